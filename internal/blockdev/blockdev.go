@@ -1,0 +1,108 @@
+// Package blockdev is the device under a file system: something with a size that takes bios.
+//
+// Read and Write are for callers that want one transfer done; the write path submits bios and learns
+// of their end by EndIO. A device may complete a bio on the submitting task before Submit returns, or on
+// any task later.
+package blockdev
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// Op is what a bio asks for.
+type Op uint8
+
+// The operations.
+const (
+	OpRead Op = iota
+	OpWrite
+	OpFlush // all completed writes become durable
+)
+
+var opNames = [...]string{"read", "write", "flush"}
+
+func (o Op) String() string { return opNames[o] }
+
+// Bio is one request: the bytes of Vecs, one after the other, from device offset Off on.
+type Bio struct {
+	Op   Op
+	Off  int64    // bytes; ignored by OpFlush
+	Vecs [][]byte // owned by the device until EndIO
+	// EndIO is called exactly once, when Err is final. It must not sleep.
+	EndIO func(t *sched.Task, b *Bio)
+	// Err is nil or an errno.
+	Err error
+	// Private is the submitter's.
+	Private any
+}
+
+// Len is the number of bytes the bio moves.
+func (b *Bio) Len() int {
+	n := 0
+	for _, v := range b.Vecs {
+		n += len(v)
+	}
+	return n
+}
+
+// Device is a random-access store of Size bytes. All methods may be called by any number of tasks.
+type Device interface {
+	// Name is what error messages call the device: a path, "memory", ...
+	Name() string
+	// Size is in bytes and does not change.
+	Size() int64
+	// Submit starts a bio. It may sleep (a full queue); the bio's end may come before it returns.
+	Submit(t *sched.Task, b *Bio)
+	// Close waits for nothing: all bios have ended. It does not flush.
+	Close() error
+}
+
+// WaitClass is the wait for a synchronous transfer.
+var WaitClass = lockdep.NewClass("device", lockdep.RankLeaf3)
+
+// Do submits b and waits for its end.
+func Do(t *sched.Task, d Device, b *Bio) error {
+	var done atomic.Bool
+	var q lock.WaitQueue
+	q.Init(WaitClass)
+	b.EndIO = func(t *sched.Task, b *Bio) {
+		done.Store(true)
+		q.Wake(t)
+	}
+	d.Submit(t, b)
+	if !done.Load() {
+		q.Wait(t, done.Load)
+	}
+	return b.Err
+}
+
+// Read fills p from offset off.
+func Read(t *sched.Task, d Device, p []byte, off int64) error {
+	return Do(t, d, &Bio{Op: OpRead, Off: off, Vecs: [][]byte{p}})
+}
+
+// Write writes p at offset off. It is durable after the next Flush.
+func Write(t *sched.Task, d Device, p []byte, off int64) error {
+	return Do(t, d, &Bio{Op: OpWrite, Off: off, Vecs: [][]byte{p}})
+}
+
+// Flush makes every completed write durable.
+func Flush(t *sched.Task, d Device) error {
+	return Do(t, d, &Bio{Op: OpFlush})
+}
+
+// CheckRange is the error for a bio outside the device, or nil.
+func CheckRange(d Device, b *Bio) error {
+	if b.Op == OpFlush {
+		return nil
+	}
+	if n := int64(b.Len()); b.Off < 0 || b.Off+n > d.Size() {
+		return fmt.Errorf("%s: %v of %d bytes at %d, device has %d", d.Name(), b.Op, n, b.Off, d.Size())
+	}
+	return nil
+}

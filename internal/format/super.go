@@ -1,0 +1,185 @@
+package format
+
+import "bytes"
+
+// Super is the superblock. Csum is not kept: Encode computes it.
+type Super struct {
+	FSID                UUID
+	Bytenr              uint64
+	Flags               uint64
+	Generation          uint64
+	Root                uint64
+	ChunkRoot           uint64
+	LogRoot             uint64
+	TotalBytes          uint64
+	BytesUsed           uint64
+	RootDirObjectid     uint64
+	NumDevices          uint64
+	SectorSize          uint32
+	NodeSize            uint32
+	StripeSize          uint32
+	ChunkRootGeneration uint64
+	CompatFlags         uint64
+	CompatROFlags       uint64
+	IncompatFlags       uint64
+	CsumType            uint16
+	RootLevel           uint8
+	ChunkRootLevel      uint8
+	LogRootLevel        uint8
+	DevItem             DevItem
+	Label               string // at most 255 bytes
+	CacheGeneration     uint64
+	UUIDTreeGeneration  uint64
+	MetadataUUID        UUID
+	SysChunkArray       []byte // keys and chunks; at most SysChunkArrayMax
+	Backups             [4]RootBackup
+}
+
+// SysChunkArrayMax is the room for the system chunk array, in bytes.
+const SysChunkArrayMax = 2048
+
+// SuperMirror is the device offset of superblock copy i (0 is the primary).
+func SuperMirror(i int) uint64 {
+	if i == 0 {
+		return SuperOffset
+	}
+	return 16 << 10 << (12 * uint(i))
+}
+
+// RootBackup is one of the four rotating copies of the root pointers: 168 bytes.
+type RootBackup struct {
+	TreeRoot, TreeRootGen     uint64
+	ChunkRoot, ChunkRootGen   uint64
+	ExtentRoot, ExtentRootGen uint64
+	FSRoot, FSRootGen         uint64
+	DevRoot, DevRootGen       uint64
+	CsumRoot, CsumRootGen     uint64
+	TotalBytes, BytesUsed     uint64
+	NumDevices                uint64
+	TreeRootLevel, ChunkRootLevel, ExtentRootLevel,
+	FSRootLevel, DevRootLevel, CsumRootLevel uint8
+}
+
+const rootBackupSize = 168
+
+func (r *RootBackup) words() []*uint64 {
+	return []*uint64{&r.TreeRoot, &r.TreeRootGen, &r.ChunkRoot, &r.ChunkRootGen, &r.ExtentRoot, &r.ExtentRootGen,
+		&r.FSRoot, &r.FSRootGen, &r.DevRoot, &r.DevRootGen, &r.CsumRoot, &r.CsumRootGen,
+		&r.TotalBytes, &r.BytesUsed, &r.NumDevices}
+}
+
+func (r *RootBackup) levels() []*uint8 {
+	return []*uint8{&r.TreeRootLevel, &r.ChunkRootLevel, &r.ExtentRootLevel,
+		&r.FSRootLevel, &r.DevRootLevel, &r.CsumRootLevel}
+}
+
+func (r *RootBackup) decode(b []byte) {
+	for i, w := range r.words() {
+		*w = le.Uint64(b[i*8:])
+	}
+	for i, l := range r.levels() {
+		*l = b[152+i] // 15 words, 4 unused
+	}
+}
+
+func (r *RootBackup) encode(b []byte) {
+	for i, w := range r.words() {
+		le.PutUint64(b[i*8:], *w)
+	}
+	for i, l := range r.levels() {
+		b[152+i] = *l
+	}
+}
+
+// SuperCsumOK reports whether the checksum of the superblock in b (SuperSize bytes) is right.
+func SuperCsumOK(b []byte) bool { return le.Uint32(b) == CRC32C(b[32:SuperSize]) }
+
+// SuperMagic is the magic number field of the bytes.
+func SuperMagic(b []byte) uint64 { return le.Uint64(b[0x40:]) }
+
+// Decode reads the superblock from b, SuperSize bytes; it checks nothing.
+func (s *Super) Decode(b []byte) {
+	_ = b[SuperSize-1]
+	copy(s.FSID[:], b[0x20:])
+	s.Bytenr = le.Uint64(b[0x30:])
+	s.Flags = le.Uint64(b[0x38:])
+	s.Generation = le.Uint64(b[0x48:])
+	s.Root = le.Uint64(b[0x50:])
+	s.ChunkRoot = le.Uint64(b[0x58:])
+	s.LogRoot = le.Uint64(b[0x60:])
+	s.TotalBytes = le.Uint64(b[0x70:])
+	s.BytesUsed = le.Uint64(b[0x78:])
+	s.RootDirObjectid = le.Uint64(b[0x80:])
+	s.NumDevices = le.Uint64(b[0x88:])
+	s.SectorSize = le.Uint32(b[0x90:])
+	s.NodeSize = le.Uint32(b[0x94:])
+	s.StripeSize = le.Uint32(b[0x9c:])
+	n := min(int(le.Uint32(b[0xa0:])), SysChunkArrayMax)
+	s.ChunkRootGeneration = le.Uint64(b[0xa4:])
+	s.CompatFlags = le.Uint64(b[0xac:])
+	s.CompatROFlags = le.Uint64(b[0xb4:])
+	s.IncompatFlags = le.Uint64(b[0xbc:])
+	s.CsumType = le.Uint16(b[0xc4:])
+	s.RootLevel = b[0xc6]
+	s.ChunkRootLevel = b[0xc7]
+	s.LogRootLevel = b[0xc8]
+	s.DevItem.Decode(b[0xc9:])
+	label := b[0x12b : 0x12b+256]
+	if i := bytes.IndexByte(label, 0); i >= 0 {
+		label = label[:i]
+	}
+	s.Label = string(label)
+	s.CacheGeneration = le.Uint64(b[0x22b:])
+	s.UUIDTreeGeneration = le.Uint64(b[0x233:])
+	copy(s.MetadataUUID[:], b[0x23b:])
+	s.SysChunkArray = append([]byte(nil), b[0x32b:0x32b+n]...)
+	for i := range s.Backups {
+		s.Backups[i].decode(b[0xb2b+i*rootBackupSize:])
+	}
+}
+
+// Encode writes the superblock to b, SuperSize bytes, with its checksum.
+func (s *Super) Encode(b []byte) {
+	clear(b[:SuperSize])
+	copy(b[0x20:], s.FSID[:])
+	le.PutUint64(b[0x30:], s.Bytenr)
+	le.PutUint64(b[0x38:], s.Flags)
+	le.PutUint64(b[0x40:], Magic)
+	le.PutUint64(b[0x48:], s.Generation)
+	le.PutUint64(b[0x50:], s.Root)
+	le.PutUint64(b[0x58:], s.ChunkRoot)
+	le.PutUint64(b[0x60:], s.LogRoot)
+	le.PutUint64(b[0x70:], s.TotalBytes)
+	le.PutUint64(b[0x78:], s.BytesUsed)
+	le.PutUint64(b[0x80:], s.RootDirObjectid)
+	le.PutUint64(b[0x88:], s.NumDevices)
+	le.PutUint32(b[0x90:], s.SectorSize)
+	le.PutUint32(b[0x94:], s.NodeSize)
+	le.PutUint32(b[0x98:], s.NodeSize) // leafsize
+	le.PutUint32(b[0x9c:], s.StripeSize)
+	le.PutUint32(b[0xa0:], uint32(len(s.SysChunkArray)))
+	le.PutUint64(b[0xa4:], s.ChunkRootGeneration)
+	le.PutUint64(b[0xac:], s.CompatFlags)
+	le.PutUint64(b[0xb4:], s.CompatROFlags)
+	le.PutUint64(b[0xbc:], s.IncompatFlags)
+	le.PutUint16(b[0xc4:], s.CsumType)
+	b[0xc6] = s.RootLevel
+	b[0xc7] = s.ChunkRootLevel
+	b[0xc8] = s.LogRootLevel
+	s.DevItem.Encode(b[0xc9:])
+	copy(b[0x12b:0x12b+255], s.Label)
+	le.PutUint64(b[0x22b:], s.CacheGeneration)
+	le.PutUint64(b[0x233:], s.UUIDTreeGeneration)
+	copy(b[0x23b:], s.MetadataUUID[:])
+	copy(b[0x32b:0x32b+SysChunkArrayMax], s.SysChunkArray)
+	for i := range s.Backups {
+		s.Backups[i].encode(b[0xb2b+i*rootBackupSize:])
+	}
+	le.PutUint32(b, CRC32C(b[32:SuperSize]))
+}
+
+// SetBytenr changes the bytenr of an encoded superblock and its checksum: a copy knows where it lies.
+func SetBytenr(b []byte, bytenr uint64) {
+	le.PutUint64(b[0x30:], bytenr)
+	le.PutUint32(b, CRC32C(b[32:SuperSize]))
+}

@@ -1,0 +1,479 @@
+// Package lock holds the locks and wait queues of the write path. In the real runtime they are
+// sync's, plus one branch; under a runtime that runs tasks one at a time they are plain fields, a
+// scheduling point in front and Park where sync would block.
+//
+// Every primitive has a lockdep class: it names the lock in profiles and gives its place in the
+// order. Init before use; the zero value is an unclassed leaf.
+package lock
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+func classOf(c *lockdep.Class) *lockdep.Class {
+	if c == nil {
+		return lockdep.Unclassed
+	}
+	return c
+}
+
+// Mutex is a sleeping exclusive lock.
+type Mutex struct {
+	mu    sync.Mutex
+	class *lockdep.Class
+	det   *detState
+}
+
+// detState is a lock's state under a runtime that runs one task at a time.
+type detState struct {
+	writer  *sched.Task
+	readers int
+	waiters []*sched.Task
+}
+
+func (d *detState) wakeAll() {
+	for _, w := range d.waiters {
+		w.Unpark()
+	}
+	d.waiters = d.waiters[:0]
+}
+
+// Init gives the lock its class.
+func (m *Mutex) Init(c *lockdep.Class) { m.class = c }
+
+// Lock takes the lock; it may sleep.
+func (m *Mutex) Lock(t *sched.Task) {
+	if !t.Slow() && m.mu.TryLock() {
+		return
+	}
+	m.lockSlow(t, 0, false)
+}
+
+// LockNested is Lock with the order inside the class: sub must ascend.
+func (m *Mutex) LockNested(t *sched.Task, sub uint64) {
+	if !t.Slow() && m.mu.TryLock() {
+		return
+	}
+	m.lockSlow(t, sub, false)
+}
+
+func (m *Mutex) lockSlow(t *sched.Task, sub uint64, nest bool) {
+	c := classOf(m.class)
+	if t.Slow() {
+		lockdep.Acquire(t, c, sub, m, false, false, nest)
+	}
+	if t.Runtime() != nil {
+		if m.det == nil {
+			m.det = &detState{}
+		}
+		t.Point(sched.PointLock, c.ID, m)
+		if m.det.writer != nil {
+			start := t.Now()
+			for m.det.writer != nil {
+				m.det.waiters = append(m.det.waiters, t)
+				t.Park(c.ID)
+			}
+			t.Waited(c.ID, c.Name, start, 2)
+		}
+		m.det.writer = t
+		return
+	}
+	if m.mu.TryLock() {
+		return
+	}
+	start := t.Now()
+	m.mu.Lock()
+	t.Waited(c.ID, c.Name, start, 2)
+}
+
+// TryLock takes the lock if nobody has it.
+func (m *Mutex) TryLock(t *sched.Task) bool {
+	if !t.Slow() {
+		return m.mu.TryLock()
+	}
+	c := classOf(m.class)
+	if t.Runtime() != nil {
+		if m.det == nil {
+			m.det = &detState{}
+		}
+		t.Point(sched.PointTryLock, c.ID, m)
+		if m.det.writer != nil {
+			return false
+		}
+		m.det.writer = t
+	} else if !m.mu.TryLock() {
+		return false
+	}
+	lockdep.Acquire(t, c, 0, m, false, true, false)
+	return true
+}
+
+// Unlock lets the lock go.
+func (m *Mutex) Unlock(t *sched.Task) {
+	if !t.Slow() {
+		m.mu.Unlock()
+		return
+	}
+	m.unlockSlow(t)
+}
+
+func (m *Mutex) unlockSlow(t *sched.Task) {
+	lockdep.Release(t, classOf(m.class), m)
+	if t.Runtime() == nil {
+		m.mu.Unlock()
+		return
+	}
+	if m.det == nil || m.det.writer == nil {
+		panic("lock: Unlock of an unlocked Mutex")
+	}
+	m.det.writer = nil
+	m.det.wakeAll()
+}
+
+// AssertHeld panics when a checked task does not hold the lock.
+func (m *Mutex) AssertHeld(t *sched.Task) {
+	if !lockdep.Holds(t, m, true) {
+		panic("lock: " + classOf(m.class).Name + " not held")
+	}
+}
+
+// RWSem is a sleeping reader-writer lock. A waiting writer keeps new readers out.
+type RWSem struct {
+	mu    sync.RWMutex
+	class *lockdep.Class
+	det   *detState
+}
+
+// Init gives the lock its class.
+func (s *RWSem) Init(c *lockdep.Class) { s.class = c }
+
+// SetClass changes the class of a lock that nobody holds: a tree block moves from one tree to another.
+func (s *RWSem) SetClass(c *lockdep.Class) { s.class = c }
+
+// Lock takes the lock for writing; it may sleep.
+func (s *RWSem) Lock(t *sched.Task) {
+	if !t.Slow() && s.mu.TryLock() {
+		return
+	}
+	s.lockSlow(t, 0, false)
+}
+
+// LockNested is Lock with the order inside the class: sub must ascend.
+func (s *RWSem) LockNested(t *sched.Task, sub uint64) {
+	if !t.Slow() && s.mu.TryLock() {
+		return
+	}
+	s.lockSlow(t, sub, false)
+}
+
+func (s *RWSem) lockSlow(t *sched.Task, sub uint64, nest bool) {
+	c := classOf(s.class)
+	if t.Slow() {
+		lockdep.Acquire(t, c, sub, s, false, false, nest)
+	}
+	if t.Runtime() != nil {
+		d := s.state()
+		t.Point(sched.PointLock, c.ID, s)
+		if d.writer != nil || d.readers > 0 {
+			start := t.Now()
+			for d.writer != nil || d.readers > 0 {
+				d.waiters = append(d.waiters, t)
+				t.Park(c.ID)
+			}
+			t.Waited(c.ID, c.Name, start, 2)
+		}
+		d.writer = t
+		return
+	}
+	if s.mu.TryLock() {
+		return
+	}
+	start := t.Now()
+	s.mu.Lock()
+	t.Waited(c.ID, c.Name, start, 2)
+}
+
+func (s *RWSem) state() *detState {
+	if s.det == nil {
+		s.det = &detState{}
+	}
+	return s.det
+}
+
+// TryLock takes the lock for writing if it is free.
+func (s *RWSem) TryLock(t *sched.Task) bool {
+	if !t.Slow() {
+		return s.mu.TryLock()
+	}
+	c := classOf(s.class)
+	if t.Runtime() != nil {
+		d := s.state()
+		t.Point(sched.PointTryLock, c.ID, s)
+		if d.writer != nil || d.readers > 0 {
+			return false
+		}
+		d.writer = t
+	} else if !s.mu.TryLock() {
+		return false
+	}
+	lockdep.Acquire(t, c, 0, s, false, true, false)
+	return true
+}
+
+// Unlock ends Lock.
+func (s *RWSem) Unlock(t *sched.Task) {
+	if !t.Slow() {
+		s.mu.Unlock()
+		return
+	}
+	lockdep.Release(t, classOf(s.class), s)
+	if t.Runtime() == nil {
+		s.mu.Unlock()
+		return
+	}
+	d := s.state()
+	if d.writer == nil {
+		panic("lock: Unlock of an RWSem not locked for writing")
+	}
+	d.writer = nil
+	d.wakeAll()
+}
+
+// RLock takes the lock for reading; it may sleep.
+func (s *RWSem) RLock(t *sched.Task) {
+	if !t.Slow() && s.mu.TryRLock() {
+		return
+	}
+	s.rlockSlow(t, 0)
+}
+
+// RLockNested is RLock with the order inside the class: sub must ascend.
+func (s *RWSem) RLockNested(t *sched.Task, sub uint64) {
+	if !t.Slow() && s.mu.TryRLock() {
+		return
+	}
+	s.rlockSlow(t, sub)
+}
+
+func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
+	c := classOf(s.class)
+	if t.Slow() {
+		lockdep.Acquire(t, c, sub, s, true, false, false)
+	}
+	if t.Runtime() != nil {
+		d := s.state()
+		t.Point(sched.PointLock, c.ID, s)
+		if d.writer != nil {
+			start := t.Now()
+			for d.writer != nil {
+				d.waiters = append(d.waiters, t)
+				t.Park(c.ID)
+			}
+			t.Waited(c.ID, c.Name, start, 2)
+		}
+		d.readers++
+		return
+	}
+	if s.mu.TryRLock() {
+		return
+	}
+	start := t.Now()
+	s.mu.RLock()
+	t.Waited(c.ID, c.Name, start, 2)
+}
+
+// TryRLock takes the lock for reading if no writer has it.
+func (s *RWSem) TryRLock(t *sched.Task) bool {
+	if !t.Slow() {
+		return s.mu.TryRLock()
+	}
+	c := classOf(s.class)
+	if t.Runtime() != nil {
+		d := s.state()
+		t.Point(sched.PointTryLock, c.ID, s)
+		if d.writer != nil {
+			return false
+		}
+		d.readers++
+	} else if !s.mu.TryRLock() {
+		return false
+	}
+	lockdep.Acquire(t, c, 0, s, true, true, false)
+	return true
+}
+
+// RUnlock ends RLock.
+func (s *RWSem) RUnlock(t *sched.Task) {
+	if !t.Slow() {
+		s.mu.RUnlock()
+		return
+	}
+	lockdep.Release(t, classOf(s.class), s)
+	if t.Runtime() == nil {
+		s.mu.RUnlock()
+		return
+	}
+	d := s.state()
+	if d.readers == 0 {
+		panic("lock: RUnlock of an RWSem not locked for reading")
+	}
+	d.readers--
+	if d.readers == 0 {
+		d.wakeAll()
+	}
+}
+
+// AssertHeld panics when a checked task does not hold the lock, for writing if write is set.
+func (s *RWSem) AssertHeld(t *sched.Task, write bool) {
+	if !lockdep.Holds(t, s, write) {
+		panic("lock: " + classOf(s.class).Name + " not held")
+	}
+}
+
+// Cond is a condition under a Mutex: waiters are woken in the order they came.
+type Cond struct {
+	L     *Mutex
+	class *lockdep.Class
+	list  []*sched.Task // protected by L
+}
+
+// Init ties the condition to its mutex; c names the wait.
+func (k *Cond) Init(l *Mutex, c *lockdep.Class) { k.L, k.class = l, c }
+
+// Wait lets L go, sleeps until a wake-up and takes L again. Call it in a loop with L held.
+func (k *Cond) Wait(t *sched.Task) {
+	c := classOf(k.class)
+	k.list = append(k.list, t)
+	k.L.Unlock(t)
+	lockdep.MightWait(t, c)
+	start := t.Now()
+	t.Park(c.ID)
+	t.Waited(c.ID, c.Name, start, 1)
+	k.L.Lock(t)
+}
+
+// Signal wakes the first waiter. L is held.
+func (k *Cond) Signal(t *sched.Task) {
+	if len(k.list) > 0 {
+		w := k.list[0]
+		k.list = append(k.list[:0], k.list[1:]...)
+		w.Unpark()
+	}
+}
+
+// Broadcast wakes all waiters. L is held.
+func (k *Cond) Broadcast(t *sched.Task) {
+	for i, w := range k.list {
+		k.list[i] = nil
+		w.Unpark()
+	}
+	k.list = k.list[:0]
+}
+
+// WaitQueue is a queue of tasks that wait for a condition outside any lock; the condition must be
+// readable at any time (an atomic). The waker changes the condition, then calls Wake.
+type WaitQueue struct {
+	class *lockdep.Class
+	n     atomic.Int32
+	mu    sync.Mutex // leaf
+	list  []*sched.Task
+}
+
+// Init names the wait.
+func (q *WaitQueue) Init(c *lockdep.Class) { q.class = c }
+
+// Wait sleeps until cond holds. It does not sleep when cond holds already.
+func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.WaitAs(t, q.class, cond) }
+
+// WaitAs is Wait for a queue that many kinds of wait share: c names this one.
+func (q *WaitQueue) WaitAs(t *sched.Task, class *lockdep.Class, cond func() bool) {
+	c := classOf(class)
+	t.Point(sched.PointWait, c.ID, q)
+	lockdep.MightWait(t, c)
+	if cond() {
+		return
+	}
+	start := t.Now()
+	for {
+		q.mu.Lock()
+		q.list = append(q.list, t)
+		q.n.Store(int32(len(q.list)))
+		q.mu.Unlock()
+		if cond() {
+			if !q.remove(t) {
+				t.Park(c.ID) // a waker has taken us off the list: eat its wake-up
+			}
+			break
+		}
+		t.Park(c.ID)
+		if cond() {
+			break
+		}
+	}
+	t.Waited(c.ID, c.Name, start, 1)
+}
+
+func (q *WaitQueue) remove(t *sched.Task) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, w := range q.list {
+		if w == t {
+			q.list = append(q.list[:i], q.list[i+1:]...)
+			q.n.Store(int32(len(q.list)))
+			return true
+		}
+	}
+	return false
+}
+
+// Wake wakes every waiter, so that each looks at its condition again. It never sleeps.
+func (q *WaitQueue) Wake(t *sched.Task) {
+	if q.n.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	list := q.list
+	q.list = nil
+	q.n.Store(0)
+	q.mu.Unlock()
+	for _, w := range list {
+		w.Unpark()
+	}
+}
+
+// Counter counts things in flight; WaitZero waits until there are none. Models i_dio_count.
+type Counter struct {
+	n atomic.Int64
+	q WaitQueue
+}
+
+// Init names the wait for zero.
+func (k *Counter) Init(c *lockdep.Class) { k.q.Init(c) }
+
+// Inc adds one.
+func (k *Counter) Inc(t *sched.Task) {
+	t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
+	k.n.Add(1)
+}
+
+// Dec takes one away and wakes those who wait for zero.
+func (k *Counter) Dec(t *sched.Task) {
+	t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
+	if n := k.n.Add(-1); n == 0 {
+		k.q.Wake(t)
+	} else if n < 0 {
+		panic("lock: Counter below zero")
+	}
+}
+
+// Load reads the count.
+func (k *Counter) Load() int64 { return k.n.Load() }
+
+// WaitZero sleeps until the count is zero.
+func (k *Counter) WaitZero(t *sched.Task) {
+	k.q.Wait(t, func() bool { return k.n.Load() == 0 })
+}

@@ -1,0 +1,184 @@
+// Package lockdep checks, on every acquire of a checked task, that locks are taken in the one order
+// of kernel-semantics section 9.1, and names the two that were not.
+//
+// A class has a rank; a task may only acquire a higher rank than all it holds. Inside one rank the
+// order is the sub value (a page's index, a range's start, a tree node's depth), ascending; a try-lock cannot
+// deadlock and is never checked. A wait that behaves like a lock (an ordered extent, a space ticket,
+// stable pages) is a class of its own with a rank, checked by MightWait.
+//
+// Lock order, outer to inner, with who nests them:
+//
+//	i_rwsem                            buffered.Write, setsize.SetSize, fsync.Sync
+//	  dio_wait                         setsize.SetSize: wait for i_dio_count to be zero
+//	  snapshot                         buffered.Write in NOCOW mode
+//	  space_ticket                     spaceinfo.Reserve*: may wait for delalloc, ordered extents, commit
+//	  balance_dirty                    buffered.Write between batches
+//	  ordered_extent                   wait for one to finish; never with a page or range held
+//	    page                           ascending index    (buffered.preparePages, writeback)
+//	      stable_page                  wait for writeback of a locked page
+//	      dio_locked
+//	        extent                     ascending start    (buffered.lockAndCleanupExtent, ordered completion)
+//	          transaction              start may wait for a commit; join
+//	            commit                 the one committer
+//	              log_mutex
+//	                tree nodes         fs, csum, extent, free-space, root, chunk/dev; root to leaf
+//	                  chunk_mutex
+//	                    delayed_ref
+//	                      leaves       space_info, block_group, inode.mu, io_tree, ordered_tree, ...
+package lockdep
+
+import (
+	"fmt"
+	"sync"
+
+	"btrlab/internal/sched"
+)
+
+// Class is a kind of lock or wait. Make them at package level.
+type Class struct {
+	ID   sched.ClassID
+	Name string // as printed: "i_rwsem", "page", ...
+	Rank int
+}
+
+// The ranks. A leaf rank holds locks under which nothing else is taken but higher leaves.
+const (
+	RankInode       = 30
+	RankDIOWait     = 40
+	RankSnapshot    = 45
+	RankSpace       = 50
+	RankThrottle    = 55
+	RankOrdered     = 60
+	RankPage        = 70
+	RankStable      = 75
+	RankDIOLocked   = 80
+	RankExtent      = 90
+	RankTransaction = 100
+	RankCommit      = 105
+	RankLogMutex    = 110
+	RankTreeFS      = 120
+	RankTreeCsum    = 121
+	RankTreeExtent  = 122
+	RankTreeFST     = 123
+	RankTreeRoot    = 124
+	RankTreeChunk   = 125
+	RankChunkMutex  = 130
+	RankDelayedRef  = 140
+	RankLeaf        = 150
+	RankLeaf2       = 151
+	RankLeaf3       = 152
+)
+
+var (
+	classMu sync.Mutex
+	classes []*Class
+)
+
+// NewClass registers a class. ID 0 is the first class, "unclassed".
+func NewClass(name string, rank int) *Class {
+	classMu.Lock()
+	defer classMu.Unlock()
+	if len(classes) == sched.MaxClasses {
+		panic(fmt.Sprintf("lockdep: more than %d classes, at %q", sched.MaxClasses, name))
+	}
+	c := &Class{ID: sched.ClassID(len(classes)), Name: name, Rank: rank}
+	classes = append(classes, c)
+	return c
+}
+
+// Unclassed is the class of a lock nobody gave one: a leaf.
+var Unclassed = NewClass("unclassed", RankLeaf3)
+
+// Classes lists the classes by ID.
+func Classes() []*Class {
+	classMu.Lock()
+	defer classMu.Unlock()
+	return append([]*Class(nil), classes...)
+}
+
+// ByID names a class.
+func ByID(id sched.ClassID) *Class {
+	classMu.Lock()
+	defer classMu.Unlock()
+	return classes[id]
+}
+
+// Acquire records that t takes obj of class c and panics when that breaks the order.
+// Nest says that the caller knows why this acquire is safe out of order; it skips the check only.
+func Acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool) {
+	if !try && !nest {
+		check(t, c, sub, obj, "acquires")
+	}
+	t.HeldLocks = append(t.HeldLocks, sched.Held{Class: c.ID, Sub: sub, Obj: obj, Read: read})
+}
+
+// MightWait checks that t may wait for class c now: nothing it holds ranks at or above c.
+func MightWait(t *sched.Task, c *Class) {
+	if t.Slow() {
+		check(t, c, 0, nil, "waits for")
+	}
+}
+
+// MightLock is MightWait for a path that takes a lock only sometimes.
+func MightLock(t *sched.Task, c *Class) { MightWait(t, c) }
+
+func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
+	for i := range t.HeldLocks {
+		h := &t.HeldLocks[i]
+		hc := ByID(h.Class)
+		if hc.Rank < c.Rank {
+			continue
+		}
+		if hc.Rank == c.Rank && obj != nil && h.Obj != obj && h.Sub < sub {
+			continue
+		}
+		panic(fmt.Sprintf("lockdep: task %v %s %s (rank %d, sub %d) while it holds %s (rank %d, sub %d)",
+			t, verb, c.Name, c.Rank, sub, hc.Name, hc.Rank, h.Sub))
+	}
+}
+
+// Release records that t lets go of obj.
+func Release(t *sched.Task, c *Class, obj any) {
+	for i := len(t.HeldLocks) - 1; i >= 0; i-- {
+		if t.HeldLocks[i].Class == c.ID && t.HeldLocks[i].Obj == obj {
+			t.HeldLocks = append(t.HeldLocks[:i], t.HeldLocks[i+1:]...)
+			return
+		}
+	}
+	panic(fmt.Sprintf("lockdep: task %v releases %s that it does not hold", t, c.Name))
+}
+
+// Disown drops obj from t's held list without releasing it: another task will release it with Adopt.
+func Disown(t *sched.Task, c *Class, obj any) {
+	if t.Slow() {
+		Release(t, c, obj)
+	}
+}
+
+// Adopt puts obj, which another task disowned, on t's held list.
+func Adopt(t *sched.Task, c *Class, obj any) {
+	if t.Slow() {
+		t.HeldLocks = append(t.HeldLocks, sched.Held{Class: c.ID, Obj: obj})
+	}
+}
+
+// Holds reports whether t holds obj, for writing if write is set. Without checking it says true.
+func Holds(t *sched.Task, obj any, write bool) bool {
+	if !t.Slow() {
+		return true
+	}
+	for _, h := range t.HeldLocks {
+		if h.Obj == obj && (!write || !h.Read) {
+			return true
+		}
+	}
+	return false
+}
+
+// AssertNone panics when t still holds something: call it where a task ends or returns to its user.
+func AssertNone(t *sched.Task) {
+	if len(t.HeldLocks) > 0 {
+		h := t.HeldLocks[len(t.HeldLocks)-1]
+		panic(fmt.Sprintf("lockdep: task %v returns holding %s (%d locks)", t, ByID(h.Class).Name, len(t.HeldLocks)))
+	}
+}

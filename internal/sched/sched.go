@@ -1,0 +1,252 @@
+// Package sched says who runs: the Task that every blocking function takes first, and the Runtime
+// that a task runs under.
+//
+// A task is the kernel's `current`. Under the real runtime (Runtime() == nil) a task is a goroutine
+// and waits are real. Under any other runtime tasks run one at a time: every lock, wait and device
+// step calls Point, where the runtime may run somebody else, and a task that cannot go on calls Park.
+// The locks of package lock choose by Task.Slow, one load on the hot path.
+//
+// Nothing else in the write path uses sync, time, channels or go; internal/arch enforces it.
+package sched
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"btrlab/internal/trace"
+)
+
+// ClassID numbers a lock or wait class; package lockdep hands the numbers out and knows the names.
+type ClassID uint8
+
+// MaxClasses bounds ClassID.
+const MaxClasses = 64
+
+// PointKind says why a task is at a scheduling point.
+type PointKind uint8
+
+// The kinds of scheduling point, in the order of exploration.md section 3.4.
+const (
+	PointLock PointKind = iota
+	PointTryLock
+	PointUnlock
+	PointWait
+	PointWake
+	PointAtomic
+	PointDevice
+	PointYield
+)
+
+var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomic", "device", "yield"}
+
+func (k PointKind) String() string { return pointNames[k] }
+
+// Point is a place where another task may run: what the task is about to do, and to which object.
+type Point struct {
+	Kind  PointKind
+	Class ClassID
+	Obj   any // identity only: the lock, queue or device
+}
+
+// Runtime runs tasks one at a time. The real runtime is the nil Runtime.
+// All methods but Go and Now are called by the running task only.
+type Runtime interface {
+	// Go starts f as a new task; child is already set up.
+	Go(parent, child *Task, f func(t *Task))
+	// Point lets the runtime run other tasks before t does what p says.
+	Point(t *Task, p Point)
+	// Park blocks t until some task calls Unpark(t). An Unpark that came first makes Park return at once.
+	Park(t *Task, class ClassID)
+	// Unpark makes a parked t runnable; it does not switch.
+	Unpark(t *Task)
+	// Now is the runtime's clock in nanoseconds; it never goes back.
+	Now() int64
+	// Sleep passes d of the runtime's time.
+	Sleep(t *Task, d time.Duration)
+	// Charge passes d of CPU time that t used.
+	Charge(t *Task, d time.Duration)
+}
+
+// WaitStat is what a task has waited for one class.
+type WaitStat struct {
+	Nanos int64
+	Count int64
+}
+
+// Held is one lock on a task's held list; package lockdep keeps the list.
+type Held struct {
+	Class ClassID
+	Sub   uint64 // order inside a class: page index, range start, node level
+	Obj   any
+	Read  bool
+}
+
+// Task is a thread of control: the kernel's task_struct as far as a file system looks at it.
+// A Task is used by one goroutine at a time.
+type Task struct {
+	Name string
+	ID   uint64
+
+	// Journal is the open transaction handle, as current->journal_info.
+	Journal any
+	// Op and Policy label what the task does in wait profiles.
+	Op     string
+	Policy string
+	// HeldLocks is package lockdep's.
+	HeldLocks []Held
+	// Waits is what the task waited, by class. Read it when the task is not running.
+	Waits [MaxClasses]WaitStat
+	// NowaitSleeps records the classes a task slept on while its request was NOWAIT.
+	NowaitSleeps []ClassID
+
+	rt     Runtime
+	slow   bool
+	nowait int
+	park   chan struct{}
+	done   chan struct{}
+	ended  bool
+	joiner *Task
+}
+
+var (
+	nextID  atomic.Uint64
+	checked atomic.Bool
+	epoch   = time.Now()
+)
+
+// SetChecked turns lockdep on for tasks made from now on. Tests call it in TestMain.
+func SetChecked(on bool) { checked.Store(on) }
+
+// NewTask returns a task of the real runtime for the calling goroutine.
+func NewTask(name string) *Task { return newTask(name, nil) }
+
+// NewTaskOn returns a task of runtime rt. It is for runtimes; file-system code uses Task.Go.
+func NewTaskOn(rt Runtime, name string) *Task { return newTask(name, rt) }
+
+func newTask(name string, rt Runtime) *Task {
+	t := &Task{Name: name, ID: nextID.Add(1), rt: rt, park: make(chan struct{}, 1)}
+	t.slow = rt != nil || checked.Load()
+	return t
+}
+
+// Runtime is what the task runs under; nil is the real runtime.
+func (t *Task) Runtime() Runtime { return t.rt }
+
+// Slow reports whether locks must leave the fast path for this task: another runtime or lockdep.
+func (t *Task) Slow() bool { return t.slow }
+
+// Go starts f in a new task of the same runtime, which inherits Op and Policy.
+func (t *Task) Go(name string, f func(t *Task)) *Task {
+	c := newTask(name, t.rt)
+	c.Op, c.Policy = t.Op, t.Policy
+	if t.rt != nil {
+		t.rt.Go(t, c, func(c *Task) { f(c); c.end() })
+		return c
+	}
+	c.done = make(chan struct{})
+	go func() {
+		defer close(c.done)
+		f(c)
+	}()
+	return c
+}
+
+func (t *Task) end() {
+	t.ended = true
+	if t.joiner != nil {
+		t.rt.Unpark(t.joiner)
+	}
+}
+
+// Join waits until c, made by Go, has returned. One task at most joins c.
+func (t *Task) Join(c *Task) {
+	if t.rt == nil {
+		<-c.done
+		return
+	}
+	for !c.ended {
+		c.joiner = t
+		t.rt.Park(t, 0)
+	}
+}
+
+// Now is the runtime's clock in nanoseconds since some fixed start.
+func (t *Task) Now() int64 {
+	if t.rt != nil {
+		return t.rt.Now()
+	}
+	return int64(time.Since(epoch))
+}
+
+// Sleep passes d of the runtime's time.
+func (t *Task) Sleep(d time.Duration) {
+	if t.rt != nil {
+		t.rt.Sleep(t, d)
+		return
+	}
+	time.Sleep(d)
+}
+
+// Charge accounts d of CPU time; the real runtime has spent it already.
+func (t *Task) Charge(d time.Duration) {
+	if t.rt != nil {
+		t.rt.Charge(t, d)
+	}
+}
+
+// Point is a scheduling point; it does nothing in the real runtime.
+func (t *Task) Point(kind PointKind, class ClassID, obj any) {
+	if t.rt != nil {
+		t.rt.Point(t, Point{kind, class, obj})
+	}
+}
+
+// Park blocks until Unpark. It is for the primitives of package lock.
+func (t *Task) Park(class ClassID) {
+	if t.rt != nil {
+		t.rt.Park(t, class)
+		return
+	}
+	<-t.park
+}
+
+// Unpark lets a parked task, or its next Park, go on. At most one Unpark may be outstanding.
+func (t *Task) Unpark() {
+	if t.rt != nil {
+		t.rt.Unpark(t)
+		return
+	}
+	t.park <- struct{}{}
+}
+
+// BeginNowait and EndNowait bracket a NOWAIT request: in between the task may not sleep.
+func (t *Task) BeginNowait() { t.nowait++ }
+
+// EndNowait ends what BeginNowait began.
+func (t *Task) EndNowait() {
+	if t.nowait == 0 {
+		panic("sched: EndNowait without BeginNowait")
+	}
+	t.nowait--
+}
+
+// Nowait reports whether the task's request is NOWAIT.
+func (t *Task) Nowait() bool { return t.nowait > 0 }
+
+// Waited accounts a wait for class that began at start (from Now) and has just ended.
+// Skip counts the frames between Waited and the code that waited.
+func (t *Task) Waited(class ClassID, name string, start int64, skip int) {
+	d := t.Now() - start
+	w := &t.Waits[class]
+	w.Nanos += d
+	w.Count++
+	if t.nowait > 0 {
+		t.NowaitSleeps = append(t.NowaitSleeps, class)
+	}
+	if trace.On() {
+		trace.Waited(trace.Wait{Class: name, Op: t.Op, Policy: t.Policy, Task: t.Name, Nanos: d}, skip+1)
+	}
+}
+
+func (t *Task) String() string { return fmt.Sprintf("%s#%d", t.Name, t.ID) }

@@ -1,0 +1,48 @@
+// Package trace is the one way up: code below reports what it did, and whoever wants to know
+// (a profile, a timeline, a test) hangs a Sink here. With no sink a report costs one atomic load.
+package trace
+
+import "sync/atomic"
+
+// Wait is one finished wait of a task: for a lock, or for something that behaves like one.
+type Wait struct {
+	Class  string // lock class or wait class: "i_rwsem", "stable_page", ...
+	Op     string // what the task was doing: "write", "truncate", ...
+	Policy string // the locking policy in force
+	Task   string
+	Nanos  int64
+}
+
+// Sink receives reports. Its methods are called on the reporting task, possibly with locks held,
+// so they must not block for long and must not call back into the file system.
+type Sink interface {
+	// Waited reports a finished wait; skip is the number of stack frames between the caller of
+	// runtime.Callers inside Waited and the code that waited.
+	Waited(w Wait, skip int)
+}
+
+var sink atomic.Pointer[Sink]
+
+// SetSink installs s for the whole process and returns the sink that was there; nil removes it.
+func SetSink(s Sink) Sink {
+	var old *Sink
+	if s == nil {
+		old = sink.Swap(nil)
+	} else {
+		old = sink.Swap(&s)
+	}
+	if old == nil {
+		return nil
+	}
+	return *old
+}
+
+// On reports whether anybody listens.
+func On() bool { return sink.Load() != nil }
+
+// Waited passes w to the sink, if there is one.
+func Waited(w Wait, skip int) {
+	if s := sink.Load(); s != nil {
+		(*s).Waited(w, skip+1)
+	}
+}
