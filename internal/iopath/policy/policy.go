@@ -1,0 +1,442 @@
+// Package policy says, as data, which locks an operation on a file takes and in which order it takes
+// its steps. It is pure: an operation, facts about the inode and a Policy go in, a Plan comes out;
+// the packages that carry out system calls ask for a plan and follow it.
+//
+// A Policy is a set of toggles. Each toggle is one published change, kept or refused, and carries its
+// source, the kernel function it changes and the scenario that shows its effect (Toggles). A preset is
+// a set of toggles with a name (Presets): an era of the kernel, or a proposal of the thread of seed 002.
+//
+// Model: kernel-semantics sections 1, 2 and 11. The eras differ in much that a buffered write of one
+// file cannot show (direct I/O, the log tree); this package has only the toggles that the paths use.
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Policy is a named set of toggles. The zero value is the kernel of 2018 before seed 002 with no name.
+type Policy struct {
+	Name string
+	// About is one line for people.
+	About string
+
+	// BufUnlockInEOF: a buffered write that ends inside i_size lets i_rwsem go for the copy loop and
+	// counts itself in i_dio_count instead.
+	BufUnlockInEOF bool
+	// SetsizeDrainFirst: setsize waits for i_dio_count before it changes i_size, not after.
+	SetsizeDrainFirst bool
+	// PrewaitOutside: a write inside i_size waits for writeback and ordered extents of its range
+	// before it takes i_rwsem. It only shortens the waits under the lock; those stay.
+	PrewaitOutside bool
+	// BalanceOutside: dirty throttling after i_rwsem is let go, not between batches under it.
+	BalanceOutside bool
+	// BalanceBeforeFolio: dirty throttling before the pages of a batch are locked, still under i_rwsem.
+	BalanceBeforeFolio bool
+	// WriteRangeLock: a write inside i_size holds its whole byte range instead of i_rwsem.
+	WriteRangeLock bool
+	// CopyByFolio: the copy loop takes one folio (a page) at a time, not a batch of 8 to 512 pages.
+	CopyByFolio bool
+	// RevertShortCopy: a short copy into a page that was not up to date counts as nothing copied.
+	RevertShortCopy bool
+	// StableSkipNodatasum: files without checksums do not wait for writeback of a page they overwrite.
+	StableSkipNodatasum bool
+	// PunchRecheckOE: punch hole accepts its range only when it has neither pages nor ordered extents.
+	PunchRecheckOE bool
+	// ExtentLockBackOff: a wait for an extent range keeps nothing of it meanwhile.
+	ExtentLockBackOff bool
+}
+
+// Toggle describes one switch of a Policy.
+type Toggle struct {
+	Name     string // as written in specifications and reports: BUF_UNLOCK_IN_EOF
+	Source   string // seed or kernel commit
+	Kernel   string // the function that changes
+	Scenario string // the schedule that shows the effect
+	Field    func(p *Policy) *bool
+}
+
+// Toggles lists every toggle, in the order of kernel-semantics section 11.
+var Toggles = []Toggle{
+	{
+		Name:     "BUF_UNLOCK_IN_EOF",
+		Source:   "seed 002 (Robbie Ko, 2018-05-16)",
+		Kernel:   "fs/btrfs/file.c:__btrfs_buffered_write()",
+		Scenario: "two writers of one page each overlap their waits; two writers of two batches each may interleave",
+		Field:    func(p *Policy) *bool { return &p.BufUnlockInEOF },
+	},
+	{
+		Name:     "SETSIZE_DRAIN_FIRST",
+		Source:   "seed 002 (Omar Sandoval, 2018-05-22; accepted by Robbie Ko)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_setsize()",
+		Scenario: "truncate sets i_size, waits for an unlocked writer, which puts i_size back: the truncate is lost",
+		Field:    func(p *Policy) *bool { return &p.SetsizeDrainFirst },
+	},
+	{
+		Name:     "PREWAIT_OUTSIDE",
+		Source:   "seed 002 (Chris Mason, 2018-05-24)",
+		Kernel:   "fs/btrfs/file.c:btrfs_file_write_iter()",
+		Scenario: "one writer waits for writeback of its page under i_rwsem while another, of an idle page, waits for the lock",
+		Field:    func(p *Policy) *bool { return &p.PrewaitOutside },
+	},
+	{
+		Name:     "BALANCE_OUTSIDE",
+		Source:   "seed 002 (Chris Mason, 2018-05-24)",
+		Kernel:   "fs/btrfs/file.c:btrfs_file_write_iter()",
+		Scenario: "a throttled writer sleeps under i_rwsem and all others of the file with it",
+		Field:    func(p *Policy) *bool { return &p.BalanceOutside },
+	},
+	{
+		Name:     "BALANCE_BEFORE_FOLIO",
+		Source:   "kernel 6.14 or so (first version unverified)",
+		Kernel:   "fs/btrfs/file.c:copy_one_range()",
+		Scenario: "a throttled writer holds no page, but still i_rwsem",
+		Field:    func(p *Policy) *bool { return &p.BalanceBeforeFolio },
+	},
+	{
+		Name:     "WRITE_RANGE_LOCK",
+		Source:   "seed 002 (Christoph Hellwig, 2018-05-23: \"some sort of range lock\")",
+		Kernel:   "none: never written",
+		Scenario: "two writers of two batches each: disjoint ones run together, overlapping ones do not mix",
+		Field:    func(p *Policy) *bool { return &p.WriteRangeLock },
+	},
+	{
+		Name:     "COPY_BY_FOLIO",
+		Source:   "kernel 6.14",
+		Kernel:   "fs/btrfs/file.c:copy_one_range()",
+		Scenario: "a write of two pages becomes two steps; the atoms of an unlocked write are pages",
+		Field:    func(p *Policy) *bool { return &p.CopyByFolio },
+	},
+	{
+		Name:     "REVERT_SHORT_COPY",
+		Source:   "kernel 6.14",
+		Kernel:   "fs/btrfs/file.c:copy_one_range()",
+		Scenario: "a source page faults in the middle of a page: without it the copied half is visible before the rest",
+		Field:    func(p *Policy) *bool { return &p.RevertShortCopy },
+	},
+	{
+		Name:     "STABLE_SKIP_NODATASUM",
+		Source:   "kernel 6.19 or so (first version unverified)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_update_address_space_flags()",
+		Scenario: "a rewrite of a page under writeback in a NOCOW file does not wait",
+		Field:    func(p *Policy) *bool { return &p.StableSkipNodatasum },
+	},
+	{
+		Name:     "PUNCH_RECHECK_OE",
+		Source:   "removed by 55961c8abfdc, ffa8fc603d27 (5.19)",
+		Kernel:   "fs/btrfs/file.c:btrfs_punch_hole_lock_range()",
+		Scenario: "an unlocked writer dirties the punched range after the flush; with the check the punch flushes again",
+		Field:    func(p *Policy) *bool { return &p.PunchRecheckOE },
+	},
+	{
+		Name:     "EXTENT_LOCK_BACK_OFF",
+		Source:   "9e769bd7e5db (6.1)",
+		Kernel:   "fs/btrfs/extent-io-tree.c:lock_extent()",
+		Scenario: "a waiter for a large range that keeps its first half stops an ordered extent from finishing there",
+		Field:    func(p *Policy) *bool { return &p.ExtentLockBackOff },
+	},
+}
+
+// Presets are the eras and proposals, in the order in which reports show them.
+var Presets = []Policy{
+	{
+		Name: "locked", About: "Linux 4.17: the whole write under i_rwsem",
+		PunchRecheckOE: true,
+	},
+	{
+		Name: "unlocked", About: "seed 002 as posted: writes inside EOF drop i_rwsem",
+		BufUnlockInEOF: true, PunchRecheckOE: true,
+	},
+	{
+		Name: "unlocked-drain", About: "seed 002 with the fix of the thread: setsize waits for writers first",
+		BufUnlockInEOF: true, SetsizeDrainFirst: true, PunchRecheckOE: true,
+	},
+	{
+		Name: "prewait", About: "Mason: stable-page waits before, throttling after i_rwsem",
+		PrewaitOutside: true, BalanceOutside: true, PunchRecheckOE: true,
+	},
+	{
+		Name: "range-lock", About: "Hellwig: the byte range of the write is locked instead of the inode",
+		WriteRangeLock: true, PunchRecheckOE: true, ExtentLockBackOff: true,
+	},
+	{
+		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
+		BalanceBeforeFolio: true, CopyByFolio: true, RevertShortCopy: true, StableSkipNodatasum: true,
+		ExtentLockBackOff: true,
+	},
+}
+
+// Names lists the presets.
+func Names() []string {
+	names := make([]string, len(Presets))
+	for i := range Presets {
+		names[i] = Presets[i].Name
+	}
+	return names
+}
+
+// Parse reads a specification: a preset's name, then any number of "+TOGGLE" and "!TOGGLE", which
+// switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
+func Parse(spec string) (Policy, error) {
+	cut := strings.IndexAny(spec, "+!")
+	name := spec
+	if cut >= 0 {
+		name = spec[:cut]
+	}
+	var p Policy
+	found := false
+	for i := range Presets {
+		if Presets[i].Name == name {
+			p, found = Presets[i], true
+		}
+	}
+	if !found {
+		return p, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(Names(), ", "))
+	}
+	for cut >= 0 {
+		on := spec[cut] == '+'
+		rest := spec[cut+1:]
+		word := rest
+		next := strings.IndexAny(rest, "+!")
+		if next >= 0 {
+			word = rest[:next]
+		}
+		t := findToggle(word)
+		if t == nil {
+			return p, fmt.Errorf("unknown toggle %q in policy %q", word, spec)
+		}
+		*t.Field(&p) = on
+		if next < 0 {
+			break
+		}
+		cut += 1 + next
+	}
+	p.Name = spec
+	return p, nil
+}
+
+func findToggle(name string) *Toggle {
+	for i := range Toggles {
+		if Toggles[i].Name == name {
+			return &Toggles[i]
+		}
+	}
+	return nil
+}
+
+// MustParse is Parse for specifications in code.
+func MustParse(spec string) *Policy {
+	p, err := Parse(spec)
+	if err != nil {
+		panic("policy: " + err.Error())
+	}
+	return &p
+}
+
+// On lists the names of the toggles that are on.
+func (p *Policy) On() []string {
+	var on []string
+	for i := range Toggles {
+		if *Toggles[i].Field(p) {
+			on = append(on, Toggles[i].Name)
+		}
+	}
+	return on
+}
+
+// Op is what a plan is for.
+type Op uint8
+
+// The operations.
+const (
+	Write Op = iota
+	SetSize
+	Fallocate
+	PunchHole
+)
+
+var opNames = [...]string{"write", "setsize", "fallocate", "punch"}
+
+func (o Op) String() string { return opNames[o] }
+
+// Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: who
+// takes the locks of a plan asks for the plan again under them, and starts anew if it changed.
+type Facts struct {
+	Start, End uint64 // bytes of the write, punch or allocation: [Start, End)
+	ISize      uint64
+	NewSize    uint64 // setsize only
+	NoDataSum  bool
+}
+
+// InEOF reports whether the range ends inside the file.
+func (f *Facts) InEOF() bool { return f.End <= f.ISize }
+
+// Lock is what guards the operation against others on the same file.
+type Lock uint8
+
+// The locks.
+const (
+	LockInode     Lock = iota // i_rwsem exclusive, from begin to end
+	LockInodeDrop             // i_rwsem exclusive, let go for the copy loop (i_dio_count stands in)
+	LockRange                 // the byte range, without i_rwsem
+	LockBoth                  // i_rwsem exclusive and the byte range
+)
+
+var lockNames = [...]string{"inode", "inode-drop", "range", "both"}
+
+func (l Lock) String() string { return lockNames[l] }
+
+// Inode reports whether i_rwsem is taken at the start.
+func (l Lock) Inode() bool { return l != LockRange }
+
+// Range reports whether the byte range is locked.
+func (l Lock) Range() bool { return l >= LockRange }
+
+// Throttle is where a write pays for the dirty pages it made.
+type Throttle uint8
+
+// The places of balance_dirty_pages.
+const (
+	ThrottleAfterBatch  Throttle = iota // after each batch, under what Lock holds
+	ThrottleBeforeFolio                 // before the pages of a batch are locked
+	ThrottleAfterUnlock                 // once, after all locks are let go
+)
+
+var throttleNames = [...]string{"after-batch", "before-folio", "after-unlock"}
+
+func (x Throttle) String() string { return throttleNames[x] }
+
+// SetsizeStep is one of the two steps whose order seed 002's thread is about.
+type SetsizeStep uint8
+
+// The steps.
+const (
+	TruncateSetsize SetsizeStep = iota // i_size, then the page cache
+	DIOWait                            // i_dio_count to zero
+)
+
+var stepNames = [...]string{"truncate_setsize", "dio_wait"}
+
+func (s SetsizeStep) String() string { return stepNames[s] }
+
+// Batch bounds: pages per round of the copy loop.
+const (
+	BatchMinPages = 8
+	BatchMaxPages = 512
+)
+
+// Plan is how to carry out one operation.
+type Plan struct {
+	Lock Lock
+	// RangeFrom is where the locked range begins when Lock.Range(); it ends at the end of the write, and
+	// at the end of all files for the other operations.
+	RangeFrom uint64
+	// DIOBegin: the operation counts itself in i_dio_count while it runs.
+	DIOBegin bool
+	// Prewait: wait for writeback and ordered extents of the range before Lock.
+	Prewait bool
+	// Throttle is where balance_dirty_pages is called.
+	Throttle Throttle
+	// BatchPages bounds the pages of one round of the copy loop.
+	BatchPages int
+	// StableWait: wait for writeback of each page before it is changed.
+	StableWait bool
+	// RevertShort: a short copy into a page that was not up to date is undone.
+	RevertShort bool
+	// Order is the order of the two steps of a shrinking setsize.
+	Order [2]SetsizeStep
+	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
+	RecheckOrdered bool
+}
+
+// For is the plan of an operation. It allocates nothing.
+func For(op Op, f Facts, p *Policy) Plan {
+	switch op {
+	case Write:
+		return forWrite(&f, p)
+	case SetSize:
+		return forSetSize(&f, p)
+	}
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, RecheckOrdered: p.PunchRecheckOE}
+	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
+	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
+	if p.WriteRangeLock {
+		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
+	}
+	return pl
+}
+
+func forWrite(f *Facts, p *Policy) Plan {
+	pl := Plan{
+		BatchPages:  BatchMaxPages,
+		StableWait:  !(p.StableSkipNodatasum && f.NoDataSum),
+		RevertShort: p.RevertShortCopy,
+		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
+		DIOBegin: p.BufUnlockInEOF,
+	}
+	if p.CopyByFolio {
+		pl.BatchPages = 1
+	}
+	switch {
+	case p.BalanceOutside:
+		pl.Throttle = ThrottleAfterUnlock
+	case p.BalanceBeforeFolio:
+		pl.Throttle = ThrottleBeforeFolio
+	}
+	switch {
+	case p.WriteRangeLock && f.InEOF():
+		pl.Lock, pl.RangeFrom = LockRange, f.Start
+	case p.WriteRangeLock:
+		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
+	case p.BufUnlockInEOF && f.InEOF():
+		pl.Lock = LockInodeDrop
+	}
+	pl.Prewait = p.PrewaitOutside && f.InEOF()
+	return pl
+}
+
+func forSetSize(f *Facts, p *Policy) Plan {
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, Order: [2]SetsizeStep{TruncateSetsize, DIOWait}}
+	if p.SetsizeDrainFirst {
+		pl.Order = [2]SetsizeStep{DIOWait, TruncateSetsize}
+	}
+	if p.WriteRangeLock {
+		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
+	}
+	return pl
+}
+
+// Atom is the largest piece of a write that no other write can be mixed into.
+type Atom uint8
+
+// The contracts on concurrent overlapping writes, weakest first.
+const (
+	AtomByte    Atom = iota
+	AtomPage         // pages, also after a short copy
+	AtomBatch        // a batch of the copy loop; a byte after a short copy
+	AtomRequest      // the whole write: the results are those of a serial order
+)
+
+var atomNames = [...]string{"byte", "page", "batch", "request"}
+
+func (a Atom) String() string { return atomNames[a] }
+
+// Contract is what a policy keeps, whatever the schedule.
+type Contract struct {
+	WriteAtom Atom
+	// TruncateHolds: after a truncate returned, i_size is what it set until a later operation.
+	TruncateHolds bool
+}
+
+// Contract is what p promises by its design; the explorer proves it or shows the schedule that breaks it.
+func (p *Policy) Contract() Contract {
+	c := Contract{WriteAtom: AtomRequest, TruncateHolds: true}
+	if p.BufUnlockInEOF && !p.WriteRangeLock {
+		c.WriteAtom = AtomBatch
+		if p.CopyByFolio {
+			c.WriteAtom = AtomPage
+		}
+		c.TruncateHolds = p.SetsizeDrainFirst
+	}
+	return c
+}

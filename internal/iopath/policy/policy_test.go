@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
+
+// planText prints what of a plan matters for its operation.
+func planText(op Op, p Plan) string {
+	var w []string
+	add := func(on bool, s string) {
+		if on {
+			w = append(w, s)
+		}
+	}
+	w = append(w, "lock="+p.Lock.String())
+	if p.Lock.Range() {
+		w = append(w, fmt.Sprintf("from=%d", p.RangeFrom))
+	}
+	switch op {
+	case Write:
+		add(p.DIOBegin, "dio_begin")
+		add(p.Prewait, "prewait")
+		w = append(w, "throttle="+p.Throttle.String(), fmt.Sprintf("batch=%d", p.BatchPages))
+		add(!p.StableWait, "no_stable_wait")
+		add(p.RevertShort, "revert_short")
+	case SetSize:
+		w = append(w, "order="+p.Order[0].String()+","+p.Order[1].String())
+	default:
+		add(p.RecheckOrdered, "recheck_ordered")
+	}
+	return strings.Join(w, " ")
+}
+
+// TestPlans reads testdata/plans.txt: "operation key=value ..." , "----", then a line per policy.
+func TestPlans(t *testing.T) {
+	const file = "testdata/plans.txt"
+	in, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for i, block := range strings.Split(strings.TrimSpace(string(in)), "\n\n") {
+		lines := strings.Split(block, "\n")
+		var f Facts
+		var op Op
+		words := strings.Fields(lines[0])
+		for o, n := range opNames {
+			if n == words[0] {
+				op = Op(o)
+			}
+		}
+		for _, w := range words[1:] {
+			k, v, _ := strings.Cut(w, "=")
+			var n uint64
+			fmt.Sscan(v, &n)
+			switch k {
+			case "start":
+				f.Start = n
+			case "end":
+				f.End = n
+			case "isize":
+				f.ISize = n
+			case "newsize":
+				f.NewSize = n
+			case "nodatasum":
+				f.NoDataSum = true
+			default:
+				t.Fatalf("%s: unknown fact %q", file, k)
+			}
+		}
+		if i > 0 {
+			out.WriteString("\n")
+		}
+		fmt.Fprintf(&out, "%s\n----\n", lines[0])
+		for j := range Presets {
+			fmt.Fprintf(&out, "%-14s %s\n", Presets[j].Name, planText(op, For(op, f, &Presets[j])))
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if out.String() != string(in) {
+		t.Errorf("plans differ from %s (-rewrite to accept):\n%s", file, out.String())
+	}
+}
+
+// TestTogglesCoverPolicy holds that a field without an entry, or an entry without a source, cannot be added.
+func TestTogglesCoverPolicy(t *testing.T) {
+	var p Policy
+	seen := map[*bool]string{}
+	for _, g := range Toggles {
+		if g.Source == "" || g.Kernel == "" || g.Scenario == "" {
+			t.Errorf("%s: source, kernel function and scenario must be given", g.Name)
+		}
+		if other := seen[g.Field(&p)]; other != "" {
+			t.Errorf("%s and %s switch the same field", g.Name, other)
+		}
+		seen[g.Field(&p)] = g.Name
+	}
+	v := reflect.ValueOf(&p).Elem()
+	bools := 0
+	for i := 0; i < v.NumField(); i++ {
+		if v.Field(i).Kind() == reflect.Bool {
+			bools++
+			if seen[v.Field(i).Addr().Interface().(*bool)] == "" {
+				t.Errorf("field %s has no toggle", v.Type().Field(i).Name)
+			}
+		}
+	}
+	if bools != len(Toggles) {
+		t.Errorf("%d fields, %d toggles", bools, len(Toggles))
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct{ spec, on, err string }{
+		{spec: "locked", on: "PUNCH_RECHECK_OE"},
+		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE"},
+		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF"},
+		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern`},
+		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE"`},
+	} {
+		p, err := Parse(c.spec)
+		if c.err != "" {
+			if err == nil || err.Error() != c.err {
+				t.Errorf("%s: have error %v, want %s", c.spec, err, c.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.spec, err)
+		}
+		if have := strings.Join(p.On(), " "); have != c.on {
+			t.Errorf("%s: have %s, want %s", c.spec, have, c.on)
+		}
+		if p.Name != c.spec {
+			t.Errorf("name: have %s, want %s", p.Name, c.spec)
+		}
+	}
+}
+
+// TestContracts is the table of what the thread of seed 002 argued about.
+func TestContracts(t *testing.T) {
+	want := map[string]Contract{
+		"locked":                   {AtomRequest, true},
+		"unlocked":                 {AtomBatch, false},
+		"unlocked-drain":           {AtomBatch, true},
+		"prewait":                  {AtomRequest, true},
+		"range-lock":               {AtomRequest, true},
+		"modern":                   {AtomRequest, true},
+		"modern+BUF_UNLOCK_IN_EOF": {AtomPage, false},
+	}
+	for spec, w := range want {
+		if have := MustParse(spec).Contract(); have != w {
+			t.Errorf("%s: have %v %v, want %v %v", spec, have.WriteAtom, have.TruncateHolds, w.WriteAtom, w.TruncateHolds)
+		}
+	}
+}
+
+func TestForDoesNotAllocate(t *testing.T) {
+	p := MustParse("range-lock")
+	if n := testing.AllocsPerRun(100, func() { For(Write, Facts{Start: 0, End: 4096, ISize: 8192}, p) }); n != 0 {
+		t.Errorf("%v allocations per plan", n)
+	}
+}
