@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -35,7 +36,7 @@ type Bio struct {
 	Vecs [][]byte // owned by the device until EndIO
 	// EndIO is called exactly once, when Err is final. It must not sleep.
 	EndIO func(t *sched.Task, b *Bio)
-	// Err is nil or an errno.
+	// Err is nil or has an errno in its chain.
 	Err error
 	// Private is the submitter's.
 	Private any
@@ -101,8 +102,8 @@ func CheckRange(d Device, b *Bio) error {
 	if b.Op == OpFlush {
 		return nil
 	}
-	if n := int64(b.Len()); b.Off < 0 || b.Off+n > d.Size() {
-		return fmt.Errorf("%s: %v of %d bytes at %d, device has %d", d.Name(), b.Op, n, b.Off, d.Size())
+	if n := int64(b.Len()); b.Off < 0 || n > d.Size()-b.Off {
+		return fmt.Errorf("%s: %v of %d bytes at %d, device has %d: %w", d.Name(), b.Op, n, b.Off, d.Size(), errno.EIO)
 	}
 	return nil
 }

@@ -1,0 +1,260 @@
+package blockdev
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+func pattern(seed uint64, n int) []byte {
+	p := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	r.Read(p)
+	return p
+}
+
+// devices runs f on every kind of device that needs no privileges.
+func devices(t *testing.T, size int64, f func(t *testing.T, d Device)) {
+	t.Run("memory", func(t *testing.T) { f(t, NewMemory(size)) })
+	t.Run("file", func(t *testing.T) {
+		d, err := Create(filepath.Join(t.TempDir(), "img"), size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		f(t, d)
+	})
+	t.Run("direct", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "img")
+		d, err := Create(path, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		if d, err = Open(path, Direct); errors.Is(err, errno.EINVAL) {
+			t.Skipf("no O_DIRECT here: %v", err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		f(t, d)
+	})
+}
+
+// Random transfers of several vectors must agree with a flat array, across chunk and leaf borders.
+func TestTransfersAgreeWithModel(t *testing.T) {
+	const size = 40 << 20
+	devices(t, size, func(t *testing.T, d Device) {
+		k := sched.NewTask("test")
+		model := make([]byte, size)
+		rng := rand.New(rand.NewPCG(1, 2))
+		for i := range 200 {
+			off := rng.Int64N(size/4096-300) * 4096
+			if i%4 == 0 {
+				off = int64(rng.IntN(600)+1)*memChunkSize - 4096 // straddle a chunk
+			}
+			var vecs [][]byte
+			total := 0
+			for range rng.IntN(5) + 1 {
+				n := (rng.IntN(20) + 1) * 4096
+				vecs = append(vecs, pattern(uint64(i*8+len(vecs)), n))
+				total += n
+			}
+			if rng.IntN(2) == 0 {
+				if err := Do(k, d, &Bio{Op: OpWrite, Off: off, Vecs: vecs}); err != nil {
+					t.Fatal(err)
+				}
+				copy(model[off:], bytes.Join(vecs, nil))
+				continue
+			}
+			if err := Do(k, d, &Bio{Op: OpRead, Off: off, Vecs: vecs}); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(bytes.Join(vecs, nil), model[off:off+int64(total)]) {
+				t.Fatalf("step %d: read of %d at %d differs from the model", i, total, off)
+			}
+		}
+		if err := Flush(k, d); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestOutOfRangeIsEIO(t *testing.T) {
+	devices(t, 1<<20, func(t *testing.T, d Device) {
+		k := sched.NewTask("test")
+		for _, off := range []int64{-4096, 1 << 20, 1<<20 - 4096 + 512, 1<<63 - 4096} {
+			if err := Write(k, d, make([]byte, 4096), off); !errors.Is(err, errno.EIO) {
+				t.Errorf("write at %d: %v, want EIO", off, err)
+			}
+		}
+		if err := Write(k, d, make([]byte, 4096), 1<<20-4096); err != nil {
+			t.Errorf("write of the last block: %v", err)
+		}
+	})
+}
+
+// A file that is cut short under us must be an error, not zeros.
+func TestFileCutShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "img")
+	d, err := Create(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := os.Truncate(path, 8192); err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(sched.NewTask("test"), d, make([]byte, 8192), 4096); !errors.Is(err, errno.EIO) {
+		t.Fatalf("read across the new end: %v, want EIO", err)
+	}
+}
+
+func TestFileLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "img")
+	w, err := Create(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Flags{0, ReadOnly} {
+		if _, err := Open(path, f); !errors.Is(err, ErrInUse) {
+			t.Errorf("second open with flags %d: %v, want ErrInUse", f, err)
+		}
+	}
+	if _, err := Create(path, 4096); !errors.Is(err, ErrInUse) {
+		t.Errorf("create over an open image: %v, want ErrInUse", err)
+	}
+	if st, _ := os.Stat(path); st.Size() != 1<<20 {
+		t.Errorf("the refused create left %d bytes, want %d", st.Size(), 1<<20)
+	}
+	w.Close()
+	a, err := Open(path, ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	b, err := Open(path, ReadOnly)
+	if err != nil {
+		t.Fatalf("two readers: %v", err)
+	}
+	defer b.Close()
+	k := sched.NewTask("test")
+	if err := Write(k, a, make([]byte, 4096), 0); !errors.Is(err, errno.EROFS) {
+		t.Errorf("write to a read-only device: %v, want EROFS", err)
+	}
+	if err := Flush(k, a); err != nil {
+		t.Errorf("flush of a read-only device: %v", err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(filepath.Join(dir, "none"), 0); !errors.Is(err, errno.ENOENT) {
+		t.Errorf("open of nothing: %v, want ENOENT", err)
+	}
+	if _, err := Open(dir, ReadOnly); err == nil {
+		t.Error("open of a directory: no error")
+	}
+	if _, err := Create(filepath.Join(dir, "x"), 0); err == nil {
+		t.Error("create of 0 bytes: no error")
+	}
+	if _, err := Create("/dev/null", 4096); err == nil {
+		t.Error("create over a device: no error")
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "x")); err == nil {
+		t.Error("a refused create left a file")
+	}
+}
+
+// A snapshot and its origin go separate ways, also through a second snapshot.
+func TestMemorySnapshot(t *testing.T) {
+	k := sched.NewTask("test")
+	m := NewMemory(64 << 20)
+	blk := func(d Device, off int64) byte {
+		p := make([]byte, 1)
+		if err := Read(k, d, p, off); err != nil {
+			t.Fatal(err)
+		}
+		return p[0]
+	}
+	put := func(d Device, off int64, v byte) {
+		if err := Write(k, d, []byte{v}, off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(m, 100, 1)
+	a := m.Snapshot()
+	put(m, 100, 2)
+	put(m, 50<<20, 9)
+	b := m.Snapshot()
+	put(a, 101, 7)
+	put(b, 100, 3)
+	got := []byte{blk(m, 100), blk(m, 101), blk(m, 50<<20), blk(a, 100), blk(a, 101), blk(a, 50<<20), blk(b, 100), blk(b, 101), blk(b, 50<<20)}
+	want := []byte{2, 0, 9, 1, 7, 0, 3, 0, 9}
+	if !bytes.Equal(got, want) {
+		t.Fatalf("have %v want %v", got, want)
+	}
+}
+
+// Writers that make the same chunk at the same time must not lose each other's bytes.
+func TestMemoryConcurrentFirstWrites(t *testing.T) {
+	k := sched.NewTask("test")
+	m := NewMemory(1 << 20)
+	base := m.Snapshot()
+	var tasks []*sched.Task
+	for i := range 4 {
+		tasks = append(tasks, k.Go("writer", func(k *sched.Task) {
+			for off := int64(i) * 4096; off < 1<<20; off += 4 * 4096 {
+				if err := Write(k, m, bytes.Repeat([]byte{byte(i + 1)}, 4096), off); err != nil {
+					t.Error(err)
+				}
+			}
+		}))
+	}
+	for _, c := range tasks {
+		k.Join(c)
+	}
+	p := make([]byte, 1<<20)
+	if err := Read(k, m, p, 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range p {
+		if want := byte(i/4096%4 + 1); v != want {
+			t.Fatalf("byte %d is %d, want %d", i, v, want)
+		}
+	}
+	if n := base.Allocated(); n != 0 {
+		t.Fatalf("the snapshot holds %d bytes, want 0", n)
+	}
+}
+
+func TestUnescapeMount(t *testing.T) {
+	if got := unescapeMount(`/mnt/a\040b\134c`); got != `/mnt/a b\c` {
+		t.Fatalf("have %q", got)
+	}
+}
+
+func BenchmarkMemoryWrite4K(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	k := sched.NewTask("bench")
+	m := NewMemory(64 << 20)
+	p := make([]byte, 4096)
+	bio := &Bio{Op: OpWrite, Vecs: [][]byte{p}, EndIO: func(*sched.Task, *Bio) {}}
+	b.SetBytes(4096)
+	for i := 0; b.Loop(); i++ {
+		bio.Off = int64(i&16383) * 4096
+		m.Submit(k, bio)
+	}
+}

@@ -1,0 +1,189 @@
+package blockdev
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/sched"
+)
+
+// A memory device is a two-level table of chunks. A chunk that was never written is not there and
+// reads as zeros, so a device of a terabyte costs a table of 32,768 pointers until it is filled.
+const (
+	memChunkShift = 16 // 64 KiB
+	memChunkSize  = 1 << memChunkShift
+	memLeafShift  = 9 // chunks in a leaf: 512, or 32 MiB
+	memLeafSize   = 1 << memLeafShift
+)
+
+// memEpoch numbers the periods between two snapshots of one device. A chunk belongs to the epoch
+// that wrote it first; a device writes only chunks of its own epoch in place.
+var memEpoch atomic.Uint64
+
+type memChunk struct {
+	epoch uint64
+	data  [memChunkSize]byte
+}
+
+type memLeaf [memLeafSize]atomic.Pointer[memChunk]
+
+// Memory is a sparse device in memory. It completes every bio in Submit. Transfers take no lock: bios
+// that overlap in time and place mix their bytes, as they may on any device.
+type Memory struct {
+	name    string
+	size    int64
+	epoch   uint64
+	writing atomic.Int64 // writes inside Submit
+	leaves  []atomic.Pointer[memLeaf]
+}
+
+// NewMemory makes a device of size zero bytes.
+func NewMemory(size int64) *Memory { return newMemory("memory", size) }
+
+func newMemory(name string, size int64) *Memory {
+	if size < 0 {
+		panic(fmt.Sprintf("blockdev: memory device of %d bytes", size))
+	}
+	span := int64(memChunkSize * memLeafSize)
+	return &Memory{
+		name:   name,
+		size:   size,
+		epoch:  memEpoch.Add(1),
+		leaves: make([]atomic.Pointer[memLeaf], (size+span-1)/span),
+	}
+}
+
+// Name is "memory".
+func (m *Memory) Name() string { return m.name }
+
+// Size is in bytes.
+func (m *Memory) Size() int64 { return m.size }
+
+// Close keeps the contents: a memory device is forgotten with its last reference.
+func (m *Memory) Close() error { return nil }
+
+// Submit does b and ends it.
+func (m *Memory) Submit(t *sched.Task, b *Bio) {
+	t.Point(sched.PointDevice, WaitClass.ID, m)
+	b.Err = m.do(b)
+	b.EndIO(t, b)
+}
+
+func (m *Memory) do(b *Bio) error {
+	if err := CheckRange(m, b); err != nil {
+		return err
+	}
+	switch b.Op {
+	case OpRead:
+		off := b.Off
+		for _, v := range b.Vecs {
+			m.read(v, off)
+			off += int64(len(v))
+		}
+	case OpWrite:
+		m.writing.Add(1)
+		off := b.Off
+		for _, v := range b.Vecs {
+			m.write(v, off)
+			off += int64(len(v))
+		}
+		m.writing.Add(-1)
+	}
+	return nil
+}
+
+// memPlace splits a device offset.
+func memPlace(off int64) (leaf, slot, in int) {
+	c := off >> memChunkShift
+	return int(c >> memLeafShift), int(c & (memLeafSize - 1)), int(off & (memChunkSize - 1))
+}
+
+func (m *Memory) read(p []byte, off int64) {
+	for len(p) > 0 {
+		li, slot, in := memPlace(off)
+		n := min(len(p), memChunkSize-in)
+		var c *memChunk
+		if l := m.leaves[li].Load(); l != nil {
+			c = l[slot].Load()
+		}
+		if c == nil {
+			clear(p[:n])
+		} else {
+			copy(p[:n], c.data[in:])
+		}
+		p, off = p[n:], off+int64(n)
+	}
+}
+
+func (m *Memory) write(p []byte, off int64) {
+	for len(p) > 0 {
+		li, slot, in := memPlace(off)
+		n := copy(m.chunk(li, slot).data[in:], p)
+		p, off = p[n:], off+int64(n)
+	}
+}
+
+// chunk returns a chunk that may be written in place: it makes one, or copies one that a snapshot
+// shares. Two writers that both do so agree on the first one's.
+func (m *Memory) chunk(li, slot int) *memChunk {
+	l := m.leaves[li].Load()
+	if l == nil {
+		l = new(memLeaf)
+		if !m.leaves[li].CompareAndSwap(nil, l) {
+			l = m.leaves[li].Load()
+		}
+	}
+	for {
+		old := l[slot].Load()
+		if old != nil && old.epoch == m.epoch {
+			return old
+		}
+		c := &memChunk{epoch: m.epoch}
+		if old != nil {
+			c.data = old.data
+		}
+		if l[slot].CompareAndSwap(old, c) {
+			return c
+		}
+	}
+}
+
+// Snapshot returns a device with the present contents. Both may be written from now on; a chunk is
+// copied when one of them writes it first.
+//
+// Preconditions:
+//   - no write is in Submit.
+func (m *Memory) Snapshot() *Memory {
+	if n := m.writing.Load(); n != 0 {
+		panic(fmt.Sprintf("blockdev: snapshot of a memory device with %d writes in flight", n))
+	}
+	s := newMemory(m.name, m.size)
+	for i := range m.leaves {
+		l := m.leaves[i].Load()
+		if l == nil {
+			continue
+		}
+		c := new(memLeaf)
+		for j := range l {
+			c[j].Store(l[j].Load())
+		}
+		s.leaves[i].Store(c)
+	}
+	m.epoch = memEpoch.Add(1)
+	return s
+}
+
+// Allocated is the number of bytes that chunks hold, those shared with snapshots included.
+func (m *Memory) Allocated() int64 {
+	var n int64
+	for i := range m.leaves {
+		if l := m.leaves[i].Load(); l != nil {
+			for j := range l {
+				if l[j].Load() != nil {
+					n += memChunkSize
+				}
+			}
+		}
+	}
+	return n
+}
