@@ -1,0 +1,108 @@
+package fs
+
+import (
+	"time"
+
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+)
+
+// Options says how to open an image.
+type Options struct {
+	// ReadOnly opens without writing a byte; an image with a log tree can only be opened so.
+	ReadOnly bool
+	// Policy is the locking policy of the write path; nil is policy "locked".
+	Policy *policy.Policy
+	// DirtyBackground and DirtyLimit are bytes of dirty page cache: above the first the flusher starts,
+	// at the second writers are throttled. Zero takes the default.
+	DirtyBackground, DirtyLimit int64
+	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit.
+	CacheLimit int64
+	// EndioWorkers is the number of tasks that finish ordered extents; zero takes the default.
+	EndioWorkers int
+	// Now gives inodes their time stamps; nil is the clock.
+	Now func() time.Time
+	// UID and GID own what is created.
+	UID, GID uint32
+	// CheckQuiescence makes Close panic when a counter is not at rest: reservations, outstanding
+	// extents, delalloc bytes, locked ranges. Tests set it.
+	CheckQuiescence bool
+}
+
+// Defaults of Options.
+const (
+	DefaultDirtyBackground = 64 << 20
+	DefaultDirtyLimit      = 128 << 20
+	DefaultEndioWorkers    = 2
+)
+
+// OpenFlags says how OpenFile opens; the names are those of open(2).
+type OpenFlags uint32
+
+// The flags. Without O_RDWR a file is open for reading only.
+const (
+	O_RDONLY   OpenFlags = 0
+	O_RDWR     OpenFlags = 1 << iota
+	O_CREAT              // create the file when there is none
+	O_EXCL               // with O_CREAT: EEXIST when there is one
+	O_TRUNC              // set the size to zero
+	O_NOFOLLOW           // a symbolic link is opened itself: ELOOP
+)
+
+// Fallocate modes, as in linux/falloc.h.
+const (
+	FALLOC_FL_KEEP_SIZE  = 0x01
+	FALLOC_FL_PUNCH_HOLE = 0x02
+	FALLOC_FL_ZERO_RANGE = 0x10
+)
+
+// Attr is what Stat tells.
+type Attr struct {
+	Ino                        uint64
+	Mode                       uint32 // S_IFMT and permissions
+	Nlink                      uint32
+	UID, GID                   uint32
+	Rdev                       uint64
+	Size                       uint64 // bytes
+	Nbytes                     uint64 // bytes allocated, as written; delayed allocation is not in it
+	Flags                      uint64 // format.InodeNoDataCow, ...
+	Generation                 uint64
+	Atime, Mtime, Ctime, Otime time.Time
+}
+
+// IsDir reports whether the object is a directory.
+func (a *Attr) IsDir() bool { return a.Mode&format.S_IFMT == format.S_IFDIR }
+
+// IsRegular reports whether the object is a regular file.
+func (a *Attr) IsRegular() bool { return a.Mode&format.S_IFMT == format.S_IFREG }
+
+// IsSymlink reports whether the object is a symbolic link.
+func (a *Attr) IsSymlink() bool { return a.Mode&format.S_IFMT == format.S_IFLNK }
+
+// DirEntry is one name in a directory.
+type DirEntry struct {
+	Name  string
+	Ino   uint64
+	Type  uint8  // format.FtRegFile, ...
+	Index uint64 // DIR_INDEX: the order in which ReadDir goes
+	// Subvol is the tree id when the entry is a subvolume, which this package does not enter; else zero.
+	Subvol uint64
+}
+
+// Statfs is the space accounting of the whole file system, in bytes.
+type Statfs struct {
+	Total, Used, Free                    uint64
+	DataTotal, DataUsed                  uint64
+	MetadataTotal, MetadataUsed          uint64 // logical: DUP counts once
+	SystemTotal, SystemUsed              uint64
+	DataMayUse, MetadataMayUse           uint64
+	DataPinned, MetadataPinned           uint64
+	DataReserved, MetadataReserved       uint64
+	Unallocated                          uint64 // device bytes in no chunk
+	Generation                           uint64
+	Label                                string
+	FSID                                 format.UUID
+	NodeSize, SectorSize                 uint32
+	Files                                uint64 // inodes in memory
+	DirtyBytes, WritebackBytes, CacheLen int64
+}
