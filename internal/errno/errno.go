@@ -32,6 +32,9 @@ const (
 	EOVERFLOW    = syscall.EOVERFLOW
 	EOPNOTSUPP   = syscall.EOPNOTSUPP
 	EDQUOT       = syscall.EDQUOT
+	ELOOP        = syscall.ELOOP
+	EXDEV        = syscall.EXDEV
+	EBADF        = syscall.EBADF
 	EUCLEAN      = syscall.EUCLEAN
 )
 
