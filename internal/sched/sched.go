@@ -82,6 +82,14 @@ type Held struct {
 	Read  bool
 }
 
+// DirtyState is a task's share in dirty throttling, in pages. Models current->nr_dirtied,
+// nr_dirtied_pause and dirty_paused_when.
+type DirtyState struct {
+	Pages      int   // dirtied since the last look
+	Pause      int   // look again after so many; 0 is the default
+	PausedWhen int64 // when the last pause should have ended, in nanoseconds of Now
+}
+
 // Task is a thread of control: the kernel's task_struct as far as a file system looks at it.
 // A Task is used by one goroutine at a time.
 type Task struct {
@@ -93,6 +101,8 @@ type Task struct {
 	// Op and Policy label what the task does in wait profiles.
 	Op     string
 	Policy string
+	// Dirty is package pagecache's: what the task dirtied since it last looked at the dirty limits.
+	Dirty DirtyState
 	// HeldLocks is package lockdep's.
 	HeldLocks []Held
 	// Waits is what the task waited, by class. Read it when the task is not running.
