@@ -1,0 +1,86 @@
+// Package ctree keeps the copy-on-write b-trees of one file system: a cache of tree blocks, the search
+// that locks its way down, and the operations that insert, delete, split, merge and balance.
+//
+// A block that the running transaction has not written is changed in place; every other block is copied
+// to a new place first, and so is its parent, up to the root (COW). A transaction's blocks are therefore
+// all new, and the trees of the last commit stay whole on disk until the superblock points elsewhere.
+//
+// The normal case of an insert:
+//
+//	InsertEmptyItem -> SearchSlot -> lockRoot          read lock, or write lock when the root is low
+//	                              -> cow               block not of this transaction: copy, free the old one
+//	                              -> setupNode         split (insert) or balance (delete) on the way down
+//	                              -> searchLeaf        pushLeafRight, pushLeafLeft, splitLeaf
+//	                -> setupItems                      make room, fixLowKeys upward
+//
+// SearchSlot begins with as few write locks as the operation usually needs and starts again with more when
+// it meets a block that has to be copied, split or balanced above them (kernel-semantics 6.4).
+//
+// Lock order:
+//
+//	tree block, root to leaf             SearchSlot; a child is locked before its parent is let go
+//	  left neighbour, right neighbour    under the write-locked parent (pushLeaf*, balanceLevel)
+//	    new block                        nobody else can reach it yet: try-lock
+//	      Allocator                      called with tree blocks locked
+//	      cache shard, dirty-set shard   leaves
+//
+// Invariants:
+//
+//   - A block is dirty from the moment it is made until WriteOut has written it; only dirty blocks that
+//     are not sealed are changed, and only under their write lock.
+//   - Bytenr, level, generation and owner of a Buffer never change: a COW makes a new Buffer.
+//   - A pointer's key is its child's first key, its generation the child's generation.
+//   - No block but the root of an empty tree has no items.
+//
+// Models fs/btrfs/ctree.c, extent_io.c (extent buffers) and locking.c. Differences: no commit-root search, no tree
+// modification log, no relocation; a shared block (snapshot) is refused instead of copied with its references.
+package ctree
+
+import (
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// Reader reads tree blocks. Package volumes fits.
+type Reader interface {
+	// Read fills p from the logical address, copy number mirror.
+	Read(t *sched.Task, p []byte, logical uint64, mirror int) error
+	// Mirrors is how many copies there are.
+	Mirrors(logical uint64) int
+}
+
+// Submitter starts writes; b.Off is a logical address. Package volumes fits.
+type Submitter interface {
+	Submit(t *sched.Task, b *blockdev.Bio)
+}
+
+// Allocator hands out and takes back the space of tree blocks: the door that the extent tree fills.
+// Its methods are called with tree blocks locked and must not search any tree.
+type Allocator interface {
+	// AllocTreeBlock reserves a block for a tree; hint is the address of a block it should be near.
+	AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (bytenr uint64, err error)
+	// FreeTreeBlock is told that the tree no longer points at b, which is locked for writing and out of the cache.
+	// A block of this transaction that was never written may be used again at once.
+	FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) error
+	// SharedBlock is asked before the COW of a block that a snapshot may share.
+	SharedBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) (bool, error)
+}
+
+// Trans is what the trees need to know of the running transaction.
+type Trans struct {
+	ID          uint64        // transid: the generation of every block made
+	Dirty       *DirtySet     // shared by all handles of the transaction
+	RootDirtied func(r *Root) // called when a root's node changes, with the new node locked; may be nil
+	Priv        any           // the handle, for the Allocator
+}
+
+// Config describes the file system.
+type Config struct {
+	NodeSize      int // bytes
+	SectorSize    int // bytes; 0 is format.SectorSize
+	FSID          format.UUID
+	ChunkTreeUUID format.UUID
+	Reader        Reader
+	CacheBlocks   int // clean blocks kept; 0 is 16384
+}
