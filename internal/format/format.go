@@ -224,7 +224,9 @@ func CRC32C(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 func rawCRC32C(seed uint32, p []byte) uint32 { return ^crc32.Update(^seed, castagnoli, p) }
 
 // NameHash is the DIR_ITEM and XATTR_ITEM key offset of a name.
-func NameHash(name string) uint64 { return uint64(rawCRC32C(^uint32(1), []byte(name))) }
+func NameHash(name string) uint64 { return nameHash([]byte(name)) }
+
+func nameHash(name []byte) uint64 { return uint64(rawCRC32C(^uint32(1), name)) }
 
 // ExtrefHash is the INODE_EXTREF key offset of a name in the directory parent.
 func ExtrefHash(parent uint64, name string) uint64 {
