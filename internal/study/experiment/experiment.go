@@ -1,0 +1,134 @@
+// Package experiment compares locking policies: the same job, on the same file of the same image, under
+// one policy after the other, in alternating rounds, and after every round every block is read back
+// and judged.
+package experiment
+
+import (
+	"encoding/json"
+	"io"
+	"sync/atomic"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/stats"
+)
+
+// Lab is what Compare works on: an image with a test file. Its methods are called by one task.
+type Lab interface {
+	// Prepare makes the test file, NOCOW and preallocated, size bytes long, and leaves the image closed.
+	Prepare(t *sched.Task, size int64) error
+	// Open opens the image under a policy.
+	Open(t *sched.Task, policy string) (Session, error)
+	// Check checks the image, which is not open, and says in a line each what it found.
+	Check(t *sched.Task) (findings []string, err error)
+}
+
+// Session is an open image.
+type Session interface {
+	// File is the test file.
+	File() fio.Target
+	// Close makes everything durable and closes the image.
+	Close(t *sched.Task) error
+}
+
+// Defaults of Options: six policies take less than a minute with them.
+const (
+	DefaultRounds   = 3
+	DefaultRuntime  = 1500 // ms
+	DefaultFileSize = 128 << 20
+)
+
+// Options says what to compare.
+type Options struct {
+	// Job is the job file, already scaled (JobFile.Set). All its tasks run on the test file, whatever
+	// filename it names. Block sizes must be multiples of 4 KiB.
+	Job      *fio.JobFile
+	Policies []string
+	Rounds   int
+	// Device and Model name what is under the image, for the report.
+	Device, Model string
+	// Progress, if set, is called about every 100 ms.
+	Progress func(Progress)
+	// Stop, if set, ends the comparison early and cleanly when it becomes true.
+	Stop *atomic.Bool
+}
+
+// Progress is how far a comparison is.
+type Progress struct {
+	Round, Rounds int    // from 1
+	Policy        string // the one that runs now
+	Step          string // prepare, run, read back, check
+	IOs           uint64 // of this run
+	Fraction      float64
+}
+
+// Clat summarizes completion latencies, in nanoseconds.
+type Clat struct {
+	Mean float64 `json:"mean"`
+	P50  int64   `json:"p50"`
+	P99  int64   `json:"p99"`
+	P999 int64   `json:"p999"`
+	Max  int64   `json:"max"`
+}
+
+// Row is what one policy did.
+type Row struct {
+	Policy string `json:"policy"`
+	// IOPS is the median over the rounds.
+	IOPS float64 `json:"iops"`
+	// Ratio is the median over the rounds of iops by the baseline's iops in the same round; the baseline
+	// is "locked", or the first policy when locked is not compared.
+	Ratio    float64 `json:"ratio"`
+	RatioMin float64 `json:"ratio_min"`
+	RatioMax float64 `json:"ratio_max"`
+	Clat     Clat    `json:"clat_ns"`
+	// Waits is, by lock class, the share of the writers' time spent waiting for it.
+	Waits map[string]float64 `json:"waits"`
+	// Content is "ok" or what the blocks read back are.
+	Content string `json:"content"`
+	// Check is "clean" or the findings.
+	Check string `json:"check"`
+
+	// Hist holds the completion latencies of all rounds.
+	Hist *stats.Hist `json:"-"`
+	// RoundIOPS is the iops of each round.
+	RoundIOPS []float64 `json:"-"`
+}
+
+// Result is a comparison.
+type Result struct {
+	Job     string  `json:"job"`
+	Device  string  `json:"device"`
+	Model   string  `json:"model"`
+	Runtime float64 `json:"runtime"` // seconds of each run
+	Rounds  int     `json:"rounds"`
+	Rows    []*Row  `json:"rows"`
+
+	Baseline string `json:"-"`
+	// Parameters are the job's options, for people.
+	Parameters []stats.Option `json:"-"`
+}
+
+// WriteJSON writes the result as one JSON object.
+func (r *Result) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// OK reports whether every round of every policy read back right and checked clean.
+func (r *Result) OK() bool {
+	for _, row := range r.Rows {
+		if row.Content != "ok" || row.Check != "clean" {
+			return false
+		}
+	}
+	return true
+}
+
+// Compare runs the comparison. An image or a content that is wrong is a result, not an error; the error
+// is for what kept the experiment from being made.
+func Compare(t *sched.Task, lab Lab, opt Options) (*Result, error) { return compare(t, lab, opt) }
+
+// WriteText writes the table.
+func (r *Result) WriteText(w io.Writer) error { return r.writeText(w) }

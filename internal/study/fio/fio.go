@@ -1,0 +1,93 @@
+// Package fio reads fio's job files and runs their jobs against a Target: a file in an image, or
+// anything else with ReadAt and WriteAt.
+//
+// A job's tasks are made with sched.Task.Go, tell the time by Task.Now and sleep by Task.Sleep, so a job
+// runs in any runtime. Each task has its own random sequence, seeded from the job file's seed and the
+// task's number: the same job file gives the same offsets.
+//
+// Model: fio 3.33. An engine differs in what it measures.
+//
+//   - psync, sync: one request at a time; clat is the time of the call, there is no slat.
+//   - libaio, buffered: Linux does a buffered request inside io_submit, so the task still has one request at a time.
+//     fio sees it otherwise: slat is the time of the call, and clat runs from its return until fio reaps the
+//     event, which it does when iodepth requests are queued. So clat is about the time of the next iodepth-1 calls.
+//     We do the same, event ring included: the latencies of seed 002 (iodepth=32) can be compared with no other clat.
+//   - libaio, direct=1: iodepth requests in flight, each by a task of its own. The target must have a direct path.
+package fio
+
+import (
+	"io"
+	"os"
+	"sync/atomic"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/study/stats"
+)
+
+// Target is what a job reads and writes. fs.File is one. All methods may be called by many tasks.
+type Target interface {
+	ReadAt(t *sched.Task, p []byte, off int64) (int, error)
+	WriteAt(t *sched.Task, p []byte, off int64) (int, error)
+	Truncate(t *sched.Task, size int64) error
+	Fallocate(t *sched.Task, mode uint32, off, n int64) error
+	Fsync(t *sched.Task) error
+	Size() int64
+}
+
+// DirectTarget is a Target with direct I/O, which direct=1 needs.
+type DirectTarget interface {
+	Target
+	ReadDirect(t *sched.Task, p []byte, off int64) (int, error)
+	WriteDirect(t *sched.Task, p []byte, off int64) (int, error)
+}
+
+// Stamper fills what one task writes, in place of random bytes, and learns when each write ended.
+// Its methods are called by that task alone, one write at a time.
+type Stamper interface {
+	// Stamp fills p, which will be written at off.
+	Stamp(p []byte, off int64)
+	// Done says that the write stamped last ran from start to end (Task.Now) and how it ended.
+	Done(start, end int64, err error)
+}
+
+// Progress is how far a run is.
+type Progress struct {
+	Job     string
+	Elapsed int64 // ns since the job started
+	Total   int64 // ns the job will take, 0 when it is bounded by work and not by time
+	IOs     uint64
+	// Fraction of the work done, 0 to 1.
+	Fraction float64
+}
+
+// Options are what a run needs beside the job file.
+type Options struct {
+	// Open gives the file of a job: name is filename=, or the name fio would make up. It is called once per
+	// name by the task that calls Run; the file must exist or be made, at any size.
+	Open func(t *sched.Task, job *Job, name string) (Target, error)
+	// Stamper, if set, is asked once per writing task; task counts from 0 over the run.
+	Stamper func(job *Job, task int) Stamper
+	// Progress, if set, is called about every 100 ms by a task of the job.
+	Progress func(Progress)
+	// Stop, if set, ends the run early and cleanly when it becomes true.
+	Stop *atomic.Bool
+	// Notice, if set, gets fio's notes: an option that has no effect here, ...
+	Notice func(string)
+}
+
+// ParseJobFile reads the job file at path.
+func ParseJobFile(path string) (*JobFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parse(path, f)
+}
+
+// Parse reads a job file; name is used in errors.
+func Parse(name string, r io.Reader) (*JobFile, error) { return parse(name, r) }
+
+// Run runs the jobs: all at once, but a job with stonewall waits for those before it. The error is
+// for what kept a job from starting; a job that failed on the way is in the result (stats.Run.FirstError).
+func Run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) { return run(t, jf, opt) }

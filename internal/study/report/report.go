@@ -1,0 +1,18 @@
+// Package report draws comparisons as one HTML page that needs nothing else: no network, no script.
+package report
+
+import (
+	"io"
+
+	"btrlab/internal/study/experiment"
+)
+
+// Meta is what the page says about how it was made.
+type Meta struct {
+	Title   string
+	Command string      // the command line that made it
+	Machine [][2]string // name and value: processor, memory, kernel, Go, ...; nil: Machine()
+}
+
+// Write writes the page for one or more comparisons (one per device setting).
+func Write(w io.Writer, meta Meta, results ...*experiment.Result) error { return write(w, meta, results) }
