@@ -1,0 +1,240 @@
+package mkfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+// fixed are options that leave nothing to chance.
+func fixed() Options {
+	id := func(c byte) (u format.UUID) {
+		for i := range u {
+			u[i] = c
+		}
+		return
+	}
+	return Options{Label: "fixed", FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4), Now: time.Unix(1700000000, 5)}
+}
+
+func TestSameOptionsSameBytes(t *testing.T) {
+	tk := sched.NewTask("test")
+	const size = 128 << 20
+	var images [2][]byte
+	for i := range images {
+		dev := blockdev.NewMemory(size)
+		if err := Make(tk, dev, fixed()); err != nil {
+			t.Fatal(err)
+		}
+		images[i] = make([]byte, size)
+		if err := blockdev.Read(tk, dev, images[i], 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(images[0], images[1]) {
+		t.Fatal("two runs with the same options differ")
+	}
+}
+
+// TestWipe: a copy of an old, larger file system's superblock must not survive, nor a signature that
+// would make blkid see two file systems.
+func TestWipe(t *testing.T) {
+	tk := sched.NewTask("test")
+	dev := blockdev.NewMemory(200 << 20)
+	if err := Make(tk, dev, fixed()); err != nil {
+		t.Fatal(err)
+	}
+	o := fixed()
+	o.Size = 60 << 20 // the copy at 64 MiB is outside now
+	var exists *ExistsError
+	if err := Make(tk, dev, o); !errors.As(err, &exists) || exists.Found != "a btrfs" {
+		t.Fatalf("second mkfs without force: have %v", err)
+	}
+	end := []byte("end of device signature")
+	if err := blockdev.Write(tk, dev, end, dev.Size()-int64(len(end))); err != nil {
+		t.Fatal(err)
+	}
+	o.Force = true
+	if err := Make(tk, dev, o); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, format.SuperSize)
+	if err := blockdev.Read(tk, dev, p, int64(format.SuperMirror(1))); err != nil {
+		t.Fatal(err)
+	}
+	if !isZero(p) {
+		t.Error("the old superblock copy at 64 MiB survived")
+	}
+	p = p[:len(end)]
+	if err := blockdev.Read(tk, dev, p, dev.Size()-int64(len(end))); err != nil {
+		t.Fatal(err)
+	}
+	if !isZero(p) {
+		t.Error("the end of the device was not wiped")
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	tk := sched.NewTask("test")
+	for _, c := range []struct {
+		size int64
+		o    Options
+		want string
+	}{
+		{MinSize - 1, Options{}, "too small"},
+		{MinSize, Options{Size: MinSize + 4096}, "bad size"},
+		{MinSize, Options{MetadataProfile: "raid1"}, "bad metadata profile"},
+		{MinSize, Options{Label: "a\nb"}, "bad label"},
+		{MinSize, Options{Label: strings.Repeat("x", 256)}, "bad label"},
+	} {
+		if err := Make(tk, blockdev.NewMemory(c.size), c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("size %d %+v: have %v want %q", c.size, c.o, err, c.want)
+		}
+	}
+	dev := blockdev.NewMemory(MinSize)
+	if err := blockdev.Write(tk, dev, []byte("\x53\xef"), 1080); err != nil {
+		t.Fatal(err)
+	}
+	if err := Make(tk, dev, Options{}); err == nil || !strings.Contains(err.Error(), "ext4") {
+		t.Errorf("over an ext4: have %v", err)
+	}
+}
+
+// interop skips, loudly, a test that needs a tool or root which is not there; under BTRLAB_INTEROP=1 it fails.
+func interop(t *testing.T, root bool, tools ...string) {
+	t.Helper()
+	missing := ""
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = tool
+		}
+	}
+	if root && os.Geteuid() != 0 {
+		missing = "root"
+	}
+	if missing == "" {
+		return
+	}
+	if os.Getenv("BTRLAB_INTEROP") == "1" {
+		t.Fatalf("interop test needs %s", missing)
+	}
+	t.Skipf("SKIPPED INTEROP TEST: needs %s", missing)
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func makeFile(t *testing.T, size int64, o Options) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "image")
+	dev, err := blockdev.Create(path, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Make(sched.NewTask("test"), dev, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestBtrfsCheck: btrfs-progs finds every size and profile clean.
+func TestBtrfsCheck(t *testing.T) {
+	interop(t, false, "btrfs")
+	for _, c := range []struct {
+		size    int64
+		profile string
+	}{
+		{MinSize, "dup"}, {MinSize, "single"}, {dupThreshold - 4096, "dup"}, {dupThreshold, "dup"}, {256<<20 + 12345, "single"},
+		{1 << 30, "dup"}, {20 << 30, "dup"}, {300 << 30, "dup"}, {300 << 30, "single"},
+	} {
+		t.Run(fmt.Sprintf("%d-%s", c.size, c.profile), func(t *testing.T) {
+			o := fixed()
+			o.MetadataProfile = c.profile
+			path := makeFile(t, c.size, o)
+			out := run(t, "btrfs", "check", "--check-data-csum", path)
+			if !strings.Contains(out, "no error found") {
+				t.Errorf("btrfs check:\n%s", out)
+			}
+			for _, bad := range []string{"mismatch", "ERROR", "WARNING", "There is no free space entry"} {
+				if strings.Contains(out, bad) {
+					t.Errorf("btrfs check says %q:\n%s", bad, out)
+				}
+			}
+			super := run(t, "btrfs", "inspect-internal", "dump-super", "-a", path)
+			if n, want := strings.Count(super, "[match]"), 3; n < want {
+				t.Errorf("dump-super:\n%s", super)
+			}
+			st, err := os.Stat(path)
+			if err != nil || st.Size() != c.size {
+				t.Errorf("image is %d bytes want %d (%v)", st.Size(), c.size, err)
+			}
+		})
+	}
+}
+
+// TestLinuxMounts: a mount alone is a weak witness, so Linux writes, scrubs, unmounts, and btrfs check judges again.
+func TestLinuxMounts(t *testing.T) {
+	interop(t, true, "btrfs", "mount", "umount")
+	for _, profile := range []string{"dup", "single"} {
+		t.Run(profile, func(t *testing.T) {
+			o := fixed()
+			o.MetadataProfile, o.Label = profile, "linux-"+profile
+			// Linux refuses a second mount of the same UUID: leave it to chance.
+			o.FSID, o.DevUUID = format.UUID{}, format.UUID{}
+			path := makeFile(t, 300<<20, o)
+			dir := t.TempDir()
+			run(t, "mount", "-o", "loop", path, dir)
+			mounted := true
+			defer func() {
+				if mounted {
+					exec.Command("umount", dir).Run()
+				}
+			}()
+			data := bytes.Repeat([]byte("btrlab "), 300000)
+			for i := range 200 {
+				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("small-%d", i)), data[:100*i], 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(filepath.Join(dir, "big"), bytes.Repeat(data, 20), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			run(t, "sync", "-f", dir)
+			if out := run(t, "btrfs", "scrub", "start", "-B", dir); !strings.Contains(out, "no errors found") {
+				t.Errorf("scrub:\n%s", out)
+			}
+			if out := run(t, "btrfs", "filesystem", "label", dir); strings.TrimSpace(out) != o.Label {
+				t.Errorf("label: have %q want %q", out, o.Label)
+			}
+			run(t, "umount", dir)
+			mounted = false
+			if out := run(t, "btrfs", "check", "--check-data-csum", path); !strings.Contains(out, "no error found") {
+				t.Errorf("btrfs check after Linux wrote:\n%s", out)
+			}
+		})
+	}
+}
