@@ -1,0 +1,574 @@
+// Package extentio is the extent_io_tree: bits on byte ranges of a file, two of which are range locks.
+// It says which bytes are locked, which are delalloc (dirty, with a reservation but no place on disk
+// yet), and a few more things that the write path must know about a range.
+//
+// Lock order:
+//
+//	dio_locked range                 ascending start
+//	  extent range (LOCKED)          ascending start
+//	    io_tree                      the tree's own mutex, a leaf; held while Hooks run,
+//	                                 which may take higher leaves (inode_mu)
+//
+// Invariants (CheckInvariants):
+//   - states are sorted, disjoint and not empty; a range without a state has no bits
+//   - no state has zero bits or a control bit
+//   - no two adjacent states have equal bits, unless one is locked or a boundary: those are not merged
+//
+// Model: fs/btrfs/extent-io-tree.c. Differences: ranges are half-open; a lock that backs off is
+// refused before it sets a bit instead of setting and clearing some; states live in sorted arrays
+// (a directory of chunks), not in a red-black tree, so there is no cached_state to keep valid; waiters
+// are on one list of the tree, each with the range it waits for.
+package extentio
+
+import (
+	"fmt"
+	"strings"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// Bits are what a range may be. Models EXTENT_* of fs/btrfs/extent-io-tree.h.
+type Bits uint32
+
+// The bits, and at the end those that steer ClearDelalloc and are never stored.
+const (
+	Locked           Bits = 1 << iota // the range lock
+	DIOLocked                         // range of a direct I/O mapping; taken before Locked
+	Delalloc                          // dirty and reserved, no extent allocated
+	DelallocNew                       // with Delalloc: first write into a hole
+	NoReserve                         // dirtied in NOCOW mode without a data reservation
+	Defrag                            // dirtied by defragmentation
+	Boundary                          // delalloc must not be joined across its start
+	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
+	QgroupReserved                    // quota reserved for data
+	ClearMetaResv                     // control: give the metadata reservation back
+	ClearDataResv                     // control: give the data reservation back (kernel: CLEAR_DATA_RESV)
+	AddInodeBytes                     // control: account the cleared bytes to the inode
+
+	LockBits     = Locked | DIOLocked
+	ControlBits  = ClearMetaResv | ClearDataResv | AddInodeBytes
+	DoAccounting = ClearMetaResv | ClearDataResv
+
+	delallocBits = Delalloc | DelallocNew
+	noMerge      = LockBits | Boundary
+)
+
+var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "DELALLOC_NEW", "NORESERVE", "DEFRAG", "BOUNDARY",
+	"FINISHING_ORDERED", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "ADD_INODE_BYTES"}
+
+// String gives "LOCKED|DELALLOC".
+func (b Bits) String() string {
+	if b == 0 {
+		return "0"
+	}
+	var s []string
+	for i, n := range bitNames {
+		if b&(1<<i) != 0 {
+			s = append(s, n)
+		}
+	}
+	return strings.Join(s, "|")
+}
+
+// The classes of the locks here. A range lock's order inside its class is its start.
+var (
+	ExtentClass = lockdep.NewClass("extent", lockdep.RankExtent)
+	DIOClass    = lockdep.NewClass("dio_locked", lockdep.RankDIOLocked)
+	treeClass   = lockdep.NewClass("io_tree", lockdep.RankLeaf)
+)
+
+// Hooks keep an inode's delalloc accounting. They run under the tree's mutex, so they may take only
+// leaf locks that rank above it, and they may not call the tree. A set or clear that covers several
+// states calls once for each piece.
+//
+// Models btrfs_set_delalloc_extent() and its three siblings in fs/btrfs/inode.c.
+type Hooks interface {
+	// SetDelalloc says that the piece [start, end), which has the bits old, gets set. Delalloc or
+	// DelallocNew is in set and not in old.
+	SetDelalloc(t *sched.Task, start, end uint64, set, old Bits)
+	// ClearDelalloc says that the piece [start, end), which has the bits old, loses those in clear.
+	// Delalloc or DelallocNew is in both; clear may have control bits.
+	ClearDelalloc(t *sched.Task, start, end uint64, clear, old Bits)
+	// SplitDelalloc says that the delalloc state [start, end) becomes two at at.
+	SplitDelalloc(t *sched.Task, start, at, end uint64)
+	// MergeDelalloc says that the delalloc states [start, at) and [at, end) become one.
+	MergeDelalloc(t *sched.Task, start, at, end uint64)
+}
+
+// Mode is how a range lock waits (kernel-semantics 8.3).
+type Mode uint8
+
+const (
+	// BackOff waits with nothing locked and tries the whole range again; it may starve (6.1 on).
+	BackOff Mode = iota
+	// HoldAndWait keeps the part in front of the conflict locked while it waits (until 6.0).
+	HoldAndWait
+)
+
+// Tree is the io tree of one inode. Init before use.
+type Tree struct {
+	mu      lock.Mutex // leaf; protects the fields below
+	hooks   Hooks
+	mode    Mode
+	states  store
+	waiters []*waiter
+	spare   []*waiter
+	scratch []state
+}
+
+// waiter is a task that waits for an unlock of something in [start, end).
+type waiter struct {
+	t          *sched.Task
+	start, end uint64
+	bits       Bits // the lock bits it waits for
+}
+
+// heldRange is what lockdep sees of a range lock.
+type heldRange struct {
+	x          *Tree
+	start, end uint64
+}
+
+// Init sets the tree up; h may be nil.
+func (x *Tree) Init(h Hooks) {
+	x.hooks = h
+	x.mu.Init(treeClass)
+}
+
+// SetLockMode chooses how locks wait. Call it before the first lock.
+func (x *Tree) SetLockMode(m Mode) { x.mode = m }
+
+// LockMode is how locks wait.
+func (x *Tree) LockMode() Mode { return x.mode }
+
+func classOf(bits Bits) *lockdep.Class {
+	if bits&Locked != 0 {
+		return ExtentClass
+	}
+	return DIOClass
+}
+
+// Lock locks [start, end); it may sleep. Models lock_extent().
+func (x *Tree) Lock(t *sched.Task, start, end uint64) { x.lockBits(t, start, end, Locked, false) }
+
+// LockNested is Lock where the caller knows why the order of lockdep does not apply: a truncate locks
+// its range inside a transaction (kernel-semantics 9.1, exceptions).
+func (x *Tree) LockNested(t *sched.Task, start, end uint64) { x.lockBits(t, start, end, Locked, true) }
+
+// LockBits is Lock that sets more bits: Locked|FinishingOrdered, or DIOLocked.
+// Exactly one lock bit is among bits.
+func (x *Tree) LockBits(t *sched.Task, start, end uint64, bits Bits) {
+	x.lockBits(t, start, end, bits, false)
+}
+
+// LockDIO takes the direct I/O lock of [start, end). Models btrfs_lock_dio_extent().
+func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.lockBits(t, start, end, DIOLocked, false) }
+
+func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) {
+	lb := lockBitOf(bits)
+	if t.Slow() {
+		lockdep.Acquire(t, classOf(lb), start, heldRange{x, start, end}, false, false, nest)
+	}
+	x.mu.Lock(t)
+	p := x.states.find(start)
+	f, ok := x.conflict(p, end, lb)
+	if !ok {
+		x.changeAt(t, p, start, end, 0, bits)
+		x.mu.Unlock(t)
+		return
+	}
+	c := classOf(lb)
+	began := t.Now()
+	for ok {
+		f = max(f, start)
+		if x.mode == HoldAndWait && f > start {
+			x.changeAt(t, p, start, f, 0, bits)
+			start = f
+		}
+		w := x.newWaiter(t, f, end, lb)
+		x.mu.Unlock(t)
+		t.Park(c.ID)
+		x.mu.Lock(t)
+		x.spare = append(x.spare, w)
+		p = x.states.find(start)
+		f, ok = x.conflict(p, end, lb)
+	}
+	x.changeAt(t, p, start, end, 0, bits)
+	x.mu.Unlock(t)
+	t.Waited(c.ID, c.Name, began, 2)
+}
+
+func lockBitOf(bits Bits) Bits {
+	lb := bits & LockBits
+	if lb != Locked && lb != DIOLocked || bits&ControlBits != 0 {
+		panic(fmt.Sprintf("extentio: lock with bits %v", bits))
+	}
+	return lb
+}
+
+// TryLock is Lock that gives up instead of sleeping. Models try_lock_extent().
+func (x *Tree) TryLock(t *sched.Task, start, end uint64) bool {
+	return x.TryLockBits(t, start, end, Locked)
+}
+
+// TryLockBits is LockBits that gives up instead of sleeping.
+func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
+	lb := lockBitOf(bits)
+	x.mu.Lock(t)
+	p := x.states.find(start)
+	_, busy := x.conflict(p, end, lb)
+	if !busy {
+		x.changeAt(t, p, start, end, 0, bits)
+	}
+	x.mu.Unlock(t)
+	if !busy && t.Slow() {
+		lockdep.Acquire(t, classOf(lb), start, heldRange{x, start, end}, false, true, false)
+	}
+	return !busy
+}
+
+// Unlock unlocks [start, end), which may be a part of what was locked. Models unlock_extent().
+func (x *Tree) Unlock(t *sched.Task, start, end uint64) { x.Change(t, start, end, Locked, 0) }
+
+// UnlockDIO ends LockDIO for [start, end).
+func (x *Tree) UnlockDIO(t *sched.Task, start, end uint64) { x.Change(t, start, end, DIOLocked, 0) }
+
+// Set adds bits, no lock among them, to every byte of [start, end). Models set_extent_bit().
+func (x *Tree) Set(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, start, end, 0, bits) }
+
+// Clear takes bits away from every byte of [start, end); with a lock bit it unlocks.
+// Models clear_extent_bit().
+func (x *Tree) Clear(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, start, end, bits, 0) }
+
+// UnlockAndSet unlocks [start, end), takes clear away and adds set, all at once: the end of a buffered
+// write's batch in one walk of the tree.
+func (x *Tree) UnlockAndSet(t *sched.Task, start, end uint64, clear, set Bits) {
+	x.Change(t, start, end, clear|Locked, set)
+}
+
+// Change takes clear away from every byte of [start, end), then adds set. The hooks hear of both when
+// a bit is in both, so that accounting done for the old state is undone and done again for the new.
+//
+// Preconditions:
+//   - a lock bit in clear is set on the whole range; no lock bit is in set.
+func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
+	if set&(LockBits|ControlBits) != 0 {
+		panic(fmt.Sprintf("extentio: set of bits %v", set))
+	}
+	if t.Slow() && clear&LockBits != 0 {
+		for _, b := range [...]Bits{Locked, DIOLocked} {
+			if clear&b != 0 {
+				x.released(t, classOf(b), start, end)
+			}
+		}
+	}
+	if clear&Locked != 0 {
+		clear |= FinishingOrdered
+	}
+	x.mu.Lock(t)
+	x.changeAt(t, x.states.find(start), start, end, clear, set)
+	if clear&LockBits != 0 && len(x.waiters) > 0 {
+		x.wake(start, end, clear)
+	}
+	x.mu.Unlock(t)
+}
+
+// released takes [start, end) off what lockdep knows t holds; the rest of a range stays.
+func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
+	for start < end {
+		var r heldRange
+		for _, h := range t.HeldLocks {
+			if g, ok := h.Obj.(heldRange); ok && h.Class == c.ID && g.x == x && g.start <= start && start < g.end {
+				r = g
+				break
+			}
+		}
+		if r.x == nil {
+			panic(fmt.Sprintf("extentio: task %v unlocks %s [%d,%d), which it does not hold", t, c.Name, start, end))
+		}
+		lockdep.Release(t, c, r)
+		if r.start < start {
+			lockdep.Acquire(t, c, r.start, heldRange{x, r.start, start}, false, true, false)
+		}
+		if end < r.end {
+			lockdep.Acquire(t, c, end, heldRange{x, end, r.end}, false, true, false)
+		}
+		start = min(end, r.end)
+	}
+}
+
+// Disown takes a range lock off t's held list without unlocking: another task will unlock after Adopt.
+// The bit is Locked or DIOLocked.
+func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
+	if t.Slow() {
+		x.released(t, classOf(bit), start, end)
+	}
+}
+
+// Adopt puts a range lock that another task disowned on t's held list.
+func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
+	if t.Slow() {
+		lockdep.Acquire(t, classOf(bit), start, heldRange{x, start, end}, false, true, false)
+	}
+}
+
+// AssertLocked panics unless every byte of [start, end) is Locked.
+func (x *Tree) AssertLocked(t *sched.Task, start, end uint64) {
+	if t.Slow() && !x.All(t, start, end, Locked) {
+		panic(fmt.Sprintf("extentio: [%d,%d) is not locked:\n%s", start, end, x.Dump(t)))
+	}
+}
+
+func (x *Tree) newWaiter(t *sched.Task, start, end uint64, bits Bits) *waiter {
+	var w *waiter
+	if n := len(x.spare); n > 0 {
+		w, x.spare = x.spare[n-1], x.spare[:n-1]
+	} else {
+		w = new(waiter)
+	}
+	*w = waiter{t, start, end, bits}
+	x.waiters = append(x.waiters, w)
+	return w
+}
+
+// wake wakes those who wait for a lock bit of bits in [start, end).
+func (x *Tree) wake(start, end uint64, bits Bits) {
+	keep := x.waiters[:0]
+	for _, w := range x.waiters {
+		if w.bits&bits != 0 && w.start < end && start < w.end {
+			w.t.Unpark()
+		} else {
+			keep = append(keep, w)
+		}
+	}
+	clear(x.waiters[len(keep):])
+	x.waiters = keep
+}
+
+// conflict finds the first byte in front of end that has the lock bit lb, from p on.
+func (x *Tree) conflict(p pos, end uint64, lb Bits) (uint64, bool) {
+	for s := x.states.at(p); s != nil && s.start < end; s = x.states.at(p) {
+		if s.bits&lb != 0 {
+			return s.start, true
+		}
+		p = x.states.next(p)
+	}
+	return 0, false
+}
+
+// changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start, end),
+// with the neighbours they may merge with, as one run.
+func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits) {
+	if start >= end {
+		panic(fmt.Sprintf("extentio: empty range [%d,%d)", start, end))
+	}
+	first, n := p, 0
+	out := x.scratch[:0]
+	if l, ok := x.states.prev(p); ok {
+		if s := x.states.at(l); s.end == start && s.bits&noMerge == 0 {
+			out = append(out, *s)
+			first, n = l, 1
+		}
+	}
+	for cur := start; cur < end; {
+		s := x.states.at(p)
+		if s == nil || s.start > cur {
+			e := end
+			if s != nil {
+				e = min(e, s.start)
+			}
+			if clear&LockBits != 0 {
+				panic(fmt.Sprintf("extentio: unlock of [%d,%d), which is not locked from %d on", start, end, cur))
+			}
+			if set != 0 {
+				if x.hooks != nil && set&delallocBits != 0 {
+					x.hooks.SetDelalloc(t, cur, e, set, 0)
+				}
+				out = x.emit(t, out, state{cur, e, set})
+			}
+			cur = e
+			continue
+		}
+		old := *s
+		if old.start < cur {
+			out = x.emit(t, out, state{old.start, cur, old.bits})
+			if x.hooks != nil && old.bits&Delalloc != 0 {
+				x.hooks.SplitDelalloc(t, old.start, cur, old.end)
+			}
+		}
+		e := min(old.end, end)
+		if e < old.end && x.hooks != nil && old.bits&Delalloc != 0 {
+			x.hooks.SplitDelalloc(t, cur, e, old.end)
+		}
+		if clear&LockBits&^old.bits != 0 {
+			panic(fmt.Sprintf("extentio: unlock of [%d,%d), which is %v from %d on", start, end, old.bits, cur))
+		}
+		left := old.bits &^ clear
+		if x.hooks != nil {
+			if clear&old.bits&delallocBits != 0 {
+				x.hooks.ClearDelalloc(t, cur, e, clear, old.bits)
+			}
+			if set&^left&delallocBits != 0 {
+				x.hooks.SetDelalloc(t, cur, e, set, left)
+			}
+		}
+		if left|set != 0 {
+			out = x.emit(t, out, state{cur, e, left | set})
+		}
+		if e < old.end {
+			out = x.emit(t, out, state{e, old.end, old.bits})
+		}
+		n++
+		p = x.states.next(p)
+		cur = e
+	}
+	if s := x.states.at(p); s != nil && s.bits&noMerge == 0 && len(out) > 0 && out[len(out)-1].end == s.start {
+		if l := &out[len(out)-1]; l.bits == s.bits {
+			out = x.emit(t, out, *s)
+			n++
+		}
+	}
+	x.states.splice(first, n, out)
+	if cap(out) <= 4*chunkMax {
+		x.scratch = out[:0]
+	}
+}
+
+// emit appends s to out, or merges it with the last one. Models merge_state().
+func (x *Tree) emit(t *sched.Task, out []state, s state) []state {
+	if n := len(out); n > 0 {
+		l := &out[n-1]
+		if l.end == s.start && l.bits == s.bits && s.bits&noMerge == 0 {
+			if x.hooks != nil && s.bits&Delalloc != 0 {
+				x.hooks.MergeDelalloc(t, l.start, s.start, s.end)
+			}
+			l.end = s.end
+			return out
+		}
+	}
+	return append(out, s)
+}
+
+// Any reports whether some byte of [start, end) has one of bits.
+func (x *Tree) Any(t *sched.Task, start, end uint64, bits Bits) bool {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	_, ok := x.conflict(x.states.find(start), end, bits)
+	return ok
+}
+
+// All reports whether every byte of [start, end) has all of bits. Models test_range_bit().
+func (x *Tree) All(t *sched.Task, start, end uint64, bits Bits) bool {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	p := x.states.find(start)
+	for cur := start; cur < end; p = x.states.next(p) {
+		s := x.states.at(p)
+		if s == nil || s.start > cur || s.bits&bits != bits {
+			return false
+		}
+		cur = s.end
+	}
+	return true
+}
+
+// FirstSet finds the first run of bytes at or behind from that have one of bits. Models find_first_extent_bit().
+func (x *Tree) FirstSet(t *sched.Task, from uint64, bits Bits) (start, end uint64, ok bool) {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	return x.run(from, bits, ^uint64(0), false)
+}
+
+// FindDelalloc finds the first run of delalloc bytes at or behind from, at most maxBytes of it. A
+// boundary ends it. Models btrfs_find_delalloc_range().
+func (x *Tree) FindDelalloc(t *sched.Task, from, maxBytes uint64) (start, end uint64, ok bool) {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	return x.run(from, Delalloc, maxBytes, true)
+}
+
+func (x *Tree) run(from uint64, bits Bits, maxBytes uint64, boundary bool) (start, end uint64, ok bool) {
+	for p := x.states.find(from); ; p = x.states.next(p) {
+		s := x.states.at(p)
+		switch {
+		case s == nil:
+			return start, end, ok
+		case s.bits&bits == 0:
+			if ok {
+				return start, end, true
+			}
+			continue
+		case !ok:
+			start, ok = max(from, s.start), true
+		case s.start != end || boundary && s.bits&Boundary != 0:
+			return start, end, true
+		}
+		end = s.end
+		if end-start >= maxBytes {
+			return start, start + maxBytes, true
+		}
+	}
+}
+
+// Count is the number of bytes in [start, end) that have all of bits. Models count_range_bits().
+func (x *Tree) Count(t *sched.Task, start, end uint64, bits Bits) uint64 {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	var n uint64
+	p := x.states.find(start)
+	for s := x.states.at(p); s != nil && s.start < end; s = x.states.at(p) {
+		if s.bits&bits == bits {
+			n += min(s.end, end) - max(s.start, start)
+		}
+		p = x.states.next(p)
+	}
+	return n
+}
+
+// Len is the number of states.
+func (x *Tree) Len(t *sched.Task) int {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	return x.states.len()
+}
+
+// Dump prints the states, one a line: "[0,4096) LOCKED|DELALLOC".
+func (x *Tree) Dump(t *sched.Task) string {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	var b strings.Builder
+	for _, c := range x.states.chunks {
+		for _, s := range c {
+			fmt.Fprintf(&b, "[%d,%d) %v\n", s.start, s.end, s.bits)
+		}
+	}
+	return b.String()
+}
+
+// CheckInvariants returns the first broken invariant of the package comment.
+func (x *Tree) CheckInvariants(t *sched.Task) error {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	if err := x.states.check(); err != nil {
+		return err
+	}
+	var last state
+	for _, c := range x.states.chunks {
+		for _, s := range c {
+			switch {
+			case s.start >= s.end:
+				return fmt.Errorf("io tree: empty state [%d,%d) %v", s.start, s.end, s.bits)
+			case s.start < last.end:
+				return fmt.Errorf("io tree: state [%d,%d) %v overlaps [%d,%d) %v", s.start, s.end, s.bits, last.start, last.end, last.bits)
+			case s.bits == 0 || s.bits&ControlBits != 0:
+				return fmt.Errorf("io tree: state [%d,%d) has bits %v", s.start, s.end, s.bits)
+			case last.bits != 0 && s.start == last.end && s.bits == last.bits && s.bits&noMerge == 0:
+				return fmt.Errorf("io tree: states [%d,%d) and [%d,%d) both %v and not merged", last.start, last.end, s.start, s.end, s.bits)
+			}
+			last = s
+		}
+	}
+	return nil
+}
