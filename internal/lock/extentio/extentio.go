@@ -112,6 +112,7 @@ type Tree struct {
 	mu      lock.Mutex // leaf; protects the fields below
 	hooks   Hooks
 	mode    Mode
+	class   *lockdep.Class // of Locked ranges; nil is ExtentClass
 	states  store
 	waiters []*waiter
 	spare   []*waiter
@@ -137,17 +138,27 @@ func (x *Tree) Init(h Hooks) {
 	x.mu.Init(treeClass)
 }
 
+// InitClass sets up a tree without hooks whose Locked ranges are of class c: a range lock of its own, with
+// its own place in the order.
+func (x *Tree) InitClass(c *lockdep.Class) {
+	x.class = c
+	x.mu.Init(treeClass)
+}
+
 // SetLockMode chooses how locks wait. Call it before the first lock.
 func (x *Tree) SetLockMode(m Mode) { x.mode = m }
 
 // LockMode is how locks wait.
 func (x *Tree) LockMode() Mode { return x.mode }
 
-func classOf(bits Bits) *lockdep.Class {
-	if bits&Locked != 0 {
-		return ExtentClass
+func (x *Tree) classOf(bits Bits) *lockdep.Class {
+	if bits&Locked == 0 {
+		return DIOClass
 	}
-	return DIOClass
+	if x.class != nil {
+		return x.class
+	}
+	return ExtentClass
 }
 
 // Lock locks [start, end); it may sleep. Models lock_extent().
@@ -169,7 +180,7 @@ func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.lockBits(t, start, 
 func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) {
 	lb := lockBitOf(bits)
 	if t.Slow() {
-		lockdep.Acquire(t, classOf(lb), start, heldRange{x, start, end}, false, false, nest)
+		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, false, nest)
 	}
 	x.mu.Lock(t)
 	p := x.states.find(start)
@@ -179,7 +190,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 		x.mu.Unlock(t)
 		return
 	}
-	c := classOf(lb)
+	c := x.classOf(lb)
 	began := t.Now()
 	for ok {
 		f = max(f, start)
@@ -224,7 +235,7 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	}
 	x.mu.Unlock(t)
 	if !busy && t.Slow() {
-		lockdep.Acquire(t, classOf(lb), start, heldRange{x, start, end}, false, true, false)
+		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, true, false)
 	}
 	return !busy
 }
@@ -260,7 +271,7 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	if t.Slow() && clear&LockBits != 0 {
 		for _, b := range [...]Bits{Locked, DIOLocked} {
 			if clear&b != 0 {
-				x.released(t, classOf(b), start, end)
+				x.released(t, x.classOf(b), start, end)
 			}
 		}
 	}
@@ -303,14 +314,14 @@ func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
 // The bit is Locked or DIOLocked.
 func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
 	if t.Slow() {
-		x.released(t, classOf(bit), start, end)
+		x.released(t, x.classOf(bit), start, end)
 	}
 }
 
 // Adopt puts a range lock that another task disowned on t's held list.
 func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
 	if t.Slow() {
-		lockdep.Acquire(t, classOf(bit), start, heldRange{x, start, end}, false, true, false)
+		lockdep.Acquire(t, x.classOf(bit), start, heldRange{x, start, end}, false, true, false)
 	}
 }
 
