@@ -1,0 +1,178 @@
+// Package extentmap remembers, per inode, which file extent covers which bytes, so that a read or the
+// writeback of a NOCOW range need not search the tree again.
+//
+// Model: fs/btrfs/extent_map.c. Differences: a map is what the tree says, never what writeback is about to write, because
+// fsync commits and needs no list of modified maps; and a map may carry the verdict that its bytes can be
+// overwritten in place, which the kernel asks the trees for each time.
+//
+// Whoever changes file extents holds the extent lock of the range, changes the tree, then calls Drop. Whoever reads the
+// tree takes Gen first and passes it to Insert, which refuses when any Drop came in between.
+//
+// Lock order: Cache.mu is a leaf.
+package extentmap
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+var class = lockdep.NewClass("extent_map", lockdep.RankLeaf2)
+
+// Kind is what a range of a file is.
+type Kind uint8
+
+// The kinds.
+const (
+	Hole     Kind = iota
+	Regular       // data on disk
+	Prealloc      // space on disk that reads as zero
+	Inline        // in the tree; not cached here beyond its place
+)
+
+var kindNames = [...]string{"hole", "regular", "prealloc", "inline"}
+
+func (k Kind) String() string { return kindNames[k] }
+
+// Map is one range [Start, End) of a file, in bytes.
+type Map struct {
+	Start, End uint64
+	Kind       Kind
+	// Nocow says that the trees were asked and allow to overwrite the range in place.
+	Nocow       bool
+	Compression uint8
+	// DiskBytenr is the logical address of the byte at Start; 0 for a hole or inline.
+	DiskBytenr uint64
+	// ExtentBytenr, ExtentLen and ExtentOffset are the whole extent and where Start lies in it.
+	ExtentBytenr, ExtentLen, ExtentOffset uint64
+	Generation                            uint64
+}
+
+// Bytenr is the logical address of file offset off.
+func (m *Map) Bytenr(off uint64) uint64 { return m.DiskBytenr + off - m.Start }
+
+// advance cuts the front off, up to start.
+func (m Map) advance(start uint64) Map {
+	d := start - m.Start
+	m.Start = start
+	m.ExtentOffset += d
+	if m.DiskBytenr != 0 {
+		m.DiskBytenr += d
+	}
+	return m
+}
+
+// Cache is the maps of one inode.
+type Cache struct {
+	gen atomic.Uint64
+	n   atomic.Int64
+	mu  lock.RWSem // leaf
+	by  *btree.BTreeG[Map]
+}
+
+// Init makes an empty cache.
+func (c *Cache) Init() { c.mu.Init(class) }
+
+// Gen is the state of the cache for Insert: take it before the tree is read.
+func (c *Cache) Gen() uint64 { return c.gen.Load() }
+
+// Len is the number of maps.
+func (c *Cache) Len() int { return int(c.n.Load()) }
+
+func less(a, b Map) bool { return a.Start < b.Start }
+
+// Lookup finds the map that covers off.
+func (c *Cache) Lookup(t *sched.Task, off uint64) (m Map, ok bool) {
+	if c.n.Load() == 0 {
+		return Map{}, false
+	}
+	c.mu.RLock(t)
+	m, ok = c.atLocked(off)
+	c.mu.RUnlock(t)
+	return m, ok
+}
+
+func (c *Cache) atLocked(off uint64) (m Map, ok bool) {
+	c.by.Descend(Map{Start: off}, func(e Map) bool {
+		m, ok = e, off < e.End
+		return false
+	})
+	return m, ok
+}
+
+// Insert adds what the tree said about [m.Start, m.End), in place of what was known, unless something was
+// dropped since gen. It reports whether it did.
+func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
+	if m.Start >= m.End {
+		panic(fmt.Sprintf("extentmap: insert [%d, %d)", m.Start, m.End))
+	}
+	c.mu.Lock(t)
+	defer c.mu.Unlock(t)
+	if c.gen.Load() != gen {
+		return false
+	}
+	if c.by == nil {
+		c.by = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+	}
+	c.cutLocked(m.Start, m.End)
+	c.by.Set(m)
+	c.n.Store(int64(c.by.Len()))
+	return true
+}
+
+// Drop forgets [start, end); math.MaxUint64 as end is all the rest.
+func (c *Cache) Drop(t *sched.Task, start, end uint64) {
+	c.gen.Add(1)
+	if c.n.Load() == 0 {
+		// An Insert that has seen the old gen cannot be under way any more once we have passed its lock,
+		// but one that took the lock before us may have added a map.
+		c.mu.RLock(t)
+		n := c.n.Load()
+		c.mu.RUnlock(t)
+		if n == 0 {
+			return
+		}
+	}
+	c.mu.Lock(t)
+	if c.by != nil {
+		c.cutLocked(start, end)
+		c.n.Store(int64(c.by.Len()))
+	}
+	c.mu.Unlock(t)
+}
+
+// DropAll forgets everything.
+func (c *Cache) DropAll(t *sched.Task) { c.Drop(t, 0, math.MaxUint64) }
+
+// cutLocked removes [start, end) from all maps.
+func (c *Cache) cutLocked(start, end uint64) {
+	if e, ok := c.atLocked(start); ok && e.Start < start {
+		head := e
+		head.End = start
+		c.by.Set(head)
+		if e.End > end {
+			c.by.Set(e.advance(end))
+		}
+	}
+	for {
+		var e Map
+		found := false
+		c.by.Ascend(Map{Start: start}, func(m Map) bool {
+			e, found = m, m.Start < end
+			return false
+		})
+		if !found {
+			return
+		}
+		c.by.Delete(e)
+		if e.End > end {
+			c.by.Set(e.advance(end))
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// Package ordered holds the ordered extents of an inode: data writes in flight, from the choice of their place on disk
+// until the trees know them.
+//
+// An extent is made by writeback (Add), told of each finished bio (Done), handed to the completion worker by whoever
+// finished the last one, and removed (Remove) when the file extent items, checksums and the inode are in the trees. Who
+// wants to change or read its range meanwhile finds it (First) and waits for it (Wait).
+//
+// Model: fs/btrfs/ordered-data.c. Difference: an extent's bios are always submitted right after it is made, so there is
+// nothing to start (btrfs_start_ordered_extent) and invalidation never has to finish one.
+//
+// Lock order: Tree.mu is a leaf. ordered_extent, the wait, ranks above pages and ranges: never wait with one of the
+// same range locked (kernel-semantics 9.1, level 10).
+package ordered
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// WaitClass is the wait for an ordered extent to be finished.
+var WaitClass = lockdep.NewClass("ordered_extent", lockdep.RankOrdered)
+
+var (
+	classTree = lockdep.NewClass("ordered_tree", lockdep.RankLeaf)
+	classPool = lockdep.NewClass("ordered_pool", lockdep.RankLeaf3)
+)
+
+// Type is what an ordered extent writes to. Models BTRFS_ORDERED_REGULAR, _NOCOW and _PREALLOC.
+type Type uint8
+
+// The types.
+const (
+	Regular  Type = iota // a new extent: completion inserts a file extent item
+	Nocow                // an existing extent in place: nothing to insert
+	Prealloc             // preallocated space: completion marks it written
+)
+
+var typeNames = [...]string{"regular", "nocow", "prealloc"}
+
+func (t Type) String() string { return typeNames[t] }
+
+// Extent is one data write in flight: [Start, Start+Len) of the file. Models struct btrfs_ordered_extent.
+type Extent struct {
+	Start, Len uint64 // file range, bytes
+	Type       Type
+	DiskBytenr uint64 // logical address of the first byte written
+	// Sums are the crc32c of each sector; empty when the inode has no checksums. Set before the first bio.
+	Sums []uint32
+	// Owner is the inode.
+	Owner any
+	// Next links the extent in its owner's completion list.
+	Next *Extent
+
+	left   atomic.Int64 // bytes whose bios have not ended
+	failed atomic.Pointer[error]
+	done   atomic.Bool
+	refs   atomic.Int32
+	pool   *Pool
+	wait   *lock.WaitQueue
+
+	tree        *Tree
+	left_       *Extent // children in the tree
+	right_      *Extent
+	prio        uint32
+	inTree      bool
+	nextFree    *Extent
+	sumsStorage []uint32
+}
+
+// End is the first byte after the file range.
+func (e *Extent) End() uint64 { return e.Start + e.Len }
+
+func (e *Extent) String() string {
+	return fmt.Sprintf("ordered extent [%d, %d) %v at %d, %d bytes left, done=%v", e.Start, e.End(), e.Type, e.DiskBytenr, e.left.Load(), e.done.Load())
+}
+
+// Done accounts bytes whose bio has ended, with err or nil. It reports true exactly once: to the caller that ended the
+// last byte, who queues the extent for completion. It never sleeps. Models btrfs_mark_ordered_io_finished().
+func (e *Extent) Done(bytes uint64, err error) (last bool) {
+	if err != nil {
+		e.Fail(err)
+	}
+	n := e.left.Add(-int64(bytes))
+	if n < 0 {
+		panic(fmt.Sprintf("ordered: %v: %d bytes too many", e, -n))
+	}
+	return n == 0
+}
+
+// Fail records an error: completion inserts nothing then. Models BTRFS_ORDERED_IOERR.
+func (e *Extent) Fail(err error) { e.failed.CompareAndSwap(nil, &err) }
+
+// Err is the first error of the data write.
+func (e *Extent) Err() error {
+	if p := e.failed.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Finished reports whether completion is over.
+func (e *Extent) Finished() bool { return e.done.Load() }
+
+// Wait waits until completion is over. No page and no range of the extent may be locked by t.
+// Models btrfs_start_ordered_extent().
+func (e *Extent) Wait(t *sched.Task) {
+	e.wait.Wait(t, e.done.Load)
+}
+
+// Put gives a reference back.
+func (e *Extent) Put(t *sched.Task) {
+	if n := e.refs.Add(-1); n > 0 {
+		return
+	} else if n < 0 {
+		panic(fmt.Sprintf("ordered: %v has %d references", e, n))
+	}
+	e.pool.put(t, e)
+}
+
+// Pool is a free list of extents, one per file system, and the count of those in flight.
+type Pool struct {
+	mu    lock.Mutex // leaf
+	free  *Extent
+	bytes atomic.Int64 // in flight
+	n     atomic.Int64
+	waits [64]lock.WaitQueue
+}
+
+// Init makes an empty pool.
+func (p *Pool) Init() {
+	p.mu.Init(classPool)
+	for i := range p.waits {
+		p.waits[i].Init(WaitClass)
+	}
+}
+
+// InFlight counts the extents that are not finished, and their bytes.
+func (p *Pool) InFlight() (n, bytes int64) { return p.n.Load(), p.bytes.Load() }
+
+func (p *Pool) get(t *sched.Task) *Extent {
+	p.mu.Lock(t)
+	e := p.free
+	if e != nil {
+		p.free = e.nextFree
+	}
+	p.mu.Unlock(t)
+	if e == nil {
+		e = &Extent{pool: p}
+	}
+	e.nextFree = nil
+	return e
+}
+
+// keepSums bounds the checksum storage that a free extent keeps, in sectors.
+const keepSums = 2048
+
+func (p *Pool) put(t *sched.Task, e *Extent) {
+	if cap(e.Sums) <= keepSums {
+		e.sumsStorage = e.Sums[:0]
+	} else {
+		e.sumsStorage = nil
+	}
+	e.Sums, e.Owner, e.tree, e.Next = nil, nil, nil, nil
+	p.mu.Lock(t)
+	e.nextFree = p.free
+	p.free = e
+	p.mu.Unlock(t)
+}
+
+// SumsBuffer gives an empty slice to append the checksums to; assign it to Sums.
+func (e *Extent) SumsBuffer() []uint32 { return e.sumsStorage[:0] }

@@ -1,0 +1,190 @@
+package ordered
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+)
+
+// Tree is the ordered extents of one inode, disjoint, by file offset. It is a treap linked through the
+// extents, so that adding one allocates nothing.
+type Tree struct {
+	pool *Pool
+	n    atomic.Int64
+
+	mu   lock.Mutex // leaf; protects the fields below
+	root *Extent
+	rng  uint32
+}
+
+// Init makes an empty tree.
+func (tr *Tree) Init(p *Pool) {
+	tr.pool = p
+	tr.rng = 2463534242
+	tr.mu.Init(classTree)
+}
+
+// Len is the number of extents.
+func (tr *Tree) Len() int { return int(tr.n.Load()) }
+
+// Add makes an extent with two references, the tree's and the caller's. Overlap with another is a bug.
+//
+// Preconditions: the extent lock of the range is held, and First found nothing under it.
+func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskBytenr uint64) *Extent {
+	e := tr.pool.get(t)
+	e.Start, e.Len, e.Type, e.DiskBytenr, e.Owner = start, length, typ, diskBytenr, owner
+	e.left.Store(int64(length))
+	e.failed.Store(nil)
+	e.done.Store(false)
+	e.refs.Store(2)
+	e.wait = &tr.pool.waits[(start>>12*0x9e3779b97f4a7c15)>>58]
+	e.tree = tr
+	e.left_, e.right_ = nil, nil
+	tr.mu.Lock(t)
+	if o := tr.firstLocked(start, start+length); o != nil {
+		tr.mu.Unlock(t)
+		panic(fmt.Sprintf("ordered: add [%d, %d) over %v", start, start+length, o))
+	}
+	tr.rng ^= tr.rng << 13
+	tr.rng ^= tr.rng >> 17
+	tr.rng ^= tr.rng << 5
+	e.prio = tr.rng
+	e.inTree = true
+	tr.insertLocked(e)
+	tr.n.Add(1)
+	tr.mu.Unlock(t)
+	tr.pool.n.Add(1)
+	tr.pool.bytes.Add(int64(length))
+	return e
+}
+
+// insertLocked puts e at its place: down to the first node of lower priority, whose subtree is split at e.
+func (tr *Tree) insertLocked(e *Extent) {
+	link := &tr.root
+	for *link != nil && (*link).prio >= e.prio {
+		if e.Start < (*link).Start {
+			link = &(*link).left_
+		} else {
+			link = &(*link).right_
+		}
+	}
+	old := *link
+	*link = e
+	l, r := &e.left_, &e.right_
+	for old != nil {
+		if old.Start < e.Start {
+			*l = old
+			l = &old.right_
+			old = old.right_
+		} else {
+			*r = old
+			r = &old.left_
+			old = old.left_
+		}
+	}
+	*l, *r = nil, nil
+}
+
+// Remove takes a finished extent out, wakes those who wait for it and drops the tree's reference.
+// Models btrfs_remove_ordered_extent().
+func (tr *Tree) Remove(t *sched.Task, e *Extent) {
+	tr.mu.Lock(t)
+	link := &tr.root
+	for *link != e {
+		if *link == nil {
+			tr.mu.Unlock(t)
+			panic(fmt.Sprintf("ordered: remove %v that is not there", e))
+		}
+		if e.Start < (*link).Start {
+			link = &(*link).left_
+		} else {
+			link = &(*link).right_
+		}
+	}
+	l, r := e.left_, e.right_
+	for {
+		if l == nil {
+			*link = r
+			break
+		}
+		if r == nil {
+			*link = l
+			break
+		}
+		if l.prio >= r.prio {
+			*link = l
+			link = &l.right_
+			l = l.right_
+		} else {
+			*link = r
+			link = &r.left_
+			r = r.left_
+		}
+	}
+	e.left_, e.right_, e.inTree = nil, nil, false
+	tr.n.Add(-1)
+	tr.mu.Unlock(t)
+	tr.pool.n.Add(-1)
+	tr.pool.bytes.Add(-int64(e.Len))
+	e.done.Store(true)
+	e.wait.Wake(t)
+	e.Put(t)
+}
+
+// First finds the first extent that overlaps [start, end) and takes a reference; nil when there is none.
+// With no extent in flight it costs one load. Models btrfs_lookup_ordered_range().
+func (tr *Tree) First(t *sched.Task, start, end uint64) *Extent {
+	if tr.n.Load() == 0 {
+		return nil
+	}
+	tr.mu.Lock(t)
+	e := tr.firstLocked(start, end)
+	if e != nil {
+		e.refs.Add(1)
+	}
+	tr.mu.Unlock(t)
+	return e
+}
+
+func (tr *Tree) firstLocked(start, end uint64) *Extent {
+	var best *Extent
+	for n := tr.root; n != nil; {
+		if n.Start+n.Len <= start {
+			n = n.right_
+			continue
+		}
+		best = n
+		n = n.left_
+	}
+	if best != nil && best.Start < end {
+		return best
+	}
+	return nil
+}
+
+// WaitRange waits for every extent that overlaps [start, end) now or comes before the last of them is
+// finished, and reports the first error. No page and no range may be locked.
+func (tr *Tree) WaitRange(t *sched.Task, start, end uint64) error {
+	var first error
+	for {
+		e := tr.First(t, start, end)
+		if e == nil {
+			return first
+		}
+		e.Wait(t)
+		if err := e.Err(); err != nil && first == nil {
+			first = err
+		}
+		start = e.End()
+		e.Put(t)
+	}
+}
+
+// CheckEmpty panics unless no extent is in flight.
+func (tr *Tree) CheckEmpty(t *sched.Task) {
+	if e := tr.First(t, 0, ^uint64(0)); e != nil {
+		panic(fmt.Sprintf("ordered: at rest there is still %v", e))
+	}
+}

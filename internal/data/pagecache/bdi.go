@@ -1,0 +1,285 @@
+package pagecache
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// ThrottleClass is the wait of a writer that dirties faster than the device writes.
+var ThrottleClass = lockdep.NewClass("balance_dirty", lockdep.RankThrottle)
+
+var classBDI = lockdep.NewClass("bdi", lockdep.RankLeaf2)
+
+// Throttling constants, as in mm/page-writeback.c.
+const (
+	defaultPollPages = 32                     // a task looks at the limits every so many pages, far from them
+	maxPollPages     = 4096                   //
+	bandwidthNanos   = 50 * int64(1e6)        // how often the rates are estimated; the kernel: 200 ms
+	targetPause      = 10 * time.Millisecond  // the pause a throttled task should get
+	maxPause         = 200 * time.Millisecond // the longest single pause
+	initRate         = 100 << 20 >> PageShift // pages per second before anything is known
+)
+
+// DefaultLimits are the kernel's defaults for a memory of memBytes: background writeback from 10 % on,
+// writers wait at 20 %.
+func DefaultLimits(memBytes int64) (background, hard int64) { return memBytes / 10, memBytes / 5 }
+
+// BDI is the dirty accounting of one file system: how many pages wait for writeback, how fast the device
+// takes them, and how fast a writer may go. All counts are pages.
+//
+// Models struct bdi_writeback with global_dirty_limits, balance_dirty_pages() and wb_update_bandwidth().
+// Differences: one device, so the global and the device's limits are one; rates are estimated every 50 ms; a task over the
+// hard limit waits for writeback to get below it, where the kernel polls every 200 ms.
+type BDI struct {
+	// Dirty and Writeback count pages; a page under writeback that is dirtied again counts twice.
+	Dirty     atomic.Int64
+	_         [56]byte
+	Writeback atomic.Int64
+	_         [56]byte
+
+	background atomic.Int64
+	hard       atomic.Int64
+
+	dirtiedPages atomic.Int64 // ever
+	writtenPages atomic.Int64 // ever
+	_            [48]byte
+
+	throttled lock.WaitQueue // tasks over the hard limit
+	waiters   atomic.Int32
+	exceeded  atomic.Bool // over the free run: tasks look more often
+	wake      func(t *sched.Task)
+
+	// rate is the pages per second that one throttled task may dirty, bandwidth what the device writes.
+	rate       atomic.Int64
+	bandwidth  atomic.Int64
+	stampNanos atomic.Int64 // of the last estimate; changes under mu
+
+	mu           lock.Mutex // leaf; protects the fields below
+	list         []*Mapping // mappings that have, or had not long ago, dirty pages
+	stampDirty   int64      // dirtiedPages at the stamp
+	stampWritten int64
+}
+
+func (b *BDI) init(background, hard int64) {
+	b.mu.Init(classBDI)
+	b.throttled.Init(ThrottleClass)
+	b.rate.Store(initRate)
+	b.bandwidth.Store(initRate)
+	b.SetLimits(background, hard)
+}
+
+// SetLimits sets the dirty limits in bytes; hard is made at least 16 pages and background lower than hard.
+func (b *BDI) SetLimits(background, hard int64) {
+	h := max(hard>>PageShift, 16)
+	bg := background >> PageShift
+	if bg >= h {
+		bg = h / 2
+	}
+	b.background.Store(max(bg, 0))
+	b.hard.Store(h)
+}
+
+// Limits are the limits in bytes.
+func (b *BDI) Limits() (background, hard int64) {
+	return b.background.Load() << PageShift, b.hard.Load() << PageShift
+}
+
+// SetWake names what starts background writeback. It must not sleep.
+func (b *BDI) SetWake(wake func(t *sched.Task)) { b.wake = wake }
+
+// OverBackground reports whether background writeback has something to do.
+func (b *BDI) OverBackground() bool { return b.Dirty.Load() > b.background.Load() }
+
+func (b *BDI) dirtied(t *sched.Task, m *Mapping) {
+	b.Dirty.Add(1)
+	b.dirtiedPages.Add(1)
+	t.Dirty.Pages++
+	if m.onDirty.Load() {
+		return
+	}
+	b.mu.Lock(t)
+	if !m.onDirty.Load() {
+		m.onDirty.Store(true)
+		b.list = append(b.list, m)
+	}
+	b.mu.Unlock(t)
+}
+
+// DirtyMappings appends the mappings that have dirty pages to out.
+func (b *BDI) DirtyMappings(t *sched.Task, out []*Mapping) []*Mapping {
+	b.mu.Lock(t)
+	keep := b.list[:0]
+	for _, m := range b.list {
+		// The mark goes first: a page dirtied after the count was read finds it gone and puts the mapping
+		// back on the list once we let go of mu.
+		m.onDirty.Store(false)
+		if m.dirty.Load() == 0 {
+			continue
+		}
+		m.onDirty.Store(true)
+		keep = append(keep, m)
+		out = append(out, m)
+	}
+	clear(b.list[len(keep):])
+	b.list = keep
+	b.mu.Unlock(t)
+	return out
+}
+
+func (b *BDI) written(t *sched.Task, n int64) {
+	left := b.Writeback.Add(-n)
+	b.writtenPages.Add(n)
+	if b.waiters.Load() > 0 && left+b.Dirty.Load() < b.hard.Load() {
+		b.throttled.Wake(t)
+	}
+}
+
+// BatchPages is how many pages a writer should dirty before it looks at the limits again, at least 8 and at most
+// most: the nr_dirtied_pause term of a buffered write's batch (kernel-semantics 1.1 a).
+func (b *BDI) BatchPages(t *sched.Task, most int) int {
+	pause := t.Dirty.Pause
+	if pause == 0 {
+		pause = defaultPollPages
+	}
+	return max(min(most, pause-t.Dirty.Pages), 8)
+}
+
+// BalanceDirty slows the task down when too much is dirty; call it after each batch, with no page and no range
+// locked. A NOWAIT task gets EAGAIN where it would sleep. Models balance_dirty_pages_ratelimited().
+func (b *BDI) BalanceDirty(t *sched.Task) error {
+	pause := t.Dirty.Pause
+	if pause == 0 {
+		pause = defaultPollPages
+	}
+	if b.exceeded.Load() {
+		pause = min(pause, 8)
+	}
+	if t.Dirty.Pages < pause {
+		return nil
+	}
+	return b.balance(t)
+}
+
+// balance is the slow path. Models balance_dirty_pages().
+func (b *BDI) balance(t *sched.Task) error {
+	d := &t.Dirty
+	for {
+		now := t.Now()
+		hard, background := b.hard.Load(), b.background.Load()
+		dirty := b.Dirty.Load()
+		all := dirty + b.Writeback.Load()
+		if dirty > background && b.wake != nil {
+			b.wake(t)
+		}
+		freerun := (hard + background) / 2
+		if all <= freerun {
+			b.exceeded.Store(false)
+			d.Pages, d.PausedWhen = 0, now
+			d.Pause = pollPages(hard - all)
+			return nil
+		}
+		b.exceeded.Store(true)
+		lockdep.MightWait(t, ThrottleClass)
+		ratio := posRatio(all, freerun, hard)
+		b.estimate(t, now, ratio)
+		rate := b.rate.Load() * ratio >> ratioShift
+		if rate <= 0 {
+			if t.Nowait() {
+				return errno.EAGAIN
+			}
+			b.waitBelowHard(t)
+			d.Pages, d.PausedWhen = 0, t.Now()
+			return nil
+		}
+		period := int64(d.Pages) * int64(time.Second) / rate
+		think := now - d.PausedWhen
+		if d.PausedWhen == 0 || think > int64(time.Second) {
+			think = 0
+		}
+		pause := period - think
+		next := int(min(max(rate*int64(targetPause)/int64(time.Second), 8), maxPollPages))
+		if pause < int64(targetPause)/2 {
+			// Too short to sleep: let the task go on and pause once for more pages.
+			if pause <= 0 {
+				d.Pages, d.PausedWhen = 0, now
+				d.Pause = next
+			} else {
+				d.Pause = d.Pages + max(next/2, 8)
+			}
+			return nil
+		}
+		if t.Nowait() {
+			return errno.EAGAIN
+		}
+		pause = min(pause, int64(maxPause))
+		t.Sleep(time.Duration(pause))
+		t.Waited(ThrottleClass.ID, ThrottleClass.Name, now, 2)
+		d.Pages, d.Pause = 0, next
+		d.PausedWhen = t.Now()
+		if b.Dirty.Load()+b.Writeback.Load() < hard {
+			return nil
+		}
+	}
+}
+
+func (b *BDI) waitBelowHard(t *sched.Task) {
+	b.waiters.Add(1)
+	b.throttled.Wait(t, func() bool { return b.Dirty.Load()+b.Writeback.Load() < b.hard.Load() })
+	b.waiters.Add(-1)
+}
+
+// pollPages is how many pages a task may dirty before it looks again, when room pages are left to
+// the limit: the root of it, so that many tasks together cannot overshoot far. Models dirty_poll_interval().
+func pollPages(room int64) int {
+	if room <= 0 {
+		return 1
+	}
+	return min(max(1<<((bits.Len64(uint64(room))-1)/2), 8), maxPollPages)
+}
+
+const ratioShift = 10
+
+// posRatio is 1 at the middle of [freerun, hard], up to 2 below it and down to 0 at hard, flat in the middle
+// and steep at the ends; scaled by 1 << ratioShift. Models pos_ratio_polynom().
+func posRatio(dirty, freerun, hard int64) int64 {
+	if dirty >= hard {
+		return 0
+	}
+	setpoint := (freerun + hard) / 2
+	x := (setpoint - dirty) << ratioShift / max(hard-setpoint, 1)
+	r := x * x >> ratioShift * x >> ratioShift
+	return min(max(r+1<<ratioShift, 0), 2<<ratioShift)
+}
+
+// estimate measures what the device writes and what tasks dirty, and sets the rate of a task so that both
+// become equal. Models wb_update_bandwidth() and wb_update_dirty_ratelimit().
+func (b *BDI) estimate(t *sched.Task, now, ratio int64) {
+	if now-b.stampNanos.Load() < bandwidthNanos {
+		return
+	}
+	b.mu.Lock(t)
+	defer b.mu.Unlock(t)
+	elapsed := now - b.stampNanos.Load()
+	if elapsed < bandwidthNanos {
+		return
+	}
+	written, dirtied := b.writtenPages.Load(), b.dirtiedPages.Load()
+	if elapsed < int64(time.Second) {
+		bw := (written - b.stampWritten) * int64(time.Second) / elapsed
+		rate := max((dirtied-b.stampDirty)*int64(time.Second)/elapsed, 1)
+		bw = (b.bandwidth.Load() + bw) / 2
+		b.bandwidth.Store(max(bw, 1))
+		// With n tasks at this rate the device saw `rate`; what it should have seen is bw.
+		task := b.rate.Load() * ratio >> ratioShift
+		balanced := min(task*bw/rate, bw)
+		b.rate.Store(max((b.rate.Load()+balanced)/2, 16))
+	}
+	b.stampDirty, b.stampWritten = dirtied, written
+	b.stampNanos.Store(now)
+}

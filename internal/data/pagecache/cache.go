@@ -1,0 +1,174 @@
+// Package pagecache keeps file contents in memory: pages with their own locks, per-file mappings that find them
+// without a lock, stable pages under writeback, and the dirty limits that slow writers down.
+//
+// A page is found by Get (no lock, one reference) and used under its lock. A writer that finds one under
+// writeback waits for it (WaitWriteback) before it changes a byte. Dirty pages are tagged in a bitmap per 64 pages,
+// so that writeback finds them in index order without looking at the pages.
+//
+// Model: mm/filemap.c, mm/truncate.c and mm/page-writeback.c, as btrfs sees them. Differences: no large folios; a page
+// is read by the task that wants it, which keeps the page lock until the bytes are there.
+//
+// Lock order:
+//
+//	Page.mu                  ascending index       (buffered.preparePages, writeback, Truncate)
+//	  stable_page            wait for writeback    (WaitWriteback)
+//	    Mapping.mu, BDI.mu   leaf
+//	      Cache.mu           leaf
+//
+// Invariants, all of them stable under the page lock:
+//   - a page in a mapping has one reference for it;
+//   - the dirty and writeback bitmaps of a mapping say what the flags of its pages say;
+//   - BDI.Dirty and BDI.Writeback are the sums over the mappings.
+package pagecache
+
+import (
+	"sync/atomic"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+)
+
+// slabPages is the number of pages allocated together: few objects for the garbage collector to visit.
+const slabPages = 256
+
+type slab struct {
+	pages []Page
+	data  []byte // no pointers inside: never scanned
+}
+
+// Cache is the page cache of one file system.
+type Cache struct {
+	// BDI is the dirty accounting.
+	BDI BDI
+
+	limit atomic.Int64 // pages; 0 is none
+	used  atomic.Int64 // pages that are not free
+
+	mu    lock.Mutex // leaf; protects the fields below
+	list  *Page      // free pages
+	slabs []*slab
+	hand  int // next page the eviction looks at
+}
+
+// NewCache makes an empty cache that evicts clean pages when it holds more than limitBytes; 0 is no limit.
+func NewCache(limitBytes int64, background, hard int64) *Cache {
+	c := &Cache{}
+	c.mu.Init(classCache)
+	c.limit.Store((limitBytes + PageSize - 1) >> PageShift)
+	c.BDI.init(background, hard)
+	return c
+}
+
+// Bytes is the memory in use by pages.
+func (c *Cache) Bytes() int64 { return c.used.Load() << PageShift }
+
+// alloc gives a page with two references, the caller's and the mapping's, and stale bytes.
+func (c *Cache) alloc(t *sched.Task) *Page {
+	if lim := c.limit.Load(); lim > 0 && c.used.Load() >= lim {
+		c.evict(t, 32)
+	}
+	c.mu.Lock(t)
+	if c.list == nil {
+		c.grow()
+	}
+	p := c.list
+	c.list = p.next
+	c.mu.Unlock(t)
+	c.used.Add(1)
+	p.next = nil
+	p.flags.Store(0)
+	return p
+}
+
+// grow adds a slab of free pages. The caller holds c.mu.
+func (c *Cache) grow() {
+	s := &slab{pages: make([]Page, slabPages), data: make([]byte, slabPages*PageSize)}
+	base := uint32(len(c.slabs) * slabPages)
+	for i := slabPages - 1; i >= 0; i-- {
+		p := &s.pages[i]
+		p.mu.Init(PageClass)
+		p.id = base + uint32(i)
+		p.cache = c
+		p.data = (*[PageSize]byte)(s.data[i*PageSize:])
+		p.next = c.list
+		c.list = p
+	}
+	c.slabs = append(c.slabs, s)
+}
+
+func (c *Cache) put(t *sched.Task, p *Page) {
+	c.used.Add(-1)
+	c.mu.Lock(t)
+	p.next = c.list
+	c.list = p
+	c.mu.Unlock(t)
+}
+
+// evict frees up to n clean pages that nobody uses or has used lately. It never sleeps on a page.
+// Models shrink_inactive_list() as far as a second-chance clock can.
+func (c *Cache) evict(t *sched.Task, n int) int {
+	c.mu.Lock(t)
+	slabs := c.slabs // grows only; the pages stay
+	hand := c.hand
+	c.mu.Unlock(t)
+	total := len(slabs) * slabPages
+	freed := 0
+	for seen := 0; seen < 2*total && freed < n; seen++ {
+		if hand >= total {
+			hand = 0
+		}
+		p := &slabs[hand/slabPages].pages[hand%slabPages]
+		hand++
+		if p.refs.Load() != 1 {
+			continue
+		}
+		f := p.flags.Load()
+		if f&(flagDirty|flagWriteback) != 0 {
+			continue
+		}
+		if f&flagReferenced != 0 {
+			p.flags.And(^flagReferenced)
+			continue
+		}
+		if c.drop(t, p) {
+			freed++
+		}
+	}
+	c.mu.Lock(t)
+	c.hand = hand
+	c.mu.Unlock(t)
+	return freed
+}
+
+// drop frees p if it is clean and nobody but its mapping refers to it.
+func (c *Cache) drop(t *sched.Task, p *Page) bool {
+	if !p.TryLock(t) {
+		return false
+	}
+	m := p.m.Load()
+	if m == nil || p.flags.Load()&(flagDirty|flagWriteback) != 0 || !p.refs.CompareAndSwap(1, 0) {
+		p.Unlock(t)
+		return false
+	}
+	m.forget(t, p)
+	p.Unlock(t)
+	c.put(t, p)
+	return true
+}
+
+// DropClean frees every clean page that nobody uses, as drop_caches does; it returns how many.
+func (c *Cache) DropClean(t *sched.Task) int {
+	c.mu.Lock(t)
+	slabs := c.slabs
+	c.mu.Unlock(t)
+	n := 0
+	for _, s := range slabs {
+		for i := range s.pages {
+			p := &s.pages[i]
+			if p.refs.Load() == 1 && c.drop(t, p) {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,468 @@
+package pagecache
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+)
+
+// Ops is the door upward: what the owner of a mapping does when the cache is about to change it.
+type Ops interface {
+	// Invalidate drops what the owner keeps for the bytes [from, to) of the page, which is locked and not under
+	// writeback: delayed allocation and its reservation. Models btrfs_invalidate_folio().
+	Invalidate(t *sched.Task, p *Page, from, to uint64)
+}
+
+const (
+	chunkBits  = 6
+	chunkPages = 1 << chunkBits
+	topBits    = 9
+	topChunks  = 1 << topBits
+)
+
+// chunk is 64 consecutive page slots and their tags, one bit per page.
+type chunk struct {
+	base      uint64 // index of the first page
+	dirty     atomic.Uint64
+	writeback atomic.Uint64
+	present   atomic.Uint64
+	pages     [chunkPages]atomic.Pointer[Page]
+}
+
+// top is 512 chunks: 128 MiB of file.
+type top struct {
+	base   uint64
+	chunks [topChunks]atomic.Pointer[chunk]
+}
+
+// Mapping is the pages of one file. Models struct address_space.
+//
+// The table is read without a lock. It grows only: an emptied chunk stays until the mapping goes.
+type Mapping struct {
+	cache *Cache
+	ops   Ops
+	// Owner is the inode.
+	Owner any
+
+	first atomic.Pointer[chunk]  // pages 0..63: a small file needs no more
+	tops  atomic.Pointer[[]*top] // ascending; replaced, never changed
+
+	pages     atomic.Int64
+	dirty     atomic.Int64
+	writeback atomic.Int64
+	onDirty   atomic.Bool // on BDI.list
+
+	// Cursor is where cyclic writeback goes on, in pages. Models mapping->writeback_index.
+	Cursor atomic.Uint64
+
+	mu     lock.Mutex // leaf; protects growth and err
+	err    error      // the last error of a data write
+	errors atomic.Uint64
+}
+
+// Init makes m an empty mapping of the cache.
+func (m *Mapping) Init(c *Cache, ops Ops, owner any) {
+	m.cache, m.ops, m.Owner = c, ops, owner
+	m.mu.Init(classMapping)
+}
+
+// Cache is the cache that m is part of.
+func (m *Mapping) Cache() *Cache { return m.cache }
+
+// Pages, DirtyPages and WritebackPages count pages.
+func (m *Mapping) Pages() int64          { return m.pages.Load() }
+func (m *Mapping) DirtyPages() int64     { return m.dirty.Load() }
+func (m *Mapping) WritebackPages() int64 { return m.writeback.Load() }
+
+// chunk finds the chunk of page index, or nil.
+func (m *Mapping) chunk(index uint64) *chunk {
+	if index < chunkPages {
+		return m.first.Load()
+	}
+	tops := m.tops.Load()
+	if tops == nil {
+		return nil
+	}
+	base := index >> (chunkBits + topBits)
+	l := *tops
+	var tp *top
+	if base < uint64(len(l)) && l[base].base == base {
+		tp = l[base] // no holes before it: the usual file
+	} else {
+		lo, hi := 0, len(l)
+		for lo < hi {
+			mid := (lo + hi) / 2
+			if l[mid].base < base {
+				lo = mid + 1
+			} else {
+				hi = mid
+			}
+		}
+		if lo == len(l) || l[lo].base != base {
+			return nil
+		}
+		tp = l[lo]
+	}
+	return tp.chunks[index>>chunkBits&(topChunks-1)].Load()
+}
+
+// makeChunk is chunk, made when missing.
+func (m *Mapping) makeChunk(t *sched.Task, index uint64) *chunk {
+	if c := m.chunk(index); c != nil {
+		return c
+	}
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	if c := m.chunk(index); c != nil {
+		return c
+	}
+	c := &chunk{base: index &^ (chunkPages - 1)}
+	if index < chunkPages {
+		m.first.Store(c)
+		return c
+	}
+	base := index >> (chunkBits + topBits)
+	var old []*top
+	if l := m.tops.Load(); l != nil {
+		old = *l
+	}
+	at := len(old)
+	for i, tp := range old {
+		if tp.base >= base {
+			at = i
+			break
+		}
+	}
+	if at == len(old) || old[at].base != base {
+		l := make([]*top, 0, len(old)+1)
+		l = append(l, old[:at]...)
+		l = append(l, &top{base: base})
+		l = append(l, old[at:]...)
+		m.tops.Store(&l)
+		old = l
+	}
+	old[at].chunks[index>>chunkBits&(topChunks-1)].Store(c)
+	return c
+}
+
+// nextChunk finds the first chunk that covers page from or later pages.
+func (m *Mapping) nextChunk(from uint64) *chunk {
+	if from < chunkPages {
+		if c := m.first.Load(); c != nil {
+			return c
+		}
+		from = chunkPages
+	}
+	l := m.tops.Load()
+	if l == nil {
+		return nil
+	}
+	base := from >> (chunkBits + topBits)
+	for _, tp := range *l {
+		if tp.base < base {
+			continue
+		}
+		i := uint64(0)
+		if tp.base == base {
+			i = from >> chunkBits & (topChunks - 1)
+		}
+		for ; i < topChunks; i++ {
+			if c := tp.chunks[i].Load(); c != nil {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// Get finds a page and takes a reference; nil when there is none. It takes no lock.
+func (m *Mapping) Get(t *sched.Task, index uint64) *Page {
+	c := m.chunk(index)
+	if c == nil {
+		return nil
+	}
+	slot := &c.pages[index&(chunkPages-1)]
+	for {
+		p := slot.Load()
+		if p == nil {
+			return nil
+		}
+		if !p.get() {
+			continue // being freed; the slot is about to change
+		}
+		if slot.Load() == p {
+			if p.flags.Load()&flagReferenced == 0 {
+				p.flags.Or(flagReferenced)
+			}
+			return p
+		}
+		p.Put(t)
+	}
+}
+
+// Lock finds a page and returns it locked and referenced (UnlockPut); nil when there is none.
+// Models find_lock_page().
+func (m *Mapping) Lock(t *sched.Task, index uint64) *Page {
+	for {
+		p := m.Get(t, index)
+		if p == nil {
+			return nil
+		}
+		p.Lock(t)
+		if p.m.Load() == m {
+			return p
+		}
+		// Truncated while we waited.
+		p.UnlockPut(t)
+	}
+}
+
+// TryLock is Lock that gives up when somebody else has the page locked: busy is true then.
+func (m *Mapping) TryLock(t *sched.Task, index uint64) (p *Page, busy bool) {
+	for {
+		p := m.Get(t, index)
+		if p == nil {
+			return nil, false
+		}
+		if !p.TryLock(t) {
+			p.Put(t)
+			return nil, true
+		}
+		if p.m.Load() == m {
+			return p, false
+		}
+		p.UnlockPut(t)
+	}
+}
+
+// Grab finds or makes the page and returns it locked and referenced. A page it made is not Uptodate, and
+// its bytes are stale: fill them before SetUptodate. Models find_or_create_page().
+func (m *Mapping) Grab(t *sched.Task, index uint64) *Page {
+	for {
+		if p := m.Lock(t, index); p != nil {
+			return p
+		}
+		if p := m.add(t, index); p != nil {
+			return p
+		}
+	}
+}
+
+// Add makes the page, if there is none, and returns it locked and referenced; nil when there is one already.
+// Readahead uses it, which has no business with pages that are there.
+func (m *Mapping) Add(t *sched.Task, index uint64) *Page {
+	if p := m.Get(t, index); p != nil {
+		p.Put(t)
+		return nil
+	}
+	return m.add(t, index)
+}
+
+func (m *Mapping) add(t *sched.Task, index uint64) *Page {
+	p := m.cache.alloc(t)
+	p.index = index
+	// Nobody knows the page, so this waits for nothing but the eviction's try-lock.
+	p.mu.LockNested(t, index)
+	p.m.Store(m)
+	p.refs.Store(2)
+	c := m.makeChunk(t, index)
+	i := index & (chunkPages - 1)
+	if !c.pages[i].CompareAndSwap(nil, p) {
+		p.m.Store(nil)
+		p.Unlock(t)
+		p.refs.Add(-1)
+		p.Put(t)
+		return nil
+	}
+	c.present.Or(1 << i)
+	m.pages.Add(1)
+	return p
+}
+
+// forget takes the page out of the table. The page is locked; the mapping's reference is the caller's now.
+func (m *Mapping) forget(t *sched.Task, p *Page) {
+	c := m.chunk(p.index)
+	i := p.index & (chunkPages - 1)
+	if !c.pages[i].CompareAndSwap(p, nil) {
+		panic(fmt.Sprintf("pagecache: page %d is not in its mapping", p.index))
+	}
+	c.present.And(^(uint64(1) << i))
+	p.m.Store(nil)
+	m.pages.Add(-1)
+}
+
+// SetDirty marks a locked, uptodate page dirty; it reports whether it was clean.
+// Models __set_page_dirty_nobuffers().
+func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
+	f := p.flags.Load()
+	if f&flagDirty != 0 {
+		return false
+	}
+	if f&flagUptodate == 0 || p.m.Load() != m {
+		panic(fmt.Sprintf("pagecache: set dirty page %d with flags %#x, mapping %p, have %p", p.index, f, p.m.Load(), m))
+	}
+	p.flags.Or(flagDirty)
+	m.chunk(p.index).dirty.Or(1 << (p.index & (chunkPages - 1)))
+	m.dirty.Add(1)
+	m.cache.BDI.dirtied(t, m)
+	return true
+}
+
+// ClearDirty takes the dirty mark off a locked page and reports whether it was there: the caller writes
+// the page or drops it. Models clear_page_dirty_for_io() and cancel_dirty_page().
+func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
+	if p.flags.Load()&flagDirty == 0 {
+		return false
+	}
+	p.flags.And(^flagDirty)
+	m.chunk(p.index).dirty.And(^(uint64(1) << (p.index & (chunkPages - 1))))
+	m.dirty.Add(-1)
+	m.cache.BDI.Dirty.Add(-1)
+	return true
+}
+
+// StartWriteback says that the device is going to read the locked page. Models set_page_writeback().
+func (m *Mapping) StartWriteback(p *Page) {
+	if p.flags.Or(flagWriteback)&flagWriteback != 0 {
+		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))
+	}
+	m.chunk(p.index).writeback.Or(1 << (p.index & (chunkPages - 1)))
+	m.writeback.Add(1)
+	m.cache.BDI.Writeback.Add(1)
+}
+
+// EndWriteback says that the device has done with the page, and wakes who waits for it. It never sleeps.
+// The page is not locked; writeback holds it in the mapping. Models end_page_writeback().
+func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
+	q := p.queue()
+	m.chunk(p.index).writeback.And(^(uint64(1) << (p.index & (chunkPages - 1))))
+	m.writeback.Add(-1)
+	p.flags.And(^flagWriteback)
+	m.cache.BDI.written(t, 1)
+	q.Wake(t)
+}
+
+// NextDirty is the first dirty page in [from, to), in pages.
+func (m *Mapping) NextDirty(from, to uint64) (uint64, bool) {
+	return m.nextTag(from, to, func(c *chunk) uint64 { return c.dirty.Load() })
+}
+
+// NextWriteback is the first page in [from, to) under writeback.
+func (m *Mapping) NextWriteback(from, to uint64) (uint64, bool) {
+	return m.nextTag(from, to, func(c *chunk) uint64 { return c.writeback.Load() })
+}
+
+// NextPage is the first page in [from, to) that is in memory.
+func (m *Mapping) NextPage(from, to uint64) (uint64, bool) {
+	return m.nextTag(from, to, func(c *chunk) uint64 { return c.present.Load() })
+}
+
+func (m *Mapping) nextTag(from, to uint64, tag func(*chunk) uint64) (uint64, bool) {
+	for from < to {
+		c := m.nextChunk(from)
+		if c == nil {
+			return 0, false
+		}
+		w := tag(c)
+		if c.base < from {
+			w &= ^uint64(0) << (from - c.base)
+		}
+		if w != 0 {
+			i := c.base + uint64(bits.TrailingZeros64(w))
+			return i, i < to
+		}
+		from = c.base + chunkPages
+	}
+	return 0, false
+}
+
+// WaitWriteback waits for the writeback of the pages in [from, to) that are under writeback now.
+// No page is locked. Models filemap_fdatawait_range().
+func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {
+	for from < to {
+		i, ok := m.NextWriteback(from, to)
+		if !ok {
+			return
+		}
+		if p := m.Get(t, i); p != nil {
+			p.WaitWriteback(t)
+			p.Put(t)
+		}
+		from = i + 1
+	}
+}
+
+// Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Each page is locked, its
+// writeback waited for, its owner told (Ops.Invalidate), and removed. A page only partly inside is
+// zeroed there and stays. Models truncate_inode_pages_range().
+func (m *Mapping) Truncate(t *sched.Task, from, to uint64) {
+	if from >= to {
+		return
+	}
+	first, last := from>>PageShift, (to-1)>>PageShift // inclusive
+	for i := first; i <= last; {
+		var ok bool
+		if i, ok = m.NextPage(i, last+1); !ok {
+			return
+		}
+		p := m.Lock(t, i)
+		if p == nil {
+			i++
+			continue
+		}
+		p.WaitWriteback(t)
+		lo, hi := max(from, i<<PageShift), min(to, (i+1)<<PageShift)
+		if lo == i<<PageShift && hi == (i+1)<<PageShift {
+			m.remove(t, p)
+		} else if p.Uptodate() {
+			clear(p.data[lo-i<<PageShift : hi-i<<PageShift])
+		}
+		p.UnlockPut(t)
+		i++
+	}
+}
+
+// MaxFileEnd is an end behind every page.
+const MaxFileEnd = 1 << 63
+
+func (m *Mapping) remove(t *sched.Task, p *Page) {
+	if m.ops != nil {
+		m.ops.Invalidate(t, p, p.Offset(), p.Offset()+PageSize)
+	}
+	m.ClearDirty(t, p)
+	m.forget(t, p)
+	p.Put(t) // the mapping's; the caller has one more
+}
+
+// SetError records that writing the mapping's data failed. Models mapping_set_error().
+func (m *Mapping) SetError(t *sched.Task, err error) {
+	m.mu.Lock(t)
+	m.err = err
+	m.errors.Add(1)
+	m.mu.Unlock(t)
+}
+
+// ErrorSeq is a mark for CheckError: an open file takes it once.
+func (m *Mapping) ErrorSeq() uint64 { return m.errors.Load() }
+
+// CheckError returns the last error since the mark and moves the mark, so that each open file reports an
+// error once. Models file_check_and_advance_wb_err().
+func (m *Mapping) CheckError(t *sched.Task, since *atomic.Uint64) error {
+	n := m.errors.Load()
+	if since.Swap(n) == n {
+		return nil
+	}
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	return m.err
+}
+
+// CheckEmpty panics unless the mapping holds no page: its inode goes.
+func (m *Mapping) CheckEmpty() {
+	if m.pages.Load() != 0 || m.dirty.Load() != 0 || m.writeback.Load() != 0 {
+		panic(fmt.Sprintf("pagecache: mapping goes with %d pages, %d dirty, %d under writeback", m.pages.Load(), m.dirty.Load(), m.writeback.Load()))
+	}
+}

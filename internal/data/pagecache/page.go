@@ -1,0 +1,153 @@
+package pagecache
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// PageSize is the size of a page in bytes; it is also the sector size.
+const (
+	PageShift = 12
+	PageSize  = 1 << PageShift
+)
+
+var (
+	// PageClass is the lock of one page.
+	PageClass = lockdep.NewClass("page", lockdep.RankPage)
+	// StableClass is the wait for the writeback of a page that somebody wants to change.
+	StableClass = lockdep.NewClass("stable_page", lockdep.RankStable)
+
+	classMapping = lockdep.NewClass("mapping", lockdep.RankLeaf2)
+	classCache   = lockdep.NewClass("page_cache", lockdep.RankLeaf3)
+)
+
+// Page flags.
+const (
+	flagUptodate uint32 = 1 << iota
+	flagDirty
+	flagWriteback
+	flagReferenced // used since the eviction hand came by last
+)
+
+// Page is one page of a file in memory. A caller that may use it holds a reference (Put) or its lock.
+//
+// Models struct page with PG_locked, PG_uptodate, PG_dirty and PG_writeback. Difference: page structs are
+// never freed, only used again, so that looking at one that is gone is harmless.
+type Page struct {
+	mu    lock.Mutex // class "page", ordered by index
+	flags atomic.Uint32
+	// refs counts users; the mapping is one. Zero means free.
+	refs atomic.Int32
+	m    atomic.Pointer[Mapping] // nil once removed from its mapping; changes under mu
+	// index is the page's place in the file, fixed while refs > 0.
+	index uint64
+	id    uint32
+	data  *[PageSize]byte
+	cache *Cache
+	next  *Page // free list
+}
+
+// Index is the page's offset in the file, in pages.
+func (p *Page) Index() uint64 { return p.index }
+
+// Offset is the page's offset in the file, in bytes.
+func (p *Page) Offset() uint64 { return p.index << PageShift }
+
+// Data is the page's bytes. Whoever writes them holds the lock and has waited for writeback.
+func (p *Page) Data() []byte { return p.data[:] }
+
+// Mapping is the file that the page belongs to; nil when it was truncated away. Stable under the lock.
+func (p *Page) Mapping() *Mapping { return p.m.Load() }
+
+// Lock takes the page lock; ascending index when several are held.
+func (p *Page) Lock(t *sched.Task) { p.mu.LockNested(t, p.index) }
+
+// TryLock takes the page lock if nobody has it.
+func (p *Page) TryLock(t *sched.Task) bool { return p.mu.TryLock(t) }
+
+// Unlock lets the page lock go.
+func (p *Page) Unlock(t *sched.Task) { p.mu.Unlock(t) }
+
+// Uptodate reports whether the bytes are the file's.
+func (p *Page) Uptodate() bool { return p.flags.Load()&flagUptodate != 0 }
+
+// SetUptodate says that the bytes are the file's. The page is locked.
+func (p *Page) SetUptodate() {
+	if p.flags.Load()&flagUptodate == 0 {
+		p.flags.Or(flagUptodate)
+	}
+}
+
+// Dirty reports whether the page must be written back. Stable under the lock.
+func (p *Page) Dirty() bool { return p.flags.Load()&flagDirty != 0 }
+
+// Writeback reports whether the device is reading the page now.
+func (p *Page) Writeback() bool { return p.flags.Load()&flagWriteback != 0 }
+
+// get takes a reference unless the page is free.
+func (p *Page) get() bool {
+	for {
+		n := p.refs.Load()
+		if n == 0 {
+			return false
+		}
+		if p.refs.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Put gives a reference back.
+func (p *Page) Put(t *sched.Task) {
+	if n := p.refs.Add(-1); n > 0 {
+		return
+	} else if n < 0 {
+		panic(fmt.Sprintf("pagecache: page %d has %d references", p.index, n))
+	}
+	p.free(t)
+}
+
+func (p *Page) free(t *sched.Task) {
+	if f := p.flags.Load(); f&(flagDirty|flagWriteback) != 0 || p.m.Load() != nil {
+		panic(fmt.Sprintf("pagecache: free page %d with flags %#x, mapping %p", p.index, f, p.m.Load()))
+	}
+	p.cache.put(t, p)
+}
+
+// UnlockPut is Unlock and Put.
+func (p *Page) UnlockPut(t *sched.Task) {
+	p.mu.Unlock(t)
+	p.Put(t)
+}
+
+// WaitWriteback waits until the device no longer reads the page: a stable page may not change while it is
+// checksummed and written. The page is locked or referenced. Models wait_on_page_writeback().
+func (p *Page) WaitWriteback(t *sched.Task) {
+	if !p.Writeback() {
+		return
+	}
+	p.queue().WaitAs(t, StableClass, func() bool { return !p.Writeback() })
+}
+
+// queues are shared by all pages, as the kernel's page wait table.
+var queues [1 << queueBits]struct {
+	lock.WaitQueue
+	_ [64]byte
+}
+
+const queueBits = 10
+
+func init() {
+	for i := range queues {
+		queues[i].Init(StableClass)
+	}
+}
+
+func (p *Page) queue() *lock.WaitQueue {
+	h := uint64(p.id) * 0x9e3779b97f4a7c15
+	return &queues[h>>(64-queueBits)].WaitQueue
+}
