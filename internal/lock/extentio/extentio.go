@@ -43,6 +43,7 @@ const (
 	Boundary                          // delalloc must not be joined across its start
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
 	QgroupReserved                    // quota reserved for data
+	InPlace                           // delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
 	ClearMetaResv                     // control: give the metadata reservation back
 	ClearDataResv                     // control: give the data reservation back (kernel: CLEAR_DATA_RESV)
 	AddInodeBytes                     // control: account the cleared bytes to the inode
@@ -56,7 +57,7 @@ const (
 )
 
 var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "DELALLOC_NEW", "NORESERVE", "DEFRAG", "BOUNDARY",
-	"FINISHING_ORDERED", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "ADD_INODE_BYTES"}
+	"FINISHING_ORDERED", "QGROUP_RESERVED", "IN_PLACE", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "ADD_INODE_BYTES"}
 
 // String gives "LOCKED|DELALLOC".
 func (b Bits) String() string {
@@ -91,10 +92,10 @@ type Hooks interface {
 	// ClearDelalloc says that the piece [start, end), which has the bits old, loses those in clear.
 	// Delalloc or DelallocNew is in both; clear may have control bits.
 	ClearDelalloc(t *sched.Task, start, end uint64, clear, old Bits)
-	// SplitDelalloc says that the delalloc state [start, end) becomes two at at.
-	SplitDelalloc(t *sched.Task, start, at, end uint64)
-	// MergeDelalloc says that the delalloc states [start, at) and [at, end) become one.
-	MergeDelalloc(t *sched.Task, start, at, end uint64)
+	// SplitDelalloc says that the delalloc state [start, end), which has bits, becomes two at at.
+	SplitDelalloc(t *sched.Task, start, at, end uint64, bits Bits)
+	// MergeDelalloc says that the delalloc states [start, at) and [at, end), both with bits, become one.
+	MergeDelalloc(t *sched.Task, start, at, end uint64, bits Bits)
 }
 
 // Mode is how a range lock waits (kernel-semantics 8.3).
@@ -406,12 +407,12 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 		if old.start < cur {
 			out = x.emit(t, out, state{old.start, cur, old.bits})
 			if x.hooks != nil && old.bits&Delalloc != 0 {
-				x.hooks.SplitDelalloc(t, old.start, cur, old.end)
+				x.hooks.SplitDelalloc(t, old.start, cur, old.end, old.bits)
 			}
 		}
 		e := min(old.end, end)
 		if e < old.end && x.hooks != nil && old.bits&Delalloc != 0 {
-			x.hooks.SplitDelalloc(t, cur, e, old.end)
+			x.hooks.SplitDelalloc(t, cur, e, old.end, old.bits)
 		}
 		if clear&LockBits&^old.bits != 0 {
 			panic(fmt.Sprintf("extentio: unlock of [%d,%d), which is %v from %d on", start, end, old.bits, cur))
@@ -453,7 +454,7 @@ func (x *Tree) emit(t *sched.Task, out []state, s state) []state {
 		l := &out[n-1]
 		if l.end == s.start && l.bits == s.bits && s.bits&noMerge == 0 {
 			if x.hooks != nil && s.bits&Delalloc != 0 {
-				x.hooks.MergeDelalloc(t, l.start, s.start, s.end)
+				x.hooks.MergeDelalloc(t, l.start, s.start, s.end, s.bits)
 			}
 			l.end = s.end
 			return out

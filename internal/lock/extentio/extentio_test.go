@@ -41,14 +41,14 @@ func (a *account) ClearDelalloc(_ *sched.Task, start, end uint64, clear, old Bit
 	}
 }
 
-func (a *account) SplitDelalloc(_ *sched.Task, start, at, end uint64) {
+func (a *account) SplitDelalloc(_ *sched.Task, start, at, end uint64, _ Bits) {
 	if !(start < at && at < end) {
 		panic(fmt.Sprintf("split [%d,%d) at %d", start, end, at))
 	}
 	a.states++
 }
 
-func (a *account) MergeDelalloc(_ *sched.Task, start, at, end uint64) {
+func (a *account) MergeDelalloc(_ *sched.Task, start, at, end uint64, _ Bits) {
 	if !(start < at && at < end) {
 		panic(fmt.Sprintf("merge [%d,%d) at %d", start, end, at))
 	}
