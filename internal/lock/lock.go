@@ -7,6 +7,7 @@
 package lock
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -30,9 +31,10 @@ type Mutex struct {
 
 // detState is a lock's state under a runtime that runs one task at a time.
 type detState struct {
-	writer  *sched.Task
-	readers int
-	waiters []*sched.Task
+	writer         *sched.Task
+	readers        int
+	waitingWriters int // keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
+	waiters        []*sched.Task
 }
 
 func (d *detState) wakeAll() {
@@ -50,7 +52,7 @@ func (m *Mutex) Lock(t *sched.Task) {
 	if !t.Slow() && m.mu.TryLock() {
 		return
 	}
-	m.lockSlow(t, 0, false)
+	m.lockSlow(t, 0)
 }
 
 // LockNested is Lock with the order inside the class: sub must ascend.
@@ -58,13 +60,13 @@ func (m *Mutex) LockNested(t *sched.Task, sub uint64) {
 	if !t.Slow() && m.mu.TryLock() {
 		return
 	}
-	m.lockSlow(t, sub, false)
+	m.lockSlow(t, sub)
 }
 
-func (m *Mutex) lockSlow(t *sched.Task, sub uint64, nest bool) {
+func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 	c := classOf(m.class)
 	if t.Slow() {
-		lockdep.Acquire(t, c, sub, m, false, false, nest)
+		lockdep.Acquire(t, c, sub, m, false, false, false)
 	}
 	if t.Runtime() != nil {
 		if m.det == nil {
@@ -91,7 +93,11 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64, nest bool) {
 }
 
 // TryLock takes the lock if nobody has it.
-func (m *Mutex) TryLock(t *sched.Task) bool {
+func (m *Mutex) TryLock(t *sched.Task) bool { return m.TryLockNested(t, 0) }
+
+// TryLockNested is TryLock that tells lockdep the order inside the class. A try is not checked itself;
+// sub is for what is locked later.
+func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return m.mu.TryLock()
 	}
@@ -108,7 +114,7 @@ func (m *Mutex) TryLock(t *sched.Task) bool {
 	} else if !m.mu.TryLock() {
 		return false
 	}
-	lockdep.Acquire(t, c, 0, m, false, true, false)
+	lockdep.Acquire(t, c, sub, m, false, true, false)
 	return true
 }
 
@@ -159,7 +165,7 @@ func (s *RWSem) Lock(t *sched.Task) {
 	if !t.Slow() && s.mu.TryLock() {
 		return
 	}
-	s.lockSlow(t, 0, false)
+	s.lockSlow(t, 0)
 }
 
 // LockNested is Lock with the order inside the class: sub must ascend.
@@ -167,23 +173,25 @@ func (s *RWSem) LockNested(t *sched.Task, sub uint64) {
 	if !t.Slow() && s.mu.TryLock() {
 		return
 	}
-	s.lockSlow(t, sub, false)
+	s.lockSlow(t, sub)
 }
 
-func (s *RWSem) lockSlow(t *sched.Task, sub uint64, nest bool) {
+func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 	c := classOf(s.class)
 	if t.Slow() {
-		lockdep.Acquire(t, c, sub, s, false, false, nest)
+		lockdep.Acquire(t, c, sub, s, false, false, false)
 	}
 	if t.Runtime() != nil {
 		d := s.state()
 		t.Point(sched.PointLock, c.ID, s)
 		if d.writer != nil || d.readers > 0 {
 			start := t.Now()
+			d.waitingWriters++
 			for d.writer != nil || d.readers > 0 {
 				d.waiters = append(d.waiters, t)
 				t.Park(c.ID)
 			}
+			d.waitingWriters--
 			t.Waited(c.ID, c.Name, start, 2)
 		}
 		d.writer = t
@@ -205,7 +213,10 @@ func (s *RWSem) state() *detState {
 }
 
 // TryLock takes the lock for writing if it is free.
-func (s *RWSem) TryLock(t *sched.Task) bool {
+func (s *RWSem) TryLock(t *sched.Task) bool { return s.TryLockNested(t, 0) }
+
+// TryLockNested is TryLock that tells lockdep the order inside the class.
+func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return s.mu.TryLock()
 	}
@@ -220,7 +231,7 @@ func (s *RWSem) TryLock(t *sched.Task) bool {
 	} else if !s.mu.TryLock() {
 		return false
 	}
-	lockdep.Acquire(t, c, 0, s, false, true, false)
+	lockdep.Acquire(t, c, sub, s, false, true, false)
 	return true
 }
 
@@ -267,9 +278,9 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	if t.Runtime() != nil {
 		d := s.state()
 		t.Point(sched.PointLock, c.ID, s)
-		if d.writer != nil {
+		if d.writer != nil || d.waitingWriters > 0 {
 			start := t.Now()
-			for d.writer != nil {
+			for d.writer != nil || d.waitingWriters > 0 {
 				d.waiters = append(d.waiters, t)
 				t.Park(c.ID)
 			}
@@ -286,8 +297,11 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	t.Waited(c.ID, c.Name, start, 2)
 }
 
-// TryRLock takes the lock for reading if no writer has it.
-func (s *RWSem) TryRLock(t *sched.Task) bool {
+// TryRLock takes the lock for reading if no writer has it or waits for it.
+func (s *RWSem) TryRLock(t *sched.Task) bool { return s.TryRLockNested(t, 0) }
+
+// TryRLockNested is TryRLock that tells lockdep the order inside the class.
+func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return s.mu.TryRLock()
 	}
@@ -295,14 +309,14 @@ func (s *RWSem) TryRLock(t *sched.Task) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		t.Point(sched.PointTryLock, c.ID, s)
-		if d.writer != nil {
+		if d.writer != nil || d.waitingWriters > 0 {
 			return false
 		}
 		d.readers++
 	} else if !s.mu.TryRLock() {
 		return false
 	}
-	lockdep.Acquire(t, c, 0, s, true, true, false)
+	lockdep.Acquire(t, c, sub, s, true, true, false)
 	return true
 }
 
@@ -360,7 +374,7 @@ func (k *Cond) Wait(t *sched.Task) {
 func (k *Cond) Signal(t *sched.Task) {
 	if len(k.list) > 0 {
 		w := k.list[0]
-		k.list = append(k.list[:0], k.list[1:]...)
+		k.list = slices.Delete(k.list, 0, 1)
 		w.Unpark()
 	}
 }
@@ -387,10 +401,12 @@ type WaitQueue struct {
 func (q *WaitQueue) Init(c *lockdep.Class) { q.class = c }
 
 // Wait sleeps until cond holds. It does not sleep when cond holds already.
-func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.WaitAs(t, q.class, cond) }
+func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q.class, cond, 2) }
 
 // WaitAs is Wait for a queue that many kinds of wait share: c names this one.
-func (q *WaitQueue) WaitAs(t *sched.Task, class *lockdep.Class, cond func() bool) {
+func (q *WaitQueue) WaitAs(t *sched.Task, c *lockdep.Class, cond func() bool) { q.wait(t, c, cond, 2) }
+
+func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, skip int) {
 	c := classOf(class)
 	t.Point(sched.PointWait, c.ID, q)
 	lockdep.MightWait(t, c)
@@ -398,36 +414,37 @@ func (q *WaitQueue) WaitAs(t *sched.Task, class *lockdep.Class, cond func() bool
 		return
 	}
 	start := t.Now()
+	slept := false
 	for {
 		q.mu.Lock()
 		q.list = append(q.list, t)
 		q.n.Store(int32(len(q.list)))
 		q.mu.Unlock()
-		if cond() {
-			if !q.remove(t) {
-				t.Park(c.ID) // a waker has taken us off the list: eat its wake-up
-			}
+		// Look again now that a waker would see us: one that came before did not.
+		if cond() && q.remove(t) {
 			break
 		}
 		t.Park(c.ID)
+		slept = true
 		if cond() {
 			break
 		}
 	}
-	t.Waited(c.ID, c.Name, start, 1)
+	if slept {
+		t.Waited(c.ID, c.Name, start, skip)
+	}
 }
 
 func (q *WaitQueue) remove(t *sched.Task) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i, w := range q.list {
-		if w == t {
-			q.list = append(q.list[:i], q.list[i+1:]...)
-			q.n.Store(int32(len(q.list)))
-			return true
-		}
+	i := slices.Index(q.list, t)
+	if i < 0 {
+		return false // a waker has taken us off; its Unpark must be eaten by a Park
 	}
-	return false
+	q.list = slices.Delete(q.list, i, i+1)
+	q.n.Store(int32(len(q.list)))
+	return true
 }
 
 // Wake wakes every waiter, so that each looks at its condition again. It never sleeps.
@@ -436,13 +453,13 @@ func (q *WaitQueue) Wake(t *sched.Task) {
 		return
 	}
 	q.mu.Lock()
-	list := q.list
-	q.list = nil
-	q.n.Store(0)
-	q.mu.Unlock()
-	for _, w := range list {
+	for i, w := range q.list {
+		q.list[i] = nil
 		w.Unpark()
 	}
+	q.list = q.list[:0]
+	q.n.Store(0)
+	q.mu.Unlock()
 }
 
 // Counter counts things in flight; WaitZero waits until there are none. Models i_dio_count.
@@ -475,5 +492,7 @@ func (k *Counter) Load() int64 { return k.n.Load() }
 
 // WaitZero sleeps until the count is zero.
 func (k *Counter) WaitZero(t *sched.Task) {
-	k.q.Wait(t, func() bool { return k.n.Load() == 0 })
+	if t.Slow() || k.n.Load() != 0 {
+		k.q.wait(t, k.q.class, func() bool { return k.n.Load() == 0 }, 2)
+	}
 }

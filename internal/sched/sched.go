@@ -107,7 +107,7 @@ type Task struct {
 	HeldLocks []Held
 	// Waits is what the task waited, by class. Read it when the task is not running.
 	Waits [MaxClasses]WaitStat
-	// NowaitSleeps records the classes a task slept on while its request was NOWAIT.
+	// NowaitSleeps records the classes a task slept on while its request was NOWAIT; 0 is a plain Sleep.
 	NowaitSleeps []ClassID
 
 	rt     Runtime
@@ -191,6 +191,9 @@ func (t *Task) Now() int64 {
 
 // Sleep passes d of the runtime's time.
 func (t *Task) Sleep(d time.Duration) {
+	if t.nowait > 0 {
+		t.NowaitSleeps = append(t.NowaitSleeps, 0)
+	}
 	if t.rt != nil {
 		t.rt.Sleep(t, d)
 		return

@@ -30,6 +30,7 @@ package lockdep
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"btrlab/internal/sched"
 )
@@ -70,19 +71,21 @@ const (
 )
 
 var (
-	classMu sync.Mutex
-	classes []*Class
+	classMu  sync.Mutex // registration only; the check reads table without it
+	nClasses int
+	table    [sched.MaxClasses]atomic.Pointer[Class]
 )
 
 // NewClass registers a class. ID 0 is the first class, "unclassed".
 func NewClass(name string, rank int) *Class {
 	classMu.Lock()
 	defer classMu.Unlock()
-	if len(classes) == sched.MaxClasses {
+	if nClasses == sched.MaxClasses {
 		panic(fmt.Sprintf("lockdep: more than %d classes, at %q", sched.MaxClasses, name))
 	}
-	c := &Class{ID: sched.ClassID(len(classes)), Name: name, Rank: rank}
-	classes = append(classes, c)
+	c := &Class{ID: sched.ClassID(nClasses), Name: name, Rank: rank}
+	table[nClasses].Store(c)
+	nClasses++
 	return c
 }
 
@@ -93,15 +96,15 @@ var Unclassed = NewClass("unclassed", RankLeaf3)
 func Classes() []*Class {
 	classMu.Lock()
 	defer classMu.Unlock()
-	return append([]*Class(nil), classes...)
+	all := make([]*Class, nClasses)
+	for i := range all {
+		all[i] = table[i].Load()
+	}
+	return all
 }
 
-// ByID names a class.
-func ByID(id sched.ClassID) *Class {
-	classMu.Lock()
-	defer classMu.Unlock()
-	return classes[id]
-}
+// ByID finds a registered class.
+func ByID(id sched.ClassID) *Class { return table[id].Load() }
 
 // Acquire records that t takes obj of class c and panics when that breaks the order.
 // Nest says that the caller knows why this acquire is safe out of order; it skips the check only.

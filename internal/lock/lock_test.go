@@ -1,0 +1,383 @@
+package lock
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/trace"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+var (
+	testClass = lockdep.NewClass("test", lockdep.RankInode)
+	waitClass = lockdep.NewClass("test_wait", lockdep.RankOrdered)
+)
+
+// both runs f with and without lockdep: the two ways through every lock in the real runtime.
+func both(t *testing.T, f func(t *testing.T)) {
+	for _, on := range []bool{true, false} {
+		sched.SetChecked(on)
+		t.Run(fmt.Sprintf("checked=%v", on), f)
+	}
+	sched.SetChecked(true)
+}
+
+// crowd runs f in n tasks and waits for them.
+func crowd(n int, f func(t *sched.Task, i int)) {
+	root := sched.NewTask("root")
+	var tasks []*sched.Task
+	for i := range n {
+		tasks = append(tasks, root.Go(fmt.Sprint("task", i), func(t *sched.Task) { f(t, i) }))
+	}
+	for _, c := range tasks {
+		root.Join(c)
+	}
+}
+
+func TestMutexExcludes(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var m Mutex
+		m.Init(testClass)
+		n := 0
+		crowd(4, func(k *sched.Task, i int) {
+			for j := range 2000 {
+				if j%4 == 0 {
+					for !m.TryLock(k) {
+						runtime.Gosched()
+					}
+				} else {
+					m.Lock(k)
+				}
+				m.AssertHeld(k)
+				n++
+				m.Unlock(k)
+			}
+		})
+		if n != 8000 {
+			t.Fatalf("counted %d, want 8000", n)
+		}
+	})
+}
+
+func TestRWSemExcludes(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var s RWSem
+		s.Init(testClass)
+		var readers, writers, most atomic.Int64
+		crowd(5, func(k *sched.Task, i int) {
+			for range 1000 {
+				if i < 2 {
+					s.Lock(k)
+					if w, r := writers.Add(1), readers.Load(); w != 1 || r != 0 {
+						t.Errorf("writer with %d writers and %d readers", w, r)
+					}
+					writers.Add(-1)
+					s.Unlock(k)
+				} else {
+					s.RLock(k)
+					n := readers.Add(1)
+					if w := writers.Load(); w != 0 {
+						t.Errorf("reader with %d writers", w)
+					}
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					runtime.Gosched()
+					readers.Add(-1)
+					s.RUnlock(k)
+				}
+			}
+		})
+		if most.Load() < 2 {
+			t.Error("readers never overlapped")
+		}
+	})
+}
+
+func TestTryLocks(t *testing.T) {
+	both(t, func(t *testing.T) {
+		a, b := sched.NewTask("a"), sched.NewTask("b")
+		var s RWSem
+		s.Init(testClass)
+		s.RLock(a)
+		if s.TryLock(b) {
+			t.Error("TryLock got a lock that is read-held")
+		}
+		if !s.TryRLock(b) {
+			t.Error("two readers do not share")
+		}
+		s.RUnlock(a)
+		s.RUnlock(b)
+		s.Lock(a)
+		if s.TryLock(b) || s.TryRLock(b) {
+			t.Error("a try got a lock that is write-held")
+		}
+		s.Unlock(a)
+		if len(a.HeldLocks)+len(b.HeldLocks) != 0 {
+			t.Errorf("held: %v %v", a.HeldLocks, b.HeldLocks)
+		}
+	})
+}
+
+// Producers and consumers over one Cond: nothing is lost, everybody comes home.
+func TestCond(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var m Mutex
+		m.Init(testClass)
+		var k Cond
+		k.Init(&m, waitClass)
+		have, got := 0, 0
+		crowd(6, func(task *sched.Task, i int) {
+			for range 500 {
+				m.Lock(task)
+				if i%2 == 0 {
+					have++
+					k.Signal(task)
+				} else {
+					for have == 0 {
+						k.Wait(task)
+					}
+					have--
+					got++
+				}
+				m.Unlock(task)
+			}
+		})
+		if have != 0 || got != 1500 {
+			t.Fatalf("have %d got %d", have, got)
+		}
+	})
+}
+
+// Wake-ups must not get lost between looking at the condition and going to sleep.
+func TestWaitQueueLosesNothing(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var q WaitQueue
+		q.Init(waitClass)
+		var turn atomic.Int64
+		const n, rounds = 4, 1500
+		crowd(n, func(k *sched.Task, i int) {
+			for r := range rounds {
+				want := int64(r*n + i)
+				q.Wait(k, func() bool { return turn.Load() == want })
+				turn.Store(want + 1)
+				q.Wake(k)
+			}
+		})
+		if turn.Load() != n*rounds {
+			t.Fatalf("turn %d", turn.Load())
+		}
+		if len(q.list) != 0 || q.n.Load() != 0 {
+			t.Fatalf("%d waiters are left", len(q.list))
+		}
+	})
+}
+
+func TestCounter(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var c Counter
+		c.Init(waitClass)
+		var ended atomic.Int64
+		root := sched.NewTask("root")
+		const n = 8
+		for range n {
+			c.Inc(root)
+		}
+		for range n {
+			root.Go("io", func(k *sched.Task) {
+				ended.Add(1)
+				c.Dec(k)
+			})
+		}
+		c.WaitZero(root)
+		if ended.Load() != n || c.Load() != 0 {
+			t.Fatalf("WaitZero came back after %d of %d, count %d", ended.Load(), n, c.Load())
+		}
+		defer func() {
+			if recover() == nil {
+				t.Error("a count below zero did not panic")
+			}
+		}()
+		c.Dec(root)
+	})
+}
+
+// sink keeps the function that each wait is reported for.
+type sink struct {
+	mu    sync.Mutex
+	funcs map[string]string
+}
+
+func (s *sink) Waited(w trace.Wait, skip int) {
+	var pcs [1]uintptr
+	runtime.Callers(skip+2, pcs[:])
+	f, _ := runtime.CallersFrames(pcs[:]).Next()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.funcs[w.Task] = f.Function
+}
+
+// A wait is booked on the task, reported with the class, and its stack begins at the code that called
+// the lock, not inside it.
+func TestWaitIsReportedWhereItHappens(t *testing.T) {
+	s := &sink{funcs: map[string]string{}}
+	defer trace.SetSink(trace.SetSink(s))
+	both(t, func(t *testing.T) {
+		var m Mutex
+		var r, r2 RWSem
+		var l Mutex
+		var k Cond
+		var q WaitQueue
+		var c Counter
+		m.Init(testClass)
+		r.Init(testClass)
+		r2.Init(testClass)
+		k.Init(&l, waitClass)
+		q.Init(waitClass)
+		c.Init(waitClass)
+		var flag atomic.Bool
+		var signalled bool
+		root := sched.NewTask("root")
+		cases := []struct {
+			name    string
+			prepare func()
+			wait    func(t *sched.Task)
+			release func()
+		}{
+			{"mutex", func() { m.Lock(root) }, func(t *sched.Task) { callMutex(t, &m) }, func() { m.Unlock(root) }},
+			{"write", func() { r.RLock(root) }, func(t *sched.Task) { callWrite(t, &r) }, func() { r.RUnlock(root) }},
+			{"read", func() { r2.Lock(root) }, func(t *sched.Task) { callRead(t, &r2) }, func() { r2.Unlock(root) }},
+			{"cond", func() {}, func(t *sched.Task) { callCond(t, &k, &signalled) }, func() {
+				l.Lock(root)
+				signalled = true
+				k.Signal(root)
+				l.Unlock(root)
+			}},
+			{"queue", func() {}, func(t *sched.Task) { callQueue(t, &q, &flag) }, func() { flag.Store(true); q.Wake(root) }},
+			{"counter", func() { c.Inc(root) }, func(t *sched.Task) { callCounter(t, &c) }, func() { c.Dec(root) }},
+		}
+		for _, tc := range cases {
+			tc.prepare()
+			w := root.Go(tc.name, tc.wait)
+			awaitParked(&m, &r, &r2, &l, &k, &q, &c, tc.name)
+			tc.release()
+			root.Join(w)
+			if got := s.funcs[tc.name]; !strings.HasSuffix(strings.ToLower(got), ".call"+strings.ReplaceAll(tc.name, "_", "")) {
+				t.Errorf("%s: reported at %s", tc.name, got)
+			}
+			if n := w.Waits[testClass.ID].Count + w.Waits[waitClass.ID].Count; n != 1 {
+				t.Errorf("%s: %d waits booked, want 1", tc.name, n)
+			}
+		}
+	})
+}
+
+//go:noinline
+func callMutex(t *sched.Task, m *Mutex) { m.Lock(t); m.Unlock(t) }
+
+//go:noinline
+func callWrite(t *sched.Task, r *RWSem) { r.Lock(t); r.Unlock(t) }
+
+//go:noinline
+func callRead(t *sched.Task, r *RWSem) { r.RLock(t); r.RUnlock(t) }
+
+//go:noinline
+func callQueue(t *sched.Task, q *WaitQueue, flag *atomic.Bool) { q.Wait(t, flag.Load) }
+
+//go:noinline
+func callCounter(t *sched.Task, c *Counter) { c.WaitZero(t) }
+
+//go:noinline
+func callCond(t *sched.Task, k *Cond, flag *bool) {
+	k.L.Lock(t)
+	for !*flag {
+		k.Wait(t)
+	}
+	k.L.Unlock(t)
+}
+
+// awaitParked returns when the task under test is asleep in the primitive. The sync primitives do not
+// tell, so those get a good many turns of the scheduler.
+func awaitParked(m *Mutex, r, r2 *RWSem, l *Mutex, k *Cond, q *WaitQueue, c *Counter, name string) {
+	for i := 0; ; i++ {
+		runtime.Gosched()
+		switch name {
+		case "cond":
+			l.mu.Lock()
+			n := len(k.list)
+			l.mu.Unlock()
+			if n > 0 {
+				return
+			}
+		case "queue":
+			if q.n.Load() > 0 {
+				return
+			}
+		case "counter":
+			if c.q.n.Load() > 0 {
+				return
+			}
+		default:
+			buf := make([]byte, 1<<16)
+			buf = buf[:runtime.Stack(buf, true)]
+			if strings.Contains(string(buf), "[sync.Mutex.Lock") || strings.Contains(string(buf), "[sync.RWMutex") {
+				return
+			}
+		}
+	}
+}
+
+// What a NOWAIT request slept on is on record.
+func TestNowaitSleepIsRecorded(t *testing.T) {
+	var q WaitQueue
+	q.Init(waitClass)
+	var flag atomic.Bool
+	root := sched.NewTask("root")
+	w := root.Go("nowait", func(k *sched.Task) {
+		k.BeginNowait()
+		q.Wait(k, flag.Load)
+		k.EndNowait()
+		flag.Store(false)
+	})
+	for q.n.Load() == 0 {
+		runtime.Gosched()
+	}
+	flag.Store(true)
+	q.Wake(root)
+	root.Join(w)
+	if len(w.NowaitSleeps) != 1 || w.NowaitSleeps[0] != waitClass.ID {
+		t.Fatalf("NowaitSleeps %v, want [%d]", w.NowaitSleeps, waitClass.ID)
+	}
+}
+
+func TestFastPathsDoNotAllocate(t *testing.T) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	k := sched.NewTask("test")
+	var m Mutex
+	var s RWSem
+	var c Counter
+	if n := testing.AllocsPerRun(100, func() {
+		m.Lock(k)
+		m.Unlock(k)
+		s.Lock(k)
+		s.Unlock(k)
+		s.RLock(k)
+		s.RUnlock(k)
+		c.Inc(k)
+		c.Dec(k)
+		c.WaitZero(k)
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}

@@ -1,0 +1,106 @@
+package lockdep
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+var (
+	outer = NewClass("test_outer", RankInode)
+	inner = NewClass("test_inner", RankPage)
+	same  = NewClass("test_same", RankPage)
+	wait  = NewClass("test_wait", RankOrdered)
+)
+
+// step is one thing a task does; the last step of a sequence must panic with want, if want is given.
+type step struct {
+	what string // lock, nest, try, wait, unlock
+	c    *Class
+	sub  uint64
+	obj  string
+}
+
+// An order that could deadlock is reported at the first acquire that breaks it, though no second task
+// is there to complete the deadlock.
+func TestOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		steps []step
+		want  string
+	}{
+		{"outer then inner", []step{{"lock", outer, 0, "a"}, {"lock", inner, 0, "b"}}, ""},
+		{"inner then outer", []step{{"lock", inner, 0, "b"}, {"lock", outer, 0, "a"}}, "acquires test_outer (rank 30, sub 0) while it holds test_inner (rank 70, sub 0)"},
+		{"ascending", []step{{"lock", inner, 3, "b"}, {"lock", inner, 4, "c"}}, ""},
+		{"descending", []step{{"lock", inner, 4, "c"}, {"lock", inner, 3, "b"}}, "sub 3) while it holds test_inner (rank 70, sub 4)"},
+		{"equal", []step{{"lock", inner, 4, "c"}, {"lock", inner, 4, "b"}}, "while it holds"},
+		{"two classes of a rank", []step{{"lock", inner, 4, "c"}, {"lock", same, 3, "b"}}, "while it holds"},
+		{"twice", []step{{"lock", inner, 4, "c"}, {"lock", inner, 5, "c"}}, "while it holds"},
+		{"try is not checked", []step{{"lock", inner, 0, "b"}, {"try", outer, 0, "a"}}, ""},
+		{"but binds what follows", []step{{"try", inner, 7, "b"}, {"lock", inner, 5, "a"}}, "while it holds"},
+		{"nest is not checked", []step{{"lock", inner, 0, "b"}, {"nest", outer, 0, "a"}}, ""},
+		{"unlock out of order", []step{{"lock", outer, 0, "a"}, {"lock", inner, 0, "b"}, {"unlock", outer, 0, "a"}, {"unlock", inner, 0, "b"}, {"lock", outer, 0, "a"}}, ""},
+		{"wait under an outer lock", []step{{"lock", outer, 0, "a"}, {"wait", wait, 0, ""}}, ""},
+		{"wait under an inner lock", []step{{"lock", inner, 0, "b"}, {"wait", wait, 0, ""}}, "waits for test_wait (rank 60, sub 0) while it holds test_inner"},
+		{"release of what is not held", []step{{"unlock", inner, 0, "b"}}, "releases test_inner that it does not hold"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := sched.NewTask("t")
+			at := 0
+			defer func() {
+				r := recover()
+				if tc.want == "" && r != nil || tc.want != "" && !strings.Contains(fmt.Sprint(r), tc.want) || at != len(tc.steps)-1 {
+					t.Fatalf("step %d of %d: panic %v, want %q", at, len(tc.steps), r, tc.want)
+				}
+			}()
+			for i, s := range tc.steps {
+				at = i
+				switch s.what {
+				case "unlock":
+					Release(k, s.c, s.obj)
+				case "wait":
+					MightWait(k, s.c)
+				default:
+					Acquire(k, s.c, s.sub, s.obj, false, s.what == "try", s.what == "nest")
+				}
+			}
+		})
+	}
+}
+
+func TestHoldsAndHandOver(t *testing.T) {
+	a, b := sched.NewTask("a"), sched.NewTask("b")
+	Acquire(a, inner, 0, "x", true, false, false)
+	if !Holds(a, "x", false) || Holds(a, "x", true) || Holds(b, "x", false) {
+		t.Fatal("a read lock must count as held for reading, by its task only")
+	}
+	Disown(a, inner, "x")
+	AssertNone(a)
+	Adopt(b, inner, "x")
+	defer func() {
+		if r := fmt.Sprint(recover()); !strings.Contains(r, "returns holding test_inner") {
+			t.Fatalf("AssertNone: %v", r)
+		}
+	}()
+	AssertNone(b)
+}
+
+func TestClasses(t *testing.T) {
+	all := Classes()
+	for i, c := range all {
+		if int(c.ID) != i || ByID(c.ID) != c {
+			t.Fatalf("class %d is %+v", i, c)
+		}
+	}
+	if all[0] != Unclassed {
+		t.Fatalf("class 0 is %s", all[0].Name)
+	}
+}
