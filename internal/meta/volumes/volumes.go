@@ -287,6 +287,16 @@ func (v *Volumes) Mirrors(logical uint64) int {
 	return len(c.Chunk.Stripes)
 }
 
+// ChunkEnd is the end of the chunk that holds logical, or logical itself when no chunk has it: a bio
+// that starts at logical must end there.
+func (v *Volumes) ChunkEnd(logical uint64) uint64 {
+	c := v.m.Load().find(logical)
+	if c == nil {
+		return logical
+	}
+	return c.End()
+}
+
 // mapping finds the chunk that has all of [logical, logical+n).
 func (v *Volumes) mapping(logical, n uint64) (*ChunkInfo, error) {
 	c := v.m.Load().find(logical)
