@@ -1,0 +1,160 @@
+// Package delalloc is delayed allocation as a writer sees it: promise data and metadata space for a block range, make the range
+// dirty without choosing its place on disk, or give the promise back.
+//
+// A writer's batch carries one Reservation:
+//
+//	ReserveData        data space            may flush and sleep: before pages and ranges are locked
+//	  or Nocow         ... or none, because the range is overwritten in place
+//	ReserveMetadata    metadata space        may flush and sleep
+//	Shrink             a short copy or a folio's end made the batch smaller
+//	SetDelalloc        the pages are copied: DELALLOC on, range unlocked, the reservation now belongs to the range
+//	Release            instead of SetDelalloc: nothing was dirtied
+//
+// Model: fs/btrfs/delalloc-space.c; kernel-semantics 1.1 c, d, h, i and 5.2. Difference: no quota groups.
+package delalloc
+
+import (
+	"fmt"
+
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+// Reservation is what one batch of a write has been promised. The zero value is none; it lives on the writer's stack.
+// Models struct extent_changeset and the loose variables of btrfs_buffered_write().
+type Reservation struct {
+	// Start and End are the block-aligned byte range.
+	Start, End uint64
+
+	data    bool // data space is reserved for the range
+	nocow   bool // no data space: the range will be overwritten in place
+	meta    bool // metadata is reserved
+	inPlace bool // ... for no insert
+}
+
+// Active reports whether anything is reserved.
+func (r *Reservation) Active() bool { return r.data || r.nocow || r.meta }
+
+// MetadataOnly reports whether the batch is in NOCOW mode: no data space is promised.
+func (r *Reservation) MetadataOnly() bool { return r.nocow }
+
+func (r *Reservation) String() string {
+	return fmt.Sprintf("reservation [%d, %d) data=%v nocow=%v meta=%v in_place=%v", r.Start, r.End, r.data, r.nocow, r.meta, r.inPlace)
+}
+
+// ReserveData promises data space for the blocks that touch [start, end). ENOSPC leaves r as it was.
+// Models btrfs_check_data_free_space(); the mode is spaceinfo.FlushData, or NoFlush for a NOWAIT write.
+func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uint64, mode spaceinfo.FlushMode) error {
+	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	if r.Active() {
+		panic(fmt.Sprintf("delalloc: ReserveData [%d, %d) over %v", start, end, r))
+	}
+	if err := ip.FS.Space.Data().Reserve(t, end-start, mode); err != nil {
+		return err
+	}
+	r.Start, r.End, r.data = start, end, true
+	return nil
+}
+
+// Nocow starts a batch in NOCOW mode: the caller has asked (writeback.Engine.CanNocow) whether the blocks can be
+// overwritten in place, after ReserveData failed. Models the only_release_metadata mode.
+func (r *Reservation) Nocow(start, end uint64) {
+	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	if r.Active() {
+		panic(fmt.Sprintf("delalloc: Nocow [%d, %d) over %v", start, end, r))
+	}
+	r.Start, r.End, r.nocow = start, end, true
+}
+
+// ReserveMetadata promises the metadata that writing the range back will need. On error only the data
+// reservation is left, for Release. Models btrfs_delalloc_reserve_metadata(); the mode is spaceinfo.FlushAll, or NoFlush
+// for a NOWAIT write.
+func (r *Reservation) ReserveMetadata(t *sched.Task, ip *inode.Inode, mode spaceinfo.FlushMode) error {
+	r.inPlace = InPlace(t, ip, r.Start, r.End)
+	if err := ip.ReserveExtents(t, r.End-r.Start, r.inPlace, mode); err != nil {
+		return err
+	}
+	r.meta = true
+	return nil
+}
+
+// InPlace reports whether [start, end) is known, without asking the trees, to be overwritten in place.
+func InPlace(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
+	if !ip.Nocow() {
+		return false
+	}
+	m, ok := ip.Extents.Lookup(t, start)
+	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End
+}
+
+// Shrink gives back what lies behind end, which is rounded up to a block; end at or in front of Start releases all.
+func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
+	end = format.AlignUp(end, format.SectorSize)
+	if end >= r.End {
+		return
+	}
+	if end <= r.Start {
+		r.Release(t, ip)
+		return
+	}
+	n := r.End - end
+	if r.meta {
+		old := inode.Extents(r.End - r.Start)
+		if now := inode.Extents(end - r.Start); now < old {
+			ip.ReleaseExtents(uint64(old-now)*inode.MaxExtent, r.inPlace, n)
+		} else {
+			ip.ReleaseExtents(0, r.inPlace, n)
+		}
+		ip.Settle(t)
+	}
+	if r.data {
+		ip.FS.Space.Data().Release(t, n)
+	}
+	r.End = end
+}
+
+// Release gives everything back: the batch dirtied nothing. Models btrfs_delalloc_release_space().
+func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
+	n := r.End - r.Start
+	if r.meta {
+		ip.ReleaseExtents(n, r.inPlace, n)
+		ip.Settle(t)
+	}
+	if r.data {
+		ip.FS.Space.Data().Release(t, n)
+	}
+	*r = Reservation{}
+}
+
+// SetDelalloc makes the range DELALLOC and, when locked is set, unlocks its extent lock in the same step; the range owns the
+// reservation from then on and r is empty. What was reserved for blocks that were delalloc already is given back.
+// Models btrfs_set_extent_delalloc() in btrfs_dirty_pages(), with the clearing of 1.1 f/h in front of it and
+// btrfs_delalloc_release_extents() of 1.1 i behind it.
+//
+// Preconditions:
+//   - the pages of the range are locked, and copied;
+//   - when locked is set, [r.Start, r.End) of ip.IOTree is locked by t.
+func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
+	if !r.meta {
+		panic(fmt.Sprintf("delalloc: SetDelalloc of %v", r))
+	}
+	clear := inode.DelallocBits | extentio.DoAccounting
+	if locked {
+		clear |= extentio.Locked
+	}
+	set := extentio.Delalloc
+	if r.nocow {
+		set |= extentio.NoReserve
+	}
+	if r.inPlace {
+		set |= extentio.InPlace
+	}
+	ip.IOTree.Change(t, r.Start, r.End, clear, set)
+	ip.ReleaseExtents(r.End-r.Start, r.inPlace, 0)
+	ip.Settle(t)
+	*r = Reservation{}
+}

@@ -1,0 +1,217 @@
+package inode
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+// The reservation accounting of delayed allocation. One small write into a fresh page goes:
+//
+//	ReserveExtents      outstanding 1   metadata for 1 reserved (may sleep)
+//	SetDelalloc hook    outstanding 2
+//	ReleaseExtents      outstanding 1
+//	AddOrdered          outstanding 2   writeback made an ordered extent
+//	ClearDelalloc hook  outstanding 1
+//	RemoveOrdered       outstanding 0   completion; metadata released
+//
+// Models kernel-semantics 5.2, fs/btrfs/delalloc-space.c. Difference: an extent over bytes that are known to be
+// overwritten in place (extentio.InPlace) is counted apart and reserves no insert, only the inode's update: nothing but
+// a commit with everything flushed can turn them into COW bytes.
+
+// MaxExtent is the longest file extent that writeback makes, in bytes. Models BTRFS_MAX_EXTENT_SIZE.
+const MaxExtent = 128 << 20
+
+// DelallocBits are the bits of a dirty range; they go together.
+const DelallocBits = extentio.Delalloc | extentio.DelallocNew | extentio.NoReserve | extentio.Defrag | extentio.InPlace
+
+// Extents is the number of file extents that n bytes may become. Models count_max_extents().
+func Extents(n uint64) int64 { return int64((n + MaxExtent - 1) / MaxExtent) }
+
+type account struct {
+	outstanding atomic.Int64 // extents that need an insert
+	inPlace     atomic.Int64 // extents that do not
+	csumBytes   atomic.Int64 // data bytes whose checksums will be inserted
+	delalloc    atomic.Int64 // bytes with Delalloc
+	dataSurplus atomic.Int64 // data bytes to release, collected by the hooks under the tree's mutex
+
+	// reserved and pending are metadata bytes held, and on their way; under Inode.mu.
+	reserved, pending uint64
+}
+
+// Outstanding is the number of extents counted now, of both kinds.
+func (ip *Inode) Outstanding() int64 { return ip.acct.outstanding.Load() + ip.acct.inPlace.Load() }
+
+// DelallocBytes is the bytes of the inode that are dirty and have no place on disk yet.
+func (ip *Inode) DelallocBytes() uint64 { return uint64(max(ip.acct.delalloc.Load(), 0)) }
+
+func (a *account) class(inPlace bool) *atomic.Int64 {
+	if inPlace {
+		return &a.inPlace
+	}
+	return &a.outstanding
+}
+
+// rsvSize is what the counters are worth in metadata bytes. Models btrfs_calculate_inode_block_rsv_size().
+func (ip *Inode) rsvSize() uint64 {
+	a := &ip.acct
+	o, p, c := a.outstanding.Load(), a.inPlace.Load(), a.csumBytes.Load()
+	if o <= 0 && p <= 0 && c <= 0 {
+		return 0
+	}
+	s := ip.FS.Space
+	n := s.CalcUpdate(1)
+	if items := max(o, 0) + ip.csumLeaves(max(c, 0)); items > 0 {
+		n += s.CalcInsert(int(items))
+	}
+	return n
+}
+
+// csumLeaves is how many leaves of checksums n bytes need at most. Models btrfs_csum_bytes_to_leaves().
+func (ip *Inode) csumLeaves(n int64) int64 {
+	const perLeaf = 1000 * format.SectorSize // at the smallest node size; larger nodes need fewer
+	return (n + perLeaf - 1) / perLeaf
+}
+
+// ReserveExtents counts the extents of n bytes and reserves their metadata. On error nothing has changed.
+// inPlace says that the bytes are known to be overwritten in place. With a mode other than NoFlush it may sleep.
+// Models btrfs_delalloc_reserve_metadata().
+func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spaceinfo.FlushMode) error {
+	nr := Extents(n)
+	a := &ip.acct
+	// The counters go up first: a completion that releases surplus meanwhile must leave ours.
+	ip.mu.Lock(t)
+	a.class(inPlace).Add(nr)
+	if !inPlace && ip.Sums() {
+		a.csumBytes.Add(int64(n))
+	}
+	need := uint64(0)
+	if size, have := ip.rsvSize(), a.reserved+a.pending; size > have {
+		need = size - have
+		a.pending += need
+	}
+	ip.mu.Unlock(t)
+	if need == 0 {
+		return nil
+	}
+	err := ip.FS.Space.Metadata().Reserve(t, need, mode)
+	ip.mu.Lock(t)
+	a.pending -= need
+	if err == nil {
+		a.reserved += need
+	} else {
+		a.class(inPlace).Add(-nr)
+		if !inPlace && ip.Sums() {
+			a.csumBytes.Add(-int64(n))
+		}
+	}
+	ip.mu.Unlock(t)
+	if err != nil {
+		ip.Settle(t)
+	}
+	return err
+}
+
+// ReleaseExtents takes the temporary count of n bytes back once SetDelalloc has counted the extent itself, or because
+// the bytes will not be dirtied; in that case released says how many bytes' checksums are not needed either.
+// Models btrfs_delalloc_release_extents() and btrfs_delalloc_release_metadata(). Call Settle afterwards.
+func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
+	a := &ip.acct
+	a.class(inPlace).Add(-Extents(n))
+	if !inPlace && released > 0 && ip.Sums() {
+		a.csumBytes.Add(-int64(released))
+	}
+}
+
+// AddOrdered counts an ordered extent of n bytes; it needs an insert unless it is in place.
+func (ip *Inode) AddOrdered(inPlace bool) { ip.acct.class(inPlace).Add(1) }
+
+// RemoveOrdered ends AddOrdered: the extent is in the trees, and so are the checksums of sums bytes.
+func (ip *Inode) RemoveOrdered(t *sched.Task, inPlace bool, sums uint64) {
+	ip.acct.class(inPlace).Add(-1)
+	if sums > 0 {
+		ip.acct.csumBytes.Add(-int64(sums))
+	}
+	ip.Settle(t)
+}
+
+// Settle gives back what the counters no longer ask for: data bytes that hooks collected, and surplus metadata.
+// It never sleeps; no io-tree mutex is held. Models btrfs_inode_rsv_release().
+func (ip *Inode) Settle(t *sched.Task) {
+	a := &ip.acct
+	if a.dataSurplus.Load() > 0 {
+		if n := a.dataSurplus.Swap(0); n > 0 {
+			ip.FS.Space.Data().Release(t, uint64(n))
+		}
+	}
+	ip.mu.Lock(t)
+	surplus := uint64(0)
+	if size := ip.rsvSize(); a.reserved+a.pending > size {
+		surplus = min(a.reserved, a.reserved+a.pending-size)
+		a.reserved -= surplus
+	}
+	ip.mu.Unlock(t)
+	if surplus > 0 {
+		ip.FS.Space.Metadata().Release(t, surplus)
+	}
+}
+
+// checkAccount panics unless every counter is zero.
+func (ip *Inode) checkAccount(t *sched.Task) {
+	a := &ip.acct
+	ip.mu.Lock(t)
+	r, p := a.reserved, a.pending
+	ip.mu.Unlock(t)
+	if a.outstanding.Load() != 0 || a.inPlace.Load() != 0 || a.csumBytes.Load() != 0 || a.delalloc.Load() != 0 || a.dataSurplus.Load() != 0 || r != 0 || p != 0 {
+		panic(fmt.Sprintf("inode: ino=%d at rest has outstanding=%d in_place=%d csum_bytes=%d delalloc=%d data_surplus=%d reserved=%d pending=%d", ip.Ino,
+			a.outstanding.Load(), a.inPlace.Load(), a.csumBytes.Load(), a.delalloc.Load(), a.dataSurplus.Load(), r, p))
+	}
+}
+
+// hooks keeps the counters in step with the io tree. They run under its mutex and touch atomics only.
+type hooks struct{ ip *Inode }
+
+// SetDelalloc models btrfs_set_delalloc_extent().
+func (h hooks) SetDelalloc(t *sched.Task, start, end uint64, set, old extentio.Bits) {
+	if set&extentio.Delalloc == 0 || old&extentio.Delalloc != 0 {
+		return
+	}
+	n := end - start
+	a := &h.ip.acct
+	a.class((set|old)&extentio.InPlace != 0).Add(Extents(n))
+	a.delalloc.Add(int64(n))
+	h.ip.FS.delalloc.Add(int64(n))
+}
+
+// ClearDelalloc models btrfs_clear_delalloc_extent().
+func (h hooks) ClearDelalloc(t *sched.Task, start, end uint64, clear, old extentio.Bits) {
+	if clear&old&extentio.Delalloc == 0 {
+		return
+	}
+	n := end - start
+	a := &h.ip.acct
+	inPlace := old&extentio.InPlace != 0
+	a.class(inPlace).Add(-Extents(n))
+	a.delalloc.Add(-int64(n))
+	h.ip.FS.delalloc.Add(-int64(n))
+	if clear&extentio.ClearMetaResv != 0 && !inPlace && h.ip.Sums() {
+		a.csumBytes.Add(-int64(n))
+	}
+	if clear&extentio.ClearDataResv != 0 && old&extentio.NoReserve == 0 {
+		a.dataSurplus.Add(int64(n))
+	}
+}
+
+// SplitDelalloc models btrfs_split_delalloc_extent().
+func (h hooks) SplitDelalloc(t *sched.Task, start, at, end uint64, bits extentio.Bits) {
+	h.ip.acct.class(bits&extentio.InPlace != 0).Add(Extents(at-start) + Extents(end-at) - Extents(end-start))
+}
+
+// MergeDelalloc models btrfs_merge_delalloc_extent().
+func (h hooks) MergeDelalloc(t *sched.Task, start, at, end uint64, bits extentio.Bits) {
+	h.ip.acct.class(bits&extentio.InPlace != 0).Add(Extents(end-start) - Extents(at-start) - Extents(end-at))
+}

@@ -1,0 +1,320 @@
+// Package inode is the inode in memory: its locks, sizes, pages, extent state and reservation accounting, and the list of
+// those whose item must be written at the next commit.
+//
+// Lock order:
+//
+//	Inode.rwsem                      two inodes: lower ino first (LockNested)
+//	  range_lock                     policy range-lock: byte range of the whole write
+//	    space_ticket, balance_dirty, ordered_extent   waits
+//	      Inode.Pages page locks     ascending index
+//	        Inode.IOTree             EXTENT_LOCKED, ascending start
+//	          io_tree                the tree's own mutex; its hooks touch atomics only
+//	          Inode.mu               leaf
+//
+// Invariants, when nothing is in flight (CheckQuiescent):
+//   - no byte of IOTree has a bit, no extent is ordered, no page is dirty or under writeback;
+//   - outstanding extents, checksum bytes and the metadata reservation are zero.
+//
+// Model: struct btrfs_inode with struct inode in it. Difference: the inode item is written at commit for every inode that
+// changed (as the delayed inode code does), never by the completion of an ordered extent.
+package inode
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/ordered"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+// The classes of an inode's locks and waits.
+var (
+	Class      = lockdep.NewClass("i_rwsem", lockdep.RankInode)
+	RangeClass = lockdep.NewClass("range_lock", lockdep.RankInode+5)
+	DIOClass   = lockdep.NewClass("dio_wait", lockdep.RankDIOWait)
+	muClass    = lockdep.NewClass("inode_mu", lockdep.RankLeaf2)
+	listClass  = lockdep.NewClass("dirty_inodes", lockdep.RankLeaf3)
+)
+
+// FS is what the inodes of one file system share.
+type FS struct {
+	Space *spaceinfo.Space
+	Cache *pagecache.Cache
+	Pool  ordered.Pool
+
+	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
+	delalloc atomic.Int64
+
+	mu    lock.Mutex // leaf; protects dirty
+	dirty []*Inode
+}
+
+// NewFS makes the shared part.
+func NewFS(space *spaceinfo.Space, cache *pagecache.Cache) *FS {
+	f := &FS{Space: space, Cache: cache}
+	f.Pool.Init()
+	f.mu.Init(listClass)
+	return f
+}
+
+// DelallocBytes is the bytes of dirty data that wait for an extent. Models fs_info->delalloc_bytes.
+func (f *FS) DelallocBytes() uint64 { return uint64(max(f.delalloc.Load(), 0)) }
+
+// Inode is a file, directory or symbolic link in memory. Models struct btrfs_inode.
+type Inode struct {
+	Ino  uint64
+	Root *ctree.Root
+	FS   *FS
+	// Private is the owner's (package fs).
+	Private any
+
+	rwsem lock.RWSem // class "i_rwsem"
+	// DIO counts direct and unlocked I/Os in flight; setsize waits for zero. Models i_dio_count.
+	DIO lock.Counter
+	// Range locks byte ranges of whole writes, for the policy range-lock.
+	Range extentio.Tree
+
+	IOTree  extentio.Tree
+	Pages   pagecache.Mapping
+	Ordered ordered.Tree
+	Extents extentmap.Cache
+
+	size     atomic.Uint64 // i_size: written under rwsem and Point; see SetSize
+	diskSize atomic.Uint64 // what the inode item says; follows i_size as data reaches the disk
+	flags    atomic.Uint64 // format.Inode*
+	dirty    atomic.Bool   // on FS.dirty
+	// LastTransid is the last transaction that changed the inode's items. Models last_trans.
+	LastTransid atomic.Uint64
+
+	acct account
+
+	mu   lock.Mutex // leaf; protects the fields below and acct.reserved
+	item format.InodeItem
+}
+
+// New makes the inode in memory from its item.
+func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
+	ip := &Inode{Ino: ino, Root: root, FS: f, item: *item}
+	ip.rwsem.Init(Class)
+	ip.DIO.Init(DIOClass)
+	ip.Range.InitClass(RangeClass)
+	ip.mu.Init(muClass)
+	ip.IOTree.Init(hooks{ip})
+	ip.Pages.Init(f.Cache, ops{ip}, ip)
+	ip.Ordered.Init(&f.Pool)
+	ip.Extents.Init()
+	ip.size.Store(item.Size)
+	ip.diskSize.Store(item.Size)
+	ip.flags.Store(item.Flags)
+	return ip
+}
+
+// Lock takes i_rwsem for writing.
+func (ip *Inode) Lock(t *sched.Task) { ip.rwsem.LockNested(t, ip.Ino) }
+
+// TryLock takes i_rwsem for writing if it is free.
+func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLock(t) }
+
+// Unlock ends Lock.
+func (ip *Inode) Unlock(t *sched.Task) { ip.rwsem.Unlock(t) }
+
+// RLock takes i_rwsem for reading.
+func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, ip.Ino) }
+
+// RUnlock ends RLock.
+func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
+
+// AssertLocked panics when a checked task does not hold i_rwsem for writing.
+func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t, true) }
+
+// Size is i_size in bytes. It changes under i_rwsem, but unlocked writers and readers look without it.
+func (ip *Inode) Size(t *sched.Task) uint64 {
+	t.Point(sched.PointAtomic, Class.ID, &ip.size)
+	return ip.size.Load()
+}
+
+// SetSize sets i_size in memory. Models i_size_write().
+func (ip *Inode) SetSize(t *sched.Task, size uint64) {
+	t.Point(sched.PointAtomic, Class.ID, &ip.size)
+	ip.size.Store(size)
+}
+
+// DiskSize is the size in the inode item.
+func (ip *Inode) DiskSize() uint64 { return ip.diskSize.Load() }
+
+// SetDiskSize says what the inode item shall say; MarkDirty makes it durable.
+// Models btrfs_inode_safe_disk_i_size_write() with NO_HOLES, where the disk size is i_size once any data is there.
+func (ip *Inode) SetDiskSize(size uint64) { ip.diskSize.Store(size) }
+
+// Flags are the inode flags, format.InodeNoDataCow and so on.
+func (ip *Inode) Flags() uint64 { return ip.flags.Load() }
+
+// SetFlags replaces the inode flags; MarkDirty makes it durable.
+func (ip *Inode) SetFlags(f uint64) { ip.flags.Store(f) }
+
+// AddFlags sets flags; MarkDirty makes it durable.
+func (ip *Inode) AddFlags(f uint64) { ip.flags.Or(f) }
+
+// Sums reports whether data of the inode has checksums.
+func (ip *Inode) Sums() bool { return ip.flags.Load()&format.InodeNoDataSum == 0 }
+
+// Nocow reports whether data of the inode is overwritten in place where possible.
+func (ip *Inode) Nocow() bool { return ip.flags.Load()&format.InodeNoDataCow != 0 }
+
+// MayNocow reports whether some write of the inode may go in place: NODATACOW or preallocated.
+func (ip *Inode) MayNocow() bool {
+	return ip.flags.Load()&(format.InodeNoDataCow|format.InodePrealloc) != 0
+}
+
+// Item is a copy of the inode item as the next commit would write it.
+func (ip *Inode) Item(t *sched.Task) format.InodeItem {
+	ip.mu.Lock(t)
+	it := ip.item
+	ip.mu.Unlock(t)
+	if it.Mode&format.S_IFMT == format.S_IFREG {
+		it.Size = ip.diskSize.Load()
+	}
+	it.Flags = ip.flags.Load()
+	return it
+}
+
+// Change edits the inode item under Inode.mu and marks the inode dirty. Size (of regular files) and Flags of the item are not
+// looked at: use SetSize, SetDiskSize and SetFlags.
+func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
+	ip.mu.Lock(t)
+	f(&ip.item)
+	ip.mu.Unlock(t)
+	ip.MarkDirty(t)
+}
+
+// Touch sets mtime and ctime and counts a change. Models file_update_time().
+func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {
+	ip.mu.Lock(t)
+	ip.item.Mtime, ip.item.Ctime = now, now
+	ip.item.Sequence++
+	ip.mu.Unlock(t)
+	ip.MarkDirty(t)
+}
+
+// AddBytes changes the bytes allocated to the file. Models inode_add_bytes() and inode_sub_bytes().
+func (ip *Inode) AddBytes(t *sched.Task, delta int64) {
+	ip.mu.Lock(t)
+	n := int64(ip.item.Nbytes) + delta
+	if n < 0 {
+		ip.mu.Unlock(t)
+		panic(fmt.Sprintf("inode: ino=%d nbytes %d, cannot add %d", ip.Ino, n-delta, delta))
+	}
+	ip.item.Nbytes = uint64(n)
+	ip.mu.Unlock(t)
+	ip.MarkDirty(t)
+}
+
+// MarkDirty lets the next commit write the inode item.
+func (ip *Inode) MarkDirty(t *sched.Task) {
+	if ip.dirty.Load() || !ip.dirty.CompareAndSwap(false, true) {
+		return
+	}
+	ip.FS.mu.Lock(t)
+	ip.FS.dirty = append(ip.FS.dirty, ip)
+	ip.FS.mu.Unlock(t)
+}
+
+// Dirty reports whether the inode item waits for a commit.
+func (ip *Inode) Dirty() bool { return ip.dirty.Load() }
+
+// Forget takes a deleted inode off the dirty list: there is no item to write any more.
+func (ip *Inode) Forget(t *sched.Task) {
+	ip.FS.mu.Lock(t)
+	defer ip.FS.mu.Unlock(t)
+	for i, d := range ip.FS.dirty {
+		if d == ip {
+			ip.FS.dirty = append(ip.FS.dirty[:i], ip.FS.dirty[i+1:]...)
+			break
+		}
+	}
+	ip.dirty.Store(false)
+}
+
+// Updater writes an inode item; fstree.Store is one.
+type Updater interface {
+	UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, it *format.InodeItem) error
+}
+
+// WriteDirty writes the items of all dirty inodes into the transaction; it is called at the start of
+// every commit. Models btrfs_run_delayed_items() for inode items.
+func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
+	f.mu.Lock(t)
+	list := f.dirty
+	f.dirty = nil
+	f.mu.Unlock(t)
+	for i, ip := range list {
+		// The mark goes before the item is read: a change that comes later marks the inode again.
+		ip.dirty.Store(false)
+		it := ip.Item(t)
+		it.Transid = tr.ID
+		if err := u.UpdateInode(t, tr, ip.Root, ip.Ino, &it); err != nil {
+			for _, ip := range list[i:] {
+				ip.MarkDirty(t)
+			}
+			return fmt.Errorf("update inode root=%d ino=%d: %w", ip.Root.ID, ip.Ino, err)
+		}
+		ip.LastTransid.Store(tr.ID)
+	}
+	return nil
+}
+
+// DirtyCount is the number of inodes that wait for a commit.
+func (f *FS) DirtyCount(t *sched.Task) int {
+	f.mu.Lock(t)
+	defer f.mu.Unlock(t)
+	return len(f.dirty)
+}
+
+// ops is the page cache's door to the inode.
+type ops struct{ ip *Inode }
+
+// Invalidate drops delayed allocation of the bytes [from, to) of a page that goes away, with its reservation.
+//
+// Models btrfs_invalidate_folio(). Difference: an ordered extent over the page has all its bios submitted, so it ends by
+// itself and is left alone.
+func (o ops) Invalidate(t *sched.Task, p *pagecache.Page, from, to uint64) {
+	ip := o.ip
+	ip.IOTree.Lock(t, from, to)
+	ip.IOTree.Change(t, from, to, extentio.Locked|DelallocBits|extentio.DoAccounting, 0)
+	ip.Settle(t)
+}
+
+// CheckQuiescent panics unless the inode is at rest: no delayed allocation, no locked range, nothing ordered, dirty or under
+// writeback, and nothing reserved.
+func (ip *Inode) CheckQuiescent(t *sched.Task) {
+	ip.Ordered.CheckEmpty(t)
+	if n := ip.IOTree.Len(t); n != 0 {
+		panic(fmt.Sprintf("inode: ino=%d at rest has io tree states:\n%s", ip.Ino, ip.IOTree.Dump(t)))
+	}
+	if d, w := ip.Pages.DirtyPages(), ip.Pages.WritebackPages(); d != 0 || w != 0 {
+		panic(fmt.Sprintf("inode: ino=%d at rest has %d dirty pages, %d under writeback", ip.Ino, d, w))
+	}
+	ip.checkAccount(t)
+	if n := ip.DIO.Load(); n != 0 {
+		panic(fmt.Sprintf("inode: ino=%d at rest has dio count %d", ip.Ino, n))
+	}
+}
+
+// CheckQuiescent panics unless the file system's data side is at rest.
+func (f *FS) CheckQuiescent(t *sched.Task) {
+	n, b := f.Pool.InFlight()
+	if d := f.delalloc.Load(); d != 0 || n != 0 || b != 0 {
+		panic(fmt.Sprintf("inode: file system at rest has %d delalloc bytes, %d ordered extents of %d bytes", d, n, b))
+	}
+	if d, w := f.Cache.BDI.Dirty.Load(), f.Cache.BDI.Writeback.Load(); d != 0 || w != 0 {
+		panic(fmt.Sprintf("inode: file system at rest has %d dirty pages, %d under writeback", d, w))
+	}
+}
