@@ -1,0 +1,279 @@
+package extenttree
+
+import (
+	"fmt"
+	"sort"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/volumes"
+	"btrlab/internal/sched"
+)
+
+var (
+	classGroup      = lockdep.NewClass("block_group", lockdep.RankLeaf2)
+	classChunkMutex = lockdep.NewClass("chunk_mutex", lockdep.RankChunkMutex)
+	classRefs       = lockdep.NewClass("delayed_refs", lockdep.RankDelayedRef)
+)
+
+type span struct{ start, length uint64 }
+
+func (s span) end() uint64 { return s.start + s.length }
+
+// BlockGroup is the allocator's view of one chunk. Models struct btrfs_block_group.
+type BlockGroup struct {
+	Start, Length uint64
+	Flags         uint64 // type and profile
+
+	// superBytes never allocatable: superblock copies lie there.
+	superBytes uint64
+	// freeBytes is what the free spans add up to; read without the lock as a hint.
+	freeBytes atomic.Uint64
+
+	mu   lock.Mutex // leaf; protects the fields below
+	free *btree.BTreeG[span]
+	// cursor is where the next search starts: allocations go upward and wrap.
+	cursor uint64
+	// maxSpan bounds the largest free span from above.
+	maxSpan uint64
+
+	// The fields below belong to the committer.
+	used    uint64 // as BLOCK_GROUP_ITEM says
+	pending bool   // the items of a new chunk are not in the trees yet
+	dirty   bool   // the item's used is stale
+}
+
+func newGroup(start, length, flags uint64) *BlockGroup {
+	g := &BlockGroup{Start: start, Length: length, Flags: flags, cursor: start, maxSpan: length}
+	g.mu.Init(classGroup)
+	g.free = btree.NewBTreeGOptions(func(a, b span) bool { return a.start < b.start },
+		btree.Options{NoLocks: true, Degree: 32})
+	return g
+}
+
+func (g *BlockGroup) end() uint64 { return g.Start + g.Length }
+
+// addFreeLocked gives [start, start+length) back and merges it with its neighbours.
+func (g *BlockGroup) addFreeLocked(start, length uint64) {
+	s := span{start, length}
+	var prev, next span
+	g.free.Descend(span{start: start}, func(p span) bool { prev = p; return false })
+	g.free.Ascend(span{start: start}, func(n span) bool { next = n; return false })
+	if prev.length > 0 && prev.end() > start || next.length > 0 && next.start < s.end() {
+		panic(fmt.Sprintf("extenttree: free [%d,%d) is free already in group %d: have [%d,%d) and [%d,%d)",
+			start, start+length, g.Start, prev.start, prev.end(), next.start, next.end()))
+	}
+	if prev.length > 0 && prev.end() == start {
+		s = span{prev.start, prev.length + s.length}
+	}
+	if next.length > 0 && next.start == start+length {
+		g.free.Delete(next)
+		s.length += next.length
+	}
+	g.free.Set(s)
+	g.maxSpan = max(g.maxSpan, s.length)
+	g.freeBytes.Add(length)
+}
+
+// removeFreeLocked takes [start, start+length), part of a free span, out.
+func (g *BlockGroup) removeFreeLocked(s span, start, length uint64) {
+	end := start + length
+	if start > s.start {
+		g.free.Set(span{s.start, start - s.start})
+	} else {
+		g.free.Delete(s)
+	}
+	if end < s.end() {
+		g.free.Set(span{end, s.end() - end})
+	}
+	g.freeBytes.Add(-length)
+}
+
+// allocLocked finds length free bytes, aligned, upward from the cursor and then from the start.
+func (g *BlockGroup) allocLocked(length, align uint64) (start uint64, ok bool) {
+	if length > g.maxSpan {
+		return 0, false
+	}
+	var found span
+	var widest uint64
+	try := func(s span) bool {
+		widest = max(widest, s.length)
+		a := format.AlignUp(s.start, align)
+		if a+length <= s.end() {
+			found, start, ok = s, a, true
+			return false
+		}
+		return true
+	}
+	// The span that holds the cursor begins before it.
+	from := span{start: g.Start}
+	g.free.Descend(span{start: g.cursor}, func(s span) bool { from = s; return false })
+	g.free.Ascend(from, try)
+	if !ok && from.start > g.Start {
+		g.free.Ascend(span{start: g.Start}, func(s span) bool { return s.start < from.start && try(s) })
+	}
+	if !ok {
+		g.maxSpan = widest
+		return 0, false
+	}
+	g.removeFreeLocked(found, start, length)
+	g.cursor = start + length
+	return start, true
+}
+
+// groups is the sorted list of block groups; it is replaced, never changed.
+type groupList []*BlockGroup
+
+func (l groupList) find(bytenr uint64) *BlockGroup {
+	i := sort.Search(len(l), func(i int) bool { return l[i].end() > bytenr })
+	if i < len(l) && l[i].Start <= bytenr {
+		return l[i]
+	}
+	return nil
+}
+
+// group finds the block group of a logical address; there must be one.
+func (e *ExtentTree) group(bytenr uint64) *BlockGroup {
+	g := e.groups.Load().find(bytenr)
+	if g == nil {
+		panic(fmt.Sprintf("extenttree: no block group for %d", bytenr))
+	}
+	return g
+}
+
+// insertGroup publishes g. Preconditions: chunkMu is held.
+func (e *ExtentTree) insertGroup(g *BlockGroup) {
+	old := *e.groups.Load()
+	list := make(groupList, 0, len(old)+1)
+	list = append(append(list, old...), g)
+	sort.Slice(list, func(i, j int) bool { return list[i].Start < list[j].Start })
+	e.groups.Store(&list)
+}
+
+// excludeSupers takes the superblock copies out of a group in which everything else is free or used: they are
+// never allocated, though the free space tree counts them as free, as the kernel's does.
+func (e *ExtentTree) excludeSupers(c volumes.ChunkInfo, free []span) (left []span, bytes uint64) {
+	for _, x := range e.vols.SuperLogical(c) {
+		var out []span
+		for _, s := range free {
+			a, b := max(s.start, x.Start), min(s.end(), x.Start+x.Len)
+			if a >= b {
+				out = append(out, s)
+				continue
+			}
+			bytes += b - a
+			if s.start < a {
+				out = append(out, span{s.start, a - s.start})
+			}
+			if b < s.end() {
+				out = append(out, span{b, s.end() - b})
+			}
+		}
+		free = out
+	}
+	return free, bytes
+}
+
+// findFree allocates between minLen and length bytes of the type, adding a chunk when the present ones have no room.
+// The promise in may_use stays the caller's to convert. Models find_free_extent().
+func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align, hint uint64) (start, got uint64, err error) {
+	for {
+		if start, ok := e.findInGroups(t, typ, length, align, hint); ok {
+			return start, length, nil
+		}
+		added, err := e.AllocChunk(t, typ)
+		if err != nil {
+			return 0, 0, err
+		}
+		if added {
+			continue
+		}
+		if length <= minLen {
+			return 0, 0, errno.ENOSPC
+		}
+		length = max(minLen, format.AlignDown(length/2, align))
+	}
+}
+
+func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align, hint uint64) (uint64, bool) {
+	list := *e.groups.Load()
+	last := &e.lastGroup[typ&format.BlockGroupTypeMask]
+	first := last.Load()
+	if hint != 0 {
+		first = hint
+	}
+	from := sort.Search(len(list), func(i int) bool { return list[i].end() > first })
+	for n := range list {
+		g := list[(from+n)%len(list)]
+		if g.Flags&format.BlockGroupTypeMask != typ || g.freeBytes.Load() < length {
+			continue
+		}
+		g.mu.Lock(t)
+		start, ok := g.allocLocked(length, align)
+		g.mu.Unlock(t)
+		if ok {
+			last.Store(start)
+			return start, true
+		}
+	}
+	return 0, false
+}
+
+// AllocChunk adds a chunk of the type (format.BlockGroupData, ...) with the profile that the type has
+// already; false when the device has no room. Its items enter the trees in the next run of delayed references.
+// Models btrfs_chunk_alloc(); sizes as decide_stripe_size_regular(): a tenth of the file system at most.
+func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
+	seen := len(*e.groups.Load())
+	e.chunkMu.Lock(t)
+	defer e.chunkMu.Unlock(t)
+	list := *e.groups.Load()
+	if len(list) != seen {
+		return true, nil // somebody was faster
+	}
+	flags := typ
+	for _, g := range list {
+		if g.Flags&typ != 0 {
+			flags = g.Flags
+			break
+		}
+	}
+	size := uint64(1 << 30)
+	switch typ {
+	case format.BlockGroupMetadata:
+		size = 256 << 20
+		if e.devSize > 50<<30 {
+			size = 1 << 30
+		}
+	case format.BlockGroupSystem:
+		size = 32 << 20
+	}
+	size = format.AlignUp(min(size, max(e.devSize/10, 1<<20)), format.StripeLen)
+	c, err := e.vols.AllocChunk(t, flags, size)
+	if err == errno.ENOSPC {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	g := newGroup(c.Logical, c.Chunk.Length, flags)
+	g.pending = true
+	spans, supers := e.excludeSupers(c, []span{{g.Start, g.Length}})
+	g.superBytes = supers
+	g.mu.Lock(t)
+	for _, s := range spans {
+		g.addFreeLocked(s.start, s.length)
+	}
+	g.mu.Unlock(t)
+	// Pending first: the committer must find it there once anything can be allocated from it.
+	e.refsMu.Lock(t)
+	e.pendingGroups = append(e.pendingGroups, g)
+	e.refsMu.Unlock(t)
+	e.insertGroup(g)
+	e.space.Of(flags).AddTotal(t, g.Length, 0, supers)
+	return true, nil
+}

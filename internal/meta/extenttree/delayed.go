@@ -1,0 +1,130 @@
+package extenttree
+
+import (
+	"fmt"
+	"sort"
+
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// ref names one back reference: a tree (objectid 0), or a file's use of a data extent, where offset is the
+// file offset minus the offset inside the extent.
+type ref struct{ root, objectid, offset uint64 }
+
+type refMod struct {
+	ref
+	mod int
+}
+
+// head collects what a transaction did to the references of one extent. Models struct btrfs_delayed_ref_head.
+type head struct {
+	bytenr, num uint64
+	data        bool
+	level       uint8
+	// mustInsert says that the extent is allocated but has no extent item: the first added reference makes it.
+	mustInsert bool
+	mods       []refMod
+}
+
+func (h *head) total() int {
+	n := 0
+	for _, m := range h.mods {
+		n += m.mod
+	}
+	return n
+}
+
+func (h *head) add(r ref, mod int) {
+	for i := range h.mods {
+		if h.mods[i].ref == r {
+			if h.mods[i].mod += mod; h.mods[i].mod == 0 {
+				h.mods = append(h.mods[:i], h.mods[i+1:]...)
+			}
+			return
+		}
+	}
+	h.mods = append(h.mods, refMod{r, mod})
+}
+
+// addRef queues mod references. h describes the extent when the queue has no head for it.
+func (e *ExtentTree) addRef(t *sched.Task, h head, r ref, mod int) {
+	e.refsMu.Lock(t)
+	defer e.refsMu.Unlock(t)
+	p := e.heads[h.bytenr]
+	if p == nil {
+		if n := len(e.freeHeads); n > 0 {
+			p, e.freeHeads = e.freeHeads[n-1], e.freeHeads[:n-1]
+		} else {
+			p = new(head)
+		}
+		mods := p.mods[:0]
+		*p = h
+		p.mods = mods
+		e.heads[h.bytenr] = p
+		e.nheads.Store(int64(len(e.heads)))
+	} else if p.num != h.num || p.data != h.data || h.mustInsert {
+		panic(fmt.Sprintf("extenttree: references to extent %d of %d and of %d bytes in one transaction (insert %v)",
+			h.bytenr, p.num, h.num, h.mustInsert))
+	}
+	p.add(r, mod)
+}
+
+// cancelHead drops the head of an extent that was never recorded and has no reference left.
+// Models check_ref_cleanup().
+func (e *ExtentTree) cancelHead(t *sched.Task, bytenr uint64) bool {
+	e.refsMu.Lock(t)
+	defer e.refsMu.Unlock(t)
+	p := e.heads[bytenr]
+	if p == nil || !p.mustInsert || len(p.mods) != 0 {
+		return false
+	}
+	e.dropHeadLocked(p)
+	return true
+}
+
+func (e *ExtentTree) dropHeadLocked(p *head) {
+	delete(e.heads, p.bytenr)
+	e.nheads.Store(int64(len(e.heads)))
+	e.freeHeads = append(e.freeHeads, p)
+}
+
+// takeHeads empties the queue, in order of address.
+func (e *ExtentTree) takeHeads(t *sched.Task) []*head {
+	e.refsMu.Lock(t)
+	defer e.refsMu.Unlock(t)
+	list := make([]*head, 0, len(e.heads))
+	for _, h := range e.heads {
+		list = append(list, h)
+	}
+	clear(e.heads)
+	e.nheads.Store(0)
+	sort.Slice(list, func(i, j int) bool { return list[i].bytenr < list[j].bytenr })
+	return list
+}
+
+func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
+	e.refsMu.Lock(t)
+	e.freeHeads = append(e.freeHeads, list...)
+	e.refsMu.Unlock(t)
+}
+
+// AllocReservedFileExtent queues the first reference to an extent from ReserveExtent: inode ino of tree root uses it,
+// offset is the file offset minus the offset inside the extent. Models btrfs_alloc_reserved_file_extent().
+func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error {
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, mustInsert: true}, ref{root, ino, offset}, 1)
+	return nil
+}
+
+// IncExtentRef queues one more reference to a data extent. Models btrfs_inc_extent_ref().
+func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref{root, ino, offset}, 1)
+	return nil
+}
+
+// FreeExtent queues the end of one reference to a data extent; with the last the space is pinned and its
+// checksums go. Models btrfs_free_extent().
+func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref{root, ino, offset}, -1)
+	return nil
+}

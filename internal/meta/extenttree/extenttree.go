@@ -1,0 +1,232 @@
+// Package extenttree allocates space and keeps the books about it: block groups with their free spans, the extent
+// tree with its back references, the free space tree, and the delayed references in between.
+//
+// An allocation takes bytes from a group's free spans at once and queues a delayed reference; a free
+// queues one too. RunDelayedRefs turns the queue into extent items, group accounting and
+// free-space-tree changes. Those change trees, which allocates and frees tree blocks, which queues more:
+// the commit runs the queue until it is empty (a fixpoint, because a block is COWed once per transaction).
+// What a run frees is pinned: nobody may have it before the commit that freed it is durable.
+//
+// Lock order:
+//
+//	tree nodes (ctree)
+//	  chunkMu                 AllocChunk
+//	    refsMu                the queue of delayed references
+//	      BlockGroup.mu, space_info   leaves
+//
+// Model: fs/btrfs/extent-tree.c, delayed-ref.c, block-group.c, free-space-tree.c. Differences: delayed references
+// run only at commit; the free space of a group is built from the extent tree at open, so a wrong free space tree
+// cannot lead to a wrong allocation.
+package extenttree
+
+import (
+	"sync/atomic"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/meta/volumes"
+	"btrlab/internal/sched"
+)
+
+// CsumDeleter is the door to the checksum tree: what the last reference to a data extent takes along.
+type CsumDeleter interface {
+	DelCsums(t *sched.Task, tr *ctree.Trans, bytenr, length uint64) error
+}
+
+// Config is what an ExtentTree stands on.
+type Config struct {
+	Forest  *ctree.Forest
+	Volumes *volumes.Volumes
+	Space   *spaceinfo.Space
+	// Extent, Chunk and Dev are the trees with those names; FreeSpace is nil when the image keeps none.
+	Extent, Chunk, Dev, FreeSpace *ctree.Root
+	Csums                         CsumDeleter
+	NodeSize                      uint32
+	Devid                         uint64
+	ChunkTreeUUID                 format.UUID
+}
+
+// ExtentTree is the allocator of one file system. It fills ctree's Allocator door.
+type ExtentTree struct {
+	forest   *ctree.Forest
+	vols     *volumes.Volumes
+	space    *spaceinfo.Space
+	root     *ctree.Root
+	chunk    *ctree.Root
+	dev      *ctree.Root
+	fst      *ctree.Root
+	csums    CsumDeleter
+	nodeSize uint64
+	devSize  uint64
+	devid    uint64
+	uuid     format.UUID // of the chunk tree
+
+	groups    atomic.Pointer[groupList]
+	lastGroup [8]atomic.Uint64 // by type: where the last allocation was
+	chunkMu   lock.Mutex       // one chunk allocation at a time
+
+	refsMu        lock.Mutex // protects the four below
+	heads         map[uint64]*head
+	freeHeads     []*head
+	pendingGroups []*BlockGroup
+	nheads        atomic.Int64 // len(heads), for hints
+
+	// The fields below belong to the committer.
+	pinned      []span
+	dirtyGroups []*BlockGroup
+	fstOp       fstOp
+	bytesUsed   uint64
+	treeBlocks  map[uint64]int // tree blocks by owner, for the size of the global reserve
+	path        ctree.Path
+	path2       ctree.Path
+}
+
+// New makes the allocator. Load must come before the first allocation.
+func New(c Config) *ExtentTree {
+	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
+		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head), treeBlocks: make(map[uint64]int)}
+	e.chunkMu.Init(classChunkMutex)
+	e.refsMu.Init(classRefs)
+	e.groups.Store(&groupList{})
+	return e
+}
+
+// SetCsums opens the door to the checksum tree.
+func (e *ExtentTree) SetCsums(c CsumDeleter) { e.csums = c }
+
+// BytesUsed is the superblock's bytes_used. The committer calls it.
+func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
+
+// BlockGroupReadonly reports whether new data may not go where bytenr lies. No group of ours is ever read-only.
+func (e *ExtentTree) BlockGroupReadonly(bytenr uint64) bool { return false }
+
+// ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a caller that holds
+// numBytes in the data account's may_use; length bytes of them become reserved. ENOSPC when there is
+// no such piece, in spite of the promise: free space is fragmented. Models btrfs_reserve_extent().
+func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes, hint uint64) (start, length uint64, err error) {
+	start, length, err = e.findFree(t, format.BlockGroupData, numBytes, minBytes, format.SectorSize, hint)
+	if err != nil {
+		return 0, 0, err
+	}
+	e.space.Data().Allocated(t, length)
+	return start, length, nil
+}
+
+// FreeReservedExtent undoes ReserveExtent for an extent that was never given to AllocReservedFileExtent: the
+// bytes are free again, and no promise is left of them. Models btrfs_free_reserved_extent().
+func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start, length uint64) {
+	e.giveBack(t, start, length)
+	e.space.Data().Unallocated(t, length, false)
+}
+
+// giveBack returns bytes to their group's free spans.
+func (e *ExtentTree) giveBack(t *sched.Task, start, length uint64) {
+	g := e.group(start)
+	g.mu.Lock(t)
+	g.addFreeLocked(start, length)
+	g.mu.Unlock(t)
+}
+
+// infoOf is the account that pays for blocks of the tree.
+func (e *ExtentTree) infoOf(root uint64) (*spaceinfo.Info, uint64) {
+	if root == format.CHUNK_TREE_OBJECTID {
+		return e.space.System(), format.BlockGroupSystem
+	}
+	return e.space.Metadata(), format.BlockGroupMetadata
+}
+
+// rsvOf is the bucket of the handle behind tr.
+func rsvOf(tr *ctree.Trans) *spaceinfo.BlockRsv {
+	rsv, _ := tr.Priv.(*spaceinfo.BlockRsv)
+	return rsv
+}
+
+// AllocTreeBlock finds room for a block of r, paid by the handle's bucket, the global reserve, or what is left.
+// It is called with tree nodes locked. Models btrfs_alloc_tree_block().
+func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, level int, hint uint64) (uint64, error) {
+	info, typ := e.infoOf(r.ID)
+	rsv := rsvOf(tr)
+	system := typ == format.BlockGroupSystem
+	switch {
+	case !system && rsv != nil && rsv.Use(t, e.nodeSize):
+	case !system && e.space.Global.Use(t, e.nodeSize):
+		rsv = &e.space.Global
+	default:
+		if err := info.Reserve(t, e.nodeSize, spaceinfo.FlushLimit); err != nil {
+			return 0, &errno.OpError{Op: "allocate tree block", Err: err}
+		}
+		rsv = nil
+	}
+	bytenr, _, err := e.findFree(t, typ, e.nodeSize, e.nodeSize, e.nodeSize, 0)
+	if err != nil {
+		if rsv != nil {
+			rsv.Add(t, e.nodeSize)
+		} else {
+			info.Release(t, e.nodeSize)
+		}
+		return 0, &errno.OpError{Op: "allocate tree block", Err: err}
+	}
+	info.Allocated(t, e.nodeSize)
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, ref{root: r.ID}, 1)
+	return bytenr, nil
+}
+
+// FreeTreeBlock says that r no longer points at b. A block that this transaction made and no extent item
+// records yet is free at once; any other is pinned when its reference is run. Models btrfs_free_tree_block().
+func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) error {
+	level := b.Node.Level()
+	young := b.Node.Generation() == tr.ID
+	bytenr := b.Bytenr
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, ref{root: r.ID}, -1)
+	if young && e.cancelHead(t, bytenr) {
+		info, typ := e.infoOf(r.ID)
+		e.giveBack(t, bytenr, e.nodeSize)
+		rsv := rsvOf(tr)
+		promise := rsv != nil && typ != format.BlockGroupSystem
+		info.Unallocated(t, e.nodeSize, promise)
+		if promise {
+			rsv.Add(t, e.nodeSize)
+		}
+	}
+	return nil
+}
+
+// SharedBlock reports whether another tree points at b too, which COW would have to account for.
+func (e *ExtentTree) SharedBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) (bool, error) {
+	var p ctree.Path
+	defer p.Release(t)
+	key := format.Key{Objectid: b.Bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(b.Node.Level())}
+	found, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false)
+	if err != nil || !found {
+		return false, err // not recorded yet: made by this transaction, ours alone
+	}
+	var it format.ExtentItem
+	it.Decode(p.Item())
+	return it.Refs > 1 || it.Flags&format.BlockFlagFullBackref != 0, nil
+}
+
+// globalTarget is the size the global reserve should have: the trees a commit may have to COW whole, and the growth
+// that the queued references bring. Models btrfs_update_global_block_rsv() with exact tree sizes.
+func (e *ExtentTree) globalTarget() uint64 {
+	blocks := uint64(64)
+	for _, id := range []uint64{format.ROOT_TREE_OBJECTID, format.EXTENT_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
+		format.FREE_SPACE_TREE_OBJECTID, format.DEV_TREE_OBJECTID} {
+		blocks += uint64(e.treeBlocks[id])
+	}
+	return blocks*e.nodeSize + uint64(e.nheads.Load())*headGrowth
+}
+
+// headGrowth is what a queued reference may add to the extent and free space trees: two items and half-full leaves.
+const headGrowth = 512
+
+// GlobalShort reports that the global reserve holds less than it should.
+func (e *ExtentTree) GlobalShort(t *sched.Task) bool {
+	return e.space.Global.Reserved(t) < e.globalTarget()
+}
+
+// FillGlobalReserve sizes the global reserve for the queue as it is. The transaction calls it where promises are returned.
+func (e *ExtentTree) FillGlobalReserve(t *sched.Task) { e.space.Global.Resize(t, e.globalTarget()) }

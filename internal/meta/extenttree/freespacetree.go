@@ -1,0 +1,325 @@
+package extenttree
+
+import (
+	"fmt"
+
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// The free space tree says, for every block group, what no extent item covers: as (start, FREE_SPACE_EXTENT,
+// length) keys or, in a group that Linux found fragmented, as bitmaps of sectors. Superblock copies count as free in it.
+//
+// Extents are allocated and freed in runs, so changes are collected while they touch: fstOp.
+
+// fstOp is a change that is not in the tree yet.
+type fstOp struct {
+	group *BlockGroup
+	span  span
+	add   bool
+}
+
+// fstRemove says that [start, start+length) is no longer free. Models remove_from_free_space_tree().
+func (e *ExtentTree) fstRemove(t *sched.Task, tr *ctree.Trans, start, length uint64) error {
+	return e.fstChange(t, tr, start, length, false)
+}
+
+// fstAdd says that [start, start+length) is free. Models add_to_free_space_tree().
+func (e *ExtentTree) fstAdd(t *sched.Task, tr *ctree.Trans, start, length uint64) error {
+	return e.fstChange(t, tr, start, length, true)
+}
+
+func (e *ExtentTree) fstChange(t *sched.Task, tr *ctree.Trans, start, length uint64, add bool) error {
+	if e.fst == nil {
+		return nil
+	}
+	o := &e.fstOp
+	if o.group != nil && o.add == add && o.span.end() == start && start < o.group.end() {
+		o.span.length += length
+		return nil
+	}
+	if err := e.flushFST(t, tr); err != nil {
+		return err
+	}
+	*o = fstOp{e.group(start), span{start, length}, add}
+	return nil
+}
+
+// flushFST enters the collected change.
+func (e *ExtentTree) flushFST(t *sched.Task, tr *ctree.Trans) error {
+	o := e.fstOp
+	if o.group == nil {
+		return nil
+	}
+	e.fstOp = fstOp{}
+	info, err := e.fstInfo(t, o.group)
+	if err != nil {
+		return err
+	}
+	var delta int
+	switch {
+	case info.Flags&format.FreeSpaceUsingBitmaps != 0:
+		delta, err = e.fstBitmap(t, tr, o)
+	case o.add:
+		delta, err = e.fstAddExtent(t, tr, o)
+	default:
+		delta, err = e.fstRemoveExtent(t, tr, o)
+	}
+	if err == nil && delta != 0 {
+		err = e.fstCount(t, tr, o.group, delta)
+	}
+	if err != nil {
+		return fmt.Errorf("free space tree, block group %d: %w", o.group.Start, err)
+	}
+	return nil
+}
+
+func fstInfoKey(g *BlockGroup) format.Key {
+	return format.Key{Objectid: g.Start, Type: format.FREE_SPACE_INFO_KEY, Offset: g.Length}
+}
+
+func (e *ExtentTree) fstInfo(t *sched.Task, g *BlockGroup) (info format.FreeSpaceInfo, err error) {
+	p := &e.path2
+	defer p.Release(t)
+	found, err := e.forest.SearchSlot(t, nil, e.fst, fstInfoKey(g), p, 0, false)
+	if err == nil && !found {
+		err = fmt.Errorf("corrupt free space tree: no item %v", fstInfoKey(g))
+	}
+	if err == nil {
+		info.Decode(p.Item())
+	}
+	return info, err
+}
+
+// fstCount changes a group's extent count.
+func (e *ExtentTree) fstCount(t *sched.Task, tr *ctree.Trans, g *BlockGroup, delta int) error {
+	p := &e.path2
+	defer p.Release(t)
+	found, err := e.forest.SearchSlot(t, tr, e.fst, fstInfoKey(g), p, 0, true)
+	if err == nil && !found {
+		err = fmt.Errorf("corrupt free space tree: no item %v", fstInfoKey(g))
+	}
+	if err != nil {
+		return err
+	}
+	var info format.FreeSpaceInfo
+	info.Decode(p.Item())
+	info.ExtentCount += uint32(delta)
+	info.Encode(p.Item())
+	e.forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
+func fstExtentKey(s span) format.Key {
+	return format.Key{Objectid: s.start, Type: format.FREE_SPACE_EXTENT_KEY, Offset: s.length}
+}
+
+// fstNewGroup enters a group that is empty, all free.
+func (e *ExtentTree) fstNewGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) error {
+	if e.fst == nil {
+		return nil
+	}
+	var b [format.FreeSpaceInfoSize]byte
+	info := format.FreeSpaceInfo{ExtentCount: 1}
+	info.Encode(b[:])
+	if err := e.forest.InsertItem(t, tr, e.fst, fstInfoKey(g), b[:]); err != nil {
+		return err
+	}
+	return e.forest.InsertItem(t, tr, e.fst, fstExtentKey(span{g.Start, g.Length}), nil)
+}
+
+// fstCovering finds the free extent that holds the byte at off, in extent form.
+func (e *ExtentTree) fstCovering(t *sched.Task, off uint64) (span, bool, error) {
+	p := &e.path2
+	defer p.Release(t)
+	// The key after every extent that starts at or before off.
+	found, err := e.forest.SearchSlot(t, nil, e.fst, format.Key{Objectid: off, Type: format.FREE_SPACE_EXTENT_KEY, Offset: ^uint64(0)}, p, 0, false)
+	if err != nil {
+		return span{}, false, err
+	}
+	if !found {
+		if p.Slot() == 0 {
+			if more, err := e.forest.PrevLeaf(t, e.fst, p); err != nil || !more {
+				return span{}, false, err
+			}
+		} else {
+			p.Slots[0]--
+		}
+	}
+	k := p.Key()
+	s := span{k.Objectid, k.Offset}
+	return s, k.Type == format.FREE_SPACE_EXTENT_KEY && s.start <= off && off < s.end(), nil
+}
+
+func (e *ExtentTree) fstDelete(t *sched.Task, tr *ctree.Trans, s span) error {
+	p := &e.path2
+	defer p.Release(t)
+	found, err := e.forest.SearchSlot(t, tr, e.fst, fstExtentKey(s), p, -1, true)
+	if err == nil && !found {
+		err = fmt.Errorf("corrupt free space tree: no item %v", fstExtentKey(s))
+	}
+	if err != nil {
+		return err
+	}
+	return e.forest.DelItems(t, tr, e.fst, p, p.Slot(), 1)
+}
+
+// fstReplace changes a free extent's key. The order in the tree stays, because old and new overlap or touch and
+// lie between the same neighbours.
+func (e *ExtentTree) fstReplace(t *sched.Task, tr *ctree.Trans, old, now span) error {
+	p := &e.path2
+	defer p.Release(t)
+	found, err := e.forest.SearchSlot(t, tr, e.fst, fstExtentKey(old), p, -1, true)
+	if err == nil && !found {
+		err = fmt.Errorf("corrupt free space tree: no item %v", fstExtentKey(old))
+	}
+	if err != nil {
+		return err
+	}
+	e.forest.SetItemKeySafe(t, p, fstExtentKey(now))
+	e.forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
+func (e *ExtentTree) fstRemoveExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delta int, err error) {
+	s, ok, err := e.fstCovering(t, o.span.start)
+	if err != nil {
+		return 0, err
+	}
+	if !ok || s.end() < o.span.end() {
+		return 0, fmt.Errorf("corrupt free space tree: [%d,%d) is not free, have [%d,%d)", o.span.start, o.span.end(), s.start, s.end())
+	}
+	left := span{s.start, o.span.start - s.start}
+	right := span{o.span.end(), s.end() - o.span.end()}
+	switch {
+	case left.length == 0 && right.length == 0:
+		return -1, e.fstDelete(t, tr, s)
+	case left.length == 0:
+		return 0, e.fstReplace(t, tr, s, right)
+	}
+	if err := e.fstReplace(t, tr, s, left); err != nil || right.length == 0 {
+		return 0, err
+	}
+	return 1, e.forest.InsertItem(t, tr, e.fst, fstExtentKey(right), nil)
+}
+
+func (e *ExtentTree) fstAddExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delta int, err error) {
+	now := o.span
+	var left, right span
+	var hasLeft, hasRight bool
+	if now.start > o.group.Start {
+		if left, hasLeft, err = e.fstCovering(t, now.start-1); err != nil {
+			return 0, err
+		}
+		if hasLeft && left.end() > now.start {
+			return 0, fmt.Errorf("corrupt free space tree: [%d,%d) is free already in [%d,%d)", now.start, now.end(), left.start, left.end())
+		}
+	}
+	if now.end() < o.group.end() {
+		if right, hasRight, err = e.fstCovering(t, now.end()); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case hasLeft && hasRight:
+		if err := e.fstDelete(t, tr, right); err != nil {
+			return 0, err
+		}
+		return -1, e.fstReplace(t, tr, left, span{left.start, right.end() - left.start})
+	case hasLeft:
+		return 0, e.fstReplace(t, tr, left, span{left.start, now.end() - left.start})
+	case hasRight:
+		return 0, e.fstReplace(t, tr, right, span{now.start, right.end() - now.start})
+	}
+	return 1, e.forest.InsertItem(t, tr, e.fst, fstExtentKey(now), nil)
+}
+
+// fstBitmap sets or clears the bits of a range in a group kept as bitmaps, and counts how the number of free
+// runs changes: by looking at the bits beside the range. Models modify_free_space_bitmap().
+func (e *ExtentTree) fstBitmap(t *sched.Task, tr *ctree.Trans, o fstOp) (delta int, err error) {
+	prev, next := false, false
+	if o.span.start > o.group.Start {
+		if prev, err = e.fstBit(t, o.span.start-format.SectorSize); err != nil {
+			return 0, err
+		}
+	}
+	if o.span.end() < o.group.end() {
+		if next, err = e.fstBit(t, o.span.end()); err != nil {
+			return 0, err
+		}
+	}
+	for off := o.span.start; off < o.span.end(); {
+		p := &e.path2
+		s, err := e.fstFindBitmap(t, tr, p, off)
+		if err != nil {
+			return 0, err
+		}
+		end := min(o.span.end(), s.end())
+		bits := p.Item()
+		for ; off < end; off += format.SectorSize {
+			n := (off - s.start) / format.SectorSize
+			if bits[n/8]>>(n%8)&1 == 1 == o.add {
+				p.Release(t)
+				return 0, fmt.Errorf("corrupt free space tree: bit for %d is %v already", off, o.add)
+			}
+			bits[n/8] ^= 1 << (n % 8)
+		}
+		e.forest.DirtyLeaf(t, tr, p)
+		p.Release(t)
+	}
+	// A free run between two free neighbours joins them; between two used ones it is new.
+	delta = 1
+	if prev {
+		delta--
+	}
+	if next {
+		delta--
+	}
+	if !o.add {
+		delta = -delta
+	}
+	return delta, nil
+}
+
+// fstFindBitmap puts the path on the bitmap item that covers off, for change if tr is given.
+func (e *ExtentTree) fstFindBitmap(t *sched.Task, tr *ctree.Trans, p *ctree.Path, off uint64) (span, error) {
+	found, err := e.forest.SearchSlot(t, tr, e.fst, format.Key{Objectid: off, Type: format.FREE_SPACE_BITMAP_KEY, Offset: ^uint64(0)}, p, 0, tr != nil)
+	if err != nil {
+		return span{}, err
+	}
+	if !found {
+		if p.Slot() == 0 {
+			// The covering item is in the leaf before; find its key, then search it for change.
+			more, err := e.forest.PrevLeaf(t, e.fst, p)
+			if err != nil || !more {
+				return span{}, fmt.Errorf("corrupt free space tree: no bitmap for %d (%w)", off, err)
+			}
+			k := p.Key()
+			p.Release(t)
+			if _, err := e.forest.SearchSlot(t, tr, e.fst, k, p, 0, tr != nil); err != nil {
+				return span{}, err
+			}
+		} else {
+			p.Slots[0]--
+		}
+	}
+	k := p.Key()
+	s := span{k.Objectid, k.Offset}
+	if k.Type != format.FREE_SPACE_BITMAP_KEY || off < s.start || off >= s.end() {
+		p.Release(t)
+		return span{}, fmt.Errorf("corrupt free space tree: no bitmap for %d, have %v", off, k)
+	}
+	return s, nil
+}
+
+func (e *ExtentTree) fstBit(t *sched.Task, off uint64) (bool, error) {
+	p := &e.path2
+	s, err := e.fstFindBitmap(t, nil, p, off)
+	if err != nil {
+		return false, err
+	}
+	defer p.Release(t)
+	n := (off - s.start) / format.SectorSize
+	return p.Item()[n/8]>>(n%8)&1 == 1, nil
+}

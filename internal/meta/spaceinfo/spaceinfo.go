@@ -1,0 +1,464 @@
+// Package spaceinfo keeps the promises: how many bytes of data, metadata and system space exist, are used,
+// and have been promised to somebody who has not allocated yet.
+//
+// The normal life of a byte is Reserve (may_use up), allocation (may_use down, reserved up), the run of its delayed
+// reference (reserved down, used up); on the way back used down, pinned up, and at commit pinned down.
+// A reservation that does not fit becomes a ticket: tickets are served in order, and the first task
+// without a flusher becomes the flusher, which writes back delalloc, allocates chunks and commits until
+// its ticket is granted or nothing more can be won.
+//
+// Model: fs/btrfs/space-info.c. Difference: the flusher is a waiting task, not a worker; what a waiter may hold is
+// bounded by the rank of space_ticket, so it holds nothing that flushing needs.
+//
+// Invariant: used + pinned + reserved + may_use + readonly <= total, but for metadata overcommit.
+package spaceinfo
+
+import (
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+var (
+	classInfo   = lockdep.NewClass("space_info", lockdep.RankLeaf)
+	classTicket = lockdep.NewClass("space_ticket", lockdep.RankSpace)
+)
+
+// FlushMode says what a reservation may do when space is short. Models enum btrfs_reserve_flush_enum;
+// kernel-semantics 5.3.
+type FlushMode uint8
+
+// The modes.
+const (
+	NoFlush    FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
+	FlushLimit                  // a transaction is open: only chunk allocation, never commits
+	FlushEvict                  // inode eviction: all but waiting for other reservations
+	FlushData                   // data: chunks, delalloc, commit
+	FlushAll                    // metadata: delalloc, chunks, commit
+)
+
+var modeNames = [...]string{"NO_FLUSH", "FLUSH_LIMIT", "FLUSH_EVICT", "FLUSH_DATA", "FLUSH_ALL"}
+
+func (m FlushMode) String() string { return modeNames[m] }
+
+// Flushers is the door upward: what can win space. The file system fills it.
+type Flushers interface {
+	// FlushDelalloc starts writeback of at least bytes of dirty data, and waits for the ordered extents if wait is set.
+	FlushDelalloc(t *sched.Task, bytes uint64, wait bool)
+	// CommitTransaction commits the running transaction and so frees what it pinned.
+	CommitTransaction(t *sched.Task) error
+	// AllocChunk adds a chunk of the type; false when the device has no room.
+	AllocChunk(t *sched.Task, typ uint64) (bool, error)
+	// DirtyDelalloc is how many bytes of dirty data wait for an extent.
+	DirtyDelalloc() uint64
+	// FreeDeviceBytes is the device space in no chunk.
+	FreeDeviceBytes() uint64
+}
+
+// Usage is a snapshot of one type's counters, in bytes.
+type Usage struct {
+	Total, Used, Pinned, Reserved, MayUse, Readonly uint64
+}
+
+func (u Usage) sum() uint64 { return u.Used + u.Pinned + u.Reserved + u.MayUse + u.Readonly }
+
+type ticket struct {
+	bytes   uint64
+	granted bool
+}
+
+// Info is the account of one block-group type. Models struct btrfs_space_info.
+type Info struct {
+	Type uint64 // format.BlockGroupData, ...
+
+	space *Space
+	mu    lock.Mutex // leaf; protects all below
+	u     Usage
+	cond  lock.Cond
+
+	tickets  []*ticket
+	flushing bool
+	grants   uint64 // how many tickets were granted: the flusher's sign of progress
+}
+
+// Space is the accounts of one file system.
+type Space struct {
+	nodeSize uint64
+	factor   uint64 // copies of a metadata byte on the device
+	flushers Flushers
+	data     Info
+	metadata Info
+	system   Info
+	// Global is the reserve that commits draw on.
+	Global BlockRsv
+}
+
+// New makes empty accounts. metadataCopies is 2 for DUP.
+func New(nodeSize uint32, metadataCopies int) *Space {
+	s := &Space{nodeSize: uint64(nodeSize), factor: uint64(metadataCopies)}
+	for typ, i := range map[uint64]*Info{format.BlockGroupData: &s.data, format.BlockGroupMetadata: &s.metadata,
+		format.BlockGroupSystem: &s.system} {
+		i.Type = typ
+		i.space = s
+		i.mu.Init(classInfo)
+		i.cond.Init(&i.mu, classTicket)
+	}
+	s.Global.init(&s.metadata)
+	return s
+}
+
+// SetFlushers opens the door. Without it a short reservation fails.
+func (s *Space) SetFlushers(f Flushers) { s.flushers = f }
+
+// Data, Metadata and System are the accounts.
+func (s *Space) Data() *Info { return &s.data }
+
+// Metadata is the account of tree blocks.
+func (s *Space) Metadata() *Info { return &s.metadata }
+
+// System is the account of the chunk tree's blocks.
+func (s *Space) System() *Info { return &s.system }
+
+// Of is the account for block-group flags.
+func (s *Space) Of(flags uint64) *Info {
+	switch {
+	case flags&format.BlockGroupData != 0:
+		return &s.data
+	case flags&format.BlockGroupSystem != 0:
+		return &s.system
+	}
+	return &s.metadata
+}
+
+// CalcInsert is the worst case in bytes of inserting items into trees: every level COWed and split.
+// Models btrfs_calc_insert_metadata_size().
+func (s *Space) CalcInsert(items int) uint64 {
+	return uint64(items) * s.nodeSize * 2 * format.MaxLevel
+}
+
+// CalcUpdate is the worst case in bytes of changing items in place. Models btrfs_calc_metadata_size().
+func (s *Space) CalcUpdate(items int) uint64 {
+	return uint64(items) * s.nodeSize * format.MaxLevel
+}
+
+// overcommit is how far beyond its chunks metadata may promise: a part of what the device has left.
+// Models calc_available_free_space(). Data never overcommits.
+func (i *Info) overcommit(mode FlushMode) uint64 {
+	if i.Type != format.BlockGroupMetadata || i.space.flushers == nil {
+		return 0
+	}
+	avail := i.space.flushers.FreeDeviceBytes() / i.space.factor
+	if mode == FlushAll {
+		return avail / 8
+	}
+	return avail / 2
+}
+
+// fitsLocked needs i.mu.
+func (i *Info) fitsLocked(bytes uint64, mode FlushMode) bool {
+	need := i.u.sum() + bytes
+	return need <= i.u.Total || (i.Type == format.BlockGroupMetadata && need <= i.u.Total+i.overcommit(mode))
+}
+
+// Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush it may sleep, so no page
+// and no extent range may be locked (kernel-semantics 9.1, level 6), and with FlushAll, FlushData and FlushEvict no
+// transaction may be open. Models btrfs_reserve_metadata_bytes() and btrfs_reserve_data_bytes().
+func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
+	if mode > FlushLimit {
+		lockdep.MightWait(t, classTicket)
+	}
+	i.mu.Lock(t)
+	if len(i.tickets) == 0 && i.fitsLocked(bytes, mode) {
+		i.u.MayUse += bytes
+		i.mu.Unlock(t)
+		return nil
+	}
+	if mode == NoFlush {
+		i.mu.Unlock(t)
+		return errno.ENOSPC
+	}
+	return i.reserveTicketLocked(t, bytes, mode)
+}
+
+// reserveTicketLocked queues and waits; i.mu is held and let go.
+func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) error {
+	defer i.mu.Unlock(t)
+	if mode == FlushLimit {
+		// A priority ticket: whoever has a transaction open goes first, or nobody would get on.
+		i.mu.Unlock(t)
+		i.allocChunk(t)
+		i.mu.Lock(t)
+		if i.fitsLocked(bytes, mode) {
+			i.u.MayUse += bytes
+			return nil
+		}
+		return errno.ENOSPC
+	}
+	tk := &ticket{bytes: bytes}
+	i.tickets = append(i.tickets, tk)
+	for !tk.granted {
+		if i.flushing {
+			i.cond.Wait(t)
+			continue
+		}
+		i.flushing = true
+		exhausted := i.flushLocked(t, tk, mode)
+		i.flushing = false
+		i.cond.Broadcast(t)
+		if exhausted && !tk.granted {
+			i.removeLocked(tk)
+			i.grantLocked(t) // a smaller one behind may fit
+			return errno.ENOSPC
+		}
+	}
+	return nil
+}
+
+func (i *Info) removeLocked(tk *ticket) {
+	for n, o := range i.tickets {
+		if o == tk {
+			i.tickets = append(i.tickets[:n], i.tickets[n+1:]...)
+			return
+		}
+	}
+}
+
+// flushLocked runs the flush states until tk is granted, and reports that they are exhausted: two rounds of all of them
+// granted nobody anything. It drops and retakes i.mu.
+// Models btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); kernel-semantics 5.3.
+func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted bool) {
+	states := []func(){
+		func() { i.allocChunk(t) },
+		func() { i.flush(t, tk.bytes*2, false) },
+		func() { i.flush(t, ^uint64(0), true) },
+		func() { i.commit(t) },
+		func() { i.allocChunk(t) },
+	}
+	if i.Type == format.BlockGroupMetadata {
+		// Metadata promises are mostly unused: writing delalloc back returns them, a chunk costs data space.
+		states[0], states[1], states[2] = states[1], states[2], states[0]
+	}
+	idle := 0
+	for idle < 2 {
+		before := i.grants
+		for _, run := range states {
+			i.mu.Unlock(t)
+			run()
+			i.mu.Lock(t)
+			i.grantLocked(t)
+			if tk.granted {
+				return false
+			}
+		}
+		if i.grants == before {
+			idle++
+		} else {
+			idle = 0
+		}
+	}
+	return true
+}
+
+func (i *Info) allocChunk(t *sched.Task) {
+	if f := i.space.flushers; f != nil {
+		// No room is no error here: the caller looks at the account again.
+		_, _ = f.AllocChunk(t, i.Type)
+	}
+}
+
+func (i *Info) flush(t *sched.Task, bytes uint64, wait bool) {
+	if f := i.space.flushers; f != nil && (wait || f.DirtyDelalloc() > 0) {
+		f.FlushDelalloc(t, bytes, wait)
+	}
+}
+
+func (i *Info) commit(t *sched.Task) {
+	if f := i.space.flushers; f != nil {
+		// A failed commit aborts the file system; the ticket then fails for want of space.
+		_ = f.CommitTransaction(t)
+	}
+}
+
+// grantLocked serves tickets in order while they fit. Models btrfs_try_granting_tickets().
+func (i *Info) grantLocked(t *sched.Task) {
+	n := 0
+	for _, tk := range i.tickets {
+		if !i.fitsLocked(tk.bytes, FlushAll) {
+			break
+		}
+		i.u.MayUse += tk.bytes
+		tk.granted = true
+		i.grants++
+		n++
+	}
+	if n > 0 {
+		i.tickets = append(i.tickets[:0], i.tickets[n:]...)
+		i.cond.Broadcast(t)
+	}
+}
+
+// Release takes a promise back: may_use shrinks and tickets may be granted.
+func (i *Info) Release(t *sched.Task, bytes uint64) {
+	if bytes == 0 {
+		return
+	}
+	i.mu.Lock(t)
+	i.sub(&i.u.MayUse, bytes, "may_use")
+	if len(i.tickets) > 0 {
+		i.grantLocked(t)
+	}
+	i.mu.Unlock(t)
+}
+
+func (i *Info) sub(v *uint64, bytes uint64, what string) {
+	if *v < bytes {
+		panic(fmt.Sprintf("spaceinfo: %s of type %#x is %d, cannot take %d away", what, i.Type, *v, bytes))
+	}
+	*v -= bytes
+}
+
+// AddTotal adds the room of a new block group, its readonly part included.
+func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
+	i.mu.Lock(t)
+	i.u.Total += total
+	i.u.Used += used
+	i.u.Readonly += readonly
+	i.grantLocked(t)
+	i.mu.Unlock(t)
+}
+
+// Allocated turns a promise into an allocation that no extent item records yet: may_use down, reserved up.
+func (i *Info) Allocated(t *sched.Task, bytes uint64) {
+	i.mu.Lock(t)
+	i.sub(&i.u.MayUse, bytes, "may_use")
+	i.u.Reserved += bytes
+	i.mu.Unlock(t)
+}
+
+// Unallocated undoes an allocation that was never recorded: reserved down. With promise the bytes go back to may_use.
+func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
+	i.mu.Lock(t)
+	i.sub(&i.u.Reserved, bytes, "reserved")
+	if promise {
+		i.u.MayUse += bytes
+	}
+	i.grantLocked(t)
+	i.mu.Unlock(t)
+}
+
+// Recorded says that an allocation has its extent item: reserved down, used up.
+func (i *Info) Recorded(t *sched.Task, bytes uint64) {
+	i.mu.Lock(t)
+	i.sub(&i.u.Reserved, bytes, "reserved")
+	i.u.Used += bytes
+	i.mu.Unlock(t)
+}
+
+// Freed says that an extent item is gone: used down, pinned up until the commit.
+func (i *Info) Freed(t *sched.Task, bytes uint64) {
+	i.mu.Lock(t)
+	i.sub(&i.u.Used, bytes, "used")
+	i.u.Pinned += bytes
+	i.mu.Unlock(t)
+}
+
+// Unpinned says that the commit that freed bytes is durable.
+func (i *Info) Unpinned(t *sched.Task, bytes uint64) {
+	i.mu.Lock(t)
+	i.sub(&i.u.Pinned, bytes, "pinned")
+	i.grantLocked(t)
+	i.mu.Unlock(t)
+}
+
+// Usage is a snapshot.
+func (i *Info) Usage(t *sched.Task) Usage {
+	i.mu.Lock(t)
+	defer i.mu.Unlock(t)
+	return i.u
+}
+
+// BlockRsv is a bucket of promised bytes that a transaction handle, or the whole file system, draws tree
+// blocks from. Models struct btrfs_block_rsv.
+type BlockRsv struct {
+	info *Info
+	mu   lock.Mutex // leaf
+	// size is the target, reserved what is in the bucket.
+	size     uint64
+	reserved uint64
+}
+
+var classRsv = lockdep.NewClass("block_rsv", lockdep.RankLeaf-1)
+
+func (b *BlockRsv) init(i *Info) {
+	b.info = i
+	b.mu.Init(classRsv)
+}
+
+// InitRsv makes b a bucket for one owner that already holds bytes of metadata promises.
+func (s *Space) InitRsv(b *BlockRsv, bytes uint64) {
+	b.init(&s.metadata)
+	b.reserved, b.size = bytes, bytes
+}
+
+// Use takes bytes for an allocation, if the bucket has them; the promise becomes the caller's.
+func (b *BlockRsv) Use(t *sched.Task, bytes uint64) bool {
+	b.mu.Lock(t)
+	defer b.mu.Unlock(t)
+	if b.reserved < bytes {
+		return false
+	}
+	b.reserved -= bytes
+	return true
+}
+
+// Add puts promised bytes into the bucket.
+func (b *BlockRsv) Add(t *sched.Task, bytes uint64) {
+	b.mu.Lock(t)
+	b.reserved += bytes
+	b.mu.Unlock(t)
+}
+
+// ReleaseAll gives what is left back to the account.
+func (b *BlockRsv) ReleaseAll(t *sched.Task) {
+	b.mu.Lock(t)
+	n := b.reserved
+	b.reserved = 0
+	b.mu.Unlock(t)
+	b.info.Release(t, n)
+}
+
+// Reserved is what the bucket holds.
+func (b *BlockRsv) Reserved(t *sched.Task) uint64 {
+	b.mu.Lock(t)
+	defer b.mu.Unlock(t)
+	return b.reserved
+}
+
+// Resize sets the target and fills the bucket up to it as far as the account allows without flushing, or gives the
+// surplus back. Models btrfs_update_global_block_rsv().
+func (b *BlockRsv) Resize(t *sched.Task, size uint64) {
+	b.mu.Lock(t)
+	b.size = size
+	have := b.reserved
+	b.mu.Unlock(t)
+	switch {
+	case have > size:
+		if b.Use(t, have-size) {
+			b.info.Release(t, have-size)
+		}
+	case have < size:
+		b.info.mu.Lock(t)
+		u := b.info.u
+		want := size - have
+		if room := u.Total - min(u.Total, u.sum()); want > room {
+			want = room
+		}
+		b.info.u.MayUse += want
+		b.info.mu.Unlock(t)
+		b.Add(t, want)
+	}
+}

@@ -1,0 +1,177 @@
+package transaction
+
+import (
+	"fmt"
+
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/extenttree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/meta/volumes"
+	"btrlab/internal/sched"
+)
+
+// Config is what Open needs.
+type Config struct {
+	Volumes     *volumes.Volumes // with the system chunks of Super
+	Super       *format.Super    // checked; Open takes it over
+	ReadOnly    bool
+	CacheBlocks int // clean tree blocks kept; 0 is ctree's default
+}
+
+// Open reads the chunk tree, opens the trees that every file system has and, unless it is read-only, loads the block groups.
+// Errors name the tree and the block. Models open_ctree() from btrfs_read_chunk_tree() to btrfs_read_block_groups();
+// kernel-semantics 10.2.
+func Open(t *sched.Task, c Config) (*Manager, error) {
+	sb := c.Super
+	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, super: sb, roots: make(map[uint64]*ctree.Root)}
+	m.commitMu.Init(classCommit)
+	m.mu.Init(classMu)
+	m.waiters.Init(&m.mu, classWait)
+	m.writers.Init(&m.mu, classWriters)
+	m.ended.Init(&m.mu, classWait)
+
+	uuid, err := chunkTreeUUID(t, c.Volumes, sb)
+	if err != nil {
+		return nil, err
+	}
+	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), FSID: treeFSID(sb),
+		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks})
+	if err := m.openChunkTree(t, sb); err != nil {
+		return nil, err
+	}
+	if err := m.openRoot(t, format.ROOT_TREE_OBJECTID, sb.Root, int(sb.RootLevel), sb.Generation, 0); err != nil {
+		return nil, err
+	}
+	for _, id := range []uint64{format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
+		format.FS_TREE_OBJECTID} {
+		if _, err := m.OpenSubvol(t, id); err != nil {
+			return nil, err
+		}
+	}
+	if c.ReadOnly {
+		m.Space = spaceinfo.New(sb.NodeSize, 1)
+		return m, nil
+	}
+	// A free space tree that is not marked valid is rebuilt by the kernel at mount: nothing to keep.
+	if sb.CompatROFlags&format.CompatROFreeSpaceTreeValid != 0 {
+		if _, err := m.OpenSubvol(t, format.FREE_SPACE_TREE_OBJECTID); err != nil {
+			return nil, err
+		}
+	}
+	m.Space = spaceinfo.New(sb.NodeSize, m.metadataCopies())
+	m.Extents = extenttree.New(extenttree.Config{Forest: m.Forest, Volumes: c.Volumes, Space: m.Space,
+		Extent: m.roots[format.EXTENT_TREE_OBJECTID], Chunk: m.roots[format.CHUNK_TREE_OBJECTID],
+		Dev: m.roots[format.DEV_TREE_OBJECTID], FreeSpace: m.roots[format.FREE_SPACE_TREE_OBJECTID],
+		NodeSize: sb.NodeSize, Devid: sb.DevItem.Devid, ChunkTreeUUID: uuid})
+	m.Forest.SetAllocator(m.Extents)
+	return m, m.Extents.Load(t)
+}
+
+func treeFSID(sb *format.Super) format.UUID {
+	if sb.IncompatFlags&format.IncompatMetadataUUID != 0 {
+		return sb.MetadataUUID
+	}
+	return sb.FSID
+}
+
+// chunkTreeUUID reads it from the header of the chunk tree's root, which is the first block to be trusted.
+func chunkTreeUUID(t *sched.Task, v *volumes.Volumes, sb *format.Super) (uuid format.UUID, err error) {
+	b := make(format.Node, sb.NodeSize)
+	for mirror := range v.Mirrors(sb.ChunkRoot) {
+		if err = v.Read(t, b, sb.ChunkRoot, mirror); err != nil {
+			continue
+		}
+		if b.Csum() == b.ComputeCsum() && b.Bytenr() == sb.ChunkRoot {
+			return b.ChunkTreeUUID(), nil
+		}
+		err = fmt.Errorf("corrupt node: root=3 block=%d, bad csum or bytenr, have %#x %d want %#x %d",
+			sb.ChunkRoot, b.Csum(), b.Bytenr(), b.ComputeCsum(), sb.ChunkRoot)
+	}
+	if err == nil {
+		err = fmt.Errorf("chunk tree root %d lies in no system chunk", sb.ChunkRoot)
+	}
+	return uuid, fmt.Errorf("open chunk tree: %w", err)
+}
+
+func (m *Manager) openRoot(t *sched.Task, id, bytenr uint64, level int, generation, lastSnapshot uint64) error {
+	r, err := m.Forest.OpenRoot(t, id, bytenr, level, generation, lastSnapshot)
+	if err != nil {
+		return fmt.Errorf("open tree %d: %w", int64(id), err)
+	}
+	m.roots[id] = r
+	return nil
+}
+
+func (m *Manager) openChunkTree(t *sched.Task, sb *format.Super) error {
+	if err := m.openRoot(t, format.CHUNK_TREE_OBJECTID, sb.ChunkRoot, int(sb.ChunkRootLevel), sb.ChunkRootGeneration, 0); err != nil {
+		return err
+	}
+	var p ctree.Path
+	defer p.Release(t)
+	r := m.roots[format.CHUNK_TREE_OBJECTID]
+	key := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY}
+	more, err := m.Forest.SearchForward(t, r, key, &p)
+	for ; more && err == nil; more, err = m.Forest.NextItem(t, r, &p) {
+		if k := p.Key(); k.Type == format.CHUNK_ITEM_KEY {
+			var c format.Chunk
+			c.Decode(p.Item())
+			if err := m.Volumes.Add(k.Offset, c); err != nil {
+				return fmt.Errorf("read chunk tree: %w", err)
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("read chunk tree: %w", err)
+	}
+	return nil
+}
+
+// metadataCopies is 2 when metadata is DUP.
+func (m *Manager) metadataCopies() int {
+	for _, c := range m.Volumes.Chunks() {
+		if c.Chunk.Type&format.BlockGroupMetadata != 0 {
+			return len(c.Chunk.Stripes)
+		}
+	}
+	return 1
+}
+
+// findRootItem puts p, read-locked, on the ROOT_ITEM of a tree.
+func (m *Manager) findRootItem(t *sched.Task, id uint64, p *ctree.Path) (format.Key, error) {
+	key := format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: ^uint64(0)}
+	more, err := m.Forest.SearchBackward(t, m.roots[format.ROOT_TREE_OBJECTID], key, p)
+	if err != nil {
+		return key, err
+	}
+	if !more || p.Key().Objectid != id || p.Key().Type != format.ROOT_ITEM_KEY {
+		return key, ErrNoRoot
+	}
+	return p.Key(), nil
+}
+
+// OpenSubvol opens a tree by its ROOT_ITEM, once. Call it before other tasks use the manager, or one at a time.
+func (m *Manager) OpenSubvol(t *sched.Task, id uint64) (*ctree.Root, error) {
+	if r := m.roots[id]; r != nil {
+		return r, nil
+	}
+	it, err := m.RootItem(t, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.openRoot(t, id, it.Bytenr, int(it.Level), it.Generation, it.LastSnapshot); err != nil {
+		return nil, err
+	}
+	return m.roots[id], nil
+}
+
+// RootItem reads a tree's ROOT_ITEM as the last commit left it.
+func (m *Manager) RootItem(t *sched.Task, id uint64) (it format.RootItem, err error) {
+	var p ctree.Path
+	defer p.Release(t)
+	if _, err := m.findRootItem(t, id, &p); err != nil {
+		return it, fmt.Errorf("open tree %d: %w", int64(id), err)
+	}
+	it.Decode(p.Item())
+	return it, nil
+}

@@ -1,0 +1,511 @@
+// Package transaction groups changes of the trees and makes each group durable as a whole.
+//
+// Start and Join open a handle on the running transaction, which they begin if there is none; End closes it.
+// Commit takes the transaction off: while its own handle is open it turns delayed references into items, then keeps new
+// handles out, waits for the open ones, runs the rest to a fixpoint, and seals every block. From here on the next
+// transaction may run: it must copy what is sealed. The blocks are written, then a flush, the superblock copies and a
+// flush, and only then is the space that the transaction freed allocatable again.
+//
+//	Start -> handle -> tree changes -> End
+//	Commit: hooks, delayed refs | block handles, wait writers | hooks, delayed refs, groups, root items, until quiet |
+//	        seal | unblock | write blocks | flush, supers, flush | unpin
+//
+// Lock order:
+//
+//	transaction wait           Start, Join: a commit is in its critical section
+//	  commitMu                 one commit at a time, from start to durable
+//	    writers wait           the committer waits for open handles
+//	      tree nodes ... leaves
+//	      Manager.mu           leaf
+//
+// Model: fs/btrfs/transaction.c. Differences: two stages of blocking instead of six states; the committer is the
+// calling task.
+package transaction
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/extenttree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/meta/volumes"
+	"btrlab/internal/sched"
+)
+
+var (
+	classWait    = lockdep.NewClass("transaction", lockdep.RankTransaction)
+	classCommit  = lockdep.NewClass("commit", lockdep.RankCommit)
+	classWriters = lockdep.NewClass("transaction_writers", lockdep.RankCommit+1)
+	classMu      = lockdep.NewClass("trans_lock", lockdep.RankLeaf3)
+)
+
+// Transaction is one group of changes. Its fields are protected by Manager.mu.
+type Transaction struct {
+	id      uint64
+	dirty   *ctree.DirtySet
+	roots   map[uint64]*ctree.Root // trees whose root moved since their item was written
+	writers int                    // open handles
+	done    bool
+	err     error
+}
+
+// Handle is a task's part in a transaction. It belongs to one task.
+type Handle struct {
+	m    *Manager
+	tx   *Transaction
+	tr   ctree.Trans
+	rsv  spaceinfo.BlockRsv
+	refs int
+}
+
+// Manager runs the transactions of one file system and holds its metadata parts.
+type Manager struct {
+	Forest  *ctree.Forest
+	Volumes *volumes.Volumes
+	Space   *spaceinfo.Space
+	Extents *extenttree.ExtentTree
+
+	readOnly bool
+	super    *format.Super // of the last commit; replaced, never changed
+
+	commitMu lock.Mutex
+	hooks    []func(t *sched.Task, h *Handle) error
+
+	mu         lock.Mutex // leaf; protects the fields below
+	waiters    lock.Cond  // handles wait for blocked to end
+	writers    lock.Cond  // the committer waits for handles to end
+	ended      lock.Cond  // Commit waits for somebody else's commit
+	running    *Transaction
+	committing *Transaction
+	blocked    bool
+	aborted    error
+	roots      map[uint64]*ctree.Root
+}
+
+// OnCommit adds a hook that every commit runs with a handle open, first while other handles are open and again
+// when none is: it brings into the trees what is kept outside (inode items). Call it before the first transaction.
+func (m *Manager) OnCommit(f func(t *sched.Task, h *Handle) error) { m.hooks = append(m.hooks, f) }
+
+// Start opens a handle that can insert the given number of items: CalcInsert(items) bytes of metadata are reserved first, which
+// may sleep for a flush. A task with an open handle gets the same one again, without a new reservation.
+// Errors: ENOSPC, EROFS. Models btrfs_start_transaction().
+//
+// Preconditions: no page and no extent range of the task's own is needed by a flush; see spaceinfo.Info.Reserve.
+func (m *Manager) Start(t *sched.Task, items int) (*Handle, error) {
+	if h := current(t); h != nil {
+		h.refs++
+		return h, nil
+	}
+	if m.readOnly {
+		return nil, errno.EROFS
+	}
+	bytes := m.Space.CalcInsert(items)
+	if bytes > 0 {
+		if err := m.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
+			return nil, err
+		}
+	}
+	return m.join(t, bytes)
+}
+
+// Join opens a handle without a reservation: its blocks come from the global reserve. Models btrfs_join_transaction().
+func (m *Manager) Join(t *sched.Task) (*Handle, error) { return m.JoinReserved(t, 0) }
+
+// JoinReserved opens a handle that owns bytes which the caller has reserved in the metadata account: what the handle
+// does not use goes back to the account at End, also when JoinReserved fails.
+func (m *Manager) JoinReserved(t *sched.Task, bytes uint64) (*Handle, error) {
+	if h := current(t); h != nil {
+		h.refs++
+		h.rsv.Add(t, bytes)
+		return h, nil
+	}
+	if m.readOnly {
+		m.Space.Metadata().Release(t, bytes)
+		return nil, errno.EROFS
+	}
+	return m.join(t, bytes)
+}
+
+func current(t *sched.Task) *Handle {
+	h, _ := t.Journal.(*Handle)
+	return h
+}
+
+// Current is the task's open handle, or nil.
+func Current(t *sched.Task) *Handle { return current(t) }
+
+func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
+	lockdep.MightWait(t, classWait)
+	m.mu.Lock(t)
+	for m.blocked && m.aborted == nil {
+		m.waiters.Wait(t)
+	}
+	if m.aborted != nil {
+		m.mu.Unlock(t)
+		m.Space.Metadata().Release(t, bytes)
+		return nil, errno.EROFS
+	}
+	if m.running == nil {
+		m.running = &Transaction{id: m.super.Generation + 1, dirty: ctree.NewDirtySet(), roots: make(map[uint64]*ctree.Root)}
+		if c := m.committing; c != nil {
+			m.running.id = c.id + 1
+		}
+	}
+	tx := m.running
+	tx.writers++
+	m.mu.Unlock(t)
+	return m.open(t, tx, bytes), nil
+}
+
+// open makes the handle of a task that counts among tx's writers.
+func (m *Manager) open(t *sched.Task, tx *Transaction, bytes uint64) *Handle {
+	h := &Handle{m: m, tx: tx, refs: 1}
+	m.Space.InitRsv(&h.rsv, bytes)
+	h.tr = ctree.Trans{ID: tx.id, Dirty: tx.dirty, Priv: &h.rsv, RootDirtied: func(r *ctree.Root) {
+		m.mu.Lock(t)
+		tx.roots[r.ID] = r
+		m.mu.Unlock(t)
+	}}
+	t.Journal = h
+	return h
+}
+
+// Trans is what tree operations take.
+func (h *Handle) Trans() *ctree.Trans { return &h.tr }
+
+// Transid is the generation of what the handle changes.
+func (h *Handle) Transid() uint64 { return h.tr.ID }
+
+// End closes the handle and returns what it did not use. Errors: EROFS when the transaction was aborted.
+// Models btrfs_end_transaction().
+func (h *Handle) End(t *sched.Task) error {
+	if h.refs--; h.refs > 0 {
+		return nil
+	}
+	m := h.m
+	t.Journal = nil
+	h.rsv.ReleaseAll(t)
+	if m.Extents.GlobalShort(t) {
+		m.Extents.FillGlobalReserve(t)
+	}
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	if h.tx.writers--; m.blocked {
+		m.writers.Broadcast(t)
+	}
+	if m.aborted != nil {
+		return errno.EROFS
+	}
+	return nil
+}
+
+// Abort gives up the running transaction because of err: nothing of it becomes durable, and the file system is
+// read-only from here on. The last commit on the device is untouched. Models btrfs_abort_transaction().
+func (h *Handle) Abort(t *sched.Task, err error) { h.m.abort(t, err) }
+
+func (m *Manager) abort(t *sched.Task, err error) {
+	m.mu.Lock(t)
+	if m.aborted == nil {
+		m.aborted = fmt.Errorf("transaction aborted, file system is read-only now: %w", err)
+	}
+	m.waiters.Broadcast(t)
+	m.writers.Broadcast(t)
+	m.ended.Broadcast(t)
+	m.mu.Unlock(t)
+}
+
+// Aborted is why the file system turned read-only, or nil.
+func (m *Manager) Aborted(t *sched.Task) error {
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	return m.aborted
+}
+
+// Generation is the transid of the last durable commit.
+func (m *Manager) Generation(t *sched.Task) uint64 { return m.Super(t).Generation }
+
+// Super is the superblock of the last durable commit; the caller does not change it.
+func (m *Manager) Super(t *sched.Task) *format.Super {
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	return m.super
+}
+
+// Running is the transid of the running transaction, 0 when there is none.
+func (m *Manager) Running(t *sched.Task) uint64 {
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	if m.running == nil {
+		return 0
+	}
+	return m.running.id
+}
+
+// Commit makes the running transaction durable; without one it waits for a commit that is under way. Any data extents in
+// the trees must have been written before (their ordered extents have finished).
+// Errors: those of the device and of the trees; the file system is read-only then. Models btrfs_commit_transaction().
+//
+// Preconditions: the task has no open handle.
+func (m *Manager) Commit(t *sched.Task) error {
+	if current(t) != nil {
+		panic("transaction: Commit with an open handle")
+	}
+	lockdep.MightWait(t, classCommit)
+	m.mu.Lock(t)
+	tx := m.running
+	if tx == nil {
+		c := m.committing
+		for c != nil && !c.done && m.aborted == nil {
+			m.ended.Wait(t)
+		}
+		err := m.aborted
+		m.mu.Unlock(t)
+		return err
+	}
+	m.mu.Unlock(t)
+
+	m.commitMu.Lock(t)
+	defer m.commitMu.Unlock(t)
+	m.mu.Lock(t)
+	done, err := tx.done, m.aborted
+	m.mu.Unlock(t)
+	if done {
+		return tx.err
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.commit(t, tx); err != nil {
+		m.abort(t, err)
+		return m.Aborted(t)
+	}
+	return nil
+}
+
+// commit is Commit under commitMu.
+func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
+	m.mu.Lock(t)
+	tx.writers++
+	m.mu.Unlock(t)
+	h := m.open(t, tx, 0)
+	defer func() {
+		if t.Journal == h { // a step failed
+			_ = h.End(t)
+		}
+	}()
+
+	// Most of the work, beside other writers.
+	if err := m.settle(t, h, false); err != nil {
+		return err
+	}
+
+	m.mu.Lock(t)
+	m.blocked = true
+	for tx.writers > 1 && m.aborted == nil {
+		m.writers.Wait(t)
+	}
+	err := m.aborted
+	m.mu.Unlock(t)
+	if err != nil {
+		return err
+	}
+	if err := m.settle(t, h, true); err != nil {
+		return err
+	}
+	m.Forest.Seal(t, tx.dirty)
+	pinned := m.Extents.TakePinned()
+	sb := m.nextSuper(t, tx)
+
+	t.Journal = nil
+	h.rsv.ReleaseAll(t)
+	m.mu.Lock(t)
+	tx.writers--
+	m.running, m.committing = nil, tx
+	m.blocked = false
+	m.waiters.Broadcast(t)
+	m.mu.Unlock(t)
+
+	if err := m.Forest.WriteOut(t, tx.dirty, m.Volumes); err != nil {
+		return fmt.Errorf("commit %d: write tree blocks: %w", tx.id, err)
+	}
+	if err := m.Volumes.WriteSupers(t, sb); err != nil {
+		return fmt.Errorf("commit %d: write superblocks: %w", tx.id, err)
+	}
+	m.Extents.Unpin(t, pinned)
+	m.Extents.FillGlobalReserve(t)
+
+	m.mu.Lock(t)
+	m.super = sb
+	m.committing = nil
+	tx.done = true
+	m.ended.Broadcast(t)
+	m.mu.Unlock(t)
+	return nil
+}
+
+// settle runs what is queued into the trees. With final set no other handle is open, and it goes on until nothing
+// is queued and every root item is right. Models commit_cowonly_roots().
+func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
+	for _, f := range m.hooks {
+		if err := f(t, h); err != nil {
+			return err
+		}
+	}
+	for {
+		if err := m.Extents.RunDelayedRefs(t, &h.tr, final); err != nil {
+			return err
+		}
+		if !final {
+			return nil
+		}
+		if err := m.Extents.WriteDirtyGroups(t, &h.tr); err != nil {
+			return err
+		}
+		wrote, err := m.writeRootItems(t, h)
+		if err != nil {
+			return err
+		}
+		if !wrote && m.Extents.Quiet(t) {
+			return nil
+		}
+	}
+}
+
+// writeRootItems updates the ROOT_ITEM of every tree whose root moved. The root tree and the chunk tree have none: the
+// superblock points at them. Models update_cowonly_root().
+func (m *Manager) writeRootItems(t *sched.Task, h *Handle) (wrote bool, err error) {
+	for {
+		m.mu.Lock(t)
+		var r *ctree.Root
+		for id, x := range h.tx.roots {
+			if r == nil || id < r.ID {
+				r = x
+			}
+		}
+		if r != nil {
+			delete(h.tx.roots, r.ID)
+		}
+		m.mu.Unlock(t)
+		if r == nil {
+			return wrote, nil
+		}
+		if r.ID == format.ROOT_TREE_OBJECTID || r.ID == format.CHUNK_TREE_OBJECTID {
+			continue
+		}
+		if err := m.writeRootItem(t, h, r); err != nil {
+			return wrote, fmt.Errorf("root item of tree %d: %w", int64(r.ID), err)
+		}
+		wrote = true
+	}
+}
+
+func (m *Manager) writeRootItem(t *sched.Task, h *Handle, r *ctree.Root) error {
+	var p ctree.Path
+	defer p.Release(t)
+	root := m.Root(format.ROOT_TREE_OBJECTID)
+	key, err := m.findRootItem(t, r.ID, &p)
+	if err != nil {
+		return err
+	}
+	p.Release(t)
+	if _, err := m.Forest.SearchSlot(t, &h.tr, root, key, &p, 0, true); err != nil {
+		return err
+	}
+	if len(p.Item()) < format.RootItemSize {
+		return fmt.Errorf("root item of %d bytes (an old kernel's) cannot be updated, want %d: %w", len(p.Item()),
+			format.RootItemSize, errno.EOPNOTSUPP)
+	}
+	var it format.RootItem
+	it.Decode(p.Item())
+	bytenr, level, _ := r.Pointer()
+	it.Bytenr, it.Level = bytenr, uint8(level)
+	it.Generation, it.GenerationV2 = h.tr.ID, h.tr.ID
+	if r.ID == format.FS_TREE_OBJECTID || r.ID >= format.FIRST_FREE_OBJECTID && r.ID < format.LAST_FREE_OBJECTID {
+		it.Ctransid = h.tr.ID
+	}
+	it.Encode(p.Item())
+	m.Forest.DirtyLeaf(t, &h.tr, &p)
+	return nil
+}
+
+// nextSuper makes the superblock of the commit. No handle is open.
+func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
+	sb := *m.Super(t)
+	old := sb.Generation
+	sb.Generation = tx.id
+	bytenr, level, _ := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
+	sb.Root, sb.RootLevel = bytenr, uint8(level)
+	bytenr, level, gen := m.Root(format.CHUNK_TREE_OBJECTID).Pointer()
+	sb.ChunkRoot, sb.ChunkRootLevel, sb.ChunkRootGeneration = bytenr, uint8(level), gen
+	sb.BytesUsed = m.Extents.BytesUsed()
+	sb.DevItem.BytesUsed = m.Volumes.BytesUsed()
+	if sb.UUIDTreeGeneration == old {
+		sb.UUIDTreeGeneration = tx.id // no subvolume came or went: the uuid tree is as right as it was
+	}
+	sb.SysChunkArray = sysChunkArray(m.Volumes)
+	m.backupRoots(&sb)
+	return &sb
+}
+
+func sysChunkArray(v *volumes.Volumes) []byte {
+	var a []byte
+	for _, c := range v.Chunks() {
+		if c.Chunk.Type&format.BlockGroupSystem == 0 {
+			continue
+		}
+		b := make([]byte, format.KeySize+c.Chunk.Size())
+		format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: c.Logical}.Encode(b)
+		c.Chunk.Encode(b[format.KeySize:])
+		a = append(a, b...)
+	}
+	return a
+}
+
+// backupRoots writes the oldest of the four backup slots. Models backup_super_roots().
+func (m *Manager) backupRoots(sb *format.Super) {
+	slot := 0
+	for i := range sb.Backups {
+		if sb.Backups[i].TreeRootGen > sb.Backups[slot].TreeRootGen {
+			slot = i
+		}
+	}
+	if sb.Backups[slot].TreeRootGen != 0 {
+		slot = (slot + 1) % len(sb.Backups)
+	}
+	b := format.RootBackup{TotalBytes: sb.TotalBytes, BytesUsed: sb.BytesUsed, NumDevices: sb.NumDevices}
+	set := func(id uint64, bytenr, gen *uint64, level *uint8) {
+		if r := m.Root(id); r != nil {
+			p, l, g := r.Pointer()
+			*bytenr, *gen, *level = p, g, uint8(l)
+		}
+	}
+	set(format.ROOT_TREE_OBJECTID, &b.TreeRoot, &b.TreeRootGen, &b.TreeRootLevel)
+	set(format.CHUNK_TREE_OBJECTID, &b.ChunkRoot, &b.ChunkRootGen, &b.ChunkRootLevel)
+	set(format.EXTENT_TREE_OBJECTID, &b.ExtentRoot, &b.ExtentRootGen, &b.ExtentRootLevel)
+	set(format.FS_TREE_OBJECTID, &b.FSRoot, &b.FSRootGen, &b.FSRootLevel)
+	set(format.DEV_TREE_OBJECTID, &b.DevRoot, &b.DevRootGen, &b.DevRootLevel)
+	set(format.CSUM_TREE_OBJECTID, &b.CsumRoot, &b.CsumRootGen, &b.CsumRootLevel)
+	sb.Backups[slot] = b
+}
+
+// Root is the tree with the id if it is open: the trees of the file system are from Open on, subvolumes after OpenSubvol.
+func (m *Manager) Root(id uint64) *ctree.Root { return m.roots[id] }
+
+// Roots lists the open trees by id.
+func (m *Manager) Roots() []*ctree.Root {
+	list := make([]*ctree.Root, 0, len(m.roots))
+	for _, r := range m.roots {
+		list = append(list, r)
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].ID < list[j].ID })
+	return list
+}
+
+// ErrNoRoot says that a tree has no ROOT_ITEM.
+var ErrNoRoot = errors.New("no root item")
