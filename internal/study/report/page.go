@@ -6,4 +6,6 @@ import (
 	"btrlab/internal/study/experiment"
 )
 
-func write(w io.Writer, meta Meta, results []*experiment.Result) error { panic("report: not there yet") }
+func write(w io.Writer, meta Meta, results []*experiment.Result) error {
+	panic("report: not there yet")
+}

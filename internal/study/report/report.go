@@ -15,4 +15,6 @@ type Meta struct {
 }
 
 // Write writes the page for one or more comparisons (one per device setting).
-func Write(w io.Writer, meta Meta, results ...*experiment.Result) error { return write(w, meta, results) }
+func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
+	return write(w, meta, results)
+}

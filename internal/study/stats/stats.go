@@ -266,14 +266,14 @@ type DiskUtil struct {
 
 // Run is everything one invocation measured.
 type Run struct {
-	Start     time.Time // when it ended, as fio's timestamp
+	End       time.Time // wall clock
 	Global    []Option
 	Jobs      []*Job
 	Disks     []DiskUtil
 	ElapsedNs int64
 }
 
-// Err is the first task's error, or nil.
+// FirstError is the first error of a task: the job, what went wrong, and the error number; 0 when there is none.
 func (r *Run) FirstError() (job, text string, errno int) {
 	for _, j := range r.Jobs {
 		if j.Errno != 0 {

@@ -1,0 +1,142 @@
+package fio
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
+
+func describe(j *Job) string {
+	var w strings.Builder
+	fmt.Fprintf(&w, "[%s] rw=%s engine=%v iodepth=%d numjobs=%d", j.Name, j.RW, j.Engine, j.IODepth, j.NumJobs)
+	for d, use := range [2]bool{j.Read, j.Write} {
+		if use {
+			fmt.Fprintf(&w, " %s", [2]string{"rbs", "wbs"}[d])
+			for i, b := range j.BS[d] {
+				fmt.Fprintf(&w, "%c%d/%d", "=:"[min(i, 1)], b.Size, b.Percent)
+			}
+		}
+	}
+	fmt.Fprintf(&w, " size=%d", j.Size)
+	add := func(on bool, f string, a ...any) {
+		if on {
+			fmt.Fprintf(&w, " "+f, a...)
+		}
+	}
+	add(j.SizePercent > 0, "size=%d%%", j.SizePercent)
+	add(j.Offset > 0, "offset=%d", j.Offset)
+	add(j.OffsetPercent > 0, "offset=%d%%", j.OffsetPercent)
+	add(j.FileSize > 0, "filesize=%d", j.FileSize)
+	add(j.IOSize > 0, "io_size=%d", j.IOSize)
+	add(j.Runtime > 0, "runtime=%v", j.Runtime)
+	add(j.TimeBased, "time_based")
+	add(j.NumberIOs > 0, "number_ios=%d", j.NumberIOs)
+	add(j.Direct, "direct")
+	add(j.Fsync > 0, "fsync=%d", j.Fsync)
+	add(j.EndFsync, "end_fsync")
+	add(j.Fallocate != FallocNative, "fallocate=%v", j.Fallocate)
+	add(j.NoRandomMap, "norandommap")
+	add(j.GroupReporting, "group_reporting")
+	add(j.Stonewall, "stonewall")
+	add(j.Read && j.Write, "rwmixread=%d", j.RWMixRead)
+	add(j.RateIOPS != [2]int{}, "rate_iops=%d,%d", j.RateIOPS[0], j.RateIOPS[1])
+	add(j.Verify, "verify")
+	add(true, "file=%s", j.fileName(0))
+	return w.String()
+}
+
+// TestParse reads testdata/jobs.txt: job files, each followed by "----" and the jobs or the error.
+func TestParse(t *testing.T) {
+	const file = "testdata/jobs.txt"
+	in, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for i, c := range strings.Split(strings.TrimSpace(string(in)), "\n====\n") {
+		text, want, _ := strings.Cut(c+"\n", "----\n")
+		jf, err := Parse("job.fio", strings.NewReader(text))
+		var got strings.Builder
+		if err != nil {
+			fmt.Fprintf(&got, "error: %v\n", err)
+		} else {
+			for _, j := range jf.Jobs {
+				fmt.Fprintln(&got, describe(j))
+			}
+		}
+		if got.String() != want && !*rewrite {
+			t.Errorf("job file\n%s\nhave %swant %s", text, got.String(), want)
+		}
+		if i > 0 {
+			out.WriteString("====\n")
+		}
+		out.WriteString(text + "----\n" + got.String())
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Every job file that comes with the project parses, and seed 002 is the job as it was posted.
+func TestJobFiles(t *testing.T) {
+	list, _ := filepath.Glob("../../../testdata/fio/*.fio")
+	if len(list) == 0 {
+		t.Fatal("no job files")
+	}
+	for _, f := range list {
+		if _, err := ParseJobFile(f); err != nil {
+			t.Error(err)
+		}
+	}
+	jf, err := ParseJobFile("../../../testdata/fio/seed-002.fio")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "[file1] rw=randwrite engine=libaio iodepth=32 numjobs=8 wbs=4096/100 size=17179869184 runtime=3m0s time_based norandommap group_reporting file=/mnt/btrfs/nocow/testfile"
+	if got := describe(jf.Jobs[0]); got != want {
+		t.Errorf("seed 002\nhave %s\nwant %s", got, want)
+	}
+}
+
+func TestSetScales(t *testing.T) {
+	jf, err := Parse("j", strings.NewReader("[global]\nsize=1g\n[a]\nrw=write\nblocksize=8k\n[b]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range [][2]string{{"size", "1m"}, {"bs", "4k"}, {"runtime", "500ms"}, {"time_based", ""}} {
+		if err := jf.Set(kv[0], kv[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := describe(jf.Jobs[0]); got != "[a] rw=write engine=psync iodepth=1 numjobs=1 wbs=4096/100 size=1048576 runtime=500ms time_based file=a.0.0" {
+		t.Error(got)
+	}
+	if fmt.Sprint(jf.Global, jf.Jobs[0].Options) != "[{size 1m} {bs 4k} {runtime 500ms} {time_based }] [{rw write} {blocksize 4k}]" {
+		t.Error(jf.Global, jf.Jobs[0].Options)
+	}
+	if err := jf.Set("sizes", "1m"); err == nil || !strings.Contains(err.Error(), `did you mean "size"`) {
+		t.Error(err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	list, _ := filepath.Glob("../../../testdata/fio/*.fio")
+	for _, name := range append(list, "testdata/jobs.txt") {
+		if b, err := os.ReadFile(name); err == nil {
+			f.Add(string(b))
+		}
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		jf, err := Parse("fuzz", strings.NewReader(s))
+		if err == nil && len(jf.Jobs) == 0 {
+			t.Fatal("no jobs and no error")
+		}
+	})
+}
