@@ -74,12 +74,14 @@ type ExtentTree struct {
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
 
+	// commitBlocks counts the blocks of the trees that a commit itself changes, for the size of the global reserve.
+	commitBlocks atomic.Int64
+
 	// The fields below belong to the committer.
 	pinned      []span
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64
-	treeBlocks  map[uint64]int // tree blocks by owner, for the size of the global reserve
 	path        ctree.Path
 	path2       ctree.Path
 }
@@ -88,7 +90,7 @@ type ExtentTree struct {
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head), treeBlocks: make(map[uint64]int)}
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.groups.Store(&groupList{})
@@ -212,12 +214,20 @@ func (e *ExtentTree) SharedBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, 
 // globalTarget is the size the global reserve should have: the trees a commit may have to COW whole, and the growth
 // that the queued references bring. Models btrfs_update_global_block_rsv() with exact tree sizes.
 func (e *ExtentTree) globalTarget() uint64 {
-	blocks := uint64(64)
-	for _, id := range []uint64{format.ROOT_TREE_OBJECTID, format.EXTENT_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
-		format.FREE_SPACE_TREE_OBJECTID, format.DEV_TREE_OBJECTID} {
-		blocks += uint64(e.treeBlocks[id])
-	}
+	blocks := globalMinBlocks + uint64(e.commitBlocks.Load())
 	return blocks*e.nodeSize + uint64(e.nheads.Load())*headGrowth
+}
+
+// globalMinBlocks leaves room for new levels and splits in every tree.
+const globalMinBlocks = 64
+
+// countTreeBlock follows the size of the trees that a commit itself changes.
+func (e *ExtentTree) countTreeBlock(root uint64, n int64) {
+	switch root {
+	case format.ROOT_TREE_OBJECTID, format.EXTENT_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
+		format.FREE_SPACE_TREE_OBJECTID, format.DEV_TREE_OBJECTID:
+		e.commitBlocks.Add(n)
+	}
 }
 
 // headGrowth is what a queued reference may add to the extent and free space trees: two items and half-full leaves.

@@ -94,7 +94,7 @@ func (e *ExtentTree) scan(t *sched.Task, list groupList, used [][]span, seen []b
 			case format.METADATA_ITEM_KEY:
 				used[i] = append(used[i], span{k.Objectid, e.nodeSize})
 				if refs, err := format.InlineRefs(p.Item(), format.ExtentItemSize); err == nil && len(refs) > 0 {
-					e.treeBlocks[refs[0].Offset]++
+					e.countTreeBlock(refs[0].Offset, 1)
 				}
 			default:
 				if k.Objectid != list[i].Start || k.Offset != list[i].Length {

@@ -111,7 +111,7 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 		return err
 	}
 	if !h.data {
-		e.treeBlocks[m.root]++
+		e.countTreeBlock(m.root, 1)
 	}
 	h.mods = append(h.mods[:first], h.mods[first+1:]...)
 	if len(h.mods) == 0 {
@@ -334,7 +334,7 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r re
 		}
 		p.Release(t)
 		if !h.data {
-			e.treeBlocks[r.root]--
+			e.countTreeBlock(r.root, -1)
 		}
 		return e.extentGone(t, tr, h, true)
 	}

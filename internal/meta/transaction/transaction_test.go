@@ -35,7 +35,7 @@ func newImage(tb testing.TB, t *sched.Task, size int64) blockdev.Device {
 type flushers struct{ m *transaction.Manager }
 
 func (f flushers) FlushDelalloc(t *sched.Task, bytes uint64, wait bool) {}
-func (f flushers) CommitTransaction(t *sched.Task) error               { return f.m.Commit(t) }
+func (f flushers) CommitTransaction(t *sched.Task) error                { return f.m.Commit(t) }
 func (f flushers) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return f.m.Extents.AllocChunk(t, typ)
 }
