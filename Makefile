@@ -1,0 +1,65 @@
+# btrlab: every target fails when a step of it fails.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+GO ?= go
+BIN := bin/btrlab
+ART := artifacts
+FUZZTIME ?= 20s
+
+# Packages whose tests run tasks against each other: the ones that -race has something to say about.
+RACE := ./internal/sched/... ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
+	./internal/iopath/... ./internal/fs/... ./internal/study/...
+
+.PHONY: help build demo test race interop notebooks bench fuzz lint ci clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/btrlab
+	$(GO) build -o $(BIN) ./cmd/btrlab
+
+demo: build ## format an image and compare the locking policies on it (a minute)
+	mkdir -p $(ART)
+	$(BIN) mkfs --quiet --force --size 1G --label demo $(ART)/demo.img
+	$(BIN) compare --device $(ART)/demo.img --device-model ssd-raid5 --out $(ART)/demo.html
+	$(BIN) check $(ART)/demo.img
+
+test: ## run the tests; no root, no btrfs-progs
+	$(GO) test ./...
+
+race: ## run the tests of the concurrent packages under the race detector
+	$(GO) test -race -short $(RACE)
+
+interop: build ## let Linux and btrfs-progs judge (root, btrfs-progs)
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m ./internal/interop
+
+notebooks: ## run the notebooks headless
+	bash notebooks/run.sh $(ART)/notebooks
+
+bench: build ## measure the numbers of the project, as ratios in alternating rounds
+	mkdir -p $(ART)
+	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./internal/lock/... ./internal/data/... ./internal/meta/ctree
+	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime 3
+	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
+
+fuzz: ## fuzz every target for FUZZTIME each
+	$(GO) list ./... | while read -r pkg; do \
+		list=$$($(GO) test -list '^Fuzz' $$pkg); \
+		for f in $$(grep '^Fuzz' <<<"$$list" || true); do \
+			echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg; \
+		done; \
+	done
+
+lint: ## gofmt, go vet, staticcheck
+	@out=$$(gofmt -l cmd internal notebooks labs); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+ci: ## everything that the project's CI runs
+	bash .ci/run
+
+clean: ## delete what was built
+	rm -rf bin $(ART) notebooks/_kernel notebooks/.venv notebooks/.jupyter

@@ -1,0 +1,10 @@
+// Command btrlab makes, reads, writes, checks and measures btrfs images; see internal/cli.
+package main
+
+import (
+	"os"
+
+	"btrlab/internal/cli"
+)
+
+func main() { os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

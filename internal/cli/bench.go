@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/lab"
+	"btrlab/internal/study/stats"
+)
+
+func (a *app) bench() *cobra.Command {
+	var image, pol, model string
+	var set []string
+	var asJSON, nocow bool
+	var prof profiles
+	cmd := &cobra.Command{
+		Use:   "bench JOB.fio",
+		Short: "run a fio job file against files in an image",
+		Long: `Bench runs the jobs of a fio job file (- is standard input); a filename= is a path in the image. It prints what fio
+prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh image in memory.`,
+		Example: `  btrlab bench testdata/fio/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
+  btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := cmd.Flags()
+	f.StringVar(&image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
+	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(lab.Models(), ", "))
+	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
+	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
+	jsonFlag(cmd, &asJSON)
+	prof.flags(cmd)
+	completeFixed(cmd, "policy", policy.Names())
+	completeFixed(cmd, "device-model", lab.Models())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model)); err != nil {
+			return err
+		}
+		jf, err := a.readJob(args[0])
+		if err != nil {
+			return err
+		}
+		if err := setOptions(cmd, jf, set); err != nil {
+			return err
+		}
+		var run *stats.Run
+		bar := a.newBar("bench", true)
+		err = prof.around(a, func() (err error) {
+			run, err = a.runBench(jf, lab.Config{Device: image, Model: model}, pol, nocow, bar)
+			return err
+		})
+		bar.done()
+		if err != nil {
+			return named(image, err)
+		}
+		if asJSON {
+			err = run.WriteJSON(a.out, false)
+		} else {
+			err = run.WriteText(a.out)
+		}
+		if err != nil {
+			return err
+		}
+		if job, text, errno := run.FirstError(); errno != 0 {
+			return fmt.Errorf("job %s: %s", job, text)
+		}
+		return a.interrupted()
+	}
+	return cmd
+}
+
+func (a *app) readJob(path string) (*fio.JobFile, error) {
+	if path == "-" {
+		return fio.Parse("standard input", a.in)
+	}
+	return fio.ParseJobFile(path)
+}
+
+// setOptions applies key=value words to every job.
+func setOptions(cmd *cobra.Command, jf *fio.JobFile, set []string) error {
+	for _, kv := range set {
+		key, val, _ := strings.Cut(kv, "=")
+		if err := jf.Set(key, val); err != nil {
+			return usagef(cmd, "--set %s: %v", kv, err)
+		}
+	}
+	return nil
+}
+
+func (a *app) runBench(jf *fio.JobFile, cfg lab.Config, pol string, nocow bool, bar *bar) (run *stats.Run, err error) {
+	l, err := lab.Open(a.t, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	x, err := l.OpenFS(a.t, pol)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, x.Close(a.t)) }()
+	files := lab.NewFiles(x, nocow)
+	defer func() { err = errors.Join(err, files.Close(a.t)) }()
+	return fio.Run(a.t, jf, fio.Options{
+		Open: files.Open,
+		Stop: &a.stop,
+		Progress: func(p fio.Progress) {
+			bar.set(fmt.Sprintf("%s %d ios", p.Job, p.IOs), uint64(p.Fraction*1000), 1000)
+		},
+		Notice: func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) },
+	})
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/progs/check"
+)
+
+func (a *app) check() *cobra.Command {
+	var asJSON bool
+	var o check.Options
+	cmd := &cobra.Command{
+		Use:   "check IMAGE",
+		Short: "check every structure and every checksum of an image",
+		Long: `Check reads an image with a walker of its own and prints one line per broken rule. It never writes.
+Exit code 1 means that something was found.`,
+		Example:           "  btrlab check disk.img",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	cmd.Flags().BoolVar(&o.NoData, "no-data", false, "leave the data and its checksums unread")
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var res check.Result
+		bar := a.newBar("check", !asJSON)
+		o.Progress = func(phase string, done, total uint64) { bar.set(phase, done, total) }
+		err := a.withDevice(args[0], blockdev.ReadOnly, func(dev blockdev.Device) (err error) {
+			res, err = check.Check(a.t, dev, o)
+			return err
+		})
+		bar.done()
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			if res.Findings == nil {
+				res.Findings = []check.Finding{}
+			}
+			if err := a.printJSON(res); err != nil {
+				return err
+			}
+		} else {
+			a.printCheck(args[0], res)
+		}
+		if !res.Clean {
+			return errFound
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (a *app) printCheck(image string, res check.Result) {
+	for _, f := range res.Findings {
+		fmt.Fprintln(a.out, findingLine(f))
+	}
+	for _, n := range res.Notes {
+		fmt.Fprintln(a.out, "note:", n)
+	}
+	if !res.Clean {
+		fmt.Fprintf(a.out, "%s: %d found\n", image, len(res.Findings))
+		return
+	}
+	s := res.Stats
+	fmt.Fprintf(a.out, "%s: clean; %d tree blocks, %d inodes (%d files, %d directories), %d data extents, %s of data verified\n",
+		image, s.TreeBlocks, s.Inodes, s.Files, s.Dirs, s.DataExtents, humanSize(s.DataBytes))
+}
+
+func findingLine(f check.Finding) string {
+	line := f.Rule
+	if f.Where != "" {
+		line += ": " + f.Where
+	}
+	if f.Have != "" || f.Want != "" {
+		line += fmt.Sprintf(", have %s want %s", f.Have, f.Want)
+	}
+	return line
+}

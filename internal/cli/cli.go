@@ -1,0 +1,185 @@
+// Package cli is the command line: one file per verb. It parses, calls the rooms below and prints;
+// nothing imports it, and nothing below it prints.
+//
+// Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line on
+// standard error that names the file, the place and what was expected. The first SIGINT lets the
+// operation in hand finish and what was done is committed; a second one ends the process, and the image
+// stays at its last commit.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/sched"
+)
+
+// Exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+var (
+	// errFound ends a verb that has printed what it found.
+	errFound = errors.New("found something")
+	// errInterrupted ends a verb that stopped because of SIGINT.
+	errInterrupted = errors.New("interrupted")
+)
+
+// usageError is a command line that makes no sense.
+type usageError struct {
+	err  error
+	path string // of the command, for the hint
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// app is one run of the program.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	t        *sched.Task
+	stop     atomic.Bool // SIGINT came
+}
+
+// Main runs the command line args and returns the exit code.
+func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	a := &app{in: in, out: out, err: errw, t: sched.NewTask("main")}
+	defer a.watchSignals()()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errw)
+	err := root.Execute()
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFound):
+		return exitFailed
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintln(errw, "btrlab: interrupted; what was done before is committed")
+		return exitInterrupted
+	case errors.As(err, &usage):
+		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", oneLine(err), usage.path)
+		return exitUsage
+	default:
+		fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err))
+		return exitFailed
+	}
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }
+
+// watchSignals turns the first SIGINT or SIGTERM into a.stop and the second into the end.
+func (a *app) watchSignals() (undo func()) {
+	c := make(chan os.Signal, 2)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		for range c {
+			if a.stop.Swap(true) {
+				os.Exit(exitInterrupted)
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(c)
+		close(c)
+	}
+}
+
+// interrupted is errInterrupted once SIGINT came. Loops over files ask it between two files.
+func (a *app) interrupted() error {
+	if a.stop.Load() {
+		return errInterrupted
+	}
+	return nil
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "btrlab",
+		Short: "make, read, write, check and measure btrfs images without mounting them",
+		Long: `btrlab works on real btrfs images: files, loop devices and disks. No root and no kernel are needed.
+An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffixes k, M, G and T (powers of 1024).`,
+		Example: `  btrlab mkfs --size 1G disk.img
+  btrlab put -r src disk.img:/src
+  btrlab compare`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
+	}
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		err := fmt.Errorf("there is no verb %q", args[0])
+		if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
+			err = fmt.Errorf("there is no verb %q, did you mean %q?", args[0], s[0])
+		}
+		return &usageError{err, "btrlab"}
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
+		&cobra.Group{ID: "measure", Title: "Measure:"})
+	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump())
+	a.add(root, "files", a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.write(),
+		a.truncate(), a.fallocate(), a.chattr())
+	a.add(root, "measure", a.bench(), a.compare())
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	wrapArgs(root)
+	return root
+}
+
+func (a *app) add(root *cobra.Command, group string, verbs ...*cobra.Command) {
+	for _, v := range verbs {
+		v.GroupID = group
+		v.DisableFlagsInUseLine = false
+		root.AddCommand(v)
+	}
+}
+
+// wrapArgs makes every complaint about arguments a usage error.
+func wrapArgs(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		wrapArgs(c)
+		if args := c.Args; args != nil {
+			c.Args = func(cmd *cobra.Command, given []string) error {
+				if err := args(cmd, given); err != nil {
+					return usagef(cmd, "have %d arguments, want %s", len(given), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+				}
+				return nil
+			}
+		}
+	}
+}
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...), cmd.CommandPath()}
+}
+
+// printJSON writes v as indented JSON.
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func jsonFlag(cmd *cobra.Command, v *bool) {
+	cmd.Flags().BoolVar(v, "json", false, "print the result as JSON")
+}

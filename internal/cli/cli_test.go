@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	testscript.Main(m, map[string]func(){
+		"btrlab": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs the verbs as people do, one process each. The scripts need neither root nor btrfs-progs.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "../../testdata/script",
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits, "damage": damage, "cut": cut, "random": random,
+		},
+	})
+}
+
+// exits CODE PROGRAM ARGS... wants that exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if want := args[0]; strconv.Itoa(code) != want {
+		ts.Fatalf("exit code %d, want %s", code, want)
+	}
+}
+
+// damage FILE OFFSET flips a byte.
+func damage(ts *testscript.TestScript, neg bool, args []string) {
+	off, err := strconv.ParseInt(args[1], 0, 64)
+	ts.Check(err)
+	f, err := os.OpenFile(ts.MkAbs(args[0]), os.O_RDWR, 0)
+	ts.Check(err)
+	defer f.Close()
+	b := make([]byte, 1)
+	_, err = f.ReadAt(b, off)
+	ts.Check(err)
+	b[0] ^= 0xff
+	_, err = f.WriteAt(b, off)
+	ts.Check(err)
+}
+
+// cut FILE SIZE sets the size of a host file.
+func cut(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.ParseInt(args[1], 0, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), n))
+}
+
+// random FILE SIZE SEED makes a host file that does not compress and is the same every time.
+func random(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	x, err := strconv.ParseUint(args[2], 0, 64)
+	ts.Check(err)
+	b := make([]byte, n)
+	for i := range b {
+		x = x*6364136223846793005 + 1442695040888963407
+		b[i] = byte(x >> 56)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o644))
+}
+
+// TestEveryVerbExplained: a verb has a line, an example that names it, and --help that works.
+func TestEveryVerbExplained(t *testing.T) {
+	a := &app{t: sched.NewTask("test")}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Name() == "help" || c.Name() == "completion" {
+			return
+		}
+		if c.Short == "" || !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s: short %q, example %q; want both, and the verb in the example", c.CommandPath(), c.Short, c.Example)
+		}
+		var out, errw bytes.Buffer
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 || !strings.Contains(out.String(), "Examples:") {
+			t.Errorf("%v: exit code %d, output %q %q", args, code, out.String(), errw.String())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	root := a.root()
+	if n := len(root.Commands()); n < 19 {
+		t.Errorf("%d verbs, want all", n)
+	}
+	walk(root)
+}
+
+func TestParseSize(t *testing.T) {
+	for s, want := range map[string]int64{"0": 0, "4096": 4096, "4k": 4096, "4K": 4096, "1M": 1 << 20, "1MiB": 1 << 20, "2G": 2 << 30, "2GB": 2 << 30,
+		"7E": 7 << 60, "9223372036854775807": 1<<63 - 1} {
+		if got, err := parseSize(s); got != want || err != nil {
+			t.Errorf("parseSize(%q) = %d, %v, want %d", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "k", "-1", "1.5G", "8E", "9223372036854775808", "4q", "4 k", "0x10"} {
+		if got, err := parseSize(s); err == nil {
+			t.Errorf("parseSize(%q) = %d, want an error", s, got)
+		}
+	}
+}
+
+func TestSplitSpec(t *testing.T) {
+	dir := t.TempDir()
+	odd := dir + "/a:/b.img"
+	if err := os.MkdirAll(dir+"/a:", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(odd, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		spec, image, path string
+		ok                bool
+	}{
+		{"x.img:/a/b", "x.img", "/a/b", true},
+		{"x.img:/a:/b", "x.img", "/a:/b", true},
+		{"x.img:/", "x.img", "/", true},
+		{"x.img:/a//b/../c", "x.img", "/a/c", true},
+		{"x.img:/../..", "x.img", "/", true},
+		{"x.img", "x.img", "/", false},
+		{"x.img:a", "x.img:a", "/", false},
+		{":/a", ":/a", "/", false},
+		{odd + ":/c", odd, "/c", true},
+	} {
+		image, path, ok := splitSpec(tt.spec)
+		if image != tt.image || path != tt.path || ok != tt.ok {
+			t.Errorf("splitSpec(%q) = %q, %q, %v, want %q, %q, %v", tt.spec, image, path, ok, tt.image, tt.path, tt.ok)
+		}
+	}
+}
+
+func TestModeString(t *testing.T) {
+	for mode, want := range map[uint32]string{0o100644: "-rw-r--r--", 0o040755: "drwxr-xr-x", 0o104755: "-rwsr-xr-x", 0o102644: "-rw-r-Sr--",
+		0o041777: "drwxrwxrwt", 0o120777: "lrwxrwxrwx", 0o020600: "crw-------"} {
+		if got := modeString(mode); got != want {
+			t.Errorf("modeString(%#o) = %s, want %s", mode, got, want)
+		}
+	}
+}

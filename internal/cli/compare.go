@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/study/experiment"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/lab"
+	"btrlab/internal/study/report"
+)
+
+func (a *app) compare() *cobra.Command {
+	var device, jobPath, out string
+	var policies, models, set []string
+	var size byteSize
+	var runtime float64
+	var rounds, jobs int
+	var asJSON bool
+	var prof profiles
+	cmd := &cobra.Command{
+		Use:   "compare",
+		Short: "run one job under every locking policy and say what each costs and keeps",
+		Long: `Compare runs the job of seed 002 (8 writers, one NOCOW file, 4 KiB random writes inside EOF) under each policy in
+alternating rounds on the same image. Every block carries writer, sequence and checksum; after each round the file is
+read back, every block is judged, and the image is checked. The share of time waited is by lock class.
+Exit code 1 means that a block or the image was not right.`,
+		Example: `  btrlab compare
+  btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
+	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
+	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
+	f.StringSliceVar(&models, "device-model", []string{"none"}, "latency models over the device: "+strings.Join(lab.Models(), ", "))
+	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
+	f.Var(&size, "size", "size of the test file (default 128M)")
+	f.Float64Var(&runtime, "runtime", experiment.DefaultRuntime/1000.0, "seconds of each run")
+	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
+	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
+	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
+	jsonFlag(cmd, &asJSON)
+	prof.flags(cmd)
+	completeFixed(cmd, "policy", policy.Names())
+	completeFixed(cmd, "device-model", lab.Models())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := parsePolicies(cmd, policies); err != nil {
+			return err
+		}
+		for _, m := range models {
+			if err := parseModel(cmd, m); err != nil {
+				return err
+			}
+		}
+		switch {
+		case rounds < 1:
+			return usagef(cmd, "rounds %d, want at least 1", rounds)
+		case runtime <= 0:
+			return usagef(cmd, "runtime %g, want more than 0 seconds", runtime)
+		case len(policies) == 0 || len(models) == 0:
+			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
+		}
+		jf, err := a.compareJob(cmd, jobPath, size, runtime, jobs, set)
+		if err != nil {
+			return err
+		}
+		var results []*experiment.Result
+		err = prof.around(a, func() error {
+			for _, m := range models {
+				r, err := a.runCompare(lab.Config{Device: device, Model: m}, experiment.Options{
+					Job: jf, Policies: policies, Rounds: rounds, Stop: &a.stop,
+				})
+				if err != nil {
+					return named(device, err)
+				}
+				results = append(results, r)
+				if a.stop.Load() {
+					break
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := a.printCompare(results, asJSON, out); err != nil {
+			return err
+		}
+		for _, r := range results {
+			if !r.OK() {
+				return errFound
+			}
+		}
+		return a.interrupted()
+	}
+	return cmd
+}
+
+// compareJob reads the job and scales it by the command line.
+func (a *app) compareJob(cmd *cobra.Command, path string, size byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
+	jf, err := fio.Parse("seed-002", strings.NewReader(lab.Seed002))
+	if path != "" {
+		jf, err = a.readJob(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !size.set {
+		size.n = experiment.DefaultFileSize
+	}
+	all := []string{fmt.Sprintf("size=%d", size.n), fmt.Sprintf("runtime=%dms", int64(runtime*1000))}
+	if jobs > 0 {
+		all = append(all, fmt.Sprintf("numjobs=%d", jobs))
+	}
+	return jf, setOptions(cmd, jf, append(all, set...))
+}
+
+func (a *app) runCompare(cfg lab.Config, o experiment.Options) (r *experiment.Result, err error) {
+	l, err := lab.Open(a.t, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	o.Device, o.Model = l.DeviceName(), l.ModelName()
+	bar := a.newBar("compare", true)
+	defer bar.done()
+	o.Progress = func(p experiment.Progress) {
+		bar.set(fmt.Sprintf("%s round %d/%d %s: %s, %d ios", o.Model, p.Round, p.Rounds, p.Policy, p.Step, p.IOs),
+			uint64(p.Fraction*1000), 1000)
+	}
+	return experiment.Compare(a.t, l, o)
+}
+
+func (a *app) printCompare(results []*experiment.Result, asJSON bool, out string) error {
+	var err error
+	switch {
+	case asJSON && len(results) == 1:
+		err = results[0].WriteJSON(a.out)
+	case asJSON:
+		err = a.printJSON(results)
+	default:
+		for i, r := range results {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			if err = r.WriteText(a.out); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil || out == "" {
+		return err
+	}
+	f, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	err = report.Write(f, report.Meta{Title: "Locked versus unlocked writes", Command: strings.Join(os.Args, " ")}, results...)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("report %s: %w", out, err)
+	}
+	if !asJSON {
+		fmt.Fprintf(a.out, "\nreport: %s\n", out)
+	}
+	return nil
+}

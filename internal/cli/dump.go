@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"bufio"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/progs/dump"
+	"btrlab/internal/sched"
+)
+
+func (a *app) dump() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dump",
+		Short: "print the structures of an image as they are on disk",
+		Example: `  btrlab dump super disk.img
+  btrlab dump chunks disk.img
+  btrlab dump tree fs disk.img`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef(cmd, "what to dump? want super, chunks or tree")
+			}
+			return usagef(cmd, "there is no dump %q, want super, chunks or tree", args[0])
+		},
+	}
+	part := func(use, short, example string, nargs int, f func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error) {
+		cmd.AddCommand(&cobra.Command{
+			Use: use, Short: short, Example: "  " + example, Args: cobra.ExactArgs(nargs),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				w := bufio.NewWriterSize(a.out, 64<<10)
+				err := a.withDevice(args[nargs-1], blockdev.ReadOnly, func(dev blockdev.Device) error {
+					return f(a.t, w, dev, args)
+				})
+				if ferr := w.Flush(); err == nil {
+					err = ferr
+				}
+				return err
+			},
+		})
+	}
+	part("super IMAGE", "print the superblock", "btrlab dump super disk.img", 1,
+		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
+			return dump.Super(t, w, dev)
+		})
+	part("chunks IMAGE", "print the chunk map", "btrlab dump chunks disk.img", 1,
+		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
+			return dump.Chunks(t, w, dev)
+		})
+	part("tree NAME IMAGE", "print a tree, item by item: root, extent, chunk, dev, fs, csum, free-space or a number",
+		"btrlab dump tree fs disk.img", 2,
+		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
+			return dump.Tree(t, w, dev, args[0])
+		})
+	return cmd
+}

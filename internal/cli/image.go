@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	gopath "path"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+)
+
+// splitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a file,
+// so that both names may hold colons.
+func splitSpec(spec string) (image, path string, ok bool) {
+	first := -1
+	for i := 0; i+1 < len(spec); i++ {
+		if spec[i] != ':' || spec[i+1] != '/' || i == 0 {
+			continue
+		}
+		if first < 0 {
+			first = i
+		}
+		if st, err := os.Stat(spec[:i]); err == nil && !st.IsDir() {
+			return spec[:i], gopath.Clean(spec[i+1:]), true
+		}
+	}
+	if first < 0 {
+		return spec, "/", false
+	}
+	return spec[:first], gopath.Clean(spec[first+1:]), true
+}
+
+// fileSpec is splitSpec for verbs that need a path in the image.
+func fileSpec(cmd *cobra.Command, spec string) (image, path string, err error) {
+	image, path, ok := splitSpec(spec)
+	if !ok {
+		return "", "", usagef(cmd, "%q names no file in an image, want IMAGE:/path", spec)
+	}
+	return image, path, nil
+}
+
+// named puts the name of the image before an error that does not have it yet.
+func named(image string, err error) error {
+	if err == nil || strings.Contains(err.Error(), image) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", image, err)
+}
+
+// withDevice opens the image's device, runs f and closes it.
+func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev.Device) error) error {
+	dev, err := blockdev.Open(image, flags)
+	if err != nil {
+		return named(image, err)
+	}
+	err = f(dev)
+	if cerr := dev.Close(); err == nil {
+		err = cerr
+	}
+	return named(image, err)
+}
+
+// readFS runs f on the image opened for reading.
+func (a *app) readFS(image string, f func(x *fs.FS) error) error {
+	return a.withFS(image, blockdev.ReadOnly, fs.Options{ReadOnly: true}, f)
+}
+
+// writeFS runs f on the image opened for writing and commits, also when f fails: what f had done before
+// is whole. The first error is returned.
+func (a *app) writeFS(image string, f func(x *fs.FS) error) error {
+	return a.withFS(image, 0, fs.Options{}, f)
+}
+
+func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
+	return a.withDevice(image, flags, func(dev blockdev.Device) error {
+		x, err := fs.Open(a.t, dev, o)
+		if err != nil {
+			return err
+		}
+		err = f(x)
+		if cerr := x.Close(a.t); cerr != nil && (err == nil || errors.Is(err, errInterrupted)) {
+			err = cerr
+		}
+		return err
+	})
+}
+
+// inImage names the file in the image in an error that does not.
+func inImage(image, path string, err error) error {
+	if err == nil || errors.Is(err, errInterrupted) {
+		return err
+	}
+	if strings.Contains(err.Error(), path) && path != "/" {
+		return fmt.Errorf("%s: %w", image, err)
+	}
+	return fmt.Errorf("%s:%s: %w", image, path, err)
+}
+
+// completeSpec completes IMAGE, then :/path inside it.
+func (a *app) completeSpec(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	image, _, ok := splitSpec(word)
+	if !ok {
+		return nil, cobra.ShellCompDirectiveDefault | cobra.ShellCompDirectiveNoSpace
+	}
+	typed := word[len(image)+1:]
+	dir, base := gopath.Split(typed)
+	var names []string
+	err := a.readFS(image, func(x *fs.FS) error {
+		list, err := x.ReadDir(a.t, dir)
+		for _, e := range list {
+			if !strings.HasPrefix(e.Name, base) {
+				continue
+			}
+			name := image + ":" + dir + e.Name
+			if e.Type == format.FtDir {
+				name += "/"
+			}
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}

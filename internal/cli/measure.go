@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/study/lab"
+	"btrlab/internal/study/profile"
+)
+
+// profiles are the profile flags of bench and compare.
+type profiles struct {
+	paths profile.Paths
+	addr  string
+}
+
+func (p *profiles) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&p.paths.CPU, "cpuprofile", "", "write a CPU profile to this file")
+	f.StringVar(&p.paths.Mutex, "mutexprofile", "", "write Go's mutex profile to this file")
+	f.StringVar(&p.paths.Block, "blockprofile", "", "write Go's block profile to this file")
+	f.StringVar(&p.paths.Lock, "lockprofile", "", "write lock waits by class, operation and policy to this file, for go tool pprof")
+	f.StringVar(&p.addr, "pprof", "", "serve net/http/pprof on this address while it runs, such as localhost:6060")
+}
+
+// around runs f with the profiles on.
+func (p *profiles) around(a *app, f func() error) (err error) {
+	if p.addr != "" {
+		s, err := profile.Serve(p.addr)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		fmt.Fprintf(a.err, "btrlab: profiles on http://%s/debug/pprof/\n", s.Addr())
+	}
+	stop, err := profile.Start(p.paths)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	return f()
+}
+
+func completeFixed(cmd *cobra.Command, flag string, words []string) {
+	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// parsePolicies checks a list of policies.
+func parsePolicies(cmd *cobra.Command, list []string) error {
+	for _, p := range list {
+		if _, err := policy.Parse(p); err != nil {
+			return usagef(cmd, "%v", err)
+		}
+	}
+	return nil
+}
+
+func parseModel(cmd *cobra.Command, model string) error {
+	for _, m := range lab.Models() {
+		if m == model {
+			return nil
+		}
+	}
+	return usagef(cmd, "unknown device model %q, want one of %v", model, lab.Models())
+}

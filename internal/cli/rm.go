@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"errors"
+	gopath "path"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+)
+
+func (a *app) rm() *cobra.Command {
+	var recursive, force bool
+	cmd := &cobra.Command{
+		Use:     "rm IMAGE:/path...",
+		Short:   "delete files, or trees with -r",
+		Example: "  btrlab rm -r disk.img:/tmp",
+		Args:    cobra.MinimumNArgs(1),
+	}
+	cmd.ValidArgsFunction = a.completeSpec
+	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "delete directories with everything below")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "no error when it is not there")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.eachImage(cmd, args, func(x *fs.FS, path string) error {
+			at, err := x.Lstat(a.t, path)
+			if force && errors.Is(err, errno.ENOENT) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if !at.IsDir() {
+				return x.Unlink(a.t, path)
+			}
+			if !recursive {
+				return errors.New("is a directory, want -r")
+			}
+			if err := a.rmTree(x, path); err != nil || path == "/" {
+				return err
+			}
+			return x.Rmdir(a.t, path)
+		})
+	}
+	return cmd
+}
+
+// rmTree empties the directory path.
+func (a *app) rmTree(x *fs.FS, path string) error {
+	list, err := x.ReadDir(a.t, path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := a.interrupted(); err != nil {
+			return err
+		}
+		full := gopath.Join(path, e.Name)
+		if e.Subvol != 0 {
+			return errors.New("has the subvolume " + e.Name + ", which rm does not delete")
+		}
+		at, err := x.Lstat(a.t, full)
+		if err != nil {
+			return err
+		}
+		if !at.IsDir() {
+			err = x.Unlink(a.t, full)
+		} else if err = a.rmTree(x, full); err == nil {
+			err = x.Rmdir(a.t, full)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+// Package nb is what notebooks see of btrlab: a façade whose values show themselves as tables and pictures.
+// Cells are interpreted Go of about 1.13, slow and without generics, so everything that is measured runs
+// here, compiled, and every run is bounded here: an interrupt does not stop a cell.
+//
+// A displayed value has SimpleRender, which the notebook kernel asks for; this package imports nothing of it.
+package nb
+
+import (
+	"fmt"
+	"html"
+	"sort"
+	"strings"
+	"time"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/experiment"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/lab"
+)
+
+// Bounds of Options.
+const (
+	MaxSeconds = 10.0 // of one run
+	MaxRounds  = 10
+)
+
+// Options says what to run; the zero value is seed 002's job under every policy on an image in memory.
+type Options struct {
+	Policies []string // default: every preset
+	Model    string   // device model: "none" (default), "nvme", "ssd-raid5", "hdd"
+	Device   string   // image file; default: a fresh image in memory
+	Rounds   int      // default 2, at most MaxRounds
+	Seconds  float64  // of each run; default 0.5, at most MaxSeconds
+	FileMiB  int      // size of the test file; default 64
+	Writers  int      // default: the job's 8
+	Set      []string // further options of the job, as key=value
+}
+
+func (o *Options) complete() error {
+	if len(o.Policies) == 0 {
+		o.Policies = policy.Names()
+	}
+	for _, p := range o.Policies {
+		if _, err := policy.Parse(p); err != nil {
+			return err
+		}
+	}
+	if o.Rounds == 0 {
+		o.Rounds = 2
+	}
+	if o.Seconds == 0 {
+		o.Seconds = 0.5
+	}
+	if o.FileMiB == 0 {
+		o.FileMiB = 64
+	}
+	if o.Rounds < 1 || o.Rounds > MaxRounds {
+		return fmt.Errorf("rounds %d, want 1 to %d", o.Rounds, MaxRounds)
+	}
+	if o.Seconds < 0 || o.Seconds > MaxSeconds {
+		return fmt.Errorf("seconds %g, want at most %g", o.Seconds, MaxSeconds)
+	}
+	return nil
+}
+
+func (o *Options) job() (*fio.JobFile, error) {
+	jf, err := fio.Parse("seed-002", strings.NewReader(lab.Seed002))
+	if err != nil {
+		return nil, err
+	}
+	set := []string{fmt.Sprintf("size=%dM", o.FileMiB), fmt.Sprintf("runtime=%dms", int64(o.Seconds*1000))}
+	if o.Writers > 0 {
+		set = append(set, fmt.Sprintf("numjobs=%d", o.Writers))
+	}
+	for _, kv := range append(set, o.Set...) {
+		key, val, _ := strings.Cut(kv, "=")
+		if err := jf.Set(key, val); err != nil {
+			return nil, err
+		}
+	}
+	return jf, nil
+}
+
+// Policies lists the policies with what they are.
+func Policies() Table {
+	t := Table{Caption: "Policies", Head: []string{"policy", "what it is", "toggles"}}
+	for i := range policy.Presets {
+		p := &policy.Presets[i]
+		t.Rows = append(t.Rows, []string{p.Name, p.About, strings.Join(p.On(), " ")})
+	}
+	return t
+}
+
+// Comparison is a finished comparison.
+type Comparison struct {
+	res *experiment.Result
+}
+
+// Compare runs the job under each policy in alternating rounds. It takes about
+// policies x rounds x (seconds + 0.3) seconds.
+func Compare(o Options) (*Comparison, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	jf, err := o.job()
+	if err != nil {
+		return nil, err
+	}
+	t := sched.NewTask("notebook")
+	l, err := lab.Open(t, lab.Config{Device: o.Device, Model: o.Model})
+	if err != nil {
+		return nil, err
+	}
+	res, err := experiment.Compare(t, l, experiment.Options{
+		Job: jf, Policies: o.Policies, Rounds: o.Rounds, Device: l.DeviceName(), Model: l.ModelName(),
+	})
+	if cerr := l.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Comparison{res}, nil
+}
+
+// OK reports whether every block read back right and every image checked clean.
+func (c *Comparison) OK() bool { return c.res.OK() }
+
+// IOPS is the median iops of a policy over the rounds, 0 when it was not compared.
+func (c *Comparison) IOPS(policy string) float64 {
+	for _, r := range c.res.Rows {
+		if r.Policy == policy {
+			return r.IOPS
+		}
+	}
+	return 0
+}
+
+// Table has a row per policy.
+func (c *Comparison) Table() Table {
+	t := Table{
+		Caption: fmt.Sprintf("%s on %s, model %s, %d rounds of %g s; ratios are to %s in the same round", c.res.Job, c.res.Device,
+			c.res.Model, c.res.Rounds, c.res.Runtime, c.res.Baseline),
+		Head: []string{"policy", "iops", "ratio", "min..max", "clat mean", "p50", "p99", "p99.9", "max", "content", "image"},
+	}
+	for _, r := range c.res.Rows {
+		t.Rows = append(t.Rows, []string{r.Policy, fmt.Sprintf("%.0f", r.IOPS), fmt.Sprintf("%.2f", r.Ratio),
+			fmt.Sprintf("%.2f..%.2f", r.RatioMin, r.RatioMax), ns(int64(r.Clat.Mean)), ns(r.Clat.P50), ns(r.Clat.P99),
+			ns(r.Clat.P999), ns(r.Clat.Max), r.Content, r.Check})
+	}
+	return t
+}
+
+// WaitTable shows the share of the writers' time spent waiting, by lock class.
+func (c *Comparison) WaitTable() Table {
+	classes := waitClasses(c.res)
+	t := Table{Caption: "Share of the writers' time spent waiting, percent", Head: append([]string{"policy"}, classes...)}
+	for _, r := range c.res.Rows {
+		row := []string{r.Policy}
+		for _, class := range classes {
+			row = append(row, fmt.Sprintf("%.1f", 100*r.Waits[class]))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// waitClasses are the classes anybody waited for, the most waited first.
+func waitClasses(res *experiment.Result) []string {
+	total := map[string]float64{}
+	for _, r := range res.Rows {
+		for class, share := range r.Waits {
+			total[class] += share
+		}
+	}
+	var classes []string
+	for class := range total {
+		classes = append(classes, class)
+	}
+	sort.Slice(classes, func(i, j int) bool {
+		if total[classes[i]] != total[classes[j]] {
+			return total[classes[i]] > total[classes[j]]
+		}
+		return classes[i] < classes[j]
+	})
+	return classes
+}
+
+func ns(n int64) string { return time.Duration(n).Round(100 * time.Nanosecond).String() }
+
+// Table shows itself as an HTML table, and as text.
+type Table struct {
+	Caption string
+	Head    []string
+	Rows    [][]string
+}
+
+// SimpleRender is what the notebook kernel asks for.
+func (t Table) SimpleRender() map[string]interface{} {
+	return map[string]interface{}{"text/html": t.HTML(), "text/plain": t.String()}
+}
+
+// HTML is the table with its caption.
+func (t Table) HTML() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "<table><caption>%s</caption><thead><tr>", html.EscapeString(t.Caption))
+	for _, h := range t.Head {
+		fmt.Fprintf(&b, "<th>%s</th>", html.EscapeString(h))
+	}
+	b.WriteString("</tr></thead><tbody>")
+	for _, r := range t.Rows {
+		b.WriteString("<tr>")
+		for _, c := range r {
+			fmt.Fprintf(&b, "<td>%s</td>", html.EscapeString(c))
+		}
+		b.WriteString("</tr>")
+	}
+	b.WriteString("</tbody></table>")
+	return b.String()
+}
+
+// String is the table in columns.
+func (t Table) String() string {
+	width := make([]int, len(t.Head))
+	for _, r := range append([][]string{t.Head}, t.Rows...) {
+		for i, c := range r {
+			width[i] = max(width[i], len(c))
+		}
+	}
+	var b strings.Builder
+	b.WriteString(t.Caption)
+	for _, r := range append([][]string{t.Head}, t.Rows...) {
+		b.WriteByte('\n')
+		for i, c := range r {
+			fmt.Fprintf(&b, "%-*s  ", width[i], c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,189 @@
+package nb
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"image/png"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"btrlab/internal/study/experiment"
+	"btrlab/internal/study/lab"
+	"btrlab/internal/study/stats"
+)
+
+// TestEveryNameBound: a façade name that cells cannot see is a trap for whoever writes the next notebook.
+func TestEveryNameBound(t *testing.T) {
+	fset := token.NewFileSet()
+	var files []*ast.File
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, n, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	binds, types := Binds(), Types()
+	seen := 0
+	want := func(name string, bound bool) {
+		if !ast.IsExported(name) {
+			return
+		}
+		seen++
+		if !bound {
+			t.Errorf("%s is exported and not bound", name)
+		}
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil {
+					want(d.Name.Name, binds[d.Name.Name].IsValid())
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.TypeSpec:
+						want(s.Name.Name, types[s.Name.Name] != nil)
+					case *ast.ValueSpec:
+						for _, n := range s.Names {
+							want(n.Name, binds[n.Name].IsValid())
+						}
+					}
+				}
+			}
+		}
+	}
+	if seen != len(binds)+len(types) {
+		t.Errorf("%d names exported, %d bound", seen, len(binds)+len(types))
+	}
+}
+
+func sample() *Comparison {
+	res := &experiment.Result{Job: "job", Device: "memory", Model: "none", Rounds: 2, Runtime: 1, Baseline: "locked"}
+	for i, p := range []string{"locked", "unlocked"} {
+		h := &stats.Hist{}
+		for j := range int64(100) {
+			h.Add((j + 1) * 1000 * int64(i+1))
+		}
+		res.Rows = append(res.Rows, &experiment.Row{Policy: p, IOPS: 1000 * float64(i+1), Ratio: float64(i + 1), RatioMin: float64(i) + 0.9,
+			RatioMax: float64(i) + 1.2, Waits: map[string]float64{"i_rwsem": 0.5 / float64(i+1), "page": 0.1}, Content: "ok", Check: "clean", Hist: h})
+	}
+	return &Comparison{res}
+}
+
+func TestFigures(t *testing.T) {
+	c := sample()
+	for name, f := range map[string]func() (Figure, error){"cdf": c.LatencyCDF, "ratios": c.Ratios, "waits": c.WaitPlot} {
+		fig, err := f()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		img, err := png.Decode(bytes.NewReader(fig.PNG))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if b := img.Bounds(); b.Dx() < 400 || b.Dy() < 200 {
+			t.Errorf("%s: %v, want a picture one can read", name, b)
+		}
+		m := fig.SimpleRender()
+		if m["text/plain"] == "" || len(m["image/png"].([]byte)) == 0 {
+			t.Errorf("%s: shows %v", name, m)
+		}
+	}
+}
+
+func TestTables(t *testing.T) {
+	c := sample()
+	text := c.Table().String()
+	for _, want := range []string{"unlocked", "2.00", "1.90..2.20", "clean"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("table lacks %q:\n%s", want, text)
+		}
+	}
+	if got := c.WaitTable().Head; len(got) != 3 || got[1] != "i_rwsem" {
+		t.Errorf("wait classes %v, want i_rwsem first", got)
+	}
+	if h := (Table{Caption: "a<b", Head: []string{"&"}}).HTML(); strings.Contains(h, "a<b") || !strings.Contains(h, "&amp;") {
+		t.Errorf("HTML not escaped: %s", h)
+	}
+	if c.IOPS("unlocked") != 2000 || c.IOPS("none") != 0 || !c.OK() {
+		t.Errorf("iops %g and %g, ok %v", c.IOPS("unlocked"), c.IOPS("none"), c.OK())
+	}
+}
+
+func TestOptionsBounded(t *testing.T) {
+	for _, o := range []Options{{Rounds: MaxRounds + 1}, {Rounds: -1}, {Seconds: MaxSeconds * 2}, {Policies: []string{"no such"}}} {
+		if _, err := Compare(o); err == nil {
+			t.Errorf("Compare(%+v) ran, want an error", o)
+		}
+	}
+}
+
+// TestSeed002Copy: the embedded job is the one in testdata.
+func TestSeed002Copy(t *testing.T) {
+	text, err := os.ReadFile("../../testdata/fio/seed-002.fio")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != lab.Seed002 {
+		t.Error("internal/study/lab/seed-002.fio and testdata/fio/seed-002.fio differ")
+	}
+}
+
+// TestNotebooksUseTheFacade: every nb.Name in a notebook is bound, and no notebook is stored with outputs.
+func TestNotebooksUseTheFacade(t *testing.T) {
+	files, err := filepath.Glob("../../notebooks/*.ipynb")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("notebooks: %v, %v", files, err)
+	}
+	binds, types := Binds(), Types()
+	name := regexp.MustCompile(`\bnb\.([A-Z]\w*)`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var book struct {
+			Cells []struct {
+				Type    string `json:"cell_type"`
+				Source  []string
+				Outputs []any
+			}
+		}
+		if err := json.Unmarshal(text, &book); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for i, c := range book.Cells {
+			if len(c.Outputs) > 0 {
+				t.Errorf("%s: cell %d has outputs; they are made by make notebooks", file, i)
+			}
+			if c.Type != "code" {
+				continue
+			}
+			for _, m := range name.FindAllStringSubmatch(strings.Join(c.Source, ""), -1) {
+				if !binds[m[1]].IsValid() && types[m[1]] == nil {
+					t.Errorf("%s: cell %d uses nb.%s, which is not bound", file, i, m[1])
+				}
+			}
+		}
+		if bytes.Contains(text, []byte(base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n")))) {
+			t.Errorf("%s: has a stored picture", file)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+// Package lab is the bench that experiments stand on: a real btrfs image, in memory, in a file or on a
+// block device, with a latency model over it if one is wanted, and files in it to work on.
+package lab
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	gopath "path"
+	"strings"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/experiment"
+	"btrlab/internal/study/fio"
+)
+
+// Seed002 is the job of seed 002; testdata/fio/seed-002.fio is the same file for people.
+//
+//go:embed seed-002.fio
+var Seed002 string
+
+// Models are the names that Config.Model takes; "none" is the device as it is.
+func Models() []string { return append([]string{"none"}, modelNames...) }
+
+// Config says where the image is.
+type Config struct {
+	// Device is an image or block device that holds a btrfs; empty is a fresh image in memory.
+	Device string
+	// Size is the bytes of an image in memory; 0 is DefaultSize.
+	Size int64
+	// Model is the latency model over the device: one of Models, or empty for none.
+	Model string
+	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test file, about
+	// what a machine with as much memory as seed 002's gives a file of 16 GiB.
+	DirtyBackground, DirtyLimit int64
+}
+
+// DefaultSize is the size of an image in memory, in bytes.
+const DefaultSize = 1 << 30
+
+// TestFile is the file that experiments write.
+const TestFile = "/btrlab-test"
+
+// Lab is an experiment.Lab. It is for one task.
+type Lab struct {
+	cfg  Config
+	raw  blockdev.Device
+	dev  blockdev.Device // raw, or a model over it
+	size int64           // of the test file
+}
+
+// Open opens the device; an image in memory is formatted.
+func Open(t *sched.Task, cfg Config) (*Lab, error) {
+	l := &Lab{cfg: cfg}
+	var err error
+	if cfg.Device != "" {
+		l.raw, err = blockdev.Open(cfg.Device, 0)
+	} else {
+		if cfg.Size == 0 {
+			cfg.Size = DefaultSize
+		}
+		l.raw = blockdev.NewMemory(cfg.Size)
+		err = mkfs.Make(t, l.raw, mkfs.Options{Label: "btrlab"})
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.dev = l.raw
+	if cfg.Model != "" && cfg.Model != "none" {
+		if l.dev, err = openModel(t, l.raw, cfg.Model); err != nil {
+			l.raw.Close()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Device is what the file system is opened on.
+func (l *Lab) Device() blockdev.Device { return l.dev }
+
+// DeviceName is the path, or "memory".
+func (l *Lab) DeviceName() string { return l.raw.Name() }
+
+// ModelName is the model, or "none".
+func (l *Lab) ModelName() string {
+	if l.cfg.Model == "" {
+		return "none"
+	}
+	return l.cfg.Model
+}
+
+// Close closes the device.
+func (l *Lab) Close() error {
+	if l.dev != l.raw {
+		if err := l.dev.Close(); err != nil {
+			l.raw.Close()
+			return err
+		}
+	}
+	return l.raw.Close()
+}
+
+// Prepare makes the test file anew, NOCOW and preallocated.
+func (l *Lab) Prepare(t *sched.Task, size int64) error {
+	l.size = size
+	x, err := fs.Open(t, l.raw, fs.Options{})
+	if err != nil {
+		return err
+	}
+	err = prepare(t, x, size)
+	if cerr := x.Close(t); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func prepare(t *sched.Task, x *fs.FS, size int64) error {
+	if err := x.Unlink(t, TestFile); err != nil && !errors.Is(err, errno.ENOENT) {
+		return err
+	}
+	f, err := x.Create(t, TestFile, 0o644)
+	if err != nil {
+		return err
+	}
+	if err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err == nil {
+		err = f.Fallocate(t, 0, 0, size)
+	}
+	if cerr := f.Close(t); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Open opens the image and the test file under a policy (policy.Parse).
+func (l *Lab) Open(t *sched.Task, spec string) (experiment.Session, error) {
+	x, err := l.OpenFS(t, spec)
+	if err != nil {
+		return nil, err
+	}
+	f, err := x.OpenFile(t, TestFile, fs.O_RDWR, 0)
+	if err != nil {
+		x.Close(t)
+		return nil, err
+	}
+	return &session{x, f}, nil
+}
+
+// OpenFS opens the image under a policy.
+func (l *Lab) OpenFS(t *sched.Task, spec string) (*fs.FS, error) {
+	p, err := policy.Parse(spec)
+	if err != nil {
+		return nil, err
+	}
+	o := fs.Options{Policy: &p, DirtyBackground: l.cfg.DirtyBackground, DirtyLimit: l.cfg.DirtyLimit}
+	if o.DirtyLimit == 0 && l.size > 0 {
+		o.DirtyBackground, o.DirtyLimit = l.size/16, l.size/8
+	}
+	return fs.Open(t, l.dev, o)
+}
+
+type session struct {
+	x *fs.FS
+	f *fs.File
+}
+
+func (s *session) File() fio.Target { return s.f }
+
+func (s *session) Close(t *sched.Task) error {
+	err := s.f.Close(t)
+	if cerr := s.x.Close(t); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// Check judges the image with progs/check.
+func (l *Lab) Check(t *sched.Task) ([]string, error) {
+	res, err := check.Check(t, l.raw, check.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, f := range res.Findings {
+		lines = append(lines, fmt.Sprintf("%s: %s, have %s want %s", f.Rule, f.Where, f.Have, f.Want))
+	}
+	return lines, nil
+}
+
+// Files opens the files of a fio job in x, and makes those that are not there. A name is a path in the image.
+type Files struct {
+	x     *fs.FS
+	nocow bool
+	open  []*fs.File
+}
+
+// NewFiles is for one run on x; nocow makes new files NOCOW.
+func NewFiles(x *fs.FS, nocow bool) *Files { return &Files{x: x, nocow: nocow} }
+
+// Open is fio.Options.Open.
+func (s *Files) Open(t *sched.Task, _ *fio.Job, name string) (fio.Target, error) {
+	path := gopath.Join("/", name)
+	for i := 1; i < len(path); i++ {
+		if path[i] != '/' {
+			continue
+		}
+		if err := s.x.Mkdir(t, path[:i], 0o755); err != nil && !errors.Is(err, errno.EEXIST) {
+			return nil, fmt.Errorf("%s: %w", path[:i], err)
+		}
+	}
+	f, err := s.x.OpenFile(t, path, fs.O_RDWR|fs.O_CREAT|fs.O_EXCL, 0o644)
+	made := err == nil
+	if errors.Is(err, errno.EEXIST) {
+		f, err = s.x.OpenFile(t, path, fs.O_RDWR, 0)
+	}
+	if err != nil {
+		if strings.Contains(err.Error(), path) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s.open = append(s.open, f)
+	if made && s.nocow {
+		if err := f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// Close closes the files.
+func (s *Files) Close(t *sched.Task) error {
+	var err error
+	for _, f := range s.open {
+		if cerr := f.Close(t); err == nil {
+			err = cerr
+		}
+	}
+	s.open = nil
+	return err
+}
