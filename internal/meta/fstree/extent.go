@@ -1,0 +1,626 @@
+package fstree
+
+import (
+	"fmt"
+	"math"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// The extents of a file are EXTENT_DATA items keyed by file offset. An item is a window of NumBytes
+// at Offset into a data extent of DiskNumBytes at DiskBytenr; several windows, of one file or of
+// many, may look at one extent. A COW write drops the windows under its range and inserts a new one:
+//
+//	ordered completion -> DropExtents        trims, splits and deletes items, FreeExtent for each deleted one
+//	                   -> InsertFileExtent   the new window
+//	                   -> AllocReservedFileExtent (by the caller)
+//
+// A write into preallocated space turns PREALLOC into REG in place (MarkExtentWritten), which splits
+// the window at the edges of what was written and merges it with written neighbours; each split is
+// one reference more of the same extent, each merge one less.
+
+func extentKey(ino, off uint64) format.Key {
+	return format.Key{Objectid: ino, Type: format.EXTENT_DATA_KEY, Offset: off}
+}
+
+// isExtentOf reports whether the item in slot is a file extent of ino, and where it starts.
+func isExtentOf(leaf format.Node, slot int, ino uint64) (off uint64, ok bool) {
+	k := leaf.Key(slot)
+	return k.Offset, k.Objectid == ino && k.Type == format.EXTENT_DATA_KEY
+}
+
+// decodeExtent reads the file extent in slot; Inline is a window into the leaf.
+func decodeExtent(r *ctree.Root, leaf format.Node, slot int, fe *format.FileExtent) error {
+	b := leaf.Item(slot)
+	if len(b) < format.FileExtentInline || b[20] != format.FileExtentTypeInline && len(b) != format.FileExtentSize {
+		return fmt.Errorf("corrupt leaf: root=%d block=%d slot=%d, bad file extent item size, have %d want %d",
+			r.ID, leaf.Bytenr(), slot, len(b), format.FileExtentSize)
+	}
+	fe.Decode(b)
+	return nil
+}
+
+// Fields of a file extent item that are changed in place.
+func setGeneration(b []byte, v uint64) { le.PutUint64(b, v) }
+func setRAMBytes(b []byte, v uint64)   { le.PutUint64(b[8:], v) }
+func setType(b []byte, v uint8)        { b[20] = v }
+func setOffset(b []byte, v uint64)     { le.PutUint64(b[37:], v) }
+func setNumBytes(b []byte, v uint64)   { le.PutUint64(b[45:], v) }
+
+// extentEnd is the file offset after the extent that starts at off. An inline extent ends where its
+// data does, inside the file's first sector.
+func extentEnd(off uint64, fe *format.FileExtent) uint64 {
+	if fe.Type == format.FileExtentTypeInline {
+		return off + fe.RAMBytes
+	}
+	return off + fe.NumBytes
+}
+
+// onDisk reports whether the item refers to a data extent.
+func onDisk(fe *format.FileExtent) bool {
+	return fe.Type != format.FileExtentTypeInline && fe.DiskBytenr != 0
+}
+
+// seek points p, for reading, at the first extent of ino that ends after off. An inline extent counts
+// as its whole sector. ok is false when there is none.
+func (s *Store) seek(t *sched.Task, r *ctree.Root, ino, off uint64, p *ctree.Path, fe *format.FileExtent) (start uint64, ok bool, err error) {
+	found, err := s.Forest.SearchSlot(t, nil, r, extentKey(ino, off), p, 0, false)
+	if err != nil {
+		return 0, false, err
+	}
+	leaf := p.Leaf()
+	if slot := p.Slot(); !found && slot > 0 {
+		if start, ok = isExtentOf(leaf, slot-1, ino); ok {
+			if err := decodeExtent(r, leaf, slot-1, fe); err != nil {
+				return 0, false, err
+			}
+			if format.AlignUp(extentEnd(start, fe), s.SectorSize) > off {
+				p.Slots[0]--
+				return start, true, nil
+			}
+		}
+	}
+	if p.Slot() >= leaf.Nritems() {
+		more, err := s.Forest.NextLeaf(t, r, p)
+		if err != nil || !more {
+			return 0, false, err
+		}
+		leaf = p.Leaf()
+	}
+	if start, ok = isExtentOf(leaf, p.Slot(), ino); !ok {
+		return 0, false, nil
+	}
+	return start, true, decodeExtent(r, leaf, p.Slot(), fe)
+}
+
+// LookupFileExtent finds the item that covers off (ok is true, start <= off), explicit holes included,
+// or else the next one: then ok is false, [off, start) is a hole, and start is MaxUint64 when no item
+// follows. Inline data is copied; an inline extent covers its whole sector.
+func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	start, ok, err = s.seek(t, r, ino, off, p, &fe)
+	if err != nil || !ok {
+		return math.MaxUint64, format.FileExtent{}, false, err
+	}
+	if fe.Type == format.FileExtentTypeInline {
+		fe.Inline = append([]byte(nil), fe.Inline...)
+	}
+	return start, fe, start <= off, nil
+}
+
+// InsertFileExtent adds an item at off; the range must be free (DropExtents). Generation 0 stands for
+// the running transaction. The reference of the data extent is the caller's. EEXIST when there is an
+// item at off.
+func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, off uint64, fe *format.FileExtent) error {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	if err := s.Forest.InsertEmptyItem(t, tr, r, p, extentKey(ino, off), fe.Size()); err != nil {
+		return err
+	}
+	b := p.Item()
+	fe.Encode(b)
+	if fe.Generation == 0 {
+		setGeneration(b, tr.ID)
+	}
+	s.Forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
+// DropOptions says how DropExtents works. The zero value drops all.
+type DropOptions struct {
+	// MaxItems bounds the items that one call deletes or changes, as its transaction reserved room
+	// for; 0 is no bound.
+	MaxItems int
+	// ReadFirst looks with read locks before it locks for deleting: for a range where most likely
+	// there is nothing, beyond the file's size on disk.
+	ReadFirst bool
+}
+
+// DropResult says what DropExtents did.
+type DropResult struct {
+	BytesFound uint64 // file bytes, of those that count in nbytes, that were dropped
+	Items      int    // deleted or changed
+	NextStart  uint64 // [start, NextStart) is empty now; it is end when all is done
+}
+
+// DropExtents empties [start, end) of a file: items inside are deleted, items across an edge trimmed,
+// an item across both edges split. References of data extents follow. Both edges are multiples of the
+// sector size; EOPNOTSUPP when that would cut an inline extent.
+//
+// Models fs/btrfs/file.c:btrfs_drop_extents(). Differences: the caller inserts the replacement; the
+// search goes on by key after a leaf has been changed.
+//
+// Preconditions:
+//   - the caller has the range's extent lock, so no other task changes its items.
+func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, opt DropOptions) (res DropResult, err error) {
+	if start >= end || start%s.SectorSize != 0 {
+		panic(fmt.Sprintf("fstree: drop of [%d, %d) in inode %d", start, end, ino))
+	}
+	p := s.path(t)
+	defer s.putPath(t, p)
+	res.NextStart = start
+	if opt.ReadFirst {
+		var fe format.FileExtent
+		first, ok, err := s.seek(t, r, ino, start, p, &fe)
+		if err != nil {
+			return res, err
+		}
+		p.Release(t)
+		if !ok || first >= end {
+			res.NextStart = end
+			return res, nil
+		}
+	}
+	for res.NextStart < end && (opt.MaxItems == 0 || res.Items < opt.MaxItems) {
+		if err := s.dropStep(t, tr, r, ino, end, opt, p, &res); err != nil {
+			return res, err
+		}
+		p.Release(t)
+	}
+	return res, nil
+}
+
+// dropStep empties [res.NextStart, end) as far as one leaf goes, and advances NextStart.
+func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end uint64, opt DropOptions, p *ctree.Path, res *DropResult) error {
+	start := res.NextStart
+	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, start), p, -1, true)
+	if err != nil {
+		return err
+	}
+	leaf, slot := p.Leaf(), p.Slot()
+	if !found && slot > 0 {
+		if _, ok := isExtentOf(leaf, slot-1, ino); ok {
+			slot--
+		}
+	}
+	var fe format.FileExtent
+	delSlot, delNr := 0, 0 // a run of items to delete
+	progress := false      // NextStart has advanced
+	for ; slot < leaf.Nritems(); slot++ {
+		off, ok := isExtentOf(leaf, slot, ino)
+		if !ok || off >= end {
+			res.NextStart, progress = end, true
+			break
+		}
+		if err := decodeExtent(r, leaf, slot, &fe); err != nil {
+			return err
+		}
+		extEnd := extentEnd(off, &fe)
+		if off < start && extEnd <= start {
+			continue
+		}
+		if opt.MaxItems > 0 && res.Items >= opt.MaxItems {
+			res.NextStart, progress = max(off, start), true
+			break
+		}
+		inline := fe.Type == format.FileExtentTypeInline
+		if inline && (off < start || extEnd > end) {
+			return fmt.Errorf("drop of [%d, %d) in inode %d cuts its inline extent of %d bytes: %w", start, end, ino, fe.RAMBytes, errno.EOPNOTSUPP)
+		}
+		res.Items++
+		counts := inline || onDisk(&fe)
+		if counts {
+			res.BytesFound += min(extEnd, end) - max(off, start)
+		}
+		switch {
+		case off < start && extEnd > end:
+			// The range is in the middle: the item becomes two, and the extent has one reference more.
+			p.Slots[0] = slot
+			if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, end)); err != nil {
+				if err != errno.EAGAIN {
+					return err
+				}
+				res.Items--
+				if counts {
+					res.BytesFound -= end - start
+				}
+				return nil // the leaf changed under us: search again
+			}
+			leaf, slot = p.Leaf(), p.Slot()
+			setNumBytes(leaf.Item(slot-1), start-off)
+			b := leaf.Item(slot)
+			setOffset(b, fe.Offset+end-off)
+			setNumBytes(b, extEnd-end)
+			s.Forest.DirtyLeaf(t, tr, p)
+			res.Items++
+			res.NextStart = end
+			if onDisk(&fe) {
+				return s.ExtentTree.IncExtentRef(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, off-fe.Offset)
+			}
+			return nil
+		case off < start:
+			setNumBytes(leaf.Item(slot), start-off)
+			s.Forest.DirtyLeaf(t, tr, p)
+		case extEnd > end:
+			b := leaf.Item(slot)
+			setOffset(b, fe.Offset+end-off)
+			setNumBytes(b, extEnd-end)
+			p.Slots[0] = slot
+			s.Forest.SetItemKeySafe(t, p, extentKey(ino, end))
+			s.Forest.DirtyLeaf(t, tr, p)
+		default:
+			if onDisk(&fe) {
+				if err := s.ExtentTree.FreeExtent(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, off-fe.Offset); err != nil {
+					return err
+				}
+			}
+			if delNr == 0 {
+				delSlot = slot
+			}
+			delNr++
+		}
+		res.NextStart, progress = min(end, max(start, format.AlignUp(extEnd, s.SectorSize))), true
+		if res.NextStart == end {
+			break
+		}
+	}
+	if delNr > 0 {
+		return s.Forest.DelItems(t, tr, r, p, delSlot, delNr)
+	}
+	if progress {
+		return nil
+	}
+	// The leaf has nothing of the range; the next one may.
+	p.Release(t)
+	next, ok, err := s.nextKey(t, r, extentKey(ino, start), p)
+	if err != nil {
+		return err
+	}
+	if !ok || next.Objectid != ino || next.Type != format.EXTENT_DATA_KEY || next.Offset >= end {
+		res.NextStart = end
+	} else {
+		res.NextStart = next.Offset
+	}
+	return nil
+}
+
+// TruncateItems deletes the extents of a file from newSize on, last first, and trims the one that
+// crosses it to the sector; an inline extent to the byte. At most maxItems items are changed (0 is no
+// bound); more then says that there may be others. bytesFreed is what nbytes loses. EOPNOTSUPP when
+// newSize cuts a compressed inline extent.
+//
+// Models fs/btrfs/inode-item.c:btrfs_truncate_inode_items().
+func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, newSize uint64, maxItems int) (bytesFreed uint64, more bool, err error) {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	for items := 0; ; {
+		n, freed, done, err := s.truncateStep(t, tr, r, ino, newSize, maxItems-items, p)
+		bytesFreed += freed
+		if err != nil || done {
+			return bytesFreed, false, err
+		}
+		if items += n; maxItems > 0 && items >= maxItems {
+			return bytesFreed, true, nil
+		}
+		p.Release(t)
+	}
+}
+
+// truncateStep truncates in one leaf, the last that has extents of ino. budget <= 0 is no bound.
+func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, newSize uint64, budget int, p *ctree.Path) (items int, freed uint64, done bool, err error) {
+	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, math.MaxUint64), p, -1, true)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	leaf, slot := p.Leaf(), p.Slot()
+	if !found {
+		slot--
+	}
+	var fe format.FileExtent
+	edge := format.AlignUp(newSize, s.SectorSize)
+	delSlot, delNr := slot+1, 0
+	done = true // until this leaf was all ours: then the one before it may have more
+	for {
+		if slot < 0 {
+			done = delNr == 0
+			break
+		}
+		off, ok := isExtentOf(leaf, slot, ino)
+		if !ok {
+			break
+		}
+		if err := decodeExtent(r, leaf, slot, &fe); err != nil {
+			return items, freed, false, err
+		}
+		extEnd := extentEnd(off, &fe)
+		if off >= newSize {
+			if onDisk(&fe) {
+				if err := s.ExtentTree.FreeExtent(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, off-fe.Offset); err != nil {
+					return items, freed, false, err
+				}
+			}
+			if onDisk(&fe) || fe.Type == format.FileExtentTypeInline {
+				freed += extEnd - off
+			}
+			delSlot = slot
+			delNr++
+			slot--
+			if items++; items == budget {
+				done = false
+				break
+			}
+			continue
+		}
+		switch {
+		case fe.Type != format.FileExtentTypeInline && extEnd > edge:
+			setNumBytes(leaf.Item(slot), edge-off)
+			s.Forest.DirtyLeaf(t, tr, p)
+			if onDisk(&fe) {
+				freed += extEnd - edge
+			}
+			items++
+		case fe.Type == format.FileExtentTypeInline && extEnd > newSize:
+			if fe.Compression != format.CompressNone {
+				return items, freed, false, fmt.Errorf("truncate of inode %d to %d cuts its compressed inline extent: %w", ino, newSize, errno.EOPNOTSUPP)
+			}
+			setRAMBytes(leaf.Item(slot), newSize-off)
+			p.Slots[0] = slot
+			s.Forest.TruncateItem(t, p, format.FileExtentInline+int(newSize-off), true)
+			s.Forest.DirtyLeaf(t, tr, p)
+			freed += extEnd - newSize
+			items++
+		}
+		break
+	}
+	if delNr > 0 {
+		if err := s.Forest.DelItems(t, tr, r, p, delSlot, delNr); err != nil {
+			return items, freed, false, err
+		}
+	}
+	return items, freed, done, nil
+}
+
+// MarkExtentWritten turns [start, end) of a preallocated extent into a written one. It splits the item
+// at the edges of the range and merges with written neighbours of the same extent.
+//
+// Models fs/btrfs/file.c:btrfs_mark_extent_written().
+//
+// Preconditions:
+//   - [start, end) lies in one PREALLOC item, not empty; the caller has its extent lock.
+func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64) error {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	for {
+		err := s.markWritten(t, tr, r, ino, start, end, p)
+		if err != errno.EAGAIN {
+			return err
+		}
+		p.Release(t)
+	}
+}
+
+// mergeable reports whether the item in slot is a written window of the extent at bytenr whose first
+// byte would be at file offset base, and where it lies.
+//
+// Models fs/btrfs/file.c:extent_mergeable().
+func mergeable(r *ctree.Root, leaf format.Node, slot int, ino, bytenr, base uint64) (start, end uint64, ok bool) {
+	if slot < 0 || slot >= leaf.Nritems() {
+		return 0, 0, false
+	}
+	var fe format.FileExtent
+	start, ok = isExtentOf(leaf, slot, ino)
+	if !ok || decodeExtent(r, leaf, slot, &fe) != nil {
+		return 0, 0, false
+	}
+	ok = fe.Type == format.FileExtentTypeReg && fe.DiskBytenr == bytenr && start-fe.Offset == base &&
+		fe.Compression == 0 && fe.Encryption == 0 && fe.OtherEncoding == 0
+	return start, start + fe.NumBytes, ok
+}
+
+func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, p *ctree.Path) error {
+	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, start), p, -1, true)
+	if err != nil {
+		return err
+	}
+	leaf, slot := p.Leaf(), p.Slot()
+	if !found {
+		slot--
+	}
+	var fe format.FileExtent
+	off, ok := uint64(0), false
+	if slot >= 0 {
+		off, ok = isExtentOf(leaf, slot, ino)
+	}
+	if !ok {
+		return fmt.Errorf("corrupt tree: root=%d, no file extent at [%d, %d) of inode %d", r.ID, start, end, ino)
+	}
+	if err := decodeExtent(r, leaf, slot, &fe); err != nil {
+		return err
+	}
+	extEnd := extentEnd(off, &fe)
+	if fe.Type != format.FileExtentTypePrealloc || start < off || end > extEnd || start >= end {
+		return fmt.Errorf("corrupt tree: root=%d, bad file extent for write at [%d, %d) of inode %d, have type %d at [%d, %d) want type %d",
+			r.ID, start, end, ino, fe.Type, off, extEnd, format.FileExtentTypePrealloc)
+	}
+	p.Slots[0] = slot
+	base := off - fe.Offset // where in the file the extent's first byte would be; wraps below zero
+	bytenr := fe.DiskBytenr
+
+	// The written window before the range grows into it.
+	if start == off && end < extEnd {
+		if prev, prevEnd, ok := mergeable(r, leaf, slot-1, ino, bytenr, base); ok && prevEnd == start {
+			b := leaf.Item(slot)
+			setGeneration(b, tr.ID)
+			setOffset(b, end-base)
+			setNumBytes(b, extEnd-end)
+			b = leaf.Item(slot - 1)
+			setGeneration(b, tr.ID)
+			setNumBytes(b, end-prev)
+			s.Forest.SetItemKeySafe(t, p, extentKey(ino, end))
+			s.Forest.DirtyLeaf(t, tr, p)
+			return nil
+		}
+	}
+	// The written window after the range grows into it.
+	if start > off && end == extEnd {
+		if next, nextEnd, ok := mergeable(r, leaf, slot+1, ino, bytenr, base); ok && next == end {
+			b := leaf.Item(slot)
+			setGeneration(b, tr.ID)
+			setNumBytes(b, start-off)
+			b = leaf.Item(slot + 1)
+			setGeneration(b, tr.ID)
+			setOffset(b, start-base)
+			setNumBytes(b, nextEnd-start)
+			p.Slots[0] = slot + 1
+			s.Forest.SetItemKeySafe(t, p, extentKey(ino, start))
+			s.Forest.DirtyLeaf(t, tr, p)
+			return nil
+		}
+	}
+	// Cut the item at the edges of the range. After each cut the tree is as good as before, so an
+	// EAGAIN from DuplicateItem may start over.
+	split := false
+	if start > off {
+		if err := s.splitExtent(t, tr, r, ino, p, off, start, extEnd, base, &fe); err != nil {
+			return err
+		}
+		off, split = start, true
+	}
+	if end < extEnd {
+		if err := s.splitExtent(t, tr, r, ino, p, off, end, extEnd, base, &fe); err != nil {
+			return err
+		}
+		p.Slots[0]--
+		extEnd, split = end, true
+	}
+	leaf, slot = p.Leaf(), p.Slot()
+	from, to := slot, slot // items that become one
+	if !split {
+		if _, nextEnd, ok := mergeable(r, leaf, slot+1, ino, bytenr, base); ok && leaf.Key(slot+1).Offset == end {
+			to, extEnd = slot+1, nextEnd
+		}
+		if prev, prevEnd, ok := mergeable(r, leaf, slot-1, ino, bytenr, base); ok && prevEnd == start {
+			from, off = slot-1, prev
+		}
+	}
+	b := leaf.Item(from)
+	setType(b, format.FileExtentTypeReg)
+	setGeneration(b, tr.ID)
+	setNumBytes(b, extEnd-off)
+	s.Forest.DirtyLeaf(t, tr, p)
+	for range to - from {
+		if err := s.ExtentTree.FreeExtent(t, tr, bytenr, fe.DiskNumBytes, r.ID, ino, base); err != nil {
+			return err
+		}
+	}
+	if to > from {
+		return s.Forest.DelItems(t, tr, r, p, from+1, to-from)
+	}
+	return nil
+}
+
+// splitExtent cuts the item at p, [off, extEnd), in two at file offset cut, and points p at the second.
+// EAGAIN when the leaf had to be let go and has changed.
+func (s *Store) splitExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, p *ctree.Path, off, cut, extEnd, base uint64, fe *format.FileExtent) error {
+	if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, cut)); err != nil {
+		return err
+	}
+	leaf, slot := p.Leaf(), p.Slot()
+	b := leaf.Item(slot - 1)
+	setGeneration(b, tr.ID)
+	setNumBytes(b, cut-off)
+	b = leaf.Item(slot)
+	setGeneration(b, tr.ID)
+	setOffset(b, cut-base)
+	setNumBytes(b, extEnd-cut)
+	s.Forest.DirtyLeaf(t, tr, p)
+	return s.ExtentTree.IncExtentRef(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, base)
+}
+
+// NocowExtent is a file extent that may be written in place.
+type NocowExtent struct {
+	Start        uint64 // file offset of the item
+	NumBytes     uint64 // length of the item
+	Type         uint8  // format.FileExtentTypeReg or FileExtentTypePrealloc
+	DiskBytenr   uint64 // the data extent
+	DiskNumBytes uint64
+	RAMBytes     uint64
+	Offset       uint64 // of the item inside the data extent
+	Generation   uint64
+	WriteBytenr  uint64 // disk address of the offset asked for
+}
+
+// CanNocow says whether a write at off may go in place, and how much of length: n bytes, up to the
+// end of the extent. n = 0 means that the write must COW. With nowait it does not sleep: EAGAIN
+// when it would have to.
+//
+// The order of the checks is kernel-semantics 3.4: the item, then references by others, then
+// checksums, then the block group. Delalloc in the range and a pending snapshot are the caller's.
+//
+// Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent().
+func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	p.Nowait = nowait
+	found, err := s.Forest.SearchSlot(t, nil, r, extentKey(ino, off), p, 0, false)
+	if err != nil {
+		return 0, ext, err
+	}
+	leaf, slot := p.Leaf(), p.Slot()
+	if !found {
+		slot--
+	}
+	if slot < 0 {
+		return 0, ext, nil
+	}
+	start, ok := isExtentOf(leaf, slot, ino)
+	if !ok {
+		return 0, ext, nil
+	}
+	var fe format.FileExtent
+	if err := decodeExtent(r, leaf, slot, &fe); err != nil {
+		return 0, ext, err
+	}
+	switch {
+	case fe.Type == format.FileExtentTypeInline,
+		!nodatacow && fe.Type == format.FileExtentTypeReg,
+		off >= start+fe.NumBytes,
+		fe.Generation <= r.LastSnapshot(), // it may be shared with that snapshot
+		fe.DiskBytenr == 0,
+		fe.Compression != 0 || fe.Encryption != 0 || fe.OtherEncoding != 0:
+		return 0, ext, nil
+	}
+	// Nothing more is read from the leaf, and the rest is expensive.
+	p.Release(t)
+	shared, err := s.ExtentTree.CrossRefExist(t, r.ID, ino, start-fe.Offset, fe.DiskBytenr, nowait)
+	if err != nil || shared {
+		return 0, ext, err
+	}
+	n = min(length, start+fe.NumBytes-off)
+	write := fe.DiskBytenr + fe.Offset + (off - start)
+	// An extent has checksums for all of its data or for none: NOCOW data written over checksummed data
+	// would not match them.
+	sums, err := s.csumExists(t, p, write, n)
+	if err != nil || sums {
+		return 0, ext, err
+	}
+	if s.ExtentTree.BlockGroupReadonly(fe.DiskBytenr) {
+		return 0, ext, nil
+	}
+	return n, NocowExtent{Start: start, NumBytes: fe.NumBytes, Type: fe.Type, DiskBytenr: fe.DiskBytenr, DiskNumBytes: fe.DiskNumBytes,
+		RAMBytes: fe.RAMBytes, Offset: fe.Offset, Generation: fe.Generation, WriteBytenr: write}, nil
+}

@@ -1,0 +1,441 @@
+package fstree
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+)
+
+// cell is one sector of a file in the model: where its data lies and how. addr 0 is a hole.
+type cell struct {
+	addr     uint64
+	prealloc bool
+}
+
+const cells = 512 // sectors of a model file
+
+// modelFile is a file as DropExtents and MarkExtentWritten should leave it.
+type modelFile struct {
+	ino   uint64
+	cells [cells]cell
+}
+
+func (m *modelFile) nbytes() (n uint64) {
+	for _, c := range m.cells {
+		if c.addr != 0 {
+			n += sector
+		}
+	}
+	return n
+}
+
+type item struct {
+	off uint64
+	fe  format.FileExtent
+}
+
+func (e *env) items(ino uint64) (list []item) {
+	e.Helper()
+	e.ok(e.s.each(e.t, e.fs, extentKey(ino, 0), func(p *ctree.Path, k format.Key) (bool, error) {
+		if k.Objectid != ino || k.Type != format.EXTENT_DATA_KEY {
+			return false, nil
+		}
+		var fe format.FileExtent
+		fe.Decode(p.Item())
+		fe.Inline = append([]byte(nil), fe.Inline...)
+		list = append(list, item{k.Offset, fe})
+		return true, nil
+	}))
+	return list
+}
+
+func (e *env) dump(ino uint64) string {
+	s := ""
+	for _, it := range e.items(ino) {
+		s += fmt.Sprintf("  [%d,%d) type %d disk %d+%d offset %d gen %d\n", it.off/sector, extentEnd(it.off, &it.fe)/sector,
+			it.fe.Type, it.fe.DiskBytenr, it.fe.DiskNumBytes, it.fe.Offset, it.fe.Generation)
+	}
+	return s
+}
+
+// verify compares the tree with the models: content, order, and every reference.
+func (e *env) verify(files []*modelFile) {
+	e.Helper()
+	refs := map[uint64]map[dataRef]int{}
+	for _, m := range files {
+		var have [cells]cell
+		end := uint64(0)
+		for _, it := range e.items(m.ino) {
+			fe := &it.fe
+			if it.off < end || fe.NumBytes == 0 {
+				e.Fatalf("inode %d: item at %d overlaps or is empty\n%s", m.ino, it.off, e.dump(m.ino))
+			}
+			end = it.off + fe.NumBytes
+			if fe.DiskBytenr == 0 {
+				continue
+			}
+			if fe.Offset+fe.NumBytes > fe.RAMBytes || fe.Generation > e.tr.ID {
+				e.Fatalf("inode %d: bad item at %d\n%s", m.ino, it.off, e.dump(m.ino))
+			}
+			for o := uint64(0); o < fe.NumBytes; o += sector {
+				have[(it.off+o)/sector] = cell{fe.DiskBytenr + fe.Offset + o, fe.Type == format.FileExtentTypePrealloc}
+			}
+			if refs[fe.DiskBytenr] == nil {
+				refs[fe.DiskBytenr] = map[dataRef]int{}
+			}
+			refs[fe.DiskBytenr][dataRef{e.fs.ID, m.ino, it.off - fe.Offset}]++
+		}
+		if have != m.cells {
+			for i := range have {
+				if have[i] != m.cells[i] {
+					e.Fatalf("inode %d sector %d: have %v want %v\n%s", m.ino, i, have[i], m.cells[i], e.dump(m.ino))
+				}
+			}
+		}
+	}
+	if len(refs) != len(e.refs.extents) {
+		e.Fatalf("have %d extents referenced, %d exist", len(refs), len(e.refs.extents))
+	}
+	for bytenr, want := range refs {
+		x := e.refs.extents[bytenr]
+		if x == nil || len(x.refs) != len(want) {
+			e.Fatalf("extent %d: have references %v want %v", bytenr, x, want)
+		}
+		for r, n := range want {
+			if x.refs[r] != n {
+				e.Fatalf("extent %d: have references %v want %v", bytenr, x.refs, want)
+			}
+		}
+	}
+}
+
+// drop drops [from, to) sectors in steps of maxItems and returns the bytes found.
+func (e *env) drop(ino, from, to uint64, opt DropOptions) (found uint64) {
+	e.Helper()
+	for start, end := from*sector, to*sector; start < end; {
+		res, err := e.s.DropExtents(e.t, e.tr, e.fs, ino, start, end, opt)
+		e.ok(err)
+		if res.NextStart <= start || res.NextStart > end {
+			e.Fatalf("drop of [%d, %d): next start %d", start, end, res.NextStart)
+		}
+		if opt.MaxItems > 0 && res.Items > opt.MaxItems+1 {
+			e.Fatalf("drop of [%d, %d): %d items, bound %d", start, end, res.Items, opt.MaxItems)
+		}
+		start = res.NextStart
+		found += res.BytesFound
+	}
+	return found
+}
+
+// TestExtentsModel does random writes, preallocations, holes, completions, truncates and reflinks on a few
+// files whose items share leaves, and compares with a byte-array model after each.
+func TestExtentsModel(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { extentsModel(t, seed) })
+	}
+}
+
+func extentsModel(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	e := newEnv(t, 4096)
+	var files []*modelFile
+	for i := range uint64(3) {
+		files = append(files, &modelFile{ino: 257 + i})
+		e.inode(257+i, format.S_IFREG|0o644)
+	}
+	disk := uint64(1 << 40)
+	ops := 700
+	if testing.Short() {
+		ops = 200
+	}
+	for op := range ops {
+		m := files[rnd.IntN(len(files))]
+		from := uint64(rnd.IntN(cells))
+		to := from + 1 + uint64(rnd.IntN(min(cells-int(from), 1+rnd.IntN(40))))
+		before := m.nbytes()
+		expect := uint64(0)
+		for _, c := range m.cells[from:to] {
+			if c.addr != 0 {
+				expect += sector
+			}
+		}
+		opt := DropOptions{ReadFirst: rnd.IntN(2) == 0}
+		if rnd.IntN(3) == 0 {
+			opt.MaxItems = 1 + rnd.IntN(3)
+		}
+		dropped := func(n uint64) {
+			if n != expect {
+				t.Fatalf("op %d: drop of [%d, %d) found %d bytes want %d", op, from, to, n, expect)
+			}
+		}
+		switch k := rnd.IntN(100); {
+		case k < 50: // a write or a preallocation
+			dropped(e.drop(m.ino, from, to, opt))
+			n := (to - from) * sector
+			fe := format.FileExtent{Type: format.FileExtentTypeReg, DiskBytenr: disk, DiskNumBytes: n, NumBytes: n, RAMBytes: n}
+			if k < 25 {
+				fe.Type = format.FileExtentTypePrealloc
+			}
+			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &fe))
+			e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, e.fs.ID, m.ino, from*sector, disk, n))
+			for i := from; i < to; i++ {
+				m.cells[i] = cell{disk + (i-from)*sector, k < 25}
+			}
+			disk += n + sector*uint64(rnd.IntN(2))
+		case k < 60: // a hole, sometimes explicit
+			dropped(e.drop(m.ino, from, to, opt))
+			clear(m.cells[from:to])
+			if k < 54 {
+				n := (to - from) * sector
+				e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &format.FileExtent{Type: format.FileExtentTypeReg, NumBytes: n, RAMBytes: n}))
+			}
+		case k < 65: // a truncate
+			size := from*sector + uint64(rnd.IntN(2)*rnd.IntN(sector))
+			edge := (size + sector - 1) / sector
+			for more := true; more; {
+				n, again, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, size, opt.MaxItems)
+				e.ok(err)
+				before -= n
+				more = again
+			}
+			clear(m.cells[edge:])
+			if before != m.nbytes() {
+				t.Fatalf("op %d: truncate to %d leaves nbytes %d want %d", op, size, before, m.nbytes())
+			}
+		case k < 75: // a reflink: another window of an extent
+			o := files[rnd.IntN(len(files))]
+			list := e.items(o.ino)
+			if len(list) == 0 {
+				continue
+			}
+			it := list[rnd.IntN(len(list))]
+			if it.fe.DiskBytenr == 0 {
+				continue
+			}
+			to = min(cells, from+it.fe.NumBytes/sector)
+			n := (to - from) * sector
+			e.drop(m.ino, from, to, opt)
+			// The source may just have been dropped with its last reference.
+			x := e.refs.extents[it.fe.DiskBytenr]
+			if x == nil {
+				clear(m.cells[from:to])
+				continue
+			}
+			fe := it.fe
+			fe.NumBytes, fe.Generation = n, 0
+			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &fe))
+			e.ok(e.refs.IncExtentRef(e.t, e.tr, fe.DiskBytenr, fe.DiskNumBytes, e.fs.ID, m.ino, from*sector-fe.Offset))
+			for i := from; i < to; i++ {
+				m.cells[i] = cell{fe.DiskBytenr + fe.Offset + (i-from)*sector, fe.Type == format.FileExtentTypePrealloc}
+			}
+		case k < 98: // a write into preallocated space is done
+			list := e.items(m.ino)
+			var pre []item
+			for _, it := range list {
+				if it.fe.Type == format.FileExtentTypePrealloc {
+					pre = append(pre, it)
+				}
+			}
+			if len(pre) == 0 {
+				continue
+			}
+			it := pre[rnd.IntN(len(pre))]
+			n := it.fe.NumBytes / sector
+			from = it.off/sector + uint64(rnd.IntN(int(n)))
+			to = from + 1 + uint64(rnd.IntN(int(it.off/sector+n-from)))
+			if rnd.IntN(3) == 0 {
+				from = it.off / sector
+			}
+			if rnd.IntN(3) == 0 {
+				to = it.off/sector + n
+			}
+			e.ok(e.s.MarkExtentWritten(e.t, e.tr, e.fs, m.ino, from*sector, to*sector))
+			for i := from; i < to; i++ {
+				m.cells[i].prealloc = false
+			}
+		default:
+			e.commit()
+		}
+		e.verify(files)
+		e.lookups(rnd, m)
+	}
+	for _, m := range files {
+		_, more, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, 0, 0)
+		e.ok(err)
+		if more {
+			t.Fatal("an unbounded truncate has more to do")
+		}
+		e.ok(e.s.DeleteInode(e.t, e.tr, e.fs, m.ino))
+	}
+	if keys := e.keys(e.fs); len(keys) != 0 || len(e.refs.extents) != 0 {
+		t.Errorf("left over: %v, %d extents", keys, len(e.refs.extents))
+	}
+}
+
+// lookups compares LookupFileExtent and CanNocow with the model at one random offset.
+func (e *env) lookups(rnd *rand.Rand, m *modelFile) {
+	e.Helper()
+	i := uint64(rnd.IntN(cells))
+	off := i*sector + uint64(rnd.IntN(sector))
+	start, fe, ok, err := e.s.LookupFileExtent(e.t, e.fs, m.ino, off)
+	e.ok(err)
+	c := m.cells[i]
+	switch {
+	case c.addr == 0:
+		if ok && !fe.IsHole() {
+			e.Fatalf("lookup at %d: have %+v at %d want a hole", off, fe, start)
+		}
+		if !ok && start != math.MaxUint64 && (start <= off || start%sector != 0) {
+			e.Fatalf("lookup at %d: next extent at %d", off, start)
+		}
+		for j := i; !ok && j < cells && j*sector < start; j++ {
+			if m.cells[j].addr != 0 {
+				e.Fatalf("lookup at %d: next extent at %d, but sector %d is one", off, start, j)
+			}
+		}
+	case !ok || fe.DiskBytenr+fe.Offset+i*sector-start != c.addr:
+		e.Fatalf("lookup at %d: have %v %+v at %d want address %d", off, ok, fe, start, c.addr)
+	}
+	nodatacow := rnd.IntN(2) == 0
+	n, x, err := e.s.CanNocow(e.t, e.fs, m.ino, i*sector, 10*sector, nodatacow, false)
+	e.ok(err)
+	may := c.addr != 0 && (c.prealloc || nodatacow)
+	if may {
+		may = len(e.refs.extents[fe.DiskBytenr].refs) == 1
+	}
+	if may != (n > 0) {
+		e.Fatalf("can nocow at sector %d: have %d want %v; %v\n%s", i, n, may, c, e.dump(m.ino))
+	}
+	if n > 0 && (x.WriteBytenr != c.addr || n > 10*sector || x.Start+x.NumBytes < i*sector+n) {
+		e.Fatalf("can nocow at sector %d: have %+v want address %d", i, x, c.addr)
+	}
+}
+
+func reg(addr, sectors, offset, num uint64) *format.FileExtent {
+	return &format.FileExtent{Type: format.FileExtentTypeReg, DiskBytenr: addr, DiskNumBytes: sectors * sector, RAMBytes: sectors * sector,
+		Offset: offset * sector, NumBytes: num * sector}
+}
+
+func TestInlineExtent(t *testing.T) {
+	e := newEnv(t, 4096)
+	e.inode(257, format.S_IFREG|0o644)
+	data := []byte("hello, inline world")
+	fe := format.FileExtent{Type: format.FileExtentTypeInline, RAMBytes: uint64(len(data)), Inline: data}
+	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, &fe))
+	start, got, ok, err := e.s.LookupFileExtent(e.t, e.fs, 257, 4000)
+	e.ok(err)
+	if !ok || start != 0 || string(got.Inline) != string(data) {
+		t.Fatalf("have %v %d %q", ok, start, got.Inline)
+	}
+	if _, _, ok, _ := e.s.LookupFileExtent(e.t, e.fs, 257, 4096); ok {
+		t.Fatal("an inline extent covers more than its sector")
+	}
+	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 0, 4096, true, false); n != 0 || err != nil {
+		t.Fatalf("inline extent may be written in place: %d %v", n, err)
+	}
+	freed, _, err := e.s.TruncateItems(e.t, e.tr, e.fs, 257, 5, 0)
+	e.ok(err)
+	if freed != uint64(len(data)-5) {
+		t.Fatalf("have %d bytes freed want %d", freed, len(data)-5)
+	}
+	e.commit()
+	_, got, _, err = e.s.LookupFileExtent(e.t, e.fs, 257, 0)
+	e.ok(err)
+	if string(got.Inline) != "hello" || got.RAMBytes != 5 {
+		t.Fatalf("have %q of %d want hello", got.Inline, got.RAMBytes)
+	}
+	res, err := e.s.DropExtents(e.t, e.tr, e.fs, 257, 0, 8192, DropOptions{})
+	e.ok(err)
+	if res.BytesFound != 5 || res.Items != 1 || res.NextStart != 8192 {
+		t.Fatalf("have %+v", res)
+	}
+}
+
+// TestNocowRefusals goes through kernel-semantics 3.4 one check at a time.
+func TestNocowRefusals(t *testing.T) {
+	e := newEnv(t, 4096)
+	e.inode(257, format.S_IFREG|0o644)
+	const addr = 1 << 40
+	pre := reg(addr, 8, 0, 8)
+	pre.Type = format.FileExtentTypePrealloc
+	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, pre))
+	e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, e.fs.ID, 257, 0, addr, 8*sector))
+	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 16*sector, &format.FileExtent{Type: format.FileExtentTypeReg, NumBytes: sector, RAMBytes: sector}))
+	try := func(what string, off, want uint64, nodatacow bool) {
+		t.Helper()
+		n, _, err := e.s.CanNocow(e.t, e.fs, 257, off, 100*sector, nodatacow, false)
+		if err != nil || n != want {
+			t.Errorf("%s: have %d, %v want %d", what, n, err, want)
+		}
+	}
+	try("preallocated, COW file", 3*sector, 5*sector, false)
+	try("before any extent's end", 8*sector, 0, true)
+	try("explicit hole", 16*sector, 0, true)
+	try("after the last extent", 40*sector, 0, true)
+	try("part of a sector", 3*sector+100, 5*sector-100, true)
+
+	e.ok(e.s.MarkExtentWritten(e.t, e.tr, e.fs, 257, 4*sector, 8*sector))
+	try("written, COW file", 5*sector, 0, false)
+	try("written, NOCOW file", 5*sector, 3*sector, true)
+	// Two items of one file that refer to the extent with the same offset are no cross reference.
+	try("preallocated part", sector, 3*sector, true)
+
+	e.ok(e.s.InsertCsums(e.t, e.tr, addr+7*sector, []uint32{1}))
+	try("checksum at the end", 5*sector, 0, true)
+	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, 2*sector, true, false); n != 2*sector || err != nil {
+		t.Errorf("in front of the checksum: have %d, %v", n, err)
+	}
+	e.ok(e.s.DelCsums(e.t, e.tr, addr, 8*sector))
+
+	e.refs.readonly = true
+	try("read-only block group", 5*sector, 0, true)
+	e.refs.readonly = false
+
+	e.refs.busy = true
+	if _, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); err != errno.EAGAIN {
+		t.Errorf("busy delayed reference with nowait: %v", err)
+	}
+	e.refs.busy = false
+	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); n != sector || err != nil {
+		t.Errorf("nowait: %d %v", n, err)
+	}
+
+	e.ok(e.refs.IncExtentRef(e.t, e.tr, addr, 8*sector, e.fs.ID, 300, 0))
+	try("shared with another file", 5*sector, 0, true)
+	e.ok(e.refs.FreeExtent(e.t, e.tr, addr, 8*sector, e.fs.ID, 300, 0))
+
+	// An extent from before the last snapshot.
+	e.commit()
+	bytenr, level, gen := e.fs.Pointer()
+	fs, err := e.f.OpenRoot(e.t, e.fs.ID, bytenr, level, gen, gen)
+	e.ok(err)
+	if n, _, err := e.s.CanNocow(e.t, fs, 257, 5*sector, sector, true, false); n != 0 || err != nil {
+		t.Errorf("older than the last snapshot: have %d, %v", n, err)
+	}
+}
+
+func TestMarkWrittenRefuses(t *testing.T) {
+	e := newEnv(t, 4096)
+	e.inode(257, format.S_IFREG|0o644)
+	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, reg(1<<40, 8, 0, 8)))
+	for _, r := range [][2]uint64{{0, 8}, {4, 12}, {10, 12}} {
+		if err := e.s.MarkExtentWritten(e.t, e.tr, e.fs, 257, r[0]*sector, r[1]*sector); err == nil {
+			t.Errorf("[%d, %d) marked as written", r[0], r[1])
+		}
+	}
+	fe := format.FileExtent{Type: format.FileExtentTypeInline, RAMBytes: 5000, Inline: make([]byte, 3000), Compression: format.CompressZlib}
+	e.inode(258, format.S_IFREG|0o644)
+	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 258, 0, &fe))
+	if _, err := e.s.DropExtents(e.t, e.tr, e.fs, 258, 0, sector, DropOptions{}); !errors.Is(err, errno.EOPNOTSUPP) {
+		t.Errorf("cut of an inline extent: %v", err)
+	}
+	if _, _, err := e.s.TruncateItems(e.t, e.tr, e.fs, 258, 100, 0); !errors.Is(err, errno.EOPNOTSUPP) {
+		t.Errorf("truncate of a compressed inline extent: %v", err)
+	}
+}

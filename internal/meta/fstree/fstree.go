@@ -1,0 +1,219 @@
+// Package fstree reads and changes the items of files in a subvolume tree, inodes, names, file
+// extents, extended attributes, and the checksum items of their data. It knows items, not files:
+// page cache, i_size and reservations live above it.
+//
+// Every function is one or a few tree searches. A function that changes something takes the running
+// transaction; when it fails with another error than the documented errnos, items may be half
+// changed and the caller aborts the transaction.
+//
+// Lock order: tree nodes (package ctree) of one tree at a time, then path_list, a leaf. ExtentRefs
+// is called with the nodes of a subvolume tree locked, as the kernel does.
+//
+// Invariants:
+//   - EXTENT_DATA items of a file ascend and do not overlap.
+//   - Each item that points at a data extent is one reference of it, with the offset
+//     (file offset - extent offset); trimming or splitting an item never changes that offset.
+//
+// Models fs/btrfs/file-item.c, file.c (extent items), dir-item.c, inode-item.c, orphan.c, xattr.c.
+package fstree
+
+import (
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// ExtentRefs is what file extents need of the extent tree.
+type ExtentRefs interface {
+	// AllocReservedFileExtent adds the first reference of a new data extent.
+	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error
+	// IncExtentRef adds a reference.
+	IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error
+	// FreeExtent drops a reference, and with the last one the extent.
+	FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error
+	// CrossRefExist reports whether anything but (root, ino, offset) refers to the extent.
+	CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64, nowait bool) (bool, error)
+	// BlockGroupReadonly reports whether the extent's block group takes no writes.
+	BlockGroupReadonly(bytenr uint64) bool
+}
+
+var pathClass = lockdep.NewClass("path_list", lockdep.RankLeaf3)
+
+// Store works on the trees of one file system.
+type Store struct {
+	Forest     *ctree.Forest
+	ExtentTree ExtentRefs
+	CsumRoot   *ctree.Root
+	SectorSize uint64
+	// Extref says that names without room in an INODE_REF item go to INODE_EXTREF (the extended_iref feature).
+	Extref bool
+
+	pathMu lock.Mutex // class path_list; protects paths
+	paths  []*ctree.Path
+}
+
+// New returns a store with extended references on.
+func New(f *ctree.Forest, refs ExtentRefs, csumRoot *ctree.Root, sectorSize uint64) *Store {
+	s := &Store{Forest: f, ExtentTree: refs, CsumRoot: csumRoot, SectorSize: sectorSize, Extref: true}
+	s.pathMu.Init(pathClass)
+	return s
+}
+
+// path takes a path from the free list.
+func (s *Store) path(t *sched.Task) *ctree.Path {
+	s.pathMu.Lock(t)
+	if n := len(s.paths); n > 0 {
+		p := s.paths[n-1]
+		s.paths = s.paths[:n-1]
+		s.pathMu.Unlock(t)
+		return p
+	}
+	s.pathMu.Unlock(t)
+	return new(ctree.Path)
+}
+
+// putPath releases p and gives it back.
+func (s *Store) putPath(t *sched.Task, p *ctree.Path) {
+	p.Release(t)
+	p.Nowait, p.ForExtension = false, false
+	s.pathMu.Lock(t)
+	s.paths = append(s.paths, p)
+	s.pathMu.Unlock(t)
+}
+
+// corrupt is the error for the item at p.
+func corrupt(r *ctree.Root, p *ctree.Path, what string, a ...any) error {
+	leaf := p.Leaf()
+	return fmt.Errorf("corrupt leaf: root=%d block=%d slot=%d, %s", r.ID, leaf.Bytenr(), p.Slot(), fmt.Sprintf(what, a...))
+}
+
+func inodeKey(ino uint64) format.Key { return format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY} }
+
+// ReadInode reads the inode item. ENOENT when there is none.
+func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino uint64) (item format.InodeItem, err error) {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	found, err := s.Forest.SearchSlot(t, nil, r, inodeKey(ino), p, 0, false)
+	if err != nil {
+		return item, err
+	}
+	if !found {
+		return item, errno.ENOENT
+	}
+	b := p.Item()
+	if len(b) < format.InodeItemSize {
+		return item, corrupt(r, p, "bad inode item size, have %d want %d", len(b), format.InodeItemSize)
+	}
+	item.Decode(b)
+	return item, nil
+}
+
+// InsertInode adds an inode item. EEXIST when the inode is there.
+func (s *Store) InsertInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, item *format.InodeItem) error {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	if err := s.Forest.InsertEmptyItem(t, tr, r, p, inodeKey(ino), format.InodeItemSize); err != nil {
+		return err
+	}
+	item.Encode(p.Item())
+	s.Forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
+// UpdateInode replaces the inode item. ENOENT when there is none.
+//
+// Models fs/btrfs/inode.c:btrfs_update_inode_item().
+func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, item *format.InodeItem) error {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	found, err := s.Forest.SearchSlot(t, tr, r, inodeKey(ino), p, 0, true)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return errno.ENOENT
+	}
+	item.Encode(p.Item())
+	s.Forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
+// DeleteInode removes the inode item and what else is left under the inode's number: extended
+// attributes and names. File extents must be gone (TruncateItems).
+//
+// Models the last step of fs/btrfs/inode.c:btrfs_evict_inode().
+func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	for {
+		if _, err := s.Forest.SearchSlot(t, tr, r, format.Key{Objectid: ino}, p, -1, true); err != nil {
+			return err
+		}
+		leaf, slot := p.Leaf(), p.Slot()
+		nr := 0
+		for slot+nr < leaf.Nritems() && leaf.Key(slot+nr).Objectid == ino {
+			if k := leaf.Key(slot + nr); k.Type == format.EXTENT_DATA_KEY {
+				return fmt.Errorf("delete of inode %d in tree %d: it still has the file extent at %d", ino, r.ID, k.Offset)
+			}
+			nr++
+		}
+		if nr > 0 {
+			if err := s.Forest.DelItems(t, tr, r, p, slot, nr); err != nil {
+				return err
+			}
+			p.Release(t)
+			continue
+		}
+		atEnd := slot >= leaf.Nritems()
+		p.Release(t)
+		if !atEnd {
+			return nil
+		}
+		// The leaf ended before the key: the items, if any, start the next leaf.
+		next, ok, err := s.nextKey(t, r, format.Key{Objectid: ino}, p)
+		if err != nil || !ok || next.Objectid != ino {
+			return err
+		}
+	}
+}
+
+// nextKey is the first key in r that is not before key. It searches for reading and releases p.
+func (s *Store) nextKey(t *sched.Task, r *ctree.Root, key format.Key, p *ctree.Path) (next format.Key, ok bool, err error) {
+	if ok, err = s.Forest.SearchForward(t, r, key, p); ok {
+		next = p.Key()
+		p.Release(t)
+	}
+	return next, ok, err
+}
+
+// NextObjectid is the inode number after the highest in use.
+//
+// Models fs/btrfs/disk-io.c:btrfs_init_root_free_objectid().
+func (s *Store) NextObjectid(t *sched.Task, r *ctree.Root) (uint64, error) {
+	last, ok, err := s.lastKey(t, r, format.Key{Objectid: format.LAST_FREE_OBJECTID, Type: 255, Offset: ^uint64(0)})
+	if err != nil {
+		return 0, err
+	}
+	if !ok || last.Objectid < format.FIRST_FREE_OBJECTID {
+		return format.FIRST_FREE_OBJECTID + 1, nil
+	}
+	if last.Objectid >= format.LAST_FREE_OBJECTID {
+		return 0, errno.ENOSPC
+	}
+	return last.Objectid + 1, nil
+}
+
+// lastKey is the last key in r that is not after key.
+func (s *Store) lastKey(t *sched.Task, r *ctree.Root, key format.Key) (last format.Key, ok bool, err error) {
+	p := s.path(t)
+	defer s.putPath(t, p)
+	if ok, err = s.Forest.SearchBackward(t, r, key, p); ok {
+		last = p.Key()
+	}
+	return last, ok, err
+}
