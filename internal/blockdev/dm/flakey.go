@@ -1,0 +1,76 @@
+package dm
+
+import (
+	"sync/atomic"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/sched"
+)
+
+// Fault says which bios fail with EIO. A failed write leaves the device as it was.
+type Fault struct {
+	Op blockdev.Op
+	// Nth counts the bios of Op since the Flakey was made, from 1. 0 is all of them.
+	Nth int64
+	// On fails the ones behind the Nth too.
+	On bool
+	// Start and End bound the bios by place: those that touch [Start, End). Both 0 is the whole
+	// device; a flush has no place and ignores them.
+	Start, End int64
+}
+
+func (f *Fault) hits(b *blockdev.Bio, nth int64) bool {
+	if f.Op != b.Op || f.Nth != 0 && nth != f.Nth && !(f.On && nth > f.Nth) {
+		return false
+	}
+	return f.End == 0 || b.Op == blockdev.OpFlush || b.Off < f.End && f.Start < b.Off+int64(b.Len())
+}
+
+// Flakey fails bios on demand.
+type Flakey struct {
+	dev    blockdev.Device
+	faults atomic.Pointer[[]Fault]
+	count  [3]atomic.Int64 // per Op
+	failed atomic.Int64
+}
+
+// NewFlakey makes a device that works until Set gives it faults.
+func NewFlakey(dev blockdev.Device, faults ...Fault) *Flakey {
+	f := &Flakey{dev: dev}
+	f.Set(faults...)
+	return f
+}
+
+// Set replaces the faults; with none the device works again. Counting goes on.
+func (f *Flakey) Set(faults ...Fault) { f.faults.Store(&faults) }
+
+// Count is the number of bios of op so far.
+func (f *Flakey) Count(op blockdev.Op) int64 { return f.count[op].Load() }
+
+// Failed is the number of bios that have failed on demand.
+func (f *Flakey) Failed() int64 { return f.failed.Load() }
+
+// Name is the device's below.
+func (f *Flakey) Name() string { return f.dev.Name() }
+
+// Size is in bytes.
+func (f *Flakey) Size() int64 { return f.dev.Size() }
+
+// Close closes the device below.
+func (f *Flakey) Close() error { return f.dev.Close() }
+
+// Submit fails b or passes it on.
+func (f *Flakey) Submit(t *sched.Task, b *blockdev.Bio) {
+	n := f.count[b.Op].Add(1)
+	faults := *f.faults.Load()
+	for i := range faults {
+		if faults[i].hits(b, n) {
+			f.failed.Add(1)
+			b.Err = &errno.OpError{Op: b.Op.String(), Path: f.dev.Name(), Off: uint64(b.Off), Len: uint64(b.Len()), Err: errno.EIO}
+			b.EndIO(t, b)
+			return
+		}
+	}
+	f.dev.Submit(t, b)
+}

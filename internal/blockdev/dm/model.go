@@ -1,0 +1,211 @@
+package dm
+
+import (
+	"sync/atomic"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+var (
+	queueClass = lockdep.NewClass("device_queue", lockdep.RankLeaf3)
+	fullClass  = lockdep.NewClass("device_full", lockdep.RankLeaf3)
+	idleClass  = lockdep.NewClass("device_idle", lockdep.RankLeaf3)
+)
+
+const (
+	// wakeLateNs is what a sleep in the real runtime is late; the timer task sleeps that much less.
+	wakeLateNs = 60_000
+	// napNs bounds a sleep, because a request may arrive that ends sooner than all others.
+	napNs = 200_000
+	// batchMax bounds the completions between two looks at the queue.
+	batchMax = 64
+)
+
+// Model is a device with the latency of its Params. The bytes move when a bio is submitted, on the submitting
+// task; its end comes later, on the model's timer task, in order of the model's time.
+type Model struct {
+	dev   blockdev.Device
+	depth int
+
+	mu     lock.Mutex // leaf; protects queue, heap, seq, inside and free
+	room   lock.Cond  // inside fell below depth
+	queue  *queue
+	heap   []*request // by due, then seq
+	seq    uint64
+	inside int
+	free   []*request
+
+	timer   *sched.Task
+	idle    lock.WaitQueue // the timer task waits here for a request
+	waiting atomic.Int64   // len(heap)
+	closing atomic.Bool
+}
+
+type request struct {
+	m     *Model
+	bio   *blockdev.Bio
+	inner blockdev.Bio
+	due   int64
+	seq   uint64
+}
+
+// New puts p's latency over dev. Its timer task is of t's runtime and ends with Close.
+func New(t *sched.Task, dev blockdev.Device, p Params) *Model {
+	if err := p.check(); err != nil {
+		panic(err)
+	}
+	m := &Model{dev: dev, depth: p.Depth, queue: newQueue(p, dev.Size())}
+	m.mu.Init(queueClass)
+	m.room.Init(&m.mu, fullClass)
+	m.idle.Init(idleClass)
+	m.timer = t.Go("device/"+p.Name, m.run)
+	return m
+}
+
+// Name is the device's under the model.
+func (m *Model) Name() string { return m.dev.Name() }
+
+// Size is in bytes.
+func (m *Model) Size() int64 { return m.dev.Size() }
+
+// Params is what the model was made of.
+func (m *Model) Params() Params { return m.queue.p }
+
+// Close ends the timer task and closes the device below.
+func (m *Model) Close() error {
+	m.closing.Store(true)
+	m.idle.Wake(m.timer)
+	return m.dev.Close()
+}
+
+// Submit moves b's bytes and queues its end. It sleeps while the device is full, except on the timer
+// task: an end that submits again must not wait for the ends behind it.
+func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
+	m.mu.Lock(t)
+	if t != m.timer {
+		for m.inside >= m.depth {
+			m.room.Wait(t)
+		}
+	}
+	m.inside++
+	var r *request
+	if n := len(m.free); n > 0 {
+		r, m.free = m.free[n-1], m.free[:n-1]
+	} else {
+		r = &request{m: m}
+	}
+	m.mu.Unlock(t)
+	r.bio = b
+	r.inner = blockdev.Bio{Op: b.Op, Off: b.Off, Vecs: b.Vecs, EndIO: endInner, Private: r}
+	m.dev.Submit(t, &r.inner)
+}
+
+// endInner gives a request whose bytes have moved its time.
+func endInner(t *sched.Task, b *blockdev.Bio) {
+	r := b.Private.(*request)
+	m := r.m
+	n := int64(b.Len())
+	m.mu.Lock(t)
+	now := t.Now()
+	r.due = now
+	if b.Err == nil {
+		r.due = m.queue.end(now, b.Op, b.Off, n)
+	}
+	m.seq++
+	r.seq = m.seq
+	m.push(r)
+	m.waiting.Store(int64(len(m.heap)))
+	m.mu.Unlock(t)
+	m.idle.Wake(t)
+}
+
+// run is the timer task: it ends every bio at its time.
+func (m *Model) run(t *sched.Task) {
+	t.Op = "device"
+	late := int64(0)
+	if t.Runtime() == nil {
+		late = wakeLateNs
+	}
+	var batch [batchMax]*request
+	some := func() bool { return m.waiting.Load() > 0 || m.closing.Load() }
+	for {
+		m.idle.Wait(t, some)
+		m.mu.Lock(t)
+		if len(m.heap) == 0 {
+			m.mu.Unlock(t)
+			if m.closing.Load() {
+				return
+			}
+			continue
+		}
+		now := t.Now() + late/2
+		n := 0
+		for n < batchMax && len(m.heap) > 0 && m.heap[0].due <= now {
+			batch[n] = m.pop()
+			n++
+		}
+		m.waiting.Store(int64(len(m.heap)))
+		if n == 0 {
+			d := min(m.heap[0].due-now, napNs) - late/2
+			m.mu.Unlock(t)
+			t.Sleep(time.Duration(max(d, 1)))
+			continue
+		}
+		if m.inside -= n; m.inside < m.depth {
+			m.room.Broadcast(t)
+		}
+		m.mu.Unlock(t)
+		for _, r := range batch[:n] {
+			b := r.bio
+			b.Err = r.inner.Err
+			r.bio, r.inner = nil, blockdev.Bio{}
+			b.EndIO(t, b)
+		}
+		m.mu.Lock(t)
+		m.free = append(m.free, batch[:n]...)
+		m.mu.Unlock(t)
+	}
+}
+
+func (m *Model) push(r *request) {
+	m.heap = append(m.heap, r)
+	i := len(m.heap) - 1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !m.heap[i].before(m.heap[up]) {
+			break
+		}
+		m.heap[i], m.heap[up] = m.heap[up], m.heap[i]
+		i = up
+	}
+}
+
+func (m *Model) pop() *request {
+	r := m.heap[0]
+	n := len(m.heap) - 1
+	m.heap[0], m.heap[n] = m.heap[n], nil
+	m.heap = m.heap[:n]
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= n {
+			break
+		}
+		if c+1 < n && m.heap[c+1].before(m.heap[c]) {
+			c++
+		}
+		if !m.heap[c].before(m.heap[i]) {
+			break
+		}
+		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
+		i = c
+	}
+	return r
+}
+
+func (r *request) before(o *request) bool {
+	return r.due < o.due || r.due == o.due && r.seq < o.seq
+}
