@@ -1,0 +1,181 @@
+package spaceinfo
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+// world is a file system seen from the reservations: dirty data whose promises writeback returns, pinned bytes
+// that a commit releases, and a device with room for chunks.
+type world struct {
+	s       *Space
+	dirty   uint64 // bytes of metadata promised for delalloc
+	pinned  uint64 // bytes of data pinned
+	device  uint64 // free bytes
+	chunk   uint64 // size of a new chunk
+	commits int
+	flushes int
+}
+
+func (w *world) FlushDelalloc(t *sched.Task, bytes uint64, wait bool) {
+	w.flushes++
+	n := min(bytes, w.dirty)
+	w.dirty -= n
+	w.s.Metadata().Release(t, n)
+}
+
+func (w *world) CommitTransaction(t *sched.Task) error {
+	w.commits++
+	n := w.pinned
+	w.pinned = 0
+	w.s.Data().Unpinned(t, n)
+	return nil
+}
+
+func (w *world) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
+	if w.device < w.chunk {
+		return false, nil
+	}
+	w.device -= w.chunk
+	w.s.Of(typ).AddTotal(t, w.chunk, 0, 0)
+	return true, nil
+}
+
+func (w *world) DirtyDelalloc() uint64   { return w.dirty }
+func (w *world) FreeDeviceBytes() uint64 { return w.device }
+
+func newWorld(t *sched.Task, device, chunk uint64) *world {
+	w := &world{s: New(16384, 1), device: device, chunk: chunk}
+	w.s.SetFlushers(w)
+	return w
+}
+
+const MiB = 1 << 20
+
+func TestReserve(t *testing.T) {
+	task := sched.NewTask("test")
+	cases := []struct {
+		name  string
+		setup func(w *world)
+		info  func(s *Space) *Info
+		bytes uint64
+		mode  FlushMode
+		err   error
+		check func(w *world) bool
+	}{
+		{"no flush does not flush", func(w *world) {}, (*Space).Data, MiB, NoFlush, errno.ENOSPC,
+			func(w *world) bool { return w.device == 64*MiB && w.commits == 0 }},
+		{"data takes a chunk first", func(w *world) {}, (*Space).Data, MiB, FlushData, nil,
+			func(w *world) bool { return w.device == 56*MiB && w.commits == 0 }},
+		{"data commits to get pinned bytes back", func(w *world) {
+			w.device = 0
+			w.s.Data().AddTotal(task, 8*MiB, 8*MiB, 0)
+			w.s.Data().Freed(task, 4*MiB)
+			w.pinned = 4 * MiB
+		}, (*Space).Data, 2 * MiB, FlushData, nil, func(w *world) bool { return w.commits == 1 && w.pinned == 0 }},
+		{"data never overcommits", func(w *world) {
+			w.chunk = 1 << 40
+			w.s.Data().AddTotal(task, MiB, MiB, 0)
+		}, (*Space).Data, 4096, FlushData, errno.ENOSPC, func(w *world) bool { return w.commits > 0 }},
+		{"metadata overcommits an eighth of the device", func(w *world) {}, (*Space).Metadata, 8 * MiB, FlushAll, nil,
+			func(w *world) bool { return w.device == 64*MiB && w.flushes == 0 }},
+		{"metadata writes delalloc back before it takes a chunk", func(w *world) {
+			w.s.Metadata().AddTotal(task, 8*MiB, 0, 0)
+			w.s.Metadata().Reserve(task, 16*MiB, FlushAll)
+			w.dirty = 16 * MiB
+		}, (*Space).Metadata, 4 * MiB, FlushAll, nil, func(w *world) bool { return w.device == 64*MiB && w.flushes == 1 }},
+		{"an open transaction allows a chunk, no more", func(w *world) {
+			w.chunk = 1 << 40
+			w.s.Metadata().AddTotal(task, 8*MiB, 8*MiB, 0)
+			w.s.Metadata().Reserve(task, 32*MiB, FlushLimit)
+		}, (*Space).Metadata, 4 * MiB, FlushLimit, errno.ENOSPC, func(w *world) bool { return w.commits == 0 && w.flushes == 0 }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(task, 64*MiB, 8*MiB)
+			c.setup(w)
+			i := c.info(w.s)
+			before := i.Usage(task).MayUse
+			flushed := w.dirty
+			err := i.Reserve(task, c.bytes, c.mode)
+			if !errors.Is(err, c.err) {
+				t.Errorf("have %v, want %v", err, c.err)
+			}
+			want := before - (flushed - w.dirty)
+			if c.err == nil {
+				want += c.bytes
+			}
+			if u := i.Usage(task); u.MayUse != want {
+				t.Errorf("may_use %d, want %d", u.MayUse, want)
+			}
+			if !c.check(w) {
+				t.Errorf("world is %+v", w)
+			}
+		})
+	}
+}
+
+// A small reservation may not overtake a big one that waits, or the big one would wait for ever; with the big one served, both are.
+func TestTicketsInOrder(t *testing.T) {
+	task := sched.NewTask("test")
+	w := newWorld(task, 0, MiB)
+	d := w.s.Data()
+	d.AddTotal(task, 8*MiB, 0, 0)
+	if err := d.Reserve(task, 7*MiB, FlushData); err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock(task)
+	big := &ticket{bytes: 4 * MiB}
+	d.tickets = append(d.tickets, big)
+	d.mu.Unlock(task)
+	if err := d.Reserve(task, 4096, NoFlush); !errors.Is(err, errno.ENOSPC) {
+		t.Errorf("a reservation overtook a ticket: %v", err)
+	}
+	d.Release(task, 2*MiB)
+	if big.granted {
+		t.Error("4 MiB granted with 3 MiB free")
+	}
+	d.Release(task, 1*MiB)
+	if !big.granted {
+		t.Error("4 MiB not granted with 4 MiB free")
+	}
+	if u := d.Usage(task); u.MayUse != 8*MiB {
+		t.Errorf("may_use %d, want %d", u.MayUse, 8*MiB)
+	}
+}
+
+// Several tasks want more than there is: some get it, the others ENOSPC, nobody sleeps for ever and the sum is right.
+func TestTicketsRace(t *testing.T) {
+	task := sched.NewTask("test")
+	w := newWorld(task, 0, MiB)
+	d := w.s.Data()
+	d.AddTotal(task, 8*MiB, 0, 0)
+	var tasks []*sched.Task
+	var got [8]uint64
+	for i := range got {
+		tasks = append(tasks, task.Go("reserver", func(t *sched.Task) {
+			for range 100 {
+				if d.Reserve(t, 128<<10, FlushData) == nil {
+					got[i] += 128 << 10
+				}
+			}
+		}))
+	}
+	var sum uint64
+	for i, c := range tasks {
+		task.Join(c)
+		sum += got[i]
+	}
+	if sum != 8*MiB || d.Usage(task).MayUse != sum {
+		t.Errorf("granted %d, may_use %d, want %d", sum, d.Usage(task).MayUse, 8*MiB)
+	}
+}
