@@ -1,0 +1,199 @@
+package ctree
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+)
+
+// dirtyShards is the number of locks of a DirtySet.
+const dirtyShards = 16
+
+// DirtySet is the blocks that one transaction has made and not written: its tasks add to it at once.
+//
+// Models btrfs_transaction.dirty_pages.
+type DirtySet struct {
+	shards [dirtyShards]dirtyShard
+}
+
+type dirtyShard struct {
+	mu   lock.Mutex // leaf; protects list and the dirtyAt of its buffers
+	list []*Buffer
+}
+
+// NewDirtySet makes an empty set.
+func NewDirtySet() *DirtySet {
+	d := &DirtySet{}
+	for i := range d.shards {
+		d.shards[i].mu.Init(classCache)
+	}
+	return d
+}
+
+func (d *DirtySet) shard(b *Buffer) *dirtyShard {
+	return &d.shards[(b.Bytenr>>12)*0x9e3779b97f4a7c15>>60]
+}
+
+func (d *DirtySet) add(t *sched.Task, b *Buffer) {
+	s := d.shard(b)
+	s.mu.Lock(t)
+	b.dirtyAt = len(s.list)
+	s.list = append(s.list, b)
+	s.mu.Unlock(t)
+}
+
+// Remove takes b out of the set: a block that is freed before it was written.
+func (d *DirtySet) Remove(t *sched.Task, b *Buffer) {
+	s := d.shard(b)
+	s.mu.Lock(t)
+	if b.dirtyAt < 0 || b.dirtyAt >= len(s.list) || s.list[b.dirtyAt] != b {
+		panic(fmt.Sprintf("ctree: block %d is not in the dirty set", b.Bytenr))
+	}
+	last := len(s.list) - 1
+	s.list[b.dirtyAt] = s.list[last]
+	s.list[b.dirtyAt].dirtyAt = b.dirtyAt
+	s.list[last] = nil
+	s.list = s.list[:last]
+	b.dirtyAt = -1
+	s.mu.Unlock(t)
+}
+
+// Len is how many blocks the set has.
+func (d *DirtySet) Len(t *sched.Task) int {
+	n := 0
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.mu.Lock(t)
+		n += len(s.list)
+		s.mu.Unlock(t)
+	}
+	return n
+}
+
+// Buffers lists the set by address, ascending.
+func (d *DirtySet) Buffers(t *sched.Task) []*Buffer {
+	var all []*Buffer
+	for i := range d.shards {
+		s := &d.shards[i]
+		s.mu.Lock(t)
+		all = append(all, s.list...)
+		s.mu.Unlock(t)
+	}
+	slices.SortFunc(all, func(a, b *Buffer) int {
+		if a.Bytenr < b.Bytenr {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// Seal marks every block of the set as written: from now on a change copies it. After that tasks of the next
+// transaction may use the trees while WriteOut works.
+//
+// Preconditions:
+//   - No task of the set's transaction changes a tree any more.
+func (f *Forest) Seal(t *sched.Task, d *DirtySet) {
+	for _, b := range d.Buffers(t) {
+		b.lock.LockNested(t, lockSub(b.level, nestNormal))
+		b.Node.SetWritten(true)
+		b.lock.Unlock(t)
+	}
+}
+
+// writeBytesMax bounds one bio of WriteOut.
+const writeBytesMax = 512 << 10
+
+// chunkEnder is what a Submitter may know besides: where the chunk of an address ends. A bio lies in one chunk.
+type chunkEnder interface {
+	ChunkEnd(logical uint64) uint64
+}
+
+// boundary is an end that a bio from logical on must not cross.
+func boundary(w Submitter, logical uint64) uint64 {
+	if c, ok := w.(chunkEnder); ok {
+		return c.ChunkEnd(logical)
+	}
+	return logical/chunkAlign*chunkAlign + chunkAlign
+}
+
+// chunkAlign is what chunk addresses are multiples of.
+const chunkAlign = 64 << 10
+
+// WriteOut checks, checksums and writes the blocks of a sealed set and waits until all are written; they are durable
+// after the next flush. A block that breaks a rule stops it before anything is submitted. After an error all
+// blocks stay dirty and cached, because the device does not have them.
+//
+// Models fs/btrfs/disk-io.c:btree_csum_one_bio() and transaction.c:btrfs_write_and_wait_transaction().
+func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
+	all := d.Buffers(t)
+	for _, b := range all {
+		if err := f.checkOut(b); err != nil {
+			return err
+		}
+		// Readers of the block and tasks that copy it do not look at the checksum.
+		b.Node.UpdateCsum()
+	}
+	var flight writeFlight
+	flight.left.Init(classWrite)
+	size := uint64(f.cfg.NodeSize)
+	for i := 0; i < len(all); {
+		end := min(boundary(w, all[i].Bytenr), all[i].Bytenr+writeBytesMax)
+		j := i + 1
+		for j < len(all) && all[j].Bytenr == all[j-1].Bytenr+size && all[j].Bytenr+size <= end {
+			j++
+		}
+		bio := &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(all[i].Bytenr), Vecs: make([][]byte, 0, j-i),
+			EndIO: writeEnd, Private: &flight}
+		for _, b := range all[i:j] {
+			bio.Vecs = append(bio.Vecs, b.Node)
+		}
+		flight.left.Inc(t)
+		w.Submit(t, bio)
+		i = j
+	}
+	flight.left.WaitZero(t)
+	if e := flight.err.Load(); e != nil {
+		return e.err
+	}
+	for _, b := range all {
+		f.cache.setDirty(b, false)
+	}
+	return nil
+}
+
+// checkOut judges a block that is about to be written.
+func (f *Forest) checkOut(b *Buffer) error {
+	n := b.Node
+	if !n.Written() {
+		panic(fmt.Sprintf("ctree: block %d is written out but not sealed", b.Bytenr))
+	}
+	if n.Bytenr() != b.Bytenr || n.Level() != b.level || n.Generation() != b.generation || n.Owner() != b.owner {
+		panic(fmt.Sprintf("ctree: block %d level %d generation %d owner %d, but its header says %d %d %d %d",
+			b.Bytenr, b.level, b.generation, b.owner, n.Bytenr(), n.Level(), n.Generation(), n.Owner()))
+	}
+	if err := f.checkNode(n, b.owner, b.generation, b.level); err != nil {
+		return fmt.Errorf("not written: %w", err)
+	}
+	return nil
+}
+
+// writeFlight is the bios of one WriteOut.
+type writeFlight struct {
+	left lock.Counter
+	err  atomic.Pointer[writeError] // the first
+}
+
+type writeError struct{ err error }
+
+func writeEnd(t *sched.Task, b *blockdev.Bio) {
+	fl := b.Private.(*writeFlight)
+	if b.Err != nil {
+		fl.err.CompareAndSwap(nil, &writeError{fmt.Errorf("write tree blocks at %d len %d: %w", b.Off, b.Len(), b.Err)})
+	}
+	fl.left.Dec(t)
+}
