@@ -1,8 +1,29 @@
-// Package check judges a btrfs image with a walker of its own.
+// Package check judges a btrfs image with a walker of its own. It shares no code with the tree, transaction
+// or file packages that write images, only the on-disk format: the judge does not live with the accused.
+// It never writes.
+//
+// The walk goes from the superblock to the chunk tree, the root tree, and every tree that names. Each tree
+// block is read from every mirror once, judged by itself (the format package's tree checker) and against
+// what its parent says. References met on the way are collected, then compared with the extent tree in one
+// sorted merge; data checksums are verified by two workers meanwhile. Files are judged tree by tree.
+//
+// Invariants:
+//   - a block that breaks a rule of its header or keys is not descended into, so no image makes the walk
+//     endless: levels fall by one and key ranges shrink at each step;
+//   - nothing is decoded before the tree checker passed it.
+//
+// Model: btrfs-progs check (original mode) and kernel-semantics section 10.6. Differences: a copy of a block
+// or superblock that is bad while another is good is a finding here.
 package check
 
 import (
+	"errors"
+	"fmt"
+	"sort"
+	"sync"
+
 	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
 
@@ -10,7 +31,8 @@ import (
 type Options struct {
 	// NoData leaves the data checksums unread.
 	NoData bool
-	// Progress, if any, is called now and then with the phase and how much of it is done, in bytes or items.
+	// Progress, if any, is called now and then with the phase and how much of it is done, in bytes or items;
+	// total is 0 when nobody knows. Calls come one at a time, from any goroutine.
 	Progress func(phase string, done, total uint64)
 }
 
@@ -20,6 +42,14 @@ type Finding struct {
 	Where string `json:"where"`
 	Have  string `json:"have"`
 	Want  string `json:"want"`
+}
+
+func (f Finding) String() string {
+	s := f.Rule + ": " + f.Where + ", have " + f.Have
+	if f.Want != "" {
+		s += " want " + f.Want
+	}
+	return s
 }
 
 // Stats counts what was looked at.
@@ -36,5 +66,147 @@ type Result struct {
 	Stats    Stats     `json:"-"`
 }
 
-// Check judges the image on dev. The error is for a device that cannot be read at all.
-func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) { panic("check: not yet") }
+// findingsMax bounds what is kept; the rest is counted in a note.
+const findingsMax = 10000
+
+type checker struct {
+	t   *sched.Task
+	dev blockdev.Device
+	o   Options
+
+	mu       sync.Mutex // protects what follows, which data workers write
+	findings []Finding
+	dropped  int
+	notes    []string
+	progress struct {
+		phase string
+		done  uint64
+	}
+
+	sb     format.Super
+	chunks []chunk // ascending
+	groups []group // ascending
+	stats  Stats
+
+	visited map[uint64]uint32 // block -> number of the last walk that met it
+	walks   uint32
+	blocks  []blockInfo // every tree block, once
+	scratch []byte
+
+	extents  []extent // ascending
+	haveRefs []ref    // what the extent tree lists
+	ptrs     []pointer
+	dataPtrs []dataPointer
+
+	roots    map[uint64]rootInfo
+	rootIDs  []uint64 // ascending
+	rootRefs []rootRef
+	csums    []span // ascending, merged
+
+	cut                      bool // some walk was
+	extentsWhole, csumsWhole bool // those trees were visited whole
+}
+
+type span struct{ start, end uint64 }
+
+// Check judges the image on dev. The error is for a device that cannot be read at all and for a file
+// system that is sound as far as it goes but has a feature this program does not know
+// (*format.UnsupportedError); all else is a Finding.
+func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
+	c := &checker{t: t, dev: dev, o: o, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
+	err := c.run()
+	sort.SliceStable(c.findings, func(i, j int) bool { return ruleOrder[c.findings[i].Rule] < ruleOrder[c.findings[j].Rule] })
+	if c.dropped > 0 {
+		c.note("%d more findings are not shown", c.dropped)
+	}
+	r := Result{Clean: len(c.findings) == 0, Findings: c.findings, Notes: c.notes, Stats: c.stats}
+	if r.Findings == nil {
+		r.Findings = []Finding{}
+	}
+	return r, err
+}
+
+var errStop = errors.New("stop")
+
+func (c *checker) run() error {
+	c.phase("superblock")
+	if err := c.checkSuper(); err != nil {
+		if err == errStop {
+			return nil
+		}
+		return err
+	}
+	c.scratch = make([]byte, c.sb.NodeSize)
+	c.phase("chunks")
+	if err := c.checkChunks(); err != nil {
+		if err == errStop {
+			return nil
+		}
+		return err
+	}
+	c.phase("roots")
+	c.loadRoots()
+	c.checkDevices()
+	c.phase("extents")
+	c.loadExtents()
+	c.checkGroups()
+	c.phase("free space")
+	c.checkFreeSpace()
+	data := c.startData()
+	c.phase("checksums")
+	c.loadCsums(data)
+	c.phase("files")
+	c.checkTrees()
+	c.phase("references")
+	c.checkRefs()
+	c.phase("data")
+	data.wait()
+	c.blameData(data)
+	c.checkLog()
+	return nil
+}
+
+// find adds a finding.
+func (c *checker) find(rule, where, have, want string) {
+	if _, ok := ruleOrder[rule]; !ok {
+		panic("check: no such rule: " + rule)
+	}
+	c.mu.Lock()
+	if len(c.findings) < findingsMax {
+		c.findings = append(c.findings, Finding{rule, where, have, want})
+	} else {
+		c.dropped++
+	}
+	c.mu.Unlock()
+}
+
+func (c *checker) note(text string, args ...any) {
+	c.mu.Lock()
+	c.notes = append(c.notes, fmt.Sprintf(text, args...))
+	c.mu.Unlock()
+}
+
+func (c *checker) phase(name string) {
+	c.mu.Lock()
+	c.progress.phase, c.progress.done = name, 0
+	c.mu.Unlock()
+	c.step(0, 0)
+}
+
+// step reports progress in the current phase.
+func (c *checker) step(n, total uint64) {
+	if c.o.Progress == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.progress.done += n
+	c.o.Progress(c.progress.phase, c.progress.done, total)
+}
+
+func num(v uint64) string { return fmt.Sprint(v) }
+
+func hex(v uint64) string { return fmt.Sprintf("0x%x", v) }
+
+// treeName is a tree id as readers know it: negative ones signed.
+func treeName(id uint64) string { return fmt.Sprintf("root=%d", int64(id)) }

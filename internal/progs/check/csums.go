@@ -1,0 +1,224 @@
+package check
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// dataWorkers verify data: the work is a checksum at memory speed, and two keep a small machine busy.
+const dataWorkers = 2
+
+// dataStep is how much one job of a worker covers, in bytes.
+const dataStep = 1 << 20
+
+// dataJob is a range of data in one chunk, with its checksums.
+type dataJob struct {
+	logical uint64
+	sums    []byte
+}
+
+// badData is a range of sectors whose checksum is wrong on one mirror.
+type badData struct {
+	logical, length uint64
+	mirror          int
+	physical        uint64
+	have, want      uint32 // of the first sector
+	readErr         string
+}
+
+// dataCheck is the verification of data, in the background.
+type dataCheck struct {
+	c     *checker
+	jobs  chan dataJob
+	tasks []*sched.Task
+	total atomic.Uint64
+	done  atomic.Uint64
+	mu    sync.Mutex
+	bad   []*badData
+}
+
+func (c *checker) startData() *dataCheck {
+	d := &dataCheck{c: c, jobs: make(chan dataJob, 64)}
+	if c.o.NoData {
+		return d
+	}
+	for range dataWorkers {
+		d.tasks = append(d.tasks, c.t.Go("check-data", func(t *sched.Task) {
+			buf := make([]byte, dataStep)
+			for j := range d.jobs {
+				d.verify(t, j, buf)
+			}
+		}))
+	}
+	return d
+}
+
+// wait ends the verification.
+func (d *dataCheck) wait() {
+	close(d.jobs)
+	for _, t := range d.tasks {
+		d.c.t.Join(t)
+	}
+	d.c.stats.DataBytes = d.done.Load()
+}
+
+// verify checks one range on every mirror.
+func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) {
+	c := d.c
+	sector := int(c.sb.SectorSize)
+	n := len(j.sums) / format.CsumSize * sector
+	ch := c.chunkAt(j.logical)
+	for m, phys := range ch.copies {
+		off := phys + j.logical - ch.start
+		p := buf[:n]
+		if err := blockdev.Read(t, c.dev, p, int64(off)); err != nil {
+			d.addBad(badData{logical: j.logical, length: uint64(n), mirror: m, physical: off, readErr: err.Error()})
+			continue
+		}
+		var run *badData
+		for i := 0; i < n; i += sector {
+			want := le.Uint32(j.sums[i/sector*format.CsumSize:])
+			have := format.CRC32C(p[i : i+sector])
+			if have == want {
+				run = nil
+				continue
+			}
+			if run == nil {
+				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, physical: off + uint64(i), have: have, want: want})
+			}
+			run.length += uint64(sector)
+		}
+	}
+	d.done.Add(uint64(n))
+	if c.o.Progress != nil {
+		c.mu.Lock()
+		c.o.Progress("data", d.done.Load(), d.total.Load())
+		c.mu.Unlock()
+	}
+}
+
+// addBad keeps b, which its worker alone may lengthen.
+func (d *dataCheck) addBad(b badData) *badData {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.bad) < findingsMax {
+		d.bad = append(d.bad, &b)
+	}
+	return &b
+}
+
+// loadCsums reads the csum tree, and hands what it lists to the data workers.
+func (c *checker) loadCsums(d *dataCheck) {
+	r, ok := c.roots[format.CSUM_TREE_OBJECTID]
+	if !ok {
+		return
+	}
+	sector := uint64(c.sb.SectorSize)
+	x := 0 // first extent that may hold the next csum
+	c.csumsWhole = c.walkTree(format.CSUM_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			k := n.Key(i)
+			if k.Type != format.EXTENT_CSUM_KEY {
+				continue
+			}
+			b := n.Item(i)
+			s := span{k.Offset, k.Offset + uint64(len(b)/format.CsumSize)*sector}
+			where := fmt.Sprintf("root=7 block=%d slot=%d", n.Bytenr(), i)
+			if l := len(c.csums); l > 0 && c.csums[l-1].end > s.start {
+				c.find("csum.extent", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", c.csums[l-1].end))
+				continue
+			} else if l > 0 && c.csums[l-1].end == s.start {
+				c.csums[l-1].end = s.end
+			} else {
+				c.csums = append(c.csums, s)
+			}
+			// Each byte must lie in a data extent.
+			at := s.start
+			for ; x < len(c.extents) && at < s.end; x++ {
+				e := &c.extents[x]
+				if e.start+e.length <= at {
+					continue
+				}
+				if e.tree || e.start > at {
+					break
+				}
+				if at = e.start + e.length; at > s.end {
+					break // the next csum may be in it too
+				}
+			}
+			if at < s.end && c.extentsWhole {
+				c.find("csum.extent", where, fmt.Sprintf("csums of %d..%d", at, s.end), "data allocated there")
+			}
+			d.queue(s.start, b)
+		}
+	})
+}
+
+// queue cuts a csum item into jobs that each lie in one chunk.
+func (d *dataCheck) queue(logical uint64, sums []byte) {
+	if len(d.tasks) == 0 {
+		return
+	}
+	c := d.c
+	sector := uint64(c.sb.SectorSize)
+	sums = append([]byte(nil), sums...)
+	d.total.Add(uint64(len(sums)/format.CsumSize) * sector)
+	for len(sums) > 0 {
+		ch := c.chunkAt(logical)
+		if ch == nil {
+			return // csum.extent says so
+		}
+		n := min(uint64(len(sums)/format.CsumSize)*sector, dataStep, ch.start+ch.length-logical)
+		l := n / sector * format.CsumSize
+		if l == 0 {
+			return
+		}
+		d.jobs <- dataJob{logical, sums[:l]}
+		logical, sums = logical+n, sums[l:]
+	}
+}
+
+// uncovered is the first byte of [start, end) without checksum.
+func (c *checker) uncovered(start, end uint64) (uint64, bool) {
+	i := sort.Search(len(c.csums), func(i int) bool { return c.csums[i].end > start })
+	if i == len(c.csums) || c.csums[i].start > start {
+		return start, true
+	}
+	if c.csums[i].end >= end { // merged: no neighbour goes on
+		return 0, false
+	}
+	return c.csums[i].end, true
+}
+
+// blameData turns bad data into findings that name a file.
+func (c *checker) blameData(d *dataCheck) {
+	if len(d.bad) == 0 {
+		return
+	}
+	sort.Slice(d.bad, func(i, j int) bool {
+		if d.bad[i].logical != d.bad[j].logical {
+			return d.bad[i].logical < d.bad[j].logical
+		}
+		return d.bad[i].mirror < d.bad[j].mirror
+	})
+	sort.Slice(c.dataPtrs, func(i, j int) bool { return c.dataPtrs[i].bytenr < c.dataPtrs[j].bytenr })
+	for _, b := range d.bad {
+		where := fmt.Sprintf("logical=%d length=%d mirror=%d device_offset=%d", b.logical, b.length, b.mirror, b.physical)
+		i := sort.Search(len(c.dataPtrs), func(i int) bool { return c.dataPtrs[i].bytenr > b.logical }) - 1
+		if i >= 0 && b.logical-c.dataPtrs[i].bytenr < c.dataPtrs[i].length {
+			p := c.dataPtrs[i]
+			where += fmt.Sprintf(" root=%d ino=%d file_offset=%d", int64(p.owner), p.ino, p.start+b.logical-p.bytenr)
+		}
+		if b.readErr != "" {
+			c.find("data.read", where, b.readErr, "")
+			continue
+		}
+		c.find("data.csum", where, fmt.Sprintf("0x%08x", b.have), fmt.Sprintf("0x%08x", b.want))
+	}
+}

@@ -1,0 +1,351 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sort"
+
+	"btrlab/internal/format"
+)
+
+// extent is an EXTENT_ITEM or METADATA_ITEM.
+type extent struct {
+	start, length uint64
+	refs          uint64
+	generation    uint64
+	tree, full    bool // tree block; FULL_BACKREF
+	level         uint8
+}
+
+// refKind says how a reference is listed.
+type refKind uint8
+
+const (
+	refTree       refKind = iota // a: root
+	refShared                    // a: parent block
+	refData                      // a: root, b: inode, c: file offset - extent offset
+	refSharedData                // a: parent block
+)
+
+// ref is a listed reference, or what a tree says should be listed.
+type ref struct {
+	extent  uint64
+	a, b, c uint64
+	count   uint64
+	length  uint64 // what file extents say; 0 when nobody says
+	kind    refKind
+}
+
+func compareRefs(x, y ref) int {
+	return cmp.Or(cmp.Compare(x.extent, y.extent), cmp.Compare(x.kind, y.kind), cmp.Compare(x.a, y.a), cmp.Compare(x.b, y.b), cmp.Compare(x.c, y.c))
+}
+
+func (r ref) String() string {
+	switch r.kind {
+	case refTree:
+		return fmt.Sprintf("a tree block reference from root %d", int64(r.a))
+	case refShared:
+		return fmt.Sprintf("a shared block reference from block %d", r.a)
+	case refData:
+		return fmt.Sprintf("a data reference from root %d ino %d offset %d, count %d", int64(r.a), r.b, int64(r.c), r.count)
+	}
+	return fmt.Sprintf("a shared data reference from block %d, count %d", r.a, r.count)
+}
+
+// group is a block group.
+type group struct {
+	start, length uint64
+	flags, used   uint64
+	sum           uint64 // of extents seen
+	free          []span // of the free space tree, merged
+	info          *format.FreeSpaceInfo
+	runs          uint32 // of the free space tree as it is
+}
+
+func (g *group) end() uint64 { return g.start + g.length }
+
+func (c *checker) groupAt(logical uint64) *group {
+	i := sort.Search(len(c.groups), func(i int) bool { return c.groups[i].start > logical }) - 1
+	if i < 0 || logical >= c.groups[i].end() {
+		return nil
+	}
+	return &c.groups[i]
+}
+
+func (c *checker) extentAt(start uint64) *extent {
+	i := sort.Search(len(c.extents), func(i int) bool { return c.extents[i].start >= start })
+	if i == len(c.extents) || c.extents[i].start != start {
+		return nil
+	}
+	return &c.extents[i]
+}
+
+// loadExtents reads the extent tree.
+func (c *checker) loadExtents() {
+	r, ok := c.roots[format.EXTENT_TREE_OBJECTID]
+	if !ok {
+		return
+	}
+	c.extentsWhole = c.walkTree(format.EXTENT_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			k, b := n.Key(i), n.Item(i)
+			switch k.Type {
+			case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY:
+				c.extentItem(k, b)
+			case format.BLOCK_GROUP_ITEM_KEY:
+				var g format.BlockGroupItem
+				g.Decode(b)
+				c.groups = append(c.groups, group{start: k.Objectid, length: k.Offset, flags: g.Flags, used: g.Used})
+			case format.TREE_BLOCK_REF_KEY:
+				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refTree, a: k.Offset, count: 1})
+			case format.SHARED_BLOCK_REF_KEY:
+				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refShared, a: k.Offset, count: 1})
+			case format.SHARED_DATA_REF_KEY:
+				c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refSharedData, a: k.Offset, count: uint64(le.Uint32(b))})
+			case format.EXTENT_DATA_REF_KEY:
+				for ; len(b) > 0; b = b[format.ExtentDataRefSize:] {
+					var d format.ExtentDataRef
+					d.Decode(b)
+					c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refData, a: d.Root, b: d.Objectid, c: d.Offset, count: uint64(d.Count)})
+				}
+			}
+		}
+	})
+}
+
+func (c *checker) extentItem(k format.Key, b []byte) {
+	var e format.ExtentItem
+	e.Decode(b)
+	x := extent{start: k.Objectid, length: k.Offset, refs: e.Refs, generation: e.Generation,
+		tree: e.Flags&format.ExtentFlagTreeBlock != 0, full: e.Flags&format.BlockFlagFullBackref != 0}
+	at := format.ExtentItemSize
+	if x.tree {
+		if k.Type == format.METADATA_ITEM_KEY {
+			x.level, x.length = uint8(k.Offset), uint64(c.sb.NodeSize)
+		} else {
+			at += format.KeySize + 1
+			x.level = b[at-1]
+		}
+	}
+	c.extents = append(c.extents, x)
+	for at < len(b) {
+		r := ref{extent: x.start, count: 1, a: le.Uint64(b[at+1:])}
+		switch b[at] {
+		case format.TREE_BLOCK_REF_KEY:
+			r.kind = refTree
+		case format.SHARED_BLOCK_REF_KEY:
+			r.kind = refShared
+		case format.SHARED_DATA_REF_KEY:
+			r.kind, r.count = refSharedData, uint64(le.Uint32(b[at+9:]))
+		default:
+			var d format.ExtentDataRef
+			d.Decode(b[at+1:])
+			r.kind, r.a, r.b, r.c, r.count = refData, d.Root, d.Objectid, d.Offset, uint64(d.Count)
+		}
+		c.haveRefs = append(c.haveRefs, r)
+		at += format.InlineRefSize(b[at])
+	}
+}
+
+// checkGroups compares block groups with chunks, and sums their extents.
+func (c *checker) checkGroups() {
+	if !c.extentsWhole {
+		return
+	}
+	i := 0
+	for j := range c.groups {
+		g := &c.groups[j]
+		where := fmt.Sprintf("block_group=%d", g.start)
+		for ; i < len(c.chunks) && c.chunks[i].start < g.start; i++ {
+			c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
+		}
+		if i == len(c.chunks) || c.chunks[i].start != g.start {
+			c.find("group.chunk", where, "a block group without chunk", "one")
+			continue
+		}
+		ch := &c.chunks[i]
+		i++
+		if ch.length != g.length {
+			c.find("group.chunk", where, "length "+num(g.length), num(ch.length))
+		}
+		if ch.typ != g.flags {
+			c.find("group.chunk", where, "flags "+hex(g.flags), hex(ch.typ))
+		}
+	}
+	for ; i < len(c.chunks); i++ {
+		c.find("group.chunk", fmt.Sprintf("logical=%d", c.chunks[i].start), "a chunk without block group", "one")
+	}
+	end := uint64(0)
+	for j := range c.extents {
+		x := &c.extents[j]
+		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
+		if x.start < end {
+			c.find("extent.overlap", where, "start "+num(x.start), fmt.Sprintf("at least %d, the end of the one before", end))
+		}
+		end = max(end, x.start+x.length)
+		if !x.tree {
+			c.stats.DataExtents++
+		}
+		g := c.groupAt(x.start)
+		if g == nil || x.start+x.length > g.end() {
+			c.find("extent.group", where, "an extent that is in no block group, or in two", "one")
+			continue
+		}
+		g.sum += x.length
+		if x.tree && g.flags&(format.BlockGroupMetadata|format.BlockGroupSystem) == 0 || !x.tree && g.flags&format.BlockGroupData == 0 {
+			c.find("extent.group", where, "in a block group of type "+hex(g.flags&format.BlockGroupTypeMask), "data in DATA, tree blocks in METADATA or SYSTEM")
+		}
+		c.superStripe(x, where)
+	}
+	var used uint64
+	for j := range c.groups {
+		g := &c.groups[j]
+		used += g.used
+		if g.sum != g.used {
+			c.find("group.used", fmt.Sprintf("block_group=%d", g.start), num(g.used), num(g.sum))
+		}
+	}
+	if used != c.sb.BytesUsed {
+		c.find("super.bytes_used", "superblock", num(c.sb.BytesUsed), num(used))
+	}
+}
+
+// superStripe: nothing may be allocated in the 64 KiB stripe of a superblock copy.
+func (c *checker) superStripe(x *extent, where string) {
+	ch := c.chunkAt(x.start)
+	if ch == nil {
+		return
+	}
+	for _, phys := range ch.copies {
+		from := phys + x.start - ch.start
+		for i := range format.SuperMirrorMax {
+			if s := format.SuperMirror(i); from < s+format.StripeLen && s < from+x.length {
+				c.find("extent.overlap", where, fmt.Sprintf("device offset %d, over the superblock copy at %d", from, s), "nothing allocated there")
+			}
+		}
+	}
+}
+
+// checkRefs compares what trees reference with what the extent tree lists.
+func (c *checker) checkRefs() {
+	if !c.extentsWhole {
+		return
+	}
+	var want []ref
+	for _, p := range c.ptrs {
+		r := ref{extent: p.child, kind: refTree, a: p.owner, count: 1, length: uint64(c.sb.NodeSize)}
+		if p.parent != 0 {
+			if x := c.extentAt(p.parent); x != nil && x.full {
+				r.kind, r.a = refShared, p.parent
+			}
+		}
+		want = append(want, r)
+	}
+	for _, p := range c.dataPtrs {
+		r := ref{extent: p.bytenr, kind: refData, a: p.owner, b: p.ino, c: p.start, count: 1, length: p.length}
+		if x := c.extentAt(p.parent); x != nil && x.full {
+			r.kind, r.a, r.b, r.c = refSharedData, p.parent, 0, 0
+		}
+		want = append(want, r)
+	}
+	slices.SortFunc(want, compareRefs)
+	slices.SortFunc(c.haveRefs, compareRefs)
+	have := c.haveRefs
+	for i := range c.extents {
+		x := &c.extents[i]
+		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
+		have = c.unlisted(have, x.start)
+		want = c.missing(want, x.start)
+		var sum uint64
+		for _, r := range have {
+			if r.extent != x.start {
+				break
+			}
+			sum += r.count
+		}
+		if sum != x.refs {
+			c.find("extent.refs", where, num(x.refs), num(sum))
+		}
+		for len(have) > 0 && have[0].extent == x.start || len(want) > 0 && want[0].extent == x.start {
+			haveHere := len(have) > 0 && have[0].extent == x.start
+			wantHere := len(want) > 0 && want[0].extent == x.start
+			var h, w ref
+			if haveHere {
+				h = have[0]
+			}
+			nw := 0
+			if wantHere {
+				w = want[0]
+				for nw = 1; nw < len(want) && compareRefs(want[nw], w) == 0; nw++ {
+					w.count++
+				}
+				for _, v := range want[:nw] {
+					if v.length != x.length {
+						c.find("extent.length", where, fmt.Sprintf("length %d in %v", v.length, w), num(x.length))
+					}
+				}
+				if tree := w.kind == refTree || w.kind == refShared; tree != x.tree {
+					c.find("extent.type", where, w.String(), map[bool]string{true: "a tree block", false: "data"}[x.tree])
+				}
+			}
+			order := 0
+			if haveHere && wantHere {
+				order = compareRefs(h, w)
+			}
+			switch {
+			case !wantHere || haveHere && order < 0:
+				if !c.cut { // else it may be in what was not visited
+					c.find("extent.ref_extra", where, h.String(), "")
+				}
+				have = have[1:]
+			case !haveHere || order > 0:
+				c.find("extent.ref_missing", where, "no such reference in the extent tree", w.String())
+				want = want[nw:]
+			default:
+				if h.count < w.count || h.count > w.count && !c.cut {
+					rule := "extent.ref_extra"
+					if h.count < w.count {
+						rule = "extent.ref_missing"
+					}
+					c.find(rule, where, h.String(), fmt.Sprintf("count %d", w.count))
+				}
+				have, want = have[1:], want[nw:]
+			}
+		}
+	}
+	c.unlisted(have, ^uint64(0))
+	c.missing(want, ^uint64(0))
+	for _, b := range c.blocks {
+		x := c.extentAt(b.bytenr)
+		if x == nil || !x.tree {
+			continue
+		}
+		where := fmt.Sprintf("extent=%d length=%d", x.start, x.length)
+		if x.level != b.level {
+			c.find("extent.type", where, fmt.Sprintf("level %d", x.level), num(uint64(b.level)))
+		}
+		if x.generation != b.generation {
+			c.find("extent.generation", where, num(x.generation), num(b.generation))
+		}
+	}
+}
+
+// unlisted takes the keyed references before start from have: they belong to no extent.
+func (c *checker) unlisted(have []ref, start uint64) []ref {
+	for len(have) > 0 && have[0].extent < start {
+		c.find("extent.ref_extra", fmt.Sprintf("extent=%d", have[0].extent), have[0].String()+", of an extent that is not there", "")
+		have = have[1:]
+	}
+	return have
+}
+
+// missing takes the references before start from want: what they reference has no extent item.
+func (c *checker) missing(want []ref, start uint64) []ref {
+	for len(want) > 0 && want[0].extent < start {
+		w := want[0]
+		c.find("extent.missing", fmt.Sprintf("extent=%d length=%d", w.extent, w.length), "no extent item", w.String())
+		want = want[1:]
+	}
+	return want
+}

@@ -1,0 +1,430 @@
+package check
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sort"
+
+	"btrlab/internal/format"
+)
+
+var le = binary.LittleEndian
+
+// fileCheck judges one subvolume. Items come in key order, so an inode's are together: cur gathers them,
+// and names, which tie inodes to each other, are compared at the end.
+type fileCheck struct {
+	c    *checker
+	root uint64
+	cur  inodeState
+	// whole findings hold only if the whole tree could be read.
+	whole   []Finding
+	inodes  []inodeSum // ascending
+	orphans map[uint64]bool
+	refs    []name // INODE_REF, INODE_EXTREF, and ROOT_REF of the root tree
+	items   []name // DIR_ITEM
+	indexes []name // DIR_INDEX
+	arena   []byte // the names
+	beyond  int    // inodes with data beyond i_size
+}
+
+type inodeSum struct {
+	ino   uint64
+	mode  uint32
+	nlink uint32
+}
+
+// name is one of the three records of a directory entry.
+type name struct {
+	dir, target uint64
+	index       uint64
+	at          uint64 // in the arena
+	len         uint8
+	ft          uint8
+	subvol      bool // target is a tree, not an inode
+}
+
+type inodeState struct {
+	ino      uint64
+	have     bool
+	item     format.InodeItem
+	names    uint32
+	dirBytes uint64 // of names in DIR_ITEM and DIR_INDEX
+	entries  bool
+	extents  bool
+	nbytes   uint64
+	end      uint64 // of the last file extent
+	inline   int    // bytes of the inline extent, -1 none
+	dataEnd  uint64 // of the last extent that is written
+	lastData uint64 // its start
+	gap      span   // the first hole without an item, empty for none
+}
+
+func (c *checker) newFileCheck(root uint64) *fileCheck {
+	f := &fileCheck{c: c, root: root, orphans: map[uint64]bool{}}
+	for _, r := range c.rootRefs {
+		if r.parent == root && !r.back {
+			f.refs = append(f.refs, name{dir: r.Dirid, target: r.child, index: r.Sequence, at: f.keep([]byte(r.Name)), len: uint8(len(r.Name)), subvol: true})
+		}
+	}
+	return f
+}
+
+func (f *fileCheck) keep(b []byte) uint64 {
+	f.arena = append(f.arena, b...)
+	return uint64(len(f.arena) - len(b))
+}
+
+func (f *fileCheck) text(n name) []byte { return f.arena[n.at : n.at+uint64(n.len)] }
+
+// findWhole keeps a finding for the end.
+func (f *fileCheck) findWhole(rule, where, have, want string) {
+	if len(f.whole) < findingsMax {
+		f.whole = append(f.whole, Finding{rule, where, have, want})
+	}
+}
+
+func (f *fileCheck) where(ino uint64) string { return fmt.Sprintf("%s ino=%d", treeName(f.root), ino) }
+
+// leaf takes the items of a leaf.
+func (f *fileCheck) leaf(n format.Node, _ bool) {
+	for i := range n.Nritems() {
+		k := n.Key(i)
+		if k.Objectid > format.LAST_FREE_OBJECTID {
+			if k.Objectid == format.ORPHAN_OBJECTID && k.Type == format.ORPHAN_ITEM_KEY {
+				f.orphans[k.Offset] = true
+			}
+			continue
+		}
+		if k.Objectid != f.cur.ino {
+			f.endInode()
+			f.cur = inodeState{ino: k.Objectid, inline: -1}
+		}
+		f.item(k, n.Item(i))
+	}
+}
+
+func (f *fileCheck) item(k format.Key, b []byte) {
+	s := &f.cur
+	switch k.Type {
+	case format.INODE_ITEM_KEY:
+		s.have = true
+		s.item.Decode(b)
+	case format.INODE_REF_KEY:
+		for p := 0; p < len(b); {
+			n := int(le.Uint16(b[p+8:]))
+			f.ref(k.Offset, le.Uint64(b[p:]), b[p+format.InodeRefSize:p+format.InodeRefSize+n])
+			p += format.InodeRefSize + n
+		}
+	case format.INODE_EXTREF_KEY:
+		for p := 0; p < len(b); {
+			n := int(le.Uint16(b[p+16:]))
+			f.ref(le.Uint64(b[p:]), le.Uint64(b[p+8:]), b[p+format.InodeExtrefSize:p+format.InodeExtrefSize+n])
+			p += format.InodeExtrefSize + n
+		}
+	case format.DIR_ITEM_KEY, format.DIR_INDEX_KEY:
+		s.entries = true
+		for p := 0; p < len(b); {
+			loc := format.DecodeKey(b[p:])
+			nn := int(le.Uint16(b[p+27:]))
+			text := b[p+format.DirItemSize : p+format.DirItemSize+nn]
+			s.dirBytes += uint64(nn)
+			e := name{dir: k.Objectid, target: loc.Objectid, at: f.keep(text), len: uint8(nn), ft: b[p+29] &^ 0x80, subvol: loc.Type == format.ROOT_ITEM_KEY}
+			if k.Type == format.DIR_ITEM_KEY {
+				f.items = append(f.items, e)
+			} else {
+				e.index = k.Offset
+				f.indexes = append(f.indexes, e)
+			}
+			p += format.DirItemSize + nn
+		}
+	case format.EXTENT_DATA_KEY:
+		f.extent(k, b)
+	}
+}
+
+func (f *fileCheck) ref(dir, index uint64, text []byte) {
+	s := &f.cur
+	s.names++
+	if s.ino == format.FIRST_FREE_OBJECTID && dir == s.ino && string(text) == ".." {
+		return // the root directory's name for itself
+	}
+	f.refs = append(f.refs, name{dir: dir, target: s.ino, index: index, at: f.keep(text), len: uint8(len(text))})
+}
+
+// extent judges one EXTENT_DATA.
+func (f *fileCheck) extent(k format.Key, b []byte) {
+	c, s := f.c, &f.cur
+	var fe format.FileExtent
+	fe.Decode(b)
+	where := func() string { return fmt.Sprintf("%s file_offset=%d", f.where(k.Objectid), k.Offset) }
+	if s.extents && k.Offset < s.end {
+		c.find("file.extent", where(), "start "+num(k.Offset), fmt.Sprintf("at least %d, the end of the one before", s.end))
+	}
+	if k.Offset > s.end && s.gap == (span{}) {
+		s.gap = span{s.end, k.Offset}
+	}
+	s.extents = true
+	if fe.Type == format.FileExtentTypeInline {
+		s.inline = int(fe.RAMBytes)
+		if fe.RAMBytes == 0 || fe.RAMBytes > uint64(c.sb.SectorSize) {
+			c.find("file.inline", where(), num(fe.RAMBytes)+" bytes inline", fmt.Sprintf("1..%d", c.sb.SectorSize))
+		}
+		s.nbytes += fe.RAMBytes
+		s.end = format.AlignUp(fe.RAMBytes, uint64(c.sb.SectorSize))
+		s.lastData, s.dataEnd = 0, s.end
+		return
+	}
+	s.end = max(s.end, k.Offset+fe.NumBytes)
+	if fe.DiskBytenr == 0 {
+		return
+	}
+	s.nbytes += fe.NumBytes
+	inside := fe.RAMBytes
+	if fe.Compression == format.CompressNone {
+		inside = min(inside, fe.DiskNumBytes)
+	}
+	if fe.Offset+fe.NumBytes > inside {
+		c.find("file.extent", where(), fmt.Sprintf("offset %d num_bytes %d", fe.Offset, fe.NumBytes), fmt.Sprintf("inside the extent's %d bytes", inside))
+	}
+	if fe.Type != format.FileExtentTypeReg {
+		return
+	}
+	s.lastData, s.dataEnd = k.Offset, s.end
+	if s.have && s.item.Flags&format.InodeNoDataSum == 0 && c.csumsWhole {
+		r := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
+		if fe.Compression != format.CompressNone {
+			r = span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
+		}
+		if at, bad := c.uncovered(r.start, r.end); bad {
+			c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
+		}
+	}
+}
+
+// endInode judges the inode whose items have all been seen.
+func (f *fileCheck) endInode() {
+	c, s := f.c, &f.cur
+	if s.ino == 0 {
+		return
+	}
+	c.stats.Inodes++
+	where := f.where(s.ino)
+	if !s.have {
+		f.findWhole("inode.missing", where, "no inode item", "one")
+		return
+	}
+	i := &s.item
+	kind := i.Mode & format.S_IFMT
+	f.inodes = append(f.inodes, inodeSum{s.ino, i.Mode, i.Nlink})
+	if s.names != i.Nlink {
+		f.findWhole("inode.nlink", where, num(uint64(i.Nlink)), num(uint64(s.names)))
+	}
+	if kind == format.S_IFDIR {
+		c.stats.Dirs++
+		if s.extents {
+			f.findWhole("inode.kind", where, "a directory with file extents", "")
+		}
+		if s.dirBytes != i.Size {
+			f.findWhole("dir.size", where, num(i.Size), num(s.dirBytes))
+		}
+		return
+	}
+	c.stats.Files++
+	if s.entries {
+		f.findWhole("inode.kind", where, fmt.Sprintf("mode 0%o with directory entries", i.Mode), "")
+	}
+	if s.extents && kind != format.S_IFREG && kind != format.S_IFLNK {
+		f.findWhole("inode.kind", where, fmt.Sprintf("mode 0%o with file extents", i.Mode), "")
+	}
+	if s.nbytes != i.Nbytes {
+		f.findWhole("inode.nbytes", where, num(i.Nbytes), num(s.nbytes))
+	}
+	if kind == format.S_IFLNK && i.Nlink > 0 && (s.inline < 0 || uint64(s.inline) != i.Size) {
+		f.findWhole("file.inline", where, fmt.Sprintf("a symbolic link of size %d with %d bytes inline", i.Size, max(s.inline, 0)), "the same")
+	}
+	if c.sb.IncompatFlags&format.IncompatNoHoles == 0 && i.Nlink > 0 && kind == format.S_IFREG {
+		if s.gap == (span{}) && s.end < i.Size {
+			s.gap = span{s.end, i.Size}
+		}
+		if s.gap != (span{}) && s.gap.start < i.Size {
+			f.findWhole("file.hole", where, fmt.Sprintf("no file extent for %d..%d", s.gap.start, s.gap.end), "one that says hole")
+		}
+	}
+	if s.dataEnd > 0 && s.lastData >= max(1, format.AlignUp(i.Size, uint64(c.sb.SectorSize))) {
+		f.beyond++
+	}
+}
+
+func (f *fileCheck) inode(ino uint64) *inodeSum {
+	i := sort.Search(len(f.inodes), func(i int) bool { return f.inodes[i].ino >= ino })
+	if i == len(f.inodes) || f.inodes[i].ino != ino {
+		return nil
+	}
+	return &f.inodes[i]
+}
+
+// finish judges what ties inodes together. whole: every leaf of the tree was seen.
+func (f *fileCheck) finish(whole bool) {
+	c := f.c
+	f.endInode()
+	f.cur = inodeState{}
+	if f.beyond > 0 {
+		// Legal after a crash: ordered extents finish out of order, and i_size waits for the first.
+		c.note("%s has %d files with data beyond i_size", treeName(f.root), f.beyond)
+	}
+	if !whole {
+		return
+	}
+	for _, w := range f.whole {
+		c.find(w.Rule, w.Where, w.Have, w.Want)
+	}
+	if i := f.inode(format.FIRST_FREE_OBJECTID); i == nil || i.mode&format.S_IFMT != format.S_IFDIR {
+		c.find("inode.missing", f.where(format.FIRST_FREE_OBJECTID), "no root directory", "one")
+	}
+	orphans := 0
+	for _, i := range f.inodes {
+		if i.nlink != 0 {
+			continue
+		}
+		if !f.orphans[i.ino] {
+			c.find("inode.orphan", f.where(i.ino), "nlink 0 without orphan item", "one")
+		} else {
+			orphans++
+		}
+	}
+	if orphans > 0 {
+		c.note("%s has %d orphan inodes, which a mount will delete", treeName(f.root), orphans)
+	}
+	f.compareNames()
+	f.checkCycles()
+}
+
+func (f *fileCheck) compare(x, y name) int {
+	if r := cmp.Compare(x.dir, y.dir); r != 0 {
+		return r
+	}
+	if r := bytes.Compare(f.text(x), f.text(y)); r != 0 {
+		return r
+	}
+	if x.subvol != y.subvol {
+		return cmp.Compare(b2i(x.subvol), b2i(y.subvol))
+	}
+	return cmp.Compare(x.target, y.target)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// compareNames merges references, DIR_ITEMs and DIR_INDEXes: each name must be in all three.
+func (f *fileCheck) compareNames() {
+	c := f.c
+	refs, items, indexes := f.refs, f.items, f.indexes
+	for _, l := range [][]name{refs, items, indexes} {
+		slices.SortFunc(l, f.compare)
+	}
+	for len(refs)+len(items)+len(indexes) > 0 {
+		var n name
+		first := true
+		for _, l := range [][]name{refs, items, indexes} {
+			if len(l) > 0 && (first || f.compare(l[0], n) < 0) {
+				n, first = l[0], false
+			}
+		}
+		take := func(l *[]name) []name {
+			i := 0
+			for i < len(*l) && f.compare((*l)[i], n) == 0 {
+				i++
+			}
+			t := (*l)[:i]
+			*l = (*l)[i:]
+			return t
+		}
+		r, i, x := take(&refs), take(&items), take(&indexes)
+		kind := "ino"
+		if n.subvol {
+			kind = "subvolume"
+		}
+		if len(r) == 1 && len(i) == 1 && len(x) == 1 && r[0].index == x[0].index && x[0].index >= 2 && i[0].ft == x[0].ft && f.typeOK(n, i[0].ft) {
+			continue
+		}
+		where := fmt.Sprintf("%s dir=%d name=%q %s=%d", treeName(f.root), n.dir, f.text(n), kind, n.target)
+		if len(r) == 0 {
+			if n.subvol && len(i) == 1 && len(x) == 1 {
+				continue // a snapshot has entries for the subvolumes of its source, which are not in it
+			}
+			have := "an entry without inode reference"
+			if !n.subvol && f.inode(n.target) == nil {
+				have = "an entry of an inode that is not there"
+			}
+			c.find("dir.ref", where, have, "one")
+		} else if len(r) > 1 {
+			c.find("dir.ref", where, fmt.Sprintf("%d inode references", len(r)), "1")
+		}
+		if len(i) != 1 {
+			c.find("dir.item", where, fmt.Sprintf("%d DIR_ITEM entries", len(i)), "1")
+		}
+		if len(x) != 1 {
+			c.find("dir.index", where, fmt.Sprintf("%d DIR_INDEX entries", len(x)), "1")
+		} else if len(r) == 1 && r[0].index != x[0].index {
+			c.find("dir.index", where, "index "+num(x[0].index), fmt.Sprintf("the reference's %d", r[0].index))
+		} else if x[0].index < 2 {
+			c.find("dir.index", where, "index "+num(x[0].index), "at least 2")
+		}
+		for _, e := range [][]name{i, x} {
+			if len(e) == 1 && !f.typeOK(n, e[0].ft) {
+				c.find("dir.type", where, fmt.Sprintf("type %d", e[0].ft), "the inode's")
+				break
+			}
+		}
+	}
+}
+
+func (f *fileCheck) typeOK(n name, ft uint8) bool {
+	if n.subvol {
+		return ft == format.FtDir
+	}
+	i := f.inode(n.target)
+	return i == nil || format.FtOf(i.mode) == ft
+}
+
+// checkCycles follows each directory to the root directory.
+func (f *fileCheck) checkCycles() {
+	parent := map[uint64]uint64{}
+	for _, r := range f.refs {
+		if i := f.inode(r.target); !r.subvol && i != nil && i.mode&format.S_IFMT == format.S_IFDIR {
+			parent[r.target] = r.dir
+		}
+	}
+	const root = format.FIRST_FREE_OBJECTID
+	good := map[uint64]bool{root: true}
+	for _, i := range f.inodes {
+		if i.mode&format.S_IFMT != format.S_IFDIR || i.nlink == 0 {
+			continue
+		}
+		var path []uint64
+		on := map[uint64]bool{}
+		d := i.ino
+		for !good[d] {
+			p, ok := parent[d]
+			if on[d] {
+				f.c.find("dir.cycle", f.where(i.ino), "a directory below itself", "a path from the root directory")
+			}
+			if on[d] || !ok {
+				break
+			}
+			on[d] = true
+			path = append(path, d)
+			d = p
+		}
+		for _, d := range path { // a bad chain is reported once
+			good[d] = true
+		}
+	}
+}

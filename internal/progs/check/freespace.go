@@ -1,0 +1,156 @@
+package check
+
+import (
+	"fmt"
+
+	"btrlab/internal/format"
+)
+
+// checkFreeSpace compares the free space tree with the complement of the extents. A stripe under a
+// superblock copy counts as free, as in the kernel, which keeps it from allocation in memory only.
+//
+// Adjacent free ranges must be one: the kernel's remove_from_free_space_extent() looks for one that holds
+// the whole allocation.
+func (c *checker) checkFreeSpace() {
+	if c.sb.CompatROFlags&format.CompatROFreeSpaceTree == 0 {
+		return
+	}
+	r, ok := c.roots[format.FREE_SPACE_TREE_OBJECTID]
+	if !ok {
+		return
+	}
+	valid := c.sb.CompatROFlags&format.CompatROFreeSpaceTreeValid != 0
+	foreign := 0
+	whole := c.walkTree(format.FREE_SPACE_TREE_OBJECTID, r.item.Bytenr, r.item.Generation, r.item.Level, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			k := n.Key(i)
+			if k.Type < format.FREE_SPACE_INFO_KEY || k.Type > format.FREE_SPACE_BITMAP_KEY {
+				continue
+			}
+			g := c.groupAt(k.Objectid)
+			if g == nil {
+				foreign++
+				continue
+			}
+			if valid {
+				c.freeItem(g, k, n.Item(i))
+			}
+		}
+	})
+	if foreign > 0 {
+		// mkfs.btrfs 6.2 does this with its temporary groups, and Linux leaves them there.
+		c.note("the free space tree has %d items of block groups that are no more", foreign)
+	}
+	if !valid {
+		c.note("the free space tree is not marked valid: a mount will make it anew")
+		return
+	}
+	if !whole || !c.extentsWhole {
+		return
+	}
+	x := 0
+	for i := range c.groups {
+		g := &c.groups[i]
+		where := fmt.Sprintf("block_group=%d", g.start)
+		for x < len(c.extents) && c.extents[x].start < g.start {
+			x++
+		}
+		var want []span
+		at := g.start
+		for ; x < len(c.extents) && c.extents[x].start < g.end(); x++ {
+			if s := c.extents[x].start; s > at {
+				want = append(want, span{at, s})
+			}
+			at = max(at, c.extents[x].start+c.extents[x].length)
+		}
+		if at < g.end() {
+			want = append(want, span{at, g.end()})
+		}
+		if g.info == nil {
+			c.find("free_space.info", where, "no free space info", "one")
+		} else if g.info.ExtentCount != uint32(len(want)) {
+			c.find("free_space.info", where, fmt.Sprintf("extent count %d", g.info.ExtentCount), fmt.Sprint(len(want)))
+		}
+		if g.info != nil && g.info.Flags&format.FreeSpaceUsingBitmaps == 0 && g.runs != uint32(len(g.free)) {
+			c.find("free_space.range", where, fmt.Sprintf("%d free space extents, some adjacent", g.runs), fmt.Sprint(len(g.free)))
+		}
+		c.compareFree(where, g.free, want)
+	}
+}
+
+// freeItem takes one item of the free space tree into its group; items come in key order.
+func (c *checker) freeItem(g *group, k format.Key, b []byte) {
+	where := fmt.Sprintf("block_group=%d", g.start)
+	if k.Type == format.FREE_SPACE_INFO_KEY {
+		if k.Objectid != g.start || k.Offset != g.length {
+			c.find("free_space.info", where, fmt.Sprintf("info of start %d length %d", k.Objectid, k.Offset), fmt.Sprintf("start %d length %d", g.start, g.length))
+			return
+		}
+		g.info = &format.FreeSpaceInfo{}
+		g.info.Decode(b)
+		return
+	}
+	if k.Objectid+k.Offset > g.end() {
+		c.find("free_space.range", where, fmt.Sprintf("a range %d..%d", k.Objectid, k.Objectid+k.Offset), "one inside the block group")
+		return
+	}
+	if g.info == nil {
+		c.find("free_space.info", where, "a free space range before its info", "")
+		g.info = &format.FreeSpaceInfo{}
+	}
+	bitmap := k.Type == format.FREE_SPACE_BITMAP_KEY
+	if using := g.info.Flags&format.FreeSpaceUsingBitmaps != 0; bitmap != using {
+		c.find("free_space.info", where, fmt.Sprintf("flags 0x%x, but key type %d", g.info.Flags, k.Type), "")
+	}
+	if !bitmap {
+		g.runs++
+		g.addFree(k.Objectid, k.Objectid+k.Offset)
+		return
+	}
+	sector := uint64(c.sb.SectorSize)
+	for i := uint64(0); i < k.Offset/sector; i++ {
+		if b[i/8]>>(i%8)&1 != 0 {
+			g.addFree(k.Objectid+i*sector, k.Objectid+(i+1)*sector)
+		}
+	}
+}
+
+func (g *group) addFree(start, end uint64) {
+	if n := len(g.free); n > 0 && g.free[n-1].end == start {
+		g.free[n-1].end = end
+		return
+	}
+	g.free = append(g.free, span{start, end})
+}
+
+// compareFree reports where two ascending lists of ranges differ.
+func (c *checker) compareFree(where string, have, want []span) {
+	free := func(s []span, at uint64) (bool, uint64) { // at's state, and where it ends
+		for len(s) > 0 && s[0].end <= at {
+			s = s[1:]
+		}
+		if len(s) == 0 {
+			return false, ^uint64(0)
+		}
+		if at < s[0].start {
+			return false, s[0].start
+		}
+		return true, s[0].end
+	}
+	state := map[bool]string{true: "free", false: "used"}
+	for at := uint64(0); at != ^uint64(0); {
+		for len(have) > 0 && have[0].end <= at {
+			have = have[1:]
+		}
+		for len(want) > 0 && want[0].end <= at {
+			want = want[1:]
+		}
+		h, hEnd := free(have, at)
+		w, wEnd := free(want, at)
+		end := min(hEnd, wEnd)
+		if h != w {
+			c.find("free_space.range", fmt.Sprintf("%s start=%d length=%d", where, at, end-at), state[h], state[w])
+		}
+		at = end
+	}
+}

@@ -1,0 +1,180 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"btrlab/internal/format"
+)
+
+// rootInfo is a tree as the root tree has it.
+type rootInfo struct {
+	item format.RootItem
+	v1   bool // the item is of the first version: no generation_v2
+}
+
+// rootRef is a subvolume's link, seen from one end.
+type rootRef struct {
+	parent, child uint64
+	back          bool
+	format.RootRef
+}
+
+// loadRoots reads the root tree.
+func (c *checker) loadRoots() {
+	s := &c.sb
+	whole := c.walkTree(format.ROOT_TREE_OBJECTID, s.Root, s.Generation, s.RootLevel, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			k, b := n.Key(i), n.Item(i)
+			where := fmt.Sprintf("root=1 block=%d slot=%d root_item=%d", n.Bytenr(), i, int64(k.Objectid))
+			switch k.Type {
+			case format.ROOT_ITEM_KEY:
+				if k.Objectid == treeReloc {
+					c.note("a balance was under way: its relocation tree for root %d is not judged", k.Offset)
+					c.cut = true
+					continue
+				}
+				if k.Offset != 0 && !format.IsFSTree(k.Objectid) {
+					c.find("root.item", where, "key offset "+num(k.Offset), "0")
+				}
+				var r rootInfo
+				r.item.Decode(b)
+				r.v1 = len(b) < format.RootItemSize
+				if _, ok := c.roots[k.Objectid]; ok {
+					c.find("root.item", where, "a second root item", "one")
+					continue
+				}
+				c.roots[k.Objectid] = r
+				c.rootIDs = append(c.rootIDs, k.Objectid)
+				// The kernel takes a root whose generation_v2 differs for one that an old kernel wrote, and zeroes the rest.
+				if !r.v1 && r.item.GenerationV2 != r.item.Generation {
+					c.find("root.item", where, "generation_v2 "+num(r.item.GenerationV2), num(r.item.Generation))
+				}
+				if format.IsFSTree(k.Objectid) && r.item.RootDirid != format.FIRST_FREE_OBJECTID {
+					c.find("root.item", where, "root_dirid "+num(r.item.RootDirid), num(format.FIRST_FREE_OBJECTID))
+				}
+				if r.item.Bytenr == 0 {
+					c.find("root.item", where, "bytenr 0", "")
+				}
+				if r.item.Refs == 0 {
+					if k.Objectid == format.FS_TREE_OBJECTID {
+						c.find("root.item", where, "refs 0", "1")
+					} else {
+						c.note("subvolume %d is being deleted", k.Objectid)
+					}
+				}
+			case format.ROOT_REF_KEY, format.ROOT_BACKREF_KEY:
+				r := rootRef{parent: k.Objectid, child: k.Offset}
+				if k.Type == format.ROOT_BACKREF_KEY {
+					r.parent, r.child, r.back = k.Offset, k.Objectid, true
+				}
+				r.Decode(b)
+				c.rootRefs = append(c.rootRefs, r)
+			}
+		}
+	})
+	slices.Sort(c.rootIDs)
+	if !whole {
+		return // a root that is not seen may be there
+	}
+	need := []uint64{format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.FS_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.DATA_RELOC_TREE_OBJECTID}
+	if s.CompatROFlags&format.CompatROFreeSpaceTree != 0 {
+		need = append(need, format.FREE_SPACE_TREE_OBJECTID)
+	}
+	for _, id := range need {
+		if _, ok := c.roots[id]; !ok {
+			c.find("root.missing", fmt.Sprintf("root=1 root_item=%d", int64(id)), "none", "one")
+		}
+	}
+	c.checkRootRefs()
+}
+
+// treeReloc is the id of relocation trees.
+const treeReloc = ^uint64(0) - 7 // -8
+
+// checkRootRefs pairs ROOT_REF with ROOT_BACKREF.
+func (c *checker) checkRootRefs() {
+	type key struct {
+		parent, child uint64
+		ref           format.RootRef
+	}
+	pairs := map[key]int{}
+	linked := map[uint64]bool{}
+	for _, r := range c.rootRefs {
+		bit := 1
+		if r.back {
+			bit = 2
+		}
+		pairs[key{r.parent, r.child, r.RootRef}] |= bit
+		linked[r.child] = true
+	}
+	for k, v := range pairs {
+		if v != 3 {
+			have := "a ROOT_REF without its ROOT_BACKREF"
+			if v == 2 {
+				have = "a ROOT_BACKREF without its ROOT_REF"
+			}
+			c.find("root.ref", fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name), have, "both, alike")
+		}
+		if _, ok := c.roots[k.child]; !ok {
+			c.find("root.ref", fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name), "a link to no subvolume", "")
+		}
+	}
+	for _, id := range c.rootIDs {
+		if format.IsFSTree(id) && id != format.FS_TREE_OBJECTID && c.roots[id].item.Refs > 0 && !linked[id] {
+			c.find("root.ref", treeName(id), "a subvolume without a name", "a ROOT_REF")
+		}
+	}
+}
+
+// checkTrees walks every tree that nobody has walked yet, subvolumes as files.
+func (c *checker) checkTrees() {
+	for _, id := range c.rootIDs {
+		r := c.roots[id]
+		switch id {
+		case format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.FREE_SPACE_TREE_OBJECTID:
+			continue
+		}
+		w := c.newWalk(id, func(format.Node, bool) {})
+		if !format.IsFSTree(id) && id != format.DATA_RELOC_TREE_OBJECTID {
+			w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
+			continue
+		}
+		if r.item.Refs == 0 && id != format.FS_TREE_OBJECTID {
+			w.drop = r.item.DropProgress
+			w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
+			continue
+		}
+		f := c.newFileCheck(id)
+		w.leaf = f.leaf
+		w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
+		f.finish(!w.cut)
+	}
+}
+
+// checkLog walks the log trees: what fsync wrote after the last commit. Linux replays them at the next mount.
+func (c *checker) checkLog() {
+	s := &c.sb
+	if s.LogRoot == 0 {
+		return
+	}
+	c.note("a log tree is present at %d: fsync wrote it after the last commit, and a mount will replay it", s.LogRoot)
+	w := c.newWalk(logTree, nil)
+	w.log = true
+	w.leaf = func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			k := n.Key(i)
+			if k.Objectid != logTree || k.Type != format.ROOT_ITEM_KEY {
+				continue
+			}
+			var r format.RootItem
+			r.Decode(n.Item(i))
+			sub := c.newWalk(logTree, func(format.Node, bool) {})
+			sub.log = true
+			sub.from(r.Bytenr, r.Generation, r.Level)
+		}
+	}
+	w.from(s.LogRoot, s.Generation+1, s.LogRootLevel)
+}
+
+const logTree = format.TREE_LOG_OBJECTID

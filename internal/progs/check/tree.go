@@ -1,0 +1,276 @@
+package check
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+)
+
+// chunk is a logical range and the physical place of each copy.
+type chunk struct {
+	start, length uint64
+	typ           uint64
+	copies        []uint64 // physical
+}
+
+func (c *checker) chunkAt(logical uint64) *chunk {
+	i := sort.Search(len(c.chunks), func(i int) bool { return c.chunks[i].start > logical }) - 1
+	if i < 0 || logical-c.chunks[i].start >= c.chunks[i].length {
+		return nil
+	}
+	return &c.chunks[i]
+}
+
+// blockInfo is what reference checking needs to know of a tree block.
+type blockInfo struct {
+	bytenr, generation uint64
+	level              uint8
+}
+
+// pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the superblock.
+type pointer struct {
+	child  uint64
+	parent uint64
+	owner  uint64 // of the parent, or the tree
+}
+
+// dataPointer is one EXTENT_DATA item that points at an extent.
+type dataPointer struct {
+	bytenr, length    uint64
+	parent            uint64
+	owner, ino, start uint64 // start: file offset minus extent offset
+}
+
+// walk is one pass over one tree.
+type walk struct {
+	c    *checker
+	root uint64
+	num  uint32
+	// leaf is called for each leaf, in key order. fresh: no walk met this block before.
+	leaf func(n format.Node, fresh bool)
+	log  bool       // a log tree: newer than the superblock, unknown to the extent tree
+	drop format.Key // of a subvolume that is being deleted: what lies before it is gone
+	cut  bool       // a part of the tree could not be visited
+	bufs [format.MaxLevel][]byte
+}
+
+// walkTree visits a tree from its root block, and reports whether it could visit all of it.
+func (c *checker) walkTree(root, bytenr, generation uint64, level uint8, leaf func(n format.Node, fresh bool)) bool {
+	w := c.newWalk(root, leaf)
+	w.from(bytenr, generation, level)
+	return !w.cut
+}
+
+func (c *checker) newWalk(root uint64, leaf func(n format.Node, fresh bool)) *walk {
+	c.walks++
+	return &walk{c: c, root: root, num: c.walks, leaf: leaf}
+}
+
+func (w *walk) from(bytenr, generation uint64, level uint8) {
+	if !w.log {
+		w.c.ptrs = append(w.c.ptrs, pointer{bytenr, 0, w.root})
+	}
+	if level >= format.MaxLevel {
+		w.c.find("tree.level", treeName(w.root), num(uint64(level)), fmt.Sprintf("at most %d", format.MaxLevel-1))
+		w.cut = true
+		return
+	}
+	w.visit(bytenr, generation, int(level), nil, format.MaxKey)
+}
+
+func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, last format.Key) {
+	if !w.block(bytenr, generation, level, first, last) {
+		w.cut, w.c.cut = true, true
+	}
+}
+
+// block visits one block. first is the key its parent has for it, nil for a root; every key in it is
+// at most last. False: it could not be used.
+func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
+	c := w.c
+	where := fmt.Sprintf("%s block=%d", treeName(w.root), bytenr)
+	seen, old := c.visited[bytenr]
+	if old && seen == w.num {
+		c.find("tree.loop", where, "reached a second time", "once")
+		return false
+	}
+	n, ok := w.read(bytenr, generation, level, where, !old)
+	if !ok {
+		return false
+	}
+	c.visited[bytenr] = w.num
+	if !old {
+		c.stats.TreeBlocks++
+		if !w.log {
+			c.blocks = append(c.blocks, blockInfo{bytenr, n.Generation(), uint8(level)})
+		}
+		c.step(1, 0)
+	}
+	nr := n.Nritems()
+	if nr > 0 {
+		if k := n.Key(0); first != nil && k != *first {
+			c.find("tree.first_key", where, k.String(), first.String())
+			return false
+		}
+		if k := n.Key(nr - 1); last.Less(k) {
+			c.find("tree.key_range", where, k.String(), "at most "+last.String())
+			return false
+		}
+	} else if first != nil {
+		c.find("tree.first_key", where, "an empty block", first.String())
+		return false
+	}
+	if level == 0 {
+		if !old && !w.log {
+			w.dataPointers(n)
+		}
+		w.leaf(n, !old)
+		return true
+	}
+	for i := range nr {
+		upper := last
+		if i+1 < nr {
+			upper = n.Key(i + 1)
+			if w.drop != (format.Key{}) && !w.drop.Less(upper) {
+				continue
+			}
+			upper = before(upper)
+		}
+		child := n.Blockptr(i)
+		if !old && !w.log {
+			c.ptrs = append(c.ptrs, pointer{child, bytenr, n.Owner()})
+		}
+		k := n.Key(i)
+		w.visit(child, n.PtrGeneration(i), level-1, &k, upper)
+	}
+	return true
+}
+
+// before is the largest key less than k, which is not the smallest of all: a key follows another in its block.
+func before(k format.Key) format.Key {
+	if k.Offset--; k.Offset == ^uint64(0) {
+		if k.Type--; k.Type == 0xff {
+			k.Objectid--
+		}
+	}
+	return k
+}
+
+// dataPointers records the file extents in a leaf, whatever the tree: old free space caches are in the root tree.
+func (w *walk) dataPointers(n format.Node) {
+	for i := range n.Nritems() {
+		k := n.Key(i)
+		if k.Type != format.EXTENT_DATA_KEY {
+			continue
+		}
+		var fe format.FileExtent
+		fe.Decode(n.Item(i))
+		if fe.Type == format.FileExtentTypeInline || fe.DiskBytenr == 0 {
+			continue
+		}
+		w.c.dataPtrs = append(w.c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), n.Owner(), k.Objectid, k.Offset - fe.Offset})
+	}
+}
+
+// read gets a block from its chunk; a fresh one is judged, on every mirror.
+func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bool) (format.Node, bool) {
+	c := w.c
+	size := uint64(c.sb.NodeSize)
+	ch := c.chunkAt(bytenr)
+	if ch == nil || bytenr+size > ch.start+ch.length || bytenr%uint64(c.sb.SectorSize) != 0 {
+		c.find("tree.chunk", where, "a block in no chunk", "")
+		return nil, false
+	}
+	typ := uint64(format.BlockGroupMetadata)
+	if w.root == format.CHUNK_TREE_OBJECTID {
+		typ = format.BlockGroupSystem
+	}
+	if ch.typ&typ == 0 {
+		c.find("tree.chunk", where, "a block in a chunk of type "+hex(ch.typ), hex(typ))
+	}
+	if w.bufs[level] == nil {
+		w.bufs[level] = make([]byte, size)
+	}
+	best := format.Node(nil)
+	for i, phys := range ch.copies {
+		buf := w.bufs[level]
+		if best != nil {
+			if !fresh {
+				break
+			}
+			buf = c.scratch
+		}
+		at := fmt.Sprintf
+		off := phys + bytenr - ch.start
+		if err := blockdev.Read(c.t, c.dev, buf, int64(off)); err != nil {
+			c.find("device.read", at("%s mirror=%d device_offset=%d", where, i, off), err.Error(), "")
+			continue
+		}
+		n := format.Node(buf)
+		if best != nil && bytes.Equal(best, n) {
+			continue
+		}
+		if have, want := n.Csum(), n.ComputeCsum(); have != want {
+			if fresh {
+				c.find("tree.csum", at("%s mirror=%d device_offset=%d", where, i, off), fmt.Sprintf("0x%08x", have), fmt.Sprintf("0x%08x", want))
+			}
+			continue
+		}
+		if best != nil {
+			c.find("tree.mirror", at("%s mirror=%d device_offset=%d", where, i, off),
+				at("generation %d, other bytes than mirror 0", n.Generation()), at("generation %d", best.Generation()))
+			continue
+		}
+		best = n
+	}
+	if best == nil {
+		c.find("tree.read", where, "no good copy", "")
+		return nil, false
+	}
+	return best, w.judge(best, bytenr, generation, level, where, fresh)
+}
+
+// judge checks a block against its parent, and when it is new by itself.
+func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where string, fresh bool) bool {
+	c := w.c
+	if h := n.Bytenr(); h != bytenr {
+		c.find("tree.header", where, "bytenr "+num(h), num(bytenr))
+		return false
+	}
+	if f := n.FSID(); f != c.sb.FSID {
+		c.find("tree.header", where, "fsid "+f.String(), c.sb.FSID.String())
+		return false
+	}
+	if n.Level() != level {
+		c.find("tree.level", where, num(uint64(n.Level())), num(uint64(level)))
+		return false
+	}
+	if g := n.Generation(); g != generation {
+		c.find("tree.generation", where, num(g), num(generation))
+		return false
+	}
+	if o := n.Owner(); o != w.root && !(format.IsFSTree(w.root) && format.IsFSTree(o)) {
+		c.find("tree.owner", where, num(o), num(w.root))
+		return false
+	}
+	if !fresh {
+		return true
+	}
+	newest := c.sb.Generation
+	if w.log {
+		newest++
+	}
+	ctx := format.CheckContext{Root: w.root, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: newest, Level: level}
+	check := format.CheckNode
+	if level == 0 {
+		check = format.CheckLeaf
+	}
+	if err := check(n, ctx); err != nil {
+		c.find("tree.block", where, err.Error(), "")
+		return false
+	}
+	return true
+}
