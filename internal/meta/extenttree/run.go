@@ -225,8 +225,13 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 	want := h.inlineRef(m.ref, m.mod)
 	p := &e.path
 	defer p.Release(t)
+	// Once a reference has an item of its own none becomes inline: the same one could be there already.
+	hasKeyed, err := e.hasKeyedRefs(t, h.bytenr)
+	if err != nil {
+		return err
+	}
 	p.ForExtension = true
-	err := e.findExtent(t, tr, p, h, want.Size)
+	err = e.findExtent(t, tr, p, h, want.Size)
 	p.ForExtension = false
 	if err != nil {
 		return err
@@ -236,7 +241,7 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 	if err != nil {
 		return err
 	}
-	keyed := at < 0 && len(item)+want.Size > e.maxExtentItem()
+	keyed := at < 0 && (hasKeyed || len(item)+want.Size > e.maxExtentItem())
 	switch {
 	case at >= 0 && h.data:
 		d := refs[at].Data
@@ -261,6 +266,18 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 		return e.addKeyedRef(t, tr, h, m)
 	}
 	return nil
+}
+
+// hasKeyedRefs reports whether some reference to the extent has an item of its own.
+func (e *ExtentTree) hasKeyedRefs(t *sched.Task, bytenr uint64) (bool, error) {
+	p := &e.path2
+	defer p.Release(t)
+	more, err := e.forest.SearchForward(t, e.root, format.Key{Objectid: bytenr, Type: format.TREE_BLOCK_REF_KEY}, p)
+	if err != nil || !more {
+		return false, err
+	}
+	k := p.Key()
+	return k.Objectid == bytenr && k.Type < format.BLOCK_GROUP_ITEM_KEY, nil
 }
 
 // addKeyedRef gives a reference an item of its own. Colliding hashes take the next offset.
