@@ -35,6 +35,7 @@ const (
 	ELOOP        = syscall.ELOOP
 	EXDEV        = syscall.EXDEV
 	EBADF        = syscall.EBADF
+	EFAULT       = syscall.EFAULT
 	EUCLEAN      = syscall.EUCLEAN
 )
 

@@ -3,7 +3,8 @@
 //
 // Lock order:
 //
-//	Inode.rwsem                      two inodes: lower ino first (LockNested)
+//	Inode.rwsem of a directory       parents, then children (LockDir)
+//	Inode.rwsem                      two inodes: lower ino first
 //	  range_lock                     policy range-lock: byte range of the whole write
 //	    space_ticket, balance_dirty, ordered_extent   waits
 //	      Inode.Pages page locks     ascending index
@@ -38,6 +39,7 @@ import (
 // The classes of an inode's locks and waits.
 var (
 	Class      = lockdep.NewClass("i_rwsem", lockdep.RankInode)
+	DirClass   = lockdep.NewClass("i_rwsem_dir", lockdep.RankInode-5)
 	RangeClass = lockdep.NewClass("range_lock", lockdep.RankInode+5)
 	DIOClass   = lockdep.NewClass("dio_wait", lockdep.RankDIOWait)
 	muClass    = lockdep.NewClass("inode_mu", lockdep.RankLeaf2)
@@ -104,6 +106,9 @@ type Inode struct {
 func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 	ip := &Inode{Ino: ino, Root: root, FS: f, item: *item}
 	ip.rwsem.Init(Class)
+	if item.Mode&format.S_IFMT == format.S_IFDIR {
+		ip.rwsem.Init(DirClass)
+	}
 	ip.DIO.Init(DIOClass)
 	ip.Range.InitClass(RangeClass)
 	ip.mu.Init(muClass)
@@ -119,6 +124,10 @@ func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 
 // Lock takes i_rwsem for writing.
 func (ip *Inode) Lock(t *sched.Task) { ip.rwsem.LockNested(t, ip.Ino) }
+
+// LockDir is Lock of a directory, which may be locked while others are: sub is its place among them, ascending.
+// Models inode_lock_nested() with I_MUTEX_PARENT, I_MUTEX_PARENT2 and I_MUTEX_CHILD.
+func (ip *Inode) LockDir(t *sched.Task, sub uint64) { ip.rwsem.LockNested(t, sub) }
 
 // TryLock takes i_rwsem for writing if it is free.
 func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLock(t) }

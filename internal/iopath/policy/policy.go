@@ -37,8 +37,6 @@ type Policy struct {
 	WriteRangeLock bool
 	// CopyByFolio: the copy loop takes one folio (a page) at a time, not a batch of 8 to 512 pages.
 	CopyByFolio bool
-	// RevertShortCopy: a short copy into a page that was not up to date counts as nothing copied.
-	RevertShortCopy bool
 	// StableSkipNodatasum: files without checksums do not wait for writeback of a page they overwrite.
 	StableSkipNodatasum bool
 	// PunchRecheckOE: punch hole accepts its range only when it has neither pages nor ordered extents.
@@ -108,13 +106,6 @@ var Toggles = []Toggle{
 		Field:    func(p *Policy) *bool { return &p.CopyByFolio },
 	},
 	{
-		Name:     "REVERT_SHORT_COPY",
-		Source:   "kernel 6.14",
-		Kernel:   "fs/btrfs/file.c:copy_one_range()",
-		Scenario: "a source page faults in the middle of a page: without it the copied half is visible before the rest",
-		Field:    func(p *Policy) *bool { return &p.RevertShortCopy },
-	},
-	{
 		Name:     "STABLE_SKIP_NODATASUM",
 		Source:   "kernel 6.19 or so (first version unverified)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_update_address_space_flags()",
@@ -161,7 +152,7 @@ var Presets = []Policy{
 	},
 	{
 		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
-		BalanceBeforeFolio: true, CopyByFolio: true, RevertShortCopy: true, StableSkipNodatasum: true,
+		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
 		ExtentLockBackOff: true,
 	},
 }
@@ -341,8 +332,6 @@ type Plan struct {
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
 	StableWait bool
-	// RevertShort: a short copy into a page that was not up to date is undone.
-	RevertShort bool
 	// Order is the order of the two steps of a shrinking setsize.
 	Order [2]SetsizeStep
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
@@ -368,9 +357,8 @@ func For(op Op, f Facts, p *Policy) Plan {
 
 func forWrite(f *Facts, p *Policy) Plan {
 	pl := Plan{
-		BatchPages:  BatchMaxPages,
-		StableWait:  !(p.StableSkipNodatasum && f.NoDataSum),
-		RevertShort: p.RevertShortCopy,
+		BatchPages: BatchMaxPages,
+		StableWait: !(p.StableSkipNodatasum && f.NoDataSum),
 		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
 		DIOBegin: p.BufUnlockInEOF,
 	}

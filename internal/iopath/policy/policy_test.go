@@ -29,7 +29,6 @@ func planText(op Op, p Plan) string {
 		add(p.Prewait, "prewait")
 		w = append(w, "throttle="+p.Throttle.String(), fmt.Sprintf("batch=%d", p.BatchPages))
 		add(!p.StableWait, "no_stable_wait")
-		add(p.RevertShort, "revert_short")
 	case SetSize:
 		w = append(w, "order="+p.Order[0].String()+","+p.Order[1].String())
 	default:

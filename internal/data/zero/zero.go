@@ -1,0 +1,150 @@
+// Package zero makes parts of files read as zero through the page cache: the rest of a block after a
+// new end of file, the edges of a hole, and what lies between an old end of file and a write behind it.
+//
+// Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), kernel-semantics 2.4 and 2.5. Difference: NO_HOLES only, so
+// growing a file puts nothing into the tree.
+//
+// Lock order: as a buffered write of one block: space reservation, then page, then extent range; an ordered
+// extent is waited for with neither held. Both functions are called under i_rwsem.
+package zero
+
+import (
+	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+const block = format.SectorSize
+
+// Side says which part of the block a position belongs to.
+type Side uint8
+
+// The sides.
+const (
+	After  Side = iota // zero from the position to the end of its block
+	Before             // zero from the start of the block to the position
+)
+
+// Block zeroes the part of the block of pos that lies on one side of it, in the page cache, and makes the
+// block dirty; nothing when pos is aligned. Errors: ENOSPC, EIO.
+//
+// Models btrfs_truncate_block().
+func Block(t *sched.Task, e *writeback.Engine, ip *inode.Inode, pos uint64, side Side) error {
+	start := format.AlignDown(pos, block)
+	switch {
+	case start == pos:
+		return nil
+	case side == Before:
+		return Range(t, e, ip, start, pos)
+	}
+	return Range(t, e, ip, pos, start+block)
+}
+
+// Range zeroes [from, to), which lies in one block. Models btrfs_truncate_block() with a length.
+func Range(t *sched.Task, e *writeback.Engine, ip *inode.Inode, from, to uint64) error {
+	var r delalloc.Reservation
+	if err := reserve(t, e, ip, &r, from, to); err != nil {
+		return err
+	}
+	start := format.AlignDown(from, block)
+	for {
+		done, err := zeroOnce(t, e, ip, &r, start, from, to)
+		if err != nil {
+			r.Release(t, ip)
+			return err
+		}
+		if done {
+			return nil
+		}
+	}
+}
+
+// reserve promises the space before any page is locked: a flush could need that page.
+func reserve(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.Reservation, from, to uint64) error {
+	err := r.ReserveData(t, ip, from, to, spaceinfo.FlushData)
+	if err != nil {
+		if !ip.MayNocow() {
+			return err
+		}
+		end, nerr := e.CanNocow(t, ip, format.AlignDown(from, block), format.AlignUp(to, block), false)
+		if nerr != nil {
+			return nerr
+		}
+		if end < to {
+			return err
+		}
+		r.Nocow(from, to)
+	}
+	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
+		r.Release(t, ip)
+		return err
+	}
+	return nil
+}
+
+func zeroOnce(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.Reservation, start, from, to uint64) (done bool, err error) {
+	p := ip.Pages.Grab(t, start>>pagecache.PageShift)
+	if !p.Uptodate() {
+		switch err := e.FillPage(t, ip, p); err {
+		case nil:
+		case errno.EAGAIN:
+			return false, nil // FillPage let the page go
+		default:
+			p.UnlockPut(t)
+			return false, err
+		}
+	}
+	p.WaitWriteback(t)
+	ip.IOTree.Lock(t, start, start+block)
+	if oe := ip.Ordered.First(t, start, start+block); oe != nil {
+		ip.IOTree.Unlock(t, start, start+block)
+		p.UnlockPut(t)
+		oe.Wait(t)
+		oe.Put(t)
+		return false, nil
+	}
+	clear(p.Data()[from-start : to-start])
+	ip.Pages.SetDirty(t, p)
+	r.SetDelalloc(t, ip, true)
+	p.UnlockPut(t)
+	return true, nil
+}
+
+// Expand makes [oldSize, newSize) of a file read as zero before i_size grows over it: the rest of the last block
+// in the page cache, and no extent map that says otherwise beyond. Models btrfs_cont_expand().
+//
+// Preconditions:
+//   - ip is locked for writing; oldSize is i_size; no page lies beyond it.
+func Expand(t *sched.Task, e *writeback.Engine, ip *inode.Inode, oldSize, newSize uint64) error {
+	if err := Block(t, e, ip, oldSize, After); err != nil {
+		return err
+	}
+	holeStart, end := format.AlignUp(oldSize, block), format.AlignUp(newSize, block)
+	if newSize <= holeStart {
+		return nil
+	}
+	LockAndFlush(t, ip, holeStart, end)
+	ip.Extents.Drop(t, holeStart, end)
+	ip.IOTree.Unlock(t, holeStart, end)
+	return nil
+}
+
+// LockAndFlush takes the extent lock of [start, end) when no ordered extent is in it; while there is one, it waits
+// with nothing locked. Models btrfs_lock_and_flush_ordered_range().
+func LockAndFlush(t *sched.Task, ip *inode.Inode, start, end uint64) {
+	for {
+		ip.IOTree.Lock(t, start, end)
+		oe := ip.Ordered.First(t, start, end)
+		if oe == nil {
+			return
+		}
+		ip.IOTree.Unlock(t, start, end)
+		oe.Wait(t)
+		oe.Put(t)
+	}
+}

@@ -1,0 +1,40 @@
+package buffered
+
+import (
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/sched"
+)
+
+// Read copies [pos, pos+len(p)) of the file to p, as far as the file goes, and returns how many bytes it copied. It takes no
+// i_rwsem in any era: a read that overlaps a write may see some pages before and some after it (kernel-semantics 1.5).
+// ra may be nil.
+//
+// Models mm/filemap.c:generic_file_buffered_read().
+func Read(t *sched.Task, e *writeback.Engine, ip *inode.Inode, p []byte, pos uint64, ra *writeback.ReadState) (int, error) {
+	done := 0
+	for done < len(p) {
+		size := ip.Size(t)
+		if pos >= size {
+			break
+		}
+		in := pos & (pagecache.PageSize - 1)
+		left := min(uint64(len(p)-done), size-pos)
+		want := int((in + left + pagecache.PageSize - 1) >> pagecache.PageShift)
+		pg, err := e.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra)
+		if err != nil {
+			return done, err
+		}
+		// i_size again, now that the page is uptodate: a truncate may have zeroed its end meanwhile.
+		if size = ip.Size(t); pos >= size {
+			pg.Put(t)
+			break
+		}
+		n := copy(p[done:], pg.Data()[in:min(pagecache.PageSize, in+size-pos)])
+		pg.Put(t)
+		done += n
+		pos += uint64(n)
+	}
+	return done, nil
+}

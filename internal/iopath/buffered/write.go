@@ -1,0 +1,452 @@
+package buffered
+
+import (
+	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/data/zero"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+// Source is what a write copies from: the user's memory.
+type Source struct {
+	// Buf is the bytes to write.
+	Buf []byte
+	// Faults, if any, says which bytes are there: a study's way to make copies short.
+	Faults Faulter
+}
+
+// Faulter models user memory that may not be mapped.
+type Faulter interface {
+	// FaultIn makes the bytes [from, to) of the buffer present, as far as it can; it may sleep and reports how
+	// many of them may be touched next. Zero is EFAULT. Models fault_in_readable().
+	FaultIn(t *sched.Task, from, to int) int
+	// Present is how many bytes of [from, to) can be copied now, with page faults disabled.
+	Present(from, to int) int
+}
+
+// smallBatch is the number of pages whose array lies on the writer's stack.
+const smallBatch = 16
+
+// write is the state of one buffered write between its steps.
+type write struct {
+	e   *writeback.Engine
+	ip  *inode.Inode
+	src Source
+	pl  policy.Plan
+
+	pos     uint64 // where the next byte goes
+	done    int    // bytes of the source that are in the page cache
+	cap     int    // pages of a batch; 1 after a short copy
+	isize   uint64 // i_size under the lock, before the write
+	dropped bool   // i_rwsem was let go for the copy loop
+
+	// The batch at hand.
+	n       int                  // bytes to copy
+	rsv     delalloc.Reservation // its space
+	pages   []*pagecache.Page    // locked and referenced, ascending
+	force   bool                 // read an aligned first page too: the last copy got nothing
+	locked  bool                 // the extent range of rsv is locked
+	copied  int
+	small   [smallBatch]*pagecache.Page
+	rangeLo uint64 // the locked byte range of the write, when pl.Lock.Range()
+	rangeHi uint64
+}
+
+// Write copies src into the file at pos by policy p and returns how many bytes it copied; with a short count
+// comes the error that stopped it. now becomes the inode's mtime.
+//
+// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); kernel-semantics 1.1, 1.2, 1.6, 1.7.
+func Write(t *sched.Task, e *writeback.Engine, ip *inode.Inode, src Source, pos uint64, p *policy.Policy, now format.Timespec) (int, error) {
+	if t.Nowait() {
+		// E0: a buffered write that may not sleep does not exist.
+		return 0, errno.EOPNOTSUPP
+	}
+	if len(src.Buf) == 0 {
+		return 0, nil
+	}
+	if pos > format.MaxFileSize || uint64(len(src.Buf)) > format.MaxFileSize-pos {
+		return 0, errno.EFBIG
+	}
+	w := write{e: e, ip: ip, src: src, pos: pos}
+	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: ip.Size(t), NoDataSum: !ip.Sums()}
+	w.pl = policy.For(policy.Write, f, p)
+	if w.pl.Prewait {
+		w.prewait(t, f.End)
+	}
+	w.lockFile(t, f, p)
+	err := w.checkWrite(t, now)
+	if err == nil {
+		err = w.copyLoop(t)
+	}
+	w.unlockFile(t)
+	if w.pl.Throttle == policy.ThrottleAfterUnlock && w.done > 0 {
+		w.balance(t)
+	}
+	return w.done, err
+}
+
+// prewait waits for writeback and ordered extents of the range before any lock, so that fewer such waits are left
+// under the lock. It promises nothing: the pages may be dirtied and written again. Models the first proposal of kernel-semantics 1.6.
+func (w *write) prewait(t *sched.Task, end uint64) {
+	from, to := w.pos>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift
+	if w.ip.Pages.WritebackPages() > 0 {
+		w.ip.Pages.WaitWriteback(t, from, to)
+	}
+	// An ordered extent's error is its owner's to report, at fsync.
+	_ = w.ip.Ordered.WaitRange(t, from<<pagecache.PageShift, to<<pagecache.PageShift)
+}
+
+// lockFile takes the locks of the plan. The plan was made from an i_size that could change; under the lock it is made
+// again. A range-locked write that finds the file shorter than it thought takes i_rwsem after all.
+func (w *write) lockFile(t *sched.Task, f policy.Facts, p *policy.Policy) {
+	ip := w.ip
+	if w.pl.Lock == policy.LockRange {
+		// A truncate takes the range from the new size on, so i_size cannot get below f.End while we hold this one.
+		w.lockRange(t, f.Start, f.End)
+		if f.ISize = ip.Size(t); f.InEOF() {
+			w.isize = f.ISize
+			return
+		}
+		w.unlockRange(t)
+	}
+	ip.Lock(t)
+	f.ISize = ip.Size(t)
+	w.isize = f.ISize
+	w.pl = policy.For(policy.Write, f, p)
+	if w.pl.Lock == policy.LockRange {
+		w.pl.Lock = policy.LockBoth // the file has grown meanwhile; both is as good
+	}
+	if w.pl.Lock.Range() {
+		w.lockRange(t, w.pl.RangeFrom, f.End)
+	}
+}
+
+func (w *write) unlockFile(t *sched.Task) {
+	if w.pl.Lock.Range() {
+		w.unlockRange(t)
+	}
+	if w.pl.Lock.Inode() {
+		w.ip.Unlock(t)
+	}
+}
+
+func (w *write) lockRange(t *sched.Task, from, to uint64) {
+	w.rangeLo, w.rangeHi = format.AlignDown(from, format.SectorSize), format.AlignUp(to, format.SectorSize)
+	w.ip.Range.Lock(t, w.rangeLo, w.rangeHi)
+}
+
+func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
+
+// checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write.
+// Models btrfs_write_check(); kernel-semantics 1.1 steps 3 and 4.
+func (w *write) checkWrite(t *sched.Task, now format.Timespec) error {
+	w.ip.Touch(t, now)
+	if w.pos > w.isize {
+		return zero.Expand(t, w.e, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
+	}
+	return nil
+}
+
+// copyLoop is __btrfs_buffered_write(): batch by batch until the source is empty or a step fails.
+func (w *write) copyLoop(t *sched.Task) error {
+	if w.pl.DIOBegin {
+		w.dropInode(t)
+	}
+	w.cap = w.batchPages(t)
+	var err error
+	for w.done < len(w.src.Buf) {
+		if err = w.batch(t); err != nil {
+			break
+		}
+	}
+	if w.pl.DIOBegin {
+		w.relockInode(t)
+	}
+	return err
+}
+
+// dropInode counts the write among the I/Os in flight and, inside EOF, lets i_rwsem go. Models seed 002.
+func (w *write) dropInode(t *sched.Task) {
+	w.ip.DIO.Inc(t)
+	if w.pl.Lock == policy.LockInodeDrop {
+		w.ip.Unlock(t)
+		w.dropped = true
+	}
+}
+
+// relockInode ends dropInode. The count goes down first: a truncate that waits for it holds i_rwsem.
+func (w *write) relockInode(t *sched.Task) {
+	w.ip.DIO.Dec(t)
+	if w.dropped {
+		w.ip.Lock(t)
+		w.dropped = false
+	}
+}
+
+// batchPages is the capacity of a batch, 8 to 512 pages by the state of dirty throttling, chosen once per write; one page where
+// the plan says so. Models nrptrs of __btrfs_buffered_write(); kernel-semantics 1.1 a.
+func (w *write) batchPages(t *sched.Task) int {
+	if w.pl.BatchPages == 1 {
+		return 1
+	}
+	in := w.pos & (pagecache.PageSize - 1)
+	need := int((in + uint64(len(w.src.Buf)) + pagecache.PageSize - 1) >> pagecache.PageShift)
+	return w.ip.FS.Cache.BDI.BatchPages(t, min(need, w.pl.BatchPages))
+}
+
+// batch does one round of the copy loop: steps a to k of kernel-semantics 1.1.
+func (w *write) batch(t *sched.Task) error {
+	w.n = w.batchBytes()
+	if err := w.faultIn(t); err != nil {
+		return err
+	}
+	if err := w.reserve(t); err != nil {
+		return err
+	}
+	if w.pl.Throttle == policy.ThrottleBeforeFolio {
+		w.balance(t)
+	}
+	for {
+		if err := w.preparePages(t); err != nil {
+			w.rsv.Release(t, w.ip)
+			return err
+		}
+		if w.lockAndCleanupExtent(t) {
+			break
+		}
+	}
+	w.copyFromUser()
+	w.dirtyPages(t)
+	w.dropPages(t)
+	if w.pl.Throttle == policy.ThrottleAfterBatch {
+		w.balance(t)
+	}
+	w.pos += uint64(w.copied)
+	w.done += w.copied
+	return nil
+}
+
+// batchBytes is how much the next batch copies: every batch but the last ends on a page boundary.
+func (w *write) batchBytes() int {
+	in := int(w.pos & (pagecache.PageSize - 1))
+	return min(len(w.src.Buf)-w.done, w.cap<<pagecache.PageShift-in)
+}
+
+// faultIn makes the source of the batch present before any lock is taken: no page fault may happen with pages
+// locked (914ee295af41).
+func (w *write) faultIn(t *sched.Task) error {
+	if w.src.Faults == nil {
+		return nil
+	}
+	if w.src.Faults.FaultIn(t, w.done, w.done+w.n) == 0 {
+		return errno.EFAULT
+	}
+	return nil
+}
+
+// reserve promises the batch's data and metadata space. When data space is short the blocks may still be
+// overwritten in place: only then the trees are asked (kernel-semantics 1.1 c).
+func (w *write) reserve(t *sched.Task) error {
+	ip := w.ip
+	end := w.pos + uint64(w.n)
+	if err := w.rsv.ReserveData(t, ip, w.pos, end, spaceinfo.FlushData); err != nil {
+		if err = w.checkCanNocow(t, err); err != nil {
+			return err
+		}
+	}
+	if err := w.rsv.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
+		w.rsv.Release(t, ip)
+		return err
+	}
+	return nil
+}
+
+// checkCanNocow turns the batch, or the front of it, into one without data space if it can; else it returns enospc.
+// Models check_can_nocow() as __btrfs_buffered_write() calls it.
+func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
+	if !w.ip.MayNocow() {
+		return enospc
+	}
+	start := format.AlignDown(w.pos, format.SectorSize)
+	end := w.pos + uint64(w.n)
+	got, err := w.e.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), false)
+	if err != nil {
+		return err
+	}
+	if got <= w.pos {
+		return enospc
+	}
+	if got < end {
+		w.n = int(got - w.pos)
+		end = got
+	}
+	w.rsv.Nocow(w.pos, end)
+	return nil
+}
+
+// preparePages locks the batch's pages in ascending order, fills those that are only partly overwritten, and
+// waits until the device reads none of them: the pages before stay locked during these waits.
+// Models prepare_pages() and prepare_uptodate_page(). On error no page is locked.
+func (w *write) preparePages(t *sched.Task) error {
+	first := w.pos >> pagecache.PageShift
+	last := (w.pos + uint64(w.n) - 1) >> pagecache.PageShift
+	w.pages = w.small[:0]
+	if n := int(last - first + 1); n > smallBatch {
+		w.pages = make([]*pagecache.Page, 0, n)
+	}
+	for i := first; i <= last; {
+		p := w.ip.Pages.Grab(t, i)
+		if !p.Uptodate() && w.partial(i) {
+			if oe := w.ip.Ordered.First(t, p.Offset(), p.Offset()+pagecache.PageSize); oe != nil {
+				// The page went out of memory before its data got into the trees. No other ordered extent can come
+				// while we have the page, so FillPage below does not meet one.
+				p.UnlockPut(t)
+				w.dropPages(t)
+				oe.Wait(t)
+				oe.Put(t)
+				w.pages = w.small[:0]
+				i = first
+				continue
+			}
+			if err := w.e.FillPage(t, w.ip, p); err != nil {
+				if err != errno.EAGAIN { // at EAGAIN the page is let go already
+					p.UnlockPut(t)
+				}
+				w.dropPages(t)
+				if err == errno.EAGAIN {
+					w.pages = w.small[:0]
+					i = first
+					continue
+				}
+				return err
+			}
+		}
+		if w.pl.StableWait {
+			p.WaitWriteback(t)
+		}
+		w.pages = append(w.pages, p)
+		i++
+	}
+	return nil
+}
+
+// partial reports whether the batch leaves bytes of page i as they are, so that it must be read first. After a copy that got
+// nothing an aligned first page counts too, or it would never become uptodate (2a0f7f576999).
+func (w *write) partial(i uint64) bool {
+	lo, hi := i<<pagecache.PageShift, (i+1)<<pagecache.PageShift
+	return w.pos > lo || w.pos+uint64(w.n) < hi || w.force && w.pos == lo
+}
+
+// lockAndCleanupExtent locks the batch's extent range if it starts in front of EOF, and reports true. If an ordered
+// extent is in the range it lets everything go but the reservation, waits for it and reports false: prepare again.
+// Models lock_and_cleanup_extent_if_need().
+func (w *write) lockAndCleanupExtent(t *sched.Task) bool {
+	ip := w.ip
+	w.locked = false
+	start, end := w.rsv.Start, w.rsv.End
+	if start >= ip.Size(t) {
+		return true
+	}
+	ip.IOTree.Lock(t, start, end)
+	if oe := ip.Ordered.First(t, start, end); oe != nil {
+		ip.IOTree.Unlock(t, start, end)
+		w.dropPages(t)
+		oe.Wait(t)
+		oe.Put(t)
+		return false
+	}
+	w.locked = true
+	return true
+}
+
+// copyFromUser copies with page faults disabled, so it may be short. Models btrfs_copy_from_user().
+func (w *write) copyFromUser() {
+	n := w.n
+	if w.src.Faults != nil {
+		n = min(n, w.src.Faults.Present(w.done, w.done+n))
+	}
+	w.copied = 0
+	in := int(w.pos & (pagecache.PageSize - 1))
+	for _, p := range w.pages {
+		want := min(pagecache.PageSize-in, w.n-w.copied)
+		have := min(want, n-w.copied)
+		from := w.done + w.copied
+		copy(p.Data()[in:], w.src.Buf[from:from+have])
+		if have < want {
+			// Short. Bytes of a page that was not uptodate stay invisible: it would be partly filled. In one that was,
+			// they can be seen from now on, before the rest of the page is there.
+			if p.Uptodate() {
+				w.copied += have
+			}
+			break
+		}
+		w.copied += have
+		in = 0
+	}
+	if w.copied < w.n {
+		w.cap = 1
+	}
+	w.force = w.copied == 0
+}
+
+// dirtyPages marks what was copied: pages uptodate and dirty, i_size, DELALLOC in the io tree; the extent range is unlocked
+// in the same step. What the batch reserved beyond a short copy goes back. Models btrfs_dirty_pages() and steps h and i.
+//
+// The i_size write here is the one of kernel-semantics 1.3 step 5: an unlocked writer gets to it without i_rwsem if a
+// truncate has moved EOF in front of it meanwhile.
+func (w *write) dirtyPages(t *sched.Task) {
+	ip := w.ip
+	end := w.pos + uint64(w.copied)
+	if full := w.rsv.End; format.AlignUp(end, format.SectorSize) < full {
+		w.rsvShrink(t, end, full)
+	}
+	if w.copied == 0 {
+		return
+	}
+	last := (end - 1) >> pagecache.PageShift
+	for _, p := range w.pages {
+		if p.Index() > last {
+			break
+		}
+		p.SetUptodate()
+		ip.Pages.SetDirty(t, p)
+	}
+	if end > ip.Size(t) {
+		ip.SetSize(t, end)
+	}
+	w.rsv.SetDelalloc(t, ip, w.locked)
+	w.locked = false
+}
+
+// rsvShrink unlocks and gives back the blocks behind a short copy, which ended at end.
+func (w *write) rsvShrink(t *sched.Task, end, full uint64) {
+	keep := format.AlignUp(end, format.SectorSize)
+	if w.copied == 0 {
+		keep = w.rsv.Start
+	}
+	if w.locked {
+		w.ip.IOTree.Unlock(t, keep, full)
+		w.locked = keep > w.rsv.Start
+	}
+	w.rsv.Shrink(t, w.ip, keep)
+}
+
+// dropPages unlocks the batch's pages. Models btrfs_drop_pages().
+func (w *write) dropPages(t *sched.Task) {
+	for _, p := range w.pages {
+		p.UnlockPut(t)
+	}
+	w.pages = nil
+}
+
+// balance pays for the pages that the task made dirty; it may sleep long. Models balance_dirty_pages_ratelimited().
+func (w *write) balance(t *sched.Task) {
+	// Only a NOWAIT task gets an error.
+	_ = w.ip.FS.Cache.BDI.BalanceDirty(t)
+}
