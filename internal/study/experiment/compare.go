@@ -1,13 +1,403 @@
 package experiment
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strings"
+	"text/tabwriter"
+	"time"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/stats"
 )
 
-func compare(t *sched.Task, lab Lab, opt Options) (*Result, error) {
-	panic("experiment: not there yet")
+var errStopped = errors.New("stopped")
+
+// run is one policy in one round.
+type run struct {
+	opt    *Options
+	lab    Lab
+	c      *content
+	done   int // runs before this one
+	total  int
+	round  int
+	policy string
 }
 
-func (r *Result) writeText(w io.Writer) error { panic("experiment: not there yet") }
+func (r *run) progress(step string, share float64, ios uint64) {
+	if r.opt.Progress == nil {
+		return
+	}
+	// A run's time goes, about, to running, and then to reading back and checking.
+	part := map[string][2]float64{"run": {0, 0.7}, "close": {0.7, 0.8}, "check": {0.8, 0.9}, "read back": {0.9, 1}}[step]
+	at := part[0] + (part[1]-part[0])*share
+	r.opt.Progress(Progress{Round: r.round, Rounds: r.opt.Rounds, Policy: r.policy, Step: step, IOs: ios,
+		Fraction: (float64(r.done) + at) / float64(r.total)})
+}
+
+func (o *Options) stopped() bool { return o.Stop != nil && o.Stop.Load() }
+
+// fileSize is how long the test file has to be, in bytes.
+func fileSize(jf *fio.JobFile) (int64, error) {
+	size := int64(0)
+	for _, j := range jf.Jobs {
+		n := max(j.FileSize, j.Offset+j.Size)
+		if n == 0 {
+			return 0, fmt.Errorf("job %s: compare needs a size in bytes", j.Name)
+		}
+		for d, use := range [2]bool{j.Read, j.Write} {
+			for _, b := range j.BS[d] {
+				if use && b.Size%blockSize != 0 {
+					return 0, fmt.Errorf("job %s: compare needs blocks that are multiples of %d, have %d", j.Name, blockSize, b.Size)
+				}
+			}
+		}
+		if j.Offset%blockSize != 0 {
+			return 0, fmt.Errorf("job %s: compare needs an offset that is a multiple of %d, have %d", j.Name, blockSize, j.Offset)
+		}
+		if j.Verify {
+			return 0, fmt.Errorf("job %s: compare puts its own stamps into the blocks; leave verify out", j.Name)
+		}
+		size = max(size, n)
+	}
+	return (size + blockSize - 1) / blockSize * blockSize, nil
+}
+
+func compare(t *sched.Task, lab Lab, opt Options) (*Result, error) {
+	if opt.Rounds == 0 {
+		opt.Rounds = DefaultRounds
+	}
+	if len(opt.Policies) == 0 {
+		return nil, errors.New("no policy to compare")
+	}
+	tasks := 0
+	for _, j := range opt.Job.Jobs {
+		tasks += j.NumJobs
+	}
+	if tasks > maxWriters-1 {
+		return nil, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
+	}
+	total := opt.Rounds * len(opt.Policies)
+	if total > maxRuns {
+		return nil, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
+	}
+	size, err := fileSize(opt.Job)
+	if err != nil {
+		return nil, err
+	}
+	first := opt.Job.Jobs[0]
+	res := &Result{Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
+		Baseline: opt.Policies[0], Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
+	rows := make([]*rowSum, len(opt.Policies))
+	for i, p := range opt.Policies {
+		if p == "locked" {
+			res.Baseline = p
+		}
+		rows[i] = &rowSum{policy: p, clat: new(stats.Hist)}
+	}
+
+	c := newContent(size)
+	if err := prepare(t, lab, &opt, c); err != nil && err != errStopped {
+		return nil, fmt.Errorf("prepare the test file: %w", err)
+	}
+	done := 0
+	for round := 1; round <= opt.Rounds && !opt.stopped(); round++ {
+		for k := range rows {
+			// Who comes first changes from round to round: whatever drifts, drifts for all.
+			row := rows[(k+round-1)%len(rows)]
+			r := &run{opt: &opt, lab: lab, c: c, done: done, total: total, round: round, policy: row.policy}
+			if err := r.do(t, row); err != nil {
+				return nil, fmt.Errorf("policy %s, round %d: %w", row.policy, round, err)
+			}
+			done++
+			if opt.stopped() {
+				break
+			}
+		}
+		if !opt.stopped() {
+			res.Rounds = round
+		}
+	}
+	res.finish(rows)
+	return res, nil
+}
+
+func prepare(t *sched.Task, lab Lab, opt *Options, c *content) error {
+	if err := lab.Prepare(t, c.size); err != nil {
+		return err
+	}
+	s, err := lab.Open(t, opt.Policies[0])
+	if err != nil {
+		return err
+	}
+	err = c.fill(t, s.File(), func(share float64) error {
+		if opt.Progress != nil {
+			opt.Progress(Progress{Round: 0, Rounds: opt.Rounds, Step: "prepare", Fraction: 0})
+		}
+		if opt.stopped() {
+			return errStopped
+		}
+		return nil
+	})
+	if cerr := s.Close(t); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// do is one run: the job under the policy, then the image closed and checked, then the file read back
+// from the device by a new session.
+func (r *run) do(t *sched.Task, row *rowSum) error {
+	s, err := r.lab.Open(t, r.policy)
+	if err != nil {
+		return err
+	}
+	r.c.begin(r.done + 1)
+	// What the last run left in the heap must not be collected at this one's expense.
+	runtime.GC()
+	r.progress("run", 0, 0)
+	was := t.Policy
+	t.Policy = r.policy
+	res, err := fio.Run(t, r.opt.Job, fio.Options{
+		Open:     func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil },
+		Stamper:  func(*fio.Job, int) fio.Stamper { return r.c.newWriter() },
+		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
+		Stop:     r.opt.Stop,
+	})
+	t.Policy = was
+	r.progress("close", 0, 0)
+	if cerr := s.Close(t); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	if job, text, no := res.FirstError(); no != 0 {
+		return fmt.Errorf("job %s: %s", job, text)
+	}
+	r.progress("check", 0, 0)
+	found, err := r.lab.Check(t)
+	if err != nil {
+		return fmt.Errorf("check: %w", err)
+	}
+	r.progress("read back", 0, 0)
+	if s, err = r.lab.Open(t, r.policy); err != nil {
+		return err
+	}
+	f, err := r.c.judge(t, s.File())
+	if cerr := s.Close(t); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	row.add(r, res, f, found)
+	return nil
+}
+
+// rowSum adds up what a policy did.
+type rowSum struct {
+	policy         string
+	iops           []float64
+	clat           *stats.Hist
+	waits          []stats.Wait
+	taskNs         int64
+	content, check string
+}
+
+func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
+	ios, ns := uint64(0), int64(0)
+	for _, j := range res.Jobs {
+		n, _ := j.Total()
+		ios += n
+		ns = max(ns, j.Read.RunNs, j.Write.RunNs)
+		s.taskNs += j.RunNs
+		s.clat.Merge(&j.Write.Clat)
+		s.clat.Merge(&j.Read.Clat)
+		s.waits = stats.MergeWaits(s.waits, j.Waits)
+	}
+	if ns > 0 && !r.opt.stopped() {
+		s.iops = append(s.iops, float64(ios)*1e9/float64(ns))
+	}
+	note := func(have *string, what string) {
+		if *have != "" {
+			*have += "; "
+		}
+		*have += fmt.Sprintf("round %d: %s", r.round, what)
+	}
+	if v := f.String(); v != "ok" {
+		note(&s.content, v)
+	}
+	if len(found) > 0 {
+		what := found[0]
+		if len(found) > 1 {
+			what = fmt.Sprintf("%s (and %d more)", what, len(found)-1)
+		}
+		note(&s.check, what)
+	}
+}
+
+func (r *Result) finish(rows []*rowSum) {
+	var base []float64
+	for _, s := range rows {
+		if s.policy == r.Baseline {
+			base = s.iops
+		}
+	}
+	for _, s := range rows {
+		row := &Row{Policy: s.policy, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Waits: map[string]float64{}, Content: "ok", Check: "clean",
+			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
+		var ratios []float64
+		for i := range min(len(s.iops), len(base)) {
+			if base[i] > 0 {
+				ratios = append(ratios, s.iops[i]/base[i])
+			}
+		}
+		if len(ratios) > 0 {
+			row.Ratio = median(ratios)
+			sort.Float64s(ratios)
+			row.RatioMin, row.RatioMax = ratios[0], ratios[len(ratios)-1]
+		}
+		for _, w := range s.waits {
+			if s.taskNs > 0 && w.Nanos > 0 {
+				row.Waits[w.Class] = float64(w.Nanos) / float64(s.taskNs)
+			}
+		}
+		if s.content != "" {
+			row.Content = s.content
+		}
+		if s.check != "" {
+			row.Check = s.check
+		}
+		r.Rows = append(r.Rows, row)
+	}
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = append([]float64(nil), v...)
+	sort.Float64s(v)
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+// WaitClasses lists the classes that some policy waited for at least least of its time, in the order of
+// the write path, others after them by name.
+func (r *Result) WaitClasses(least float64) []string {
+	order := map[string]int{"i_rwsem": 1, "dio_wait": 2, "range": 3, "space_ticket": 4, "balance_dirty": 5, "ordered_extent": 6,
+		"page": 7, "stable_page": 8, "extent": 9, "io_tree": 10, "transaction": 11}
+	seen := map[string]bool{}
+	var out []string
+	for _, row := range r.Rows {
+		for c, v := range row.Waits {
+			if v >= least && !seen[c] {
+				seen[c] = true
+				out = append(out, c)
+			}
+		}
+	}
+	rank := func(c string) int {
+		if n := order[c]; n > 0 {
+			return n
+		}
+		return 100
+	}
+	sort.Slice(out, func(i, k int) bool {
+		a, b := rank(out[i]), rank(out[k])
+		return a < b || a == b && out[i] < out[k]
+	})
+	return out
+}
+
+// Nanos prints a latency with three figures: 412us, 1.21ms.
+func Nanos(ns float64) string {
+	d := time.Duration(ns)
+	switch {
+	case d >= 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d >= time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	case d >= 100*time.Millisecond:
+		return fmt.Sprintf("%.0fms", ns/1e6)
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%.1fms", ns/1e6)
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.2fms", ns/1e6)
+	case d >= 100*time.Microsecond:
+		return fmt.Sprintf("%.0fus", ns/1e3)
+	case d >= 10*time.Microsecond:
+		return fmt.Sprintf("%.1fus", ns/1e3)
+	case d >= time.Microsecond:
+		return fmt.Sprintf("%.2fus", ns/1e3)
+	}
+	return fmt.Sprintf("%.0fns", ns)
+}
+
+// Count prints a number with a thousands separator.
+func Count(v float64) string {
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func (r *Result) writeText(out io.Writer) error {
+	var b strings.Builder
+	model := r.Model
+	if model == "" {
+		model = "none"
+	}
+	fmt.Fprintf(&b, "job %s, device %s, model %s, %d rounds of %gs\n\n", r.Job, r.Device, model, r.Rounds, r.Runtime)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "policy\tiops\tx %s\tmin-max\tclat mean\tp50\tp99\tp99.9\tmax\tcontent\tcheck\t\n", r.Baseline)
+	word := func(v, good string) string {
+		if v == good {
+			return v
+		}
+		return "WRONG"
+	}
+	for _, row := range r.Rows {
+		c := row.Clat
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f-%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.Policy, Count(row.IOPS), row.Ratio, row.RatioMin, row.RatioMax,
+			Nanos(c.Mean), Nanos(float64(c.P50)), Nanos(float64(c.P99)), Nanos(float64(c.P999)), Nanos(float64(c.Max)),
+			word(row.Content, "ok"), word(row.Check, "clean"))
+	}
+	w.Flush()
+	classes := r.WaitClasses(0.001)
+	if len(classes) > 0 {
+		b.WriteString("\nshare of the writers' time spent waiting, in percent\n\n")
+		fmt.Fprintf(w, "policy\t%s\tall waits\t\n", strings.Join(classes, "\t"))
+		for _, row := range r.Rows {
+			fmt.Fprintf(w, "%s\t", row.Policy)
+			for _, c := range classes {
+				fmt.Fprintf(w, "%.1f\t", 100*row.Waits[c])
+			}
+			sum := 0.0
+			for _, v := range row.Waits {
+				sum += v
+			}
+			fmt.Fprintf(w, "%.1f\t\n", 100*sum)
+		}
+		w.Flush()
+	}
+	for _, row := range r.Rows {
+		if row.Content != "ok" {
+			fmt.Fprintf(&b, "\n%s: content: %s\n", row.Policy, row.Content)
+		}
+		if row.Check != "clean" {
+			fmt.Fprintf(&b, "\n%s: check: %s\n", row.Policy, row.Check)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -34,7 +34,7 @@ type Session interface {
 // Defaults of Options: six policies take less than a minute with them.
 const (
 	DefaultRounds   = 3
-	DefaultRuntime  = 1500 // ms
+	DefaultRuntime  = 1000 // ms
 	DefaultFileSize = 128 << 20
 )
 
@@ -49,7 +49,7 @@ type Options struct {
 	Device, Model string
 	// Progress, if set, is called about every 100 ms.
 	Progress func(Progress)
-	// Stop, if set, ends the comparison early and cleanly when it becomes true.
+	// Stop, if set, ends the comparison early and cleanly when it becomes true; the result holds what was done.
 	Stop *atomic.Bool
 }
 

@@ -1,0 +1,347 @@
+package experiment
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/fio"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+var testClass = lockdep.NewClass("test_lock", lockdep.RankInode)
+
+// fakeLab is a file in memory; under policy "locked" every write takes one lock. Its wrong field plants a fault
+// in one write of the run.
+type fakeLab struct {
+	data    []byte
+	mu      sync.Mutex
+	lock    lock.Mutex
+	wrong   string
+	faults  atomic.Int64 // planted
+	check   []string
+	opened  []string
+	session bool
+	atWrite func(n int64)
+	writes  atomic.Int64
+}
+
+func (l *fakeLab) Prepare(t *sched.Task, size int64) error {
+	l.lock.Init(testClass)
+	l.data = make([]byte, size)
+	return nil
+}
+
+func (l *fakeLab) Open(t *sched.Task, policy string) (Session, error) {
+	if l.session {
+		return nil, fmt.Errorf("open twice")
+	}
+	l.session = true
+	l.opened = append(l.opened, policy)
+	return &fakeSession{l, policy}, nil
+}
+
+func (l *fakeLab) Check(t *sched.Task) ([]string, error) {
+	if l.session {
+		return nil, fmt.Errorf("checked while open")
+	}
+	return l.check, nil
+}
+
+type fakeSession struct {
+	l      *fakeLab
+	policy string
+}
+
+func (s *fakeSession) File() fio.Target                         { return s }
+func (s *fakeSession) Close(t *sched.Task) error                { s.l.session = false; return nil }
+func (s *fakeSession) Size() int64                              { return int64(len(s.l.data)) }
+func (s *fakeSession) Fsync(t *sched.Task) error                { return nil }
+func (s *fakeSession) Truncate(t *sched.Task, size int64) error { panic("truncate") }
+func (s *fakeSession) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
+	panic("fallocate")
+}
+
+func (s *fakeSession) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	return copy(p, s.l.data[off:]), nil
+}
+
+func (s *fakeSession) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
+	l := s.l
+	if s.policy == "locked" {
+		l.lock.Lock(t)
+		defer l.lock.Unlock(t)
+	}
+	n := l.writes.Add(1)
+	if l.atWrite != nil {
+		l.atWrite(n)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if off == 8*blockSize && l.wrong == "misplaced" && len(p) == blockSize {
+		return len(p), nil // what was meant for block 7 stays there
+	}
+	old := l.data[off : off+blockSize]
+	// The fault goes into the first write of block 7 by the job: its stamp is not the filler's.
+	if off == 7*blockSize && len(p) == blockSize && stamp(binary.LittleEndian.Uint64(p)).writer() != fillWriter {
+		fresh := stamp(binary.LittleEndian.Uint64(old)).run() != stamp(binary.LittleEndian.Uint64(p)).run()
+		switch l.wrong {
+		case "torn":
+			l.faults.Add(1)
+			copy(l.data[off:], p[:lineSize*20])
+			return len(p), nil
+		case "lost":
+			l.faults.Add(1)
+			return len(p), nil
+		case "stale":
+			if !fresh {
+				l.faults.Add(1)
+				return len(p), nil
+			}
+		case "misplaced":
+			l.faults.Add(1)
+			copy(l.data[off+blockSize:], p)
+		case "corrupt":
+			l.faults.Add(1)
+			copy(l.data[off:], p)
+			l.data[off+lineSize*3+33] ^= 4
+			return len(p), nil
+		case "foreign":
+			l.faults.Add(1)
+			q := append([]byte(nil), p...)
+			mine := stamp(binary.LittleEndian.Uint64(p))
+			seal(q, makeStamp(mine.run(), mine.writer(), 1<<30), off)
+			copy(l.data[off:], q)
+			return len(p), nil
+		}
+	}
+	return copy(l.data[off:], p), nil
+}
+
+func testJob(t *testing.T, more string) *fio.JobFile {
+	t.Helper()
+	jf, err := fio.Parse("dir/test.fio", strings.NewReader("[global]\nthread\nnorandommap\ngroup_reporting\n[j]\nrw=randwrite\nsize=128k\nio_size=2m\nnumjobs=4\nioengine=libaio\niodepth=8\nfilename=/any\n"+more))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jf
+}
+
+func TestCompare(t *testing.T) {
+	l := &fakeLab{}
+	var fractions []float64
+	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Policies: []string{"free", "locked"}, Rounds: 3, Device: "memory", Model: "none",
+		Progress: func(p Progress) { fractions = append(fractions, p.Fraction) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() || r.Rounds != 3 || r.Baseline != "locked" || len(r.Rows) != 2 {
+		t.Errorf("%+v", r)
+	}
+	for _, row := range r.Rows {
+		if len(row.RoundIOPS) != 3 || row.IOPS <= 0 || row.Hist.N() != 3*4*512 || row.Clat.P50 > row.Clat.P99 || row.Clat.P999 > row.Clat.Max || row.RatioMin > row.Ratio || row.Ratio > row.RatioMax {
+			t.Errorf("%+v", row)
+		}
+		for c, v := range row.Waits {
+			if c != "test_lock" || v < 0 || v > 1 || row.Policy == "free" {
+				t.Errorf("%s waits for %s: %f", row.Policy, c, v)
+			}
+		}
+	}
+	if b := r.Rows[1]; b.Ratio != 1 || b.RatioMin != 1 || b.RatioMax != 1 {
+		t.Errorf("the baseline's ratio is %f", b.Ratio)
+	}
+	// Each run opens twice, to work and to read back; the order of the policies changes with the round.
+	if got := strings.Join(l.opened, " "); got != "free free free locked locked locked locked free free free free locked locked" {
+		t.Error(got)
+	}
+	if !sort.Float64sAreSorted(fractions) || fractions[len(fractions)-1] > 1 {
+		t.Errorf("progress %v", fractions)
+	}
+
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := json.Unmarshal(b.Bytes(), &v); err != nil {
+		t.Fatal(err)
+	}
+	keys := func(m any) string {
+		var k []string
+		for n := range m.(map[string]any) {
+			k = append(k, n)
+		}
+		sort.Strings(k)
+		return strings.Join(k, " ")
+	}
+	row := v["rows"].([]any)[0]
+	for _, c := range [][2]string{{keys(v), "device job model rounds rows runtime"}, {keys(row), "check clat_ns content iops policy ratio ratio_max ratio_min waits"},
+		{keys(row.(map[string]any)["clat_ns"]), "max mean p50 p99 p999"}} {
+		if c[0] != c[1] {
+			t.Errorf("JSON keys %q, want %q", c[0], c[1])
+		}
+	}
+	b.Reset()
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "x locked") || strings.Contains(b.String(), "WRONG") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+}
+
+// Every kind of wrong block is found, and named for what it is. The control is TestCompare.
+func TestContentFindsMutants(t *testing.T) {
+	for _, kind := range []string{"torn", "lost", "stale", "misplaced", "corrupt", "foreign"} {
+		l := &fakeLab{wrong: kind}
+		r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, "numjobs=2"), Policies: []string{"free"}, Rounds: 1})
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if l.faults.Load() == 0 {
+			t.Fatalf("%s: the fault was never planted", kind)
+		}
+		want := " " + kind + " block"
+		if r.OK() || !strings.Contains(r.Rows[0].Content, want) {
+			t.Errorf("%s: content %q", kind, r.Rows[0].Content)
+		}
+	}
+}
+
+// A block that nobody wrote in this run must hold what it held before.
+func TestContentUnwritten(t *testing.T) {
+	c := newContent(4 * blockSize)
+	l := &fakeLab{}
+	task := sched.NewTask("test")
+	l.Prepare(task, 4*blockSize)
+	s, _ := l.Open(task, "free")
+	if err := c.fill(task, s.File(), func(float64) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	c.begin(1)
+	w := c.newWriter()
+	p := make([]byte, 2*blockSize)
+	w.Stamp(p, blockSize)
+	s.File().WriteAt(task, p, blockSize)
+	w.Done(10, 20, nil)
+	judge := func() string {
+		f, err := c.judge(task, s.File())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.String()
+	}
+	if got := judge(); got != "ok" {
+		t.Fatal(got)
+	}
+	// Run 2 writes block 0 only. What it makes of block 1 is wrong, and what it leaves of block 2 is right.
+	c.begin(2)
+	w = c.newWriter()
+	q := make([]byte, blockSize)
+	w.Stamp(q, 0)
+	s.File().WriteAt(task, q, 0)
+	w.Done(30, 40, nil)
+	seal(l.data[blockSize:2*blockSize], makeStamp(0, fillWriter, 1), blockSize)
+	for i := 0; i < blockSize; i += lineSize { // the filler's bytes under its stamp
+		copy(l.data[blockSize+i+8:blockSize+i+lineSize], c.pattern(fillWriter)[i+8:i+lineSize])
+	}
+	seal(l.data[blockSize:2*blockSize], makeStamp(0, fillWriter, 1), blockSize)
+	if got := judge(); !strings.HasPrefix(got, "1 changed block, first at 4096: run 0 writer 255 write 1, nobody wrote it in run 2") {
+		t.Error(got)
+	}
+}
+
+// The rule for two writes of one block: concurrent writes may end in either order, ordered ones may not.
+func TestContentOrder(t *testing.T) {
+	for _, c := range []struct {
+		a, b [2]int64 // start and end
+		wins int
+		want string
+	}{
+		{[2]int64{10, 20}, [2]int64{15, 30}, 0, "ok"},
+		{[2]int64{10, 20}, [2]int64{15, 30}, 1, "ok"},
+		{[2]int64{10, 20}, [2]int64{21, 30}, 1, "ok"},
+		{[2]int64{10, 20}, [2]int64{21, 30}, 0, "1 stale"},
+		{[2]int64{10, 40}, [2]int64{20, 30}, 1, "ok"},
+		{[2]int64{10, 40}, [2]int64{20, 30}, 0, "ok"},
+	} {
+		x := newContent(blockSize)
+		l := &fakeLab{data: make([]byte, blockSize)}
+		task := sched.NewTask("test")
+		s := &fakeSession{l, "free"}
+		x.begin(1)
+		var buf [2][]byte
+		for i, at := range [][2]int64{c.a, c.b} {
+			w := x.newWriter()
+			buf[i] = make([]byte, blockSize)
+			w.Stamp(buf[i], 0)
+			w.Done(at[0], at[1], nil)
+		}
+		copy(l.data, buf[c.wins])
+		f, err := x.judge(task, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(f.String(), c.want) {
+			t.Errorf("%v: %s, want %s", c, f, c.want)
+		}
+	}
+}
+
+func TestCheckFindingsAndErrors(t *testing.T) {
+	l := &fakeLab{check: []string{"leaf: bad", "more"}}
+	task := sched.NewTask("test")
+	r, err := Compare(task, l, Options{Job: testJob(t, ""), Policies: []string{"free"}, Rounds: 1})
+	if err != nil || r.OK() || r.Rows[0].Check != "round 1: leaf: bad (and 1 more)" {
+		t.Errorf("%v %+v", err, r.Rows[0])
+	}
+	for more, want := range map[string]string{"bs=1k": "multiples of 4096", "verify=crc32c": "leave verify out", "numjobs=300": "tells apart"} {
+		if _, err := Compare(task, l, Options{Job: testJob(t, more), Policies: []string{"free"}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+}
+
+func TestStop(t *testing.T) {
+	var stop atomic.Bool
+	l := &fakeLab{}
+	l.atWrite = func(n int64) {
+		if n == 3000 {
+			stop.Store(true)
+		}
+	}
+	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Policies: []string{"a", "b"}, Rounds: 5, Stop: &stop})
+	if err != nil || r.Rounds != 0 || l.session || !r.OK() || len(r.Rows) != 2 {
+		t.Errorf("%v %+v", err, r)
+	}
+}
+
+func BenchmarkStamp(b *testing.B) {
+	c := newContent(1 << 20)
+	c.begin(1)
+	w := c.newWriter()
+	p := make([]byte, blockSize)
+	b.ReportAllocs()
+	for range b.N {
+		w.Stamp(p, 4096)
+		w.Done(1, 2, nil)
+		if w.seq%(8*logChunk) == 0 {
+			c.begin(1)
+			w = c.newWriter()
+		}
+	}
+}
