@@ -1,0 +1,447 @@
+package dm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+// load runs n requests against a model's queue in its own time, outstanding of them at any moment, and
+// returns requests a second and the sorted latencies.
+func load(t *testing.T, spec string, op blockdev.Op, outstanding, n int, size int64, place func(i int) int64) (iops float64, lat []time.Duration) {
+	t.Helper()
+	p, err := Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newQueue(p, 64<<30)
+	ends := make([]int64, outstanding) // the time at which each slot may send its next request
+	var last int64
+	for i := range n {
+		k := 0
+		for j, e := range ends {
+			if e < ends[k] {
+				k = j
+			}
+		}
+		now := ends[k]
+		ends[k] = q.end(now, op, place(i), size)
+		lat = append(lat, time.Duration(ends[k]-now))
+		last = max(last, ends[k])
+	}
+	slices.Sort(lat)
+	return float64(n) / (float64(last) / 1e9), lat
+}
+
+func random(spec string) func(int) int64 {
+	rng := rand.New(rand.NewPCG(11, 12))
+	return func(int) int64 { return rng.Int64N(16<<30/4096) * 4096 }
+}
+
+func pct(lat []time.Duration, p float64) time.Duration { return lat[int(float64(len(lat)-1)*p/100)] }
+
+// The models have the properties they are named for. All of this is in the queue's own time, so the figures
+// are the same in every run.
+func TestModelsAreWhatTheySay(t *testing.T) {
+	in := func(what string, have, lo, hi float64) {
+		t.Helper()
+		t.Logf("%s: %.1f", what, have)
+		if have < lo || have > hi {
+			t.Errorf("%s: have %.1f want %.1f to %.1f", what, have, lo, hi)
+		}
+	}
+	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
+
+	// Seed 002's volume: a small write has a base of a few hundred microseconds and a tail of tens of milliseconds;
+	// many overlap; the volume does about 85k of them a second.
+	one, lat := load(t, "ssd-raid5", blockdev.OpWrite, 1, 100000, 4096, random("ssd-raid5"))
+	in("ssd-raid5 1 writer iops", one, 1000, 3500)
+	in("ssd-raid5 1 writer p1 us", us(pct(lat, 1)), 150, 330)
+	in("ssd-raid5 1 writer p50 us", us(pct(lat, 50)), 250, 450)
+	in("ssd-raid5 1 writer max us", us(pct(lat, 100)), 20000, 95000)
+	eight, _ := load(t, "ssd-raid5", blockdev.OpWrite, 8, 100000, 4096, random("ssd-raid5"))
+	in("ssd-raid5 8 writers against 1", eight/one, 3.5, 8.1)
+	_, lat = load(t, "ssd-raid5", blockdev.OpWrite, 32, 200000, 4096, random("ssd-raid5"))
+	in("ssd-raid5 32 writers p50 us", us(pct(lat, 50)), 300, 900)
+	in("ssd-raid5 32 writers p99.9 us", us(pct(lat, 99.9)), 10000, 95000)
+	many, lat := load(t, "ssd-raid5", blockdev.OpWrite, 1024, 400000, 4096, random("ssd-raid5"))
+	in("ssd-raid5 1024 writers iops", many, 35000, 95000)
+	in("ssd-raid5 1024 writers p99 us", us(pct(lat, 99)), 20000, 200000)
+	calm, _ := load(t, "ssd-raid5:gc-bytes=0,jitter=0", blockdev.OpWrite, 1024, 200000, 4096, random("ssd-raid5"))
+	in("ssd-raid5 without garbage collection, iops", calm, 75000, 90000)
+	row := int64(5 * 64 << 10)
+	rows, _ := load(t, "ssd-raid5:gc-bytes=0,jitter=0", blockdev.OpWrite, 64, 5000, row, func(i int) int64 { return int64(i) * row })
+	parts, _ := load(t, "ssd-raid5:gc-bytes=0,jitter=0", blockdev.OpWrite, 64, 5000, row, func(i int) int64 { return int64(i)*row + row/2 })
+	in("ssd-raid5 full rows against the same not aligned", rows/parts, 1.2, 4)
+
+	rd, lat := load(t, "nvme", blockdev.OpRead, 64, 200000, 4096, random("nvme"))
+	in("nvme 64 readers iops", rd, 350000, 600000)
+	in("nvme read p50 us", us(pct(lat, 50)), 75, 200)
+	_, lat = load(t, "nvme", blockdev.OpWrite, 1, 20000, 4096, random("nvme"))
+	in("nvme write p99 us", us(pct(lat, 99)), 19, 25)
+
+	hr, lat := load(t, "hdd", blockdev.OpRead, 1, 5000, 4096, random("hdd"))
+	in("hdd random read iops", hr, 60, 180)
+	in("hdd random read p99 us", us(pct(lat, 99)), 9000, 25000)
+	hs, _ := load(t, "hdd", blockdev.OpRead, 1, 2000, 1<<20, func(i int) int64 { return int64(i) << 20 })
+	in("hdd sequential read MB/s", hs*1.048576, 140, 185)
+	hw, lat := load(t, "hdd", blockdev.OpWrite, 1, 20000, 4096, random("hdd"))
+	in("hdd random write p10 us, cached", us(pct(lat, 10)), 90, 110)
+	in("hdd random write iops once the cache is full", hw, 60, 400)
+}
+
+// A flush waits for what the cache holds.
+func TestFlushWaitsForTheCache(t *testing.T) {
+	p, _ := Parse("hdd")
+	q := newQueue(p, 1<<30)
+	var w int64
+	for i := range int64(20) {
+		w = max(w, q.end(0, blockdev.OpWrite, i*30<<20, 4096))
+	}
+	f := q.end(w, blockdev.OpFlush, 0, 0)
+	if time.Duration(w) > time.Millisecond || time.Duration(f) < 50*time.Millisecond {
+		t.Fatalf("writes end at %v, the flush at %v", time.Duration(w), time.Duration(f))
+	}
+}
+
+func TestParse(t *testing.T) {
+	p, err := Parse("ssd-raid5:depth=32,read=1ms,gc-bytes=0,seed=9,slower=2")
+	if err != nil || p.Depth != 32 || p.Read != 2*time.Millisecond || p.GCBytes != 0 || p.Seed != 9 || p.Write != 372*time.Microsecond {
+		t.Fatalf("%+v %v", p, err)
+	}
+	for spec, want := range map[string]string{
+		"floppy":                     "not known, there are nvme, ssd-raid5, hdd, delay",
+		"nvme:depth":                 "not key=value",
+		"nvme:colour=red":            `key "colour" is not known`,
+		"nvme:depth=x":               `depth="x"`,
+		"nvme:depth=0":               "want at least 1",
+		"ssd-raid5:disks=2":          "want at least 3",
+		"ssd-raid5:gc-min=100ms":     "garbage collection",
+		"nvme:read=-1ms":             "negative",
+		"nvme:channels=100,disks=-1": "want at least 1",
+	} {
+		if _, err := Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", spec, err, want)
+		}
+	}
+	for _, p := range Models() {
+		if err := p.check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// watch counts the bios inside a device that completes inline, which is those a model lets through.
+type watch struct {
+	blockdev.Device
+	ended atomic.Int64
+}
+
+func (w *watch) Submit(t *sched.Task, b *blockdev.Bio) {
+	w.Device.Submit(t, b)
+	w.ended.Add(1)
+}
+
+// Through every model: the bytes arrive, every bio ends once, and no more than Depth are inside.
+func TestModelMovesBytes(t *testing.T) {
+	for _, p := range Models() {
+		t.Run(p.Name, func(t *testing.T) {
+			k := sched.NewTask("test")
+			p.slower(0.05)
+			p.Depth = 8
+			const blocks = 400
+			mem := blockdev.NewMemory(blocks * 4096)
+			w := &watch{Device: mem}
+			m := New(k, w, p)
+			var ended, inside, most atomic.Int64
+			bios := make([]blockdev.Bio, blocks)
+			var left atomic.Int64
+			left.Store(blocks)
+			var tasks []*sched.Task
+			for i := range 4 {
+				tasks = append(tasks, k.Go(fmt.Sprint("writer", i), func(k *sched.Task) {
+					for j := i; j < blocks; j += 4 {
+						b := &bios[j]
+						*b = blockdev.Bio{Op: blockdev.OpWrite, Off: int64(j) * 4096, Vecs: [][]byte{bytes.Repeat([]byte{byte(j)}, 4096)},
+							EndIO: func(*sched.Task, *blockdev.Bio) { ended.Add(1); inside.Add(-1) }}
+						n := inside.Add(1)
+						for o := most.Load(); n > o && !most.CompareAndSwap(o, n); o = most.Load() {
+						}
+						m.Submit(k, b)
+					}
+				}))
+			}
+			for _, c := range tasks {
+				k.Join(c)
+			}
+			if err := blockdev.Flush(k, m); err != nil {
+				t.Fatal(err)
+			}
+			if ended.Load() != blocks || w.ended.Load() != blocks+1 {
+				t.Fatalf("%d ends of %d after a flush, %d below", ended.Load(), blocks, w.ended.Load())
+			}
+			// A submitter counts before it waits for room, so up to 4 more than Depth are seen.
+			if n := most.Load(); n > int64(p.Depth)+4 {
+				t.Errorf("%d bios inside, depth %d", n, p.Depth)
+			}
+			buf := make([]byte, 4096)
+			for j := range blocks {
+				if err := blockdev.Read(k, m, buf, int64(j)*4096); err != nil || buf[0] != byte(j) || buf[4095] != byte(j) {
+					t.Fatalf("block %d: %d %v", j, buf[0], err)
+				}
+			}
+			if err := blockdev.Write(k, m, buf, blocks*4096); !errors.Is(err, errno.EIO) {
+				t.Errorf("write behind the end: %v", err)
+			}
+			m.Close()
+			k.Join(m.timer)
+		})
+	}
+}
+
+// An end that submits again on the timer task gets through a full device.
+func TestSubmitFromEndOnFullDevice(t *testing.T) {
+	k := sched.NewTask("test")
+	p, _ := Parse("delay:read=20us,write=20us,depth=2")
+	m := New(k, blockdev.NewMemory(1<<20), p)
+	defer m.Close()
+	var left atomic.Int64
+	var again func(t *sched.Task, b *blockdev.Bio)
+	again = func(t *sched.Task, b *blockdev.Bio) {
+		if left.Add(-1) > 0 {
+			m.Submit(t, b)
+		}
+	}
+	left.Store(60)
+	for range 4 {
+		m.Submit(k, &blockdev.Bio{Op: blockdev.OpRead, Vecs: [][]byte{make([]byte, 512)}, EndIO: again})
+	}
+	for left.Load() > 0 {
+		k.Sleep(50 * time.Microsecond)
+	}
+}
+
+func TestFlakey(t *testing.T) {
+	w, r, f := blockdev.OpWrite, blockdev.OpRead, blockdev.OpFlush
+	for _, tc := range []struct {
+		name   string
+		faults []Fault
+		want   string // of: 4 writes at 0, 4096, 8192, 12288, 2 reads at 0 and 4096, 2 flushes
+	}{
+		{"none", nil, "........"},
+		{"second write", []Fault{{Op: w, Nth: 2}}, ".x......"},
+		{"from the second write on", []Fault{{Op: w, Nth: 2, On: true}}, ".xxx...."},
+		{"all flushes", []Fault{{Op: f}}, "......xx"},
+		{"a range, by its edge", []Fault{{Op: w, Start: 8191, End: 8193}}, ".xx....."},
+		{"read range and second flush", []Fault{{Op: r, Start: 4096, End: 8192}, {Op: f, Nth: 2}}, ".....x.x"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			k := sched.NewTask("test")
+			mem := blockdev.NewMemory(1 << 20)
+			d := NewFlakey(mem, tc.faults...)
+			got := ""
+			do := func(err error) {
+				switch {
+				case err == nil:
+					got += "."
+				case errors.Is(err, errno.EIO):
+					got += "x"
+				default:
+					t.Error(err)
+				}
+			}
+			for i := range int64(4) {
+				do(blockdev.Write(k, d, bytes.Repeat([]byte{1}, 4096), i*4096))
+			}
+			for i := range int64(2) {
+				do(blockdev.Read(k, d, make([]byte, 4096), i*4096))
+			}
+			do(blockdev.Flush(k, d))
+			do(blockdev.Flush(k, d))
+			if got != tc.want || d.Failed() != int64(strings.Count(tc.want, "x")) || d.Count(w) != 4 {
+				t.Errorf("have %s want %s, %d failed", got, tc.want, d.Failed())
+			}
+			b := make([]byte, 1)
+			for i := range int64(4) {
+				blockdev.Read(k, mem, b, i*4096)
+				if (b[0] == 0) != (tc.want[i] == 'x') {
+					t.Errorf("write %d: the device below has %d", i, b[0])
+				}
+			}
+		})
+	}
+}
+
+// The crash images of a small log, each as the first byte of three blocks: what a flush covered is always there,
+// and a torn block has both halves.
+func TestCrashImages(t *testing.T) {
+	k := sched.NewTask("test")
+	mem := blockdev.NewMemory(1 << 20)
+	put := func(d blockdev.Device, blk int64, v byte) {
+		if err := blockdev.Write(k, d, bytes.Repeat([]byte{v}, 1024), blk*1024); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(mem, 2, 9)
+	l := NewLogWrites(mem, mem.Snapshot())
+	put(l, 0, 1)
+	put(l, 1, 2)
+	blockdev.Flush(k, l)
+	l.Mark(k, "first")
+	put(l, 0, 3)
+	blockdev.Flush(k, l)
+	blockdev.Flush(k, l)
+	l.Mark(k, "second")
+	put(l, 2, 4)
+	var got []string
+	show := func(_ *sched.Task, m Image) error {
+		s := ""
+		for blk := range int64(3) {
+			p := make([]byte, 1024)
+			if err := blockdev.Read(k, m.Dev, p, blk*1024); err != nil {
+				return err
+			}
+			s += fmt.Sprintf(" %d%d", p[0], p[1023])
+		}
+		got = append(got, fmt.Sprintf("%s:%s %q %d", m.Name, s, m.Mark, m.Pending))
+		put(m.Dev, 0, 77) // the image is ours: the next must not see this
+		return nil
+	}
+	if err := l.Images(k, ImageOptions{}, show); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`flush 1, dropped: 00 00 99 "" 2`,
+		`flush 1, all: 11 22 99 "" 2`,
+		`flush 1, torn: 11 20 99 "" 2`,
+		`flush 2, dropped: 11 22 99 "first" 1`,
+		`flush 2, all: 33 22 99 "first" 1`,
+		`flush 2, torn: 31 22 99 "first" 1`,
+		`flush 3, flushed: 33 22 99 "first" 0`,
+		`end, dropped: 33 22 99 "second" 1`,
+		`end, all: 33 22 44 "second" 1`,
+		`end, torn: 33 22 49 "second" 1`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("have\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if w, f := l.Counts(k); w != 4 || f != 3 {
+		t.Errorf("%d writes and %d flushes, want 4 and 3", w, f)
+	}
+	bad := errors.New("bad image")
+	err := l.Images(k, ImageOptions{}, func(_ *sched.Task, m Image) error {
+		if m.Name == "flush 2, torn" {
+			return bad
+		}
+		return nil
+	})
+	if !errors.Is(err, bad) || !strings.Contains(err.Error(), `crash at flush 2, torn (after "first", 1 writes pending)`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// hold keeps writes until it is told to let them end: a device that completes out of order.
+type hold struct {
+	blockdev.Device
+	kept []*blockdev.Bio
+}
+
+func (h *hold) Submit(t *sched.Task, b *blockdev.Bio) {
+	if b.Op == blockdev.OpWrite {
+		h.kept = append(h.kept, b)
+		return
+	}
+	h.Device.Submit(t, b)
+}
+
+// A flush covers the writes that ended before it began, not those in flight at that moment.
+func TestFlushDoesNotCoverWritesInFlight(t *testing.T) {
+	k := sched.NewTask("test")
+	h := &hold{Device: blockdev.NewMemory(1 << 20)}
+	l := NewLogWrites(h, nil)
+	for i := range 2 {
+		l.Submit(k, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(i) * 512, Vecs: [][]byte{{byte(i + 1)}}, EndIO: func(*sched.Task, *blockdev.Bio) {}})
+	}
+	end := func(i int) { h.kept[i].EndIO(k, h.kept[i]) }
+	end(1)
+	blockdev.Flush(k, l)
+	end(0)
+	blockdev.Flush(k, l)
+	var got []string
+	l.Images(k, ImageOptions{}, func(_ *sched.Task, m Image) error {
+		p := make([]byte, 1024)
+		blockdev.Read(k, m.Dev, p, 0)
+		got = append(got, fmt.Sprintf("%s: %d %d", m.Name, p[0], p[512]))
+		return nil
+	})
+	want := []string{"flush 1, dropped: 0 0", "flush 1, all: 0 2", "flush 2, dropped: 0 2", "flush 2, all: 1 2", "end, flushed: 1 2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("have %q want %q", got, want)
+	}
+}
+
+// A failed write is not in the log, and random subsets are the same for the same seed.
+func TestSubsetsAreReproducible(t *testing.T) {
+	k := sched.NewTask("test")
+	fl := NewFlakey(blockdev.NewMemory(1<<20), Fault{Op: blockdev.OpWrite, Nth: 3})
+	l := NewLogWrites(fl, nil)
+	for i := range int64(20) {
+		blockdev.Write(k, l, bytes.Repeat([]byte{1}, 1024), i*1024)
+	}
+	run := func(seed uint64) (sums []int) {
+		l.Images(k, ImageOptions{Subsets: 5, Seed: seed}, func(_ *sched.Task, m Image) error {
+			p := make([]byte, 20*1024)
+			blockdev.Read(k, m.Dev, p, 0)
+			if p[2*1024] != 0 {
+				t.Error("a failed write is in an image")
+			}
+			sums = append(sums, bytes.Count(p, []byte{1}))
+			return nil
+		})
+		return sums
+	}
+	a, b, c := run(1), run(1), run(2)
+	if len(a) != 8 || !slices.Equal(a, b) || slices.Equal(a, c) {
+		t.Errorf("%v %v %v", a, b, c)
+	}
+}
+
+func BenchmarkModelOverhead(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	k := sched.NewTask("bench")
+	p, _ := Parse("ssd-raid5")
+	m := New(k, blockdev.NewMemory(64<<20), p)
+	defer m.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	var inside atomic.Int64
+	buf := make([]byte, 4096)
+	vec := [][]byte{buf}
+	bios := make([]blockdev.Bio, 2048)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		x := &bios[i%len(bios)]
+		*x = blockdev.Bio{Op: blockdev.OpWrite, Off: rng.Int64N(16384) * 4096, Vecs: vec, EndIO: func(*sched.Task, *blockdev.Bio) { inside.Add(-1) }}
+		inside.Add(1)
+		m.Submit(k, x)
+	}
+	for inside.Load() > 0 {
+		k.Sleep(time.Millisecond)
+	}
+}
