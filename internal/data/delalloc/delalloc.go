@@ -84,7 +84,7 @@ func (r *Reservation) ReserveMetadata(t *sched.Task, ip *inode.Inode, mode space
 
 // InPlace reports whether [start, end) is known, without asking the trees, to be overwritten in place.
 func InPlace(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
-	if !ip.Nocow() {
+	if !ip.Nocow() || ip.Sums() {
 		return false
 	}
 	m, ok := ip.Extents.Lookup(t, start)

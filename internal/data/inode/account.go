@@ -17,7 +17,7 @@ import (
 //	ReleaseExtents      outstanding 1
 //	AddOrdered          outstanding 2   writeback made an ordered extent
 //	ClearDelalloc hook  outstanding 1
-//	RemoveOrdered       outstanding 0   completion; metadata released
+//	TakeOrdered         outstanding 0   completion; metadata goes to its transaction
 //
 // Models kernel-semantics 5.2, fs/btrfs/delalloc-space.c. Difference: an extent over bytes that are known to be
 // overwritten in place (extentio.InPlace) is counted apart and reserves no insert, only the inode's update: nothing but
@@ -130,18 +130,27 @@ func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 // AddOrdered counts an ordered extent of n bytes; it needs an insert unless it is in place.
 func (ip *Inode) AddOrdered(inPlace bool) { ip.acct.class(inPlace).Add(1) }
 
-// RemoveOrdered ends AddOrdered: the extent is in the trees, and so are the checksums of sums bytes.
-func (ip *Inode) RemoveOrdered(t *sched.Task, inPlace bool, sums uint64) {
+// TakeOrdered ends AddOrdered: the extent, and the checksums of sums bytes, are about to go into the trees. The metadata bytes
+// that were reserved for it are the caller's now, who gives them to its transaction handle or releases them.
+// Models trans->block_rsv = &inode->block_rsv in btrfs_finish_one_ordered().
+func (ip *Inode) TakeOrdered(t *sched.Task, inPlace bool, sums uint64) uint64 {
 	ip.acct.class(inPlace).Add(-1)
 	if sums > 0 {
 		ip.acct.csumBytes.Add(-int64(sums))
 	}
-	ip.Settle(t)
+	return ip.TakeSurplus(t)
 }
 
 // Settle gives back what the counters no longer ask for: data bytes that hooks collected, and surplus metadata.
 // It never sleeps; no io-tree mutex is held. Models btrfs_inode_rsv_release().
 func (ip *Inode) Settle(t *sched.Task) {
+	if n := ip.TakeSurplus(t); n > 0 {
+		ip.FS.Space.Metadata().Release(t, n)
+	}
+}
+
+// TakeSurplus is Settle that leaves the surplus metadata bytes to the caller.
+func (ip *Inode) TakeSurplus(t *sched.Task) (surplus uint64) {
 	a := &ip.acct
 	if a.dataSurplus.Load() > 0 {
 		if n := a.dataSurplus.Swap(0); n > 0 {
@@ -149,15 +158,12 @@ func (ip *Inode) Settle(t *sched.Task) {
 		}
 	}
 	ip.mu.Lock(t)
-	surplus := uint64(0)
 	if size := ip.rsvSize(); a.reserved+a.pending > size {
 		surplus = min(a.reserved, a.reserved+a.pending-size)
 		a.reserved -= surplus
 	}
 	ip.mu.Unlock(t)
-	if surplus > 0 {
-		ip.FS.Space.Metadata().Release(t, surplus)
-	}
+	return surplus
 }
 
 // checkAccount panics unless every counter is zero.

@@ -295,7 +295,11 @@ type ops struct{ ip *Inode }
 // Models btrfs_invalidate_folio(). Difference: an ordered extent over the page has all its bios submitted, so it ends by
 // itself and is left alone.
 func (o ops) Invalidate(t *sched.Task, p *pagecache.Page, from, to uint64) {
-	ip := o.ip
+	o.ip.Invalidate(t, from, to)
+}
+
+// Invalidate drops delayed allocation of the bytes [from, to), whose pages are locked or gone, with its reservation.
+func (ip *Inode) Invalidate(t *sched.Task, from, to uint64) {
 	ip.IOTree.Lock(t, from, to)
 	ip.IOTree.Change(t, from, to, extentio.Locked|DelallocBits|extentio.DoAccounting, 0)
 	ip.Settle(t)

@@ -68,6 +68,9 @@ type Extent struct {
 	prio        uint32
 	inTree      bool
 	nextFree    *Extent
+	older       *Extent // neighbours in Pool.oldest..newest
+	newer       *Extent
+	seq         uint64
 	sumsStorage []uint32
 }
 
@@ -123,11 +126,14 @@ func (e *Extent) Put(t *sched.Task) {
 
 // Pool is a free list of extents, one per file system, and the count of those in flight.
 type Pool struct {
-	mu    lock.Mutex // leaf
-	free  *Extent
 	bytes atomic.Int64 // in flight
 	n     atomic.Int64
 	waits [64]lock.WaitQueue
+
+	mu             lock.Mutex // leaf; protects the fields below
+	free           *Extent
+	oldest, newest *Extent // all in flight, in the order they were made
+	seq            uint64
 }
 
 // Init makes an empty pool.
@@ -141,18 +147,69 @@ func (p *Pool) Init() {
 // InFlight counts the extents that are not finished, and their bytes.
 func (p *Pool) InFlight() (n, bytes int64) { return p.n.Load(), p.bytes.Load() }
 
-func (p *Pool) get(t *sched.Task) *Extent {
+// get gives an extent that is linked as the newest in flight.
+func (p *Pool) get(t *sched.Task, start, length uint64) *Extent {
 	p.mu.Lock(t)
 	e := p.free
 	if e != nil {
 		p.free = e.nextFree
-	}
-	p.mu.Unlock(t)
-	if e == nil {
+		e.nextFree = nil
+	} else {
 		e = &Extent{pool: p}
 	}
-	e.nextFree = nil
+	// All that a waiter looks at is set before anybody can find the extent.
+	e.Start, e.Len = start, length
+	e.done.Store(false)
+	e.wait = &p.waits[(start>>12*0x9e3779b97f4a7c15)>>58]
+	e.refs.Store(2)
+	p.seq++
+	e.seq, e.older, e.newer = p.seq, p.newest, nil
+	if p.newest != nil {
+		p.newest.newer = e
+	} else {
+		p.oldest = e
+	}
+	p.newest = e
+	p.mu.Unlock(t)
+	p.n.Add(1)
+	p.bytes.Add(int64(length))
 	return e
+}
+
+func (p *Pool) unlink(t *sched.Task, e *Extent) {
+	p.mu.Lock(t)
+	if e.older != nil {
+		e.older.newer = e.newer
+	} else {
+		p.oldest = e.newer
+	}
+	if e.newer != nil {
+		e.newer.older = e.older
+	} else {
+		p.newest = e.older
+	}
+	e.older, e.newer = nil, nil
+	p.mu.Unlock(t)
+	p.n.Add(-1)
+	p.bytes.Add(-int64(e.Len))
+}
+
+// WaitAll waits for every extent that is in flight now. Models btrfs_wait_ordered_roots().
+func (p *Pool) WaitAll(t *sched.Task) {
+	p.mu.Lock(t)
+	last := p.seq
+	for {
+		e := p.oldest
+		if e == nil || e.seq > last {
+			p.mu.Unlock(t)
+			return
+		}
+		e.refs.Add(1)
+		p.mu.Unlock(t)
+		e.Wait(t)
+		e.Put(t)
+		p.mu.Lock(t)
+	}
 }
 
 // keepSums bounds the checksum storage that a free extent keeps, in sectors.

@@ -33,13 +33,10 @@ func (tr *Tree) Len() int { return int(tr.n.Load()) }
 //
 // Preconditions: the extent lock of the range is held, and First found nothing under it.
 func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskBytenr uint64) *Extent {
-	e := tr.pool.get(t)
-	e.Start, e.Len, e.Type, e.DiskBytenr, e.Owner = start, length, typ, diskBytenr, owner
+	e := tr.pool.get(t, start, length)
+	e.Type, e.DiskBytenr, e.Owner = typ, diskBytenr, owner
 	e.left.Store(int64(length))
 	e.failed.Store(nil)
-	e.done.Store(false)
-	e.refs.Store(2)
-	e.wait = &tr.pool.waits[(start>>12*0x9e3779b97f4a7c15)>>58]
 	e.tree = tr
 	e.left_, e.right_ = nil, nil
 	tr.mu.Lock(t)
@@ -55,8 +52,6 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskByten
 	tr.insertLocked(e)
 	tr.n.Add(1)
 	tr.mu.Unlock(t)
-	tr.pool.n.Add(1)
-	tr.pool.bytes.Add(int64(length))
 	return e
 }
 
@@ -126,8 +121,7 @@ func (tr *Tree) Remove(t *sched.Task, e *Extent) {
 	e.left_, e.right_, e.inTree = nil, nil, false
 	tr.n.Add(-1)
 	tr.mu.Unlock(t)
-	tr.pool.n.Add(-1)
-	tr.pool.bytes.Add(-int64(e.Len))
+	tr.pool.unlink(t, e)
 	e.done.Store(true)
 	e.wait.Wake(t)
 	e.Put(t)

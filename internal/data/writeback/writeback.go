@@ -24,11 +24,16 @@
 package writeback
 
 import (
+	"math"
+	"sync/atomic"
+
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
@@ -73,69 +78,172 @@ type Config struct {
 	Items   Items
 	Extents Extents
 	Store   Store
-	// Join joins the running transaction without a reservation: transaction.Manager.Join behind the interface.
-	Join func(t *sched.Task) (Handle, error)
+	// Join joins the running transaction with metadata bytes that were reserved before:
+	// transaction.Manager.JoinReserved behind the interface.
+	Join func(t *sched.Task, bytes uint64) (Handle, error)
 	// Workers is how many tasks finish ordered extents; at least 1.
 	Workers int
 	// MaxInline is the largest file, in bytes, whose data goes into the tree; the default is 2048.
 	MaxInline uint64
 }
 
+// DefaultMaxInline is the max_inline mount option's default.
+const DefaultMaxInline = 2048
+
 // Engine is the writeback of one file system.
 type Engine struct {
-	cfg   Config
-	fs    *inode.FS
-	queue *workqueue.Queue
+	cfg    Config
+	fs     *inode.FS
+	queue  *workqueue.Queue
+	hint   atomic.Uint64 // where the last data extent ended
+	closed atomic.Bool
 
-	mu lock.Mutex // leaf
+	// The flusher sleeps on flush until kicked or closed.
+	flush   lock.WaitQueue
+	kicked  atomic.Bool
+	flusher *sched.Task
+
+	mu    lock.Mutex // leaf; protects the free lists and the completion list
+	runs  *run
+	bios  *wbio
+	head  *ordered.Extent // extents whose bios have ended, in that order
+	tail  *ordered.Extent
+	ndone int
+	idle  []*workqueue.Work // workers that are not running
+	nwork int
 }
 
-// New starts the engine: its workers and its flusher are tasks of t's runtime.
-func New(t *sched.Task, cfg Config) *Engine { panic("writeback: not there yet") }
+var (
+	classMu    = lockdep.NewClass("writeback", lockdep.RankLeaf3)
+	classFlush = lockdep.NewClass("flusher_idle", lockdep.RankLeaf3)
+)
 
-// Close stops the tasks; everything has been written back.
-func (e *Engine) Close(t *sched.Task) { panic("writeback: not there yet") }
+// New starts the engine: its workers and its flusher are tasks of t's runtime.
+func New(t *sched.Task, cfg Config) *Engine {
+	if cfg.MaxInline == 0 {
+		cfg.MaxInline = DefaultMaxInline
+	}
+	cfg.Workers = max(cfg.Workers, 1)
+	e := &Engine{cfg: cfg, fs: cfg.FS, nwork: cfg.Workers}
+	e.mu.Init(classMu)
+	e.flush.Init(classFlush)
+	e.queue = workqueue.New(t, "endio", cfg.Workers)
+	for range cfg.Workers {
+		e.idle = append(e.idle, &workqueue.Work{Fn: e.finishSome})
+	}
+	e.fs.Cache.BDI.SetWake(e.Kick)
+	e.flusher = t.Go("flusher", e.flushLoop)
+	return e
+}
+
+// Close stops the tasks. Everything has been written back, or is dropped by the caller.
+func (e *Engine) Close(t *sched.Task) {
+	e.closed.Store(true)
+	e.flush.Wake(t)
+	t.Join(e.flusher)
+	e.queue.Close(t)
+}
+
+// Kick wakes the flusher. It never sleeps.
+func (e *Engine) Kick(t *sched.Task) {
+	if !e.kicked.Load() && e.kicked.CompareAndSwap(false, true) {
+		e.flush.Wake(t)
+	}
+}
+
+// flushChunk is how many pages the flusher writes of one file before it turns to the next.
+const flushChunk = 1024
+
+// flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn().
+func (e *Engine) flushLoop(t *sched.Task) {
+	t.Op = "flush"
+	bdi := &e.fs.Cache.BDI
+	var list []*pagecache.Mapping
+	for {
+		e.flush.Wait(t, func() bool { return e.kicked.Load() || e.closed.Load() })
+		if e.closed.Load() {
+			return
+		}
+		e.kicked.Store(false)
+		for bdi.OverBackground() && !e.closed.Load() {
+			list = bdi.DirtyMappings(t, list[:0])
+			wrote := 0
+			for _, m := range list {
+				wrote += e.flushSome(t, m, flushChunk)
+			}
+			clear(list)
+			if wrote == 0 {
+				break // all busy; the next writer that is over the limit kicks again
+			}
+		}
+	}
+}
+
+// flushSome writes up to n dirty pages of the file, from where it stopped last time, and returns how many.
+func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int) int {
+	ip := m.Owner.(*inode.Inode)
+	cur := m.Cursor.Load()
+	// Errors are recorded on the mapping; fsync reports them.
+	next, wrote, _ := e.writeRange(t, ip, cur, allPages, false, n)
+	if wrote < n && cur > 0 {
+		var more int
+		next, more, _ = e.writeRange(t, ip, 0, cur, false, n-wrote)
+		wrote += more
+	}
+	m.Cursor.Store(next)
+	return wrote
+}
+
+// allPages is an end behind every page index.
+const allPages = pagecache.MaxFileEnd >> pagecache.PageShift
 
 // WritePages writes back the dirty pages of the bytes [start, end). With sync it waits for pages that are locked or under writeback
 // already and takes every page that was dirty at the call; without, it skips them. It starts the I/O and does not wait for its end.
 // The error is of starting (no space, a tree error) and is also recorded on the mapping.
 // Models btrfs_fdatawrite_range() (sync) and background writeback.
 func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, sync bool) error {
-	panic("writeback: not there yet")
+	if ip.Pages.DirtyPages() == 0 {
+		return nil
+	}
+	end = min(end, pagecache.MaxFileEnd)
+	_, _, err := e.writeRange(t, ip, start>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift, sync, math.MaxInt)
+	return err
 }
 
 // WaitOrderedRange writes back [start, end) and waits until every ordered extent in it is finished. No page and no range may be
 // locked. The error is that of this range's data. Models btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
-	panic("writeback: not there yet")
+	err := e.WritePages(t, ip, start, end, true)
+	if err2 := ip.Ordered.WaitRange(t, start, end); err == nil {
+		err = err2
+	}
+	return err
 }
 
-// FillPage makes a locked page uptodate from the disk: what a write of a part of a page does first. It keeps the page locked.
-// errno.EAGAIN means that an ordered extent was in the way: the page is unlocked and put, the extent waited for, look the
-// page up again. Models btrfs_read_folio() as prepare_uptodate_page() calls it.
-func (e *Engine) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) error {
-	panic("writeback: not there yet")
+// FlushDelalloc starts writeback of at least n bytes of dirty data of any inode and, with wait, waits for the ordered extents in
+// flight. It is the space flusher's door. Models shrink_delalloc().
+func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
+	left := int(min((n+pagecache.PageSize-1)>>pagecache.PageShift, math.MaxInt32))
+	for _, m := range e.fs.Cache.BDI.DirtyMappings(t, nil) {
+		if left <= 0 {
+			break
+		}
+		left -= e.flushSome(t, m, left)
+	}
+	if wait {
+		e.fs.Pool.WaitAll(t)
+	}
 }
 
-// ReadState is the readahead state of an open file. The zero value is ready; races on it are harmless.
-type ReadState struct{ next, ahead lock.Counter }
-
-// ReadPage finds the page and returns it referenced and uptodate, not locked. want is how many pages the caller will read from here on,
-// at least 1; sequential reads read ahead. The caller copies and calls Put. Models filemap_read()'s filemap_get_pages().
-func (e *Engine) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int, ra *ReadState) (*pagecache.Page, error) {
-	panic("writeback: not there yet")
+// SyncAll writes back every page that is dirty and waits for every ordered extent; the first error is returned.
+// Models sync_inodes_sb().
+func (e *Engine) SyncAll(t *sched.Task) error {
+	var first error
+	for _, m := range e.fs.Cache.BDI.DirtyMappings(t, nil) {
+		if err := e.WritePages(t, m.Owner.(*inode.Inode), 0, pagecache.MaxFileEnd, true); err != nil && first == nil {
+			first = err
+		}
+	}
+	e.fs.Pool.WaitAll(t)
+	return first
 }
-
-// CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. EAGAIN with nowait.
-// It locks the extent range and waits for ordered extents in it (drop, wait, retry), unless nowait.
-// Models btrfs_check_nocow_lock(); kernel-semantics 3.4.
-func (e *Engine) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) (uint64, error) {
-	panic("writeback: not there yet")
-}
-
-// FlushDelalloc starts writeback of at least n bytes of dirty data of any inode and, with wait, waits for their ordered extents.
-// It is the space flusher's door. Models shrink_delalloc().
-func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) { panic("writeback: not there yet") }
-
-// SyncAll writes back every dirty page and waits for every ordered extent; the first error is returned.
-func (e *Engine) SyncAll(t *sched.Task) error { panic("writeback: not there yet") }

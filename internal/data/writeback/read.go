@@ -1,0 +1,326 @@
+package writeback
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+)
+
+// mapAt tells what the file has at off: from the cache, or from the tree.
+//
+// Preconditions: the extent range of off is locked, and nothing ordered is in it.
+func (e *Engine) mapAt(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
+	if m, ok := ip.Extents.Lookup(t, off); ok {
+		return m, nil
+	}
+	gen := ip.Extents.Gen()
+	start, fe, ok, err := e.cfg.Items.LookupFileExtent(t, ip.Root, ip.Ino, off)
+	if err != nil {
+		return extentmap.Map{}, err
+	}
+	if !ok {
+		m := extentmap.Map{Start: off, End: start, Kind: extentmap.Hole}
+		ip.Extents.Insert(t, m, gen)
+		return m, nil
+	}
+	m := extentmap.Map{Start: start, End: start + fe.NumBytes, Compression: fe.Compression, Generation: fe.Generation}
+	switch {
+	case fe.Type == format.FileExtentTypeInline:
+		m.Kind = extentmap.Inline
+		m.End = format.AlignUp(start+max(fe.RAMBytes, 1), format.SectorSize)
+	case fe.DiskBytenr == 0:
+		m.Kind = extentmap.Hole
+	default:
+		m.Kind = extentmap.Regular
+		if fe.Type == format.FileExtentTypePrealloc {
+			m.Kind = extentmap.Prealloc
+		}
+		m.DiskBytenr = fe.DiskBytenr + fe.Offset
+		m.ExtentBytenr, m.ExtentLen, m.ExtentOffset = fe.DiskBytenr, fe.DiskNumBytes, fe.Offset
+	}
+	if fe.Encryption != 0 || fe.OtherEncoding != 0 {
+		return m, errNotSupported(ip, off, fmt.Sprintf("encryption %d, encoding %d", fe.Encryption, fe.OtherEncoding))
+	}
+	ip.Extents.Insert(t, m, gen)
+	return m, nil
+}
+
+// FillPage makes a locked page uptodate from the disk: what a write of a part of a page does first. It keeps the page locked.
+// errno.EAGAIN means that an ordered extent was in the way: the page was unlocked and put and the extent waited for; look the
+// page up again. Models btrfs_read_folio() as prepare_uptodate_page() calls it.
+func (e *Engine) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) error {
+	if p.Uptodate() {
+		return nil
+	}
+	start := p.Offset()
+	if start >= ip.Size(t) {
+		clear(p.Data())
+		p.SetUptodate()
+		return nil
+	}
+	ip.IOTree.Lock(t, start, start+pageSize)
+	if oe := ip.Ordered.First(t, start, start+pageSize); oe != nil {
+		ip.IOTree.Unlock(t, start, start+pageSize)
+		p.UnlockPut(t)
+		oe.Wait(t)
+		oe.Put(t)
+		return errno.EAGAIN
+	}
+	m, err := e.mapAt(t, ip, start)
+	// The page lock keeps the extent: who replaces or drops it must have this page first.
+	ip.IOTree.Unlock(t, start, start+pageSize)
+	if err != nil {
+		return err
+	}
+	if err := e.fill(t, ip, m, []*pagecache.Page{p}); err != nil {
+		return err
+	}
+	p.SetUptodate()
+	return nil
+}
+
+// fill reads consecutive locked pages that all lie in m.
+func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*pagecache.Page) error {
+	off := pages[0].Offset()
+	if m.Compression != format.CompressNone {
+		return errNotSupported(ip, off, fmt.Sprintf("compression %d", m.Compression))
+	}
+	switch m.Kind {
+	case extentmap.Hole, extentmap.Prealloc:
+		for _, p := range pages {
+			clear(p.Data())
+		}
+		return nil
+	case extentmap.Inline:
+		start, fe, ok, err := e.cfg.Items.LookupFileExtent(t, ip.Root, ip.Ino, off)
+		if err != nil {
+			return err
+		}
+		for _, p := range pages {
+			clear(p.Data())
+		}
+		if ok && fe.Type == format.FileExtentTypeInline && off >= start && off-start < uint64(len(fe.Inline)) {
+			src := fe.Inline[off-start:]
+			for _, p := range pages {
+				n := copy(p.Data(), src)
+				src = src[n:]
+			}
+		}
+		return nil
+	}
+	if err := e.readPages(t, ip, m.Bytenr(off), pages); err != nil {
+		return err
+	}
+	// Bytes behind the end of the file are not the file's.
+	if size := ip.Size(t); size < off+uint64(len(pages))*pageSize {
+		for _, p := range pages {
+			if at := p.Offset(); at+pageSize > size {
+				clear(p.Data()[max(size, at)-at:])
+			}
+		}
+	}
+	return nil
+}
+
+// readPages reads consecutive pages from consecutive disk bytes and checks them against the checksum tree. A page that
+// does not match is read from the other mirrors.
+func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages []*pagecache.Page) error {
+	vecs := make([][]byte, len(pages))
+	for i, p := range pages {
+		vecs[i] = p.Data()
+	}
+	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: vecs}
+	ioErr := e.doBio(t, &b)
+	if !ip.Sums() {
+		if ioErr != nil {
+			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, pages[0].Offset(), ioErr)
+		}
+		return nil
+	}
+	sums := make([]uint32, len(pages))
+	have := make([]bool, len(pages))
+	if err := e.cfg.Items.LookupCsums(t, bytenr, uint64(len(pages))*pageSize, sums, have); err != nil {
+		return err
+	}
+	for i, p := range pages {
+		if !have[i] {
+			return fmt.Errorf("csum hole root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr+uint64(i)*pageSize, errno.EIO)
+		}
+		if ioErr == nil && format.CRC32C(p.Data()) == sums[i] {
+			continue
+		}
+		if err := e.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, sums[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readMirrors reads one page from each mirror until one has the checksum. Models btrfs_repair_one_sector(). Difference: a bad
+// copy is not rewritten.
+func (e *Engine) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want uint32) error {
+	var last error
+	for m := range e.cfg.Store.Mirrors(bytenr) {
+		if err := e.cfg.Store.Read(t, p.Data(), bytenr, m); err != nil {
+			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, p.Offset(), err)
+			continue
+		}
+		have := format.CRC32C(p.Data())
+		if have == want {
+			return nil
+		}
+		last = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have 0x%08x want 0x%08x: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr, m, have, want, errno.EIO)
+	}
+	if last == nil {
+		last = fmt.Errorf("read ino=%d off=%d: logical %d has no chunk: %w", ip.Ino, p.Offset(), bytenr, errno.EIO)
+	}
+	return last
+}
+
+// doBio submits b and waits for its end.
+func (e *Engine) doBio(t *sched.Task, b *blockdev.Bio) error {
+	var done atomic.Bool
+	var q lock.WaitQueue
+	q.Init(blockdev.WaitClass)
+	b.EndIO = func(t *sched.Task, b *blockdev.Bio) {
+		done.Store(true)
+		q.Wake(t)
+	}
+	e.cfg.Store.Submit(t, b)
+	if !done.Load() {
+		q.Wait(t, done.Load)
+	}
+	return b.Err
+}
+
+// Readahead, in pages.
+const (
+	readAheadFirst = 16
+	readAheadMax   = 256
+)
+
+// ReadState is the readahead state of an open file. The zero value is ready; tasks that share it only make each other read
+// too much or too little.
+type ReadState struct {
+	next atomic.Uint64 // the index after the last one asked for
+	size atomic.Uint64 // pages read ahead last time
+}
+
+// window is how many pages to read from index on, when the caller wants want.
+func (ra *ReadState) window(index uint64, want int) uint64 {
+	if ra == nil {
+		return uint64(want)
+	}
+	n := uint64(0)
+	if ra.next.Load() == index {
+		n = min(max(ra.size.Load()*2, readAheadFirst), readAheadMax)
+	}
+	ra.size.Store(n)
+	return max(n, uint64(want))
+}
+
+// ReadPage finds the page and returns it referenced and uptodate, not locked. want is how many pages the caller will read from here on,
+// at least 1; sequential reads read ahead. The caller copies and calls Put. Models filemap_get_pages().
+func (e *Engine) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int, ra *ReadState) (*pagecache.Page, error) {
+	tried := false
+	for {
+		if p := ip.Pages.Get(t, index); p != nil {
+			if p.Uptodate() {
+				if ra != nil {
+					ra.next.Store(index + 1)
+				}
+				return p, nil
+			}
+			p.Put(t)
+		}
+		if !tried {
+			tried = true
+			e.readAhead(t, ip, index, ra.window(index, max(want, 1)))
+			continue
+		}
+		p := ip.Pages.Grab(t, index)
+		if !p.Uptodate() {
+			if err := e.FillPage(t, ip, p); err == errno.EAGAIN {
+				continue
+			} else if err != nil {
+				p.UnlockPut(t)
+				return nil, err
+			}
+		}
+		p.Unlock(t)
+		if ra != nil {
+			ra.next.Store(index + 1)
+		}
+		return p, nil
+	}
+}
+
+// readAhead reads the pages of [first, first+n) that are not in memory. An error leaves pages that are not uptodate: who needs one
+// reads it by itself and gets the error. Models page_cache_ra_unbounded() and btrfs_readahead().
+func (e *Engine) readAhead(t *sched.Task, ip *inode.Inode, first, n uint64) {
+	size := ip.Size(t)
+	last := min(first+n, (size+pageSize-1)>>pageShift)
+	w := e.getRun(t)
+	defer e.putRun(t, w)
+	for i := first; i < last; {
+		for ; i < last && len(w.pages) < readAheadMax; i++ {
+			p := ip.Pages.Add(t, i)
+			if p == nil {
+				break
+			}
+			w.pages = append(w.pages, p)
+		}
+		if len(w.pages) == 0 {
+			i++
+			continue
+		}
+		e.readRun(t, ip, w.pages)
+		for _, p := range w.pages {
+			p.UnlockPut(t)
+		}
+		clear(w.pages)
+		w.pages = w.pages[:0]
+	}
+}
+
+func (e *Engine) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page) {
+	start := pages[0].Offset()
+	end := start + uint64(len(pages))*pageSize
+	for len(pages) > 0 {
+		ip.IOTree.Lock(t, start, end)
+		oe := ip.Ordered.First(t, start, end)
+		if oe != nil {
+			oe.Put(t)
+		}
+		var m extentmap.Map
+		var err error
+		if oe == nil {
+			m, err = e.mapAt(t, ip, start)
+		}
+		ip.IOTree.Unlock(t, start, end)
+		if oe != nil || err != nil {
+			return
+		}
+		n := len(pages)
+		if m.End != math.MaxUint64 && m.End < end {
+			n = int((m.End - start) >> pageShift)
+		}
+		if n == 0 || e.fill(t, ip, m, pages[:n]) != nil {
+			return
+		}
+		for _, p := range pages[:n] {
+			p.SetUptodate()
+		}
+		pages = pages[n:]
+		start += uint64(n) * pageSize
+	}
+}

@@ -1,0 +1,439 @@
+package writeback
+
+import (
+	"fmt"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+const (
+	pageShift = pagecache.PageShift
+	pageSize  = pagecache.PageSize
+
+	maxRunPages = inode.MaxExtent >> pageShift // pages that one run locks
+	maxBioPages = 256
+)
+
+// run is one consecutive run of dirty pages on its way to the device. Runs are recycled.
+type run struct {
+	pages []*pagecache.Page // under writeback once the run has its ordered extents
+	parts []part
+	next  *run
+}
+
+// part is one ordered extent and its place in run.pages.
+type part struct {
+	oe    *ordered.Extent
+	first int
+	n     int
+}
+
+func (e *Engine) getRun(t *sched.Task) *run {
+	e.mu.Lock(t)
+	w := e.runs
+	if w != nil {
+		e.runs = w.next
+	}
+	e.mu.Unlock(t)
+	if w == nil {
+		w = new(run)
+	}
+	w.next = nil
+	return w
+}
+
+func (e *Engine) putRun(t *sched.Task, w *run) {
+	clear(w.pages)
+	clear(w.parts)
+	w.pages, w.parts = w.pages[:0], w.parts[:0]
+	e.mu.Lock(t)
+	w.next = e.runs
+	e.runs = w
+	e.mu.Unlock(t)
+}
+
+// writeRange writes back dirty pages of [from, to), in pages, in index order and at most about most of them. It returns
+// where to go on, how many pages it wrote, and the first error. Models extent_write_cache_pages().
+func (e *Engine) writeRange(t *sched.Task, ip *inode.Inode, from, to uint64, sync bool, most int) (next uint64, wrote int, err error) {
+	w := e.getRun(t)
+	defer e.putRun(t, w)
+	for wrote < most {
+		i, ok := ip.Pages.NextDirty(from, to)
+		if !ok {
+			return to, wrote, err
+		}
+		n := e.lockRun(t, ip, w, i, min(to, i+uint64(min(most-wrote, maxRunPages))), sync)
+		if n == 0 {
+			from = i + 1
+			continue
+		}
+		if rerr := e.writeRun(t, ip, w); rerr != nil && err == nil {
+			err = rerr
+		}
+		wrote += n
+		from = i + uint64(n)
+		clear(w.pages)
+		clear(w.parts)
+		w.pages, w.parts = w.pages[:0], w.parts[:0]
+	}
+	return from, wrote, err
+}
+
+// lockRun locks the dirty pages from index first on, as many as follow each other, and returns how many. Only for the
+// first does it wait, and only with sync: a page that is busy ends the run and begins the next.
+func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint64, sync bool) int {
+	size := ip.Size(t)
+	for i := first; i < end; i++ {
+		var p *pagecache.Page
+		if sync && i == first {
+			if p = ip.Pages.Lock(t, i); p != nil {
+				p.WaitWriteback(t)
+			}
+		} else {
+			if i > first {
+				// A look at the tag is cheaper than at the page.
+				if n, ok := ip.Pages.NextDirty(i, i+1); !ok || n != i {
+					break
+				}
+			}
+			p, _ = ip.Pages.TryLock(t, i)
+		}
+		if p == nil {
+			break
+		}
+		if !p.Dirty() || p.Writeback() {
+			p.UnlockPut(t)
+			break
+		}
+		if p.Offset() >= size {
+			// Truncated meanwhile, or a writer lost a race with truncate: nothing there belongs to the file.
+			if len(w.pages) == 0 {
+				ip.Invalidate(t, p.Offset(), p.Offset()+pageSize)
+				ip.Pages.ClearDirty(t, p)
+			}
+			p.UnlockPut(t)
+			break
+		}
+		if p.Offset()+pageSize > size {
+			clear(p.Data()[size-p.Offset():])
+		}
+		w.pages = append(w.pages, p)
+	}
+	return len(w.pages)
+}
+
+// writeRun gives the locked dirty pages of w their places on disk, unlocks them and submits them.
+// Models __extent_writepage() and btrfs_run_delalloc_range().
+func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
+	m := &ip.Pages
+	for _, p := range w.pages {
+		m.ClearDirty(t, p)
+		m.StartWriteback(p)
+	}
+	start := w.pages[0].Offset()
+	end := start + uint64(len(w.pages))*pageSize
+	ip.IOTree.Lock(t, start, end)
+	if t.Slow() && !ip.IOTree.All(t, start, end, extentio.Delalloc) {
+		panic(fmt.Sprintf("writeback: ino=%d dirty pages [%d, %d) without delalloc:\n%s", ip.Ino, start, end, ip.IOTree.Dump(t)))
+	}
+	var err error
+	if size := ip.Size(t); start == 0 && size <= e.cfg.MaxInline && !ip.Nocow() && len(w.pages) == 1 {
+		err = e.writeInline(t, ip, w, size)
+	} else {
+		err = e.runDelalloc(t, ip, w, start, end)
+		ip.Settle(t)
+	}
+	// From here on writeback keeps the pages in place, and unchanged.
+	for _, p := range w.pages {
+		p.UnlockPut(t)
+	}
+	for _, pt := range w.parts {
+		e.submit(t, ip, pt.oe, w.pages[pt.first:pt.first+pt.n])
+	}
+	if err != nil {
+		m.SetError(t, err)
+	}
+	return err
+}
+
+// runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and unlocks the range.
+// What cannot get a place is dropped with an error. Models run_delalloc_nocow() and cow_file_range().
+func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) error {
+	if !ip.MayNocow() {
+		return e.cow(t, ip, w, start, start, end, true)
+	}
+	var first error
+	cowFrom := start
+	for cur := start; cur < end; {
+		m, ok, err := e.nocowAt(t, ip, cur, end)
+		if err == nil && !ok {
+			// Go on where the extent that cannot be overwritten, or the hole, ends.
+			if m, err = e.mapAt(t, ip, cur); err == nil {
+				cur = min(m.End, end)
+				continue
+			}
+		}
+		if cowFrom < cur || err != nil {
+			to := cur
+			if err != nil {
+				to = end
+			}
+			if cerr := e.cow(t, ip, w, start, cowFrom, to, err == nil); cerr != nil && first == nil {
+				first = cerr
+			}
+			if err != nil {
+				return err
+			}
+		}
+		stop := min(m.End, end, cur+inode.MaxExtent)
+		typ := ordered.Nocow
+		if m.Kind == extentmap.Prealloc {
+			typ = ordered.Prealloc
+		}
+		e.addPart(t, ip, w, start, typ, cur, stop-cur, m.Bytenr(cur))
+		// The data reservation is not needed; the ordered extent keeps the metadata's, if it needs one.
+		ip.IOTree.Change(t, cur, stop, extentio.Locked|inode.DelallocBits|extentio.ClearDataResv, 0)
+		cur = stop
+		cowFrom = cur
+	}
+	if cowFrom < end {
+		if err := e.cow(t, ip, w, start, cowFrom, end, true); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// cow allocates new extents for [from, to); base is where w.pages begin. With alloc unset, or when there is no space, the
+// range is dropped: it loses its data, as the error says. Models cow_file_range().
+func (e *Engine) cow(t *sched.Task, ip *inode.Inode, w *run, base, from, to uint64, alloc bool) (err error) {
+	for alloc && from < to {
+		want := min(to-from, inode.MaxExtent)
+		if err = e.backData(t, ip, from, from+want); err != nil {
+			break
+		}
+		bytenr, n, rerr := e.cfg.Extents.ReserveExtent(t, want, pageSize, e.hint.Load())
+		if rerr != nil {
+			err = fmt.Errorf("write ino=%d off=%d len=%d: allocate data extent: %w", ip.Ino, from, want, rerr)
+			break
+		}
+		e.hint.Store(bytenr + n)
+		e.addPart(t, ip, w, base, ordered.Regular, from, n, bytenr)
+		ip.IOTree.Change(t, from, from+n, extentio.Locked|inode.DelallocBits, 0)
+		from += n
+	}
+	if from == to {
+		return nil
+	}
+	ip.IOTree.Change(t, from, to, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
+	for _, p := range w.pages[(from-base)>>pageShift : (to-base)>>pageShift] {
+		ip.Pages.EndWriteback(t, p)
+	}
+	return err
+}
+
+// backData reserves the data space of those bytes of [start, end) that were dirtied in NOCOW mode and must be
+// COWed after all. Models the NORESERVE part of fallback_to_cow(). Difference: it can fail, the kernel overbooks.
+func (e *Engine) backData(t *sched.Task, ip *inode.Inode, start, end uint64) error {
+	if !ip.MayNocow() {
+		return nil
+	}
+	n := ip.IOTree.Count(t, start, end, extentio.NoReserve)
+	if n == 0 {
+		return nil
+	}
+	if err := e.fs.Space.Data().Reserve(t, n, spaceinfo.NoFlush); err != nil {
+		return fmt.Errorf("write ino=%d off=%d len=%d: no space for a copy of what was to be overwritten: %w", ip.Ino, start, end-start, err)
+	}
+	ip.IOTree.Change(t, start, end, extentio.NoReserve, 0)
+	return nil
+}
+
+func (e *Engine) addPart(t *sched.Task, ip *inode.Inode, w *run, base uint64, typ ordered.Type, start, n, bytenr uint64) {
+	ip.AddOrdered(typ == ordered.Nocow)
+	oe := ip.Ordered.Add(t, ip, typ, start, n, bytenr)
+	w.parts = append(w.parts, part{oe, int((start - base) >> pageShift), int(n >> pageShift)})
+}
+
+// nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
+// where they are on disk. The answer is remembered until the file's extents change there.
+//
+// Preconditions: the extent range of off is locked.
+func (e *Engine) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
+	if m, ok := ip.Extents.Lookup(t, off); ok {
+		if m.Nocow {
+			return m, true, nil
+		}
+		if m.Kind == extentmap.Hole || m.Kind == extentmap.Inline {
+			return m, false, nil
+		}
+	}
+	gen := ip.Extents.Gen()
+	nocow := ip.Nocow()
+	n, x, err := e.cfg.Items.CanNocow(t, ip.Root, ip.Ino, off, end-off, nocow, false)
+	if err != nil || n == 0 {
+		return extentmap.Map{}, false, err
+	}
+	m := nocowMap(off, n, &x)
+	// Ask for the whole extent at once: the next random page most likely lies in it.
+	if x.NumBytes > n {
+		all, y, err := e.cfg.Items.CanNocow(t, ip.Root, ip.Ino, x.Start, x.NumBytes, nocow, false)
+		if err != nil {
+			return extentmap.Map{}, false, err
+		}
+		if all == x.NumBytes && y.DiskBytenr == x.DiskBytenr && y.Start == x.Start {
+			m = nocowMap(y.Start, all, &y)
+		}
+	}
+	ip.Extents.Insert(t, m, gen)
+	return m, true, nil
+}
+
+func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
+	m := extentmap.Map{Start: off, End: off + n, Kind: extentmap.Regular, Nocow: true, DiskBytenr: x.WriteBytenr, ExtentBytenr: x.DiskBytenr,
+		ExtentLen: x.DiskNumBytes, ExtentOffset: x.Offset + off - x.Start, Generation: x.Generation}
+	if x.Type == format.FileExtentTypePrealloc {
+		m.Kind = extentmap.Prealloc
+	}
+	return m
+}
+
+// CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:
+// EAGAIN. Without, it waits for ordered extents in the range (drop, wait, retry).
+// Models btrfs_check_nocow_lock(); kernel-semantics 3.4.
+func (e *Engine) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) (uint64, error) {
+	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	if !ip.MayNocow() {
+		return start, nil
+	}
+	for {
+		if nowait {
+			if !ip.IOTree.TryLock(t, start, end) {
+				return start, errno.EAGAIN
+			}
+		} else {
+			ip.IOTree.Lock(t, start, end)
+		}
+		oe := ip.Ordered.First(t, start, end)
+		if oe == nil {
+			break
+		}
+		ip.IOTree.Unlock(t, start, end)
+		if nowait {
+			oe.Put(t)
+			return start, errno.EAGAIN
+		}
+		oe.Wait(t)
+		oe.Put(t)
+	}
+	defer ip.IOTree.Unlock(t, start, end)
+	cur := start
+	for cur < end {
+		n, _, err := e.cfg.Items.CanNocow(t, ip.Root, ip.Ino, cur, end-cur, ip.Nocow(), nowait)
+		if err != nil {
+			return start, err
+		}
+		if n == 0 {
+			break
+		}
+		cur += n
+	}
+	// A preallocated extent of a COW inode that has delalloc already will be converted by that writeback.
+	if !ip.Nocow() && cur > start && ip.IOTree.Any(t, start, cur, extentio.Delalloc) {
+		return start, nil
+	}
+	return cur, nil
+}
+
+// wbio is a bio of file pages. They are recycled.
+type wbio struct {
+	bio   blockdev.Bio
+	pages []*pagecache.Page
+	oe    *ordered.Extent
+	e     *Engine
+	next  *wbio
+}
+
+func (e *Engine) getBio(t *sched.Task) *wbio {
+	e.mu.Lock(t)
+	b := e.bios
+	if b != nil {
+		e.bios = b.next
+	}
+	e.mu.Unlock(t)
+	if b == nil {
+		b = &wbio{e: e}
+		b.bio.Op = blockdev.OpWrite
+		b.bio.EndIO = endWrite
+		b.bio.Private = b
+	}
+	b.next = nil
+	return b
+}
+
+func (e *Engine) putBio(t *sched.Task, b *wbio) {
+	clear(b.pages)
+	clear(b.bio.Vecs)
+	b.pages, b.bio.Vecs, b.oe, b.bio.Err = b.pages[:0], b.bio.Vecs[:0], nil, nil
+	e.mu.Lock(t)
+	b.next = e.bios
+	e.bios = b
+	e.mu.Unlock(t)
+}
+
+// submit checksums the pages of an ordered extent and starts their bios. Pages of one extent are contiguous on disk.
+func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, pages []*pagecache.Page) {
+	if oe.Type != ordered.Nocow && ip.Sums() {
+		sums := oe.SumsBuffer()
+		for _, p := range pages {
+			sums = append(sums, format.CRC32C(p.Data()))
+		}
+		oe.Sums = sums
+	}
+	// The end of the last bio may finish and recycle the extent.
+	at := oe.DiskBytenr
+	for len(pages) > 0 {
+		n := min(len(pages), maxBioPages)
+		b := e.getBio(t)
+		b.oe = oe
+		b.bio.Off = int64(at)
+		for _, p := range pages[:n] {
+			b.pages = append(b.pages, p)
+			b.bio.Vecs = append(b.bio.Vecs, p.Data())
+		}
+		at += uint64(n) * pageSize
+		pages = pages[n:]
+		e.cfg.Store.Submit(t, &b.bio)
+	}
+}
+
+// endWrite is the end of a bio: the pages are stable no longer, and with the last bio of its ordered extent a worker finishes
+// it. It never sleeps. Models end_bbio_data_write().
+func endWrite(t *sched.Task, bio *blockdev.Bio) {
+	b := bio.Private.(*wbio)
+	e, oe := b.e, b.oe
+	ip := oe.Owner.(*inode.Inode)
+	err := bio.Err
+	if err != nil {
+		err = fmt.Errorf("write ino=%d off=%d: %w", ip.Ino, b.pages[0].Offset(), err)
+		ip.Pages.SetError(t, err)
+	}
+	n := uint64(len(b.pages)) * pageSize
+	for _, p := range b.pages {
+		ip.Pages.EndWriteback(t, p)
+	}
+	e.putBio(t, b)
+	if oe.Done(n, err) {
+		e.complete(t, oe)
+	}
+}
