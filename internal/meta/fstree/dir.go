@@ -2,6 +2,7 @@ package fstree
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"btrlab/internal/errno"
@@ -106,7 +107,7 @@ func (s *Store) appendPacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, p *c
 		return p.Item(), nil
 	}
 	p.Release(t)
-	if err != errno.EEXIST {
+	if !errors.Is(err, errno.EEXIST) {
 		return nil, err
 	}
 	// The names collide, or the file has another name in the directory. The size is known only now, and

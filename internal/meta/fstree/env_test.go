@@ -90,12 +90,15 @@ type dataExtent struct {
 
 // fakeRefs counts references of data extents and refuses what the real extent tree could not do.
 type fakeRefs struct {
+	mu       sync.Mutex
 	extents  map[uint64]*dataExtent
 	readonly bool
 	busy     bool
 }
 
 func (x *fakeRefs) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.extents[bytenr] != nil {
 		return fmt.Errorf("extent %d allocated twice", bytenr)
 	}
@@ -104,6 +107,8 @@ func (x *fakeRefs) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root,
 }
 
 func (x *fakeRefs) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	e := x.extents[bytenr]
 	if e == nil || e.numBytes != numBytes {
 		return fmt.Errorf("reference to unknown extent %d+%d", bytenr, numBytes)
@@ -113,6 +118,8 @@ func (x *fakeRefs) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes
 }
 
 func (x *fakeRefs) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	e, ref := x.extents[bytenr], dataRef{root, ino, offset}
 	if e == nil || e.numBytes != numBytes || e.refs[ref] == 0 {
 		return fmt.Errorf("free of unknown reference %v to extent %d+%d", ref, bytenr, numBytes)
@@ -127,6 +134,8 @@ func (x *fakeRefs) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, 
 }
 
 func (x *fakeRefs) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64, nowait bool) (bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if nowait && x.busy {
 		return false, errno.EAGAIN
 	}

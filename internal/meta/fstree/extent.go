@@ -1,6 +1,7 @@
 package fstree
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -231,7 +232,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 			// The range is in the middle: the item becomes two, and the extent has one reference more.
 			p.Slots[0] = slot
 			if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, end)); err != nil {
-				if err != errno.EAGAIN {
+				if !errors.Is(err, errno.EAGAIN) {
 					return err
 				}
 				res.Items--
@@ -406,7 +407,7 @@ func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	defer s.putPath(t, p)
 	for {
 		err := s.markWritten(t, tr, r, ino, start, end, p)
-		if err != errno.EAGAIN {
+		if !errors.Is(err, errno.EAGAIN) {
 			return err
 		}
 		p.Release(t)

@@ -64,26 +64,33 @@ func New(f *ctree.Forest, refs ExtentRefs, csumRoot *ctree.Root, sectorSize uint
 	return s
 }
 
-// path takes a path from the free list.
+// path takes a path from the free list. It never waits for the list: a NOWAIT request comes here too.
 func (s *Store) path(t *sched.Task) *ctree.Path {
-	s.pathMu.Lock(t)
-	if n := len(s.paths); n > 0 {
-		p := s.paths[n-1]
-		s.paths = s.paths[:n-1]
+	if s.pathMu.TryLock(t) {
+		if n := len(s.paths); n > 0 {
+			p := s.paths[n-1]
+			s.paths = s.paths[:n-1]
+			s.pathMu.Unlock(t)
+			return p
+		}
 		s.pathMu.Unlock(t)
-		return p
 	}
-	s.pathMu.Unlock(t)
 	return new(ctree.Path)
 }
+
+// pathsMax bounds the free list: as many paths as tasks are at work, with room to spare.
+const pathsMax = 64
 
 // putPath releases p and gives it back.
 func (s *Store) putPath(t *sched.Task, p *ctree.Path) {
 	p.Release(t)
 	p.Nowait, p.ForExtension = false, false
-	s.pathMu.Lock(t)
-	s.paths = append(s.paths, p)
-	s.pathMu.Unlock(t)
+	if s.pathMu.TryLock(t) {
+		if len(s.paths) < pathsMax {
+			s.paths = append(s.paths, p)
+		}
+		s.pathMu.Unlock(t)
+	}
 }
 
 // corrupt is the error for the item at p.

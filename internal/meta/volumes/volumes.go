@@ -357,12 +357,14 @@ type request struct {
 }
 
 func (v *Volumes) newRequest(t *sched.Task, b *blockdev.Bio) *request {
-	v.freeMu.Lock(t)
-	r := v.free
-	if r != nil {
-		v.free = r.next
+	// Nobody waits for the list: a NOWAIT request comes here too.
+	var r *request
+	if v.freeMu.TryLock(t) {
+		if r = v.free; r != nil {
+			v.free = r.next
+		}
+		v.freeMu.Unlock(t)
 	}
-	v.freeMu.Unlock(t)
 	if r == nil {
 		r = &request{v: v}
 		for i := range r.bio {
@@ -454,10 +456,11 @@ func endMirror(t *sched.Task, m *blockdev.Bio) {
 	for i := range r.bio {
 		r.bio[i].Vecs = nil
 	}
-	v.freeMu.Lock(t)
-	r.next = v.free
-	v.free = r
-	v.freeMu.Unlock(t)
+	if v.freeMu.TryLock(t) {
+		r.next = v.free
+		v.free = r
+		v.freeMu.Unlock(t)
+	}
 	b.EndIO(t, b)
 }
 
