@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math/bits"
 	"strings"
-	"syscall"
+
+	"btrlab/internal/errno"
 )
 
 // The tree checker: rules that a tree block or superblock can be judged by alone, without reading
@@ -34,7 +35,7 @@ type CorruptError struct {
 func (e *CorruptError) Error() string { return "corrupt " + e.Block + ": " + e.text }
 
 // Is makes the error an EUCLEAN.
-func (e *CorruptError) Is(target error) bool { return target == error(syscall.EUCLEAN) }
+func (e *CorruptError) Is(target error) bool { return target == error(errno.EUCLEAN) }
 
 // UnsupportedError is a file system that is well formed but uses what this program cannot.
 // It is EOPNOTSUPP to errors.Is.
@@ -44,7 +45,7 @@ type UnsupportedError struct{ Feature string }
 func (e *UnsupportedError) Error() string { return "unsupported feature: " + e.Feature }
 
 // Is makes the error an EOPNOTSUPP.
-func (e *UnsupportedError) Is(target error) bool { return target == error(syscall.EOPNOTSUPP) }
+func (e *UnsupportedError) Is(target error) bool { return target == error(errno.EOPNOTSUPP) }
 
 // checker is one block under test. It stays on the stack: nothing keeps a pointer to it.
 type checker struct {
