@@ -190,9 +190,7 @@ func (c *cache) add(t *sched.Task, b *Buffer, replace bool) *Buffer {
 	b.ringIdx = len(s.ring)
 	s.ring = append(s.ring, b)
 	head.Store(b)
-	if len(s.ring)-int(s.dirty.Load()) > s.limit {
-		c.evictLocked(s)
-	}
+	c.evictLocked(s, 2)
 	s.mu.Unlock(t)
 	return b
 }
@@ -226,11 +224,9 @@ func (c *cache) drop(t *sched.Task, b *Buffer) {
 	s.mu.Unlock(t)
 }
 
-// evictLocked drops one or two clean buffers that nobody uses: more than one insert adds, so the ring shrinks
-// again after dirty buffers became clean.
-func (c *cache) evictLocked(s *cacheShard) {
-	want := 2
-	for steps := 2 * len(s.ring); steps > 0 && want > 0; steps-- {
+// evictLocked drops up to most clean buffers that nobody uses while there are more than the limit.
+func (c *cache) evictLocked(s *cacheShard, most int) {
+	for steps := 2 * len(s.ring); steps > 0 && most > 0 && len(s.ring)-int(s.dirty.Load()) > s.limit; steps-- {
 		if s.hand >= len(s.ring) {
 			s.hand = 0
 		}
@@ -251,10 +247,17 @@ func (c *cache) evictLocked(s *cacheShard) {
 		// A buffer becomes dirty only when it is made, so it is still clean.
 		head, _ := c.bucket(b.Bytenr)
 		s.unlink(head, b)
-		want--
-		if len(s.ring)-int(s.dirty.Load()) <= s.limit {
-			return
-		}
+		most--
+	}
+}
+
+// trim brings the cache down to its bound, after dirty buffers became clean.
+func (c *cache) trim(t *sched.Task) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock(t)
+		c.evictLocked(s, len(s.ring))
+		s.mu.Unlock(t)
 	}
 }
 

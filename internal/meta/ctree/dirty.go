@@ -163,6 +163,7 @@ func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
 	for _, b := range all {
 		f.cache.setDirty(b, false)
 	}
+	f.cache.trim(t)
 	return nil
 }
 

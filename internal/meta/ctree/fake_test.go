@@ -198,7 +198,9 @@ func (b *bed) reopen(cacheBlocks int) {
 	b.root = r
 }
 
-func k(i uint64) format.Key { return format.Key{Objectid: 256 + i>>8, Type: format.STRING_ITEM_KEY, Offset: i & 255} }
+func k(i uint64) format.Key {
+	return format.Key{Objectid: 256 + i>>8, Type: format.STRING_ITEM_KEY, Offset: i & 255}
+}
 
 // item is one item of a tree.
 type item struct {
