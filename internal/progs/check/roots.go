@@ -84,6 +84,7 @@ func (c *checker) loadRoots() {
 	for _, id := range need {
 		if _, ok := c.roots[id]; !ok {
 			c.find("root.missing", fmt.Sprintf("root=1 root_item=%d", int64(id)), "none", "one")
+			c.cut = true // its blocks have references, which cannot be met
 		}
 	}
 	c.checkRootRefs()

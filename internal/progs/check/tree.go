@@ -70,21 +70,23 @@ func (c *checker) newWalk(root uint64, leaf func(n format.Node, fresh bool)) *wa
 }
 
 func (w *walk) from(bytenr, generation uint64, level uint8) {
-	if !w.log {
-		w.c.ptrs = append(w.c.ptrs, pointer{bytenr, 0, w.root})
-	}
 	if level >= format.MaxLevel {
 		w.c.find("tree.level", treeName(w.root), num(uint64(level)), fmt.Sprintf("at most %d", format.MaxLevel-1))
 		w.cut = true
 		return
 	}
-	w.visit(bytenr, generation, int(level), nil, format.MaxKey)
+	if w.visit(bytenr, generation, int(level), nil, format.MaxKey) && !w.log {
+		w.c.ptrs = append(w.c.ptrs, pointer{bytenr, 0, w.root})
+	}
 }
 
-func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, last format.Key) {
-	if !w.block(bytenr, generation, level, first, last) {
+// visit is block, and notes a failure.
+func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
+	ok := w.block(bytenr, generation, level, first, last)
+	if !ok {
 		w.cut, w.c.cut = true, true
 	}
+	return ok
 }
 
 // block visits one block. first is the key its parent has for it, nil for a root; every key in it is
@@ -139,12 +141,11 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 			}
 			upper = before(upper)
 		}
-		child := n.Blockptr(i)
-		if !old && !w.log {
+		child, k := n.Blockptr(i), n.Key(i)
+		// The reference of a pointer that cannot be followed is nobody's business: the pointer is the problem.
+		if w.visit(child, n.PtrGeneration(i), level-1, &k, upper) && !old && !w.log {
 			c.ptrs = append(c.ptrs, pointer{child, bytenr, n.Owner()})
 		}
-		k := n.Key(i)
-		w.visit(child, n.PtrGeneration(i), level-1, &k, upper)
 	}
 	return true
 }

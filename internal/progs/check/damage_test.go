@@ -1,0 +1,459 @@
+package check
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// set64 pokes a field of an item.
+func set64(off int, v uint64) func([]byte) { return func(b []byte) { le.PutUint64(b[off:], v) } }
+
+func inodeKey(ino uint64) format.Key { return key(ino, format.INODE_ITEM_KEY, 0) }
+
+func (m *image) rootItem(tree uint64, f func(r *format.RootItem)) {
+	m.edit(rootTree, key(tree, format.ROOT_ITEM_KEY, 0), func(b []byte) {
+		var r format.RootItem
+		r.Decode(b)
+		f(&r)
+		r.Encode(b)
+	})
+}
+
+// node changes a block's header or pointers.
+func (m *image) node(bytenr uint64, f func(n format.Node)) {
+	n := m.block(bytenr)
+	f(n)
+	m.putAt(n, bytenr)
+}
+
+func (m *image) fileExtentEdit(ino, off uint64, f func(fe *format.FileExtent)) {
+	m.edit(fsTree, key(ino, format.EXTENT_DATA_KEY, off), func(b []byte) {
+		var fe format.FileExtent
+		fe.Decode(b)
+		f(&fe)
+		fe.Encode(b)
+	})
+}
+
+// rekey replaces an item's key, in place: order is the caller's care.
+func (m *image) rekey(tree uint64, old, new format.Key) {
+	n := m.block(m.leafOf(tree, old))
+	slot, found := n.Search(old)
+	if !found {
+		m.t.Fatalf("no item %v in tree %d", old, int64(tree))
+	}
+	n.SetKey(slot, new)
+	m.put(n)
+}
+
+// moveRoot puts the only block of a tree elsewhere, with all that knows of it.
+func (m *image) moveRoot(tree, to uint64) {
+	from := m.root(tree)
+	n := m.block(from)
+	n.SetBytenr(to)
+	m.put(n)
+	m.rootItem(tree, func(r *format.RootItem) { r.Bytenr = to })
+	m.del(extentTree, key(from, format.METADATA_ITEM_KEY, 0))
+	m.treeExtent(to, 0, tree)
+	m.settle()
+}
+
+// TestEachRuleFires damages the sample in one place, with checksums made right again, and expects the rule,
+// and no rule that only follows from it.
+func TestEachRuleFires(t *testing.T) {
+	base := newImage(t)
+	fsLeaf := func(m *image, slot int) uint64 { return m.block(m.root(fsTree)).Blockptr(slot) }
+	csumKey := key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, base.data0())
+	dataKey := key(base.data0(), format.EXTENT_ITEM_KEY, 4*blk)
+	group := func(m *image, i int) format.Key {
+		return key(m.ch[i].start, format.BLOCK_GROUP_ITEM_KEY, m.ch[i].length)
+	}
+	fired := map[string]bool{}
+	for _, c := range []struct {
+		name  string
+		rules string // space-separated, sorted
+		do    func(m *image)
+	}{
+		{"primary superblock torn", "super.bad", func(m *image) { m.write(format.SuperOffset+0x400, []byte("torn")) }},
+		{"unknown csum type", "super.bad", func(m *image) { m.sb.CsumType = 77; m.super() }},
+		{"copy is garbage", "super.copy", func(m *image) { m.write(format.SuperMirror(1), make([]byte, 100)) }},
+		{"copy says other label", "super.copy", func(m *image) {
+			m.sb.Label, m.sb.Bytenr = "other", format.SuperMirror(1)
+			p := make([]byte, format.SuperSize)
+			m.sb.Encode(p)
+			m.write(m.sb.Bytenr, p)
+		}},
+		{"system array has another stripe offset", "super.sys_array tree.csum", func(m *image) {
+			le.PutUint64(m.sb.SysChunkArray[format.KeySize+format.ChunkHeaderSize+format.StripeSize+8:], 150<<20)
+			m.super()
+		}},
+		{"super bytes_used", "super.bytes_used", func(m *image) { m.sb.BytesUsed += blk; m.super() }},
+		{"super dev_item", "super.dev_item", func(m *image) { m.sb.DevItem.BytesUsed += blk; m.super() }},
+
+		{"both copies of a block bad", "tree.csum tree.read", func(m *image) {
+			for _, off := range m.copies(fsLeaf(m, 1)) {
+				m.write(off+5000, []byte("rot"))
+			}
+		}},
+		{"one copy of a block bad", "tree.csum", func(m *image) { m.write(m.copies(m.root(csumTree))[1]+5000, []byte("rot")) }},
+		{"copies differ, both whole", "tree.mirror", func(m *image) {
+			n := m.block(m.root(csumTree))
+			copy(n[2000:], "stale")
+			n.UpdateCsum()
+			m.write(m.copies(m.root(csumTree))[1], n)
+		}},
+		{"keys out of order", "tree.block", func(m *image) {
+			m.node(fsLeaf(m, 0), func(n format.Node) { a, b := n.Key(1), n.Key(2); n.SetKey(1, b); n.SetKey(2, a) })
+		}},
+		{"name hash", "tree.block", func(m *image) {
+			k := m.find(fsTree, dirIno, format.DIR_ITEM_KEY)
+			m.edit(fsTree, k, func(b []byte) { b[format.DirItemSize] ^= 1 })
+		}},
+		{"written flag missing", "tree.block", func(m *image) { m.node(m.root(csumTree), func(n format.Node) { n.SetWritten(false) }) }},
+		{"block of another place", "tree.header", func(m *image) { m.node(fsLeaf(m, 1), func(n format.Node) { n.SetBytenr(n.Bytenr() + 4*blk) }) }},
+		{"block of another file system", "tree.header", func(m *image) { m.node(fsLeaf(m, 1), func(n format.Node) { n.SetFSID(id(9)) }) }},
+		{"level", "tree.level", func(m *image) { m.node(fsLeaf(m, 1), func(n format.Node) { n.SetLevel(1) }) }},
+		{"root level", "tree.level", func(m *image) { m.rootItem(csumTree, func(r *format.RootItem) { r.Level = 1 }) }},
+		{"generation", "tree.generation", func(m *image) { m.node(fsLeaf(m, 1), func(n format.Node) { n.SetGeneration(0) }) }},
+		{"owner", "tree.owner", func(m *image) { m.node(m.root(csumTree), func(n format.Node) { n.SetOwner(devTree) }) }},
+		{"first key", "tree.first_key", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetKey(1, key(inlineIn, 0, 0)) }) }},
+		{"key range", "tree.key_range", func(m *image) {
+			m.node(fsLeaf(m, 0), func(n format.Node) { n.SetKey(n.Nritems()-1, key(subIno, format.XATTR_ITEM_KEY-1, 0)) })
+		}},
+		{"pointer loop", "tree.loop", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetBlockptr(1, n.Bytenr()) }) }},
+		{"block twice in a tree", "tree.loop", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetBlockptr(1, n.Blockptr(0)) }) }},
+		{"pointer out of every chunk", "tree.chunk", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetBlockptr(1, 1<<40) }) }},
+		{"metadata in the data group", "extent.group tree.chunk", func(m *image) { m.moveRoot(csumTree, m.data0()+64*blk) }},
+
+		{"no csum tree", "root.missing", func(m *image) { m.del(rootTree, key(csumTree, format.ROOT_ITEM_KEY, 0)) }},
+		{"generation_v2", "root.item", func(m *image) { m.rootItem(csumTree, func(r *format.RootItem) { r.GenerationV2 = 0 }) }},
+		{"half a subvolume link", "dir.index dir.item root.ref", func(m *image) {
+			r := format.RootRef{Dirid: 256, Sequence: 9, Name: "sub"}
+			m.add(rootTree, key(fsTree, format.ROOT_REF_KEY, 300), enc(21, &r))
+		}},
+
+		{"chunk overlaps", "chunk.item dev.extent group.chunk", func(m *image) {
+			k := key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, m.ch[2].start)
+			m.rekey(chunkTree, k, key(k.Objectid, k.Type, k.Offset-blk))
+		}},
+		{"dev extent missing", "chunk.dev_extent dev.bytes_used", func(m *image) {
+			m.del(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].copies[0]))
+		}},
+		{"dev extent without chunk", "dev.bytes_used dev.extent", func(m *image) {
+			d := format.DevExtent{ChunkTree: 3, ChunkObjectid: 256, ChunkOffset: 1 << 40, Length: 1 << 20}
+			m.add(devTree, key(1, format.DEV_EXTENT_KEY, 190<<20), enc(format.DevExtentSize, &d))
+		}},
+		{"dev extent below 1 MiB", "dev.bytes_used dev.extent dev.overlap", func(m *image) {
+			d := format.DevExtent{ChunkTree: 3, ChunkObjectid: 256, ChunkOffset: 1 << 40, Length: 64 << 10}
+			m.add(devTree, key(1, format.DEV_EXTENT_KEY, 512<<10), enc(format.DevExtentSize, &d))
+		}},
+		{"dev bytes_used", "dev.bytes_used", func(m *image) {
+			m.edit(chunkTree, key(1, format.DEV_ITEM_KEY, 1), func(b []byte) { le.PutUint64(b[16:], le.Uint64(b[16:])+blk) })
+			m.sb.DevItem.BytesUsed += blk
+			m.super()
+		}},
+		{"dev total_bytes", "dev.item super.dev_item", func(m *image) {
+			m.edit(chunkTree, key(1, format.DEV_ITEM_KEY, 1), func(b []byte) { le.PutUint64(b[8:], le.Uint64(b[8:])-blk) })
+		}},
+
+		{"block group missing", "extent.group group.chunk super.bytes_used", func(m *image) { m.del(extentTree, group(m, 2)) }},
+		{"block group flags", "group.chunk", func(m *image) {
+			m.edit(extentTree, group(m, 1), set64(16, format.BlockGroupMetadata))
+		}},
+		{"block group used", "group.used super.bytes_used", func(m *image) {
+			m.edit(extentTree, group(m, 2), func(b []byte) { le.PutUint64(b, le.Uint64(b)+blk) })
+		}},
+
+		{"extent in two groups", "extent.group", func(m *image) {
+			at := m.ch[2].start + m.ch[2].length - blk
+			m.del(extentTree, key(m.data0()+16*blk, format.EXTENT_ITEM_KEY, 2*blk))
+			m.dataExtent(at, 2*blk, preIno, 0)
+			m.fileExtentEdit(preIno, 0, func(fe *format.FileExtent) { fe.DiskBytenr = at })
+			m.settle()
+			// settle counts the whole of it, and lists no free space behind it
+			m.edit(extentTree, group(m, 2), func(b []byte) { le.PutUint64(b, 8*blk) })
+			m.sb.BytesUsed -= 2 * blk
+			m.super()
+		}},
+		{"extent over a superblock copy", "extent.overlap", func(m *image) {
+			stripe := m.ch[1].copies[1]
+			if stripe > format.SuperMirror(1) || stripe+m.ch[1].length < format.SuperMirror(1)+format.StripeLen {
+				m.t.Fatalf("the second metadata stripe at %d does not cover the superblock copy", stripe)
+			}
+			m.moveRoot(csumTree, m.ch[1].start+format.SuperMirror(1)-stripe+uint64(m.sb.NodeSize))
+		}},
+		{"no extent item of a block", "extent.missing", func(m *image) {
+			m.del(extentTree, key(m.root(csumTree), format.METADATA_ITEM_KEY, 0))
+			m.settle()
+		}},
+		{"no extent item of data", "csum.extent extent.missing", func(m *image) { m.del(extentTree, dataKey); m.settle() }},
+		{"reference of another root", "extent.ref_extra extent.ref_missing", func(m *image) {
+			m.edit(extentTree, key(m.root(csumTree), format.METADATA_ITEM_KEY, 0), set64(25, devTree))
+		}},
+		{"reference of another offset", "extent.ref_extra extent.ref_missing", func(m *image) {
+			m.edit(extentTree, dataKey, set64(25+16, 8*blk))
+		}},
+		{"keyed reference of nothing", "extent.ref_extra", func(m *image) {
+			m.add(extentTree, key(m.data0()+64*blk, format.SHARED_DATA_REF_KEY, m.meta(0)), []byte{1, 0, 0, 0})
+		}},
+		{"reference count too high", "extent.ref_extra extent.refs", func(m *image) {
+			m.edit(extentTree, dataKey, func(b []byte) { le.PutUint64(b, 3); le.PutUint32(b[25+24:], 2) })
+		}},
+		{"refs", "extent.refs", func(m *image) { m.edit(extentTree, dataKey, set64(0, 2)) }},
+		{"file extent of half an extent", "extent.length", func(m *image) {
+			m.fileExtentEdit(preIno, 0, func(fe *format.FileExtent) { fe.DiskNumBytes, fe.RAMBytes, fe.NumBytes = blk, blk, blk })
+			m.editInode(preIno, func(i *format.InodeItem) { i.Nbytes = blk })
+		}},
+		{"level of an extent item", "extent.type", func(m *image) {
+			b := m.root(csumTree)
+			m.rekey(extentTree, key(b, format.METADATA_ITEM_KEY, 0), key(b, format.METADATA_ITEM_KEY, 1))
+		}},
+		{"generation of an extent item", "extent.generation", func(m *image) {
+			m.edit(extentTree, key(m.root(csumTree), format.METADATA_ITEM_KEY, 0), set64(8, 0))
+		}},
+
+		{"free space count", "free_space.info", func(m *image) {
+			m.edit(freeTree, key(m.ch[1].start, format.FREE_SPACE_INFO_KEY, m.ch[1].length), func(b []byte) { b[0]++ })
+		}},
+		{"free space info missing", "free_space.info", func(m *image) {
+			m.del(freeTree, key(m.ch[0].start, format.FREE_SPACE_INFO_KEY, m.ch[0].length))
+		}},
+		{"free space lost", "free_space.range", func(m *image) {
+			k := m.find(freeTree, m.ch[0].start+uint64(m.sb.NodeSize), format.FREE_SPACE_EXTENT_KEY)
+			m.rekey(freeTree, k, key(k.Objectid, k.Type, k.Offset-blk))
+		}},
+		{"free space over an extent", "free_space.range", func(m *image) {
+			k := m.find(freeTree, m.ch[0].start+uint64(m.sb.NodeSize), format.FREE_SPACE_EXTENT_KEY)
+			m.rekey(freeTree, k, key(k.Objectid-blk, k.Type, k.Offset+blk))
+		}},
+		{"free space in two adjacent pieces", "free_space.range", func(m *image) {
+			k := m.find(freeTree, m.ch[0].start+uint64(m.sb.NodeSize), format.FREE_SPACE_EXTENT_KEY)
+			m.rekey(freeTree, k, key(k.Objectid, k.Type, blk))
+			m.add(freeTree, key(k.Objectid+blk, k.Type, k.Offset-blk), nil)
+		}},
+
+		{"checksums of free space", "csum.extent", func(m *image) {
+			m.add(csumTree, key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, m.data0()+100*blk), func() []byte {
+				b := make([]byte, 4)
+				le.PutUint32(b, format.CRC32C(make([]byte, blk)))
+				return b
+			}())
+		}},
+		{"one checksum missing", "csum.missing", func(m *image) {
+			n := m.block(m.root(csumTree))
+			l := items(n)
+			l[0].b = l[0].b[:12]
+			fill(n, l)
+			m.put(n)
+		}},
+		{"data rotten", "data.csum", func(m *image) { m.write(m.copies(m.data0())[0]+blk+17, []byte("rot")) }},
+		{"checksum wrong", "data.csum", func(m *image) { m.edit(csumTree, csumKey, func(b []byte) { b[5] ^= 1 }) }},
+
+		{"inode item missing", "inode.missing", func(m *image) {
+			// The first of its leaf: in the middle of one the tree checker would say so.
+			m.del(fsTree, inodeKey(inlineIn))
+			first := m.block(fsLeaf(m, 1)).Key(0)
+			m.node(m.root(fsTree), func(n format.Node) { n.SetKey(1, first) })
+		}},
+		{"nlink", "inode.nlink", func(m *image) { m.editInode(fileIno, func(i *format.InodeItem) { i.Nlink = 3 }) }},
+		{"orphan item missing", "inode.orphan", func(m *image) { m.del(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, orphan)) }},
+		{"nbytes", "inode.nbytes", func(m *image) { m.editInode(subIno, func(i *format.InodeItem) { i.Nbytes += blk }) }},
+		{"directory with data", "inode.kind", func(m *image) {
+			m.fileExtent(deepIno, 0, format.FileExtent{RAMBytes: 1, Inline: []byte("x")})
+		}},
+		{"file extent too long for its extent", "file.extent", func(m *image) {
+			m.fileExtentEdit(subIno, 2*blk, func(fe *format.FileExtent) { fe.RAMBytes, fe.NumBytes = 8*blk, 4*blk })
+			m.editInode(subIno, func(i *format.InodeItem) { i.Nbytes = 4 * blk })
+		}},
+		{"symbolic link without target", "file.inline", func(m *image) {
+			m.del(fsTree, key(symIno, format.EXTENT_DATA_KEY, 0))
+			m.editInode(symIno, func(i *format.InodeItem) { i.Nbytes = 0 })
+		}},
+		{"holes must be explicit", "file.hole", func(m *image) { m.sb.IncompatFlags &^= format.IncompatNoHoles; m.super() }},
+		{"directory size", "dir.size", func(m *image) { m.editInode(dirIno, func(i *format.InodeItem) { i.Size++ }) }},
+		{"DIR_ITEM missing", "dir.item", func(m *image) {
+			m.del(fsTree, key(dirIno, format.DIR_ITEM_KEY, format.NameHash("nocow")))
+			m.editInode(dirIno, func(i *format.InodeItem) { i.Size -= 5 })
+		}},
+		{"DIR_INDEX missing", "dir.index", func(m *image) {
+			m.del(fsTree, key(dirIno, format.DIR_INDEX_KEY, 4))
+			m.editInode(dirIno, func(i *format.InodeItem) { i.Size -= 5 })
+		}},
+		{"index differs from the reference", "dir.index", func(m *image) {
+			m.edit(fsTree, key(subIno, format.INODE_REF_KEY, dirIno), set64(0, 44))
+		}},
+		{"INODE_REF missing", "dir.ref inode.nlink", func(m *image) { m.del(fsTree, key(subIno, format.INODE_REF_KEY, dirIno)) }},
+		{"entry of no inode", "dir.ref", func(m *image) {
+			d := format.DirItem{Location: inodeKey(999), Transid: 1, Type: format.FtRegFile, Name: "ghost"}
+			m.add(fsTree, key(dirIno, format.DIR_ITEM_KEY, format.NameHash("ghost")), enc(d.Size(), &d))
+			m.add(fsTree, key(dirIno, format.DIR_INDEX_KEY, 99), enc(d.Size(), &d))
+			m.editInode(dirIno, func(i *format.InodeItem) { i.Size += 10 })
+		}},
+		{"entry type", "dir.type", func(m *image) {
+			for _, k := range []format.Key{key(dirIno, format.DIR_ITEM_KEY, format.NameHash("nocow")), key(dirIno, format.DIR_INDEX_KEY, 4)} {
+				m.edit(fsTree, k, func(b []byte) { b[29] = format.FtFifo })
+			}
+		}},
+		{"directory below itself", "dir.cycle", func(m *image) {
+			// dir's entry in the root directory moves to deep, which is in dir.
+			for _, k := range []format.Key{key(256, format.DIR_ITEM_KEY, format.NameHash("dir")), key(256, format.DIR_INDEX_KEY, 4), key(dirIno, format.INODE_REF_KEY, 256)} {
+				m.del(fsTree, k)
+			}
+			m.editInode(256, func(i *format.InodeItem) { i.Size -= 6 })
+			m.link(deepIno, dirIno, "dir", 2, format.FtDir)
+		}},
+	} {
+		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
+			m := base.clone(t)
+			c.do(m)
+			r := m.check()
+			want := fmt.Sprint(strings.Fields(c.rules))
+			if r.rules() != want {
+				t.Errorf("have %s want %s\n%s", r.rules(), want, r.text())
+			}
+			for _, f := range r.Findings {
+				fired[f.Rule] = true
+				if f.Where == "" || f.Have == "" {
+					t.Errorf("a finding without place or value: %+v", f)
+				}
+			}
+		})
+	}
+	// Rules that other tests of this package show.
+	for _, name := range []string{"device.read", "data.read"} {
+		fired[name] = true
+	}
+	for _, r := range Rules {
+		if !fired[r.Name] {
+			t.Errorf("no test makes %s fire: %s", r.Name, r.Doc)
+		}
+	}
+	if r := base.check(); !r.Clean {
+		t.Errorf("the sample itself was damaged:\n%s", r.text())
+	}
+}
+
+// faulty fails reads that touch a range.
+type faulty struct {
+	blockdev.Device
+	start, end int64
+}
+
+func (f *faulty) Submit(t *sched.Task, b *blockdev.Bio) {
+	if b.Off < f.end && b.Off+int64(b.Len()) > f.start {
+		b.Err = errors.New("input/output error")
+		b.EndIO(t, b)
+		return
+	}
+	f.Device.Submit(t, b)
+}
+
+func TestUnreadablePlaces(t *testing.T) {
+	m := newImage(t)
+	for _, c := range []struct {
+		at   uint64
+		want string
+	}{
+		{m.copies(m.root(fsTree))[1], "[device.read]"},
+		{m.copies(m.data0())[0], "[data.read]"},
+		{format.SuperMirror(1), "[device.read]"},
+	} {
+		r, err := Check(m.tk, &faulty{m.dev, int64(c.at), int64(c.at) + 1}, Options{})
+		if err != nil || r.rules() != c.want {
+			t.Errorf("unreadable at %d: have %v %s want %s\n%s", c.at, err, r.rules(), c.want, r.text())
+		}
+	}
+	if _, err := Check(m.tk, &faulty{m.dev, format.SuperOffset, format.SuperOffset + 1}, Options{}); err == nil {
+		t.Error("unreadable superblock: no error")
+	}
+}
+
+func TestUnsupportedIsAnError(t *testing.T) {
+	m := newImage(t)
+	m.sb.IncompatFlags |= format.IncompatZoned
+	m.super()
+	_, err := Check(m.tk, m.dev, Options{})
+	var u *format.UnsupportedError
+	if !errors.As(err, &u) || !strings.Contains(err.Error(), "zoned") {
+		t.Errorf("have %v want unsupported zoned", err)
+	}
+}
+
+// TestFreeSpaceBitmaps: the same free space told by bitmaps is as good.
+func TestFreeSpaceBitmaps(t *testing.T) {
+	m := newImage(t)
+	ch := m.ch[2]
+	var l []item
+	old := items(m.block(m.root(freeTree)))
+	bitmap := make([]byte, ch.length/blk/8)
+	count := uint32(0)
+	for _, it := range old {
+		if it.k.Objectid < ch.start {
+			l = append(l, it)
+			continue
+		}
+		if it.k.Type == format.FREE_SPACE_EXTENT_KEY {
+			count++
+			for a := it.k.Objectid; a < it.k.Objectid+it.k.Offset; a += blk {
+				i := (a - ch.start) / blk
+				bitmap[i/8] |= 1 << (i % 8)
+			}
+		}
+	}
+	info := format.FreeSpaceInfo{ExtentCount: count, Flags: format.FreeSpaceUsingBitmaps}
+	l = append(l, item{key(ch.start, format.FREE_SPACE_INFO_KEY, ch.length), enc(8, &info)})
+	l = append(l, item{key(ch.start, format.FREE_SPACE_BITMAP_KEY, ch.length), bitmap})
+	if len(bitmap) != format.FreeSpaceBitmapSize {
+		t.Fatalf("the data chunk needs %d bytes of bitmap", len(bitmap))
+	}
+	n := m.block(m.root(freeTree))
+	fill(n, l)
+	m.put(n)
+	if r := m.check(); !r.Clean {
+		t.Fatalf("bitmaps:\n%s", r.text())
+	}
+	m.edit(freeTree, key(ch.start, format.FREE_SPACE_BITMAP_KEY, ch.length), func(b []byte) { b[0] ^= 1 })
+	if r := m.check(); r.rules() != "[free_space.range]" {
+		t.Fatalf("a bit flipped:\n%s", r.text())
+	}
+}
+
+// TestSampleAgainstBtrfsCheck: btrfs check agrees that the sample is clean, so the rules are tried on a real file system.
+func TestSampleAgainstBtrfsCheck(t *testing.T) {
+	if _, err := exec.LookPath("btrfs"); err != nil {
+		if os.Getenv("BTRLAB_INTEROP") == "1" {
+			t.Fatal("interop test needs btrfs")
+		}
+		t.Skip("SKIPPED INTEROP TEST: needs btrfs")
+	}
+	m := newImage(t)
+	path := filepath.Join(t.TempDir(), "image")
+	d, err := blockdev.Create(path, m.dev.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for off := int64(0); off < m.dev.Size(); off += 1 << 20 {
+		p := m.read(uint64(off), 1<<20)
+		if bytes.IndexFunc(p, func(r rune) bool { return r != 0 }) < 0 {
+			continue
+		}
+		if err := blockdev.Write(m.tk, d, p, off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Close()
+	out, err := exec.Command("btrfs", "check", "--check-data-csum", path).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "no error found") {
+		t.Errorf("btrfs check: %v\n%s", err, out)
+	}
+}
