@@ -40,8 +40,6 @@ notebooks: ## run the notebooks headless
 	bash notebooks/run.sh $(ART)/notebooks
 
 bench: build ## measure the numbers of the project, as ratios in alternating rounds
-	mkdir -p $(ART)
-	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./internal/lock/... ./internal/data/... ./internal/meta/ctree
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime 3
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
 

@@ -38,7 +38,7 @@ Exit code 1 means that a block or the image was not right.`,
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
 	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
 	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
-	f.StringSliceVar(&models, "device-model", []string{"none"}, "latency models over the device: "+strings.Join(lab.Models(), ", "))
+	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(lab.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
 	f.Var(&size, "size", "size of the test file (default 128M)")
 	f.Float64Var(&runtime, "runtime", experiment.DefaultRuntime/1000.0, "seconds of each run")

@@ -59,10 +59,8 @@ func parsePolicies(cmd *cobra.Command, list []string) error {
 }
 
 func parseModel(cmd *cobra.Command, model string) error {
-	for _, m := range lab.Models() {
-		if m == model {
-			return nil
-		}
+	if err := lab.CheckModel(model); err != nil {
+		return usagef(cmd, "%v", err)
 	}
-	return usagef(cmd, "unknown device model %q, want one of %v", model, lab.Models())
+	return nil
 }

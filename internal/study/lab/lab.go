@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -27,7 +28,16 @@ import (
 var Seed002 string
 
 // Models are the names that Config.Model takes; "none" is the device as it is.
-func Models() []string { return append([]string{"none"}, modelNames...) }
+func Models() []string { return append([]string{"none"}, dm.Names()...) }
+
+// CheckModel says whether Config.Model takes spec.
+func CheckModel(spec string) error {
+	if spec == "none" {
+		return nil
+	}
+	_, err := dm.Parse(spec)
+	return err
+}
 
 // Config says where the image is.
 type Config struct {
@@ -35,7 +45,7 @@ type Config struct {
 	Device string
 	// Size is the bytes of an image in memory; 0 is DefaultSize.
 	Size int64
-	// Model is the latency model over the device: one of Models, or empty for none.
+	// Model is the latency model over the device: one of Models, with parameters as dm.Parse reads them, or empty for none.
 	Model string
 	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test file, about
 	// what a machine with as much memory as seed 002's gives a file of 16 GiB.
@@ -74,10 +84,12 @@ func Open(t *sched.Task, cfg Config) (*Lab, error) {
 	}
 	l.dev = l.raw
 	if cfg.Model != "" && cfg.Model != "none" {
-		if l.dev, err = openModel(t, l.raw, cfg.Model); err != nil {
+		p, err := dm.Parse(cfg.Model)
+		if err != nil {
 			l.raw.Close()
 			return nil, err
 		}
+		l.dev = dm.New(t, l.raw, p)
 	}
 	return l, nil
 }
@@ -97,15 +109,7 @@ func (l *Lab) ModelName() string {
 }
 
 // Close closes the device.
-func (l *Lab) Close() error {
-	if l.dev != l.raw {
-		if err := l.dev.Close(); err != nil {
-			l.raw.Close()
-			return err
-		}
-	}
-	return l.raw.Close()
-}
+func (l *Lab) Close() error { return l.dev.Close() }
 
 // Prepare makes the test file anew, NOCOW and preallocated.
 func (l *Lab) Prepare(t *sched.Task, size int64) error {

@@ -1,0 +1,7 @@
+// Package interop holds the tests in which Linux is the judge: images of ours go through btrfs check, the
+// kernel's mount, scrub and writes, and images that mkfs.btrfs made and Linux wrote are read, checked and
+// written by us.
+//
+// They need root, loop devices and btrfs-progs. Where one is missing they skip and say so, unless
+// BTRLAB_INTEROP=1, under which a missing tool is a failure.
+package interop

@@ -1,0 +1,316 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/iopath/policy"
+)
+
+// image is the path of an image to be made, in memory where /dev/shm has room.
+func image(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if d, err := os.MkdirTemp("/dev/shm", "btrlab-interop-"); err == nil {
+		t.Cleanup(func() { os.RemoveAll(d) })
+		dir = d
+	}
+	return filepath.Join(dir, name)
+}
+
+// linuxTurn is a mount in which Linux compares, scrubs and writes; it adds what it wrote to want.
+func linuxTurn(t *testing.T, img, want string, turn int) {
+	t.Helper()
+	mounted(t, img, "", func(dir string) {
+		sameTree(t, dir, want)
+		scrubbed(t, dir)
+		for _, root := range []string{dir, want} {
+			f := newFiller(uint64(turn) + 1000)
+			for i, n := range []int{0, 700, 4096, 100000, 3 << 20} {
+				write(t, filepath.Join(root, fmt.Sprintf("linux-%d", turn), fmt.Sprintf("f%d", i)), f.bytes(n))
+			}
+		}
+		keepTimes(t, dir, want, fmt.Sprintf("linux-%d", turn))
+	})
+	judged(t, img)
+}
+
+// keepTimes gives the files below sub of want the times that they have in dir.
+func keepTimes(t *testing.T, dir, want, sub string) {
+	t.Helper()
+	must(t, filepath.Walk(filepath.Join(dir, sub), func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(filepath.Join(want, rel), info.ModTime(), info.ModTime())
+	}))
+}
+
+// btrlabTurn reads everything back and writes: new files, an overwrite, a truncate, a hole, a rename and deletes.
+func btrlabTurn(t *testing.T, img, want string, turn int) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	btrlab(t, "get", "-r", img+":/", out)
+	sameTree(t, out, want)
+	must(t, os.RemoveAll(out))
+
+	src := filepath.Join(t.TempDir(), fmt.Sprintf("btrlab-%d", turn))
+	f := newFiller(uint64(turn) + 5000)
+	for i, n := range []int{0, 5, 2048, 2049, 4096, 70000, 2<<20 + 1} {
+		write(t, filepath.Join(src, fmt.Sprintf("f%d", i)), f.bytes(n))
+	}
+	btrlab(t, "put", "-r", src, img+":/")
+	judged(t, img)
+	at := fmt.Sprintf(":/btrlab-%d", turn)
+	patch := f.bytes(9000)
+	edit := func(name string, g func(h *os.File)) {
+		h, err := os.OpenFile(filepath.Join(src, name), os.O_RDWR, 0)
+		must(t, err)
+		g(h)
+		must(t, h.Close())
+	}
+	btrlabIn(t, string(patch), "write", "--offset", "12345", img+at+"/f5")
+	edit("f5", func(h *os.File) { _, err := h.WriteAt(patch, 12345); must(t, err) })
+	btrlab(t, "truncate", "--size", "5000", img+at+"/f6")
+	edit("f6", func(h *os.File) { must(t, h.Truncate(5000)) })
+	btrlab(t, "truncate", "--size", "100000", img+at+"/f6")
+	edit("f6", func(h *os.File) { must(t, h.Truncate(100000)) })
+	btrlab(t, "fallocate", "--length", "1M", img+at+"/f0")
+	edit("f0", func(h *os.File) { must(t, h.Truncate(1<<20)) })
+	btrlab(t, "fallocate", "--punch-hole", "--offset", "10000", "--length", "30000", img+at+"/f5")
+	edit("f5", func(h *os.File) { _, err := h.WriteAt(make([]byte, 30000), 10000); must(t, err) })
+	btrlab(t, "mv", img+at+"/f1", fmt.Sprintf("/btrlab-%d/renamed", turn))
+	must(t, os.Rename(filepath.Join(src, "f1"), filepath.Join(src, "renamed")))
+	btrlab(t, "rm", img+at+"/f2")
+	must(t, os.Remove(filepath.Join(src, "f2")))
+	sh(t, "cp", "-a", src, want)
+
+	// What was edited has the time of the edit; take it from the image.
+	btrlab(t, "get", "-r", img+at, out)
+	must(t, filepath.Walk(out, func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(out, path)
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(filepath.Join(want, filepath.Base(src), rel), info.ModTime(), info.ModTime())
+	}))
+	judged(t, img)
+}
+
+// TestFresh: an empty image of ours, of each profile and several sizes, is a file system to Linux.
+func TestFresh(t *testing.T) {
+	linux(t)
+	for _, args := range [][]string{{"--size", "256M"}, {"--size", "1G", "--label", "one gigabyte"}, {"--size", "1G", "-m", "single"}, {"--size", "20G"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			img := image(t, "fresh.img")
+			btrlab(t, append([]string{"mkfs", "-q", img}, args...)...)
+			judged(t, img)
+			want := t.TempDir()
+			for turn := range 2 {
+				linuxTurn(t, img, want, turn)
+				btrlabTurn(t, img, want, turn)
+			}
+			linuxTurn(t, img, want, 9)
+		})
+	}
+}
+
+// TestPutTree: thousands of files and every kind of file, put by us, are the same to Linux; and the image takes
+// turns of both from there.
+func TestPutTree(t *testing.T) {
+	linux(t)
+	img := image(t, "put.img")
+	want := filepath.Join(t.TempDir(), "want")
+	tree(t, filepath.Join(want, "tree"), 1, 3000)
+	btrlab(t, "mkfs", "-q", "--size", "2G", img)
+	btrlab(t, "put", "-r", filepath.Join(want, "tree"), img+":/")
+	judged(t, img)
+	for turn := range 2 {
+		linuxTurn(t, img, want, turn)
+		btrlabTurn(t, img, want, turn)
+	}
+	mounted(t, img, "", func(dir string) { sameTree(t, dir, want) })
+
+	// Half of it goes, and the space with it.
+	btrlab(t, "rm", "-r", img+":/tree/many", img+":/tree/sizes")
+	must(t, os.RemoveAll(filepath.Join(want, "tree", "many")))
+	must(t, os.RemoveAll(filepath.Join(want, "tree", "sizes")))
+	judged(t, img)
+	mounted(t, img, "", func(dir string) {
+		sameTree(t, dir, want)
+		scrubbed(t, dir)
+	})
+}
+
+// TestComparePolicies: 5 s of the experiment under each policy, and what is left is an image that Linux takes.
+func TestComparePolicies(t *testing.T) {
+	linux(t)
+	for _, p := range policy.Names() {
+		t.Run(p, func(t *testing.T) {
+			img := image(t, "compare.img")
+			btrlab(t, "mkfs", "-q", "--size", "1G", img)
+			want := filepath.Join(t.TempDir(), "want")
+			tree(t, filepath.Join(want, "tree"), 2, 100)
+			btrlab(t, "put", "-r", filepath.Join(want, "tree"), img+":/")
+			btrlab(t, "compare", "--device", img, "--policy", p, "--rounds", "2", "--runtime", "2.5", "--size", "64M")
+			judged(t, img)
+			btrlab(t, "get", img+":/btrlab-test", want)
+			linuxTurn(t, img, want, 0)
+			btrlabTurn(t, img, want, 1)
+			linuxTurn(t, img, want, 2)
+		})
+	}
+}
+
+// TestCowJobs: COW files under concurrent writers with fsync, under each policy.
+func TestCowJobs(t *testing.T) {
+	linux(t)
+	job := filepath.Join(t.TempDir(), "cow.fio")
+	must(t, os.WriteFile(job, []byte(`[global]
+ioengine=psync
+time_based
+runtime=1
+group_reporting
+[random]
+filename=random
+rw=randwrite
+bssplit=4k/50:8k/20:64k/20:1k/10
+norandommap
+size=16M
+numjobs=4
+fsync=64
+[grow]
+directory=/dir
+rw=write
+bs=3k
+size=8M
+numjobs=3
+`), 0o644))
+	for _, p := range policy.Names() {
+		t.Run(p, func(t *testing.T) {
+			img := image(t, "cow.img")
+			btrlab(t, "mkfs", "-q", "--size", "1G", img)
+			btrlab(t, "bench", job, "--image", img, "--policy", p)
+			judged(t, img)
+			out := filepath.Join(t.TempDir(), "out")
+			btrlab(t, "get", "-r", img+":/", out)
+			mounted(t, img, "", func(dir string) {
+				sameTree(t, dir, out)
+				scrubbed(t, dir)
+			})
+			judged(t, img)
+		})
+	}
+}
+
+// TestLinuxTree: an image that mkfs.btrfs made and Linux filled is listed, read byte for byte and written by us, and stays clean.
+func TestLinuxTree(t *testing.T) {
+	linux(t)
+	for _, args := range [][]string{nil, {"-m", "single"}, {"-n", "4096"}, {"-R", "free-space-tree", "-O", "no-holes"}} {
+		t.Run(strings.Join(append([]string{"mkfs.btrfs"}, args...), " "), func(t *testing.T) {
+			img := image(t, "linux.img")
+			sh(t, "truncate", "-s", "1G", img)
+			sh(t, "mkfs.btrfs", append(append([]string{"-q"}, args...), img)...)
+			want := filepath.Join(t.TempDir(), "want")
+			mounted(t, img, "", func(dir string) {
+				tree(t, dir, 3, 2000)
+				must(t, os.Chmod(dir, 0o755))
+				// Deletes, overwrites, a hole, preallocation and a NOCOW file: what a used file system has.
+				for i := 0; i < 2000; i += 3 {
+					must(t, os.Remove(filepath.Join(dir, "many", fmt.Sprintf("file-%05d", i))))
+				}
+				sh(t, "sync", "-f", dir)
+				h, err := os.OpenFile(filepath.Join(dir, "sizes", "5242880"), os.O_RDWR, 0)
+				must(t, err)
+				for off := int64(0); off < 5<<20; off += 300_000 {
+					_, err := h.WriteAt(newFiller(uint64(off)).bytes(5000), off)
+					must(t, err)
+				}
+				must(t, h.Close())
+				sh(t, "fallocate", "-l", "8M", filepath.Join(dir, "prealloc"))
+				sh(t, "fallocate", "-p", "-o", "1M", "-l", "2M", filepath.Join(dir, "sizes", "5242880"))
+				sh(t, "sh", "-c", fmt.Sprintf("touch %s/nocow && chattr +C %s/nocow && head -c 3000000 /dev/urandom > %s/nocow", dir, dir, dir))
+				sh(t, "sync", "-f", dir)
+				must(t, os.MkdirAll(want, 0o755))
+				sh(t, "cp", "-a", dir+"/.", want)
+			})
+			judged(t, img)
+			names := btrlab(t, "ls", "-R", img)
+			if n := len(list(t, want)); strings.Count(names, "\n") < n {
+				t.Errorf("ls -R shows %d lines, want at least %d", strings.Count(names, "\n"), n)
+			}
+			for turn := range 2 {
+				btrlabTurn(t, img, want, turn)
+				linuxTurn(t, img, want, turn)
+			}
+
+			// In-place writes into what Linux preallocated and into its NOCOW file.
+			patch := newFiller(77).bytes(20000)
+			for _, name := range []string{"prealloc", "nocow"} {
+				btrlabIn(t, string(patch), "write", "--offset", "50000", img+":/"+name)
+				h, err := os.OpenFile(filepath.Join(want, name), os.O_RDWR, 0)
+				must(t, err)
+				_, err = h.WriteAt(patch, 50000)
+				must(t, err)
+				must(t, h.Close())
+			}
+			judged(t, img)
+			mounted(t, img, "", func(dir string) {
+				keepTimes(t, dir, want, "prealloc")
+				keepTimes(t, dir, want, "nocow")
+				sameTree(t, dir, want)
+				scrubbed(t, dir)
+			})
+		})
+	}
+}
+
+// TestFull: an image that we filled until ENOSPC is clean, keeps what was put, and is writable again after a delete.
+func TestFull(t *testing.T) {
+	linux(t)
+	img := image(t, "full.img")
+	btrlab(t, "mkfs", "-q", "--size", "256M", img)
+	src := filepath.Join(t.TempDir(), "blob")
+	write(t, src, newFiller(8).bytes(16<<20))
+	full := false
+	for i := range 40 {
+		code, text := try("put", src, fmt.Sprintf("%s:/blob%d", img, i))
+		if code == 1 && strings.Contains(text, "no space left") {
+			full = true
+			break
+		}
+		if code != 0 {
+			t.Fatalf("put %d: exit code %d, %s", i, code, text)
+		}
+	}
+	if !full {
+		t.Fatal("40 files of 16 MiB went into 256 MiB")
+	}
+	judged(t, img)
+	mounted(t, img, "", func(dir string) {
+		blobs, err := filepath.Glob(filepath.Join(dir, "blob*"))
+		must(t, err)
+		if len(blobs) < 6 {
+			t.Errorf("%d files of 16 MiB fit into 256 MiB, want more", len(blobs))
+		}
+		for _, b := range blobs {
+			if at, err := differ(b, src); at >= 0 || err != nil {
+				t.Errorf("%s differs at byte %d, error %v", b, at, err)
+			}
+		}
+		scrubbed(t, dir)
+	})
+	btrlab(t, "rm", img+":/blob0", img+":/blob1")
+	btrlab(t, "put", src, img+":/again")
+	judged(t, img)
+}

@@ -1,0 +1,193 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+)
+
+// The numbers of the project against Linux on this machine: ratios in alternating rounds of one run, printed with
+// their spread. They are measured by make bench and never judged: the clock is the machine's, and its neighbours'.
+
+const numberRounds = 5
+
+func numbers(t *testing.T, tools ...string) {
+	t.Helper()
+	if os.Getenv("BTRLAB_NUMBERS") != "1" {
+		t.Skip("a measurement; make bench runs it")
+	}
+	linux(t, tools...)
+}
+
+// spread prints the ratio of the rounds of a to those of b.
+func spread(t *testing.T, what string, a []float64, other string, b []float64, unit string) {
+	t.Helper()
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	mid := func(v []float64) float64 {
+		s := append([]float64(nil), v...)
+		sort.Float64s(s)
+		return s[len(s)/2]
+	}
+	lo, hi := ratios[0], ratios[0]
+	for _, r := range ratios {
+		lo, hi = min(lo, r), max(hi, r)
+	}
+	fmt.Printf("%-58s btrlab %.4g %s, %s %.4g %s, ratio %.2f (%.2f..%.2f, %d rounds)\n",
+		what, mid(a), unit, other, mid(b), unit, mid(ratios), lo, hi, len(ratios))
+}
+
+// binary builds the program once: what is measured is what people run.
+func binary(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "btrlab")
+	sh(t, "go", "build", "-o", bin, "btrlab/cmd/btrlab")
+	return bin
+}
+
+// fioIOPS reads the write iops out of fio's JSON, which is ours too.
+func fioIOPS(t *testing.T, text string) float64 {
+	t.Helper()
+	var r struct {
+		Jobs []struct {
+			Write struct {
+				IOPS float64 `json:"iops"`
+			} `json:"write"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal([]byte(text[strings.Index(text, "{"):]), &r); err != nil || len(r.Jobs) == 0 {
+		t.Fatalf("fio's JSON: %v, %d jobs\n%s", err, len(r.Jobs), text)
+	}
+	sum := 0.0
+	for _, j := range r.Jobs {
+		sum += j.Write.IOPS
+	}
+	return sum
+}
+
+const overwriteJob = `[global]
+ioengine=psync
+rw=randwrite
+bs=4k
+size=256M
+norandommap
+time_based
+runtime=3
+thread
+group_reporting
+numjobs=%d
+[w]
+filename=%s
+`
+
+// TestNumbersOverwrite: buffered 4 KiB random overwrites of a cached NOCOW file of 256 MiB, ours and Linux's, both
+// on an image in memory.
+func TestNumbersOverwrite(t *testing.T) {
+	numbers(t, "fio", "chattr")
+	bin := binary(t)
+	ours, theirs := image(t, "ours.img"), image(t, "theirs.img")
+	sh(t, bin, "mkfs", "-q", "--size", "2G", ours)
+	sh(t, "truncate", "-s", "2G", theirs)
+	sh(t, "mkfs.btrfs", "-q", theirs)
+	mounted(t, theirs, "", func(dir string) {
+		file := filepath.Join(dir, "f")
+		sh(t, "sh", "-c", fmt.Sprintf("touch %s && chattr +C %s && head -c 268435456 /dev/zero > %s", file, file, file))
+		sh(t, "sync", "-f", dir)
+		src := filepath.Join(t.TempDir(), "zero")
+		must(t, os.WriteFile(src, nil, 0o644))
+		must(t, os.Truncate(src, 256<<20))
+		sh(t, bin, "put", "--nocow", src, ours+":/f")
+		job := func(name string, jobs int, file string) string {
+			path := filepath.Join(t.TempDir(), name)
+			must(t, os.WriteFile(path, fmt.Appendf(nil, overwriteJob, jobs, file), 0o644))
+			return path
+		}
+		for _, c := range []struct {
+			jobs   int
+			policy string
+		}{{1, "locked"}, {1, "range-lock"}, {8, "locked"}, {8, "range-lock"}} {
+			linuxJob, ourJob := job("linux.fio", c.jobs, file), job("ours.fio", c.jobs, "f")
+			var a, b []float64
+			for range numberRounds {
+				a = append(a, fioIOPS(t, sh(t, bin, "bench", ourJob, "--image", ours, "--policy", c.policy, "--json")))
+				b = append(b, fioIOPS(t, sh(t, "fio", "--output-format=json", linuxJob)))
+			}
+			spread(t, fmt.Sprintf("4k random overwrite, %d jobs, policy %s", c.jobs, c.policy), a, "Linux", b, "iops")
+		}
+	})
+}
+
+// TestNumbersPut: 10,000 files of 4 KiB put into an image and committed, against mkfs.btrfs --rootdir.
+func TestNumbersPut(t *testing.T) {
+	numbers(t)
+	bin := binary(t)
+	src := filepath.Join(filepath.Dir(image(t, "x")), "src")
+	f := newFiller(1)
+	for i := range 10_000 {
+		write(t, filepath.Join(src, fmt.Sprintf("dir%02d", i/100), fmt.Sprintf("file%05d", i)), f.bytes(4096))
+	}
+	ours, theirs := image(t, "ours.img"), image(t, "theirs.img")
+	timed := func(f func()) float64 {
+		start := time.Now()
+		f()
+		return time.Since(start).Seconds()
+	}
+	var a, b []float64
+	for range numberRounds {
+		os.Remove(ours)
+		os.Remove(theirs)
+		a = append(a, timed(func() {
+			sh(t, bin, "mkfs", "-q", "--size", "1G", ours)
+			sh(t, bin, "put", "-r", src, ours+":/")
+		}))
+		sh(t, "truncate", "-s", "1G", theirs)
+		b = append(b, timed(func() { sh(t, "mkfs.btrfs", "-q", "--rootdir", src, theirs) }))
+	}
+	judged(t, ours)
+	spread(t, "mkfs and put of 10,000 files of 4 KiB (less is better)", a, "mkfs.btrfs", b, "s")
+	out, err := exec.Command("du", "-k", ours, theirs).Output()
+	must(t, err)
+	fmt.Printf("host space:\n%s", out)
+}
+
+// TestNumbersLock: an uncontended lock through package lock in the real runtime, against sync's.
+func TestNumbersLock(t *testing.T) {
+	if os.Getenv("BTRLAB_NUMBERS") != "1" {
+		t.Skip("a measurement; make bench runs it")
+	}
+	task := sched.NewTask("bench")
+	var ours lock.Mutex
+	var theirs sync.Mutex
+	var a, b []float64
+	ns := func(f func(b *testing.B)) float64 {
+		r := testing.Benchmark(f)
+		return float64(r.T.Nanoseconds()) / float64(r.N)
+	}
+	for range numberRounds {
+		a = append(a, ns(func(b *testing.B) {
+			for b.Loop() {
+				ours.Lock(task)
+				ours.Unlock(task)
+			}
+		}))
+		b = append(b, ns(func(b *testing.B) {
+			for b.Loop() {
+				theirs.Lock()
+				theirs.Unlock()
+			}
+		}))
+	}
+	spread(t, "uncontended lock and unlock (less is better)", a, "sync.Mutex", b, "ns")
+}
