@@ -96,6 +96,9 @@ func (e *ExtentTree) takeHeads(t *sched.Task) []*head {
 	list := make([]*head, 0, len(e.heads))
 	for _, h := range e.heads {
 		list = append(list, h)
+		if h.data && h.mustInsert && len(h.mods) == 1 {
+			e.inserting[h.bytenr] = h.mods[0].ref
+		}
 	}
 	clear(e.heads)
 	e.nheads.Store(0)
@@ -105,6 +108,7 @@ func (e *ExtentTree) takeHeads(t *sched.Task) []*head {
 
 func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
 	e.refsMu.Lock(t)
+	clear(e.inserting)
 	e.freeHeads = append(e.freeHeads, list...)
 	e.refsMu.Unlock(t)
 }

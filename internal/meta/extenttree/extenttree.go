@@ -68,8 +68,10 @@ type ExtentTree struct {
 	lastGroup [8]atomic.Uint64 // by type: where the last allocation was
 	chunkMu   lock.Mutex       // one chunk allocation at a time
 
-	refsMu        lock.Mutex // protects the four below
-	heads         map[uint64]*head
+	refsMu lock.Mutex // protects the five below
+	heads  map[uint64]*head
+	// inserting is the one reference of each new data extent whose head is being run: its item may not be there yet.
+	inserting     map[uint64]ref
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
@@ -90,7 +92,7 @@ type ExtentTree struct {
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head)}
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head), inserting: make(map[uint64]ref)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.groups.Store(&groupList{})

@@ -533,25 +533,30 @@ func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
 	}
 }
 
+// delayedCrossRef looks at what is queued for the extent: other says that somebody else refers to it, fresh that it has no item
+// yet and want is its only reference. Models check_delayed_ref().
+func (e *ExtentTree) delayedCrossRef(t *sched.Task, want ref, bytenr uint64) (other, fresh bool) {
+	e.refsMu.Lock(t)
+	defer e.refsMu.Unlock(t)
+	if r, ok := e.inserting[bytenr]; ok {
+		other, fresh = r != want, true
+	}
+	if h := e.heads[bytenr]; h != nil {
+		fresh = fresh || h.mustInsert
+		for _, m := range h.mods {
+			other = other || m.ref != want
+		}
+	}
+	return other, fresh
+}
+
 // CrossRefExist reports whether anything but inode ino's use at offset refers to the data extent at bytenr: then it may
 // not be overwritten in place. With nowait it answers EAGAIN rather than wait or read.
 // Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
 func (e *ExtentTree) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64, nowait bool) (bool, error) {
 	want := ref{root, ino, offset}
-	e.refsMu.Lock(t)
-	var delayed, fresh bool
-	if h := e.heads[bytenr]; h != nil {
-		delayed, fresh = true, h.mustInsert
-		for _, m := range h.mods {
-			if m.ref != want {
-				e.refsMu.Unlock(t)
-				return true, nil
-			}
-		}
-	}
-	e.refsMu.Unlock(t)
-	if fresh {
-		return false, nil
+	if other, fresh := e.delayedCrossRef(t, want, bytenr); other || fresh {
+		return other, nil
 	}
 	var p ctree.Path
 	p.Nowait = nowait
@@ -567,8 +572,7 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint
 		}
 	}
 	if k := p.Key(); k.Objectid != bytenr || k.Type != format.EXTENT_ITEM_KEY {
-		// The item is being inserted by a run of delayed references right now, or is missing.
-		return !delayed, nil
+		return true, nil
 	}
 	item := p.Item()
 	var it format.ExtentItem
