@@ -59,7 +59,7 @@ func (b *bed) op(rng *rand.Rand, m model, keys uint64, sizeMax int) {
 	key := k(rng.Uint64N(keys))
 	old, have := m[key]
 	var p Path
-	switch what := rng.IntN(20); {
+	switch what := rng.IntN(21); {
 	case what < 8: // insert
 		d := fill(rng.Uint64(), rng.IntN(sizeMax))
 		err := b.f.InsertItem(b.task, b.tr, b.root, key, d)
@@ -158,6 +158,19 @@ func (b *bed) op(rng *rand.Rand, m model, keys uint64, sizeMax int) {
 		b.f.SetItemKeySafe(b.task, &p, next)
 		delete(m, key)
 		m[next] = old
+		p.Release(b.task)
+	case what < 20: // split in two
+		next := key
+		next.Offset++
+		if _, taken := m[next]; !have || taken || len(old) < 2 || len(old)+2*format.ItemHeaderSize > format.LeafDataSize(b.size) {
+			return
+		}
+		at := 1 + rng.IntN(len(old)-1)
+		must(t, b.f.SplitItem(b.task, b.tr, b.root, &p, key, next, at))
+		if p.Key() != next {
+			t.Fatalf("the path is at %v", p.Key())
+		}
+		m[key], m[next] = old[:at], old[at:]
 		p.Release(b.task)
 	default: // batch at the end of an object, where no other key lies between
 		obj := key.Objectid
