@@ -1,0 +1,88 @@
+package blockdev
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/sched"
+)
+
+// Linux as the judge: a loop device opens as a block device with its size, nobody gets a device twice, and
+// neither a mounted device nor the file under a mounted loop device can be opened for writing.
+func TestBlockDeviceAndMounted(t *testing.T) {
+	must := os.Getenv("BTRLAB_INTEROP") == "1"
+	for _, tool := range []string{"losetup", "mount", "umount", "mkfs.btrfs"} {
+		if _, err := exec.LookPath(tool); err != nil || os.Getuid() != 0 {
+			if must {
+				t.Fatalf("BTRLAB_INTEROP=1 and no root or no %s: %v", tool, err)
+			}
+			t.Skipf("SKIPPED: needs root and %s; set BTRLAB_INTEROP=1 to make that a failure", tool)
+		}
+	}
+	if !must {
+		t.Skip("SKIPPED: uses loop devices; set BTRLAB_INTEROP=1 to run it")
+	}
+	run := func(name string, args ...string) string {
+		t.Helper()
+		out, err := exec.Command(name, args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	const size = 200 << 20
+	path := filepath.Join(t.TempDir(), "img")
+	d, err := Create(path, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	run("mkfs.btrfs", "-q", path)
+	loop := run("losetup", "-f", "--show", path)
+	defer exec.Command("losetup", "-d", loop).Run()
+
+	k := sched.NewTask("test")
+	for _, flags := range []Flags{0, Direct} {
+		d, err := Open(loop, flags)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Size() != size || !d.(*File).IsBlock() {
+			t.Errorf("%s: %d bytes, block %v, want %d, true", loop, d.Size(), d.(*File).IsBlock(), size)
+		}
+		if _, err := Open(loop, 0); !errors.Is(err, ErrInUse) {
+			t.Errorf("second open: %v, want ErrInUse", err)
+		}
+		p := make([]byte, 8192)
+		if err := Read(k, d, p[1:4097], 64<<10); err != nil || string(p[65:73]) != "_BHRfS_M" {
+			t.Errorf("superblock magic %q, %v", p[65:73], err)
+		}
+		if err := Flush(k, d); err != nil {
+			t.Error(err)
+		}
+		d.Close()
+	}
+
+	dir := t.TempDir()
+	run("mount", loop, dir)
+	defer exec.Command("umount", dir).Run()
+	if _, err := Open(loop, 0); !errors.Is(err, ErrInUse) {
+		t.Errorf("open of a mounted device: %v, want ErrInUse", err)
+	}
+	if _, err := Open(path, 0); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("open of the file under a mounted loop device: %v, want ErrInUse and %s", err, dir)
+	}
+	if _, err := Create(path, size); !errors.Is(err, ErrInUse) {
+		t.Errorf("create over the file under a mounted loop device: %v, want ErrInUse", err)
+	}
+	r, err := Open(loop, ReadOnly)
+	if err != nil {
+		t.Errorf("read-only open of a mounted device: %v", err)
+	} else {
+		r.Close()
+	}
+}
