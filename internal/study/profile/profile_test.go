@@ -1,0 +1,187 @@
+package profile
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/trace"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+var classA = lockdep.NewClass("test_a", lockdep.RankInode)
+
+//go:noinline
+func waiterUnderTest(t *sched.Task, m *lock.Mutex) {
+	m.Lock(t)
+	m.Unlock(t)
+}
+
+// contend makes one task wait once for a mutex of classA.
+func contend(t *sched.Task) {
+	var m lock.Mutex
+	m.Init(classA)
+	m.Lock(t)
+	t.Op, t.Policy = "write", "locked"
+	waiting := make(chan struct{})
+	c := t.Go("waiter", func(c *sched.Task) {
+		close(waiting)
+		waiterUnderTest(c, &m)
+	})
+	<-waiting
+	for range 1000 { // until it waits: a waiter that found the lock free would record nothing
+		t.Sleep(1e5)
+	}
+	m.Unlock(t)
+	t.Join(c)
+}
+
+// A wait is in the profile once, with its labels, and the function that waited is the leaf: not the lock's insides.
+func TestLockProfile(t *testing.T) {
+	l := NewLocks()
+	was := trace.SetSink(l)
+	contend(sched.NewTask("main"))
+	trace.SetSink(was)
+	var b bytes.Buffer
+	if err := l.WriteLocks(&b); err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Parse(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Sample) != 1 {
+		t.Fatalf("%d samples", len(p.Sample))
+	}
+	s := p.Sample[0]
+	if s.Value[0] != 1 || s.Value[1] <= 0 {
+		t.Errorf("values %v", s.Value)
+	}
+	for k, v := range map[string]string{"lock": "test_a", "op": "write", "policy": "locked"} {
+		if got := s.Label[k]; len(got) != 1 || got[0] != v {
+			t.Errorf("label %s is %q, want %q", k, got, v)
+		}
+	}
+	if fn := s.Location[0].Line[0].Function.Name; !strings.HasSuffix(fn, ".waiterUnderTest") {
+		t.Errorf("the leaf is %s, want waiterUnderTest", fn)
+	}
+	if p.SampleType[0].Type != "contentions" || p.SampleType[0].Unit != "count" || p.SampleType[1].Type != "delay" || p.SampleType[1].Unit != "nanoseconds" {
+		t.Errorf("sample types %v", p.SampleType)
+	}
+}
+
+// Waits at one place with the same labels are one sample; another policy is another.
+func TestLockProfileAddsUp(t *testing.T) {
+	l := NewLocks()
+	for i := range 10 {
+		pol := "locked"
+		if i >= 7 {
+			pol = "unlocked"
+		}
+		l.Waited(trace.Wait{Class: "page", Op: "write", Policy: pol, Nanos: 100}, 0)
+	}
+	l.Waited(trace.Wait{Class: "empty", Nanos: 5}, 0)
+	p := l.Profile()
+	got := map[string][2]int64{}
+	for _, s := range p.Sample {
+		pol := ""
+		if len(s.Label["policy"]) > 0 {
+			pol = s.Label["policy"][0]
+		}
+		got[s.Label["lock"][0]+" "+pol] = [2]int64{s.Value[0], s.Value[1]}
+	}
+	if len(got) != 3 || got["page locked"] != [2]int64{7, 700} || got["page unlocked"] != [2]int64{3, 300} || got["empty "] != [2]int64{1, 5} {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestStartWritesFiles(t *testing.T) {
+	dir := t.TempDir()
+	in := func(n string) string { return filepath.Join(dir, n) }
+	stop, err := Start(Paths{CPU: in("cpu"), Mutex: in("mutex"), Block: in("block"), Lock: in("lock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contend(sched.NewTask("main"))
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if trace.On() {
+		t.Error("the sink stays installed")
+	}
+	for _, n := range []string{"cpu", "mutex", "block", "lock"} {
+		f, err := os.Open(in(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := profile.Parse(f)
+		f.Close()
+		if err != nil || p.CheckValid() != nil {
+			t.Errorf("%s: %v", n, err)
+		}
+		if n != "cpu" && len(p.Sample) == 0 {
+			t.Errorf("%s has no samples", n)
+		}
+	}
+	if _, err := Start(Paths{Lock: in("lock2"), Block: in("no/such/folder")}); err == nil || trace.On() {
+		t.Errorf("a path that cannot be made: %v, sink %v", err, trace.On())
+	}
+}
+
+func TestServe(t *testing.T) {
+	s, err := Serve("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contend(sched.NewTask("main"))
+	get := func(path string) []byte {
+		r, err := http.Get("http://" + s.Addr() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != 200 {
+			t.Fatalf("%s: %s %v", path, r.Status, err)
+		}
+		return b
+	}
+	p, err := profile.ParseData(get("/debug/pprof/lock"))
+	if err != nil || len(p.Sample) != 1 {
+		t.Errorf("lock profile: %v", err)
+	}
+	if b := get("/debug/pprof/"); !bytes.Contains(b, []byte("goroutine")) {
+		t.Error("no index")
+	}
+	if err := s.Close(); err != nil || trace.On() {
+		t.Errorf("%v, sink on %v", err, trace.On())
+	}
+	if _, err := http.Get("http://" + s.Addr() + "/"); err == nil {
+		t.Error("the server still answers")
+	}
+}
+
+func BenchmarkWaited(b *testing.B) {
+	l := NewLocks()
+	w := trace.Wait{Class: "page", Op: "write", Policy: "locked", Nanos: 100}
+	b.ReportAllocs()
+	for range b.N {
+		l.Waited(w, 0)
+	}
+}

@@ -1,0 +1,180 @@
+package report
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"image"
+	"image/png"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"btrlab/internal/study/experiment"
+	"btrlab/internal/study/stats"
+)
+
+var keep = flag.String("keep", "", "write the page of the test here, to be looked at")
+
+func sample(model string, policies ...string) *experiment.Result {
+	r := &experiment.Result{Job: "seed-002.fio", Device: "memory", Model: model, Runtime: 1, Rounds: 3, Baseline: "locked",
+		Parameters: []stats.Option{{Key: "rw", Value: "randwrite"}, {Key: "time_based"}, {Key: "size", Value: "128m"}, {Key: "numjobs", Value: "8"}}}
+	for i, p := range policies {
+		rnd := rand.New(rand.NewPCG(uint64(i), 7))
+		h := new(stats.Hist)
+		for range 60_000 {
+			v := math.Exp(12.8 + float64(i%3)*0.3 + rnd.NormFloat64()*0.35)
+			if rnd.Float64() < 0.05 {
+				v *= 20 / float64(i+1) * math.Exp(rnd.NormFloat64())
+			}
+			h.Add(int64(v))
+		}
+		f := 1 + 0.12*float64(i)
+		row := &experiment.Row{Policy: p, IOPS: 61234 * f, Ratio: f, RatioMin: f - 0.05, RatioMax: f + 0.07, RoundIOPS: []float64{61234 * f, 60100 * f, 63000 * f},
+			Hist: h, Content: "ok", Check: "clean",
+			Clat:  experiment.Clat{Mean: h.Mean(), P50: h.Percentile(50), P99: h.Percentile(99), P999: h.Percentile(99.9), Max: h.Max()},
+			Waits: map[string]float64{"balance_dirty": 0.12 + 0.03*float64(i), "stable_page": 0.08, "page": 0.02 * float64(i), "ordered_extent": 0.05, "extent": 0.011, "space_ticket": 0.0005}}
+		if p == "locked" || p == "modern" {
+			row.Waits["i_rwsem"] = 0.61
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	return r
+}
+
+var six = []string{"locked", "unlocked", "unlocked-drain", "prewait", "range-lock", "modern"}
+
+func write2(t *testing.T, results ...*experiment.Result) string {
+	t.Helper()
+	var b bytes.Buffer
+	meta := Meta{Title: "Locked versus unlocked writes", Command: "btrlab compare --out <report>.html"}
+	if err := Write(&b, meta, results...); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func images(t *testing.T, page string) []image.Image {
+	t.Helper()
+	var out []image.Image
+	for _, m := range regexp.MustCompile(`src="data:image/png;base64,([^"]+)"`).FindAllStringSubmatch(page, -1) {
+		b, err := base64.StdEncoding.DecodeString(strings.NewReplacer("&#43;", "+", "%2b", "+").Replace(m[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		img, err := png.Decode(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, img)
+	}
+	return out
+}
+
+// The page needs nothing from outside, holds every number as text, and its figures touch no edge: a label
+// that is cut off would.
+func TestPage(t *testing.T) {
+	a, b := sample("none", six...), sample("ssd-raid5", six...)
+	b.Rows[2].Content = "round 2: 1 torn block, first at 4096: line 3 has <x>"
+	page := write2(t, a, b)
+	if *keep != "" {
+		if err := os.WriteFile(*keep, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []string{"http://", "https://", "<script", "<link", "url(", "@import", "NaN", "ZgotmplZ", "<x>", "<report>"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %q", bad)
+		}
+	}
+	for _, r := range []*experiment.Result{a, b} {
+		for _, row := range r.Rows {
+			for _, want := range []string{row.Policy, experiment.Count(row.IOPS), nanos(row.Clat.Mean), nanos(float64(row.Clat.P99)), nanos(float64(row.Clat.Max)), fmt.Sprintf("%.1f", 100*row.Waits["balance_dirty"])} {
+				if !strings.Contains(page, want) {
+					t.Errorf("%s: %q is not on the page", row.Policy, want)
+				}
+			}
+		}
+	}
+	for _, want := range []string{"Not right:", "unlocked-drain: content: round 2: 1 torn block", "68,470 → 94,242 (1.38)", "time_based", "machine", "balance_dirty"} {
+		if !strings.Contains(strings.ToLower(page), strings.ToLower(want)) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+	imgs := images(t, page)
+	if len(imgs) != 4 {
+		t.Fatalf("%d figures, want 4", len(imgs))
+	}
+	for i, img := range imgs {
+		r := img.Bounds()
+		ink := 0
+		for x := r.Min.X; x < r.Max.X; x++ {
+			for y := r.Min.Y; y < r.Max.Y; y++ {
+				cr, cg, cb, _ := img.At(x, y).RGBA()
+				if cr == 0xffff && cg == 0xffff && cb == 0xffff {
+					continue
+				}
+				ink++
+				if x < 4 || y < 4 || x >= r.Max.X-4 || y >= r.Max.Y-4 {
+					t.Fatalf("figure %d has ink at %d,%d, at its edge (%v)", i, x, y, r)
+				}
+			}
+		}
+		if ink < 5000 {
+			t.Errorf("figure %d is empty: %d pixels", i, ink)
+		}
+	}
+}
+
+// The page is well formed. HTML is not XML, but this page is written so that a strict reader takes it.
+func TestPageWellFormed(t *testing.T) {
+	page := write2(t, sample("none", six...))
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Strict = false
+	d.AutoClose = []string{"meta", "img", "br"}
+	d.Entity = xml.HTMLEntity
+	depth := 0
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch tok.(type) {
+		case xml.StartElement:
+			depth++
+		case xml.EndElement:
+			depth--
+		}
+	}
+	if depth != 0 {
+		t.Errorf("%d elements are not closed", depth)
+	}
+}
+
+// One policy, no waits, or nothing measured at all (a run stopped at once) still make a page.
+func TestPageOfLittle(t *testing.T) {
+	one := sample("none", "locked")
+	one.Rows[0].Waits = map[string]float64{}
+	empty := sample("none", "locked", "unlocked")
+	for _, row := range empty.Rows {
+		*row = experiment.Row{Policy: row.Policy, Hist: new(stats.Hist), Content: "ok", Check: "clean", Waits: map[string]float64{}}
+	}
+	empty.Rounds = 0
+	page := write2(t, one, empty)
+	if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
+		t.Error("NaN or Inf on the page")
+	}
+	if n := len(images(t, page)); n != 1 {
+		t.Errorf("%d figures, want 1", n)
+	}
+}
