@@ -76,7 +76,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 
 func (a *app) readJob(path string) (*fio.JobFile, error) {
 	if path == "-" {
-		return fio.Parse("standard input", a.in)
+		return fio.Parse("standard input", a.stdin())
 	}
 	return fio.ParseJobFile(path)
 }

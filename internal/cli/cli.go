@@ -52,12 +52,13 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	t        *sched.Task
-	stop     atomic.Bool // SIGINT came
+	stop     atomic.Bool   // SIGINT came
+	stopped  chan struct{} // closed when stop becomes true
 }
 
 // Main runs the command line args and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: out, err: errw, t: sched.NewTask("main")}
+	a := &app{in: in, out: out, err: errw, t: sched.NewTask("main"), stopped: make(chan struct{})}
 	defer a.watchSignals()()
 	root := a.root()
 	root.SetArgs(args)
@@ -94,6 +95,7 @@ func (a *app) watchSignals() (undo func()) {
 			if a.stop.Swap(true) {
 				os.Exit(exitInterrupted)
 			}
+			close(a.stopped)
 		}
 	}()
 	return func() {
@@ -109,6 +111,49 @@ func (a *app) interrupted() error {
 	}
 	return nil
 }
+
+// stdin is standard input; a Read that waits for input ends with errInterrupted when SIGINT comes.
+func (a *app) stdin() io.Reader {
+	type chunk struct {
+		b   []byte
+		err error
+	}
+	chunks := make(chan chunk)
+	go func() {
+		for {
+			b := make([]byte, 64<<10)
+			n, err := a.in.Read(b)
+			select {
+			case chunks <- chunk{b[:n], err}:
+			case <-a.stopped:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	var c chunk
+	return readFunc(func(p []byte) (int, error) {
+		for len(c.b) == 0 {
+			if c.err != nil {
+				return 0, c.err
+			}
+			select {
+			case c = <-chunks:
+			case <-a.stopped:
+				return 0, errInterrupted
+			}
+		}
+		n := copy(p, c.b)
+		c.b = c.b[n:]
+		return n, nil
+	})
+}
+
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{

@@ -104,7 +104,7 @@ func (p *putter) put(src, to string) error {
 		if err != nil {
 			return err
 		}
-		return p.finish(f, to, true, p.copyIn(f, p.in))
+		return p.finish(f, to, true, p.copyIn(f, p.stdin()))
 	}
 	st, err := os.Stat(src)
 	if err != nil {

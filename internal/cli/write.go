@@ -33,7 +33,7 @@ func (a *app) write() *cobra.Command {
 				return err
 			}
 			p := &putter{app: a, x: x}
-			return p.copyAt(f, a.in, offset.n)
+			return p.copyAt(f, a.stdin(), offset.n)
 		})
 	}
 	return cmd

@@ -1,42 +1,188 @@
 package fs
 
 import (
+	"io"
+	"sync/atomic"
+
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/buffered"
+	"btrlab/internal/iopath/fallocate"
+	"btrlab/internal/iopath/fsync"
+	"btrlab/internal/iopath/setsize"
 	"btrlab/internal/sched"
 )
 
 // File is an open regular file. Its methods may be called by many tasks at once.
 type File struct {
+	fs    *FS
+	n     *node
+	write bool
+	path  string
+	ra    writeback.ReadState
+	errs  atomic.Uint64 // data write errors seen by Fsync
 }
 
 // Ino is the inode number.
-func (f *File) Ino() uint64 { panic("fs: not there yet") }
+func (f *File) Ino() uint64 { return f.n.Ino }
 
 // Size is i_size in bytes.
-func (f *File) Size() int64 { panic("fs: not there yet") }
+func (f *File) Size(t *sched.Task) int64 { return int64(f.n.Size(t)) }
+
+func (f *File) opError(op string, off int64, n int, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &errno.OpError{Op: op, Path: f.path, Ino: f.n.Ino, Off: uint64(off), Len: uint64(n), Err: err}
+}
+
+// mayWrite is EBADF for a file that is open for reading, EROFS for an aborted file system.
+func (f *File) mayWrite(t *sched.Task) error {
+	if !f.write {
+		return errno.EBADF
+	}
+	return f.fs.writable(t)
+}
 
 // ReadAt fills p from off on. It returns io.EOF when the file ends before p does, as io.ReaderAt.
-func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) { panic("fs: not there yet") }
+func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, f.opError("read", off, len(p), errno.EINVAL)
+	}
+	n, err := buffered.Read(t, f.fs.engine, f.n.Inode, p, uint64(off), &f.ra)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, f.opError("read", off, len(p), err)
+}
 
 // WriteAt writes p at off by the policy in force; a short count comes with the error that stopped it.
-func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) { panic("fs: not there yet") }
+func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
+	return f.WriteSource(t, buffered.Source{Buf: p}, off)
+}
+
+// WriteSource is WriteAt from a source whose pages may fault.
+func (f *File) WriteSource(t *sched.Task, src buffered.Source, off int64) (int, error) {
+	if err := f.mayWrite(t); err != nil {
+		return 0, f.opError("write", off, len(src.Buf), err)
+	}
+	if off < 0 {
+		return 0, f.opError("write", off, len(src.Buf), errno.EINVAL)
+	}
+	n, err := buffered.Write(t, f.fs.engine, f.n.Inode, src, uint64(off), f.fs.policy.Load(), f.fs.now())
+	if err != nil {
+		return n, f.opError("write", off, len(src.Buf), err)
+	}
+	return n, nil
+}
 
 // Truncate sets the size in bytes.
-func (f *File) Truncate(t *sched.Task, size int64) error { panic("fs: not there yet") }
+func (f *File) Truncate(t *sched.Task, size int64) error {
+	err := f.mayWrite(t)
+	if err == nil && size < 0 {
+		err = errno.EINVAL
+	}
+	if err == nil {
+		err = setsize.Truncate(t, &f.fs.setsizeEnv, f.n.Inode, uint64(size), f.fs.policy.Load(), f.fs.now())
+	}
+	return f.opError("truncate", size, 0, err)
+}
 
 // Fallocate reserves, punches or zeroes [off, off+n) as mode (FALLOC_FL_...) says.
-func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error { panic("fs: not there yet") }
+func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
+	err := f.mayWrite(t)
+	if err == nil && (off < 0 || n <= 0) {
+		err = errno.EINVAL
+	}
+	if err == nil {
+		err = fallocate.Fallocate(t, &f.fs.fallocateEnv, f.n.Inode, mode, uint64(off), uint64(n), f.fs.policy.Load(), f.fs.now())
+	}
+	return f.opError("fallocate", off, int(n), err)
+}
 
-// Fsync makes the file durable: it writes its data back and commits.
-func (f *File) Fsync(t *sched.Task) error { panic("fs: not there yet") }
+// Fsync makes the file durable: it writes its data back and commits. An error of an earlier data write is reported once.
+func (f *File) Fsync(t *sched.Task) error {
+	if f.fs.opt.ReadOnly {
+		return nil
+	}
+	err := fsync.Sync(t, f.fs.engine, f.fs.trans, f.n.Inode)
+	if e := f.n.Pages.CheckError(t, &f.errs); err == nil {
+		err = e
+	}
+	return f.opError("fsync", 0, 0, err)
+}
 
 // Stat gives the attributes.
-func (f *File) Stat(t *sched.Task) Attr { panic("fs: not there yet") }
+func (f *File) Stat(t *sched.Task) Attr { return f.n.attr(t) }
 
 // Flags are the inode flags.
-func (f *File) Flags() uint64 { panic("fs: not there yet") }
+func (f *File) Flags() uint64 { return f.n.Flags() }
 
 // SetFlags is FS.SetFlags of the open file.
-func (f *File) SetFlags(t *sched.Task, flags uint64) error { panic("fs: not there yet") }
+func (f *File) SetFlags(t *sched.Task, flags uint64) error {
+	return f.opError("setflags", 0, 0, f.fs.setFlags(t, f.n, flags))
+}
 
 // Close lets the file go; a file without a name is deleted then.
-func (f *File) Close(t *sched.Task) error { panic("fs: not there yet") }
+func (f *File) Close(t *sched.Task) error {
+	n := f.n
+	f.n = nil
+	if n == nil {
+		return &errno.OpError{Op: "close", Path: f.path, Err: errno.EBADF}
+	}
+	if err := f.fs.putErr(t, n); err != nil {
+		return &errno.OpError{Op: "close", Path: f.path, Ino: n.Ino, Err: err}
+	}
+	return nil
+}
+
+// attr collects the attributes of an inode in memory.
+func (n *node) attr(t *sched.Task) Attr {
+	it := n.Item(t)
+	a := Attr{Ino: n.Ino, Mode: it.Mode, Nlink: it.Nlink, UID: it.UID, GID: it.GID, Rdev: it.Rdev, Size: it.Size, Nbytes: it.Nbytes,
+		Flags: it.Flags, Generation: it.Generation,
+		Atime: it.Atime.Time(), Mtime: it.Mtime.Time(), Ctime: it.Ctime.Time(), Otime: it.Otime.Time()}
+	if n.isRegular() {
+		a.Size = n.Size(t)
+	}
+	return a
+}
+
+// chattrFlags are the flags that chattr(1) may change, and what of them this program keeps.
+const chattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeSync | format.InodeImmutable |
+	format.InodeAppend | format.InodeNoDump | format.InodeNoAtime | format.InodeDirSync
+
+// setFlags models btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM, and neither changes once the file has data.
+func (f *FS) setFlags(t *sched.Task, n *node, flags uint64) error {
+	if err := f.writable(t); err != nil {
+		return err
+	}
+	if n.isDir() {
+		n.lockParent(t)
+	} else {
+		n.Lock(t)
+	}
+	defer n.Unlock(t)
+	old := n.Flags()
+	flags = flags&chattrFlags | old&^chattrFlags
+	if n.isRegular() {
+		if flags&format.InodeNoDataCow != 0 {
+			flags |= format.InodeNoDataSum
+		} else {
+			flags &^= format.InodeNoDataSum
+		}
+		if (flags^old)&(format.InodeNoDataCow|format.InodeNoDataSum) != 0 && n.Size(t) != 0 {
+			return errno.EINVAL
+		}
+	}
+	h, err := f.trans.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	n.SetFlags(flags)
+	now := f.now()
+	n.Change(t, func(i *format.InodeItem) { i.Ctime = now })
+	n.LastTransid.Store(h.Transid())
+	return f.end(t, h, nil)
+}

@@ -1,86 +1,251 @@
 // Package fs is the file system as one object: it opens an image, wires the doors that lower packages
 // declare, and offers files and names.
+//
+// Lock order of the namespace, above what package inode says about files:
+//
+//	s_vfs_rename_mutex               rename between two directories
+//	  i_rwsem_dir                    parent, second parent, child directory, second child directory
+//	    i_rwsem                      a file whose name changes; two: lower ino first
+//	      inode_new                  wait for an inode that another task is reading
+//	      transaction                one handle per operation, after all locks
+//	        inode_hook               commit only: the items of dirty inodes
+//	          tree nodes
+//	            inode_cache          leaf
+//
+// Invariants:
+//   - an inode is in memory at most once;
+//   - an inode without names has an orphan item until its own items are gone, in every committed state.
+//
+// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Differences: no dentry cache; one subvolume,
+// the top-level one.
 package fs
 
 import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath/fallocate"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/iopath/setsize"
+	"btrlab/internal/lock"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
 
 // FS is an open image.
 type FS struct {
+	dev    blockdev.Device
+	opt    Options
+	policy atomic.Pointer[policy.Policy]
+
+	vols   *volumes.Volumes
+	trans  *transaction.Manager
+	store  *fstree.Store
+	root   *ctree.Root // the top-level subvolume
+	cache  *pagecache.Cache
+	data   *inode.FS
+	engine *writeback.Engine // nil when the image is open read-only and nothing is read yet
+
+	setsizeEnv   setsize.Env
+	fallocateEnv fallocate.Env
+
+	inodes   icache
+	top      *node
+	nextIno  atomic.Uint64
+	renameMu lock.Mutex // class s_vfs_rename_mutex
 }
 
-// Open reads the trees of the image on dev in the order of kernel-semantics 10.2.
-func Open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) { panic("fs: not there yet") }
+// flushers is the door of spaceinfo: what can win space.
+type flushers struct{ f *FS }
+
+func (d flushers) FlushDelalloc(t *sched.Task, bytes uint64, wait bool) {
+	d.f.engine.FlushDelalloc(t, bytes, wait)
+}
+func (d flushers) CommitTransaction(t *sched.Task) error { return d.f.trans.Commit(t) }
+func (d flushers) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
+	return d.f.trans.Extents.AllocChunk(t, typ)
+}
+func (d flushers) DirtyDelalloc() uint64   { return d.f.data.DelallocBytes() }
+func (d flushers) FreeDeviceBytes() uint64 { return d.f.vols.FreeDeviceBytes() }
+
+// wire makes the data side and fills the doors of the packages below.
+func (f *FS) wire(t *sched.Task) {
+	bg, hard := f.opt.DirtyBackground, f.opt.DirtyLimit
+	if hard == 0 {
+		hard = DefaultDirtyLimit
+	}
+	if bg == 0 {
+		bg = hard / 2
+	}
+	f.cache = pagecache.NewCache(f.opt.CacheLimit, bg, hard)
+	f.data = inode.NewFS(f.trans.Space, f.cache)
+	f.inodes.init()
+	f.renameMu.Init(classRename)
+	workers := f.opt.EndioWorkers
+	if workers == 0 {
+		workers = DefaultEndioWorkers
+	}
+	f.engine = writeback.New(t, writeback.Config{
+		FS: f.data, Items: f.store, Extents: f.trans.Extents, Store: f.vols, Workers: workers,
+		Join: func(t *sched.Task, bytes uint64) (writeback.Handle, error) {
+			h, err := f.trans.JoinReserved(t, bytes)
+			if err != nil {
+				return nil, err
+			}
+			return h, nil
+		},
+	})
+	f.setsizeEnv = setsize.Env{Engine: f.engine, Store: f.store, Trans: f.trans}
+	f.fallocateEnv = fallocate.Env{Engine: f.engine, Store: f.store, Trans: f.trans, Extents: f.trans.Extents}
+	f.policy.Store(f.opt.Policy)
+	if f.opt.ReadOnly {
+		return
+	}
+	f.trans.Space.SetFlushers(flushers{f})
+	f.trans.Extents.SetCsums(f.store)
+	f.trans.OnCommit(func(t *sched.Task, h *transaction.Handle) error { return f.writeInodes(t, h.Trans()) })
+}
+
+// stop ends the tasks.
+func (f *FS) stop(t *sched.Task) { f.engine.Close(t) }
+
+// Device is what the image is on.
+func (f *FS) Device() blockdev.Device { return f.dev }
+
+// Policy is the locking policy in force.
+func (f *FS) Policy() *policy.Policy { return f.policy.Load() }
+
+// SetPolicy changes the locking policy. The caller has no operation in flight.
+func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
+	f.policy.Store(p)
+	for _, n := range f.nodes(t) {
+		n.IOTree.SetLockMode(f.lockMode())
+	}
+}
+
+// SetDirtyLimits changes the limits of Options, in bytes.
+func (f *FS) SetDirtyLimits(background, hard int64) { f.cache.BDI.SetLimits(background, hard) }
+
+func (f *FS) now() format.Timespec { return format.TimespecOf(f.opt.Now()) }
+
+// writable is EROFS when nothing can be changed: the image is open for reading, or a transaction was aborted.
+func (f *FS) writable(t *sched.Task) error {
+	if f.opt.ReadOnly || f.trans.Aborted(t) != nil {
+		return errno.EROFS
+	}
+	return nil
+}
+
+// end closes a handle; err, if any, comes first.
+func (f *FS) end(t *sched.Task, h *transaction.Handle, err error) error {
+	if e := h.End(t); err == nil {
+		err = e
+	}
+	return err
+}
+
+// abort gives the transaction up because of err, in the middle of a change of several items, and closes the handle.
+func (f *FS) abort(t *sched.Task, h *transaction.Handle, err error) error {
+	h.Abort(t, err)
+	return f.end(t, h, err)
+}
+
+// Sync writes back all dirty data and commits.
+func (f *FS) Sync(t *sched.Task) error {
+	if f.opt.ReadOnly {
+		return nil
+	}
+	if err := f.engine.SyncAll(t); err != nil {
+		return &errno.OpError{Op: "sync", Err: err}
+	}
+	return f.commit(t)
+}
+
+// commit commits the running transaction; dirty inodes get one if there is none.
+func (f *FS) commit(t *sched.Task) error {
+	if f.data.DirtyCount(t) > 0 && f.trans.Running(t) == 0 {
+		h, err := f.trans.Join(t)
+		if err == nil {
+			err = h.End(t)
+		}
+		if err != nil {
+			return errors.Join(err, f.trans.Aborted(t))
+		}
+	}
+	return f.trans.Commit(t)
+}
 
 // Close writes back everything, commits and stops the tasks; the device stays open. The FS is dead
 // afterwards, also when an error is returned.
-func (f *FS) Close(t *sched.Task) error { panic("fs: not there yet") }
+func (f *FS) Close(t *sched.Task) error {
+	err := f.Sync(t)
+	f.put(t, f.top)
+	f.stop(t)
+	if f.opt.CheckQuiescence && !f.opt.ReadOnly && err == nil {
+		f.checkQuiescent(t)
+	}
+	return err
+}
 
-// Sync writes back all dirty data and commits.
-func (f *FS) Sync(t *sched.Task) error { panic("fs: not there yet") }
-
-// SetPolicy changes the locking policy. The caller has no operation in flight.
-func (f *FS) SetPolicy(p *policy.Policy) { panic("fs: not there yet") }
+// checkQuiescent panics unless every counter is at rest (kernel-semantics 11.1).
+func (f *FS) checkQuiescent(t *sched.Task) {
+	for _, n := range f.nodes(t) {
+		n.CheckQuiescent(t)
+	}
+	f.data.CheckQuiescent(t)
+	if d := f.trans.Space.Data().Usage(t); d.MayUse != 0 || d.Reserved != 0 || d.Pinned != 0 {
+		panic(fmt.Sprintf("fs: at rest data has may_use=%d reserved=%d pinned=%d", d.MayUse, d.Reserved, d.Pinned))
+	}
+	m, global := f.trans.Space.Metadata().Usage(t), f.trans.Space.Global.Reserved(t)
+	if m.MayUse != global || m.Reserved != 0 || m.Pinned != 0 {
+		panic(fmt.Sprintf("fs: at rest metadata has may_use=%d (global reserve %d) reserved=%d pinned=%d", m.MayUse, global, m.Reserved, m.Pinned))
+	}
+}
 
 // DropCaches drops the clean pages of every file.
-func (f *FS) DropCaches(t *sched.Task) { panic("fs: not there yet") }
-
-// Statfs gives the space accounting.
-func (f *FS) Statfs(t *sched.Task) Statfs { panic("fs: not there yet") }
+func (f *FS) DropCaches(t *sched.Task) { f.cache.DropClean(t) }
 
 // Super is a copy of the superblock as last committed.
-func (f *FS) Super() format.Super { panic("fs: not there yet") }
+func (f *FS) Super(t *sched.Task) format.Super { return *f.trans.Super(t) }
 
-// Lookup gives the inode number of path, following symbolic links.
-func (f *FS) Lookup(t *sched.Task, path string) (uint64, error) { panic("fs: not there yet") }
-
-// Stat gives the attributes of path, following symbolic links.
-func (f *FS) Stat(t *sched.Task, path string) (Attr, error) { panic("fs: not there yet") }
-
-// Lstat is Stat of the link itself when path is a symbolic link.
-func (f *FS) Lstat(t *sched.Task, path string) (Attr, error) { panic("fs: not there yet") }
-
-// OpenFile opens a regular file. Mode counts when the file is created.
-func (f *FS) OpenFile(t *sched.Task, path string, flags OpenFlags, mode uint32) (*File, error) {
-	panic("fs: not there yet")
+// Statfs gives the space accounting. An image that is open read-only has its chunks and its superblock only.
+func (f *FS) Statfs(t *sched.Task) Statfs {
+	sb := f.trans.Super(t)
+	s := Statfs{
+		Total: sb.TotalBytes, Used: sb.BytesUsed, Unallocated: f.vols.FreeDeviceBytes(), Generation: sb.Generation,
+		Label: sb.Label, FSID: sb.FSID, NodeSize: sb.NodeSize, SectorSize: sb.SectorSize,
+		Files: uint64(f.inodes.count.Load()), CacheLen: f.cache.Bytes(),
+		DirtyBytes: f.cache.BDI.Dirty.Load() << pagecache.PageShift, WritebackBytes: f.cache.BDI.Writeback.Load() << pagecache.PageShift,
+	}
+	if f.opt.ReadOnly {
+		for _, c := range f.vols.Chunks() {
+			switch {
+			case c.Chunk.Type&format.BlockGroupData != 0:
+				s.DataTotal += c.Chunk.Length
+			case c.Chunk.Type&format.BlockGroupSystem != 0:
+				s.SystemTotal += c.Chunk.Length
+			default:
+				s.MetadataTotal += c.Chunk.Length
+			}
+		}
+		s.Free = s.Total - min(s.Total, s.Used)
+		return s
+	}
+	d, m, y := f.trans.Space.Data().Usage(t), f.trans.Space.Metadata().Usage(t), f.trans.Space.System().Usage(t)
+	s.DataTotal, s.DataUsed, s.DataMayUse, s.DataPinned, s.DataReserved = d.Total, d.Used, d.MayUse, d.Pinned, d.Reserved
+	s.MetadataTotal, s.MetadataUsed, s.MetadataMayUse, s.MetadataPinned, s.MetadataReserved = m.Total, m.Used, m.MayUse, m.Pinned, m.Reserved
+	s.SystemTotal, s.SystemUsed = y.Total, y.Used
+	s.Used = d.Used + m.Used + y.Used
+	s.Free = s.Unallocated + d.Total - min(d.Total, d.Used+d.Reserved+d.MayUse+d.Readonly)
+	return s
 }
-
-// Create makes an empty regular file, or empties the one that is there, and opens it for writing.
-func (f *FS) Create(t *sched.Task, path string, mode uint32) (*File, error) {
-	return f.OpenFile(t, path, O_RDWR|O_CREAT|O_TRUNC, mode)
-}
-
-// Mkdir makes an empty directory.
-func (f *FS) Mkdir(t *sched.Task, path string, mode uint32) error { panic("fs: not there yet") }
-
-// Unlink takes a name from a file; the last one deletes it once no File has it open.
-func (f *FS) Unlink(t *sched.Task, path string) error { panic("fs: not there yet") }
-
-// Rmdir deletes an empty directory.
-func (f *FS) Rmdir(t *sched.Task, path string) error { panic("fs: not there yet") }
-
-// Rename moves from to to and replaces what is there, as rename(2).
-func (f *FS) Rename(t *sched.Task, from, to string) error { panic("fs: not there yet") }
-
-// Link gives the file old a second name.
-func (f *FS) Link(t *sched.Task, old, path string) error { panic("fs: not there yet") }
-
-// Symlink makes path a symbolic link to target.
-func (f *FS) Symlink(t *sched.Task, target, path string) error { panic("fs: not there yet") }
-
-// Readlink gives the target of a symbolic link.
-func (f *FS) Readlink(t *sched.Task, path string) (string, error) { panic("fs: not there yet") }
-
-// ReadDir lists a directory in the order of its index, without "." and "..".
-func (f *FS) ReadDir(t *sched.Task, path string) ([]DirEntry, error) { panic("fs: not there yet") }
-
-// SetFlags replaces the inode flags that chattr(1) may change; a directory passes format.InodeNoDataCow
-// on to what is created in it, a file takes it only while it is empty (EINVAL).
-func (f *FS) SetFlags(t *sched.Task, path string, flags uint64) error { panic("fs: not there yet") }
-
-// Chmod, Chown and Utimes change attributes.
-func (f *FS) Chmod(t *sched.Task, path string, mode uint32) error { panic("fs: not there yet") }

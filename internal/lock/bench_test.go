@@ -7,10 +7,14 @@ import (
 	"btrlab/internal/sched"
 )
 
+// held is what the critical sections touch.
+var held int
+
 func BenchmarkSyncMutex(b *testing.B) {
 	var m sync.Mutex
 	for b.Loop() {
 		m.Lock()
+		held++
 		m.Unlock()
 	}
 }
@@ -20,6 +24,7 @@ func BenchmarkMutex(b *testing.B) {
 	var m Mutex
 	for b.Loop() {
 		m.Lock(t)
+		held++
 		m.Unlock(t)
 	}
 }
@@ -28,6 +33,7 @@ func BenchmarkSyncRWMutexRead(b *testing.B) {
 	var m sync.RWMutex
 	for b.Loop() {
 		m.RLock()
+		held++
 		m.RUnlock()
 	}
 }
@@ -37,6 +43,7 @@ func BenchmarkRWSemRead(b *testing.B) {
 	var m RWSem
 	for b.Loop() {
 		m.RLock(t)
+		held++
 		m.RUnlock(t)
 	}
 }
@@ -45,6 +52,7 @@ func BenchmarkSyncRWMutexWrite(b *testing.B) {
 	var m sync.RWMutex
 	for b.Loop() {
 		m.Lock()
+		held++
 		m.Unlock()
 	}
 }
@@ -54,6 +62,7 @@ func BenchmarkRWSemWrite(b *testing.B) {
 	var m RWSem
 	for b.Loop() {
 		m.Lock(t)
+		held++
 		m.Unlock(t)
 	}
 }

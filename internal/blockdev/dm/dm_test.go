@@ -171,8 +171,6 @@ func TestModelMovesBytes(t *testing.T) {
 			m := New(k, w, p)
 			var ended, inside, most atomic.Int64
 			bios := make([]blockdev.Bio, blocks)
-			var left atomic.Int64
-			left.Store(blocks)
 			var tasks []*sched.Task
 			for i := range 4 {
 				tasks = append(tasks, k.Go(fmt.Sprint("writer", i), func(k *sched.Task) {

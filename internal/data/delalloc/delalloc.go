@@ -51,7 +51,7 @@ func (r *Reservation) String() string {
 func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uint64, mode spaceinfo.FlushMode) error {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if r.Active() {
-		panic(fmt.Sprintf("delalloc: ReserveData [%d, %d) over %v", start, end, r))
+		panic(fmt.Sprintf("delalloc: ReserveData [%d, %d) over %s", start, end, r.String()))
 	}
 	if err := ip.FS.Space.Data().Reserve(t, end-start, mode); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uin
 func (r *Reservation) Nocow(start, end uint64) {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if r.Active() {
-		panic(fmt.Sprintf("delalloc: Nocow [%d, %d) over %v", start, end, r))
+		panic(fmt.Sprintf("delalloc: Nocow [%d, %d) over %s", start, end, r.String()))
 	}
 	r.Start, r.End, r.nocow = start, end, true
 }
@@ -140,7 +140,7 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 //   - when locked is set, [r.Start, r.End) of ip.IOTree is locked by t.
 func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
 	if !r.meta {
-		panic(fmt.Sprintf("delalloc: SetDelalloc of %v", r))
+		panic(fmt.Sprintf("delalloc: SetDelalloc of %s", r.String()))
 	}
 	clear := inode.DelallocBits | extentio.DoAccounting
 	if locked {

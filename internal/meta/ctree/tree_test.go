@@ -58,6 +58,9 @@ func (b *bed) op(rng *rand.Rand, m model, keys uint64, sizeMax int) {
 	t.Helper()
 	key := k(rng.Uint64N(keys))
 	old, have := m[key]
+	if rng.IntN(2) == 0 {
+		sizeMax = min(sizeMax, 60)
+	}
 	var p Path
 	switch what := rng.IntN(21); {
 	case what < 8: // insert
@@ -217,6 +220,7 @@ func TestRandom(t *testing.T) {
 		{"small items", 4096, 20000, 40, 40000, 1000, 0},
 		{"large items", 4096, 3000, 1500, 12000, 64, 0},
 		{"largest items", 4096, 300, 3970, 6000, 64, 0},
+		{"mixed items, one transaction", 4096, 600, 3900, 40000, 64, 0},
 		{"16k nodes", 16384, 20000, 300, 20000, 100, 0},
 		{"tall", 4096, 6000, 1000, 20000, 3000, 12},
 		{"tall, small items", 4096, 40000, 100, 40000, 3000, 16},
@@ -238,6 +242,7 @@ func TestRandom(t *testing.T) {
 				switch {
 				case i%997 == 996:
 					b.compare(m)
+				case tc.name == "mixed items, one transaction":
 				case i%499 == 498:
 					b.commit(func() {
 						for range 20 {

@@ -1,0 +1,321 @@
+// Package fallocate reserves, punches and zeroes ranges of a file.
+//
+// The normal case of an allocation: i_rwsem; zeros up to the range when it begins behind EOF; writeback and ordered extents of the
+// range waited for; then for each gap, reserve space with nothing locked, extent lock, allocate, insert a PREALLOC item, unlock.
+// A punch: zero the edges, drop the pages, extent lock, drop the items.
+//
+// Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range(); kernel-semantics 2.6 and 2.7. Differences: data
+// space is reserved for the gaps before the extent lock and each gap is looked up again under it (the kernel of 2018 reserves
+// the whole range first, that of 5.19 under the lock); NO_HOLES only.
+//
+// Lock order: as package setsize.
+package fallocate
+
+import (
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/data/zero"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/extenttree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+const block = format.SectorSize
+
+// The modes, as in linux/falloc.h.
+const (
+	KeepSize  = 0x01
+	PunchHole = 0x02
+	ZeroRange = 0x10
+)
+
+const (
+	// maxPrealloc bounds one preallocated extent, as in __btrfs_prealloc_file_range().
+	maxPrealloc = 256 << 20
+	// unitsPrealloc and unitsPunch are reservations in inserted items.
+	unitsPrealloc = 3
+	unitsPunch    = 3
+	// itemsPerTransaction bounds the file extents that one transaction of a punch drops.
+	itemsPerTransaction = 4096
+)
+
+// Env is the file system that the inode is part of.
+type Env struct {
+	Engine  *writeback.Engine
+	Store   *fstree.Store
+	Trans   *transaction.Manager
+	Extents *extenttree.ExtentTree
+}
+
+// Fallocate does what mode says to [off, off+n) by policy p. Errors: EINVAL, EFBIG, EOPNOTSUPP, ENOSPC, EIO.
+func Fallocate(t *sched.Task, e *Env, ip *inode.Inode, mode uint32, off, n uint64, p *policy.Policy, now format.Timespec) error {
+	switch mode {
+	case 0, KeepSize, PunchHole | KeepSize, ZeroRange, ZeroRange | KeepSize:
+	default:
+		return errno.EOPNOTSUPP
+	}
+	if n == 0 {
+		return errno.EINVAL
+	}
+	if off > format.MaxFileSize || n > format.MaxFileSize-off {
+		return errno.EFBIG
+	}
+	ip.Lock(t)
+	defer ip.Unlock(t)
+	op := policy.Fallocate
+	if mode&(PunchHole|ZeroRange) != 0 {
+		op = policy.PunchHole
+	}
+	plan := policy.For(op, policy.Facts{Start: off, End: off + n, ISize: ip.Size(t)}, p)
+	if plan.Lock.Range() {
+		from := format.AlignDown(plan.RangeFrom, block)
+		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
+		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
+	}
+	ip.Touch(t, now)
+	switch {
+	case mode&PunchHole != 0:
+		return punch(t, e, ip, off, off+n, plan)
+	case mode&ZeroRange != 0:
+		if err := punch(t, e, ip, off, off+n, plan); err != nil {
+			return err
+		}
+	}
+	return alloc(t, e, ip, off, off+n, mode&KeepSize != 0)
+}
+
+// alloc models btrfs_fallocate() from the inode lock on.
+func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize bool) error {
+	start, stop := format.AlignDown(off, block), format.AlignUp(end, block)
+	switch size := ip.Size(t); {
+	case start > size:
+		if err := zero.Expand(t, e.Engine, ip, size, start); err != nil {
+			return err
+		}
+	case end > size:
+		if err := zero.Block(t, e.Engine, ip, size, zero.After); err != nil {
+			return err
+		}
+	}
+	if err := e.Engine.WaitOrderedRange(t, ip, start, stop); err != nil {
+		return err
+	}
+	total, err := gapBytes(t, e, ip, start, stop)
+	if err != nil {
+		return err
+	}
+	data := e.Trans.Space.Data()
+	if err := data.Reserve(t, total, spaceinfo.FlushData); err != nil {
+		return err
+	}
+	left := total
+	hint := uint64(0)
+	for pos := start; pos < stop && err == nil; {
+		lo, hi, ok, e1 := nextGap(t, e, ip, pos, stop)
+		if err = e1; err != nil || !ok {
+			break
+		}
+		hi = min(hi, lo+maxPrealloc)
+		if hi-lo > left {
+			// An unlocked writer's file extent went meanwhile, or a gap has grown: promise more.
+			if err = data.Reserve(t, hi-lo-left, spaceinfo.FlushData); err != nil {
+				break
+			}
+			left = hi - lo
+		}
+		var got uint64
+		got, hint, err = preallocGap(t, e, ip, lo, hi, hint)
+		left -= got
+		pos = lo + got
+	}
+	data.Release(t, left)
+	if err != nil || keepSize || end <= ip.Size(t) {
+		return err
+	}
+	h, err := e.Trans.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	ip.SetSize(t, end)
+	ip.SetDiskSize(end)
+	ip.MarkDirty(t)
+	return h.End(t)
+}
+
+// nextGap is the first part of [pos, stop) without space on disk.
+func nextGap(t *sched.Task, e *Env, ip *inode.Inode, pos, stop uint64) (lo, hi uint64, ok bool, err error) {
+	for pos < stop {
+		start, fe, found, err := e.Store.LookupFileExtent(t, ip.Root, ip.Ino, pos)
+		if err != nil {
+			return 0, 0, false, err
+		}
+		if !found || start >= stop {
+			return pos, stop, true, nil
+		}
+		if start > pos {
+			return pos, format.AlignDown(start, block), true, nil
+		}
+		end := start + fe.NumBytes
+		if fe.Type == format.FileExtentTypeInline {
+			end = start + format.AlignUp(max(fe.RAMBytes, 1), block)
+		} else if fe.IsHole() {
+			return pos, min(end, stop), true, nil
+		}
+		pos = end
+	}
+	return 0, 0, false, nil
+}
+
+// gapBytes adds up the gaps of [start, stop).
+func gapBytes(t *sched.Task, e *Env, ip *inode.Inode, start, stop uint64) (sum uint64, err error) {
+	for {
+		lo, hi, ok, err := nextGap(t, e, ip, start, stop)
+		if err != nil || !ok {
+			return sum, err
+		}
+		sum += hi - lo
+		start = hi
+	}
+}
+
+// preallocGap makes a PREALLOC extent at the start of the gap [lo, hi), as long as one piece of free space allows, and reports its
+// length. Space for the whole gap is promised by the caller. got is 0 when the gap has been filled meanwhile.
+// Models one round of __btrfs_prealloc_file_range().
+func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi, hint uint64) (got, nextHint uint64, err error) {
+	space := e.Trans.Space
+	meta := space.CalcInsert(unitsPrealloc)
+	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
+		return 0, hint, err
+	}
+	zero.LockAndFlush(t, ip, lo, hi)
+	defer ip.IOTree.Unlock(t, lo, hi)
+	a, b, ok, err := nextGap(t, e, ip, lo, hi)
+	if err == nil && (!ok || a != lo) {
+		// An unlocked writer was here between our look and the lock. Go on behind what it wrote.
+		space.Metadata().Release(t, meta)
+		return 0, hint, nil
+	}
+	var bytenr uint64
+	if err == nil {
+		bytenr, got, err = e.Extents.ReserveExtent(t, b-lo, block, hint)
+	}
+	if err != nil {
+		space.Metadata().Release(t, meta)
+		return 0, hint, err
+	}
+	h, err := e.Trans.JoinReserved(t, meta)
+	if err != nil {
+		e.Extents.FreeReservedExtent(t, bytenr, got) // what it had of the caller's promise is gone with it
+		return got, hint, err
+	}
+	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: got, Type: format.FileExtentTypePrealloc,
+		DiskBytenr: bytenr, DiskNumBytes: got, NumBytes: got}
+	err = e.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
+	if err == nil {
+		err = e.Extents.AllocReservedFileExtent(t, h.Trans(), ip.Root.ID, ip.Ino, lo, bytenr, got)
+	}
+	if err != nil {
+		h.Abort(t, err)
+		_ = h.End(t)
+		return got, hint, err
+	}
+	ip.Extents.Drop(t, lo, lo+got)
+	ip.AddBytes(t, int64(got))
+	ip.AddFlags(format.InodePrealloc)
+	ip.MarkDirty(t)
+	return got, bytenr + got, h.End(t)
+}
+
+// punch models btrfs_punch_hole().
+func punch(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, plan policy.Plan) error {
+	if err := e.Engine.WaitOrderedRange(t, ip, format.AlignDown(off, block), format.AlignUp(end, block)); err != nil {
+		return err
+	}
+	size := format.AlignUp(ip.Size(t), block)
+	if off < size {
+		if format.AlignDown(off, block) == format.AlignDown(end, block) {
+			return zero.Range(t, e.Engine, ip, off, end)
+		}
+		if err := zero.Block(t, e.Engine, ip, off, zero.After); err != nil {
+			return err
+		}
+		if end < size {
+			if err := zero.Block(t, e.Engine, ip, end, zero.Before); err != nil {
+				return err
+			}
+		}
+	}
+	lo, hi := format.AlignUp(off, block), format.AlignDown(end, block)
+	if end >= size && off < size {
+		hi = format.AlignUp(end, block) // the rest of the last block is behind EOF
+	}
+	for lo < hi {
+		next, err := punchSome(t, e, ip, lo, hi, plan)
+		if err != nil {
+			return err
+		}
+		lo = next
+	}
+	return nil
+}
+
+// punchSome empties the front of [lo, hi) in one transaction and says where to go on.
+func punchSome(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) (next uint64, err error) {
+	space := e.Trans.Space
+	meta := space.CalcInsert(unitsPunch)
+	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
+		return lo, err
+	}
+	if err := punchLockRange(t, e, ip, lo, hi, plan); err != nil {
+		space.Metadata().Release(t, meta)
+		return lo, err
+	}
+	defer ip.IOTree.Unlock(t, lo, hi)
+	h, err := e.Trans.JoinReserved(t, meta)
+	if err != nil {
+		return lo, err
+	}
+	r, err := e.Store.DropExtents(t, h.Trans(), ip.Root, ip.Ino, lo, hi, fstree.DropOptions{MaxItems: itemsPerTransaction})
+	if err != nil {
+		h.Abort(t, err)
+		_ = h.End(t)
+		return lo, err
+	}
+	ip.Extents.Drop(t, lo, hi)
+	ip.AddBytes(t, -int64(r.BytesFound))
+	ip.MarkDirty(t)
+	return r.NextStart, h.End(t)
+}
+
+// punchLockRange drops the pages of the range and locks it, with no page and, when the plan says so, no ordered extent in it: an
+// unlocked writer may dirty it again at any time before the lock. Models btrfs_punch_hole_lock_range() with the checks that
+// 55961c8abfdc took out.
+func punchLockRange(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) error {
+	for {
+		ip.Pages.Truncate(t, lo, hi)
+		ip.IOTree.Lock(t, lo, hi)
+		_, page := ip.Pages.NextPage(lo>>pagecache.PageShift, hi>>pagecache.PageShift)
+		busy := page
+		if plan.RecheckOrdered && !busy {
+			if oe := ip.Ordered.First(t, lo, hi); oe != nil {
+				busy = true
+				oe.Put(t)
+			}
+		}
+		if !busy {
+			return nil
+		}
+		ip.IOTree.Unlock(t, lo, hi)
+		if plan.RecheckOrdered {
+			if err := e.Engine.WaitOrderedRange(t, ip, lo, hi); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package setsize changes the size of a file: truncate and ftruncate.
+//
+// The normal case of a shrink:
+//
+//	Truncate -> i_rwsem, and with range locks [new size, end)
+//	         -> SetSize -> in the order of the plan:
+//	                         truncateSetsize   i_size, then the pages behind it
+//	                         dioWait           i_dio_count is zero
+//	                       truncateItems       wait for ordered extents; file extents, nbytes, size on disk
+//
+// The order of the two steps is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
+// must be waited for before i_size changes, or it puts i_size back (kernel-semantics 1.3 and 1.4).
+//
+// Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); kernel-semantics 2.1, 2.2 and 2.4. Differences: no orphan item; the
+// extent lock is taken before the transaction is joined, as completions do it, where the kernel takes it inside;
+// no READDIO_NEED_LOCK bit, because reads in flight hold pages, not extents.
+//
+// Lock order:
+//
+//	i_rwsem
+//	  range_lock
+//	    dio_wait
+//	    ordered_extent, space_ticket
+//	      page                     truncateSetsize
+//	      extent                   dropItems
+//	        transaction
+package setsize
+
+import (
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/data/zero"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+// Env is the file system that the inode is part of.
+type Env struct {
+	Engine *writeback.Engine
+	Store  *fstree.Store
+	Trans  *transaction.Manager
+}
+
+// itemsPerTransaction bounds the file extents that one transaction drops, so that others can commit in between.
+const itemsPerTransaction = 4096
+
+// unitsTruncate is the reservation of one such transaction, in inserted items: the item that is cut, the inode.
+const unitsTruncate = 2
+
+// Truncate sets the size of the file by policy p. now becomes the inode's mtime and ctime.
+// Models do_truncate() down to btrfs_setattr().
+func Truncate(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, p *policy.Policy, now format.Timespec) error {
+	if newSize > format.MaxFileSize {
+		return errno.EFBIG
+	}
+	ip.Lock(t)
+	defer ip.Unlock(t)
+	plan := policy.For(policy.SetSize, policy.Facts{ISize: ip.Size(t), NewSize: newSize}, p)
+	if plan.Lock.Range() {
+		from := format.AlignDown(plan.RangeFrom, format.SectorSize)
+		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
+		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
+	}
+	ip.Touch(t, now)
+	return SetSize(t, e, ip, newSize, plan)
+}
+
+// SetSize changes i_size and drops what lies behind it.
+//
+// Models btrfs_setsize(). The order of dioWait and truncateSetsize comes from plan.Order.
+//
+// Preconditions:
+//   - ip is locked for writing, and the range when the plan says so.
+//   - newSize <= format.MaxFileSize.
+func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy.Plan) error {
+	switch old := ip.Size(t); {
+	case newSize == old:
+		return nil
+	case newSize > old:
+		return grow(t, e, ip, old, newSize)
+	}
+	for _, step := range plan.Order {
+		switch step {
+		case policy.TruncateSetsize:
+			truncateSetsize(t, ip, newSize)
+		case policy.DIOWait:
+			dioWait(t, ip)
+		}
+	}
+	if err := truncateItems(t, e, ip); err != nil {
+		// What is left of the file is what the tree says. Models the end of btrfs_setsize().
+		_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
+		ip.SetSize(t, ip.DiskSize())
+		return err
+	}
+	return nil
+}
+
+// grow models the first half of btrfs_setsize().
+func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64) error {
+	if err := zero.Expand(t, e.Engine, ip, old, newSize); err != nil {
+		return err
+	}
+	h, err := e.Trans.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	ip.SetSize(t, newSize)
+	ip.SetDiskSize(newSize)
+	ip.MarkDirty(t)
+	return h.End(t)
+}
+
+// truncateSetsize makes the new size visible and then drops the pages behind it: who finds a page locked and inside i_size can
+// rely on both. Models mm/truncate.c:truncate_setsize().
+func truncateSetsize(t *sched.Task, ip *inode.Inode, newSize uint64) {
+	ip.SetSize(t, newSize)
+	ip.Pages.Truncate(t, newSize, pagecache.MaxFileEnd)
+}
+
+// dioWait waits until no direct and no unlocked buffered I/O is in flight; i_rwsem keeps new ones out.
+// Models inode_dio_wait().
+func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIO.WaitZero(t) }
+
+// truncateItems drops the file extents behind i_size. It asks for i_size again, as the kernel does: a writer that has put it back
+// makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate().
+func truncateItems(t *sched.Task, e *Env, ip *inode.Inode) error {
+	start := format.AlignDown(ip.Size(t), format.SectorSize)
+	if err := e.Engine.WaitOrderedRange(t, ip, start, pagecache.MaxFileEnd); err != nil {
+		return err
+	}
+	for {
+		more, err := dropItems(t, e, ip)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// dropItems is one transaction of truncateItems: last items first, so that the size on disk is right after each.
+func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
+	space := e.Trans.Space
+	bytes := space.CalcInsert(unitsTruncate)
+	if err := space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
+		return false, err
+	}
+	size := ip.Size(t)
+	start := format.AlignDown(size, format.SectorSize)
+	ip.IOTree.Lock(t, start, pagecache.MaxFileEnd)
+	defer ip.IOTree.Unlock(t, start, pagecache.MaxFileEnd)
+	h, err := e.Trans.JoinReserved(t, bytes)
+	if err != nil {
+		return false, err
+	}
+	freed, more, err := e.Store.TruncateItems(t, h.Trans(), ip.Root, ip.Ino, size, itemsPerTransaction)
+	if err != nil {
+		h.Abort(t, err)
+		_ = h.End(t)
+		return false, err
+	}
+	ip.Extents.Drop(t, start, pagecache.MaxFileEnd)
+	ip.AddBytes(t, -int64(freed))
+	ip.SetDiskSize(size)
+	ip.MarkDirty(t)
+	return more, h.End(t)
+}
+
+// Evict drops everything of a file that nobody can reach any more: pages, ordered extents, file extents.
+// Models btrfs_evict_inode() up to the inode item.
+func Evict(t *sched.Task, e *Env, ip *inode.Inode) error {
+	truncateSetsize(t, ip, 0)
+	_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
+	ip.SetDiskSize(0)
+	for {
+		more, err := dropItems(t, e, ip)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
