@@ -249,11 +249,11 @@ func (c *content) judge(t *sched.Task, f fio.Target) (*findings, error) {
 	}
 	out := &findings{}
 	buf := make([]byte, 1<<20)
-	if have := f.Size(); have != c.size {
+	if have := f.Size(t); have != c.size {
 		out.add("missing", "file has %d bytes, want %d", have, c.size)
 	}
-	for off := int64(0); off < min(c.size, f.Size()); off += int64(len(buf)) {
-		p := buf[:min(int64(len(buf)), c.size-off, f.Size()-off)]
+	for off := int64(0); off < min(c.size, f.Size(t)); off += int64(len(buf)) {
+		p := buf[:min(int64(len(buf)), c.size-off, f.Size(t)-off)]
 		if n, err := f.ReadAt(t, p, off); n < len(p) {
 			return nil, fmt.Errorf("read back at %d: %d of %d bytes: %w", off, n, len(p), err)
 		}

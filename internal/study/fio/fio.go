@@ -31,7 +31,7 @@ type Target interface {
 	Truncate(t *sched.Task, size int64) error
 	Fallocate(t *sched.Task, mode uint32, off, n int64) error
 	Fsync(t *sched.Task) error
-	Size() int64
+	Size(t *sched.Task) int64
 }
 
 // DirectTarget is a Target with direct I/O, which direct=1 needs.

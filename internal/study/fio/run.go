@@ -149,7 +149,7 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 // setup finds the region of a worker, makes its file large enough, and its buffers.
 func (k *worker) setup(t *sched.Task) error {
 	j := k.job
-	size := k.file.target.Size()
+	size := k.file.target.Size(t)
 	whole := size // the file as the job wants it
 	if j.FileSize > 0 {
 		whole = j.FileSize
@@ -233,7 +233,7 @@ func (k *worker) setup(t *sched.Task) error {
 // Models fio filesetup.c:extend_file() and fallocate_file().
 func (k *worker) layout(t *sched.Task, want int64) error {
 	f, j := k.file.target, k.job
-	have := f.Size()
+	have := f.Size(t)
 	if have >= want {
 		return nil
 	}
@@ -447,7 +447,7 @@ func (k *worker) do(t *sched.Task, dir int, p []byte, off int64) (start, end int
 	}
 	end = t.Now()
 	if err != nil && errors.Is(err, io.EOF) {
-		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", off, len(p), k.file.target.Size())
+		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", off, len(p), k.file.target.Size(t))
 	}
 	return start, end, err
 }

@@ -182,7 +182,7 @@ func (m *memory) Fsync(t *sched.Task) error {
 	m.fsyncs++
 	return nil
 }
-func (m *memory) Size() int64 { return m.size }
+func (m *memory) Size(*sched.Task) int64 { return m.size }
 
 // asDirect gives memory the direct path.
 type asDirect struct{ *memory }
