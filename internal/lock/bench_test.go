@@ -7,6 +7,13 @@ import (
 	"btrlab/internal/sched"
 )
 
+// benchTask is a task without lockdep, as outside of tests.
+func benchTask() *sched.Task {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	return sched.NewTask("bench")
+}
+
 // held is what the critical sections touch.
 var held int
 
@@ -20,7 +27,7 @@ func BenchmarkSyncMutex(b *testing.B) {
 }
 
 func BenchmarkMutex(b *testing.B) {
-	t := sched.NewTask("bench")
+	t := benchTask()
 	var m Mutex
 	for b.Loop() {
 		m.Lock(t)
@@ -39,7 +46,7 @@ func BenchmarkSyncRWMutexRead(b *testing.B) {
 }
 
 func BenchmarkRWSemRead(b *testing.B) {
-	t := sched.NewTask("bench")
+	t := benchTask()
 	var m RWSem
 	for b.Loop() {
 		m.RLock(t)
@@ -58,7 +65,7 @@ func BenchmarkSyncRWMutexWrite(b *testing.B) {
 }
 
 func BenchmarkRWSemWrite(b *testing.B) {
-	t := sched.NewTask("bench")
+	t := benchTask()
 	var m RWSem
 	for b.Loop() {
 		m.Lock(t)

@@ -220,13 +220,12 @@ func TestSubmitFromEndOnFullDevice(t *testing.T) {
 	m := New(k, blockdev.NewMemory(1<<20), p)
 	defer m.Close()
 	var left atomic.Int64
-	var again func(t *sched.Task, b *blockdev.Bio)
-	again = func(t *sched.Task, b *blockdev.Bio) {
+	left.Store(60)
+	again := func(t *sched.Task, b *blockdev.Bio) {
 		if left.Add(-1) > 0 {
 			m.Submit(t, b)
 		}
 	}
-	left.Store(60)
 	for range 4 {
 		m.Submit(k, &blockdev.Bio{Op: blockdev.OpRead, Vecs: [][]byte{make([]byte, 512)}, EndIO: again})
 	}
