@@ -1,0 +1,188 @@
+package ordered
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+func newTree() (*Pool, *Tree) {
+	p, tr := new(Pool), new(Tree)
+	p.Init()
+	tr.Init(p)
+	return p, tr
+}
+
+// Random adds and removes against a model that knows each block.
+func TestModel(tt *testing.T) {
+	t := sched.NewTask("test")
+	const blocks, bs = 300, 4096
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		pool, tr := newTree()
+		var model [blocks]*Extent
+		for range 2000 {
+			a := rng.IntN(blocks)
+			if e := model[a]; e != nil {
+				tr.Remove(t, e)
+				for i := range model {
+					if model[i] == e {
+						model[i] = nil
+					}
+				}
+				e.Put(t)
+			} else {
+				b := a
+				for b < blocks && model[b] == nil && b < a+5 {
+					b++
+				}
+				e := tr.Add(t, nil, Regular, uint64(a)*bs, uint64(b-a)*bs, 1<<30)
+				for i := a; i < b; i++ {
+					model[i] = e
+				}
+			}
+			s := rng.IntN(blocks)
+			n := 1 + rng.IntN(blocks-s)
+			var want *Extent
+			for _, e := range model[s : s+n] {
+				if e != nil {
+					want = e
+					break
+				}
+			}
+			got := tr.First(t, uint64(s)*bs, uint64(s+n)*bs)
+			if got != want {
+				tt.Fatalf("seed %d: first of [%d, %d) is %v, want %v", seed, s, s+n, got, want)
+			}
+			if got != nil {
+				got.Put(t)
+			}
+		}
+		for i := range model {
+			if e := model[i]; e != nil {
+				tr.Remove(t, e)
+				for j := range model {
+					if model[j] == e {
+						model[j] = nil
+					}
+				}
+				e.Put(t)
+			}
+		}
+		tr.CheckEmpty(t)
+		if n, b := pool.InFlight(); n != 0 || b != 0 || pool.oldest != nil || pool.newest != nil {
+			tt.Fatalf("seed %d: in flight %d extents, %d bytes", seed, n, b)
+		}
+	}
+}
+
+// The last bio's end is told apart, whatever the order, and the first error stays.
+func TestDone(tt *testing.T) {
+	t := sched.NewTask("test")
+	_, tr := newTree()
+	e := tr.Add(t, nil, Regular, 0, 12288, 1<<30)
+	bad := errors.New("bad")
+	if e.Done(4096, nil) || e.Done(4096, bad) || !e.Done(4096, errors.New("worse")) {
+		tt.Fatal("last bio not told apart")
+	}
+	if e.Err() != bad {
+		tt.Fatalf("error %v", e.Err())
+	}
+	tr.Remove(t, e)
+	if !e.Finished() {
+		tt.Fatal("removed and not finished")
+	}
+	e.Put(t)
+}
+
+// Waiters wake when the extent is removed; WaitRange waits for all that overlap, WaitAll for all that are there.
+func TestWait(tt *testing.T) {
+	t := sched.NewTask("test")
+	pool, tr := newTree()
+	var es []*Extent
+	var done [10]atomic.Bool
+	for i := range uint64(10) {
+		es = append(es, tr.Add(t, nil, Nocow, i<<20, 4096, 1<<30))
+	}
+	started := make(chan struct{}, 2)
+	check := func(what string, from, to int) {
+		for i := from; i < to; i++ {
+			if !done[i].Load() {
+				panic(fmt.Sprintf("%s returned before extent %d was finished", what, i))
+			}
+		}
+	}
+	a := t.Go("range", func(t *sched.Task) {
+		e := tr.First(t, 3<<20, 6<<20)
+		started <- struct{}{}
+		e.Wait(t)
+		e.Put(t)
+		check("Wait", 3, 4)
+		if err := tr.WaitRange(t, 3<<20, 6<<20); err != nil {
+			panic(err)
+		}
+		check("WaitRange", 3, 6)
+	})
+	b := t.Go("all", func(t *sched.Task) {
+		started <- struct{}{}
+		pool.WaitAll(t)
+		check("WaitAll", 0, 10)
+	})
+	<-started
+	<-started
+	for i, e := range es {
+		done[i].Store(true)
+		tr.Remove(t, e)
+		e.Put(t)
+	}
+	t.Join(a)
+	t.Join(b)
+	tr.CheckEmpty(t)
+	e := tr.Add(t, nil, Nocow, 0, 4096, 1<<30)
+	e.Fail(errors.New("bad"))
+	c := t.Go("range", func(t *sched.Task) {
+		f := tr.First(t, 0, 1)
+		started <- struct{}{}
+		f.Wait(t)
+		if f.Err() == nil {
+			panic("no error")
+		}
+		f.Put(t)
+	})
+	<-started
+	tr.Remove(t, e)
+	e.Put(t)
+	t.Join(c)
+}
+
+func BenchmarkAddRemove(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	_, tr := newTree()
+	const n = 4096
+	var ring [n]*Extent
+	for i := range ring {
+		ring[i] = tr.Add(t, nil, Nocow, uint64(i)*2654435761%n<<12, 4096, 1<<30)
+	}
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		e := ring[i%n]
+		off := e.Start
+		tr.Remove(t, e)
+		e.Put(t)
+		ring[i%n] = tr.Add(t, nil, Nocow, off, 4096, 1<<30)
+		i++
+	}
+}

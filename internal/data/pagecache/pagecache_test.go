@@ -1,0 +1,297 @@
+package pagecache
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+type recorder struct{ invalidated []uint64 }
+
+func (r *recorder) Invalidate(t *sched.Task, p *Page, from, to uint64) {
+	r.invalidated = append(r.invalidated, from, to)
+}
+
+func newMapping(limit int64, ops Ops) (*Cache, *Mapping) {
+	c := NewCache(limit, 1<<20, 2<<20)
+	m := new(Mapping)
+	m.Init(c, ops, nil)
+	return c, m
+}
+
+func dirty(t *sched.Task, m *Mapping, index uint64) {
+	p := m.Grab(t, index)
+	p.SetUptodate()
+	m.SetDirty(t, p)
+	p.UnlockPut(t)
+}
+
+// Pages are found at every distance: in the first chunk, in the first top, in far tops made in any order.
+func TestFindAnywhere(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(0, nil)
+	indexes := []uint64{0, 63, 64, 5000, 1 << 40, 32767, 32768, 1 << 20, 1<<20 - 1, 1 << 50}
+	for _, i := range indexes {
+		p := m.Grab(t, i)
+		if p.Index() != i || p.Uptodate() || p.Mapping() != m {
+			tt.Fatalf("page %d: index %d uptodate %v", i, p.Index(), p.Uptodate())
+		}
+		p.Data()[0] = byte(i) + 1
+		p.SetUptodate()
+		p.UnlockPut(t)
+	}
+	for _, i := range indexes {
+		p := m.Get(t, i)
+		if p == nil || p.Index() != i || p.Data()[0] != byte(i)+1 {
+			tt.Fatalf("page %d not found again: %v", i, p)
+		}
+		p.Put(t)
+		if p := m.Get(t, i+7); p != nil {
+			tt.Fatalf("found page %d, which nobody made", i+7)
+		}
+	}
+	if m.Pages() != int64(len(indexes)) || c.Bytes() != int64(len(indexes))*PageSize {
+		tt.Fatalf("%d pages, %d bytes", m.Pages(), c.Bytes())
+	}
+	m.Truncate(t, 0, MaxFileEnd)
+	m.CheckEmpty()
+	if c.Bytes() != 0 {
+		tt.Fatalf("%d bytes after truncate", c.Bytes())
+	}
+	lockdep.AssertNone(t)
+}
+
+// The dirty tags say what the pages say, against a plain map as the model.
+func TestDirtyTags(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(0, nil)
+	model := map[uint64]bool{}
+	rng := rand.New(rand.NewPCG(1, 1))
+	const span = 100000
+	for range 3000 {
+		i := rng.Uint64N(span)
+		if rng.IntN(3) == 0 {
+			if p := m.Lock(t, i); p != nil {
+				m.ClearDirty(t, p)
+				p.UnlockPut(t)
+			}
+			delete(model, i)
+			continue
+		}
+		dirty(t, m, i)
+		model[i] = true
+	}
+	seen := 0
+	for i, ok := m.NextDirty(0, span); ok; i, ok = m.NextDirty(i+1, span) {
+		if !model[i] {
+			tt.Fatalf("page %d is tagged and should be clean", i)
+		}
+		seen++
+	}
+	if seen != len(model) || m.DirtyPages() != int64(seen) || c.BDI.Dirty.Load() != int64(seen) {
+		tt.Fatalf("%d tagged, mapping says %d, bdi %d, want %d", seen, m.DirtyPages(), c.BDI.Dirty.Load(), len(model))
+	}
+	if l := c.BDI.DirtyMappings(t, nil); len(l) != 1 || l[0] != m {
+		tt.Fatalf("dirty mappings %v", l)
+	}
+	m.Truncate(t, 0, MaxFileEnd)
+	if l := c.BDI.DirtyMappings(t, nil); len(l) != 0 || c.BDI.Dirty.Load() != 0 {
+		tt.Fatalf("after truncate %d dirty mappings, %d dirty pages", len(l), c.BDI.Dirty.Load())
+	}
+	dirty(t, m, 5)
+	if l := c.BDI.DirtyMappings(t, nil); len(l) != 1 {
+		tt.Fatalf("a mapping that is dirty again is not on the list")
+	}
+}
+
+// Truncate keeps the page at the edge and zeroes it, drops those behind, and tells the owner of whole pages only.
+func TestTruncateEdge(tt *testing.T) {
+	t := sched.NewTask("test")
+	r := &recorder{}
+	_, m := newMapping(0, r)
+	for i := range uint64(4) {
+		p := m.Grab(t, i)
+		for j := range p.Data() {
+			p.Data()[j] = 0xff
+		}
+		p.SetUptodate()
+		m.SetDirty(t, p)
+		p.UnlockPut(t)
+	}
+	reader := m.Get(t, 2)
+	m.Truncate(t, PageSize+100, MaxFileEnd)
+	if got := fmt.Sprint(r.invalidated); got != "[8192 12288 12288 16384]" {
+		tt.Fatalf("invalidated %s", got)
+	}
+	p := m.Get(t, 1)
+	if d := p.Data(); d[99] != 0xff || d[100] != 0 || d[4095] != 0 {
+		tt.Fatalf("edge page: %x %x %x", d[99], d[100], d[4095])
+	}
+	p.Put(t)
+	// A reader keeps the bytes of a page that is gone, and the page is not used again meanwhile.
+	q := m.Grab(t, 2)
+	if q == reader || reader.Mapping() != nil || reader.Data()[0] != 0xff {
+		tt.Fatal("a referenced page was used again")
+	}
+	q.UnlockPut(t)
+	reader.Put(t)
+}
+
+// Nobody changes a page while the device reads it; the waiter runs when writeback ends.
+func TestStablePage(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(0, nil)
+	dirty(t, m, 7)
+	p := m.Lock(t, 7)
+	m.ClearDirty(t, p)
+	m.StartWriteback(p)
+	p.UnlockPut(t)
+	var changed atomic.Bool
+	w := t.Go("writer", func(t *sched.Task) {
+		p := m.Lock(t, 7)
+		p.WaitWriteback(t)
+		changed.Store(true)
+		p.UnlockPut(t)
+	})
+	if c.BDI.Writeback.Load() != 1 || changed.Load() {
+		tt.Fatalf("writeback %d, changed %v", c.BDI.Writeback.Load(), changed.Load())
+	}
+	m.EndWriteback(t, p)
+	t.Join(w)
+	if !changed.Load() || m.WritebackPages() != 0 {
+		tt.Fatal("the writer did not run")
+	}
+}
+
+// With a limit the cache drops clean pages that were not used lately, never dirty or referenced ones.
+func TestEviction(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(100*PageSize, nil)
+	for i := range uint64(10) {
+		dirty(t, m, i)
+	}
+	kept := m.Grab(t, 10)
+	kept.SetUptodate()
+	kept.Unlock(t)
+	for i := range uint64(2000) {
+		p := m.Grab(t, 100+i)
+		p.SetUptodate()
+		p.UnlockPut(t)
+	}
+	if n := c.Bytes() / PageSize; n > 140 {
+		tt.Fatalf("%d pages with a limit of 100", n)
+	}
+	for i := range uint64(11) {
+		p := m.Get(t, i)
+		if p == nil {
+			tt.Fatalf("page %d was evicted", i)
+		}
+		p.Put(t)
+	}
+	kept.Put(t)
+}
+
+// Tasks find, make, lock, dirty, write back and truncate the same pages at once.
+func TestParallel(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(150*PageSize, nil)
+	var tasks []*sched.Task
+	for w := range 4 {
+		tasks = append(tasks, t.Go("worker", func(t *sched.Task) {
+			rng := rand.New(rand.NewPCG(uint64(w), 9))
+			for range 5000 {
+				i := rng.Uint64N(300)
+				switch rng.IntN(8) {
+				case 0:
+					m.Truncate(t, i*PageSize, (i+3)*PageSize)
+				case 1:
+					if p := m.Lock(t, i); p != nil {
+						p.WaitWriteback(t)
+						if m.ClearDirty(t, p) {
+							m.StartWriteback(p)
+							p.UnlockPut(t)
+							m.EndWriteback(t, p)
+						} else {
+							p.UnlockPut(t)
+						}
+					}
+				case 2, 3:
+					if p := m.Get(t, i); p != nil {
+						if p.Index() != i {
+							panic(fmt.Sprintf("found page %d, want %d", p.Index(), i))
+						}
+						p.Put(t)
+					}
+				default:
+					p := m.Grab(t, i)
+					p.WaitWriteback(t)
+					p.SetUptodate()
+					m.SetDirty(t, p)
+					p.UnlockPut(t)
+				}
+			}
+		}))
+	}
+	for _, w := range tasks {
+		t.Join(w)
+	}
+	m.Truncate(t, 0, MaxFileEnd)
+	m.CheckEmpty()
+	if c.Bytes() != 0 || c.BDI.Dirty.Load() != 0 || c.BDI.Writeback.Load() != 0 {
+		tt.Fatalf("at the end %d bytes, %d dirty, %d writeback", c.Bytes(), c.BDI.Dirty.Load(), c.BDI.Writeback.Load())
+	}
+}
+
+// An error is reported once to each open file, and not to one opened later.
+func TestErrors(tt *testing.T) {
+	t := sched.NewTask("test")
+	_, m := newMapping(0, nil)
+	var a, b atomic.Uint64
+	a.Store(m.ErrorSeq())
+	b.Store(m.ErrorSeq())
+	want := fmt.Errorf("broken")
+	m.SetError(t, want)
+	var late atomic.Uint64
+	late.Store(m.ErrorSeq())
+	for i, f := range []*atomic.Uint64{&a, &b} {
+		if err := m.CheckError(t, f); err != want {
+			tt.Fatalf("file %d: %v", i, err)
+		}
+		if err := m.CheckError(t, f); err != nil {
+			tt.Fatalf("file %d reports twice: %v", i, err)
+		}
+	}
+	if err := m.CheckError(t, &late); err != nil {
+		tt.Fatalf("late file: %v", err)
+	}
+}
+
+func BenchmarkGrab(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	_, m := newMapping(0, nil)
+	const n = 65536
+	for i := range uint64(n) {
+		p := m.Grab(t, i)
+		p.SetUptodate()
+		p.UnlockPut(t)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	b.ReportAllocs()
+	for b.Loop() {
+		p := m.Grab(t, rng.Uint64N(n))
+		p.WaitWriteback(t)
+		p.UnlockPut(t)
+	}
+}
