@@ -230,7 +230,7 @@ func (x *Fixture) ReadFile(path string) []byte {
 		x.Fatalf("open %s: %v", path, err)
 	}
 	defer f.Close(x.T)
-	p := make([]byte, f.Size())
+	p := make([]byte, f.Size(x.T))
 	if n, err := f.ReadAt(x.T, p, 0); n != len(p) || err != nil && err != io.EOF {
 		x.Fatalf("read of %d bytes of %s: %d, %v", len(p), path, n, err)
 	}

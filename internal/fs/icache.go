@@ -1,0 +1,335 @@
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/setsize"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// The inode cache. An inode is in memory once. While somebody has a reference it stays; without one it stays as long as there
+// is room, or something of it waits for writeback or for a commit. The last reference to an inode without a name deletes it.
+
+var (
+	classShard  = lockdep.NewClass("inode_cache", lockdep.RankLeaf)
+	classNew    = lockdep.NewClass("inode_new", lockdep.RankInode+1)
+	classHook   = lockdep.NewClass("inode_hook", lockdep.RankCommit+3)
+	classRename = lockdep.NewClass("s_vfs_rename_mutex", lockdep.RankInode-10)
+)
+
+// The order of directories that one task has locked; see inode.LockDir.
+const (
+	subParent = 1 + iota
+	subParent2
+	subChild
+	subChild2
+)
+
+const (
+	cacheShards = 64
+	// cacheInodes is the number of inodes above which unused ones are dropped.
+	cacheInodes = 32768
+)
+
+// node states.
+const (
+	nodeNew      uint32 = iota // being read
+	nodeLive                   //
+	nodeFailed                 // could not be read; not in the cache any more
+	nodeEvicting               // being deleted
+)
+
+// node is an inode in memory with what names need.
+type node struct {
+	*inode.Inode
+	typ   uint32 // S_IFMT bits of the mode; they do not change
+	state atomic.Uint32
+	err   error // why the state is nodeFailed
+
+	refs int // protected by the shard's mu
+
+	// nextIndex is the directory's next DIR_INDEX; 0 is not known yet. Protected by i_rwsem.
+	nextIndex uint64
+}
+
+func (n *node) isDir() bool     { return n.typ == format.S_IFDIR }
+func (n *node) isRegular() bool { return n.typ == format.S_IFREG }
+func (n *node) isSymlink() bool { return n.typ == format.S_IFLNK }
+
+func (n *node) nlink(t *sched.Task) uint32 { it := n.Item(t); return it.Nlink }
+
+// lockParent locks a directory whose names change.
+func (n *node) lockParent(t *sched.Task) { n.LockDir(t, subParent) }
+
+// rlockParent keeps a directory's names as they are.
+func (n *node) rlockParent(t *sched.Task) { n.RLock(t) }
+
+// lockChild locks what a name in a locked directory leads to; second says that it is the second one.
+func (n *node) lockChild(t *sched.Task, second bool) {
+	switch {
+	case !n.isDir():
+		n.Lock(t)
+	case second:
+		n.LockDir(t, subChild2)
+	default:
+		n.LockDir(t, subChild)
+	}
+}
+
+type shard struct {
+	mu    lock.Mutex // leaf; protects nodes and the refs of each
+	nodes map[uint64]*node
+	_     [32]byte
+}
+
+type icache struct {
+	shards [cacheShards]shard
+	count  atomic.Int64
+	wait   lock.WaitQueue // for a node to be read
+
+	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode looks clean and is not
+	// in the tree yet.
+	hookMu lock.Mutex
+}
+
+func (c *icache) init() {
+	for i := range c.shards {
+		c.shards[i].mu.Init(classShard)
+		c.shards[i].nodes = make(map[uint64]*node)
+	}
+	c.wait.Init(classNew)
+	c.hookMu.Init(classHook)
+}
+
+func (c *icache) shard(ino uint64) *shard { return &c.shards[ino%cacheShards] }
+
+// get takes one more reference of a node that the caller has one of.
+func (f *FS) get(t *sched.Task, n *node) *node {
+	s := f.inodes.shard(n.Ino)
+	s.mu.Lock(t)
+	n.refs++
+	s.mu.Unlock(t)
+	return n
+}
+
+// iget finds the inode that a directory entry leads to.
+func (f *FS) iget(t *sched.Task, d format.DirItem) (*node, error) {
+	if d.Location.Type != format.INODE_ITEM_KEY {
+		return nil, errno.EXDEV // a subvolume
+	}
+	return f.igetIno(t, d.Location.Objectid)
+}
+
+// igetIno finds an inode in memory or reads it. Models btrfs_iget().
+func (f *FS) igetIno(t *sched.Task, ino uint64) (*node, error) {
+	s := f.inodes.shard(ino)
+	s.mu.Lock(t)
+	n := s.nodes[ino]
+	if n != nil {
+		n.refs++
+		s.mu.Unlock(t)
+		return f.ready(t, n)
+	}
+	n = &node{Inode: &inode.Inode{Ino: ino}, refs: 1}
+	s.nodes[ino] = n
+	s.mu.Unlock(t)
+	f.inodes.count.Add(1)
+	item, err := f.store.ReadInode(t, f.root, ino)
+	if err != nil {
+		n.err = err
+		s.mu.Lock(t)
+		delete(s.nodes, ino)
+		s.mu.Unlock(t)
+		f.inodes.count.Add(-1)
+		n.state.Store(nodeFailed)
+		f.inodes.wait.Wake(t)
+		return nil, err
+	}
+	f.setUp(n, &item)
+	// What the running transaction has written into the tree is not durable: fsync must commit it.
+	n.LastTransid.Store(item.Transid)
+	n.state.Store(nodeLive)
+	f.inodes.wait.Wake(t)
+	return n, nil
+}
+
+// ready waits until a node found in the cache has been read.
+func (f *FS) ready(t *sched.Task, n *node) (*node, error) {
+	if n.state.Load() == nodeNew {
+		f.inodes.wait.Wait(t, func() bool { return n.state.Load() != nodeNew })
+	}
+	switch n.state.Load() {
+	case nodeFailed:
+		return nil, n.err
+	case nodeEvicting:
+		s := f.inodes.shard(n.Ino)
+		s.mu.Lock(t)
+		n.refs--
+		s.mu.Unlock(t)
+		return nil, errno.ENOENT
+	}
+	return n, nil
+}
+
+func (f *FS) setUp(n *node, item *format.InodeItem) {
+	n.Inode = f.data.New(f.root, n.Inode.Ino, item)
+	n.Private = n
+	n.typ = item.Mode & format.S_IFMT
+	n.IOTree.SetLockMode(f.lockMode())
+}
+
+func (f *FS) lockMode() extentio.Mode {
+	if f.policy.Load().ExtentLockBackOff {
+		return extentio.BackOff
+	}
+	return extentio.HoldAndWait
+}
+
+// insertNew puts an inode that has just been created into the cache, with one reference.
+func (f *FS) insertNew(t *sched.Task, ino uint64, item *format.InodeItem) *node {
+	n := &node{Inode: &inode.Inode{Ino: ino}, refs: 1, nextIndex: 2}
+	f.setUp(n, item)
+	n.state.Store(nodeLive)
+	s := f.inodes.shard(ino)
+	s.mu.Lock(t)
+	if s.nodes[ino] != nil {
+		s.mu.Unlock(t)
+		panic(fmt.Sprintf("fs: new inode %d is in memory already", ino))
+	}
+	s.nodes[ino] = n
+	s.mu.Unlock(t)
+	f.inodes.count.Add(1)
+	return n
+}
+
+// put gives a reference back. The last one deletes an inode without names; an error of that leaves the orphan item
+// for the next open. No lock is held.
+func (f *FS) put(t *sched.Task, n *node) { _ = f.putErr(t, n) }
+
+// putErr is put for who wants to know whether the deletion worked. Models iput().
+func (f *FS) putErr(t *sched.Task, n *node) error {
+	s := f.inodes.shard(n.Ino)
+	s.mu.Lock(t)
+	if n.refs--; n.refs < 0 {
+		s.mu.Unlock(t)
+		panic(fmt.Sprintf("fs: inode %d has %d references", n.Ino, n.refs))
+	}
+	if n.refs > 0 || f.opt.ReadOnly || n.nlink(t) > 0 || !n.state.CompareAndSwap(nodeLive, nodeEvicting) {
+		last := n.refs == 0
+		s.mu.Unlock(t)
+		if last && f.inodes.count.Load() > cacheInodes {
+			f.prune(t)
+		}
+		return nil
+	}
+	s.mu.Unlock(t)
+	return f.evict(t, n)
+}
+
+// evict deletes an inode without names and references: its data, its items, and its orphan item in the same transaction.
+// Models btrfs_evict_inode().
+func (f *FS) evict(t *sched.Task, n *node) error {
+	err := setsize.Evict(t, &f.setsizeEnv, n.Inode)
+	if err == nil {
+		err = f.deleteItems(t, n)
+	}
+	s := f.inodes.shard(n.Ino)
+	s.mu.Lock(t)
+	delete(s.nodes, n.Ino)
+	s.mu.Unlock(t)
+	f.inodes.count.Add(-1)
+	return err
+}
+
+func (f *FS) deleteItems(t *sched.Task, n *node) error {
+	h, err := f.trans.Start(t, unitsEvict)
+	if err != nil {
+		return err // the item is still on the dirty list and will say that there are no links
+	}
+	if err := f.store.DeleteInode(t, h.Trans(), f.root, n.Ino); err != nil {
+		return f.abort(t, h, err)
+	}
+	if err := f.store.DelOrphan(t, h.Trans(), f.root, n.Ino); err != nil {
+		return f.abort(t, h, err)
+	}
+	n.Forget(t)
+	return f.end(t, h, nil)
+}
+
+// prune drops unused inodes that have nothing to write. Models prune_icache_sb().
+func (f *FS) prune(t *sched.Task) {
+	c := &f.inodes
+	if !c.hookMu.TryLock(t) {
+		return
+	}
+	var victims []*node
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock(t)
+		for ino, n := range s.nodes {
+			if n.refs == 0 && n.state.Load() == nodeLive && clean(t, n) {
+				delete(s.nodes, ino)
+				victims = append(victims, n)
+			}
+		}
+		s.mu.Unlock(t)
+	}
+	c.hookMu.Unlock(t)
+	c.count.Add(-int64(len(victims)))
+	for _, n := range victims {
+		n.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
+	}
+}
+
+func clean(t *sched.Task, n *node) bool {
+	return !n.Dirty() && n.Ordered.Len() == 0 && n.Pages.DirtyPages() == 0 && n.Pages.WritebackPages() == 0
+}
+
+// writeInodes is the hook of every commit: the items of changed inodes go into the tree.
+func (f *FS) writeInodes(t *sched.Task, tr *ctree.Trans) error {
+	f.inodes.hookMu.Lock(t)
+	defer f.inodes.hookMu.Unlock(t)
+	return f.data.WriteDirty(t, tr, updater{f})
+}
+
+// updater writes inode items, but for inodes that were deleted after they got on the dirty list.
+type updater struct{ f *FS }
+
+func (u updater) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, it *format.InodeItem) error {
+	err := u.f.store.UpdateInode(t, tr, r, ino, it)
+	if !errors.Is(err, errno.ENOENT) {
+		return err
+	}
+	s := u.f.inodes.shard(ino)
+	s.mu.Lock(t)
+	n := s.nodes[ino]
+	s.mu.Unlock(t)
+	if n == nil || n.state.Load() == nodeEvicting {
+		return nil
+	}
+	return err
+}
+
+// nodes lists every inode in memory.
+func (f *FS) nodes(t *sched.Task) []*node {
+	var all []*node
+	for i := range f.inodes.shards {
+		s := &f.inodes.shards[i]
+		s.mu.Lock(t)
+		for _, n := range s.nodes {
+			all = append(all, n)
+		}
+		s.mu.Unlock(t)
+	}
+	return all
+}

@@ -1,0 +1,170 @@
+package fs
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/meta/volumes"
+	"btrlab/internal/sched"
+)
+
+// compatROWritable is the compat_ro features that a writer here keeps right.
+const compatROWritable = format.CompatROFreeSpaceTree | format.CompatROFreeSpaceTreeValid
+
+// readSuper reads and checks the primary superblock, as the kernel does: a good copy does not help.
+func readSuper(t *sched.Task, dev blockdev.Device) (*format.Super, error) {
+	if dev.Size() < format.SuperOffset+format.SuperSize {
+		return nil, fmt.Errorf("not a btrfs: %d bytes are too small for a superblock at %d", dev.Size(), format.SuperOffset)
+	}
+	b := make([]byte, format.SuperSize)
+	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
+		return nil, fmt.Errorf("read superblock at %d: %w", format.SuperOffset, err)
+	}
+	if err := format.CheckSuper(b, dev.Size()); err != nil {
+		return nil, err
+	}
+	sb := new(format.Super)
+	sb.Decode(b)
+	return sb, nil
+}
+
+// checkWritable says why an image that can be read must not be written by this program.
+func checkWritable(sb *format.Super) error {
+	switch {
+	case sb.LogRoot != 0:
+		return errors.New("image has a log tree to replay: mount it once in Linux, or open read-only")
+	case sb.Flags&format.SuperFlagSeeding != 0:
+		return errors.New("image is a seed device: open read-only")
+	case sb.IncompatFlags&format.IncompatNoHoles == 0:
+		return errors.New("unsupported feature for writing: explicit holes (no no-holes flag): open read-only")
+	case sb.CompatROFlags&^compatROWritable != 0:
+		return fmt.Errorf("unsupported feature for writing: compat_ro %#x: open read-only", sb.CompatROFlags&^compatROWritable)
+	}
+	return nil
+}
+
+// Open reads the trees of the image on dev in the order of kernel-semantics 10.2: superblock, system chunks, chunk
+// tree, root tree, the trees that every file system has, block groups, and when it may write, orphans. Errors are
+// one line that starts with the device's name.
+func Open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
+	f, err := open(t, dev, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dev.Name(), err)
+	}
+	return f, nil
+}
+
+func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
+	sb, err := readSuper(t, dev)
+	if err != nil {
+		return nil, err
+	}
+	if !o.ReadOnly {
+		if err := checkWritable(sb); err != nil {
+			return nil, err
+		}
+	}
+	vols, err := volumes.Open(dev, sb)
+	if err != nil {
+		return nil, err
+	}
+	f := &FS{dev: dev, opt: o, vols: vols}
+	if f.opt.Now == nil {
+		f.opt.Now = time.Now
+	}
+	if f.opt.Policy == nil {
+		f.opt.Policy = policy.MustParse("locked")
+	}
+	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly}); err != nil {
+		return nil, err
+	}
+	if err := f.checkRoots(t); err != nil {
+		return nil, err
+	}
+	f.root = f.trans.Root(format.FS_TREE_OBJECTID)
+	f.store = fstree.New(f.trans.Forest, f.trans.Extents, f.trans.Root(format.CSUM_TREE_OBJECTID), uint64(sb.SectorSize))
+	f.store.Extref = sb.IncompatFlags&format.IncompatExtendedIref != 0
+	next, err := f.store.NextObjectid(t, f.root)
+	if err != nil {
+		return nil, fmt.Errorf("find free inode number: %w", err)
+	}
+	f.nextIno.Store(next)
+	f.wire(t)
+	if f.top, err = f.igetIno(t, format.FIRST_FREE_OBJECTID); err == nil && !f.top.isDir() {
+		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.Ino, f.top.typ)
+	}
+	if err != nil {
+		f.stop(t)
+		return nil, fmt.Errorf("read top directory: %w", err)
+	}
+	if !o.ReadOnly {
+		if err := f.cleanOrphans(t); err != nil {
+			f.put(t, f.top)
+			f.stop(t)
+			return nil, fmt.Errorf("delete orphan inodes: %w", err)
+		}
+	}
+	return f, nil
+}
+
+// checkRoots refuses what only shows in the root tree.
+func (f *FS) checkRoots(t *sched.Task) error {
+	it, err := f.trans.RootItem(t, format.FS_TREE_OBJECTID)
+	if err != nil {
+		return err
+	}
+	if it.Refs == 0 {
+		return errors.New("corrupt root item: tree 5 has no references")
+	}
+	if f.opt.ReadOnly {
+		return nil
+	}
+	if _, err := f.trans.RootItem(t, format.QUOTA_TREE_OBJECTID); err == nil {
+		return errors.New("unsupported feature for writing: quotas: open read-only")
+	} else if !errors.Is(err, transaction.ErrNoRoot) {
+		return err
+	}
+	return nil
+}
+
+// cleanOrphans deletes what was unlinked while it was open when the last user went away.
+// Models btrfs_orphan_cleanup().
+func (f *FS) cleanOrphans(t *sched.Task) error {
+	list, err := f.store.Orphans(t, f.root)
+	if err != nil {
+		return err
+	}
+	for _, ino := range list {
+		n, err := f.igetIno(t, ino)
+		switch {
+		case err == nil && n.nlink(t) == 0:
+			if err := f.putErr(t, n); err != nil { // evicts
+				return err
+			}
+			continue
+		case err == nil:
+			f.put(t, n)
+		case !errors.Is(err, errno.ENOENT):
+			return err
+		}
+		// The orphan item of a truncate of an old kernel, or of an inode that is gone.
+		h, err := f.trans.Start(t, 1)
+		if err != nil {
+			return err
+		}
+		if err := f.store.DelOrphan(t, h.Trans(), f.root, ino); err != nil {
+			return f.abort(t, h, err)
+		}
+		if err := f.end(t, h, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
