@@ -46,7 +46,7 @@ func (a *app) cat() *cobra.Command {
 
 // copyOut writes the whole of f to w.
 func (a *app) copyOut(w io.Writer, f *fs.File) error {
-	buf := make([]byte, min(copyChunk, max(f.Size(), 4096)))
+	buf := make([]byte, min(copyChunk, max(f.Size(a.t), 4096)))
 	for off := int64(0); ; {
 		if err := a.interrupted(); err != nil {
 			return err

@@ -174,7 +174,7 @@ func (g *getter) file(path, dest string, at fs.Attr) error {
 	}
 	err = g.copyOut(&sparseWriter{f: out}, f)
 	if err == nil {
-		err = out.Truncate(f.Size())
+		err = out.Truncate(f.Size(g.t))
 	}
 	if cerr := out.Close(); err == nil {
 		err = cerr

@@ -9,7 +9,6 @@ import (
 	gopath "path"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -17,7 +16,6 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
-	"btrlab/internal/sched"
 )
 
 func (a *app) put() *cobra.Command {
@@ -183,12 +181,7 @@ func (p *putter) attrs(to string, st iofs.FileInfo) error {
 	if err := p.x.Chmod(p.t, to, unixMode(st.Mode())); err != nil {
 		return err
 	}
-	if u, ok := any(p.x).(interface {
-		Utimes(t *sched.Task, path string, atime, mtime time.Time) error
-	}); ok {
-		return u.Utimes(p.t, to, st.ModTime(), st.ModTime())
-	}
-	return nil
+	return p.x.Utimes(p.t, to, st.ModTime(), st.ModTime())
 }
 
 func unixMode(m iofs.FileMode) uint32 {
@@ -283,7 +276,7 @@ func (p *putter) copyFile(f *fs.File, in *os.File, size int64) error {
 		}
 		off = end
 	}
-	if f.Size() < size {
+	if f.Size(p.t) < size {
 		return f.Truncate(p.t, size)
 	}
 	return nil
