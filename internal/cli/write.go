@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 )
@@ -145,8 +147,8 @@ func (a *app) chattr() *cobra.Command {
 				return nil
 			}
 			if err := x.SetFlags(a.t, path, flags); err != nil {
-				if at.IsRegular() && at.Size > 0 {
-					return fmt.Errorf("file has %d bytes, want an empty one: %w", at.Size, err)
+				if at.IsRegular() && at.Size > 0 && errors.Is(err, errno.EINVAL) {
+					return fmt.Errorf("%s has %d bytes, want an empty file: %w", path, at.Size, errno.EINVAL)
 				}
 				return err
 			}

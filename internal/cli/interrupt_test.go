@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program gives a path that runs this test binary as btrlab.
+func program(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "btrlab")
+	if err := os.Symlink(self, link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func verb(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	var out, errw bytes.Buffer
+	if code := Main(args, strings.NewReader(""), &out, &errw); code != want {
+		t.Fatalf("btrlab %s: exit code %d, want %d; %s%s", strings.Join(args, " "), code, want, out.String(), errw.String())
+	}
+	return out.String()
+}
+
+func wantExit(t *testing.T, err error, want int) {
+	t.Helper()
+	var exit *exec.ExitError
+	code := 0
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if code != want {
+		t.Errorf("exit code %d, want %d", code, want)
+	}
+}
+
+// TestInterruptPut: SIGINT while put waits for more input. The half of the file is taken away, what was there
+// stays, and the image is clean.
+func TestInterruptPut(t *testing.T) {
+	img := filepath.Join(t.TempDir(), "a.img")
+	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+	verb(t, 0, "mkdir", img+":/before")
+	cmd := exec.Command(program(t), "put", "-", img+":/half")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errw bytes.Buffer
+	cmd.Stderr = &errw
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// More than a pipe holds: when this returns put has begun.
+	if _, err := in.Write(make([]byte, 4<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, cmd.Wait(), exitInterrupted)
+	if !strings.Contains(errw.String(), "btrlab: interrupted") {
+		t.Errorf("standard error %q, want a word about the interrupt", errw.String())
+	}
+	verb(t, 0, "check", img)
+	if got := verb(t, 0, "ls", img); got != "before\n" {
+		t.Errorf("ls shows %q, want before alone", got)
+	}
+}
+
+// TestInterruptBench: SIGINT while jobs run ends them, prints what was measured, and the image is clean.
+func TestInterruptBench(t *testing.T) {
+	dir := t.TempDir()
+	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
+	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+	text := "[w]\nioengine=psync\nrw=randwrite\nbs=4k\nsize=16M\nnorandommap\ntime_based\nruntime=600\nnumjobs=4\n"
+	if err := os.WriteFile(job, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program(t), "bench", job, "--image", img, "--pprof", "localhost:0")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	errPipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(errPipe)
+	line, err := r.ReadString('\n') // it says where the profiles are, and starts
+	if err != nil || !strings.Contains(line, "profiles on http://") {
+		t.Fatalf("first line %q, %v", line, err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantExit(t, cmd.Wait(), exitInterrupted)
+	if !strings.Contains(string(rest), "btrlab: interrupted") {
+		t.Errorf("standard error %q, want a word about the interrupt", rest)
+	}
+	verb(t, 0, "check", img)
+}
