@@ -155,11 +155,8 @@ func nextGap(t *sched.Task, e *Env, ip *inode.Inode, pos, stop uint64) (lo, hi u
 		if err != nil {
 			return 0, 0, false, err
 		}
-		if !found || start >= stop {
-			return pos, stop, true, nil
-		}
-		if start > pos {
-			return pos, format.AlignDown(start, block), true, nil
+		if !found { // a hole up to start
+			return pos, min(start, stop), true, nil
 		}
 		end := start + fe.NumBytes
 		if fe.Type == format.FileExtentTypeInline {

@@ -1,0 +1,228 @@
+package fs_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath/policy"
+)
+
+// modelFile is an open file with what it should hold.
+type modelFile struct {
+	*fs.File
+	name string
+	want []byte
+}
+
+func (m *modelFile) resize(n int) {
+	for len(m.want) < n {
+		m.want = append(m.want, make([]byte, n-len(m.want))...)
+	}
+	m.want = m.want[:n]
+}
+
+const modelMax = 1 << 20 // bytes of a model file
+
+// somewhere picks an offset that is often at an edge: of a block, of the file.
+func somewhere(r *rand.Rand, size int) int {
+	switch r.IntN(4) {
+	case 0:
+		return r.IntN(modelMax)
+	case 1:
+		return r.IntN(modelMax/4096) * 4096
+	case 2:
+		return max(size+r.IntN(3)-1, 0)
+	}
+	return r.IntN(max(size, 1))
+}
+
+func someLength(r *rand.Rand) int {
+	switch r.IntN(4) {
+	case 0:
+		return 1 + r.IntN(100)
+	case 1:
+		return 4096 * (1 + r.IntN(8))
+	case 2:
+		return 1 + r.IntN(200000)
+	}
+	return 1 + r.IntN(10000)
+}
+
+// step does one random operation to the file and its model.
+func (m *modelFile) step(x *fstest.Fixture, r *rand.Rand) {
+	size := len(m.want)
+	off, n := somewhere(r, size), someLength(r)
+	n = min(n, modelMax-min(off, modelMax-1))
+	var err error
+	var what string
+	switch r.IntN(16) {
+	default:
+		what = fmt.Sprintf("write %d+%d", off, n)
+		p := make([]byte, n)
+		for i := range p {
+			p[i] = byte(r.Uint32())
+		}
+		var got int
+		if got, err = m.WriteAt(x.T, p, int64(off)); got != n {
+			x.Fatalf("%s: wrote %d: %v", what, got, err)
+		}
+		m.resize(max(size, off+n))
+		copy(m.want[off:], p)
+	case 8, 9:
+		what = fmt.Sprintf("read %d+%d", off, n)
+		p := make([]byte, n)
+		got, e := m.ReadAt(x.T, p, int64(off))
+		var want []byte
+		if off < size {
+			want = m.want[off:min(off+n, size)]
+		}
+		if e != nil && e != io.EOF || !bytes.Equal(p[:got], want) {
+			x.Fatalf("%s of %s, size %d: got %d bytes, %v; want %d%s", what, m.name, size, got, e, len(want), diffAt(p[:got], want))
+		}
+	case 10, 11:
+		what = fmt.Sprintf("truncate %d", off)
+		err = m.Truncate(x.T, int64(off))
+		m.resize(off)
+	case 12:
+		keep := r.IntN(2)
+		what = fmt.Sprintf("fallocate %d+%d keep=%d", off, n, keep)
+		err = m.Fallocate(x.T, uint32(keep)*fs.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
+		if keep == 0 {
+			m.resize(max(size, off+n))
+		}
+	case 13:
+		what = fmt.Sprintf("punch %d+%d", off, n)
+		err = m.Fallocate(x.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))
+		if off < size {
+			clear(m.want[off:min(off+n, size)])
+		}
+	case 14:
+		what = fmt.Sprintf("zero %d+%d", off, n)
+		err = m.Fallocate(x.T, fs.FALLOC_FL_ZERO_RANGE, int64(off), int64(n))
+		m.resize(max(size, off+n))
+		clear(m.want[off : off+n])
+	case 15:
+		switch r.IntN(3) {
+		case 0:
+			what = "fsync"
+			err = m.Fsync(x.T)
+		case 1:
+			what = "sync"
+			err = x.FS.Sync(x.T)
+		default:
+			what = "drop caches"
+			x.FS.DropCaches(x.T)
+		}
+	}
+	x.Logf("%s of %s, size %d", what, m.name, size)
+	if err != nil {
+		x.Fatal(err)
+	}
+}
+
+func diffAt(have, want []byte) string {
+	for i := range min(len(have), len(want)) {
+		if have[i] != want[i] {
+			return fmt.Sprintf(", first difference at %d: have %#x want %#x", i, have[i], want[i])
+		}
+	}
+	return ""
+}
+
+func (m *modelFile) verify(x *fstest.Fixture) {
+	if have := x.ReadFile(m.name); !bytes.Equal(have, m.want) {
+		x.Fatalf("%s has %d bytes, want %d%s", m.name, len(have), len(m.want), diffAt(have, m.want))
+	}
+}
+
+// TestModel does the same random operations under every policy, to COW and NOCOW files, and holds them against byte
+// arrays: before and after the cache is dropped, and after the image was opened again.
+func TestModel(t *testing.T) {
+	steps := 400
+	if testing.Short() {
+		steps = 100
+	}
+	for _, name := range policy.Names() {
+		t.Run(name, func(t *testing.T) {
+			const seed = 42
+			t.Logf("seed %d", seed)
+			x := fstest.New(t, fstest.Policy(name))
+			r := rand.New(rand.NewPCG(seed, 0))
+			var files []*modelFile
+			for i := range 3 {
+				m := &modelFile{name: fmt.Sprintf("/f%d", i)}
+				m.File = x.Create(m.name)
+				if i > 0 {
+					x.Must(m.SetFlags(x.T, format.InodeNoDataCow))
+				}
+				files = append(files, m)
+			}
+			for i := range steps {
+				m := files[r.IntN(len(files))]
+				m.step(x, r)
+				if i%20 == 19 {
+					for _, m := range files {
+						m.verify(x)
+					}
+				}
+				if i == steps/2 {
+					for _, m := range files {
+						x.Must(m.Close(x.T))
+					}
+					x.Reopen()
+					for _, m := range files {
+						m.verify(x)
+						m.File = x.Open(m.name)
+					}
+				}
+			}
+			for _, m := range files {
+				x.Must(m.Close(x.T))
+			}
+			x.Reopen()
+			for _, m := range files {
+				m.verify(x)
+			}
+		})
+	}
+}
+
+// TestChattr: NODATACOW goes to empty files and to directories, and from a directory to what is made in it.
+func TestChattr(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+	x.Must(x.FS.SetFlags(x.T, "/d", format.InodeNoDataCow))
+	x.Must(x.FS.Mkdir(x.T, "/d/e", 0o755))
+	f := x.Create("/d/e/f")
+	if want := uint64(format.InodeNoDataCow | format.InodeNoDataSum); f.Flags() != want {
+		t.Errorf("flags of a new file in a NOCOW directory: have %#x want %#x", f.Flags(), want)
+	}
+	x.WriteAt(f, make([]byte, 10000), 0)
+	if err := f.SetFlags(x.T, 0); !errors.Is(err, errno.EINVAL) {
+		t.Errorf("clear NOCOW of a file with data: have %v want EINVAL", err)
+	}
+	x.Must(f.Close(x.T))
+	g := x.Create("/g")
+	if g.Flags() != 0 {
+		t.Errorf("flags of a new file: have %#x want 0", g.Flags())
+	}
+	x.Must(g.SetFlags(x.T, format.InodeNoDataCow))
+	x.Must(g.Close(x.T))
+	x.Reopen()
+	for path, want := range map[string]uint64{"/d": format.InodeNoDataCow, "/d/e": format.InodeNoDataCow,
+		"/d/e/f": format.InodeNoDataCow | format.InodeNoDataSum, "/g": format.InodeNoDataCow | format.InodeNoDataSum} {
+		a, err := x.FS.Stat(x.T, path)
+		x.Must(err)
+		if a.Flags != want {
+			t.Errorf("flags of %s after reopen: have %#x want %#x", path, a.Flags, want)
+		}
+	}
+}
