@@ -1,0 +1,166 @@
+package dump
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+func id(c byte) (u format.UUID) {
+	for i := range u {
+		u[i] = c
+	}
+	return
+}
+
+func fresh(t *testing.T, dev blockdev.Device) {
+	t.Helper()
+	o := mkfs.Options{Label: "dump me", FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4), Now: time.Unix(1700000000, 0)}
+	if err := mkfs.Make(sched.NewTask("test"), dev, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGolden holds every text of a fresh file system; UPDATE=1 rewrites it.
+func TestGolden(t *testing.T) {
+	time.Local = time.UTC
+	tk := sched.NewTask("test")
+	dev := blockdev.NewMemory(128 << 20)
+	fresh(t, dev)
+	var b strings.Builder
+	section := func(name string, err error) {
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	b.WriteString("# super\n")
+	section("super", Super(tk, &b, dev))
+	b.WriteString("# chunks\n")
+	section("chunks", Chunks(tk, &b, dev))
+	for _, name := range []string{"root", "chunk", "extent", "dev", "fs", "csum", "uuid", "free-space", "-9"} {
+		b.WriteString("# tree " + name + "\n")
+		section(name, Tree(tk, &b, dev, name))
+	}
+	i, err := ReadInfo(tk, dev)
+	section("info", err)
+	b.WriteString("# info\n")
+	PrintInfo(&b, i)
+	golden := filepath.Join("testdata", "fresh.txt")
+	if os.Getenv("UPDATE") == "1" {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(b.String(), "\n")); d != "" {
+		t.Errorf("dump of a fresh file system (-want +have), UPDATE=1 rewrites:\n%s", d)
+	}
+}
+
+// TestDamaged: a dump of a damaged image shows what is there, names the bad block, and fails.
+func TestDamaged(t *testing.T) {
+	tk := sched.NewTask("test")
+	dev := blockdev.NewMemory(128 << 20)
+	fresh(t, dev)
+	var b strings.Builder
+	if err := Tree(tk, &b, dev, "no such"); err == nil || !strings.Contains(err.Error(), "no tree") {
+		t.Errorf("an unknown name: %v", err)
+	}
+	if err := Tree(tk, &b, dev, "300"); err == nil || !strings.Contains(err.Error(), "no tree") {
+		t.Errorf("a tree that is not there: %v", err)
+	}
+	r, err := open(tk, dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.chunks[1].Stripes { // the root tree's block is the first
+		if err := blockdev.Write(tk, dev, []byte("rot"), int64(s.Offset)+3000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Reset()
+	if err := Tree(tk, &b, dev, "root"); err == nil || !strings.Contains(err.Error(), "bad csum") {
+		t.Errorf("a rotten block: %v", err)
+	}
+	if !strings.Contains(b.String(), "error: root=1 block=") {
+		t.Errorf("a rotten block is not shown:\n%s", b.String())
+	}
+	if err := blockdev.Write(tk, dev, make([]byte, 4096), format.SuperOffset); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadInfo(tk, dev); err == nil || !strings.Contains(err.Error(), "bad magic") {
+		t.Errorf("info without superblock: %v", err)
+	}
+	b.Reset()
+	if err := Super(tk, &b, dev); err != nil || !strings.Contains(b.String(), "DON'T MATCH") {
+		t.Errorf("super without superblock: %v\n%s", err, b.String())
+	}
+}
+
+// TestAgainstInspectInternal: every tree of a fresh file system reads as btrfs prints it.
+func TestAgainstInspectInternal(t *testing.T) {
+	if _, err := exec.LookPath("btrfs"); err != nil {
+		if os.Getenv("BTRLAB_INTEROP") == "1" {
+			t.Fatal("interop test needs btrfs")
+		}
+		t.Skip("SKIPPED INTEROP TEST: needs btrfs")
+	}
+	time.Local = time.UTC
+	path := os.Getenv("BTRLAB_DUMP_IMAGE") // any image of interest
+	if path == "" {
+		path = filepath.Join(t.TempDir(), "image")
+		dev, err := blockdev.Create(path, 128<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh(t, dev)
+		dev.Close()
+	}
+	dev, err := blockdev.Open(path, blockdev.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	tk := sched.NewTask("test")
+	for _, tree := range []string{"1", "2", "3", "4", "5", "7", "9", "10"} {
+		cmd := exec.Command("btrfs", "inspect-internal", "dump-tree", "--dfs", "-t", tree, path)
+		cmd.Env = append(os.Environ(), "TZ=UTC")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("dump-tree -t %s: %v", tree, err)
+		}
+		// Its first line is its version, and its last ones a summary.
+		_, text, _ := strings.Cut(string(out), "\n")
+		if i := strings.Index(text, "total bytes "); i >= 0 {
+			text = text[:i]
+		}
+		var b strings.Builder
+		if err := Tree(tk, &b, dev, tree); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(strings.Split(text, "\n"), strings.Split(b.String(), "\n")); d != "" {
+			t.Errorf("tree %s (-btrfs +have):\n%s", tree, d)
+		}
+	}
+}
