@@ -283,7 +283,10 @@ func TestRandom(t *testing.T) {
 
 // TestHeight builds a tree of four levels in three orders, walks it forwards and backwards and takes it down.
 func TestHeight(t *testing.T) {
-	const n = 40000
+	n := 40000
+	if testing.Short() {
+		n = 10000
+	}
 	for _, order := range []string{"ascending", "descending", "shuffled"} {
 		t.Run(order, func(t *testing.T) {
 			b := newBed(t, 4096, 20000)

@@ -1,0 +1,194 @@
+package ctree
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"btrlab/internal/format"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// TestSchedules runs writers and a walk one step at a time, switching at random at every lock, try-lock and read: more
+// switches in worse places than goroutines ever see. A failure prints the seed; the same seed runs the same steps.
+func TestSchedules(t *testing.T) {
+	runs := 400
+	if testing.Short() {
+		runs = 40
+	}
+	first := rand.Uint64N(1 << 32)
+	t.Logf("seeds from %d", first)
+	for seed := first; seed < first+uint64(runs); seed++ {
+		if schedule(t, seed); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func schedule(t *testing.T, seed uint64) {
+	const writers = 3
+	span, size, ops := uint64(600), 600, 60
+	if seed%3 == 0 {
+		// Few large items: every operation moves items between leaves.
+		span, size, ops = 80, 1500, 30
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	cache := 2000
+	if seed%2 == 0 {
+		cache = 64 // blocks are evicted and read again while others change them
+	}
+	b := newBed(t, 4096, cache)
+	b.ptrs = 12
+	b.limitPtrs()
+	all := model{}
+	models := [writers]model{}
+	for w := range models {
+		models[w] = model{}
+	}
+	for i := range span {
+		switch {
+		case i%16 == 0:
+			must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), fill(i, 50)))
+			all[k(i)] = string(fill(i, 50))
+		case rng.IntN(3) > 0:
+			d := fill(i, rng.IntN(size))
+			must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), d))
+			models[i%writers][k(i)] = string(d)
+		}
+	}
+	b.commit(nil)
+	b.reopen(cache)
+	r := explore.Run(explore.Config{Strategy: explore.Random(seed), ClassName: func(id sched.ClassID) string { return lockdep.ByID(id).Name }},
+		func(task *sched.Task) {
+			for w := range uint64(writers) {
+				task.Go(fmt.Sprint("writer", w), func(task *sched.Task) {
+					rng := rand.New(rand.NewPCG(seed, w+1))
+					for range ops {
+						if err := concurrentOp(task, b, rng, models[w], w, writers, span, size); err != nil {
+							t.Error(err)
+						}
+						lockdep.AssertNone(task)
+					}
+				})
+			}
+			for _, back := range []bool{false, true} {
+				task.Go(fmt.Sprint("scan", back), func(task *sched.Task) {
+					for range 3 {
+						if err := scan(task, b, span, back); err != nil {
+							t.Error(err)
+						}
+					}
+					lockdep.AssertNone(task)
+				})
+			}
+		})
+	if seed%50 == 0 {
+		t.Logf("seed %d: %d steps", seed, len(r.Steps))
+	}
+	if r.Verdict != explore.OK {
+		t.Errorf("%v: %s", r.Verdict, r.Message)
+		return
+	}
+	for _, m := range models {
+		for key, v := range m {
+			all[key] = v
+		}
+	}
+	b.compare(all)
+	b.noRefs()
+}
+
+// TestWalkPreempted stops a walk at each of its steps, deletes an item there and inserts others so that leaves push items to
+// their neighbours, and lets the walk go on: it must come by every item that was there all the time.
+//
+// The cases that btrfs_next_old_leaf() knows: the last item of the leaf the walk stands in is deleted, and a greater one
+// is pushed into its place; or items are added after it.
+func TestWalkPreempted(t *testing.T) {
+	const items = 13
+	plans := []struct {
+		back  bool
+		after []uint64 // keys after the victim's
+		size  int
+	}{
+		{false, []uint64{1, 13, 14, 25}, 400},
+		{true, []uint64{1, 13, 14, 25}, 400},
+		{false, []uint64{11}, 900}, // the next leaf's first item takes the victim's place
+		{true, []uint64{11}, 900},
+	}
+	for _, plan := range plans {
+		back := plan.back
+		for victim := range uint64(items) {
+			for step := 0; ; step++ {
+				b := newBed(t, 4096, 100)
+				for i := range uint64(items) {
+					must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i*10), fill(i, 900)))
+				}
+				schedule := ""
+				if step > 0 {
+					schedule = fmt.Sprintf("%d:2", step)
+				}
+				var seen []format.Key
+				r := explore.Run(explore.Config{Schedule: schedule}, func(task *sched.Task) {
+					task.Go("walk", func(task *sched.Task) {
+						var p Path
+						move, more, err := b.f.NextItem, false, error(nil)
+						if back {
+							move = b.f.PrevItem
+							more, err = b.f.SearchBackward(task, b.root, format.MaxKey, &p)
+						} else {
+							more, err = b.f.SearchForward(task, b.root, format.Key{}, &p)
+						}
+						for more && err == nil {
+							seen = append(seen, p.Key())
+							more, err = move(task, b.root, &p)
+						}
+						p.Release(task)
+						if err != nil {
+							t.Error(err)
+						}
+					})
+					task.Go("writer", func(task *sched.Task) {
+						var p Path
+						if found, err := b.f.SearchSlot(task, b.tr, b.root, k(victim*10), &p, -1, true); !found || err != nil {
+							t.Error(found, err)
+						}
+						if err := b.f.DelItems(task, b.tr, b.root, &p, p.Slot(), 1); err != nil {
+							t.Error(err)
+						}
+						p.Release(task)
+						for _, i := range plan.after {
+							if err := b.f.InsertItem(task, b.tr, b.root, k(victim*10+i), fill(i, plan.size)); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				})
+				if r.Verdict == explore.Mismatch && step > 0 {
+					break // the walk has no such step
+				}
+				if r.Verdict != explore.OK {
+					t.Fatalf("victim %d, schedule %q: %v: %s", victim, schedule, r.Verdict, r.Message)
+				}
+				missing := map[format.Key]bool{}
+				for i := range uint64(items) {
+					missing[k(i*10)] = i != victim
+				}
+				for i, key := range seen {
+					if i > 0 && (!back && !seen[i-1].Less(key) || back && !key.Less(seen[i-1])) {
+						t.Fatalf("victim %d, schedule %q, back %v: %v after %v", victim, schedule, back, key, seen[i-1])
+					}
+					delete(missing, key)
+				}
+				for key, m := range missing {
+					if m {
+						t.Fatalf("victim %d, schedule %q, back %v: the walk missed %v: %v", victim, schedule, back, key, seen)
+					}
+				}
+				b.walk()
+				b.noRefs()
+			}
+		}
+	}
+}
