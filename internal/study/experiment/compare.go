@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"text/tabwriter"
@@ -290,32 +291,55 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// WaitClasses lists the classes that some policy waited for at least least of its time, in the order of
-// the write path, others after them by name.
-func (r *Result) WaitClasses(least float64) []string {
-	order := map[string]int{"i_rwsem": 1, "dio_wait": 2, "range": 3, "space_ticket": 4, "balance_dirty": 5, "ordered_extent": 6,
-		"page": 7, "stable_page": 8, "extent": 9, "io_tree": 10, "transaction": 11}
-	seen := map[string]bool{}
-	var out []string
+// TopWaits lists the classes, at most most, that some policy waited for at least a thousandth of its time: those
+// with the largest shares, in the order of the write path. Row.OtherWaits is the rest.
+func (r *Result) TopWaits(most int) []string {
+	order := []string{"i_rwsem", "range_lock", "dio_wait", "space_ticket", "balance_dirty", "ordered_extent", "page", "stable_page", "extent"}
+	top := map[string]float64{}
 	for _, row := range r.Rows {
 		for c, v := range row.Waits {
-			if v >= least && !seen[c] {
-				seen[c] = true
-				out = append(out, c)
+			if v >= 0.001 {
+				top[c] = max(top[c], v)
 			}
 		}
 	}
+	var out []string
+	for c := range top {
+		out = append(out, c)
+	}
+	sort.Slice(out, func(i, k int) bool {
+		return top[out[i]] > top[out[k]] || top[out[i]] == top[out[k]] && out[i] < out[k]
+	})
+	out = out[:min(most, len(out))]
 	rank := func(c string) int {
-		if n := order[c]; n > 0 {
-			return n
+		if i := slices.Index(order, c); i >= 0 {
+			return i
 		}
-		return 100
+		return len(order)
 	}
 	sort.Slice(out, func(i, k int) bool {
 		a, b := rank(out[i]), rank(out[k])
 		return a < b || a == b && out[i] < out[k]
 	})
 	return out
+}
+
+// AllWaits is the share of the writers' time spent waiting for anything.
+func (row *Row) AllWaits() float64 {
+	sum := 0.0
+	for _, v := range row.Waits {
+		sum += v
+	}
+	return sum
+}
+
+// OtherWaits is AllWaits without the classes.
+func (row *Row) OtherWaits(classes []string) float64 {
+	sum := row.AllWaits()
+	for _, c := range classes {
+		sum -= row.Waits[c]
+	}
+	return max(0, sum)
 }
 
 // Nanos prints a latency with three figures: 412us, 1.21ms.
@@ -373,20 +397,16 @@ func (r *Result) writeText(out io.Writer) error {
 			word(row.Content, "ok"), word(row.Check, "clean"))
 	}
 	w.Flush()
-	classes := r.WaitClasses(0.001)
+	classes := r.TopWaits(8)
 	if len(classes) > 0 {
 		b.WriteString("\nshare of the writers' time spent waiting, in percent\n\n")
-		fmt.Fprintf(w, "policy\t%s\tall waits\t\n", strings.Join(classes, "\t"))
+		fmt.Fprintf(w, "policy\t%s\tother\tall waits\t\n", strings.Join(classes, "\t"))
 		for _, row := range r.Rows {
 			fmt.Fprintf(w, "%s\t", row.Policy)
 			for _, c := range classes {
 				fmt.Fprintf(w, "%.1f\t", 100*row.Waits[c])
 			}
-			sum := 0.0
-			for _, v := range row.Waits {
-				sum += v
-			}
-			fmt.Fprintf(w, "%.1f\t\n", 100*sum)
+			fmt.Fprintf(w, "%.1f\t%.1f\t\n", 100*row.OtherWaits(classes), 100*row.AllWaits())
 		}
 		w.Flush()
 	}

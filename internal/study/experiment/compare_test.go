@@ -69,7 +69,7 @@ type fakeSession struct {
 
 func (s *fakeSession) File() fio.Target                         { return s }
 func (s *fakeSession) Close(t *sched.Task) error                { s.l.session = false; return nil }
-func (s *fakeSession) Size(*sched.Task) int64                              { return int64(len(s.l.data)) }
+func (s *fakeSession) Size(*sched.Task) int64                   { return int64(len(s.l.data)) }
 func (s *fakeSession) Fsync(t *sched.Task) error                { return nil }
 func (s *fakeSession) Truncate(t *sched.Task, size int64) error { panic("truncate") }
 func (s *fakeSession) Fallocate(t *sched.Task, mode uint32, off, n int64) error {

@@ -108,8 +108,8 @@ func (w *writer) Stamp(p []byte, off int64) {
 	for i := 0; i+blockSize <= len(p); i += blockSize {
 		seal(p[i:i+blockSize], s, off+int64(i))
 	}
-	if w.seq%logChunk == 0 {
-		w.chunks = append(w.chunks, w.c.chunk())
+	if w.seq/logChunk == uint64(len(w.chunks)) {
+		w.chunks = append(w.chunks, make([]logged, logChunk))
 	}
 	w.chunks[w.seq/logChunk][w.seq%logChunk] = logged{block: uint32(off / blockSize), n: uint32(len(p) / blockSize)}
 }
@@ -139,20 +139,11 @@ type content struct {
 	run       int
 	writers   []*writer
 	patterns  [maxWriters + 1]*[blockSize]byte
-	free      [][]logged
+	idle      []*writer // of earlier runs, with the room for their logs
 }
 
 func newContent(size int64) *content {
 	return &content{size: size, state: make([]stamp, size/blockSize), lastStart: make([]int64, size/blockSize)}
-}
-
-func (c *content) chunk() []logged {
-	if n := len(c.free); n > 0 {
-		k := c.free[n-1]
-		c.free = c.free[:n-1]
-		return k
-	}
-	return make([]logged, logChunk)
 }
 
 func (c *content) pattern(writer int) *[blockSize]byte {
@@ -187,14 +178,18 @@ func (c *content) fill(t *sched.Task, f fio.Target, tick func(share float64) err
 
 // begin starts run number run; newWriter makes its writers.
 func (c *content) begin(run int) {
-	for _, w := range c.writers {
-		c.free = append(c.free, w.chunks...)
+	if len(c.writers) > len(c.idle) {
+		c.idle = c.writers
 	}
 	c.run, c.writers = run, nil
 }
 
 func (c *content) newWriter() *writer {
-	w := &writer{c: c, id: len(c.writers), pattern: c.pattern(len(c.writers))}
+	id := len(c.writers)
+	w := &writer{c: c, id: id, pattern: c.pattern(id)}
+	if id < len(c.idle) {
+		w.chunks = c.idle[id].chunks
+	}
 	c.writers = append(c.writers, w)
 	return w
 }

@@ -412,6 +412,9 @@ func (k *worker) rescramble(p []byte, off int64) {
 	}
 }
 
+// opNames label the waits of a request, by direction.
+var opNames = [2]string{"read", "write"}
+
 // do performs one request and says when it began and ended. A short transfer without an error is counted
 // and goes on, as fio does.
 func (k *worker) do(t *sched.Task, dir int, p []byte, off int64) (start, end int64, err error) {
@@ -419,6 +422,7 @@ func (k *worker) do(t *sched.Task, dir int, p []byte, off int64) (start, end int
 	if dir == DirWrite {
 		s = &k.res.Write
 	}
+	t.Op = opNames[dir]
 	start = t.Now()
 	for q, o := p, off; ; {
 		var n int
@@ -564,6 +568,7 @@ func (k *worker) reapAll(now int64) {
 }
 
 func (k *worker) fsync(t *sched.Task) {
+	t.Op = "fsync"
 	start := t.Now()
 	if err := k.file.target.Fsync(t); err != nil {
 		k.failed = fmt.Errorf("fsync: %w", err)

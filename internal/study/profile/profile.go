@@ -18,6 +18,7 @@ import (
 	"runtime"
 	rtpprof "runtime/pprof"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,8 +63,12 @@ func NewLocks() *Locks {
 	return l
 }
 
-// Waited adds a wait. It is called by the task that waited.
+// Waited adds a wait. It is called by the task that waited. A class whose name ends in _idle is a worker with
+// nothing to do, which delays nobody: it is left out.
 func (l *Locks) Waited(w trace.Wait, skip int) {
+	if strings.HasSuffix(w.Class, "_idle") {
+		return
+	}
 	k := l.keys.Get().(*key)
 	k.class, k.op, k.policy = w.Class, w.Op, w.Policy
 	k.n = runtime.Callers(skip+2, k.pcs[:])

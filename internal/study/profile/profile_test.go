@@ -97,6 +97,7 @@ func TestLockProfileAddsUp(t *testing.T) {
 		l.Waited(trace.Wait{Class: "page", Op: "write", Policy: pol, Nanos: 100}, 0)
 	}
 	l.Waited(trace.Wait{Class: "empty", Nanos: 5}, 0)
+	l.Waited(trace.Wait{Class: "worker_idle", Nanos: 1e9}, 0)
 	p := l.Profile()
 	got := map[string][2]int64{}
 	for _, s := range p.Sample {

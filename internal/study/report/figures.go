@@ -114,13 +114,14 @@ func duration(ns float64) string {
 }
 
 // cdfPoints is the share of writes that are no slower than each latency, on the nines scale. The last point,
-// where the share is one, is left out: it is at infinity.
+// where the share is one, is left out: it is at infinity. So are the first 0.1 percent: they would lie on the axis, and the
+// events that fio reaps at the end of a job have no latency at all.
 func cdfPoints(h *stats.Hist) plotter.XYs {
 	var out plotter.XYs
 	sum, n := uint64(0), float64(h.N())
 	for _, b := range h.Bins() {
 		sum += b.Count
-		if share := float64(sum) / n; share < 1 {
+		if share := float64(sum) / n; share >= 0.001 && share < 1 {
 			out = append(out, plotter.XY{X: math.Max(1, float64(b.Value)), Y: nines(share)})
 		}
 	}
@@ -209,12 +210,15 @@ var fills = []fill{
 	{color.RGBA{90, 90, 90, 255}, plain},
 	{color.RGBA{230, 200, 120, 255}, rising},
 	{color.RGBA{150, 200, 235, 255}, falling},
-	{color.RGBA{240, 240, 240, 255}, plain},
+	{color.RGBA{225, 225, 225, 255}, plain},
 	{color.RGBA{170, 215, 190, 255}, vertical},
 	{color.RGBA{235, 190, 210, 255}, horizontal},
 	{color.RGBA{205, 205, 160, 255}, crossed},
 	{color.RGBA{200, 200, 200, 255}, dense},
 }
+
+// other is what has no fill of its own.
+var other = fill{color.White, plain}
 
 // paint fills the rectangle with colour, hatch and a border.
 func (f fill) paint(c *draw.Canvas, r vg.Rectangle) {
@@ -276,13 +280,16 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, row := range b.rows {
 		y := ty(float64(len(b.rows) - 1 - i))
 		at := 0.0
-		for k, class := range b.classes {
-			v := 100 * row.Waits[class]
+		for k := range len(b.classes) + 1 {
+			v, f := 100*row.OtherWaits(b.classes), other
+			if k < len(b.classes) {
+				v, f = 100*row.Waits[b.classes[k]], fills[k]
+			}
 			if v <= 0 {
 				continue
 			}
 			r := vg.Rectangle{Min: vg.Point{X: tx(at), Y: y - half}, Max: vg.Point{X: tx(at + v), Y: y + half}}
-			fills[k%len(fills)].paint(&c, r)
+			f.paint(&c, r)
 			at += v
 		}
 		s := b.label
@@ -294,11 +301,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 // DataRange lets the axes fit the bars and the sums beside them.
 func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 	for _, row := range b.rows {
-		sum := 0.0
-		for _, c := range b.classes {
-			sum += 100 * row.Waits[c]
-		}
-		xmax = math.Max(xmax, sum)
+		xmax = math.Max(xmax, 100*row.AllWaits())
 	}
 	return 0, math.Max(xmax, 1), -0.5, float64(len(b.rows)) - 0.5
 }
@@ -321,8 +324,9 @@ func waitFigure(r *experiment.Result, classes []string) (template.URL, error) {
 	_, hi, ymin, ymax := b.DataRange()
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, hi*1.09, ymin, ymax
 	for i, c := range classes {
-		p.Legend.Add(c, fills[i%len(fills)])
+		p.Legend.Add(c, fills[i])
 	}
+	p.Legend.Add("other", other)
 	// The legend stands in a column of its own, right of the bars.
 	p.Legend.Top = true
 	p.Legend.ThumbnailWidth = 22

@@ -41,6 +41,7 @@ type tableRow struct {
 type waitRow struct {
 	Policy string
 	Cells  []string
+	Other  string
 	Sum    string
 }
 
@@ -70,7 +71,7 @@ func write(w io.Writer, meta Meta, results []*experiment.Result) error {
 }
 
 func newSection(r *experiment.Result) (*section, error) {
-	s := &section{Result: r, Classes: r.WaitClasses(0.001)}
+	s := &section{Result: r, Classes: r.TopWaits(len(fills))}
 	model := r.Model
 	if model == "" || model == "none" {
 		s.Heading = "The device as it is: " + r.Device
@@ -118,10 +119,7 @@ func newSection(r *experiment.Result) (*section, error) {
 			s.Wrong = append(s.Wrong, fmt.Sprintf("%s: check: %s", row.Policy, row.Check))
 		}
 		wr := waitRow{Policy: row.Policy}
-		sum, worst, most := 0.0, "", 0.0
-		for _, v := range row.Waits {
-			sum += v
-		}
+		sum, worst, most := row.AllWaits(), "", 0.0
 		for _, k := range s.Classes {
 			v := row.Waits[k]
 			wr.Cells = append(wr.Cells, fmt.Sprintf("%.1f", 100*v))
@@ -129,6 +127,7 @@ func newSection(r *experiment.Result) (*section, error) {
 				worst, most = k, v
 			}
 		}
+		wr.Other = fmt.Sprintf("%.1f", 100*row.OtherWaits(s.Classes))
 		wr.Sum = fmt.Sprintf("%.1f", 100*sum)
 		s.WaitRows = append(s.WaitRows, wr)
 		cdfAlt = append(cdfAlt, fmt.Sprintf("%s p50 %s, p99 %s", row.Policy, nanos(float64(c.P50)), nanos(float64(c.P99))))
@@ -242,10 +241,10 @@ dt { color: #555; } dd { margin: 0; min-width: 0; }
 <figure><img src="{{.Waits}}" alt="{{.WaitsAlt}}">
 <figcaption>Time that the job's tasks slept, by the lock or wait they slept on, as a share of their run time. What is left of 100 percent was spent running, or ready to run.</figcaption></figure>
 <div class="wide"><table>
-<thead><tr><th>policy</th>{{range .Classes}}<th>{{.}}</th>{{end}}<th>all waits</th></tr></thead>
-<tbody>{{range .WaitRows}}<tr><td>{{.Policy}}</td>{{range .Cells}}<td>{{.}}</td>{{end}}<td>{{.Sum}}</td></tr>
+<thead><tr><th>policy</th>{{range .Classes}}<th>{{.}}</th>{{end}}<th>other</th><th>all waits</th></tr></thead>
+<tbody>{{range .WaitRows}}<tr><td>{{.Policy}}</td>{{range .Cells}}<td>{{.}}</td>{{end}}<td>{{.Other}}</td><td>{{.Sum}}</td></tr>
 {{end}}</tbody></table></div>
-<p class="meta">Percent of the writers' time; classes below 0.1 percent everywhere are in the sum only.</p>{{end}}
+<p class="meta">Percent of the writers' time.</p>{{end}}
 {{if .Seed}}<h3>Beside the published result</h3>
 <div class="wide"><table>
 <thead><tr><th>locked → unlocked (ratio)</th><th>seed 002, 2018</th><th>here</th></tr></thead>
