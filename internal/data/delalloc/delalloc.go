@@ -82,12 +82,16 @@ func (r *Reservation) ReserveMetadata(t *sched.Task, ip *inode.Inode, mode space
 	return nil
 }
 
-// InPlace reports whether [start, end) is known, without asking the trees, to be overwritten in place.
+// InPlace reports whether [start, end) is known to be overwritten in place. The trees are asked once per extent.
 func InPlace(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
 	if !ip.Nocow() || ip.Sums() {
 		return false
 	}
 	m, ok := ip.Extents.Lookup(t, start)
+	if (!ok || m.Kind == extentmap.Regular && !m.Nocow && !m.Asked) && ip.FS.Probe != nil && !t.Nowait() {
+		ip.FS.Probe(t, ip, start)
+		m, ok = ip.Extents.Lookup(t, start)
+	}
 	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End
 }
 

@@ -45,7 +45,9 @@ type Map struct {
 	Start, End uint64
 	Kind       Kind
 	// Nocow says that the trees were asked and allow to overwrite the range in place.
-	Nocow       bool
+	Nocow bool
+	// Asked says that the trees were asked about Nocow and said no, for some of the range at least.
+	Asked       bool
 	Compression uint8
 	// DiskBytenr is the logical address of the byte at Start; 0 for a hole or inline.
 	DiskBytenr uint64

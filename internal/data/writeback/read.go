@@ -17,7 +17,7 @@ import (
 
 // mapAt tells what the file has at off: from the cache, or from the tree.
 //
-// Preconditions: the extent range of off is locked, and nothing ordered is in it.
+// Preconditions: the extent range of off is locked, and nothing ordered is in it; or a wrong answer does no harm.
 func (e *Engine) mapAt(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
 	if m, ok := ip.Extents.Lookup(t, off); ok {
 		return m, nil

@@ -268,7 +268,7 @@ func (e *Engine) addPart(t *sched.Task, ip *inode.Inode, w *run, base uint64, ty
 // nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
 // where they are on disk. The answer is remembered until the file's extents change there.
 //
-// Preconditions: the extent range of off is locked.
+// Preconditions: the extent range of off is locked, or a wrong answer does no harm.
 func (e *Engine) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
 	if m, ok := ip.Extents.Lookup(t, off); ok {
 		if m.Nocow {
@@ -306,6 +306,20 @@ func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
 		m.Kind = extentmap.Prealloc
 	}
 	return m
+}
+
+// probe asks the trees about the extent at off for a writer that is about to reserve metadata. It needs no lock: an answer that
+// a change has overtaken does not enter the cache, and one that a change overtakes later is dropped from it.
+func (e *Engine) probe(t *sched.Task, ip *inode.Inode, off uint64) {
+	// An error shows when the range is written back.
+	if m, ok, err := e.nocowAt(t, ip, off, off+pageSize); err != nil || ok || m.End > off {
+		return
+	}
+	gen := ip.Extents.Gen()
+	if m, err := e.mapAt(t, ip, off); err == nil && m.Kind == extentmap.Regular {
+		m.Asked = true
+		ip.Extents.Insert(t, m, gen)
+	}
 }
 
 // CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:

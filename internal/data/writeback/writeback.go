@@ -132,6 +132,7 @@ func New(t *sched.Task, cfg Config) *Engine {
 		e.idle = append(e.idle, &workqueue.Work{Fn: e.finishSome})
 	}
 	e.fs.Cache.BDI.SetWake(e.Kick)
+	e.fs.Probe = e.probe
 	e.flusher = t.Go("flusher", e.flushLoop)
 	return e
 }

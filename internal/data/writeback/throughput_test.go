@@ -1,0 +1,104 @@
+package writeback_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+)
+
+// BenchmarkFile is 4 KiB random overwrites of one cached 256 MiB NOCOW file through package fs, with the flusher behind it:
+// what a user sees.
+func BenchmarkFile(b *testing.B) {
+	for _, pol := range []string{"locked", "unlocked-drain", "range-lock", "modern"} {
+		for _, writers := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/%d", pol, writers), func(b *testing.B) { benchFile(b, pol, writers, "", false) })
+		}
+	}
+}
+
+// BenchmarkModel is the same on the device of seed 002.
+func BenchmarkModel(b *testing.B) {
+	for _, pol := range []string{"locked", "unlocked-drain", "prewait", "range-lock"} {
+		b.Run(pol, func(b *testing.B) { benchFile(b, pol, 8, "ssd-raid5", false) })
+	}
+}
+
+// BenchmarkPrealloc begins with a file that fallocate made: every first write of a page converts it.
+func BenchmarkPrealloc(b *testing.B) {
+	for _, pol := range []string{"locked", "range-lock"} {
+		b.Run(pol, func(b *testing.B) { benchFile(b, pol, 8, "", true) })
+	}
+}
+
+func benchFile(b *testing.B, pol string, writers int, model string, prealloc bool) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	var dev blockdev.Device = blockdev.NewMemory(1 << 30)
+	must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	if model != "" {
+		p, err := dm.Parse(model)
+		must(b, err)
+		m := dm.New(t, dev, p)
+		defer m.Close()
+		dev = m
+	}
+	f, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol)})
+	must(b, err)
+	file, err := f.Create(t, "/f", 0o644)
+	must(b, err)
+	must(b, file.SetFlags(t, format.InodeNoDataCow))
+	const size = 256 << 20
+	if prealloc {
+		must(b, file.Fallocate(t, 0, 0, size))
+	}
+	buf := make([]byte, 1<<20)
+	for off := int64(0); off < size && !prealloc; off += int64(len(buf)) {
+		_, err := file.WriteAt(t, buf, off)
+		must(b, err)
+	}
+	must(b, f.Sync(t))
+	var left atomic.Int64
+	b.ReportAllocs()
+	b.ResetTimer()
+	left.Store(int64(b.N))
+	var tasks []*sched.Task
+	for i := range writers {
+		tasks = append(tasks, t.Go("writer", func(t *sched.Task) {
+			rng := rand.New(rand.NewPCG(uint64(i), 2))
+			p := make([]byte, 4096)
+			for left.Add(-1) >= 0 {
+				if _, err := file.WriteAt(t, p, rng.Int64N(size/4096)*4096); err != nil {
+					panic(err)
+				}
+			}
+		}))
+	}
+	waits := map[sched.ClassID]sched.WaitStat{}
+	for _, c := range tasks {
+		t.Join(c)
+		for i, w := range c.Waits {
+			s := waits[sched.ClassID(i)]
+			s.Nanos += w.Nanos
+			s.Count += w.Count
+			waits[sched.ClassID(i)] = s
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "iops")
+	if testing.Verbose() {
+		report(b, waits, writers)
+	}
+	must(b, file.Close(t))
+	must(b, f.Close(t))
+}
