@@ -220,28 +220,34 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // CRC32C is the checksum of data and tree blocks: the standard CRC-32C.
 func CRC32C(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
-// rawCRC32C is the register without the inversions at both ends, from a seed, as the kernel's crc32c().
-func rawCRC32C(seed uint32, p []byte) uint32 { return ^crc32.Update(^seed, castagnoli, p) }
+// rawCRC32C is the register without the inversions at both ends, from a seed, as the kernel's crc32c(). It is
+// for names and references: a table byte by byte, because hash/crc32 would move its argument to the heap.
+func rawCRC32C[T string | []byte](crc uint32, p T) uint32 {
+	for i := range len(p) {
+		crc = castagnoli[byte(crc)^p[i]] ^ crc>>8
+	}
+	return crc
+}
+
+// rawCRC32C64 is rawCRC32C of the eight bytes of v.
+func rawCRC32C64(crc uint32, v uint64) uint32 {
+	for range 8 {
+		crc = castagnoli[byte(crc)^byte(v)] ^ crc>>8
+		v >>= 8
+	}
+	return crc
+}
 
 // NameHash is the DIR_ITEM and XATTR_ITEM key offset of a name.
-func NameHash(name string) uint64 { return nameHash([]byte(name)) }
-
-func nameHash(name []byte) uint64 { return uint64(rawCRC32C(^uint32(1), name)) }
+func NameHash(name string) uint64 { return uint64(rawCRC32C(^uint32(1), name)) }
 
 // ExtrefHash is the INODE_EXTREF key offset of a name in the directory parent.
-func ExtrefHash(parent uint64, name string) uint64 {
-	return uint64(rawCRC32C(uint32(parent), []byte(name)))
-}
+func ExtrefHash(parent uint64, name string) uint64 { return uint64(rawCRC32C(uint32(parent), name)) }
 
 // ExtentDataRefHash is the EXTENT_DATA_REF key offset of a reference, and orders inline ones.
 func ExtentDataRefHash(root, objectid, offset uint64) uint64 {
-	var b [8]byte
-	le.PutUint64(b[:], root)
-	high := rawCRC32C(math.MaxUint32, b[:])
-	le.PutUint64(b[:], objectid)
-	low := rawCRC32C(math.MaxUint32, b[:])
-	le.PutUint64(b[:], offset)
-	low = rawCRC32C(low, b[:])
+	high := rawCRC32C64(math.MaxUint32, root)
+	low := rawCRC32C64(rawCRC32C64(math.MaxUint32, objectid), offset)
 	return uint64(high)<<31 ^ uint64(low)
 }
 

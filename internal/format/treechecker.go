@@ -397,7 +397,7 @@ func (k *checker) dirItem(b []byte) error {
 			return k.err("bad dir item lengths, have name %d data %d in %d bytes", nn, dn, len(e)-DirItemSize)
 		}
 		if k.key.Type != DIR_INDEX_KEY {
-			if h := nameHash(e[DirItemSize : DirItemSize+nn]); h != k.key.Offset {
+			if h := uint64(rawCRC32C(^uint32(1), e[DirItemSize:DirItemSize+nn])); h != k.key.Offset {
 				return k.err("bad name hash, have 0x%x want 0x%x", k.key.Offset, h)
 			}
 		} else if DirItemSize+nn != len(b) {
