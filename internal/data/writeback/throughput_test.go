@@ -102,3 +102,27 @@ func benchFile(b *testing.B, pol string, writers int, model string, prealloc boo
 	must(b, file.Close(t))
 	must(b, f.Close(t))
 }
+
+// BenchmarkSmallFiles puts files of 4 KiB into a new image and commits; one operation is one file.
+func BenchmarkSmallFiles(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	dev := blockdev.NewMemory(4 << 30)
+	must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	f, err := fs.Open(t, dev, fs.Options{})
+	must(b, err)
+	p := make([]byte, 4096)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		file, err := f.Create(t, fmt.Sprintf("/f%d", i), 0o644)
+		must(b, err)
+		_, err = file.WriteAt(t, p, 0)
+		must(b, err)
+		must(b, file.Close(t))
+	}
+	must(b, f.Sync(t))
+	b.StopTimer()
+	must(b, f.Close(t))
+}

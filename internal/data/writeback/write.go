@@ -147,7 +147,7 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		panic(fmt.Sprintf("writeback: ino=%d dirty pages [%d, %d) without delalloc:\n%s", ip.Ino, start, end, ip.IOTree.Dump(t)))
 	}
 	var err error
-	if size := ip.Size(t); start == 0 && size <= e.cfg.MaxInline && !ip.Nocow() && len(w.pages) == 1 {
+	if size := ip.Size(t); start == 0 && size <= e.cfg.MaxInline && !ip.MayNocow() && len(w.pages) == 1 {
 		err = e.writeInline(t, ip, w, size)
 	} else {
 		err = e.runDelalloc(t, ip, w, start, end)

@@ -212,7 +212,8 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 }
 
 // WaitOrderedRange writes back [start, end) and waits until every ordered extent in it is finished. No page and no range may be
-// locked. The error is that of this range's data. Models btrfs_wait_ordered_range().
+// locked. The error is of starting, or of an ordered extent that it waited for; fsync asks Pages.CheckError for those that failed
+// before. Models btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
 	err := e.WritePages(t, ip, start, end, true)
 	if err2 := ip.Ordered.WaitRange(t, start, end); err == nil {
