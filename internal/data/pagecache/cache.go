@@ -41,6 +41,8 @@ type Cache struct {
 	// BDI is the dirty accounting.
 	BDI BDI
 
+	queues waitTable
+
 	limit atomic.Int64 // pages; 0 is none
 	used  atomic.Int64 // pages that are not free
 
@@ -54,6 +56,7 @@ type Cache struct {
 func NewCache(limitBytes int64, background, hard int64) *Cache {
 	c := &Cache{}
 	c.mu.Init(classCache)
+	c.queues.init()
 	c.limit.Store((limitBytes + PageSize - 1) >> PageShift)
 	c.BDI.init(background, hard)
 	return c

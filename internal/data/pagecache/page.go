@@ -63,6 +63,16 @@ func (p *Page) Data() []byte { return p.data[:] }
 // Mapping is the file that the page belongs to; nil when it was truncated away. Stable under the lock.
 func (p *Page) Mapping() *Mapping { return p.m.Load() }
 
+// Read copies the page's bytes from off on to dst, as many as there are, without the lock: a write at the same time may be seen in
+// part, as in the kernel (kernel-semantics 1.5). The page is referenced and uptodate.
+func (p *Page) Read(t *sched.Task, dst []byte, off uint64) int {
+	if raceEnabled {
+		p.Lock(t)
+		defer p.Unlock(t)
+	}
+	return copy(dst, p.data[off:])
+}
+
 // Lock takes the page lock; ascending index when several are held.
 func (p *Page) Lock(t *sched.Task) { p.mu.LockNested(t, p.index) }
 
@@ -133,21 +143,18 @@ func (p *Page) WaitWriteback(t *sched.Task) {
 	p.queue().WaitAs(t, StableClass, func() bool { return !p.Writeback() })
 }
 
-// queues are shared by all pages, as the kernel's page wait table.
-var queues [1 << queueBits]struct {
-	lock.WaitQueue
-	_ [64]byte
-}
+// waitTable is the wait queues that the pages of a cache share, as the kernel's page wait table.
+type waitTable [1 << queueBits]lock.WaitQueue
 
-const queueBits = 10
+const queueBits = 8
 
-func init() {
-	for i := range queues {
-		queues[i].Init(StableClass)
+func (w *waitTable) init() {
+	for i := range w {
+		w[i].Init(StableClass)
 	}
 }
 
 func (p *Page) queue() *lock.WaitQueue {
 	h := uint64(p.id) * 0x9e3779b97f4a7c15
-	return &queues[h>>(64-queueBits)].WaitQueue
+	return &p.cache.queues[h>>(64-queueBits)]
 }

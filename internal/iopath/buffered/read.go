@@ -31,7 +31,7 @@ func Read(t *sched.Task, e *writeback.Engine, ip *inode.Inode, p []byte, pos uin
 			pg.Put(t)
 			break
 		}
-		n := copy(p[done:], pg.Data()[in:min(pagecache.PageSize, in+size-pos)])
+		n := pg.Read(t, p[done:done+int(min(uint64(len(p)-done), size-pos))], in)
 		pg.Put(t)
 		done += n
 		pos += uint64(n)
