@@ -1,0 +1,108 @@
+package check
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/sched"
+)
+
+// interop skips, loudly, a test that needs a tool or root which is not there; under BTRLAB_INTEROP=1 it fails.
+func interop(t *testing.T, tools ...string) {
+	t.Helper()
+	missing := ""
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing = tool
+		}
+	}
+	if os.Geteuid() != 0 {
+		missing = "root"
+	}
+	if missing == "" {
+		return
+	}
+	if os.Getenv("BTRLAB_INTEROP") == "1" {
+		t.Fatalf("interop test needs %s", missing)
+	}
+	t.Skipf("SKIPPED INTEROP TEST: needs %s", missing)
+}
+
+// linuxScript makes one of everything that Linux puts on an image, in $1 mounted at $2. What is copied of the image
+// on the way is a state that a crash would leave.
+const linuxScript = `
+set -eu
+img=$1; m=$2; shift 2
+truncate -s 1G $img; mkfs.btrfs -q "$@" $img >/dev/null
+mount -o loop $img $m
+trap 'umount $m 2>/dev/null || true' EXIT
+mkdir $m/many
+for i in $(seq 1 1500); do echo "file $i" > $m/many/file-with-a-name-$i; done
+for i in $(seq 1 300); do ln $m/many/file-with-a-name-1 "$m/many/a-link-with-a-name-so-long-that-the-item-overflows-$i"; done
+ln -s /nowhere/at/all $m/symlink; mkfifo $m/fifo; mknod $m/device c 1 3
+fallocate -l 8M $m/prealloc; dd if=/dev/urandom of=$m/prealloc bs=4k count=100 seek=300 conv=notrunc status=none
+fallocate -n -l 2M $m/many/file-with-a-name-2
+touch $m/nocow; chattr +C $m/nocow; dd if=/dev/urandom of=$m/nocow bs=1M count=5 status=none
+truncate -s 100M $m/sparse; dd if=/dev/urandom of=$m/sparse bs=4k count=3 seek=1000 conv=notrunc status=none
+dd if=/dev/urandom of=$m/frag bs=1M count=8 status=none; sync -f $m
+for i in $(seq 1 100); do dd if=/dev/urandom of=$m/frag bs=4k count=1 seek=$((i*13)) conv=notrunc status=none; done
+sync -f $m
+cp --reflink=always $m/frag $m/clone
+btrfs -q subvolume create $m/sub; cp -r $m/many $m/sub/
+btrfs -q subvolume snapshot $m $m/snap; sync -f $m
+for i in $(seq 1 50); do dd if=/dev/urandom of=$m/frag bs=4k count=1 seek=$((i*17)) conv=notrunc status=none; done
+rm -f $m/snap/many/*5* $m/many/*7*; sync -f $m
+btrfs -q subvolume snapshot -r $m/snap $m/snap2; rm -f $m/snap/many/*3*; fallocate -p -o 1M -l 2M $m/clone
+btrfs -q subvolume snapshot $m/sub $m/sub/nested; sync -f $m
+touch $m/orphan; exec 3<$m/orphan; rm $m/orphan; sync -f $m
+cp --sparse=always $img $img.orphan; exec 3<&-
+for i in 1 2 3; do dd if=/dev/zero of=$m/logged$i bs=8k count=4 conv=fsync status=none; done
+cp --sparse=always $img $img.log
+btrfs -q subvolume delete $m/snap; sync -f $m
+cp --sparse=always $img $img.deleting
+umount $m
+mount -o loop,compress=zstd $img $m; cp -r $m/many $m/compressed; sync -f $m
+btrfs -q balance start --full-balance $m >/dev/null; umount $m
+`
+
+// TestLinuxImages: what Linux wrote is clean, by btrfs check and by this package, in every state it passes through.
+func TestLinuxImages(t *testing.T) {
+	interop(t, "btrfs", "mkfs.btrfs", "mount", "chattr", "fallocate")
+	tk := sched.NewTask("test")
+	for _, opts := range []string{"", "-m single -O ^no-holes", "-n 4096 -O ^skinny-metadata", "-R ^free-space-tree"} {
+		t.Run(strings.ReplaceAll("opts"+opts, " ", ""), func(t *testing.T) {
+			dir := t.TempDir()
+			img, mnt := filepath.Join(dir, "image"), filepath.Join(dir, "mnt")
+			if err := os.Mkdir(mnt, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			args := append([]string{"-c", linuxScript, "script", img, mnt}, strings.Fields(opts)...)
+			if out, err := exec.Command("bash", args...).CombinedOutput(); err != nil {
+				exec.Command("umount", mnt).Run()
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, state := range []string{"", ".orphan", ".log", ".deleting"} {
+				dev, err := blockdev.Open(img+state, blockdev.ReadOnly)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := Check(tk, dev, Options{})
+				dev.Close()
+				if err != nil || !r.Clean {
+					t.Errorf("%q: %v\n%s", state, err, r.text())
+				}
+				if state == ".log" != strings.Contains(fmt.Sprint(r.Notes), "log tree") {
+					t.Errorf("%q: notes %q", state, r.Notes)
+				}
+				if out, err := exec.Command("btrfs", "check", "--check-data-csum", img+state).CombinedOutput(); err != nil {
+					t.Errorf("%q: btrfs check: %v\n%s", state, err, out)
+				}
+			}
+		})
+	}
+}
