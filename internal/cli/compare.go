@@ -40,7 +40,7 @@ Exit code 1 means that a block or the image was not right.`,
 	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
 	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(lab.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
-	f.Var(&size, "size", "size of the test file (default 128M)")
+	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
 	f.Float64Var(&runtime, "runtime", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")

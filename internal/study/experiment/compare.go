@@ -132,7 +132,7 @@ func prepare(t *sched.Task, lab Lab, opt *Options, c *content) error {
 	if err := lab.Prepare(t, c.size); err != nil {
 		return err
 	}
-	s, err := lab.Open(t, opt.Policies[0])
+	s, err := openRaw(t, lab, opt.Policies[0])
 	if err != nil {
 		return err
 	}
@@ -149,6 +149,13 @@ func prepare(t *sched.Task, lab Lab, opt *Options, c *content) error {
 		err = cerr
 	}
 	return err
+}
+
+func openRaw(t *sched.Task, lab Lab, policy string) (Session, error) {
+	if r, ok := lab.(RawOpener); ok {
+		return r.OpenRaw(t, policy)
+	}
+	return lab.Open(t, policy)
 }
 
 // do is one run: the job under the policy, then the image closed and checked, then the file read back
@@ -187,7 +194,7 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 		return fmt.Errorf("check: %w", err)
 	}
 	r.progress("read back", 0, 0)
-	if s, err = r.lab.Open(t, r.policy); err != nil {
+	if s, err = openRaw(t, r.lab, r.policy); err != nil {
 		return err
 	}
 	f, err := r.c.judge(t, s.File())

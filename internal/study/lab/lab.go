@@ -144,7 +144,16 @@ func prepare(t *sched.Task, x *fs.FS, size int64) error {
 
 // Open opens the image and the test file under a policy (policy.Parse).
 func (l *Lab) Open(t *sched.Task, spec string) (experiment.Session, error) {
-	x, err := l.OpenFS(t, spec)
+	return l.openSession(t, l.dev, spec)
+}
+
+// OpenRaw is Open past the latency model; it makes the Lab an experiment.RawOpener.
+func (l *Lab) OpenRaw(t *sched.Task, spec string) (experiment.Session, error) {
+	return l.openSession(t, l.raw, spec)
+}
+
+func (l *Lab) openSession(t *sched.Task, dev blockdev.Device, spec string) (experiment.Session, error) {
+	x, err := l.openFS(t, dev, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +166,9 @@ func (l *Lab) Open(t *sched.Task, spec string) (experiment.Session, error) {
 }
 
 // OpenFS opens the image under a policy.
-func (l *Lab) OpenFS(t *sched.Task, spec string) (*fs.FS, error) {
+func (l *Lab) OpenFS(t *sched.Task, spec string) (*fs.FS, error) { return l.openFS(t, l.dev, spec) }
+
+func (l *Lab) openFS(t *sched.Task, dev blockdev.Device, spec string) (*fs.FS, error) {
 	p, err := policy.Parse(spec)
 	if err != nil {
 		return nil, err
@@ -166,7 +177,7 @@ func (l *Lab) OpenFS(t *sched.Task, spec string) (*fs.FS, error) {
 	if o.DirtyLimit == 0 && l.size > 0 {
 		o.DirtyBackground, o.DirtyLimit = l.size/16, l.size/8
 	}
-	return fs.Open(t, l.dev, o)
+	return fs.Open(t, dev, o)
 }
 
 type session struct {
