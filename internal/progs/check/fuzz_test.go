@@ -39,7 +39,7 @@ func interesting(n format.Node, r uint64) int {
 		return format.HeaderSize + int(r>>8)%max(1, n.Nritems()*stride)
 	}
 	end := format.HeaderSize + n.LeafDataEnd()
-	if n.Level() > 0 || end >= len(n) {
+	if n.Level() > 0 || end >= len(n) || end < format.HeaderSize {
 		return format.HeaderSize + int(r>>8)%(len(n)-format.HeaderSize)
 	}
 	return end + int(r>>8)%(len(n)-end)
@@ -50,7 +50,11 @@ func (m *image) damage(blocks []uint64, picks []uint64) {
 	for _, p := range picks {
 		bytenr := blocks[p%uint64(len(blocks))]
 		n := m.block(bytenr)
-		n[interesting(n, p>>8)] ^= byte(p>>56) | 1
+		at := format.HeaderSize - 1 // the block may be damaged already, its counts wild
+		if n.Nritems() <= int(m.sb.NodeSize)/format.KeyPtrSize {
+			at = interesting(n, p>>8)
+		}
+		n[max(32, at%len(n))] ^= byte(p>>56) | 1
 		m.putAt(n, bytenr)
 	}
 }
