@@ -1,0 +1,259 @@
+package delalloc
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+const (
+	bs     = 4096
+	blocks = 256
+)
+
+// newInode gives an inode of a file system with so many bytes of data and metadata space and nobody to win more.
+func newInode(t *sched.Task, data, metadata uint64, flags uint64) *inode.Inode {
+	s := spaceinfo.New(16384, 1)
+	s.Data().AddTotal(t, data, 0, 0)
+	s.Metadata().AddTotal(t, metadata, 0, 0)
+	fs := inode.NewFS(s, pagecache.NewCache(0, 1<<30, 1<<31))
+	return fs.New(&ctree.Root{ID: format.FS_TREE_OBJECTID}, 257, &format.InodeItem{Flags: flags, Size: blocks * bs, Mode: format.S_IFREG})
+}
+
+func usage(t *sched.Task, ip *inode.Inode) (data, metadata uint64) {
+	return ip.FS.Space.Data().Usage(t).MayUse, ip.FS.Space.Metadata().Usage(t).MayUse
+}
+
+// The counter of outstanding extents goes 1, 2, 1 for one small write, 2, 1, 0 on its way to the disk
+// (kernel-semantics 5.2), and the promises follow.
+func TestLifeOfOneWrite(tt *testing.T) {
+	t := sched.NewTask("test")
+	ip := newInode(t, 1<<20, 64<<20, 0)
+	var r Reservation
+	step := func(what string, extents int64, data uint64, meta bool) {
+		tt.Helper()
+		d, m := usage(t, ip)
+		if ip.Outstanding() != extents || d != data || (m != 0) != meta {
+			tt.Fatalf("%s: outstanding %d want %d, data %d want %d, metadata %d", what, ip.Outstanding(), extents, d, data, m)
+		}
+	}
+	if err := r.ReserveData(t, ip, 100, 200, spaceinfo.NoFlush); err != nil {
+		tt.Fatal(err)
+	}
+	if r.Start != 0 || r.End != bs {
+		tt.Fatalf("not a whole block: %s", r.String())
+	}
+	step("data", 0, bs, false)
+	if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+		tt.Fatal(err)
+	}
+	step("metadata", 1, bs, true)
+	ip.IOTree.Lock(t, 0, bs)
+	r.SetDelalloc(t, ip, true)
+	step("delalloc", 1, bs, true)
+	ip.IOTree.Lock(t, 0, bs)
+	ip.AddOrdered(false)
+	step("ordered", 2, bs, true)
+	ip.IOTree.Change(t, 0, bs, extentio.Locked|inode.DelallocBits, 0)
+	ip.Settle(t)
+	step("allocated", 1, bs, true)
+	ip.FS.Space.Data().Release(t, bs) // ReserveExtent turned it into reserved bytes
+	n := ip.TakeOrdered(t, false, bs)
+	if want := ip.FS.Space.CalcInsert(2) + ip.FS.Space.CalcUpdate(1); n != want {
+		tt.Fatalf("the transaction gets %d, want %d", n, want)
+	}
+	ip.FS.Space.Metadata().Release(t, n)
+	step("finished", 0, 0, false)
+	ip.CheckQuiescent(t)
+}
+
+// Random batches, some given back, some cut short, some in NOCOW mode, over and over the same blocks: the data promise
+// is always the delalloc bytes that were not dirtied in NOCOW mode, and when all is dropped nothing is left.
+func TestAccountingModel(tt *testing.T) {
+	for _, flags := range []uint64{0, format.InodeNoDataCow | format.InodeNoDataSum} {
+		for seed := range uint64(10) {
+			t := sched.NewTask("test")
+			ip := newInode(t, 400*bs, 100<<20, flags)
+			rng := rand.New(rand.NewPCG(seed, flags))
+			if flags != 0 {
+				ip.Extents.Insert(t, extentmap.Map{Start: 0, End: 100 * bs, Kind: extentmap.Regular, Nocow: true, DiskBytenr: 1 << 30}, ip.Extents.Gen())
+			}
+			var dirty, noReserve [blocks]bool
+			for range 800 {
+				a := rng.IntN(blocks)
+				b := a + 1 + rng.IntN(min(12, blocks-a))
+				if rng.IntN(4) == 0 {
+					ip.Invalidate(t, uint64(a)*bs, uint64(b)*bs)
+					clear(dirty[a:b])
+					clear(noReserve[a:b])
+				} else {
+					var r Reservation
+					nocow := rng.IntN(5) == 0
+					if nocow {
+						r.Nocow(uint64(a)*bs+1, uint64(b)*bs-1)
+					} else if err := r.ReserveData(t, ip, uint64(a)*bs+1, uint64(b)*bs-1, spaceinfo.NoFlush); err != nil {
+						if !errors.Is(err, errno.ENOSPC) {
+							tt.Fatal(err)
+						}
+						continue
+					}
+					if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+						r.Release(t, ip)
+						continue
+					}
+					switch rng.IntN(4) {
+					case 0:
+						r.Release(t, ip)
+						b = a
+					case 1:
+						b = a + rng.IntN(b-a)
+						r.Shrink(t, ip, uint64(b)*bs)
+					}
+					if r.Active() {
+						locked := rng.IntN(2) == 0
+						if locked {
+							ip.IOTree.Lock(t, r.Start, r.End)
+						}
+						r.SetDelalloc(t, ip, locked)
+					}
+					for i := a; i < b; i++ {
+						dirty[i], noReserve[i] = true, nocow
+					}
+				}
+				var want, bytes uint64
+				for i := range dirty {
+					if dirty[i] {
+						bytes += bs
+						if !noReserve[i] {
+							want += bs
+						}
+					}
+				}
+				d, m := usage(t, ip)
+				if d != want || ip.DelallocBytes() != bytes || ip.FS.DelallocBytes() != bytes {
+					tt.Fatalf("seed %d: data may_use %d want %d, delalloc %d want %d", seed, d, want, ip.DelallocBytes(), bytes)
+				}
+				if (m != 0) != (bytes != 0) {
+					tt.Fatalf("seed %d: metadata may_use %d with %d delalloc bytes", seed, m, bytes)
+				}
+				if err := ip.IOTree.CheckInvariants(t); err != nil {
+					tt.Fatal(err)
+				}
+			}
+			ip.Invalidate(t, 0, blocks*bs)
+			ip.CheckQuiescent(t)
+			if d, m := usage(t, ip); d != 0 || m != 0 {
+				tt.Fatalf("seed %d: at rest may_use %d data, %d metadata", seed, d, m)
+			}
+		}
+	}
+}
+
+// A reservation that fails leaves the accounts as they were.
+func TestNoSpace(tt *testing.T) {
+	t := sched.NewTask("test")
+	ip := newInode(t, 10*bs, 1<<20, 0)
+	var r Reservation
+	if err := r.ReserveData(t, ip, 0, 11*bs, spaceinfo.NoFlush); !errors.Is(err, errno.ENOSPC) || r.Active() {
+		tt.Fatalf("have %v, %s", err, r.String())
+	}
+	if err := r.ReserveData(t, ip, 0, 10*bs, spaceinfo.NoFlush); err != nil {
+		tt.Fatal(err)
+	}
+	// One insert, its checksums and the inode fit into 1 MiB; a second extent does not.
+	if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+		tt.Fatal(err)
+	}
+	_, before := usage(t, ip)
+	if err := ip.ReserveExtents(t, inode.MaxExtent*3, false, spaceinfo.NoFlush); !errors.Is(err, errno.ENOSPC) {
+		tt.Fatalf("have %v", err)
+	}
+	if _, after := usage(t, ip); after != before || ip.Outstanding() != 1 {
+		tt.Fatalf("metadata %d, was %d, outstanding %d", after, before, ip.Outstanding())
+	}
+	r.Release(t, ip)
+	ip.CheckQuiescent(t)
+	if d, m := usage(t, ip); d != 0 || m != 0 {
+		tt.Fatalf("at rest may_use %d data, %d metadata", d, m)
+	}
+}
+
+// Dirtying bytes that are known to be overwritten in place promises no insert.
+func TestInPlaceIsCheap(tt *testing.T) {
+	t := sched.NewTask("test")
+	ip := newInode(t, 1<<30, 1<<20, format.InodeNoDataCow|format.InodeNoDataSum)
+	probes := 0
+	ip.FS.Probe = func(t *sched.Task, ip *inode.Inode, off uint64) {
+		probes++
+		ip.Extents.Insert(t, extentmap.Map{Start: 0, End: blocks * bs, Kind: extentmap.Regular, Nocow: true, DiskBytenr: 1 << 30}, ip.Extents.Gen())
+	}
+	for i := range uint64(blocks / 2) { // every second block: no two merge
+		var r Reservation
+		if err := r.ReserveData(t, ip, 2*i*bs, (2*i+1)*bs, spaceinfo.NoFlush); err != nil {
+			tt.Fatal(err)
+		}
+		if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+			tt.Fatalf("block %d: %v", i, err)
+		}
+		r.SetDelalloc(t, ip, false)
+	}
+	if _, m := usage(t, ip); m != ip.FS.Space.CalcUpdate(1) || ip.Outstanding() != blocks/2 || probes != 1 {
+		tt.Fatalf("metadata %d, outstanding %d, %d probes", m, ip.Outstanding(), probes)
+	}
+	ip.Invalidate(t, 0, blocks*bs)
+	ip.CheckQuiescent(t)
+}
+
+// Writers and an invalidator at once end with nothing.
+func TestParallel(tt *testing.T) {
+	t := sched.NewTask("test")
+	ip := newInode(t, 300*bs, 40<<20, 0)
+	var tasks []*sched.Task
+	for w := range 4 {
+		tasks = append(tasks, t.Go("writer", func(t *sched.Task) {
+			rng := rand.New(rand.NewPCG(uint64(w), 5))
+			for range 1500 {
+				a := uint64(rng.IntN(blocks-8)) * bs
+				b := a + uint64(1+rng.IntN(8))*bs
+				if w == 0 {
+					ip.Invalidate(t, a, b)
+					continue
+				}
+				var r Reservation
+				if r.ReserveData(t, ip, a, b, spaceinfo.NoFlush) != nil {
+					continue
+				}
+				if r.ReserveMetadata(t, ip, spaceinfo.NoFlush) != nil || rng.IntN(3) == 0 {
+					r.Release(t, ip)
+					continue
+				}
+				ip.IOTree.Lock(t, a, b)
+				r.SetDelalloc(t, ip, true)
+			}
+		}))
+	}
+	for _, c := range tasks {
+		t.Join(c)
+	}
+	ip.Invalidate(t, 0, blocks*bs)
+	ip.CheckQuiescent(t)
+	if d, m := usage(t, ip); d != 0 || m != 0 {
+		tt.Fatalf("at rest may_use %d data, %d metadata", d, m)
+	}
+}

@@ -1,0 +1,139 @@
+package inode
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+// tree is a subvolume tree of inode items only.
+type tree struct {
+	items  map[uint64]format.InodeItem
+	fail   error
+	during func(ino uint64)
+}
+
+func (r *tree) UpdateInode(t *sched.Task, tr *ctree.Trans, root *ctree.Root, ino uint64, it *format.InodeItem) error {
+	if r.fail != nil {
+		return r.fail
+	}
+	r.items[ino] = *it
+	if r.during != nil {
+		r.during(ino)
+	}
+	return nil
+}
+
+func newFS() *FS {
+	return NewFS(spaceinfo.New(16384, 1), pagecache.NewCache(0, 1<<20, 2<<20))
+}
+
+// Items are written once per commit however often the inode changed, with the size that is on disk and not i_size; a change that
+// comes while the item is being written is not lost; a failed commit forgets nobody.
+func TestWriteDirty(tt *testing.T) {
+	t := sched.NewTask("test")
+	fs := newFS()
+	root := &ctree.Root{ID: format.FS_TREE_OBJECTID}
+	a := fs.New(root, 257, &format.InodeItem{Size: 10, Mode: format.S_IFREG})
+	b := fs.New(root, 258, &format.InodeItem{Size: 20, Mode: format.S_IFDIR})
+	r := &tree{items: map[uint64]format.InodeItem{}}
+
+	a.SetSize(t, 5000)
+	a.Touch(t, format.Timespec{Sec: 7})
+	a.AddBytes(t, 4096)
+	a.Change(t, func(it *format.InodeItem) { it.Nlink = 3 })
+	b.Change(t, func(it *format.InodeItem) { it.Size = 26 })
+	if n := fs.DirtyCount(t); n != 2 {
+		tt.Fatalf("%d dirty inodes", n)
+	}
+	r.fail = errors.New("tree is broken")
+	if err := fs.WriteDirty(t, &ctree.Trans{ID: 9}, r); !errors.Is(err, r.fail) {
+		tt.Fatalf("have %v", err)
+	}
+	if n := fs.DirtyCount(t); n != 2 || !a.Dirty() || !b.Dirty() {
+		tt.Fatalf("%d dirty inodes after a failed commit", n)
+	}
+	r.fail = nil
+	r.during = func(ino uint64) {
+		if ino == 257 {
+			a.SetDiskSize(5000)
+			a.MarkDirty(t)
+		}
+	}
+	if err := fs.WriteDirty(t, &ctree.Trans{ID: 10}, r); err != nil {
+		tt.Fatal(err)
+	}
+	it := r.items[257]
+	if it.Size != 10 || it.Nbytes != 4096 || it.Nlink != 3 || it.Mtime.Sec != 7 || it.Sequence != 1 || it.Transid != 10 {
+		tt.Fatalf("item %+v", it)
+	}
+	if r.items[258].Size != 26 {
+		tt.Fatalf("directory item %+v", r.items[258])
+	}
+	if !a.Dirty() || b.Dirty() || fs.DirtyCount(t) != 1 {
+		tt.Fatal("the change during the write was lost")
+	}
+	r.during = nil
+	if err := fs.WriteDirty(t, &ctree.Trans{ID: 11}, r); err != nil {
+		tt.Fatal(err)
+	}
+	if it := r.items[257]; it.Size != 5000 || a.LastTransid.Load() != 11 {
+		tt.Fatalf("item %+v, last transid %d", it, a.LastTransid.Load())
+	}
+	a.MarkDirty(t)
+	a.Forget(t)
+	if fs.DirtyCount(t) != 0 || a.Dirty() {
+		tt.Fatal("a deleted inode waits for a commit")
+	}
+}
+
+// What is not at rest is found, with the numbers.
+func TestCheckQuiescent(tt *testing.T) {
+	t := sched.NewTask("test")
+	fs := newFS()
+	ip := fs.New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG})
+	ip.CheckQuiescent(t)
+	panics := func(what string, f func()) {
+		tt.Helper()
+		defer func() {
+			if recover() == nil {
+				tt.Errorf("%s was not noticed", what)
+			}
+		}()
+		f()
+	}
+	ip.IOTree.Lock(t, 0, 4096)
+	panics("a locked range", func() { ip.CheckQuiescent(t) })
+	ip.IOTree.Unlock(t, 0, 4096)
+	oe := ip.Ordered.Add(t, ip, 0, 0, 4096, 1<<30)
+	panics("an ordered extent", func() { ip.CheckQuiescent(t) })
+	panics("an ordered extent in flight", func() { fs.CheckQuiescent(t) })
+	ip.Ordered.Remove(t, oe)
+	oe.Put(t)
+	p := ip.Pages.Grab(t, 0)
+	p.SetUptodate()
+	ip.Pages.SetDirty(t, p)
+	panics("a dirty page", func() { ip.CheckQuiescent(t) })
+	ip.Pages.ClearDirty(t, p)
+	p.UnlockPut(t)
+	ip.AddOrdered(true)
+	panics("an outstanding extent", func() { ip.CheckQuiescent(t) })
+	ip.TakeOrdered(t, true, 0)
+	ip.DIO.Inc(t)
+	panics("a dio count", func() { ip.CheckQuiescent(t) })
+	ip.DIO.Dec(t)
+	ip.CheckQuiescent(t)
+	fs.CheckQuiescent(t)
+	panics("nbytes below zero", func() { ip.AddBytes(t, -1) })
+}
