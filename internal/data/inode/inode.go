@@ -274,6 +274,7 @@ func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
 		it.Transid = tr.ID
 		if err := u.UpdateInode(t, tr, ip.Root, ip.Ino, &it); err != nil {
 			for _, ip := range list[i:] {
+				ip.dirty.Store(false)
 				ip.MarkDirty(t)
 			}
 			return fmt.Errorf("update inode root=%d ino=%d: %w", ip.Root.ID, ip.Ino, err)
