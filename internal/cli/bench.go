@@ -59,7 +59,8 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 			return named(image, err)
 		}
 		if asJSON {
-			err = run.WriteJSON(a.out, false)
+			// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
+			err = run.WriteJSON(a.out, true)
 		} else {
 			err = run.WriteText(a.out)
 		}

@@ -652,6 +652,9 @@ func (k *worker) verify(t *sched.Task) {
 		}
 		k.res.Read.IOs++
 		k.res.Read.Bytes += uint64(unit)
+		k.res.Depth[0]++
+		k.res.Submit[1]++
+		k.res.Complete[1]++
 		k.res.Read.Clat.Add(end - start)
 		k.res.Read.Lat.Add(end - start)
 		if err := checkUnit(p, off, k.num, number); err != nil {
