@@ -157,8 +157,9 @@ func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
 	p := s.path(t)
 	defer s.putPath(t, p)
+	key := format.Key{Objectid: ino}
 	for {
-		if _, err := s.Forest.SearchSlot(t, tr, r, format.Key{Objectid: ino}, p, -1, true); err != nil {
+		if _, err := s.Forest.SearchSlot(t, tr, r, key, p, -1, true); err != nil {
 			return err
 		}
 		leaf, slot := p.Leaf(), p.Slot()
@@ -182,10 +183,11 @@ func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 			return nil
 		}
 		// The leaf ended before the key: the items, if any, start the next leaf.
-		next, ok, err := s.nextKey(t, r, format.Key{Objectid: ino}, p)
+		next, ok, err := s.nextKey(t, r, key, p)
 		if err != nil || !ok || next.Objectid != ino {
 			return err
 		}
+		key = next // a search for less would end in the leaf before
 	}
 }
 
