@@ -55,7 +55,7 @@ Exit code 1 means that something was found.`,
 
 func (a *app) printCheck(image string, res check.Result) {
 	for _, f := range res.Findings {
-		fmt.Fprintln(a.out, findingLine(f))
+		fmt.Fprintln(a.out, f)
 	}
 	for _, n := range res.Notes {
 		fmt.Fprintln(a.out, "note:", n)
@@ -67,15 +67,4 @@ func (a *app) printCheck(image string, res check.Result) {
 	s := res.Stats
 	fmt.Fprintf(a.out, "%s: clean; %d tree blocks, %d inodes (%d files, %d directories), %d data extents, %s of data verified\n",
 		image, s.TreeBlocks, s.Inodes, s.Files, s.Dirs, s.DataExtents, humanSize(s.DataBytes))
-}
-
-func findingLine(f check.Finding) string {
-	line := f.Rule
-	if f.Where != "" {
-		line += ": " + f.Where
-	}
-	if f.Have != "" || f.Want != "" {
-		line += fmt.Sprintf(", have %s want %s", f.Have, f.Want)
-	}
-	return line
 }

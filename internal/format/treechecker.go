@@ -34,6 +34,9 @@ type CorruptError struct {
 // Error gives "corrupt leaf: root=5 block=30457856 slot=3, bad item offset, have 16283 want 16251".
 func (e *CorruptError) Error() string { return "corrupt " + e.Block + ": " + e.text }
 
+// Detail is the text after "corrupt leaf: ": the place, the rule, and what was found.
+func (e *CorruptError) Detail() string { return e.text }
+
 // Is makes the error an EUCLEAN.
 func (e *CorruptError) Is(target error) bool { return target == error(errno.EUCLEAN) }
 

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"strings"
 	"sync"
 
 	"btrlab/internal/blockdev"
@@ -178,6 +179,26 @@ func (c *checker) find(rule, where, have, want string) {
 		c.dropped++
 	}
 	c.mu.Unlock()
+}
+
+// findErr adds a finding from what the tree checker says, whose text ends in ", have X want Y" as a rule.
+func (c *checker) findErr(rule, where string, err error) {
+	var e *format.CorruptError
+	if !errors.As(err, &e) {
+		c.find(rule, where, err.Error(), "")
+		return
+	}
+	text := e.Detail()
+	if i := strings.LastIndex(text, ", have "); i >= 0 {
+		have, want, _ := strings.Cut(text[i+len(", have "):], " want ")
+		c.find(rule, text[:i], have, want)
+		return
+	}
+	place, have, ok := strings.Cut(text, ", ")
+	if !ok {
+		place, have = where, text
+	}
+	c.find(rule, place, have, "")
 }
 
 func (c *checker) note(text string, args ...any) {

@@ -26,7 +26,7 @@ func (c *checker) checkSuper() error {
 		return fmt.Errorf("%s: %w", c.dev.Name(), err)
 	}
 	if err != nil {
-		c.find("super.bad", "bytenr=65536", err.Error(), "")
+		c.findErr("super.bad", "bytenr=65536", err)
 	} else {
 		c.sb.Decode(p)
 	}
@@ -53,7 +53,7 @@ func (c *checker) checkSuper() error {
 			continue
 		}
 		if cerr != nil {
-			c.find("super.copy", where, cerr.Error(), "")
+			c.findErr("super.copy", where, cerr)
 			continue
 		}
 		// A commit writes the copies one by one, and a log commit only the primary.

@@ -270,7 +270,7 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 		check = format.CheckLeaf
 	}
 	if err := check(n, ctx); err != nil {
-		c.find("tree.block", where, err.Error(), "")
+		c.findErr("tree.block", where, err)
 		return false
 	}
 	return true
