@@ -257,8 +257,12 @@ func posRatio(dirty, freerun, hard int64) int64 {
 	return min(max(r+1<<ratioShift, 0), 2<<ratioShift)
 }
 
-// estimate measures what the device writes and what tasks dirty, and sets the rate of a task so that both
-// become equal. Models wb_update_bandwidth() and wb_update_dirty_ratelimit().
+// Measure lets the flusher keep the bandwidth up to date while nobody is throttled, so that the first pause is not a guess.
+// Models wb_update_bandwidth() as writeback calls it.
+func (b *BDI) Measure(t *sched.Task) { b.estimate(t, t.Now(), 0) }
+
+// estimate measures what the device writes and what tasks dirty, and sets the rate of a task so that both become equal. A ratio of 0
+// says that no task is being throttled. Models wb_update_bandwidth() and wb_update_dirty_ratelimit().
 func (b *BDI) estimate(t *sched.Task, now, ratio int64) {
 	if now-b.stampNanos.Load() < bandwidthNanos {
 		return
@@ -272,13 +276,18 @@ func (b *BDI) estimate(t *sched.Task, now, ratio int64) {
 	written, dirtied := b.writtenPages.Load(), b.dirtiedPages.Load()
 	if elapsed < int64(time.Second) {
 		bw := (written - b.stampWritten) * int64(time.Second) / elapsed
-		rate := max((dirtied-b.stampDirty)*int64(time.Second)/elapsed, 1)
-		bw = (b.bandwidth.Load() + bw) / 2
-		b.bandwidth.Store(max(bw, 1))
-		// With n tasks at this rate the device saw `rate`; what it should have seen is bw.
-		task := b.rate.Load() * ratio >> ratioShift
-		balanced := min(task*bw/rate, bw)
-		b.rate.Store(max((b.rate.Load()+balanced)/2, 16))
+		seen := max((dirtied-b.stampDirty)*int64(time.Second)/elapsed, 1)
+		bw = max((b.bandwidth.Load()+bw)/2, 1)
+		b.bandwidth.Store(bw)
+		rate := b.rate.Load()
+		switch {
+		case ratio > 0:
+			// With all tasks at this rate the device was given seen; it can take bw.
+			task := rate * ratio >> ratioShift
+			b.rate.Store(max((rate+min(task*bw/seen, bw))/2, 16))
+		case !b.exceeded.Load():
+			b.rate.Store(max(rate, bw))
+		}
 	}
 	b.stampDirty, b.stampWritten = dirtied, written
 	b.stampNanos.Store(now)

@@ -171,6 +171,7 @@ func (e *Engine) flushLoop(t *sched.Task) {
 			wrote := 0
 			for _, m := range list {
 				wrote += e.flushSome(t, m, flushChunk)
+				bdi.Measure(t)
 			}
 			clear(list)
 			if wrote == 0 {
