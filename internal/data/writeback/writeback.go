@@ -226,7 +226,7 @@ func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uin
 // FlushDelalloc starts writeback of at least n bytes of dirty data of any inode and, with wait, waits for the ordered extents in
 // flight. It is the space flusher's door. Models shrink_delalloc().
 func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
-	left := int(min((n+pagecache.PageSize-1)>>pagecache.PageShift, math.MaxInt32))
+	left := int(min(n/pagecache.PageSize+1, math.MaxInt32)) // n may be all ones: everything
 	for _, m := range e.fs.Cache.BDI.DirtyMappings(t, nil) {
 		if left <= 0 {
 			break
