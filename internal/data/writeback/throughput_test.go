@@ -84,20 +84,13 @@ func benchFile(b *testing.B, pol string, writers int, model string, prealloc boo
 			}
 		}))
 	}
-	waits := map[sched.ClassID]sched.WaitStat{}
 	for _, c := range tasks {
 		t.Join(c)
-		for i, w := range c.Waits {
-			s := waits[sched.ClassID(i)]
-			s.Nanos += w.Nanos
-			s.Count += w.Count
-			waits[sched.ClassID(i)] = s
-		}
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "iops")
 	if testing.Verbose() {
-		report(b, waits, writers)
+		report(b, waitsOf(tasks...), writers)
 	}
 	must(b, file.Close(t))
 	must(b, f.Close(t))
@@ -125,4 +118,45 @@ func BenchmarkSmallFiles(b *testing.B) {
 	must(b, f.Sync(t))
 	b.StopTimer()
 	must(b, f.Close(t))
+}
+
+// BenchmarkSequential writes a COW file from front to back, 1 MiB at a time, and syncs.
+func BenchmarkSequential(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	dev := blockdev.NewMemory(4 << 30)
+	must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	f, err := fs.Open(t, dev, fs.Options{})
+	must(b, err)
+	file, err := f.Create(t, "/f", 0o644)
+	must(b, err)
+	p := make([]byte, 1<<20)
+	b.SetBytes(1 << 20)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		_, err = file.WriteAt(t, p, int64(i)%1024<<20)
+		must(b, err)
+	}
+	must(b, f.Sync(t))
+	b.StopTimer()
+	if testing.Verbose() {
+		report(b, waitsOf(t), 1)
+	}
+	must(b, file.Close(t))
+	must(b, f.Close(t))
+}
+
+func waitsOf(tasks ...*sched.Task) map[sched.ClassID]sched.WaitStat {
+	waits := map[sched.ClassID]sched.WaitStat{}
+	for _, c := range tasks {
+		for i, w := range c.Waits {
+			s := waits[sched.ClassID(i)]
+			s.Nanos += w.Nanos
+			s.Count += w.Count
+			waits[sched.ClassID(i)] = s
+		}
+	}
+	return waits
 }
