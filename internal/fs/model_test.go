@@ -3,6 +3,7 @@ package fs_test
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -28,6 +29,8 @@ func (m *modelFile) resize(n int) {
 	}
 	m.want = m.want[:n]
 }
+
+var modelSeed = flag.Uint64("model.seed", 42, "seed of TestModel")
 
 const modelMax = 1 << 20 // bytes of a model file
 
@@ -152,8 +155,8 @@ func TestModel(t *testing.T) {
 	}
 	for _, name := range policy.Names() {
 		t.Run(name, func(t *testing.T) {
-			const seed = 42
-			t.Logf("seed %d", seed)
+			seed := *modelSeed
+			t.Logf("-model.seed=%d", seed)
 			x := fstest.New(t, fstest.Policy(name))
 			r := rand.New(rand.NewPCG(seed, 0))
 			var files []*modelFile

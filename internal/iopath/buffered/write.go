@@ -30,8 +30,32 @@ type Faulter interface {
 	Present(from, to int) int
 }
 
-// smallBatch is the number of pages whose array lies on the writer's stack.
+// smallBatch is the number of pages that a write keeps on its stack.
 const smallBatch = 16
+
+// pages is the locked pages of a batch, ascending. It does not allocate up to smallBatch of them, and it does not point
+// into itself, so that it can stay on the stack.
+type pages struct {
+	n     int
+	first [smallBatch]*pagecache.Page
+	more  []*pagecache.Page
+}
+
+func (l *pages) add(p *pagecache.Page) {
+	if l.n < smallBatch {
+		l.first[l.n] = p
+	} else {
+		l.more = append(l.more, p)
+	}
+	l.n++
+}
+
+func (l *pages) at(i int) *pagecache.Page {
+	if i < smallBatch {
+		return l.first[i]
+	}
+	return l.more[i-smallBatch]
+}
 
 // write is the state of one buffered write between its steps.
 type write struct {
@@ -49,11 +73,10 @@ type write struct {
 	// The batch at hand.
 	n       int                  // bytes to copy
 	rsv     delalloc.Reservation // its space
-	pages   []*pagecache.Page    // locked and referenced, ascending
+	pages   pages                // locked and referenced
 	force   bool                 // read an aligned first page too: the last copy got nothing
 	locked  bool                 // the extent range of rsv is locked
 	copied  int
-	small   [smallBatch]*pagecache.Page
 	rangeLo uint64 // the locked byte range of the write, when pl.Lock.Range()
 	rangeHi uint64
 }
@@ -296,10 +319,6 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 func (w *write) preparePages(t *sched.Task) error {
 	first := w.pos >> pagecache.PageShift
 	last := (w.pos + uint64(w.n) - 1) >> pagecache.PageShift
-	w.pages = w.small[:0]
-	if n := int(last - first + 1); n > smallBatch {
-		w.pages = make([]*pagecache.Page, 0, n)
-	}
 	for i := first; i <= last; {
 		p := w.ip.Pages.Grab(t, i)
 		if !p.Uptodate() && w.partial(i) {
@@ -310,7 +329,6 @@ func (w *write) preparePages(t *sched.Task) error {
 				w.dropPages(t)
 				oe.Wait(t)
 				oe.Put(t)
-				w.pages = w.small[:0]
 				i = first
 				continue
 			}
@@ -320,7 +338,6 @@ func (w *write) preparePages(t *sched.Task) error {
 				}
 				w.dropPages(t)
 				if err == errno.EAGAIN {
-					w.pages = w.small[:0]
 					i = first
 					continue
 				}
@@ -330,7 +347,7 @@ func (w *write) preparePages(t *sched.Task) error {
 		if w.pl.StableWait {
 			p.WaitWriteback(t)
 		}
-		w.pages = append(w.pages, p)
+		w.pages.add(p)
 		i++
 	}
 	return nil
@@ -373,7 +390,8 @@ func (w *write) copyFromUser() {
 	}
 	w.copied = 0
 	in := int(w.pos & (pagecache.PageSize - 1))
-	for _, p := range w.pages {
+	for i := range w.pages.n {
+		p := w.pages.at(i)
 		want := min(pagecache.PageSize-in, w.n-w.copied)
 		have := min(want, n-w.copied)
 		from := w.done + w.copied
@@ -410,7 +428,8 @@ func (w *write) dirtyPages(t *sched.Task) {
 		return
 	}
 	last := (end - 1) >> pagecache.PageShift
-	for _, p := range w.pages {
+	for i := range w.pages.n {
+		p := w.pages.at(i)
 		if p.Index() > last {
 			break
 		}
@@ -439,10 +458,10 @@ func (w *write) rsvShrink(t *sched.Task, end, full uint64) {
 
 // dropPages unlocks the batch's pages. Models btrfs_drop_pages().
 func (w *write) dropPages(t *sched.Task) {
-	for _, p := range w.pages {
-		p.UnlockPut(t)
+	for i := range w.pages.n {
+		w.pages.at(i).UnlockPut(t)
 	}
-	w.pages = nil
+	w.pages.n, w.pages.more = 0, w.pages.more[:0]
 }
 
 // balance pays for the pages that the task made dirty; it may sleep long. Models balance_dirty_pages_ratelimited().

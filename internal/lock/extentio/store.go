@@ -18,6 +18,7 @@ type store struct {
 	keys   []uint64 // keys[i] == chunks[i][0].start
 	chunks [][]state
 	free   [][]state
+	small  []state // a recycled chunk of less than full size
 }
 
 const (
@@ -101,7 +102,7 @@ func (s *store) splice(p pos, n int, with []state) {
 				return
 			}
 			s.keys = append(s.keys, 0)
-			s.chunks = append(s.chunks, s.newChunk(4))
+			s.chunks = append(s.chunks, s.firstChunk())
 		} else {
 			p = pos{p.c - 1, len(s.chunks[p.c-1])}
 		}
@@ -198,9 +199,21 @@ func (s *store) newChunk(size int) []state {
 	return make([]state, 0, size)
 }
 
-// recycle keeps full-size chunks only, so that newChunk may hand out any.
+// firstChunk is for a store that is empty: a range lock's is so between most of its uses.
+func (s *store) firstChunk() []state {
+	if c := s.small; c != nil {
+		s.small = nil
+		return c[:0]
+	}
+	return s.newChunk(4)
+}
+
+// recycle keeps full-size chunks, so that newChunk may hand out any, and one small one for firstChunk.
 func (s *store) recycle(c []state) {
-	if cap(c) == chunkMax && len(s.free) < freeMax {
+	switch {
+	case cap(c) < chunkMax:
+		s.small = c
+	case len(s.free) < freeMax:
 		s.free = append(s.free, c)
 	}
 }
