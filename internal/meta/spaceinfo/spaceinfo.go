@@ -231,18 +231,34 @@ func (i *Info) removeLocked(tk *ticket) {
 // granted nobody anything. It drops and retakes i.mu.
 // Models btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); kernel-semantics 5.3.
 func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted bool) {
+	idle := 0
 	states := []func(){
-		func() { i.allocChunk(t) },
+		// A large promise may take many chunks: data flushing begins only when the device has no more.
+		func() {
+			for i.allocChunk(t) && !i.granted(t, tk) {
+			}
+		},
 		func() { i.flush(t, tk.bytes*2, false) },
 		func() { i.flush(t, ^uint64(0), true) },
 		func() { i.commit(t) },
 		func() { i.allocChunk(t) },
 	}
 	if i.Type == format.BlockGroupMetadata {
-		// Metadata promises are mostly unused: writing delalloc back returns them, a chunk costs data space.
-		states[0], states[1], states[2] = states[1], states[2], states[0]
+		// Metadata promises are mostly unused: writing delalloc back and a commit return them, a chunk costs data
+		// space. Unless the chunks are nearly full, only a round that won nothing else makes one
+		// (ALLOC_CHUNK and ALLOC_CHUNK_FORCE).
+		states[0], states[1] = states[1], states[2]
+		states[2] = func() {
+			if i.nearlyFull(t) {
+				i.allocChunk(t)
+			}
+		}
+		states[4] = func() {
+			if idle > 0 || i.nearlyFull(t) {
+				i.allocChunk(t)
+			}
+		}
 	}
-	idle := 0
 	for idle < 2 {
 		before := i.grants
 		for _, run := range states {
@@ -263,11 +279,31 @@ func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted
 	return true
 }
 
-func (i *Info) allocChunk(t *sched.Task) {
-	if f := i.space.flushers; f != nil {
-		// No room is no error here: the caller looks at the account again.
-		_, _ = f.AllocChunk(t, i.Type)
+// nearlyFull reports whether four fifths of the chunks are used; promises do not count.
+// Models should_alloc_chunk().
+func (i *Info) nearlyFull(t *sched.Task) bool {
+	i.mu.Lock(t)
+	defer i.mu.Unlock(t)
+	used := i.u.sum() - i.u.MayUse
+	return used+2<<20 >= i.u.Total/5*4
+}
+
+// allocChunk reports whether a chunk was added.
+func (i *Info) allocChunk(t *sched.Task) bool {
+	f := i.space.flushers
+	if f == nil {
+		return false
 	}
+	// No room is no error here: the caller looks at the account again.
+	added, err := f.AllocChunk(t, i.Type)
+	return added && err == nil
+}
+
+func (i *Info) granted(t *sched.Task, tk *ticket) bool {
+	i.mu.Lock(t)
+	defer i.mu.Unlock(t)
+	i.grantLocked(t)
+	return tk.granted
 }
 
 func (i *Info) flush(t *sched.Task, bytes uint64, wait bool) {

@@ -19,6 +19,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	s       *Space
 	dirty   uint64 // bytes of metadata promised for delalloc
+	inodes  uint64 // bytes of metadata promised for inode items, which a commit writes
 	pinned  uint64 // bytes of data pinned
 	device  uint64 // free bytes
 	chunk   uint64 // size of a new chunk
@@ -38,6 +39,8 @@ func (w *world) CommitTransaction(t *sched.Task) error {
 	n := w.pinned
 	w.pinned = 0
 	w.s.Data().Unpinned(t, n)
+	w.s.Metadata().Release(t, w.inodes)
+	w.inodes = 0
 	return nil
 }
 
@@ -93,6 +96,16 @@ func TestReserve(t *testing.T) {
 			w.s.Metadata().Reserve(task, 16*MiB, FlushAll)
 			w.dirty = 16 * MiB
 		}, (*Space).Metadata, 4 * MiB, FlushAll, nil, func(w *world) bool { return w.device == 64*MiB && w.flushes == 1 }},
+		// Many new files in one transaction used to turn the whole device into empty metadata chunks.
+		{"metadata commits before it takes a chunk", func(w *world) {
+			w.s.Metadata().AddTotal(task, 8*MiB, 0, 0)
+			w.s.Metadata().Reserve(task, 16*MiB, FlushAll)
+			w.inodes = 16 * MiB
+		}, (*Space).Metadata, 4 * MiB, FlushAll, nil, func(w *world) bool { return w.device == 64*MiB && w.commits == 1 }},
+		{"metadata that is nearly full takes a chunk before it commits", func(w *world) {
+			w.device, w.chunk = 8*MiB, 8*MiB
+			w.s.Metadata().AddTotal(task, 8*MiB, 7*MiB, 0)
+		}, (*Space).Metadata, 4 * MiB, FlushAll, nil, func(w *world) bool { return w.device == 0 && w.commits == 0 }},
 		{"an open transaction allows a chunk, no more", func(w *world) {
 			w.chunk = 1 << 40
 			w.s.Metadata().AddTotal(task, 8*MiB, 8*MiB, 0)
@@ -105,12 +118,12 @@ func TestReserve(t *testing.T) {
 			c.setup(w)
 			i := c.info(w.s)
 			before := i.Usage(task).MayUse
-			flushed := w.dirty
+			flushed := w.dirty + w.inodes
 			err := i.Reserve(task, c.bytes, c.mode)
 			if !errors.Is(err, c.err) {
 				t.Errorf("have %v, want %v", err, c.err)
 			}
-			want := before - (flushed - w.dirty)
+			want := before - (flushed - w.dirty - w.inodes)
 			if c.err == nil {
 				want += c.bytes
 			}
