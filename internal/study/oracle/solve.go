@@ -1,0 +1,797 @@
+package oracle
+
+import (
+	"math"
+	"math/bits"
+)
+
+// solver decides one component. Its members are numbered from 0: 0 is the initial content, which comes before
+// everything, 1 to n-2 are the units, n-1 is whoever looked at the end, who comes after everything.
+// Sets of members are rows of w words.
+type solver struct {
+	n, w       int
+	unit       []int32  // member -> unit; -1 for the first and the last
+	start, end []int64  // of members
+	cov        []uint64 // segment - seg0 -> members that change it
+	zero       []uint64 // members that write zeroes
+	cnt        []int32  // tier 1: segments that keep a member from being the last
+	free       []bool   // tier 1: segments no longer asked for
+	last       []int32
+
+	succ, pred []uint64 // member -> members after, before it; closed
+	exact      []exact
+	masks      []uint64
+	slot       []int32 // source -> its constraint of the current reader, plus 1
+	choices    []choice
+	cand       []uint64 // the sets of choices that shrink while solving
+	one        []uint64 // scratch rows
+	two        []uint64
+	rank       []int32 // a guess at the order, to branch on the likelier side first
+	saved      []uint64
+	savedS     []int32
+
+	finalSize bool
+	branches  int
+	budget    int
+}
+
+// exact says: s is before r, and every w in masks[m:] is before s or after r.
+type exact struct {
+	r, s int32
+	m    int32
+	seg  int32 // one segment that says so
+}
+
+// choice says the same for one s out of a set. For a size there must also be, when s leaves it smaller than min, an extending
+// write between s and r. cand[at:] holds three rows: sources, extending writes, sources that need one.
+type choice struct {
+	r, s int32 // s is -1 while it is open
+	m    int32
+	at   int32
+	seg  int32 // -1: this is about the size
+	ext  bool
+}
+
+func row(a []uint64, i, w int) []uint64 { return a[i*w : i*w+w : i*w+w] }
+
+func has(r []uint64, i int32) bool { return r[i>>6]>>(uint(i)&63)&1 != 0 }
+func set(r []uint64, i int32)      { r[i>>6] |= 1 << (uint(i) & 63) }
+func unset(r []uint64, i int32)    { r[i>>6] &^= 1 << (uint(i) & 63) }
+
+func isEmpty(r []uint64) bool {
+	for _, x := range r {
+		if x != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// single returns the first member of r, and whether there are no others; -1 when r is empty.
+func single(r []uint64) (first int32, alone bool) {
+	first = -1
+	for k, x := range r {
+		if x == 0 {
+			continue
+		}
+		if first >= 0 || x&(x-1) != 0 {
+			if first < 0 {
+				first = int32(k<<6 + bits.TrailingZeros64(x))
+			}
+			return first, false
+		}
+		first = int32(k<<6 + bits.TrailingZeros64(x))
+	}
+	return first, true
+}
+
+// decide judges component k and appends its order to placed when it is kept.
+func (c *Checker) decide(k int32) Outcome {
+	s := &c.s
+	us := c.unitsOf(k)
+	s.n = len(us) + 2
+	s.w = (s.n + 63) / 64
+	n, w := s.n, s.w
+	s.unit = resize(s.unit, n)
+	s.start, s.end = resize(s.start, n), resize(s.end, n)
+	s.unit[0], s.unit[n-1] = -1, -1
+	seg0, seg1 := c.seg0[k], c.seg1[k]
+	if seg1 < seg0 {
+		seg0, seg1 = 0, 0
+	}
+	s.cov = resize(s.cov, int(seg1-seg0)*w)
+	clear(s.cov)
+	s.zero = resize(s.zero, w)
+	clear(s.zero)
+	search := k == c.sizeComp
+	for i, id := range us {
+		u, l := &c.units[id], int32(i+1)
+		u.local = l
+		s.unit[l] = id
+		s.start[l], s.end[l] = u.start, u.end
+		if u.flags&flagWrite != 0 {
+			for x := u.lo; x < u.hi; x++ {
+				set(row(s.cov, int(x-seg0), w), l)
+			}
+		}
+		if u.flags&flagZero != 0 {
+			set(s.zero, l)
+		}
+		if u.flags&flagRead != 0 {
+			search = true
+		}
+	}
+	if !search {
+		c.tier = 1
+		return c.peel(k, seg0, seg1)
+	}
+	c.tier = 2
+	if !c.constrain(k, seg0, seg1) {
+		return Broken
+	}
+	out := c.solve(0)
+	if out == Kept {
+		c.place()
+	}
+	return out
+}
+
+// source returns the member that put id on segment x, or -1 when nobody can have: the reader by (a unit,
+// or -1 for the end) saw the impossible.
+func (c *Checker) source(id ID, x int32, by int32) int32 {
+	if id == Initial {
+		return 0
+	}
+	u := c.pieceAt(c.opIndex(id), x)
+	if u < 0 {
+		c.impossible(id, x, by)
+		return -1
+	}
+	return c.units[u].local
+}
+
+func (c *Checker) impossible(id ID, x int32, by int32) {
+	c.whyAt, c.whyBy = Seen{c.bounds[x], c.bounds[x+1], id}, by
+	switch {
+	case id == Foreign:
+		c.why = "nobody in this history wrote them"
+	case id == Zero:
+		c.why = "no hole was there, and no truncate or punch reached there"
+	case c.opIndex(id) < 0:
+		c.why = "there is no such operation"
+	default:
+		c.why = "it never changed them"
+	}
+}
+
+// peel is tier 1.
+func (c *Checker) peel(k, seg0, seg1 int32) Outcome {
+	s, w := &c.s, c.s.w
+	nseg := int(seg1 - seg0)
+	s.cnt = resize(s.cnt, s.n)
+	clear(s.cnt)
+	s.free = resize(s.free, nseg)
+	s.masks = resize(s.masks, nseg*w) // members that must not be the last on a segment
+	for i := range nseg {
+		x := seg0 + int32(i)
+		id := c.obs[c.finAt+int(x)]
+		if c.comp[x] != k || id == unseen {
+			s.free[i] = true
+			continue
+		}
+		s.free[i] = false
+		m, cov := row(s.masks, i, w), row(s.cov, i, w)
+		copy(m, cov)
+		if id == Zero {
+			for j := range m {
+				m[j] &^= s.zero[j]
+			}
+		} else {
+			src := c.source(id, x, -1)
+			if src < 0 {
+				return Broken
+			}
+			unset(m, src)
+		}
+		for j, b := range m {
+			for ; b != 0; b &= b - 1 {
+				s.cnt[j<<6+bits.TrailingZeros64(b)]++
+			}
+		}
+	}
+	s.last = s.last[:0]
+	left := s.n - 2
+	gone := resize(s.one, w)
+	s.one = gone
+	clear(gone)
+	for left > 0 {
+		// latest is the latest start of those left: the last one must not have returned before it.
+		latest := int64(math.MinInt64)
+		for l := int32(1); int(l) < s.n-1; l++ {
+			if !has(gone, l) {
+				latest = max(latest, s.start[l])
+			}
+		}
+		before := left
+		for l := int32(1); int(l) < s.n-1; l++ {
+			if s.cnt[l] != 0 || s.end[l] < latest || has(gone, l) {
+				continue
+			}
+			set(gone, l)
+			left--
+			s.last = append(s.last, l)
+			u := &c.units[s.unit[l]]
+			for x := u.lo; x < u.hi; x++ {
+				i := int(x - seg0)
+				if s.free[i] || u.flags&flagWrite == 0 {
+					continue
+				}
+				s.free[i] = true
+				for j, b := range row(s.masks, i, w) {
+					for b &^= gone[j]; b != 0; b &= b - 1 {
+						s.cnt[j<<6+bits.TrailingZeros64(b)]--
+					}
+				}
+			}
+		}
+		if left == before {
+			return Broken
+		}
+	}
+	for i := range nseg {
+		if s.free[i] {
+			continue
+		}
+		x := seg0 + int32(i)
+		switch id := c.obs[c.finAt+int(x)]; {
+		case id == Zero && !c.zero0[x]:
+			c.impossible(id, x, -1)
+			return Broken
+		case id > 0:
+			return Broken // its owner was not there to be taken away
+		}
+	}
+	for i := len(s.last) - 1; i >= 0; i-- {
+		c.placed = append(c.placed, s.unit[s.last[i]])
+	}
+	c.sets = append(c.sets, int32(len(c.placed)))
+	return Kept
+}
+
+// constrain sets up tier 2; it returns false when something seen has no possible source.
+func (c *Checker) constrain(k, seg0, seg1 int32) bool {
+	s, n, w := &c.s, c.s.n, c.s.w
+	s.succ, s.pred = resize(s.succ, n*w), resize(s.pred, n*w)
+	clear(s.succ)
+	clear(s.pred)
+	s.one, s.two = resize(s.one, w), resize(s.two, w)
+	s.slot = resize(s.slot, n)
+	clear(s.slot)
+	s.rank = resize(s.rank, n)
+	s.exact, s.choices = s.exact[:0], s.choices[:0]
+	s.masks, s.cand = s.masks[:0], s.cand[:0]
+	s.saved, s.savedS = s.saved[:0], s.savedS[:0]
+
+	last := int32(n - 1)
+	for a := int32(0); a <= last; a++ {
+		sa := row(s.succ, int(a), w)
+		for b := int32(0); b <= last; b++ {
+			if a != b && (a == 0 || b == last || a != last && b != 0 && s.end[a] < s.start[b]) {
+				set(sa, b)
+				set(row(s.pred, int(b), w), a)
+			}
+		}
+	}
+	for l := int32(1); l < last; l++ {
+		s.rank[l] = c.opRank[c.units[s.unit[l]].op]
+	}
+	s.rank[0], s.rank[last] = -1, math.MaxInt32
+
+	for l := int32(1); l <= last; l++ {
+		var obs []ID
+		var lo, hi, by int32
+		if l == last {
+			if c.finAt < 0 {
+				continue
+			}
+			obs, lo, hi, by = c.obs[c.finAt+int(seg0):], seg0, seg1, -1
+		} else {
+			u := &c.units[s.unit[l]]
+			if u.flags&flagRead == 0 {
+				continue
+			}
+			o := &c.h.Ops[u.op]
+			obs = c.obs[int(c.obsAt[u.op])+int(u.lo)-c.seg(o.Lo):]
+			lo, hi, by = u.lo, u.hi, s.unit[l]
+		}
+		e0, c0 := len(s.exact), len(s.choices)
+		for x := lo; x < hi; x++ {
+			id := obs[x-lo]
+			if id == unseen || c.comp[x] != k {
+				continue
+			}
+			cov := row(s.cov, int(x-seg0), w)
+			if id == Zero {
+				if !c.zeroSeen(l, x, cov, c0) {
+					c.impossible(id, x, by)
+					return false
+				}
+				continue
+			}
+			src := c.source(id, x, by)
+			if src < 0 {
+				return false
+			}
+			at := s.slot[src]
+			if at == 0 {
+				s.exact = append(s.exact, exact{l, src, int32(len(s.masks)), x})
+				at = int32(len(s.exact))
+				s.slot[src] = at
+				for range w {
+					s.masks = append(s.masks, 0)
+				}
+			}
+			m := s.masks[s.exact[at-1].m:]
+			for j, b := range cov {
+				m[j] |= b
+			}
+			unset(m, src)
+		}
+		for _, e := range s.exact[e0:] {
+			s.slot[e.s] = 0
+		}
+	}
+	if k == c.sizeComp {
+		c.sizesSeen(k)
+	}
+	return true
+}
+
+// zeroSeen adds the constraint of a zero byte that l saw at segment x; those since c0 are of the same reader.
+func (c *Checker) zeroSeen(l, x int32, cov []uint64, c0 int) bool {
+	s, w := &c.s, c.s.w
+	cand, m := s.one, s.two
+	for j, b := range cov {
+		cand[j] = b & s.zero[j]
+		m[j] = b &^ s.zero[j]
+	}
+	if c.zero0[x] {
+		set(cand, 0)
+		if isEmpty(m) {
+			return true
+		}
+	}
+	if isEmpty(cand) {
+		return false
+	}
+next:
+	for i := c0; i < len(s.choices); i++ {
+		h := &s.choices[i]
+		for j := range w {
+			if s.cand[int(h.at)+j] != cand[j] || s.masks[int(h.m)+j] != m[j] {
+				continue next
+			}
+		}
+		return true
+	}
+	s.choices = append(s.choices, choice{r: l, s: -1, m: int32(len(s.masks)), at: int32(len(s.cand)), seg: x})
+	s.masks = append(s.masks, m...)
+	s.cand = append(s.cand, cand...)
+	for range 2 * w {
+		s.cand = append(s.cand, 0)
+	}
+	return true
+}
+
+// sizesSeen adds the constraints of sizes. The size that r sees is the largest of the size its last truncate T set and the
+// ends of the writes between T and r. So a size in [min, max] has a T with size <= max; every other
+// truncate, and every write beyond max, is before T or after r; and if T left less than min, a write that ends in [min, max] is between.
+func (c *Checker) sizesSeen(k int32) {
+	s, w := &c.s, c.s.w
+	for l := int32(1); int(l) < s.n; l++ {
+		lo, hi := int64(0), int64(0)
+		if int(l) == s.n-1 {
+			if !s.finalSize {
+				return
+			}
+			lo, hi = c.h.FinalSize, c.h.FinalSize
+		} else {
+			u := &c.units[s.unit[l]]
+			if u.flags&flagSizeObs == 0 {
+				continue
+			}
+			lo, hi = u.min, u.max
+		}
+		h := choice{r: l, s: -1, m: int32(len(s.masks)), at: int32(len(s.cand)), seg: -1, ext: true}
+		for range w {
+			s.masks = append(s.masks, 0)
+		}
+		for range 3 * w {
+			s.cand = append(s.cand, 0)
+		}
+		m := s.masks[h.m:]
+		src, ext, low := row(s.cand[h.at:], 0, w), row(s.cand[h.at:], 1, w), row(s.cand[h.at:], 2, w)
+		base := func(l int32, size int64) {
+			if size <= hi {
+				set(src, l)
+			}
+			if size < lo {
+				set(low, l)
+			}
+		}
+		base(0, c.h.Size)
+		for o := int32(1); int(o) < s.n-1; o++ {
+			u := &c.units[s.unit[o]]
+			if o == l {
+				continue
+			}
+			switch {
+			case u.flags&flagSet != 0:
+				base(o, u.val)
+				set(m, o)
+			case u.flags&flagMax != 0 && u.val > hi:
+				set(m, o)
+			case u.flags&flagMax != 0 && u.val >= lo:
+				set(ext, o)
+			}
+		}
+		s.choices = append(s.choices, h)
+	}
+}
+
+// before adds the edge a -> b and closes the relation; false when b is before a.
+func (s *solver) before(a, b int32) bool {
+	w := s.w
+	sa, sb := row(s.succ, int(a), w), row(s.succ, int(b), w)
+	if has(sa, b) {
+		return true
+	}
+	if a == b || has(sb, a) {
+		return false
+	}
+	pa, pb := row(s.pred, int(a), w), row(s.pred, int(b), w)
+	// p and its like, before a, get b and all after it, unless they have b already; and the other way round.
+	for j := range w {
+		for x := pa[j]; x != 0; x &= x - 1 {
+			p := row(s.succ, j<<6+bits.TrailingZeros64(x), w)
+			if has(p, b) {
+				continue
+			}
+			set(p, b)
+			for i, y := range sb {
+				p[i] |= y
+			}
+		}
+	}
+	for j := range w {
+		for x := sb[j]; x != 0; x &= x - 1 {
+			q := row(s.pred, j<<6+bits.TrailingZeros64(x), w)
+			if has(q, a) {
+				continue
+			}
+			set(q, a)
+			for i, y := range pa {
+				q[i] |= y
+			}
+		}
+	}
+	set(sa, b)
+	for i, y := range sb {
+		sa[i] |= y
+	}
+	set(pb, a)
+	for i, y := range pa {
+		pb[i] |= y
+	}
+	return true
+}
+
+// apply forces what s before r, and nothing of m between them, forces now. It reports a contradiction by ok, and whether it
+// added anything.
+func (s *solver) apply(r, src int32, m []uint64) (changed, ok bool) {
+	w := s.w
+	if !has(row(s.succ, int(src), w), r) {
+		if !s.before(src, r) {
+			return false, false
+		}
+		changed = true
+	}
+	ss, sr := row(s.succ, int(src), w), row(s.succ, int(r), w)
+	ps, pr := row(s.pred, int(src), w), row(s.pred, int(r), w)
+	for j := range w {
+		for x := m[j] & ss[j] &^ sr[j]; x != 0; x &= x - 1 {
+			l := int32(j<<6 + bits.TrailingZeros64(x))
+			if l == src || l == r {
+				continue
+			}
+			if !s.before(r, l) {
+				return false, false
+			}
+			changed = true
+		}
+		for x := m[j] & pr[j] &^ ps[j]; x != 0; x &= x - 1 {
+			l := int32(j<<6 + bits.TrailingZeros64(x))
+			if l == src || l == r {
+				continue
+			}
+			if !s.before(l, src) {
+				return false, false
+			}
+			changed = true
+		}
+	}
+	return changed, true
+}
+
+// fixpoint forces everything that is forced; false is a contradiction.
+func (s *solver) fixpoint() bool {
+	for {
+		changed := false
+		for i := range s.exact {
+			e := &s.exact[i]
+			ch, ok := s.apply(e.r, e.s, s.masks[e.m:int(e.m)+s.w])
+			if !ok {
+				return false
+			}
+			changed = changed || ch
+		}
+		for i := range s.choices {
+			ch, ok := s.narrow(&s.choices[i])
+			if !ok {
+				return false
+			}
+			changed = changed || ch
+		}
+		if !changed {
+			return true
+		}
+	}
+}
+
+// narrow takes away the sources that are no longer possible, and forces what the only one left forces.
+func (s *solver) narrow(h *choice) (changed, ok bool) {
+	w := s.w
+	m := s.masks[h.m : int(h.m)+w]
+	src, ext, low := row(s.cand[h.at:], 0, w), row(s.cand[h.at:], 1, w), row(s.cand[h.at:], 2, w)
+	if h.s < 0 {
+		sr, pr := row(s.succ, int(h.r), w), row(s.pred, int(h.r), w)
+		noExt := h.ext && isEmpty(ext)
+		for j := range w {
+			for x := src[j]; x != 0; x &= x - 1 {
+				l := int32(j<<6 + bits.TrailingZeros64(x))
+				bad := has(sr, l) || noExt && has(low, l)
+				if !bad {
+					for i, y := range row(s.succ, int(l), w) {
+						if y&m[i]&pr[i] != 0 {
+							bad = true
+							break
+						}
+					}
+				}
+				if bad {
+					unset(src, l)
+					changed = true
+				}
+			}
+		}
+		l, alone := single(src)
+		if l < 0 {
+			return false, false
+		}
+		if !alone {
+			return changed, true
+		}
+		h.s = l
+		changed = true
+	}
+	ch, ok := s.apply(h.r, h.s, m)
+	if !ok {
+		return false, false
+	}
+	changed = changed || ch
+	if h.ext && has(low, h.s) {
+		// An extending write must be between.
+		ps, sr := row(s.pred, int(h.s), w), row(s.succ, int(h.r), w)
+		for j := range w {
+			if x := ext[j] & (ps[j] | sr[j]); x != 0 {
+				ext[j] &^= x
+				changed = true
+			}
+		}
+		l, alone := single(ext)
+		if l < 0 {
+			return false, false
+		}
+		if alone && !(has(row(s.succ, int(h.s), w), l) && has(row(s.pred, int(h.r), w), l)) {
+			if !s.before(h.s, l) || !s.before(l, h.r) {
+				return false, false
+			}
+			changed = true
+		}
+	}
+	return changed, true
+}
+
+// satisfied reports whether choice h holds in every order that respects the relation as it is.
+func (s *solver) satisfied(h *choice) bool {
+	w := s.w
+	m := s.masks[h.m : int(h.m)+w]
+	src, ext, low := row(s.cand[h.at:], 0, w), row(s.cand[h.at:], 1, w), row(s.cand[h.at:], 2, w)
+	sr, pr := row(s.succ, int(h.r), w), row(s.pred, int(h.r), w)
+	for j := range w {
+	sources:
+		for x := src[j] & pr[j]; x != 0; x &= x - 1 {
+			l := int32(j<<6 + bits.TrailingZeros64(x))
+			if h.s >= 0 && h.s != l {
+				continue
+			}
+			pl, sl := row(s.pred, int(l), w), row(s.succ, int(l), w)
+			for i := range w {
+				open := m[i] &^ pl[i] &^ sr[i]
+				if i == int(l>>6) {
+					open &^= 1 << (uint(l) & 63)
+				}
+				if open != 0 {
+					continue sources
+				}
+			}
+			if !h.ext || !has(low, l) {
+				return true
+			}
+			for i := range w {
+				if ext[i]&sl[i]&pr[i] != 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// question is something open: either a before b or (c before d); or a choice of a source or an extending write.
+type question struct {
+	a, b, c, d int32
+	ch         int32 // choice, or -1
+	pick       int32
+	ext        bool
+}
+
+func (s *solver) open() (question, bool) {
+	w := s.w
+	triple := func(r, src int32, m []uint64) (question, bool) {
+		ps, sr := row(s.pred, int(src), w), row(s.succ, int(r), w)
+		for j := range w {
+			for x := m[j] &^ ps[j] &^ sr[j]; x != 0; x &= x - 1 {
+				l := int32(j<<6 + bits.TrailingZeros64(x))
+				if l == src || l == r {
+					continue
+				}
+				if s.rank[l] > s.rank[src] {
+					return question{a: r, b: l, c: l, d: src, ch: -1}, true
+				}
+				return question{a: l, b: src, c: r, d: l, ch: -1}, true
+			}
+		}
+		return question{}, false
+	}
+	for i := range s.exact {
+		e := &s.exact[i]
+		if q, ok := triple(e.r, e.s, s.masks[e.m:int(e.m)+w]); ok {
+			return q, true
+		}
+	}
+	for i := range s.choices {
+		h := &s.choices[i]
+		if s.satisfied(h) {
+			continue
+		}
+		if h.s < 0 {
+			return question{ch: int32(i), pick: s.likely(row(s.cand[h.at:], 0, w), h.r)}, true
+		}
+		if q, ok := triple(h.r, h.s, s.masks[h.m:int(h.m)+w]); ok {
+			return q, true
+		}
+		return question{ch: int32(i), pick: s.likely(row(s.cand[h.at:], 1, w), h.r), ext: true}, true
+	}
+	return question{}, false
+}
+
+// likely returns the member of r that seems to be the last before reader by.
+func (s *solver) likely(r []uint64, by int32) int32 {
+	best := int32(-1)
+	for j := range r {
+		for x := r[j]; x != 0; x &= x - 1 {
+			l := int32(j<<6 + bits.TrailingZeros64(x))
+			if best < 0 || s.rank[l] <= s.rank[by] && (s.rank[best] > s.rank[by] || s.rank[l] > s.rank[best]) {
+				best = l
+			}
+		}
+	}
+	return best
+}
+
+// answer adds one side of q; false is a contradiction at once.
+func (s *solver) answer(q question, yes bool) bool {
+	if q.ch < 0 {
+		if yes {
+			return s.before(q.a, q.b)
+		}
+		return s.before(q.c, q.d)
+	}
+	h := &s.choices[q.ch]
+	r := row(s.cand[h.at:], 0, s.w)
+	if q.ext {
+		r = row(s.cand[h.at:], 1, s.w)
+	}
+	if yes {
+		clear(r)
+		set(r, q.pick)
+	} else {
+		unset(r, q.pick)
+	}
+	return true
+}
+
+// solve is the search: Kept leaves an order in the relation.
+func (c *Checker) solve(depth int) Outcome {
+	s := &c.s
+	size := len(s.succ) + len(s.pred) + len(s.cand)
+	for {
+		if !s.fixpoint() {
+			return Broken
+		}
+		q, ok := s.open()
+		if !ok {
+			return Kept
+		}
+		if s.branches >= s.budget {
+			return Undecided
+		}
+		s.branches++
+		s.saved = append(append(append(s.saved[:depth*size], s.succ...), s.pred...), s.cand...)
+		s.savedS = s.savedS[:depth*len(s.choices)]
+		for i := range s.choices {
+			s.savedS = append(s.savedS, s.choices[i].s)
+		}
+		if s.answer(q, true) {
+			if out := c.solve(depth + 1); out != Broken {
+				return out
+			}
+		}
+		at := s.saved[depth*size:]
+		at = at[copy(s.succ, at):]
+		at = at[copy(s.pred, at):]
+		copy(s.cand, at)
+		for i := range s.choices {
+			s.choices[i].s = s.savedS[depth*len(s.choices)+i]
+		}
+		if !s.answer(q, false) {
+			return Broken
+		}
+	}
+}
+
+// place appends the units in an order that the relation allows: by the number of those before.
+func (c *Checker) place() {
+	s := &c.s
+	from := len(c.placed)
+	s.cnt = resize(s.cnt, s.n)
+	for l := 1; l < s.n-1; l++ {
+		n := int32(0)
+		for _, x := range row(s.pred, l, s.w) {
+			n += int32(bits.OnesCount64(x))
+		}
+		s.cnt[l] = n
+		c.placed = append(c.placed, int32(l))
+		p := c.placed[from:]
+		j := len(p) - 1
+		for ; j > 0 && s.cnt[p[j-1]] > n; j-- {
+			p[j] = p[j-1]
+		}
+		p[j] = int32(l)
+	}
+	for i := from; i < len(c.placed); i++ {
+		c.placed[i] = s.unit[c.placed[i]]
+	}
+	c.sets = append(c.sets, int32(len(c.placed)))
+}
