@@ -8,7 +8,6 @@ package nb
 import (
 	"fmt"
 	"html"
-	"sort"
 	"strings"
 	"time"
 
@@ -31,8 +30,8 @@ type Options struct {
 	Model    string   // device model: "none" (default), "nvme", "ssd-raid5", "hdd"
 	Device   string   // image file; default: a fresh image in memory
 	Rounds   int      // default 2, at most MaxRounds
-	Seconds  float64  // of each run; default 0.5, at most MaxSeconds
-	FileMiB  int      // size of the test file; default 64
+	Seconds  float64  // of each run; default 1, at most MaxSeconds
+	FileMiB  int      // size of the test file; default 256
 	Writers  int      // default: the job's 8
 	Set      []string // further options of the job, as key=value
 }
@@ -50,10 +49,10 @@ func (o *Options) complete() error {
 		o.Rounds = 2
 	}
 	if o.Seconds == 0 {
-		o.Seconds = 0.5
+		o.Seconds = 1
 	}
 	if o.FileMiB == 0 {
-		o.FileMiB = 64
+		o.FileMiB = experiment.DefaultFileSize >> 20
 	}
 	if o.Rounds < 1 || o.Rounds > MaxRounds {
 		return fmt.Errorf("rounds %d, want 1 to %d", o.Rounds, MaxRounds)
@@ -154,7 +153,7 @@ func (c *Comparison) Table() Table {
 
 // WaitTable shows the share of the writers' time spent waiting, by lock class.
 func (c *Comparison) WaitTable() Table {
-	classes := waitClasses(c.res)
+	classes := c.res.TopWaits(10)
 	t := Table{Caption: "Share of the writers' time spent waiting, percent", Head: append([]string{"policy"}, classes...)}
 	for _, r := range c.res.Rows {
 		row := []string{r.Policy}
@@ -164,27 +163,6 @@ func (c *Comparison) WaitTable() Table {
 		t.Rows = append(t.Rows, row)
 	}
 	return t
-}
-
-// waitClasses are the classes anybody waited for, the most waited first.
-func waitClasses(res *experiment.Result) []string {
-	total := map[string]float64{}
-	for _, r := range res.Rows {
-		for class, share := range r.Waits {
-			total[class] += share
-		}
-	}
-	var classes []string
-	for class := range total {
-		classes = append(classes, class)
-	}
-	sort.Slice(classes, func(i, j int) bool {
-		if total[classes[i]] != total[classes[j]] {
-			return total[classes[i]] > total[classes[j]]
-		}
-		return classes[i] < classes[j]
-	})
-	return classes
 }
 
 func ns(n int64) string { return time.Duration(n).Round(100 * time.Nanosecond).String() }

@@ -101,9 +101,9 @@ func TestFigures(t *testing.T) {
 		if b := img.Bounds(); b.Dx() < 400 || b.Dy() < 200 {
 			t.Errorf("%s: %v, want a picture one can read", name, b)
 		}
-		m := fig.SimpleRender()
-		if m["text/plain"] == "" || len(m["image/png"].([]byte)) == 0 {
-			t.Errorf("%s: shows %v", name, m)
+		d := fig.Render()
+		if d.Data["text/plain"] == "" || len(d.Data["image/png"].([]byte)) == 0 || d.Metadata["image/png"] == nil {
+			t.Errorf("%s: shows %v, %v", name, d.Data["text/plain"], d.Metadata)
 		}
 	}
 }

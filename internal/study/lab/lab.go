@@ -58,7 +58,7 @@ const DefaultSize = 1 << 30
 // TestFile is the file that experiments write.
 const TestFile = "/btrlab-test"
 
-// Lab is an experiment.Lab. It is for one task.
+// Lab is an experiment.Lab and an experiment.RawOpener. It is for one task.
 type Lab struct {
 	cfg  Config
 	raw  blockdev.Device

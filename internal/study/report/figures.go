@@ -54,15 +54,15 @@ func newPlot() *plot.Plot {
 }
 
 // render draws p on white with a margin, so that nothing at its edge is cut off.
-func render(p *plot.Plot, height vg.Length) (template.URL, error) {
+func render(p *plot.Plot, height vg.Length) ([]byte, error) {
 	c := vgimg.NewWith(vgimg.UseWH(figureWidth, height), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
 	dc := draw.New(c)
 	p.Draw(draw.Crop(dc, 6, -14, 6, -8))
 	var b bytes.Buffer
 	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(&b); err != nil {
-		return "", err
+		return nil, err
 	}
-	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes())), nil
+	return b.Bytes(), nil
 }
 
 // nines is the vertical scale of the CDF: each step up is a tenth of the writes that are slower still.
@@ -128,8 +128,16 @@ func cdfPoints(h *stats.Hist) plotter.XYs {
 	return out
 }
 
+// dataURL puts a picture into the page; no picture is "".
+func dataURL(png []byte) template.URL {
+	if png == nil {
+		return ""
+	}
+	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(png))
+}
+
 // cdfFigure draws the latency distribution of every policy; nil when nothing was measured.
-func cdfFigure(r *experiment.Result) (template.URL, error) {
+func cdfFigure(r *experiment.Result) ([]byte, error) {
 	p := newPlot()
 	p.X.Label.Text = "completion latency (clat)"
 	p.Y.Label.Text = "share of writes at most that slow"
@@ -145,7 +153,7 @@ func cdfFigure(r *experiment.Result) (template.URL, error) {
 		s := styles[i%len(styles)]
 		line, err := plotter.NewLine(pts)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		line.Color, line.Dashes, line.Width = s.color, s.dashes, 1.3
 		// A mark at p50, p90, p99, ... of each line.
@@ -162,14 +170,14 @@ func cdfFigure(r *experiment.Result) (template.URL, error) {
 		}
 		marks, err := plotter.NewScatter(at)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		marks.Shape, marks.Color, marks.Radius = s.shape, s.color, 3
 		p.Add(marks)
 		p.Legend.Add(row.Policy, line, marks)
 	}
 	if hi == 0 {
-		return "", nil
+		return nil, nil
 	}
 	lo, hi = lo*0.9, hi*1.1
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = lo, hi, 0, top+0.1
@@ -307,9 +315,9 @@ func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 }
 
 // waitFigure draws what each policy's writers waited for.
-func waitFigure(r *experiment.Result, classes []string) (template.URL, error) {
+func waitFigure(r *experiment.Result, classes []string) ([]byte, error) {
 	if len(classes) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	p := newPlot()
 	p.X.Label.Text = "share of the writers' time spent waiting, percent"
@@ -336,7 +344,7 @@ func waitFigure(r *experiment.Result, classes []string) (template.URL, error) {
 }
 
 // renderBeside draws the plot with its legend to the right of it.
-func renderBeside(p *plot.Plot, height vg.Length) (template.URL, error) {
+func renderBeside(p *plot.Plot, height vg.Length) ([]byte, error) {
 	legend := p.Legend
 	p.Legend = plot.NewLegend()
 	c := vgimg.NewWith(vgimg.UseWH(figureWidth, height), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
@@ -347,7 +355,7 @@ func renderBeside(p *plot.Plot, height vg.Length) (template.URL, error) {
 	legend.Draw(draw.Crop(dc, figureWidth-w-12, -6, 6, -8))
 	var b bytes.Buffer
 	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(&b); err != nil {
-		return "", err
+		return nil, err
 	}
-	return template.URL("data:image/png;base64," + base64.StdEncoding.EncodeToString(b.Bytes())), nil
+	return b.Bytes(), nil
 }

@@ -94,13 +94,15 @@ func newSection(r *experiment.Result) (*section, error) {
 	}
 	s.Params = strings.Join(opts, " ")
 
-	var err error
-	if s.CDF, err = cdfFigure(r); err != nil {
+	cdf, err := cdfFigure(r)
+	if err != nil {
 		return nil, fmt.Errorf("latency figure: %w", err)
 	}
-	if s.Waits, err = waitFigure(r, s.Classes); err != nil {
+	waits, err := waitFigure(r, s.Classes)
+	if err != nil {
 		return nil, fmt.Errorf("wait figure: %w", err)
 	}
+	s.CDF, s.Waits = dataURL(cdf), dataURL(waits)
 	by := map[string]*experiment.Row{}
 	var cdfAlt, waitAlt []string
 	for _, row := range r.Rows {

@@ -18,3 +18,9 @@ type Meta struct {
 func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
 	return write(w, meta, results)
 }
+
+// LatencyPNG draws the latency distribution of every policy, as on the page; nil when nothing was measured.
+func LatencyPNG(r *experiment.Result) ([]byte, error) { return cdfFigure(r) }
+
+// WaitsPNG draws what the writers of every policy waited for, as on the page; nil when nobody waited.
+func WaitsPNG(r *experiment.Result) ([]byte, error) { return waitFigure(r, r.TopWaits(len(fills))) }
