@@ -267,8 +267,6 @@ type Timespec struct {
 	Nsec uint32
 }
 
-const timespecSize = 12
-
 // TimespecOf converts a time.
 func TimespecOf(t time.Time) Timespec { return Timespec{t.Unix(), uint32(t.Nanosecond())} }
 

@@ -552,9 +552,6 @@ func (k *checker) dataRef(b []byte) error {
 	return nil
 }
 
-// extentOwnerRef is the inline reference of simple quotas: 8 bytes of root.
-const extentOwnerRef = 172
-
 func (k *checker) extentItem(b []byte) error {
 	if k.key.Objectid&k.mask != 0 {
 		return k.err("unaligned extent address, have %d", k.key.Objectid)

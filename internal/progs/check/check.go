@@ -32,8 +32,8 @@ import (
 type Options struct {
 	// NoData leaves the data checksums unread.
 	NoData bool
-	// Progress, if any, is called now and then with the phase and how much of it is done, in bytes or items;
-	// total is 0 when nobody knows. Calls come one at a time, from any goroutine.
+	// Progress, if any, is called now and then with what is looked at and how much has been done: tree blocks of
+	// all, and in the phase "data" bytes. Total is 0 as long as nobody knows. Calls come one at a time, from any goroutine.
 	Progress func(phase string, done, total uint64)
 }
 
@@ -79,10 +79,7 @@ type checker struct {
 	findings []Finding
 	dropped  int
 	notes    []string
-	progress struct {
-		phase string
-		done  uint64
-	}
+	phaseNow string
 
 	sb     format.Super
 	chunks []chunk // ascending
@@ -94,10 +91,11 @@ type checker struct {
 	blocks  []blockInfo // every tree block, once
 	scratch []byte
 
-	extents  []extent // ascending
-	haveRefs []ref    // what the extent tree lists
-	ptrs     []pointer
-	dataPtrs []dataPointer
+	extents    []extent // ascending
+	treeBlocks uint64   // extents that are tree blocks
+	haveRefs   []ref    // what the extent tree lists
+	ptrs       []pointer
+	dataPtrs   []dataPointer
 
 	roots    map[uint64]rootInfo
 	rootIDs  []uint64 // ascending
@@ -209,20 +207,33 @@ func (c *checker) note(text string, args ...any) {
 
 func (c *checker) phase(name string) {
 	c.mu.Lock()
-	c.progress.phase, c.progress.done = name, 0
+	c.phaseNow = name
 	c.mu.Unlock()
-	c.step(0, 0)
+	c.step()
 }
 
-// step reports progress in the current phase.
-func (c *checker) step(n, total uint64) {
+// step reports how many tree blocks have been read. How many there are is known from the extent tree on.
+func (c *checker) step() {
 	if c.o.Progress == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.progress.done += n
-	c.o.Progress(c.progress.phase, c.progress.done, total)
+	if c.phaseNow != "data" {
+		c.o.Progress(c.phaseNow, c.stats.TreeBlocks, c.treeBlocks)
+	}
+}
+
+// stepData reports how much data has been verified, once nothing else is left to wait for.
+func (c *checker) stepData(done, total uint64) {
+	if c.o.Progress == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phaseNow == "data" {
+		c.o.Progress(c.phaseNow, done, total)
+	}
 }
 
 func num(v uint64) string { return fmt.Sprint(v) }

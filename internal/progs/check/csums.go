@@ -96,11 +96,7 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) {
 		}
 	}
 	d.done.Add(uint64(n))
-	if c.o.Progress != nil {
-		c.mu.Lock()
-		c.o.Progress("data", d.done.Load(), d.total.Load())
-		c.mu.Unlock()
-	}
+	c.stepData(d.done.Load(), d.total.Load())
 }
 
 // addBad keeps b, which its worker alone may lengthen.

@@ -378,6 +378,56 @@ func TestUnreadablePlaces(t *testing.T) {
 	}
 }
 
+// TestTruncatedImage: an image cut short is said to be so, not taken apart into hundreds of findings.
+func TestTruncatedImage(t *testing.T) {
+	m := newImage(t)
+	for _, size := range []int64{0, 4096, format.SuperOffset + 100, m.dev.Size() / 2, m.dev.Size() - 4096} {
+		short := blockdev.NewMemory(size)
+		for off := int64(0); off < size; off += 1 << 20 {
+			p := m.read(uint64(off), int(min(1<<20, size-off)))
+			if err := blockdev.Write(m.tk, short, p, off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := Check(m.tk, short, Options{})
+		if err != nil || r.rules() != "[super.bad]" {
+			t.Errorf("%d bytes: have %v %s", size, err, r.text())
+		}
+	}
+}
+
+func TestProgress(t *testing.T) {
+	m := newImage(t)
+	var phases []string
+	var blocks, data uint64
+	r, err := Check(m.tk, m.dev, Options{Progress: func(phase string, done, total uint64) {
+		if len(phases) == 0 || phases[len(phases)-1] != phase {
+			phases = append(phases, phase)
+		}
+		if phase == "data" {
+			data = done
+		} else {
+			blocks = done
+		}
+		if total != 0 && done > total {
+			t.Errorf("%s: %d of %d", phase, done, total)
+		}
+	}})
+	if err != nil || !r.Clean {
+		t.Fatal(err, r.text())
+	}
+	const want = "[superblock chunks roots extents free space checksums files references"
+	if got := fmt.Sprint(phases); !strings.HasPrefix(got, want) {
+		t.Errorf("phases: have %s want %s...", got, want)
+	}
+	if blocks != r.Stats.TreeBlocks || data != 0 && data != r.Stats.DataBytes {
+		t.Errorf("last calls: %d blocks, %d bytes; want %+v", blocks, data, r.Stats)
+	}
+	if r, err := Check(m.tk, m.dev, Options{NoData: true}); err != nil || !r.Clean || r.Stats.DataBytes != 0 {
+		t.Errorf("without data: %v %+v", err, r)
+	}
+}
+
 func TestUnsupportedIsAnError(t *testing.T) {
 	m := newImage(t)
 	m.sb.IncompatFlags |= format.IncompatZoned

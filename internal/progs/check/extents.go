@@ -128,6 +128,9 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 			x.level = b[at-1]
 		}
 	}
+	if x.tree {
+		c.treeBlocks++
+	}
 	c.extents = append(c.extents, x)
 	for at < len(b) {
 		r := ref{extent: x.start, count: 1, a: le.Uint64(b[at+1:])}

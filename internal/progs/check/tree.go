@@ -109,7 +109,7 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		if !w.log {
 			c.blocks = append(c.blocks, blockInfo{bytenr, n.Generation(), uint8(level)})
 		}
-		c.step(1, 0)
+		c.step()
 	}
 	nr := n.Nritems()
 	if nr > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 )
 
@@ -112,6 +113,86 @@ func TestRefuses(t *testing.T) {
 	}
 	if err := Make(tk, dev, Options{}); err == nil || !strings.Contains(err.Error(), "ext4") {
 		t.Errorf("over an ext4: have %v", err)
+	}
+}
+
+// dying fails every write and flush from the n-th on, as a device that is pulled out.
+type dying struct {
+	blockdev.Device
+	left int
+}
+
+func (d *dying) Submit(t *sched.Task, b *blockdev.Bio) {
+	if b.Op != blockdev.OpRead {
+		if d.left--; d.left < 0 {
+			b.Err = errors.New("device is gone")
+			b.EndIO(t, b)
+			return
+		}
+	}
+	d.Device.Submit(t, b)
+}
+
+// TestInterrupted: mkfs over an old file system that dies at any step leaves the old one, none, or the whole new one.
+func TestInterrupted(t *testing.T) {
+	tk := sched.NewTask("test")
+	old := blockdev.NewMemory(MinSize + 64<<20)
+	if err := Make(tk, old, fixed()); err != nil {
+		t.Fatal(err)
+	}
+	o := fixed()
+	o.Label, o.Force, o.MetadataProfile = "new", true, "single"
+	seen := map[string]int{}
+	for n := 0; ; n++ {
+		mem := old.Snapshot()
+		d := &dying{mem, n}
+		err := Make(tk, d, o)
+		super := make([]byte, format.SuperSize)
+		if err := blockdev.Read(tk, mem, super, format.SuperOffset); err != nil {
+			t.Fatal(err)
+		}
+		state := "none"
+		if format.CheckSuper(super, mem.Size()) == nil {
+			var s format.Super
+			s.Decode(super)
+			state = s.Label
+		} else if !isZero(super) {
+			t.Errorf("after %d writes: a superblock that is neither whole nor gone", n)
+		}
+		seen[state]++
+		if state != "none" {
+			r, cerr := check.Check(tk, mem, check.Options{})
+			if cerr != nil || !r.Clean {
+				t.Errorf("after %d writes: the %s file system is not clean: %v %v", n, state, cerr, r.Findings)
+			}
+		}
+		if err == nil {
+			if d.left < 0 {
+				t.Errorf("after %d writes: a failed write was not reported", n)
+			}
+			break
+		}
+	}
+	if seen["fixed"] == 0 || seen["none"] == 0 || seen["new"] == 0 {
+		t.Errorf("not every state was seen: %v", seen)
+	}
+}
+
+// TestClean: the checker, which shares nothing with this package, agrees for every size and profile.
+func TestClean(t *testing.T) {
+	tk := sched.NewTask("test")
+	for _, size := range []int64{MinSize, dupThreshold - 4096, dupThreshold, 1<<30 + 4096, 51 << 30, 300 << 30} {
+		for _, profile := range []string{"dup", "single"} {
+			dev := blockdev.NewMemory(size)
+			o := fixed()
+			o.MetadataProfile = profile
+			if err := Make(tk, dev, o); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := check.Check(tk, dev, check.Options{}); err != nil || !r.Clean {
+				t.Errorf("%d %s: %v %v", size, profile, err, r.Findings)
+			}
+		}
 	}
 }
 
