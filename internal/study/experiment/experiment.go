@@ -41,6 +41,7 @@ type Session interface {
 const (
 	DefaultRounds   = 3
 	DefaultRuntime  = 1000 // ms
+	DefaultRamp     = 0.3  // ramp_time, as a part of the run time
 	DefaultFileSize = 256 << 20
 )
 

@@ -78,7 +78,8 @@ type Job struct {
 	NumJobs        int
 	Runtime        time.Duration
 	TimeBased      bool
-	NumberIOs      uint64 // 0: no bound
+	Ramp           time.Duration // runs before anything is measured
+	NumberIOs      uint64        // 0: no bound
 	Engine         Engine
 	IODepth        int
 	Direct         bool
@@ -414,6 +415,13 @@ var options = []option{
 		d, err := parseTime(v)
 		if err == nil {
 			j.Runtime = d
+		}
+		return err
+	}},
+	{name: "ramp_time", set: func(j *Job, v string) error {
+		d, err := parseTime(v)
+		if err == nil {
+			j.Ramp = d
 		}
 		return err
 	}},

@@ -57,12 +57,14 @@ type worker struct {
 	rateNext  [2]int64
 	rateStep  [2]int64
 
+	rampAt           int64 // Now at which measuring starts; MaxInt64 once it has
 	sampleAt, tickAt int64
 	sampleFrom       int64
 	sampled          [2]struct{ ios, bytes uint64 }
 	published        atomic.Uint64 // IOs, for progress
 	failed           error
 	waits            [sched.MaxClasses]sched.WaitStat // of tasks the worker started
+	rampWaits        [sched.MaxClasses]sched.WaitStat // before measuring started
 }
 
 // inFlight is a buffered libaio request that fio has not reaped.
@@ -299,8 +301,8 @@ func (w *wave) run(t *sched.Task) {
 		var waits []stats.Wait
 		for id := range k.task.Waits {
 			s := k.task.Waits[id]
-			s.Nanos += k.waits[id].Nanos
-			s.Count += k.waits[id].Count
+			s.Nanos += k.waits[id].Nanos - k.rampWaits[id].Nanos
+			s.Count += k.waits[id].Count - k.rampWaits[id].Count
 			if s.Count > 0 {
 				waits = append(waits, stats.Wait{Class: lockdep.ByID(sched.ClassID(id)).Name, Nanos: s.Nanos, Count: s.Count})
 			}
@@ -319,9 +321,12 @@ func (w *wave) run(t *sched.Task) {
 // main is a worker's task.
 func (k *worker) main(t *sched.Task) {
 	k.start = t.Now()
-	k.end = math.MaxInt64
+	k.end, k.rampAt = math.MaxInt64, math.MaxInt64
+	if k.job.Ramp > 0 {
+		k.rampAt = k.start + int64(k.job.Ramp)
+	}
 	if k.job.Runtime > 0 {
-		k.end = k.start + int64(k.job.Runtime)
+		k.end = k.start + int64(k.job.Ramp) + int64(k.job.Runtime)
 	}
 	k.sampleFrom, k.sampleAt, k.tickAt = k.start, k.start+sampleNs, k.start+tickNs
 	k.rateNext = [2]int64{k.start, k.start}
@@ -518,6 +523,10 @@ func (k *worker) loop(t *sched.Task) int64 {
 				k.res.Complete[1]++
 			}
 		}
+		if now >= k.rampAt {
+			k.ramped(t, now)
+			submit = 0
+		}
 		if now >= k.sampleAt {
 			k.sample(now)
 		}
@@ -577,6 +586,19 @@ func (k *worker) fsync(t *sched.Task) {
 	k.res.Sync.Add(t.Now() - start)
 }
 
+// ramped ends ramp_time: what was measured so far is forgotten. Requests that fio has not reaped count when it does.
+func (k *worker) ramped(t *sched.Task, now int64) {
+	k.rampAt = math.MaxInt64
+	k.start, k.sampleFrom, k.sampleAt = now, now, now+sampleNs
+	r := &k.res
+	r.Read, r.Write, r.Sync = stats.Dir{}, stats.Dir{}, stats.Hist{}
+	clear(r.Depth[:])
+	clear(r.Submit[:])
+	clear(r.Complete[:])
+	k.sampled[0], k.sampled[1] = struct{ ios, bytes uint64 }{}, struct{ ios, bytes uint64 }{}
+	k.rampWaits = t.Waits
+}
+
 // sample records the bandwidth since the last sample.
 func (k *worker) sample(now int64) {
 	ms := uint64((now - k.sampleFrom) / 1e6)
@@ -600,8 +622,11 @@ func (k *worker) tick(now int64) {
 		return
 	}
 	p := Progress{Job: k.job.Name, Elapsed: now - k.start}
+	if k.rampAt == math.MaxInt64 {
+		p.Elapsed += int64(k.job.Ramp)
+	}
 	if k.job.TimeBased {
-		p.Total = int64(k.job.Runtime)
+		p.Total = int64(k.job.Ramp + k.job.Runtime)
 		p.Fraction = float64(p.Elapsed) / float64(p.Total)
 	} else {
 		p.Fraction = float64(k.passBytes) / float64(k.ioSize)
@@ -728,6 +753,9 @@ func (k *worker) async(t *sched.Task) int64 {
 			s.Clat.Add(end - start)
 			s.Lat.Add(end - queued)
 			k.res.Complete[1]++
+			if now >= k.rampAt {
+				k.ramped(t, now)
+			}
 			if now >= k.sampleAt {
 				k.sample(now)
 			}

@@ -195,6 +195,32 @@ func TestRateTimeAndCounts(t *testing.T) {
 	}
 }
 
+// ramp_time is run and not measured: slow requests in it leave no trace.
+func TestRampTime(t *testing.T) {
+	for _, engine := range []string{"psync", "libaio"} {
+		m := &memory{cost: 10 * time.Microsecond}
+		m.fail = func(bool, int64) error {
+			if len(m.log) == 3000 {
+				m.cost = time.Millisecond
+			}
+			return nil
+		}
+		m.cost = 100 * time.Microsecond // the first 3000 writes take 300 ms
+		r := runJob(t, "[j]\nrw=randwrite\nnorandommap\nsize=1m\nruntime=1\nramp_time=500ms\ntime_based\niodepth=4\nioengine="+engine, m)
+		noError(t, r)
+		w := &r.Jobs[0].Write
+		if w.IOs < 998 || w.IOs > 1000 || w.RunNs != 1e9 || w.Bytes != 4096*w.IOs {
+			t.Errorf("%s: %d writes in %d ns", engine, w.IOs, w.RunNs)
+		}
+		if h := &w.Lat; h.Min() < 1e6 || h.N() < w.IOs {
+			t.Errorf("%s: lat min %d of %d", engine, h.Min(), h.N())
+		}
+		if r.Jobs[0].Submit[1] != w.IOs {
+			t.Errorf("%s: %d submitted, %d done", engine, r.Jobs[0].Submit[1], w.IOs)
+		}
+	}
+}
+
 func TestMixAndSplit(t *testing.T) {
 	m := &memory{}
 	r := runJob(t, "[j]\nrw=randrw\nrwmixread=70\nsize=8m\nnorandommap\nbssplit=4k/60:16k/40,8k\nio_size=64m", m)
