@@ -42,6 +42,8 @@ func checkWritable(sb *format.Super) error {
 		return errors.New("image has a log tree to replay: mount it once in Linux, or open read-only")
 	case sb.Flags&format.SuperFlagSeeding != 0:
 		return errors.New("image is a seed device: open read-only")
+	case sb.IncompatFlags&format.IncompatSkinnyMetadata == 0:
+		return errors.New("unsupported feature for writing: long extent items of tree blocks (no skinny-metadata flag): open read-only")
 	case sb.IncompatFlags&format.IncompatNoHoles == 0:
 		return errors.New("unsupported feature for writing: explicit holes (no no-holes flag): open read-only")
 	case sb.CompatROFlags&^compatROWritable != 0:
