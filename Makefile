@@ -52,7 +52,7 @@ fuzz: ## fuzz every target for FUZZTIME each
 	done
 
 lint: ## gofmt, go vet, staticcheck
-	@out=$$(gofmt -l cmd internal notebooks labs); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	@out=$$(gofmt -l cmd internal notebooks/_lab); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
