@@ -257,16 +257,26 @@ func (w *world) quiescent() {
 // close syncs and lets the checker judge the image.
 func (w *world) close() {
 	w.tb.Helper()
+	w.stop()
+	checkImage(w.tb, w.t, w.dev)
+}
+
+func (w *world) stop() {
+	w.tb.Helper()
 	w.sync()
 	w.quiescent()
 	w.e.Close(w.t)
 	lockdep.AssertNone(w.t)
-	r, err := check.Check(w.t, w.dev, check.Options{})
+}
+
+func checkImage(tb testing.TB, t *sched.Task, dev blockdev.Device) {
+	tb.Helper()
+	r, err := check.Check(t, dev, check.Options{})
 	if err != nil {
-		w.tb.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, f := range r.Findings {
-		w.tb.Error(f)
+		tb.Error(f)
 	}
 }
 

@@ -92,7 +92,6 @@ func (e *Engine) writeRange(t *sched.Task, ip *inode.Inode, from, to uint64, syn
 // lockRun locks the dirty pages from index first on, as many as follow each other, and returns how many. Only for the
 // first does it wait, and only with sync: a page that is busy ends the run and begins the next.
 func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint64, sync bool) int {
-	size := ip.Size(t)
 	for i := first; i < end; i++ {
 		var p *pagecache.Page
 		if sync && i == first {
@@ -115,6 +114,8 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 			p.UnlockPut(t)
 			break
 		}
+		// i_size is looked at under the page lock: who extends the file into this page sets it before letting the page go.
+		size := ip.Size(t)
 		if p.Offset() >= size {
 			// Truncated meanwhile, or a writer lost a race with truncate: nothing there belongs to the file.
 			if len(w.pages) == 0 {

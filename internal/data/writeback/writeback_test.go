@@ -211,3 +211,32 @@ func TestWriters(t *testing.T) {
 	}
 	w.close()
 }
+
+// Appending within a page while it is written back: what lies behind the i_size that writeback saw before it had the page
+// must not be taken for bytes beyond the end of the file.
+func TestAppendDuringWriteback(t *testing.T) {
+	w := newWorld(t, 256<<20)
+	ip := w.create(0)
+	const step, total = 100, 400000
+	data := pattern(total, 5)
+	stop := make(chan struct{})
+	c := w.t.Go("flush", func(t *sched.Task) {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := w.e.WritePages(t, ip, 0, 1<<40, true); err != nil {
+					panic(err)
+				}
+			}
+		}
+	})
+	for off := 0; off < total; off += step {
+		must(t, w.write(w.t, ip, data[off:off+step], uint64(off)))
+	}
+	close(stop)
+	w.t.Join(c)
+	w.expect(ip, data)
+	w.close()
+}
