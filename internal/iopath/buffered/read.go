@@ -8,7 +8,8 @@ import (
 )
 
 // Read copies [pos, pos+len(p)) of the file to p, as far as the file goes, and returns how many bytes it copied. It takes no
-// i_rwsem in any era: a read that overlaps a write may see some pages before and some after it (kernel-semantics 1.5).
+// i_rwsem in any era and no page lock: a read that overlaps a write may see some of it and some of what was before
+// (kernel-semantics 1.5).
 // ra may be nil.
 //
 // Models mm/filemap.c:generic_file_buffered_read().

@@ -344,7 +344,7 @@ func (w *write) preparePages(t *sched.Task) error {
 				return err
 			}
 		}
-		if w.pl.StableWait {
+		if w.pl.StableWait || raceEnabled {
 			p.WaitWriteback(t)
 		}
 		w.pages.add(p)

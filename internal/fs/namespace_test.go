@@ -1,0 +1,285 @@
+package fs_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+)
+
+func wantErr(t *testing.T, what string, have, want error) {
+	t.Helper()
+	if !errors.Is(have, want) {
+		t.Errorf("%s: have %v want %v", what, have, want)
+	}
+}
+
+func names(x *fstest.Fixture, dir string) string {
+	x.Helper()
+	list, err := x.FS.ReadDir(x.T, dir)
+	x.Must(err)
+	var s []string
+	for _, e := range list {
+		s = append(s, e.Name)
+	}
+	return strings.Join(s, " ")
+}
+
+// TestNames walks through the namespace operations and the answers of their wrong uses.
+func TestNames(t *testing.T) {
+	x := fstest.New(t)
+	f, tk := x.FS, x.T
+	x.Must(f.Mkdir(tk, "/a", 0o755))
+	x.Must(f.Mkdir(tk, "/a/b", 0o700))
+	x.Must(x.Create("/a/b/file").Close(tk))
+	x.Must(f.Symlink(tk, "b/file", "/a/link"))
+	x.Must(f.Symlink(tk, "/a/b", "/dir"))
+	x.Must(f.Symlink(tk, "loop2", "/loop1"))
+	x.Must(f.Symlink(tk, "loop1", "/loop2"))
+
+	wantErr(t, "mkdir over a name", f.Mkdir(tk, "/a", 0o755), errno.EEXIST)
+	wantErr(t, "mkdir below nothing", f.Mkdir(tk, "/x/y", 0o755), errno.ENOENT)
+	wantErr(t, "mkdir below a file", f.Mkdir(tk, "/a/b/file/c", 0o755), errno.ENOTDIR)
+	wantErr(t, "rmdir of a full directory", f.Rmdir(tk, "/a"), errno.ENOTEMPTY)
+	wantErr(t, "rmdir of a file", f.Rmdir(tk, "/a/b/file"), errno.ENOTDIR)
+	wantErr(t, "unlink of a directory", f.Unlink(tk, "/a/b"), errno.EISDIR)
+	wantErr(t, "unlink of nothing", f.Unlink(tk, "/a/c"), errno.ENOENT)
+	wantErr(t, "a long name", f.Mkdir(tk, "/"+strings.Repeat("n", 256), 0o755), errno.ENAMETOOLONG)
+	_, err := f.Stat(tk, "/loop1")
+	wantErr(t, "a loop of links", err, errno.ELOOP)
+	_, err = f.OpenFile(tk, "/a", fs.O_RDONLY, 0)
+	wantErr(t, "open a directory", err, errno.EISDIR)
+	_, err = f.OpenFile(tk, "/a/b/file", fs.O_RDWR|fs.O_CREAT|fs.O_EXCL, 0o644)
+	wantErr(t, "create what exists", err, errno.EEXIST)
+	wantErr(t, "link to a directory", f.Link(tk, "/a", "/l"), errno.EPERM)
+	wantErr(t, "rename below itself", f.Rename(tk, "/a", "/a/b/c"), errno.EINVAL)
+	wantErr(t, "rename over a full directory", f.Rename(tk, "/a/b", "/a"), errno.ENOTEMPTY)
+
+	for _, p := range []string{"/a/link", "/dir/file", "/dir/../b/file", "//a//b/./file"} {
+		ino, err := f.Lookup(tk, p)
+		want, _ := f.Lookup(tk, "/a/b/file")
+		if err != nil || ino != want {
+			t.Errorf("lookup %s: have %d, %v want %d", p, ino, err, want)
+		}
+	}
+	if s, err := f.Readlink(tk, "/a/link"); s != "b/file" || err != nil {
+		t.Errorf("readlink: %q, %v", s, err)
+	}
+	x.Must(f.Link(tk, "/a/b/file", "/hard"))
+	if a, err := f.Stat(tk, "/a/b/file"); err != nil || a.Nlink != 2 {
+		t.Errorf("nlink after link: %d, %v", a.Nlink, err)
+	}
+	x.Must(f.Rename(tk, "/hard", "/a/b/file")) // two names of one file: nothing happens
+	x.Must(f.Rename(tk, "/a/b/file", "/a/moved"))
+	x.Must(f.Rename(tk, "/a/b", "/c"))
+	x.Must(f.Unlink(tk, "/hard"))
+	if have := names(x, "/"); have != "a dir loop1 loop2 c" {
+		t.Errorf("names in /: %s", have)
+	}
+	if have := names(x, "/a"); have != "link moved" {
+		t.Errorf("names in /a: %s", have)
+	}
+	// Create through a dangling link makes its target.
+	x.Must(f.Symlink(tk, "made", "/a/dangling"))
+	x.Must(x.Create("/a/dangling").Close(tk))
+	if a, err := f.Lstat(tk, "/a/made"); err != nil || !a.IsRegular() {
+		t.Errorf("create through a link: %v", err)
+	}
+	// A directory replaces an empty one.
+	x.Must(f.Mkdir(tk, "/d1", 0o755))
+	x.Must(f.Mkdir(tk, "/d1/in", 0o755))
+	x.Must(f.Mkdir(tk, "/d2", 0o755))
+	x.Must(f.Rename(tk, "/d1", "/d2"))
+	if have := names(x, "/d2"); have != "in" {
+		t.Errorf("names in /d2: %s", have)
+	}
+	x.Reopen()
+	if have := names(x, "/"); have != "a dir loop1 loop2 c d2" {
+		t.Errorf("names in / after reopen: %s", have)
+	}
+}
+
+// TestNamesRandom makes, moves and removes names at random and holds the directories against a map.
+func TestNamesRandom(t *testing.T) {
+	x := fstest.New(t)
+	r := rand.New(rand.NewPCG(7, 7))
+	dirs := []string{"", "/d0", "/d1", "/d0/e"}
+	for _, d := range dirs[1:] {
+		x.Must(x.FS.Mkdir(x.T, d, 0o755))
+	}
+	want := map[string]uint64{} // path: inode
+	some := func() string { return fmt.Sprintf("%s/n%d", dirs[r.IntN(len(dirs))], r.IntN(60)) }
+	verify := func() {
+		have := map[string]uint64{}
+		for _, d := range dirs {
+			list, err := x.FS.ReadDir(x.T, d+"/")
+			x.Must(err)
+			for _, e := range list {
+				if strings.HasPrefix(e.Name, "n") {
+					have[d+"/"+e.Name] = e.Ino
+				}
+			}
+		}
+		for p, ino := range want {
+			if have[p] != ino {
+				t.Fatalf("%s: have inode %d want %d", p, have[p], ino)
+			}
+		}
+		if len(have) != len(want) {
+			t.Fatalf("%d names, want %d", len(have), len(want))
+		}
+	}
+	for i := range 3000 {
+		p, q := some(), some()
+		_, pok := want[p]
+		_, qok := want[q]
+		switch r.IntN(5) {
+		case 0, 1:
+			f, err := x.FS.OpenFile(x.T, p, fs.O_RDWR|fs.O_CREAT|fs.O_EXCL, 0o644)
+			if pok != errors.Is(err, errno.EEXIST) {
+				t.Fatalf("create %s: %v", p, err)
+			}
+			if err == nil {
+				want[p] = f.Ino()
+				if r.IntN(2) == 0 {
+					x.WriteAt(f, make([]byte, 1+r.IntN(10000)), 0)
+				}
+				x.Must(f.Close(x.T))
+			}
+		case 2:
+			if err := x.FS.Unlink(x.T, p); pok != (err == nil) {
+				t.Fatalf("unlink %s: %v", p, err)
+			}
+			delete(want, p)
+		case 3:
+			err := x.FS.Rename(x.T, p, q)
+			if pok != (err == nil) {
+				t.Fatalf("rename %s %s: %v", p, q, err)
+			}
+			if pok && want[p] != want[q] {
+				want[q] = want[p]
+				delete(want, p)
+			}
+		case 4:
+			err := x.FS.Link(x.T, p, q)
+			if (pok && !qok) != (err == nil) {
+				t.Fatalf("link %s %s: %v", p, q, err)
+			}
+			if err == nil {
+				want[q] = want[p]
+			}
+		}
+		switch {
+		case i%1000 == 999:
+			x.Reopen()
+			verify()
+		case i%200 == 199:
+			verify()
+		}
+	}
+}
+
+// TestOrphan: a file that is unlinked while open can be read and written until it is closed, and is gone after a crash
+// at any committed state in between.
+func TestOrphan(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	x.WriteAt(f, make([]byte, 300000), 0)
+	x.Must(x.FS.Unlink(x.T, "/f"))
+	x.WriteAt(f, []byte("still here"), 5000)
+	x.Must(x.FS.Sync(x.T))
+	crash := x.Dev.(*blockdev.Memory).Snapshot()
+	x.Check(crash)
+	p := make([]byte, 10)
+	if _, err := f.ReadAt(x.T, p, 5000); err != nil || string(p) != "still here" {
+		t.Errorf("read of an orphan: %q, %v", p, err)
+	}
+	x.Must(f.Close(x.T))
+	x.Must(x.FS.Sync(x.T))
+
+	again, err := fs.Open(x.T, crash, fs.Options{CheckQuiescence: true})
+	x.Must(err)
+	list, err := again.ReadDir(x.T, "/")
+	x.Must(err)
+	if len(list) != 0 {
+		t.Errorf("names after the crash: %v", list)
+	}
+	x.Must(again.Close(x.T))
+	x.Check(crash)
+	r, err := fs.Open(x.T, crash, fs.Options{ReadOnly: true})
+	x.Must(err)
+	if used, now := r.Statfs(x.T).Used, x.FS.Statfs(x.T).Used; used != now {
+		t.Errorf("bytes used after the orphan went: have %d want %d", used, now)
+	}
+	x.Must(r.Close(x.T))
+}
+
+// TestReadOnly: nothing is written by an image that is open for reading, whatever is tried.
+func TestReadOnly(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	x.WriteAt(f, []byte("content"), 0)
+	x.Must(f.Close(x.T))
+	x.Close()
+	ro, err := fs.Open(x.T, x.Dev, fs.Options{ReadOnly: true})
+	x.Must(err)
+	defer ro.Close(x.T)
+	_, err = ro.Create(x.T, "/g", 0o644)
+	wantErr(t, "create", err, errno.EROFS)
+	_, err = ro.OpenFile(x.T, "/f", fs.O_RDWR, 0)
+	wantErr(t, "open for writing", err, errno.EROFS)
+	wantErr(t, "unlink", ro.Unlink(x.T, "/f"), errno.EROFS)
+	g, err := ro.OpenFile(x.T, "/f", fs.O_RDONLY, 0)
+	x.Must(err)
+	_, err = g.WriteAt(x.T, []byte("x"), 0)
+	wantErr(t, "write", err, errno.EBADF)
+	p := make([]byte, 7)
+	if _, err := g.ReadAt(x.T, p, 0); err != nil || string(p) != "content" {
+		t.Errorf("read: %q, %v", p, err)
+	}
+	x.Must(g.Close(x.T))
+}
+
+// TestManyFiles: a directory of several levels of tree, listed in order, and half of it removed.
+func TestManyFiles(t *testing.T) {
+	n := 3000
+	if testing.Short() {
+		n = 500
+	}
+	x := fstest.New(t)
+	var want []string
+	for i := range n {
+		name := fmt.Sprintf("file-%d", i)
+		f := x.Create("/" + name)
+		x.WriteAt(f, []byte(name), 0)
+		x.Must(f.Close(x.T))
+		want = append(want, name)
+	}
+	x.Reopen()
+	if have := names(x, "/"); have != strings.Join(want, " ") {
+		t.Fatal("names differ after reopen")
+	}
+	for i := 0; i < n; i += 2 {
+		x.Must(x.FS.Unlink(x.T, "/"+want[i]))
+	}
+	x.Reopen()
+	var left []string
+	for i := 1; i < n; i += 2 {
+		left = append(left, want[i])
+		if have := string(x.ReadFile("/" + want[i])); have != want[i] {
+			t.Fatalf("%s: have %q", want[i], have)
+		}
+	}
+	list, err := x.FS.ReadDir(x.T, "/")
+	x.Must(err)
+	if !slices.EqualFunc(list, left, func(e fs.DirEntry, s string) bool { return e.Name == s }) {
+		t.Fatal("names differ after removal")
+	}
+}

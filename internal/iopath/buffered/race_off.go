@@ -1,0 +1,5 @@
+//go:build !race
+
+package buffered
+
+const raceEnabled = false
