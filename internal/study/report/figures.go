@@ -214,7 +214,7 @@ type fill struct {
 	hatch hatch
 }
 
-var fills = []fill{
+var fills = [8]fill{
 	{color.RGBA{90, 90, 90, 255}, plain},
 	{color.RGBA{230, 200, 120, 255}, rising},
 	{color.RGBA{150, 200, 235, 255}, falling},
@@ -223,6 +223,29 @@ var fills = []fill{
 	{color.RGBA{235, 190, 210, 255}, horizontal},
 	{color.RGBA{205, 205, 160, 255}, crossed},
 	{color.RGBA{200, 200, 200, 255}, dense},
+}
+
+// fillsFor gives every class a fill; the usual classes look alike in every figure.
+func fillsFor(classes []string) []fill {
+	usual := map[string]int{"i_rwsem": 0, "balance_dirty": 1, "ordered_extent": 2, "page": 3, "stable_page": 4, "io_tree": 5, "range_lock": 6, "extent": 7}
+	out := make([]fill, len(classes))
+	var taken [8]bool
+	for i, c := range classes {
+		if k, ok := usual[c]; ok {
+			out[i], taken[k] = fills[k], true
+		}
+	}
+	next := 0
+	for i, c := range classes {
+		if _, ok := usual[c]; ok {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		out[i], taken[next] = fills[next], true
+	}
+	return out
 }
 
 // other is what has no fill of its own.
@@ -279,6 +302,7 @@ func (f fill) Thumbnail(c *draw.Canvas) { f.paint(c, c.Rectangle) }
 type bars struct {
 	rows    []*experiment.Row
 	classes []string
+	fills   []fill // of the classes
 	label   text.Style
 }
 
@@ -291,7 +315,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		for k := range len(b.classes) + 1 {
 			v, f := 100*row.OtherWaits(b.classes), other
 			if k < len(b.classes) {
-				v, f = 100*row.Waits[b.classes[k]], fills[k]
+				v, f = 100*row.Waits[b.classes[k]], b.fills[k]
 			}
 			if v <= 0 {
 				continue
@@ -321,7 +345,7 @@ func waitFigure(r *experiment.Result, classes []string) ([]byte, error) {
 	}
 	p := newPlot()
 	p.X.Label.Text = "share of the writers' time spent waiting, percent"
-	b := bars{rows: r.Rows, classes: classes, label: p.X.Tick.Label}
+	b := bars{rows: r.Rows, classes: classes, fills: fillsFor(classes), label: p.X.Tick.Label}
 	p.Add(b)
 	var ticks fixedTicks
 	for i, row := range r.Rows {
@@ -332,7 +356,7 @@ func waitFigure(r *experiment.Result, classes []string) ([]byte, error) {
 	_, hi, ymin, ymax := b.DataRange()
 	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, hi*1.09, ymin, ymax
 	for i, c := range classes {
-		p.Legend.Add(c, fills[i])
+		p.Legend.Add(c, b.fills[i])
 	}
 	p.Legend.Add("other", other)
 	// The legend stands in a column of its own, right of the bars.

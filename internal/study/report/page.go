@@ -216,7 +216,9 @@ dt { color: #555; } dd { margin: 0; min-width: 0; }
   table { font-size: 8.5pt; } th, td { padding: .15rem .35rem; }
   figure, table, .alert, dl { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
-  section + section { break-before: page; }
+  section.result + section.result { break-before: page; }
+  figure img { max-width: 140mm; }
+  h2 { margin-top: 1rem; } h3 { margin-top: .8rem; }
   tr.base td { background: none; }
   .wide { overflow: visible; }
 }
@@ -226,9 +228,10 @@ dt { color: #555; } dd { margin: 0; min-width: 0; }
 <h1>{{.Title}}</h1>
 <p class="meta">{{.Date}}{{if .Command}} · <code>{{.Command}}</code>{{end}}</p>
 {{range .Sections}}
-<section>
+<section class="result">
 <h2>{{.Heading}}</h2>
-<p class="meta">Job {{.Job}}: {{.Rounds}} rounds of {{.Runtime}} s for each policy, in alternating order, on one image.</p>
+<p class="meta">Job {{.Job}}: {{.Rounds}} rounds of {{.Runtime}} s for each policy, in alternating order, on one image.
+Device {{.Device}}, model {{.Model}}.<br><code>{{.Params}}</code></p>
 {{if .Wrong}}<div class="alert" role="alert"><strong>Not right:</strong>{{range .Wrong}}<br>{{.}}{{end}}</div>{{end}}
 {{if .Summary}}<ul>{{range .Summary}}<li>{{.}}</li>{{end}}</ul>{{end}}
 <div class="wide"><table>
@@ -257,8 +260,6 @@ dt { color: #555; } dd { margin: 0; min-width: 0; }
 <div class="wide"><table><thead><tr><th>policy</th><th>iops, round by round</th></tr></thead>
 <tbody>{{range .Table}}<tr><td>{{.Policy}}</td><td>{{.Rounds}}</td></tr>
 {{end}}</tbody></table></div>
-<h3>Parameters</h3>
-<dl><dt>job</dt><dd><code>{{.Params}}</code></dd><dt>device</dt><dd>{{.Device}}</dd><dt>model</dt><dd>{{.Model}}</dd></dl>
 </section>
 {{end}}
 <section>
