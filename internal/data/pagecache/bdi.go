@@ -140,6 +140,13 @@ func (b *BDI) written(t *sched.Task, n int64) {
 	}
 }
 
+// dropped says that a dirty page went away unwritten: a truncate may be all that gets the count below the limit.
+func (b *BDI) dropped(t *sched.Task) {
+	if b.waiters.Load() > 0 && b.Writeback.Load()+b.Dirty.Load() < b.hard.Load() {
+		b.throttled.Wake(t)
+	}
+}
+
 // BatchPages is how many pages a writer should dirty before it looks at the limits again, at least 8 and at most
 // most: the nr_dirtied_pause term of a buffered write's batch (kernel-semantics 1.1 a).
 func (b *BDI) BatchPages(t *sched.Task, most int) int {

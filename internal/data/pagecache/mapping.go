@@ -432,7 +432,9 @@ func (m *Mapping) remove(t *sched.Task, p *Page) {
 	if m.ops != nil {
 		m.ops.Invalidate(t, p, p.Offset(), p.Offset()+PageSize)
 	}
-	m.ClearDirty(t, p)
+	if m.ClearDirty(t, p) {
+		m.cache.BDI.dropped(t)
+	}
 	m.forget(t, p)
 	p.Put(t) // the mapping's; the caller has one more
 }
