@@ -431,6 +431,11 @@ func (k *checker) fileExtent(b []byte) error {
 	if b[17] != 0 {
 		return k.fileErr("bad encryption, have %d want 0", b[17])
 	}
+	if g := le.Uint64(b); g == 0 {
+		return k.fileErr("bad file extent generation, have 0")
+	} else if err := k.generation("file extent generation", g); err != nil {
+		return err
+	}
 	ram := le.Uint64(b[8:])
 	if typ == FileExtentTypeInline {
 		if k.key.Offset != 0 {

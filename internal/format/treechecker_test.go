@@ -112,6 +112,8 @@ func TestCheckerRefuses(t *testing.T) {
 		{EXTENT_DATA_KEY, off(100), "unaligned file offset"},
 		{EXTENT_DATA_KEY, off(4096), "bad offset of an inline extent"},
 		{EXTENT_DATA_KEY, cut(10), "bad file extent size"},
+		{EXTENT_DATA_KEY, p64(0, 99), "bad file extent generation"},
+		{EXTENT_DATA_KEY, p64(0, 0), "bad file extent generation"},
 		{EXTENT_DATA_KEY, p8(20, 3), "bad file extent type"},
 		{EXTENT_DATA_KEY, p8(16, 4), "bad compression"},
 		{EXTENT_DATA_KEY, p8(17, 1), "bad encryption"},

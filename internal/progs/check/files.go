@@ -149,7 +149,10 @@ func (f *fileCheck) ref(dir, index uint64, text []byte) {
 	s := &f.cur
 	s.names++
 	if s.ino == format.FIRST_FREE_OBJECTID && dir == s.ino && string(text) == ".." {
-		return // the root directory's name for itself
+		if index != 0 { // its name for itself, which has no entry
+			f.c.find("dir.ref", f.where(s.ino)+" name=\"..\"", "index "+num(index), "0")
+		}
+		return
 	}
 	f.refs = append(f.refs, name{dir: dir, target: s.ino, index: index, at: f.keep(text), len: uint8(len(text))})
 }

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,4 +110,45 @@ func TestLinuxImages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFindsWhatBtrfsCheckFinds damages a byte of a tree block, under a good checksum: what btrfs check finds is found here.
+func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
+	interop(t, "btrfs")
+	const seed = 8
+	rounds := 20
+	if os.Getenv("BTRLAB_INTEROP") == "1" {
+		rounds = 120
+	}
+	base := newImage(t)
+	blocks := base.trees()
+	path := filepath.Join(t.TempDir(), "image")
+	d, err := blockdev.Create(path, base.dev.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	rng := rand.New(rand.NewPCG(seed, 9))
+	count := map[[2]bool]int{}
+	for range rounds {
+		m := base.clone(t)
+		pick := rng.Uint64()
+		m.damage(blocks, []uint64{pick})
+		r, err := Check(m.tk, m.dev, Options{})
+		ours := err != nil || !r.Clean
+		for off := int64(0); off < 100<<20; off += 1 << 20 { // beyond lies nothing
+			if err := blockdev.Write(m.tk, d, m.read(uint64(off), 1<<20), off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := exec.Command("btrfs", "check", "--check-data-csum", "--force", path).CombinedOutput()
+		theirs := err != nil || strings.Contains(string(out), "ERROR")
+		count[[2]bool{ours, theirs}]++
+		if theirs && !ours {
+			bytenr := blocks[pick%uint64(len(blocks))]
+			t.Errorf("seed %d: block %d of tree %d, byte %d: only btrfs check finds\n%s", seed, bytenr, int64(base.block(bytenr).Owner()),
+				interesting(base.block(bytenr), pick>>8), out)
+		}
+	}
+	t.Logf("found by both %d, here only %d, by neither %d", count[[2]bool{true, true}], count[[2]bool{true, false}], count[[2]bool{false, false}])
 }
