@@ -140,8 +140,9 @@ func (b *BDI) written(t *sched.Task, n int64) {
 	}
 }
 
-// dropped says that a dirty page went away unwritten: a truncate may be all that gets the count below the limit.
-func (b *BDI) dropped(t *sched.Task) {
+// undirtied says that a page is not dirty any more. If it is not going to be written, this may be all that gets the
+// count below the limit.
+func (b *BDI) undirtied(t *sched.Task) {
 	if b.waiters.Load() > 0 && b.Writeback.Load()+b.Dirty.Load() < b.hard.Load() {
 		b.throttled.Wake(t)
 	}

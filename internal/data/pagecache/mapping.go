@@ -321,6 +321,7 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	m.chunk(p.index).dirty.And(^(uint64(1) << (p.index & (chunkPages - 1))))
 	m.dirty.Add(-1)
 	m.cache.BDI.Dirty.Add(-1)
+	m.cache.BDI.undirtied(t)
 	return true
 }
 
@@ -432,9 +433,7 @@ func (m *Mapping) remove(t *sched.Task, p *Page) {
 	if m.ops != nil {
 		m.ops.Invalidate(t, p, p.Offset(), p.Offset()+PageSize)
 	}
-	if m.ClearDirty(t, p) {
-		m.cache.BDI.dropped(t)
-	}
+	m.ClearDirty(t, p)
 	m.forget(t, p)
 	p.Put(t) // the mapping's; the caller has one more
 }
