@@ -314,3 +314,39 @@ func TestFull(t *testing.T) {
 	btrlab(t, "put", src, img+":/again")
 	judged(t, img)
 }
+
+// TestBlockDevice: the same on a block device, which is not touched while it is mounted or holds something.
+func TestBlockDevice(t *testing.T) {
+	linux(t)
+	img := image(t, "disk.img")
+	sh(t, "truncate", "-s", "512M", img)
+	loopFiles[img] = true
+	dev := strings.TrimSpace(sh(t, "losetup", "-f", "--show", img))
+	defer sh(t, "losetup", "-d", dev)
+	src := filepath.Join(t.TempDir(), "src")
+	write(t, src, newFiller(4).bytes(3_000_000))
+
+	btrlab(t, "mkfs", "-q", dev)
+	if code, text := try("mkfs", "-q", dev); code != 1 || !strings.Contains(text, dev) {
+		t.Errorf("mkfs over a file system: exit code %d, %q; want 1 and the device's name", code, text)
+	}
+	btrlab(t, "put", src, dev+":/src")
+	judged(t, dev)
+	dir := filepath.Join(t.TempDir(), "mnt")
+	must(t, os.Mkdir(dir, 0o755))
+	sh(t, "mount", dev, dir)
+	for _, args := range [][]string{{"mkfs", "--force", dev}, {"put", src, dev + ":/again"}, {"put", src, img + ":/again"}, {"rm", dev + ":/src"}} {
+		if code, text := try(args...); code != 1 || !strings.Contains(text, "in use") && !strings.Contains(text, "mounted") {
+			t.Errorf("%v on a mounted device: exit code %d, %q; want 1 and why", args, code, text)
+		}
+	}
+	if at, err := differ(filepath.Join(dir, "src"), src); at >= 0 || err != nil {
+		t.Errorf("the file differs at byte %d, error %v", at, err)
+	}
+	sh(t, "umount", dir)
+	btrlab(t, "mkfs", "-q", "--force", "--label", "anew", dev)
+	judged(t, dev)
+	if out := btrlab(t, "info", dev); !strings.Contains(out, "anew") {
+		t.Errorf("info shows\n%s", out)
+	}
+}
