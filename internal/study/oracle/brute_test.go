@@ -327,7 +327,14 @@ func randomHistory(rng *rand.Rand, ops int) *History {
 	}
 	bend := func(x int64, v ID) ID {
 		if rng.IntN(40) == 0 {
-			return ID(rng.IntN(ops+3)) - 2
+			id := ID(rng.IntN(ops+3)) - 2
+			if id == Foreign && rng.IntN(4) != 0 {
+				return v
+			}
+			if id > 0 && (x < h.Ops[id-1].Lo || x >= h.Ops[id-1].Hi && h.Ops[id-1].Kind != Truncate || !h.Ops[id-1].Kind.changes()) && rng.IntN(8) != 0 {
+				return v
+			}
+			return id
 		}
 		if v > 0 && h.Ops[v-1].Kind.zeroes() && rng.IntN(4) != 0 {
 			return Zero

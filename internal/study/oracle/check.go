@@ -160,9 +160,7 @@ func (c *Checker) compress(cuts bool) {
 			b = append(b, o.Lo)
 		case Read:
 			b = append(b, o.Lo, o.Lo+o.Got)
-			for _, s := range o.See {
-				b = append(b, s.Lo, s.Hi)
-			}
+			b = appendSeen(b, o.See)
 			if sizes {
 				b = append(b, o.Hi)
 			}
@@ -184,9 +182,7 @@ func (c *Checker) compress(cuts bool) {
 			}
 		}
 	}
-	for _, s := range h.Final {
-		b = append(b, s.Lo, s.Hi)
-	}
+	b = appendSeen(b, h.Final)
 	for _, r := range h.Holes {
 		b = append(b, r.Lo, r.Hi)
 	}
@@ -231,6 +227,20 @@ func (c *Checker) compress(cuts bool) {
 		c.finAt = len(c.obs)
 		c.observe(0, math.MaxInt64, h.Final)
 	}
+}
+
+// appendSeen appends the offsets at which the source changes.
+func appendSeen(b []int64, seen []Seen) []int64 {
+	for i := range seen {
+		s := &seen[i]
+		if i == 0 || seen[i-1].Hi != s.Lo {
+			b = append(b, s.Lo)
+		}
+		if i+1 == len(seen) || seen[i+1].Lo != s.Hi || seen[i+1].From != s.From {
+			b = append(b, s.Hi)
+		}
+	}
+	return b
 }
 
 // observe appends what was seen of [lo, hi), a value for each segment.

@@ -87,6 +87,24 @@ func single(r []uint64) (first int32, alone bool) {
 
 // decide judges component k and appends its order to placed when it is kept.
 func (c *Checker) decide(k int32) Outcome {
+	seg0, seg1, search := c.members(k)
+	if !search {
+		c.tier = 1
+		return c.peel(k, seg0, seg1)
+	}
+	c.tier = 2
+	if !c.constrain(k, seg0, seg1) {
+		return Broken
+	}
+	out := c.solve(0)
+	if out == Kept {
+		c.place()
+	}
+	return out
+}
+
+// members makes component k the one at hand: its members, its segments, and whether it needs tier 2.
+func (c *Checker) members(k int32) (seg0, seg1 int32, search bool) {
 	s := &c.s
 	us := c.unitsOf(k)
 	s.n = len(us) + 2
@@ -95,7 +113,7 @@ func (c *Checker) decide(k int32) Outcome {
 	s.unit = resize(s.unit, n)
 	s.start, s.end = resize(s.start, n), resize(s.end, n)
 	s.unit[0], s.unit[n-1] = -1, -1
-	seg0, seg1 := c.seg0[k], c.seg1[k]
+	seg0, seg1 = c.seg0[k], c.seg1[k]
 	if seg1 < seg0 {
 		seg0, seg1 = 0, 0
 	}
@@ -103,7 +121,7 @@ func (c *Checker) decide(k int32) Outcome {
 	clear(s.cov)
 	s.zero = resize(s.zero, w)
 	clear(s.zero)
-	search := k == c.sizeComp
+	search = k == c.sizeComp
 	for i, id := range us {
 		u, l := &c.units[id], int32(i+1)
 		u.local = l
@@ -121,19 +139,7 @@ func (c *Checker) decide(k int32) Outcome {
 			search = true
 		}
 	}
-	if !search {
-		c.tier = 1
-		return c.peel(k, seg0, seg1)
-	}
-	c.tier = 2
-	if !c.constrain(k, seg0, seg1) {
-		return Broken
-	}
-	out := c.solve(0)
-	if out == Kept {
-		c.place()
-	}
-	return out
+	return seg0, seg1, search
 }
 
 // source returns the member that put id on segment x, or -1 when nobody can have: the reader by (a unit,
