@@ -257,3 +257,54 @@ func TestParallel(tt *testing.T) {
 		tt.Fatalf("at rest may_use %d data, %d metadata", d, m)
 	}
 }
+
+// A dirty range longer than an extent may be counts as several, however it is merged, split and written back.
+func TestLongRanges(tt *testing.T) {
+	t := sched.NewTask("test")
+	const size = 5*inode.MaxExtent/2 + 3*bs
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		ip := newInode(t, 2*size, 1<<30, 0)
+		for _, half := range rng.Perm(5) { // out of order: ranges merge with both neighbours
+			var r Reservation
+			from := uint64(half) * size / 5 &^ (bs - 1)
+			to := uint64(half+1) * size / 5 &^ (bs - 1)
+			if half == 4 {
+				to = size
+			}
+			if err := r.ReserveData(t, ip, from, to, spaceinfo.NoFlush); err != nil {
+				tt.Fatal(err)
+			}
+			if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+				tt.Fatal(err)
+			}
+			r.SetDelalloc(t, ip, false)
+		}
+		if n := ip.Outstanding(); n != 3 || ip.IOTree.Len(t) != 1 {
+			tt.Fatalf("%d outstanding extents, %d states", n, ip.IOTree.Len(t))
+		}
+		for ip.DelallocBytes() > 0 {
+			s, e, _ := ip.IOTree.FindDelalloc(t, rng.Uint64N(size), inode.MaxExtent)
+			if s == e {
+				s, e, _ = ip.IOTree.FindDelalloc(t, 0, inode.MaxExtent)
+			}
+			if rng.IntN(2) == 0 {
+				e = s + max((e-s)/2&^(bs-1), bs)
+			}
+			if rng.IntN(3) == 0 {
+				ip.Invalidate(t, s, e)
+				continue
+			}
+			ip.IOTree.Lock(t, s, e)
+			ip.AddOrdered(false)
+			ip.IOTree.Change(t, s, e, extentio.Locked|inode.DelallocBits, 0)
+			ip.Settle(t)
+			ip.FS.Space.Data().Release(t, e-s)
+			ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, false, e-s))
+		}
+		ip.CheckQuiescent(t)
+		if d, m := usage(t, ip); d != 0 || m != 0 {
+			tt.Fatalf("seed %d: at rest may_use %d data, %d metadata", seed, d, m)
+		}
+	}
+}
