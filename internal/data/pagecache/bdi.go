@@ -93,6 +93,9 @@ func (b *BDI) Limits() (background, hard int64) {
 // SetWake names what starts background writeback. It must not sleep.
 func (b *BDI) SetWake(wake func(t *sched.Task)) { b.wake = wake }
 
+// Waiting reports whether some task waits for dirty pages to get below the hard limit: background writeback must not give up then.
+func (b *BDI) Waiting() bool { return b.waiters.Load() > 0 }
+
 // OverBackground reports whether background writeback has something to do.
 func (b *BDI) OverBackground() bool { return b.Dirty.Load() > b.background.Load() }
 
@@ -238,6 +241,9 @@ func (b *BDI) balance(t *sched.Task) error {
 
 func (b *BDI) waitBelowHard(t *sched.Task) {
 	b.waiters.Add(1)
+	if b.wake != nil {
+		b.wake(t) // once more, now that Waiting says so
+	}
 	b.throttled.Wait(t, func() bool { return b.Dirty.Load()+b.Writeback.Load() < b.hard.Load() })
 	b.waiters.Add(-1)
 }

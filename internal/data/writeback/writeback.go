@@ -155,7 +155,8 @@ func (e *Engine) Kick(t *sched.Task) {
 // flushChunk is how many pages the flusher writes of one file before it turns to the next.
 const flushChunk = 1024
 
-// flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn().
+// flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn(). Difference: no page is written
+// because of its age alone; what stays below the limit is written by fsync, sync and close.
 func (e *Engine) flushLoop(t *sched.Task) {
 	t.Op = "flush"
 	bdi := &e.fs.Cache.BDI
@@ -166,30 +167,33 @@ func (e *Engine) flushLoop(t *sched.Task) {
 			return
 		}
 		e.kicked.Store(false)
-		for bdi.OverBackground() && !e.closed.Load() {
+		sync := false
+		for (bdi.OverBackground() || sync) && !e.closed.Load() {
 			list = bdi.DirtyMappings(t, list[:0])
 			wrote := 0
 			for _, m := range list {
-				wrote += e.flushSome(t, m, flushChunk)
+				wrote += e.flushSome(t, m, flushChunk, sync)
 				bdi.Measure(t)
 			}
 			clear(list)
-			if wrote == 0 {
+			if wrote == 0 && (sync || !bdi.Waiting()) {
 				break // all busy; the next writer that is over the limit kicks again
 			}
+			// Who waits for the hard limit kicks nobody: then wait for the pages that are busy.
+			sync = wrote == 0
 		}
 	}
 }
 
 // flushSome writes up to n dirty pages of the file, from where it stopped last time, and returns how many.
-func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int) int {
+func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int, sync bool) int {
 	ip := m.Owner.(*inode.Inode)
 	cur := m.Cursor.Load()
 	// Errors are recorded on the mapping; fsync reports them.
-	next, wrote, _ := e.writeRange(t, ip, cur, allPages, false, n)
+	next, wrote, _ := e.writeRange(t, ip, cur, allPages, sync, n)
 	if wrote < n && cur > 0 {
 		var more int
-		next, more, _ = e.writeRange(t, ip, 0, cur, false, n-wrote)
+		next, more, _ = e.writeRange(t, ip, 0, cur, sync, n-wrote)
 		wrote += more
 	}
 	m.Cursor.Store(next)
@@ -231,7 +235,7 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 		if left <= 0 {
 			break
 		}
-		left -= e.flushSome(t, m, left)
+		left -= e.flushSome(t, m, left, false)
 	}
 	if wait {
 		e.fs.Pool.WaitAll(t)
