@@ -144,16 +144,11 @@ func newBrute(h *History, r Rule) *brute {
 func (b *brute) has(x int64, from ID) bool {
 	v := b.data[x]
 	switch {
-	case from == Initial: // what was there at the start, a hole included
-		return v == Initial || v == Zero && b.initial(x)
 	case from == Zero:
 		return v == Zero || v > 0 && b.kind(v).zeroes()
 	}
 	return v == from
 }
-
-// initial: Zero stands only for holes at the start; truncates and punches leave their ID.
-func (b *brute) initial(int64) bool { return true }
 
 func (b *brute) kind(id ID) Kind {
 	for i := range b.h.Ops {

@@ -379,7 +379,7 @@ func (c *Checker) explains(x int, id ID) bool {
 		}
 		return c.h.Ops[w-1].Kind.zeroes()
 	case Initial:
-		return w == 0
+		return w == 0 && !c.zero0[x]
 	}
 	return w != 0 && c.h.Ops[w-1].ID == id
 }

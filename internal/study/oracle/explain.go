@@ -19,6 +19,7 @@ type Witness struct {
 
 	kinds map[ID]Kind
 	torn  map[ID]bool // operations of more than one piece
+	image ID          // the read that is a recovered image
 }
 
 // Fact is something seen: By (an operation, or Ending) found the bytes of Seen coming from Seen.From, or, with Size, a
@@ -84,6 +85,9 @@ func (c *Checker) Explain(h *History, r Rule) *Witness {
 		o := &core.Ops[i]
 		w.kinds[o.ID] = o.Kind
 		w.torn[o.ID] = c.pieces[i] > 1
+		if o.image {
+			w.image = o.ID
+		}
 		for _, s := range o.See {
 			w.Facts = append(w.Facts, Fact{By: o.ID, Seen: s})
 		}
@@ -358,7 +362,7 @@ func (d *deduction) shows(id ID, seg, s int32) bool {
 	case unseen, Foreign:
 		return false
 	case Initial:
-		return s == 0
+		return s == 0 && !c.zero0[seg]
 	case Zero:
 		if s == 0 {
 			return c.zero0[seg]
@@ -589,14 +593,16 @@ func (c *Checker) placedAt(u int32) Placed {
 func (c *Checker) nameOf(l int32) string {
 	p := c.memberAt(l)
 	if i := c.opIndex(p.Op); i >= 0 {
-		return nameText(p, c.h.Ops[i].Kind, c.pieces[i] > 1)
+		return nameText(p, c.h.Ops[i].Kind, c.pieces[i] > 1, c.h.Ops[i].image)
 	}
-	return nameText(p, 0, false)
+	return nameText(p, 0, false, false)
 }
 
-func (w *Witness) name(p Placed) string { return nameText(p, w.kinds[p.Op], w.torn[p.Op]) }
+func (w *Witness) name(p Placed) string {
+	return nameText(p, w.kinds[p.Op], w.torn[p.Op], w.image != 0 && p.Op == w.image)
+}
 
-func nameText(p Placed, k Kind, torn bool) string {
+func nameText(p Placed, k Kind, torn, image bool) string {
 	switch p.Op {
 	case Initial, Zero, Foreign:
 		return p.Op.String()
@@ -604,6 +610,9 @@ func nameText(p Placed, k Kind, torn bool) string {
 		return "the end"
 	}
 	s := fmt.Sprintf("%v %d", k, int32(p.Op))
+	if image {
+		s = "the recovered image"
+	}
 	switch {
 	case torn && p.Hi == math.MaxInt64:
 		s += fmt.Sprintf(" (from %d on)", p.Lo)

@@ -10,7 +10,7 @@ import (
 type ID int32
 
 const (
-	Initial ID = 0  // what was in the file before the history
+	Initial ID = 0  // what was in the file before the history, and no hole
 	Zero    ID = -1 // a zero byte: from a hole, a truncate or a punch, whichever explains it
 	Foreign ID = -2 // a byte nobody in this history wrote: stale data
 
@@ -95,6 +95,7 @@ type Op struct {
 	Size int64  // Stat: the size it saw
 
 	muted bool // what it saw of the size is not judged; for explanations
+	image bool // a read that is a recovered image
 }
 
 // History is what happened to one file from one quiet moment on.

@@ -146,6 +146,10 @@ func (c *Checker) members(k int32) (seg0, seg1 int32, search bool) {
 // or -1 for the end) saw the impossible.
 func (c *Checker) source(id ID, x int32, by int32) int32 {
 	if id == Initial {
+		if c.zero0[x] {
+			c.impossible(id, x, by)
+			return -1
+		}
 		return 0
 	}
 	u := c.pieceAt(c.opIndex(id), x)
@@ -163,6 +167,8 @@ func (c *Checker) impossible(id ID, x int32, by int32) {
 		c.why = "nobody in this history wrote them"
 	case id == Zero:
 		c.why = "no hole was there, and no truncate or punch reached there"
+	case id == Initial:
+		c.why = "a hole was there at the start, or nothing"
 	case c.opIndex(id) < 0:
 		c.why = "there is no such operation"
 	default:

@@ -1,0 +1,431 @@
+package oracle
+
+import (
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What the rules about sizes, stale bytes and time say is implied by the weakest contract: they find nothing
+// in a history that it keeps. And what they do find, it does not keep.
+func TestRulesAreImplied(t *testing.T) {
+	s := seed(t)
+	var c Checker
+	eof, stale := 0, 0
+	for i := range 20000 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		h := randomHistory(rng, 2+rng.IntN(5))
+		v := c.Check(h, Rule{Write: Byte, Read: Byte, Sizes: SizesApart})
+		e, st := CheckEOF(h), CheckStale(h)
+		if v.Outcome == Kept && len(e)+len(st) > 0 {
+			t.Fatalf("case %d: kept, and yet %v %v\n%s", i, e, st, dump(h))
+		}
+		if len(e) > 0 {
+			eof++
+		}
+		if len(st) > 0 {
+			stale++
+		}
+	}
+	if eof < 100 || stale < 100 {
+		t.Errorf("the histories hardly test anything: %d break a rule of EOF, %d of stale data", eof, stale)
+	}
+}
+
+// The contracts climb: what is kept whole is kept in pieces, and what is kept with sizes is kept without.
+func TestContractsClimb(t *testing.T) {
+	s := seed(t)
+	var c Checker
+	for i := range 5000 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		h := randomHistory(rng, 2+rng.IntN(5))
+		for _, sizes := range []Sizes{SizesOff, SizesApart, SizesWith} {
+			kept := map[Contract]bool{}
+			for k := range numContracts {
+				kept[k] = c.Check(h, Rule{Write: k, Read: k, Sizes: sizes, PageSize: 2}).Outcome == Kept
+			}
+			for k := range numContracts {
+				if kept[Request] && !kept[k] || kept[k] && !kept[Byte] {
+					t.Fatalf("case %d, sizes %d: kept %v\n%s", i, sizes, kept, dump(h))
+				}
+			}
+			if sizes != SizesOff && kept[Request] && c.Check(h, Calls).Outcome != Kept {
+				t.Fatalf("case %d: kept with sizes %d, not without\n%s", i, sizes, dump(h))
+			}
+		}
+	}
+}
+
+// One fact less never breaks a history.
+func TestFewerFacts(t *testing.T) {
+	s := seed(t)
+	var c Checker
+	for i := range 5000 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		h, r := randomHistory(rng, 2+rng.IntN(5)), randomRule(rng)
+		if c.Check(h, r).Outcome != Kept {
+			continue
+		}
+		n := *h
+		n.Ops = slices.Clone(h.Ops)
+		if k := rng.IntN(len(n.Ops) + 1); k < len(n.Ops) {
+			if j := len(n.Ops[k].See); j > 0 {
+				at := rng.IntN(j)
+				n.Ops[k].See = slices.Delete(slices.Clone(n.Ops[k].See), at, at+1)
+			}
+			n.Ops[k].End += 5
+		} else {
+			n.Final, n.FinalSize = nil, NoSize
+		}
+		if c.Check(&n, r).Outcome != Kept {
+			t.Fatalf("case %d: fewer facts broke it\n%s", i, dump(&n))
+		}
+	}
+}
+
+// Offsets as they are in files, up to the end of the world, give the verdict of the small ones.
+func TestScale(t *testing.T) {
+	s := seed(t)
+	var c Checker
+	for i := range 5000 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		h, r := randomHistory(rng, 2+rng.IntN(5)), randomRule(rng)
+		want := c.Check(h, r).Outcome
+		for _, by := range []int64{512, 4096, 1 << 40} {
+			if r.Write == Byte || r.Read == Byte {
+				break // a size in the middle of what was a byte is another size
+			}
+			n := *h
+			scale := func(x int64) int64 {
+				if x < 0 {
+					return x
+				}
+				return x * by
+			}
+			seen := func(in []Seen) (out []Seen) {
+				if in != nil {
+					out = []Seen{}
+				}
+				for _, x := range in {
+					out = append(out, Seen{scale(x.Lo), scale(x.Hi), x.From})
+				}
+				return out
+			}
+			n.Size, n.FinalSize, n.Final = scale(h.Size), scale(h.FinalSize), seen(h.Final)
+			n.Holes, n.Ops = slices.Clone(h.Holes), slices.Clone(h.Ops)
+			for j := range n.Holes {
+				n.Holes[j] = Range{scale(n.Holes[j].Lo), scale(n.Holes[j].Hi)}
+			}
+			for j := range n.Ops {
+				o := &n.Ops[j]
+				o.Lo, o.Hi, o.Got, o.Size, o.See = scale(o.Lo), scale(o.Hi), scale(o.Got), scale(o.Size), seen(o.See)
+				o.Batches, o.Extents = slices.Clone(o.Batches), slices.Clone(o.Extents)
+				for k := range o.Batches {
+					o.Batches[k] = scale(o.Batches[k])
+				}
+				for k := range o.Extents {
+					o.Extents[k] = scale(o.Extents[k])
+				}
+			}
+			q := r
+			q.PageSize *= by
+			if have := c.Check(&n, q).Outcome; have != want {
+				t.Fatalf("case %d times %d: have %v want %v\n%v\n%s", i, by, have, want, r, dump(h))
+			}
+		}
+	}
+}
+
+// A small budget gives Undecided or the right answer, never a wrong one.
+func TestBudget(t *testing.T) {
+	s := seed(t)
+	c, tight := Checker{}, Checker{Budget: 1}
+	undecided := 0
+	for i := range 4000 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		h := bigHistory(rng, 24, 20, true, false, i%2 == 0)
+		want, have := c.Check(h, Calls), tight.Check(h, Calls)
+		if have.Outcome == Undecided {
+			undecided++
+		} else if have.Outcome != want.Outcome {
+			t.Fatalf("case %d: have %v want %v", i, have, want)
+		}
+		if i%2 == 1 && want.Outcome != Kept {
+			t.Fatalf("case %d: have %v of a history that was run whole", i, want)
+		}
+	}
+	if undecided == 0 {
+		t.Error("no history needed more than one guess")
+	}
+}
+
+// Histories of more than 64 operations use rows of several words; the answer is that of a run that is known.
+func TestManyOperations(t *testing.T) {
+	s := seed(t)
+	var c Checker
+	for i := range 60 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		n := 70 + rng.IntN(150)
+		for _, reads := range []bool{false, true} {
+			h := bigHistory(rng, n, 8, reads, false, false)
+			if v := c.Check(h, CallsSize); v.Outcome != Kept {
+				t.Fatalf("case %d: have %v of %d operations that were run whole", i, v, n)
+			}
+			// The first operation's bytes, seen at the end although another covered them wholly later.
+			for j := range h.Final {
+				if x := h.Final[j]; x.From > 1 && h.Ops[0].Lo <= x.Lo && x.Hi <= h.Ops[0].Hi && h.Ops[x.From-1].Start > h.Ops[0].End {
+					h.Final[j].From = 1
+					if v := c.Check(h, PerPage); v.Outcome != Broken {
+						t.Fatalf("case %d: have %v of %d operations, with a byte from the past", i, v, n)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var c Checker
+	for _, n := range []int{4, 60} {
+		for _, hints := range []bool{false, true} {
+			h := bigHistory(rng, n, 6, true, hints, false)
+			for _, r := range []Rule{Calls, CallsSize, PerPage} {
+				c.Check(h, r)
+				if a := testing.AllocsPerRun(20, func() { c.Check(h, r) }); a != 0 {
+					t.Errorf("%d operations, %v: %v allocations", n, r, a)
+				}
+			}
+		}
+	}
+}
+
+// Kernel-semantics 9.2#1, in four ways it can show.
+func TestEOF(t *testing.T) {
+	const p = 4096
+	truncate := Op{ID: 2, Kind: Truncate, Lo: p, Start: 5, End: 8}
+	for _, k := range []struct {
+		name  string
+		write Op
+		final []Seen
+		size  int64
+		want  string
+	}{
+		{"lost", Op{ID: 1, Lo: 0, Hi: 4 * p, Start: 1, End: 4}, nil, 4 * p,
+			"lost truncate: the end saw a size of at least 16384, after truncate 2 to 4096 returned, and nothing since reaches beyond 4096"},
+		{"beside it", Op{ID: 1, Lo: 0, Hi: 4 * p, Start: 1, End: 6}, []Seen{{0, 4 * p, 1}}, 4 * p, ""},
+		{"after it", Op{ID: 1, Lo: 2 * p, Hi: 4 * p, Start: 9, End: 10}, []Seen{{0, p, Initial}, {p, 2 * p, Zero}, {2 * p, 4 * p, 1}}, 4 * p, ""},
+		{"half", Op{ID: 1, Lo: 0, Hi: 3 * p, Start: 1, End: 6}, nil, 4 * p,
+			"lost truncate: the end saw a size of at least 16384, after truncate 2 to 4096 returned, and nothing since reaches beyond 12288"},
+		{"too small", Op{ID: 1, Lo: 0, Hi: 3 * p, Start: 9, End: 10}, nil, p,
+			"lost end of file: the end saw a size of at most 4096, after write 1, which reaches 12288, returned, and nothing makes the file smaller than 12288 since"},
+		{"bytes", Op{ID: 1, Lo: 3 * p, Hi: 4 * p, Start: 9, End: 10}, []Seen{{p, 3 * p, Initial}, {3 * p, 4 * p, 1}}, 4 * p,
+			"bytes beyond a truncate came back: the end saw bytes [4096, 12288) from the initial content, after truncate 2 to 4096 returned"},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			h := &History{Size: 4 * p, Ops: []Op{k.write, truncate}, Final: k.final, FinalSize: k.size}
+			if err := h.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			have := ""
+			for _, f := range CheckEOF(h) {
+				have += f.String()
+			}
+			if have != k.want {
+				t.Errorf("have %q\nwant %q", have, k.want)
+			}
+		})
+	}
+}
+
+func TestStale(t *testing.T) {
+	h := &History{Size: 100, Holes: []Range{{40, 60}}, FinalSize: NoSize, Ops: []Op{
+		{ID: 1, Lo: 10, Hi: 20, Start: 5, End: 6},
+		{ID: 2, Kind: Punch, Lo: 70, Hi: 80, Start: 1, End: 2},
+		{ID: 3, Kind: Read, Lo: 0, Hi: 100, Got: 100, Start: 1, End: 3, See: []Seen{{10, 20, 1}, {30, 50, Initial}, {50, 90, Zero}}},
+	}, Final: []Seen{{0, 5, Foreign}, {8, 22, 1}, {25, 30, 3}, {30, 31, 9}, {40, 60, Zero}, {95, 120, Zero}}}
+	if err := h.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"stale data: read 3 saw bytes [10, 20) as write 1's, but it had not started",
+		"stale data: read 3 saw bytes [40, 50) as the initial content, but a hole was there at the start, or nothing",
+		"stale data: read 3 saw bytes [60, 70) as zeroes, but no hole was there, and no truncate or punch reached there",
+		"stale data: read 3 saw bytes [80, 90) as zeroes, but no hole was there, and no truncate or punch reached there",
+		"stale data: the end saw bytes [0, 5) as a stranger's, but nobody in this history wrote them",
+		"stale data: the end saw bytes [8, 10) as write 1's, but it never changed them",
+		"stale data: the end saw bytes [20, 22) as write 1's, but it never changed them",
+		"stale data: the end saw bytes [25, 30) as read 3's, but it never changed them",
+		"stale data: the end saw bytes [30, 31) as operation 9's, but there is none of that number",
+		"stale data: the end saw bytes [95, 100) as zeroes, but no hole was there, and no truncate or punch reached there",
+	}
+	var have []string
+	for _, f := range CheckStale(h) {
+		have = append(have, f.Text)
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("have\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// A write that returned before fsync was called must be in the image; one that ran beside fsync, or after it, may be.
+func TestFsync(t *testing.T) {
+	const p = 4096
+	h := &History{Size: p, FinalSize: NoSize, Ops: []Op{
+		{ID: 1, Lo: 0, Hi: p, Start: 1, End: 2},
+		{ID: 2, Lo: p, Hi: 2 * p, Start: 3, End: 11},
+		{ID: 3, Lo: 0, Hi: p, Start: 20, End: 25},
+		{ID: 4, Kind: Truncate, Lo: 0, Start: 40, End: 41},
+	}}
+	sync := []Sync{{10, 15}, {30, 99}} // the second never returned
+	var c Checker
+	for _, k := range []struct {
+		name string
+		rec  Recovered
+		rule Rule
+		want Outcome
+	}{
+		{"as fsync left it", Recovered{35, []Seen{{0, p, 1}, {p, 2 * p, 2}}, 2 * p}, CallsSize, Kept},
+		{"the write beside it is lost", Recovered{35, []Seen{{0, p, 1}}, p}, CallsSize, Kept},
+		{"a later write is there", Recovered{35, []Seen{{0, p, 3}, {p, 2 * p, 2}}, 2 * p}, CallsSize, Kept},
+		{"the write before it is lost", Recovered{35, []Seen{{0, p, Initial}}, p}, PerPageSync, Broken},
+		{"the size is lost", Recovered{35, []Seen{{0, p / 2, 1}}, p / 2}, PerPageSync, Broken},
+		{"a later write without one before it", Recovered{35, []Seen{{0, p, 3}}, p}, CallsSize, Broken},
+		{"which page by page is fine but for the size", Recovered{35, []Seen{{0, p, 3}}, NoSize}, PerPageSync, Kept},
+		{"a truncate that had not started", Recovered{35, nil, 0}, PerPageSync, Broken},
+		{"a truncate at work", Recovered{40, nil, 0}, PerPageSync, Kept},
+		{"no fsync returned", Recovered{12, []Seen{{0, p, Initial}}, p}, PerPageSync, Kept},
+		{"a byte from nowhere", Recovered{12, []Seen{{0, p, Foreign}}, p}, PerPageSync, Broken},
+	} {
+		t.Run(k.name, func(t *testing.T) {
+			if v := c.CheckFsync(h, sync, k.rec, k.rule); v.Outcome != k.want {
+				t.Errorf("have %v want %v: %v", v.Outcome, k.want, c.ExplainFsync(h, sync, k.rec, k.rule))
+			}
+			w := c.ExplainFsync(h, sync, k.rec, k.rule)
+			if (w != nil) != (k.want == Broken) {
+				t.Errorf("have witness %v", w)
+			} else if w != nil && !strings.Contains(w.String(), "the recovered image") {
+				t.Errorf("the witness does not name the image: %v", w)
+			}
+		})
+	}
+}
+
+func TestLedger(t *testing.T) {
+	texts := func(f []Finding) (s []string) {
+		for _, x := range f {
+			s = append(s, x.Text)
+		}
+		return s
+	}
+	var l Ledger
+	l.Cap("data space", 10000, "data.may_use", "data.reserved", "data.used")
+	l.Post(Entry{Seq: 1, Task: 1, Account: "data.may_use", Owner: 257, Delta: 8192, What: "reserveData"})
+	l.Move(Entry{Seq: 2, Task: 2, Account: "data.may_use", Owner: 257, Delta: 8192, What: "allocate"}, "data.reserved")
+	l.Move(Entry{Seq: 3, Task: 2, Account: "data.reserved", Owner: 257, Delta: 8192}, "data.used")
+	if f := append(l.Findings(), l.Quiet("data.may_use", "data.reserved")...); f != nil {
+		t.Errorf("a quiet ledger finds %v", f)
+	}
+	if f := append(l.Agree("data.used", 8192), l.Agree("metadata.may_use", 0)...); f != nil {
+		t.Errorf("counters that agree: %v", f)
+	}
+	l.Post(Entry{Seq: 4, Task: 1, Account: "data.may_use", Owner: 258, Delta: 4096, What: "reserveData"})
+	l.Post(Entry{Seq: 5, Task: 1, Account: "data.may_use", Owner: 257, Delta: -4096, What: "release"})
+	want := []string{
+		"more promised than there is: data space (data.may_use + data.reserved + data.used), have 12288 want at most 10000, after task 1 at 4 in reserveData",
+		"reservation given back twice: data.may_use of inode 257, have -4096 after task 1 at 5 in release took 4096 more",
+	}
+	if have := texts(l.Findings()); !slices.Equal(have, want) {
+		t.Errorf("have %q\nwant %q", have, want)
+	}
+	if have := l.Have("data.may_use"); have != 0 {
+		t.Errorf("the total hides what owners owe each other, have %d", have)
+	}
+	want = []string{
+		"reservation not at rest: data.may_use of inode 257, have -4096 want 0",
+		"reservation not at rest: data.may_use of inode 258, have 4096 want 0, last raised by task 1 at 4 in reserveData",
+	}
+	if have := texts(l.Quiet("data.may_use", "data.reserved")); !slices.Equal(have, want) {
+		t.Errorf("have %q\nwant %q", have, want)
+	}
+	if have := texts(l.Agree("data.used", 4096)); !slices.Equal(have, []string{"reservation counter: data.used, have 4096 want 8192"}) {
+		t.Errorf("have %q", have)
+	}
+	l.Reset()
+	if f := append(l.Findings(), l.Quiet("data.may_use", "data.used")...); f != nil || l.Have("data.used") != 0 {
+		t.Errorf("after a reset: %v", f)
+	}
+	l.Post(Entry{Account: "data.used", Delta: 10001})
+	if len(l.Findings()) != 1 {
+		t.Error("the caps are lost by a reset")
+	}
+}
+
+func TestPaint(t *testing.T) {
+	p := make([]byte, 100)
+	Paint(p[:30], 1)
+	Paint(p[20:40], MaxPaint)
+	Paint(p[40:50], Initial)
+	Paint(p[60:70], 7)
+	p[70], p[71] = 0xf3, 0xf4
+	Paint(p[80:90], Zero)
+	have := Unpaint(nil, p, 1000, MaxPaint)
+	want := []Seen{{1000, 1020, 1}, {1020, 1040, MaxPaint}, {1040, 1050, Initial}, {1050, 1060, Zero}, {1060, 1070, 7}, {1070, 1072, Foreign}, {1072, 1100, Zero}}
+	if !reflect.DeepEqual(have, want) {
+		t.Errorf("have %v\nwant %v", have, want)
+	}
+	if have := Unpaint(nil, p[15:25], 0, 2); !reflect.DeepEqual(have, []Seen{{0, 5, 1}, {5, 10, Foreign}}) {
+		t.Errorf("have %v", have)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := func() *History {
+		return &History{Size: 10, FinalSize: 10, Ops: []Op{
+			{ID: 1, Lo: 0, Hi: 10, Start: 1, End: 2, Batches: []int64{3, 5}},
+			{ID: 2, Kind: Read, Lo: 0, Hi: 10, Got: 10, Start: 1, End: 2, See: []Seen{{0, 4, 1}, {4, 10, Initial}}},
+		}, Final: []Seen{{0, 10, 1}}}
+	}
+	if err := good().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, spoil := range map[string]func(h *History){
+		"id":             func(h *History) { h.Ops[0].ID = 0 },
+		"big id":         func(h *History) { h.Ops[0].ID = MaxID + 1 },
+		"same id":        func(h *History) { h.Ops[1].ID = 1 },
+		"kind":           func(h *History) { h.Ops[0].Kind = numKinds },
+		"range":          func(h *History) { h.Ops[0].Lo = 11 },
+		"time":           func(h *History) { h.Ops[0].End = 0 },
+		"got":            func(h *History) { h.Ops[1].Got = 11 },
+		"writer sees":    func(h *History) { h.Ops[0].See = h.Final },
+		"sees too far":   func(h *History) { h.Ops[1].Got = 9 },
+		"overlap":        func(h *History) { h.Ops[1].See[1].Lo = 3 },
+		"source":         func(h *History) { h.Final[0].From = -3 },
+		"cut":            func(h *History) { h.Ops[0].Batches[1] = 10 },
+		"cut order":      func(h *History) { h.Ops[0].Batches[1] = 3 },
+		"hole":           func(h *History) { h.Holes = []Range{{4, 3}} },
+		"final in flight": func(h *History) { h.Ops[0].End = Never },
+		"size":           func(h *History) { h.Size = -1 },
+		"final size":     func(h *History) { h.FinalSize = math.MinInt64 },
+	} {
+		h := good()
+		if spoil(h); h.Validate() == nil {
+			t.Errorf("%s: not noticed", name)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for k := range numContracts {
+		if have, err := ParseContract(k.String()); err != nil || have != k {
+			t.Errorf("have %v, %v of %v", have, err, k)
+		}
+	}
+	if _, err := ParseContract("word"); err == nil {
+		t.Error("there is no contract by words")
+	}
+}
