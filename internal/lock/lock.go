@@ -35,6 +35,47 @@ type detState struct {
 	readers        int
 	waitingWriters int // keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
 	waiters        []*sched.Task
+
+	sim sched.SimLock // all there is under a Simulator
+
+	// What a Stepper orders by. A writer that arrives changes what readers see before it changes the lock, so the two
+	// are objects of their own: writers that queue behind one another need no order among their arrivals.
+	obj, arrivals sched.Obj
+}
+
+// The ways through a lock's gate.
+const (
+	gateWrite = 1 << iota
+	gateRead
+)
+
+// Open is the gate of a Stepper.
+func (d *detState) Open() uint8 {
+	var m uint8
+	if d.writer == nil {
+		if d.readers == 0 {
+			m = gateWrite
+		}
+		if d.waitingWriters == 0 {
+			m |= gateRead
+		}
+	}
+	return m
+}
+
+// see tells a Stepper what a try came to.
+func see(t *sched.Task, ok bool) {
+	if st := t.Stepper(); st != nil {
+		h := uint64(5)
+		if ok {
+			h = 6
+		}
+		st.See(t, h)
+	}
+}
+
+func (d *detState) op(kind sched.PointKind, c *lockdep.Class, mode uint8, write bool, id any) sched.Op {
+	return sched.Op{Kind: kind, Class: c.ID, Write: write, Mode: mode, Obj: &d.obj, Gate: d, ID: id}
 }
 
 func (d *detState) wakeAll() {
@@ -42,6 +83,14 @@ func (d *detState) wakeAll() {
 		w.Unpark()
 	}
 	d.waiters = d.waiters[:0]
+}
+
+// Objects calls f with what a Stepper knows the lock by.
+func (m *Mutex) Objects(f func(*sched.Obj)) {
+	if m.det == nil {
+		m.det = &detState{}
+	}
+	f(&m.det.obj)
 }
 
 // Init gives the lock its class.
@@ -64,6 +113,10 @@ func (m *Mutex) LockNested(t *sched.Task, sub uint64) {
 }
 
 func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
+	if sim := t.Simulator(); sim != nil {
+		m.lockSim(t, sim, sub)
+		return
+	}
 	c := classOf(m.class)
 	if t.Slow() {
 		lockdep.Acquire(t, c, sub, m, false, false, false)
@@ -71,6 +124,11 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 	if t.Runtime() != nil {
 		if m.det == nil {
 			m.det = &detState{}
+		}
+		if st := t.Stepper(); st != nil {
+			st.Enter(t, m.det.op(sched.PointLock, c, gateWrite, true, m))
+			m.det.writer = t
+			return
 		}
 		t.Point(sched.PointLock, c.ID, m)
 		if m.det.writer != nil {
@@ -101,13 +159,22 @@ func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return m.mu.TryLock()
 	}
+	if sim := t.Simulator(); sim != nil {
+		return m.tryLockSim(t, sim, sub)
+	}
 	c := classOf(m.class)
 	if t.Runtime() != nil {
 		if m.det == nil {
 			m.det = &detState{}
 		}
-		t.Point(sched.PointTryLock, c.ID, m)
-		if m.det.writer != nil {
+		if st := t.Stepper(); st != nil {
+			st.Enter(t, m.det.op(sched.PointTryLock, c, 0, true, m))
+		} else {
+			t.Point(sched.PointTryLock, c.ID, m)
+		}
+		free := m.det.writer == nil
+		see(t, free)
+		if !free {
 			return false
 		}
 		m.det.writer = t
@@ -128,6 +195,18 @@ func (m *Mutex) Unlock(t *sched.Task) {
 }
 
 func (m *Mutex) unlockSlow(t *sched.Task) {
+	if t.Simulator() != nil {
+		m.unlockSim(t)
+		return
+	}
+	if st := t.Stepper(); st != nil {
+		if st.Aborting() {
+			return
+		}
+		if m.det != nil {
+			st.Enter(t, m.det.op(sched.PointUnlock, classOf(m.class), 0, true, m))
+		}
+	}
 	lockdep.Release(t, classOf(m.class), m)
 	if t.Runtime() == nil {
 		m.mu.Unlock()
@@ -157,6 +236,13 @@ type RWSem struct {
 // Init gives the lock its class.
 func (s *RWSem) Init(c *lockdep.Class) { s.class = c }
 
+// Objects calls f with what a Stepper knows the lock by.
+func (s *RWSem) Objects(f func(*sched.Obj)) {
+	d := s.state()
+	f(&d.obj)
+	f(&d.arrivals)
+}
+
 // SetClass changes the class of a lock that nobody holds: a tree block moves from one tree to another.
 func (s *RWSem) SetClass(c *lockdep.Class) { s.class = c }
 
@@ -177,12 +263,25 @@ func (s *RWSem) LockNested(t *sched.Task, sub uint64) {
 }
 
 func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
+	if sim := t.Simulator(); sim != nil {
+		s.lockSim(t, sim, sub, false)
+		return
+	}
 	c := classOf(s.class)
 	if t.Slow() {
 		lockdep.Acquire(t, c, sub, s, false, false, false)
 	}
 	if t.Runtime() != nil {
 		d := s.state()
+		if st := t.Stepper(); st != nil {
+			st.Enter(t, sched.Op{Kind: sched.PointArrive, Class: c.ID, Write: true, Obj: &d.arrivals, ID: s})
+			d.waitingWriters++
+			st.Enter(t, d.op(sched.PointLock, c, gateWrite, true, s))
+			st.Touch(t, &d.arrivals, true)
+			d.waitingWriters--
+			d.writer = t
+			return
+		}
 		t.Point(sched.PointLock, c.ID, s)
 		if d.writer != nil || d.readers > 0 {
 			start := t.Now()
@@ -220,11 +319,20 @@ func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return s.mu.TryLock()
 	}
+	if sim := t.Simulator(); sim != nil {
+		return s.tryLockSim(t, sim, sub, false)
+	}
 	c := classOf(s.class)
 	if t.Runtime() != nil {
 		d := s.state()
-		t.Point(sched.PointTryLock, c.ID, s)
-		if d.writer != nil || d.readers > 0 {
+		if st := t.Stepper(); st != nil {
+			st.Enter(t, d.op(sched.PointTryLock, c, 0, true, s))
+		} else {
+			t.Point(sched.PointTryLock, c.ID, s)
+		}
+		free := d.writer == nil && d.readers == 0
+		see(t, free)
+		if !free {
 			return false
 		}
 		d.writer = t
@@ -240,6 +348,16 @@ func (s *RWSem) Unlock(t *sched.Task) {
 	if !t.Slow() {
 		s.mu.Unlock()
 		return
+	}
+	if t.Simulator() != nil {
+		s.unlockSim(t, false)
+		return
+	}
+	if st := t.Stepper(); st != nil {
+		if st.Aborting() {
+			return
+		}
+		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, true, s))
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -271,12 +389,22 @@ func (s *RWSem) RLockNested(t *sched.Task, sub uint64) {
 }
 
 func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
+	if sim := t.Simulator(); sim != nil {
+		s.lockSim(t, sim, sub, true)
+		return
+	}
 	c := classOf(s.class)
 	if t.Slow() {
 		lockdep.Acquire(t, c, sub, s, true, false, false)
 	}
 	if t.Runtime() != nil {
 		d := s.state()
+		if st := t.Stepper(); st != nil {
+			st.Enter(t, d.op(sched.PointLock, c, gateRead, false, s))
+			st.Touch(t, &d.arrivals, false)
+			d.readers++
+			return
+		}
 		t.Point(sched.PointLock, c.ID, s)
 		if d.writer != nil || d.waitingWriters > 0 {
 			start := t.Now()
@@ -305,11 +433,21 @@ func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return s.mu.TryRLock()
 	}
+	if sim := t.Simulator(); sim != nil {
+		return s.tryLockSim(t, sim, sub, true)
+	}
 	c := classOf(s.class)
 	if t.Runtime() != nil {
 		d := s.state()
-		t.Point(sched.PointTryLock, c.ID, s)
-		if d.writer != nil || d.waitingWriters > 0 {
+		if st := t.Stepper(); st != nil {
+			st.Enter(t, d.op(sched.PointTryLock, c, 0, false, s))
+			st.Touch(t, &d.arrivals, false)
+		} else {
+			t.Point(sched.PointTryLock, c.ID, s)
+		}
+		free := d.writer == nil && d.waitingWriters == 0
+		see(t, free)
+		if !free {
 			return false
 		}
 		d.readers++
@@ -325,6 +463,16 @@ func (s *RWSem) RUnlock(t *sched.Task) {
 	if !t.Slow() {
 		s.mu.RUnlock()
 		return
+	}
+	if t.Simulator() != nil {
+		s.unlockSim(t, true)
+		return
+	}
+	if st := t.Stepper(); st != nil {
+		if st.Aborting() {
+			return
+		}
+		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, false, s))
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -395,10 +543,14 @@ type WaitQueue struct {
 	n     atomic.Int32
 	mu    sync.Mutex // leaf
 	list  []*sched.Task
+	obj   sched.Obj
 }
 
 // Init names the wait.
 func (q *WaitQueue) Init(c *lockdep.Class) { q.class = c }
+
+// Objects calls f with what a Stepper knows the queue by.
+func (q *WaitQueue) Objects(f func(*sched.Obj)) { f(&q.obj) }
 
 // Wait sleeps until cond holds. It does not sleep when cond holds already.
 func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q.class, cond, 2) }
@@ -408,7 +560,12 @@ func (q *WaitQueue) WaitAs(t *sched.Task, c *lockdep.Class, cond func() bool) { 
 
 func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, skip int) {
 	c := classOf(class)
-	t.Point(sched.PointWait, c.ID, q)
+	st := t.Stepper()
+	if st != nil {
+		st.Enter(t, sched.Op{Kind: sched.PointWait, Class: c.ID, Write: true, Obj: &q.obj, ID: q})
+	} else {
+		t.Point(sched.PointWait, c.ID, q)
+	}
 	lockdep.MightWait(t, c)
 	if cond() {
 		return
@@ -425,6 +582,9 @@ func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, 
 			break
 		}
 		t.Park(c.ID)
+		if st != nil {
+			st.Touch(t, &q.obj, true)
+		}
 		slept = true
 		if cond() {
 			break
@@ -449,6 +609,17 @@ func (q *WaitQueue) remove(t *sched.Task) bool {
 
 // Wake wakes every waiter, so that each looks at its condition again. It never sleeps.
 func (q *WaitQueue) Wake(t *sched.Task) {
+	if t.Slow() {
+		if st := t.Stepper(); st != nil {
+			if st.Aborting() {
+				return
+			}
+			st.Enter(t, sched.Op{Kind: sched.PointWake, Class: classOf(q.class).ID, Obj: &q.obj, ID: q})
+			if q.n.Load() != 0 {
+				st.Touch(t, &q.obj, true)
+			}
+		}
+	}
 	if q.n.Load() == 0 {
 		return
 	}
@@ -468,17 +639,49 @@ type Counter struct {
 	q WaitQueue
 }
 
+// Open is the gate of a Stepper: zero is the way through.
+func (k *Counter) Open() uint8 {
+	if k.n.Load() == 0 {
+		return 1
+	}
+	return 0
+}
+
+// enter is the scheduling point of a Stepper, which sees the counter and its wait for zero as one object.
+func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, write bool) bool {
+	st := t.Stepper()
+	if st == nil {
+		return false
+	}
+	if st.Aborting() {
+		return true
+	}
+	st.Enter(t, sched.Op{Kind: kind, Class: classOf(k.q.class).ID, Write: write, Mode: mode, Obj: &k.q.obj, Gate: k, ID: k})
+	return true
+}
+
 // Init names the wait for zero.
 func (k *Counter) Init(c *lockdep.Class) { k.q.Init(c) }
 
+// Objects calls f with what a Stepper knows the counter by.
+func (k *Counter) Objects(f func(*sched.Obj)) { f(&k.q.obj) }
+
 // Inc adds one.
 func (k *Counter) Inc(t *sched.Task) {
-	t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
+	if !k.enter(t, sched.PointAtomic, 0, true) {
+		t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
+	}
 	k.n.Add(1)
 }
 
 // Dec takes one away and wakes those who wait for zero.
 func (k *Counter) Dec(t *sched.Task) {
+	if k.enter(t, sched.PointAtomic, 0, true) {
+		if k.n.Add(-1) < 0 && !t.Stepper().Aborting() {
+			panic("lock: Counter below zero")
+		}
+		return
+	}
 	t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
 	if n := k.n.Add(-1); n == 0 {
 		k.q.Wake(t)
@@ -492,6 +695,11 @@ func (k *Counter) Load() int64 { return k.n.Load() }
 
 // WaitZero sleeps until the count is zero.
 func (k *Counter) WaitZero(t *sched.Task) {
+	if t.Stepper() != nil {
+		lockdep.MightWait(t, classOf(k.q.class))
+		k.enter(t, sched.PointWait, 1, false)
+		return
+	}
 	if t.Slow() || k.n.Load() != 0 {
 		k.q.wait(t, k.q.class, func() bool { return k.n.Load() == 0 }, 2)
 	}

@@ -37,9 +37,12 @@ const (
 	PointAtomic
 	PointDevice
 	PointYield
+	PointLoad
+	PointChoose
+	PointArrive
 )
 
-var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomic", "device", "yield"}
+var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomic", "device", "yield", "load", "choose", "arrive"}
 
 func (k PointKind) String() string { return pointNames[k] }
 
@@ -111,13 +114,20 @@ type Task struct {
 	// NowaitSleeps records the classes a task slept on while its request was NOWAIT; 0 is a plain Sleep.
 	NowaitSleeps []ClassID
 
-	rt     Runtime
-	slow   bool
-	nowait int
-	park   chan struct{}
-	done   chan struct{}
-	ended  bool
-	joiner *Task
+	// Slot is the runtime's: where it keeps what it knows of the task.
+	Slot int
+
+	rt   Runtime
+	st   Stepper // rt, when it is one
+	sim  Simulator
+	slow bool
+	// checked: lockdep watches.
+	checked bool
+	nowait  int
+	park    chan struct{}
+	done    chan struct{}
+	ended   bool
+	joiner  *Task
 }
 
 var (
@@ -132,14 +142,31 @@ func SetChecked(on bool) { checked.Store(on) }
 // NewTask returns a task of the real runtime for the calling goroutine.
 func NewTask(name string) *Task { return newTask(name, nil) }
 
-// NewTaskOn returns a task of runtime rt. It is for runtimes; file-system code uses Task.Go.
+// NewTaskOn returns a task of runtime rt, which numbers it. It is for runtimes; file-system code uses Task.Go.
 func NewTaskOn(rt Runtime, name string) *Task { return newTask(name, rt) }
 
 func newTask(name string, rt Runtime) *Task {
-	t := &Task{Name: name, ID: nextID.Add(1), rt: rt, park: make(chan struct{}, 1)}
-	t.slow = rt != nil || checked.Load()
+	t := &Task{Name: name, rt: rt}
+	if rt == nil {
+		t.ID, t.park = nextID.Add(1), make(chan struct{}, 1)
+		t.slow = checked.Load()
+		t.checked = t.slow
+		return t
+	}
+	t.slow = true
+	t.st, _ = rt.(Stepper)
+	t.sim, _ = rt.(Simulator)
+	t.checked = t.sim == nil || t.sim.Checked()
 	return t
 }
+
+// Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use tasks again.
+func (t *Task) Reset(name string) {
+	*t = Task{Name: name, ID: t.ID, Slot: t.Slot, HeldLocks: t.HeldLocks[:0], NowaitSleeps: t.NowaitSleeps[:0], rt: t.rt, st: t.st, sim: t.sim, slow: t.slow, checked: t.checked}
+}
+
+// Stepper is the runtime when it is one that explores interleavings, and nil otherwise.
+func (t *Task) Stepper() Stepper { return t.st }
 
 // Runtime is what the task runs under; nil is the real runtime.
 func (t *Task) Runtime() Runtime { return t.rt }
@@ -152,7 +179,7 @@ func (t *Task) Go(name string, f func(t *Task)) *Task {
 	c := newTask(name, t.rt)
 	c.Op, c.Policy = t.Op, t.Policy
 	if t.rt != nil {
-		t.rt.Go(t, c, func(c *Task) { f(c); c.end() })
+		t.rt.Go(t, c, func(c *Task) { f(c); c.Finish() })
 		return c
 	}
 	c.done = make(chan struct{})
@@ -163,7 +190,8 @@ func (t *Task) Go(name string, f func(t *Task)) *Task {
 	return c
 }
 
-func (t *Task) end() {
+// Finish ends a task of another runtime than the real one and lets its joiner go on. It is for runtimes.
+func (t *Task) Finish() {
 	t.ended = true
 	if t.joiner != nil {
 		t.rt.Unpark(t.joiner)

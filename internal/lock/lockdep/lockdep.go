@@ -44,6 +44,7 @@ type Class struct {
 
 // The ranks. A leaf rank holds locks under which nothing else is taken but higher leaves.
 const (
+	RankNone        = 0 // not checked here; package explore learns the order of such classes
 	RankInode       = 30
 	RankDIOWait     = 40
 	RankSnapshot    = 45
@@ -85,6 +86,7 @@ func NewClass(name string, rank int) *Class {
 	}
 	c := &Class{ID: sched.ClassID(nClasses), Name: name, Rank: rank}
 	table[nClasses].Store(c)
+	sched.NameClass(c.ID, sched.ClassInfo{Name: name, Rank: rank})
 	nClasses++
 	return c
 }
@@ -117,7 +119,7 @@ func Acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool)
 
 // MightWait checks that t may wait for class c now: nothing it holds ranks at or above c.
 func MightWait(t *sched.Task, c *Class) {
-	if t.Slow() {
+	if t.Checked() {
 		check(t, c, 0, nil, "waits for")
 	}
 }
@@ -129,7 +131,7 @@ func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
 	for i := range t.HeldLocks {
 		h := &t.HeldLocks[i]
 		hc := ByID(h.Class)
-		if hc.Rank < c.Rank {
+		if hc.Rank < c.Rank || c.Rank == RankNone {
 			continue
 		}
 		if hc.Rank == c.Rank && obj != nil && h.Obj != obj && h.Sub < sub {
@@ -153,21 +155,21 @@ func Release(t *sched.Task, c *Class, obj any) {
 
 // Disown drops obj from t's held list without releasing it: another task will release it with Adopt.
 func Disown(t *sched.Task, c *Class, obj any) {
-	if t.Slow() {
+	if t.Checked() {
 		Release(t, c, obj)
 	}
 }
 
 // Adopt puts obj, which another task disowned, on t's held list.
 func Adopt(t *sched.Task, c *Class, obj any) {
-	if t.Slow() {
+	if t.Checked() {
 		t.HeldLocks = append(t.HeldLocks, sched.Held{Class: c.ID, Obj: obj})
 	}
 }
 
 // Holds reports whether t holds obj, for writing if write is set. Without checking it says true.
 func Holds(t *sched.Task, obj any, write bool) bool {
-	if !t.Slow() {
+	if !t.Checked() {
 		return true
 	}
 	for _, h := range t.HeldLocks {

@@ -1,378 +1,97 @@
 package explore_test
 
 import (
-	"bytes"
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 
-	"btrlab/internal/blockdev"
-	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/lock"
-	"btrlab/internal/lock/extentio"
 	"btrlab/internal/lock/lockdep"
-	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )
 
 var (
-	semClass  = lockdep.NewClass("sem", lockdep.RankInode)
-	muClass   = lockdep.NewClass("mu", lockdep.RankPage)
-	waitClass = lockdep.NewClass("wait", lockdep.RankOrdered)
+	aClass = lockdep.NewClass("a", lockdep.RankNone)
+	bClass = lockdep.NewClass("b", lockdep.RankNone)
 )
 
-func config(schedule string) explore.Config {
-	return explore.Config{Schedule: schedule, ClassName: func(id sched.ClassID) string { return lockdep.ByID(id).Name }}
+// p1 is the lost update: two tasks read and write a word without a lock.
+func p1(w *explore.World) {
+	x := new(sched.Atomic[int])
+	w.Name(x, "x")
+	for i := range 2 {
+		w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
+			v := x.Load(t)
+			x.Store(t, v+1)
+		})
+	}
+	w.Check(func() error {
+		if x.Peek() != 2 {
+			return fmt.Errorf("lost update: x is %d, want 2", x.Peek())
+		}
+		return nil
+	})
 }
 
-// twoWriters is the smallest write path: each writer reads a size under a shared lock, and stores it plus one
-// under an exclusive lock. A counter knows how many are in flight, the program waits until there are none. With
-// whole set the lock is held over both, and nothing can come between.
-func twoWriters(size *int, whole bool) func(t *sched.Task) {
-	return func(t *sched.Task) {
-		*size = 0
-		var sem lock.RWSem
-		var mu lock.Mutex
-		var q lock.WaitQueue
-		var inflight lock.Counter
-		sem.Init(semClass)
-		mu.Init(muClass)
-		q.Init(waitClass)
-		inflight.Init(waitClass)
-		turns := 0
-		for i := range 2 {
-			inflight.Inc(t)
-			t.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
-				if whole {
-					sem.Lock(t)
-					*size++
-					sem.Unlock(t)
-				} else {
-					sem.RLock(t)
-					v := *size
-					sem.RUnlock(t)
-					sem.Lock(t)
-					*size = v + 1
-					sem.Unlock(t)
-				}
+// p2 is n tasks with m sections each over one mutex.
+func p2(n, m int) func(w *explore.World) {
+	return func(w *explore.World) {
+		mu := new(lock.Mutex)
+		mu.Init(aClass)
+		w.Name(mu, "mu")
+		body := func(t *sched.Task) {
+			for range m {
 				mu.Lock(t)
-				turns++
 				mu.Unlock(t)
-				q.Wake(t)
-				inflight.Dec(t)
+			}
+		}
+		for range n {
+			w.Go("task", body)
+		}
+	}
+}
+
+// p3 is three tasks with two sections each that take two mutexes; inverted, the last task takes them in the other order.
+func p3(inverted bool) func(w *explore.World) {
+	return func(w *explore.World) {
+		a, b := new(lock.Mutex), new(lock.Mutex)
+		a.Init(aClass)
+		b.Init(bClass)
+		w.Name(a, "a")
+		w.Name(b, "b")
+		for i := range 3 {
+			x, y := a, b
+			if inverted && i == 2 {
+				x, y = b, a
+			}
+			w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
+				for range 2 {
+					x.Lock(t)
+					y.Lock(t)
+					y.Unlock(t)
+					x.Unlock(t)
+				}
 			})
 		}
-		q.Wait(t, func() bool { return turns > 0 })
-		inflight.WaitZero(t)
 	}
 }
 
-// One step at a time: without preemption each writer finishes and the size is 2. When writer 1 runs between the first
-// one's read and its store, one update is lost. The schedule that shows it has one deviation, and the trace
-// tells the story.
-func TestLostUpdate(t *testing.T) {
-	var size int
-	r := explore.Run(config(""), twoWriters(&size, false))
-	if r.Verdict != explore.OK || size != 2 || r.Schedule != "" {
-		t.Fatalf("without preemption: %v size %d %q\n%s%s", r.Verdict, size, r.Schedule, r.Message, r.Trace())
-	}
-	const schedule = "6:2"
-	r = explore.Run(config(schedule), twoWriters(&size, false))
-	if r.Verdict != explore.OK || size != 1 || r.Schedule != schedule {
-		t.Fatalf("schedule %s: %v size %d, want a lost update\n%s%s", schedule, r.Verdict, size, r.Message, r.Trace())
-	}
-	const want = `
-   0  0 main         start
-   1  0 main         atomic wait #1
-   2  0 main         atomic wait #1
-   3  0 main         wait wait #2
-   4  1 writer0      start
-   5  1 writer0      lock sem #3
-   6  2 writer1      start
-   7  2 writer1      lock sem #3
-   8  2 writer1      lock sem #3
-   9  2 writer1      lock mu #4
-  10  2 writer1      atomic wait #1
-  11  0 main         resume wait #2
-  12  0 main         wait wait #5
-  13  1 writer0      lock sem #3
-  14  1 writer0      lock mu #4
-  15  1 writer0      atomic wait #1
-  16  0 main         resume wait #5
-`
-	if r.Trace() != want[1:] {
-		t.Errorf("have\n%s\nwant%s", r.Trace(), want)
-	}
-	for seed := range uint64(200) { // the fix holds in whatever order
-		cfg := config("")
-		cfg.Strategy = explore.Random(seed)
-		if r := explore.Run(cfg, twoWriters(&size, true)); r.Verdict != explore.OK || size != 2 {
-			t.Fatalf("seed %d: %v size %d\n%s%s", seed, r.Verdict, size, r.Message, r.Trace())
+func TestScratch(t *testing.T) {
+	for _, m := range []explore.Method{explore.Bound, explore.State, explore.Naive, explore.Portfolio, explore.Random, explore.POS, explore.PCT, explore.DPOR} {
+		if m == explore.DPOR {
+			continue
 		}
-	}
-}
-
-// What a random search finds, its schedule string replays, step for step.
-func TestFoundScheduleReplays(t *testing.T) {
-	var size int
-	lost := 0
-	for seed := range uint64(100) {
-		cfg := config("")
-		cfg.Strategy = explore.Random(seed)
-		r := explore.Run(cfg, twoWriters(&size, false))
-		found := size
-		if found == 1 {
-			lost++
+		show := func(name string, c explore.Config, f func(*explore.World)) {
+			c.Method = m
+			c.Schedules = 200000
+			r := explore.Run(c, f)
+			t.Logf("%s %s: %s %s %q found %d cut %d pre %d %.4fs %.0f/s\n%s", name, m, r.Verdict, r.Bound, r.Schedule, r.Found, r.Cut, r.Preemptions, r.Seconds, float64(r.Schedules)/r.Seconds, r.Violation)
 		}
-		again := config(r.Schedule)
-		again.Expect = r.Steps
-		if r2 := explore.Run(again, twoWriters(&size, false)); r2.Verdict != explore.OK || size != found || r2.Schedule != r.Schedule || r2.Trace() != r.Trace() {
-			t.Fatalf("seed %d, schedule %s: size %d, replayed %v size %d %s", seed, r.Schedule, found, r2.Verdict, size, r2.Message)
-		}
+		show("p1", explore.Config{}, p1)
+		show("p2 2x3", explore.Config{}, p2(2, 3))
+		show("p2 3x3", explore.Config{}, p2(3, 3))
+		show("p3 inv", explore.Config{}, p3(true))
+		show("p3 inv, no order", explore.Config{Off: explore.CheckLockOrder}, p3(true))
+		show("p3", explore.Config{}, p3(false))
 	}
-	if lost < 5 || lost > 95 {
-		t.Errorf("%d of 100 random runs lost an update", lost)
-	}
-}
-
-// abba takes two mutexes in opposite orders. The subs lie, so that lockdep lets it happen.
-func abba(t *sched.Task) {
-	var a, b lock.Mutex
-	a.Init(muClass)
-	b.Init(muClass)
-	x := t.Go("ab", func(t *sched.Task) {
-		a.LockNested(t, 1)
-		defer a.Unlock(t)
-		b.LockNested(t, 2)
-		defer b.Unlock(t)
-	})
-	y := t.Go("ba", func(t *sched.Task) {
-		b.LockNested(t, 1)
-		defer b.Unlock(t)
-		a.LockNested(t, 2)
-		defer a.Unlock(t)
-	})
-	t.Join(x)
-	t.Join(y)
-}
-
-// AB-BA: fine without preemption, stuck when the second task runs between the two acquires of the first; the
-// message says who holds what and waits for what.
-func TestDeadlock(t *testing.T) {
-	if r := explore.Run(config(""), abba); r.Verdict != explore.OK {
-		t.Fatalf("without preemption: %v %s", r.Verdict, r.Message)
-	}
-	r := explore.Run(config("3:2"), abba)
-	want := `task 0 main waits: resume unclassed
-task 1 ab waits: resume mu #2; holds mu #1, mu #2
-task 2 ba waits: resume mu #1; holds mu #2, mu #1
-`
-	if r.Verdict != explore.Deadlock || r.Message != want {
-		t.Fatalf("%v, have\n%swant\n%s%s", r.Verdict, r.Message, want, r.Trace())
-	}
-}
-
-// With honest classes lockdep names the wrong order in the first run, without the deadlock.
-func TestLockdepNeedsNoDeadlock(t *testing.T) {
-	r := explore.Run(config(""), func(t *sched.Task) {
-		var a, b lock.Mutex
-		a.Init(muClass)
-		b.Init(muClass)
-		b.LockNested(t, 2)
-		a.LockNested(t, 1)
-	})
-	if r.Verdict != explore.Panicked || !strings.Contains(r.Message, "acquires mu (rank 70, sub 1) while it holds mu (rank 70, sub 2)") {
-		t.Fatalf("%v %s", r.Verdict, r.Message)
-	}
-}
-
-// A change without a Wake leaves the waiter behind in the schedules where it looked first.
-func TestLostWakeup(t *testing.T) {
-	prog := func(t *sched.Task) {
-		var q lock.WaitQueue
-		q.Init(waitClass)
-		flag := false
-		t.Go("waiter", func(t *sched.Task) { q.Wait(t, func() bool { return flag }) })
-		t.Point(sched.PointYield, 0, nil)
-		flag = true
-	}
-	if r := explore.Run(config(""), prog); r.Verdict != explore.OK {
-		t.Errorf("flag first: %v %s", r.Verdict, r.Message)
-	}
-	if r := explore.Run(config("1:1,2:1"), prog); r.Verdict != explore.Deadlock || !strings.Contains(r.Message, "task 1 waiter waits: resume wait") {
-		t.Errorf("waiter first: %v %s\n%s", r.Verdict, r.Message, r.Trace())
-	}
-}
-
-// A writer that waits keeps new readers out, here as with sync.RWMutex: a reader that reads twice gets stuck.
-func TestWaitingWriterKeepsReadersOut(t *testing.T) {
-	prog := func(t *sched.Task) {
-		var s lock.RWSem
-		s.Init(semClass)
-		s.RLock(t)
-		w := t.Go("writer", func(t *sched.Task) { s.Lock(t); s.Unlock(t) })
-		for i := range 2 {
-			t.Point(sched.PointYield, 0, nil)
-			if i == 1 && s.TryRLock(t) {
-				s.RUnlock(t)
-				panic("a reader passed a waiting writer")
-			}
-		}
-		s.RUnlock(t)
-		t.Join(w)
-	}
-	if r := explore.Run(config("2:1,3:1"), prog); r.Verdict != explore.OK {
-		t.Errorf("%v %s\n%s", r.Verdict, r.Message, r.Trace())
-	}
-}
-
-func TestMismatch(t *testing.T) {
-	var size int
-	for schedule, want := range map[string]string{
-		"0:1":     "step 0: task 1 cannot run, enabled are [0]; there are 1 tasks",
-		"11:0":    "step 11: task 0 cannot run",
-		"999:1":   "the schedule names step 999",
-		"5:1,4:1": "is not step:task with an ascending step",
-		"x":       "is not step:task",
-	} {
-		if r := explore.Run(config(schedule), twoWriters(&size, false)); r.Verdict != explore.Mismatch || !strings.Contains(r.Message, want) {
-			t.Errorf("%s: %v %s, want %q", schedule, r.Verdict, r.Message, want)
-		}
-	}
-}
-
-// A program that does something else the second time is caught at the step where it does.
-func TestNondeterminism(t *testing.T) {
-	run := 0
-	prog := func(t *sched.Task) {
-		run++
-		var a, b lock.Mutex
-		a.Init(muClass)
-		b.Init(semClass)
-		t.Point(sched.PointYield, 0, nil)
-		if run == 1 {
-			a.Lock(t)
-			a.Unlock(t)
-		} else {
-			b.Lock(t)
-			b.Unlock(t)
-		}
-	}
-	r := explore.Run(config(""), prog)
-	cfg := config("")
-	cfg.Expect = r.Steps
-	r = explore.Run(cfg, prog)
-	if want := "nondeterminism at step 2: task 0 lock sem #1, enabled 1; recorded was task 0 lock mu #1, enabled 1"; r.Verdict != explore.Mismatch || r.Message != want {
-		t.Errorf("%v %s, want %s", r.Verdict, r.Message, want)
-	}
-}
-
-func TestPanicAndTooLong(t *testing.T) {
-	r := explore.Run(config(""), func(t *sched.Task) {
-		var m lock.Mutex
-		m.Init(muClass)
-		t.Go("bystander", func(t *sched.Task) { m.Lock(t); defer m.Unlock(t); t.Point(sched.PointYield, 0, nil) })
-		t.Point(sched.PointYield, 0, nil)
-		panic("broken invariant, have 1 want 2")
-	})
-	if r.Verdict != explore.Panicked || !strings.HasPrefix(r.Message, "task 0 main: panic: broken invariant, have 1 want 2\n") {
-		t.Errorf("%v %s", r.Verdict, r.Message)
-	}
-	cfg := config("")
-	cfg.MaxSteps = 100
-	if r := explore.Run(cfg, func(t *sched.Task) {
-		for {
-			t.Point(sched.PointYield, 0, nil)
-		}
-	}); r.Verdict != explore.TooLong {
-		t.Errorf("%v %s", r.Verdict, r.Message)
-	}
-}
-
-// Two writes to one block of a memory device: the device is a scheduling point, and the schedule decides which
-// one is left.
-func TestMemoryDevice(t *testing.T) {
-	var got byte
-	prog := func(t *sched.Task) {
-		d := blockdev.NewMemory(1 << 20)
-		var tasks []*sched.Task
-		for i := range 2 {
-			tasks = append(tasks, t.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
-				if err := blockdev.Write(t, d, bytes.Repeat([]byte{byte(i + 1)}, 4096), 0); err != nil {
-					panic(err)
-				}
-			}))
-		}
-		for _, c := range tasks {
-			t.Join(c)
-		}
-		p := make([]byte, 4096)
-		if err := blockdev.Read(t, d, p, 0); err != nil {
-			panic(err)
-		}
-		got = p[0]
-	}
-	for schedule, want := range map[string]byte{"": 2, "2:2": 1} {
-		if r := explore.Run(config(schedule), prog); r.Verdict != explore.OK || got != want {
-			t.Errorf("schedule %q: %v block %d want %d\n%s%s", schedule, r.Verdict, got, want, r.Message, r.Trace())
-		}
-	}
-}
-
-// A device model, a work queue and a range lock run under it too: time is the run's own.
-func TestEverythingBelowRuns(t *testing.T) {
-	for seed := range uint64(20) {
-		cfg := config("")
-		cfg.Strategy = explore.Random(seed)
-		var took int64
-		r := explore.Run(cfg, func(t *sched.Task) {
-			p, err := dm.Parse("delay:read=1ms,write=2ms,depth=2")
-			if err != nil {
-				panic(err)
-			}
-			d := dm.New(t, blockdev.NewMemory(1<<20), p)
-			q := workqueue.New(t, "endio", 2)
-			var x extentio.Tree
-			x.Init(nil)
-			works := make([]workqueue.Work, 4)
-			bios := make([]blockdev.Bio, 4)
-			owner := -1
-			for i := range works {
-				start, end := uint64(i/2)*4096, uint64(i/2+1)*4096
-				works[i].Fn = func(t *sched.Task, _ *workqueue.Work) {
-					x.Lock(t, start, end)
-					owner = i
-					t.Sleep(time.Millisecond)
-					if start == 0 && owner/2 == 0 && owner != i {
-						panic("two tasks in one range")
-					}
-					x.Unlock(t, start, end)
-				}
-				bios[i] = blockdev.Bio{Op: blockdev.OpWrite, Off: int64(start), Vecs: [][]byte{make([]byte, 4096)},
-					EndIO: func(t *sched.Task, _ *blockdev.Bio) { q.Queue(t, &works[i]) }}
-				d.Submit(t, &bios[i])
-			}
-			if err := blockdev.Flush(t, d); err != nil {
-				panic(err)
-			}
-			q.Close(t)
-			took = t.Now()
-			d.Close()
-		})
-		if r.Verdict != explore.OK || took < int64(4*time.Millisecond) {
-			t.Fatalf("seed %d: %v after %v\n%s%s", seed, r.Verdict, time.Duration(took), r.Message, r.Trace())
-		}
-	}
-}
-
-func BenchmarkRun(b *testing.B) {
-	var size int
-	steps := 0
-	for b.Loop() {
-		r := explore.Run(explore.Config{}, twoWriters(&size, false))
-		steps += len(r.Steps)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(steps), "ns/step")
 }

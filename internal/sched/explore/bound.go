@@ -1,0 +1,331 @@
+package explore
+
+import (
+	"sync"
+
+	"btrlab/internal/sched"
+)
+
+// item is an execution to be made: a schedule that differs from an execution made before in its last deviation.
+type item struct {
+	devs schedule
+	pre  int
+	want uint64 // hash of the state in which the last deviation is taken
+}
+
+// queue holds what is to be tried: Bound tries all with n preemptions before the first with n+1.
+//
+// The state in front of a decision is known by its happens-before hash and who ran last; a second execution that
+// reaches it, with as many preemptions or more, could only repeat what followed the first and is cut off. (Sleep
+// sets would be cheaper and are wrong here: they leave to another schedule what the bound then forbids.)
+type queue struct {
+	mu    sync.Mutex
+	more  sync.Cond
+	stack []item // of this level
+	level []item
+	head  int
+	next  []item // of the next level
+	pre   int
+	busy  int
+	done  bool
+}
+
+// take returns the next item, waiting for those who may still add some.
+func (q *queue) take(s *search) (item, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		if q.done || s.stop.Load() {
+			q.done = true
+			q.more.Broadcast()
+			return item{}, false
+		}
+		if n := len(q.stack); n > 0 {
+			it := q.stack[n-1]
+			q.stack = q.stack[:n-1]
+			q.busy++
+			return it, true
+		}
+		if q.head < len(q.level) {
+			it := q.level[q.head]
+			q.level[q.head] = item{}
+			q.head++
+			q.busy++
+			return it, true
+		}
+		if q.busy > 0 {
+			q.more.Wait()
+			continue
+		}
+		s.mu.Lock()
+		s.pre = q.pre
+		s.mu.Unlock()
+		if len(q.next) == 0 {
+			q.done = true
+			continue
+		}
+		q.level, q.next, q.head = q.next, q.level[:0], 0
+		q.pre++
+	}
+}
+
+// put adds what an execution left to be tried.
+func (q *queue) put(same, next []item) {
+	q.mu.Lock()
+	for i := len(same) - 1; i >= 0; i-- {
+		q.stack = append(q.stack, same[i])
+	}
+	q.next = append(q.next, next...)
+	q.busy--
+	q.more.Broadcast()
+	q.mu.Unlock()
+}
+
+// byQueue searches by preemption bound, by states, or everything.
+func (s *search) byQueue() {
+	q := &queue{stack: []item{{}}}
+	q.more.L = &q.mu
+	seen := newSeen()
+	limit := -1
+	if s.cfg.Method == Bound && s.cfg.Preemptions != 0 {
+		limit = max(0, s.cfg.Preemptions)
+	}
+	var wg sync.WaitGroup
+	for j := range s.cfg.Jobs {
+		work := func() {
+			w := s.world()
+			defer w.close()
+			d := &queueDriver{s: s, seen: seen, limit: limit}
+			for {
+				it, ok := q.take(s)
+				if !ok {
+					return
+				}
+				d.start(it)
+				w.execute(s.prog, d)
+				d.shard(w)
+				q.put(d.same, d.next)
+				if !d.foreign || w.viol != nil {
+					s.account(w)
+				}
+				if d.limited {
+					s.mu.Lock()
+					s.left = true
+					s.mu.Unlock()
+				}
+			}
+		}
+		if j == s.cfg.Jobs-1 {
+			work()
+			break
+		}
+		wg.Add(1)
+		go func() { defer wg.Done(); work() }()
+	}
+	wg.Wait()
+	if len(q.stack) > 0 || q.head < len(q.level) || len(q.next) > 0 {
+		s.left = true
+	}
+}
+
+// queueDriver makes one item's execution and collects the alternatives it passes.
+type queueDriver struct {
+	s       *search
+	seen    *seenSet
+	it      item
+	pos     int
+	pre     int
+	limit   int
+	limited bool
+	foreign bool // the first execution, which another shard counts
+	hash    uint64
+	task    int8 // of the step whose value is asked for, -1 if by default
+	same    []item
+	next    []item
+}
+
+func (q *queueDriver) start(it item) {
+	q.it, q.pos, q.pre, q.limited, q.foreign = it, 0, 0, false, false
+	q.same, q.next = q.same[:0], q.next[:0]
+}
+
+// shard leaves the part of the first execution's alternatives that is this shard's.
+func (q *queueDriver) shard(w *world) {
+	c := q.s.cfg
+	if c.Shards == 1 || len(q.it.devs) > 0 {
+		return
+	}
+	q.foreign = c.Shard != 0
+	n := 0
+	mine := func(l []item) []item {
+		keep := l[:0]
+		for _, it := range l {
+			if n%c.Shards == c.Shard {
+				keep = append(keep, it)
+			}
+			n++
+		}
+		return keep
+	}
+	q.same, q.next = mine(q.same), mine(q.next)
+}
+
+func cost(d *decision, pick int) int {
+	if d.last >= 0 && d.last != pick && d.mask&(1<<d.last) != 0 {
+		return 1
+	}
+	return 0
+}
+
+func (q *queueDriver) pick(w *world, d *decision) int {
+	devs := q.it.devs
+	q.task = -1
+	if q.pos < len(devs) {
+		v := devs[q.pos]
+		if int(v.step) != d.step {
+			return d.def
+		}
+		q.pos++
+		if q.pos == len(devs) {
+			if q.hash = w.orderHash() ^ sched.Mix(d.mask, 3); q.hash != q.it.want {
+				w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
+				return -1
+			}
+		}
+		pick := d.def
+		if v.task >= 0 {
+			pick, q.task = int(v.task), v.task
+		}
+		q.pre += cost(d, pick)
+		return pick
+	}
+	h := w.orderHash()
+	q.hash = h ^ sched.Mix(d.mask, 3)
+	switch q.s.cfg.Method {
+	case Bound:
+		key := h
+		if d.last >= 0 && d.mask&(1<<d.last) != 0 {
+			key = sched.Mix(h, w.ev[w.tasks[d.last].last].hash)
+		}
+		if !q.seen.add(key) {
+			return -1
+		}
+	case State:
+		if !q.seen.add(w.stateHash()) {
+			return -1
+		}
+	}
+	for m := d.mask &^ (1 << d.def); m != 0; m &= m - 1 {
+		alt := lowest(m)
+		q.push(deviation{int32(d.step), int8(alt), -1}, q.pre+cost(d, alt), devs)
+	}
+	return d.def
+}
+
+func (q *queueDriver) push(v deviation, pre int, devs schedule) {
+	if q.limit >= 0 && pre > q.limit {
+		q.limited = true
+		return
+	}
+	it := item{devs: append(append(make(schedule, 0, len(devs)+1), devs...), v), pre: pre, want: q.hash}
+	if q.s.cfg.Method == Bound && pre > q.pre {
+		q.next = append(q.next, it)
+		return
+	}
+	q.same = append(q.same, it)
+}
+
+func (q *queueDriver) value(w *world, step, n int) int {
+	devs := q.it.devs
+	if p := q.pos - 1; p >= 0 && int(devs[p].step) == step {
+		if devs[p].val >= 0 {
+			return int(devs[p].val)
+		}
+		if q.pos < len(devs) {
+			return 0
+		}
+		devs = devs[:p]
+	} else if q.pos < len(devs) {
+		return 0
+	}
+	for v := 1; v < n; v++ {
+		q.push(deviation{int32(step), q.task, int16(v)}, q.pre, devs)
+	}
+	return 0
+}
+
+func (q *queueDriver) end(w *world) {}
+
+// stateHash is the hash of everything that can matter from here on: what each task did and saw, whether it waits, the
+// values of annotated data, and the program's own hash of the rest.
+func (w *world) stateHash() uint64 {
+	h := uint64(w.clock)
+	for _, k := range w.tasks {
+		x := k.obs
+		x = sched.Mix(x, uint64(k.state)<<8|uint64(k.opKind))
+		if k.token {
+			x++
+		}
+		if k.yielded {
+			x += 2
+		}
+		h += sched.Mix(x, k.seed)
+	}
+	for i := range w.objs {
+		if v, ok := w.objs[i].id.(interface{ Hash() uint64 }); ok {
+			h = sched.Mix(h, v.Hash())
+		}
+	}
+	for _, f := range w.data {
+		h = sched.Mix(h, f())
+	}
+	return h
+}
+
+// seenSet is a concurrent set of hashes.
+type seenSet struct {
+	parts [64]seenPart
+}
+
+type seenPart struct {
+	mu sync.Mutex
+	n  int
+	t  []uint64
+}
+
+func (p *seenPart) slot(h uint64) uint64 {
+	m := uint64(len(p.t) - 1)
+	i := h & m
+	for p.t[i] != 0 && p.t[i] != h {
+		i = (i + 1) & m
+	}
+	return i
+}
+
+func newSeen() *seenSet { return &seenSet{} }
+
+// add reports whether h is new.
+func (s *seenSet) add(h uint64) bool {
+	if h == 0 {
+		h = 1
+	}
+	p := &s.parts[h>>58]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if 2*p.n >= len(p.t) {
+		old := p.t
+		p.t = make([]uint64, max(32, 2*len(old)))
+		for _, x := range old {
+			if x != 0 {
+				p.t[p.slot(x)] = x
+			}
+		}
+	}
+	i := p.slot(h)
+	if p.t[i] == h {
+		return false
+	}
+	p.t[i] = h
+	p.n++
+	return true
+}

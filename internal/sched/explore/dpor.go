@@ -1,0 +1,3 @@
+package explore
+
+func (s *search) byDPOR() { panic("explore: not yet") }

@@ -1,0 +1,68 @@
+package explore
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"btrlab/internal/sched"
+)
+
+// orderGraph learns in which order classes are taken that have no rank (lockdep checks the others). It outlives
+// executions: two tasks that take two classes in both orders are found without the deadlock, in the first
+// execution that shows both.
+//
+// Models kernel/locking/lockdep.c's dependency graph, with classes as bits.
+type orderGraph struct {
+	mu    sync.Mutex
+	after [sched.MaxClasses]uint64 // after[c]: taken while c was held
+	first map[[2]sched.ClassID]string
+}
+
+func newOrderGraph() *orderGraph { return &orderGraph{first: map[[2]sched.ClassID]string{}} }
+
+// lockOrder records that k takes op's lock with what it holds, and fails when that closes a cycle. The last of the
+// held locks is the one it takes.
+func (w *world) lockOrder(k *task, op sched.Op) {
+	if sched.ClassByID(op.Class).Rank != 0 {
+		return
+	}
+	g := w.order
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	held := k.t.HeldLocks
+	for _, h := range held[:len(held)-1] {
+		if h.Class == op.Class || sched.ClassByID(h.Class).Rank != 0 || g.after[h.Class]&(1<<op.Class) != 0 {
+			continue
+		}
+		g.after[h.Class] |= 1 << op.Class
+		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), w.nameOf(k), len(w.ev)-1)
+		if path := g.path(op.Class, h.Class, 0); path != nil {
+			var b strings.Builder
+			b.WriteString("lock order inversion: " + g.first[[2]sched.ClassID{h.Class, op.Class}])
+			for i := 1; i < len(path); i++ {
+				b.WriteString("; " + g.first[[2]sched.ClassID{path[i-1], path[i]}])
+			}
+			if w.viol == nil {
+				w.viol = &Violation{Kind: KindOrder, Text: b.String()}
+			}
+			return
+		}
+	}
+}
+
+// path finds how to leads from a class to another by what is taken under what.
+func (g *orderGraph) path(from, to sched.ClassID, seen uint64) []sched.ClassID {
+	if from == to {
+		return []sched.ClassID{from}
+	}
+	seen |= 1 << from
+	for m := g.after[from] &^ seen; m != 0; m &= m - 1 {
+		if p := g.path(sched.ClassID(lowest(m)), to, seen); p != nil {
+			return append([]sched.ClassID{from}, p...)
+		}
+	}
+	return nil
+}
+
+func className(id sched.ClassID) string { return sched.ClassByID(id).Name }

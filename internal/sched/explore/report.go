@@ -1,0 +1,333 @@
+package explore
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"btrlab/internal/sched"
+)
+
+// StepKind is what a step begins with: a scheduling point, or one of the runtime's own.
+type StepKind uint8
+
+// The kinds behind the scheduling points.
+const (
+	stepStart  StepKind = 32 + iota // a task's first step
+	stepResume                      // behind Park
+	stepAwake                       // behind Sleep
+	stepNone
+)
+
+func (k StepKind) String() string {
+	switch k {
+	case stepStart:
+		return "start"
+	case stepResume:
+		return "resume" // of a wait
+	case stepAwake:
+		return "awake"
+	}
+	return sched.PointKind(k).String()
+}
+
+// Step is one step of a recorded execution.
+type Step struct {
+	Task  int
+	Kind  StepKind
+	Class sched.ClassID
+	// Obj numbers the object by first use in the execution, from 1; 0 is none.
+	Obj int
+	// Enabled are the tasks that could run, as bits; Blocked those that stood at a lock or wait they could not pass.
+	Enabled, Blocked uint64
+	// Preempts says that another task could have gone on and was stopped for this step.
+	Preempts bool
+	// Val is what a choice of NVal values took; NVal is 0 for other steps.
+	Val, NVal int
+}
+
+// Detail is what is recorded with a step for a reader.
+type Detail struct {
+	What  string // operation and object
+	Notes []string
+	State []string // by Execution.Watches, behind the step
+	Held  string   // what the task held before the step
+	Stack string   // where the task stood
+}
+
+// Execution is one recorded execution.
+type Execution struct {
+	// Verdict is OK or what was violated; Message says more.
+	Verdict Kind
+	Message string
+	// Schedule replays the execution: the deviations from the default order.
+	Schedule    string
+	Preemptions int
+	Steps       []Step
+	Details     []Detail // of each step, when recorded by Replay
+	// Tasks are the names by number.
+	Tasks   []string
+	Watches []string
+}
+
+// Trace prints the execution, one step a line: number, task, operation, object.
+func (x *Execution) Trace() string {
+	var b strings.Builder
+	for i, s := range x.Steps {
+		what := describe(s)
+		if i < len(x.Details) {
+			what = x.Details[i].What
+		}
+		mark := ' '
+		if s.Preempts {
+			mark = '>'
+		}
+		fmt.Fprintf(&b, "%4d %c%d %-12s %s\n", i, mark, s.Task, x.Tasks[s.Task], what)
+		if i < len(x.Details) {
+			for _, n := range x.Details[i].Notes {
+				fmt.Fprintf(&b, "%24s%s\n", "", n)
+			}
+		}
+	}
+	return b.String()
+}
+
+func describe(s Step) string {
+	var b strings.Builder
+	b.WriteString(s.Kind.String())
+	if s.Kind != stepStart && s.Kind != stepAwake && s.Kind != StepKind(sched.PointYield) && s.Kind != StepKind(sched.PointChoose) {
+		b.WriteString(" " + className(s.Class))
+		if s.Obj != 0 {
+			fmt.Fprintf(&b, " #%d", s.Obj)
+		}
+	}
+	if s.NVal > 0 {
+		fmt.Fprintf(&b, " %d of %d", s.Val, s.NVal)
+	}
+	return b.String()
+}
+
+func (w *world) step(i int) Step {
+	e := &w.ev[i]
+	return Step{Task: int(e.task), Kind: e.kind, Class: e.class, Obj: int(e.obj), Enabled: e.mask, Blocked: e.closed,
+		Preempts: e.last >= 0 && int32(e.last) != e.task && e.mask&(1<<e.last) != 0, Val: int(e.val), NVal: int(e.nval)}
+}
+
+func (w *world) execution() Execution {
+	x := Execution{Schedule: w.schedule().String(), Preemptions: w.preemptions()}
+	if w.viol != nil {
+		x.Verdict, x.Message = w.viol.Kind, w.viol.Text
+	}
+	for i := range w.ev {
+		x.Steps = append(x.Steps, w.step(i))
+	}
+	for _, k := range w.tasks {
+		x.Tasks = append(x.Tasks, k.name)
+	}
+	if !w.tracing {
+		return x
+	}
+	for _, c := range w.watches {
+		x.Watches = append(x.Watches, c.name)
+	}
+	x.Details = make([]Detail, len(w.ev))
+	for i := range w.ev {
+		d := &x.Details[i]
+		d.What = describe(x.Steps[i])
+		if n := w.ev[i].obj; n > 0 {
+			if name, ok := w.named[w.objs[n-1].id]; ok {
+				d.What = fmt.Sprintf("%v %s", x.Steps[i].Kind, name)
+			}
+		}
+		if i < len(w.heldAt) {
+			d.Held = w.heldAt[i]
+		}
+		if i < len(w.stacks) {
+			d.Stack = frames(w.stacks[i])
+		}
+		if i < len(w.states) {
+			d.State = w.states[i]
+		}
+	}
+	for _, n := range w.notes {
+		if n.step >= 0 && n.step < len(x.Details) {
+			x.Details[n.step].Notes = append(x.Details[n.step].Notes, n.text)
+		}
+	}
+	return x
+}
+
+// traceStep records what a reader wants to know before k's next step, and how the last one left the watched state.
+func (w *world) traceStep(k *task) {
+	w.traceState()
+	w.heldAt = append(w.heldAt, w.holds(k))
+	w.stacks = append(w.stacks, slices.Clone(k.callers[:k.ncallers]))
+	k.ncallers = 0
+}
+
+func (w *world) traceState() {
+	if len(w.ev) == 0 || len(w.states) == len(w.ev) {
+		return
+	}
+	row := make([]string, len(w.watches))
+	for i, c := range w.watches {
+		row[i] = c.f()
+	}
+	w.states = append(w.states, row)
+}
+
+// frames prints a stack without the frames of the scheduler and the locks.
+func frames(pc []uintptr) string {
+	if len(pc) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	it := runtime.CallersFrames(pc)
+	for {
+		f, more := it.Next()
+		if i := strings.LastIndexByte(f.File, '/'); i >= 0 && !strings.Contains(f.Function, "internal/sched") && !strings.Contains(f.Function, "internal/lock.") &&
+			!strings.HasPrefix(f.Function, "iter.") && !strings.HasPrefix(f.Function, "runtime.") {
+			fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File[i+1:], f.Line)
+		}
+		if !more {
+			return b.String()
+		}
+	}
+}
+
+func (w *world) objName(id any, class sched.ClassID) string {
+	if name, ok := w.named[id]; ok && id != nil {
+		return name
+	}
+	for i := range w.objs {
+		if id != nil && w.objs[i].id == id {
+			return fmt.Sprintf("%s #%d", className(class), i+1)
+		}
+	}
+	return className(class)
+}
+
+// holds lists what k holds; a lock that it stands at is not held yet.
+func (w *world) holds(k *task) string {
+	held := k.t.HeldLocks
+	if n := len(held); n > 0 && k.state == ready && k.op.ID != nil && held[n-1].Obj == k.op.ID && (k.opKind == StepKind(sched.PointLock) || k.opKind == StepKind(sched.PointArrive)) {
+		held = held[:n-1]
+	}
+	if len(held) == 0 {
+		return "nothing"
+	}
+	var l []string
+	for _, h := range held {
+		l = append(l, w.objName(h.Obj, h.Class))
+	}
+	return strings.Join(l, ", ")
+}
+
+// waits says what k is doing or waiting for.
+func (w *world) waits(k *task) string {
+	switch k.state {
+	case ended:
+		return "has ended"
+	case sleeping:
+		return "sleeps"
+	case parked:
+		if k.parkClass == 0 {
+			return "waits for a task to end, or in an unclassed wait"
+		}
+		return "waits in " + className(k.parkClass)
+	}
+	if k.op.Mode != 0 && !k.enabled() {
+		return "waits for " + w.objName(k.op.ID, k.op.Class)
+	}
+	return "can run"
+}
+
+func (w *world) whereIs(num int) string {
+	if num < 0 || num >= len(w.tasks) {
+		return fmt.Sprintf("; there are %d tasks", len(w.tasks))
+	}
+	return "; it " + w.waits(w.tasks[num])
+}
+
+func (w *world) unfinished() string {
+	var l []string
+	for _, k := range w.tasks {
+		if k.user && k.state != ended {
+			l = append(l, fmt.Sprintf("task %s %s", w.nameOf(k), w.waits(k)))
+		}
+	}
+	return strings.Join(l, ", ")
+}
+
+// stuck lists the tasks that have not ended.
+func (w *world) stuck() string {
+	var b strings.Builder
+	for _, k := range w.all[:w.nAll] {
+		if k.state == ended || k == w.root && w.phase == exploring || !k.user && len(k.t.HeldLocks) == 0 && k != w.root {
+			continue
+		}
+		fmt.Fprintf(&b, "task %s %s; holds %s\n", w.nameOf(k), w.waits(k), w.holds(k))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// holder finds a task that holds the object that k waits for.
+func (w *world) holder(k *task) *task {
+	if k.state != ready || k.op.Mode == 0 || k.op.ID == nil {
+		return nil
+	}
+	for _, o := range w.tasks {
+		for i, h := range o.t.HeldLocks {
+			if h.Obj == k.op.ID && o != k && !(i == len(o.t.HeldLocks)-1 && o.state == ready && o.op.ID == k.op.ID) {
+				return o
+			}
+		}
+	}
+	return nil
+}
+
+// deadlock reports that nobody can run: a cycle of locks, a wake-up that came before its wait, or a wait for somebody who
+// has ended.
+func (w *world) deadlock() {
+	for _, first := range w.tasks {
+		if !first.user || first.state == ended {
+			continue
+		}
+		var chain []*task
+		k := first
+		for k != nil && !slices.Contains(chain, k) && k.state != ended {
+			chain = append(chain, k)
+			k = w.holder(k)
+		}
+		if k == nil {
+			continue
+		}
+		if k.state == ended {
+			w.fail(KindGone, fmt.Sprintf("task %s waits for what task %s held when it ended\n%s", w.nameOf(chain[len(chain)-1]), w.nameOf(k), w.stuck()))
+			return
+		}
+		chain = chain[slices.Index(chain, k):]
+		var l []string
+		for _, c := range chain {
+			l = append(l, fmt.Sprintf("task %s waits for %s", w.nameOf(c), w.objName(c.op.ID, c.op.Class)))
+		}
+		w.fail(KindDeadlock, fmt.Sprintf("deadlock: %s, which task %s holds\n%s", strings.Join(l, ", which is held: "), w.nameOf(chain[0]), w.stuck()))
+		return
+	}
+	for _, k := range w.tasks {
+		if !k.user || k.state != parked {
+			continue
+		}
+		if k.parkObj > 0 {
+			if o := &w.objs[k.parkObj-1]; o.wakes > 0 {
+				w.fail(KindLost, fmt.Sprintf("lost wake-up: task %s waits in %s since step %d; the last wake-up was in step %d, and nobody is left to give another\n%s",
+					w.nameOf(k), w.objName(o.id, o.class), k.parkStep-1, o.lastWake, w.stuck()))
+				return
+			}
+		}
+		w.fail(KindGone, fmt.Sprintf("task %s %s, and nobody is left to wake it\n%s", w.nameOf(k), w.waits(k), w.stuck()))
+		return
+	}
+	w.fail(KindGone, "nobody can run: "+w.unfinished()+"\n"+w.stuck())
+}

@@ -1,0 +1,358 @@
+package explore
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"btrlab/internal/sched"
+)
+
+// search is one Run.
+type search struct {
+	cfg   *Config
+	prog  func(w *World)
+	start time.Time
+	until time.Time
+	order *orderGraph // shared by all worlds of the search
+
+	stop atomic.Bool
+
+	mu         sync.Mutex // protects the fields below
+	runs       int
+	cut        int
+	violations int
+	steps      int64
+	viol       *Violation
+	sched      schedule
+	pre        int // violated: preemptions of sched; else all with so many have been tried
+	found      int
+	left       bool // something was not tried
+}
+
+func (s *search) world() *world {
+	w := newWorld(s.cfg)
+	s.mu.Lock()
+	if s.order == nil {
+		s.order = w.order
+	}
+	w.order = s.order
+	s.mu.Unlock()
+	return w
+}
+
+// account counts an execution and reports whether the search goes on.
+func (s *search) account(w *world) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs++
+	s.steps += int64(len(w.ev))
+	if w.pruned {
+		s.cut++
+	} else if s.cfg.Done != nil {
+		s.cfg.Done(s.runs, &End{Order: w.orderHash(), Steps: len(w.ev), Violation: w.viol, w: w})
+	}
+	if w.viol != nil {
+		s.violations++
+		if s.viol == nil {
+			s.viol, s.sched, s.pre, s.found = w.viol, w.schedule(), w.preemptions(), s.runs
+		}
+		if !s.cfg.All || w.viol.Kind == KindMismatch {
+			s.stop.Store(true)
+		}
+	}
+	if s.cfg.Schedules > 0 && s.runs >= s.cfg.Schedules {
+		s.stop.Store(true)
+	}
+	if s.runs&63 == 0 && !s.until.IsZero() && time.Now().After(s.until) {
+		s.stop.Store(true)
+	}
+	return !s.stop.Load()
+}
+
+func (s *search) result() Result {
+	c := s.cfg
+	r := Result{Method: c.Method, Schedules: s.runs, Cut: s.cut, Violations: s.violations, Preemptions: s.pre, Steps: s.steps, Shard: c.Shard, Shards: c.Shards}
+	if len(c.Switch) > 0 {
+		var l []string
+		for _, id := range c.Switch {
+			l = append(l, className(id))
+		}
+		r.Switch = strings.Join(l, ", ") + "; other classes run on unless they must wait"
+	}
+	switch {
+	case s.viol != nil:
+		r.Verdict, r.Found = Violated, s.found
+		if s.viol.Kind == KindMismatch {
+			s.viol.Text = s.diagnose(s.sched, s.viol.Text)
+		} else if !c.NoShrink {
+			s.shrink()
+		}
+		r.Kind, r.Violation, r.Schedule, r.Preemptions = s.viol.Kind, s.viol.Text, s.sched.String(), s.pre
+	case s.left:
+		r.Verdict = Bounded
+	default:
+		r.Verdict = Exhausted
+	}
+	r.Seconds = time.Since(s.start).Seconds()
+	r.Bound = r.boundText(c)
+	return r
+}
+
+// boundText says what the verdict is worth.
+func (r *Result) boundText(c *Config) string {
+	at := ""
+	if len(c.Switch) > 0 {
+		at = ", switching at " + strings.SplitN(r.Switch, ";", 2)[0] + " only"
+	}
+	part := ""
+	if r.Shards > 1 {
+		part = fmt.Sprintf(", shard %d of %d", r.Shard, r.Shards)
+	}
+	switch {
+	case r.Verdict == Violated:
+		return fmt.Sprintf("violated in schedule %d, %d preemptions", r.Found, r.Preemptions)
+	case r.Verdict == Exhausted:
+		return fmt.Sprintf("exhausted: %d schedules%s%s", r.Schedules, at, part)
+	case c.Method == Bound && r.Preemptions >= 0:
+		return fmt.Sprintf("no violation in %d schedules (preemptions <= %d, limit reached%s%s)", r.Schedules, r.Preemptions, at, part)
+	case c.Method == Bound:
+		return fmt.Sprintf("no violation in %d schedules (not all without preemptions, limit reached%s%s)", r.Schedules, at, part)
+	case c.Method == Random || c.Method == PCT || c.Method == POS || c.Method == Portfolio:
+		return fmt.Sprintf("no violation in %d schedules (sampled by %s, seed %d%s%s)", r.Schedules, c.Method, c.Seed, at, part)
+	}
+	return fmt.Sprintf("no violation in %d schedules (%s, limit reached%s%s)", r.Schedules, c.Method, at, part)
+}
+
+// follow is a driver that follows a schedule, and then Strategy or the default order.
+type follow struct {
+	devs     schedule
+	pos      int
+	lenient  bool // ignore what does not fit
+	strategy Strategy
+	expect   []Step
+	enabled  []int
+	next     []Step
+	given    int16
+}
+
+func (f *follow) pick(w *world, d *decision) int {
+	pick := d.def
+	f.given = -1
+	for f.pos < len(f.devs) && int(f.devs[f.pos].step) < d.step {
+		if !f.lenient {
+			w.fail(KindMismatch, fmt.Sprintf("the schedule names step %d, which is a task's start and no decision", f.devs[f.pos].step))
+			return -1
+		}
+		f.pos++
+	}
+	if f.pos < len(f.devs) && int(f.devs[f.pos].step) == d.step {
+		v := f.devs[f.pos]
+		f.pos++
+		f.given = v.val
+		if v.task >= 0 && (!f.lenient || d.mask&(1<<v.task) != 0) {
+			pick = int(v.task)
+		}
+	} else if f.strategy != nil {
+		f.enabled, f.next = f.enabled[:0], f.next[:0]
+		for m := d.mask; m != 0; m &= m - 1 {
+			n := lowest(m)
+			f.enabled, f.next = append(f.enabled, n), append(f.next, w.pending(n))
+		}
+		pick = f.strategy.Pick(Decision{d.step, d.last, d.def, f.enabled, f.next})
+	}
+	if f.expect != nil && pick >= 0 && pick < len(w.tasks) && d.mask&(1<<pick) != 0 {
+		if k := w.tasks[pick]; k.op.Obj != nil {
+			w.number1(k.op.Obj, k.op.ID, k.op.Class)
+		}
+		p := w.pending(pick)
+		p.Enabled = d.mask
+		if d.step >= len(f.expect) {
+			w.fail(KindMismatch, fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; recorded was the end", d.step, pick, describe(p), p.Enabled))
+			return -1
+		}
+		if e := f.expect[d.step]; e.Task != p.Task || e.Kind != p.Kind || e.Class != p.Class || e.Enabled != p.Enabled {
+			w.fail(KindMismatch, fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; recorded was task %d %s, enabled %b",
+				d.step, pick, describe(p), p.Enabled, e.Task, describe(e), e.Enabled))
+			return -1
+		}
+	}
+	return pick
+}
+
+func (f *follow) value(w *world, step, n int) int {
+	if f.given >= 0 && int(f.given) < n {
+		return int(f.given)
+	}
+	return 0
+}
+
+func (f *follow) end(w *world) {}
+
+// pending is the step that a task would do next.
+func (w *world) pending(n int) Step {
+	k := w.tasks[n]
+	p := Step{Task: n, Kind: k.opKind, Class: k.op.Class, NVal: k.nval}
+	if k.op.Obj != nil && k.op.Obj.Run == w.run {
+		p.Obj = int(k.op.Obj.Num) + 1
+	}
+	return p
+}
+
+// Replay runs prog once by a schedule and records every step for a reader.
+func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
+	devs, err := parseSchedule(schedule)
+	if err != nil {
+		return Execution{Verdict: KindMismatch, Message: err.Error(), Schedule: schedule}
+	}
+	w := newWorld(cfg.filled())
+	defer w.close()
+	w.tracing = true
+	f := &follow{devs: devs}
+	w.execute(prog, f)
+	w.complete(f)
+	return w.execution()
+}
+
+// complete checks that the whole schedule was used.
+func (w *world) complete(f *follow) {
+	if w.viol == nil && f.pos < len(f.devs) {
+		w.fail(KindMismatch, fmt.Sprintf("the schedule names step %d, the execution has %d", f.devs[f.pos].step, len(w.ev)))
+	}
+}
+
+// OnceConfig says how Once runs. The zero value runs without preemptions.
+type OnceConfig struct {
+	// Schedule names deviations, "step:task,step:task", steps ascending.
+	Schedule string
+	// Strategy picks where Schedule does not; nil is the default order.
+	Strategy Strategy
+	// Expect is an earlier execution's steps: the first difference is a mismatch.
+	Expect []Step
+	// MaxSteps ends an execution that does not; 0 is 1,000,000.
+	MaxSteps int
+	// Off are checks not made.
+	Off Checks
+}
+
+// Mismatch and the like are the verdicts of Once by their shorter names.
+const (
+	Mismatch = KindMismatch
+	Deadlock = KindDeadlock
+	Panicked = KindPanic
+	TooLong  = KindLivelock
+)
+
+// Strategy decides who goes on in Once. It must be deterministic.
+type Strategy interface {
+	// Pick returns one of d.Enabled.
+	Pick(d Decision) int
+}
+
+// Decision is the state in which a strategy picks. It is valid during Pick only.
+type Decision struct {
+	Step    int
+	Last    int    // the task that ran last, -1 before the first step
+	Default int    // whom the default order would pick
+	Enabled []int  // ascending task numbers
+	Next    []Step // for each of Enabled, the step it would do
+}
+
+// Once runs prog as task 0, by cfg, and returns when every task has ended or the execution is stuck.
+func Once(cfg OnceConfig, prog func(t *sched.Task)) Execution {
+	devs, err := parseSchedule(cfg.Schedule)
+	if err != nil {
+		return Execution{Verdict: KindMismatch, Message: err.Error(), Schedule: cfg.Schedule}
+	}
+	if cfg.MaxSteps == 0 {
+		cfg.MaxSteps = 1_000_000
+	}
+	w := newWorld(Config{MaxSteps: cfg.MaxSteps, Off: cfg.Off | CheckNowait}.filled())
+	defer w.close()
+	w.verbose = true
+	f := &follow{devs: devs, strategy: cfg.Strategy, expect: cfg.Expect}
+	w.execute(func(w *World) { w.Go("main", prog) }, f)
+	w.complete(f)
+	if w.viol == nil && len(cfg.Expect) > len(w.ev) {
+		w.fail(KindMismatch, fmt.Sprintf("nondeterminism: the execution ended after %d steps, the recorded one has %d", len(w.ev), len(cfg.Expect)))
+	}
+	return w.execution()
+}
+
+// diagnose runs a schedule that did not fit until two executions differ, and names both operations.
+func (s *search) diagnose(devs schedule, text string) string {
+	record := func() (Execution, []Step) {
+		w := newWorld(s.cfg)
+		defer w.close()
+		w.execute(s.prog, &follow{devs: devs, lenient: true})
+		x := w.execution()
+		return x, x.Steps
+	}
+	_, first := record()
+	for range 10 {
+		_, again := record()
+		for i := range min(len(first), len(again)) {
+			a, b := first[i], again[i]
+			if a.Task != b.Task || a.Kind != b.Kind || a.Class != b.Class || a.Enabled != b.Enabled {
+				return fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; another time task %d %s, enabled %b",
+					i, a.Task, describe(a), a.Enabled, b.Task, describe(b), b.Enabled)
+			}
+		}
+		if len(first) != len(again) {
+			return fmt.Sprintf("nondeterminism: %d steps, another time %d", len(first), len(again))
+		}
+	}
+	return text
+}
+
+// shrink makes the violating schedule shorter: first a search with fewer preemptions, then deviations are left out one by one.
+// What it keeps is the kind of violation.
+func (s *search) shrink() {
+	if s.cfg.Method != Bound && s.pre > 0 {
+		c := *s.cfg
+		c.Method, c.All, c.NoShrink, c.Done, c.Jobs, c.Shards, c.Shard = Bound, false, true, nil, 1, 1, 0
+		c.Preemptions = s.pre - 1
+		if c.Preemptions == 0 {
+			c.Preemptions = -1
+		}
+		c.Schedules, c.Time = 20_000, 2*time.Second
+		b := &search{cfg: &c, prog: s.prog, start: time.Now(), pre: -1, until: time.Now().Add(c.Time)}
+		b.byQueue()
+		if b.viol != nil && b.viol.Kind == s.viol.Kind {
+			s.viol, s.sched, s.pre = b.viol, b.sched, b.pre
+		}
+	}
+	w := newWorld(s.cfg)
+	defer w.close()
+	try := func(devs schedule) bool {
+		w.order = newOrderGraph()
+		w.execute(s.prog, &follow{devs: devs, lenient: true})
+		if w.viol == nil || w.viol.Kind != s.viol.Kind {
+			return false
+		}
+		got, pre := w.schedule(), w.preemptions()
+		if pre > s.pre || pre == s.pre && len(got) >= len(s.sched) {
+			return false
+		}
+		s.viol, s.sched, s.pre = w.viol, got, pre
+		return true
+	}
+	for tries := 0; tries < 500; {
+		progress := false
+		for size := max(1, len(s.sched)/2); size >= 1 && tries < 500; size /= 2 {
+			for i := 0; i+size <= len(s.sched) && tries < 500; i++ {
+				tries++
+				without := append(append(schedule{}, s.sched[:i]...), s.sched[i+size:]...)
+				if try(without) {
+					progress = true
+					i--
+				}
+			}
+		}
+		if !progress {
+			break
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package sched
+
+// Simulator is a Runtime with simulated CPUs and a clock (package vtime): it decides itself how a task waits for a
+// lock, by sleeping, spinning, stealing or being handed it.
+type Simulator interface {
+	Runtime
+	// Checked says whether lockdep watches the tasks.
+	Checked() bool
+	// NewLock makes what a lock of package lock is under this runtime.
+	NewLock(kind LockKind, class ClassID) SimLock
+	// Spend passes the CPU time of n units of cost c.
+	Spend(t *Task, c Cost, n int)
+}
+
+// SimLock is a lock under a Simulator.
+type SimLock interface {
+	// Acquire gets the lock and reports since when t waited, if it did.
+	Acquire(t *Task, read bool) (since int64, waited bool)
+	// Try gets the lock if that needs no wait.
+	Try(t *Task, read bool) bool
+	// Release lets go what Acquire or Try got.
+	Release(t *Task, read bool)
+}
+
+// LockKind is how the kernel waits for a lock of a class.
+type LockKind uint8
+
+// The kinds.
+const (
+	LockSpin  LockKind = iota // a spinlock: nobody sleeps with it held
+	LockSleep                 // a mutex or rw_semaphore: waiters spin while the owner runs, then sleep
+	LockBit                   // a bit with a wait queue (a page lock): waiters sleep
+)
+
+// Cost names an entry of the cost table (package cost).
+type Cost uint8
+
+// Spend accounts the CPU time of n units of c; only a Simulator knows what they cost.
+func (t *Task) Spend(c Cost, n int) {
+	if t.sim != nil {
+		t.sim.Spend(t, c, n)
+	}
+}
+
+// Simulator is the runtime when it is one that simulates CPUs, and nil otherwise.
+func (t *Task) Simulator() Simulator { return t.sim }
+
+// Checked reports whether lockdep watches the task.
+func (t *Task) Checked() bool { return t.checked }
