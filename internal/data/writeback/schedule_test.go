@@ -38,7 +38,7 @@ func TestSchedules(t *testing.T) {
 	for seed := first; seed < first+runs; seed++ {
 		flags := []uint64{0, nocow}[seed&1]
 		dev := mem.Snapshot()
-		r := explore.Run(explore.Config{Strategy: explore.Random(seed), MaxSteps: 5_000_000, ClassName: func(id sched.ClassID) string { return lockdep.ByID(id).Name }},
+		r := explore.Once(explore.OnceConfig{Strategy: explore.RandomWalk(seed), MaxSteps: 5_000_000},
 			func(task *sched.Task) { scheduleRun(panicTB{t}, task, dev, seed, flags) })
 		if r.Verdict != explore.OK {
 			t.Fatalf("seed %d: %v after %d steps: %s", seed, r.Verdict, len(r.Steps), r.Message)
