@@ -6,6 +6,7 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Tree is the ordered extents of one inode, disjoint, by file offset. It is a treap linked through the
@@ -33,6 +34,7 @@ func (tr *Tree) Len() int { return int(tr.n.Load()) }
 //
 // Preconditions: the extent lock of the range is held, and First found nothing under it.
 func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskBytenr uint64) *Extent {
+	t.Spend(cost.Ordered, 1)
 	e := tr.pool.get(t, start, length)
 	e.Type, e.DiskBytenr, e.Owner = typ, diskBytenr, owner
 	e.left.Store(int64(length))

@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Ops is the door upward: what the owner of a mapping does when the cache is about to change it.
@@ -180,6 +181,7 @@ func (m *Mapping) nextChunk(from uint64) *chunk {
 
 // Get finds a page and takes a reference; nil when there is none. It takes no lock.
 func (m *Mapping) Get(t *sched.Task, index uint64) *Page {
+	t.Spend(cost.Page, 1)
 	c := m.chunk(index)
 	if c == nil {
 		return nil
@@ -262,6 +264,7 @@ func (m *Mapping) Add(t *sched.Task, index uint64) *Page {
 }
 
 func (m *Mapping) add(t *sched.Task, index uint64) *Page {
+	t.Spend(cost.PageAlloc, 1)
 	p := m.cache.alloc(t)
 	p.index = index
 	// Nobody knows the page, so this waits for nothing but the eviction's try-lock.

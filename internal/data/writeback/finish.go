@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 const (
@@ -75,6 +76,7 @@ func (e *Engine) finishSome(t *sched.Task, w *workqueue.Work) {
 // Models btrfs_finish_one_ordered(). Differences: an overwrite in place joins no transaction, because the inode item
 // is written at commit; an aborted transaction takes the extent with it.
 func (e *Engine) finish(t *sched.Task, oe *ordered.Extent) {
+	t.Spend(cost.Ordered, 1)
 	ip := oe.Owner.(*inode.Inode)
 	sums := uint64(0)
 	if ip.Sums() {

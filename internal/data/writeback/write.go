@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 const (
@@ -144,7 +145,7 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	start := w.pages[0].Offset()
 	end := start + uint64(len(w.pages))*pageSize
 	ip.IOTree.Lock(t, start, end)
-	if t.Slow() && !ip.IOTree.All(t, start, end, extentio.Delalloc) {
+	if t.Checked() && !ip.IOTree.All(t, start, end, extentio.Delalloc) {
 		panic(fmt.Sprintf("writeback: ino=%d dirty pages [%d, %d) without delalloc:\n%s", ip.Ino, start, end, ip.IOTree.Dump(t)))
 	}
 	var err error
@@ -409,6 +410,7 @@ func (e *Engine) putBio(t *sched.Task, b *wbio) {
 // submit checksums the pages of an ordered extent and starts their bios. Pages of one extent are contiguous on disk.
 func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, pages []*pagecache.Page) {
 	if oe.Type != ordered.Nocow && ip.Sums() {
+		t.Spend(cost.Checksum, len(pages)<<pageShift)
 		sums := oe.SumsBuffer()
 		for _, p := range pages {
 			sums = append(sums, format.CRC32C(p.Data()))
@@ -443,6 +445,8 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 		err = fmt.Errorf("write ino=%d off=%d: %w", ip.Ino, b.pages[0].Offset(), err)
 		ip.Pages.SetError(t, err)
 	}
+	t.Spend(cost.Complete, 1)
+	t.Spend(cost.Vec, len(b.pages))
 	n := uint64(len(b.pages)) * pageSize
 	for _, p := range b.pages {
 		ip.Pages.EndWriteback(t, p)

@@ -5,6 +5,7 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Read copies [pos, pos+len(p)) of the file to p, as far as the file goes, and returns how many bytes it copied. It takes no
@@ -14,6 +15,7 @@ import (
 //
 // Models mm/filemap.c:generic_file_buffered_read().
 func Read(t *sched.Task, e *writeback.Engine, ip *inode.Inode, p []byte, pos uint64, ra *writeback.ReadState) (int, error) {
+	t.Spend(cost.Syscall, 1)
 	done := 0
 	for done < len(p) {
 		size := ip.Size(t)
@@ -32,6 +34,7 @@ func Read(t *sched.Task, e *writeback.Engine, ip *inode.Inode, p []byte, pos uin
 			pg.Put(t)
 			break
 		}
+		t.Spend(cost.Copy, int(min(left, pagecache.PageSize-in)))
 		n := pg.Read(t, p[done:done+int(min(uint64(len(p)-done), size-pos))], in)
 		pg.Put(t)
 		done += n

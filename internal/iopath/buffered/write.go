@@ -11,6 +11,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Source is what a write copies from: the user's memory.
@@ -96,6 +97,7 @@ func Write(t *sched.Task, e *writeback.Engine, ip *inode.Inode, src Source, pos 
 	if pos > format.MaxFileSize || uint64(len(src.Buf)) > format.MaxFileSize-pos {
 		return 0, errno.EFBIG
 	}
+	t.Spend(cost.Syscall, 1)
 	w := write{e: e, ip: ip, src: src, pos: pos}
 	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: ip.Size(t), NoDataSum: !ip.Sums()}
 	w.pl = policy.For(policy.Write, f, p)
@@ -245,6 +247,7 @@ func (w *write) batch(t *sched.Task) error {
 		}
 	}
 	w.copyFromUser()
+	t.Spend(cost.Copy, w.copied)
 	w.dirtyPages(t)
 	w.dropPages(t)
 	if w.pl.Throttle == policy.ThrottleAfterBatch {
@@ -276,6 +279,7 @@ func (w *write) faultIn(t *sched.Task) error {
 // reserve promises the batch's data and metadata space. When data space is short the blocks may still be
 // overwritten in place: only then the trees are asked (kernel-semantics 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
+	t.Spend(cost.Reserve, 1)
 	ip := w.ip
 	end := w.pos + uint64(w.n)
 	if err := w.rsv.ReserveData(t, ip, w.pos, end, spaceinfo.FlushData); err != nil {

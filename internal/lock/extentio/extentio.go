@@ -27,6 +27,7 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Bits are what a range may be. Models EXTENT_* of fs/btrfs/extent-io-tree.h.
@@ -180,7 +181,7 @@ func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.lockBits(t, start, 
 
 func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) {
 	lb := lockBitOf(bits)
-	if t.Slow() {
+	if t.Checked() {
 		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, false, nest)
 	}
 	x.mu.Lock(t)
@@ -235,7 +236,7 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 		x.changeAt(t, p, start, end, 0, bits)
 	}
 	x.mu.Unlock(t)
-	if !busy && t.Slow() {
+	if !busy && t.Checked() {
 		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, true, false)
 	}
 	return !busy
@@ -269,7 +270,7 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	if set&(LockBits|ControlBits) != 0 {
 		panic(fmt.Sprintf("extentio: set of bits %v", set))
 	}
-	if t.Slow() && clear&LockBits != 0 {
+	if t.Checked() && clear&LockBits != 0 {
 		for _, b := range [...]Bits{Locked, DIOLocked} {
 			if clear&b != 0 {
 				x.released(t, x.classOf(b), start, end)
@@ -314,21 +315,21 @@ func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
 // Disown takes a range lock off t's held list without unlocking: another task will unlock after Adopt.
 // The bit is Locked or DIOLocked.
 func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
-	if t.Slow() {
+	if t.Checked() {
 		x.released(t, x.classOf(bit), start, end)
 	}
 }
 
 // Adopt puts a range lock that another task disowned on t's held list.
 func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
-	if t.Slow() {
+	if t.Checked() {
 		lockdep.Acquire(t, x.classOf(bit), start, heldRange{x, start, end}, false, true, false)
 	}
 }
 
 // AssertLocked panics unless every byte of [start, end) is Locked.
 func (x *Tree) AssertLocked(t *sched.Task, start, end uint64) {
-	if t.Slow() && !x.All(t, start, end, Locked) {
+	if t.Checked() && !x.All(t, start, end, Locked) {
 		panic(fmt.Sprintf("extentio: [%d,%d) is not locked:\n%s", start, end, x.Dump(t)))
 	}
 }
@@ -373,6 +374,7 @@ func (x *Tree) conflict(p pos, end uint64, lb Bits) (uint64, bool) {
 // changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start, end),
 // with the neighbours they may merge with, as one run.
 func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits) {
+	t.Spend(cost.RangeTree, 1)
 	if start >= end {
 		panic(fmt.Sprintf("extentio: empty range [%d,%d)", start, end))
 	}

@@ -102,7 +102,7 @@ func (q *Queue) run(t *sched.Task) {
 		w.next, w.queued = nil, false
 		q.mu.Unlock(t)
 		w.Fn(t, w)
-		if t.Slow() {
+		if t.Checked() {
 			lockdep.AssertNone(t)
 		}
 		q.mu.Lock(t)

@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // dirtyShards is the number of locks of a DirtySet.
@@ -137,6 +138,7 @@ func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
 		}
 		// Readers of the block and tasks that copy it do not look at the checksum.
 		b.Node.UpdateCsum()
+		t.Spend(cost.Checksum, len(b.Node))
 	}
 	var flight writeFlight
 	flight.left.Init(classWrite)

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // Leaves: item headers grow up from the header, item data grows down from the end, without gaps. Offsets of data are
@@ -413,6 +414,7 @@ func (f *Forest) InsertEmptyItem(t *sched.Task, tr *Trans, r *Root, p *Path, key
 		return err
 	}
 	keys, sizes := [1]format.Key{key}, [1]int{size}
+	t.Spend(cost.Item, 1)
 	f.setupItems(t, p, keys[:], sizes[:])
 	return nil
 }
@@ -458,6 +460,7 @@ func (f *Forest) InsertEmptyItems(t *sched.Task, tr *Trans, r *Root, p *Path, ba
 	if err := f.searchNew(t, tr, r, batch.Keys[0], p, need); err != nil {
 		return err
 	}
+	t.Spend(cost.Item, len(batch.Keys))
 	f.setupItems(t, p, batch.Keys, batch.Sizes)
 	return nil
 }
@@ -471,6 +474,7 @@ func (f *Forest) InsertEmptyItems(t *sched.Task, tr *Trans, r *Root, p *Path, ba
 // Preconditions:
 //   - The path comes from a search with insLen < 0, or one that keeps its locks.
 func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr int) error {
+	t.Spend(cost.Item, nr)
 	leaf := p.mustHold(0, "a delete")
 	n := leaf.Node
 	have := n.Nritems()

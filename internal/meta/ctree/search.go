@@ -6,6 +6,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // How a path holds a node.
@@ -203,6 +204,7 @@ again:
 	}
 	level := p.top
 	for {
+		t.Spend(cost.Search, 1)
 		b := p.Nodes[level]
 		if cow && shouldCOW(tr, b) {
 			// A copy needs the write lock of the block and of its parent.

@@ -27,6 +27,7 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 var (
@@ -385,6 +386,8 @@ func (v *Volumes) newRequest(t *sched.Task, b *blockdev.Bio) *request {
 // Models fs/btrfs/bio.c:btrfs_submit_bio(). Difference: a write that fails on one of two mirrors is
 // an error, where the kernel counts it in the device's statistics and goes on.
 func (v *Volumes) Submit(t *sched.Task, b *blockdev.Bio) {
+	t.Spend(cost.Submit, 1)
+	t.Spend(cost.Vec, len(b.Vecs))
 	b.Err = nil
 	if b.Op == blockdev.OpFlush {
 		v.dev.Submit(t, b)

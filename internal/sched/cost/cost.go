@@ -1,0 +1,112 @@
+// Package cost is the table of what the write path's work costs a CPU in virtual time. The write path says what it does
+// (t.Spend(cost.Copy, 4096)); the simulator looks the price up. In the real runtime a Spend is one nil check.
+//
+// The figures are of the reference machine of performance.md unless an entry names another source; Table.CPU multiplies
+// all of them, which is how one slower or faster machine is described by one number.
+package cost
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"btrlab/internal/sched"
+)
+
+// The costs.
+const (
+	Issue     sched.Cost = iota // what fio itself does for a request
+	Syscall                     // entry, file lookup, iov setup and exit of one write(2) or read(2)
+	Copy                        // a byte between user and page
+	Page                        // finding a page in its mapping, and taking and putting a reference
+	PageAlloc                   // a page that is new in the cache: allocation and insertion
+	Lock                        // an uncontended lock and unlock
+	Line                        // a cache line that another CPU wrote last
+	RangeTree                   // one change of an io tree
+	Search                      // one level of a tree search
+	Item                        // one item inserted into, or deleted from, a leaf
+	Checksum                    // a byte of crc32c
+	Reserve                     // data and metadata reservation of a batch
+	Submit                      // building and submitting a bio
+	Vec                         // one page of a bio
+	Complete                    // a bio's end
+	Ordered                     // making or finishing an ordered extent, without its tree work
+	Wakeup                      // the waker's part of a wake-up
+	Switch                      // a context switch
+	IdleExit                    // from a wake-up to the first instruction on an idle CPU
+	nCosts
+)
+
+// Entry is one row of the table.
+type Entry struct {
+	Name string  `json:"name"`
+	Unit string  `json:"unit"`
+	Nano float64 `json:"ns"` // per unit
+	// Source says where the figure comes from.
+	Source string `json:"source"`
+	// Fixed entries are not multiplied by Table.CPU.
+	Fixed bool `json:"-"`
+}
+
+// Table is what each cost is worth.
+type Table struct {
+	Entries [nCosts]Entry
+	// CPU multiplies the entries: 2 is a machine half as fast.
+	CPU float64
+}
+
+var defaults = [nCosts]Entry{
+	Issue:     {Name: "issue", Unit: "request", Nano: 500, Source: "fio 3.33 with its null engine, about 2 M requests a second on one core (unverified)"},
+	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "seed 001 anchors of performance.md: btn psync 231k/s sequential 4k writes are 4.3 us, xfs 218k/s; what is left without the rows below"},
+	Copy:      {Name: "copy", Unit: "byte", Nano: 0.136, Source: "performance.md: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
+	Page:      {Name: "page", Unit: "page", Nano: 60, Source: "pagecache BenchmarkGrab without its lock"},
+	PageAlloc: {Name: "page-alloc", Unit: "page", Nano: 350, Source: "difference of buffered 4k writes into new and into cached pages, ext4 loop device of performance.md"},
+	Lock:      {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "performance.md: sync.Mutex 14-16 ns uncontended"},
+	Line:      {Name: "line", Unit: "transfer", Nano: 100, Source: "exploration.md 3.7: transfer of a contended lock, about 100 ns"},
+	RangeTree: {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkWrite: lock, delalloc and unlock of 4 KiB among 10,000s of states under 700 ns"},
+	Search:    {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch by the height of its tree"},
+	Item:      {Name: "item", Unit: "item", Nano: 400, Source: "ctree BenchmarkInsert less its search"},
+	Checksum:  {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "performance.md: crc32c of cold 4 KiB blocks, 7.6 GB/s"},
+	Reserve:   {Name: "reserve", Unit: "batch", Nano: 300, Source: "seed 001 anchors: btrfs against xfs at depth 1, about 0.3 us"},
+	Submit:    {Name: "submit", Unit: "bio", Nano: 1500, Source: "performance.md: O_DIRECT pwrite of 4 KiB, loop over memory, 87k/s at 8; what the block layer takes of it"},
+	Vec:       {Name: "vec", Unit: "page", Nano: 100, Source: "page flags and bio_add_page per page, from the same"},
+	Complete:  {Name: "complete", Unit: "bio", Nano: 1500, Source: "as submit: interrupt, endio, page wake-ups"},
+	Ordered:   {Name: "ordered", Unit: "extent", Nano: 1000, Source: "writeback BenchmarkOverwrite less its device"},
+	Wakeup:    {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "try_to_wake_up with an IPI, about 1 us on this class of machine (unverified)"},
+	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "context switch with a cold stack, 1-2 us (unverified)"},
+	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "exploration.md 3.7: idle exit 2-50 us", Fixed: true},
+}
+
+// Default is the table of the reference machine.
+func Default() Table { return Table{Entries: defaults, CPU: 1} }
+
+// Nanos is what n units of c cost.
+func (t *Table) Nanos(c sched.Cost, n int) int64 {
+	e := &t.Entries[c]
+	v := e.Nano * float64(n)
+	if !e.Fixed {
+		v *= t.CPU
+	}
+	return int64(v)
+}
+
+// Set changes an entry, or with the name "cpu" the factor.
+func (t *Table) Set(name string, v float64) error {
+	if v < 0 {
+		return fmt.Errorf("cost %s=%g, want at least 0", name, v)
+	}
+	if name == "cpu" {
+		t.CPU = v
+		return nil
+	}
+	i := slices.IndexFunc(t.Entries[:], func(e Entry) bool { return e.Name == name })
+	if i < 0 {
+		return fmt.Errorf("cost %q is not known", name)
+	}
+	t.Entries[i].Nano = v
+	t.Entries[i].Source = "set"
+	return nil
+}
+
+// Duration is Nanos as a time.
+func (t *Table) Duration(c sched.Cost, n int) time.Duration { return time.Duration(t.Nanos(c, n)) }
