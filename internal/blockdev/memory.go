@@ -20,6 +20,10 @@ const (
 // that wrote it first; a device writes only chunks of its own epoch in place.
 var memEpoch atomic.Uint64
 
+// NoPayload stands for bytes that nobody wants to see again. A memory device neither stores a transfer from it nor fills it, so
+// that an experiment that only counts and times costs no memory for data. What it holds means nothing.
+var NoPayload [4096]byte
+
 type memChunk struct {
 	epoch uint64
 	data  [memChunkSize]byte
@@ -99,6 +103,9 @@ func memPlace(off int64) (leaf, slot, in int) {
 }
 
 func (m *Memory) read(p []byte, off int64) {
+	if len(p) > 0 && &p[0] == &NoPayload[0] {
+		return
+	}
 	for len(p) > 0 {
 		li, slot, in := memPlace(off)
 		n := min(len(p), memChunkSize-in)
@@ -116,6 +123,9 @@ func (m *Memory) read(p []byte, off int64) {
 }
 
 func (m *Memory) write(p []byte, off int64) {
+	if len(p) > 0 && &p[0] == &NoPayload[0] {
+		return
+	}
 	for len(p) > 0 {
 		li, slot, in := memPlace(off)
 		n := copy(m.chunk(li, slot).data[in:], p)

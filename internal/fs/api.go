@@ -18,6 +18,9 @@ type Options struct {
 	DirtyBackground, DirtyLimit int64
 	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit.
 	CacheLimit int64
+	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real. It is for
+	// experiments in virtual time on files larger than memory.
+	NoPayload bool
 	// EndioWorkers is the number of tasks that finish ordered extents; zero takes the default.
 	EndioWorkers int
 	// Now gives inodes their time stamps; nil is the clock.

@@ -88,6 +88,9 @@ func (f *FS) wire(t *sched.Task) {
 		bg = hard / 2
 	}
 	f.cache = pagecache.NewCache(f.opt.CacheLimit, bg, hard)
+	if f.opt.NoPayload {
+		f.cache.ShareData(&blockdev.NoPayload)
+	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.inodes.init()
 	f.renameMu.Init(classRename)

@@ -49,7 +49,8 @@ type Cache struct {
 	mu    lock.Mutex // leaf; protects the fields below
 	list  *Page      // free pages
 	slabs []*slab
-	hand  int // next page the eviction looks at
+	blank *[PageSize]byte // what all pages share, when set
+	hand  int             // next page the eviction looks at
 }
 
 // NewCache makes an empty cache that evicts clean pages when it holds more than limitBytes; 0 is no limit.
@@ -61,6 +62,10 @@ func NewCache(limitBytes int64, background, hard int64) *Cache {
 	c.BDI.init(background, hard)
 	return c
 }
+
+// ShareData lets all pages have their bytes at p, which then mean nothing: an experiment that only counts and times needs
+// no memory for data. For a cache that is still empty, under a runtime that runs one task at a time.
+func (c *Cache) ShareData(p *[PageSize]byte) { c.blank = p }
 
 // Bytes is the memory in use by pages.
 func (c *Cache) Bytes() int64 { return c.used.Load() << PageShift }
@@ -85,14 +90,19 @@ func (c *Cache) alloc(t *sched.Task) *Page {
 
 // grow adds a slab of free pages. The caller holds c.mu.
 func (c *Cache) grow() {
-	s := &slab{pages: make([]Page, slabPages), data: make([]byte, slabPages*PageSize)}
+	s := &slab{pages: make([]Page, slabPages)}
+	if c.blank == nil {
+		s.data = make([]byte, slabPages*PageSize)
+	}
 	base := uint32(len(c.slabs) * slabPages)
 	for i := slabPages - 1; i >= 0; i-- {
 		p := &s.pages[i]
 		p.mu.Init(PageClass)
 		p.id = base + uint32(i)
 		p.cache = c
-		p.data = (*[PageSize]byte)(s.data[i*PageSize:])
+		if p.data = c.blank; p.data == nil {
+			p.data = (*[PageSize]byte)(s.data[i*PageSize:])
+		}
 		p.next = c.list
 		c.list = p
 	}
