@@ -18,13 +18,15 @@ func (a *app) bench() *cobra.Command {
 	var set []string
 	var asJSON, nocow bool
 	var prof profiles
+	var rt runtimeFlags
 	cmd := &cobra.Command{
 		Use:   "bench JOB.fio",
 		Short: "run a fio job file against files in an image",
 		Long: `Bench runs the jobs of a fio job file (- is standard input); a filename= is a path in the image. It prints what fio
 prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh image in memory.`,
 		Example: `  btrlab bench testdata/fio/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
-  btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof`,
+  btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof
+  btrlab bench job.fio --runtime vtime --cpus 16 --seed 1 --device-model nvme --no-payload`,
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
@@ -35,24 +37,28 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
 	jsonFlag(cmd, &asJSON)
 	prof.flags(cmd)
+	rt.flags(cmd)
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", lab.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model)); err != nil {
+		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image)); err != nil {
 			return err
 		}
 		jf, err := a.readJob(args[0])
 		if err != nil {
 			return err
 		}
-		if err := setOptions(cmd, jf, set); err != nil {
+		if err := errors.Join(setOptions(cmd, jf, set), rt.seedJob(cmd, jf)); err != nil {
 			return err
 		}
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
-			run, err = a.runBench(jf, lab.Config{Device: image, Model: model}, pol, nocow, bar)
-			return err
+			cfg := rt.config(lab.Config{Device: image, Model: model}, largestFile(jf))
+			return a.on(&rt, func() (err error) {
+				run, err = a.runBench(jf, cfg, pol, nocow, bar)
+				return err
+			})
 		})
 		bar.done()
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,7 @@ func (a *app) compare() *cobra.Command {
 	var rounds, jobs int
 	var asJSON bool
 	var prof profiles
+	var rt runtimeFlags
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "run one job under every locking policy and say what each costs and keeps",
@@ -41,15 +43,20 @@ Exit code 1 means that a block or the image was not right.`,
 	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(lab.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
 	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
-	f.Float64Var(&runtime, "runtime", experiment.DefaultRuntime/1000.0, "seconds of each run")
+	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
 	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
 	jsonFlag(cmd, &asJSON)
 	prof.flags(cmd)
+	rt.flags(cmd)
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", lab.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// A number is seconds, what --runtime was before there were two runtimes.
+		if n, err := strconv.ParseFloat(rt.name, 64); err == nil {
+			runtime, rt.name = n, "real"
+		}
 		if err := parsePolicies(cmd, policies); err != nil {
 			return err
 		}
@@ -62,19 +69,30 @@ Exit code 1 means that a block or the image was not right.`,
 		case rounds < 1:
 			return usagef(cmd, "rounds %d, want at least 1", rounds)
 		case runtime <= 0:
-			return usagef(cmd, "runtime %g, want more than 0 seconds", runtime)
+			return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", runtime)
 		case len(policies) == 0 || len(models) == 0:
 			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
 		}
+		if err := rt.check(cmd, device); err != nil {
+			return err
+		}
 		jf, err := a.compareJob(cmd, jobPath, size, runtime, jobs, set)
+		if err == nil {
+			err = rt.seedJob(cmd, jf)
+		}
 		if err != nil {
 			return err
 		}
 		var results []*experiment.Result
 		err = prof.around(a, func() error {
 			for _, m := range models {
-				r, err := a.runCompare(lab.Config{Device: device, Model: m}, experiment.Options{
-					Job: jf, Policies: policies, Rounds: rounds, Stop: &a.stop,
+				var r *experiment.Result
+				cfg := rt.config(lab.Config{Device: device, Model: m}, largestFile(jf))
+				err := a.on(&rt, func() (err error) {
+					r, err = a.runCompare(cfg, experiment.Options{
+						Job: jf, Policies: policies, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,
+					})
+					return err
 				})
 				if err != nil {
 					return named(device, err)

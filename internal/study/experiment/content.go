@@ -164,7 +164,9 @@ func (c *content) fill(t *sched.Task, f fio.Target, tick func(share float64) err
 		for i := int64(0); i < int64(len(p)); i += blockSize {
 			s := makeStamp(0, fillWriter, uint64((off+i)/blockSize))
 			seal(p[i:i+blockSize], s, off+i)
-			c.state[(off+i)/blockSize] = s
+			if c.state != nil {
+				c.state[(off+i)/blockSize] = s
+			}
 		}
 		if _, err := f.WriteAt(t, p, off); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	gopath "path"
 	"strings"
+	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
@@ -50,6 +51,14 @@ type Config struct {
 	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test file, about
 	// what a machine with as much memory as seed 002's gives a file of 16 GiB.
 	DirtyBackground, DirtyLimit int64
+	// CacheLimit and NoPayload are fs.Options. EndioWorkers too; 0 is its default.
+	CacheLimit   int64
+	NoPayload    bool
+	EndioWorkers int
+	// Seed of the model; 0 leaves what Model says.
+	Seed uint64
+	// Params, if set, is the model instead of Model, which then only names it.
+	Params *dm.Params
 }
 
 // DefaultSize is the size of an image in memory, in bytes.
@@ -77,7 +86,11 @@ func Open(t *sched.Task, cfg Config) (*Lab, error) {
 			cfg.Size = DefaultSize
 		}
 		l.raw = blockdev.NewMemory(cfg.Size)
-		err = mkfs.Make(t, l.raw, mkfs.Options{Label: "btrlab"})
+		o := mkfs.Options{Label: "btrlab"}
+		if t.Runtime() != nil {
+			o.Now = time.Unix(0, t.Now())
+		}
+		err = mkfs.Make(t, l.raw, o)
 	}
 	if err != nil {
 		return nil, err
@@ -88,6 +101,12 @@ func Open(t *sched.Task, cfg Config) (*Lab, error) {
 		if err != nil {
 			l.raw.Close()
 			return nil, err
+		}
+		if cfg.Params != nil {
+			p = *cfg.Params
+		}
+		if cfg.Seed != 0 {
+			p.Seed = cfg.Seed
 		}
 		l.dev = dm.New(t, l.raw, p)
 	}
@@ -114,7 +133,11 @@ func (l *Lab) Close() error { return l.dev.Close() }
 // Prepare makes the test file anew, NOCOW and preallocated.
 func (l *Lab) Prepare(t *sched.Task, size int64) error {
 	l.size = size
-	x, err := fs.Open(t, l.raw, fs.Options{})
+	o, err := l.options(t, "locked")
+	if err != nil {
+		return err
+	}
+	x, err := fs.Open(t, l.raw, o)
 	if err != nil {
 		return err
 	}
@@ -169,15 +192,31 @@ func (l *Lab) openSession(t *sched.Task, dev blockdev.Device, spec string) (expe
 func (l *Lab) OpenFS(t *sched.Task, spec string) (*fs.FS, error) { return l.openFS(t, l.dev, spec) }
 
 func (l *Lab) openFS(t *sched.Task, dev blockdev.Device, spec string) (*fs.FS, error) {
-	p, err := policy.Parse(spec)
+	o, err := l.options(t, spec)
 	if err != nil {
 		return nil, err
 	}
-	o := fs.Options{Policy: &p, DirtyBackground: l.cfg.DirtyBackground, DirtyLimit: l.cfg.DirtyLimit}
+	return fs.Open(t, dev, o)
+}
+
+func (l *Lab) options(t *sched.Task, spec string) (fs.Options, error) {
+	p, err := policy.Parse(spec)
+	if err != nil {
+		return fs.Options{}, err
+	}
+	o := fs.Options{Policy: &p, DirtyBackground: l.cfg.DirtyBackground, DirtyLimit: l.cfg.DirtyLimit,
+		CacheLimit: l.cfg.CacheLimit, NoPayload: l.cfg.NoPayload, EndioWorkers: l.cfg.EndioWorkers}
 	if o.DirtyLimit == 0 && l.size > 0 {
 		o.DirtyBackground, o.DirtyLimit = l.size/16, l.size/8
 	}
-	return fs.Open(t, dev, o)
+	if o.NoPayload && o.CacheLimit == 0 {
+		// Pages without bytes cost a hundred bytes each; most of a large file has no business in memory.
+		o.CacheLimit = max(2*o.DirtyLimit, fs.DefaultDirtyLimit)
+	}
+	if t.Runtime() != nil {
+		o.Now = func() time.Time { return time.Unix(0, t.Now()) }
+	}
+	return o, nil
 }
 
 type session struct {

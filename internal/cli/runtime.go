@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/lab"
+)
+
+// runtimeFlags choose what the tasks of a measurement run on.
+type runtimeFlags struct {
+	name      string
+	cpus      int
+	seed      uint64
+	costs     []string
+	handoff   time.Duration
+	noPayload bool
+}
+
+func (r *runtimeFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.name, "runtime", "real", "real (goroutines and the clock) or vtime (simulated CPUs, the same figures every time)")
+	f.IntVar(&r.cpus, "cpus", vtime.DefaultCPUs, "simulated CPUs, with vtime")
+	f.Uint64Var(&r.seed, "seed", 0, "seed of the random offsets and of the device model; 0 is theirs")
+	f.StringArrayVar(&r.costs, "cost", nil, "change an entry of the cost table, as name=nanoseconds, or cpu=factor for all; may be repeated")
+	f.DurationVar(&r.handoff, "handoff", vtime.DefaultHandoff, "how long the first waiter of a lock is passed over, with vtime; negative is never, as before Linux 5.3")
+	f.BoolVar(&r.noPayload, "no-payload", false, "keep no file data: large files need little memory, contents are not verified; with vtime, on an image in memory")
+	completeFixed(cmd, "runtime", []string{"real", "vtime"})
+}
+
+func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
+	switch {
+	case r.name != "real" && r.name != "vtime":
+		return usagef(cmd, "runtime %q, want real or vtime", r.name)
+	case r.cpus < 1 || r.cpus > 4096:
+		return usagef(cmd, "%d cpus, want 1 to 4096", r.cpus)
+	case r.noPayload && (r.name != "vtime" || image != ""):
+		return usagef(cmd, "--no-payload needs --runtime vtime and an image in memory")
+	}
+	_, err := r.table()
+	if err != nil {
+		return usagef(cmd, "--cost %v", err)
+	}
+	return nil
+}
+
+func (r *runtimeFlags) table() (cost.Table, error) {
+	t := cost.Default()
+	for _, kv := range r.costs {
+		k, v, _ := strings.Cut(kv, "=")
+		var n float64
+		if _, err := fmt.Sscanf(v, "%g", &n); err != nil {
+			return t, fmt.Errorf("%s: want name=number", kv)
+		}
+		if err := t.Set(k, n); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// config adds to a lab what the flags say; largest is the largest file of the job, in bytes.
+func (r *runtimeFlags) config(cfg lab.Config, largest int64) lab.Config {
+	cfg.Seed, cfg.NoPayload = r.seed, r.noPayload
+	if cfg.NoPayload && cfg.Size == 0 {
+		cfg.Size = max(lab.DefaultSize, largest+largest/4)
+	}
+	return cfg
+}
+
+// seedJob gives the job's random offsets the seed.
+func (r *runtimeFlags) seedJob(cmd *cobra.Command, jf *fio.JobFile) error {
+	if r.seed == 0 {
+		return nil
+	}
+	if err := jf.Set("randseed", fmt.Sprint(r.seed)); err != nil {
+		return usagef(cmd, "--seed %d: %v", r.seed, err)
+	}
+	return nil
+}
+
+// largestFile is the bytes that a job's largest file needs.
+func largestFile(jf *fio.JobFile) int64 {
+	n := int64(0)
+	for _, j := range jf.Jobs {
+		n = max(n, j.FileSize, j.Offset+j.Size)
+	}
+	return n
+}
+
+// on runs f with a.t a task of the runtime.
+func (a *app) on(r *runtimeFlags, f func() error) error {
+	if r.name != "vtime" {
+		return f()
+	}
+	costs, err := r.table()
+	if err != nil {
+		return err
+	}
+	_, err = a.simulate(vtime.Machine{CPUs: r.cpus, Costs: &costs, Handoff: r.handoff}, f)
+	return err
+}
+
+// simulate runs f with a.t a task of machine m.
+func (a *app) simulate(m vtime.Machine, f func() error) (vtime.Stats, error) {
+	was := a.t
+	defer func() { a.t = was }()
+	var err error
+	st, verr := vtime.Run(m, func(t *sched.Task) {
+		a.t = t
+		err = f()
+	})
+	if err == nil {
+		err = verr
+	}
+	return st, err
+}

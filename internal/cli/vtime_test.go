@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"bytes"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// In virtual time every byte of the output is the same for the same seed, whatever the host does.
+func TestVirtualTimeIsTheSameEveryTime(t *testing.T) {
+	job := "[j]\nrw=randwrite\nbs=4k\nsize=16m\nnumjobs=4\nruntime=60ms\ntime_based\nnorandommap\ngroup_reporting\nioengine=libaio\niodepth=8\nfilename=f\n"
+	for _, args := range [][]string{
+		{"bench", "-", "--runtime", "vtime", "--cpus", "4", "--nocow", "--json", "--device-model", "ssd-raid5"},
+		{"bench", "-", "--runtime", "vtime", "--cpus", "2", "--policy", "unlocked", "--json"},
+		{"compare", "--runtime", "vtime", "--runtime-seconds", "0.03", "--rounds", "1", "--size", "8M", "--cpus", "4", "--device-model", "nvme", "--json"},
+	} {
+		run := func(seed string, procs int) string {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			var out, errw bytes.Buffer
+			if code := Main(append(args, "--seed", seed), strings.NewReader(job), &out, &errw); code != 0 {
+				t.Fatalf("%v: exit %d: %s", args, code, errw.String())
+			}
+			return out.String()
+		}
+		want := run("1", 1)
+		for _, procs := range []int{1, 2, 2} {
+			if got := run("1", procs); got != want {
+				t.Fatalf("%v: GOMAXPROCS %d:\n%s\nwant\n%s", args, procs, got, want)
+			}
+		}
+		if run("2", 1) == want {
+			t.Errorf("%v: seed 2 is the same as seed 1", args)
+		}
+	}
+}
+
+// A file larger than memory: no data is kept, and the output says that nothing was verified.
+func TestNoPayload(t *testing.T) {
+	var out, errw bytes.Buffer
+	args := []string{"compare", "--runtime", "vtime", "--no-payload", "--runtime-seconds", "0.02", "--rounds", "1", "--size", "512M", "--policy", "locked,range-lock"}
+	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
+		t.Fatalf("exit %d: %s%s", code, out.String(), errw.String())
+	}
+	if s := out.String(); strings.Count(s, "not verified") != 3 || strings.Count(s, "clean") != 2 {
+		t.Errorf("output:\n%s", s)
+	}
+}
