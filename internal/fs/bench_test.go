@@ -32,44 +32,52 @@ func benchFS(b *testing.B, t *sched.Task, size int64, o fs.Options) *fs.FS {
 	return x
 }
 
-// BenchmarkOverwrite is the inner loop of seed 002: 4 KiB at random places of a cached NOCOW file of 256 MiB.
+// BenchmarkOverwrite is the inner loop of seed 002: 4 KiB at random places of a cached NOCOW file of 256 MiB, by one task and
+// by eight. Writeback does not run.
 func BenchmarkOverwrite(b *testing.B) {
 	for _, name := range policy.Names() {
-		b.Run(name, func(b *testing.B) {
-			t := fast(b)
-			const size = 256 << 20
-			x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(name), DirtyBackground: 1 << 30, DirtyLimit: 2 << 30})
-			f, err := x.Create(t, "/f", 0o644)
-			if err == nil {
-				err = f.SetFlags(t, format.InodeNoDataCow)
+		for _, tasks := range []int{1, 8} {
+			b.Run(fmt.Sprintf("%s/tasks=%d", name, tasks), func(b *testing.B) { overwrite(b, name, tasks) })
+		}
+	}
+}
+
+func overwrite(b *testing.B, name string, tasks int) {
+	t := fast(b)
+	const size = 256 << 20
+	x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(name), DirtyBackground: 1 << 30, DirtyLimit: 2 << 30})
+	f, err := x.Create(t, "/f", 0o644)
+	if err == nil {
+		err = f.SetFlags(t, format.InodeNoDataCow)
+	}
+	if err == nil {
+		err = f.Fallocate(t, 0, 0, size)
+	}
+	big := make([]byte, 1<<20)
+	for off := int64(0); off < size && err == nil; off += int64(len(big)) {
+		_, err = f.WriteAt(t, big, off)
+	}
+	if err == nil {
+		err = f.Fsync(t)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(4096)
+	b.ReportAllocs()
+	b.ResetTimer()
+	parallel(t, tasks, func(t *sched.Task, i int) {
+		r := rand.New(rand.NewPCG(1, uint64(i)))
+		p := make([]byte, 4096)
+		for range (b.N + i) / tasks {
+			if _, err := f.WriteAt(t, p, int64(r.IntN(size/4096))*4096); err != nil {
+				b.Error(err)
 			}
-			if err == nil {
-				err = f.Fallocate(t, 0, 0, size)
-			}
-			big := make([]byte, 1<<20)
-			for off := int64(0); off < size && err == nil; off += int64(len(big)) {
-				_, err = f.WriteAt(t, big, off)
-			}
-			if err == nil {
-				err = f.Fsync(t)
-			}
-			if err != nil {
-				b.Fatal(err)
-			}
-			r := rand.New(rand.NewPCG(1, 2))
-			p := make([]byte, 4096)
-			b.SetBytes(4096)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := f.WriteAt(t, p, int64(r.IntN(size/4096))*4096); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.StopTimer()
-			if err := x.Close(t); err != nil {
-				b.Fatal(err)
-			}
-		})
+		}
+	})
+	b.StopTimer()
+	if err := x.Close(t); err != nil {
+		b.Fatal(err)
 	}
 }
 
