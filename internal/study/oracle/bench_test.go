@@ -53,12 +53,27 @@ func bigHistory(rng *rand.Rand, n, width int, reads, hints, torn bool) *History 
 		}
 	}
 	for i := range h.Ops {
-		slices.SortFunc(h.Ops[i].See, func(a, b Seen) int { return int(a.Lo - b.Lo) })
+		o := &h.Ops[i]
+		slices.SortFunc(o.See, func(a, b Seen) int { return int(a.Lo - b.Lo) })
+		o.See = runs(o.See)
 	}
 	for x, id := range data {
 		h.Final = append(h.Final, Seen{int64(x) * size, int64(x+1) * size, id})
 	}
+	h.Final = runs(h.Final)
 	return h
+}
+
+// runs joins neighbours from one source, as Unpaint returns them.
+func runs(in []Seen) (out []Seen) {
+	for _, s := range in {
+		if n := len(out); n > 0 && out[n-1].From == s.From && out[n-1].Hi == s.Lo {
+			out[n-1].Hi = s.Hi
+		} else {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // Each figure is over 64 histories in turn, so that no one history is learnt. Kept ones without hints mostly

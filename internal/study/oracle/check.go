@@ -180,6 +180,15 @@ func (c *Checker) compress(cuts bool) {
 			case Extent:
 				b = append(b, o.Extents...)
 			}
+			// The first piece of an append or a truncate is not like the others: it sees, or sets, the size.
+			if c.rule.Sizes == SizesWith && (o.Kind == Append || o.Kind == Truncate) {
+				switch size := c.rule.pageSize(); {
+				case c.rule.Write == Byte:
+					b = append(b, o.Lo+1)
+				case c.rule.Write == Page && o.Lo < math.MaxInt64-size:
+					b = append(b, o.Lo-o.Lo%size+size)
+				}
+			}
 		}
 	}
 	b = appendSeen(b, h.Final)
@@ -342,7 +351,9 @@ func (c *Checker) witness() bool {
 			}
 			size = o.Lo
 		case Allocate:
-			size = max(size, o.Hi)
+			if o.Lo != o.Hi {
+				size = max(size, o.Hi)
+			}
 		case Read:
 			x := c.seg(o.Lo)
 			for j := int(c.obsAt[k.i]); c.bounds[x] < o.Lo+o.Got; x, j = x+1, j+1 {
