@@ -158,7 +158,6 @@ type world struct {
 
 	aborting bool
 	pruned   bool
-	wide     bool // more tasks than a short clock has room for: run again
 	viol     *Violation
 	steps    int
 
@@ -224,23 +223,13 @@ func (w *world) close() {
 
 // execute runs prog once under drv. It leaves what happened in w.viol and w.pruned.
 func (w *world) execute(prog func(w *World), drv driver) {
-	for {
-		w.once(prog, drv)
-		if !w.wide {
-			return
-		}
-		w.stride = maxTasks
-	}
-}
-
-func (w *world) once(prog func(w *World), drv driver) {
 	w.drv, w.run = drv, runs.Add(1)
 	w.nAll = 1
 	w.tasks = w.tasks[:0]
 	w.phase, w.clock, w.users, w.idle, w.steps = setup, 0, 0, 0, 0
 	w.ev, w.acc, w.objs, w.clk, w.vars = w.ev[:0], w.acc[:0], w.objs[:0], w.clk[:0], w.vars[:0]
 	w.curEv, w.curK, w.prior = -1, nil, nil
-	w.aborting, w.pruned, w.wide, w.viol = false, false, false, nil
+	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
 	w.notes, w.states, w.stacks, w.heldAt = nil, nil, nil, nil
 	if len(w.extra) > 0 {
@@ -261,7 +250,7 @@ func (w *world) once(prog func(w *World), drv driver) {
 	if w.protect(func() { prog(&w.pub) }) && w.viol == nil {
 		w.explore()
 	}
-	if w.viol == nil && !w.pruned && !w.wide {
+	if w.viol == nil && !w.pruned {
 		w.finish()
 	}
 	w.unwind()
@@ -316,7 +305,7 @@ func (w *world) explore() {
 		}
 	}
 	w.nSetup = len(w.objs)
-	if w.users == 0 || w.wide {
+	if w.users == 0 {
 		return
 	}
 	w.root.state = parked
@@ -331,8 +320,7 @@ func (w *world) number(k *task) {
 		if w.stride == maxTasks {
 			panic(fmt.Sprintf("explore: more than %d tasks, at %q", maxTasks, k.name))
 		}
-		w.wide = true
-		return
+		w.widen()
 	}
 	k.num = len(w.tasks)
 	k.t.ID = uint64(k.num)
@@ -341,6 +329,21 @@ func (w *world) number(k *task) {
 	}
 	k.obs = k.seed
 	w.tasks = append(w.tasks, k)
+}
+
+// widen makes room for more tasks in the clocks.
+func (w *world) widen() {
+	old := w.stride
+	w.stride = maxTasks
+	clk := make([]int32, len(w.ev)*maxTasks)
+	for i := range w.ev {
+		copy(clk[i*maxTasks:], w.clk[i*old:(i+1)*old])
+	}
+	w.clk = clk
+	for i := range w.vars {
+		v := &w.vars[i]
+		v.reads, v.readEv = append(make([]int32, 0, maxTasks), v.reads...)[:maxTasks], append(make([]int32, 0, maxTasks), v.readEv...)[:maxTasks]
+	}
 }
 
 // finish asks the oracles.
@@ -550,7 +553,7 @@ func (k *task) enabled() bool {
 
 // decide picks who goes on after last. It leaves w.cur nil when the execution is over.
 func (w *world) decide(last *task) {
-	if w.viol != nil || w.wide {
+	if w.viol != nil {
 		w.cur = nil
 		return
 	}
