@@ -38,11 +38,11 @@ func (f *File) opError(op string, off int64, n int, err error) error {
 }
 
 // mayWrite is EBADF for a file that is open for reading, EROFS for an aborted file system.
-func (f *File) mayWrite(t *sched.Task) error {
+func (f *File) mayWrite() error {
 	if !f.write {
 		return errno.EBADF
 	}
-	return f.fs.writable(t)
+	return f.fs.writable()
 }
 
 // ReadAt fills p from off on. It returns io.EOF when the file ends before p does, as io.ReaderAt.
@@ -64,7 +64,7 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 
 // WriteSource is WriteAt from a source whose pages may fault.
 func (f *File) WriteSource(t *sched.Task, src buffered.Source, off int64) (int, error) {
-	if err := f.mayWrite(t); err != nil {
+	if err := f.mayWrite(); err != nil {
 		return 0, f.opError("write", off, len(src.Buf), err)
 	}
 	if off < 0 {
@@ -79,7 +79,7 @@ func (f *File) WriteSource(t *sched.Task, src buffered.Source, off int64) (int, 
 
 // Truncate sets the size in bytes.
 func (f *File) Truncate(t *sched.Task, size int64) error {
-	err := f.mayWrite(t)
+	err := f.mayWrite()
 	if err == nil && size < 0 {
 		err = errno.EINVAL
 	}
@@ -91,7 +91,7 @@ func (f *File) Truncate(t *sched.Task, size int64) error {
 
 // Fallocate reserves, punches or zeroes [off, off+n) as mode (FALLOC_FL_...) says.
 func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
-	err := f.mayWrite(t)
+	err := f.mayWrite()
 	if err == nil && (off < 0 || n <= 0) {
 		err = errno.EINVAL
 	}
@@ -155,7 +155,7 @@ const chattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.Inode
 
 // setFlags models btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM, and neither changes once the file has data.
 func (f *FS) setFlags(t *sched.Task, n *node, flags uint64) error {
-	if err := f.writable(t); err != nil {
+	if err := f.writable(); err != nil {
 		return err
 	}
 	if n.isDir() {

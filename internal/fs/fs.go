@@ -142,8 +142,8 @@ func (f *FS) SetDirtyLimits(background, hard int64) { f.cache.BDI.SetLimits(back
 func (f *FS) now() format.Timespec { return format.TimespecOf(f.opt.Now()) }
 
 // writable is EROFS when nothing can be changed: the image is open for reading, or a transaction was aborted.
-func (f *FS) writable(t *sched.Task) error {
-	if f.opt.ReadOnly || f.trans.Aborted(t) != nil {
+func (f *FS) writable() error {
+	if f.opt.ReadOnly || f.trans.Broken() {
 		return errno.EROFS
 	}
 	return nil

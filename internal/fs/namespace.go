@@ -28,7 +28,7 @@ const maxLinks = 65535
 // Preconditions:
 //   - dir is locked for writing and is a directory.
 func (f *FS) create(t *sched.Task, dir *node, name string, mode uint32, target string) (*node, error) {
-	if err := f.writable(t); err != nil {
+	if err := f.writable(); err != nil {
 		return nil, err
 	}
 	if err := checkName(name); err != nil {
@@ -149,7 +149,7 @@ func (f *FS) OpenFile(t *sched.Task, path string, flags OpenFlags, mode uint32) 
 
 func (f *FS) openNode(t *sched.Task, path string, flags OpenFlags, mode uint32) (*node, error) {
 	if flags&O_RDWR != 0 {
-		if err := f.writable(t); err != nil {
+		if err := f.writable(); err != nil {
 			return nil, err
 		}
 	}
@@ -274,7 +274,7 @@ func (f *FS) Link(t *sched.Task, old, path string) error {
 }
 
 func (f *FS) link(t *sched.Task, old, path string) error {
-	if err := f.writable(t); err != nil {
+	if err := f.writable(); err != nil {
 		return err
 	}
 	n, err := f.walk(t, old, false)
@@ -343,7 +343,7 @@ func (f *FS) Rmdir(t *sched.Task, path string) error {
 
 // remove models vfs_unlink() with btrfs_unlink(), and vfs_rmdir() with btrfs_rmdir().
 func (f *FS) remove(t *sched.Task, path string, wantDir bool) error {
-	if err := f.writable(t); err != nil {
+	if err := f.writable(); err != nil {
 		return err
 	}
 	dir, name, err := f.walkParent(t, path)
@@ -441,7 +441,7 @@ func (f *FS) Rename(t *sched.Task, from, to string) error {
 }
 
 func (f *FS) rename(t *sched.Task, from, to string) error {
-	if err := f.writable(t); err != nil {
+	if err := f.writable(); err != nil {
 		return err
 	}
 	oldDir, oldName, err := f.walkParent(t, from)
@@ -678,7 +678,7 @@ func (f *FS) SetFlags(t *sched.Task, path string, flags uint64) error {
 
 // setAttr changes the inode item of path in one transaction.
 func (f *FS) setAttr(t *sched.Task, op, path string, change func(it *format.InodeItem)) error {
-	if err := f.writable(t); err != nil {
+	if err := f.writable(); err != nil {
 		return opError(op, path, err)
 	}
 	n, err := f.walk(t, path, true)

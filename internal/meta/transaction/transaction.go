@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync/atomic"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -85,6 +86,7 @@ type Manager struct {
 	committing *Transaction
 	blocked    bool
 	aborted    error
+	broken     atomic.Bool // aborted is set; read without mu
 	roots      map[uint64]*ctree.Root
 }
 
@@ -212,6 +214,7 @@ func (h *Handle) Abort(t *sched.Task, err error) { h.m.abort(t, err) }
 func (m *Manager) abort(t *sched.Task, err error) {
 	m.mu.Lock(t)
 	if m.aborted == nil {
+		m.broken.Store(true)
 		m.aborted = fmt.Errorf("transaction aborted, file system is read-only now: %w", err)
 	}
 	m.waiters.Broadcast(t)
@@ -226,6 +229,9 @@ func (m *Manager) Aborted(t *sched.Task) error {
 	defer m.mu.Unlock(t)
 	return m.aborted
 }
+
+// Broken reports whether Aborted is not nil; it takes no lock.
+func (m *Manager) Broken() bool { return m.broken.Load() }
 
 // Generation is the transid of the last durable commit.
 func (m *Manager) Generation(t *sched.Task) uint64 { return m.Super(t).Generation }
