@@ -262,13 +262,16 @@ func randomHistory(rng *rand.Rand, ops int) *History {
 		byte int64
 	}
 	var events []event
-	torn := rng.IntN(3)
+	torn, hints := rng.IntN(3), rng.IntN(3)
 	for i := range h.Ops {
 		o := &h.Ops[i]
 		at := func() float64 { return float64(o.Start) + rng.Float64()*float64(o.End-o.Start) }
 		whole := at()
-		if rng.IntN(2) == 0 {
+		switch hints {
+		case 1:
 			o.Commit = 1 + int64(whole*1000)
+		case 2: // wrong ones
+			o.Commit = 1 + rng.Int64N(30)
 		}
 		for x := range int64(world) {
 			e := event{whole, i, x}
