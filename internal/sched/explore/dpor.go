@@ -1,3 +1,377 @@
 package explore
 
-func (s *search) byDPOR() { panic("explore: not yet") }
+import (
+	"math/bits"
+	"sync"
+)
+
+// Source-DPOR with sleep sets (Abdulla, Aronis, Jonsson, Sagonas: Optimal Dynamic Partial Order Reduction, POPL 2014,
+// algorithm 1), depth first and without stored states: every execution starts from the beginning.
+//
+// Two events race when they depend on each other and nothing orders them in between. For each race the node in front of
+// the first event gets a task to try from which the second one can come first, unless one is there already. An operation
+// that waits races with an earlier event only if it could have gone on just before that event; one that still waits at
+// the end of an execution is raced as if it were the next step, in executions that were cut off, too.
+//
+// A task whose step has been explored at a node sleeps below it until somebody does a step that depends on it, so
+// that no order is explored twice.
+
+// foot is one access of an explored step.
+type foot struct {
+	obj   int32
+	write bool
+}
+
+// sleeper is a task that need not be tried, because what it would do was.
+type sleeper struct {
+	task  int
+	steps []foot
+}
+
+// node is a decision on the path to the present execution.
+type node struct {
+	mask      uint64
+	backtrack uint64 // to be tried
+	done      uint64
+	asleep    uint64 // tasks of sleep
+	sleep     []sleeper
+	task      int
+	val, nval int
+	foot      []foot // of task's step, all values together
+	fixed     bool   // a task's start: no decision
+	full      bool   // everything enabled is tried, so that its subtrees can be divided
+	branches  int    // full nodes with a choice above
+}
+
+type dpor struct {
+	s     *search
+	nodes []node // kept for their memory beyond n
+	n     int
+	keep  int // nodes that the present execution repeats
+	seen  int // events that have been looked at
+	pre   []int32
+	row   []int32
+	first [maxTasks]int32
+
+	full, part, parts int // levels of full nodes; this is part of parts
+	prefix            int // number of the present one
+}
+
+// byDPOR divides the upper levels of the tree, where everything is tried, among the parts.
+func (s *search) byDPOR() {
+	parts := s.cfg.Shards * s.cfg.Jobs
+	full := 0
+	if parts > 1 {
+		full = bits.Len(uint(16 * parts))
+	}
+	var wg sync.WaitGroup
+	for j := range s.cfg.Jobs {
+		d := &dpor{s: s, full: full, part: s.cfg.Shard*s.cfg.Jobs + j, parts: parts}
+		if j == s.cfg.Jobs-1 {
+			d.search()
+			break
+		}
+		wg.Add(1)
+		go func() { defer wg.Done(); d.search() }()
+	}
+	wg.Wait()
+}
+
+func (d *dpor) search() {
+	w := d.s.world()
+	defer w.close()
+	for {
+		d.seen = max(0, d.keep-1)
+		d.n = d.keep
+		w.execute(d.s.prog, d)
+		mine := d.prefix%d.parts == d.part
+		if mine && !d.s.account(w) {
+			if d.next(w) {
+				d.s.mu.Lock()
+				d.s.left = true
+				d.s.mu.Unlock()
+			}
+			return
+		}
+		if !mine && d.s.stop.Load() {
+			return
+		}
+		edge := d.n
+		for edge > 0 && !d.nodes[edge-1].full {
+			edge--
+		}
+		if !mine {
+			d.n = edge
+		}
+		if !d.next(w) {
+			return
+		}
+		if d.keep <= edge {
+			d.prefix++
+		}
+	}
+}
+
+// next finds the deepest node with something left to try.
+func (d *dpor) next(w *world) bool {
+	for d.n > 0 {
+		i := d.n - 1
+		nd := &d.nodes[i]
+		if !nd.fixed && i < len(w.ev) {
+			d.addFoot(w, nd, i)
+			if nd.val+1 < nd.nval {
+				nd.val++
+				d.keep = d.n
+				return true
+			}
+			nd.done |= 1 << nd.task
+			if nd.asleep&(1<<nd.task) == 0 {
+				nd.asleep |= 1 << nd.task
+				nd.sleep = append(nd.sleep, sleeper{nd.task, append([]foot(nil), nd.foot...)})
+			}
+			if left := nd.backtrack &^ nd.done &^ nd.asleep; left != 0 {
+				nd.task, nd.val, nd.nval, nd.foot = lowest(left), 0, 0, nd.foot[:0]
+				d.keep = d.n
+				return true
+			}
+		}
+		d.n--
+	}
+	return false
+}
+
+func (d *dpor) addFoot(w *world, nd *node, i int) {
+	e := &w.ev[i]
+	for _, a := range w.acc[e.accLo:e.accHi] {
+		nd.foot = append(nd.foot, foot{a.obj, a.write})
+	}
+}
+
+func (d *dpor) pick(w *world, c *decision) int {
+	d.look(w)
+	if c.step < d.keep {
+		nd := &d.nodes[c.step]
+		if nd.mask != c.mask {
+			w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
+			return -1
+		}
+		return nd.task
+	}
+	nd := d.push(w)
+	nd.mask = c.mask
+	can := c.mask &^ nd.asleep
+	if can == 0 {
+		d.n--
+		d.blocked(w, c.closed)
+		return -1
+	}
+	nd.task = c.def
+	if can&(1<<c.def) == 0 {
+		nd.task = lowest(can)
+	}
+	nd.backtrack = 1 << nd.task
+	if nd.full {
+		nd.backtrack = c.mask
+		if bits.OnesCount64(can) > 1 {
+			nd.branches++
+		}
+	}
+	return nd.task
+}
+
+// push adds the node in front of the event that comes next: those sleep that slept or were done in the node above and do
+// not depend on the event between.
+func (d *dpor) push(w *world) *node {
+	if d.n == len(d.nodes) {
+		d.nodes = append(d.nodes, node{})
+	}
+	nd := &d.nodes[d.n]
+	*nd = node{sleep: nd.sleep[:0], foot: nd.foot[:0]}
+	if d.n > 0 {
+		up := &d.nodes[d.n-1]
+		e := &w.ev[d.n-1]
+		nd.branches = up.branches
+		for _, s := range up.sleep {
+			if s.task != int(e.task) && independent(s.steps, w.acc[e.accLo:e.accHi]) {
+				nd.sleep = append(nd.sleep, s)
+				nd.asleep |= 1 << s.task
+			}
+		}
+	}
+	nd.full = nd.branches < d.full
+	d.n++
+	return nd
+}
+
+func independent(s []foot, e []access) bool {
+	for i := range e {
+		for _, f := range s {
+			if f.obj == e[i].obj && (f.write || e[i].write) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// look races the events that have ended since it was last called. Those of starts have got no node yet.
+func (d *dpor) look(w *world) {
+	for ; d.seen < len(w.ev); d.seen++ {
+		if d.seen >= d.n {
+			nd := d.push(w)
+			e := &w.ev[d.seen]
+			nd.fixed, nd.task, nd.mask = true, int(e.task), e.mask
+		}
+		d.races(w, d.seen)
+	}
+}
+
+// races finds the events that i races with.
+func (d *dpor) races(w *world, i int) {
+	e := &w.ev[i]
+	if e.accLo == e.accHi {
+		return
+	}
+	pre := d.before(w, int32(e.before), e.wake)
+	row := w.row(int32(i))
+	for a := e.accLo; a < e.accHi; a++ {
+		x := &w.acc[a]
+		mode := uint8(0)
+		if a == e.accLo {
+			mode = e.mode
+		}
+		d.chain(w, x.prev, int(e.task), i, x.write, mode, pre, row)
+	}
+}
+
+// before is the clock of a task in front of a step: what its last one and the wake-up of this one knew.
+func (d *dpor) before(w *world, last, wake int32) []int32 {
+	if cap(d.pre) < w.stride {
+		d.pre, d.row = make([]int32, maxTasks), make([]int32, maxTasks)
+	}
+	pre := d.pre[:w.stride]
+	if last >= 0 {
+		copy(pre, w.row(last))
+	} else {
+		clear(pre)
+	}
+	if wake >= 0 {
+		join(pre, w.row(wake))
+	}
+	return pre
+}
+
+// chain walks the accesses of one object, newest first, for those that race with an access of task p in event i.
+func (d *dpor) chain(w *world, a int32, p, i int, write bool, mode uint8, pre, row []int32) {
+	for ; a >= 0; a = w.acc[a].prev {
+		x := &w.acc[a]
+		if int(x.ev) == i || !x.write && !write {
+			continue
+		}
+		o := &w.ev[x.ev]
+		if int(o.task) == p || pre[o.task] >= o.idx {
+			if x.write {
+				return
+			}
+			continue
+		}
+		if mode != 0 && x.open&mode == 0 {
+			continue // p could not have gone on there
+		}
+		d.race(w, int(x.ev), i, p, row)
+		if x.write {
+			return
+		}
+	}
+}
+
+// race makes the node in front of event j try a task from which the step of p, with clock row, comes before j.
+func (d *dpor) race(w *world, j, i, p int, row []int32) {
+	nd := &d.nodes[j]
+	if nd.fixed {
+		return
+	}
+	tried := nd.backtrack | nd.asleep
+	ej := &w.ev[j]
+	var procs, initials uint64
+	isFirst := func(row []int32) bool {
+		for m := procs; m != 0; m &= m - 1 {
+			if r := lowest(m); row[r] >= d.first[r] {
+				return false
+			}
+		}
+		return true
+	}
+	for x := j + 1; x < i; x++ {
+		ex := &w.ev[x]
+		if procs&(1<<ex.task) != 0 {
+			continue
+		}
+		r := w.row(int32(x))
+		if r[ej.task] >= ej.idx {
+			continue
+		}
+		if isFirst(r) {
+			initials |= 1 << ex.task
+			if initials&tried != 0 {
+				return
+			}
+		}
+		procs |= 1 << ex.task
+		d.first[ex.task] = ex.idx
+	}
+	if procs&(1<<p) == 0 && isFirst(row) {
+		initials |= 1 << p
+		if initials&tried != 0 {
+			return
+		}
+	}
+	switch can := initials & nd.mask; {
+	case can&(1<<p) != 0:
+		nd.backtrack |= 1 << p
+	case can != 0:
+		nd.backtrack |= 1 << lowest(can)
+	default:
+		nd.backtrack |= nd.mask
+	}
+}
+
+// blocked races the operations of the given tasks, which have not happened.
+func (d *dpor) blocked(w *world, tasks uint64) {
+	for ; tasks != 0; tasks &= tasks - 1 {
+		k := w.tasks[lowest(tasks)]
+		if k.op.Obj == nil || k.op.Obj.Run != w.run {
+			continue
+		}
+		pre := d.before(w, k.last, k.wake)
+		row := d.row[:w.stride]
+		copy(row, pre)
+		last := w.objs[k.op.Obj.Num].last
+		for a := last; a >= 0; a = w.acc[a].prev {
+			if x := &w.acc[a]; x.write || k.op.Write {
+				join(row, w.row(x.ev))
+			}
+			if w.acc[a].write {
+				break
+			}
+		}
+		d.chain(w, last, k.num, len(w.ev), k.op.Write, k.op.Mode, pre, row)
+	}
+}
+
+func (d *dpor) value(w *world, step, n int) int {
+	nd := &d.nodes[step]
+	nd.nval = n
+	return nd.val
+}
+
+func (d *dpor) end(w *world) {
+	d.look(w)
+	var left uint64
+	for i, k := range w.tasks {
+		if k.state == ready {
+			left |= 1 << i
+		}
+	}
+	d.blocked(w, left)
+}

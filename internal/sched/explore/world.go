@@ -86,6 +86,8 @@ type event struct {
 	def    int8 // whom the default order would have run
 	last   int8 // who ran before, -1 for none
 	mask   uint64
+	before int32 // the task's event before, -1 for none
+	wake   int32 // the event that let it go on, -1 for none
 	hash   uint64
 	closed uint64 // tasks that stood at a closed gate
 }
@@ -710,7 +712,7 @@ func (w *world) begin(k *task, d *decision) {
 	} else {
 		clear(row)
 	}
-	kind := k.opKind
+	kind, before, wake := k.opKind, k.last, k.wake
 	h = sched.Mix(h, uint64(kind)<<16|uint64(k.op.Class)<<8|uint64(k.val))
 	if k.wake >= 0 {
 		join(row, w.row(k.wake))
@@ -720,7 +722,7 @@ func (w *world) begin(k *task, d *decision) {
 	row[k.num] = k.n
 	w.ev = append(w.ev, event{
 		task: int32(k.num), idx: k.n, kind: kind, class: k.op.Class, mode: k.op.Mode, mask: d.mask, closed: d.closed,
-		accLo: int32(len(w.acc)), accHi: int32(len(w.acc)), hash: h, val: uint8(k.val), nval: uint8(k.nval), def: int8(d.def), last: int8(d.last),
+		accLo: int32(len(w.acc)), accHi: int32(len(w.acc)), hash: h, before: before, wake: wake, val: uint8(k.val), nval: uint8(k.nval), def: int8(d.def), last: int8(d.last),
 	})
 	w.curEv, w.curK = i, k
 	k.last = i
