@@ -34,6 +34,10 @@ type Machine struct {
 	Costs *cost.Table
 	// Slice is how long a task keeps its CPU while others wait for one; 0 is DefaultSlice.
 	Slice time.Duration
+	// Cores is the number of cores when each has two of the CPUs (hyper-threads), which slow each other down by the
+	// factor of SMT; 0 is CPUs.
+	Cores int
+	SMT   float64
 	// PerCPU gives every CPU a run queue of its own; an idle CPU takes from the longest.
 	PerCPU bool
 	// Handoff is how long the first waiter of a lock is passed over before the lock is handed to it; 0 is
@@ -389,6 +393,11 @@ func (w *World) Sleep(t *sched.Task, d time.Duration) {
 // Charge passes d of CPU time.
 func (w *World) Charge(t *sched.Task, d time.Duration) {
 	k := w.of(t)
+	if busy := w.m.CPUs - w.idle; w.m.Cores > 0 && busy > w.m.Cores {
+		// Two on each of the cores that are too few; who they are is left to the average.
+		shared := 2 * float64(busy-w.m.Cores) / float64(busy)
+		d += time.Duration(float64(d) * shared * (w.m.SMT - 1))
+	}
 	k.debt += int64(d)
 	if k.debt >= debtMax && k.leaf == 0 {
 		w.settle(k)

@@ -113,6 +113,9 @@ func Open(t *sched.Task, cfg Config) (*Lab, error) {
 	return l, nil
 }
 
+// On is a lab on devices that are there already: raw holds a formatted image, dev is raw or something over it.
+func On(raw, dev blockdev.Device, cfg Config) *Lab { return &Lab{cfg: cfg, raw: raw, dev: dev} }
+
 // Device is what the file system is opened on.
 func (l *Lab) Device() blockdev.Device { return l.dev }
 

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/study/reproduce"
+)
+
+func (a *app) reproduce() *cobra.Command {
+	var asJSON bool
+	var seconds float64
+	var size byteSize
+	var calFile, saveFile string
+	cmd := &cobra.Command{
+		Use:   "reproduce SEED",
+		Short: "repeat a published experiment in virtual time, beside its published figures",
+		Long: `Reproduce runs the job of seed 002 (8 jobs, iodepth 32, 16 GiB, 180 seconds) in virtual time, at its published size, through the
+real write path. Machine and device are calibrated on the published "lock" row alone; the "unlocked" row is predicted. Both are
+shown beside the published figures with the relative errors. The result is the same on every machine. No file data is kept.`,
+		Example: `  btrlab reproduce 002
+  btrlab reproduce 002 --runtime-seconds 20 --json
+  btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: []string{"002"},
+	}
+	f := cmd.Flags()
+	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")
+	f.Var(&size, "size", "size of the file (default: the published 16G)")
+	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
+	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args[0] != "002" {
+			return usagef(cmd, "seed %q, want 002", args[0])
+		}
+		if seconds < 0 || size.set && size.n < 1<<20 {
+			return usagef(cmd, "runtime-seconds %g and size %d, want at least 0 and 1M", seconds, size.n)
+		}
+		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Size: int64(size.n), Stop: a.stop.Load}
+		if calFile != "" {
+			b, err := os.ReadFile(calFile)
+			if err == nil {
+				err = json.Unmarshal(b, &o.Calibration)
+			}
+			if err != nil {
+				return fmt.Errorf("calibration %s: %w", calFile, err)
+			}
+		}
+		bar := a.newBar("reproduce", true)
+		var mu sync.Mutex
+		at := map[string]float64{}
+		o.Progress = func(step string, fraction float64) {
+			mu.Lock()
+			defer mu.Unlock()
+			at[step] = fraction
+			bar.set(step, uint64(100*at["write the file"]+450*at["lock"]+450*at["unlocked"]), 1000)
+		}
+		r, err := reproduce.Seed002(o)
+		bar.done()
+		if err != nil {
+			return errors.Join(a.interrupted(), err)
+		}
+		if saveFile != "" {
+			b, err := json.MarshalIndent(r.Calibration, "", "  ")
+			if err == nil {
+				err = os.WriteFile(saveFile, append(b, '\n'), 0o644)
+			}
+			if err != nil {
+				return fmt.Errorf("calibration %s: %w", saveFile, err)
+			}
+		}
+		if asJSON {
+			return a.printJSON(r)
+		}
+		return r.WriteText(a.out)
+	}
+	return cmd
+}

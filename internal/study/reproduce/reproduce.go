@@ -1,0 +1,331 @@
+// Package reproduce repeats a published experiment in virtual time at its published size. The machine and the device are
+// calibrated on the published figures before the change, and on those alone; the figures after it are predicted, and both are
+// shown beside what was published.
+//
+// Model: what the publication does not say (memory, kernel version, state of the drives) is a parameter of Calibration. Figures
+// that the calibration did not look at are predictions, right or wrong.
+package reproduce
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
+	"btrlab/internal/study/fio"
+	"btrlab/internal/study/lab"
+	"btrlab/internal/study/stats"
+)
+
+// Percentiles are those that fio prints and the seeds publish.
+var Percentiles = []float64{1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.5, 99.9, 99.95, 99.99}
+
+// Figures are what fio reports of one run; times are in microseconds.
+type Figures struct {
+	IOPS  float64 `json:"iops"`
+	Min   float64 `json:"lat_min_us"`
+	Mean  float64 `json:"lat_mean_us"`
+	Stdev float64 `json:"lat_stdev_us"`
+	Max   float64 `json:"lat_max_us"`
+	// Clat is by Percentiles.
+	Clat []float64 `json:"clat_percentiles_us"`
+}
+
+// Published002 is seed 002's result: lock and unlocked.
+var Published002 = map[string]Figures{
+	"lock": {IOPS: 68470, Min: 184, Mean: 3738.35, Stdev: 20869.49, Max: 1209900, Clat: []float64{
+		322, 330, 334, 346, 370, 386, 406, 446, 516, 612, 828, 10432, 84480, 117248, 226304, 333824, 692224}},
+	"unlocked": {IOPS: 94242, Min: 10, Mean: 2691.44, Stdev: 5380.82, Max: 218208, Clat: []float64{
+		302, 390, 442, 502, 548, 596, 652, 724, 916, 5024, 5664, 10048, 29568, 39168, 54016, 59648, 78336}},
+}
+
+// Calibration is everything about the machine that the publication leaves open. Costs that are not here are the table's.
+type Calibration struct {
+	CPUs  int     `json:"cpus"`
+	Cores int     `json:"cores"`
+	SMT   float64 `json:"smt_slowdown"`
+	// CPU is the factor of the cost table.
+	CPU float64 `json:"cpu_factor"`
+	// IdleExitNs is cost.IdleExit.
+	IdleExitNs float64 `json:"idle_exit_ns"`
+	// HandoffNs is vtime.Machine.Handoff: -1 before Linux 5.3.
+	HandoffNs int64 `json:"rwsem_handoff_ns"`
+	// Model is the device, as dm.Parse reads it.
+	Model string `json:"device"`
+	// DirtyBackground and DirtyLimit are in bytes.
+	DirtyBackground int64  `json:"dirty_background_bytes"`
+	DirtyLimit      int64  `json:"dirty_limit_bytes"`
+	EndioWorkers    int    `json:"endio_workers"`
+	Seed            uint64 `json:"seed"`
+}
+
+// Default002 is the calibration that `btrlab reproduce 002 --calibrate` found; the values in front of CPU are data sheets'
+// (Xeon D-1531: 6 cores, 12 threads) and of the kernel's age (no handoff).
+var Default002 = Calibration{
+	CPUs: 12, Cores: 6, SMT: 1.6, CPU: 3, IdleExitNs: 5000, HandoffNs: -1, Model: "ssd-raid5",
+	DirtyBackground: 256 << 20, DirtyLimit: 512 << 20, EndioWorkers: 6, Seed: 1,
+}
+
+// Options says how to reproduce.
+type Options struct {
+	Calibration Calibration
+	// Seconds of virtual time; 0 is the publication's.
+	Seconds float64
+	// Size of the file in bytes; 0 is the publication's.
+	Size int64
+	// Progress, if set, is called now and then, by several goroutines.
+	Progress func(step string, fraction float64)
+	Stop     func() bool
+}
+
+// Row is one of the published rows and its simulation.
+type Row struct {
+	Name      string  `json:"name"`
+	Policy    string  `json:"policy"`
+	Role      string  `json:"role"` // "calibrated on" or "predicted"
+	Published Figures `json:"published"`
+	Simulated Figures `json:"simulated"`
+	// Writes is how many the simulation made; Waits is the share of the writers' time by class.
+	Writes uint64             `json:"writes"`
+	Waits  map[string]float64 `json:"waits"`
+	Stats  vtime.Stats        `json:"machine"`
+}
+
+// Result is a reproduction.
+type Result struct {
+	Seed        string      `json:"seed"`
+	Job         string      `json:"job"`
+	Jobs        int         `json:"jobs"`
+	IODepth     int         `json:"iodepth"`
+	Seconds     float64     `json:"virtual_seconds"`
+	Size        int64       `json:"size"`
+	Content     string      `json:"content"`
+	Calibration Calibration `json:"calibration"`
+	Costs       []CostLine  `json:"costs"`
+	Rows        []*Row      `json:"rows"`
+	// Ratio is unlocked by lock.
+	Ratio struct {
+		Published float64 `json:"published"`
+		Simulated float64 `json:"simulated"`
+		Error     float64 `json:"relative_error"`
+	} `json:"ratio"`
+}
+
+// CostLine is an entry of the cost table as the run used it.
+type CostLine struct {
+	Name   string  `json:"name"`
+	Unit   string  `json:"unit"`
+	Nanos  float64 `json:"ns"`
+	Source string  `json:"source"`
+}
+
+// machine is the simulated machine of a calibration.
+func (c *Calibration) machine() vtime.Machine {
+	t := c.table()
+	return vtime.Machine{CPUs: c.CPUs, Cores: c.Cores, SMT: c.SMT, Costs: &t, Handoff: time.Duration(c.HandoffNs)}
+}
+
+func (c *Calibration) table() cost.Table {
+	t := cost.Default()
+	t.CPU = c.CPU
+	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
+	t.Entries[cost.IdleExit].Source = "calibrated"
+	return t
+}
+
+// Bench is a prepared file: one image, from which every run starts anew.
+type Bench struct {
+	image *blockdev.Memory
+	size  int64
+	job   *fio.JobFile
+}
+
+// jobSize and jobSeconds are the publication's.
+const (
+	jobSize    = 16 << 30
+	jobSeconds = 180
+)
+
+// Prepare makes the file and writes it once, outside of any measurement.
+func Prepare(o *Options) (*Bench, error) {
+	b := &Bench{size: o.Size}
+	if b.size == 0 {
+		b.size = jobSize
+	}
+	secs := o.Seconds
+	if secs == 0 {
+		secs = jobSeconds
+	}
+	var err error
+	if b.job, err = fio.Parse("seed-002", strings.NewReader(lab.Seed002)); err != nil {
+		return nil, err
+	}
+	for k, v := range map[string]string{"size": fmt.Sprint(b.size), "runtime": fmt.Sprintf("%dms", int64(secs*1000)), "randseed": fmt.Sprint(o.Calibration.Seed)} {
+		if err := b.job.Set(k, v); err != nil {
+			return nil, err
+		}
+	}
+	// Nothing of this is measured, so nothing needs to cost time.
+	free := cost.Table{}
+	_, verr := vtime.Run(vtime.Machine{CPUs: 2, Costs: &free}, func(t *sched.Task) {
+		err = b.fill(t, o)
+	})
+	return b, errors.Join(err, verr)
+}
+
+func (b *Bench) config(c *Calibration) lab.Config {
+	return lab.Config{Size: b.size + b.size/8 + 1<<30, NoPayload: true, DirtyBackground: c.DirtyBackground, DirtyLimit: c.DirtyLimit,
+		EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
+}
+
+func (b *Bench) fill(t *sched.Task, o *Options) (err error) {
+	cfg := b.config(&o.Calibration)
+	cfg.Model = ""
+	l, err := lab.Open(t, cfg)
+	if err != nil {
+		return err
+	}
+	if err := l.Prepare(t, b.size); err != nil {
+		return err
+	}
+	s, err := l.Open(t, "locked")
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<20)
+	for off := int64(0); off < b.size && err == nil; off += int64(len(buf)) {
+		_, err = s.File().WriteAt(t, buf[:min(int64(len(buf)), b.size-off)], off)
+		if off%(1<<28) == 0 {
+			o.progress("write the file", float64(off)/float64(b.size))
+		}
+		if o.Stop != nil && o.Stop() {
+			err = errors.New("stopped")
+		}
+	}
+	err = errors.Join(err, s.Close(t))
+	b.image = l.Device().(*blockdev.Memory)
+	return err
+}
+
+func (o *Options) progress(step string, fraction float64) {
+	if o.Progress != nil {
+		o.Progress(step, fraction)
+	}
+}
+
+// Run measures one policy on a copy of the image.
+func (b *Bench) Run(o *Options, name, policy string) (*Row, error) {
+	row := &Row{Name: name, Policy: policy, Published: Published002[name]}
+	image := b.image.Snapshot()
+	return row, b.run(o, row, image)
+}
+
+func (b *Bench) run(o *Options, row *Row, image *blockdev.Memory) error {
+	var err error
+	st, verr := vtime.Run(o.Calibration.machine(), func(t *sched.Task) {
+		err = b.measure(t, o, row, image)
+	})
+	row.Stats = st
+	return errors.Join(err, verr)
+}
+
+func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Memory) error {
+	p, err := dm.Parse(o.Calibration.Model)
+	if err != nil {
+		return err
+	}
+	p.Seed = o.Calibration.Seed
+	l := lab.On(image, dm.New(t, image, p), b.config(&o.Calibration))
+	s, err := l.Open(t, row.Policy)
+	if err != nil {
+		return err
+	}
+	t.Policy = row.Policy
+	res, err := fio.Run(t, b.job, fio.Options{
+		Open:     func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil },
+		Progress: func(p fio.Progress) { o.progress(row.Name, p.Fraction) },
+	})
+	if err == nil {
+		row.take(res)
+		if job, text, no := res.FirstError(); no != 0 {
+			err = fmt.Errorf("job %s: %s", job, text)
+		}
+	}
+	return errors.Join(err, s.Close(t), l.Close())
+}
+
+func (row *Row) take(res *stats.Run) {
+	j := res.Jobs[0]
+	for _, o := range res.Jobs[1:] {
+		j.Merge(o)
+	}
+	us := func(ns float64) float64 { return math.Round(ns/10) / 100 }
+	w := &j.Write
+	row.Writes = w.IOs
+	row.Simulated = Figures{IOPS: math.Round(float64(w.IOs)*1e11/float64(max(w.RunNs, 1))) / 100, Min: us(float64(w.Lat.Min())), Mean: us(w.Lat.Mean()),
+		Stdev: us(w.Lat.Stddev()), Max: us(float64(w.Lat.Max()))}
+	for _, p := range Percentiles {
+		row.Simulated.Clat = append(row.Simulated.Clat, us(float64(w.Clat.Percentile(p))))
+	}
+	row.Waits = map[string]float64{}
+	for _, x := range j.Waits {
+		if v := float64(x.Nanos) / float64(max(j.RunNs, 1)); v >= 0.0005 {
+			row.Waits[x.Class] = math.Round(v*1e4) / 1e4
+		}
+	}
+}
+
+// Seed002 reproduces seed 002: both rows, on two processors if there are two.
+func Seed002(o Options) (*Result, error) {
+	b, err := Prepare(&o)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Seed: "002", Job: "seed-002.fio", Size: b.size, Seconds: b.job.Jobs[0].Runtime.Seconds(), Jobs: b.job.Jobs[0].NumJobs,
+		IODepth: b.job.Jobs[0].IODepth, Content: "not verified: no file data was kept", Calibration: o.Calibration}
+	t := o.Calibration.table()
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		f := t.CPU
+		if e.Fixed {
+			f = 1
+		}
+		r.Costs = append(r.Costs, CostLine{e.Name, e.Unit, e.Nano * f, e.Source})
+	}
+	r.Rows = []*Row{
+		{Name: "lock", Policy: "locked", Role: "calibrated on", Published: Published002["lock"]},
+		{Name: "unlocked", Policy: "unlocked", Role: "predicted", Published: Published002["unlocked"]},
+	}
+	// Each row is a world of its own; the copies are made before either runs.
+	images := []*blockdev.Memory{b.image.Snapshot(), b.image.Snapshot()}
+	errs := make([]error, len(r.Rows))
+	var wg sync.WaitGroup
+	for i := range r.Rows {
+		wg.Go(func() { errs[i] = b.run(&o, r.Rows[i], images[i]) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	x := &r.Ratio
+	x.Published = math.Round(Published002["unlocked"].IOPS/Published002["lock"].IOPS*1e4) / 1e4
+	x.Simulated = math.Round(r.Rows[1].Simulated.IOPS/r.Rows[0].Simulated.IOPS*1e4) / 1e4
+	x.Error = relative(x.Simulated, x.Published)
+	return r, nil
+}
+
+// relative is the error of have against want.
+func relative(have, want float64) float64 {
+	if want == 0 {
+		return 0
+	}
+	return math.Round((have/want-1)*1e4) / 1e4
+}

@@ -1,0 +1,95 @@
+package reproduce
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"btrlab/internal/study/experiment"
+)
+
+// line is one figure of a row.
+type line struct {
+	name       string
+	pub, sim   float64
+	microSecs  bool
+	calibrated bool
+}
+
+func (row *Row) lines() []line {
+	p, s := &row.Published, &row.Simulated
+	out := []line{{name: "iops", pub: p.IOPS, sim: s.IOPS}, {name: "lat min", pub: p.Min, sim: s.Min, microSecs: true}, {name: "lat avg", pub: p.Mean, sim: s.Mean, microSecs: true},
+		{name: "lat stdev", pub: p.Stdev, sim: s.Stdev, microSecs: true}, {name: "lat max", pub: p.Max, sim: s.Max, microSecs: true}}
+	for i, q := range Percentiles {
+		out = append(out, line{name: fmt.Sprintf("clat p%g", q), pub: p.Clat[i], sim: s.Clat[i], microSecs: true})
+	}
+	return out
+}
+
+func (l *line) show(v float64) string {
+	if l.microSecs {
+		return experiment.Nanos(v * 1000)
+	}
+	return experiment.Count(v)
+}
+
+// WriteText writes the rows side by side, with relative errors.
+func (r *Result) WriteText(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %s: %d jobs, iodepth %d, 4 KiB random writes, one NOCOW file of %g GiB, %g virtual seconds\n", r.Seed, r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds)
+	fmt.Fprintf(&b, "content %s\n\n", r.Content)
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range r.Rows {
+		fmt.Fprintf(w, "\t%s: published\t%s\terror\t", row.Name, row.Role)
+	}
+	fmt.Fprintln(w)
+	cols := make([][]line, len(r.Rows))
+	for i, row := range r.Rows {
+		cols[i] = row.lines()
+	}
+	for k := range cols[0] {
+		for i := range cols {
+			l := &cols[i][k]
+			name := ""
+			if i == 0 {
+				name = l.name
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%+.1f%%\t", name, l.show(l.pub), l.show(l.sim), 100*relative(l.sim, l.pub))
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	fmt.Fprintf(&b, "\nunlocked / lock: published %.3f, simulated %.3f, error %+.1f%%\n", r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
+	for _, row := range r.Rows {
+		fmt.Fprintf(&b, "\n%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited:", row.Name, experiment.Count(float64(row.Writes)),
+			float64(row.Stats.CPUBusy)/float64(max(row.Stats.Now, 1)), float64(row.Stats.Spun)/float64(max(row.Stats.Now, 1)), experiment.Count(float64(row.Stats.Stolen)))
+		for i, c := range sortedWaits(row.Waits) {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, " %s %.1f%%", c, 100*row.Waits[c])
+		}
+	}
+	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\n\ncalibration, on the lock row alone: %s\n", cal)
+	_, err = io.WriteString(out, b.String())
+	return err
+}
+
+func sortedWaits(m map[string]float64) []string {
+	var names []string
+	for c := range m {
+		names = append(names, c)
+	}
+	for i := range names {
+		for k := i; k > 0 && (m[names[k]] > m[names[k-1]] || m[names[k]] == m[names[k-1]] && names[k] < names[k-1]); k-- {
+			names[k], names[k-1] = names[k-1], names[k]
+		}
+	}
+	return names
+}
