@@ -100,7 +100,13 @@ func (b *BDI) Waiting() bool { return b.waiters.Load() > 0 }
 func (b *BDI) OverBackground() bool { return b.Dirty.Load() > b.background.Load() }
 
 func (b *BDI) dirtied(t *sched.Task, m *Mapping) {
-	b.Dirty.Add(1)
+	n := b.Dirty.Add(1)
+	if b.waiters.Load() > 0 && n > b.background.Load() && b.wake != nil {
+		// The flusher may have gone to sleep below the background limit while some task still waited for writeback to end.
+		// This page and those of other tasks that have not come to balance yet can keep that task above the hard limit, and
+		// it may hold what they need to get there: its range, or the inode.
+		b.wake(t)
+	}
 	b.dirtiedPages.Add(1)
 	t.Dirty.Pages++
 	if m.onDirty.Load() {
