@@ -64,6 +64,69 @@ func bigHistory(rng *rand.Rand, n, width int, reads, hints, torn bool) *History 
 	return h
 }
 
+// eofHistory runs n operations that extend, append, truncate, punch, read and stat one file around its end, up to width at a time,
+// each at one instant.
+func eofHistory(rng *rand.Rand, n, width int) *History {
+	const size = 4096
+	h := &History{Size: 8 * size}
+	type event struct {
+		at int64
+		op int
+	}
+	var events []event
+	for i := range n {
+		o := Op{ID: ID(i + 1), Kind: []Kind{Write, Write, Append, Truncate, Read, Stat, Punch}[rng.IntN(7)]}
+		o.Lo = rng.Int64N(16) * size
+		o.Hi = o.Lo + (1+rng.Int64N(4))*size
+		o.Start = int64(i)*100 + rng.Int64N(50)
+		o.End = o.Start + 1 + rng.Int64N(int64(width)*100)
+		events = append(events, event{o.Start + rng.Int64N(o.End-o.Start), i})
+		h.Ops = append(h.Ops, o)
+	}
+	slices.SortStableFunc(events, func(a, b event) int { return int(a.at - b.at) })
+	var data [256]ID
+	for x := range data {
+		if data[x] = Zero; x < 8 {
+			data[x] = Initial
+		}
+	}
+	put := func(lo, hi int64, id ID) {
+		for x := lo / size; x < hi/size; x++ {
+			data[x] = id
+		}
+	}
+	see := func(lo, hi int64) (out []Seen) {
+		out = []Seen{}
+		for x := lo; x < hi; x += size {
+			out = append(out, Seen{x, x + size, data[x/size]})
+		}
+		return runs(out)
+	}
+	now := h.Size
+	for _, e := range events {
+		switch o := &h.Ops[e.op]; o.Kind {
+		case Append:
+			o.Lo, o.Hi = now, now+size
+			fallthrough
+		case Write:
+			put(o.Lo, o.Hi, o.ID)
+			now = max(now, o.Hi)
+		case Truncate:
+			put(o.Lo, 256*size, Zero)
+			now = o.Lo
+		case Punch:
+			put(o.Lo, o.Hi, Zero)
+		case Stat:
+			o.Size = now
+		case Read:
+			o.Got = min(o.Hi, max(now, o.Lo)) - o.Lo
+			o.See = see(o.Lo, o.Lo+o.Got)
+		}
+	}
+	h.Final, h.FinalSize = see(0, now), now
+	return h
+}
+
 // runs joins neighbours from one source, as Unpaint returns them.
 func runs(in []Seen) (out []Seen) {
 	for _, s := range in {
@@ -88,7 +151,7 @@ func BenchmarkCheck(b *testing.B) {
 		{"writes", false, false, false, Calls},
 		{"reads", true, false, false, Calls},
 		{"torn", true, false, true, Calls},
-		{"sizes", true, false, false, CallsSize},
+		{"eof", true, false, false, CallsSize},
 		{"perpage", true, false, true, PerPage},
 	} {
 		for _, n := range []int{4, 8, 16, 32, 60} {
@@ -96,7 +159,9 @@ func BenchmarkCheck(b *testing.B) {
 				rng := rand.New(rand.NewPCG(1, uint64(n)))
 				var hs [64]*History
 				for i := range hs {
-					hs[i] = bigHistory(rng, n, 6, k.reads, k.hints, k.torn)
+					if hs[i] = bigHistory(rng, n, 6, k.reads, k.hints, k.torn); k.name == "eof" {
+						hs[i] = eofHistory(rng, n, 4)
+					}
 				}
 				var c Checker
 				branches, broken, tier2 := 0, 0, 0
@@ -154,6 +219,25 @@ func BenchmarkSmall(b *testing.B) {
 			}
 			b.ReportMetric(float64(v.Tier), "tier")
 			b.ReportMetric(float64(v.Outcome), "broken")
+		})
+	}
+}
+
+// The explanation is for the one history that broke: milliseconds are fine.
+func BenchmarkExplain(b *testing.B) {
+	for _, n := range []int{4, 16, 60} {
+		b.Run(fmt.Sprintf("ops=%d", n), func(b *testing.B) {
+			rng := rand.New(rand.NewPCG(1, uint64(n)))
+			var c Checker
+			h := bigHistory(rng, n, 6, true, false, true)
+			for c.Check(h, Calls).Outcome != Broken {
+				h = bigHistory(rng, n, 6, true, false, true)
+			}
+			lines := 0
+			for range b.N {
+				lines = len(c.Explain(h, Calls).Lines())
+			}
+			b.ReportMetric(float64(lines), "lines")
 		})
 	}
 }

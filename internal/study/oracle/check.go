@@ -92,6 +92,16 @@ func (c *Checker) Check(h *History, r Rule) Verdict {
 	return c.judge()
 }
 
+// Climb checks h against each rule of the ladder: what it keeps is what the design that made it promises, as far as h
+// can tell.
+func (c *Checker) Climb(h *History, ladder []Rule) []Verdict {
+	var out []Verdict
+	for _, r := range ladder {
+		out = append(out, c.Check(h, r))
+	}
+	return out
+}
+
 // judge is Check without tier 0, on compressed offsets.
 func (c *Checker) judge() Verdict {
 	c.cut()

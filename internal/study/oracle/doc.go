@@ -34,9 +34,10 @@
 //     excluded the other is forced. A cycle means broken; nothing open means kept; otherwise try one
 //     side of an open pair, then the other. Zero bytes have several possible writers, and a size seen in [a, b] has a
 //     last truncate T and perhaps an extending write between T and the reader: those are choices, decided in the same way.
-//     A fixpoint costs O(n³/64); there are at most 2^b of them for b open pairs, and b is nearly always a
-//     handful: deciding such histories is NP-hard in general (view serializability, Papadimitriou 1979).
-//     [Checker.Budget] bounds b; beyond it the verdict is Undecided, never a guess.
+//     A fixpoint costs O(n³/64). The guesses are nearly always a handful, and exponential in the worst case:
+//     deciding such histories is NP-hard in general (view serializability, Papadimitriou 1979). A search that takes long
+//     starts again with the readers that contradictions came from, as constraint solvers do (weighted degree, Boussemart
+//     et al. 2004). [Checker.Budget] bounds the guesses; beyond it the verdict is Undecided, never wrong.
 //
 // Long runs are cut by the caller at moments when nothing is in flight and judged window by window: what is in the file at
 // a cut is the last Final and the next initial content.

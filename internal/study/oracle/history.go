@@ -229,13 +229,25 @@ type Rule struct {
 	PageSize int64 // 0 means 4096
 }
 
-// The levels of exploration in the order a design climbs them.
+// The levels a design climbs.
 var (
 	PerPage   = Rule{Write: Page, Read: Page}                         // L0: each page of each call is on its own
 	Writes    = Rule{Write: Request, Read: Page}                      // L1: writes whole, reads page by page
 	Calls     = Rule{Write: Request, Read: Request}                   // L2: reads whole too
 	CallsSize = Rule{Write: Request, Read: Request, Sizes: SizesWith} // L3: and truncate, size and append
 )
+
+// Ladder holds the rules from the weakest to the strongest. A history that keeps one keeps those before it, but for Batch
+// and Extent, neither of which is part of the other.
+var Ladder = []Rule{
+	{Write: Byte, Read: Byte},
+	PerPage,
+	{Write: Batch, Read: Page},
+	{Write: Extent, Read: Page},
+	Writes,
+	Calls,
+	CallsSize,
+}
 
 func (r Rule) pageSize() int64 {
 	if r.PageSize > 0 {

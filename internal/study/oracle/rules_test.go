@@ -59,6 +59,23 @@ func TestContractsClimb(t *testing.T) {
 	}
 }
 
+// A design that copies page by page without a lock: its run shows on the ladder where it stands.
+func TestLadder(t *testing.T) {
+	const p = 4096
+	h := &History{Size: 4 * p, FinalSize: 4 * p, Ops: []Op{
+		{ID: 1, Lo: 0, Hi: 4 * p, Start: 1, End: 9, Batches: []int64{2 * p}, Extents: []int64{p}},
+		{ID: 2, Lo: 0, Hi: 4 * p, Start: 2, End: 8, Batches: []int64{2 * p}, Extents: []int64{p}},
+	}, Final: []Seen{{0, 2 * p, 1}, {2 * p, 4 * p, 2}}}
+	var c Checker
+	var have []Outcome
+	for _, v := range c.Climb(h, Ladder) {
+		have = append(have, v.Outcome)
+	}
+	if want := []Outcome{Kept, Kept, Kept, Broken, Broken, Broken, Broken}; !slices.Equal(have, want) {
+		t.Errorf("have %v want %v", have, want)
+	}
+}
+
 // One fact less never breaks a history.
 func TestFewerFacts(t *testing.T) {
 	s := seed(t)
@@ -427,5 +444,48 @@ func TestNames(t *testing.T) {
 	}
 	if _, err := ParseContract("word"); err == nil {
 		t.Error("there is no contract by words")
+	}
+}
+
+// Runs around the end of the file, of up to a hundred operations: what was run whole is kept; with one fact bent, the
+// answer still comes without many guesses.
+func TestAroundEOF(t *testing.T) {
+	s := seed(t)
+	c := Checker{Budget: 20000}
+	most, broken := 0, 0
+	for i := range 600 {
+		rng := rand.New(rand.NewPCG(s, uint64(i)))
+		h := eofHistory(rng, 5+rng.IntN(95), 2+rng.IntN(6))
+		if err := h.Validate(); err != nil {
+			t.Fatalf("case %d: %v", i, err)
+		}
+		if v := c.Check(h, CallsSize); v.Outcome != Kept {
+			t.Fatalf("case %d: have %v of a run that was whole\n%s", i, v, dump(h))
+		}
+		if f := append(CheckEOF(h), CheckStale(h)...); f != nil {
+			t.Fatalf("case %d: have %v of a run that was whole\n%s", i, f, dump(h))
+		}
+		switch o := &h.Ops[rng.IntN(len(h.Ops))]; {
+		case o.Kind == Stat:
+			o.Size += 4096
+		case o.Kind == Read && len(o.See) > 0:
+			o.See[rng.IntN(len(o.See))].From = ID(1 + rng.IntN(len(h.Ops)))
+		case len(h.Final) > 0 && rng.IntN(2) == 0:
+			h.Final[rng.IntN(len(h.Final))].From = ID(1 + rng.IntN(len(h.Ops)))
+		default:
+			h.FinalSize += 4096
+		}
+		v := c.Check(h, CallsSize)
+		if v.Outcome == Broken {
+			broken++
+		}
+		if v.Outcome == Undecided {
+			t.Errorf("case %d: undecided after %d guesses, %d operations", i, v.Branches, len(h.Ops))
+		}
+		most = max(most, v.Branches)
+	}
+	t.Logf("%d of 600 bent runs are broken; at most %d guesses", broken, most)
+	if broken < 100 {
+		t.Errorf("hardly any bent run is broken: %d of 600", broken)
 	}
 }

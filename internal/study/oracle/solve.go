@@ -30,9 +30,11 @@ type solver struct {
 	saved      []uint64
 	savedS     []int32
 
-	finalSize bool
-	branches  int
-	budget    int
+	weight     []int32 // reader -> contradictions it was in: the harder ones are asked about first
+	finalSize  bool
+	branches   int
+	budget     int
+	untilAgain int // guesses after which the search starts again
 }
 
 // exact says: s is before r, and every w in masks[m:] is before s or after r.
@@ -93,14 +95,24 @@ func (c *Checker) decide(k int32) Outcome {
 		return c.peel(k, seg0, seg1)
 	}
 	c.tier = 2
-	if !c.constrain(k, seg0, seg1) {
-		return Broken
+	s := &c.s
+	s.weight = resize(s.weight, s.n)
+	clear(s.weight)
+	for patience := 64; ; patience *= 2 {
+		if !c.constrain(k, seg0, seg1) {
+			return Broken
+		}
+		// A search that takes long is stuck below guesses that have nothing to do with its contradictions. It
+		// starts again and asks first about the readers that contradictions came from.
+		s.untilAgain = min(s.budget, s.branches+patience)
+		out := c.solve(0)
+		if out == Kept {
+			c.place()
+		}
+		if out != Undecided || s.branches >= s.budget {
+			return out
+		}
 	}
-	out := c.solve(0)
-	if out == Kept {
-		c.place()
-	}
-	return out
 }
 
 // members makes component k the one at hand: its members, its segments, and whether it needs tier 2.
@@ -543,6 +555,7 @@ func (s *solver) fixpoint() bool {
 			e := &s.exact[i]
 			ch, ok := s.apply(e.r, e.s, s.masks[e.m:int(e.m)+s.w])
 			if !ok {
+				s.weight[e.r]++
 				return false
 			}
 			changed = changed || ch
@@ -550,6 +563,7 @@ func (s *solver) fixpoint() bool {
 		for i := range s.choices {
 			ch, ok := s.narrow(&s.choices[i])
 			if !ok {
+				s.weight[s.choices[i].r]++
 				return false
 			}
 			changed = changed || ch
@@ -686,26 +700,36 @@ func (s *solver) open() (question, bool) {
 		}
 		return question{}, false
 	}
+	// The reader with most contradictions first, then the earliest: a contradiction shows close to the guess that made it.
+	best, found := int32(0), false
+	var out question
+	behind := func(r int32) bool {
+		return found && (s.weight[r] < s.weight[best] || s.weight[r] == s.weight[best] && s.rank[r] >= s.rank[best])
+	}
 	for i := range s.exact {
 		e := &s.exact[i]
+		if behind(e.r) {
+			continue
+		}
 		if q, ok := triple(e.r, e.s, s.masks[e.m:int(e.m)+w]); ok {
-			return q, true
+			out, found, best = q, true, e.r
 		}
 	}
 	for i := range s.choices {
 		h := &s.choices[i]
-		if s.satisfied(h) {
+		if behind(h.r) || s.satisfied(h) {
 			continue
 		}
+		found, best = true, h.r
 		if h.s < 0 {
-			return question{ch: int32(i), pick: s.likely(row(s.cand[h.at:], 0, w), h.r)}, true
+			out = question{ch: int32(i), pick: s.likely(row(s.cand[h.at:], 0, w), h.r)}
+		} else if q, ok := triple(h.r, h.s, s.masks[h.m:int(h.m)+w]); ok {
+			out = q
+		} else {
+			out = question{ch: int32(i), pick: s.likely(row(s.cand[h.at:], 1, w), h.r), ext: true}
 		}
-		if q, ok := triple(h.r, h.s, s.masks[h.m:int(h.m)+w]); ok {
-			return q, true
-		}
-		return question{ch: int32(i), pick: s.likely(row(s.cand[h.at:], 1, w), h.r), ext: true}, true
 	}
-	return question{}, false
+	return out, found
 }
 
 // likely returns the member of r that seems to be the last before reader by.
@@ -756,7 +780,7 @@ func (c *Checker) solve(depth int) Outcome {
 		if !ok {
 			return Kept
 		}
-		if s.branches >= s.budget {
+		if s.branches >= s.untilAgain {
 			return Undecided
 		}
 		s.branches++
