@@ -21,6 +21,8 @@ type Options struct {
 	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real. It is for
 	// experiments in virtual time on files larger than memory.
 	NoPayload bool
+	// CacheInodes is the number of inodes in memory above which unused ones are dropped; zero takes the default.
+	CacheInodes int
 	// EndioWorkers is the number of tasks that finish ordered extents; zero takes the default.
 	EndioWorkers int
 	// Now gives inodes their time stamps; nil is the clock.
@@ -37,6 +39,7 @@ const (
 	DefaultDirtyBackground = 64 << 20
 	DefaultDirtyLimit      = 128 << 20
 	DefaultEndioWorkers    = 2
+	DefaultCacheInodes     = 32768
 )
 
 // OpenFlags says how OpenFile opens; the names are those of open(2).

@@ -4,6 +4,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"btrlab/internal/data/inode"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -26,6 +27,9 @@ type File struct {
 
 // Ino is the inode number.
 func (f *File) Ino() uint64 { return f.n.Ino }
+
+// Inode is the inode in memory, for studies that look at its locks and states.
+func (f *File) Inode() *inode.Inode { return f.n.Inode }
 
 // Size is i_size in bytes.
 func (f *File) Size(t *sched.Task) int64 { return int64(f.n.Size(t)) }

@@ -92,7 +92,11 @@ func (f *FS) wire(t *sched.Task) {
 		f.cache.ShareData(&blockdev.NoPayload)
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
-	f.inodes.init()
+	limit := f.opt.CacheInodes
+	if limit == 0 {
+		limit = DefaultCacheInodes
+	}
+	f.inodes.init(limit)
 	f.renameMu.Init(classRename)
 	workers := f.opt.EndioWorkers
 	if workers == 0 {
@@ -199,6 +203,14 @@ func (f *FS) Close(t *sched.Task) error {
 	}
 	return err
 }
+
+// Flush starts writeback of a file and does not wait for its end. Models sync_file_range() with SYNC_FILE_RANGE_WRITE.
+func (f *FS) Flush(t *sched.Task, x *File) error {
+	return f.engine.WritePages(t, x.n.Inode, 0, pagecache.MaxFileEnd, true)
+}
+
+// CheckQuiescent panics unless every counter is at rest after a Sync with nothing else in flight.
+func (f *FS) CheckQuiescent(t *sched.Task) { f.checkQuiescent(t) }
 
 // checkQuiescent panics unless every counter is at rest (kernel-semantics 11.1).
 func (f *FS) checkQuiescent(t *sched.Task) {

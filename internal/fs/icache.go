@@ -35,11 +35,7 @@ const (
 	subChild2
 )
 
-const (
-	cacheShards = 64
-	// cacheInodes is the number of inodes above which unused ones are dropped.
-	cacheInodes = 32768
-)
+const cacheShards = 64
 
 // node states.
 const (
@@ -95,6 +91,8 @@ type shard struct {
 type icache struct {
 	shards [cacheShards]shard
 	count  atomic.Int64
+	limit  int64          // count above which unused inodes are dropped
+	next   atomic.Int64   // count above which prune looks again; at least limit
 	wait   lock.WaitQueue // for a node to be read
 
 	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode looks clean and is not
@@ -102,7 +100,9 @@ type icache struct {
 	hookMu lock.Mutex
 }
 
-func (c *icache) init() {
+func (c *icache) init(limit int) {
+	c.limit = int64(limit)
+	c.next.Store(c.limit)
 	for i := range c.shards {
 		c.shards[i].mu.Init(classShard)
 		c.shards[i].nodes = make(map[uint64]*node)
@@ -227,7 +227,7 @@ func (f *FS) putErr(t *sched.Task, n *node) error {
 	if n.refs > 0 || f.opt.ReadOnly || n.nlink(t) > 0 || !n.state.CompareAndSwap(nodeLive, nodeEvicting) {
 		last := n.refs == 0
 		s.mu.Unlock(t)
-		if last && f.inodes.count.Load() > cacheInodes {
+		if last && f.inodes.count.Load() > f.inodes.next.Load() {
 			f.prune(t)
 		}
 		return nil
@@ -285,7 +285,9 @@ func (f *FS) prune(t *sched.Task) {
 		s.mu.Unlock(t)
 	}
 	c.hookMu.Unlock(t)
-	c.count.Add(-int64(len(victims)))
+	// When most of what is left is dirty, the next look waits until there is a quarter more.
+	left := c.count.Add(-int64(len(victims)))
+	c.next.Store(max(c.limit, left+left/4))
 	for _, n := range victims {
 		n.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
 	}

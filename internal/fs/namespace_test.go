@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/sched"
 )
 
 func wantErr(t *testing.T, what string, have, want error) {
@@ -281,5 +283,60 @@ func TestManyFiles(t *testing.T) {
 	x.Must(err)
 	if !slices.EqualFunc(list, left, func(e fs.DirEntry, s string) bool { return e.Name == s }) {
 		t.Fatal("names differ after removal")
+	}
+}
+
+// TestSmallInodeCache: inodes come and go while tasks create, read, write and remove files and another commits. What was
+// written is there however often its inode was dropped.
+func TestSmallInodeCache(t *testing.T) {
+	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 20 }))
+	var done atomic.Bool
+	parallel(x.T, 4, func(t *sched.Task, i int) {
+		if i == 3 {
+			for !done.Load() {
+				if err := x.FS.Sync(t); err != nil {
+					x.Error(err)
+					return
+				}
+			}
+			return
+		}
+		r := rand.New(rand.NewPCG(uint64(i), 11))
+		want := map[string]byte{}
+		for n := range 400 {
+			path := fmt.Sprintf("/t%d-%d", i, r.IntN(50))
+			v, ok := want[path]
+			if ok {
+				a, err := x.FS.Stat(t, path)
+				if err != nil || a.Size != uint64(v)*100 {
+					x.Errorf("stat %s: size %d, %v, want %d", path, a.Size, err, int(v)*100)
+					return
+				}
+			}
+			if ok && r.IntN(4) == 0 {
+				if err := x.FS.Unlink(t, path); err != nil {
+					x.Error(err)
+				}
+				delete(want, path)
+				continue
+			}
+			v = byte(1 + n%200)
+			f, err := x.FS.Create(t, path, 0o644)
+			if err == nil {
+				_, err = f.WriteAt(t, make([]byte, int(v)*100), 0)
+			}
+			if err == nil {
+				err = f.Close(t)
+			}
+			if err != nil {
+				x.Error(err)
+				return
+			}
+			want[path] = v
+		}
+		done.Store(true)
+	})
+	if n := x.FS.Statfs(x.T).Files; n > 200 {
+		t.Errorf("%d inodes in memory at the end", n)
 	}
 }
