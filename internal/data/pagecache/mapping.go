@@ -383,6 +383,29 @@ func (m *Mapping) nextTag(from, to uint64, tag func(*chunk) uint64) (uint64, boo
 	return 0, false
 }
 
+// Describe is the state of a page in one letter, for who watches from outside: - not in memory, c clean, D dirty, W under
+// writeback, B both, n not uptodate.
+func (m *Mapping) Describe(index uint64) string {
+	c := m.chunk(index)
+	if c == nil {
+		return "-"
+	}
+	p := c.pages[index&(chunkPages-1)].Load()
+	switch {
+	case p == nil:
+		return "-"
+	case p.Dirty() && p.Writeback():
+		return "B"
+	case p.Dirty():
+		return "D"
+	case p.Writeback():
+		return "W"
+	case p.Uptodate():
+		return "c"
+	}
+	return "n"
+}
+
 // WaitWriteback waits for the writeback of the pages in [from, to) that are under writeback now.
 // No page is locked. Models filemap_fdatawait_range().
 func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {

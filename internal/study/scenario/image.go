@@ -1,0 +1,117 @@
+package scenario
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/oracle"
+)
+
+const (
+	imageSize = 128 << 20
+	fileName  = "/file"
+)
+
+// epoch is the time of everything: two runs of a scenario differ in nothing.
+var epoch = time.Unix(1526428800, 0) // the day seed 002 was posted
+
+func now() time.Time { return epoch }
+
+// blank is a formatted image, made once.
+var blank = sync.OnceValues(func() (*blockdev.Memory, error) {
+	dev := blockdev.NewMemory(imageSize)
+	id := func(b byte) (u format.UUID) {
+		for i := range u {
+			u[i] = b
+		}
+		return u
+	}
+	err := mkfs.Make(sched.NewTask("mkfs"), dev, mkfs.Options{Label: "scenario", MetadataProfile: "single", Now: epoch,
+		FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4)})
+	return dev, err
+})
+
+// prepare makes the image of a scenario: its file, on disk.
+func (s *Scenario) prepare() (*blockdev.Memory, error) {
+	base, err := blank()
+	if err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
+	}
+	dev := base.Snapshot()
+	if err := s.prepareOn(sched.NewTask("prepare"), dev); err != nil {
+		return nil, fmt.Errorf("scenario %s: prepare: %w", s.Name, err)
+	}
+	return dev, nil
+}
+
+func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
+	x, err := fs.Open(t, dev, fs.Options{Now: now})
+	if err != nil {
+		return err
+	}
+	f, err := x.Create(t, fileName, 0o644)
+	if err != nil {
+		return err
+	}
+	if s.File.Nocow {
+		if err := f.SetFlags(t, f.Flags()|format.InodeNoDataCow); err != nil {
+			return err
+		}
+	}
+	if s.File.Prealloc > 0 {
+		if err := f.Fallocate(t, fs.FALLOC_FL_KEEP_SIZE, 0, s.File.Prealloc); err != nil {
+			return err
+		}
+	}
+	if s.File.Size > 0 {
+		p := make([]byte, s.File.Size)
+		oracle.Paint(p, oracle.Initial)
+		if _, err := f.WriteAt(t, p, 0); err != nil {
+			return err
+		}
+	}
+	if s.FillTo > 0 {
+		if err := fill(t, x, s.FillTo); err != nil {
+			return err
+		}
+	}
+	if err := f.Close(t); err != nil {
+		return err
+	}
+	return x.Close(t)
+}
+
+// fill leaves about left bytes for data.
+func fill(t *sched.Task, x *fs.FS, left int64) error {
+	if err := x.Sync(t); err != nil {
+		return err
+	}
+	f, err := x.Create(t, "/fill", 0o644)
+	if err != nil {
+		return err
+	}
+	for n := int64(32 << 20); n >= 4096; {
+		st := x.Statfs(t)
+		free := int64(st.Free)
+		if free <= left {
+			break
+		}
+		size := f.Stat(t).Size
+		if err := f.Fallocate(t, 0, int64(size), min(n, free-left)&^4095); err != nil {
+			n /= 2
+		}
+	}
+	return f.Close(t)
+}
+
+// options are the file system's for an execution.
+func (s *Scenario) options(p *policy.Policy) fs.Options {
+	return fs.Options{Policy: p, Now: now, EndioWorkers: 1, DirtyLimit: s.DirtyLimit, DirtyBackground: s.DirtyLimit / 2}
+}

@@ -1,0 +1,98 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"btrlab/internal/sched/explore"
+)
+
+// Merge joins the results of the shards of one search. What a missing shard would have found nobody knows: the search is
+// then bounded, not exhausted.
+func Merge(parts []Result) (Result, error) {
+	if len(parts) == 0 {
+		return Result{}, errors.New("merge: no results")
+	}
+	r := parts[0]
+	r.Schedules, r.Cut, r.Steps, r.Seconds = 0, 0, 0, 0
+	r.Verdict, r.Violation, r.Schedule, r.Replay, r.Kind, r.Found = explore.Exhausted, "", "", "", "", 0
+	have := make([]bool, max(r.Shards, 1))
+	var best *Result
+	least := -1
+	for i := range parts {
+		p := &parts[i]
+		if p.Scenario != r.Scenario || p.Policy != r.Policy || p.Method != r.Method || p.Shards != r.Shards || p.Rule != r.Rule || p.Switch != r.Switch {
+			return r, fmt.Errorf("merge: part %d is %s under %s, %s, %d shards; want %s under %s, %s, %d shards, with the same rule and switch points",
+				i+1, p.Scenario, p.Policy, p.Method, p.Shards, r.Scenario, r.Policy, r.Method, r.Shards)
+		}
+		if p.Shard < 0 || p.Shard >= len(have) {
+			return r, fmt.Errorf("merge: part %d has shard %d of %d", i+1, p.Shard, p.Shards)
+		}
+		if have[p.Shard] {
+			return r, fmt.Errorf("merge: shard %d is there twice", p.Shard)
+		}
+		have[p.Shard] = true
+		r.Schedules, r.Cut, r.Steps = r.Schedules+p.Schedules, r.Cut+p.Cut, r.Steps+p.Steps
+		r.Seconds = max(r.Seconds, p.Seconds)
+		switch p.Verdict {
+		case explore.Violated:
+			if best == nil || p.Preemptions < best.Preemptions || p.Preemptions == best.Preemptions && len(p.Schedule) < len(best.Schedule) {
+				best = p
+			}
+		case explore.Bounded:
+			if least < 0 || p.Preemptions < least {
+				least = p.Preemptions
+			}
+			r.Verdict = explore.Bounded
+		}
+		r.Preemptions = max(r.Preemptions, p.Preemptions)
+	}
+	r.Shard, r.Shards = 0, 1
+	missing := 0
+	for _, ok := range have {
+		if !ok {
+			missing++
+		}
+	}
+	switch {
+	case best != nil:
+		r.Verdict, r.Preemptions, r.Violation, r.Schedule, r.Replay, r.Kind, r.Found =
+			explore.Violated, best.Preemptions, best.Violation, best.Schedule, best.Replay, best.Kind, best.Found
+		r.Bound = fmt.Sprintf("violated, %d preemptions, in shard %d of %d", best.Preemptions, best.Shard, len(have))
+	case missing > 0:
+		r.Verdict = explore.Bounded
+		r.Bound = fmt.Sprintf("no violation in %d schedules (%d of %d shards missing)", r.Schedules, missing, len(have))
+	case r.Verdict == explore.Bounded:
+		r.Preemptions = least
+		r.Bound = fmt.Sprintf("no violation in %d schedules of %d shards (preemptions <= %d, limit reached)", r.Schedules, len(have), least)
+	default:
+		r.Bound = fmt.Sprintf("exhausted: %d schedules in %d shards", r.Schedules, len(have))
+	}
+	return r, nil
+}
+
+// Matrix explores scenarios under policies; progress is told of each result as it comes.
+func Matrix(scenarios []*Scenario, policies []string, o Options, progress func(Result)) ([]Result, error) {
+	var l []Result
+	for _, s := range scenarios {
+		for _, name := range policies {
+			if len(s.Policies) > 0 && !slices.Contains(s.Policies, name) {
+				continue
+			}
+			p, err := parsePolicy(name)
+			if err != nil {
+				return l, err
+			}
+			r, err := Run(s, p, o)
+			if err != nil {
+				return l, err
+			}
+			l = append(l, r)
+			if progress != nil {
+				progress(r)
+			}
+		}
+	}
+	return l, nil
+}

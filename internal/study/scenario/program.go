@@ -1,0 +1,285 @@
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/buffered"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/oracle"
+)
+
+// Program makes the scenario under policy p a program for the explorer. With own set it judges by what the policy
+// promises, not by the scenario's rule.
+func (s *Scenario) Program(p *policy.Policy, own bool) (func(w *explore.World), error) {
+	dev, err := s.prepare()
+	if err != nil {
+		return nil, err
+	}
+	rule := s.rule(p, own)
+	return func(w *explore.World) {
+		r := &run{s: s, w: w, rule: rule, policy: p}
+		t := w.Task()
+		x, err := fs.Open(t, dev.Snapshot(), s.options(p))
+		if err != nil {
+			panic(err)
+		}
+		r.fs = x
+		if r.f, err = x.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
+			panic(err)
+		}
+		r.warm(t)
+		r.start()
+	}, nil
+}
+
+// run is one execution.
+type run struct {
+	s      *Scenario
+	w      *explore.World
+	rule   oracle.Rule
+	policy *policy.Policy
+	fs     *fs.FS
+	f      *fs.File
+	tick   int64
+	hist   oracle.History
+	err    error // of an operation that must not fail
+	check  oracle.Checker
+}
+
+// warm brings the page cache into the state that the scenario begins with.
+func (r *run) warm(t *sched.Task) {
+	for _, c := range r.s.File.Cached {
+		if _, err := r.f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && err != io.EOF {
+			panic(err)
+		}
+	}
+	for _, c := range r.s.File.Dirty {
+		p := make([]byte, c.Hi-c.Lo)
+		oracle.Paint(p, oracle.Initial)
+		if _, err := r.f.WriteAt(t, p, c.Lo); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (r *run) start() {
+	w := r.w
+	r.hist = oracle.History{Size: r.s.File.Size, FinalSize: oracle.NoSize}
+	id := oracle.ID(0)
+	for _, task := range r.s.Tasks {
+		first := id + 1
+		id += oracle.ID(len(task.Ops))
+		ops := task.Ops
+		w.Go(task.Name, func(t *sched.Task) {
+			for i, o := range ops {
+				r.do(t, o, first+oracle.ID(i))
+			}
+		})
+	}
+	ip := r.f.Inode()
+	if w.Tracing() {
+		w.Watch("i_size", func() string { return size(int64(ip.DebugSize())) })
+		w.Watch("dio", func() string { return fmt.Sprint(ip.DIO.Load()) })
+		w.Watch("pages", r.pageStates)
+	}
+	w.Finally(r.judge)
+}
+
+// pageStates is one letter per page: - not in memory, c clean, D dirty, W under writeback, ? not uptodate; a bar in front of i_size.
+func (r *run) pageStates() string {
+	var b strings.Builder
+	ip := r.f.Inode()
+	n := uint64(r.pagesShown())
+	for i := range n {
+		b.WriteString(ip.Pages.Describe(i))
+	}
+	return b.String()
+}
+
+// pagesShown is how many pages the operations can touch.
+func (r *run) pagesShown() int64 {
+	hi := r.s.File.Size
+	for _, t := range r.s.Tasks {
+		for _, o := range t.Ops {
+			hi = max(hi, o.Off+o.N)
+		}
+	}
+	return (hi + 4095) / 4096
+}
+
+// do carries out one operation and enters it into the history.
+func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
+	r.tick++
+	h := oracle.Op{ID: id, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
+	r.w.Note("%d: %v", id, o)
+	var err error
+	n := 0
+	enter := true
+	switch o.Kind {
+	case OpWrite:
+		h.Kind = oracle.Write
+		p := make([]byte, o.N)
+		oracle.Paint(p, id)
+		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
+		n, err = r.f.WriteSource(t, r.source(o, p), o.Off)
+		h.Hi = o.Off + int64(n)
+		enter = n > 0
+		h.Batches = r.batches(o.Off, h.Hi)
+	case OpRead:
+		h.Kind = oracle.Read
+		p := make([]byte, o.N)
+		n, err = r.f.ReadAt(t, p, o.Off)
+		if err == io.EOF {
+			err = nil
+		}
+		h.Got = int64(n)
+		h.See = unpaint(nil, p[:n], o.Off, r.lastID())
+	case OpTruncate:
+		h.Kind, h.Hi = oracle.Truncate, 0
+		err = r.f.Truncate(t, o.Off)
+	case OpPunch:
+		h.Kind = oracle.Punch
+		err = r.f.Fallocate(t, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, o.Off, o.N)
+	case OpFallocate:
+		h.Kind = oracle.Allocate
+		err = r.f.Fallocate(t, 0, o.Off, o.N)
+	case OpFsync:
+		enter = false
+		err = r.f.Fsync(t)
+	case OpFlush:
+		enter = false
+		err = r.fs.Flush(t, r.f)
+	case OpDrop:
+		enter = false
+		r.fs.DropCaches(t)
+	}
+	r.tick++
+	h.End = r.tick
+	if enter && !(err != nil && h.Kind != oracle.Write) {
+		r.hist.Ops = append(r.hist.Ops, h)
+	}
+	if err != nil {
+		r.w.Note("%d: %v", id, err)
+		if !o.Fails || !errors.Is(err, errno.ENOSPC) {
+			r.err = errors.Join(r.err, fmt.Errorf("operation %d: %w", id, err))
+		}
+		return
+	}
+	r.w.Note("%d: returns", id)
+}
+
+// minBatch is the pages of the smallest batch of a write that is not cut to single folios.
+const minBatch = policy.BatchMinPages
+
+// batches are the offsets at which the policy may cut a write.
+func (r *run) batches(lo, hi int64) []int64 {
+	step := int64(minBatch << 12)
+	if r.policy.CopyByFolio {
+		step = 1 << 12
+	}
+	var l []int64
+	for at := lo&^4095 + step; at < hi; at += step {
+		l = append(l, at)
+	}
+	return l
+}
+
+func (r *run) source(o Op, p []byte) buffered.Source {
+	return buffered.Source{Buf: p}
+}
+
+func (r *run) lastID() oracle.ID {
+	n := oracle.ID(0)
+	for _, t := range r.s.Tasks {
+		n += oracle.ID(len(t.Ops))
+	}
+	return n
+}
+
+// unpaint is oracle.Unpaint, quicker for bytes that are the same for long.
+func unpaint(dst []oracle.Seen, p []byte, off int64, last oracle.ID) []oracle.Seen {
+	const step = 512
+	for len(p) > 0 {
+		n := min(step, len(p))
+		m := n
+		if n > 1 && !bytes.Equal(p[:n-1], p[1:n]) {
+			dst = oracle.Unpaint(dst, p[:n], off, last)
+		} else {
+			for m < len(p) && p[m] == p[0] && bytes.Equal(p[m-n:min(m, len(p)-n)], p[m:min(m+n, len(p))]) {
+				m += min(n, len(p)-m)
+			}
+			m = min(m, len(p))
+			dst = oracle.Unpaint(dst, p[:1], off, last)
+			dst[len(dst)-1].Hi = off + int64(m)
+		}
+		if k := len(dst); k > 1 && dst[k-2].From == dst[k-1].From && dst[k-2].Hi == dst[k-1].Lo {
+			dst[k-2].Hi = dst[k-1].Hi
+			dst = dst[:k-1]
+		}
+		p, off = p[m:], off+int64(m)
+	}
+	return dst
+}
+
+// judge looks at the file when every task has returned.
+func (r *run) judge(t *sched.Task) error {
+	if r.err != nil {
+		return r.err
+	}
+	if err := r.look(t, "at the end"); err != nil {
+		return err
+	}
+	if !r.s.Deep && !r.w.Tracing() {
+		return nil
+	}
+	if err := r.fs.Sync(t); err != nil {
+		return err
+	}
+	r.fs.CheckQuiescent(t)
+	r.fs.DropCaches(t)
+	return r.look(t, "read back from disk")
+}
+
+// look reads the file and judges the history with it.
+func (r *run) look(t *sched.Task, when string) error {
+	h := &r.hist
+	h.FinalSize = r.f.Size(t)
+	p := make([]byte, h.FinalSize)
+	if n, err := r.f.ReadAt(t, p, 0); n != len(p) {
+		return fmt.Errorf("%s: read %d of %d bytes: %v", when, n, len(p), err)
+	}
+	h.Final = unpaint(h.Final[:0], p, 0, r.lastID())
+	if v := r.check.Check(h, r.rule); v.Outcome == oracle.Broken {
+		return fmt.Errorf("%s: %s", when, r.explain())
+	} else if v.Outcome == oracle.Undecided {
+		return fmt.Errorf("%s: the oracle ran out of its budget", when)
+	}
+	if f := oracle.CheckStale(h); len(f) > 0 {
+		return fmt.Errorf("%s: %s", when, f[0].Text)
+	}
+	if r.rule.Sizes != oracle.SizesOff {
+		if f := oracle.CheckEOF(h); len(f) > 0 {
+			return fmt.Errorf("%s: %s", when, f[0].Text)
+		}
+	}
+	return nil
+}
+
+// explain says in full what is wrong when somebody reads it.
+func (r *run) explain() string {
+	if !r.w.Tracing() {
+		return fmt.Sprintf("no order of the operations explains what is there (%v)", r.rule)
+	}
+	if x := r.check.Explain(&r.hist, r.rule); x != nil {
+		return x.String()
+	}
+	return "broken"
+}

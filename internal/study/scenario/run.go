@@ -1,0 +1,85 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+)
+
+// Options say how to search. The zero value is the scenario's default search.
+type Options struct {
+	// Own judges by the policy's contract instead of the scenario's rule.
+	Own bool
+	// Config changes the explorer's configuration after the scenario has filled it.
+	Config func(c *explore.Config)
+}
+
+// Result is what exploring a scenario under a policy came to.
+type Result struct {
+	Scenario    string          `json:"scenario"`
+	Policy      string          `json:"policy"`
+	Verdict     explore.Verdict `json:"verdict"`
+	Schedules   int             `json:"schedules"`
+	Preemptions int             `json:"preemptions"`
+	Seconds     float64         `json:"seconds"`
+	Violation   string          `json:"violation"`
+	Schedule    string          `json:"schedule"`
+	Replay      string          `json:"replay"`
+
+	Bound  string       `json:"bound"`
+	Switch string       `json:"switch"`
+	Kind   explore.Kind `json:"kind,omitempty"`
+	Method string       `json:"method"`
+	Rule   string       `json:"rule"`
+	Cut    int          `json:"cut"`
+	Found  int          `json:"found,omitempty"`
+	Steps  int64        `json:"steps"`
+	Shard  int          `json:"shard"`
+	Shards int          `json:"shards"`
+}
+
+// Run explores the scenario under policy p.
+func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
+	cfg, err := s.Config()
+	if err != nil {
+		return Result{}, err
+	}
+	if o.Config != nil {
+		o.Config(&cfg)
+	}
+	prog, err := s.Program(p, o.Own)
+	if err != nil {
+		return Result{}, err
+	}
+	x := explore.Run(cfg, prog)
+	r := Result{Scenario: s.Name, Policy: p.Name, Verdict: x.Verdict, Schedules: x.Schedules, Preemptions: x.Preemptions, Seconds: x.Seconds,
+		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
+		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards}
+	if x.Verdict == explore.Violated {
+		r.Replay = ReplayCommand(s.Name, p.Name, x.Schedule, o.Own)
+	}
+	return r, nil
+}
+
+// ReplayCommand is the command line that shows a schedule.
+func ReplayCommand(name, pol, schedule string, own bool) string {
+	c := fmt.Sprintf("btrlab replay %s %s --policy %s", name, quote(schedule), quote(pol))
+	if own {
+		c += " --own"
+	}
+	return c
+}
+
+func quote(s string) string {
+	if s == "" || strings.ContainsAny(s, "!*$ ") {
+		return "'" + s + "'"
+	}
+	return s
+}
+
+func parsePolicy(name string) (*policy.Policy, error) {
+	p, err := policy.Parse(name)
+	return &p, err
+}

@@ -1,0 +1,192 @@
+// Package scenario puts questions to the real write path: a small file, a few tasks with a few operations each, and what
+// must hold whatever the schedule. Package explore runs the tasks in every order; package oracle judges what was seen.
+//
+// A Scenario is data. Program makes it a program for the explorer: it opens the real file system on a copy of a
+// prepared image in memory, starts the tasks, and at the end reads the file back and judges. Every buffer is painted
+// with the number of its operation, so that the bytes of the file say who wrote them.
+//
+// Model: the endio worker and the flusher are daemons that take part in the schedules. Device transfers end inside Submit.
+// Only the classes in Switch are scheduling points; everything else between two of them is one step, unless it must wait.
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/oracle"
+)
+
+// OpKind is what an operation does.
+type OpKind uint8
+
+// The kinds.
+const (
+	OpWrite OpKind = iota
+	OpRead
+	OpTruncate
+	OpPunch
+	OpFallocate
+	OpFsync
+	OpFlush // writeback of the whole file, not waited for
+	OpDrop  // clean pages leave memory
+)
+
+var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop"}
+
+func (k OpKind) String() string { return opNames[k] }
+
+// Op is one operation on the file.
+type Op struct {
+	Kind   OpKind
+	Off, N int64 // bytes [Off, Off+N); truncate: the new size is Off
+	// Short makes the first copy of a write stop after so many bytes, as a page fault does. Choose makes the
+	// explorer try both.
+	Short  int64
+	Choose bool
+	// Fails says that the operation may end with an error, such as ENOSPC.
+	Fails bool
+}
+
+// Write, Read and so on make operations, for tables.
+func Write(off, n int64) Op     { return Op{Kind: OpWrite, Off: off, N: n} }
+func Read(off, n int64) Op      { return Op{Kind: OpRead, Off: off, N: n} }
+func Truncate(size int64) Op    { return Op{Kind: OpTruncate, Off: size} }
+func Punch(off, n int64) Op     { return Op{Kind: OpPunch, Off: off, N: n} }
+func Fallocate(off, n int64) Op { return Op{Kind: OpFallocate, Off: off, N: n} }
+func Fsync() Op                 { return Op{Kind: OpFsync} }
+func Flush() Op                 { return Op{Kind: OpFlush} }
+func Drop() Op                  { return Op{Kind: OpDrop} }
+
+func (o Op) String() string {
+	switch o.Kind {
+	case OpTruncate:
+		return "truncate to " + size(o.Off)
+	case OpFsync, OpFlush, OpDrop:
+		return o.Kind.String()
+	}
+	s := fmt.Sprintf("%v [%s, %s)", o.Kind, size(o.Off), size(o.Off+o.N))
+	if o.Short > 0 {
+		s += fmt.Sprintf(", the first copy short after %d bytes", o.Short)
+	}
+	return s
+}
+
+// size is bytes for people.
+func size(n int64) string {
+	if n != 0 && n%1024 == 0 {
+		return fmt.Sprintf("%dK", n>>10)
+	}
+	return fmt.Sprint(n)
+}
+
+// Task is one task and what it does, in order.
+type Task struct {
+	Name string
+	Ops  []Op
+}
+
+// File is the file before the tasks start.
+type File struct {
+	Size     int64 // bytes, painted with oracle.Initial and on disk
+	Nocow    bool
+	Prealloc int64 // bytes allocated in advance, from 0 on
+	// Cached are the ranges whose pages are in memory, clean; the other pages are not.
+	Cached []oracle.Range
+	// Dirty are ranges written again before the tasks start, not yet written back.
+	Dirty []oracle.Range
+}
+
+// Scenario is a question to the write path. See the table in catalog.go.
+type Scenario struct {
+	Name  string
+	About string // one line
+	Goal  string // what a student who plays scheduler tries to reach
+	File  File
+	Tasks []Task
+	// Switch are the lock classes whose operations are scheduling points.
+	Switch []string
+	// Rule is what must hold of the history under every policy that keeps its requests whole; Contract of a policy may
+	// promise less (Policy).
+	Rule oracle.Rule
+	// Preemptions bounds the default search; 0 is no bound.
+	Preemptions int
+	// Deep ends every execution with a sync, a look at all reservations and a second reading, from disk. Without it only
+	// replays do.
+	Deep bool
+	// FillTo leaves so many bytes for data on the image; 0 fills nothing.
+	FillTo int64
+	// DirtyLimit is the hard limit on dirty bytes; 0 is the default.
+	DirtyLimit int64
+	// Policies are those it is about; empty is all presets.
+	Policies []string
+}
+
+// All lists the scenarios in the order of the table.
+func All() []*Scenario { return catalog }
+
+// Names lists the scenarios' names.
+func Names() []string {
+	var l []string
+	for _, s := range catalog {
+		l = append(l, s.Name)
+	}
+	return l
+}
+
+// Lookup finds a scenario by name.
+func Lookup(name string) (*Scenario, error) {
+	for _, s := range catalog {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("unknown scenario %q, want one of %s", name, strings.Join(Names(), ", "))
+}
+
+// classes finds lock classes by name.
+func classes(names []string) ([]sched.ClassID, error) {
+	var ids []sched.ClassID
+	for _, n := range names {
+		i := slices.IndexFunc(lockdep.Classes(), func(c *lockdep.Class) bool { return c.Name == n })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown lock class %q", n)
+		}
+		ids = append(ids, lockdep.Classes()[i].ID)
+	}
+	return ids, nil
+}
+
+// Config is the explorer's configuration for the scenario: switch points and bound.
+func (s *Scenario) Config() (explore.Config, error) {
+	ids, err := classes(s.Switch)
+	if err != nil {
+		return explore.Config{}, fmt.Errorf("scenario %s: %w", s.Name, err)
+	}
+	// Classes that a schedule cannot see: counters and caches under leaf locks.
+	return explore.Config{Switch: ids, Preemptions: s.Preemptions, MaxSteps: 20_000}, nil
+}
+
+// rule is what the history must keep: the scenario's, or with own set no more than the policy's contract promises.
+func (s *Scenario) rule(p *policy.Policy, own bool) oracle.Rule {
+	r := s.Rule
+	if !own {
+		return r
+	}
+	switch c := p.Contract(); c.WriteAtom {
+	case policy.AtomByte:
+		r.Write = oracle.Byte
+	case policy.AtomPage:
+		r.Write = oracle.Page
+	case policy.AtomBatch:
+		r.Write = oracle.Batch
+	}
+	if !p.Contract().TruncateHolds {
+		r.Sizes = oracle.SizesOff
+	}
+	return r
+}
