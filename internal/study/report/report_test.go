@@ -173,7 +173,11 @@ func TestPageOfLittle(t *testing.T) {
 		*row = experiment.Row{Policy: row.Policy, Hist: new(stats.Hist), Content: "ok", Check: "clean", Waits: map[string]float64{}}
 	}
 	empty.Rounds = 0
+	one.Rows[0].Content = experiment.Unverified
 	page := write2(t, one, empty)
+	if !strings.Contains(page, "<td>not verified</td>") || strings.Contains(page, "Not right:") {
+		t.Error("content that was not verified is shown as something else")
+	}
 	if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
 		t.Error("NaN or Inf on the page")
 	}
