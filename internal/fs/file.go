@@ -110,11 +110,7 @@ func (f *File) Fsync(t *sched.Task) error {
 	if f.fs.opt.ReadOnly {
 		return nil
 	}
-	err := fsync.Sync(t, f.fs.engine, f.fs.trans, f.n.Inode)
-	if e := f.n.Pages.CheckError(t, &f.errs); err == nil {
-		err = e
-	}
-	return f.opError("fsync", 0, 0, err)
+	return f.opError("fsync", 0, 0, fsync.Sync(t, f.fs.engine, f.fs.trans, f.n.Inode, &f.errs))
 }
 
 // Stat gives the attributes.

@@ -167,15 +167,17 @@ func (f *FS) abort(t *sched.Task, h *transaction.Handle, err error) error {
 	return f.end(t, h, err)
 }
 
-// Sync writes back all dirty data and commits.
+// Sync writes back all dirty data and commits. A data error is returned after the commit.
 func (f *FS) Sync(t *sched.Task) error {
 	if f.opt.ReadOnly {
 		return nil
 	}
-	if err := f.engine.SyncAll(t); err != nil {
-		return &errno.OpError{Op: "sync", Err: err}
+	err := f.engine.SyncAll(t)
+	// Data that could not be written is no reason to lose what could.
+	if cerr := f.commit(t); cerr != nil {
+		return cerr
 	}
-	return f.commit(t)
+	return opError("sync", "", err)
 }
 
 // commit commits the running transaction; dirty inodes get one if there is none.

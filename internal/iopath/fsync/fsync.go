@@ -7,6 +7,8 @@
 package fsync
 
 import (
+	"sync/atomic"
+
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/writeback"
@@ -14,15 +16,18 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Sync writes back all data of the file and commits what it needs. Errors of earlier data writes are the caller's to ask for
-// (Mapping.CheckError).
-func Sync(t *sched.Task, e *writeback.Engine, m *transaction.Manager, ip *inode.Inode) error {
-	if err := startOrderedOps(t, e, ip); err != nil {
-		return err
+// Sync writes back all data of the file and commits what it needs. seen is the open file's mark of the data errors that it has
+// been told: an error of a write in the background since then is returned, once, and nothing is committed for it.
+func Sync(t *sched.Task, e *writeback.Engine, m *transaction.Manager, ip *inode.Inode, seen *atomic.Uint64) error {
+	err := startOrderedOps(t, e, ip)
+	if err == nil {
+		ip.Lock(t)
+		err = flushAndWait(t, e, ip)
+		ip.Unlock(t)
 	}
-	ip.Lock(t)
-	err := flushAndWait(t, e, ip)
-	ip.Unlock(t)
+	if werr := ip.Pages.CheckError(t, seen); err == nil {
+		err = werr
+	}
 	if err != nil {
 		return err
 	}
