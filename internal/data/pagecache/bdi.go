@@ -52,7 +52,8 @@ type BDI struct {
 
 	throttled lock.WaitQueue // tasks over the hard limit
 	waiters   atomic.Int32
-	exceeded  atomic.Bool // over the free run: tasks look more often
+	above     atomic.Bool // over the free run: tasks pause
+	exceeded  atomic.Bool // over the hard limit: tasks look every few pages. Models wb->dirty_exceeded
 	wake      func(t *sched.Task)
 
 	// rate is the pages per second that one throttled task may dirty, bandwidth what the device writes.
@@ -197,11 +198,13 @@ func (b *BDI) balance(t *sched.Task) error {
 		freerun := (hard + background) / 2
 		if all <= freerun {
 			b.exceeded.Store(false)
+			b.above.Store(false)
 			d.Pages, d.PausedWhen = 0, now
 			d.Pause = pollPages(hard - all)
 			return nil
 		}
-		b.exceeded.Store(true)
+		b.exceeded.Store(all > hard)
+		b.above.Store(true)
 		lockdep.MightWait(t, ThrottleClass)
 		ratio := posRatio(all, freerun, hard)
 		b.estimate(t, now, ratio)
@@ -305,7 +308,7 @@ func (b *BDI) estimate(t *sched.Task, now, ratio int64) {
 			// With all tasks at this rate the device was given seen; it can take bw.
 			task := rate * ratio >> ratioShift
 			b.rate.Store(max((rate+min(task*bw/seen, bw))/2, 16))
-		case !b.exceeded.Load():
+		case !b.above.Load():
 			b.rate.Store(max(rate, bw))
 		}
 	}
