@@ -380,3 +380,50 @@ func dump(h *History) string {
 	}
 	return b.String()
 }
+
+// denseHistory makes operations that nearly all overlap, on few bytes, and lets everyone see at random what he could have seen: such
+// histories are broken for reasons that take guesses to find.
+func denseHistory(rng *rand.Rand, sizes bool) *History {
+	bytes := 2 + rng.Int64N(3)
+	h := &History{Size: bytes, FinalSize: NoSize}
+	writes, looks := 2+rng.IntN(4), 2+rng.IntN(5)
+	if sizes {
+		h.Size = rng.Int64N(bytes + 1)
+	}
+	for i := range writes + looks {
+		o := Op{ID: ID(i + 1), Start: rng.Int64N(4), End: 3 + rng.Int64N(4)}
+		o.Lo = rng.Int64N(bytes)
+		o.Hi = o.Lo + 1 + rng.Int64N(bytes-o.Lo)
+		switch {
+		case i < writes:
+			if o.Kind = Write; rng.IntN(4) == 0 {
+				o.Kind = []Kind{Truncate, Punch, Truncate}[rng.IntN(3)]
+			}
+		case sizes && rng.IntN(2) == 0:
+			o.Kind, o.Size = Stat, rng.Int64N(bytes+1)
+			if j := rng.IntN(writes); rng.IntN(4) != 0 {
+				if n, ok := h.Ops[j].reach(); ok {
+					o.Size = n
+				}
+			}
+		default:
+			o.Kind, o.Got = Read, o.Hi-o.Lo
+			for x := o.Lo; x < o.Hi; x++ {
+				from := []ID{Initial}
+				if x >= h.Size {
+					from[0] = Zero
+				}
+				for j := range h.Ops[:writes] {
+					if w := &h.Ops[j]; w.Kind.zeroes() && w.Lo <= x && (x < w.Hi || w.Kind == Truncate) {
+						from = append(from, Zero)
+					} else if w.Lo <= x && x < w.Hi {
+						from = append(from, w.ID)
+					}
+				}
+				o.See = append(o.See, Seen{x, x + 1, from[rng.IntN(len(from))]})
+			}
+		}
+		h.Ops = append(h.Ops, o)
+	}
+	return h
+}

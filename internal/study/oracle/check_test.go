@@ -26,6 +26,9 @@ func TestBruteForce(t *testing.T) {
 	for i := range n {
 		rng := rand.New(rand.NewPCG(s, uint64(i)))
 		h, r := randomHistory(rng, 2+rng.IntN(4)), randomRule(rng)
+		if i%4 == 0 {
+			h = denseHistory(rng, i%8 == 0)
+		}
 		if err := h.Validate(); err != nil {
 			t.Fatalf("case %d: %v\n%s", i, err, dump(h))
 		}

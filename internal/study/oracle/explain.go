@@ -721,9 +721,6 @@ func (w *Witness) step(s Step) string {
 		}
 		return t + "it returned before the other started"
 	case From:
-		if s.By.Op == Ending {
-			return t + "at the end " + what + " " + is(s.Bytes) + " as it made " + them(s.Bytes)
-		}
 		return t + w.name(s.By) + " saw " + what + " as " + w.name(s.Source) + " made " + them(s.Bytes)
 	case Replaced:
 		seen := w.name(s.By) + " saw those of " + w.name(s.Source)
@@ -739,13 +736,6 @@ func (w *Witness) step(s Step) string {
 		return t + w.name(s.By) + " saw " + what + " as " + w.name(s.Source) + " left " + them(s.Bytes) + ", and " + w.name(s.After) + " " + change + " " + them(s.Bytes) + " after that"
 	}
 	return t + "assumed"
-}
-
-func is(r Range) string {
-	if r == (Range{}) {
-		return "is"
-	}
-	return "are"
 }
 
 func them(r Range) string {

@@ -22,6 +22,26 @@ func TestExplain(t *testing.T) {
 	for i := range n {
 		rng := rand.New(rand.NewPCG(s, uint64(i)))
 		h, r := randomHistory(rng, 2+rng.IntN(5)), randomRule(rng)
+		switch i % 8 {
+		case 0: // many readers beside few writers: guesses
+			h, r = bigHistory(rng, 6+rng.IntN(30), 40, true, false, true), Calls
+		case 1:
+			h, r = eofHistory(rng, 4+rng.IntN(12), 12), CallsSize
+			if h.FinalSize -= 4096; h.FinalSize < 0 || rng.IntN(2) == 0 {
+				h.FinalSize += 8192
+			}
+			for j := range h.Ops {
+				if o := &h.Ops[j]; o.Kind == Stat && rng.IntN(3) == 0 {
+					o.Size += 4096
+				}
+			}
+		}
+		if i%8 > 4 {
+			h, r = denseHistory(rng, i%8 > 5), Calls
+			if i%8 > 5 {
+				r = CallsSize
+			}
+		}
 		w := c.Explain(h, r)
 		if broken := c2.Check(h, r).Outcome == Broken; broken != (w != nil) {
 			t.Fatalf("case %d: broken %v, witness %v\n%s", i, broken, w, dump(h))
@@ -138,6 +158,23 @@ func TestWitnessText(t *testing.T) {
 			{ID: 3, Kind: Read, Lo: 0, Hi: 2 * p, Got: 2 * p, Start: 2, End: 8, See: []Seen{{0, p, 1}, {p, 2 * p, Initial}}},
 			{ID: 4, Kind: Read, Lo: 0, Hi: 2 * p, Got: 2 * p, Start: 2, End: 8, See: []Seen{{0, p, Initial}, {p, 2 * p, 2}}},
 		}}, Calls},
+		{"four-views", "each page is written twice, so it changes once between the two; but the readers saw all four pairs", &History{Size: 2 * p, FinalSize: NoSize, Ops: []Op{
+			{ID: 1, Lo: 0, Hi: p, Start: 1, End: 20},
+			{ID: 2, Lo: 0, Hi: p, Start: 1, End: 20},
+			{ID: 3, Lo: p, Hi: 2 * p, Start: 1, End: 20},
+			{ID: 4, Lo: p, Hi: 2 * p, Start: 1, End: 20},
+			{ID: 5, Kind: Read, Lo: 0, Hi: 2 * p, Got: 2 * p, Start: 1, End: 20, See: []Seen{{0, p, 1}, {p, 2 * p, 3}}},
+			{ID: 6, Kind: Read, Lo: 0, Hi: 2 * p, Got: 2 * p, Start: 1, End: 20, See: []Seen{{0, p, 1}, {p, 2 * p, 4}}},
+			{ID: 7, Kind: Read, Lo: 0, Hi: 2 * p, Got: 2 * p, Start: 1, End: 20, See: []Seen{{0, p, 2}, {p, 2 * p, 3}}},
+			{ID: 8, Kind: Read, Lo: 0, Hi: 2 * p, Got: 2 * p, Start: 1, End: 20, See: []Seen{{0, p, 2}, {p, 2 * p, 4}}},
+		}}, Calls},
+		{"extended", "the size can only be that of one of two writes, and both were cut off again", &History{Size: 2 * p, FinalSize: NoSize, Ops: []Op{
+			{ID: 1, Lo: 0, Hi: 6 * p, Start: 1, End: 4},
+			{ID: 2, Lo: 2 * p, Hi: 6 * p, Start: 2, End: 5},
+			{ID: 3, Kind: Truncate, Lo: p, Start: 6, End: 8},
+			{ID: 4, Lo: 0, Hi: 2 * p, Start: 9, End: 10},
+			{ID: 5, Kind: Stat, Size: 6 * p, Start: 9, End: 12},
+		}}, CallsSize},
 		{"append", "two appends that found the same end", &History{Size: p, FinalSize: 2 * p, Ops: []Op{
 			{ID: 1, Kind: Append, Lo: p, Hi: 2 * p, Start: 1, End: 9},
 			{ID: 2, Kind: Append, Lo: p, Hi: 2 * p, Start: 2, End: 8},
