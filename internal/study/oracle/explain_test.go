@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -131,7 +132,9 @@ func ids(h *History) (ids []ID) {
 	return ids
 }
 
-// What a student reads, for the stories of the labs; testdata/witness.txt holds the text. BTRLAB_REWRITE=1 writes it anew.
+var rewrite = flag.Bool("rewrite", false, "write the texts of testdata anew")
+
+// What a student reads, for the stories of the labs; each has its text in testdata.
 func TestWitnessText(t *testing.T) {
 	const p = 4096
 	for _, k := range []struct {
@@ -199,7 +202,7 @@ func TestWitnessText(t *testing.T) {
 			}
 			have := k.story + "\n----\n" + strings.Join(w.Lines(), "\n") + "\n"
 			file := filepath.Join("testdata", k.name+".txt")
-			if os.Getenv("BTRLAB_REWRITE") == "1" {
+			if *rewrite {
 				if err := os.WriteFile(file, []byte(have), 0o644); err != nil {
 					t.Fatal(err)
 				}
