@@ -74,8 +74,15 @@ func see(t *sched.Task, ok bool) {
 	}
 }
 
-func (d *detState) op(kind sched.PointKind, c *lockdep.Class, mode uint8, write bool, id any) sched.Op {
-	return sched.Op{Kind: kind, Class: c.ID, Write: write, Mode: mode, Obj: &d.obj, Gate: d, ID: id}
+func (d *detState) op(kind sched.PointKind, c *lockdep.Class, mode uint8, use sched.Use, id any) sched.Op {
+	return sched.Op{Kind: kind, Class: c.ID, Use: use, Mode: mode, Obj: &d.obj, Gate: d, ID: id, Frees: kind == sched.PointUnlock}
+}
+
+// readOp is op for readers, who look at the writers that have arrived, too.
+func (d *detState) readOp(kind sched.PointKind, c *lockdep.Class, mode uint8, id any) sched.Op {
+	op := d.op(kind, c, mode, sched.Reads, id)
+	op.Also = &d.arrivals
+	return op
 }
 
 func (d *detState) wakeAll() {
@@ -126,7 +133,7 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 			m.det = &detState{}
 		}
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, m.det.op(sched.PointLock, c, gateWrite, true, m))
+			st.Enter(t, m.det.op(sched.PointLock, c, gateWrite, sched.Writes, m))
 			m.det.writer = t
 			return
 		}
@@ -168,7 +175,7 @@ func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 			m.det = &detState{}
 		}
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, m.det.op(sched.PointTryLock, c, 0, true, m))
+			st.Enter(t, m.det.op(sched.PointTryLock, c, 0, sched.Writes, m))
 		} else {
 			t.Point(sched.PointTryLock, c.ID, m)
 		}
@@ -204,7 +211,7 @@ func (m *Mutex) unlockSlow(t *sched.Task) {
 			return
 		}
 		if m.det != nil {
-			st.Enter(t, m.det.op(sched.PointUnlock, classOf(m.class), 0, true, m))
+			st.Enter(t, m.det.op(sched.PointUnlock, classOf(m.class), 0, sched.Writes, m))
 		}
 	}
 	lockdep.Release(t, classOf(m.class), m)
@@ -274,10 +281,9 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, sched.Op{Kind: sched.PointArrive, Class: c.ID, Write: true, Obj: &d.arrivals, ID: s})
+			st.Enter(t, sched.Op{Kind: sched.PointArrive, Class: c.ID, Use: sched.Adds, Obj: &d.arrivals, ID: s})
 			d.waitingWriters++
-			st.Enter(t, d.op(sched.PointLock, c, gateWrite, true, s))
-			st.Touch(t, &d.arrivals, true)
+			st.Enter(t, d.op(sched.PointLock, c, gateWrite, sched.Writes, s))
 			d.waitingWriters--
 			d.writer = t
 			return
@@ -326,7 +332,7 @@ func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, d.op(sched.PointTryLock, c, 0, true, s))
+			st.Enter(t, d.op(sched.PointTryLock, c, 0, sched.Writes, s))
 		} else {
 			t.Point(sched.PointTryLock, c.ID, s)
 		}
@@ -357,7 +363,7 @@ func (s *RWSem) Unlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, true, s))
+		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, sched.Writes, s))
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -400,8 +406,7 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, d.op(sched.PointLock, c, gateRead, false, s))
-			st.Touch(t, &d.arrivals, false)
+			st.Enter(t, d.readOp(sched.PointLock, c, gateRead, s))
 			d.readers++
 			return
 		}
@@ -440,8 +445,7 @@ func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, d.op(sched.PointTryLock, c, 0, false, s))
-			st.Touch(t, &d.arrivals, false)
+			st.Enter(t, d.readOp(sched.PointTryLock, c, 0, s))
 		} else {
 			t.Point(sched.PointTryLock, c.ID, s)
 		}
@@ -472,7 +476,7 @@ func (s *RWSem) RUnlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, false, s))
+		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, sched.Reads, s))
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -562,7 +566,7 @@ func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, 
 	c := classOf(class)
 	st := t.Stepper()
 	if st != nil {
-		st.Enter(t, sched.Op{Kind: sched.PointWait, Class: c.ID, Write: true, Obj: &q.obj, ID: q})
+		st.Enter(t, sched.Op{Kind: sched.PointWait, Class: c.ID, Use: sched.Writes, Obj: &q.obj, ID: q})
 	} else {
 		t.Point(sched.PointWait, c.ID, q)
 	}
@@ -583,7 +587,7 @@ func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, 
 		}
 		t.Park(c.ID)
 		if st != nil {
-			st.Touch(t, &q.obj, true)
+			st.Touch(t, &q.obj, sched.Writes)
 		}
 		slept = true
 		if cond() {
@@ -616,7 +620,7 @@ func (q *WaitQueue) Wake(t *sched.Task) {
 			}
 			st.Enter(t, sched.Op{Kind: sched.PointWake, Class: classOf(q.class).ID, Obj: &q.obj, ID: q})
 			if q.n.Load() != 0 {
-				st.Touch(t, &q.obj, true)
+				st.Touch(t, &q.obj, sched.Writes)
 			}
 		}
 	}
@@ -648,7 +652,7 @@ func (k *Counter) Open() uint8 {
 }
 
 // enter is the scheduling point of a Stepper, which sees the counter and its wait for zero as one object.
-func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, write bool) bool {
+func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, use sched.Use, frees bool) bool {
 	st := t.Stepper()
 	if st == nil {
 		return false
@@ -656,7 +660,7 @@ func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, write b
 	if st.Aborting() {
 		return true
 	}
-	st.Enter(t, sched.Op{Kind: kind, Class: classOf(k.q.class).ID, Write: write, Mode: mode, Obj: &k.q.obj, Gate: k, ID: k})
+	st.Enter(t, sched.Op{Kind: kind, Class: classOf(k.q.class).ID, Use: use, Frees: frees, Mode: mode, Obj: &k.q.obj, Gate: k, ID: k})
 	return true
 }
 
@@ -668,7 +672,7 @@ func (k *Counter) Objects(f func(*sched.Obj)) { f(&k.q.obj) }
 
 // Inc adds one.
 func (k *Counter) Inc(t *sched.Task) {
-	if !k.enter(t, sched.PointAtomic, 0, true) {
+	if !k.enter(t, sched.PointAtomic, 0, sched.Adds, false) {
 		t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
 	}
 	k.n.Add(1)
@@ -676,7 +680,7 @@ func (k *Counter) Inc(t *sched.Task) {
 
 // Dec takes one away and wakes those who wait for zero.
 func (k *Counter) Dec(t *sched.Task) {
-	if k.enter(t, sched.PointAtomic, 0, true) {
+	if k.enter(t, sched.PointAtomic, 0, sched.Adds, true) {
 		if k.n.Add(-1) < 0 && !t.Stepper().Aborting() {
 			panic("lock: Counter below zero")
 		}
@@ -697,7 +701,7 @@ func (k *Counter) Load() int64 { return k.n.Load() }
 func (k *Counter) WaitZero(t *sched.Task) {
 	if t.Stepper() != nil {
 		lockdep.MightWait(t, classOf(k.q.class))
-		k.enter(t, sched.PointWait, 1, false)
+		k.enter(t, sched.PointWait, 1, sched.Reads, false)
 		return
 	}
 	if t.Slow() || k.n.Load() != 0 {

@@ -8,8 +8,8 @@ type Stepper interface {
 	Runtime
 	// Enter is a scheduling point: t does op next. With a mode, t can be run only while op.Gate is open for it.
 	Enter(t *Task, op Op)
-	// Touch says that the present step also uses o; two steps of which one writes o cannot change places.
-	Touch(t *Task, o *Obj, write bool)
+	// Touch says that the present step also uses o.
+	Touch(t *Task, o *Obj, use Use)
 	// Aborting says that the run is over and tasks only unwind: deferred unlocks must do nothing.
 	Aborting() bool
 	// Data checks an access to a plain field for a race.
@@ -18,16 +18,32 @@ type Stepper interface {
 	See(t *Task, hash uint64)
 }
 
+// Use is how a step uses an object. Two steps depend on each other, and cannot change places, when they use one object
+// in different ways or both write it.
+type Use uint8
+
+// The uses. Adds are changes that commute: counts.
+const (
+	Reads Use = iota
+	Writes
+	Adds
+)
+
 // Op is what a task is about to do.
 type Op struct {
 	Kind  PointKind
 	Class ClassID
-	// Write says that the operation changes Obj, or that its result depends on the order with others that only read.
-	Write bool
+	// Use is how the operation uses Obj. One whose result depends on its order with operations that read writes.
+	Use Use
+	// Frees says that the operation only opens the gate, as an unlock does.
+	Frees bool
 	// Mode are the ways through Gate, one of which t needs; 0 is an operation that never waits.
 	Mode uint8
 	Obj  *Obj
 	Gate Gate
+	// Also is a second object on which Gate depends, used so.
+	Also    *Obj
+	AlsoUse Use
 	// ID is the object's identity for reports: what HeldLocks names.
 	ID any
 }

@@ -98,6 +98,15 @@ func (a *Atomic[T]) Await(t *Task, ok func(T) bool) T {
 	return a.v
 }
 
+// Look reads the word within the present step: for the condition of a wait, which the wait's own step asks.
+func (a *Atomic[T]) Look(t *Task) T {
+	if t.st != nil {
+		t.st.Touch(t, &a.o, Reads)
+		t.st.See(t, hashValue(a.v))
+	}
+	return a.v
+}
+
 // Peek reads the word outside of any step.
 func (a *Atomic[T]) Peek() T { return a.v }
 
@@ -106,7 +115,7 @@ func (a *Atomic[T]) Init(x T) { a.v = x }
 
 func (a *Atomic[T]) enter(t *Task) {
 	if t.st != nil {
-		t.st.Enter(t, Op{Kind: PointAtomic, Class: a.Class, Write: true, Obj: &a.o, ID: a})
+		t.st.Enter(t, Op{Kind: PointAtomic, Class: a.Class, Use: Writes, Obj: &a.o, ID: a})
 	}
 }
 

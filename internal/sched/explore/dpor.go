@@ -3,6 +3,8 @@ package explore
 import (
 	"math/bits"
 	"sync"
+
+	"btrlab/internal/sched"
 )
 
 // Source-DPOR with sleep sets (Abdulla, Aronis, Jonsson, Sagonas: Optimal Dynamic Partial Order Reduction, POPL 2014,
@@ -18,8 +20,8 @@ import (
 
 // foot is one access of an explored step.
 type foot struct {
-	obj   int32
-	write bool
+	obj int32
+	use sched.Use
 }
 
 // sleeper is a task that need not be tried, because what it would do was.
@@ -30,6 +32,7 @@ type sleeper struct {
 
 // node is a decision on the path to the present execution.
 type node struct {
+	state     uint64 // hash of the order that leads here
 	mask      uint64
 	backtrack uint64 // to be tried
 	done      uint64
@@ -143,7 +146,7 @@ func (d *dpor) next(w *world) bool {
 func (d *dpor) addFoot(w *world, nd *node, i int) {
 	e := &w.ev[i]
 	for _, a := range w.acc[e.accLo:e.accHi] {
-		nd.foot = append(nd.foot, foot{a.obj, a.write})
+		nd.foot = append(nd.foot, foot{a.obj, a.use})
 	}
 }
 
@@ -151,14 +154,14 @@ func (d *dpor) pick(w *world, c *decision) int {
 	d.look(w)
 	if c.step < d.keep {
 		nd := &d.nodes[c.step]
-		if nd.mask != c.mask {
+		if nd.mask != c.mask || nd.state != w.orderHash() {
 			w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
 			return -1
 		}
 		return nd.task
 	}
 	nd := d.push(w)
-	nd.mask = c.mask
+	nd.mask, nd.state = c.mask, w.orderHash()
 	can := c.mask &^ nd.asleep
 	if can == 0 {
 		d.n--
@@ -206,7 +209,7 @@ func (d *dpor) push(w *world) *node {
 func independent(s []foot, e []access) bool {
 	for i := range e {
 		for _, f := range s {
-			if f.obj == e[i].obj && (f.write || e[i].write) {
+			if f.obj == e[i].obj && depend(f.use, e[i].use) {
 				return false
 			}
 		}
@@ -236,11 +239,7 @@ func (d *dpor) races(w *world, i int) {
 	row := w.row(int32(i))
 	for a := e.accLo; a < e.accHi; a++ {
 		x := &w.acc[a]
-		mode := uint8(0)
-		if a == e.accLo {
-			mode = e.mode
-		}
-		d.chain(w, x.prev, int(e.task), i, x.write, mode, pre, row)
+		d.chain(w, x.prev, int(e.task), i, x.use, x.mode, pre, row)
 	}
 }
 
@@ -262,24 +261,28 @@ func (d *dpor) before(w *world, last, wake int32) []int32 {
 }
 
 // chain walks the accesses of one object, newest first, for those that race with an access of task p in event i.
-func (d *dpor) chain(w *world, a int32, p, i int, write bool, mode uint8, pre, row []int32) {
+func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre, row []int32) {
 	for ; a >= 0; a = w.acc[a].prev {
 		x := &w.acc[a]
-		if int(x.ev) == i || !x.write && !write {
-			continue
-		}
-		o := &w.ev[x.ev]
-		if int(o.task) == p || pre[o.task] >= o.idx {
-			if x.write {
+		writes := x.use == sched.Writes
+		if int(x.ev) == i || !depend(x.use, use) {
+			if writes && int(x.ev) != i {
 				return
 			}
 			continue
 		}
-		if mode != 0 && x.open&mode == 0 {
+		o := &w.ev[x.ev]
+		if int(o.task) == p || pre[o.task] >= o.idx {
+			if writes {
+				return
+			}
+			continue
+		}
+		if mode != 0 && (x.frees || writes && x.open&mode == 0) {
 			continue // p could not have gone on there
 		}
 		d.race(w, int(x.ev), i, p, row)
-		if x.write {
+		if writes && (mode == 0 || x.open != openUnknown) {
 			return
 		}
 	}
@@ -340,22 +343,38 @@ func (d *dpor) race(w *world, j, i, p int, row []int32) {
 func (d *dpor) blocked(w *world, tasks uint64) {
 	for ; tasks != 0; tasks &= tasks - 1 {
 		k := w.tasks[lowest(tasks)]
-		if k.op.Obj == nil || k.op.Obj.Run != w.run {
+		if k.op.Obj == nil || k.op.Obj.Run != w.run && (k.op.Also == nil || k.op.Also.Run != w.run) {
 			continue
 		}
 		pre := d.before(w, k.last, k.wake)
 		row := d.row[:w.stride]
 		copy(row, pre)
-		last := w.objs[k.op.Obj.Num].last
-		for a := last; a >= 0; a = w.acc[a].prev {
-			if x := &w.acc[a]; x.write || k.op.Write {
-				join(row, w.row(x.ev))
-			}
-			if w.acc[a].write {
-				break
-			}
+		d.pending(w, k, k.op.Obj, k.op.Use, row)
+		if k.op.Also != nil {
+			d.pending(w, k, k.op.Also, k.op.AlsoUse, row)
 		}
-		d.chain(w, last, k.num, len(w.ev), k.op.Write, k.op.Mode, pre, row)
+		if o := k.op.Obj; o.Run == w.run {
+			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.op.Use, k.op.Mode, pre, row)
+		}
+		if o := k.op.Also; o != nil && o.Run == w.run {
+			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.op.AlsoUse, k.op.Mode, pre, row)
+		}
+	}
+}
+
+// pending joins into row what an operation on o would be ordered behind.
+func (d *dpor) pending(w *world, k *task, o *sched.Obj, use sched.Use, row []int32) {
+	if o.Run != w.run {
+		return
+	}
+	for a := w.objs[o.Num].last; a >= 0; a = w.acc[a].prev {
+		x := &w.acc[a]
+		if depend(x.use, use) {
+			join(row, w.row(x.ev))
+		}
+		if x.use == sched.Writes {
+			break
+		}
 	}
 }
 

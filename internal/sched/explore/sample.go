@@ -126,7 +126,7 @@ func (p *sampler) pick(w *world, d *decision) int {
 	if p.how == POS {
 		b := w.tasks[best]
 		for m := d.mask; m != 0; m &= m - 1 {
-			if k := w.tasks[lowest(m)]; k == b || k.op.Obj != nil && k.op.Obj == b.op.Obj && (k.op.Write || b.op.Write) {
+			if k := w.tasks[lowest(m)]; k == b || k.op.Obj != nil && k.op.Obj == b.op.Obj && depend(k.op.Use, b.op.Use) {
 				k.prio = 0
 			}
 		}

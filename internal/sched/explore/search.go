@@ -74,6 +74,9 @@ func (s *search) account(w *world) bool {
 
 func (s *search) result() Result {
 	c := s.cfg
+	if s.viol == nil && !s.sameTwice() {
+		s.viol, s.pre = &Violation{Kind: KindMismatch, Text: "nondeterminism: another execution by the same schedule"}, 0
+	}
 	r := Result{Method: c.Method, Schedules: s.runs, Cut: s.cut, Violations: s.violations, Preemptions: s.pre, Steps: s.steps, Shard: c.Shard, Shards: c.Shards}
 	if len(c.Switch) > 0 {
 		var l []string
@@ -99,6 +102,17 @@ func (s *search) result() Result {
 	r.Seconds = time.Since(s.start).Seconds()
 	r.Bound = r.boundText(c)
 	return r
+}
+
+// sameTwice makes the execution without preemptions twice more and compares: a program that differs behind what a search
+// repeats would not be noticed otherwise.
+func (s *search) sameTwice() bool {
+	w := newWorld(s.cfg)
+	defer w.close()
+	w.execute(s.prog, &follow{})
+	h, n := w.orderHash(), len(w.ev)
+	w.execute(s.prog, &follow{})
+	return w.orderHash() == h && len(w.ev) == n
 }
 
 // boundText says what the verdict is worth.
@@ -310,17 +324,17 @@ func (s *search) diagnose(devs schedule, text string) string {
 // shrink makes the violating schedule shorter: first a search with fewer preemptions, then deviations are left out one by one.
 // What it keeps is the kind of violation.
 func (s *search) shrink() {
-	if s.cfg.Method != Bound && s.pre > 0 {
+	if s.cfg.Method != Bound && len(s.sched) > 0 {
 		c := *s.cfg
 		c.Method, c.All, c.NoShrink, c.Done, c.Jobs, c.Shards, c.Shard = Bound, false, true, nil, 1, 1, 0
-		c.Preemptions = s.pre - 1
-		if c.Preemptions == 0 {
+		c.Preemptions = s.pre
+		if s.pre == 0 {
 			c.Preemptions = -1
 		}
 		c.Schedules, c.Time = 20_000, 2*time.Second
 		b := &search{cfg: &c, prog: s.prog, start: time.Now(), pre: -1, until: time.Now().Add(c.Time)}
 		b.byQueue()
-		if b.viol != nil && b.viol.Kind == s.viol.Kind {
+		if b.viol != nil && b.viol.Kind == s.viol.Kind && (b.pre < s.pre || b.pre == s.pre && len(b.sched) < len(s.sched)) {
 			s.viol, s.sched, s.pre = b.viol, b.sched, b.pre
 		}
 	}

@@ -99,11 +99,19 @@ type access struct {
 	prev  int32
 	open  uint8 // the gate just before
 	mode  uint8 // what a waiting operation needed
-	write bool
+	use   sched.Use
+	frees bool
 }
+
+// openUnknown is the gate before an access that knows no gate: a store, which a task may wait for with its own condition.
+const openUnknown = 255
+
+// depend says whether two uses of one object cannot change places.
+func depend(a, b sched.Use) bool { return a != b || a == sched.Writes }
 
 type object struct {
 	last, lastW int32 // accesses, -1 for none
+	adds        bool
 	id          any
 	class       sched.ClassID
 	wakes       int32 // of a queue: how often it was woken
@@ -731,13 +739,16 @@ func (w *world) begin(k *task, d *decision) {
 		w.idle = 0
 	}
 	if k.op.Obj != nil {
-		var open uint8
+		open := uint8(openUnknown)
 		if k.op.Gate != nil {
 			open = k.op.Gate.Open()
 		}
 		n := w.number1(k.op.Obj, k.op.ID, k.op.Class)
 		w.ev[i].obj = n + 1
-		w.touch(n, k.op.Write, open, k.op.Mode)
+		w.touch(n, k.op.Use, open, k.op.Mode, k.op.Frees)
+		if k.op.Also != nil {
+			w.touch(w.number1(k.op.Also, k.op.ID, k.op.Class), k.op.AlsoUse, open, k.op.Mode, false)
+		}
 		if kind == StepKind(sched.PointWake) {
 			w.objs[n].wakes++
 			w.objs[n].lastWake = i
@@ -787,41 +798,48 @@ func (w *world) number1(o *sched.Obj, id any, class sched.ClassID) int32 {
 	return o.Num
 }
 
-// touch orders the present event behind those that used the object before, and chains it to them.
-func (w *world) touch(n int32, write bool, open, mode uint8) {
+// touch orders the present event behind those that used the object before in a way that does not commute, and chains it
+// to them.
+func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	i := w.curEv
 	o := &w.objs[n]
 	e := &w.ev[i]
-	if o.last >= 0 && w.acc[o.last].ev == i && (w.acc[o.last].write || !write) {
-		return
+	if o.last >= 0 {
+		if x := &w.acc[o.last]; x.ev == i && (x.use == sched.Writes || x.use == use) {
+			return
+		}
 	}
 	row := w.row(i)
-	var sum uint64
-	if write {
-		for a := o.last; a >= 0; a = w.acc[a].prev {
-			x := &w.acc[a]
-			if x.ev != i {
+	sum := uint64(use)
+	if use == sched.Reads && !o.adds {
+		if o.lastW >= 0 {
+			if x := &w.acc[o.lastW]; x.ev != i {
 				join(row, w.row(x.ev))
 				sum += w.ev[x.ev].hash
 			}
-			if x.write {
+		}
+	} else {
+		for a := o.last; a >= 0; a = w.acc[a].prev {
+			x := &w.acc[a]
+			if x.ev != i && depend(x.use, use) {
+				join(row, w.row(x.ev))
+				sum += w.ev[x.ev].hash
+			}
+			if x.use == sched.Writes {
 				break
 			}
-		}
-		sum ^= 0x77
-	} else if o.lastW >= 0 {
-		if x := &w.acc[o.lastW]; x.ev != i {
-			join(row, w.row(x.ev))
-			sum = w.ev[x.ev].hash
 		}
 	}
 	e.hash = sched.Mix(e.hash, sum)
 	a := int32(len(w.acc))
-	w.acc = append(w.acc, access{obj: n, ev: i, prev: o.last, open: open, mode: mode, write: write})
+	w.acc = append(w.acc, access{obj: n, ev: i, prev: o.last, open: open, mode: mode, use: use, frees: frees})
 	e.accHi = a + 1
 	o.last = a
-	if write {
+	switch use {
+	case sched.Writes:
 		o.lastW = a
+	case sched.Adds:
+		o.adds = true
 	}
 }
 
@@ -849,7 +867,7 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 		return
 	}
 	if w.cfg.switches&(1<<op.Class) == 0 && op.Kind != sched.PointChoose && op.Kind != sched.PointYield {
-		var open uint8
+		open := uint8(openUnknown)
 		if op.Gate != nil {
 			open = op.Gate.Open()
 		}
@@ -861,7 +879,10 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 					w.objs[n].lastWake = w.curEv
 				}
 				if w.cfg.commutes&(1<<op.Class) == 0 {
-					w.touch(n, op.Write, open, op.Mode)
+					w.touch(n, op.Use, open, op.Mode, op.Frees)
+					if op.Also != nil {
+						w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
+					}
 				}
 			}
 			return
@@ -889,13 +910,13 @@ func (w *world) enterQuiet(k *task, op sched.Op) {
 }
 
 // Touch adds an object to the present step.
-func (w *world) Touch(t *sched.Task, o *sched.Obj, write bool) {
+func (w *world) Touch(t *sched.Task, o *sched.Obj, use sched.Use) {
 	if w.aborting {
 		return
 	}
 	n := w.number1(o, nil, 0)
 	if w.phase == exploring && w.curEv >= 0 {
-		w.touch(n, write, 0, 0)
+		w.touch(n, use, openUnknown, 0, false)
 	}
 }
 
@@ -968,9 +989,11 @@ func (w *world) race(k *task, write bool, other int, ev int32, otherWrote bool) 
 
 // Point is the scheduling point of code that does not know of objects.
 func (w *world) Point(t *sched.Task, p sched.Point) {
-	op := sched.Op{Kind: p.Kind, Class: p.Class, Write: p.Kind != sched.PointLoad}
+	op := sched.Op{Kind: p.Kind, Class: p.Class, Use: sched.Writes}
+	if p.Kind == sched.PointLoad {
+		op.Use = sched.Reads
+	}
 	if p.Kind == sched.PointYield {
-		op.Write = false
 		if w.phase == exploring {
 			w.of(t).yielded = true
 		}
