@@ -1,0 +1,271 @@
+package vtime_test
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
+)
+
+var (
+	classSem  = lockdep.NewClass("vtime_test_sem", lockdep.RankInode)
+	classLeaf = lockdep.NewClass("vtime_test_leaf", lockdep.RankLeaf)
+)
+
+// free is a machine on which nothing costs time but what a test charges.
+func free(cpus int) vtime.Machine {
+	return vtime.Machine{CPUs: cpus, Costs: &cost.Table{}, Checked: true}
+}
+
+func simulate(t *testing.T, m vtime.Machine, prog func(k *sched.Task)) vtime.Stats {
+	t.Helper()
+	st, err := vtime.Run(m, prog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// Work of W on N CPUs takes W/N when it divides, and a slice at a time is fair.
+func TestCPUs(t *testing.T) {
+	for _, c := range []struct {
+		cpus, tasks int
+		want        time.Duration
+	}{{1, 4, 40 * time.Millisecond}, {2, 4, 20 * time.Millisecond}, {4, 4, 10 * time.Millisecond}, {8, 4, 10 * time.Millisecond}} {
+		for _, per := range []bool{false, true} {
+			m := free(c.cpus)
+			m.PerCPU = per
+			var ends []int64
+			st := simulate(t, m, func(k *sched.Task) {
+				var all []*sched.Task
+				for i := range c.tasks {
+					all = append(all, k.Go(fmt.Sprint("w", i), func(k *sched.Task) {
+						for range 1000 {
+							k.Charge(10 * time.Microsecond)
+						}
+						ends = append(ends, k.Now())
+					}))
+				}
+				for _, w := range all {
+					k.Join(w)
+				}
+			})
+			if time.Duration(st.Now) != c.want || st.CPUBusy != int64(c.tasks)*1e7 {
+				t.Errorf("%d tasks on %d cpus, per cpu %v: %v, busy %v", c.tasks, c.cpus, per, time.Duration(st.Now), time.Duration(st.CPUBusy))
+			}
+			if c.cpus == 1 && !per && ends[0] < int64(30*time.Millisecond) {
+				t.Errorf("first end at %v: no time slices", time.Duration(ends[0]))
+			}
+		}
+	}
+}
+
+// Sleepers wake in order of their time, then of their call, and use no CPU.
+func TestSleep(t *testing.T) {
+	var log []string
+	st := simulate(t, free(2), func(k *sched.Task) {
+		var all []*sched.Task
+		for i, d := range []int{3, 1, 2, 1} {
+			all = append(all, k.Go(fmt.Sprint(i), func(k *sched.Task) {
+				k.Sleep(time.Duration(d) * time.Second)
+				log = append(log, fmt.Sprint(k.Name, "@", k.Now()/1e9))
+			}))
+		}
+		for _, w := range all {
+			k.Join(w)
+		}
+	})
+	if got := strings.Join(log, " "); got != "1@1 3@1 2@2 0@3" || st.CPUBusy != 0 {
+		t.Errorf("%s, busy %d", got, st.CPUBusy)
+	}
+}
+
+// A task that nobody wakes is an error that names it.
+func TestStuck(t *testing.T) {
+	_, err := vtime.Run(free(1), func(k *sched.Task) {
+		var m lock.Mutex
+		m.Init(classSem)
+		c := k.Go("loser", func(k *sched.Task) { k.Park(classSem.ID) })
+		k.Join(c)
+	})
+	if err == nil || !strings.Contains(err.Error(), "loser#1 waits for vtime_test_sem") {
+		t.Errorf("%v", err)
+	}
+}
+
+// critical lets tasks take one lock for hold, n times each, sleeping in sleep of them with it, and gives the order of entry.
+func critical(k *sched.Task, tasks, n int, hold, pause time.Duration, inside func(k *sched.Task)) string {
+	var s lock.RWSem
+	s.Init(classSem)
+	var order []string
+	var all []*sched.Task
+	for i := range tasks {
+		all = append(all, k.Go(fmt.Sprint(i), func(k *sched.Task) {
+			for range n {
+				s.Lock(k)
+				order = append(order, k.Name)
+				if inside != nil {
+					inside(k)
+				}
+				k.Charge(hold)
+				s.Unlock(k)
+				k.Charge(pause)
+			}
+		}))
+	}
+	for _, w := range all {
+		k.Join(w)
+	}
+	return strings.Join(order, "")
+}
+
+// While the owner runs the others spin, first come first served: strict rotation, and nobody sleeps.
+func TestSpin(t *testing.T) {
+	var order string
+	st := simulate(t, free(4), func(k *sched.Task) {
+		order = critical(k, 3, 4, 10*time.Microsecond, time.Microsecond, nil)
+	})
+	if order != "012012012012" || st.Spun == 0 || st.Handoffs != 0 {
+		t.Errorf("%s %+v", order, st)
+	}
+	m := free(4)
+	m.NoSpin = true
+	if st := simulate(t, m, func(k *sched.Task) { order = critical(k, 3, 4, 10*time.Microsecond, time.Microsecond, nil) }); st.Spun != 0 {
+		t.Errorf("without spinning: %s %+v", order, st)
+	}
+}
+
+// An owner that sleeps sends the spinners to bed. From then on it steals the lock back before the first sleeper is up, until, with
+// handoff, the sleeper has waited 4 ms; before Linux 5.3 it goes on as long as it likes.
+func TestStealAndHandoff(t *testing.T) {
+	table := cost.Table{CPU: 1}
+	table.Entries[cost.IdleExit].Nano = 20000
+	run := func(handoff time.Duration) (string, vtime.Stats) {
+		m := free(4)
+		m.Costs, m.Handoff = &table, handoff
+		var order string
+		st := simulate(t, m, func(k *sched.Task) {
+			first := true
+			order = critical(k, 2, 1000, 10*time.Microsecond, time.Microsecond, func(k *sched.Task) {
+				if first {
+					first = false
+					k.Sleep(100 * time.Microsecond)
+				}
+			})
+		})
+		return order, st
+	}
+	old, st := run(-1)
+	if i := strings.IndexByte(old, '1'); i < 1000 && st.Stolen < 500 || st.Handoffs != 0 {
+		t.Errorf("without handoff the other got in after %d, %+v", i, st)
+	}
+	fair, st := run(4 * time.Millisecond)
+	i := strings.IndexByte(fair, '1')
+	if i < 300 || i > 500 || st.Handoffs == 0 {
+		t.Errorf("with handoff the other got in after %d entries of 11 us, want about 4 ms; %+v", i, st)
+	}
+}
+
+// Readers share; a reader behind a queued writer waits for it; the readers of the queue enter together.
+func TestReaders(t *testing.T) {
+	var log []string
+	simulate(t, free(8), func(k *sched.Task) {
+		var s lock.RWSem
+		s.Init(classSem)
+		go1 := func(name string, at int, read bool) *sched.Task {
+			return k.Go(name, func(k *sched.Task) {
+				k.Sleep(time.Duration(at) * time.Microsecond)
+				if read {
+					s.RLock(k)
+				} else {
+					s.Lock(k)
+				}
+				log = append(log, fmt.Sprint(name, "@", k.Now()/1000))
+				k.Sleep(100 * time.Microsecond)
+				if read {
+					s.RUnlock(k)
+				} else {
+					s.Unlock(k)
+				}
+			})
+		}
+		all := []*sched.Task{go1("r", 0, true), go1("s", 10, true), go1("w", 20, false), go1("t", 30, true), go1("u", 40, true)}
+		for _, w := range all {
+			k.Join(w)
+		}
+		if !s.TryRLock(k) || s.TryLock(k) {
+			t.Error("try of a free lock, or of one that is read")
+		}
+		s.RUnlock(k)
+	})
+	if got := strings.Join(log, " "); got != "r@0 s@10 w@110 t@210 u@210" {
+		t.Error(got)
+	}
+}
+
+// A spinlock costs the second comer the rest of the first one's time, and no switch.
+func TestSpinlock(t *testing.T) {
+	var ends []int64
+	st := simulate(t, free(2), func(k *sched.Task) {
+		var m lock.Mutex
+		m.Init(classLeaf)
+		f := func(k *sched.Task) {
+			m.Lock(k)
+			k.Charge(700 * time.Nanosecond)
+			m.Unlock(k)
+			ends = append(ends, k.Now())
+		}
+		a, b := k.Go("a", f), k.Go("b", f)
+		k.Join(a)
+		k.Join(b)
+	})
+	if !slices.Equal(ends, []int64{700, 1400}) || st.Spun != 700 {
+		t.Errorf("%v %+v", ends, st)
+	}
+}
+
+// The whole file system, many times, on one and on two processors: the same counts to the last event.
+func TestSameEveryTime(t *testing.T) {
+	n := 40
+	if testing.Short() {
+		n = 10
+	}
+	var want vtime.Stats
+	for i := range n {
+		old := runtime.GOMAXPROCS(1 + i%2)
+		st, err := overwrite(vtime.Machine{CPUs: 4}, "unlocked", 4, 50, "ssd-raid5")
+		runtime.GOMAXPROCS(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			want = st
+		} else if st != want {
+			t.Fatalf("run %d: %+v, want %+v", i, st, want)
+		}
+	}
+}
+
+// BenchmarkSem is exploration.md G8: 64 tasks on 64 CPUs that take one rwsem.
+func BenchmarkSem(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	ops, virtual := 0, int64(0)
+	for b.Loop() {
+		st, _ := vtime.Run(vtime.Machine{CPUs: 64}, func(k *sched.Task) {
+			critical(k, 64, 2000, 5*time.Microsecond, 3*time.Microsecond, nil)
+		})
+		ops += 64 * 2000
+		virtual += st.Now
+	}
+	b.ReportMetric(float64(ops)/b.Elapsed().Seconds(), "ops/s")
+	b.ReportMetric(b.Elapsed().Seconds()*1000/(float64(virtual)/1e9), "ms/virtual-s")
+}
