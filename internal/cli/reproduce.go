@@ -17,6 +17,7 @@ func (a *app) reproduce() *cobra.Command {
 	var seconds float64
 	var size byteSize
 	var calFile, saveFile string
+	var fit int
 	cmd := &cobra.Command{
 		Use:   "reproduce SEED",
 		Short: "repeat a published experiment in virtual time, beside its published figures",
@@ -34,6 +35,7 @@ shown beside the published figures with the relative errors. The result is the s
 	f.Var(&size, "size", "size of the file (default: the published 16G)")
 	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
 	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
+	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 10 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[0] != "002" {
@@ -50,6 +52,14 @@ shown beside the published figures with the relative errors. The result is the s
 			}
 			if err != nil {
 				return fmt.Errorf("calibration %s: %w", calFile, err)
+			}
+		}
+		if fit > 0 {
+			c := o
+			c.Seconds = 10
+			var err error
+			if o.Calibration, err = reproduce.Calibrate(c, fit, func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }); err != nil {
+				return errors.Join(a.interrupted(), err)
 			}
 		}
 		bar := a.newBar("reproduce", true)

@@ -60,6 +60,11 @@ type Calibration struct {
 	HandoffNs int64 `json:"rwsem_handoff_ns"`
 	// Model is the device, as dm.Parse reads it.
 	Model string `json:"device"`
+	// Slower multiplies the device's times; Depth, GCBytes and GCMaxMs are its parameters of these names.
+	Slower  float64 `json:"device_slower"`
+	Depth   float64 `json:"device_depth"`
+	GCBytes float64 `json:"device_gc_bytes"`
+	GCMaxMs float64 `json:"device_gc_max_ms"`
 	// DirtyBackground and DirtyLimit are in bytes.
 	DirtyBackground int64  `json:"dirty_background_bytes"`
 	DirtyLimit      int64  `json:"dirty_limit_bytes"`
@@ -70,8 +75,9 @@ type Calibration struct {
 // Default002 is the calibration that `btrlab reproduce 002 --calibrate` found; the values in front of CPU are data sheets'
 // (Xeon D-1531: 6 cores, 12 threads) and of the kernel's age (no handoff).
 var Default002 = Calibration{
-	CPUs: 12, Cores: 6, SMT: 1.6, CPU: 3, IdleExitNs: 5000, HandoffNs: -1, Model: "ssd-raid5",
-	DirtyBackground: 256 << 20, DirtyLimit: 512 << 20, EndioWorkers: 6, Seed: 1,
+	CPUs: 12, Cores: 6, SMT: 1.6, CPU: 2.2, IdleExitNs: 5000, HandoffNs: -1, Model: "ssd-raid5",
+	Slower: 0.8, Depth: 1024, GCBytes: 16 << 20, GCMaxMs: 90,
+	DirtyBackground: 64 << 20, DirtyLimit: 128 << 20, EndioWorkers: 6, Seed: 1,
 }
 
 // Options says how to reproduce.
@@ -139,6 +145,14 @@ func (c *Calibration) table() cost.Table {
 	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
 	t.Entries[cost.IdleExit].Source = "calibrated"
 	return t
+}
+
+func (c *Calibration) device() (dm.Params, error) {
+	p, err := dm.Parse(fmt.Sprintf("%s:gc-bytes=%d,gc-max=%dus,depth=%d,slower=%g,seed=%d", c.Model, int64(c.GCBytes), int64(c.GCMaxMs*1000), int64(c.Depth), c.Slower, c.Seed))
+	if p.GCMax < p.GCMin {
+		p.GCMax = p.GCMin
+	}
+	return p, err
 }
 
 // Bench is a prepared file: one image, from which every run starts anew.
@@ -238,11 +252,10 @@ func (b *Bench) run(o *Options, row *Row, image *blockdev.Memory) error {
 }
 
 func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Memory) error {
-	p, err := dm.Parse(o.Calibration.Model)
+	p, err := o.Calibration.device()
 	if err != nil {
 		return err
 	}
-	p.Seed = o.Calibration.Seed
 	l := lab.On(image, dm.New(t, image, p), b.config(&o.Calibration))
 	s, err := l.Open(t, row.Policy)
 	if err != nil {
