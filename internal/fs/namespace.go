@@ -425,7 +425,7 @@ func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *node, nam
 	now := f.now()
 	f.dirSizeChanged(t, dir, h, -int64(2*len(name)), now)
 	n.Change(t, func(i *format.InodeItem) {
-		i.Nlink--
+		i.Nlink -= min(i.Nlink, 1) // a damaged image may have more names than links
 		i.Ctime = now
 	})
 	n.LastTransid.Store(h.Transid())

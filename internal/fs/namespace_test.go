@@ -340,3 +340,58 @@ func TestSmallInodeCache(t *testing.T) {
 		t.Errorf("%d inodes in memory at the end", n)
 	}
 }
+
+// TestManyLinks: names of one file in one directory fill an INODE_REF item and go on in INODE_EXTREF items.
+func TestManyLinks(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.Create("/f").Close(x.T))
+	name := func(i int) string { return fmt.Sprintf("/%s%d", strings.Repeat("n", 200), i) }
+	for i := range 150 {
+		x.Must(x.FS.Link(x.T, "/f", name(i)))
+	}
+	if a, err := x.FS.Stat(x.T, name(149)); err != nil || a.Nlink != 151 {
+		t.Errorf("stat: nlink %d, %v", a.Nlink, err)
+	}
+	x.Reopen()
+	for i := range 150 {
+		x.Must(x.FS.Unlink(x.T, name(149-i)))
+	}
+	x.Must(x.FS.Unlink(x.T, "/f"))
+	if have := names(x, "/"); have != "" {
+		t.Errorf("names left: %s", have)
+	}
+}
+
+// TestRemoveAll: every kind of inode goes with all its items, and their space comes back.
+func TestRemoveAll(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.Sync(x.T))
+	before := x.FS.Statfs(x.T)
+	x.Must(x.FS.Symlink(x.T, strings.Repeat("t", 3000), "/long"))
+	x.Must(x.FS.Symlink(x.T, "t", "/short"))
+	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+	for i, n := range []int{0, 10, 2048, 2049, 4096, 300000} {
+		f := x.Create(fmt.Sprintf("/d/f%d", i))
+		x.WriteAt(f, make([]byte, n), 0)
+		x.Must(f.Close(x.T))
+	}
+	f := x.Create("/d/prealloc")
+	x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 1<<20))
+	x.Must(f.Close(x.T))
+	x.Reopen()
+	if s, err := x.FS.Readlink(x.T, "/long"); err != nil || s != strings.Repeat("t", 3000) {
+		t.Errorf("readlink of %d bytes: %d, %v", 3000, len(s), err)
+	}
+	list, err := x.FS.ReadDir(x.T, "/d")
+	x.Must(err)
+	for _, e := range list {
+		x.Must(x.FS.Unlink(x.T, "/d/"+e.Name))
+	}
+	x.Must(x.FS.Rmdir(x.T, "/d"))
+	x.Must(x.FS.Unlink(x.T, "/long"))
+	x.Must(x.FS.Unlink(x.T, "/short"))
+	x.Must(x.FS.Sync(x.T))
+	if after := x.FS.Statfs(x.T); after.DataUsed != before.DataUsed || after.MetadataUsed != before.MetadataUsed {
+		t.Errorf("used after all was removed: data %d metadata %d, want %d %d", after.DataUsed, after.MetadataUsed, before.DataUsed, before.MetadataUsed)
+	}
+}

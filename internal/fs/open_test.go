@@ -209,8 +209,18 @@ func useDamaged(tb testing.TB, t *sched.Task, dev *blockdev.Memory, blocks []int
 			_, _ = g.ReadAt(t, make([]byte, 8192), 0)
 			_ = g.Close(t)
 		}
+		// Whatever of this a damaged image refuses.
+		if g, err := x.OpenFile(t, "/"+e.Name, fs.O_RDWR, 0); err == nil {
+			_, _ = g.WriteAt(t, make([]byte, 5000), 3000)
+			_ = g.Truncate(t, 100)
+			_ = g.Close(t)
+		}
+		_ = x.Rename(t, "/"+e.Name, "/moved")
 	}
-	_ = x.Close(t) // a damaged image may refuse to be committed
+	_ = x.Mkdir(t, "/new", 0o755)
+	_ = x.Sync(t)
+	_ = x.Unlink(t, "/moved")
+	_ = x.Close(t)
 }
 
 // fuzzImage makes a small image with metadata in one copy, and finds its tree blocks.

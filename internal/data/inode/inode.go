@@ -219,15 +219,15 @@ func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {
 	ip.MarkDirty(t)
 }
 
-// AddBytes changes the bytes allocated to the file. Models inode_add_bytes() and inode_sub_bytes().
+// AddBytes changes the bytes allocated to the file. The item of a damaged image may say less than its extents have: the count
+// stops at zero then. Models inode_add_bytes() and inode_sub_bytes().
 func (ip *Inode) AddBytes(t *sched.Task, delta int64) {
 	ip.mu.Lock(t)
-	n := int64(ip.item.Nbytes) + delta
-	if n < 0 {
-		ip.mu.Unlock(t)
-		panic(fmt.Sprintf("inode: ino=%d nbytes %d, cannot add %d", ip.Ino, n-delta, delta))
+	if delta < 0 {
+		ip.item.Nbytes -= min(ip.item.Nbytes, uint64(-delta))
+	} else {
+		ip.item.Nbytes += uint64(delta)
 	}
-	ip.item.Nbytes = uint64(n)
 	ip.mu.Unlock(t)
 	ip.MarkDirty(t)
 }

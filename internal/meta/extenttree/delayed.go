@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sort"
 
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
@@ -120,8 +122,21 @@ func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, roo
 	return nil
 }
 
+// checkExtent refuses what a damaged file extent item may say: the extent must lie in one data block group.
+func (e *ExtentTree) checkExtent(bytenr, numBytes, root, ino uint64) error {
+	g := e.groups.Load().find(bytenr)
+	if g == nil || g.Flags&format.BlockGroupData == 0 || numBytes > g.end()-bytenr {
+		return fmt.Errorf("corrupt file extent: root=%d ino=%d, data extent at %d of %d bytes lies in no data block group: %w",
+			int64(root), ino, bytenr, numBytes, errno.EUCLEAN)
+	}
+	return nil
+}
+
 // IncExtentRef queues one more reference to a data extent. Models btrfs_inc_extent_ref().
 func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+	if err := e.checkExtent(bytenr, numBytes, root, ino); err != nil {
+		return err
+	}
 	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref{root, ino, offset}, 1)
 	return nil
 }
@@ -129,6 +144,9 @@ func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numByt
 // FreeExtent queues the end of one reference to a data extent; with the last the space is pinned and its
 // checksums go. Models btrfs_free_extent().
 func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+	if err := e.checkExtent(bytenr, numBytes, root, ino); err != nil {
+		return err
+	}
 	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref{root, ino, offset}, -1)
 	return nil
 }
