@@ -58,7 +58,7 @@ func NewCache(limitBytes int64, background, hard int64) *Cache {
 	c := &Cache{}
 	c.mu.Init(classCache)
 	c.queues.init()
-	c.limit.Store((limitBytes + PageSize - 1) >> PageShift)
+	c.SetLimit(limitBytes)
 	c.BDI.init(background, hard)
 	return c
 }
@@ -66,6 +66,12 @@ func NewCache(limitBytes int64, background, hard int64) *Cache {
 // ShareData lets all pages have their bytes at p, which then mean nothing: an experiment that only counts and times needs
 // no memory for data. For a cache that is still empty, under a runtime that runs one task at a time.
 func (c *Cache) ShareData(p *[PageSize]byte) { c.blank = p }
+
+// SetLimit changes the limit; pages beyond it go as new ones come.
+func (c *Cache) SetLimit(limitBytes int64) { c.limit.Store((limitBytes + PageSize - 1) >> PageShift) }
+
+// LimitPages is the limit in pages; 0 is none.
+func (c *Cache) LimitPages() uint64 { return uint64(c.limit.Load()) }
 
 // Bytes is the memory in use by pages.
 func (c *Cache) Bytes() int64 { return c.used.Load() << PageShift }

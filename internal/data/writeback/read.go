@@ -215,17 +215,22 @@ type ReadState struct {
 	size atomic.Uint64 // pages read ahead last time
 }
 
-// window is how many pages to read from index on, when the caller wants want.
-func (ra *ReadState) window(index uint64, want int) uint64 {
+// window is how many pages to read from index on, when the caller wants want: not so many that a small cache would
+// drop the first before the caller gets to the last.
+func (ra *ReadState) window(index uint64, want int, cachePages uint64) uint64 {
+	most := uint64(readAheadMax)
+	if cachePages > 0 {
+		most = max(min(most, cachePages/8), 1)
+	}
 	if ra == nil {
-		return uint64(want)
+		return min(uint64(want), most)
 	}
 	n := uint64(0)
 	if ra.next.Load() == index {
 		n = min(max(ra.size.Load()*2, readAheadFirst), readAheadMax)
 	}
 	ra.size.Store(n)
-	return max(n, uint64(want))
+	return min(max(n, uint64(want)), most)
 }
 
 // ReadPage finds the page and returns it referenced and uptodate, not locked. want is how many pages the caller will read from here on,
@@ -244,7 +249,7 @@ func (e *Engine) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int
 		}
 		if !tried {
 			tried = true
-			e.readAhead(t, ip, index, ra.window(index, max(want, 1)))
+			e.readAhead(t, ip, index, ra.window(index, max(want, 1), e.fs.Cache.LimitPages()))
 			continue
 		}
 		p := ip.Pages.Grab(t, index)

@@ -240,3 +240,48 @@ func TestAppendDuringWriteback(t *testing.T) {
 	w.expect(ip, data)
 	w.close()
 }
+
+// A file larger than the page cache: pages are evicted as soon as they are clean, also before their ordered extent is finished, and
+// come back with what was written.
+func TestSmallCache(t *testing.T) {
+	for _, flags := range []uint64{0, nocow} {
+		w := newWorld(t, 256<<20)
+		w.fs.Cache.SetLimit(1 << 20)
+		w.fs.Cache.BDI.SetLimits(128<<10, 256<<10)
+		ip := w.create(flags)
+		const size = 4 << 20
+		model := pattern(size, 1)
+		must(t, w.write(w.t, ip, model, 0))
+		var tasks []*sched.Task
+		for i := range 3 {
+			tasks = append(tasks, w.t.Go("writer", func(t *sched.Task) {
+				rng := rand.New(rand.NewPCG(uint64(i), 8))
+				for n := range 300 {
+					off := (rng.IntN(size/pageSize/3-1)*3 + i) * pageSize
+					if rng.IntN(3) == 0 {
+						got := w.read(t, ip, uint64(off), pageSize)
+						if string(got) != string(model[off:off+pageSize]) {
+							panic(fmt.Sprintf("page at %d is not what was written", off))
+						}
+						continue
+					}
+					in := rng.IntN(pageSize)
+					d := pattern(1+rng.IntN(pageSize-in), uint64(n))
+					if err := w.write(t, ip, d, uint64(off+in)); err != nil {
+						panic(err)
+					}
+					copy(model[off+in:], d)
+				}
+			}))
+		}
+		for _, c := range tasks {
+			w.t.Join(c)
+		}
+		if n := w.fs.Cache.Bytes(); n > 3<<20 {
+			t.Fatalf("%d bytes in a cache of 1 MiB", n)
+		}
+		w.sync()
+		w.expect(ip, model)
+		w.close()
+	}
+}
