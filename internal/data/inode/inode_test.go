@@ -135,5 +135,8 @@ func TestCheckQuiescent(tt *testing.T) {
 	ip.DIO.Dec(t)
 	ip.CheckQuiescent(t)
 	fs.CheckQuiescent(t)
-	panics("nbytes below zero", func() { ip.AddBytes(t, -1) })
+	ip.AddBytes(t, -1) // a damaged image may say less than there is
+	if it := ip.Item(t); it.Nbytes != 0 {
+		tt.Errorf("nbytes %d", it.Nbytes)
+	}
 }
