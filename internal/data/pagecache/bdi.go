@@ -123,18 +123,28 @@ func (b *BDI) dirtied(t *sched.Task, m *Mapping) {
 
 // DirtyMappings appends the mappings that have dirty pages to out.
 func (b *BDI) DirtyMappings(t *sched.Task, out []*Mapping) []*Mapping {
+	return b.mappings(t, out, false)
+}
+
+// BusyMappings appends the mappings that have pages dirty or under writeback to out.
+func (b *BDI) BusyMappings(t *sched.Task, out []*Mapping) []*Mapping { return b.mappings(t, out, true) }
+
+func (b *BDI) mappings(t *sched.Task, out []*Mapping, busy bool) []*Mapping {
 	b.mu.Lock(t)
 	keep := b.list[:0]
 	for _, m := range b.list {
 		// The mark goes first: a page dirtied after the count was read finds it gone and puts the mapping
 		// back on the list once we let go of mu.
 		m.onDirty.Store(false)
-		if m.dirty.Load() == 0 {
+		dirty := m.dirty.Load() != 0
+		if !dirty && m.writeback.Load() == 0 {
 			continue
 		}
 		m.onDirty.Store(true)
 		keep = append(keep, m)
-		out = append(out, m)
+		if dirty || busy {
+			out = append(out, m)
+		}
 	}
 	clear(b.list[len(keep):])
 	b.list = keep

@@ -139,8 +139,9 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	m := &ip.Pages
 	for _, p := range w.pages {
-		m.ClearDirty(t, p)
+		// Writeback first: who looks for pages in flight must find one or the other.
 		m.StartWriteback(p)
+		m.ClearDirty(t, p)
 	}
 	start := w.pages[0].Offset()
 	end := start + uint64(len(w.pages))*pageSize

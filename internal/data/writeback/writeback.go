@@ -221,10 +221,20 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 // before. Models btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
 	err := e.WritePages(t, ip, start, end, true)
+	e.waitPages(t, ip, start, end)
 	if err2 := ip.Ordered.WaitRange(t, start, end); err == nil {
 		err = err2
 	}
 	return err
+}
+
+// waitPages waits for the pages that somebody else is writing back: between taking a page and making its ordered
+// extent the flusher has data in hand that is neither dirty nor ordered. When it returns, the extents are there or finished.
+// Models filemap_fdatawait_range() in btrfs_wait_ordered_range().
+func (e *Engine) waitPages(t *sched.Task, ip *inode.Inode, start, end uint64) {
+	if ip.Pages.WritebackPages() > 0 {
+		ip.Pages.WaitWriteback(t, start>>pagecache.PageShift, (min(end, pagecache.MaxFileEnd)+pagecache.PageSize-1)>>pagecache.PageShift)
+	}
 }
 
 // FlushDelalloc starts writeback of at least n bytes of dirty data of any inode and, with wait, waits for the ordered extents in
@@ -242,14 +252,18 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 	}
 }
 
-// SyncAll writes back every page that is dirty and waits for every ordered extent; the first error is returned.
-// Models sync_inodes_sb().
+// SyncAll writes back every page that is dirty, waits for those that others write back, and for every ordered extent; the
+// first error is returned. Models sync_inodes_sb().
 func (e *Engine) SyncAll(t *sched.Task) error {
 	var first error
-	for _, m := range e.fs.Cache.BDI.DirtyMappings(t, nil) {
+	busy := e.fs.Cache.BDI.BusyMappings(t, nil)
+	for _, m := range busy {
 		if err := e.WritePages(t, m.Owner.(*inode.Inode), 0, pagecache.MaxFileEnd, true); err != nil && first == nil {
 			first = err
 		}
+	}
+	for _, m := range busy {
+		e.waitPages(t, m.Owner.(*inode.Inode), 0, pagecache.MaxFileEnd)
 	}
 	e.fs.Pool.WaitAll(t)
 	return first
