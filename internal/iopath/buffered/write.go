@@ -9,10 +9,14 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
+
+// FaultClass is the page faults of a source: between two batches, with nothing locked that the plan does not keep.
+var FaultClass = lockdep.NewClass("fault_in", lockdep.RankThrottle)
 
 // Source is what a write copies from: the user's memory.
 type Source struct {
@@ -267,6 +271,9 @@ func (w *write) batchBytes() int {
 // faultIn makes the source of the batch present before any lock is taken: no page fault may happen with pages
 // locked (914ee295af41).
 func (w *write) faultIn(t *sched.Task) error {
+	if t.Stepper() != nil {
+		t.Point(sched.PointLoad, FaultClass.ID, nil)
+	}
 	if w.src.Faults == nil {
 		return nil
 	}

@@ -184,6 +184,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 	if t.Checked() {
 		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, false, nest)
 	}
+	x.point(t, sched.PointLock, lb)
 	x.mu.Lock(t)
 	p := x.states.find(start)
 	f, ok := x.conflict(p, end, lb)
@@ -213,6 +214,13 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 	t.Waited(c.ID, c.Name, began, 2)
 }
 
+// point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
+func (x *Tree) point(t *sched.Task, kind sched.PointKind, lb Bits) {
+	if t.Stepper() != nil {
+		t.Point(kind, x.classOf(lb).ID, x)
+	}
+}
+
 func lockBitOf(bits Bits) Bits {
 	lb := bits & LockBits
 	if lb != Locked && lb != DIOLocked || bits&ControlBits != 0 {
@@ -229,6 +237,7 @@ func (x *Tree) TryLock(t *sched.Task, start, end uint64) bool {
 // TryLockBits is LockBits that gives up instead of sleeping.
 func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	lb := lockBitOf(bits)
+	x.point(t, sched.PointTryLock, lb)
 	x.mu.Lock(t)
 	p := x.states.find(start)
 	_, busy := x.conflict(p, end, lb)
@@ -279,6 +288,9 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	}
 	if clear&Locked != 0 {
 		clear |= FinishingOrdered
+	}
+	if clear&LockBits != 0 {
+		x.point(t, sched.PointUnlock, clear&LockBits)
 	}
 	x.mu.Lock(t)
 	x.changeAt(t, x.states.find(start), start, end, clear, set)
