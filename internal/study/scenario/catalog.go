@@ -7,17 +7,161 @@ const k = 1024
 // inodeClasses are what guards a file from other operations on it.
 var inodeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "extent"}
 
+// rangeClasses leave out the pages, whose locks are taken in batches: what matters is between the batches.
+var rangeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "extent", "fault_in"}
+
+// deviceClasses are what writeback and its completion wait for.
+var deviceClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
+
+// calls is POSIX: writes whole, the size with them, reads page by page as Linux has it.
+var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
+
+// big is a write of two batches.
+const big = 36 * k
+
+func all(n int64) []oracle.Range { return []oracle.Range{{Lo: 0, Hi: n}} }
+
+func writers(a, b Op) []Task { return []Task{{"writer A", []Op{a}}, {"writer B", []Op{b}}} }
+
+func writerAnd(w Op, name string, ops ...Op) []Task {
+	return []Task{{"writer", []Op{w}}, {name, ops}}
+}
+
 // catalog is the scenarios.
 var catalog = []*Scenario{
 	{
-		Name:   "truncate-race",
-		About:  "a writer inside EOF and a truncate below it: the lost truncate of seed 002",
-		Goal:   "make the truncate get lost",
-		File:   File{Size: 16 * k, Cached: all(16 * k)},
-		Tasks:  []Task{{"writer", []Op{Write(8*k, 8*k)}}, {"truncate", []Op{Truncate(4 * k)}}},
-		Switch: inodeClasses,
-		Rule:   oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith},
+		Name:  "truncate-race",
+		About: "a writer inside EOF and a truncate below it: the lost truncate of seed 002",
+		Goal:  "make the truncate get lost",
+		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: writerAnd(Write(8*k, 8*k), "truncate", Truncate(4*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "truncate-into",
+		About: "a writer and a truncate into the middle of its range, inside a page",
+		Goal:  "leave bytes behind the new end of the file",
+		File:  File{Size: 12 * k, Cached: all(12 * k)}, Tasks: writerAnd(Write(4*k, 8*k), "truncate", Truncate(6*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "truncate-above",
+		About: "a writer and a truncate that cuts only what is behind its range",
+		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: writerAnd(Write(4*k, 4*k), "truncate", Truncate(10*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "truncate-grow",
+		About: "a writer inside EOF and a truncate that makes the file longer, from the middle of a page",
+		File:  File{Size: 6 * k, Cached: all(6 * k)}, Tasks: writerAnd(Write(2*k, 4*k), "truncate", Truncate(12*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-truncate",
+		About: "two writers inside EOF and a truncate below both",
+		Goal:  "make the truncate get lost although one writer was waited for",
+		File:  File{Size: 12 * k, Cached: all(12 * k)},
+		Tasks: []Task{{"writer A", []Op{Write(4*k, 4*k)}}, {"writer B", []Op{Write(8*k, 4*k)}}, {"truncate", []Op{Truncate(2 * k)}}},
+		// Pages are left out: the writers have none in common, and the truncate has all.
+		Switch: rangeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-same",
+		About: "two writes of two batches to the same range: Hellwig's interleaving",
+		Goal:  "end with the first batch of one and the second of the other",
+		File:  File{Size: big}, Tasks: writers(Write(0, big), Write(0, big)),
+		Switch: rangeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-nested",
+		About: "a write of two batches around another",
+		File:  File{Size: big + 8*k}, Tasks: writers(Write(0, big+8*k), Write(28*k, 8*k)),
+		Switch: rangeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-overlap",
+		About: "two writes of two batches that overlap in part",
+		File:  File{Size: big + 16*k}, Tasks: writers(Write(0, big), Write(16*k, big)),
+		Switch: rangeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-disjoint",
+		About: "two writes of different pages",
+		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: writers(Write(0, 8*k), Write(8*k, 8*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-page",
+		About: "two writes that meet in the middle of a page",
+		File:  File{Size: 8 * k}, Tasks: writers(Write(0, 5*k), Write(5*k, 3*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "two-writers-eof",
+		About: "two writes that begin inside EOF and end behind it",
+		File:  File{Size: 6 * k, Cached: all(6 * k)}, Tasks: writers(Write(4*k, 8*k), Write(4*k, 6*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "writer-eof-inside",
+		About: "a write that extends the file and one that ends inside EOF",
+		File:  File{Size: 8 * k, Cached: all(8 * k)}, Tasks: writers(Write(6*k, 6*k), Write(2*k, 6*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "writer-punch",
+		About: "a writer inside EOF and a hole punched over its range",
+		Goal:  "leave half of the write in the hole",
+		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: writerAnd(Write(4*k, 8*k), "punch", Punch(4*k, 8*k)),
+		Switch: inodeClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "writer-fallocate",
+		About: "a writer inside EOF and an allocation that reaches behind EOF",
+		File:  File{Size: 8 * k, Cached: all(8 * k)}, Tasks: writerAnd(Write(4*k, 4*k), "fallocate", Fallocate(4*k, 12*k)),
+		Switch: inodeClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "writer-reader",
+		About: "a writer of two pages and a reader of both, page by page",
+		File:  File{Size: 8 * k, Cached: all(8 * k)}, Tasks: writerAnd(Write(0, 8*k), "reader", Read(0, 8*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "stable-pages",
+		About: "a rewrite of a page while the device reads it: checksum and bytes must fit",
+		Goal:  "change a page between its checksum and the device",
+		File:  File{Size: 4 * k, Dirty: all(4 * k)}, Tasks: writerAnd(Write(0, 4*k), "writeback", Flush()),
+		Switch: deviceClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "ordered-retry",
+		About: "a writer that finds an ordered extent in its range lets all go, waits and tries again",
+		File:  File{Size: 8 * k, Dirty: all(8 * k)}, Tasks: writerAnd(Write(0, 8*k), "writeback", Flush()),
+		Switch: append([]string{"workqueue_idle"}, deviceClasses...), Rule: calls, Deep: true, Preemptions: 2,
+	},
+	{
+		Name:   "fsync-writer",
+		About:  "an fsync with a writer of the same pages, and another fsync",
+		File:   File{Size: 8 * k, Cached: all(8 * k)},
+		Tasks:  []Task{{"writer", []Op{Write(0, 4*k), Fsync()}}, {"fsync", []Op{Write(4*k, 4*k), Fsync()}}},
+		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 2,
+	},
+	{
+		Name:  "enospc",
+		About: "two writers with space for one: a write ends in the middle, nothing leaks",
+		File:  File{Size: 4 * k}, FillTo: 48 * k,
+		Tasks:  []Task{{"writer A", []Op{may(Write(8*k, big))}}, {"writer B", []Op{may(Write(64*k, big))}}},
+		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true, Preemptions: 2,
+	},
+	{
+		Name:  "balance-dirty",
+		About: "writers over the dirty limit, throttled with and without the inode lock, and the flusher",
+		Goal:  "let everybody wait for somebody",
+		File:  File{Size: 64 * k}, DirtyLimit: 64 * k,
+		Tasks:  writers(Write(0, big), Write(28*k, big)),
+		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
+		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2,
 	},
 }
 
-func all(n int64) []oracle.Range { return []oracle.Range{{Lo: 0, Hi: n}} }
+func may(o Op) Op { o.Fails = true; return o }
