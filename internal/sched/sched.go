@@ -40,9 +40,10 @@ const (
 	PointLoad
 	PointChoose
 	PointArrive
+	PointCall
 )
 
-var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomic", "device", "yield", "load", "choose", "arrive"}
+var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomic", "device", "yield", "load", "choose", "arrive", "call"}
 
 func (k PointKind) String() string { return pointNames[k] }
 

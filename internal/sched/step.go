@@ -48,6 +48,14 @@ type Op struct {
 	ID any
 }
 
+// Touch tells a Stepper that the present step uses o, which stands for shared data that is in no lock: a table that is
+// read without one. It costs one load elsewhere.
+func (t *Task) Touch(o *Obj, use Use) {
+	if t.st != nil {
+		t.st.Touch(t, o, use)
+	}
+}
+
 // Gate is what a task may have to wait for.
 type Gate interface {
 	// Open returns the ways that are open now, as bits. It has no side effects.

@@ -207,7 +207,7 @@ func (q *queueDriver) pick(w *world, d *decision) int {
 		if d.last >= 0 && d.mask&(1<<d.last) != 0 {
 			key = sched.Mix(h, w.ev[w.tasks[d.last].last].hash)
 		}
-		if !q.seen.add(key) {
+		if !q.s.cfg.NoCache && !q.seen.add(sched.Mix(key, w.pendingHash())) {
 			return -1
 		}
 	case State:

@@ -120,8 +120,10 @@ type Config struct {
 	// Done is called at the end of each execution that was not cut off, with its number from 1. With Jobs it is called by many.
 	Done func(n int, x *End)
 
+	// NoCache makes Bound try schedules that are equal as far as locks, queues and atomics tell.
+	NoCache bool
+
 	switches, commutes uint64
-	visits             bool
 }
 
 // End is the end of an execution as Config.Done sees it.
@@ -321,6 +323,20 @@ func (w *world) orderHash() uint64 {
 		} else {
 			h += sched.Mix(k.seed, 2)
 		}
+	}
+	return h
+}
+
+// pendingHash is the hash of what each task stands at. It follows from the happens-before order unless a task has read
+// shared data that is in no object; then it keeps the two apart.
+func (w *world) pendingHash() uint64 {
+	var h uint64
+	for _, k := range w.tasks {
+		x := uint64(k.state)<<16 | uint64(k.opKind)<<8 | uint64(k.op.Class)
+		if o := k.op.Obj; o != nil && o.Run == w.run && int(o.Num) < w.nSetup {
+			x |= uint64(o.Num+1) << 32
+		}
+		h += sched.Mix(k.seed, x)
 	}
 	return h
 }

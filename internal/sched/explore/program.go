@@ -35,6 +35,17 @@ func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
 	return k.t
 }
 
+// Call marks the beginning of an operation whose history an oracle judges, and Return its end. Call is a scheduling point, so
+// that an operation may begin behind another one's end, and the two keep schedules apart that differ in that only:
+// a call depends on every return, not on other calls.
+func (w *World) Call(t *sched.Task) {
+	i := w.w
+	i.Enter(t, sched.Op{Kind: sched.PointCall, Use: sched.Adds, Obj: &i.history})
+}
+
+// Return ends what Call began; see there.
+func (w *World) Return(t *sched.Task) { w.w.Touch(t, &w.w.history, sched.Reads) }
+
 // Choose is nondeterminism of the program: every value in [0, n) is explored. It is for explored tasks (a short copy, ENOSPC,
 // a torn write); elsewhere it is 0.
 func (w *World) Choose(n int, what string) int {

@@ -96,7 +96,7 @@ func (x *Execution) Trace() string {
 func describe(s Step) string {
 	var b strings.Builder
 	b.WriteString(s.Kind.String())
-	if s.Kind != stepStart && s.Kind != stepAwake && s.Kind != StepKind(sched.PointYield) && s.Kind != StepKind(sched.PointChoose) {
+	if s.Kind != stepStart && s.Kind != stepAwake && s.Kind != StepKind(sched.PointYield) && s.Kind != StepKind(sched.PointChoose) && s.Kind != StepKind(sched.PointCall) {
 		b.WriteString(" " + className(s.Class))
 		if s.Obj != 0 {
 			fmt.Fprintf(&b, " #%d", s.Obj)

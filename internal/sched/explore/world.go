@@ -154,17 +154,18 @@ type world struct {
 	users int // that have not ended
 	idle  int // times the clock was moved without a user's step
 
-	ev     []event
-	acc    []access
-	objs   []object
-	nSetup int
-	clk    []int32
-	stride int
-	vars   []plain
-	extra  map[any]*sched.Obj // objects that have no room for a number
-	named  map[any]string
-	curEv  int32
-	curK   *task
+	ev      []event
+	acc     []access
+	objs    []object
+	nSetup  int
+	clk     []int32
+	stride  int
+	vars    []plain
+	history sched.Obj          // the order of calls and returns
+	extra   map[any]*sched.Obj // objects that have no room for a number
+	named   map[any]string
+	curEv   int32
+	curK    *task
 
 	aborting bool
 	pruned   bool
@@ -866,7 +867,7 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 		w.enterQuiet(k, op)
 		return
 	}
-	if w.cfg.switches&(1<<op.Class) == 0 && op.Kind != sched.PointChoose && op.Kind != sched.PointYield {
+	if w.cfg.switches&(1<<op.Class) == 0 && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
 		open := uint8(openUnknown)
 		if op.Gate != nil {
 			open = op.Gate.Open()

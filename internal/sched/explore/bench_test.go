@@ -1,0 +1,112 @@
+package explore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// G1: schedules per second of P2(2x3) by a random walk, with all checks and without.
+func BenchmarkRandomWalk(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		off  explore.Checks
+	}{{"checks", 0}, {"raw", ^explore.Checks(0)}} {
+		for _, p := range []struct{ n, m int }{{2, 3}, {3, 3}} {
+			b.Run(fmt.Sprintf("%s/%dx%d", c.name, p.n, p.m), func(b *testing.B) {
+				sched.SetChecked(false)
+				defer sched.SetChecked(true)
+				r := explore.Run(explore.Config{Method: explore.Random, Schedules: b.N, Off: c.off}, sections(p.n, p.m))
+				b.ReportMetric(float64(r.Schedules)/r.Seconds, "schedules/s")
+				b.ReportMetric(float64(r.Steps)/r.Seconds/1e6, "Msteps/s")
+			})
+		}
+	}
+}
+
+// G2, G3, G5: proofs.
+func BenchmarkExhaust(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		method explore.Method
+		prog   func(w *explore.World)
+	}{
+		{"P2-2x3/dpor", explore.DPOR, sections(2, 3)},
+		{"P2-3x3/state", explore.State, sections(3, 3)},
+		{"P2-3x3/dpor", explore.DPOR, sections(3, 3)},
+		{"P3/dpor", explore.DPOR, twoLocks(false)},
+		{"TR1-fixed/dpor", explore.DPOR, truncateRace(1, true)},
+		{"TR2-fixed/dpor", explore.DPOR, truncateRace(2, true)},
+		{"TR3-fixed/dpor", explore.DPOR, truncateRace(3, true)},
+		{"TR3-fixed/state", explore.State, truncateRace(3, true)},
+		{"TR4-fixed/state", explore.State, truncateRace(4, true)},
+		{"TR5-fixed/state", explore.State, truncateRace(5, true)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var r explore.Result
+			for b.Loop() {
+				r = explore.Run(explore.Config{Method: c.method}, c.prog)
+				if r.Verdict != explore.Exhausted {
+					b.Fatal(r.Bound, r.Violation)
+				}
+			}
+			b.ReportMetric(float64(r.Schedules), "schedules")
+			b.ReportMetric(float64(r.Schedules)/r.Seconds, "schedules/s")
+		})
+	}
+}
+
+// G3, G4: from nothing to the shortest schedule, the proof that no shorter one exists included.
+func BenchmarkFind(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		method explore.Method
+		off    explore.Checks
+		prog   func(w *explore.World)
+	}{
+		{"P3-order/dpor", explore.DPOR, 0, twoLocks(true)},
+		{"P3-deadlock/dpor", explore.DPOR, explore.CheckLockOrder, twoLocks(true)},
+		{"TR1/bound", explore.Bound, 0, truncateRace(1, false)},
+		{"TR2/bound", explore.Bound, 0, truncateRace(2, false)},
+		{"TR3/bound", explore.Bound, 0, truncateRace(3, false)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var r explore.Result
+			for b.Loop() {
+				r = explore.Run(explore.Config{Method: c.method, Off: c.off}, c.prog)
+			}
+			b.ReportMetric(float64(r.Found), "found-in")
+			b.ReportMetric(float64(r.Preemptions), "preemptions")
+			b.ReportMetric(float64(len(r.Schedule)), "chars")
+		})
+	}
+}
+
+// G4: the worst of 1,000 seeds of the samplers.
+func BenchmarkWorstSeed(b *testing.B) {
+	for _, m := range []explore.Method{explore.PCT, explore.POS, explore.Portfolio} {
+		b.Run(string(m), func(b *testing.B) {
+			worst := 0
+			for b.Loop() {
+				for seed := range uint64(1000) {
+					r := explore.Run(explore.Config{Method: m, Seed: seed, NoShrink: true}, truncateRace(3, false))
+					worst = max(worst, r.Found)
+				}
+			}
+			b.ReportMetric(float64(worst), "worst")
+		})
+	}
+}
+
+// G12: two jobs against one.
+func BenchmarkJobs(b *testing.B) {
+	for _, jobs := range []int{1, 2} {
+		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
+			for b.Loop() {
+				explore.Run(explore.Config{Method: explore.Naive, Jobs: jobs, Schedules: 200_000}, sections(4, 3))
+			}
+		})
+	}
+}
