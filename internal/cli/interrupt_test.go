@@ -3,13 +3,17 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"btrlab/internal/format"
 )
 
 // program gives a path that runs this test binary as btrlab.
@@ -118,4 +122,42 @@ func TestInterruptBench(t *testing.T) {
 		t.Errorf("standard error %q, want a word about the interrupt", rest)
 	}
 	verb(t, 0, "check", img)
+}
+
+// TestKillBench: a process that is killed while it writes and commits leaves the last commit, and that is clean.
+func TestKillBench(t *testing.T) {
+	dir := t.TempDir()
+	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
+	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+	text := "[w]\nioengine=psync\nrw=randwrite\nbs=4k\nsize=8M\nnorandommap\ntime_based\nruntime=600\nnumjobs=4\nfsync=8\n"
+	if err := os.WriteFile(job, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	generation := func() uint64 {
+		f, err := os.Open(img)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var b [8]byte
+		if _, err := f.ReadAt(b[:], format.SuperOffset+0x48); err != nil {
+			t.Fatal(err)
+		}
+		return binary.LittleEndian.Uint64(b[:])
+	}
+	for round := range 3 {
+		from := generation()
+		cmd := exec.Command(program(t), "bench", job, "--image", img)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for generation() < from+20+uint64(round) {
+			runtime.Gosched()
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait() // its error is the kill
+		verb(t, 0, "check", img)
+	}
 }
