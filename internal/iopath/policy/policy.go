@@ -7,7 +7,8 @@
 // a set of toggles with a name (Presets): an era of the kernel, or a proposal of the thread of seed 002.
 //
 // Model: kernel-semantics sections 1, 2 and 11. The eras differ in much that a buffered write of one
-// file cannot show (direct I/O, the log tree); this package has only the toggles that the paths use.
+// file cannot show (direct I/O, the log tree); this package has only the toggles that the paths use. Not among them: CLEAN_DIRTY
+// at the lock step, where kernels before 4.19 took a page's dirty mark off before the copy that may come short.
 package policy
 
 import (
