@@ -25,6 +25,8 @@ type Options struct {
 	CacheInodes int
 	// EndioWorkers is the number of tasks that finish ordered extents; zero takes the default.
 	EndioWorkers int
+	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one makes Open cheap.
+	CacheBlocks int
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
 	// UID and GID own what is created.

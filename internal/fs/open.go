@@ -84,7 +84,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if f.opt.Policy == nil {
 		f.opt.Policy = policy.MustParse("locked")
 	}
-	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly}); err != nil {
+	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: o.CacheBlocks}); err != nil {
 		return nil, err
 	}
 	if err := f.checkRoots(t); err != nil {

@@ -31,9 +31,12 @@ import (
 // slabPages is the number of pages allocated together: few objects for the garbage collector to visit.
 const slabPages = 256
 
+// fillPages is the number of pages whose bytes are allocated together, when the first of them is needed: a cache that
+// lives for one short run does not pay for a whole slab.
+const fillPages = 16
+
 type slab struct {
 	pages []Page
-	data  []byte // no pointers inside: never scanned
 }
 
 // Cache is the page cache of one file system.
@@ -87,6 +90,9 @@ func (c *Cache) alloc(t *sched.Task) *Page {
 	}
 	p := c.list
 	c.list = p.next
+	if p.data == nil {
+		c.fill(p)
+	}
 	c.mu.Unlock(t)
 	c.used.Add(1)
 	p.next = nil
@@ -97,22 +103,33 @@ func (c *Cache) alloc(t *sched.Task) *Page {
 // grow adds a slab of free pages. The caller holds c.mu.
 func (c *Cache) grow() {
 	s := &slab{pages: make([]Page, slabPages)}
-	if c.blank == nil {
-		s.data = make([]byte, slabPages*PageSize)
-	}
 	base := uint32(len(c.slabs) * slabPages)
 	for i := slabPages - 1; i >= 0; i-- {
 		p := &s.pages[i]
 		p.mu.Init(PageClass)
 		p.id = base + uint32(i)
 		p.cache = c
-		if p.data = c.blank; p.data == nil {
-			p.data = (*[PageSize]byte)(s.data[i*PageSize:])
-		}
 		p.next = c.list
 		c.list = p
 	}
 	c.slabs = append(c.slabs, s)
+}
+
+// fill gives p and those of its chunk their bytes. The caller holds c.mu.
+func (c *Cache) fill(p *Page) {
+	pages := c.slabs[p.id/slabPages].pages
+	first := int(p.id % slabPages &^ (fillPages - 1))
+	var data []byte // no pointers inside: never scanned
+	if c.blank == nil {
+		data = make([]byte, fillPages*PageSize)
+	}
+	for i := range fillPages {
+		if q := &pages[first+i]; c.blank != nil {
+			q.data = c.blank
+		} else {
+			q.data = (*[PageSize]byte)(data[i*PageSize:])
+		}
+	}
 }
 
 func (c *Cache) put(t *sched.Task, p *Page) {
