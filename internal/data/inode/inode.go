@@ -85,7 +85,7 @@ type Inode struct {
 	// DIO counts direct and unlocked I/Os in flight; setsize waits for zero. Models i_dio_count.
 	DIO lock.Counter
 	// Range locks byte ranges of whole writes, for the policy range-lock.
-	Range extentio.Tree
+	Range RangeLock
 
 	IOTree  extentio.Tree
 	Pages   pagecache.Mapping
@@ -113,7 +113,7 @@ func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 		ip.rwsem.Init(DirClass)
 	}
 	ip.DIO.Init(DIOClass)
-	ip.Range.InitClass(RangeClass)
+	ip.Range.init()
 	ip.mu.Init(muClass)
 	ip.IOTree.Init(hooks{ip})
 	ip.Pages.Init(f.Cache, ops{ip}, ip)

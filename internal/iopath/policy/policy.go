@@ -44,6 +44,10 @@ type Policy struct {
 	PunchRecheckOE bool
 	// ExtentLockBackOff: a wait for an extent range keeps nothing of it meanwhile.
 	ExtentLockBackOff bool
+
+	// SetsizeSteps, unless it is zero, is the order of the steps of a shrinking setsize, whatever SetsizeDrainFirst says. It has
+	// no toggle: labs/04-truncate-race fills it.
+	SetsizeSteps [MaxSetsizeSteps]SetsizeStep
 }
 
 // Toggle describes one switch of a Policy.
@@ -298,16 +302,24 @@ var throttleNames = [...]string{"after-batch", "before-folio", "after-unlock"}
 
 func (x Throttle) String() string { return throttleNames[x] }
 
-// SetsizeStep is one of the two steps whose order seed 002's thread is about.
+// SetsizeStep is a step of a shrinking setsize. The place of DIOWait is what seed 002's thread is about.
 type SetsizeStep uint8
 
-// The steps.
+// The steps. Zero is no step.
 const (
-	TruncateSetsize SetsizeStep = iota // i_size, then the page cache
-	DIOWait                            // i_dio_count to zero
+	NoStep          SetsizeStep = iota
+	TruncateSetsize             // SetISize, then TruncatePages: truncate_setsize() as the kernel has it
+	DIOWait                     // i_dio_count to zero
+	SetISize                    // the new i_size becomes visible
+	TruncatePages               // the pages behind the new size leave the page cache
+	WaitOrdered                 // ordered extents behind i_size have finished
+	TruncateItems               // file extents behind i_size are dropped
 )
 
-var stepNames = [...]string{"truncate_setsize", "dio_wait"}
+// MaxSetsizeSteps bounds the steps of a setsize.
+const MaxSetsizeSteps = 5
+
+var stepNames = [...]string{"none", "truncate_setsize", "dio_wait", "set_i_size", "truncate_pages", "wait_ordered", "truncate_items"}
 
 func (s SetsizeStep) String() string { return stepNames[s] }
 
@@ -333,8 +345,8 @@ type Plan struct {
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
 	StableWait bool
-	// Order is the order of the two steps of a shrinking setsize.
-	Order [2]SetsizeStep
+	// Order is the order of the steps of a shrinking setsize; it ends with the first NoStep.
+	Order [MaxSetsizeSteps]SetsizeStep
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
 }
@@ -385,9 +397,12 @@ func forWrite(f *Facts, p *Policy) Plan {
 }
 
 func forSetSize(f *Facts, p *Policy) Plan {
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, Order: [2]SetsizeStep{TruncateSetsize, DIOWait}}
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, Order: [MaxSetsizeSteps]SetsizeStep{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}}
 	if p.SetsizeDrainFirst {
-		pl.Order = [2]SetsizeStep{DIOWait, TruncateSetsize}
+		pl.Order[0], pl.Order[1] = DIOWait, TruncateSetsize
+	}
+	if p.SetsizeSteps[0] != NoStep {
+		pl.Order = p.SetsizeSteps
 	}
 	if p.WriteRangeLock {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)

@@ -6,9 +6,10 @@
 //	         -> SetSize -> in the order of the plan:
 //	                         truncateSetsize   i_size, then the pages behind it
 //	                         dioWait           i_dio_count is zero
-//	                       truncateItems       wait for ordered extents; file extents, nbytes, size on disk
+//	                         waitOrdered       ordered extents behind i_size have finished
+//	                         truncateItems     file extents, nbytes, size on disk
 //
-// The order of the two steps is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
+// The order of the first two is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
 // must be waited for before i_size changes, or it puts i_size back (kernel-semantics 1.3 and 1.4).
 //
 // Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); kernel-semantics 2.1, 2.2 and 2.4. Differences: no orphan item; the
@@ -73,7 +74,7 @@ func Truncate(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, p *policy.
 
 // SetSize changes i_size and drops what lies behind it.
 //
-// Models btrfs_setsize(). The order of dioWait and truncateSetsize comes from plan.Order.
+// Models btrfs_setsize(). The order of the steps comes from plan.Order.
 //
 // Preconditions:
 //   - ip is locked for writing, and the range when the plan says so.
@@ -86,18 +87,30 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 		return grow(t, e, ip, old, newSize)
 	}
 	for _, step := range plan.Order {
-		switch step {
-		case policy.TruncateSetsize:
-			truncateSetsize(t, ip, newSize)
-		case policy.DIOWait:
-			dioWait(t, ip)
+		if err := takeStep(t, e, ip, newSize, step); err != nil {
+			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
+			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
+			ip.SetSize(t, ip.DiskSize())
+			return err
 		}
 	}
-	if err := truncateItems(t, e, ip); err != nil {
-		// What is left of the file is what the tree says. Models the end of btrfs_setsize().
-		_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
-		ip.SetSize(t, ip.DiskSize())
-		return err
+	return nil
+}
+
+func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep) error {
+	switch step {
+	case policy.TruncateSetsize:
+		truncateSetsize(t, ip, newSize)
+	case policy.DIOWait:
+		dioWait(t, ip)
+	case policy.SetISize:
+		ip.SetSize(t, newSize)
+	case policy.TruncatePages:
+		ip.Pages.Truncate(t, newSize, pagecache.MaxFileEnd)
+	case policy.WaitOrdered:
+		return waitOrdered(t, e, ip)
+	case policy.TruncateItems:
+		return truncateItems(t, e, ip)
 	}
 	return nil
 }
@@ -128,13 +141,14 @@ func truncateSetsize(t *sched.Task, ip *inode.Inode, newSize uint64) {
 // Models inode_dio_wait().
 func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIO.WaitZero(t) }
 
+// waitOrdered waits until what was being written behind i_size has its file extents, so that they can be dropped.
+func waitOrdered(t *sched.Task, e *Env, ip *inode.Inode) error {
+	return e.Engine.WaitOrderedRange(t, ip, format.AlignDown(ip.Size(t), format.SectorSize), pagecache.MaxFileEnd)
+}
+
 // truncateItems drops the file extents behind i_size. It asks for i_size again, as the kernel does: a writer that has put it back
-// makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate().
+// makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate() behind its wait.
 func truncateItems(t *sched.Task, e *Env, ip *inode.Inode) error {
-	start := format.AlignDown(ip.Size(t), format.SectorSize)
-	if err := e.Engine.WaitOrderedRange(t, ip, start, pagecache.MaxFileEnd); err != nil {
-		return err
-	}
 	for {
 		more, err := dropItems(t, e, ip)
 		if err != nil || !more {
