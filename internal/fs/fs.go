@@ -126,6 +126,13 @@ func (f *FS) wire(t *sched.Task) {
 // stop ends the tasks.
 func (f *FS) stop(t *sched.Task) { f.engine.Close(t) }
 
+// Pause ends the tasks of the file system without writing anything back; nothing else runs. Resume starts them again, on
+// another runtime if need be. The explorer opens an image once and runs it many times.
+func (f *FS) Pause(t *sched.Task) { f.stop(t) }
+
+// Resume ends Pause.
+func (f *FS) Resume(t *sched.Task) { f.engine.Restart(t) }
+
 // Device is what the image is on.
 func (f *FS) Device() blockdev.Device { return f.dev }
 

@@ -127,14 +127,21 @@ func New(t *sched.Task, cfg Config) *Engine {
 	e := &Engine{cfg: cfg, fs: cfg.FS, nwork: cfg.Workers}
 	e.mu.Init(classMu)
 	e.flush.Init(classFlush)
-	e.queue = workqueue.New(t, "endio", cfg.Workers)
 	for range cfg.Workers {
 		e.idle = append(e.idle, &workqueue.Work{Fn: e.finishSome})
 	}
 	e.fs.Cache.BDI.SetWake(e.Kick)
 	e.fs.Probe = e.probe
-	e.flusher = t.Go("flusher", e.flushLoop)
+	e.Restart(t)
 	return e
+}
+
+// Restart starts the tasks of an engine that has none: a new one, or one that was closed.
+func (e *Engine) Restart(t *sched.Task) {
+	e.closed.Store(false)
+	e.kicked.Store(false)
+	e.queue = workqueue.New(t, "endio", e.cfg.Workers)
+	e.flusher = t.Go("flusher", e.flushLoop)
 }
 
 // Close stops the tasks. Everything has been written back, or is dropped by the caller.

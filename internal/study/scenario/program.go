@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/buffered"
@@ -24,20 +26,70 @@ func (s *Scenario) Program(p *policy.Policy, own bool) (func(w *explore.World), 
 		return nil, err
 	}
 	rule := s.rule(p, own)
+	var mu sync.Mutex
+	ready := map[*explore.World]*opened{} // one for each worker of a search
 	return func(w *explore.World) {
-		r := &run{s: s, w: w, rule: rule, policy: p}
-		t := w.Task()
-		x, err := fs.Open(t, dev.Snapshot(), s.options(p))
-		if err != nil {
-			panic(err)
+		mu.Lock()
+		o := ready[w]
+		mu.Unlock()
+		if o == nil {
+			o = s.open(dev, p)
+			mu.Lock()
+			ready[w] = o
+			mu.Unlock()
 		}
-		r.fs = x
-		if r.f, err = x.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
-			panic(err)
-		}
-		r.warm(t)
-		r.start()
+		o.start(s, w, p, rule)
 	}, nil
+}
+
+// start begins an execution.
+func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule oracle.Rule) {
+	o.heap.restore()
+	o.dev.reset()
+	o.fs.Resume(w.Task())
+	r := &o.run
+	check, seen, ops := r.check, r.hist.Final, r.hist.Ops
+	*r = run{s: s, w: w, rule: rule, policy: p, fs: o.fs, f: o.f, dev: o.dev, check: check}
+	r.hist.Final, r.hist.Ops = seen[:0], ops[:0]
+	r.start()
+}
+
+// opened is an open file system that executions use one after the other.
+type opened struct {
+	dev  *overlay
+	fs   *fs.FS
+	f    *fs.File
+	heap *heap
+	run  run
+}
+
+// open opens the image once, brings the page cache into the state that the scenario begins with, and copies everything. It does
+// so under a runtime of its own whose clock stands still, so that two processes do the same.
+func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
+	o := &opened{dev: newOverlay(dev)}
+	x := explore.Once(explore.OnceConfig{}, func(t *sched.Task) {
+		opt := s.options(p)
+		limit := opt.DirtyLimit
+		opt.DirtyLimit, opt.DirtyBackground = 0, 0
+		var err error
+		if o.fs, err = fs.Open(t, o.dev, opt); err != nil {
+			panic(err)
+		}
+		if o.f, err = o.fs.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
+			panic(err)
+		}
+		s.warm(t, o.f)
+		o.fs.Pause(t)
+		if limit > 0 {
+			o.fs.SetDirtyLimits(limit/2, limit)
+		}
+	})
+	if x.Verdict != explore.OK {
+		panic(fmt.Sprintf("scenario %s: open: %v: %s", s.Name, x.Verdict, x.Message))
+	}
+	o.dev.base = o.dev.flatten()
+	o.heap = take(o.fs, o.f)
+	return o
 }
 
 // run is one execution.
@@ -48,6 +100,7 @@ type run struct {
 	policy *policy.Policy
 	fs     *fs.FS
 	f      *fs.File
+	dev    *overlay
 	tick   int64
 	hist   oracle.History
 	err    error // of an operation that must not fail
@@ -55,16 +108,16 @@ type run struct {
 }
 
 // warm brings the page cache into the state that the scenario begins with.
-func (r *run) warm(t *sched.Task) {
-	for _, c := range r.s.File.Cached {
-		if _, err := r.f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && err != io.EOF {
+func (s *Scenario) warm(t *sched.Task, f *fs.File) {
+	for _, c := range s.File.Cached {
+		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && err != io.EOF {
 			panic(err)
 		}
 	}
-	for _, c := range r.s.File.Dirty {
+	for _, c := range s.File.Dirty {
 		p := make([]byte, c.Hi-c.Lo)
 		oracle.Paint(p, oracle.Initial)
-		if _, err := r.f.WriteAt(t, p, c.Lo); err != nil {
+		if _, err := f.WriteAt(t, p, c.Lo); err != nil {
 			panic(err)
 		}
 	}
@@ -72,7 +125,7 @@ func (r *run) warm(t *sched.Task) {
 
 func (r *run) start() {
 	w := r.w
-	r.hist = oracle.History{Size: r.s.File.Size, FinalSize: oracle.NoSize}
+	r.hist.Size, r.hist.FinalSize = r.s.File.Size, oracle.NoSize
 	id := oracle.ID(0)
 	for _, task := range r.s.Tasks {
 		first := id + 1

@@ -1,0 +1,120 @@
+package scenario
+
+import (
+	"btrlab/internal/blockdev"
+	"btrlab/internal/sched"
+)
+
+// overlay is a device over a memory device that nobody writes: what an execution writes is kept beside it in sectors, and
+// forgotten by reset.
+type overlay struct {
+	base *blockdev.Memory
+	m    map[int64]*[sector]byte
+	free []*[sector]byte
+	hold []*[sector]byte // all in m
+}
+
+const sector = 4096
+
+func newOverlay(base *blockdev.Memory) *overlay {
+	return &overlay{base: base, m: map[int64]*[sector]byte{}}
+}
+
+func (d *overlay) reset() {
+	if len(d.hold) == 0 {
+		return
+	}
+	clear(d.m)
+	d.free = append(d.free, d.hold...)
+	d.hold = d.hold[:0]
+}
+
+// flatten is a base that has what was written so far.
+func (d *overlay) flatten() *blockdev.Memory {
+	if len(d.m) == 0 {
+		return d.base
+	}
+	b := d.base.Snapshot()
+	for at, s := range d.m {
+		if err := blockdev.Write(quiet, b, s[:], at); err != nil {
+			panic(err)
+		}
+	}
+	return b
+}
+
+// clone is the device as it is now, for looking at a crash.
+func (d *overlay) clone() *overlay {
+	c := newOverlay(d.base)
+	for at, s := range d.m {
+		b := *s
+		c.m[at] = &b
+	}
+	return c
+}
+
+func (d *overlay) Name() string { return "memory" }
+func (d *overlay) Size() int64  { return d.base.Size() }
+func (d *overlay) Close() error { return nil }
+
+// Submit does b and ends it. Models what a disk does: the transfer is one step.
+func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
+	t.Point(sched.PointDevice, blockdev.WaitClass.ID, d)
+	if b.Err = blockdev.CheckRange(d, b); b.Err == nil {
+		off := b.Off
+		for _, v := range b.Vecs {
+			switch b.Op {
+			case blockdev.OpRead:
+				d.read(t, v, off)
+			case blockdev.OpWrite:
+				d.write(t, v, off)
+			}
+			off += int64(len(v))
+		}
+	}
+	b.EndIO(t, b)
+}
+
+func (d *overlay) read(t *sched.Task, p []byte, off int64) {
+	for len(p) > 0 {
+		at := off &^ (sector - 1)
+		n := min(len(p), int(at+sector-off))
+		if s := d.m[at]; s != nil {
+			copy(p[:n], s[off-at:])
+		} else {
+			d.under(p[:n], off)
+		}
+		p, off = p[n:], off+int64(n)
+	}
+}
+
+// under reads from the base, whose transfers are no scheduling point here.
+func (d *overlay) under(p []byte, off int64) {
+	if err := blockdev.Read(quiet, d.base, p, off); err != nil {
+		panic(err)
+	}
+}
+
+var quiet = sched.NewTask("overlay")
+
+func (d *overlay) write(t *sched.Task, p []byte, off int64) {
+	for len(p) > 0 {
+		at := off &^ (sector - 1)
+		n := min(len(p), int(at+sector-off))
+		s := d.m[at]
+		if s == nil {
+			if k := len(d.free); k > 0 {
+				s, d.free = d.free[k-1], d.free[:k-1]
+			} else {
+				s = new([sector]byte)
+			}
+			if n < sector {
+				d.under(s[:], at)
+			}
+			d.m[at] = s
+			d.hold = append(d.hold, s)
+		}
+		copy(s[off-at:], p[:n])
+		p, off = p[n:], off+int64(n)
+	}
+}

@@ -1,0 +1,207 @@
+package scenario
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"unsafe"
+)
+
+// heap is a copy of everything that can be reached from some pointers, taken once and put back before each execution: opening
+// a file system takes a hundred times as long. An object stays at its address; what an execution made anew is not
+// reached any more and goes to the garbage collector.
+//
+// Invariants:
+//   - nobody runs on the objects while they are copied or put back;
+//   - what a func value has captured is not changed by an execution (the engine's closures capture the file system only);
+//   - what is skipped does not change: lock classes, policies, tree blocks that are not dirty, bytes of free pages.
+type heap struct {
+	seen  map[heapKey]bool
+	objs  []heapObj
+	plain []heapBytes
+	maps  []heapMap
+	bytes int
+}
+
+type heapKey struct {
+	p unsafe.Pointer
+	t reflect.Type
+}
+
+// heapObj is an object with pointers in it: it goes back by reflection, so that the garbage collector sees them.
+type heapObj struct{ live, saved reflect.Value }
+
+// heapBytes is an object without pointers.
+type heapBytes struct{ live, saved []byte }
+
+type heapMap struct {
+	live reflect.Value
+	keys []reflect.Value
+	vals []reflect.Value
+}
+
+// take copies what roots, which are pointers, reach.
+func take(roots ...any) *heap {
+	h := &heap{seen: map[heapKey]bool{}}
+	for _, r := range roots {
+		h.walk(reflect.ValueOf(r))
+	}
+	h.seen = nil
+	return h
+}
+
+// restore puts everything back.
+func (h *heap) restore() {
+	for i := range h.plain {
+		copy(h.plain[i].live, h.plain[i].saved)
+	}
+	for i := range h.objs {
+		h.objs[i].live.Set(h.objs[i].saved)
+	}
+	for i := range h.maps {
+		h.maps[i].restore()
+	}
+}
+
+func (m *heapMap) restore() {
+	if m.live.Len() == len(m.keys) {
+		same := true
+		for i, k := range m.keys {
+			if v := m.live.MapIndex(k); !v.IsValid() || !v.Equal(m.vals[i]) {
+				same = false
+				break
+			}
+		}
+		if same {
+			return
+		}
+	}
+	m.live.Clear()
+	for i, k := range m.keys {
+		m.live.SetMapIndex(k, m.vals[i])
+	}
+}
+
+// constant are types whose values do not change, or are not the file system's.
+var constant = []string{"lockdep.Class", "policy.Policy", "sched.Task", "reflect.", "time.Location", "scenario.", "explore."}
+
+func skipped(t reflect.Type) bool {
+	name := t.String()
+	for _, c := range constant {
+		if strings.HasPrefix(name, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// object saves the object of type t at p, once, and what it reaches.
+func (h *heap) object(p unsafe.Pointer, t reflect.Type) {
+	if p == nil || t.Size() == 0 || skipped(t) || h.seen[heapKey{p, t}] {
+		return
+	}
+	h.seen[heapKey{p, t}] = true
+	live := reflect.NewAt(t, p).Elem()
+	h.bytes += int(t.Size())
+	if !pointers(t) {
+		b := unsafe.Slice((*byte)(p), t.Size())
+		h.plain = append(h.plain, heapBytes{b, append([]byte(nil), b...)})
+		return
+	}
+	saved := reflect.New(t).Elem()
+	saved.Set(live)
+	h.objs = append(h.objs, heapObj{live, saved})
+	h.walk(live)
+}
+
+// walk follows the pointers in v.
+func (h *heap) walk(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		h.object(v.UnsafePointer(), v.Type().Elem())
+	case reflect.Interface:
+		if !v.IsNil() {
+			h.walk(v.Elem())
+		}
+	case reflect.Slice:
+		if v.Cap() > 0 {
+			h.object(v.UnsafePointer(), reflect.ArrayOf(v.Cap(), v.Type().Elem()))
+		}
+	case reflect.Array:
+		if pointers(v.Type()) {
+			for i := range v.Len() {
+				h.walk(v.Index(i))
+			}
+		}
+	case reflect.Struct:
+		h.fields(v)
+	case reflect.Map:
+		if v.IsNil() {
+			return
+		}
+		m := heapMap{live: v}
+		if !v.CanInterface() { // a field that is not exported: take the value by another way
+			if !v.CanAddr() {
+				panic(fmt.Sprintf("scenario: a map %v that cannot be restored", v.Type()))
+			}
+			m.live = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
+		}
+		for _, k := range m.live.MapKeys() {
+			e := m.live.MapIndex(k)
+			m.keys, m.vals = append(m.keys, k), append(m.vals, e)
+			h.walk(k)
+			h.walk(e)
+		}
+		// The map object itself: live is read anew at each restore from a variable that is restored first.
+		ref := reflect.New(v.Type()).Elem()
+		ref.Set(m.live)
+		m.live = ref
+		h.maps = append(h.maps, m)
+	}
+}
+
+func (h *heap) fields(v reflect.Value) {
+	t := v.Type()
+	if strings.HasPrefix(t.String(), "atomic.Pointer[") {
+		// struct{ _ [0]*T; _ noCopy; v unsafe.Pointer }
+		h.object(v.FieldByName("v").UnsafePointer(), t.Field(0).Type.Elem().Elem())
+		return
+	}
+	skip := ""
+	switch t.String() {
+	case "ctree.Buffer":
+		if v.FieldByName("dirty").FieldByName("v").Uint() == 0 {
+			skip = "Node"
+		}
+	case "pagecache.Page":
+		if v.FieldByName("refs").FieldByName("v").Int() == 0 {
+			skip = "data"
+		}
+	case "pagecache.slab":
+		skip = "data" // page by page
+	}
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Name != skip {
+			h.walk(v.Field(i))
+		}
+	}
+}
+
+// pointers reports whether a value of type t has pointers that matter to the garbage collector.
+func pointers(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16,
+		reflect.Uint32, reflect.Uint64, reflect.Uintptr, reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
+		return false
+	case reflect.Array:
+		return t.Len() > 0 && pointers(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if pointers(t.Field(i).Type) {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}
