@@ -10,8 +10,8 @@ ART := artifacts
 FUZZTIME ?= 20s
 
 # Packages whose tests run tasks against each other: the ones that -race has something to say about.
-RACE := ./internal/sched/... ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
-	./internal/iopath/... ./internal/fs/... ./internal/study/...
+RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
+	./internal/iopath/... ./internal/fs/... ./internal/study/fio ./internal/study/experiment ./internal/study/profile
 
 .PHONY: help build demo test race interop notebooks bench fuzz lint ci clean
 
@@ -40,7 +40,7 @@ notebooks: ## run the notebooks headless
 	bash notebooks/run.sh $(ART)/notebooks
 
 bench: build ## measure the numbers of the project, as ratios in alternating rounds
-	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime 3
+	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
 
 fuzz: ## fuzz every target for FUZZTIME each
