@@ -164,6 +164,8 @@ type world struct {
 	history sched.Obj          // the order of calls and returns
 	extra   map[any]*sched.Obj // objects that have no room for a number
 	named   map[any]string
+	dec     decision // the present one
+	yields  bool     // somebody lets others go first
 	curEv   int32
 	curK    *task
 
@@ -240,6 +242,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.phase, w.clock, w.users, w.idle, w.steps = setup, 0, 0, 0, 0
 	w.ev, w.acc, w.objs, w.clk, w.vars = w.ev[:0], w.acc[:0], w.objs[:0], w.clk[:0], w.vars[:0]
 	w.curEv, w.curK, w.prior = -1, nil, nil
+	w.yields = false
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
 	w.notes, w.states, w.stacks, w.heldAt = nil, nil, nil, nil
@@ -590,7 +593,8 @@ again:
 		if k.opKind == stepStart {
 			// A task runs to its first operation before anything is decided: what it does till then nobody sees.
 			k.fresh, w.prior = true, last
-			w.begin(k, &decision{last: -1, def: i, mask: 1 << i})
+			w.dec = decision{last: -1, def: i, mask: 1 << i}
+			w.begin(k, &w.dec)
 			k.opKind = stepNone
 			w.cur = k
 			return
@@ -649,8 +653,9 @@ again:
 	if def < 0 {
 		def = lowest(mask)
 	}
-	d := decision{step: step, last: lastNum, def: def, mask: mask, closed: closed}
-	pick := w.drv.pick(w, &d)
+	w.dec = decision{step: step, last: lastNum, def: def, mask: mask, closed: closed}
+	d := &w.dec
+	pick := w.drv.pick(w, d)
 	if pick < 0 {
 		w.cur = nil
 		if w.viol == nil {
@@ -666,7 +671,7 @@ again:
 	if k.nval > 0 {
 		k.val = w.drv.value(w, step, k.nval)
 	}
-	w.begin(k, &d)
+	w.begin(k, d)
 	w.cur = k
 }
 
@@ -755,10 +760,13 @@ func (w *world) begin(k *task, d *decision) {
 			w.objs[n].lastWake = i
 		}
 	}
-	for y := range w.tasks { // a step by one lets those go on that yielded to it
-		if o := w.tasks[y]; o != k {
-			o.yielded = false
+	if w.yields { // a step by one lets those go on that yielded to it
+		for _, o := range w.tasks {
+			if o != k {
+				o.yielded = false
+			}
 		}
+		w.yields = k.yielded
 	}
 }
 
@@ -996,7 +1004,7 @@ func (w *world) Point(t *sched.Task, p sched.Point) {
 	}
 	if p.Kind == sched.PointYield {
 		if w.phase == exploring {
-			w.of(t).yielded = true
+			w.of(t).yielded, w.yields = true, true
 		}
 	}
 	if p.Obj != nil {
