@@ -14,7 +14,7 @@ import (
 
 func (a *app) reproduce() *cobra.Command {
 	var asJSON bool
-	var seconds float64
+	var seconds, warm float64
 	var size byteSize
 	var calFile, saveFile string
 	var fit int
@@ -32,10 +32,11 @@ shown beside the published figures with the relative errors. The result is the s
 	}
 	f := cmd.Flags()
 	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")
+	f.Float64Var(&warm, "warm", 0, "virtual seconds of the job before those that count; a short run then says what a long one does")
 	f.Var(&size, "size", "size of the file (default: the published 16G)")
 	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
 	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
-	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 10 virtual seconds")
+	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 6 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[0] != "002" {
@@ -44,7 +45,7 @@ shown beside the published figures with the relative errors. The result is the s
 		if seconds < 0 || size.set && size.n < 1<<20 {
 			return usagef(cmd, "runtime-seconds %g and size %d, want at least 0 and 1M", seconds, size.n)
 		}
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Size: int64(size.n), Stop: a.stop.Load}
+		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: int64(size.n), Stop: a.stop.Load}
 		if calFile != "" {
 			b, err := os.ReadFile(calFile)
 			if err == nil {
@@ -56,7 +57,7 @@ shown beside the published figures with the relative errors. The result is the s
 		}
 		if fit > 0 {
 			c := o
-			c.Seconds = 10
+			c.Seconds, c.Warm = 6, 3
 			var err error
 			if o.Calibration, err = reproduce.Calibrate(c, fit, func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }); err != nil {
 				return errors.Join(a.interrupted(), err)

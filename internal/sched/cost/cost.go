@@ -1,8 +1,9 @@
 // Package cost is the table of what the write path's work costs a CPU in virtual time. The write path says what it does
 // (t.Spend(cost.Copy, 4096)); the simulator looks the price up. In the real runtime a Spend is one nil check.
 //
-// The figures are of the reference machine of performance.md unless an entry names another source; Table.CPU multiplies
-// all of them, which is how one slower or faster machine is described by one number.
+// The figures are of the reference machine of performance.md: measured where the source names a benchmark or a row of that table,
+// and estimates where it says so. Table.CPU multiplies all of them, which is how a slower or faster machine is described by one
+// number; a study that compares with published figures calibrates that number and does not trust the rest.
 package cost
 
 import (
@@ -56,24 +57,24 @@ type Table struct {
 }
 
 var defaults = [nCosts]Entry{
-	Issue:     {Name: "issue", Unit: "request", Nano: 500, Source: "fio 3.33 with its null engine, about 2 M requests a second on one core (unverified)"},
-	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "seed 001 anchors of performance.md: btn psync 231k/s sequential 4k writes are 4.3 us, xfs 218k/s; what is left without the rows below"},
+	Issue:     {Name: "issue", Unit: "request", Nano: 500, Source: "estimate: fio with its null engine makes about 2 M requests a second on one core"},
+	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "estimate: what the rows below leave of 4.3 us, a 4 KiB write of performance.md's seed 001 anchors (btn psync 231k/s)"},
 	Copy:      {Name: "copy", Unit: "byte", Nano: 0.136, Source: "performance.md: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
-	Page:      {Name: "page", Unit: "page", Nano: 60, Source: "pagecache BenchmarkGrab without its lock"},
-	PageAlloc: {Name: "page-alloc", Unit: "page", Nano: 350, Source: "difference of buffered 4k writes into new and into cached pages, ext4 loop device of performance.md"},
+	Page:      {Name: "page", Unit: "page", Nano: 60, Source: "estimate, a part of pagecache BenchmarkGrab"},
+	PageAlloc: {Name: "page-alloc", Unit: "page", Nano: 350, Source: "estimate: zone allocation and xarray insertion"},
 	Lock:      {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "performance.md: sync.Mutex 14-16 ns uncontended"},
 	Line:      {Name: "line", Unit: "transfer", Nano: 100, Source: "exploration.md 3.7: transfer of a contended lock, about 100 ns"},
-	RangeTree: {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkWrite: lock, delalloc and unlock of 4 KiB among 10,000s of states under 700 ns"},
-	Search:    {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch by the height of its tree"},
-	Item:      {Name: "item", Unit: "item", Nano: 400, Source: "ctree BenchmarkInsert less its search"},
+	RangeTree: {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkLockSetUnlock and its budget: three changes in under 700 ns"},
+	Search:    {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch, a tree of three levels"},
+	Item:      {Name: "item", Unit: "item", Nano: 400, Source: "estimate from ctree BenchmarkInsertDelete"},
 	Checksum:  {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "performance.md: crc32c of cold 4 KiB blocks, 7.6 GB/s"},
-	Reserve:   {Name: "reserve", Unit: "batch", Nano: 300, Source: "seed 001 anchors: btrfs against xfs at depth 1, about 0.3 us"},
-	Submit:    {Name: "submit", Unit: "bio", Nano: 1500, Source: "performance.md: O_DIRECT pwrite of 4 KiB, loop over memory, 87k/s at 8; what the block layer takes of it"},
-	Vec:       {Name: "vec", Unit: "page", Nano: 100, Source: "page flags and bio_add_page per page, from the same"},
-	Complete:  {Name: "complete", Unit: "bio", Nano: 1500, Source: "as submit: interrupt, endio, page wake-ups"},
-	Ordered:   {Name: "ordered", Unit: "extent", Nano: 1000, Source: "writeback BenchmarkOverwrite less its device"},
-	Wakeup:    {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "try_to_wake_up with an IPI, about 1 us on this class of machine (unverified)"},
-	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "context switch with a cold stack, 1-2 us (unverified)"},
+	Reserve:   {Name: "reserve", Unit: "batch", Nano: 300, Source: "estimate: btrfs against xfs in performance.md's seed 001 anchors, about 0.3 us"},
+	Submit:    {Name: "submit", Unit: "bio", Nano: 1500, Source: "estimate: the block layer's part of performance.md's O_DIRECT pwrite over memory (87k/s at 8)"},
+	Vec:       {Name: "vec", Unit: "page", Nano: 100, Source: "estimate: page flags and bio_add_page"},
+	Complete:  {Name: "complete", Unit: "bio", Nano: 1500, Source: "estimate, as submit: interrupt and end of I/O"},
+	Ordered:   {Name: "ordered", Unit: "extent", Nano: 1000, Source: "ordered BenchmarkAddRemove, and its work items"},
+	Wakeup:    {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "estimate: try_to_wake_up with an interrupt to another CPU"},
+	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "estimate: a switch with a cold stack, 1-2 us"},
 	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "exploration.md 3.7: idle exit 2-50 us", Fixed: true},
 }
 

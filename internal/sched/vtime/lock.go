@@ -51,7 +51,7 @@ type sleeper struct {
 	owner   *task
 	readers int
 	queue   []*task // their wait says how
-	spin    []*task
+	spin    fifo    // tasks that spin, in the order they came
 	class   sched.ClassID
 	cpu     int32
 	spins   bool
@@ -102,9 +102,11 @@ func (l *sleeper) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	k.class = l.class
 	k.wait = waiter{since: since, read: read}
 	if l.spins && !read && l.owner != nil && l.owner.onCPU() && !l.handoff && w.waiting == 0 {
-		k.state, k.spinOn = spinning, l
-		l.spin = append(l.spin, k)
-		w.spin = append(w.spin, k)
+		k.state = spinning
+		if l.spin.n == 0 {
+			w.contended = append(w.contended, l)
+		}
+		l.spin.push(k)
 		k.yield(struct{}{}) // until granted, or queued by stopSpin
 		if l.owner == k {
 			return since, true
@@ -145,20 +147,22 @@ func (l *sleeper) dequeue(k *task) {
 
 func (k *task) onCPU() bool { return k.state == running || k.state == spinning }
 
-// stopSpin lets a spinner sleep.
-func (w *World) stopSpin(k *task) {
-	l := k.spinOn
-	w.endSpin(k)
+// stopSpin lets the first spinner sleep.
+func (l *sleeper) stopSpin() {
+	k := l.endSpin()
 	l.enqueue(k)
-	w.leaveCPU(k)
+	l.w.leaveCPU(k)
 }
 
-func (w *World) endSpin(k *task) {
-	l := k.spinOn
-	l.spin = slices.DeleteFunc(l.spin, func(o *task) bool { return o == k })
-	w.spin = slices.DeleteFunc(w.spin, func(o *task) bool { return o == k })
-	k.spinOn = nil
+// endSpin takes the first spinner off.
+func (l *sleeper) endSpin() *task {
+	w := l.w
+	k := l.spin.pop()
+	if l.spin.n == 0 {
+		w.contended = slices.DeleteFunc(w.contended, func(o *sleeper) bool { return o == l })
+	}
 	w.stats.Spun += w.now - k.wait.since
+	return k
 }
 
 // Try gets the lock if it is free.
@@ -176,7 +180,7 @@ func (l *sleeper) Try(t *sched.Task, read bool) bool {
 func (l *sleeper) Release(t *sched.Task, read bool) {
 	w := l.w
 	k := w.of(t)
-	if len(l.queue)+len(l.spin) > 0 || l.spins {
+	if len(l.queue) > 0 || l.spins {
 		w.settle(k)
 	}
 	if read {
@@ -195,16 +199,15 @@ func (l *sleeper) Release(t *sched.Task, read bool) {
 	if len(l.queue) > 0 && l.fair && l.queue[0].wait.read && w.now-l.queue[0].wait.since >= w.handoff {
 		l.handoff = true
 	}
-	if len(l.queue) > 0 && (l.handoff || l.queue[0].wait.read && len(l.spin) == 0) {
+	if len(l.queue) > 0 && (l.handoff || l.queue[0].wait.read && l.spin.n == 0) {
 		l.grant()
-		for len(l.spin) > 0 && (l.owner == nil || !l.owner.onCPU()) {
-			w.stopSpin(l.spin[0])
+		for l.spin.n > 0 && (l.owner == nil || !l.owner.onCPU()) {
+			l.stopSpin()
 		}
 		return
 	}
-	if len(l.spin) > 0 {
-		s := l.spin[0]
-		w.endSpin(s)
+	if l.spin.n > 0 {
+		s := l.endSpin()
 		s.state = running
 		l.owner, l.cpu = s, int32(s.cpu)
 		w.push(w.now+w.costs.Nanos(cost.Line, 1), s, false)

@@ -94,7 +94,6 @@ type task struct {
 	token    bool
 	leaf     int // spinlocks held
 	class    sched.ClassID
-	spinOn   *sleeper
 	wait     waiter
 	next     func() (struct{}, bool)
 	yield    func(struct{}) bool
@@ -123,9 +122,10 @@ type World struct {
 	idle    int
 	runq    []fifo // one, or one per CPU
 	waiting int    // tasks in them
-	spin    []*task
-	stats   Stats
-	fail    error
+	// contended are the locks that somebody spins on.
+	contended []*sleeper
+	stats     Stats
+	fail      error
 }
 
 // Run runs prog on machine m until it and every task it started have ended, or nothing can go on.
@@ -258,9 +258,11 @@ func (w *World) leaveCPU(k *task) {
 	w.cpus[k.cpu] = nil
 	w.idle++
 	w.stats.CPUBusy += w.now - k.since
-	for i := 0; i < len(w.spin); {
-		if s := w.spin[i]; s.spinOn.owner == k {
-			w.stopSpin(s)
+	for i := 0; i < len(w.contended); {
+		if l := w.contended[i]; l.owner == k {
+			for l.spin.n > 0 {
+				l.stopSpin()
+			}
 			i = 0
 			continue
 		}
@@ -322,8 +324,8 @@ func (w *World) ready(k *task, at int64) {
 	}
 	k.state = ready
 	w.enqueue(k, k.cpu)
-	if len(w.spin) > 0 { // a spinner asks need_resched()
-		w.stopSpin(w.spin[0])
+	if len(w.contended) > 0 { // a spinner asks need_resched()
+		w.contended[0].stopSpin()
 	}
 }
 

@@ -39,7 +39,7 @@ func misfit(have, want *Figures) float64 {
 		switch {
 		case p <= 80:
 			add(0.7, have.Clat[i], want.Clat[i])
-		case p <= 99.9:
+		default:
 			add(0.5, have.Clat[i], want.Clat[i])
 		}
 	}

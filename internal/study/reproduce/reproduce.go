@@ -85,6 +85,8 @@ type Options struct {
 	Calibration Calibration
 	// Seconds of virtual time; 0 is the publication's.
 	Seconds float64
+	// Warm is how many virtual seconds of the job come before those that count: a short run then says what a long one does.
+	Warm float64
 	// Size of the file in bytes; 0 is the publication's.
 	Size int64
 	// Progress, if set, is called now and then, by several goroutines.
@@ -160,6 +162,7 @@ type Bench struct {
 	image *blockdev.Memory
 	size  int64
 	job   *fio.JobFile
+	warm  *fio.JobFile
 }
 
 // jobSize and jobSeconds are the publication's.
@@ -179,13 +182,11 @@ func Prepare(o *Options) (*Bench, error) {
 		secs = jobSeconds
 	}
 	var err error
-	if b.job, err = fio.Parse("seed-002", strings.NewReader(lab.Seed002)); err != nil {
-		return nil, err
+	if b.job, err = b.jobOf(secs, o.Calibration.Seed); err == nil {
+		b.warm, err = b.jobOf(max(o.Warm, 0.001), o.Calibration.Seed+1)
 	}
-	for k, v := range map[string]string{"size": fmt.Sprint(b.size), "runtime": fmt.Sprintf("%dms", int64(secs*1000)), "randseed": fmt.Sprint(o.Calibration.Seed)} {
-		if err := b.job.Set(k, v); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return nil, err
 	}
 	// Nothing of this is measured, so nothing needs to cost time.
 	free := cost.Table{}
@@ -193,6 +194,20 @@ func Prepare(o *Options) (*Bench, error) {
 		err = b.fill(t, o)
 	})
 	return b, errors.Join(err, verr)
+}
+
+// jobOf is the seed's job, scaled.
+func (b *Bench) jobOf(seconds float64, seed uint64) (*fio.JobFile, error) {
+	jf, err := fio.Parse("seed-002", strings.NewReader(lab.Seed002))
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range [][2]string{{"size", fmt.Sprint(b.size)}, {"runtime", fmt.Sprintf("%dms", int64(seconds*1000))}, {"randseed", fmt.Sprint(seed)}} {
+		if err := jf.Set(kv[0], kv[1]); err != nil {
+			return nil, err
+		}
+	}
+	return jf, nil
 }
 
 func (b *Bench) config(c *Calibration) lab.Config {
@@ -262,10 +277,14 @@ func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Mem
 		return err
 	}
 	t.Policy = row.Policy
-	res, err := fio.Run(t, b.job, fio.Options{
-		Open:     func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil },
-		Progress: func(p fio.Progress) { o.progress(row.Name, p.Fraction) },
-	})
+	opt := fio.Options{Open: func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil }}
+	if o.Warm > 0 {
+		if _, err := fio.Run(t, b.warm, opt); err != nil {
+			return err
+		}
+	}
+	opt.Progress = func(p fio.Progress) { o.progress(row.Name, p.Fraction) }
+	res, err := fio.Run(t, b.job, opt)
 	if err == nil {
 		row.take(res)
 		if job, text, no := res.FirstError(); no != 0 {
