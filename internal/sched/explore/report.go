@@ -186,7 +186,7 @@ func frames(pc []uintptr) string {
 	it := runtime.CallersFrames(pc)
 	for {
 		f, more := it.Next()
-		if i := strings.LastIndexByte(f.File, '/'); i >= 0 && !strings.Contains(f.Function, "internal/sched") && !strings.Contains(f.Function, "internal/lock.") &&
+		if i := strings.LastIndexByte(f.File, '/'); i >= 0 && !strings.Contains(f.Function, "internal/sched.") && !strings.Contains(f.Function, "sched/explore.") && !strings.Contains(f.Function, "internal/lock.") &&
 			!strings.HasPrefix(f.Function, "iter.") && !strings.HasPrefix(f.Function, "runtime.") {
 			fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File[i+1:], f.Line)
 		}

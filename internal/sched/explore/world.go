@@ -326,6 +326,9 @@ func (w *world) explore() {
 	w.cur = nil
 	w.decide(nil)
 	w.drive()
+	if w.tracing {
+		w.traceState()
+	}
 	w.root.state = ready
 }
 

@@ -1,0 +1,183 @@
+package explore_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/workqueue"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// withDaemons opens something with workers and a timer, as a file system does, and leaves them running.
+func withDaemons(fail bool) func(w *explore.World) {
+	return func(w *explore.World) {
+		t := w.Task()
+		q := workqueue.New(t, "endio", 2)
+		var done lock.Counter
+		done.Init(waitClass)
+		t.Go("timer", func(t *sched.Task) {
+			for {
+				t.Sleep(time.Second)
+			}
+		})
+		warm := workqueue.Work{Fn: func(t *sched.Task, _ *workqueue.Work) {}}
+		q.Queue(t, &warm)
+		q.Drain(t)
+		sum := 0
+		for i := range 2 {
+			work := &workqueue.Work{Fn: func(t *sched.Task, _ *workqueue.Work) {
+				sum = sum*2 + i
+				done.Dec(t)
+			}}
+			w.Go(fmt.Sprint("submit", i), func(t *sched.Task) {
+				done.Inc(t)
+				q.Queue(t, work)
+				done.WaitZero(t)
+			})
+		}
+		w.Finally(func(t *sched.Task) error {
+			q.Drain(t)
+			if fail && sum == 2 { // the second work went first
+				return errors.New("out of order")
+			}
+			return nil
+		})
+	}
+}
+
+// Daemons take part in the schedules and are ended with the execution; no goroutine is left behind, whether executions end,
+// are cut off, fail or get stuck.
+func TestDaemonsAndGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for _, m := range []explore.Method{explore.Bound, explore.DPOR, explore.Portfolio} {
+		r := explore.Run(explore.Config{Method: m, Preemptions: 2, Schedules: 3000}, withDaemons(false))
+		if r.Verdict == explore.Violated {
+			t.Errorf("%s: %s %s", m, r.Bound, r.Violation)
+		}
+		r = explore.Run(explore.Config{Method: m, Preemptions: 3, Schedules: 20_000}, withDaemons(true))
+		if r.Kind != explore.KindOracle {
+			t.Errorf("%s: %s %s", m, r.Bound, r.Violation)
+		}
+	}
+	explore.Run(explore.Config{All: true, Schedules: 500}, twoLocks(true))
+	explore.Run(explore.Config{All: true, Off: explore.CheckLockOrder, Jobs: 2}, philosophers(3, false))
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+}
+
+// A task that waits for a daemon that only sleeps is stuck, though the clock could go on for ever.
+func TestStuckBesideTimer(t *testing.T) {
+	r := explore.Run(explore.Config{}, func(w *explore.World) {
+		w.Task().Go("timer", func(t *sched.Task) {
+			for {
+				t.Sleep(time.Second)
+			}
+		})
+		mu := new(lock.Mutex)
+		mu.Init(aClass)
+		w.Name(mu, "mu")
+		w.Go("twice", func(t *sched.Task) {
+			mu.LockNested(t, 1)
+			mu.LockNested(t, 2)
+		})
+	})
+	if r.Kind != explore.KindDeadlock && r.Kind != explore.KindGone || !strings.Contains(r.Violation, "task 0 twice waits for mu") {
+		t.Errorf("%s %s: %s", r.Bound, r.Kind, r.Violation)
+	}
+}
+
+// Two operations whose calls and returns can be told apart only by real time are not taken for one.
+func TestCallAndReturn(t *testing.T) {
+	prog := func(w *explore.World) {
+		tick := 0
+		var start, end [2]int
+		for i := range 2 {
+			w.Go("op", func(t *sched.Task) {
+				w.Call(t)
+				tick++
+				start[i] = tick
+				w.Return(t)
+				tick++
+				end[i] = tick
+			})
+		}
+		w.Check(func() error {
+			if start[0] > end[1] {
+				return errors.New("0 begins behind 1")
+			}
+			return nil
+		})
+	}
+	for _, m := range searches {
+		if r := explore.Run(explore.Config{Method: m}, prog); r.Kind != explore.KindOracle {
+			t.Errorf("%s: %s", m, r.Bound)
+		}
+	}
+}
+
+// What a reader is shown: names, notes, watched state, stacks and where a task was preempted.
+func TestReplayDetails(t *testing.T) {
+	prog := func(w *explore.World) {
+		x := new(sched.Atomic[int])
+		w.Name(x, "x")
+		w.Watch("x", func() string { return fmt.Sprint(x.Peek()) })
+		for i := range 2 {
+			w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
+				v := x.Load(t)
+				w.Note("read %d", v)
+				x.Store(t, v+1)
+			})
+		}
+	}
+	x := explore.Replay(explore.Config{}, "3:1", prog)
+	want := `   0  0 task0        start
+   1  1 task1        start
+   2  0 task0        load x
+                        read 0
+   3 >1 task1        load x
+                        read 0
+   4  1 task1        atomic x
+   5  0 task0        atomic x
+`
+	if x.Verdict != explore.OK || x.Trace() != want || x.Preemptions != 1 {
+		t.Errorf("%s %s\n%s", x.Verdict, x.Message, x.Trace())
+	}
+	var states []string
+	for _, d := range x.Details {
+		states = append(states, strings.Join(d.State, " "))
+	}
+	if got := strings.Join(states, ","); got != "0,0,0,0,1,1" {
+		t.Errorf("x behind each step: %s", got)
+	}
+	if !strings.Contains(x.Details[3].Stack, "TestReplayDetails") {
+		t.Errorf("stack of step 3: %s", x.Details[3].Stack)
+	}
+}
+
+func BenchmarkVar(b *testing.B) {
+	t := sched.NewTask("bench")
+	var v sched.Var[uint64]
+	var plain uint64
+	b.Run("plain", func(b *testing.B) {
+		for range b.N {
+			plain++
+		}
+	})
+	b.Run("var", func(b *testing.B) {
+		for range b.N {
+			v.Store(t, v.Load(t)+1)
+		}
+	})
+	_ = plain
+}
