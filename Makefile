@@ -33,8 +33,8 @@ test: ## run the tests; no root, no btrfs-progs
 race: ## run the tests of the concurrent packages under the race detector
 	$(GO) test -race -short $(RACE)
 
-interop: build ## let Linux and btrfs-progs judge (root, btrfs-progs)
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m ./internal/interop
+interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m ./internal/interop ./internal/study/timeline
 
 notebooks: ## run the notebooks headless
 	bash notebooks/run.sh $(ART)/notebooks

@@ -13,6 +13,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
 )
 
 // searchFlags bound and steer a search.
@@ -271,21 +272,24 @@ func (a *app) exploreMerge() *cobra.Command {
 }
 
 func (a *app) replay() *cobra.Command {
-	var pol string
+	var pol, page string
 	var asJSON, own bool
 	cmd := &cobra.Command{
 		Use:   "replay SCENARIO SCHEDULE",
 		Short: "run one schedule of a scenario and show every step",
 		Long: `Replay runs a schedule as explore prints it, step:task for each step that does not go on as by default, and prints a
-table: a column for each task, the state of the file at the left. The empty schedule '' has no preemptions.
+table: a column for each task, the state of the file at the left. The empty schedule '' has no preemptions. With --out it
+also writes the timeline as one HTML page: lanes, locks, waits, and the arrow keys go through the steps.
 Exit code 1 means that the schedule violates the contract.`,
 		Example: `  btrlab replay truncate-race 10:1 --policy unlocked
+  btrlab replay truncate-race 10:1 --policy unlocked --out race.html
   btrlab replay truncate-race '' --policy modern`,
 		Args: cobra.ExactArgs(2),
 	}
 	f := cmd.Flags()
 	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page")
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "policy", policy.Names())
 	cmd.ValidArgsFunction = completeScenarios
@@ -309,12 +313,28 @@ Exit code 1 means that the schedule violates the contract.`,
 		} else {
 			err = tr.WriteText(a.out)
 		}
+		if err == nil && page != "" {
+			err = writeTimeline(page, tr)
+		}
 		if err == nil && tr.Kind != explore.OK {
 			err = errFound
 		}
 		return err
 	}
 	return cmd
+}
+
+// writeTimeline writes the HTML page of tr to a file.
+func writeTimeline(name string, tr *scenario.Trace) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := timeline.WriteHTML(f, tr); err != nil {
+		f.Close()
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return f.Close()
 }
 
 func completeScenarios(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {

@@ -1,0 +1,392 @@
+package timeline
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+)
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))
+
+// WriteHTML writes tr as one page without references to anything outside it: a lane for each task, time going down.
+// A bar at the left of a lane is a lock held, hatching is a wait; the arrow keys move through the steps.
+// Shape, pattern and words carry the meaning, so that it can be printed in black.
+func WriteHTML(w io.Writer, tr *scenario.Trace) error {
+	d := newDrawing(tr)
+	data := struct {
+		*scenario.Trace
+		Head    template.HTML
+		Chunks  []template.HTML
+		Legend  []lockTag
+		Hidden  string
+		Verdict string
+		Kept    bool
+		Culprit int
+		Count   int
+		Data    template.JS
+		Width   int
+		PreText string
+	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Kept: tr.Kind == explore.OK, Culprit: d.culprit,
+		Count: len(tr.Steps), Width: d.width}
+	data.Verdict = "kept: nothing was violated in this schedule"
+	if !data.Kept {
+		data.Verdict = fmt.Sprintf("violated (%s): %s", tr.Kind, tr.Message)
+	}
+	data.PreText = fmt.Sprintf("%d preemptions", tr.Preemptions)
+	if tr.Preemptions == 1 {
+		data.PreText = "1 preemption"
+	}
+	js, err := json.Marshal(d.details())
+	if err != nil {
+		return err
+	}
+	data.Data = template.JS(js) // json.Marshal escapes <, > and &
+	return page.Execute(w, data)
+}
+
+// Sizes in pixels.
+const (
+	rowHeight  = 22
+	charWidth  = 6.7 // of the 11 px monospace font
+	barWidth   = 13
+	stepWidth  = 58
+	lanePad    = 10
+	chunkSteps = 40 // rows that a printed page keeps together
+	headHeight = 26
+)
+
+// lockTag is the short name of a lock on the page.
+type lockTag struct{ Tag, Name string }
+
+// drawing is a trace on its way to the page.
+type drawing struct {
+	tr      *scenario.Trace
+	culprit int
+	rows    []int // steps drawn, ascending
+	row     []int // of each step and of the end; of a step not drawn, the next one's
+	tasks   []int
+	lanes   []lane
+	cols    []column
+	tags    []lockTag
+	width   int
+}
+
+type lane struct {
+	task    int
+	x, w    int
+	text    int // x of the text
+	bars    []bar
+	waits   []span
+	op, end map[int]string // by step: notes
+}
+
+type bar struct {
+	span
+	sub int // place beside others held at the same time
+	tag string
+}
+
+type column struct {
+	name string
+	x, w int
+}
+
+func newDrawing(tr *scenario.Trace) *drawing {
+	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr)}
+	d.row = make([]int, len(tr.Steps)+1)
+	for i, s := range tr.Steps {
+		d.row[i] = len(d.rows)
+		if slices.Contains(d.tasks, s.Task) {
+			d.rows = append(d.rows, i)
+		}
+	}
+	d.row[len(tr.Steps)] = len(d.rows)
+	x := stepWidth
+	for i, name := range tr.Columns {
+		n := utf8.RuneCountInString(name)
+		for _, s := range tr.Steps {
+			if i < len(s.State) {
+				n = max(n, utf8.RuneCountInString(s.State[i]))
+			}
+		}
+		w := int(float64(n)*charWidth) + 14
+		d.cols = append(d.cols, column{name, x, w})
+		x += w
+	}
+	for _, t := range d.tasks {
+		l := d.lane(t)
+		l.x = x
+		l.text += x
+		x += l.w
+		d.lanes = append(d.lanes, l)
+	}
+	d.width = x + 4
+	return d
+}
+
+func (d *drawing) lane(task int) lane {
+	l := lane{task: task, waits: waitSpans(d.tr, task), op: map[int]string{}, end: map[int]string{}}
+	var until []int // by place: end of the bar there
+	for _, s := range heldSpans(d.tr, task) {
+		sub := slices.IndexFunc(until, func(end int) bool { return end <= s.From })
+		if sub < 0 {
+			sub = len(until)
+			until = append(until, 0)
+		}
+		until[sub] = s.To
+		l.bars = append(l.bars, bar{s, sub, d.tag(s.What)})
+	}
+	l.text = lanePad + len(until)*barWidth + 4
+	n := utf8.RuneCountInString(d.tr.Tasks[task]) + 4
+	for i, s := range d.tr.Steps {
+		if s.Task != task {
+			continue
+		}
+		for _, note := range s.Notes {
+			if opens(note) {
+				l.op[i] = note
+			} else {
+				l.end[i] = note
+			}
+		}
+		n = max(n, utf8.RuneCountInString(label(&s))+1, utf8.RuneCountInString(l.op[i])+utf8.RuneCountInString(s.What)+5,
+			utf8.RuneCountInString(label(&s))+utf8.RuneCountInString(l.end[i])+5)
+	}
+	for _, s := range l.waits {
+		n = max(n, utf8.RuneCountInString(s.What)+8)
+	}
+	l.w = l.text + int(float64(min(n, 60))*charWidth) + lanePad + 8
+	return l
+}
+
+// tag gives a lock its short name: A to Z, then A1 and so on.
+func (d *drawing) tag(name string) string {
+	if i := slices.IndexFunc(d.tags, func(t lockTag) bool { return t.Name == name }); i >= 0 {
+		return d.tags[i].Tag
+	}
+	n := len(d.tags)
+	t := string(rune('A' + n%26))
+	if n >= 26 {
+		t += fmt.Sprint(n / 26)
+	}
+	d.tags = append(d.tags, lockTag{t, name})
+	return t
+}
+
+func label(s *scenario.TraceStep) string {
+	if s.Where != "" {
+		return s.Where + ": " + s.What
+	}
+	return s.What
+}
+
+// text is what stands in a step's box.
+func (l *lane) label(s *scenario.TraceStep) string {
+	t := label(s)
+	if op := l.op[s.Step]; op != "" && s.Kind == "start" {
+		t = "▷ " + op
+	} else if op != "" {
+		t = "▷ " + op + " · " + s.What
+	}
+	if end := l.end[s.Step]; end != "" {
+		t += " ◁ " + end
+	}
+	return t
+}
+
+type svg struct{ strings.Builder }
+
+func (b *svg) add(format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = template.HTMLEscapeString(s)
+		}
+	}
+	fmt.Fprintf(b, format, args...)
+	b.WriteByte('\n')
+}
+
+// head draws the names of the columns at the top of an svg.
+func (d *drawing) head(b *svg) {
+	b.add(`<g class="head"><rect x="0" y="0" width="%d" height="%d" class="headbox"/><text x="%d" y="17" text-anchor="end">step</text>`, d.width, headHeight, stepWidth-12)
+	for _, c := range d.cols {
+		b.add(`<text x="%d" y="17">%s</text>`, c.x, c.name)
+	}
+	for _, l := range d.lanes {
+		kind := ""
+		if l.task >= d.tr.Own {
+			kind = " (daemon)"
+		}
+		b.add(`<text x="%d" y="17" class="name">%d %s%s</text>`, l.x+lanePad, l.task, d.tr.Tasks[l.task], kind)
+	}
+	b.add(`</g>`)
+}
+
+func (d *drawing) header() template.HTML {
+	var b svg
+	b.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" aria-hidden="true">`, d.width, headHeight, d.width, headHeight)
+	d.head(&b)
+	b.add(`</svg>`)
+	return template.HTML(b.String())
+}
+
+// chunks draws the steps, cut where a printed page may break.
+func (d *drawing) chunks() []template.HTML {
+	var l []template.HTML
+	for from := 0; from < len(d.rows); from += chunkSteps {
+		l = append(l, d.chunk(from, min(from+chunkSteps, len(d.rows))))
+	}
+	return l
+}
+
+// chunk draws the rows [from, to).
+func (d *drawing) chunk(from, to int) template.HTML {
+	var b svg
+	h := (to - from) * rowHeight
+	b.add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
+		d.width, h, d.width, h, d.rows[from], d.rows[to-1])
+	y := func(row int) int { return (row - from) * rowHeight }
+	for _, l := range d.lanes {
+		b.add(`<line x1="%d" y1="0" x2="%d" y2="%d" class="lane"/>`, l.x, l.x, h)
+		for _, s := range l.waits {
+			f, t := max(d.row[s.From], from), min(d.row[s.To], to)
+			if f >= t {
+				continue
+			}
+			b.add(`<rect x="%d" y="%d" width="%d" height="%d" class="wait"><title>task %d waits for %s, steps %d to %d</title></rect>`,
+				l.text-2, y(f)+2, l.x+l.w-l.text-6, (t-f)*rowHeight-4, l.task, s.What, s.From, s.To-1)
+			word := "waits for " + s.What
+			b.add(`<rect x="%d" y="%d" width="%.0f" height="16" class="waitlabel"/><text x="%d" y="%d" class="waittext">%s</text>`,
+				l.text+6, y(f)+3, float64(utf8.RuneCountInString(word))*charWidth+8, l.text+10, y(f)+15, word)
+		}
+		for _, s := range l.bars {
+			f, t := max(d.row[s.From], from), min(d.row[s.To], to)
+			if f >= t {
+				continue
+			}
+			x := l.x + lanePad + s.sub*barWidth
+			b.add(`<g class="bar"><title>task %d holds %s, steps %d to %d</title><rect x="%d" y="%d" width="%d" height="%d"/>`,
+				l.task, s.What, s.From, s.To, x, y(f)+rowHeight/2-8, barWidth-3, (t-f-1)*rowHeight+rowHeight-2)
+			b.add(`<text x="%d" y="%d" text-anchor="middle">%s</text></g>`, x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
+		}
+	}
+	for r := from; r < to; r++ {
+		d.step(&b, d.rows[r], y(r))
+	}
+	b.add(`</svg>`)
+	return template.HTML(b.String())
+}
+
+// step draws one step with its upper edge at y.
+func (d *drawing) step(b *svg, i, y int) {
+	s := &d.tr.Steps[i]
+	class := "row"
+	if i == d.culprit {
+		class += " culprit"
+	}
+	b.add(`<g class="%s" id="s%d"><rect x="0" y="%d" width="%d" height="%d" class="hit"/>`, class, i, y, d.width, rowHeight)
+	if s.Preempts {
+		b.add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="preempt"/><text x="4" y="%d" class="mark">⚡</text>`, y, d.width, y, y+16)
+	}
+	b.add(`<text x="%d" y="%d" text-anchor="end" class="num">%d</text>`, stepWidth-12, y+15, i)
+	for c, col := range d.cols {
+		if c >= len(s.State) {
+			continue
+		}
+		kind := "same"
+		if i > 0 && c < len(d.tr.Steps[i-1].State) && d.tr.Steps[i-1].State[c] != s.State[c] {
+			kind = "new"
+		}
+		b.add(`<text x="%d" y="%d" class="%s">%s</text>`, col.x, y+15, kind, s.State[c])
+	}
+	k := slices.IndexFunc(d.lanes, func(l lane) bool { return l.task == s.Task })
+	l := &d.lanes[k]
+	b.add(`<rect x="%d" y="%d" width="%d" height="%d" rx="3" class="box"/>`, l.text-2, y+2, l.x+l.w-l.text-6, rowHeight-4)
+	text := l.label(s)
+	room := int(float64(l.x+l.w-l.text-10) / charWidth)
+	if i == d.culprit {
+		text = "✗ " + text
+	}
+	b.add(`<text x="%d" y="%d">%s</text></g>`, l.text+4, y+15, cut(text, room))
+}
+
+// cut shortens text to n characters.
+func cut(text string, n int) string {
+	if utf8.RuneCountInString(text) <= n {
+		return text
+	}
+	return string([]rune(text)[:max(n-1, 0)]) + "…"
+}
+
+// hidden names the tasks without a lane.
+func (d *drawing) hidden() string {
+	var l []string
+	for t, name := range d.tr.Tasks {
+		if !slices.Contains(d.tasks, t) {
+			l = append(l, fmt.Sprintf("%d %s", t, name))
+		}
+	}
+	return strings.Join(l, ", ")
+}
+
+// stepDetail is what the page shows of the step chosen.
+type stepDetail struct {
+	Step  int      `json:"step"`
+	What  string   `json:"what"`
+	State string   `json:"state"`
+	Tasks []string `json:"tasks"`
+	Stack string   `json:"stack"`
+	Mark  string   `json:"mark"` // p preempts, c culprit
+}
+
+func (d *drawing) details() []stepDetail {
+	l := []stepDetail{}
+	for _, i := range d.rows {
+		s := &d.tr.Steps[i]
+		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], label(s)), Stack: s.Stack}
+		for _, n := range s.Notes {
+			x.What += " [" + n + "]"
+		}
+		var st []string
+		for c, name := range d.tr.Columns {
+			if c < len(s.State) {
+				st = append(st, name+" "+s.State[c])
+			}
+		}
+		x.State = strings.Join(st, ", ")
+		if s.Preempts {
+			x.Mark += "p"
+		}
+		if i == d.culprit {
+			x.Mark += "c"
+		}
+		m := At(d.tr, i+1)
+		for _, t := range d.tasks {
+			a := m.Tasks[t]
+			line := fmt.Sprintf("%d %s: %v", t, d.tr.Tasks[t], a.Phase)
+			if a.Phase == Waiting {
+				line += " for " + a.For
+			}
+			if len(a.Held) > 0 {
+				line += "; holds " + strings.Join(a.Held, ", ")
+			}
+			if a.Phase == Ready {
+				line += "; next " + a.Next
+			}
+			x.Tasks = append(x.Tasks, line)
+		}
+		l = append(l, x)
+	}
+	return l
+}

@@ -1,0 +1,152 @@
+package timeline
+
+import (
+	"fmt"
+	"strings"
+
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+)
+
+// Play is an execution in which somebody chooses who goes on. It keeps a whole recorded execution and a place in it:
+// what lies before the place is what was chosen, what lies behind it is how it would go on. A choice that differs
+// replays the prefix with one more deviation; taking one back only moves the place. The steps in which tasks start show
+// nothing and are not for choosing: the place is never in front of them.
+type Play struct {
+	run   func(schedule string) (*scenario.Trace, error)
+	tr    *scenario.Trace
+	at    int
+	first int // the first step that is not a start
+}
+
+// NewPlay begins at the start of the given schedule. run replays one.
+func NewPlay(schedule string, run func(schedule string) (*scenario.Trace, error)) (*Play, error) {
+	p := &Play{run: run}
+	tr, err := p.replay(schedule)
+	if err != nil {
+		return nil, err
+	}
+	p.tr = tr
+	for p.first < len(tr.Steps) && tr.Steps[p.first].Kind == "start" {
+		p.first++
+	}
+	p.at = p.first
+	return p, nil
+}
+
+func (p *Play) replay(schedule string) (*scenario.Trace, error) {
+	tr, err := p.run(schedule)
+	if err != nil {
+		return nil, err
+	}
+	if len(tr.Steps) < p.at {
+		return nil, fmt.Errorf("schedule %q: have %d steps, want %d and more", schedule, len(tr.Steps), p.at)
+	}
+	if tr.Kind == explore.KindMismatch {
+		return nil, fmt.Errorf("schedule %q: %s", schedule, tr.Message)
+	}
+	return tr, nil
+}
+
+// Trace is the execution as it goes on from here by default or was before Undo.
+func (p *Play) Trace() *scenario.Trace { return p.tr }
+
+// At is the number of steps done.
+func (p *Play) At() int { return p.at }
+
+// Now is the present moment.
+func (p *Play) Now() Moment { return At(p.tr, p.at) }
+
+// Over says that no step is left.
+func (p *Play) Over() bool { return p.at == len(p.tr.Steps) }
+
+// Can says whether task can do a step now.
+func (p *Play) Can(task int) bool {
+	return !p.Over() && task >= 0 && task < len(p.tr.Tasks) && p.tr.Steps[p.at].Enabled>>task&1 != 0
+}
+
+// Choose does one step of task.
+func (p *Play) Choose(task int) error {
+	if !p.Can(task) {
+		return fmt.Errorf("task %d cannot run now", task)
+	}
+	if p.tr.Steps[p.at].Task != task {
+		tr, err := p.replay(with(p.Schedule(), p.at, task))
+		if err != nil {
+			return err
+		}
+		if p.at == len(tr.Steps) || tr.Steps[p.at].Task != task {
+			return fmt.Errorf("task %d cannot run now", task)
+		}
+		p.tr = tr
+	}
+	p.at++
+	return nil
+}
+
+// RunOn does steps of task until it cannot go on or an operation of it returns, at least one.
+func (p *Play) RunOn(task int) error {
+	for {
+		if err := p.Choose(task); err != nil {
+			return err
+		}
+		if !p.Can(task) || p.returned() {
+			return nil
+		}
+	}
+}
+
+// returned says whether the last step ended an operation.
+func (p *Play) returned() bool {
+	for _, n := range p.tr.Steps[p.at-1].Notes {
+		if strings.HasSuffix(n, "returns") {
+			return true
+		}
+	}
+	return false
+}
+
+// Next does the step that comes by itself: the one taken back last, or the default.
+func (p *Play) Next() bool {
+	if p.Over() {
+		return false
+	}
+	p.at++
+	return true
+}
+
+// Finish does all of them.
+func (p *Play) Finish() { p.at = len(p.tr.Steps) }
+
+// Undo takes the last step back.
+func (p *Play) Undo() bool {
+	if p.at == p.first {
+		return false
+	}
+	p.at--
+	return true
+}
+
+// Restart takes all of them back.
+func (p *Play) Restart() { p.at = p.first }
+
+// Schedule is the schedule of the steps done; going on by default behind it.
+func (p *Play) Schedule() string {
+	var l []string
+	for d := range strings.SplitSeq(p.tr.Schedule, ",") {
+		var step int
+		if _, err := fmt.Sscanf(d, "%d", &step); err == nil && step < p.at {
+			l = append(l, d)
+		}
+	}
+	return strings.Join(l, ",")
+}
+
+// with adds a deviation to a schedule.
+func with(schedule string, step, task int) string {
+	d := fmt.Sprintf("%d:%d", step, task)
+	if schedule == "" {
+		return d
+	}
+	return schedule + "," + d
+}

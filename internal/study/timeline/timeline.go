@@ -1,0 +1,283 @@
+// Package timeline makes one recorded execution of a scenario something to look at: who does what, who holds which
+// lock, who waits for whom, and what the file looks like, step by step. At answers these questions for one moment,
+// WriteHTML draws all of them on one page, and Play lets somebody choose the next task and take the choice back.
+//
+// The text form of the timeline is scenario.Trace.WriteText.
+//
+// Model: a moment n is the one before step n. What a task does next is taken from the steps behind n, since a
+// task that stands in front of an operation does that one whoever goes first. A task without steps behind n has ended, or
+// waits for ever, which the message of a deadlock says.
+package timeline
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+)
+
+// Phase is what a task is about at one moment.
+type Phase uint8
+
+// The phases.
+const (
+	Ready   Phase = iota // nothing it needs is missing for its next step
+	Waiting              // at a closed lock, or in a wait that nobody has ended yet
+	Ended                // it has nothing left to do
+)
+
+func (p Phase) String() string { return [...]string{"can run", "waits", "ended"}[p] }
+
+// TaskAt is one task at one moment.
+type TaskAt struct {
+	Phase Phase
+	Op    string   // the operation it is in or begins next, as "2: truncate to 4K"; empty for daemons and behind the last
+	Where string   // the function of the write path in which its next step lies
+	Next  string   // its next step, empty when there is none
+	For   string   // while Waiting: the lock or the wait
+	Held  []string // locks
+}
+
+// Moment is the state of an execution before a step.
+type Moment struct {
+	Step  int // the step that comes next; len(Trace.Steps) at the end
+	Tasks []TaskAt
+	State []string // by Trace.Columns; nil before the first step
+}
+
+// At returns the moment before step n of tr.
+func At(tr *scenario.Trace, n int) Moment {
+	m := Moment{Step: n, Tasks: make([]TaskAt, len(tr.Tasks))}
+	for i := n - 1; i >= 0 && m.State == nil; i-- {
+		if len(tr.Steps[i].State) > 0 {
+			m.State = tr.Steps[i].State
+		}
+	}
+	for t := range tr.Tasks {
+		m.Tasks[t] = taskAt(tr, n, t)
+	}
+	return m
+}
+
+func taskAt(tr *scenario.Trace, n, task int) TaskAt {
+	a := TaskAt{Phase: Ended}
+	returned := false
+	for _, s := range tr.Steps[:n] {
+		if s.Task != task {
+			continue
+		}
+		for _, note := range s.Notes {
+			if op, ok := strings.CutSuffix(note, "returns"); ok && strings.HasPrefix(a.Op, op) {
+				returned = true
+			} else if opens(note) {
+				a.Op, returned = note, false
+			}
+		}
+	}
+	if returned {
+		a.Op = ""
+	}
+	next := nextOf(tr, n, task)
+	if next < 0 {
+		if wait := stuck(tr, task); wait != "" {
+			a.Phase, a.For = Waiting, wait
+			a.Held = stuckHolds(tr, task)
+		}
+		return a
+	}
+	s := &tr.Steps[next]
+	a.Next, a.Where, a.Held = s.What, s.Where, locks(s.Held)
+	for _, note := range s.Notes {
+		if opens(note) && a.Op == "" {
+			a.Op = note
+			break
+		}
+	}
+	a.Phase = Ready
+	now := &tr.Steps[n]
+	if parked := s.Kind == "resume" || s.Kind == "awake"; now.Blocked>>task&1 != 0 || parked && now.Enabled>>task&1 == 0 {
+		a.Phase = Waiting
+		if _, a.For, _ = strings.Cut(s.What, " "); a.For == "" {
+			a.For = "its time"
+		}
+	}
+	return a
+}
+
+// opens says whether a note is the beginning of an operation, "1: write [0, 4K)", and not its end or an error of it.
+func opens(note string) bool {
+	num, op, ok := strings.Cut(note, ": ")
+	if !ok || num == "" || strings.Trim(num, "0123456789") != "" {
+		return false
+	}
+	word, _, _ := strings.Cut(op, " ")
+	switch word {
+	case "write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop":
+		return true
+	}
+	return false
+}
+
+// nextOf is the first step of task from n on, or -1.
+func nextOf(tr *scenario.Trace, n, task int) int {
+	for i := n; i < len(tr.Steps); i++ {
+		if tr.Steps[i].Task == task {
+			return i
+		}
+	}
+	return -1
+}
+
+// lastOf is the last step of task before n, or -1.
+func lastOf(tr *scenario.Trace, n, task int) int {
+	for i := n - 1; i >= 0; i-- {
+		if tr.Steps[i].Task == task {
+			return i
+		}
+	}
+	return -1
+}
+
+// locks splits TraceStep.Held.
+func locks(held string) []string {
+	if held == "" || held == "nothing" {
+		return nil
+	}
+	return strings.Split(held, ", ")
+}
+
+// stuckLine is what the report of an execution that cannot go on says of task: "task 1 ab waits for mu #2; holds mu #1".
+func stuckLine(tr *scenario.Trace, task int) string {
+	switch tr.Kind {
+	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
+	default:
+		return ""
+	}
+	for line := range strings.Lines(tr.Message) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), fmt.Sprintf("task %d %s waits ", task, tr.Tasks[task])); ok {
+			if _, _, ok := strings.Cut(rest, "; holds "); ok {
+				return rest
+			}
+		}
+	}
+	return ""
+}
+
+func stuck(tr *scenario.Trace, task int) string {
+	wait, _, _ := strings.Cut(stuckLine(tr, task), "; holds ")
+	wait = strings.TrimPrefix(wait, "for ")
+	return strings.TrimPrefix(wait, "in ")
+}
+
+func stuckHolds(tr *scenario.Trace, task int) []string {
+	_, held, _ := strings.Cut(stuckLine(tr, task), "; holds ")
+	return locks(held)
+}
+
+// Shown are the tasks worth a column: the scenario's own, and daemons that do more than start.
+func Shown(tr *scenario.Trace) []int {
+	var l []int
+	for t := range tr.Tasks {
+		n := 0
+		for _, s := range tr.Steps {
+			if s.Task == t {
+				n++
+			}
+		}
+		if t < tr.Own || n > 1 {
+			l = append(l, t)
+		}
+	}
+	return l
+}
+
+// Culprit is the step to point at: where the execution broke off, or, when an oracle judged the end of it, the last step
+// of one of the scenario's tasks that changed the file as the state columns show it, i_size first. It is -1 when
+// nothing was violated or nothing changed.
+func Culprit(tr *scenario.Trace) int {
+	if tr.Kind == explore.OK || tr.Violating >= 0 {
+		return tr.Violating
+	}
+	for _, name := range [...]string{"i_size", "pages"} {
+		col := slices.Index(tr.Columns, name)
+		if col < 0 {
+			continue
+		}
+		for i := len(tr.Steps) - 1; i > 0; i-- {
+			s, before := &tr.Steps[i], &tr.Steps[i-1]
+			if s.Task < tr.Own && col < len(s.State) && col < len(before.State) && s.State[col] != before.State[col] {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// span is a stretch of steps [From, To) in a lane.
+type span struct {
+	From, To int
+	What     string
+}
+
+// heldSpans are the locks that task holds over whole steps, by lock and in order.
+func heldSpans(tr *scenario.Trace, task int) []span {
+	var done []span
+	open := map[string]int{}
+	step := func(held []string, at int) {
+		for _, l := range held {
+			if _, ok := open[l]; !ok {
+				open[l] = at
+			}
+		}
+		for l, from := range open {
+			if !slices.Contains(held, l) {
+				done = append(done, span{from, at, l})
+				delete(open, l)
+			}
+		}
+	}
+	// A lock taken in step i is in Held of the task's next step, j: it is held from i on. One given up in j is
+	// not in Held of the step behind j.
+	last := 0
+	for i := range tr.Steps {
+		if tr.Steps[i].Task == task {
+			step(locks(tr.Steps[i].Held), last)
+			last = i
+		}
+	}
+	step(stuckHolds(tr, task), last)
+	step(nil, len(tr.Steps))
+	slices.SortFunc(done, func(a, b span) int {
+		if a.From != b.From {
+			return a.From - b.From
+		}
+		return strings.Compare(a.What, b.What)
+	})
+	return done
+}
+
+// waitSpans are the stretches in which task cannot go on.
+func waitSpans(tr *scenario.Trace, task int) []span {
+	var l []span
+	first := nextOf(tr, 0, task)
+	if first < 0 {
+		return nil
+	}
+	for n := first; n < len(tr.Steps); n++ {
+		if tr.Steps[n].Task == task {
+			continue
+		}
+		a := taskAt(tr, n, task)
+		if a.Phase != Waiting {
+			continue
+		}
+		if k := len(l) - 1; k >= 0 && l[k].To == n && l[k].What == a.For {
+			l[k].To = n + 1
+		} else {
+			l = append(l, span{n, n + 1, a.For})
+		}
+	}
+	return l
+}

@@ -1,0 +1,267 @@
+package timeline_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"image/png"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// replayer replays the truncate race under a policy.
+func replayer(t *testing.T, pol string) func(schedule string) (*scenario.Trace, error) {
+	t.Helper()
+	s, err := scenario.Lookup("truncate-race")
+	must(t, err)
+	return func(schedule string) (*scenario.Trace, error) {
+		return scenario.Replay(s, policy.MustParse(pol), schedule, false)
+	}
+}
+
+// race is the shortest schedule that loses the truncate.
+func race(t *testing.T) *scenario.Trace {
+	t.Helper()
+	s, err := scenario.Lookup("truncate-race")
+	must(t, err)
+	r, err := scenario.Run(s, policy.MustParse("unlocked"), scenario.Options{})
+	must(t, err)
+	if r.Verdict != explore.Violated {
+		t.Fatalf("%+v", r)
+	}
+	tr, err := replayer(t, "unlocked")(r.Schedule)
+	must(t, err)
+	return tr
+}
+
+// small is a trace made by hand: task 1 waits for the lock that task 0 holds over steps 1 to 3.
+func small() *scenario.Trace {
+	return &scenario.Trace{Scenario: "small", About: "a <b> & c", Policy: "locked", Schedule: "2:1", Preemptions: 1, Tasks: []string{"a", "b", "d"}, Own: 2,
+		Columns: []string{"i_size"}, Violating: -1, Kind: explore.KindOracle, Message: "lost </script>", Steps: []scenario.TraceStep{
+			{Step: 0, Task: 0, Kind: "start", What: "start", Held: "nothing", Enabled: 7, State: []string{"0"}, Notes: []string{"1: write [0, 4K)"}},
+			{Step: 1, Task: 0, Kind: "lock", What: "lock sem #1", Where: "Write", Held: "nothing", Enabled: 7, State: []string{"0"}},
+			{Step: 2, Task: 1, Kind: "start", What: "start", Held: "nothing", Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []string{"2: truncate to 0"}},
+			{Step: 3, Task: 0, Kind: "unlock", What: "unlock sem #1", Held: "sem #1", Enabled: 5, Blocked: 2, State: []string{"4K"}, Notes: []string{"1: returns"}},
+			{Step: 4, Task: 1, Kind: "lock", What: "lock sem #1", Held: "nothing", Enabled: 6, State: []string{"0"}},
+			{Step: 5, Task: 2, Kind: "start", What: "start", Held: "nothing", Enabled: 6, State: []string{"0"}},
+			{Step: 6, Task: 1, Kind: "unlock", What: "unlock sem #1", Held: "sem #1", Enabled: 2, State: []string{"0"}, Notes: []string{"2: returns"}},
+		}}
+}
+
+// Who can run, who waits for what and who holds what follows from the steps.
+func TestMoments(t *testing.T) {
+	tr := small()
+	m := timeline.At(tr, 3)
+	a, b, d := m.Tasks[0], m.Tasks[1], m.Tasks[2]
+	if a.Phase != timeline.Ready || a.Op != "1: write [0, 4K)" || a.Next != "unlock sem #1" || !slices.Equal(a.Held, []string{"sem #1"}) {
+		t.Errorf("task 0: %+v", a)
+	}
+	if b.Phase != timeline.Waiting || b.For != "sem #1" || b.Op != "2: truncate to 0" || len(b.Held) != 0 {
+		t.Errorf("task 1: %+v", b)
+	}
+	if d.Phase != timeline.Ready || d.Op != "" {
+		t.Errorf("task 2: %+v", d)
+	}
+	if m = timeline.At(tr, 4); m.Tasks[0].Phase != timeline.Ended || m.Tasks[1].Phase != timeline.Ready || m.State[0] != "4K" {
+		t.Errorf("before step 4: %+v", m)
+	}
+	if m = timeline.At(tr, 0); m.State != nil || m.Tasks[1].Op != "2: truncate to 0" {
+		t.Errorf("before step 0: %+v", m)
+	}
+	if got := timeline.Shown(tr); !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("columns %v", got)
+	}
+	if got := timeline.Culprit(tr); got != 4 {
+		t.Errorf("the last change of i_size is step 4, have %d", got)
+	}
+}
+
+// Those who wait for ever are known from the report only.
+func TestDeadlock(t *testing.T) {
+	tr := &scenario.Trace{Tasks: []string{"ab", "ba"}, Own: 2, Violating: 2, Kind: explore.KindDeadlock,
+		Message: "deadlock: ...\ntask 0 ab waits for mu #2; holds mu #1\ntask 1 ba waits in dio_wait; holds mu #2, mu #3", Steps: []scenario.TraceStep{
+			{Task: 0, What: "lock mu #1", Held: "nothing", Enabled: 3}, {Task: 1, What: "lock mu #2", Held: "nothing", Enabled: 3},
+			{Task: 1, What: "lock mu #3", Held: "mu #2", Enabled: 2, Blocked: 1}}}
+	m := timeline.At(tr, 3)
+	if a := m.Tasks[0]; a.Phase != timeline.Waiting || a.For != "mu #2" || !slices.Equal(a.Held, []string{"mu #1"}) {
+		t.Errorf("%+v", a)
+	}
+	if a := m.Tasks[1]; a.Phase != timeline.Waiting || a.For != "dio_wait" || !slices.Equal(a.Held, []string{"mu #2", "mu #3"}) {
+		t.Errorf("%+v", a)
+	}
+	var b bytes.Buffer
+	must(t, timeline.WriteHTML(&b, tr))
+	if !strings.Contains(b.String(), "task 0 holds mu #1, steps 0 to 3") || !strings.Contains(b.String(), "task 0 waits for mu #2") {
+		t.Errorf("%s", b.String())
+	}
+}
+
+// The page holds each step, the lock bars, the waits and the verdict, is well-formed where it is drawn, escapes what it is given
+// and refers to nothing outside itself.
+func TestPage(t *testing.T) {
+	for _, tr := range []*scenario.Trace{small(), race(t)} {
+		var b bytes.Buffer
+		must(t, timeline.WriteHTML(&b, tr))
+		text := b.String()
+		for _, bad := range []string{"http://", "https://", "src=", "href=", "@import", "<b>"} {
+			if rest := strings.ReplaceAll(text, `xmlns="http://www.w3.org/2000/svg"`, ""); strings.Contains(rest, bad) {
+				t.Errorf("%s: the page contains %q", tr.Scenario, bad)
+			}
+		}
+		if strings.Count(text, "</script>") != 1 {
+			t.Errorf("%s: a message ends the script", tr.Scenario)
+		}
+		for _, want := range []string{`class="wait"`, `class="bar"`, `class="preempt"`, "culprit", "ArrowDown", "@media print"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: the page has no %q", tr.Scenario, want)
+			}
+		}
+		for _, s := range regexp.MustCompile(`(?s)<svg class="steps".*?</svg>`).FindAllString(text, -1) {
+			for d := xml.NewDecoder(strings.NewReader(s)); ; {
+				if _, err := d.Token(); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatalf("%s: %v", tr.Scenario, err)
+				}
+			}
+		}
+	}
+	var b bytes.Buffer
+	must(t, timeline.WriteHTML(&b, small()))
+	for _, want := range []string{"task 0 holds sem #1, steps 1 to 3", "task 1 waits for sem #1, steps 3 to 3", `id="s4"`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	if strings.Contains(b.String(), `id="s5"`) {
+		t.Error("a daemon that only starts has a row")
+	}
+}
+
+// Whoever plays chooses any task that can run, takes choices back, and ends with a schedule that explore and replay
+// understand: the truncate gets lost by hand, from the empty schedule.
+func TestPlay(t *testing.T) {
+	p, err := timeline.NewPlay("", replayer(t, "unlocked"))
+	must(t, err)
+	start := p.At()
+	must(t, p.Choose(0))
+	if p.At() != start+1 || p.Choose(17) == nil || p.Choose(-1) == nil {
+		t.Fatal("one step is done, and there is no task 17")
+	}
+	// The writer up to where it has given the inode lock up: the dio count is raised and nothing is held.
+	for {
+		must(t, p.Choose(0))
+		m := p.Now()
+		if m.State[slices.Index(p.Trace().Columns, "dio")] == "1" && len(m.Tasks[0].Held) == 0 {
+			break
+		}
+	}
+	here, at := p.Schedule(), p.At()
+	must(t, p.Choose(1))
+	if p.Schedule() == here {
+		t.Fatalf("schedule %q did not change", p.Schedule())
+	}
+	if !p.Undo() || p.Schedule() != here || p.At() != at {
+		t.Fatalf("undo: schedule %q at %d, want %q at %d", p.Schedule(), p.At(), here, at)
+	}
+	must(t, p.Choose(0))
+	p.Undo()
+	must(t, p.RunOn(1)) // until it waits for the dio count, or for a page
+	p.Finish()
+	tr := p.Trace()
+	if tr.Kind != explore.KindOracle || !p.Over() || p.Schedule() != tr.Schedule {
+		t.Fatalf("%q schedule %q: the truncate is not lost", tr.Kind, p.Schedule())
+	}
+	again, err := replayer(t, "unlocked")(p.Schedule())
+	must(t, err)
+	if again.Kind != tr.Kind || len(again.Steps) != len(tr.Steps) {
+		t.Fatalf("%q replays as %q", tr.Kind, again.Kind)
+	}
+	for p.Undo() {
+	}
+	if p.At() != start || p.Schedule() != "" {
+		t.Fatalf("at %d, schedule %q", p.At(), p.Schedule())
+	}
+	if _, err := timeline.NewPlay("0:63", replayer(t, "unlocked")); err == nil {
+		t.Error("a schedule that does not fit is no error")
+	}
+}
+
+// A browser shows the page: the picture, and the paper, go where CI keeps artifacts.
+func TestInChromium(t *testing.T) {
+	browser := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			browser = p
+			break
+		}
+	}
+	if browser == "" {
+		if os.Getenv("BTRLAB_INTEROP") == "1" {
+			t.Fatal("BTRLAB_INTEROP=1, but there is no chromium")
+		}
+		t.Skip("SKIPPED INTEROP TEST: needs chromium")
+	}
+	dir, err := filepath.Abs("../../../artifacts/timeline")
+	must(t, err)
+	must(t, os.MkdirAll(dir, 0o755))
+	name := filepath.Join(dir, "truncate-race.html")
+	var b bytes.Buffer
+	must(t, timeline.WriteHTML(&b, race(t)))
+	must(t, os.WriteFile(name, b.Bytes(), 0o644))
+	picture := filepath.Join(dir, "truncate-race.png")
+	chromium := func(args ...string) []byte {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, browser, append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+			"--user-data-dir=" + t.TempDir()}, args...)...)
+		cmd.WaitDelay = 5 * time.Second
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, stderr.String())
+		}
+		return out
+	}
+	os.Remove(picture)
+	chromium("--hide-scrollbars", "--window-size=1280,1500", "--screenshot="+picture, "file://"+name)
+	f, err := os.Open(picture)
+	must(t, err)
+	defer f.Close()
+	img, err := png.Decode(f)
+	must(t, err)
+	if s := img.Bounds().Size(); s.X != 1280 || s.Y != 1500 {
+		t.Errorf("picture %v", s)
+	}
+	// The script ran when the panel shows a step: the one marked.
+	if dom := chromium("--dump-dom", "file://"+name); !regexp.MustCompile(`<section id="now"[^>]*><strong>step \d+: .*✗</strong>`).Match(dom) {
+		t.Error("the panel shows no step")
+	}
+}
