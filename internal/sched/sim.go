@@ -1,5 +1,7 @@
 package sched
 
+import "time"
+
 // Simulator is a Runtime with simulated CPUs and a clock (package vtime): it decides itself how a task waits for a
 // lock, by sleeping, spinning, stealing or being handed it.
 type Simulator interface {
@@ -8,6 +10,8 @@ type Simulator interface {
 	Checked() bool
 	// NewLock makes what a lock of package lock is under this runtime.
 	NewLock(kind LockKind, class ClassID) SimLock
+	// ParkFor is Park that ends after d at the latest.
+	ParkFor(t *Task, class ClassID, d time.Duration)
 	// Spend passes the CPU time of n units of cost c.
 	Spend(t *Task, c Cost, n int)
 }

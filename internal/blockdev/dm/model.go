@@ -37,6 +37,7 @@ type Model struct {
 	heap   []*request // by due, then seq
 	seq    uint64
 	inside int
+	nap    bool // the timer task is in ParkFor
 	free   []*request
 
 	timer   *sched.Task
@@ -119,7 +120,14 @@ func endInner(t *sched.Task, b *blockdev.Bio) {
 	r.seq = m.seq
 	m.push(r)
 	m.waiting.Store(int64(len(m.heap)))
+	first := m.nap && m.heap[0] == r
+	if first {
+		m.nap = false
+	}
 	m.mu.Unlock(t)
+	if first {
+		m.timer.Unpark()
+	}
 	m.idle.Wake(t)
 }
 
@@ -150,7 +158,16 @@ func (m *Model) run(t *sched.Task) {
 		}
 		m.waiting.Store(int64(len(m.heap)))
 		if n == 0 {
-			d := min(m.heap[0].due-now, napNs) - late/2
+			d := m.heap[0].due - now
+			if sim := t.Simulator(); sim != nil {
+				// endInner wakes us when a request comes that ends sooner.
+				m.nap = true
+				m.mu.Unlock(t)
+				sim.ParkFor(t, idleClass.ID, time.Duration(d))
+				m.nap = false
+				continue
+			}
+			d = min(d, napNs) - late/2
 			m.mu.Unlock(t)
 			t.Sleep(time.Duration(max(d, 1)))
 			continue

@@ -83,6 +83,7 @@ const (
 	DPOR      Method = "dpor"      // source sets and sleep sets
 	State     Method = "state"     // equal states once
 	Naive     Method = "naive"     // every schedule
+	Prove     Method = "prove"     // DPOR and State side by side, on two cores: whichever ends first
 	Random    Method = "random"    // an even random walk
 	PCT       Method = "pct"       // random priorities, Depth-1 changes
 	POS       Method = "pos"       // partial-order sampling
@@ -221,6 +222,8 @@ func Run(cfg Config, prog func(w *World)) Result {
 		s.byQueue()
 	case DPOR:
 		s.byDPOR()
+	case Prove:
+		return s.prove()
 	case Random, PCT, POS, Portfolio:
 		s.bySampling()
 	default:

@@ -304,6 +304,15 @@ func TestKnownPrograms(t *testing.T) {
 	}
 }
 
+func TestProve(t *testing.T) {
+	if r := explore.Run(explore.Config{Method: explore.Prove}, truncateRace(4, true)); r.Verdict != explore.Exhausted {
+		t.Errorf("%s by %s", r.Bound, r.Method)
+	}
+	if r := explore.Run(explore.Config{Method: explore.Prove}, truncateRace(4, false)); r.Verdict != explore.Violated || r.Preemptions != 1 {
+		t.Errorf("%s by %s", r.Bound, r.Method)
+	}
+}
+
 // Samplers find what is wrong, and what they find is shrunk to one preemption.
 func TestSamplers(t *testing.T) {
 	for _, m := range []explore.Method{explore.Random, explore.PCT, explore.POS, explore.Portfolio} {

@@ -115,6 +115,26 @@ func (s *search) sameTwice() bool {
 	return w.orderHash() == h && len(w.ev) == n
 }
 
+// prove runs DPOR and State side by side and returns what ended first; neither is always the better one.
+func (s *search) prove() Result {
+	part := func(m Method) *search {
+		c := *s.cfg
+		c.Method = m
+		return &search{cfg: &c, prog: s.prog, start: s.start, until: s.until, pre: -1}
+	}
+	a, b := part(DPOR), part(State)
+	first := make(chan *search, 2)
+	go func() { a.byDPOR(); first <- a }()
+	go func() { b.byQueue(); first <- b }()
+	r := <-first
+	a.stop.Store(true)
+	b.stop.Store(true)
+	if o := <-first; r.viol == nil && (o.viol != nil || r.left && !o.left) {
+		r = o
+	}
+	return r.result()
+}
+
 // boundText says what the verdict is worth.
 func (r *Result) boundText(c *Config) string {
 	at := ""

@@ -92,7 +92,8 @@ type task struct {
 	since    int64 // on its CPU since
 	slice    int64 // end of its time slice
 	token    bool
-	leaf     int // spinlocks held
+	leaf     int   // spinlocks held
+	nap      int64 // counts sleeps
 	class    sched.ClassID
 	wait     waiter
 	next     func() (struct{}, bool)
@@ -103,7 +104,8 @@ type task struct {
 type event struct {
 	at, seq int64
 	k       *task
-	wake    bool // a timer; else k goes on on its CPU
+	wake    bool  // a timer; else k goes on on its CPU
+	nap     int64 // of a timer: k.nap when it was set; another one says that k is up already
 }
 
 // World is one run.
@@ -165,7 +167,10 @@ func (w *World) loop() {
 		w.now = e.at
 		w.stats.Events++
 		if e.wake {
-			w.ready(e.k, w.now)
+			if e.k.nap == e.nap {
+				e.k.nap++
+				w.ready(e.k, w.now)
+			}
 			continue
 		}
 		w.cur = e.k
@@ -362,10 +367,24 @@ func (w *World) Park(t *sched.Task, class sched.ClassID) {
 	k.yield(struct{}{})
 }
 
+// ParkFor is Park that ends after d at the latest.
+func (w *World) ParkFor(t *sched.Task, class sched.ClassID, d time.Duration) {
+	k := w.of(t)
+	w.settle(k)
+	if !k.token {
+		k.state, k.class = parked, class
+		w.push(w.now+max(int64(d), 0), k, true)
+		w.leaveCPU(k)
+		k.yield(struct{}{})
+	}
+	k.token = false
+}
+
 // Unpark makes t runnable, or lets its next Park go on.
 func (w *World) Unpark(t *sched.Task) {
 	switch k := w.of(t); {
 	case k.state == parked:
+		k.nap++
 		w.wake(k)
 	case k.token:
 		panic(fmt.Sprintf("vtime: second Unpark of task %v", t))
@@ -420,7 +439,7 @@ func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.
 
 func (w *World) push(at int64, k *task, wake bool) {
 	w.seq++
-	w.heap = append(w.heap, event{at, w.seq, k, wake})
+	w.heap = append(w.heap, event{at, w.seq, k, wake, k.nap})
 	h := w.heap
 	i := len(h) - 1
 	e := h[i]

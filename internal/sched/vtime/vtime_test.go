@@ -1,6 +1,7 @@
 package vtime_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -274,4 +277,37 @@ func BenchmarkSem(b *testing.B) {
 	cpu := float64(after.Utime.Nano()+after.Stime.Nano()-before.Utime.Nano()-before.Stime.Nano()) / 1e9
 	b.ReportMetric(float64(ops)/cpu, "ops/cpu-s")
 	b.ReportMetric(cpu*1000/(float64(virtual)/1e9), "cpu-ms/virtual-s")
+}
+
+// A device model ends requests to the nanosecond of its queue, also one that comes while the timer waits for a later one.
+func TestDeviceModel(t *testing.T) {
+	var log []string
+	simulate(t, free(4), func(k *sched.Task) {
+		p, err := dm.Parse("delay:read=100us,write=1ms")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := dm.New(k, blockdev.NewMemory(1<<20), p)
+		var all []*sched.Task
+		for i, at := range []int{0, 300, 350} {
+			all = append(all, k.Go(fmt.Sprint(i), func(k *sched.Task) {
+				k.Sleep(time.Duration(at) * time.Microsecond)
+				if i == 0 {
+					err = errors.Join(err, blockdev.Write(k, d, make([]byte, 4096), 0))
+				} else {
+					err = errors.Join(err, blockdev.Read(k, d, make([]byte, 4096), 0))
+				}
+				log = append(log, fmt.Sprint(k.Name, "@", k.Now()/1000))
+			}))
+		}
+		for _, w := range all {
+			k.Join(w)
+		}
+		if err = errors.Join(err, d.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if got := strings.Join(log, " "); got != "1@400 2@450 0@1000" {
+		t.Error(got)
+	}
 }

@@ -101,6 +101,8 @@ type Row struct {
 	Role      string  `json:"role"` // "calibrated on" or "predicted"
 	Published Figures `json:"published"`
 	Simulated Figures `json:"simulated"`
+	// Errors is simulated by published, less one, for every figure by its name in the text.
+	Errors map[string]float64 `json:"relative_errors"`
 	// Writes is how many the simulation made; Waits is the share of the writers' time by class.
 	Writes uint64             `json:"writes"`
 	Waits  map[string]float64 `json:"waits"`
@@ -346,6 +348,12 @@ func Seed002(o Options) (*Result, error) {
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	for _, row := range r.Rows {
+		row.Errors = map[string]float64{}
+		for _, l := range row.lines() {
+			row.Errors[l.name] = relative(l.sim, l.pub)
+		}
 	}
 	x := &r.Ratio
 	x.Published = math.Round(Published002["unlocked"].IOPS/Published002["lock"].IOPS*1e4) / 1e4
