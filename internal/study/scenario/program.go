@@ -170,6 +170,7 @@ func (r *run) pagesShown() int64 {
 
 // do carries out one operation and enters it into the history.
 func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
+	r.w.Call(t) // the oracle judges by real time: who has returned before
 	r.tick++
 	h := oracle.Op{ID: id, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
 	r.w.Note("%d: %v", id, o)
@@ -214,6 +215,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		enter = false
 		r.fs.DropCaches(t)
 	}
+	r.w.Return(t)
 	r.tick++
 	h.End = r.tick
 	if enter && !(err != nil && h.Kind != oracle.Write) {
