@@ -17,6 +17,7 @@ func (a *app) bench() *cobra.Command {
 	var image, pol, model string
 	var set []string
 	var asJSON, nocow bool
+	var dirty byteSize
 	var prof profiles
 	var rt runtimeFlags
 	cmd := &cobra.Command{
@@ -35,6 +36,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(lab.Models(), ", "))
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
+	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
 	jsonFlag(cmd, &asJSON)
 	prof.flags(cmd)
 	rt.flags(cmd)
@@ -54,7 +56,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
-			cfg := rt.config(lab.Config{Device: image, Model: model}, largestFile(jf))
+			cfg := rt.config(lab.Config{Device: image, Model: model, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 			return a.on(&rt, func() (err error) {
 				run, err = a.runBench(jf, cfg, pol, nocow, bar)
 				return err

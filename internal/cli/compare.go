@@ -19,7 +19,7 @@ import (
 func (a *app) compare() *cobra.Command {
 	var device, jobPath, out string
 	var policies, models, set []string
-	var size byteSize
+	var size, dirty byteSize
 	var runtime float64
 	var rounds, jobs int
 	var asJSON bool
@@ -43,6 +43,7 @@ Exit code 1 means that a block or the image was not right.`,
 	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(lab.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
 	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
+	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")
 	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
@@ -87,7 +88,7 @@ Exit code 1 means that a block or the image was not right.`,
 		err = prof.around(a, func() error {
 			for _, m := range models {
 				var r *experiment.Result
-				cfg := rt.config(lab.Config{Device: device, Model: m}, largestFile(jf))
+				cfg := rt.config(lab.Config{Device: device, Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 				err := a.on(&rt, func() (err error) {
 					r, err = a.runCompare(cfg, experiment.Options{
 						Job: jf, Policies: policies, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,
