@@ -337,6 +337,72 @@ func writeTimeline(name string, tr *scenario.Trace) error {
 	return f.Close()
 }
 
+func (a *app) museum() *cobra.Command {
+	var asJSON bool
+	var sf searchFlags
+	cmd := &cobra.Command{
+		Use:   "museum [NUMBER]",
+		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
+		Long: `Museum runs historic bugs of btrfs (numbers of kernel-semantics 9.2) on the real write path, each as its wrong order of
+steps behind a named toggle, and then the right order. Without a number it lists what the explorer found for each.
+Exit code 1 means that an exhibit did not prove itself.`,
+		Example: "  btrlab museum\n  btrlab museum 23",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	sf.flags(cmd)
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o, err := sf.options(cmd)
+		if err != nil {
+			return err
+		}
+		o.Own = false
+		config := o.Config
+		o.Config = func(c *explore.Config) {
+			config(c)
+			if sf.schedules == 0 {
+				c.Schedules = matrixSchedules
+			}
+			if sf.limit == 0 {
+				c.Time = matrixTime
+			}
+		}
+		var shown []*scenario.Shown
+		ok := true
+		for i := range scenario.Museum {
+			e := &scenario.Museum[i]
+			if len(args) == 1 && args[0] != fmt.Sprint(e.Number) {
+				continue
+			}
+			x, err := e.Show(o)
+			if err != nil {
+				return err
+			}
+			ok = ok && x.OK
+			shown = append(shown, x)
+		}
+		switch {
+		case len(shown) == 0:
+			return usagef(cmd, "no exhibit %s, see btrlab museum", args[0])
+		case asJSON:
+			err = a.printJSON(shown)
+		case len(args) == 1:
+			err = shown[0].WriteText(a.out)
+		default:
+			for _, x := range shown {
+				fmt.Fprintf(a.out, "%3d  %s (%s)\n", x.Number, x.Title, x.Source)
+				fmt.Fprintf(a.out, "     wrong: %s, %s\n", x.Found.Bound, x.Found.Kind)
+				fmt.Fprintf(a.out, "     right: %s\n     %s\n", x.Proof.Bound, x.Found.Replay)
+			}
+		}
+		if err == nil && !ok {
+			err = errFound
+		}
+		return err
+	}
+	return cmd
+}
+
 func completeScenarios(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/extentio"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
@@ -109,6 +110,9 @@ func Write(t *sched.Task, e *writeback.Engine, ip *inode.Inode, src Source, pos 
 		w.prewait(t, f.End)
 	}
 	w.lockFile(t, f, p)
+	if w.pl.Wrong.StaleISize {
+		w.isize = f.ISize
+	}
 	err := w.checkWrite(t, now)
 	if err == nil {
 		err = w.copyLoop(t)
@@ -242,6 +246,10 @@ func (w *write) batch(t *sched.Task) error {
 		w.balance(t)
 	}
 	for {
+		if w.pl.Wrong.ExtentBeforePage {
+			w.extentFirst(t)
+			break
+		}
 		if err := w.preparePages(t); err != nil {
 			w.rsv.Release(t, w.ip)
 			return err
@@ -250,10 +258,16 @@ func (w *write) batch(t *sched.Task) error {
 			break
 		}
 	}
+	if w.pl.Wrong.FaultUnderPageLock && w.src.Faults != nil {
+		w.src.Faults.FaultIn(t, w.done, w.done+w.n)
+	}
 	w.copyFromUser()
 	t.Spend(cost.Copy, w.copied)
 	w.dirtyPages(t)
 	w.dropPages(t)
+	if w.pl.Wrong.ISizeAfterUnlock && w.pos+uint64(w.copied) > w.ip.Size(t) {
+		w.ip.SetSize(t, w.pos+uint64(w.copied))
+	}
 	if w.pl.Throttle == policy.ThrottleAfterBatch {
 		w.balance(t)
 	}
@@ -274,7 +288,7 @@ func (w *write) faultIn(t *sched.Task) error {
 	if t.Stepper() != nil {
 		t.Point(sched.PointLoad, FaultClass.ID, nil)
 	}
-	if w.src.Faults == nil {
+	if w.src.Faults == nil || w.pl.Wrong.FaultUnderPageLock {
 		return nil
 	}
 	if w.src.Faults.FaultIn(t, w.done, w.done+w.n) == 0 {
@@ -421,7 +435,20 @@ func (w *write) copyFromUser() {
 	if w.copied < w.n {
 		w.cap = 1
 	}
-	w.force = w.copied == 0
+	w.force = w.copied == 0 && !w.pl.Wrong.NoForcedRead
+}
+
+// extentFirst is the wrong order of policy.Wrong.ExtentBeforePage. lockdep would name it at once, so it is not told
+// about the range while the pages are locked. It is for pages that need no filling.
+func (w *write) extentFirst(t *sched.Task) {
+	start, end := w.rsv.Start, w.rsv.End
+	zero.LockAndFlush(t, w.ip, start, end)
+	w.ip.IOTree.Disown(t, start, end, extentio.Locked)
+	if err := w.preparePages(t); err != nil {
+		panic(err)
+	}
+	w.ip.IOTree.Adopt(t, start, end, extentio.Locked)
+	w.locked = true
 }
 
 // dirtyPages marks what was copied: pages uptodate and dirty, i_size, DELALLOC in the io tree; the extent range is unlocked
@@ -447,7 +474,7 @@ func (w *write) dirtyPages(t *sched.Task) {
 		p.SetUptodate()
 		ip.Pages.SetDirty(t, p)
 	}
-	if end > ip.Size(t) {
+	if end > ip.Size(t) && !w.pl.Wrong.ISizeAfterUnlock {
 		ip.SetSize(t, end)
 	}
 	w.rsv.SetDelalloc(t, ip, w.locked)

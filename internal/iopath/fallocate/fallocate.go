@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/extenttree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
@@ -87,11 +88,11 @@ func Fallocate(t *sched.Task, e *Env, ip *inode.Inode, mode uint32, off, n uint6
 			return err
 		}
 	}
-	return alloc(t, e, ip, off, off+n, mode&KeepSize != 0)
+	return alloc(t, e, ip, off, off+n, mode&KeepSize != 0, plan)
 }
 
 // alloc models btrfs_fallocate() from the inode lock on.
-func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize bool) error {
+func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize bool, plan policy.Plan) error {
 	start, stop := format.AlignDown(off, block), format.AlignUp(end, block)
 	switch size := ip.Size(t); {
 	case start > size:
@@ -111,7 +112,12 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 		return err
 	}
 	data := e.Trans.Space.Data()
-	if err := data.Reserve(t, total, spaceinfo.FlushData); err != nil {
+	if plan.Wrong.ReserveUnderRange {
+		err = reserveUnderRange(t, ip, data, start, stop, total)
+	} else {
+		err = data.Reserve(t, total, spaceinfo.FlushData)
+	}
+	if err != nil {
 		return err
 	}
 	left := total
@@ -146,6 +152,17 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 	ip.SetDiskSize(end)
 	ip.MarkDirty(t)
 	return h.End(t)
+}
+
+// reserveUnderRange is the wrong order of policy.Wrong.ReserveUnderRange: the flush that the reservation waits for may need
+// somebody who waits for this range. lockdep would name it at once, so it is not told about the range meanwhile.
+func reserveUnderRange(t *sched.Task, ip *inode.Inode, data *spaceinfo.Info, start, stop, n uint64) error {
+	zero.LockAndFlush(t, ip, start, stop)
+	ip.IOTree.Disown(t, start, stop, extentio.Locked)
+	err := data.Reserve(t, n, spaceinfo.FlushData)
+	ip.IOTree.Adopt(t, start, stop, extentio.Locked)
+	ip.IOTree.Unlock(t, start, stop)
+	return err
 }
 
 // nextGap is the first part of [pos, stop) without space on disk.

@@ -44,6 +44,8 @@ type Policy struct {
 	PunchRecheckOE bool
 	// ExtentLockBackOff: a wait for an extent range keeps nothing of it meanwhile.
 	ExtentLockBackOff bool
+	// Wrong are orders that were bugs; see Wrongs.
+	Wrong Wrong
 
 	// SetsizeSteps, unless it is zero, is the order of the steps of a shrinking setsize, whatever SetsizeDrainFirst says. It has
 	// no toggle: labs/04-truncate-race fills it.
@@ -217,6 +219,11 @@ func findToggle(name string) *Toggle {
 			return &Toggles[i]
 		}
 	}
+	for i := range Wrongs {
+		if Wrongs[i].Name == name {
+			return &Wrongs[i]
+		}
+	}
 	return nil
 }
 
@@ -235,6 +242,11 @@ func (p *Policy) On() []string {
 	for i := range Toggles {
 		if *Toggles[i].Field(p) {
 			on = append(on, Toggles[i].Name)
+		}
+	}
+	for i := range Wrongs {
+		if *Wrongs[i].Field(p) {
+			on = append(on, Wrongs[i].Name)
 		}
 	}
 	return on
@@ -349,6 +361,8 @@ type Plan struct {
 	Order [MaxSetsizeSteps]SetsizeStep
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
+	// Wrong are the policy's wrong orders.
+	Wrong Wrong
 }
 
 // For is the plan of an operation. It allocates nothing.
@@ -359,7 +373,7 @@ func For(op Op, f Facts, p *Policy) Plan {
 	case SetSize:
 		return forSetSize(&f, p)
 	}
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, RecheckOrdered: p.PunchRecheckOE}
+	pl := Plan{Wrong: p.Wrong, Lock: LockInode, BatchPages: 1, StableWait: true, RecheckOrdered: p.PunchRecheckOE}
 	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
 	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
 	if p.WriteRangeLock {
@@ -370,6 +384,7 @@ func For(op Op, f Facts, p *Policy) Plan {
 
 func forWrite(f *Facts, p *Policy) Plan {
 	pl := Plan{
+		Wrong:      p.Wrong,
 		BatchPages: BatchMaxPages,
 		StableWait: !(p.StableSkipNodatasum && f.NoDataSum),
 		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.

@@ -162,6 +162,49 @@ var catalog = []*Scenario{
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
 		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2,
 	},
+	{
+		Name:   "mmap-source",
+		About:  "a write whose source is a mapping of the page that it overwrites",
+		File:   File{Size: 8 * k, Cached: all(8 * k)},
+		Tasks:  []Task{{"writer", []Op{{Kind: OpWrite, Off: 4 * k, N: 4 * k, Mapped: true, MapOff: 4 * k}}}},
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "short-copy",
+		About: "a write of a page that is not in memory, whose source gives 512 bytes at a time",
+		Goal:  "never end",
+		File:  File{Size: 4 * k}, Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 4 * k, Short: 512}}}},
+		Switch: inodeClasses, Rule: calls, MaxSteps: 1000,
+	},
+	{
+		Name:  "append-writeback",
+		About: "a write behind EOF while its pages are being written back",
+		Goal:  "lose what was written: writeback drops pages behind EOF",
+		File:  File{Size: 4 * k, Cached: all(4 * k)}, Tasks: writerAnd(Write(4*k, 4*k), "writeback", Flush()),
+		Switch: inodeClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "two-appends",
+		About: "two writes behind EOF, the second of which leaves a gap to be zeroed",
+		Goal:  "zero what the other has written",
+		File:  File{Size: 2 * k, Cached: all(4 * k)}, Tasks: writers(Write(2*k, 4*k), Write(12*k, 4*k)),
+		Switch: inodeClasses, Rule: calls,
+	},
+	{
+		Name:  "page-and-extent",
+		About: "a writer and writeback of the same dirty page: page lock, then extent lock",
+		Goal:  "let each wait for the other's lock",
+		File:  File{Size: 4 * k, Dirty: all(4 * k)}, Tasks: writerAnd(Write(0, 4*k), "writeback", Flush()),
+		Switch: inodeClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "range-and-space",
+		About: "low data space: a fallocate waits for space, a flush for an ordered extent, its completion for a range that a fiemap has locked",
+		Goal:  "close the circle of four",
+		File:  File{Size: 16 * k, Dirty: []oracle.Range{{Lo: 0, Hi: 4 * k}}}, FillTo: 16 * k,
+		Tasks:  []Task{{"fallocate", []Op{may(Fallocate(16*k, 64*k))}}, {"fiemap", []Op{Map(0, 32*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"extent", "space_ticket", "ordered_extent"}, Rule: calls, Preemptions: 3,
+	},
 }
 
 func may(o Op) Op { o.Fails = true; return o }

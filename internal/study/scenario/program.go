@@ -214,6 +214,11 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	case OpDrop:
 		enter = false
 		r.fs.DropCaches(t)
+	case OpMap:
+		enter = false
+		ip := r.f.Inode()
+		ip.IOTree.Lock(t, uint64(o.Off), uint64(o.Off+o.N))
+		ip.IOTree.Unlock(t, uint64(o.Off), uint64(o.Off+o.N))
 	}
 	r.w.Return(t)
 	r.tick++
@@ -248,8 +253,35 @@ func (r *run) batches(lo, hi int64) []int64 {
 }
 
 func (r *run) source(o Op, p []byte) buffered.Source {
-	return buffered.Source{Buf: p}
+	src := buffered.Source{Buf: p}
+	switch {
+	case o.Mapped:
+		src.Faults = &mapped{r: r, page: uint64(o.MapOff) >> 12}
+	case o.Short > 0:
+		src.Faults = shortly(o.Short)
+	}
+	return src
 }
+
+// shortly is a source of which so many bytes can be copied at a time.
+type shortly int
+
+func (s shortly) FaultIn(t *sched.Task, from, to int) int { return to - from }
+func (s shortly) Present(from, to int) int                { return min(int(s), to-from) }
+
+// mapped is a source that is a mapping of a page of the file itself: a fault locks the page.
+// Models filemap_fault().
+type mapped struct {
+	r    *run
+	page uint64
+}
+
+func (m *mapped) FaultIn(t *sched.Task, from, to int) int {
+	m.r.f.Inode().Pages.Grab(t, m.page).UnlockPut(t)
+	return to - from
+}
+
+func (m *mapped) Present(from, to int) int { return to - from }
 
 func (r *run) lastID() oracle.ID {
 	n := oracle.ID(0)

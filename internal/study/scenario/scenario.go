@@ -34,9 +34,10 @@ const (
 	OpFsync
 	OpFlush // writeback of the whole file, not waited for
 	OpDrop  // clean pages leave memory
+	OpMap   // fiemap: lock the extent range, look, unlock
 )
 
-var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop"}
+var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -44,10 +45,11 @@ func (k OpKind) String() string { return opNames[k] }
 type Op struct {
 	Kind   OpKind
 	Off, N int64 // bytes [Off, Off+N); truncate: the new size is Off
-	// Short makes the first copy of a write stop after so many bytes, as a page fault does. Choose makes the
-	// explorer try both.
-	Short  int64
-	Choose bool
+	// Short makes every copy of a write stop after so many bytes, as a page fault does that comes again each time.
+	Short int64
+	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
+	Mapped bool
+	MapOff int64
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
 }
@@ -61,6 +63,7 @@ func Fallocate(off, n int64) Op { return Op{Kind: OpFallocate, Off: off, N: n} }
 func Fsync() Op                 { return Op{Kind: OpFsync} }
 func Flush() Op                 { return Op{Kind: OpFlush} }
 func Drop() Op                  { return Op{Kind: OpDrop} }
+func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
 
 func (o Op) String() string {
 	switch o.Kind {
@@ -71,7 +74,10 @@ func (o Op) String() string {
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, size(o.Off), size(o.Off+o.N))
 	if o.Short > 0 {
-		s += fmt.Sprintf(", the first copy short after %d bytes", o.Short)
+		s += fmt.Sprintf(", each copy cut short after %d bytes", o.Short)
+	}
+	if o.Mapped {
+		s += fmt.Sprintf(", from a mapping of the file's page at %s", size(o.MapOff))
 	}
 	return s
 }
@@ -122,6 +128,8 @@ type Scenario struct {
 	FillTo int64
 	// DirtyLimit is the hard limit on dirty bytes; 0 is the default.
 	DirtyLimit int64
+	// MaxSteps ends an execution as a livelock; 0 is 20,000.
+	MaxSteps int
 	// Policies are those it is about; empty is all presets.
 	Policies []string
 }
@@ -167,8 +175,11 @@ func (s *Scenario) Config() (explore.Config, error) {
 	if err != nil {
 		return explore.Config{}, fmt.Errorf("scenario %s: %w", s.Name, err)
 	}
-	// Classes that a schedule cannot see: counters and caches under leaf locks.
-	return explore.Config{Switch: ids, Preemptions: s.Preemptions, MaxSteps: 20_000}, nil
+	max := s.MaxSteps
+	if max == 0 {
+		max = 20_000
+	}
+	return explore.Config{Switch: ids, Preemptions: s.Preemptions, MaxSteps: max}, nil
 }
 
 // rule is what the history must keep: the scenario's, or with own set no more than the policy's contract promises.

@@ -1,0 +1,52 @@
+package policy
+
+// Wrong is a set of step orders that the kernel once had and that were bugs. All are off in every preset; a specification switches
+// one on by name, "modern+WRONG_STALE_ISIZE", for the museum.
+type Wrong struct {
+	// FaultUnderPageLock: a write takes the page faults of its source while it copies, with its pages locked.
+	FaultUnderPageLock bool
+	// NoForcedRead: after a copy that got nothing the first page is not read, so that it never becomes uptodate.
+	NoForcedRead bool
+	// ISizeAfterUnlock: a write makes i_size visible after it has let its pages and its extent range go.
+	ISizeAfterUnlock bool
+	// ReserveUnderRange: fallocate waits for space with its extent range locked.
+	ReserveUnderRange bool
+	// StaleISize: a write behind EOF zeroes from the end of file that it saw before it had i_rwsem.
+	StaleISize bool
+	// ExtentBeforePage: a write locks its extent range before its pages.
+	ExtentBeforePage bool
+}
+
+// Wrongs lists every wrong order.
+var Wrongs = []Toggle{
+	{
+		Name: "WRONG_FAULT_UNDER_PAGE_LOCK", Source: "before 914ee295af41 (2011)", Kernel: "fs/btrfs/file.c:btrfs_copy_from_user()",
+		Scenario: "mmap-source",
+		Field:    func(p *Policy) *bool { return &p.Wrong.FaultUnderPageLock },
+	},
+	{
+		Name: "WRONG_NO_FORCED_READ", Source: "before 2a0f7f576999 (2011)", Kernel: "fs/btrfs/file.c:prepare_pages()",
+		Scenario: "short-copy",
+		Field:    func(p *Policy) *bool { return &p.Wrong.NoForcedRead },
+	},
+	{
+		Name: "WRONG_ISIZE_AFTER_UNLOCK", Source: "before c3473e830074 (3.8), its second half, in a buffered write", Kernel: "fs/btrfs/inode.c:btrfs_get_blocks_direct()",
+		Scenario: "append-writeback",
+		Field:    func(p *Policy) *bool { return &p.Wrong.ISizeAfterUnlock },
+	},
+	{
+		Name: "WRONG_RESERVE_UNDER_RANGE", Source: "before f5585f4f0ef5 (5.19, CVE-2022-49547), in fallocate", Kernel: "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "range-and-space",
+		Field:    func(p *Policy) *bool { return &p.Wrong.ReserveUnderRange },
+	},
+	{
+		Name: "WRONG_STALE_ISIZE", Source: "before \"btrfs: fix data overwriting bug during buffered write when block size < page size\" (6.10 or so)",
+		Kernel: "fs/btrfs/file.c:btrfs_buffered_write()", Scenario: "two-appends",
+		Field: func(p *Policy) *bool { return &p.Wrong.StaleISize },
+	},
+	{
+		Name: "WRONG_EXTENT_BEFORE_PAGE", Source: "before 321592427c01, in a buffered write", Kernel: "fs/btrfs/file.c:prepare_pages()",
+		Scenario: "page-and-extent",
+		Field:    func(p *Policy) *bool { return &p.Wrong.ExtentBeforePage },
+	},
+}

@@ -1,0 +1,149 @@
+package scenario
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"btrlab/internal/sched/explore"
+)
+
+// Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with the wrong order of steps, and one
+// with the right order. Number is its row in kernel-semantics 9.2.
+type Exhibit struct {
+	Number   int    `json:"number"`
+	Title    string `json:"title"`
+	Source   string `json:"source"`
+	Story    string `json:"story"`
+	Rule     string `json:"rule"` // the fix, as a rule
+	Scenario string `json:"scenario"`
+	Broken   string `json:"broken"` // policies
+	Fixed    string `json:"fixed"`
+	// Kind is what the explorer calls the violation; for deadlocks it may be either a cycle or a wait that nobody ends.
+	Kinds []explore.Kind `json:"kinds"`
+}
+
+var deadlocks = []explore.Kind{explore.KindDeadlock, explore.KindGone, explore.KindLost}
+
+// Museum is the exhibits.
+var Museum = []Exhibit{
+	{
+		Number: 1, Title: "the lost truncate", Source: "seed 002, 2018, never merged",
+		Story: `A buffered write inside EOF lets i_rwsem go and counts itself in i_dio_count instead. A truncate sets i_size, drops the
+pages behind it, and only then waits for the count. The writer, stopped in between, makes its pages again, finds that
+it ends behind i_size and puts i_size back. The truncate goes on with the wrong size, drops nothing, and reports success.`,
+		Rule: "wait for those without the lock before i_size changes", Scenario: "truncate-race",
+		Broken: "unlocked", Fixed: "unlocked-drain", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 2, Title: "a write from a mapping of its own page", Source: "914ee295af41, 2011",
+		Story: `The source of a write is a mapping of the very page that it overwrites. The copy touches the source with the page
+locked; the page is not mapped yet, and the fault wants the same page lock.`,
+		Rule: "fault the source in first, copy with faults disabled", Scenario: "mmap-source",
+		Broken: "locked+WRONG_FAULT_UNDER_PAGE_LOCK", Fixed: "locked", Kinds: append([]explore.Kind{explore.KindOrder}, deadlocks...),
+	},
+	{
+		Number: 3, Title: "the short copy that never ends", Source: "2a0f7f576999, 2011",
+		Story: `A write covers a page that is not in memory, so nothing is read. The source gives only a part; what was copied cannot be
+shown, because the rest of the page is not the file's, so nothing counts as copied. The next round does the same, for ever.`,
+		Rule: "after a copy of nothing read the page first", Scenario: "short-copy",
+		Broken: "locked+WRONG_NO_FORCED_READ", Fixed: "locked", Kinds: []explore.Kind{explore.KindLivelock},
+	},
+	{
+		Number: 9, Title: "i_size published outside the lock", Source: "c3473e830074, 3.8; its second half, shown with a buffered write",
+		Story: `A write behind EOF makes its pages dirty, lets them go, and only then moves i_size. Writeback comes in between, finds dirty pages
+behind the end of the file and drops them, as it must after a truncate. The write returns success; its bytes are zeros.
+(The first half of the fix, the stale page that a read leaves under direct IO, needs direct IO.)`,
+		Rule: "i_size moves under the lock of the range it uncovers", Scenario: "append-writeback",
+		Broken: "locked+WRONG_ISIZE_AFTER_UNLOCK", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 11, Title: "waiting for space with a range locked", Source: "f5585f4f0ef5, 5.19, CVE-2022-49547; shown with fallocate in the place of direct IO",
+		Story: `Somebody holds an extent range and waits for data space. The flush that makes room waits for an ordered extent. Its completion
+waits for its range, which a third one holds, who waits for the range of the first.`,
+		Rule: "reserve data space before a range is locked", Scenario: "range-and-space",
+		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked", Kinds: deadlocks,
+	},
+	{
+		Number: 18, Title: "a range lock that holds and waits", Source: "9e769bd7e5db, 6.1",
+		Story: `A fiemap locks the whole file and comes to a range that is taken. It keeps what it has got while it waits. An ordered extent
+there cannot finish; who holds the other range waits, by way of a flush, for that ordered extent.`,
+		Rule: "whoever waits for a range holds nothing of it: back off", Scenario: "range-and-space",
+		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked+WRONG_RESERVE_UNDER_RANGE+EXTENT_LOCK_BACK_OFF", Kinds: deadlocks,
+	},
+	{
+		Number: 23, Title: "zeroing from an old end of file", Source: "\"btrfs: fix data overwriting bug during buffered write\", 6.10 or so",
+		Story: `A write behind EOF zeroes the rest of the old last block. It asks for the old end of file before it has i_rwsem, and waits.
+Meanwhile another write has moved the end of file into that block; its bytes are zeroed.`,
+		Rule: "sample i_size under the lock that keeps it", Scenario: "two-appends",
+		Broken: "locked+WRONG_STALE_ISIZE", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 25, Title: "page and range, range and page", Source: "321592427c01",
+		Story: `Writeback locks a page, then its extent range. A writer locks the range first, then the page. Each has what the other wants.
+lockdep names it in the first schedule; here it is not told, to see the deadlock itself.`,
+		Rule: "one order for everybody: pages, then ranges", Scenario: "page-and-extent",
+		Broken: "locked+WRONG_EXTENT_BEFORE_PAGE", Fixed: "locked", Kinds: deadlocks,
+	},
+}
+
+// Shown is an exhibit with what the explorer made of it.
+type Shown struct {
+	Exhibit
+	Found Result `json:"found"` // under Broken
+	Proof Result `json:"proof"` // under Fixed
+	// OK says that it proves itself twice: broken by the wrong order in the way it says, kept by the right one.
+	OK    bool   `json:"ok"`
+	Trace *Trace `json:"-"`
+}
+
+// Show explores an exhibit under both policies.
+func (e *Exhibit) Show(o Options) (*Shown, error) {
+	s, err := Lookup(e.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	broken, err := parsePolicy(e.Broken)
+	if err != nil {
+		return nil, err
+	}
+	fixed, err := parsePolicy(e.Fixed)
+	if err != nil {
+		return nil, err
+	}
+	x := &Shown{Exhibit: *e}
+	if x.Found, err = Run(s, broken, o); err != nil {
+		return nil, err
+	}
+	if x.Proof, err = Run(s, fixed, o); err != nil {
+		return nil, err
+	}
+	for _, k := range e.Kinds {
+		x.OK = x.OK || x.Found.Verdict == explore.Violated && x.Found.Kind == k
+	}
+	x.OK = x.OK && x.Proof.Verdict != explore.Violated
+	if x.Found.Verdict == explore.Violated {
+		if x.Trace, err = Replay(s, broken, x.Found.Schedule, false); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// WriteText prints the exhibit: story, timeline, and the proof of the fix.
+func (x *Shown) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d. %s (%s)\n\n%s\n\nRule: %s.\n\n", x.Number, x.Title, x.Source, x.Story, x.Rule)
+	if x.Trace != nil {
+		if err := x.Trace.WriteText(&b); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(&b, "\nwrong order  --policy %s: %s\n", x.Broken, x.Found.Bound)
+	if x.Found.Replay != "" {
+		fmt.Fprintf(&b, "             %s\n", x.Found.Replay)
+	}
+	fmt.Fprintf(&b, "right order  --policy %s: %s\n", x.Fixed, x.Proof.Bound)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
