@@ -103,6 +103,16 @@ func (m *Mutex) Objects(f func(*sched.Obj)) {
 // Init gives the lock its class.
 func (m *Mutex) Init(c *lockdep.Class) { m.class = c }
 
+// Look tells a Stepper that t reads, without the lock, what is written under it.
+func (m *Mutex) Look(t *sched.Task) {
+	if st := t.Stepper(); st != nil {
+		if m.det == nil {
+			m.det = &detState{}
+		}
+		st.Touch(t, &m.det.obj, sched.Reads)
+	}
+}
+
 // Lock takes the lock; it may sleep.
 func (m *Mutex) Lock(t *sched.Task) {
 	if !t.Slow() && m.mu.TryLock() {

@@ -50,6 +50,7 @@ type Mapping struct {
 
 	first atomic.Pointer[chunk]  // pages 0..63: a small file needs no more
 	tops  atomic.Pointer[[]*top] // ascending; replaced, never changed
+	table sched.Obj              // both, to an explorer
 
 	pages     atomic.Int64
 	dirty     atomic.Int64
@@ -182,6 +183,7 @@ func (m *Mapping) nextChunk(from uint64) *chunk {
 // Get finds a page and takes a reference; nil when there is none. It takes no lock.
 func (m *Mapping) Get(t *sched.Task, index uint64) *Page {
 	t.Spend(cost.Page, 1)
+	t.Touch(&m.table, sched.Reads)
 	c := m.chunk(index)
 	if c == nil {
 		return nil
@@ -280,6 +282,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 		p.Put(t)
 		return nil
 	}
+	t.Touch(&m.table, sched.Writes)
 	c.present.Or(1 << i)
 	m.pages.Add(1)
 	return p
@@ -287,6 +290,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 
 // forget takes the page out of the table. The page is locked; the mapping's reference is the caller's now.
 func (m *Mapping) forget(t *sched.Task, p *Page) {
+	t.Touch(&m.table, sched.Writes)
 	c := m.chunk(p.index)
 	i := p.index & (chunkPages - 1)
 	if !c.pages[i].CompareAndSwap(p, nil) {

@@ -70,6 +70,7 @@ func (p *Page) Read(t *sched.Task, dst []byte, off uint64) int {
 		p.Lock(t)
 		defer p.Unlock(t)
 	}
+	p.mu.Look(t)
 	return copy(dst, p.data[off:])
 }
 
