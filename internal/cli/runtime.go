@@ -69,7 +69,7 @@ func (r *runtimeFlags) table() (cost.Table, error) {
 // config adds to a lab what the flags say; largest is the largest file of the job, in bytes.
 func (r *runtimeFlags) config(cfg lab.Config, largest int64) lab.Config {
 	cfg.Seed, cfg.NoPayload = r.seed, r.noPayload
-	if cfg.NoPayload && cfg.Size == 0 {
+	if cfg.Device == "" && cfg.Size == 0 { // the image in memory has room for the job
 		cfg.Size = max(lab.DefaultSize, largest+largest/4)
 	}
 	return cfg
