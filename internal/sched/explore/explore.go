@@ -135,7 +135,7 @@ type End struct {
 	Steps int
 	// Violation is nil when the execution kept everything.
 	Violation *Violation
-	// Stuck are the tasks that had not ended.
+
 	w *world
 }
 

@@ -89,6 +89,9 @@ func (w *World) Name(id any, name string) {
 	}
 }
 
+// NameHeld says how reports name a lock that a task holds, by the order inside its class or by what it is; "" is as without it.
+func (w *World) NameHeld(f func(h sched.Held) string) { w.w.namer = f }
+
 // Check adds an oracle that needs no task. It is asked when every task that must end has ended.
 func (w *World) Check(f func() error) { w.w.check = append(w.w.check, f) }
 

@@ -140,6 +140,9 @@ func (w *world) execution() Execution {
 				d.What = fmt.Sprintf("%v %s", x.Steps[i].Kind, name)
 			}
 		}
+		if i < len(w.nameAt) && w.nameAt[i] != "" {
+			d.What = fmt.Sprintf("%v %s", x.Steps[i].Kind, w.nameAt[i])
+		}
 		if i < len(w.heldAt) {
 			d.Held = w.heldAt[i]
 		}
@@ -162,6 +165,7 @@ func (w *world) execution() Execution {
 func (w *world) traceStep(k *task) {
 	w.traceState()
 	w.heldAt = append(w.heldAt, w.holds(k))
+	w.nameAt = append(w.nameAt, w.opName(k))
 	w.stacks = append(w.stacks, slices.Clone(k.callers[:k.ncallers]))
 	k.ncallers = 0
 }
@@ -208,6 +212,31 @@ func (w *world) objName(id any, class sched.ClassID) string {
 	return className(class)
 }
 
+// heldName names a lock that is held.
+func (w *world) heldName(h sched.Held) string {
+	if w.namer != nil {
+		if s := w.namer(h); s != "" {
+			return s
+		}
+	}
+	return w.objName(h.Obj, h.Class)
+}
+
+// opName names what k is about to lock or unlock by what the program says of held locks.
+func (w *world) opName(k *task) string {
+	if w.namer == nil || k.op.ID == nil {
+		return ""
+	}
+	held := k.t.HeldLocks
+	for i := len(held) - 1; i >= 0; i-- {
+		h := held[i]
+		if h.Obj == k.op.ID || h.Class == k.op.Class && k.opKind == StepKind(sched.PointLock) && i == len(held)-1 {
+			return w.namer(h)
+		}
+	}
+	return ""
+}
+
 // holds lists what k holds; a lock that it stands at is not held yet.
 func (w *world) holds(k *task) string {
 	held := k.t.HeldLocks
@@ -219,7 +248,7 @@ func (w *world) holds(k *task) string {
 	}
 	var l []string
 	for _, h := range held {
-		l = append(l, w.objName(h.Obj, h.Class))
+		l = append(l, w.heldName(h))
 	}
 	return strings.Join(l, ", ")
 }

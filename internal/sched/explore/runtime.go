@@ -1,0 +1,286 @@
+package explore
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"btrlab/internal/sched"
+)
+
+func (w *world) of(t *sched.Task) *task {
+	if t.Slot >= w.nAll || w.all[t.Slot].t != t {
+		panic(fmt.Sprintf("explore: task %v is not of this run", t))
+	}
+	return w.all[t.Slot]
+}
+
+// Enter is a scheduling point.
+func (w *world) Enter(t *sched.Task, op sched.Op) {
+	k := w.of(t)
+	if w.aborting {
+		panic(abort{})
+	}
+	if c := w.cur; c != nil && c != k {
+		k, t = c, c.t // who runs acts in the name of another task, as a device's Close does
+	}
+	if op.Kind == sched.PointLock && len(t.HeldLocks) > 1 && w.cfg.checks(CheckLockOrder) {
+		w.lockOrder(k, op)
+	}
+	if w.phase != exploring || k == w.root {
+		w.enterQuiet(k, op)
+		return
+	}
+	if w.cfg.switches&(1<<op.Class) == 0 && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
+		open := uint8(openUnknown)
+		if op.Gate != nil {
+			open = op.Gate.Open()
+		}
+		if op.Mode == 0 || open&op.Mode != 0 {
+			if op.Obj != nil {
+				n := w.number1(op.Obj, op.ID, op.Class)
+				if op.Kind == sched.PointWake {
+					w.objs[n].wakes++
+					w.objs[n].lastWake = w.curEv
+				}
+				if w.cfg.commutes&(1<<op.Class) == 0 {
+					w.touch(n, op.Use, open, op.Mode, op.Frees)
+					if op.Also != nil {
+						w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
+					}
+				}
+			}
+			return
+		}
+	}
+	k.op, k.opKind = op, StepKind(op.Kind)
+	if w.tracing {
+		k.ncallers = runtime.Callers(2, k.callers[:])
+	}
+	w.decide(k)
+	w.wait(k)
+	k.op = sched.Op{}
+}
+
+func (w *world) enterQuiet(k *task, op sched.Op) {
+	if op.Obj != nil {
+		w.number1(op.Obj, op.ID, op.Class)
+	}
+	if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
+		k.op = op
+		w.decide(k)
+		w.wait(k)
+		k.op = sched.Op{}
+	}
+}
+
+// Touch adds an object to the present step.
+func (w *world) Touch(t *sched.Task, o *sched.Obj, use sched.Use) {
+	if w.aborting {
+		return
+	}
+	n := w.number1(o, nil, 0)
+	if w.phase == exploring && w.curEv >= 0 {
+		w.touch(n, use, openUnknown, 0, false)
+	}
+}
+
+// Aborting says that tasks only unwind.
+func (w *world) Aborting() bool { return w.aborting }
+
+// See folds what t read into its observation.
+func (w *world) See(t *sched.Task, hash uint64) {
+	if w.phase == exploring && !w.aborting {
+		k := w.of(t)
+		k.obs = sched.Mix(k.obs, hash)
+	}
+}
+
+// Data checks an access to a plain field: one that is not ordered with the last one of another task, when one of them
+// writes, is a race.
+func (w *world) Data(t *sched.Task, o *sched.Obj, write bool) {
+	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) {
+		return
+	}
+	if o.Run != w.run {
+		o.Run, o.Num = w.run, int32(len(w.vars))
+		w.vars = slices.Grow(w.vars, 1)[:len(w.vars)+1]
+		v := &w.vars[o.Num]
+		v.wTask = -1
+		if cap(v.reads) < w.stride {
+			v.reads, v.readEv = make([]int32, w.stride), make([]int32, w.stride)
+		}
+		v.reads, v.readEv = v.reads[:w.stride], v.readEv[:w.stride]
+		clear(v.reads)
+	}
+	v := &w.vars[o.Num]
+	k := w.of(t)
+	row := w.row(w.curEv)
+	if v.wTask >= 0 && row[v.wTask] < v.wIdx {
+		w.race(k, write, int(v.wTask), v.wEv, true)
+	}
+	if !write {
+		v.reads[k.num], v.readEv[k.num] = k.n, w.curEv
+		return
+	}
+	for r, idx := range v.reads {
+		if idx > row[r] && r != k.num {
+			w.race(k, true, r, v.readEv[r], false)
+		}
+	}
+	v.wTask, v.wIdx, v.wEv = int32(k.num), k.n, w.curEv
+}
+
+func verb(write bool) string {
+	if write {
+		return "writes"
+	}
+	return "reads"
+}
+
+func (w *world) race(k *task, write bool, other int, ev int32, otherWrote bool) {
+	o := w.tasks[other]
+	text := fmt.Sprintf("data race: task %s %s a field in step %d (holding %s) that task %s %s in step %d (now holding %s); no lock, atomic or wake-up orders them",
+		w.nameOf(k), verb(write), w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, w.holds(o))
+	if w.tracing {
+		var pc [16]uintptr
+		n := runtime.Callers(4, pc[:])
+		text += "\n" + frames(pc[:n])
+	}
+	if w.viol == nil {
+		w.viol = &Violation{Kind: KindRace, Text: text}
+	}
+}
+
+// Point is the scheduling point of code that does not know of objects.
+func (w *world) Point(t *sched.Task, p sched.Point) {
+	op := sched.Op{Kind: p.Kind, Class: p.Class, Use: sched.Writes}
+	if p.Kind == sched.PointLoad {
+		op.Use = sched.Reads
+	}
+	if p.Kind == sched.PointYield {
+		if w.phase == exploring {
+			w.of(t).yielded, w.yields = true, true
+		}
+	}
+	if p.Obj != nil {
+		op.Obj, op.ID = w.objOf(p.Obj), p.Obj
+	}
+	w.Enter(t, op)
+}
+
+func (w *world) objOf(id any) *sched.Obj {
+	o := w.extra[id]
+	if o == nil {
+		if w.extra == nil {
+			w.extra = map[any]*sched.Obj{}
+		}
+		o = &sched.Obj{}
+		w.extra[id] = o
+	}
+	return o
+}
+
+// Go starts a task for another one. What the program itself or a daemon starts is a daemon.
+func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
+	if w.aborting {
+		return
+	}
+	p := w.of(parent)
+	k := w.slot()
+	k.t = child
+	w.start(k, child.Name, f, p.user)
+	if w.phase == exploring {
+		if w.curEv >= 0 {
+			e := &w.ev[w.curEv]
+			e.hash = sched.Mix(e.hash, 0x676f)
+			k.seed = sched.Mix(e.hash, 0x6368696c64)
+			k.wake = w.curEv
+		}
+		w.number(k)
+	}
+}
+
+// Park takes t out of the enabled tasks until Unpark.
+func (w *world) Park(t *sched.Task, class sched.ClassID) {
+	k := w.of(t)
+	if w.aborting {
+		panic(abort{})
+	}
+	if k.token {
+		k.token = false
+		if k.wake >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
+			join(w.row(w.curEv), w.row(k.wake))
+			w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, w.ev[k.wake].hash)
+		}
+		k.wake = -1
+		return
+	}
+	k.parkObj, k.parkClass, k.parkStep, k.parkID = 0, class, len(w.ev), nil
+	if k.last >= 0 && k.last == w.curEv {
+		k.parkObj = w.ev[k.last].obj
+	}
+	k.op, k.opKind = sched.Op{Class: class}, stepResume
+	k.state = parked
+	if w.tracing {
+		k.ncallers = runtime.Callers(2, k.callers[:])
+	}
+	if k.t.Nowait() && w.cfg.checks(CheckNowait) {
+		w.nowait(k, class)
+	}
+	w.decide(k)
+	w.wait(k)
+	k.op = sched.Op{}
+}
+
+// Unpark enables t, or lets its next Park go on.
+func (w *world) Unpark(t *sched.Task) {
+	if w.aborting {
+		return
+	}
+	k := w.of(t)
+	k.wake = w.curEv
+	switch {
+	case k.state == parked:
+		k.state = ready
+	case k.token:
+		panic(fmt.Sprintf("explore: second Unpark of task %v", t))
+	default:
+		k.token = true
+	}
+}
+
+// Now is the run's clock.
+func (w *world) Now() int64 { return w.clock }
+
+// Sleep passes d of the run's time: others go first.
+func (w *world) Sleep(t *sched.Task, d time.Duration) {
+	k := w.of(t)
+	if w.aborting {
+		panic(abort{})
+	}
+	k.op, k.opKind = sched.Op{}, stepAwake
+	k.state, k.due = sleeping, w.clock+int64(d)
+	w.decide(k)
+	w.wait(k)
+}
+
+// Charge passes no time: this runtime has no CPUs.
+func (w *world) Charge(*sched.Task, time.Duration) {}
+
+// wakeSleeper moves the clock to the first sleeper and makes it ready.
+func (w *world) wakeSleeper() bool {
+	var first *task
+	for _, k := range w.all[:w.nAll] {
+		if k.state == sleeping && (first == nil || k.due < first.due) {
+			first = k
+		}
+	}
+	if first == nil {
+		return false
+	}
+	w.clock = max(w.clock, first.due)
+	first.state = ready
+	return true
+}
