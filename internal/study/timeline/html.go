@@ -62,7 +62,7 @@ const (
 	barWidth   = 13
 	stepWidth  = 58
 	lanePad    = 10
-	chunkSteps = 40 // rows that a printed page keeps together
+	chunkSteps = 20 // rows that a printed page keeps together
 	headHeight = 26
 )
 

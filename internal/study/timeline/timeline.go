@@ -281,3 +281,29 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	}
 	return l
 }
+
+// Holder finds the task that holds what task waits for, or -1. The halves of an rwsem have numbers of their own, so a
+// lock of the same class will do when only one other task holds one.
+func (m *Moment) Holder(task int) int {
+	want := m.Tasks[task].For
+	if m.Tasks[task].Phase != Waiting || want == "" {
+		return -1
+	}
+	class, _, _ := strings.Cut(want, " #")
+	found, n := -1, 0
+	for t, a := range m.Tasks {
+		if t == task {
+			continue
+		}
+		if slices.Contains(a.Held, want) {
+			return t
+		}
+		if slices.ContainsFunc(a.Held, func(l string) bool { c, _, _ := strings.Cut(l, " #"); return c == class }) {
+			found, n = t, n+1
+		}
+	}
+	if n != 1 {
+		return -1
+	}
+	return found
+}
