@@ -297,7 +297,16 @@ func (e *Engine) readAhead(t *sched.Task, ip *inode.Inode, first, n uint64) {
 	}
 }
 
+// readRun fills what it can of consecutive locked pages. A truncate may have gone by before the pages were in the cache: i_size is
+// asked again now that they are, and a later truncate must have them first. Models the look at i_size in btrfs_do_readpage().
 func (e *Engine) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page) {
+	size := ip.Size(t)
+	for len(pages) > 0 && pages[len(pages)-1].Offset() >= size {
+		pages = pages[:len(pages)-1]
+	}
+	if len(pages) == 0 {
+		return
+	}
 	start := pages[0].Offset()
 	end := start + uint64(len(pages))*pageSize
 	for len(pages) > 0 {
