@@ -94,7 +94,7 @@ func (s *search) byQueue() {
 	for j := range s.cfg.Jobs {
 		work := func() {
 			w := s.world()
-			defer w.close()
+			defer s.retire(w)
 			d := &queueDriver{s: s, seen: seen, limit: limit}
 			for {
 				it, ok := q.take(s)

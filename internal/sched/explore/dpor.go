@@ -82,7 +82,7 @@ func (s *search) byDPOR() {
 
 func (d *dpor) search() {
 	w := d.s.world()
-	defer w.close()
+	defer d.s.retire(w)
 	for {
 		d.seen = max(0, d.keep-1)
 		d.n = d.keep

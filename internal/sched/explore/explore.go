@@ -30,7 +30,6 @@ package explore
 import (
 	"fmt"
 	"math/bits"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -209,11 +208,9 @@ type Result struct {
 // Run searches the executions of prog and reports the first violation, with a schedule that shows it.
 func Run(cfg Config, prog func(w *World)) Result {
 	c := cfg.filled()
-	// Each execution leaves its whole world behind as garbage, and little else is alive: at the usual rate the collector
-	// takes most of the time.
-	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	start := time.Now()
 	s := &search{cfg: c, prog: prog, start: start, pre: -1}
+	defer s.close()
 	if c.Time > 0 {
 		s.until = start.Add(c.Time)
 	}
@@ -232,8 +229,12 @@ func Run(cfg Config, prog func(w *World)) Result {
 	return s.result()
 }
 
-// gcPercent is the collector's target during a search.
-const gcPercent = 1600
+// gcPercent is the collector's target during a search of more than gcRuns executions: each leaves its objects behind as garbage, and
+// little else is alive, so that at the usual rate the collector takes most of the time.
+const (
+	gcPercent = 800
+	gcRuns    = 256
+)
 
 // schedule is a list of deviations, steps ascending.
 type schedule []deviation

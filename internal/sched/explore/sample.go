@@ -18,7 +18,7 @@ func (s *search) bySampling() {
 	for j := range s.cfg.Jobs {
 		work := func() {
 			w := s.world()
-			defer w.close()
+			defer s.retire(w)
 			d := &sampler{pcg: rand.NewPCG(0, 0)}
 			for {
 				mu.Lock()

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,9 +31,21 @@ type search struct {
 	pre        int // violated: preemptions of sched; else all with so many have been tried
 	found      int
 	left       bool // something was not tried
+	spare      []*world
+	gcOld      int
+	gcChanged  bool
 }
 
+// world gives a worker a world; retire takes it back.
 func (s *search) world() *world {
+	s.mu.Lock()
+	if n := len(s.spare); n > 0 {
+		w := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		s.mu.Unlock()
+		return w
+	}
+	s.mu.Unlock()
 	w := newWorld(s.cfg)
 	s.mu.Lock()
 	if s.order == nil {
@@ -43,11 +56,31 @@ func (s *search) world() *world {
 	return w
 }
 
+func (s *search) retire(w *world) {
+	s.mu.Lock()
+	s.spare = append(s.spare, w)
+	s.mu.Unlock()
+}
+
+// close ends what the search keeps.
+func (s *search) close() {
+	for _, w := range s.spare {
+		w.close()
+	}
+	s.spare = nil
+	if s.gcChanged {
+		debug.SetGCPercent(s.gcOld)
+	}
+}
+
 // account counts an execution and reports whether the search goes on.
 func (s *search) account(w *world) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.runs++
+	if s.runs == gcRuns {
+		s.gcOld, s.gcChanged = debug.SetGCPercent(gcPercent), true
+	}
 	s.steps += int64(len(w.ev))
 	if w.pruned {
 		s.cut++
@@ -107,8 +140,8 @@ func (s *search) result() Result {
 // sameTwice makes the execution without preemptions twice more and compares: a program that differs behind what a search
 // repeats would not be noticed otherwise.
 func (s *search) sameTwice() bool {
-	w := newWorld(s.cfg)
-	defer w.close()
+	w := s.world()
+	defer s.retire(w)
 	w.execute(s.prog, &follow{})
 	h, n := w.orderHash(), len(w.ev)
 	w.execute(s.prog, &follow{})
@@ -123,6 +156,8 @@ func (s *search) prove() Result {
 		return &search{cfg: &c, prog: s.prog, start: s.start, until: s.until, pre: -1}
 	}
 	a, b := part(DPOR), part(State)
+	defer a.close()
+	defer b.close()
 	first := make(chan *search, 2)
 	go func() { a.byDPOR(); first <- a }()
 	go func() { b.byQueue(); first <- b }()
@@ -353,13 +388,14 @@ func (s *search) shrink() {
 		}
 		c.Schedules, c.Time = 20_000, 2*time.Second
 		b := &search{cfg: &c, prog: s.prog, start: time.Now(), pre: -1, until: time.Now().Add(c.Time)}
+		defer b.close()
 		b.byQueue()
 		if b.viol != nil && b.viol.Kind == s.viol.Kind && (b.pre < s.pre || b.pre == s.pre && len(b.sched) < len(s.sched)) {
 			s.viol, s.sched, s.pre = b.viol, b.sched, b.pre
 		}
 	}
-	w := newWorld(s.cfg)
-	defer w.close()
+	w := s.world()
+	defer s.retire(w)
 	try := func(devs schedule) bool {
 		w.order = newOrderGraph()
 		w.execute(s.prog, &follow{devs: devs, lenient: true})
