@@ -99,7 +99,8 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	now := &tr.Steps[n]
 	if parked := s.Kind == "resume" || s.Kind == "awake"; now.Blocked>>task&1 != 0 || parked && now.Enabled>>task&1 == 0 {
 		a.Phase = Waiting
-		if _, a.For, _ = strings.Cut(s.What, " "); a.For == "" {
+		_, object, _ := strings.Cut(s.What, " ")
+		if a.For = strings.TrimPrefix(object, "for "); a.For == "" {
 			a.For = "its time"
 		}
 	}
@@ -145,7 +146,20 @@ func locks(held string) []string {
 	if held == "" || held == "nothing" {
 		return nil
 	}
-	return strings.Split(held, ", ")
+	var l []string
+	depth, from := 0, 0
+	for i, c := range held { // "page 2, extent range [0, 4K)": a comma inside brackets belongs to the name
+		switch {
+		case c == '[' || c == '(':
+			depth++
+		case c == ']' || c == ')':
+			depth--
+		case c == ',' && depth == 0:
+			l = append(l, strings.TrimSpace(held[from:i]))
+			from = i + 1
+		}
+	}
+	return append(l, strings.TrimSpace(held[from:]))
 }
 
 // stuckLine is what the report of an execution that cannot go on says of task: "task 1 ab waits for mu #2; holds mu #1".
@@ -282,14 +296,21 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	return l
 }
 
-// Holder finds the task that holds what task waits for, or -1. The halves of an rwsem have numbers of their own, so a
-// lock of the same class will do when only one other task holds one.
+// class is a lock's name without its number or range.
+func class(lock string) string {
+	if i := strings.IndexAny(lock, "#[0123456789"); i > 0 {
+		return strings.TrimSpace(lock[:i])
+	}
+	return lock
+}
+
+// Holder finds the task that holds what task waits for, or -1. A lock has not the same name for who holds it and who waits for
+// it when only one of them knows what it locks, so one of the same class will do when only one other task holds one.
 func (m *Moment) Holder(task int) int {
 	want := m.Tasks[task].For
 	if m.Tasks[task].Phase != Waiting || want == "" {
 		return -1
 	}
-	class, _, _ := strings.Cut(want, " #")
 	found, n := -1, 0
 	for t, a := range m.Tasks {
 		if t == task {
@@ -298,7 +319,7 @@ func (m *Moment) Holder(task int) int {
 		if slices.Contains(a.Held, want) {
 			return t
 		}
-		if slices.ContainsFunc(a.Held, func(l string) bool { c, _, _ := strings.Cut(l, " #"); return c == class }) {
+		if slices.ContainsFunc(a.Held, func(l string) bool { return class(l) == class(want) }) {
 			found, n = t, n+1
 		}
 	}

@@ -105,15 +105,18 @@ func TestMoments(t *testing.T) {
 // Those who wait for ever are known from the report only.
 func TestDeadlock(t *testing.T) {
 	tr := &scenario.Trace{Tasks: []string{"ab", "ba"}, Own: 2, Violating: 2, Kind: explore.KindDeadlock,
-		Message: "deadlock: ...\ntask 0 ab waits for mu #2; holds mu #1\ntask 1 ba waits in dio_wait; holds mu #2, mu #3", Steps: []scenario.TraceStep{
+		Message: "deadlock: ...\ntask 0 ab waits for mu #2; holds mu #1\ntask 1 ba waits in dio_wait; holds mu #2, mu [3, 4)", Steps: []scenario.TraceStep{
 			{Task: 0, What: "lock mu #1", Held: "nothing", Enabled: 3}, {Task: 1, What: "lock mu #2", Held: "nothing", Enabled: 3},
 			{Task: 1, What: "lock mu #3", Held: "mu #2", Enabled: 2, Blocked: 1}}}
 	m := timeline.At(tr, 3)
 	if a := m.Tasks[0]; a.Phase != timeline.Waiting || a.For != "mu #2" || !slices.Equal(a.Held, []string{"mu #1"}) {
 		t.Errorf("%+v", a)
 	}
-	if a := m.Tasks[1]; a.Phase != timeline.Waiting || a.For != "dio_wait" || !slices.Equal(a.Held, []string{"mu #2", "mu #3"}) {
+	if a := m.Tasks[1]; a.Phase != timeline.Waiting || a.For != "dio_wait" || !slices.Equal(a.Held, []string{"mu #2", "mu [3, 4)"}) {
 		t.Errorf("%+v", a)
+	}
+	if m.Holder(0) != 1 || m.Holder(1) != -1 {
+		t.Errorf("task 0 waits for task %d, task 1 for %d", m.Holder(0), m.Holder(1))
 	}
 	var b bytes.Buffer
 	must(t, timeline.WriteHTML(&b, tr))
