@@ -2,6 +2,7 @@ package explore
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"btrlab/internal/sched"
 )
@@ -26,8 +27,10 @@ type queue struct {
 	head  int
 	next  []item // of the next level
 	pre   int
-	busy  int
+	busy  int // workers that may still add items
 	done  bool
+
+	hungry atomic.Int32 // workers that wait for items
 }
 
 // take returns the next item, waiting for those who may still add some.
@@ -54,7 +57,9 @@ func (q *queue) take(s *search) (item, bool) {
 			return it, true
 		}
 		if q.busy > 0 {
+			q.hungry.Add(1)
 			q.more.Wait()
+			q.hungry.Add(-1)
 			continue
 		}
 		s.mu.Lock()
@@ -69,15 +74,17 @@ func (q *queue) take(s *search) (item, bool) {
 	}
 }
 
-// put adds what an execution left to be tried.
-func (q *queue) put(same, next []item) {
+// put adds items; with idle set their worker has nothing of its own left.
+func (q *queue) put(same, next []item, idle bool) {
 	q.mu.Lock()
-	for i := len(same) - 1; i >= 0; i-- {
-		q.stack = append(q.stack, same[i])
-	}
+	q.stack = append(q.stack, same...)
 	q.next = append(q.next, next...)
-	q.busy--
-	q.more.Broadcast()
+	if idle {
+		q.busy--
+	}
+	if q.hungry.Load() > 0 {
+		q.more.Broadcast()
+	}
 	q.mu.Unlock()
 }
 
@@ -96,15 +103,23 @@ func (s *search) byQueue() {
 			w := s.world()
 			defer s.retire(w)
 			d := &queueDriver{s: s, seen: seen, limit: limit}
+			// A worker goes through the alternatives of its own executions first, and shares when others have none.
+			var own []item
 			for {
-				it, ok := q.take(s)
-				if !ok {
+				if n := len(own); n > 0 && !s.stop.Load() {
+					d.start(own[n-1])
+					own = own[:n-1]
+				} else if it, ok := q.take(s); ok {
+					d.start(it)
+				} else {
 					return
 				}
-				d.start(it)
 				w.execute(s.prog, d)
 				d.shard(w)
-				q.put(d.same, d.next)
+				for i := len(d.same) - 1; i >= 0; i-- {
+					own = append(own, d.same[i])
+				}
+				d.same = d.same[:0]
 				if !d.foreign || w.viol != nil {
 					s.account(w)
 				}
@@ -112,6 +127,15 @@ func (s *search) byQueue() {
 					s.mu.Lock()
 					s.left = true
 					s.mu.Unlock()
+				}
+				switch {
+				case len(own) == 0 || s.stop.Load():
+					q.put(own, d.next, true)
+					own, d.next = own[:0], d.next[:0]
+				case q.hungry.Load() > 0 && len(own) > 1:
+					half := len(own) / 2
+					q.put(own[:half], d.next, false)
+					own, d.next = append(own[:0], own[half:]...), d.next[:0]
 				}
 			}
 		}
@@ -139,14 +163,15 @@ type queueDriver struct {
 	limited bool
 	foreign bool // the first execution, which another shard counts
 	hash    uint64
-	task    int8 // of the step whose value is asked for, -1 if by default
-	same    []item
-	next    []item
+	task    int8   // of the step whose value is asked for, -1 if by default
+	same    []item // alternatives of this level
+	next    []item // and of the next, since they were put into the queue
+	mark    int
 }
 
 func (q *queueDriver) start(it item) {
 	q.it, q.pos, q.pre, q.limited, q.foreign = it, 0, 0, false, false
-	q.same, q.next = q.same[:0], q.next[:0]
+	q.mark = len(q.next)
 }
 
 // shard leaves the part of the first execution's alternatives that is this shard's.
@@ -167,7 +192,7 @@ func (q *queueDriver) shard(w *world) {
 		}
 		return keep
 	}
-	q.same, q.next = mine(q.same), mine(q.next)
+	q.same, q.next = mine(q.same), append(q.next[:q.mark], mine(q.next[q.mark:])...)
 }
 
 func cost(d *decision, pick int) int {

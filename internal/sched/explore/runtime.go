@@ -32,6 +32,9 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 		w.enterQuiet(k, op)
 		return
 	}
+	if op.Kind == sched.PointWait && op.Obj != nil {
+		k.waitObj, k.waitClass = w.number1(op.Obj, op.ID, op.Class)+1, op.Class
+	}
 	if w.cfg.switches&(1<<op.Class) == 0 && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
 		open := uint8(openUnknown)
 		if op.Gate != nil {
@@ -217,9 +220,9 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 		k.wake = -1
 		return
 	}
-	k.parkObj, k.parkClass, k.parkStep, k.parkID = 0, class, len(w.ev), nil
-	if k.last >= 0 && k.last == w.curEv {
-		k.parkObj = w.ev[k.last].obj
+	k.parkObj, k.parkClass, k.parkStep = 0, class, len(w.ev)
+	if k.waitClass == class {
+		k.parkObj = k.waitObj
 	}
 	k.op, k.opKind = sched.Op{Class: class}, stepResume
 	k.state = parked

@@ -53,7 +53,8 @@ type task struct {
 	prio      uint64 // of samplers
 	parkObj   int32
 	parkClass sched.ClassID
-	parkID    any
+	waitObj   int32 // of the last wait, and its class
+	waitClass sched.ClassID
 	parkStep  int
 	callers   [24]uintptr
 	ncallers  int
