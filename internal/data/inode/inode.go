@@ -153,6 +153,15 @@ func (ip *Inode) Size(t *sched.Task) uint64 {
 	return ip.size.Load()
 }
 
+// Objects names what a schedule sees of the inode, by its kernel name.
+func (ip *Inode) Objects(name func(id any, name string)) {
+	name(&ip.rwsem, "i_rwsem")
+	name(&ip.size, "i_size")
+	name(&ip.DIO, "i_dio_count")
+	name(&ip.IOTree, "extent range")
+	name(&ip.Range, "byte range")
+}
+
 // DebugSize is i_size for who watches from outside: no scheduling point.
 func (ip *Inode) DebugSize() uint64 { return ip.size.Load() }
 

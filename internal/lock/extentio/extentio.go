@@ -134,6 +134,9 @@ type heldRange struct {
 	start, end uint64
 }
 
+// Range is for reports that name what a task holds.
+func (r heldRange) Range() (start, end uint64) { return r.start, r.end }
+
 // Init sets the tree up; h may be nil.
 func (x *Tree) Init(h Hooks) {
 	x.hooks = h

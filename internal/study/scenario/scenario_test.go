@@ -61,7 +61,7 @@ func TestRestore(t *testing.T) {
 		dev, err := s.prepare()
 		must(t, err)
 		o, n := s.open(dev, p), 0
-		prog := func(w *explore.World) { n++; o.start(s, w, p, s.rule(p, true)) }
+		prog := func(w *explore.World) { n++; o.start(s, w, p, s.rule(p, true), true) }
 		c := cfg
 		c.Method, c.All, c.NoShrink, c.Schedules = explore.Random, true, true, 200
 		explore.Run(c, prog)
@@ -76,5 +76,65 @@ func TestRestore(t *testing.T) {
 				t.Fatalf("%s: step %d is %+v %v, want %+v %v", s.Name, i, got.Steps[i], got.Details[i].State, want.Steps[i], want.Details[i].State)
 			}
 		}
+	}
+}
+
+// Under every preset each scenario keeps what the policy itself promises, and what it does not promise is broken where the
+// design says so: whole writes and the truncate under the unlocked policies, nothing under the others.
+func TestMatrix(t *testing.T) {
+	limit := Options{Config: func(c *explore.Config) { c.Schedules = 300; c.NoShrink = true }}
+	own := limit
+	own.Own = true
+	results, err := Matrix(All(), policy.Names(), own, nil)
+	must(t, err)
+	for _, r := range results {
+		if r.Verdict == explore.Violated {
+			t.Errorf("%s breaks its own promise in %s: %s %s\n%s", r.Policy, r.Scenario, r.Kind, r.Violation, r.Replay)
+		}
+	}
+	results, err = Matrix(All(), policy.Names(), limit, nil)
+	must(t, err)
+	broken := map[string]bool{}
+	for _, r := range results {
+		if r.Verdict == explore.Violated {
+			broken[r.Scenario+" "+r.Policy] = true
+			if r.Kind != explore.KindOracle || r.Preemptions != 1 {
+				t.Errorf("%s under %s: %s, %d preemptions: %s", r.Scenario, r.Policy, r.Kind, r.Preemptions, r.Violation)
+			}
+		}
+	}
+	for _, want := range []string{"truncate-race unlocked", "truncate-into unlocked", "two-writers-truncate unlocked",
+		"two-writers-same unlocked", "two-writers-nested unlocked", "two-writers-overlap unlocked",
+		"two-writers-same unlocked-drain", "two-writers-nested unlocked-drain", "two-writers-overlap unlocked-drain"} {
+		if !broken[want] {
+			t.Errorf("%s is not broken", want)
+		}
+		delete(broken, want)
+	}
+	for extra := range broken {
+		t.Errorf("%s is broken", extra)
+	}
+	var b strings.Builder
+	must(t, WriteMatrix(&b, results, policy.Names()))
+	if !strings.Contains(b.String(), "btrlab replay truncate-race") {
+		t.Errorf("the matrix lacks a replay command:\n%s", b.String())
+	}
+}
+
+// The write path with the wait first is proved for one writer and for two, and the proof is quick: tens of thousands of
+// schedules per second (the number is in the log, not in the verdict).
+func TestDrainProved(t *testing.T) {
+	for _, name := range []string{"truncate-race", "two-writers-truncate"} {
+		if testing.Short() && name != "truncate-race" {
+			continue
+		}
+		s, err := Lookup(name)
+		must(t, err)
+		r, err := Run(s, policy.MustParse("unlocked-drain"), Options{})
+		must(t, err)
+		if r.Verdict != explore.Exhausted {
+			t.Errorf("%s: %s", name, r.Bound)
+		}
+		t.Logf("%s: %s, %.0f schedules/s", name, r.Bound, float64(r.Schedules)/r.Seconds)
 	}
 }

@@ -73,15 +73,48 @@ func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trac
 		}
 		if i < len(x.Details) {
 			d := x.Details[i]
-			ts.What, ts.Notes, ts.State, ts.Held, ts.Stack = d.What, d.Notes, d.State, d.Held, d.Stack
+			ts.What, ts.Notes, ts.State, ts.Held, ts.Stack = words(d.What), d.Notes, d.State, d.Held, d.Stack
 			ts.Where = where(d.Stack)
 		}
 		tr.Steps = append(tr.Steps, ts)
 	}
-	if tr.Kind != explore.OK && tr.Kind != explore.KindOracle && tr.Kind != explore.KindLeftover {
+	switch tr.Kind {
+	case explore.OK, explore.KindLeftover:
+	case explore.KindOracle:
+		tr.Violating = tr.unlockedSize()
+	default:
 		tr.Violating = len(tr.Steps) - 1
 	}
 	return tr
+}
+
+// unlockedSize is the last step that changed i_size without i_rwsem and without a byte range: when the end of file is wrong at the end,
+// it went wrong there. -1 is none.
+func (tr *Trace) unlockedSize() int {
+	for i := len(tr.Steps) - 1; i >= 0; i-- {
+		s := &tr.Steps[i]
+		if s.What == "change i_size" && !strings.Contains(s.Held, "i_rwsem") && !strings.Contains(s.Held, "range_lock") {
+			return i
+		}
+	}
+	return -1
+}
+
+// words puts an operation as people say it.
+func words(what string) string {
+	kind, obj, _ := strings.Cut(what, " ")
+	switch kind {
+	case "load":
+		if obj == "fault_in" {
+			return "fault in the source"
+		}
+		return "read " + obj
+	case "atomic":
+		return "change " + obj
+	case "arrive":
+		return "queue for " + obj
+	}
+	return what
 }
 
 // where is the function of the write path that a step is in: the innermost of the rooms that have a story.
@@ -112,7 +145,7 @@ func (tr *Trace) WriteText(w io.Writer) error {
 		used[i] = i < tr.Own
 	}
 	for _, s := range tr.Steps {
-		used[s.Task] = true
+		used[s.Task] = used[s.Task] || s.Kind != "start" // a daemon that only starts is not shown
 	}
 	head := []string{"step"}
 	head = append(head, tr.Columns...)
@@ -132,6 +165,9 @@ func (tr *Trace) WriteText(w io.Writer) error {
 		return row
 	}
 	for i, s := range tr.Steps {
+		if !used[s.Task] {
+			continue
+		}
 		for _, n := range s.Notes {
 			if !strings.HasSuffix(n, "returns") {
 				rows = append(rows, add(col[s.Task], "["+n+"]"))
@@ -183,6 +219,9 @@ func (tr *Trace) WriteText(w io.Writer) error {
 	b.WriteByte('\n')
 	if tr.Preemptions > 0 {
 		b.WriteString("> marks a preemption: the task before could have gone on.\n")
+	}
+	if tr.Violating >= 0 && tr.Kind == explore.KindOracle {
+		fmt.Fprintf(&b, "! marks step %d, which changes i_size without i_rwsem.\n", tr.Violating)
 	}
 	if tr.Kind == explore.OK {
 		b.WriteString("kept: nothing was violated in this schedule\n")
