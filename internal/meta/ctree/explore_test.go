@@ -60,7 +60,7 @@ func schedule(t *testing.T, seed uint64) {
 	}
 	b.commit(nil)
 	b.reopen(cache)
-	r := explore.Run(explore.Config{Strategy: explore.Random(seed), ClassName: func(id sched.ClassID) string { return lockdep.ByID(id).Name }},
+	r := explore.Once(explore.OnceConfig{Strategy: explore.RandomWalk(seed)},
 		func(task *sched.Task) {
 			for w := range uint64(writers) {
 				task.Go(fmt.Sprint("writer", w), func(task *sched.Task) {
@@ -130,7 +130,7 @@ func TestWalkPreempted(t *testing.T) {
 					schedule = fmt.Sprintf("%d:2", step)
 				}
 				var seen []format.Key
-				r := explore.Run(explore.Config{Schedule: schedule}, func(task *sched.Task) {
+				r := explore.Once(explore.OnceConfig{Schedule: schedule}, func(task *sched.Task) {
 					task.Go("walk", func(task *sched.Task) {
 						var p Path
 						move, more, err := b.f.NextItem, false, error(nil)
