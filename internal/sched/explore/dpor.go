@@ -20,8 +20,9 @@ import (
 
 // foot is one access of an explored step.
 type foot struct {
-	obj int32
-	use sched.Use
+	obj   int32
+	use   sched.Use
+	fresh bool // nobody had used the object before
 }
 
 // sleeper is a task that need not be tried, because what it would do was.
@@ -146,7 +147,7 @@ func (d *dpor) next(w *world) bool {
 func (d *dpor) addFoot(w *world, nd *node, i int) {
 	e := &w.ev[i]
 	for _, a := range w.acc[e.accLo:e.accHi] {
-		nd.foot = append(nd.foot, foot{a.obj, a.use})
+		nd.foot = append(nd.foot, foot{a.obj, a.use, a.obj >= e.known})
 	}
 }
 
@@ -206,10 +207,13 @@ func (d *dpor) push(w *world) *node {
 	return nd
 }
 
+// independent compares objects by number. Those that are not in use yet get the next number when they are first used, on whatever
+// path: a step that was to use a new object is woken by the first one that uses any, which is too early and never too
+// late. Objects with a name (World.Name) or used before the explored part have the same number on all paths.
 func independent(s []foot, e []access) bool {
 	for i := range e {
 		for _, f := range s {
-			if f.obj == e[i].obj && depend(f.use, e[i].use) {
+			if f.obj == e[i].obj && (f.fresh || depend(f.use, e[i].use)) {
 				return false
 			}
 		}

@@ -32,26 +32,19 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 		w.enterQuiet(k, op)
 		return
 	}
-	if op.Kind == sched.PointWait && op.Obj != nil {
-		k.waitObj, k.waitClass = w.number1(op.Obj, op.ID, op.Class)+1, op.Class
-	}
 	if w.cfg.switches&(1<<op.Class) == 0 && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
 		open := uint8(openUnknown)
 		if op.Gate != nil {
 			open = op.Gate.Open()
 		}
 		if op.Mode == 0 || open&op.Mode != 0 {
-			if op.Obj != nil {
+			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
+			if op.Obj != nil && w.cfg.commutes&(1<<op.Class) == 0 {
 				n := w.number1(op.Obj, op.ID, op.Class)
-				if op.Kind == sched.PointWake {
-					w.objs[n].wakes++
-					w.objs[n].lastWake = w.curEv
-				}
-				if w.cfg.commutes&(1<<op.Class) == 0 {
-					w.touch(n, op.Use, open, op.Mode, op.Frees)
-					if op.Also != nil {
-						w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
-					}
+				w.noteWait(k, op, n)
+				w.touch(n, op.Use, open, op.Mode, op.Frees)
+				if op.Also != nil {
+					w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
 				}
 			}
 			return
@@ -64,6 +57,17 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 	w.decide(k)
 	w.wait(k)
 	k.op = sched.Op{}
+}
+
+// noteWait keeps what a report of a lost wake-up needs.
+func (w *world) noteWait(k *task, op sched.Op, n int32) {
+	switch op.Kind {
+	case sched.PointWait:
+		k.waitObj, k.waitClass = n+1, op.Class
+	case sched.PointWake:
+		w.objs[n].wakes++
+		w.objs[n].lastWake = w.curEv
+	}
 }
 
 func (w *world) enterQuiet(k *task, op sched.Op) {

@@ -182,7 +182,7 @@ func (w *world) begin(k *task, d *decision) {
 	row[k.num] = k.n
 	w.ev = append(w.ev, event{
 		task: int32(k.num), idx: k.n, kind: kind, class: k.op.Class, mode: k.op.Mode, mask: d.mask, closed: d.closed,
-		accLo: int32(len(w.acc)), accHi: int32(len(w.acc)), hash: h, before: before, wake: wake, val: uint8(k.val), nval: uint8(k.nval), def: int8(d.def), last: int8(d.last),
+		accLo: int32(len(w.acc)), accHi: int32(len(w.acc)), hash: h, known: int32(len(w.objs)), before: before, wake: wake, val: uint8(k.val), nval: uint8(k.nval), def: int8(d.def), last: int8(d.last),
 	})
 	w.curEv, w.curK = i, k
 	k.last = i
@@ -206,10 +206,7 @@ func (w *world) begin(k *task, d *decision) {
 		if k.op.Also != nil {
 			w.touch(w.number1(k.op.Also, k.op.ID, k.op.Class), k.op.AlsoUse, open, k.op.Mode, false)
 		}
-		if kind == StepKind(sched.PointWake) {
-			w.objs[n].wakes++
-			w.objs[n].lastWake = i
-		}
+		w.noteWait(k, k.op, n)
 	}
 	if w.yields { // a step by one lets those go on that yielded to it
 		for _, o := range w.tasks {

@@ -84,6 +84,7 @@ type event struct {
 	def    int8 // whom the default order would have run
 	last   int8 // who ran before, -1 for none
 	mask   uint64
+	known  int32 // objects that had been used before
 	before int32 // the task's event before, -1 for none
 	wake   int32 // the event that let it go on, -1 for none
 	hash   uint64
