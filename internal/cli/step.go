@@ -180,7 +180,7 @@ func (st *stepper) why(task int) string {
 	m := st.play.Now()
 	name := fmt.Sprintf("%d %s", task, tr.Tasks[task])
 	switch a := m.Tasks[task]; a.Phase {
-	case timeline.Ended:
+	case timeline.Ended, timeline.Idle:
 		return name + " has nothing left to do"
 	case timeline.Waiting:
 		if h := m.Holder(task); h >= 0 {
@@ -230,7 +230,7 @@ var stepHelp = []string{
 	"The default order lets the task go on that ran last. A preemption is a step of",
 	"another task while it could have gone on; '>' marks it. '!' marks the access",
 	"that the verdict is about. pages has a letter a page: - not in memory, c",
-	"clean, n new, D dirty, W under writeback. State columns are after the last step.",
+	"clean, n new, D dirty, W under writeback, B both. The state is that after the last step.",
 }
 
 const (
@@ -366,8 +366,6 @@ func (st *stepper) column(c canvas, x, y, w, task int, m *timeline.Moment) {
 	c.put(x, y+1, w, plain, a.Op)
 	status := ""
 	switch {
-	case a.Phase == timeline.Ended:
-		status = "ended"
 	case a.Phase == timeline.Waiting:
 		status = "WAITS for " + a.For
 		if h := m.Holder(task); h >= 0 {
@@ -375,6 +373,8 @@ func (st *stepper) column(c canvas, x, y, w, task int, m *timeline.Moment) {
 		}
 		c.put(x, y+2, w, plain.Bold(true), status)
 		status = ""
+	case a.Phase != timeline.Ready:
+		status = a.Phase.String()
 	case st.play.Can(task):
 		status = "can run"
 	default:
@@ -395,7 +395,7 @@ func (st *stepper) column(c canvas, x, y, w, task int, m *timeline.Moment) {
 	if len(a.Held) > 0 {
 		held = "holds " + strings.Join(a.Held, ", ")
 	}
-	if a.Phase != timeline.Ended {
+	if a.Phase == timeline.Ready || a.Phase == timeline.Waiting {
 		for i, line := range wrap(held, w) {
 			if i < 2 {
 				c.put(x, y+5+i, w, plain, line)

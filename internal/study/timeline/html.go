@@ -30,6 +30,7 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 		Chunks  []template.HTML
 		Legend  []lockTag
 		Hidden  string
+		Left    int
 		Verdict string
 		Kept    bool
 		Culprit int
@@ -37,7 +38,7 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 		Data    template.JS
 		Width   int
 		PreText string
-	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Kept: tr.Kind == explore.OK, Culprit: d.culprit,
+	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Left: d.left, Kept: tr.Kind == explore.OK, Culprit: d.culprit,
 		Count: len(tr.Steps), Width: d.width}
 	data.Verdict = "kept: nothing was violated in this schedule"
 	if !data.Kept {
@@ -63,7 +64,10 @@ const (
 	stepWidth  = 58
 	lanePad    = 10
 	chunkSteps = 20 // rows that a printed page keeps together
-	headHeight = 26
+
+	// Of an execution with more steps, such as a livelock, the page shows the first and the last.
+	firstSteps, lastSteps = 400, 200
+	headHeight            = 26
 )
 
 // lockTag is the short name of a lock on the page.
@@ -79,6 +83,7 @@ type drawing struct {
 	lanes   []lane
 	cols    []column
 	tags    []lockTag
+	left    int // steps left out in the middle
 	width   int
 }
 
@@ -105,9 +110,16 @@ type column struct {
 func newDrawing(tr *scenario.Trace) *drawing {
 	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr)}
 	d.row = make([]int, len(tr.Steps)+1)
+	gap := len(tr.Steps) - lastSteps
+	if gap > firstSteps {
+		d.left = gap - firstSteps
+	}
 	for i, s := range tr.Steps {
 		d.row[i] = len(d.rows)
-		if slices.Contains(d.tasks, s.Task) {
+		if d.left > 0 && i >= firstSteps && i < gap && i != d.culprit {
+			continue
+		}
+		if slices.Contains(d.tasks, s.Task) && (s.Kind != "start" || len(s.Notes) > 0 || i == d.culprit) {
 			d.rows = append(d.rows, i)
 		}
 	}
@@ -298,6 +310,9 @@ func (d *drawing) step(b *svg, i, y int) {
 	b.add(`<g class="%s" id="s%d"><rect x="0" y="%d" width="%d" height="%d" class="hit"/>`, class, i, y, d.width, rowHeight)
 	if s.Preempts {
 		b.add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="preempt"/><text x="4" y="%d" class="mark">⚡</text>`, y, d.width, y, y+16)
+	}
+	if d.left > 0 && i == len(d.tr.Steps)-lastSteps {
+		b.add(`<line x1="0" y1="%d" x2="%d" y2="%d" class="left"/>`, y, d.width, y)
 	}
 	b.add(`<text x="%d" y="%d" text-anchor="end" class="num">%d</text>`, stepWidth-12, y+15, i)
 	for c, col := range d.cols {

@@ -26,9 +26,11 @@ const (
 	Ready   Phase = iota // nothing it needs is missing for its next step
 	Waiting              // at a closed lock, or in a wait that nobody has ended yet
 	Ended                // it has nothing left to do
+	Idle                 // a daemon with nothing left to do
+	Cut                  // the execution broke off before it could go on
 )
 
-func (p Phase) String() string { return [...]string{"can run", "waits", "ended"}[p] }
+func (p Phase) String() string { return [...]string{"can run", "waits", "ended", "idle", "cut off"}[p] }
 
 // TaskAt is one task at one moment.
 type TaskAt struct {
@@ -84,27 +86,41 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 		if wait := stuck(tr, task); wait != "" {
 			a.Phase, a.For = Waiting, wait
 			a.Held = stuckHolds(tr, task)
+		} else if task >= tr.Own {
+			a.Phase = Idle
+		} else if a.Op != "" && breaksOff(tr.Kind) {
+			a.Phase = Cut
 		}
 		return a
 	}
 	s := &tr.Steps[next]
-	a.Next, a.Where, a.Held = s.What, s.Where, locks(s.Held)
+	a.Next, a.Where, a.Held = s.What, s.Where, heldBefore(s)
 	for _, note := range s.Notes {
 		if opens(note) && a.Op == "" {
 			a.Op = note
 			break
 		}
 	}
-	a.Phase = Ready
-	now := &tr.Steps[n]
-	if parked := s.Kind == "resume" || s.Kind == "awake"; now.Blocked>>task&1 != 0 || parked && now.Enabled>>task&1 == 0 {
-		a.Phase = Waiting
-		_, object, _ := strings.Cut(s.What, " ")
-		if a.For = strings.TrimPrefix(object, "for "); a.For == "" {
-			a.For = "its time"
-		}
-	}
+	a.Phase, a.For = phase(&tr.Steps[n], s, task)
 	return a
+}
+
+// phase is what task, whose next step is next, is about in front of the step now.
+func phase(now, next *scenario.TraceStep, task int) (Phase, string) {
+	parked := next.Kind == "resume" || next.Kind == "awake"
+	if now.Blocked>>task&1 == 0 && (!parked || now.Enabled>>task&1 != 0) {
+		return Ready, ""
+	}
+	_, object, _ := strings.Cut(next.What, " ")
+	if object == "" {
+		return Waiting, "its time"
+	}
+	return Waiting, strings.TrimPrefix(object, "for ")
+}
+
+// breaksOff says whether a violation of this kind ends an execution in the middle.
+func breaksOff(k explore.Kind) bool {
+	return k != explore.OK && k != explore.KindOracle && k != explore.KindLeftover
 }
 
 // opens says whether a note is the beginning of an operation, "1: write [0, 4K)", and not its end or an error of it.
@@ -124,16 +140,6 @@ func opens(note string) bool {
 // nextOf is the first step of task from n on, or -1.
 func nextOf(tr *scenario.Trace, n, task int) int {
 	for i := n; i < len(tr.Steps); i++ {
-		if tr.Steps[i].Task == task {
-			return i
-		}
-	}
-	return -1
-}
-
-// lastOf is the last step of task before n, or -1.
-func lastOf(tr *scenario.Trace, n, task int) int {
-	for i := n - 1; i >= 0; i-- {
 		if tr.Steps[i].Task == task {
 			return i
 		}
@@ -162,6 +168,15 @@ func locks(held string) []string {
 	return append(l, strings.TrimSpace(held[from:]))
 }
 
+// heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where the task has noted it already.
+func heldBefore(s *scenario.TraceStep) []string {
+	l := locks(s.Held)
+	if name, ok := strings.CutPrefix(s.What, "lock "); ok && len(l) > 0 && l[len(l)-1] == name {
+		l = l[:len(l)-1]
+	}
+	return l
+}
+
 // stuckLine is what the report of an execution that cannot go on says of task: "task 1 ab waits for mu #2; holds mu #1".
 func stuckLine(tr *scenario.Trace, task int) string {
 	switch tr.Kind {
@@ -185,9 +200,14 @@ func stuck(tr *scenario.Trace, task int) string {
 	return strings.TrimPrefix(wait, "in ")
 }
 
+// stuckHolds is what task holds for ever. A range lock that it waits for is in the report too, and is not held.
 func stuckHolds(tr *scenario.Trace, task int) []string {
 	_, held, _ := strings.Cut(stuckLine(tr, task), "; holds ")
-	return locks(held)
+	l := locks(held)
+	if n := len(l); n > 0 && stuck(tr, task) == class(l[n-1]) && l[n-1] != class(l[n-1]) {
+		l = l[:n-1]
+	}
+	return l
 }
 
 // Shown are the tasks worth a column: the scenario's own, and daemons that do more than start.
@@ -257,7 +277,7 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 	last := 0
 	for i := range tr.Steps {
 		if tr.Steps[i].Task == task {
-			step(locks(tr.Steps[i].Held), last)
+			step(heldBefore(&tr.Steps[i]), last)
 			last = i
 		}
 	}
@@ -274,24 +294,31 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 
 // waitSpans are the stretches in which task cannot go on.
 func waitSpans(tr *scenario.Trace, task int) []span {
-	var l []span
-	first := nextOf(tr, 0, task)
-	if first < 0 {
-		return nil
-	}
-	for n := first; n < len(tr.Steps); n++ {
+	var l []span // backwards
+	forever := stuck(tr, task)
+	next := -1
+	for n := len(tr.Steps) - 1; n >= 0; n-- {
 		if tr.Steps[n].Task == task {
+			next = n
 			continue
 		}
-		a := taskAt(tr, n, task)
-		if a.Phase != Waiting {
+		what := forever
+		if next >= 0 {
+			_, what = phase(&tr.Steps[n], &tr.Steps[next], task)
+		}
+		if what == "" {
 			continue
 		}
-		if k := len(l) - 1; k >= 0 && l[k].To == n && l[k].What == a.For {
-			l[k].To = n + 1
+		if k := len(l) - 1; k >= 0 && l[k].From == n+1 && l[k].What == what {
+			l[k].From = n
 		} else {
-			l = append(l, span{n, n + 1, a.For})
+			l = append(l, span{n, n + 1, what})
 		}
+	}
+	slices.Reverse(l)
+	// It does not wait before it exists.
+	if first := nextOf(tr, 0, task); first >= 0 {
+		l = slices.DeleteFunc(l, func(s span) bool { return s.From < first })
 	}
 	return l
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"image/png"
 	"io"
 	"os"
@@ -68,7 +69,7 @@ func small() *scenario.Trace {
 			{Step: 1, Task: 0, Kind: "lock", What: "lock sem #1", Where: "Write", Held: "nothing", Enabled: 7, State: []string{"0"}},
 			{Step: 2, Task: 1, Kind: "start", What: "start", Held: "nothing", Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []string{"2: truncate to 0"}},
 			{Step: 3, Task: 0, Kind: "unlock", What: "unlock sem #1", Held: "sem #1", Enabled: 5, Blocked: 2, State: []string{"4K"}, Notes: []string{"1: returns"}},
-			{Step: 4, Task: 1, Kind: "lock", What: "lock sem #1", Held: "nothing", Enabled: 6, State: []string{"0"}},
+			{Step: 4, Task: 1, Kind: "lock", What: "lock sem #1", Held: "sem #1", Enabled: 6, State: []string{"0"}},
 			{Step: 5, Task: 2, Kind: "start", What: "start", Held: "nothing", Enabled: 6, State: []string{"0"}},
 			{Step: 6, Task: 1, Kind: "unlock", What: "unlock sem #1", Held: "sem #1", Enabled: 2, State: []string{"0"}, Notes: []string{"2: returns"}},
 		}}
@@ -84,6 +85,9 @@ func TestMoments(t *testing.T) {
 	}
 	if b.Phase != timeline.Waiting || b.For != "sem #1" || b.Op != "2: truncate to 0" || len(b.Held) != 0 {
 		t.Errorf("task 1: %+v", b)
+	}
+	if m = timeline.At(tr, 4); len(m.Tasks[1].Held) != 0 {
+		t.Errorf("a lock about to be taken is not held: %+v", m.Tasks[1])
 	}
 	if d.Phase != timeline.Ready || d.Op != "" {
 		t.Errorf("task 2: %+v", d)
@@ -114,6 +118,10 @@ func TestDeadlock(t *testing.T) {
 	}
 	if a := m.Tasks[1]; a.Phase != timeline.Waiting || a.For != "dio_wait" || !slices.Equal(a.Held, []string{"mu #2", "mu [3, 4)"}) {
 		t.Errorf("%+v", a)
+	}
+	tr.Message = strings.Replace(tr.Message, "waits in dio_wait", "waits in mu", 1)
+	if a := timeline.At(tr, 3).Tasks[1]; !slices.Equal(a.Held, []string{"mu #2"}) {
+		t.Errorf("what a task waits for it does not hold: %+v", a)
 	}
 	if m.Holder(0) != 1 || m.Holder(1) != -1 {
 		t.Errorf("task 0 waits for task %d, task 1 for %d", m.Holder(0), m.Holder(1))
@@ -164,6 +172,34 @@ func TestPage(t *testing.T) {
 	}
 	if strings.Contains(b.String(), `id="s5"`) {
 		t.Error("a daemon that only starts has a row")
+	}
+}
+
+// When an execution breaks off, nobody has ended who is in an operation.
+func TestCut(t *testing.T) {
+	tr := small()
+	tr.Steps, tr.Kind, tr.Violating = tr.Steps[:3], explore.KindLivelock, 2
+	m := timeline.At(tr, 3)
+	if m.Tasks[0].Phase != timeline.Cut || m.Tasks[1].Phase != timeline.Cut || m.Tasks[2].Phase != timeline.Idle {
+		t.Errorf("%+v", m.Tasks)
+	}
+}
+
+// A livelock of many thousand steps has a page that a browser can show: its beginning and its end.
+func TestLongPage(t *testing.T) {
+	tr := small()
+	unit := slices.Clone(tr.Steps[1:])
+	for i := range 3000 {
+		for _, s := range unit {
+			s.Step = len(tr.Steps)
+			s.Preempts = i%2 == 0
+			tr.Steps = append(tr.Steps, s)
+		}
+	}
+	var b bytes.Buffer
+	must(t, timeline.WriteHTML(&b, tr))
+	if b.Len() > 2<<20 || !strings.Contains(b.String(), "steps in the middle are left out") || !strings.Contains(b.String(), fmt.Sprintf(`id="s%d"`, len(tr.Steps)-1)) {
+		t.Errorf("%d bytes", b.Len())
 	}
 }
 
