@@ -147,6 +147,14 @@ var catalog = []*Scenario{
 		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 2,
 	},
 	{
+		Name:   "fsync-writeback",
+		About:  "an fsync while background writeback has the page in hand: what it promised must be on the device",
+		Goal:   "let fsync return before the data is on the device",
+		File:   File{Size: 4 * k, Cached: all(4 * k)},
+		Tasks:  []Task{{"writer", []Op{Write(0, 4*k), Fsync()}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true,
+	},
+	{
 		Name:  "enospc",
 		About: "two writers with space for one: a write ends in the middle, nothing leaks",
 		File:  File{Size: 4 * k}, FillTo: 48 * k,

@@ -108,8 +108,15 @@ type run struct {
 	dev    *overlay
 	tick   int64
 	hist   oracle.History
-	err    error // of an operation that must not fail
-	check  oracle.Checker
+	// crashes are the device as it was when an fsync returned.
+	crashes []crash
+	err     error // of an operation that must not fail
+	check   oracle.Checker
+}
+
+type crash struct {
+	sync oracle.Sync
+	dev  *overlay
 }
 
 // warm brings the page cache into the state that the scenario begins with.
@@ -231,7 +238,10 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		err = r.f.Fallocate(t, 0, o.Off, o.N)
 	case OpFsync:
 		enter = false
-		err = r.f.Fsync(t)
+		if err = r.f.Fsync(t); err == nil && r.s.Deep {
+			// What a power cut right now would leave: the device keeps what was written to it.
+			r.crashes = append(r.crashes, crash{oracle.Sync{Start: h.Start, End: r.tick + 1}, r.dev.clone()})
+		}
 	case OpFlush:
 		enter = false
 		err = r.fs.Flush(t, r.f)
@@ -351,12 +361,46 @@ func (r *run) judge(t *sched.Task) error {
 	if !r.s.Deep && !r.w.Tracing() {
 		return nil
 	}
+	for _, c := range r.crashes {
+		if err := r.recovered(t, c); err != nil {
+			return err
+		}
+	}
 	if err := r.fs.Sync(t); err != nil {
 		return err
 	}
 	r.fs.CheckQuiescent(t)
 	r.fs.DropCaches(t)
 	return r.look(t, "read back from disk")
+}
+
+// recovered judges what an fsync promised by what is on the device as it was then.
+func (r *run) recovered(t *sched.Task, c crash) error {
+	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64})
+	if err != nil {
+		return fmt.Errorf("after a crash behind fsync: %w", err)
+	}
+	defer x.Pause(t)
+	f, err := x.OpenFile(t, fileName, fs.O_RDONLY, 0)
+	if err != nil {
+		return fmt.Errorf("after a crash behind fsync: %w", err)
+	}
+	p := make([]byte, f.Size(t))
+	if n, err := f.ReadAt(t, p, 0); n != len(p) {
+		return fmt.Errorf("after a crash behind fsync: read %d of %d bytes: %v", n, len(p), err)
+	}
+	rec := oracle.Recovered{At: c.sync.End, Seen: unpaint(nil, p, 0, r.lastID()), Size: int64(len(p))}
+	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
+	if v := r.check.CheckFsync(&r.hist, []oracle.Sync{c.sync}, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
+		text := "what an fsync promised is not on the device"
+		if r.w.Tracing() {
+			if why := r.check.ExplainFsync(&r.hist, []oracle.Sync{c.sync}, rec, oracle.PerPageSync); why != nil {
+				text += ":\n" + why.String()
+			}
+		}
+		return errors.New(text)
+	}
+	return nil
 }
 
 // look reads the file and judges the history with it.
