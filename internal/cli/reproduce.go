@@ -36,7 +36,7 @@ shown beside the published figures with the relative errors. The result is the s
 	f.Var(&size, "size", "size of the file (default: the published 16G)")
 	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
 	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
-	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 6 virtual seconds")
+	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 5 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[0] != "002" {
@@ -57,7 +57,7 @@ shown beside the published figures with the relative errors. The result is the s
 		}
 		if fit > 0 {
 			c := o
-			c.Seconds, c.Warm = 6, 3
+			c.Seconds, c.Warm = 5, 2
 			var err error
 			if o.Calibration, err = reproduce.Calibrate(c, fit, func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }); err != nil {
 				return errors.Join(a.interrupted(), err)

@@ -60,8 +60,8 @@ type Calibration struct {
 	HandoffNs int64 `json:"rwsem_handoff_ns"`
 	// Model is the device, as dm.Parse reads it.
 	Model string `json:"device"`
-	// Slower multiplies the device's times; Depth, GCBytes and GCMaxMs are its parameters of these names.
-	Slower  float64 `json:"device_slower"`
+	// Depth, GCBytes and GCMaxMs are the device's parameters of these names. What garbage collection takes is given back in shorter
+	// service times: its share is fitted, the sustained rate stays the data sheet's.
 	Depth   float64 `json:"device_depth"`
 	GCBytes float64 `json:"device_gc_bytes"`
 	GCMaxMs float64 `json:"device_gc_max_ms"`
@@ -72,12 +72,13 @@ type Calibration struct {
 	Seed            uint64 `json:"seed"`
 }
 
-// Default002 is the calibration that `btrlab reproduce 002 --calibrate` found; the values in front of CPU are data sheets'
-// (Xeon D-1531: 6 cores, 12 threads) and of the kernel's age (no handoff).
+// Default002 was fitted to the lock row with `btrlab reproduce 002 --calibrate` (CPU, Depth and garbage collection); the rest are data
+// sheets' (Xeon D-1531: 6 cores, 12 threads; the sustained rate of six S3710), the kernel's age (no handoff), and guesses at what
+// neither says: SMT, IdleExitNs, the dirty limits and the number of workers.
 var Default002 = Calibration{
-	CPUs: 12, Cores: 6, SMT: 1.6, CPU: 2.2, IdleExitNs: 5000, HandoffNs: -1, Model: "ssd-raid5",
-	Slower: 0.8, Depth: 1024, GCBytes: 16 << 20, GCMaxMs: 90,
-	DirtyBackground: 64 << 20, DirtyLimit: 128 << 20, EndioWorkers: 6, Seed: 1,
+	CPUs: 12, Cores: 6, SMT: 1.6, CPU: 2.25, IdleExitNs: 5000, HandoffNs: -1, Model: "ssd-raid5",
+	Depth: 5000, GCBytes: 12e6, GCMaxMs: 120,
+	DirtyBackground: 128 << 20, DirtyLimit: 256 << 20, EndioWorkers: 6, Seed: 1,
 }
 
 // Options says how to reproduce.
@@ -152,11 +153,30 @@ func (c *Calibration) table() cost.Table {
 }
 
 func (c *Calibration) device() (dm.Params, error) {
-	p, err := dm.Parse(fmt.Sprintf("%s:gc-bytes=%d,gc-max=%dus,depth=%d,slower=%g,seed=%d", c.Model, int64(c.GCBytes), int64(c.GCMaxMs*1000), int64(c.Depth), c.Slower, c.Seed))
-	if p.GCMax < p.GCMin {
-		p.GCMax = p.GCMin
+	p, err := dm.Parse(c.Model)
+	if err != nil {
+		return p, err
 	}
-	return p, err
+	p.Depth, p.GCBytes, p.Seed = int(c.Depth), int64(c.GCBytes), c.Seed
+	p.GCMax = max(p.GCMin, time.Duration(c.GCMaxMs*float64(time.Millisecond)))
+	if p.GCBytes > 0 {
+		f := max(0.1, 1-gcShare(&p))
+		p.Read, p.Write = time.Duration(float64(p.Read)*f), time.Duration(float64(p.Write)*f)
+	}
+	return p, nil
+}
+
+// gcShare is the share of its time that a member of a RAID 5 collects garbage when the volume does its sustained rate of
+// small writes, each a read and a write on two members.
+func gcShare(p *dm.Params) float64 {
+	volume := float64(p.Disks*p.Channels) / 2 / (p.Read + p.Write).Seconds()
+	each := volume * 2 / float64(p.Disks) * 4096 // bytes a second
+	lo, hi, a := p.GCMin.Seconds(), p.GCMax.Seconds(), p.GCShape
+	mean := lo
+	if hi > lo { // bounded Pareto
+		mean = math.Pow(lo, a) / (1 - math.Pow(lo/hi, a)) * a / (a - 1) * (math.Pow(lo, 1-a) - math.Pow(hi, 1-a))
+	}
+	return each * mean / float64(p.GCBytes)
 }
 
 // Bench is a prepared file: one image, from which every run starts anew.
