@@ -274,11 +274,14 @@ func (st *stepper) draw(screen tcell.Screen) {
 		return
 	}
 	tr, m := st.play.Trace(), st.play.Now()
-	c.put(0, 0, w, plain.Reverse(true), fmt.Sprintf(" %s, policy %s, step %d", st.s.Name, st.pol, st.play.At()))
-	schedule := "schedule '" + st.play.Schedule() + "' "
+	c.put(0, 0, w, plain.Reverse(true), "")
+	room := w
+	schedule := " schedule '" + st.play.Schedule() + "' "
 	if n := len(schedule); n < w/2 {
 		c.put(w-n, 0, n, plain.Reverse(true), schedule)
+		room -= n
 	}
+	c.put(0, 0, room, plain.Reverse(true), fmt.Sprintf(" step %d of %s, policy %s", st.play.At(), st.s.Name, st.pol))
 	goal := st.s.Goal
 	if goal == "" {
 		goal = "find an order that breaks the contract: " + st.s.About

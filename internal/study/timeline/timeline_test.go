@@ -254,6 +254,9 @@ func TestPlay(t *testing.T) {
 
 // A browser shows the page: the picture, and the paper, go where CI keeps artifacts.
 func TestInChromium(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: no browser")
+	}
 	browser := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if p, err := exec.LookPath(name); err == nil {
