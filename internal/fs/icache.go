@@ -1,8 +1,10 @@
 package fs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/data/inode"
@@ -288,6 +290,7 @@ func (f *FS) prune(t *sched.Task) {
 	// When most of what is left is dirty, the next look waits until there is a quarter more.
 	left := c.count.Add(-int64(len(victims)))
 	c.next.Store(max(c.limit, left+left/4))
+	byIno(victims)
 	for _, n := range victims {
 		n.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
 	}
@@ -333,5 +336,11 @@ func (f *FS) nodes(t *sched.Task) []*node {
 		}
 		s.mu.Unlock(t)
 	}
+	byIno(all)
 	return all
+}
+
+// byIno puts inodes in the one order that does not change from run to run.
+func byIno(list []*node) {
+	slices.SortFunc(list, func(a, b *node) int { return cmp.Compare(a.Ino, b.Ino) })
 }
