@@ -32,7 +32,6 @@ type rop struct {
 
 type rprog struct {
 	tasks [][]rop
-	sig   string
 }
 
 func (p *rprog) String() string {

@@ -498,7 +498,7 @@ func (w *world) body(k *task) {
 // ended is deferred by every task: it turns a panic into the verdict and hands over.
 func (w *world) ended(k *task) {
 	r := recover()
-	k.state = ended
+	k.state, k.op = ended, sched.Op{}
 	if k.user {
 		w.users--
 	}
