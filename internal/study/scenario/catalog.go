@@ -13,6 +13,9 @@ var rangeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "extent", "faul
 // deviceClasses are what writeback and its completion wait for.
 var deviceClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 
+// dataClasses are the locks and waits of a file's data.
+var dataClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
+
 // calls is POSIX: writes whole, the size with them, reads page by page as Linux has it.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
 
@@ -169,6 +172,49 @@ var catalog = []*Scenario{
 		Tasks:  writers(Write(0, big), Write(28*k, big)),
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
 		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2,
+	},
+	{
+		Name:  "truncate-writeback",
+		About: "a truncate into a dirty page while the file is being written back, and an ordered extent across the new end",
+		File:  File{Size: 12 * k, Dirty: all(12 * k)}, Tasks: []Task{{"truncate", []Op{Truncate(6 * k)}}, {"writeback", []Op{Flush()}}},
+		Switch: dataClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "punch-writeback",
+		About: "a hole punched into dirty pages while they are being written back",
+		File:  File{Size: 12 * k, Dirty: all(12 * k)}, Tasks: []Task{{"punch", []Op{Punch(2*k, 8*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: dataClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "grow-writeback",
+		About: "a file that is cut and grown again while it is being written back: the gap reads as zeroes",
+		File:  File{Size: 8 * k, Dirty: all(8 * k)}, Tasks: []Task{{"truncate", []Op{Truncate(2 * k), Truncate(8 * k)}}, {"writeback", []Op{Flush()}}},
+		Switch: dataClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "nocow-rewrite",
+		About: "a NOCOW file rewritten in place while it is being written back",
+		File:  File{Size: 8 * k, Nocow: true, Dirty: all(8 * k)}, Tasks: writerAnd(Write(0, 8*k), "writeback", Flush()),
+		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "prealloc-punch",
+		About: "a write into preallocated space and a hole punched beside it",
+		File:  File{Size: 4 * k, Prealloc: 16 * k}, Tasks: writerAnd(Write(4*k, 4*k), "punch", Punch(8*k, 8*k)),
+		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "reader-writeback",
+		About: "a reader of a file that is written back and leaves memory meanwhile",
+		File:  File{Size: 8 * k, Dirty: all(8 * k)}, Tasks: []Task{{"reader", []Op{Read(0, 8*k)}}, {"writeback", []Op{Flush(), Drop()}}},
+		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:   "truncate-fsync",
+		About:  "a truncate, an fsync behind it and a writer behind EOF",
+		File:   File{Size: 8 * k, Cached: all(8 * k)},
+		Tasks:  []Task{{"truncate", []Op{Truncate(4 * k), Fsync()}}, {"writer", []Op{Write(8*k, 4*k)}}},
+		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 2,
 	},
 	{
 		Name:   "mmap-source",
