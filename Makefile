@@ -13,7 +13,7 @@ FUZZTIME ?= 20s
 RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
 	./internal/iopath/... ./internal/fs/... ./internal/study/fio ./internal/study/experiment ./internal/study/profile
 
-.PHONY: help build demo test race interop notebooks bench fuzz lint ci clean
+.PHONY: help build demo test race grade labs interop notebooks bench fuzz lint ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,12 @@ test: ## run the tests; no root, no btrfs-progs
 
 race: ## run the tests of the concurrent packages under the race detector
 	$(GO) test -race -short $(RACE)
+
+grade: build ## grade a lab: make grade LAB=4 (DIR=folder with your files)
+	$(BIN) lab grade $(LAB) $(if $(DIR),--dir $(DIR))
+
+labs: ## grade every solution (full marks) and every planted mistake (rejected)
+	BTRLAB_LABS=1 $(GO) test -count=1 -v -run '^TestSolutionsAndMutants$$' ./internal/study/grade
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m ./internal/interop ./internal/study/timeline
@@ -54,7 +60,7 @@ fuzz: ## fuzz every target for FUZZTIME each
 	done
 
 lint: ## gofmt, go vet, staticcheck
-	@out=$$(gofmt -l cmd internal notebooks/_lab); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	@out=$$(gofmt -l cmd internal labs notebooks/_lab); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 

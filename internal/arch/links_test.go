@@ -13,7 +13,23 @@ func TestDocLinks(t *testing.T) {
 	root := filepath.Join("..", "..")
 	quoted := regexp.MustCompile("`((?:internal|cmd|labs|notebooks|testdata|\\.ci)/[^`\\s]*)`")
 	seen := 0
-	for _, doc := range []string{"README.md", "ARCHITECTURE.md", "labs/README.md"} {
+	docs := []string{"README.md", "ARCHITECTURE.md", "labs/README.md"}
+	more, err := filepath.Glob(filepath.Join(root, "labs", "*", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := filepath.Glob(filepath.Join(root, "labs", "*", "instructor", "NOTES.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range append(more, notes...) {
+		rel, err := filepath.Rel(root, doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, rel)
+	}
+	for _, doc := range docs {
 		text, err := os.ReadFile(filepath.Join(root, doc))
 		if err != nil {
 			t.Error(err)

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/study/grade"
+)
+
+// lab is the verb for the labs: it reads labs/ of the clone that the working directory is in.
+func (a *app) lab() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "the labs: their texts, predictions, hints and grades",
+		Long: `Lab needs a clone of btrlab around the working directory, and for labs with Go code the go tool. Read first (show), predict,
+work in labs/, grade. Grades come from the explorer and from virtual time, never from the clock of this machine.`,
+	}
+	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labHint(), a.labGrade())
+	return cmd
+}
+
+// findLab is the lab that arg names and the module's folder.
+func findLab(cmd *cobra.Command, arg string) (*grade.Lab, string, error) {
+	n, err := strconv.Atoi(arg)
+	if err != nil {
+		return nil, "", usagef(cmd, "lab %q, want a number", arg)
+	}
+	l, err := grade.Lookup(n)
+	if err != nil {
+		return nil, "", usagef(cmd, "%v", err)
+	}
+	root, err := grade.Root(".")
+	return l, root, err
+}
+
+func (a *app) labList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "list the labs", Args: cobra.NoArgs, Example: "  btrlab lab list",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, l := range grade.Labs {
+				fmt.Fprintf(a.out, "%2d  %-20s %4d min  labs/%s/%s\n", l.N, l.Title, l.Minutes, l.Folder, l.File)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) labShow() *cobra.Command {
+	return &cobra.Command{
+		Use: "show N", Short: "print the text of lab N", Args: cobra.ExactArgs(1), Example: "  btrlab lab show 4",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			text, err := l.Text(root)
+			if err != nil {
+				return err
+			}
+			fmt.Fprint(a.out, text)
+			return nil
+		},
+	}
+}
+
+func (a *app) labPredict() *cobra.Command {
+	return &cobra.Command{
+		Use: "predict N [LETTER...]", Short: "show the questions that come before lab N, or keep your answers",
+		Long:    "Predict prints the questions; with a letter for each it keeps your answers, and grade sets them beside what is so.",
+		Args:    cobra.MinimumNArgs(1),
+		Example: "  btrlab lab predict 4\n  btrlab lab predict 4 b a c",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 {
+				if err := l.Predict(root, args[1:]); err != nil {
+					return usagef(cmd, "%v", err)
+				}
+				fmt.Fprintf(a.out, "kept; btrlab lab grade %d shows what is so\n", l.N)
+				return nil
+			}
+			qs, err := l.Questions(root)
+			if err != nil {
+				return err
+			}
+			for i, q := range qs {
+				fmt.Fprintf(a.out, "%d. %s\n", i+1, q.Ask)
+				for j, c := range q.Choices {
+					fmt.Fprintf(a.out, "   %c  %s\n", 'a'+j, c)
+				}
+			}
+			fmt.Fprintf(a.out, "\nanswer: btrlab lab predict %d%s\n", l.N, strings.Repeat(" LETTER", len(qs)))
+			return nil
+		},
+	}
+}
+
+func (a *app) labHint() *cobra.Command {
+	level := 1
+	cmd := &cobra.Command{
+		Use: "hint N", Short: "print a hint for lab N", Args: cobra.ExactArgs(1),
+		Long:    "Hint prints a hint: level 1 is a nudge, 2 the idea, 3 almost the answer.",
+		Example: "  btrlab lab hint 4\n  btrlab lab hint 4 --level 2",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if level < 1 || level > grade.MaxHint {
+				return usagef(cmd, "--level %d, want 1 to %d", level, grade.MaxHint)
+			}
+			text, err := l.Hint(root, level)
+			if err != nil {
+				return err
+			}
+			fmt.Fprint(a.out, text)
+			if level < grade.MaxHint {
+				fmt.Fprintf(a.out, "\nmore: btrlab lab hint %d --level %d\n", l.N, level+1)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&level, "level", 1, "1, 2 or 3")
+	return cmd
+}
+
+func (a *app) labGrade() *cobra.Command {
+	var dir, replay, results string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
+		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
+command that replays it and, for the first, its steps. Exit code 1 means that something failed.`,
+		Example: `  btrlab lab grade 4
+  btrlab lab grade 5 --dir ~/mine --gradescope results.json
+  btrlab lab grade 4 --replay truncate-race=10:1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			o := grade.Options{Dir: dir}
+			if replay != "" {
+				var ok bool
+				if o.Workload, o.Schedule, ok = strings.Cut(replay, "="); !ok || o.Workload == "" {
+					return usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", replay)
+				}
+				if l.N == 1 {
+					return usagef(cmd, "lab 1 has no code to replay; use btrlab replay")
+				}
+			}
+			r, err := grade.Grade(root, l, o)
+			if err != nil {
+				return err
+			}
+			if results != "" {
+				f, err := os.Create(results)
+				if err != nil {
+					return err
+				}
+				if err := r.WriteGradescope(f); err != nil {
+					f.Close()
+					return err
+				}
+				if err := f.Close(); err != nil {
+					return err
+				}
+			}
+			switch {
+			case asJSON:
+				err = a.printJSON(r)
+			case o.Workload != "":
+				for _, x := range r.Rows {
+					fmt.Fprintf(a.out, "%s\n%s: %s\n", strings.TrimRight(x.Trace, "\n"), x.Name, x.Result)
+				}
+			default:
+				err = r.WriteText(a.out)
+			}
+			if err == nil && !r.Pass {
+				err = errFound
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "dir", "", "the folder with your files (default: the lab's own)")
+	f.StringVar(&replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
+	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}

@@ -1,0 +1,363 @@
+package grade
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/oracle"
+	"btrlab/internal/study/scenario"
+	"btrlab/labs/kit"
+)
+
+// Student is what a solution gives the grader.
+type Student struct {
+	Steps        func() []policy.SetsizeStep // lab 4
+	NewRangeLock func() inode.RangeLocker    // lab 5
+}
+
+// maxSchedules bounds the search of one workload. It is a number, not a time, so that a grade is the same everywhere.
+const maxSchedules = 20_000
+
+// workload is one row: something that is run under the student's code.
+type workload struct {
+	name   string
+	asks   string
+	points float64
+	// One of these.
+	scenario *scenario.Scenario
+	program  func(s *Student) func(w *explore.World)
+	ratio    func(s *Student) (ok bool, text string, err error)
+	policy   string // of the scenario
+}
+
+// Main is the grading program's: args are the file for the rows, the lab, and to run one schedule only, workload and schedule.
+func Main(s Student, args []string) int {
+	if len(args) != 2 && len(args) != 4 {
+		return 2
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return 2
+	}
+	only, schedule := "", ""
+	if len(args) == 4 {
+		only, schedule = args[2], args[3]
+	}
+	b, err := json.Marshal(Judge(n, &s, only, schedule))
+	if err != nil || os.WriteFile(args[0], b, 0o644) != nil {
+		return 1
+	}
+	return 0
+}
+
+// Judge runs the workloads of lab n under the student's code; with only set, one schedule of that workload.
+func Judge(n int, s *Student, only, schedule string) []Row {
+	inode.NewRangeLocker = s.NewRangeLock
+	if s.Steps != nil {
+		if bad := checkSteps(s.Steps()); bad != "" {
+			total := 0.0
+			for _, w := range workloads(n) {
+				total += w.points
+			}
+			return refused("steps", total, []string{bad})
+		}
+	}
+	var rows []Row
+	clean, shown := true, false
+	for _, w := range workloads(n) {
+		if only != "" && w.name != only {
+			continue
+		}
+		r := Row{Name: w.name, Asks: w.asks, Max: w.points}
+		var err error
+		switch {
+		case only != "" && w.ratio == nil:
+			err = w.replay(s, schedule, &r)
+		case w.ratio == nil:
+			if err = w.explore(s, &r); err == nil && r.Violated && !shown {
+				x := r
+				if err = w.replay(s, r.Schedule, &x); err == nil {
+					r.Trace, shown = x.Trace, true
+				}
+			}
+		case !clean:
+			r.Result = "not measured: a workload is violated"
+		default:
+			r.Pass, r.Result, err = w.ratio(s)
+		}
+		if err != nil {
+			r.Pass, r.Result = false, err.Error()
+		}
+		if r.Pass {
+			r.Score = r.Max
+		}
+		clean = clean && r.Pass
+		rows = append(rows, r)
+	}
+	if len(rows) == 0 {
+		return refused(only, 0, []string{"no such workload"})
+	}
+	return rows
+}
+
+// checkSteps says what no execution is needed for.
+func checkSteps(steps []policy.SetsizeStep) string {
+	want := []policy.SetsizeStep{policy.DIOWait, policy.SetISize, policy.TruncatePages, policy.WaitOrdered, policy.TruncateItems}
+	if len(steps) > len(want) {
+		return fmt.Sprintf("have %d steps, want at most %d", len(steps), len(want))
+	}
+	seen := map[policy.SetsizeStep]bool{}
+	for _, s := range steps {
+		known := false
+		for _, k := range want {
+			known = known || s == k
+		}
+		if !known {
+			return fmt.Sprintf("step %d is none of the five", s)
+		}
+		if seen[s] {
+			return fmt.Sprintf("%v comes twice", s)
+		}
+		seen[s] = true
+	}
+	for _, k := range want {
+		if !seen[k] {
+			return fmt.Sprintf("%v is missing", k)
+		}
+	}
+	return ""
+}
+
+// pol is the policy that the workload runs under.
+func (w *workload) pol(s *Student) *policy.Policy {
+	p := policy.MustParse(w.policy)
+	if s.Steps != nil {
+		copy(p.SetsizeSteps[:], s.Steps())
+		p.Name += " with your order"
+	}
+	return p
+}
+
+func (w *workload) config() (explore.Config, error) {
+	if w.scenario != nil {
+		c, err := w.scenario.Config()
+		c.Schedules = maxSchedules
+		return c, err
+	}
+	return explore.Config{Schedules: maxSchedules, MaxSteps: 5_000}, nil
+}
+
+func (w *workload) prog(s *Student) (func(w *explore.World), error) {
+	if w.scenario != nil {
+		return w.scenario.Program(w.pol(s), false)
+	}
+	return w.program(s), nil
+}
+
+// explore searches the workload and fills the row.
+func (w *workload) explore(s *Student, r *Row) error {
+	cfg, err := w.config()
+	if err != nil {
+		return err
+	}
+	prog, err := w.prog(s)
+	if err != nil {
+		return err
+	}
+	x := explore.Run(cfg, prog)
+	r.Schedules = x.Schedules
+	if x.Verdict != explore.Violated {
+		r.Pass, r.Result = true, x.Bound
+		return nil
+	}
+	first, _, _ := strings.Cut(x.Violation, "\n")
+	r.Violated, r.Result, r.Schedule = true, fmt.Sprintf("violated (%s): %s", x.Kind, first), x.Schedule
+	return nil
+}
+
+// replay runs one schedule and leaves the steps in the row.
+func (w *workload) replay(s *Student, schedule string, r *Row) error {
+	r.Schedule = schedule
+	if w.scenario != nil {
+		tr, err := scenario.Replay(w.scenario, w.pol(s), schedule, false)
+		if err != nil {
+			return err
+		}
+		var b strings.Builder
+		if err := tr.WriteText(&b); err != nil {
+			return err
+		}
+		r.Trace, r.Pass, r.Result = b.String(), tr.Kind == explore.OK, result(tr.Kind, tr.Message)
+		return nil
+	}
+	cfg, err := w.config()
+	if err != nil {
+		return err
+	}
+	x := explore.Replay(cfg, schedule, w.program(s))
+	r.Trace, r.Pass, r.Result = x.Trace(), x.Verdict == explore.OK, result(x.Verdict, x.Message)
+	return nil
+}
+
+func result(k explore.Kind, message string) string {
+	if k == explore.OK {
+		return "this schedule keeps the contract"
+	}
+	first, _, _ := strings.Cut(message, "\n")
+	return fmt.Sprintf("violated (%s): %s", k, first)
+}
+
+const kib = 1024
+
+// calls is POSIX as far as Linux has it: writes whole, the size with them, reads page by page.
+var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
+
+func all(n int64) []oracle.Range { return []oracle.Range{{Lo: 0, Hi: n}} }
+
+// workloads are the rows of a lab, in the order of the report.
+func workloads(n int) []workload {
+	switch n {
+	case 4:
+		return setsizeWorkloads()
+	case 5:
+		return rangeWorkloads()
+	}
+	return nil
+}
+
+func must(name string) *scenario.Scenario {
+	s, err := scenario.Lookup(name)
+	if err != nil {
+		panic("grade: " + err.Error())
+	}
+	return s
+}
+
+// bounded is a scenario of the catalogue, searched up to so many preemptions.
+func bounded(name string, preemptions int) *scenario.Scenario {
+	s := *must(name)
+	s.Preemptions = preemptions
+	return &s
+}
+
+// setsizeWorkloads are lab 4's. Request is too much to ask of writers that hold no lock, but with one writer there is nothing to mix.
+func setsizeWorkloads() []workload {
+	grow := []scenario.Op{scenario.Truncate(4 * kib), scenario.Truncate(16 * kib), scenario.Read(0, 16*kib)}
+	cached := scenario.File{Size: 16 * kib, Cached: all(16 * kib)}
+	dirty := scenario.File{Size: 16 * kib, Dirty: all(16 * kib)}
+	locks := []string{"i_rwsem", "dio_wait", "page", "extent"}
+	return []workload{
+		{name: "truncate-race", asks: "a writer and a truncate below it: the truncate is not lost", points: 25, policy: "unlocked", scenario: must("truncate-race")},
+		{name: "truncate-into", asks: "a truncate into the middle of a write, inside a page", points: 15, policy: "unlocked", scenario: must("truncate-into")},
+		{name: "two-writers-truncate", asks: "two writers and a truncate below both", points: 15, policy: "unlocked", scenario: bounded("two-writers-truncate", 2)},
+		{name: "shrink-grow", asks: "what was cut does not come back when the file grows", points: 15, policy: "unlocked", scenario: &scenario.Scenario{
+			Name: "shrink-grow", About: "a truncate below the end, one above it, and a look at what is in between",
+			File: cached, Tasks: []scenario.Task{{Name: "truncate", Ops: grow}}, Switch: locks, Rule: calls, Deep: true}},
+		{name: "shrink-grow-reader", asks: "nor when a reader comes in between", points: 15, policy: "unlocked", scenario: &scenario.Scenario{
+			Name: "shrink-grow-reader", About: "a truncate below the end, one above it, and a reader that brings pages back",
+			File:   scenario.File{Size: 16 * kib},
+			Tasks:  []scenario.Task{{Name: "truncate", Ops: grow}, {Name: "reader", Ops: []scenario.Op{scenario.Read(8*kib, 4*kib)}}},
+			Switch: locks, Preemptions: 3, Rule: calls, Deep: true}},
+		{name: "shrink-writeback", asks: "nor when what is cut is on its way to the disk", points: 15, policy: "unlocked", scenario: &scenario.Scenario{
+			Name: "shrink-writeback", About: "a truncate while dirty pages behind the new end are written back",
+			File:        dirty,
+			Tasks:       []scenario.Task{{Name: "truncate", Ops: grow}, {Name: "writeback", Ops: []scenario.Op{scenario.Flush()}}},
+			Switch:      []string{"i_rwsem", "page", "extent", "ordered_extent", "workqueue_idle"},
+			Preemptions: 2, Rule: calls, Deep: true}},
+	}
+}
+
+// studentClass is where a lock-level workload looks: between the lock and the unlock, somebody else may run.
+var studentClass = lockdep.NewClass("lab_bytes", lockdep.RankNone)
+
+// span is one hold of a lock-level workload.
+type span struct{ start, end uint64 }
+
+// holders is a program without a file system: each task locks its spans, one after the other, stays for a step, and unlocks.
+// Nobody may hold a byte that another holds.
+func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
+	return func(s *Student) func(w *explore.World) {
+		return func(w *explore.World) {
+			l := s.NewRangeLock()
+			held := make([]span, len(tasks))
+			var at sched.Atomic[int] // a place to be preempted with the range held
+			at.Class = studentClass.ID
+			for i, spans := range tasks {
+				w.Go(fmt.Sprintf("holder %d", i), func(t *sched.Task) {
+					for _, x := range spans {
+						l.Lock(t, x.start, x.end)
+						for j, h := range held {
+							if h.start < x.end && x.start < h.end {
+								panic(fmt.Sprintf("holder %d got [%d, %d) while holder %d holds [%d, %d)", i, x.start, x.end, j, h.start, h.end))
+							}
+						}
+						held[i] = x
+						at.Store(t, i)
+						held[i] = span{}
+						l.Unlock(t, x.start, x.end)
+					}
+				})
+			}
+		}
+	}
+}
+
+// together is a program in which two disjoint ranges must be held at one time: each holder waits for the other before it unlocks.
+func together(a, b span) func(s *Student) func(w *explore.World) {
+	return func(s *Student) func(w *explore.World) {
+		return func(w *explore.World) {
+			l := s.NewRangeLock()
+			var in sched.Atomic[int]
+			in.Class = studentClass.ID
+			for i, x := range []span{a, b} {
+				w.Go(fmt.Sprintf("holder %d", i), func(t *sched.Task) {
+					l.Lock(t, x.start, x.end)
+					in.Update(t, func(n int) int { return n + 1 })
+					in.Await(t, func(n int) bool { return n == 2 })
+					l.Unlock(t, x.start, x.end)
+				})
+			}
+		}
+	}
+}
+
+// rangeWorkloads are lab 5's: the lock alone, then whole writes of the real write path under policy range-lock, then the ratio.
+func rangeWorkloads() []workload {
+	l := []workload{
+		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 8, program: holders([]span{{0, 8}}, []span{{0, 8}})},
+		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 8, program: holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
+		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 8, program: holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
+		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time", points: 8, program: together(span{0, 8}, span{8, 16})},
+		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 8, program: holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
+	}
+	for _, x := range []struct {
+		name string
+		pts  float64
+		asks string
+	}{
+		{"two-writers-same", 7, "two writes to the same range do not mix"},
+		{"two-writers-nested", 6, "a write around another"},
+		{"two-writers-overlap", 7, "writes that overlap in part"},
+		{"two-writers-disjoint", 5, "writes of different pages"},
+		{"two-writers-eof", 5, "writes across the end of the file"},
+		{"truncate-race", 5, "a write and a truncate below it"},
+		{"truncate-into", 5, "a truncate into the middle of a write"},
+	} {
+		s := *must(x.name)
+		s.Switch = append(append([]string(nil), s.Switch...), kit.Classes()...)
+		if s.Preemptions == 0 {
+			s.Preemptions = 3
+		}
+		l = append(l, workload{name: x.name, asks: x.asks, points: x.pts, policy: "range-lock", scenario: &s})
+	}
+	return append(l, workload{name: "virtual-time", points: 20, ratio: disjointRatio,
+		asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)})
+}

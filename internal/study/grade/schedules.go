@@ -1,0 +1,161 @@
+package grade
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+)
+
+// maxSchedule bounds a schedule's text. None of those that are asked for needs a quarter of it.
+const maxSchedule = 64
+
+// task1 is one task of lab 1.
+type task1 struct {
+	name     string
+	asks     string
+	points   float64
+	scenario string
+	policy   string
+	// most preemptions that the schedule may have; -1 is any number.
+	most int
+	// keeps: the answer is a policy under which the explorer exhausts the scenario, not a schedule.
+	keeps bool
+	// not are the policies that do not count: the lock for everything is no answer.
+	not []string
+}
+
+var lab1 = []task1{
+	{name: "lose-the-truncate", asks: "a schedule in which the truncate gets lost", points: 20, scenario: "truncate-race", policy: "unlocked", most: -1},
+	{name: "lose-it-with-one", asks: "the same with one preemption", points: 15, scenario: "truncate-race", policy: "unlocked", most: 1},
+	{name: "behind-the-end", asks: "a truncate into the middle of a write, and bytes behind the new end", points: 15, scenario: "truncate-into", policy: "unlocked", most: -1},
+	{name: "mix-two-writes", asks: "two writes to one range, and some bytes of each at the end", points: 20, scenario: "two-writers-same", policy: "unlocked", most: -1},
+	{name: "mix-them-drained", asks: "the same under unlocked-drain: the fix of the truncate does not help here", points: 10, scenario: "two-writers-same", policy: "unlocked-drain", most: 1},
+	{name: "keep-the-truncate", asks: "a policy other than locked that keeps every truncate", points: 10, scenario: "truncate-race", keeps: true, not: []string{"locked"}},
+	{name: "keep-the-writes", asks: "a policy without i_rwsem around the copy loop that does not mix writes", points: 10, scenario: "two-writers-same", keeps: true, not: []string{"locked", "prewait", "modern"}},
+}
+
+// readAnswers reads lines "name = answer"; # starts a comment.
+func readAnswers(path string) (map[string]string, []string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := map[string]bool{}
+	for _, k := range lab1 {
+		known[k.name] = true
+	}
+	got := map[string]string{}
+	var bad []string
+	for i, line := range strings.Split(string(b), "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, answer, ok := strings.Cut(line, "=")
+		name, answer = strings.TrimSpace(name), strings.TrimSpace(answer)
+		switch _, twice := got[name]; {
+		case !ok:
+			bad = append(bad, fmt.Sprintf("line %d: want NAME = ANSWER", i+1))
+		case !known[name]:
+			bad = append(bad, fmt.Sprintf("line %d: unknown name %q", i+1, name))
+		case twice:
+			bad = append(bad, fmt.Sprintf("line %d: %s comes twice", i+1, name))
+		case len(answer) > maxSchedule:
+			bad = append(bad, fmt.Sprintf("line %d: an answer of %d characters, want at most %d", i+1, len(answer), maxSchedule))
+		default:
+			got[name] = answer
+		}
+	}
+	return got, bad, nil
+}
+
+// gradeSchedules grades lab 1.
+func gradeSchedules(path string) ([]Row, error) {
+	got, bad, err := readAnswers(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(bad) > 0 {
+		total := 0.0
+		for _, k := range lab1 {
+			total += k.points
+		}
+		return refused("check", total, bad), nil
+	}
+	var rows []Row
+	for _, k := range lab1 {
+		r := Row{Name: k.name, Asks: k.asks, Max: k.points}
+		answer, ok := got[k.name]
+		if !ok || answer == "" || answer == "?" {
+			r.Result = "no answer"
+		} else if err := k.judge(answer, &r); err != nil {
+			return nil, err
+		}
+		if r.Pass {
+			r.Score = r.Max
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+func (k *task1) judge(answer string, r *Row) error {
+	s := must(k.scenario)
+	if k.keeps {
+		return k.judgePolicy(s, answer, r)
+	}
+	tr, err := scenario.Replay(s, policy.MustParse(k.policy), answer, false)
+	if err != nil {
+		r.Result = err.Error()
+		return nil
+	}
+	if tr.Kind != explore.KindMismatch {
+		r.Schedule, r.Replay = answer, tr.Replay
+	}
+	switch first, _, _ := strings.Cut(tr.Message, "\n"); {
+	case tr.Kind == explore.OK:
+		r.Result = "nothing is violated by this schedule"
+	case tr.Kind != explore.KindOracle:
+		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, first)
+	case k.most >= 0 && tr.Preemptions > k.most:
+		r.Result = fmt.Sprintf("found, with %d preemptions, want at most %d", tr.Preemptions, k.most)
+	default:
+		r.Pass, r.Result = true, fmt.Sprintf("found, with %d preemptions", tr.Preemptions)
+	}
+	return nil
+}
+
+func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
+	p, err := policy.Parse(answer)
+	if err != nil {
+		r.Result = err.Error()
+		return nil
+	}
+	for _, n := range k.not {
+		base := policy.MustParse(n)
+		if base.BufUnlockInEOF == p.BufUnlockInEOF && base.WriteRangeLock == p.WriteRangeLock && (k.name == "keep-the-writes" || answer == n) {
+			r.Result = fmt.Sprintf("%s keeps i_rwsem for the whole write, as %s does", answer, n)
+			return nil
+		}
+	}
+	x, err := scenario.Run(s, &p, scenario.Options{Config: func(c *explore.Config) { c.Schedules = maxSchedules }})
+	if err != nil {
+		return err
+	}
+	r.Schedules = x.Schedules
+	switch x.Verdict {
+	case explore.Exhausted:
+		r.Pass, r.Result = true, fmt.Sprintf("%s under %s: %s", s.Name, answer, x.Bound)
+	case explore.Bounded:
+		r.Result = fmt.Sprintf("%s under %s: %s: that is no proof", s.Name, answer, x.Bound)
+	default:
+		first, _, _ := strings.Cut(x.Violation, "\n")
+		r.Violated = true
+		r.Result, r.Schedule, r.Replay = fmt.Sprintf("%s is violated under %s: %s", s.Name, answer, first), x.Schedule, x.Replay
+	}
+	return nil
+}

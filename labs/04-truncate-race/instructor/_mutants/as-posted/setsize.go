@@ -1,0 +1,15 @@
+// Package truncaterace is the order of 2018.
+package truncaterace
+
+import "btrlab/internal/iopath/policy"
+
+// Steps is the order of the steps.
+func Steps() []policy.SetsizeStep {
+	return []policy.SetsizeStep{
+		policy.SetISize,
+		policy.TruncatePages,
+		policy.DIOWait,
+		policy.WaitOrdered,
+		policy.TruncateItems,
+	}
+}

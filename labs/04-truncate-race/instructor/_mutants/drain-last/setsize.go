@@ -1,0 +1,15 @@
+// Package truncaterace drains at the very end.
+package truncaterace
+
+import "btrlab/internal/iopath/policy"
+
+// Steps is the order of the steps.
+func Steps() []policy.SetsizeStep {
+	return []policy.SetsizeStep{
+		policy.SetISize,
+		policy.TruncatePages,
+		policy.WaitOrdered,
+		policy.TruncateItems,
+		policy.DIOWait,
+	}
+}

@@ -1,0 +1,15 @@
+// Package truncaterace drops the items while i_size is the old one: none is dropped.
+package truncaterace
+
+import "btrlab/internal/iopath/policy"
+
+// Steps is the order of the steps.
+func Steps() []policy.SetsizeStep {
+	return []policy.SetsizeStep{
+		policy.DIOWait,
+		policy.WaitOrdered,
+		policy.TruncateItems,
+		policy.SetISize,
+		policy.TruncatePages,
+	}
+}

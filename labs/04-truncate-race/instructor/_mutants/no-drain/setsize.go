@@ -1,0 +1,14 @@
+// Package truncaterace trusts i_rwsem and leaves the drain out.
+package truncaterace
+
+import "btrlab/internal/iopath/policy"
+
+// Steps is the order of the steps.
+func Steps() []policy.SetsizeStep {
+	return []policy.SetsizeStep{
+		policy.SetISize,
+		policy.TruncatePages,
+		policy.WaitOrdered,
+		policy.TruncateItems,
+	}
+}

@@ -1,0 +1,15 @@
+// Package truncaterace drops the pages before the size says that they are gone: a reader brings them back.
+package truncaterace
+
+import "btrlab/internal/iopath/policy"
+
+// Steps is the order of the steps.
+func Steps() []policy.SetsizeStep {
+	return []policy.SetsizeStep{
+		policy.DIOWait,
+		policy.TruncatePages,
+		policy.SetISize,
+		policy.WaitOrdered,
+		policy.TruncateItems,
+	}
+}
