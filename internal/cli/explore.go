@@ -31,6 +31,19 @@ type searchFlags struct {
 	changed     func(name string) bool
 }
 
+// viewFlags change what of a scenario is a scheduling point and how deep it is judged; explore and replay must agree on them.
+type viewFlags struct {
+	classes []string
+	deep    bool
+}
+
+func (v *viewFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&v.classes, "switch", nil, "lock classes that are switch points, or all (default: the scenario's)")
+	cmd.Flags().BoolVar(&v.deep, "deep", false, "end every schedule with a sync, a look at the reservations and a reading from disk")
+}
+
+func (v *viewFlags) of(s *scenario.Scenario) *scenario.Scenario { return s.With(v.classes, v.deep) }
+
 func (s *searchFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.method, "method", string(explore.Bound), "how to search: bound, dpor, state, naive, random, pct, pos or portfolio")
@@ -84,6 +97,7 @@ func (a *app) explore() *cobra.Command {
 	var pols []string
 	var all, list, asJSON bool
 	var sf searchFlags
+	var view viewFlags
 	cmd := &cobra.Command{
 		Use:   "explore SCENARIO",
 		Short: "run a scenario in every order of its steps and judge each",
@@ -104,6 +118,7 @@ Exit code 1 means that a contract was violated.`,
 	f.BoolVar(&all, "all", false, "every scenario under every policy: the matrix")
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	sf.flags(cmd)
+	view.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "policy", policy.Names())
 	cmd.ValidArgsFunction = completeScenarios
@@ -125,12 +140,13 @@ Exit code 1 means that a contract was violated.`,
 			if !f.Changed("policy") {
 				pols = policy.Names()
 			}
-			return a.matrix(pols, o, &sf, asJSON)
+			return a.matrix(pols, o, &sf, &view, asJSON)
 		}
 		s, err := scenario.Lookup(args[0])
 		if err != nil {
 			return usagef(cmd, "%v", err)
 		}
+		s = view.of(s)
 		found := false
 		for i, name := range pols {
 			p := policy.MustParse(name)
@@ -182,6 +198,9 @@ func (a *app) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario.
 		fmt.Fprintf(a.out, "%s, policy %s: %s\n", s.Name, p.Name, r.Bound)
 	}
 	fmt.Fprintf(a.out, "  judged: %s\n", r.Rule)
+	if r.Switch == "" {
+		r.Switch = "every lock, wait, atomic and device transfer"
+	}
 	fmt.Fprintf(a.out, "  switch points: %s\n", r.Switch)
 	fmt.Fprintf(a.out, "  %d schedules, %d of them cut off as repetitions, %d steps, %.3f s\n", r.Schedules, r.Cut, r.Steps, r.Seconds)
 	if r.Replay != "" {
@@ -196,7 +215,7 @@ const (
 	matrixTime      = 5 * time.Second
 )
 
-func (a *app) matrix(pols []string, o scenario.Options, sf *searchFlags, asJSON bool) error {
+func (a *app) matrix(pols []string, o scenario.Options, sf *searchFlags, view *viewFlags, asJSON bool) error {
 	config := o.Config
 	o.Config = func(c *explore.Config) {
 		config(c)
@@ -207,7 +226,10 @@ func (a *app) matrix(pols []string, o scenario.Options, sf *searchFlags, asJSON 
 			c.Time = matrixTime
 		}
 	}
-	all := scenario.All()
+	var all []*scenario.Scenario
+	for _, s := range scenario.All() {
+		all = append(all, view.of(s))
+	}
 	bar := a.newBar("explore", true)
 	cells := uint64(len(all) * len(pols))
 	n := uint64(0)
@@ -274,6 +296,7 @@ func (a *app) exploreMerge() *cobra.Command {
 func (a *app) replay() *cobra.Command {
 	var pol, page string
 	var asJSON, own bool
+	var view viewFlags
 	cmd := &cobra.Command{
 		Use:   "replay SCENARIO SCHEDULE",
 		Short: "run one schedule of a scenario and show every step",
@@ -289,6 +312,7 @@ Exit code 1 means that the schedule violates the contract.`,
 	f := cmd.Flags()
 	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	view.flags(cmd)
 	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page")
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "policy", policy.Names())
@@ -301,7 +325,7 @@ Exit code 1 means that the schedule violates the contract.`,
 		if err != nil {
 			return usagef(cmd, "%v", err)
 		}
-		tr, err := scenario.Replay(s, policy.MustParse(pol), args[1], own)
+		tr, err := scenario.Replay(view.of(s), policy.MustParse(pol), args[1], own)
 		if err != nil {
 			return err
 		}

@@ -58,14 +58,19 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
 		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards}
 	if x.Verdict == explore.Violated {
-		r.Replay = ReplayCommand(s.Name, p.Name, x.Schedule, o.Own)
+		r.Replay = s.replayCommand(p.Name, x.Schedule, o.Own)
 	}
 	return r, nil
 }
 
-// ReplayCommand is the command line that shows a schedule.
+// ReplayCommand is the command line that shows a schedule of a scenario as it is in the catalogue.
 func ReplayCommand(name, pol, schedule string, own bool) string {
-	c := fmt.Sprintf("btrlab replay %s %s --policy %s", name, quote(schedule), quote(pol))
+	return (&Scenario{Name: name}).replayCommand(pol, schedule, own)
+}
+
+// replayCommand is the command line that shows a schedule.
+func (s *Scenario) replayCommand(pol, schedule string, own bool) string {
+	c := fmt.Sprintf("btrlab replay %s %s --policy %s", s.Name, quote(schedule), quote(pol)) + s.flags
 	if own {
 		c += " --own"
 	}

@@ -132,6 +132,25 @@ type Scenario struct {
 	MaxSteps int
 	// Policies are those it is about; empty is all presets.
 	Policies []string
+
+	flags string // how replay is told of With
+}
+
+// With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
+func (s *Scenario) With(classes []string, deep bool) *Scenario {
+	n := *s
+	if deep && !n.Deep {
+		n.Deep = true
+		n.flags += " --deep"
+	}
+	if classes != nil {
+		n.flags += " --switch " + strings.Join(classes, ",")
+		n.Switch = classes
+		if len(classes) == 1 && classes[0] == "all" {
+			n.Switch = nil
+		}
+	}
+	return &n
 }
 
 // All lists the scenarios in the order of the table.

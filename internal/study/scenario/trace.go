@@ -65,7 +65,7 @@ func Replay(s *Scenario, p *policy.Policy, schedule string, own bool) (*Trace, e
 func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trace {
 	tr := &Trace{Scenario: s.Name, About: s.About, Policy: p.Name, Schedule: x.Schedule, Kind: x.Verdict, Message: x.Message,
 		Preemptions: x.Preemptions, Tasks: x.Tasks, Own: len(s.Tasks), Columns: x.Watches, Violating: -1,
-		Replay: ReplayCommand(s.Name, p.Name, x.Schedule, own)}
+		Replay: s.replayCommand(p.Name, x.Schedule, own)}
 	for i, st := range x.Steps {
 		ts := TraceStep{Step: i, Task: st.Task, Kind: st.Kind.String(), Enabled: st.Enabled, Blocked: st.Blocked, Preempts: st.Preempts, Obj: st.Obj}
 		if c := lockdep.ByID(st.Class); c != nil && c != lockdep.Unclassed {
