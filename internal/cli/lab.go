@@ -18,6 +18,7 @@ func (a *app) lab() *cobra.Command {
 		Short: "the labs: their texts, predictions, hints and grades",
 		Long: `Lab needs a clone of btrlab around the working directory, and for labs with Go code the go tool. Read first (show), predict,
 work in labs/, grade. Grades come from the explorer and from virtual time, never from the clock of this machine.`,
+		Example: "  btrlab lab list\n  btrlab lab show 4\n  btrlab lab grade 4",
 	}
 	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labHint(), a.labGrade())
 	return cmd
