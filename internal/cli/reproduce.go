@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ func (a *app) reproduce() *cobra.Command {
 	var asJSON bool
 	var seconds, warm float64
 	var size byteSize
-	var calFile, saveFile string
+	var calFile, saveFile, out string
 	var fit int
 	cmd := &cobra.Command{
 		Use:   "reproduce SEED",
@@ -36,6 +37,7 @@ shown beside the published figures with the relative errors. The result is the s
 	f.Var(&size, "size", "size of the file (default: the published 16G)")
 	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
 	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
+	f.StringVar(&out, "out", "", "write the report as one HTML page to this file")
 	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 5 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -84,6 +86,16 @@ shown beside the published figures with the relative errors. The result is the s
 			}
 			if err != nil {
 				return fmt.Errorf("calibration %s: %w", saveFile, err)
+			}
+		}
+		if out != "" {
+			var page bytes.Buffer
+			err := r.WriteHTML(&page)
+			if err == nil {
+				err = os.WriteFile(out, page.Bytes(), 0o644)
+			}
+			if err != nil {
+				return fmt.Errorf("report %s: %w", out, err)
 			}
 		}
 		if asJSON {

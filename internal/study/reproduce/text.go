@@ -12,10 +12,9 @@ import (
 
 // line is one figure of a row.
 type line struct {
-	name       string
-	pub, sim   float64
-	microSecs  bool
-	calibrated bool
+	name      string
+	pub, sim  float64
+	microSecs bool
 }
 
 func (row *Row) lines() []line {
@@ -34,6 +33,8 @@ func (l *line) show(v float64) string {
 	}
 	return experiment.Count(v)
 }
+
+func (l *line) percent() string { return fmt.Sprintf("%+.1f%%", 100*relative(l.sim, l.pub)) }
 
 // WriteText writes the rows side by side, with relative errors.
 func (r *Result) WriteText(out io.Writer) error {
@@ -56,7 +57,7 @@ func (r *Result) WriteText(out io.Writer) error {
 			if i == 0 {
 				name = l.name
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%+.1f%%\t", name, l.show(l.pub), l.show(l.sim), 100*relative(l.sim, l.pub))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t", name, l.show(l.pub), l.show(l.sim), l.percent())
 		}
 		fmt.Fprintln(w)
 	}
