@@ -78,7 +78,7 @@ func (p *Page) Read(t *sched.Task, dst []byte, off uint64) int {
 func (p *Page) Lock(t *sched.Task) { p.mu.LockNested(t, p.index) }
 
 // TryLock takes the page lock if nobody has it.
-func (p *Page) TryLock(t *sched.Task) bool { return p.mu.TryLock(t) }
+func (p *Page) TryLock(t *sched.Task) bool { return p.mu.TryLockNested(t, p.index) }
 
 // Unlock lets the page lock go.
 func (p *Page) Unlock(t *sched.Task) { p.mu.Unlock(t) }
