@@ -69,7 +69,7 @@ func TestModelsAreWhatTheySay(t *testing.T) {
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
 
 	// Seed 002's volume: a small write has a base of a few hundred microseconds and a tail of tens of milliseconds;
-	// many overlap; the volume does about 85k of them a second.
+	// many overlap; the volume does some 75k of them a second, 95k if no garbage were collected.
 	one, lat := load(t, "ssd-raid5", blockdev.OpWrite, 1, 100000, 4096, random("ssd-raid5"))
 	in("ssd-raid5 1 writer iops", one, 1000, 3500)
 	in("ssd-raid5 1 writer p1 us", us(pct(lat, 1)), 150, 330)
@@ -81,10 +81,10 @@ func TestModelsAreWhatTheySay(t *testing.T) {
 	in("ssd-raid5 32 writers p50 us", us(pct(lat, 50)), 300, 900)
 	in("ssd-raid5 32 writers p99.9 us", us(pct(lat, 99.9)), 10000, 95000)
 	many, lat := load(t, "ssd-raid5", blockdev.OpWrite, 1024, 400000, 4096, random("ssd-raid5"))
-	in("ssd-raid5 1024 writers iops", many, 35000, 95000)
+	in("ssd-raid5 1024 writers iops", many, 65000, 90000)
 	in("ssd-raid5 1024 writers p99 us", us(pct(lat, 99)), 20000, 200000)
 	calm, _ := load(t, "ssd-raid5:gc-bytes=0,jitter=0", blockdev.OpWrite, 1024, 200000, 4096, random("ssd-raid5"))
-	in("ssd-raid5 without garbage collection, iops", calm, 75000, 90000)
+	in("ssd-raid5 without garbage collection, iops", calm, 85000, 99000)
 	row := int64(5 * 64 << 10)
 	rows, _ := load(t, "ssd-raid5:gc-bytes=0,jitter=0", blockdev.OpWrite, 64, 5000, row, func(i int) int64 { return int64(i) * row })
 	parts, _ := load(t, "ssd-raid5:gc-bytes=0,jitter=0", blockdev.OpWrite, 64, 5000, row, func(i int) int64 { return int64(i)*row + row/2 })
@@ -122,7 +122,7 @@ func TestFlushWaitsForTheCache(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p, err := Parse("ssd-raid5:depth=32,read=1ms,gc-bytes=0,seed=9,slower=2")
-	if err != nil || p.Depth != 32 || p.Read != 2*time.Millisecond || p.GCBytes != 0 || p.Seed != 9 || p.Write != 372*time.Microsecond {
+	if err != nil || p.Depth != 32 || p.Read != 2*time.Millisecond || p.GCBytes != 0 || p.Seed != 9 || p.Write != 330*time.Microsecond {
 		t.Fatalf("%+v %v", p, err)
 	}
 	for spec, want := range map[string]string{

@@ -140,18 +140,28 @@ func (q *queue) row(now int64, op blockdev.Op, off, n, chunk, data int64, full b
 	return end
 }
 
-// serve puts n bytes at off on the channel of d that is free first; extra is service that comes before.
-func (q *queue) serve(d *disk, now int64, op blockdev.Op, off, n, extra int64) int64 {
+// channel chooses the one that serves a request at off: the first that is free, but in flash the one
+// where the block lies.
+func (q *queue) channel(d *disk, now, off int64) int {
+	if q.p.GCBytes > 0 {
+		return int(uint64(off>>12) * 0x9e3779b97f4a7c15 >> 32 % uint64(len(d.free)))
+	}
 	c := 0
 	for i, f := range d.free {
+		if f <= now {
+			return i
+		}
 		if f < d.free[c] {
 			c = i
 		}
-		if f <= now {
-			c = i
-			break
-		}
 	}
+	return c
+}
+
+// serve puts n bytes at off on a channel of d; extra is service that comes before. A write that fills an erase block makes
+// the channel collect one: it serves nothing meanwhile, the others go on.
+func (q *queue) serve(d *disk, now int64, op blockdev.Op, off, n, extra int64) int64 {
+	c := q.channel(d, now, off)
 	start := max(now, d.free[c])
 	end := start + extra + q.move(d, off) + q.service(op, n)
 	d.head = off + n
@@ -160,10 +170,7 @@ func (q *queue) serve(d *disk, now int64, op blockdev.Op, off, n, extra int64) i
 		if d.toGC -= n; d.toGC <= 0 {
 			d.toGC = q.nextGC()
 			d.stalls++
-			stall := q.pareto()
-			for i := range d.free {
-				d.free[i] = max(d.free[i], now) + stall
-			}
+			d.free[c] = end + q.pareto()
 		}
 	}
 	return end
