@@ -38,8 +38,22 @@ var blank = sync.OnceValues(func() (*blockdev.Memory, error) {
 	return dev, err
 })
 
-// prepare makes the image of a scenario: its file, on disk.
+// images are the images of scenarios, by name. Nobody writes them.
+var images sync.Map
+
+// prepare makes the image of a scenario, its file on disk, or finds it.
 func (s *Scenario) prepare() (*blockdev.Memory, error) {
+	if dev, ok := images.Load(s.Name); ok {
+		return dev.(*blockdev.Memory), nil
+	}
+	dev, err := s.make()
+	if err == nil {
+		images.Store(s.Name, dev)
+	}
+	return dev, err
+}
+
+func (s *Scenario) make() (*blockdev.Memory, error) {
 	base, err := blank()
 	if err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)

@@ -82,7 +82,7 @@ func TestRestore(t *testing.T) {
 // Under every preset each scenario keeps what the policy itself promises, and what it does not promise is broken where the
 // design says so: whole writes and the truncate under the unlocked policies, nothing under the others.
 func TestMatrix(t *testing.T) {
-	limit := Options{Config: func(c *explore.Config) { c.Schedules = 300; c.NoShrink = true }}
+	limit := Options{Config: func(c *explore.Config) { c.Schedules = 150; c.NoShrink = true }}
 	own := limit
 	own.Own = true
 	results, err := Matrix(All(), policy.Names(), own, nil)
