@@ -378,9 +378,26 @@ func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
 			return err
 		}
 		if !wrote && m.Extents.Quiet(t) {
-			return nil
+			if cowed, err := m.cowRootTree(t, h); err != nil || !cowed {
+				return err
+			}
 		}
 	}
+}
+
+// cowRootTree makes the root of the root tree a block of this transaction: the superblock's generation must be that
+// block's, or the image cannot be opened. A transaction that somebody joined and nobody used has not touched it.
+// Models the btrfs_cow_block() of commit_cowonly_roots().
+func (m *Manager) cowRootTree(t *sched.Task, h *Handle) (cowed bool, err error) {
+	root := m.Root(format.ROOT_TREE_OBJECTID)
+	_, level, gen := root.Pointer()
+	if gen == h.tr.ID {
+		return false, nil
+	}
+	p := ctree.Path{LowestLevel: level}
+	defer p.Release(t)
+	_, err = m.Forest.SearchSlot(t, &h.tr, root, format.Key{}, &p, 0, true)
+	return true, err
 }
 
 // writeRootItems updates the ROOT_ITEM of every tree whose root moved. The root tree and the chunk tree have none: the

@@ -373,3 +373,30 @@ func TestConcurrentCommits(t *testing.T) {
 	verify(t, task, dev, all)
 	checkAccounts(t, task, m)
 }
+
+// A transaction that was joined and not used is committed like any other, and the image can be opened again: the superblock's new
+// generation is that of the root tree's root. An fsync whose inode another commit had just written made such a transaction
+// (found by the explorer, scenario fsync-writer with every class a switch point).
+func TestEmptyCommit(tt *testing.T) {
+	t := sched.NewTask("test")
+	dev := newImage(tt, t, 128<<20)
+	for round := range 3 {
+		m := open(tt, t, dev)
+		for range 2 {
+			h, err := m.Join(t)
+			if err == nil {
+				err = h.End(t)
+			}
+			if err == nil {
+				err = m.Commit(t)
+			}
+			if err != nil {
+				tt.Fatalf("round %d: %v", round, err)
+			}
+		}
+		_, _, gen := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
+		if have := m.Super(t).Generation; have != gen {
+			tt.Fatalf("round %d: superblock generation %d, root tree %d", round, have, gen)
+		}
+	}
+}
