@@ -56,6 +56,7 @@ type dpor struct {
 	pre   []int32
 	row   []int32
 	first [maxTasks]int32
+	group []int32 // events that what waits must come before
 
 	full, part, parts int // levels of full nodes; this is part of parts
 	prefix            int // number of the present one
@@ -264,8 +265,11 @@ func (d *dpor) before(w *world, last, wake int32) []int32 {
 	return pre
 }
 
-// chain walks the accesses of one object, newest first, for those that race with an access of task p in event i.
+// chain walks the accesses of one object, newest first, for those that race with an access of task p in event i. What waits
+// may have to come before several events that commute with each other, as all that count up before it: then it races with
+// the group of them, at the point where it last could have gone on.
 func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre, row []int32) {
+	d.group = d.group[:0]
 	for ; a >= 0; a = w.acc[a].prev {
 		x := &w.acc[a]
 		writes := x.use == sched.Writes
@@ -282,24 +286,40 @@ func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre
 			}
 			continue
 		}
-		if mode != 0 && (x.frees || writes && x.open&mode == 0) {
-			continue // p could not have gone on there
+		if mode == 0 {
+			d.group = append(d.group[:0], x.ev)
+			d.race(w, int(x.ev), i, p, row)
+			if writes {
+				return
+			}
+			continue
 		}
-		d.race(w, int(x.ev), i, p, row)
-		if writes && (mode == 0 || x.open != openUnknown) {
+		d.group = append(d.group, x.ev)
+		open := x.open&mode != 0
+		if open {
+			d.race(w, int(x.ev), i, p, row)
+		}
+		if !writes && !x.frees && (!open || len(d.group) > 1) {
+			// Alone: the others of the group may have opened the gate again.
+			all := d.group
+			d.group = all[len(all)-1:]
+			d.race(w, int(x.ev), i, p, row)
+			d.group = all
+		}
+		if writes && open && x.open != openUnknown {
 			return
 		}
 	}
 }
 
-// race makes the node in front of event j try a task from which the step of p, with clock row, comes before j.
+// race makes the node in front of event j try a task from which the step of p, with clock row, comes before j and the rest of the
+// group.
 func (d *dpor) race(w *world, j, i, p int, row []int32) {
 	nd := &d.nodes[j]
 	if nd.fixed {
 		return
 	}
 	tried := nd.backtrack | nd.asleep
-	ej := &w.ev[j]
 	var procs, initials uint64
 	isFirst := func(row []int32) bool {
 		for m := procs; m != 0; m &= m - 1 {
@@ -315,7 +335,7 @@ func (d *dpor) race(w *world, j, i, p int, row []int32) {
 			continue
 		}
 		r := w.row(int32(x))
-		if r[ej.task] >= ej.idx {
+		if d.behind(w, r) {
 			continue
 		}
 		if isFirst(r) {
@@ -341,6 +361,16 @@ func (d *dpor) race(w *world, j, i, p int, row []int32) {
 	default:
 		nd.backtrack |= nd.mask
 	}
+}
+
+// behind reports whether the event with clock row is one of the group or comes behind one.
+func (d *dpor) behind(w *world, row []int32) bool {
+	for _, g := range d.group {
+		if e := &w.ev[g]; row[e.task] >= e.idx {
+			return true
+		}
+	}
+	return false
 }
 
 // blocked races the operations of the given tasks, which have not happened.
