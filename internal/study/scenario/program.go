@@ -17,6 +17,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/oracle"
@@ -381,6 +382,9 @@ func (r *run) recovered(t *sched.Task, c crash) error {
 		return fmt.Errorf("after a crash behind fsync: %w", err)
 	}
 	defer x.Pause(t)
+	if res, err := check.Check(t, c.dev, check.Options{}); err != nil || !res.Clean {
+		return fmt.Errorf("after a crash behind fsync the image is not clean: %v %v", res.Findings, err)
+	}
 	f, err := x.OpenFile(t, fileName, fs.O_RDONLY, 0)
 	if err != nil {
 		return fmt.Errorf("after a crash behind fsync: %w", err)
