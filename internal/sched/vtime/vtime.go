@@ -112,7 +112,6 @@ type event struct {
 type World struct {
 	m       Machine
 	costs   cost.Table
-	price   [64]int64 // of one unit, when it is whole
 	handoff int64
 	now     int64
 	seq     int64

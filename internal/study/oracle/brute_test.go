@@ -219,8 +219,6 @@ func (b *brute) try(done uint64) bool {
 	return false
 }
 
-func bruteKept(h *History, r Rule) bool { return newBrute(h, r).try(0) }
-
 // randomHistory makes a small history: operations at random, run in an order that may be torn into bytes, and what they
 // saw, sometimes bent.
 func randomHistory(rng *rand.Rand, ops int) *History {
