@@ -178,7 +178,8 @@ func (c *Cache) evict(t *sched.Task, n int) int {
 
 // drop frees p if it is clean and nobody but its mapping refers to it.
 func (c *Cache) drop(t *sched.Task, p *Page) bool {
-	if !p.TryLock(t) {
+	// Without a reference the index may not be looked at, and no other page is locked under this one.
+	if !p.mu.TryLock(t) {
 		return false
 	}
 	m := p.m.Load()
