@@ -20,15 +20,16 @@ func TestTwoHolders(t *testing.T) {
 		x := explore.Run(explore.Config{}, func(w *explore.World) {
 			l := New()
 			var held [2]kit.Range
-			var at sched.Atomic[int]
+			var at sched.Atomic[int] // coming and going are steps
 			for i, r := range tt {
 				w.Go(fmt.Sprint("holder ", i), func(t *kit.Task) {
 					l.Lock(t, r.Start, r.End)
+					at.Store(t, i)
 					if held[1-i].Overlaps(r) {
 						panic(fmt.Sprintf("both hold %v and %v", r, held[1-i]))
 					}
 					held[i] = r
-					at.Store(t, i)
+					at.Store(t, -1)
 					held[i] = kit.Range{}
 					l.Unlock(t, r.Start, r.End)
 				})

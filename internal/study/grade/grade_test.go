@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,11 +138,12 @@ func text(r *Report) string {
 
 // TestStarters: what students begin with compiles, keeps what it promises, and does not pass.
 func TestStarters(t *testing.T) {
-	rows := Judge(4, &Student{Steps: truncaterace.Steps}, "", "")
-	if len(rows) != len(setsizeWorkloads()) || rows[0].Pass || rows[0].Schedule == "" || rows[0].Trace == "" {
-		t.Errorf("the order of 2018 does not lose the truncate: %+v", rows[0])
+	student := &Student{Steps: truncaterace.Steps}
+	var r Row
+	if w := setsizeWorkloads()[0]; w.explore(student, &r) != nil || !r.Violated || r.Schedule == "" {
+		t.Errorf("the order of 2018 does not lose the truncate: %+v", r)
 	}
-	if again := Judge(4, &Student{Steps: truncaterace.Steps}, rows[0].Name, rows[0].Schedule); len(again) != 1 || again[0].Pass {
+	if again := Judge(4, student, "truncate-race", r.Schedule); len(again) != 1 || again[0].Pass || again[0].Trace == "" {
 		t.Errorf("the schedule does not show it again: %+v", again)
 	}
 	for _, r := range Judge(5, &Student{NewRangeLock: func() inode.RangeLocker { return rangelock.New() }}, "", "") {
@@ -150,6 +152,44 @@ func TestStarters(t *testing.T) {
 		}
 	}
 	inode.NewRangeLocker = nil
+}
+
+// TestOrders runs all 120 orders of the five steps: the list of those that the workloads accept is what instructor/NOTES.md says.
+func TestOrders(t *testing.T) {
+	if os.Getenv("BTRLAB_LABS") == "" {
+		t.Skip("takes a minute: make labs")
+	}
+	var accepted []string
+	var try func(order, left []policy.SetsizeStep)
+	try = func(order, left []policy.SetsizeStep) {
+		for i, s := range left {
+			rest := append(append([]policy.SetsizeStep(nil), left[:i]...), left[i+1:]...)
+			try(append(order[:len(order):len(order)], s), rest)
+		}
+		if len(left) > 0 {
+			return
+		}
+		student := &Student{Steps: func() []policy.SetsizeStep { return order }}
+		for _, w := range setsizeWorkloads() {
+			var r Row
+			if err := w.explore(student, &r); err != nil {
+				t.Fatal(err)
+			}
+			if !r.Pass {
+				return
+			}
+		}
+		accepted = append(accepted, fmt.Sprint(order))
+	}
+	try(nil, truncaterace.Steps())
+	want := []string{
+		"[dio_wait set_i_size truncate_pages wait_ordered truncate_items]",
+		"[dio_wait set_i_size wait_ordered truncate_pages truncate_items]",
+		"[dio_wait set_i_size wait_ordered truncate_items truncate_pages]",
+	}
+	if !slices.Equal(accepted, want) {
+		t.Errorf("accepted are\n%s\nwant\n%s", strings.Join(accepted, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // TestSteps: what needs no execution.
