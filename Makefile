@@ -13,6 +13,10 @@ FUZZTIME ?= 20s
 RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
 	./internal/iopath/... ./internal/fs/... ./internal/study/fio ./internal/study/experiment ./internal/study/profile
 
+# Packages with tests that Linux, btrfs-progs, fio or a browser judge.
+INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/study/stats ./internal/study/timeline \
+	./internal/interop
+
 .PHONY: help build demo test race grade labs interop notebooks bench fuzz lint ci clean
 
 help: ## list the targets
@@ -40,7 +44,7 @@ labs: ## grade every solution (full marks) and every planted mistake (rejected)
 	BTRLAB_LABS=1 $(GO) test -count=1 -v -run '^Test(SolutionsAndMutants|Orders)$$' ./internal/study/grade
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
-	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 20m ./internal/interop ./internal/study/timeline
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 20m $(INTEROP)
 
 notebooks: ## run the notebooks headless
 	bash notebooks/run.sh $(ART)/notebooks
