@@ -5,23 +5,37 @@ import r "reflect"
 // Binds are the functions and constants that cells see; a test holds the list against the package.
 func Binds() map[string]r.Value {
 	return map[string]r.Value{
-		"Binds":      r.ValueOf(Binds),
-		"Compare":    r.ValueOf(Compare),
-		"MaxRounds":  r.ValueOf(MaxRounds),
-		"MaxSeconds": r.ValueOf(MaxSeconds),
-		"Policies":   r.ValueOf(Policies),
-		"Profile":    r.ValueOf(Profile),
-		"Types":      r.ValueOf(Types),
+		"Binds":        r.ValueOf(Binds),
+		"Compare":      r.ValueOf(Compare),
+		"Explore":      r.ValueOf(Explore),
+		"Matrix":       r.ValueOf(Matrix),
+		"MaxCPUs":      r.ValueOf(MaxCPUs),
+		"MaxRounds":    r.ValueOf(MaxRounds),
+		"MaxSchedules": r.ValueOf(MaxSchedules),
+		"MaxSeconds":   r.ValueOf(MaxSeconds),
+		"MaxVirtual":   r.ValueOf(MaxVirtual),
+		"Policies":     r.ValueOf(Policies),
+		"Preempt":      r.ValueOf(Preempt),
+		"Profile":      r.ValueOf(Profile),
+		"Replay":       r.ValueOf(Replay),
+		"Reproduce":    r.ValueOf(Reproduce),
+		"Scale":        r.ValueOf(Scale),
+		"Scenarios":    r.ValueOf(Scenarios),
+		"Types":        r.ValueOf(Types),
 	}
 }
 
 // Types are the types that cells see.
 func Types() map[string]r.Type {
 	return map[string]r.Type{
-		"Comparison": r.TypeFor[Comparison](),
-		"Figure":     r.TypeFor[Figure](),
-		"Options":    r.TypeFor[Options](),
-		"Table":      r.TypeFor[Table](),
-		"Waits":      r.TypeFor[Waits](),
+		"Comparison":  r.TypeFor[Comparison](),
+		"Exploration": r.TypeFor[Exploration](),
+		"Figure":      r.TypeFor[Figure](),
+		"Options":     r.TypeFor[Options](),
+		"Scaling":     r.TypeFor[Scaling](),
+		"Table":       r.TypeFor[Table](),
+		"Timeline":    r.TypeFor[Timeline](),
+		"Waits":       r.TypeFor[Waits](),
+		"Window":      r.TypeFor[Window](),
 	}
 }

@@ -60,11 +60,7 @@ func (c *Comparison) WaitPlot() (Figure, error) {
 
 // Ratios draws each policy's iops by the baseline's in the same round: a bar at the median, whiskers to the extremes.
 func (c *Comparison) Ratios() (Figure, error) {
-	p := plot.New()
-	for _, s := range []*text.Style{&p.Title.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
-		s.Font.Variant, s.Font.Size = "Sans", 9
-	}
-	p.Title.Text = "iops, relative to " + c.res.Baseline
+	p := newPlot("iops, relative to " + c.res.Baseline)
 	var names []string
 	var values plotter.Values
 	points := ratioPoints{}
@@ -90,11 +86,25 @@ func (c *Comparison) Ratios() (Figure, error) {
 	for _, r := range c.res.Rows {
 		alt += fmt.Sprintf(" %s %.2f (%.2f to %.2f);", r.Policy, r.Ratio, r.RatioMin, r.RatioMax)
 	}
-	canvas := vgimg.NewWith(vgimg.UseWH(7.2*vg.Inch, 3*vg.Inch), vgimg.UseDPI(192), vgimg.UseBackgroundColor(color.White))
+	return render(p, 3, alt[:len(alt)-1]+".")
+}
+
+func newPlot(title string) *plot.Plot {
+	p := plot.New()
+	for _, s := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		s.Font.Variant, s.Font.Size = "Sans", 9
+	}
+	p.Title.Text = title
+	return p
+}
+
+// render draws p, which is so many inches high.
+func render(p *plot.Plot, height vg.Length, alt string) (Figure, error) {
+	canvas := vgimg.NewWith(vgimg.UseWH(7.2*vg.Inch, height*vg.Inch), vgimg.UseDPI(192), vgimg.UseBackgroundColor(color.White))
 	p.Draw(draw.Crop(draw.New(canvas), 6, -14, 6, -8))
 	var b bytes.Buffer
-	_, err = vgimg.PngCanvas{Canvas: canvas}.WriteTo(&b)
-	return Figure{b.Bytes(), alt[:len(alt)-1] + "."}, err
+	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(&b)
+	return Figure{b.Bytes(), alt}, err
 }
 
 type ratioPoints struct {

@@ -33,6 +33,8 @@ type Options struct {
 	Seconds  float64  // of each run; default 1, at most MaxSeconds
 	FileMiB  int      // size of the test file; default 256
 	Writers  int      // default: the job's 8
+	CPUs     int      // 0: the real machine; otherwise virtual time on so many CPUs, at most MaxCPUs, which gives the same every time
+	DirtyMiB int      // dirty data at which writers are throttled; default an eighth of the file
 	Set      []string // further options of the job, as key=value
 }
 
@@ -59,6 +61,9 @@ func (o *Options) complete() error {
 	}
 	if o.Seconds < 0 || o.Seconds > MaxSeconds {
 		return fmt.Errorf("seconds %g, want at most %g", o.Seconds, MaxSeconds)
+	}
+	if o.CPUs < 0 || o.CPUs > MaxCPUs {
+		return fmt.Errorf("cpus %d, want at most %d", o.CPUs, MaxCPUs)
 	}
 	return nil
 }
@@ -106,8 +111,25 @@ func Compare(o Options) (*Comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := sched.NewTask("notebook")
-	l, err := lab.Open(t, lab.Config{Device: o.Device, Model: o.Model})
+	var c *Comparison
+	run := func(t *sched.Task) (err error) {
+		c, err = compare(t, &o, jf)
+		return err
+	}
+	if o.CPUs > 0 {
+		err = simulate(o.CPUs, run)
+	} else {
+		err = run(sched.NewTask("notebook"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func compare(t *sched.Task, o *Options, jf *fio.JobFile) (*Comparison, error) {
+	dirty := int64(o.DirtyMiB) << 20
+	l, err := lab.Open(t, lab.Config{Device: o.Device, Model: o.Model, DirtyBackground: dirty / 2, DirtyLimit: dirty})
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +139,7 @@ func Compare(o Options) (*Comparison, error) {
 	if cerr := l.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &Comparison{res}, nil
+	return &Comparison{res}, err
 }
 
 // OK reports whether every block read back right and every image checked clean.
