@@ -122,7 +122,7 @@ func TestFlushWaitsForTheCache(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	p, err := Parse("ssd-raid5:depth=32,read=1ms,gc-bytes=0,seed=9,slower=2")
-	if err != nil || p.Depth != 32 || p.Read != 2*time.Millisecond || p.GCBytes != 0 || p.Seed != 9 || p.Write != 330*time.Microsecond {
+	if err != nil || p.Depth != 32 || p.Read != 2*time.Millisecond || p.GCBytes != 0 || p.Seed != 9 || p.Write != 324*time.Microsecond {
 		t.Fatalf("%+v %v", p, err)
 	}
 	for spec, want := range map[string]string{

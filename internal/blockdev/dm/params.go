@@ -54,8 +54,8 @@ type Params struct {
 // 20 us into its protected buffer, about 500k iops at depth 64); ssd-raid5, seed 002's volume of six Intel S3710
 // 200 GB (data sheet: 85k random reads and 43k random writes a second per drive) behind md RAID 5, where
 // a small write costs a read and a write on two members, some 85k a second for the volume, less what uneven channels lose. The data sheet's write rate is
-// the sustained one: a tenth of it is garbage collection, which stops one channel of a member for some ten milliseconds
-// after every 4 MiB, about an erase block, so a write takes 165 us and not 186; hdd, a drive of 7,200 turns a minute.
+// the sustained one: an eighth of it is garbage collection, which stops one channel of a member for 8 to 50 ms after some
+// 2.5 MiB, about an erase block, so a write takes 162 us and not 186; hdd, a drive of 7,200 turns a minute.
 var table = []Params{
 	{
 		Name: "nvme", About: "data-centre NVMe drive: 80 us reads, 20 us buffered writes, 40 channels",
@@ -66,8 +66,8 @@ var table = []Params{
 	{
 		Name: "ssd-raid5", About: "six SATA SSDs as RAID 5: small writes 0.3 ms, a tail of tens of ms from garbage collection",
 		Disks: 6, Channels: 8, Depth: 1024, ChunkBytes: 64 << 10, Parity: true,
-		Read: 94 * time.Microsecond, Write: 165 * time.Microsecond, BytesPerSec: 60e6, Jitter: 0.25,
-		GCBytes: 4 << 20, GCMin: 8 * time.Millisecond, GCMax: 90 * time.Millisecond, GCShape: 1.3,
+		Read: 94 * time.Microsecond, Write: 162 * time.Microsecond, BytesPerSec: 60e6, Jitter: 0.25,
+		GCBytes: 2560 << 10, GCMin: 8 * time.Millisecond, GCMax: 50 * time.Millisecond, GCShape: 1.3,
 		Flush: 300 * time.Microsecond,
 	},
 	{
