@@ -66,7 +66,7 @@ type ExistsError struct {
 }
 
 func (e *ExistsError) Error() string {
-	return fmt.Sprintf("%s holds %s already; use force to overwrite it", e.Device, e.Found)
+	return fmt.Sprintf("%s holds %s already; want --force to overwrite it", e.Device, e.Found)
 }
 
 // chunk is a chunk to be, with its place.
