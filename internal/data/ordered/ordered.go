@@ -170,9 +170,9 @@ func (p *Pool) get(t *sched.Task, start, length uint64) *Extent {
 		p.oldest = e
 	}
 	p.newest = e
-	p.mu.Unlock(t)
 	p.n.Add(1)
 	p.bytes.Add(int64(length))
+	p.mu.Unlock(t)
 	return e
 }
 
@@ -189,9 +189,10 @@ func (p *Pool) unlink(t *sched.Task, e *Extent) {
 		p.newest = e.older
 	}
 	e.older, e.newer = nil, nil
-	p.mu.Unlock(t)
+	// Under the lock: who finds the list empty in WaitAll finds the counts at rest.
 	p.n.Add(-1)
 	p.bytes.Add(-int64(e.Len))
+	p.mu.Unlock(t)
 }
 
 // WaitAll waits for every extent that is in flight now. Models btrfs_wait_ordered_roots().
