@@ -1,9 +1,49 @@
 package sched
 
 import (
+	"reflect"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 )
+
+// Reset forgets the last life of a task: every field but those of the runtime. It names the fields it clears, so that
+// one added later would be left out without this test.
+func TestReset(t *testing.T) {
+	runtimes := []string{"ID", "Slot", "rt", "st", "sim", "slow", "checked", "park", "done"}
+	k := &Task{ID: 1, Slot: 2, slow: true, checked: true}
+	k.Waited(5, "class", 0, 0)
+	used := reflect.ValueOf(k).Elem()
+	for i := range used.NumField() {
+		f := used.Field(i)
+		f = reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()
+		switch f.Kind() {
+		case reflect.String:
+			f.SetString("used")
+		case reflect.Int:
+			f.SetInt(3)
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Slice:
+			f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+		case reflect.Pointer:
+			f.Set(reflect.New(f.Type().Elem()))
+		}
+	}
+	k.Journal, k.Dirty.Pages = 1, 1
+	k.Reset("new")
+	if k.Name != "new" || k.ID != 1 {
+		t.Errorf("name %q, ID %d", k.Name, k.ID)
+	}
+	k.Name = ""
+	for i := range used.NumField() {
+		name, f := used.Type().Field(i).Name, used.Field(i)
+		if !slices.Contains(runtimes, name) && !f.IsZero() && (f.Kind() != reflect.Slice || f.Len() != 0) {
+			t.Errorf("%s is %v after Reset", name, f)
+		}
+	}
+}
 
 // A child inherits what labels a task, has its own identity, and Join waits for its end.
 func TestGoAndJoin(t *testing.T) {
