@@ -80,10 +80,7 @@ func (w *World) Tracing() bool { return w.w.tracing }
 // which makes DPOR exact for it.
 func (w *World) Name(id any, name string) {
 	i := w.w
-	if i.named == nil {
-		i.named = map[any]string{}
-	}
-	i.named[id] = name
+	i.names = append(i.names, objectName{id, name})
 	if o, ok := id.(interface{ Objects(func(*sched.Obj)) }); ok {
 		o.Objects(func(o *sched.Obj) { i.number1(o, id, 0) })
 	}

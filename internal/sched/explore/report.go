@@ -136,7 +136,7 @@ func (w *world) execution() Execution {
 		d := &x.Details[i]
 		d.What = describe(x.Steps[i])
 		if n := w.ev[i].obj; n > 0 {
-			if name, ok := w.named[w.objs[n-1].id]; ok {
+			if name, ok := w.named(w.objs[n-1].id); ok {
 				d.What = fmt.Sprintf("%v %s", x.Steps[i].Kind, name)
 			}
 		}
@@ -201,7 +201,7 @@ func frames(pc []uintptr) string {
 }
 
 func (w *world) objName(id any, class sched.ClassID) string {
-	if name, ok := w.named[id]; ok && id != nil {
+	if name, ok := w.named(id); ok {
 		return name
 	}
 	for i := range w.objs {

@@ -165,7 +165,7 @@ type world struct {
 	vars    []plain
 	history sched.Obj          // the order of calls and returns
 	extra   map[any]*sched.Obj // objects that have no room for a number
-	named   map[any]string
+	names   []objectName
 	dec     decision // the present one
 	yields  bool     // somebody lets others go first
 	curEv   int32
@@ -190,6 +190,21 @@ type world struct {
 	heldAt    []string
 	nameAt    []string
 	namer     func(h sched.Held) string
+}
+
+// objectName is what a program calls an object. Reports alone look for names, so that they are in no map.
+type objectName struct {
+	id   any
+	name string
+}
+
+func (w *world) named(id any) (string, bool) {
+	for i := len(w.names) - 1; i >= 0 && id != nil; i-- {
+		if w.names[i].id == id {
+			return w.names[i].name, true
+		}
+	}
+	return "", false
 }
 
 type watch struct {
@@ -249,12 +264,10 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.yields = false
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
+	w.names = w.names[:0]
 	w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.namer = nil, nil, nil, nil, nil, nil
 	if len(w.extra) > 0 {
 		clear(w.extra)
-	}
-	if len(w.named) > 0 {
-		clear(w.named)
 	}
 	r := w.root
 	if r.t == nil {
