@@ -1,6 +1,9 @@
 package sched
 
-import "sync/atomic"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // Stepper is a Runtime that runs tasks by a schedule and wants to know what each step depends on (package explore).
 // A task's step begins at Enter, with one operation on one object, and may Touch more objects until the next Enter.
@@ -12,8 +15,8 @@ type Stepper interface {
 	Touch(t *Task, o *Obj, use Use)
 	// Aborting says that the run is over and tasks only unwind: deferred unlocks must do nothing.
 	Aborting() bool
-	// Data checks an access to a plain field for a race.
-	Data(t *Task, o *Obj, write bool)
+	// Data checks an access to plain memory, which reports call what, for a race.
+	Data(t *Task, o *Obj, write bool, what fmt.Stringer)
 	// See folds a value that t has just read into what t knows.
 	See(t *Task, hash uint64)
 }

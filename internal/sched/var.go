@@ -5,11 +5,18 @@ import (
 	"hash/maphash"
 )
 
+// Label is a name for reports.
+type Label string
+
+func (l Label) String() string { return string(l) }
+
 // Var is a plain field that tasks share. It is no scheduling point and costs what a field costs in the real runtime, where
 // the Go race detector watches it; under a Stepper every access is checked for races by vector clocks.
 type Var[T any] struct {
 	v T
 	o Obj
+	// Name is what reports call the field; set it before tasks start.
+	Name Label
 }
 
 // Load reads the field.
@@ -36,11 +43,33 @@ func (v *Var[T]) Init(x T) { v.v = x }
 
 //go:noinline
 func (v *Var[T]) data(t *Task, write bool) {
-	t.st.Data(t, &v.o, write)
+	t.st.Data(t, &v.o, write, &v.Name)
 	if !write {
 		t.st.See(t, hashValue(v.v))
 	}
 }
+
+// Shared stands for plain memory that tasks share and that is no Var: the bytes of a page, a list, a struct. Read and Write
+// come before the access, under the lock that protects it; they are no scheduling points and cost one test in
+// the real runtime. what names the memory in reports.
+type Shared struct{ o Obj }
+
+// Read says that t reads the memory.
+func (s *Shared) Read(t *Task, what fmt.Stringer) {
+	if t.st != nil {
+		s.data(t, false, what)
+	}
+}
+
+// Write says that t changes the memory, or reads and changes it.
+func (s *Shared) Write(t *Task, what fmt.Stringer) {
+	if t.st != nil {
+		s.data(t, true, what)
+	}
+}
+
+//go:noinline
+func (s *Shared) data(t *Task, write bool, what fmt.Stringer) { t.st.Data(t, &s.o, write, what) }
 
 // Atomic is a word that tasks share without a lock: READ_ONCE, WRITE_ONCE, atomic_t. Each operation is a scheduling
 // point and orders what comes before a store with what comes after a load of it. It is for programs under a

@@ -18,12 +18,15 @@ func (w *world) of(t *sched.Task) *task {
 
 // Enter is a scheduling point.
 func (w *world) Enter(t *sched.Task, op sched.Op) {
-	k := w.of(t)
 	if w.aborting {
 		panic(abort{})
 	}
-	if c := w.cur; c != nil && c != k {
-		k, t = c, c.t // who runs acts in the name of another task, as a device's Close does
+	k := w.cur
+	if k == nil {
+		k = w.of(t)
+	} else if k.t != t { // who runs acts in the name of another task, as a device's Close does
+		w.of(t)
+		t = k.t
 	}
 	if op.Kind == sched.PointLock && len(t.HeldLocks) > 1 && w.cfg.checks(CheckLockOrder) {
 		w.lockOrder(k, op)
@@ -41,7 +44,7 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
 			if op.Obj != nil && w.cfg.commutes&(1<<op.Class) == 0 {
 				n := w.number1(op.Obj, op.ID, op.Class)
-				w.noteWait(k, op, n)
+				w.noteWait(k, &op, n)
 				w.touch(n, op.Use, open, op.Mode, op.Frees)
 				if op.Also != nil {
 					w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
@@ -55,12 +58,14 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 		k.ncallers = runtime.Callers(2, k.callers[:])
 	}
 	w.decide(k)
-	w.wait(k)
+	if w.cur != k {
+		w.wait(k)
+	}
 	k.op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
 
 // noteWait keeps what a report of a lost wake-up needs.
-func (w *world) noteWait(k *task, op sched.Op, n int32) {
+func (w *world) noteWait(k *task, op *sched.Op, n int32) {
 	switch op.Kind {
 	case sched.PointWait:
 		k.waitObj, k.waitClass = n+1, op.Class
@@ -98,7 +103,7 @@ func (w *world) Aborting() bool { return w.aborting }
 
 // See folds what t read into its observation.
 func (w *world) See(t *sched.Task, hash uint64) {
-	if w.phase == exploring && !w.aborting {
+	if w.observes && w.phase == exploring && !w.aborting {
 		k := w.of(t)
 		k.obs = sched.Mix(k.obs, hash)
 	}
@@ -106,8 +111,12 @@ func (w *world) See(t *sched.Task, hash uint64) {
 
 // Data checks an access to a plain field: one that is not ordered with the last one of another task, when one of them
 // writes, is a race.
-func (w *world) Data(t *sched.Task, o *sched.Obj, write bool) {
+func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer) {
 	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) {
+		return
+	}
+	if !w.clocks {
+		w.missed = true
 		return
 	}
 	if o.Run != w.run {
@@ -125,7 +134,7 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool) {
 	k := w.of(t)
 	row := w.row(w.curEv)
 	if v.wTask >= 0 && row[v.wTask] < v.wIdx {
-		w.race(k, write, int(v.wTask), v.wEv, true)
+		w.race(k, write, int(v.wTask), v.wEv, true, what)
 	}
 	if !write {
 		v.reads[k.num], v.readEv[k.num] = k.n, w.curEv
@@ -133,7 +142,7 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool) {
 	}
 	for r, idx := range v.reads {
 		if idx > row[r] && r != k.num {
-			w.race(k, true, r, v.readEv[r], false)
+			w.race(k, true, r, v.readEv[r], false, what)
 		}
 	}
 	v.wTask, v.wIdx, v.wEv = int32(k.num), k.n, w.curEv
@@ -146,10 +155,14 @@ func verb(write bool) string {
 	return "reads"
 }
 
-func (w *world) race(k *task, write bool, other int, ev int32, otherWrote bool) {
+func (w *world) race(k *task, write bool, other int, ev int32, otherWrote bool, what fmt.Stringer) {
 	o := w.tasks[other]
-	text := fmt.Sprintf("data race: task %s %s a field in step %d (holding %s) that task %s %s in step %d (now holding %s); no lock, atomic or wake-up orders them",
-		w.nameOf(k), verb(write), w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, w.holds(o))
+	field := what.String()
+	if field == "" {
+		field = "a field"
+	}
+	text := fmt.Sprintf("data race: task %s %s %s in step %d (holding %s) that task %s %s in step %d (now holding %s); no lock, atomic or wake-up orders them",
+		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, w.holds(o))
 	if w.tracing {
 		var pc [16]uintptr
 		n := runtime.Callers(4, pc[:])
@@ -201,8 +214,10 @@ func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 	if w.phase == exploring {
 		if w.curEv >= 0 {
 			e := &w.ev[w.curEv]
-			e.hash = sched.Mix(e.hash, 0x676f)
-			k.seed = sched.Mix(e.hash, 0x6368696c64)
+			if w.hashes {
+				e.hash = sched.Mix(e.hash, 0x676f)
+				k.seed = sched.Mix(e.hash, 0x6368696c64)
+			}
 			k.wake = w.curEv
 		}
 		w.number(k)
@@ -218,8 +233,9 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	if k.token {
 		k.token = false
 		if k.wake >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
-			join(w.row(w.curEv), w.row(k.wake))
-			w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, w.ev[k.wake].hash)
+			if h := w.behind(w.curEv, k.wake); w.hashes {
+				w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, h)
+			}
 		}
 		k.wake = -1
 		return
