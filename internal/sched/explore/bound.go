@@ -11,7 +11,7 @@ import (
 type item struct {
 	devs schedule
 	pre  int
-	want uint64 // hash of the state in which the last deviation is taken
+	want uint64 // hash of what happened before the last deviation
 }
 
 // queue holds what is to be tried: Bound tries all with n preemptions before the first with n+1.
@@ -114,7 +114,7 @@ func (s *search) byQueue() {
 				} else {
 					return
 				}
-				w.execute(s.prog, d)
+				s.execute(w, d)
 				d.shard(w)
 				for i := len(d.same) - 1; i >= 0; i-- {
 					own = append(own, d.same[i])
@@ -212,7 +212,7 @@ func (q *queueDriver) pick(w *world, d *decision) int {
 		}
 		q.pos++
 		if q.pos == len(devs) {
-			if q.hash = w.orderHash() ^ sched.Mix(d.mask, 3); q.hash != q.it.want {
+			if q.hash = w.trail ^ sched.Mix(d.mask, 3); q.hash != q.it.want {
 				w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
 				return -1
 			}
@@ -224,10 +224,10 @@ func (q *queueDriver) pick(w *world, d *decision) int {
 		q.pre += cost(d, pick)
 		return pick
 	}
-	h := w.orderHash()
-	q.hash = h ^ sched.Mix(d.mask, 3)
+	q.hash = w.trail ^ sched.Mix(d.mask, 3)
 	switch q.s.cfg.Method {
 	case Bound:
+		h := w.orderHash()
 		key := h
 		if d.last >= 0 && d.mask&(1<<d.last) != 0 {
 			key = sched.Mix(h, w.ev[w.tasks[d.last].last].hash)

@@ -33,7 +33,7 @@ type sleeper struct {
 
 // node is a decision on the path to the present execution.
 type node struct {
-	state     uint64 // hash of the order that leads here
+	trail     uint64 // hash of what leads here
 	mask      uint64
 	backtrack uint64 // to be tried
 	done      uint64
@@ -156,14 +156,14 @@ func (d *dpor) pick(w *world, c *decision) int {
 	d.look(w)
 	if c.step < d.keep {
 		nd := &d.nodes[c.step]
-		if nd.mask != c.mask || nd.state != w.orderHash() {
+		if nd.mask != c.mask || nd.trail != w.trail {
 			w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
 			return -1
 		}
 		return nd.task
 	}
 	nd := d.push(w)
-	nd.mask, nd.state = c.mask, w.orderHash()
+	nd.mask, nd.trail = c.mask, w.trail
 	can := c.mask &^ nd.asleep
 	if can == 0 {
 		d.n--

@@ -61,7 +61,9 @@ func (w *World) Choose(n int, what string) int {
 	i.Enter(k.t, sched.Op{Kind: sched.PointChoose})
 	v := k.val
 	k.nval, k.val = 0, 0
-	k.obs = sched.Mix(k.obs, uint64(v))
+	if i.observes {
+		k.obs = sched.Mix(k.obs, uint64(v))
+	}
 	w.Note("%s: %d of %d", what, v, n)
 	return v
 }

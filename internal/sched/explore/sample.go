@@ -27,7 +27,7 @@ func (s *search) bySampling() {
 				d.length = max(length, 8)
 				mu.Unlock()
 				d.start(s.cfg, i)
-				w.execute(s.prog, d)
+				s.execute(w, d)
 				mu.Lock()
 				length = max(length, len(w.ev))
 				mu.Unlock()

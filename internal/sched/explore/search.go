@@ -19,7 +19,8 @@ type search struct {
 	until time.Time
 	order *orderGraph // shared by all worlds of the search
 
-	stop atomic.Bool
+	stop   atomic.Bool
+	clocks atomic.Bool // the program has a Var
 
 	mu         sync.Mutex // protects the fields below
 	runs       int
@@ -70,6 +71,26 @@ func (s *search) close() {
 	s.spare = nil
 	if s.gcChanged {
 		debug.SetGCPercent(s.gcOld)
+	}
+}
+
+// execute makes one execution. Most programs have no Var, and run without the clocks that check one; the first execution that
+// meets a Var is made again with them, and so are all that come later.
+func (s *search) execute(w *world, drv driver) {
+	w.clocks = w.clocks || s.clocks.Load()
+	w.execute(s.prog, drv)
+	if !w.missed || w.viol != nil && w.viol.Kind == KindMismatch {
+		return
+	}
+	s.clocks.Store(true)
+	w.clocks = true
+	again, viol, pruned := &follow{devs: w.schedule()}, w.viol, w.pruned
+	if pruned || viol != nil {
+		again.until = len(w.ev)
+	}
+	w.execute(s.prog, again)
+	if w.viol == nil {
+		w.viol, w.pruned = viol, pruned
 	}
 }
 
@@ -143,9 +164,9 @@ func (s *search) sameTwice() bool {
 	w := s.world()
 	defer s.retire(w)
 	w.execute(s.prog, &follow{})
-	h, n := w.orderHash(), len(w.ev)
+	trail, n := w.trail, len(w.ev)
 	w.execute(s.prog, &follow{})
-	return w.orderHash() == h && len(w.ev) == n
+	return w.trail == trail && len(w.ev) == n
 }
 
 // prove runs DPOR and State side by side and returns what ended first; neither is always the better one.
@@ -200,6 +221,7 @@ type follow struct {
 	devs     schedule
 	pos      int
 	lenient  bool // ignore what does not fit
+	until    int  // cut off at this step, 0 is never
 	strategy Strategy
 	expect   []Step
 	enabled  []int
@@ -208,6 +230,9 @@ type follow struct {
 }
 
 func (f *follow) pick(w *world, d *decision) int {
+	if f.until > 0 && d.step >= f.until {
+		return -1
+	}
 	pick := d.def
 	f.given = -1
 	for f.pos < len(f.devs) && int(f.devs[f.pos].step) < d.step {
@@ -278,7 +303,7 @@ func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 	}
 	w := newWorld(cfg.filled())
 	defer w.close()
-	w.tracing = true
+	w.tracing, w.clocks = true, true
 	f := &follow{devs: devs}
 	w.execute(prog, f)
 	w.complete(f)
@@ -340,7 +365,7 @@ func Once(cfg OnceConfig, prog func(t *sched.Task)) Execution {
 	}
 	w := newWorld(Config{MaxSteps: cfg.MaxSteps, Off: cfg.Off | CheckNowait}.filled())
 	defer w.close()
-	w.verbose = true
+	w.verbose, w.clocks = true, true
 	f := &follow{devs: devs, strategy: cfg.Strategy, expect: cfg.Expect}
 	w.execute(func(w *World) { w.Go("main", prog) }, f)
 	w.complete(f)
@@ -398,7 +423,7 @@ func (s *search) shrink() {
 	defer s.retire(w)
 	try := func(devs schedule) bool {
 		w.order = newOrderGraph()
-		w.execute(s.prog, &follow{devs: devs, lenient: true})
+		s.execute(w, &follow{devs: devs, lenient: true})
 		if w.viol == nil || w.viol.Kind != s.viol.Kind {
 			return false
 		}

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"btrlab/internal/sched"
@@ -99,8 +100,8 @@ again:
 	if def < 0 {
 		def = lowest(mask)
 	}
-	w.dec = decision{step: step, last: lastNum, def: def, mask: mask, closed: closed}
 	d := &w.dec
+	d.step, d.last, d.def, d.mask, d.closed = step, lastNum, def, mask, closed
 	pick := w.drv.pick(w, d)
 	if pick < 0 {
 		w.cur = nil
@@ -157,56 +158,51 @@ func (w *world) decideQuiet(last *task) {
 
 // begin records the step that k is about to do.
 func (w *world) begin(k *task, d *decision) {
-	i := int32(len(w.ev))
 	if w.tracing {
 		w.traceStep(k)
 	}
+	i := int32(len(w.ev))
+	if len(w.ev) == cap(w.ev) {
+		w.ev = slices.Grow(w.ev, max(16, len(w.ev)))
+	}
+	w.ev = w.ev[:i+1]
+	e := &w.ev[i]
 	k.n++
-	lo := len(w.clk)
-	w.clk = slices.Grow(w.clk, w.stride)[:lo+w.stride]
-	row := w.clk[lo : lo+w.stride]
-	h := k.seed
-	if k.last >= 0 {
-		copy(row, w.row(k.last))
-		h = w.ev[k.last].hash
-	} else {
-		clear(row)
+	e.task, e.obj, e.idx = int32(k.num), 0, k.n
+	e.accLo, e.accHi, e.known = int32(len(w.acc)), int32(len(w.acc)), int32(len(w.objs))
+	e.before, e.wake = k.last, k.wake
+	e.mask, e.closed = d.mask, d.closed
+	e.kind, e.class, e.val, e.nval, e.def, e.last = k.opKind, k.op.Class, uint8(k.val), uint8(k.nval), int8(d.def), int8(d.last)
+	what := uint64(e.kind)<<16 | uint64(e.class)<<8 | uint64(e.val)
+	w.follow(d.mask ^ what<<32 ^ uint64(k.num)<<56)
+	if w.chains {
+		w.inherit(e, k, what)
 	}
-	kind, before, wake := k.opKind, k.last, k.wake
-	h = sched.Mix(h, uint64(kind)<<16|uint64(k.op.Class)<<8|uint64(k.val))
-	if k.wake >= 0 {
-		join(row, w.row(k.wake))
-		h = sched.Mix(h, w.ev[k.wake].hash)
-		k.wake = -1
-	}
-	row[k.num] = k.n
-	w.ev = append(w.ev, event{
-		task: int32(k.num), idx: k.n, kind: kind, class: k.op.Class, mode: k.op.Mode, mask: d.mask, closed: d.closed,
-		accLo: int32(len(w.acc)), accHi: int32(len(w.acc)), hash: h, known: int32(len(w.objs)), before: before, wake: wake, val: uint8(k.val), nval: uint8(k.nval), def: int8(d.def), last: int8(d.last),
-	})
-	w.curEv, w.curK = i, k
-	k.last = i
-	k.obs = sched.Mix(k.obs, uint64(kind)<<8|uint64(k.op.Class))
-	if w.cfg.Method == State {
+	if w.observes {
+		k.obs = sched.Mix(k.obs, what>>8)
 		for _, f := range w.data { // the step may read what the program hashes
 			k.obs = sched.Mix(k.obs, f())
 		}
 	}
+	k.last, k.wake = i, -1
+	w.curEv, w.curK = i, k
 	if k.user {
 		w.idle = 0
 	}
-	if k.op.Obj != nil {
+	if op := &k.op; op.Obj != nil {
 		open := uint8(openUnknown)
-		if k.op.Gate != nil {
-			open = k.op.Gate.Open()
+		if op.Gate != nil && w.chains {
+			open = op.Gate.Open()
 		}
-		n := w.number1(k.op.Obj, k.op.ID, k.op.Class)
-		w.ev[i].obj = n + 1
-		w.touch(n, k.op.Use, open, k.op.Mode, k.op.Frees)
-		if k.op.Also != nil {
-			w.touch(w.number1(k.op.Also, k.op.ID, k.op.Class), k.op.AlsoUse, open, k.op.Mode, false)
+		n := w.number1(op.Obj, op.ID, op.Class)
+		e.obj = n + 1
+		w.touch(n, op.Use, open, op.Mode, op.Frees)
+		if op.Also != nil {
+			w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
 		}
-		w.noteWait(k, k.op, n)
+		if op.Kind == sched.PointWait || op.Kind == sched.PointWake {
+			w.noteWait(k, op, n)
+		}
 	}
 	if w.yields { // a step by one lets those go on that yielded to it
 		for _, o := range w.tasks {
@@ -218,9 +214,52 @@ func (w *world) begin(k *task, d *decision) {
 	}
 }
 
+// inherit gives an event, which is the last one, the clock and the hash of what led k to it.
+func (w *world) inherit(e *event, k *task, what uint64) {
+	if w.clocks {
+		lo, hi := len(w.clk), len(w.clk)+w.stride
+		if hi > cap(w.clk) {
+			w.clk = slices.Grow(w.clk, max(16*w.stride, hi))
+		}
+		w.clk = w.clk[:hi]
+		row := w.clk[lo:hi]
+		if e.before >= 0 {
+			assign(row, w.row(e.before))
+		} else {
+			clear(row)
+		}
+		if e.wake >= 0 {
+			join(row, w.row(e.wake))
+		}
+		row[k.num] = k.n
+	}
+	if w.hashes {
+		h := k.seed
+		if e.before >= 0 {
+			h = w.ev[e.before].hash
+		}
+		h = sched.Mix(h, what)
+		if e.wake >= 0 {
+			h = sched.Mix(h, w.ev[e.wake].hash)
+		}
+		e.hash = h
+	}
+}
+
+// follow keeps a hash of what happens in the order in which it does, for telling two executions by one schedule apart.
+func (w *world) follow(x uint64) { w.trail = bits.RotateLeft64((w.trail^x)*0x9e3779b97f4a7c15, 29) }
+
 func (w *world) row(ev int32) []int32 {
 	lo := int(ev) * w.stride
 	return w.clk[lo : lo+w.stride]
+}
+
+func assign(dst, src []int32) {
+	if len(dst) == smallTasks && len(src) == smallTasks {
+		*(*[smallTasks]int32)(dst) = *(*[smallTasks]int32)(src)
+		return
+	}
+	copy(dst, src)
 }
 
 func join(dst, src []int32) {
@@ -252,6 +291,10 @@ func (w *world) number1(o *sched.Obj, id any, class sched.ClassID) int32 {
 // touch orders the present event behind those that used the object before in a way that does not commute, and chains it
 // to them.
 func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
+	w.follow(uint64(n)<<8 | uint64(use))
+	if !w.chains {
+		return
+	}
 	i := w.curEv
 	o := &w.objs[n]
 	e := &w.ev[i]
@@ -260,30 +303,34 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 			return
 		}
 	}
-	row := w.row(i)
 	sum := uint64(use)
 	if use == sched.Reads && !o.adds {
 		if o.lastW >= 0 {
 			if x := &w.acc[o.lastW]; x.ev != i {
-				join(row, w.row(x.ev))
-				sum += w.ev[x.ev].hash
+				sum += w.behind(i, x.ev)
 			}
 		}
 	} else {
 		for a := o.last; a >= 0; a = w.acc[a].prev {
 			x := &w.acc[a]
 			if x.ev != i && depend(x.use, use) {
-				join(row, w.row(x.ev))
-				sum += w.ev[x.ev].hash
+				sum += w.behind(i, x.ev)
 			}
 			if x.use == sched.Writes {
 				break
 			}
 		}
 	}
-	e.hash = sched.Mix(e.hash, sum)
+	if w.hashes {
+		e.hash = sched.Mix(e.hash, sum)
+	}
 	a := int32(len(w.acc))
-	w.acc = append(w.acc, access{obj: n, ev: i, prev: o.last, open: open, mode: mode, use: use, frees: frees})
+	if len(w.acc) == cap(w.acc) {
+		w.acc = slices.Grow(w.acc, max(16, len(w.acc)))
+	}
+	w.acc = w.acc[:a+1]
+	x := &w.acc[a]
+	x.obj, x.ev, x.prev, x.open, x.mode, x.use, x.frees = n, i, o.last, open, mode, use, frees
 	e.accHi = a + 1
 	o.last = a
 	switch use {
@@ -292,4 +339,15 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	case sched.Adds:
 		o.adds = true
 	}
+}
+
+// behind puts event i behind event j, and returns the hash of j.
+func (w *world) behind(i, j int32) uint64 {
+	if w.clocks {
+		join(w.row(i), w.row(j))
+	}
+	if !w.hashes {
+		return 0
+	}
+	return w.ev[j].hash
 }

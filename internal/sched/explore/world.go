@@ -69,26 +69,25 @@ type coro struct {
 	yield  func(struct{}) bool
 }
 
-// event is one executed step.
+// event is one executed step. There is one for every step of millions of executions: it has the size of a cache line.
 type event struct {
 	task   int32
 	obj    int32
 	idx    int32 // among the task's events, from 1
 	accLo  int32
 	accHi  int32
+	known  int32 // objects that had been used before
+	before int32 // the task's event before, -1 for none
+	wake   int32 // the event that let it go on, -1 for none
+	mask   uint64
+	closed uint64 // tasks that stood at a closed gate
+	hash   uint64
 	kind   StepKind
 	class  sched.ClassID
-	mode   uint8
 	val    uint8
 	nval   uint8
 	def    int8 // whom the default order would have run
 	last   int8 // who ran before, -1 for none
-	mask   uint64
-	known  int32 // objects that had been used before
-	before int32 // the task's event before, -1 for none
-	wake   int32 // the event that let it go on, -1 for none
-	hash   uint64
-	closed uint64 // tasks that stood at a closed gate
 }
 
 // access is one object that an event used. Those of one object are chained, newest first.
@@ -144,6 +143,13 @@ type world struct {
 	run   uint64 // number of the execution, unique in the process
 	phase phase
 
+	// What an execution is to record beside its steps.
+	hashes   bool // happens-before hashes, for Config.Done and for what takes equal orders for one
+	clocks   bool // vector clocks, for DPOR and for programs with a Var
+	chains   bool // which events used an object: the two above follow them
+	observes bool // what tasks saw, for State
+	missed   bool // a Var was used without clocks
+
 	root  *task
 	all   []*task // by Task.Slot; 0 is root
 	nAll  int
@@ -170,6 +176,7 @@ type world struct {
 	yields  bool     // somebody lets others go first
 	curEv   int32
 	curK    *task
+	trail   uint64 // hash of the steps as they came
 
 	aborting bool
 	pruned   bool
@@ -224,6 +231,9 @@ type abort struct{}
 
 func newWorld(cfg *Config) *world {
 	w := &world{cfg: cfg, stride: smallTasks, order: newOrderGraph()}
+	w.hashes = cfg.Done != nil || cfg.Method == Bound || cfg.Method == State
+	w.clocks = cfg.Method == DPOR
+	w.observes = cfg.Method == State
 	w.pub.w = w
 	w.root = w.slot()
 	w.root.co = &coro{active: true}
@@ -256,11 +266,12 @@ func (w *world) close() {
 // execute runs prog once under drv. It leaves what happened in w.viol and w.pruned.
 func (w *world) execute(prog func(w *World), drv driver) {
 	w.drv, w.run = drv, runs.Add(1)
+	w.chains, w.missed = w.hashes || w.clocks, false
 	w.nAll = 1
 	w.tasks = w.tasks[:0]
 	w.phase, w.clock, w.users, w.idle, w.steps = setup, 0, 0, 0, 0
 	w.ev, w.acc, w.objs, w.clk, w.vars = w.ev[:0], w.acc[:0], w.objs[:0], w.clk[:0], w.vars[:0]
-	w.curEv, w.curK, w.prior = -1, nil, nil
+	w.curEv, w.curK, w.prior, w.trail = -1, nil, nil, 0
 	w.yields = false
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
@@ -369,8 +380,8 @@ func (w *world) number(k *task) {
 func (w *world) widen() {
 	old := w.stride
 	w.stride = maxTasks
-	clk := make([]int32, len(w.ev)*maxTasks)
-	for i := range w.ev {
+	clk := make([]int32, len(w.clk)/old*maxTasks)
+	for i := range len(w.clk) / old {
 		copy(clk[i*maxTasks:], w.clk[i*old:(i+1)*old])
 	}
 	w.clk = clk
@@ -385,6 +396,9 @@ func (w *world) finish() {
 	w.phase, w.cur = final, w.root
 	w.curEv = -1
 	w.leftovers()
+	if len(w.check) == 0 && len(w.finally) == 0 {
+		return
+	}
 	w.protect(func() {
 		for _, f := range w.check {
 			if err := f(); err != nil {
