@@ -216,6 +216,7 @@ func (t *Task) Join(c *Task) {
 	}
 	for !c.ended {
 		c.joiner = t
+		t.BlockedOn(c)
 		t.rt.Park(t, 0)
 	}
 }

@@ -9,6 +9,7 @@ import (
 // A task's step begins at Enter, with one operation on one object, and may Touch more objects until the next Enter.
 type Stepper interface {
 	Runtime
+	WaitGraph
 	// Enter is a scheduling point: t does op next. With a mode, t can be run only while op.Gate is open for it.
 	Enter(t *Task, op Op)
 	// Touch says that the present step also uses o.

@@ -174,8 +174,8 @@ func TestDeadlock(t *testing.T) {
 		t.Fatalf("without preemption: %v %s", r.Verdict, r.Message)
 	}
 	r := explore.Once(config("4:2"), abba)
-	want := `deadlock: task 1 ab waits for mu #2, which is held: task 2 ba waits for mu #1, which task 1 ab holds
-task 0 main waits for a task to end, or in an unclassed wait; holds nothing
+	want := `deadlock: task 1 ab waits for mu #2, which task 2 ba holds; task 2 ba waits for mu #1, which task 1 ab holds
+task 0 main waits for task 1 ab to end; holds nothing
 task 1 ab waits for mu #2; holds mu #1
 task 2 ba waits for mu #1; holds mu #2`
 	if r.Verdict != explore.Deadlock || r.Message != want {

@@ -263,7 +263,7 @@ func TestKnownPrograms(t *testing.T) {
 		{"lost update", lostUpdate(2), explore.KindOracle, "x is 1, want 2", 0, 5, ""},
 		{"sections", sections(3, 2), explore.OK, "", 0, 0, ""},
 		{"lock order", twoLocks(true), explore.KindOrder, "b is taken under a by task", 0, 0, ""},
-		{"lock order deadlock", twoLocks(true), explore.KindDeadlock, "waits for b, which is held: task 2", off, 5, ""},
+		{"lock order deadlock", twoLocks(true), explore.KindDeadlock, "waits for b, which task 2 task2 holds", off, 5, ""},
 		{"one lock order", twoLocks(false), explore.OK, "", 0, 0, ""},
 		{"philosophers", philosophers(3, false), explore.KindDeadlock, "waits for fork", 0, 9, ""},
 		{"polite philosophers", philosophers(3, true), explore.OK, "", 0, 0, ""},

@@ -219,6 +219,9 @@ func (w *world) heldName(h sched.Held) string {
 			return s
 		}
 	}
+	if r := rangeOf(h.Obj); r != "" {
+		return className(h.Class) + r
+	}
 	return w.objName(h.Obj, h.Class)
 }
 
@@ -239,16 +242,14 @@ func (w *world) opName(k *task) string {
 
 // holds lists what k holds; a lock that it stands at is not held yet.
 func (w *world) holds(k *task) string {
-	held := k.t.HeldLocks
-	if n := len(held); n > 0 && k.state == ready && k.op.ID != nil && held[n-1].Obj == k.op.ID && (k.opKind == StepKind(sched.PointLock) || k.opKind == StepKind(sched.PointArrive)) {
-		held = held[:n-1]
-	}
-	if len(held) == 0 {
-		return "nothing"
-	}
 	var l []string
-	for _, h := range held {
-		l = append(l, w.heldName(h))
+	for i, h := range k.t.HeldLocks {
+		if !k.stands(i) && !empty(h.Obj) {
+			l = append(l, w.heldName(h))
+		}
+	}
+	if len(l) == 0 {
+		return "nothing"
 	}
 	return strings.Join(l, ", ")
 }
@@ -261,13 +262,16 @@ func (w *world) waits(k *task) string {
 	case sleeping:
 		return "sleeps"
 	case parked:
+		if w.nameable(k.parkOn) {
+			return "waits for " + w.targetName(k)
+		}
 		if k.parkClass == 0 {
-			return "waits for a task to end, or in an unclassed wait"
+			return "waits in an unclassed wait"
 		}
 		return "waits in " + className(k.parkClass)
 	}
 	if k.op.Mode != 0 && !k.enabled() {
-		return "waits for " + w.objName(k.op.ID, k.op.Class)
+		return "waits for " + w.targetName(k)
 	}
 	return "can run"
 }
@@ -299,64 +303,4 @@ func (w *world) stuck() string {
 		fmt.Fprintf(&b, "task %s %s; holds %s\n", w.nameOf(k), w.waits(k), w.holds(k))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// holder finds a task that holds the object that k waits for.
-func (w *world) holder(k *task) *task {
-	if k.state != ready || k.op.Mode == 0 || k.op.ID == nil {
-		return nil
-	}
-	for _, o := range w.tasks {
-		for i, h := range o.t.HeldLocks {
-			if h.Obj == k.op.ID && o != k && !(i == len(o.t.HeldLocks)-1 && o.state == ready && o.op.ID == k.op.ID) {
-				return o
-			}
-		}
-	}
-	return nil
-}
-
-// deadlock reports that nobody can run: a cycle of locks, a wake-up that came before its wait, or a wait for somebody who
-// has ended.
-func (w *world) deadlock() {
-	for _, first := range w.tasks {
-		if !first.user || first.state == ended {
-			continue
-		}
-		var chain []*task
-		k := first
-		for k != nil && !slices.Contains(chain, k) && k.state != ended {
-			chain = append(chain, k)
-			k = w.holder(k)
-		}
-		if k == nil {
-			continue
-		}
-		if k.state == ended {
-			w.fail(KindGone, fmt.Sprintf("task %s waits for what task %s held when it ended\n%s", w.nameOf(chain[len(chain)-1]), w.nameOf(k), w.stuck()))
-			return
-		}
-		chain = chain[slices.Index(chain, k):]
-		var l []string
-		for _, c := range chain {
-			l = append(l, fmt.Sprintf("task %s waits for %s", w.nameOf(c), w.objName(c.op.ID, c.op.Class)))
-		}
-		w.fail(KindDeadlock, fmt.Sprintf("deadlock: %s, which task %s holds\n%s", strings.Join(l, ", which is held: "), w.nameOf(chain[0]), w.stuck()))
-		return
-	}
-	for _, k := range w.tasks {
-		if !k.user || k.state != parked {
-			continue
-		}
-		if k.parkObj > 0 {
-			if o := &w.objs[k.parkObj-1]; o.wakes > 0 {
-				w.fail(KindLost, fmt.Sprintf("lost wake-up: task %s waits in %s since step %d; the last wake-up was in step %d, and nobody is left to give another\n%s",
-					w.nameOf(k), w.objName(o.id, o.class), k.parkStep-1, o.lastWake, w.stuck()))
-				return
-			}
-		}
-		w.fail(KindGone, fmt.Sprintf("task %s %s, and nobody is left to wake it\n%s", w.nameOf(k), w.waits(k), w.stuck()))
-		return
-	}
-	w.fail(KindGone, "nobody can run: "+w.unfinished()+"\n"+w.stuck())
 }

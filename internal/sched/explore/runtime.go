@@ -237,7 +237,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 				w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, h)
 			}
 		}
-		k.wake = -1
+		k.wake, k.parkOn = -1, nil
 		return
 	}
 	k.parkObj, k.parkClass, k.parkStep = 0, class, len(w.ev)
@@ -254,7 +254,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	}
 	w.decide(k)
 	w.wait(k)
-	k.op = sched.Op{}
+	k.op, k.parkOn = sched.Op{}, nil
 }
 
 // Unpark enables t, or lets its next Park go on.

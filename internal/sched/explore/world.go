@@ -53,6 +53,7 @@ type task struct {
 	prio      uint64 // of samplers
 	parkObj   int32
 	parkClass sched.ClassID
+	parkOn    any   // what it waits for, where that is known
 	waitObj   int32 // of the last wait, and its class
 	waitClass sched.ClassID
 	parkStep  int
@@ -183,6 +184,8 @@ type world struct {
 	viol     *Violation
 	steps    int
 
+	owes []obligation // events that somebody must bring about
+
 	check     []func() error
 	finally   []func(t *sched.Task) error
 	invariant []func() error
@@ -275,7 +278,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.yields = false
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
-	w.names = w.names[:0]
+	w.names, w.owes = w.names[:0], w.owes[:0]
 	w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.namer = nil, nil, nil, nil, nil, nil
 	if len(w.extra) > 0 {
 		clear(w.extra)

@@ -1,0 +1,283 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"btrlab/internal/sched"
+)
+
+// obligation says that somebody must bring an event about: a *task, or those who owe the event that it was delegated to.
+type obligation struct {
+	ev, by any
+}
+
+// BlockedOn keeps what t waits for in its next Park.
+func (w *world) BlockedOn(t *sched.Task, obj any) { w.of(t).parkOn = obj }
+
+// Owe obliges t to bring ev about.
+func (w *world) Owe(t *sched.Task, ev any) {
+	if !w.aborting {
+		w.owes = append(w.owes, obligation{ev, w.of(t)})
+	}
+}
+
+// Delegate hands t's obligation for ev to those who owe to.
+func (w *world) Delegate(t *sched.Task, ev, to any) {
+	if !w.aborting {
+		w.Discharge(t, ev)
+		w.owes = append(w.owes, obligation{ev, to})
+	}
+}
+
+// Discharge ends one obligation for ev: t's own, or else the oldest.
+func (w *world) Discharge(t *sched.Task, ev any) {
+	if w.aborting {
+		return
+	}
+	at, k := -1, w.of(t)
+	for i := len(w.owes) - 1; i >= 0; i-- {
+		o := &w.owes[i]
+		if o.ev != ev {
+			continue
+		}
+		at = i
+		if o.by == any(k) {
+			break
+		}
+	}
+	if at >= 0 {
+		w.owes = slices.Delete(w.owes, at, at+1)
+	}
+}
+
+// link is an edge of the wait-for graph: from waits for what to holds or owes.
+type link struct {
+	from, to *task
+	what     string // "extent [0, 4K)"
+	verb     string // "holds", "must finish"
+}
+
+func (w *world) linkText(l *link) string {
+	from, to := w.nameOf(l.from), w.nameOf(l.to)
+	switch {
+	case l.what == "":
+		return fmt.Sprintf("task %s waits for task %s to end", from, to)
+	case l.from == l.to:
+		return fmt.Sprintf("task %s waits for %s, which it %s itself", from, l.what, l.verb)
+	}
+	return fmt.Sprintf("task %s waits for %s, which task %s %s", from, l.what, to, l.verb)
+}
+
+// target is what k cannot go on without, nil for nothing that is known.
+func (k *task) target() (obj any, class sched.ClassID) {
+	switch {
+	case k.state == parked:
+		return k.parkOn, k.parkClass
+	case k.state == ready && k.op.Mode != 0:
+		return k.op.ID, k.op.Class
+	}
+	return nil, 0
+}
+
+// links are k's edges: to who holds the lock that it waits for, to who owes the event.
+func (w *world) links(k *task) []link {
+	obj, class := k.target()
+	if obj == nil {
+		return nil
+	}
+	if t, ok := obj.(*sched.Task); ok {
+		return []link{{from: k, to: w.of(t)}}
+	}
+	var l []link
+	add := func(to *task, verb string) {
+		if !slices.ContainsFunc(l, func(x link) bool { return x.to == to }) {
+			l = append(l, link{k, to, w.targetName(k), verb})
+		}
+	}
+	for _, o := range w.tasks {
+		for i, h := range o.t.HeldLocks {
+			if o.stands(i) {
+				continue
+			}
+			if h.Obj == obj || h.Class == class && overlaps(h.Obj, obj) {
+				add(o, "holds")
+			}
+		}
+	}
+	verb := "must complete"
+	if e, ok := obj.(sched.Event); ok {
+		_, v := e.Event()
+		verb = "must " + v
+	}
+	for _, o := range w.owing(obj, 0) {
+		// What a task counted itself may be another's to count off, as the end of a bio does.
+		if o != k || k.state == parked {
+			add(o, verb)
+		}
+	}
+	return l
+}
+
+// owing lists the tasks that owe ev, themselves or by delegation.
+func (w *world) owing(ev any, depth int) (l []*task) {
+	if depth > len(w.owes) {
+		return nil // a delegation in a circle
+	}
+	for _, o := range w.owes {
+		if o.ev != ev {
+			continue
+		}
+		if k, ok := o.by.(*task); ok {
+			l = append(l, k)
+		} else {
+			l = append(l, w.owing(o.by, depth+1)...)
+		}
+	}
+	return l
+}
+
+// stands says that k only stands at the i-th lock of its held list.
+func (k *task) stands(i int) bool {
+	held := k.t.HeldLocks
+	return i == len(held)-1 && k.state == ready && k.op.ID != nil && k.op.ID == held[i].Obj &&
+		(k.opKind == StepKind(sched.PointLock) || k.opKind == StepKind(sched.PointArrive))
+}
+
+// overlaps says that two range locks of one tree have bytes in common.
+func overlaps(held, wanted any) bool {
+	r, ok := held.(interface{ Overlaps(other any) bool })
+	return ok && r.Overlaps(wanted)
+}
+
+// targetName names what k waits for; "" is what has no name of its own.
+func (w *world) targetName(k *task) string {
+	obj, class := k.target()
+	if obj == nil {
+		return ""
+	}
+	if t, ok := obj.(*sched.Task); ok {
+		return "task " + w.nameOf(w.of(t)) + " to end"
+	}
+	if e, ok := obj.(sched.Event); ok {
+		name, _ := e.Event()
+		return name + rangeOf(obj)
+	}
+	if k.state == ready {
+		if name := w.opName(k); name != "" {
+			return name
+		}
+	}
+	return w.heldName(sched.Held{Class: class, Obj: obj})
+}
+
+// nameable says that reports can say more of obj than its class.
+func (w *world) nameable(obj any) bool {
+	switch obj.(type) {
+	case nil:
+		return false
+	case *sched.Task, sched.Event:
+		return true
+	}
+	_, ok := w.named(obj)
+	return ok || rangeOf(obj) != ""
+}
+
+// empty says that obj is a range lock of which its task, which waits, has nothing yet.
+func empty(obj any) bool {
+	r, ok := obj.(interface{ Range() (start, end uint64) })
+	if !ok {
+		return false
+	}
+	start, end := r.Range()
+	return start == end
+}
+
+// rangeOf prints the bytes of a range lock or event: " [0, 4K)".
+func rangeOf(obj any) string {
+	r, ok := obj.(interface{ Range() (start, end uint64) })
+	if !ok {
+		return ""
+	}
+	start, end := r.Range()
+	return fmt.Sprintf(" [%s, %s)", bytesText(start), bytesText(end))
+}
+
+// bytesText is a file offset for people.
+func bytesText(n uint64) string {
+	switch {
+	case n >= 1<<62:
+		return "end"
+	case n != 0 && n%1024 == 0:
+		return fmt.Sprintf("%dK", n>>10)
+	}
+	return fmt.Sprint(n)
+}
+
+// cycle follows the graph from k and returns the first cycle it comes to. Path has led to k.
+func (w *world) cycle(k *task, path []link, seen *uint64) []link {
+	if i := slices.IndexFunc(path, func(l link) bool { return l.from == k }); i >= 0 {
+		return path[i:]
+	}
+	if k.num < 0 || *seen&(1<<k.num) != 0 {
+		return nil
+	}
+	*seen |= 1 << k.num
+	for _, l := range w.links(k) {
+		if c := w.cycle(l.to, append(path, l), seen); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// deadlock reports that nobody can run: a cycle of the wait-for graph, a wait for somebody who has ended, or a wake-up that came
+// before its wait.
+func (w *world) deadlock() {
+	var stuck []*task
+	for _, k := range w.tasks {
+		if k.user && k.state != ended {
+			stuck = append(stuck, k)
+		}
+	}
+	var seen uint64
+	for _, k := range stuck {
+		if c := w.cycle(k, nil, &seen); c != nil {
+			var l []string
+			for i := range c {
+				l = append(l, w.linkText(&c[i]))
+			}
+			w.fail(KindDeadlock, fmt.Sprintf("deadlock: %s\n%s", strings.Join(l, "; "), w.stuck()))
+			return
+		}
+	}
+	for _, k := range stuck {
+		for _, l := range w.links(k) {
+			if l.to.state != ended {
+				continue
+			}
+			text := fmt.Sprintf("task %s waits for %s, which task %s owed when it ended", w.nameOf(k), l.what, w.nameOf(l.to))
+			if l.verb == "holds" {
+				text = fmt.Sprintf("task %s waits for what task %s held when it ended", w.nameOf(k), w.nameOf(l.to))
+			}
+			w.fail(KindGone, text+"\n"+w.stuck())
+			return
+		}
+	}
+	for _, k := range stuck {
+		if k.state != parked {
+			continue
+		}
+		if k.parkObj > 0 {
+			if o := &w.objs[k.parkObj-1]; o.wakes > 0 {
+				w.fail(KindLost, fmt.Sprintf("lost wake-up: task %s waits in %s since step %d; the last wake-up was in step %d, and nobody is left to give another\n%s",
+					w.nameOf(k), w.objName(o.id, o.class), k.parkStep-1, o.lastWake, w.stuck()))
+				return
+			}
+		}
+		w.fail(KindGone, fmt.Sprintf("task %s %s, and nobody is left to wake it\n%s", w.nameOf(k), w.waits(k), w.stuck()))
+		return
+	}
+	w.fail(KindGone, "nobody can run: "+w.unfinished()+"\n"+w.stuck())
+}

@@ -1,0 +1,52 @@
+package sched
+
+// WaitGraph is what a Stepper knows of who waits for whom: the wait-for graph, as a general resource graph (Holt 1972). Its
+// reusable resources are locks, whose holders are in HeldLocks. Its consumable ones are events: an ordered extent finishes, a
+// transaction commits, a ticket is granted. Nobody holds an event. Who must bring it about, its producer, owes it; lockdep's
+// cross-release and the obligations of Kobayashi's type systems follow the same edge.
+//
+// An event is any comparable value, mostly a pointer. What nobody owes is no edge: a bio in the hands of the device.
+type WaitGraph interface {
+	// BlockedOn says what t waits for in the Park that follows. Models task_struct.blocked_on.
+	BlockedOn(t *Task, obj any)
+	// Owe obliges t to bring ev about. What t owes for life, others may delegate to it.
+	Owe(t *Task, ev any)
+	// Delegate hands what t owes of ev, if anything, to those who owe to: a work is queued, its queue has workers.
+	Delegate(t *Task, ev, to any)
+	// Discharge ends one obligation for ev: t's own, or else the oldest.
+	Discharge(t *Task, ev any)
+}
+
+// Event is an event that reports can name: "task 0 writer waits for NAME, which task 2 endio must VERB". One with a method
+// Range() (start, end uint64) is named with its bytes.
+type Event interface {
+	Event() (name, verb string)
+}
+
+// BlockedOn is WaitGraph's; like the others it costs one test elsewhere.
+func (t *Task) BlockedOn(obj any) {
+	if t.st != nil {
+		t.st.BlockedOn(t, obj)
+	}
+}
+
+// Owe is WaitGraph's.
+func (t *Task) Owe(ev any) {
+	if t.st != nil {
+		t.st.Owe(t, ev)
+	}
+}
+
+// Delegate is WaitGraph's.
+func (t *Task) Delegate(ev, to any) {
+	if t.st != nil {
+		t.st.Delegate(t, ev, to)
+	}
+}
+
+// Discharge is WaitGraph's.
+func (t *Task) Discharge(ev any) {
+	if t.st != nil {
+		t.st.Discharge(t, ev)
+	}
+}
