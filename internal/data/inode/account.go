@@ -41,6 +41,7 @@ type account struct {
 
 	// reserved and pending are metadata bytes held, and on their way; under Inode.mu.
 	reserved, pending uint64
+	rsv               sched.Shared // both
 }
 
 // Outstanding is the number of extents counted now, of both kinds.
@@ -89,6 +90,7 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	if !inPlace && ip.Sums() {
 		a.csumBytes.Add(int64(n))
 	}
+	a.rsv.Write(t, nameReserved)
 	need := uint64(0)
 	if size, have := ip.rsvSize(), a.reserved+a.pending; size > have {
 		need = size - have
@@ -100,6 +102,7 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	}
 	err := ip.FS.Space.Metadata().Reserve(t, need, mode)
 	ip.mu.Lock(t)
+	a.rsv.Write(t, nameReserved)
 	a.pending -= need
 	if err == nil {
 		a.reserved += need
@@ -158,6 +161,7 @@ func (ip *Inode) TakeSurplus(t *sched.Task) (surplus uint64) {
 		}
 	}
 	ip.mu.Lock(t)
+	a.rsv.Write(t, nameReserved)
 	if size := ip.rsvSize(); a.reserved+a.pending > size {
 		surplus = min(a.reserved, a.reserved+a.pending-size)
 		a.reserved -= surplus
@@ -170,6 +174,7 @@ func (ip *Inode) TakeSurplus(t *sched.Task) (surplus uint64) {
 func (ip *Inode) checkAccount(t *sched.Task) {
 	a := &ip.acct
 	ip.mu.Lock(t)
+	a.rsv.Read(t, nameReserved)
 	r, p := a.reserved, a.pending
 	ip.mu.Unlock(t)
 	if a.outstanding.Load() != 0 || a.inPlace.Load() != 0 || a.csumBytes.Load() != 0 || a.delalloc.Load() != 0 || a.dataSurplus.Load() != 0 || r != 0 || p != 0 {

@@ -92,18 +92,30 @@ type Inode struct {
 	Ordered ordered.Tree
 	Extents extentmap.Cache
 
-	size     atomic.Uint64 // i_size: written under rwsem and Point; see SetSize
-	diskSize atomic.Uint64 // what the inode item says; follows i_size as data reaches the disk
-	flags    atomic.Uint64 // format.Inode*
-	dirty    atomic.Bool   // on FS.dirty
+	size    atomic.Uint64 // i_size: written under rwsem and Point; see SetSize
+	sizeObj sched.Obj     // size, to an explorer
+	flags   atomic.Uint64 // format.Inode*
+	dirty   atomic.Bool   // on FS.dirty
 	// LastTransid is the last transaction that changed the inode's items. Models last_trans.
 	LastTransid atomic.Uint64
 
 	acct account
 
-	mu   lock.Mutex // leaf; protects the fields below and acct.reserved
-	item format.InodeItem
+	mu       lock.Mutex // leaf; protects the fields below and those of acct that are not atomic
+	item     format.InodeItem
+	itemData sched.Shared
+	// diskSize is disk_i_size: what the inode item says. It follows i_size as data reaches the disk.
+	diskSize sched.Var[uint64]
 }
+
+// String names the inode in reports.
+func (ip *Inode) String() string { return fmt.Sprintf("inode %d", ip.Ino) }
+
+// The names of an inode's fields in reports of data races.
+const (
+	nameItem     = sched.Label("inode item (times, nbytes)")
+	nameReserved = sched.Label("inode's metadata reservation")
+)
 
 // New makes the inode in memory from its item.
 func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
@@ -120,7 +132,8 @@ func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 	ip.Ordered.Init(&f.Pool)
 	ip.Extents.Init()
 	ip.size.Store(item.Size)
-	ip.diskSize.Store(item.Size)
+	ip.diskSize.Init(item.Size)
+	ip.diskSize.Name = "disk_i_size"
 	ip.flags.Store(item.Flags)
 	return ip
 }
@@ -149,8 +162,25 @@ func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t, true) }
 
 // Size is i_size in bytes. It changes under i_rwsem, but unlocked writers and readers look without it.
 func (ip *Inode) Size(t *sched.Task) uint64 {
-	t.Point(sched.PointLoad, Class.ID, &ip.size)
-	return ip.size.Load()
+	ip.sizePoint(t, sched.PointLoad, sched.Reads)
+	return ip.loadSize(t)
+}
+
+// sizePoint is the scheduling point of an access to i_size.
+func (ip *Inode) sizePoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
+	if st := t.Stepper(); st != nil {
+		st.Enter(t, sched.Op{Kind: kind, Class: Class.ID, Use: use, Obj: &ip.sizeObj, ID: &ip.size})
+		return
+	}
+	t.Point(kind, Class.ID, &ip.size)
+}
+
+func (ip *Inode) loadSize(t *sched.Task) uint64 {
+	size := ip.size.Load()
+	if st := t.Stepper(); st != nil {
+		st.See(t, size)
+	}
+	return size
 }
 
 // Objects names what a schedule sees of the inode, by its kernel name.
@@ -167,16 +197,44 @@ func (ip *Inode) DebugSize() uint64 { return ip.size.Load() }
 
 // SetSize sets i_size in memory. Models i_size_write().
 func (ip *Inode) SetSize(t *sched.Task, size uint64) {
-	t.Point(sched.PointAtomic, Class.ID, &ip.size)
+	ip.sizePoint(t, sched.PointAtomic, sched.Writes)
 	ip.size.Store(size)
 }
 
 // DiskSize is the size in the inode item.
-func (ip *Inode) DiskSize() uint64 { return ip.diskSize.Load() }
+func (ip *Inode) DiskSize(t *sched.Task) uint64 {
+	ip.mu.Lock(t)
+	defer ip.mu.Unlock(t)
+	return ip.diskSize.Load(t)
+}
 
 // SetDiskSize says what the inode item shall say; MarkDirty makes it durable.
-// Models btrfs_inode_safe_disk_i_size_write() with NO_HOLES, where the disk size is i_size once any data is there.
-func (ip *Inode) SetDiskSize(size uint64) { ip.diskSize.Store(size) }
+// Models btrfs_inode_safe_disk_i_size_write() with a size.
+func (ip *Inode) SetDiskSize(t *sched.Task, size uint64) {
+	ip.mu.Lock(t)
+	ip.diskSize.Store(t, size)
+	ip.mu.Unlock(t)
+}
+
+// SetDiskSizeUnlocked is the wrong order of policy.Wrong.DiskISizeUnlocked: SetDiskSize without the lock.
+func (ip *Inode) SetDiskSizeUnlocked(t *sched.Task, size uint64) { ip.diskSize.Store(t, size) }
+
+// FollowSize makes the size in the inode item i_size and reports whether it was another; MarkDirty makes it durable. i_size is
+// looked at under the lock: a truncate sets i_size before it calls SetDiskSize, so whoever of the two comes last here
+// leaves the new size. Models btrfs_inode_safe_disk_i_size_write() with NO_HOLES, where the disk size is i_size once
+// any data is there.
+func (ip *Inode) FollowSize(t *sched.Task) bool {
+	ip.sizePoint(t, sched.PointLoad, sched.Reads)
+	ip.mu.Lock(t)
+	defer ip.mu.Unlock(t)
+	t.Touch(&ip.sizeObj, sched.Reads)
+	size := ip.loadSize(t)
+	if size == ip.diskSize.Load(t) {
+		return false
+	}
+	ip.diskSize.Store(t, size)
+	return true
+}
 
 // Flags are the inode flags, format.InodeNoDataCow and so on.
 func (ip *Inode) Flags() uint64 { return ip.flags.Load() }
@@ -201,11 +259,12 @@ func (ip *Inode) MayNocow() bool {
 // Item is a copy of the inode item as the next commit would write it.
 func (ip *Inode) Item(t *sched.Task) format.InodeItem {
 	ip.mu.Lock(t)
+	ip.itemData.Read(t, nameItem)
 	it := ip.item
-	ip.mu.Unlock(t)
 	if it.Mode&format.S_IFMT == format.S_IFREG {
-		it.Size = ip.diskSize.Load()
+		it.Size = ip.diskSize.Load(t)
 	}
+	ip.mu.Unlock(t)
 	it.Flags = ip.flags.Load()
 	return it
 }
@@ -214,6 +273,7 @@ func (ip *Inode) Item(t *sched.Task) format.InodeItem {
 // looked at: use SetSize, SetDiskSize and SetFlags.
 func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
 	ip.mu.Lock(t)
+	ip.itemData.Write(t, nameItem)
 	f(&ip.item)
 	ip.mu.Unlock(t)
 	ip.MarkDirty(t)
@@ -222,6 +282,7 @@ func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
 // Touch sets mtime and ctime and counts a change. Models file_update_time().
 func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {
 	ip.mu.Lock(t)
+	ip.itemData.Write(t, nameItem)
 	ip.item.Mtime, ip.item.Ctime = now, now
 	ip.item.Sequence++
 	ip.mu.Unlock(t)
@@ -232,6 +293,7 @@ func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {
 // stops at zero then. Models inode_add_bytes() and inode_sub_bytes().
 func (ip *Inode) AddBytes(t *sched.Task, delta int64) {
 	ip.mu.Lock(t)
+	ip.itemData.Write(t, nameItem)
 	if delta < 0 {
 		ip.item.Nbytes -= min(ip.item.Nbytes, uint64(-delta))
 	} else {

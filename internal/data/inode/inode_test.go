@@ -67,7 +67,7 @@ func TestWriteDirty(tt *testing.T) {
 	r.fail = nil
 	r.during = func(ino uint64) {
 		if ino == 257 {
-			a.SetDiskSize(5000)
+			a.SetDiskSize(t, 5000)
 			a.MarkDirty(t)
 		}
 	}

@@ -105,10 +105,8 @@ func (e *Engine) finish(t *sched.Task, oe *ordered.Extent) {
 }
 
 // moveDiskSize lets the inode item's size follow i_size: with NO_HOLES, whatever is missing in between reads as zero.
-// Models btrfs_inode_safe_disk_i_size_write().
 func (e *Engine) moveDiskSize(t *sched.Task, ip *inode.Inode) {
-	if size := ip.Size(t); size != ip.DiskSize() {
-		ip.SetDiskSize(size)
+	if ip.FollowSize(t) {
 		ip.MarkDirty(t)
 	}
 }
@@ -149,7 +147,7 @@ func (e *Engine) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent,
 			return err
 		}
 	} else {
-		res, err := it.DropExtents(t, tr, ip.Root, ip.Ino, oe.Start, oe.End(), fstree.DropOptions{ReadFirst: oe.Start >= ip.DiskSize()})
+		res, err := it.DropExtents(t, tr, ip.Root, ip.Ino, oe.Start, oe.End(), fstree.DropOptions{ReadFirst: oe.Start >= ip.DiskSize(t)})
 		if err != nil {
 			return err
 		}
@@ -189,7 +187,7 @@ func (e *Engine) insertInline(t *sched.Task, ip *inode.Inode, data []byte, rsv u
 	}
 	tr := h.Trans()
 	size := uint64(len(data))
-	res, err := e.cfg.Items.DropExtents(t, tr, ip.Root, ip.Ino, 0, pageSize, fstree.DropOptions{ReadFirst: ip.DiskSize() == 0})
+	res, err := e.cfg.Items.DropExtents(t, tr, ip.Root, ip.Ino, 0, pageSize, fstree.DropOptions{ReadFirst: ip.DiskSize(t) == 0})
 	if err == nil {
 		fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Type: format.FileExtentTypeInline, Inline: data}
 		err = e.cfg.Items.InsertFileExtent(t, tr, ip.Root, ip.Ino, 0, &fe)
@@ -200,7 +198,7 @@ func (e *Engine) insertInline(t *sched.Task, ip *inode.Inode, data []byte, rsv u
 		h.Abort(t, err)
 	} else {
 		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
-		ip.SetDiskSize(size)
+		ip.SetDiskSize(t, size)
 		ip.LastTransid.Store(tr.ID)
 		ip.MarkDirty(t)
 	}

@@ -168,7 +168,7 @@ func prealloc(w *world, ip *inode.Inode, n uint64) {
 	ip.AddFlags(format.InodePrealloc)
 	ip.AddBytes(t, int64(n))
 	ip.SetSize(t, n)
-	ip.SetDiskSize(n)
+	ip.SetDiskSize(t, n)
 	ip.MarkDirty(t)
 	must(w.tb, h.End(t))
 	ip.IOTree.Unlock(t, 0, n)

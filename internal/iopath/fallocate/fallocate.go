@@ -149,7 +149,7 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 		return err
 	}
 	ip.SetSize(t, end)
-	ip.SetDiskSize(end)
+	ip.SetDiskSize(t, end)
 	ip.MarkDirty(t)
 	return h.End(t)
 }

@@ -90,7 +90,7 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 		if err := takeStep(t, e, ip, newSize, step); err != nil {
 			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
 			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
-			ip.SetSize(t, ip.DiskSize())
+			ip.SetSize(t, ip.DiskSize(t))
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64) error {
 		return err
 	}
 	ip.SetSize(t, newSize)
-	ip.SetDiskSize(newSize)
+	ip.SetDiskSize(t, newSize)
 	ip.MarkDirty(t)
 	return h.End(t)
 }
@@ -180,7 +180,7 @@ func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
 	}
 	ip.Extents.Drop(t, start, pagecache.MaxFileEnd)
 	ip.AddBytes(t, -int64(freed))
-	ip.SetDiskSize(size)
+	ip.SetDiskSize(t, size)
 	ip.MarkDirty(t)
 	return more, h.End(t)
 }
@@ -190,7 +190,7 @@ func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
 func Evict(t *sched.Task, e *Env, ip *inode.Inode) error {
 	truncateSetsize(t, ip, 0)
 	_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
-	ip.SetDiskSize(0)
+	ip.SetDiskSize(t, 0)
 	for {
 		more, err := dropItems(t, e, ip)
 		if err != nil || !more {
