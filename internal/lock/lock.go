@@ -521,14 +521,20 @@ type Cond struct {
 func (k *Cond) Init(l *Mutex, c *lockdep.Class) { k.L, k.class = l, c }
 
 // Wait lets L go, sleeps until a wake-up and takes L again. Call it in a loop with L held.
-func (k *Cond) Wait(t *sched.Task) {
+func (k *Cond) Wait(t *sched.Task) { k.wait(t, k) }
+
+// WaitFor is Wait for an event that somebody owes (sched.WaitGraph).
+func (k *Cond) WaitFor(t *sched.Task, ev any) { k.wait(t, ev) }
+
+func (k *Cond) wait(t *sched.Task, ev any) {
 	c := classOf(k.class)
 	k.list = append(k.list, t)
 	k.L.Unlock(t)
 	lockdep.MightWait(t, c)
 	start := t.Now()
+	t.BlockedOn(ev)
 	t.Park(c.ID)
-	t.Waited(c.ID, c.Name, start, 1)
+	t.Waited(c.ID, c.Name, start, 2)
 	k.L.Lock(t)
 }
 
@@ -567,12 +573,12 @@ func (q *WaitQueue) Init(c *lockdep.Class) { q.class = c }
 func (q *WaitQueue) Objects(f func(*sched.Obj)) { f(&q.obj) }
 
 // Wait sleeps until cond holds. It does not sleep when cond holds already.
-func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q.class, cond, 2) }
+func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q.class, q, cond, 2) }
 
-// WaitAs is Wait for a queue that many kinds of wait share: c names this one.
-func (q *WaitQueue) WaitAs(t *sched.Task, c *lockdep.Class, cond func() bool) { q.wait(t, c, cond, 2) }
+// WaitFor is Wait for an event that somebody owes (sched.WaitGraph), on a queue that many events share.
+func (q *WaitQueue) WaitFor(t *sched.Task, ev any, cond func() bool) { q.wait(t, q.class, ev, cond, 2) }
 
-func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, skip int) {
+func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, ev any, cond func() bool, skip int) {
 	c := classOf(class)
 	st := t.Stepper()
 	if st != nil {
@@ -595,6 +601,7 @@ func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, cond func() bool, 
 		if cond() && q.remove(t) {
 			break
 		}
+		t.BlockedOn(ev)
 		t.Park(c.ID)
 		if st != nil {
 			st.Touch(t, &q.obj, sched.Writes)
@@ -680,12 +687,13 @@ func (k *Counter) Init(c *lockdep.Class) { k.q.Init(c) }
 // Objects calls f with what a Stepper knows the counter by.
 func (k *Counter) Objects(f func(*sched.Obj)) { f(&k.q.obj) }
 
-// Inc adds one.
+// Inc adds one, which t then owes to take away (sched.WaitGraph).
 func (k *Counter) Inc(t *sched.Task) {
 	if !k.enter(t, sched.PointAtomic, 0, sched.Adds, false) {
 		t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
 	}
 	k.n.Add(1)
+	t.Owe(k)
 }
 
 // Dec takes one away and wakes those who wait for zero.
@@ -694,6 +702,7 @@ func (k *Counter) Dec(t *sched.Task) {
 		if k.n.Add(-1) < 0 && !t.Stepper().Aborting() {
 			panic("lock: Counter below zero")
 		}
+		t.Discharge(k)
 		return
 	}
 	t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
@@ -715,6 +724,6 @@ func (k *Counter) WaitZero(t *sched.Task) {
 		return
 	}
 	if t.Slow() || k.n.Load() != 0 {
-		k.q.wait(t, k.q.class, func() bool { return k.n.Load() == 0 }, 2)
+		k.q.wait(t, k.q.class, k, func() bool { return k.n.Load() == 0 }, 2)
 	}
 }

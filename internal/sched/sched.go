@@ -86,6 +86,8 @@ type Held struct {
 	Sub   uint64 // order inside a class: page index, range start, node level
 	Obj   any
 	Read  bool
+	// Novalidate says that lockdep does not check the order behind it.
+	Novalidate bool
 }
 
 // DirtyState is a task's share in dirty throttling, in pages. Models current->nr_dirtied,

@@ -111,8 +111,12 @@ func (e *Extent) Finished() bool { return e.done.Load() }
 // Wait waits until completion is over. No page and no range of the extent may be locked by t.
 // Models btrfs_start_ordered_extent().
 func (e *Extent) Wait(t *sched.Task) {
-	e.wait.Wait(t, e.done.Load)
+	e.wait.WaitFor(t, e, e.done.Load)
 }
+
+// Event and Range name the extent in reports of who waits for it.
+func (e *Extent) Event() (name, verb string) { return "ordered extent", "finish" }
+func (e *Extent) Range() (start, end uint64) { return e.Start, e.End() }
 
 // Put gives a reference back.
 func (e *Extent) Put(t *sched.Task) {

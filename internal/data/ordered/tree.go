@@ -30,7 +30,7 @@ func (tr *Tree) Init(p *Pool) {
 // Len is the number of extents.
 func (tr *Tree) Len() int { return int(tr.n.Load()) }
 
-// Add makes an extent with two references, the tree's and the caller's. Overlap with another is a bug.
+// Add makes an extent with two references, the tree's and the caller's, who owes its submission. Overlap with another is a bug.
 //
 // Preconditions: the extent lock of the range is held, and First found nothing under it.
 func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskBytenr uint64) *Extent {
@@ -54,6 +54,7 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskByten
 	tr.insertLocked(e)
 	tr.n.Add(1)
 	tr.mu.Unlock(t)
+	t.Owe(e)
 	return e
 }
 
@@ -125,6 +126,7 @@ func (tr *Tree) Remove(t *sched.Task, e *Extent) {
 	tr.mu.Unlock(t)
 	tr.pool.unlink(t, e)
 	e.done.Store(true)
+	t.Discharge(e)
 	e.wait.Wake(t)
 	e.Put(t)
 }

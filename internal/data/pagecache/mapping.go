@@ -332,14 +332,16 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	return true
 }
 
-// StartWriteback says that the device is going to read the locked page. Models set_page_writeback().
-func (m *Mapping) StartWriteback(p *Page) {
+// StartWriteback says that the device is going to read the locked page: t owes its submission. Models set_page_writeback().
+func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 	if p.flags.Or(flagWriteback)&flagWriteback != 0 {
 		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))
 	}
+	t.Touch(&p.wbObj, sched.Writes)
 	m.chunk(p.index).writeback.Or(1 << (p.index & (chunkPages - 1)))
 	m.writeback.Add(1)
 	m.cache.BDI.Writeback.Add(1)
+	t.Owe(p)
 }
 
 // EndWriteback says that the device has done with the page, and wakes who waits for it. It never sleeps.
@@ -349,7 +351,9 @@ func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 	m.chunk(p.index).writeback.And(^(uint64(1) << (p.index & (chunkPages - 1))))
 	m.writeback.Add(-1)
 	p.flags.And(^flagWriteback)
+	t.Touch(&p.wbObj, sched.Writes)
 	m.cache.BDI.written(t, 1)
+	t.Discharge(p)
 	q.Wake(t)
 }
 
@@ -449,7 +453,7 @@ func (m *Mapping) Truncate(t *sched.Task, from, to uint64) {
 		if lo == i<<PageShift && hi == (i+1)<<PageShift {
 			m.remove(t, p)
 		} else if p.Uptodate() {
-			clear(p.data[lo-i<<PageShift : hi-i<<PageShift])
+			clear(p.Edit(t)[lo-i<<PageShift : hi-i<<PageShift])
 		}
 		p.UnlockPut(t)
 		i++

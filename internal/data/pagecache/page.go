@@ -49,6 +49,9 @@ type Page struct {
 	data  *[PageSize]byte
 	cache *Cache
 	next  *Page // free list
+
+	content sched.Shared // data, to an explorer
+	wbObj   sched.Obj    // flagWriteback, to an explorer
 }
 
 // Index is the page's offset in the file, in pages.
@@ -57,14 +60,36 @@ func (p *Page) Index() uint64 { return p.index }
 // Offset is the page's offset in the file, in bytes.
 func (p *Page) Offset() uint64 { return p.index << PageShift }
 
-// Data is the page's bytes. Whoever writes them holds the lock and has waited for writeback.
+// Data is the page's bytes, for whoever looks at them without a task or hands them to a device.
 func (p *Page) Data() []byte { return p.data[:] }
+
+// View is the page's bytes for reading: the page is locked, or under writeback by the caller.
+func (p *Page) View(t *sched.Task) []byte {
+	p.content.Read(t, p)
+	return p.data[:]
+}
+
+// Edit is the page's bytes for writing. The caller holds the lock and has waited for writeback.
+func (p *Page) Edit(t *sched.Task) []byte {
+	p.content.Write(t, p)
+	return p.data[:]
+}
+
+// String names the page in reports.
+func (p *Page) String() string {
+	if m := p.m.Load(); m != nil {
+		if o, ok := m.Owner.(fmt.Stringer); ok {
+			return fmt.Sprintf("page %d of %v", p.index, o)
+		}
+	}
+	return fmt.Sprintf("page %d", p.index)
+}
 
 // Mapping is the file that the page belongs to; nil when it was truncated away. Stable under the lock.
 func (p *Page) Mapping() *Mapping { return p.m.Load() }
 
 // Read copies the page's bytes from off on to dst, as many as there are, without the lock: a write at the same time may be seen in
-// part, as in the kernel (kernel-semantics 1.5). The page is referenced and uptodate.
+// part, as in the kernel (kernel-semantics 1.5), and is no data race. The page is referenced and uptodate.
 func (p *Page) Read(t *sched.Task, dst []byte, off uint64) int {
 	if raceEnabled {
 		p.Lock(t)
@@ -98,6 +123,13 @@ func (p *Page) Dirty() bool { return p.flags.Load()&flagDirty != 0 }
 
 // Writeback reports whether the device is reading the page now.
 func (p *Page) Writeback() bool { return p.flags.Load()&flagWriteback != 0 }
+
+// UnderWriteback is Writeback for a task that acts on the answer: what the device did before the end comes before what
+// the task does next.
+func (p *Page) UnderWriteback(t *sched.Task) bool {
+	t.Touch(&p.wbObj, sched.Reads)
+	return p.Writeback()
+}
 
 // get takes a reference unless the page is free.
 func (p *Page) get() bool {
@@ -138,10 +170,16 @@ func (p *Page) UnlockPut(t *sched.Task) {
 // WaitWriteback waits until the device no longer reads the page: a stable page may not change while it is
 // checksummed and written. The page is locked or referenced. Models wait_on_page_writeback().
 func (p *Page) WaitWriteback(t *sched.Task) {
-	if !p.Writeback() {
+	if !p.UnderWriteback(t) {
 		return
 	}
-	p.queue().WaitAs(t, StableClass, func() bool { return !p.Writeback() })
+	p.queue().WaitFor(t, p, func() bool { return !p.Writeback() })
+	t.Touch(&p.wbObj, sched.Reads)
+}
+
+// Event is for reports of who waits for the page: what is awaited is the end of its writeback.
+func (p *Page) Event() (name, verb string) {
+	return fmt.Sprintf("writeback of page %d", p.index), "end"
 }
 
 // waitTable is the wait queues that the pages of a cache share, as the kernel's page wait table.

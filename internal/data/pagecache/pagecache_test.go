@@ -154,7 +154,7 @@ func TestStablePage(tt *testing.T) {
 	dirty(t, m, 7)
 	p := m.Lock(t, 7)
 	m.ClearDirty(t, p)
-	m.StartWriteback(p)
+	m.StartWriteback(t, p)
 	p.UnlockPut(t)
 	var changed atomic.Bool
 	w := t.Go("writer", func(t *sched.Task) {
@@ -218,7 +218,7 @@ func TestParallel(tt *testing.T) {
 					if p := m.Lock(t, i); p != nil {
 						p.WaitWriteback(t)
 						if m.ClearDirty(t, p) {
-							m.StartWriteback(p)
+							m.StartWriteback(t, p)
 							p.UnlockPut(t)
 							m.EndWriteback(t, p)
 						} else {

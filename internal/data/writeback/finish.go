@@ -32,6 +32,7 @@ func (e *Engine) complete(t *sched.Task, oe *ordered.Extent) {
 	}
 	e.tail = oe
 	e.ndone++
+	t.Delegate(oe, e.queue)
 	var w *workqueue.Work
 	if n := len(e.idle); n > 0 && e.ndone > (e.nwork-n)*finishMore {
 		w, e.idle = e.idle[n-1], e.idle[:n-1]
@@ -61,6 +62,10 @@ func (e *Engine) finishSome(t *sched.Task, w *workqueue.Work) {
 			e.tail = nil
 		}
 		e.ndone -= n
+		for oe := first; oe != nil && t.Stepper() != nil; oe = oe.Next {
+			t.Discharge(oe)
+			t.Owe(oe)
+		}
 		e.mu.Unlock(t)
 		for oe := first; oe != nil; {
 			next := oe.Next
@@ -171,7 +176,7 @@ func (e *Engine) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent,
 func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64) error {
 	const end = pageSize
 	p := w.pages[0]
-	data := append([]byte(nil), p.Data()[:size]...)
+	data := append([]byte(nil), p.View(t)[:size]...)
 	ip.IOTree.Change(t, 0, end, inode.DelallocBits|extentio.DoAccounting, 0)
 	rsv := ip.TakeSurplus(t)
 	err := e.insertInline(t, ip, data, rsv)

@@ -111,7 +111,7 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 		if p == nil {
 			break
 		}
-		if !p.Dirty() || p.Writeback() {
+		if !p.Dirty() || p.UnderWriteback(t) {
 			p.UnlockPut(t)
 			break
 		}
@@ -127,7 +127,7 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 			break
 		}
 		if p.Offset()+pageSize > size {
-			clear(p.Data()[size-p.Offset():])
+			clear(p.Edit(t)[size-p.Offset():])
 		}
 		w.pages = append(w.pages, p)
 	}
@@ -140,7 +140,7 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	m := &ip.Pages
 	for _, p := range w.pages {
 		// Writeback first: who looks for pages in flight must find one or the other.
-		m.StartWriteback(p)
+		m.StartWriteback(t, p)
 		m.ClearDirty(t, p)
 	}
 	start := w.pages[0].Offset()
@@ -414,11 +414,12 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 		t.Spend(cost.Checksum, len(pages)<<pageShift)
 		sums := oe.SumsBuffer()
 		for _, p := range pages {
-			sums = append(sums, format.CRC32C(p.Data()))
+			sums = append(sums, format.CRC32C(p.View(t)))
 		}
 		oe.Sums = sums
 	}
-	// The end of the last bio may finish and recycle the extent.
+	// The end of the last bio may finish and recycle the extent. From here on it is the device's, which needs nobody.
+	t.Discharge(oe)
 	at := oe.DiskBytenr
 	for len(pages) > 0 {
 		n := min(len(pages), maxBioPages)
@@ -426,6 +427,7 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 		b.oe = oe
 		b.bio.Off = int64(at)
 		for _, p := range pages[:n] {
+			t.Discharge(p)
 			b.pages = append(b.pages, p)
 			b.bio.Vecs = append(b.bio.Vecs, p.Data())
 		}
@@ -449,7 +451,11 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	t.Spend(cost.Complete, 1)
 	t.Spend(cost.Vec, len(b.pages))
 	n := uint64(len(b.pages)) * pageSize
+	sums := ip.Sums()
 	for _, p := range b.pages {
+		if sums { // else the device may see a page change: nothing tells old bytes from new
+			_ = p.View(t)
+		}
 		ip.Pages.EndWriteback(t, p)
 	}
 	e.putBio(t, b)

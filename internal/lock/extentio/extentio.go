@@ -134,8 +134,14 @@ type heldRange struct {
 	start, end uint64
 }
 
-// Range is for reports that name what a task holds.
+// Range is for reports that name what a task holds or waits for.
 func (r heldRange) Range() (start, end uint64) { return r.start, r.end }
+
+// Overlaps is for the wait-for graph: other is a range of the same tree with bytes in common.
+func (r heldRange) Overlaps(other any) bool {
+	o, ok := other.(heldRange)
+	return ok && o.x == r.x && o.start < r.end && r.start < o.end
+}
 
 // Init sets the tree up; h may be nil.
 func (x *Tree) Init(h Hooks) {
@@ -198,6 +204,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 	}
 	c := x.classOf(lb)
 	began := t.Now()
+	from := start
 	for ok {
 		f = max(f, start)
 		if x.mode == HoldAndWait && f > start {
@@ -206,7 +213,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 		}
 		w := x.newWaiter(t, f, end, lb)
 		x.mu.Unlock(t)
-		t.Park(c.ID)
+		x.park(t, c, from, start, f, end)
 		x.mu.Lock(t)
 		x.spare = append(x.spare, w)
 		p = x.states.find(start)
@@ -215,6 +222,19 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 	x.changeAt(t, p, start, end, 0, bits)
 	x.mu.Unlock(t)
 	t.Waited(c.ID, c.Name, began, 2)
+}
+
+// park sleeps until something of [f, end) is unlocked. Of [from, end), which lockdep was told of, the task has [from, start).
+func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64) {
+	if t.Stepper() == nil {
+		t.Park(c.ID)
+		return
+	}
+	last := len(t.HeldLocks) - 1
+	t.HeldLocks[last].Obj = heldRange{x, from, start}
+	t.BlockedOn(heldRange{x, f, end})
+	t.Park(c.ID)
+	t.HeldLocks[last].Obj = heldRange{x, from, end}
 }
 
 // point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
@@ -339,6 +359,13 @@ func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
 func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
 	if t.Checked() {
 		lockdep.Acquire(t, x.classOf(bit), start, heldRange{x, start, end}, false, true, false)
+	}
+}
+
+// Novalidate takes a range that t has locked out of lockdep's checks, or back in; see there.
+func (x *Tree) Novalidate(t *sched.Task, start, end uint64, bit Bits, on bool) {
+	if t.Checked() {
+		lockdep.Novalidate(t, x.classOf(bit), heldRange{x, start, end}, on)
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package workqueue runs small works on a fixed set of worker tasks: what may sleep, for those who may
 // not (a bio's end). Works start in the order they were queued; with one worker they also end in it.
 // A work is a struct of its owner's, linked into the queue, so queueing allocates nothing.
+// A worker owes its queue for life (sched.WaitGraph): who queues a work delegates to the queue what the work will bring about.
 //
 // Model: fs/btrfs/async-thread.c, without its ordered-completion lists and its thresholds.
 package workqueue
@@ -86,6 +87,7 @@ func (q *Queue) Queue(t *sched.Task, w *Work) {
 
 func (q *Queue) run(t *sched.Task) {
 	t.Op = q.name
+	t.Owe(q)
 	q.mu.Lock(t)
 	for {
 		for q.head == nil && !q.closing {
@@ -111,14 +113,18 @@ func (q *Queue) run(t *sched.Task) {
 			q.idle.Broadcast(t)
 		}
 	}
+	t.Discharge(q)
 	q.mu.Unlock(t)
 }
+
+// Event is for reports of who waits for the queue to drain.
+func (q *Queue) Event() (name, verb string) { return "workqueue " + q.name, "drain" }
 
 // Drain waits until every work queued before has ended, and those that they queued.
 func (q *Queue) Drain(t *sched.Task) {
 	q.mu.Lock(t)
 	for q.unfinished > 0 {
-		q.idle.Wait(t)
+		q.idle.WaitFor(t, q)
 	}
 	q.mu.Unlock(t)
 }
