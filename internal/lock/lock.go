@@ -74,15 +74,23 @@ func see(t *sched.Task, ok bool) {
 	}
 }
 
-func (d *detState) op(kind sched.PointKind, c *lockdep.Class, mode uint8, use sched.Use, id any) sched.Op {
-	return sched.Op{Kind: kind, Class: c.ID, Use: use, Mode: mode, Obj: &d.obj, Gate: d, ID: id, Frees: kind == sched.PointUnlock}
+// enter is the scheduling point of a Stepper in front of an operation on lock id.
+func (d *detState) enter(t *sched.Task, st sched.Stepper, kind sched.PointKind, c sched.ClassID, mode uint8, use sched.Use, id any) {
+	d.next(t, kind, c, mode, use, id)
+	st.Enter(t)
 }
 
-// readOp is op for readers, who look at the writers that have arrived, too.
-func (d *detState) readOp(kind sched.PointKind, c *lockdep.Class, mode uint8, id any) sched.Op {
-	op := d.op(kind, c, mode, sched.Reads, id)
-	op.Also = &d.arrivals
-	return op
+func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode uint8, use sched.Use, id any) {
+	op := &t.Next
+	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, c, use, kind == sched.PointUnlock, mode
+	op.Obj, op.Gate, op.Also, op.ID = &d.obj, d, nil, id
+}
+
+// enterRead is enter for readers, who look at the writers that have arrived, too.
+func (d *detState) enterRead(t *sched.Task, st sched.Stepper, kind sched.PointKind, c sched.ClassID, mode uint8, id any) {
+	d.next(t, kind, c, mode, sched.Reads, id)
+	t.Next.Also, t.Next.AlsoUse = &d.arrivals, sched.Reads
+	st.Enter(t)
 }
 
 func (d *detState) wakeAll() {
@@ -143,8 +151,9 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 			m.det = &detState{}
 		}
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, m.det.op(sched.PointLock, c, gateWrite, sched.Writes, m))
-			m.det.writer = t
+			d := m.det
+			d.enter(t, st, sched.PointLock, c.ID, gateWrite, sched.Writes, m)
+			d.writer = t
 			return
 		}
 		t.Point(sched.PointLock, c.ID, m)
@@ -185,7 +194,7 @@ func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 			m.det = &detState{}
 		}
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, m.det.op(sched.PointTryLock, c, 0, sched.Writes, m))
+			m.det.enter(t, st, sched.PointTryLock, c.ID, 0, sched.Writes, m)
 		} else {
 			t.Point(sched.PointTryLock, c.ID, m)
 		}
@@ -221,7 +230,7 @@ func (m *Mutex) unlockSlow(t *sched.Task) {
 			return
 		}
 		if m.det != nil {
-			st.Enter(t, m.det.op(sched.PointUnlock, classOf(m.class), 0, sched.Writes, m))
+			m.det.enter(t, st, sched.PointUnlock, classOf(m.class).ID, 0, sched.Writes, m)
 		}
 	}
 	lockdep.Release(t, classOf(m.class), m)
@@ -291,9 +300,10 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, sched.Op{Kind: sched.PointArrive, Class: c.ID, Use: sched.Adds, Obj: &d.arrivals, ID: s})
+			t.Next = sched.Op{Kind: sched.PointArrive, Class: c.ID, Use: sched.Adds, Obj: &d.arrivals, ID: s}
+			st.Enter(t)
 			d.waitingWriters++
-			st.Enter(t, d.op(sched.PointLock, c, gateWrite, sched.Writes, s))
+			d.enter(t, st, sched.PointLock, c.ID, gateWrite, sched.Writes, s)
 			d.waitingWriters--
 			d.writer = t
 			return
@@ -342,7 +352,7 @@ func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, d.op(sched.PointTryLock, c, 0, sched.Writes, s))
+			d.enter(t, st, sched.PointTryLock, c.ID, 0, sched.Writes, s)
 		} else {
 			t.Point(sched.PointTryLock, c.ID, s)
 		}
@@ -373,7 +383,7 @@ func (s *RWSem) Unlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, sched.Writes, s))
+		s.state().enter(t, st, sched.PointUnlock, classOf(s.class).ID, 0, sched.Writes, s)
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -416,7 +426,7 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, d.readOp(sched.PointLock, c, gateRead, s))
+			d.enterRead(t, st, sched.PointLock, c.ID, gateRead, s)
 			d.readers++
 			return
 		}
@@ -455,7 +465,7 @@ func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			st.Enter(t, d.readOp(sched.PointTryLock, c, 0, s))
+			d.enterRead(t, st, sched.PointTryLock, c.ID, 0, s)
 		} else {
 			t.Point(sched.PointTryLock, c.ID, s)
 		}
@@ -486,7 +496,7 @@ func (s *RWSem) RUnlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		st.Enter(t, s.state().op(sched.PointUnlock, classOf(s.class), 0, sched.Reads, s))
+		s.state().enter(t, st, sched.PointUnlock, classOf(s.class).ID, 0, sched.Reads, s)
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -582,7 +592,8 @@ func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, ev any, cond func(
 	c := classOf(class)
 	st := t.Stepper()
 	if st != nil {
-		st.Enter(t, sched.Op{Kind: sched.PointWait, Class: c.ID, Use: sched.Writes, Obj: &q.obj, ID: q})
+		t.Next = sched.Op{Kind: sched.PointWait, Class: c.ID, Use: sched.Writes, Obj: &q.obj, ID: q}
+		st.Enter(t)
 	} else {
 		t.Point(sched.PointWait, c.ID, q)
 	}
@@ -635,7 +646,8 @@ func (q *WaitQueue) Wake(t *sched.Task) {
 			if st.Aborting() {
 				return
 			}
-			st.Enter(t, sched.Op{Kind: sched.PointWake, Class: classOf(q.class).ID, Obj: &q.obj, ID: q})
+			t.Next = sched.Op{Kind: sched.PointWake, Class: classOf(q.class).ID, Obj: &q.obj, ID: q}
+			st.Enter(t)
 			if q.n.Load() != 0 {
 				st.Touch(t, &q.obj, sched.Writes)
 			}
@@ -677,7 +689,10 @@ func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, use sch
 	if st.Aborting() {
 		return true
 	}
-	st.Enter(t, sched.Op{Kind: kind, Class: classOf(k.q.class).ID, Use: use, Frees: frees, Mode: mode, Obj: &k.q.obj, Gate: k, ID: k})
+	op := &t.Next
+	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, classOf(k.q.class).ID, use, frees, mode
+	op.Obj, op.Gate, op.Also, op.ID = &k.q.obj, k, nil, k
+	st.Enter(t)
 	return true
 }
 

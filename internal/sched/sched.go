@@ -120,6 +120,8 @@ type Task struct {
 
 	// Slot is the runtime's: where it keeps what it knows of the task.
 	Slot int
+	// Next is the operation that the task stands at when it calls Stepper.Enter.
+	Next Op
 
 	rt   Runtime
 	st   Stepper // rt, when it is one
@@ -174,6 +176,7 @@ func (t *Task) Reset(name string) {
 	t.Name, t.Op, t.Policy = name, "", ""
 	t.Journal, t.Dirty = nil, DirtyState{}
 	t.HeldLocks, t.NowaitSleeps = t.HeldLocks[:0], t.NowaitSleeps[:0]
+	t.Next = Op{}
 	t.waited, t.nowait, t.ended, t.joiner = 0, 0, false, nil
 }
 

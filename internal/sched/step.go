@@ -10,8 +10,8 @@ import (
 type Stepper interface {
 	Runtime
 	WaitGraph
-	// Enter is a scheduling point: t does op next. With a mode, t can be run only while op.Gate is open for it.
-	Enter(t *Task, op Op)
+	// Enter is a scheduling point: t does t.Next next. With a mode, t can be run only while the gate is open for it.
+	Enter(t *Task)
 	// Touch says that the present step also uses o.
 	Touch(t *Task, o *Obj, use Use)
 	// Aborting says that the run is over and tasks only unwind: deferred unlocks must do nothing.
@@ -33,7 +33,8 @@ const (
 	Adds
 )
 
-// Op is what a task is about to do.
+// Op is what a task is about to do. It is filled in place, field by field: it is made for every step, and copying it costs as
+// much as the step.
 type Op struct {
 	Kind  PointKind
 	Class ClassID

@@ -83,7 +83,7 @@ type Atomic[T comparable] struct {
 // Load reads the word.
 func (a *Atomic[T]) Load(t *Task) T {
 	if t.st != nil {
-		t.st.Enter(t, Op{Kind: PointLoad, Class: a.Class, Obj: &a.o, ID: a})
+		a.enter(t, PointLoad, Reads, nil)
 		t.st.See(t, hashValue(a.v))
 	}
 	return a.v
@@ -91,13 +91,13 @@ func (a *Atomic[T]) Load(t *Task) T {
 
 // Store writes the word.
 func (a *Atomic[T]) Store(t *Task, x T) {
-	a.enter(t)
+	a.change(t)
 	a.v = x
 }
 
 // Update changes the word in one step and returns the new value.
 func (a *Atomic[T]) Update(t *Task, f func(T) T) T {
-	a.enter(t)
+	a.change(t)
 	a.v = f(a.v)
 	a.see(t)
 	return a.v
@@ -105,7 +105,7 @@ func (a *Atomic[T]) Update(t *Task, f func(T) T) T {
 
 // CompareAndSwap stores x if the word is old.
 func (a *Atomic[T]) CompareAndSwap(t *Task, old, x T) bool {
-	a.enter(t)
+	a.change(t)
 	a.see(t)
 	if a.v != old {
 		return false
@@ -117,7 +117,7 @@ func (a *Atomic[T]) CompareAndSwap(t *Task, old, x T) bool {
 // Await waits until ok says so of the word, as a spin loop does, in one step; it returns the word.
 func (a *Atomic[T]) Await(t *Task, ok func(T) bool) T {
 	if t.st != nil {
-		t.st.Enter(t, Op{Kind: PointLoad, Class: a.Class, Obj: &a.o, ID: a, Mode: 1, Gate: gateFunc(func() bool { return ok(a.v) })})
+		a.enter(t, PointLoad, Reads, gateFunc(func() bool { return ok(a.v) }))
 		t.st.See(t, hashValue(a.v))
 		return a.v
 	}
@@ -142,10 +142,21 @@ func (a *Atomic[T]) Peek() T { return a.v }
 // Init sets the word before tasks start.
 func (a *Atomic[T]) Init(x T) { a.v = x }
 
-func (a *Atomic[T]) enter(t *Task) {
+func (a *Atomic[T]) change(t *Task) {
 	if t.st != nil {
-		t.st.Enter(t, Op{Kind: PointAtomic, Class: a.Class, Use: Writes, Obj: &a.o, ID: a})
+		a.enter(t, PointAtomic, Writes, nil)
 	}
+}
+
+// enter is the scheduling point, behind gate if there is one.
+func (a *Atomic[T]) enter(t *Task, kind PointKind, use Use, gate Gate) {
+	op := &t.Next
+	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, a.Class, use, false, 0
+	if gate != nil {
+		op.Mode = 1
+	}
+	op.Obj, op.Gate, op.Also, op.ID = &a.o, gate, nil, a
+	t.st.Enter(t)
 }
 
 func (a *Atomic[T]) see(t *Task) {

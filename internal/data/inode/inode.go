@@ -169,7 +169,8 @@ func (ip *Inode) Size(t *sched.Task) uint64 {
 // sizePoint is the scheduling point of an access to i_size.
 func (ip *Inode) sizePoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
 	if st := t.Stepper(); st != nil {
-		st.Enter(t, sched.Op{Kind: kind, Class: Class.ID, Use: use, Obj: &ip.sizeObj, ID: &ip.size})
+		t.Next = sched.Op{Kind: kind, Class: Class.ID, Use: use, Obj: &ip.sizeObj, ID: &ip.size}
+		st.Enter(t)
 		return
 	}
 	t.Point(kind, Class.ID, &ip.size)

@@ -23,7 +23,7 @@ func newOrderGraph() *orderGraph { return &orderGraph{first: map[[2]sched.ClassI
 
 // lockOrder records that k takes op's lock with what it holds, and fails when that closes a cycle. The last of the
 // held locks is the one it takes.
-func (w *world) lockOrder(k *task, op sched.Op) {
+func (w *world) lockOrder(k *task, op *sched.Op) {
 	if sched.ClassByID(op.Class).Rank != 0 {
 		return
 	}

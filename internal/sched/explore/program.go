@@ -40,7 +40,8 @@ func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
 // a call depends on every return, not on other calls.
 func (w *World) Call(t *sched.Task) {
 	i := w.w
-	i.Enter(t, sched.Op{Kind: sched.PointCall, Use: sched.Adds, Obj: &i.history})
+	t.Next = sched.Op{Kind: sched.PointCall, Use: sched.Adds, Obj: &i.history}
+	i.Enter(t)
 }
 
 // Return ends what Call began; see there.
@@ -58,7 +59,8 @@ func (w *World) Choose(n int, what string) int {
 		return 0
 	}
 	k.nval, k.val = n, 0
-	i.Enter(k.t, sched.Op{Kind: sched.PointChoose})
+	k.t.Next = sched.Op{Kind: sched.PointChoose}
+	i.Enter(k.t)
 	v := k.val
 	k.nval, k.val = 0, 0
 	if i.observes {

@@ -17,7 +17,7 @@ func (w *world) of(t *sched.Task) *task {
 }
 
 // Enter is a scheduling point.
-func (w *world) Enter(t *sched.Task, op sched.Op) {
+func (w *world) Enter(t *sched.Task) {
 	if w.aborting {
 		panic(abort{})
 	}
@@ -26,13 +26,15 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 		k = w.of(t)
 	} else if k.t != t { // who runs acts in the name of another task, as a device's Close does
 		w.of(t)
+		*k.op = t.Next
 		t = k.t
 	}
+	op := k.op
 	if op.Kind == sched.PointLock && len(t.HeldLocks) > 1 && w.cfg.checks(CheckLockOrder) {
 		w.lockOrder(k, op)
 	}
 	if w.phase != exploring || k == w.root {
-		w.enterQuiet(k, op)
+		w.enterQuiet(k)
 		return
 	}
 	if w.cfg.switches&(1<<op.Class) == 0 && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
@@ -44,25 +46,30 @@ func (w *world) Enter(t *sched.Task, op sched.Op) {
 			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
 			if op.Obj != nil && w.cfg.commutes&(1<<op.Class) == 0 {
 				n := w.number1(op.Obj, op.ID, op.Class)
-				w.noteWait(k, &op, n)
+				w.noteWait(k, op, n)
 				w.touch(n, op.Use, open, op.Mode, op.Frees)
 				if op.Also != nil {
 					w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
 				}
 			}
+			op.Mode = 0
 			return
 		}
 	}
-	k.op, k.opKind = op, StepKind(op.Kind)
+	k.opKind = StepKind(op.Kind)
 	if w.tracing {
-		k.ncallers = runtime.Callers(2, k.callers[:])
+		k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
+		k.ncallers = runtime.Callers(2, k.callers)
 	}
 	w.decide(k)
 	if w.cur != k {
 		w.wait(k)
 	}
-	k.op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
+	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
+
+// stackDepth is how many frames of a step are recorded for a reader.
+const stackDepth = 24
 
 // noteWait keeps what a report of a lost wake-up needs.
 func (w *world) noteWait(k *task, op *sched.Op, n int32) {
@@ -75,16 +82,16 @@ func (w *world) noteWait(k *task, op *sched.Op, n int32) {
 	}
 }
 
-func (w *world) enterQuiet(k *task, op sched.Op) {
+func (w *world) enterQuiet(k *task) {
+	op := k.op
 	if op.Obj != nil {
 		w.number1(op.Obj, op.ID, op.Class)
 	}
 	if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
-		k.op = op
 		w.decide(k)
 		w.wait(k)
-		k.op = sched.Op{}
 	}
+	op.Mode = 0
 }
 
 // Touch adds an object to the present step.
@@ -175,7 +182,8 @@ func (w *world) race(k *task, write bool, other int, ev int32, otherWrote bool, 
 
 // Point is the scheduling point of code that does not know of objects.
 func (w *world) Point(t *sched.Task, p sched.Point) {
-	op := sched.Op{Kind: p.Kind, Class: p.Class, Use: sched.Writes}
+	op := &t.Next
+	*op = sched.Op{Kind: p.Kind, Class: p.Class, Use: sched.Writes}
 	if p.Kind == sched.PointLoad {
 		op.Use = sched.Reads
 	}
@@ -187,7 +195,7 @@ func (w *world) Point(t *sched.Task, p sched.Point) {
 	if p.Obj != nil {
 		op.Obj, op.ID = w.objOf(p.Obj), p.Obj
 	}
-	w.Enter(t, op)
+	w.Enter(t)
 }
 
 func (w *world) objOf(id any) *sched.Obj {
@@ -244,17 +252,18 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	if k.waitClass == class {
 		k.parkObj = k.waitObj
 	}
-	k.op, k.opKind = sched.Op{Class: class}, stepResume
+	*k.op, k.opKind = sched.Op{Class: class}, stepResume
 	k.state = parked
 	if w.tracing {
-		k.ncallers = runtime.Callers(2, k.callers[:])
+		k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
+		k.ncallers = runtime.Callers(2, k.callers)
 	}
 	if k.t.Nowait() && w.cfg.checks(CheckNowait) {
 		w.nowait(k, class)
 	}
 	w.decide(k)
 	w.wait(k)
-	k.op, k.parkOn = sched.Op{}, nil
+	*k.op, k.parkOn = sched.Op{}, nil
 }
 
 // Unpark enables t, or lets its next Park go on.
@@ -283,7 +292,7 @@ func (w *world) Sleep(t *sched.Task, d time.Duration) {
 	if w.aborting {
 		panic(abort{})
 	}
-	k.op, k.opKind = sched.Op{}, stepAwake
+	*k.op, k.opKind = sched.Op{}, stepAwake
 	k.state, k.due = sleeping, w.clock+int64(d)
 	w.decide(k)
 	w.wait(k)

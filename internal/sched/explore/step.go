@@ -172,8 +172,9 @@ func (w *world) begin(k *task, d *decision) {
 	e.accLo, e.accHi, e.known = int32(len(w.acc)), int32(len(w.acc)), int32(len(w.objs))
 	e.before, e.wake = k.last, k.wake
 	e.mask, e.closed = d.mask, d.closed
-	e.kind, e.class, e.val, e.nval, e.def, e.last = k.opKind, k.op.Class, uint8(k.val), uint8(k.nval), int8(d.def), int8(d.last)
-	what := uint64(e.kind)<<16 | uint64(e.class)<<8 | uint64(e.val)
+	kind, class := k.opKind, k.op.Class
+	e.kind, e.class, e.val, e.nval, e.def, e.last = kind, class, uint8(k.val), uint8(k.nval), int8(d.def), int8(d.last)
+	what := uint64(kind)<<16 | uint64(class)<<8 | uint64(k.val)
 	w.follow(d.mask ^ what<<32 ^ uint64(k.num)<<56)
 	if w.chains {
 		w.inherit(e, k, what)
@@ -189,7 +190,7 @@ func (w *world) begin(k *task, d *decision) {
 	if k.user {
 		w.idle = 0
 	}
-	if op := &k.op; op.Obj != nil {
+	if op := k.op; op.Obj != nil {
 		open := uint8(openUnknown)
 		if op.Gate != nil && w.chains {
 			open = op.Gate.Open()

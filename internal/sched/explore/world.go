@@ -38,7 +38,7 @@ type task struct {
 	yielded bool // lets others go first
 	fresh   bool // is on its way to its first operation
 	due     int64
-	op      sched.Op // what it does next
+	op      *sched.Op // what it does next: t.Next
 	opKind  StepKind
 	nval    int // of a choice
 	val     int
@@ -57,7 +57,7 @@ type task struct {
 	waitObj   int32 // of the last wait, and its class
 	waitClass sched.ClassID
 	parkStep  int
-	callers   [24]uintptr
+	callers   []uintptr
 	ncallers  int
 }
 
@@ -289,6 +289,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	} else {
 		r.t.Reset("main")
 	}
+	r.op = &r.t.Next
 	r.name, r.state, r.token, r.running, r.num = "main", ready, false, true, -1
 	w.cur = r
 
@@ -476,7 +477,8 @@ func (w *world) release(k *task) {
 func (w *world) start(k *task, name string, f func(t *sched.Task), user bool) {
 	k.name, k.f, k.user = name, f, user
 	k.t.Slot = w.nAll - 1
-	k.opKind, k.op = stepStart, sched.Op{}
+	k.opKind, k.op = stepStart, &k.t.Next
+	*k.op = sched.Op{}
 	if user {
 		w.users++
 	}
@@ -528,7 +530,7 @@ func (w *world) body(k *task) {
 // ended is deferred by every task: it turns a panic into the verdict and hands over.
 func (w *world) ended(k *task) {
 	r := recover()
-	k.state, k.op = ended, sched.Op{}
+	k.state, *k.op = ended, sched.Op{}
 	if k.user {
 		w.users--
 	}
