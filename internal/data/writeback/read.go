@@ -63,7 +63,7 @@ func (e *Engine) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) err
 	}
 	start := p.Offset()
 	if start >= ip.Size(t) {
-		clear(p.Data())
+		clear(p.Edit(t))
 		p.SetUptodate()
 		return nil
 	}
@@ -97,7 +97,7 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 	switch m.Kind {
 	case extentmap.Hole, extentmap.Prealloc:
 		for _, p := range pages {
-			clear(p.Data())
+			clear(p.Edit(t))
 		}
 		return nil
 	case extentmap.Inline:
@@ -106,12 +106,12 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 			return err
 		}
 		for _, p := range pages {
-			clear(p.Data())
+			clear(p.Edit(t))
 		}
 		if ok && fe.Type == format.FileExtentTypeInline && off >= start && off-start < uint64(len(fe.Inline)) {
 			src := fe.Inline[off-start:]
 			for _, p := range pages {
-				n := copy(p.Data(), src)
+				n := copy(p.Edit(t), src)
 				src = src[n:]
 			}
 		}
@@ -124,7 +124,7 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 	if size := ip.Size(t); size < off+uint64(len(pages))*pageSize {
 		for _, p := range pages {
 			if at := p.Offset(); at+pageSize > size {
-				clear(p.Data()[max(size, at)-at:])
+				clear(p.Edit(t)[max(size, at)-at:])
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages []*pagecache.Page) error {
 	vecs := make([][]byte, len(pages))
 	for i, p := range pages {
-		vecs[i] = p.Data()
+		vecs[i] = p.Edit(t)
 	}
 	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: vecs}
 	ioErr := e.doBio(t, &b)
@@ -155,7 +155,7 @@ func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages 
 		if !have[i] {
 			return fmt.Errorf("csum hole root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr+uint64(i)*pageSize, errno.EIO)
 		}
-		if ioErr == nil && format.CRC32C(p.Data()) == sums[i] {
+		if ioErr == nil && format.CRC32C(p.View(t)) == sums[i] {
 			continue
 		}
 		if err := e.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, sums[i]); err != nil {
@@ -170,11 +170,11 @@ func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages 
 func (e *Engine) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want uint32) error {
 	var last error
 	for m := range e.cfg.Store.Mirrors(bytenr) {
-		if err := e.cfg.Store.Read(t, p.Data(), bytenr, m); err != nil {
+		if err := e.cfg.Store.Read(t, p.Edit(t), bytenr, m); err != nil {
 			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, p.Offset(), err)
 			continue
 		}
-		have := format.CRC32C(p.Data())
+		have := format.CRC32C(p.View(t))
 		if have == want {
 			return nil
 		}

@@ -108,7 +108,7 @@ func zeroOnce(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.R
 		oe.Put(t)
 		return false, nil
 	}
-	clear(p.Data()[from-start : to-start])
+	clear(p.Edit(t)[from-start : to-start])
 	ip.Pages.SetDirty(t, p)
 	r.SetDelalloc(t, ip, true)
 	p.UnlockPut(t)

@@ -261,7 +261,7 @@ func (w *write) batch(t *sched.Task) error {
 	if w.pl.Wrong.FaultUnderPageLock && w.src.Faults != nil {
 		w.src.Faults.FaultIn(t, w.done, w.done+w.n)
 	}
-	w.copyFromUser()
+	w.copyFromUser(t)
 	t.Spend(cost.Copy, w.copied)
 	w.dirtyPages(t)
 	w.dropPages(t)
@@ -408,7 +408,7 @@ func (w *write) lockAndCleanupExtent(t *sched.Task) bool {
 }
 
 // copyFromUser copies with page faults disabled, so it may be short. Models btrfs_copy_from_user().
-func (w *write) copyFromUser() {
+func (w *write) copyFromUser(t *sched.Task) {
 	n := w.n
 	if w.src.Faults != nil {
 		n = min(n, w.src.Faults.Present(w.done, w.done+n))
@@ -420,7 +420,7 @@ func (w *write) copyFromUser() {
 		want := min(pagecache.PageSize-in, w.n-w.copied)
 		have := min(want, n-w.copied)
 		from := w.done + w.copied
-		copy(p.Data()[in:], w.src.Buf[from:from+have])
+		copy(p.Edit(t)[in:], w.src.Buf[from:from+have])
 		if have < want {
 			// Short. Bytes of a page that was not uptodate stay invisible: it would be partly filled. In one that was,
 			// they can be seen from now on, before the rest of the page is there.
