@@ -258,12 +258,15 @@ func (b *BDI) balance(t *sched.Task) error {
 	}
 }
 
+// Event is for reports of who waits for the flusher.
+func (b *BDI) Event() (name, verb string) { return "fewer dirty pages", "write back" }
+
 func (b *BDI) waitBelowHard(t *sched.Task) {
 	b.waiters.Add(1)
 	if b.wake != nil {
 		b.wake(t) // once more, now that Waiting says so
 	}
-	b.throttled.Wait(t, func() bool { return b.Dirty.Load()+b.Writeback.Load() < b.hard.Load() })
+	b.throttled.WaitFor(t, b, func() bool { return b.Dirty.Load()+b.Writeback.Load() < b.hard.Load() })
 	b.waiters.Add(-1)
 }
 

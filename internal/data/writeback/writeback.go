@@ -167,6 +167,8 @@ const flushChunk = 1024
 func (e *Engine) flushLoop(t *sched.Task) {
 	t.Op = "flush"
 	bdi := &e.fs.Cache.BDI
+	t.Owe(bdi) // for life: who is over the hard limit waits for it
+	defer t.Discharge(bdi)
 	var list []*pagecache.Mapping
 	for {
 		e.flush.Wait(t, func() bool { return e.kicked.Load() || e.closed.Load() })

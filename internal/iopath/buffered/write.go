@@ -438,16 +438,16 @@ func (w *write) copyFromUser(t *sched.Task) {
 	w.force = w.copied == 0 && !w.pl.Wrong.NoForcedRead
 }
 
-// extentFirst is the wrong order of policy.Wrong.ExtentBeforePage. lockdep would name it at once, so it is not told
-// about the range while the pages are locked. It is for pages that need no filling.
+// extentFirst is the wrong order of policy.Wrong.ExtentBeforePage. lockdep would name it at once, so it does not check
+// the range while the pages are locked. It is for pages that need no filling.
 func (w *write) extentFirst(t *sched.Task) {
 	start, end := w.rsv.Start, w.rsv.End
 	zero.LockAndFlush(t, w.ip, start, end)
-	w.ip.IOTree.Disown(t, start, end, extentio.Locked)
+	w.ip.IOTree.Novalidate(t, start, end, extentio.Locked, true)
 	if err := w.preparePages(t); err != nil {
 		panic(err)
 	}
-	w.ip.IOTree.Adopt(t, start, end, extentio.Locked)
+	w.ip.IOTree.Novalidate(t, start, end, extentio.Locked, false)
 	w.locked = true
 }
 

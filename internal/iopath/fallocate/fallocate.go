@@ -155,12 +155,11 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 }
 
 // reserveUnderRange is the wrong order of policy.Wrong.ReserveUnderRange: the flush that the reservation waits for may need
-// somebody who waits for this range. lockdep would name it at once, so it is not told about the range meanwhile.
+// somebody who waits for this range. lockdep would name it at once, so it does not check the range.
 func reserveUnderRange(t *sched.Task, ip *inode.Inode, data *spaceinfo.Info, start, stop, n uint64) error {
 	zero.LockAndFlush(t, ip, start, stop)
-	ip.IOTree.Disown(t, start, stop, extentio.Locked)
+	ip.IOTree.Novalidate(t, start, stop, extentio.Locked, true)
 	err := data.Reserve(t, n, spaceinfo.FlushData)
-	ip.IOTree.Adopt(t, start, stop, extentio.Locked)
 	ip.IOTree.Unlock(t, start, stop)
 	return err
 }

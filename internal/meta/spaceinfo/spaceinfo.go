@@ -202,11 +202,13 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 	i.tickets = append(i.tickets, tk)
 	for !tk.granted {
 		if i.flushing {
-			i.cond.Wait(t)
+			i.cond.WaitFor(t, i)
 			continue
 		}
 		i.flushing = true
+		t.Owe(i)
 		exhausted := i.flushLocked(t, tk, mode)
+		t.Discharge(i)
 		i.flushing = false
 		i.cond.Broadcast(t)
 		if exhausted && !tk.granted {
@@ -216,6 +218,18 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		}
 	}
 	return nil
+}
+
+// Event is for reports of who waits for a ticket: the flusher serves them all.
+func (i *Info) Event() (name, verb string) {
+	typ := "metadata"
+	switch i.Type {
+	case format.BlockGroupData:
+		typ = "data"
+	case format.BlockGroupSystem:
+		typ = "system"
+	}
+	return "a ticket for " + typ + " space", "flush for"
 }
 
 func (i *Info) removeLocked(tk *ticket) {

@@ -56,6 +56,26 @@ type Transaction struct {
 	err     error
 }
 
+// The waits of a transaction, as events of the wait-for graph. The committer owes the first two, every open handle its part of
+// the third. Its own handle, which it does not wait for, is owed to nobody.
+type (
+	unblocking struct{ tx *Transaction } // new handles are let in again
+	durable    struct{ tx *Transaction }
+	handles    struct{ tx *Transaction } // num_writers falls to the committer's own
+)
+
+func (e unblocking) Event() (name, verb string) {
+	return fmt.Sprintf("transaction %d to unblock", e.tx.id), "commit"
+}
+
+func (e durable) Event() (name, verb string) {
+	return fmt.Sprintf("transaction %d to be durable", e.tx.id), "commit"
+}
+
+func (e handles) Event() (name, verb string) {
+	return fmt.Sprintf("the open handles of transaction %d", e.tx.id), "end"
+}
+
 // Handle is a task's part in a transaction. It belongs to one task.
 type Handle struct {
 	m    *Manager
@@ -146,7 +166,7 @@ func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
 	lockdep.MightWait(t, classWait)
 	m.mu.Lock(t)
 	for m.blocked && m.aborted == nil {
-		m.waiters.Wait(t)
+		m.waiters.WaitFor(t, unblocking{m.running})
 	}
 	if m.aborted != nil {
 		m.mu.Unlock(t)
@@ -161,6 +181,7 @@ func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
 	}
 	tx := m.running
 	tx.writers++
+	t.Owe(handles{tx})
 	m.mu.Unlock(t)
 	return m.open(t, tx, bytes), nil
 }
@@ -198,6 +219,7 @@ func (h *Handle) End(t *sched.Task) error {
 	}
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
+	t.Discharge(handles{h.tx})
 	if h.tx.writers--; m.blocked {
 		m.writers.Broadcast(t)
 	}
@@ -268,7 +290,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 	if tx == nil {
 		c := m.committing
 		for c != nil && !c.done && m.aborted == nil {
-			m.ended.Wait(t)
+			m.ended.WaitFor(t, durable{c})
 		}
 		err := m.aborted
 		m.mu.Unlock(t)
@@ -299,6 +321,8 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.mu.Lock(t)
 	tx.writers++
 	m.mu.Unlock(t)
+	t.Owe(durable{tx})
+	defer t.Discharge(durable{tx})
 	h := m.open(t, tx, 0)
 	defer func() {
 		if t.Journal == h { // a step failed
@@ -313,8 +337,10 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 
 	m.mu.Lock(t)
 	m.blocked = true
+	t.Owe(unblocking{tx})
+	defer t.Discharge(unblocking{tx})
 	for tx.writers > 1 && m.aborted == nil {
-		m.writers.Wait(t)
+		m.writers.WaitFor(t, handles{tx})
 	}
 	err := m.aborted
 	m.mu.Unlock(t)
