@@ -301,6 +301,9 @@ func (w *world) stateHash() uint64 {
 			h = sched.Mix(h, v.Hash())
 		}
 	}
+	for i := range w.vars {
+		h += sched.Mix(w.vars[i].version, 4)
+	}
 	for _, f := range w.data {
 		h = sched.Mix(h, f())
 	}

@@ -411,6 +411,100 @@ func TestDataRace(t *testing.T) {
 	}
 }
 
+// What a task does behind an unlock, in the same step, the lock does not order, nor does a wake-up what follows it; what it does
+// in front of them they do. The report has both accesses with the locks and the stack of each.
+func TestDataRaceBehindUnlock(t *testing.T) {
+	progs := map[string]func(behind bool) func(w *explore.World){
+		"unlock": func(behind bool) func(w *explore.World) {
+			return func(w *explore.World) {
+				var mu lock.Mutex
+				mu.Init(aClass)
+				v := sched.Var[int]{Name: "the field"}
+				for i := range 2 {
+					w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
+						mu.Lock(t)
+						if !behind || i == 1 {
+							v.Store(t, i)
+						}
+						mu.Unlock(t)
+						if behind && i == 0 {
+							v.Store(t, i)
+						}
+					})
+				}
+			}
+		},
+		"wake": func(behind bool) func(w *explore.World) {
+			return func(w *explore.World) {
+				v := sched.Var[int]{Name: "the field"}
+				w.Go("parent", func(t *sched.Task) {
+					if !behind {
+						v.Store(t, 1)
+					}
+					c := t.Go("child", func(t *sched.Task) { v.Store(t, 2) })
+					if behind {
+						v.Store(t, 1)
+					}
+					t.Join(c)
+					v.Store(t, 3)
+				})
+			}
+		},
+	}
+	for name, prog := range progs {
+		r := explore.Run(explore.Config{}, prog(true))
+		if r.Kind != explore.KindRace || r.Found != 1 {
+			t.Errorf("%s: %s %s", name, r.Bound, r.Violation)
+		}
+		for _, want := range []string{"writes the field in step", "task 0", "task 1", "(holding nothing)"} {
+			if !strings.Contains(r.Violation, want) {
+				t.Errorf("%s: the report lacks %q: %s", name, want, r.Violation)
+			}
+		}
+		if strings.Count(r.Violation, "programs_test.go:") != 2 {
+			t.Errorf("%s: the report lacks a stack: %s", name, r.Violation)
+		}
+		if r := explore.Run(explore.Config{}, prog(false)); r.Verdict != explore.Exhausted {
+			t.Errorf("%s: %s %s", name, r.Bound, r.Violation)
+		}
+	}
+}
+
+// State matching knows what a Var holds by who wrote it: the last of two writers decides what a reader behind both finds, though
+// neither writer has seen a difference.
+func TestStateOfVar(t *testing.T) {
+	prog := func(w *explore.World) {
+		var mu lock.Mutex
+		mu.Init(aClass)
+		var v sched.Var[int]
+		var done int
+		var bad bool
+		for i := range 3 {
+			w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
+				mu.Lock(t)
+				if i < 2 {
+					v.Store(t, i)
+				} else {
+					bad = done == 2 && v.Load(t) == 0
+				}
+				mu.Unlock(t)
+				done++
+			})
+		}
+		w.Check(func() error {
+			if bad {
+				return errors.New("the first writer came last")
+			}
+			return nil
+		})
+	}
+	for _, m := range []explore.Method{explore.Naive, explore.State} {
+		if r := explore.Run(explore.Config{Method: m}, prog); r.Kind != explore.KindOracle {
+			t.Errorf("%s: %s", m, r.Bound)
+		}
+	}
+}
+
 // A request that is NOWAIT may not stand at a lock that somebody holds, whoever comes first; a try may fail.
 func TestNowaitSleep(t *testing.T) {
 	prog := func(try bool) func(w *explore.World) {

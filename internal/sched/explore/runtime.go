@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"btrlab/internal/sched"
@@ -130,7 +131,7 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer)
 		o.Run, o.Num = w.run, int32(len(w.vars))
 		w.vars = slices.Grow(w.vars, 1)[:len(w.vars)+1]
 		v := &w.vars[o.Num]
-		v.wTask = -1
+		v.wTask, v.version = -1, 0
 		if cap(v.reads) < w.stride {
 			v.reads, v.readEv = make([]int32, w.stride), make([]int32, w.stride)
 		}
@@ -138,21 +139,47 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer)
 		clear(v.reads)
 	}
 	v := &w.vars[o.Num]
-	k := w.of(t)
-	row := w.row(w.curEv)
-	if v.wTask >= 0 && row[v.wTask] < v.wIdx {
-		w.race(k, write, int(v.wTask), v.wEv, true, what)
-	}
-	if !write {
-		v.reads[k.num], v.readEv[k.num] = k.n, w.curEv
-		return
-	}
-	for r, idx := range v.reads {
-		if idx > row[r] && r != k.num {
-			w.race(k, true, r, v.readEv[r], false, what)
+	k := w.curK
+	if w.observes { // the field is what its writers knew, and who changes a struct may have read it
+		k.obs = sched.Mix(k.obs, v.version)
+		if write {
+			v.version = sched.Mix(k.obs, v.version)
 		}
 	}
-	v.wTask, v.wIdx, v.wEv = int32(k.num), k.n, w.curEv
+	if n := int32(len(w.acc)); k.dataEv != w.curEv || k.dataAcc != n {
+		k.dataEv, k.dataAcc = w.curEv, n
+		k.n++
+	}
+	if v.wTask == int32(k.num) && v.wIdx == k.n || !write && v.reads[k.num] == k.n {
+		return // once more
+	}
+	row := w.row(w.curEv)
+	if v.wTask >= 0 && v.wTask != int32(k.num) && row[v.wTask] < v.wIdx {
+		w.race(k, write, o.Num, int(v.wTask), v.wEv, true, what)
+	}
+	if write {
+		for r, epoch := range v.reads {
+			if epoch > row[r] && r != k.num {
+				w.race(k, true, o.Num, r, v.readEv[r], false, what)
+			}
+		}
+		v.wTask, v.wIdx, v.wEv = int32(k.num), k.n, w.curEv
+	} else {
+		v.reads[k.num], v.readEv[k.num] = k.n, w.curEv
+	}
+	if w.tracing {
+		w.look(k, o.Num, write)
+	}
+}
+
+// look keeps what a report of a race will want to know of this access.
+func (w *world) look(k *task, field int32, write bool) {
+	if w.looks == nil {
+		w.looks = map[lookedKey]looked{}
+	}
+	var pc [24]uintptr
+	n := runtime.Callers(4, pc[:])
+	w.looks[lookedKey{field, k.num, write}] = looked{w.holds(k), pc[:n:n]}
 }
 
 func verb(write bool) string {
@@ -162,22 +189,30 @@ func verb(write bool) string {
 	return "reads"
 }
 
-func (w *world) race(k *task, write bool, other int, ev int32, otherWrote bool, what fmt.Stringer) {
+// race reports that k's access to a field is not ordered with one that another task made in step ev. A traced run
+// knows the locks and the stack of both.
+func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherWrote bool, what fmt.Stringer) {
+	if w.viol != nil {
+		return
+	}
 	o := w.tasks[other]
 	field := what.String()
 	if field == "" {
 		field = "a field"
 	}
-	text := fmt.Sprintf("data race: task %s %s %s in step %d (holding %s) that task %s %s in step %d (now holding %s); no lock, atomic or wake-up orders them",
-		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, w.holds(o))
-	if w.tracing {
-		var pc [16]uintptr
+	held := "now holding " + w.holds(o)
+	was, traced := w.looks[lookedKey{num, other, otherWrote}]
+	if traced {
+		held = "holding " + was.held
+	}
+	text := fmt.Sprintf("data race: task %s %s %s in step %d (holding %s) that task %s %s in step %d (%s); no lock, atomic or wake-up orders them",
+		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, held)
+	if traced {
+		var pc [24]uintptr
 		n := runtime.Callers(4, pc[:])
-		text += "\n" + frames(pc[:n])
+		text += fmt.Sprintf("\ntask %s, step %d:\n%stask %s, step %d:\n%s", w.nameOf(k), w.curEv, frames(pc[:n]), w.nameOf(o), ev, frames(was.pc))
 	}
-	if w.viol == nil {
-		w.viol = &Violation{Kind: KindRace, Text: text}
-	}
+	w.viol = &Violation{Kind: KindRace, Text: strings.TrimSuffix(text, "\n")}
 }
 
 // Point is the scheduling point of code that does not know of objects.
@@ -226,7 +261,7 @@ func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 				e.hash = sched.Mix(e.hash, 0x676f)
 				k.seed = sched.Mix(e.hash, 0x6368696c64)
 			}
-			k.wake = w.curEv
+			w.wakes(k)
 		}
 		w.number(k)
 	}
@@ -241,7 +276,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	if k.token {
 		k.token = false
 		if k.wake >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
-			if h := w.behind(w.curEv, k.wake); w.hashes {
+			if h := w.behind(w.curEv, k.wake, k.wakeEpoch); w.hashes {
 				w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, h)
 			}
 		}
@@ -272,7 +307,7 @@ func (w *world) Unpark(t *sched.Task) {
 		return
 	}
 	k := w.of(t)
-	k.wake = w.curEv
+	w.wakes(k)
 	switch {
 	case k.state == parked:
 		k.state = ready
@@ -280,6 +315,13 @@ func (w *world) Unpark(t *sched.Task) {
 		panic(fmt.Sprintf("explore: second Unpark of task %v", t))
 	default:
 		k.token = true
+	}
+}
+
+// wakes orders k's next step behind what has been done of the present one.
+func (w *world) wakes(k *task) {
+	if k.wake = w.curEv; k.wake >= 0 {
+		k.wakeEpoch, w.curK.dataAcc = w.curK.n, -1
 	}
 }
 

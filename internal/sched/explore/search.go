@@ -146,6 +146,11 @@ func (s *search) result() Result {
 			s.viol.Text = s.diagnose(s.sched, s.viol.Text)
 		} else if !c.NoShrink {
 			s.shrink()
+			if s.viol.Kind == KindRace { // a search keeps neither locks nor stacks; one execution more has them
+				if x := Replay(*c, s.sched.String(), s.prog); x.Verdict == KindRace {
+					s.viol = &Violation{Kind: KindRace, Text: x.Message}
+				}
+			}
 		}
 		r.Kind, r.Violation, r.Schedule, r.Preemptions = s.viol.Kind, s.viol.Text, s.sched.String(), s.pre
 	case s.left:

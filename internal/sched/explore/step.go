@@ -230,7 +230,7 @@ func (w *world) inherit(e *event, k *task, what uint64) {
 			clear(row)
 		}
 		if e.wake >= 0 {
-			join(row, w.row(e.wake))
+			w.joinUpTo(row, e.wake, k.wakeEpoch)
 		}
 		row[k.num] = k.n
 	}
@@ -261,6 +261,13 @@ func assign(dst, src []int32) {
 		return
 	}
 	copy(dst, src)
+}
+
+// joinUpTo joins into row the clock of event ev, and of its own task what came up to epoch.
+func (w *world) joinUpTo(row []int32, ev, epoch int32) {
+	join(row, w.row(ev))
+	t := w.ev[ev].task
+	row[t] = max(row[t], epoch)
 }
 
 func join(dst, src []int32) {
@@ -301,6 +308,7 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	e := &w.ev[i]
 	if o.last >= 0 {
 		if x := &w.acc[o.last]; x.ev == i && (x.use == sched.Writes || x.use == use) {
+			x.epoch, w.curK.dataAcc = w.curK.n, -1
 			return
 		}
 	}
@@ -308,14 +316,14 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	if use == sched.Reads && !o.adds {
 		if o.lastW >= 0 {
 			if x := &w.acc[o.lastW]; x.ev != i {
-				sum += w.behind(i, x.ev)
+				sum += w.behind(i, x.ev, x.epoch)
 			}
 		}
 	} else {
 		for a := o.last; a >= 0; a = w.acc[a].prev {
 			x := &w.acc[a]
 			if x.ev != i && depend(x.use, use) {
-				sum += w.behind(i, x.ev)
+				sum += w.behind(i, x.ev, x.epoch)
 			}
 			if x.use == sched.Writes {
 				break
@@ -331,7 +339,7 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	}
 	w.acc = w.acc[:a+1]
 	x := &w.acc[a]
-	x.obj, x.ev, x.prev, x.open, x.mode, x.use, x.frees = n, i, o.last, open, mode, use, frees
+	x.obj, x.ev, x.prev, x.epoch, x.open, x.mode, x.use, x.frees = n, i, o.last, w.curK.n, open, mode, use, frees
 	e.accHi = a + 1
 	o.last = a
 	switch use {
@@ -343,9 +351,9 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 }
 
 // behind puts event i behind event j, and returns the hash of j.
-func (w *world) behind(i, j int32) uint64 {
+func (w *world) behind(i, j, epoch int32) uint64 {
 	if w.clocks {
-		join(w.row(i), w.row(j))
+		w.joinUpTo(w.row(i), j, epoch)
 	}
 	if !w.hashes {
 		return 0

@@ -45,9 +45,12 @@ type task struct {
 	f       func(t *sched.Task)
 	co      *coro
 
-	n         int32  // events so far
+	n         int32  // epochs so far: one for each event, and one more whenever plain data follows an object in it
+	dataEv    int32  // where the present epoch of plain data began: event and accesses
+	dataAcc   int32  //
 	last      int32  // its last event, -1 for none
 	wake      int32  // the event that let it go on, -1 for none
+	wakeEpoch int32  // and the epoch of its task
 	seed      uint64 // hash before the first event
 	obs       uint64 // what it did and saw, for state matching
 	prio      uint64 // of samplers
@@ -96,6 +99,7 @@ type access struct {
 	obj   int32
 	ev    int32
 	prev  int32
+	epoch int32 // of the task: plain data of later ones is not ordered by this access
 	open  uint8 // the gate just before
 	mode  uint8 // what a waiting operation needed
 	use   sched.Use
@@ -122,9 +126,22 @@ type object struct {
 
 // plain is a race-checked field.
 type plain struct {
-	wTask, wIdx, wEv int32
-	reads            []int32 // by task: index of its last read
+	wTask, wIdx, wEv int32   // the last write: task, epoch, event
+	reads            []int32 // by task: epoch of its last read
 	readEv           []int32
+	version          uint64 // for state matching: hash of what its writers knew
+}
+
+// looked is an access to plain data as a traced run keeps it.
+type looked struct {
+	held string
+	pc   []uintptr
+}
+
+type lookedKey struct {
+	field int32
+	task  int
+	write bool
 }
 
 type phase uint8
@@ -199,6 +216,7 @@ type world struct {
 	stacks    [][]uintptr
 	heldAt    []string
 	nameAt    []string
+	looks     map[lookedKey]looked
 	namer     func(h sched.Held) string
 }
 
@@ -253,7 +271,7 @@ func (w *world) slot() *task {
 	if w.nAll != 0 {
 		co = nil
 	}
-	*k = task{t: t, co: co, num: -1, last: -1, wake: -1}
+	*k = task{t: t, co: co, num: -1, last: -1, wake: -1, dataEv: -1}
 	w.nAll++
 	return k
 }
@@ -279,7 +297,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
 	w.names, w.owes = w.names[:0], w.owes[:0]
-	w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.namer = nil, nil, nil, nil, nil, nil
+	w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.namer, w.looks = nil, nil, nil, nil, nil, nil, nil
 	if len(w.extra) > 0 {
 		clear(w.extra)
 	}
