@@ -9,9 +9,11 @@ package sched
 type WaitGraph interface {
 	// BlockedOn says what t waits for in the Park that follows. Models task_struct.blocked_on.
 	BlockedOn(t *Task, obj any)
-	// Owe obliges t to bring ev about. What t owes for life, others may delegate to it.
+	// Owe obliges t to bring ev about.
 	Owe(t *Task, ev any)
-	// Delegate hands what t owes of ev, if anything, to those who owe to: a work is queued, its queue has workers.
+	// Serve is Owe for a task's life: a worker serves its queue.
+	Serve(t *Task, ev any)
+	// Delegate hands what t owes of ev, if anything, to those who serve to: a work is queued, its queue has workers.
 	Delegate(t *Task, ev, to any)
 	// Discharge ends one obligation for ev: t's own, or else the oldest.
 	Discharge(t *Task, ev any)
@@ -34,6 +36,13 @@ func (t *Task) BlockedOn(obj any) {
 func (t *Task) Owe(ev any) {
 	if t.st != nil {
 		t.st.Owe(t, ev)
+	}
+}
+
+// Serve is WaitGraph's.
+func (t *Task) Serve(ev any) {
+	if t.st != nil {
+		t.st.Serve(t, ev)
 	}
 }
 

@@ -167,7 +167,7 @@ const flushChunk = 1024
 func (e *Engine) flushLoop(t *sched.Task) {
 	t.Op = "flush"
 	bdi := &e.fs.Cache.BDI
-	t.Owe(bdi) // for life: who is over the hard limit waits for it
+	t.Serve(bdi) // who is over the hard limit waits for it
 	defer t.Discharge(bdi)
 	var list []*pagecache.Mapping
 	for {

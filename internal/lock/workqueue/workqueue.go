@@ -1,7 +1,7 @@
 // Package workqueue runs small works on a fixed set of worker tasks: what may sleep, for those who may
 // not (a bio's end). Works start in the order they were queued; with one worker they also end in it.
 // A work is a struct of its owner's, linked into the queue, so queueing allocates nothing.
-// A worker owes its queue for life (sched.WaitGraph): who queues a work delegates to the queue what the work will bring about.
+// A worker serves its queue (sched.WaitGraph): who queues a work delegates to the queue what the work will bring about.
 //
 // Model: fs/btrfs/async-thread.c, without its ordered-completion lists and its thresholds.
 package workqueue
@@ -87,7 +87,7 @@ func (q *Queue) Queue(t *sched.Task, w *Work) {
 
 func (q *Queue) run(t *sched.Task) {
 	t.Op = q.name
-	t.Owe(q)
+	t.Serve(q)
 	q.mu.Lock(t)
 	for {
 		for q.head == nil && !q.closing {

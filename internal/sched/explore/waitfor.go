@@ -11,6 +11,7 @@ import (
 // obligation says that somebody must bring an event about: a *task, or those who owe the event that it was delegated to.
 type obligation struct {
 	ev, by any
+	life   bool // for as long as the task lives
 }
 
 // BlockedOn keeps what t waits for in its next Park.
@@ -19,15 +20,22 @@ func (w *world) BlockedOn(t *sched.Task, obj any) { w.of(t).parkOn = obj }
 // Owe obliges t to bring ev about.
 func (w *world) Owe(t *sched.Task, ev any) {
 	if !w.aborting {
-		w.owes = append(w.owes, obligation{ev, w.of(t)})
+		w.owes = append(w.owes, obligation{ev: ev, by: w.of(t)})
 	}
 }
 
-// Delegate hands t's obligation for ev to those who owe to.
+// Serve obliges t for life.
+func (w *world) Serve(t *sched.Task, ev any) {
+	if !w.aborting {
+		w.owes = append(w.owes, obligation{ev: ev, by: w.of(t), life: true})
+	}
+}
+
+// Delegate hands t's obligation for ev to those who serve to.
 func (w *world) Delegate(t *sched.Task, ev, to any) {
 	if !w.aborting {
 		w.Discharge(t, ev)
-		w.owes = append(w.owes, obligation{ev, to})
+		w.owes = append(w.owes, obligation{ev: ev, by: to})
 	}
 }
 
@@ -52,6 +60,9 @@ func (w *world) Discharge(t *sched.Task, ev any) {
 	}
 }
 
+// holds is the verb of an edge to the holder of a lock.
+const holds = "holds"
+
 // link is an edge of the wait-for graph: from waits for what to holds or owes.
 type link struct {
 	from, to *task
@@ -59,8 +70,14 @@ type link struct {
 	verb     string // "holds", "must finish"
 }
 
-func (w *world) linkText(l *link) string {
+// linkText prints an edge. One that got here by a lock that from holds is told what from is about, too.
+func (w *world) linkText(l, before *link) string {
 	from, to := w.nameOf(l.from), w.nameOf(l.to)
+	if before.verb == holds {
+		if duty := w.duty(l.from); duty != "" {
+			from += ", which " + duty + ","
+		}
+	}
 	switch {
 	case l.what == "":
 		return fmt.Sprintf("task %s waits for task %s to end", from, to)
@@ -102,7 +119,7 @@ func (w *world) links(k *task) []link {
 				continue
 			}
 			if h.Obj == obj || h.Class == class && overlaps(h.Obj, obj) {
-				add(o, "holds")
+				add(o, holds)
 			}
 		}
 	}
@@ -149,6 +166,18 @@ func (k *task) stands(i int) bool {
 func overlaps(held, wanted any) bool {
 	r, ok := held.(interface{ Overlaps(other any) bool })
 	return ok && r.Overlaps(wanted)
+}
+
+// duty is what k took on last and has not done yet: "must flush for a ticket for data space".
+func (w *world) duty(k *task) string {
+	for i := len(w.owes) - 1; i >= 0; i-- {
+		o := &w.owes[i]
+		if e, ok := o.ev.(sched.Event); ok && o.by == any(k) && !o.life {
+			name, verb := e.Event()
+			return "must " + verb + " " + name + rangeOf(o.ev)
+		}
+	}
+	return ""
 }
 
 // targetName names what k waits for; "" is what has no name of its own.
@@ -246,7 +275,7 @@ func (w *world) deadlock() {
 		if c := w.cycle(k, nil, &seen); c != nil {
 			var l []string
 			for i := range c {
-				l = append(l, w.linkText(&c[i]))
+				l = append(l, w.linkText(&c[i], &c[(i+len(c)-1)%len(c)]))
 			}
 			w.fail(KindDeadlock, fmt.Sprintf("deadlock: %s\n%s", strings.Join(l, "; "), w.stuck()))
 			return
@@ -258,7 +287,7 @@ func (w *world) deadlock() {
 				continue
 			}
 			text := fmt.Sprintf("task %s waits for %s, which task %s owed when it ended", w.nameOf(k), l.what, w.nameOf(l.to))
-			if l.verb == "holds" {
+			if l.verb == holds {
 				text = fmt.Sprintf("task %s waits for what task %s held when it ended", w.nameOf(k), w.nameOf(l.to))
 			}
 			w.fail(KindGone, text+"\n"+w.stuck())
