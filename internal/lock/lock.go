@@ -74,23 +74,18 @@ func see(t *sched.Task, ok bool) {
 	}
 }
 
-// enter is the scheduling point of a Stepper in front of an operation on lock id.
-func (d *detState) enter(t *sched.Task, st sched.Stepper, kind sched.PointKind, c sched.ClassID, mode uint8, use sched.Use, id any) {
-	d.next(t, kind, c, mode, use, id)
-	st.Enter(t)
-}
-
+// next says what t does to lock id at the scheduling point that follows, Stepper.Enter. The locks call Enter themselves and before
+// they call anything else: behind a switch to another task every return of a nested call is mispredicted.
 func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode uint8, use sched.Use, id any) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, c, use, kind == sched.PointUnlock, mode
 	op.Obj, op.Gate, op.Also, op.ID = &d.obj, d, nil, id
 }
 
-// enterRead is enter for readers, who look at the writers that have arrived, too.
-func (d *detState) enterRead(t *sched.Task, st sched.Stepper, kind sched.PointKind, c sched.ClassID, mode uint8, id any) {
+// nextRead is next for readers, who look at the writers that have arrived, too.
+func (d *detState) nextRead(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode uint8, id any) {
 	d.next(t, kind, c, mode, sched.Reads, id)
 	t.Next.Also, t.Next.AlsoUse = &d.arrivals, sched.Reads
-	st.Enter(t)
 }
 
 func (d *detState) wakeAll() {
@@ -101,12 +96,7 @@ func (d *detState) wakeAll() {
 }
 
 // Objects calls f with what a Stepper knows the lock by.
-func (m *Mutex) Objects(f func(*sched.Obj)) {
-	if m.det == nil {
-		m.det = &detState{}
-	}
-	f(&m.det.obj)
-}
+func (m *Mutex) Objects(f func(*sched.Obj)) { f(&m.state().obj) }
 
 // Init gives the lock its class.
 func (m *Mutex) Init(c *lockdep.Class) { m.class = c }
@@ -114,27 +104,41 @@ func (m *Mutex) Init(c *lockdep.Class) { m.class = c }
 // Look tells a Stepper that t reads, without the lock, what is written under it.
 func (m *Mutex) Look(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
-		if m.det == nil {
-			m.det = &detState{}
-		}
-		st.Touch(t, &m.det.obj, sched.Reads)
+		st.Touch(t, &m.state().obj, sched.Reads)
 	}
 }
 
 // Lock takes the lock; it may sleep.
-func (m *Mutex) Lock(t *sched.Task) {
-	if !t.Slow() && m.mu.TryLock() {
-		return
-	}
-	m.lockSlow(t, 0)
-}
+func (m *Mutex) Lock(t *sched.Task) { m.lock(t, 0) }
 
 // LockNested is Lock with the order inside the class: sub must ascend.
-func (m *Mutex) LockNested(t *sched.Task, sub uint64) {
-	if !t.Slow() && m.mu.TryLock() {
+func (m *Mutex) LockNested(t *sched.Task, sub uint64) { m.lock(t, sub) }
+
+func (m *Mutex) lock(t *sched.Task, sub uint64) {
+	if !t.Slow() {
+		if !m.mu.TryLock() {
+			m.lockSlow(t, sub)
+		}
 		return
 	}
-	m.lockSlow(t, sub)
+	st := t.Stepper()
+	if st == nil {
+		m.lockSlow(t, sub)
+		return
+	}
+	c := classOf(m.class)
+	lockdep.Acquire(t, c, sub, m, false, false, false)
+	d := m.state()
+	d.next(t, sched.PointLock, c.ID, gateWrite, sched.Writes, m)
+	st.Enter(t)
+	d.writer = t
+}
+
+func (m *Mutex) state() *detState {
+	if m.det == nil {
+		m.det = &detState{}
+	}
+	return m.det
 }
 
 func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
@@ -147,25 +151,17 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 		lockdep.Acquire(t, c, sub, m, false, false, false)
 	}
 	if t.Runtime() != nil {
-		if m.det == nil {
-			m.det = &detState{}
-		}
-		if st := t.Stepper(); st != nil {
-			d := m.det
-			d.enter(t, st, sched.PointLock, c.ID, gateWrite, sched.Writes, m)
-			d.writer = t
-			return
-		}
+		d := m.state()
 		t.Point(sched.PointLock, c.ID, m)
-		if m.det.writer != nil {
+		if d.writer != nil {
 			start := t.Now()
-			for m.det.writer != nil {
-				m.det.waiters = append(m.det.waiters, t)
+			for d.writer != nil {
+				d.waiters = append(d.waiters, t)
 				t.Park(c.ID)
 			}
-			t.Waited(c.ID, c.Name, start, 2)
+			t.Waited(c.ID, c.Name, start, 3)
 		}
-		m.det.writer = t
+		d.writer = t
 		return
 	}
 	if m.mu.TryLock() {
@@ -173,7 +169,7 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 	}
 	start := t.Now()
 	m.mu.Lock()
-	t.Waited(c.ID, c.Name, start, 2)
+	t.Waited(c.ID, c.Name, start, 3)
 }
 
 // TryLock takes the lock if nobody has it.
@@ -190,20 +186,19 @@ func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 	}
 	c := classOf(m.class)
 	if t.Runtime() != nil {
-		if m.det == nil {
-			m.det = &detState{}
-		}
+		d := m.state()
 		if st := t.Stepper(); st != nil {
-			m.det.enter(t, st, sched.PointTryLock, c.ID, 0, sched.Writes, m)
+			d.next(t, sched.PointTryLock, c.ID, 0, sched.Writes, m)
+			st.Enter(t)
 		} else {
 			t.Point(sched.PointTryLock, c.ID, m)
 		}
-		free := m.det.writer == nil
+		free := d.writer == nil
 		see(t, free)
 		if !free {
 			return false
 		}
-		m.det.writer = t
+		d.writer = t
 	} else if !m.mu.TryLock() {
 		return false
 	}
@@ -217,10 +212,6 @@ func (m *Mutex) Unlock(t *sched.Task) {
 		m.mu.Unlock()
 		return
 	}
-	m.unlockSlow(t)
-}
-
-func (m *Mutex) unlockSlow(t *sched.Task) {
 	if t.Simulator() != nil {
 		m.unlockSim(t)
 		return
@@ -230,7 +221,8 @@ func (m *Mutex) unlockSlow(t *sched.Task) {
 			return
 		}
 		if m.det != nil {
-			m.det.enter(t, st, sched.PointUnlock, classOf(m.class).ID, 0, sched.Writes, m)
+			m.det.next(t, sched.PointUnlock, classOf(m.class).ID, 0, sched.Writes, m)
+			st.Enter(t)
 		}
 	}
 	lockdep.Release(t, classOf(m.class), m)
@@ -242,7 +234,9 @@ func (m *Mutex) unlockSlow(t *sched.Task) {
 		panic("lock: Unlock of an unlocked Mutex")
 	}
 	m.det.writer = nil
-	m.det.wakeAll()
+	if len(m.det.waiters) > 0 {
+		m.det.wakeAll()
+	}
 }
 
 // AssertHeld panics when a checked task does not hold the lock.
@@ -273,19 +267,33 @@ func (s *RWSem) Objects(f func(*sched.Obj)) {
 func (s *RWSem) SetClass(c *lockdep.Class) { s.class = c }
 
 // Lock takes the lock for writing; it may sleep.
-func (s *RWSem) Lock(t *sched.Task) {
-	if !t.Slow() && s.mu.TryLock() {
-		return
-	}
-	s.lockSlow(t, 0)
-}
+func (s *RWSem) Lock(t *sched.Task) { s.lock(t, 0) }
 
 // LockNested is Lock with the order inside the class: sub must ascend.
-func (s *RWSem) LockNested(t *sched.Task, sub uint64) {
-	if !t.Slow() && s.mu.TryLock() {
+func (s *RWSem) LockNested(t *sched.Task, sub uint64) { s.lock(t, sub) }
+
+func (s *RWSem) lock(t *sched.Task, sub uint64) {
+	if !t.Slow() {
+		if !s.mu.TryLock() {
+			s.lockSlow(t, sub)
+		}
 		return
 	}
-	s.lockSlow(t, sub)
+	st := t.Stepper()
+	if st == nil {
+		s.lockSlow(t, sub)
+		return
+	}
+	c := classOf(s.class)
+	lockdep.Acquire(t, c, sub, s, false, false, false)
+	d := s.state()
+	t.Next = sched.Op{Kind: sched.PointArrive, Class: c.ID, Use: sched.Adds, Obj: &d.arrivals, ID: s}
+	st.Enter(t)
+	d.waitingWriters++
+	d.next(t, sched.PointLock, c.ID, gateWrite, sched.Writes, s)
+	st.Enter(t)
+	d.waitingWriters--
+	d.writer = t
 }
 
 func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
@@ -299,15 +307,6 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 	}
 	if t.Runtime() != nil {
 		d := s.state()
-		if st := t.Stepper(); st != nil {
-			t.Next = sched.Op{Kind: sched.PointArrive, Class: c.ID, Use: sched.Adds, Obj: &d.arrivals, ID: s}
-			st.Enter(t)
-			d.waitingWriters++
-			d.enter(t, st, sched.PointLock, c.ID, gateWrite, sched.Writes, s)
-			d.waitingWriters--
-			d.writer = t
-			return
-		}
 		t.Point(sched.PointLock, c.ID, s)
 		if d.writer != nil || d.readers > 0 {
 			start := t.Now()
@@ -317,7 +316,7 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 				t.Park(c.ID)
 			}
 			d.waitingWriters--
-			t.Waited(c.ID, c.Name, start, 2)
+			t.Waited(c.ID, c.Name, start, 3)
 		}
 		d.writer = t
 		return
@@ -327,7 +326,7 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 	}
 	start := t.Now()
 	s.mu.Lock()
-	t.Waited(c.ID, c.Name, start, 2)
+	t.Waited(c.ID, c.Name, start, 3)
 }
 
 func (s *RWSem) state() *detState {
@@ -352,7 +351,8 @@ func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			d.enter(t, st, sched.PointTryLock, c.ID, 0, sched.Writes, s)
+			d.next(t, sched.PointTryLock, c.ID, 0, sched.Writes, s)
+			st.Enter(t)
 		} else {
 			t.Point(sched.PointTryLock, c.ID, s)
 		}
@@ -383,7 +383,8 @@ func (s *RWSem) Unlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		s.state().enter(t, st, sched.PointUnlock, classOf(s.class).ID, 0, sched.Writes, s)
+		s.state().next(t, sched.PointUnlock, classOf(s.class).ID, 0, sched.Writes, s)
+		st.Enter(t)
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {
@@ -395,23 +396,35 @@ func (s *RWSem) Unlock(t *sched.Task) {
 		panic("lock: Unlock of an RWSem not locked for writing")
 	}
 	d.writer = nil
-	d.wakeAll()
+	if len(d.waiters) > 0 {
+		d.wakeAll()
+	}
 }
 
 // RLock takes the lock for reading; it may sleep.
-func (s *RWSem) RLock(t *sched.Task) {
-	if !t.Slow() && s.mu.TryRLock() {
-		return
-	}
-	s.rlockSlow(t, 0)
-}
+func (s *RWSem) RLock(t *sched.Task) { s.rlock(t, 0) }
 
 // RLockNested is RLock with the order inside the class: sub must ascend.
-func (s *RWSem) RLockNested(t *sched.Task, sub uint64) {
-	if !t.Slow() && s.mu.TryRLock() {
+func (s *RWSem) RLockNested(t *sched.Task, sub uint64) { s.rlock(t, sub) }
+
+func (s *RWSem) rlock(t *sched.Task, sub uint64) {
+	if !t.Slow() {
+		if !s.mu.TryRLock() {
+			s.rlockSlow(t, sub)
+		}
 		return
 	}
-	s.rlockSlow(t, sub)
+	st := t.Stepper()
+	if st == nil {
+		s.rlockSlow(t, sub)
+		return
+	}
+	c := classOf(s.class)
+	lockdep.Acquire(t, c, sub, s, true, false, false)
+	d := s.state()
+	d.nextRead(t, sched.PointLock, c.ID, gateRead, s)
+	st.Enter(t)
+	d.readers++
 }
 
 func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
@@ -425,11 +438,6 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	}
 	if t.Runtime() != nil {
 		d := s.state()
-		if st := t.Stepper(); st != nil {
-			d.enterRead(t, st, sched.PointLock, c.ID, gateRead, s)
-			d.readers++
-			return
-		}
 		t.Point(sched.PointLock, c.ID, s)
 		if d.writer != nil || d.waitingWriters > 0 {
 			start := t.Now()
@@ -437,7 +445,7 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 				d.waiters = append(d.waiters, t)
 				t.Park(c.ID)
 			}
-			t.Waited(c.ID, c.Name, start, 2)
+			t.Waited(c.ID, c.Name, start, 3)
 		}
 		d.readers++
 		return
@@ -447,7 +455,7 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	}
 	start := t.Now()
 	s.mu.RLock()
-	t.Waited(c.ID, c.Name, start, 2)
+	t.Waited(c.ID, c.Name, start, 3)
 }
 
 // TryRLock takes the lock for reading if no writer has it or waits for it.
@@ -465,7 +473,8 @@ func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 	if t.Runtime() != nil {
 		d := s.state()
 		if st := t.Stepper(); st != nil {
-			d.enterRead(t, st, sched.PointTryLock, c.ID, 0, s)
+			d.nextRead(t, sched.PointTryLock, c.ID, 0, s)
+			st.Enter(t)
 		} else {
 			t.Point(sched.PointTryLock, c.ID, s)
 		}
@@ -496,7 +505,8 @@ func (s *RWSem) RUnlock(t *sched.Task) {
 		if st.Aborting() {
 			return
 		}
-		s.state().enter(t, st, sched.PointUnlock, classOf(s.class).ID, 0, sched.Reads, s)
+		s.state().next(t, sched.PointUnlock, classOf(s.class).ID, 0, sched.Reads, s)
+		st.Enter(t)
 	}
 	lockdep.Release(t, classOf(s.class), s)
 	if t.Runtime() == nil {

@@ -34,7 +34,7 @@ func acquireSim(t *sched.Task, l sched.SimLock, c *lockdep.Class, sub uint64, ob
 		lockdep.Acquire(t, c, sub, obj, read, false, false)
 	}
 	if since, waited := l.Acquire(t, read); waited {
-		t.Waited(c.ID, c.Name, since, 4)
+		t.Waited(c.ID, c.Name, since, 5)
 	}
 }
 

@@ -63,8 +63,15 @@ func (w *world) Enter(t *sched.Task) {
 		k.ncallers = runtime.Callers(2, k.callers)
 	}
 	w.decide(k)
-	if w.cur != k {
-		w.wait(k)
+	for n := w.cur; n != k; n = w.cur { // wait, in this frame
+		if n != nil && !n.co.active {
+			n.co.resume()
+		} else if !k.co.yield(struct{}{}) {
+			panic(abort{})
+		}
+	}
+	if w.aborting {
+		panic(abort{})
 	}
 	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
