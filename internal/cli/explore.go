@@ -7,14 +7,35 @@ import (
 	goruntime "runtime"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
+
+// layoutFlags say how timelines are printed.
+type layoutFlags struct {
+	all   bool
+	width int
+}
+
+func (l *layoutFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&l.all, "all-steps", false, "a line for every step, also for those that change nothing")
+	cmd.Flags().IntVar(&l.width, "width", 0, "width of the timeline in characters (default: the terminal's, and 80 without one)")
+}
+
+func (a *app) layout(l *layoutFlags) timeline.Layout {
+	w := l.width
+	if w == 0 {
+		w = a.width()
+	}
+	return timeline.Layout{Width: w, All: l.all}
+}
 
 // searchFlags bound and steer a search.
 type searchFlags struct {
@@ -98,6 +119,7 @@ func (a *app) explore() *cobra.Command {
 	var all, list, asJSON bool
 	var sf searchFlags
 	var view viewFlags
+	var lf layoutFlags
 	cmd := &cobra.Command{
 		Use:   "explore SCENARIO",
 		Short: "run a scenario in every order of its steps and judge each",
@@ -119,6 +141,7 @@ Exit code 1 means that a contract was violated.`,
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	sf.flags(cmd)
 	view.flags(cmd)
+	lf.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "policy", policy.Names())
 	cmd.ValidArgsFunction = completeScenarios
@@ -164,7 +187,7 @@ Exit code 1 means that a contract was violated.`,
 			if i > 0 {
 				fmt.Fprintln(a.out)
 			}
-			if err := a.printExplored(s, p, &r, sf.own); err != nil {
+			if err := a.printExplored(s, p, &r, sf.own, a.layout(&lf)); err != nil {
 				return err
 			}
 		}
@@ -178,33 +201,43 @@ Exit code 1 means that a contract was violated.`,
 }
 
 func (a *app) listScenarios() error {
+	name := 0
 	for _, s := range scenario.All() {
-		fmt.Fprintf(a.out, "%-24s %s\n", s.Name, s.About)
+		name = max(name, len(s.Name))
+	}
+	for _, s := range scenario.All() {
+		a.say(fmt.Sprintf("%-*s  ", name, s.Name), s.About)
 	}
 	return nil
 }
 
-func (a *app) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario.Result, own bool) error {
+// say prints text in lines of the output's width, the first behind a heading, the others indented as far.
+func (a *app) say(heading, text string) {
+	for _, l := range prose.Hang(heading, strings.Repeat(" ", utf8.RuneCountInString(heading)), text, a.width()) {
+		fmt.Fprintln(a.out, l)
+	}
+}
+
+func (a *app) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario.Result, own bool, lay timeline.Layout) error {
 	if r.Verdict == explore.Violated {
 		tr, err := scenario.Replay(s, p, r.Schedule, own)
 		if err != nil {
 			return err
 		}
-		if err := tr.WriteText(a.out); err != nil {
+		if err := timeline.WriteText(a.out, tr, lay); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.out, "\n%s, policy %s: %s\n", s.Name, p.Name, r.Bound)
-	} else {
-		fmt.Fprintf(a.out, "%s, policy %s: %s\n", s.Name, p.Name, r.Bound)
+		fmt.Fprintln(a.out)
 	}
-	fmt.Fprintf(a.out, "  judged: %s\n", r.Rule)
+	a.say("", fmt.Sprintf("%s, policy %s: %s", s.Name, p.Name, r.Bound))
+	a.say("  judged: ", r.Rule)
 	if r.Switch == "" {
 		r.Switch = "every lock, wait, atomic and device transfer"
 	}
-	fmt.Fprintf(a.out, "  switch points: %s\n", r.Switch)
-	fmt.Fprintf(a.out, "  %d schedules, %d of them cut off as repetitions, %d steps, %.3f s\n", r.Schedules, r.Cut, r.Steps, r.Seconds)
+	a.say("  switch points: ", r.Switch)
+	a.say("  ", fmt.Sprintf("%s, %d of them cut off as repetitions, %s, %.3f s", prose.Count(r.Schedules, "schedule"), r.Cut, prose.Count(r.Steps, "step"), r.Seconds))
 	if r.Replay != "" {
-		fmt.Fprintf(a.out, "  replay: %s\n", r.Replay)
+		fmt.Fprintln(a.out, prose.Command("  replay: ", r.Replay, a.width()))
 	}
 	return nil
 }
@@ -297,6 +330,7 @@ func (a *app) replay() *cobra.Command {
 	var pol, page string
 	var asJSON, own bool
 	var view viewFlags
+	var lf layoutFlags
 	cmd := &cobra.Command{
 		Use:   "replay SCENARIO SCHEDULE",
 		Short: "run one schedule of a scenario and show every step",
@@ -313,6 +347,7 @@ Exit code 1 means that the schedule violates the contract.`,
 	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
 	view.flags(cmd)
+	lf.flags(cmd)
 	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page")
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "policy", policy.Names())
@@ -335,7 +370,7 @@ Exit code 1 means that the schedule violates the contract.`,
 		if asJSON {
 			err = a.printJSON(tr)
 		} else {
-			err = tr.WriteText(a.out)
+			err = timeline.WriteText(a.out, tr, a.layout(&lf))
 		}
 		if err == nil && page != "" {
 			err = writeTimeline(page, tr)
@@ -364,6 +399,7 @@ func writeTimeline(name string, tr *scenario.Trace) error {
 func (a *app) museum() *cobra.Command {
 	var asJSON bool
 	var sf searchFlags
+	var lf layoutFlags
 	cmd := &cobra.Command{
 		Use:   "museum [NUMBER]",
 		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
@@ -374,6 +410,7 @@ Exit code 1 means that an exhibit did not prove itself.`,
 		Args:    cobra.MaximumNArgs(1),
 	}
 	sf.flags(cmd)
+	lf.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := sf.options(cmd)
@@ -411,12 +448,13 @@ Exit code 1 means that an exhibit did not prove itself.`,
 		case asJSON:
 			err = a.printJSON(shown)
 		case len(args) == 1:
-			err = shown[0].WriteText(a.out)
+			err = timeline.WriteExhibit(a.out, shown[0], a.layout(&lf))
 		default:
 			for _, x := range shown {
-				fmt.Fprintf(a.out, "%3d  %s (%s)\n", x.Number, x.Title, x.Source)
-				fmt.Fprintf(a.out, "     wrong: %s, %s\n", x.Found.Bound, x.Found.Kind)
-				fmt.Fprintf(a.out, "     right: %s\n     %s\n", x.Proof.Bound, x.Found.Replay)
+				a.say(fmt.Sprintf("%3d  ", x.Number), fmt.Sprintf("%s (%s)", x.Title, x.Source))
+				a.say("     wrong: ", fmt.Sprintf("%s, %s", x.Found.Bound, x.Found.Kind))
+				a.say("     right: ", x.Proof.Bound)
+				fmt.Fprintln(a.out, prose.Command("     ", x.Found.Replay, a.width()))
 			}
 		}
 		if err == nil && !ok {

@@ -7,6 +7,8 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
+
+	"btrlab/internal/study/prose"
 )
 
 // bar is a progress bar on standard error; a nil one does nothing. It is shown on a terminal only.
@@ -54,4 +56,17 @@ func isTerminal(w io.Writer) bool {
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// width is that of the terminal that the output goes to, in characters; 80 without one, or on a narrower one.
+func (a *app) width() int {
+	f, ok := a.out.(*os.File)
+	if !ok {
+		return prose.Width
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return prose.Width
+	}
+	return max(int(size.Col), prose.Width)
 }

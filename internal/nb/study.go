@@ -141,7 +141,7 @@ func (l Timeline) Steps() int { return len(l.tr.Steps) }
 // Text is the timeline as a table of columns, as btrlab replay prints it.
 func (l Timeline) Text() string {
 	var b strings.Builder
-	l.tr.WriteText(&b) // a Builder takes everything
+	_ = timeline.WriteText(&b, l.tr, timeline.Layout{}) // a Builder takes everything
 	return b.String()
 }
 

@@ -208,17 +208,25 @@ func (r *Result) boundText(c *Config) string {
 	}
 	switch {
 	case r.Verdict == Violated:
-		return fmt.Sprintf("violated in schedule %d, %d preemptions", r.Found, r.Preemptions)
+		return fmt.Sprintf("violated in schedule %d, %s", r.Found, count(r.Preemptions, "preemption"))
 	case r.Verdict == Exhausted:
-		return fmt.Sprintf("exhausted: %d schedules%s%s", r.Schedules, at, part)
+		return fmt.Sprintf("exhausted: %s%s%s", count(r.Schedules, "schedule"), at, part)
 	case c.Method == Bound && r.Preemptions >= 0:
-		return fmt.Sprintf("no violation in %d schedules (preemptions <= %d, limit reached%s%s)", r.Schedules, r.Preemptions, at, part)
+		return fmt.Sprintf("no violation in %s (preemptions <= %d, limit reached%s%s)", count(r.Schedules, "schedule"), r.Preemptions, at, part)
 	case c.Method == Bound:
-		return fmt.Sprintf("no violation in %d schedules (not all without preemptions, limit reached%s%s)", r.Schedules, at, part)
+		return fmt.Sprintf("no violation in %s (not all without preemptions, limit reached%s%s)", count(r.Schedules, "schedule"), at, part)
 	case c.Method == Random || c.Method == PCT || c.Method == POS || c.Method == Portfolio:
-		return fmt.Sprintf("no violation in %d schedules (sampled by %s, seed %d%s%s)", r.Schedules, c.Method, c.Seed, at, part)
+		return fmt.Sprintf("no violation in %s (sampled by %s, seed %d%s%s)", count(r.Schedules, "schedule"), c.Method, c.Seed, at, part)
 	}
-	return fmt.Sprintf("no violation in %d schedules (%s, limit reached%s%s)", r.Schedules, c.Method, at, part)
+	return fmt.Sprintf("no violation in %s (%s, limit reached%s%s)", count(r.Schedules, "schedule"), c.Method, at, part)
+}
+
+// count is n things.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // follow is a driver that follows a schedule, and then Strategy or the default order.

@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/oracle"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
 	"btrlab/labs/kit"
 )
 
@@ -213,7 +214,7 @@ func (w *workload) replay(s *Student, schedule string, r *Row) error {
 			return err
 		}
 		var b strings.Builder
-		if err := tr.WriteText(&b); err != nil {
+		if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {
 			return err
 		}
 		r.Trace, r.Pass, r.Result = b.String(), tr.Kind == explore.OK, result(tr.Kind, tr.Message)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/prose"
 )
 
 // Cell is a result in a few characters: "kept" when exhausted, "kept<=2" when all schedules with two preemptions were
@@ -20,9 +21,9 @@ func (r *Result) Cell() string {
 	case r.Verdict == explore.Violated:
 		return "broken"
 	case r.Preemptions >= 0:
-		return fmt.Sprintf("kept <=%d", r.Preemptions)
+		return fmt.Sprintf("kept<=%d", r.Preemptions)
 	}
-	return fmt.Sprintf("kept ?%d", r.Schedules)
+	return fmt.Sprintf("kept?%d", r.Schedules)
 }
 
 // WriteMatrix prints results as a table of scenarios and policies, and under it the schedules of what is broken.
@@ -38,36 +39,54 @@ func WriteMatrix(w io.Writer, results []Result, policies []string) error {
 		}
 		cell[[2]string{r.Scenario, r.Policy}] = r
 	}
-	width := make([]int, len(policies))
 	text := func(s, p string) string {
 		if r := cell[[2]string{s, p}]; r != nil {
 			return r.Cell()
 		}
 		return "-"
 	}
+	// A policy's name goes over several lines, cut behind a hyphen or in front of a toggle, so that the table stays narrow.
+	heads := make([][]string, len(policies))
+	width := make([]int, len(policies))
+	high := 0
 	for i, p := range policies {
-		width[i] = len(p)
+		heads[i] = strings.Split(strings.NewReplacer("-", "-\n", "+", "\n+", "!", "\n!").Replace(p), "\n")
+		high = max(high, len(heads[i]))
+		for _, h := range heads[i] {
+			width[i] = max(width[i], len(h))
+		}
 		for _, s := range rows {
 			width[i] = max(width[i], len(text(s, p)))
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-*s", name, "scenario")
-	for i, p := range policies {
-		fmt.Fprintf(&b, "  %-*s", width[i], p)
-	}
-	b.WriteByte('\n')
-	for _, s := range rows {
-		fmt.Fprintf(&b, "%-*s", name, s)
-		for i, p := range policies {
-			fmt.Fprintf(&b, "  %-*s", width[i], text(s, p))
+	line := func(first string, cells func(i int) string) {
+		l := fmt.Sprintf("%-*s", name, first)
+		for i := range policies {
+			l += fmt.Sprintf("  %-*s", width[i], cells(i))
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.TrimRight(l, " ") + "\n")
 	}
-	b.WriteString("\nkept: every schedule; kept <=B: every schedule with at most B preemptions; kept ?N: N schedules, none level complete;\nbroken: the contract is violated, by the schedule below\n")
+	for k := range high {
+		first := ""
+		if k == high-1 {
+			first = "scenario"
+		}
+		line(first, func(i int) string {
+			if at := k - (high - len(heads[i])); at >= 0 {
+				return heads[i][at]
+			}
+			return ""
+		})
+	}
+	for _, s := range rows {
+		line(s, func(i int) string { return text(s, policies[i]) })
+	}
+	b.WriteString("\n" + prose.Wrap("kept: every schedule; kept<=B: every schedule with at most B preemptions; kept?N: N schedules, none level complete; "+
+		"broken: the contract is violated, by the schedule below", prose.Width) + "\n")
 	for i := range results {
 		if r := &results[i]; r.Verdict == explore.Violated {
-			fmt.Fprintf(&b, "  %s\n", r.Replay)
+			b.WriteString(prose.Command("  ", r.Replay, prose.Width) + "\n")
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/prose"
 )
 
 // Merge joins the results of the shards of one search. What a missing shard would have found nobody knows: the search is
@@ -59,15 +60,15 @@ func Merge(parts []Result) (Result, error) {
 	case best != nil:
 		r.Verdict, r.Preemptions, r.Violation, r.Schedule, r.Replay, r.Kind, r.Found =
 			explore.Violated, best.Preemptions, best.Violation, best.Schedule, best.Replay, best.Kind, best.Found
-		r.Bound = fmt.Sprintf("violated, %d preemptions, in shard %d of %d", best.Preemptions, best.Shard, len(have))
+		r.Bound = fmt.Sprintf("violated, %s, in shard %d of %d", prose.Count(best.Preemptions, "preemption"), best.Shard, len(have))
 	case missing > 0:
 		r.Verdict = explore.Bounded
-		r.Bound = fmt.Sprintf("no violation in %d schedules (%d of %d shards missing)", r.Schedules, missing, len(have))
+		r.Bound = fmt.Sprintf("no violation in %s (%d of %d shards missing)", prose.Count(r.Schedules, "schedule"), missing, len(have))
 	case r.Verdict == explore.Bounded:
 		r.Preemptions = least
-		r.Bound = fmt.Sprintf("no violation in %d schedules of %d shards (preemptions <= %d, limit reached)", r.Schedules, len(have), least)
+		r.Bound = fmt.Sprintf("no violation in %s of %d shards (preemptions <= %d, limit reached)", prose.Count(r.Schedules, "schedule"), len(have), least)
 	default:
-		r.Bound = fmt.Sprintf("exhausted: %d schedules in %d shards", r.Schedules, len(have))
+		r.Bound = fmt.Sprintf("exhausted: %s in %d shards", prose.Count(r.Schedules, "schedule"), len(have))
 	}
 	return r, nil
 }

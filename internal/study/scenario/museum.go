@@ -1,12 +1,6 @@
 package scenario
 
-import (
-	"fmt"
-	"io"
-	"strings"
-
-	"btrlab/internal/sched/explore"
-)
+import "btrlab/internal/sched/explore"
 
 // Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with the wrong order of steps, and one
 // with the right order. Number is its row in kernel-semantics 9.2.
@@ -128,22 +122,4 @@ func (e *Exhibit) Show(o Options) (*Shown, error) {
 		}
 	}
 	return x, nil
-}
-
-// WriteText prints the exhibit: story, timeline, and the proof of the fix.
-func (x *Shown) WriteText(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d. %s (%s)\n\n%s\n\nRule: %s.\n\n", x.Number, x.Title, x.Source, x.Story, x.Rule)
-	if x.Trace != nil {
-		if err := x.Trace.WriteText(&b); err != nil {
-			return err
-		}
-	}
-	fmt.Fprintf(&b, "\nwrong order  --policy %s: %s\n", x.Broken, x.Found.Bound)
-	if x.Found.Replay != "" {
-		fmt.Fprintf(&b, "             %s\n", x.Found.Replay)
-	}
-	fmt.Fprintf(&b, "right order  --policy %s: %s\n", x.Fixed, x.Proof.Bound)
-	_, err := io.WriteString(w, b.String())
-	return err
 }

@@ -36,9 +36,9 @@ func TestTruncateRace(t *testing.T) {
 	}
 	tr, err := Replay(s, policy.MustParse("unlocked"), r.Schedule, false)
 	must(t, err)
-	var b strings.Builder
-	must(t, tr.WriteText(&b))
-	t.Log("\n" + b.String())
+	if tr.Violating < 0 || tr.Steps[tr.Violating].What != "change i_size" {
+		t.Errorf("the violation is shown at step %d", tr.Violating)
+	}
 	start := time.Now()
 	r, err = Run(s, policy.MustParse("unlocked-drain"), Options{Config: func(c *explore.Config) { c.Time = 20 * time.Second }})
 	must(t, err)

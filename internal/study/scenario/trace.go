@@ -2,9 +2,8 @@ package scenario
 
 import (
 	"fmt"
-	"io"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock/lockdep"
@@ -46,6 +45,9 @@ type TraceStep struct {
 	Enabled, Blocked uint64
 	Preempts         bool `json:"preempts"`
 	Obj              int  `json:"obj"` // number of the object, 0 for none
+	// Val is what a choice of NVal values took; NVal is 0 for other steps.
+	Val  int `json:"val"`
+	NVal int `json:"nval"`
 }
 
 // Replay runs the scenario under p by a schedule and records every step.
@@ -67,7 +69,8 @@ func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trac
 		Preemptions: x.Preemptions, Tasks: x.Tasks, Own: len(s.Tasks), Columns: x.Watches, Violating: -1,
 		Replay: s.replayCommand(p.Name, x.Schedule, own)}
 	for i, st := range x.Steps {
-		ts := TraceStep{Step: i, Task: st.Task, Kind: st.Kind.String(), Enabled: st.Enabled, Blocked: st.Blocked, Preempts: st.Preempts, Obj: st.Obj}
+		ts := TraceStep{Step: i, Task: st.Task, Kind: st.Kind.String(), Enabled: st.Enabled, Blocked: st.Blocked, Preempts: st.Preempts, Obj: st.Obj,
+			Val: st.Val, NVal: st.NVal}
 		if c := lockdep.ByID(st.Class); c != nil && c != lockdep.Unclassed {
 			ts.Class = c.Name
 		}
@@ -75,9 +78,13 @@ func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trac
 			d := x.Details[i]
 			ts.What, ts.Notes, ts.State, ts.Held, ts.Stack = words(d.What), d.Notes, d.State, d.Held, d.Stack
 			ts.Where = where(d.Stack)
+			if ts.NVal > 0 {
+				ts.chosen()
+			}
 		}
 		tr.Steps = append(tr.Steps, ts)
 	}
+	nameUnlocked(tr.Steps)
 	switch tr.Kind {
 	case explore.OK, explore.KindLeftover:
 	case explore.KindOracle:
@@ -98,6 +105,67 @@ func (tr *Trace) unlockedSize() int {
 		}
 	}
 	return -1
+}
+
+// chosen puts the name of the choice, which the program has left in a note, into the step's own words: "choose short copy = 1 of 0 to 2".
+func (s *TraceStep) chosen() {
+	name := ""
+	end := fmt.Sprintf(": %d of %d", s.Val, s.NVal)
+	if i := slices.IndexFunc(s.Notes, func(n string) bool { return strings.HasSuffix(n, end) }); i >= 0 {
+		name = strings.TrimSuffix(s.Notes[i], end) + " "
+		s.Notes = slices.Delete(slices.Clone(s.Notes), i, i+1)
+	}
+	s.What = fmt.Sprintf("choose %s= %d of 0 to %d", name, s.Val, s.NVal-1)
+}
+
+// nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is the only one of its kind: "unlock
+// extent [0, 4K)" for a lock that has no name of its own.
+func nameUnlocked(steps []TraceStep) {
+	open := map[int][]string{} // by task
+	for i := range steps {
+		s := &steps[i]
+		if name, ok := strings.CutPrefix(s.What, "lock "); ok {
+			open[s.Task] = append(open[s.Task], name)
+			continue
+		}
+		name, ok := strings.CutPrefix(s.What, "unlock ")
+		if !ok {
+			continue
+		}
+		l := open[s.Task]
+		at := slices.Index(l, name)
+		if at < 0 {
+			kind, _, _ := strings.Cut(name, " ")
+			of := func(n string) bool { return n == kind || strings.HasPrefix(n, kind+" ") }
+			at = slices.IndexFunc(l, of)
+			if at < 0 || slices.ContainsFunc(l[at+1:], of) {
+				continue
+			}
+			s.What = "unlock " + l[at]
+		}
+		open[s.Task] = slices.Delete(l, at, at+1)
+	}
+}
+
+// Locks splits what a task holds: a comma inside brackets belongs to a name, as in "page 2, extent [0, 4K)".
+func Locks(held string) []string {
+	if held == "" || held == "nothing" {
+		return nil
+	}
+	var l []string
+	depth, from := 0, 0
+	for i, c := range held {
+		switch {
+		case c == '[' || c == '(':
+			depth++
+		case c == ']' || c == ')':
+			depth--
+		case c == ',' && depth == 0:
+			l = append(l, strings.TrimSpace(held[from:i]))
+			from = i + 1
+		}
+	}
+	return append(l, strings.TrimSpace(held[from:]))
 }
 
 // words puts an operation as people say it.
@@ -135,137 +203,21 @@ func where(stack string) string {
 	return ""
 }
 
-// WriteText prints the trace as a table: state columns, then a column per task.
-func (tr *Trace) WriteText(w io.Writer) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s, policy %s, schedule %s (%s)\n", tr.Scenario, tr.Policy, quote(tr.Schedule), count(tr.Preemptions, "preemption"))
-	fmt.Fprintf(&b, "%s\n\n", tr.About)
-	used := make([]bool, len(tr.Tasks))
-	for i := range used {
-		used[i] = i < tr.Own
-	}
-	for _, s := range tr.Steps {
-		used[s.Task] = used[s.Task] || s.Kind != "start" // a daemon that only starts is not shown
-	}
-	head := []string{"step"}
-	head = append(head, tr.Columns...)
-	head = append(head, "holds")
-	nState := len(head)
-	col := make([]int, len(tr.Tasks))
-	for i, n := range tr.Tasks {
-		if used[i] {
-			col[i] = len(head)
-			head = append(head, fmt.Sprintf("%d %s", i, n))
-		}
-	}
-	rows := [][]string{head}
-	add := func(at int, text string) []string {
-		row := make([]string, len(head))
-		row[at] = text
-		return row
-	}
-	for i, s := range tr.Steps {
-		if !used[s.Task] {
-			continue
-		}
-		for _, n := range s.Notes {
-			if !strings.HasSuffix(n, "returns") {
-				rows = append(rows, add(col[s.Task], "["+n+"]"))
-			}
-		}
-		row := add(col[s.Task], strings.TrimSpace(s.label()))
-		row[0] = fmt.Sprint(i)
-		if s.Preempts {
-			row[0] = ">" + row[0]
-		}
-		if i == tr.Violating {
-			row[0] = "!" + row[0]
-		}
-		for j, v := range s.State {
-			row[1+j] = v
-		}
-		row[nState-1] = tr.owners(i)
-		rows = append(rows, row)
-		for _, n := range s.Notes {
-			if strings.HasSuffix(n, "returns") {
-				rows = append(rows, add(col[s.Task], "["+n+"]"))
-			}
-		}
-	}
-	widths := make([]int, len(head))
-	for _, r := range rows {
-		for i, c := range r {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c))
-		}
-	}
-	for n, r := range rows {
-		var line strings.Builder
-		for i, c := range r {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
-			switch {
-			case i == 0:
-				line.WriteString(pad + c)
-			case i < nState:
-				line.WriteString("  " + c + pad)
-			default:
-				line.WriteString(" | " + c + pad)
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-		if n == 0 {
-			b.WriteString(strings.Repeat("-", min(sum(widths)+3*len(widths), 160)) + "\n")
-		}
-	}
-	b.WriteByte('\n')
-	if tr.Preemptions > 0 {
-		b.WriteString("> marks a preemption: the task before could have gone on.\n")
-	}
-	if tr.Violating >= 0 && tr.Kind == explore.KindOracle {
-		fmt.Fprintf(&b, "! marks step %d, which changes i_size without i_rwsem.\n", tr.Violating)
-	}
-	if tr.Kind == explore.OK {
-		b.WriteString("kept: nothing was violated in this schedule\n")
-	} else {
-		fmt.Fprintf(&b, "! violated (%s): %s\n", tr.Kind, tr.Message)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func (s *TraceStep) label() string {
-	l := s.What
+// Label is the step in words, with the function of the write path it is in.
+func (s *TraceStep) Label() string {
 	if s.Where != "" {
-		l = s.Where + ": " + l
+		return s.Where + ": " + s.What
 	}
-	return l
+	return s.What
 }
 
-// owners says who holds i_rwsem and other locks after step i: what each task holds before its next step.
-func (tr *Trace) owners(i int) string {
-	var l []string
-	for task := range tr.Tasks {
-		for j := i + 1; j < len(tr.Steps); j++ {
-			if tr.Steps[j].Task == task {
-				if h := tr.Steps[j].Held; h != "nothing" && h != "" {
-					l = append(l, fmt.Sprintf("%d:%s", task, h))
-				}
-				break
-			}
+// Begins is the operation that begins in the step, as "2: truncate to 4K"; empty for none.
+func (s *TraceStep) Begins() string {
+	for _, n := range s.Notes {
+		num, op, ok := strings.Cut(n, ": ")
+		if word, _, _ := strings.Cut(op, " "); ok && num != "" && strings.Trim(num, "0123456789") == "" && slices.Contains(opNames[:], word) {
+			return n
 		}
 	}
-	return strings.Join(l, " ")
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-func sum(l []int) (n int) {
-	for _, x := range l {
-		n += x
-	}
-	return n
+	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 )
 
@@ -44,10 +45,7 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 	if !data.Kept {
 		data.Verdict = fmt.Sprintf("violated (%s): %s", tr.Kind, tr.Message)
 	}
-	data.PreText = fmt.Sprintf("%d preemptions", tr.Preemptions)
-	if tr.Preemptions == 1 {
-		data.PreText = "1 preemption"
-	}
+	data.PreText = prose.Count(tr.Preemptions, "preemption")
 	js, err := json.Marshal(d.details())
 	if err != nil {
 		return err
@@ -166,14 +164,14 @@ func (d *drawing) lane(task int) lane {
 			continue
 		}
 		for _, note := range s.Notes {
-			if opens(note) {
+			if note == s.Begins() {
 				l.op[i] = note
 			} else {
 				l.end[i] = note
 			}
 		}
-		n = max(n, utf8.RuneCountInString(label(&s))+1, utf8.RuneCountInString(l.op[i])+utf8.RuneCountInString(s.What)+5,
-			utf8.RuneCountInString(label(&s))+utf8.RuneCountInString(l.end[i])+5)
+		n = max(n, utf8.RuneCountInString(s.Label())+1, utf8.RuneCountInString(l.op[i])+utf8.RuneCountInString(s.What)+5,
+			utf8.RuneCountInString(s.Label())+utf8.RuneCountInString(l.end[i])+5)
 	}
 	for _, s := range l.waits {
 		n = max(n, utf8.RuneCountInString(s.What)+8)
@@ -196,16 +194,9 @@ func (d *drawing) tag(name string) string {
 	return t
 }
 
-func label(s *scenario.TraceStep) string {
-	if s.Where != "" {
-		return s.Where + ": " + s.What
-	}
-	return s.What
-}
-
 // text is what stands in a step's box.
 func (l *lane) label(s *scenario.TraceStep) string {
-	t := label(s)
+	t := s.Label()
 	if op := l.op[s.Step]; op != "" && s.Kind == "start" {
 		t = "▷ " + op
 	} else if op != "" {
@@ -369,7 +360,7 @@ func (d *drawing) details() []stepDetail {
 	l := []stepDetail{}
 	for _, i := range d.rows {
 		s := &d.tr.Steps[i]
-		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], label(s)), Stack: s.Stack}
+		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: s.Stack}
 		for _, n := range s.Notes {
 			x.What += " [" + n + "]"
 		}

@@ -1,8 +1,7 @@
 // Package timeline makes one recorded execution of a scenario something to look at: who does what, who holds which
 // lock, who waits for whom, and what the file looks like, step by step. At answers these questions for one moment,
-// WriteHTML draws all of them on one page, and Play lets somebody choose the next task and take the choice back.
-//
-// The text form of the timeline is scenario.Trace.WriteText.
+// WriteText prints and WriteHTML draws
+// all of them, and Play lets somebody choose the next task and take the choice back.
 //
 // Model: a moment n is the one before step n. What a task does next is taken from the steps behind n, since a
 // task that stands in front of an operation does that one whoever goes first. A task without steps behind n has ended, or
@@ -73,9 +72,10 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 		for _, note := range s.Notes {
 			if op, ok := strings.CutSuffix(note, "returns"); ok && strings.HasPrefix(a.Op, op) {
 				returned = true
-			} else if opens(note) {
-				a.Op, returned = note, false
 			}
+		}
+		if op := s.Begins(); op != "" {
+			a.Op, returned = op, false
 		}
 	}
 	if returned {
@@ -95,11 +95,8 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	}
 	s := &tr.Steps[next]
 	a.Next, a.Where, a.Held = s.What, s.Where, heldBefore(s)
-	for _, note := range s.Notes {
-		if opens(note) && a.Op == "" {
-			a.Op = note
-			break
-		}
+	if a.Op == "" {
+		a.Op = s.Begins()
 	}
 	a.Phase, a.For = phase(&tr.Steps[n], s, task)
 	return a
@@ -123,20 +120,6 @@ func breaksOff(k explore.Kind) bool {
 	return k != explore.OK && k != explore.KindOracle && k != explore.KindLeftover
 }
 
-// opens says whether a note is the beginning of an operation, "1: write [0, 4K)", and not its end or an error of it.
-func opens(note string) bool {
-	num, op, ok := strings.Cut(note, ": ")
-	if !ok || num == "" || strings.Trim(num, "0123456789") != "" {
-		return false
-	}
-	word, _, _ := strings.Cut(op, " ")
-	switch word {
-	case "write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop":
-		return true
-	}
-	return false
-}
-
 // nextOf is the first step of task from n on, or -1.
 func nextOf(tr *scenario.Trace, n, task int) int {
 	for i := n; i < len(tr.Steps); i++ {
@@ -147,32 +130,15 @@ func nextOf(tr *scenario.Trace, n, task int) int {
 	return -1
 }
 
-// locks splits TraceStep.Held.
-func locks(held string) []string {
-	if held == "" || held == "nothing" {
-		return nil
-	}
-	var l []string
-	depth, from := 0, 0
-	for i, c := range held { // "page 2, extent range [0, 4K)": a comma inside brackets belongs to the name
-		switch {
-		case c == '[' || c == '(':
-			depth++
-		case c == ']' || c == ')':
-			depth--
-		case c == ',' && depth == 0:
-			l = append(l, strings.TrimSpace(held[from:i]))
-			from = i + 1
-		}
-	}
-	return append(l, strings.TrimSpace(held[from:]))
-}
-
-// heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where the task has noted it already.
+// heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where the task has noted it already,
+// and one that it lets go is, even where it has not any more.
 func heldBefore(s *scenario.TraceStep) []string {
-	l := locks(s.Held)
+	l := scenario.Locks(s.Held)
 	if name, ok := strings.CutPrefix(s.What, "lock "); ok && len(l) > 0 && l[len(l)-1] == name {
 		l = l[:len(l)-1]
+	}
+	if name, ok := strings.CutPrefix(s.What, "unlock "); ok && !slices.Contains(l, name) {
+		l = append(l, name)
 	}
 	return l
 }
@@ -203,7 +169,7 @@ func stuck(tr *scenario.Trace, task int) string {
 // stuckHolds is what task holds for ever. A range lock that it waits for is in the report too, and is not held.
 func stuckHolds(tr *scenario.Trace, task int) []string {
 	_, held, _ := strings.Cut(stuckLine(tr, task), "; holds ")
-	l := locks(held)
+	l := scenario.Locks(held)
 	if n := len(l); n > 0 && stuck(tr, task) == class(l[n-1]) && l[n-1] != class(l[n-1]) {
 		l = l[:n-1]
 	}

@@ -1,0 +1,150 @@
+package timeline_test
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
+)
+
+func text(t *testing.T, tr *scenario.Trace, lay timeline.Layout) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, timeline.WriteText(&b, tr, lay))
+	return b.String()
+}
+
+// The table in full: who does what beside each other, marks, and the steps that only a line for every step shows.
+func TestText(t *testing.T) {
+	tr := small()
+	for i := range tr.Steps {
+		tr.Steps[i].Step = i
+	}
+	const want = `small, policy locked, schedule 2:1 (1 preemption)
+a <b> & c
+
+step i_size 01 0 a                1 b
+--------------------------------------------------------------------------------
+   1 0      #. Write: lock sem #1
+  >2 0      #w                    start
+   3 4K      . unlock sem #1 [1: returns]
+  !4 0       #                    lock sem #1
+   6 0                            unlock sem #1 [2: returns]
+
+The letters in front of the words, after the step: # holds a lock, w waits,
+W both, . neither.
+> marks a preemption: the task before could have gone on.
+! marks step 4, the last change of the file that the verdict is about.
+! violated (oracle): lost </script>
+`
+	if got := text(t, tr, timeline.Layout{}); got != want {
+		t.Errorf("have\n%s\nwant\n%s", got, want)
+	}
+	if all := text(t, tr, timeline.Layout{All: true}); !strings.Contains(all, "\n   0 0      .. start\n") {
+		t.Errorf("step 0 has no line:\n%s", all)
+	}
+}
+
+// What is locked and unlocked in a row is said in one line, and a loop once.
+func TestTextJoins(t *testing.T) {
+	tr := &scenario.Trace{Scenario: "joins", Policy: "p", Tasks: []string{"a"}, Own: 1, Columns: []string{"i_size"}, Violating: -1}
+	add := func(what, held string) {
+		tr.Steps = append(tr.Steps, scenario.TraceStep{Step: len(tr.Steps), What: what, Where: "f", Held: held, Enabled: 1, State: []string{"0"}})
+	}
+	add("queue for sem", "nothing")
+	add("lock sem", "nothing")
+	for range 4 {
+		add("lock page 1", "sem")
+		add("lock extent [0, 4K)", "sem, page 1")
+		add("unlock extent [0, 4K)", "sem, page 1, extent [0, 4K)")
+		add("unlock page 1", "sem, page 1")
+	}
+	add("unlock sem", "sem")
+	for _, want := range []string{
+		"\n 0-1 # f: lock sem\n", "\n 2-5 #   lock page 1, extent [0, 4K), unlock both\n", "\n6-17 # ... steps 2 to 5 again, 3 times\n", "\n  18   f: unlock sem\n",
+		"all the time: i_size 0\n", "kept: nothing was violated",
+	} {
+		if got := text(t, tr, timeline.Layout{}); !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// Every scenario, and every exhibit of the museum, fits a terminal of 80 columns, and every step of a task that is shown is in one of the
+// lines, in order.
+func TestTextFits(t *testing.T) {
+	var traces []*scenario.Trace
+	for _, s := range scenario.All() {
+		tr, err := scenario.Replay(s, policy.MustParse("unlocked"), "", false)
+		must(t, err)
+		traces = append(traces, tr)
+	}
+	for i := range scenario.Museum {
+		x, err := scenario.Museum[i].Show(scenario.Options{Config: func(c *explore.Config) { c.Schedules = 500 }})
+		must(t, err)
+		if x.Trace == nil {
+			t.Fatalf("exhibit %d is not found", x.Number)
+		}
+		traces = append(traces, x.Trace)
+		var b strings.Builder
+		must(t, timeline.WriteExhibit(&b, x, timeline.Layout{}))
+		fits(t, x.Title, b.String(), 80)
+	}
+	numbers := regexp.MustCompile(`^ *[>!]?(\d+)(?:-(\d+))? `)
+	for _, tr := range traces {
+		for _, lay := range []timeline.Layout{{}, {All: true}, {Width: 132}} {
+			got := text(t, tr, lay)
+			fits(t, tr.Scenario, got, max(lay.Width, 80))
+			if again := text(t, tr, lay); again != got {
+				t.Errorf("%s: two texts", tr.Scenario)
+			}
+			covered := map[int]bool{}
+			last := -1
+			_, body, _ := strings.Cut(got, "---\n")
+			body, _, _ = strings.Cut(body, "\n\n")
+			lines := strings.Split(body, "\n")
+			for _, l := range lines {
+				m := numbers.FindStringSubmatch(l)
+				if m == nil {
+					continue
+				}
+				from, _ := strconv.Atoi(m[1])
+				to := from
+				if m[2] != "" {
+					to, _ = strconv.Atoi(m[2])
+				}
+				if from <= last || to < from {
+					t.Errorf("%s: %q behind step %d", tr.Scenario, l, last)
+				}
+				for last = from; last < to; last++ {
+					covered[last] = true
+				}
+				covered[to] = true
+			}
+			for i, s := range tr.Steps {
+				if s.Task < tr.Own && s.Kind != "start" && !covered[i] {
+					t.Errorf("%s: step %d, %s, is in no line:\n%s", tr.Scenario, i, s.What, got)
+				}
+			}
+			if !lay.All && len(lines) > 60 {
+				t.Errorf("%s: %d lines", tr.Scenario, len(lines))
+			}
+		}
+	}
+}
+
+func fits(t *testing.T, name, text string, width int) {
+	t.Helper()
+	for _, l := range strings.Split(text, "\n") {
+		if n := utf8.RuneCountInString(l); n > width {
+			t.Errorf("%s: %s", name, fmt.Sprintf("%d characters, want at most %d: %s", n, width, l))
+		}
+	}
+}
