@@ -48,7 +48,8 @@ type Extent struct {
 	Start, Len uint64 // file range, bytes
 	Type       Type
 	DiskBytenr uint64 // logical address of the first byte written
-	// Sums are the crc32c of each sector; empty when the inode has no checksums. Set before the first bio.
+	// Sums are the crc32c of each sector; empty when the inode has no checksums. Whoever submits the extent sets them
+	// before the first bio (SetSums), completion reads them (Checksums).
 	Sums []uint32
 	// Owner is the inode.
 	Owner any
@@ -72,6 +73,7 @@ type Extent struct {
 	newer       *Extent
 	seq         uint64
 	sumsStorage []uint32
+	sumsData    sched.Shared // Sums, to an explorer
 }
 
 // End is the first byte after the file range.
@@ -135,6 +137,7 @@ type Pool struct {
 	waits [64]lock.WaitQueue
 
 	mu             lock.Mutex // leaf; protects the fields below
+	data           sched.Shared
 	free           *Extent
 	oldest, newest *Extent // all in flight, in the order they were made
 	seq            uint64
@@ -154,6 +157,7 @@ func (p *Pool) InFlight() (n, bytes int64) { return p.n.Load(), p.bytes.Load() }
 // get gives an extent that is linked as the newest in flight.
 func (p *Pool) get(t *sched.Task, start, length uint64) *Extent {
 	p.mu.Lock(t)
+	p.data.Write(t, namePool)
 	e := p.free
 	if e != nil {
 		p.free = e.nextFree
@@ -182,6 +186,7 @@ func (p *Pool) get(t *sched.Task, start, length uint64) *Extent {
 
 func (p *Pool) unlink(t *sched.Task, e *Extent) {
 	p.mu.Lock(t)
+	p.data.Write(t, namePool)
 	if e.older != nil {
 		e.older.newer = e.newer
 	} else {
@@ -204,6 +209,7 @@ func (p *Pool) WaitAll(t *sched.Task) {
 	p.mu.Lock(t)
 	last := p.seq
 	for {
+		p.data.Read(t, namePool)
 		e := p.oldest
 		if e == nil || e.seq > last {
 			p.mu.Unlock(t)
@@ -228,10 +234,30 @@ func (p *Pool) put(t *sched.Task, e *Extent) {
 	}
 	e.Sums, e.Owner, e.tree, e.Next = nil, nil, nil, nil
 	p.mu.Lock(t)
+	p.data.Write(t, namePool)
 	e.nextFree = p.free
 	p.free = e
 	p.mu.Unlock(t)
 }
 
-// SumsBuffer gives an empty slice to append the checksums to; assign it to Sums.
+// SumsBuffer gives an empty slice to append the checksums to, for SetSums.
 func (e *Extent) SumsBuffer() []uint32 { return e.sumsStorage[:0] }
+
+// The names of what tasks share in reports of data races.
+const (
+	nameSums = sched.Label("checksums of an ordered extent")
+	nameTree = sched.Label("tree of ordered extents")
+	namePool = sched.Label("list of ordered extents")
+)
+
+// SetSums sets the checksums.
+func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
+	e.sumsData.Write(t, nameSums)
+	e.Sums = sums
+}
+
+// Checksums is what SetSums set.
+func (e *Extent) Checksums(t *sched.Task) []uint32 {
+	e.sumsData.Read(t, nameSums)
+	return e.Sums
+}

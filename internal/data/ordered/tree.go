@@ -16,6 +16,7 @@ type Tree struct {
 	n    atomic.Int64
 
 	mu   lock.Mutex // leaf; protects the fields below
+	data sched.Shared
 	root *Extent
 	rng  uint32
 }
@@ -42,7 +43,8 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskByten
 	e.tree = tr
 	e.left_, e.right_ = nil, nil
 	tr.mu.Lock(t)
-	if o := tr.firstLocked(start, start+length); o != nil {
+	tr.data.Write(t, nameTree)
+	if o := tr.firstLocked(t, start, start+length); o != nil {
 		tr.mu.Unlock(t)
 		panic(fmt.Sprintf("ordered: add [%d, %d) over %v", start, start+length, o))
 	}
@@ -89,6 +91,7 @@ func (tr *Tree) insertLocked(e *Extent) {
 // Models btrfs_remove_ordered_extent().
 func (tr *Tree) Remove(t *sched.Task, e *Extent) {
 	tr.mu.Lock(t)
+	tr.data.Write(t, nameTree)
 	link := &tr.root
 	for *link != e {
 		if *link == nil {
@@ -138,7 +141,7 @@ func (tr *Tree) First(t *sched.Task, start, end uint64) *Extent {
 		return nil
 	}
 	tr.mu.Lock(t)
-	e := tr.firstLocked(start, end)
+	e := tr.firstLocked(t, start, end)
 	if e != nil {
 		e.refs.Add(1)
 	}
@@ -146,7 +149,8 @@ func (tr *Tree) First(t *sched.Task, start, end uint64) *Extent {
 	return e
 }
 
-func (tr *Tree) firstLocked(start, end uint64) *Extent {
+func (tr *Tree) firstLocked(t *sched.Task, start, end uint64) *Extent {
+	tr.data.Read(t, nameTree)
 	var best *Extent
 	for n := tr.root; n != nil; {
 		if n.Start+n.Len <= start {

@@ -165,8 +165,8 @@ func (e *Engine) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent,
 		}
 		ip.AddBytes(t, int64(oe.Len)-int64(res.BytesFound))
 	}
-	if len(oe.Sums) > 0 {
-		return it.InsertCsums(t, tr, oe.DiskBytenr, oe.Sums)
+	if sums := oe.Checksums(t); len(sums) > 0 {
+		return it.InsertCsums(t, tr, oe.DiskBytenr, sums)
 	}
 	return nil
 }

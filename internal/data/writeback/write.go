@@ -416,7 +416,7 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 		for _, p := range pages {
 			sums = append(sums, format.CRC32C(p.View(t)))
 		}
-		oe.Sums = sums
+		oe.SetSums(t, sums)
 	}
 	// The end of the last bio may finish and recycle the extent. From here on it is the device's, which needs nobody.
 	t.Discharge(oe)

@@ -76,13 +76,27 @@ type Info struct {
 	Type uint64 // format.BlockGroupData, ...
 
 	space *Space
-	mu    lock.Mutex // leaf; protects all below
+	mu    lock.Mutex   // leaf; protects all below
+	data  sched.Shared // all below, to an explorer
 	u     Usage
 	cond  lock.Cond
 
 	tickets  []*ticket
 	flushing bool
 	grants   uint64 // how many tickets were granted: the flusher's sign of progress
+}
+
+// String names the account in reports.
+func (i *Info) String() string { return "space_info of " + i.kind() }
+
+func (i *Info) kind() string {
+	switch i.Type {
+	case format.BlockGroupData:
+		return "data"
+	case format.BlockGroupSystem:
+		return "system"
+	}
+	return "metadata"
 }
 
 // Space is the accounts of one file system.
@@ -158,8 +172,9 @@ func (i *Info) overcommit(mode FlushMode) uint64 {
 	return avail / 2
 }
 
-// fitsLocked needs i.mu.
-func (i *Info) fitsLocked(bytes uint64, mode FlushMode) bool {
+// fitsLocked needs i.mu; the caller promises the bytes if they fit.
+func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
+	i.data.Write(t, i)
 	need := i.u.sum() + bytes
 	return need <= i.u.Total || (i.Type == format.BlockGroupMetadata && need <= i.u.Total+i.overcommit(mode))
 }
@@ -172,7 +187,7 @@ func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 		lockdep.MightWait(t, classTicket)
 	}
 	i.mu.Lock(t)
-	if len(i.tickets) == 0 && i.fitsLocked(bytes, mode) {
+	if len(i.tickets) == 0 && i.fitsLocked(t, bytes, mode) {
 		i.u.MayUse += bytes
 		i.mu.Unlock(t)
 		return nil
@@ -192,7 +207,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		i.mu.Unlock(t)
 		i.allocChunk(t)
 		i.mu.Lock(t)
-		if i.fitsLocked(bytes, mode) {
+		if i.fitsLocked(t, bytes, mode) {
 			i.u.MayUse += bytes
 			return nil
 		}
@@ -222,14 +237,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 
 // Event is for reports of who waits for a ticket: the flusher serves them all.
 func (i *Info) Event() (name, verb string) {
-	typ := "metadata"
-	switch i.Type {
-	case format.BlockGroupData:
-		typ = "data"
-	case format.BlockGroupSystem:
-		typ = "system"
-	}
-	return "a ticket for " + typ + " space", "flush for"
+	return "a ticket for " + i.kind() + " space", "flush for"
 }
 
 func (i *Info) removeLocked(tk *ticket) {
@@ -298,6 +306,7 @@ func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted
 func (i *Info) nearlyFull(t *sched.Task) bool {
 	i.mu.Lock(t)
 	defer i.mu.Unlock(t)
+	i.data.Read(t, i)
 	used := i.u.sum() - i.u.MayUse
 	return used+2<<20 >= i.u.Total/5*4
 }
@@ -335,9 +344,10 @@ func (i *Info) commit(t *sched.Task) {
 
 // grantLocked serves tickets in order while they fit. Models btrfs_try_granting_tickets().
 func (i *Info) grantLocked(t *sched.Task) {
+	i.data.Write(t, i)
 	n := 0
 	for _, tk := range i.tickets {
-		if !i.fitsLocked(tk.bytes, FlushAll) {
+		if !i.fitsLocked(t, tk.bytes, FlushAll) {
 			break
 		}
 		i.u.MayUse += tk.bytes
@@ -357,14 +367,15 @@ func (i *Info) Release(t *sched.Task, bytes uint64) {
 		return
 	}
 	i.mu.Lock(t)
-	i.sub(&i.u.MayUse, bytes, "may_use")
+	i.sub(t, &i.u.MayUse, bytes, "may_use")
 	if len(i.tickets) > 0 {
 		i.grantLocked(t)
 	}
 	i.mu.Unlock(t)
 }
 
-func (i *Info) sub(v *uint64, bytes uint64, what string) {
+func (i *Info) sub(t *sched.Task, v *uint64, bytes uint64, what string) {
+	i.data.Write(t, i)
 	if *v < bytes {
 		panic(fmt.Sprintf("spaceinfo: %s of type %#x is %d, cannot take %d away", what, i.Type, *v, bytes))
 	}
@@ -374,6 +385,7 @@ func (i *Info) sub(v *uint64, bytes uint64, what string) {
 // AddTotal adds the room of a new block group, its readonly part included.
 func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
 	i.mu.Lock(t)
+	i.data.Write(t, i)
 	i.u.Total += total
 	i.u.Used += used
 	i.u.Readonly += readonly
@@ -384,7 +396,7 @@ func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
 // Allocated turns a promise into an allocation that no extent item records yet: may_use down, reserved up.
 func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(&i.u.MayUse, bytes, "may_use")
+	i.sub(t, &i.u.MayUse, bytes, "may_use")
 	i.u.Reserved += bytes
 	i.mu.Unlock(t)
 }
@@ -392,7 +404,7 @@ func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 // Unallocated undoes an allocation that was never recorded: reserved down. With promise the bytes go back to may_use.
 func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
 	i.mu.Lock(t)
-	i.sub(&i.u.Reserved, bytes, "reserved")
+	i.sub(t, &i.u.Reserved, bytes, "reserved")
 	if promise {
 		i.u.MayUse += bytes
 	}
@@ -403,7 +415,7 @@ func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
 // Recorded says that an allocation has its extent item: reserved down, used up.
 func (i *Info) Recorded(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(&i.u.Reserved, bytes, "reserved")
+	i.sub(t, &i.u.Reserved, bytes, "reserved")
 	i.u.Used += bytes
 	i.mu.Unlock(t)
 }
@@ -411,7 +423,7 @@ func (i *Info) Recorded(t *sched.Task, bytes uint64) {
 // Freed says that an extent item is gone: used down, pinned up until the commit.
 func (i *Info) Freed(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(&i.u.Used, bytes, "used")
+	i.sub(t, &i.u.Used, bytes, "used")
 	i.u.Pinned += bytes
 	i.mu.Unlock(t)
 }
@@ -419,7 +431,7 @@ func (i *Info) Freed(t *sched.Task, bytes uint64) {
 // Unpinned says that the commit that freed bytes is durable.
 func (i *Info) Unpinned(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(&i.u.Pinned, bytes, "pinned")
+	i.sub(t, &i.u.Pinned, bytes, "pinned")
 	i.grantLocked(t)
 	i.mu.Unlock(t)
 }
@@ -428,6 +440,7 @@ func (i *Info) Unpinned(t *sched.Task, bytes uint64) {
 func (i *Info) Usage(t *sched.Task) Usage {
 	i.mu.Lock(t)
 	defer i.mu.Unlock(t)
+	i.data.Read(t, i)
 	return i.u
 }
 
@@ -502,6 +515,7 @@ func (b *BlockRsv) Resize(t *sched.Task, size uint64) {
 		}
 	case have < size:
 		b.info.mu.Lock(t)
+		b.info.data.Write(t, b.info)
 		u := b.info.u
 		want := size - have
 		if room := u.Total - min(u.Total, u.sum()); want > room {

@@ -46,6 +46,9 @@ var (
 	classMu      = lockdep.NewClass("trans_lock", lockdep.RankLeaf3)
 )
 
+// nameState is what reports of data races call a Manager's fields and those of its transactions.
+const nameState = sched.Label("state of the transactions")
+
 // Transaction is one group of changes. Its fields are protected by Manager.mu.
 type Transaction struct {
 	id      uint64
@@ -98,10 +101,11 @@ type Manager struct {
 	commitMu lock.Mutex
 	hooks    []func(t *sched.Task, h *Handle) error
 
-	mu         lock.Mutex // leaf; protects the fields below
-	waiters    lock.Cond  // handles wait for blocked to end
-	writers    lock.Cond  // the committer waits for handles to end
-	ended      lock.Cond  // Commit waits for somebody else's commit
+	mu         lock.Mutex // leaf; protects the fields below, super and those of Transaction
+	state      sched.Shared
+	waiters    lock.Cond // handles wait for blocked to end
+	writers    lock.Cond // the committer waits for handles to end
+	ended      lock.Cond // Commit waits for somebody else's commit
 	running    *Transaction
 	committing *Transaction
 	blocked    bool
@@ -168,6 +172,7 @@ func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
 	for m.blocked && m.aborted == nil {
 		m.waiters.WaitFor(t, unblocking{m.running})
 	}
+	m.state.Write(t, nameState)
 	if m.aborted != nil {
 		m.mu.Unlock(t)
 		m.Space.Metadata().Release(t, bytes)
@@ -192,6 +197,7 @@ func (m *Manager) open(t *sched.Task, tx *Transaction, bytes uint64) *Handle {
 	m.Space.InitRsv(&h.rsv, bytes)
 	h.tr = ctree.Trans{ID: tx.id, Dirty: tx.dirty, Priv: &h.rsv, RootDirtied: func(r *ctree.Root) {
 		m.mu.Lock(t)
+		m.state.Write(t, nameState)
 		tx.roots[r.ID] = r
 		m.mu.Unlock(t)
 	}}
@@ -220,6 +226,7 @@ func (h *Handle) End(t *sched.Task) error {
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
 	t.Discharge(handles{h.tx})
+	m.state.Write(t, nameState)
 	if h.tx.writers--; m.blocked {
 		m.writers.Broadcast(t)
 	}
@@ -235,6 +242,7 @@ func (h *Handle) Abort(t *sched.Task, err error) { h.m.abort(t, err) }
 
 func (m *Manager) abort(t *sched.Task, err error) {
 	m.mu.Lock(t)
+	m.state.Write(t, nameState)
 	if m.aborted == nil {
 		m.broken.Store(true)
 		m.aborted = fmt.Errorf("transaction aborted, file system is read-only now: %w", err)
@@ -249,6 +257,7 @@ func (m *Manager) abort(t *sched.Task, err error) {
 func (m *Manager) Aborted(t *sched.Task) error {
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
+	m.state.Read(t, nameState)
 	return m.aborted
 }
 
@@ -262,6 +271,7 @@ func (m *Manager) Generation(t *sched.Task) uint64 { return m.Super(t).Generatio
 func (m *Manager) Super(t *sched.Task) *format.Super {
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
+	m.state.Read(t, nameState)
 	return m.super
 }
 
@@ -269,6 +279,7 @@ func (m *Manager) Super(t *sched.Task) *format.Super {
 func (m *Manager) Running(t *sched.Task) uint64 {
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
+	m.state.Read(t, nameState)
 	if m.running == nil {
 		return 0
 	}
@@ -286,6 +297,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 	}
 	lockdep.MightWait(t, classCommit)
 	m.mu.Lock(t)
+	m.state.Read(t, nameState)
 	tx := m.running
 	if tx == nil {
 		c := m.committing
@@ -301,6 +313,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 	m.commitMu.Lock(t)
 	defer m.commitMu.Unlock(t)
 	m.mu.Lock(t)
+	m.state.Read(t, nameState)
 	done, err := tx.done, m.aborted
 	m.mu.Unlock(t)
 	if done {
@@ -319,6 +332,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 // commit is Commit under commitMu.
 func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.mu.Lock(t)
+	m.state.Write(t, nameState)
 	tx.writers++
 	m.mu.Unlock(t)
 	t.Owe(durable{tx})
@@ -336,6 +350,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	}
 
 	m.mu.Lock(t)
+	m.state.Write(t, nameState)
 	m.blocked = true
 	t.Owe(unblocking{tx})
 	defer t.Discharge(unblocking{tx})
@@ -357,6 +372,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	t.Journal = nil
 	h.rsv.ReleaseAll(t)
 	m.mu.Lock(t)
+	m.state.Write(t, nameState)
 	tx.writers--
 	m.running, m.committing = nil, tx
 	m.blocked = false
@@ -373,6 +389,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.Extents.FillGlobalReserve(t)
 
 	m.mu.Lock(t)
+	m.state.Write(t, nameState)
 	m.super = sb
 	m.committing = nil
 	tx.done = true
@@ -431,6 +448,7 @@ func (m *Manager) cowRootTree(t *sched.Task, h *Handle) (cowed bool, err error) 
 func (m *Manager) writeRootItems(t *sched.Task, h *Handle) (wrote bool, err error) {
 	for {
 		m.mu.Lock(t)
+		m.state.Write(t, nameState)
 		var r *ctree.Root
 		for id, x := range h.tx.roots {
 			if r == nil || id < r.ID {
