@@ -68,11 +68,11 @@ type (
 )
 
 func (e unblocking) Event() (name, verb string) {
-	return fmt.Sprintf("transaction %d to unblock", e.tx.id), "commit"
+	return fmt.Sprintf("the commit of transaction %d", e.tx.id), "get through"
 }
 
 func (e durable) Event() (name, verb string) {
-	return fmt.Sprintf("transaction %d to be durable", e.tx.id), "commit"
+	return fmt.Sprintf("the commit of transaction %d", e.tx.id), "finish"
 }
 
 func (e handles) Event() (name, verb string) {
