@@ -214,6 +214,14 @@ func (w *world) objName(id any, class sched.ClassID) string {
 
 // heldName names a lock that is held.
 func (w *world) heldName(h sched.Held) string {
+	if s := w.lockName(h); s != "" {
+		return s
+	}
+	return w.objName(h.Obj, h.Class)
+}
+
+// lockName names a lock by what the program says of it, or by its bytes; "" is one that is known by its object alone.
+func (w *world) lockName(h sched.Held) string {
 	if w.namer != nil {
 		if s := w.namer(h); s != "" {
 			return s
@@ -222,19 +230,19 @@ func (w *world) heldName(h sched.Held) string {
 	if r := rangeOf(h.Obj); r != "" {
 		return className(h.Class) + r
 	}
-	return w.objName(h.Obj, h.Class)
+	return ""
 }
 
 // opName names what k is about to lock or unlock by what the program says of held locks.
 func (w *world) opName(k *task) string {
-	if w.namer == nil || k.op.ID == nil {
+	if k.op.ID == nil {
 		return ""
 	}
 	held := k.t.HeldLocks
 	for i := len(held) - 1; i >= 0; i-- {
 		h := held[i]
 		if h.Obj == k.op.ID || h.Class == k.op.Class && k.opKind == StepKind(sched.PointLock) && i == len(held)-1 {
-			return w.namer(h)
+			return w.lockName(h)
 		}
 	}
 	return ""

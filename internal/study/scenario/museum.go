@@ -13,11 +13,11 @@ type Exhibit struct {
 	Scenario string `json:"scenario"`
 	Broken   string `json:"broken"` // policies
 	Fixed    string `json:"fixed"`
-	// Kind is what the explorer calls the violation; for deadlocks it may be either a cycle or a wait that nobody ends.
+	// Kinds are what the explorer may call the violation.
 	Kinds []explore.Kind `json:"kinds"`
 }
 
-var deadlocks = []explore.Kind{explore.KindDeadlock, explore.KindGone, explore.KindLost}
+var deadlock = []explore.Kind{explore.KindDeadlock}
 
 // Museum is the exhibits.
 var Museum = []Exhibit{
@@ -34,7 +34,7 @@ it ends behind i_size and puts i_size back. The truncate goes on with the wrong 
 		Story: `The source of a write is a mapping of the very page that it overwrites. The copy touches the source with the page
 locked; the page is not mapped yet, and the fault wants the same page lock.`,
 		Rule: "fault the source in first, copy with faults disabled", Scenario: "mmap-source",
-		Broken: "locked+WRONG_FAULT_UNDER_PAGE_LOCK", Fixed: "locked", Kinds: append([]explore.Kind{explore.KindOrder}, deadlocks...),
+		Broken: "locked+WRONG_FAULT_UNDER_PAGE_LOCK", Fixed: "locked", Kinds: []explore.Kind{explore.KindOrder},
 	},
 	{
 		Number: 3, Title: "the short copy that never ends", Source: "2a0f7f576999, 2011",
@@ -54,16 +54,20 @@ behind the end of the file and drops them, as it must after a truncate. The writ
 	{
 		Number: 11, Title: "waiting for space with a range locked", Source: "f5585f4f0ef5, 5.19, CVE-2022-49547; shown with fallocate in the place of direct IO",
 		Story: `Somebody holds an extent range and waits for data space. The flush that makes room waits for an ordered extent. Its completion
-waits for its range, which a third one holds, who waits for the range of the first.`,
+waits for its range, which a third one holds, who waits for the range of the first. (The flusher is the first one itself
+here; the kernel has a worker for it, and so a circle of four.)`,
 		Rule: "reserve data space before a range is locked", Scenario: "range-and-space",
-		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked", Kinds: deadlocks,
+		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked", Kinds: deadlock,
 	},
 	{
-		Number: 18, Title: "a range lock that holds and waits", Source: "9e769bd7e5db, 6.1",
-		Story: `A fiemap locks the whole file and comes to a range that is taken. It keeps what it has got while it waits. An ordered extent
-there cannot finish; who holds the other range waits, by way of a flush, for that ordered extent.`,
+		Number: 18, Title: "a range lock that holds and waits", Source: "9e769bd7e5db, 6.1; shown with a flush in the place of a transaction commit",
+		Story: `A fiemap locks a long range and comes to a part of it that a fallocate has locked. It keeps the front while it waits for the
+rest. The completion of an ordered extent at the front waits for the fiemap. The fallocate waits for that ordered extent: in
+the kernel by way of a transaction, whose commit waits for it, and here by way of a flush for space.
+It is the circle of number 11, broken at another place: the fallocate waits with its range locked as before, but the fiemap
+has nothing that the completion needs.`,
 		Rule: "whoever waits for a range holds nothing of it: back off", Scenario: "range-and-space",
-		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked+WRONG_RESERVE_UNDER_RANGE+EXTENT_LOCK_BACK_OFF", Kinds: deadlocks,
+		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked+WRONG_RESERVE_UNDER_RANGE+EXTENT_LOCK_BACK_OFF", Kinds: deadlock,
 	},
 	{
 		Number: 23, Title: "zeroing from an old end of file", Source: "\"btrfs: fix data overwriting bug during buffered write\", 6.10 or so",
@@ -77,7 +81,7 @@ Meanwhile another write has moved the end of file into that block; its bytes are
 		Story: `Writeback locks a page, then its extent range. A writer locks the range first, then the page. Each has what the other wants.
 lockdep names it in the first schedule; here it is not told, to see the deadlock itself.`,
 		Rule: "one order for everybody: pages, then ranges", Scenario: "page-and-extent",
-		Broken: "locked+WRONG_EXTENT_BEFORE_PAGE", Fixed: "locked", Kinds: deadlocks,
+		Broken: "locked+WRONG_EXTENT_BEFORE_PAGE", Fixed: "locked", Kinds: deadlock,
 	},
 }
 

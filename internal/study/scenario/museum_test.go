@@ -1,11 +1,30 @@
 package scenario
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"btrlab/internal/sched/explore"
 )
+
+// The edges that a deadlock's report must name: what is waited for and who brings it about.
+var edges = map[int][]string{
+	11: {
+		"task 0 fallocate, which must flush for a ticket for data space, waits for ordered extent [0, 4K), which task 3 endio/0 must finish",
+		"task 3 endio/0 waits for extent [0, 4K), which task 1 fiemap holds",
+		"task 1 fiemap waits for extent [16K, 32K), which task 0 fallocate holds\n",
+	},
+	18: {
+		"waits for ordered extent [0, 4K), which task 3 endio/0 must finish",
+		"task 3 endio/0 waits for extent [0, 4K), which task 1 fiemap holds",
+		"\ntask 1 fiemap waits for extent [16K, 32K); holds extent [0, 16K)", // it keeps what it has got
+	},
+	25: {
+		"task 0 writer waits for page 0, which task 1 writeback holds",
+		"task 1 writeback, which must end writeback of page 0, waits for extent [0, 4K), which task 0 writer holds\n",
+	},
+}
 
 // Every exhibit proves itself twice: the named wrong order is broken, by the kind of violation it tells about, and the right one passes.
 func TestMuseum(t *testing.T) {
@@ -15,6 +34,11 @@ func TestMuseum(t *testing.T) {
 		must(t, err)
 		if !x.OK {
 			t.Errorf("%d %s: wrong order %s %q %q, right order %s %q", e.Number, e.Title, x.Found.Bound, x.Found.Kind, x.Found.Violation, x.Proof.Bound, x.Proof.Violation)
+		}
+		for _, edge := range edges[e.Number] {
+			if x.Found.Kind != explore.KindDeadlock || !strings.Contains(x.Found.Violation, edge) || !strings.Contains(x.Trace.Message, edge) {
+				t.Errorf("%d %s: %s\nno %q in\n%s\nor in the replay\n%s", e.Number, e.Title, x.Found.Kind, edge, x.Found.Violation, x.Trace.Message)
+			}
 		}
 		t.Logf("%d %s: %s %s; %s", e.Number, x.Found.Bound, x.Found.Schedule, x.Found.Kind, x.Proof.Bound)
 	}

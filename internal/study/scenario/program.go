@@ -9,14 +9,11 @@ import (
 	"sync"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/lock/extentio"
-	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -161,19 +158,10 @@ func (r *run) start() {
 	w.Finally(r.judge)
 }
 
-// heldName names page and range locks by what they lock.
+// heldName names page locks by the page.
 func heldName(h sched.Held) string {
-	switch h.Class {
-	case pagecache.PageClass.ID:
+	if h.Class == pagecache.PageClass.ID {
 		return fmt.Sprintf("page %d", h.Sub)
-	case extentio.ExtentClass.ID, inode.RangeClass.ID:
-		if r, ok := h.Obj.(interface{ Range() (start, end uint64) }); ok {
-			lo, hi := r.Range()
-			if hi >= pagecache.MaxFileEnd {
-				return fmt.Sprintf("%s [%s, end)", lockdep.ByID(h.Class).Name, size(int64(lo)))
-			}
-			return fmt.Sprintf("%s [%s, %s)", lockdep.ByID(h.Class).Name, size(int64(lo)), size(int64(hi)))
-		}
 	}
 	return ""
 }
