@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/study/prose"
 )
 
 // Exit codes.
@@ -188,7 +189,34 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.lab())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
+	setHelp(root)
 	return root
+}
+
+// setHelp makes the help of every verb fit a terminal of 80 columns.
+func setHelp(root *cobra.Command) {
+	cobra.AddTemplateFunc("fill", func(text string) string { return prose.Fill(text, prose.Width) })
+	cobra.AddTemplateFunc("hang", func(name, text string) string {
+		return strings.Join(prose.Hang("  "+name+" ", strings.Repeat(" ", len(name)+3), text, prose.Width), "\n")
+	})
+	var examples func(cmd *cobra.Command)
+	examples = func(cmd *cobra.Command) {
+		lines := strings.Split(cmd.Example, "\n")
+		for i, l := range lines {
+			bare := strings.TrimLeft(l, " ")
+			lines[i] = prose.Command(l[:len(l)-len(bare)], bare, prose.Width)
+		}
+		cmd.Example = strings.Join(lines, "\n")
+		for _, c := range cmd.Commands() {
+			examples(c)
+		}
+	}
+	examples(root)
+	root.SetHelpTemplate(strings.ReplaceAll(root.HelpTemplate(), ". | trimTrailingWhitespaces", "fill ."))
+	root.SetUsageTemplate(strings.NewReplacer(
+		"FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", prose.Width),
+		"  {{rpad .Name .NamePadding }} {{.Short}}", "{{hang (rpad .Name .NamePadding) .Short}}",
+	).Replace(root.UsageTemplate()))
 }
 
 func (a *app) add(root *cobra.Command, group string, verbs ...*cobra.Command) {

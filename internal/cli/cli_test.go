@@ -3,16 +3,19 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/study/prose"
 )
 
 func TestMain(m *testing.M) {
@@ -164,4 +167,25 @@ func TestModeString(t *testing.T) {
 			t.Errorf("modeString(%#o) = %s, want %s", mode, got, want)
 		}
 	}
+}
+
+// The help of every verb fits a terminal of 80 columns.
+func TestHelpFits(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		if err := cmd.Help(); err != nil || !strings.Contains(out.String(), "Usage:") {
+			t.Errorf("%s: %v\n%s", cmd.CommandPath(), err, out.String())
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > prose.Width {
+				t.Errorf("%s: %d characters: %s", cmd.CommandPath(), n, line)
+			}
+		}
+		for _, c := range cmd.Commands() {
+			look(c)
+		}
+	}
+	look((&app{out: io.Discard, err: io.Discard}).root())
 }

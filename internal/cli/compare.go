@@ -51,6 +51,7 @@ Exit code 1 means that a block or the image was not right.`,
 	jsonFlag(cmd, &asJSON)
 	prof.flags(cmd)
 	rt.flags(cmd)
+	f.Lookup("policy").DefValue = "every preset"
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", lab.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

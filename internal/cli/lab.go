@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/study/grade"
+	"btrlab/internal/study/prose"
 )
 
 // lab is the verb for the labs: it reads labs/ of the clone that the working directory is in.
@@ -62,7 +63,7 @@ func (a *app) labShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprint(a.out, text)
+			fmt.Fprint(a.out, prose.Fill(text, a.width()))
 			return nil
 		},
 	}
@@ -91,9 +92,9 @@ func (a *app) labPredict() *cobra.Command {
 				return err
 			}
 			for i, q := range qs {
-				fmt.Fprintf(a.out, "%d. %s\n", i+1, q.Ask)
+				a.say(fmt.Sprintf("%d. ", i+1), q.Ask)
 				for j, c := range q.Choices {
-					fmt.Fprintf(a.out, "   %c  %s\n", 'a'+j, c)
+					a.say(fmt.Sprintf("   %c  ", 'a'+j), c)
 				}
 			}
 			fmt.Fprintf(a.out, "\nanswer: btrlab lab predict %d%s\n", l.N, strings.Repeat(" LETTER", len(qs)))
@@ -120,7 +121,7 @@ func (a *app) labHint() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprint(a.out, text)
+			fmt.Fprint(a.out, prose.Fill(text, a.width()))
 			if level < grade.MaxHint {
 				fmt.Fprintf(a.out, "\nmore: btrlab lab hint %d --level %d\n", l.N, level+1)
 			}

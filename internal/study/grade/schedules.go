@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 )
 
@@ -122,9 +123,9 @@ func (k *task1) judge(answer string, r *Row) error {
 	case tr.Kind != explore.KindOracle:
 		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, first)
 	case k.most >= 0 && tr.Preemptions > k.most:
-		r.Result = fmt.Sprintf("found, with %d preemptions, want at most %d", tr.Preemptions, k.most)
+		r.Result = fmt.Sprintf("found, with %s, want at most %d", prose.Count(tr.Preemptions, "preemption"), k.most)
 	default:
-		r.Pass, r.Result = true, fmt.Sprintf("found, with %d preemptions", tr.Preemptions)
+		r.Pass, r.Result = true, "found, with "+prose.Count(tr.Preemptions, "preemption")
 	}
 	return nil
 }

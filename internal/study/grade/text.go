@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
+
+	"btrlab/internal/study/prose"
 )
 
 // WriteText prints the report as a table; under it what is wrong, each with its schedule, and the first one's steps.
@@ -15,31 +18,42 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, x := range r.Rows {
 		name = max(name, len(x.Name))
 	}
-	fmt.Fprintf(&b, "%-*s  %-6s %7s  %s\n%s\n", name, "workload", "", "points", "result", strings.Repeat("-", 100))
+	fmt.Fprintf(&b, "%-*s  %-6s %7s  %s\n%s\n", name, "workload", "", "points", "result", strings.Repeat("-", prose.Width))
+	hang := func(first, text string) {
+		for l := range strings.SplitSeq(text, "\n") {
+			if strings.TrimSpace(l) == "" {
+				continue
+			}
+			for _, l := range prose.Hang(first, strings.Repeat(" ", utf8.RuneCountInString(first)), l, prose.Width) {
+				fmt.Fprintln(&b, l)
+			}
+			first = strings.Repeat(" ", utf8.RuneCountInString(first))
+		}
+	}
 	for _, x := range r.Rows {
 		verdict := "FAILED"
 		if x.Pass {
 			verdict = "ok"
 		}
-		first, rest, _ := strings.Cut(x.Result, "\n")
-		fmt.Fprintf(&b, "%-*s  %-6s %3g/%3g  %s\n", name, x.Name, verdict, x.Score, x.Max, first)
-		for _, l := range strings.Split(rest, "\n") {
-			if l != "" {
-				fmt.Fprintf(&b, "%*s  %s\n", name+17, "", l)
-			}
+		result := x.Result
+		if kind, _, ok := strings.Cut(result, "): "); ok && strings.HasPrefix(kind, "violated (") { // the rest is below
+			result = kind + ")"
 		}
+		hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
 	}
 	fmt.Fprintf(&b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
 	for _, x := range r.Rows {
 		if x.Pass {
 			continue
 		}
-		fmt.Fprintf(&b, "\n%s: %s\n  %s\n", x.Name, x.Asks, strings.ReplaceAll(x.Result, "\n", "\n  "))
+		b.WriteByte('\n')
+		hang("", x.Name+": "+x.Asks)
+		hang("  ", x.Result)
 		if x.Replay != "" {
 			if x.Violated {
 				fmt.Fprintf(&b, "  shortest schedule: %q\n", x.Schedule)
 			}
-			fmt.Fprintf(&b, "  replay: %s\n", x.Replay)
+			fmt.Fprintln(&b, prose.Command("  replay: ", x.Replay, prose.Width))
 		}
 		if x.Trace != "" {
 			fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(x.Trace, "\n"))
@@ -52,7 +66,8 @@ func (r *Report) WriteText(w io.Writer) error {
 			if p.Said != p.Right {
 				verdict = "it is " + p.Right
 			}
-			fmt.Fprintf(&b, "  %d. %s\n     you said %s: %s. %s\n", i+1, p.Ask, p.Said, verdict, p.Why)
+			hang(fmt.Sprintf("%3d. ", i+1), p.Ask)
+			hang("     ", fmt.Sprintf("you said %s: %s. %s", p.Said, verdict, p.Why))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

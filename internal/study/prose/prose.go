@@ -3,6 +3,7 @@ package prose
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -10,15 +11,14 @@ import (
 // Width is the width of a line where nobody says otherwise, and the smallest one that tables are made for.
 const Width = 80
 
-// Words cuts text into lines of at most w characters, at blanks where it can. Blanks at the beginning of text, and what it lists
-// behind "- ", are the indentation of the lines after the first, too; the other blanks are single afterwards.
+// marker is the indentation of a line and the mark of a list's item.
+var marker = regexp.MustCompile(`^ *(?:[-*] +|[0-9]+\. +)?`)
+
+// Words cuts text into lines of at most w characters, at blanks where it can. Blanks at the beginning of text, and as many as the mark of
+// an item, "- " or "1. ", takes, begin the lines after the first, too; the other blanks are single afterwards.
 func Words(text string, w int) []string {
-	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
-	rest := indent
-	if strings.HasPrefix(text[len(indent):], "- ") {
-		rest += "  "
-	}
-	return Hang(indent, rest, text, w)
+	first := marker.FindString(text)
+	return Hang(first, strings.Repeat(" ", len(first)), text[len(first):], w)
 }
 
 // Hang is Words with the first line behind first and the others behind rest.
@@ -63,21 +63,40 @@ func Wrap(text string, w int) string {
 	return b.String()
 }
 
-// Fill is Wrap for a text whose paragraphs are broken into lines somewhere: they are broken anew. A paragraph ends at an empty line; a
-// line that begins with a blank is one of its own.
+// Fill is Wrap for a text whose paragraphs and items are broken into lines somewhere: they are broken anew. Headings, tables, blocks
+// between fences, and indented lines that go on no item stay as they are.
 func Fill(text string, w int) string {
-	var b strings.Builder
-	in := false
-	for i, line := range strings.Split(text, "\n") {
-		if join := line != "" && line[0] != ' ' && in; join {
-			b.WriteByte(' ')
-		} else if i > 0 {
-			b.WriteByte('\n')
+	var l []string
+	open, item, fence := false, false, false // the last line goes on; in an item
+	for line := range strings.SplitSeq(text, "\n") {
+		mark := marker.FindString(line)
+		isItem := strings.TrimSpace(mark) != ""
+		switch {
+		case strings.HasPrefix(strings.TrimSpace(line), "```"):
+			fence = !fence
+			open = false
+			l = append(l, line)
+		case fence || line == "" || line[0] == '#' || line[0] == '|' || !isItem && line[0] == ' ' && !(open && item):
+			open = false
+			l = append(l, line)
+		case open && !isItem:
+			l[len(l)-1] += " " + strings.TrimSpace(line)
+		default:
+			open, item = true, isItem
+			l = append(l, line)
 		}
-		in = line != "" && line[0] != ' '
-		b.WriteString(line)
+		if !open {
+			l[len(l)-1] = "\x00" + l[len(l)-1] // as it is
+		}
 	}
-	return Wrap(b.String(), w)
+	for i, line := range l {
+		if as, ok := strings.CutPrefix(line, "\x00"); ok {
+			l[i] = as
+		} else {
+			l[i] = strings.Join(Words(line, w), "\n")
+		}
+	}
+	return strings.Join(l, "\n")
 }
 
 // Command sets a command line behind a heading; where it is too long it goes on in the next line, at an option, as a

@@ -30,10 +30,13 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// Paragraphs and items are broken anew, the rest stays.
 func TestFill(t *testing.T) {
-	got := Fill("a paragraph\nof two lines.\n\nanother\n  item one\n  item two\nend", 14)
-	if want := "a paragraph of\ntwo lines.\n\nanother\n  item one\n  item two\nend"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	got := Fill("# A heading that is long\na paragraph\nof two lines.\n\nanother\n  item one is long\n  item two\n1. the first\n   of all items\n2. two\n\n"+
+		"```\ncode that is not broken\n```\n| a table | is not |\nend", 14)
+	if want := "# A heading that is long\na paragraph of\ntwo lines.\n\nanother\n  item one is long\n  item two\n1. the first\n   of all\n   items\n2. two\n\n" +
+		"```\ncode that is not broken\n```\n| a table | is not |\nend"; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }
 
