@@ -254,7 +254,7 @@ var catalog = []*Scenario{
 	{
 		Name:  "range-and-space",
 		About: "low data space: a fallocate waits for space, a flush for an ordered extent, its completion for a range that a fiemap has locked",
-		Goal:  "close the circle of four",
+		Goal:  "close the circle",
 		File:  File{Size: 16 * k, Dirty: []oracle.Range{{Lo: 0, Hi: 4 * k}}}, FillTo: 16 * k,
 		Tasks:  []Task{{"fallocate", []Op{may(Fallocate(16*k, 64*k))}}, {"fiemap", []Op{Map(0, 32*k)}}, {"writeback", []Op{Flush()}}},
 		Switch: []string{"extent", "space_ticket", "ordered_extent"}, Rule: calls, Preemptions: 3,
