@@ -86,7 +86,8 @@ func (w *World) Name(id any, name string) {
 	i := w.w
 	i.names = append(i.names, objectName{id, name})
 	if o, ok := id.(interface{ Objects(func(*sched.Obj)) }); ok {
-		o.Objects(func(o *sched.Obj) { i.number1(o, id, 0) })
+		i.naming = id
+		o.Objects(i.named1)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"btrlab/internal/sched"
 )
@@ -11,9 +12,7 @@ import (
 // bySampling makes executions by chance. The n-th is a function of the seed and n, so that shards and jobs divide them.
 func (s *search) bySampling() {
 	s.left = true
-	var mu sync.Mutex
-	n := s.cfg.Shard
-	length := 0 // of the longest execution so far
+	var next, length atomic.Int64 // number of the next execution, length of the longest so far
 	var wg sync.WaitGroup
 	for j := range s.cfg.Jobs {
 		work := func() {
@@ -21,16 +20,12 @@ func (s *search) bySampling() {
 			defer s.retire(w)
 			d := &sampler{pcg: rand.NewPCG(0, 0)}
 			for {
-				mu.Lock()
-				i := n
-				n += s.cfg.Shards
-				d.length = max(length, 8)
-				mu.Unlock()
+				i := s.cfg.Shard + int(next.Add(1)-1)*s.cfg.Shards
+				d.length = max(int(length.Load()), 8)
 				d.start(s.cfg, i)
 				s.execute(w, d)
-				mu.Lock()
-				length = max(length, len(w.ev))
-				mu.Unlock()
+				for n := length.Load(); int(n) < len(w.ev) && !length.CompareAndSwap(n, int64(len(w.ev))); n = length.Load() {
+				}
 				if !s.account(w) {
 					return
 				}

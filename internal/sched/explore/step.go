@@ -174,13 +174,14 @@ func (w *world) begin(k *task, d *decision) {
 	e.mask, e.closed = d.mask, d.closed
 	kind, class := k.opKind, k.op.Class
 	e.kind, e.class, e.val, e.nval, e.def, e.last = kind, class, uint8(k.val), uint8(k.nval), int8(d.def), int8(d.last)
-	what := uint64(kind)<<16 | uint64(class)<<8 | uint64(k.val)
-	w.follow(d.mask ^ what<<32 ^ uint64(k.num)<<56)
+	if w.trails {
+		w.follow(d.mask ^ uint64(kind)<<48 ^ uint64(class)<<40 ^ uint64(k.val)<<32 ^ uint64(k.num)<<56)
+	}
 	if w.chains {
-		w.inherit(e, k, what)
+		w.inherit(e, k)
 	}
 	if w.observes {
-		k.obs = sched.Mix(k.obs, what>>8)
+		k.obs = sched.Mix(k.obs, uint64(kind)<<8|uint64(class))
 		for _, f := range w.data { // the step may read what the program hashes
 			k.obs = sched.Mix(k.obs, f())
 		}
@@ -216,7 +217,7 @@ func (w *world) begin(k *task, d *decision) {
 }
 
 // inherit gives an event, which is the last one, the clock and the hash of what led k to it.
-func (w *world) inherit(e *event, k *task, what uint64) {
+func (w *world) inherit(e *event, k *task) {
 	if w.clocks {
 		lo, hi := len(w.clk), len(w.clk)+w.stride
 		if hi > cap(w.clk) {
@@ -239,7 +240,7 @@ func (w *world) inherit(e *event, k *task, what uint64) {
 		if e.before >= 0 {
 			h = w.ev[e.before].hash
 		}
-		h = sched.Mix(h, what)
+		h = sched.Mix(h, uint64(e.kind)<<16|uint64(e.class)<<8|uint64(e.val))
 		if e.wake >= 0 {
 			h = sched.Mix(h, w.ev[e.wake].hash)
 		}
@@ -299,7 +300,9 @@ func (w *world) number1(o *sched.Obj, id any, class sched.ClassID) int32 {
 // touch orders the present event behind those that used the object before in a way that does not commute, and chains it
 // to them.
 func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
-	w.follow(uint64(n)<<8 | uint64(use))
+	if w.trails {
+		w.follow(uint64(n)<<8 | uint64(use))
+	}
 	if !w.chains {
 		return
 	}

@@ -27,8 +27,20 @@ const (
 
 // task is what the world knows of a sched.Task. They are used again from execution to execution.
 type task struct {
-	t       *sched.Task
-	name    string
+	t      *sched.Task
+	op     *sched.Op // what it does next: t.Next
+	name   string
+	f      func(t *sched.Task)
+	co     *coro
+	parkOn any // what it waits for, where that is known
+	life
+
+	callers  []uintptr
+	ncallers int
+}
+
+// life is what a task's next life begins without: no pointers, so that an execution costs little to begin.
+type life struct {
 	num     int // by which schedules name it; -1 until the explored part begins
 	state   taskState
 	user    bool // must end; daemons need not
@@ -38,12 +50,9 @@ type task struct {
 	yielded bool // lets others go first
 	fresh   bool // is on its way to its first operation
 	due     int64
-	op      *sched.Op // what it does next: t.Next
 	opKind  StepKind
 	nval    int // of a choice
 	val     int
-	f       func(t *sched.Task)
-	co      *coro
 
 	n         int32  // epochs so far: one for each event, and one more whenever plain data follows an object in it
 	dataEv    int32  // where the present epoch of plain data began: event and accesses
@@ -56,12 +65,9 @@ type task struct {
 	prio      uint64 // of samplers
 	parkObj   int32
 	parkClass sched.ClassID
-	parkOn    any   // what it waits for, where that is known
 	waitObj   int32 // of the last wait, and its class
 	waitClass sched.ClassID
 	parkStep  int
-	callers   []uintptr
-	ncallers  int
 }
 
 // coro is a pooled coroutine: it runs one task after the other.
@@ -190,10 +196,13 @@ type world struct {
 	history sched.Obj          // the order of calls and returns
 	extra   map[any]*sched.Obj // objects that have no room for a number
 	names   []objectName
-	dec     decision // the present one
-	yields  bool     // somebody lets others go first
+	naming  any              // what Name is called for
+	named1  func(*sched.Obj) // numbers one of its objects
+	dec     decision         // the present one
+	yields  bool             // somebody lets others go first
 	curEv   int32
 	curK    *task
+	trails  bool   // somebody looks at the trail
 	trail   uint64 // hash of the steps as they came
 
 	aborting bool
@@ -245,7 +254,10 @@ type note struct {
 	text string
 }
 
+// runs is what numbers executions. A world takes many numbers at once.
 var runs atomic.Uint64
+
+const runsAtOnce = 1 << 20
 
 // abort unwinds a task whose execution is over.
 type abort struct{}
@@ -256,6 +268,7 @@ func newWorld(cfg *Config) *world {
 	w.clocks = cfg.Method == DPOR
 	w.observes = cfg.Method == State
 	w.pub.w = w
+	w.named1 = func(o *sched.Obj) { w.number1(o, w.naming, 0) }
 	w.root = w.slot()
 	w.root.co = &coro{active: true}
 	return w
@@ -267,11 +280,11 @@ func (w *world) slot() *task {
 		w.all = append(w.all, &task{})
 	}
 	k := w.all[w.nAll]
-	t, co := k.t, k.co
+	k.life = life{num: -1, last: -1, wake: -1, dataEv: -1}
 	if w.nAll != 0 {
-		co = nil
+		k.co = nil
 	}
-	*k = task{t: t, co: co, num: -1, last: -1, wake: -1, dataEv: -1}
+	k.parkOn = nil
 	w.nAll++
 	return k
 }
@@ -286,8 +299,12 @@ func (w *world) close() {
 
 // execute runs prog once under drv. It leaves what happened in w.viol and w.pruned.
 func (w *world) execute(prog func(w *World), drv driver) {
-	w.drv, w.run = drv, runs.Add(1)
-	w.chains, w.missed = w.hashes || w.clocks, false
+	if w.run&(runsAtOnce-1) == 0 {
+		w.run = runs.Add(runsAtOnce)
+	}
+	w.drv, w.run = drv, w.run+1
+	_, chance := drv.(*sampler)
+	w.chains, w.trails, w.missed = w.hashes || w.clocks, !chance, false
 	w.nAll = 1
 	w.tasks = w.tasks[:0]
 	w.phase, w.clock, w.users, w.idle, w.steps = setup, 0, 0, 0, 0
@@ -297,7 +314,9 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
 	w.names, w.owes = w.names[:0], w.owes[:0]
-	w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.namer, w.looks = nil, nil, nil, nil, nil, nil, nil
+	if w.namer = nil; w.tracing {
+		w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.looks = nil, nil, nil, nil, nil, nil
+	}
 	if len(w.extra) > 0 {
 		clear(w.extra)
 	}
