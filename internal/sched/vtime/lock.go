@@ -161,7 +161,9 @@ func (l *sleeper) endSpin() *task {
 	if l.spin.n == 0 {
 		w.contended = slices.DeleteFunc(w.contended, func(o *sleeper) bool { return o == l })
 	}
-	w.stats.Spun += w.now - k.wait.since
+	spun := w.now - k.wait.since
+	w.stats.Spun += spun
+	k.quiet -= spun
 	return k
 }
 
@@ -205,6 +207,16 @@ func (l *sleeper) Release(t *sched.Task, read bool) {
 			l.stopSpin()
 		}
 		return
+	}
+	for l.spin.n > 0 {
+		// Noise has sent the first to sleep meanwhile; nothing depended on it until now.
+		first := l.spin.first()
+		if first.quiet > w.now-first.wait.since {
+			break
+		}
+		w.stats.Hits++
+		l.stopSpin()
+		first.quiet = w.nextQuiet()
 	}
 	if l.spin.n > 0 {
 		s := l.endSpin()

@@ -10,7 +10,7 @@
 // Invariants:
 //   - one heap orders everything by (time, sequence), so ties are broken the same way each time
 //   - the clock never goes back; a task's own time is the clock plus its debt
-//   - nothing here depends on addresses, map order, goroutines or the host's clock
+//   - nothing here depends on addresses, map order, goroutines or the host's clock; what is random (noise.go) has a seed
 //
 // Model: locks wait as their kind does in Linux (lock.go). Differences: no priorities, a wakee never preempts a running task but
 // only a spinner; a debt of up to debtMax is settled late, so two tasks may meet a plain atomic out of order by as much.
@@ -19,6 +19,8 @@ package vtime
 import (
 	"fmt"
 	"iter"
+	"math"
+	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -45,6 +47,8 @@ type Machine struct {
 	Handoff time.Duration
 	// NoSpin lets every waiter of a sleeping lock sleep at once: Linux before 3.16.
 	NoSpin bool
+	// Noise is what else goes on in the machine.
+	Noise Noise
 	// Checked lets lockdep watch; it costs half of the speed.
 	Checked bool
 }
@@ -69,15 +73,17 @@ type Stats struct {
 	Stolen   int64 // acquisitions that passed queued waiters
 	Handoffs int64
 	Preempts int64
+	Hits     int64 // times that noise took a task's CPU
 	Events   int64
 }
 
 type state uint8
 
 const (
-	running  state = iota // has a CPU and an event, or is the current task
-	spinning              // has a CPU
-	ready                 // in the run queue
+	running   state = iota // has a CPU and an event, or is the current task
+	spinning               // has a CPU
+	preempted              // has an event, and a CPU that noise uses
+	ready                  // in the run queue
 	parked
 	sleeping
 	queued // waits for a lock
@@ -93,7 +99,8 @@ type task struct {
 	slice    int64 // end of its time slice
 	token    bool
 	leaf     int   // spinlocks held
-	nap      int64 // counts sleeps
+	quiet    int64 // its own time until noise takes its CPU
+	nap      int32 // counts sleeps, and wraps around
 	class    sched.ClassID
 	wait     waiter
 	next     func() (struct{}, bool)
@@ -101,12 +108,15 @@ type task struct {
 	panicked any
 }
 
+// event has no pointers: the heap moves them around all the time.
 type event struct {
 	at, seq int64
-	k       *task
-	wake    bool  // a timer; else k goes on on its CPU
-	nap     int64 // of a timer: k.nap when it was set; another one says that k is up already
+	k       int32 // the task, in World.tasks
+	nap     int32 // of a timer: task.nap when it was set, another one says that k is up already; else goesOn
 }
+
+// goesOn is an event's nap when its task goes on on the CPU that it has.
+const goesOn = -1
 
 // World is one run.
 type World struct {
@@ -126,6 +136,7 @@ type World struct {
 	// contended are the locks that somebody spins on.
 	contended []*sleeper
 	stats     Stats
+	rng       *rand.Rand
 	fail      error
 }
 
@@ -144,6 +155,7 @@ func Run(m Machine, prog func(t *sched.Task)) (Stats, error) {
 	if m.PerCPU {
 		w.runq = make([]fifo, m.CPUs)
 	}
+	w.rng = rand.New(rand.NewPCG(m.Noise.Seed, 0x6e6f697365))
 	switch {
 	case m.Handoff > 0:
 		w.handoff = int64(m.Handoff)
@@ -165,18 +177,19 @@ func (w *World) loop() {
 		e := w.pop()
 		w.now = e.at
 		w.stats.Events++
-		if e.wake {
-			if e.k.nap == e.nap {
-				e.k.nap++
-				w.ready(e.k, w.now)
+		k := w.tasks[e.k]
+		if e.nap != goesOn {
+			if k.nap == e.nap {
+				k.up()
+				w.ready(k, w.now)
 			}
 			continue
 		}
-		w.cur = e.k
-		_, more := e.k.next()
+		w.cur = k
+		_, more := k.next()
 		w.cur = nil
-		if !more && e.k.panicked != nil {
-			panic(e.k.panicked)
+		if !more && k.panicked != nil {
+			panic(k.panicked)
 		}
 	}
 }
@@ -198,7 +211,7 @@ func (w *World) stuck() string {
 func (w *World) add(t *sched.Task, f func(t *sched.Task)) {
 	t.Slot = len(w.tasks)
 	t.ID = uint64(t.Slot)
-	k := &task{t: t, state: parked}
+	k := &task{t: t, state: parked, quiet: w.nextQuiet()}
 	k.next, _ = iter.Pull(func(yield func(struct{}) bool) {
 		k.yield = yield
 		defer func() {
@@ -222,6 +235,9 @@ func (w *World) add(t *sched.Task, f func(t *sched.Task)) {
 	w.ready(k, at)
 }
 
+// up makes the timers that are set for k void.
+func (k *task) up() { k.nap = (k.nap + 1) & math.MaxInt32 }
+
 func (w *World) of(t *sched.Task) *task { return w.tasks[t.Slot] }
 
 // settle lets the clock catch up with k, the current task; others may run meanwhile.
@@ -230,12 +246,16 @@ func (w *World) settle(k *task) {
 		return
 	}
 	at := w.now + k.debt
+	k.quiet -= k.debt
 	k.debt = 0
 	if len(w.heap) == 0 || w.heap[0].at > at {
 		w.now = at
 	} else {
 		w.push(at, k, false)
 		k.yield(struct{}{})
+	}
+	if k.quiet <= 0 {
+		w.hit(k)
 	}
 	if w.now >= k.slice {
 		w.endSlice(k)
@@ -256,12 +276,17 @@ func (w *World) endSlice(k *task) {
 	k.yield(struct{}{})
 }
 
-// leaveCPU takes k off its CPU now, which goes to the first that waits for one. Those who spun until k
-// lets a lock go sleep from now on.
+// leaveCPU takes k off its CPU now, which goes to the first that waits for one.
 func (w *World) leaveCPU(k *task) {
 	w.cpus[k.cpu] = nil
 	w.idle++
 	w.stats.CPUBusy += w.now - k.since
+	w.offCPU(k)
+	w.dispatch(k.cpu)
+}
+
+// offCPU lets those sleep who spin until k lets a lock go.
+func (w *World) offCPU(k *task) {
 	for i := 0; i < len(w.contended); {
 		if l := w.contended[i]; l.owner == k {
 			for l.spin.n > 0 {
@@ -272,7 +297,6 @@ func (w *World) leaveCPU(k *task) {
 		}
 		i++
 	}
-	w.dispatch(k.cpu)
 }
 
 // dispatch gives an idle CPU work, if there is any.
@@ -323,7 +347,7 @@ func (w *World) ready(k *task, at int64) {
 			for cpu = 0; w.cpus[cpu] != nil; cpu++ {
 			}
 		}
-		w.start(k, cpu, at+w.costs.Nanos(cost.IdleExit, 1)+w.costs.Nanos(cost.Switch, 1))
+		w.start(k, cpu, at+w.idleExit())
 		return
 	}
 	k.state = ready
@@ -383,7 +407,7 @@ func (w *World) ParkFor(t *sched.Task, class sched.ClassID, d time.Duration) {
 func (w *World) Unpark(t *sched.Task) {
 	switch k := w.of(t); {
 	case k.state == parked:
-		k.nap++
+		k.up()
 		w.wake(k)
 	case k.token:
 		panic(fmt.Sprintf("vtime: second Unpark of task %v", t))
@@ -438,7 +462,11 @@ func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.
 
 func (w *World) push(at int64, k *task, wake bool) {
 	w.seq++
-	w.heap = append(w.heap, event{at, w.seq, k, wake, k.nap})
+	nap := int32(goesOn)
+	if wake {
+		nap = k.nap
+	}
+	w.heap = append(w.heap, event{at, w.seq, int32(k.t.Slot), nap})
 	h := w.heap
 	i := len(h) - 1
 	e := h[i]
@@ -458,7 +486,6 @@ func (w *World) pop() event {
 	top := h[0]
 	n := len(h) - 1
 	e := h[n]
-	h[n] = event{}
 	w.heap = h[:n]
 	h = w.heap
 	i := 0
@@ -503,6 +530,8 @@ func (f *fifo) push(k *task) {
 	f.ring[(f.head+f.n)%len(f.ring)] = k
 	f.n++
 }
+
+func (f *fifo) first() *task { return f.ring[f.head] }
 
 func (f *fifo) pop() *task {
 	k := f.ring[f.head]
