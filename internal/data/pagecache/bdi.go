@@ -293,6 +293,16 @@ func posRatio(dirty, freerun, hard int64) int64 {
 	return min(max(r+1<<ratioShift, 0), 2<<ratioShift)
 }
 
+// minChunkPages models MIN_WRITEBACK_PAGES.
+const minChunkPages = 1024
+
+// ChunkPages is how many pages the flusher writes of one file before it turns to the next and looks at the limits again: what the
+// device takes in half a second, at most an eighth of the hard limit, rounded up. Models writeback_chunk_size().
+func (b *BDI) ChunkPages() int {
+	n := min(b.bandwidth.Load()/2, b.hard.Load()/8)
+	return int((n + minChunkPages) / minChunkPages * minChunkPages)
+}
+
 // Measure lets the flusher keep the bandwidth up to date while nobody is throttled, so that the first pause is not a guess.
 // Models wb_update_bandwidth() as writeback calls it.
 func (b *BDI) Measure(t *sched.Task) { b.estimate(t, t.Now(), 0) }

@@ -25,6 +25,23 @@ func (c *clock) Sleep(t *sched.Task, d time.Duration) {
 	c.sleep(d)
 }
 
+// The flusher's chunk is half a second of the device, an eighth of a small limit, and never less than 4 MiB.
+func TestChunkPages(tt *testing.T) {
+	for _, c := range []struct{ bandwidth, hardPages, want int64 }{
+		{100_000, 400_000, 50_176}, // the kernel's rounding: half a second is 50,000
+		{100_000, 8192, 2048},
+		{100, 400_000, 1024},
+		{0, 16, 1024},
+	} {
+		b := &BDI{}
+		b.init(0, c.hardPages<<PageShift)
+		b.bandwidth.Store(c.bandwidth)
+		if n := b.ChunkPages(); int64(n) != c.want {
+			tt.Errorf("bandwidth %d, limit %d: %d pages, want %d", c.bandwidth, c.hardPages, n, c.want)
+		}
+	}
+}
+
 // A writer that is faster than the device is slowed to the device's rate, by pauses and not by hitting the limit.
 func TestThrottleToDeviceRate(tt *testing.T) {
 	const deviceRate = 20000 // pages per second

@@ -159,9 +159,6 @@ func (e *Engine) Kick(t *sched.Task) {
 	}
 }
 
-// flushChunk is how many pages the flusher writes of one file before it turns to the next.
-const flushChunk = 1024
-
 // flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn(). Difference: no page is written
 // because of its age alone; what stays below the limit is written by fsync, sync and close.
 func (e *Engine) flushLoop(t *sched.Task) {
@@ -181,7 +178,7 @@ func (e *Engine) flushLoop(t *sched.Task) {
 			list = bdi.DirtyMappings(t, list[:0])
 			wrote := 0
 			for _, m := range list {
-				wrote += e.flushSome(t, m, flushChunk, sync)
+				wrote += e.flushSome(t, m, bdi.ChunkPages(), sync)
 				bdi.Measure(t)
 			}
 			clear(list)
