@@ -17,7 +17,8 @@
 //   - one task runs at any time; it gives up only inside Enter, Park and Sleep, or by ending
 //   - the same program and the same schedule give the same steps; anything else is a violation of kind nondeterminism,
 //     which names both operations
-//   - when no task can run and one that must end has not ended, the execution is a deadlock
+//   - when no task can run and one that must end has not ended, the execution is stuck; the wait-for graph (waitfor.go) of
+//     locks held and events owed tells a deadlock from a wake-up that was lost and from a wait for somebody who has ended
 //
 // Model: memory is sequentially consistent. Plain fields are not scheduling points; those in a sched.Var are
 // checked for races by vector clocks, and as long as there is none, an interleaving inside a step would show nothing new.
@@ -44,7 +45,7 @@ type Kind string
 const (
 	OK           Kind = ""
 	KindOracle   Kind = "oracle"         // Check, Finally or Invariant said so
-	KindDeadlock Kind = "deadlock"       // a cycle of waits
+	KindDeadlock Kind = "deadlock"       // a cycle of waits for locks and events
 	KindLost     Kind = "lost wake-up"   // a wait that was woken before it began
 	KindGone     Kind = "orphaned wait"  // a wait for somebody who has ended
 	KindLivelock Kind = "livelock"       // MaxSteps, and somebody has not ended

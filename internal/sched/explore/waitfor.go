@@ -8,10 +8,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// obligation says that somebody must bring an event about: a *task, or those who owe the event that it was delegated to.
+// obligation says that somebody must bring an event about: a task, or those who serve what it was delegated to.
 type obligation struct {
-	ev, by any
-	life   bool // for as long as the task lives
+	ev   any
+	by   *task
+	to   any  // by is nil
+	life bool // for as long as the task lives
 }
 
 // BlockedOn keeps what t waits for in its next Park.
@@ -35,7 +37,7 @@ func (w *world) Serve(t *sched.Task, ev any) {
 func (w *world) Delegate(t *sched.Task, ev, to any) {
 	if !w.aborting {
 		w.Discharge(t, ev)
-		w.owes = append(w.owes, obligation{ev: ev, by: to})
+		w.owes = append(w.owes, obligation{ev: ev, to: to})
 	}
 }
 
@@ -51,13 +53,18 @@ func (w *world) Discharge(t *sched.Task, ev any) {
 			continue
 		}
 		at = i
-		if o.by == any(k) {
+		if o.by == k {
 			break
 		}
 	}
-	if at >= 0 {
-		w.owes = slices.Delete(w.owes, at, at+1)
+	if at < 0 {
+		return
 	}
+	last := len(w.owes) - 1
+	for ; at < last; at++ { // most are the last, or nearly
+		w.owes[at] = w.owes[at+1]
+	}
+	w.owes = w.owes[:last]
 }
 
 // holds is the verb of an edge to the holder of a lock.
@@ -146,10 +153,10 @@ func (w *world) owing(ev any, depth int) (l []*task) {
 		if o.ev != ev {
 			continue
 		}
-		if k, ok := o.by.(*task); ok {
-			l = append(l, k)
+		if o.by != nil {
+			l = append(l, o.by)
 		} else {
-			l = append(l, w.owing(o.by, depth+1)...)
+			l = append(l, w.owing(o.to, depth+1)...)
 		}
 	}
 	return l
@@ -172,7 +179,7 @@ func overlaps(held, wanted any) bool {
 func (w *world) duty(k *task) string {
 	for i := len(w.owes) - 1; i >= 0; i-- {
 		o := &w.owes[i]
-		if e, ok := o.ev.(sched.Event); ok && o.by == any(k) && !o.life {
+		if e, ok := o.ev.(sched.Event); ok && o.by == k && !o.life {
 			name, verb := e.Event()
 			return "must " + verb + " " + name + rangeOf(o.ev)
 		}
