@@ -84,7 +84,8 @@ func (s *search) byDPOR() {
 
 func (d *dpor) search() {
 	w := d.s.world()
-	defer d.s.retire(w)
+	d.nodes = w.nodes
+	defer func() { w.nodes = d.nodes; d.s.retire(w) }()
 	for {
 		d.seen = max(0, d.keep-1)
 		d.n = d.keep

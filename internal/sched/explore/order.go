@@ -19,8 +19,6 @@ type orderGraph struct {
 	first map[[2]sched.ClassID]string
 }
 
-func newOrderGraph() *orderGraph { return &orderGraph{first: map[[2]sched.ClassID]string{}} }
-
 // lockOrder records that k takes op's lock with what it holds, and fails when that closes a cycle. The last of the
 // held locks is the one it takes.
 func (w *world) lockOrder(k *task, op *sched.Op) {
@@ -36,6 +34,9 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 			continue
 		}
 		g.after[h.Class] |= 1 << op.Class
+		if g.first == nil {
+			g.first = map[[2]sched.ClassID]string{}
+		}
 		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), w.nameOf(k), len(w.ev)-1)
 		if path := g.path(op.Class, h.Class, 0); path != nil {
 			var b strings.Builder

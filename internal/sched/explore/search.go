@@ -435,7 +435,7 @@ func (s *search) shrink() {
 	w := s.world()
 	defer s.retire(w)
 	try := func(devs schedule) bool {
-		w.order = newOrderGraph()
+		w.order = &orderGraph{}
 		s.execute(w, &follow{devs: devs, lenient: true})
 		if w.viol == nil || w.viol.Kind != s.viol.Kind {
 			return false

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"btrlab/internal/sched"
@@ -27,16 +28,14 @@ const (
 
 // task is what the world knows of a sched.Task. They are used again from execution to execution.
 type task struct {
-	t      *sched.Task
-	op     *sched.Op // what it does next: t.Next
-	name   string
-	f      func(t *sched.Task)
-	co     *coro
-	parkOn any // what it waits for, where that is known
+	t       *sched.Task
+	op      *sched.Op // what it does next: t.Next
+	name    string
+	f       func(t *sched.Task)
+	co      *coro
+	parkOn  any // what it waits for, where that is known
+	callers []uintptr
 	life
-
-	callers  []uintptr
-	ncallers int
 }
 
 // life is what a task's next life begins without: no pointers, so that an execution costs little to begin.
@@ -68,6 +67,7 @@ type life struct {
 	waitObj   int32 // of the last wait, and its class
 	waitClass sched.ClassID
 	parkStep  int
+	ncallers  int
 }
 
 // coro is a pooled coroutine: it runs one task after the other.
@@ -212,6 +212,8 @@ type world struct {
 
 	owes []obligation // events that somebody must bring about
 
+	nodes []node // DPOR's, for their memory
+
 	check     []func() error
 	finally   []func(t *sched.Task) error
 	invariant []func() error
@@ -262,16 +264,76 @@ const runsAtOnce = 1 << 20
 // abort unwinds a task whose execution is over.
 type abort struct{}
 
+// spareWorlds are worlds that no search uses. Most searches are short, and making a world with its coroutines takes as long as
+// some of them; a few are kept.
+var spareWorlds struct {
+	mu   sync.Mutex
+	list []*world
+}
+
+// The most that is kept: worlds, and of each the coroutines and the events, with what belongs to events.
+const (
+	sparesMax      = 2
+	spareCorosMax  = 8
+	spareEventsMax = 1 << 12
+)
+
 func newWorld(cfg *Config) *world {
-	w := &world{cfg: cfg, stride: smallTasks, order: newOrderGraph()}
+	var w *world
+	spareWorlds.mu.Lock()
+	if n := len(spareWorlds.list); n > 0 {
+		w = spareWorlds.list[n-1]
+		spareWorlds.list = spareWorlds.list[:n-1]
+	}
+	spareWorlds.mu.Unlock()
+	if w == nil {
+		w = &world{}
+	}
+	w.cfg, w.stride, w.order = cfg, smallTasks, &orderGraph{}
 	w.hashes = cfg.Done != nil || cfg.Method == Bound || cfg.Method == State
-	w.clocks = cfg.Method == DPOR
+	w.clocks = cfg.Method == DPOR || cfg.Method == State
 	w.observes = cfg.Method == State
 	w.pub.w = w
 	w.named1 = func(o *sched.Obj) { w.number1(o, w.naming, 0) }
-	w.root = w.slot()
-	w.root.co = &coro{active: true}
+	if w.root == nil {
+		w.root = w.slot()
+		w.root.co = &coro{active: true}
+	}
 	return w
+}
+
+// close keeps the world for another search if it is small, and otherwise ends its coroutines.
+func (w *world) close() {
+	small := len(w.free) == len(w.coros) && len(w.coros) <= spareCorosMax && cap(w.ev) <= spareEventsMax && len(w.objs) <= spareEventsMax && len(w.vars) == 0
+	if small {
+		w.forget()
+		spareWorlds.mu.Lock()
+		small = len(spareWorlds.list) < sparesMax
+		if small {
+			spareWorlds.list = append(spareWorlds.list, w)
+		}
+		spareWorlds.mu.Unlock()
+	}
+	if !small {
+		for _, c := range w.coros {
+			c.stop()
+		}
+		w.coros, w.free = nil, nil
+	}
+}
+
+// forget drops what belongs to a search, above all everything that leads to its program.
+func (w *world) forget() {
+	for _, k := range w.all {
+		k.name, k.f, k.parkOn, k.callers = "", nil, nil, nil
+		if k.t != nil {
+			k.t.Reset("")
+			clear(k.t.HeldLocks[:cap(k.t.HeldLocks)])
+		}
+	}
+	clear(w.objs[:cap(w.objs)])
+	*w = world{run: w.run, all: w.all, nAll: 1, root: w.root, coros: w.coros, free: w.free,
+		tasks: w.tasks[:0], ev: w.ev[:0], acc: w.acc[:0], clk: w.clk[:0], objs: w.objs[:0], nodes: w.nodes}
 }
 
 // slot returns a task to use, its sched.Task numbered.
@@ -287,14 +349,6 @@ func (w *world) slot() *task {
 	k.parkOn = nil
 	w.nAll++
 	return k
-}
-
-// close ends the pooled coroutines.
-func (w *world) close() {
-	for _, c := range w.coros {
-		c.stop()
-	}
-	w.coros, w.free = nil, nil
 }
 
 // execute runs prog once under drv. It leaves what happened in w.viol and w.pruned.
