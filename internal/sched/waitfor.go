@@ -13,7 +13,7 @@ type WaitGraph interface {
 	Owe(t *Task, ev any)
 	// Serve is Owe for a task's life: a worker serves its queue.
 	Serve(t *Task, ev any)
-	// Delegate hands what t owes of ev, if anything, to those who serve to: a work is queued, its queue has workers.
+	// Delegate makes those who serve to owe ev: a work is queued, its queue has workers. What t owes itself it discharges.
 	Delegate(t *Task, ev, to any)
 	// Discharge ends one obligation for ev: t's own, or else the oldest.
 	Discharge(t *Task, ev any)

@@ -332,7 +332,8 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	return true
 }
 
-// StartWriteback says that the device is going to read the locked page: t owes its submission. Models set_page_writeback().
+// StartWriteback says that the device is going to read the locked page: t owes its submission, or its end, and discharges that then.
+// Models set_page_writeback().
 func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 	if p.flags.Or(flagWriteback)&flagWriteback != 0 {
 		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))
@@ -353,7 +354,6 @@ func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 	p.flags.And(^flagWriteback)
 	t.Touch(&p.wbObj, sched.Writes)
 	m.cache.BDI.written(t, 1)
-	t.Discharge(p)
 	q.Wake(t)
 }
 

@@ -181,6 +181,7 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 	rsv := ip.TakeSurplus(t)
 	err := e.insertInline(t, ip, data, rsv)
 	ip.IOTree.Unlock(t, 0, end)
+	t.Discharge(p)
 	ip.Pages.EndWriteback(t, p)
 	return err
 }

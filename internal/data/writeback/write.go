@@ -240,6 +240,7 @@ func (e *Engine) cow(t *sched.Task, ip *inode.Inode, w *run, base, from, to uint
 	}
 	ip.IOTree.Change(t, from, to, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
 	for _, p := range w.pages[(from-base)>>pageShift : (to-base)>>pageShift] {
+		t.Discharge(p)
 		ip.Pages.EndWriteback(t, p)
 	}
 	return err

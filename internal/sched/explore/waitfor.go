@@ -33,10 +33,9 @@ func (w *world) Serve(t *sched.Task, ev any) {
 	}
 }
 
-// Delegate hands t's obligation for ev to those who serve to.
+// Delegate obliges those who serve to.
 func (w *world) Delegate(t *sched.Task, ev, to any) {
 	if !w.aborting {
-		w.Discharge(t, ev)
 		w.owes = append(w.owes, obligation{ev: ev, to: to})
 	}
 }
@@ -47,21 +46,27 @@ func (w *world) Discharge(t *sched.Task, ev any) {
 		return
 	}
 	at, k := -1, w.of(t)
-	for i := len(w.owes) - 1; i >= 0; i-- {
-		o := &w.owes[i]
-		if o.ev != ev {
+	for i := range w.owes {
+		if o := &w.owes[i]; o.ev != ev {
 			continue
-		}
-		at = i
-		if o.by == k {
+		} else if o.by == k {
+			at = i
 			break
+		}
+		if at < 0 {
+			at = i
 		}
 	}
 	if at < 0 {
 		return
 	}
 	last := len(w.owes) - 1
-	for ; at < last; at++ { // most are the last, or nearly
+	if last > 64 && at < last/2 { // pages of a large write: first in, first out
+		copy(w.owes[1:at+1], w.owes[:at])
+		w.owes = w.owes[1:]
+		return
+	}
+	for ; at < last; at++ {
 		w.owes[at] = w.owes[at+1]
 	}
 	w.owes = w.owes[:last]

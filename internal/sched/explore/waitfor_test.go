@@ -126,6 +126,7 @@ func (s *orderedExtents) submit(t *sched.Task, start, n uint64) *ordered.Extent 
 	oe := s.tree.Add(t, nil, ordered.Regular, start, n, 0)
 	oe.Done(n, nil)
 	s.work.Private = oe
+	t.Discharge(oe)
 	t.Delegate(oe, s.q)
 	s.q.Queue(t, &s.work)
 	return oe
