@@ -174,17 +174,18 @@ type world struct {
 	observes bool // what tasks saw, for State
 	missed   bool // a Var was used without clocks
 
-	root  *task
-	all   []*task // by Task.Slot; 0 is root
-	nAll  int
-	tasks []*task // explored, by number
-	free  []*coro
-	coros []*coro
-	cur   *task
-	prior *task // who ran before the one that is fresh
-	clock int64
-	users int // that have not ended
-	idle  int // times the clock was moved without a user's step
+	root    *task
+	hosting *coro   // of the task that runs where the search does
+	all     []*task // by Task.Slot; 0 is root
+	nAll    int
+	tasks   []*task // explored, by number
+	free    []*coro
+	coros   []*coro
+	cur     *task
+	prior   *task // who ran before the one that is fresh
+	clock   int64
+	users   int // that have not ended
+	idle    int // times the clock was moved without a user's step
 
 	ev      []event
 	acc     []access
@@ -295,6 +296,10 @@ func newWorld(cfg *Config) *world {
 	w.observes = cfg.Method == State
 	w.pub.w = w
 	w.named1 = func(o *sched.Obj) { w.number1(o, w.naming, 0) }
+	w.hosting = &coro{active: true, yield: func(struct{}) bool {
+		w.aborting = true // nobody goes on; there is nothing to give back to but by unwinding
+		return false
+	}}
 	if w.root == nil {
 		w.root = w.slot()
 		w.root.co = &coro{active: true}
@@ -448,11 +453,22 @@ func (w *world) explore() {
 	w.root.state = parked
 	w.cur = nil
 	w.decide(nil)
+	if k := w.cur; k != nil && k.user && !k.running && !w.tracing && !w.verbose {
+		w.host(k)
+	}
 	w.drive()
 	if w.tracing {
 		w.traceState()
 	}
 	w.root.state = ready
+}
+
+// host runs k, which is the first to go, here and not in a coroutine, so that there is one less to switch to and from. What
+// records stacks does not want it: they would go on with who searches.
+func (w *world) host(k *task) {
+	w.release(k)
+	k.co = w.hosting
+	w.body(k)
 }
 
 func (w *world) number(k *task) {
@@ -557,6 +573,9 @@ func (w *world) unwind() {
 }
 
 func (w *world) release(k *task) {
+	if k.co == w.hosting {
+		k.co = nil
+	}
 	if k.co != nil {
 		k.co.k = nil
 		w.free = append(w.free, k.co)
