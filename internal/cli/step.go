@@ -4,13 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
@@ -23,8 +26,9 @@ func (a *app) step() *cobra.Command {
 		Short: "be the scheduler: choose who goes on, step by step",
 		Long: `Step runs a scenario on the real write path and asks before each step who goes on. There is a column for each task: what
 it is about to do, what it holds, whom it waits for; above them the file as it is now. The number of a task lets it do one
-step, r lets it run on until it waits or returns, u takes a step back. With a schedule, n follows it. At the end
-step says whether the contract was kept, and after q it prints the schedule for replay.`,
+step, r lets it run on until it waits or returns, u takes a step back. Where a step takes a value, such as how much of a copy is
+done, step asks for it. With a schedule, n follows it. At the end step says whether the contract was kept, and after q it prints the
+schedule for replay.`,
 		Example: `  btrlab step truncate-race --policy unlocked
   btrlab step truncate-race 10:1 --policy unlocked-drain`,
 		Args: cobra.RangeArgs(1, 2),
@@ -74,7 +78,9 @@ type stepper struct {
 	pol     string
 	own     bool
 	play    *timeline.Play
-	chosen  int // the task that Enter and r are for
+	chosen  int    // the task that Enter and r are for
+	asking  bool   // for the value of the chosen task's next step
+	typed   string // of it so far
 	help    bool
 	message string // of the last key
 }
@@ -114,6 +120,10 @@ func (st *stepper) key(ev *tcell.EventKey) bool {
 		st.help = false
 		return ev.Key() != tcell.KeyCtrlC
 	}
+	if st.asking && ev.Key() != tcell.KeyCtrlC {
+		st.answer(ev)
+		return true
+	}
 	switch ev.Key() {
 	case tcell.KeyEscape, tcell.KeyCtrlC:
 		return false
@@ -130,7 +140,9 @@ func (st *stepper) key(ev *tcell.EventKey) bool {
 		case r >= '0' && r <= '9':
 			st.one(int(r - '0'))
 		case r == 'r':
-			if err := st.play.RunOn(st.chosen); err != nil {
+			if _, n, _ := st.play.Choice(st.chosen); n > 0 {
+				st.one(st.chosen)
+			} else if err := st.play.RunOn(st.chosen); err != nil {
 				st.message = st.why(st.chosen)
 			}
 		case r == 'u':
@@ -157,9 +169,64 @@ func (st *stepper) one(task int) {
 	if task < len(st.play.Trace().Tasks) {
 		st.chosen = task
 	}
+	if _, n, _ := st.play.Choice(task); n > 0 && st.play.Can(task) {
+		st.asking, st.typed = true, ""
+		return
+	}
 	if err := st.play.Choose(task); err != nil {
 		st.message = st.why(task)
 	}
+}
+
+// answer obeys a key while the chosen task's next step wants a value: digits, and Enter where one digit may not be all.
+func (st *stepper) answer(ev *tcell.EventKey) {
+	_, n, val := st.play.Choice(st.chosen)
+	switch ev.Key() {
+	case tcell.KeyEnter:
+		if st.typed == "" {
+			st.typed = fmt.Sprint(val)
+		}
+		st.take(n)
+	case tcell.KeyEscape, tcell.KeyUp:
+		st.asking = false
+	case tcell.KeyBackspace, tcell.KeyBackspace2:
+		st.typed = st.typed[:max(len(st.typed)-1, 0)]
+	case tcell.KeyRune:
+		switch r := ev.Rune(); {
+		case r >= '0' && r <= '9' && len(st.typed) < 3:
+			if st.typed += string(r); n <= 10 {
+				st.take(n)
+			}
+		case r == 'u' || r == 'q':
+			st.asking = false
+		case r == '?' || r == 'h':
+			st.help = true
+		}
+	}
+}
+
+// take does the step that was asked about, with what was typed.
+func (st *stepper) take(n int) {
+	val, err := strconv.Atoi(st.typed)
+	if err != nil || val >= n {
+		st.message = fmt.Sprintf("%s is not one of 0 to %d", st.typed, n-1)
+		st.typed = ""
+		return
+	}
+	st.asking = false
+	if err := st.play.Take(st.chosen, val); err != nil {
+		st.message = st.why(st.chosen)
+	}
+}
+
+// question is what answer waits for.
+func (st *stepper) question() string {
+	name, n, val := st.play.Choice(st.chosen)
+	how := "which? Press the digit"
+	if n > 10 {
+		how = "which? Type it and press Enter"
+	}
+	return fmt.Sprintf("%d %s, choose %s, 0 to %d: %s (Enter alone takes %d, Esc none) %s", st.chosen, st.play.Trace().Tasks[st.chosen], name, n-1, how, val, st.typed)
 }
 
 func (st *stepper) undo() {
@@ -202,18 +269,30 @@ func (st *stepper) move(by int) {
 func (st *stepper) parting() string {
 	end := ""
 	if st.play.Over() {
-		end = st.verdict()[0] + "\n"
+		end = prose.Wrap(st.verdict(), prose.Width) + "\n"
 	}
-	return end + "replay: " + scenario.ReplayCommand(st.s.Name, st.pol, st.play.Schedule(), st.own)
+	return end + st.command(prose.Width)
+}
+
+func (st *stepper) command(w int) string {
+	return prose.Command("replay: ", scenario.ReplayCommand(st.s.Name, st.pol, st.play.Schedule(), st.own), w)
+}
+
+// goal is what the scenario asks for.
+func (st *stepper) goal() string {
+	if st.s.Goal != "" {
+		return st.s.Goal
+	}
+	return "find an order that breaks the contract: " + st.s.About
 }
 
 // verdict is what came of a schedule that is over.
-func (st *stepper) verdict() []string {
+func (st *stepper) verdict() string {
 	tr := st.play.Trace()
 	if tr.Kind == explore.OK {
-		return []string{"KEPT: nothing was violated in this schedule (u takes a step back)"}
+		return "KEPT: nothing was violated in this schedule. u takes a step back, b begins again"
 	}
-	return strings.Split(fmt.Sprintf("VIOLATED (%s): %s", tr.Kind, strings.TrimSpace(tr.Message)), "\n")
+	return fmt.Sprintf("VIOLATED (%s): %s", tr.Kind, strings.TrimSpace(tr.Message))
 }
 
 var stepHelp = []string{
@@ -230,12 +309,15 @@ var stepHelp = []string{
 	"The default order lets the task go on that ran last. A preemption is a step of",
 	"another task while it could have gone on; '>' marks it. '!' marks the access",
 	"that the verdict is about. pages has a letter a page: - not in memory, c",
-	"clean, n new, D dirty, W under writeback, B both. The state is that after the last step.",
+	"clean, n new, D dirty, W under writeback, B both. The state is that after the",
+	"last step; what it changed is bold.",
 }
 
 const (
 	minColumn  = 19 // cells
-	columnRows = 7
+	wideColumn = 38 // a column in which hardly anything has to go over two lines
+	laneCells  = 40 // that a step in the history has at least, where there is room
+	numCells   = 6  // its number
 )
 
 // canvas puts text on a screen and cuts it at the edges.
@@ -273,7 +355,7 @@ func (st *stepper) draw(screen tcell.Screen) {
 		c.put(0, 0, w, plain, "40x16 at least, please")
 		return
 	}
-	tr, m := st.play.Trace(), st.play.Now()
+	m := st.play.Now()
 	c.put(0, 0, w, plain.Reverse(true), "")
 	room := w
 	schedule := " schedule '" + st.play.Schedule() + "' "
@@ -282,25 +364,14 @@ func (st *stepper) draw(screen tcell.Screen) {
 		room -= n
 	}
 	c.put(0, 0, room, plain.Reverse(true), fmt.Sprintf(" step %d of %s, policy %s", st.play.At(), st.s.Name, st.pol))
-	goal := st.s.Goal
-	if goal == "" {
-		goal = "find an order that breaks the contract: " + st.s.About
-	}
 	y := 1
-	for i, line := range wrap("Goal: "+goal, w) {
+	for i, line := range prose.Words("Goal: "+st.goal(), w) {
 		if i < 2 {
 			c.put(0, y, w, bold, line)
 			y++
 		}
 	}
-	var state []string
-	for i, name := range tr.Columns {
-		if v := "?"; i < len(m.State) {
-			v = m.State[i]
-			state = append(state, name+" "+v)
-		}
-	}
-	c.put(0, y, w, plain, strings.Join(state, "   "))
+	st.state(c, y, &m)
 	y++
 	c.put(0, h-1, w, plain.Reverse(true), " 0-9 step  r run on  u undo  n next  f finish  b begin  ? help  q quit")
 	if st.help {
@@ -309,38 +380,91 @@ func (st *stepper) draw(screen tcell.Screen) {
 		}
 		return
 	}
-	bottom := h - 2
-	switch {
-	case st.play.Over():
-		lines := st.verdictLines(w)
-		lines = lines[:min(len(lines), h/3)]
-		bottom = h - 1 - len(lines)
-		for i, l := range lines {
-			c.put(0, bottom+i, w, bold, l)
-		}
-		bottom--
-	case st.message != "":
-		c.put(0, h-2, w, bold, st.message)
-		bottom--
-	default:
-		bottom--
+	foot := st.foot(w, h/3)
+	for i, l := range foot {
+		c.put(0, h-1-len(foot)+i, w, bold, l)
 	}
 	tasks, colw := st.columns(w)
+	rows := 7
+	if colw < wideColumn {
+		rows = 9
+	}
+	columns, need := make([][]styled, len(tasks)), 0
 	for i, t := range tasks {
-		st.column(c, i*colw, y, colw-1, t, &m)
+		columns[i] = st.column(colw-1, t, &m)
+		need = max(need, len(columns[i]))
+	}
+	if st.play.Over() { // otherwise the columns keep their height from step to step
+		rows = need
+	}
+	rows = min(rows, h-y-len(foot)-4)
+	for i, lines := range columns {
+		for k, l := range lines[:min(len(lines), rows)] {
+			c.put(i*colw, y+k, colw-1, l.style, l.text)
+		}
 	}
 	for x := range w {
-		c.SetContent(x, y+columnRows, '─', nil, plain)
+		c.SetContent(x, y+rows, '─', nil, plain)
 	}
-	st.history(c, y+columnRows+1, bottom, colw, tasks)
+	st.history(c, y+rows+1, h-2-len(foot), colw, tasks)
 }
 
-func (st *stepper) verdictLines(w int) []string {
-	var l []string
-	for _, line := range st.verdict() {
-		l = append(l, wrap(line, w)...)
+// state shows the file in row y; what the last step changed is bold.
+func (st *stepper) state(c canvas, y int, m *timeline.Moment) {
+	var before []string
+	if at := st.play.At(); at > 0 {
+		moment := timeline.At(st.play.Trace(), at-1)
+		before = moment.State
 	}
-	return l
+	x := 0
+	for i, name := range st.play.Trace().Columns {
+		if i >= len(m.State) {
+			continue
+		}
+		style := tcell.StyleDefault
+		if i < len(before) && before[i] != m.State[i] {
+			style = style.Bold(true)
+		}
+		text := name + " " + m.State[i]
+		c.put(x, y, c.w-x, style, text)
+		x += len([]rune(text)) + 3
+	}
+}
+
+// foot is what stands above the keys: the verdict and how to see it again, a question, or the answer to the last key; at
+// most n lines of w characters.
+func (st *stepper) foot(w, n int) []string {
+	switch {
+	case st.asking:
+		return append(prose.Words(st.question(), w), st.note()...)
+	case !st.play.Over():
+		if l := st.note(); len(l) > 0 {
+			return prose.Words(l[0], w)
+		}
+		return []string{""}
+	}
+	var head []string
+	if st.play.Trace().Kind != explore.OK {
+		head = prose.Words("GOAL REACHED: "+st.goal(), w)
+	}
+	end := strings.Split(st.command(w), "\n")
+	end = append(end, st.note()...)
+	l := strings.Split(prose.Wrap(st.verdict(), w), "\n")
+	if room := max(n-len(head)-len(end), 1); len(l) > room {
+		l = l[:room]
+		if r := []rune(l[room-1]); len(r) > 0 {
+			l[room-1] = string(r[:min(len(r), w-2)]) + " …"
+		}
+	}
+	return append(append(head, l...), end...)
+}
+
+// note is the answer to the last key.
+func (st *stepper) note() []string {
+	if st.message == "" {
+		return nil
+	}
+	return []string{st.message}
 }
 
 // columns are the tasks shown and the width of each; the chosen task is among them.
@@ -356,125 +480,98 @@ func (st *stepper) columns(w int) ([]int, int) {
 	return tasks[:n], w / n
 }
 
-// column shows a task: its operation, what it waits for or does next, what it holds.
-func (st *stepper) column(c canvas, x, y, w, task int, m *timeline.Moment) {
-	tr := st.play.Trace()
-	plain := tcell.StyleDefault
-	style, mark := plain.Bold(true), " "
-	if task == st.chosen {
-		style, mark = style.Underline(true), "*"
-	}
-	a := m.Tasks[task]
-	c.put(x, y, w, style, fmt.Sprintf("%s%d %s", mark, task, tr.Tasks[task]))
-	c.put(x, y+1, w, plain, a.Op)
-	status := ""
-	switch {
-	case a.Phase == timeline.Waiting:
-		status = "WAITS for " + a.For
-		if h := m.Holder(task); h >= 0 {
-			status += fmt.Sprintf(" (task %d)", h)
-		}
-		c.put(x, y+2, w, plain.Bold(true), status)
-		status = ""
-	case a.Phase != timeline.Ready:
-		status = a.Phase.String()
-	case st.play.Can(task):
-		status = "can run"
-	default:
-		status = "not now"
-	}
-	if status != "" {
-		c.put(x, y+2, w, plain, status)
-	}
-	if a.Next != "" {
-		where := ""
-		if a.Where != "" {
-			where = "in " + a.Where
-		}
-		c.put(x, y+3, w, plain, "next: "+a.Next)
-		c.put(x, y+4, w, plain, where)
-	}
-	held := "holds nothing"
-	if len(a.Held) > 0 {
-		held = "holds " + strings.Join(a.Held, ", ")
-	}
-	if a.Phase == timeline.Ready || a.Phase == timeline.Waiting {
-		for i, line := range wrap(held, w) {
-			if i < 2 {
-				c.put(x, y+5+i, w, plain, line)
-			}
-		}
-	}
+// styled is a line on the screen.
+type styled struct {
+	style tcell.Style
+	text  string
 }
 
-// history shows the last steps in the rows [top, bottom], each in its task's column.
+// column is a task in lines of w characters: its operation, what it waits for or does next, what it holds.
+func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
+	plain := tcell.StyleDefault
+	a := m.Tasks[task]
+	can := st.play.Can(task)
+	name, mark := plain.Bold(can).Dim(!can), " "
+	if task == st.chosen {
+		name, mark = name.Underline(true), "*"
+	}
+	lines := []styled{{name, fmt.Sprintf("%s%d %s", mark, task, st.play.Trace().Tasks[task])}}
+	say := func(style tcell.Style, text string) {
+		for _, l := range prose.Hang("", "  ", text, w) {
+			lines = append(lines, styled{style, l})
+		}
+	}
+	if a.Op != "" {
+		say(plain, a.Op)
+	}
+	switch {
+	case a.Phase == timeline.Waiting:
+		status := "WAITS for " + a.For
+		if h := m.Holder(task); h >= 0 {
+			status += fmt.Sprintf(": task %d", h)
+		}
+		say(plain.Bold(true), status)
+	case a.Phase != timeline.Ready:
+		say(plain, a.Phase.String())
+	case can:
+		say(plain, "can run")
+	default:
+		say(plain, "not now")
+	}
+	if a.Next != "" {
+		next := "next: " + a.Next
+		if a.Where != "" && a.Next != "begin" {
+			next += " in " + a.Where
+		}
+		say(plain, next)
+	}
+	if len(a.Held) > 0 {
+		say(plain, "holds "+strings.Join(a.Held, ", "))
+	} else if a.Phase == timeline.Ready || a.Phase == timeline.Waiting {
+		say(plain, "holds nothing")
+	}
+	return lines
+}
+
+// history shows the last steps in the rows [top, bottom], each where its task's column begins, or further left where it would not fit.
 func (st *stepper) history(c canvas, top, bottom, colw int, tasks []int) {
 	tr := st.play.Trace()
-	type line struct {
-		task  int
-		text  string
-		style tcell.Style
-	}
 	culprit := -1
 	if st.play.Over() {
 		culprit = timeline.Culprit(tr)
 	}
-	var l []line
-	for i := max(st.play.At()-(bottom-top)-1, 0); i < st.play.At(); i++ {
+	if n := len(tasks); n > 1 {
+		colw = min(colw, (c.w-laneCells)/(n-1))
+	}
+	y := bottom
+	for i := st.play.At() - 1; i >= 0 && y >= top; i-- {
 		s := &tr.Steps[i]
-		mark, style := " ", tcell.StyleDefault
+		if s.Kind == "start" && !s.Preempts {
+			continue
+		}
+		mark, style := "", tcell.StyleDefault
 		if s.Preempts {
 			mark = ">"
 		}
 		if i == culprit {
 			mark, style = "!", style.Bold(true).Reverse(true)
 		}
-		text := fmt.Sprintf("%s%d %s", mark, i, s.What)
+		text := s.Label()
+		if begins := s.Begins(); begins != "" {
+			text = begins
+		}
 		for _, n := range s.Notes {
-			if strings.HasSuffix(n, "returns") {
+			if n != s.Begins() {
 				text += " [" + n + "]"
 			}
 		}
-		if s.Where != "" {
-			text += " in " + s.Where
+		k := slices.Index(tasks, s.Task)
+		if k < 0 {
+			k, text = 0, fmt.Sprintf("(task %d) %s", s.Task, text)
 		}
-		l = append(l, line{s.Task, text, style})
+		c.put(0, y, numCells-1, style, fmt.Sprintf("%*s", numCells-1, mark+fmt.Sprint(i)))
+		x := max(min(k*colw, c.w-utf8.RuneCountInString(text)), numCells)
+		c.put(x, y, c.w-x, style, text)
+		y--
 	}
-	if len(l) > bottom-top+1 {
-		l = l[len(l)-(bottom-top+1):]
-	}
-	for i, s := range l {
-		if k := slices.Index(tasks, s.task); k >= 0 {
-			c.put(k*colw, top+i, colw-1, s.style, s.text)
-		} else {
-			c.put(0, top+i, c.w, s.style, fmt.Sprintf("(task %d)%s", s.task, s.text))
-		}
-	}
-}
-
-// wrap cuts text into lines of at most w characters, at blanks where it can.
-func wrap(text string, w int) []string {
-	var l []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		for len([]rune(word)) > w {
-			r := []rune(word)
-			if line != "" {
-				l, line = append(l, line), ""
-			}
-			l, word = append(l, string(r[:w])), string(r[w:])
-		}
-		switch {
-		case line == "":
-			line = word
-		case len([]rune(line))+1+len([]rune(word)) <= w:
-			line += " " + word
-		default:
-			l, line = append(l, line), word
-		}
-	}
-	if line != "" {
-		l = append(l, line)
-	}
-	return l
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,8 +11,10 @@ import (
 	"github.com/gdamore/tcell/v2"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
 )
 
 // simulated is a screen of w by h cells that nobody sees.
@@ -92,6 +95,9 @@ func TestStepTruncateRace(t *testing.T) {
 	if text = look(st, screen); !strings.Contains(text, "VIOLATED (oracle)") || !strings.Contains(text, "ended") {
 		t.Errorf("the truncate is not lost:\n%s", text)
 	}
+	if !strings.Contains(text, "GOAL REACHED: make the truncate get lost") || !strings.Contains(text, "replay: "+r.Replay) {
+		t.Errorf("the screen does not say that the goal is reached, or how to see it again:\n%s", text)
+	}
 	if press(st, "9"); st.message == "" {
 		t.Error("there is no task 9, and nobody says so")
 	}
@@ -104,6 +110,102 @@ func TestStepTruncateRace(t *testing.T) {
 	}
 	if press(st, " ") && press(st, "q") {
 		t.Error("q does not leave")
+	}
+}
+
+// chooser is a stepper on a program that has a choice: two tasks, and how much the first one copies.
+func chooser(t *testing.T, schedule string) *stepper {
+	t.Helper()
+	prog := func(w *explore.World) {
+		n := 0
+		w.Watch("n", func() string { return fmt.Sprint(n) })
+		w.Go("copier", func(t *sched.Task) {
+			w.Call(t)
+			w.Note("1: write [0, 4K)")
+			n += w.Choose(3, "short copy")
+			w.Return(t)
+			w.Note("1: returns")
+		})
+		w.Go("other", func(t *sched.Task) {
+			w.Call(t)
+			w.Note("2: read [0, 4K)")
+			w.Return(t)
+			w.Note("2: returns")
+		})
+		w.Check(func() error {
+			if n == 2 {
+				return errors.New("all was copied")
+			}
+			return nil
+		})
+	}
+	p, err := timeline.NewPlay(schedule, func(schedule string) (*scenario.Trace, error) {
+		x := explore.Replay(explore.Config{}, schedule, prog)
+		return scenario.TraceOf(&x, 2), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stepper{s: &scenario.Scenario{Name: "toy", Goal: "copy all"}, pol: "locked", play: p}
+}
+
+// A choice of the program is one of the player: step asks for the value, takes it back, and the schedule has it.
+func TestStepChoice(t *testing.T) {
+	st := chooser(t, "")
+	screen := simulated(t, 80, 24)
+	press(st, "0")
+	text := look(st, screen)
+	if !strings.Contains(text, "next: choose short copy, 0 to 2") {
+		t.Errorf("\n%s", text)
+	}
+	at := st.play.At()
+	press(st, "0")
+	if text = look(st, screen); st.play.At() != at || !strings.Contains(text, "0 copier, choose short copy, 0 to 2:") {
+		t.Errorf("nobody asks for the value:\n%s", text)
+	}
+	if press(st, "7"); st.play.At() != at || !strings.Contains(look(st, screen), "7 is not one of 0 to 2") {
+		t.Errorf("there is no value 7:\n%s", look(st, screen))
+	}
+	st.key(tcell.NewEventKey(tcell.KeyEscape, 0, tcell.ModNone))
+	if st.asking || st.play.At() != at {
+		t.Error("Esc does not leave the question")
+	}
+	press(st, "01")
+	if st.play.At() != at+1 || !strings.HasSuffix(st.play.Schedule(), "=1") {
+		t.Fatalf("at %d, want %d, schedule %q", st.play.At(), at+1, st.play.Schedule())
+	}
+	if text = look(st, screen); !strings.Contains(text, "choose short copy = 1 of 0 to 2") || !strings.Contains(text, "n 1") {
+		t.Errorf("\n%s", text)
+	}
+	press(st, "u")
+	if st.play.At() != at || st.play.Schedule() != "" {
+		t.Errorf("undo: at %d, schedule %q", st.play.At(), st.play.Schedule())
+	}
+	// Another one between, and the whole at last.
+	press(st, "102")
+	schedule := st.play.Schedule()
+	if !strings.HasPrefix(schedule, fmt.Sprintf("%d:1,%d", at, at+1)) || !strings.HasSuffix(schedule, "=2") {
+		t.Errorf("schedule %q", schedule)
+	}
+	press(st, "f")
+	if text = look(st, screen); !strings.Contains(text, "GOAL REACHED: copy all") || !strings.Contains(text, "VIOLATED (oracle): all was copied") || !strings.Contains(text, schedule) {
+		t.Errorf("\n%s", text)
+	}
+	want := st.play.Trace()
+	again := chooser(t, schedule).play.Trace()
+	if again.Kind != want.Kind || again.Schedule != schedule || len(again.Steps) != len(want.Steps) || again.Steps[at+1].Val != 2 {
+		t.Errorf("the schedule %q replays as %+v, want %+v", schedule, again, want)
+	}
+	// By itself a choice takes what it took last, and at first 0.
+	press(st, "bf")
+	if st.play.Schedule() != schedule {
+		t.Errorf("schedule %q, want %q again", st.play.Schedule(), schedule)
+	}
+	st = chooser(t, "")
+	press(st, "00")
+	st.key(tcell.NewEventKey(tcell.KeyEnter, 0, tcell.ModNone))
+	if st.asking || st.play.At() != at+1 || st.play.Schedule() != "" {
+		t.Errorf("Enter: at %d, schedule %q", st.play.At(), st.play.Schedule())
 	}
 }
 
@@ -128,7 +230,7 @@ func TestStepWaits(t *testing.T) {
 	if st.play.At() != before || !strings.Contains(st.message, "1 truncate waits for i_rwsem") || !strings.Contains(st.message, "0 writer must go on first") {
 		t.Errorf("at %d, before %d: %q", st.play.At(), before, st.message)
 	}
-	if text := look(st, simulated(t, 80, 24)); !strings.Contains(text, "WAITS for i_rwsem") || !strings.Contains(text, "(task 0)") {
+	if text := look(st, simulated(t, 80, 24)); !strings.Contains(text, "WAITS for i_rwsem: task 0") {
 		t.Errorf("\n%s", text)
 	}
 }

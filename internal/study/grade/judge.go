@@ -208,24 +208,26 @@ func (w *workload) explore(s *Student, r *Row) error {
 // replay runs one schedule and leaves the steps in the row.
 func (w *workload) replay(s *Student, schedule string, r *Row) error {
 	r.Schedule = schedule
+	var tr *scenario.Trace
 	if w.scenario != nil {
-		tr, err := scenario.Replay(w.scenario, w.pol(s), schedule, false)
+		var err error
+		if tr, err = scenario.Replay(w.scenario, w.pol(s), schedule, false); err != nil {
+			return err
+		}
+	} else {
+		cfg, err := w.config()
 		if err != nil {
 			return err
 		}
-		var b strings.Builder
-		if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {
-			return err
-		}
-		r.Trace, r.Pass, r.Result = b.String(), tr.Kind == explore.OK, result(tr.Kind, tr.Message)
-		return nil
+		x := explore.Replay(cfg, schedule, w.program(s))
+		tr = scenario.TraceOf(&x, len(x.Tasks))
+		tr.Scenario, tr.About = w.name, w.asks
 	}
-	cfg, err := w.config()
-	if err != nil {
+	var b strings.Builder
+	if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {
 		return err
 	}
-	x := explore.Replay(cfg, schedule, w.program(s))
-	r.Trace, r.Pass, r.Result = x.Trace(), x.Verdict == explore.OK, result(x.Verdict, x.Message)
+	r.Trace, r.Pass, r.Result = b.String(), tr.Kind == explore.OK, result(tr.Kind, tr.Message)
 	return nil
 }
 

@@ -65,9 +65,15 @@ func Replay(s *Scenario, p *policy.Policy, schedule string, own bool) (*Trace, e
 }
 
 func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trace {
-	tr := &Trace{Scenario: s.Name, About: s.About, Policy: p.Name, Schedule: x.Schedule, Kind: x.Verdict, Message: x.Message,
-		Preemptions: x.Preemptions, Tasks: x.Tasks, Own: len(s.Tasks), Columns: x.Watches, Violating: -1,
-		Replay: s.replayCommand(p.Name, x.Schedule, own)}
+	tr := TraceOf(x, len(s.Tasks))
+	tr.Scenario, tr.About, tr.Policy, tr.Replay = s.Name, s.About, p.Name, s.replayCommand(p.Name, x.Schedule, own)
+	return tr
+}
+
+// TraceOf is the trace of an execution that explore.Replay has recorded. The first own of its tasks are no daemons.
+func TraceOf(x *explore.Execution, own int) *Trace {
+	tr := &Trace{Schedule: x.Schedule, Kind: x.Verdict, Message: x.Message, Preemptions: x.Preemptions, Tasks: x.Tasks, Own: own,
+		Columns: x.Watches, Violating: -1}
 	for i, st := range x.Steps {
 		ts := TraceStep{Step: i, Task: st.Task, Kind: st.Kind.String(), Enabled: st.Enabled, Blocked: st.Blocked, Preempts: st.Preempts, Obj: st.Obj,
 			Val: st.Val, NVal: st.NVal}

@@ -65,32 +65,67 @@ func (p *Play) Can(task int) bool {
 	return !p.Over() && task >= 0 && task < len(p.tr.Tasks) && p.tr.Steps[p.at].Enabled>>task&1 != 0
 }
 
-// Choose does one step of task.
+// Choice says whether the next step of task takes one of n values, what it is called, and which comes by itself. n is 0
+// for other steps.
+func (p *Play) Choice(task int) (name string, n, val int) {
+	next := nextOf(p.tr, p.at, task)
+	if next < 0 || p.tr.Steps[next].NVal == 0 {
+		return "", 0, 0
+	}
+	s := &p.tr.Steps[next]
+	name, _, _ = strings.Cut(strings.TrimPrefix(s.What, "choose "), "=")
+	return strings.TrimSpace(name), s.NVal, s.Val
+}
+
+// Choose does one step of task; of a choice it takes the value that comes by itself.
 func (p *Play) Choose(task int) error {
 	if !p.Can(task) {
 		return fmt.Errorf("task %d cannot run now", task)
 	}
 	if p.tr.Steps[p.at].Task != task {
-		tr, err := p.replay(with(p.Schedule(), p.at, task))
-		if err != nil {
+		if err := p.deviate(task, -1); err != nil {
 			return err
 		}
-		if p.at == len(tr.Steps) || tr.Steps[p.at].Task != task {
-			return fmt.Errorf("task %d cannot run now", task)
-		}
-		p.tr = tr
 	}
 	p.at++
 	return nil
 }
 
-// RunOn does steps of task until it cannot go on or an operation of it returns, at least one.
+// Take does the next step of task, which is a choice, with a value.
+func (p *Play) Take(task, val int) error {
+	_, n, _ := p.Choice(task)
+	if !p.Can(task) || val < 0 || val >= n {
+		return fmt.Errorf("task %d cannot take %d of %d values now", task, val, n)
+	}
+	if s := &p.tr.Steps[p.at]; s.Task != task || s.Val != val {
+		if err := p.deviate(task, val); err != nil {
+			return err
+		}
+	}
+	p.at++
+	return nil
+}
+
+// deviate makes the next step one of task, with a value when val is not -1.
+func (p *Play) deviate(task, val int) error {
+	tr, err := p.replay(with(p.Schedule(), p.at, task, val))
+	if err != nil {
+		return err
+	}
+	if p.at == len(tr.Steps) || tr.Steps[p.at].Task != task || val >= 0 && tr.Steps[p.at].Val != val {
+		return fmt.Errorf("task %d cannot run now", task)
+	}
+	p.tr = tr
+	return nil
+}
+
+// RunOn does steps of task until it cannot go on, stands at a choice, or an operation of it returns; at least one.
 func (p *Play) RunOn(task int) error {
 	for {
 		if err := p.Choose(task); err != nil {
 			return err
 		}
-		if !p.Can(task) || p.returned() {
+		if _, n, _ := p.Choice(task); n > 0 || !p.Can(task) || p.returned() {
 			return nil
 		}
 	}
@@ -142,9 +177,12 @@ func (p *Play) Schedule() string {
 	return strings.Join(l, ",")
 }
 
-// with adds a deviation to a schedule.
-func with(schedule string, step, task int) string {
+// with adds a deviation to a schedule; a value of -1 is none.
+func with(schedule string, step, task, val int) string {
 	d := fmt.Sprintf("%d:%d", step, task)
+	if val >= 0 {
+		d += fmt.Sprintf("=%d", val)
+	}
 	if schedule == "" {
 		return d
 	}

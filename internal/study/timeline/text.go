@@ -413,7 +413,11 @@ func (t *table) print(b *strings.Builder) {
 	if schedule == "" {
 		schedule = "''"
 	}
-	say("%s, policy %s, schedule %s (%s)", tr.Scenario, tr.Policy, schedule, prose.Count(tr.Preemptions, "preemption"))
+	title := tr.Scenario
+	if tr.Policy != "" {
+		title += ", policy " + tr.Policy
+	}
+	say("%s, schedule %s (%s)", title, schedule, prose.Count(tr.Preemptions, "preemption"))
 	say("%s", tr.About)
 	if len(t.fixed) > 0 {
 		say("all the time: %s", strings.Join(t.fixed, ", "))
@@ -522,7 +526,9 @@ func (t *table) forever(b *strings.Builder) {
 			continue
 		}
 		text := "waits for ever: " + a.For
-		if h := m.Holder(task); h >= 0 {
+		if a.Whom != "" {
+			text = "waits for ever: " + a.Whom
+		} else if h := m.Holder(task); h >= 0 {
 			text += fmt.Sprintf(", held by %d", h)
 		}
 		t.row(b, "end", m.State, t.marks(n), task, text)

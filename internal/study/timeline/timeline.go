@@ -38,6 +38,7 @@ type TaskAt struct {
 	Where string   // the function of the write path in which its next step lies
 	Next  string   // its next step, empty when there is none
 	For   string   // while Waiting: the lock or the wait
+	Whom  string   // while Waiting for ever: For and who would have to go on, as the report has it; empty where it does not say
 	Held  []string // locks
 }
 
@@ -84,7 +85,7 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	next := nextOf(tr, n, task)
 	if next < 0 {
 		if wait := stuck(tr, task); wait != "" {
-			a.Phase, a.For = Waiting, wait
+			a.Phase, a.For, a.Whom = Waiting, wait, edge(tr, task)
 			a.Held = stuckHolds(tr, task)
 		} else if task >= tr.Own {
 			a.Phase = Idle
@@ -95,6 +96,12 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	}
 	s := &tr.Steps[next]
 	a.Next, a.Where, a.Held = s.What, s.Where, heldBefore(s)
+	switch {
+	case s.Kind == "call":
+		a.Next = "begin"
+	case s.NVal > 0: // the value is not chosen yet
+		a.Next = fmt.Sprintf("%s, 0 to %d", strings.TrimSpace(s.What[:max(strings.IndexByte(s.What, '='), 0)]), s.NVal-1)
+	}
 	if a.Op == "" {
 		a.Op = s.Begins()
 	}
@@ -154,6 +161,19 @@ func stuckLine(tr *scenario.Trace, task int) string {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), fmt.Sprintf("task %d %s waits ", task, tr.Tasks[task])); ok {
 			if _, _, ok := strings.Cut(rest, "; holds "); ok {
 				return rest
+			}
+		}
+	}
+	return ""
+}
+
+// edge is what the report of a deadlock says that task waits for, and of whom: "page 0, which task 1 writeback holds".
+func edge(tr *scenario.Trace, task int) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(tr.Message, "deadlock: "), "\n")
+	for s := range strings.SplitSeq(first, "; ") {
+		if what, ok := strings.CutPrefix(s, fmt.Sprintf("task %d %s", task, tr.Tasks[task])); ok {
+			if _, why, ok := strings.Cut(what, " waits for "); ok {
+				return why
 			}
 		}
 	}
@@ -303,6 +323,12 @@ func (m *Moment) Holder(task int) int {
 	want := m.Tasks[task].For
 	if m.Tasks[task].Phase != Waiting || want == "" {
 		return -1
+	}
+	if _, who, ok := strings.Cut(m.Tasks[task].Whom, "which task "); ok {
+		var t int
+		if _, err := fmt.Sscanf(who, "%d", &t); err == nil && t < len(m.Tasks) {
+			return t
+		}
 	}
 	found, n := -1, 0
 	for t, a := range m.Tasks {
