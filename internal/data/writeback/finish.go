@@ -204,7 +204,7 @@ func (e *Engine) insertInline(t *sched.Task, ip *inode.Inode, data []byte, rsv u
 		h.Abort(t, err)
 	} else {
 		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
-		ip.SetDiskSize(t, size)
+		ip.FollowSize(t) // not size: a truncate may have made the file longer since, behind the zeros of this page
 		ip.LastTransid.Store(tr.ID)
 		ip.MarkDirty(t)
 	}

@@ -412,7 +412,7 @@ func forWrite(f *Facts, p *Policy) Plan {
 }
 
 func forSetSize(f *Facts, p *Policy) Plan {
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, Order: [MaxSetsizeSteps]SetsizeStep{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}}
+	pl := Plan{Wrong: p.Wrong, Lock: LockInode, BatchPages: 1, StableWait: true, Order: [MaxSetsizeSteps]SetsizeStep{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}}
 	if p.SetsizeDrainFirst {
 		pl.Order[0], pl.Order[1] = DIOWait, TruncateSetsize
 	}

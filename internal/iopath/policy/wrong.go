@@ -15,6 +15,10 @@ type Wrong struct {
 	StaleISize bool
 	// ExtentBeforePage: a write locks its extent range before its pages.
 	ExtentBeforePage bool
+	// ZeroUnderWriteback: a truncate zeroes the rest of the last page although the device may be reading it.
+	ZeroUnderWriteback bool
+	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
+	DiskISizeUnlocked bool
 }
 
 // Wrongs lists every wrong order.
@@ -48,5 +52,15 @@ var Wrongs = []Toggle{
 		Name: "WRONG_EXTENT_BEFORE_PAGE", Source: "before 321592427c01, in a buffered write", Kernel: "fs/btrfs/file.c:prepare_pages()",
 		Scenario: "page-and-extent",
 		Field:    func(p *Policy) *bool { return &p.Wrong.ExtentBeforePage },
+	},
+	{
+		Name: "WRONG_ZERO_UNDER_WRITEBACK", Source: "never in a kernel: what stable pages are for", Kernel: "mm/truncate.c:truncate_inode_pages_range()",
+		Scenario: "grow-writeback",
+		Field:    func(p *Policy) *bool { return &p.Wrong.ZeroUnderWriteback },
+	},
+	{
+		Name: "WRONG_DISK_ISIZE_UNLOCKED", Source: "as before 5324c4e10e9c (6.14), but in a writer of the field", Kernel: "fs/btrfs/file-item.c:btrfs_inode_safe_disk_i_size_write()",
+		Scenario: "grow-writeback",
+		Field:    func(p *Policy) *bool { return &p.Wrong.DiskISizeUnlocked },
 	},
 }

@@ -84,10 +84,10 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 	case newSize == old:
 		return nil
 	case newSize > old:
-		return grow(t, e, ip, old, newSize)
+		return grow(t, e, ip, old, newSize, plan)
 	}
 	for _, step := range plan.Order {
-		if err := takeStep(t, e, ip, newSize, step); err != nil {
+		if err := takeStep(t, e, ip, newSize, step, plan); err != nil {
 			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
 			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 			ip.SetSize(t, ip.DiskSize(t))
@@ -97,9 +97,12 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 	return nil
 }
 
-func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep) error {
+func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.Plan) error {
 	switch step {
 	case policy.TruncateSetsize:
+		if plan.Wrong.ZeroUnderWriteback {
+			zeroTail(t, ip, newSize)
+		}
 		truncateSetsize(t, ip, newSize)
 	case policy.DIOWait:
 		dioWait(t, ip)
@@ -116,7 +119,7 @@ func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step polic
 }
 
 // grow models the first half of btrfs_setsize().
-func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64) error {
+func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64, plan policy.Plan) error {
 	if err := zero.Expand(t, e.Engine, ip, old, newSize); err != nil {
 		return err
 	}
@@ -125,9 +128,26 @@ func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64) error {
 		return err
 	}
 	ip.SetSize(t, newSize)
-	ip.SetDiskSize(t, newSize)
+	if plan.Wrong.DiskISizeUnlocked {
+		ip.SetDiskSizeUnlocked(t, newSize)
+	} else {
+		ip.SetDiskSize(t, newSize)
+	}
 	ip.MarkDirty(t)
 	return h.End(t)
+}
+
+// zeroTail is the wrong order of policy.Wrong.ZeroUnderWriteback: it zeroes the rest of the page of newSize and does not wait for
+// the device.
+func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64) {
+	p := ip.Pages.Lock(t, newSize>>pagecache.PageShift)
+	if p == nil {
+		return
+	}
+	if in := newSize % pagecache.PageSize; in != 0 && p.Uptodate() {
+		clear(p.Edit(t)[in:])
+	}
+	p.UnlockPut(t)
 }
 
 // truncateSetsize makes the new size visible and then drops the pages behind it: who finds a page locked and inside i_size can

@@ -3,7 +3,8 @@ package scenario
 import "btrlab/internal/sched/explore"
 
 // Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with the wrong order of steps, and one
-// with the right order. Number is its row in kernel-semantics 9.2.
+// with the right order. Number is its row in kernel-semantics 9.2, which ends
+// with 30; what is behind that is not in it.
 type Exhibit struct {
 	Number   int    `json:"number"`
 	Title    string `json:"title"`
@@ -82,6 +83,25 @@ Meanwhile another write has moved the end of file into that block; its bytes are
 lockdep names it in the first schedule; here it is not told, to see the deadlock itself.`,
 		Rule: "one order for everybody: pages, then ranges", Scenario: "page-and-extent",
 		Broken: "locked+WRONG_EXTENT_BEFORE_PAGE", Fixed: "locked", Kinds: deadlock,
+	},
+	{
+		Number: 31, Title: "a page that changes while the device reads it", Source: "never in a kernel: what stable pages are for",
+		Story: `A truncate into the middle of a page zeroes the rest of it. The page is under writeback, and the truncate holds its lock, but
+writeback has let the lock go: the page is checksummed and read by the device without it. What reaches the disk is the page
+before, after or in between, and the checksum fits one of them.
+A data race is found in every schedule in which nothing puts the two in order, also when they do not meet.`,
+		Rule: "wait for writeback before a page changes; the lock alone is not enough", Scenario: "grow-writeback",
+		Broken: "locked+WRONG_ZERO_UNDER_WRITEBACK", Fixed: "locked", Kinds: []explore.Kind{explore.KindRace},
+	},
+	{
+		Number: 32, Title: "disk_i_size without its lock", Source: "as before 5324c4e10e9c, 6.14, where a reader without the lock did no harm; shown with a writer, as this tool once had it",
+		Story: `A truncate that makes the file longer sets i_size and then disk_i_size, which the inode item will say. Writeback comes to the
+end of an extent at the same time and lets disk_i_size follow i_size: under inode->lock it reads the one and sets the other. A
+truncate without the lock can come in between, and the old size lasts: after the next mount the file is as long as before.
+The oracles see nothing here, because between the two there is no scheduling point; what finds it is that nothing orders
+the two writes.`,
+		Rule: "one lock around reading i_size and setting disk_i_size, for everybody", Scenario: "grow-writeback",
+		Broken: "locked+WRONG_DISK_ISIZE_UNLOCKED", Fixed: "locked", Kinds: []explore.Kind{explore.KindRace},
 	},
 }
 

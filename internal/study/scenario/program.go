@@ -359,6 +359,9 @@ func (r *run) judge(t *sched.Task) error {
 		return err
 	}
 	r.fs.CheckQuiescent(t)
+	if ip := r.f.Inode(); ip.DiskSize(t) != ip.Size(t) {
+		return fmt.Errorf("after a sync the inode item says %d bytes, i_size is %d", ip.DiskSize(t), ip.Size(t))
+	}
 	r.fs.DropCaches(t)
 	return r.look(t, "read back from disk")
 }

@@ -121,6 +121,47 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// A race on plain data of the write path is found by what orders the accesses, though both hold locks and though no oracle can see it:
+// a page that is zeroed while the device may read it, disk_i_size set without its lock. The report names the data, the locks and
+// the code of both accesses.
+func TestDataRaces(t *testing.T) {
+	for _, c := range []struct {
+		scenario, policy string
+		want             []string
+	}{
+		{"grow-writeback", "locked+WRONG_ZERO_UNDER_WRITEBACK", []string{"writes page 0 of inode 257 in step", "(holding i_rwsem, page 0)", "reads in step", "setsize.zeroTail", "writeback.endWrite"}},
+		{"grow-writeback", "locked+WRONG_DISK_ISIZE_UNLOCKED", []string{"writes disk_i_size in step", "(holding i_rwsem)", "(holding page 0, extent [0, 4K)", "setsize.grow", "inode.(*Inode).FollowSize"}},
+	} {
+		s, err := Lookup(c.scenario)
+		must(t, err)
+		for _, m := range []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.PCT} {
+			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Method, x.Schedules = m, 5000 }})
+			must(t, err)
+			if r.Kind != explore.KindRace {
+				t.Fatalf("%s under %s, %s: %s %s", c.scenario, c.policy, m, r.Bound, r.Violation)
+			}
+			for _, want := range c.want {
+				if m == explore.Bound && !strings.Contains(r.Violation, want) {
+					t.Errorf("%s: no %q in %s", c.scenario, want, r.Violation)
+				}
+			}
+		}
+	}
+}
+
+// A file that is cut to less than a page and grown again: writeback of the page puts its bytes into the tree, and made the size on
+// disk what i_size had been before. A grow in between was lost at the next mount. It shows between two steps of a transaction, which are
+// no switch points of the scenario.
+func TestGrowWhileInline(t *testing.T) {
+	s, err := Lookup("grow-writeback")
+	must(t, err)
+	r, err := Run(s.With([]string{"i_rwsem", "page", "extent", "trans_lock"}, false), policy.MustParse("locked"), Options{Config: func(x *explore.Config) { x.Schedules = 500 }})
+	must(t, err)
+	if r.Verdict == explore.Violated {
+		t.Errorf("%s\n%s", r.Violation, r.Replay)
+	}
+}
+
 // The write path with the wait first is proved for one writer and for two, and the proof is quick: tens of thousands of
 // schedules per second (the number is in the log, not in the verdict).
 func TestDrainProved(t *testing.T) {
