@@ -93,6 +93,24 @@ func TestHoldsAndHandOver(t *testing.T) {
 	AssertNone(b)
 }
 
+// A lock that is not validated is held like another; only the order behind it is not checked, until it is back in.
+func TestNovalidate(t *testing.T) {
+	k := sched.NewTask("a")
+	Acquire(k, inner, 0, "x", false, false, false)
+	Novalidate(k, inner, "x", true)
+	check(k, outer, 0, "y", "acquires")
+	if !Holds(k, "x", true) {
+		t.Fatal("it must count as held")
+	}
+	Novalidate(k, inner, "x", false)
+	defer func() {
+		if r := fmt.Sprint(recover()); !strings.Contains(r, "acquires test_outer") {
+			t.Fatalf("the check is back: %v", r)
+		}
+	}()
+	check(k, outer, 0, "y", "acquires")
+}
+
 func TestClasses(t *testing.T) {
 	all := Classes()
 	for i, c := range all {
