@@ -228,20 +228,19 @@ func (b *BDI) balance(t *sched.Task) error {
 			return nil
 		}
 		period := int64(d.Pages) * int64(time.Second) / rate
-		think := now - d.PausedWhen
-		if d.PausedWhen == 0 || think > int64(time.Second) {
-			think = 0
+		if d.PausedWhen == 0 {
+			d.PausedWhen = now
 		}
-		pause := period - think
+		pause := d.PausedWhen + period - now
 		next := int(min(max(rate*int64(targetPause)/int64(time.Second), 8), maxPollPages))
 		if pause < int64(targetPause)/2 {
-			// Too short to sleep: let the task go on and pause once for more pages.
-			if pause <= 0 {
-				d.Pages, d.PausedWhen = 0, now
-				d.Pause = next
-			} else {
-				d.Pause = d.Pages + max(next/2, 8)
+			// Too short to sleep: what is owed counts with the next pages. So does what the task has waited elsewhere, a stable
+			// page say, up to a second of it.
+			d.PausedWhen += period
+			if pause < -int64(time.Second) {
+				d.PausedWhen = now
 			}
+			d.Pages, d.Pause = 0, next
 			return nil
 		}
 		if t.Nowait() {
