@@ -124,8 +124,8 @@ func (s *TraceStep) chosen() {
 	s.What = fmt.Sprintf("choose %s= %d of 0 to %d", name, s.Val, s.NVal-1)
 }
 
-// nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is the only one of its kind: "unlock
-// extent [0, 4K)" for a lock that has no name of its own.
+// nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is the only one of its kind that
+// it can be: "unlock extent [0, 4K)" for a lock that has no name of its own.
 func nameUnlocked(steps []TraceStep) {
 	open := map[int][]string{} // by task
 	for i := range steps {
@@ -142,7 +142,8 @@ func nameUnlocked(steps []TraceStep) {
 		at := slices.Index(l, name)
 		if at < 0 {
 			kind, _, _ := strings.Cut(name, " ")
-			of := func(n string) bool { return n == kind || strings.HasPrefix(n, kind+" ") }
+			held := Locks(s.Held) // a range is taken off the list in front of its unlock
+			of := func(n string) bool { return (n == kind || strings.HasPrefix(n, kind+" ")) && !slices.Contains(held, n) }
 			at = slices.IndexFunc(l, of)
 			if at < 0 || slices.ContainsFunc(l[at+1:], of) {
 				continue

@@ -35,11 +35,12 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 		Verdict string
 		Kept    bool
 		Culprit int
+		Broken  string // what the culprit is
 		Count   int
 		Data    template.JS
 		Width   int
 		PreText string
-	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Left: d.left, Kept: tr.Kind == explore.OK, Culprit: d.culprit,
+	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Left: d.left, Kept: tr.Kind == explore.OK, Culprit: d.culprit, Broken: culpritText(tr),
 		Count: len(tr.Steps), Width: d.width}
 	data.Verdict = "kept: nothing was violated in this schedule"
 	if !data.Kept {
@@ -75,6 +76,7 @@ type lockTag struct{ Tag, Name string }
 type drawing struct {
 	tr      *scenario.Trace
 	culprit int
+	pages   int   // letters of the pages column
 	rows    []int // steps drawn, ascending
 	row     []int // of each step and of the end; of a step not drawn, the next one's
 	tasks   []int
@@ -106,7 +108,7 @@ type column struct {
 }
 
 func newDrawing(tr *scenario.Trace) *drawing {
-	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr)}
+	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr)}
 	d.row = make([]int, len(tr.Steps)+1)
 	gap := len(tr.Steps) - lastSteps
 	if gap > firstSteps {
@@ -126,9 +128,7 @@ func newDrawing(tr *scenario.Trace) *drawing {
 	for i, name := range tr.Columns {
 		n := utf8.RuneCountInString(name)
 		for _, s := range tr.Steps {
-			if i < len(s.State) {
-				n = max(n, utf8.RuneCountInString(s.State[i]))
-			}
+			n = max(n, utf8.RuneCountInString(cell(tr, s.State, i, d.pages)))
 		}
 		w := int(float64(n)*charWidth) + 14
 		d.cols = append(d.cols, column{name, x, w})
@@ -170,11 +170,10 @@ func (d *drawing) lane(task int) lane {
 				l.end[i] = note
 			}
 		}
-		n = max(n, utf8.RuneCountInString(s.Label())+1, utf8.RuneCountInString(l.op[i])+utf8.RuneCountInString(s.What)+5,
-			utf8.RuneCountInString(s.Label())+utf8.RuneCountInString(l.end[i])+5)
+		n = max(n, utf8.RuneCountInString(l.label(&s))+3)
 	}
 	for _, s := range l.waits {
-		n = max(n, utf8.RuneCountInString(s.What)+8)
+		n = max(n, utf8.RuneCountInString("waits for "+s.What)+4)
 	}
 	l.w = l.text + int(float64(min(n, 60))*charWidth) + lanePad + 8
 	return l
@@ -197,7 +196,7 @@ func (d *drawing) tag(name string) string {
 // text is what stands in a step's box.
 func (l *lane) label(s *scenario.TraceStep) string {
 	t := s.Label()
-	if op := l.op[s.Step]; op != "" && s.Kind == "start" {
+	if op := l.op[s.Step]; op != "" && (s.Kind == "start" || s.Kind == "call") {
 		t = "▷ " + op
 	} else if op != "" {
 		t = "▷ " + op + " · " + s.What
@@ -236,9 +235,14 @@ func (d *drawing) head(b *svg) {
 	b.add(`</g>`)
 }
 
+// size lets a drawing shrink with the window a little, as long as its words can be read; then it scrolls.
+func (d *drawing) size() string {
+	return fmt.Sprintf("width:clamp(%dpx,100%%,%dpx)", d.width*4/5, d.width)
+}
+
 func (d *drawing) header() template.HTML {
 	var b svg
-	b.add(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" aria-hidden="true">`, d.width, headHeight, d.width, headHeight)
+	b.add(`<svg xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" aria-hidden="true">`, d.size(), d.width, headHeight)
 	d.head(&b)
 	b.add(`</svg>`)
 	return template.HTML(b.String())
@@ -257,8 +261,8 @@ func (d *drawing) chunks() []template.HTML {
 func (d *drawing) chunk(from, to int) template.HTML {
 	var b svg
 	h := (to - from) * rowHeight
-	b.add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
-		d.width, h, d.width, h, d.rows[from], d.rows[to-1])
+	b.add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
+		d.size(), d.width, h, d.rows[from], d.rows[to-1])
 	y := func(row int) int { return (row - from) * rowHeight }
 	for _, l := range d.lanes {
 		b.add(`<line x1="%d" y1="0" x2="%d" y2="%d" class="lane"/>`, l.x, l.x, h)
@@ -279,8 +283,15 @@ func (d *drawing) chunk(from, to int) template.HTML {
 				continue
 			}
 			x := l.x + lanePad + s.sub*barWidth
+			top, end := y(f)+rowHeight/2-8, y(t)-rowHeight/2+6
+			if d.row[s.From] < from { // it goes on from the chunk before, or into the next one
+				top = 0
+			}
+			if d.row[s.To] > to {
+				end = h
+			}
 			b.add(`<g class="bar"><title>task %d holds %s, steps %d to %d</title><rect x="%d" y="%d" width="%d" height="%d"/>`,
-				l.task, s.What, s.From, s.To, x, y(f)+rowHeight/2-8, barWidth-3, (t-f-1)*rowHeight+rowHeight-2)
+				l.task, s.What, s.From, s.To, x, top, barWidth-3, end-top)
 			b.add(`<text x="%d" y="%d" text-anchor="middle">%s</text></g>`, x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
 		}
 	}
@@ -314,7 +325,7 @@ func (d *drawing) step(b *svg, i, y int) {
 		if i > 0 && c < len(d.tr.Steps[i-1].State) && d.tr.Steps[i-1].State[c] != s.State[c] {
 			kind = "new"
 		}
-		b.add(`<text x="%d" y="%d" class="%s">%s</text>`, col.x, y+15, kind, s.State[c])
+		b.add(`<text x="%d" y="%d" class="%s">%s</text>`, col.x, y+15, kind, cell(d.tr, s.State, c, d.pages))
 	}
 	k := slices.IndexFunc(d.lanes, func(l lane) bool { return l.task == s.Task })
 	l := &d.lanes[k]
@@ -360,14 +371,14 @@ func (d *drawing) details() []stepDetail {
 	l := []stepDetail{}
 	for _, i := range d.rows {
 		s := &d.tr.Steps[i]
-		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: s.Stack}
+		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: strings.ReplaceAll(s.Stack, "btrlab/internal/", "")}
 		for _, n := range s.Notes {
 			x.What += " [" + n + "]"
 		}
 		var st []string
 		for c, name := range d.tr.Columns {
 			if c < len(s.State) {
-				st = append(st, name+" "+s.State[c])
+				st = append(st, name+" "+cell(d.tr, s.State, c, d.pages))
 			}
 		}
 		x.State = strings.Join(st, ", ")
@@ -381,8 +392,13 @@ func (d *drawing) details() []stepDetail {
 		for _, t := range d.tasks {
 			a := m.Tasks[t]
 			line := fmt.Sprintf("%d %s: %v", t, d.tr.Tasks[t], a.Phase)
-			if a.Phase == Waiting {
+			if a.Whom != "" {
+				line += " for " + a.Whom
+			} else if a.Phase == Waiting {
 				line += " for " + a.For
+				if h := m.Holder(t); h >= 0 {
+					line += fmt.Sprintf(", held by task %d", h)
+				}
 			}
 			if len(a.Held) > 0 {
 				line += "; holds " + strings.Join(a.Held, ", ")

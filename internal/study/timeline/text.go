@@ -78,11 +78,8 @@ const (
 
 func newTable(tr *scenario.Trace, lay Layout) *table {
 	lay.Width = max(lay.Width, prose.Width)
-	t := &table{tr: tr, lay: lay, culprit: Culprit(tr), tasks: Shown(tr)}
+	t := &table{tr: tr, lay: lay, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr)}
 	for c, name := range tr.Columns {
-		if name == "pages" {
-			t.pages = t.inMemory(c)
-		}
 		if v, ok := t.constant(c); ok {
 			t.fixed = append(t.fixed, name+" "+v)
 			continue
@@ -141,28 +138,31 @@ func (t *table) place(number int) {
 
 func (t *table) name(task int) string { return fmt.Sprintf("%d %s", task, t.tr.Tasks[task]) }
 
-// inMemory is how many letters of column c, from the left, are ever another than "-": the pages behind them are never in memory.
-func (t *table) inMemory(c int) int {
+// inMemory is how many letters of the pages column, from the left, are ever another than "-": the pages behind them are never in memory.
+func inMemory(tr *scenario.Trace) int {
+	c := slices.Index(tr.Columns, "pages")
 	n := 1
-	for i := range t.tr.Steps {
-		if s := t.tr.Steps[i].State; c < len(s) {
+	for i := range tr.Steps {
+		if s := tr.Steps[i].State; c >= 0 && c < len(s) {
 			n = max(n, len(strings.TrimRight(s[c], "-")))
 		}
 	}
 	return n
 }
 
-// cell is the value of column c in state.
-func (t *table) cell(state []string, c int) string {
+// cell is the value of column c in state, of the pages the first ones.
+func cell(tr *scenario.Trace, state []string, c, pages int) string {
 	if c >= len(state) {
 		return ""
 	}
 	v := state[c]
-	if t.tr.Columns[c] == "pages" && len(v) > t.pages && strings.Trim(v, "-cnDWB") == "" {
-		v = v[:t.pages]
+	if tr.Columns[c] == "pages" && len(v) > pages {
+		v = v[:pages]
 	}
 	return v
 }
+
+func (t *table) cell(state []string, c int) string { return cell(t.tr, state, c, t.pages) }
 
 // constant is the value of column c when it is the same in every step.
 func (t *table) constant(c int) (string, bool) {
@@ -173,8 +173,8 @@ func (t *table) constant(c int) (string, bool) {
 			continue
 		}
 		if v == "" {
-			v = s[c]
-		} else if v != s[c] {
+			v = t.cell(s, c)
+		} else if v != t.cell(s, c) {
 			return "", false
 		}
 	}
@@ -547,18 +547,22 @@ func (t *table) legend(say func(format string, args ...any)) {
 	if !used("!") {
 		return
 	}
-	what := "where it breaks"
+	say("! marks step %d, %s.", t.culprit, culpritText(t.tr))
+}
+
+// culpritText says what the step is that Culprit finds.
+func culpritText(tr *scenario.Trace) string {
 	switch {
-	case t.tr.Kind == explore.KindOracle && t.tr.Violating >= 0:
-		what = "which changes i_size without i_rwsem"
-	case t.tr.Kind == explore.KindDeadlock || t.tr.Kind == explore.KindLost || t.tr.Kind == explore.KindGone:
-		what = "behind which nobody can go on"
-	case t.tr.Kind == explore.KindLivelock:
-		what = "behind which nobody looked any further"
-	case t.tr.Violating < 0:
-		what = "the last change of the file that the verdict is about"
+	case tr.Kind == explore.KindOracle && tr.Violating >= 0:
+		return "which changes i_size without i_rwsem"
+	case tr.Kind == explore.KindDeadlock || tr.Kind == explore.KindLost || tr.Kind == explore.KindGone:
+		return "behind which nobody can go on"
+	case tr.Kind == explore.KindLivelock:
+		return "behind which nobody looked any further"
+	case tr.Violating < 0:
+		return "the last change of the file that the verdict is about"
 	}
-	say("! marks step %d, %s.", t.culprit, what)
+	return "where it breaks"
 }
 
 // WriteExhibit prints an exhibit of the museum: story, timeline, and the proof of the fix.

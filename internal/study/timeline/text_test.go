@@ -3,12 +3,14 @@ package timeline_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
@@ -146,5 +148,31 @@ func fits(t *testing.T, name, text string, width int) {
 		if n := utf8.RuneCountInString(l); n > width {
 			t.Errorf("%s: %s", name, fmt.Sprintf("%d characters, want at most %d: %s", n, width, l))
 		}
+	}
+}
+
+// A value that was chosen stands in the text, on the page and in the schedule.
+func TestChoiceShown(t *testing.T) {
+	prog := func(w *explore.World) {
+		w.Go("copier", func(t *sched.Task) {
+			w.Call(t)
+			w.Note("1: write [0, 4K)")
+			w.Choose(3, "short copy")
+			w.Return(t)
+			w.Note("1: returns")
+		})
+	}
+	x := explore.Replay(explore.Config{}, "", prog)
+	at := slices.IndexFunc(x.Steps, func(s explore.Step) bool { return s.NVal > 0 })
+	y := explore.Replay(explore.Config{}, fmt.Sprintf("%d=2", at), prog)
+	tr := scenario.TraceOf(&y, 1)
+	const want = "choose short copy = 2 of 0 to 2"
+	if tr.Schedule != fmt.Sprintf("%d=2", at) || tr.Steps[at].Val != 2 || tr.Steps[at].NVal != 3 {
+		t.Errorf("schedule %q, step %+v", tr.Schedule, tr.Steps[at])
+	}
+	var b strings.Builder
+	must(t, timeline.WriteHTML(&b, tr))
+	if got := text(t, tr, timeline.Layout{}); !strings.Contains(got, want) || !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, got)
 	}
 }

@@ -70,13 +70,13 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 		if s.Task != task {
 			continue
 		}
+		begins := s.Begins()
 		for _, note := range s.Notes {
 			if op, ok := strings.CutSuffix(note, "returns"); ok && strings.HasPrefix(a.Op, op) {
 				returned = true
+			} else if note == begins {
+				a.Op, returned = note, false
 			}
-		}
-		if op := s.Begins(); op != "" {
-			a.Op, returned = op, false
 		}
 	}
 	if returned {
@@ -144,7 +144,7 @@ func heldBefore(s *scenario.TraceStep) []string {
 	if name, ok := strings.CutPrefix(s.What, "lock "); ok && len(l) > 0 && l[len(l)-1] == name {
 		l = l[:len(l)-1]
 	}
-	if name, ok := strings.CutPrefix(s.What, "unlock "); ok && !slices.Contains(l, name) {
+	if name, ok := strings.CutPrefix(s.What, "unlock "); ok && !slices.Contains(l, name) && class(name) != name {
 		l = append(l, name)
 	}
 	return l

@@ -303,7 +303,7 @@ func TestInChromium(t *testing.T) {
 		t.Errorf("picture %v", s)
 	}
 	// The script ran when the panel shows a step: the one marked.
-	if dom := chromium("--dump-dom", "file://"+name); !regexp.MustCompile(`<section id="now"[^>]*><strong>step \d+: .*✗</strong>`).Match(dom) {
+	if dom := chromium("--dump-dom", "file://"+name); !regexp.MustCompile(`<section id="now"[^>]*><div><strong>step \d+: .*✗</strong>`).Match(dom) {
 		t.Error("the panel shows no step")
 	}
 }
