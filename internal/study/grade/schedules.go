@@ -156,7 +156,7 @@ func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
 	default:
 		first, _, _ := strings.Cut(x.Violation, "\n")
 		r.Violated = true
-		r.Result, r.Schedule, r.Replay = fmt.Sprintf("%s is violated under %s: %s", s.Name, answer, first), x.Schedule, x.Replay
+		r.Result, r.Schedule, r.Replay = fmt.Sprintf("%s is violated under %s: %s", s.Name, answer, strings.TrimSuffix(first, ":")), x.Schedule, x.Replay
 	}
 	return nil
 }
