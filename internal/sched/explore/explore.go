@@ -20,8 +20,9 @@
 //   - when no task can run and one that must end has not ended, the execution is stuck; the wait-for graph (waitfor.go) of
 //     locks held and events owed tells a deadlock from a wake-up that was lost and from a wait for somebody who has ended
 //
-// Model: memory is sequentially consistent. Plain fields are not scheduling points; those in a sched.Var are
-// checked for races by vector clocks, and as long as there is none, an interleaving inside a step would show nothing new.
+// Model: memory is sequentially consistent. Plain data is no scheduling point; what is in a sched.Var or announced by a sched.Shared
+// is checked for races by vector clocks, and as long as there is none, an interleaving inside a step would show nothing
+// new. A lock orders what a task did before it let go, not what it did behind that in the same step.
 // Two steps depend on each other when they use one object and one of them writes it; a field that is in no object, Var
 // or lock is not seen, and a search that takes schedules for equal may then skip one that differs. Device
 // transfers order their tasks as locks do. Time stands still but for Sleep: when nobody else can run, the clock
@@ -50,7 +51,7 @@ const (
 	KindGone     Kind = "orphaned wait"  // a wait for somebody who has ended
 	KindLivelock Kind = "livelock"       // MaxSteps, and somebody has not ended
 	KindOrder    Kind = "lock order"     // classes taken in both orders, or against their ranks
-	KindRace     Kind = "data race"      // a Var
+	KindRace     Kind = "data race"      // a Var or Shared
 	KindNowait   Kind = "nowait sleep"   // a wait under NOWAIT
 	KindLeftover Kind = "leftover"       // locks held at a task's end
 	KindPanic    Kind = "panic"          // the program's own

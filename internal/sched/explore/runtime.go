@@ -125,7 +125,8 @@ func (w *world) See(t *sched.Task, hash uint64) {
 }
 
 // Data checks an access to a plain field: one that is not ordered with the last one of another task, when one of them
-// writes, is a race.
+// writes, is a race. What a step takes in counts from its begin: a lock that it takes later, without a scheduling point, may hide
+// a race in this schedule.
 func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer) {
 	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) {
 		return
