@@ -15,6 +15,10 @@ import (
 // that waits races with an earlier event only if it could have gone on just before that event; one that still waits at
 // the end of an execution is raced as if it were the next step, in executions that were cut off, too.
 //
+// The task to try leads a plan: what stood between the two events and does not depend on the first, then the second. The execution
+// follows it, so that those who sleep are woken soon. A second plan with the same first task is not kept; an algorithm with wakeup trees
+// keeps it and is never cut off, where this one is in a hundredth of the executions of small programs, and in a tenth with five tasks.
+//
 // A task whose step has been explored at a node sleeps below it until somebody does a step that depends on it, so
 // that no order is explored twice.
 
@@ -42,21 +46,38 @@ type node struct {
 	task      int
 	val, nval int
 	foot      []foot // of task's step, all values together
+	plans     []plan // how to go on behind a task of backtrack
+	seq       []int8 // the tasks of the plans
 	fixed     bool   // a task's start: no decision
 	full      bool   // everything enabled is tried, so that its subtrees can be divided
 	branches  int    // full nodes with a choice above
 }
 
+// plan is how to go on when a task of backtrack is tried, so that soon the step is done for which it is: the part
+// [lo, hi) of the node's seq. Without it the default order might do first what sleeps, and be cut off.
+type plan struct {
+	task, lo, hi int32
+}
+
+// chained is a use of an object, and the last access before it.
+type chained struct {
+	last int32
+	use  sched.Use
+}
+
 type dpor struct {
 	s     *search
 	nodes []node // kept for their memory beyond n
+	way   []int8 // what is left of the plan that the present execution follows
 	n     int
-	keep  int // nodes that the present execution repeats
-	seen  int // events that have been looked at
-	pre   []int32
+	keep  int     // nodes that the present execution repeats
+	seen  int     // events that have been looked at
+	pre   []int32 // clock in front of the step that is looked at
 	row   []int32
+	uses  []chained // of that step
 	first [maxTasks]int32
 	group []int32 // events that what waits must come before
+	opens []int32
 
 	full, part, parts int // levels of full nodes; this is part of parts
 	prefix            int // number of the present one
@@ -127,6 +148,7 @@ func (d *dpor) next(w *world) bool {
 			d.addFoot(w, nd, i)
 			if nd.val+1 < nd.nval {
 				nd.val++
+				d.way = d.way[:0]
 				d.keep = d.n
 				return true
 			}
@@ -137,6 +159,13 @@ func (d *dpor) next(w *world) bool {
 			}
 			if left := nd.backtrack &^ nd.done &^ nd.asleep; left != 0 {
 				nd.task, nd.val, nd.nval, nd.foot = lowest(left), 0, 0, nd.foot[:0]
+				d.way = d.way[:0]
+				for _, p := range nd.plans {
+					if int(p.task) == nd.task {
+						d.way = append(d.way, nd.seq[p.lo:p.hi]...)
+						break
+					}
+				}
 				d.keep = d.n
 				return true
 			}
@@ -175,6 +204,13 @@ func (d *dpor) pick(w *world, c *decision) int {
 	if can&(1<<c.def) == 0 {
 		nd.task = lowest(can)
 	}
+	if len(d.way) > 0 {
+		if can&(1<<d.way[0]) != 0 {
+			nd.task, d.way = int(d.way[0]), d.way[1:]
+		} else {
+			d.way = d.way[:0]
+		}
+	}
 	nd.backtrack = 1 << nd.task
 	if nd.full {
 		nd.backtrack = c.mask
@@ -192,7 +228,7 @@ func (d *dpor) push(w *world) *node {
 		d.nodes = append(d.nodes, node{})
 	}
 	nd := &d.nodes[d.n]
-	*nd = node{sleep: nd.sleep[:0], foot: nd.foot[:0]}
+	*nd = node{sleep: nd.sleep[:0], foot: nd.foot[:0], plans: nd.plans[:0], seq: nd.seq[:0]}
 	if d.n > 0 {
 		up := &d.nodes[d.n-1]
 		e := &w.ev[d.n-1]
@@ -242,10 +278,13 @@ func (d *dpor) races(w *world, i int) {
 		return
 	}
 	pre := d.before(w, int32(e.before), e.wake)
-	row := w.row(int32(i))
+	d.uses = d.uses[:0]
+	for _, x := range w.acc[e.accLo:e.accHi] {
+		d.uses = append(d.uses, chained{x.prev, x.use})
+	}
 	for a := e.accLo; a < e.accHi; a++ {
 		x := &w.acc[a]
-		d.chain(w, x.prev, int(e.task), i, x.use, x.mode, pre, row)
+		d.chain(w, x.prev, int(e.task), i, e.before, x.use, x.mode, pre)
 	}
 }
 
@@ -268,9 +307,11 @@ func (d *dpor) before(w *world, last, wake int32) []int32 {
 
 // chain walks the accesses of one object, newest first, for those that race with an access of task p in event i. What waits
 // may have to come before several events that commute with each other, as all that count up before it: then it races with
-// the group of them, at the point where it last could have gone on.
-func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre, row []int32) {
+// the group of them, at the point where it last could have gone on. A store knows no gate; who stood at a closed one in front of
+// it, having done nothing since event last, could not have gone on.
+func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mode uint8, pre []int32) {
 	d.group = d.group[:0]
+	opens := d.opens[:0] // those of the group that open the gate
 	for ; a >= 0; a = w.acc[a].prev {
 		x := &w.acc[a]
 		writes := x.use == sched.Writes
@@ -289,7 +330,7 @@ func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre
 		}
 		if mode == 0 {
 			d.group = append(d.group[:0], x.ev)
-			d.race(w, int(x.ev), i, p, row)
+			d.race(w, int(x.ev), i, p)
 			if writes {
 				return
 			}
@@ -297,14 +338,20 @@ func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre
 		}
 		d.group = append(d.group, x.ev)
 		open := x.open&mode != 0
-		if open {
-			d.race(w, int(x.ev), i, p, row)
+		if x.open == openUnknown && last < x.ev && o.closed&(1<<p) != 0 {
+			open = false
 		}
-		if !writes && !x.frees && (!open || len(d.group) > 1) {
-			// Alone: the others of the group may have opened the gate again.
+		if open {
+			d.race(w, int(x.ev), i, p)
+		}
+		if x.frees {
+			opens = append(opens, x.ev)
+		}
+		if !writes && !x.frees && (open && len(d.group) > 1 || !open && (len(d.uses) > 1 || d.apart(w, o, opens))) {
+			// Alone: the others of the group may have opened the gate again, or what happened to a second object.
 			all := d.group
 			d.group = all[len(all)-1:]
-			d.race(w, int(x.ev), i, p, row)
+			d.race(w, int(x.ev), i, p)
 			d.group = all
 		}
 		if writes && open && x.open != openUnknown {
@@ -313,9 +360,9 @@ func (d *dpor) chain(w *world, a int32, p, i int, use sched.Use, mode uint8, pre
 	}
 }
 
-// race makes the node in front of event j try a task from which the step of p, with clock row, comes before j and the rest of the
+// race makes the node in front of event j try a task from which the step of p, event i, comes before j and the rest of the
 // group.
-func (d *dpor) race(w *world, j, i, p int, row []int32) {
+func (d *dpor) race(w *world, j, i, p int) {
 	nd := &d.nodes[j]
 	if nd.fixed {
 		return
@@ -348,7 +395,7 @@ func (d *dpor) race(w *world, j, i, p int, row []int32) {
 		procs |= 1 << ex.task
 		d.first[ex.task] = ex.idx
 	}
-	if procs&(1<<p) == 0 && isFirst(row) {
+	if procs&(1<<p) == 0 && isFirst(d.without(w, j, i)) {
 		initials |= 1 << p
 		if initials&tried != 0 {
 			return
@@ -356,12 +403,67 @@ func (d *dpor) race(w *world, j, i, p int, row []int32) {
 	}
 	switch can := initials & nd.mask; {
 	case can&(1<<p) != 0:
-		nd.backtrack |= 1 << p
+		d.plan(w, nd, p, j, i, p)
 	case can != 0:
-		nd.backtrack |= 1 << lowest(can)
+		d.plan(w, nd, lowest(can), j, i, p)
+	case initials == 1<<p: // it would have to wait there
 	default:
 		nd.backtrack |= nd.mask
 	}
+}
+
+// plan has the node in front of event j try task q, and then what else is not behind the group, up to the step of p.
+func (d *dpor) plan(w *world, nd *node, q, j, i, p int) {
+	nd.backtrack |= 1 << q
+	lo := int32(len(nd.seq))
+	first := true // q's first step is the node's own
+	for x := j + 1; x <= i; x++ {
+		t := p
+		if x < i {
+			t = int(w.ev[x].task)
+			if d.nodes[x].fixed || d.behind(w, w.row(int32(x))) {
+				continue
+			}
+		}
+		if t == q && first {
+			first = false
+			continue
+		}
+		nd.seq = append(nd.seq, int8(t))
+	}
+	nd.plans = append(nd.plans, plan{int32(q), lo, int32(len(nd.seq))})
+}
+
+// without is the clock of the step that is looked at, event i, as it would be without the group, of which j is the first, and what is
+// behind the group.
+func (d *dpor) without(w *world, j, i int) []int32 {
+	row := d.row[:w.stride]
+	copy(row, d.pre)
+	for _, u := range d.uses {
+		for a := u.last; a >= 0 && int(w.acc[a].ev) > j; a = w.acc[a].prev {
+			x := &w.acc[a]
+			if int(x.ev) == i || !depend(x.use, u.use) {
+				continue
+			}
+			if r := w.row(x.ev); !d.behind(w, r) {
+				join(row, r)
+				if x.use == sched.Writes {
+					break
+				}
+			}
+		}
+	}
+	return row
+}
+
+// apart reports whether one of the events is not behind e.
+func (d *dpor) apart(w *world, e *event, events []int32) bool {
+	for _, x := range events {
+		if w.row(x)[e.task] < e.idx {
+			return true
+		}
+	}
+	return false
 }
 
 // behind reports whether the event with clock row is one of the group or comes behind one.
@@ -382,33 +484,18 @@ func (d *dpor) blocked(w *world, tasks uint64) {
 			continue
 		}
 		pre := d.before(w, k.last, k.wake)
-		row := d.row[:w.stride]
-		copy(row, pre)
-		d.pending(w, k, k.op.Obj, k.op.Use, row)
-		if k.op.Also != nil {
-			d.pending(w, k, k.op.Also, k.op.AlsoUse, row)
-		}
+		d.uses = d.uses[:0]
 		if o := k.op.Obj; o.Run == w.run {
-			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.op.Use, k.op.Mode, pre, row)
+			d.uses = append(d.uses, chained{w.objs[o.Num].last, k.op.Use})
 		}
 		if o := k.op.Also; o != nil && o.Run == w.run {
-			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.op.AlsoUse, k.op.Mode, pre, row)
+			d.uses = append(d.uses, chained{w.objs[o.Num].last, k.op.AlsoUse})
 		}
-	}
-}
-
-// pending joins into row what an operation on o would be ordered behind.
-func (d *dpor) pending(w *world, k *task, o *sched.Obj, use sched.Use, row []int32) {
-	if o.Run != w.run {
-		return
-	}
-	for a := w.objs[o.Num].last; a >= 0; a = w.acc[a].prev {
-		x := &w.acc[a]
-		if depend(x.use, use) {
-			join(row, w.row(x.ev))
+		if o := k.op.Obj; o.Run == w.run {
+			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.Use, k.op.Mode, pre)
 		}
-		if x.use == sched.Writes {
-			break
+		if o := k.op.Also; o != nil && o.Run == w.run {
+			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.AlsoUse, k.op.Mode, pre)
 		}
 	}
 }
