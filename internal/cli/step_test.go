@@ -209,6 +209,31 @@ func TestStepChoice(t *testing.T) {
 	}
 }
 
+// The scenario with a choice of its own: each copy comes short or whole.
+func TestStepShortCopy(t *testing.T) {
+	s, err := scenario.Lookup("short-copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := newStepper(s, "locked", "", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		if press(st, "r"); st.asking {
+			break
+		}
+	}
+	if !st.asking {
+		t.Fatal("no copy asks how much it gets")
+	}
+	at := st.play.At()
+	press(st, "1f")
+	if got, want := st.play.Schedule(), fmt.Sprintf("%d=1", at); got != want || !st.play.Over() || st.play.Trace().Kind != explore.OK {
+		t.Errorf("schedule %q, want %q: %s", got, want, st.verdict())
+	}
+}
+
 // Who waits is told for what and for whom, and cannot be chosen.
 func TestStepWaits(t *testing.T) {
 	s, err := scenario.Lookup("truncate-race")

@@ -225,7 +225,7 @@ var catalog = []*Scenario{
 	},
 	{
 		Name:  "short-copy",
-		About: "a write of a page that is not in memory, whose source gives 512 bytes at a time",
+		About: "a write of a page that is not in memory, whose source gives 512 bytes at a time, or all",
 		Goal:  "never end",
 		File:  File{Size: 4 * k}, Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 4 * k, Short: 512}}}},
 		Switch: inodeClasses, Rule: calls, MaxSteps: 1000,

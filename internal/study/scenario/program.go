@@ -281,16 +281,25 @@ func (r *run) source(o Op, p []byte) buffered.Source {
 	case o.Mapped:
 		src.Faults = &mapped{r: r, page: uint64(o.MapOff) >> 12}
 	case o.Short > 0:
-		src.Faults = shortly(o.Short)
+		src.Faults = &shortly{r, int(o.Short)}
 	}
 	return src
 }
 
-// shortly is a source of which so many bytes can be copied at a time.
-type shortly int
+// shortly is a source of which a copy gets n bytes, or all: the explorer chooses for each.
+type shortly struct {
+	r *run
+	n int
+}
 
-func (s shortly) FaultIn(t *sched.Task, from, to int) int { return to - from }
-func (s shortly) Present(from, to int) int                { return min(int(s), to-from) }
+func (s *shortly) FaultIn(t *sched.Task, from, to int) int { return to - from }
+
+func (s *shortly) Present(from, to int) int {
+	if s.n < to-from && s.r.w.Choose(2, "whole copy") == 0 {
+		return s.n
+	}
+	return to - from
+}
 
 // mapped is a source that is a mapping of a page of the file itself: a fault locks the page.
 // Models filemap_fault().

@@ -45,7 +45,7 @@ func (k OpKind) String() string { return opNames[k] }
 type Op struct {
 	Kind   OpKind
 	Off, N int64 // bytes [Off, Off+N); truncate: the new size is Off
-	// Short makes every copy of a write stop after so many bytes, as a page fault does that comes again each time.
+	// Short lets every copy of a write stop after so many bytes or not, as a page fault does that may come again each time.
 	Short int64
 	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
 	Mapped bool
@@ -74,7 +74,7 @@ func (o Op) String() string {
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, size(o.Off), size(o.Off+o.N))
 	if o.Short > 0 {
-		s += fmt.Sprintf(", each copy cut short after %d bytes", o.Short)
+		s += fmt.Sprintf(", each copy cut short after %d bytes or not", o.Short)
 	}
 	if o.Mapped {
 		s += fmt.Sprintf(", from a mapping of the file's page at %s", size(o.MapOff))
