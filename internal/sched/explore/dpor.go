@@ -74,7 +74,7 @@ type dpor struct {
 	seen  int     // events that have been looked at
 	pre   []int32 // clock in front of the step that is looked at
 	row   []int32
-	uses  []chained // of that step
+	uses  []chained // of a step that has not happened
 	first [maxTasks]int32
 	group []int32 // events that what waits must come before
 	opens []int32
@@ -145,7 +145,10 @@ func (d *dpor) next(w *world) bool {
 		i := d.n - 1
 		nd := &d.nodes[i]
 		if !nd.fixed && i < len(w.ev) {
-			d.addFoot(w, nd, i)
+			left := nd.backtrack &^ nd.done &^ nd.asleep &^ (1 << nd.task)
+			if nd.nval > 0 || left != 0 {
+				d.addFoot(w, nd, i)
+			}
 			if nd.val+1 < nd.nval {
 				nd.val++
 				d.way = d.way[:0]
@@ -153,11 +156,11 @@ func (d *dpor) next(w *world) bool {
 				return true
 			}
 			nd.done |= 1 << nd.task
-			if nd.asleep&(1<<nd.task) == 0 {
-				nd.asleep |= 1 << nd.task
-				nd.sleep = append(nd.sleep, sleeper{nd.task, append([]foot(nil), nd.foot...)})
-			}
-			if left := nd.backtrack &^ nd.done &^ nd.asleep; left != 0 {
+			if left != 0 {
+				if nd.asleep&(1<<nd.task) == 0 {
+					nd.asleep |= 1 << nd.task
+					nd.sleep = append(nd.sleep, sleeper{nd.task, append([]foot(nil), nd.foot...)})
+				}
 				nd.task, nd.val, nd.nval, nd.foot = lowest(left), 0, 0, nd.foot[:0]
 				d.way = d.way[:0]
 				for _, p := range nd.plans {
@@ -228,7 +231,9 @@ func (d *dpor) push(w *world) *node {
 		d.nodes = append(d.nodes, node{})
 	}
 	nd := &d.nodes[d.n]
-	*nd = node{sleep: nd.sleep[:0], foot: nd.foot[:0], plans: nd.plans[:0], seq: nd.seq[:0]}
+	nd.trail, nd.mask, nd.backtrack, nd.done, nd.asleep = 0, 0, 0, 0, 0
+	nd.task, nd.val, nd.nval, nd.fixed, nd.branches = 0, 0, 0, false, 0
+	nd.sleep, nd.foot, nd.plans, nd.seq = nd.sleep[:0], nd.foot[:0], nd.plans[:0], nd.seq[:0]
 	if d.n > 0 {
 		up := &d.nodes[d.n-1]
 		e := &w.ev[d.n-1]
@@ -278,13 +283,9 @@ func (d *dpor) races(w *world, i int) {
 		return
 	}
 	pre := d.before(w, int32(e.before), e.wake)
-	d.uses = d.uses[:0]
-	for _, x := range w.acc[e.accLo:e.accHi] {
-		d.uses = append(d.uses, chained{x.prev, x.use})
-	}
 	for a := e.accLo; a < e.accHi; a++ {
 		x := &w.acc[a]
-		d.chain(w, x.prev, int(e.task), i, e.before, x.use, x.mode, pre)
+		d.chain(w, x.prev, int(e.task), i, e.before, x.use, x.mode, e.accHi-e.accLo > 1, pre)
 	}
 }
 
@@ -295,7 +296,7 @@ func (d *dpor) before(w *world, last, wake int32) []int32 {
 	}
 	pre := d.pre[:w.stride]
 	if last >= 0 {
-		copy(pre, w.row(last))
+		assign(pre, w.row(last))
 	} else {
 		clear(pre)
 	}
@@ -309,9 +310,9 @@ func (d *dpor) before(w *world, last, wake int32) []int32 {
 // may have to come before several events that commute with each other, as all that count up before it: then it races with
 // the group of them, at the point where it last could have gone on. A store knows no gate; who stood at a closed one in front of
 // it, having done nothing since event last, could not have gone on.
-func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mode uint8, pre []int32) {
+func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mode uint8, two bool, pre []int32) {
 	d.group = d.group[:0]
-	opens := d.opens[:0] // those of the group that open the gate
+	d.opens = d.opens[:0] // those of the group that open the gate
 	for ; a >= 0; a = w.acc[a].prev {
 		x := &w.acc[a]
 		writes := x.use == sched.Writes
@@ -345,9 +346,9 @@ func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mod
 			d.race(w, int(x.ev), i, p)
 		}
 		if x.frees {
-			opens = append(opens, x.ev)
+			d.opens = append(d.opens, x.ev)
 		}
-		if !writes && !x.frees && (open && len(d.group) > 1 || !open && (len(d.uses) > 1 || d.apart(w, o, opens))) {
+		if !writes && !x.frees && (open && len(d.group) > 1 || !open && (two || d.apart(w, o, d.opens))) {
 			// Alone: the others of the group may have opened the gate again, or what happened to a second object.
 			all := d.group
 			d.group = all[len(all)-1:]
@@ -438,7 +439,14 @@ func (d *dpor) plan(w *world, nd *node, q, j, i, p int) {
 // behind the group.
 func (d *dpor) without(w *world, j, i int) []int32 {
 	row := d.row[:w.stride]
-	copy(row, d.pre)
+	assign(row, d.pre[:w.stride])
+	if i < len(w.ev) {
+		e := &w.ev[i]
+		d.uses = d.uses[:0]
+		for _, x := range w.acc[e.accLo:e.accHi] {
+			d.uses = append(d.uses, chained{x.prev, x.use})
+		}
+	}
 	for _, u := range d.uses {
 		for a := u.last; a >= 0 && int(w.acc[a].ev) > j; a = w.acc[a].prev {
 			x := &w.acc[a]
@@ -492,10 +500,10 @@ func (d *dpor) blocked(w *world, tasks uint64) {
 			d.uses = append(d.uses, chained{w.objs[o.Num].last, k.op.AlsoUse})
 		}
 		if o := k.op.Obj; o.Run == w.run {
-			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.Use, k.op.Mode, pre)
+			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.Use, k.op.Mode, k.op.Also != nil, pre)
 		}
 		if o := k.op.Also; o != nil && o.Run == w.run {
-			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.AlsoUse, k.op.Mode, pre)
+			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.AlsoUse, k.op.Mode, true, pre)
 		}
 	}
 }

@@ -316,6 +316,16 @@ func (w *world) schedule() schedule {
 	return s
 }
 
+// byDefault reports whether the empty schedule names this execution.
+func (w *world) byDefault() bool {
+	for i := range w.ev {
+		if e := &w.ev[i]; e.task != int32(e.def) || e.val != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // preemptions counts the steps of others while the last one could have gone on.
 func (w *world) preemptions() int {
 	n := 0

@@ -33,6 +33,8 @@ type search struct {
 	found      int
 	left       bool // something was not tried
 	spare      []*world
+	firstTrail uint64 // of the execution without preemptions, if that was the first
+	firstSteps int
 	gcOld      int
 	gcChanged  bool
 }
@@ -103,6 +105,9 @@ func (s *search) account(w *world) bool {
 		s.gcOld, s.gcChanged = debug.SetGCPercent(gcPercent), true
 	}
 	s.steps += int64(len(w.ev))
+	if s.runs == 1 && !w.pruned && w.trails && w.byDefault() {
+		s.firstTrail, s.firstSteps = w.trail, len(w.ev)
+	}
 	if w.pruned {
 		s.cut++
 	} else if s.cfg.Done != nil {
@@ -163,15 +168,17 @@ func (s *search) result() Result {
 	return r
 }
 
-// sameTwice makes the execution without preemptions twice more and compares: a program that differs behind what a search
+// sameTwice makes the execution without preemptions once more and compares: a program that differs behind what a search
 // repeats would not be noticed otherwise.
 func (s *search) sameTwice() bool {
 	w := s.world()
 	defer s.retire(w)
+	if s.firstTrail == 0 {
+		w.execute(s.prog, &follow{})
+		s.firstTrail, s.firstSteps = w.trail, len(w.ev)
+	}
 	w.execute(s.prog, &follow{})
-	trail, n := w.trail, len(w.ev)
-	w.execute(s.prog, &follow{})
-	return w.trail == trail && len(w.ev) == n
+	return w.trail == s.firstTrail && len(w.ev) == s.firstSteps
 }
 
 // prove runs DPOR and State side by side and returns what ended first; neither is always the better one.
