@@ -112,7 +112,7 @@ func ByID(id sched.ClassID) *Class { return table[id].Load() }
 // Acquire records that t takes obj of class c and panics when that breaks the order.
 // Nest says that the caller knows why this acquire is safe out of order; it skips the check only.
 func Acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool) {
-	if !try && !nest {
+	if len(t.HeldLocks) > 0 && !try && !nest {
 		check(t, c, sub, obj, "acquires")
 	}
 	n := len(t.HeldLocks)
@@ -151,9 +151,13 @@ func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
 
 // Release records that t lets go of obj.
 func Release(t *sched.Task, c *Class, obj any) {
-	for i := len(t.HeldLocks) - 1; i >= 0; i-- {
+	last := len(t.HeldLocks) - 1
+	for i := last; i >= 0; i-- {
 		if t.HeldLocks[i].Class == c.ID && t.HeldLocks[i].Obj == obj {
-			t.HeldLocks = append(t.HeldLocks[:i], t.HeldLocks[i+1:]...)
+			if i < last { // mostly it is the last
+				copy(t.HeldLocks[i:], t.HeldLocks[i+1:])
+			}
+			t.HeldLocks = t.HeldLocks[:last]
 			return
 		}
 	}

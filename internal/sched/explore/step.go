@@ -258,7 +258,8 @@ func (w *world) row(ev int32) []int32 {
 
 func assign(dst, src []int32) {
 	if len(dst) == smallTasks && len(src) == smallTasks {
-		*(*[smallTasks]int32)(dst) = *(*[smallTasks]int32)(src)
+		d, s := (*[smallTasks]int32)(dst), (*[smallTasks]int32)(src)
+		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
 		return
 	}
 	copy(dst, src)
