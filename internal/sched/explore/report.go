@@ -47,6 +47,14 @@ type Step struct {
 	Val, NVal int
 }
 
+// Violated says that k was violated and how; a message that begins with the kind already says both.
+func (k Kind) Violated(message string) string {
+	if strings.HasPrefix(message, string(k)+":") {
+		return "violated: " + message
+	}
+	return fmt.Sprintf("violated (%s): %s", k, message)
+}
+
 // Detail is what is recorded with a step for a reader.
 type Detail struct {
 	What  string // operation and object
@@ -69,6 +77,8 @@ type Execution struct {
 	// Tasks are the names by number.
 	Tasks   []string
 	Watches []string
+	// Stuck are the tasks that wait for ever, when recorded by Replay.
+	Stuck []Stuck
 }
 
 // Trace prints the execution, one step a line: number, task, operation, object.
@@ -128,6 +138,7 @@ func (w *world) execution() Execution {
 	if !w.tracing {
 		return x
 	}
+	x.Stuck = w.stuckTasks
 	for _, c := range w.watches {
 		x.Watches = append(x.Watches, c.name)
 	}
@@ -250,16 +261,20 @@ func (w *world) opName(k *task) string {
 
 // holds lists what k holds; a lock that it stands at is not held yet.
 func (w *world) holds(k *task) string {
-	var l []string
+	l := w.heldNames(k)
+	if len(l) == 0 {
+		return "nothing"
+	}
+	return strings.Join(l, ", ")
+}
+
+func (w *world) heldNames(k *task) (l []string) {
 	for i, h := range k.t.HeldLocks {
 		if !k.stands(i) && !empty(h.Obj) {
 			l = append(l, w.heldName(h))
 		}
 	}
-	if len(l) == 0 {
-		return "nothing"
-	}
-	return strings.Join(l, ", ")
+	return l
 }
 
 // waits says what k is doing or waiting for.
@@ -270,18 +285,26 @@ func (w *world) waits(k *task) string {
 	case sleeping:
 		return "sleeps"
 	case parked:
-		if w.nameable(k.parkOn) {
-			return "waits for " + w.targetName(k)
+		if !w.nameable(k.parkOn) {
+			return "waits in " + w.waitName(k)
 		}
-		if k.parkClass == 0 {
-			return "waits in an unclassed wait"
-		}
-		return "waits in " + className(k.parkClass)
+		return "waits for " + w.waitName(k)
 	}
 	if k.op.Mode != 0 && !k.enabled() {
-		return "waits for " + w.targetName(k)
+		return "waits for " + w.waitName(k)
 	}
 	return "can run"
+}
+
+// waitName is what k waits for, or at least the class of the wait.
+func (w *world) waitName(k *task) string {
+	switch {
+	case k.state != parked || w.nameable(k.parkOn):
+		return w.targetName(k)
+	case k.parkClass == 0:
+		return "an unclassed wait"
+	}
+	return className(k.parkClass)
 }
 
 func (w *world) whereIs(num int) string {

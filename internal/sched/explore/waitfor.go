@@ -84,19 +84,25 @@ type link struct {
 
 // linkText prints an edge. One that got here by a lock that from holds is told what from is about, too.
 func (w *world) linkText(l, before *link) string {
-	from, to := w.nameOf(l.from), w.nameOf(l.to)
+	from := w.nameOf(l.from)
 	if before.verb == holds {
 		if duty := w.duty(l.from); duty != "" {
 			from += ", which " + duty + ","
 		}
 	}
+	return fmt.Sprintf("task %s waits for %s", from, w.awaited(l))
+}
+
+// awaited is what the edge waits for and of whom: "extent [0, 4K), which task 2 endio holds".
+func (w *world) awaited(l *link) string {
+	to := w.nameOf(l.to)
 	switch {
 	case l.what == "":
-		return fmt.Sprintf("task %s waits for task %s to end", from, to)
+		return fmt.Sprintf("task %s to end", to)
 	case l.from == l.to:
-		return fmt.Sprintf("task %s waits for %s, which it %s itself", from, l.what, l.verb)
+		return fmt.Sprintf("%s, which it %s itself", l.what, l.verb)
 	}
-	return fmt.Sprintf("task %s waits for %s, which task %s %s", from, l.what, to, l.verb)
+	return fmt.Sprintf("%s, which task %s %s", l.what, to, l.verb)
 }
 
 // target is what k cannot go on without, nil for nothing that is known.
@@ -273,6 +279,32 @@ func (w *world) cycle(k *task, path []link, seen *uint64) []link {
 	return nil
 }
 
+// Stuck is a task that waits for ever.
+type Stuck struct {
+	Task int
+	// For is what it waits for: "extent [0, 4K)".
+	For string
+	// By is the task that holds or owes that, -1 when nobody is known to; Whom is For with By's name.
+	By   int
+	Whom string
+	// Held are the locks it holds.
+	Held []string
+}
+
+// recordStuck keeps for a reader what everybody waits for who has not ended: those that must, and daemons that hold a lock.
+func (w *world) recordStuck(must []*task) {
+	for _, k := range w.tasks {
+		if k.state == ended || k.state == sleeping || !slices.Contains(must, k) && len(k.t.HeldLocks) == 0 {
+			continue
+		}
+		s := Stuck{Task: k.num, For: w.waitName(k), By: -1, Held: w.heldNames(k)}
+		if l := w.links(k); len(l) > 0 {
+			s.By, s.Whom = l[0].to.num, w.awaited(&l[0])
+		}
+		w.stuckTasks = append(w.stuckTasks, s)
+	}
+}
+
 // deadlock reports that nobody can run: a cycle of the wait-for graph, a wait for somebody who has ended, or a wake-up that came
 // before its wait.
 func (w *world) deadlock() {
@@ -281,6 +313,9 @@ func (w *world) deadlock() {
 		if k.user && k.state != ended {
 			stuck = append(stuck, k)
 		}
+	}
+	if w.tracing {
+		w.recordStuck(stuck)
 	}
 	var seen uint64
 	for _, k := range stuck {

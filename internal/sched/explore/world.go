@@ -215,21 +215,22 @@ type world struct {
 
 	nodes []node // DPOR's, for their memory
 
-	check     []func() error
-	finally   []func(t *sched.Task) error
-	invariant []func() error
-	data      []func() uint64
-	watches   []watch
-	order     *orderGraph
-	tracing   bool
-	verbose   bool // stacks in panics
-	notes     []note
-	states    [][]string
-	stacks    [][]uintptr
-	heldAt    []string
-	nameAt    []string
-	looks     map[lookedKey]looked
-	namer     func(h sched.Held) string
+	check      []func() error
+	finally    []func(t *sched.Task) error
+	invariant  []func() error
+	data       []func() uint64
+	watches    []watch
+	order      *orderGraph
+	tracing    bool
+	verbose    bool // stacks in panics
+	notes      []note
+	states     [][]string
+	stacks     [][]uintptr
+	heldAt     []string
+	stuckTasks []Stuck
+	nameAt     []string
+	looks      map[lookedKey]looked
+	namer      func(h sched.Held) string
 }
 
 // objectName is what a program calls an object. Reports alone look for names, so that they are in no map.
@@ -374,7 +375,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
 	w.names, w.owes = w.names[:0], w.owes[:0]
 	if w.namer = nil; w.tracing {
-		w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.looks = nil, nil, nil, nil, nil, nil
+		w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.looks, w.stuckTasks = nil, nil, nil, nil, nil, nil, nil
 	}
 	if len(w.extra) > 0 {
 		clear(w.extra)

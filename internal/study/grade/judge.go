@@ -200,7 +200,7 @@ func (w *workload) explore(s *Student, r *Row) error {
 	r.Pass = x.Verdict != explore.Violated
 	if !r.Pass {
 		line, _, _ := strings.Cut(x.Violation, "\n")
-		r.Violated, r.Result, r.Schedule = true, fmt.Sprintf("violated (%s): %s", x.Kind, line), x.Schedule
+		r.Violated, r.Result, r.Schedule = true, x.Kind.Violated(line), x.Schedule
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func result(k explore.Kind, message string) string {
 		return "this schedule keeps the contract"
 	}
 	first, _, _ := strings.Cut(message, "\n")
-	return fmt.Sprintf("violated (%s): %s", k, first)
+	return k.Violated(first)
 }
 
 const kib = 1024

@@ -25,8 +25,19 @@ type Trace struct {
 	Columns     []string `json:"columns"` // names of TraceStep.State
 	Steps       []TraceStep
 	// Violating is the step at which the violation shows, -1 for none or only at the end.
-	Violating int    `json:"violating"`
-	Replay    string `json:"replay"`
+	Violating int `json:"violating"`
+	// Stuck are the tasks that wait for ever.
+	Stuck  []TraceStuck `json:"stuck,omitempty"`
+	Replay string       `json:"replay"`
+}
+
+// TraceStuck is a task that waits for ever.
+type TraceStuck struct {
+	Task int      `json:"task"`
+	For  string   `json:"for"`            // a lock or an event
+	By   int      `json:"by"`             // the task that holds or owes it, -1 for nobody known
+	Whom string   `json:"whom,omitempty"` // For and By in words
+	Held []string `json:"held,omitempty"` // locks
 }
 
 // TraceStep is one step of one task.
@@ -89,6 +100,9 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 			}
 		}
 		tr.Steps = append(tr.Steps, ts)
+	}
+	for _, k := range x.Stuck {
+		tr.Stuck = append(tr.Stuck, TraceStuck(k))
 	}
 	nameUnlocked(tr.Steps)
 	switch tr.Kind {

@@ -44,7 +44,7 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 		Count: len(tr.Steps), Width: d.width}
 	data.Verdict = "kept: nothing was violated in this schedule"
 	if !data.Kept {
-		data.Verdict = fmt.Sprintf("violated (%s): %s", tr.Kind, tr.Message)
+		data.Verdict = tr.Kind.Violated(tr.Message)
 	}
 	data.PreText = prose.Count(tr.Preemptions, "preemption")
 	js, err := json.Marshal(d.details())

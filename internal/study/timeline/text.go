@@ -435,7 +435,7 @@ func (t *table) print(b *strings.Builder) {
 		say("kept: nothing was violated in this schedule")
 		return
 	}
-	for _, l := range strings.Split(fmt.Sprintf("! violated (%s): %s", tr.Kind, strings.TrimSpace(tr.Message)), "\n") {
+	for _, l := range strings.Split("! "+tr.Kind.Violated(strings.TrimSpace(tr.Message)), "\n") {
 		indent := l[:len(l)-len(strings.TrimLeft(l, " "))]
 		fmt.Fprintln(b, strings.Join(prose.Hang(indent, indent+"  ", l, w), "\n"))
 	}
@@ -522,7 +522,7 @@ func (t *table) forever(b *strings.Builder) {
 	m := At(t.tr, n)
 	for _, task := range t.tasks {
 		a := &m.Tasks[task]
-		if a.Phase != Waiting || stuck(t.tr, task) == "" {
+		if a.Phase != Waiting || stuck(t.tr, task) == nil {
 			continue
 		}
 		text := "waits for ever: " + a.For

@@ -5,7 +5,7 @@
 //
 // Model: a moment n is the one before step n. What a task does next is taken from the steps behind n, since a
 // task that stands in front of an operation does that one whoever goes first. A task without steps behind n has ended, or
-// waits for ever, which the message of a deadlock says.
+// waits for ever, which the trace says.
 package timeline
 
 import (
@@ -38,7 +38,8 @@ type TaskAt struct {
 	Where string   // the function of the write path in which its next step lies
 	Next  string   // its next step, empty when there is none
 	For   string   // while Waiting: the lock or the wait
-	Whom  string   // while Waiting for ever: For and who would have to go on, as the report has it; empty where it does not say
+	By    int      // while Waiting for ever: who would have to go on, -1 for nobody known
+	Whom  string   // while Waiting for ever: For and By in words, empty without By
 	Held  []string // locks
 }
 
@@ -84,9 +85,8 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	}
 	next := nextOf(tr, n, task)
 	if next < 0 {
-		if wait := stuck(tr, task); wait != "" {
-			a.Phase, a.For, a.Whom = Waiting, wait, edge(tr, task)
-			a.Held = stuckHolds(tr, task)
+		if k := stuck(tr, task); k != nil {
+			a.Phase, a.For, a.By, a.Whom, a.Held = Waiting, k.For, k.By, k.Whom, k.Held
 		} else if task >= tr.Own {
 			a.Phase = Idle
 		} else if a.Op != "" && breaksOff(tr.Kind) {
@@ -150,50 +150,14 @@ func heldBefore(s *scenario.TraceStep) []string {
 	return l
 }
 
-// stuckLine is what the report of an execution that cannot go on says of task: "task 1 ab waits for mu #2; holds mu #1".
-func stuckLine(tr *scenario.Trace, task int) string {
-	switch tr.Kind {
-	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
-	default:
-		return ""
-	}
-	for line := range strings.Lines(tr.Message) {
-		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), fmt.Sprintf("task %d %s waits ", task, tr.Tasks[task])); ok {
-			if _, _, ok := strings.Cut(rest, "; holds "); ok {
-				return rest
-			}
+// stuck is what is known of task when it waits for ever, nil when it does not.
+func stuck(tr *scenario.Trace, task int) *scenario.TraceStuck {
+	for i := range tr.Stuck {
+		if k := &tr.Stuck[i]; k.Task == task && k.For != "" {
+			return k
 		}
 	}
-	return ""
-}
-
-// edge is what the report of a deadlock says that task waits for, and of whom: "page 0, which task 1 writeback holds".
-func edge(tr *scenario.Trace, task int) string {
-	first, _, _ := strings.Cut(strings.TrimPrefix(tr.Message, "deadlock: "), "\n")
-	for s := range strings.SplitSeq(first, "; ") {
-		if what, ok := strings.CutPrefix(s, fmt.Sprintf("task %d %s", task, tr.Tasks[task])); ok {
-			if _, why, ok := strings.Cut(what, " waits for "); ok {
-				return why
-			}
-		}
-	}
-	return ""
-}
-
-func stuck(tr *scenario.Trace, task int) string {
-	wait, _, _ := strings.Cut(stuckLine(tr, task), "; holds ")
-	wait = strings.TrimPrefix(wait, "for ")
-	return strings.TrimPrefix(wait, "in ")
-}
-
-// stuckHolds is what task holds for ever. A range lock that it waits for is in the report too, and is not held.
-func stuckHolds(tr *scenario.Trace, task int) []string {
-	_, held, _ := strings.Cut(stuckLine(tr, task), "; holds ")
-	l := scenario.Locks(held)
-	if n := len(l); n > 0 && stuck(tr, task) == class(l[n-1]) && l[n-1] != class(l[n-1]) {
-		l = l[:n-1]
-	}
-	return l
+	return nil
 }
 
 // Shown are the tasks worth a column: the scenario's own, and daemons that do more than start.
@@ -267,7 +231,11 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 			last = i
 		}
 	}
-	step(stuckHolds(tr, task), last)
+	if k := stuck(tr, task); k != nil {
+		step(k.Held, last)
+	} else {
+		step(nil, last)
+	}
 	step(nil, len(tr.Steps))
 	slices.SortFunc(done, func(a, b span) int {
 		if a.From != b.From {
@@ -281,7 +249,10 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 // waitSpans are the stretches in which task cannot go on.
 func waitSpans(tr *scenario.Trace, task int) []span {
 	var l []span // backwards
-	forever := stuck(tr, task)
+	forever := ""
+	if k := stuck(tr, task); k != nil {
+		forever = k.For
+	}
 	next := -1
 	for n := len(tr.Steps) - 1; n >= 0; n-- {
 		if tr.Steps[n].Task == task {
@@ -324,11 +295,8 @@ func (m *Moment) Holder(task int) int {
 	if m.Tasks[task].Phase != Waiting || want == "" {
 		return -1
 	}
-	if _, who, ok := strings.Cut(m.Tasks[task].Whom, "which task "); ok {
-		var t int
-		if _, err := fmt.Sscanf(who, "%d", &t); err == nil && t < len(m.Tasks) {
-			return t
-		}
+	if m.Tasks[task].Whom != "" {
+		return m.Tasks[task].By
 	}
 	found, n := -1, 0
 	for t, a := range m.Tasks {
