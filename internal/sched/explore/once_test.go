@@ -242,6 +242,7 @@ func TestMismatch(t *testing.T) {
 		"11:0":    "step 11: task 0 cannot run",
 		"999:1":   "the schedule names step 999",
 		"5:1,4:1": "is not step:task or step=value with an ascending step",
+		"3=1":     "the schedule gives step 3 a value, and it is no choice",
 		"x":       "is not step:task",
 	} {
 		if r := explore.Once(config(schedule), twoWriters(&size, false)); r.Verdict != explore.Mismatch || !strings.Contains(r.Message, want) {
@@ -382,4 +383,23 @@ func BenchmarkRun(b *testing.B) {
 		steps += len(r.Steps)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(steps), "ns/step")
+}
+
+// A value that a choice does not have is no other one.
+func TestMismatchOfChoice(t *testing.T) {
+	prog := func(w *explore.World) {
+		w.Go("task", func(*sched.Task) { w.Choose(3, "which") })
+	}
+	x := explore.Replay(explore.Config{}, "", prog)
+	at := len(x.Steps) - 1
+	if x.Steps[at].NVal != 3 {
+		t.Fatalf("the last step is no choice:\n%s", x.Trace())
+	}
+	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=2", at), prog); x.Verdict != explore.OK || x.Steps[at].Val != 2 {
+		t.Errorf("%v %s", x.Verdict, x.Message)
+	}
+	want := fmt.Sprintf("the schedule gives step %d the value 3, and its choice is 0 to 2", at)
+	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=3", at), prog); x.Verdict != explore.Mismatch || x.Message != want {
+		t.Errorf("%v %q, want %q", x.Verdict, x.Message, want)
+	}
 }

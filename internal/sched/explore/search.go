@@ -271,6 +271,16 @@ func (f *follow) pick(w *world, d *decision) int {
 		if v.task >= 0 && (!f.lenient || d.mask&(1<<v.task) != 0) {
 			pick = int(v.task)
 		}
+		if v.val >= 0 && !f.lenient && d.mask&(1<<pick) != 0 {
+			switch n := w.tasks[pick].nval; {
+			case n == 0:
+				w.fail(KindMismatch, fmt.Sprintf("the schedule gives step %d a value, and it is no choice", d.step))
+				return -1
+			case int(v.val) >= n:
+				w.fail(KindMismatch, fmt.Sprintf("the schedule gives step %d the value %d, and its choice is 0 to %d", d.step, v.val, n-1))
+				return -1
+			}
+		}
 	} else if f.strategy != nil {
 		f.enabled, f.next = f.enabled[:0], f.next[:0]
 		for m := d.mask; m != 0; m &= m - 1 {
