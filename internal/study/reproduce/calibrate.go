@@ -18,6 +18,9 @@ type knob struct {
 
 var knobs = []knob{
 	{"cpu_factor", func(c *Calibration) *float64 { return &c.CPU }, 0.5, 8},
+	{"idle_exit_ns", func(c *Calibration) *float64 { return &c.IdleExitNs }, 500, 50000},
+	{"noise_wake_sigma", func(c *Calibration) *float64 { return &c.NoiseWake }, 0.02, 1},
+	{"noise_per_sec", func(c *Calibration) *float64 { return &c.NoisePerSec }, 10, 10000},
 	{"device_depth", func(c *Calibration) *float64 { return &c.Depth }, 64, 32768},
 	{"gc_bytes", func(c *Calibration) *float64 { return &c.GCBytes }, 1 << 20, 1 << 30},
 	{"gc_max_ms", func(c *Calibration) *float64 { return &c.GCMaxMs }, 20, 1000},

@@ -77,7 +77,7 @@ func (r *Result) WriteText(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\n\ncalibration, on the lock row alone: %s\n", cal)
+	fmt.Fprintf(&b, "\n\ncalibration, on the lock row alone, misfit %.2f: %s\n", r.Misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
 }
