@@ -69,7 +69,7 @@ type Calibration struct {
 	Depth   float64 `json:"device_depth"`
 	GCBytes float64 `json:"device_gc_bytes"`
 	GCMaxMs float64 `json:"device_gc_max_ms"`
-	// DirtyBackground and DirtyLimit are in bytes.
+	// DirtyBackground and DirtyLimit are in bytes, for the published size of the file.
 	DirtyBackground int64  `json:"dirty_background_bytes"`
 	DirtyLimit      int64  `json:"dirty_limit_bytes"`
 	EndioWorkers    int    `json:"endio_workers"`
@@ -248,9 +248,11 @@ func (b *Bench) jobOf(seconds float64, seed uint64) (*fio.JobFile, error) {
 	return jf, nil
 }
 
+// config scales the dirty limits with the file: of a smaller one the same share is dirty.
 func (b *Bench) config(c *Calibration) lab.Config {
-	return lab.Config{Size: b.size + b.size/8 + 1<<30, NoPayload: true, DirtyBackground: c.DirtyBackground, DirtyLimit: c.DirtyLimit,
-		EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
+	part := float64(b.size) / jobSize
+	return lab.Config{Size: b.size + b.size/8 + 1<<30, NoPayload: true, DirtyBackground: int64(part * float64(c.DirtyBackground)),
+		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
 }
 
 func (b *Bench) fill(t *sched.Task, o *Options) (err error) {
