@@ -52,8 +52,8 @@ notebooks: ## run the notebooks headless
 bench: build ## measure the numbers of the project, as ratios in alternating rounds
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
-	$(GO) test -run '^$$' -bench . ./internal/sched/explore
-	$(GO) test -run '^$$' -bench . ./internal/sched/vtime
+	$(GO) test -run '^$$' -bench . ./internal/sched/explore ./internal/study/scenario ./internal/sched/vtime
+	$(GO) test -run '^$$' -bench '^BenchmarkCheck/(writes|reads|torn)/ops=(4|60)$$|^BenchmarkSmall' ./internal/study/oracle
 	$(GO) test -count=1 -v -timeout 20m -run '^TestRandomPrograms$$' ./internal/sched/explore -programs 20000
 
 fuzz: ## fuzz every target for FUZZTIME each

@@ -23,10 +23,15 @@ const numberRounds = 5
 
 func numbers(t *testing.T, tools ...string) {
 	t.Helper()
+	measurement(t)
+	linux(t, tools...)
+}
+
+func measurement(t *testing.T) {
+	t.Helper()
 	if os.Getenv("BTRLAB_NUMBERS") != "1" {
 		t.Skip("a measurement; make bench runs it")
 	}
-	linux(t, tools...)
 }
 
 // spread prints the ratio of the rounds of a to those of b.
@@ -164,9 +169,7 @@ func TestNumbersPut(t *testing.T) {
 
 // TestNumbersLock: an uncontended lock through package lock in the real runtime, against sync's.
 func TestNumbersLock(t *testing.T) {
-	if os.Getenv("BTRLAB_NUMBERS") != "1" {
-		t.Skip("a measurement; make bench runs it")
-	}
+	measurement(t)
 	task := sched.NewTask("bench")
 	var ours lock.Mutex
 	var theirs sync.Mutex
@@ -190,4 +193,20 @@ func TestNumbersLock(t *testing.T) {
 		}))
 	}
 	spread(t, "uncontended lock and unlock (less is better)", a, "sync.Mutex", b, "ns")
+}
+
+// TestNumbersFirstUse: from the shell to the race, its shortest schedule and its timeline. The goal is a second.
+func TestNumbersFirstUse(t *testing.T) {
+	measurement(t)
+	bin := binary(t)
+	var ms []float64
+	for range numberRounds {
+		start := time.Now()
+		if out, err := exec.Command(bin, "explore", "truncate-race", "--policy", "unlocked").Output(); err == nil || !strings.Contains(string(out), "replay: btrlab replay truncate-race") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		ms = append(ms, time.Since(start).Seconds()*1000)
+	}
+	sort.Float64s(ms)
+	fmt.Printf("%-58s %.0f ms (%.0f..%.0f, %d rounds), goal 1000 ms\n", "explore truncate-race --policy unlocked, the process", ms[len(ms)/2], ms[0], ms[len(ms)-1], len(ms))
 }
