@@ -364,7 +364,7 @@ Exit code 1 means that the schedule violates the contract.`,
 		if err != nil {
 			return err
 		}
-		if tr.Kind == explore.KindMismatch {
+		if tr.Kind == explore.KindMisfit {
 			return fmt.Errorf("replay %s %s: %s", s.Name, args[1], tr.Message)
 		}
 		if asJSON {

@@ -123,7 +123,7 @@ func Replay(name, schedule, spec string) (Timeline, error) {
 	if err != nil {
 		return Timeline{}, err
 	}
-	if tr.Kind == explore.KindMismatch {
+	if tr.Kind == explore.KindMisfit {
 		return Timeline{}, fmt.Errorf("replay %s %s: %s", name, schedule, tr.Message)
 	}
 	return Timeline{tr}, nil

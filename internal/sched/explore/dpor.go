@@ -121,6 +121,9 @@ func (d *dpor) search() {
 			return
 		}
 		if !mine && d.s.stop.Load() {
+			d.s.mu.Lock()
+			d.s.left = true // there may be a prefix that is mine
+			d.s.mu.Unlock()
 			return
 		}
 		edge := d.n

@@ -55,7 +55,8 @@ const (
 	KindNowait   Kind = "nowait sleep"   // a wait under NOWAIT
 	KindLeftover Kind = "leftover"       // locks held at a task's end
 	KindPanic    Kind = "panic"          // the program's own
-	KindMismatch Kind = "nondeterminism" // the schedule does not fit the program, or the program is not the same twice
+	KindMismatch Kind = "nondeterminism" // the program is not the same twice
+	KindMisfit   Kind = "misfit"         // Replay: the schedule is none, or does not fit the program
 )
 
 // Violation is what an execution broke.
@@ -99,6 +100,8 @@ type Config struct {
 	// Schedules and Time end the search; 0 is no limit.
 	Schedules int
 	Time      time.Duration
+	// Stop ends the search, too, once it says so: it is asked behind each execution, and with Jobs by many. Nil is never.
+	Stop func() bool
 	// MaxSteps ends an execution as a livelock; 0 is 100,000.
 	MaxSteps int
 	// Seed and Depth are the samplers'. Depth is PCT's, 0 is 3.
@@ -201,6 +204,8 @@ type Result struct {
 	Found int `json:"found,omitempty"`
 	// Bound says what the verdict is worth.
 	Bound string `json:"bound"`
+	// Stopped says that Config.Stop ended the search.
+	Stopped bool `json:"stopped,omitempty"`
 	// Switch says which classes are scheduling points when not all are.
 	Switch string `json:"switch,omitempty"`
 	Shard  int    `json:"shard"`
@@ -267,16 +272,17 @@ func (s schedule) String() string {
 
 func parseSchedule(text string) (schedule, error) {
 	var s schedule
-	if text == "" {
+	if strings.TrimSpace(text) == "" {
 		return nil, nil
 	}
 	last := int64(-1)
 	for f := range strings.SplitSeq(text, ",") {
+		f = strings.TrimSpace(f)
 		d := deviation{task: -1, val: -1}
 		rest, val, hasVal := strings.Cut(f, "=")
 		at, who, hasTask := strings.Cut(rest, ":")
 		step, err := strconv.ParseInt(at, 10, 32)
-		ok := err == nil && step > last && (hasVal || hasTask)
+		ok := err == nil && step >= 0 && (hasVal || hasTask)
 		d.step = int32(step)
 		if hasTask {
 			n, err := strconv.ParseInt(who, 10, 8)
@@ -288,8 +294,13 @@ func parseSchedule(text string) (schedule, error) {
 			ok = ok && err == nil && n >= 0 && n < 256
 			d.val = int16(n)
 		}
-		if !ok {
-			return nil, fmt.Errorf("schedule %q: %q is not step:task or step=value with an ascending step", text, f)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("not a schedule: %q in %q; want step:task,step:task,... or step=value for a choice", f, text)
+		case step == last:
+			return nil, fmt.Errorf("not a schedule: step %d comes twice in %q", step, text)
+		case step < last:
+			return nil, fmt.Errorf("not a schedule: step %d comes behind step %d in %q; steps ascend", step, last, text)
 		}
 		last = step
 		s = append(s, d)

@@ -27,6 +27,7 @@ func Merge(parts []Result) (Result, error) {
 		r.Violations += p.Violations
 		r.Steps += p.Steps
 		r.Seconds = max(r.Seconds, p.Seconds)
+		r.Stopped = r.Stopped || p.Stopped
 		switch {
 		case p.Verdict == Violated && (r.Verdict != Violated || p.Preemptions < r.Preemptions):
 			r.Verdict, r.Kind, r.Violation, r.Schedule, r.Preemptions, r.Found = Violated, p.Kind, p.Violation, p.Schedule, p.Preemptions, p.Found

@@ -241,9 +241,11 @@ func TestMismatch(t *testing.T) {
 		"1:3":     "step 1: task 3 cannot run, enabled are [0]; there are 1 tasks",
 		"11:0":    "step 11: task 0 cannot run",
 		"999:1":   "the schedule names step 999",
-		"5:1,4:1": "is not step:task or step=value with an ascending step",
+		"5:1,4:1": "step 4 comes behind step 5",
+		"5:1,5:0": "step 5 comes twice",
 		"3=1":     "the schedule gives step 3 a value, and it is no choice",
-		"x":       "is not step:task",
+		"x":       `not a schedule: "x" in "x"; want step:task`,
+		"-1:0":    "not a schedule",
 	} {
 		if r := explore.Once(config(schedule), twoWriters(&size, false)); r.Verdict != explore.Mismatch || !strings.Contains(r.Message, want) {
 			t.Errorf("%s: %v %s, want %q", schedule, r.Verdict, r.Message, want)
@@ -399,7 +401,7 @@ func TestMismatchOfChoice(t *testing.T) {
 		t.Errorf("%v %s", x.Verdict, x.Message)
 	}
 	want := fmt.Sprintf("the schedule gives step %d the value 3, and its choice is 0 to 2", at)
-	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=3", at), prog); x.Verdict != explore.Mismatch || x.Message != want {
+	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=3", at), prog); x.Verdict != explore.KindMisfit || x.Message != want {
 		t.Errorf("%v %q, want %q", x.Verdict, x.Message, want)
 	}
 }

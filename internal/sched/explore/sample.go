@@ -41,7 +41,7 @@ func (s *search) bySampling() {
 	wg.Wait()
 }
 
-// Random is a strategy for Once that picks evenly among the enabled tasks. The same seed gives the same run.
+// RandomWalk is a strategy for Once that picks evenly among the enabled tasks. The same seed gives the same run.
 func RandomWalk(seed uint64) Strategy {
 	return &randomWalk{rand.New(rand.NewPCG(seed, 0x6578706c6f7265))}
 }

@@ -32,6 +32,7 @@ type search struct {
 	pre        int // violated: preemptions of sched; else all with so many have been tried
 	found      int
 	left       bool // something was not tried
+	stopped    bool // Config.Stop said so
 	spare      []*world
 	firstTrail uint64 // of the execution without preemptions, if that was the first
 	firstSteps int
@@ -130,6 +131,10 @@ func (s *search) account(w *world) bool {
 	if s.runs&63 == 0 && !s.until.IsZero() && time.Now().After(s.until) {
 		s.stop.Store(true)
 	}
+	if s.cfg.Stop != nil && s.cfg.Stop() {
+		s.stopped = true
+		s.stop.Store(true)
+	}
 	return !s.stop.Load()
 }
 
@@ -161,7 +166,7 @@ func (s *search) result() Result {
 		}
 		r.Kind, r.Violation, r.Schedule, r.Preemptions = s.viol.Kind, s.viol.Text, s.sched.String(), s.pre
 	case s.left:
-		r.Verdict = Bounded
+		r.Verdict, r.Stopped = Bounded, s.stopped
 	default:
 		r.Verdict = Exhausted
 	}
@@ -215,19 +220,23 @@ func (r *Result) boundText(c *Config) string {
 	if r.Shards > 1 {
 		part = fmt.Sprintf(", shard %d of %d", r.Shard, r.Shards)
 	}
+	end := "limit reached"
+	if r.Stopped {
+		end = "stopped"
+	}
 	switch {
 	case r.Verdict == Violated:
 		return fmt.Sprintf("violated in schedule %d, %s", r.Found, count(r.Preemptions, "preemption"))
 	case r.Verdict == Exhausted:
 		return fmt.Sprintf("exhausted: %s%s%s", count(r.Schedules, "schedule"), at, part)
 	case c.Method == Bound && r.Preemptions >= 0:
-		return fmt.Sprintf("no violation in %s (preemptions <= %d, limit reached%s%s)", count(r.Schedules, "schedule"), r.Preemptions, at, part)
+		return fmt.Sprintf("no violation in %s (preemptions <= %d, %s%s%s)", count(r.Schedules, "schedule"), r.Preemptions, end, at, part)
 	case c.Method == Bound:
-		return fmt.Sprintf("no violation in %s (not all without preemptions, limit reached%s%s)", count(r.Schedules, "schedule"), at, part)
+		return fmt.Sprintf("no violation in %s (not all without preemptions, %s%s%s)", count(r.Schedules, "schedule"), end, at, part)
 	case c.Method == Random || c.Method == PCT || c.Method == POS || c.Method == Portfolio:
-		return fmt.Sprintf("no violation in %s (sampled by %s, seed %d%s%s)", count(r.Schedules, "schedule"), c.Method, c.Seed, at, part)
+		return fmt.Sprintf("no violation in %s (sampled by %s, seed %d, %s%s%s)", count(r.Schedules, "schedule"), c.Method, c.Seed, end, at, part)
 	}
-	return fmt.Sprintf("no violation in %s (%s, limit reached%s%s)", count(r.Schedules, "schedule"), c.Method, at, part)
+	return fmt.Sprintf("no violation in %s (%s, %s%s%s)", count(r.Schedules, "schedule"), c.Method, end, at, part)
 }
 
 // count is n things.
@@ -331,7 +340,7 @@ func (w *world) pending(n int) Step {
 func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 	devs, err := parseSchedule(schedule)
 	if err != nil {
-		return Execution{Verdict: KindMismatch, Message: err.Error(), Schedule: schedule}
+		return Execution{Verdict: KindMisfit, Message: err.Error(), Schedule: schedule}
 	}
 	w := newWorld(cfg.filled())
 	defer w.close()
@@ -339,6 +348,9 @@ func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 	f := &follow{devs: devs}
 	w.execute(prog, f)
 	w.complete(f)
+	if w.viol != nil && w.viol.Kind == KindMismatch { // one execution tells nothing of another
+		w.viol.Kind = KindMisfit
+	}
 	return w.execution()
 }
 

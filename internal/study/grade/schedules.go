@@ -114,12 +114,14 @@ func (k *task1) judge(answer string, r *Row) error {
 		r.Result = err.Error()
 		return nil
 	}
-	if tr.Kind != explore.KindMismatch {
+	if tr.Kind != explore.KindMisfit {
 		r.Schedule, r.Replay = answer, tr.Replay
 	}
 	switch first, _, _ := strings.Cut(tr.Message, "\n"); {
 	case tr.Kind == explore.OK:
 		r.Result = "nothing is violated by this schedule"
+	case tr.Kind == explore.KindMisfit:
+		r.Result = first
 	case tr.Kind != explore.KindOracle:
 		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, first)
 	case k.most >= 0 && tr.Preemptions > k.most:

@@ -42,7 +42,7 @@ func (p *Play) replay(schedule string) (*scenario.Trace, error) {
 	if len(tr.Steps) < p.at {
 		return nil, fmt.Errorf("schedule %q: have %d steps, want %d and more", schedule, len(tr.Steps), p.at)
 	}
-	if tr.Kind == explore.KindMismatch {
+	if tr.Kind == explore.KindMisfit {
 		return nil, fmt.Errorf("schedule %q: %s", schedule, tr.Message)
 	}
 	return tr, nil
