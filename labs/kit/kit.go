@@ -6,6 +6,7 @@
 package kit
 
 import (
+	"reflect"
 	"sync/atomic"
 
 	"btrlab/internal/lock"
@@ -31,32 +32,81 @@ type Range struct{ Start, End uint64 }
 // Overlaps reports whether the two have a byte in common.
 func (r Range) Overlaps(s Range) bool { return r.Start < s.End && s.Start < r.End }
 
+// use panics unless a value with Init done is used by a task: what asks for neither would seem to work under the explorer.
+func use(t *Task, ready bool, what string) {
+	switch {
+	case t == nil:
+		panic("kit." + what + " without a task: hand on the t that Lock and Unlock were called with")
+	case !ready:
+		panic("kit." + what + " before Init: the zero value is not ready")
+	}
+}
+
 // Mutex is held for a few instructions. The zero value is not ready: call Init.
-type Mutex struct{ mu lock.Mutex }
+type Mutex struct {
+	mu    lock.Mutex
+	ready bool
+	owner atomic.Pointer[Task] // who holds it
+}
 
 // Init makes m ready.
-func (m *Mutex) Init() { m.mu.Init(mutexClass) }
+func (m *Mutex) Init() {
+	m.mu.Init(mutexClass)
+	m.ready = true
+}
 
-// Lock takes m.
-func (m *Mutex) Lock(t *Task) { m.mu.Lock(t) }
+// Lock takes m. A task holds one Mutex at a time.
+func (m *Mutex) Lock(t *Task) {
+	use(t, m.ready, "Mutex.Lock")
+	if m.owner.Load() == t {
+		panic("kit.Mutex.Lock by the task that holds it: it would wait for itself")
+	}
+	for _, h := range t.HeldLocks { // empty with real tasks
+		if h.Class == mutexClass.ID {
+			panic("kit.Mutex.Lock by a task that holds another Mutex: it may wait with one held")
+		}
+	}
+	m.mu.Lock(t)
+	m.owner.Store(t)
+}
 
 // Unlock lets m go.
-func (m *Mutex) Unlock(t *Task) { m.mu.Unlock(t) }
+//
+// Preconditions:
+//   - m is held by t.
+func (m *Mutex) Unlock(t *Task) {
+	use(t, m.ready, "Mutex.Unlock")
+	m.mustHold(t, "Mutex.Unlock")
+	m.owner.Store(nil)
+	m.mu.Unlock(t)
+}
+
+func (m *Mutex) mustHold(t *Task, what string) {
+	if m.owner.Load() != t {
+		panic("kit." + what + " by a task that does not hold the mutex")
+	}
+}
 
 // Cond is a place to wait for a change of what a Mutex protects. The zero value is not ready: call Init.
 type Cond struct {
-	q   lock.WaitQueue
-	seq atomic.Uint64 // broadcasts so far
+	q     lock.WaitQueue
+	ready bool
+	seq   atomic.Uint64 // broadcasts so far
 }
 
 // Init makes c ready.
-func (c *Cond) Init() { c.q.Init(condClass) }
+func (c *Cond) Init() {
+	c.q.Init(condClass)
+	c.ready = true
+}
 
 // Wait lets m go, sleeps until a Broadcast that comes after, and takes m again. Meanwhile anything may have changed.
 //
 // Preconditions:
 //   - m is held by t.
 func (c *Cond) Wait(t *Task, m *Mutex) {
+	use(t, c.ready && m.ready, "Cond.Wait")
+	m.mustHold(t, "Cond.Wait")
 	seq := c.seq.Load()
 	m.Unlock(t)
 	c.q.Wait(t, func() bool { return c.seq.Load() != seq })
@@ -65,15 +115,44 @@ func (c *Cond) Wait(t *Task, m *Mutex) {
 
 // Broadcast wakes everybody who waits.
 func (c *Cond) Broadcast(t *Task) {
+	use(t, c.ready, "Cond.Broadcast")
 	c.seq.Add(1)
 	c.q.Wake(t)
 }
 
-// Var is a field that tasks share under a Mutex. The explorer reports two accesses that no lock orders, one of them a Store.
+// Var is a field that tasks share under a Mutex. The explorer reports two accesses that no lock orders, one of them a Store. What
+// a Load returns may refer to more, as a slice or a map does, which can be changed without a Store: such a Load counts as one.
 type Var[T any] struct{ v sched.Var[T] }
 
 // Load reads the field.
-func (v *Var[T]) Load(t *Task) T { return v.v.Load(t) }
+func (v *Var[T]) Load(t *Task) T {
+	use(t, true, "Var.Load")
+	x := v.v.Load(t)
+	if refers(reflect.TypeFor[T]()) {
+		v.v.Store(t, x)
+	}
+	return x
+}
 
 // Store writes the field.
-func (v *Var[T]) Store(t *Task, x T) { v.v.Store(t, x) }
+func (v *Var[T]) Store(t *Task, x T) {
+	use(t, true, "Var.Store")
+	v.v.Store(t, x)
+}
+
+// refers says whether a value of type t leads to memory that is not part of it and can be changed.
+func refers(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Map, reflect.Pointer, reflect.Interface, reflect.Func:
+		return true
+	case reflect.Array:
+		return refers(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if refers(t.Field(i).Type) {
+				return true
+			}
+		}
+	}
+	return false
+}
