@@ -147,9 +147,7 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 		return
 	}
 	c := classOf(m.class)
-	if t.Slow() {
-		lockdep.Acquire(t, c, sub, m, false, false, false)
-	}
+	lockdep.Acquire(t, c, sub, m, false, false, false)
 	if t.Runtime() != nil {
 		d := m.state()
 		t.Point(sched.PointLock, c.ID, m)
@@ -302,9 +300,7 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 		return
 	}
 	c := classOf(s.class)
-	if t.Slow() {
-		lockdep.Acquire(t, c, sub, s, false, false, false)
-	}
+	lockdep.Acquire(t, c, sub, s, false, false, false)
 	if t.Runtime() != nil {
 		d := s.state()
 		t.Point(sched.PointLock, c.ID, s)
@@ -433,9 +429,7 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 		return
 	}
 	c := classOf(s.class)
-	if t.Slow() {
-		lockdep.Acquire(t, c, sub, s, true, false, false)
-	}
+	lockdep.Acquire(t, c, sub, s, true, false, false)
 	if t.Runtime() != nil {
 		d := s.state()
 		t.Point(sched.PointLock, c.ID, s)

@@ -30,9 +30,7 @@ func simOf(d **detState, sim sched.Simulator, c *lockdep.Class) sched.SimLock {
 }
 
 func acquireSim(t *sched.Task, l sched.SimLock, c *lockdep.Class, sub uint64, obj any, read bool) {
-	if t.Checked() {
-		lockdep.Acquire(t, c, sub, obj, read, false, false)
-	}
+	lockdep.Acquire(t, c, sub, obj, read, false, false)
 	if since, waited := l.Acquire(t, read); waited {
 		t.Waited(c.ID, c.Name, since, 5)
 	}
@@ -42,16 +40,12 @@ func tryAcquireSim(t *sched.Task, l sched.SimLock, c *lockdep.Class, sub uint64,
 	if !l.Try(t, read) {
 		return false
 	}
-	if t.Checked() {
-		lockdep.Acquire(t, c, sub, obj, read, true, false)
-	}
+	lockdep.Acquire(t, c, sub, obj, read, true, false)
 	return true
 }
 
 func releaseSim(t *sched.Task, d *detState, c *lockdep.Class, obj any, read bool) {
-	if t.Checked() {
-		lockdep.Release(t, c, obj)
-	}
+	lockdep.Release(t, c, obj)
 	if d == nil || d.sim == nil {
 		panic("lock: Unlock of a " + c.Name + " that is not locked")
 	}

@@ -163,8 +163,19 @@ func newTask(name string, rt Runtime) *Task {
 	t.slow = true
 	t.st, _ = rt.(Stepper)
 	t.sim, _ = rt.(Simulator)
-	t.checked = t.sim == nil || t.sim.Checked()
+	t.checked = t.watched()
 	return t
+}
+
+// watched asks the runtime, if it has a say, whether lockdep is to watch.
+func (t *Task) watched() bool {
+	switch {
+	case t.st != nil:
+		return t.st.Checked()
+	case t.sim != nil:
+		return t.sim.Checked()
+	}
+	return true
 }
 
 // Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use tasks again, thousands of
@@ -178,6 +189,7 @@ func (t *Task) Reset(name string) {
 	t.HeldLocks, t.NowaitSleeps = t.HeldLocks[:0], t.NowaitSleeps[:0]
 	t.Next = Op{}
 	t.waited, t.nowait, t.ended, t.joiner = 0, 0, false, nil
+	t.checked = t.watched()
 }
 
 // Stepper is the runtime when it is one that explores interleavings, and nil otherwise.

@@ -14,6 +14,8 @@ type Stepper interface {
 	Enter(t *Task)
 	// Touch says that the present step also uses o.
 	Touch(t *Task, o *Obj, use Use)
+	// Checked says whether lockdep watches the tasks.
+	Checked() bool
 	// Aborting says that the run is over and tasks only unwind: deferred unlocks must do nothing.
 	Aborting() bool
 	// Data checks an access to plain memory, which reports call what, for a race.

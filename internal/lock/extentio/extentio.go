@@ -230,11 +230,15 @@ func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64)
 		t.Park(c.ID)
 		return
 	}
-	last := len(t.HeldLocks) - 1
-	t.HeldLocks[last].Obj = heldRange{x, from, start}
+	has := func(end uint64) {
+		if t.Checked() {
+			t.HeldLocks[len(t.HeldLocks)-1].Obj = heldRange{x, from, end}
+		}
+	}
+	has(start)
 	t.BlockedOn(heldRange{x, f, end})
 	t.Park(c.ID)
-	t.HeldLocks[last].Obj = heldRange{x, from, end}
+	has(end)
 }
 
 // point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.

@@ -112,6 +112,12 @@ func ByID(id sched.ClassID) *Class { return table[id].Load() }
 // Acquire records that t takes obj of class c and panics when that breaks the order.
 // Nest says that the caller knows why this acquire is safe out of order; it skips the check only.
 func Acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool) {
+	if t.Checked() {
+		acquire(t, c, sub, obj, read, try, nest)
+	}
+}
+
+func acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool) {
 	if len(t.HeldLocks) > 0 && !try && !nest {
 		check(t, c, sub, obj, "acquires")
 	}
@@ -151,6 +157,12 @@ func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
 
 // Release records that t lets go of obj.
 func Release(t *sched.Task, c *Class, obj any) {
+	if t.Checked() {
+		release(t, c, obj)
+	}
+}
+
+func release(t *sched.Task, c *Class, obj any) {
 	last := len(t.HeldLocks) - 1
 	for i := last; i >= 0; i-- {
 		if t.HeldLocks[i].Class == c.ID && t.HeldLocks[i].Obj == obj {
@@ -166,9 +178,7 @@ func Release(t *sched.Task, c *Class, obj any) {
 
 // Disown drops obj from t's held list without releasing it: another task will release it with Adopt.
 func Disown(t *sched.Task, c *Class, obj any) {
-	if t.Checked() {
-		Release(t, c, obj)
-	}
+	Release(t, c, obj)
 }
 
 // Adopt puts obj, which another task disowned, on t's held list.

@@ -84,6 +84,9 @@ func (w *World) Tracing() bool { return w.w.tracing }
 // which makes DPOR exact for it.
 func (w *World) Name(id any, name string) {
 	i := w.w
+	if i.lean {
+		return
+	}
 	i.names = append(i.names, objectName{id, name})
 	if o, ok := id.(interface{ Objects(func(*sched.Obj)) }); ok {
 		i.naming = id

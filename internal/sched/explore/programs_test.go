@@ -325,6 +325,32 @@ func TestSamplers(t *testing.T) {
 	}
 }
 
+// What a sampler reports, whose executions keep nothing for reports, is what a replay of the same schedule says: names, who holds
+// and owes what, and a lost wake-up as one. Without the checks that lockdep makes its executions know of no locks held.
+func TestSamplersReport(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		prog func(w *explore.World)
+		kind explore.Kind
+		text string
+	}{
+		{"two locks", twoLocks(true), explore.KindDeadlock, "waits for b, which task 2 task2 holds"},
+		{"philosophers", philosophers(3, false), explore.KindDeadlock, "holds fork"},
+		{"missed signal", missedSignal(true), explore.KindLost, "waits in queue since step"},
+	} {
+		for _, off := range []explore.Checks{explore.CheckLockOrder, explore.CheckLockOrder | explore.CheckLeftovers} {
+			for _, m := range []explore.Method{explore.Random, explore.PCT, explore.POS} {
+				cfg := explore.Config{Method: m, Off: off, NoShrink: true, Schedules: 2000}
+				r := explore.Run(cfg, tc.prog)
+				x := explore.Replay(cfg, r.Schedule, tc.prog)
+				if r.Kind != tc.kind || !strings.Contains(r.Violation, tc.text) || x.Verdict != r.Kind || x.Message != r.Violation {
+					t.Errorf("%s, %s, off %b: %s: %s\nreplay of %q: %s: %s", tc.name, m, off, r.Kind, r.Violation, r.Schedule, x.Verdict, x.Message)
+				}
+			}
+		}
+	}
+}
+
 // Readers that overlap starve a writer: a livelock, found by the bound on steps.
 func TestStarvation(t *testing.T) {
 	for _, m := range []explore.Method{explore.Naive, explore.DPOR} {

@@ -45,7 +45,7 @@ func (w *world) Enter(t *sched.Task) {
 		}
 		if op.Mode == 0 || open&op.Mode != 0 {
 			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
-			if op.Obj != nil && w.cfg.commutes&(1<<op.Class) == 0 {
+			if op.Obj != nil && w.cfg.commutes&(1<<op.Class) == 0 && !w.lean {
 				n := w.number1(op.Obj, op.ID, op.Class)
 				w.noteWait(k, op, n)
 				w.touch(n, op.Use, open, op.Mode, op.Frees)
@@ -92,7 +92,7 @@ func (w *world) noteWait(k *task, op *sched.Op, n int32) {
 
 func (w *world) enterQuiet(k *task) {
 	op := k.op
-	if op.Obj != nil {
+	if op.Obj != nil && !w.lean {
 		w.number1(op.Obj, op.ID, op.Class)
 	}
 	if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
@@ -104,13 +104,18 @@ func (w *world) enterQuiet(k *task) {
 
 // Touch adds an object to the present step.
 func (w *world) Touch(t *sched.Task, o *sched.Obj, use sched.Use) {
-	if w.aborting {
+	if w.aborting || w.lean {
 		return
 	}
 	n := w.number1(o, nil, 0)
 	if w.phase == exploring && w.curEv >= 0 {
 		w.touch(n, use, openUnknown, 0, false)
 	}
+}
+
+// Checked says whether lockdep watches. Without the checks that it makes, its lists are for reports alone.
+func (w *world) Checked() bool {
+	return !w.lean || w.cfg.checks(CheckLockOrder) || w.cfg.checks(CheckLeftovers)
 }
 
 // Aborting says that tasks only unwind.

@@ -77,16 +77,20 @@ func (s *search) close() {
 	}
 }
 
-// execute makes one execution. Most programs have no Var, and run without the clocks that check one; the first execution that
-// meets a Var is made again with them, and so are all that come later.
+// execute makes one execution, without what most do not need, and makes it again with it where it turns out to be needed.
+// Most programs have no Var: the first execution that meets one gets the clocks that check it, and so do all that come
+// later. Most executions by chance violate nothing: one that does is told by what its repetition knows.
 func (s *search) execute(w *world, drv driver) {
 	w.clocks = w.clocks || s.clocks.Load()
 	w.execute(s.prog, drv)
-	if !w.missed || w.viol != nil && w.viol.Kind == KindMismatch {
+	switch {
+	case w.missed && (w.viol == nil || w.viol.Kind != KindMismatch):
+		s.clocks.Store(true)
+		w.clocks = true
+	case w.lean && w.viol != nil:
+	default:
 		return
 	}
-	s.clocks.Store(true)
-	w.clocks = true
 	again, viol, pruned := &follow{devs: w.schedule()}, w.viol, w.pruned
 	if pruned || viol != nil {
 		again.until = len(w.ev)

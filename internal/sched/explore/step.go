@@ -191,7 +191,7 @@ func (w *world) begin(k *task, d *decision) {
 	if k.user {
 		w.idle = 0
 	}
-	if op := k.op; op.Obj != nil {
+	if op := k.op; op.Obj != nil && !w.lean {
 		open := uint8(openUnknown)
 		if op.Gate != nil && w.chains {
 			open = op.Gate.Open()

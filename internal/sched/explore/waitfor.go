@@ -21,28 +21,28 @@ func (w *world) BlockedOn(t *sched.Task, obj any) { w.of(t).parkOn = obj }
 
 // Owe obliges t to bring ev about.
 func (w *world) Owe(t *sched.Task, ev any) {
-	if !w.aborting {
+	if !w.aborting && !w.lean {
 		w.owes = append(w.owes, obligation{ev: ev, by: w.of(t)})
 	}
 }
 
 // Serve obliges t for life.
 func (w *world) Serve(t *sched.Task, ev any) {
-	if !w.aborting {
+	if !w.aborting && !w.lean {
 		w.owes = append(w.owes, obligation{ev: ev, by: w.of(t), life: true})
 	}
 }
 
 // Delegate obliges those who serve to.
 func (w *world) Delegate(t *sched.Task, ev, to any) {
-	if !w.aborting {
+	if !w.aborting && !w.lean {
 		w.owes = append(w.owes, obligation{ev: ev, to: to})
 	}
 }
 
 // Discharge ends one obligation for ev: t's own, or else the oldest.
 func (w *world) Discharge(t *sched.Task, ev any) {
-	if w.aborting {
+	if w.aborting || w.lean {
 		return
 	}
 	at, k := -1, w.of(t)

@@ -173,6 +173,7 @@ type world struct {
 	chains   bool // which events used an object: the two above follow them
 	observes bool // what tasks saw, for State
 	missed   bool // a Var was used without clocks
+	lean     bool // by chance, without clocks: nothing is kept that only reports want (search.execute)
 
 	root    *task
 	hosting *coro   // of the task that runs where the search does
@@ -365,6 +366,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.drv, w.run = drv, w.run+1
 	_, chance := drv.(*sampler)
 	w.chains, w.trails, w.missed = w.hashes || w.clocks, !chance, false
+	w.lean = chance && !w.chains
 	w.nAll = 1
 	w.tasks = w.tasks[:0]
 	w.phase, w.clock, w.users, w.idle, w.steps = setup, 0, 0, 0, 0
