@@ -65,19 +65,20 @@ type chained struct {
 	use  sched.Use
 }
 
+// dpor is the search of one part. Its world keeps it for the next search, for the memory.
 type dpor struct {
 	s     *search
-	nodes []node // kept for their memory beyond n
+	nodes []node // those beyond n are old
 	way   []int8 // what is left of the plan that the present execution follows
 	n     int
-	keep  int     // nodes that the present execution repeats
-	seen  int     // events that have been looked at
-	pre   []int32 // clock in front of the step that is looked at
-	row   []int32
-	uses  []chained // of a step that has not happened
-	first [maxTasks]int32
-	group []int32 // events that what waits must come before
-	opens []int32
+	keep  int             // nodes that the present execution repeats
+	seen  int             // events that have been looked at
+	pre   [maxTasks]int32 // clock in front of the step that is looked at
+	row   [maxTasks]int32 // and as it would be without the group
+	uses  []chained       // of that step
+	first [maxTasks]int32 // by task: its first event behind the one that is raced with
+	group []int32         // events that what waits must come before
+	opens []int32         // those of them that open the gate
 
 	full, part, parts int // levels of full nodes; this is part of parts
 	prefix            int // number of the present one
@@ -92,21 +93,26 @@ func (s *search) byDPOR() {
 	}
 	var wg sync.WaitGroup
 	for j := range s.cfg.Jobs {
-		d := &dpor{s: s, full: full, part: s.cfg.Shard*s.cfg.Jobs + j, parts: parts}
+		work := func() {
+			w := s.world()
+			defer s.retire(w)
+			d := w.dpor
+			d.s, d.full, d.part, d.parts = s, full, s.cfg.Shard*s.cfg.Jobs+j, parts
+			d.n, d.keep, d.prefix, d.way = 0, 0, 0, d.way[:0]
+			d.search(w)
+			d.s = nil
+		}
 		if j == s.cfg.Jobs-1 {
-			d.search()
+			work()
 			break
 		}
 		wg.Add(1)
-		go func() { defer wg.Done(); d.search() }()
+		go func() { defer wg.Done(); work() }()
 	}
 	wg.Wait()
 }
 
-func (d *dpor) search() {
-	w := d.s.world()
-	d.nodes = w.nodes
-	defer func() { w.nodes = d.nodes; d.s.retire(w) }()
+func (d *dpor) search(w *world) {
 	for {
 		d.seen = max(0, d.keep-1)
 		d.n = d.keep
@@ -282,21 +288,27 @@ func (d *dpor) look(w *world) {
 // races finds the events that i races with.
 func (d *dpor) races(w *world, i int) {
 	e := &w.ev[i]
-	if e.accLo == e.accHi {
-		return
-	}
-	pre := d.before(w, int32(e.before), e.wake)
+	var pre []int32
 	for a := e.accLo; a < e.accHi; a++ {
 		x := &w.acc[a]
+		if x.prev < 0 || w.wroteLast(x.prev, e.task) {
+			continue
+		}
+		if pre == nil {
+			pre = d.before(w, e.before, e.wake)
+		}
 		d.chain(w, x.prev, int(e.task), i, e.before, x.use, x.mode, e.accHi-e.accLo > 1, pre)
 	}
 }
 
+// wroteLast says that access a is a write by the task itself, as a lock is in front of its unlock: nothing before it can race.
+func (w *world) wroteLast(a, task int32) bool {
+	x := &w.acc[a]
+	return x.use == sched.Writes && w.ev[x.ev].task == task
+}
+
 // before is the clock of a task in front of a step: what its last one and the wake-up of this one knew.
 func (d *dpor) before(w *world, last, wake int32) []int32 {
-	if cap(d.pre) < w.stride {
-		d.pre, d.row = make([]int32, maxTasks), make([]int32, maxTasks)
-	}
 	pre := d.pre[:w.stride]
 	if last >= 0 {
 		assign(pre, w.row(last))
@@ -315,7 +327,7 @@ func (d *dpor) before(w *world, last, wake int32) []int32 {
 // it, having done nothing since event last, could not have gone on.
 func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mode uint8, two bool, pre []int32) {
 	d.group = d.group[:0]
-	d.opens = d.opens[:0] // those of the group that open the gate
+	d.opens = d.opens[:0]
 	for ; a >= 0; a = w.acc[a].prev {
 		x := &w.acc[a]
 		writes := x.use == sched.Writes

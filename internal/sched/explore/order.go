@@ -15,7 +15,7 @@ import (
 // Models kernel/locking/lockdep.c's dependency graph, with classes as bits.
 type orderGraph struct {
 	mu    sync.Mutex
-	after [sched.MaxClasses]uint64 // after[c]: taken while c was held
+	after []uint64 // after[c]: taken while c was held; nil before the first
 	first map[[2]sched.ClassID]string
 }
 
@@ -28,15 +28,15 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 	g := w.order
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.after == nil {
+		g.after, g.first = make([]uint64, sched.MaxClasses), map[[2]sched.ClassID]string{}
+	}
 	held := k.t.HeldLocks
 	for _, h := range held[:len(held)-1] {
 		if h.Class == op.Class || sched.ClassByID(h.Class).Rank != 0 || g.after[h.Class]&(1<<op.Class) != 0 {
 			continue
 		}
 		g.after[h.Class] |= 1 << op.Class
-		if g.first == nil {
-			g.first = map[[2]sched.ClassID]string{}
-		}
 		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), w.nameOf(k), len(w.ev)-1)
 		if path := g.path(op.Class, h.Class, 0); path != nil {
 			var b strings.Builder

@@ -356,7 +356,7 @@ func (w *world) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 
 // behind puts event i behind event j, and returns the hash of j.
 func (w *world) behind(i, j, epoch int32) uint64 {
-	if w.clocks {
+	if w.clocks && w.ev[i].task != w.ev[j].task { // behind its own it is already
 		w.joinUpTo(w.row(i), j, epoch)
 	}
 	if !w.hashes {

@@ -214,7 +214,7 @@ type world struct {
 
 	owes []obligation // events that somebody must bring about
 
-	nodes []node // DPOR's, for their memory
+	dpor *dpor // kept for its memory
 
 	check      []func() error
 	finally    []func(t *sched.Task) error
@@ -290,22 +290,20 @@ func newWorld(cfg *Config) *world {
 	}
 	spareWorlds.mu.Unlock()
 	if w == nil {
-		w = &world{}
+		w = &world{dpor: &dpor{}}
+		w.named1 = func(o *sched.Obj) { w.number1(o, w.naming, 0) }
+		w.hosting = &coro{active: true, yield: func(struct{}) bool {
+			w.aborting = true // nobody goes on; there is nothing to give back to but by unwinding
+			return false
+		}}
+		w.root = w.slot()
+		w.root.co = &coro{active: true}
 	}
 	w.cfg, w.stride, w.order = cfg, smallTasks, &orderGraph{}
 	w.hashes = cfg.Done != nil || cfg.Method == Bound || cfg.Method == State
 	w.clocks = cfg.Method == DPOR || cfg.Method == State
 	w.observes = cfg.Method == State
 	w.pub.w = w
-	w.named1 = func(o *sched.Obj) { w.number1(o, w.naming, 0) }
-	w.hosting = &coro{active: true, yield: func(struct{}) bool {
-		w.aborting = true // nobody goes on; there is nothing to give back to but by unwinding
-		return false
-	}}
-	if w.root == nil {
-		w.root = w.slot()
-		w.root.co = &coro{active: true}
-	}
 	return w
 }
 
@@ -339,8 +337,8 @@ func (w *world) forget() {
 		}
 	}
 	clear(w.objs[:cap(w.objs)])
-	*w = world{run: w.run, all: w.all, nAll: 1, root: w.root, coros: w.coros, free: w.free,
-		tasks: w.tasks[:0], ev: w.ev[:0], acc: w.acc[:0], clk: w.clk[:0], objs: w.objs[:0], nodes: w.nodes}
+	*w = world{run: w.run, all: w.all, nAll: 1, root: w.root, hosting: w.hosting, coros: w.coros, free: w.free,
+		tasks: w.tasks[:0], ev: w.ev[:0], acc: w.acc[:0], clk: w.clk[:0], objs: w.objs[:0], named1: w.named1, dpor: w.dpor}
 }
 
 // slot returns a task to use, its sched.Task numbered.
@@ -591,7 +589,6 @@ func (w *world) start(k *task, name string, f func(t *sched.Task), user bool) {
 	k.name, k.f, k.user = name, f, user
 	k.t.Slot = w.nAll - 1
 	k.opKind, k.op = stepStart, &k.t.Next
-	*k.op = sched.Op{}
 	if user {
 		w.users++
 	}
