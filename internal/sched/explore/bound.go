@@ -97,56 +97,42 @@ func (s *search) byQueue() {
 	if s.cfg.Method == Bound && s.cfg.Preemptions != 0 {
 		limit = max(0, s.cfg.Preemptions)
 	}
-	var wg sync.WaitGroup
-	for j := range s.cfg.Jobs {
-		work := func() {
-			w := s.world()
-			defer s.retire(w)
-			d := &queueDriver{s: s, seen: seen, limit: limit}
-			// A worker goes through the alternatives of its own executions first, and shares when others have none.
-			var own []item
-			for {
-				if n := len(own); n > 0 && !s.stop.Load() {
-					d.start(own[n-1])
-					own = own[:n-1]
-				} else if it, ok := q.take(s); ok {
-					d.start(it)
-				} else {
-					return
-				}
-				s.execute(w, d)
-				d.shard(w)
-				for i := len(d.same) - 1; i >= 0; i-- {
-					own = append(own, d.same[i])
-				}
-				d.same = d.same[:0]
-				if !d.foreign || w.viol != nil {
-					s.account(w)
-				}
-				if d.limited {
-					s.mu.Lock()
-					s.left = true
-					s.mu.Unlock()
-				}
-				switch {
-				case len(own) == 0 || s.stop.Load():
-					q.put(own, d.next, true)
-					own, d.next = own[:0], d.next[:0]
-				case q.hungry.Load() > 0 && len(own) > 1:
-					half := len(own) / 2
-					q.put(own[:half], d.next, false)
-					own, d.next = append(own[:0], own[half:]...), d.next[:0]
-				}
+	s.jobs(func(_ int, w *world) {
+		d := &queueDriver{s: s, seen: seen, limit: limit}
+		// A worker goes through the alternatives of its own executions first, and shares when others have none.
+		var own []item
+		for {
+			if n := len(own); n > 0 && !s.stop.Load() {
+				d.start(own[n-1])
+				own = own[:n-1]
+			} else if it, ok := q.take(s); ok {
+				d.start(it)
+			} else {
+				return
+			}
+			s.execute(w, d)
+			d.shard(w)
+			for i := len(d.same) - 1; i >= 0; i-- {
+				own = append(own, d.same[i])
+			}
+			d.same = d.same[:0]
+			if !d.foreign || w.viol != nil {
+				s.account(w)
+			}
+			if d.limited {
+				s.leave()
+			}
+			switch {
+			case len(own) == 0 || s.stop.Load():
+				q.put(own, d.next, true)
+				own, d.next = own[:0], d.next[:0]
+			case q.hungry.Load() > 0 && len(own) > 1:
+				half := len(own) / 2
+				q.put(own[:half], d.next, false)
+				own, d.next = append(own[:0], own[half:]...), d.next[:0]
 			}
 		}
-		if j == s.cfg.Jobs-1 {
-			work()
-			break
-		}
-		wg.Add(1)
-		go func() { defer wg.Done(); work() }()
-	}
-	wg.Wait()
+	})
 	if len(q.stack) > 0 || q.head < len(q.level) || len(q.next) > 0 {
 		s.left = true
 	}

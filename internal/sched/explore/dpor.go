@@ -2,7 +2,6 @@ package explore
 
 import (
 	"math/bits"
-	"sync"
 
 	"btrlab/internal/sched"
 )
@@ -91,25 +90,13 @@ func (s *search) byDPOR() {
 	if parts > 1 {
 		full = bits.Len(uint(16 * parts))
 	}
-	var wg sync.WaitGroup
-	for j := range s.cfg.Jobs {
-		work := func() {
-			w := s.world()
-			defer s.retire(w)
-			d := w.dpor
-			d.s, d.full, d.part, d.parts = s, full, s.cfg.Shard*s.cfg.Jobs+j, parts
-			d.n, d.keep, d.prefix, d.way = 0, 0, 0, d.way[:0]
-			d.search(w)
-			d.s = nil
-		}
-		if j == s.cfg.Jobs-1 {
-			work()
-			break
-		}
-		wg.Add(1)
-		go func() { defer wg.Done(); work() }()
-	}
-	wg.Wait()
+	s.jobs(func(j int, w *world) {
+		d := w.dpor
+		d.s, d.full, d.part, d.parts = s, full, s.cfg.Shard*s.cfg.Jobs+j, parts
+		d.n, d.keep, d.prefix, d.way = 0, 0, 0, d.way[:0]
+		d.search(w)
+		d.s = nil
+	})
 }
 
 func (d *dpor) search(w *world) {
@@ -120,16 +107,12 @@ func (d *dpor) search(w *world) {
 		mine := d.prefix%d.parts == d.part
 		if mine && !d.s.account(w) {
 			if d.next(w) {
-				d.s.mu.Lock()
-				d.s.left = true
-				d.s.mu.Unlock()
+				d.s.leave()
 			}
 			return
 		}
 		if !mine && d.s.stop.Load() {
-			d.s.mu.Lock()
-			d.s.left = true // there may be a prefix that is mine
-			d.s.mu.Unlock()
+			d.s.leave() // there may be a prefix that is mine
 			return
 		}
 		edge := d.n

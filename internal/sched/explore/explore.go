@@ -59,6 +59,14 @@ const (
 	KindMisfit   Kind = "misfit"         // Replay: the schedule is none, or does not fit the program
 )
 
+// Violated says that k was violated and how; a message that begins with the kind already says both.
+func (k Kind) Violated(message string) string {
+	if strings.HasPrefix(message, string(k)+":") {
+		return "violated: " + message
+	}
+	return fmt.Sprintf("violated (%s): %s", k, message)
+}
+
 // Violation is what an execution broke.
 type Violation struct {
 	Kind Kind
@@ -341,14 +349,14 @@ func (w *world) byDefault() bool {
 func (w *world) preemptions() int {
 	n := 0
 	for i := range w.ev {
-		if e := &w.ev[i]; e.last >= 0 && int32(e.last) != e.task && e.mask&(1<<e.last) != 0 {
+		if w.ev[i].preempts() {
 			n++
 		}
 	}
 	return n
 }
 
-// order is the hash of the happens-before order so far.
+// orderHash is the hash of the happens-before order so far.
 func (w *world) orderHash() uint64 {
 	h := uint64(w.clock)
 	for _, k := range w.tasks {

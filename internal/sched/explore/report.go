@@ -47,12 +47,9 @@ type Step struct {
 	Val, NVal int
 }
 
-// Violated says that k was violated and how; a message that begins with the kind already says both.
-func (k Kind) Violated(message string) string {
-	if strings.HasPrefix(message, string(k)+":") {
-		return "violated: " + message
-	}
-	return fmt.Sprintf("violated (%s): %s", k, message)
+// same says that two steps do the same in the same place, as steps of one program by one schedule must.
+func (s Step) same(o Step) bool {
+	return s.Task == o.Task && s.Kind == o.Kind && s.Class == o.Class && s.Enabled == o.Enabled
 }
 
 // Detail is what is recorded with a step for a reader.
@@ -121,7 +118,7 @@ func describe(s Step) string {
 func (w *world) step(i int) Step {
 	e := &w.ev[i]
 	return Step{Task: int(e.task), Kind: e.kind, Class: e.class, Obj: int(e.obj), Enabled: e.mask, Blocked: e.closed,
-		Preempts: e.last >= 0 && int32(e.last) != e.task && e.mask&(1<<e.last) != 0, Val: int(e.val), NVal: int(e.nval)}
+		Preempts: e.preempts(), Val: int(e.val), NVal: int(e.nval)}
 }
 
 func (w *world) execution() Execution {

@@ -10,6 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
+var _ sched.Stepper = (*world)(nil)
+
 func (w *world) of(t *sched.Task) *task {
 	if t.Slot >= w.nAll || w.all[t.Slot].t != t {
 		panic(fmt.Sprintf("explore: task %v is not of this run", t))
@@ -59,8 +61,7 @@ func (w *world) Enter(t *sched.Task) {
 	}
 	k.opKind = StepKind(op.Kind)
 	if w.tracing {
-		k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
-		k.ncallers = runtime.Callers(2, k.callers)
+		k.keepStack()
 	}
 	w.decide(k)
 	for n := w.cur; n != k; n = w.cur { // wait, in this frame
@@ -76,8 +77,14 @@ func (w *world) Enter(t *sched.Task) {
 	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
 
-// stackDepth is how many frames of a step are recorded for a reader.
+// stackDepth is how many frames of a stack are recorded for a reader.
 const stackDepth = 24
+
+// keepStack keeps where k stands, for traceStep.
+func (k *task) keepStack() {
+	k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
+	k.ncallers = runtime.Callers(3, k.callers)
+}
 
 // noteWait keeps what a report of a lost wake-up needs.
 func (w *world) noteWait(k *task, op *sched.Op, n int32) {
@@ -190,7 +197,7 @@ func (w *world) look(k *task, field int32, write bool) {
 	if w.looks == nil {
 		w.looks = map[lookedKey]looked{}
 	}
-	var pc [24]uintptr
+	var pc [stackDepth]uintptr
 	n := runtime.Callers(4, pc[:])
 	w.looks[lookedKey{field, k.num, write}] = looked{w.holds(k), pc[:n:n]}
 }
@@ -221,7 +228,7 @@ func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherW
 	text := fmt.Sprintf("data race: task %s %s %s in step %d (holding %s) that task %s %s in step %d (%s); no lock, atomic or wake-up orders them",
 		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, held)
 	if traced {
-		var pc [24]uintptr
+		var pc [stackDepth]uintptr
 		n := runtime.Callers(4, pc[:])
 		text += fmt.Sprintf("\ntask %s, step %d:\n%stask %s, step %d:\n%s", w.nameOf(k), w.curEv, frames(pc[:n]), w.nameOf(o), ev, frames(was.pc))
 	}
@@ -303,8 +310,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	*k.op, k.opKind = sched.Op{Class: class}, stepResume
 	k.state = parked
 	if w.tracing {
-		k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
-		k.ncallers = runtime.Callers(2, k.callers)
+		k.keepStack()
 	}
 	if k.t.Nowait() && w.cfg.checks(CheckNowait) {
 		w.nowait(k, class)

@@ -3,42 +3,27 @@ package explore
 import (
 	"math/bits"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
-
-	"btrlab/internal/sched"
 )
 
 // bySampling makes executions by chance. The n-th is a function of the seed and n, so that shards and jobs divide them.
 func (s *search) bySampling() {
 	s.left = true
 	var next, length atomic.Int64 // number of the next execution, length of the longest so far
-	var wg sync.WaitGroup
-	for j := range s.cfg.Jobs {
-		work := func() {
-			w := s.world()
-			defer s.retire(w)
-			d := &sampler{pcg: rand.NewPCG(0, 0)}
-			for {
-				i := s.cfg.Shard + int(next.Add(1)-1)*s.cfg.Shards
-				d.length = max(int(length.Load()), 8)
-				d.start(s.cfg, i)
-				s.execute(w, d)
-				for n := length.Load(); int(n) < len(w.ev) && !length.CompareAndSwap(n, int64(len(w.ev))); n = length.Load() {
-				}
-				if !s.account(w) {
-					return
-				}
+	s.jobs(func(_ int, w *world) {
+		d := &sampler{pcg: rand.NewPCG(0, 0)}
+		for {
+			i := s.cfg.Shard + int(next.Add(1)-1)*s.cfg.Shards
+			d.length = max(int(length.Load()), 8)
+			d.start(s.cfg, i)
+			s.execute(w, d)
+			for n := length.Load(); int(n) < len(w.ev) && !length.CompareAndSwap(n, int64(len(w.ev))); n = length.Load() {
+			}
+			if !s.account(w) {
+				return
 			}
 		}
-		if j == s.cfg.Jobs-1 {
-			work()
-			break
-		}
-		wg.Add(1)
-		go func() { defer wg.Done(); work() }()
-	}
-	wg.Wait()
+	})
 }
 
 // RandomWalk is a strategy for Once that picks evenly among the enabled tasks. The same seed gives the same run.
@@ -132,5 +117,3 @@ func (p *sampler) pick(w *world, d *decision) int {
 func (p *sampler) value(w *world, step, n int) int { return p.intN(n) }
 
 func (p *sampler) end(w *world) {}
-
-var _ sched.Stepper = (*world)(nil)

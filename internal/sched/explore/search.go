@@ -66,6 +66,30 @@ func (s *search) retire(w *world) {
 	s.mu.Unlock()
 }
 
+// jobs runs Config.Jobs workers, each with a world of its own, and waits for them. The last one, mostly the only one, is the
+// caller.
+func (s *search) jobs(work func(job int, w *world)) {
+	one := func(job int) {
+		w := s.world()
+		defer s.retire(w)
+		work(job, w)
+	}
+	var wg sync.WaitGroup
+	last := s.cfg.Jobs - 1
+	for j := range last {
+		wg.Go(func() { one(j) })
+	}
+	one(last)
+	wg.Wait()
+}
+
+// leave notes that something is not tried.
+func (s *search) leave() {
+	s.mu.Lock()
+	s.left = true
+	s.mu.Unlock()
+}
+
 // close ends what the search keeps.
 func (s *search) close() {
 	for _, w := range s.spare {
@@ -312,7 +336,7 @@ func (f *follow) pick(w *world, d *decision) int {
 			w.fail(KindMismatch, fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; recorded was the end", d.step, pick, describe(p), p.Enabled))
 			return -1
 		}
-		if e := f.expect[d.step]; e.Task != p.Task || e.Kind != p.Kind || e.Class != p.Class || e.Enabled != p.Enabled {
+		if e := f.expect[d.step]; !e.same(p) {
 			w.fail(KindMismatch, fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; recorded was task %d %s, enabled %b",
 				d.step, pick, describe(p), p.Enabled, e.Task, describe(e), e.Enabled))
 			return -1
@@ -437,7 +461,7 @@ func (s *search) diagnose(devs schedule, text string) string {
 		_, again := record()
 		for i := range min(len(first), len(again)) {
 			a, b := first[i], again[i]
-			if a.Task != b.Task || a.Kind != b.Kind || a.Class != b.Class || a.Enabled != b.Enabled {
+			if !a.same(b) {
 				return fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; another time task %d %s, enabled %b",
 					i, a.Task, describe(a), a.Enabled, b.Task, describe(b), b.Enabled)
 			}

@@ -20,23 +20,17 @@ type obligation struct {
 func (w *world) BlockedOn(t *sched.Task, obj any) { w.of(t).parkOn = obj }
 
 // Owe obliges t to bring ev about.
-func (w *world) Owe(t *sched.Task, ev any) {
-	if !w.aborting && !w.lean {
-		w.owes = append(w.owes, obligation{ev: ev, by: w.of(t)})
-	}
-}
+func (w *world) Owe(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t)}) }
 
 // Serve obliges t for life.
-func (w *world) Serve(t *sched.Task, ev any) {
-	if !w.aborting && !w.lean {
-		w.owes = append(w.owes, obligation{ev: ev, by: w.of(t), life: true})
-	}
-}
+func (w *world) Serve(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t), life: true}) }
 
 // Delegate obliges those who serve to.
-func (w *world) Delegate(t *sched.Task, ev, to any) {
+func (w *world) Delegate(t *sched.Task, ev, to any) { w.owe(obligation{ev: ev, to: to}) }
+
+func (w *world) owe(o obligation) {
 	if !w.aborting && !w.lean {
-		w.owes = append(w.owes, obligation{ev: ev, to: to})
+		w.owes = append(w.owes, o)
 	}
 }
 

@@ -100,6 +100,11 @@ type event struct {
 	last   int8 // who ran before, -1 for none
 }
 
+// preempts says that another task, which ran last, could have gone on.
+func (e *event) preempts() bool {
+	return e.last >= 0 && int32(e.last) != e.task && e.mask&(1<<e.last) != 0
+}
+
 // access is one object that an event used. Those of one object are chained, newest first.
 type access struct {
 	obj   int32
@@ -210,7 +215,6 @@ type world struct {
 	aborting bool
 	pruned   bool
 	viol     *Violation
-	steps    int
 
 	owes []obligation // events that somebody must bring about
 
@@ -367,7 +371,7 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.lean = chance && !w.chains
 	w.nAll = 1
 	w.tasks = w.tasks[:0]
-	w.phase, w.clock, w.users, w.idle, w.steps = setup, 0, 0, 0, 0
+	w.phase, w.clock, w.users, w.idle = setup, 0, 0, 0
 	w.ev, w.acc, w.objs, w.clk, w.vars = w.ev[:0], w.acc[:0], w.objs[:0], w.clk[:0], w.vars[:0]
 	w.curEv, w.curK, w.prior, w.trail = -1, nil, nil, 0
 	w.yields = false
