@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -132,6 +136,19 @@ func (a *app) labHint() *cobra.Command {
 	return cmd
 }
 
+// context ends when parent does or SIGINT comes.
+func (a *app) context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	go func() {
+		select {
+		case <-a.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 func (a *app) labGrade() *cobra.Command {
 	var dir, replay, results string
 	var asJSON bool
@@ -141,7 +158,7 @@ func (a *app) labGrade() *cobra.Command {
 command that replays it and, for the first, its steps. Exit code 1 means that something failed.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
-  btrlab lab grade 4 --replay truncate-race=10:1`,
+  btrlab lab grade 4 --replay truncate-race=11:1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
 			if err != nil {
@@ -156,21 +173,40 @@ command that replays it and, for the first, its steps. Exit code 1 means that so
 				if l.N == 1 {
 					return usagef(cmd, "lab 1 has no code to replay; use btrlab replay")
 				}
+				if names := grade.Workloads(l.N); !slices.Contains(names, o.Workload) {
+					return usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, o.Workload, strings.Join(names, ", "))
+				}
 			}
-			r, err := grade.Grade(root, l, o)
-			if err != nil {
-				return err
-			}
-			if results != "" {
-				f, err := os.Create(results)
+			if results != "" { // before the work, not behind it
+				f, err := os.OpenFile(results, os.O_WRONLY|os.O_CREATE, 0o644)
 				if err != nil {
 					return err
 				}
-				if err := r.WriteGradescope(f); err != nil {
-					f.Close()
+				f.Close()
+			}
+			ctx, cancel := a.context(cmd.Context())
+			defer cancel()
+			r, err := grade.Grade(ctx, root, l, o)
+			var nothing *grade.NoFilesError
+			switch {
+			case errors.As(err, &nothing) && results != "":
+				r = l.Nothing(nothing)
+			case nothing != nil:
+				return usagef(cmd, "%v", err)
+			case errors.Is(err, context.Canceled):
+				return errInterrupted
+			case err != nil:
+				return err
+			}
+			if i := slices.IndexFunc(r.Rows, func(x grade.Row) bool { return x.Misfit }); i >= 0 {
+				return usagef(cmd, "--replay %s: %s", replay, r.Rows[i].Result)
+			}
+			if results != "" {
+				var b bytes.Buffer
+				if err := r.WriteGradescope(&b); err != nil {
 					return err
 				}
-				if err := f.Close(); err != nil {
+				if err := os.WriteFile(results, b.Bytes(), 0o644); err != nil {
 					return err
 				}
 			}
@@ -179,7 +215,10 @@ command that replays it and, for the first, its steps. Exit code 1 means that so
 				err = a.printJSON(r)
 			case o.Workload != "":
 				for _, x := range r.Rows {
-					fmt.Fprintf(a.out, "%s\n%s: %s\n", strings.TrimRight(x.Trace, "\n"), x.Name, x.Result)
+					if x.Trace != "" {
+						fmt.Fprintf(a.out, "%s\n\n", strings.TrimRight(x.Trace, "\n"))
+					}
+					fmt.Fprintln(a.out, prose.Wrap(x.Name+": "+x.Result, a.width()))
 				}
 			default:
 				err = r.WriteText(a.out)

@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
+	"syscall"
 )
-
-// runLimit ends a grading program that does not: a loop without a scheduling point in it. It is no part of any grade.
-const runLimit = 10 * time.Minute
 
 const mainText = `package main
 
@@ -31,16 +29,16 @@ func main() { os.Exit(grade.Main(%s, os.Args[1:])) }
 `
 
 // gradeGo grades a lab whose solution is a Go package.
-func (l *Lab) gradeGo(root, dir string, o Options) ([]Row, error) {
-	total := 0.0
-	for _, w := range workloads(l.N) {
-		total += w.points
-	}
+func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, error) {
+	total := points(l.N)
 	files, err := sources(dir)
 	if err != nil {
 		return nil, err
 	}
-	if _, bad := Check(files, l.allowed); len(bad) > 0 {
+	if len(files) == 0 {
+		return nil, &NoFilesError{Dir: dir, Want: "Go file"}
+	}
+	if bad := Check(files, l.rules()); len(bad) > 0 {
 		return refused("check", total, bad), nil
 	}
 	work := filepath.Join(root, "labs", "_grade")
@@ -69,32 +67,31 @@ func (l *Lab) gradeGo(root, dir string, o Options) ([]Row, error) {
 		return nil, err
 	}
 	bin := filepath.Join(work, "grader")
-	build := exec.Command("go", "build", "-o", bin, "./labs/_grade/"+name)
-	build.Dir = root
+	build := command(ctx, root, "go", "build", "-o", bin, "./labs/_grade/"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !errors.As(err, &exit):
 			return nil, fmt.Errorf("build the grader: %w", err)
+		case !strings.Contains(string(out), "labs/_grade/"+name+"/"): // not the student's
+			return nil, fmt.Errorf("build the grader: %w\n%s", err, out)
 		}
-		text := strings.ReplaceAll(string(out), "labs/_grade/"+name+"/student/", "")
-		return refused("build", total, strings.Split(strings.TrimSpace(text), "\n")), nil
+		return refused("build", total, l.buildErrors(string(out), "labs/_grade/"+name+"/")), nil
 	}
 	report := filepath.Join(work, "report.json")
-	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
-	defer cancel()
 	args := []string{report, fmt.Sprint(l.N)}
 	if o.Workload != "" {
 		args = append(args, o.Workload, o.Schedule)
 	}
-	run := exec.CommandContext(ctx, bin, args...)
-	run.Dir = work
-	out, err := run.CombinedOutput()
-	if ctx.Err() != nil {
-		return refused("run", total, []string{"the grader did not end: is there a loop without a wait?"}), nil
-	}
-	if err != nil {
-		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-		return refused("run", total, append([]string{err.Error()}, lines[:min(len(lines), 12)]...)), nil
+	// No limit of time: the program watches itself (watch.go).
+	out, err := command(ctx, work, bin, args...).CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return refused("run", total, crash(err, out)), nil
 	}
 	b, err := os.ReadFile(report)
 	if err != nil {
@@ -102,4 +99,48 @@ func (l *Lab) gradeGo(root, dir string, o Options) ([]Row, error) {
 	}
 	var rows []Row
 	return rows, json.Unmarshal(b, &rows)
+}
+
+// command is a program in a process group of its own, which is killed as a whole when ctx ends.
+func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Dir = dir
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	return c
+}
+
+// buildErrors are the compiler's words without the folder. An error in the grader's own file is about what it calls.
+func (l *Lab) buildErrors(out, folder string) []string {
+	var lines []string
+	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
+		own := strings.HasPrefix(line, folder+"main.go:")
+		if strings.HasPrefix(line, "# ") {
+			continue
+		}
+		line = strings.ReplaceAll(line, folder+"student/", "")
+		if own {
+			_, line, _ = strings.Cut(line, ": ")
+			line = fmt.Sprintf("want %s: %s", l.want, strings.ReplaceAll(line, "student.", ""))
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// crash says how a grading program ended that ended itself by no way known: its last words, and where the student's code was.
+func crash(err error, out []byte) []string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	for stack := range bytes.SplitSeq(out, []byte("\n\n")) { // a goroutine each, the one that it was first
+		at := studentLine(stack)
+		if at == "" {
+			continue
+		}
+		what := strings.TrimPrefix(lines[0], "runtime: ")
+		if strings.HasPrefix(what, "goroutine stack exceeds") {
+			what = "calls itself without end"
+		}
+		return []string{at + ": " + what}
+	}
+	return append([]string{err.Error()}, lines[:min(len(lines), 12)]...)
 }

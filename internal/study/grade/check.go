@@ -5,12 +5,20 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// NoFilesError says that a folder has nothing that could be graded.
+type NoFilesError struct {
+	Dir, Want string
+}
+
+func (e *NoFilesError) Error() string { return fmt.Sprintf("%s has no %s", e.Dir, e.Want) }
 
 // sources lists the Go files of dir that are the student's solution: no tests.
 func sources(dir string) ([]string, error) {
@@ -24,36 +32,60 @@ func sources(dir string) ([]string, error) {
 			l = append(l, filepath.Join(dir, n))
 		}
 	}
-	if len(l) == 0 {
-		return nil, fmt.Errorf("%s has no Go file", dir)
-	}
 	return l, nil
 }
 
-// Check reads the student's files and returns what the lab does not allow, a line each, and the package's name.
+// rules are what the code of a lab must look like.
+type rules struct {
+	allowed []string // packages that it may import
+	entry   string   // the function that the grader calls
+	want    string   // its declaration, for people
+	// shared says that entry makes what tasks share: all its fields must be of package kit, where the explorer sees who uses them.
+	shared bool
+}
+
+// kitPath is the package whose types tasks may share.
+const kitPath = "btrlab/labs/kit"
+
+// Check reads the student's files and returns what the lab does not allow, a line each.
 //
 // Imports: only those in allowed, so no sync, sync/atomic, time, unsafe or os; what waits must wait where the explorer sees it. For
-// the same reason no go statement, channel or select. No variable of the package, which would outlive an execution of the
+// the same reason no go statement, channel or select, and no plain field in what tasks share: between a look at it and a change of it
+// there is no scheduling point, so a race would never show. No variable of the package, which would outlive an execution of the
 // explorer, no init function, and no directive to the compiler or linker.
-func Check(files, allowed []string) (pkg string, bad []string) {
+//
+// Model: names are looked up by their spelling, without type checking. What a kit.Var leads to (the elements of a slice, the nodes of
+// a tree) may be plain; a Load of it counts as a Store of all.
+func Check(files []string, r rules) (bad []string) {
 	fset := token.NewFileSet()
 	say := func(pos token.Pos, format string, a ...any) {
 		p := fset.Position(pos)
 		bad = append(bad, fmt.Sprintf("%s:%d: %s", filepath.Base(p.Filename), p.Line, fmt.Sprintf(format, a...)))
 	}
+	decls := map[string]ast.Expr{} // of the package, by name
+	var entry *ast.FuncDecl
+	kit := map[string]bool{} // names under which files import package kit
+	parsed := true
 	for _, name := range files {
 		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
 		if err != nil {
 			bad = append(bad, strings.ReplaceAll(err.Error(), filepath.Dir(name)+string(filepath.Separator), ""))
+			parsed = false
 			continue
 		}
-		if pkg = f.Name.Name; pkg == "main" {
+		if f.Name.Name == "main" {
 			say(f.Name.Pos(), "package main, want a package that can be imported")
 		}
 		for _, i := range f.Imports {
 			path, _ := strconv.Unquote(i.Path.Value)
-			if !slices.Contains(allowed, path) {
-				say(i.Pos(), "imports %q, want only %s", path, strings.Join(allowed, ", "))
+			if !slices.Contains(r.allowed, path) {
+				say(i.Pos(), "imports %q, want only %s", path, strings.Join(r.allowed, ", "))
+			}
+			if path == kitPath {
+				kit["kit"] = true
+				if i.Name != nil {
+					kit[i.Name.Name] = true
+				}
 			}
 			if i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
 				say(i.Pos(), "imports %q as %s", path, i.Name.Name)
@@ -70,9 +102,21 @@ func Check(files, allowed []string) (pkg string, bad []string) {
 			switch d := d.(type) {
 			case *ast.GenDecl:
 				if d.Tok == token.VAR {
-					say(d.Pos(), "has a variable of the package: keep state in the lock")
+					where := "declare it in the function"
+					if r.shared {
+						where = "keep state in the lock"
+					}
+					say(d.Pos(), "has a variable of the package, which outlives an execution: %s", where)
+				}
+				for _, x := range d.Specs {
+					if x, ok := x.(*ast.TypeSpec); ok {
+						decls[x.Name.Name] = x.Type
+					}
 				}
 			case *ast.FuncDecl:
+				if d.Recv == nil && d.Name.Name == r.entry {
+					entry = d
+				}
 				if d.Recv == nil && d.Name.Name == "init" {
 					say(d.Pos(), "has an init function")
 				}
@@ -94,5 +138,85 @@ func Check(files, allowed []string) (pkg string, bad []string) {
 			return true
 		})
 	}
-	return pkg, bad
+	switch {
+	case !parsed:
+	case entry == nil:
+		bad = append(bad, fmt.Sprintf("no func %s: want %s", r.entry, r.want))
+	case r.shared:
+		c := &shared{types: decls, kit: kit, say: say, seen: map[string]bool{}}
+		c.made(entry, r.want)
+	}
+	return bad
+}
+
+// shared checks the types of what tasks share.
+type shared struct {
+	types map[string]ast.Expr
+	kit   map[string]bool
+	say   func(pos token.Pos, format string, a ...any)
+	seen  map[string]bool
+}
+
+// made checks what entry returns: a pointer to a struct.
+func (c *shared) made(entry *ast.FuncDecl, want string) {
+	if l := entry.Type.Results; l != nil && len(l.List) == 1 {
+		if p, ok := l.List[0].Type.(*ast.StarExpr); ok {
+			if id, ok := p.X.(*ast.Ident); ok {
+				if s, ok := c.types[id.Name].(*ast.StructType); ok {
+					c.seen[id.Name] = true
+					c.fields(s)
+					return
+				}
+			}
+		}
+	}
+	c.say(entry.Pos(), "func %s does not return a pointer to a struct of this package: want %s", entry.Name.Name, want)
+}
+
+func (c *shared) fields(s *ast.StructType) {
+	for _, f := range s.Fields.List {
+		if c.ok(f.Type) {
+			continue
+		}
+		what := types.ExprString(f.Type)
+		name := what
+		if len(f.Names) > 0 {
+			name = f.Names[0].Name
+		}
+		c.say(f.Pos(), "field %s is a plain %s, which the explorer does not see: want kit.Var[%s]", name, what, what)
+	}
+}
+
+// ok says whether tasks may share a field of type x: one of package kit, or a struct or array of such.
+func (c *shared) ok(x ast.Expr) bool {
+	switch x := x.(type) {
+	case *ast.ParenExpr:
+		return c.ok(x.X)
+	case *ast.SelectorExpr:
+		return c.isKit(x, "Mutex") || c.isKit(x, "Cond")
+	case *ast.IndexExpr:
+		return c.isKit(x.X, "Var")
+	case *ast.ArrayType:
+		return x.Len != nil && c.ok(x.Elt)
+	case *ast.StructType:
+		c.fields(x) // says itself what is wrong
+		return true
+	case *ast.Ident:
+		t, ok := c.types[x.Name]
+		if !ok || c.seen[x.Name] {
+			return ok
+		}
+		c.seen[x.Name] = true
+		return c.ok(t)
+	}
+	return false
+}
+
+func (c *shared) isKit(x ast.Expr, name string) bool {
+	s, ok := x.(*ast.SelectorExpr)
+	if !ok || s.Sel.Name != name {
+		return false
+	}
+	id, ok := s.X.(*ast.Ident)
+	return ok && c.kit[id.Name]
 }

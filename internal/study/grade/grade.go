@@ -11,10 +11,14 @@
 package grade
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -33,8 +37,11 @@ type Row struct {
 	Schedule string `json:"schedule,omitempty"`
 	Replay   string `json:"replay,omitempty"`
 	Trace    string `json:"trace,omitempty"`
-	// Schedules is how many were searched.
-	Schedules int `json:"schedules,omitempty"`
+	// Misfit says that Schedule, which was to be replayed, is none or does not fit the program.
+	Misfit bool `json:"misfit,omitempty"`
+	// Schedules is how many the searches have run that Result names, and Switch where tasks were switched, when not everywhere.
+	Schedules int    `json:"schedules,omitempty"`
+	Switch    string `json:"switch,omitempty"`
 }
 
 // Report is what grading came to.
@@ -48,6 +55,8 @@ type Report struct {
 	Pass  bool    `json:"pass"`
 	// Prediction are the student's answers of before, if any.
 	Prediction []Answer `json:"prediction,omitempty"`
+	// Unpredicted says that there is no prediction though the lab asks for one.
+	Unpredicted bool `json:"unpredicted,omitempty"`
 }
 
 // sum fills the totals.
@@ -70,18 +79,25 @@ type Lab struct {
 	File string
 	// allowed are the packages that it may import; nil is a lab without Go.
 	allowed []string
+	// entry is the function that the grader calls, want its declaration for people, and shared says that tasks share what it makes.
+	entry, want string
+	shared      bool
 	// main is the expression that makes a Student, with student for the package.
 	main string
 }
+
+func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared} }
 
 // Labs are the labs that can be taken, by number.
 var Labs = []*Lab{
 	{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, File: "schedules.txt"},
 	{N: 4, Folder: "04-truncate-race", Title: "The truncate race", Minutes: 75, File: "setsize.go",
-		allowed: []string{"btrlab/internal/iopath/policy"}, main: "grade.Student{Steps: student.Steps}"},
+		allowed: []string{"btrlab/internal/iopath/policy"}, entry: "Steps", want: "func Steps() []policy.SetsizeStep",
+		main: "grade.Student{Steps: student.Steps}"},
 	{N: 5, Folder: "05-range-lock", Title: "A range lock", Minutes: 120, File: "rangelock.go",
-		allowed: []string{"btrlab/labs/kit", "cmp", "fmt", "math", "slices", "sort"},
-		main:    "grade.Student{NewRangeLock: func() inode.RangeLocker { return student.New() }}"},
+		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
+		want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)",
+		main: "grade.Student{NewRangeLock: func() inode.RangeLocker { return student.New() }}"},
 }
 
 // Lookup finds a lab by its number.
@@ -142,7 +158,7 @@ func (l *Lab) Hint(root string, level int) (string, error) {
 	return strings.TrimSpace(text) + "\n", nil
 }
 
-// Question is asked before the lab.
+// Question is asked before the lab. predict.json has what is asked; what is so is in the file of the same name under instructor.
 type Question struct {
 	Ask     string   `json:"ask"`
 	Choices []string `json:"choices"` // a, b, c ...
@@ -150,7 +166,7 @@ type Question struct {
 	Why     string   `json:"why"` // shown after grading, with the execution that shows it
 }
 
-// Answer is a student's prediction and what is right.
+// Answer is a student's prediction and what is right, where the answers have been handed out.
 type Answer struct {
 	Ask   string `json:"ask"`
 	Said  string `json:"said"`
@@ -158,17 +174,36 @@ type Answer struct {
 	Why   string `json:"why"`
 }
 
-// Questions are the lab's predictions, from predict.json.
+// Questions are the lab's predictions. The answers may be missing.
 func (l *Lab) Questions(root string) ([]Question, error) {
-	b, err := os.ReadFile(filepath.Join(l.Dir(root), "predict.json"))
-	if err != nil {
+	var q, answers []Question
+	if err := l.readPredict(filepath.Join(l.Dir(root), "predict.json"), &q); err != nil {
 		return nil, err
 	}
-	var q []Question
-	if err := json.Unmarshal(b, &q); err != nil {
-		return nil, fmt.Errorf("predict.json of lab %d: %w", l.N, err)
+	err := l.readPredict(filepath.Join(l.Dir(root), "instructor", "predict.json"), &answers)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return q, nil
+	case err != nil:
+		return nil, err
+	case len(answers) != len(q):
+		return nil, fmt.Errorf("lab %d has %d questions and %d answers", l.N, len(q), len(answers))
+	}
+	for i := range q {
+		q[i].Answer, q[i].Why = answers[i].Answer, answers[i].Why
 	}
 	return q, nil
+}
+
+func (l *Lab) readPredict(path string, q *[]Question) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, q); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 func (l *Lab) predictionFile(root string) string {
@@ -184,7 +219,10 @@ func (l *Lab) Predict(root string, said []string) error {
 	if len(said) != len(qs) {
 		return fmt.Errorf("have %d answers, want %d", len(said), len(qs))
 	}
+	said = slices.Clone(said)
 	for i, s := range said {
+		s = strings.ToLower(s)
+		said[i] = s
 		if len(s) != 1 || s[0] < 'a' || int(s[0]-'a') >= len(qs[i].Choices) {
 			return fmt.Errorf("answer %d is %q, want a letter from a to %c", i+1, s, 'a'+len(qs[i].Choices)-1)
 		}
@@ -225,21 +263,22 @@ type Options struct {
 	Workload, Schedule string
 }
 
-// Grade grades lab l. An error is about the tools; what is wrong with the student's files is in the report.
-func Grade(root string, l *Lab, o Options) (*Report, error) {
+// Grade grades lab l. An error is about the tools, or a *NoFilesError; what is wrong with the student's files is in the report. When
+// ctx ends, so does the grading, with its error.
+func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error) {
 	dir := o.Dir
 	if dir == "" {
 		dir = l.Dir(root)
 	}
-	r := &Report{Lab: l.N, Title: l.Title, Dir: dir}
-	if rel, err := filepath.Rel(root, dir); err == nil && !strings.HasPrefix(rel, "..") {
-		r.Dir = rel
+	r := l.report(root, dir)
+	if x, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || err == nil && !x.IsDir() {
+		return nil, &NoFilesError{Dir: dir, Want: "files: it is no folder"}
 	}
 	var err error
 	if l.allowed == nil {
 		r.Rows, err = gradeSchedules(filepath.Join(dir, l.File))
 	} else {
-		r.Rows, err = l.gradeGo(root, dir, o)
+		r.Rows, err = l.gradeGo(ctx, root, dir, o)
 	}
 	if err != nil {
 		return nil, err
@@ -251,8 +290,29 @@ func Grade(root string, l *Lab, o Options) (*Report, error) {
 		}
 	}
 	r.Prediction = l.prediction(root)
+	r.Unpredicted = r.Prediction == nil
 	r.sum()
 	return r, nil
+}
+
+func (l *Lab) report(root, dir string) *Report {
+	r := &Report{Lab: l.N, Title: l.Title, Dir: dir}
+	if rel, err := filepath.Rel(root, dir); err == nil && !strings.HasPrefix(rel, "..") {
+		r.Dir = rel
+	}
+	return r
+}
+
+// Nothing is the report on a folder that Grade found nothing in: no points, and why.
+func (l *Lab) Nothing(err *NoFilesError) *Report {
+	r := l.report("", err.Dir)
+	max := points(l.N)
+	if l.allowed == nil {
+		max = points1()
+	}
+	r.Rows = refused("check", max, []string{err.Error()})
+	r.sum()
+	return r
 }
 
 // refused is the report of files that are not run at all.

@@ -1,7 +1,9 @@
 package grade
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
@@ -54,15 +57,22 @@ func TestRewrite(t *testing.T) {
 // TestPredict: answers are kept, and come back beside what is right.
 func TestPredict(t *testing.T) {
 	l, dir := Labs[1], t.TempDir()
-	q, err := os.ReadFile(filepath.Join(l.Dir(root(t)), "predict.json"))
-	if err != nil {
-		t.Fatal(err)
+	copyIn := func(name string) {
+		b, err := os.ReadFile(filepath.Join(l.Dir(root(t)), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(l.Dir(dir), name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := os.MkdirAll(l.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(l.Dir(dir), "predict.json"), q, 0o644); err != nil {
-		t.Fatal(err)
+	copyIn("predict.json")
+	if b, err := os.ReadFile(filepath.Join(l.Dir(dir), "predict.json")); err != nil || strings.Contains(string(b), `"answer"`) {
+		t.Errorf("the answers lie beside what the student changes: %v", err)
 	}
 	if l.prediction(dir) != nil {
 		t.Error("a prediction that nobody made")
@@ -72,12 +82,33 @@ func TestPredict(t *testing.T) {
 			t.Errorf("%q: no error", bad)
 		}
 	}
-	if err := l.Predict(dir, []string{"a", "b", "c"}); err != nil {
+	if err := l.Predict(dir, []string{"a", "B", "c"}); err != nil {
 		t.Fatal(err)
 	}
+	if p := l.prediction(dir); len(p) != 3 || p[1].Said != "b" || p[1].Right != "" {
+		t.Errorf("without the instructor's file: %+v", p)
+	}
+	copyIn("instructor/predict.json")
 	if p := l.prediction(dir); len(p) != 3 || p[0].Said != "a" || p[0].Right != "b" || p[2].Said != "c" {
 		t.Errorf("%+v", p)
 	}
+}
+
+// rejects is what the first row says that rejects a mutant, where it matters to the student.
+var rejects = map[string]string{
+	"01/locked-drains-keeps": "locked+SETSIZE_DRAIN_FIRST keeps i_rwsem for the whole write",
+	"04/no-drain":            "policy.DIOWait is missing",
+	"04/endless":             "setsize.go:10: Steps took 2s of processor time",
+	"05/plain-field":         "rangelock.go:16: field held is a plain []kit.Range",
+	"05/no-mutex-plain":      "rangelock.go:16: field held is a plain []kit.Range",
+	"05/no-mutex":            "violated (data race)",
+	"05/stores-behind":       "violated (data race)",
+	"05/no-init":             "rangelock.go:33: kit.Mutex.Lock before Init",
+	"05/locks-twice":         "rangelock.go:44: kit.Mutex.Lock by the task that holds it",
+	"05/unlocks-twice":       "rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex",
+	"05/spins":               "rangelock.go:28, called in rangelock.go:35: lock-identical took 10s of processor time",
+	"05/one-for-all":         "whoever comes second may not wait for the first",
+	"05/nothing":             "violated (exclusion): task 1 got [0, 8) while task 0 holds [0, 8)",
 }
 
 // TestSolutionsAndMutants: every solution gets full marks and every planted mistake is rejected. Labs with Go code build a program
@@ -91,7 +122,7 @@ func TestSolutionsAndMutants(t *testing.T) {
 		}
 		instructor := filepath.Join(l.Dir(r), "instructor")
 		t.Run(fmt.Sprintf("%02d/solution", l.N), func(t *testing.T) {
-			x, err := Grade(r, l, Options{Dir: filepath.Join(instructor, "_solution")})
+			x, err := Grade(t.Context(), r, l, Options{Dir: filepath.Join(instructor, "_solution")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +139,7 @@ func TestSolutionsAndMutants(t *testing.T) {
 		}
 		for _, m := range mutants {
 			t.Run(fmt.Sprintf("%02d/%s", l.N, m.Name()), func(t *testing.T) {
-				x, err := Grade(r, l, Options{Dir: filepath.Join(instructor, "_mutants", m.Name())})
+				x, err := Grade(t.Context(), r, l, Options{Dir: filepath.Join(instructor, "_mutants", m.Name())})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -118,6 +149,9 @@ func TestSolutionsAndMutants(t *testing.T) {
 				for _, row := range x.Rows {
 					if !row.Pass {
 						first, _, _ := strings.Cut(row.Result, "\n")
+						if want, ok := rejects[fmt.Sprintf("%02d/%s", l.N, m.Name())]; ok && !strings.Contains(row.Result, want) {
+							t.Errorf("rejected with %q, want %q", row.Result, want)
+						}
 						t.Logf("%s: %s", row.Name, first)
 						if row.Schedule != "" {
 							t.Logf("  %s", row.Replay)
@@ -143,12 +177,37 @@ func TestStarters(t *testing.T) {
 	if w := setsizeWorkloads()[0]; w.explore(student, &r) != nil || !r.Violated || r.Schedule == "" {
 		t.Errorf("the order of 2018 does not lose the truncate: %+v", r)
 	}
-	if again := Judge(4, student, "truncate-race", r.Schedule); len(again) != 1 || again[0].Pass || again[0].Trace == "" {
-		t.Errorf("the schedule does not show it again: %+v", again)
+	again := Judge(4, student, "truncate-race", r.Schedule)
+	if len(again) != 1 || again[0].Pass || again[0].Trace == "" {
+		t.Fatalf("the schedule does not show it again: %+v", again)
+	}
+	for _, step := range []string{"setISize: change i_size", "truncatePages: lock page", "dioWait: wait", "waitOrdered: "} {
+		if !strings.Contains(again[0].Trace, step) {
+			t.Errorf("the table does not name the student's step %q\n%s", step, again[0].Trace)
+		}
+	}
+	for _, bad := range []string{"11", "11:1,11:0", "11:9"} {
+		if r := Judge(4, student, "truncate-race", bad)[0]; r.Pass || r.Violated || !r.Misfit || strings.Contains(r.Result, "nondeterminism") {
+			t.Errorf("schedule %q: %+v", bad, r)
+		}
 	}
 	for _, r := range Judge(5, &Student{NewRangeLock: func() inode.RangeLocker { return rangelock.New() }}, "", "") {
 		if want := r.Name != "lock-touching" && r.Name != "virtual-time"; r.Pass != want {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
+		}
+		if strings.Contains(r.Result, "switching at") {
+			t.Errorf("%s: the result repeats the classes: %s", r.Name, r.Result)
+		}
+		if r.Name != "lock-touching" {
+			continue
+		}
+		for _, want := range []string{"[0, 8) and [8, 16) are wanted at one time", "0:[0, 8)", "Lock:", "student_wait"} {
+			if !strings.Contains(r.Trace, want) {
+				t.Errorf("%s: the table has no %q\n%s", r.Name, want, r.Trace)
+			}
+		}
+		if i := strings.Index(r.Trace, "nobody is left"); i >= 0 && i < strings.Index(r.Trace, "are wanted at one time") {
+			t.Errorf("%s: it seems that a wake-up is lost\n%s", r.Name, r.Trace)
 		}
 	}
 	inode.NewRangeLocker = nil
@@ -199,11 +258,11 @@ func TestSteps(t *testing.T) {
 		want  string
 	}{
 		{truncaterace.Steps(), ""},
-		{truncaterace.Steps()[1:], "set_i_size is missing"},
+		{truncaterace.Steps()[1:], "policy.SetISize is missing"},
 		{append(truncaterace.Steps(), policy.DIOWait), "have 6 steps"},
-		{[]policy.SetsizeStep{policy.DIOWait, policy.DIOWait}, "dio_wait comes twice"},
-		{[]policy.SetsizeStep{policy.TruncateSetsize}, "step 1 is none of the five"},
-		{[]policy.SetsizeStep{99}, "step 99 is none of the five"},
+		{[]policy.SetsizeStep{policy.DIOWait, policy.DIOWait}, "policy.DIOWait comes twice"},
+		{[]policy.SetsizeStep{policy.TruncateSetsize}, "step 1 of the list is policy.SetsizeStep(1)"},
+		{[]policy.SetsizeStep{99}, "step 1 of the list is policy.SetsizeStep(99)"},
 	} {
 		if got := checkSteps(tt.steps); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%d: have %q want %q", tt.steps, got, tt.want)
@@ -214,7 +273,7 @@ func TestSteps(t *testing.T) {
 // TestCheck: everything that would let student code wait, or keep state, where the explorer does not see it.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
-		{"clean", "package p\nimport \"slices\"\nvar _ = 1", "x.go:3: has a variable"},
+		{"variable", "package p\nimport \"slices\"\nvar _ = 1\nfunc f() {}", "x.go:3: has a variable of the package, which outlives an execution: declare it in the function"},
 		{"allowed", "package p\nimport \"slices\"\nfunc f(l []int) { slices.Sort(l) }", ""},
 		{"sync", "package p\nimport \"sync\"", `x.go:2: imports "sync"`},
 		{"atomic", "package p\nimport \"sync/atomic\"", `x.go:2: imports "sync/atomic"`},
@@ -230,17 +289,170 @@ func TestCheck(t *testing.T) {
 		{"recover", "package p\nfunc f() { defer func() { recover() }() }", "x.go:2: has a recover"},
 		{"init", "package p\nfunc init() {}", "x.go:2: has an init function"},
 		{"directive", "package p\n//go:linkname f g\nfunc f()", "x.go:2: has the directive //go:linkname"},
-		{"main", "package main", "x.go:1: package main"},
+		{"main", "package main\nfunc f() {}", "x.go:1: package main"},
+		{"nothing to call", "package p\nfunc g() {}\ntype t struct{}\nfunc (t) f() {}", "no func f: want func f()"},
 		{"broken", "package p\nfunc", "x.go:2:"},
 	} {
 		file := filepath.Join(t.TempDir(), "x.go")
 		if err := os.WriteFile(file, []byte(tt.src), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, bad := Check([]string{file}, []string{"slices"})
+		bad := Check([]string{file}, rules{allowed: []string{"slices"}, entry: "f", want: "func f()"})
 		if got := strings.Join(bad, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestCheckShared: what tasks share lies in fields that the explorer sees. A race in a plain one would never show, since nobody is
+// switched between the look and the change.
+func TestCheckShared(t *testing.T) {
+	l, err := Lookup(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, decls, want string }{
+		{"all of kit", "type L struct { mu kit.Mutex; cond kit.Cond; held kit.Var[[]kit.Range] }", ""},
+		{"embedded", "type L struct { kit.Mutex; cond kit.Cond }", ""},
+		{"structs and arrays of it", "type shard struct { mu kit.Mutex; held kit.Var[int] }\ntype L struct { s [4]shard; in struct { c kit.Cond } }", ""},
+		{"nodes behind a Var", "type node struct { start uint64; next *node }\ntype L struct { root kit.Var[*node] }", ""},
+		{"slice", "type L struct { held []kit.Range }", "x.go:4: field held is a plain []kit.Range, which the explorer does not see: want kit.Var[[]kit.Range]"},
+		{"flag", "type L struct {\n mu kit.Mutex\n busy bool }", "x.go:6: field busy is a plain bool"},
+		{"map", "type L struct { m map[int]bool }", "x.go:4: field m is a plain map[int]bool"},
+		{"closure", "type L struct { f func() int }", "x.go:4: field f is a plain func() int"},
+		{"pointer", "type in struct { n int }\ntype L struct { p *in }", "x.go:5: field p is a plain *in"},
+		{"inner struct", "type in struct { n int }\ntype L struct { i in }", "x.go:4: field n is a plain int"},
+		{"embedded struct", "type in struct { n int }\ntype L struct { in }", "x.go:4: field n is a plain int"},
+		{"array", "type L struct { a [4]int }", "x.go:4: field a is a plain [4]int"},
+		{"named", "type list []kit.Range\ntype L struct { l list }", "x.go:5: field l is a plain list"},
+		{"another's Var", "type other struct{}\ntype L struct { v other }", ""},
+		{"no struct", "type L []kit.Range", "x.go:3: func New does not return a pointer to a struct"},
+		{"interface", "type I interface{ Lock() }\ntype L = I", "x.go:3: func New does not return a pointer to a struct"},
+	} {
+		file := filepath.Join(t.TempDir(), "x.go")
+		src := "package p\nimport \"btrlab/labs/kit\"\nfunc New() *L { return &L{} }\n" + tt.decls + "\n"
+		if err := os.WriteFile(file, []byte(src), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(Check([]string{file}, l.rules()), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestWatchdog: an execution that takes too much is reported with the student's line; one that goes on taking steps is not.
+func TestWatchdog(t *testing.T) {
+	spin := func(until func() bool) {
+		for !until() {
+			_ = cpuTime()
+		}
+	}
+	var d watchdog
+	wrong := make(chan string, 1)
+	d.begin("a workload", 200*time.Millisecond)
+	d.start(func(w string) { wrong <- w })
+	from, last := cpuTime(), cpuTime()
+	spin(func() bool { // steps all the time, for longer than the limit
+		if now := cpuTime(); now-last > time.Millisecond {
+			d.again()
+			last = now
+		}
+		return cpuTime()-from > 600*time.Millisecond
+	})
+	select {
+	case w := <-wrong:
+		t.Fatalf("what goes on is reported: %s", w)
+	default:
+	}
+	var got string
+	spin(func() bool {
+		select {
+		case got = <-wrong:
+			return true
+		default:
+			return false
+		}
+	})
+	if want := "a workload took 200ms of processor time and did not end"; !strings.Contains(got, want) {
+		t.Errorf("have %q want %q", got, want)
+	}
+}
+
+// TestStudentLine: of a stack's lines those in the student's folder, of goroutines the one that runs.
+func TestStudentLine(t *testing.T) {
+	const all = `goroutine 7 [running]:
+btrlab/internal/study/grade.stacks()
+	/src/internal/study/grade/watch.go:90 +0x3c
+
+goroutine 20 [coroutine]:
+btrlab/labs/_grade/05-1/student.(*RangeLock).Lock(...)
+	/src/labs/_grade/05-1/student/rangelock.go:37 +0x44
+
+goroutine 21 [runnable]:
+slices.ContainsFunc[...]()
+	/usr/lib/go/src/slices/slices.go:112 +0x10
+btrlab/labs/_grade/05-1/student.(*RangeLock).free(...)
+	/src/labs/_grade/05-1/student/rangelock.go:28 +0x54
+btrlab/labs/_grade/05-1/student.(*RangeLock).Lock(...)
+	/src/labs/_grade/05-1/student/rangelock.go:35 +0x54
+`
+	if got, want := runningLine([]byte(all)), "rangelock.go:28, called in rangelock.go:35"; got != want {
+		t.Errorf("have %q want %q", got, want)
+	}
+	stack := "runtime: goroutine stack exceeds 67108864-byte limit\n" + all
+	if got, want := crash(errors.New("exit status 2"), []byte(stack)), "rangelock.go:37: calls itself without end"; len(got) != 1 || got[0] != want {
+		t.Errorf("have %q want %q", got, want)
+	}
+	if got := crash(errors.New("exit status 2"), []byte("no stack")); len(got) != 2 || got[0] != "exit status 2" {
+		t.Errorf("have %q", got)
+	}
+}
+
+// TestBuildErrors: the compiler speaks of the student's file; what it says of the grader's own is about the function that is called.
+func TestBuildErrors(t *testing.T) {
+	const out = "# btrlab/labs/_grade/04-7/student\nlabs/_grade/04-7/student/setsize.go:9:2: undefined: x\nlabs/_grade/04-7/main.go:13:63: cannot use student.Steps (value)\n"
+	got := Labs[1].buildErrors(out, "labs/_grade/04-7/")
+	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep: cannot use Steps (value)"}
+	if !slices.Equal(got, want) {
+		t.Errorf("have %q want %q", got, want)
+	}
+}
+
+// TestNothing: a folder without files is an error for people, and a report without points for an autograder.
+func TestNothing(t *testing.T) {
+	for _, l := range Labs {
+		for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
+			_, err := Grade(t.Context(), root(t), l, Options{Dir: dir})
+			var none *NoFilesError
+			if !errors.As(err, &none) {
+				t.Errorf("lab %d: %v", l.N, err)
+				continue
+			}
+			if r := l.Nothing(none); r.Pass || r.Score != 0 || r.Max != 100 || !strings.Contains(r.Rows[0].Result, dir) {
+				t.Errorf("lab %d: %+v", l.N, r)
+			}
+		}
+	}
+}
+
+// TestCancel: a grading that is cancelled ends with the context's error and leaves nothing behind.
+func TestCancel(t *testing.T) {
+	r := root(t)
+	left := func() []string {
+		l, err := filepath.Glob(filepath.Join(r, "labs", "_grade", "04-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	before := left()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Grade(ctx, r, Labs[1], Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("have %v want %v", err, context.Canceled)
+	}
+	if after := left(); len(after) > len(before) {
+		t.Errorf("left %v, before %v", after, before)
 	}
 }
 

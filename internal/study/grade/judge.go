@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
@@ -41,6 +43,27 @@ type workload struct {
 	ratio    func(s *Student) (ok bool, text string, err error)
 	policy   string // of the scenario
 	limit    int    // schedules of each pass; 0 is maxSchedules
+	stuck    string // what it means that a task waits in a Cond for ever; empty is what the explorer says
+}
+
+// points are the sum of lab n's workloads.
+func points(n int) float64 {
+	sum := 0.0
+	for _, w := range workloads(n) {
+		sum += w.points
+	}
+	return sum
+}
+
+// Workloads are the names of lab n's workloads that have schedules.
+func Workloads(n int) []string {
+	var l []string
+	for _, w := range workloads(n) {
+		if w.ratio == nil {
+			l = append(l, w.name)
+		}
+	}
+	return l
 }
 
 // Main is the grading program's: args are the file for the rows, the lab, and to run one schedule only, workload and schedule.
@@ -56,24 +79,29 @@ func Main(s Student, args []string) int {
 	if len(args) == 4 {
 		only, schedule = args[2], args[3]
 	}
-	b, err := json.Marshal(Judge(n, &s, only, schedule))
-	if err != nil || os.WriteFile(args[0], b, 0o644) != nil {
-		return 1
+	var ending sync.Mutex
+	write := func(rows []Row) int {
+		ending.Lock() // for good: who comes second has nothing to say any more
+		b, err := json.Marshal(rows)
+		if err != nil || os.WriteFile(args[0], b, 0o644) != nil {
+			return 1
+		}
+		return 0
 	}
-	return 0
+	dog.start(func(wrong string) { os.Exit(write(refused("run", points(n), []string{wrong}))) })
+	return write(Judge(n, &s, only, schedule))
 }
 
 // Judge runs the workloads of lab n under the student's code; with only set, one schedule of that workload.
 func Judge(n int, s *Student, only, schedule string) []Row {
 	inode.NewRangeLocker = s.NewRangeLock
 	if s.Steps != nil {
-		if bad := checkSteps(s.Steps()); bad != "" {
-			total := 0.0
-			for _, w := range workloads(n) {
-				total += w.points
-			}
-			return refused("steps", total, []string{bad})
+		dog.begin("Steps", cpuOfSteps)
+		order := s.Steps()
+		if bad := checkSteps(order); bad != "" {
+			return refused("steps", points(n), []string{bad})
 		}
+		s.Steps = func() []policy.SetsizeStep { return order }
 	}
 	var rows []Row
 	clean, shown := true, false
@@ -83,14 +111,18 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		}
 		r := Row{Name: w.name, Asks: w.asks, Max: w.points}
 		var err error
+		dog.begin(w.name, cpuOfExecution)
 		switch {
 		case only != "" && w.ratio == nil:
 			err = w.replay(s, schedule, &r)
 		case w.ratio == nil:
-			if err = w.explore(s, &r); err == nil && r.Violated && !shown {
+			if err = w.explore(s, &r); err == nil && r.Violated { // a search keeps no words; one execution more has them
 				x := r
-				if err = w.replay(s, r.Schedule, &x); err == nil {
-					r.Trace, shown = x.Trace, true
+				if err = w.replay(s, r.Schedule, &x); err == nil && !x.Pass {
+					r.Result = x.Result
+					if !shown {
+						r.Trace, shown = x.Trace, true
+					}
 				}
 			}
 		case !clean:
@@ -113,29 +145,29 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 	return rows
 }
 
+// stepNames are the five steps as the student writes them.
+var stepNames = map[policy.SetsizeStep]string{policy.DIOWait: "DIOWait", policy.SetISize: "SetISize", policy.TruncatePages: "TruncatePages",
+	policy.WaitOrdered: "WaitOrdered", policy.TruncateItems: "TruncateItems"}
+
 // checkSteps says what no execution is needed for.
 func checkSteps(steps []policy.SetsizeStep) string {
-	want := []policy.SetsizeStep{policy.DIOWait, policy.SetISize, policy.TruncatePages, policy.WaitOrdered, policy.TruncateItems}
-	if len(steps) > len(want) {
-		return fmt.Sprintf("have %d steps, want at most %d", len(steps), len(want))
+	if len(steps) > len(stepNames) {
+		return fmt.Sprintf("have %d steps, want at most %d", len(steps), len(stepNames))
 	}
 	seen := map[policy.SetsizeStep]bool{}
-	for _, s := range steps {
-		known := false
-		for _, k := range want {
-			known = known || s == k
-		}
-		if !known {
-			return fmt.Sprintf("step %d is none of the five", s)
+	for i, s := range steps {
+		name, ok := stepNames[s]
+		if !ok {
+			return fmt.Sprintf("step %d of the list is policy.SetsizeStep(%d), which is none of the five", i+1, s)
 		}
 		if seen[s] {
-			return fmt.Sprintf("%v comes twice", s)
+			return fmt.Sprintf("policy.%s comes twice", name)
 		}
 		seen[s] = true
 	}
-	for _, k := range want {
-		if !seen[k] {
-			return fmt.Sprintf("%v is missing", k)
+	for s := policy.DIOWait; s <= policy.TruncateItems; s++ {
+		if name, ok := stepNames[s]; ok && !seen[s] {
+			return fmt.Sprintf("policy.%s is missing", name)
 		}
 	}
 	return ""
@@ -167,10 +199,12 @@ func (w *workload) config() (explore.Config, error) {
 }
 
 func (w *workload) prog(s *Student) (func(w *explore.World), error) {
-	if w.scenario != nil {
-		return w.scenario.Program(w.pol(s), false)
+	if w.scenario == nil {
+		p := w.program(s)
+		return func(x *explore.World) { dog.again(); p(x) }, nil
 	}
-	return w.program(s), nil
+	p, err := w.scenario.Program(w.pol(s), false)
+	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 
 // explore searches the workload and fills the row: first by number of preemptions, so that a violation comes with its shortest
@@ -186,57 +220,120 @@ func (w *workload) explore(s *Student, r *Row) error {
 	}
 	cfg.Preemptions = maxPreemptions
 	first := explore.Run(cfg, prog)
-	r.Schedules, r.Result = first.Schedules, first.Bound
+	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
 	x := first
 	if x.Verdict == explore.Bounded {
 		cfg.Method, cfg.Preemptions = explore.DPOR, 0
 		x = explore.Run(cfg, prog)
-		r.Schedules += x.Schedules
-		r.Result = x.Bound
+		r.Schedules, r.Result = x.Schedules, bound(x.Bound)
 		if x.Verdict == explore.Bounded {
-			r.Result = first.Bound + "; " + x.Bound
+			r.Schedules, r.Result = first.Schedules+x.Schedules, bound(first.Bound)+"; "+bound(x.Bound)
 		}
 	}
 	r.Pass = x.Verdict != explore.Violated
 	if !r.Pass {
-		line, _, _ := strings.Cut(x.Violation, "\n")
-		r.Violated, r.Result, r.Schedule = true, x.Kind.Violated(line), x.Schedule
+		r.Violated, r.Result, r.Schedule = true, w.verdict(x.Kind, x.Violation), x.Schedule
 	}
 	return nil
 }
 
+// bound is a search's Bound without the classes that it switches at: the report names them once.
+func bound(text string) string { return switching.ReplaceAllString(text, "") }
+
+var switching = regexp.MustCompile(`, switching at [^;()]* only`)
+
 // replay runs one schedule and leaves the steps in the row.
 func (w *workload) replay(s *Student, schedule string, r *Row) error {
 	r.Schedule = schedule
-	var tr *scenario.Trace
-	if w.scenario != nil {
-		var err error
-		if tr, err = scenario.Replay(w.scenario, w.pol(s), schedule, false); err != nil {
-			return err
-		}
+	cfg, err := w.config()
+	if err != nil {
+		return err
+	}
+	prog, err := w.prog(s)
+	if err != nil {
+		return err
+	}
+	x := explore.Replay(cfg, schedule, prog)
+	if x.Verdict == explore.KindMisfit {
+		r.Misfit, r.Result = true, x.Message
+		return nil
+	}
+	tr := w.traceOf(s, &x)
+	if tr.Kind == explore.OK {
+		r.Pass, r.Result = true, "this schedule keeps the contract"
 	} else {
-		cfg, err := w.config()
-		if err != nil {
-			return err
-		}
-		x := explore.Replay(cfg, schedule, w.program(s))
-		tr = scenario.TraceOf(&x, len(x.Tasks))
-		tr.Scenario, tr.About = w.name, w.asks
+		r.Violated, r.Result = true, w.verdict(tr.Kind, tr.Message)
+		tr.Kind, tr.Message = w.words(tr.Kind, tr.Message)
 	}
 	var b strings.Builder
 	if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {
 		return err
 	}
-	r.Trace, r.Pass, r.Result = b.String(), tr.Kind == explore.OK, result(tr.Kind, tr.Message)
+	r.Trace = b.String()
 	return nil
 }
 
-func result(k explore.Kind, message string) string {
-	if k == explore.OK {
-		return "this schedule keeps the contract"
+// traceOf is the trace of an execution of the workload; steps in the student's code say where.
+func (w *workload) traceOf(s *Student, x *explore.Execution) *scenario.Trace {
+	own := len(x.Tasks)
+	if w.scenario != nil {
+		own = len(w.scenario.Tasks)
 	}
-	first, _, _ := strings.Cut(message, "\n")
-	return k.Violated(first)
+	tr := scenario.TraceOf(x, own)
+	tr.Scenario, tr.About = w.name, w.asks
+	if w.scenario != nil {
+		tr.About, tr.Policy = w.scenario.About, w.pol(s).Name
+	}
+	for i := range tr.Steps {
+		if at := studentFrame(tr.Steps[i].Stack); at != "" {
+			tr.Steps[i].Where = at
+		}
+	}
+	return tr
+}
+
+// studentFrame is the innermost function and line of a lab's package in a stack of a trace: "Lock:28".
+func studentFrame(stack string) string {
+	for line := range strings.SplitSeq(stack, "\n") {
+		if !strings.HasPrefix(line, "btrlab/labs/") || strings.HasPrefix(line, kitPath+".") {
+			continue
+		}
+		fn, at, _ := strings.Cut(line, " ")
+		_, num, _ := strings.Cut(at, ":")
+		return fn[strings.LastIndexByte(fn, '.')+1:] + ":" + num
+	}
+	return ""
+}
+
+// words are what was violated, for the student: the kind, a line that says all, and lines that explain.
+func (w *workload) words(k explore.Kind, text string) (explore.Kind, string) {
+	first, rest, _ := strings.Cut(text, "\n")
+	switch k {
+	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
+		if w.stuck != "" && strings.Contains(first, kit.Classes()[1]) {
+			return k, w.stuck + "\n" + text
+		}
+	case explore.KindPanic:
+		who, what, ok := strings.Cut(first, ": panic: ")
+		if !ok {
+			return k, text
+		}
+		if both, ok := strings.CutPrefix(what, string(exclusion)+": "); ok {
+			return exclusion, both
+		}
+		if at := studentLine([]byte(rest)); at != "" {
+			what = at + ": " + what
+		}
+		return k, fmt.Sprintf("%s (%s)", what, who)
+	}
+	return k, text
+}
+
+// verdict is the kind and the first line of words.
+func (w *workload) verdict(k explore.Kind, text string) string {
+	k, text = w.words(k, text)
+	first, _, _ := strings.Cut(text, "\n")
+	return k.Violated(strings.TrimSuffix(first, ":"))
 }
 
 const kib = 1024
@@ -295,8 +392,38 @@ func setsizeWorkloads() []workload {
 // studentClass is where a lock-level workload looks: between the lock and the unlock, somebody else may run.
 var studentClass = lockdep.NewClass("lab_bytes", lockdep.RankNone)
 
+// exclusion is the kind of violation in which two tasks hold one byte.
+const exclusion explore.Kind = "exclusion"
+
 // span is one hold of a lock-level workload.
 type span struct{ start, end uint64 }
+
+func (x span) String() string { return fmt.Sprintf("[%d, %d)", x.start, x.end) }
+
+// holder is the name of a task of a lock-level workload.
+func holder(spans ...span) string {
+	var l []string
+	for _, x := range spans {
+		l = append(l, x.String())
+	}
+	return strings.Join(l, ", ")
+}
+
+// watchHeld adds a column to traces: what each task holds.
+func watchHeld(w *explore.World, held []span) {
+	w.Watch("held", func() string {
+		var l []string
+		for i, x := range held {
+			if x != (span{}) {
+				l = append(l, fmt.Sprintf("%d:%v", i, x))
+			}
+		}
+		if l == nil {
+			return "-"
+		}
+		return strings.Join(l, " ")
+	})
+}
 
 // holders is a program without a file system: each task locks its spans, one after the other, stays for a step, and unlocks.
 // Nobody may hold a byte that another holds. Coming and going are steps on one object, so that the explorer tries both orders of any two.
@@ -305,16 +432,18 @@ func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
 		return func(w *explore.World) {
 			l := s.NewRangeLock()
 			held := make([]span, len(tasks))
+			watchHeld(w, held)
 			var at sched.Atomic[int]
 			at.Class = studentClass.ID
+			w.Name(&at, "what is held")
 			for i, spans := range tasks {
-				w.Go(fmt.Sprintf("holder %d", i), func(t *sched.Task) {
+				w.Go(holder(spans...), func(t *sched.Task) {
 					for _, x := range spans {
 						l.Lock(t, x.start, x.end)
 						at.Store(t, i)
 						for j, h := range held {
 							if h.start < x.end && x.start < h.end {
-								panic(fmt.Sprintf("holder %d got [%d, %d) while holder %d holds [%d, %d)", i, x.start, x.end, j, h.start, h.end))
+								panic(fmt.Sprintf("%s: task %d got %v while task %d holds %v", exclusion, i, x, j, h))
 							}
 						}
 						held[i] = x
@@ -333,13 +462,18 @@ func together(a, b span) func(s *Student) func(w *explore.World) {
 	return func(s *Student) func(w *explore.World) {
 		return func(w *explore.World) {
 			l := s.NewRangeLock()
+			held := make([]span, 2)
+			watchHeld(w, held)
 			var in sched.Atomic[int]
 			in.Class = studentClass.ID
+			w.Name(&in, "the number of holders")
 			for i, x := range []span{a, b} {
-				w.Go(fmt.Sprintf("holder %d", i), func(t *sched.Task) {
+				w.Go(holder(x), func(t *sched.Task) {
 					l.Lock(t, x.start, x.end)
 					in.Update(t, func(n int) int { return n + 1 })
+					held[i] = x
 					in.Await(t, func(n int) bool { return n == 2 })
+					held[i] = span{}
 					l.Unlock(t, x.start, x.end)
 				})
 			}
@@ -353,7 +487,8 @@ func rangeWorkloads() []workload {
 		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 8, program: holders([]span{{0, 8}}, []span{{0, 8}})},
 		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 8, program: holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
 		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 8, program: holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
-		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time", points: 8, program: together(span{0, 8}, span{8, 16})},
+		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time", points: 8, program: together(span{0, 8}, span{8, 16}),
+			stuck: "[0, 8) and [8, 16) are wanted at one time, and they have no byte in common: whoever comes second may not wait for the first"},
 		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 8, program: holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
 	}
 	for _, x := range []struct {

@@ -39,6 +39,7 @@ func disjointRatio(s *Student) (bool, string, error) {
 
 // disjoint is the virtual time that the writers take, in nanoseconds.
 func disjoint(pol string) (int64, error) {
+	dog.again()
 	const size = ratioTasks * ratioWrites * ratioBytes
 	var out error
 	var took int64

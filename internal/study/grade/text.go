@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -42,13 +43,23 @@ func (r *Report) WriteText(w io.Writer) error {
 		hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
 	}
 	fmt.Fprintf(&b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
-	for _, x := range r.Rows {
+	if notes := r.switchNotes(); len(notes) > 0 {
+		b.WriteByte('\n')
+		for _, n := range notes {
+			hang("", n)
+		}
+	}
+	for i, x := range r.Rows {
 		if x.Pass {
 			continue
 		}
-		b.WriteByte('\n')
+		if i == 0 || x.Result != noAnswer || r.Rows[i-1].Result != noAnswer {
+			b.WriteByte('\n')
+		}
 		hang("", x.Name+": "+x.Asks)
-		hang("  ", x.Result)
+		if x.Result != noAnswer { // the table says that
+			hang("  ", x.Result)
+		}
 		if x.Replay != "" {
 			if x.Violated {
 				fmt.Fprintf(&b, "  shortest schedule: %q\n", x.Schedule)
@@ -62,16 +73,47 @@ func (r *Report) WriteText(w io.Writer) error {
 	if len(r.Prediction) > 0 {
 		fmt.Fprintf(&b, "\nyour predictions\n")
 		for i, p := range r.Prediction {
-			verdict := "as it is"
-			if p.Said != p.Right {
-				verdict = "it is " + p.Right
-			}
 			hang(fmt.Sprintf("%3d. ", i+1), p.Ask)
-			hang("     ", fmt.Sprintf("you said %s: %s. %s", p.Said, verdict, p.Why))
+			switch p.Right {
+			case "":
+				hang("     ", "you said "+p.Said)
+			case p.Said:
+				hang("     ", fmt.Sprintf("you said %s: as it is. %s", p.Said, p.Why))
+			default:
+				hang("     ", fmt.Sprintf("you said %s: it is %s. %s", p.Said, p.Right, p.Why))
+			}
 		}
+	}
+	if r.Unpredicted {
+		b.WriteByte('\n')
+		hang("", "No prediction of yours is kept. Before you look any further:")
+		fmt.Fprintf(&b, "  btrlab lab predict %d\n", r.Lab)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// switchNotes say for the rows of searches at which locks their tasks were switched.
+func (r *Report) switchNotes() []string {
+	var at, rows []string // rows by what they switch at
+	for _, x := range r.Rows {
+		if x.Switch == "" {
+			continue
+		}
+		i := slices.Index(at, x.Switch)
+		if i < 0 {
+			i = len(at)
+			at, rows = append(at, x.Switch), append(rows, "")
+		} else {
+			rows[i] += ", "
+		}
+		rows[i] += x.Name
+	}
+	for i := range at {
+		classes, _, _ := strings.Cut(at[i], ";")
+		at[i] = fmt.Sprintf("%s: tasks are switched at %s only; elsewhere they run on unless they must wait.", rows[i], classes)
+	}
+	return at
 }
 
 // gradescope is results.json of a Gradescope autograder.

@@ -1,0 +1,124 @@
+package grade
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// The limits of student code. They are processor time and bytes, so that a loaded machine fails nobody: an execution takes
+// milliseconds and the whole grader 200 MiB.
+const (
+	cpuOfExecution = 10 * time.Second
+	cpuOfSteps     = 2 * time.Second
+	maxHeap        = 1 << 30
+	maxStack       = 64 << 20
+	lookEvery      = 50 * time.Millisecond
+)
+
+// watchdog ends a grading program whose student code does not come to an end, and says in which line.
+type watchdog struct {
+	begun atomic.Uint64 // executions and calls so far
+	limit atomic.Int64  // nanoseconds of processor time for each
+	what  atomic.Pointer[string]
+}
+
+// dog watches this process once start was called; before that it only counts.
+var dog watchdog
+
+// begin says that what begins now, and how much processor time it may take.
+func (d *watchdog) begin(what string, limit time.Duration) {
+	d.what.Store(&what)
+	d.limit.Store(int64(limit))
+	d.begun.Add(1)
+}
+
+// again says that what began last begins anew.
+func (d *watchdog) again() { d.begun.Add(1) }
+
+// start watches from now on; end is called once, on a goroutine of its own, with what is wrong.
+func (d *watchdog) start(end func(wrong string)) {
+	debug.SetMaxStack(maxStack)
+	go func() {
+		seen, since := d.begun.Load(), cpuTime()
+		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		for range time.Tick(lookEvery) {
+			metrics.Read(heap)
+			n, now := d.begun.Load(), cpuTime()
+			switch limit := time.Duration(d.limit.Load()); {
+			case heap[0].Value.Uint64() > maxHeap:
+				end(d.wrong(fmt.Sprintf("more than %d GiB of memory", maxHeap>>30), "is there a loop that appends without end?"))
+				return
+			case n != seen || limit == 0:
+				seen, since = n, now
+			case now-since > limit:
+				end(d.wrong(fmt.Sprintf("%v of processor time", limit), "is there a loop that does not end and does not wait?"))
+				return
+			}
+		}
+	}()
+}
+
+func (d *watchdog) wrong(took, hint string) string {
+	at := ""
+	if line := runningLine(stacks()); line != "" {
+		at = line + ": "
+	}
+	what := "the student's code"
+	if p := d.what.Load(); p != nil {
+		what = *p
+	}
+	return fmt.Sprintf("%s%s took %s and did not end: %s", at, what, took, hint)
+}
+
+// cpuTime is the processor time of this process.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// stacks are those of all goroutines, the caller's first.
+func stacks() []byte {
+	for n := 1 << 20; ; n *= 2 {
+		buf := make([]byte, n)
+		if k := runtime.Stack(buf, true); k < n {
+			return buf[:k]
+		}
+	}
+}
+
+var (
+	// studentFile is a line of a stack that lies in the student's folder.
+	studentFile = regexp.MustCompile(`(?m)^\t\S*/labs/_grade/[^/]+/student/([^/\s]+\.go:\d+)`)
+	running     = regexp.MustCompile(`^goroutine \d+ [^\n]*\[(?:running|runnable)`)
+)
+
+// studentLine is the innermost line of the student's in a stack, as file:line, and the one that called it; empty for none.
+func studentLine(stack []byte) string {
+	var l []string
+	for _, m := range studentFile.FindAllSubmatch(stack, 2) {
+		l = append(l, string(m[1]))
+	}
+	return strings.Join(l, ", called in ")
+}
+
+// runningLine is studentLine of the goroutine that runs. Others stand in student code, too: those that wait for their turn.
+func runningLine(all []byte) string {
+	l := bytes.Split(all, []byte("\n\n"))
+	for _, s := range l[1:] {
+		if line := studentLine(s); line != "" && running.Match(s) {
+			return line
+		}
+	}
+	return ""
+}
