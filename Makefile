@@ -41,7 +41,7 @@ grade: build ## grade a lab: make grade LAB=4 (DIR=folder with your files)
 	$(BIN) lab grade $(LAB) $(if $(DIR),--dir $(DIR))
 
 labs: ## grade every solution (full marks) and every planted mistake (rejected)
-	BTRLAB_LABS=1 $(GO) test -count=1 -v -run '^Test(SolutionsAndMutants|Orders)$$' ./internal/study/grade
+	BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Orders)$$' ./internal/study/grade
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 20m $(INTEROP)

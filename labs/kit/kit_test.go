@@ -69,8 +69,8 @@ func TestVar(t *testing.T) {
 // TestRefers: which values lead to memory that a Store does not show.
 func TestRefers(t *testing.T) {
 	type node struct {
-		r    Range
-		next *node
+		R    Range
+		Next *node
 	}
 	for _, tt := range []struct {
 		have, want bool
