@@ -255,7 +255,7 @@ func (w *workload) replay(s *Student, schedule string, r *Row) error {
 	}
 	x := explore.Replay(cfg, schedule, prog)
 	if x.Verdict == explore.KindMisfit {
-		r.Misfit, r.Result = true, x.Message
+		r.Misfit, r.Result = true, misfit(x.Message)
 		return nil
 	}
 	tr := w.traceOf(s, &x)

@@ -131,11 +131,11 @@ func (k *task1) judge(answer string, r *Row) error {
 	}
 	switch first, _, _ := strings.Cut(tr.Message, "\n"); {
 	case tr.Kind == explore.KindMisfit:
-		r.Result = first
+		r.Result = misfit(first)
 	case tr.Kind == explore.OK:
 		r.Result = "nothing is violated by this schedule"
 	case tr.Kind == explore.KindMisfit:
-		r.Result = first
+		r.Result = misfit(first)
 	case tr.Kind != explore.KindOracle:
 		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, first)
 	case k.most >= 0 && tr.Preemptions > k.most:
@@ -144,6 +144,14 @@ func (k *task1) judge(answer string, r *Row) error {
 		r.Pass, r.Result = true, "found, with "+prose.Count(tr.Preemptions, "preemption")
 	}
 	return nil
+}
+
+// misfit says of a schedule that the program cannot follow that it is that, where it is one at all.
+func misfit(message string) string {
+	if strings.HasPrefix(message, "step ") {
+		return "does not fit: " + message
+	}
+	return message
 }
 
 func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
