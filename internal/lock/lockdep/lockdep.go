@@ -198,7 +198,8 @@ func Novalidate(t *sched.Task, c *Class, obj any, on bool) {
 	}
 }
 
-// Holds reports whether t holds obj, for writing if write is set. Without checking it says true.
+// Holds reports whether t holds obj, for writing if write is set. Without checking it says true: it is for assertions, and what
+// goes on must not depend on it. Models lockdep_is_held().
 func Holds(t *sched.Task, obj any, write bool) bool {
 	if !t.Checked() {
 		return true

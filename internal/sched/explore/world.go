@@ -196,21 +196,21 @@ type world struct {
 	ev      []event
 	acc     []access
 	objs    []object
-	nSetup  int
-	clk     []int32
+	nSetup  int     // objects that were used before the explored part
+	clk     []int32 // vector clocks of the events, a row of stride each
 	stride  int
 	vars    []plain
 	history sched.Obj          // the order of calls and returns
 	extra   map[any]*sched.Obj // objects that have no room for a number
 	names   []objectName
 	naming  any              // what Name is called for
-	named1  func(*sched.Obj) // numbers one of its objects
+	named1  func(*sched.Obj) // numbers one of its objects; made once
 	dec     decision         // the present one
 	yields  bool             // somebody lets others go first
-	curEv   int32
-	curK    *task
-	trails  bool   // somebody looks at the trail
-	trail   uint64 // hash of the steps as they came
+	curEv   int32            // the present step, -1 for none
+	curK    *task            // whose it is
+	trails  bool             // somebody looks at the trail
+	trail   uint64           // hash of the steps as they came
 
 	aborting bool
 	pruned   bool
@@ -238,7 +238,7 @@ type world struct {
 	namer      func(h sched.Held) string
 }
 
-// objectName is what a program calls an object. Reports alone look for names, so that they are in no map.
+// objectName is what a program calls an object. Only reports look for names, so a list does.
 type objectName struct {
 	id   any
 	name string
