@@ -15,6 +15,7 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	truncaterace "btrlab/labs/04-truncate-race"
 	rangelock "btrlab/labs/05-range-lock"
@@ -107,6 +108,7 @@ var rejects = map[string]string{
 	"05/locks-twice":         "rangelock.go:44: kit.Mutex.Lock by the task that holds it",
 	"05/unlocks-twice":       "rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex",
 	"05/spins":               "rangelock.go:28, called in rangelock.go:35: lock-identical took 10s of processor time",
+	"05/busy-wait":          "violated (livelock): 5000 steps",
 	"05/one-for-all":         "whoever comes second may not wait for the first",
 	"05/nothing":             "violated (exclusion): task 1 got [0, 8) while task 0 holds [0, 8)",
 }
@@ -405,6 +407,52 @@ btrlab/labs/_grade/05-1/student.(*RangeLock).Lock(...)
 	}
 	if got := crash(errors.New("exit status 2"), []byte("no stack")); len(got) != 2 || got[0] != "exit status 2" {
 		t.Errorf("have %q", got)
+	}
+}
+
+// TestWords: a violation in the student's words: the kind once, the student's lines, nothing of the grader's own.
+func TestWords(t *testing.T) {
+	const race = `data race: task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them
+task 1 b, step 1:
+btrlab/labs/kit.(*Var[...]).Store kit.go:130
+btrlab/labs/_grade/05-1/student.(*RangeLock).Lock rangelock.go:34
+btrlab/internal/study/grade.holders.func1 judge.go:442
+`
+	const panicked = `task 0 a: panic: kit.Mutex.Unlock by a task that does not hold the mutex
+goroutine 20 [running]:
+btrlab/labs/kit.(*Mutex).Unlock(...)
+	/src/labs/kit/kit.go:70 +0x44
+btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock(...)
+	/src/labs/_grade/05-1/student/rangelock.go:50 +0x44
+`
+	together := workload{stuck: "both are wanted"}
+	for _, tt := range []struct {
+		w    workload
+		kind explore.Kind
+		text string
+		want []string // first line with the kind, then what words has
+		not  string
+	}{
+		{workload{}, explore.KindRace, race, []string{"violated (data race): task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them",
+			"\n  rangelock.go:34, in Lock"}, "judge.go"},
+		{workload{}, explore.KindPanic, panicked, []string{"violated (panic): rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex (task 0 a)"}, "goroutine"},
+		{workload{}, explore.KindPanic, "task 1 b: panic: exclusion: task 1 got x", []string{"violated (exclusion): task 1 got x"}, "panic"},
+		{workload{}, explore.KindOracle, "at the end:\n  more", []string{"violated (oracle): at the end", "more"}, "::"},
+		{together, explore.KindGone, "task 1 waits in student_wait", []string{"violated (orphaned wait): both are wanted", "waits in student_wait"}, "lost"},
+		{together, explore.KindGone, "task 1 waits for student_mutex", []string{"violated (orphaned wait): task 1 waits for student_mutex"}, "wanted"},
+	} {
+		if got := tt.w.verdict(tt.kind, tt.text); got != tt.want[0] {
+			t.Errorf("have %q want %q", got, tt.want[0])
+		}
+		_, text := tt.w.words(tt.kind, tt.text)
+		for _, want := range tt.want[1:] {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q has no %q", text, want)
+			}
+		}
+		if strings.Contains(text, tt.not) {
+			t.Errorf("%q has %q", text, tt.not)
+		}
 	}
 }
 

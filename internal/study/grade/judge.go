@@ -305,10 +305,29 @@ func studentFrame(stack string) string {
 	return ""
 }
 
+// studentFrames are of the stacks of a race the lines that name a task, and the student's.
+func studentFrames(stacks string) string {
+	var b strings.Builder
+	for line := range strings.SplitSeq(stacks, "\n") {
+		if at := studentFrame(line); at != "" {
+			_, file, _ := strings.Cut(line, " ")
+			fn, _, _ := strings.Cut(at, ":")
+			fmt.Fprintf(&b, "\n  %s, in %s", file, fn)
+		} else if strings.HasSuffix(line, ":") {
+			b.WriteString("\n" + line)
+		}
+	}
+	b.WriteString("\na Load of a slice, map or pointer counts as a write, too: what it leads to can be changed in place")
+	return b.String()
+}
+
 // words are what was violated, for the student: the kind, a line that says all, and lines that explain.
 func (w *workload) words(k explore.Kind, text string) (explore.Kind, string) {
+	text = strings.TrimPrefix(text, string(k)+": ")
 	first, rest, _ := strings.Cut(text, "\n")
 	switch k {
+	case explore.KindRace:
+		return k, first + studentFrames(rest)
 	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
 		if w.stuck != "" && strings.Contains(first, kit.Classes()[1]) {
 			return k, w.stuck + "\n" + text
