@@ -108,7 +108,7 @@ var rejects = map[string]string{
 	"05/locks-twice":         "rangelock.go:44: kit.Mutex.Lock by the task that holds it",
 	"05/unlocks-twice":       "rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex",
 	"05/spins":               "rangelock.go:28, called in rangelock.go:35: lock-identical took 10s of processor time",
-	"05/busy-wait":          "violated (livelock): 5000 steps",
+	"05/busy-wait":           "violated (livelock): 5000 steps",
 	"05/one-for-all":         "whoever comes second may not wait for the first",
 	"05/nothing":             "violated (exclusion): task 1 got [0, 8) while task 0 holds [0, 8)",
 }
@@ -534,6 +534,22 @@ func TestTexts(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(l.Dir(r), "instructor", "NOTES.md")); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestTable: what all rows say stands once below the table, and a task that was left out is one line.
+func TestTable(t *testing.T) {
+	at := "i_rwsem, page; other classes run on unless they must wait"
+	rep := Report{Lab: 1, Title: "Be the scheduler", Unpredicted: true, Rows: []Row{
+		{Name: "a", Asks: "first", Max: 40, Score: 40, Pass: true, Result: "exhausted: 3 schedules", Switch: at},
+		{Name: "b", Asks: "second", Max: 40, Score: 40, Pass: true, Result: "exhausted: 4 schedules", Switch: at},
+		{Name: "c", Asks: "third", Max: 20, Result: noAnswer}}}
+	rep.sum()
+	got := text(&rep)
+	for want, n := range map[string]int{"  a, b: i_rwsem, page\n": 1, "switched at": 1, noAnswer: 1, "c: third\n": 1, "  btrlab lab predict 1\n": 1} {
+		if have := strings.Count(got, want); have != n {
+			t.Errorf("%q comes %d times, want %d\n%s", want, have, n, got)
 		}
 	}
 }

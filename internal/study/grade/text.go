@@ -45,8 +45,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
 	if notes := r.switchNotes(); len(notes) > 0 {
 		b.WriteByte('\n')
+		hang("", "Tasks are switched at these locks only; elsewhere they run on unless they must wait.")
 		for _, n := range notes {
-			hang("", n)
+			hang("  ", n)
 		}
 	}
 	for i, x := range r.Rows {
@@ -93,7 +94,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-// switchNotes say for the rows of searches at which locks their tasks were switched.
+// switchNotes are the rows of searches that switch at some locks only, and the locks.
 func (r *Report) switchNotes() []string {
 	var at, rows []string // rows by what they switch at
 	for _, x := range r.Rows {
@@ -111,7 +112,7 @@ func (r *Report) switchNotes() []string {
 	}
 	for i := range at {
 		classes, _, _ := strings.Cut(at[i], ";")
-		at[i] = fmt.Sprintf("%s: tasks are switched at %s only; elsewhere they run on unless they must wait.", rows[i], classes)
+		at[i] = rows[i] + ": " + classes
 	}
 	return at
 }
