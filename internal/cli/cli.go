@@ -35,8 +35,11 @@ const (
 var (
 	// errFound ends a verb that has printed what it found.
 	errFound = errors.New("found something")
-	// errInterrupted ends a verb that stopped because of SIGINT.
-	errInterrupted = errors.New("interrupted")
+	// errInterrupted ends a verb that stopped because of SIGINT; errStopped one that has printed what it came to, and errNothing one
+	// that has nothing to print.
+	errInterrupted = errors.New("interrupted; what was done before is committed")
+	errStopped     = errors.New("interrupted; the result is what was searched until then")
+	errNothing     = errors.New("interrupted; there is no result")
 )
 
 // usageError is a command line that makes no sense.
@@ -61,20 +64,20 @@ type app struct {
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	a := &app{in: in, out: out, err: errw, t: sched.NewTask("main"), stopped: make(chan struct{})}
 	defer a.watchSignals()()
-	root := a.root()
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errw)
-	err := root.Execute()
+	err := a.run(args)
 	var usage *usageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFound):
 		return exitFailed
-	case errors.Is(err, errInterrupted):
-		fmt.Fprintln(errw, "btrlab: interrupted; what was done before is committed")
+	case errors.Is(err, errInterrupted), errors.Is(err, errStopped), errors.Is(err, errNothing):
+		for _, e := range []error{errStopped, errNothing, errInterrupted} {
+			if errors.Is(err, e) {
+				fmt.Fprintln(errw, "btrlab:", e)
+				break
+			}
+		}
 		return exitInterrupted
 	case errors.As(err, &usage):
 		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", oneLine(err), usage.path)
@@ -83,6 +86,16 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 		fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err))
 		return exitFailed
 	}
+}
+
+// run runs the verb that args name.
+func (a *app) run(args []string) error {
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	return root.Execute()
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }
@@ -227,10 +240,23 @@ func (a *app) add(root *cobra.Command, group string, verbs ...*cobra.Command) {
 	}
 }
 
-// wrapArgs makes every complaint about arguments a usage error.
+// wrapArgs makes every complaint about arguments a usage error, and a word behind a verb that only has verbs of its own, too.
 func wrapArgs(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		wrapArgs(c)
+		if c.HasSubCommands() && !c.Runnable() {
+			c.DisableFlagsInUseLine = true
+			c.RunE = func(cmd *cobra.Command, given []string) error {
+				if len(given) == 0 {
+					return cmd.Help()
+				}
+				var l []string
+				for _, sub := range cmd.Commands() {
+					l = append(l, sub.Name())
+				}
+				return usagef(cmd, "there is no verb %q, want one of %s", given[0], strings.Join(l, ", "))
+			}
+		}
 		if args := c.Args; args != nil {
 			c.Args = func(cmd *cobra.Command, given []string) error {
 				if err := args(cmd, given); err != nil {

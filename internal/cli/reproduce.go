@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -12,6 +11,14 @@ import (
 
 	"btrlab/internal/study/reproduce"
 )
+
+// orStopped is err, unless it comes of SIGINT.
+func (a *app) orStopped(err error) error {
+	if a.stop.Load() {
+		return errNothing
+	}
+	return err
+}
 
 func (a *app) reproduce() *cobra.Command {
 	var asJSON bool
@@ -48,10 +55,17 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 		if args[0] != "002" {
 			return usagef(cmd, "seed %q, want 002", args[0])
 		}
-		if seconds < 0 || size.set && size.n < 1<<20 {
-			return usagef(cmd, "runtime-seconds %g and size %d, want at least 0 and 1M", seconds, size.n)
+		switch {
+		case f.Changed("runtime-seconds") && seconds <= 0:
+			return usagef(cmd, "runtime-seconds %g, want more than 0", seconds)
+		case warm < 0:
+			return usagef(cmd, "warm %g, want at least 0 seconds", warm)
+		case size.set && size.n < 1<<20:
+			return usagef(cmd, "size %d, want at least 1M", size.n)
+		case fit < 0:
+			return usagef(cmd, "calibrate %d, want at least 0 runs", fit)
 		}
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: int64(size.n), Stop: a.stop.Load}
+		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: int64(size.n), Stop: &a.stop}
 		if calFile != "" {
 			b, err := os.ReadFile(calFile)
 			if err == nil {
@@ -66,7 +80,7 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 			c.Seconds, c.Warm = 8, 4 // the dirty pages of the start have gone by then
 			var err error
 			if o.Calibration, err = reproduce.Calibrate(c, fit, func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }); err != nil {
-				return errors.Join(a.interrupted(), err)
+				return a.orStopped(err)
 			}
 		}
 		bar := a.newBar("reproduce", true)
@@ -81,7 +95,7 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 		r, err := reproduce.Seed002(o)
 		bar.done()
 		if err != nil {
-			return errors.Join(a.interrupted(), err)
+			return a.orStopped(err)
 		}
 		if saveFile != "" {
 			b, err := json.MarshalIndent(r.Calibration, "", "  ")

@@ -44,6 +44,11 @@ func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
 	case r.noPayload && (r.name != "vtime" || image != ""):
 		return usagef(cmd, "--no-payload needs --runtime vtime and an image in memory")
 	}
+	for _, name := range []string{"cpus", "cost", "handoff"} {
+		if r.name != "vtime" && cmd.Flags().Changed(name) {
+			return usagef(cmd, "--%s needs --runtime vtime", name)
+		}
+	}
 	_, err := r.table()
 	if err != nil {
 		return usagef(cmd, "--cost %v", err)
@@ -60,7 +65,7 @@ func (r *runtimeFlags) table() (cost.Table, error) {
 			return t, fmt.Errorf("%s: want name=number", kv)
 		}
 		if err := t.Set(k, n); err != nil {
-			return t, err
+			return t, fmt.Errorf("%s: %w", kv, err)
 		}
 	}
 	return t, nil

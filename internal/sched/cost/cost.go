@@ -9,6 +9,7 @@ package cost
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"btrlab/internal/sched"
@@ -94,7 +95,7 @@ func (t *Table) Nanos(c sched.Cost, n int) int64 {
 // Set changes an entry, or with the name "cpu" the factor.
 func (t *Table) Set(name string, v float64) error {
 	if v < 0 {
-		return fmt.Errorf("cost %s=%g, want at least 0", name, v)
+		return fmt.Errorf("cost %g, want at least 0", v)
 	}
 	if name == "cpu" {
 		t.CPU = v
@@ -102,7 +103,11 @@ func (t *Table) Set(name string, v float64) error {
 	}
 	i := slices.IndexFunc(t.Entries[:], func(e Entry) bool { return e.Name == name })
 	if i < 0 {
-		return fmt.Errorf("cost %q is not known", name)
+		names := []string{"cpu"}
+		for _, e := range t.Entries {
+			names = append(names, e.Name)
+		}
+		return fmt.Errorf("no entry %q, want one of %s", name, strings.Join(names, ", "))
 	}
 	t.Entries[i].Nano = v
 	t.Entries[i].Source = "set"

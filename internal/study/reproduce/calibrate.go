@@ -100,8 +100,8 @@ func Calibrate(o Options, runs int, tell func(string)) (Calibration, error) {
 				up, down := best, best
 				*k.get(&up) = math.Min(*k.get(&up)*step, k.hi)
 				*k.get(&down) = math.Max(*k.get(&down)/step, k.lo)
-				if o.Stop != nil && o.Stop() {
-					return best, errors.New("stopped")
+				if err := o.stopped(); err != nil {
+					return best, err
 				}
 				at, _ := try([]Calibration{up, down})
 				again = again || at >= 0

@@ -15,6 +15,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"btrlab/internal/blockdev"
@@ -107,7 +108,7 @@ type Options struct {
 	Size int64
 	// Progress, if set, is called now and then, by several goroutines.
 	Progress func(step string, fraction float64)
-	Stop     func() bool
+	Stop     *atomic.Bool
 }
 
 // Row is one of the published rows and its simulation.
@@ -277,13 +278,19 @@ func (b *Bench) fill(t *sched.Task, o *Options) (err error) {
 		if off%(1<<28) == 0 {
 			o.progress("write the file", float64(off)/float64(b.size))
 		}
-		if o.Stop != nil && o.Stop() {
-			err = errors.New("stopped")
-		}
+		err = errors.Join(err, o.stopped())
 	}
 	err = errors.Join(err, s.Close(t))
 	b.image = l.Device().(*blockdev.Memory)
 	return err
+}
+
+// stopped is the error of a run that Stop ended: the figures of a part would not be comparable with the published ones.
+func (o *Options) stopped() error {
+	if o.Stop != nil && o.Stop.Load() {
+		return errors.New("stopped")
+	}
+	return nil
 }
 
 func (o *Options) progress(step string, fraction float64) {
@@ -319,7 +326,7 @@ func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Mem
 		return err
 	}
 	t.Policy = row.Policy
-	opt := fio.Options{Open: func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil }}
+	opt := fio.Options{Open: func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil }, Stop: o.Stop}
 	if o.Warm > 0 {
 		if _, err := fio.Run(t, b.warm, opt); err != nil {
 			return err
@@ -333,7 +340,7 @@ func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Mem
 			err = fmt.Errorf("job %s: %s", job, text)
 		}
 	}
-	return errors.Join(err, s.Close(t), l.Close())
+	return errors.Join(err, o.stopped(), s.Close(t), l.Close())
 }
 
 func (row *Row) take(res *stats.Run) {
