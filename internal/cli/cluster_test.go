@@ -97,3 +97,30 @@ func TestClusterFiles(t *testing.T) {
 		}
 	}
 }
+
+// Shards divide the work: without a method by name each does a part of the search, not nearly all of it again, as the parts of
+// method bound do, which know nothing of what the others have seen.
+func TestShardsDivide(t *testing.T) {
+	if testing.Short() {
+		t.Skip("four searches of thousands of schedules")
+	}
+	search := func(more ...string) (r scenario.Result) {
+		t.Helper()
+		args := append([]string{"explore", "two-writers-truncate", "--policy", "unlocked-drain", "--json"}, more...)
+		if err := json.Unmarshal([]byte(verb(t, 0, args...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	whole := search("--method", "dpor")
+	const shards = 4
+	sum := 0
+	for i := range shards {
+		r := search("--shard", fmt.Sprintf("%d/%d", i, shards))
+		if r.Verdict != whole.Verdict || r.Schedules > 3*whole.Schedules/4 {
+			t.Errorf("shard %d of %d: %s; the whole is %s", i, shards, r.Bound, whole.Bound)
+		}
+		sum += r.Schedules
+	}
+	t.Logf("%d schedules in %d shards, the whole search %d", sum, shards, whole.Schedules)
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -14,6 +15,9 @@ import (
 	"testing"
 
 	"btrlab/internal/format"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
 )
 
 // program gives a path that runs this test binary as btrlab.
@@ -159,5 +163,56 @@ func TestKillBench(t *testing.T) {
 		}
 		cmd.Wait() // its error is the kill
 		verb(t, 0, "check", img)
+	}
+}
+
+// TestInterruptExplore: SIGINT while a search runs ends it, and what it has come to is printed.
+func TestInterruptExplore(t *testing.T) {
+	// The first policy is searched in no time and printed; the second would take minutes.
+	cmd := exec.Command(program(t), "explore", "enospc", "--policy", "locked,modern", "--preemptions", "-1", "--json")
+	var errw bytes.Buffer
+	cmd.Stderr = &errw
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(out)
+	var first, second scenario.Result
+	if err := d.Decode(&first); err != nil || first.Verdict != explore.Exhausted {
+		t.Fatalf("%v %+v", err, first)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Decode(&second); err != nil || second.Verdict != explore.Bounded || !second.Stopped || !strings.Contains(second.Bound, "stopped") {
+		t.Errorf("%v %+v", err, second)
+	}
+	wantExit(t, cmd.Wait(), exitInterrupted)
+	if want := "btrlab: interrupted; the result is what was searched until then\n"; errw.String() != want {
+		t.Errorf("standard error %q, want %q", errw.String(), want)
+	}
+}
+
+// Every verb that searches or simulates ends soon once SIGINT has come, with exit code 130, whatever the method.
+func TestInterrupted(t *testing.T) {
+	for _, args := range []string{
+		"explore truncate-race", "explore truncate-race --json", "explore truncate-race --method dpor", "explore truncate-race --method state",
+		"explore truncate-race --method random", "explore truncate-race --jobs 2", "explore --all", "explore --all --json", "museum", "museum 23 --method portfolio",
+		"reproduce 002 --size 1M --runtime-seconds 1", "reproduce 002 --size 1M --runtime-seconds 1 --calibrate 2",
+	} {
+		var out bytes.Buffer
+		a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, t: sched.NewTask("main"), stopped: make(chan struct{})}
+		a.stop.Store(true)
+		err := a.run(strings.Fields(args))
+		want := errStopped
+		if strings.HasPrefix(args, "reproduce") {
+			want = errNothing
+		}
+		if !errors.Is(err, want) || want == errStopped && !strings.Contains(out.String(), "stopped") && !strings.Contains(out.String(), "kept?1") {
+			t.Errorf("%s: %v, want %v\n%s", args, err, want, out.String())
+		}
 	}
 }

@@ -28,9 +28,9 @@ func (a *app) step() *cobra.Command {
 it is about to do, what it holds, whom it waits for; above them the file as it is now. The number of a task lets it do one
 step, r lets it run on until it waits or returns, u takes a step back. Where a step takes a value, such as how much of a copy is
 done, step asks for it. With a schedule, n follows it. At the end step says whether the contract was kept, and after q it prints the
-schedule for replay.`,
+command that replays what was done, with the policy: step takes unlocked where none is given, replay and explore locked.`,
 		Example: `  btrlab step truncate-race --policy unlocked
-  btrlab step truncate-race 10:1 --policy unlocked-drain`,
+  btrlab step truncate-race 11:1 --policy unlocked-drain`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	f := cmd.Flags()
@@ -52,7 +52,7 @@ schedule for replay.`,
 		}
 		st, err := newStepper(s, pol, schedule, own)
 		if err != nil {
-			return fmt.Errorf("step %s: %w", s.Name, err)
+			return usagef(cmd, "%s under %s: %v", s.Name, pol, err)
 		}
 		if !isTerminal(a.out) {
 			return errors.New("step: standard output is no terminal; replay prints a schedule without one")

@@ -323,7 +323,7 @@ func TestStepRefuses(t *testing.T) {
 	}{
 		{[]string{"step", "truncate-race"}, 1, "no terminal"},
 		{[]string{"step", "no-such"}, 2, "unknown scenario"},
-		{[]string{"step", "truncate-race", "0:63"}, 1, "0:63"},
+		{[]string{"step", "truncate-race", "0:63"}, 2, "names step 0"},
 		{[]string{"step", "truncate-race", "--policy", "nothing"}, 2, "nothing"},
 	} {
 		var out, errw bytes.Buffer

@@ -1,6 +1,9 @@
 package scenario
 
-import "btrlab/internal/study/oracle"
+import (
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/oracle"
+)
 
 const k = 1024
 
@@ -140,7 +143,7 @@ var catalog = []*Scenario{
 		Name:  "ordered-retry",
 		About: "a writer that finds an ordered extent in its range lets all go, waits and tries again",
 		File:  File{Size: 8 * k, Dirty: all(8 * k)}, Tasks: writerAnd(Write(0, 8*k), "writeback", Flush()),
-		Switch: append([]string{"workqueue_idle"}, deviceClasses...), Rule: calls, Deep: true, Preemptions: 2,
+		Switch: append([]string{"workqueue_idle"}, deviceClasses...), Rule: calls, Deep: true,
 	},
 	{
 		Name:   "fsync-writer",
@@ -162,7 +165,7 @@ var catalog = []*Scenario{
 		About: "two writers with space for one: a write ends in the middle, nothing leaks",
 		File:  File{Size: 4 * k}, FillTo: 48 * k,
 		Tasks:  []Task{{"writer A", []Op{may(Write(8*k, big))}}, {"writer B", []Op{may(Write(64*k, big))}}},
-		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true, Preemptions: 2,
+		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true, Preemptions: 4,
 	},
 	{
 		Name:  "balance-dirty",
@@ -171,19 +174,19 @@ var catalog = []*Scenario{
 		File:  File{Size: 64 * k}, DirtyLimit: 64 * k,
 		Tasks:  writers(Write(0, big), Write(28*k, big)),
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
-		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2,
+		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Method: explore.DPOR,
 	},
 	{
 		Name:  "truncate-writeback",
 		About: "a truncate into a dirty page while the file is being written back, and an ordered extent across the new end",
 		File:  File{Size: 12 * k, Dirty: all(12 * k)}, Tasks: []Task{{"truncate", []Op{Truncate(6 * k)}}, {"writeback", []Op{Flush()}}},
-		Switch: dataClasses, Rule: calls, Deep: true,
+		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
 	},
 	{
 		Name:  "punch-writeback",
 		About: "a hole punched into dirty pages while they are being written back",
 		File:  File{Size: 12 * k, Dirty: all(12 * k)}, Tasks: []Task{{"punch", []Op{Punch(2*k, 8*k)}}, {"writeback", []Op{Flush()}}},
-		Switch: dataClasses, Rule: calls, Deep: true,
+		Switch: dataClasses, Rule: calls, Deep: true, Method: explore.DPOR,
 	},
 	{
 		Name:  "grow-writeback",
@@ -195,26 +198,26 @@ var catalog = []*Scenario{
 		Name:  "nocow-rewrite",
 		About: "a NOCOW file rewritten in place while it is being written back",
 		File:  File{Size: 8 * k, Nocow: true, Dirty: all(8 * k)}, Tasks: writerAnd(Write(0, 8*k), "writeback", Flush()),
-		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
+		Switch: dataClasses, Rule: calls, Deep: true,
 	},
 	{
 		Name:  "prealloc-punch",
 		About: "a write into preallocated space and a hole punched beside it",
 		File:  File{Size: 4 * k, Prealloc: 16 * k}, Tasks: writerAnd(Write(4*k, 4*k), "punch", Punch(8*k, 8*k)),
-		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
+		Switch: dataClasses, Rule: calls, Deep: true,
 	},
 	{
 		Name:  "reader-writeback",
 		About: "a reader of a file that is written back and leaves memory meanwhile",
 		File:  File{Size: 8 * k, Dirty: all(8 * k)}, Tasks: []Task{{"reader", []Op{Read(0, 8*k)}}, {"writeback", []Op{Flush(), Drop()}}},
-		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 3,
+		Switch: dataClasses, Rule: calls, Deep: true, Method: explore.DPOR,
 	},
 	{
 		Name:   "truncate-fsync",
 		About:  "a truncate, an fsync behind it and a writer behind EOF",
 		File:   File{Size: 8 * k, Cached: all(8 * k)},
 		Tasks:  []Task{{"truncate", []Op{Truncate(4 * k), Fsync()}}, {"writer", []Op{Write(8*k, 4*k)}}},
-		Switch: dataClasses, Rule: calls, Deep: true, Preemptions: 2,
+		Switch: dataClasses, Rule: calls, Deep: true,
 	},
 	{
 		Name:   "mmap-source",
@@ -257,7 +260,7 @@ var catalog = []*Scenario{
 		Goal:  "close the circle",
 		File:  File{Size: 16 * k, Dirty: []oracle.Range{{Lo: 0, Hi: 4 * k}}}, FillTo: 16 * k,
 		Tasks:  []Task{{"fallocate", []Op{may(Fallocate(16*k, 64*k))}}, {"fiemap", []Op{Map(0, 32*k)}}, {"writeback", []Op{Flush()}}},
-		Switch: []string{"extent", "space_ticket", "ordered_extent"}, Rule: calls, Preemptions: 3,
+		Switch: []string{"extent", "space_ticket", "ordered_extent"}, Rule: calls,
 	},
 }
 

@@ -26,8 +26,9 @@ func (r *Result) Cell() string {
 	return fmt.Sprintf("kept?%d", r.Schedules)
 }
 
-// WriteMatrix prints results as a table of scenarios and policies, and under it the schedules of what is broken.
-func WriteMatrix(w io.Writer, results []Result, policies []string) error {
+// WriteMatrix prints results as a table of scenarios and policies, and under it the schedules of what is broken. limit is that of each
+// search, in words.
+func WriteMatrix(w io.Writer, results []Result, policies []string, limit string) error {
 	var rows []string
 	cell := map[[2]string]*Result{}
 	name := len("scenario")
@@ -83,7 +84,9 @@ func WriteMatrix(w io.Writer, results []Result, policies []string) error {
 		line(s, func(i int) string { return text(s, policies[i]) })
 	}
 	b.WriteString("\n" + prose.Wrap("kept: every schedule; kept<=B: every schedule with at most B preemptions; kept?N: N schedules, none level complete; "+
-		"broken: the contract is violated, by the schedule below", prose.Width) + "\n")
+		"broken: the contract is violated, by the schedule below.\n"+
+		"Schedules switch at the scenario's switch points only. Judged is "+judged(results)+".\n"+
+		"Searched: at most "+limit+" in a cell, and what the scenario bounds the preemptions to.", prose.Width) + "\n")
 	for i := range results {
 		if r := &results[i]; r.Verdict == explore.Violated {
 			b.WriteString(prose.Command("  ", r.Replay, prose.Width) + "\n")
@@ -91,4 +94,14 @@ func WriteMatrix(w io.Writer, results []Result, policies []string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// judged says by what the results were judged.
+func judged(results []Result) string {
+	for i := range results {
+		if results[i].Own {
+			return "what each policy promises, which is less for some"
+		}
+	}
+	return "the scenario's rule, the same for all, not what a policy promises (--own)"
 }

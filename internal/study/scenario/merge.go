@@ -36,13 +36,14 @@ func Merge(parts []Result) (Result, error) {
 		have[p.Shard] = true
 		r.Schedules, r.Cut, r.Steps = r.Schedules+p.Schedules, r.Cut+p.Cut, r.Steps+p.Steps
 		r.Seconds = max(r.Seconds, p.Seconds)
+		r.Stopped = r.Stopped || p.Stopped
 		switch p.Verdict {
 		case explore.Violated:
 			if best == nil || p.Preemptions < best.Preemptions || p.Preemptions == best.Preemptions && len(p.Schedule) < len(best.Schedule) {
 				best = p
 			}
 		case explore.Bounded:
-			if least < 0 || p.Preemptions < least {
+			if r.Verdict != explore.Bounded || p.Preemptions < least {
 				least = p.Preemptions
 			}
 			r.Verdict = explore.Bounded
@@ -66,14 +67,21 @@ func Merge(parts []Result) (Result, error) {
 		r.Bound = fmt.Sprintf("no violation in %s (%d of %d shards missing)", prose.Count(r.Schedules, "schedule"), missing, len(have))
 	case r.Verdict == explore.Bounded:
 		r.Preemptions = least
-		r.Bound = fmt.Sprintf("no violation in %s of %d shards (preemptions <= %d, limit reached)", prose.Count(r.Schedules, "schedule"), len(have), least)
+		end := "limit reached"
+		if r.Stopped {
+			end = "stopped"
+		}
+		if least >= 0 {
+			end = fmt.Sprintf("preemptions <= %d, %s", least, end)
+		}
+		r.Bound = fmt.Sprintf("no violation in %s of %d shards (%s)", prose.Count(r.Schedules, "schedule"), len(have), end)
 	default:
 		r.Bound = fmt.Sprintf("exhausted: %s in %d shards", prose.Count(r.Schedules, "schedule"), len(have))
 	}
 	return r, nil
 }
 
-// Matrix explores scenarios under policies; progress is told of each result as it comes.
+// Matrix explores scenarios under policies; progress is told of each result as it comes. A search that is stopped is the last.
 func Matrix(scenarios []*Scenario, policies []string, o Options, progress func(Result)) ([]Result, error) {
 	var l []Result
 	for _, s := range scenarios {
@@ -92,6 +100,9 @@ func Matrix(scenarios []*Scenario, policies []string, o Options, progress func(R
 			l = append(l, r)
 			if progress != nil {
 				progress(r)
+			}
+			if r.Stopped {
+				return l, nil
 			}
 		}
 	}

@@ -28,16 +28,19 @@ type Result struct {
 	Schedule    string          `json:"schedule"`
 	Replay      string          `json:"replay"`
 
-	Bound  string       `json:"bound"`
-	Switch string       `json:"switch"`
-	Kind   explore.Kind `json:"kind,omitempty"`
-	Method string       `json:"method"`
-	Rule   string       `json:"rule"`
-	Cut    int          `json:"cut"`
-	Found  int          `json:"found,omitempty"`
-	Steps  int64        `json:"steps"`
-	Shard  int          `json:"shard"`
-	Shards int          `json:"shards"`
+	Bound string `json:"bound"`
+	// Stopped says that somebody ended the search before it was through.
+	Stopped bool         `json:"stopped,omitempty"`
+	Switch  string       `json:"switch"`
+	Kind    explore.Kind `json:"kind,omitempty"`
+	Method  string       `json:"method"`
+	Rule    string       `json:"rule"`
+	Own     bool         `json:"own"` // Rule is the policy's, not the scenario's
+	Cut     int          `json:"cut"`
+	Found   int          `json:"found,omitempty"`
+	Steps   int64        `json:"steps"`
+	Shard   int          `json:"shard"`
+	Shards  int          `json:"shards"`
 }
 
 // Run explores the scenario under policy p.
@@ -56,7 +59,7 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 	x := explore.Run(cfg, prog)
 	r := Result{Scenario: s.Name, Policy: p.Name, Verdict: x.Verdict, Schedules: x.Schedules, Preemptions: x.Preemptions, Seconds: x.Seconds,
 		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
-		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards}
+		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards, Stopped: x.Stopped, Own: o.Own}
 	if x.Verdict == explore.Violated {
 		if (x.Kind == explore.KindOracle || x.Kind == explore.KindDeadlock) && !cfg.NoShrink { // a search keeps no words; one execution more has them
 			if e := explore.Replay(cfg, x.Schedule, prog); e.Verdict == x.Kind {

@@ -119,8 +119,10 @@ type Scenario struct {
 	// Rule is what must hold of the history under every policy that keeps its requests whole; Contract of a policy may
 	// promise less (Policy).
 	Rule oracle.Rule
-	// Preemptions bounds the default search; 0 is no bound.
+	// Preemptions bounds the default search, where everything would take minutes; 0 is no bound.
 	Preemptions int
+	// Method is the default search; empty is explore.Bound. DPOR is for what it exhausts and bound does not in minutes.
+	Method explore.Method
 	// Deep ends every execution with a sync, a look at all reservations and a second reading, from disk. Without it only
 	// replays do.
 	Deep bool
@@ -175,13 +177,25 @@ func Lookup(name string) (*Scenario, error) {
 	return nil, fmt.Errorf("unknown scenario %q, want one of %s", name, strings.Join(Names(), ", "))
 }
 
+// Classes lists the names of the lock classes that can be switch points.
+func Classes() []string {
+	var l []string
+	for _, c := range lockdep.Classes() {
+		if c != lockdep.Unclassed {
+			l = append(l, c.Name)
+		}
+	}
+	slices.Sort(l)
+	return slices.Compact(l)
+}
+
 // classes finds lock classes by name.
 func classes(names []string) ([]sched.ClassID, error) {
 	var ids []sched.ClassID
 	for _, n := range names {
 		i := slices.IndexFunc(lockdep.Classes(), func(c *lockdep.Class) bool { return c.Name == n })
 		if i < 0 {
-			return nil, fmt.Errorf("unknown lock class %q", n)
+			return nil, fmt.Errorf("unknown lock class %q, want all or some of %s", n, strings.Join(Classes(), ", "))
 		}
 		ids = append(ids, lockdep.Classes()[i].ID)
 	}
@@ -198,7 +212,7 @@ func (s *Scenario) Config() (explore.Config, error) {
 	if max == 0 {
 		max = 20_000
 	}
-	return explore.Config{Switch: ids, Preemptions: s.Preemptions, MaxSteps: max}, nil
+	return explore.Config{Switch: ids, Method: s.Method, Preemptions: s.Preemptions, MaxSteps: max}, nil
 }
 
 // rule is what the history must keep: the scenario's, or with own set no more than the policy's contract promises.

@@ -115,7 +115,12 @@ func TestMatrix(t *testing.T) {
 		t.Errorf("%s is broken", extra)
 	}
 	var b strings.Builder
-	must(t, WriteMatrix(&b, results, policy.Names()))
+	must(t, WriteMatrix(&b, results, policy.Names(), "150 schedules"))
+	for _, want := range []string{"switch at the scenario's switch points only", "not what a policy promises (--own)", "at most 150 schedules in a cell"} {
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
+			t.Errorf("the legend does not say %q:\n%s", want, b.String())
+		}
+	}
 	if !strings.Contains(b.String(), "btrlab replay truncate-race") {
 		t.Errorf("the matrix lacks a replay command:\n%s", b.String())
 	}

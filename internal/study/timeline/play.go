@@ -1,6 +1,7 @@
 package timeline
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -39,11 +40,11 @@ func (p *Play) replay(schedule string) (*scenario.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
+	if tr.Kind == explore.KindMisfit {
+		return nil, errors.New(tr.Message)
+	}
 	if len(tr.Steps) < p.at {
 		return nil, fmt.Errorf("schedule %q: have %d steps, want %d and more", schedule, len(tr.Steps), p.at)
-	}
-	if tr.Kind == explore.KindMisfit {
-		return nil, fmt.Errorf("schedule %q: %s", schedule, tr.Message)
 	}
 	return tr, nil
 }
