@@ -44,15 +44,21 @@ func findLab(cmd *cobra.Command, arg string) (*grade.Lab, string, error) {
 }
 
 func (a *app) labList() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use: "list", Short: "list the labs", Args: cobra.NoArgs, Example: "  btrlab lab list",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if asJSON {
+				return a.printJSON(grade.Labs)
+			}
 			for _, l := range grade.Labs {
 				fmt.Fprintf(a.out, "%2d  %-20s %4d min  labs/%s/%s\n", l.N, l.Title, l.Minutes, l.Folder, l.File)
 			}
 			return nil
 		},
 	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
 }
 
 func (a *app) labShow() *cobra.Command {
@@ -155,7 +161,8 @@ func (a *app) labGrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
-command that replays it and, for the first, its steps. Exit code 1 means that something failed.`,
+command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
+which it was. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
   btrlab lab grade 4 --replay truncate-race=11:1`,

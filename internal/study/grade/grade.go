@@ -71,12 +71,12 @@ func (r *Report) sum() {
 
 // Lab is a lab of the house.
 type Lab struct {
-	N       int
-	Folder  string // under labs
-	Title   string
-	Minutes int
+	N       int    `json:"lab"`
+	Folder  string `json:"folder"` // under labs
+	Title   string `json:"title"`
+	Minutes int    `json:"minutes"`
 	// File is what the student changes.
-	File string
+	File string `json:"file"`
 	// allowed are the packages that it may import; nil is a lab without Go.
 	allowed []string
 	// entry is the function that the grader calls, want its declaration for people, and shared says that tasks share what it makes.
