@@ -86,6 +86,19 @@ func BenchmarkExhaust(b *testing.B) {
 	}
 }
 
+// G5: no violation with at most two preemptions, five writers and the fixed truncate; 10 s.
+func BenchmarkBound(b *testing.B) {
+	var r explore.Result
+	for b.Loop() {
+		r = explore.Run(explore.Config{Preemptions: 2}, truncateRace(5, true))
+		if r.Verdict != explore.Bounded {
+			b.Fatal(r.Bound, r.Violation)
+		}
+	}
+	b.ReportMetric(float64(r.Schedules), "schedules")
+	b.ReportMetric(10, "goal-s/op")
+}
+
 // G3, G4: from nothing to the shortest schedule, the proof that no shorter one exists included: P3's deadlock in 3 schedules at
 // most, the truncate race in 40 and 1 ms, a schedule of 5 characters with one preemption.
 func BenchmarkFind(b *testing.B) {
