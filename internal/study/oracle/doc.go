@@ -5,7 +5,7 @@
 //
 // Five questions: [Checker.Check] (is there an order of the operations that explains everything seen?),
 // [CheckEOF] (does something exist beyond a truncate that returned, or nothing where a write returned?),
-// [CheckStale] (a byte nobody wrote), [CheckFsync] (does a recovered image hold what fsync promised?),
+// [CheckStale] (a byte nobody wrote), [Checker.CheckFsync] (does a recovered image hold what fsync promised?),
 // [Ledger] (are reservations conserved?).
 //
 // # Model

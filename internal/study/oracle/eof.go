@@ -10,6 +10,7 @@ type Finding struct {
 	Promised ID    // whose promise: an operation, Initial, or 0 with By 0 when it is no operation's
 	By       ID    // who saw it broken: an operation, or Ending
 	Bytes    Range // where; empty when it is about the size
+	From     ID    // whose bytes were seen there
 	Text     string
 }
 
@@ -96,14 +97,14 @@ func CheckEOF(h *History) []Finding {
 				}
 			}
 			if v.sized && v.hi < near {
-				out = append(out, Finding{o.ID, v.by, Range{}, fmt.Sprintf("lost end of file: %s saw a size of at most %d, after %s, and nothing makes the file smaller than %d since",
+				out = append(out, Finding{o.ID, v.by, Range{}, 0, fmt.Sprintf("lost end of file: %s saw a size of at most %d, after %s, and nothing makes the file smaller than %d since",
 					v, v.hi, o.promise(), near)})
 			}
 			if o.Kind != Truncate {
 				continue
 			}
 			if v.sized && v.lo > far {
-				out = append(out, Finding{o.ID, v.by, Range{}, fmt.Sprintf("lost truncate: %s saw a size of at least %d, after %s, and nothing since reaches beyond %d",
+				out = append(out, Finding{o.ID, v.by, Range{}, 0, fmt.Sprintf("lost truncate: %s saw a size of at least %d, after %s, and nothing since reaches beyond %d",
 					v, v.lo, o.promise(), far)})
 			}
 			if i < 0 {
@@ -122,7 +123,7 @@ func CheckEOF(h *History) []Finding {
 				} else {
 					continue
 				}
-				out = append(out, Finding{o.ID, v.by, Range{lo, s.Hi}, fmt.Sprintf("bytes beyond a truncate came back: %s saw %s from %s, after %s",
+				out = append(out, Finding{o.ID, v.by, Range{lo, s.Hi}, s.From, fmt.Sprintf("bytes beyond a truncate came back: %s saw %s from %s, after %s",
 					v, bytesText(Range{lo, s.Hi}), from, o.promise())})
 			}
 		}
@@ -186,7 +187,7 @@ func CheckStale(h *History) []Finding {
 				}
 			}
 			for _, r := range uncovered(Range{s.Lo, s.Hi}, cover) {
-				out = append(out, Finding{s.From, v.by, r, fmt.Sprintf("stale data: %s saw %s as %s, but %s", v, bytesText(r), what, why)})
+				out = append(out, Finding{s.From, v.by, r, s.From, fmt.Sprintf("stale data: %s saw %s as %s, but %s", v, bytesText(r), what, why)})
 			}
 		}
 	}

@@ -17,6 +17,7 @@ type Witness struct {
 	Facts []Fact // without any one of them the rest has an explanation
 	Proof Proof
 
+	ops   map[ID]Op
 	kinds map[ID]Kind
 	torn  map[ID]bool // operations of more than one piece
 	image ID          // the read that is a recovered image
@@ -80,10 +81,10 @@ func (c *Checker) Explain(h *History, r Rule) *Witness {
 	if c.Check(core, r).Outcome != Broken {
 		panic(fmt.Sprintf("oracle: a history of %d operations is broken, and its own core is not", len(h.Ops)))
 	}
-	w := &Witness{Rule: r, kinds: map[ID]Kind{}, torn: map[ID]bool{}}
+	w := &Witness{Rule: r, ops: map[ID]Op{}, kinds: map[ID]Kind{}, torn: map[ID]bool{}}
 	for i := range core.Ops {
 		o := &core.Ops[i]
-		w.kinds[o.ID] = o.Kind
+		w.ops[o.ID], w.kinds[o.ID] = *o, o.Kind
 		w.torn[o.ID] = c.pieces[i] > 1
 		if o.image {
 			w.image = o.ID
@@ -632,15 +633,7 @@ func bytesText(r Range) string {
 // Lines is the witness in words, a line each.
 func (w *Witness) Lines() []string {
 	out := []string{fmt.Sprintf("no order explains this (%v):", w.Rule)}
-	for i := 0; i < len(w.Facts); i++ {
-		f := w.Facts[i]
-		for ; i+1 < len(w.Facts); i++ { // neighbours read as one
-			n := w.Facts[i+1]
-			if f.Size || n.Size || n.By != f.By || n.From != f.From || n.Lo != f.Hi {
-				break
-			}
-			f.Hi = n.Hi
-		}
+	for _, f := range w.joined() { // neighbours read as one
 		out = append(out, "  "+w.fact(f))
 	}
 	return w.Proof.lines(w, out, "")

@@ -200,7 +200,7 @@ func TestWitnessText(t *testing.T) {
 			if w == nil {
 				t.Fatal("kept")
 			}
-			have := k.story + "\n----\n" + strings.Join(w.Lines(), "\n") + "\n"
+			have := k.story + "\n----\n" + w.Plain("at the end") + "\n" + strings.Join(w.Lines(), "\n") + "\n"
 			file := filepath.Join("testdata", k.name+".txt")
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(have), 0o644); err != nil {

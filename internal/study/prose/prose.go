@@ -21,6 +21,21 @@ func Words(text string, w int) []string {
 	return Hang(first, strings.Repeat(" ", len(first)), text[len(first):], w)
 }
 
+// words are the words of text; a range, "[4K, 8K)", is one.
+func words(text string) []string {
+	l := strings.Fields(text)
+	n := 0
+	for i, w := range l {
+		if i > 0 && strings.HasPrefix(l[n-1], "[") && strings.HasSuffix(l[n-1], ",") && strings.Contains(w, ")") {
+			l[n-1] += " " + w
+			continue
+		}
+		l[n] = w
+		n++
+	}
+	return l[:n]
+}
+
 // Hang is Words with the first line behind first and the others behind rest.
 func Hang(first, rest, text string, w int) []string {
 	var l []string
@@ -29,7 +44,7 @@ func Hang(first, rest, text string, w int) []string {
 		l = append(l, strings.TrimRight(line, " "))
 		line, bare = rest, true
 	}
-	for _, word := range strings.Fields(text) {
+	for _, word := range words(text) {
 		if n := utf8.RuneCountInString(word); !bare && utf8.RuneCountInString(line)+1+n > w {
 			flush()
 		}

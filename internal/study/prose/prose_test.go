@@ -20,6 +20,7 @@ func TestWords(t *testing.T) {
 		{"- one two three", 9, "- one two|  three"},
 		{"a abcdefghijkl b", 5, "a|abcde|fghij|kl b"},
 		{"äöü äöü", 3, "äöü|äöü"},
+		{"are bytes [4K, 8K) too", 14, "are bytes|[4K, 8K) too"},
 	} {
 		if got := strings.Join(Words(c.text, c.w), "|"); got != c.want {
 			t.Errorf("%q at %d: %q, want %q", c.text, c.w, got, c.want)

@@ -372,7 +372,7 @@ func (r *run) judge(t *sched.Task) error {
 		return fmt.Errorf("after a sync the inode item says %d bytes, i_size is %d", ip.DiskSize(t), ip.Size(t))
 	}
 	r.fs.DropCaches(t)
-	return r.look(t, "read back from disk")
+	return r.look(t, "on disk")
 }
 
 // recovered judges what an fsync promised by what is on the device as it was then.
@@ -421,7 +421,7 @@ func (r *run) look(t *sched.Task, when string) error {
 		return nil
 	}
 	if v := r.check.Check(h, r.rule); v.Outcome == oracle.Broken {
-		return fmt.Errorf("%s: %s", when, r.explain())
+		return errors.New(r.explain(when))
 	} else if v.Outcome == oracle.Undecided {
 		return fmt.Errorf("%s: the oracle ran out of its budget", when)
 	}
@@ -447,13 +447,21 @@ func (s *Scenario) truncates() bool {
 	return false
 }
 
-// explain says in full what is wrong when somebody reads it.
-func (r *run) explain() string {
+// explain says what is wrong, and in full when somebody reads it: first in a sentence, then as a proof.
+func (r *run) explain(when string) string {
 	if !r.w.Tracing() {
-		return fmt.Sprintf("no order of the operations explains what is there (%v)", r.rule)
+		return fmt.Sprintf("%s: no order of the operations explains what is there (%v)", when, r.rule)
 	}
-	if x := r.check.Explain(&r.hist, r.rule); x != nil {
-		return x.String()
+	x := r.check.Explain(&r.hist, r.rule)
+	if x == nil {
+		return when + ": broken"
 	}
-	return "broken"
+	plain := x.Plain(when)
+	for _, f := range oracle.CheckEOF(&r.hist) { // what a truncate has left is the story, whatever else does not fit
+		if s := f.Plain(&r.hist, when); s != "" {
+			plain = s
+			break
+		}
+	}
+	return fmt.Sprintf("%s\n%s: %v", plain, when, x)
 }

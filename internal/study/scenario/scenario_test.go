@@ -48,6 +48,25 @@ func TestTruncateRace(t *testing.T) {
 	}
 }
 
+// What is wrong begins with a sentence that somebody understands who has read nothing of orders and cycles: which operation has
+// returned, and which bytes are there. The proof follows.
+func TestPlain(t *testing.T) {
+	for _, c := range []struct{ scenario, policy, want string }{
+		{"truncate-race", "unlocked", "truncate 2 to 4K has returned, yet at the end bytes [4K, 8K) are the initial content\n"},
+		{"two-writers-truncate", "unlocked", "truncate 3 to 2K has returned, yet at the end bytes [4K, 12K) are the initial content\n"},
+		{"two-writers-same", "unlocked", "at the end bytes [0, 32K) are those of write 2, and bytes [32K, 36K) are those of write 1: neither came before the other as a whole\n"},
+		{"two-appends", "locked+WRONG_STALE_ISIZE", "write 1 [2K, 6K) has returned, yet at the end bytes [2K, 4K) are zeroes\n"},
+	} {
+		s, err := Lookup(c.scenario)
+		must(t, err)
+		r, err := Run(s, policy.MustParse(c.policy), Options{})
+		must(t, err)
+		if !strings.HasPrefix(r.Violation, c.want) || !strings.Contains(r.Violation, "\nat the end: no order explains this (") {
+			t.Errorf("%s under %s: %s\nwant first %s", c.scenario, c.policy, r.Violation, c.want)
+		}
+	}
+}
+
 // A file system that was put back is one that was just opened: after thousands of executions, many of them given up in the middle, every
 // scenario takes the same steps as on a fresh one, and ends with the same state.
 func TestRestore(t *testing.T) {
