@@ -49,6 +49,7 @@ type line struct {
 type part struct {
 	where, verb, what string
 	note              string
+	waits             string // behind it
 }
 
 // table is a trace on its way to the terminal.
@@ -64,6 +65,7 @@ type table struct {
 	indent  int // from one task's words to the next one's
 	text    int // column in which the words of the first task begin
 	pages   int // letters of the pages column that are shown
+	stands  map[int]string // behind this step its task waits: for what
 	lines   []line
 }
 
@@ -79,6 +81,7 @@ const (
 func newTable(tr *scenario.Trace, lay Layout) *table {
 	lay.Width = max(lay.Width, prose.Width)
 	t := &table{tr: tr, lay: lay, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr)}
+	t.stands = stands(tr)
 	for c, name := range tr.Columns {
 		if v, ok := t.constant(c); ok {
 			t.fixed = append(t.fixed, name+" "+v)
@@ -112,6 +115,23 @@ func (t *table) need() int {
 		n = max(n, len(t.lines[i].number()))
 	}
 	return n
+}
+
+// stands finds the steps behind which their tasks must wait. A daemon that waits for work holds nothing, and nobody misses it.
+func stands(tr *scenario.Trace) map[int]string {
+	m := map[int]string{}
+	for task := range tr.Tasks {
+		for _, s := range waitSpans(tr, task) {
+			last := s.From - 1
+			if last < 0 || tr.Steps[last].Task != task {
+				continue // it stood there before: somebody else has closed the lock
+			}
+			if now := At(tr, s.From); task < tr.Own || len(now.Tasks[task].Held) > 0 {
+				m[last] = s.What
+			}
+		}
+	}
+	return m
 }
 
 // place puts the columns where they are when the step numbers have so many characters.
@@ -265,7 +285,7 @@ func (t *table) same(i, j int) bool {
 // step puts step i into the last line or a new one.
 func (t *table) step(i int) {
 	s := &t.tr.Steps[i]
-	p, begins := t.part(s)
+	p, begins := t.part(i)
 	changed := i > 0 && !slices.Equal(s.State, t.tr.Steps[i-1].State)
 	mark := ""
 	if s.Preempts {
@@ -302,11 +322,12 @@ func (t *table) step(i int) {
 	}
 	last.to = i
 	last.closed = last.closed || changed
-	last.ended = p.note != "" || i == t.culprit || begins
+	last.ended = p.note != "" || p.waits != "" || i == t.culprit || begins
 }
 
-// part is a step in words, and whether an operation begins with it.
-func (t *table) part(s *scenario.TraceStep) (p part, begins bool) {
+// part is step i in words, and whether an operation begins with it.
+func (t *table) part(i int) (p part, begins bool) {
+	s := &t.tr.Steps[i]
 	p.where = s.Where
 	p.verb, p.what, _ = strings.Cut(s.What, " ")
 	op := s.Begins()
@@ -317,6 +338,11 @@ func (t *table) part(s *scenario.TraceStep) (p part, begins bool) {
 		if n != op {
 			p.note += " [" + n + "]"
 		}
+	}
+	if what := t.stands[i]; what != "" && s.What == "queue for "+what {
+		p.waits = " (waits)"
+	} else if what != "" {
+		p.waits = " (waits for " + what + ")"
 	}
 	return p, op != ""
 }
@@ -369,7 +395,7 @@ func (l *line) words() string {
 		}
 		where = p.where
 		n := 1
-		for (p.verb == "lock" || p.verb == "unlock") && i+n < len(l.parts) && l.parts[i+n-1].note == "" && l.parts[i+n].verb == p.verb && l.parts[i+n].where == p.where {
+		for (p.verb == "lock" || p.verb == "unlock") && i+n < len(l.parts) && l.parts[i+n-1].note+l.parts[i+n-1].waits == "" && l.parts[i+n].verb == p.verb && l.parts[i+n].where == p.where {
 			n++
 		}
 		b.WriteString(p.verb)
@@ -386,7 +412,7 @@ func (l *line) words() string {
 				}
 			}
 		}
-		b.WriteString(l.parts[i+n-1].note)
+		b.WriteString(l.parts[i+n-1].note + l.parts[i+n-1].waits)
 		locked = 0
 		if p.verb == "lock" {
 			locked = n
@@ -535,12 +561,18 @@ func (t *table) forever(b *strings.Builder) {
 	}
 }
 
+// pagesKey says what the letters of the pages column mean.
+const pagesKey = "pages has a letter a page: - not in memory, c clean, n new, D dirty, W under writeback, B both."
+
 // legend says what the marks mean that are used.
 func (t *table) legend(say func(format string, args ...any)) {
 	used := func(mark string) bool {
 		return slices.ContainsFunc(t.lines, func(l line) bool { return strings.Contains(l.mark, mark) })
 	}
 	say("The letters in front of the words, after the step: # holds a lock, w waits,\nW both, . neither.")
+	if slices.Contains(t.tr.Columns, "pages") {
+		say(pagesKey)
+	}
 	if used(">") {
 		say("> marks a preemption: the task before could have gone on.")
 	}

@@ -35,7 +35,7 @@ a <b> & c
 step i_size 01 0 a                1 b
 --------------------------------------------------------------------------------
    1 0      #. Write: lock sem #1
-  >2 0      #w                    start
+  >2 0      #w                    start (waits for sem #1)
    3 4K      . unlock sem #1 [1: returns]
   !4 0       #                    lock sem #1
    6 0                            unlock sem #1 [2: returns]
@@ -51,6 +51,20 @@ W both, . neither.
 	}
 	if all := text(t, tr, timeline.Layout{All: true}); !strings.Contains(all, "\n   0 0      .. start\n") {
 		t.Errorf("step 0 has no line:\n%s", all)
+	}
+}
+
+// Where a task cannot go on the table says so, and for what it waits: a student is told to let the truncate run until then. It has a
+// key to the letters of its pages.
+func TestTextWaits(t *testing.T) {
+	got := text(t, race(t), timeline.Layout{})
+	for _, want := range []string{"unlock both\n +\\(waits for i_dio_count\\)\n", "queue for i_rwsem \\(waits\\)\n", "\npages has a letter a page: - not in memory, c clean"} {
+		if !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(text(t, small(), timeline.Layout{}), "not in memory") {
+		t.Error("a key to pages that are not shown")
 	}
 }
 
