@@ -169,7 +169,14 @@ type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
+// root is the command with all verbs, and help as wide as a terminal.
 func (a *app) root() *cobra.Command {
+	root := a.commands()
+	setHelp(root)
+	return root
+}
+
+func (a *app) commands() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "btrlab",
 		Short: "make, read, write, check and measure btrfs images without mounting them",
@@ -202,7 +209,6 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.lab())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
-	setHelp(root)
 	return root
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -114,6 +116,74 @@ func TestEveryVerbExplained(t *testing.T) {
 		t.Errorf("%d verbs, want all", n)
 	}
 	walk(root)
+}
+
+// The examples in the help work. Those of the explorer are run, as a shell does, and find what they are examples for: a schedule in one
+// gets stale when the write path takes another step. Of the others the flags and the number of arguments are looked at.
+func TestExamples(t *testing.T) {
+	found := regexp.MustCompile(`truncate-race( 11:1.*)? --policy unlocked( --out|$)|--all`)
+	// These take their time; with fewer schedules they say the same.
+	short := strings.NewReplacer("explore --all", "explore --all --schedules 20", "btrlab museum", "btrlab museum --schedules 1000")
+	bin := filepath.Dir(program(t))
+	dir := t.TempDir()
+	ran := 0
+	run := func(verb, line string) {
+		ran++
+		c := exec.Command("sh", "-c", short.Replace(line))
+		c.Dir, c.Env = dir, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		var out, errw bytes.Buffer
+		c.Stdout, c.Stderr = &out, &errw
+		_ = c.Run() // the exit code says it
+		want := 0
+		switch {
+		case verb == "step": // it gets as far as the screen
+			if want = 1; !strings.Contains(errw.String(), "no terminal") {
+				t.Errorf("%s: %s", line, errw.String())
+			}
+		case found.MatchString(line):
+			want = 1
+		}
+		if got := c.ProcessState.ExitCode(); got != want || out.Len() == 0 && verb != "step" {
+			t.Errorf("%s: exit code %d, want %d: %s%s", line, got, want, out.String(), errw.String())
+		}
+	}
+	parse := func(root *cobra.Command, line string) {
+		_, line, _ = strings.Cut(line, "btrlab ")
+		if i := strings.IndexAny(line, "|>&;"); i >= 0 {
+			line = line[:i]
+		}
+		cmd, rest, err := root.Find(strings.Fields(line))
+		if err == nil {
+			err = cmd.ParseFlags(rest)
+		}
+		if err == nil {
+			err = cmd.ValidateArgs(cmd.Flags().Args())
+		}
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	var walk func(c *cobra.Command, verb string)
+	walk = func(c *cobra.Command, verb string) {
+		for line := range strings.Lines(c.Example) {
+			switch line = strings.TrimSpace(line); verb {
+			case "explore", "replay", "step", "museum":
+				run(verb, line)
+			default:
+				parse((&app{out: io.Discard, err: io.Discard}).root(), line)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub, verb)
+		}
+	}
+	root := (&app{out: io.Discard, err: io.Discard}).commands()
+	for _, c := range root.Commands() {
+		walk(c, c.Name())
+	}
+	if ran < 10 {
+		t.Errorf("%d examples were run", ran)
+	}
 }
 
 func TestParseSize(t *testing.T) {
