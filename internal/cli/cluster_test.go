@@ -98,6 +98,33 @@ func TestClusterFiles(t *testing.T) {
 	}
 }
 
+// A part that its time limit ends is kept, and the merge says that not everything was searched.
+func TestClusterStopped(t *testing.T) {
+	slurm, err := filepath.Abs("../../testdata/cluster/explore-slurm.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var files []string
+	for i := range 2 {
+		c := exec.Command("bash", slurm)
+		c.Dir, c.Stderr = dir, os.Stderr
+		c.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t))+":"+os.Getenv("PATH"), "SCENARIO=two-writers-truncate", "POLICY=unlocked-drain",
+			fmt.Sprintf("SLURM_ARRAY_TASK_ID=%d", i), "SLURM_ARRAY_TASK_COUNT=2", "LIMIT=1ns")
+		if err := c.Run(); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, filepath.Join(dir, fmt.Sprintf("part-%d.json", i)))
+	}
+	var r scenario.Result
+	if err := json.Unmarshal([]byte(verb(t, 0, append([]string{"explore", "merge"}, files...)...)), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Verdict != "bounded" || !strings.Contains(r.Bound, "of 2 shards (limit reached)") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Shards divide the work: without a method by name each does a part of the search, not nearly all of it again, as the parts of
 // method bound do, which know nothing of what the others have seen.
 func TestShardsDivide(t *testing.T) {
