@@ -85,7 +85,7 @@ func (r *Report) WriteText(w io.Writer) error {
 			}
 		}
 	}
-	if r.Unpredicted {
+	if r.Unpredicted && !r.Pass {
 		b.WriteByte('\n')
 		hang("", "No prediction of yours is kept. Before you look any further:")
 		fmt.Fprintf(&b, "  btrlab lab predict %d\n", r.Lab)
