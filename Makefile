@@ -17,7 +17,7 @@ RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/study/stats ./internal/study/timeline \
 	./internal/interop
 
-.PHONY: help build demo test race grade labs interop notebooks bench fuzz lint ci clean
+.PHONY: help build demo test race grade labs interop notebook notebooks bench fuzz lint ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ labs: ## grade every solution (full marks) and every planted mistake (rejected)
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -skip "^TestNumbers" -timeout 20m $(INTEROP)
 
-notebooks: ## run the notebooks headless
+notebook: ## open the notebooks in JupyterLab (installed in notebooks/.venv)
+	bash notebooks/run.sh --open
+
+notebooks: ## run the notebooks headless; pages go to artifacts/notebooks
 	bash notebooks/run.sh $(ART)/notebooks
 
 bench: build ## measure the numbers of the project, as ratios in alternating rounds

@@ -1,11 +1,26 @@
 #!/usr/bin/env bash
-# Build the notebook kernel and run every notebook without a screen. An error in a cell fails the run.
+# Build the notebook kernel, and run every notebook without a screen or open them in JupyterLab.
 # Everything it makes lies in git-ignored folders; nothing is written to HOME.
-#   run.sh OUT    executed notebooks and HTML pages go to OUT
+#   run.sh OUT     executed notebooks and HTML pages go to OUT; an error in a cell fails the run
+#   run.sh --open  start JupyterLab here, with the kernel "btrlab (Go)"
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 here=$PWD
-out=$(mkdir -p "../${1:?output folder}" && cd "../$1" && pwd)
+open=
+[ "${1:?output folder, or --open}" = --open ] && open=1
+[ -n "$open" ] || out=$(mkdir -p "../$1" && cd "../$1" && pwd)
+
+# quietly COMMAND... shows what the command printed only when it fails: nbconvert and the interpreter talk about what is no concern here.
+quietly() {
+	local log
+	log=$(mktemp)
+	if ! "$@" >"$log" 2>&1; then
+		cat "$log" >&2
+		rm -f "$log"
+		return 1
+	fi
+	rm -f "$log"
+}
 
 kernel=$here/_kernel
 mod=$(go list -m -f '{{.Dir}}' github.com/gopherdata/gophernotes)
@@ -18,14 +33,19 @@ install -m 644 _lab/zz_lab.go "$kernel"
 go build -o "$kernel/gophernotes" "./_kernel"
 
 venv=$here/.venv
-pins="nbclient==0.11.0 nbconvert==7.17.2"
-if [ "$(cat "$venv/pins" 2>/dev/null)" != "$pins" ]; then
-	rm -rf "$venv"
-	python3 -m venv "$venv"
-	# shellcheck disable=SC2086
-	"$venv/bin/pip" install --quiet --disable-pip-version-check $pins
-	printf '%s\n' "$pins" >"$venv/pins"
-fi
+export PIP_CACHE_DIR=$venv/.cache
+# pip_install STAMP PIN... installs what is not there yet.
+pip_install() {
+	local stamp=$venv/$1
+	shift
+	[ "$(cat "$stamp" 2>/dev/null)" = "$*" ] && return
+	echo "installing $* in notebooks/.venv"
+	quietly "$venv/bin/pip" install --disable-pip-version-check "$@"
+	printf '%s\n' "$*" >"$stamp"
+}
+[ -x "$venv/bin/pip" ] || { rm -rf "$venv" && python3 -m venv "$venv"; }
+pip_install pins nbclient==0.11.0 nbconvert==7.17.2
+[ -z "$open" ] || pip_install pins-lab jupyterlab==4.6.6
 
 jup=$here/.jupyter
 export JUPYTER_PATH=$jup/share JUPYTER_CONFIG_DIR=$jup/config JUPYTER_DATA_DIR=$jup/data JUPYTER_RUNTIME_DIR=$jup/run IPYTHONDIR=$jup/ipython
@@ -35,13 +55,21 @@ cat >"$jup/share/kernels/gophernotes/kernel.json" <<JSON
  "name": "gophernotes", "interrupt_mode": "message"}
 JSON
 
+if [ -n "$open" ]; then
+	export JUPYTERLAB_SETTINGS_DIR=$jup/lab/settings JUPYTERLAB_WORKSPACES_DIR=$jup/lab/workspaces
+	echo "open the address below; Ctrl-C here ends it"
+	exec "$venv/bin/jupyter-lab" --notebook-dir="$here" "${@:2}"
+fi
+
 found=0
 for n in "$here"/*.ipynb; do
 	[ -e "$n" ] || continue
-	found=1
-	echo "notebook $(basename "$n")"
-	"$venv/bin/jupyter-nbconvert" --log-level=WARN --to notebook --execute --ExecutePreprocessor.kernel_name=gophernotes \
+	found=$((found + 1))
+	name=$(basename "$n" .ipynb)
+	echo "notebook $name"
+	quietly "$venv/bin/jupyter-nbconvert" --to notebook --execute --ExecutePreprocessor.kernel_name=gophernotes \
 		--ExecutePreprocessor.timeout=300 --output-dir "$out" "$n"
-	"$venv/bin/jupyter-nbconvert" --log-level=WARN --to html --template classic --output-dir "$out" "$out/$(basename "$n")"
+	quietly "$venv/bin/jupyter-nbconvert" --to html --template classic --output-dir "$out" "$out/$name.ipynb"
 done
-[ $found = 1 ] || { echo "no notebook found" >&2; exit 1; }
+[ $found -gt 0 ] || { echo "no notebook found" >&2; exit 1; }
+echo "$found notebooks run; written to ${out#"$(dirname "$here")"/}/*.html"
