@@ -3,7 +3,7 @@
 //
 // Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line on
 // standard error that names the file, the place and what was expected. The first SIGINT lets the
-// operation in hand finish and what was done is committed; a second one ends the process, and the image
+// operation in hand finish and what was done is committed, or a search print what it has come to; a second one ends the process, and the image
 // stays at its last commit.
 package cli
 
