@@ -60,11 +60,11 @@ type table struct {
 	tasks   []int
 	cols    []int // state columns that change
 	fixed   []string
-	state   int // width of the state columns
-	number  int // and of the step numbers
-	indent  int // from one task's words to the next one's
-	text    int // column in which the words of the first task begin
-	pages   int // letters of the pages column that are shown
+	state   int            // width of the state columns
+	number  int            // and of the step numbers
+	indent  int            // from one task's words to the next one's
+	text    int            // column in which the words of the first task begin
+	pages   int            // letters of the pages column that are shown
 	stands  map[int]string // behind this step its task waits: for what
 	lines   []line
 }
