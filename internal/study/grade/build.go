@@ -38,34 +38,17 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 	if len(files) == 0 {
 		return nil, &NoFilesError{Dir: dir, Want: "Go file"}
 	}
-	if bad := Check(files, l.rules()); len(bad) > 0 {
+	if bad := check(files, l.rules()); len(bad) > 0 {
 		return refused("check", total, bad), nil
 	}
-	work := filepath.Join(root, "labs", "_grade")
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		return nil, err
+	work, err := l.stage(root, files)
+	if work != "" {
+		defer os.RemoveAll(work)
 	}
-	work, err = os.MkdirTemp(work, fmt.Sprintf("%02d-", l.N))
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(work)
-	if err := os.Mkdir(filepath.Join(work, "student"), 0o755); err != nil {
-		return nil, err
-	}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(filepath.Join(work, "student", filepath.Base(f)), b, 0o644); err != nil {
-			return nil, err
-		}
-	}
 	name := filepath.Base(work)
-	if err := os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, name, l.main), 0o644); err != nil {
-		return nil, err
-	}
 	bin := filepath.Join(work, "grader")
 	// The student's package is not optimised: an optimised loop has instructions without a line.
 	build := command(ctx, root, "go", "build", "-gcflags=btrlab/labs/_grade/"+name+"/student=-N -l", "-o", bin, "./labs/_grade/"+name)
@@ -86,7 +69,7 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 	if o.Workload != "" {
 		args = append(args, o.Workload, o.Schedule)
 	}
-	// No limit of time: the program watches itself (watch.go).
+	// Without a limit of time: the program watches itself (watch.go).
 	out, err := command(ctx, work, bin, args...).CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
@@ -100,6 +83,32 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 	}
 	var rows []Row
 	return rows, json.Unmarshal(b, &rows)
+}
+
+// stage makes a folder of the module with the student's files and a main for them; who calls it removes it, also after an error.
+func (l *Lab) stage(root string, files []string) (work string, err error) {
+	work = filepath.Join(root, "labs", "_grade")
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return "", err
+	}
+	work, err = os.MkdirTemp(work, fmt.Sprintf("%02d-", l.N))
+	if err != nil {
+		return "", err
+	}
+	student := filepath.Join(work, "student")
+	if err := os.Mkdir(student, 0o755); err != nil {
+		return work, err
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return work, err
+		}
+		if err := os.WriteFile(filepath.Join(student, filepath.Base(f)), b, 0o644); err != nil {
+			return work, err
+		}
+	}
+	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, filepath.Base(work), l.main), 0o644)
 }
 
 // command is a program in a process group of its own, which is killed as a whole when ctx ends.
@@ -129,7 +138,7 @@ func (l *Lab) buildErrors(out, folder string) []string {
 	return lines
 }
 
-// crash says how a grading program ended that ended itself by no way known: its last words, and where the student's code was.
+// crash says how a grading program ended that left no report: its last words, and where the student's code was.
 func crash(err error, out []byte) []string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	for stack := range bytes.SplitSeq(out, []byte("\n\n")) { // a goroutine each, the one that it was first

@@ -47,119 +47,132 @@ type rules struct {
 // kitPath is the package whose types tasks may share.
 const kitPath = "btrlab/labs/kit"
 
-// Check reads the student's files and returns what the lab does not allow, a line each.
+// check reads the student's files and returns what the lab does not allow, a line each.
 //
-// Imports: only those in allowed, so no sync, sync/atomic, time, unsafe or os; what waits must wait where the explorer sees it. For
+// Imports: only those in r.allowed, so no sync, sync/atomic, time, unsafe or os; what waits must wait where the explorer sees it. For
 // the same reason no go statement, channel or select, and no plain field in what tasks share: between a look at it and a change of it
 // there is no scheduling point, so a race would never show. No variable of the package, which would outlive an execution of the
-// explorer, no init function, and no directive to the compiler or linker.
+// explorer, no init function, no recover, which would stop the panic by which the explorer ends an execution, and no directive to the
+// compiler or linker.
 //
 // Model: names are looked up by their spelling, without type checking. What a kit.Var leads to (the elements of a slice, the nodes of
 // a tree) may be plain; a Load of it counts as a Store of all.
-func Check(files []string, r rules) (bad []string) {
-	fset := token.NewFileSet()
-	say := func(pos token.Pos, format string, a ...any) {
-		p := fset.Position(pos)
-		bad = append(bad, fmt.Sprintf("%s:%d: %s", filepath.Base(p.Filename), p.Line, fmt.Sprintf(format, a...)))
-	}
-	decls := map[string]ast.Expr{} // of the package, by name
-	var entry *ast.FuncDecl
-	kit := map[string]bool{} // names under which files import package kit
+func check(files []string, r rules) []string {
+	c := &checker{rules: r, fset: token.NewFileSet(), types: map[string]ast.Expr{}, kit: map[string]bool{}, seen: map[string]bool{}}
 	parsed := true
 	for _, name := range files {
-		f, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		f, err := parser.ParseFile(c.fset, name, nil, parser.ParseComments)
 		if err != nil {
-			bad = append(bad, strings.ReplaceAll(err.Error(), filepath.Dir(name)+string(filepath.Separator), ""))
+			c.bad = append(c.bad, strings.ReplaceAll(err.Error(), filepath.Dir(name)+string(filepath.Separator), ""))
 			parsed = false
 			continue
 		}
-		if f.Name.Name == "main" {
-			say(f.Name.Pos(), "package main, want a package that can be imported")
-		}
-		for _, i := range f.Imports {
-			path, _ := strconv.Unquote(i.Path.Value)
-			if !slices.Contains(r.allowed, path) {
-				say(i.Pos(), "imports %q, want only %s", path, strings.Join(r.allowed, ", "))
-			}
-			if path == kitPath {
-				kit["kit"] = true
-				if i.Name != nil {
-					kit[i.Name.Name] = true
-				}
-			}
-			if i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
-				say(i.Pos(), "imports %q as %s", path, i.Name.Name)
-			}
-		}
-		for _, g := range f.Comments {
-			for _, c := range g.List {
-				if strings.HasPrefix(c.Text, "//go:") || strings.HasPrefix(c.Text, "//line") || strings.HasPrefix(c.Text, "//export") {
-					say(c.Pos(), "has the directive %s", strings.Fields(c.Text)[0])
-				}
-			}
-		}
-		for _, d := range f.Decls {
-			switch d := d.(type) {
-			case *ast.GenDecl:
-				if d.Tok == token.VAR {
-					where := "declare it in the function"
-					if r.shared {
-						where = "keep state in the lock"
-					}
-					say(d.Pos(), "has a variable of the package, which outlives an execution: %s", where)
-				}
-				for _, x := range d.Specs {
-					if x, ok := x.(*ast.TypeSpec); ok {
-						decls[x.Name.Name] = x.Type
-					}
-				}
-			case *ast.FuncDecl:
-				if d.Recv == nil && d.Name.Name == r.entry {
-					entry = d
-				}
-				if d.Recv == nil && d.Name.Name == "init" {
-					say(d.Pos(), "has an init function")
-				}
-			}
-		}
-		ast.Inspect(f, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.GoStmt:
-				say(n.Pos(), "has a go statement")
-			case *ast.SelectStmt:
-				say(n.Pos(), "has a select")
-			case *ast.ChanType:
-				say(n.Pos(), "has a channel")
-			case *ast.CallExpr:
-				if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "recover" {
-					say(n.Pos(), "has a recover: the explorer ends executions by a panic")
-				}
-			}
-			return true
-		})
+		c.file(f)
 	}
 	switch {
 	case !parsed:
-	case entry == nil:
-		bad = append(bad, fmt.Sprintf("no func %s: want %s", r.entry, r.want))
+	case c.made == nil:
+		c.bad = append(c.bad, fmt.Sprintf("no func %s: want %s", r.entry, r.want))
 	case r.shared:
-		c := &shared{types: decls, kit: kit, say: say, seen: map[string]bool{}}
-		c.made(entry, r.want)
+		c.result()
 	}
-	return bad
+	return c.bad
 }
 
-// shared checks the types of what tasks share.
-type shared struct {
-	types map[string]ast.Expr
-	kit   map[string]bool
-	say   func(pos token.Pos, format string, a ...any)
-	seen  map[string]bool
+// checker is what is known of a package while it is checked.
+type checker struct {
+	rules
+	fset  *token.FileSet
+	bad   []string
+	types map[string]ast.Expr // declared in the package, by name
+	kit   map[string]bool     // names under which files import package kit
+	made  *ast.FuncDecl       // declares the entry
+	seen  map[string]bool     // types that fields or result have come to
 }
 
-// made checks what entry returns: a pointer to a struct.
-func (c *shared) made(entry *ast.FuncDecl, want string) {
-	if l := entry.Type.Results; l != nil && len(l.List) == 1 {
+func (c *checker) say(pos token.Pos, format string, a ...any) {
+	p := c.fset.Position(pos)
+	c.bad = append(c.bad, fmt.Sprintf("%s:%d: %s", filepath.Base(p.Filename), p.Line, fmt.Sprintf(format, a...)))
+}
+
+func (c *checker) file(f *ast.File) {
+	if f.Name.Name == "main" {
+		c.say(f.Name.Pos(), "package main, want a package that can be imported")
+	}
+	for _, i := range f.Imports {
+		c.imports(i)
+	}
+	for _, g := range f.Comments {
+		for _, x := range g.List {
+			if strings.HasPrefix(x.Text, "//go:") || strings.HasPrefix(x.Text, "//line") || strings.HasPrefix(x.Text, "//export") {
+				c.say(x.Pos(), "has the directive %s", strings.Fields(x.Text)[0])
+			}
+		}
+	}
+	for _, d := range f.Decls {
+		c.declares(d)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			c.say(n.Pos(), "has a go statement")
+		case *ast.SelectStmt:
+			c.say(n.Pos(), "has a select")
+		case *ast.ChanType:
+			c.say(n.Pos(), "has a channel")
+		case *ast.CallExpr:
+			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "recover" {
+				c.say(n.Pos(), "has a recover: the explorer ends executions by a panic")
+			}
+		}
+		return true
+	})
+}
+
+func (c *checker) imports(i *ast.ImportSpec) {
+	path, _ := strconv.Unquote(i.Path.Value)
+	if !slices.Contains(c.allowed, path) {
+		c.say(i.Pos(), "imports %q, want only %s", path, strings.Join(c.allowed, ", "))
+	}
+	if path == kitPath {
+		c.kit["kit"] = true
+		if i.Name != nil {
+			c.kit[i.Name.Name] = true
+		}
+	}
+	if i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
+		c.say(i.Pos(), "imports %q as %s", path, i.Name.Name)
+	}
+}
+
+func (c *checker) declares(d ast.Decl) {
+	switch d := d.(type) {
+	case *ast.GenDecl:
+		if d.Tok == token.VAR {
+			where := "declare it in the function"
+			if c.shared {
+				where = "keep state in the lock"
+			}
+			c.say(d.Pos(), "has a variable of the package, which outlives an execution: %s", where)
+		}
+		for _, x := range d.Specs {
+			if x, ok := x.(*ast.TypeSpec); ok {
+				c.types[x.Name.Name] = x.Type
+			}
+		}
+	case *ast.FuncDecl:
+		if d.Recv == nil && d.Name.Name == c.entry {
+			c.made = d
+		}
+		if d.Recv == nil && d.Name.Name == "init" {
+			c.say(d.Pos(), "has an init function")
+		}
+	}
+}
+
+// result checks what the entry returns, which tasks share: a pointer to a struct.
+func (c *checker) result() {
+	if l := c.made.Type.Results; l != nil && len(l.List) == 1 {
 		if p, ok := l.List[0].Type.(*ast.StarExpr); ok {
 			if id, ok := p.X.(*ast.Ident); ok {
 				if s, ok := c.types[id.Name].(*ast.StructType); ok {
@@ -170,10 +183,10 @@ func (c *shared) made(entry *ast.FuncDecl, want string) {
 			}
 		}
 	}
-	c.say(entry.Pos(), "func %s does not return a pointer to a struct of this package: want %s", entry.Name.Name, want)
+	c.say(c.made.Pos(), "func %s does not return a pointer to a struct of this package: want %s", c.entry, c.want)
 }
 
-func (c *shared) fields(s *ast.StructType) {
+func (c *checker) fields(s *ast.StructType) {
 	for _, f := range s.Fields.List {
 		if c.ok(f.Type) {
 			continue
@@ -188,7 +201,7 @@ func (c *shared) fields(s *ast.StructType) {
 }
 
 // ok says whether tasks may share a field of type x: one of package kit, or a struct or array of such.
-func (c *shared) ok(x ast.Expr) bool {
+func (c *checker) ok(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.ParenExpr:
 		return c.ok(x.X)
@@ -212,7 +225,7 @@ func (c *shared) ok(x ast.Expr) bool {
 	return false
 }
 
-func (c *shared) isKit(x ast.Expr, name string) bool {
+func (c *checker) isKit(x ast.Expr, name string) bool {
 	s, ok := x.(*ast.SelectorExpr)
 	if !ok || s.Sel.Name != name {
 		return false

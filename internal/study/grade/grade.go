@@ -1,12 +1,14 @@
 // Package grade grades the labs: it reads what a student wrote, puts it into the real write path, and lets the explorer and virtual
 // time judge. Nothing is graded by the host's clock.
 //
-// Student code is Go. Grade checks its imports (check.go), copies it into a folder of the module that the go tool skips, writes a
-// main for it, builds both and runs the program (build.go), which judges (judge.go) and leaves a Report.
+// The answers to lab 1 are schedules and policies, which are run as they are (schedules.go). Those to the other labs are Go: Grade
+// checks the code (check.go), copies it into a folder of the module that the go tool skips, writes a main for it, builds both and
+// runs the program (build.go), which judges (judge.go) and leaves the rows of the Report. It ends itself when student code takes
+// too much processor time or memory (watch.go).
 //
 // Invariants:
 //   - correctness comes before any ratio: a ratio counts only when no workload is violated;
-//   - the same files give the same report on every machine, but for Seconds;
+//   - the same files give the same report on every machine, but for the line in which code was that did not end;
 //   - a row that is not exhausted says so.
 package grade
 
@@ -306,11 +308,7 @@ func (l *Lab) report(root, dir string) *Report {
 // Nothing is the report on a folder that Grade found nothing in: no points, and why.
 func (l *Lab) Nothing(err *NoFilesError) *Report {
 	r := l.report("", err.Dir)
-	max := points(l.N)
-	if l.allowed == nil {
-		max = points1()
-	}
-	r.Rows = refused("check", max, []string{err.Error()})
+	r.Rows = refused("check", points(l.N), []string{err.Error()})
 	r.sum()
 	return r
 }

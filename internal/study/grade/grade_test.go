@@ -300,7 +300,7 @@ func TestCheck(t *testing.T) {
 		if err := os.WriteFile(file, []byte(tt.src), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		bad := Check([]string{file}, rules{allowed: []string{"slices"}, entry: "f", want: "func f()"})
+		bad := check([]string{file}, rules{allowed: []string{"slices"}, entry: "f", want: "func f()"})
 		if got := strings.Join(bad, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}
@@ -337,7 +337,7 @@ func TestCheckShared(t *testing.T) {
 		if err := os.WriteFile(file, []byte(src), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(Check([]string{file}, l.rules()), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+		if got := strings.Join(check([]string{file}, l.rules()), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}
 	}

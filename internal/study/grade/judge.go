@@ -46,9 +46,14 @@ type workload struct {
 	stuck    string // what it means that a task waits in a Cond for ever; empty is what the explorer says
 }
 
-// points are the sum of lab n's workloads.
+// points are what lab n gives for all its rows: the tasks of lab 1, the workloads of the others.
 func points(n int) float64 {
 	sum := 0.0
+	if n == 1 {
+		for _, k := range lab1 {
+			sum += k.points
+		}
+	}
 	for _, w := range workloads(n) {
 		sum += w.points
 	}
@@ -116,15 +121,11 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		case only != "" && w.ratio == nil:
 			err = w.replay(s, schedule, &r)
 		case w.ratio == nil:
-			if err = w.explore(s, &r); err == nil && r.Violated { // a search keeps no words; one execution more has them
-				x := r
-				if err = w.replay(s, r.Schedule, &x); err == nil && !x.Pass {
-					r.Result = x.Result
-					if !shown {
-						r.Trace, shown = x.Trace, true
-					}
-				}
+			err = w.search(s, &r)
+			if shown {
+				r.Trace = "" // the first is enough to read
 			}
+			shown = shown || r.Trace != ""
 		case !clean:
 			r.Result = "not measured: a workload is violated"
 		default:
@@ -143,6 +144,21 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		return refused(only, 0, []string{"no such workload"})
 	}
 	return rows
+}
+
+// search is explore and, for a violation, the words and the steps of one execution more: a search keeps neither.
+func (w *workload) search(s *Student, r *Row) error {
+	if err := w.explore(s, r); err != nil || !r.Violated {
+		return err
+	}
+	x := *r
+	if err := w.replay(s, r.Schedule, &x); err != nil {
+		return err
+	}
+	if !x.Pass {
+		r.Result, r.Trace = x.Result, x.Trace
+	}
+	return nil
 }
 
 // stepNames are the five steps as the student writes them.
@@ -305,7 +321,7 @@ func studentFrame(stack string) string {
 	return ""
 }
 
-// studentFrames are of the stacks of a race the lines that name a task, and the student's.
+// studentFrames are, of the stacks of a race, the lines that name a task and those in the student's code.
 func studentFrames(stacks string) string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(stacks, "\n") {
@@ -329,7 +345,7 @@ func (w *workload) words(k explore.Kind, text string) (explore.Kind, string) {
 	case explore.KindRace:
 		return k, first + studentFrames(rest)
 	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
-		if w.stuck != "" && strings.Contains(first, kit.Classes()[1]) {
+		if cond := kit.Classes()[1]; w.stuck != "" && strings.Contains(first, cond) {
 			return k, w.stuck + "\n" + text
 		}
 	case explore.KindPanic:

@@ -78,15 +78,6 @@ func readAnswers(path string) (map[string]string, []string, error) {
 	return got, bad, nil
 }
 
-// points1 are the sum of lab 1's tasks.
-func points1() float64 {
-	sum := 0.0
-	for _, k := range lab1 {
-		sum += k.points
-	}
-	return sum
-}
-
 // gradeSchedules grades lab 1.
 func gradeSchedules(path string) ([]Row, error) {
 	got, bad, err := readAnswers(path)
@@ -97,7 +88,7 @@ func gradeSchedules(path string) ([]Row, error) {
 		return nil, err
 	}
 	if len(bad) > 0 {
-		return refused("check", points1(), bad), nil
+		return refused("check", points(1), bad), nil
 	}
 	var rows []Row
 	for _, k := range lab1 {
@@ -134,8 +125,6 @@ func (k *task1) judge(answer string, r *Row) error {
 		r.Result = misfit(first)
 	case tr.Kind == explore.OK:
 		r.Result = "nothing is violated by this schedule"
-	case tr.Kind == explore.KindMisfit:
-		r.Result = misfit(first)
 	case tr.Kind != explore.KindOracle:
 		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, first)
 	case k.most >= 0 && tr.Preemptions > k.most:
