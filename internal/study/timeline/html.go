@@ -62,12 +62,13 @@ const (
 	barWidth   = 13
 	stepWidth  = 58
 	lanePad    = 10
-	chunkSteps = 20 // rows that a printed page keeps together
-
-	// Of an execution with more steps, such as a livelock, the page shows the first and the last.
-	firstSteps, lastSteps = 400, 200
-	headHeight            = 26
+	headHeight = 26
 )
+
+const chunkSteps = 20 // rows that a printed page keeps together
+
+// Of an execution with more steps, such as a livelock, the page shows the first and the last.
+const firstSteps, lastSteps = 400, 200
 
 // lockTag is the short name of a lock on the page.
 type lockTag struct{ Tag, Name string }
@@ -193,7 +194,7 @@ func (d *drawing) tag(name string) string {
 	return t
 }
 
-// text is what stands in a step's box.
+// label is what stands in a step's box.
 func (l *lane) label(s *scenario.TraceStep) string {
 	t := s.Label()
 	if op := l.op[s.Step]; op != "" && (s.Kind == "start" || s.Kind == "call") {

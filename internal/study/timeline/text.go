@@ -23,7 +23,7 @@ type Layout struct {
 //
 // Model: steps of one task in a row share a line while they change nothing in the state columns and fit in it; the state is that
 // behind the last of them. A step that preempts, or that the verdict is about, begins a line. Steps that come again and again are
-// printed once. Layout.All has none of this.
+// printed once. With Layout.All none of this is done.
 func WriteText(w io.Writer, tr *scenario.Trace, lay Layout) error {
 	t := newTable(tr, lay)
 	t.fill()
@@ -157,30 +157,6 @@ func (t *table) place(number int) {
 }
 
 func (t *table) name(task int) string { return fmt.Sprintf("%d %s", task, t.tr.Tasks[task]) }
-
-// inMemory is how many letters of the pages column, from the left, are ever another than "-": the pages behind them are never in memory.
-func inMemory(tr *scenario.Trace) int {
-	c := slices.Index(tr.Columns, "pages")
-	n := 1
-	for i := range tr.Steps {
-		if s := tr.Steps[i].State; c >= 0 && c < len(s) {
-			n = max(n, len(strings.TrimRight(s[c], "-")))
-		}
-	}
-	return n
-}
-
-// cell is the value of column c in state, of the pages the first ones.
-func cell(tr *scenario.Trace, state []string, c, pages int) string {
-	if c >= len(state) {
-		return ""
-	}
-	v := state[c]
-	if tr.Columns[c] == "pages" && len(v) > pages {
-		v = v[:pages]
-	}
-	return v
-}
 
 func (t *table) cell(state []string, c int) string { return cell(t.tr, state, c, t.pages) }
 
@@ -580,21 +556,6 @@ func (t *table) legend(say func(format string, args ...any)) {
 		return
 	}
 	say("! marks step %d, %s.", t.culprit, culpritText(t.tr))
-}
-
-// culpritText says what the step is that Culprit finds.
-func culpritText(tr *scenario.Trace) string {
-	switch {
-	case tr.Kind == explore.KindOracle && tr.Violating >= 0:
-		return "which changes i_size without i_rwsem"
-	case tr.Kind == explore.KindDeadlock || tr.Kind == explore.KindLost || tr.Kind == explore.KindGone:
-		return "behind which nobody can go on"
-	case tr.Kind == explore.KindLivelock:
-		return "behind which nobody looked any further"
-	case tr.Violating < 0:
-		return "the last change of the file that the verdict is about"
-	}
-	return "where it breaks"
 }
 
 // WriteExhibit prints an exhibit of the museum: story, timeline, and the proof of the fix.

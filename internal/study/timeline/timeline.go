@@ -1,7 +1,6 @@
 // Package timeline makes one recorded execution of a scenario something to look at: who does what, who holds which
 // lock, who waits for whom, and what the file looks like, step by step. At answers these questions for one moment,
-// WriteText prints and WriteHTML draws
-// all of them, and Play lets somebody choose the next task and take the choice back.
+// WriteText prints and WriteHTML draws all of them, and Play lets somebody choose the next task and take the choice back.
 //
 // Model: a moment n is the one before step n. What a task does next is taken from the steps behind n, since a
 // task that stands in front of an operation does that one whoever goes first. A task without steps behind n has ended, or
@@ -197,6 +196,45 @@ func Culprit(tr *scenario.Trace) int {
 		}
 	}
 	return -1
+}
+
+// culpritText says what the step is that Culprit finds.
+func culpritText(tr *scenario.Trace) string {
+	switch {
+	case tr.Kind == explore.KindOracle && tr.Violating >= 0:
+		return "which changes i_size without i_rwsem"
+	case tr.Kind == explore.KindDeadlock || tr.Kind == explore.KindLost || tr.Kind == explore.KindGone:
+		return "behind which nobody can go on"
+	case tr.Kind == explore.KindLivelock:
+		return "behind which nobody looked any further"
+	case tr.Violating < 0:
+		return "the last change of the file that the verdict is about"
+	}
+	return "where it breaks"
+}
+
+// inMemory is how many letters of the pages column, from the left, are ever another than "-": the pages behind them are never in memory.
+func inMemory(tr *scenario.Trace) int {
+	c := slices.Index(tr.Columns, "pages")
+	n := 1
+	for i := range tr.Steps {
+		if s := tr.Steps[i].State; c >= 0 && c < len(s) {
+			n = max(n, len(strings.TrimRight(s[c], "-")))
+		}
+	}
+	return n
+}
+
+// cell is the value of column c in state, of the pages the first ones.
+func cell(tr *scenario.Trace, state []string, c, pages int) string {
+	if c >= len(state) {
+		return ""
+	}
+	v := state[c]
+	if tr.Columns[c] == "pages" && len(v) > pages {
+		v = v[:pages]
+	}
+	return v
 }
 
 // span is a stretch of steps [From, To) in a lane.
