@@ -120,7 +120,7 @@ type Task struct {
 
 	// Slot is the runtime's: where it keeps what it knows of the task.
 	Slot int
-	// Next is the operation that the task stands at when it calls Stepper.Enter.
+	// Next is the operation that the task does next. Whoever calls Stepper.Enter sets it before.
 	Next Op
 
 	rt   Runtime
@@ -130,7 +130,7 @@ type Task struct {
 	// checked: lockdep watches.
 	checked bool
 	nowait  int
-	waited  uint64 // classes of which Waits may say something
+	waited  uint64 // a bit for each class of which Waits may say something
 	park    chan struct{}
 	done    chan struct{}
 	ended   bool

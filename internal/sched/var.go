@@ -51,7 +51,7 @@ func (v *Var[T]) data(t *Task, write bool) {
 
 // Shared stands for plain memory that tasks share and that is no Var: the bytes of a page, a list, a struct. Read and Write
 // come before the access, under the lock that protects it; they are no scheduling points and cost one test in
-// the real runtime. what names the memory in reports.
+// the real runtime. Their argument names the memory in reports.
 type Shared struct{ o Obj }
 
 // Read says that t reads the memory.
@@ -148,7 +148,7 @@ func (a *Atomic[T]) change(t *Task) {
 	}
 }
 
-// enter is the scheduling point, behind gate if there is one.
+// enter is the scheduling point, behind gate if there is one. It fills Task.Next in place; see Op.
 func (a *Atomic[T]) enter(t *Task, kind PointKind, use Use, gate Gate) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, a.Class, use, false, 0

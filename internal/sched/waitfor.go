@@ -13,7 +13,7 @@ type WaitGraph interface {
 	Owe(t *Task, ev any)
 	// Serve is Owe for a task's life: a worker serves its queue.
 	Serve(t *Task, ev any)
-	// Delegate makes those who serve to owe ev: a work is queued, its queue has workers. What t owes itself it discharges.
+	// Delegate makes those who serve `to` owe ev, and ends an obligation of t's own: a work is queued, its queue has workers.
 	Delegate(t *Task, ev, to any)
 	// Discharge ends one obligation for ev: t's own, or else the oldest.
 	Discharge(t *Task, ev any)
@@ -25,7 +25,7 @@ type Event interface {
 	Event() (name, verb string)
 }
 
-// BlockedOn is WaitGraph's; like the others it costs one test elsewhere.
+// BlockedOn is WaitGraph's. Like the others it costs one test under another runtime than a Stepper.
 func (t *Task) BlockedOn(obj any) {
 	if t.st != nil {
 		t.st.BlockedOn(t, obj)
