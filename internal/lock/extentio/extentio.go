@@ -224,21 +224,22 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 	t.Waited(c.ID, c.Name, began, 2)
 }
 
-// park sleeps until something of [f, end) is unlocked. Of [from, end), which lockdep was told of, the task has [from, start).
+// park sleeps until something of [f, end) is unlocked. The task's newest held lock is [from, end), as lockdep was told before it is
+// locked. So far the task has [from, start) of it, and a Stepper's wait-for graph sees no more than that meanwhile.
 func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64) {
 	if t.Stepper() == nil {
 		t.Park(c.ID)
 		return
 	}
-	has := func(end uint64) {
+	hold := func(to uint64) {
 		if t.Checked() {
-			t.HeldLocks[len(t.HeldLocks)-1].Obj = heldRange{x, from, end}
+			t.HeldLocks[len(t.HeldLocks)-1].Obj = heldRange{x, from, to}
 		}
 	}
-	has(start)
+	hold(start)
 	t.BlockedOn(heldRange{x, f, end})
 	t.Park(c.ID)
-	has(end)
+	hold(end)
 }
 
 // point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
@@ -366,7 +367,7 @@ func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
 	}
 }
 
-// Novalidate takes a range that t has locked out of lockdep's checks, or back in; see there.
+// Novalidate takes exactly the range that t has locked out of lockdep's checks or, with on unset, back in; see lockdep.Novalidate.
 func (x *Tree) Novalidate(t *sched.Task, start, end uint64, bit Bits, on bool) {
 	if t.Checked() {
 		lockdep.Novalidate(t, x.classOf(bit), heldRange{x, start, end}, on)

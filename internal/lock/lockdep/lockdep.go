@@ -176,18 +176,6 @@ func release(t *sched.Task, c *Class, obj any) {
 	panic(fmt.Sprintf("lockdep: task %v releases %s that it does not hold", t, c.Name))
 }
 
-// Disown drops obj from t's held list without releasing it: another task will release it with Adopt.
-func Disown(t *sched.Task, c *Class, obj any) {
-	Release(t, c, obj)
-}
-
-// Adopt puts obj, which another task disowned, on t's held list.
-func Adopt(t *sched.Task, c *Class, obj any) {
-	if t.Checked() {
-		t.HeldLocks = append(t.HeldLocks, sched.Held{Class: c.ID, Obj: obj})
-	}
-}
-
 // Novalidate takes obj, which t holds, out of the checks or, with on unset, back in: for code that takes a wrong order on
 // purpose, to show the deadlock itself. The task still holds it. Models lockdep_set_novalidate_class().
 func Novalidate(t *sched.Task, c *Class, obj any, on bool) {

@@ -82,9 +82,9 @@ func TestHoldsAndHandOver(t *testing.T) {
 	if !Holds(a, "x", false) || Holds(a, "x", true) || Holds(b, "x", false) {
 		t.Fatal("a read lock must count as held for reading, by its task only")
 	}
-	Disown(a, inner, "x")
+	Release(a, inner, "x")
 	AssertNone(a)
-	Adopt(b, inner, "x")
+	Acquire(b, inner, 0, "x", false, true, false) // as a try: b did not wait for it
 	defer func() {
 		if r := fmt.Sprint(recover()); !strings.Contains(r, "returns holding test_inner") {
 			t.Fatalf("AssertNone: %v", r)
