@@ -95,7 +95,7 @@ type Held struct {
 type DirtyState struct {
 	Pages      int   // dirtied since the last look
 	Pause      int   // look again after so many; 0 is the default
-	PausedWhen int64 // when the last pause should have ended, in nanoseconds of Now
+	PausedWhen int64 // since when Pages count, in nanoseconds of Now: earlier ones are paid for
 }
 
 // Task is a thread of control: the kernel's task_struct as far as a file system looks at it.

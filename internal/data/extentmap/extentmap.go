@@ -80,8 +80,8 @@ type Cache struct {
 	data sched.Shared // by, to an explorer
 }
 
-// name is what reports of data races call the maps.
-const name = sched.Label("extent maps")
+// nameMaps is what reports of data races call the maps.
+const nameMaps = sched.Label("extent maps")
 
 // Init makes an empty cache.
 func (c *Cache) Init() { c.mu.Init(class) }
@@ -100,7 +100,7 @@ func (c *Cache) Lookup(t *sched.Task, off uint64) (m Map, ok bool) {
 		return Map{}, false
 	}
 	c.mu.RLock(t)
-	c.data.Read(t, name)
+	c.data.Read(t, nameMaps)
 	m, ok = c.atLocked(off)
 	c.mu.RUnlock(t)
 	return m, ok
@@ -128,7 +128,7 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 	if c.by == nil {
 		c.by = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 	}
-	c.data.Write(t, name)
+	c.data.Write(t, nameMaps)
 	c.cutLocked(m.Start, m.End)
 	c.by.Set(m)
 	c.n.Store(int64(c.by.Len()))
@@ -150,7 +150,7 @@ func (c *Cache) Drop(t *sched.Task, start, end uint64) {
 	}
 	c.mu.Lock(t)
 	if c.by != nil {
-		c.data.Write(t, name)
+		c.data.Write(t, nameMaps)
 		c.cutLocked(start, end)
 		c.n.Store(int64(c.by.Len()))
 	}

@@ -29,6 +29,13 @@ var (
 	classPool = lockdep.NewClass("ordered_pool", lockdep.RankLeaf3)
 )
 
+// The names of what tasks share in reports of data races.
+const (
+	nameSums = sched.Label("checksums of an ordered extent")
+	nameTree = sched.Label("tree of ordered extents")
+	namePool = sched.Label("list of ordered extents")
+)
+
 // Type is what an ordered extent writes to. Models BTRFS_ORDERED_REGULAR, _NOCOW and _PREALLOC.
 type Type uint8
 
@@ -48,9 +55,6 @@ type Extent struct {
 	Start, Len uint64 // file range, bytes
 	Type       Type
 	DiskBytenr uint64 // logical address of the first byte written
-	// Sums are the crc32c of each sector; empty when the inode has no checksums. Whoever submits the extent sets them
-	// before the first bio (SetSums), completion reads them (Checksums).
-	Sums []uint32
 	// Owner is the inode.
 	Owner any
 	// Next links the extent in its owner's completion list.
@@ -72,8 +76,9 @@ type Extent struct {
 	older       *Extent // neighbours in Pool.oldest..newest
 	newer       *Extent
 	seq         uint64
+	sums        []uint32 // crc32c of each sector; see SetSums
 	sumsStorage []uint32
-	sumsData    sched.Shared // Sums, to an explorer
+	sumsData    sched.Shared // sums, to an explorer
 }
 
 // End is the first byte after the file range.
@@ -227,12 +232,12 @@ func (p *Pool) WaitAll(t *sched.Task) {
 const keepSums = 2048
 
 func (p *Pool) put(t *sched.Task, e *Extent) {
-	if cap(e.Sums) <= keepSums {
-		e.sumsStorage = e.Sums[:0]
+	if cap(e.sums) <= keepSums {
+		e.sumsStorage = e.sums[:0]
 	} else {
 		e.sumsStorage = nil
 	}
-	e.Sums, e.Owner, e.tree, e.Next = nil, nil, nil, nil
+	e.sums, e.Owner, e.tree, e.Next = nil, nil, nil, nil
 	p.mu.Lock(t)
 	p.data.Write(t, namePool)
 	e.nextFree = p.free
@@ -243,21 +248,15 @@ func (p *Pool) put(t *sched.Task, e *Extent) {
 // SumsBuffer gives an empty slice to append the checksums to, for SetSums.
 func (e *Extent) SumsBuffer() []uint32 { return e.sumsStorage[:0] }
 
-// The names of what tasks share in reports of data races.
-const (
-	nameSums = sched.Label("checksums of an ordered extent")
-	nameTree = sched.Label("tree of ordered extents")
-	namePool = sched.Label("list of ordered extents")
-)
-
-// SetSums sets the checksums.
+// SetSums sets the crc32c of each sector. Whoever submits the extent does so before its first bio; an extent of an inode without
+// checksums has none.
 func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
 	e.sumsData.Write(t, nameSums)
-	e.Sums = sums
+	e.sums = sums
 }
 
-// Checksums is what SetSums set.
+// Checksums is what SetSums set, for completion.
 func (e *Extent) Checksums(t *sched.Task) []uint32 {
 	e.sumsData.Read(t, nameSums)
-	return e.Sums
+	return e.sums
 }

@@ -296,7 +296,8 @@ func posRatio(dirty, freerun, hard int64) int64 {
 const minChunkPages = 1024
 
 // ChunkPages is how many pages the flusher writes of one file before it turns to the next and looks at the limits again: what the
-// device takes in half a second, at most an eighth of the hard limit, rounded up. Models writeback_chunk_size().
+// device takes in half a second, at most an eighth of the hard limit, and from there on to the next multiple of minChunkPages. Models
+// writeback_chunk_size().
 func (b *BDI) ChunkPages() int {
 	n := min(b.bandwidth.Load()/2, b.hard.Load()/8)
 	return int((n + minChunkPages) / minChunkPages * minChunkPages)

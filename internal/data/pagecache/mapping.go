@@ -332,8 +332,8 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	return true
 }
 
-// StartWriteback says that the device is going to read the locked page: t owes its submission, or its end, and discharges that then.
-// Models set_page_writeback().
+// StartWriteback says that the device is going to read the locked page. t owes its end (sched.WaitGraph) until it has submitted
+// the page to the device or is about to call EndWriteback itself, and then calls Discharge. Models set_page_writeback().
 func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 	if p.flags.Or(flagWriteback)&flagWriteback != 0 {
 		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))

@@ -62,7 +62,7 @@ func (e *Engine) finishSome(t *sched.Task, w *workqueue.Work) {
 			e.tail = nil
 		}
 		e.ndone -= n
-		for oe := first; oe != nil && t.Stepper() != nil; oe = oe.Next {
+		for oe := first; oe != nil && t.Stepper() != nil; oe = oe.Next { // this worker owes them now, not all that serve the queue
 			t.Discharge(oe)
 			t.Owe(oe)
 		}

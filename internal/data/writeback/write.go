@@ -454,7 +454,9 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	n := uint64(len(b.pages)) * pageSize
 	sums := ip.Sums()
 	for _, p := range b.pages {
-		if sums { // else the device may see a page change: nothing tells old bytes from new
+		if sums {
+			// The device has read the page, and nobody may have changed it meanwhile: its checksum is that of before. Without
+			// checksums that does no harm.
 			_ = p.View(t)
 		}
 		ip.Pages.EndWriteback(t, p)
