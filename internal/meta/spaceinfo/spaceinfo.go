@@ -172,7 +172,7 @@ func (i *Info) overcommit(mode FlushMode) uint64 {
 	return avail / 2
 }
 
-// fitsLocked needs i.mu; the caller promises the bytes if they fit.
+// fitsLocked reports whether bytes can be promised. It counts as a write: the caller promises them if they fit.
 func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
 	i.data.Write(t, i)
 	need := i.u.sum() + bytes
@@ -367,14 +367,14 @@ func (i *Info) Release(t *sched.Task, bytes uint64) {
 		return
 	}
 	i.mu.Lock(t)
-	i.sub(t, &i.u.MayUse, bytes, "may_use")
+	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
 	if len(i.tickets) > 0 {
 		i.grantLocked(t)
 	}
 	i.mu.Unlock(t)
 }
 
-func (i *Info) sub(t *sched.Task, v *uint64, bytes uint64, what string) {
+func (i *Info) subLocked(t *sched.Task, v *uint64, bytes uint64, what string) {
 	i.data.Write(t, i)
 	if *v < bytes {
 		panic(fmt.Sprintf("spaceinfo: %s of type %#x is %d, cannot take %d away", what, i.Type, *v, bytes))
@@ -396,7 +396,7 @@ func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
 // Allocated turns a promise into an allocation that no extent item records yet: may_use down, reserved up.
 func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(t, &i.u.MayUse, bytes, "may_use")
+	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
 	i.u.Reserved += bytes
 	i.mu.Unlock(t)
 }
@@ -404,7 +404,7 @@ func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 // Unallocated undoes an allocation that was never recorded: reserved down. With promise the bytes go back to may_use.
 func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
 	i.mu.Lock(t)
-	i.sub(t, &i.u.Reserved, bytes, "reserved")
+	i.subLocked(t, &i.u.Reserved, bytes, "reserved")
 	if promise {
 		i.u.MayUse += bytes
 	}
@@ -415,7 +415,7 @@ func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
 // Recorded says that an allocation has its extent item: reserved down, used up.
 func (i *Info) Recorded(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(t, &i.u.Reserved, bytes, "reserved")
+	i.subLocked(t, &i.u.Reserved, bytes, "reserved")
 	i.u.Used += bytes
 	i.mu.Unlock(t)
 }
@@ -423,7 +423,7 @@ func (i *Info) Recorded(t *sched.Task, bytes uint64) {
 // Freed says that an extent item is gone: used down, pinned up until the commit.
 func (i *Info) Freed(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(t, &i.u.Used, bytes, "used")
+	i.subLocked(t, &i.u.Used, bytes, "used")
 	i.u.Pinned += bytes
 	i.mu.Unlock(t)
 }
@@ -431,7 +431,7 @@ func (i *Info) Freed(t *sched.Task, bytes uint64) {
 // Unpinned says that the commit that freed bytes is durable.
 func (i *Info) Unpinned(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
-	i.sub(t, &i.u.Pinned, bytes, "pinned")
+	i.subLocked(t, &i.u.Pinned, bytes, "pinned")
 	i.grantLocked(t)
 	i.mu.Unlock(t)
 }
