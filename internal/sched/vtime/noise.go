@@ -2,6 +2,7 @@ package vtime
 
 import (
 	"math"
+	"time"
 
 	"btrlab/internal/sched/cost"
 )
@@ -13,8 +14,8 @@ import (
 // Model: the CPU is taken from a task at exponential distances of its own CPU time. It keeps the CPU and loses time; who spins
 // for a lock that it owns goes to sleep, as owner_on_cpu() says, and so does a spinner that is hit itself (need_resched()).
 type Noise struct {
-	PerSec float64 // how often a task loses its CPU in a second of its CPU time
-	Mean   int64   // nanoseconds it lasts, on average (exponential)
+	PerSec float64       // how often a task loses its CPU in a second of its CPU time
+	Mean   time.Duration // how long it lasts, on average (exponential)
 	// Wake is the sigma of the lognormal factor on cost.IdleExit: a CPU that has been idle for longer sleeps deeper.
 	Wake float64
 	Seed uint64

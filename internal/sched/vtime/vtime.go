@@ -155,7 +155,7 @@ func Run(m Machine, prog func(t *sched.Task)) (Stats, error) {
 	if m.PerCPU {
 		w.runq = make([]fifo, m.CPUs)
 	}
-	w.rng = rand.New(rand.NewPCG(m.Noise.Seed, 0x6e6f697365))
+	w.rng = rand.New(rand.NewPCG(m.Noise.Seed, 0x6e6f697365)) // "noise"
 	switch {
 	case m.Handoff > 0:
 		w.handoff = int64(m.Handoff)

@@ -183,7 +183,7 @@ func TestStealAndHandoff(t *testing.T) {
 func TestNoise(t *testing.T) {
 	run := func(seed uint64, tasks int) (vtime.Stats, string) {
 		m := free(4)
-		m.Noise = vtime.Noise{PerSec: 1000, Mean: 100_000, Seed: seed}
+		m.Noise = vtime.Noise{PerSec: 1000, Mean: 100 * time.Microsecond, Seed: seed}
 		var order string
 		st := simulate(t, m, func(k *sched.Task) {
 			order = critical(k, tasks, 20_000, 10*time.Microsecond, 0, nil)

@@ -160,7 +160,7 @@ type CostLine struct {
 func (c *Calibration) machine() vtime.Machine {
 	t := c.table()
 	return vtime.Machine{CPUs: c.CPUs, Cores: c.Cores, SMT: c.SMT, Costs: &t, Handoff: time.Duration(c.HandoffNs),
-		Noise: vtime.Noise{PerSec: c.NoisePerSec, Mean: c.NoiseMeanNs, Wake: c.NoiseWake, Seed: c.Seed}}
+		Noise: vtime.Noise{PerSec: c.NoisePerSec, Mean: time.Duration(c.NoiseMeanNs), Wake: c.NoiseWake, Seed: c.Seed}}
 }
 
 func (c *Calibration) table() cost.Table {
