@@ -13,24 +13,46 @@ import (
 
 // WriteText prints the report as a table; under it what is wrong, each with its schedule, and the first one's steps.
 func (r *Report) WriteText(w io.Writer) error {
-	var b strings.Builder
+	var b screen
 	fmt.Fprintf(&b, "lab %02d, %s: %s\n\n", r.Lab, r.Title, r.Dir)
+	r.table(&b)
+	if notes := r.switchNotes(); len(notes) > 0 {
+		b.WriteByte('\n')
+		b.hang("", "Tasks are switched at these locks only; elsewhere they run on unless they must wait.")
+		for _, n := range notes {
+			b.hang("  ", n)
+		}
+	}
+	r.failures(&b)
+	r.predictions(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// screen is text for a terminal of prose.Width columns.
+type screen struct{ strings.Builder }
+
+// hang prints text, which may have lines, behind first; what goes on in the next line is indented as far.
+func (b *screen) hang(first, text string) {
+	rest := strings.Repeat(" ", utf8.RuneCountInString(first))
+	for l := range strings.SplitSeq(text, "\n") {
+		if strings.TrimSpace(l) == "" {
+			continue
+		}
+		for _, l := range prose.Hang(first, rest, l, prose.Width) {
+			fmt.Fprintln(b, l)
+		}
+		first = rest
+	}
+}
+
+// table prints a line for each row, and the sum.
+func (r *Report) table(b *screen) {
 	name := len("workload")
 	for _, x := range r.Rows {
 		name = max(name, len(x.Name))
 	}
-	fmt.Fprintf(&b, "%-*s  %-6s %7s  %s\n%s\n", name, "workload", "", "points", "result", strings.Repeat("-", prose.Width))
-	hang := func(first, text string) {
-		for l := range strings.SplitSeq(text, "\n") {
-			if strings.TrimSpace(l) == "" {
-				continue
-			}
-			for _, l := range prose.Hang(first, strings.Repeat(" ", utf8.RuneCountInString(first)), l, prose.Width) {
-				fmt.Fprintln(&b, l)
-			}
-			first = strings.Repeat(" ", utf8.RuneCountInString(first))
-		}
-	}
+	fmt.Fprintf(b, "%-*s  %-6s %7s  %s\n%s\n", name, "workload", "", "points", "result", strings.Repeat("-", prose.Width))
 	for _, x := range r.Rows {
 		verdict := "FAILED"
 		if x.Pass {
@@ -40,16 +62,13 @@ func (r *Report) WriteText(w io.Writer) error {
 		if kind, _, ok := strings.Cut(result, "): "); ok && strings.HasPrefix(kind, "violated (") { // the rest is below
 			result = kind + ")"
 		}
-		hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
+		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
 	}
-	fmt.Fprintf(&b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
-	if notes := r.switchNotes(); len(notes) > 0 {
-		b.WriteByte('\n')
-		hang("", "Tasks are switched at these locks only; elsewhere they run on unless they must wait.")
-		for _, n := range notes {
-			hang("  ", n)
-		}
-	}
+	fmt.Fprintf(b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
+}
+
+// failures prints the rows that failed in full. Tasks without an answer stand together.
+func (r *Report) failures(b *screen) {
 	for i, x := range r.Rows {
 		if x.Pass {
 			continue
@@ -57,41 +76,43 @@ func (r *Report) WriteText(w io.Writer) error {
 		if i == 0 || x.Result != noAnswer || r.Rows[i-1].Result != noAnswer {
 			b.WriteByte('\n')
 		}
-		hang("", x.Name+": "+x.Asks)
+		b.hang("", x.Name+": "+x.Asks)
 		if x.Result != noAnswer { // the table says that
-			hang("  ", x.Result)
+			b.hang("  ", x.Result)
 		}
 		if x.Replay != "" {
 			if x.Violated {
-				fmt.Fprintf(&b, "  shortest schedule: %q\n", x.Schedule)
+				fmt.Fprintf(b, "  shortest schedule: %q\n", x.Schedule)
 			}
-			fmt.Fprintln(&b, prose.Command("  replay: ", x.Replay, prose.Width))
+			fmt.Fprintln(b, prose.Command("  replay: ", x.Replay, prose.Width))
 		}
 		if x.Trace != "" {
-			fmt.Fprintf(&b, "\n%s\n", strings.TrimRight(x.Trace, "\n"))
+			fmt.Fprintf(b, "\n%s\n", strings.TrimRight(x.Trace, "\n"))
 		}
 	}
+}
+
+// predictions prints what was predicted beside what is right, or that there is no prediction yet.
+func (r *Report) predictions(b *screen) {
 	if len(r.Prediction) > 0 {
-		fmt.Fprintf(&b, "\nyour predictions\n")
+		fmt.Fprintf(b, "\nyour predictions\n")
 		for i, p := range r.Prediction {
-			hang(fmt.Sprintf("%3d. ", i+1), p.Ask)
+			b.hang(fmt.Sprintf("%3d. ", i+1), p.Ask)
 			switch p.Right {
 			case "":
-				hang("     ", "you said "+p.Said)
+				b.hang("     ", "you said "+p.Said)
 			case p.Said:
-				hang("     ", fmt.Sprintf("you said %s: as it is. %s", p.Said, p.Why))
+				b.hang("     ", fmt.Sprintf("you said %s: as it is. %s", p.Said, p.Why))
 			default:
-				hang("     ", fmt.Sprintf("you said %s: it is %s. %s", p.Said, p.Right, p.Why))
+				b.hang("     ", fmt.Sprintf("you said %s: it is %s. %s", p.Said, p.Right, p.Why))
 			}
 		}
 	}
 	if r.Unpredicted && !r.Pass {
 		b.WriteByte('\n')
-		hang("", "No prediction of yours is kept. Before you look any further:")
-		fmt.Fprintf(&b, "  btrlab lab predict %d\n", r.Lab)
+		b.hang("", "No prediction of yours is kept. Before you look any further:")
+		fmt.Fprintf(b, "  btrlab lab predict %d\n", r.Lab)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // switchNotes are the rows of searches that switch at some locks only, and the locks.
