@@ -59,12 +59,12 @@ type Transaction struct {
 	err     error
 }
 
-// The waits of a transaction, as events of the wait-for graph. The committer owes the first two, every open handle its part of
-// the third. Its own handle, which it does not wait for, is owed to nobody.
+// The waits of a transaction, as events of sched.WaitGraph. The committer owes the first two; every task with an open handle owes
+// the third once, but the committer, who does not wait for its own.
 type (
 	unblocking struct{ tx *Transaction } // new handles are let in again
 	durable    struct{ tx *Transaction }
-	handles    struct{ tx *Transaction } // num_writers falls to the committer's own
+	handles    struct{ tx *Transaction } // the handles but the committer's have ended
 )
 
 func (e unblocking) Event() (name, verb string) {
