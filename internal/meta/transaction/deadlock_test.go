@@ -72,9 +72,7 @@ func TestCommitDeadlock(tt *testing.T) {
 	if x := explore.Replay(cfg, r.Schedule, prog(false)); !strings.HasPrefix(x.Message, want) {
 		tt.Errorf("schedule %q\nhave %s\nwant %s", r.Schedule, x.Message, want)
 	}
-	if r := explore.Run(cfg, prog(true)); r.Verdict == explore.Violated {
+	if r := explore.Run(cfg, prog(true)); r.Verdict != explore.Exhausted {
 		tt.Errorf("the right order: %s, %s, schedule %q: %s", r.Bound, r.Kind, r.Schedule, r.Violation)
-	} else {
-		tt.Logf("the right order: %s", r.Bound)
 	}
 }
