@@ -35,8 +35,8 @@ const (
 	Adds
 )
 
-// Op is what a task is about to do. It is filled in place, field by field: it is made for every step, and copying it costs as
-// much as the step.
+// Op is what a task is about to do. What comes often, a lock's operation, fills Task.Next in place, field by field: copying an Op
+// costs as much as the step.
 type Op struct {
 	Kind  PointKind
 	Class ClassID

@@ -32,7 +32,7 @@ type Range struct{ Start, End uint64 }
 // Overlaps reports whether the two have a byte in common.
 func (r Range) Overlaps(s Range) bool { return r.Start < s.End && s.Start < r.End }
 
-// use panics unless a value with Init done is used by a task: what asks for neither would seem to work under the explorer.
+// use panics, in words for the student, unless t is a task and Init was called: a Mutex without Init would seem to work.
 func use(t *Task, ready bool, what string) {
 	switch {
 	case t == nil:
