@@ -273,6 +273,16 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// checkText is what check says of a file x.go.
+func checkText(t *testing.T, src string, r rules) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "x.go")
+	if err := os.WriteFile(file, []byte(src), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(check([]string{file}, r), "\n")
+}
+
 // TestCheck: everything that would let student code wait, or keep state, where the explorer does not see it.
 func TestCheck(t *testing.T) {
 	for _, tt := range []struct{ name, src, want string }{
@@ -296,12 +306,8 @@ func TestCheck(t *testing.T) {
 		{"nothing to call", "package p\nfunc g() {}\ntype t struct{}\nfunc (t) f() {}", "no func f: want func f()"},
 		{"broken", "package p\nfunc", "x.go:2:"},
 	} {
-		file := filepath.Join(t.TempDir(), "x.go")
-		if err := os.WriteFile(file, []byte(tt.src), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		bad := check([]string{file}, rules{allowed: []string{"slices"}, entry: "f", want: "func f()"})
-		if got := strings.Join(bad, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+		got := checkText(t, tt.src, rules{allowed: []string{"slices"}, entry: "f", want: "func f()"})
+		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}
 	}
@@ -332,12 +338,8 @@ func TestCheckShared(t *testing.T) {
 		{"no struct", "type L []kit.Range", "x.go:3: func New does not return a pointer to a struct"},
 		{"interface", "type I interface{ Lock() }\ntype L = I", "x.go:3: func New does not return a pointer to a struct"},
 	} {
-		file := filepath.Join(t.TempDir(), "x.go")
-		src := "package p\nimport \"btrlab/labs/kit\"\nfunc New() *L { return &L{} }\n" + tt.decls + "\n"
-		if err := os.WriteFile(file, []byte(src), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(check([]string{file}, l.rules()), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+		got := checkText(t, "package p\nimport \"btrlab/labs/kit\"\nfunc New() *L { return &L{} }\n"+tt.decls+"\n", l.rules())
+		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}
 	}

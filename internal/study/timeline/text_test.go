@@ -160,7 +160,7 @@ func fits(t *testing.T, name, text string, width int) {
 	t.Helper()
 	for _, l := range strings.Split(text, "\n") {
 		if n := utf8.RuneCountInString(l); n > width {
-			t.Errorf("%s: %s", name, fmt.Sprintf("%d characters, want at most %d: %s", n, width, l))
+			t.Errorf("%s: %d characters, want at most %d: %s", name, n, width, l)
 		}
 	}
 }
