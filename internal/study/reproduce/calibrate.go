@@ -38,12 +38,11 @@ func misfit(have, want *Figures) float64 {
 	add(5, have.Mean, want.Mean)
 	add(1, have.Stdev, want.Stdev)
 	for i, p := range Percentiles {
-		switch {
-		case p <= 80:
-			add(0.7, have.Clat[i], want.Clat[i])
-		default:
-			add(0.5, have.Clat[i], want.Clat[i])
+		weight := 0.5
+		if p <= 80 {
+			weight = 0.7
 		}
+		add(weight, have.Clat[i], want.Clat[i])
 	}
 	return sum
 }

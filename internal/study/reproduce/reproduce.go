@@ -108,7 +108,8 @@ type Options struct {
 	Size int64
 	// Progress, if set, is called now and then, by several goroutines.
 	Progress func(step string, fraction float64)
-	Stop     *atomic.Bool
+	// Stop, if set, ends a run with an error once it is true: the figures of a part are none.
+	Stop *atomic.Bool
 }
 
 // Row is one of the published rows and its simulation.
@@ -285,7 +286,7 @@ func (b *Bench) fill(t *sched.Task, o *Options) (err error) {
 	return err
 }
 
-// stopped is the error of a run that Stop ended: the figures of a part would not be comparable with the published ones.
+// stopped is the error of a run that Stop ended.
 func (o *Options) stopped() error {
 	if o.Stop != nil && o.Stop.Load() {
 		return errors.New("stopped")
