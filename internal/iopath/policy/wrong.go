@@ -1,7 +1,7 @@
 package policy
 
-// Wrong is a set of step orders that the kernel once had and that were bugs. All are off in every preset; a specification switches
-// one on by name, "modern+WRONG_STALE_ISIZE", for the museum.
+// Wrong is a set of step orders that are bugs; Toggle.Source says which of them a kernel once had. All are off in every preset; a
+// specification switches one on by name, "modern+WRONG_STALE_ISIZE", for the museum.
 type Wrong struct {
 	// FaultUnderPageLock: a write takes the page faults of its source while it copies, with its pages locked.
 	FaultUnderPageLock bool

@@ -40,9 +40,10 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 		Data    template.JS
 		Width   int
 		PreText string
+		Letters string
 	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Left: d.left, Kept: tr.Kind == explore.OK, Culprit: d.culprit, Broken: culpritText(tr),
-		Count: len(tr.Steps), Width: d.width}
-	data.Verdict = "kept: nothing was violated in this schedule"
+		Count: len(tr.Steps), Width: d.width, Letters: pageLetters}
+	data.Verdict = kept
 	if !data.Kept {
 		data.Verdict = tr.Kind.Violated(tr.Message)
 	}

@@ -434,7 +434,7 @@ func (t *table) print(b *strings.Builder) {
 	b.WriteByte('\n')
 	t.legend(say)
 	if tr.Kind == explore.OK {
-		say("kept: nothing was violated in this schedule")
+		say("%s", kept)
 		return
 	}
 	for _, l := range strings.Split("! "+tr.Kind.Violated(strings.TrimSpace(tr.Message)), "\n") {
@@ -537,9 +537,6 @@ func (t *table) forever(b *strings.Builder) {
 	}
 }
 
-// pagesKey says what the letters of the pages column mean.
-const pagesKey = "pages has a letter a page: - not in memory, c clean, n new, D dirty, W under writeback, B both."
-
 // legend says what the marks mean that are used.
 func (t *table) legend(say func(format string, args ...any)) {
 	used := func(mark string) bool {
@@ -547,7 +544,7 @@ func (t *table) legend(say func(format string, args ...any)) {
 	}
 	say("The letters in front of the words, after the step: # holds a lock, w waits,\nW both, . neither.")
 	if slices.Contains(t.tr.Columns, "pages") {
-		say(pagesKey)
+		say("pages has a letter a page: %s.", pageLetters)
 	}
 	if used(">") {
 		say("> marks a preemption: the task before could have gone on.")

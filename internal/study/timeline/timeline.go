@@ -213,6 +213,12 @@ func culpritText(tr *scenario.Trace) string {
 	return "where it breaks"
 }
 
+// What table and page both say.
+const (
+	kept        = "kept: nothing was violated in this schedule"
+	pageLetters = "- not in memory, c clean, n new, D dirty, W under writeback, B both" // of the pages column; pagecache.Mapping.Describe
+)
+
 // inMemory is how many letters of the pages column, from the left, are ever another than "-": the pages behind them are never in memory.
 func inMemory(tr *scenario.Trace) int {
 	c := slices.Index(tr.Columns, "pages")
