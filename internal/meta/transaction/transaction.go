@@ -340,6 +340,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	h := m.open(t, tx, 0)
 	defer func() {
 		if t.Journal == h { // a step failed
+			t.Owe(handles{tx}) // for End, which would discharge another task's else
 			_ = h.End(t)
 		}
 	}()
