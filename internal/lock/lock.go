@@ -74,8 +74,8 @@ func see(t *sched.Task, ok bool) {
 	}
 }
 
-// next says what t does to lock id at the scheduling point that follows, Stepper.Enter. Each method of a lock calls Enter itself, not
-// in a function that next could be part of: after a switch to another task the processor mispredicts the return of every frame.
+// next says what t does to lock id at the scheduling point that follows. It does not call Stepper.Enter: each method of a lock does
+// that itself, since after a switch to another task the processor mispredicts the return from every call in between.
 func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode uint8, use sched.Use, id any) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, c, use, kind == sched.PointUnlock, mode
