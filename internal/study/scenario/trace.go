@@ -202,6 +202,8 @@ func words(what string) string {
 		return "change " + obj
 	case "arrive":
 		return "queue for " + obj
+	case "device":
+		return "transfer to or from " + obj
 	}
 	return what
 }
