@@ -404,12 +404,16 @@ func (r *Result) writeText(out io.Writer) error {
 	if model == "" {
 		model = "none"
 	}
-	fmt.Fprintf(&b, "job %s, device %s, model %s, %d rounds of %gs\n\n", r.Job, r.Device, model, r.Rounds, r.Runtime)
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "policy\tiops\tx %s\tmin-max\tclat mean\tp50\tp99\tp99.9\tmax\tcontent\tcheck\t\n", r.Baseline)
+	fmt.Fprintf(&b, "job %s, device %s, model %s, %d rounds of %gs\n", r.Job, r.Device, model, r.Rounds, r.Runtime)
+	fmt.Fprintf(&b, "ratio is of iops to %s, latencies are clat, data is what was read back\n\n", r.Baseline)
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.AlignRight) // of 80 columns
+	fmt.Fprintln(w, "policy\tiops\tratio\tmin-max\tmean\tp50\tp99\tp99.9\tmax\tdata\tcheck\t")
 	word := func(v, good string) string {
-		if v == good || v == Unverified {
+		switch v {
+		case good:
 			return v
+		case Unverified:
+			return "-"
 		}
 		return "WRONG"
 	}
@@ -423,14 +427,23 @@ func (r *Result) writeText(out io.Writer) error {
 	classes := r.TopWaits(8)
 	if len(classes) > 0 {
 		b.WriteString("\nshare of the writers' time spent waiting, in percent\n\n")
-		fmt.Fprintf(w, "policy\t%s\tother\tall waits\t\n", strings.Join(classes, "\t"))
+		line := func(name string, share func(row *Row) float64) {
+			fmt.Fprintf(w, "%s\t", name)
+			for _, row := range r.Rows {
+				fmt.Fprintf(w, "%.1f\t", 100*share(row))
+			}
+			fmt.Fprintln(w)
+		}
+		fmt.Fprint(w, "\t")
 		for _, row := range r.Rows {
 			fmt.Fprintf(w, "%s\t", row.Policy)
-			for _, c := range classes {
-				fmt.Fprintf(w, "%.1f\t", 100*row.Waits[c])
-			}
-			fmt.Fprintf(w, "%.1f\t%.1f\t\n", 100*row.OtherWaits(classes), 100*row.AllWaits())
 		}
+		fmt.Fprintln(w)
+		for _, c := range classes {
+			line(c, func(row *Row) float64 { return row.Waits[c] })
+		}
+		line("other", func(row *Row) float64 { return row.OtherWaits(classes) })
+		line("all waits", (*Row).AllWaits)
 		w.Flush()
 	}
 	for _, row := range r.Rows {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unicode/utf8"
 
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
@@ -199,8 +200,13 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "x locked") || strings.Contains(b.String(), "WRONG") {
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "ratio is of iops to") || strings.Contains(b.String(), "WRONG") {
 		t.Errorf("%v\n%s", err, b.String())
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns, want 80 at most: %s", n, line)
+		}
 	}
 }
 

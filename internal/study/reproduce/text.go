@@ -1,13 +1,17 @@
 package reproduce
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"btrlab/internal/study/experiment"
+	"btrlab/internal/study/prose"
 )
 
 // line is one figure of a row.
@@ -39,11 +43,17 @@ func (l *line) percent() string { return fmt.Sprintf("%+.1f%%", 100*relative(l.s
 // WriteText writes the rows side by side, with relative errors.
 func (r *Result) WriteText(out io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %s: %d jobs, iodepth %d, 4 KiB random writes, one NOCOW file of %g GiB, %g virtual seconds\n", r.Seed, r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds)
-	fmt.Fprintf(&b, "content %s\n\n", r.Content)
+	say := func(format string, args ...any) {
+		b.WriteString(prose.Wrap(fmt.Sprintf(format, args...), prose.Width) + "\n")
+	}
+	say("seed %s: %d jobs, iodepth %d, 4 KiB random writes, one NOCOW file of %g GiB, %g virtual seconds", r.Seed, r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds)
+	say("content %s", r.Content)
+	say("The published rows, and behind each its simulation:")
+	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range r.Rows {
-		fmt.Fprintf(w, "\t%s: published\t%s\terror\t", row.Name, row.Role)
+		role, _, _ := strings.Cut(row.Role, " ")
+		fmt.Fprintf(w, "\t%s\t%s\terror\t", row.Name, role)
 	}
 	fmt.Fprintln(w)
 	cols := make([][]line, len(r.Rows))
@@ -63,34 +73,28 @@ func (r *Result) WriteText(out io.Writer) error {
 	}
 	w.Flush()
 	fmt.Fprintf(&b, "\nunlocked / lock: published %.3f, simulated %.3f, error %+.1f%%\n", r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
+	b.WriteByte('\n')
 	for _, row := range r.Rows {
-		fmt.Fprintf(&b, "\n%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited:", row.Name, experiment.Count(float64(row.Writes)),
-			float64(row.Stats.CPUBusy)/float64(max(row.Stats.Now, 1)), float64(row.Stats.Spun)/float64(max(row.Stats.Now, 1)), experiment.Count(float64(row.Stats.Stolen)))
-		for i, c := range sortedWaits(row.Waits) {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			fmt.Fprintf(&b, " %s %.1f%%", c, 100*row.Waits[c])
+		var waits []string
+		for _, c := range sortedWaits(row.Waits) {
+			waits = append(waits, fmt.Sprintf("%s %.1f%%", c, 100*row.Waits[c]))
 		}
+		now := float64(max(row.Stats.Now, 1))
+		say("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, experiment.Count(float64(row.Writes)),
+			float64(row.Stats.CPUBusy)/now, float64(row.Stats.Spun)/now, experiment.Count(float64(row.Stats.Stolen)), strings.Join(waits, ", "))
 	}
 	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\n\ncalibration, on the lock row alone, misfit %.2f: %s\n", r.Misfit, cal)
+	fmt.Fprintf(&b, "\ncalibration, on the lock row alone, misfit %.2f: %s\n", r.Misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
 }
 
+// sortedWaits are the classes, what took longest first.
 func sortedWaits(m map[string]float64) []string {
-	var names []string
-	for c := range m {
-		names = append(names, c)
-	}
-	for i := range names {
-		for k := i; k > 0 && (m[names[k]] > m[names[k-1]] || m[names[k]] == m[names[k-1]] && names[k] < names[k-1]); k-- {
-			names[k], names[k-1] = names[k-1], names[k]
-		}
-	}
-	return names
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		return cmp.Or(cmp.Compare(m[b], m[a]), strings.Compare(a, b))
+	})
 }
