@@ -128,9 +128,6 @@ func TestClusterStopped(t *testing.T) {
 // Shards divide the work: without a method by name each does a part of the search, not nearly all of it again, as the parts of
 // method bound do, which know nothing of what the others have seen.
 func TestShardsDivide(t *testing.T) {
-	if testing.Short() {
-		t.Skip("four searches of thousands of schedules")
-	}
 	search := func(more ...string) (r scenario.Result) {
 		t.Helper()
 		args := append([]string{"explore", "two-writers-truncate", "--policy", "unlocked-drain", "--json"}, more...)

@@ -58,7 +58,7 @@ func (w *World) Choose(n int, what string) int {
 	if i.phase != exploring || i.aborting || k == nil || k == i.root || n == 1 {
 		return 0
 	}
-	k.nval, k.val = n, 0
+	k.nval, k.val, k.choice = n, 0, what
 	k.t.Next = sched.Op{Kind: sched.PointChoose}
 	i.Enter(k.t)
 	v := k.val
@@ -66,7 +66,6 @@ func (w *World) Choose(n int, what string) int {
 	if i.observes {
 		k.obs = sched.Mix(k.obs, uint64(v))
 	}
-	w.Note("%s: %d of %d", what, v, n)
 	return v
 }
 

@@ -603,7 +603,7 @@ func TestChoose(t *testing.T) {
 	for _, m := range searches {
 		r := explore.Run(explore.Config{Method: m, All: true}, prog)
 		x := explore.Replay(explore.Config{}, r.Schedule, prog)
-		if r.Kind != explore.KindOracle || x.Message != "both short" || !strings.Contains(x.Trace(), "short copy: 2 of 3") {
+		if r.Kind != explore.KindOracle || x.Message != "both short" || !strings.Contains(x.Trace(), "short copy = 2 of 0 to 2") {
 			t.Errorf("%s: %s %q %s\n%s", m, r.Bound, r.Schedule, r.Violation, x.Trace())
 		}
 		if m == explore.DPOR && (r.Schedules != 18 || r.Violations != 2) {

@@ -57,7 +57,7 @@ type Detail struct {
 	What  string // operation and object
 	Notes []string
 	State []string // by Execution.Watches, behind the step
-	Held  string   // what the task held before the step
+	Held  []string // locks that the task held before the step
 	Stack string   // where the task stood
 }
 
@@ -172,7 +172,7 @@ func (w *world) execution() Execution {
 // traceStep records what a reader wants to know before k's next step, and how the last one left the watched state.
 func (w *world) traceStep(k *task) {
 	w.traceState()
-	w.heldAt = append(w.heldAt, w.holds(k))
+	w.heldAt = append(w.heldAt, w.heldNames(k))
 	w.nameAt = append(w.nameAt, w.opName(k))
 	w.stacks = append(w.stacks, slices.Clone(k.callers[:k.ncallers]))
 	k.ncallers = 0
@@ -243,6 +243,9 @@ func (w *world) lockName(h sched.Held) string {
 
 // opName names what k is about to lock or unlock by what the program says of held locks.
 func (w *world) opName(k *task) string {
+	if k.nval > 0 {
+		return fmt.Sprintf("%s = %d of 0 to %d", k.choice, k.val, k.nval-1)
+	}
 	if k.op.ID == nil {
 		return ""
 	}

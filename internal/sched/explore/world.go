@@ -50,7 +50,8 @@ type life struct {
 	fresh   bool // is on its way to its first operation
 	due     int64
 	opKind  StepKind
-	nval    int // of a choice
+	nval    int    // of a choice
+	choice  string // what it is about
 	val     int
 
 	n         int32  // epochs so far: one for each event, and one more whenever plain data follows an object in it
@@ -231,7 +232,7 @@ type world struct {
 	notes      []note
 	states     [][]string
 	stacks     [][]uintptr
-	heldAt     []string
+	heldAt     [][]string
 	stuckTasks []Stuck
 	nameAt     []string
 	looks      map[lookedKey]looked

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -49,8 +48,8 @@ type TraceStep struct {
 	What  string   `json:"what"`  // operation and object
 	Where string   `json:"where"` // the write path's function
 	Notes []string `json:"notes,omitempty"`
-	State []string `json:"state"` // by Trace.Columns, after the step
-	Held  string   `json:"held"`  // before the step
+	State []string `json:"state"`          // by Trace.Columns, after the step
+	Held  []string `json:"held,omitempty"` // locks, before the step
 	Stack string   `json:"stack,omitempty"`
 	// Enabled and Blocked are tasks as bits: could run, stood at a closed lock or wait.
 	Enabled, Blocked uint64
@@ -95,9 +94,6 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 			d := x.Details[i]
 			ts.What, ts.Notes, ts.State, ts.Held, ts.Stack = words(d.What), d.Notes, d.State, d.Held, d.Stack
 			ts.Where = where(d.Stack)
-			if ts.NVal > 0 {
-				ts.chosen()
-			}
 		}
 		tr.Steps = append(tr.Steps, ts)
 	}
@@ -118,24 +114,16 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 // unlockedSize is the last step that changed i_size without i_rwsem and without a byte range: when the end of file is wrong at the end,
 // it went wrong there. -1 is none.
 func (tr *Trace) unlockedSize() int {
+	orders := func(lock string) bool {
+		return strings.HasPrefix(lock, "i_rwsem") || strings.HasPrefix(lock, "range_lock")
+	}
 	for i := len(tr.Steps) - 1; i >= 0; i-- {
 		s := &tr.Steps[i]
-		if s.What == "change i_size" && !strings.Contains(s.Held, "i_rwsem") && !strings.Contains(s.Held, "range_lock") {
+		if s.What == "change i_size" && !slices.ContainsFunc(s.Held, orders) {
 			return i
 		}
 	}
 	return -1
-}
-
-// chosen puts the name of the choice, which the program has left in a note, into the step's own words: "choose short copy = 1 of 0 to 2".
-func (s *TraceStep) chosen() {
-	name := ""
-	end := fmt.Sprintf(": %d of %d", s.Val, s.NVal)
-	if i := slices.IndexFunc(s.Notes, func(n string) bool { return strings.HasSuffix(n, end) }); i >= 0 {
-		name = strings.TrimSuffix(s.Notes[i], end) + " "
-		s.Notes = slices.Delete(slices.Clone(s.Notes), i, i+1)
-	}
-	s.What = fmt.Sprintf("choose %s= %d of 0 to %d", name, s.Val, s.NVal-1)
 }
 
 // nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is the only one of its kind that
@@ -156,7 +144,7 @@ func nameUnlocked(steps []TraceStep) {
 		at := slices.Index(l, name)
 		if at < 0 {
 			kind, _, _ := strings.Cut(name, " ")
-			held := Locks(s.Held) // a range is taken off the list in front of its unlock
+			held := s.Held // a range is taken off the list in front of its unlock
 			of := func(n string) bool { return (n == kind || strings.HasPrefix(n, kind+" ")) && !slices.Contains(held, n) }
 			at = slices.IndexFunc(l, of)
 			if at < 0 || slices.ContainsFunc(l[at+1:], of) {
@@ -166,27 +154,6 @@ func nameUnlocked(steps []TraceStep) {
 		}
 		open[s.Task] = slices.Delete(l, at, at+1)
 	}
-}
-
-// Locks splits what a task holds: a comma inside brackets belongs to a name, as in "page 2, extent [0, 4K)".
-func Locks(held string) []string {
-	if held == "" || held == "nothing" {
-		return nil
-	}
-	var l []string
-	depth, from := 0, 0
-	for i, c := range held {
-		switch {
-		case c == '[' || c == '(':
-			depth++
-		case c == ']' || c == ')':
-			depth--
-		case c == ',' && depth == 0:
-			l = append(l, strings.TrimSpace(held[from:i]))
-			from = i + 1
-		}
-	}
-	return append(l, strings.TrimSpace(held[from:]))
 }
 
 // words puts an operation as people say it.

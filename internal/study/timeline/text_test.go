@@ -71,16 +71,16 @@ func TestTextWaits(t *testing.T) {
 // What is locked and unlocked in a row is said in one line, and a loop once.
 func TestTextJoins(t *testing.T) {
 	tr := &scenario.Trace{Scenario: "joins", Policy: "p", Tasks: []string{"a"}, Own: 1, Columns: []string{"i_size"}, Violating: -1}
-	add := func(what, held string) {
+	add := func(what string, held ...string) {
 		tr.Steps = append(tr.Steps, scenario.TraceStep{Step: len(tr.Steps), What: what, Where: "f", Held: held, Enabled: 1, State: []string{"0"}})
 	}
-	add("queue for sem", "nothing")
-	add("lock sem", "nothing")
+	add("queue for sem")
+	add("lock sem")
 	for range 4 {
 		add("lock page 1", "sem")
-		add("lock extent [0, 4K)", "sem, page 1")
-		add("unlock extent [0, 4K)", "sem, page 1, extent [0, 4K)")
-		add("unlock page 1", "sem, page 1")
+		add("lock extent [0, 4K)", "sem", "page 1")
+		add("unlock extent [0, 4K)", "sem", "page 1", "extent [0, 4K)")
+		add("unlock page 1", "sem", "page 1")
 	}
 	add("unlock sem", "sem")
 	for _, want := range []string{

@@ -139,7 +139,7 @@ func nextOf(tr *scenario.Trace, n, task int) int {
 // heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where the task has noted it already,
 // and one that it lets go is, even where it has not any more.
 func heldBefore(s *scenario.TraceStep) []string {
-	l := scenario.Locks(s.Held)
+	l := slices.Clone(s.Held)
 	if name, ok := strings.CutPrefix(s.What, "lock "); ok && len(l) > 0 && l[len(l)-1] == name {
 		l = l[:len(l)-1]
 	}

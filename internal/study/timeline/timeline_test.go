@@ -65,13 +65,13 @@ func race(t *testing.T) *scenario.Trace {
 func small() *scenario.Trace {
 	return &scenario.Trace{Scenario: "small", About: "a <b> & c", Policy: "locked", Schedule: "2:1", Preemptions: 1, Tasks: []string{"a", "b", "d"}, Own: 2,
 		Columns: []string{"i_size"}, Violating: -1, Kind: explore.KindOracle, Message: "lost </script>", Steps: []scenario.TraceStep{
-			{Step: 0, Task: 0, Kind: "start", What: "start", Held: "nothing", Enabled: 7, State: []string{"0"}, Notes: []string{"1: write [0, 4K)"}},
-			{Step: 1, Task: 0, Kind: "lock", What: "lock sem #1", Where: "Write", Held: "nothing", Enabled: 7, State: []string{"0"}},
-			{Step: 2, Task: 1, Kind: "start", What: "start", Held: "nothing", Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []string{"2: truncate to 0"}},
-			{Step: 3, Task: 0, Kind: "unlock", What: "unlock sem #1", Held: "sem #1", Enabled: 5, Blocked: 2, State: []string{"4K"}, Notes: []string{"1: returns"}},
-			{Step: 4, Task: 1, Kind: "lock", What: "lock sem #1", Held: "sem #1", Enabled: 6, State: []string{"0"}},
-			{Step: 5, Task: 2, Kind: "start", What: "start", Held: "nothing", Enabled: 6, State: []string{"0"}},
-			{Step: 6, Task: 1, Kind: "unlock", What: "unlock sem #1", Held: "sem #1", Enabled: 2, State: []string{"0"}, Notes: []string{"2: returns"}},
+			{Step: 0, Task: 0, Kind: "start", What: "start", Enabled: 7, State: []string{"0"}, Notes: []string{"1: write [0, 4K)"}},
+			{Step: 1, Task: 0, Kind: "lock", What: "lock sem #1", Where: "Write", Enabled: 7, State: []string{"0"}},
+			{Step: 2, Task: 1, Kind: "start", What: "start", Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []string{"2: truncate to 0"}},
+			{Step: 3, Task: 0, Kind: "unlock", What: "unlock sem #1", Held: []string{"sem #1"}, Enabled: 5, Blocked: 2, State: []string{"4K"}, Notes: []string{"1: returns"}},
+			{Step: 4, Task: 1, Kind: "lock", What: "lock sem #1", Held: []string{"sem #1"}, Enabled: 6, State: []string{"0"}},
+			{Step: 5, Task: 2, Kind: "start", What: "start", Enabled: 6, State: []string{"0"}},
+			{Step: 6, Task: 1, Kind: "unlock", What: "unlock sem #1", Held: []string{"sem #1"}, Enabled: 2, State: []string{"0"}, Notes: []string{"2: returns"}},
 		}}
 }
 
@@ -112,8 +112,8 @@ func TestDeadlock(t *testing.T) {
 		Stuck: []scenario.TraceStuck{{Task: 0, For: "mu #2", By: 1, Whom: "mu #2, which task 1 ba holds", Held: []string{"mu #1"}},
 			{Task: 1, For: "dio_wait", By: -1, Held: []string{"mu #2", "mu [3, 4)"}}},
 		Steps: []scenario.TraceStep{
-			{Task: 0, What: "lock mu #1", Held: "nothing", Enabled: 3}, {Task: 1, What: "lock mu #2", Held: "nothing", Enabled: 3},
-			{Task: 1, What: "lock mu #3", Held: "mu #2", Enabled: 2, Blocked: 1}}}
+			{Task: 0, What: "lock mu #1", Enabled: 3}, {Task: 1, What: "lock mu #2", Enabled: 3},
+			{Task: 1, What: "lock mu #3", Held: []string{"mu #2"}, Enabled: 2, Blocked: 1}}}
 	m := timeline.At(tr, 3)
 	if a := m.Tasks[0]; a.Phase != timeline.Waiting || a.For != "mu #2" || !slices.Equal(a.Held, []string{"mu #1"}) {
 		t.Errorf("%+v", a)
