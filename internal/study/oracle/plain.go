@@ -98,16 +98,16 @@ func (w *Witness) what(f Fact) string {
 	case !f.Size:
 		return w.whose(f.Seen)
 	case f.Min == f.Max:
-		return "the file is " + size(f.Min) + " long"
+		return "the file is " + Offset(f.Min) + " long"
 	case f.Max == math.MaxInt64:
-		return "the file is at least " + size(f.Min) + " long"
+		return "the file is at least " + Offset(f.Min) + " long"
 	}
-	return "the file is at most " + size(f.Max) + " long"
+	return "the file is at most " + Offset(f.Max) + " long"
 }
 
 // whose says of whom bytes are.
 func (w *Witness) whose(s Seen) string {
-	bytes := fmt.Sprintf("bytes [%s, %s) are ", size(s.Lo), size(s.Hi))
+	bytes := fmt.Sprintf("bytes [%s, %s) are ", Offset(s.Lo), Offset(s.Hi))
 	switch s.From {
 	case Zero:
 		return bytes + "zeroes"
@@ -128,9 +128,9 @@ func (w *Witness) full(id ID) string {
 	case id <= 0 || w.image != 0 && id == w.image || o.Hi <= o.Lo && o.Kind != Truncate:
 		return w.name(Placed{Op: id})
 	case o.Kind == Truncate:
-		return fmt.Sprintf("%s to %s", w.name(Placed{Op: id}), size(o.Lo))
+		return fmt.Sprintf("%s to %s", w.name(Placed{Op: id}), Offset(o.Lo))
 	}
-	return fmt.Sprintf("%s [%s, %s)", w.name(Placed{Op: id}), size(o.Lo), size(o.Hi))
+	return fmt.Sprintf("%s [%s, %s)", w.name(Placed{Op: id}), Offset(o.Lo), Offset(o.Hi))
 }
 
 // Plain is a finding about bytes as Witness.Plain has it; "" for others.
@@ -145,8 +145,8 @@ func (f *Finding) Plain(h *History, at string) string {
 	return w.full(f.Promised) + " has returned, yet " + w.left(f.By, f.Bytes, f.From, at)
 }
 
-// size is bytes for people.
-func size(n int64) string {
+// Offset is a place in a file, or a length, for people: 4K, 100.
+func Offset(n int64) string {
 	if n != 0 && n%1024 == 0 {
 		return fmt.Sprintf("%dK", n>>10)
 	}

@@ -151,7 +151,7 @@ func (r *run) start() {
 	if w.Tracing() {
 		ip.Objects(w.Name)
 		w.NameHeld(heldName)
-		w.Watch("i_size", func() string { return size(int64(ip.DebugSize())) })
+		w.Watch("i_size", func() string { return oracle.Offset(int64(ip.DebugSize())) })
 		w.Watch("dio", func() string { return fmt.Sprint(ip.DIO.Load()) })
 		w.Watch("pages", r.pageStates)
 	}

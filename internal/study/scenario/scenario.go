@@ -68,26 +68,18 @@ func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
-		return "truncate to " + size(o.Off)
+		return "truncate to " + oracle.Offset(o.Off)
 	case OpFsync, OpFlush, OpDrop:
 		return o.Kind.String()
 	}
-	s := fmt.Sprintf("%v [%s, %s)", o.Kind, size(o.Off), size(o.Off+o.N))
+	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
 	if o.Short > 0 {
 		s += fmt.Sprintf(", each copy cut short after %d bytes or not", o.Short)
 	}
 	if o.Mapped {
-		s += fmt.Sprintf(", from a mapping of the file's page at %s", size(o.MapOff))
+		s += fmt.Sprintf(", from a mapping of the file's page at %s", oracle.Offset(o.MapOff))
 	}
 	return s
-}
-
-// size is bytes for people.
-func size(n int64) string {
-	if n != 0 && n%1024 == 0 {
-		return fmt.Sprintf("%dK", n>>10)
-	}
-	return fmt.Sprint(n)
 }
 
 // Task is one task and what it does, in order.
