@@ -37,10 +37,15 @@ var (
 	errFound = errors.New("found something")
 	// errInterrupted ends a verb that stopped because of SIGINT; errStopped one that has printed what it came to, and errNothing one
 	// that has nothing to print.
-	errInterrupted = errors.New("interrupted; what was done before is committed")
-	errStopped     = errors.New("interrupted; the result is what was searched until then")
-	errNothing     = errors.New("interrupted; there is no result")
+	errInterrupted error = interruption("interrupted; what was done before is committed")
+	errStopped     error = interruption("interrupted; the result is what was searched until then")
+	errNothing     error = interruption("interrupted; there is no result")
 )
+
+// interruption says what SIGINT has left of a verb.
+type interruption string
+
+func (e interruption) Error() string { return string(e) }
 
 // usageError is a command line that makes no sense.
 type usageError struct {
@@ -66,18 +71,14 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	defer a.watchSignals()()
 	err := a.run(args)
 	var usage *usageError
+	var stop interruption
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errFound):
 		return exitFailed
-	case errors.Is(err, errInterrupted), errors.Is(err, errStopped), errors.Is(err, errNothing):
-		for _, e := range []error{errStopped, errNothing, errInterrupted} {
-			if errors.Is(err, e) {
-				fmt.Fprintln(errw, "btrlab:", e)
-				break
-			}
-		}
+	case errors.As(err, &stop):
+		fmt.Fprintln(errw, "btrlab:", stop)
 		return exitInterrupted
 	case errors.As(err, &usage):
 		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", oneLine(err), usage.path)

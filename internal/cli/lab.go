@@ -201,7 +201,7 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 			case nothing != nil:
 				return usagef(cmd, "%v", err)
 			case errors.Is(err, context.Canceled):
-				return errInterrupted
+				return errNothing
 			case err != nil:
 				return err
 			}
