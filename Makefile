@@ -11,10 +11,10 @@ FUZZTIME ?= 20s
 
 # Packages whose tests run tasks against each other: the ones that -race has something to say about.
 RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
-	./internal/iopath/... ./internal/fs/... ./internal/study/fio ./internal/study/experiment ./internal/study/profile
+	./internal/iopath/... ./internal/fs/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
 
 # Packages with tests that Linux, btrfs-progs, fio or a browser judge.
-INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/study/stats ./internal/study/timeline \
+INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/interop
 
 .PHONY: help build demo test race grade labs interop notebook notebooks bench fuzz lint ci clean
@@ -56,7 +56,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
 	$(GO) test -run '^$$' -bench . ./internal/sched/explore ./internal/study/scenario ./internal/sched/vtime
-	$(GO) test -run '^$$' -bench '^BenchmarkCheck/(writes|reads|torn)/ops=(4|60)$$|^BenchmarkSmall' ./internal/study/oracle
+	$(GO) test -run '^$$' -bench '^BenchmarkCheck/(writes|reads|torn)/ops=(4|60)$$|^BenchmarkSmall' ./internal/judge/oracle
 	$(GO) test -count=1 -v -timeout 20m -run '^TestRandomPrograms$$' ./internal/sched/explore -programs 20000
 
 fuzz: ## fuzz every target for FUZZTIME each

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/lab"
-	"btrlab/internal/study/stats"
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/stats"
 )
 
 func (a *app) bench() *cobra.Command {
@@ -33,7 +33,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f := cmd.Flags()
 	f.StringVar(&image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
 	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
-	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(lab.Models(), ", "))
+	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(rig.Models(), ", "))
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
@@ -41,7 +41,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	prof.flags(cmd)
 	rt.flags(cmd)
 	completeFixed(cmd, "policy", policy.Names())
-	completeFixed(cmd, "device-model", lab.Models())
+	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image)); err != nil {
 			return err
@@ -56,7 +56,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
-			cfg := rt.config(lab.Config{Device: image, Model: model, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
+			cfg := rt.config(rig.Config{Device: image, Model: model, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 			return a.on(&rt, func() (err error) {
 				run, err = a.runBench(jf, cfg, pol, nocow, bar)
 				return err
@@ -101,8 +101,8 @@ func setOptions(cmd *cobra.Command, jf *fio.JobFile, set []string) error {
 	return nil
 }
 
-func (a *app) runBench(jf *fio.JobFile, cfg lab.Config, pol string, nocow bool, bar *bar) (run *stats.Run, err error) {
-	l, err := lab.Open(a.t, cfg)
+func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, bar *bar) (run *stats.Run, err error) {
+	l, err := rig.Open(a.t, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (a *app) runBench(jf *fio.JobFile, cfg lab.Config, pol string, nocow bool, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, x.Close(a.t)) }()
-	files := lab.NewFiles(x, nocow)
+	files := rig.NewFiles(x, nocow)
 	defer func() { err = errors.Join(err, files.Close(a.t)) }()
 	return fio.Run(a.t, jf, fio.Options{
 		Open: files.Open,

@@ -20,8 +20,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/prose"
 )
 
 // Exit codes.

@@ -16,8 +16,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/prose"
 )
 
 func TestMain(m *testing.M) {

@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/lab"
-	"btrlab/internal/study/report"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/report"
+	"btrlab/internal/measure/rig"
 )
 
 func (a *app) compare() *cobra.Command {
@@ -40,7 +40,7 @@ Exit code 1 means that a block or the image was not right.`,
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
 	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
 	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
-	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(lab.Models(), ", "))
+	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(rig.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
 	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")
@@ -53,7 +53,7 @@ Exit code 1 means that a block or the image was not right.`,
 	rt.flags(cmd)
 	f.Lookup("policy").DefValue = "every preset"
 	completeFixed(cmd, "policy", policy.Names())
-	completeFixed(cmd, "device-model", lab.Models())
+	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		// A number is seconds, what --runtime was before there were two runtimes.
 		if n, err := strconv.ParseFloat(rt.name, 64); err == nil {
@@ -89,7 +89,7 @@ Exit code 1 means that a block or the image was not right.`,
 		err = prof.around(a, func() error {
 			for _, m := range models {
 				var r *experiment.Result
-				cfg := rt.config(lab.Config{Device: device, Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
+				cfg := rt.config(rig.Config{Device: device, Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 				err := a.on(&rt, func() (err error) {
 					r, err = a.runCompare(cfg, experiment.Options{
 						Job: jf, Policies: policies, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,
@@ -124,7 +124,7 @@ Exit code 1 means that a block or the image was not right.`,
 
 // compareJob reads the job and scales it by the command line.
 func (a *app) compareJob(cmd *cobra.Command, path string, size byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
-	jf, err := fio.Parse("seed-002", strings.NewReader(lab.Seed002))
+	jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
 	if path != "" {
 		jf, err = a.readJob(path)
 	}
@@ -145,8 +145,8 @@ func (a *app) compareJob(cmd *cobra.Command, path string, size byteSize, runtime
 	return jf, setOptions(cmd, jf, append(all, set...))
 }
 
-func (a *app) runCompare(cfg lab.Config, o experiment.Options) (r *experiment.Result, err error) {
-	l, err := lab.Open(a.t, cfg)
+func (a *app) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Result, err error) {
+	l, err := rig.Open(a.t, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/study/grade"
-	"btrlab/internal/study/prose"
 )
 
 // lab is the verb for the labs: it reads labs/ of the clone that the working directory is in.

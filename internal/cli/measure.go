@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/study/lab"
-	"btrlab/internal/study/profile"
+	"btrlab/internal/measure/profile"
+	"btrlab/internal/measure/rig"
 )
 
 // profiles are the profile flags of bench and compare.
@@ -59,7 +59,7 @@ func parsePolicies(cmd *cobra.Command, list []string) error {
 }
 
 func parseModel(cmd *cobra.Command, model string) error {
-	if err := lab.CheckModel(model); err != nil {
+	if err := rig.CheckModel(model); err != nil {
 		return usagef(cmd, "%v", err)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/sys/unix"
 
-	"btrlab/internal/study/prose"
+	"btrlab/internal/prose"
 )
 
 // bar is a progress bar on standard error; a nil one does nothing. It is shown on a terminal only.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/study/reproduce"
+	"btrlab/internal/measure/reproduce"
 )
 
 // orStopped is err, unless it comes of SIGINT.

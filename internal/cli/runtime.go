@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/rig"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/lab"
 )
 
 // runtimeFlags choose what the tasks of a measurement run on.
@@ -71,11 +71,11 @@ func (r *runtimeFlags) table() (cost.Table, error) {
 	return t, nil
 }
 
-// config adds to a lab what the flags say; largest is the largest file of the job, in bytes.
-func (r *runtimeFlags) config(cfg lab.Config, largest int64) lab.Config {
+// config adds to a rig what the flags say; largest is the largest file of the job, in bytes.
+func (r *runtimeFlags) config(cfg rig.Config, largest int64) rig.Config {
 	cfg.Seed, cfg.NoPayload = r.seed, r.noPayload
 	if cfg.Device == "" && cfg.Size == 0 { // the image in memory has room for the job
-		cfg.Size = max(lab.DefaultSize, largest+largest/4)
+		cfg.Size = max(rig.DefaultSize, largest+largest/4)
 	}
 	return cfg
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )

@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
-	"btrlab/internal/study/report"
+	"btrlab/internal/measure/report"
 )
 
 // Figure is a picture that shows itself as PNG, with a sentence for those who cannot see it.

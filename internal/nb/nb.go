@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/rig"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/lab"
 )
 
 // Bounds of Options.
@@ -69,7 +69,7 @@ func (o *Options) complete() error {
 }
 
 func (o *Options) job() (*fio.JobFile, error) {
-	jf, err := fio.Parse("seed-002", strings.NewReader(lab.Seed002))
+	jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func Compare(o Options) (*Comparison, error) {
 
 func compare(t *sched.Task, o *Options, jf *fio.JobFile) (*Comparison, error) {
 	dirty := int64(o.DirtyMiB) << 20
-	l, err := lab.Open(t, lab.Config{Device: o.Device, Model: o.Model, DirtyBackground: dirty / 2, DirtyLimit: dirty})
+	l, err := rig.Open(t, rig.Config{Device: o.Device, Model: o.Model, DirtyBackground: dirty / 2, DirtyLimit: dirty})
 	if err != nil {
 		return nil, err
 	}

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/lab"
-	"btrlab/internal/study/stats"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/stats"
 )
 
 // TestEveryNameBound: a façade name that cells cannot see is a trap for whoever writes the next notebook.
@@ -141,8 +141,8 @@ func TestSeed002Copy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(text) != lab.Seed002 {
-		t.Error("internal/study/lab/seed-002.fio and testdata/fio/seed-002.fio differ")
+	if string(text) != rig.Seed002 {
+		t.Error("internal/measure/rig/seed-002.fio and testdata/fio/seed-002.fio differ")
 	}
 }
 

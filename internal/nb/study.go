@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/reproduce"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )

@@ -8,7 +8,7 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 
-	"btrlab/internal/study/profile"
+	"btrlab/internal/measure/profile"
 )
 
 // Waits is a lock profile: what was waited for, in which operation, how often and how long.

@@ -11,10 +11,10 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/oracle"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 	"btrlab/labs/kit"

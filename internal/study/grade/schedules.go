@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"btrlab/internal/study/prose"
+	"btrlab/internal/prose"
 )
 
 // WriteText prints the report as a table; under it what is wrong, each with its schedule, and the first one's steps.

@@ -1,8 +1,8 @@
 package scenario
 
 import (
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/oracle"
 )
 
 const k = 1024

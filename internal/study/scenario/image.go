@@ -9,9 +9,9 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/oracle"
 )
 
 const (

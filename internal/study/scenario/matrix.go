@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/prose"
 )
 
 // Cell is a result in a few characters: "kept" when exhausted, "kept<=2" when all schedules with two preemptions were

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/prose"
 )
 
 // Merge joins the results of the shards of one search. What a missing shard would have found nobody knows: the search is

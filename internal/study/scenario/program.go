@@ -14,10 +14,10 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/oracle"
 )
 
 // Program makes the scenario under policy p a program for the explorer. With own set it judges by what the policy

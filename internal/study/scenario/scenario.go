@@ -15,10 +15,10 @@ import (
 	"strings"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/oracle"
 )
 
 // OpKind is what an operation does.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/study/prose"
 	"btrlab/internal/study/scenario"
 )
 

@@ -8,13 +8,13 @@ import (
 	"io"
 	"sync/atomic"
 
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/stats"
 )
 
-// Lab is what Compare works on: an image with a test file. Its methods are called by one task.
-type Lab interface {
+// Rig is what Compare works on: an image with a test file. Its methods are called by one task.
+type Rig interface {
 	// Prepare makes the test file, NOCOW and preallocated, size bytes long, and leaves the image closed.
 	Prepare(t *sched.Task, size int64) error
 	// Open opens the image under a policy.
@@ -23,7 +23,7 @@ type Lab interface {
 	Check(t *sched.Task) (findings []string, err error)
 }
 
-// RawOpener is a Lab that can open the image past its latency model. Compare fills the file and reads it back
+// RawOpener is a Rig that can open the image past its latency model. Compare fills the file and reads it back
 // so: neither is measured.
 type RawOpener interface {
 	OpenRaw(t *sched.Task, policy string) (Session, error)
@@ -54,7 +54,7 @@ type Options struct {
 	Rounds   int
 	// Device and Model name what is under the image, for the report.
 	Device, Model string
-	// NoPayload says that the lab keeps no file data: nothing is stamped and nothing read back.
+	// NoPayload says that the rig keeps no file data: nothing is stamped and nothing read back.
 	NoPayload bool
 	// Progress, if set, is called about every 100 ms.
 	Progress func(Progress)
@@ -125,7 +125,7 @@ func (r *Result) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Unverified is Row.Content when the lab keeps no file data.
+// Unverified is Row.Content when the rig keeps no file data.
 const Unverified = "not verified"
 
 // OK reports whether every round of every policy read back right, if it was read back, and checked clean.
@@ -140,7 +140,7 @@ func (r *Result) OK() bool {
 
 // Compare runs the comparison. An image or a content that is wrong is a result, not an error; the error
 // is for what kept the experiment from being made.
-func Compare(t *sched.Task, lab Lab, opt Options) (*Result, error) { return compare(t, lab, opt) }
+func Compare(t *sched.Task, rig Rig, opt Options) (*Result, error) { return compare(t, rig, opt) }
 
 // WriteText writes the table.
 func (r *Result) WriteText(w io.Writer) error { return r.writeText(w) }

@@ -3,7 +3,7 @@ package oracle_test
 import (
 	"fmt"
 
-	"btrlab/internal/study/oracle"
+	"btrlab/internal/judge/oracle"
 )
 
 // Two buffered writes without a lock: the file ends up with a page of each.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"btrlab/internal/study/experiment"
+	"btrlab/internal/measure/experiment"
 )
 
 // published is what seed 002 reported for its two kernels; every value is as posted.

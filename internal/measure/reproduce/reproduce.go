@@ -20,12 +20,12 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/lab"
-	"btrlab/internal/study/stats"
 )
 
 // Percentiles are those that fio prints and the seeds publish.
@@ -240,7 +240,7 @@ func Prepare(o *Options) (*Bench, error) {
 
 // jobOf is the seed's job, scaled.
 func (b *Bench) jobOf(seconds float64, seed uint64) (*fio.JobFile, error) {
-	jf, err := fio.Parse("seed-002", strings.NewReader(lab.Seed002))
+	jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
 	if err != nil {
 		return nil, err
 	}
@@ -253,16 +253,16 @@ func (b *Bench) jobOf(seconds float64, seed uint64) (*fio.JobFile, error) {
 }
 
 // config scales the dirty limits with the file: of a smaller one the same share is dirty.
-func (b *Bench) config(c *Calibration) lab.Config {
+func (b *Bench) config(c *Calibration) rig.Config {
 	part := float64(b.size) / jobSize
-	return lab.Config{Size: b.size + b.size/8 + 1<<30, NoPayload: true, DirtyBackground: int64(part * float64(c.DirtyBackground)),
+	return rig.Config{Size: b.size + b.size/8 + 1<<30, NoPayload: true, DirtyBackground: int64(part * float64(c.DirtyBackground)),
 		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
 }
 
 func (b *Bench) fill(t *sched.Task, o *Options) (err error) {
 	cfg := b.config(&o.Calibration)
 	cfg.Model = ""
-	l, err := lab.Open(t, cfg)
+	l, err := rig.Open(t, cfg)
 	if err != nil {
 		return err
 	}
@@ -321,7 +321,7 @@ func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Mem
 	if err != nil {
 		return err
 	}
-	l := lab.On(image, dm.New(t, image, p), b.config(&o.Calibration))
+	l := rig.On(image, dm.New(t, image, p), b.config(&o.Calibration))
 	s, err := l.Open(t, row.Policy)
 	if err != nil {
 		return err

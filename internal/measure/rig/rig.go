@@ -1,6 +1,6 @@
-// Package lab is the bench that experiments stand on: a real btrfs image, in memory, in a file or on a
+// Package rig is the test bench that experiments run on: a real btrfs image, in memory, in a file or on a
 // block device, with a latency model over it if one is wanted, and files in it to work on.
-package lab
+package rig
 
 import (
 	_ "embed"
@@ -16,11 +16,11 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/fio"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/fio"
 )
 
 // Seed002 is the job of seed 002; testdata/fio/seed-002.fio is the same file for people.
@@ -67,8 +67,8 @@ const DefaultSize = 1 << 30
 // TestFile is the file that experiments write.
 const TestFile = "/btrlab-test"
 
-// Lab is an experiment.Lab and an experiment.RawOpener. It is for one task.
-type Lab struct {
+// Rig is an experiment.Rig and an experiment.RawOpener. It is for one task.
+type Rig struct {
 	cfg  Config
 	raw  blockdev.Device
 	dev  blockdev.Device // raw, or a model over it
@@ -76,30 +76,30 @@ type Lab struct {
 }
 
 // Open opens the device; an image in memory is formatted.
-func Open(t *sched.Task, cfg Config) (*Lab, error) {
-	l := &Lab{cfg: cfg}
+func Open(t *sched.Task, cfg Config) (*Rig, error) {
+	r := &Rig{cfg: cfg}
 	var err error
 	if cfg.Device != "" {
-		l.raw, err = blockdev.Open(cfg.Device, 0)
+		r.raw, err = blockdev.Open(cfg.Device, 0)
 	} else {
 		if cfg.Size == 0 {
 			cfg.Size = DefaultSize
 		}
-		l.raw = blockdev.NewMemory(cfg.Size)
+		r.raw = blockdev.NewMemory(cfg.Size)
 		o := mkfs.Options{Label: "btrlab"}
 		if t.Runtime() != nil {
 			o.Now = time.Unix(0, t.Now())
 		}
-		err = mkfs.Make(t, l.raw, o)
+		err = mkfs.Make(t, r.raw, o)
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.dev = l.raw
+	r.dev = r.raw
 	if cfg.Model != "" && cfg.Model != "none" {
 		p, err := dm.Parse(cfg.Model)
 		if err != nil {
-			l.raw.Close()
+			r.raw.Close()
 			return nil, err
 		}
 		if cfg.Params != nil {
@@ -108,39 +108,39 @@ func Open(t *sched.Task, cfg Config) (*Lab, error) {
 		if cfg.Seed != 0 {
 			p.Seed = cfg.Seed
 		}
-		l.dev = dm.New(t, l.raw, p)
+		r.dev = dm.New(t, r.raw, p)
 	}
-	return l, nil
+	return r, nil
 }
 
-// On is a lab on devices that are there already: raw holds a formatted image, dev is raw or something over it.
-func On(raw, dev blockdev.Device, cfg Config) *Lab { return &Lab{cfg: cfg, raw: raw, dev: dev} }
+// On is a rig on devices that are there already: raw holds a formatted image, dev is raw or something over it.
+func On(raw, dev blockdev.Device, cfg Config) *Rig { return &Rig{cfg: cfg, raw: raw, dev: dev} }
 
 // Device is what the file system is opened on.
-func (l *Lab) Device() blockdev.Device { return l.dev }
+func (r *Rig) Device() blockdev.Device { return r.dev }
 
 // DeviceName is the path, or "memory".
-func (l *Lab) DeviceName() string { return l.raw.Name() }
+func (r *Rig) DeviceName() string { return r.raw.Name() }
 
 // ModelName is the model, or "none".
-func (l *Lab) ModelName() string {
-	if l.cfg.Model == "" {
+func (r *Rig) ModelName() string {
+	if r.cfg.Model == "" {
 		return "none"
 	}
-	return l.cfg.Model
+	return r.cfg.Model
 }
 
 // Close closes the device.
-func (l *Lab) Close() error { return l.dev.Close() }
+func (r *Rig) Close() error { return r.dev.Close() }
 
 // Prepare makes the test file anew, NOCOW and preallocated.
-func (l *Lab) Prepare(t *sched.Task, size int64) error {
-	l.size = size
-	o, err := l.options(t, "locked")
+func (r *Rig) Prepare(t *sched.Task, size int64) error {
+	r.size = size
+	o, err := r.options(t, "locked")
 	if err != nil {
 		return err
 	}
-	x, err := fs.Open(t, l.raw, o)
+	x, err := fs.Open(t, r.raw, o)
 	if err != nil {
 		return err
 	}
@@ -169,17 +169,17 @@ func prepare(t *sched.Task, x *fs.FS, size int64) error {
 }
 
 // Open opens the image and the test file under a policy (policy.Parse).
-func (l *Lab) Open(t *sched.Task, spec string) (experiment.Session, error) {
-	return l.openSession(t, l.dev, spec)
+func (r *Rig) Open(t *sched.Task, spec string) (experiment.Session, error) {
+	return r.openSession(t, r.dev, spec)
 }
 
-// OpenRaw is Open past the latency model; it makes the Lab an experiment.RawOpener.
-func (l *Lab) OpenRaw(t *sched.Task, spec string) (experiment.Session, error) {
-	return l.openSession(t, l.raw, spec)
+// OpenRaw is Open past the latency model; it makes the Rig an experiment.RawOpener.
+func (r *Rig) OpenRaw(t *sched.Task, spec string) (experiment.Session, error) {
+	return r.openSession(t, r.raw, spec)
 }
 
-func (l *Lab) openSession(t *sched.Task, dev blockdev.Device, spec string) (experiment.Session, error) {
-	x, err := l.openFS(t, dev, spec)
+func (r *Rig) openSession(t *sched.Task, dev blockdev.Device, spec string) (experiment.Session, error) {
+	x, err := r.openFS(t, dev, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -192,25 +192,25 @@ func (l *Lab) openSession(t *sched.Task, dev blockdev.Device, spec string) (expe
 }
 
 // OpenFS opens the image under a policy.
-func (l *Lab) OpenFS(t *sched.Task, spec string) (*fs.FS, error) { return l.openFS(t, l.dev, spec) }
+func (r *Rig) OpenFS(t *sched.Task, spec string) (*fs.FS, error) { return r.openFS(t, r.dev, spec) }
 
-func (l *Lab) openFS(t *sched.Task, dev blockdev.Device, spec string) (*fs.FS, error) {
-	o, err := l.options(t, spec)
+func (r *Rig) openFS(t *sched.Task, dev blockdev.Device, spec string) (*fs.FS, error) {
+	o, err := r.options(t, spec)
 	if err != nil {
 		return nil, err
 	}
 	return fs.Open(t, dev, o)
 }
 
-func (l *Lab) options(t *sched.Task, spec string) (fs.Options, error) {
+func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 	p, err := policy.Parse(spec)
 	if err != nil {
 		return fs.Options{}, err
 	}
-	o := fs.Options{Policy: &p, DirtyBackground: l.cfg.DirtyBackground, DirtyLimit: l.cfg.DirtyLimit,
-		CacheLimit: l.cfg.CacheLimit, NoPayload: l.cfg.NoPayload, EndioWorkers: l.cfg.EndioWorkers}
-	if o.DirtyLimit == 0 && l.size > 0 {
-		o.DirtyBackground, o.DirtyLimit = l.size/16, l.size/8
+	o := fs.Options{Policy: &p, DirtyBackground: r.cfg.DirtyBackground, DirtyLimit: r.cfg.DirtyLimit,
+		CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers}
+	if o.DirtyLimit == 0 && r.size > 0 {
+		o.DirtyBackground, o.DirtyLimit = r.size/16, r.size/8
 	}
 	if o.NoPayload && o.CacheLimit == 0 {
 		// Pages without bytes cost a hundred bytes each; most of a large file has no business in memory.
@@ -238,8 +238,8 @@ func (s *session) Close(t *sched.Task) error {
 }
 
 // Check judges the image with progs/check.
-func (l *Lab) Check(t *sched.Task) ([]string, error) {
-	res, err := check.Check(t, l.raw, check.Options{})
+func (r *Rig) Check(t *sched.Task) ([]string, error) {
+	res, err := check.Check(t, r.raw, check.Options{})
 	if err != nil {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 	"os"
 	"sync/atomic"
 
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/stats"
 )
 
 // Target is what a job reads and writes. fs.File is one. All methods may be called by many tasks.

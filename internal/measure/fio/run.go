@@ -13,9 +13,9 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
-	"btrlab/internal/study/stats"
 )
 
 const (

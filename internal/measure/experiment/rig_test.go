@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/rig"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/lab"
 )
 
 // Under every policy, on a real image, every block ends up as one whole write that no other followed, and the
@@ -29,7 +29,7 @@ group_reporting`))
 		t.Fatal(err)
 	}
 	task := sched.NewTask("test")
-	l, err := lab.Open(task, lab.Config{Size: 256 << 20})
+	l, err := rig.Open(task, rig.Config{Size: 256 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/fio"
-	"btrlab/internal/study/stats"
 )
 
 var errStopped = errors.New("stopped")
@@ -22,7 +22,7 @@ var errStopped = errors.New("stopped")
 // run is one policy in one round.
 type run struct {
 	opt    *Options
-	lab    Lab
+	rig    Rig
 	c      *content
 	done   int // runs before this one
 	total  int
@@ -69,7 +69,7 @@ func fileSize(jf *fio.JobFile) (int64, error) {
 	return (size + blockSize - 1) / blockSize * blockSize, nil
 }
 
-func compare(t *sched.Task, lab Lab, opt Options) (*Result, error) {
+func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if opt.Rounds == 0 {
 		opt.Rounds = DefaultRounds
 	}
@@ -106,7 +106,7 @@ func compare(t *sched.Task, lab Lab, opt Options) (*Result, error) {
 	if opt.NoPayload {
 		c = &content{size: size}
 	}
-	if err := prepare(t, lab, &opt, c); err != nil && err != errStopped {
+	if err := prepare(t, rig, &opt, c); err != nil && err != errStopped {
 		return nil, fmt.Errorf("prepare the test file: %w", err)
 	}
 	done := 0
@@ -114,7 +114,7 @@ func compare(t *sched.Task, lab Lab, opt Options) (*Result, error) {
 		for k := range rows {
 			// Who comes first changes from round to round: whatever drifts, drifts for all.
 			row := rows[(k+round-1)%len(rows)]
-			r := &run{opt: &opt, lab: lab, c: c, done: done, total: total, round: round, policy: row.policy}
+			r := &run{opt: &opt, rig: rig, c: c, done: done, total: total, round: round, policy: row.policy}
 			if err := r.do(t, row); err != nil {
 				return nil, fmt.Errorf("policy %s, round %d: %w", row.policy, round, err)
 			}
@@ -131,11 +131,11 @@ func compare(t *sched.Task, lab Lab, opt Options) (*Result, error) {
 	return res, nil
 }
 
-func prepare(t *sched.Task, lab Lab, opt *Options, c *content) error {
-	if err := lab.Prepare(t, c.size); err != nil {
+func prepare(t *sched.Task, rig Rig, opt *Options, c *content) error {
+	if err := rig.Prepare(t, c.size); err != nil {
 		return err
 	}
-	s, err := openRaw(t, lab, opt.Policies[0])
+	s, err := openRaw(t, rig, opt.Policies[0])
 	if err != nil {
 		return err
 	}
@@ -154,17 +154,17 @@ func prepare(t *sched.Task, lab Lab, opt *Options, c *content) error {
 	return err
 }
 
-func openRaw(t *sched.Task, lab Lab, policy string) (Session, error) {
-	if r, ok := lab.(RawOpener); ok {
+func openRaw(t *sched.Task, rig Rig, policy string) (Session, error) {
+	if r, ok := rig.(RawOpener); ok {
 		return r.OpenRaw(t, policy)
 	}
-	return lab.Open(t, policy)
+	return rig.Open(t, policy)
 }
 
 // do is one run: the job under the policy, then the image closed and checked, then the file read back
 // from the device by a new session.
 func (r *run) do(t *sched.Task, row *rowSum) error {
-	s, err := r.lab.Open(t, r.policy)
+	s, err := r.rig.Open(t, r.policy)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 		return fmt.Errorf("job %s: %s", job, text)
 	}
 	r.progress("check", 0, 0)
-	found, err := r.lab.Check(t)
+	found, err := r.rig.Check(t)
 	if err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
@@ -202,7 +202,7 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 		return nil
 	}
 	r.progress("read back", 0, 0)
-	if s, err = openRaw(t, r.lab, r.policy); err != nil {
+	if s, err = openRaw(t, r.rig, r.policy); err != nil {
 		return err
 	}
 	f, err := r.c.judge(t, s.File())

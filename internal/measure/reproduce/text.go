@@ -10,8 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/prose"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/prose"
 )
 
 // line is one figure of a row.

@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"btrlab/internal/study/reproduce"
+	"btrlab/internal/measure/reproduce"
 )
 
 // A reproduction is a function of its options: a hundred runs, on one and on two processors, give the same JSON to the last byte.

@@ -15,8 +15,8 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/measure/fio"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/fio"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"btrlab/internal/study/stats"
+	"btrlab/internal/measure/stats"
 )
 
 // Engine is an ioengine.

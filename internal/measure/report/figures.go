@@ -15,8 +15,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/stats"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/stats"
 )
 
 // Figures are PNG: a browser sets an SVG's text in a font of its own, whose widths are not those the plot

@@ -17,8 +17,8 @@ import (
 	"strings"
 	"testing"
 
-	"btrlab/internal/study/experiment"
-	"btrlab/internal/study/stats"
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/stats"
 )
 
 var keep = flag.String("keep", "", "write the page of the test here, to be looked at")

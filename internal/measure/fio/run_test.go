@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/stats"
 )
 
 // runJob runs a job file given as text against m in virtual time.

@@ -9,8 +9,8 @@ import (
 	"sort"
 	"strings"
 
+	"btrlab/internal/measure/fio"
 	"btrlab/internal/sched"
-	"btrlab/internal/study/fio"
 )
 
 // Every 4 KiB block that is written says who wrote it. A block is 64 lines of 64 bytes; each line begins with

@@ -4,7 +4,7 @@ package report
 import (
 	"io"
 
-	"btrlab/internal/study/experiment"
+	"btrlab/internal/measure/experiment"
 )
 
 // Meta is what the page says about how it was made.
