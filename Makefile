@@ -67,10 +67,11 @@ fuzz: ## fuzz every target for FUZZTIME each
 		done; \
 	done
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, a tidy go.mod
 	@out=$$(gofmt -l cmd internal labs notebooks/_lab); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
 
 ci: ## everything that the project's CI runs
 	bash .ci/run
