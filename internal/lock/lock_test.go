@@ -271,7 +271,7 @@ func TestWaitIsReportedWhereItHappens(t *testing.T) {
 			if got := s.funcs[tc.name]; !strings.HasSuffix(strings.ToLower(got), ".call"+strings.ReplaceAll(tc.name, "_", "")) {
 				t.Errorf("%s: reported at %s", tc.name, got)
 			}
-			if n := w.Waits[testClass.ID].Count + w.Waits[waitClass.ID].Count; n != 1 {
+			if n := w.Waits.Of(testClass.ID).Count + w.Waits.Of(waitClass.ID).Count; n != 1 {
 				t.Errorf("%s: %d waits booked, want 1", tc.name, n)
 			}
 		}

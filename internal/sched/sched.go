@@ -11,19 +11,12 @@ package sched
 
 import (
 	"fmt"
-	"math/bits"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"btrlab/internal/trace"
 )
-
-// ClassID numbers a lock or wait class; package lockdep hands the numbers out and knows the names.
-type ClassID uint8
-
-// MaxClasses bounds ClassID.
-const MaxClasses = 64
 
 // PointKind says why a task is at a scheduling point.
 type PointKind uint8
@@ -74,12 +67,6 @@ type Runtime interface {
 	Charge(t *Task, d time.Duration)
 }
 
-// WaitStat is what a task has waited for one class.
-type WaitStat struct {
-	Nanos int64
-	Count int64
-}
-
 // Held is one lock on a task's held list; package lockdep keeps the list.
 type Held struct {
 	Class ClassID
@@ -114,7 +101,7 @@ type Task struct {
 	// HeldLocks is package lockdep's.
 	HeldLocks []Held
 	// Waits is what the task waited, by class. Read it when the task is not running. Waited alone writes it.
-	Waits [MaxClasses]WaitStat
+	Waits Waits
 	// NowaitSleeps records the classes a task slept on while its request was NOWAIT; 0 is a plain Sleep.
 	NowaitSleeps []ClassID
 
@@ -130,7 +117,6 @@ type Task struct {
 	// checked: lockdep watches.
 	checked bool
 	nowait  int
-	waited  uint64 // a bit for each class of which Waits may say something
 	park    chan struct{}
 	done    chan struct{}
 	ended   bool
@@ -181,14 +167,11 @@ func (t *Task) watched() bool {
 // Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use tasks again, thousands of
 // times in a search: it clears what the last life used, field by field, and leaves alone what the runtime set.
 func (t *Task) Reset(name string) {
-	for m := t.waited; m != 0; m &= m - 1 {
-		t.Waits[bits.TrailingZeros64(m)] = WaitStat{}
-	}
 	t.Name, t.Op, t.Policy = name, "", ""
 	t.Journal, t.Dirty = nil, DirtyState{}
-	t.HeldLocks, t.NowaitSleeps = t.HeldLocks[:0], t.NowaitSleeps[:0]
+	t.HeldLocks, t.Waits, t.NowaitSleeps = t.HeldLocks[:0], t.Waits[:0], t.NowaitSleeps[:0]
 	t.Next = Op{}
-	t.waited, t.nowait, t.ended, t.joiner = 0, 0, false, nil
+	t.nowait, t.ended, t.joiner = 0, false, nil
 	t.checked = t.watched()
 }
 
@@ -320,10 +303,7 @@ func (t *Task) Nowait() bool { return t.nowait > 0 }
 // Skip counts the frames between Waited and the code that waited.
 func (t *Task) Waited(class ClassID, name string, start int64, skip int) {
 	d := t.Now() - start
-	t.waited |= 1 << class
-	w := &t.Waits[class]
-	w.Nanos += d
-	w.Count++
+	t.Waits.Add(class, WaitStat{Nanos: d, Count: 1})
 	if t.nowait > 0 {
 		t.NowaitSleeps = append(t.NowaitSleeps, class)
 	}

@@ -104,3 +104,44 @@ func TestCheckedIsForNewTasks(t *testing.T) {
 		t.Errorf("slow: %v %v, want false true", a.Slow(), b.Slow())
 	}
 }
+
+// A class above 63 must not share a bit with another, and All finds each class once.
+func TestClassSet(t *testing.T) {
+	var s ClassSet
+	want := []ClassID{0, 1, 63, 64, 127, 128, 200, 255}
+	for _, c := range want {
+		s.Add(c)
+	}
+	if got := slices.Collect(s.All); !slices.Equal(got, want) {
+		t.Errorf("All gives %v, want %v", got, want)
+	}
+	for c := range MaxClasses {
+		if s.Has(ClassID(c)) != slices.Contains(want, ClassID(c)) || !AllClasses.Has(ClassID(c)) {
+			t.Errorf("class %d: Has is %v, in AllClasses %v", c, s.Has(ClassID(c)), AllClasses.Has(ClassID(c)))
+		}
+	}
+}
+
+// A request costs a Task, so it stays small: what depends on the number of classes is in none.
+func TestTaskSize(t *testing.T) {
+	if n := unsafe.Sizeof(Task{}); n > 384 {
+		t.Errorf("a Task has %d bytes, want at most 384", n)
+	}
+}
+
+// A class that a task waited for before costs no allocation when it waits for it again.
+func TestWaits(t *testing.T) {
+	k := NewTask("k")
+	for _, c := range []ClassID{200, 3, 200} {
+		k.Waited(c, "class", k.Now()-10, 0)
+	}
+	if a, b := k.Waits.Of(200), k.Waits.Of(3); len(k.Waits) != 2 || a.Count != 2 || a.Nanos < 20 || b.Count != 1 {
+		t.Errorf("waits %+v", k.Waits)
+	}
+	if n := k.Waits.Of(4); n != (WaitStat{}) {
+		t.Errorf("class 4 was never waited for, has %+v", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { k.Waited(3, "class", 0, 0) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,9 +1,6 @@
 package sched
 
-import (
-	"fmt"
-	"sync/atomic"
-)
+import "fmt"
 
 // Stepper is a Runtime that runs tasks by a schedule and wants to know what each step depends on (package explore).
 // A task's step begins at Enter, with one operation on one object, and may Touch more objects until the next Enter.
@@ -73,23 +70,4 @@ type Gate interface {
 type Obj struct {
 	Run uint64
 	Num int32
-}
-
-// ClassInfo is what a class is called and where it stands in the lock order; rank 0 is nowhere.
-type ClassInfo struct {
-	Name string
-	Rank int
-}
-
-var classInfo [MaxClasses]atomic.Pointer[ClassInfo]
-
-// NameClass records a class; package lockdep calls it.
-func NameClass(id ClassID, info ClassInfo) { classInfo[id].Store(&info) }
-
-// ClassByID is what NameClass recorded.
-func ClassByID(id ClassID) ClassInfo {
-	if c := classInfo[id].Load(); c != nil {
-		return *c
-	}
-	return ClassInfo{Name: "unclassed"}
 }

@@ -290,10 +290,10 @@ func pattern(n int, seed uint64) []byte {
 }
 
 // report prints the share of task time that was waited for each class.
-func report(b *testing.B, waits map[sched.ClassID]sched.WaitStat, tasks int) {
+func report(b *testing.B, waits sched.Waits, tasks int) {
 	total := float64(b.Elapsed().Nanoseconds()) * float64(tasks)
 	for _, c := range lockdep.Classes() {
-		if w := waits[c.ID]; w.Count > 0 {
+		if w := waits.Of(c.ID); w.Count > 0 {
 			b.Logf("%-16s %9d waits %6.2f %% of task time", c.Name, w.Count, 100*float64(w.Nanos)/total)
 		}
 	}

@@ -148,14 +148,11 @@ func BenchmarkSequential(b *testing.B) {
 	must(b, f.Close(t))
 }
 
-func waitsOf(tasks ...*sched.Task) map[sched.ClassID]sched.WaitStat {
-	waits := map[sched.ClassID]sched.WaitStat{}
+func waitsOf(tasks ...*sched.Task) sched.Waits {
+	var waits sched.Waits
 	for _, c := range tasks {
-		for i, w := range c.Waits {
-			s := waits[sched.ClassID(i)]
-			s.Nanos += w.Nanos
-			s.Count += w.Count
-			waits[sched.ClassID(i)] = s
+		for _, w := range c.Waits {
+			waits.Add(w.Class, w.WaitStat)
 		}
 	}
 	return waits

@@ -357,8 +357,8 @@ func TestModesDiffer(t *testing.T) {
 		}
 		x.Unlock(k, 10, 20)
 		k.Join(w)
-		if w.Waits[ExtentClass.ID].Count != 1 {
-			t.Errorf("mode %d: %d waits recorded, want 1", mode, w.Waits[ExtentClass.ID].Count)
+		if w.Waits.Of(ExtentClass.ID).Count != 1 {
+			t.Errorf("mode %d: %d waits recorded, want 1", mode, w.Waits.Of(ExtentClass.ID).Count)
 		}
 	}
 }

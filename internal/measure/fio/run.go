@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -64,8 +65,8 @@ type worker struct {
 	sampled          [2]struct{ ios, bytes uint64 }
 	published        atomic.Uint64 // IOs, for progress
 	failed           error
-	waits            [sched.MaxClasses]sched.WaitStat // of tasks the worker started
-	rampWaits        [sched.MaxClasses]sched.WaitStat // before measuring started
+	waits            sched.Waits // of tasks the worker started
+	rampWaits        sched.Waits // before measuring started
 }
 
 // inFlight is a buffered libaio request that fio has not reaped.
@@ -307,12 +308,14 @@ func (w *wave) run(t *sched.Task) {
 			k.res.Minf = part(before.Minflt, after.Minflt)
 		}
 		var waits []stats.Wait
-		for id := range k.task.Waits {
-			s := k.task.Waits[id]
-			s.Nanos += k.waits[id].Nanos - k.rampWaits[id].Nanos
-			s.Count += k.waits[id].Count - k.rampWaits[id].Count
-			if s.Count > 0 {
-				waits = append(waits, stats.Wait{Class: lockdep.ByID(sched.ClassID(id)).Name, Nanos: s.Nanos, Count: s.Count})
+		for _, w := range k.task.Waits {
+			k.waits.Add(w.Class, w.WaitStat)
+		}
+		slices.SortFunc(k.waits, func(a, b sched.ClassWait) int { return int(a.Class) - int(b.Class) })
+		for _, w := range k.waits {
+			ramp := k.rampWaits.Of(w.Class)
+			if n := w.Count - ramp.Count; n > 0 {
+				waits = append(waits, stats.Wait{Class: lockdep.ByID(w.Class).Name, Nanos: w.Nanos - ramp.Nanos, Count: n})
 			}
 		}
 		k.res.Waits = stats.MergeWaits(nil, waits)
@@ -605,7 +608,7 @@ func (k *worker) ramped(t *sched.Task, now int64) {
 	clear(r.Submit[:])
 	clear(r.Complete[:])
 	k.sampled[0], k.sampled[1] = struct{ ios, bytes uint64 }{}, struct{ ios, bytes uint64 }{}
-	k.rampWaits = t.Waits
+	k.rampWaits = slices.Clone(t.Waits)
 }
 
 // sample records the bandwidth since the last sample.
@@ -786,9 +789,8 @@ func (k *worker) async(t *sched.Task) int64 {
 	}
 	for _, c := range tasks {
 		t.Join(c)
-		for id, s := range c.Waits {
-			k.waits[id].Nanos += s.Nanos
-			k.waits[id].Count += s.Count
+		for _, w := range c.Waits {
+			k.waits.Add(w.Class, w.WaitStat)
 		}
 	}
 	return t.Now()

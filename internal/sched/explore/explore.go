@@ -137,7 +137,7 @@ type Config struct {
 	// NoCache makes Bound try schedules that are equal as far as locks, queues and atomics tell.
 	NoCache bool
 
-	switches, commutes uint64
+	switches, commutes sched.ClassSet
 }
 
 // End is the end of an execution as Config.Done sees it.
@@ -172,15 +172,15 @@ func (c Config) filled() *Config {
 	if c.Depth == 0 {
 		c.Depth = 3
 	}
-	c.switches = ^uint64(0)
+	c.switches = sched.AllClasses
 	if len(c.Switch) > 0 {
-		c.switches = 0
+		c.switches = sched.ClassSet{}
 		for _, id := range c.Switch {
-			c.switches |= 1 << id
+			c.switches.Add(id)
 		}
 	}
 	for _, id := range c.Commute {
-		c.commutes |= 1 << id
+		c.commutes.Add(id)
 	}
 	return &c
 }

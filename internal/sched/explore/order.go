@@ -15,7 +15,7 @@ import (
 // Models kernel/locking/lockdep.c's dependency graph, with classes as bits.
 type orderGraph struct {
 	mu    sync.Mutex
-	after []uint64 // after[c]: taken while c was held; nil before the first
+	after []sched.ClassSet // after[c]: taken while c was held; nil before the first
 	first map[[2]sched.ClassID]string
 }
 
@@ -29,16 +29,16 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.after == nil {
-		g.after, g.first = make([]uint64, sched.MaxClasses), map[[2]sched.ClassID]string{}
+		g.after, g.first = make([]sched.ClassSet, sched.MaxClasses), map[[2]sched.ClassID]string{}
 	}
 	held := k.t.HeldLocks
 	for _, h := range held[:len(held)-1] {
-		if h.Class == op.Class || sched.ClassByID(h.Class).Rank != 0 || g.after[h.Class]&(1<<op.Class) != 0 {
+		if h.Class == op.Class || sched.ClassByID(h.Class).Rank != 0 || g.after[h.Class].Has(op.Class) {
 			continue
 		}
-		g.after[h.Class] |= 1 << op.Class
+		g.after[h.Class].Add(op.Class)
 		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), w.nameOf(k), len(w.ev)-1)
-		if path := g.path(op.Class, h.Class, 0); path != nil {
+		if path := g.path(op.Class, h.Class, &sched.ClassSet{}); path != nil {
 			var b strings.Builder
 			b.WriteString("lock order inversion: " + g.first[[2]sched.ClassID{h.Class, op.Class}])
 			for i := 1; i < len(path); i++ {
@@ -52,14 +52,17 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 	}
 }
 
-// path finds how to leads from a class to another by what is taken under what.
-func (g *orderGraph) path(from, to sched.ClassID, seen uint64) []sched.ClassID {
+// path finds a chain of classes, each taken under the one before, from from to to; it goes through none of seen.
+func (g *orderGraph) path(from, to sched.ClassID, seen *sched.ClassSet) []sched.ClassID {
 	if from == to {
 		return []sched.ClassID{from}
 	}
-	seen |= 1 << from
-	for m := g.after[from] &^ seen; m != 0; m &= m - 1 {
-		if p := g.path(sched.ClassID(lowest(m)), to, seen); p != nil {
+	seen.Add(from)
+	for c := range g.after[from].All {
+		if seen.Has(c) {
+			continue
+		}
+		if p := g.path(c, to, seen); p != nil {
 			return append([]sched.ClassID{from}, p...)
 		}
 	}

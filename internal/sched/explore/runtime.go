@@ -40,14 +40,14 @@ func (w *world) Enter(t *sched.Task) {
 		w.enterQuiet(k)
 		return
 	}
-	if w.cfg.switches&(1<<op.Class) == 0 && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
+	if !w.cfg.switches.Has(op.Class) && (op.Kind < sched.PointYield || op.Kind == sched.PointLoad || op.Kind == sched.PointArrive) {
 		open := uint8(openUnknown)
 		if op.Gate != nil {
 			open = op.Gate.Open()
 		}
 		if op.Mode == 0 || open&op.Mode != 0 {
 			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
-			if op.Obj != nil && w.cfg.commutes&(1<<op.Class) == 0 && !w.lean {
+			if op.Obj != nil && !w.cfg.commutes.Has(op.Class) && !w.lean {
 				n := w.number1(op.Obj, op.ID, op.Class)
 				w.noteWait(k, op, n)
 				w.touch(n, op.Use, open, op.Mode, op.Frees)
