@@ -4,8 +4,8 @@ import (
 	"io"
 	"sync/atomic"
 
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/fallocate"
@@ -20,7 +20,7 @@ type File struct {
 	n     *node
 	write bool
 	path  string
-	ra    writeback.ReadState
+	ra    fileread.State
 	errs  atomic.Uint64 // data write errors seen by Fsync
 }
 
@@ -53,7 +53,7 @@ func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, f.opError("read", off, len(p), errno.EINVAL)
 	}
-	n, err := buffered.Read(t, f.fs.engine, f.n.Inode, p, uint64(off), &f.ra)
+	n, err := buffered.Read(t, f.fs.read, f.n.Inode, p, uint64(off), &f.ra)
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
@@ -73,7 +73,7 @@ func (f *File) WriteSource(t *sched.Task, src buffered.Source, off int64) (int, 
 	if off < 0 {
 		return 0, f.opError("write", off, len(src.Buf), errno.EINVAL)
 	}
-	n, err := buffered.Write(t, f.fs.engine, f.n.Inode, src, uint64(off), f.fs.policy.Load(), f.fs.now())
+	n, err := buffered.Write(t, f.fs.read, f.n.Inode, src, uint64(off), f.fs.policy.Load(), f.fs.now())
 	if err != nil {
 		return n, f.opError("write", off, len(src.Buf), err)
 	}

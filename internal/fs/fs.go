@@ -26,8 +26,11 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/fileread"
+	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/place"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -54,6 +57,8 @@ type FS struct {
 	root   *ctree.Root // the top-level subvolume
 	cache  *pagecache.Cache
 	data   *inode.FS
+	read   *fileread.Reader
+	finish *finish.Finisher
 	engine *writeback.Engine // nil when the image is open read-only and nothing is read yet
 
 	setsizeEnv   setsize.Env
@@ -102,9 +107,11 @@ func (f *FS) wire(t *sched.Task) {
 	if workers == 0 {
 		workers = DefaultEndioWorkers
 	}
-	f.engine = writeback.New(t, writeback.Config{
-		FS: f.data, Items: f.store, Extents: f.trans.Extents, Store: f.vols, Workers: workers,
-		Join: func(t *sched.Task, bytes uint64) (writeback.Handle, error) {
+	pl := place.New(f.data, f.store, f.trans.Extents)
+	f.read = fileread.New(f.data, pl, f.store, f.vols)
+	f.finish = finish.New(t, finish.Config{
+		FS: f.data, Items: f.store, Extents: f.trans.Extents, Workers: workers,
+		Join: func(t *sched.Task, bytes uint64) (finish.Handle, error) {
 			h, err := f.trans.JoinReserved(t, bytes)
 			if err != nil {
 				return nil, err
@@ -112,8 +119,9 @@ func (f *FS) wire(t *sched.Task) {
 			return h, nil
 		},
 	})
-	f.setsizeEnv = setsize.Env{Engine: f.engine, Store: f.store, Trans: f.trans}
-	f.fallocateEnv = fallocate.Env{Engine: f.engine, Store: f.store, Trans: f.trans, Extents: f.trans.Extents}
+	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
+	f.setsizeEnv = setsize.Env{Engine: f.engine, Read: f.read, Store: f.store, Trans: f.trans}
+	f.fallocateEnv = fallocate.Env{Engine: f.engine, Read: f.read, Store: f.store, Trans: f.trans, Extents: f.trans.Extents}
 	f.policy.Store(f.opt.Policy)
 	if f.opt.ReadOnly {
 		return
@@ -124,14 +132,20 @@ func (f *FS) wire(t *sched.Task) {
 }
 
 // stop ends the tasks.
-func (f *FS) stop(t *sched.Task) { f.engine.Close(t) }
+func (f *FS) stop(t *sched.Task) {
+	f.engine.Close(t)
+	f.finish.Close(t)
+}
 
 // Pause ends the tasks of the file system without writing anything back; nothing else runs. Resume starts them again, on
 // another runtime if need be. The explorer opens an image once and runs it many times.
 func (f *FS) Pause(t *sched.Task) { f.stop(t) }
 
 // Resume ends Pause.
-func (f *FS) Resume(t *sched.Task) { f.engine.Restart(t) }
+func (f *FS) Resume(t *sched.Task) {
+	f.finish.Restart(t)
+	f.engine.Restart(t)
+}
 
 // Device is what the image is on.
 func (f *FS) Device() blockdev.Device { return f.dev }

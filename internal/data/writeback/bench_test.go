@@ -38,7 +38,7 @@ func BenchmarkOverwrite(b *testing.B) {
 			}
 			b.StopTimer()
 			w.sync()
-			w.e.Close(w.t)
+			w.closeTasks()
 		})
 	}
 }
@@ -78,7 +78,7 @@ func BenchmarkWriteback(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(pages), "ns/page")
 			b.ReportMetric(0, "ns/op")
 			w.sync()
-			w.e.Close(w.t)
+			w.closeTasks()
 		})
 	}
 }

@@ -183,7 +183,7 @@ func TestBadChecksum(t *testing.T) {
 	bad[100] ^= 1
 	must(t, blockdev.Write(w.t, f, bad, at))
 	w.fs.Cache.DropClean(w.t)
-	if _, err := w.e.ReadPage(w.t, ip, 2, 1, nil); !errors.Is(err, errno.EIO) {
+	if _, err := w.rd.ReadPage(w.t, ip, 2, 1, nil); !errors.Is(err, errno.EIO) {
 		t.Fatalf("have %v want EIO", err)
 	}
 	if got := w.read(w.t, ip, 0, 8192); string(got) != string(data[:8192]) {

@@ -10,8 +10,11 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/fileread"
+	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/place"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -40,6 +43,8 @@ type world struct {
 	m     *transaction.Manager
 	items *fstree.Store
 	fs    *inode.FS
+	rd    *fileread.Reader
+	fin   *finish.Finisher
 	e     *writeback.Engine
 	ino   uint64
 	open  []*inode.Inode
@@ -85,14 +90,17 @@ func mount(tb testing.TB, t *sched.Task, dev, under blockdev.Device) *world {
 	m.Extents.SetCsums(w.items)
 	w.fs = inode.NewFS(m.Space, pagecache.NewCache(0, 16<<20, 32<<20))
 	m.OnCommit(func(t *sched.Task, h *transaction.Handle) error { return w.fs.WriteDirty(t, h.Trans(), w.items) })
-	w.e = writeback.New(t, writeback.Config{FS: w.fs, Items: w.items, Extents: m.Extents, Store: v, Workers: 2,
-		Join: func(t *sched.Task, bytes uint64) (writeback.Handle, error) {
+	pl := place.New(w.fs, w.items, m.Extents)
+	w.rd = fileread.New(w.fs, pl, w.items, v)
+	w.fin = finish.New(t, finish.Config{FS: w.fs, Items: w.items, Extents: m.Extents, Workers: 2,
+		Join: func(t *sched.Task, bytes uint64) (finish.Handle, error) {
 			h, err := m.JoinReserved(t, bytes)
 			if err != nil {
 				return nil, err
 			}
 			return h, nil
 		}})
+	w.e = writeback.New(t, writeback.Config{FS: w.fs, Place: pl, Finish: w.fin, Store: v})
 	m.Space.SetFlushers(flushers{w})
 	return w
 }
@@ -151,7 +159,7 @@ func (w *world) writePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 	var r delalloc.Reservation
 	end := off + uint64(len(data))
 	if err := r.ReserveData(t, ip, off, end, spaceinfo.FlushData); err != nil {
-		if n, nerr := w.e.CanNocow(t, ip, off, end, false); nerr != nil || n < end {
+		if n, nerr := w.rd.Place.CanNocow(t, ip, off, end, false); nerr != nil || n < end {
 			return err
 		}
 		r.Nocow(off, end)
@@ -163,7 +171,7 @@ func (w *world) writePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 	for {
 		p := ip.Pages.Grab(t, off/pageSize)
 		if !p.Uptodate() && len(data) < pageSize {
-			if err := w.e.FillPage(t, ip, p); err == errno.EAGAIN {
+			if err := w.rd.FillPage(t, ip, p); err == errno.EAGAIN {
 				continue
 			} else if err != nil {
 				p.UnlockPut(t)
@@ -195,9 +203,9 @@ func (w *world) writePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 func (w *world) read(t *sched.Task, ip *inode.Inode, off, n uint64) []byte {
 	w.tb.Helper()
 	var out []byte
-	var ra writeback.ReadState
+	var ra fileread.State
 	for n > 0 {
-		p, err := w.e.ReadPage(t, ip, off/pageSize, int((n+pageSize-1)/pageSize), &ra)
+		p, err := w.rd.ReadPage(t, ip, off/pageSize, int((n+pageSize-1)/pageSize), &ra)
 		if err != nil {
 			w.tb.Fatal(err)
 		}
@@ -265,8 +273,13 @@ func (w *world) stop() {
 	w.tb.Helper()
 	w.sync()
 	w.quiescent()
-	w.e.Close(w.t)
+	w.closeTasks()
 	lockdep.AssertNone(w.t)
+}
+
+func (w *world) closeTasks() {
+	w.e.Close(w.t)
+	w.fin.Close(w.t)
 }
 
 func checkImage(tb testing.TB, t *sched.Task, dev blockdev.Device) {

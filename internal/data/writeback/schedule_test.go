@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
@@ -80,9 +80,9 @@ func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags
 		}))
 	}
 	tasks = append(tasks, t.Go("reader", func(t *sched.Task) {
-		var ra writeback.ReadState
+		var ra fileread.State
 		for n := range 10 {
-			p, err := w.e.ReadPage(t, ip, uint64(n%pages), 2, &ra)
+			p, err := w.rd.ReadPage(t, ip, uint64(n%pages), 2, &ra)
 			if err != nil {
 				panic(err)
 			}

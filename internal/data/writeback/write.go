@@ -8,10 +8,8 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
-	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
@@ -169,6 +167,21 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	return err
 }
 
+// writeInline puts the whole of a small file, which is one page, into the tree. The page and its extent range are locked; the
+// range is unlocked. Models cow_file_range_inline().
+func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64) error {
+	const end = pageSize
+	p := w.pages[0]
+	data := append([]byte(nil), p.View(t)[:size]...)
+	ip.IOTree.Change(t, 0, end, inode.DelallocBits|extentio.DoAccounting, 0)
+	rsv := ip.TakeSurplus(t)
+	err := e.cfg.Finish.Inline(t, ip, data, rsv)
+	ip.IOTree.Unlock(t, 0, end)
+	t.Discharge(p)
+	ip.Pages.EndWriteback(t, p)
+	return err
+}
+
 // runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and unlocks the range.
 // What cannot get a place is dropped with an error. Models run_delalloc_nocow() and cow_file_range().
 func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) error {
@@ -178,10 +191,10 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 	var first error
 	cowFrom := start
 	for cur := start; cur < end; {
-		m, ok, err := e.nocowAt(t, ip, cur, end)
+		m, ok, err := e.cfg.Place.NocowAt(t, ip, cur, end)
 		if err == nil && !ok {
 			// Go on where the extent that cannot be overwritten, or the hole, ends.
-			if m, err = e.mapAt(t, ip, cur); err == nil {
+			if m, err = e.cfg.Place.At(t, ip, cur); err == nil {
 				cur = min(m.End, end)
 				continue
 			}
@@ -225,12 +238,10 @@ func (e *Engine) cow(t *sched.Task, ip *inode.Inode, w *run, base, from, to uint
 		if err = e.backData(t, ip, from, from+want); err != nil {
 			break
 		}
-		bytenr, n, rerr := e.cfg.Extents.ReserveExtent(t, want, pageSize, e.hint.Load())
-		if rerr != nil {
-			err = fmt.Errorf("write ino=%d off=%d len=%d: allocate data extent: %w", ip.Ino, from, want, rerr)
+		var bytenr, n uint64
+		if bytenr, n, err = e.cfg.Place.Alloc(t, ip, from, want); err != nil {
 			break
 		}
-		e.hint.Store(bytenr + n)
 		e.addPart(t, ip, w, base, ordered.Regular, from, n, bytenr)
 		ip.IOTree.Change(t, from, from+n, extentio.Locked|inode.DelallocBits, 0)
 		from += n
@@ -267,110 +278,6 @@ func (e *Engine) addPart(t *sched.Task, ip *inode.Inode, w *run, base uint64, ty
 	ip.AddOrdered(typ == ordered.Nocow)
 	oe := ip.Ordered.Add(t, ip, typ, start, n, bytenr)
 	w.parts = append(w.parts, part{oe, int((start - base) >> pageShift), int(n >> pageShift)})
-}
-
-// nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
-// where they are on disk. The answer is remembered until the file's extents change there.
-//
-// Preconditions: the extent range of off is locked, or a wrong answer does no harm.
-func (e *Engine) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
-	if m, ok := ip.Extents.Lookup(t, off); ok {
-		if m.Nocow {
-			return m, true, nil
-		}
-		if m.Kind == extentmap.Hole || m.Kind == extentmap.Inline {
-			return m, false, nil
-		}
-	}
-	gen := ip.Extents.Gen()
-	nocow := ip.Nocow()
-	n, x, err := e.cfg.Items.CanNocow(t, ip.Root, ip.Ino, off, end-off, nocow, false)
-	if err != nil || n == 0 {
-		return extentmap.Map{}, false, err
-	}
-	m := nocowMap(off, n, &x)
-	// Ask for the whole extent at once: the next random page most likely lies in it.
-	if x.NumBytes > n {
-		all, y, err := e.cfg.Items.CanNocow(t, ip.Root, ip.Ino, x.Start, x.NumBytes, nocow, false)
-		if err != nil {
-			return extentmap.Map{}, false, err
-		}
-		if all == x.NumBytes && y.DiskBytenr == x.DiskBytenr && y.Start == x.Start {
-			m = nocowMap(y.Start, all, &y)
-		}
-	}
-	ip.Extents.Insert(t, m, gen)
-	return m, true, nil
-}
-
-func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
-	m := extentmap.Map{Start: off, End: off + n, Kind: extentmap.Regular, Nocow: true, DiskBytenr: x.WriteBytenr, ExtentBytenr: x.DiskBytenr,
-		ExtentLen: x.DiskNumBytes, ExtentOffset: x.Offset + off - x.Start, Generation: x.Generation}
-	if x.Type == format.FileExtentTypePrealloc {
-		m.Kind = extentmap.Prealloc
-	}
-	return m
-}
-
-// probe asks the trees about the extent at off for a writer that is about to reserve metadata. It needs no lock: an answer that
-// a change has overtaken does not enter the cache, and one that a change overtakes later is dropped from it.
-func (e *Engine) probe(t *sched.Task, ip *inode.Inode, off uint64) {
-	// An error shows when the range is written back.
-	if m, ok, err := e.nocowAt(t, ip, off, off+pageSize); err != nil || ok || m.End > off {
-		return
-	}
-	gen := ip.Extents.Gen()
-	if m, err := e.mapAt(t, ip, off); err == nil && m.Kind == extentmap.Regular {
-		m.Asked = true
-		ip.Extents.Insert(t, m, gen)
-	}
-}
-
-// CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:
-// EAGAIN. Without, it waits for ordered extents in the range (drop, wait, retry).
-// Models btrfs_check_nocow_lock(); kernel-semantics 3.4.
-func (e *Engine) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) (uint64, error) {
-	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
-	if !ip.MayNocow() {
-		return start, nil
-	}
-	for {
-		if nowait {
-			if !ip.IOTree.TryLock(t, start, end) {
-				return start, errno.EAGAIN
-			}
-		} else {
-			ip.IOTree.Lock(t, start, end)
-		}
-		oe := ip.Ordered.First(t, start, end)
-		if oe == nil {
-			break
-		}
-		ip.IOTree.Unlock(t, start, end)
-		if nowait {
-			oe.Put(t)
-			return start, errno.EAGAIN
-		}
-		oe.Wait(t)
-		oe.Put(t)
-	}
-	defer ip.IOTree.Unlock(t, start, end)
-	cur := start
-	for cur < end {
-		n, _, err := e.cfg.Items.CanNocow(t, ip.Root, ip.Ino, cur, end-cur, ip.Nocow(), nowait)
-		if err != nil {
-			return start, err
-		}
-		if n == 0 {
-			break
-		}
-		cur += n
-	}
-	// A preallocated extent of a COW inode that has delalloc already will be converted by that writeback.
-	if !ip.Nocow() && cur > start && ip.IOTree.Any(t, start, cur, extentio.Delalloc) {
-		return start, nil
-	}
-	return cur, nil
 }
 
 // wbio is a bio of file pages. They are recycled.
@@ -463,6 +370,6 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	}
 	e.putBio(t, b)
 	if oe.Done(n, err) {
-		e.complete(t, oe)
+		e.cfg.Finish.Complete(t, oe)
 	}
 }

@@ -1,5 +1,5 @@
 // Package writeback moves file data between the page cache and the device: it turns delayed allocation into ordered extents and
-// bios, finishes ordered extents into the trees, reads pages, and flushes dirty data in the background.
+// bios, and flushes dirty data in the background.
 //
 // The way of a dirty page:
 //
@@ -7,19 +7,18 @@
 //	  run          lock the extent range; inline, NOCOW/PREALLOC in place, or COW into new extents
 //	               ordered.Add per extent; DELALLOC off; range and pages unlocked
 //	  submit       checksums, bios of contiguous pages
-//	endBio         end page writeback; the last bio hands the ordered extent to the workers
-//	finish         extent lock, join the transaction, file extent items, checksums, nbytes, sizes; waiters woken
+//	endWrite       end page writeback; the last bio hands the ordered extent to package finish
 //
-// Model: fs/btrfs/inode.c (run_delalloc_range, cow_file_range, run_delalloc_nocow, btrfs_finish_ordered_io), extent_io.c
-// (extent_write_cache_pages, readpage). Differences: pages are unlocked when their ordered extents exist, because writeback
-// protects them from then on; no compression; an inode item is written at commit, not by finish.
+// Model: fs/btrfs/inode.c (run_delalloc_range, cow_file_range, run_delalloc_nocow), extent_io.c
+// (extent_write_cache_pages). Differences: pages are unlocked when their ordered extents exist, because writeback
+// protects them from then on; no compression.
 //
 // Lock order:
 //
 //	page (ascending)         WritePages
-//	  extent range           run; finish without pages
-//	    transaction          finish, inline extents
-//	      tree nodes         CanNocow, finish
+//	  extent range           run
+//	    transaction          inline extents
+//	      tree nodes         place.Finder
 //	        leaves
 package writeback
 
@@ -28,61 +27,26 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
-	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/format"
+	"btrlab/internal/data/place"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
-	"btrlab/internal/lock/workqueue"
-	"btrlab/internal/meta/ctree"
-	"btrlab/internal/meta/fstree"
 	"btrlab/internal/sched"
 )
-
-// Items is what writeback needs of the file items in the trees; *fstree.Store is one.
-type Items interface {
-	LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
-	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, off uint64, fe *format.FileExtent) error
-	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
-	MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64) error
-	CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow bool, nowait bool) (uint64, fstree.NocowExtent, error)
-	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error
-	LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, have []bool) error
-}
-
-// Extents is what writeback needs of the extent allocator; *extenttree.ExtentTree is one.
-type Extents interface {
-	ReserveExtent(t *sched.Task, numBytes, minBytes, hint uint64) (start, length uint64, err error)
-	FreeReservedExtent(t *sched.Task, start, length uint64)
-	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error
-}
 
 // Store is the logical address space; *volumes.Volumes is one.
 type Store interface {
 	Submit(t *sched.Task, b *blockdev.Bio)
-	Read(t *sched.Task, p []byte, logical uint64, mirror int) error
-	Mirrors(logical uint64) int
-}
-
-// Handle is an open transaction; *transaction.Handle is one.
-type Handle interface {
-	Trans() *ctree.Trans
-	End(t *sched.Task) error
-	Abort(t *sched.Task, err error)
 }
 
 // Config is what an Engine works with.
 type Config struct {
-	FS      *inode.FS
-	Items   Items
-	Extents Extents
-	Store   Store
-	// Join joins the running transaction with metadata bytes that were reserved before:
-	// transaction.Manager.JoinReserved behind the interface.
-	Join func(t *sched.Task, bytes uint64) (Handle, error)
-	// Workers is how many tasks finish ordered extents; at least 1.
-	Workers int
+	FS     *inode.FS
+	Place  *place.Finder
+	Finish *finish.Finisher
+	Store  Store
 	// MaxInline is the largest file, in bytes, whose data goes into the tree; the default is 2048.
 	MaxInline uint64
 }
@@ -94,8 +58,6 @@ const DefaultMaxInline = 2048
 type Engine struct {
 	cfg    Config
 	fs     *inode.FS
-	queue  *workqueue.Queue
-	hint   atomic.Uint64 // where the last data extent ended
 	closed atomic.Bool
 
 	// The flusher sleeps on flush until kicked or closed.
@@ -103,14 +65,9 @@ type Engine struct {
 	kicked  atomic.Bool
 	flusher *sched.Task
 
-	mu    lock.Mutex // leaf; protects the free lists and the completion list
-	runs  *run
-	bios  *wbio
-	head  *ordered.Extent // extents whose bios have ended, in that order
-	tail  *ordered.Extent
-	ndone int
-	idle  []*workqueue.Work // workers that are not running
-	nwork int
+	mu   lock.Mutex // leaf; protects the free lists
+	runs *run
+	bios *wbio
 }
 
 var (
@@ -118,38 +75,31 @@ var (
 	classFlush = lockdep.NewClass("flusher_idle", lockdep.RankLeaf3)
 )
 
-// New starts the engine: its workers and its flusher are tasks of t's runtime.
+// New starts the engine: its flusher is a task of t's runtime.
 func New(t *sched.Task, cfg Config) *Engine {
 	if cfg.MaxInline == 0 {
 		cfg.MaxInline = DefaultMaxInline
 	}
-	cfg.Workers = max(cfg.Workers, 1)
-	e := &Engine{cfg: cfg, fs: cfg.FS, nwork: cfg.Workers}
+	e := &Engine{cfg: cfg, fs: cfg.FS}
 	e.mu.Init(classMu)
 	e.flush.Init(classFlush)
-	for range cfg.Workers {
-		e.idle = append(e.idle, &workqueue.Work{Fn: e.finishSome})
-	}
 	e.fs.Cache.BDI.SetWake(e.Kick)
-	e.fs.Probe = e.probe
 	e.Restart(t)
 	return e
 }
 
-// Restart starts the tasks of an engine that has none: a new one, or one that was closed.
+// Restart starts the flusher of an engine that has none: a new one, or one that was closed.
 func (e *Engine) Restart(t *sched.Task) {
 	e.closed.Store(false)
 	e.kicked.Store(false)
-	e.queue = workqueue.New(t, "endio", e.cfg.Workers)
 	e.flusher = t.Go("flusher", e.flushLoop)
 }
 
-// Close stops the tasks. Everything has been written back, or is dropped by the caller.
+// Close stops the flusher. Everything has been written back, or is dropped by the caller.
 func (e *Engine) Close(t *sched.Task) {
 	e.closed.Store(true)
 	e.flush.Wake(t)
 	t.Join(e.flusher)
-	e.queue.Close(t)
 }
 
 // Kick wakes the flusher. It never sleeps.

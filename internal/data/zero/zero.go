@@ -10,9 +10,9 @@ package zero
 
 import (
 	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/spaceinfo"
@@ -34,26 +34,26 @@ const (
 // block dirty; nothing when pos is aligned. Errors: ENOSPC, EIO.
 //
 // Models btrfs_truncate_block().
-func Block(t *sched.Task, e *writeback.Engine, ip *inode.Inode, pos uint64, side Side) error {
+func Block(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, pos uint64, side Side) error {
 	start := format.AlignDown(pos, block)
 	switch {
 	case start == pos:
 		return nil
 	case side == Before:
-		return Range(t, e, ip, start, pos)
+		return Range(t, rd, ip, start, pos)
 	}
-	return Range(t, e, ip, pos, start+block)
+	return Range(t, rd, ip, pos, start+block)
 }
 
 // Range zeroes [from, to), which lies in one block. Models btrfs_truncate_block() with a length.
-func Range(t *sched.Task, e *writeback.Engine, ip *inode.Inode, from, to uint64) error {
+func Range(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, from, to uint64) error {
 	var r delalloc.Reservation
-	if err := reserve(t, e, ip, &r, from, to); err != nil {
+	if err := reserve(t, rd, ip, &r, from, to); err != nil {
 		return err
 	}
 	start := format.AlignDown(from, block)
 	for {
-		done, err := zeroOnce(t, e, ip, &r, start, from, to)
+		done, err := zeroOnce(t, rd, ip, &r, start, from, to)
 		if err != nil {
 			r.Release(t, ip)
 			return err
@@ -65,13 +65,13 @@ func Range(t *sched.Task, e *writeback.Engine, ip *inode.Inode, from, to uint64)
 }
 
 // reserve promises the space before any page is locked: a flush could need that page.
-func reserve(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.Reservation, from, to uint64) error {
+func reserve(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Reservation, from, to uint64) error {
 	err := r.ReserveData(t, ip, from, to, spaceinfo.FlushData)
 	if err != nil {
 		if !ip.MayNocow() {
 			return err
 		}
-		end, nerr := e.CanNocow(t, ip, format.AlignDown(from, block), format.AlignUp(to, block), false)
+		end, nerr := rd.Place.CanNocow(t, ip, format.AlignDown(from, block), format.AlignUp(to, block), false)
 		if nerr != nil {
 			return nerr
 		}
@@ -87,10 +87,10 @@ func reserve(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.Re
 	return nil
 }
 
-func zeroOnce(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.Reservation, start, from, to uint64) (done bool, err error) {
+func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Reservation, start, from, to uint64) (done bool, err error) {
 	p := ip.Pages.Grab(t, start>>pagecache.PageShift)
 	if !p.Uptodate() {
-		switch err := e.FillPage(t, ip, p); err {
+		switch err := rd.FillPage(t, ip, p); err {
 		case nil:
 		case errno.EAGAIN:
 			return false, nil // FillPage let the page go
@@ -120,8 +120,8 @@ func zeroOnce(t *sched.Task, e *writeback.Engine, ip *inode.Inode, r *delalloc.R
 //
 // Preconditions:
 //   - ip is locked for writing; oldSize is i_size; no page lies beyond it.
-func Expand(t *sched.Task, e *writeback.Engine, ip *inode.Inode, oldSize, newSize uint64) error {
-	if err := Block(t, e, ip, oldSize, After); err != nil {
+func Expand(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, oldSize, newSize uint64) error {
+	if err := Block(t, rd, ip, oldSize, After); err != nil {
 		return err
 	}
 	holeStart, end := format.AlignUp(oldSize, block), format.AlignUp(newSize, block)

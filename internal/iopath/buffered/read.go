@@ -1,9 +1,9 @@
 package buffered
 
 import (
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
@@ -14,7 +14,7 @@ import (
 // ra may be nil.
 //
 // Models mm/filemap.c:generic_file_buffered_read().
-func Read(t *sched.Task, e *writeback.Engine, ip *inode.Inode, p []byte, pos uint64, ra *writeback.ReadState) (int, error) {
+func Read(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, p []byte, pos uint64, ra *fileread.State) (int, error) {
 	t.Spend(cost.Syscall, 1)
 	done := 0
 	for done < len(p) {
@@ -25,7 +25,7 @@ func Read(t *sched.Task, e *writeback.Engine, ip *inode.Inode, p []byte, pos uin
 		in := pos & (pagecache.PageSize - 1)
 		left := min(uint64(len(p)-done), size-pos)
 		want := int((in + left + pagecache.PageSize - 1) >> pagecache.PageShift)
-		pg, err := e.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra)
+		pg, err := rd.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra)
 		if err != nil {
 			return done, err
 		}

@@ -2,9 +2,9 @@ package buffered
 
 import (
 	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/data/zero"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -65,7 +65,7 @@ func (l *pages) at(i int) *pagecache.Page {
 
 // write is the state of one buffered write between its steps.
 type write struct {
-	e   *writeback.Engine
+	rd  *fileread.Reader
 	ip  *inode.Inode
 	src Source
 	pl  policy.Plan
@@ -91,7 +91,7 @@ type write struct {
 // comes the error that stopped it. now becomes the inode's mtime.
 //
 // Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); kernel-semantics 1.1, 1.2, 1.6, 1.7.
-func Write(t *sched.Task, e *writeback.Engine, ip *inode.Inode, src Source, pos uint64, p *policy.Policy, now format.Timespec) (int, error) {
+func Write(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, src Source, pos uint64, p *policy.Policy, now format.Timespec) (int, error) {
 	if t.Nowait() {
 		// E0: a buffered write that may not sleep does not exist.
 		return 0, errno.EOPNOTSUPP
@@ -103,7 +103,7 @@ func Write(t *sched.Task, e *writeback.Engine, ip *inode.Inode, src Source, pos 
 		return 0, errno.EFBIG
 	}
 	t.Spend(cost.Syscall, 1)
-	w := write{e: e, ip: ip, src: src, pos: pos}
+	w := write{rd: rd, ip: ip, src: src, pos: pos}
 	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: ip.Size(t), NoDataSum: !ip.Sums()}
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Prewait {
@@ -181,7 +181,7 @@ func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.r
 func (w *write) checkWrite(t *sched.Task, now format.Timespec) error {
 	w.ip.Touch(t, now)
 	if w.pos > w.isize {
-		return zero.Expand(t, w.e, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
+		return zero.Expand(t, w.rd, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
 	}
 	return nil
 }
@@ -323,7 +323,7 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 	}
 	start := format.AlignDown(w.pos, format.SectorSize)
 	end := w.pos + uint64(w.n)
-	got, err := w.e.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), false)
+	got, err := w.rd.Place.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), false)
 	if err != nil {
 		return err
 	}
@@ -357,7 +357,7 @@ func (w *write) preparePages(t *sched.Task) error {
 				i = first
 				continue
 			}
-			if err := w.e.FillPage(t, w.ip, p); err != nil {
+			if err := w.rd.FillPage(t, w.ip, p); err != nil {
 				if err != errno.EAGAIN { // at EAGAIN the page is let go already
 					p.UnlockPut(t)
 				}

@@ -12,6 +12,7 @@
 package fallocate
 
 import (
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/writeback"
@@ -49,6 +50,7 @@ const (
 // Env is the file system that the inode is part of.
 type Env struct {
 	Engine  *writeback.Engine
+	Read    *fileread.Reader
 	Store   *fstree.Store
 	Trans   *transaction.Manager
 	Extents *extenttree.ExtentTree
@@ -96,11 +98,11 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 	start, stop := format.AlignDown(off, block), format.AlignUp(end, block)
 	switch size := ip.Size(t); {
 	case start > size:
-		if err := zero.Expand(t, e.Engine, ip, size, start); err != nil {
+		if err := zero.Expand(t, e.Read, ip, size, start); err != nil {
 			return err
 		}
 	case end > size:
-		if err := zero.Block(t, e.Engine, ip, size, zero.After); err != nil {
+		if err := zero.Block(t, e.Read, ip, size, zero.After); err != nil {
 			return err
 		}
 	}
@@ -253,13 +255,13 @@ func punch(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, plan policy.
 	size := format.AlignUp(ip.Size(t), block)
 	if off < size {
 		if format.AlignDown(off, block) == format.AlignDown(end, block) {
-			return zero.Range(t, e.Engine, ip, off, end)
+			return zero.Range(t, e.Read, ip, off, end)
 		}
-		if err := zero.Block(t, e.Engine, ip, off, zero.After); err != nil {
+		if err := zero.Block(t, e.Read, ip, off, zero.After); err != nil {
 			return err
 		}
 		if end < size {
-			if err := zero.Block(t, e.Engine, ip, end, zero.Before); err != nil {
+			if err := zero.Block(t, e.Read, ip, end, zero.Before); err != nil {
 				return err
 			}
 		}

@@ -28,6 +28,7 @@
 package setsize
 
 import (
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/writeback"
@@ -44,6 +45,7 @@ import (
 // Env is the file system that the inode is part of.
 type Env struct {
 	Engine *writeback.Engine
+	Read   *fileread.Reader
 	Store  *fstree.Store
 	Trans  *transaction.Manager
 }
@@ -120,7 +122,7 @@ func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step polic
 
 // grow models the first half of btrfs_setsize().
 func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64, plan policy.Plan) error {
-	if err := zero.Expand(t, e.Engine, ip, old, newSize); err != nil {
+	if err := zero.Expand(t, e.Read, ip, old, newSize); err != nil {
 		return err
 	}
 	h, err := e.Trans.Start(t, 1)

@@ -179,7 +179,7 @@ func words(what string) string {
 func where(stack string) string {
 	for line := range strings.SplitSeq(stack, "\n") {
 		fn, _, _ := strings.Cut(line, " ")
-		for _, room := range [...]string{"/iopath/buffered.", "/iopath/setsize.", "/iopath/fallocate.", "/iopath/fsync.", "/data/writeback.", "/data/zero."} {
+		for _, room := range [...]string{"/iopath/buffered.", "/iopath/setsize.", "/iopath/fallocate.", "/iopath/fsync.", "/data/writeback.", "/data/fileread.", "/data/finish.", "/data/place.", "/data/zero."} {
 			if _, f, ok := strings.Cut(fn, room); ok {
 				if i := strings.LastIndexByte(f, '.'); i >= 0 && !strings.HasPrefix(f[i+1:], "func") && !strings.HasPrefix(f[i+1:], "deferwrap") {
 					f = f[i+1:]

@@ -1,4 +1,5 @@
-package writeback
+// Package fileread reads file data from the device into pages: one page for a writer, and pages with readahead for a reader.
+package fileread
 
 import (
 	"fmt"
@@ -9,55 +10,51 @@ import (
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
+	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
 
-// mapAt tells what the file has at off: from the cache, or from the tree.
-//
-// Preconditions: the extent range of off is locked, and nothing ordered is in it; or a wrong answer does no harm.
-func (e *Engine) mapAt(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
-	if m, ok := ip.Extents.Lookup(t, off); ok {
-		return m, nil
-	}
-	gen := ip.Extents.Gen()
-	start, fe, ok, err := e.cfg.Items.LookupFileExtent(t, ip.Root, ip.Ino, off)
-	if err != nil {
-		return extentmap.Map{}, err
-	}
-	if !ok {
-		m := extentmap.Map{Start: off, End: start, Kind: extentmap.Hole}
-		ip.Extents.Insert(t, m, gen)
-		return m, nil
-	}
-	m := extentmap.Map{Start: start, End: start + fe.NumBytes, Compression: fe.Compression, Generation: fe.Generation}
-	switch {
-	case fe.Type == format.FileExtentTypeInline:
-		m.Kind = extentmap.Inline
-		m.End = format.AlignUp(start+max(fe.RAMBytes, 1), format.SectorSize)
-	case fe.DiskBytenr == 0:
-		m.Kind = extentmap.Hole
-	default:
-		m.Kind = extentmap.Regular
-		if fe.Type == format.FileExtentTypePrealloc {
-			m.Kind = extentmap.Prealloc
-		}
-		m.DiskBytenr = fe.DiskBytenr + fe.Offset
-		m.ExtentBytenr, m.ExtentLen, m.ExtentOffset = fe.DiskBytenr, fe.DiskNumBytes, fe.Offset
-	}
-	if fe.Encryption != 0 || fe.OtherEncoding != 0 {
-		return m, errNotSupported(ip, off, fmt.Sprintf("encryption %d, encoding %d", fe.Encryption, fe.OtherEncoding))
-	}
-	ip.Extents.Insert(t, m, gen)
-	return m, nil
+const (
+	pageShift = pagecache.PageShift
+	pageSize  = pagecache.PageSize
+)
+
+// Items is what reading needs of the trees; *fstree.Store is one.
+type Items interface {
+	LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+	LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, have []bool) error
+}
+
+// Store is the logical address space; *volumes.Volumes is one.
+type Store interface {
+	Submit(t *sched.Task, b *blockdev.Bio)
+	Read(t *sched.Task, p []byte, logical uint64, mirror int) error
+	Mirrors(logical uint64) int
+}
+
+// Reader reads the files of one file system.
+type Reader struct {
+	// Place answers where their ranges are.
+	Place *place.Finder
+
+	fs    *inode.FS
+	items Items
+	store Store
+}
+
+// New makes a Reader.
+func New(fs *inode.FS, pl *place.Finder, items Items, store Store) *Reader {
+	return &Reader{Place: pl, fs: fs, items: items, store: store}
 }
 
 // FillPage makes a locked page uptodate from the disk: what a write of a part of a page does first. It keeps the page locked.
 // errno.EAGAIN means that an ordered extent was in the way: the page was unlocked and put and the extent waited for; look the
 // page up again. Models btrfs_read_folio() as prepare_uptodate_page() calls it.
-func (e *Engine) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) error {
+func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) error {
 	if p.Uptodate() {
 		return nil
 	}
@@ -75,13 +72,13 @@ func (e *Engine) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) err
 		oe.Put(t)
 		return errno.EAGAIN
 	}
-	m, err := e.mapAt(t, ip, start)
+	m, err := rd.Place.At(t, ip, start)
 	// The page lock keeps the extent: who replaces or drops it must have this page first.
 	ip.IOTree.Unlock(t, start, start+pageSize)
 	if err != nil {
 		return err
 	}
-	if err := e.fill(t, ip, m, []*pagecache.Page{p}); err != nil {
+	if err := rd.fill(t, ip, m, []*pagecache.Page{p}); err != nil {
 		return err
 	}
 	p.SetUptodate()
@@ -89,10 +86,10 @@ func (e *Engine) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) err
 }
 
 // fill reads consecutive locked pages that all lie in m.
-func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*pagecache.Page) error {
+func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*pagecache.Page) error {
 	off := pages[0].Offset()
 	if m.Compression != format.CompressNone {
-		return errNotSupported(ip, off, fmt.Sprintf("compression %d", m.Compression))
+		return place.NotSupported(ip, off, fmt.Sprintf("compression %d", m.Compression))
 	}
 	switch m.Kind {
 	case extentmap.Hole, extentmap.Prealloc:
@@ -101,7 +98,7 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 		}
 		return nil
 	case extentmap.Inline:
-		start, fe, ok, err := e.cfg.Items.LookupFileExtent(t, ip.Root, ip.Ino, off)
+		start, fe, ok, err := rd.items.LookupFileExtent(t, ip.Root, ip.Ino, off)
 		if err != nil {
 			return err
 		}
@@ -117,7 +114,7 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 		}
 		return nil
 	}
-	if err := e.readPages(t, ip, m.Bytenr(off), pages); err != nil {
+	if err := rd.readPages(t, ip, m.Bytenr(off), pages); err != nil {
 		return err
 	}
 	// Bytes behind the end of the file are not the file's.
@@ -133,13 +130,13 @@ func (e *Engine) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []*
 
 // readPages reads consecutive pages from consecutive disk bytes and checks them against the checksum tree. A page that
 // does not match is read from the other mirrors.
-func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages []*pagecache.Page) error {
+func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages []*pagecache.Page) error {
 	vecs := make([][]byte, len(pages))
 	for i, p := range pages {
 		vecs[i] = p.Edit(t)
 	}
 	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: vecs}
-	ioErr := e.doBio(t, &b)
+	ioErr := rd.doBio(t, &b)
 	if !ip.Sums() {
 		if ioErr != nil {
 			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, pages[0].Offset(), ioErr)
@@ -148,7 +145,7 @@ func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages 
 	}
 	sums := make([]uint32, len(pages))
 	have := make([]bool, len(pages))
-	if err := e.cfg.Items.LookupCsums(t, bytenr, uint64(len(pages))*pageSize, sums, have); err != nil {
+	if err := rd.items.LookupCsums(t, bytenr, uint64(len(pages))*pageSize, sums, have); err != nil {
 		return err
 	}
 	for i, p := range pages {
@@ -158,7 +155,7 @@ func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages 
 		if ioErr == nil && format.CRC32C(p.View(t)) == sums[i] {
 			continue
 		}
-		if err := e.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, sums[i]); err != nil {
+		if err := rd.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, sums[i]); err != nil {
 			return err
 		}
 	}
@@ -167,10 +164,10 @@ func (e *Engine) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages 
 
 // readMirrors reads one page from each mirror until one has the checksum. Models btrfs_repair_one_sector(). Difference: a bad
 // copy is not rewritten.
-func (e *Engine) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want uint32) error {
+func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want uint32) error {
 	var last error
-	for m := range e.cfg.Store.Mirrors(bytenr) {
-		if err := e.cfg.Store.Read(t, p.Edit(t), bytenr, m); err != nil {
+	for m := range rd.store.Mirrors(bytenr) {
+		if err := rd.store.Read(t, p.Edit(t), bytenr, m); err != nil {
 			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, p.Offset(), err)
 			continue
 		}
@@ -187,7 +184,7 @@ func (e *Engine) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *p
 }
 
 // doBio submits b and waits for its end.
-func (e *Engine) doBio(t *sched.Task, b *blockdev.Bio) error {
+func (rd *Reader) doBio(t *sched.Task, b *blockdev.Bio) error {
 	var done atomic.Bool
 	var q lock.WaitQueue
 	q.Init(blockdev.WaitClass)
@@ -195,7 +192,7 @@ func (e *Engine) doBio(t *sched.Task, b *blockdev.Bio) error {
 		done.Store(true)
 		q.Wake(t)
 	}
-	e.cfg.Store.Submit(t, b)
+	rd.store.Submit(t, b)
 	if !done.Load() {
 		q.Wait(t, done.Load)
 	}
@@ -208,16 +205,16 @@ const (
 	readAheadMax   = 256
 )
 
-// ReadState is the readahead state of an open file. The zero value is ready; tasks that share it only make each other read
+// State is the readahead state of an open file. The zero value is ready; tasks that share it only make each other read
 // too much or too little.
-type ReadState struct {
+type State struct {
 	next atomic.Uint64 // the index after the last one asked for
 	size atomic.Uint64 // pages read ahead last time
 }
 
 // window is how many pages to read from index on, when the caller wants want: not so many that a small cache would
 // drop the first before the caller gets to the last.
-func (ra *ReadState) window(index uint64, want int, cachePages uint64) uint64 {
+func (ra *State) window(index uint64, want int, cachePages uint64) uint64 {
 	most := uint64(readAheadMax)
 	if cachePages > 0 {
 		most = max(min(most, cachePages/8), 1)
@@ -235,7 +232,7 @@ func (ra *ReadState) window(index uint64, want int, cachePages uint64) uint64 {
 
 // ReadPage finds the page and returns it referenced and uptodate, not locked. want is how many pages the caller will read from here on,
 // at least 1; sequential reads read ahead. The caller copies and calls Put. Models filemap_get_pages().
-func (e *Engine) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int, ra *ReadState) (*pagecache.Page, error) {
+func (rd *Reader) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int, ra *State) (*pagecache.Page, error) {
 	tried := false
 	for {
 		if p := ip.Pages.Get(t, index); p != nil {
@@ -249,12 +246,12 @@ func (e *Engine) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int
 		}
 		if !tried {
 			tried = true
-			e.readAhead(t, ip, index, ra.window(index, max(want, 1), e.fs.Cache.LimitPages()))
+			rd.readAhead(t, ip, index, ra.window(index, max(want, 1), rd.fs.Cache.LimitPages()))
 			continue
 		}
 		p := ip.Pages.Grab(t, index)
 		if !p.Uptodate() {
-			if err := e.FillPage(t, ip, p); err == errno.EAGAIN {
+			if err := rd.FillPage(t, ip, p); err == errno.EAGAIN {
 				continue
 			} else if err != nil {
 				p.UnlockPut(t)
@@ -271,35 +268,34 @@ func (e *Engine) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int
 
 // readAhead reads the pages of [first, first+n) that are not in memory. An error leaves pages that are not uptodate: who needs one
 // reads it by itself and gets the error. Models page_cache_ra_unbounded() and btrfs_readahead().
-func (e *Engine) readAhead(t *sched.Task, ip *inode.Inode, first, n uint64) {
+func (rd *Reader) readAhead(t *sched.Task, ip *inode.Inode, first, n uint64) {
 	size := ip.Size(t)
 	last := min(first+n, (size+pageSize-1)>>pageShift)
-	w := e.getRun(t)
-	defer e.putRun(t, w)
+	var pages []*pagecache.Page
 	for i := first; i < last; {
-		for ; i < last && len(w.pages) < readAheadMax; i++ {
+		for ; i < last && len(pages) < readAheadMax; i++ {
 			p := ip.Pages.Add(t, i)
 			if p == nil {
 				break
 			}
-			w.pages = append(w.pages, p)
+			pages = append(pages, p)
 		}
-		if len(w.pages) == 0 {
+		if len(pages) == 0 {
 			i++
 			continue
 		}
-		e.readRun(t, ip, w.pages)
-		for _, p := range w.pages {
+		rd.readRun(t, ip, pages)
+		for _, p := range pages {
 			p.UnlockPut(t)
 		}
-		clear(w.pages)
-		w.pages = w.pages[:0]
+		clear(pages)
+		pages = pages[:0]
 	}
 }
 
 // readRun fills what it can of consecutive locked pages. A truncate may have gone by before the pages were in the cache: i_size is
 // asked again now that they are, and a later truncate must have them first. Models the look at i_size in btrfs_do_readpage().
-func (e *Engine) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page) {
+func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page) {
 	size := ip.Size(t)
 	for len(pages) > 0 && pages[len(pages)-1].Offset() >= size {
 		pages = pages[:len(pages)-1]
@@ -318,7 +314,7 @@ func (e *Engine) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page
 		var m extentmap.Map
 		var err error
 		if oe == nil {
-			m, err = e.mapAt(t, ip, start)
+			m, err = rd.Place.At(t, ip, start)
 		}
 		ip.IOTree.Unlock(t, start, end)
 		if oe != nil || err != nil {
@@ -328,7 +324,7 @@ func (e *Engine) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page
 		if m.End != math.MaxUint64 && m.End < end {
 			n = int((m.End - start) >> pageShift)
 		}
-		if n == 0 || e.fill(t, ip, m, pages[:n]) != nil {
+		if n == 0 || rd.fill(t, ip, m, pages[:n]) != nil {
 			return
 		}
 		for _, p := range pages[:n] {

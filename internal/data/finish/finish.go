@@ -1,0 +1,270 @@
+// Package finish brings ordered extents whose data is on the device into the trees: file extent items, checksums, sizes.
+package finish
+
+import (
+	"fmt"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/lock/workqueue"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+)
+
+// Items is what finish needs of the file items in the trees; *fstree.Store is one.
+type Items interface {
+	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, off uint64, fe *format.FileExtent) error
+	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
+	MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64) error
+	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error
+}
+
+// Extents is what finish needs of the extent allocator; *extenttree.ExtentTree is one.
+type Extents interface {
+	FreeReservedExtent(t *sched.Task, start, length uint64)
+	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error
+}
+
+// Handle is an open transaction; *transaction.Handle is one.
+type Handle interface {
+	Trans() *ctree.Trans
+	End(t *sched.Task) error
+	Abort(t *sched.Task, err error)
+}
+
+// Config is what a Finisher works with.
+type Config struct {
+	FS      *inode.FS
+	Items   Items
+	Extents Extents
+	// Join joins the running transaction with metadata bytes that were reserved before:
+	// transaction.Manager.JoinReserved behind the interface.
+	Join func(t *sched.Task, bytes uint64) (Handle, error)
+	// Workers is how many tasks finish ordered extents; at least 1.
+	Workers int
+}
+
+// Finisher finishes the ordered extents of one file system.
+type Finisher struct {
+	cfg   Config
+	fs    *inode.FS
+	queue *workqueue.Queue
+
+	mu    lock.Mutex      // leaf; protects the completion list
+	head  *ordered.Extent // extents whose bios have ended, in that order
+	tail  *ordered.Extent
+	ndone int
+	idle  []*workqueue.Work // workers that are not running
+	nwork int
+}
+
+var classMu = lockdep.NewClass("finish", lockdep.RankLeaf3)
+
+// New starts the workers, which are tasks of t's runtime.
+func New(t *sched.Task, cfg Config) *Finisher {
+	cfg.Workers = max(cfg.Workers, 1)
+	f := &Finisher{cfg: cfg, fs: cfg.FS, nwork: cfg.Workers}
+	f.mu.Init(classMu)
+	for range cfg.Workers {
+		f.idle = append(f.idle, &workqueue.Work{Fn: f.finishSome})
+	}
+	f.Restart(t)
+	return f
+}
+
+// Restart starts the workers of a Finisher that has none: a new one, or one that was closed.
+func (f *Finisher) Restart(t *sched.Task) { f.queue = workqueue.New(t, "endio", f.cfg.Workers) }
+
+// Close ends the workers. Nothing is ordered any more.
+func (f *Finisher) Close(t *sched.Task) { f.queue.Close(t) }
+
+const (
+	finishBatch = 64 // extents that a worker takes from the list at once
+	finishMore  = 32 // extents waiting per running worker, above which one more starts
+)
+
+// Complete queues an ordered extent whose data is on the device for a worker. It never sleeps.
+// The list is first in, first out; a running worker takes several, so most calls wake nobody.
+func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) {
+	f.mu.Lock(t)
+	oe.Next = nil
+	if f.tail == nil {
+		f.head = oe
+	} else {
+		f.tail.Next = oe
+	}
+	f.tail = oe
+	f.ndone++
+	t.Delegate(oe, f.queue)
+	var w *workqueue.Work
+	if n := len(f.idle); n > 0 && f.ndone > (f.nwork-n)*finishMore {
+		w, f.idle = f.idle[n-1], f.idle[:n-1]
+	}
+	f.mu.Unlock(t)
+	if w != nil {
+		f.queue.Queue(t, w)
+	}
+}
+
+// finishSome is a worker's work: it finishes ordered extents until none is left.
+func (f *Finisher) finishSome(t *sched.Task, w *workqueue.Work) {
+	for {
+		f.mu.Lock(t)
+		first := f.head
+		if first == nil {
+			f.idle = append(f.idle, w)
+			f.mu.Unlock(t)
+			return
+		}
+		last, n := first, 1
+		for ; n < finishBatch && last.Next != nil; n++ {
+			last = last.Next
+		}
+		f.head, last.Next = last.Next, nil
+		if f.head == nil {
+			f.tail = nil
+		}
+		f.ndone -= n
+		for oe := first; oe != nil && t.Stepper() != nil; oe = oe.Next { // this worker owes them now, not all that serve the queue
+			t.Discharge(oe)
+			t.Owe(oe)
+		}
+		f.mu.Unlock(t)
+		for oe := first; oe != nil; {
+			next := oe.Next
+			f.finish(t, oe)
+			oe = next
+		}
+	}
+}
+
+// finish brings an ordered extent into the trees and takes it off its inode, which wakes those who wait for it. On an error
+// nothing is inserted, a new extent goes back to free space, and the error stays on the mapping for fsync.
+//
+// Models btrfs_finish_one_ordered(). Differences: an overwrite in place joins no transaction, because the inode item
+// is written at commit; an aborted transaction takes the extent with it.
+func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
+	t.Spend(cost.Ordered, 1)
+	ip := oe.Owner.(*inode.Inode)
+	sums := uint64(0)
+	if ip.Sums() {
+		sums = oe.Len
+	}
+	rsv := ip.TakeOrdered(t, oe.Type == ordered.Nocow, sums)
+	err := oe.Err()
+	if err == nil && oe.Type != ordered.Nocow {
+		err = f.finishItems(t, ip, oe, rsv)
+		rsv = 0
+		if err != nil {
+			ip.Pages.SetError(t, err)
+			oe.Fail(err)
+		}
+	} else if err != nil && oe.Type == ordered.Regular {
+		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
+	}
+	if rsv > 0 {
+		f.fs.Space.Metadata().Release(t, rsv)
+	}
+	if err == nil && oe.Type == ordered.Nocow {
+		f.moveDiskSize(t, ip)
+	}
+	ip.Ordered.Remove(t, oe)
+	oe.Put(t)
+}
+
+// moveDiskSize lets the inode item's size follow i_size: with NO_HOLES, whatever is missing in between reads as zero.
+func (f *Finisher) moveDiskSize(t *sched.Task, ip *inode.Inode) {
+	if ip.FollowSize(t) {
+		ip.MarkDirty(t)
+	}
+}
+
+// finishItems is the tree part of finish. It owns rsv bytes of metadata.
+func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) error {
+	start, end := oe.Start, oe.End()
+	// Joining may wait for a commit; the extent range ranks above it, so it is locked before (9.1, level 11).
+	ip.IOTree.LockBits(t, start, end, extentio.Locked|extentio.FinishingOrdered)
+	defer ip.IOTree.Unlock(t, start, end)
+	h, err := f.cfg.Join(t, rsv)
+	if err != nil {
+		if oe.Type == ordered.Regular {
+			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
+		}
+		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
+	}
+	err = f.insertItems(t, ip, oe, h.Trans())
+	ip.Extents.Drop(t, start, end)
+	if err != nil {
+		err = fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
+		h.Abort(t, err)
+	} else {
+		f.moveDiskSize(t, ip)
+		ip.LastTransid.Store(h.Trans().ID)
+		ip.MarkDirty(t)
+	}
+	if eerr := h.End(t); err == nil {
+		err = eerr
+	}
+	return err
+}
+
+func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, tr *ctree.Trans) error {
+	it := f.cfg.Items
+	if oe.Type == ordered.Prealloc {
+		if err := it.MarkExtentWritten(t, tr, ip.Root, ip.Ino, oe.Start, oe.End()); err != nil {
+			return err
+		}
+	} else {
+		res, err := it.DropExtents(t, tr, ip.Root, ip.Ino, oe.Start, oe.End(), fstree.DropOptions{ReadFirst: oe.Start >= ip.DiskSize(t)})
+		if err != nil {
+			return err
+		}
+		fe := format.FileExtent{Generation: tr.ID, RAMBytes: oe.Len, Type: format.FileExtentTypeReg, DiskBytenr: oe.DiskBytenr, DiskNumBytes: oe.Len, NumBytes: oe.Len}
+		if err := it.InsertFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, &fe); err != nil {
+			return err
+		}
+		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ip.Root.ID, ip.Ino, oe.Start, oe.DiskBytenr, oe.Len); err != nil {
+			return err
+		}
+		ip.AddBytes(t, int64(oe.Len)-int64(res.BytesFound))
+	}
+	if sums := oe.Checksums(t); len(sums) > 0 {
+		return it.InsertCsums(t, tr, oe.DiskBytenr, sums)
+	}
+	return nil
+}
+
+// Inline puts data, which is all of the file, into the tree. rsv metadata bytes are its own; the extent range of the first block is locked.
+func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint64) error {
+	h, err := f.cfg.Join(t, rsv)
+	if err != nil {
+		return fmt.Errorf("write ino=%d inline: %w", ip.Ino, err)
+	}
+	tr := h.Trans()
+	size := uint64(len(data))
+	res, err := f.cfg.Items.DropExtents(t, tr, ip.Root, ip.Ino, 0, format.SectorSize, fstree.DropOptions{ReadFirst: ip.DiskSize(t) == 0})
+	if err == nil {
+		fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Type: format.FileExtentTypeInline, Inline: data}
+		err = f.cfg.Items.InsertFileExtent(t, tr, ip.Root, ip.Ino, 0, &fe)
+	}
+	ip.Extents.Drop(t, 0, format.SectorSize)
+	if err != nil {
+		err = fmt.Errorf("write ino=%d inline: %w", ip.Ino, err)
+		h.Abort(t, err)
+	} else {
+		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
+		ip.FollowSize(t) // not size: a truncate may have made the file longer since, behind the zeros of this page
+		ip.LastTransid.Store(tr.ID)
+		ip.MarkDirty(t)
+	}
+	if eerr := h.End(t); err == nil {
+		err = eerr
+	}
+	return err
+}

@@ -1,0 +1,201 @@
+// Package place answers where a range of a file is on disk, and whether a write of it may go in place.
+package place
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/sched"
+)
+
+const pageSize = format.SectorSize
+
+// Items is what place needs of the file items in the trees; *fstree.Store is one.
+type Items interface {
+	LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+	CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow bool, nowait bool) (uint64, fstree.NocowExtent, error)
+}
+
+// Extents is what place needs of the extent allocator; *extenttree.ExtentTree is one.
+type Extents interface {
+	ReserveExtent(t *sched.Task, numBytes, minBytes, hint uint64) (start, length uint64, err error)
+}
+
+// Finder finds places for the inodes of one file system.
+type Finder struct {
+	items   Items
+	extents Extents
+	hint    atomic.Uint64 // where the last data extent ended
+}
+
+// New makes a Finder and fills the inodes' Probe.
+func New(fs *inode.FS, items Items, extents Extents) *Finder {
+	f := &Finder{items: items, extents: extents}
+	fs.Probe = f.probe
+	return f
+}
+
+// At tells what the file has at off: from the cache, or from the tree.
+//
+// Preconditions: the extent range of off is locked, and nothing ordered is in it; or a wrong answer does no harm.
+func (f *Finder) At(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
+	if m, ok := ip.Extents.Lookup(t, off); ok {
+		return m, nil
+	}
+	gen := ip.Extents.Gen()
+	start, fe, ok, err := f.items.LookupFileExtent(t, ip.Root, ip.Ino, off)
+	if err != nil {
+		return extentmap.Map{}, err
+	}
+	if !ok {
+		m := extentmap.Map{Start: off, End: start, Kind: extentmap.Hole}
+		ip.Extents.Insert(t, m, gen)
+		return m, nil
+	}
+	m := extentmap.Map{Start: start, End: start + fe.NumBytes, Compression: fe.Compression, Generation: fe.Generation}
+	switch {
+	case fe.Type == format.FileExtentTypeInline:
+		m.Kind = extentmap.Inline
+		m.End = format.AlignUp(start+max(fe.RAMBytes, 1), format.SectorSize)
+	case fe.DiskBytenr == 0:
+		m.Kind = extentmap.Hole
+	default:
+		m.Kind = extentmap.Regular
+		if fe.Type == format.FileExtentTypePrealloc {
+			m.Kind = extentmap.Prealloc
+		}
+		m.DiskBytenr = fe.DiskBytenr + fe.Offset
+		m.ExtentBytenr, m.ExtentLen, m.ExtentOffset = fe.DiskBytenr, fe.DiskNumBytes, fe.Offset
+	}
+	if fe.Encryption != 0 || fe.OtherEncoding != 0 {
+		return m, NotSupported(ip, off, fmt.Sprintf("encryption %d, encoding %d", fe.Encryption, fe.OtherEncoding))
+	}
+	ip.Extents.Insert(t, m, gen)
+	return m, nil
+}
+
+// Alloc reserves new space for up to n bytes at off, one piece of free space long.
+func (f *Finder) Alloc(t *sched.Task, ip *inode.Inode, off, n uint64) (bytenr, got uint64, err error) {
+	bytenr, got, err = f.extents.ReserveExtent(t, n, pageSize, f.hint.Load())
+	if err != nil {
+		return 0, 0, fmt.Errorf("write ino=%d off=%d len=%d: allocate data extent: %w", ip.Ino, off, n, err)
+	}
+	f.hint.Store(bytenr + got)
+	return bytenr, got, nil
+}
+
+// NocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
+// where they are on disk. The answer is remembered until the file's extents change there.
+//
+// Preconditions: the extent range of off is locked, or a wrong answer does no harm.
+func (f *Finder) NocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
+	if m, ok := ip.Extents.Lookup(t, off); ok {
+		if m.Nocow {
+			return m, true, nil
+		}
+		if m.Kind == extentmap.Hole || m.Kind == extentmap.Inline {
+			return m, false, nil
+		}
+	}
+	gen := ip.Extents.Gen()
+	nocow := ip.Nocow()
+	n, x, err := f.items.CanNocow(t, ip.Root, ip.Ino, off, end-off, nocow, false)
+	if err != nil || n == 0 {
+		return extentmap.Map{}, false, err
+	}
+	m := nocowMap(off, n, &x)
+	// Ask for the whole extent at once: the next random page most likely lies in it.
+	if x.NumBytes > n {
+		all, y, err := f.items.CanNocow(t, ip.Root, ip.Ino, x.Start, x.NumBytes, nocow, false)
+		if err != nil {
+			return extentmap.Map{}, false, err
+		}
+		if all == x.NumBytes && y.DiskBytenr == x.DiskBytenr && y.Start == x.Start {
+			m = nocowMap(y.Start, all, &y)
+		}
+	}
+	ip.Extents.Insert(t, m, gen)
+	return m, true, nil
+}
+
+func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
+	m := extentmap.Map{Start: off, End: off + n, Kind: extentmap.Regular, Nocow: true, DiskBytenr: x.WriteBytenr, ExtentBytenr: x.DiskBytenr,
+		ExtentLen: x.DiskNumBytes, ExtentOffset: x.Offset + off - x.Start, Generation: x.Generation}
+	if x.Type == format.FileExtentTypePrealloc {
+		m.Kind = extentmap.Prealloc
+	}
+	return m
+}
+
+// probe asks the trees about the extent at off for a writer that is about to reserve metadata. It needs no lock: an answer that
+// a change has overtaken does not enter the cache, and one that a change overtakes later is dropped from it.
+func (f *Finder) probe(t *sched.Task, ip *inode.Inode, off uint64) {
+	// An error shows when the range is written back.
+	if m, ok, err := f.NocowAt(t, ip, off, off+pageSize); err != nil || ok || m.End > off {
+		return
+	}
+	gen := ip.Extents.Gen()
+	if m, err := f.At(t, ip, off); err == nil && m.Kind == extentmap.Regular {
+		m.Asked = true
+		ip.Extents.Insert(t, m, gen)
+	}
+}
+
+// CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:
+// EAGAIN. Without, it waits for ordered extents in the range (drop, wait, retry).
+// Models btrfs_check_nocow_lock(); kernel-semantics 3.4.
+func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) (uint64, error) {
+	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	if !ip.MayNocow() {
+		return start, nil
+	}
+	for {
+		if nowait {
+			if !ip.IOTree.TryLock(t, start, end) {
+				return start, errno.EAGAIN
+			}
+		} else {
+			ip.IOTree.Lock(t, start, end)
+		}
+		oe := ip.Ordered.First(t, start, end)
+		if oe == nil {
+			break
+		}
+		ip.IOTree.Unlock(t, start, end)
+		if nowait {
+			oe.Put(t)
+			return start, errno.EAGAIN
+		}
+		oe.Wait(t)
+		oe.Put(t)
+	}
+	defer ip.IOTree.Unlock(t, start, end)
+	cur := start
+	for cur < end {
+		n, _, err := f.items.CanNocow(t, ip.Root, ip.Ino, cur, end-cur, ip.Nocow(), nowait)
+		if err != nil {
+			return start, err
+		}
+		if n == 0 {
+			break
+		}
+		cur += n
+	}
+	// A preallocated extent of a COW inode that has delalloc already will be converted by that writeback.
+	if !ip.Nocow() && cur > start && ip.IOTree.Any(t, start, cur, extentio.Delalloc) {
+		return start, nil
+	}
+	return cur, nil
+}
+
+// NotSupported is for what btrfs can store and this program cannot read.
+func NotSupported(ip *inode.Inode, off uint64, what string) error {
+	return fmt.Errorf("read ino=%d off=%d: %s: %w", ip.Ino, off, what, errno.EOPNOTSUPP)
+}
