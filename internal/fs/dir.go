@@ -34,7 +34,7 @@ func (f *FS) create(t *sched.Task, dir *node, name string, mode uint32, target s
 	if dir.nlink(t) == 0 {
 		return nil, errno.ENOENT
 	}
-	if _, err := f.store.Lookup(t, f.root, dir.Ino, name); err != errno.ENOENT {
+	if _, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name); err != errno.ENOENT {
 		if err == nil {
 			err = errno.EEXIST
 		}
@@ -58,25 +58,25 @@ func (f *FS) create(t *sched.Task, dir *node, name string, mode uint32, target s
 		item.Size = uint64(len(target))
 		item.Nbytes = uint64(len(target))
 	}
-	ino := f.nextIno.Add(1) - 1
+	ino := dir.vol.nextIno.Add(1) - 1
 	if ino > format.LAST_FREE_OBJECTID {
 		return nil, f.end(t, h, errno.ENOSPC)
 	}
 	tr := h.Trans()
-	err = f.store.InsertInode(t, tr, f.root, ino, &item)
+	err = f.store.InsertInode(t, tr, dir.vol.root, ino, &item)
 	if err == nil && target != "" {
-		err = f.store.InsertFileExtent(t, tr, f.root, ino, 0, &format.FileExtent{
+		err = f.store.InsertFileExtent(t, tr, dir.vol.root, ino, 0, &format.FileExtent{
 			Generation: h.Transid(), RAMBytes: uint64(len(target)), Type: format.FileExtentTypeInline, Inline: []byte(target),
 		})
 	}
 	if err == nil {
-		err = f.store.AddLink(t, tr, f.root, dir.Ino, ino, name, format.FtOf(mode), index)
+		err = f.store.AddLink(t, tr, dir.vol.root, dir.Ino, ino, name, format.FtOf(mode), index)
 	}
 	if err != nil {
 		return nil, f.abort(t, h, err)
 	}
 	f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
-	n := f.insertNew(t, ino, &item)
+	n := f.insertNew(t, dir.vol, ino, &item)
 	n.LastTransid.Store(h.Transid())
 	if err := f.end(t, h, nil); err != nil {
 		f.put(t, n)
@@ -107,7 +107,7 @@ func inheritFlags(dir uint64, mode uint32) uint64 {
 // Models btrfs_set_inode_index(). dir is locked for writing.
 func (f *FS) takeDirIndex(t *sched.Task, dir *node) (uint64, error) {
 	if dir.nextIndex == 0 {
-		next, err := f.store.NextDirIndex(t, f.root, dir.Ino)
+		next, err := f.store.NextDirIndex(t, dir.vol.root, dir.Ino)
 		if err != nil {
 			return 0, err
 		}

@@ -38,7 +38,6 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/iopath/setsize"
 	"btrlab/internal/lock"
-	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
@@ -54,7 +53,6 @@ type FS struct {
 	vols   *volumes.Volumes
 	trans  *transaction.Manager
 	store  *fstree.Store
-	root   *ctree.Root // the top-level subvolume
 	cache  *pagecache.Cache
 	data   *inode.FS
 	read   *fileread.Reader
@@ -65,9 +63,9 @@ type FS struct {
 	fallocateEnv fallocate.Env
 
 	inodes   icache
-	top      *node
-	nextIno  atomic.Uint64
-	renameMu lock.Mutex // class s_vfs_rename_mutex
+	subvols  map[uint64]*subvol // the table of roots, by tree
+	top      *node              // the top directory of the top-level subvolume
+	renameMu lock.Mutex         // class s_vfs_rename_mutex
 }
 
 // flushers is the door of spaceinfo: what can win space.

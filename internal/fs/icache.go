@@ -50,7 +50,8 @@ const (
 // node is an inode in memory with what names need.
 type node struct {
 	*inode.Inode
-	typ   uint32 // S_IFMT bits of the mode; they do not change
+	vol   *subvol // its subvolume
+	typ   uint32  // S_IFMT bits of the mode; they do not change
 	state atomic.Uint32
 	err   error // why the state is nodeFailed
 
@@ -84,9 +85,14 @@ func (n *node) lockChild(t *sched.Task, second bool) {
 	}
 }
 
+// nodeKey is the identity of an inode: inode numbers are unique in one subvolume only.
+type nodeKey struct{ root, ino uint64 }
+
+func (n *node) key() nodeKey { return nodeKey{n.vol.root.ID, n.Ino} }
+
 type shard struct {
 	mu    lock.Mutex // leaf; protects nodes and the refs of each
-	nodes map[uint64]*node
+	nodes map[nodeKey]*node
 	_     [32]byte
 }
 
@@ -107,50 +113,51 @@ func (c *icache) init(limit int) {
 	c.next.Store(c.limit)
 	for i := range c.shards {
 		c.shards[i].mu.Init(classShard)
-		c.shards[i].nodes = make(map[uint64]*node)
+		c.shards[i].nodes = make(map[nodeKey]*node)
 	}
 	c.wait.Init(classNew)
 	c.hookMu.Init(classHook)
 }
 
-func (c *icache) shard(ino uint64) *shard { return &c.shards[ino%cacheShards] }
+func (c *icache) shard(k nodeKey) *shard { return &c.shards[(k.root+k.ino)%cacheShards] }
 
 // get takes one more reference of a node that the caller has one of.
 func (f *FS) get(t *sched.Task, n *node) *node {
-	s := f.inodes.shard(n.Ino)
+	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
 	n.refs++
 	s.mu.Unlock(t)
 	return n
 }
 
-// iget finds the inode that a directory entry leads to.
-func (f *FS) iget(t *sched.Task, d format.DirItem) (*node, error) {
+// iget finds the inode that an entry of a directory in vol leads to.
+func (f *FS) iget(t *sched.Task, vol *subvol, d format.DirItem) (*node, error) {
 	if d.Location.Type != format.INODE_ITEM_KEY {
 		return nil, errno.EXDEV // a subvolume
 	}
-	return f.igetIno(t, d.Location.Objectid)
+	return f.igetIno(t, vol, d.Location.Objectid)
 }
 
 // igetIno finds an inode in memory or reads it. Models btrfs_iget().
-func (f *FS) igetIno(t *sched.Task, ino uint64) (*node, error) {
-	s := f.inodes.shard(ino)
+func (f *FS) igetIno(t *sched.Task, vol *subvol, ino uint64) (*node, error) {
+	k := nodeKey{vol.root.ID, ino}
+	s := f.inodes.shard(k)
 	s.mu.Lock(t)
-	n := s.nodes[ino]
+	n := s.nodes[k]
 	if n != nil {
 		n.refs++
 		s.mu.Unlock(t)
 		return f.ready(t, n)
 	}
-	n = &node{Inode: &inode.Inode{Ino: ino}, refs: 1}
-	s.nodes[ino] = n
+	n = &node{Inode: &inode.Inode{Ino: ino}, vol: vol, refs: 1}
+	s.nodes[k] = n
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
-	item, err := f.store.ReadInode(t, f.root, ino)
+	item, err := f.store.ReadInode(t, vol.root, ino)
 	if err != nil {
 		n.err = err
 		s.mu.Lock(t)
-		delete(s.nodes, ino)
+		delete(s.nodes, k)
 		s.mu.Unlock(t)
 		f.inodes.count.Add(-1)
 		n.state.Store(nodeFailed)
@@ -174,7 +181,7 @@ func (f *FS) ready(t *sched.Task, n *node) (*node, error) {
 	case nodeFailed:
 		return nil, n.err
 	case nodeEvicting:
-		s := f.inodes.shard(n.Ino)
+		s := f.inodes.shard(n.key())
 		s.mu.Lock(t)
 		n.refs--
 		s.mu.Unlock(t)
@@ -184,7 +191,7 @@ func (f *FS) ready(t *sched.Task, n *node) (*node, error) {
 }
 
 func (f *FS) setUp(n *node, item *format.InodeItem) {
-	n.Inode = f.data.New(f.root, n.Inode.Ino, item)
+	n.Inode = f.data.New(n.vol.root, n.Inode.Ino, item)
 	n.Private = n
 	n.typ = item.Mode & format.S_IFMT
 	n.IOTree.SetLockMode(f.lockMode())
@@ -198,17 +205,18 @@ func (f *FS) lockMode() extentio.Mode {
 }
 
 // insertNew puts an inode that has just been created into the cache, with one reference.
-func (f *FS) insertNew(t *sched.Task, ino uint64, item *format.InodeItem) *node {
-	n := &node{Inode: &inode.Inode{Ino: ino}, refs: 1, nextIndex: 2}
+func (f *FS) insertNew(t *sched.Task, vol *subvol, ino uint64, item *format.InodeItem) *node {
+	n := &node{Inode: &inode.Inode{Ino: ino}, vol: vol, refs: 1, nextIndex: 2}
 	f.setUp(n, item)
 	n.state.Store(nodeLive)
-	s := f.inodes.shard(ino)
+	k := n.key()
+	s := f.inodes.shard(k)
 	s.mu.Lock(t)
-	if s.nodes[ino] != nil {
+	if s.nodes[k] != nil {
 		s.mu.Unlock(t)
-		panic(fmt.Sprintf("fs: new inode %d is in memory already", ino))
+		panic(fmt.Sprintf("fs: new inode %d of tree %d is in memory already", ino, k.root))
 	}
-	s.nodes[ino] = n
+	s.nodes[k] = n
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
 	return n
@@ -220,11 +228,11 @@ func (f *FS) put(t *sched.Task, n *node) { _ = f.putErr(t, n) }
 
 // putErr is put for who wants to know whether the deletion worked. Models iput().
 func (f *FS) putErr(t *sched.Task, n *node) error {
-	s := f.inodes.shard(n.Ino)
+	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
 	if n.refs--; n.refs < 0 {
 		s.mu.Unlock(t)
-		panic(fmt.Sprintf("fs: inode %d has %d references", n.Ino, n.refs))
+		panic(fmt.Sprintf("fs: inode %d of tree %d has %d references", n.Ino, n.vol.root.ID, n.refs))
 	}
 	if n.refs > 0 || f.opt.ReadOnly || n.nlink(t) > 0 || !n.state.CompareAndSwap(nodeLive, nodeEvicting) {
 		last := n.refs == 0
@@ -245,9 +253,9 @@ func (f *FS) evict(t *sched.Task, n *node) error {
 	if err == nil {
 		err = f.deleteItems(t, n)
 	}
-	s := f.inodes.shard(n.Ino)
+	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
-	delete(s.nodes, n.Ino)
+	delete(s.nodes, n.key())
 	s.mu.Unlock(t)
 	f.inodes.count.Add(-1)
 	return err
@@ -258,10 +266,10 @@ func (f *FS) deleteItems(t *sched.Task, n *node) error {
 	if err != nil {
 		return err // the item is still on the dirty list and will say that there are no links
 	}
-	if err := f.store.DeleteInode(t, h.Trans(), f.root, n.Ino); err != nil {
+	if err := f.store.DeleteInode(t, h.Trans(), n.vol.root, n.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
-	if err := f.store.DelOrphan(t, h.Trans(), f.root, n.Ino); err != nil {
+	if err := f.store.DelOrphan(t, h.Trans(), n.vol.root, n.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
 	n.Forget(t)
@@ -278,9 +286,9 @@ func (f *FS) prune(t *sched.Task) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock(t)
-		for ino, n := range s.nodes {
+		for k, n := range s.nodes {
 			if n.refs == 0 && n.state.Load() == nodeLive && clean(t, n) {
-				delete(s.nodes, ino)
+				delete(s.nodes, k)
 				victims = append(victims, n)
 			}
 		}
@@ -315,9 +323,10 @@ func (u updater) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 	if !errors.Is(err, errno.ENOENT) {
 		return err
 	}
-	s := u.f.inodes.shard(ino)
+	k := nodeKey{r.ID, ino}
+	s := u.f.inodes.shard(k)
 	s.mu.Lock(t)
-	n := s.nodes[ino]
+	n := s.nodes[k]
 	s.mu.Unlock(t)
 	if n == nil || n.state.Load() == nodeEvicting {
 		return nil
@@ -342,5 +351,7 @@ func (f *FS) nodes(t *sched.Task) []*node {
 
 // byIno puts inodes in the one order that does not change from run to run.
 func byIno(list []*node) {
-	slices.SortFunc(list, func(a, b *node) int { return cmp.Compare(a.Ino, b.Ino) })
+	slices.SortFunc(list, func(a, b *node) int {
+		return cmp.Or(cmp.Compare(a.vol.root.ID, b.vol.root.ID), cmp.Compare(a.Ino, b.Ino))
+	})
 }

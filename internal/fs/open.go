@@ -90,16 +90,14 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if err := f.checkRoots(t); err != nil {
 		return nil, err
 	}
-	f.root = f.trans.Root(format.FS_TREE_OBJECTID)
 	f.store = fstree.New(f.trans.Forest, f.trans.Extents, f.trans.Root(format.CSUM_TREE_OBJECTID), uint64(sb.SectorSize))
 	f.store.Extref = sb.IncompatFlags&format.IncompatExtendedIref != 0
-	next, err := f.store.NextObjectid(t, f.root)
+	vol, err := f.openSubvol(t, f.trans.Root(format.FS_TREE_OBJECTID))
 	if err != nil {
-		return nil, fmt.Errorf("find free inode number: %w", err)
+		return nil, err
 	}
-	f.nextIno.Store(next)
 	f.wire(t)
-	if f.top, err = f.igetIno(t, format.FIRST_FREE_OBJECTID); err == nil && !f.top.isDir() {
+	if f.top, err = f.igetIno(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.isDir() {
 		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.Ino, f.top.typ)
 	}
 	if err != nil {
@@ -107,7 +105,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 		return nil, fmt.Errorf("read top directory: %w", err)
 	}
 	if !o.ReadOnly {
-		if err := f.cleanOrphans(t); err != nil {
+		if err := f.cleanOrphans(t, vol); err != nil {
 			f.put(t, f.top)
 			f.stop(t)
 			return nil, fmt.Errorf("delete orphan inodes: %w", err)
@@ -138,13 +136,13 @@ func (f *FS) checkRoots(t *sched.Task) error {
 
 // cleanOrphans deletes what was unlinked while it was open when the last user went away.
 // Models btrfs_orphan_cleanup().
-func (f *FS) cleanOrphans(t *sched.Task) error {
-	list, err := f.store.Orphans(t, f.root)
+func (f *FS) cleanOrphans(t *sched.Task, vol *subvol) error {
+	list, err := f.store.Orphans(t, vol.root)
 	if err != nil {
 		return err
 	}
 	for _, ino := range list {
-		n, err := f.igetIno(t, ino)
+		n, err := f.igetIno(t, vol, ino)
 		switch {
 		case err == nil && n.nlink(t) == 0:
 			if err := f.putErr(t, n); err != nil { // evicts
@@ -161,7 +159,7 @@ func (f *FS) cleanOrphans(t *sched.Task) error {
 		if err != nil {
 			return err
 		}
-		if err := f.store.DelOrphan(t, h.Trans(), f.root, ino); err != nil {
+		if err := f.store.DelOrphan(t, h.Trans(), vol.root, ino); err != nil {
 			return f.abort(t, h, err)
 		}
 		if err := f.end(t, h, nil); err != nil {

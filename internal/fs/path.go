@@ -85,7 +85,7 @@ func (f *FS) openOrCreate(t *sched.Task, path string, flags OpenFlags, mode uint
 		return nil, errno.EISDIR
 	}
 	dir.lockParent(t)
-	d, err := f.store.Lookup(t, f.root, dir.Ino, name)
+	d, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name)
 	if err == errno.ENOENT {
 		n, err := f.create(t, dir, name, format.S_IFREG|mode&0o7777, "")
 		dir.Unlock(t)
@@ -98,7 +98,7 @@ func (f *FS) openOrCreate(t *sched.Task, path string, flags OpenFlags, mode uint
 	if flags&O_EXCL != 0 {
 		return nil, errno.EEXIST
 	}
-	n, err := f.iget(t, d)
+	n, err := f.iget(t, dir.vol, d)
 	if err != nil || !n.isSymlink() || flags&O_NOFOLLOW != 0 {
 		return n, err
 	}
@@ -197,7 +197,7 @@ func (f *FS) link(t *sched.Task, old, path string) error {
 	case nl >= maxLinks:
 		return errno.EMLINK
 	}
-	if _, err := f.store.Lookup(t, f.root, dir.Ino, name); err != errno.ENOENT {
+	if _, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name); err != errno.ENOENT {
 		if err == nil {
 			err = errno.EEXIST
 		}
@@ -211,7 +211,7 @@ func (f *FS) link(t *sched.Task, old, path string) error {
 	if err != nil {
 		return err
 	}
-	if err := f.store.AddLink(t, h.Trans(), f.root, dir.Ino, n.Ino, name, format.FtOf(n.typ), index); err != nil {
+	if err := f.store.AddLink(t, h.Trans(), dir.vol.root, dir.Ino, n.Ino, name, format.FtOf(n.typ), index); err != nil {
 		// Nothing has changed yet when the name's item has no room for one more.
 		if err == errno.EOVERFLOW || err == errno.EMLINK {
 			return f.end(t, h, err)
@@ -329,7 +329,7 @@ func (f *FS) ReadDir(t *sched.Task, path string) ([]DirEntry, error) {
 	}
 	var list []DirEntry
 	dir.rlockParent(t)
-	err = f.store.ReadDir(t, f.root, dir.Ino, 0, func(index uint64, d format.DirItem) bool {
+	err = f.store.ReadDir(t, dir.vol.root, dir.Ino, 0, func(index uint64, d format.DirItem) bool {
 		e := DirEntry{Name: d.Name, Ino: d.Location.Objectid, Type: d.Type, Index: index}
 		if d.Location.Type == format.ROOT_ITEM_KEY {
 			e.Subvol, e.Ino = d.Location.Objectid, format.FIRST_FREE_OBJECTID

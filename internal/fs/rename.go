@@ -10,7 +10,7 @@ import (
 // isBelow reports whether dir lies under top, or is it.
 func (f *FS) isBelow(t *sched.Task, dir, top *node) (bool, error) {
 	n := f.get(t, dir)
-	for n != top && n != f.top {
+	for n != top && !n.isTop() {
 		up, err := f.parent(t, n)
 		f.put(t, n)
 		if err != nil {
@@ -25,11 +25,11 @@ func (f *FS) isBelow(t *sched.Task, dir, top *node) (bool, error) {
 
 // renameLocked is rename under the locks of both directories. The caller puts the victim.
 func (f *FS) renameLocked(t *sched.Task, oldDir *node, oldName string, newDir *node, newName string) (victim *node, err error) {
-	d, err := f.store.Lookup(t, f.root, oldDir.Ino, oldName)
+	d, err := f.store.Lookup(t, oldDir.vol.root, oldDir.Ino, oldName)
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.iget(t, d)
+	n, err := f.iget(t, oldDir.vol, d)
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +41,10 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *node, oldName string, newDir *n
 			return nil, errno.EINVAL
 		}
 	}
-	v, err := f.store.Lookup(t, f.root, newDir.Ino, newName)
+	v, err := f.store.Lookup(t, newDir.vol.root, newDir.Ino, newName)
 	switch {
 	case err == nil:
-		if victim, err = f.iget(t, v); err != nil {
+		if victim, err = f.iget(t, newDir.vol, v); err != nil {
 			return nil, err
 		}
 	case err != errno.ENOENT:
@@ -114,7 +114,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *node, oldName string, newDir *n
 func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *node, oldName string, newDir *node, newName string,
 	n, victim *node, index uint64) error {
 	tr := h.Trans()
-	if _, err := f.store.DelLink(t, tr, f.root, oldDir.Ino, n.Ino, oldName); err != nil {
+	if _, err := f.store.DelLink(t, tr, oldDir.vol.root, oldDir.Ino, n.Ino, oldName); err != nil {
 		return err
 	}
 	if victim != nil {
@@ -122,7 +122,7 @@ func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *node, old
 			return err
 		}
 	}
-	if err := f.store.AddLink(t, tr, f.root, newDir.Ino, n.Ino, newName, format.FtOf(n.typ), index); err != nil {
+	if err := f.store.AddLink(t, tr, newDir.vol.root, newDir.Ino, n.Ino, newName, format.FtOf(n.typ), index); err != nil {
 		return err
 	}
 	now := f.now()

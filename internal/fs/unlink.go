@@ -9,11 +9,11 @@ import (
 
 // removeLocked is remove under the directory's lock. The caller puts the node it gets, also with an error.
 func (f *FS) removeLocked(t *sched.Task, dir *node, name string, wantDir bool) (*node, error) {
-	d, err := f.store.Lookup(t, f.root, dir.Ino, name)
+	d, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name)
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.iget(t, d)
+	n, err := f.iget(t, dir.vol, d)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +41,11 @@ func (f *FS) mayRemove(t *sched.Task, n *node, wantDir bool) error {
 		return nil
 	case !n.isDir():
 		return errno.ENOTDIR
-	case n == f.top:
+	case n.isTop():
 		return errno.EBUSY
 	}
 	empty := true
-	err := f.store.ReadDir(t, f.root, n.Ino, 0, func(uint64, format.DirItem) bool {
+	err := f.store.ReadDir(t, n.vol.root, n.Ino, 0, func(uint64, format.DirItem) bool {
 		empty = false
 		return false
 	})
@@ -58,7 +58,7 @@ func (f *FS) mayRemove(t *sched.Task, n *node, wantDir bool) error {
 // unlinkInode takes the name from dir and one link from n; without links n becomes an orphan, which the last
 // put deletes, or the next writable open after a crash. Models btrfs_unlink_inode() and btrfs_orphan_add().
 func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *node, name string) error {
-	if _, err := f.store.DelLink(t, h.Trans(), f.root, dir.Ino, n.Ino, name); err != nil {
+	if _, err := f.store.DelLink(t, h.Trans(), dir.vol.root, dir.Ino, n.Ino, name); err != nil {
 		return err
 	}
 	now := f.now()
@@ -71,5 +71,5 @@ func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *node, nam
 	if n.nlink(t) > 0 {
 		return nil
 	}
-	return f.store.InsertOrphan(t, h.Trans(), f.root, n.Ino)
+	return f.store.InsertOrphan(t, h.Trans(), n.vol.root, n.Ino)
 }

@@ -110,37 +110,37 @@ func (f *FS) step(t *sched.Task, dir *node, name string) (*node, error) {
 		return f.parent(t, dir)
 	}
 	dir.rlockParent(t)
-	d, err := f.store.Lookup(t, f.root, dir.Ino, name)
+	d, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name)
 	dir.RUnlock(t)
 	if err != nil {
 		return nil, err
 	}
-	return f.iget(t, d)
+	return f.iget(t, dir.vol, d)
 }
 
 // parent is the directory that has dir. Models btrfs_get_parent().
 func (f *FS) parent(t *sched.Task, dir *node) (*node, error) {
-	if dir == f.top {
+	if dir.isTop() {
 		return f.get(t, dir), nil
 	}
-	names, err := f.store.Names(t, f.root, dir.Ino)
+	names, err := f.store.Names(t, dir.vol.root, dir.Ino)
 	if err != nil {
 		return nil, err
 	}
 	if len(names) == 0 {
 		return nil, errno.ENOENT // removed
 	}
-	return f.igetIno(t, names[0].Dir)
+	return f.igetIno(t, dir.vol, names[0].Dir)
 }
 
 // readlink reads the target of a symbolic link: the one inline extent of the inode.
 func (f *FS) readlink(t *sched.Task, n *node) (string, error) {
-	start, fe, ok, err := f.store.LookupFileExtent(t, f.root, n.Ino, 0)
+	start, fe, ok, err := f.store.LookupFileExtent(t, n.vol.root, n.Ino, 0)
 	switch {
 	case err != nil:
 		return "", err
 	case !ok || start != 0 || fe.Type != format.FileExtentTypeInline:
-		return "", fmt.Errorf("corrupt symbolic link: root=%d ino=%d has no inline extent: %w", f.root.ID, n.Ino, errno.EUCLEAN)
+		return "", fmt.Errorf("corrupt symbolic link: root=%d ino=%d has no inline extent: %w", n.vol.root.ID, n.Ino, errno.EUCLEAN)
 	case fe.Compression != format.CompressNone:
 		return "", errno.EOPNOTSUPP
 	}
