@@ -38,7 +38,14 @@ func (s *ClassSet) All(yield func(ClassID) bool) {
 type ClassInfo struct {
 	Name string
 	Rank int
+	// Leaf says that the kernel has a spinlock there: a task that waits for it does not sleep.
+	Leaf bool
 }
+
+// OrderViolation is the value that package lockdep panics with: a sentence that names the task and the locks.
+type OrderViolation string
+
+func (v OrderViolation) Error() string { return string(v) }
 
 var classInfo [MaxClasses]atomic.Pointer[ClassInfo]
 

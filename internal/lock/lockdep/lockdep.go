@@ -87,7 +87,7 @@ func NewClass(name string, rank int) *Class {
 	}
 	c := &Class{ID: sched.ClassID(nClasses), Name: name, Rank: rank}
 	table[nClasses].Store(c)
-	sched.NameClass(c.ID, sched.ClassInfo{Name: name, Rank: rank})
+	sched.NameClass(c.ID, sched.ClassInfo{Name: name, Rank: rank, Leaf: rank >= RankLeaf})
 	nClasses++
 	return c
 }
@@ -150,9 +150,13 @@ func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
 		if hc.Rank == c.Rank && obj != nil && h.Obj != obj && h.Sub < sub {
 			continue
 		}
-		panic(fmt.Sprintf("lockdep: task %v %s %s (rank %d, sub %d) while it holds %s (rank %d, sub %d)",
-			t, verb, c.Name, c.Rank, sub, hc.Name, hc.Rank, h.Sub))
+		violated("task %v %s %s (rank %d, sub %d) while it holds %s (rank %d, sub %d)",
+			t, verb, c.Name, c.Rank, sub, hc.Name, hc.Rank, h.Sub)
 	}
+}
+
+func violated(format string, args ...any) {
+	panic(sched.OrderViolation("lockdep: " + fmt.Sprintf(format, args...)))
 }
 
 // Release records that t lets go of obj.
@@ -173,7 +177,7 @@ func release(t *sched.Task, c *Class, obj any) {
 			return
 		}
 	}
-	panic(fmt.Sprintf("lockdep: task %v releases %s that it does not hold", t, c.Name))
+	violated("task %v releases %s that it does not hold", t, c.Name)
 }
 
 // Novalidate takes obj, which t holds, out of the checks or, with on unset, back in: for code that takes a wrong order on
@@ -204,6 +208,6 @@ func Holds(t *sched.Task, obj any, write bool) bool {
 func AssertNone(t *sched.Task) {
 	if len(t.HeldLocks) > 0 {
 		h := t.HeldLocks[len(t.HeldLocks)-1]
-		panic(fmt.Sprintf("lockdep: task %v returns holding %s (%d locks)", t, ByID(h.Class).Name, len(t.HeldLocks)))
+		violated("task %v returns holding %s (%d locks)", t, ByID(h.Class).Name, len(t.HeldLocks))
 	}
 }

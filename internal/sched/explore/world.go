@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -418,18 +417,15 @@ func (w *world) protect(f func()) (ok bool) {
 }
 
 func (w *world) panicked(k *task, r any) {
-	text := fmt.Sprint(r)
-	kind := KindPanic
-	if strings.HasPrefix(text, "lockdep:") {
-		kind = KindOrder
-		w.fail(kind, fmt.Sprintf("task %s: %s", w.nameOf(k), text))
+	if v, ok := r.(sched.OrderViolation); ok {
+		w.fail(KindOrder, fmt.Sprintf("task %s: %s", w.nameOf(k), v))
 		return
 	}
-	text = "panic: " + text
+	text := "panic: " + fmt.Sprint(r)
 	if w.tracing || w.verbose {
 		text += "\n" + string(debug.Stack())
 	}
-	w.fail(kind, fmt.Sprintf("task %s: %s", w.nameOf(k), text))
+	w.fail(KindPanic, fmt.Sprintf("task %s: %s", w.nameOf(k), text))
 }
 
 func (w *world) nameOf(k *task) string {
@@ -551,14 +547,11 @@ func (w *world) nowait(k *task, c sched.ClassID) {
 	info := sched.ClassByID(c)
 	if c == 0 {
 		info.Name = "a plain sleep"
-	} else if info.Rank >= leafRank {
+	} else if info.Leaf {
 		return
 	}
 	w.fail(KindNowait, fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", w.nameOf(k), info.Name))
 }
-
-// leafRank is lockdep.RankLeaf: what is a spinlock in the kernel.
-const leafRank = 150
 
 // unwind ends the tasks that have not ended.
 func (w *world) unwind() {
