@@ -19,14 +19,6 @@ import (
 
 var le = binary.LittleEndian
 
-// FileOff is a byte offset in a file; Logical a byte address in the file system's address space;
-// Physical one on the device. They are aliases: arithmetic between them is common and checked by use.
-type (
-	FileOff  = uint64
-	Logical  = uint64
-	Physical = uint64
-)
-
 // Sizes.
 const (
 	SuperSize      = 4096
@@ -243,13 +235,6 @@ func NameHash(name string) uint64 { return uint64(rawCRC32C(^uint32(1), name)) }
 
 // ExtrefHash is the INODE_EXTREF key offset of a name in the directory parent.
 func ExtrefHash(parent uint64, name string) uint64 { return uint64(rawCRC32C(uint32(parent), name)) }
-
-// ExtentDataRefHash is the EXTENT_DATA_REF key offset of a reference, and orders inline ones.
-func ExtentDataRefHash(root, objectid, offset uint64) uint64 {
-	high := rawCRC32C64(math.MaxUint32, root)
-	low := rawCRC32C64(rawCRC32C64(math.MaxUint32, objectid), offset)
-	return uint64(high)<<31 ^ uint64(low)
-}
 
 // UUID is a 16-byte identifier in the order its text form shows.
 type UUID [16]byte

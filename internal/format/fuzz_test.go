@@ -102,7 +102,7 @@ func samples() []testItem {
 	root := RootItem{Generation: 7, GenerationV2: 7, Bytenr: 1 << 20, Refs: 1}
 	rref := RootRef{Dirid: 256, Sequence: 2, Name: "sub"}
 	data := ExtentItem{Refs: 3, Generation: 7, Flags: ExtentFlagData}
-	dref := ExtentDataRef{Root: 5, Objectid: 257, Offset: 0, Count: 2}
+	dref := ExtentDataRef{DataRef{Root: 5, Ino: 257, Offset: 0}, 2}
 	iref := InlineRef{Type: EXTENT_DATA_REF_KEY, Data: dref}
 	tree := ExtentItem{Refs: 1, Generation: 7, Flags: ExtentFlagTreeBlock}
 	tref := InlineRef{Type: TREE_BLOCK_REF_KEY, Offset: 5}

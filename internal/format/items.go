@@ -216,30 +216,25 @@ func (e *ExtentItem) Encode(b []byte) {
 	le.PutUint64(b[16:], e.Flags)
 }
 
-// ExtentDataRef is a reference by file: Count extent items of inode Objectid in tree Root point at the extent
-// with (file offset - extent offset) == Offset.
+// ExtentDataRef is a reference by file: Count EXTENT_DATA items make the reference.
 type ExtentDataRef struct {
-	Root     uint64
-	Objectid uint64
-	Offset   uint64
-	Count    uint32
+	DataRef
+	Count uint32
 }
 
 // Decode reads ExtentDataRefSize bytes (after the type byte when inline).
 func (r *ExtentDataRef) Decode(b []byte) {
-	r.Root, r.Objectid, r.Offset, r.Count = le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint32(b[24:])
+	r.DataRef = DataRef{Root: le.Uint64(b), Ino: Ino(le.Uint64(b[8:])), Offset: FileOff(le.Uint64(b[16:]))}
+	r.Count = le.Uint32(b[24:])
 }
 
 // Encode writes ExtentDataRefSize bytes.
 func (r *ExtentDataRef) Encode(b []byte) {
 	le.PutUint64(b, r.Root)
-	le.PutUint64(b[8:], r.Objectid)
-	le.PutUint64(b[16:], r.Offset)
+	le.PutUint64(b[8:], uint64(r.Ino))
+	le.PutUint64(b[16:], uint64(r.Offset))
 	le.PutUint32(b[24:], r.Count)
 }
-
-// Hash orders data references and is the key offset of a keyed one.
-func (r *ExtentDataRef) Hash() uint64 { return ExtentDataRefHash(r.Root, r.Objectid, r.Offset) }
 
 // InlineRef is one inline back reference of an extent item. Which fields count depends on Type:
 // TREE_BLOCK_REF: Offset is the root. SHARED_BLOCK_REF: Offset is the parent's bytenr.

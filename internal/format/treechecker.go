@@ -650,8 +650,10 @@ func (k *checker) extentItem(b []byte) error {
 			if err := k.dataRef(b[p+1:]); err != nil {
 				return err
 			}
-			seq = ExtentDataRefHash(seq, le.Uint64(b[p+9:]), le.Uint64(b[p+17:]))
-			total += uint64(le.Uint32(b[p+25:]))
+			var d ExtentDataRef
+			d.Decode(b[p+1:])
+			seq = d.Hash()
+			total += uint64(d.Count)
 		}
 		if typ < lastType || typ == lastType && seq > lastSeq {
 			return k.err("inline refs out of order, have type %d seq 0x%x after type %d seq 0x%x", typ, seq, lastType, lastSeq)

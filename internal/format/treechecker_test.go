@@ -24,10 +24,10 @@ func TestHashes(t *testing.T) {
 	le.PutUint64(b, 5)
 	le.PutUint64(b[8:], 257)
 	le.PutUint64(b[16:], 1<<40)
-	if h, want := ExtentDataRefHash(5, 257, 1<<40), uint64(raw(b[:8]))<<31^uint64(raw(b[8:])); h != want {
-		t.Errorf("ExtentDataRefHash: have %d want %d", h, want)
+	if h, want := (DataRef{5, 257, 1 << 40}).Hash(), uint64(raw(b[:8]))<<31^uint64(raw(b[8:])); h != want {
+		t.Errorf("DataRef.Hash: have %d want %d", h, want)
 	}
-	if n := testing.AllocsPerRun(10, func() { NameHash("name"); ExtentDataRefHash(5, 257, 0) }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { NameHash("name"); DataRef{5, 257, 0}.Hash() }); n != 0 {
 		t.Errorf("%v allocations per hash", n)
 	}
 }
@@ -206,9 +206,9 @@ func TestCheckerRefusesBetweenItems(t *testing.T) {
 	dev := byKey(1, DEV_EXTENT_KEY)
 	other := move(byKey(257, INODE_REF_KEY), 0)
 	other.k.Objectid = 258
-	two := InlineRef{Type: EXTENT_DATA_REF_KEY, Data: ExtentDataRef{Root: 5, Objectid: 300, Count: 1}}
+	two := InlineRef{Type: EXTENT_DATA_REF_KEY, Data: ExtentDataRef{DataRef{Root: 5, Ino: 300}, 1}}
 	a, b := enc(InlineRefSize(two.Type), &two), append([]byte(nil), data.b[ExtentItemSize:]...)
-	if two.Data.Hash() > (&ExtentDataRef{Root: 5, Objectid: 257}).Hash() {
+	if first := (DataRef{Root: 5, Ino: 257}); two.Data.Hash() > first.Hash() {
 		a, b = b, a
 	}
 	unordered := data

@@ -27,8 +27,8 @@ type Items interface {
 
 // Extents is what finish needs of the extent allocator; *extenttree.ExtentTree is one.
 type Extents interface {
-	FreeReservedExtent(t *sched.Task, start, length uint64)
-	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error
+	FreeReservedExtent(t *sched.Task, start format.Logical, length uint64)
+	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 }
 
 // Handle is an open transaction; *transaction.Handle is one.
@@ -166,7 +166,7 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 			oe.Fail(err)
 		}
 	} else if err != nil && oe.Type == ordered.Regular {
-		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
+		f.cfg.Extents.FreeReservedExtent(t, format.Logical(oe.DiskBytenr), oe.Len)
 	}
 	if rsv > 0 {
 		f.fs.Space.Metadata().Release(t, rsv)
@@ -194,7 +194,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
 		if oe.Type == ordered.Regular {
-			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
+			f.cfg.Extents.FreeReservedExtent(t, format.Logical(oe.DiskBytenr), oe.Len)
 		}
 		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 	}
@@ -229,7 +229,8 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		if err := it.InsertFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, &fe); err != nil {
 			return err
 		}
-		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ip.Root.ID, ip.Ino, oe.Start, oe.DiskBytenr, oe.Len); err != nil {
+		ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino), Offset: format.FileOff(oe.Start)}
+		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, format.Logical(oe.DiskBytenr), oe.Len); err != nil {
 			return err
 		}
 		ip.AddBytes(t, int64(oe.Len)-int64(res.BytesFound))

@@ -25,7 +25,7 @@ type Items interface {
 
 // Extents is what place needs of the extent allocator; *extenttree.ExtentTree is one.
 type Extents interface {
-	ReserveExtent(t *sched.Task, numBytes, minBytes, hint uint64) (start, length uint64, err error)
+	ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hint format.Logical) (start format.Logical, length uint64, err error)
 }
 
 // Finder finds places for the inodes of one file system.
@@ -83,12 +83,12 @@ func (f *Finder) At(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, 
 
 // Alloc reserves new space for up to n bytes at off, one piece of free space long.
 func (f *Finder) Alloc(t *sched.Task, ip *inode.Inode, off, n uint64) (bytenr, got uint64, err error) {
-	bytenr, got, err = f.extents.ReserveExtent(t, n, pageSize, f.hint.Load())
+	start, got, err := f.extents.ReserveExtent(t, n, pageSize, format.Logical(f.hint.Load()))
 	if err != nil {
 		return 0, 0, fmt.Errorf("write ino=%d off=%d len=%d: allocate data extent: %w", ip.Ino, off, n, err)
 	}
-	f.hint.Store(bytenr + got)
-	return bytenr, got, nil
+	f.hint.Store(uint64(start) + got)
+	return uint64(start), got, nil
 }
 
 // NocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and

@@ -161,9 +161,10 @@ func prealloc(w *world, ip *inode.Inode, n uint64) {
 	}
 	h, err := w.m.JoinReserved(t, rsv)
 	must(w.tb, err)
-	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: n, Type: format.FileExtentTypePrealloc, DiskBytenr: start, DiskNumBytes: n, NumBytes: n}
+	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: n, Type: format.FileExtentTypePrealloc, DiskBytenr: uint64(start), DiskNumBytes: n, NumBytes: n}
 	must(w.tb, w.items.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, 0, &fe))
-	must(w.tb, w.m.Extents.AllocReservedFileExtent(t, h.Trans(), ip.Root.ID, ip.Ino, 0, start, n))
+	ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino)}
+	must(w.tb, w.m.Extents.AllocReservedFileExtent(t, h.Trans(), ref, start, n))
 	ip.Extents.Drop(t, 0, n)
 	ip.AddFlags(format.InodePrealloc)
 	ip.AddBytes(t, int64(n))

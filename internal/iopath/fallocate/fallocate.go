@@ -123,7 +123,7 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 		return err
 	}
 	left := total
-	hint := uint64(0)
+	hint := format.Logical(0)
 	for pos := start; pos < stop && err == nil; {
 		lo, hi, ok, e1 := nextGap(t, e, ip, pos, stop)
 		if err = e1; err != nil || !ok {
@@ -202,7 +202,7 @@ func gapBytes(t *sched.Task, e *Env, ip *inode.Inode, start, stop uint64) (sum u
 // preallocGap makes a PREALLOC extent at the start of the gap [lo, hi), as long as one piece of free space allows, and reports its
 // length. Space for the whole gap is promised by the caller. got is 0 when the gap has been filled meanwhile.
 // Models one round of __btrfs_prealloc_file_range().
-func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi, hint uint64) (got, nextHint uint64, err error) {
+func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, hint format.Logical) (got uint64, nextHint format.Logical, err error) {
 	space := e.Trans.Space
 	meta := space.CalcInsert(unitsPrealloc)
 	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
@@ -216,7 +216,7 @@ func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi, hint uint64) (g
 		space.Metadata().Release(t, meta)
 		return 0, hint, nil
 	}
-	var bytenr uint64
+	var bytenr format.Logical
 	if err == nil {
 		bytenr, got, err = e.Extents.ReserveExtent(t, b-lo, block, hint)
 	}
@@ -230,10 +230,11 @@ func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi, hint uint64) (g
 		return got, hint, err
 	}
 	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: got, Type: format.FileExtentTypePrealloc,
-		DiskBytenr: bytenr, DiskNumBytes: got, NumBytes: got}
+		DiskBytenr: uint64(bytenr), DiskNumBytes: got, NumBytes: got}
 	err = e.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
 	if err == nil {
-		err = e.Extents.AllocReservedFileExtent(t, h.Trans(), ip.Root.ID, ip.Ino, lo, bytenr, got)
+		ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino), Offset: format.FileOff(lo)}
+		err = e.Extents.AllocReservedFileExtent(t, h.Trans(), ref, bytenr, got)
 	}
 	if err != nil {
 		h.Abort(t, err)
@@ -244,7 +245,7 @@ func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi, hint uint64) (g
 	ip.AddBytes(t, int64(got))
 	ip.AddFlags(format.InodePrealloc)
 	ip.MarkDirty(t)
-	return got, bytenr + got, h.End(t)
+	return got, bytenr + format.Logical(got), h.End(t)
 }
 
 // punch models btrfs_punch_hole().

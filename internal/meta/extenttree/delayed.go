@@ -10,12 +10,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ref names one back reference: a tree (objectid 0), or a file's use of a data extent, where offset is the
-// file offset minus the offset inside the extent.
-type ref struct{ root, objectid, offset uint64 }
-
+// refMod is a change of mod in the count of one back reference. A tree's reference to a block has only a Root.
 type refMod struct {
-	ref
+	format.DataRef
 	mod int
 }
 
@@ -37,9 +34,9 @@ func (h *head) total() int {
 	return n
 }
 
-func (h *head) add(r ref, mod int) {
+func (h *head) add(r format.DataRef, mod int) {
 	for i := range h.mods {
-		if h.mods[i].ref == r {
+		if h.mods[i].DataRef == r {
 			if h.mods[i].mod += mod; h.mods[i].mod == 0 {
 				h.mods = append(h.mods[:i], h.mods[i+1:]...)
 			}
@@ -50,7 +47,7 @@ func (h *head) add(r ref, mod int) {
 }
 
 // addRef queues mod references. h describes the extent when the queue has no head for it.
-func (e *ExtentTree) addRef(t *sched.Task, h head, r ref, mod int) {
+func (e *ExtentTree) addRef(t *sched.Task, h head, r format.DataRef, mod int) {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)
 	p := e.heads[h.bytenr]
@@ -99,7 +96,7 @@ func (e *ExtentTree) takeHeads(t *sched.Task) []*head {
 	for _, h := range e.heads {
 		list = append(list, h)
 		if h.data && h.mustInsert && len(h.mods) == 1 {
-			e.inserting[h.bytenr] = h.mods[0].ref
+			e.inserting[h.bytenr] = h.mods[0].DataRef
 		}
 	}
 	clear(e.heads)
@@ -115,38 +112,38 @@ func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
 	e.refsMu.Unlock(t)
 }
 
-// AllocReservedFileExtent queues the first reference to an extent from ReserveExtent: inode ino of tree root uses it,
-// offset is the file offset minus the offset inside the extent. Models btrfs_alloc_reserved_file_extent().
-func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error {
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, mustInsert: true}, ref{root, ino, offset}, 1)
+// AllocReservedFileExtent queues the first reference to an extent from ReserveExtent.
+// Models btrfs_alloc_reserved_file_extent().
+func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
+	e.addRef(t, head{bytenr: uint64(bytenr), num: numBytes, data: true, mustInsert: true}, ref, 1)
 	return nil
 }
 
 // checkExtent refuses what a damaged file extent item may say: the extent must lie in one data block group.
-func (e *ExtentTree) checkExtent(bytenr, numBytes, root, ino uint64) error {
-	g := e.groups.Load().find(bytenr)
-	if g == nil || g.Flags&format.BlockGroupData == 0 || numBytes > g.end()-bytenr {
+func (e *ExtentTree) checkExtent(ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
+	g := e.groups.Load().find(uint64(bytenr))
+	if g == nil || g.Flags&format.BlockGroupData == 0 || numBytes > g.end()-uint64(bytenr) {
 		return fmt.Errorf("corrupt file extent: root=%d ino=%d, data extent at %d of %d bytes lies in no data block group: %w",
-			int64(root), ino, bytenr, numBytes, errno.EUCLEAN)
+			int64(ref.Root), ref.Ino, bytenr, numBytes, errno.EUCLEAN)
 	}
 	return nil
 }
 
 // IncExtentRef queues one more reference to a data extent. Models btrfs_inc_extent_ref().
-func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
-	if err := e.checkExtent(bytenr, numBytes, root, ino); err != nil {
+func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
+	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
 	}
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref{root, ino, offset}, 1)
+	e.addRef(t, head{bytenr: uint64(bytenr), num: numBytes, data: true}, ref, 1)
 	return nil
 }
 
 // FreeExtent queues the end of one reference to a data extent; with the last the space is pinned and its
 // checksums go. Models btrfs_free_extent().
-func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
-	if err := e.checkExtent(bytenr, numBytes, root, ino); err != nil {
+func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
+	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
 	}
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref{root, ino, offset}, -1)
+	e.addRef(t, head{bytenr: uint64(bytenr), num: numBytes, data: true}, ref, -1)
 	return nil
 }

@@ -71,7 +71,7 @@ type ExtentTree struct {
 	refsMu lock.Mutex // protects the five below
 	heads  map[uint64]*head
 	// inserting is the one reference of each new data extent whose head is being run: its item may not be there yet.
-	inserting     map[uint64]ref
+	inserting     map[uint64]format.DataRef
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
@@ -92,7 +92,7 @@ type ExtentTree struct {
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head), inserting: make(map[uint64]ref)}
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head), inserting: make(map[uint64]format.DataRef)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.groups.Store(&groupList{})
@@ -106,24 +106,24 @@ func (e *ExtentTree) SetCsums(c CsumDeleter) { e.csums = c }
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
 
 // BlockGroupReadonly reports whether new data may not go where bytenr lies. No group of ours is ever read-only.
-func (e *ExtentTree) BlockGroupReadonly(bytenr uint64) bool { return false }
+func (e *ExtentTree) BlockGroupReadonly(bytenr format.Logical) bool { return false }
 
 // ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a caller that holds
 // numBytes in the data account's may_use; length bytes of them become reserved. ENOSPC when there is
 // no such piece, in spite of the promise: free space is fragmented. Models btrfs_reserve_extent().
-func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes, hint uint64) (start, length uint64, err error) {
-	start, length, err = e.findFree(t, format.BlockGroupData, numBytes, minBytes, format.SectorSize, hint)
+func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hint format.Logical) (start format.Logical, length uint64, err error) {
+	bytenr, length, err := e.findFree(t, format.BlockGroupData, numBytes, minBytes, format.SectorSize, uint64(hint))
 	if err != nil {
 		return 0, 0, err
 	}
 	e.space.Data().Allocated(t, length)
-	return start, length, nil
+	return format.Logical(bytenr), length, nil
 }
 
 // FreeReservedExtent undoes ReserveExtent for an extent that was never given to AllocReservedFileExtent: the
 // bytes are free again, and no promise is left of them. Models btrfs_free_reserved_extent().
-func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start, length uint64) {
-	e.giveBack(t, start, length)
+func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start format.Logical, length uint64) {
+	e.giveBack(t, uint64(start), length)
 	e.space.Data().Unallocated(t, length, false)
 }
 
@@ -175,7 +175,7 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 		return 0, &errno.OpError{Op: "allocate tree block", Err: err}
 	}
 	info.Allocated(t, e.nodeSize)
-	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, ref{root: r.ID}, 1)
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, format.DataRef{Root: r.ID}, 1)
 	return bytenr, nil
 }
 
@@ -185,7 +185,7 @@ func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root
 	level := b.Node.Level()
 	young := b.Node.Generation() == tr.ID
 	bytenr := b.Bytenr
-	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, ref{root: r.ID}, -1)
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, format.DataRef{Root: r.ID}, -1)
 	if young && e.cancelHead(t, bytenr) {
 		info, typ := e.infoOf(r.ID)
 		e.giveBack(t, bytenr, e.nodeSize)

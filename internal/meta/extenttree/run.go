@@ -70,12 +70,12 @@ func (e *ExtentTree) extentKey(h *head) format.Key {
 	return format.Key{Objectid: h.bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(h.level)}
 }
 
-func (h *head) inlineRef(r ref, count int) format.InlineRef {
+func (h *head) inlineRef(r format.DataRef, count int) format.InlineRef {
 	if !h.data {
-		return format.InlineRef{Type: format.TREE_BLOCK_REF_KEY, Offset: r.root, Size: format.InlineRefSize(format.TREE_BLOCK_REF_KEY)}
+		return format.InlineRef{Type: format.TREE_BLOCK_REF_KEY, Offset: r.Root, Size: format.InlineRefSize(format.TREE_BLOCK_REF_KEY)}
 	}
 	return format.InlineRef{Type: format.EXTENT_DATA_REF_KEY, Size: format.InlineRefSize(format.EXTENT_DATA_REF_KEY),
-		Data: format.ExtentDataRef{Root: r.root, Objectid: r.objectid, Offset: r.offset, Count: uint32(count)}}
+		Data: format.ExtentDataRef{DataRef: r, Count: uint32(count)}}
 }
 
 // insertExtent records a new extent with its first reference and then the others.
@@ -89,7 +89,7 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 		}
 	}
 	m := h.mods[first]
-	r := h.inlineRef(m.ref, m.mod)
+	r := h.inlineRef(m.DataRef, m.mod)
 	p := &e.path
 	if err := e.forest.InsertEmptyItem(t, tr, e.root, p, e.extentKey(h), format.ExtentItemSize+r.Size); err != nil {
 		p.Release(t)
@@ -111,7 +111,7 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 		return err
 	}
 	if !h.data {
-		e.countTreeBlock(m.root, 1)
+		e.countTreeBlock(m.Root, 1)
 	}
 	h.mods = append(h.mods[:first], h.mods[first+1:]...)
 	if len(h.mods) == 0 {
@@ -169,7 +169,7 @@ func (e *ExtentTree) updateExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	}
 	for _, m := range h.mods {
 		if m.mod < 0 {
-			if err := e.dropExtentRef(t, tr, h, m.ref, -m.mod); err != nil {
+			if err := e.dropExtentRef(t, tr, h, m.DataRef, -m.mod); err != nil {
 				return err
 			}
 		}
@@ -200,8 +200,7 @@ func (h *head) findInline(item []byte, want format.InlineRef) (refs []format.Inl
 	for i, r := range refs {
 		if r.Type == want.Type {
 			if r.Type == format.TREE_BLOCK_REF_KEY && r.Offset == want.Offset ||
-				r.Type == format.EXTENT_DATA_REF_KEY && r.Data.Root == want.Data.Root &&
-					r.Data.Objectid == want.Data.Objectid && r.Data.Offset == want.Data.Offset {
+				r.Type == format.EXTENT_DATA_REF_KEY && r.Data.DataRef == want.Data.DataRef {
 				return refs, i, r.Pos, nil
 			}
 			// Data references descend by hash, tree references by root.
@@ -222,7 +221,7 @@ func (e *ExtentTree) maxExtentItem() int { return int(e.nodeSize)/16 - format.It
 
 // addExtentRef models __btrfs_inc_extent_ref().
 func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m refMod) error {
-	want := h.inlineRef(m.ref, m.mod)
+	want := h.inlineRef(m.DataRef, m.mod)
 	p := &e.path
 	defer p.Release(t)
 	// Once a reference has an item of its own none becomes inline: the same one could be there already.
@@ -248,7 +247,7 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 		d.Count += uint32(m.mod)
 		d.Encode(item[refs[at].Pos+1:])
 	case at >= 0:
-		return fmt.Errorf("corrupt extent tree: tree %d refers to block twice", m.root)
+		return fmt.Errorf("corrupt extent tree: tree %d refers to block twice", m.Root)
 	case !keyed:
 		old := len(item)
 		e.forest.ExtendItem(t, p, want.Size)
@@ -284,11 +283,11 @@ func (e *ExtentTree) hasKeyedRefs(t *sched.Task, bytenr uint64) (bool, error) {
 // Models insert_extent_data_ref() and insert_tree_block_ref().
 func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, m refMod) error {
 	if !h.data {
-		return e.forest.InsertItem(t, tr, e.root, format.Key{Objectid: h.bytenr, Type: format.TREE_BLOCK_REF_KEY, Offset: m.root}, nil)
+		return e.forest.InsertItem(t, tr, e.root, format.Key{Objectid: h.bytenr, Type: format.TREE_BLOCK_REF_KEY, Offset: m.Root}, nil)
 	}
 	p := &e.path
 	defer p.Release(t)
-	want := h.inlineRef(m.ref, m.mod).Data
+	want := h.inlineRef(m.DataRef, m.mod).Data
 	for key := (format.Key{Objectid: h.bytenr, Type: format.EXTENT_DATA_REF_KEY, Offset: want.Hash()}); ; key.Offset++ {
 		found, err := e.forest.SearchSlot(t, tr, e.root, key, p, format.ExtentDataRefSize+format.ItemHeaderSize, true)
 		if err != nil {
@@ -302,7 +301,7 @@ func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, m refM
 		}
 		var have format.ExtentDataRef
 		have.Decode(p.Item())
-		if have.Root == want.Root && have.Objectid == want.Objectid && have.Offset == want.Offset {
+		if have.DataRef == want.DataRef {
 			have.Count += want.Count
 			have.Encode(p.Item())
 			e.forest.DirtyLeaf(t, tr, p)
@@ -313,7 +312,7 @@ func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, m refM
 }
 
 // dropExtentRef takes count references away, and the extent with the last. Models __btrfs_free_extent().
-func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r ref, count int) error {
+func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r format.DataRef, count int) error {
 	want := h.inlineRef(r, count)
 	p := &e.path
 	defer p.Release(t)
@@ -337,7 +336,7 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r re
 		item = p.Item()
 	} else if have := refs[at]; h.data && int(have.Data.Count) < count {
 		return fmt.Errorf("corrupt extent tree: inode %d of tree %d has %d references, cannot drop %d",
-			r.objectid, r.root, have.Data.Count, count)
+			r.Ino, r.Root, have.Data.Count, count)
 	}
 	var it format.ExtentItem
 	it.Decode(item)
@@ -351,7 +350,7 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r re
 		}
 		p.Release(t)
 		if !h.data {
-			e.countTreeBlock(r.root, -1)
+			e.countTreeBlock(r.Root, -1)
 		}
 		return e.extentGone(t, tr, h, true)
 	}
@@ -371,11 +370,11 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r re
 }
 
 // dropKeyedRef models remove_extent_data_ref() and lookup_tree_block_ref().
-func (e *ExtentTree) dropKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, r ref, count int) error {
+func (e *ExtentTree) dropKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, r format.DataRef, count int) error {
 	p := &e.path
 	defer p.Release(t)
 	want := h.inlineRef(r, count)
-	key := format.Key{Objectid: h.bytenr, Type: format.TREE_BLOCK_REF_KEY, Offset: r.root}
+	key := format.Key{Objectid: h.bytenr, Type: format.TREE_BLOCK_REF_KEY, Offset: r.Root}
 	if h.data {
 		key = format.Key{Objectid: h.bytenr, Type: format.EXTENT_DATA_REF_KEY, Offset: want.Data.Hash()}
 	}
@@ -385,17 +384,17 @@ func (e *ExtentTree) dropKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, r ref
 			return err
 		}
 		if !found {
-			return fmt.Errorf("corrupt extent tree: no reference of inode %d in tree %d at offset %d", r.objectid, r.root, r.offset)
+			return fmt.Errorf("corrupt extent tree: no reference of inode %d in tree %d at offset %d", r.Ino, r.Root, r.Offset)
 		}
 		if !h.data {
 			return e.forest.DelItems(t, tr, e.root, p, p.Slot(), 1)
 		}
 		var have format.ExtentDataRef
 		have.Decode(p.Item())
-		if have.Root == r.root && have.Objectid == r.objectid && have.Offset == r.offset {
+		if have.DataRef == r {
 			if int(have.Count) < count {
 				return fmt.Errorf("corrupt extent tree: inode %d of tree %d has %d references, cannot drop %d",
-					r.objectid, r.root, have.Count, count)
+					r.Ino, r.Root, have.Count, count)
 			}
 			if int(have.Count) == count {
 				return e.forest.DelItems(t, tr, e.root, p, p.Slot(), 1)
@@ -535,7 +534,7 @@ func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
 
 // delayedCrossRef looks at what is queued for the extent: other says that somebody else refers to it, fresh that it has no item
 // yet and want is its only reference. Models check_delayed_ref().
-func (e *ExtentTree) delayedCrossRef(t *sched.Task, want ref, bytenr uint64) (other, fresh bool) {
+func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr uint64) (other, fresh bool) {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)
 	if r, ok := e.inserting[bytenr]; ok {
@@ -544,25 +543,24 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want ref, bytenr uint64) (ot
 	if h := e.heads[bytenr]; h != nil {
 		fresh = fresh || h.mustInsert
 		for _, m := range h.mods {
-			other = other || m.ref != want
+			other = other || m.DataRef != want
 		}
 	}
 	return other, fresh
 }
 
-// CrossRefExist reports whether anything but inode ino's use at offset refers to the data extent at bytenr: then it may
-// not be overwritten in place. With nowait it answers EAGAIN rather than wait or read.
+// CrossRefExist reports whether anything but own refers to the data extent at bytenr: then it may not be overwritten in
+// place. With nowait it answers EAGAIN rather than wait or read.
 // Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
-func (e *ExtentTree) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64, nowait bool) (bool, error) {
-	want := ref{root, ino, offset}
-	if other, fresh := e.delayedCrossRef(t, want, bytenr); other || fresh {
+func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
+	if other, fresh := e.delayedCrossRef(t, own, uint64(bytenr)); other || fresh {
 		return other, nil
 	}
 	var p ctree.Path
 	p.Nowait = nowait
 	defer p.Release(t)
 	// Only the length is missing from the key; an extent's items are contiguous from (bytenr, EXTENT_ITEM) on.
-	key := format.Key{Objectid: bytenr, Type: format.EXTENT_ITEM_KEY}
+	key := format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY}
 	if _, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false); err != nil {
 		return true, err
 	}
@@ -571,7 +569,7 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint
 			return true, err
 		}
 	}
-	if k := p.Key(); k.Objectid != bytenr || k.Type != format.EXTENT_ITEM_KEY {
+	if k := p.Key(); k.Objectid != key.Objectid || k.Type != format.EXTENT_ITEM_KEY {
 		return true, nil
 	}
 	item := p.Item()
@@ -584,6 +582,5 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint
 	if len(refs) != 1 || refs[0].Type != format.EXTENT_DATA_REF_KEY || uint64(refs[0].Count) != it.Refs {
 		return true, nil
 	}
-	d := refs[0].Data
-	return ref{d.Root, d.Objectid, d.Offset} != want, nil
+	return refs[0].Data.DataRef != own, nil
 }

@@ -19,7 +19,7 @@ func nocowFile(b *testing.B, n uint64, split bool) *env {
 	}
 	e.inode(257, format.S_IFREG)
 	const addr = 1 << 40
-	e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, e.fs.ID, 257, 0, addr, n*sector))
+	e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, 0), format.Logical(addr), n*sector))
 	if !split {
 		e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, reg(addr, n, 0, n)))
 		return e
@@ -51,7 +51,7 @@ func BenchmarkLookupFileExtent(b *testing.B) {
 
 func BenchmarkCanNocow(b *testing.B) {
 	e := nocowFile(b, 10000, true)
-	e.refs.extents[1<<40].refs = map[dataRef]int{{5, 257, 0}: 10000}
+	e.refs.extents[1<<40].refs = map[format.DataRef]int{refOf(e.fs, 257, 0): 10000}
 	b.ReportAllocs()
 	for i := uint64(0); b.Loop(); i++ {
 		if n, _, err := e.s.CanNocow(e.t, e.fs, 257, i*7919%10000*sector, sector, true, false); n != sector || err != nil {
@@ -63,7 +63,7 @@ func BenchmarkCanNocow(b *testing.B) {
 // BenchmarkCowWrite is the metadata of one random 4 KiB COW overwrite: drop, insert, checksum.
 func BenchmarkCowWrite(b *testing.B) {
 	e := nocowFile(b, 10000, true)
-	e.refs.extents[1<<40].refs = map[dataRef]int{{5, 257, 0}: 10000}
+	e.refs.extents[1<<40].refs = map[format.DataRef]int{refOf(e.fs, 257, 0): 10000}
 	sums := []uint32{1}
 	addr := uint64(1 << 41)
 	b.ReportAllocs()
@@ -74,7 +74,7 @@ func BenchmarkCowWrite(b *testing.B) {
 		}
 		fe := format.FileExtent{Type: format.FileExtentTypeReg, DiskBytenr: addr, DiskNumBytes: sector, RAMBytes: sector, NumBytes: sector}
 		e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, off, &fe))
-		e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, 5, 257, off, addr, sector))
+		e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, off), format.Logical(addr), sector))
 		e.ok(e.s.InsertCsums(e.t, e.tr, addr, sums))
 		addr += sector
 	}
@@ -104,7 +104,7 @@ func BenchmarkMarkExtentWritten(b *testing.B) {
 			pre := reg(1<<42, n, 0, n)
 			pre.Type = format.FileExtentTypePrealloc
 			delete(e.refs.extents, 1<<42)
-			e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, 5, 257, 0, 1<<42, n*sector))
+			e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, 0), 1<<42, n*sector))
 			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, pre))
 			b.StartTimer()
 		}

@@ -67,7 +67,7 @@ func (e *env) randomWrites(t *sched.Task, m *modelFile, id, tasks uint64, ops in
 			if err := e.s.InsertFileExtent(t, e.tr, e.fs, m.ino, from*sector, &fe); err != nil {
 				return err
 			}
-			if err := e.refs.AllocReservedFileExtent(t, e.tr, e.fs.ID, m.ino, from*sector, disk, n); err != nil {
+			if err := e.refs.AllocReservedFileExtent(t, e.tr, refOf(e.fs, m.ino, from*sector), format.Logical(disk), n); err != nil {
 				return err
 			}
 			a := from + uint64(rnd.IntN(int(to-from)))

@@ -80,47 +80,44 @@ func (d *fakeDisk) SharedBlock(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Bu
 	return false, nil
 }
 
-// dataRef is one reference of a data extent.
-type dataRef struct{ root, ino, offset uint64 }
-
 type dataExtent struct {
 	numBytes uint64
-	refs     map[dataRef]int
+	refs     map[format.DataRef]int
 }
 
 // fakeRefs counts references of data extents and refuses what the real extent tree could not do.
 type fakeRefs struct {
 	mu       sync.Mutex
-	extents  map[uint64]*dataExtent
+	extents  map[format.Logical]*dataExtent
 	readonly bool
 	busy     bool
 }
 
-func (x *fakeRefs) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error {
+func (x *fakeRefs) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.extents[bytenr] != nil {
 		return fmt.Errorf("extent %d allocated twice", bytenr)
 	}
-	x.extents[bytenr] = &dataExtent{numBytes, map[dataRef]int{{root, ino, offset}: 1}}
+	x.extents[bytenr] = &dataExtent{numBytes, map[format.DataRef]int{ref: 1}}
 	return nil
 }
 
-func (x *fakeRefs) IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+func (x *fakeRefs) IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.extents[bytenr]
 	if e == nil || e.numBytes != numBytes {
 		return fmt.Errorf("reference to unknown extent %d+%d", bytenr, numBytes)
 	}
-	e.refs[dataRef{root, ino, offset}]++
+	e.refs[ref]++
 	return nil
 }
 
-func (x *fakeRefs) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error {
+func (x *fakeRefs) FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e, ref := x.extents[bytenr], dataRef{root, ino, offset}
+	e := x.extents[bytenr]
 	if e == nil || e.numBytes != numBytes || e.refs[ref] == 0 {
 		return fmt.Errorf("free of unknown reference %v to extent %d+%d", ref, bytenr, numBytes)
 	}
@@ -133,7 +130,7 @@ func (x *fakeRefs) FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, 
 	return nil
 }
 
-func (x *fakeRefs) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64, nowait bool) (bool, error) {
+func (x *fakeRefs) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if nowait && x.busy {
@@ -143,15 +140,15 @@ func (x *fakeRefs) CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64
 	if e == nil {
 		return false, fmt.Errorf("unknown extent %d", bytenr)
 	}
-	return len(e.refs) != 1 || e.refs[dataRef{root, ino, offset}] == 0, nil
+	return len(e.refs) != 1 || e.refs[own] == 0, nil
 }
 
-func (x *fakeRefs) BlockGroupReadonly(uint64) bool { return x.readonly }
+func (x *fakeRefs) BlockGroupReadonly(format.Logical) bool { return x.readonly }
 
 // newEnv makes empty trees of small nodes, so that few items make several levels.
 func newEnv(tb testing.TB, nodeSize int) *env {
 	tb.Helper()
-	e := &env{TB: tb, t: sched.NewTask("test"), refs: &fakeRefs{extents: map[uint64]*dataExtent{}}}
+	e := &env{TB: tb, t: sched.NewTask("test"), refs: &fakeRefs{extents: map[format.Logical]*dataExtent{}}}
 	e.disk = &fakeDisk{blocks: map[uint64][]byte{}, next: 1 << 30, node: uint64(nodeSize)}
 	e.f = ctree.NewForest(ctree.Config{NodeSize: nodeSize, FSID: format.UUID{1}, ChunkTreeUUID: format.UUID{2}, Reader: e.disk, CacheBlocks: 64})
 	e.f.SetAllocator(e.disk)

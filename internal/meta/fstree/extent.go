@@ -250,7 +250,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 			res.Items++
 			res.NextStart = end
 			if onDisk(&fe) {
-				return s.ExtentTree.IncExtentRef(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, off-fe.Offset)
+				return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
 			}
 			return nil
 		case off < start:
@@ -265,7 +265,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 			s.Forest.DirtyLeaf(t, tr, p)
 		default:
 			if onDisk(&fe) {
-				if err := s.ExtentTree.FreeExtent(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, off-fe.Offset); err != nil {
+				if err := s.ExtentTree.FreeExtent(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes); err != nil {
 					return err
 				}
 			}
@@ -350,7 +350,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino,
 		extEnd := extentEnd(off, &fe)
 		if off >= newSize {
 			if onDisk(&fe) {
-				if err := s.ExtentTree.FreeExtent(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, off-fe.Offset); err != nil {
+				if err := s.ExtentTree.FreeExtent(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes); err != nil {
 					return items, freed, false, err
 				}
 			}
@@ -524,7 +524,7 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 	setNumBytes(b, extEnd-off)
 	s.Forest.DirtyLeaf(t, tr, p)
 	for range to - from {
-		if err := s.ExtentTree.FreeExtent(t, tr, bytenr, fe.DiskNumBytes, r.ID, ino, base); err != nil {
+		if err := s.ExtentTree.FreeExtent(t, tr, refOf(r, ino, base), format.Logical(bytenr), fe.DiskNumBytes); err != nil {
 			return err
 		}
 	}
@@ -532,6 +532,11 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 		return s.Forest.DelItems(t, tr, r, p, from+1, to-from)
 	}
 	return nil
+}
+
+// refOf is the reference of an item whose extent would begin at file offset base.
+func refOf(r *ctree.Root, ino, base uint64) format.DataRef {
+	return format.DataRef{Root: r.ID, Ino: format.Ino(ino), Offset: format.FileOff(base)}
 }
 
 // splitExtent cuts the item at p, [off, extEnd), in two at file offset cut, and points p at the second.
@@ -549,7 +554,7 @@ func (s *Store) splitExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 	setOffset(b, cut-base)
 	setNumBytes(b, extEnd-cut)
 	s.Forest.DirtyLeaf(t, tr, p)
-	return s.ExtentTree.IncExtentRef(t, tr, fe.DiskBytenr, fe.DiskNumBytes, r.ID, ino, base)
+	return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, base), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
 }
 
 // NocowExtent is a file extent that may be written in place.
@@ -607,7 +612,7 @@ func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, 
 	}
 	// Nothing more is read from the leaf, and the rest is expensive.
 	p.Release(t)
-	shared, err := s.ExtentTree.CrossRefExist(t, r.ID, ino, start-fe.Offset, fe.DiskBytenr, nowait)
+	shared, err := s.ExtentTree.CrossRefExist(t, refOf(r, ino, start-fe.Offset), format.Logical(fe.DiskBytenr), nowait)
 	if err != nil || shared {
 		return 0, ext, err
 	}
@@ -619,7 +624,7 @@ func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, 
 	if err != nil || sums {
 		return 0, ext, err
 	}
-	if s.ExtentTree.BlockGroupReadonly(fe.DiskBytenr) {
+	if s.ExtentTree.BlockGroupReadonly(format.Logical(fe.DiskBytenr)) {
 		return 0, ext, nil
 	}
 	return n, NocowExtent{Start: start, NumBytes: fe.NumBytes, Type: fe.Type, DiskBytenr: fe.DiskBytenr, DiskNumBytes: fe.DiskNumBytes,

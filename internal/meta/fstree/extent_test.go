@@ -67,7 +67,7 @@ func (e *env) dump(ino uint64) string {
 // verify compares the tree with the models: content, order, and every reference.
 func (e *env) verify(files []*modelFile) {
 	e.Helper()
-	refs := map[uint64]map[dataRef]int{}
+	refs := map[uint64]map[format.DataRef]int{}
 	for _, m := range files {
 		var have [cells]cell
 		end := uint64(0)
@@ -87,9 +87,9 @@ func (e *env) verify(files []*modelFile) {
 				have[(it.off+o)/sector] = cell{fe.DiskBytenr + fe.Offset + o, fe.Type == format.FileExtentTypePrealloc}
 			}
 			if refs[fe.DiskBytenr] == nil {
-				refs[fe.DiskBytenr] = map[dataRef]int{}
+				refs[fe.DiskBytenr] = map[format.DataRef]int{}
 			}
-			refs[fe.DiskBytenr][dataRef{e.fs.ID, m.ino, it.off - fe.Offset}]++
+			refs[fe.DiskBytenr][format.DataRef{Root: e.fs.ID, Ino: format.Ino(m.ino), Offset: format.FileOff(it.off - fe.Offset)}]++
 		}
 		if have != m.cells {
 			for i := range have {
@@ -103,7 +103,7 @@ func (e *env) verify(files []*modelFile) {
 		e.Fatalf("have %d extents referenced, %d exist", len(refs), len(e.refs.extents))
 	}
 	for bytenr, want := range refs {
-		x := e.refs.extents[bytenr]
+		x := e.refs.extents[format.Logical(bytenr)]
 		if x == nil || len(x.refs) != len(want) {
 			e.Fatalf("extent %d: have references %v want %v", bytenr, x, want)
 		}
@@ -183,7 +183,7 @@ func extentsModel(t *testing.T, seed uint64) {
 				fe.Type = format.FileExtentTypePrealloc
 			}
 			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &fe))
-			e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, e.fs.ID, m.ino, from*sector, disk, n))
+			e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, m.ino, from*sector), format.Logical(disk), n))
 			for i := from; i < to; i++ {
 				m.cells[i] = cell{disk + (i-from)*sector, k < 25}
 			}
@@ -222,7 +222,7 @@ func extentsModel(t *testing.T, seed uint64) {
 			n := (to - from) * sector
 			e.drop(m.ino, from, to, opt)
 			// The source may just have been dropped with its last reference.
-			x := e.refs.extents[it.fe.DiskBytenr]
+			x := e.refs.extents[format.Logical(it.fe.DiskBytenr)]
 			if x == nil {
 				clear(m.cells[from:to])
 				continue
@@ -230,7 +230,7 @@ func extentsModel(t *testing.T, seed uint64) {
 			fe := it.fe
 			fe.NumBytes, fe.Generation = n, 0
 			e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, m.ino, from*sector, &fe))
-			e.ok(e.refs.IncExtentRef(e.t, e.tr, fe.DiskBytenr, fe.DiskNumBytes, e.fs.ID, m.ino, from*sector-fe.Offset))
+			e.ok(e.refs.IncExtentRef(e.t, e.tr, refOf(e.fs, m.ino, from*sector-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes))
 			for i := from; i < to; i++ {
 				m.cells[i] = cell{fe.DiskBytenr + fe.Offset + (i-from)*sector, fe.Type == format.FileExtentTypePrealloc}
 			}
@@ -307,7 +307,7 @@ func (e *env) lookups(rnd *rand.Rand, m *modelFile) {
 	e.ok(err)
 	may := c.addr != 0 && (c.prealloc || nodatacow)
 	if may {
-		may = len(e.refs.extents[fe.DiskBytenr].refs) == 1
+		may = len(e.refs.extents[format.Logical(fe.DiskBytenr)].refs) == 1
 	}
 	if may != (n > 0) {
 		e.Fatalf("can nocow at sector %d: have %d want %v; %v\n%s", i, n, may, c, e.dump(m.ino))
@@ -365,7 +365,7 @@ func TestNocowRefusals(t *testing.T) {
 	pre := reg(addr, 8, 0, 8)
 	pre.Type = format.FileExtentTypePrealloc
 	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, pre))
-	e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, e.fs.ID, 257, 0, addr, 8*sector))
+	e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, 0), addr, 8*sector))
 	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 16*sector, &format.FileExtent{Type: format.FileExtentTypeReg, NumBytes: sector, RAMBytes: sector}))
 	try := func(what string, off, want uint64, nodatacow bool) {
 		t.Helper()
@@ -406,9 +406,9 @@ func TestNocowRefusals(t *testing.T) {
 		t.Errorf("nowait: %d %v", n, err)
 	}
 
-	e.ok(e.refs.IncExtentRef(e.t, e.tr, addr, 8*sector, e.fs.ID, 300, 0))
+	e.ok(e.refs.IncExtentRef(e.t, e.tr, refOf(e.fs, 300, 0), addr, 8*sector))
 	try("shared with another file", 5*sector, 0, true)
-	e.ok(e.refs.FreeExtent(e.t, e.tr, addr, 8*sector, e.fs.ID, 300, 0))
+	e.ok(e.refs.FreeExtent(e.t, e.tr, refOf(e.fs, 300, 0), addr, 8*sector))
 
 	// An extent from before the last snapshot.
 	e.commit()

@@ -31,15 +31,15 @@ import (
 // ExtentRefs is what file extents need of the extent tree.
 type ExtentRefs interface {
 	// AllocReservedFileExtent adds the first reference of a new data extent.
-	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, root, ino, offset, bytenr, numBytes uint64) error
+	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 	// IncExtentRef adds a reference.
-	IncExtentRef(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error
+	IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 	// FreeExtent drops a reference, and with the last one the extent.
-	FreeExtent(t *sched.Task, tr *ctree.Trans, bytenr, numBytes, root, ino, offset uint64) error
-	// CrossRefExist reports whether anything but (root, ino, offset) refers to the extent.
-	CrossRefExist(t *sched.Task, root, ino, offset, bytenr uint64, nowait bool) (bool, error)
+	FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
+	// CrossRefExist reports whether anything but own refers to the extent.
+	CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error)
 	// BlockGroupReadonly reports whether the extent's block group takes no writes.
-	BlockGroupReadonly(bytenr uint64) bool
+	BlockGroupReadonly(bytenr format.Logical) bool
 }
 
 var pathClass = lockdep.NewClass("path_list", lockdep.RankLeaf3)

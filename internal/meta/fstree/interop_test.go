@@ -43,7 +43,7 @@ func openForeign(t *testing.T, path string) *foreign {
 	v, err := volumes.Open(dev, &sb)
 	ok(err)
 	f := ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), FSID: sb.FSID, Reader: v})
-	s := New(f, &fakeRefs{extents: map[uint64]*dataExtent{}}, nil, uint64(sb.SectorSize))
+	s := New(f, &fakeRefs{extents: map[format.Logical]*dataExtent{}}, nil, uint64(sb.SectorSize))
 	chunks, err := f.OpenRoot(tk, format.CHUNK_TREE_OBJECTID, sb.ChunkRoot, int(sb.ChunkRootLevel), sb.ChunkRootGeneration, 0)
 	ok(err)
 	ok(s.each(tk, chunks, format.Key{}, func(p *ctree.Path, k format.Key) (bool, error) {

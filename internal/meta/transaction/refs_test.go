@@ -13,20 +13,18 @@ import (
 )
 
 // refsOf reads the references of a data extent, inline and keyed, and the count in its item.
-func refsOf(tb testing.TB, t *sched.Task, m *transaction.Manager, bytenr, length uint64) (refs map[format.ExtentDataRef]uint32, total uint64, keyed int) {
+func refsOf(tb testing.TB, t *sched.Task, m *transaction.Manager, bytenr format.Logical, length uint64) (refs map[format.DataRef]uint32, total uint64, keyed int) {
 	tb.Helper()
-	refs = map[format.ExtentDataRef]uint32{}
+	refs = map[format.DataRef]uint32{}
 	var p ctree.Path
 	defer p.Release(t)
 	ext := m.Root(format.EXTENT_TREE_OBJECTID)
-	more, err := m.Forest.SearchForward(t, ext, format.Key{Objectid: bytenr, Type: format.EXTENT_ITEM_KEY}, &p)
+	more, err := m.Forest.SearchForward(t, ext, format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY}, &p)
 	last := ^uint64(0)
 	add := func(d format.ExtentDataRef) {
-		n := d.Count
-		d.Count = 0
-		refs[d] += n
+		refs[d.DataRef] += d.Count
 	}
-	for ; more && err == nil && p.Key().Objectid == bytenr; more, err = m.Forest.NextItem(t, ext, &p) {
+	for ; more && err == nil && p.Key().Objectid == uint64(bytenr); more, err = m.Forest.NextItem(t, ext, &p) {
 		switch k := p.Key(); k.Type {
 		case format.EXTENT_ITEM_KEY:
 			if k.Offset != length {
@@ -77,8 +75,8 @@ func TestManyReferences(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(3, 4))
-	model := map[format.ExtentDataRef]uint32{}
-	var list []format.ExtentDataRef
+	model := map[format.DataRef]uint32{}
+	var list []format.DataRef
 	sawKeyed := 0
 	step := func(f func(h *transaction.Handle)) {
 		t.Helper()
@@ -103,11 +101,11 @@ func TestManyReferences(t *testing.T) {
 			t.Fatalf("references %v, count %d, want %v, %d", have, total, model, sum)
 		}
 	}
-	add := func(h *transaction.Handle, d format.ExtentDataRef, first bool) {
+	add := func(h *transaction.Handle, d format.DataRef, first bool) {
 		if first {
-			err = m.Extents.AllocReservedFileExtent(task, h.Trans(), d.Root, d.Objectid, d.Offset, start, length)
+			err = m.Extents.AllocReservedFileExtent(task, h.Trans(), d, start, length)
 		} else {
-			err = m.Extents.IncExtentRef(task, h.Trans(), start, length, d.Root, d.Objectid, d.Offset)
+			err = m.Extents.IncExtentRef(task, h.Trans(), d, start, length)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -120,15 +118,15 @@ func TestManyReferences(t *testing.T) {
 		d := list[i]
 		list[i] = list[len(list)-1]
 		list = list[:len(list)-1]
-		if err := m.Extents.FreeExtent(task, h.Trans(), start, length, d.Root, d.Objectid, d.Offset); err != nil {
+		if err := m.Extents.FreeExtent(task, h.Trans(), d, start, length); err != nil {
 			t.Fatal(err)
 		}
 		if model[d]--; model[d] == 0 {
 			delete(model, d)
 		}
 	}
-	ref := func() format.ExtentDataRef {
-		return format.ExtentDataRef{Root: format.FS_TREE_OBJECTID, Objectid: 300 + rng.Uint64N(60), Offset: rng.Uint64N(2) << 16}
+	ref := func() format.DataRef {
+		return format.DataRef{Root: format.FS_TREE_OBJECTID, Ino: format.Ino(300 + rng.Uint64N(60)), Offset: format.FileOff(rng.Uint64N(2) << 16)}
 	}
 	step(func(h *transaction.Handle) { add(h, ref(), true); add(h, ref(), false) })
 	for range 40 {

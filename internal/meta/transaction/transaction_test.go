@@ -178,6 +178,11 @@ func freeSpaceTreeExact(t *sched.Task, m *transaction.Manager) error {
 	return nil
 }
 
+// refAt is the reference of the whole extent at a key of the top-level subvolume.
+func refAt(k format.Key) format.DataRef {
+	return format.DataRef{Root: format.FS_TREE_OBJECTID, Ino: format.Ino(k.Objectid), Offset: format.FileOff(k.Offset)}
+}
+
 // insert allocates a data extent and gives it to an item.
 func insert(t *sched.Task, m *transaction.Manager, model extents, k format.Key, bytes uint64) error {
 	if err := m.Space.Data().Reserve(t, bytes, spaceinfo.FlushData); err != nil {
@@ -195,7 +200,7 @@ func insert(t *sched.Task, m *transaction.Manager, model extents, k format.Key, 
 		return err
 	}
 	m.Space.Data().Release(t, bytes-length)
-	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: length, Type: format.FileExtentTypeReg, DiskBytenr: start,
+	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: length, Type: format.FileExtentTypeReg, DiskBytenr: uint64(start),
 		DiskNumBytes: length, NumBytes: length}
 	b := make([]byte, fe.Size())
 	fe.Encode(b)
@@ -203,7 +208,7 @@ func insert(t *sched.Task, m *transaction.Manager, model extents, k format.Key, 
 		return err
 	}
 	model[k] = fe
-	return m.Extents.AllocReservedFileExtent(t, h.Trans(), format.FS_TREE_OBJECTID, k.Objectid, k.Offset, start, length)
+	return m.Extents.AllocReservedFileExtent(t, h.Trans(), refAt(k), start, length)
 }
 
 func remove(t *sched.Task, m *transaction.Manager, model extents, k format.Key) error {
@@ -225,7 +230,7 @@ func remove(t *sched.Task, m *transaction.Manager, model extents, k format.Key) 
 	p.Release(t)
 	fe := model[k]
 	delete(model, k)
-	return m.Extents.FreeExtent(t, h.Trans(), fe.DiskBytenr, fe.DiskNumBytes, format.FS_TREE_OBJECTID, k.Objectid, k.Offset)
+	return m.Extents.FreeExtent(t, h.Trans(), refAt(k), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
 }
 
 // Thousands of extents come and go over many commits, some within one; the books agree after each reopening.

@@ -107,7 +107,7 @@ func (c *checker) loadExtents() {
 				for ; len(b) > 0; b = b[format.ExtentDataRefSize:] {
 					var d format.ExtentDataRef
 					d.Decode(b)
-					c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refData, a: d.Root, b: d.Objectid, c: d.Offset, count: uint64(d.Count)})
+					c.haveRefs = append(c.haveRefs, ref{extent: k.Objectid, kind: refData, a: d.Root, b: uint64(d.Ino), c: uint64(d.Offset), count: uint64(d.Count)})
 				}
 			}
 		}
@@ -144,7 +144,7 @@ func (c *checker) extentItem(k format.Key, b []byte) {
 		default:
 			var d format.ExtentDataRef
 			d.Decode(b[at+1:])
-			r.kind, r.a, r.b, r.c, r.count = refData, d.Root, d.Objectid, d.Offset, uint64(d.Count)
+			r.kind, r.a, r.b, r.c, r.count = refData, d.Root, uint64(d.Ino), uint64(d.Offset), uint64(d.Count)
 		}
 		c.haveRefs = append(c.haveRefs, r)
 		at += format.InlineRefSize(b[at])

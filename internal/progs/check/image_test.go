@@ -300,7 +300,7 @@ func (m *image) dataExtent(bytenr, length, ino, start uint64) {
 	b := make([]byte, format.ExtentItemSize+format.InlineRefSize(format.EXTENT_DATA_REF_KEY))
 	e := format.ExtentItem{Refs: 1, Generation: 1, Flags: format.ExtentFlagData}
 	e.Encode(b)
-	r := format.InlineRef{Type: format.EXTENT_DATA_REF_KEY, Data: format.ExtentDataRef{Root: fsTree, Objectid: ino, Offset: start, Count: 1}}
+	r := format.InlineRef{Type: format.EXTENT_DATA_REF_KEY, Data: format.ExtentDataRef{DataRef: format.DataRef{Root: fsTree, Ino: format.Ino(ino), Offset: format.FileOff(start)}, Count: 1}}
 	r.Encode(b[format.ExtentItemSize:])
 	m.add(extentTree, key(bytenr, format.EXTENT_ITEM_KEY, length), b)
 }

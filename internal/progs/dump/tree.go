@@ -312,7 +312,7 @@ func (d *dumper) item(k format.Key, b []byte) {
 		for ; len(b) > 0; b = b[format.ExtentDataRefSize:] {
 			var r format.ExtentDataRef
 			r.Decode(b)
-			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Root, 0), r.Objectid, r.Offset, r.Count)
+			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Root, 0), r.Ino, r.Offset, r.Count)
 		}
 	case format.SHARED_DATA_REF_KEY:
 		p("shared data backref count %d", le.Uint32(b))
@@ -445,7 +445,7 @@ func (d *dumper) extentItem(k format.Key, b []byte) {
 		case format.SHARED_BLOCK_REF_KEY:
 			p("shared block backref parent %d", r.Offset)
 		case format.EXTENT_DATA_REF_KEY:
-			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Data.Root, 0), r.Data.Objectid, r.Data.Offset, r.Count)
+			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Data.Root, 0), r.Data.Ino, r.Data.Offset, r.Count)
 		case format.SHARED_DATA_REF_KEY:
 			p("shared data backref parent %d count %d", r.Offset, r.Count)
 		}
