@@ -105,9 +105,6 @@ func (e *ExtentTree) SetCsums(c CsumDeleter) { e.csums = c }
 // BytesUsed is the superblock's bytes_used. The committer calls it.
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
 
-// BlockGroupReadonly reports whether new data may not go where bytenr lies. No group of ours is ever read-only.
-func (e *ExtentTree) BlockGroupReadonly(bytenr format.Logical) bool { return false }
-
 // ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a caller that holds
 // numBytes in the data account's may_use; length bytes of them become reserved. ENOSPC when there is
 // no such piece, in spite of the promise: free space is fragmented. Models btrfs_reserve_extent().

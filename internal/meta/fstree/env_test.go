@@ -87,10 +87,9 @@ type dataExtent struct {
 
 // fakeRefs counts references of data extents and refuses what the real extent tree could not do.
 type fakeRefs struct {
-	mu       sync.Mutex
-	extents  map[format.Logical]*dataExtent
-	readonly bool
-	busy     bool
+	mu      sync.Mutex
+	extents map[format.Logical]*dataExtent
+	busy    bool
 }
 
 func (x *fakeRefs) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
@@ -142,8 +141,6 @@ func (x *fakeRefs) CrossRefExist(t *sched.Task, own format.DataRef, bytenr forma
 	}
 	return len(e.refs) != 1 || e.refs[own] == 0, nil
 }
-
-func (x *fakeRefs) BlockGroupReadonly(format.Logical) bool { return x.readonly }
 
 // newEnv makes empty trees of small nodes, so that few items make several levels.
 func newEnv(tb testing.TB, nodeSize int) *env {

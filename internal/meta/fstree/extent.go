@@ -575,9 +575,10 @@ type NocowExtent struct {
 // when it would have to.
 //
 // The order of the checks is kernel-semantics 3.4: the item, then references by others, then
-// checksums, then the block group. Delalloc in the range and a pending snapshot are the caller's.
+// checksums. Delalloc in the range and a pending snapshot are the caller's.
 //
-// Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent().
+// Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent(). Difference: the kernel also asks
+// whether the block group is read-only. Only scrub and balance make one so, and we have neither.
 func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
 	p := s.path(t)
 	defer s.putPath(t, p)
@@ -623,9 +624,6 @@ func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, 
 	sums, err := s.csumExists(t, p, write, n)
 	if err != nil || sums {
 		return 0, ext, err
-	}
-	if s.ExtentTree.BlockGroupReadonly(format.Logical(fe.DiskBytenr)) {
-		return 0, ext, nil
 	}
 	return n, NocowExtent{Start: start, NumBytes: fe.NumBytes, Type: fe.Type, DiskBytenr: fe.DiskBytenr, DiskNumBytes: fe.DiskNumBytes,
 		RAMBytes: fe.RAMBytes, Offset: fe.Offset, Generation: fe.Generation, WriteBytenr: write}, nil

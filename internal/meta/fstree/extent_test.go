@@ -393,10 +393,6 @@ func TestNocowRefusals(t *testing.T) {
 	}
 	e.ok(e.s.DelCsums(e.t, e.tr, addr, 8*sector))
 
-	e.refs.readonly = true
-	try("read-only block group", 5*sector, 0, true)
-	e.refs.readonly = false
-
 	e.refs.busy = true
 	if _, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); err != errno.EAGAIN {
 		t.Errorf("busy delayed reference with nowait: %v", err)

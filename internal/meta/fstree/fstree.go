@@ -38,8 +38,6 @@ type ExtentRefs interface {
 	FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 	// CrossRefExist reports whether anything but own refers to the extent.
 	CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error)
-	// BlockGroupReadonly reports whether the extent's block group takes no writes.
-	BlockGroupReadonly(bytenr format.Logical) bool
 }
 
 var pathClass = lockdep.NewClass("path_list", lockdep.RankLeaf3)
