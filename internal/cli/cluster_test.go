@@ -91,7 +91,7 @@ func TestClusterFiles(t *testing.T) {
 			if string(r.Verdict) != verdict || verdict == "violated" && (r.Preemptions != 1 || r.Replay == "") {
 				t.Errorf("%s %s: %+v", job.name, pol, r)
 			}
-			if r := merge("part-0.json", "part-2.json", "part-3.json"); verdict == "exhausted" && (r.Verdict != "bounded" || !strings.Contains(r.Bound, "1 of 4 shards missing")) {
+			if r := merge("part-0.json", "part-2.json", "part-3.json"); verdict == "exhausted" && (r.Verdict != "bounded" || !strings.Contains(r.Bound.String(), "1 of 4 shards missing")) {
 				t.Errorf("%s %s without a part: %+v", job.name, pol, r)
 			}
 		}
@@ -120,7 +120,7 @@ func TestClusterStopped(t *testing.T) {
 	if err := json.Unmarshal([]byte(verb(t, 0, append([]string{"explore", "merge"}, files...)...)), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Verdict != "bounded" || !strings.Contains(r.Bound, "of 2 shards (limit reached)") {
+	if r.Verdict != "bounded" || !strings.Contains(r.Bound.String(), "of 2 shards (limit reached)") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -317,10 +317,11 @@ func (a *app) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario.
 		rule += ", as the policy promises"
 	}
 	a.say("  judged: ", rule)
-	if r.Switch == "" {
-		r.Switch = "every lock, wait, atomic and device transfer"
+	at := r.Switch.String()
+	if at == "" {
+		at = "every lock, wait, atomic and device transfer"
 	}
-	a.say("  switch points: ", r.Switch)
+	a.say("  switch points: ", at)
 	a.say("  ", fmt.Sprintf("%s by %s, %d cut off as repetitions, %s, %.3f s", prose.Count(r.Schedules, "schedule"), r.Method, r.Cut, prose.Count(r.Steps, "step"), r.Seconds))
 	if r.Replay != "" {
 		fmt.Fprintln(a.out, prose.Command("  replay: ", r.Replay, a.width()))
@@ -474,7 +475,7 @@ Exit code 1 means that the schedule violates the contract.`,
 			return err
 		}
 		if tr.Kind == explore.KindMisfit {
-			return usagef(cmd, "%s under %s: %s", s.Name, pol, tr.Message)
+			return usagef(cmd, "%s under %s: %s", s.Name, pol, tr.Violation)
 		}
 		if asJSON {
 			err = a.printJSON(tr)
@@ -557,7 +558,7 @@ Exit code 1 means that an exhibit did not prove itself.`, matrixSchedules),
 			for _, x := range shown {
 				a.say(fmt.Sprintf("%3d  ", x.Number), fmt.Sprintf("%s (%s)", x.Title, x.Source))
 				a.say("     wrong: ", fmt.Sprintf("%s, %s", x.Found.Bound, x.Found.Kind))
-				a.say("     right: ", x.Proof.Bound)
+				a.say("     right: ", x.Proof.Bound.String())
 				if x.Found.Replay != "" {
 					fmt.Fprintln(a.out, prose.Command("     ", x.Found.Replay, a.width()))
 				}

@@ -187,7 +187,7 @@ func TestInterruptExplore(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Decode(&second); err != nil || second.Verdict != explore.Bounded || !second.Stopped || !strings.Contains(second.Bound, "stopped") {
+	if err := d.Decode(&second); err != nil || second.Verdict != explore.Bounded || !second.Stopped || !strings.Contains(second.Bound.String(), "stopped") {
 		t.Errorf("%v %+v", err, second)
 	}
 	wantExit(t, cmd.Wait(), exitInterrupted)

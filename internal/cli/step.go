@@ -292,7 +292,7 @@ func (st *stepper) verdict() string {
 	if tr.Kind == explore.OK {
 		return "KEPT: nothing was violated in this schedule. u takes a step back, b begins again"
 	}
-	return fmt.Sprintf("VIOLATED (%s): %s", tr.Kind, strings.TrimSpace(tr.Message))
+	return fmt.Sprintf("VIOLATED (%s): %s", tr.Kind, strings.TrimSpace(tr.Violation.String()))
 }
 
 var stepHelp = []string{

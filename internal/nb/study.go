@@ -63,8 +63,8 @@ func Explore(name, spec string) (*Exploration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exploration{Scenario: s.Name, Policy: spec, Verdict: string(r.Verdict), Bound: r.Bound, Schedules: r.Schedules,
-		Preemptions: r.Preemptions, Seconds: r.Seconds, Schedule: r.Schedule, Violation: r.Violation, Command: r.Replay}, nil
+	return &Exploration{Scenario: s.Name, Policy: spec, Verdict: string(r.Verdict), Bound: r.Bound.String(), Schedules: r.Schedules,
+		Preemptions: r.Preemptions, Seconds: r.Seconds, Schedule: r.Schedule, Violation: r.Violation.String(), Command: r.Replay}, nil
 }
 
 // Kept reports that no schedule that was searched violates the rule; Bound says which were.
@@ -124,7 +124,7 @@ func Replay(name, schedule, spec string) (Timeline, error) {
 		return Timeline{}, err
 	}
 	if tr.Kind == explore.KindMisfit {
-		return Timeline{}, fmt.Errorf("replay %s %s: %s", name, schedule, tr.Message)
+		return Timeline{}, fmt.Errorf("replay %s %s: %s", name, schedule, tr.Violation)
 	}
 	return Timeline{tr}, nil
 }
@@ -133,7 +133,7 @@ func Replay(name, schedule, spec string) (Timeline, error) {
 func (l Timeline) Kept() bool { return l.tr.Kind == explore.OK }
 
 // Violation is what the oracle says, empty when all was kept.
-func (l Timeline) Violation() string { return l.tr.Message }
+func (l Timeline) Violation() string { return l.tr.Violation.String() }
 
 // Steps is their number.
 func (l Timeline) Steps() int { return len(l.tr.Steps) }

@@ -26,6 +26,9 @@ var (
 // Classes are the names of the classes of Mutex and Cond, for those who choose scheduling points.
 func Classes() []string { return []string{mutexClass.Name, condClass.Name} }
 
+// CondClass is the class of a wait in a Cond.
+func CondClass() sched.ClassID { return condClass.ID }
+
 // Range is the bytes [Start, End).
 type Range struct{ Start, End uint64 }
 

@@ -32,7 +32,7 @@ func TestMisuse(t *testing.T) {
 		{"kit.Mutex.Lock without a task", func(t *Task) { m, _ := ready(); m.Lock(nil) }},
 	} {
 		x := explore.Run(explore.Config{}, func(w *explore.World) { w.Go("user", tt.run) })
-		if x.Kind != explore.KindPanic || !strings.Contains(x.Violation, tt.want) {
+		if x.Kind != explore.KindPanic || !strings.Contains(x.Violation.String(), tt.want) {
 			t.Errorf("want %q, have %s: %s", tt.want, x.Kind, x.Violation)
 		}
 	}

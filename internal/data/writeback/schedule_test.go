@@ -41,7 +41,7 @@ func TestSchedules(t *testing.T) {
 		r := explore.Once(explore.OnceConfig{Strategy: explore.RandomWalk(seed), MaxSteps: 5_000_000},
 			func(task *sched.Task) { scheduleRun(panicTB{t}, task, dev, seed, flags) })
 		if r.Verdict != explore.OK {
-			t.Fatalf("seed %d: %v after %d steps: %s", seed, r.Verdict, len(r.Steps), r.Message)
+			t.Fatalf("seed %d: %v after %d steps: %s", seed, r.Verdict, len(r.Steps), r.Violation)
 		}
 		if seed%50 == 0 {
 			t.Logf("seed %d: %d steps", seed, len(r.Steps))

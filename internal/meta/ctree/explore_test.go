@@ -88,7 +88,7 @@ func schedule(t *testing.T, seed uint64) {
 		t.Logf("seed %d: %d steps", seed, len(r.Steps))
 	}
 	if r.Verdict != explore.OK {
-		t.Errorf("%v: %s", r.Verdict, r.Message)
+		t.Errorf("%v: %s", r.Verdict, r.Violation)
 		return
 	}
 	for _, m := range models {
@@ -165,11 +165,11 @@ func TestWalkPreempted(t *testing.T) {
 						}
 					})
 				})
-				if r.Verdict == explore.Mismatch && step > 0 {
+				if r.Verdict == explore.KindMismatch && step > 0 {
 					break // the walk has no such step
 				}
 				if r.Verdict != explore.OK {
-					t.Fatalf("victim %d, schedule %q: %v: %s", victim, schedule, r.Verdict, r.Message)
+					t.Fatalf("victim %d, schedule %q: %v: %s", victim, schedule, r.Verdict, r.Violation)
 				}
 				missing := map[format.Key]bool{}
 				for i := range uint64(items) {

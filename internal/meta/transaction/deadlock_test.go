@@ -69,8 +69,8 @@ func TestCommitDeadlock(tt *testing.T) {
 	if r.Kind != explore.KindDeadlock {
 		tt.Fatalf("%s, %s: %s", r.Bound, r.Kind, r.Violation)
 	}
-	if x := explore.Replay(cfg, r.Schedule, prog(false)); !strings.HasPrefix(x.Message, want) {
-		tt.Errorf("schedule %q\nhave %s\nwant %s", r.Schedule, x.Message, want)
+	if x := explore.Replay(cfg, r.Schedule, prog(false)); !strings.HasPrefix(x.Violation.String(), want) {
+		tt.Errorf("schedule %q\nhave %s\nwant %s", r.Schedule, x.Violation, want)
 	}
 	if r := explore.Run(cfg, prog(true)); r.Verdict != explore.Exhausted {
 		tt.Errorf("the right order: %s, %s, schedule %q: %s", r.Bound, r.Kind, r.Schedule, r.Violation)

@@ -199,7 +199,7 @@ func (q *queueDriver) pick(w *world, d *decision) int {
 		q.pos++
 		if q.pos == len(devs) {
 			if q.hash = w.trail ^ sched.Mix(d.mask, 3); q.hash != q.it.want {
-				w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
+				w.fail(Violation{Kind: KindMismatch, Named: true, What: "another state in the same schedule"})
 				return -1
 			}
 		}

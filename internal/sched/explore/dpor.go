@@ -182,7 +182,7 @@ func (d *dpor) pick(w *world, c *decision) int {
 	if c.step < d.keep {
 		nd := &d.nodes[c.step]
 		if nd.mask != c.mask || nd.trail != w.trail {
-			w.fail(KindMismatch, "nondeterminism: another state in the same schedule")
+			w.fail(Violation{Kind: KindMismatch, Named: true, What: "another state in the same schedule"})
 			return -1
 		}
 		return nd.task

@@ -39,40 +39,6 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Kind says what went wrong.
-type Kind string
-
-// The kinds of violation.
-const (
-	OK           Kind = ""
-	KindOracle   Kind = "oracle"         // Check, Finally or Invariant said so
-	KindDeadlock Kind = "deadlock"       // a cycle of waits for locks and events
-	KindLost     Kind = "lost wake-up"   // a wait that was woken before it began
-	KindGone     Kind = "orphaned wait"  // a wait for somebody who has ended
-	KindLivelock Kind = "livelock"       // MaxSteps, and somebody has not ended
-	KindOrder    Kind = "lock order"     // classes taken in both orders, or against their ranks
-	KindRace     Kind = "data race"      // a Var or Shared
-	KindNowait   Kind = "nowait sleep"   // a wait under NOWAIT
-	KindLeftover Kind = "leftover"       // locks held at a task's end
-	KindPanic    Kind = "panic"          // the program's own
-	KindMismatch Kind = "nondeterminism" // the program is not the same twice
-	KindMisfit   Kind = "misfit"         // Replay: the schedule is none, or does not fit the program
-)
-
-// Violated says that k was violated and how; a message that begins with the kind already says both.
-func (k Kind) Violated(message string) string {
-	if strings.HasPrefix(message, string(k)+":") {
-		return "violated: " + message
-	}
-	return fmt.Sprintf("violated (%s): %s", k, message)
-}
-
-// Violation is what an execution broke.
-type Violation struct {
-	Kind Kind
-	Text string
-}
-
 // Checks are bits: what not to look for.
 type Checks uint8
 
@@ -185,16 +151,6 @@ func (c Config) filled() *Config {
 	return &c
 }
 
-// Verdict is what a search came to.
-type Verdict string
-
-// The verdicts.
-const (
-	Exhausted Verdict = "exhausted" // nothing is left to try, and nothing was violated
-	Bounded   Verdict = "bounded"   // nothing was violated as far as the search went
-	Violated  Verdict = "violated"
-)
-
 // Result is what a search found.
 type Result struct {
 	Verdict     Verdict `json:"verdict"`
@@ -205,19 +161,20 @@ type Result struct {
 	Preemptions int     `json:"preemptions"` // of the schedule when violated; else the number up to which all was tried, -1 for none
 	Steps       int64   `json:"steps"`
 	Seconds     float64 `json:"seconds"`
-	Kind        Kind    `json:"kind,omitempty"`
-	Violation   string  `json:"violation,omitempty"`
-	Schedule    string  `json:"schedule"`
+	// Kind is the violation's, which its text form does not keep.
+	Kind      Kind      `json:"kind,omitempty"`
+	Violation Violation `json:"violation,omitzero"`
+	Schedule  string    `json:"schedule"`
 	// Found is the number of the execution that first violated something, before shrinking.
 	Found int `json:"found,omitempty"`
 	// Bound says what the verdict is worth.
-	Bound string `json:"bound"`
+	Bound Coverage `json:"bound"`
 	// Stopped says that Config.Stop ended the search.
 	Stopped bool `json:"stopped,omitempty"`
-	// Switch says which classes are scheduling points when not all are.
-	Switch string `json:"switch,omitempty"`
-	Shard  int    `json:"shard"`
-	Shards int    `json:"shards"`
+	// Switch are the classes that are scheduling points when not all are.
+	Switch Switches `json:"switch,omitempty"`
+	Shard  int      `json:"shard"`
+	Shards int      `json:"shards"`
 }
 
 // Run searches the executions of prog and reports the first violation, with a schedule that shows it.

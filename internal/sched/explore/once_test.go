@@ -76,12 +76,12 @@ func TestLostUpdate(t *testing.T) {
 	var size int
 	r := explore.Once(config(""), twoWriters(&size, false))
 	if r.Verdict != explore.OK || size != 2 || r.Schedule != "" {
-		t.Fatalf("without preemption: %v size %d %q\n%s%s", r.Verdict, size, r.Schedule, r.Message, r.Trace())
+		t.Fatalf("without preemption: %v size %d %q\n%s%s", r.Verdict, size, r.Schedule, r.Violation, r.Trace())
 	}
 	const schedule = "7:2"
 	r = explore.Once(config(schedule), twoWriters(&size, false))
 	if r.Verdict != explore.OK || size != 1 || r.Schedule != schedule {
-		t.Fatalf("schedule %s: %v size %d, want a lost update\n%s%s", schedule, r.Verdict, size, r.Message, r.Trace())
+		t.Fatalf("schedule %s: %v size %d, want a lost update\n%s%s", schedule, r.Verdict, size, r.Violation, r.Trace())
 	}
 	const want = `
    0  0 main         start
@@ -118,7 +118,7 @@ func TestLostUpdate(t *testing.T) {
 		cfg := config("")
 		cfg.Strategy = explore.RandomWalk(seed)
 		if r := explore.Once(cfg, twoWriters(&size, true)); r.Verdict != explore.OK || size != 2 {
-			t.Fatalf("seed %d: %v size %d\n%s%s", seed, r.Verdict, size, r.Message, r.Trace())
+			t.Fatalf("seed %d: %v size %d\n%s%s", seed, r.Verdict, size, r.Violation, r.Trace())
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestFoundScheduleReplays(t *testing.T) {
 		again := config(r.Schedule)
 		again.Expect = r.Steps
 		if r2 := explore.Once(again, twoWriters(&size, false)); r2.Verdict != explore.OK || size != found || r2.Schedule != r.Schedule || r2.Trace() != r.Trace() {
-			t.Fatalf("seed %d, schedule %s: size %d, replayed %v size %d %s", seed, r.Schedule, found, r2.Verdict, size, r2.Message)
+			t.Fatalf("seed %d, schedule %s: size %d, replayed %v size %d %s", seed, r.Schedule, found, r2.Verdict, size, r2.Violation)
 		}
 	}
 	if lost < 5 || lost > 95 {
@@ -171,15 +171,15 @@ func abba(t *sched.Task) {
 // message says who holds what and waits for what.
 func TestDeadlock(t *testing.T) {
 	if r := explore.Once(config(""), abba); r.Verdict != explore.OK {
-		t.Fatalf("without preemption: %v %s", r.Verdict, r.Message)
+		t.Fatalf("without preemption: %v %s", r.Verdict, r.Violation)
 	}
 	r := explore.Once(config("4:2"), abba)
 	want := `deadlock: task 1 ab waits for mu #2, which task 2 ba holds; task 2 ba waits for mu #1, which task 1 ab holds
 task 0 main waits for task 1 ab to end; holds nothing
 task 1 ab waits for mu #2; holds mu #1
 task 2 ba waits for mu #1; holds mu #2`
-	if r.Verdict != explore.Deadlock || r.Message != want {
-		t.Fatalf("%v, have\n%swant\n%s%s", r.Verdict, r.Message, want, r.Trace())
+	if r.Verdict != explore.KindDeadlock || r.Violation.String() != want {
+		t.Fatalf("%v, have\n%swant\n%s%s", r.Verdict, r.Violation, want, r.Trace())
 	}
 }
 
@@ -192,8 +192,8 @@ func TestLockdepNeedsNoDeadlock(t *testing.T) {
 		b.LockNested(t, 2)
 		a.LockNested(t, 1)
 	})
-	if r.Verdict != explore.KindOrder || !strings.Contains(r.Message, "acquires mu (rank 70, sub 1) while it holds mu (rank 70, sub 2)") {
-		t.Fatalf("%v %s", r.Verdict, r.Message)
+	if r.Verdict != explore.KindOrder || !strings.Contains(r.Violation.String(), "acquires mu (rank 70, sub 1) while it holds mu (rank 70, sub 2)") {
+		t.Fatalf("%v %s", r.Verdict, r.Violation)
 	}
 }
 
@@ -207,8 +207,8 @@ func TestLostWakeup(t *testing.T) {
 		t.Sleep(1)
 		flag = true
 	}
-	if r := explore.Once(config(""), prog); r.Verdict != explore.KindGone || !strings.Contains(r.Message, "task 1 waiter waits in wait, and nobody is left to wake it") {
-		t.Errorf("waiter first: %v %s\n%s", r.Verdict, r.Message, r.Trace())
+	if r := explore.Once(config(""), prog); r.Verdict != explore.KindGone || !strings.Contains(r.Violation.String(), "task 1 waiter waits in wait, and nobody is left to wake it") {
+		t.Errorf("waiter first: %v %s\n%s", r.Verdict, r.Violation, r.Trace())
 	}
 }
 
@@ -230,7 +230,7 @@ func TestWaitingWriterKeepsReadersOut(t *testing.T) {
 		t.Join(w)
 	}
 	if r := explore.Once(config("3:1"), prog); r.Verdict != explore.OK {
-		t.Errorf("%v %s\n%s", r.Verdict, r.Message, r.Trace())
+		t.Errorf("%v %s\n%s", r.Verdict, r.Violation, r.Trace())
 	}
 }
 
@@ -247,8 +247,8 @@ func TestMismatch(t *testing.T) {
 		"x":       `not a schedule: "x" in "x"; want step:task`,
 		"-1:0":    "not a schedule",
 	} {
-		if r := explore.Once(config(schedule), twoWriters(&size, false)); r.Verdict != explore.Mismatch || !strings.Contains(r.Message, want) {
-			t.Errorf("%s: %v %s, want %q", schedule, r.Verdict, r.Message, want)
+		if r := explore.Once(config(schedule), twoWriters(&size, false)); r.Verdict != explore.KindMismatch || !strings.Contains(r.Violation.String(), want) {
+			t.Errorf("%s: %v %s, want %q", schedule, r.Verdict, r.Violation, want)
 		}
 	}
 }
@@ -274,8 +274,8 @@ func TestNondeterminism(t *testing.T) {
 	cfg := config("")
 	cfg.Expect = r.Steps
 	r = explore.Once(cfg, prog)
-	if want := "nondeterminism at step 2: task 0 lock sem #1, enabled 1; recorded was task 0 lock mu #1, enabled 1"; r.Verdict != explore.Mismatch || r.Message != want {
-		t.Errorf("%v %s, want %s", r.Verdict, r.Message, want)
+	if want := "nondeterminism at step 2: task 0 lock sem #1, enabled 1; recorded was task 0 lock mu #1, enabled 1"; r.Verdict != explore.KindMismatch || r.Violation.String() != want {
+		t.Errorf("%v %s, want %s", r.Verdict, r.Violation, want)
 	}
 }
 
@@ -287,8 +287,8 @@ func TestPanicAndTooLong(t *testing.T) {
 		t.Point(sched.PointYield, 0, nil)
 		panic("broken invariant, have 1 want 2")
 	})
-	if r.Verdict != explore.Panicked || !strings.HasPrefix(r.Message, "task 0 main: panic: broken invariant, have 1 want 2\n") {
-		t.Errorf("%v %s", r.Verdict, r.Message)
+	if r.Verdict != explore.KindPanic || !strings.HasPrefix(r.Violation.String(), "task 0 main: panic: broken invariant, have 1 want 2\n") {
+		t.Errorf("%v %s", r.Verdict, r.Violation)
 	}
 	cfg := config("")
 	cfg.MaxSteps = 100
@@ -296,8 +296,8 @@ func TestPanicAndTooLong(t *testing.T) {
 		for {
 			t.Point(sched.PointYield, 0, nil)
 		}
-	}); r.Verdict != explore.TooLong {
-		t.Errorf("%v %s", r.Verdict, r.Message)
+	}); r.Verdict != explore.KindLivelock {
+		t.Errorf("%v %s", r.Verdict, r.Violation)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestMemoryDevice(t *testing.T) {
 	}
 	for schedule, want := range map[string]byte{"": 2, "3:2": 1} {
 		if r := explore.Once(config(schedule), prog); r.Verdict != explore.OK || got != want {
-			t.Errorf("schedule %q: %v block %d want %d\n%s%s", schedule, r.Verdict, got, want, r.Message, r.Trace())
+			t.Errorf("schedule %q: %v block %d want %d\n%s%s", schedule, r.Verdict, got, want, r.Violation, r.Trace())
 		}
 	}
 }
@@ -372,7 +372,7 @@ func TestEverythingBelowRuns(t *testing.T) {
 			d.Close()
 		})
 		if r.Verdict != explore.OK || took < int64(4*time.Millisecond) {
-			t.Fatalf("seed %d: %v after %v\n%s%s", seed, r.Verdict, time.Duration(took), r.Message, r.Trace())
+			t.Fatalf("seed %d: %v after %v\n%s%s", seed, r.Verdict, time.Duration(took), r.Violation, r.Trace())
 		}
 	}
 }
@@ -398,10 +398,10 @@ func TestMismatchOfChoice(t *testing.T) {
 		t.Fatalf("the last step is no choice:\n%s", x.Trace())
 	}
 	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=2", at), prog); x.Verdict != explore.OK || x.Steps[at].Val != 2 {
-		t.Errorf("%v %s", x.Verdict, x.Message)
+		t.Errorf("%v %s", x.Verdict, x.Violation)
 	}
 	want := fmt.Sprintf("the schedule gives step %d the value 3, and its choice is 0 to 2", at)
-	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=3", at), prog); x.Verdict != explore.KindMisfit || x.Message != want {
-		t.Errorf("%v %q, want %q", x.Verdict, x.Message, want)
+	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=3", at), prog); x.Verdict != explore.KindMisfit || x.Violation.String() != want {
+		t.Errorf("%v %q, want %q", x.Verdict, x.Violation, want)
 	}
 }

@@ -45,7 +45,7 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 				b.WriteString("; " + g.first[[2]sched.ClassID{path[i-1], path[i]}])
 			}
 			if w.viol == nil {
-				w.viol = &Violation{Kind: KindOrder, Text: b.String()}
+				w.viol = &Violation{Kind: KindOrder, What: b.String()}
 			}
 			return
 		}

@@ -288,15 +288,15 @@ func TestKnownPrograms(t *testing.T) {
 					}
 					return
 				}
-				if r.Verdict != explore.Violated || r.Kind != tc.kind || !strings.Contains(r.Violation, tc.text) || len(r.Schedule) > tc.most {
+				if r.Verdict != explore.Violated || r.Kind != tc.kind || !strings.Contains(r.Violation.String(), tc.text) || len(r.Schedule) > tc.most {
 					t.Fatalf("%s: %s, schedule %q: %s", r.Verdict, r.Kind, r.Schedule, r.Violation)
 				}
 				if tc.kind == explore.KindOrder {
 					return // one more execution may need another one's edges
 				}
 				for range 3 {
-					if x := explore.Replay(cfg, r.Schedule, tc.prog); x.Verdict != r.Kind || x.Message == "" || x.Schedule != r.Schedule {
-						t.Fatalf("replay of %s: %s %s, schedule %s\n%s", r.Schedule, x.Verdict, x.Message, x.Schedule, x.Trace())
+					if x := explore.Replay(cfg, r.Schedule, tc.prog); x.Verdict != r.Kind || x.Violation.String() == "" || x.Schedule != r.Schedule {
+						t.Fatalf("replay of %s: %s %s, schedule %s\n%s", r.Schedule, x.Verdict, x.Violation, x.Schedule, x.Trace())
 					}
 				}
 			})
@@ -343,8 +343,8 @@ func TestSamplersReport(t *testing.T) {
 				cfg := explore.Config{Method: m, Off: off, NoShrink: true, Schedules: 2000}
 				r := explore.Run(cfg, tc.prog)
 				x := explore.Replay(cfg, r.Schedule, tc.prog)
-				if r.Kind != tc.kind || !strings.Contains(r.Violation, tc.text) || x.Verdict != r.Kind || x.Message != r.Violation {
-					t.Errorf("%s, %s, off %b: %s: %s\nreplay of %q: %s: %s", tc.name, m, off, r.Kind, r.Violation, r.Schedule, x.Verdict, x.Message)
+				if r.Kind != tc.kind || !strings.Contains(r.Violation.String(), tc.text) || x.Verdict != r.Kind || x.Violation.String() != r.Violation.String() {
+					t.Errorf("%s, %s, off %b: %s: %s\nreplay of %q: %s: %s", tc.name, m, off, r.Kind, r.Violation, r.Schedule, x.Verdict, x.Violation)
 				}
 			}
 		}
@@ -355,7 +355,7 @@ func TestSamplersReport(t *testing.T) {
 func TestStarvation(t *testing.T) {
 	for _, m := range []explore.Method{explore.Naive, explore.DPOR} {
 		r := explore.Run(explore.Config{Method: m, MaxSteps: 60, NoShrink: true, Schedules: 100_000}, starvation)
-		if r.Kind != explore.KindLivelock || !strings.Contains(r.Violation, "task 2 writer waits for readers") && !strings.Contains(r.Violation, "task 2 writer") {
+		if r.Kind != explore.KindLivelock || !strings.Contains(r.Violation.String(), "task 2 writer waits for readers") && !strings.Contains(r.Violation.String(), "task 2 writer") {
 			t.Errorf("%s: %s %s %s", m, r.Bound, r.Kind, r.Violation)
 		}
 	}
@@ -429,7 +429,7 @@ func TestDataRace(t *testing.T) {
 		}
 	}
 	r := explore.Run(explore.Config{}, prog(false))
-	if r.Kind != explore.KindRace || r.Found != 1 || !strings.Contains(r.Violation, "task 1 task1 reads a field") && !strings.Contains(r.Violation, "task 0 task0 reads a field") || !strings.Contains(r.Violation, "holding a") {
+	if r.Kind != explore.KindRace || r.Found != 1 || !strings.Contains(r.Violation.String(), "task 1 task1 reads a field") && !strings.Contains(r.Violation.String(), "task 0 task0 reads a field") || !strings.Contains(r.Violation.String(), "holding a") {
 		t.Errorf("%s %s", r.Bound, r.Violation)
 	}
 	if r := explore.Run(explore.Config{}, prog(true)); r.Verdict != explore.Exhausted {
@@ -483,11 +483,11 @@ func TestDataRaceBehindUnlock(t *testing.T) {
 			t.Errorf("%s: %s %s", name, r.Bound, r.Violation)
 		}
 		for _, want := range []string{"writes the field in step", "task 0", "task 1", "(holding nothing)"} {
-			if !strings.Contains(r.Violation, want) {
+			if !strings.Contains(r.Violation.String(), want) {
 				t.Errorf("%s: the report lacks %q: %s", name, want, r.Violation)
 			}
 		}
-		if strings.Count(r.Violation, "programs_test.go:") != 2 {
+		if strings.Count(r.Violation.String(), "programs_test.go:") != 2 {
 			t.Errorf("%s: the report lacks a stack: %s", name, r.Violation)
 		}
 		if r := explore.Run(explore.Config{}, prog(false)); r.Verdict != explore.Exhausted {
@@ -552,7 +552,7 @@ func TestNowaitSleep(t *testing.T) {
 			})
 		}
 	}
-	if r := explore.Run(explore.Config{}, prog(false)); r.Kind != explore.KindNowait || !strings.Contains(r.Violation, "task 1 nowait may sleep in a") {
+	if r := explore.Run(explore.Config{}, prog(false)); r.Kind != explore.KindNowait || !strings.Contains(r.Violation.String(), "task 1 nowait may sleep in a") {
 		t.Errorf("%s %s", r.Bound, r.Violation)
 	}
 	if r := explore.Run(explore.Config{}, prog(true)); r.Verdict != explore.Exhausted {
@@ -571,10 +571,10 @@ func TestLeftoverAndOrphan(t *testing.T) {
 			}
 		}
 	}
-	if r := explore.Run(explore.Config{}, m(false)); r.Kind != explore.KindLeftover || !strings.Contains(r.Violation, "task 0 forgetful has ended and holds a") {
+	if r := explore.Run(explore.Config{}, m(false)); r.Kind != explore.KindLeftover || !strings.Contains(r.Violation.String(), "task 0 forgetful has ended and holds a") {
 		t.Errorf("%s %s", r.Bound, r.Violation)
 	}
-	if r := explore.Run(explore.Config{}, m(true)); r.Kind != explore.KindGone || !strings.Contains(r.Violation, "task 1 next waits for what task 0 forgetful held when it ended") {
+	if r := explore.Run(explore.Config{}, m(true)); r.Kind != explore.KindGone || !strings.Contains(r.Violation.String(), "task 1 next waits for what task 0 forgetful held when it ended") {
 		t.Errorf("%s %s %s", r.Bound, r.Kind, r.Violation)
 	}
 }
@@ -603,7 +603,7 @@ func TestChoose(t *testing.T) {
 	for _, m := range searches {
 		r := explore.Run(explore.Config{Method: m, All: true}, prog)
 		x := explore.Replay(explore.Config{}, r.Schedule, prog)
-		if r.Kind != explore.KindOracle || x.Message != "both short" || !strings.Contains(x.Trace(), "short copy = 2 of 0 to 2") {
+		if r.Kind != explore.KindOracle || x.Violation.String() != "both short" || !strings.Contains(x.Trace(), "short copy = 2 of 0 to 2") {
 			t.Errorf("%s: %s %q %s\n%s", m, r.Bound, r.Schedule, r.Violation, x.Trace())
 		}
 		if m == explore.DPOR && (r.Schedules != 18 || r.Violations != 2) {
@@ -635,7 +635,7 @@ func TestSearchNondeterminism(t *testing.T) {
 				})
 			}
 		})
-		if r.Kind != explore.KindMismatch || !strings.Contains(r.Violation, "task 1 lock b") || !strings.Contains(r.Violation, "task 1 lock a") {
+		if r.Kind != explore.KindMismatch || !strings.Contains(r.Violation.String(), "task 1 lock b") || !strings.Contains(r.Violation.String(), "task 1 lock a") {
 			t.Errorf("%s: %s %s %s", m, r.Bound, r.Kind, r.Violation)
 		}
 	}
@@ -645,13 +645,16 @@ func TestSearchNondeterminism(t *testing.T) {
 func TestShardsAndJobs(t *testing.T) {
 	for _, m := range []explore.Method{explore.DPOR, explore.Bound, explore.Naive} {
 		whole := explore.Run(explore.Config{Method: m}, sections(3, 2))
-		var parts []explore.Result
+		sum := 0
 		for i := range 3 {
-			parts = append(parts, explore.Run(explore.Config{Method: m, Shard: i, Shards: 3}, sections(3, 2)))
+			r := explore.Run(explore.Config{Method: m, Shard: i, Shards: 3}, sections(3, 2))
+			if r.Verdict != explore.Exhausted || !strings.Contains(r.Bound.String(), fmt.Sprintf(", shard %d of 3", i)) {
+				t.Errorf("%s, shard %d: %s", m, i, r.Bound)
+			}
+			sum += r.Schedules
 		}
-		r, err := explore.Merge(parts)
-		if err != nil || r.Verdict != explore.Exhausted || m != explore.Bound && r.Schedules != whole.Schedules {
-			t.Errorf("%s: %s and %s, %v", m, r.Bound, whole.Bound, err)
+		if m != explore.Bound && sum != whole.Schedules {
+			t.Errorf("%s: %d schedules in all shards and %s", m, sum, whole.Bound)
 		}
 		if r := explore.Run(explore.Config{Method: m, Jobs: 2}, sections(3, 2)); r.Verdict != explore.Exhausted || m != explore.Bound && r.Schedules != whole.Schedules {
 			t.Errorf("%s with two jobs: %s, want %s", m, r.Bound, whole.Bound)
@@ -659,9 +662,6 @@ func TestShardsAndJobs(t *testing.T) {
 		bad := explore.Run(explore.Config{Method: m, Jobs: 2}, truncateRace(2, false))
 		if bad.Verdict != explore.Violated || bad.Preemptions != 1 {
 			t.Errorf("%s with two jobs: %s", m, bad.Bound)
-		}
-		if _, err := explore.Merge(parts[:2]); err == nil {
-			t.Error("two of three shards were taken for all")
 		}
 	}
 }
@@ -687,7 +687,7 @@ func TestSwitch(t *testing.T) {
 	}
 	all := explore.Run(explore.Config{Method: explore.Naive}, prog)
 	some := explore.Run(explore.Config{Method: explore.Naive, Switch: []sched.ClassID{aClass.ID}}, prog)
-	if some.Verdict != explore.Exhausted || some.Schedules >= all.Schedules || !strings.Contains(some.Bound, "switching at a only") || !strings.HasPrefix(some.Switch, "a; other classes run on") {
+	if some.Verdict != explore.Exhausted || some.Schedules >= all.Schedules || !strings.Contains(some.Bound.String(), "switching at a only") || !strings.HasPrefix(some.Switch.String(), "a; other classes run on") {
 		t.Errorf("%s; all: %s", some.Bound, all.Bound)
 	}
 }

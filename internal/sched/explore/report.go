@@ -2,7 +2,6 @@ package explore
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -58,14 +57,14 @@ type Detail struct {
 	Notes []string
 	State []string // by Execution.Watches, behind the step
 	Held  []string // locks that the task held before the step
-	Stack string   // where the task stood
+	Stack Stack    // where the task stood
 }
 
 // Execution is one recorded execution.
 type Execution struct {
-	// Verdict is OK or what was violated; Message says more.
-	Verdict Kind
-	Message string
+	// Verdict is OK or the kind of Violation.
+	Verdict   Kind
+	Violation Violation
 	// Schedule replays the execution: the deviations from the default order.
 	Schedule    string
 	Preemptions int
@@ -124,7 +123,7 @@ func (w *world) step(i int) Step {
 func (w *world) execution() Execution {
 	x := Execution{Schedule: w.schedule().String(), Preemptions: w.preemptions()}
 	if w.viol != nil {
-		x.Verdict, x.Message = w.viol.Kind, w.viol.Text
+		x.Verdict, x.Violation = w.viol.Kind, *w.viol
 	}
 	for i := range w.ev {
 		x.Steps = append(x.Steps, w.step(i))
@@ -155,7 +154,7 @@ func (w *world) execution() Execution {
 			d.Held = w.heldAt[i]
 		}
 		if i < len(w.stacks) {
-			d.Stack = frames(w.stacks[i])
+			d.Stack = framesOf(w.stacks[i])
 		}
 		if i < len(w.states) {
 			d.State = w.states[i]
@@ -187,25 +186,6 @@ func (w *world) traceState() {
 		row[i] = c.f()
 	}
 	w.states = append(w.states, row)
-}
-
-// frames prints a stack without the frames of the scheduler and the locks.
-func frames(pc []uintptr) string {
-	if len(pc) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	it := runtime.CallersFrames(pc)
-	for {
-		f, more := it.Next()
-		if i := strings.LastIndexByte(f.File, '/'); i >= 0 && !strings.Contains(f.Function, "internal/sched.") && !strings.Contains(f.Function, "sched/explore.") && !strings.Contains(f.Function, "internal/lock.") &&
-			!strings.HasPrefix(f.Function, "iter.") && !strings.HasPrefix(f.Function, "runtime.") {
-			fmt.Fprintf(&b, "%s %s:%d\n", f.Function, f.File[i+1:], f.Line)
-		}
-		if !more {
-			return b.String()
-		}
-	}
 }
 
 func (w *world) objName(id any, class sched.ClassID) string {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"btrlab/internal/sched"
@@ -225,14 +224,14 @@ func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherW
 	if traced {
 		held = "holding " + was.held
 	}
-	text := fmt.Sprintf("data race: task %s %s %s in step %d (holding %s) that task %s %s in step %d (%s); no lock, atomic or wake-up orders them",
-		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, held)
+	v := &Violation{Kind: KindRace, Named: true, What: fmt.Sprintf("task %s %s %s in step %d (holding %s) that task %s %s in step %d (%s); no lock, atomic or wake-up orders them",
+		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, held)}
 	if traced {
 		var pc [stackDepth]uintptr
 		n := runtime.Callers(4, pc[:])
-		text += fmt.Sprintf("\ntask %s, step %d:\n%stask %s, step %d:\n%s", w.nameOf(k), w.curEv, frames(pc[:n]), w.nameOf(o), ev, frames(was.pc))
+		v.Sides = []Side{{w.nameOf(k), int(w.curEv), framesOf(pc[:n])}, {w.nameOf(o), int(ev), framesOf(was.pc)}}
 	}
-	w.viol = &Violation{Kind: KindRace, Text: strings.TrimSuffix(text, "\n")}
+	w.viol = v
 }
 
 // Point is the scheduling point of code that does not know of objects.

@@ -3,7 +3,6 @@ package explore
 import (
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,37 +168,32 @@ func (s *search) account(w *world) bool {
 func (s *search) result() Result {
 	c := s.cfg
 	if s.viol == nil && !s.sameTwice() {
-		s.viol, s.pre = &Violation{Kind: KindMismatch, Text: "nondeterminism: another execution by the same schedule"}, 0
+		s.viol, s.pre = &Violation{Kind: KindMismatch, Named: true, What: "another execution by the same schedule"}, 0
 	}
-	r := Result{Method: c.Method, Schedules: s.runs, Cut: s.cut, Violations: s.violations, Preemptions: s.pre, Steps: s.steps, Shard: c.Shard, Shards: c.Shards}
-	if len(c.Switch) > 0 {
-		var l []string
-		for _, id := range c.Switch {
-			l = append(l, className(id))
-		}
-		r.Switch = strings.Join(l, ", ") + "; other classes run on unless they must wait"
-	}
+	r := Result{Method: c.Method, Schedules: s.runs, Cut: s.cut, Violations: s.violations, Preemptions: s.pre, Steps: s.steps, Shard: c.Shard, Shards: c.Shards,
+		Switch: c.switchNames()}
 	switch {
 	case s.viol != nil:
 		r.Verdict, r.Found = Violated, s.found
 		if s.viol.Kind == KindMismatch {
-			s.viol.Text = s.diagnose(s.sched, s.viol.Text)
+			s.viol = s.diagnose(s.sched, s.viol)
 		} else if !c.NoShrink {
 			s.shrink()
 			if s.viol.Kind == KindRace { // a search keeps neither locks nor stacks; one execution more has them
 				if x := Replay(*c, s.sched.String(), s.prog); x.Verdict == KindRace {
-					s.viol = &Violation{Kind: KindRace, Text: x.Message}
+					s.viol = &x.Violation
 				}
 			}
 		}
-		r.Kind, r.Violation, r.Schedule, r.Preemptions = s.viol.Kind, s.viol.Text, s.sched.String(), s.pre
+		r.Kind, r.Violation, r.Schedule, r.Preemptions = s.viol.Kind, *s.viol, s.sched.String(), s.pre
 	case s.left:
 		r.Verdict, r.Stopped = Bounded, s.stopped
 	default:
 		r.Verdict = Exhausted
 	}
 	r.Seconds = time.Since(s.start).Seconds()
-	r.Bound = r.boundText(c)
+	r.Bound = Coverage{Verdict: r.Verdict, Method: c.Method, Seed: c.Seed, Schedules: r.Schedules, Preemptions: r.Preemptions, Found: r.Found,
+		Stopped: r.Stopped, At: r.Switch, Shard: r.Shard, Shards: r.Shards}
 	return r
 }
 
@@ -238,43 +232,6 @@ func (s *search) prove() Result {
 	return r.result()
 }
 
-// boundText says what the verdict is worth.
-func (r *Result) boundText(c *Config) string {
-	at := ""
-	if len(c.Switch) > 0 {
-		at = ", switching at " + strings.SplitN(r.Switch, ";", 2)[0] + " only"
-	}
-	part := ""
-	if r.Shards > 1 {
-		part = fmt.Sprintf(", shard %d of %d", r.Shard, r.Shards)
-	}
-	end := "limit reached"
-	if r.Stopped {
-		end = "stopped"
-	}
-	switch {
-	case r.Verdict == Violated:
-		return fmt.Sprintf("violated in schedule %d, %s", r.Found, count(r.Preemptions, "preemption"))
-	case r.Verdict == Exhausted:
-		return fmt.Sprintf("exhausted: %s%s%s", count(r.Schedules, "schedule"), at, part)
-	case c.Method == Bound && r.Preemptions >= 0:
-		return fmt.Sprintf("no violation in %s (preemptions <= %d, %s%s%s)", count(r.Schedules, "schedule"), r.Preemptions, end, at, part)
-	case c.Method == Bound:
-		return fmt.Sprintf("no violation in %s (not all without preemptions, %s%s%s)", count(r.Schedules, "schedule"), end, at, part)
-	case c.Method == Random || c.Method == PCT || c.Method == POS || c.Method == Portfolio:
-		return fmt.Sprintf("no violation in %s (sampled by %s, seed %d, %s%s%s)", count(r.Schedules, "schedule"), c.Method, c.Seed, end, at, part)
-	}
-	return fmt.Sprintf("no violation in %s (%s, %s%s%s)", count(r.Schedules, "schedule"), c.Method, end, at, part)
-}
-
-// count is n things.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // follow is a driver that follows a schedule, and then Strategy or the default order.
 type follow struct {
 	devs     schedule
@@ -296,7 +253,7 @@ func (f *follow) pick(w *world, d *decision) int {
 	f.given = -1
 	for f.pos < len(f.devs) && int(f.devs[f.pos].step) < d.step {
 		if !f.lenient {
-			w.fail(KindMismatch, fmt.Sprintf("the schedule names step %d, which is a task's start and no decision", f.devs[f.pos].step))
+			w.mismatch("the schedule names step %d, which is a task's start and no decision", f.devs[f.pos].step)
 			return -1
 		}
 		f.pos++
@@ -311,10 +268,10 @@ func (f *follow) pick(w *world, d *decision) int {
 		if v.val >= 0 && !f.lenient && d.mask&(1<<pick) != 0 {
 			switch n := w.tasks[pick].nval; {
 			case n == 0:
-				w.fail(KindMismatch, fmt.Sprintf("the schedule gives step %d a value, and it is no choice", d.step))
+				w.mismatch("the schedule gives step %d a value, and it is no choice", d.step)
 				return -1
 			case int(v.val) >= n:
-				w.fail(KindMismatch, fmt.Sprintf("the schedule gives step %d the value %d, and its choice is 0 to %d", d.step, v.val, n-1))
+				w.mismatch("the schedule gives step %d the value %d, and its choice is 0 to %d", d.step, v.val, n-1)
 				return -1
 			}
 		}
@@ -333,12 +290,12 @@ func (f *follow) pick(w *world, d *decision) int {
 		p := w.pending(pick)
 		p.Enabled = d.mask
 		if d.step >= len(f.expect) {
-			w.fail(KindMismatch, fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; recorded was the end", d.step, pick, describe(p), p.Enabled))
+			w.mismatch("nondeterminism at step %d: task %d %s, enabled %b; recorded was the end", d.step, pick, describe(p), p.Enabled)
 			return -1
 		}
 		if e := f.expect[d.step]; !e.same(p) {
-			w.fail(KindMismatch, fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; recorded was task %d %s, enabled %b",
-				d.step, pick, describe(p), p.Enabled, e.Task, describe(e), e.Enabled))
+			w.mismatch("nondeterminism at step %d: task %d %s, enabled %b; recorded was task %d %s, enabled %b",
+				d.step, pick, describe(p), p.Enabled, e.Task, describe(e), e.Enabled)
 			return -1
 		}
 	}
@@ -368,7 +325,7 @@ func (w *world) pending(n int) Step {
 func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 	devs, err := parseSchedule(schedule)
 	if err != nil {
-		return Execution{Verdict: KindMisfit, Message: err.Error(), Schedule: schedule}
+		return Execution{Verdict: KindMisfit, Violation: Violation{Kind: KindMisfit, What: err.Error()}, Schedule: schedule}
 	}
 	w := newWorld(cfg.filled())
 	defer w.close()
@@ -385,7 +342,7 @@ func Replay(cfg Config, schedule string, prog func(w *World)) Execution {
 // complete checks that the whole schedule was used.
 func (w *world) complete(f *follow) {
 	if w.viol == nil && f.pos < len(f.devs) {
-		w.fail(KindMismatch, fmt.Sprintf("the schedule names step %d, the execution has %d", f.devs[f.pos].step, len(w.ev)))
+		w.mismatch("the schedule names step %d, the execution has %d", f.devs[f.pos].step, len(w.ev))
 	}
 }
 
@@ -402,14 +359,6 @@ type OnceConfig struct {
 	// Off are checks not made.
 	Off Checks
 }
-
-// Mismatch and the like are the verdicts of Once by their shorter names.
-const (
-	Mismatch = KindMismatch
-	Deadlock = KindDeadlock
-	Panicked = KindPanic
-	TooLong  = KindLivelock
-)
 
 // Strategy decides who goes on in Once. It must be deterministic.
 type Strategy interface {
@@ -430,7 +379,7 @@ type Decision struct {
 func Once(cfg OnceConfig, prog func(t *sched.Task)) Execution {
 	devs, err := parseSchedule(cfg.Schedule)
 	if err != nil {
-		return Execution{Verdict: KindMismatch, Message: err.Error(), Schedule: cfg.Schedule}
+		return Execution{Verdict: KindMismatch, Violation: Violation{Kind: KindMismatch, What: err.Error()}, Schedule: cfg.Schedule}
 	}
 	if cfg.MaxSteps == 0 {
 		cfg.MaxSteps = 1_000_000
@@ -442,13 +391,13 @@ func Once(cfg OnceConfig, prog func(t *sched.Task)) Execution {
 	w.execute(func(w *World) { w.Go("main", prog) }, f)
 	w.complete(f)
 	if w.viol == nil && len(cfg.Expect) > len(w.ev) {
-		w.fail(KindMismatch, fmt.Sprintf("nondeterminism: the execution ended after %d steps, the recorded one has %d", len(w.ev), len(cfg.Expect)))
+		w.fail(Violation{Kind: KindMismatch, Named: true, What: fmt.Sprintf("the execution ended after %d steps, the recorded one has %d", len(w.ev), len(cfg.Expect))})
 	}
 	return w.execution()
 }
 
 // diagnose runs a schedule that did not fit until two executions differ, and names both operations.
-func (s *search) diagnose(devs schedule, text string) string {
+func (s *search) diagnose(devs schedule, found *Violation) *Violation {
 	record := func() (Execution, []Step) {
 		w := newWorld(s.cfg)
 		defer w.close()
@@ -462,15 +411,15 @@ func (s *search) diagnose(devs schedule, text string) string {
 		for i := range min(len(first), len(again)) {
 			a, b := first[i], again[i]
 			if !a.same(b) {
-				return fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; another time task %d %s, enabled %b",
-					i, a.Task, describe(a), a.Enabled, b.Task, describe(b), b.Enabled)
+				return &Violation{Kind: KindMismatch, What: fmt.Sprintf("nondeterminism at step %d: task %d %s, enabled %b; another time task %d %s, enabled %b",
+					i, a.Task, describe(a), a.Enabled, b.Task, describe(b), b.Enabled)}
 			}
 		}
 		if len(first) != len(again) {
-			return fmt.Sprintf("nondeterminism: %d steps, another time %d", len(first), len(again))
+			return &Violation{Kind: KindMismatch, Named: true, What: fmt.Sprintf("%d steps, another time %d", len(first), len(again))}
 		}
 	}
-	return text
+	return found
 }
 
 // shrink makes the violating schedule shorter: first a search with fewer preemptions, then deviations are left out one by one.

@@ -80,14 +80,14 @@ again:
 	}
 	for _, f := range w.invariant {
 		if err := f(); err != nil {
-			w.fail(KindOracle, err.Error())
+			w.fail(Violation{Kind: KindOracle}.saying(err.Error()))
 			return
 		}
 	}
 	step := len(w.ev)
 	if step >= w.cfg.MaxSteps {
 		w.drv.end(w)
-		w.fail(KindLivelock, fmt.Sprintf("livelock: %d steps, and %s", step, w.unfinished()))
+		w.fail(Violation{Kind: KindLivelock, Named: true, What: fmt.Sprintf("%d steps, and %s", step, w.unfinished())})
 		return
 	}
 	def, lastNum := -1, -1
@@ -111,7 +111,7 @@ again:
 		return
 	}
 	if pick >= len(w.tasks) || mask&(1<<pick) == 0 {
-		w.fail(KindMismatch, fmt.Sprintf("step %d: task %d cannot run, enabled are %v%s", step, pick, bitList(mask), w.whereIs(pick)))
+		w.fail(Violation{Kind: KindMismatch, Lead: fmt.Sprintf("step %d", step), What: fmt.Sprintf("task %d cannot run, enabled are %v%s", pick, bitList(mask), w.whereIs(pick))})
 		return
 	}
 	k := w.tasks[pick]
@@ -148,7 +148,7 @@ func (w *world) decideQuiet(last *task) {
 			break
 		}
 		if !w.wakeSleeper() {
-			w.fail(KindDeadlock, "outside of the explored part: "+w.stuck())
+			w.fail(Violation{Kind: KindDeadlock, Lead: "outside of the explored part"}.saying(w.stuck()))
 			return
 		}
 	}

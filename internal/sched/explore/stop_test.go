@@ -15,10 +15,10 @@ func TestStop(t *testing.T) {
 		prog := sections(3, 2)
 		var asked atomic.Int64 // Prove has two workers
 		r := explore.Run(explore.Config{Method: m, Stop: func() bool { asked.Add(1); return true }}, prog)
-		if r.Verdict != explore.Bounded || !r.Stopped || asked.Load() == 0 || !strings.Contains(r.Bound, "stopped") {
+		if r.Verdict != explore.Bounded || !r.Stopped || asked.Load() == 0 || !strings.Contains(r.Bound.String(), "stopped") {
 			t.Errorf("%s: %+v", m, r)
 		}
-		if r := explore.Run(explore.Config{Method: m, Schedules: 3}, prog); r.Verdict != explore.Bounded || r.Stopped || !strings.Contains(r.Bound, "limit reached") {
+		if r := explore.Run(explore.Config{Method: m, Schedules: 3}, prog); r.Verdict != explore.Bounded || r.Stopped || !strings.Contains(r.Bound.String(), "limit reached") {
 			t.Errorf("%s with a limit: %+v", m, r)
 		}
 	}

@@ -110,6 +110,12 @@ func (k *task) target() (obj any, class sched.ClassID) {
 	return nil, 0
 }
 
+// waitsIn is the class of what k waits for.
+func (k *task) waitsIn() sched.ClassID {
+	_, class := k.target()
+	return class
+}
+
 // links are k's edges: to who holds the lock that it waits for, to who owes the event.
 func (w *world) links(k *task) []link {
 	obj, class := k.target()
@@ -314,11 +320,14 @@ func (w *world) deadlock() {
 	var seen uint64
 	for _, k := range stuck {
 		if c := w.cycle(k, nil, &seen); c != nil {
+			v := Violation{Kind: KindDeadlock, Named: true, More: w.stuck()}
 			var l []string
 			for i := range c {
 				l = append(l, w.linkText(&c[i], &c[(i+len(c)-1)%len(c)]))
+				v.Waits = append(v.Waits, c[i].from.waitsIn())
 			}
-			w.fail(KindDeadlock, fmt.Sprintf("deadlock: %s\n%s", strings.Join(l, "; "), w.stuck()))
+			v.What = strings.Join(l, "; ")
+			w.fail(v)
 			return
 		}
 	}
@@ -331,7 +340,7 @@ func (w *world) deadlock() {
 			if l.verb == holds {
 				text = fmt.Sprintf("task %s waits for what task %s held when it ended", w.nameOf(k), w.nameOf(l.to))
 			}
-			w.fail(KindGone, text+"\n"+w.stuck())
+			w.fail(Violation{Kind: KindGone, What: text, Waits: []sched.ClassID{k.waitsIn()}, More: w.stuck()})
 			return
 		}
 	}
@@ -341,13 +350,15 @@ func (w *world) deadlock() {
 		}
 		if k.parkObj > 0 {
 			if o := &w.objs[k.parkObj-1]; o.wakes > 0 {
-				w.fail(KindLost, fmt.Sprintf("lost wake-up: task %s waits in %s since step %d; the last wake-up was in step %d, and nobody is left to give another\n%s",
-					w.nameOf(k), w.objName(o.id, o.class), k.parkStep-1, o.lastWake, w.stuck()))
+				w.fail(Violation{Kind: KindLost, Named: true, Waits: []sched.ClassID{k.waitsIn()}, More: w.stuck(),
+					What: fmt.Sprintf("task %s waits in %s since step %d; the last wake-up was in step %d, and nobody is left to give another",
+						w.nameOf(k), w.objName(o.id, o.class), k.parkStep-1, o.lastWake)})
 				return
 			}
 		}
-		w.fail(KindGone, fmt.Sprintf("task %s %s, and nobody is left to wake it\n%s", w.nameOf(k), w.waits(k), w.stuck()))
+		w.fail(Violation{Kind: KindGone, What: fmt.Sprintf("task %s %s, and nobody is left to wake it", w.nameOf(k), w.waits(k)),
+			Waits: []sched.ClassID{k.waitsIn()}, More: w.stuck()})
 		return
 	}
-	w.fail(KindGone, "nobody can run: "+w.unfinished()+"\n"+w.stuck())
+	w.fail(Violation{Kind: KindGone, What: "nobody can run: " + w.unfinished(), More: w.stuck()})
 }

@@ -258,17 +258,17 @@ func TestDeadlockByEvent(t *testing.T) {
 				cfg.Switch = append(cfg.Switch, c.ID)
 			}
 			r := explore.Run(cfg, tc.prog(false))
-			if r.Kind != explore.KindDeadlock || !strings.HasPrefix(r.Violation, tc.want) {
+			if r.Kind != explore.KindDeadlock || !strings.HasPrefix(r.Violation.String(), tc.want) {
 				t.Errorf("%s, %s, schedule %q\nhave %s\nwant %s", r.Bound, r.Kind, r.Schedule, r.Violation, tc.want)
 			}
-			if x := explore.Replay(cfg, r.Schedule, tc.prog(false)); x.Verdict != explore.KindDeadlock || !strings.HasPrefix(x.Message, tc.want) {
-				t.Errorf("replay: %s: %s\n%s", x.Verdict, x.Message, x.Trace())
+			if x := explore.Replay(cfg, r.Schedule, tc.prog(false)); x.Verdict != explore.KindDeadlock || !strings.HasPrefix(x.Violation.String(), tc.want) {
+				t.Errorf("replay: %s: %s\n%s", x.Verdict, x.Violation, x.Trace())
 			}
 			bare := cfg // by chance and with nothing checked: the report comes from one execution more
 			bare.Method, bare.Off, bare.NoShrink, bare.Schedules = explore.Random, ^explore.Checks(0), true, 5000
 			r = explore.Run(bare, tc.prog(false))
-			if x := explore.Replay(cfg, r.Schedule, tc.prog(false)); r.Kind != explore.KindDeadlock || !strings.Contains(r.Violation, "deadlock: ") || x.Message != r.Violation {
-				t.Errorf("by chance: %s, %s, schedule %q\nhave %s\nreplay %s", r.Bound, r.Kind, r.Schedule, r.Violation, x.Message)
+			if x := explore.Replay(cfg, r.Schedule, tc.prog(false)); r.Kind != explore.KindDeadlock || !strings.Contains(r.Violation.String(), "deadlock: ") || x.Violation.String() != r.Violation.String() {
+				t.Errorf("by chance: %s, %s, schedule %q\nhave %s\nreplay %s", r.Bound, r.Kind, r.Schedule, r.Violation, x.Violation)
 			}
 			if r := explore.Run(cfg, tc.prog(true)); r.Verdict != explore.Exhausted {
 				t.Errorf("the right order: %s, %s, schedule %q: %s", r.Bound, r.Kind, r.Schedule, r.Violation)
@@ -286,7 +286,7 @@ func TestHeldWhileWaiting(t *testing.T) {
 		"\ntask 1 fiemap waits for extent [8K, 16K); holds extent [0, 8K)",
 		"\ntask 2 endio/0 waits for extent [0, 4K); holds nothing",
 	} {
-		if !strings.Contains(r.Violation, line) {
+		if !strings.Contains(r.Violation.String(), line) {
 			t.Errorf("no %q in\n%s", line, r.Violation)
 		}
 	}
@@ -309,11 +309,11 @@ func TestOwedByNobody(t *testing.T) {
 		}
 	}
 	r := explore.Run(explore.Config{}, prog(false))
-	if r.Kind != explore.KindGone || !strings.HasPrefix(r.Violation, "task 0 waiter waits for the scrub, which task 1 worker owed when it ended\n") {
+	if r.Kind != explore.KindGone || !strings.HasPrefix(r.Violation.String(), "task 0 waiter waits for the scrub, which task 1 worker owed when it ended\n") {
 		t.Errorf("%s, %s: %s", r.Bound, r.Kind, r.Violation)
 	}
 	r = explore.Run(explore.Config{}, prog(true))
-	if r.Kind != explore.KindGone || !strings.HasPrefix(r.Violation, "task 0 waiter waits for the scrub, and nobody is left to wake it\n") {
+	if r.Kind != explore.KindGone || !strings.HasPrefix(r.Violation.String(), "task 0 waiter waits for the scrub, and nobody is left to wake it\n") {
 		t.Errorf("%s, %s: %s", r.Bound, r.Kind, r.Violation)
 	}
 }

@@ -417,15 +417,21 @@ func (w *world) protect(f func()) (ok bool) {
 }
 
 func (w *world) panicked(k *task, r any) {
-	if v, ok := r.(sched.OrderViolation); ok {
-		w.fail(KindOrder, fmt.Sprintf("task %s: %s", w.nameOf(k), v))
+	v := Violation{Kind: KindPanic, Task: w.nameOf(k), Panic: r}.saying(fmt.Sprint(r))
+	v.Lead = "task " + v.Task
+	if _, ok := r.(sched.OrderViolation); ok {
+		v.Kind = KindOrder
+		w.fail(v)
 		return
 	}
-	text := "panic: " + fmt.Sprint(r)
+	v.Lead += ": panic"
 	if w.tracing || w.verbose {
-		text += "\n" + string(debug.Stack())
+		if v.More != "" {
+			v.More += "\n"
+		}
+		v.More += string(debug.Stack())
 	}
-	w.fail(KindPanic, fmt.Sprintf("task %s: %s", w.nameOf(k), text))
+	w.fail(v)
 }
 
 func (w *world) nameOf(k *task) string {
@@ -515,13 +521,13 @@ func (w *world) finish() {
 	w.protect(func() {
 		for _, f := range w.check {
 			if err := f(); err != nil {
-				w.fail(KindOracle, err.Error())
+				w.fail(Violation{Kind: KindOracle}.saying(err.Error()))
 				return
 			}
 		}
 		for _, f := range w.finally {
 			if err := f(w.root.t); err != nil {
-				w.fail(KindOracle, err.Error())
+				w.fail(Violation{Kind: KindOracle}.saying(err.Error()))
 				return
 			}
 		}
@@ -532,7 +538,7 @@ func (w *world) finish() {
 func (w *world) leftovers() {
 	for _, k := range w.tasks {
 		if k.state == ended && len(k.t.HeldLocks) > 0 && w.cfg.checks(CheckLeftovers) {
-			w.fail(KindLeftover, fmt.Sprintf("task %s has ended and holds %s", w.nameOf(k), w.holds(k)))
+			w.fail(Violation{Kind: KindLeftover, What: fmt.Sprintf("task %s has ended and holds %s", w.nameOf(k), w.holds(k))})
 		}
 		if w.cfg.checks(CheckNowait) {
 			for _, c := range k.t.NowaitSleeps {
@@ -550,7 +556,7 @@ func (w *world) nowait(k *task, c sched.ClassID) {
 	} else if info.Leaf {
 		return
 	}
-	w.fail(KindNowait, fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", w.nameOf(k), info.Name))
+	w.fail(Violation{Kind: KindNowait, What: fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", w.nameOf(k), info.Name)})
 }
 
 // unwind ends the tasks that have not ended.
@@ -686,11 +692,16 @@ func (w *world) drive() {
 }
 
 // fail ends the execution with a violation; the first one counts.
-func (w *world) fail(kind Kind, text string) {
+func (w *world) fail(v Violation) {
 	if w.viol == nil {
-		w.viol = &Violation{Kind: kind, Text: text}
+		w.viol = &v
 	}
 	w.cur = nil
+}
+
+// mismatch ends an execution that does not fit its schedule, or what was recorded.
+func (w *world) mismatch(format string, args ...any) {
+	w.fail(Violation{Kind: KindMismatch, What: fmt.Sprintf(format, args...)})
 }
 
 // wait gives up the processor until k is picked.

@@ -99,7 +99,7 @@ func TestStuckBesideTimer(t *testing.T) {
 			mu.LockNested(t, 2)
 		})
 	})
-	if r.Kind != explore.KindDeadlock && r.Kind != explore.KindGone || !strings.Contains(r.Violation, "task 0 twice waits for mu") {
+	if r.Kind != explore.KindDeadlock && r.Kind != explore.KindGone || !strings.Contains(r.Violation.String(), "task 0 twice waits for mu") {
 		t.Errorf("%s %s: %s", r.Bound, r.Kind, r.Violation)
 	}
 }
@@ -158,7 +158,7 @@ func TestReplayDetails(t *testing.T) {
    5  0 task0        atomic x
 `
 	if x.Verdict != explore.OK || x.Trace() != want || x.Preemptions != 1 {
-		t.Errorf("%s %s\n%s", x.Verdict, x.Message, x.Trace())
+		t.Errorf("%s %s\n%s", x.Verdict, x.Violation, x.Trace())
 	}
 	var states []string
 	for _, d := range x.Details {
@@ -167,7 +167,7 @@ func TestReplayDetails(t *testing.T) {
 	if got := strings.Join(states, ","); got != "0,0,0,0,1,1" {
 		t.Errorf("x behind each step: %s", got)
 	}
-	if !strings.Contains(x.Details[3].Stack, "TestReplayDetails") {
+	if !strings.Contains(x.Details[3].Stack.String(), "TestReplayDetails") {
 		t.Errorf("stack of step 3: %s", x.Details[3].Stack)
 	}
 }

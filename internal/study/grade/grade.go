@@ -22,6 +22,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"btrlab/internal/sched/explore"
 )
 
 // Row is one thing that is graded.
@@ -39,11 +41,13 @@ type Row struct {
 	Schedule string `json:"schedule,omitempty"`
 	Replay   string `json:"replay,omitempty"`
 	Trace    string `json:"trace,omitempty"`
+	// Kind is that of the violation, where Result begins with it.
+	Kind explore.Kind `json:"kind,omitempty"`
 	// Misfit says that Schedule, which was to be replayed, is none or does not fit the program.
 	Misfit bool `json:"misfit,omitempty"`
 	// Schedules is how many the searches have run that Result names, and Switch where tasks were switched, when not everywhere.
-	Schedules int    `json:"schedules,omitempty"`
-	Switch    string `json:"switch,omitempty"`
+	Schedules int              `json:"schedules,omitempty"`
+	Switch    explore.Switches `json:"switch,omitempty"`
 }
 
 // Report is what grading came to.

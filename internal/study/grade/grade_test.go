@@ -16,10 +16,12 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	truncaterace "btrlab/labs/04-truncate-race"
 	rangelock "btrlab/labs/05-range-lock"
+	"btrlab/labs/kit"
 )
 
 func root(t *testing.T) string {
@@ -415,46 +417,51 @@ btrlab/labs/_grade/05-1/student.(*RangeLock).Lock(...)
 
 // TestWords: a violation in the student's words: the kind once, the student's lines, nothing of the grader's own.
 func TestWords(t *testing.T) {
-	const race = `data race: task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them
-task 1 b, step 1:
-btrlab/labs/kit.(*Var[...]).Store kit.go:130
-btrlab/labs/_grade/05-1/student.(*RangeLock).Lock rangelock.go:34
-btrlab/internal/study/grade.holders.func1 judge.go:442
-`
-	const panicked = `task 0 a: panic: kit.Mutex.Unlock by a task that does not hold the mutex
-goroutine 20 [running]:
+	frame := func(fn, file string, line int) explore.Frame { return explore.Frame{Func: fn, File: file, Line: line} }
+	race := explore.Violation{Kind: explore.KindRace, Named: true, What: "task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them",
+		Sides: []explore.Side{{Task: "1 b", Step: 1, Stack: explore.Stack{
+			frame("btrlab/labs/kit.(*Var[...]).Store", "kit.go", 130),
+			frame("btrlab/labs/_grade/05-1/student.(*RangeLock).Lock", "rangelock.go", 34),
+			frame("btrlab/internal/study/grade.holders.func1", "judge.go", 442)}}}}
+	panicked := explore.Violation{Kind: explore.KindPanic, Lead: "task 0 a: panic", Task: "0 a", What: "kit.Mutex.Unlock by a task that does not hold the mutex",
+		More: `goroutine 20 [running]:
 btrlab/labs/kit.(*Mutex).Unlock(...)
 	/src/labs/kit/kit.go:70 +0x44
 btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock(...)
 	/src/labs/_grade/05-1/student/rangelock.go:50 +0x44
-`
+`}
+	both := overlap{1, 0, span{0, 8}, span{4, 12}}
+	exclude := explore.Violation{Kind: explore.KindPanic, Lead: "task 1 b: panic", Task: "1 b", What: both.String(), Panic: both}
+	oracle := explore.Violation{Kind: explore.KindOracle, What: "at the end:", More: "  more"}
+	gone := func(in string, class sched.ClassID) explore.Violation {
+		return explore.Violation{Kind: explore.KindGone, What: "task 1 waits " + in, Waits: []sched.ClassID{class}, More: "task 1 holds nothing"}
+	}
 	together := workload{stuck: "both are wanted"}
 	for _, tt := range []struct {
 		w    workload
-		kind explore.Kind
-		text string
+		v    explore.Violation
 		want []string // first line with the kind, then what words has
 		not  string
 	}{
-		{workload{}, explore.KindRace, race, []string{"violated (data race): task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them",
-			"\n  rangelock.go:34, in Lock"}, "judge.go"},
-		{workload{}, explore.KindPanic, panicked, []string{"violated (panic): rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex (task 0 a)"}, "goroutine"},
-		{workload{}, explore.KindPanic, "task 1 b: panic: exclusion: task 1 got x", []string{"violated (exclusion): task 1 got x"}, "panic"},
-		{workload{}, explore.KindOracle, "at the end:\n  more", []string{"violated (oracle): at the end", "more"}, "::"},
-		{together, explore.KindGone, "task 1 waits in student_wait", []string{"violated (orphaned wait): both are wanted", "waits in student_wait"}, "lost"},
-		{together, explore.KindGone, "task 1 waits for student_mutex", []string{"violated (orphaned wait): task 1 waits for student_mutex"}, "wanted"},
+		{workload{}, race, []string{"violated (data race): task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them",
+			"\ntask 1 b, step 1:\n  rangelock.go:34, in Lock\na Load"}, "judge.go"},
+		{workload{}, panicked, []string{"violated (panic): rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex (task 0 a)"}, "goroutine"},
+		{workload{}, exclude, []string{"violated (exclusion): task 1 got [0, 8) while task 0 holds [4, 12)"}, "panic"},
+		{workload{}, oracle, []string{"violated (oracle): at the end", "more"}, "::"},
+		{together, gone("in student_wait", kit.CondClass()), []string{"violated (orphaned wait): both are wanted", "waits in student_wait\ntask 1 holds nothing"}, "lost"},
+		{together, gone("for student_mutex", kit.CondClass()-1), []string{"violated (orphaned wait): task 1 waits for student_mutex"}, "wanted"},
 	} {
-		if got := tt.w.verdict(tt.kind, tt.text); got != tt.want[0] {
+		v := tt.w.words(tt.v)
+		if got := shortly(v); got != tt.want[0] {
 			t.Errorf("have %q want %q", got, tt.want[0])
 		}
-		_, text := tt.w.words(tt.kind, tt.text)
 		for _, want := range tt.want[1:] {
-			if !strings.Contains(text, want) {
-				t.Errorf("%q has no %q", text, want)
+			if !strings.Contains(v.String(), want) {
+				t.Errorf("%q has no %q", v, want)
 			}
 		}
-		if strings.Contains(text, tt.not) {
-			t.Errorf("%q has %q", text, tt.not)
+		if strings.Contains(v.String(), tt.not) {
+			t.Errorf("%q has %q", v, tt.not)
 		}
 	}
 }
@@ -543,7 +550,7 @@ func TestTexts(t *testing.T) {
 
 // TestTable: what all rows say stands once below the table, and a task that was left out is one line.
 func TestTable(t *testing.T) {
-	at := "i_rwsem, page; other classes run on unless they must wait"
+	at := explore.Switches{"i_rwsem", "page"}
 	rep := Report{Lab: 1, Title: "Be the scheduler", Unpredicted: true, Rows: []Row{
 		{Name: "a", Asks: "first", Max: 40, Score: 40, Pass: true, Result: "exhausted: 3 schedules", Switch: at},
 		{Name: "b", Asks: "second", Max: 40, Score: 40, Pass: true, Result: "exhausted: 4 schedules", Switch: at},

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -156,7 +156,7 @@ func (w *workload) search(s *Student, r *Row) error {
 		return err
 	}
 	if !x.Pass {
-		r.Result, r.Trace = x.Result, x.Trace
+		r.Kind, r.Result, r.Trace = x.Kind, x.Result, x.Trace
 	}
 	return nil
 }
@@ -248,15 +248,17 @@ func (w *workload) explore(s *Student, r *Row) error {
 	}
 	r.Pass = x.Verdict != explore.Violated
 	if !r.Pass {
-		r.Violated, r.Result, r.Schedule = true, w.verdict(x.Kind, x.Violation), x.Schedule
+		r.Schedule = x.Schedule
+		r.violated(w.words(x.Violation))
 	}
 	return nil
 }
 
-// bound is a search's Bound without the classes that it switches at: the report names them once.
-func bound(text string) string { return switching.ReplaceAllString(text, "") }
-
-var switching = regexp.MustCompile(`, switching at [^;()]* only`)
+// bound is what a search came to without the classes that it switches at: the report names them once.
+func bound(c explore.Coverage) string {
+	c.At = nil
+	return c.String()
+}
 
 // replay runs one schedule and leaves the steps in the row.
 func (w *workload) replay(s *Student, schedule string, r *Row) error {
@@ -271,15 +273,16 @@ func (w *workload) replay(s *Student, schedule string, r *Row) error {
 	}
 	x := explore.Replay(cfg, schedule, prog)
 	if x.Verdict == explore.KindMisfit {
-		r.Misfit, r.Result = true, misfit(x.Message)
+		r.Misfit, r.Result = true, misfit(x.Violation)
 		return nil
 	}
 	tr := w.traceOf(s, &x)
 	if tr.Kind == explore.OK {
 		r.Pass, r.Result = true, "this schedule keeps the contract"
 	} else {
-		r.Violated, r.Result = true, w.verdict(tr.Kind, tr.Message)
-		tr.Kind, tr.Message = w.words(tr.Kind, tr.Message)
+		tr.Violation = w.words(tr.Violation)
+		tr.Kind = tr.Violation.Kind
+		r.violated(tr.Violation)
 	}
 	var b strings.Builder
 	if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {
@@ -301,74 +304,75 @@ func (w *workload) traceOf(s *Student, x *explore.Execution) *scenario.Trace {
 		tr.About, tr.Policy = w.scenario.About, w.pol(s).Name
 	}
 	for i := range tr.Steps {
-		if at := studentFrame(tr.Steps[i].Stack); at != "" {
-			tr.Steps[i].Where = at
+		if at, ok := studentFrame(tr.Steps[i].Stack); ok {
+			tr.Steps[i].Where = fmt.Sprintf("%s:%d", function(at), at.Line)
 		}
 	}
 	return tr
 }
 
-// studentFrame is the innermost function and line of a lab's package in a stack of a trace: "Lock:28".
-func studentFrame(stack string) string {
-	for line := range strings.SplitSeq(stack, "\n") {
-		if !strings.HasPrefix(line, "btrlab/labs/") || strings.HasPrefix(line, kitPath+".") {
-			continue
-		}
-		fn, at, _ := strings.Cut(line, " ")
-		_, num, _ := strings.Cut(at, ":")
-		return fn[strings.LastIndexByte(fn, '.')+1:] + ":" + num
+// studentFrame is the innermost call of a stack that is in a lab's package.
+func studentFrame(s explore.Stack) (explore.Frame, bool) {
+	i := slices.IndexFunc(s, inLab)
+	if i < 0 {
+		return explore.Frame{}, false
 	}
-	return ""
+	return s[i], true
 }
 
-// studentFrames are, of the stacks of a race, the lines that name a task and those in the student's code.
-func studentFrames(stacks string) string {
-	var b strings.Builder
-	for line := range strings.SplitSeq(stacks, "\n") {
-		if at := studentFrame(line); at != "" {
-			_, file, _ := strings.Cut(line, " ")
-			fn, _, _ := strings.Cut(at, ":")
-			fmt.Fprintf(&b, "\n  %s, in %s", file, fn)
-		} else if strings.HasSuffix(line, ":") {
-			b.WriteString("\n" + line)
-		}
-	}
-	b.WriteString("\na Load of a slice, map or pointer counts as a write, too: what it leads to can be changed in place")
-	return b.String()
+// inLab says that a call is in a lab's package and not in package kit.
+func inLab(f explore.Frame) bool {
+	return strings.HasPrefix(f.Func, "btrlab/labs/") && !strings.HasPrefix(f.Func, kitPath+".")
 }
 
-// words are what was violated, for the student: the kind, a line that says all, and lines that explain.
-func (w *workload) words(k explore.Kind, text string) (explore.Kind, string) {
-	text = strings.TrimPrefix(text, string(k)+": ")
-	first, rest, _ := strings.Cut(text, "\n")
-	switch k {
+// function is the name of a call's function without its package and type.
+func function(f explore.Frame) string { return f.Func[strings.LastIndexByte(f.Func, '.')+1:] }
+
+// raceLines explain a race to the student: the lines of both sides that are in the student's code.
+func raceLines(sides []explore.Side) string {
+	var l []string
+	for _, s := range sides {
+		l = append(l, s.String())
+		for _, f := range s.Stack {
+			if inLab(f) {
+				l = append(l, fmt.Sprintf("  %s:%d, in %s", f.File, f.Line, function(f)))
+			}
+		}
+	}
+	l = append(l, "a Load of a slice, map or pointer counts as a write, too: what it leads to can be changed in place")
+	return strings.Join(l, "\n")
+}
+
+// words are a violation in words for the student. The kind, which the report names first, is not in them.
+func (w *workload) words(v explore.Violation) explore.Violation {
+	s := explore.Violation{Kind: v.Kind, What: v.Line(), More: v.More}
+	switch v.Kind {
 	case explore.KindRace:
-		return k, first + studentFrames(rest)
+		s.More = raceLines(v.Sides)
 	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
-		if cond := kit.Classes()[1]; w.stuck != "" && strings.Contains(first, cond) {
-			return k, w.stuck + "\n" + text
+		if w.stuck != "" && slices.Contains(v.Waits, kit.CondClass()) {
+			s.What, s.More = w.stuck, s.What+"\n"+s.More
 		}
 	case explore.KindPanic:
-		who, what, ok := strings.Cut(first, ": panic: ")
-		if !ok {
-			return k, text
+		if o, ok := v.Panic.(overlap); ok {
+			return explore.Violation{Kind: exclusion, What: o.String()}
 		}
-		if both, ok := strings.CutPrefix(what, string(exclusion)+": "); ok {
-			return exclusion, both
+		s.What, s.More = fmt.Sprintf("%s (task %s)", v.What, v.Task), ""
+		if at := studentLine([]byte(v.More)); at != "" {
+			s.What = at + ": " + s.What
 		}
-		if at := studentLine([]byte(rest)); at != "" {
-			what = at + ": " + what
-		}
-		return k, fmt.Sprintf("%s (%s)", what, who)
 	}
-	return k, text
+	return s
 }
 
-// verdict is the kind and the first line of words.
-func (w *workload) verdict(k explore.Kind, text string) string {
-	k, text = w.words(k, text)
-	first, _, _ := strings.Cut(text, "\n")
-	return k.Violated(strings.TrimSuffix(first, ":"))
+// violated enters what was violated into the row: the kind and one line.
+func (r *Row) violated(v explore.Violation) {
+	r.Violated, r.Kind, r.Result = true, v.Kind, shortly(v)
+}
+
+// shortly is the kind and the first line of a violation. The colon in front of an explanation goes with it.
+func shortly(v explore.Violation) string {
+	return explore.Violation{Kind: v.Kind, What: strings.TrimSuffix(v.Line(), ":")}.Violated()
 }
 
 const kib = 1024
@@ -435,6 +439,16 @@ type span struct{ start, end uint64 }
 
 func (x span) String() string { return fmt.Sprintf("[%d, %d)", x.start, x.end) }
 
+// overlap is the panic of a task that got a span while another one holds bytes of it.
+type overlap struct {
+	task, other int
+	got, held   span
+}
+
+func (o overlap) String() string {
+	return fmt.Sprintf("task %d got %v while task %d holds %v", o.task, o.got, o.other, o.held)
+}
+
 // holder is the name of a task of a lock-level workload.
 func holder(spans ...span) string {
 	var l []string
@@ -478,7 +492,7 @@ func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
 						at.Store(t, i)
 						for j, h := range held {
 							if h.start < x.end && x.start < h.end {
-								panic(fmt.Sprintf("%s: task %d got %v while task %d holds %v", exclusion, i, x, j, h))
+								panic(overlap{i, j, x, h})
 							}
 						}
 						held[i] = x

@@ -120,13 +120,13 @@ func (k *task1) judge(answer string, r *Row) error {
 	if tr.Kind != explore.KindMisfit {
 		r.Schedule, r.Replay = answer, tr.Replay
 	}
-	switch first, _, _ := strings.Cut(tr.Message, "\n"); {
+	switch {
 	case tr.Kind == explore.KindMisfit:
-		r.Result = misfit(first)
+		r.Result = misfit(tr.Violation)
 	case tr.Kind == explore.OK:
 		r.Result = "nothing is violated by this schedule"
 	case tr.Kind != explore.KindOracle:
-		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, first)
+		r.Result = fmt.Sprintf("not what is asked for (%s): %s", tr.Kind, line(tr.Violation))
 	case k.most >= 0 && tr.Preemptions > k.most:
 		r.Result = fmt.Sprintf("found, with %s, want at most %d", prose.Count(tr.Preemptions, "preemption"), k.most)
 	default:
@@ -135,12 +135,18 @@ func (k *task1) judge(answer string, r *Row) error {
 	return nil
 }
 
-// misfit says of a schedule that the program cannot follow that it is that, where it is one at all.
-func misfit(message string) string {
-	if strings.HasPrefix(message, "step ") {
-		return "does not fit: " + message
+// line is the report of a violation, without what explains it.
+func line(v explore.Violation) string {
+	v.More, v.Sides = "", nil
+	return v.String()
+}
+
+// misfit says why a schedule cannot be followed. A step whose task cannot run is no sentence about the schedule yet.
+func misfit(v explore.Violation) string {
+	if v.Lead != "" {
+		return "does not fit: " + v.Line()
 	}
-	return message
+	return v.Line()
 }
 
 func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
@@ -165,9 +171,8 @@ func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
 	case explore.Bounded:
 		r.Result = fmt.Sprintf("%s under %s: %s: that is no proof", s.Name, answer, bound(x.Bound))
 	default:
-		first, _, _ := strings.Cut(x.Violation, "\n")
 		r.Violated = true
-		r.Result, r.Schedule, r.Replay = fmt.Sprintf("%s is violated under %s: %s", s.Name, answer, strings.TrimSuffix(first, ":")), x.Schedule, x.Replay
+		r.Result, r.Schedule, r.Replay = fmt.Sprintf("%s is violated under %s: %s", s.Name, answer, strings.TrimSuffix(line(x.Violation), ":")), x.Schedule, x.Replay
 	}
 	return nil
 }

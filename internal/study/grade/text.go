@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"btrlab/internal/prose"
+	"btrlab/internal/sched/explore"
 )
 
 // WriteText prints the report as a table; under it what is wrong, each with its schedule, and the first one's steps.
@@ -59,8 +60,8 @@ func (r *Report) table(b *screen) {
 			verdict = "ok"
 		}
 		result := x.Result
-		if kind, _, ok := strings.Cut(result, "): "); ok && strings.HasPrefix(kind, "violated (") { // the rest is below
-			result = kind + ")"
+		if x.Kind != explore.OK { // the rest is below
+			result = fmt.Sprintf("violated (%s)", x.Kind)
 		}
 		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
 	}
@@ -117,23 +118,23 @@ func (r *Report) predictions(b *screen) {
 
 // switchNotes are the rows of searches that switch at some locks only, and the locks.
 func (r *Report) switchNotes() []string {
-	var at, rows []string // rows by what they switch at
+	var at, rows []string // rows by the classes that they switch at
 	for _, x := range r.Rows {
-		if x.Switch == "" {
+		if len(x.Switch) == 0 {
 			continue
 		}
-		i := slices.Index(at, x.Switch)
+		classes := x.Switch.Classes()
+		i := slices.Index(at, classes)
 		if i < 0 {
 			i = len(at)
-			at, rows = append(at, x.Switch), append(rows, "")
+			at, rows = append(at, classes), append(rows, "")
 		} else {
 			rows[i] += ", "
 		}
 		rows[i] += x.Name
 	}
 	for i := range at {
-		classes, _, _ := strings.Cut(at[i], ";")
-		at[i] = rows[i] + ": " + classes
+		at[i] = rows[i] + ": " + at[i]
 	}
 	return at
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 )
 
@@ -17,13 +16,13 @@ func Merge(parts []Result) (Result, error) {
 	}
 	r := parts[0]
 	r.Schedules, r.Cut, r.Steps, r.Seconds = 0, 0, 0, 0
-	r.Verdict, r.Violation, r.Schedule, r.Replay, r.Kind, r.Found = explore.Exhausted, "", "", "", "", 0
+	r.Verdict, r.Violation, r.Schedule, r.Replay, r.Kind, r.Found = explore.Exhausted, explore.Violation{}, "", "", "", 0
 	have := make([]bool, max(r.Shards, 1))
 	var best *Result
 	least := -1
 	for i := range parts {
 		p := &parts[i]
-		if p.Scenario != r.Scenario || p.Policy != r.Policy || p.Method != r.Method || p.Shards != r.Shards || p.Rule != r.Rule || p.Switch != r.Switch {
+		if p.Scenario != r.Scenario || p.Policy != r.Policy || p.Method != r.Method || p.Shards != r.Shards || p.Rule != r.Rule || !slices.Equal(p.Switch, r.Switch) {
 			return r, fmt.Errorf("merge: part %d is %s under %s, %s, %d shards; want %s under %s, %s, %d shards, with the same rule and switch points",
 				i+1, p.Scenario, p.Policy, p.Method, p.Shards, r.Scenario, r.Policy, r.Method, r.Shards)
 		}
@@ -51,33 +50,23 @@ func Merge(parts []Result) (Result, error) {
 		r.Preemptions = max(r.Preemptions, p.Preemptions)
 	}
 	r.Shard, r.Shards = 0, 1
-	missing := 0
+	r.Bound = explore.Coverage{Joined: len(have), Schedules: r.Schedules, Stopped: r.Stopped}
 	for _, ok := range have {
 		if !ok {
-			missing++
+			r.Bound.Missing++
 		}
 	}
 	switch {
 	case best != nil:
 		r.Verdict, r.Preemptions, r.Violation, r.Schedule, r.Replay, r.Kind, r.Found =
 			explore.Violated, best.Preemptions, best.Violation, best.Schedule, best.Replay, best.Kind, best.Found
-		r.Bound = fmt.Sprintf("violated, %s, in shard %d of %d", prose.Count(best.Preemptions, "preemption"), best.Shard, len(have))
-	case missing > 0:
+		r.Bound.Shard = best.Shard
+	case r.Bound.Missing > 0:
 		r.Verdict = explore.Bounded
-		r.Bound = fmt.Sprintf("no violation in %s (%d of %d shards missing)", prose.Count(r.Schedules, "schedule"), missing, len(have))
 	case r.Verdict == explore.Bounded:
 		r.Preemptions = least
-		end := "limit reached"
-		if r.Stopped {
-			end = "stopped"
-		}
-		if least >= 0 {
-			end = fmt.Sprintf("preemptions <= %d, %s", least, end)
-		}
-		r.Bound = fmt.Sprintf("no violation in %s of %d shards (%s)", prose.Count(r.Schedules, "schedule"), len(have), end)
-	default:
-		r.Bound = fmt.Sprintf("exhausted: %s in %d shards", prose.Count(r.Schedules, "schedule"), len(have))
 	}
+	r.Bound.Verdict, r.Bound.Preemptions = r.Verdict, r.Preemptions
 	return r, nil
 }
 

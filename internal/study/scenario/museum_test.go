@@ -36,8 +36,8 @@ func TestMuseum(t *testing.T) {
 			t.Errorf("%d %s: wrong order %s %q %q, right order %s %q", e.Number, e.Title, x.Found.Bound, x.Found.Kind, x.Found.Violation, x.Proof.Bound, x.Proof.Violation)
 		}
 		for _, edge := range edges[e.Number] {
-			if x.Found.Kind != explore.KindDeadlock || !strings.Contains(x.Found.Violation, edge) || !strings.Contains(x.Trace.Message, edge) {
-				t.Errorf("%d %s: %s\nno %q in\n%s\nor in the replay\n%s", e.Number, e.Title, x.Found.Kind, edge, x.Found.Violation, x.Trace.Message)
+			if x.Found.Kind != explore.KindDeadlock || !strings.Contains(x.Found.Violation.String(), edge) || !strings.Contains(x.Trace.Violation.String(), edge) {
+				t.Errorf("%d %s: %s\nno %q in\n%s\nor in the replay\n%s", e.Number, e.Title, x.Found.Kind, edge, x.Found.Violation, x.Trace.Violation)
 			}
 		}
 		t.Logf("%d %s: %s %s; %s", e.Number, x.Found.Bound, x.Found.Schedule, x.Found.Kind, x.Proof.Bound)

@@ -87,7 +87,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		}
 	})
 	if x.Verdict != explore.OK {
-		panic(fmt.Sprintf("scenario %s: open: %v: %s", s.Name, x.Verdict, x.Message))
+		panic(fmt.Sprintf("scenario %s: open: %v: %s", s.Name, x.Verdict, x.Violation))
 	}
 	o.dev.base = o.dev.flatten()
 	o.heap = take(o.fs, o.f)

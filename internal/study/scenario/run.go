@@ -18,29 +18,29 @@ type Options struct {
 
 // Result is what exploring a scenario under a policy came to.
 type Result struct {
-	Scenario    string          `json:"scenario"`
-	Policy      string          `json:"policy"`
-	Verdict     explore.Verdict `json:"verdict"`
-	Schedules   int             `json:"schedules"`
-	Preemptions int             `json:"preemptions"`
-	Seconds     float64         `json:"seconds"`
-	Violation   string          `json:"violation"`
-	Schedule    string          `json:"schedule"`
-	Replay      string          `json:"replay"`
+	Scenario    string            `json:"scenario"`
+	Policy      string            `json:"policy"`
+	Verdict     explore.Verdict   `json:"verdict"`
+	Schedules   int               `json:"schedules"`
+	Preemptions int               `json:"preemptions"`
+	Seconds     float64           `json:"seconds"`
+	Violation   explore.Violation `json:"violation"`
+	Schedule    string            `json:"schedule"`
+	Replay      string            `json:"replay"`
 
-	Bound string `json:"bound"`
+	Bound explore.Coverage `json:"bound"`
 	// Stopped says that somebody ended the search before it was through.
-	Stopped bool         `json:"stopped,omitempty"`
-	Switch  string       `json:"switch"`
-	Kind    explore.Kind `json:"kind,omitempty"`
-	Method  string       `json:"method"`
-	Rule    string       `json:"rule"`
-	Own     bool         `json:"own"` // Rule is the policy's, not the scenario's
-	Cut     int          `json:"cut"`
-	Found   int          `json:"found,omitempty"`
-	Steps   int64        `json:"steps"`
-	Shard   int          `json:"shard"`
-	Shards  int          `json:"shards"`
+	Stopped bool             `json:"stopped,omitempty"`
+	Switch  explore.Switches `json:"switch"`
+	Kind    explore.Kind     `json:"kind,omitempty"`
+	Method  string           `json:"method"`
+	Rule    string           `json:"rule"`
+	Own     bool             `json:"own"` // Rule is the policy's, not the scenario's
+	Cut     int              `json:"cut"`
+	Found   int              `json:"found,omitempty"`
+	Steps   int64            `json:"steps"`
+	Shard   int              `json:"shard"`
+	Shards  int              `json:"shards"`
 }
 
 // Run explores the scenario under policy p.
@@ -63,7 +63,7 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 	if x.Verdict == explore.Violated {
 		if (x.Kind == explore.KindOracle || x.Kind == explore.KindDeadlock) && !cfg.NoShrink { // a search keeps no words; one execution more has them
 			if e := explore.Replay(cfg, x.Schedule, prog); e.Verdict == x.Kind {
-				r.Violation = e.Message
+				r.Violation = e.Violation
 			}
 		}
 		r.Replay = s.replayCommand(p.Name, x.Schedule, o.Own)

@@ -61,7 +61,7 @@ func TestPlain(t *testing.T) {
 		must(t, err)
 		r, err := Run(s, policy.MustParse(c.policy), Options{})
 		must(t, err)
-		if !strings.HasPrefix(r.Violation, c.want) || !strings.Contains(r.Violation, "\nat the end: no order explains this (") {
+		if !strings.HasPrefix(r.Violation.String(), c.want) || !strings.Contains(r.Violation.String(), "\nat the end: no order explains this (") {
 			t.Errorf("%s under %s: %s\nwant first %s", c.scenario, c.policy, r.Violation, c.want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestRestore(t *testing.T) {
 		explore.Run(c, prog)
 		got := explore.Replay(cfg, "", prog)
 		if n < 200 || len(got.Steps) != len(want.Steps) {
-			t.Fatalf("%s: %d runs, %d steps want %d (%v %s)", s.Name, n, len(got.Steps), len(want.Steps), got.Verdict, got.Message)
+			t.Fatalf("%s: %d runs, %d steps want %d (%v %s)", s.Name, n, len(got.Steps), len(want.Steps), got.Verdict, got.Violation)
 		}
 		for i := range got.Steps {
 			if got.Steps[i] != want.Steps[i] || strings.Join(got.Details[i].State, " ") != strings.Join(want.Details[i].State, " ") {
@@ -165,7 +165,7 @@ func TestDataRaces(t *testing.T) {
 				t.Fatalf("%s under %s, %s: %s %s", c.scenario, c.policy, m, r.Bound, r.Violation)
 			}
 			for _, want := range c.want {
-				if m == explore.Bound && !strings.Contains(r.Violation, want) {
+				if m == explore.Bound && !strings.Contains(r.Violation.String(), want) {
 					t.Errorf("%s: no %q in %s", c.scenario, want, r.Violation)
 				}
 			}

@@ -11,12 +11,13 @@ import (
 
 // Trace is one execution of a scenario, step by step.
 type Trace struct {
-	Scenario string       `json:"scenario"`
-	About    string       `json:"about"`
-	Policy   string       `json:"policy"`
-	Schedule string       `json:"schedule"`
-	Kind     explore.Kind `json:"kind,omitempty"` // of the violation; empty when all was kept
-	Message  string       `json:"message,omitempty"`
+	Scenario string `json:"scenario"`
+	About    string `json:"about"`
+	Policy   string `json:"policy"`
+	Schedule string `json:"schedule"`
+	// Kind is the violation's; empty when all was kept.
+	Kind      explore.Kind      `json:"kind,omitempty"`
+	Violation explore.Violation `json:"message,omitzero"`
 	// Preemptions of the schedule.
 	Preemptions int      `json:"preemptions"`
 	Tasks       []string `json:"tasks"`   // by number; those behind the scenario's own are daemons
@@ -41,16 +42,16 @@ type TraceStuck struct {
 
 // TraceStep is one step of one task.
 type TraceStep struct {
-	Step  int      `json:"step"`
-	Task  int      `json:"task"`
-	Kind  string   `json:"kind"`  // lock, unlock, trylock, arrive, wait, wake, atomic, load, device, start, resume
-	Class string   `json:"class"` // lock class
-	What  string   `json:"what"`  // operation and object
-	Where string   `json:"where"` // the write path's function
-	Notes []string `json:"notes,omitempty"`
-	State []string `json:"state"`          // by Trace.Columns, after the step
-	Held  []string `json:"held,omitempty"` // locks, before the step
-	Stack string   `json:"stack,omitempty"`
+	Step  int           `json:"step"`
+	Task  int           `json:"task"`
+	Kind  string        `json:"kind"`  // lock, unlock, trylock, arrive, wait, wake, atomic, load, device, start, resume
+	Class string        `json:"class"` // lock class
+	What  string        `json:"what"`  // operation and object
+	Where string        `json:"where"` // the write path's function
+	Notes []string      `json:"notes,omitempty"`
+	State []string      `json:"state"`          // by Trace.Columns, after the step
+	Held  []string      `json:"held,omitempty"` // locks, before the step
+	Stack explore.Stack `json:"stack,omitempty"`
 	// Enabled and Blocked are tasks as bits: could run, stood at a closed lock or wait.
 	Enabled, Blocked uint64
 	Preempts         bool `json:"preempts"`
@@ -82,7 +83,7 @@ func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trac
 
 // TraceOf is the trace of an execution that explore.Replay has recorded. The first own of its tasks are no daemons.
 func TraceOf(x *explore.Execution, own int) *Trace {
-	tr := &Trace{Schedule: x.Schedule, Kind: x.Verdict, Message: x.Message, Preemptions: x.Preemptions, Tasks: x.Tasks, Own: own,
+	tr := &Trace{Schedule: x.Schedule, Kind: x.Verdict, Violation: x.Violation, Preemptions: x.Preemptions, Tasks: x.Tasks, Own: own,
 		Columns: x.Watches, Violating: -1}
 	for i, st := range x.Steps {
 		ts := TraceStep{Step: i, Task: st.Task, Kind: st.Kind.String(), Enabled: st.Enabled, Blocked: st.Blocked, Preempts: st.Preempts, Obj: st.Obj,
@@ -176,11 +177,10 @@ func words(what string) string {
 }
 
 // where is the function of the write path that a step is in: the innermost of the rooms that have a story.
-func where(stack string) string {
-	for line := range strings.SplitSeq(stack, "\n") {
-		fn, _, _ := strings.Cut(line, " ")
+func where(stack explore.Stack) string {
+	for _, at := range stack {
 		for _, room := range [...]string{"/iopath/buffered.", "/iopath/setsize.", "/iopath/fallocate.", "/iopath/fsync.", "/data/writeback.", "/data/fileread.", "/data/finish.", "/data/place.", "/data/zero."} {
-			if _, f, ok := strings.Cut(fn, room); ok {
+			if _, f, ok := strings.Cut(at.Func, room); ok {
 				if i := strings.LastIndexByte(f, '.'); i >= 0 && !strings.HasPrefix(f[i+1:], "func") && !strings.HasPrefix(f[i+1:], "deferwrap") {
 					f = f[i+1:]
 				} else if i >= 0 {

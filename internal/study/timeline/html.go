@@ -45,7 +45,7 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 		Count: len(tr.Steps), Width: d.width, Letters: pageLetters}
 	data.Verdict = kept
 	if !data.Kept {
-		data.Verdict = tr.Kind.Violated(tr.Message)
+		data.Verdict = tr.Violation.Violated()
 	}
 	data.PreText = prose.Count(tr.Preemptions, "preemption")
 	js, err := json.Marshal(d.details())
@@ -373,7 +373,7 @@ func (d *drawing) details() []stepDetail {
 	l := []stepDetail{}
 	for _, i := range d.rows {
 		s := &d.tr.Steps[i]
-		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: strings.ReplaceAll(s.Stack, "btrlab/internal/", "")}
+		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: strings.ReplaceAll(s.Stack.String(), "btrlab/internal/", "")}
 		for _, n := range s.Notes {
 			x.What += " [" + n + "]"
 		}

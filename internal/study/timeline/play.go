@@ -41,7 +41,7 @@ func (p *Play) replay(schedule string) (*scenario.Trace, error) {
 		return nil, err
 	}
 	if tr.Kind == explore.KindMisfit {
-		return nil, errors.New(tr.Message)
+		return nil, errors.New(tr.Violation.String())
 	}
 	if len(tr.Steps) < p.at {
 		return nil, fmt.Errorf("schedule %q: have %d steps, want %d and more", schedule, len(tr.Steps), p.at)

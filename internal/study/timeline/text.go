@@ -437,7 +437,7 @@ func (t *table) print(b *strings.Builder) {
 		say("%s", kept)
 		return
 	}
-	for _, l := range strings.Split("! "+tr.Kind.Violated(strings.TrimSpace(tr.Message)), "\n") {
+	for _, l := range strings.Split("! "+strings.TrimSpace(tr.Violation.Violated()), "\n") {
 		indent := l[:len(l)-len(strings.TrimLeft(l, " "))]
 		fmt.Fprintln(b, strings.Join(prose.Hang(indent, indent+"  ", l, w), "\n"))
 	}
@@ -566,8 +566,8 @@ func WriteExhibit(w io.Writer, x *scenario.Shown, lay Layout) error {
 			return err
 		}
 	}
-	order := func(which, policy, bound string) {
-		for _, l := range prose.Hang(which, strings.Repeat(" ", len(which)), fmt.Sprintf("--policy %s: %s", policy, bound), width) {
+	order := func(which, policy string, bound explore.Coverage) {
+		for _, l := range prose.Hang(which, strings.Repeat(" ", len(which)), fmt.Sprintf("--policy %s: %v", policy, bound), width) {
 			fmt.Fprintln(&b, l)
 		}
 	}

@@ -64,7 +64,7 @@ func race(t *testing.T) *scenario.Trace {
 // small is a trace made by hand: task 1 waits for the lock that task 0 holds over steps 1 to 3.
 func small() *scenario.Trace {
 	return &scenario.Trace{Scenario: "small", About: "a <b> & c", Policy: "locked", Schedule: "2:1", Preemptions: 1, Tasks: []string{"a", "b", "d"}, Own: 2,
-		Columns: []string{"i_size"}, Violating: -1, Kind: explore.KindOracle, Message: "lost </script>", Steps: []scenario.TraceStep{
+		Columns: []string{"i_size"}, Violating: -1, Kind: explore.KindOracle, Violation: explore.Violation{Kind: explore.KindOracle, What: "lost </script>"}, Steps: []scenario.TraceStep{
 			{Step: 0, Task: 0, Kind: "start", What: "start", Enabled: 7, State: []string{"0"}, Notes: []string{"1: write [0, 4K)"}},
 			{Step: 1, Task: 0, Kind: "lock", What: "lock sem #1", Where: "Write", Enabled: 7, State: []string{"0"}},
 			{Step: 2, Task: 1, Kind: "start", What: "start", Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []string{"2: truncate to 0"}},
@@ -108,7 +108,7 @@ func TestMoments(t *testing.T) {
 
 // Those who wait for ever have no step that says so.
 func TestDeadlock(t *testing.T) {
-	tr := &scenario.Trace{Tasks: []string{"ab", "ba"}, Own: 2, Violating: 2, Kind: explore.KindDeadlock, Message: "deadlock: ...",
+	tr := &scenario.Trace{Tasks: []string{"ab", "ba"}, Own: 2, Violating: 2, Kind: explore.KindDeadlock, Violation: explore.Violation{Kind: explore.KindDeadlock, Named: true, What: "..."},
 		Stuck: []scenario.TraceStuck{{Task: 0, For: "mu #2", By: 1, Whom: "mu #2, which task 1 ba holds", Held: []string{"mu #1"}},
 			{Task: 1, For: "dio_wait", By: -1, Held: []string{"mu #2", "mu [3, 4)"}}},
 		Steps: []scenario.TraceStep{
