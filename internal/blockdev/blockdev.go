@@ -51,14 +51,19 @@ func (b *Bio) Len() int {
 	return n
 }
 
+// Submitter starts bios: a Device, or a layer that maps addresses to devices.
+type Submitter interface {
+	// Submit starts a bio. It may sleep (a full queue); the bio's end may come before it returns.
+	Submit(t *sched.Task, b *Bio)
+}
+
 // Device is a random-access store of Size bytes. All methods may be called by any number of tasks.
 type Device interface {
 	// Name is what error messages call the device: a path, "memory", ...
 	Name() string
 	// Size is in bytes and does not change.
 	Size() int64
-	// Submit starts a bio. It may sleep (a full queue); the bio's end may come before it returns.
-	Submit(t *sched.Task, b *Bio)
+	Submitter
 	// Close waits for nothing: all bios have ended. It does not flush.
 	Close() error
 }
@@ -66,8 +71,8 @@ type Device interface {
 // WaitClass is the wait for a synchronous transfer.
 var WaitClass = lockdep.NewClass("device", lockdep.RankLeaf3)
 
-// Do submits b and waits for its end.
-func Do(t *sched.Task, d Device, b *Bio) error {
+// Do submits b to s and waits for its end. Models submit_bio_wait().
+func Do(t *sched.Task, s Submitter, b *Bio) error {
 	var done atomic.Bool
 	var q lock.WaitQueue
 	q.Init(WaitClass)
@@ -75,7 +80,7 @@ func Do(t *sched.Task, d Device, b *Bio) error {
 		done.Store(true)
 		q.Wake(t)
 	}
-	d.Submit(t, b)
+	s.Submit(t, b)
 	if !done.Load() {
 		q.Wait(t, done.Load)
 	}

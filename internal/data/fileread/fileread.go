@@ -13,7 +13,6 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/lock"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
@@ -31,7 +30,7 @@ type Items interface {
 
 // Store is the logical address space; *volumes.Volumes is one.
 type Store interface {
-	Submit(t *sched.Task, b *blockdev.Bio)
+	blockdev.Submitter
 	Read(t *sched.Task, p []byte, logical uint64, mirror int) error
 	Mirrors(logical uint64) int
 }
@@ -136,7 +135,7 @@ func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages
 		vecs[i] = p.Edit(t)
 	}
 	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: vecs}
-	ioErr := rd.doBio(t, &b)
+	ioErr := blockdev.Do(t, rd.store, &b)
 	if !ip.Sums() {
 		if ioErr != nil {
 			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, pages[0].Offset(), ioErr)
@@ -181,22 +180,6 @@ func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *
 		last = fmt.Errorf("read ino=%d off=%d: logical %d has no chunk: %w", ip.Ino, p.Offset(), bytenr, errno.EIO)
 	}
 	return last
-}
-
-// doBio submits b and waits for its end.
-func (rd *Reader) doBio(t *sched.Task, b *blockdev.Bio) error {
-	var done atomic.Bool
-	var q lock.WaitQueue
-	q.Init(blockdev.WaitClass)
-	b.EndIO = func(t *sched.Task, b *blockdev.Bio) {
-		done.Store(true)
-		q.Wake(t)
-	}
-	rd.store.Submit(t, b)
-	if !done.Load() {
-		q.Wait(t, done.Load)
-	}
-	return b.Err
 }
 
 // Readahead, in pages.

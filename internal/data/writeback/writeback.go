@@ -36,17 +36,13 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Store is the logical address space; *volumes.Volumes is one.
-type Store interface {
-	Submit(t *sched.Task, b *blockdev.Bio)
-}
-
 // Config is what an Engine works with.
 type Config struct {
 	FS     *inode.FS
 	Place  *place.Finder
 	Finish *finish.Finisher
-	Store  Store
+	// Store is the logical address space: *volumes.Volumes.
+	Store blockdev.Submitter
 	// MaxInline is the largest file, in bytes, whose data goes into the tree; the default is 2048.
 	MaxInline uint64
 }

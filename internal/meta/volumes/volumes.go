@@ -31,9 +31,8 @@ import (
 )
 
 var (
-	mapClass  = lockdep.NewClass("chunk_map", lockdep.RankLeaf2)
-	bioClass  = lockdep.NewClass("bio_list", lockdep.RankLeaf3)
-	waitClass = blockdev.WaitClass
+	mapClass = lockdep.NewClass("chunk_map", lockdep.RankLeaf2)
+	bioClass = lockdep.NewClass("bio_list", lockdep.RankLeaf3)
 )
 
 // maxMirrors is the number of copies of a DUP chunk.
@@ -327,22 +326,7 @@ func (v *Volumes) Read(t *sched.Task, p []byte, logical uint64, mirror int) erro
 
 // Write writes p to every mirror. The range lies in one chunk. It is durable after Flush.
 func (v *Volumes) Write(t *sched.Task, p []byte, logical uint64) error {
-	return v.do(t, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(logical), Vecs: [][]byte{p}})
-}
-
-func (v *Volumes) do(t *sched.Task, b *blockdev.Bio) error {
-	var done atomic.Bool
-	var q lock.WaitQueue
-	q.Init(waitClass)
-	b.EndIO = func(t *sched.Task, _ *blockdev.Bio) {
-		done.Store(true)
-		q.Wake(t)
-	}
-	v.Submit(t, b)
-	if !done.Load() {
-		q.Wait(t, done.Load)
-	}
-	return b.Err
+	return blockdev.Do(t, v, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(logical), Vecs: [][]byte{p}})
 }
 
 // request is a logical bio on its way: one bio per mirror.

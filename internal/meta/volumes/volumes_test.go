@@ -176,7 +176,7 @@ func TestMirrors(t *testing.T) {
 		d.failAt[8*mib+4096] = errno.EIO
 		p := make([]byte, 8192)
 		b := &blockdev.Bio{Op: blockdev.OpRead, Off: logical + 4096, Vecs: [][]byte{p[:100], p[100:]}}
-		if err := v.do(tk, b); err != nil || !bytes.Equal(p, data) {
+		if err := blockdev.Do(tk, v, b); err != nil || !bytes.Equal(p, data) {
 			t.Errorf("read with a bad first mirror: %v", err)
 		}
 		if b.Off != logical+4096 {
