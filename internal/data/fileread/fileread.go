@@ -63,12 +63,9 @@ func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) er
 		p.SetUptodate()
 		return nil
 	}
-	ip.IOTree.Lock(t, start, start+pageSize)
-	if oe := ip.Ordered.First(t, start, start+pageSize); oe != nil {
-		ip.IOTree.Unlock(t, start, start+pageSize)
+	if oe := ip.LockUnlessOrdered(t, start, start+pageSize); oe != nil {
 		p.UnlockPut(t)
-		oe.Wait(t)
-		oe.Put(t)
+		oe.WaitPut(t)
 		return errno.EAGAIN
 	}
 	m, err := rd.Place.At(t, ip, start)
@@ -289,18 +286,13 @@ func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Pag
 	start := pages[0].Offset()
 	end := start + uint64(len(pages))*pageSize
 	for len(pages) > 0 {
-		ip.IOTree.Lock(t, start, end)
-		oe := ip.Ordered.First(t, start, end)
-		if oe != nil {
+		if oe := ip.LockUnlessOrdered(t, start, end); oe != nil {
 			oe.Put(t)
+			return
 		}
-		var m extentmap.Map
-		var err error
-		if oe == nil {
-			m, err = rd.Place.At(t, ip, start)
-		}
+		m, err := rd.Place.At(t, ip, start)
 		ip.IOTree.Unlock(t, start, end)
-		if oe != nil || err != nil {
+		if err != nil {
 			return
 		}
 		n := len(pages)

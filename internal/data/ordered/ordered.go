@@ -121,6 +121,12 @@ func (e *Extent) Wait(t *sched.Task) {
 	e.wait.WaitFor(t, e, e.done.Load)
 }
 
+// WaitPut is Wait, and gives the caller's reference back: the end of a look at First.
+func (e *Extent) WaitPut(t *sched.Task) {
+	e.Wait(t)
+	e.Put(t)
+}
+
 // Event and Range name the extent in reports of who waits for it.
 func (e *Extent) Event() (name, verb string) { return "ordered extent", "finish" }
 func (e *Extent) Range() (start, end uint64) { return e.Start, e.End() }
@@ -222,8 +228,7 @@ func (p *Pool) WaitAll(t *sched.Task) {
 		}
 		e.refs.Add(1)
 		p.mu.Unlock(t)
-		e.Wait(t)
-		e.Put(t)
+		e.WaitPut(t)
 		p.mu.Lock(t)
 	}
 }

@@ -156,25 +156,10 @@ func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, now
 	if !ip.MayNocow() {
 		return start, nil
 	}
-	for {
-		if nowait {
-			if !ip.IOTree.TryLock(t, start, end) {
-				return start, errno.EAGAIN
-			}
-		} else {
-			ip.IOTree.Lock(t, start, end)
-		}
-		oe := ip.Ordered.First(t, start, end)
-		if oe == nil {
-			break
-		}
-		ip.IOTree.Unlock(t, start, end)
-		if nowait {
-			oe.Put(t)
-			return start, errno.EAGAIN
-		}
-		oe.Wait(t)
-		oe.Put(t)
+	if !nowait {
+		ip.LockAndFlushOrdered(t, start, end)
+	} else if !ip.TryLockUnlessOrdered(t, start, end) {
+		return start, errno.EAGAIN
 	}
 	defer ip.IOTree.Unlock(t, start, end)
 	cur := start

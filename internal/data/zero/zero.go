@@ -100,12 +100,9 @@ func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.R
 		}
 	}
 	p.WaitWriteback(t)
-	ip.IOTree.Lock(t, start, start+block)
-	if oe := ip.Ordered.First(t, start, start+block); oe != nil {
-		ip.IOTree.Unlock(t, start, start+block)
+	if oe := ip.LockUnlessOrdered(t, start, start+block); oe != nil {
 		p.UnlockPut(t)
-		oe.Wait(t)
-		oe.Put(t)
+		oe.WaitPut(t)
 		return false, nil
 	}
 	clear(p.Edit(t)[from-start : to-start])
@@ -128,23 +125,8 @@ func Expand(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, oldSize, newSiz
 	if newSize <= holeStart {
 		return nil
 	}
-	LockAndFlush(t, ip, holeStart, end)
+	ip.LockAndFlushOrdered(t, holeStart, end)
 	ip.Extents.Drop(t, holeStart, end)
 	ip.IOTree.Unlock(t, holeStart, end)
 	return nil
-}
-
-// LockAndFlush takes the extent lock of [start, end) when no ordered extent is in it; while there is one, it waits
-// with nothing locked. Models btrfs_lock_and_flush_ordered_range().
-func LockAndFlush(t *sched.Task, ip *inode.Inode, start, end uint64) {
-	for {
-		ip.IOTree.Lock(t, start, end)
-		oe := ip.Ordered.First(t, start, end)
-		if oe == nil {
-			return
-		}
-		ip.IOTree.Unlock(t, start, end)
-		oe.Wait(t)
-		oe.Put(t)
-	}
 }

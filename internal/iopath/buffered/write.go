@@ -352,8 +352,7 @@ func (w *write) preparePages(t *sched.Task) error {
 				// while we have the page, so FillPage below does not meet one.
 				p.UnlockPut(t)
 				w.dropPages(t)
-				oe.Wait(t)
-				oe.Put(t)
+				oe.WaitPut(t)
 				i = first
 				continue
 			}
@@ -395,12 +394,9 @@ func (w *write) lockAndCleanupExtent(t *sched.Task) bool {
 	if start >= ip.Size(t) {
 		return true
 	}
-	ip.IOTree.Lock(t, start, end)
-	if oe := ip.Ordered.First(t, start, end); oe != nil {
-		ip.IOTree.Unlock(t, start, end)
+	if oe := ip.LockUnlessOrdered(t, start, end); oe != nil {
 		w.dropPages(t)
-		oe.Wait(t)
-		oe.Put(t)
+		oe.WaitPut(t)
 		return false
 	}
 	w.locked = true
@@ -442,7 +438,7 @@ func (w *write) copyFromUser(t *sched.Task) {
 // the range while the pages are locked. It is for pages that need no filling.
 func (w *write) extentFirst(t *sched.Task) {
 	start, end := w.rsv.Start, w.rsv.End
-	zero.LockAndFlush(t, w.ip, start, end)
+	w.ip.LockAndFlushOrdered(t, start, end)
 	w.ip.IOTree.Novalidate(t, start, end, extentio.Locked, true)
 	if err := w.preparePages(t); err != nil {
 		panic(err)

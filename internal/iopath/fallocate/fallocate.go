@@ -159,7 +159,7 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 // reserveUnderRange is the wrong order of policy.Wrong.ReserveUnderRange: the flush that the reservation waits for may need
 // somebody who waits for this range. lockdep would name it at once, so it does not check the range.
 func reserveUnderRange(t *sched.Task, ip *inode.Inode, data *spaceinfo.Info, start, stop, n uint64) error {
-	zero.LockAndFlush(t, ip, start, stop)
+	ip.LockAndFlushOrdered(t, start, stop)
 	ip.IOTree.Novalidate(t, start, stop, extentio.Locked, true)
 	err := data.Reserve(t, n, spaceinfo.FlushData)
 	ip.IOTree.Unlock(t, start, stop)
@@ -208,7 +208,7 @@ func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, hint for
 	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
 		return 0, hint, err
 	}
-	zero.LockAndFlush(t, ip, lo, hi)
+	ip.LockAndFlushOrdered(t, lo, hi)
 	defer ip.IOTree.Unlock(t, lo, hi)
 	a, b, ok, err := nextGap(t, e, ip, lo, hi)
 	if err == nil && (!ok || a != lo) {
