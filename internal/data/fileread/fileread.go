@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
@@ -50,35 +51,39 @@ func New(fs *inode.FS, pl *place.Finder, items Items, store Store) *Reader {
 	return &Reader{Place: pl, fs: fs, items: items, store: store}
 }
 
-// FillPage makes a locked page uptodate from the disk: what a write of a part of a page does first. It keeps the page locked.
-// errno.EAGAIN means that an ordered extent was in the way: the page was unlocked and put and the extent waited for; look the
-// page up again. Models btrfs_read_folio() as prepare_uptodate_page() calls it.
-func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) error {
+// FillPage makes a locked page uptodate from the disk: a write of a part of a page does so first. The page stays locked and the
+// caller's in every case. busy, if not nil, is an ordered extent over the page, referenced, and the page is as it was: the
+// caller unlocks all pages that it has, calls WaitPut and looks the page up again.
+// Models btrfs_read_folio() as prepare_uptodate_page() calls it.
+func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) (busy *ordered.Extent, err error) {
 	if p.Uptodate() {
-		return nil
+		return nil, nil
 	}
-	start := p.Offset()
+	start, end := p.Offset(), p.Offset()+pageSize
+	// The page went out of memory before its data got into the trees. Beyond EOF the data is still on its way while the
+	// truncate that cut it off waits for it, so this comes before the look at i_size.
+	if busy = ip.Ordered.First(t, start, end); busy != nil {
+		return busy, nil
+	}
 	if start >= ip.Size(t) {
 		clear(p.Edit(t))
 		p.SetUptodate()
-		return nil
+		return nil, nil
 	}
-	if oe := ip.LockUnlessOrdered(t, start, start+pageSize); oe != nil {
-		p.UnlockPut(t)
-		oe.WaitPut(t)
-		return errno.EAGAIN
+	if busy = ip.LockUnlessOrdered(t, start, end); busy != nil {
+		return busy, nil
 	}
 	m, err := rd.Place.At(t, ip, start)
-	// The page lock keeps the extent: who replaces or drops it must have this page first.
-	ip.IOTree.Unlock(t, start, start+pageSize)
+	// The page lock keeps the extent: a task that replaces or drops it must have this page first.
+	ip.IOTree.Unlock(t, start, end)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := rd.fill(t, ip, m, []*pagecache.Page{p}); err != nil {
-		return err
+		return nil, err
 	}
 	p.SetUptodate()
-	return nil
+	return nil, nil
 }
 
 // fill reads consecutive locked pages that all lie in m.
@@ -231,11 +236,16 @@ func (rd *Reader) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want in
 		}
 		p := ip.Pages.Grab(t, index)
 		if !p.Uptodate() {
-			if err := rd.FillPage(t, ip, p); err == errno.EAGAIN {
-				continue
-			} else if err != nil {
+			busy, err := rd.FillPage(t, ip, p)
+			if busy != nil || err != nil {
 				p.UnlockPut(t)
+			}
+			if err != nil {
 				return nil, err
+			}
+			if busy != nil {
+				busy.WaitPut(t)
+				continue
 			}
 		}
 		p.Unlock(t)

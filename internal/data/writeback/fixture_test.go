@@ -16,7 +16,6 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
 	"btrlab/internal/data/writeback"
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/fstree"
@@ -171,12 +170,17 @@ func (w *world) writePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 	for {
 		p := ip.Pages.Grab(t, off/pageSize)
 		if !p.Uptodate() && len(data) < pageSize {
-			if err := w.rd.FillPage(t, ip, p); err == errno.EAGAIN {
-				continue
-			} else if err != nil {
+			busy, err := w.rd.FillPage(t, ip, p)
+			if busy != nil || err != nil {
 				p.UnlockPut(t)
+			}
+			if err != nil {
 				r.Release(t, ip)
 				return err
+			}
+			if busy != nil {
+				busy.WaitPut(t)
+				continue
 			}
 		}
 		p.WaitWriteback(t)

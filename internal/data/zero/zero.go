@@ -13,7 +13,6 @@ import (
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
@@ -90,13 +89,16 @@ func reserve(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Re
 func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Reservation, start, from, to uint64) (done bool, err error) {
 	p := ip.Pages.Grab(t, start>>pagecache.PageShift)
 	if !p.Uptodate() {
-		switch err := rd.FillPage(t, ip, p); err {
-		case nil:
-		case errno.EAGAIN:
-			return false, nil // FillPage let the page go
-		default:
+		busy, err := rd.FillPage(t, ip, p)
+		if busy != nil || err != nil {
 			p.UnlockPut(t)
+		}
+		if err != nil {
 			return false, err
+		}
+		if busy != nil {
+			busy.WaitPut(t)
+			return false, nil
 		}
 	}
 	p.WaitWriteback(t)

@@ -347,25 +347,18 @@ func (w *write) preparePages(t *sched.Task) error {
 	for i := first; i <= last; {
 		p := w.ip.Pages.Grab(t, i)
 		if !p.Uptodate() && w.partial(i) {
-			if oe := w.ip.Ordered.First(t, p.Offset(), p.Offset()+pagecache.PageSize); oe != nil {
-				// The page went out of memory before its data got into the trees. No other ordered extent can come
-				// while we have the page, so FillPage below does not meet one.
+			busy, err := w.rd.FillPage(t, w.ip, p)
+			if busy != nil || err != nil {
 				p.UnlockPut(t)
 				w.dropPages(t)
-				oe.WaitPut(t)
+			}
+			if err != nil {
+				return err
+			}
+			if busy != nil {
+				busy.WaitPut(t)
 				i = first
 				continue
-			}
-			if err := w.rd.FillPage(t, w.ip, p); err != nil {
-				if err != errno.EAGAIN { // at EAGAIN the page is let go already
-					p.UnlockPut(t)
-				}
-				w.dropPages(t)
-				if err == errno.EAGAIN {
-					i = first
-					continue
-				}
-				return err
 			}
 		}
 		if w.pl.StableWait || raceEnabled {
