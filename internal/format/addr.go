@@ -18,6 +18,9 @@ type (
 // Range is the half-open range [Start, End) of one address space.
 type Range[A ~uint64] struct{ Start, End A }
 
+// Between is the range from start up to end.
+func Between[A ~uint64](start, end A) Range[A] { return Range[A]{start, end} }
+
 // RangeOf is the range of length bytes from start.
 func RangeOf[A ~uint64](start A, length uint64) Range[A] { return Range[A]{start, start + A(length)} }
 

@@ -266,7 +266,7 @@ func (t Timespec) encode(b []byte) {
 }
 
 // AlignDown and AlignUp round x to a multiple of the power of two a.
-func AlignDown(x, a uint64) uint64 { return x &^ (a - 1) }
+func AlignDown[A ~uint64](x A, a uint64) A { return x &^ A(a-1) }
 
 // AlignUp rounds up; it wraps for x within a of 2^64.
-func AlignUp(x, a uint64) uint64 { return (x + a - 1) &^ (a - 1) }
+func AlignUp[A ~uint64](x A, a uint64) A { return (x + A(a-1)) &^ A(a-1) }

@@ -21,14 +21,16 @@ var (
 	classRefs       = lockdep.NewClass("delayed_refs", lockdep.RankDelayedRef)
 )
 
-type span struct{ start, length uint64 }
+// span is a range of the logical address space: an extent, or free space.
+type span = format.Range[format.Logical]
 
-func (s span) end() uint64 { return s.start + s.length }
+func spanOf(start format.Logical, length uint64) span { return format.RangeOf(start, length) }
 
 // BlockGroup is the allocator's view of one chunk. Models struct btrfs_block_group.
 type BlockGroup struct {
-	Start, Length uint64
-	Flags         uint64 // type and profile
+	Start  format.Logical
+	Length uint64
+	Flags  uint64 // type and profile
 
 	// superBytes never allocatable: superblock copies lie there.
 	superBytes uint64
@@ -38,7 +40,7 @@ type BlockGroup struct {
 	mu   lock.Mutex // leaf; protects the fields below
 	free *btree.BTreeG[span]
 	// cursor is where the next search starts: allocations go upward and wrap.
-	cursor uint64
+	cursor format.Logical
 	// maxSpan bounds the largest free span from above.
 	maxSpan uint64
 
@@ -48,88 +50,89 @@ type BlockGroup struct {
 	dirty   bool   // the item's used is stale
 }
 
-func newGroup(start, length, flags uint64) *BlockGroup {
+func newGroup(start format.Logical, length, flags uint64) *BlockGroup {
 	g := &BlockGroup{Start: start, Length: length, Flags: flags, cursor: start, maxSpan: length}
 	g.mu.Init(classGroup)
-	g.free = btree.NewBTreeGOptions(func(a, b span) bool { return a.start < b.start },
+	g.free = btree.NewBTreeGOptions(func(a, b span) bool { return a.Start < b.Start },
 		btree.Options{NoLocks: true, Degree: 32})
 	return g
 }
 
-func (g *BlockGroup) end() uint64 { return g.Start + g.Length }
+func (g *BlockGroup) span() span { return spanOf(g.Start, g.Length) }
 
-// addFreeLocked gives [start, start+length) back and merges it with its neighbours.
-func (g *BlockGroup) addFreeLocked(start, length uint64) {
-	s := span{start, length}
+func (g *BlockGroup) end() format.Logical { return g.span().End }
+
+// addFreeLocked gives s back and merges it with its neighbours.
+func (g *BlockGroup) addFreeLocked(s span) {
 	var prev, next span
-	g.free.Descend(span{start: start}, func(p span) bool { prev = p; return false })
-	g.free.Ascend(span{start: start}, func(n span) bool { next = n; return false })
-	if prev.length > 0 && prev.end() > start || next.length > 0 && next.start < s.end() {
+	g.free.Descend(s, func(p span) bool { prev = p; return false })
+	g.free.Ascend(s, func(n span) bool { next = n; return false })
+	if !prev.Empty() && prev.End > s.Start || !next.Empty() && next.Start < s.End {
 		panic(fmt.Sprintf("extenttree: free [%d,%d) is free already in group %d: have [%d,%d) and [%d,%d)",
-			start, start+length, g.Start, prev.start, prev.end(), next.start, next.end()))
+			s.Start, s.End, g.Start, prev.Start, prev.End, next.Start, next.End))
 	}
-	if prev.length > 0 && prev.end() == start {
-		s = span{prev.start, prev.length + s.length}
+	g.freeBytes.Add(s.Len())
+	if !prev.Empty() && prev.End == s.Start {
+		s.Start = prev.Start
 	}
-	if next.length > 0 && next.start == start+length {
+	if !next.Empty() && next.Start == s.End {
 		g.free.Delete(next)
-		s.length += next.length
+		s.End = next.End
 	}
 	g.free.Set(s)
-	g.maxSpan = max(g.maxSpan, s.length)
-	g.freeBytes.Add(length)
+	g.maxSpan = max(g.maxSpan, s.Len())
 }
 
-// removeFreeLocked takes [start, start+length), part of a free span, out.
-func (g *BlockGroup) removeFreeLocked(s span, start, length uint64) {
-	end := start + length
-	if start > s.start {
-		g.free.Set(span{s.start, start - s.start})
+// removeFreeLocked takes part out of the free span whole.
+func (g *BlockGroup) removeFreeLocked(whole, part span) {
+	if part.Start > whole.Start {
+		g.free.Set(span{Start: whole.Start, End: part.Start})
 	} else {
-		g.free.Delete(s)
+		g.free.Delete(whole)
 	}
-	if end < s.end() {
-		g.free.Set(span{end, s.end() - end})
+	if part.End < whole.End {
+		g.free.Set(span{Start: part.End, End: whole.End})
 	}
-	g.freeBytes.Add(-length)
+	g.freeBytes.Add(-part.Len())
 }
 
 // allocLocked finds length free bytes, aligned, upward from the cursor and then from the start.
-func (g *BlockGroup) allocLocked(length, align uint64) (start uint64, ok bool) {
+func (g *BlockGroup) allocLocked(length, align uint64) (start format.Logical, ok bool) {
 	if length > g.maxSpan {
 		return 0, false
 	}
 	var found span
 	var widest uint64
 	try := func(s span) bool {
-		widest = max(widest, s.length)
-		a := format.AlignUp(s.start, align)
-		if a+length <= s.end() {
+		widest = max(widest, s.Len())
+		a := format.AlignUp(s.Start, align)
+		if a+format.Logical(length) <= s.End {
 			found, start, ok = s, a, true
 			return false
 		}
 		return true
 	}
 	// The span that holds the cursor begins before it.
-	from := span{start: g.Start}
-	g.free.Descend(span{start: g.cursor}, func(s span) bool { from = s; return false })
+	from := span{Start: g.Start}
+	g.free.Descend(span{Start: g.cursor}, func(s span) bool { from = s; return false })
 	g.free.Ascend(from, try)
-	if !ok && from.start > g.Start {
-		g.free.Ascend(span{start: g.Start}, func(s span) bool { return s.start < from.start && try(s) })
+	if !ok && from.Start > g.Start {
+		g.free.Ascend(span{Start: g.Start}, func(s span) bool { return s.Start < from.Start && try(s) })
 	}
 	if !ok {
 		g.maxSpan = widest
 		return 0, false
 	}
-	g.removeFreeLocked(found, start, length)
-	g.cursor = start + length
+	part := spanOf(start, length)
+	g.removeFreeLocked(found, part)
+	g.cursor = part.End
 	return start, true
 }
 
 // groups is the sorted list of block groups; it is replaced, never changed.
 type groupList []*BlockGroup
 
-func (l groupList) find(bytenr uint64) *BlockGroup {
+func (l groupList) find(bytenr format.Logical) *BlockGroup {
 	i := sort.Search(len(l), func(i int) bool { return l[i].end() > bytenr })
 	if i < len(l) && l[i].Start <= bytenr {
 		return l[i]
@@ -138,7 +141,7 @@ func (l groupList) find(bytenr uint64) *BlockGroup {
 }
 
 // group finds the block group of a logical address; there must be one.
-func (e *ExtentTree) group(bytenr uint64) *BlockGroup {
+func (e *ExtentTree) group(bytenr format.Logical) *BlockGroup {
 	g := e.groups.Load().find(bytenr)
 	if g == nil {
 		panic(fmt.Sprintf("extenttree: no block group for %d", bytenr))
@@ -161,17 +164,17 @@ func (e *ExtentTree) excludeSupers(c volumes.ChunkInfo, free []span) (left []spa
 	for _, x := range e.vols.SuperLogical(c) {
 		var out []span
 		for _, s := range free {
-			a, b := max(s.start, x.Start), min(s.end(), x.Start+x.Len)
-			if a >= b {
+			super := s.Intersect(x)
+			if super.Empty() {
 				out = append(out, s)
 				continue
 			}
-			bytes += b - a
-			if s.start < a {
-				out = append(out, span{s.start, a - s.start})
+			bytes += super.Len()
+			if s.Start < super.Start {
+				out = append(out, span{Start: s.Start, End: super.Start})
 			}
-			if b < s.end() {
-				out = append(out, span{b, s.end() - b})
+			if super.End < s.End {
+				out = append(out, span{Start: super.End, End: s.End})
 			}
 		}
 		free = out
@@ -181,7 +184,7 @@ func (e *ExtentTree) excludeSupers(c volumes.ChunkInfo, free []span) (left []spa
 
 // findFree allocates between minLen and length bytes of the type, adding a chunk when the present ones have no room.
 // The promise in may_use stays the caller's to convert. Models find_free_extent().
-func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align, hint uint64) (start, got uint64, err error) {
+func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align uint64, hint format.Logical) (start format.Logical, got uint64, err error) {
 	for {
 		if start, ok := e.findInGroups(t, typ, length, align, hint); ok {
 			return start, length, nil
@@ -200,10 +203,10 @@ func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align, hint ui
 	}
 }
 
-func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align, hint uint64) (uint64, bool) {
+func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint format.Logical) (format.Logical, bool) {
 	list := *e.groups.Load()
 	last := &e.lastGroup[typ&format.BlockGroupTypeMask]
-	first := last.Load()
+	first := format.Logical(last.Load())
 	if hint != 0 {
 		first = hint
 	}
@@ -217,7 +220,7 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align, hint uint64
 		start, ok := g.allocLocked(length, align)
 		g.mu.Unlock(t)
 		if ok {
-			last.Store(start)
+			last.Store(uint64(start))
 			return start, true
 		}
 	}
@@ -260,13 +263,13 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	g := newGroup(c.Logical, c.Chunk.Length, flags)
+	g := newGroup(format.Logical(c.Logical), c.Chunk.Length, flags)
 	g.pending = true
-	spans, supers := e.excludeSupers(c, []span{{g.Start, g.Length}})
+	spans, supers := e.excludeSupers(c, []span{g.span()})
 	g.superBytes = supers
 	g.mu.Lock(t)
 	for _, s := range spans {
-		g.addFreeLocked(s.start, s.length)
+		g.addFreeLocked(s)
 	}
 	g.mu.Unlock(t)
 	// Pending first: the committer must find it there once anything can be allocated from it.

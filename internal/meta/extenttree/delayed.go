@@ -18,13 +18,16 @@ type refMod struct {
 
 // head collects what a transaction did to the references of one extent. Models struct btrfs_delayed_ref_head.
 type head struct {
-	bytenr, num uint64
-	data        bool
-	level       uint8
+	bytenr format.Logical
+	num    uint64
+	data   bool
+	level  uint8
 	// mustInsert says that the extent is allocated but has no extent item: the first added reference makes it.
 	mustInsert bool
 	mods       []refMod
 }
+
+func (h *head) span() span { return spanOf(h.bytenr, h.num) }
 
 func (h *head) total() int {
 	n := 0
@@ -71,7 +74,7 @@ func (e *ExtentTree) addRef(t *sched.Task, h head, r format.DataRef, mod int) {
 
 // cancelHead drops the head of an extent that was never recorded and has no reference left.
 // Models check_ref_cleanup().
-func (e *ExtentTree) cancelHead(t *sched.Task, bytenr uint64) bool {
+func (e *ExtentTree) cancelHead(t *sched.Task, bytenr format.Logical) bool {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)
 	p := e.heads[bytenr]
@@ -115,14 +118,14 @@ func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
 // AllocReservedFileExtent queues the first reference to an extent from ReserveExtent.
 // Models btrfs_alloc_reserved_file_extent().
 func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
-	e.addRef(t, head{bytenr: uint64(bytenr), num: numBytes, data: true, mustInsert: true}, ref, 1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, mustInsert: true}, ref, 1)
 	return nil
 }
 
 // checkExtent refuses what a damaged file extent item may say: the extent must lie in one data block group.
 func (e *ExtentTree) checkExtent(ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
-	g := e.groups.Load().find(uint64(bytenr))
-	if g == nil || g.Flags&format.BlockGroupData == 0 || numBytes > g.end()-uint64(bytenr) {
+	g := e.groups.Load().find(bytenr)
+	if g == nil || g.Flags&format.BlockGroupData == 0 || numBytes > uint64(g.end()-bytenr) {
 		return fmt.Errorf("corrupt file extent: root=%d ino=%d, data extent at %d of %d bytes lies in no data block group: %w",
 			int64(ref.Root), ref.Ino, bytenr, numBytes, errno.EUCLEAN)
 	}
@@ -134,7 +137,7 @@ func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.Dat
 	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
 	}
-	e.addRef(t, head{bytenr: uint64(bytenr), num: numBytes, data: true}, ref, 1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref, 1)
 	return nil
 }
 
@@ -144,6 +147,6 @@ func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataR
 	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
 	}
-	e.addRef(t, head{bytenr: uint64(bytenr), num: numBytes, data: true}, ref, -1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref, -1)
 	return nil
 }

@@ -69,9 +69,9 @@ type ExtentTree struct {
 	chunkMu   lock.Mutex       // one chunk allocation at a time
 
 	refsMu lock.Mutex // protects the five below
-	heads  map[uint64]*head
+	heads  map[format.Logical]*head
 	// inserting is the one reference of each new data extent whose head is being run: its item may not be there yet.
-	inserting     map[uint64]format.DataRef
+	inserting     map[format.Logical]format.DataRef
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
@@ -92,7 +92,7 @@ type ExtentTree struct {
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[uint64]*head), inserting: make(map[uint64]format.DataRef)}
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), inserting: make(map[format.Logical]format.DataRef)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.groups.Store(&groupList{})
@@ -109,26 +109,26 @@ func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
 // numBytes in the data account's may_use; length bytes of them become reserved. ENOSPC when there is
 // no such piece, in spite of the promise: free space is fragmented. Models btrfs_reserve_extent().
 func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hint format.Logical) (start format.Logical, length uint64, err error) {
-	bytenr, length, err := e.findFree(t, format.BlockGroupData, numBytes, minBytes, format.SectorSize, uint64(hint))
+	start, length, err = e.findFree(t, format.BlockGroupData, numBytes, minBytes, format.SectorSize, hint)
 	if err != nil {
 		return 0, 0, err
 	}
 	e.space.Data().Allocated(t, length)
-	return format.Logical(bytenr), length, nil
+	return start, length, nil
 }
 
 // FreeReservedExtent undoes ReserveExtent for an extent that was never given to AllocReservedFileExtent: the
 // bytes are free again, and no promise is left of them. Models btrfs_free_reserved_extent().
 func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start format.Logical, length uint64) {
-	e.giveBack(t, uint64(start), length)
+	e.giveBack(t, spanOf(start, length))
 	e.space.Data().Unallocated(t, length, false)
 }
 
 // giveBack returns bytes to their group's free spans.
-func (e *ExtentTree) giveBack(t *sched.Task, start, length uint64) {
-	g := e.group(start)
+func (e *ExtentTree) giveBack(t *sched.Task, s span) {
+	g := e.group(s.Start)
 	g.mu.Lock(t)
-	g.addFreeLocked(start, length)
+	g.addFreeLocked(s)
 	g.mu.Unlock(t)
 }
 
@@ -173,7 +173,7 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 	}
 	info.Allocated(t, e.nodeSize)
 	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, format.DataRef{Root: r.ID}, 1)
-	return bytenr, nil
+	return uint64(bytenr), nil
 }
 
 // FreeTreeBlock says that r no longer points at b. A block that this transaction made and no extent item
@@ -181,11 +181,11 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) error {
 	level := b.Node.Level()
 	young := b.Node.Generation() == tr.ID
-	bytenr := b.Bytenr
+	bytenr := format.Logical(b.Bytenr)
 	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, format.DataRef{Root: r.ID}, -1)
 	if young && e.cancelHead(t, bytenr) {
 		info, typ := e.infoOf(r.ID)
-		e.giveBack(t, bytenr, e.nodeSize)
+		e.giveBack(t, spanOf(bytenr, e.nodeSize))
 		rsv := rsvOf(tr)
 		promise := rsv != nil && typ != format.BlockGroupSystem
 		info.Unallocated(t, e.nodeSize, promise)

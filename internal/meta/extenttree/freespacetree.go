@@ -20,29 +20,29 @@ type fstOp struct {
 	add   bool
 }
 
-// fstRemove says that [start, start+length) is no longer free. Models remove_from_free_space_tree().
-func (e *ExtentTree) fstRemove(t *sched.Task, tr *ctree.Trans, start, length uint64) error {
-	return e.fstChange(t, tr, start, length, false)
+// fstRemove says that s is no longer free. Models remove_from_free_space_tree().
+func (e *ExtentTree) fstRemove(t *sched.Task, tr *ctree.Trans, s span) error {
+	return e.fstChange(t, tr, s, false)
 }
 
-// fstAdd says that [start, start+length) is free. Models add_to_free_space_tree().
-func (e *ExtentTree) fstAdd(t *sched.Task, tr *ctree.Trans, start, length uint64) error {
-	return e.fstChange(t, tr, start, length, true)
+// fstAdd says that s is free. Models add_to_free_space_tree().
+func (e *ExtentTree) fstAdd(t *sched.Task, tr *ctree.Trans, s span) error {
+	return e.fstChange(t, tr, s, true)
 }
 
-func (e *ExtentTree) fstChange(t *sched.Task, tr *ctree.Trans, start, length uint64, add bool) error {
+func (e *ExtentTree) fstChange(t *sched.Task, tr *ctree.Trans, s span, add bool) error {
 	if e.fst == nil {
 		return nil
 	}
 	o := &e.fstOp
-	if o.group != nil && o.add == add && o.span.end() == start && start < o.group.end() {
-		o.span.length += length
+	if o.group != nil && o.add == add && o.span.End == s.Start && s.Start < o.group.end() {
+		o.span.End = s.End
 		return nil
 	}
 	if err := e.flushFST(t, tr); err != nil {
 		return err
 	}
-	*o = fstOp{e.group(start), span{start, length}, add}
+	*o = fstOp{e.group(s.Start), s, add}
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (e *ExtentTree) flushFST(t *sched.Task, tr *ctree.Trans) error {
 }
 
 func fstInfoKey(g *BlockGroup) format.Key {
-	return format.Key{Objectid: g.Start, Type: format.FREE_SPACE_INFO_KEY, Offset: g.Length}
+	return format.Key{Objectid: uint64(g.Start), Type: format.FREE_SPACE_INFO_KEY, Offset: g.Length}
 }
 
 func (e *ExtentTree) fstInfo(t *sched.Task, g *BlockGroup) (info format.FreeSpaceInfo, err error) {
@@ -112,7 +112,7 @@ func (e *ExtentTree) fstCount(t *sched.Task, tr *ctree.Trans, g *BlockGroup, del
 }
 
 func fstExtentKey(s span) format.Key {
-	return format.Key{Objectid: s.start, Type: format.FREE_SPACE_EXTENT_KEY, Offset: s.length}
+	return format.Key{Objectid: uint64(s.Start), Type: format.FREE_SPACE_EXTENT_KEY, Offset: s.Len()}
 }
 
 // fstNewGroup enters a group that is empty, all free.
@@ -126,15 +126,15 @@ func (e *ExtentTree) fstNewGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	if err := e.forest.InsertItem(t, tr, e.fst, fstInfoKey(g), b[:]); err != nil {
 		return err
 	}
-	return e.forest.InsertItem(t, tr, e.fst, fstExtentKey(span{g.Start, g.Length}), nil)
+	return e.forest.InsertItem(t, tr, e.fst, fstExtentKey(g.span()), nil)
 }
 
 // fstCovering finds the free extent that holds the byte at off, in extent form.
-func (e *ExtentTree) fstCovering(t *sched.Task, off uint64) (span, bool, error) {
+func (e *ExtentTree) fstCovering(t *sched.Task, off format.Logical) (span, bool, error) {
 	p := &e.path2
 	defer p.Release(t)
 	// The key after every extent that starts at or before off.
-	found, err := e.forest.SearchSlot(t, nil, e.fst, format.Key{Objectid: off, Type: format.FREE_SPACE_EXTENT_KEY, Offset: ^uint64(0)}, p, 0, false)
+	found, err := e.forest.SearchSlot(t, nil, e.fst, format.Key{Objectid: uint64(off), Type: format.FREE_SPACE_EXTENT_KEY, Offset: ^uint64(0)}, p, 0, false)
 	if err != nil {
 		return span{}, false, err
 	}
@@ -148,8 +148,8 @@ func (e *ExtentTree) fstCovering(t *sched.Task, off uint64) (span, bool, error) 
 		}
 	}
 	k := p.Key()
-	s := span{k.Objectid, k.Offset}
-	return s, k.Type == format.FREE_SPACE_EXTENT_KEY && s.start <= off && off < s.end(), nil
+	s := spanOf(format.Logical(k.Objectid), k.Offset)
+	return s, k.Type == format.FREE_SPACE_EXTENT_KEY && s.Contains(off), nil
 }
 
 func (e *ExtentTree) fstDelete(t *sched.Task, tr *ctree.Trans, s span) error {
@@ -183,22 +183,22 @@ func (e *ExtentTree) fstReplace(t *sched.Task, tr *ctree.Trans, old, now span) e
 }
 
 func (e *ExtentTree) fstRemoveExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delta int, err error) {
-	s, ok, err := e.fstCovering(t, o.span.start)
+	s, ok, err := e.fstCovering(t, o.span.Start)
 	if err != nil {
 		return 0, err
 	}
-	if !ok || s.end() < o.span.end() {
-		return 0, fmt.Errorf("corrupt free space tree: [%d,%d) is not free, have [%d,%d)", o.span.start, o.span.end(), s.start, s.end())
+	if !ok || s.End < o.span.End {
+		return 0, fmt.Errorf("corrupt free space tree: [%d,%d) is not free, have [%d,%d)", o.span.Start, o.span.End, s.Start, s.End)
 	}
-	left := span{s.start, o.span.start - s.start}
-	right := span{o.span.end(), s.end() - o.span.end()}
+	left := span{Start: s.Start, End: o.span.Start}
+	right := span{Start: o.span.End, End: s.End}
 	switch {
-	case left.length == 0 && right.length == 0:
+	case left.Empty() && right.Empty():
 		return -1, e.fstDelete(t, tr, s)
-	case left.length == 0:
+	case left.Empty():
 		return 0, e.fstReplace(t, tr, s, right)
 	}
-	if err := e.fstReplace(t, tr, s, left); err != nil || right.length == 0 {
+	if err := e.fstReplace(t, tr, s, left); err != nil || right.Empty() {
 		return 0, err
 	}
 	return 1, e.forest.InsertItem(t, tr, e.fst, fstExtentKey(right), nil)
@@ -208,16 +208,16 @@ func (e *ExtentTree) fstAddExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delt
 	now := o.span
 	var left, right span
 	var hasLeft, hasRight bool
-	if now.start > o.group.Start {
-		if left, hasLeft, err = e.fstCovering(t, now.start-1); err != nil {
+	if now.Start > o.group.Start {
+		if left, hasLeft, err = e.fstCovering(t, now.Start-1); err != nil {
 			return 0, err
 		}
-		if hasLeft && left.end() > now.start {
-			return 0, fmt.Errorf("corrupt free space tree: [%d,%d) is free already in [%d,%d)", now.start, now.end(), left.start, left.end())
+		if hasLeft && left.End > now.Start {
+			return 0, fmt.Errorf("corrupt free space tree: [%d,%d) is free already in [%d,%d)", now.Start, now.End, left.Start, left.End)
 		}
 	}
-	if now.end() < o.group.end() {
-		if right, hasRight, err = e.fstCovering(t, now.end()); err != nil {
+	if now.End < o.group.end() {
+		if right, hasRight, err = e.fstCovering(t, now.End); err != nil {
 			return 0, err
 		}
 	}
@@ -226,11 +226,11 @@ func (e *ExtentTree) fstAddExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delt
 		if err := e.fstDelete(t, tr, right); err != nil {
 			return 0, err
 		}
-		return -1, e.fstReplace(t, tr, left, span{left.start, right.end() - left.start})
+		return -1, e.fstReplace(t, tr, left, span{Start: left.Start, End: right.End})
 	case hasLeft:
-		return 0, e.fstReplace(t, tr, left, span{left.start, now.end() - left.start})
+		return 0, e.fstReplace(t, tr, left, span{Start: left.Start, End: now.End})
 	case hasRight:
-		return 0, e.fstReplace(t, tr, right, span{now.start, right.end() - now.start})
+		return 0, e.fstReplace(t, tr, right, span{Start: now.Start, End: right.End})
 	}
 	return 1, e.forest.InsertItem(t, tr, e.fst, fstExtentKey(now), nil)
 }
@@ -239,26 +239,26 @@ func (e *ExtentTree) fstAddExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delt
 // runs changes: by looking at the bits beside the range. Models modify_free_space_bitmap().
 func (e *ExtentTree) fstBitmap(t *sched.Task, tr *ctree.Trans, o fstOp) (delta int, err error) {
 	prev, next := false, false
-	if o.span.start > o.group.Start {
-		if prev, err = e.fstBit(t, o.span.start-format.SectorSize); err != nil {
+	if o.span.Start > o.group.Start {
+		if prev, err = e.fstBit(t, o.span.Start-format.SectorSize); err != nil {
 			return 0, err
 		}
 	}
-	if o.span.end() < o.group.end() {
-		if next, err = e.fstBit(t, o.span.end()); err != nil {
+	if o.span.End < o.group.end() {
+		if next, err = e.fstBit(t, o.span.End); err != nil {
 			return 0, err
 		}
 	}
-	for off := o.span.start; off < o.span.end(); {
+	for off := o.span.Start; off < o.span.End; {
 		p := &e.path2
 		s, err := e.fstFindBitmap(t, tr, p, off)
 		if err != nil {
 			return 0, err
 		}
-		end := min(o.span.end(), s.end())
+		end := min(o.span.End, s.End)
 		bits := p.Item()
 		for ; off < end; off += format.SectorSize {
-			n := (off - s.start) / format.SectorSize
+			n := (off - s.Start) / format.SectorSize
 			if bits[n/8]>>(n%8)&1 == 1 == o.add {
 				p.Release(t)
 				return 0, fmt.Errorf("corrupt free space tree: bit for %d is %v already", off, o.add)
@@ -283,8 +283,8 @@ func (e *ExtentTree) fstBitmap(t *sched.Task, tr *ctree.Trans, o fstOp) (delta i
 }
 
 // fstFindBitmap puts the path on the bitmap item that covers off, for change if tr is given.
-func (e *ExtentTree) fstFindBitmap(t *sched.Task, tr *ctree.Trans, p *ctree.Path, off uint64) (span, error) {
-	found, err := e.forest.SearchSlot(t, tr, e.fst, format.Key{Objectid: off, Type: format.FREE_SPACE_BITMAP_KEY, Offset: ^uint64(0)}, p, 0, tr != nil)
+func (e *ExtentTree) fstFindBitmap(t *sched.Task, tr *ctree.Trans, p *ctree.Path, off format.Logical) (span, error) {
+	found, err := e.forest.SearchSlot(t, tr, e.fst, format.Key{Objectid: uint64(off), Type: format.FREE_SPACE_BITMAP_KEY, Offset: ^uint64(0)}, p, 0, tr != nil)
 	if err != nil {
 		return span{}, err
 	}
@@ -305,21 +305,21 @@ func (e *ExtentTree) fstFindBitmap(t *sched.Task, tr *ctree.Trans, p *ctree.Path
 		}
 	}
 	k := p.Key()
-	s := span{k.Objectid, k.Offset}
-	if k.Type != format.FREE_SPACE_BITMAP_KEY || off < s.start || off >= s.end() {
+	s := spanOf(format.Logical(k.Objectid), k.Offset)
+	if k.Type != format.FREE_SPACE_BITMAP_KEY || !s.Contains(off) {
 		p.Release(t)
 		return span{}, fmt.Errorf("corrupt free space tree: no bitmap for %d, have %v", off, k)
 	}
 	return s, nil
 }
 
-func (e *ExtentTree) fstBit(t *sched.Task, off uint64) (bool, error) {
+func (e *ExtentTree) fstBit(t *sched.Task, off format.Logical) (bool, error) {
 	p := &e.path2
 	s, err := e.fstFindBitmap(t, nil, p, off)
 	if err != nil {
 		return false, err
 	}
 	defer p.Release(t)
-	n := (off - s.start) / format.SectorSize
+	n := (off - s.Start) / format.SectorSize
 	return p.Item()[n/8]>>(n%8)&1 == 1, nil
 }

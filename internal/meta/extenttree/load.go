@@ -15,7 +15,7 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 	chunks := e.vols.Chunks()
 	list := make(groupList, 0, len(chunks))
 	for _, c := range chunks {
-		list = append(list, newGroup(c.Logical, c.Chunk.Length, c.Chunk.Type))
+		list = append(list, newGroup(format.Logical(c.Logical), c.Chunk.Length, c.Chunk.Type))
 	}
 	used := make([][]span, len(list))
 	seen := make([]bool, len(list))
@@ -30,20 +30,20 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 		var free []span
 		pos := g.Start
 		for _, u := range used[i] {
-			if u.start < pos {
-				return fmt.Errorf("corrupt extent tree: extent at %d overlaps one that ends at %d", u.start, pos)
+			if u.Start < pos {
+				return fmt.Errorf("corrupt extent tree: extent at %d overlaps one that ends at %d", u.Start, pos)
 			}
-			if u.start > pos {
-				free = append(free, span{pos, u.start - pos})
+			if u.Start > pos {
+				free = append(free, span{Start: pos, End: u.Start})
 			}
-			pos = u.end()
-			total += u.length
+			pos = u.End
+			total += u.Len()
 		}
 		if pos > g.end() {
 			return fmt.Errorf("corrupt extent tree: extent ends at %d, block group at %d", pos, g.end())
 		}
 		if pos < g.end() {
-			free = append(free, span{pos, g.end() - pos})
+			free = append(free, span{Start: pos, End: g.end()})
 		}
 		if total != g.used {
 			return fmt.Errorf("corrupt extent tree: block group %d, bad used, have %d want %d", g.Start, g.used, total)
@@ -51,7 +51,7 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 		free, g.superBytes = e.excludeSupers(chunks[i], free)
 		g.mu.Lock(t)
 		for _, s := range free {
-			g.addFreeLocked(s.start, s.length)
+			g.addFreeLocked(s)
 		}
 		g.mu.Unlock(t)
 		e.bytesUsed += g.used
@@ -84,20 +84,21 @@ func (e *ExtentTree) scan(t *sched.Task, list groupList, used [][]span, seen []b
 		k := p.Key()
 		switch k.Type {
 		case format.EXTENT_ITEM_KEY, format.METADATA_ITEM_KEY, format.BLOCK_GROUP_ITEM_KEY:
-			i := sort.Search(len(list), func(i int) bool { return list[i].end() > k.Objectid })
-			if i == len(list) || list[i].Start > k.Objectid {
+			start := format.Logical(k.Objectid)
+			i := sort.Search(len(list), func(i int) bool { return list[i].end() > start })
+			if i == len(list) || list[i].Start > start {
 				return fmt.Errorf("corrupt extent tree: item %v lies in no chunk", k)
 			}
 			switch k.Type {
 			case format.EXTENT_ITEM_KEY:
-				used[i] = append(used[i], span{k.Objectid, k.Offset})
+				used[i] = append(used[i], spanOf(start, k.Offset))
 			case format.METADATA_ITEM_KEY:
-				used[i] = append(used[i], span{k.Objectid, e.nodeSize})
+				used[i] = append(used[i], spanOf(start, e.nodeSize))
 				if refs, err := format.InlineRefs(p.Item(), format.ExtentItemSize); err == nil && len(refs) > 0 {
 					e.countTreeBlock(refs[0].Offset, 1)
 				}
 			default:
-				if k.Objectid != list[i].Start || k.Offset != list[i].Length {
+				if start != list[i].Start || k.Offset != list[i].Length {
 					return fmt.Errorf("corrupt extent tree: block group %v, chunk is [%d,%d)", k, list[i].Start, list[i].end())
 				}
 				var it format.BlockGroupItem

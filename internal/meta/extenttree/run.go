@@ -65,9 +65,9 @@ func (e *ExtentTree) runHead(t *sched.Task, tr *ctree.Trans, h *head) error {
 
 func (e *ExtentTree) extentKey(h *head) format.Key {
 	if h.data {
-		return format.Key{Objectid: h.bytenr, Type: format.EXTENT_ITEM_KEY, Offset: h.num}
+		return format.Key{Objectid: uint64(h.bytenr), Type: format.EXTENT_ITEM_KEY, Offset: h.num}
 	}
-	return format.Key{Objectid: h.bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(h.level)}
+	return format.Key{Objectid: uint64(h.bytenr), Type: format.METADATA_ITEM_KEY, Offset: uint64(h.level)}
 }
 
 func (h *head) inlineRef(r format.DataRef, count int) format.InlineRef {
@@ -107,7 +107,7 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 
 	e.account(t, h, true)
 	e.space.Of(e.group(h.bytenr).Flags).Recorded(t, h.num)
-	if err := e.fstRemove(t, tr, h.bytenr, h.num); err != nil {
+	if err := e.fstRemove(t, tr, h.span()); err != nil {
 		return err
 	}
 	if !h.data {
@@ -143,18 +143,18 @@ func (e *ExtentTree) account(t *sched.Task, h *head, alloc bool) {
 // Models do_free_extent_accounting().
 func (e *ExtentTree) extentGone(t *sched.Task, tr *ctree.Trans, h *head, recorded bool) error {
 	if h.data && e.csums != nil {
-		if err := e.csums.DelCsums(t, tr, h.bytenr, h.num); err != nil {
+		if err := e.csums.DelCsums(t, tr, uint64(h.bytenr), h.num); err != nil {
 			return err
 		}
 	}
 	if recorded {
 		e.account(t, h, false)
-		if err := e.fstAdd(t, tr, h.bytenr, h.num); err != nil {
+		if err := e.fstAdd(t, tr, h.span()); err != nil {
 			return err
 		}
 	}
 	e.space.Of(e.group(h.bytenr).Flags).Freed(t, h.num)
-	e.pinned = append(e.pinned, span{h.bytenr, h.num})
+	e.pinned = append(e.pinned, h.span())
 	return nil
 }
 
@@ -268,27 +268,27 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 }
 
 // hasKeyedRefs reports whether some reference to the extent has an item of its own.
-func (e *ExtentTree) hasKeyedRefs(t *sched.Task, bytenr uint64) (bool, error) {
+func (e *ExtentTree) hasKeyedRefs(t *sched.Task, bytenr format.Logical) (bool, error) {
 	p := &e.path2
 	defer p.Release(t)
-	more, err := e.forest.SearchForward(t, e.root, format.Key{Objectid: bytenr, Type: format.TREE_BLOCK_REF_KEY}, p)
+	more, err := e.forest.SearchForward(t, e.root, format.Key{Objectid: uint64(bytenr), Type: format.TREE_BLOCK_REF_KEY}, p)
 	if err != nil || !more {
 		return false, err
 	}
 	k := p.Key()
-	return k.Objectid == bytenr && k.Type < format.BLOCK_GROUP_ITEM_KEY, nil
+	return k.Objectid == uint64(bytenr) && k.Type < format.BLOCK_GROUP_ITEM_KEY, nil
 }
 
 // addKeyedRef gives a reference an item of its own. Colliding hashes take the next offset.
 // Models insert_extent_data_ref() and insert_tree_block_ref().
 func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, m refMod) error {
 	if !h.data {
-		return e.forest.InsertItem(t, tr, e.root, format.Key{Objectid: h.bytenr, Type: format.TREE_BLOCK_REF_KEY, Offset: m.Root}, nil)
+		return e.forest.InsertItem(t, tr, e.root, format.Key{Objectid: uint64(h.bytenr), Type: format.TREE_BLOCK_REF_KEY, Offset: m.Root}, nil)
 	}
 	p := &e.path
 	defer p.Release(t)
 	want := h.inlineRef(m.DataRef, m.mod).Data
-	for key := (format.Key{Objectid: h.bytenr, Type: format.EXTENT_DATA_REF_KEY, Offset: want.Hash()}); ; key.Offset++ {
+	for key := (format.Key{Objectid: uint64(h.bytenr), Type: format.EXTENT_DATA_REF_KEY, Offset: want.Hash()}); ; key.Offset++ {
 		found, err := e.forest.SearchSlot(t, tr, e.root, key, p, format.ExtentDataRefSize+format.ItemHeaderSize, true)
 		if err != nil {
 			return err
@@ -374,9 +374,9 @@ func (e *ExtentTree) dropKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, r for
 	p := &e.path
 	defer p.Release(t)
 	want := h.inlineRef(r, count)
-	key := format.Key{Objectid: h.bytenr, Type: format.TREE_BLOCK_REF_KEY, Offset: r.Root}
+	key := format.Key{Objectid: uint64(h.bytenr), Type: format.TREE_BLOCK_REF_KEY, Offset: r.Root}
 	if h.data {
-		key = format.Key{Objectid: h.bytenr, Type: format.EXTENT_DATA_REF_KEY, Offset: want.Data.Hash()}
+		key = format.Key{Objectid: uint64(h.bytenr), Type: format.EXTENT_DATA_REF_KEY, Offset: want.Data.Hash()}
 	}
 	for ; ; key.Offset++ {
 		found, err := e.forest.SearchSlot(t, tr, e.root, key, p, -1, true)
@@ -425,7 +425,7 @@ func (e *ExtentTree) WriteDirtyGroups(t *sched.Task, tr *ctree.Trans) error {
 func (e *ExtentTree) writeGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) error {
 	p := &e.path
 	defer p.Release(t)
-	key := format.Key{Objectid: g.Start, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: g.Length}
+	key := format.Key{Objectid: uint64(g.Start), Type: format.BLOCK_GROUP_ITEM_KEY, Offset: g.Length}
 	found, err := e.forest.SearchSlot(t, tr, e.root, key, p, 0, true)
 	if err != nil {
 		return err
@@ -459,20 +459,20 @@ func (e *ExtentTree) createPendingGroups(t *sched.Task, tr *ctree.Trans) error {
 }
 
 func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) error {
-	c, ok := e.vols.Lookup(g.Start)
-	if !ok || c.Logical != g.Start {
+	c, ok := e.vols.Lookup(uint64(g.Start))
+	if !ok || c.Logical != uint64(g.Start) {
 		panic(fmt.Sprintf("extenttree: no chunk for block group %d", g.Start))
 	}
 	g.pending = false
 	b := make([]byte, c.Chunk.Size())
 	c.Chunk.Encode(b)
-	key := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: g.Start}
+	key := format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: uint64(g.Start)}
 	if err := e.forest.InsertItem(t, tr, e.chunk, key, b); err != nil {
 		return err
 	}
 	for _, s := range c.Chunk.Stripes {
 		d := format.DevExtent{ChunkTree: format.CHUNK_TREE_OBJECTID, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID,
-			ChunkOffset: g.Start, Length: g.Length}
+			ChunkOffset: uint64(g.Start), Length: g.Length}
 		d.ChunkTreeUUID = e.uuid
 		var b [format.DevExtentSize]byte
 		d.Encode(b[:])
@@ -487,7 +487,7 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	var bg [format.BlockGroupItemSize]byte
 	it := format.BlockGroupItem{Used: g.used, ChunkObjectid: format.FIRST_CHUNK_TREE_OBJECTID, Flags: g.Flags}
 	it.Encode(bg[:])
-	key = format.Key{Objectid: g.Start, Type: format.BLOCK_GROUP_ITEM_KEY, Offset: g.Length}
+	key = format.Key{Objectid: uint64(g.Start), Type: format.BLOCK_GROUP_ITEM_KEY, Offset: g.Length}
 	if err := e.forest.InsertItem(t, tr, e.root, key, bg[:]); err != nil {
 		return err
 	}
@@ -527,14 +527,14 @@ func (e *ExtentTree) TakePinned() Pinned {
 // Unpin makes the space allocatable: the commit that freed it is durable. Models btrfs_finish_extent_commit().
 func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
 	for _, s := range p {
-		e.giveBack(t, s.start, s.length)
-		e.space.Of(e.group(s.start).Flags).Unpinned(t, s.length)
+		e.giveBack(t, s)
+		e.space.Of(e.group(s.Start).Flags).Unpinned(t, s.Len())
 	}
 }
 
 // delayedCrossRef looks at what is queued for the extent: other says that somebody else refers to it, fresh that it has no item
 // yet and want is its only reference. Models check_delayed_ref().
-func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr uint64) (other, fresh bool) {
+func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical) (other, fresh bool) {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)
 	if r, ok := e.inserting[bytenr]; ok {
@@ -553,7 +553,7 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr 
 // place. With nowait it answers EAGAIN rather than wait or read.
 // Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
 func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
-	if other, fresh := e.delayedCrossRef(t, own, uint64(bytenr)); other || fresh {
+	if other, fresh := e.delayedCrossRef(t, own, bytenr); other || fresh {
 		return other, nil
 	}
 	var p ctree.Path

@@ -50,8 +50,8 @@ type ChunkInfo struct {
 // End is the first logical address after the chunk.
 func (c *ChunkInfo) End() uint64 { return c.Logical + c.Chunk.Length }
 
-// Range is [Start, Start+Len) in bytes.
-type Range struct{ Start, Len uint64 }
+// hole is free space of the device.
+type hole = format.Range[format.Physical]
 
 // chunkMap is one state of the map; it does not change.
 type chunkMap struct {
@@ -485,33 +485,33 @@ func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super) error {
 
 // holes lists the device ranges that a chunk may take: free, not below format.BlockReserved, starts
 // aligned to format.StripeLen; ascending.
-func (v *Volumes) holes(chunks []ChunkInfo) []Range {
-	var used []Range
+func (v *Volumes) holes(chunks []ChunkInfo) []hole {
+	var used []hole
 	for i := range chunks {
 		for _, s := range chunks[i].Chunk.Stripes {
-			used = append(used, Range{s.Offset, chunks[i].Chunk.Length})
+			used = append(used, format.RangeOf(format.Physical(s.Offset), chunks[i].Chunk.Length))
 		}
 	}
 	sort.Slice(used, func(i, j int) bool { return used[i].Start < used[j].Start })
-	var holes []Range
-	pos := uint64(format.BlockReserved)
-	hole := func(end uint64) {
-		if start := format.AlignUp(pos, format.StripeLen); start < end {
-			holes = append(holes, Range{start, end - start})
+	var holes []hole
+	pos := format.Physical(format.BlockReserved)
+	upTo := func(end format.Physical) {
+		if h := format.Between(format.AlignUp(pos, format.StripeLen), end); !h.Empty() {
+			holes = append(holes, h)
 		}
 	}
 	for _, u := range used {
-		hole(u.Start)
-		pos = max(pos, u.Start+u.Len)
+		upTo(u.Start)
+		pos = max(pos, u.End)
 	}
-	hole(v.total)
+	upTo(format.Physical(v.total))
 	return holes
 }
 
 func (v *Volumes) freeIn(chunks []ChunkInfo) uint64 {
 	var n uint64
 	for _, h := range v.holes(chunks) {
-		n += format.AlignDown(h.Len, format.StripeLen)
+		n += format.AlignDown(h.Len(), format.StripeLen)
 	}
 	return n
 }
@@ -549,8 +549,8 @@ func (v *Volumes) AllocChunk(t *sched.Task, typ uint64, size uint64) (ChunkInfo,
 		c.Logical = format.BlockReserved
 	}
 	for _, h := range holes {
-		for ; len(c.Chunk.Stripes) < n && h.Len >= size; h.Start, h.Len = h.Start+size, h.Len-size {
-			c.Chunk.Stripes = append(c.Chunk.Stripes, format.Stripe{Devid: v.devid, Offset: h.Start, DevUUID: v.devUUID})
+		for ; len(c.Chunk.Stripes) < n && h.Len() >= size; h.Start += format.Physical(size) {
+			c.Chunk.Stripes = append(c.Chunk.Stripes, format.Stripe{Devid: v.devid, Offset: uint64(h.Start), DevUUID: v.devUUID})
 		}
 	}
 	if len(c.Chunk.Stripes) != n {
@@ -562,13 +562,13 @@ func (v *Volumes) AllocChunk(t *sched.Task, typ uint64, size uint64) (ChunkInfo,
 
 // largestStripe is the largest size, a multiple of format.StripeLen, of which n (1 or 2) stripes fit
 // the holes: both in the largest one, or the second in the second largest.
-func largestStripe(holes []Range, n int) uint64 {
+func largestStripe(holes []hole, n int) uint64 {
 	var first, second uint64
 	for _, h := range holes {
-		if h.Len > first {
-			first, second = h.Len, first
+		if n := h.Len(); n > first {
+			first, second = n, first
 		} else {
-			second = max(second, h.Len)
+			second = max(second, n)
 		}
 	}
 	if n == 2 {
@@ -587,23 +587,23 @@ func (v *Volumes) FreeDeviceBytes() uint64 { return v.m.Load().freeBytes }
 // in every stripe. They are never allocated. Ascending, not overlapping.
 //
 // Models fs/btrfs/block-group.c:exclude_super_stripes().
-func (v *Volumes) SuperLogical(c ChunkInfo) []Range {
-	var out []Range
+func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {
+	var out []format.Range[format.Logical]
 	for i := range format.SuperMirrorMax {
-		start := format.SuperMirror(i)
-		end := start + format.StripeLen
+		super := format.RangeOf(format.Physical(format.SuperMirror(i)), format.StripeLen)
 		for _, s := range c.Chunk.Stripes {
-			a, b := max(start, s.Offset), min(end, s.Offset+c.Chunk.Length)
-			if a < b {
-				out = append(out, Range{c.Logical + (a - s.Offset), b - a})
+			stripe := format.RangeOf(format.Physical(s.Offset), c.Chunk.Length)
+			if both := super.Intersect(stripe); !both.Empty() {
+				in := uint64(both.Start - stripe.Start)
+				out = append(out, format.RangeOf(format.Logical(c.Logical+in), both.Len()))
 			}
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Start < out[j].Start })
 	merged := out[:0]
 	for _, r := range out {
-		if k := len(merged) - 1; k >= 0 && r.Start <= merged[k].Start+merged[k].Len {
-			merged[k].Len = max(merged[k].Len, r.Start+r.Len-merged[k].Start)
+		if k := len(merged) - 1; k >= 0 && r.Start <= merged[k].End {
+			merged[k].End = max(merged[k].End, r.End)
 			continue
 		}
 		merged = append(merged, r)

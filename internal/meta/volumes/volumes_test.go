@@ -269,14 +269,15 @@ func TestAllocChunk(t *testing.T) {
 }
 
 func TestDupInTwoHoles(t *testing.T) {
-	holes := []Range{{mib, 10 * mib}, {20 * mib, 7 * mib}, {40 * mib, 3 * mib}}
+	of := format.RangeOf[format.Physical]
+	holes := []hole{of(mib, 10*mib), of(20*mib, 7*mib), of(40*mib, 3*mib)}
 	if n := largestStripe(holes, 2); n != 7*mib {
 		t.Errorf("have %d want %d", n, 7*mib)
 	}
 	if n := largestStripe(holes, 1); n != 10*mib {
 		t.Errorf("have %d want %d", n, 10*mib)
 	}
-	if n := largestStripe([]Range{{mib, 10 * mib}, {20 * mib, mib}}, 2); n != 5*mib {
+	if n := largestStripe([]hole{of(mib, 10*mib), of(20*mib, mib)}, 2); n != 5*mib {
 		t.Errorf("have %d want %d", n, 5*mib)
 	}
 }
@@ -285,7 +286,7 @@ func TestSuperLogical(t *testing.T) {
 	v, _ := open(t, 256*mib)
 	c := ChunkInfo{1 << 30, chunk(format.BlockGroupMetadata|format.BlockGroupDup, 32*mib, 40*mib, 128*mib)}
 	got := v.SuperLogical(c)
-	want := Range{1<<30 + 24*mib, 64 << 10}
+	want := format.RangeOf[format.Logical](1<<30+24*mib, 64<<10)
 	if len(got) != 1 || got[0] != want {
 		t.Errorf("have %v want %v", got, want)
 	}
