@@ -189,7 +189,7 @@ func (d *File) Close() error { return d.f.Close() }
 
 // Submit does b and ends it.
 func (d *File) Submit(t *sched.Task, b *Bio) {
-	t.Point(sched.PointDevice, WaitClass.ID, d)
+	t.Enter(sched.PointDevice, WaitClass.ID, d)
 	b.Err = d.do(t, b)
 	b.EndIO(t, b)
 }

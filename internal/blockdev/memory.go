@@ -68,7 +68,7 @@ func (m *Memory) Close() error { return nil }
 
 // Submit does b and ends it.
 func (m *Memory) Submit(t *sched.Task, b *Bio) {
-	t.Point(sched.PointDevice, WaitClass.ID, m)
+	t.Enter(sched.PointDevice, WaitClass.ID, m)
 	b.Err = m.do(b)
 	b.EndIO(t, b)
 }

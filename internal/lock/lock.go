@@ -34,7 +34,6 @@ type detState struct {
 	writer         *sched.Task
 	readers        int
 	waitingWriters int // keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
-	waiters        []*sched.Task
 
 	sim sched.SimLock // all there is under a Simulator
 
@@ -86,13 +85,6 @@ func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mo
 func (d *detState) nextRead(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode uint8, id any) {
 	d.next(t, kind, c, mode, sched.Reads, id)
 	t.Next.Also, t.Next.AlsoUse = &d.arrivals, sched.Reads
-}
-
-func (d *detState) wakeAll() {
-	for _, w := range d.waiters {
-		w.Unpark()
-	}
-	d.waiters = d.waiters[:0]
 }
 
 // Objects calls f with what a Stepper knows the lock by.
@@ -148,20 +140,6 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 	}
 	c := classOf(m.class)
 	lockdep.Acquire(t, c, sub, m, false, false, false)
-	if t.Runtime() != nil {
-		d := m.state()
-		t.Point(sched.PointLock, c.ID, m)
-		if d.writer != nil {
-			start := t.Now()
-			for d.writer != nil {
-				d.waiters = append(d.waiters, t)
-				t.Park(c.ID)
-			}
-			t.Waited(c.ID, c.Name, start, 3)
-		}
-		d.writer = t
-		return
-	}
 	if m.mu.TryLock() {
 		return
 	}
@@ -183,14 +161,10 @@ func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 		return m.tryLockSim(t, sim, sub)
 	}
 	c := classOf(m.class)
-	if t.Runtime() != nil {
+	if st := t.Stepper(); st != nil {
 		d := m.state()
-		if st := t.Stepper(); st != nil {
-			d.next(t, sched.PointTryLock, c.ID, 0, sched.Writes, m)
-			st.Enter(t)
-		} else {
-			t.Point(sched.PointTryLock, c.ID, m)
-		}
+		d.next(t, sched.PointTryLock, c.ID, 0, sched.Writes, m)
+		st.Enter(t)
 		free := d.writer == nil
 		see(t, free)
 		if !free {
@@ -232,9 +206,6 @@ func (m *Mutex) Unlock(t *sched.Task) {
 		panic("lock: Unlock of an unlocked Mutex")
 	}
 	m.det.writer = nil
-	if len(m.det.waiters) > 0 {
-		m.det.wakeAll()
-	}
 }
 
 // AssertHeld panics when a checked task does not hold the lock.
@@ -301,22 +272,6 @@ func (s *RWSem) lockSlow(t *sched.Task, sub uint64) {
 	}
 	c := classOf(s.class)
 	lockdep.Acquire(t, c, sub, s, false, false, false)
-	if t.Runtime() != nil {
-		d := s.state()
-		t.Point(sched.PointLock, c.ID, s)
-		if d.writer != nil || d.readers > 0 {
-			start := t.Now()
-			d.waitingWriters++
-			for d.writer != nil || d.readers > 0 {
-				d.waiters = append(d.waiters, t)
-				t.Park(c.ID)
-			}
-			d.waitingWriters--
-			t.Waited(c.ID, c.Name, start, 3)
-		}
-		d.writer = t
-		return
-	}
 	if s.mu.TryLock() {
 		return
 	}
@@ -344,14 +299,10 @@ func (s *RWSem) TryLockNested(t *sched.Task, sub uint64) bool {
 		return s.tryLockSim(t, sim, sub, false)
 	}
 	c := classOf(s.class)
-	if t.Runtime() != nil {
+	if st := t.Stepper(); st != nil {
 		d := s.state()
-		if st := t.Stepper(); st != nil {
-			d.next(t, sched.PointTryLock, c.ID, 0, sched.Writes, s)
-			st.Enter(t)
-		} else {
-			t.Point(sched.PointTryLock, c.ID, s)
-		}
+		d.next(t, sched.PointTryLock, c.ID, 0, sched.Writes, s)
+		st.Enter(t)
 		free := d.writer == nil && d.readers == 0
 		see(t, free)
 		if !free {
@@ -392,9 +343,6 @@ func (s *RWSem) Unlock(t *sched.Task) {
 		panic("lock: Unlock of an RWSem not locked for writing")
 	}
 	d.writer = nil
-	if len(d.waiters) > 0 {
-		d.wakeAll()
-	}
 }
 
 // RLock takes the lock for reading; it may sleep.
@@ -430,20 +378,6 @@ func (s *RWSem) rlockSlow(t *sched.Task, sub uint64) {
 	}
 	c := classOf(s.class)
 	lockdep.Acquire(t, c, sub, s, true, false, false)
-	if t.Runtime() != nil {
-		d := s.state()
-		t.Point(sched.PointLock, c.ID, s)
-		if d.writer != nil || d.waitingWriters > 0 {
-			start := t.Now()
-			for d.writer != nil || d.waitingWriters > 0 {
-				d.waiters = append(d.waiters, t)
-				t.Park(c.ID)
-			}
-			t.Waited(c.ID, c.Name, start, 3)
-		}
-		d.readers++
-		return
-	}
 	if s.mu.TryRLock() {
 		return
 	}
@@ -464,14 +398,10 @@ func (s *RWSem) TryRLockNested(t *sched.Task, sub uint64) bool {
 		return s.tryLockSim(t, sim, sub, true)
 	}
 	c := classOf(s.class)
-	if t.Runtime() != nil {
+	if st := t.Stepper(); st != nil {
 		d := s.state()
-		if st := t.Stepper(); st != nil {
-			d.nextRead(t, sched.PointTryLock, c.ID, 0, s)
-			st.Enter(t)
-		} else {
-			t.Point(sched.PointTryLock, c.ID, s)
-		}
+		d.nextRead(t, sched.PointTryLock, c.ID, 0, s)
+		st.Enter(t)
 		free := d.writer == nil && d.waitingWriters == 0
 		see(t, free)
 		if !free {
@@ -512,9 +442,6 @@ func (s *RWSem) RUnlock(t *sched.Task) {
 		panic("lock: RUnlock of an RWSem not locked for reading")
 	}
 	d.readers--
-	if d.readers == 0 {
-		d.wakeAll()
-	}
 }
 
 // AssertHeld panics when a checked task does not hold the lock, for writing if write is set.
@@ -595,11 +522,9 @@ func (q *WaitQueue) WaitFor(t *sched.Task, ev any, cond func() bool) { q.wait(t,
 func (q *WaitQueue) wait(t *sched.Task, class *lockdep.Class, ev any, cond func() bool, skip int) {
 	c := classOf(class)
 	st := t.Stepper()
-	if st != nil {
+	if rt := t.Runtime(); rt != nil {
 		t.Next = sched.Op{Kind: sched.PointWait, Class: c.ID, Use: sched.Writes, Obj: &q.obj, ID: q}
-		st.Enter(t)
-	} else {
-		t.Point(sched.PointWait, c.ID, q)
+		rt.Enter(t)
 	}
 	lockdep.MightWait(t, c)
 	if cond() {
@@ -684,20 +609,19 @@ func (k *Counter) Open() uint8 {
 	return 0
 }
 
-// enter is the scheduling point of a Stepper, which sees the counter and its wait for zero as one object.
-func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, use sched.Use, frees bool) bool {
-	st := t.Stepper()
-	if st == nil {
-		return false
+// enter is the scheduling point. A Stepper sees the counter and its wait for zero as one object.
+func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, use sched.Use, frees bool) {
+	rt := t.Runtime()
+	if rt == nil {
+		return
 	}
-	if st.Aborting() {
-		return true
+	if st := t.Stepper(); st != nil && st.Aborting() {
+		return
 	}
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, classOf(k.q.class).ID, use, frees, mode
 	op.Obj, op.Gate, op.Also, op.ID = &k.q.obj, k, nil, k
-	st.Enter(t)
-	return true
+	rt.Enter(t)
 }
 
 // Init names the wait for zero.
@@ -708,27 +632,23 @@ func (k *Counter) Objects(f func(*sched.Obj)) { f(&k.q.obj) }
 
 // Inc adds one, which t then owes to take away (sched.WaitGraph).
 func (k *Counter) Inc(t *sched.Task) {
-	if !k.enter(t, sched.PointAtomic, 0, sched.Adds, false) {
-		t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
-	}
+	k.enter(t, sched.PointAtomic, 0, sched.Adds, false)
 	k.n.Add(1)
 	t.Owe(k)
 }
 
 // Dec takes one away and wakes those who wait for zero.
 func (k *Counter) Dec(t *sched.Task) {
-	if k.enter(t, sched.PointAtomic, 0, sched.Adds, true) {
-		if k.n.Add(-1) < 0 && !t.Stepper().Aborting() {
-			panic("lock: Counter below zero")
-		}
-		t.Discharge(k)
-		return
-	}
-	t.Point(sched.PointAtomic, classOf(k.q.class).ID, k)
-	if n := k.n.Add(-1); n == 0 {
-		k.q.Wake(t)
-	} else if n < 0 {
+	k.enter(t, sched.PointAtomic, 0, sched.Adds, true)
+	n := k.n.Add(-1)
+	st := t.Stepper()
+	if n < 0 && (st == nil || !st.Aborting()) {
 		panic("lock: Counter below zero")
+	}
+	if st != nil {
+		t.Discharge(k)
+	} else if n == 0 {
+		k.q.Wake(t)
 	}
 }
 

@@ -2,9 +2,10 @@
 // that a task runs under.
 //
 // A task is the kernel's `current`. Under the real runtime (Runtime() == nil) a task is a goroutine
-// and waits are real. Under any other runtime tasks run one at a time: every lock, wait and device
-// step calls Point, where the runtime may run somebody else, and a task that cannot go on calls Park.
-// The locks of package lock choose by Task.Slow, one load on the hot path.
+// and waits are real. The other two run tasks one at a time: a Stepper (package explore) tries orders, a
+// Simulator (package vtime) has CPUs and a clock. There every wait and device step calls Enter, where the
+// runtime may run another task, and a task that cannot go on calls Park. The locks of package lock choose
+// by Task.Slow, one load on the hot path.
 //
 // Nothing else in the write path uses sync, time, channels or go; internal/arch enforces it.
 package sched
@@ -41,20 +42,13 @@ var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomi
 
 func (k PointKind) String() string { return pointNames[k] }
 
-// Point is a place where another task may run: what the task is about to do, and to which object.
-type Point struct {
-	Kind  PointKind
-	Class ClassID
-	Obj   any // identity only: the lock, queue or device
-}
-
-// Runtime runs tasks one at a time. The real runtime is the nil Runtime.
+// Runtime runs tasks one at a time. It is a Stepper or a Simulator; the real runtime is the nil Runtime.
 // All methods but Go and Now are called by the running task only.
 type Runtime interface {
 	// Go starts f as a new task; child is already set up.
 	Go(parent, child *Task, f func(t *Task))
-	// Point lets the runtime run other tasks before t does what p says.
-	Point(t *Task, p Point)
+	// Enter is a scheduling point: the runtime may run other tasks before t does t.Next.
+	Enter(t *Task)
 	// Park blocks t until some task calls Unpark(t). An Unpark that came first makes Park return at once.
 	Park(t *Task, class ClassID)
 	// Unpark makes a parked t runnable; it does not switch.
@@ -65,6 +59,8 @@ type Runtime interface {
 	Sleep(t *Task, d time.Duration)
 	// Charge passes d of CPU time that t used.
 	Charge(t *Task, d time.Duration)
+	// Checked says whether lockdep watches the tasks.
+	Checked() bool
 }
 
 // Held is one lock on a task's held list; package lockdep keeps the list.
@@ -107,11 +103,11 @@ type Task struct {
 
 	// Slot is the runtime's: where it keeps what it knows of the task.
 	Slot int
-	// Next is the operation that the task does next. Whoever calls Stepper.Enter sets it before.
+	// Next is the operation that the task does next. It is set before each Runtime.Enter.
 	Next Op
 
 	rt   Runtime
-	st   Stepper // rt, when it is one
+	st   Stepper // rt or nil; so is sim
 	sim  Simulator
 	slow bool
 	// checked: lockdep watches.
@@ -149,19 +145,11 @@ func newTask(name string, rt Runtime) *Task {
 	t.slow = true
 	t.st, _ = rt.(Stepper)
 	t.sim, _ = rt.(Simulator)
-	t.checked = t.watched()
-	return t
-}
-
-// watched asks the runtime, if it has a say, whether lockdep is to watch.
-func (t *Task) watched() bool {
-	switch {
-	case t.st != nil:
-		return t.st.Checked()
-	case t.sim != nil:
-		return t.sim.Checked()
+	if (t.st == nil) == (t.sim == nil) {
+		panic(fmt.Sprintf("sched: runtime %T is not one of Stepper and Simulator", rt))
 	}
-	return true
+	t.checked = rt.Checked()
+	return t
 }
 
 // Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use tasks again, thousands of
@@ -172,7 +160,9 @@ func (t *Task) Reset(name string) {
 	t.HeldLocks, t.Waits, t.NowaitSleeps = t.HeldLocks[:0], t.Waits[:0], t.NowaitSleeps[:0]
 	t.Next = Op{}
 	t.nowait, t.ended, t.joiner = 0, false, nil
-	t.checked = t.watched()
+	if t.rt != nil {
+		t.checked = t.rt.Checked()
+	}
 }
 
 // Stepper is the runtime when it is one that explores interleavings, and nil otherwise.
@@ -260,11 +250,21 @@ func (t *Task) Charge(d time.Duration) {
 	}
 }
 
-// Point is a scheduling point; it does nothing in the real runtime.
-func (t *Task) Point(kind PointKind, class ClassID, obj any) {
+// Enter is a scheduling point for an operation on obj, which may be nil: a device, a yield. It does nothing in the real runtime.
+// What has an Obj of its own, as a lock has, fills Next itself and calls the runtime's Enter.
+func (t *Task) Enter(kind PointKind, class ClassID, obj any) {
 	if t.rt != nil {
-		t.rt.Point(t, Point{kind, class, obj})
+		t.enter(kind, class, obj)
 	}
+}
+
+func (t *Task) enter(kind PointKind, class ClassID, obj any) {
+	use := Writes
+	if kind == PointLoad {
+		use = Reads
+	}
+	t.Next = Op{Kind: kind, Class: class, Use: use, ID: obj}
+	t.rt.Enter(t)
 }
 
 // Park blocks until Unpark. It is for the primitives of package lock.

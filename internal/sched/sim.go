@@ -6,8 +6,6 @@ import "time"
 // lock, by sleeping, spinning, stealing or being handed it.
 type Simulator interface {
 	Runtime
-	// Checked says whether lockdep watches the tasks.
-	Checked() bool
 	// NewLock makes what a lock of package lock is under this runtime.
 	NewLock(kind LockKind, class ClassID) SimLock
 	// ParkFor is Park that ends after d at the latest.

@@ -3,16 +3,13 @@ package sched
 import "fmt"
 
 // Stepper is a Runtime that runs tasks by a schedule and wants to know what each step depends on (package explore).
-// A task's step begins at Enter, with one operation on one object, and may Touch more objects until the next Enter.
+// A task's step begins at Enter, with one operation on one object, and may Touch more objects until the next Enter. If the
+// operation has a mode, the task can be run only while the gate is open for it.
 type Stepper interface {
 	Runtime
 	WaitGraph
-	// Enter is a scheduling point: t does t.Next next. With a mode, t can be run only while the gate is open for it.
-	Enter(t *Task)
 	// Touch says that the present step also uses o.
 	Touch(t *Task, o *Obj, use Use)
-	// Checked says whether lockdep watches the tasks.
-	Checked() bool
 	// Aborting says that the run is over and tasks only unwind: deferred unlocks must do nothing.
 	Aborting() bool
 	// Data checks an access to plain memory, which reports call what, for a race.
@@ -49,6 +46,7 @@ type Op struct {
 	Also    *Obj
 	AlsoUse Use
 	// ID is the object's identity for reports: what HeldLocks names.
+	// Without Obj the Stepper knows the object by it.
 	ID any
 }
 

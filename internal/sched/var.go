@@ -73,7 +73,7 @@ func (s *Shared) data(t *Task, write bool, what fmt.Stringer) { t.st.Data(t, &s.
 
 // Atomic is a word that tasks share without a lock: READ_ONCE, WRITE_ONCE, atomic_t. Each operation is a scheduling
 // point and orders what comes before a store with what comes after a load of it. It is for programs under a
-// Stepper and for tests of one; the write path uses sync/atomic with Task.Point.
+// Stepper and for tests of one; the write path uses sync/atomic with Task.Enter.
 type Atomic[T comparable] struct {
 	v     T
 	o     Obj

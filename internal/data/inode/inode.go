@@ -173,7 +173,7 @@ func (ip *Inode) sizePoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
 		st.Enter(t)
 		return
 	}
-	t.Point(kind, Class.ID, &ip.size)
+	t.Enter(kind, Class.ID, &ip.size)
 }
 
 func (ip *Inode) loadSize(t *sched.Task) uint64 {

@@ -6,23 +6,16 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
 )
 
-// clock is a runtime of one task whose time passes only by Sleep; a step of the simulation runs in each.
-type clock struct {
-	now   int64
-	sleep func(d time.Duration)
-}
-
-func (c *clock) Go(parent, child *sched.Task, f func(t *sched.Task)) { panic("one task only") }
-func (c *clock) Point(t *sched.Task, p sched.Point)                  {}
-func (c *clock) Park(t *sched.Task, class sched.ClassID)             { panic("the task would block for ever") }
-func (c *clock) Unpark(t *sched.Task)                                {}
-func (c *clock) Now() int64                                          { return c.now }
-func (c *clock) Charge(t *sched.Task, d time.Duration)               { c.now += int64(d) }
-func (c *clock) Sleep(t *sched.Task, d time.Duration) {
-	c.now += int64(d)
-	c.sleep(d)
+// simulate runs f as the first task of a simulated machine on which code costs nothing: time passes by Sleep and Charge.
+func simulate(tt *testing.T, f func(t *sched.Task)) {
+	tt.Helper()
+	if _, err := vtime.Run(vtime.Machine{Costs: &cost.Table{}, Checked: true}, f); err != nil {
+		tt.Fatal(err)
+	}
 }
 
 // The flusher's chunk is half a second of the device, an eighth of a small limit, and never less than 4 MiB.
@@ -45,110 +38,116 @@ func TestChunkPages(tt *testing.T) {
 // A writer that is faster than the device is slowed to the device's rate, by pauses and not by hitting the limit.
 func TestThrottleToDeviceRate(tt *testing.T) {
 	const deviceRate = 20000 // pages per second
-	c := &clock{}
-	t := sched.NewTaskOn(c, "writer")
+	const tick = 50 * time.Microsecond
+	const end = int64(20 * time.Second)
 	b := &BDI{}
 	b.init(20<<20, 40<<20)
 	b.SetWake(func(t *sched.Task) {})
 	m := &Mapping{}
 	m.onDirty.Store(true)
-	credit := 0.0
-	device := func(d time.Duration) {
-		credit += d.Seconds() * deviceRate
-		for credit >= 1 && b.Dirty.Load() > 0 {
-			b.Dirty.Add(-1)
-			b.Writeback.Add(1)
-			b.written(t, 1)
-			credit--
-		}
-	}
-	pauses := 0
-	c.sleep = func(d time.Duration) {
-		pauses++
-		if d > maxPause {
-			tt.Fatalf("pause of %v", d)
-		}
-		device(d)
-	}
-	hard := b.hard.Load()
-	var half, total int64 // pages dirtied in the second half of the run
-	for c.now < int64(20*time.Second) {
-		for range 8 {
-			b.dirtied(t, m)
-			total++
-			if c.now > int64(10*time.Second) {
-				half++
+	device := func(t *sched.Task) {
+		for t.Now() < end {
+			t.Sleep(tick)
+			if b.Dirty.Load() > 0 {
+				b.Dirty.Add(-1)
+				b.Writeback.Add(1)
+				b.written(t, 1)
 			}
-			c.now += int64(time.Microsecond)
-		}
-		device(8 * time.Microsecond)
-		if err := b.BalanceDirty(t); err != nil {
-			tt.Fatal(err)
-		}
-		if n := b.Dirty.Load(); n > hard+maxPollPages {
-			tt.Fatalf("%d dirty pages, limit %d", n, hard)
 		}
 	}
-	if rate := float64(half) / 10; rate < 0.7*deviceRate || rate > 1.3*deviceRate {
+	var half, pauses int64 // pages dirtied in the second half of the run
+	simulate(tt, func(t *sched.Task) {
+		t.Go("device", device)
+		hard := b.hard.Load()
+		for t.Now() < end {
+			for range 8 {
+				b.dirtied(t, m)
+				if t.Now() > end/2 {
+					half++
+				}
+				t.Charge(time.Microsecond)
+			}
+			before := t.Now()
+			if err := b.BalanceDirty(t); err != nil {
+				tt.Fatal(err)
+			}
+			if n := t.Waits.Of(ThrottleClass.ID).Count; n > pauses {
+				if d := time.Duration((t.Now() - before) / (n - pauses)); d > maxPause+tick {
+					tt.Fatalf("pause of %v", d)
+				}
+				pauses = n
+			}
+			if n := b.Dirty.Load(); n > hard+maxPollPages {
+				tt.Fatalf("%d dirty pages, limit %d", n, hard)
+			}
+		}
+		if n := b.Dirty.Load(); n < (20<<20)>>PageShift {
+			tt.Fatalf("only %d dirty pages: throttled below the background limit", n)
+		}
+	})
+	if rate := float64(half) / 10; rate < 0.7*deviceRate || rate > 1.3*deviceRate || pauses == 0 {
 		tt.Fatalf("writer runs at %.0f pages/s, device at %d; %d pauses", rate, deviceRate, pauses)
-	}
-	if n := b.Dirty.Load(); n < (20<<20)>>PageShift {
-		tt.Fatalf("only %d dirty pages: throttled below the background limit", n)
 	}
 }
 
 // Below the limits nobody sleeps, and looks become rare.
 func TestNoThrottleBelow(tt *testing.T) {
-	c := &clock{sleep: func(time.Duration) { tt.Fatal("slept") }}
-	t := sched.NewTaskOn(c, "writer")
-	b := &BDI{}
-	b.init(64<<20, 128<<20)
-	woken := 0
-	b.SetWake(func(t *sched.Task) { woken++ })
-	m := &Mapping{}
-	m.onDirty.Store(true)
-	for range (64 << 20) >> PageShift {
-		b.dirtied(t, m)
-		if err := b.BalanceDirty(t); err != nil {
-			tt.Fatal(err)
+	simulate(tt, func(t *sched.Task) {
+		b := &BDI{}
+		b.init(64<<20, 128<<20)
+		woken := 0
+		b.SetWake(func(t *sched.Task) { woken++ })
+		m := &Mapping{}
+		m.onDirty.Store(true)
+		for range (64 << 20) >> PageShift {
+			b.dirtied(t, m)
+			if err := b.BalanceDirty(t); err != nil {
+				tt.Fatal(err)
+			}
 		}
-	}
-	if woken != 0 {
-		tt.Fatalf("background writeback woken %d times below its limit", woken)
-	}
-	if t.Dirty.Pause < 64 {
-		tt.Fatalf("a look every %d pages", t.Dirty.Pause)
-	}
-	if n := b.BatchPages(t, 512); n < 8 || n > 512 {
-		tt.Fatalf("batch of %d pages", n)
-	}
-	for range 1000 {
-		b.dirtied(t, m)
-		if err := b.BalanceDirty(t); err != nil {
-			tt.Fatal(err)
+		if woken != 0 {
+			tt.Fatalf("background writeback woken %d times below its limit", woken)
 		}
-	}
-	if woken == 0 {
-		tt.Fatal("background writeback not woken above its limit")
-	}
+		if t.Dirty.Pause < 64 {
+			tt.Fatalf("a look every %d pages", t.Dirty.Pause)
+		}
+		if n := b.BatchPages(t, 512); n < 8 || n > 512 {
+			tt.Fatalf("batch of %d pages", n)
+		}
+		for range 1000 {
+			b.dirtied(t, m)
+			if err := b.BalanceDirty(t); err != nil {
+				tt.Fatal(err)
+			}
+		}
+		if woken == 0 {
+			tt.Fatal("background writeback not woken above its limit")
+		}
+		if len(t.Waits)+len(t.NowaitSleeps) != 0 {
+			tt.Fatalf("slept: %v", t.Waits)
+		}
+	})
 }
 
 // Over the hard limit a NOWAIT task gets EAGAIN.
 func TestThrottleNowait(tt *testing.T) {
-	c := &clock{sleep: func(time.Duration) { tt.Fatal("slept") }}
-	t := sched.NewTaskOn(c, "writer")
-	b := &BDI{}
-	b.init(1<<20, 2<<20)
-	m := &Mapping{}
-	m.onDirty.Store(true)
-	for range 600 {
-		b.dirtied(t, m)
-	}
-	t.BeginNowait()
-	if err := b.BalanceDirty(t); err != errno.EAGAIN {
-		tt.Fatalf("have %v want EAGAIN", err)
-	}
-	t.EndNowait()
+	simulate(tt, func(t *sched.Task) {
+		b := &BDI{}
+		b.init(1<<20, 2<<20)
+		m := &Mapping{}
+		m.onDirty.Store(true)
+		for range 600 {
+			b.dirtied(t, m)
+		}
+		t.BeginNowait()
+		if err := b.BalanceDirty(t); err != errno.EAGAIN {
+			tt.Fatalf("have %v want EAGAIN", err)
+		}
+		t.EndNowait()
+		if len(t.Waits)+len(t.NowaitSleeps) != 0 {
+			tt.Fatalf("slept: %v", t.Waits)
+		}
+	})
 }
 
 func TestPosRatio(tt *testing.T) {

@@ -286,7 +286,7 @@ func (w *write) batchBytes() int {
 // locked (914ee295af41).
 func (w *write) faultIn(t *sched.Task) error {
 	if t.Stepper() != nil {
-		t.Point(sched.PointLoad, FaultClass.ID, nil)
+		t.Enter(sched.PointLoad, FaultClass.ID, nil)
 	}
 	if w.src.Faults == nil || w.pl.Wrong.FaultUnderPageLock {
 		return nil

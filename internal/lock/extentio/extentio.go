@@ -245,7 +245,7 @@ func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64)
 // point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
 func (x *Tree) point(t *sched.Task, kind sched.PointKind, lb Bits) {
 	if t.Stepper() != nil {
-		t.Point(kind, x.classOf(lb).ID, x)
+		t.Enter(kind, x.classOf(lb).ID, x)
 	}
 }
 

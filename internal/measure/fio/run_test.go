@@ -20,12 +20,12 @@ func runJob(t *testing.T, text string, m Target, more ...func(*Options)) *stats.
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, task := newVirtual()
 	opt := Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }}
 	for _, f := range more {
 		f(&opt)
 	}
-	r, err := Run(task, jf, opt)
+	var r *stats.Run
+	simulate(t, func(task *sched.Task) { r, err = Run(task, jf, opt) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,9 +159,10 @@ func TestLibaioDirect(t *testing.T) {
 	if r.Jobs[0].Depth[3] < 7900 {
 		t.Errorf("depth table %v", r.Jobs[0].Depth)
 	}
-	jf, _ := Parse("x", strings.NewReader("[j]\nrw=write\nsize=4k\ndirect=1"))
-	_, task := newVirtual()
-	_, err := Run(task, jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }})
+	jf, err := Parse("x", strings.NewReader("[j]\nrw=write\nsize=4k\ndirect=1"))
+	simulate(t, func(task *sched.Task) {
+		_, err = Run(task, jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }})
+	})
 	if err == nil || !strings.Contains(err.Error(), "does not support direct=1") {
 		t.Errorf("direct on a buffered target: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
 )
 
 func TestMain(m *testing.M) {
@@ -14,93 +16,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// virtual is a runtime with a clock of its own: one task runs at a time, Sleep is the only thing that
-// passes time. With it the times a job measures can be compared with the numbers they must be.
-type virtual struct {
-	now   int64
-	ready []*sched.Task
-	sleep []sleeper // unsorted: a handful
-	wake  map[*sched.Task]chan struct{}
-	early map[*sched.Task]bool // unparked before it parked
-	park  map[*sched.Task]bool
-}
-
-type sleeper struct {
-	t  *sched.Task
-	at int64
-}
-
-func newVirtual() (*virtual, *sched.Task) {
-	v := &virtual{wake: map[*sched.Task]chan struct{}{}, early: map[*sched.Task]bool{}, park: map[*sched.Task]bool{}}
-	t := sched.NewTaskOn(v, "main")
-	v.wake[t] = make(chan struct{}, 1)
-	return v, t
-}
-
-func (v *virtual) next() *sched.Task {
-	if len(v.ready) > 0 {
-		t := v.ready[0]
-		v.ready = v.ready[1:]
-		return t
-	}
-	best := -1
-	for i, s := range v.sleep {
-		if best < 0 || s.at < v.sleep[best].at {
-			best = i
-		}
-	}
-	if best < 0 {
-		panic("every task is parked")
-	}
-	s := v.sleep[best]
-	v.sleep = append(v.sleep[:best], v.sleep[best+1:]...)
-	v.now = max(v.now, s.at)
-	return s.t
-}
-
-func (v *virtual) away(t *sched.Task) {
-	n := v.next()
-	if n != t {
-		c := v.wake[t]
-		v.wake[n] <- struct{}{}
-		<-c
+// simulate runs f as the first task of a simulated machine on which code costs nothing, so that the times a job measures can
+// be compared with the numbers they must be: time passes by Sleep alone.
+func simulate(t *testing.T, f func(t *sched.Task)) {
+	t.Helper()
+	if _, err := vtime.Run(vtime.Machine{CPUs: 64, Costs: &cost.Table{}, Checked: true}, f); err != nil {
+		t.Fatal(err)
 	}
 }
-
-func (v *virtual) Go(_, c *sched.Task, f func(t *sched.Task)) {
-	ch := make(chan struct{}, 1)
-	v.wake[c] = ch
-	v.ready = append(v.ready, c)
-	go func() {
-		<-ch
-		f(c)
-		v.wake[v.next()] <- struct{}{}
-	}()
-}
-
-func (v *virtual) Point(t *sched.Task, p sched.Point) {}
-func (v *virtual) Park(t *sched.Task, _ sched.ClassID) {
-	if v.early[t] {
-		delete(v.early, t)
-		return
-	}
-	v.park[t] = true
-	v.away(t)
-}
-func (v *virtual) Unpark(t *sched.Task) {
-	if v.park[t] {
-		delete(v.park, t)
-		v.ready = append(v.ready, t)
-		return
-	}
-	v.early[t] = true
-}
-func (v *virtual) Now() int64 { return v.now }
-func (v *virtual) Sleep(t *sched.Task, d time.Duration) {
-	v.sleep = append(v.sleep, sleeper{t, v.now + int64(d)})
-	v.away(t)
-}
-func (v *virtual) Charge(t *sched.Task, d time.Duration) { v.Sleep(t, d) }
 
 // memory is a Target that remembers what was asked of it.
 type memory struct {

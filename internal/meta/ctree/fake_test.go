@@ -43,7 +43,7 @@ func newStore(t testing.TB, size int) *store {
 }
 
 func (s *store) Read(t *sched.Task, p []byte, logical uint64, mirror int) error {
-	t.Point(sched.PointDevice, blockdev.WaitClass.ID, s)
+	t.Enter(sched.PointDevice, blockdev.WaitClass.ID, s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, ok := s.blocks[logical]
@@ -84,7 +84,7 @@ func (s *store) Submit(t *sched.Task, b *blockdev.Bio) {
 }
 
 func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (uint64, error) {
-	t.Point(sched.PointYield, 0, nil) // a real one takes locks
+	t.Enter(sched.PointYield, 0, nil) // a real one takes locks
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.left == 0 {

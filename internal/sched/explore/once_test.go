@@ -220,7 +220,7 @@ func TestWaitingWriterKeepsReadersOut(t *testing.T) {
 		s.RLock(t)
 		w := t.Go("writer", func(t *sched.Task) { s.Lock(t); s.Unlock(t) })
 		for i := range 2 {
-			t.Point(sched.PointYield, 0, nil)
+			t.Enter(sched.PointYield, 0, nil)
 			if i == 1 && s.TryRLock(t) {
 				s.RUnlock(t)
 				panic("a reader passed a waiting writer")
@@ -261,7 +261,7 @@ func TestNondeterminism(t *testing.T) {
 		var a, b lock.Mutex
 		a.Init(muClass)
 		b.Init(semClass)
-		t.Point(sched.PointYield, 0, nil)
+		t.Enter(sched.PointYield, 0, nil)
 		if run == 1 {
 			a.Lock(t)
 			a.Unlock(t)
@@ -283,8 +283,8 @@ func TestPanicAndTooLong(t *testing.T) {
 	r := explore.Once(config(""), func(t *sched.Task) {
 		var m lock.Mutex
 		m.Init(muClass)
-		t.Go("bystander", func(t *sched.Task) { m.Lock(t); defer m.Unlock(t); t.Point(sched.PointYield, 0, nil) })
-		t.Point(sched.PointYield, 0, nil)
+		t.Go("bystander", func(t *sched.Task) { m.Lock(t); defer m.Unlock(t); t.Enter(sched.PointYield, 0, nil) })
+		t.Enter(sched.PointYield, 0, nil)
 		panic("broken invariant, have 1 want 2")
 	})
 	if r.Verdict != explore.KindPanic || !strings.HasPrefix(r.Violation.String(), "task 0 main: panic: broken invariant, have 1 want 2\n") {
@@ -294,7 +294,7 @@ func TestPanicAndTooLong(t *testing.T) {
 	cfg.MaxSteps = 100
 	if r := explore.Once(cfg, func(t *sched.Task) {
 		for {
-			t.Point(sched.PointYield, 0, nil)
+			t.Enter(sched.PointYield, 0, nil)
 		}
 	}); r.Verdict != explore.KindLivelock {
 		t.Errorf("%v %s", r.Verdict, r.Violation)

@@ -182,10 +182,10 @@ func peterson(broken bool) func(w *explore.World) {
 					s.turn.Store(t, 1-i)
 				}
 				for s.want[1-i].Load(t) && s.turn.Load(t) == 1-i {
-					t.Point(sched.PointYield, 0, nil)
+					t.Enter(sched.PointYield, 0, nil)
 				}
 				s.inside++
-				t.Point(sched.PointYield, 0, nil)
+				t.Enter(sched.PointYield, 0, nil)
 				if s.inside != 1 {
 					panic("two tasks in the section")
 				}
@@ -234,7 +234,7 @@ func starvation(w *explore.World) {
 		w.Go(fmt.Sprint("reader", i), func(t *sched.Task) {
 			for !s.done.Load(t) {
 				s.readers.Update(t, func(n int) int { return n + 1 })
-				t.Point(sched.PointYield, 0, nil)
+				t.Enter(sched.PointYield, 0, nil)
 				s.readers.Update(t, func(n int) int { return n - 1 })
 			}
 		})

@@ -32,6 +32,9 @@ func (w *world) Enter(t *sched.Task) {
 		t = k.t
 	}
 	op := k.op
+	if op.Obj == nil {
+		w.plain(k, op)
+	}
 	if op.Kind == sched.PointLock && len(t.HeldLocks) > 1 && w.cfg.checks(CheckLockOrder) {
 		w.lockOrder(k, op)
 	}
@@ -234,22 +237,14 @@ func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherW
 	w.viol = v
 }
 
-// Point is the scheduling point of code that does not know of objects.
-func (w *world) Point(t *sched.Task, p sched.Point) {
-	op := &t.Next
-	*op = sched.Op{Kind: p.Kind, Class: p.Class, Use: sched.Writes}
-	if p.Kind == sched.PointLoad {
-		op.Use = sched.Reads
+// plain is what Enter does for an operation that has no Obj of its own: a yield, a device's.
+func (w *world) plain(k *task, op *sched.Op) {
+	if op.Kind == sched.PointYield && w.phase == exploring {
+		k.yielded, w.yields = true, true
 	}
-	if p.Kind == sched.PointYield {
-		if w.phase == exploring {
-			w.of(t).yielded, w.yields = true, true
-		}
+	if op.ID != nil {
+		op.Obj = w.objOf(op.ID)
 	}
-	if p.Obj != nil {
-		op.Obj, op.ID = w.objOf(p.Obj), p.Obj
-	}
-	w.Enter(t)
 }
 
 func (w *world) objOf(id any) *sched.Obj {

@@ -370,8 +370,8 @@ func (w *World) wake(k *task) {
 // Go starts a task.
 func (w *World) Go(_, child *sched.Task, f func(t *sched.Task)) { w.add(child, f) }
 
-// Point settles, but not under a spinlock.
-func (w *World) Point(t *sched.Task, _ sched.Point) {
+// Enter settles, but not under a spinlock.
+func (w *World) Enter(t *sched.Task) {
 	if k := w.of(t); k.leaf == 0 {
 		w.settle(k)
 	}

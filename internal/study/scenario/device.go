@@ -59,7 +59,7 @@ func (d *overlay) Close() error { return nil }
 
 // Submit does b and ends it. Models what a disk does: the transfer is one step.
 func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
-	t.Point(sched.PointDevice, blockdev.WaitClass.ID, d)
+	t.Enter(sched.PointDevice, blockdev.WaitClass.ID, d)
 	if b.Err = blockdev.CheckRange(d, b); b.Err == nil {
 		off := b.Off
 		for _, v := range b.Vecs {
