@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/labs/kit"
 )
@@ -20,7 +19,7 @@ func TestTwoHolders(t *testing.T) {
 		x := explore.Run(explore.Config{}, func(w *explore.World) {
 			l := New()
 			var held [2]kit.Range
-			var at sched.Atomic[int] // coming and going are steps
+			var at explore.Atomic[int] // coming and going are steps
 			for i, r := range tt {
 				w.Go(fmt.Sprint("holder ", i), func(t *kit.Task) {
 					l.Lock(t, r.Start, r.End)

@@ -11,7 +11,7 @@ import (
 // Replay shows it.
 func Example() {
 	program := func(w *explore.World) {
-		x := new(sched.Atomic[int])
+		x := new(explore.Atomic[int])
 		w.Name(x, "x")
 		for _, name := range []string{"a", "b"} {
 			w.Go(name, func(t *sched.Task) { x.Store(t, x.Load(t)+1) })

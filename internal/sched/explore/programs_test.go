@@ -21,7 +21,7 @@ var (
 // lostUpdate is P1: tasks read and write a word without a lock.
 func lostUpdate(tasks int) func(w *explore.World) {
 	return func(w *explore.World) {
-		x := new(sched.Atomic[int])
+		x := new(explore.Atomic[int])
 		w.Name(x, "x")
 		for i := range tasks {
 			w.Go(fmt.Sprint("task", i), func(t *sched.Task) { x.Store(t, x.Load(t)+1) })
@@ -87,8 +87,8 @@ func truncateRace(n int, fixed bool) func(w *explore.World) {
 		var s struct {
 			rwsem   lock.RWSem
 			dio     lock.Counter
-			size    sched.Atomic[int]
-			page    [8]sched.Atomic[bool]
+			size    explore.Atomic[int]
+			page    [8]explore.Atomic[bool]
 			written [8]bool
 		}
 		s.rwsem.Init(aClass)
@@ -164,8 +164,8 @@ func philosophers(n int, polite bool) func(w *explore.World) {
 func peterson(broken bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {
-			want   [2]sched.Atomic[bool]
-			turn   sched.Atomic[int]
+			want   [2]explore.Atomic[bool]
+			turn   explore.Atomic[int]
 			inside int
 		}
 		for i := range 2 {
@@ -201,7 +201,7 @@ func missedSignal(broken bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {
 			q    lock.WaitQueue
-			flag sched.Atomic[bool]
+			flag explore.Atomic[bool]
 		}
 		s.q.Init(aClass)
 		w.Name(&s.q, "queue")
@@ -225,8 +225,8 @@ func missedSignal(broken bool) func(w *explore.World) {
 // writer out for ever.
 func starvation(w *explore.World) {
 	var s struct {
-		readers sched.Atomic[int]
-		done    sched.Atomic[bool]
+		readers explore.Atomic[int]
+		done    explore.Atomic[bool]
 	}
 	w.Name(&s.readers, "readers")
 	w.Name(&s.done, "done")

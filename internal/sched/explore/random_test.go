@@ -95,8 +95,8 @@ type rworld struct {
 	sem  [2]lock.RWSem
 	q    [2]lock.WaitQueue
 	cnt  [2]lock.Counter
-	x    [2]sched.Atomic[int]
-	flag [2]sched.Atomic[bool]
+	x    [2]explore.Atomic[int]
+	flag [2]explore.Atomic[bool]
 	seen [][]int
 }
 

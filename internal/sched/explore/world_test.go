@@ -136,7 +136,7 @@ func TestCallAndReturn(t *testing.T) {
 // What a reader is shown: names, notes, watched state, stacks and where a task was preempted.
 func TestReplayDetails(t *testing.T) {
 	prog := func(w *explore.World) {
-		x := new(sched.Atomic[int])
+		x := new(explore.Atomic[int])
 		w.Name(x, "x")
 		w.Watch("x", func() string { return fmt.Sprint(x.Peek()) })
 		for i := range 2 {

@@ -482,7 +482,7 @@ func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
 			l := s.NewRangeLock()
 			held := make([]span, len(tasks))
 			watchHeld(w, held)
-			var at sched.Atomic[int]
+			var at explore.Atomic[int]
 			at.Class = studentClass.ID
 			w.Name(&at, "what is held")
 			for i, spans := range tasks {
@@ -513,7 +513,7 @@ func together(a, b span) func(s *Student) func(w *explore.World) {
 			l := s.NewRangeLock()
 			held := make([]span, 2)
 			watchHeld(w, held)
-			var in sched.Atomic[int]
+			var in explore.Atomic[int]
 			in.Class = studentClass.ID
 			w.Name(&in, "the number of holders")
 			for i, x := range []span{a, b} {
