@@ -114,11 +114,32 @@ var catalog = []*Scenario{
 		Switch: inodeClasses, Rule: calls,
 	},
 	{
+		Name:  "two-writers-extend",
+		About: "a write of two batches that extends the file and one inside EOF across its batches",
+		Goal:  "put a whole write between the batches of one that has the inode lock",
+		File:  File{Size: big}, Tasks: writers(Write(0, big+8*k), Write(28*k, 8*k)),
+		Switch: rangeClasses, Rule: calls,
+	},
+	{
 		Name:  "writer-punch",
 		About: "a writer inside EOF and a hole punched over its range",
 		Goal:  "leave half of the write in the hole",
 		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: writerAnd(Write(4*k, 8*k), "punch", Punch(4*k, 8*k)),
 		Switch: inodeClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "long-write-punch",
+		About: "a write of two batches inside EOF and a hole punched across them: nothing makes a punch wait for unlocked writers",
+		Goal:  "punch the first batch and keep the second",
+		File:  File{Size: big + 8*k}, Tasks: writerAnd(Write(0, big+8*k), "punch", Punch(28*k, 8*k)),
+		Switch: rangeClasses, Rule: calls,
+	},
+	{
+		Name:  "long-write-truncate",
+		About: "a write of two batches inside EOF and a truncate between them",
+		Goal:  "make the truncate get lost although half of the write was there before it",
+		File:  File{Size: big + 8*k}, Tasks: writerAnd(Write(0, big+8*k), "truncate", Truncate(30*k)),
+		Switch: rangeClasses, Rule: calls,
 	},
 	{
 		Name:  "writer-fallocate",

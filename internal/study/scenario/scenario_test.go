@@ -98,53 +98,6 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// Under every preset each scenario keeps what the policy itself promises, and what it does not promise is broken where the
-// design says so: whole writes and the truncate under the unlocked policies, nothing under the others.
-func TestMatrix(t *testing.T) {
-	limit := Options{Config: func(c *explore.Config) { c.Schedules = 150; c.NoShrink = true }}
-	own := limit
-	own.Own = true
-	results, err := Matrix(All(), policy.Names(), own, nil)
-	must(t, err)
-	for _, r := range results {
-		if r.Verdict == explore.Violated {
-			t.Errorf("%s breaks its own promise in %s: %s %s\n%s", r.Policy, r.Scenario, r.Kind, r.Violation, r.Replay)
-		}
-	}
-	results, err = Matrix(All(), policy.Names(), limit, nil)
-	must(t, err)
-	broken := map[string]bool{}
-	for _, r := range results {
-		if r.Verdict == explore.Violated {
-			broken[r.Scenario+" "+r.Policy] = true
-			if r.Kind != explore.KindOracle || r.Preemptions != 1 {
-				t.Errorf("%s under %s: %s, %d preemptions: %s", r.Scenario, r.Policy, r.Kind, r.Preemptions, r.Violation)
-			}
-		}
-	}
-	for _, want := range []string{"truncate-race unlocked", "truncate-into unlocked", "two-writers-truncate unlocked",
-		"two-writers-same unlocked", "two-writers-nested unlocked", "two-writers-overlap unlocked",
-		"two-writers-same unlocked-drain", "two-writers-nested unlocked-drain", "two-writers-overlap unlocked-drain"} {
-		if !broken[want] {
-			t.Errorf("%s is not broken", want)
-		}
-		delete(broken, want)
-	}
-	for extra := range broken {
-		t.Errorf("%s is broken", extra)
-	}
-	var b strings.Builder
-	must(t, WriteMatrix(&b, results, policy.Names(), "150 schedules"))
-	for _, want := range []string{"switch at the scenario's switch points only", "not what a policy promises (--own)", "at most 150 schedules in a cell"} {
-		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
-			t.Errorf("the legend does not say %q:\n%s", want, b.String())
-		}
-	}
-	if !strings.Contains(b.String(), "btrlab replay truncate-race") {
-		t.Errorf("the matrix lacks a replay command:\n%s", b.String())
-	}
-}
-
 // A race on plain data of the write path is found by what orders the accesses, though both hold locks and though no oracle can see it:
 // a page that is zeroed while the device may read it, disk_i_size set without its lock. The report names the data, the locks and
 // the code of both accesses.

@@ -1,0 +1,148 @@
+package scenario
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+)
+
+var (
+	matrixFull    = flag.Bool("matrix.full", false, "search every cell of the matrix to its end, as make bench does")
+	matrixRewrite = flag.Bool("matrix.rewrite", false, "write testdata/matrix.txt anew from a full search")
+)
+
+const matrixFile = "testdata/matrix.txt"
+
+// Limits of a cell, in schedules. The small one finds what one or two preemptions break, and so tells a broken cell from a kept one.
+const (
+	smallCell = 200
+	fullCell  = 100_000
+)
+
+// TestMatrix holds the verdict of every scenario under every preset against testdata/matrix.txt, by the scenario's rule and by what the
+// policy itself promises. A cell is
+//
+//	proved    no schedule breaks the rule, and a full search ends
+//	kept      no schedule breaks it within the limit of a full search
+//	broken:N  the shortest schedule that breaks it has N preemptions
+//
+// So a new scenario, a wider policy or a wait that got lost shows as a row that differs, and a search that no longer ends shows with
+// -matrix.full. By the rule, what is broken is what the thread of seed 002 found: whole writes, the truncate and the punch under the
+// unlocked policies, because they hold no lock between two batches. By its own promise no policy is broken; those that promise whole
+// requests have no second table, because it would be the same search.
+func TestMatrix(t *testing.T) {
+	full := *matrixFull || *matrixRewrite
+	var table bytes.Buffer
+	var byRule []Result
+	want, err := os.ReadFile(matrixFile)
+	if !*matrixRewrite {
+		must(t, err)
+	}
+	rows := matrixRows(string(want))
+	for _, own := range []bool{false, true} {
+		judged, names := "rule", policy.Names()
+		if own {
+			judged, names = "own", slices.DeleteFunc(names, func(name string) bool {
+				c := policy.MustParse(name).Contract()
+				return c.WriteAtom == policy.AtomRequest && c.TruncateHolds
+			})
+		}
+		o := Options{Own: own, Config: func(c *explore.Config) {
+			c.Schedules = smallCell
+			if full {
+				c.Schedules = fullCell
+			}
+			c.NoShrink = true
+		}}
+		results, err := Matrix(All(), names, o, nil)
+		must(t, err)
+		w := tabwriter.NewWriter(&table, 0, 1, 2, ' ', 0)
+		fmt.Fprintf(w, "%s\t%s\n", judged, strings.Join(names, "\t"))
+		line := ""
+		for i := range results {
+			r := &results[i]
+			if i == 0 || results[i-1].Scenario != r.Scenario {
+				line = r.Scenario
+			}
+			have := matrixCell(r)
+			line += "\t" + have
+			if i+1 == len(results) || results[i+1].Scenario != r.Scenario {
+				fmt.Fprintln(w, line)
+			}
+			cell := [3]string{judged, r.Scenario, r.Policy}
+			expect := rows[cell]
+			delete(rows, cell)
+			if !full && expect == "proved" && have == "kept" {
+				continue // a small search need not end
+			}
+			if have != expect && !*matrixRewrite {
+				t.Errorf("%s under %s, judged by its %s: have %s want %s: %s: %s\n%s", r.Scenario, r.Policy, judged, have,
+					cmp.Or(expect, "a row in "+matrixFile), r.Kind, r.Violation, r.Replay)
+			}
+		}
+		must(t, w.Flush())
+		fmt.Fprintln(&table)
+		if !own {
+			byRule = results
+		}
+	}
+	if *matrixRewrite {
+		must(t, os.WriteFile(matrixFile, bytes.TrimRight(table.Bytes(), "\n"), 0o644))
+		return
+	}
+	for cell := range rows {
+		t.Errorf("%s has a row for %v, which nobody searched", matrixFile, cell)
+	}
+	var b strings.Builder
+	must(t, WriteMatrix(&b, byRule, policy.Names(), "200 schedules"))
+	for _, want := range []string{"switch at the scenario's switch points only", "not what a policy promises (--own)", "at most 200 schedules in a cell"} {
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
+			t.Errorf("the legend does not say %q:\n%s", want, b.String())
+		}
+	}
+	if !strings.Contains(b.String(), "btrlab replay truncate-race") {
+		t.Errorf("the matrix lacks a replay command:\n%s", b.String())
+	}
+}
+
+// matrixCell is a result as testdata has it.
+func matrixCell(r *Result) string {
+	switch {
+	case r.Verdict == explore.Violated && r.Kind != explore.KindOracle:
+		return fmt.Sprintf("broken:%d:%s", r.Preemptions, r.Kind)
+	case r.Verdict == explore.Violated:
+		return fmt.Sprintf("broken:%d", r.Preemptions)
+	case r.Verdict == explore.Exhausted:
+		return "proved"
+	}
+	return "kept"
+}
+
+// matrixRows reads testdata: the cells by judgement, scenario and policy.
+func matrixRows(text string) map[[3]string]string {
+	rows := map[[3]string]string{}
+	var head []string
+	for _, l := range strings.Split(text, "\n") {
+		f := strings.Fields(l)
+		switch {
+		case len(f) == 0:
+			head = nil
+		case head == nil:
+			head = f
+		default:
+			for i, c := range f[1:] {
+				rows[[3]string{head[0], f[0], head[i+1]}] = c
+			}
+		}
+	}
+	return rows
+}
