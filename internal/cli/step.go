@@ -253,7 +253,7 @@ func (st *stepper) why(task int) string {
 		if h := m.Holder(task); h >= 0 {
 			return fmt.Sprintf("%s waits for %s: %d %s must go on first", name, a.For, h, tr.Tasks[h])
 		}
-		return name + " waits for " + a.For
+		return name + " waits for " + a.For.Name
 	}
 	return name + " cannot run in this step"
 }
@@ -506,7 +506,7 @@ func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
 	}
 	switch {
 	case a.Phase == timeline.Waiting:
-		status := "WAITS for " + a.For
+		status := "WAITS for " + a.For.Name
 		if h := m.Holder(task); h >= 0 {
 			status += fmt.Sprintf(": task %d", h)
 		}
@@ -526,7 +526,7 @@ func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
 		say(plain, next)
 	}
 	if len(a.Held) > 0 {
-		say(plain, "holds "+strings.Join(a.Held, ", "))
+		say(plain, "holds "+timeline.Names(a.Held))
 	} else if a.Phase == timeline.Ready || a.Phase == timeline.Waiting {
 		say(plain, "holds nothing")
 	}
@@ -557,12 +557,13 @@ func (st *stepper) history(c canvas, top, bottom, colw int, tasks []int) {
 			mark, style = "!", style.Bold(true).Reverse(true)
 		}
 		text := s.Label()
-		if begins := s.Begins(); begins != "" {
-			text = begins
+		begins, ok := s.Begins()
+		if ok {
+			text = begins.String()
 		}
 		for _, n := range s.Notes {
-			if n != s.Begins() {
-				text += " [" + n + "]"
+			if n != begins {
+				text += fmt.Sprintf(" [%v]", n)
 			}
 		}
 		k := slices.Index(tasks, s.Task)

@@ -121,16 +121,16 @@ func chooser(t *testing.T, schedule string) *stepper {
 		w.Watch("n", func() string { return fmt.Sprint(n) })
 		w.Go("copier", func(t *sched.Task) {
 			w.Call(t)
-			w.Note("1: write [0, 4K)")
+			w.Note(scenario.Note{Event: scenario.Begins, Op: 1, Text: "write [0, 4K)"})
 			n += w.Choose(3, "short copy")
 			w.Return(t)
-			w.Note("1: returns")
+			w.Note(scenario.Note{Event: scenario.Returns, Op: 1})
 		})
 		w.Go("other", func(t *sched.Task) {
 			w.Call(t)
-			w.Note("2: read [0, 4K)")
+			w.Note(scenario.Note{Event: scenario.Begins, Op: 2, Text: "read [0, 4K)"})
 			w.Return(t)
-			w.Note("2: returns")
+			w.Note(scenario.Note{Event: scenario.Returns, Op: 2})
 		})
 		w.Check(func() error {
 			if n == 2 {

@@ -193,7 +193,7 @@ func Preempt(name, spec string, task int) (*Window, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.steps = append(w.steps, windowStep{i, !l.Kept(), strings.TrimPrefix(s.Where+": "+s.What, ": ")})
+		w.steps = append(w.steps, windowStep{i, !l.Kept(), s.Label()})
 	}
 	return w, nil
 }

@@ -69,10 +69,10 @@ func (w *World) Choose(n int, what string) int {
 	return v
 }
 
-// Note adds a line to the present step of a traced run, and costs nothing else elsewhere.
-func (w *World) Note(format string, args ...any) {
+// Note adds a value to the present step of a traced run, which prints it as a line of its own. Other runs ignore it.
+func (w *World) Note(says any) {
 	if i := w.w; i.tracing && i.phase == exploring && len(i.ev) > 0 {
-		i.notes = append(i.notes, note{len(i.ev) - 1, fmt.Sprintf(format, args...)})
+		i.notes = append(i.notes, note{len(i.ev) - 1, says})
 	}
 }
 

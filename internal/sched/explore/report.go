@@ -51,13 +51,36 @@ func (s Step) same(o Step) bool {
 	return s.Task == o.Task && s.Kind == o.Kind && s.Class == o.Class && s.Enabled == o.Enabled
 }
 
+// Named is a lock or an event as reports name it. Its text form is the name.
+type Named struct {
+	Name  string // "extent [0, 4K)", "mu #2"
+	Class string // of locks, "extent"; "" for what has none
+}
+
+func (n Named) String() string { return n.Name }
+
+// MarshalText makes the text form.
+func (n Named) MarshalText() ([]byte, error) { return []byte(n.Name), nil }
+
 // Detail is what is recorded with a step for a reader.
 type Detail struct {
-	What  string // operation and object
-	Notes []string
-	State []string // by Execution.Watches, behind the step
-	Held  []string // locks that the task held before the step
-	Stack Stack    // where the task stood
+	Object string // what the operation is about, "mu #1"; of a choice, what is chosen
+	Value  string // of a choice: "= 2 of 0 to 2"
+	Notes  []any
+	State  []string // by Execution.Watches, after the step
+	Held   []Named  // locks that the task held before the step
+	Stack  Stack    // where the task stood
+}
+
+// what is the step's operation and object.
+func (d *Detail) what(k StepKind) string {
+	s := k.String()
+	for _, part := range [...]string{d.Object, d.Value} {
+		if part != "" {
+			s += " " + part
+		}
+	}
+	return s
 }
 
 // Execution is one recorded execution.
@@ -83,7 +106,7 @@ func (x *Execution) Trace() string {
 	for i, s := range x.Steps {
 		what := describe(s)
 		if i < len(x.Details) {
-			what = x.Details[i].What
+			what = x.Details[i].what(s.Kind)
 		}
 		mark := ' '
 		if s.Preempts {
@@ -92,26 +115,32 @@ func (x *Execution) Trace() string {
 		fmt.Fprintf(&b, "%4d %c%d %-12s %s\n", i, mark, s.Task, x.Tasks[s.Task], what)
 		if i < len(x.Details) {
 			for _, n := range x.Details[i].Notes {
-				fmt.Fprintf(&b, "%24s%s\n", "", n)
+				fmt.Fprintf(&b, "%24s%v\n", "", n)
 			}
 		}
 	}
 	return b.String()
 }
 
+// describe is a step in words, for an execution that was not recorded for a reader.
 func describe(s Step) string {
-	var b strings.Builder
-	b.WriteString(s.Kind.String())
-	if s.Kind != stepStart && s.Kind != stepAwake && s.Kind != StepKind(sched.PointYield) && s.Kind != StepKind(sched.PointChoose) && s.Kind != StepKind(sched.PointCall) {
-		b.WriteString(" " + className(s.Class))
-		if s.Obj != 0 {
-			fmt.Fprintf(&b, " #%d", s.Obj)
-		}
-	}
+	d := Detail{Object: s.object()}
 	if s.NVal > 0 {
-		fmt.Fprintf(&b, " %d of %d", s.Val, s.NVal)
+		d.Value = fmt.Sprintf("%d of %d", s.Val, s.NVal)
 	}
-	return b.String()
+	return d.what(s.Kind)
+}
+
+// object is the class and the number of the step's object.
+func (s Step) object() string {
+	switch s.Kind {
+	case stepStart, stepAwake, StepKind(sched.PointYield), StepKind(sched.PointChoose), StepKind(sched.PointCall):
+		return ""
+	}
+	if s.Obj != 0 {
+		return fmt.Sprintf("%s #%d", className(s.Class), s.Obj)
+	}
+	return className(s.Class)
 }
 
 func (w *world) step(i int) Step {
@@ -141,14 +170,17 @@ func (w *world) execution() Execution {
 	x.Details = make([]Detail, len(w.ev))
 	for i := range w.ev {
 		d := &x.Details[i]
-		d.What = describe(x.Steps[i])
+		d.Object = x.Steps[i].object()
 		if n := w.ev[i].obj; n > 0 {
 			if name, ok := w.named(w.objs[n-1].id); ok {
-				d.What = fmt.Sprintf("%v %s", x.Steps[i].Kind, name)
+				d.Object = name
 			}
 		}
 		if i < len(w.nameAt) && w.nameAt[i] != "" {
-			d.What = fmt.Sprintf("%v %s", x.Steps[i].Kind, w.nameAt[i])
+			d.Object = w.nameAt[i]
+		}
+		if s := &x.Steps[i]; s.NVal > 0 {
+			d.Value = fmt.Sprintf("= %d of 0 to %d", s.Val, s.NVal-1)
 		}
 		if i < len(w.heldAt) {
 			d.Held = w.heldAt[i]
@@ -162,7 +194,7 @@ func (w *world) execution() Execution {
 	}
 	for _, n := range w.notes {
 		if n.step >= 0 && n.step < len(x.Details) {
-			x.Details[n.step].Notes = append(x.Details[n.step].Notes, n.text)
+			x.Details[n.step].Notes = append(x.Details[n.step].Notes, n.says)
 		}
 	}
 	return x
@@ -171,7 +203,7 @@ func (w *world) execution() Execution {
 // traceStep records what a reader wants to know before k's next step, and how the last one left the watched state.
 func (w *world) traceStep(k *task) {
 	w.traceState()
-	w.heldAt = append(w.heldAt, w.heldNames(k))
+	w.heldAt = append(w.heldAt, w.held(k))
 	w.nameAt = append(w.nameAt, w.opName(k))
 	w.stacks = append(w.stacks, slices.Clone(k.callers[:k.ncallers]))
 	k.ncallers = 0
@@ -224,7 +256,7 @@ func (w *world) lockName(h sched.Held) string {
 // opName names what k is about to lock or unlock by what the program says of held locks.
 func (w *world) opName(k *task) string {
 	if k.nval > 0 {
-		return fmt.Sprintf("%s = %d of 0 to %d", k.choice, k.val, k.nval-1)
+		return k.choice
 	}
 	if k.op.ID == nil {
 		return ""
@@ -241,17 +273,20 @@ func (w *world) opName(k *task) string {
 
 // holds lists what k holds; a lock that it stands at is not held yet.
 func (w *world) holds(k *task) string {
-	l := w.heldNames(k)
-	if len(l) == 0 {
+	var l []string
+	for _, h := range w.held(k) {
+		l = append(l, h.Name)
+	}
+	if l == nil {
 		return "nothing"
 	}
 	return strings.Join(l, ", ")
 }
 
-func (w *world) heldNames(k *task) (l []string) {
+func (w *world) held(k *task) (l []Named) {
 	for i, h := range k.t.HeldLocks {
 		if !k.stands(i) && !empty(h.Obj) {
-			l = append(l, w.heldName(h))
+			l = append(l, Named{w.heldName(h), className(h.Class)})
 		}
 	}
 	return l

@@ -283,12 +283,12 @@ func (w *world) cycle(k *task, path []link, seen *uint64) []link {
 type Stuck struct {
 	Task int
 	// For is what it waits for: "extent [0, 4K)".
-	For string
+	For Named
 	// By is the task that holds or owes that, -1 when nobody is known to; Whom is For with By's name.
 	By   int
 	Whom string
 	// Held are the locks it holds.
-	Held []string
+	Held []Named
 }
 
 // recordStuck keeps for a reader what everybody waits for who has not ended: those that must, and daemons that hold a lock.
@@ -297,7 +297,10 @@ func (w *world) recordStuck(must []*task) {
 		if k.state == ended || k.state == sleeping || !slices.Contains(must, k) && len(k.t.HeldLocks) == 0 {
 			continue
 		}
-		s := Stuck{Task: k.num, For: w.waitName(k), By: -1, Held: w.heldNames(k)}
+		s := Stuck{Task: k.num, For: Named{w.waitName(k), ""}, By: -1, Held: w.held(k)}
+		if class := k.waitsIn(); class != 0 {
+			s.For.Class = className(class)
+		}
 		if l := w.links(k); len(l) > 0 {
 			s.By, s.Whom = l[0].to.num, w.awaited(&l[0])
 		}

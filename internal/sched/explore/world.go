@@ -231,7 +231,7 @@ type world struct {
 	notes      []note
 	states     [][]string
 	stacks     [][]uintptr
-	heldAt     [][]string
+	heldAt     [][]Named
 	stuckTasks []Stuck
 	nameAt     []string
 	looks      map[lookedKey]looked
@@ -260,7 +260,7 @@ type watch struct {
 
 type note struct {
 	step int
-	text string
+	says any
 }
 
 // runs is what numbers executions. A world takes many numbers at once.

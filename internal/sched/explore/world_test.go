@@ -142,7 +142,7 @@ func TestReplayDetails(t *testing.T) {
 		for i := range 2 {
 			w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
 				v := x.Load(t)
-				w.Note("read %d", v)
+				w.Note(fmt.Sprintf("read %d", v))
 				x.Store(t, v+1)
 			})
 		}

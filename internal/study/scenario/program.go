@@ -193,7 +193,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	r.w.Call(t) // the oracle judges by real time: who has returned before
 	r.tick++
 	h := oracle.Op{ID: id, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
-	r.w.Note("%d: %v", id, o)
+	r.note(Begins, id, o)
 	var err error
 	n := 0
 	enter := true
@@ -250,13 +250,20 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		r.hist.Ops = append(r.hist.Ops, h)
 	}
 	if err != nil {
-		r.w.Note("%d: %v", id, err)
+		r.note(Fails, id, err)
 		if !o.Fails || !errors.Is(err, errno.ENOSPC) {
 			r.err = errors.Join(r.err, fmt.Errorf("operation %d: %w", id, err))
 		}
 		return
 	}
-	r.w.Note("%d: returns", id)
+	r.note(Returns, id, "")
+}
+
+// note notes what becomes of an operation, for a reader.
+func (r *run) note(e Event, id oracle.ID, what any) {
+	if r.w.Tracing() {
+		r.w.Note(Note{e, id, fmt.Sprint(what)})
+	}
 }
 
 // minBatch is the pages of the smallest batch of a write that is not cut to single folios.

@@ -36,7 +36,7 @@ func TestTruncateRace(t *testing.T) {
 	}
 	tr, err := Replay(s, policy.MustParse("unlocked"), r.Schedule, false)
 	must(t, err)
-	if tr.Violating < 0 || tr.Steps[tr.Violating].What != "change i_size" {
+	if tr.Violating < 0 || tr.Steps[tr.Violating].What.String() != "change i_size" {
 		t.Errorf("the violation is shown at step %d", tr.Violating)
 	}
 	start := time.Now()

@@ -1,10 +1,12 @@
 package scenario
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched/explore"
 )
@@ -33,25 +35,88 @@ type Trace struct {
 
 // TraceStuck is a task that waits for ever.
 type TraceStuck struct {
-	Task int      `json:"task"`
-	For  string   `json:"for"`            // a lock or an event
-	By   int      `json:"by"`             // the task that holds or owes it, -1 for nobody known
-	Whom string   `json:"whom,omitempty"` // For and By in words
-	Held []string `json:"held,omitempty"` // locks
+	Task int             `json:"task"`
+	For  explore.Named   `json:"for"`            // a lock or an event
+	By   int             `json:"by"`             // the task that holds or owes it, -1 for nobody known
+	Whom string          `json:"whom,omitempty"` // For and By in words
+	Held []explore.Named `json:"held,omitempty"` // locks
+}
+
+// What is what a step does, as people say it. Its text form is String.
+type What struct {
+	Verb   string // "lock", "queue"
+	Prep   string // between verb and object: "for"
+	Object string // "page 3", "i_size"
+	Value  string // of a choice: "= 2 of 0 to 2"
+}
+
+func (w What) String() string {
+	if rest := w.Rest(); rest != "" {
+		return w.Verb + " " + rest
+	}
+	return w.Verb
+}
+
+// Rest is what follows the verb.
+func (w What) Rest() string {
+	parts := slices.DeleteFunc([]string{w.Prep, w.Object, w.Value}, func(s string) bool { return s == "" })
+	return strings.Join(parts, " ")
+}
+
+// MarshalText makes the text form.
+func (w What) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// Event is what a note says of an operation.
+type Event uint8
+
+// The events. A note that is about no operation is Remark.
+const (
+	Remark Event = iota
+	Begins
+	Returns
+	Fails
+)
+
+// Note is what a task notes in a step: mostly that an operation begins or ends. Its text form is String.
+type Note struct {
+	Event Event
+	Op    oracle.ID // number of the operation
+	Text  string    // the operation that begins, the error; empty when it returns
+}
+
+func (n Note) String() string {
+	switch n.Event {
+	case Remark:
+		return n.Text
+	case Returns:
+		return fmt.Sprintf("%d: returns", n.Op)
+	}
+	return fmt.Sprintf("%d: %s", n.Op, n.Text)
+}
+
+// MarshalText makes the text form.
+func (n Note) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// noteOf is what a program has noted.
+func noteOf(says any) Note {
+	if n, ok := says.(Note); ok {
+		return n
+	}
+	return Note{Text: fmt.Sprint(says)}
 }
 
 // TraceStep is one step of one task.
 type TraceStep struct {
-	Step  int           `json:"step"`
-	Task  int           `json:"task"`
-	Kind  string        `json:"kind"`  // lock, unlock, trylock, arrive, wait, wake, atomic, load, device, start, resume
-	Class string        `json:"class"` // lock class
-	What  string        `json:"what"`  // operation and object
-	Where string        `json:"where"` // the write path's function
-	Notes []string      `json:"notes,omitempty"`
-	State []string      `json:"state"`          // by Trace.Columns, after the step
-	Held  []string      `json:"held,omitempty"` // locks, before the step
-	Stack explore.Stack `json:"stack,omitempty"`
+	Step  int             `json:"step"`
+	Task  int             `json:"task"`
+	Kind  string          `json:"kind"`  // lock, unlock, trylock, arrive, wait, wake, atomic, load, device, start, resume
+	Class string          `json:"class"` // lock class
+	What  What            `json:"what"`  // operation and object
+	Where string          `json:"where"` // the write path's function
+	Notes []Note          `json:"notes,omitempty"`
+	State []string        `json:"state"`          // by Trace.Columns, after the step
+	Held  []explore.Named `json:"held,omitempty"` // locks, before the step
+	Stack explore.Stack   `json:"stack,omitempty"`
 	// Enabled and Blocked are tasks as bits: could run, stood at a closed lock or wait.
 	Enabled, Blocked uint64
 	Preempts         bool `json:"preempts"`
@@ -93,8 +158,10 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 		}
 		if i < len(x.Details) {
 			d := x.Details[i]
-			ts.What, ts.Notes, ts.State, ts.Held, ts.Stack = words(d.What), d.Notes, d.State, d.Held, d.Stack
-			ts.Where = where(d.Stack)
+			ts.What, ts.State, ts.Held, ts.Stack, ts.Where = words(ts.Kind, &d), d.State, d.Held, d.Stack, where(d.Stack)
+			for _, says := range d.Notes {
+				ts.Notes = append(ts.Notes, noteOf(says))
+			}
 		}
 		tr.Steps = append(tr.Steps, ts)
 	}
@@ -115,12 +182,10 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 // unlockedSize is the last step that changed i_size without i_rwsem and without a byte range: when the end of file is wrong at the end,
 // it went wrong there. -1 is none.
 func (tr *Trace) unlockedSize() int {
-	orders := func(lock string) bool {
-		return strings.HasPrefix(lock, "i_rwsem") || strings.HasPrefix(lock, "range_lock")
-	}
+	orders := func(lock explore.Named) bool { return lock.Class == "i_rwsem" || lock.Class == "range_lock" }
 	for i := len(tr.Steps) - 1; i >= 0; i-- {
 		s := &tr.Steps[i]
-		if s.What == "change i_size" && !slices.ContainsFunc(s.Held, orders) {
+		if s.Kind == "atomic" && s.What.Object == "i_size" && !slices.ContainsFunc(s.Held, orders) {
 			return i
 		}
 	}
@@ -130,50 +195,47 @@ func (tr *Trace) unlockedSize() int {
 // nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is the only one of its kind that
 // it can be: "unlock extent [0, 4K)" for a lock that has no name of its own.
 func nameUnlocked(steps []TraceStep) {
-	open := map[int][]string{} // by task
+	open := map[int][]explore.Named{} // by task
 	for i := range steps {
 		s := &steps[i]
-		if name, ok := strings.CutPrefix(s.What, "lock "); ok {
-			open[s.Task] = append(open[s.Task], name)
-			continue
+		lock := explore.Named{Name: s.What.Object, Class: s.Class}
+		if s.Kind == "lock" {
+			open[s.Task] = append(open[s.Task], lock)
 		}
-		name, ok := strings.CutPrefix(s.What, "unlock ")
-		if !ok {
+		if s.Kind != "unlock" {
 			continue
 		}
 		l := open[s.Task]
-		at := slices.Index(l, name)
+		at := slices.Index(l, lock)
 		if at < 0 {
-			kind, _, _ := strings.Cut(name, " ")
-			held := s.Held // a range is taken off the list in front of its unlock
-			of := func(n string) bool { return (n == kind || strings.HasPrefix(n, kind+" ")) && !slices.Contains(held, n) }
+			held := s.Held // a range is taken off the list before its unlock
+			of := func(n explore.Named) bool { return n.Class == lock.Class && !slices.Contains(held, n) }
 			at = slices.IndexFunc(l, of)
 			if at < 0 || slices.ContainsFunc(l[at+1:], of) {
 				continue
 			}
-			s.What = "unlock " + l[at]
+			s.What.Object = l[at].Name
 		}
 		open[s.Task] = slices.Delete(l, at, at+1)
 	}
 }
 
-// words puts an operation as people say it.
-func words(what string) string {
-	kind, obj, _ := strings.Cut(what, " ")
-	switch kind {
-	case "load":
-		if obj == "fault_in" {
-			return "fault in the source"
-		}
-		return "read " + obj
-	case "atomic":
-		return "change " + obj
-	case "arrive":
-		return "queue for " + obj
-	case "device":
-		return "transfer to or from " + obj
+// words puts an operation of a kind as people say it.
+func words(kind string, d *explore.Detail) What {
+	w := What{Verb: kind, Object: d.Object, Value: d.Value}
+	switch {
+	case kind == "load" && d.Object == "fault_in":
+		return What{Verb: "fault", Prep: "in", Object: "the source"}
+	case kind == "load":
+		w.Verb = "read"
+	case kind == "atomic":
+		w.Verb = "change"
+	case kind == "arrive":
+		w.Verb, w.Prep = "queue", "for"
+	case kind == "device":
+		w.Verb, w.Prep = "transfer", "to or from"
 	}
-	return what
+	return w
 }
 
 // where is the function of the write path that a step is in: the innermost of the rooms that have a story.
@@ -196,18 +258,16 @@ func where(stack explore.Stack) string {
 // Label is the step in words, with the function of the write path it is in.
 func (s *TraceStep) Label() string {
 	if s.Where != "" {
-		return s.Where + ": " + s.What
+		return s.Where + ": " + s.What.String()
 	}
-	return s.What
+	return s.What.String()
 }
 
-// Begins is the operation that begins in the step, as "2: truncate to 4K"; empty for none.
-func (s *TraceStep) Begins() string {
-	for _, n := range s.Notes {
-		num, op, ok := strings.Cut(n, ": ")
-		if word, _, _ := strings.Cut(op, " "); ok && num != "" && strings.Trim(num, "0123456789") == "" && slices.Contains(opNames[:], word) {
-			return n
-		}
+// Begins is the operation that begins in the step, and false for none.
+func (s *TraceStep) Begins() (Note, bool) {
+	i := slices.IndexFunc(s.Notes, func(n Note) bool { return n.Event == Begins })
+	if i < 0 {
+		return Note{}, false
 	}
-	return ""
+	return s.Notes[i], true
 }

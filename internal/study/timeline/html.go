@@ -166,10 +166,10 @@ func (d *drawing) lane(task int) lane {
 			continue
 		}
 		for _, note := range s.Notes {
-			if note == s.Begins() {
-				l.op[i] = note
+			if note.Event == scenario.Begins {
+				l.op[i] = note.String()
 			} else {
-				l.end[i] = note
+				l.end[i] = note.String()
 			}
 		}
 		n = max(n, utf8.RuneCountInString(l.label(&s))+3)
@@ -179,6 +179,15 @@ func (d *drawing) lane(task int) lane {
 	}
 	l.w = l.text + int(float64(min(n, 60))*charWidth) + lanePad + 8
 	return l
+}
+
+// Names lists locks.
+func Names(locks []explore.Named) string {
+	var l []string
+	for _, x := range locks {
+		l = append(l, x.Name)
+	}
+	return strings.Join(l, ", ")
 }
 
 // tag gives a lock its short name: A to Z, then A1 and so on.
@@ -201,7 +210,7 @@ func (l *lane) label(s *scenario.TraceStep) string {
 	if op := l.op[s.Step]; op != "" && (s.Kind == "start" || s.Kind == "call") {
 		t = "▷ " + op
 	} else if op != "" {
-		t = "▷ " + op + " · " + s.What
+		t = "▷ " + op + " · " + s.What.String()
 	}
 	if end := l.end[s.Step]; end != "" {
 		t += " ◁ " + end
@@ -375,7 +384,7 @@ func (d *drawing) details() []stepDetail {
 		s := &d.tr.Steps[i]
 		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: strings.ReplaceAll(s.Stack.String(), "btrlab/internal/", "")}
 		for _, n := range s.Notes {
-			x.What += " [" + n + "]"
+			x.What += fmt.Sprintf(" [%v]", n)
 		}
 		var st []string
 		for c, name := range d.tr.Columns {
@@ -397,13 +406,13 @@ func (d *drawing) details() []stepDetail {
 			if a.Whom != "" {
 				line += " for " + a.Whom
 			} else if a.Phase == Waiting {
-				line += " for " + a.For
+				line += " for " + a.For.Name
 				if h := m.Holder(t); h >= 0 {
 					line += fmt.Sprintf(", held by task %d", h)
 				}
 			}
 			if len(a.Held) > 0 {
-				line += "; holds " + strings.Join(a.Held, ", ")
+				line += "; holds " + Names(a.Held)
 			}
 			if a.Phase == Ready {
 				line += "; next " + a.Next

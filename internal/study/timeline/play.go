@@ -3,6 +3,7 @@ package timeline
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"btrlab/internal/sched/explore"
@@ -74,8 +75,7 @@ func (p *Play) Choice(task int) (name string, n, val int) {
 		return "", 0, 0
 	}
 	s := &p.tr.Steps[next]
-	name, _, _ = strings.Cut(strings.TrimPrefix(s.What, "choose "), "=")
-	return strings.TrimSpace(name), s.NVal, s.Val
+	return s.What.Object, s.NVal, s.Val
 }
 
 // Choose does one step of task; of a choice it takes the value that comes by itself.
@@ -134,12 +134,7 @@ func (p *Play) RunOn(task int) error {
 
 // returned says whether the last step ended an operation.
 func (p *Play) returned() bool {
-	for _, n := range p.tr.Steps[p.at-1].Notes {
-		if strings.HasSuffix(n, "returns") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.tr.Steps[p.at-1].Notes, func(n scenario.Note) bool { return n.Event == scenario.Returns })
 }
 
 // Next does the step that comes by itself: the one taken back last, or the default.

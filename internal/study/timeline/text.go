@@ -305,22 +305,22 @@ func (t *table) step(i int) {
 func (t *table) part(i int) (p part, begins bool) {
 	s := &t.tr.Steps[i]
 	p.where = s.Where
-	p.verb, p.what, _ = strings.Cut(s.What, " ")
-	op := s.Begins()
-	if op != "" && s.Kind == "call" {
-		p.verb, p.what, _ = strings.Cut(op, " ")
+	p.verb, p.what = s.What.Verb, s.What.Rest()
+	op, begins := s.Begins()
+	if begins && s.Kind == "call" {
+		p.verb, p.what = fmt.Sprintf("%d:", op.Op), op.Text
 	}
 	for _, n := range s.Notes {
 		if n != op {
-			p.note += " [" + n + "]"
+			p.note += fmt.Sprintf(" [%v]", n)
 		}
 	}
-	if what := t.stands[i]; what != "" && s.What == "queue for "+what {
+	if what := t.stands[i]; what != "" && s.What.Verb == "queue" && s.What.Object == what {
 		p.waits = " (waits)"
 	} else if what != "" {
 		p.waits = " (waits for " + what + ")"
 	}
-	return p, op != ""
+	return p, begins
 }
 
 // queues says whether step i only queues for what the next step locks.
@@ -329,8 +329,7 @@ func (t *table) queues(i int) bool {
 		return false
 	}
 	s, next := &t.tr.Steps[i], &t.tr.Steps[i+1]
-	lock, ok := strings.CutPrefix(s.What, "queue for ")
-	return ok && next.Task == s.Task && next.What == "lock "+lock
+	return s.What.Verb == "queue" && next.Task == s.Task && next.What.Verb == "lock" && next.What.Object == s.What.Object
 }
 
 // has says whether the last step of l is in the function where.
@@ -527,7 +526,7 @@ func (t *table) forever(b *strings.Builder) {
 		if a.Phase != Waiting || stuck(t.tr, task) == nil {
 			continue
 		}
-		text := "waits for ever: " + a.For
+		text := "waits for ever: " + a.For.Name
 		if a.Whom != "" {
 			text = "waits for ever: " + a.Whom
 		} else if h := m.Holder(task); h >= 0 {

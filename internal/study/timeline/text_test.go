@@ -71,18 +71,25 @@ func TestTextWaits(t *testing.T) {
 // What is locked and unlocked in a row is said in one line, and a loop once.
 func TestTextJoins(t *testing.T) {
 	tr := &scenario.Trace{Scenario: "joins", Policy: "p", Tasks: []string{"a"}, Own: 1, Columns: []string{"i_size"}, Violating: -1}
-	add := func(what string, held ...string) {
-		tr.Steps = append(tr.Steps, scenario.TraceStep{Step: len(tr.Steps), What: what, Where: "f", Held: held, Enabled: 1, State: []string{"0"}})
+	add := func(verb, object string, held ...string) {
+		s := scenario.TraceStep{Step: len(tr.Steps), What: scenario.What{Verb: verb, Object: object}, Where: "f", Enabled: 1, State: []string{"0"}}
+		if verb == "queue" {
+			s.What.Prep = "for"
+		}
+		for _, name := range held {
+			s.Held = append(s.Held, explore.Named{Name: name})
+		}
+		tr.Steps = append(tr.Steps, s)
 	}
-	add("queue for sem")
-	add("lock sem")
+	add("queue", "sem")
+	add("lock", "sem")
 	for range 4 {
-		add("lock page 1", "sem")
-		add("lock extent [0, 4K)", "sem", "page 1")
-		add("unlock extent [0, 4K)", "sem", "page 1", "extent [0, 4K)")
-		add("unlock page 1", "sem", "page 1")
+		add("lock", "page 1", "sem")
+		add("lock", "extent [0, 4K)", "sem", "page 1")
+		add("unlock", "extent [0, 4K)", "sem", "page 1", "extent [0, 4K)")
+		add("unlock", "page 1", "sem", "page 1")
 	}
-	add("unlock sem", "sem")
+	add("unlock", "sem", "sem")
 	for _, want := range []string{
 		"\n 0-1 # f: lock sem\n", "\n 2-5 #   lock page 1, extent [0, 4K), unlock both\n", "\n6-17 # ... steps 2 to 5 again, 3 times\n", "\n  18   f: unlock sem\n",
 		"all the time: i_size 0\n", "kept: nothing was violated",
@@ -170,10 +177,10 @@ func TestChoiceShown(t *testing.T) {
 	prog := func(w *explore.World) {
 		w.Go("copier", func(t *sched.Task) {
 			w.Call(t)
-			w.Note("1: write [0, 4K)")
+			w.Note(scenario.Note{Event: scenario.Begins, Op: 1, Text: "write [0, 4K)"})
 			w.Choose(3, "short copy")
 			w.Return(t)
-			w.Note("1: returns")
+			w.Note(scenario.Note{Event: scenario.Returns, Op: 1})
 		})
 	}
 	x := explore.Replay(explore.Config{}, "", prog)

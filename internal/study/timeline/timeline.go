@@ -33,13 +33,13 @@ func (p Phase) String() string { return [...]string{"can run", "waits", "ended",
 // TaskAt is one task at one moment.
 type TaskAt struct {
 	Phase Phase
-	Op    string   // the operation it is in or begins next, as "2: truncate to 4K"; empty for daemons and behind the last
-	Where string   // the function of the write path in which its next step lies
-	Next  string   // its next step, empty when there is none
-	For   string   // while Waiting: the lock or the wait
-	By    int      // while Waiting for ever: who would have to go on, -1 for nobody known
-	Whom  string   // while Waiting for ever: For and By in words, empty without By
-	Held  []string // locks
+	Op    string          // the operation it is in or begins next, as "2: truncate to 4K"; empty for daemons and after the last
+	Where string          // the function of the write path in which its next step lies
+	Next  string          // its next step, empty when there is none
+	For   explore.Named   // while Waiting: the lock or the wait
+	By    int             // while Waiting for ever: the task that would have to go on, -1 for nobody known
+	Whom  string          // while Waiting for ever: For and By in words, empty without By
+	Held  []explore.Named // locks
 }
 
 // Moment is the state of an execution before a step.
@@ -65,23 +65,21 @@ func At(tr *scenario.Trace, n int) Moment {
 
 func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	a := TaskAt{Phase: Ended}
-	returned := false
+	var in scenario.Note // the operation that it is in
 	for _, s := range tr.Steps[:n] {
 		if s.Task != task {
 			continue
 		}
-		begins := s.Begins()
 		for _, note := range s.Notes {
-			if op, ok := strings.CutSuffix(note, "returns"); ok && strings.HasPrefix(a.Op, op) {
-				returned = true
-			} else if note == begins {
-				a.Op, returned = note, false
+			switch {
+			case note.Event == scenario.Begins:
+				in = note
+			case note.Event == scenario.Returns && note.Op == in.Op:
+				in = scenario.Note{}
 			}
 		}
 	}
-	if returned {
-		a.Op = ""
-	}
+	a.Op = in.String()
 	next := nextOf(tr, n, task)
 	if next < 0 {
 		if k := stuck(tr, task); k != nil {
@@ -94,31 +92,30 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 		return a
 	}
 	s := &tr.Steps[next]
-	a.Next, a.Where, a.Held = s.What, s.Where, heldBefore(s)
+	a.Next, a.Where, a.Held = s.What.String(), s.Where, heldBefore(s)
 	switch {
 	case s.Kind == "call":
 		a.Next = "begin"
 	case s.NVal > 0: // the value is not chosen yet
-		a.Next = fmt.Sprintf("%s, 0 to %d", strings.TrimSpace(s.What[:max(strings.IndexByte(s.What, '='), 0)]), s.NVal-1)
+		a.Next = fmt.Sprintf("%s %s, 0 to %d", s.What.Verb, s.What.Object, s.NVal-1)
 	}
-	if a.Op == "" {
-		a.Op = s.Begins()
+	if begins, ok := s.Begins(); ok && a.Op == "" {
+		a.Op = begins.String()
 	}
 	a.Phase, a.For = phase(&tr.Steps[n], s, task)
 	return a
 }
 
 // phase is what task, whose next step is next, is about in front of the step now.
-func phase(now, next *scenario.TraceStep, task int) (Phase, string) {
+func phase(now, next *scenario.TraceStep, task int) (Phase, explore.Named) {
 	parked := next.Kind == "resume" || next.Kind == "awake"
 	if now.Blocked>>task&1 == 0 && (!parked || now.Enabled>>task&1 != 0) {
-		return Ready, ""
+		return Ready, explore.Named{}
 	}
-	_, object, _ := strings.Cut(next.What, " ")
-	if object == "" {
-		return Waiting, "its time"
+	if next.What.Object == "" {
+		return Waiting, explore.Named{Name: "its time"}
 	}
-	return Waiting, strings.TrimPrefix(object, "for ")
+	return Waiting, explore.Named{Name: next.What.Object, Class: next.Class}
 }
 
 // breaksOff says whether a violation of this kind ends an execution in the middle.
@@ -138,13 +135,14 @@ func nextOf(tr *scenario.Trace, n, task int) int {
 
 // heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where the task has noted it already,
 // and one that it lets go is, even where it has not any more.
-func heldBefore(s *scenario.TraceStep) []string {
+func heldBefore(s *scenario.TraceStep) []explore.Named {
 	l := slices.Clone(s.Held)
-	if name, ok := strings.CutPrefix(s.What, "lock "); ok && len(l) > 0 && l[len(l)-1] == name {
+	lock := explore.Named{Name: s.What.Object, Class: s.Class}
+	if s.What.Verb == "lock" && len(l) > 0 && l[len(l)-1] == lock {
 		l = l[:len(l)-1]
 	}
-	if name, ok := strings.CutPrefix(s.What, "unlock "); ok && !slices.Contains(l, name) && class(name) != name {
-		l = append(l, name)
+	if s.What.Verb == "unlock" && !slices.Contains(l, lock) && lock.Name != lock.Class {
+		l = append(l, lock)
 	}
 	return l
 }
@@ -152,7 +150,7 @@ func heldBefore(s *scenario.TraceStep) []string {
 // stuck is what is known of task when it waits for ever, nil when it does not.
 func stuck(tr *scenario.Trace, task int) *scenario.TraceStuck {
 	for i := range tr.Stuck {
-		if k := &tr.Stuck[i]; k.Task == task && k.For != "" {
+		if k := &tr.Stuck[i]; k.Task == task && k.For.Name != "" {
 			return k
 		}
 	}
@@ -252,8 +250,8 @@ type span struct {
 // heldSpans are the locks that task holds over whole steps, by lock and in order.
 func heldSpans(tr *scenario.Trace, task int) []span {
 	var done []span
-	open := map[string]int{}
-	step := func(held []string, at int) {
+	open := map[explore.Named]int{}
+	step := func(held []explore.Named, at int) {
 		for _, l := range held {
 			if _, ok := open[l]; !ok {
 				open[l] = at
@@ -261,7 +259,7 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 		}
 		for l, from := range open {
 			if !slices.Contains(held, l) {
-				done = append(done, span{from, at, l})
+				done = append(done, span{from, at, l.Name})
 				delete(open, l)
 			}
 		}
@@ -295,7 +293,7 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	var l []span // backwards
 	forever := ""
 	if k := stuck(tr, task); k != nil {
-		forever = k.For
+		forever = k.For.Name
 	}
 	next := -1
 	for n := len(tr.Steps) - 1; n >= 0; n-- {
@@ -305,7 +303,8 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 		}
 		what := forever
 		if next >= 0 {
-			_, what = phase(&tr.Steps[n], &tr.Steps[next], task)
+			_, on := phase(&tr.Steps[n], &tr.Steps[next], task)
+			what = on.Name
 		}
 		if what == "" {
 			continue
@@ -324,19 +323,11 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	return l
 }
 
-// class is a lock's name without its number or range.
-func class(lock string) string {
-	if i := strings.IndexAny(lock, "#[0123456789"); i > 0 {
-		return strings.TrimSpace(lock[:i])
-	}
-	return lock
-}
-
 // Holder finds the task that holds what task waits for, or -1. A lock has not the same name for who holds it and who waits for
 // it when only one of them knows what it locks, so one of the same class will do when only one other task holds one.
 func (m *Moment) Holder(task int) int {
 	want := m.Tasks[task].For
-	if m.Tasks[task].Phase != Waiting || want == "" {
+	if m.Tasks[task].Phase != Waiting || want.Name == "" {
 		return -1
 	}
 	if m.Tasks[task].Whom != "" {
@@ -350,7 +341,7 @@ func (m *Moment) Holder(task int) int {
 		if slices.Contains(a.Held, want) {
 			return t
 		}
-		if slices.ContainsFunc(a.Held, func(l string) bool { return class(l) == class(want) }) {
+		if want.Class != "" && slices.ContainsFunc(a.Held, func(l explore.Named) bool { return l.Class == want.Class }) {
 			found, n = t, n+1
 		}
 	}

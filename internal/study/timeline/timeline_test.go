@@ -65,13 +65,13 @@ func race(t *testing.T) *scenario.Trace {
 func small() *scenario.Trace {
 	return &scenario.Trace{Scenario: "small", About: "a <b> & c", Policy: "locked", Schedule: "2:1", Preemptions: 1, Tasks: []string{"a", "b", "d"}, Own: 2,
 		Columns: []string{"i_size"}, Violating: -1, Kind: explore.KindOracle, Violation: explore.Violation{Kind: explore.KindOracle, What: "lost </script>"}, Steps: []scenario.TraceStep{
-			{Step: 0, Task: 0, Kind: "start", What: "start", Enabled: 7, State: []string{"0"}, Notes: []string{"1: write [0, 4K)"}},
-			{Step: 1, Task: 0, Kind: "lock", What: "lock sem #1", Where: "Write", Enabled: 7, State: []string{"0"}},
-			{Step: 2, Task: 1, Kind: "start", What: "start", Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []string{"2: truncate to 0"}},
-			{Step: 3, Task: 0, Kind: "unlock", What: "unlock sem #1", Held: []string{"sem #1"}, Enabled: 5, Blocked: 2, State: []string{"4K"}, Notes: []string{"1: returns"}},
-			{Step: 4, Task: 1, Kind: "lock", What: "lock sem #1", Held: []string{"sem #1"}, Enabled: 6, State: []string{"0"}},
-			{Step: 5, Task: 2, Kind: "start", What: "start", Enabled: 6, State: []string{"0"}},
-			{Step: 6, Task: 1, Kind: "unlock", What: "unlock sem #1", Held: []string{"sem #1"}, Enabled: 2, State: []string{"0"}, Notes: []string{"2: returns"}},
+			{Step: 0, Task: 0, Kind: "start", What: scenario.What{Verb: "start"}, Enabled: 7, State: []string{"0"}, Notes: []scenario.Note{{Event: scenario.Begins, Op: 1, Text: "write [0, 4K)"}}},
+			{Step: 1, Task: 0, Kind: "lock", Class: "sem", What: scenario.What{Verb: "lock", Object: "sem #1"}, Where: "Write", Enabled: 7, State: []string{"0"}},
+			{Step: 2, Task: 1, Kind: "start", What: scenario.What{Verb: "start"}, Enabled: 7, Preempts: true, State: []string{"0"}, Notes: []scenario.Note{{Event: scenario.Begins, Op: 2, Text: "truncate to 0"}}},
+			{Step: 3, Task: 0, Kind: "unlock", Class: "sem", What: scenario.What{Verb: "unlock", Object: "sem #1"}, Held: []explore.Named{{Name: "sem #1", Class: "sem"}}, Enabled: 5, Blocked: 2, State: []string{"4K"}, Notes: []scenario.Note{{Event: scenario.Returns, Op: 1}}},
+			{Step: 4, Task: 1, Kind: "lock", Class: "sem", What: scenario.What{Verb: "lock", Object: "sem #1"}, Held: []explore.Named{{Name: "sem #1", Class: "sem"}}, Enabled: 6, State: []string{"0"}},
+			{Step: 5, Task: 2, Kind: "start", What: scenario.What{Verb: "start"}, Enabled: 6, State: []string{"0"}},
+			{Step: 6, Task: 1, Kind: "unlock", Class: "sem", What: scenario.What{Verb: "unlock", Object: "sem #1"}, Held: []explore.Named{{Name: "sem #1", Class: "sem"}}, Enabled: 2, State: []string{"0"}, Notes: []scenario.Note{{Event: scenario.Returns, Op: 2}}},
 		}}
 }
 
@@ -80,10 +80,10 @@ func TestMoments(t *testing.T) {
 	tr := small()
 	m := timeline.At(tr, 3)
 	a, b, d := m.Tasks[0], m.Tasks[1], m.Tasks[2]
-	if a.Phase != timeline.Ready || a.Op != "1: write [0, 4K)" || a.Next != "unlock sem #1" || !slices.Equal(a.Held, []string{"sem #1"}) {
+	if a.Phase != timeline.Ready || a.Op != "1: write [0, 4K)" || a.Next != "unlock sem #1" || timeline.Names(a.Held) != "sem #1" {
 		t.Errorf("task 0: %+v", a)
 	}
-	if b.Phase != timeline.Waiting || b.For != "sem #1" || b.Op != "2: truncate to 0" || len(b.Held) != 0 {
+	if b.Phase != timeline.Waiting || b.For.Name != "sem #1" || b.Op != "2: truncate to 0" || len(b.Held) != 0 {
 		t.Errorf("task 1: %+v", b)
 	}
 	if m = timeline.At(tr, 4); len(m.Tasks[1].Held) != 0 {
@@ -109,16 +109,16 @@ func TestMoments(t *testing.T) {
 // Those who wait for ever have no step that says so.
 func TestDeadlock(t *testing.T) {
 	tr := &scenario.Trace{Tasks: []string{"ab", "ba"}, Own: 2, Violating: 2, Kind: explore.KindDeadlock, Violation: explore.Violation{Kind: explore.KindDeadlock, Named: true, What: "..."},
-		Stuck: []scenario.TraceStuck{{Task: 0, For: "mu #2", By: 1, Whom: "mu #2, which task 1 ba holds", Held: []string{"mu #1"}},
-			{Task: 1, For: "dio_wait", By: -1, Held: []string{"mu #2", "mu [3, 4)"}}},
+		Stuck: []scenario.TraceStuck{{Task: 0, For: explore.Named{Name: "mu #2", Class: "mu"}, By: 1, Whom: "mu #2, which task 1 ba holds", Held: []explore.Named{{Name: "mu #1", Class: "mu"}}},
+			{Task: 1, For: explore.Named{Name: "dio_wait", Class: "dio_wait"}, By: -1, Held: []explore.Named{{Name: "mu #2", Class: "mu"}, {Name: "mu [3, 4)", Class: "mu"}}}},
 		Steps: []scenario.TraceStep{
-			{Task: 0, What: "lock mu #1", Enabled: 3}, {Task: 1, What: "lock mu #2", Enabled: 3},
-			{Task: 1, What: "lock mu #3", Held: []string{"mu #2"}, Enabled: 2, Blocked: 1}}}
+			{Task: 0, Class: "mu", What: scenario.What{Verb: "lock", Object: "mu #1"}, Enabled: 3}, {Task: 1, Class: "mu", What: scenario.What{Verb: "lock", Object: "mu #2"}, Enabled: 3},
+			{Task: 1, Class: "mu", What: scenario.What{Verb: "lock", Object: "mu #3"}, Held: []explore.Named{{Name: "mu #2", Class: "mu"}}, Enabled: 2, Blocked: 1}}}
 	m := timeline.At(tr, 3)
-	if a := m.Tasks[0]; a.Phase != timeline.Waiting || a.For != "mu #2" || !slices.Equal(a.Held, []string{"mu #1"}) {
+	if a := m.Tasks[0]; a.Phase != timeline.Waiting || a.For.Name != "mu #2" || timeline.Names(a.Held) != "mu #1" {
 		t.Errorf("%+v", a)
 	}
-	if a := m.Tasks[1]; a.Phase != timeline.Waiting || a.For != "dio_wait" || !slices.Equal(a.Held, []string{"mu #2", "mu [3, 4)"}) {
+	if a := m.Tasks[1]; a.Phase != timeline.Waiting || a.For.Name != "dio_wait" || timeline.Names(a.Held) != "mu #2, mu [3, 4)" {
 		t.Errorf("%+v", a)
 	}
 	if m.Holder(0) != 1 || m.Holder(1) != -1 {
@@ -303,5 +303,17 @@ func TestInChromium(t *testing.T) {
 	// The script ran when the panel shows a step: the one marked.
 	if dom := chromium("--dump-dom", "file://"+name); !regexp.MustCompile(`<section id="now"[^>]*><div><strong>step \d+: .*✗</strong>`).Match(dom) {
 		t.Error("the panel shows no step")
+	}
+}
+
+// An operation that fails says why, and is still the one that its task is in: its error begins with the name of an operation, too.
+func TestFails(t *testing.T) {
+	tr := small()
+	tr.Steps[3].Notes = []scenario.Note{{Event: scenario.Fails, Op: 1, Text: "write /file: no space left on device"}}
+	if got := text(t, tr, timeline.Layout{Width: 132}); !strings.Contains(got, "[1: write /file: no space left on device]") {
+		t.Errorf("the error is not shown:\n%s", got)
+	}
+	if m := timeline.At(tr, 4); m.Tasks[0].Op != "1: write [0, 4K)" {
+		t.Errorf("task 0 is in %q", m.Tasks[0].Op)
 	}
 }
