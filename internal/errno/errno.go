@@ -1,42 +1,15 @@
 // Package errno holds the system's answers: the error numbers that a file-system call returns, under
 // the kernel's names, and the one wrapper that says which operation on which object got them.
 //
+// The numbers and the words are Linux's on every system: an image, a schedule and a result mean the same
+// everywhere.
+//
 // The tool's own troubles (bad input, a corrupt image) are sentences, not errnos.
 package errno
 
 import (
 	"fmt"
 	"strings"
-	"syscall"
-)
-
-// The numbers the write path returns. They are syscall.Errno, so errors.Is works on errors from
-// the operating system as well.
-const (
-	EPERM        = syscall.EPERM
-	ENOENT       = syscall.ENOENT
-	EINTR        = syscall.EINTR
-	EIO          = syscall.EIO
-	EAGAIN       = syscall.EAGAIN
-	EBUSY        = syscall.EBUSY
-	EEXIST       = syscall.EEXIST
-	ENOTDIR      = syscall.ENOTDIR
-	EISDIR       = syscall.EISDIR
-	EINVAL       = syscall.EINVAL
-	EFBIG        = syscall.EFBIG
-	ENOSPC       = syscall.ENOSPC
-	EROFS        = syscall.EROFS
-	EMLINK       = syscall.EMLINK
-	ENAMETOOLONG = syscall.ENAMETOOLONG
-	ENOTEMPTY    = syscall.ENOTEMPTY
-	EOVERFLOW    = syscall.EOVERFLOW
-	EOPNOTSUPP   = syscall.EOPNOTSUPP
-	EDQUOT       = syscall.EDQUOT
-	ELOOP        = syscall.ELOOP
-	EXDEV        = syscall.EXDEV
-	EBADF        = syscall.EBADF
-	EFAULT       = syscall.EFAULT
-	EUCLEAN      = syscall.EUCLEAN
 )
 
 // OpError is an errno with the operation and the object that got it.
