@@ -13,7 +13,6 @@ package sched
 import (
 	"fmt"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"btrlab/internal/trace"
@@ -229,18 +228,6 @@ func (t *Task) Sleep(d time.Duration) {
 		return
 	}
 	sleepReal(d)
-}
-
-// sleepReal is time.Sleep, which is a millisecond late when the process is idle (the poller counts in
-// milliseconds), with nanosleep for short times: about 70 us late on Linux.
-func sleepReal(d time.Duration) {
-	if d > 2*time.Millisecond {
-		time.Sleep(d)
-		return
-	}
-	ts := syscall.NsecToTimespec(int64(d))
-	for d > 0 && syscall.Nanosleep(&ts, &ts) == syscall.EINTR {
-	}
 }
 
 // Charge accounts d of CPU time; the real runtime has spent it already.
