@@ -42,7 +42,7 @@ func devices(t *testing.T, size int64, f func(t *testing.T, d Device)) {
 			t.Fatal(err)
 		}
 		d.Close()
-		if d, err = Open(path, Direct); errors.Is(err, errno.EINVAL) {
+		if d, err = Open(path, Direct); errors.Is(err, errno.EINVAL) || errors.Is(err, errno.EOPNOTSUPP) {
 			t.Skipf("no O_DIRECT here: %v", err)
 		} else if err != nil {
 			t.Fatal(err)
@@ -236,12 +236,6 @@ func TestMemoryConcurrentFirstWrites(t *testing.T) {
 	}
 	if n := base.Allocated(); n != 0 {
 		t.Fatalf("the snapshot holds %d bytes, want 0", n)
-	}
-}
-
-func TestUnescapeMount(t *testing.T) {
-	if got := unescapeMount(`/mnt/a\040b\134c`); got != `/mnt/a b\c` {
-		t.Fatalf("have %q", got)
 	}
 }
 

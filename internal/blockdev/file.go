@@ -4,13 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"btrlab/internal/errno"
-	"btrlab/internal/lock"
-	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 )
 
@@ -21,7 +16,7 @@ type Flags uint8
 const (
 	// ReadOnly refuses writes with EROFS and takes a shared lock only.
 	ReadOnly Flags = 1 << iota
-	// Direct goes around the host's page cache (O_DIRECT). Offsets and lengths must be multiples of
+	// Direct goes around the host's page cache (O_DIRECT; Linux only). Offsets and lengths must be multiples of
 	// the device's logical block; memory that is not aligned is bounced.
 	Direct
 )
@@ -29,49 +24,25 @@ const (
 // ErrInUse is in the error of Open when another process has the device open or mounted.
 var ErrInUse = errors.New("device is in use")
 
-const (
-	directAlign  = 4096 // alignment of memory under O_DIRECT; enough for every logical block size in use
-	bounceKept   = 16   // bounce buffers kept for reuse
-	bounceMax    = 1 << 20
-	iovMax       = 1024 // IOV_MAX
-	createMode   = 0o644
-	sectorMin    = 512
-	openAttempts = 8 // of a lock that a signal interrupts
-)
+const createMode = 0o644
 
-var bounceClass = lockdep.NewClass("bounce", lockdep.RankLeaf3)
-
-// File is a device on an image file or a block device. It completes every bio in Submit, with
-// pread, pwrite and fdatasync.
+// File is a device on an image file or, on Linux, a block device. It completes every bio in Submit, with
+// positioned reads and writes and a sync.
 type File struct {
 	f     *os.File
-	fd    int
 	name  string
 	size  int64
 	flags Flags
-	align int64 // of offsets and lengths under Direct
 	block bool
-
-	bounceMu lock.Mutex // leaf; protects bounce
-	bounce   [][]byte
+	host  // what this operating system adds
 }
 
-// Open opens an image file or a block device. It locks it (flock), exclusively unless ReadOnly, so
-// that two processes never write one image; opening for writing refuses what is mounted.
+// Open opens an image file or, on Linux, a block device. It locks it, exclusively unless ReadOnly, so
+// that two processes never write one image; opening for writing refuses what Linux has mounted.
 func Open(path string, flags Flags) (Device, error) {
-	mode := unix.O_RDWR
+	mode := os.O_RDWR
 	if flags&ReadOnly != 0 {
-		mode = unix.O_RDONLY
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if st.Mode()&os.ModeDevice != 0 && st.Mode()&os.ModeCharDevice == 0 && flags&ReadOnly == 0 {
-		mode |= unix.O_EXCL // EBUSY when the kernel has it mounted or claimed
-	}
-	if flags&Direct != 0 {
-		mode |= unix.O_DIRECT
+		mode = os.O_RDONLY
 	}
 	return open(path, mode, flags)
 }
@@ -86,11 +57,10 @@ func Create(path string, size int64) (Device, error) {
 		return nil, fmt.Errorf("create %s: not a regular file", path)
 	}
 	_, statErr := os.Lstat(path)
-	d, err := open(path, unix.O_RDWR|unix.O_CREAT, 0)
+	f, err := open(path, os.O_RDWR|os.O_CREATE, 0)
 	if err != nil {
 		return nil, err
 	}
-	f := d.(*File)
 	if err = f.f.Truncate(0); err == nil {
 		err = f.f.Truncate(size)
 	}
@@ -103,76 +73,6 @@ func Create(path string, size int64) (Device, error) {
 		os.Remove(path)
 	}
 	return nil, fmt.Errorf("create %s: %w", path, err)
-}
-
-func open(path string, mode int, flags Flags) (Device, error) {
-	fd, err := unix.Open(path, mode|unix.O_CLOEXEC, createMode)
-	if err != nil {
-		if errors.Is(err, unix.EBUSY) {
-			return nil, fmt.Errorf("open %s: %w: mounted or claimed by the kernel", path, ErrInUse)
-		}
-		if errors.Is(err, unix.EINVAL) && flags&Direct != 0 {
-			return nil, fmt.Errorf("open %s: the file system under it has no O_DIRECT: %w", path, err)
-		}
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	d := &File{f: os.NewFile(uintptr(fd), path), fd: fd, name: path, flags: flags, align: sectorMin}
-	d.bounceMu.Init(bounceClass)
-	if err := d.setup(); err != nil {
-		d.f.Close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return d, nil
-}
-
-// setup finds size and kind, locks, and refuses what is mounted.
-func (d *File) setup() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(d.fd, &st); err != nil {
-		return err
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		d.size = st.Size
-		if d.flags&Direct != 0 {
-			d.align = directAlign
-		}
-	case unix.S_IFBLK:
-		d.block = true
-		var size uint64
-		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(d.fd), unix.BLKGETSIZE64, uintptr(unsafe.Pointer(&size))); e != 0 {
-			return fmt.Errorf("BLKGETSIZE64: %w", e)
-		}
-		d.size = int64(size)
-		if n, err := unix.IoctlGetInt(d.fd, unix.BLKSSZGET); err == nil && n > 0 {
-			d.align = int64(n)
-		}
-	default:
-		return errors.New("neither a regular file nor a block device")
-	}
-	how := unix.LOCK_EX | unix.LOCK_NB
-	if d.flags&ReadOnly != 0 {
-		how = unix.LOCK_SH | unix.LOCK_NB
-	}
-	var err error
-	for range openAttempts {
-		if err = unix.Flock(d.fd, how); err != unix.EINTR {
-			break
-		}
-	}
-	if err == unix.EWOULDBLOCK {
-		return fmt.Errorf("%w: locked by another process", ErrInUse)
-	}
-	if err != nil {
-		return fmt.Errorf("flock: %w", err)
-	}
-	if d.flags&ReadOnly != 0 {
-		return nil
-	}
-	if where := mountedAt(&st); where != "" {
-		return fmt.Errorf("%w: mounted at %s", ErrInUse, where)
-	}
-	return nil
 }
 
 // Name is the path.
@@ -203,11 +103,7 @@ func (d *File) do(t *sched.Task, b *Bio) error {
 		if d.flags&ReadOnly != 0 {
 			return nil
 		}
-		for {
-			if err := unix.Fdatasync(d.fd); err != unix.EINTR {
-				return d.wrap("flush", b, err)
-			}
-		}
+		return d.wrap("flush", b, d.sync())
 	case OpWrite:
 		if d.flags&ReadOnly != 0 {
 			return d.wrap("write", b, errno.EROFS)
@@ -224,118 +120,4 @@ func (d *File) wrap(op string, b *Bio, err error) error {
 		return nil
 	}
 	return &errno.OpError{Op: op, Path: d.name, Off: uint64(b.Off), Len: uint64(b.Len()), Err: err}
-}
-
-// direct is transfer under O_DIRECT.
-func (d *File) direct(t *sched.Task, b *Bio) error {
-	n := int64(b.Len())
-	if b.Off%d.align != 0 || n%d.align != 0 {
-		return errno.EINVAL
-	}
-	ok := true
-	for _, v := range b.Vecs {
-		if len(v) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(v)))%directAlign != 0 || int64(len(v))%d.align != 0 {
-			ok = false
-			break
-		}
-	}
-	if ok {
-		return d.transfer(b.Op, b.Vecs, b.Off)
-	}
-	buf := d.getBounce(t)
-	defer d.putBounce(t, buf)
-	vecs, in := b.Vecs, 0 // the next byte is vecs[0][in]
-	for off := b.Off; off < b.Off+n; {
-		part := buf[:min(int64(len(buf)), b.Off+n-off)]
-		if b.Op == OpRead {
-			if err := d.transfer(OpRead, [][]byte{part}, off); err != nil {
-				return err
-			}
-		}
-		for c := part; len(c) > 0; {
-			var k int
-			if b.Op == OpRead {
-				k = copy(vecs[0][in:], c)
-			} else {
-				k = copy(c, vecs[0][in:])
-			}
-			c, in = c[k:], in+k
-			if in == len(vecs[0]) {
-				vecs, in = vecs[1:], 0
-			}
-		}
-		if b.Op == OpWrite {
-			if err := d.transfer(OpWrite, [][]byte{part}, off); err != nil {
-				return err
-			}
-		}
-		off += int64(len(part))
-	}
-	return nil
-}
-
-func (d *File) getBounce(t *sched.Task) []byte {
-	d.bounceMu.Lock(t)
-	if n := len(d.bounce); n > 0 {
-		p := d.bounce[n-1]
-		d.bounce = d.bounce[:n-1]
-		d.bounceMu.Unlock(t)
-		return p
-	}
-	d.bounceMu.Unlock(t)
-	p := make([]byte, bounceMax+directAlign)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) & (directAlign - 1)
-	return p[skip : skip+bounceMax : skip+bounceMax]
-}
-
-func (d *File) putBounce(t *sched.Task, p []byte) {
-	d.bounceMu.Lock(t)
-	if len(d.bounce) < bounceKept {
-		d.bounce = append(d.bounce, p)
-	}
-	d.bounceMu.Unlock(t)
-}
-
-// transfer moves vecs from or to offset off, however many system calls that takes.
-func (d *File) transfer(op Op, vecs [][]byte, off int64) error {
-	in := 0 // the next byte is vecs[0][in]
-	for {
-		for len(vecs) > 0 && in == len(vecs[0]) {
-			vecs, in = vecs[1:], 0
-		}
-		if len(vecs) == 0 {
-			return nil
-		}
-		var n int
-		var err error
-		switch {
-		case in > 0 || len(vecs) == 1:
-			if op == OpRead {
-				n, err = unix.Pread(d.fd, vecs[0][in:], off)
-			} else {
-				n, err = unix.Pwrite(d.fd, vecs[0][in:], off)
-			}
-		case op == OpRead:
-			n, err = unix.Preadv(d.fd, vecs[:min(len(vecs), iovMax)], off)
-		default:
-			n, err = unix.Pwritev(d.fd, vecs[:min(len(vecs), iovMax)], off)
-		}
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if n == 0 { // the file was cut short under us
-			return errno.EIO
-		}
-		off += int64(n)
-		for n > 0 {
-			k := min(n, len(vecs[0])-in)
-			n, in = n-k, in+k
-			if in == len(vecs[0]) {
-				vecs, in = vecs[1:], 0
-			}
-		}
-	}
 }

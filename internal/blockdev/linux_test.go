@@ -1,3 +1,5 @@
+//go:build !portable
+
 package blockdev
 
 import (
@@ -84,5 +86,11 @@ func TestBlockDeviceAndMounted(t *testing.T) {
 		t.Errorf("read-only open of a mounted device: %v", err)
 	} else {
 		r.Close()
+	}
+}
+
+func TestUnescapeMount(t *testing.T) {
+	if got := unescapeMount(`/mnt/a\040b\134c`); got != `/mnt/a b\c` {
+		t.Fatalf("have %q", got)
 	}
 }
