@@ -7,11 +7,9 @@ import (
 	"math"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"btrlab/internal/errno"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/measure/stats"
@@ -22,6 +20,8 @@ import (
 const (
 	sampleNs = int64(500 * time.Millisecond) // fio's bwavgtime, iopsavgtime
 	tickNs   = int64(100 * time.Millisecond) // progress
+
+	fallocKeepSize = 0x01 // FALLOC_FL_KEEP_SIZE
 )
 
 // file is a target that one or more tasks use.
@@ -248,10 +248,10 @@ func (k *worker) layout(t *sched.Task, want int64) error {
 	case FallocNative, FallocPosix, FallocKeep:
 		mode := uint32(0)
 		if j.Fallocate == FallocKeep {
-			mode = unix.FALLOC_FL_KEEP_SIZE
+			mode = fallocKeepSize
 		}
 		err := f.Fallocate(t, mode, 0, want)
-		if err != nil && !(j.Fallocate == FallocNative && errors.Is(err, syscall.EOPNOTSUPP)) {
+		if err != nil && !(j.Fallocate == FallocNative && errors.Is(err, errno.EOPNOTSUPP)) {
 			return err
 		}
 	case FallocTruncate:
@@ -280,9 +280,9 @@ func (k *worker) layout(t *sched.Task, want int64) error {
 }
 
 func (w *wave) run(t *sched.Task) {
-	var before, after unix.Rusage
+	var before, after usage
 	if t.Runtime() == nil { // what the simulator itself uses says nothing
-		_ = unix.Getrusage(unix.RUSAGE_SELF, &before)
+		before = processUsage()
 	}
 	for _, k := range w.workers {
 		k.task = t.Go(fmt.Sprintf("%s.%d", k.job.Name, k.num), k.main)
@@ -291,7 +291,7 @@ func (w *wave) run(t *sched.Task) {
 		t.Join(k.task)
 	}
 	if t.Runtime() == nil {
-		_ = unix.Getrusage(unix.RUSAGE_SELF, &after)
+		after = processUsage()
 	}
 	total := int64(0)
 	for _, k := range w.workers {
@@ -301,11 +301,11 @@ func (w *wave) run(t *sched.Task) {
 		if total > 0 {
 			share := float64(k.res.RunNs) / float64(total)
 			part := func(a, b int64) int64 { return int64(math.Round(share * float64(b-a))) }
-			k.res.UserNs = part(before.Utime.Nano(), after.Utime.Nano())
-			k.res.SysNs = part(before.Stime.Nano(), after.Stime.Nano())
-			k.res.Ctx = part(before.Nvcsw+before.Nivcsw, after.Nvcsw+after.Nivcsw)
-			k.res.Majf = part(before.Majflt, after.Majflt)
-			k.res.Minf = part(before.Minflt, after.Minflt)
+			k.res.UserNs = part(before.user, after.user)
+			k.res.SysNs = part(before.sys, after.sys)
+			k.res.Ctx = part(before.switches, after.switches)
+			k.res.Majf = part(before.majorFaults, after.majorFaults)
+			k.res.Minf = part(before.minorFaults, after.minorFaults)
 		}
 		var waits []stats.Wait
 		for _, w := range k.task.Waits {
@@ -320,8 +320,8 @@ func (w *wave) run(t *sched.Task) {
 		}
 		k.res.Waits = stats.MergeWaits(nil, waits)
 		if k.failed != nil {
-			k.res.Errno, k.res.ErrorText = int(syscall.EIO), k.failed.Error()
-			var no syscall.Errno
+			k.res.Errno, k.res.ErrorText = int(errno.EIO), k.failed.Error()
+			var no errno.Errno
 			if errors.As(k.failed, &no) {
 				k.res.Errno = int(no)
 			}
@@ -458,7 +458,7 @@ func (k *worker) do(t *sched.Task, dir int, p []byte, off int64) (start, end int
 			break
 		}
 		if err == nil && n == 0 {
-			err = syscall.EIO
+			err = errno.EIO
 		}
 		if err != nil {
 			break
@@ -659,7 +659,7 @@ func (k *worker) checkUnits(p []byte, off int64) error {
 	for i := 0; i+unit <= len(p); i += unit {
 		if err := checkUnit(p[i:i+unit], off+int64(i), 0, 0); err != nil {
 			k.res.VerifyErrors++
-			return fmt.Errorf("%w (%w)", err, syscall.EILSEQ)
+			return fmt.Errorf("%w (%w)", err, errno.EILSEQ)
 		}
 	}
 	return nil
@@ -697,7 +697,7 @@ func (k *worker) verify(t *sched.Task) {
 		if err := checkUnit(p, off, k.num, number); err != nil {
 			k.res.VerifyErrors++
 			if k.failed == nil {
-				k.failed = fmt.Errorf("%s: %w (%w)", k.file.name, err, syscall.EILSEQ)
+				k.failed = fmt.Errorf("%s: %w (%w)", k.file.name, err, errno.EILSEQ)
 			}
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Machine says what the numbers were measured on.
@@ -17,10 +15,7 @@ func Machine() [][2]string {
 	if fmt.Sscanf(field("/proc/meminfo", "MemTotal"), "%d", &kb); kb > 0 {
 		out = append(out, [2]string{"memory", fmt.Sprintf("%.1f GiB", float64(kb)/(1<<20))})
 	}
-	var u unix.Utsname
-	if unix.Uname(&u) == nil {
-		out = append(out, [2]string{"system", unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])})
-	}
+	out = append(out, [2]string{"system", system()})
 	return append(out, [2]string{"Go", strings.TrimPrefix(runtime.Version(), "go")})
 }
 

@@ -8,8 +8,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"btrlab/internal/errno"
 )
 
 // group is the sum of the reports of one group, for "Run status".
@@ -224,7 +225,7 @@ func errText(j *Job) string {
 	if j.ErrorText != "" {
 		return j.ErrorText
 	}
-	return syscall.Errno(j.Errno).Error()
+	return errno.Errno(j.Errno).Error()
 }
 
 func dirText(w textWriter, d *Dir, i int, groupBPS float64) {

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 const mainText = `package main
@@ -109,15 +108,6 @@ func (l *Lab) stage(root string, files []string) (work string, err error) {
 		}
 	}
 	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, filepath.Base(work), l.main), 0o644)
-}
-
-// command is a program in a process group of its own, which is killed as a whole when ctx ends.
-func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, name, args...)
-	c.Dir = dir
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
-	return c
 }
 
 // buildErrors are the compiler's words without the folder. An error in the grader's own file is about what it calls.

@@ -9,7 +9,6 @@ import (
 	"runtime/metrics"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -76,15 +75,6 @@ func (d *watchdog) wrong(took, hint string) string {
 		what = *p
 	}
 	return fmt.Sprintf("%s%s took %s and did not end: %s", at, what, took, hint)
-}
-
-// cpuTime is the processor time of this process.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // stacks are those of all goroutines, the caller's first.

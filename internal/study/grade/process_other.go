@@ -1,0 +1,21 @@
+//go:build !unix
+
+package grade
+
+import (
+	"context"
+	"os/exec"
+	"time"
+)
+
+// command is a program that is killed when ctx ends. Processes that it started stay.
+func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Dir = dir
+	return c
+}
+
+var started = time.Now()
+
+// cpuTime is the time since the process began. It stands for processor time, so a limit is stricter on a busy machine.
+func cpuTime() time.Duration { return time.Since(started) }
