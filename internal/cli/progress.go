@@ -1,14 +1,10 @@
+//go:build !js
+
 package cli
 
 import (
-	"io"
-	"os"
-
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-	"golang.org/x/sys/unix"
-
-	"btrlab/internal/prose"
 )
 
 // bar is a progress bar on standard error; a nil one does nothing. It is shown on a terminal only.
@@ -47,26 +43,4 @@ func (b *bar) done() {
 	}
 	b.b.Abort(true)
 	b.p.Wait()
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-// width is that of the terminal that the output goes to, in characters; 80 without one, or on a narrower one.
-func (a *app) width() int {
-	f, ok := a.out.(*os.File)
-	if !ok {
-		return prose.Width
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return prose.Width
-	}
-	return max(int(size.Col), prose.Width)
 }

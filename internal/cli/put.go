@@ -8,10 +8,8 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
-	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -83,6 +81,7 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 	return cmd
 }
 
+// hostIno names a file of the host, whatever its path.
 type hostIno struct{ dev, ino uint64 }
 
 // putter copies host files into x.
@@ -122,13 +121,11 @@ func (p *putter) entry(src, to string, st iofs.FileInfo) error {
 	p.files++
 	p.known = max(p.known, p.files)
 	p.bar.set(fmt.Sprintf("put %d files", p.files), p.files, p.known)
-	sys, _ := st.Sys().(*syscall.Stat_t)
 	switch mode := st.Mode(); {
 	case mode.IsDir():
 		return p.dir(src, to, st)
 	case mode.IsRegular():
-		if sys != nil && sys.Nlink > 1 {
-			id := hostIno{uint64(sys.Dev), sys.Ino}
+		if id, ok := linked(st); ok {
 			if first, ok := p.links[id]; ok {
 				return p.link(first, to)
 			}
@@ -260,14 +257,10 @@ func (p *putter) copyFile(f *fs.File, in *os.File, size int64) error {
 		return p.copyIn(f, in)
 	}
 	for off := int64(0); off < size; {
-		start, err := unix.Seek(int(in.Fd()), off, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
+		start, end, err := nextData(in, off, size)
+		if err == io.EOF {
 			break // a hole to the end
 		}
-		if err != nil {
-			return p.copyIn(f, in) // no SEEK_DATA here
-		}
-		end, err := unix.Seek(int(in.Fd()), start, unix.SEEK_HOLE)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package cli
+
+import (
+	iofs "io/fs"
+	"syscall"
+)
+
+// linked names the file behind st; ok if it has more than one name.
+func linked(st iofs.FileInfo) (id hostIno, ok bool) {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Nlink < 2 {
+		return hostIno{}, false
+	}
+	return hostIno{uint64(sys.Dev), uint64(sys.Ino)}, true
+}

@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"btrlab/internal/prose"
+)
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// width is that of the terminal that the output goes to, in characters; 80 without one, or on a narrower one.
+func (a *app) width() int {
+	f, ok := a.out.(*os.File)
+	if !ok {
+		return prose.Width
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return prose.Width
+	}
+	return max(columns, prose.Width)
+}
