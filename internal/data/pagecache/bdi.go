@@ -22,7 +22,7 @@ const (
 	maxPollPages     = 4096                   //
 	bandwidthNanos   = 50 * int64(1e6)        // how often the rates are estimated; the kernel: 200 ms
 	targetPause      = 10 * time.Millisecond  // the pause a throttled task should get
-	maxPause         = 200 * time.Millisecond // the longest single pause
+	maxPause         = 200 * time.Millisecond // the longest single pause; see BDI.maxPause
 	initRate         = 100 << 20 >> PageShift // pages per second before anything is known
 )
 
@@ -246,7 +246,7 @@ func (b *BDI) balance(t *sched.Task) error {
 		if t.Nowait() {
 			return errno.EAGAIN
 		}
-		pause = min(pause, int64(maxPause))
+		pause = min(pause, b.maxPause(all))
 		t.Sleep(time.Duration(pause))
 		t.Waited(ThrottleClass.ID, ThrottleClass.Name, now, 2)
 		d.Pages, d.Pause = 0, next
@@ -255,6 +255,14 @@ func (b *BDI) balance(t *sched.Task) error {
 			return nil
 		}
 	}
+}
+
+// maxPause is the longest pause, in nanoseconds, while all pages are dirty or under writeback: about an eighth of the time in which the
+// device writes that many. A pause must not outlast the dirty pages, or the device idles while the writer, who may hold the inode's
+// lock, sleeps. Models wb_max_pause().
+func (b *BDI) maxPause(all int64) int64 {
+	ms := all/(1+b.bandwidth.Load()/128) + 1
+	return min(ms*int64(time.Millisecond), int64(maxPause))
 }
 
 // Event is for reports of who waits for the flusher.

@@ -167,3 +167,24 @@ func TestPosRatio(tt *testing.T) {
 		tt.Fatal("ends of the ratio")
 	}
 }
+
+// A pause is an eighth of the time in which the device writes what is dirty, in milliseconds, rounded as the kernel does at HZ=1000.
+func TestMaxPause(tt *testing.T) {
+	for _, c := range []struct {
+		bandwidth, all int64
+		want           time.Duration
+	}{
+		{187_599, 8182, 6 * time.Millisecond}, // 44 ms of writing
+		{95_000, 8192, 12 * time.Millisecond},
+		{1000, 8192, 200 * time.Millisecond},
+		{0, 100, 101 * time.Millisecond},
+		{95_000, 400_000, 200 * time.Millisecond},
+	} {
+		b := &BDI{}
+		b.init(0, 1<<30)
+		b.bandwidth.Store(c.bandwidth)
+		if d := time.Duration(b.maxPause(c.all)); d != c.want {
+			tt.Errorf("%d pages at %d a second: %v, want %v", c.all, c.bandwidth, d, c.want)
+		}
+	}
+}

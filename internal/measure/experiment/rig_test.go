@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/vtime"
 )
 
 // Under every policy, on a real image, every block ends up as one whole write that no other followed, and the
@@ -48,5 +49,48 @@ group_reporting`))
 		if row.Clat.Max == 0 || row.IOPS == 0 {
 			t.Errorf("%s: nothing measured: %+v", row.Policy, row)
 		}
+	}
+}
+
+// Sixteen writers of one locked file and a device that takes what it gets: the flusher is the limit, so more CPUs must not make the
+// row slower. Two faults once did, by six times from 2 to 8 CPUs: a throttled writer slept for 200 ms with i_rwsem while the flusher
+// had nothing left to write, and a lock promised to a sleeper was idle until that had woken.
+func TestMoreCPUs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute under the race detector")
+	}
+	iops := map[int]float64{}
+	for _, cpus := range []int{2, 8} {
+		_, err := vtime.Run(vtime.Machine{CPUs: cpus}, func(task *sched.Task) {
+			jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
+			for _, kv := range [][2]string{{"numjobs", "16"}, {"size", "64m"}, {"runtime", "400ms"}, {"ramp_time", "100ms"}} {
+				if err == nil {
+					err = jf.Set(kv[0], kv[1])
+				}
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l, err := rig.Open(task, rig.Config{Size: 256 << 20, NoPayload: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer l.Close()
+			r, err := experiment.Compare(task, l, experiment.Options{Job: jf, Policies: []string{"locked"}, Rounds: 1, NoPayload: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			iops[cpus] = r.Rows[0].IOPS
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("iops by CPUs: %v", iops)
+	if iops[8] < 0.8*iops[2] {
+		t.Errorf("%.0f iops with 2 CPUs, %.0f with 8", iops[2], iops[8])
 	}
 }
