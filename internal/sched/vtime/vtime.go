@@ -134,7 +134,7 @@ type World struct {
 	runq    []fifo // one, or one per CPU
 	waiting int    // tasks in them
 	// contended are the locks that somebody spins on.
-	contended []*sleeper
+	contended []*rwsem
 	stats     Stats
 	rng       *rand.Rand
 	fail      error
@@ -179,7 +179,11 @@ func (w *World) loop() {
 		w.stats.Events++
 		k := w.tasks[e.k]
 		if e.nap != goesOn {
-			if k.nap == e.nap {
+			switch {
+			case k.nap != e.nap:
+			case k.state == spinning:
+				k.wait.on.spunOut()
+			default:
 				k.up()
 				w.ready(k, w.now)
 			}
@@ -289,9 +293,7 @@ func (w *World) leaveCPU(k *task) {
 func (w *World) offCPU(k *task) {
 	for i := 0; i < len(w.contended); {
 		if l := w.contended[i]; l.owner == k {
-			for l.spin.n > 0 {
-				l.stopSpin()
-			}
+			l.ownerLeft()
 			i = 0
 			continue
 		}

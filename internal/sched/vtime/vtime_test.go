@@ -179,6 +179,47 @@ func TestStealAndHandoff(t *testing.T) {
 	}
 }
 
+// A queued writer that has waited for 4 ms insists, and spins while the owner runs: the lock changes hands without a wake-up, so it is
+// never idle however long a CPU takes to wake. Once all queued for good, each is the heir of the one before, as its own 4 ms are long
+// over: without the spinning every change of hands would cost a wake-up, and the lock would be idle most of the time.
+func TestHeirSpins(t *testing.T) {
+	table := cost.Table{CPU: 1}
+	table.Entries[cost.IdleExit].Nano = 50000
+	m := free(8)
+	m.Costs = &table
+	var idle, entries, last int64
+	st := simulate(t, m, func(k *sched.Task) {
+		var s lock.RWSem
+		s.Init(classSem)
+		var all []*sched.Task
+		for i := range 6 {
+			all = append(all, k.Go(fmt.Sprint(i), func(k *sched.Task) {
+				for k.Now() < 100e6 {
+					s.Lock(k)
+					if last > 0 {
+						idle = max(idle, k.Now()-last)
+					}
+					entries++
+					if entries%1000 == 1 {
+						k.Sleep(100 * time.Microsecond) // sends the others to the queue
+					}
+					k.Charge(10 * time.Microsecond)
+					last = k.Now()
+					s.Unlock(k)
+					k.Charge(time.Microsecond)
+				}
+			}))
+		}
+		for _, w := range all {
+			k.Join(w)
+		}
+	})
+	// When all others sleep the owner itself comes back first, after its microsecond.
+	if st.Handoffs < 20 || idle != 1000 {
+		t.Errorf("idle for %v at a time between %d entries, want 1us; %+v", time.Duration(idle), entries, st)
+	}
+}
+
 // Noise takes a share of a task's time and sends spinners to sleep. The seed says when.
 func TestNoise(t *testing.T) {
 	run := func(seed uint64, tasks int) (vtime.Stats, string) {
@@ -228,7 +269,8 @@ func TestWakeNoise(t *testing.T) {
 	}
 }
 
-// Readers share; a reader behind a queued writer waits for it; the readers of the queue enter together.
+// Readers share. A writer watches two readers for (10 + 2/2) us before it queues; a reader that comes meanwhile still gets in, later
+// ones queue after the writer and enter together.
 func TestReaders(t *testing.T) {
 	var log []string
 	simulate(t, free(8), func(k *sched.Task) {
@@ -251,7 +293,7 @@ func TestReaders(t *testing.T) {
 				}
 			})
 		}
-		all := []*sched.Task{go1("r", 0, true), go1("s", 10, true), go1("w", 20, false), go1("t", 30, true), go1("u", 40, true)}
+		all := []*sched.Task{go1("r", 0, true), go1("s", 10, true), go1("w", 20, false), go1("t", 30, true), go1("u", 32, true), go1("v", 40, true)}
 		for _, w := range all {
 			k.Join(w)
 		}
@@ -260,7 +302,7 @@ func TestReaders(t *testing.T) {
 		}
 		s.RUnlock(k)
 	})
-	if got := strings.Join(log, " "); got != "r@0 s@10 w@110 t@210 u@210" {
+	if got := strings.Join(log, " "); got != "r@0 s@10 t@30 w@130 u@230 v@230" {
 		t.Error(got)
 	}
 }
