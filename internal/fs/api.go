@@ -64,39 +64,6 @@ const (
 	FALLOC_FL_ZERO_RANGE = 0x10
 )
 
-// Attr is what Stat tells.
-type Attr struct {
-	Ino                        uint64
-	Mode                       uint32 // S_IFMT and permissions
-	Nlink                      uint32
-	UID, GID                   uint32
-	Rdev                       uint64
-	Size                       uint64 // bytes
-	Nbytes                     uint64 // bytes allocated, as written; delayed allocation is not in it
-	Flags                      uint64 // format.InodeNoDataCow, ...
-	Generation                 uint64
-	Atime, Mtime, Ctime, Otime time.Time
-}
-
-// IsDir reports whether the object is a directory.
-func (a *Attr) IsDir() bool { return a.Mode&format.S_IFMT == format.S_IFDIR }
-
-// IsRegular reports whether the object is a regular file.
-func (a *Attr) IsRegular() bool { return a.Mode&format.S_IFMT == format.S_IFREG }
-
-// IsSymlink reports whether the object is a symbolic link.
-func (a *Attr) IsSymlink() bool { return a.Mode&format.S_IFMT == format.S_IFLNK }
-
-// DirEntry is one name in a directory.
-type DirEntry struct {
-	Name  string
-	Ino   uint64
-	Type  uint8  // format.FtRegFile, ...
-	Index uint64 // DIR_INDEX: the order in which ReadDir goes
-	// Subvol is the tree id when the entry is a subvolume, which this package does not enter; else zero.
-	Subvol uint64
-}
-
 // Statfs is the space accounting of the whole file system, in bytes.
 type Statfs struct {
 	Total, Used, Free                    uint64

@@ -1,57 +1,159 @@
 package fs
 
 import (
+	"time"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath/setsize"
 	"btrlab/internal/sched"
 )
 
-// attr collects the attributes of an inode in memory.
-func (n *node) attr(t *sched.Task) Attr {
-	it := n.Item(t)
-	a := Attr{Ino: n.Ino, Mode: it.Mode, Nlink: it.Nlink, UID: it.UID, GID: it.GID, Rdev: it.Rdev, Size: it.Size, Nbytes: it.Nbytes,
-		Flags: it.Flags, Generation: it.Generation,
+// Attr is the attributes of an inode, as struct stat has them.
+type Attr struct {
+	Ino                        uint64
+	Subvol                     uint64 // the tree with the inode: inode numbers are unique in one subvolume
+	Mode                       uint32 // S_IFMT and permissions
+	Nlink                      uint32
+	UID, GID                   uint32
+	Rdev                       uint64 // of a device file: the kernel's number, major<<20 | minor
+	Size                       uint64 // bytes
+	Nbytes                     uint64 // bytes allocated, as written; delayed allocation is not in it
+	Blocks                     uint64 // units of 512 bytes, with delayed allocation: st_blocks
+	Flags                      uint64 // format.InodeNoDataCow, ...
+	Generation                 uint64
+	Atime, Mtime, Ctime, Otime time.Time
+}
+
+// IsDir reports whether the object is a directory.
+func (a *Attr) IsDir() bool { return a.Mode&format.S_IFMT == format.S_IFDIR }
+
+// IsRegular reports whether the object is a regular file.
+func (a *Attr) IsRegular() bool { return a.Mode&format.S_IFMT == format.S_IFREG }
+
+// IsSymlink reports whether the object is a symbolic link.
+func (a *Attr) IsSymlink() bool { return a.Mode&format.S_IFMT == format.S_IFLNK }
+
+// Attr gives the attributes. Models btrfs_getattr().
+func (n *Node) Attr(t *sched.Task) Attr {
+	it := n.ip.Item(t)
+	a := Attr{Ino: n.ip.Ino, Subvol: n.vol.root.ID, Mode: it.Mode, Nlink: it.Nlink, UID: it.UID, GID: it.GID, Rdev: it.Rdev,
+		Size: it.Size, Nbytes: it.Nbytes, Blocks: (it.Nbytes + n.ip.DelallocBytes() + 511) >> 9, Flags: it.Flags, Generation: it.Generation,
 		Atime: it.Atime.Time(), Mtime: it.Mtime.Time(), Ctime: it.Ctime.Time(), Otime: it.Otime.Time()}
-	if n.isRegular() {
-		a.Size = n.Size(t)
+	if n.IsRegular() {
+		a.Size = n.ip.Size(t)
 	}
 	return a
 }
 
-// chattrFlags are the flags that chattr(1) may change, and what of them this program keeps.
+// SetMask says which attributes SetAttr changes.
+type SetMask uint32
+
+// The attributes that can be set.
+const (
+	SetMode SetMask = 1 << iota
+	SetUID
+	SetGID
+	SetSize
+	SetAtime
+	SetMtime
+)
+
+// SetAttr says how to change attributes. Models struct iattr.
+type SetAttr struct {
+	Set          SetMask // only these
+	Mode         uint32  // permissions; the type stays
+	UID, GID     uint32
+	Size         uint64
+	Atime, Mtime time.Time
+}
+
+// SetAttr changes attributes; ctime becomes now. The size is set first, by the policy in force, and the rest in one
+// transaction of its own. EISDIR and EINVAL for the size of what is no regular file. Models btrfs_setattr().
+func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
+	if err := n.writable(); err != nil {
+		return err
+	}
+	if c.Set&SetSize != 0 {
+		if err := n.truncate(t, c.Size); err != nil || c.Set == SetSize {
+			return err
+		}
+	}
+	now := n.fs.now()
+	n.lock(t)
+	defer n.ip.Unlock(t)
+	h, err := n.fs.trans.Start(t, 1)
+	if err != nil {
+		return err
+	}
+	n.ip.Change(t, func(it *format.InodeItem) {
+		if c.Set&SetMode != 0 {
+			it.Mode = it.Mode&format.S_IFMT | c.Mode&0o7777
+		}
+		if c.Set&SetUID != 0 {
+			it.UID = c.UID
+		}
+		if c.Set&SetGID != 0 {
+			it.GID = c.GID
+		}
+		if c.Set&SetAtime != 0 {
+			it.Atime = format.TimespecOf(c.Atime)
+		}
+		if c.Set&SetMtime != 0 {
+			it.Mtime = format.TimespecOf(c.Mtime)
+		}
+		it.Ctime = now
+	})
+	n.ip.LastTransid.Store(h.Transid())
+	return n.fs.end(t, h, nil)
+}
+
+// truncate sets the size of a regular file.
+func (n *Node) truncate(t *sched.Task, size uint64) error {
+	switch {
+	case n.IsDir():
+		return errno.EISDIR
+	case !n.IsRegular():
+		return errno.EINVAL
+	}
+	return setsize.Truncate(t, &n.fs.setsizeEnv, n.ip, size, n.fs.policy.Load(), n.fs.now())
+}
+
+// chattrFlags are the flags that chattr(1) may change and that this program keeps.
 const chattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.InodeNoCompress | format.InodeSync | format.InodeImmutable |
 	format.InodeAppend | format.InodeNoDump | format.InodeNoAtime | format.InodeDirSync
 
-// setFlags models btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM, and neither changes once the file has data.
-func (f *FS) setFlags(t *sched.Task, n *node, flags uint64) error {
-	if err := f.writable(); err != nil {
+// Flags are the inode flags, format.InodeNoDataCow and so on.
+func (n *Node) Flags() uint64 { return n.ip.Flags() }
+
+// SetFlags replaces the inode flags that chattr(1) may change; a directory passes format.InodeNoDataCow
+// on to what is created in it, a file takes it only while it is empty (EINVAL). Models btrfs_fileattr_set(): NODATACOW on a
+// regular file brings NODATASUM with it, and neither changes once the file has data.
+func (n *Node) SetFlags(t *sched.Task, flags uint64) error {
+	if err := n.writable(); err != nil {
 		return err
 	}
-	if n.isDir() {
-		n.lockParent(t)
-	} else {
-		n.Lock(t)
-	}
-	defer n.Unlock(t)
-	old := n.Flags()
+	n.lock(t)
+	defer n.ip.Unlock(t)
+	old := n.ip.Flags()
 	flags = flags&chattrFlags | old&^chattrFlags
-	if n.isRegular() {
+	if n.IsRegular() {
 		if flags&format.InodeNoDataCow != 0 {
 			flags |= format.InodeNoDataSum
 		} else {
 			flags &^= format.InodeNoDataSum
 		}
-		if (flags^old)&(format.InodeNoDataCow|format.InodeNoDataSum) != 0 && n.Size(t) != 0 {
+		if (flags^old)&(format.InodeNoDataCow|format.InodeNoDataSum) != 0 && n.ip.Size(t) != 0 {
 			return errno.EINVAL
 		}
 	}
-	h, err := f.trans.Start(t, 1)
+	h, err := n.fs.trans.Start(t, 1)
 	if err != nil {
 		return err
 	}
-	n.SetFlags(flags)
-	now := f.now()
-	n.Change(t, func(i *format.InodeItem) { i.Ctime = now })
-	n.LastTransid.Store(h.Transid())
-	return f.end(t, h, nil)
+	n.ip.SetFlags(flags)
+	now := n.fs.now()
+	n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
+	n.ip.LastTransid.Store(h.Transid())
+	return n.fs.end(t, h, nil)
 }

@@ -1,6 +1,9 @@
 package fs
 
 import (
+	"fmt"
+	"strings"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
@@ -13,6 +16,8 @@ const (
 	unitsCreate = 6 // inode item, inode ref, dir item, dir index, parent's inode item, symlink's extent
 	unitsUnlink = 6 // dir item, dir index, inode ref, both inode items, orphan item
 	unitsLink   = 5 // dir item, dir index, inode ref, both inode items
+	// unitsRename is the kernel's count: two unlinks, of the name that moves and of the one that it replaces, with five
+	// items each (dir item, dir index, inode ref, inode item, orphan item), and one for the new link.
 	unitsRename = 11
 	unitsEvict  = 2
 )
@@ -20,12 +25,163 @@ const (
 // maxLinks bounds the hard links of an inode, as BTRFS_LINK_MAX.
 const maxLinks = 65535
 
+// maxSymlinkTarget is the longest target in bytes: it lies inline in one item, as in the kernel.
+const maxSymlinkTarget = 3800
+
+// checkName says whether name may be the name of something new.
+func checkName(name string) error {
+	switch {
+	case name == "" || strings.ContainsAny(name, "/\x00"):
+		return errno.EINVAL
+	case name == "." || name == "..":
+		return errno.EEXIST
+	case len(name) > format.MaxNameLen:
+		return errno.ENAMETOOLONG
+	}
+	return nil
+}
+
+// Lookup finds what the directory calls name; "." and ".." are the directory and its parent. Models btrfs_lookup().
+func (d *Node) Lookup(t *sched.Task, name string) (*Node, error) {
+	switch {
+	case !d.IsDir():
+		return nil, errno.ENOTDIR
+	case len(name) > format.MaxNameLen:
+		return nil, errno.ENAMETOOLONG
+	case name == ".":
+		return d.fs.get(t, d), nil
+	case name == "..":
+		return d.fs.parent(t, d)
+	}
+	d.ip.RLock(t)
+	it, err := d.fs.store.Lookup(t, d.vol.root, d.ip.Ino, name)
+	d.ip.RUnlock(t)
+	if err != nil {
+		return nil, err
+	}
+	return d.fs.igetEntry(t, d.vol, it)
+}
+
+// parent is the directory that has dir. Models btrfs_get_parent().
+func (f *FS) parent(t *sched.Task, dir *Node) (*Node, error) {
+	if dir.isTop() {
+		return f.get(t, dir), nil
+	}
+	names, err := f.store.Names(t, dir.vol.root, dir.ip.Ino)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errno.ENOENT // removed
+	}
+	return f.iget(t, dir.vol, names[0].Dir)
+}
+
+// DirEntry is one name in a directory.
+type DirEntry struct {
+	Name  string
+	Ino   uint64
+	Type  uint8  // format.FtRegFile, ...
+	Index uint64 // DIR_INDEX: the order in which ReadDir goes
+	// Subvol is the tree id when the entry is a subvolume, which this package does not enter; else zero.
+	Subvol uint64
+}
+
+// ReadDir calls f for the entries of the directory whose index is from or more, in the order of the index and without "." and "..",
+// until f returns false. Index+1 of the last entry is where the next call goes on, also after entries came and went. The
+// directory is locked for reading meanwhile: f must not use the file system. Models btrfs_real_readdir().
+func (d *Node) ReadDir(t *sched.Task, from uint64, f func(e DirEntry) bool) error {
+	if !d.IsDir() {
+		return errno.ENOTDIR
+	}
+	d.ip.RLock(t)
+	defer d.ip.RUnlock(t)
+	return d.fs.store.ReadDir(t, d.vol.root, d.ip.Ino, from, func(index uint64, it format.DirItem) bool {
+		e := DirEntry{Name: it.Name, Ino: it.Location.Objectid, Type: it.Type, Index: index}
+		if it.Location.Type == format.ROOT_ITEM_KEY {
+			e.Subvol, e.Ino = it.Location.Objectid, format.FIRST_FREE_OBJECTID
+		}
+		return f(e)
+	})
+}
+
+// Create makes an empty regular file, or finds the file that has the name unless flags has O_EXCL. The name is looked up and the
+// file made under one lock of the directory. Models open_last_lookups() with btrfs_create().
+func (d *Node) Create(t *sched.Task, name string, flags OpenFlags, mode uint32, own Owner) (*Node, error) {
+	if !d.IsDir() {
+		return nil, errno.ENOTDIR
+	}
+	d.lockParent(t)
+	it, err := d.fs.store.Lookup(t, d.vol.root, d.ip.Ino, name)
+	if err == errno.ENOENT {
+		n, err := d.fs.create(t, d, name, &creation{mode: format.S_IFREG | mode&0o7777, own: own})
+		d.ip.Unlock(t)
+		return n, err
+	}
+	d.ip.Unlock(t)
+	switch {
+	case err != nil:
+		return nil, err
+	case flags&O_EXCL != 0:
+		return nil, errno.EEXIST
+	}
+	return d.fs.igetEntry(t, d.vol, it)
+}
+
+// Mkdir makes an empty directory.
+func (d *Node) Mkdir(t *sched.Task, name string, mode uint32, own Owner) (*Node, error) {
+	return d.make(t, name, &creation{mode: format.S_IFDIR | mode&0o7777, own: own})
+}
+
+// Mknod makes a device file, a named pipe, a socket or an empty regular file, as the type in mode (S_IFMT) says; rdev is the
+// kernel's device number, major<<20 | minor, of a device file.
+func (d *Node) Mknod(t *sched.Task, name string, mode uint32, rdev uint64, own Owner) (*Node, error) {
+	c := creation{mode: mode & (format.S_IFMT | 0o7777), own: own}
+	switch mode & format.S_IFMT {
+	case format.S_IFCHR, format.S_IFBLK:
+		c.rdev = rdev
+	case format.S_IFIFO, format.S_IFSOCK, format.S_IFREG:
+	default:
+		return nil, errno.EINVAL
+	}
+	return d.make(t, name, &c)
+}
+
+// Symlink makes a symbolic link to target.
+func (d *Node) Symlink(t *sched.Task, name, target string, own Owner) (*Node, error) {
+	switch {
+	case target == "":
+		return nil, errno.ENOENT
+	case len(target) > maxSymlinkTarget:
+		return nil, errno.ENAMETOOLONG
+	}
+	return d.make(t, name, &creation{mode: format.S_IFLNK | 0o777, target: target, own: own})
+}
+
+// make is create under the directory's lock.
+func (d *Node) make(t *sched.Task, name string, c *creation) (*Node, error) {
+	if !d.IsDir() {
+		return nil, errno.ENOTDIR
+	}
+	d.lockParent(t)
+	defer d.ip.Unlock(t)
+	return d.fs.create(t, d, name, c)
+}
+
+// creation says what create makes. Models struct btrfs_new_inode_args.
+type creation struct {
+	mode   uint32 // S_IFMT and permissions
+	own    Owner
+	rdev   uint64
+	target string // of a symbolic link
+}
+
 // create makes a new inode with a name in dir. Models btrfs_create_new_inode() and btrfs_create_common().
 //
 // Preconditions:
 //   - dir is locked for writing and is a directory.
-func (f *FS) create(t *sched.Task, dir *node, name string, mode uint32, target string) (*node, error) {
-	if err := f.writable(); err != nil {
+func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, error) {
+	if err := dir.writable(); err != nil {
 		return nil, err
 	}
 	if err := checkName(name); err != nil {
@@ -34,10 +190,7 @@ func (f *FS) create(t *sched.Task, dir *node, name string, mode uint32, target s
 	if dir.nlink(t) == 0 {
 		return nil, errno.ENOENT
 	}
-	if _, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name); err != errno.ENOENT {
-		if err == nil {
-			err = errno.EEXIST
-		}
+	if err := f.absent(t, dir, name); err != nil {
 		return nil, err
 	}
 	index, err := f.takeDirIndex(t, dir)
@@ -50,39 +203,49 @@ func (f *FS) create(t *sched.Task, dir *node, name string, mode uint32, target s
 	}
 	now := f.now()
 	item := format.InodeItem{
-		Generation: h.Transid(), Transid: h.Transid(), Nlink: 1, UID: f.opt.UID, GID: f.opt.GID,
-		Mode: mode, Atime: now, Ctime: now, Mtime: now, Otime: now,
+		Generation: h.Transid(), Transid: h.Transid(), Nlink: 1, UID: c.own.UID, GID: c.own.GID,
+		Mode: c.mode, Rdev: c.rdev, Atime: now, Ctime: now, Mtime: now, Otime: now,
 	}
-	item.Flags = inheritFlags(dir.Flags(), mode)
-	if mode&format.S_IFMT == format.S_IFLNK {
-		item.Size = uint64(len(target))
-		item.Nbytes = uint64(len(target))
-	}
+	item.Flags = inheritFlags(dir.ip.Flags(), c.mode)
+	item.Size = uint64(len(c.target))
+	item.Nbytes = uint64(len(c.target))
 	ino := dir.vol.nextIno.Add(1) - 1
 	if ino > format.LAST_FREE_OBJECTID {
 		return nil, f.end(t, h, errno.ENOSPC)
 	}
-	tr := h.Trans()
-	err = f.store.InsertInode(t, tr, dir.vol.root, ino, &item)
-	if err == nil && target != "" {
-		err = f.store.InsertFileExtent(t, tr, dir.vol.root, ino, 0, &format.FileExtent{
-			Generation: h.Transid(), RAMBytes: uint64(len(target)), Type: format.FileExtentTypeInline, Inline: []byte(target),
+	tr, r := h.Trans(), dir.vol.root
+	err = f.store.InsertInode(t, tr, r, ino, &item)
+	if err == nil && c.target != "" {
+		err = f.store.InsertFileExtent(t, tr, r, ino, 0, &format.FileExtent{
+			Generation: h.Transid(), RAMBytes: uint64(len(c.target)), Type: format.FileExtentTypeInline, Inline: []byte(c.target),
 		})
 	}
 	if err == nil {
-		err = f.store.AddLink(t, tr, dir.vol.root, dir.Ino, ino, name, format.FtOf(mode), index)
+		err = f.store.AddLink(t, tr, r, dir.ip.Ino, ino, name, format.FtOf(c.mode), index)
 	}
 	if err != nil {
 		return nil, f.abort(t, h, err)
 	}
 	f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
 	n := f.insertNew(t, dir.vol, ino, &item)
-	n.LastTransid.Store(h.Transid())
+	n.ip.LastTransid.Store(h.Transid())
 	if err := f.end(t, h, nil); err != nil {
 		f.put(t, n)
 		return nil, err
 	}
 	return n, nil
+}
+
+// absent is EEXIST when dir has the name. dir is locked.
+func (f *FS) absent(t *sched.Task, dir *Node, name string) error {
+	switch _, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name); err {
+	case nil:
+		return errno.EEXIST
+	case errno.ENOENT:
+		return nil
+	default:
+		return err
+	}
 }
 
 // inheritFlags gives a new inode the flags of its directory. Models btrfs_inherit_iflags(): NODATACOW on a
@@ -105,9 +268,9 @@ func inheritFlags(dir uint64, mode uint32) uint64 {
 
 // takeDirIndex gives the next index of a directory, which it reads from the tree the first time.
 // Models btrfs_set_inode_index(). dir is locked for writing.
-func (f *FS) takeDirIndex(t *sched.Task, dir *node) (uint64, error) {
+func (f *FS) takeDirIndex(t *sched.Task, dir *Node) (uint64, error) {
 	if dir.nextIndex == 0 {
-		next, err := f.store.NextDirIndex(t, dir.vol.root, dir.Ino)
+		next, err := f.store.NextDirIndex(t, dir.vol.root, dir.ip.Ino)
 		if err != nil {
 			return 0, err
 		}
@@ -118,11 +281,80 @@ func (f *FS) takeDirIndex(t *sched.Task, dir *node) (uint64, error) {
 }
 
 // dirSizeChanged accounts a name that came or went. A directory's size is twice the sum of its names' lengths.
-func (f *FS) dirSizeChanged(t *sched.Task, dir *node, h *transaction.Handle, by int64, now format.Timespec) {
-	dir.Change(t, func(i *format.InodeItem) {
+func (f *FS) dirSizeChanged(t *sched.Task, dir *Node, h *transaction.Handle, by int64, now format.Timespec) {
+	dir.ip.Change(t, func(i *format.InodeItem) {
 		i.Size = uint64(int64(i.Size) + by)
 		i.Mtime, i.Ctime = now, now
 		i.Sequence++
 	})
-	dir.LastTransid.Store(h.Transid())
+	dir.ip.LastTransid.Store(h.Transid())
+}
+
+// Link gives n, which is no directory, one more name. EXDEV when it is in another subvolume. Models btrfs_link().
+func (d *Node) Link(t *sched.Task, name string, n *Node) error {
+	f := d.fs
+	switch {
+	case !d.IsDir():
+		return errno.ENOTDIR
+	case n.IsDir():
+		return errno.EPERM
+	case n.vol != d.vol:
+		return errno.EXDEV
+	}
+	if err := d.writable(); err != nil {
+		return err
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	d.lockParent(t)
+	defer d.ip.Unlock(t)
+	n.lockChild(t, subChild)
+	defer n.ip.Unlock(t)
+	switch links := n.nlink(t); {
+	case links == 0 || d.nlink(t) == 0:
+		return errno.ENOENT
+	case links >= maxLinks:
+		return errno.EMLINK
+	}
+	if err := f.absent(t, d, name); err != nil {
+		return err
+	}
+	index, err := f.takeDirIndex(t, d)
+	if err != nil {
+		return err
+	}
+	h, err := f.trans.Start(t, unitsLink)
+	if err != nil {
+		return err
+	}
+	if err := f.store.AddLink(t, h.Trans(), d.vol.root, d.ip.Ino, n.ip.Ino, name, format.FtOf(n.typ), index); err != nil {
+		// Nothing has changed yet when the name's item has no room for one more.
+		if err == errno.EOVERFLOW || err == errno.EMLINK {
+			return f.end(t, h, err)
+		}
+		return f.abort(t, h, err)
+	}
+	now := f.now()
+	f.dirSizeChanged(t, d, h, int64(2*len(name)), now)
+	n.ip.Change(t, func(i *format.InodeItem) { i.Nlink++; i.Ctime = now })
+	n.ip.LastTransid.Store(h.Transid())
+	return f.end(t, h, nil)
+}
+
+// Readlink gives the target of a symbolic link: the one inline extent of the inode.
+func (n *Node) Readlink(t *sched.Task) (string, error) {
+	if !n.IsSymlink() {
+		return "", errno.EINVAL
+	}
+	start, fe, ok, err := n.fs.store.LookupFileExtent(t, n.vol.root, n.ip.Ino, 0)
+	switch {
+	case err != nil:
+		return "", err
+	case !ok || start != 0 || fe.Type != format.FileExtentTypeInline:
+		return "", fmt.Errorf("corrupt symbolic link: root=%d ino=%d has no inline extent: %w", n.vol.root.ID, n.ip.Ino, errno.EUCLEAN)
+	case fe.Compression != format.CompressNone:
+		return "", errno.EOPNOTSUPP
+	}
+	return string(fe.Inline), nil
 }

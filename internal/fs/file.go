@@ -7,37 +7,70 @@ import (
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/fallocate"
 	"btrlab/internal/iopath/fsync"
-	"btrlab/internal/iopath/setsize"
 	"btrlab/internal/sched"
 )
 
 // File is an open regular file. Its methods may be called by many tasks at once.
 type File struct {
 	fs    *FS
-	n     *node
+	n     *Node
 	write bool
 	path  string
 	ra    fileread.State
 	errs  atomic.Uint64 // data write errors seen by Fsync
 }
 
+// Open opens a regular file; of the flags O_RDWR and O_TRUNC count. The File has a reference of its own.
+// Models do_dentry_open().
+func (n *Node) Open(t *sched.Task, flags OpenFlags) (*File, error) { return n.open(t, flags, "") }
+
+// open is Open of a file that was found by path.
+func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) {
+	write := flags&O_RDWR != 0
+	switch {
+	case n.IsDir():
+		return nil, errno.EISDIR
+	case n.IsSymlink():
+		return nil, errno.ELOOP
+	case !n.IsRegular():
+		return nil, errno.EINVAL
+	case write && n.ip.Flags()&(format.InodeReadonly|format.InodeImmutable) != 0:
+		return nil, errno.EPERM
+	}
+	if write {
+		if err := n.writable(); err != nil {
+			return nil, err
+		}
+	}
+	x := &File{fs: n.fs, n: n.fs.get(t, n), write: write, path: path}
+	x.errs.Store(n.ip.Pages.ErrorSeq())
+	if flags&O_TRUNC != 0 && write && n.ip.Size(t) > 0 {
+		if err := x.Truncate(t, 0); err != nil {
+			n.fs.put(t, n)
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
 // Ino is the inode number.
-func (f *File) Ino() uint64 { return f.n.Ino }
+func (f *File) Ino() uint64 { return f.n.ip.Ino }
 
 // Inode is the inode in memory, for studies that look at its locks and states.
-func (f *File) Inode() *inode.Inode { return f.n.Inode }
+func (f *File) Inode() *inode.Inode { return f.n.ip }
 
 // Size is i_size in bytes.
-func (f *File) Size(t *sched.Task) int64 { return int64(f.n.Size(t)) }
+func (f *File) Size(t *sched.Task) int64 { return int64(f.n.ip.Size(t)) }
 
 func (f *File) opError(op string, off int64, n int, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	return &errno.OpError{Op: op, Path: f.path, Ino: f.n.Ino, Off: uint64(off), Len: uint64(n), Err: err}
+	return &errno.OpError{Op: op, Path: f.path, Ino: f.n.ip.Ino, Off: uint64(off), Len: uint64(n), Err: err}
 }
 
 // mayWrite is EBADF for a file that is open for reading, EROFS for an aborted file system.
@@ -45,7 +78,7 @@ func (f *File) mayWrite() error {
 	if !f.write {
 		return errno.EBADF
 	}
-	return f.fs.writable()
+	return f.n.writable()
 }
 
 // ReadAt fills p from off on. It returns io.EOF when the file ends before p does, as io.ReaderAt.
@@ -53,7 +86,7 @@ func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, f.opError("read", off, len(p), errno.EINVAL)
 	}
-	n, err := buffered.Read(t, f.fs.read, f.n.Inode, p, uint64(off), &f.ra)
+	n, err := buffered.Read(t, f.fs.read, f.n.ip, p, uint64(off), &f.ra)
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
@@ -73,7 +106,7 @@ func (f *File) WriteSource(t *sched.Task, src buffered.Source, off int64) (int, 
 	if off < 0 {
 		return 0, f.opError("write", off, len(src.Buf), errno.EINVAL)
 	}
-	n, err := buffered.Write(t, f.fs.read, f.n.Inode, src, uint64(off), f.fs.policy.Load(), f.fs.now())
+	n, err := buffered.Write(t, f.fs.read, f.n.ip, src, uint64(off), f.fs.policy.Load(), f.fs.now())
 	if err != nil {
 		return n, f.opError("write", off, len(src.Buf), err)
 	}
@@ -87,7 +120,7 @@ func (f *File) Truncate(t *sched.Task, size int64) error {
 		err = errno.EINVAL
 	}
 	if err == nil {
-		err = setsize.Truncate(t, &f.fs.setsizeEnv, f.n.Inode, uint64(size), f.fs.policy.Load(), f.fs.now())
+		err = f.n.truncate(t, uint64(size))
 	}
 	return f.opError("truncate", size, 0, err)
 }
@@ -99,7 +132,7 @@ func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
 		err = errno.EINVAL
 	}
 	if err == nil {
-		err = fallocate.Fallocate(t, &f.fs.fallocateEnv, f.n.Inode, mode, uint64(off), uint64(n), f.fs.policy.Load(), f.fs.now())
+		err = fallocate.Fallocate(t, &f.fs.fallocateEnv, f.n.ip, mode, uint64(off), uint64(n), f.fs.policy.Load(), f.fs.now())
 	}
 	return f.opError("fallocate", off, int(n), err)
 }
@@ -109,18 +142,18 @@ func (f *File) Fsync(t *sched.Task) error {
 	if f.fs.opt.ReadOnly {
 		return nil
 	}
-	return f.opError("fsync", 0, 0, fsync.Sync(t, f.fs.engine, f.fs.trans, f.n.Inode, &f.errs))
+	return f.opError("fsync", 0, 0, fsync.Sync(t, f.fs.engine, f.fs.trans, f.n.ip, &f.errs))
 }
 
 // Stat gives the attributes.
-func (f *File) Stat(t *sched.Task) Attr { return f.n.attr(t) }
+func (f *File) Stat(t *sched.Task) Attr { return f.n.Attr(t) }
 
 // Flags are the inode flags.
 func (f *File) Flags() uint64 { return f.n.Flags() }
 
 // SetFlags is FS.SetFlags of the open file.
 func (f *File) SetFlags(t *sched.Task, flags uint64) error {
-	return f.opError("setflags", 0, 0, f.fs.setFlags(t, f.n, flags))
+	return f.opError("setflags", 0, 0, f.n.SetFlags(t, flags))
 }
 
 // Close lets the file go; a file without a name is deleted then.
@@ -130,8 +163,8 @@ func (f *File) Close(t *sched.Task) error {
 	if n == nil {
 		return &errno.OpError{Op: "close", Path: f.path, Err: errno.EBADF}
 	}
-	if err := f.fs.putErr(t, n); err != nil {
-		return &errno.OpError{Op: "close", Path: f.path, Ino: n.Ino, Err: err}
+	if err := n.Forget(t, 1); err != nil {
+		return &errno.OpError{Op: "close", Path: f.path, Ino: n.ip.Ino, Err: err}
 	}
 	return nil
 }

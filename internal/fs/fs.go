@@ -1,6 +1,9 @@
 // Package fs is the file system as one object: it opens an image, wires the doors that lower packages
 // declare, and offers files and names.
 //
+// Two ways lead in. Node has the operations by handle and name, as FUSE and NFS ask for them; the methods of FS that
+// take a path walk to a Node and call it. File is an open file.
+//
 // Lock order of the namespace, above what package inode says about files:
 //
 //	s_vfs_rename_mutex               rename between two directories
@@ -64,7 +67,7 @@ type FS struct {
 
 	inodes   icache
 	subvols  map[uint64]*subvol // the table of roots, by tree
-	top      *node              // the top directory of the top-level subvolume
+	top      *Node              // the top directory of the top-level subvolume
 	renameMu lock.Mutex         // class s_vfs_rename_mutex
 }
 
@@ -155,7 +158,7 @@ func (f *FS) Policy() *policy.Policy { return f.policy.Load() }
 func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
 	f.policy.Store(p)
 	for _, n := range f.nodes(t) {
-		n.IOTree.SetLockMode(f.lockMode())
+		n.ip.IOTree.SetLockMode(f.lockMode())
 	}
 }
 
@@ -227,7 +230,7 @@ func (f *FS) Close(t *sched.Task) error {
 
 // Flush starts writeback of a file and does not wait for its end. Models sync_file_range() with SYNC_FILE_RANGE_WRITE.
 func (f *FS) Flush(t *sched.Task, x *File) error {
-	return f.engine.WritePages(t, x.n.Inode, 0, pagecache.MaxFileEnd, true)
+	return f.engine.WritePages(t, x.n.ip, 0, pagecache.MaxFileEnd, true)
 }
 
 // CheckQuiescent panics unless every counter is at rest after a Sync with nothing else in flight.
@@ -236,7 +239,7 @@ func (f *FS) CheckQuiescent(t *sched.Task) { f.checkQuiescent(t) }
 // checkQuiescent panics unless every counter is at rest (kernel-semantics 11.1).
 func (f *FS) checkQuiescent(t *sched.Task) {
 	for _, n := range f.nodes(t) {
-		n.CheckQuiescent(t)
+		n.ip.CheckQuiescent(t)
 	}
 	f.data.CheckQuiescent(t)
 	if d := f.trans.Space.Data().Usage(t); d.MayUse != 0 || d.Reserved != 0 || d.Pinned != 0 {

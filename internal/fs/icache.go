@@ -29,14 +29,6 @@ var (
 	classRename = lockdep.NewClass("s_vfs_rename_mutex", lockdep.RankInode-10)
 )
 
-// The order of directories that one task has locked; see inode.LockDir.
-const (
-	subParent = 1 + iota
-	subParent2
-	subChild
-	subChild2
-)
-
 const cacheShards = 64
 
 // node states.
@@ -47,52 +39,14 @@ const (
 	nodeEvicting               // being deleted
 )
 
-// node is an inode in memory with what names need.
-type node struct {
-	*inode.Inode
-	vol   *subvol // its subvolume
-	typ   uint32  // S_IFMT bits of the mode; they do not change
-	state atomic.Uint32
-	err   error // why the state is nodeFailed
-
-	refs int // protected by the shard's mu
-
-	// nextIndex is the directory's next DIR_INDEX; 0 is not known yet. Protected by i_rwsem.
-	nextIndex uint64
-}
-
-func (n *node) isDir() bool     { return n.typ == format.S_IFDIR }
-func (n *node) isRegular() bool { return n.typ == format.S_IFREG }
-func (n *node) isSymlink() bool { return n.typ == format.S_IFLNK }
-
-func (n *node) nlink(t *sched.Task) uint32 { it := n.Item(t); return it.Nlink }
-
-// lockParent locks a directory whose names change.
-func (n *node) lockParent(t *sched.Task) { n.LockDir(t, subParent) }
-
-// rlockParent keeps a directory's names as they are.
-func (n *node) rlockParent(t *sched.Task) { n.RLock(t) }
-
-// lockChild locks what a name in a locked directory leads to; second says that it is the second one.
-func (n *node) lockChild(t *sched.Task, second bool) {
-	switch {
-	case !n.isDir():
-		n.Lock(t)
-	case second:
-		n.LockDir(t, subChild2)
-	default:
-		n.LockDir(t, subChild)
-	}
-}
-
 // nodeKey is the identity of an inode: inode numbers are unique in one subvolume only.
 type nodeKey struct{ root, ino uint64 }
 
-func (n *node) key() nodeKey { return nodeKey{n.vol.root.ID, n.Ino} }
+func (n *Node) key() nodeKey { return nodeKey{n.vol.root.ID, n.ip.Ino} }
 
 type shard struct {
 	mu    lock.Mutex // leaf; protects nodes and the refs of each
-	nodes map[nodeKey]*node
+	nodes map[nodeKey]*Node
 	_     [32]byte
 }
 
@@ -113,7 +67,7 @@ func (c *icache) init(limit int) {
 	c.next.Store(c.limit)
 	for i := range c.shards {
 		c.shards[i].mu.Init(classShard)
-		c.shards[i].nodes = make(map[nodeKey]*node)
+		c.shards[i].nodes = make(map[nodeKey]*Node)
 	}
 	c.wait.Init(classNew)
 	c.hookMu.Init(classHook)
@@ -122,7 +76,7 @@ func (c *icache) init(limit int) {
 func (c *icache) shard(k nodeKey) *shard { return &c.shards[(k.root+k.ino)%cacheShards] }
 
 // get takes one more reference of a node that the caller has one of.
-func (f *FS) get(t *sched.Task, n *node) *node {
+func (f *FS) get(t *sched.Task, n *Node) *Node {
 	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
 	n.refs++
@@ -130,16 +84,16 @@ func (f *FS) get(t *sched.Task, n *node) *node {
 	return n
 }
 
-// iget finds the inode that an entry of a directory in vol leads to.
-func (f *FS) iget(t *sched.Task, vol *subvol, d format.DirItem) (*node, error) {
-	if d.Location.Type != format.INODE_ITEM_KEY {
+// igetEntry finds the inode that an entry of a directory in vol leads to.
+func (f *FS) igetEntry(t *sched.Task, vol *subvol, it format.DirItem) (*Node, error) {
+	if it.Location.Type != format.INODE_ITEM_KEY {
 		return nil, errno.EXDEV // a subvolume
 	}
-	return f.igetIno(t, vol, d.Location.Objectid)
+	return f.iget(t, vol, it.Location.Objectid)
 }
 
-// igetIno finds an inode in memory or reads it. Models btrfs_iget().
-func (f *FS) igetIno(t *sched.Task, vol *subvol, ino uint64) (*node, error) {
+// iget finds an inode in memory or reads it. Models btrfs_iget().
+func (f *FS) iget(t *sched.Task, vol *subvol, ino uint64) (*Node, error) {
 	k := nodeKey{vol.root.ID, ino}
 	s := f.inodes.shard(k)
 	s.mu.Lock(t)
@@ -149,7 +103,7 @@ func (f *FS) igetIno(t *sched.Task, vol *subvol, ino uint64) (*node, error) {
 		s.mu.Unlock(t)
 		return f.ready(t, n)
 	}
-	n = &node{Inode: &inode.Inode{Ino: ino}, vol: vol, refs: 1}
+	n = &Node{fs: f, ip: &inode.Inode{Ino: ino}, vol: vol, refs: 1}
 	s.nodes[k] = n
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
@@ -166,14 +120,14 @@ func (f *FS) igetIno(t *sched.Task, vol *subvol, ino uint64) (*node, error) {
 	}
 	f.setUp(n, &item)
 	// What the running transaction has written into the tree is not durable: fsync must commit it.
-	n.LastTransid.Store(item.Transid)
+	n.ip.LastTransid.Store(item.Transid)
 	n.state.Store(nodeLive)
 	f.inodes.wait.Wake(t)
 	return n, nil
 }
 
 // ready waits until a node found in the cache has been read.
-func (f *FS) ready(t *sched.Task, n *node) (*node, error) {
+func (f *FS) ready(t *sched.Task, n *Node) (*Node, error) {
 	if n.state.Load() == nodeNew {
 		f.inodes.wait.Wait(t, func() bool { return n.state.Load() != nodeNew })
 	}
@@ -190,11 +144,11 @@ func (f *FS) ready(t *sched.Task, n *node) (*node, error) {
 	return n, nil
 }
 
-func (f *FS) setUp(n *node, item *format.InodeItem) {
-	n.Inode = f.data.New(n.vol.root, n.Inode.Ino, item)
-	n.Private = n
+func (f *FS) setUp(n *Node, item *format.InodeItem) {
+	n.ip = f.data.New(n.vol.root, n.ip.Ino, item)
+	n.ip.Private = n
 	n.typ = item.Mode & format.S_IFMT
-	n.IOTree.SetLockMode(f.lockMode())
+	n.ip.IOTree.SetLockMode(f.lockMode())
 }
 
 func (f *FS) lockMode() extentio.Mode {
@@ -205,8 +159,8 @@ func (f *FS) lockMode() extentio.Mode {
 }
 
 // insertNew puts an inode that has just been created into the cache, with one reference.
-func (f *FS) insertNew(t *sched.Task, vol *subvol, ino uint64, item *format.InodeItem) *node {
-	n := &node{Inode: &inode.Inode{Ino: ino}, vol: vol, refs: 1, nextIndex: 2}
+func (f *FS) insertNew(t *sched.Task, vol *subvol, ino uint64, item *format.InodeItem) *Node {
+	n := &Node{fs: f, ip: &inode.Inode{Ino: ino}, vol: vol, refs: 1, nextIndex: 2}
 	f.setUp(n, item)
 	n.state.Store(nodeLive)
 	k := n.key()
@@ -224,15 +178,15 @@ func (f *FS) insertNew(t *sched.Task, vol *subvol, ino uint64, item *format.Inod
 
 // put gives a reference back. The last one deletes an inode without names; an error of that leaves the orphan item
 // for the next open. No lock is held.
-func (f *FS) put(t *sched.Task, n *node) { _ = f.putErr(t, n) }
+func (f *FS) put(t *sched.Task, n *Node) { _ = f.putRefs(t, n, 1) }
 
-// putErr is put for who wants to know whether the deletion worked. Models iput().
-func (f *FS) putErr(t *sched.Task, n *node) error {
+// putRefs gives count references back and returns the error of the deletion, if there was one. Models iput().
+func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
-	if n.refs--; n.refs < 0 {
+	if n.refs -= count; n.refs < 0 {
 		s.mu.Unlock(t)
-		panic(fmt.Sprintf("fs: inode %d of tree %d has %d references", n.Ino, n.vol.root.ID, n.refs))
+		panic(fmt.Sprintf("fs: inode %d of tree %d has %d references", n.ip.Ino, n.vol.root.ID, n.refs))
 	}
 	if n.refs > 0 || f.opt.ReadOnly || n.nlink(t) > 0 || !n.state.CompareAndSwap(nodeLive, nodeEvicting) {
 		last := n.refs == 0
@@ -248,8 +202,8 @@ func (f *FS) putErr(t *sched.Task, n *node) error {
 
 // evict deletes an inode without names and references: its data, its items, and its orphan item in the same transaction.
 // Models btrfs_evict_inode().
-func (f *FS) evict(t *sched.Task, n *node) error {
-	err := setsize.Evict(t, &f.setsizeEnv, n.Inode)
+func (f *FS) evict(t *sched.Task, n *Node) error {
+	err := setsize.Evict(t, &f.setsizeEnv, n.ip)
 	if err == nil {
 		err = f.deleteItems(t, n)
 	}
@@ -261,18 +215,18 @@ func (f *FS) evict(t *sched.Task, n *node) error {
 	return err
 }
 
-func (f *FS) deleteItems(t *sched.Task, n *node) error {
+func (f *FS) deleteItems(t *sched.Task, n *Node) error {
 	h, err := f.trans.Start(t, unitsEvict)
 	if err != nil {
 		return err // the item is still on the dirty list and will say that there are no links
 	}
-	if err := f.store.DeleteInode(t, h.Trans(), n.vol.root, n.Ino); err != nil {
+	if err := f.store.DeleteInode(t, h.Trans(), n.vol.root, n.ip.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
-	if err := f.store.DelOrphan(t, h.Trans(), n.vol.root, n.Ino); err != nil {
+	if err := f.store.DelOrphan(t, h.Trans(), n.vol.root, n.ip.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
-	n.Forget(t)
+	n.ip.Forget(t)
 	return f.end(t, h, nil)
 }
 
@@ -282,7 +236,7 @@ func (f *FS) prune(t *sched.Task) {
 	if !c.hookMu.TryLock(t) {
 		return
 	}
-	var victims []*node
+	var victims []*Node
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock(t)
@@ -300,12 +254,12 @@ func (f *FS) prune(t *sched.Task) {
 	c.next.Store(max(c.limit, left+left/4))
 	byIno(victims)
 	for _, n := range victims {
-		n.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
+		n.ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
 	}
 }
 
-func clean(t *sched.Task, n *node) bool {
-	return !n.Dirty() && n.Ordered.Len() == 0 && n.Pages.DirtyPages() == 0 && n.Pages.WritebackPages() == 0
+func clean(t *sched.Task, n *Node) bool {
+	return !n.ip.Dirty() && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages() == 0 && n.ip.Pages.WritebackPages() == 0
 }
 
 // writeInodes is the hook of every commit: the items of changed inodes go into the tree.
@@ -335,8 +289,8 @@ func (u updater) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 }
 
 // nodes lists every inode in memory.
-func (f *FS) nodes(t *sched.Task) []*node {
-	var all []*node
+func (f *FS) nodes(t *sched.Task) []*Node {
+	var all []*Node
 	for i := range f.inodes.shards {
 		s := &f.inodes.shards[i]
 		s.mu.Lock(t)
@@ -350,8 +304,8 @@ func (f *FS) nodes(t *sched.Task) []*node {
 }
 
 // byIno puts inodes in the one order that does not change from run to run.
-func byIno(list []*node) {
-	slices.SortFunc(list, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(a.vol.root.ID, b.vol.root.ID), cmp.Compare(a.Ino, b.Ino))
+func byIno(list []*Node) {
+	slices.SortFunc(list, func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(a.vol.root.ID, b.vol.root.ID), cmp.Compare(a.ip.Ino, b.ip.Ino))
 	})
 }

@@ -97,8 +97,8 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	f.wire(t)
-	if f.top, err = f.igetIno(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.isDir() {
-		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.Ino, f.top.typ)
+	if f.top, err = f.iget(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.IsDir() {
+		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.ip.Ino, f.top.typ)
 	}
 	if err != nil {
 		f.stop(t)
@@ -142,10 +142,10 @@ func (f *FS) cleanOrphans(t *sched.Task, vol *subvol) error {
 		return err
 	}
 	for _, ino := range list {
-		n, err := f.igetIno(t, vol, ino)
+		n, err := f.iget(t, vol, ino)
 		switch {
 		case err == nil && n.nlink(t) == 0:
-			if err := f.putErr(t, n); err != nil { // evicts
+			if err := f.putRefs(t, n, 1); err != nil { // evicts
 				return err
 			}
 			continue

@@ -7,8 +7,73 @@ import (
 	"btrlab/internal/sched"
 )
 
-// isBelow reports whether dir lies under top, or is it.
-func (f *FS) isBelow(t *sched.Task, dir, top *node) (bool, error) {
+// Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV when newDir is in
+// another subvolume. Models vfs_rename() with btrfs_rename().
+func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName string) error {
+	switch {
+	case !d.IsDir() || !newDir.IsDir():
+		return errno.ENOTDIR
+	case d.vol != newDir.vol:
+		return errno.EXDEV
+	}
+	if err := d.writable(); err != nil {
+		return err
+	}
+	switch oldName {
+	case "", ".", "..":
+		return errno.EBUSY
+	}
+	if err := checkName(newName); err != nil {
+		if err == errno.EEXIST {
+			err = errno.EBUSY
+		}
+		return err
+	}
+	f := d.fs
+	if err := f.lockParents(t, d, newDir); err != nil {
+		return err
+	}
+	victim, err := f.renameLocked(t, d, oldName, newDir, newName)
+	f.unlockParents(t, d, newDir)
+	if victim != nil {
+		f.put(t, victim)
+	}
+	return err
+}
+
+// lockParents locks the directories of a rename; unlockParents ends it. Of two directories the upper one is locked first. Only
+// renames between directories change which of two is the upper one, so renameMu makes them take turns.
+// Models lock_rename().
+func (f *FS) lockParents(t *sched.Task, oldDir, newDir *Node) error {
+	if oldDir == newDir {
+		oldDir.lockParent(t)
+		return nil
+	}
+	f.renameMu.Lock(t)
+	first, second := oldDir, newDir
+	below, err := f.isBelow(t, oldDir, newDir)
+	if err != nil {
+		f.renameMu.Unlock(t)
+		return err
+	}
+	if below {
+		first, second = newDir, oldDir
+	}
+	first.lockParent(t)
+	second.ip.LockDir(t, subParent2)
+	return nil
+}
+
+func (f *FS) unlockParents(t *sched.Task, oldDir, newDir *Node) {
+	oldDir.ip.Unlock(t)
+	if newDir != oldDir {
+		newDir.ip.Unlock(t)
+		f.renameMu.Unlock(t)
+	}
+}
+
+// isBelow reports whether dir lies under top, or is it. Both are in one subvolume.
+func (f *FS) isBelow(t *sched.Task, dir, top *Node) (bool, error) {
 	n := f.get(t, dir)
 	for n != top && !n.isTop() {
 		up, err := f.parent(t, n)
@@ -23,77 +88,81 @@ func (f *FS) isBelow(t *sched.Task, dir, top *node) (bool, error) {
 	return below, nil
 }
 
-// renameLocked is rename under the locks of both directories. The caller puts the victim.
-func (f *FS) renameLocked(t *sched.Task, oldDir *node, oldName string, newDir *node, newName string) (victim *node, err error) {
-	d, err := f.store.Lookup(t, oldDir.vol.root, oldDir.Ino, oldName)
+// lockMoved locks what a rename moves, n, and what it replaces, victim, if anything; unlockMoved ends it. A directory is
+// locked before a file, and of two alike the lower inode number first. Models lock_two_nondirectories() and the locks of
+// child directories in vfs_rename().
+func lockMoved(t *sched.Task, n, victim *Node) {
+	first, second := n, victim
+	switch {
+	case victim == nil:
+		n.lockChild(t, subChild)
+		return
+	case n.IsDir() != victim.IsDir(): // the rename will fail, but only a lock makes the answer stay true
+		if victim.IsDir() {
+			first, second = victim, n
+		}
+	case victim.ip.Ino < n.ip.Ino:
+		first, second = victim, n
+	}
+	first.lockChild(t, subChild)
+	second.lockChild(t, subChild2)
+}
+
+func unlockMoved(t *sched.Task, n, victim *Node) {
+	n.ip.Unlock(t)
+	if victim != nil {
+		victim.ip.Unlock(t)
+	}
+}
+
+// renameLocked is Rename under the locks of both directories. The caller puts the victim, also with an error.
+func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *Node, newName string) (victim *Node, err error) {
+	it, err := f.store.Lookup(t, oldDir.vol.root, oldDir.ip.Ino, oldName)
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.iget(t, oldDir.vol, d)
+	n, err := f.igetEntry(t, oldDir.vol, it)
 	if err != nil {
 		return nil, err
 	}
 	defer f.put(t, n)
-	if n.isDir() && oldDir != newDir {
+	if n.IsDir() && oldDir != newDir {
 		if below, err := f.isBelow(t, newDir, n); err != nil {
 			return nil, err
 		} else if below {
 			return nil, errno.EINVAL
 		}
 	}
-	v, err := f.store.Lookup(t, newDir.vol.root, newDir.Ino, newName)
+	it, err = f.store.Lookup(t, newDir.vol.root, newDir.ip.Ino, newName)
 	switch {
 	case err == nil:
-		if victim, err = f.iget(t, newDir.vol, v); err != nil {
+		if victim, err = f.igetEntry(t, newDir.vol, it); err != nil {
 			return nil, err
 		}
 	case err != errno.ENOENT:
 		return nil, err
 	}
-	if victim == n {
+	switch {
+	case victim == n:
 		return victim, nil // two names of one file: nothing happens
-	}
-	if n == newDir || n == oldDir {
+	case n == newDir || n == oldDir:
 		return victim, errno.EINVAL
-	}
-	if victim == oldDir || victim == newDir {
+	case victim == oldDir || victim == newDir:
 		return victim, errno.ENOTEMPTY // a directory that has n below it
 	}
-	switch {
-	case victim == nil:
-		n.lockChild(t, false)
-	case n.isDir() != victim.isDir(): // directories first; the answer will be an error
-		if n.isDir() {
-			n.lockChild(t, false)
-			victim.lockChild(t, false)
-		} else {
-			victim.lockChild(t, false)
-			n.lockChild(t, false)
-		}
-	case victim.Ino < n.Ino:
-		victim.lockChild(t, false)
-		n.lockChild(t, true)
-	default:
-		n.lockChild(t, false)
-		victim.lockChild(t, true)
-	}
-	defer func() {
-		n.Unlock(t)
-		if victim != nil {
-			victim.Unlock(t)
-		}
-	}()
+	lockMoved(t, n, victim)
+	defer unlockMoved(t, n, victim)
 	if newDir.nlink(t) == 0 {
 		return victim, errno.ENOENT
 	}
 	if victim != nil {
 		switch {
-		case n.isDir() && !victim.isDir():
+		case n.IsDir() && !victim.IsDir():
 			return victim, errno.ENOTDIR
-		case !n.isDir() && victim.isDir():
+		case !n.IsDir() && victim.IsDir():
 			return victim, errno.EISDIR
 		}
-		if err := f.mayRemove(t, victim, victim.isDir()); err != nil {
+		if err := f.mayRemove(t, victim, victim.IsDir()); err != nil {
 			return victim, err
 		}
 	}
@@ -111,10 +180,11 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *node, oldName string, newDir *n
 	return victim, f.end(t, h, nil)
 }
 
-func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *node, oldName string, newDir *node, newName string,
-	n, victim *node, index uint64) error {
-	tr := h.Trans()
-	if _, err := f.store.DelLink(t, tr, oldDir.vol.root, oldDir.Ino, n.Ino, oldName); err != nil {
+// renameItems moves the name in the tree.
+func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *Node, oldName string, newDir *Node, newName string,
+	n, victim *Node, index uint64) error {
+	tr, r := h.Trans(), oldDir.vol.root
+	if _, err := f.store.DelLink(t, tr, r, oldDir.ip.Ino, n.ip.Ino, oldName); err != nil {
 		return err
 	}
 	if victim != nil {
@@ -122,13 +192,13 @@ func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *node, old
 			return err
 		}
 	}
-	if err := f.store.AddLink(t, tr, newDir.vol.root, newDir.Ino, n.Ino, newName, format.FtOf(n.typ), index); err != nil {
+	if err := f.store.AddLink(t, tr, r, newDir.ip.Ino, n.ip.Ino, newName, format.FtOf(n.typ), index); err != nil {
 		return err
 	}
 	now := f.now()
 	f.dirSizeChanged(t, oldDir, h, -int64(2*len(oldName)), now)
 	f.dirSizeChanged(t, newDir, h, int64(2*len(newName)), now)
-	n.Change(t, func(i *format.InodeItem) { i.Ctime = now })
-	n.LastTransid.Store(h.Transid())
+	n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
+	n.ip.LastTransid.Store(h.Transid())
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"btrlab/internal/format"
+	"btrlab/internal/errno"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
@@ -33,5 +33,11 @@ func (f *FS) openSubvol(t *sched.Task, r *ctree.Root) (*subvol, error) {
 	return v, nil
 }
 
-// isTop reports whether n is the top directory of its subvolume, which has no name in it.
-func (n *node) isTop() bool { return n.Ino == format.FIRST_FREE_OBJECTID }
+// subvol finds an open subvolume by its tree. ENOENT when it is not open.
+func (f *FS) subvol(t *sched.Task, id uint64) (*subvol, error) {
+	v := f.subvols[id]
+	if v == nil {
+		return nil, errno.ENOENT
+	}
+	return v, nil
+}

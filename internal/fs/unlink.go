@@ -7,18 +7,50 @@ import (
 	"btrlab/internal/sched"
 )
 
+// Unlink takes a name from a file. Without names the file is deleted once its last reference is gone.
+// Models vfs_unlink() with btrfs_unlink().
+func (d *Node) Unlink(t *sched.Task, name string) error { return d.remove(t, name, false) }
+
+// Rmdir deletes an empty directory. Models vfs_rmdir() with btrfs_rmdir().
+func (d *Node) Rmdir(t *sched.Task, name string) error { return d.remove(t, name, true) }
+
+// remove is Unlink, or Rmdir with wantDir.
+func (d *Node) remove(t *sched.Task, name string, wantDir bool) error {
+	if !d.IsDir() {
+		return errno.ENOTDIR
+	}
+	if err := d.writable(); err != nil {
+		return err
+	}
+	switch name {
+	case "":
+		return errno.EBUSY
+	case ".":
+		return errno.EINVAL
+	case "..":
+		return errno.ENOTEMPTY
+	}
+	d.lockParent(t)
+	n, err := d.fs.removeLocked(t, d, name, wantDir)
+	d.ip.Unlock(t)
+	if n != nil {
+		d.fs.put(t, n) // may be the last reference: evicts
+	}
+	return err
+}
+
 // removeLocked is remove under the directory's lock. The caller puts the node it gets, also with an error.
-func (f *FS) removeLocked(t *sched.Task, dir *node, name string, wantDir bool) (*node, error) {
-	d, err := f.store.Lookup(t, dir.vol.root, dir.Ino, name)
+func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (*Node, error) {
+	it, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name)
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.iget(t, dir.vol, d)
+	n, err := f.igetEntry(t, dir.vol, it)
 	if err != nil {
 		return nil, err
 	}
-	n.lockChild(t, false)
-	defer n.Unlock(t)
+	n.lockChild(t, subChild)
+	defer n.ip.Unlock(t)
 	if err := f.mayRemove(t, n, wantDir); err != nil {
 		return n, err
 	}
@@ -33,19 +65,19 @@ func (f *FS) removeLocked(t *sched.Task, dir *node, name string, wantDir bool) (
 }
 
 // mayRemove says why n may not be unlinked, or rmdir'ed with wantDir. n is locked.
-func (f *FS) mayRemove(t *sched.Task, n *node, wantDir bool) error {
+func (f *FS) mayRemove(t *sched.Task, n *Node, wantDir bool) error {
 	switch {
-	case !wantDir && n.isDir():
+	case !wantDir && n.IsDir():
 		return errno.EISDIR
 	case !wantDir:
 		return nil
-	case !n.isDir():
+	case !n.IsDir():
 		return errno.ENOTDIR
 	case n.isTop():
 		return errno.EBUSY
 	}
 	empty := true
-	err := f.store.ReadDir(t, n.vol.root, n.Ino, 0, func(uint64, format.DirItem) bool {
+	err := f.store.ReadDir(t, n.vol.root, n.ip.Ino, 0, func(uint64, format.DirItem) bool {
 		empty = false
 		return false
 	})
@@ -57,19 +89,19 @@ func (f *FS) mayRemove(t *sched.Task, n *node, wantDir bool) error {
 
 // unlinkInode takes the name from dir and one link from n; without links n becomes an orphan, which the last
 // put deletes, or the next writable open after a crash. Models btrfs_unlink_inode() and btrfs_orphan_add().
-func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *node, name string) error {
-	if _, err := f.store.DelLink(t, h.Trans(), dir.vol.root, dir.Ino, n.Ino, name); err != nil {
+func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *Node, name string) error {
+	if _, err := f.store.DelLink(t, h.Trans(), dir.vol.root, dir.ip.Ino, n.ip.Ino, name); err != nil {
 		return err
 	}
 	now := f.now()
 	f.dirSizeChanged(t, dir, h, -int64(2*len(name)), now)
-	n.Change(t, func(i *format.InodeItem) {
+	n.ip.Change(t, func(i *format.InodeItem) {
 		i.Nlink -= min(i.Nlink, 1) // a damaged image may have more names than links
 		i.Ctime = now
 	})
-	n.LastTransid.Store(h.Transid())
+	n.ip.LastTransid.Store(h.Transid())
 	if n.nlink(t) > 0 {
 		return nil
 	}
-	return f.store.InsertOrphan(t, h.Trans(), n.vol.root, n.Ino)
+	return f.store.InsertOrphan(t, h.Trans(), n.vol.root, n.ip.Ino)
 }

@@ -1,0 +1,111 @@
+package fs
+
+import (
+	"sync/atomic"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// Node is a handle of a file, directory or symbolic link: what a FUSE server finds by node id, and an NFS
+// server by file handle. The operations of the file system are its methods; those by path in FS walk to a node and call
+// them.
+//
+// An inode is in memory once, so two handles of one inode are the same pointer, and (Subvol, Ino) is its identity;
+// with Generation it stays one when the number is used again. A call that returns a Node gives its caller one reference,
+// which Forget gives back. While a Node has references, its inode stays, also without a name.
+//
+// The methods take names, never paths, follow no symbolic link and check no permission. Their errors wrap errnos of package
+// errno, to be asked by errors.As; any other error is a sentence about a damaged image.
+//
+// Models struct inode with the reference that a dentry or a file handle has.
+type Node struct {
+	fs    *FS
+	ip    *inode.Inode
+	vol   *subvol // its subvolume
+	typ   uint32  // S_IFMT bits of the mode; they do not change
+	state atomic.Uint32
+	err   error // why the state is nodeFailed
+
+	refs int // protected by the shard's mu
+
+	// nextIndex is the directory's next DIR_INDEX; 0 is not known yet. Protected by i_rwsem.
+	nextIndex uint64
+}
+
+// Owner is the user and the group that a new file belongs to.
+type Owner struct{ UID, GID uint32 }
+
+// Root is the top directory of the image, with one reference for the caller.
+func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.top) }
+
+// Node finds the inode with number ino of a subvolume that is open, as a file handle names it. ENOENT when there is none.
+// Models btrfs_get_dentry().
+func (f *FS) Node(t *sched.Task, subvol, ino uint64) (*Node, error) {
+	v, err := f.subvol(t, subvol)
+	if err != nil {
+		return nil, err
+	}
+	return f.iget(t, v, ino)
+}
+
+// Forget gives count references back. The last one deletes an inode without names; an error of that is returned, and the
+// inode's orphan item stays for the next open.
+func (n *Node) Forget(t *sched.Task, count int) error { return n.fs.putRefs(t, n, count) }
+
+// Ino is the inode number.
+func (n *Node) Ino() uint64 { return n.ip.Ino }
+
+// Subvol is the id of the tree with the inode's items: the subvolume.
+func (n *Node) Subvol() uint64 { return n.vol.root.ID }
+
+// Generation tells two inodes with one number apart: the transaction that made it.
+func (n *Node) Generation(t *sched.Task) uint64 { it := n.ip.Item(t); return it.Generation }
+
+// IsDir reports whether it is a directory.
+func (n *Node) IsDir() bool { return n.typ == format.S_IFDIR }
+
+// IsRegular reports whether it is a regular file.
+func (n *Node) IsRegular() bool { return n.typ == format.S_IFREG }
+
+// IsSymlink reports whether it is a symbolic link.
+func (n *Node) IsSymlink() bool { return n.typ == format.S_IFLNK }
+
+// isTop reports whether it is the top directory of its subvolume, which has no name in that.
+func (n *Node) isTop() bool { return n.ip.Ino == format.FIRST_FREE_OBJECTID }
+
+func (n *Node) nlink(t *sched.Task) uint32 { it := n.ip.Item(t); return it.Nlink }
+
+// writable is EROFS when nothing of the inode's subvolume can be changed.
+func (n *Node) writable() error { return n.fs.writable() }
+
+// The order of directories that one task has locked; see inode.LockDir.
+const (
+	subParent  = 1 + iota // a directory whose names change
+	subParent2            // the second one, of a rename
+	subChild              // a directory whose name changes
+	subChild2             // the second one: what a rename replaces, or is replaced by
+)
+
+// lockParent locks a directory whose names change.
+func (n *Node) lockParent(t *sched.Task) { n.ip.LockDir(t, subParent) }
+
+// lockChild locks an inode whose name in a locked directory changes; sub, subChild or subChild2, is a directory's place among
+// the locked ones.
+func (n *Node) lockChild(t *sched.Task, sub uint64) {
+	if n.IsDir() {
+		n.ip.LockDir(t, sub)
+	} else {
+		n.ip.Lock(t)
+	}
+}
+
+// lock locks the inode alone, for a change of its attributes.
+func (n *Node) lock(t *sched.Task) {
+	if n.IsDir() {
+		n.lockParent(t)
+	} else {
+		n.ip.Lock(t)
+	}
+}
