@@ -146,7 +146,6 @@ func (f *FS) ready(t *sched.Task, n *Node) (*Node, error) {
 
 func (f *FS) setUp(n *Node, item *format.InodeItem) {
 	n.ip = f.data.New(n.vol.root, n.ip.Ino, item)
-	n.ip.Private = n
 	n.typ = item.Mode & format.S_IFMT
 	n.ip.IOTree.SetLockMode(f.lockMode())
 }

@@ -78,8 +78,6 @@ type Inode struct {
 	Ino  uint64
 	Root *ctree.Root
 	FS   *FS
-	// Private is the owner's (package fs).
-	Private any
 
 	rwsem lock.RWSem // class "i_rwsem"
 	// DIO counts direct and unlocked I/Os in flight; setsize waits for zero. Models i_dio_count.
