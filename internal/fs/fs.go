@@ -108,7 +108,7 @@ func (f *FS) wire(t *sched.Task) {
 	if workers == 0 {
 		workers = DefaultEndioWorkers
 	}
-	pl := place.New(f.data, f.store, f.trans.Extents)
+	pl := place.New(f.store, f.trans.Extents)
 	f.read = fileread.New(f.data, pl, f.store, f.vols)
 	f.finish = finish.New(t, finish.Config{
 		FS: f.data, Items: f.store, Extents: f.trans.Extents, Workers: workers,

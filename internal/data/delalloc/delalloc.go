@@ -16,8 +16,8 @@ package delalloc
 import (
 	"fmt"
 
-	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/place"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/spaceinfo"
@@ -60,7 +60,7 @@ func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uin
 	return nil
 }
 
-// Nocow starts a batch in NOCOW mode: the caller has asked (writeback.Engine.CanNocow) whether the blocks can be
+// Nocow starts a batch in NOCOW mode: the caller has asked (place.Finder.CanNocow) whether the blocks can be
 // overwritten in place, after ReserveData failed. Models the only_release_metadata mode.
 func (r *Reservation) Nocow(start, end uint64) {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
@@ -73,26 +73,13 @@ func (r *Reservation) Nocow(start, end uint64) {
 // ReserveMetadata promises the metadata that writing the range back will need. On error only the data
 // reservation is left, for Release. Models btrfs_delalloc_reserve_metadata(); the mode is spaceinfo.FlushAll, or NoFlush
 // for a NOWAIT write.
-func (r *Reservation) ReserveMetadata(t *sched.Task, ip *inode.Inode, mode spaceinfo.FlushMode) error {
-	r.inPlace = InPlace(t, ip, r.Start, r.End)
+func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
+	r.inPlace = pl.InPlace(t, ip, r.Start, r.End, mode == spaceinfo.NoFlush)
 	if err := ip.ReserveExtents(t, r.End-r.Start, r.inPlace, mode); err != nil {
 		return err
 	}
 	r.meta = true
 	return nil
-}
-
-// InPlace reports whether [start, end) is known to be overwritten in place. The trees are asked once per extent.
-func InPlace(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
-	if !ip.Nocow() || ip.Sums() {
-		return false
-	}
-	m, ok := ip.Extents.Lookup(t, start)
-	if (!ok || m.Kind == extentmap.Regular && !m.Nocow && !m.Asked) && ip.FS.Probe != nil && !t.Nowait() {
-		ip.FS.Probe(t, ip, start)
-		m, ok = ip.Extents.Lookup(t, start)
-	}
-	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End
 }
 
 // Shrink gives back what lies behind end, which is rounded up to a block; end at or in front of Start releases all.

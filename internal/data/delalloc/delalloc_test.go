@@ -9,10 +9,12 @@ import (
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -26,6 +28,9 @@ const (
 	bs     = 4096
 	blocks = 256
 )
+
+// noTrees knows only what is in an inode's extent maps.
+var noTrees = place.New(nil, nil)
 
 // newInode gives an inode of a file system with so many bytes of data and metadata space and nobody to win more.
 func newInode(t *sched.Task, data, metadata uint64, flags uint64) *inode.Inode {
@@ -60,7 +65,7 @@ func TestLifeOfOneWrite(tt *testing.T) {
 		tt.Fatalf("not a whole block: %s", r.String())
 	}
 	step("data", 0, bs, false)
-	if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+	if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
 		tt.Fatal(err)
 	}
 	step("metadata", 1, bs, true)
@@ -113,7 +118,7 @@ func TestAccountingModel(tt *testing.T) {
 						}
 						continue
 					}
-					if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+					if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
 						r.Release(t, ip)
 						continue
 					}
@@ -177,7 +182,7 @@ func TestNoSpace(tt *testing.T) {
 		tt.Fatal(err)
 	}
 	// One insert, its checksums and the inode fit into 1 MiB; a second extent does not.
-	if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+	if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
 		tt.Fatal(err)
 	}
 	_, before := usage(t, ip)
@@ -194,27 +199,43 @@ func TestNoSpace(tt *testing.T) {
 	}
 }
 
-// Dirtying bytes that are known to be overwritten in place promises no insert.
+// oneExtent is the trees of a file with one extent that may be overwritten in place.
+type oneExtent struct {
+	place.Items
+	asked int
+}
+
+func (x *oneExtent) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
+	x.asked++
+	e := fstree.NocowExtent{Start: 0, NumBytes: blocks * bs, DiskBytenr: 1 << 30, DiskNumBytes: blocks * bs, WriteBytenr: 1<<30 + off, Type: format.FileExtentTypeReg}
+	return min(length, blocks*bs-off), e, nil
+}
+
+// Dirtying bytes that are known to be overwritten in place promises no insert. The trees are asked about the first block and
+// about its whole extent, and not again; a write that may not sleep asks nobody.
 func TestInPlaceIsCheap(tt *testing.T) {
 	t := sched.NewTask("test")
 	ip := newInode(t, 1<<30, 1<<20, format.InodeNoDataCow|format.InodeNoDataSum)
-	probes := 0
-	ip.FS.Probe = func(t *sched.Task, ip *inode.Inode, off uint64) {
-		probes++
-		ip.Extents.Insert(t, extentmap.Map{Start: 0, End: blocks * bs, Kind: extentmap.Regular, Nocow: true, DiskBytenr: 1 << 30}, ip.Extents.Gen())
+	trees := &oneExtent{}
+	pl := place.New(trees, nil)
+	var first Reservation
+	first.Nocow(0, bs)
+	if err := first.ReserveMetadata(t, pl, ip, spaceinfo.NoFlush); err != nil || trees.asked != 0 {
+		tt.Fatalf("%v, trees asked %d times by a NOWAIT write", err, trees.asked)
 	}
+	first.Release(t, ip)
 	for i := range uint64(blocks / 2) { // every second block: no two merge
 		var r Reservation
 		if err := r.ReserveData(t, ip, 2*i*bs, (2*i+1)*bs, spaceinfo.NoFlush); err != nil {
 			tt.Fatal(err)
 		}
-		if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+		if err := r.ReserveMetadata(t, pl, ip, spaceinfo.FlushAll); err != nil {
 			tt.Fatalf("block %d: %v", i, err)
 		}
 		r.SetDelalloc(t, ip, false)
 	}
-	if _, m := usage(t, ip); m != ip.FS.Space.CalcUpdate(1) || ip.Outstanding() != blocks/2 || probes != 1 {
-		tt.Fatalf("metadata %d, outstanding %d, %d probes", m, ip.Outstanding(), probes)
+	if _, m := usage(t, ip); m != ip.FS.Space.CalcUpdate(1) || ip.Outstanding() != blocks/2 || trees.asked != 2 {
+		tt.Fatalf("metadata %d, outstanding %d, trees asked %d times", m, ip.Outstanding(), trees.asked)
 	}
 	ip.Invalidate(t, 0, blocks*bs)
 	ip.CheckQuiescent(t)
@@ -239,7 +260,7 @@ func TestParallel(tt *testing.T) {
 				if r.ReserveData(t, ip, a, b, spaceinfo.NoFlush) != nil {
 					continue
 				}
-				if r.ReserveMetadata(t, ip, spaceinfo.NoFlush) != nil || rng.IntN(3) == 0 {
+				if r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush) != nil || rng.IntN(3) == 0 {
 					r.Release(t, ip)
 					continue
 				}
@@ -275,7 +296,7 @@ func TestLongRanges(tt *testing.T) {
 			if err := r.ReserveData(t, ip, from, to, spaceinfo.NoFlush); err != nil {
 				tt.Fatal(err)
 			}
-			if err := r.ReserveMetadata(t, ip, spaceinfo.NoFlush); err != nil {
+			if err := r.ReserveMetadata(t, noTrees, ip, spaceinfo.NoFlush); err != nil {
 				tt.Fatal(err)
 			}
 			r.SetDelalloc(t, ip, false)

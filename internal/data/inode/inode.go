@@ -51,9 +51,6 @@ type FS struct {
 	Space *spaceinfo.Space
 	Cache *pagecache.Cache
 	Pool  ordered.Pool
-	// Probe, set by package writeback, asks the trees whether the extent at off is overwritten in place and leaves the
-	// answer in ip.Extents. It may read; no page and no range is locked.
-	Probe func(t *sched.Task, ip *Inode, off uint64)
 
 	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
 	delalloc atomic.Int64

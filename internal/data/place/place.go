@@ -35,11 +35,9 @@ type Finder struct {
 	hint    atomic.Uint64 // where the last data extent ended
 }
 
-// New makes a Finder and fills the inodes' Probe.
-func New(fs *inode.FS, items Items, extents Extents) *Finder {
-	f := &Finder{items: items, extents: extents}
-	fs.Probe = f.probe
-	return f
+// New makes a Finder.
+func New(items Items, extents Extents) *Finder {
+	return &Finder{items: items, extents: extents}
 }
 
 // At tells what the file has at off: from the cache, or from the tree.
@@ -134,18 +132,32 @@ func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
 	return m
 }
 
-// probe asks the trees about the extent at off for a writer that is about to reserve metadata. It needs no lock: an answer that
-// a change has overtaken does not enter the cache, and one that a change overtakes later is dropped from it.
-func (f *Finder) probe(t *sched.Task, ip *inode.Inode, off uint64) {
-	// An error shows when the range is written back.
-	if m, ok, err := f.NocowAt(t, ip, off, off+pageSize); err != nil || ok || m.End > off {
-		return
+// InPlace reports whether a write of [start, end) is known to go in place, without checksums. The trees are asked once per extent;
+// with nowait they are not asked and an extent that is not known yet counts as none. No lock is needed: an answer that a change
+// overtakes while it is on its way counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents).
+func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) bool {
+	if !ip.Nocow() || ip.Sums() {
+		return false
 	}
+	m, ok := ip.Extents.Lookup(t, start)
+	if !nowait && (!ok || m.Kind == extentmap.Regular && !m.Nocow && !m.Asked) {
+		m, ok = f.ask(t, ip, start)
+	}
+	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End
+}
+
+// ask asks the trees about the extent at off, and remembers that it has. It reports false when the file's extents have changed
+// meanwhile, and on an error, which shows again when the range is written back.
+func (f *Finder) ask(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, bool) {
 	gen := ip.Extents.Gen()
-	if m, err := f.At(t, ip, off); err == nil && m.Kind == extentmap.Regular {
-		m.Asked = true
-		ip.Extents.Insert(t, m, gen)
+	m, ok, err := f.NocowAt(t, ip, off, off+pageSize)
+	if err == nil && !ok && m.End <= off {
+		if m, err = f.At(t, ip, off); err == nil && m.Kind == extentmap.Regular {
+			m.Asked = true
+			ip.Extents.Insert(t, m, gen)
+		}
 	}
+	return m, err == nil && ip.Extents.Gen() == gen
 }
 
 // CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:

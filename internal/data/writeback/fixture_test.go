@@ -89,7 +89,7 @@ func mount(tb testing.TB, t *sched.Task, dev, under blockdev.Device) *world {
 	m.Extents.SetCsums(w.items)
 	w.fs = inode.NewFS(m.Space, pagecache.NewCache(0, 16<<20, 32<<20))
 	m.OnCommit(func(t *sched.Task, h *transaction.Handle) error { return w.fs.WriteDirty(t, h.Trans(), w.items) })
-	pl := place.New(w.fs, w.items, m.Extents)
+	pl := place.New(w.items, m.Extents)
 	w.rd = fileread.New(w.fs, pl, w.items, v)
 	w.fin = finish.New(t, finish.Config{FS: w.fs, Items: w.items, Extents: m.Extents, Workers: 2,
 		Join: func(t *sched.Task, bytes uint64) (finish.Handle, error) {
@@ -163,7 +163,7 @@ func (w *world) writePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 		}
 		r.Nocow(off, end)
 	}
-	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
+	if err := r.ReserveMetadata(t, w.rd.Place, ip, spaceinfo.FlushAll); err != nil {
 		r.Release(t, ip)
 		return err
 	}

@@ -79,7 +79,7 @@ func reserve(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Re
 		}
 		r.Nocow(from, to)
 	}
-	if err := r.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
+	if err := r.ReserveMetadata(t, rd.Place, ip, spaceinfo.FlushAll); err != nil {
 		r.Release(t, ip)
 		return err
 	}

@@ -308,7 +308,7 @@ func (w *write) reserve(t *sched.Task) error {
 			return err
 		}
 	}
-	if err := w.rsv.ReserveMetadata(t, ip, spaceinfo.FlushAll); err != nil {
+	if err := w.rsv.ReserveMetadata(t, w.rd.Place, ip, spaceinfo.FlushAll); err != nil {
 		w.rsv.Release(t, ip)
 		return err
 	}
