@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
@@ -73,17 +74,19 @@ func TestLifeOfOneWrite(tt *testing.T) {
 	r.SetDelalloc(t, ip, true)
 	step("delalloc", 1, bs, true)
 	ip.IOTree.Lock(t, 0, bs)
-	ip.AddOrdered(false)
+	oe := ip.AddOrdered(t, ordered.Regular, 0, bs, 1<<30)
 	step("ordered", 2, bs, true)
 	ip.IOTree.Change(t, 0, bs, extentio.Locked|inode.DelallocBits, 0)
 	ip.Settle(t)
 	step("allocated", 1, bs, true)
 	ip.FS.Space.Data().Release(t, bs) // ReserveExtent turned it into reserved bytes
-	n := ip.TakeOrdered(t, false, bs)
+	n := ip.TakeOrdered(t, oe)
 	if want := ip.FS.Space.CalcInsert(2) + ip.FS.Space.CalcUpdate(1); n != want {
 		tt.Fatalf("the transaction gets %d, want %d", n, want)
 	}
 	ip.FS.Space.Metadata().Release(t, n)
+	ip.Ordered.Remove(t, oe)
+	oe.Put(t)
 	step("finished", 0, 0, false)
 	ip.CheckQuiescent(t)
 }
@@ -317,11 +320,13 @@ func TestLongRanges(tt *testing.T) {
 				continue
 			}
 			ip.IOTree.Lock(t, s, e)
-			ip.AddOrdered(false)
+			oe := ip.AddOrdered(t, ordered.Regular, s, e-s, 1<<30)
 			ip.IOTree.Change(t, s, e, extentio.Locked|inode.DelallocBits, 0)
 			ip.Settle(t)
 			ip.FS.Space.Data().Release(t, e-s)
-			ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, false, e-s))
+			ip.FS.Space.Metadata().Release(t, ip.TakeOrdered(t, oe))
+			ip.Ordered.Remove(t, oe)
+			oe.Put(t)
 		}
 		ip.CheckQuiescent(t)
 		if d, m := usage(t, ip); d != 0 || m != 0 {

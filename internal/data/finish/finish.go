@@ -152,11 +152,7 @@ func (f *Finisher) finishSome(t *sched.Task, w *workqueue.Work) {
 func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	t.Spend(cost.Ordered, 1)
 	ip := oe.Owner.(*inode.Inode)
-	sums := uint64(0)
-	if ip.Sums() {
-		sums = oe.Len
-	}
-	rsv := ip.TakeOrdered(t, oe.Type == ordered.Nocow, sums)
+	rsv := ip.TakeOrdered(t, oe)
 	err := oe.Err()
 	if err == nil && oe.Type != ordered.Nocow {
 		err = f.finishItems(t, ip, oe, rsv)
@@ -166,7 +162,7 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 			oe.Fail(err)
 		}
 	} else if err != nil && oe.Type == ordered.Regular {
-		f.cfg.Extents.FreeReservedExtent(t, format.Logical(oe.DiskBytenr), oe.Len)
+		f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
 	}
 	if rsv > 0 {
 		f.fs.Space.Metadata().Release(t, rsv)
@@ -194,7 +190,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
 		if oe.Type == ordered.Regular {
-			f.cfg.Extents.FreeReservedExtent(t, format.Logical(oe.DiskBytenr), oe.Len)
+			f.cfg.Extents.FreeReservedExtent(t, oe.DiskBytenr, oe.Len)
 		}
 		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 	}
@@ -225,18 +221,18 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		if err != nil {
 			return err
 		}
-		fe := format.FileExtent{Generation: tr.ID, RAMBytes: oe.Len, Type: format.FileExtentTypeReg, DiskBytenr: oe.DiskBytenr, DiskNumBytes: oe.Len, NumBytes: oe.Len}
+		fe := format.FileExtent{Generation: tr.ID, RAMBytes: oe.Len, Type: format.FileExtentTypeReg, DiskBytenr: uint64(oe.DiskBytenr), DiskNumBytes: oe.Len, NumBytes: oe.Len}
 		if err := it.InsertFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, &fe); err != nil {
 			return err
 		}
 		ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino), Offset: format.FileOff(oe.Start)}
-		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, format.Logical(oe.DiskBytenr), oe.Len); err != nil {
+		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, oe.DiskBytenr, oe.Len); err != nil {
 			return err
 		}
 		ip.AddBytes(t, int64(oe.Len)-int64(res.BytesFound))
 	}
 	if sums := oe.Checksums(t); len(sums) > 0 {
-		return it.InsertCsums(t, tr, oe.DiskBytenr, sums)
+		return it.InsertCsums(t, tr, uint64(oe.DiskBytenr), sums)
 	}
 	return nil
 }

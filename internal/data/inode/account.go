@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/spaceinfo"
@@ -130,16 +131,23 @@ func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 	}
 }
 
-// AddOrdered counts an ordered extent of n bytes; it needs an insert unless it is in place.
-func (ip *Inode) AddOrdered(inPlace bool) { ip.acct.class(inPlace).Add(1) }
+// AddOrdered makes an ordered extent for [start, start+n), which will be written to diskBytenr, and counts it: unless it is in
+// place it needs an insert. The caller owes its submission.
+//
+// Preconditions:
+//   - the extent lock of the range is held, and nothing ordered is in it.
+func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, diskBytenr format.Logical) *ordered.Extent {
+	ip.acct.class(typ == ordered.Nocow).Add(1)
+	return ip.Ordered.Add(t, ip, typ, start, n, diskBytenr)
+}
 
-// TakeOrdered ends AddOrdered: the extent, and the checksums of sums bytes, are about to go into the trees. The metadata bytes
+// TakeOrdered ends the count of AddOrdered: the extent, and its checksums, are about to go into the trees. The metadata bytes
 // that were reserved for it are the caller's now, who gives them to its transaction handle or releases them.
 // Models trans->block_rsv = &inode->block_rsv in btrfs_finish_one_ordered().
-func (ip *Inode) TakeOrdered(t *sched.Task, inPlace bool, sums uint64) uint64 {
-	ip.acct.class(inPlace).Add(-1)
-	if sums > 0 {
-		ip.acct.csumBytes.Add(-int64(sums))
+func (ip *Inode) TakeOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
+	ip.acct.class(oe.Type == ordered.Nocow).Add(-1)
+	if ip.Sums() {
+		ip.acct.csumBytes.Add(-int64(oe.Len))
 	}
 	return ip.TakeSurplus(t)
 }

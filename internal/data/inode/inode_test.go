@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
@@ -102,7 +103,7 @@ func TestWriteDirty(tt *testing.T) {
 func TestCheckQuiescent(tt *testing.T) {
 	t := sched.NewTask("test")
 	fs := newFS()
-	ip := fs.New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG})
+	ip := fs.New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG, Flags: format.InodeNoDataSum})
 	ip.CheckQuiescent(t)
 	panics := func(what string, f func()) {
 		tt.Helper()
@@ -116,10 +117,11 @@ func TestCheckQuiescent(tt *testing.T) {
 	ip.IOTree.Lock(t, 0, 4096)
 	panics("a locked range", func() { ip.CheckQuiescent(t) })
 	ip.IOTree.Unlock(t, 0, 4096)
-	oe := ip.Ordered.Add(t, ip, 0, 0, 4096, 1<<30)
+	oe := ip.AddOrdered(t, ordered.Nocow, 0, 4096, 1<<30)
 	panics("an ordered extent", func() { ip.CheckQuiescent(t) })
 	panics("an ordered extent in flight", func() { fs.CheckQuiescent(t) })
 	ip.Ordered.Remove(t, oe)
+	ip.TakeOrdered(t, oe)
 	oe.Put(t)
 	p := ip.Pages.Grab(t, 0)
 	p.SetUptodate()
@@ -127,9 +129,11 @@ func TestCheckQuiescent(tt *testing.T) {
 	panics("a dirty page", func() { ip.CheckQuiescent(t) })
 	ip.Pages.ClearDirty(t, p)
 	p.UnlockPut(t)
-	ip.AddOrdered(true)
+	oe = ip.AddOrdered(t, ordered.Nocow, 0, 4096, 1<<30)
+	ip.Ordered.Remove(t, oe)
 	panics("an outstanding extent", func() { ip.CheckQuiescent(t) })
-	ip.TakeOrdered(t, true, 0)
+	ip.TakeOrdered(t, oe)
+	oe.Put(t)
 	ip.DIO.Inc(t)
 	panics("a dio count", func() { ip.CheckQuiescent(t) })
 	ip.DIO.Dec(t)

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -54,7 +55,7 @@ func (t Type) String() string { return typeNames[t] }
 type Extent struct {
 	Start, Len uint64 // file range, bytes
 	Type       Type
-	DiskBytenr uint64 // logical address of the first byte written
+	DiskBytenr format.Logical // of the first byte written
 	// Owner is the inode.
 	Owner any
 	// Next links the extent in its owner's completion list.

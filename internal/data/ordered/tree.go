@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
@@ -34,7 +35,7 @@ func (tr *Tree) Len() int { return int(tr.n.Load()) }
 // Add makes an extent with two references, the tree's and the caller's, who owes its submission. Overlap with another is a bug.
 //
 // Preconditions: the extent lock of the range is held, and First found nothing under it.
-func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length, diskBytenr uint64) *Extent {
+func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, diskBytenr format.Logical) *Extent {
 	t.Spend(cost.Ordered, 1)
 	e := tr.pool.get(t, start, length)
 	e.Type, e.DiskBytenr, e.Owner = typ, diskBytenr, owner

@@ -7,15 +7,15 @@ import (
 
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
-
-const pageSize = format.SectorSize
 
 // Items is what place needs of the file items in the trees; *fstree.Store is one.
 type Items interface {
@@ -79,21 +79,86 @@ func (f *Finder) At(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, 
 	return m, nil
 }
 
-// Alloc reserves new space for up to n bytes at off, one piece of free space long.
-func (f *Finder) Alloc(t *sched.Task, ip *inode.Inode, off, n uint64) (bytenr, got uint64, err error) {
-	start, got, err := f.extents.ReserveExtent(t, n, pageSize, format.Logical(f.hint.Load()))
-	if err != nil {
-		return 0, 0, fmt.Errorf("write ino=%d off=%d len=%d: allocate data extent: %w", ip.Ino, off, n, err)
-	}
-	f.hint.Store(uint64(start) + got)
-	return uint64(start), got, nil
+// Extent is a piece of a file's range and its place on disk.
+type Extent struct {
+	Start, Len uint64
+	Type       ordered.Type
+	DiskBytenr format.Logical // of Start
 }
 
-// NocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
+// Next finds the place of the first piece of [start, end), which is to be written: space that is there already where the inode
+// may write in place, and newly reserved space elsewhere. On an error the piece has a range and no place.
+//
+// Models one round of run_delalloc_nocow() and cow_file_range().
+//
+// Preconditions:
+//   - the extent range is locked, and nothing ordered is in it.
+func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
+	if !ip.MayNocow() {
+		return f.alloc(t, ip, start, min(end, start+inode.MaxExtent))
+	}
+	cur := start
+	for cur < end {
+		m, ok, err := f.nocowAt(t, ip, cur, end)
+		if err == nil && !ok {
+			// Go on where the extent that cannot be overwritten, or the hole, ends.
+			if m, err = f.At(t, ip, cur); err == nil {
+				cur = min(m.End, end)
+				continue
+			}
+		}
+		if err != nil {
+			return Extent{Start: start, Len: end - start}, err
+		}
+		if cur > start {
+			break
+		}
+		x := Extent{Start: cur, Len: min(m.End, end, cur+inode.MaxExtent) - cur, Type: ordered.Nocow, DiskBytenr: format.Logical(m.Bytenr(cur))}
+		if m.Kind == extentmap.Prealloc {
+			x.Type = ordered.Prealloc
+		}
+		return x, nil
+	}
+	return f.alloc(t, ip, start, min(cur, start+inode.MaxExtent))
+}
+
+// alloc reserves new space for the first piece of [start, end), as long as one piece of free space allows.
+func (f *Finder) alloc(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
+	x := Extent{Start: start, Len: end - start}
+	if err := f.backData(t, ip, start, end); err != nil {
+		return x, err
+	}
+	bytenr, n, err := f.extents.ReserveExtent(t, x.Len, format.SectorSize, format.Logical(f.hint.Load()))
+	if err != nil {
+		return x, fmt.Errorf("write ino=%d off=%d len=%d: allocate data extent: %w", ip.Ino, start, x.Len, err)
+	}
+	f.hint.Store(uint64(bytenr) + n)
+	x.Len, x.DiskBytenr = n, bytenr
+	return x, nil
+}
+
+// backData reserves the data space of those bytes of [start, end) that were dirtied in NOCOW mode and must be
+// COWed after all. Models the NORESERVE part of fallback_to_cow(). Difference: it can fail, the kernel overbooks.
+func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) error {
+	if !ip.MayNocow() {
+		return nil
+	}
+	n := ip.IOTree.Count(t, start, end, extentio.NoReserve)
+	if n == 0 {
+		return nil
+	}
+	if err := ip.FS.Space.Data().Reserve(t, n, spaceinfo.NoFlush); err != nil {
+		return fmt.Errorf("write ino=%d off=%d len=%d: no space for a copy of what was to be overwritten: %w", ip.Ino, start, end-start, err)
+	}
+	ip.IOTree.Change(t, start, end, extentio.NoReserve, 0)
+	return nil
+}
+
+// nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
 // where they are on disk. The answer is remembered until the file's extents change there.
 //
 // Preconditions: the extent range of off is locked, or a wrong answer does no harm.
-func (f *Finder) NocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
+func (f *Finder) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
 	if m, ok := ip.Extents.Lookup(t, off); ok {
 		if m.Nocow {
 			return m, true, nil
@@ -150,7 +215,7 @@ func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowa
 // meanwhile, and on an error, which shows again when the range is written back.
 func (f *Finder) ask(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, bool) {
 	gen := ip.Extents.Gen()
-	m, ok, err := f.NocowAt(t, ip, off, off+pageSize)
+	m, ok, err := f.nocowAt(t, ip, off, off+format.SectorSize)
 	if err == nil && !ok && m.End <= off {
 		if m, err = f.At(t, ip, off); err == nil && m.Kind == extentmap.Regular {
 			m.Asked = true

@@ -4,13 +4,11 @@ import (
 	"fmt"
 
 	"btrlab/internal/blockdev"
-	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
-	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
@@ -30,11 +28,10 @@ type run struct {
 	next  *run
 }
 
-// part is one ordered extent and its place in run.pages.
+// part is one ordered extent and its pages.
 type part struct {
 	oe    *ordered.Extent
-	first int
-	n     int
+	pages []*pagecache.Page // of run.pages
 }
 
 func (e *Engine) getRun(t *sched.Task) *run {
@@ -159,7 +156,7 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 		p.UnlockPut(t)
 	}
 	for _, pt := range w.parts {
-		e.submit(t, ip, pt.oe, w.pages[pt.first:pt.first+pt.n])
+		e.submit(t, ip, pt.oe, pt.pages)
 	}
 	if err != nil {
 		m.SetError(t, err)
@@ -183,101 +180,37 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 }
 
 // runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and unlocks the range.
-// What cannot get a place is dropped with an error. Models run_delalloc_nocow() and cow_file_range().
-func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) error {
-	if !ip.MayNocow() {
-		return e.cow(t, ip, w, start, start, end, true)
-	}
-	var first error
-	cowFrom := start
+// What cannot get a place is dropped with an error. Models btrfs_run_delalloc_range().
+func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) (first error) {
 	for cur := start; cur < end; {
-		m, ok, err := e.cfg.Place.NocowAt(t, ip, cur, end)
-		if err == nil && !ok {
-			// Go on where the extent that cannot be overwritten, or the hole, ends.
-			if m, err = e.cfg.Place.At(t, ip, cur); err == nil {
-				cur = min(m.End, end)
-				continue
+		x, err := e.cfg.Place.Next(t, ip, cur, end)
+		pages := w.pages[(x.Start-start)>>pageShift:][:x.Len>>pageShift]
+		cur = x.Start + x.Len
+		if err != nil {
+			e.dropRange(t, ip, x.Start, cur, pages)
+			if first == nil {
+				first = err
 			}
+			continue
 		}
-		if cowFrom < cur || err != nil {
-			to := cur
-			if err != nil {
-				to = end
-			}
-			if cerr := e.cow(t, ip, w, start, cowFrom, to, err == nil); cerr != nil && first == nil {
-				first = cerr
-			}
-			if err != nil {
-				return err
-			}
+		w.parts = append(w.parts, part{ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages})
+		clear := extentio.Locked | inode.DelallocBits
+		if x.Type != ordered.Regular {
+			// The data reservation is not needed; the ordered extent keeps the metadata's, if it needs one.
+			clear |= extentio.ClearDataResv
 		}
-		stop := min(m.End, end, cur+inode.MaxExtent)
-		typ := ordered.Nocow
-		if m.Kind == extentmap.Prealloc {
-			typ = ordered.Prealloc
-		}
-		e.addPart(t, ip, w, start, typ, cur, stop-cur, m.Bytenr(cur))
-		// The data reservation is not needed; the ordered extent keeps the metadata's, if it needs one.
-		ip.IOTree.Change(t, cur, stop, extentio.Locked|inode.DelallocBits|extentio.ClearDataResv, 0)
-		cur = stop
-		cowFrom = cur
-	}
-	if cowFrom < end {
-		if err := e.cow(t, ip, w, start, cowFrom, end, true); err != nil && first == nil {
-			first = err
-		}
+		ip.IOTree.Change(t, x.Start, cur, clear, 0)
 	}
 	return first
 }
 
-// cow allocates new extents for [from, to); base is where w.pages begin. With alloc unset, or when there is no space, the
-// range is dropped: it loses its data, as the error says. Models cow_file_range().
-func (e *Engine) cow(t *sched.Task, ip *inode.Inode, w *run, base, from, to uint64, alloc bool) (err error) {
-	for alloc && from < to {
-		want := min(to-from, inode.MaxExtent)
-		if err = e.backData(t, ip, from, from+want); err != nil {
-			break
-		}
-		var bytenr, n uint64
-		if bytenr, n, err = e.cfg.Place.Alloc(t, ip, from, want); err != nil {
-			break
-		}
-		e.addPart(t, ip, w, base, ordered.Regular, from, n, bytenr)
-		ip.IOTree.Change(t, from, from+n, extentio.Locked|inode.DelallocBits, 0)
-		from += n
-	}
-	if from == to {
-		return nil
-	}
-	ip.IOTree.Change(t, from, to, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
-	for _, p := range w.pages[(from-base)>>pageShift : (to-base)>>pageShift] {
+// dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its data.
+func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page) {
+	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
+	for _, p := range pages {
 		t.Discharge(p)
 		ip.Pages.EndWriteback(t, p)
 	}
-	return err
-}
-
-// backData reserves the data space of those bytes of [start, end) that were dirtied in NOCOW mode and must be
-// COWed after all. Models the NORESERVE part of fallback_to_cow(). Difference: it can fail, the kernel overbooks.
-func (e *Engine) backData(t *sched.Task, ip *inode.Inode, start, end uint64) error {
-	if !ip.MayNocow() {
-		return nil
-	}
-	n := ip.IOTree.Count(t, start, end, extentio.NoReserve)
-	if n == 0 {
-		return nil
-	}
-	if err := e.fs.Space.Data().Reserve(t, n, spaceinfo.NoFlush); err != nil {
-		return fmt.Errorf("write ino=%d off=%d len=%d: no space for a copy of what was to be overwritten: %w", ip.Ino, start, end-start, err)
-	}
-	ip.IOTree.Change(t, start, end, extentio.NoReserve, 0)
-	return nil
-}
-
-func (e *Engine) addPart(t *sched.Task, ip *inode.Inode, w *run, base uint64, typ ordered.Type, start, n, bytenr uint64) {
-	ip.AddOrdered(typ == ordered.Nocow)
-	oe := ip.Ordered.Add(t, ip, typ, start, n, bytenr)
-	w.parts = append(w.parts, part{oe, int((start - base) >> pageShift), int(n >> pageShift)})
 }
 
 // wbio is a bio of file pages. They are recycled.
@@ -339,7 +272,7 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 			b.pages = append(b.pages, p)
 			b.bio.Vecs = append(b.bio.Vecs, p.Data())
 		}
-		at += uint64(n) * pageSize
+		at += format.Logical(n) * pageSize
 		pages = pages[n:]
 		e.cfg.Store.Submit(t, &b.bio)
 	}
