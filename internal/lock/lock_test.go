@@ -214,17 +214,20 @@ type sink struct {
 	funcs map[string]string
 }
 
-func (s *sink) Waited(w trace.Wait, skip int) {
-	var pcs [1]uintptr
-	runtime.Callers(skip+2, pcs[:])
-	f, _ := runtime.CallersFrames(pcs[:]).Next()
+func (s *sink) Waited(w trace.Wait) {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	f, more := frames.Next()
+	for more && trace.Inside(&f) {
+		f, more = frames.Next()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.funcs[w.Task] = f.Function
 }
 
-// A wait is booked on the task, reported with the class, and its stack begins at the code that called
-// the lock, not inside it.
+// A wait is booked on the task and reported with the class, and outside of the frames of lock and sched its stack begins at
+// the code that called the lock.
 func TestWaitIsReportedWhereItHappens(t *testing.T) {
 	s := &sink{funcs: map[string]string{}}
 	defer trace.SetSink(trace.SetSink(s))

@@ -19,61 +19,36 @@ func kindOf(c *lockdep.Class) sched.LockKind {
 	return sched.LockSleep
 }
 
-func simOf(d **detState, sim sched.Simulator, c *lockdep.Class) sched.SimLock {
-	if *d == nil {
-		*d = &detState{}
+func (k *core) simLock(sim sched.Simulator, c *lockdep.Class) sched.SimLock {
+	d := k.state()
+	if d.sim == nil {
+		d.sim = sim.NewLock(kindOf(c), c.ID)
 	}
-	if (*d).sim == nil {
-		(*d).sim = sim.NewLock(kindOf(c), c.ID)
-	}
-	return (*d).sim
+	return d.sim
 }
 
-func acquireSim(t *sched.Task, l sched.SimLock, c *lockdep.Class, sub uint64, obj any, read bool) {
-	lockdep.Acquire(t, c, sub, obj, read, false, false)
-	if since, waited := l.Acquire(t, read); waited {
-		t.Waited(c.ID, c.Name, since, 5)
+func (k *core) lockSim(t *sched.Task, sim sched.Simulator, sub uint64, id any, mode lockdep.Mode) {
+	c := classOf(k.class)
+	lockdep.Acquire(t, c, sub, id, mode)
+	if since, waited := k.simLock(sim, c).Acquire(t, mode == lockdep.Read); waited {
+		t.Waited(c.ID, c.Name, since)
 	}
 }
 
-func tryAcquireSim(t *sched.Task, l sched.SimLock, c *lockdep.Class, sub uint64, obj any, read bool) bool {
-	if !l.Try(t, read) {
+func (k *core) tryLockSim(t *sched.Task, sim sched.Simulator, sub uint64, id any, mode lockdep.Mode) bool {
+	c := classOf(k.class)
+	if !k.simLock(sim, c).Try(t, mode == lockdep.Read) {
 		return false
 	}
-	lockdep.Acquire(t, c, sub, obj, read, true, false)
+	lockdep.Acquire(t, c, sub, id, mode|lockdep.Try)
 	return true
 }
 
-func releaseSim(t *sched.Task, d *detState, c *lockdep.Class, obj any, read bool) {
-	lockdep.Release(t, c, obj)
-	if d == nil || d.sim == nil {
-		panic("lock: Unlock of a " + c.Name + " that is not locked")
+func (k *core) unlockSim(t *sched.Task, id any, mode lockdep.Mode) {
+	c := classOf(k.class)
+	lockdep.Release(t, c, id)
+	if k.det == nil || k.det.sim == nil {
+		panic("lock: unlock of a " + c.Name + " that is not locked")
 	}
-	d.sim.Release(t, read)
-}
-
-func (m *Mutex) lockSim(t *sched.Task, sim sched.Simulator, sub uint64) {
-	c := classOf(m.class)
-	acquireSim(t, simOf(&m.det, sim, c), c, sub, m, false)
-}
-
-func (m *Mutex) tryLockSim(t *sched.Task, sim sched.Simulator, sub uint64) bool {
-	c := classOf(m.class)
-	return tryAcquireSim(t, simOf(&m.det, sim, c), c, sub, m, false)
-}
-
-func (m *Mutex) unlockSim(t *sched.Task) { releaseSim(t, m.det, classOf(m.class), m, false) }
-
-func (s *RWSem) lockSim(t *sched.Task, sim sched.Simulator, sub uint64, read bool) {
-	c := classOf(s.class)
-	acquireSim(t, simOf(&s.det, sim, c), c, sub, s, read)
-}
-
-func (s *RWSem) tryLockSim(t *sched.Task, sim sched.Simulator, sub uint64, read bool) bool {
-	c := classOf(s.class)
-	return tryAcquireSim(t, simOf(&s.det, sim, c), c, sub, s, read)
-}
-
-func (s *RWSem) unlockSim(t *sched.Task, read bool) {
-	releaseSim(t, s.det, classOf(s.class), s, read)
+	k.det.sim.Release(t, mode == lockdep.Read)
 }

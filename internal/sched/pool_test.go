@@ -11,7 +11,7 @@ func TestAdoptAllocatesNothing(t *testing.T) {
 		k := Adopt("request")
 		k.Unpark()
 		k.Park(0)
-		k.Waited(7, "class", 0, 0)
+		k.Waited(7, "class", 0)
 		k.HeldLocks = append(k.HeldLocks, Held{Class: 7})[:0]
 		k.Retire()
 	})
@@ -33,7 +33,7 @@ func TestAdoptIsANewLife(t *testing.T) {
 		before := k.Dirty.Pages
 		k.Op, k.Dirty.Pages = "write", before+1
 		k.BeginNowait()
-		k.Waited(7, "class", 0, 0)
+		k.Waited(7, "class", 0)
 		k.EndNowait()
 		if k.Retire(); k.Dirty.Pages != before+1 {
 			t.Fatalf("request %d: %d dirty pages after Retire, want %d", i, k.Dirty.Pages, before+1)

@@ -93,7 +93,7 @@ type Task struct {
 	Policy string
 	// Dirty is package pagecache's: what the task dirtied since it last looked at the dirty limits.
 	Dirty DirtyState
-	// HeldLocks is package lockdep's.
+	// HeldLocks is package lockdep's: others only look. Lockdep has functions that change it.
 	HeldLocks []Held
 	// Waits is what the task waited, by class. Read it when the task is not running. Waited alone writes it.
 	Waits Waits
@@ -287,15 +287,14 @@ func (t *Task) EndNowait() {
 func (t *Task) Nowait() bool { return t.nowait > 0 }
 
 // Waited accounts a wait for class that began at start (from Now) and has just ended.
-// Skip counts the frames between Waited and the code that waited.
-func (t *Task) Waited(class ClassID, name string, start int64, skip int) {
+func (t *Task) Waited(class ClassID, name string, start int64) {
 	d := t.Now() - start
 	t.Waits.Add(class, WaitStat{Nanos: d, Count: 1})
 	if t.nowait > 0 {
 		t.NowaitSleeps = append(t.NowaitSleeps, class)
 	}
 	if trace.On() {
-		trace.Waited(trace.Wait{Class: name, Op: t.Op, Policy: t.Policy, Task: t.Name, Nanos: d}, skip+1)
+		trace.Waited(trace.Wait{Class: name, Op: t.Op, Policy: t.Policy, Task: t.Name, Nanos: d})
 	}
 }
 

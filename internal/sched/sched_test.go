@@ -13,7 +13,7 @@ import (
 func TestReset(t *testing.T) {
 	runtimes := []string{"ID", "Slot", "rt", "st", "sim", "slow", "checked", "park", "done"}
 	k := &Task{ID: 1, Slot: 2, slow: true, checked: true}
-	k.Waited(5, "class", 0, 0)
+	k.Waited(5, "class", 0)
 	used := reflect.ValueOf(k).Elem()
 	for i := range used.NumField() {
 		f := used.Field(i)
@@ -133,7 +133,7 @@ func TestTaskSize(t *testing.T) {
 func TestWaits(t *testing.T) {
 	k := NewTask("k")
 	for _, c := range []ClassID{200, 3, 200} {
-		k.Waited(c, "class", k.Now()-10, 0)
+		k.Waited(c, "class", k.Now()-10)
 	}
 	if a, b := k.Waits.Of(200), k.Waits.Of(3); len(k.Waits) != 2 || a.Count != 2 || a.Nanos < 20 || b.Count != 1 {
 		t.Errorf("waits %+v", k.Waits)
@@ -141,7 +141,7 @@ func TestWaits(t *testing.T) {
 	if n := k.Waits.Of(4); n != (WaitStat{}) {
 		t.Errorf("class 4 was never waited for, has %+v", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { k.Waited(3, "class", 0, 0) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { k.Waited(3, "class", 0) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

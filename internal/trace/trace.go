@@ -2,7 +2,11 @@
 // (a profile, a timeline, a test) hangs a Sink here. With no sink a report costs one atomic load.
 package trace
 
-import "sync/atomic"
+import (
+	"runtime"
+	"strings"
+	"sync/atomic"
+)
 
 // Wait is one finished wait of a task: for a lock, or for something that behaves like one.
 type Wait struct {
@@ -16,9 +20,8 @@ type Wait struct {
 // Sink receives reports. Its methods are called on the reporting task, possibly with locks held,
 // so they must not block for long and must not call back into the file system.
 type Sink interface {
-	// Waited reports a finished wait; skip is the number of stack frames between the caller of
-	// runtime.Callers inside Waited and the code that waited.
-	Waited(w Wait, skip int)
+	// Waited reports a finished wait. The code that waited is on the stack, outside of the frames that are Inside.
+	Waited(w Wait)
 }
 
 var sink atomic.Pointer[Sink]
@@ -41,8 +44,19 @@ func SetSink(s Sink) Sink {
 func On() bool { return sink.Load() != nil }
 
 // Waited passes w to the sink, if there is one.
-func Waited(w Wait, skip int) {
+func Waited(w Wait) {
 	if s := sink.Load(); s != nil {
-		(*s).Waited(w, skip+1)
+		(*s).Waited(w)
 	}
+}
+
+// Inside reports whether f is a frame of the packages that wait for their callers: trace, sched, lock and what is in their
+// folders, without their tests. The stack of a wait begins after such frames.
+func Inside(f *runtime.Frame) bool {
+	pkg, ok := strings.CutPrefix(f.Function, "btrlab/internal/")
+	if !ok || strings.HasSuffix(f.File, "_test.go") {
+		return false
+	}
+	pkg = pkg[:strings.IndexAny(pkg+".", "./")]
+	return pkg == "lock" || pkg == "sched" || pkg == "trace"
 }

@@ -153,7 +153,7 @@ func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, ip.Ino) }
 func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
 
 // AssertLocked panics when a checked task does not hold i_rwsem for writing.
-func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t, true) }
+func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t) }
 
 // Size is i_size in bytes. It changes under i_rwsem, but unlocked writers and readers look without it.
 func (ip *Inode) Size(t *sched.Task) uint64 {

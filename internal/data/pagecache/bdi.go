@@ -248,7 +248,7 @@ func (b *BDI) balance(t *sched.Task) error {
 		}
 		pause = min(pause, b.maxPause(all))
 		t.Sleep(time.Duration(pause))
-		t.Waited(ThrottleClass.ID, ThrottleClass.Name, now, 2)
+		t.Waited(ThrottleClass.ID, ThrottleClass.Name, now)
 		d.Pages, d.Pause = 0, next
 		d.PausedWhen = t.Now()
 		if b.Dirty.Load()+b.Writeback.Load() < hard {

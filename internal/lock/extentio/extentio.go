@@ -159,9 +159,6 @@ func (x *Tree) InitClass(c *lockdep.Class) {
 // SetLockMode chooses how locks wait. Call it before the first lock.
 func (x *Tree) SetLockMode(m Mode) { x.mode = m }
 
-// LockMode is how locks wait.
-func (x *Tree) LockMode() Mode { return x.mode }
-
 func (x *Tree) classOf(bits Bits) *lockdep.Class {
 	if bits&Locked == 0 {
 		return DIOClass
@@ -173,25 +170,17 @@ func (x *Tree) classOf(bits Bits) *lockdep.Class {
 }
 
 // Lock locks [start, end); it may sleep. Models lock_extent().
-func (x *Tree) Lock(t *sched.Task, start, end uint64) { x.lockBits(t, start, end, Locked, false) }
+func (x *Tree) Lock(t *sched.Task, start, end uint64) { x.LockBits(t, start, end, Locked) }
 
-// LockNested is Lock where the caller knows why the order of lockdep does not apply: a truncate locks
-// its range inside a transaction (kernel-semantics 9.1, exceptions).
-func (x *Tree) LockNested(t *sched.Task, start, end uint64) { x.lockBits(t, start, end, Locked, true) }
+// LockDIO takes the direct I/O lock of [start, end). Models btrfs_lock_dio_extent().
+func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.LockBits(t, start, end, DIOLocked) }
 
 // LockBits is Lock that sets more bits: Locked|FinishingOrdered, or DIOLocked.
 // Exactly one lock bit is among bits.
 func (x *Tree) LockBits(t *sched.Task, start, end uint64, bits Bits) {
-	x.lockBits(t, start, end, bits, false)
-}
-
-// LockDIO takes the direct I/O lock of [start, end). Models btrfs_lock_dio_extent().
-func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.lockBits(t, start, end, DIOLocked, false) }
-
-func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) {
 	lb := lockBitOf(bits)
 	if t.Checked() {
-		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, false, nest)
+		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, lockdep.Write)
 	}
 	x.point(t, sched.PointLock, lb)
 	x.mu.Lock(t)
@@ -221,7 +210,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, nest bool) 
 	}
 	x.changeAt(t, p, start, end, 0, bits)
 	x.mu.Unlock(t)
-	t.Waited(c.ID, c.Name, began, 2)
+	t.Waited(c.ID, c.Name, began)
 }
 
 // park sleeps until something of [f, end) is unlocked. The task's newest held lock is [from, end), as lockdep was told before it is
@@ -233,7 +222,7 @@ func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64)
 	}
 	hold := func(to uint64) {
 		if t.Checked() {
-			t.HeldLocks[len(t.HeldLocks)-1].Obj = heldRange{x, from, to}
+			lockdep.Rename(t, heldRange{x, from, to})
 		}
 	}
 	hold(start)
@@ -274,7 +263,7 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	}
 	x.mu.Unlock(t)
 	if !busy && t.Checked() {
-		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, false, true, false)
+		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, lockdep.Write|lockdep.Try)
 	}
 	return !busy
 }
@@ -332,8 +321,8 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
 	for start < end {
 		var r heldRange
-		for _, h := range t.HeldLocks {
-			if g, ok := h.Obj.(heldRange); ok && h.Class == c.ID && g.x == x && g.start <= start && start < g.end {
+		for obj := range lockdep.Held(t, c) {
+			if g, ok := obj.(heldRange); ok && g.x == x && g.start <= start && start < g.end {
 				r = g
 				break
 			}
@@ -343,10 +332,10 @@ func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
 		}
 		lockdep.Release(t, c, r)
 		if r.start < start {
-			lockdep.Acquire(t, c, r.start, heldRange{x, r.start, start}, false, true, false)
+			lockdep.Acquire(t, c, r.start, heldRange{x, r.start, start}, lockdep.Write|lockdep.Try)
 		}
 		if end < r.end {
-			lockdep.Acquire(t, c, end, heldRange{x, end, r.end}, false, true, false)
+			lockdep.Acquire(t, c, end, heldRange{x, end, r.end}, lockdep.Write|lockdep.Try)
 		}
 		start = min(end, r.end)
 	}
@@ -363,7 +352,7 @@ func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
 // Adopt puts a range lock that another task disowned on t's held list.
 func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
 	if t.Checked() {
-		lockdep.Acquire(t, x.classOf(bit), start, heldRange{x, start, end}, false, true, false)
+		lockdep.Acquire(t, x.classOf(bit), start, heldRange{x, start, end}, lockdep.Write|lockdep.Try)
 	}
 }
 

@@ -29,6 +29,7 @@ package lockdep
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -109,16 +110,25 @@ func Classes() []*Class {
 // ByID finds a registered class.
 func ByID(id sched.ClassID) *Class { return table[id].Load() }
 
+// Mode is how a lock is taken: Write or Read, and Try.
+type Mode uint8
+
+// The modes.
+const (
+	Write Mode = 0         // alone
+	Read  Mode = 1 << iota // with other readers
+	Try                    // without a wait, so that the order is not checked
+)
+
 // Acquire records that t takes obj of class c and panics when that breaks the order.
-// Nest says that the caller knows why this acquire is safe out of order; it skips the check only.
-func Acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool) {
+func Acquire(t *sched.Task, c *Class, sub uint64, obj any, mode Mode) {
 	if t.Checked() {
-		acquire(t, c, sub, obj, read, try, nest)
+		acquire(t, c, sub, obj, mode)
 	}
 }
 
-func acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool) {
-	if len(t.HeldLocks) > 0 && !try && !nest {
+func acquire(t *sched.Task, c *Class, sub uint64, obj any, mode Mode) {
+	if len(t.HeldLocks) > 0 && mode&Try == 0 {
 		check(t, c, sub, obj, "acquires")
 	}
 	n := len(t.HeldLocks)
@@ -127,7 +137,7 @@ func acquire(t *sched.Task, c *Class, sub uint64, obj any, read, try, nest bool)
 	}
 	t.HeldLocks = t.HeldLocks[:n+1]
 	h := &t.HeldLocks[n] // in place: a copy costs several times as much here
-	h.Class, h.Sub, h.Obj, h.Read = c.ID, sub, obj, read
+	h.Class, h.Sub, h.Obj, h.Read = c.ID, sub, obj, mode&Read != 0
 }
 
 // MightWait checks that t may wait for class c now: nothing it holds ranks at or above c.
@@ -136,9 +146,6 @@ func MightWait(t *sched.Task, c *Class) {
 		check(t, c, 0, nil, "waits for")
 	}
 }
-
-// MightLock is MightWait for a path that takes a lock only sometimes.
-func MightLock(t *sched.Task, c *Class) { MightWait(t, c) }
 
 func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
 	for i := range t.HeldLocks {
@@ -190,18 +197,52 @@ func Novalidate(t *sched.Task, c *Class, obj any, on bool) {
 	}
 }
 
-// Holds reports whether t holds obj, for writing if write is set. Without checking it says true: it is for assertions, and what
+// Resub changes sub of obj, which t holds: its place among the locks of its class is another now. Models lock_set_subclass().
+func Resub(t *sched.Task, obj any, sub uint64) {
+	for i := range t.HeldLocks {
+		if h := &t.HeldLocks[i]; h.Obj == obj {
+			h.Sub = sub
+		}
+	}
+}
+
+// Rename changes what t's newest lock is: a range of which the task has only a part so far.
+func Rename(t *sched.Task, obj any) {
+	if n := len(t.HeldLocks); n > 0 {
+		t.HeldLocks[n-1].Obj = obj
+	}
+}
+
+// Held returns what t holds of class c, oldest first.
+func Held(t *sched.Task, c *Class) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		for i := range t.HeldLocks {
+			if h := &t.HeldLocks[i]; h.Class == c.ID && !yield(h.Obj) {
+				return
+			}
+		}
+	}
+}
+
+// Holds reports whether t holds obj; with mode Write, for writing. Without checking it says true: it is for assertions, and what
 // goes on must not depend on it. Models lockdep_is_held().
-func Holds(t *sched.Task, obj any, write bool) bool {
+func Holds(t *sched.Task, obj any, mode Mode) bool {
 	if !t.Checked() {
 		return true
 	}
-	for _, h := range t.HeldLocks {
-		if h.Obj == obj && (!write || !h.Read) {
+	for i := range t.HeldLocks {
+		if h := &t.HeldLocks[i]; h.Obj == obj && (mode == Read || !h.Read) {
 			return true
 		}
 	}
 	return false
+}
+
+// AssertHeld panics unless t holds obj of class c in mode. Models lockdep_assert_held() and lockdep_assert_held_read().
+func AssertHeld(t *sched.Task, c *Class, obj any, mode Mode) {
+	if !Holds(t, obj, mode) {
+		violated("task %v relies on %s, which it does not hold", t, c.Name)
+	}
 }
 
 // AssertNone panics when t still holds something: call it where a task ends or returns to its user.

@@ -23,7 +23,7 @@ var (
 
 // step is one thing a task does; the last step of a sequence must panic with want, if want is given.
 type step struct {
-	what string // lock, nest, try, wait, unlock
+	what string // lock, try, wait, unlock
 	c    *Class
 	sub  uint64
 	obj  string
@@ -46,7 +46,6 @@ func TestOrder(t *testing.T) {
 		{"twice", []step{{"lock", inner, 4, "c"}, {"lock", inner, 5, "c"}}, "while it holds"},
 		{"try is not checked", []step{{"lock", inner, 0, "b"}, {"try", outer, 0, "a"}}, ""},
 		{"but binds what follows", []step{{"try", inner, 7, "b"}, {"lock", inner, 5, "a"}}, "while it holds"},
-		{"nest is not checked", []step{{"lock", inner, 0, "b"}, {"nest", outer, 0, "a"}}, ""},
 		{"unlock out of order", []step{{"lock", outer, 0, "a"}, {"lock", inner, 0, "b"}, {"unlock", outer, 0, "a"}, {"unlock", inner, 0, "b"}, {"lock", outer, 0, "a"}}, ""},
 		{"wait under an outer lock", []step{{"lock", outer, 0, "a"}, {"wait", wait, 0, ""}}, ""},
 		{"wait under an inner lock", []step{{"lock", inner, 0, "b"}, {"wait", wait, 0, ""}}, "waits for test_wait (rank 60, sub 0) while it holds test_inner"},
@@ -68,8 +67,10 @@ func TestOrder(t *testing.T) {
 					Release(k, s.c, s.obj)
 				case "wait":
 					MightWait(k, s.c)
+				case "try":
+					Acquire(k, s.c, s.sub, s.obj, Write|Try)
 				default:
-					Acquire(k, s.c, s.sub, s.obj, false, s.what == "try", s.what == "nest")
+					Acquire(k, s.c, s.sub, s.obj, Write)
 				}
 			}
 		})
@@ -78,13 +79,13 @@ func TestOrder(t *testing.T) {
 
 func TestHoldsAndHandOver(t *testing.T) {
 	a, b := sched.NewTask("a"), sched.NewTask("b")
-	Acquire(a, inner, 0, "x", true, false, false)
-	if !Holds(a, "x", false) || Holds(a, "x", true) || Holds(b, "x", false) {
+	Acquire(a, inner, 0, "x", Read)
+	if !Holds(a, "x", Read) || Holds(a, "x", Write) || Holds(b, "x", Read) {
 		t.Fatal("a read lock must count as held for reading, by its task only")
 	}
 	Release(a, inner, "x")
 	AssertNone(a)
-	Acquire(b, inner, 0, "x", false, true, false) // as a try: b did not wait for it
+	Acquire(b, inner, 0, "x", Write|Try) // as a try: b did not wait for it
 	defer func() {
 		if r := fmt.Sprint(recover()); !strings.Contains(r, "returns holding test_inner") {
 			t.Fatalf("AssertNone: %v", r)
@@ -96,10 +97,10 @@ func TestHoldsAndHandOver(t *testing.T) {
 // A lock that is not validated is held like another; only the order behind it is not checked, until it is back in.
 func TestNovalidate(t *testing.T) {
 	k := sched.NewTask("a")
-	Acquire(k, inner, 0, "x", false, false, false)
+	Acquire(k, inner, 0, "x", Write)
 	Novalidate(k, inner, "x", true)
 	check(k, outer, 0, "y", "acquires")
-	if !Holds(k, "x", true) {
+	if !Holds(k, "x", Write) {
 		t.Fatal("it must count as held")
 	}
 	Novalidate(k, inner, "x", false)

@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	maxDepth   = 48
+	maxDepth   = 54 // with the frames inside sched and lock, which are left out
 	lockShards = 16
 )
 
@@ -65,16 +65,16 @@ func NewLocks() *Locks {
 
 // Waited adds a wait. It is called by the task that waited. A class whose name ends in _idle is a worker with
 // nothing to do, which delays nobody: it is left out.
-func (l *Locks) Waited(w trace.Wait, skip int) {
+func (l *Locks) Waited(w trace.Wait) {
 	if strings.HasSuffix(w.Class, "_idle") {
 		return
 	}
 	k := l.keys.Get().(*key)
 	k.class, k.op, k.policy = w.Class, w.Op, w.Policy
-	k.n = runtime.Callers(skip+2, k.pcs[:])
+	k.n = runtime.Callers(2, k.pcs[:])
 	clear(k.pcs[k.n:])
 	h := uintptr(0)
-	for _, pc := range k.pcs[:min(k.n, 4)] {
+	for _, pc := range k.pcs[:min(k.n, 10)] {
 		h = h*31 + pc
 	}
 	s := &l.shards[h>>2%lockShards]
@@ -132,7 +132,7 @@ func (l *Locks) Profile() *profile.Profile {
 		for frames, more := runtime.CallersFrames(e.k.pcs[:e.k.n]), e.k.n > 0; more; {
 			var f runtime.Frame
 			f, more = frames.Next()
-			if f.Function == "" {
+			if f.Function == "" || len(s.Location) == 0 && trace.Inside(&f) {
 				continue
 			}
 			at := place{f.Function, f.File, f.Line}

@@ -94,10 +94,10 @@ func TestLockProfileAddsUp(t *testing.T) {
 		if i >= 7 {
 			pol = "unlocked"
 		}
-		l.Waited(trace.Wait{Class: "page", Op: "write", Policy: pol, Nanos: 100}, 0)
+		l.Waited(trace.Wait{Class: "page", Op: "write", Policy: pol, Nanos: 100})
 	}
-	l.Waited(trace.Wait{Class: "empty", Nanos: 5}, 0)
-	l.Waited(trace.Wait{Class: "worker_idle", Nanos: 1e9}, 0)
+	l.Waited(trace.Wait{Class: "empty", Nanos: 5})
+	l.Waited(trace.Wait{Class: "worker_idle", Nanos: 1e9})
 	p := l.Profile()
 	got := map[string][2]int64{}
 	for _, s := range p.Sample {
@@ -183,6 +183,6 @@ func BenchmarkWaited(b *testing.B) {
 	w := trace.Wait{Class: "page", Op: "write", Policy: "locked", Nanos: 100}
 	b.ReportAllocs()
 	for range b.N {
-		l.Waited(w, 0)
+		l.Waited(w)
 	}
 }

@@ -105,7 +105,7 @@ func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hin
 }
 
 func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) error {
-	b.lock.AssertHeld(t, true)
+	b.lock.AssertHeld(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.used[b.Bytenr] {

@@ -5,6 +5,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
@@ -111,11 +112,7 @@ func (p *Path) replace(t *sched.Task, b *Buffer, slot int) {
 	old.Put()
 	p.Nodes[b.level], p.Slots[b.level] = b, slot
 	// It was locked as a neighbour; now it may have neighbours of its own locked beside it.
-	for i := range t.HeldLocks {
-		if h := &t.HeldLocks[i]; h.Obj == &b.lock {
-			h.Sub = lockSub(b.level, nestNormal)
-		}
-	}
+	lockdep.Resub(t, &b.lock, lockSub(b.level, nestNormal))
 }
 
 // unlockUp lets go the locks above level that the path no longer needs: not below lowestUnlock, and not the parent of a

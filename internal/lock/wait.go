@@ -1,0 +1,226 @@
+package lock
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// Cond is a condition under a Mutex: waiters are woken in the order they came.
+type Cond struct {
+	L     *Mutex
+	class *lockdep.Class
+	list  []*sched.Task // protected by L
+}
+
+// Init ties the condition to its mutex; c names the wait.
+func (k *Cond) Init(l *Mutex, c *lockdep.Class) { k.L, k.class = l, c }
+
+// Wait lets L go, sleeps until a wake-up and takes L again. Call it in a loop with L held.
+func (k *Cond) Wait(t *sched.Task) { k.wait(t, k) }
+
+// WaitFor is Wait for an event that somebody owes (sched.WaitGraph).
+func (k *Cond) WaitFor(t *sched.Task, ev any) { k.wait(t, ev) }
+
+func (k *Cond) wait(t *sched.Task, ev any) {
+	c := classOf(k.class)
+	k.list = append(k.list, t)
+	k.L.Unlock(t)
+	lockdep.MightWait(t, c)
+	start := t.Now()
+	t.BlockedOn(ev)
+	t.Park(c.ID)
+	t.Waited(c.ID, c.Name, start)
+	k.L.Lock(t)
+}
+
+// Signal wakes the first waiter. L is held.
+func (k *Cond) Signal(t *sched.Task) {
+	if len(k.list) > 0 {
+		w := k.list[0]
+		k.list = slices.Delete(k.list, 0, 1)
+		w.Unpark()
+	}
+}
+
+// Broadcast wakes all waiters. L is held.
+func (k *Cond) Broadcast(t *sched.Task) {
+	for i, w := range k.list {
+		k.list[i] = nil
+		w.Unpark()
+	}
+	k.list = k.list[:0]
+}
+
+// WaitQueue is a queue of tasks that wait for a condition outside any lock; the condition must be
+// readable at any time (an atomic). The waker changes the condition, then calls Wake.
+type WaitQueue struct {
+	class *lockdep.Class
+	n     atomic.Int32
+	mu    sync.Mutex // leaf
+	list  []*sched.Task
+	obj   sched.Obj
+}
+
+// Init names the wait.
+func (q *WaitQueue) Init(c *lockdep.Class) { q.class = c }
+
+// Objects calls f with what a Stepper knows the queue by.
+func (q *WaitQueue) Objects(f func(*sched.Obj)) { f(&q.obj) }
+
+// Wait sleeps until cond holds. It does not sleep when cond holds already.
+func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q, cond) }
+
+// WaitFor is Wait for an event that somebody owes (sched.WaitGraph), on a queue that many events share.
+func (q *WaitQueue) WaitFor(t *sched.Task, ev any, cond func() bool) { q.wait(t, ev, cond) }
+
+func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
+	c := classOf(q.class)
+	st := t.Stepper()
+	if rt := t.Runtime(); rt != nil {
+		t.Next = sched.Op{Kind: sched.PointWait, Class: c.ID, Use: sched.Writes, Obj: &q.obj, ID: q}
+		rt.Enter(t)
+	}
+	lockdep.MightWait(t, c)
+	if cond() {
+		return
+	}
+	start := t.Now()
+	slept := false
+	for {
+		q.mu.Lock()
+		q.list = append(q.list, t)
+		q.n.Store(int32(len(q.list)))
+		q.mu.Unlock()
+		// Look again now that a waker would see us: one that came before did not.
+		if cond() && q.remove(t) {
+			break
+		}
+		t.BlockedOn(ev)
+		t.Park(c.ID)
+		if st != nil {
+			st.Touch(t, &q.obj, sched.Writes)
+		}
+		slept = true
+		if cond() {
+			break
+		}
+	}
+	if slept {
+		t.Waited(c.ID, c.Name, start)
+	}
+}
+
+func (q *WaitQueue) remove(t *sched.Task) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.list, t)
+	if i < 0 {
+		return false // a waker has taken us off; its Unpark must be eaten by a Park
+	}
+	q.list = slices.Delete(q.list, i, i+1)
+	q.n.Store(int32(len(q.list)))
+	return true
+}
+
+// Wake wakes every waiter, so that each looks at its condition again. It never sleeps.
+func (q *WaitQueue) Wake(t *sched.Task) {
+	if t.Slow() {
+		if st := t.Stepper(); st != nil {
+			if st.Aborting() {
+				return
+			}
+			t.Next = sched.Op{Kind: sched.PointWake, Class: classOf(q.class).ID, Obj: &q.obj, ID: q}
+			st.Enter(t)
+			if q.n.Load() != 0 {
+				st.Touch(t, &q.obj, sched.Writes)
+			}
+		}
+	}
+	if q.n.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	for i, w := range q.list {
+		q.list[i] = nil
+		w.Unpark()
+	}
+	q.list = q.list[:0]
+	q.n.Store(0)
+	q.mu.Unlock()
+}
+
+// Counter counts things in flight; WaitZero waits until there are none. Models i_dio_count.
+type Counter struct {
+	n atomic.Int64
+	q WaitQueue
+}
+
+// Open is the gate of a Stepper: zero is the way through.
+func (k *Counter) Open() uint8 {
+	if k.n.Load() == 0 {
+		return 1
+	}
+	return 0
+}
+
+// enter is the scheduling point. A Stepper sees the counter and its wait for zero as one object.
+func (k *Counter) enter(t *sched.Task, kind sched.PointKind, mode uint8, use sched.Use, frees bool) {
+	rt := t.Runtime()
+	if rt == nil {
+		return
+	}
+	if st := t.Stepper(); st != nil && st.Aborting() {
+		return
+	}
+	op := &t.Next
+	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, classOf(k.q.class).ID, use, frees, mode
+	op.Obj, op.Gate, op.Also, op.ID = &k.q.obj, k, nil, k
+	rt.Enter(t)
+}
+
+// Init names the wait for zero.
+func (k *Counter) Init(c *lockdep.Class) { k.q.Init(c) }
+
+// Objects calls f with what a Stepper knows the counter by.
+func (k *Counter) Objects(f func(*sched.Obj)) { f(&k.q.obj) }
+
+// Inc adds one, which t then owes to take away (sched.WaitGraph).
+func (k *Counter) Inc(t *sched.Task) {
+	k.enter(t, sched.PointAtomic, 0, sched.Adds, false)
+	k.n.Add(1)
+	t.Owe(k)
+}
+
+// Dec takes one away and wakes those who wait for zero.
+func (k *Counter) Dec(t *sched.Task) {
+	k.enter(t, sched.PointAtomic, 0, sched.Adds, true)
+	n := k.n.Add(-1)
+	st := t.Stepper()
+	if n < 0 && (st == nil || !st.Aborting()) {
+		panic("lock: Counter below zero")
+	}
+	if st != nil {
+		t.Discharge(k)
+	} else if n == 0 {
+		k.q.Wake(t)
+	}
+}
+
+// Load reads the count.
+func (k *Counter) Load() int64 { return k.n.Load() }
+
+// WaitZero sleeps until the count is zero.
+func (k *Counter) WaitZero(t *sched.Task) {
+	if t.Stepper() != nil {
+		lockdep.MightWait(t, classOf(k.q.class))
+		k.enter(t, sched.PointWait, 1, sched.Reads, false)
+		return
+	}
+	if t.Slow() || k.n.Load() != 0 {
+		k.q.wait(t, k, func() bool { return k.n.Load() == 0 })
+	}
+}
