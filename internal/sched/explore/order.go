@@ -37,7 +37,7 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 			continue
 		}
 		g.after[h.Class].Add(op.Class)
-		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), w.nameOf(k), len(w.ev)-1)
+		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), k, len(w.ev)-1)
 		if path := g.path(op.Class, h.Class, &sched.ClassSet{}); path != nil {
 			var b strings.Builder
 			b.WriteString("lock order inversion: " + g.first[[2]sched.ClassID{h.Class, op.Class}])

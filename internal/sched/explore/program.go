@@ -89,12 +89,12 @@ func (w *World) Name(id any, name string) {
 	i.names = append(i.names, objectName{id, name})
 	if o, ok := id.(interface{ Objects(func(*sched.Obj)) }); ok {
 		i.naming = id
-		o.Objects(i.named1)
+		o.Objects(i.number)
 	}
 }
 
 // NameHeld says how reports name a lock that a task holds, by the order inside its class or by what it is; "" is as without it.
-func (w *World) NameHeld(f func(h sched.Held) string) { w.w.namer = f }
+func (w *World) NameHeld(f func(h sched.Held) string) { w.w.nameHeld = f }
 
 // Check adds an oracle that needs no task. It is asked when every task that must end has ended.
 func (w *World) Check(f func() error) { w.w.check = append(w.w.check, f) }

@@ -59,7 +59,7 @@ func (f *follow) pick(w *world, d *decision) int {
 	}
 	if f.expect != nil && pick >= 0 && pick < len(w.tasks) && d.mask&(1<<pick) != 0 {
 		if k := w.tasks[pick]; k.op.Obj != nil {
-			w.number1(k.op.Obj, k.op.ID, k.op.Class)
+			w.numberOf(k.op.Obj, k.op.ID, k.op.Class)
 		}
 		p := w.pending(pick)
 		p.Enabled = d.mask

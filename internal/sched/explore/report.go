@@ -172,12 +172,12 @@ func (w *world) execution() Execution {
 		d := &x.Details[i]
 		d.Object = x.Steps[i].object()
 		if n := w.ev[i].obj; n > 0 {
-			if name, ok := w.named(w.objs[n-1].id); ok {
+			if name, ok := w.nameOf(w.objs[n-1].id); ok {
 				d.Object = name
 			}
 		}
-		if i < len(w.nameAt) && w.nameAt[i] != "" {
-			d.Object = w.nameAt[i]
+		if i < len(w.objectAt) && w.objectAt[i] != "" {
+			d.Object = w.objectAt[i]
 		}
 		if s := &x.Steps[i]; s.NVal > 0 {
 			d.Value = fmt.Sprintf("= %d of 0 to %d", s.Val, s.NVal-1)
@@ -204,7 +204,7 @@ func (w *world) execution() Execution {
 func (w *world) traceStep(k *task) {
 	w.traceState()
 	w.heldAt = append(w.heldAt, w.held(k))
-	w.nameAt = append(w.nameAt, w.opName(k))
+	w.objectAt = append(w.objectAt, w.opName(k))
 	w.stacks = append(w.stacks, slices.Clone(k.callers[:k.ncallers]))
 	k.ncallers = 0
 }
@@ -221,7 +221,7 @@ func (w *world) traceState() {
 }
 
 func (w *world) objName(id any, class sched.ClassID) string {
-	if name, ok := w.named(id); ok {
+	if name, ok := w.nameOf(id); ok {
 		return name
 	}
 	for i := range w.objs {
@@ -242,8 +242,8 @@ func (w *world) heldName(h sched.Held) string {
 
 // lockName names a lock by what the program says of it, or by its bytes; "" is one that is known by its object alone.
 func (w *world) lockName(h sched.Held) string {
-	if w.namer != nil {
-		if s := w.namer(h); s != "" {
+	if w.nameHeld != nil {
+		if s := w.nameHeld(h); s != "" {
 			return s
 		}
 	}
@@ -333,7 +333,7 @@ func (w *world) unfinished() string {
 	var l []string
 	for _, k := range w.tasks {
 		if k.user && k.state != ended {
-			l = append(l, fmt.Sprintf("task %s %s", w.nameOf(k), w.waits(k)))
+			l = append(l, fmt.Sprintf("task %s %s", k, w.waits(k)))
 		}
 	}
 	return strings.Join(l, ", ")
@@ -346,7 +346,7 @@ func (w *world) stuck() string {
 		if k.state == ended || k == w.root && w.phase == exploring || !k.user && len(k.t.HeldLocks) == 0 && k != w.root {
 			continue
 		}
-		fmt.Fprintf(&b, "task %s %s; holds %s\n", w.nameOf(k), w.waits(k), w.holds(k))
+		fmt.Fprintf(&b, "task %s %s; holds %s\n", k, w.waits(k), w.holds(k))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

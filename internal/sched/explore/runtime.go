@@ -50,11 +50,11 @@ func (w *world) Enter(t *sched.Task) {
 		if op.Mode == 0 || open&op.Mode != 0 {
 			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
 			if op.Obj != nil && !w.cfg.commutes.Has(op.Class) && !w.lean {
-				n := w.number1(op.Obj, op.ID, op.Class)
+				n := w.numberOf(op.Obj, op.ID, op.Class)
 				w.noteWait(k, op, n)
 				w.touch(n, op.Use, open, op.Mode, op.Frees)
 				if op.Also != nil {
-					w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
+					w.touch(w.numberOf(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
 				}
 			}
 			op.Mode = 0
@@ -102,7 +102,7 @@ func (w *world) noteWait(k *task, op *sched.Op, n int32) {
 func (w *world) enterQuiet(k *task) {
 	op := k.op
 	if op.Obj != nil && !w.lean {
-		w.number1(op.Obj, op.ID, op.Class)
+		w.numberOf(op.Obj, op.ID, op.Class)
 	}
 	if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
 		w.decide(k)
@@ -116,7 +116,7 @@ func (w *world) Touch(t *sched.Task, o *sched.Obj, use sched.Use) {
 	if w.aborting || w.lean {
 		return
 	}
-	n := w.number1(o, nil, 0)
+	n := w.numberOf(o, nil, 0)
 	if w.phase == exploring && w.curEv >= 0 {
 		w.touch(n, use, openUnknown, 0, false)
 	}
@@ -228,11 +228,11 @@ func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherW
 		held = "holding " + was.held
 	}
 	v := &Violation{Kind: KindRace, Named: true, What: fmt.Sprintf("task %s %s %s in step %d (holding %s) that task %s %s in step %d (%s); no lock, atomic or wake-up orders them",
-		w.nameOf(k), verb(write), field, w.curEv, w.holds(k), w.nameOf(o), verb(otherWrote), ev, held)}
+		k, verb(write), field, w.curEv, w.holds(k), o, verb(otherWrote), ev, held)}
 	if traced {
 		var pc [stackDepth]uintptr
 		n := runtime.Callers(4, pc[:])
-		v.Sides = []Side{{w.nameOf(k), int(w.curEv), framesOf(pc[:n])}, {w.nameOf(o), int(ev), framesOf(was.pc)}}
+		v.Sides = []Side{{k.String(), int(w.curEv), framesOf(pc[:n])}, {o.String(), int(ev), framesOf(was.pc)}}
 	}
 	w.viol = v
 }
@@ -277,7 +277,7 @@ func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 			}
 			w.wakes(k)
 		}
-		w.number(k)
+		w.enlist(k)
 	}
 }
 

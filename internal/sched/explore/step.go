@@ -196,11 +196,11 @@ func (w *world) begin(k *task, d *decision) {
 		if op.Gate != nil && w.chains {
 			open = op.Gate.Open()
 		}
-		n := w.number1(op.Obj, op.ID, op.Class)
+		n := w.numberOf(op.Obj, op.ID, op.Class)
 		e.obj = n + 1
 		w.touch(n, op.Use, open, op.Mode, op.Frees)
 		if op.Also != nil {
-			w.touch(w.number1(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
+			w.touch(w.numberOf(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
 		}
 		if op.Kind == sched.PointWait || op.Kind == sched.PointWake {
 			w.noteWait(k, op, n)
@@ -285,8 +285,8 @@ func join(dst, src []int32) {
 	}
 }
 
-// number1 is the number of an object in this execution.
-func (w *world) number1(o *sched.Obj, id any, class sched.ClassID) int32 {
+// numberOf is the number of an object in this execution.
+func (w *world) numberOf(o *sched.Obj, id any, class sched.ClassID) int32 {
 	if o.Run == w.run {
 		if x := &w.objs[o.Num]; x.id == nil {
 			x.id, x.class = id, class

@@ -78,7 +78,7 @@ type link struct {
 
 // linkText prints an edge. One that got here by a lock that from holds is told what from is about, too.
 func (w *world) linkText(l, before *link) string {
-	from := w.nameOf(l.from)
+	from := l.from.String()
 	if before.verb == holds {
 		if duty := w.duty(l.from); duty != "" {
 			from += ", which " + duty + ","
@@ -89,7 +89,7 @@ func (w *world) linkText(l, before *link) string {
 
 // awaited is what the edge waits for and of whom: "extent [0, 4K), which task 2 endio holds".
 func (w *world) awaited(l *link) string {
-	to := w.nameOf(l.to)
+	to := l.to.String()
 	switch {
 	case l.what == "":
 		return fmt.Sprintf("task %s to end", to)
@@ -205,7 +205,7 @@ func (w *world) targetName(k *task) string {
 		return ""
 	}
 	if t, ok := obj.(*sched.Task); ok {
-		return "task " + w.nameOf(w.of(t)) + " to end"
+		return "task " + w.of(t).String() + " to end"
 	}
 	if e, ok := obj.(sched.Event); ok {
 		name, _ := e.Event()
@@ -227,7 +227,7 @@ func (w *world) nameable(obj any) bool {
 	case *sched.Task, sched.Event:
 		return true
 	}
-	_, ok := w.named(obj)
+	_, ok := w.nameOf(obj)
 	return ok || rangeOf(obj) != ""
 }
 
@@ -339,9 +339,9 @@ func (w *world) deadlock() {
 			if l.to.state != ended {
 				continue
 			}
-			text := fmt.Sprintf("task %s waits for %s, which task %s owed when it ended", w.nameOf(k), l.what, w.nameOf(l.to))
+			text := fmt.Sprintf("task %s waits for %s, which task %s owed when it ended", k, l.what, l.to)
 			if l.verb == holds {
-				text = fmt.Sprintf("task %s waits for what task %s held when it ended", w.nameOf(k), w.nameOf(l.to))
+				text = fmt.Sprintf("task %s waits for what task %s held when it ended", k, l.to)
 			}
 			w.fail(Violation{Kind: KindGone, What: text, Waits: []sched.ClassID{k.waitsIn()}, More: w.stuck()})
 			return
@@ -355,11 +355,11 @@ func (w *world) deadlock() {
 			if o := &w.objs[k.parkObj-1]; o.wakes > 0 {
 				w.fail(Violation{Kind: KindLost, Named: true, Waits: []sched.ClassID{k.waitsIn()}, More: w.stuck(),
 					What: fmt.Sprintf("task %s waits in %s since step %d; the last wake-up was in step %d, and nobody is left to give another",
-						w.nameOf(k), w.objName(o.id, o.class), k.parkStep-1, o.lastWake)})
+						k, w.objName(o.id, o.class), k.parkStep-1, o.lastWake)})
 				return
 			}
 		}
-		w.fail(Violation{Kind: KindGone, What: fmt.Sprintf("task %s %s, and nobody is left to wake it", w.nameOf(k), w.waits(k)),
+		w.fail(Violation{Kind: KindGone, What: fmt.Sprintf("task %s %s, and nobody is left to wake it", k, w.waits(k)),
 			Waits: []sched.ClassID{k.waitsIn()}, More: w.stuck()})
 		return
 	}

@@ -203,8 +203,8 @@ type world struct {
 	history sched.Obj          // the order of calls and returns
 	extra   map[any]*sched.Obj // objects that have no room for a number
 	names   []objectName
-	naming  any              // what Name is called for
-	named1  func(*sched.Obj) // numbers one of its objects; made once
+	naming  any              // what World.Name is called for
+	number  func(*sched.Obj) // gives one of its objects a number; made once
 	dec     decision         // the present one
 	yields  bool             // somebody lets others go first
 	curEv   int32            // the present step, -1 for none
@@ -233,9 +233,9 @@ type world struct {
 	stacks     [][]uintptr
 	heldAt     [][]Named
 	stuckTasks []Stuck
-	nameAt     []string
+	objectAt     []string
 	looks      map[lookedKey]looked
-	namer      func(h sched.Held) string
+	nameHeld      func(h sched.Held) string
 }
 
 // objectName is what a program calls an object. Only reports look for names, so a list does.
@@ -244,7 +244,8 @@ type objectName struct {
 	name string
 }
 
-func (w *world) named(id any) (string, bool) {
+// nameOf is what the program calls an object.
+func (w *world) nameOf(id any) (string, bool) {
 	for i := len(w.names) - 1; i >= 0 && id != nil; i-- {
 		if w.names[i].id == id {
 			return w.names[i].name, true
@@ -295,7 +296,7 @@ func newWorld(cfg *Config) *world {
 	spareWorlds.mu.Unlock()
 	if w == nil {
 		w = &world{dpor: &dpor{}}
-		w.named1 = func(o *sched.Obj) { w.number1(o, w.naming, 0) }
+		w.number = func(o *sched.Obj) { w.numberOf(o, w.naming, 0) }
 		w.hosting = &coro{active: true, yield: func(struct{}) bool {
 			w.aborting = true // nobody goes on; there is nothing to give back to but by unwinding
 			return false
@@ -342,7 +343,7 @@ func (w *world) forget() {
 	}
 	clear(w.objs[:cap(w.objs)])
 	*w = world{run: w.run, all: w.all, nAll: 1, root: w.root, hosting: w.hosting, coros: w.coros, free: w.free,
-		tasks: w.tasks[:0], ev: w.ev[:0], acc: w.acc[:0], clk: w.clk[:0], objs: w.objs[:0], named1: w.named1, dpor: w.dpor}
+		tasks: w.tasks[:0], ev: w.ev[:0], acc: w.acc[:0], clk: w.clk[:0], objs: w.objs[:0], number: w.number, dpor: w.dpor}
 }
 
 // slot returns a task to use, its sched.Task numbered.
@@ -378,8 +379,8 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.aborting, w.pruned, w.viol = false, false, nil
 	w.check, w.finally, w.invariant, w.data, w.watches = w.check[:0], w.finally[:0], w.invariant[:0], w.data[:0], w.watches[:0]
 	w.names, w.owes = w.names[:0], w.owes[:0]
-	if w.namer = nil; w.tracing {
-		w.notes, w.states, w.stacks, w.heldAt, w.nameAt, w.looks, w.stuckTasks = nil, nil, nil, nil, nil, nil, nil
+	if w.nameHeld = nil; w.tracing {
+		w.notes, w.states, w.stacks, w.heldAt, w.objectAt, w.looks, w.stuckTasks = nil, nil, nil, nil, nil, nil, nil
 	}
 	if len(w.extra) > 0 {
 		clear(w.extra)
@@ -417,7 +418,7 @@ func (w *world) protect(f func()) (ok bool) {
 }
 
 func (w *world) panicked(k *task, r any) {
-	v := Violation{Kind: KindPanic, Task: w.nameOf(k), Panic: r}.saying(fmt.Sprint(r))
+	v := Violation{Kind: KindPanic, Task: k.String(), Panic: r}.saying(fmt.Sprint(r))
 	v.Lead = "task " + v.Task
 	if _, ok := r.(sched.OrderViolation); ok {
 		v.Kind = KindOrder
@@ -434,7 +435,8 @@ func (w *world) panicked(k *task, r any) {
 	w.fail(v)
 }
 
-func (w *world) nameOf(k *task) string {
+// String is the task in reports: its number and its name.
+func (k *task) String() string {
 	if k.num < 0 {
 		return k.name
 	}
@@ -446,12 +448,12 @@ func (w *world) explore() {
 	w.phase = exploring
 	for _, k := range w.all[1:w.nAll] {
 		if k.user {
-			w.number(k)
+			w.enlist(k)
 		}
 	}
 	for _, k := range w.all[1:w.nAll] {
 		if !k.user && k.state != ended {
-			w.number(k)
+			w.enlist(k)
 		}
 	}
 	w.nSetup = len(w.objs)
@@ -479,7 +481,8 @@ func (w *world) host(k *task) {
 	w.body(k)
 }
 
-func (w *world) number(k *task) {
+// enlist gives k the number by which schedules name it.
+func (w *world) enlist(k *task) {
 	if len(w.tasks) >= w.stride {
 		if w.stride == maxTasks {
 			panic(fmt.Sprintf("explore: more than %d tasks, at %q", maxTasks, k.name))
@@ -538,7 +541,7 @@ func (w *world) finish() {
 func (w *world) leftovers() {
 	for _, k := range w.tasks {
 		if k.state == ended && len(k.t.HeldLocks) > 0 && w.cfg.checks(CheckLeftovers) {
-			w.fail(Violation{Kind: KindLeftover, What: fmt.Sprintf("task %s has ended and holds %s", w.nameOf(k), w.holds(k))})
+			w.fail(Violation{Kind: KindLeftover, What: fmt.Sprintf("task %s has ended and holds %s", k, w.holds(k))})
 		}
 		if w.cfg.checks(CheckNowait) {
 			for _, c := range k.t.NowaitSleeps {
@@ -556,7 +559,7 @@ func (w *world) nowait(k *task, c sched.ClassID) {
 	} else if info.Leaf {
 		return
 	}
-	w.fail(Violation{Kind: KindNowait, What: fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", w.nameOf(k), info.Name)})
+	w.fail(Violation{Kind: KindNowait, What: fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", k, info.Name)})
 }
 
 // unwind ends the tasks that have not ended.
