@@ -273,46 +273,6 @@ func parseSchedule(text string) (schedule, error) {
 	return s, nil
 }
 
-// schedule is what names this execution.
-func (w *world) schedule() schedule {
-	var s schedule
-	for i := range w.ev {
-		e := &w.ev[i]
-		d := deviation{step: int32(i), task: -1, val: -1}
-		if e.task != int32(e.def) {
-			d.task = int8(e.task)
-		}
-		if e.val != 0 {
-			d.val = int16(e.val)
-		}
-		if d.task >= 0 || d.val >= 0 {
-			s = append(s, d)
-		}
-	}
-	return s
-}
-
-// byDefault reports whether the empty schedule names this execution.
-func (w *world) byDefault() bool {
-	for i := range w.ev {
-		if e := &w.ev[i]; e.task != int32(e.def) || e.val != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// preemptions counts the steps of others while the last one could have gone on.
-func (w *world) preemptions() int {
-	n := 0
-	for i := range w.ev {
-		if w.ev[i].preempts() {
-			n++
-		}
-	}
-	return n
-}
-
 // orderHash is the hash of the happens-before order so far.
 func (w *world) orderHash() uint64 {
 	h := uint64(w.clock)

@@ -2,8 +2,6 @@ package explore
 
 import (
 	"fmt"
-	"runtime"
-	"slices"
 	"time"
 
 	"btrlab/internal/sched"
@@ -79,15 +77,6 @@ func (w *world) Enter(t *sched.Task) {
 	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
 
-// stackDepth is how many frames of a stack are recorded for a reader.
-const stackDepth = 24
-
-// keepStack keeps where k stands, for traceStep.
-func (k *task) keepStack() {
-	k.callers = slices.Grow(k.callers[:0], stackDepth)[:stackDepth]
-	k.ncallers = runtime.Callers(3, k.callers)
-}
-
 // noteWait keeps what a report of a lost wake-up needs.
 func (w *world) noteWait(k *task, op *sched.Op, n int32) {
 	switch op.Kind {
@@ -138,105 +127,6 @@ func (w *world) See(t *sched.Task, hash uint64) {
 	}
 }
 
-// Data checks an access to a plain field: one that is not ordered with the last one of another task, when one of them
-// writes, is a race. What a step takes in counts from its begin: a lock that it takes later, without a scheduling point, may hide
-// a race in this schedule.
-func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer) {
-	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) {
-		return
-	}
-	if !w.clocks {
-		w.missed = true
-		return
-	}
-	if o.Run != w.run {
-		o.Run, o.Num = w.run, int32(len(w.vars))
-		w.vars = slices.Grow(w.vars, 1)[:len(w.vars)+1]
-		v := &w.vars[o.Num]
-		v.wTask, v.version = -1, 0
-		if cap(v.reads) < w.stride {
-			v.reads, v.readEv = make([]int32, w.stride), make([]int32, w.stride)
-		}
-		v.reads, v.readEv = v.reads[:w.stride], v.readEv[:w.stride]
-		clear(v.reads)
-	}
-	v := &w.vars[o.Num]
-	k := w.curK
-	if w.observes { // the field is what its writers knew, and who changes a struct may have read it
-		k.obs = sched.Mix(k.obs, v.version)
-		if write {
-			v.version = sched.Mix(k.obs, v.version)
-		}
-	}
-	if n := int32(len(w.acc)); k.dataEv != w.curEv || k.dataAcc != n {
-		k.dataEv, k.dataAcc = w.curEv, n
-		k.n++
-	}
-	if v.wTask == int32(k.num) && v.wIdx == k.n || !write && v.reads[k.num] == k.n {
-		return // once more
-	}
-	row := w.row(w.curEv)
-	if v.wTask >= 0 && v.wTask != int32(k.num) && row[v.wTask] < v.wIdx {
-		w.race(k, write, o.Num, int(v.wTask), v.wEv, true, what)
-	}
-	if write {
-		for r, epoch := range v.reads {
-			if epoch > row[r] && r != k.num {
-				w.race(k, true, o.Num, r, v.readEv[r], false, what)
-			}
-		}
-		v.wTask, v.wIdx, v.wEv = int32(k.num), k.n, w.curEv
-	} else {
-		v.reads[k.num], v.readEv[k.num] = k.n, w.curEv
-	}
-	if w.tracing {
-		w.look(k, o.Num, write)
-	}
-}
-
-// look keeps what a report of a race will want to know of this access.
-func (w *world) look(k *task, field int32, write bool) {
-	if w.looks == nil {
-		w.looks = map[lookedKey]looked{}
-	}
-	var pc [stackDepth]uintptr
-	n := runtime.Callers(4, pc[:])
-	w.looks[lookedKey{field, k.num, write}] = looked{w.holds(k), pc[:n:n]}
-}
-
-func verb(write bool) string {
-	if write {
-		return "writes"
-	}
-	return "reads"
-}
-
-// race reports that k's access to a field is not ordered with one that another task made in step ev. A traced run
-// knows the locks and the stack of both.
-func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherWrote bool, what fmt.Stringer) {
-	if w.viol != nil {
-		return
-	}
-	o := w.tasks[other]
-	field := what.String()
-	if field == "" {
-		field = "a field"
-	}
-	held := "now holding " + w.holds(o)
-	was, traced := w.looks[lookedKey{num, other, otherWrote}]
-	if traced {
-		held = "holding " + was.held
-	}
-	v := &Violation{Kind: KindRace, Named: true, What: fmt.Sprintf("task %s %s %s in step %d (holding %s) that task %s %s in step %d (%s); no lock, atomic or wake-up orders them",
-		k, verb(write), field, w.curEv, w.holds(k), o, verb(otherWrote), ev, held)}
-	if traced {
-		var pc [stackDepth]uintptr
-		n := runtime.Callers(4, pc[:])
-		v.Sides = []Side{{k.String(), int(w.curEv), framesOf(pc[:n])}, {o.String(), int(ev), framesOf(was.pc)}}
-	}
-	w.viol = v
-}
-
 // plain is what Enter does for an operation that has no Obj of its own: a yield, a device's.
 func (w *world) plain(k *task, op *sched.Op) {
 	if op.Kind == sched.PointYield && w.phase == exploring {
@@ -245,18 +135,6 @@ func (w *world) plain(k *task, op *sched.Op) {
 	if op.ID != nil {
 		op.Obj = w.objOf(op.ID)
 	}
-}
-
-func (w *world) objOf(id any) *sched.Obj {
-	o := w.extra[id]
-	if o == nil {
-		if w.extra == nil {
-			w.extra = map[any]*sched.Obj{}
-		}
-		o = &sched.Obj{}
-		w.extra[id] = o
-	}
-	return o
 }
 
 // Go starts a task for another one. What the program itself or a daemon starts is a daemon.

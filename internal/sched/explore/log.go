@@ -1,0 +1,323 @@
+package explore
+
+import (
+	"math/bits"
+	"slices"
+	"sync/atomic"
+
+	"btrlab/internal/sched"
+)
+
+// event is one executed step. There is one for every step of millions of executions: it has the size of a cache line.
+type event struct {
+	task   int32
+	obj    int32
+	idx    int32 // among the task's events, from 1
+	accLo  int32
+	accHi  int32
+	known  int32 // objects that had been used before
+	before int32 // the task's event before, -1 for none
+	wake   int32 // the event that let it go on, -1 for none
+	mask   uint64
+	closed uint64 // tasks that stood at a closed gate
+	hash   uint64
+	kind   StepKind
+	class  sched.ClassID
+	val    uint8
+	nval   uint8
+	def    int8 // whom the default order would have run
+	last   int8 // who ran before, -1 for none
+}
+
+// preempts says that another task, which ran last, could have gone on.
+func (e *event) preempts() bool {
+	return e.last >= 0 && int32(e.last) != e.task && e.mask&(1<<e.last) != 0
+}
+
+// access is one object that an event used. Those of one object are chained, newest first.
+type access struct {
+	obj   int32
+	ev    int32
+	prev  int32
+	epoch int32 // of the task: plain data of later ones is not ordered by this access
+	open  uint8 // the gate just before
+	mode  uint8 // what a waiting operation needed
+	use   sched.Use
+	frees bool
+}
+
+// openUnknown is the gate before an access that knows no gate: a store, which a task may wait for with its own condition.
+const openUnknown = 255
+
+// depend says whether two uses of one object cannot change places.
+func depend(a, b sched.Use) bool { return a != b || a == sched.Writes }
+
+type object struct {
+	last, lastW int32 // accesses, -1 for none
+	adds        bool
+	id          any
+	class       sched.ClassID
+	wakes       int32 // of a queue: how often it was woken
+	lastWake    int32
+}
+
+// log is the steps of an execution and what orders them. It grows only, by begin and touch. DPOR and the search by preemptions read
+// it; what people want to know besides is in trace.
+type log struct {
+	run uint64 // number of the execution, unique in the process
+
+	// What is recorded beside the steps.
+	hashes bool // happens-before hashes, for Config.Done and for what takes equal orders for one
+	clocks bool // vector clocks, for DPOR and for programs with a Var
+	chains bool // which events used an object: the two above follow them
+	trails bool // the hash of the steps as they came
+
+	ev      []event
+	acc     []access
+	objs    []object
+	nSetup  int     // objects that were used before the explored part
+	clk     []int32 // vector clocks of the events, a row of stride each
+	stride  int
+	history sched.Obj          // the order of calls and returns
+	extra   map[any]*sched.Obj // objects that have no room for a number
+	curEv   int32              // the present step, -1 for none
+	curK    *task              // whose it is
+	trail   uint64             // hash of the steps as they came
+}
+
+// runs numbers executions. A world takes many numbers at once.
+var runs atomic.Uint64
+
+const runsAtOnce = 1 << 20
+
+// reset begins the log of another execution.
+func (l *log) reset(trails bool) {
+	if l.run&(runsAtOnce-1) == 0 {
+		l.run = runs.Add(runsAtOnce)
+	}
+	l.run++
+	l.chains, l.trails = l.hashes || l.clocks, trails
+	l.ev, l.acc, l.objs, l.clk = l.ev[:0], l.acc[:0], l.objs[:0], l.clk[:0]
+	l.curEv, l.curK, l.trail = -1, nil, 0
+	if len(l.extra) > 0 {
+		clear(l.extra)
+	}
+}
+
+// kept is what another search may use of the log: its memory, without what leads to a program.
+func (l *log) kept() log {
+	clear(l.objs[:cap(l.objs)])
+	return log{run: l.run, ev: l.ev[:0], acc: l.acc[:0], clk: l.clk[:0], objs: l.objs[:0]}
+}
+
+// widen makes room for maxTasks tasks in the clocks.
+func (l *log) widen() {
+	old := l.stride
+	l.stride = maxTasks
+	clk := make([]int32, len(l.clk)/old*maxTasks)
+	for i := range len(l.clk) / old {
+		copy(clk[i*maxTasks:], l.clk[i*old:(i+1)*old])
+	}
+	l.clk = clk
+}
+
+// numberOf is the number of an object in this execution.
+func (l *log) numberOf(o *sched.Obj, id any, class sched.ClassID) int32 {
+	if o.Run == l.run {
+		if x := &l.objs[o.Num]; x.id == nil {
+			x.id, x.class = id, class
+		}
+		return o.Num
+	}
+	o.Run, o.Num = l.run, int32(len(l.objs))
+	l.objs = append(l.objs, object{last: -1, lastW: -1, id: id, class: class, lastWake: -1})
+	return o.Num
+}
+
+func (l *log) objOf(id any) *sched.Obj {
+	o := l.extra[id]
+	if o == nil {
+		if l.extra == nil {
+			l.extra = map[any]*sched.Obj{}
+		}
+		o = &sched.Obj{}
+		l.extra[id] = o
+	}
+	return o
+}
+
+// follow keeps a hash of what happens in the order in which it does, for telling two executions by one schedule apart.
+func (l *log) follow(x uint64) { l.trail = bits.RotateLeft64((l.trail^x)*0x9e3779b97f4a7c15, 29) }
+
+// inherit gives an event, which is the last one, the clock and the hash of what led k to it.
+func (l *log) inherit(e *event, k *task) {
+	if l.clocks {
+		lo, hi := len(l.clk), len(l.clk)+l.stride
+		if hi > cap(l.clk) {
+			l.clk = slices.Grow(l.clk, max(16*l.stride, hi))
+		}
+		l.clk = l.clk[:hi]
+		row := l.clk[lo:hi]
+		if e.before >= 0 {
+			assign(row, l.row(e.before))
+		} else {
+			clear(row)
+		}
+		if e.wake >= 0 {
+			l.joinUpTo(row, e.wake, k.wakeEpoch)
+		}
+		row[k.num] = k.n
+	}
+	if l.hashes {
+		h := k.seed
+		if e.before >= 0 {
+			h = l.ev[e.before].hash
+		}
+		h = sched.Mix(h, uint64(e.kind)<<16|uint64(e.class)<<8|uint64(e.val))
+		if e.wake >= 0 {
+			h = sched.Mix(h, l.ev[e.wake].hash)
+		}
+		e.hash = h
+	}
+}
+
+// touch orders the present event behind those that used the object before in a way that does not commute, and chains it
+// to them.
+func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
+	if l.trails {
+		l.follow(uint64(n)<<8 | uint64(use))
+	}
+	if !l.chains {
+		return
+	}
+	i := l.curEv
+	o := &l.objs[n]
+	e := &l.ev[i]
+	if o.last >= 0 {
+		if x := &l.acc[o.last]; x.ev == i && (x.use == sched.Writes || x.use == use) {
+			x.epoch, l.curK.dataAcc = l.curK.n, -1
+			return
+		}
+	}
+	sum := uint64(use)
+	if use == sched.Reads && !o.adds {
+		if o.lastW >= 0 {
+			if x := &l.acc[o.lastW]; x.ev != i {
+				sum += l.behind(i, x.ev, x.epoch)
+			}
+		}
+	} else {
+		for a := o.last; a >= 0; a = l.acc[a].prev {
+			x := &l.acc[a]
+			if x.ev != i && depend(x.use, use) {
+				sum += l.behind(i, x.ev, x.epoch)
+			}
+			if x.use == sched.Writes {
+				break
+			}
+		}
+	}
+	if l.hashes {
+		e.hash = sched.Mix(e.hash, sum)
+	}
+	a := int32(len(l.acc))
+	if len(l.acc) == cap(l.acc) {
+		l.acc = slices.Grow(l.acc, max(16, len(l.acc)))
+	}
+	l.acc = l.acc[:a+1]
+	x := &l.acc[a]
+	x.obj, x.ev, x.prev, x.epoch, x.open, x.mode, x.use, x.frees = n, i, o.last, l.curK.n, open, mode, use, frees
+	e.accHi = a + 1
+	o.last = a
+	switch use {
+	case sched.Writes:
+		o.lastW = a
+	case sched.Adds:
+		o.adds = true
+	}
+}
+
+// behind puts event i behind event j, and returns the hash of j.
+func (l *log) behind(i, j, epoch int32) uint64 {
+	if l.clocks && l.ev[i].task != l.ev[j].task { // behind its own it is already
+		l.joinUpTo(l.row(i), j, epoch)
+	}
+	if !l.hashes {
+		return 0
+	}
+	return l.ev[j].hash
+}
+
+func (l *log) row(ev int32) []int32 {
+	lo := int(ev) * l.stride
+	return l.clk[lo : lo+l.stride]
+}
+
+func assign(dst, src []int32) {
+	if len(dst) == smallTasks && len(src) == smallTasks {
+		d, s := (*[smallTasks]int32)(dst), (*[smallTasks]int32)(src)
+		d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7] = s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+		return
+	}
+	copy(dst, src)
+}
+
+// joinUpTo joins into row the clock of event ev, and of its own task what came up to epoch.
+func (l *log) joinUpTo(row []int32, ev, epoch int32) {
+	join(row, l.row(ev))
+	t := l.ev[ev].task
+	row[t] = max(row[t], epoch)
+}
+
+func join(dst, src []int32) {
+	if len(dst) == smallTasks && len(src) == smallTasks {
+		d, s := (*[smallTasks]int32)(dst), (*[smallTasks]int32)(src)
+		for i := range d {
+			d[i] = max(d[i], s[i])
+		}
+		return
+	}
+	for i := range dst {
+		dst[i] = max(dst[i], src[i])
+	}
+}
+
+// schedule is what names this execution.
+func (l *log) schedule() schedule {
+	var s schedule
+	for i := range l.ev {
+		e := &l.ev[i]
+		d := deviation{step: int32(i), task: -1, val: -1}
+		if e.task != int32(e.def) {
+			d.task = int8(e.task)
+		}
+		if e.val != 0 {
+			d.val = int16(e.val)
+		}
+		if d.task >= 0 || d.val >= 0 {
+			s = append(s, d)
+		}
+	}
+	return s
+}
+
+// byDefault reports whether the empty schedule names this execution.
+func (l *log) byDefault() bool {
+	for i := range l.ev {
+		if e := &l.ev[i]; e.task != int32(e.def) || e.val != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// preemptions counts the steps of others while the last one could have gone on.
+func (l *log) preemptions() int {
+	n := 0
+	for i := range l.ev {
+		if l.ev[i].preempts() {
+			n++
+		}
+	}
+	return n
+}
