@@ -11,17 +11,16 @@ func (k *task) enabled() bool {
 	return k.state == ready && (k.op.Mode == 0 || k.op.Gate.Open()&k.op.Mode != 0)
 }
 
-// decide picks who goes on after last. It leaves w.cur nil when the execution is over.
+// decide picks who goes on after last and begins its step. It leaves w.cur nil when the execution is over.
 func (w *world) decide(last *task) {
-	if w.viol != nil {
+	switch {
+	case w.viol != nil:
 		w.cur = nil
 		return
-	}
-	if w.phase != exploring {
+	case w.phase != exploring:
 		w.decideQuiet(last)
 		return
-	}
-	if w.users == 0 && !w.cfg.Settle {
+	case w.users == 0 && !w.cfg.Settle:
 		w.drv.end(w)
 		w.cur = nil
 		return
@@ -30,53 +29,74 @@ func (w *world) decide(last *task) {
 		last.fresh = false
 		last = w.prior
 	}
-again:
-	var mask, closed, yields uint64
-	for i, k := range w.tasks {
-		if k.state != ready {
-			continue
-		}
-		if k.opKind == stepStart {
-			// A task runs to its first operation before anything is decided: what it does till then nobody sees.
-			k.fresh, w.prior = true, last
-			w.dec = decision{last: -1, def: i, mask: 1 << i}
-			w.begin(k, &w.dec)
-			k.opKind = stepNone
-			w.cur = k
+	for {
+		mask, closed, first := w.runnable()
+		if first != nil {
+			w.arrive(first, last)
 			return
 		}
-		if k.op.Mode != 0 && k.op.Gate.Open()&k.op.Mode == 0 {
+		if closed != 0 && w.cfg.checks(CheckNowait) {
+			if w.checkNowait(closed); w.viol != nil {
+				w.cur = nil
+				return
+			}
+		}
+		if mask != 0 {
+			w.choose(last, mask, closed)
+			return
+		}
+		if w.users == 0 || w.idle >= idleMax || !w.wakeSleeper() {
+			w.stall()
+			return
+		}
+		w.idle++
+	}
+}
+
+// runnable finds the tasks that can go on, those that stand at a closed gate, and the first task that has not begun. Tasks that yield
+// can go on when no other can.
+func (w *world) runnable() (mask, closed uint64, first *task) {
+	var yields uint64
+	for i, k := range w.tasks {
+		switch {
+		case k.state != ready:
+		case k.opKind == stepStart:
+			return 0, 0, k
+		case k.op.Mode != 0 && k.op.Gate.Open()&k.op.Mode == 0:
 			closed |= 1 << i
-			continue
-		}
-		if k.yielded {
+		case k.yielded:
 			yields |= 1 << i
-			continue
+		default:
+			mask |= 1 << i
 		}
-		mask |= 1 << i
 	}
 	if mask == 0 {
 		mask = yields
 	}
-	if closed != 0 && w.cfg.checks(CheckNowait) {
-		w.checkNowait(closed)
-		if w.viol != nil {
-			w.cur = nil
-			return
-		}
+	return mask, closed, nil
+}
+
+// arrive lets a task run to its first operation before anything is decided: what it does till then no other task sees. The decision
+// goes on with last afterwards.
+func (w *world) arrive(k, last *task) {
+	k.fresh, w.prior = true, last
+	w.dec = decision{last: -1, def: k.num, mask: 1 << k.num}
+	w.begin(k, &w.dec)
+	k.opKind = stepNone
+	w.cur = k
+}
+
+// stall ends an execution in which no task can go on.
+func (w *world) stall() {
+	w.cur = nil
+	w.drv.end(w)
+	if w.users > 0 && w.viol == nil {
+		w.deadlock()
 	}
-	if mask == 0 {
-		if w.users > 0 && w.idle < idleMax && w.wakeSleeper() {
-			w.idle++
-			goto again
-		}
-		w.cur = nil
-		w.drv.end(w)
-		if w.users > 0 && w.viol == nil {
-			w.deadlock()
-		}
-		return
-	}
+}
+
+// choose asks the invariants, and then the driver which task of mask goes on. closed are the tasks at a closed gate.
+func (w *world) choose(last *task, mask, closed uint64) {
 	for _, f := range w.invariant {
 		if err := f(); err != nil {
 			w.fail(Violation{Kind: KindOracle}.saying(err.Error()))
@@ -102,14 +122,12 @@ again:
 	d := &w.dec
 	d.step, d.last, d.def, d.mask, d.closed = step, lastNum, def, mask, closed
 	pick := w.drv.pick(w, d)
-	if pick < 0 {
+	switch {
+	case pick < 0:
 		w.cur = nil
-		if w.viol == nil {
-			w.pruned = true
-		}
+		w.pruned = w.pruned || w.viol == nil
 		return
-	}
-	if pick >= len(w.tasks) || mask&(1<<pick) == 0 {
+	case pick >= len(w.tasks) || mask&(1<<pick) == 0:
 		w.fail(Violation{Kind: KindMismatch, Lead: fmt.Sprintf("step %d", step), What: fmt.Sprintf("task %d cannot run, enabled are %v%s", pick, bitList(mask), w.whereIs(pick))})
 		return
 	}
