@@ -158,7 +158,7 @@ func (f *FS) Policy() *policy.Policy { return f.policy.Load() }
 func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
 	f.policy.Store(p)
 	for _, n := range f.nodes(t) {
-		n.ip.IOTree.SetLockMode(f.lockMode())
+		f.setLockMode(n)
 	}
 }
 

@@ -147,14 +147,18 @@ func (f *FS) ready(t *sched.Task, n *Node) (*Node, error) {
 func (f *FS) setUp(n *Node, item *format.InodeItem) {
 	n.ip = f.data.New(n.vol.root, n.ip.Ino, item)
 	n.typ = item.Mode & format.S_IFMT
-	n.ip.IOTree.SetLockMode(f.lockMode())
+	f.setLockMode(n)
 }
 
-func (f *FS) lockMode() extentio.Mode {
-	if f.policy.Load().ExtentLockBackOff {
-		return extentio.BackOff
+// setLockMode makes the inode's extent locks behave as the policy says.
+func (f *FS) setLockMode(n *Node) {
+	p := f.policy.Load()
+	mode := extentio.HoldAndWait
+	if p.ExtentLockBackOff {
+		mode = extentio.BackOff
 	}
-	return extentio.HoldAndWait
+	n.ip.IOTree.SetLockMode(mode)
+	n.ip.IOTree.SetNovalidate(p.Novalidate())
 }
 
 // insertNew puts an inode that has just been created into the cache, with one reference.

@@ -431,32 +431,25 @@ func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {
 }
 
 // Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Each page is locked, its
-// writeback waited for, its owner told (Ops.Invalidate), and removed. A page only partly inside is
-// zeroed there and stays. Models truncate_inode_pages_range().
+// writeback waited for, its owner told (Ops.Invalidate), and removed. Models the whole pages of truncate_inode_pages_range().
+//
+// Preconditions:
+//   - from and to are page-aligned: what becomes of a part of a page is the caller's plan.
 func (m *Mapping) Truncate(t *sched.Task, from, to uint64) {
-	if from >= to {
-		return
+	if (from|to)&(PageSize-1) != 0 {
+		panic(fmt.Sprintf("pagecache: truncate of [%d, %d), want pages", from, to))
 	}
-	first, last := from>>PageShift, (to-1)>>PageShift // inclusive
-	for i := first; i <= last; {
+	first, last := from>>PageShift, to>>PageShift
+	for i := first; i < last; i++ {
 		var ok bool
-		if i, ok = m.NextPage(i, last+1); !ok {
+		if i, ok = m.NextPage(i, last); !ok {
 			return
 		}
-		p := m.Lock(t, i)
-		if p == nil {
-			i++
-			continue
-		}
-		p.WaitWriteback(t)
-		lo, hi := max(from, i<<PageShift), min(to, (i+1)<<PageShift)
-		if lo == i<<PageShift && hi == (i+1)<<PageShift {
+		if p := m.Lock(t, i); p != nil {
+			p.WaitWriteback(t)
 			m.remove(t, p)
-		} else if p.Uptodate() {
-			clear(p.Edit(t)[lo-i<<PageShift : hi-i<<PageShift])
+			p.UnlockPut(t)
 		}
-		p.UnlockPut(t)
-		i++
 	}
 }
 

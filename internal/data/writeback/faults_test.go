@@ -145,7 +145,7 @@ func TestTruncateDirty(t *testing.T) {
 		}
 		ip.Lock(w.t)
 		ip.SetSize(w.t, 5000)
-		ip.Pages.Truncate(w.t, 5000, pagecache.MaxFileEnd)
+		ip.Pages.Truncate(w.t, 8192, pagecache.MaxFileEnd)
 		ip.Unlock(w.t)
 		if ip.DelallocBytes() != 8192 {
 			t.Fatalf("delalloc %d after truncate", ip.DelallocBytes())

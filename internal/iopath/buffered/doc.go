@@ -1,35 +1,38 @@
 // Package buffered writes and reads files through the page cache.
 //
-// The normal life of a write of one batch, with the step's name here and the place in kernel-semantics 1.1:
+// The normal life of a write of one batch, with the step's function here and the place in kernel-semantics 1.1:
 //
 //	Write -> lockFile                 i_rwsem, or the byte range, as the plan says
-//	      -> checkWrite               2-4: limits, time stamps, growth of the file in front of the write
+//	      -> checkWrite               2-4: limits, time stamps, growth of the file up to the write
 //	      -> [dropInode]              1.2: i_dio_count up, i_rwsem let go (seed 002)
-//	      -> per batch:
+//	      -> per batch, in the order of the plan (policy.WriteSteps), which is mostly this:
 //	           faultIn                b: the source, before any lock
 //	           reserve                c, d: data and metadata space; may sleep for a flush or a commit
 //	           preparePages           e: lock pages in ascending order, fill partial ones, wait for writeback
-//	           lockAndCleanupExtent   f: extent lock in front of EOF; an ordered extent in the way: let all go, wait, again
+//	           lockExtent             f: extent lock inside EOF; an ordered extent in the way: let all go, wait, again
 //	           copyFromUser           g: may be short
-//	           dirtyPages             h, i: DELALLOC, dirty, i_size, extent lock let go
+//	           dirtyPages             h: pages uptodate and dirty
+//	           iSizeWrite             h: i_size
+//	           setDelalloc            h, i: DELALLOC; the extent lock is let go
 //	           dropPages              i
-//	           balance                j: dirty throttling
+//	           balanceDirty           j: dirty throttling
 //	      -> [relockInode], unlockFile
 //
-// Every step is a function of its own on the state of the write, so that a schedule can stop between any two.
+// Every step is a function of its own on the state of the write, so that a schedule can stop between any two, and so that another
+// order is another plan.
 //
 // Lock order:
 //
 //	i_rwsem                           Write
-//	  write_range                     Write, policies with WRITE_RANGE_LOCK (alone in front of EOF)
+//	  range_lock                      Write, policies with WRITE_RANGE_LOCK (alone inside EOF)
 //	    space_ticket                  reserve
-//	    balance_dirty                 balance
+//	    balance_dirty                 balanceDirty
 //	    page                          preparePages, ascending
 //	      stable_page                 preparePages
-//	      extent                      lockAndCleanupExtent
-//	        io_tree, inode_mu         dirtyPages
+//	      extent                      lockExtent
+//	        io_tree, inode_mu         iSizeWrite, setDelalloc
 //
 // Model: fs/btrfs/file.c:__btrfs_buffered_write() of 4.17 to 4.19, and copy_one_range() of 6.14 on. Differences: the
-// bits of the range are replaced and its lock let go in one step (dirtyPages), under the page locks, after i_size and the
+// bits of the range are replaced and its lock let go in one step (setDelalloc), under the page locks, after i_size and the
 // pages' dirty marks; no throttling on dirty metadata.
 package buffered

@@ -9,7 +9,6 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/lock/extentio"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
@@ -73,7 +72,7 @@ type write struct {
 	pos     uint64 // where the next byte goes
 	done    int    // bytes of the source that are in the page cache
 	cap     int    // pages of a batch; 1 after a short copy
-	isize   uint64 // i_size under the lock, before the write
+	isize   uint64 // i_size before the write, under the lock if the plan says so
 	dropped bool   // i_rwsem was let go for the copy loop
 
 	// The batch at hand.
@@ -103,23 +102,20 @@ func Write(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, src Source, pos 
 		return 0, errno.EFBIG
 	}
 	t.Spend(cost.Syscall, 1)
-	w := write{rd: rd, ip: ip, src: src, pos: pos}
 	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: ip.Size(t), NoDataSum: !ip.Sums()}
+	w := write{rd: rd, ip: ip, src: src, pos: pos, isize: f.ISize}
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Prewait {
 		w.prewait(t, f.End)
 	}
 	w.lockFile(t, f, p)
-	if w.pl.Wrong.StaleISize {
-		w.isize = f.ISize
-	}
 	err := w.checkWrite(t, now)
 	if err == nil {
 		err = w.copyLoop(t)
 	}
 	w.unlockFile(t)
-	if w.pl.Throttle == policy.ThrottleAfterUnlock && w.done > 0 {
-		w.balance(t)
+	if w.pl.BalanceOutside && w.done > 0 {
+		w.balanceDirty(t)
 	}
 	return w.done, err
 }
@@ -143,20 +139,27 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts, p *policy.Policy) {
 		// A truncate takes the range from the new size on, so i_size cannot get below f.End while we hold this one.
 		w.lockRange(t, f.Start, f.End)
 		if f.ISize = ip.Size(t); f.InEOF() {
-			w.isize = f.ISize
+			w.sampleISize(f.ISize)
 			return
 		}
 		w.unlockRange(t)
 	}
 	ip.Lock(t)
 	f.ISize = ip.Size(t)
-	w.isize = f.ISize
+	w.sampleISize(f.ISize)
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Lock == policy.LockRange {
 		w.pl.Lock = policy.LockBoth // the file has grown meanwhile; both is as good
 	}
 	if w.pl.Lock.Range() {
 		w.lockRange(t, w.pl.RangeFrom, f.End)
+	}
+}
+
+// sampleISize takes the end of file as it is under the lock.
+func (w *write) sampleISize(isize uint64) {
+	if w.pl.ISizeUnderLock {
+		w.isize = isize
 	}
 }
 
@@ -233,47 +236,54 @@ func (w *write) batchPages(t *sched.Task) int {
 	return w.ip.FS.Cache.BDI.BatchPages(t, min(need, w.pl.BatchPages))
 }
 
-// batch does one round of the copy loop: steps a to k of kernel-semantics 1.1.
+// batch does one round of the copy loop: the plan's steps, b to j of kernel-semantics 1.1.
 func (w *write) batch(t *sched.Task) error {
-	w.n = w.batchBytes()
-	if err := w.faultIn(t); err != nil {
-		return err
-	}
-	if err := w.reserve(t); err != nil {
-		return err
-	}
-	if w.pl.Throttle == policy.ThrottleBeforeFolio {
-		w.balance(t)
-	}
-	for {
-		if w.pl.Wrong.ExtentBeforePage {
-			w.extentFirst(t)
-			break
-		}
-		if err := w.preparePages(t); err != nil {
-			w.rsv.Release(t, w.ip)
+	w.n, w.copied = w.batchBytes(), 0
+	for _, s := range w.pl.WriteSteps {
+		if err := w.step(t, s); err != nil {
+			w.abandon(t)
 			return err
 		}
-		if w.lockAndCleanupExtent(t) {
-			break
-		}
-	}
-	if w.pl.Wrong.FaultUnderPageLock && w.src.Faults != nil {
-		w.src.Faults.FaultIn(t, w.done, w.done+w.n)
-	}
-	w.copyFromUser(t)
-	t.Spend(cost.Copy, w.copied)
-	w.dirtyPages(t)
-	w.dropPages(t)
-	if w.pl.Wrong.ISizeAfterUnlock && w.pos+uint64(w.copied) > w.ip.Size(t) {
-		w.ip.SetSize(t, w.pos+uint64(w.copied))
-	}
-	if w.pl.Throttle == policy.ThrottleAfterBatch {
-		w.balance(t)
 	}
 	w.pos += uint64(w.copied)
 	w.done += w.copied
 	return nil
+}
+
+func (w *write) step(t *sched.Task, s policy.WriteStep) error {
+	switch s {
+	case policy.FaultIn:
+		return w.faultIn(t)
+	case policy.Reserve:
+		return w.reserve(t)
+	case policy.PreparePages:
+		return w.preparePages(t)
+	case policy.LockExtent:
+		return w.lockExtent(t)
+	case policy.CopyFromUser:
+		w.copyFromUser(t)
+	case policy.DirtyPages:
+		w.dirtyPages(t)
+	case policy.ISizeWrite:
+		w.iSizeWrite(t)
+	case policy.SetDelalloc:
+		w.setDelalloc(t)
+	case policy.DropPages:
+		w.dropPages(t)
+	case policy.BalanceDirty:
+		w.balanceDirty(t)
+	}
+	return nil
+}
+
+// abandon lets go what the batch has, after a step that failed.
+func (w *write) abandon(t *sched.Task) {
+	if w.locked {
+		w.ip.IOTree.Unlock(t, w.rsv.Start, w.rsv.End)
+		w.locked = false
+	}
+	w.dropPages(t)
+	w.rsv.Release(t, w.ip)
 }
 
 // batchBytes is how much the next batch copies: every batch but the last ends on a page boundary.
@@ -282,13 +292,13 @@ func (w *write) batchBytes() int {
 	return min(len(w.src.Buf)-w.done, w.cap<<pagecache.PageShift-in)
 }
 
-// faultIn makes the source of the batch present before any lock is taken: no page fault may happen with pages
-// locked (914ee295af41).
+// faultIn makes the source of the batch present. It comes before any lock: no page fault may happen with pages locked
+// (914ee295af41).
 func (w *write) faultIn(t *sched.Task) error {
 	if t.Stepper() != nil {
 		t.Enter(sched.PointLoad, FaultClass.ID, nil)
 	}
-	if w.src.Faults == nil || w.pl.Wrong.FaultUnderPageLock {
+	if w.src.Faults == nil {
 		return nil
 	}
 	if w.src.Faults.FaultIn(t, w.done, w.done+w.n) == 0 {
@@ -377,23 +387,29 @@ func (w *write) partial(i uint64) bool {
 	return w.pos > lo || w.pos+uint64(w.n) < hi || w.force && w.pos == lo
 }
 
-// lockAndCleanupExtent locks the batch's extent range if it starts in front of EOF, and reports true. If an ordered
-// extent is in the range it lets everything go but the reservation, waits for it and reports false: prepare again.
-// Models lock_and_cleanup_extent_if_need().
-func (w *write) lockAndCleanupExtent(t *sched.Task) bool {
-	ip := w.ip
-	w.locked = false
+// lockExtent locks the batch's extent range if it starts inside EOF. While an ordered extent is in the range it lets everything go
+// but the reservation, waits for it and prepares the pages again. Models lock_and_cleanup_extent_if_need() and its callers' loop.
+func (w *write) lockExtent(t *sched.Task) error {
 	start, end := w.rsv.Start, w.rsv.End
-	if start >= ip.Size(t) {
-		return true
+	if start == end {
+		return nil // an order that has not reserved yet
 	}
-	if oe := ip.LockUnlessOrdered(t, start, end); oe != nil {
+	for start < w.ip.Size(t) {
+		oe := w.ip.LockUnlessOrdered(t, start, end)
+		if oe == nil {
+			w.locked = true
+			break
+		}
+		prepared := w.pages.n > 0
 		w.dropPages(t)
 		oe.WaitPut(t)
-		return false
+		if prepared {
+			if err := w.preparePages(t); err != nil {
+				return err
+			}
+		}
 	}
-	w.locked = true
-	return true
+	return nil
 }
 
 // copyFromUser copies with page faults disabled, so it may be short. Models btrfs_copy_from_user().
@@ -402,7 +418,6 @@ func (w *write) copyFromUser(t *sched.Task) {
 	if w.src.Faults != nil {
 		n = min(n, w.src.Faults.Present(w.done, w.done+n))
 	}
-	w.copied = 0
 	in := int(w.pos & (pagecache.PageSize - 1))
 	for i := range w.pages.n {
 		p := w.pages.at(i)
@@ -424,29 +439,13 @@ func (w *write) copyFromUser(t *sched.Task) {
 	if w.copied < w.n {
 		w.cap = 1
 	}
-	w.force = w.copied == 0 && !w.pl.Wrong.NoForcedRead
+	w.force = w.copied == 0 && w.pl.ForceRead
+	t.Spend(cost.Copy, w.copied)
 }
 
-// extentFirst is the wrong order of policy.Wrong.ExtentBeforePage. lockdep would name it at once, so it does not check
-// the range while the pages are locked. It is for pages that need no filling.
-func (w *write) extentFirst(t *sched.Task) {
-	start, end := w.rsv.Start, w.rsv.End
-	w.ip.LockAndFlushOrdered(t, start, end)
-	w.ip.IOTree.Novalidate(t, start, end, extentio.Locked, true)
-	if err := w.preparePages(t); err != nil {
-		panic(err)
-	}
-	w.ip.IOTree.Novalidate(t, start, end, extentio.Locked, false)
-	w.locked = true
-}
-
-// dirtyPages marks what was copied: pages uptodate and dirty, i_size, DELALLOC in the io tree; the extent range is unlocked
-// in the same step. What the batch reserved beyond a short copy goes back. Models btrfs_dirty_pages() and steps h and i.
-//
-// The i_size write here is the one of kernel-semantics 1.3 step 5: an unlocked writer gets to it without i_rwsem if a
-// truncate has moved EOF in front of it meanwhile.
+// dirtyPages marks the pages that were copied uptodate and dirty. What the batch reserved beyond a short copy goes back.
+// Models btrfs_dirty_pages() with iSizeWrite and setDelalloc, and steps h and i.
 func (w *write) dirtyPages(t *sched.Task) {
-	ip := w.ip
 	end := w.pos + uint64(w.copied)
 	if full := w.rsv.End; format.AlignUp(end, format.SectorSize) < full {
 		w.rsvShrink(t, end, full)
@@ -461,16 +460,29 @@ func (w *write) dirtyPages(t *sched.Task) {
 			break
 		}
 		p.SetUptodate()
-		ip.Pages.SetDirty(t, p)
+		w.ip.Pages.SetDirty(t, p)
 	}
-	if end > ip.Size(t) && !w.pl.Wrong.ISizeAfterUnlock {
-		ip.SetSize(t, end)
-	}
-	w.rsv.SetDelalloc(t, ip, w.locked)
-	w.locked = false
 }
 
-// rsvShrink unlocks and gives back the blocks behind a short copy, which ended at end.
+// iSizeWrite lets i_size follow a batch that ends beyond it.
+//
+// The i_size write here is the one of kernel-semantics 1.3 step 5: an unlocked writer gets to it without i_rwsem if a
+// truncate has moved EOF before it meanwhile.
+func (w *write) iSizeWrite(t *sched.Task) {
+	if end := w.pos + uint64(w.copied); w.copied > 0 && end > w.ip.Size(t) {
+		w.ip.SetSize(t, end)
+	}
+}
+
+// setDelalloc makes the range delalloc and unlocks it in the same step.
+func (w *write) setDelalloc(t *sched.Task) {
+	if w.copied > 0 {
+		w.rsv.SetDelalloc(t, w.ip, w.locked)
+		w.locked = false
+	}
+}
+
+// rsvShrink unlocks and gives back the blocks beyond a short copy, which ended at end.
 func (w *write) rsvShrink(t *sched.Task, end, full uint64) {
 	keep := format.AlignUp(end, format.SectorSize)
 	if w.copied == 0 {
@@ -491,8 +503,8 @@ func (w *write) dropPages(t *sched.Task) {
 	w.pages.n, w.pages.more = 0, w.pages.more[:0]
 }
 
-// balance pays for the pages that the task made dirty; it may sleep long. Models balance_dirty_pages_ratelimited().
-func (w *write) balance(t *sched.Task) {
+// balanceDirty pays for the pages that the task made dirty; it may sleep long. Models balance_dirty_pages_ratelimited().
+func (w *write) balanceDirty(t *sched.Task) {
 	// Only a NOWAIT task gets an error.
 	_ = w.ip.FS.Cache.BDI.BalanceDirty(t)
 }

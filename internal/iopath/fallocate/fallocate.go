@@ -1,7 +1,8 @@
 // Package fallocate reserves, punches and zeroes ranges of a file.
 //
-// The normal case of an allocation: i_rwsem; zeros up to the range when it begins behind EOF; writeback and ordered extents of the
-// range waited for; then for each gap, reserve space with nothing locked, extent lock, allocate, insert a PREALLOC item, unlock.
+// The normal case of an allocation: i_rwsem; zeros up to the range when it begins beyond EOF; writeback and ordered extents of the
+// range waited for; then for each gap, in the order of the plan (policy.AllocSteps), reserve space with nothing locked, extent lock,
+// allocate, insert a PREALLOC item, unlock.
 // A punch: zero the edges, drop the pages, extent lock, drop the items.
 //
 // Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range(); kernel-semantics 2.6 and 2.7. Differences: data
@@ -20,7 +21,6 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/extenttree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
@@ -113,37 +113,7 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 	if err != nil {
 		return err
 	}
-	data := e.Trans.Space.Data()
-	if plan.Wrong.ReserveUnderRange {
-		err = reserveUnderRange(t, ip, data, start, stop, total)
-	} else {
-		err = data.Reserve(t, total, spaceinfo.FlushData)
-	}
-	if err != nil {
-		return err
-	}
-	left := total
-	hint := format.Logical(0)
-	for pos := start; pos < stop && err == nil; {
-		lo, hi, ok, e1 := nextGap(t, e, ip, pos, stop)
-		if err = e1; err != nil || !ok {
-			break
-		}
-		hi = min(hi, lo+maxPrealloc)
-		if hi-lo > left {
-			// An unlocked writer's file extent went meanwhile, or a gap has grown: promise more.
-			if err = data.Reserve(t, hi-lo-left, spaceinfo.FlushData); err != nil {
-				break
-			}
-			left = hi - lo
-		}
-		var got uint64
-		got, hint, err = preallocGap(t, e, ip, lo, hi, hint)
-		left -= got
-		pos = lo + got
-	}
-	data.Release(t, left)
-	if err != nil || keepSize || end <= ip.Size(t) {
+	if err = fillGaps(t, e, ip, start, stop, total, plan.AllocSteps); err != nil || keepSize || end <= ip.Size(t) {
 		return err
 	}
 	h, err := e.Trans.Start(t, 1)
@@ -156,14 +126,103 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 	return h.End(t)
 }
 
-// reserveUnderRange is the wrong order of policy.Wrong.ReserveUnderRange: the flush that the reservation waits for may need
-// somebody who waits for this range. lockdep would name it at once, so it does not check the range.
-func reserveUnderRange(t *sched.Task, ip *inode.Inode, data *spaceinfo.Info, start, stop, n uint64) error {
-	ip.LockAndFlushOrdered(t, start, stop)
-	ip.IOTree.Novalidate(t, start, stop, extentio.Locked, true)
-	err := data.Reserve(t, n, spaceinfo.FlushData)
-	ip.IOTree.Unlock(t, start, stop)
-	return err
+// fillGaps preallocates the gaps of [start, stop), which were total bytes when the caller looked. Data space for all of them is promised
+// with the first.
+func fillGaps(t *sched.Task, e *Env, ip *inode.Inode, start, stop, total uint64, order policy.AllocOrder) error {
+	a := allocation{e: e, ip: ip, want: total}
+	defer a.end(t)
+	for pos := start; pos < stop; pos = a.lo + a.got {
+		lo, hi, ok, err := nextGap(t, e, ip, pos, stop)
+		if err != nil || !ok {
+			return err
+		}
+		a.lo, a.hi, a.got = lo, min(hi, lo+maxPrealloc), 0
+		for _, s := range order {
+			if err := a.step(t, s); err != nil {
+				return err
+			}
+		}
+		a.letGo(t)
+	}
+	return nil
+}
+
+// allocation is the state of fillGaps between its steps.
+type allocation struct {
+	e  *Env
+	ip *inode.Inode
+
+	want uint64         // data bytes to promise before the first gap
+	left uint64         // ... promised, and not in an extent yet
+	hint format.Logical // where on disk the next extent had best be
+
+	// The gap at hand.
+	lo, hi uint64
+	meta   uint64 // metadata bytes promised
+	locked bool   // its extent range
+	got    uint64 // bytes from lo on that are preallocated
+}
+
+func (a *allocation) step(t *sched.Task, s policy.AllocStep) error {
+	switch s {
+	case policy.ReserveData:
+		return a.reserveData(t)
+	case policy.ReserveMeta:
+		return a.reserveMeta(t)
+	case policy.LockGap:
+		a.lockGap(t)
+	case policy.Preallocate:
+		return a.preallocate(t)
+	}
+	return nil
+}
+
+// reserveData promises data space for what is left of the gap. There is more of it than the caller saw if the file extent of an
+// unlocked writer went meanwhile.
+func (a *allocation) reserveData(t *sched.Task) error {
+	need := max(a.want, a.hi-a.lo)
+	a.want = 0
+	if need <= a.left {
+		return nil
+	}
+	if err := a.e.Trans.Space.Data().Reserve(t, need-a.left, spaceinfo.FlushData); err != nil {
+		return err
+	}
+	a.left = need
+	return nil
+}
+
+func (a *allocation) reserveMeta(t *sched.Task) error {
+	bytes := a.e.Trans.Space.CalcInsert(unitsPrealloc)
+	if err := a.e.Trans.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
+		return err
+	}
+	a.meta = bytes
+	return nil
+}
+
+func (a *allocation) lockGap(t *sched.Task) {
+	a.ip.LockAndFlushOrdered(t, a.lo, a.hi)
+	a.locked = true
+}
+
+// letGo ends the work on a gap.
+func (a *allocation) letGo(t *sched.Task) {
+	if a.meta > 0 {
+		a.e.Trans.Space.Metadata().Release(t, a.meta)
+		a.meta = 0
+	}
+	if a.locked {
+		a.ip.IOTree.Unlock(t, a.lo, a.hi)
+		a.locked = false
+	}
+}
+
+// end gives back what has not been used.
+func (a *allocation) end(t *sched.Task) {
+	a.letGo(t)
+	a.e.Trans.Space.Data().Release(t, a.left)
+	a.left = 0
 }
 
 // nextGap is the first part of [pos, stop) without space on disk.
@@ -199,35 +258,26 @@ func gapBytes(t *sched.Task, e *Env, ip *inode.Inode, start, stop uint64) (sum u
 	}
 }
 
-// preallocGap makes a PREALLOC extent at the start of the gap [lo, hi), as long as one piece of free space allows, and reports its
-// length. Space for the whole gap is promised by the caller. got is 0 when the gap has been filled meanwhile.
-// Models one round of __btrfs_prealloc_file_range().
-func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, hint format.Logical) (got uint64, nextHint format.Logical, err error) {
-	space := e.Trans.Space
-	meta := space.CalcInsert(unitsPrealloc)
-	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
-		return 0, hint, err
+// preallocate makes a PREALLOC extent at the start of the gap, as long as one piece of free space allows. Nothing is got when the
+// gap has been filled meanwhile. Models one round of __btrfs_prealloc_file_range().
+func (a *allocation) preallocate(t *sched.Task) error {
+	e, ip := a.e, a.ip
+	lo, hi, ok, err := nextGap(t, e, ip, a.lo, a.hi)
+	if err != nil || !ok || lo != a.lo {
+		// Without an error an unlocked writer was here between our look and the lock. Go on after what it wrote.
+		return err
 	}
-	ip.LockAndFlushOrdered(t, lo, hi)
-	defer ip.IOTree.Unlock(t, lo, hi)
-	a, b, ok, err := nextGap(t, e, ip, lo, hi)
-	if err == nil && (!ok || a != lo) {
-		// An unlocked writer was here between our look and the lock. Go on behind what it wrote.
-		space.Metadata().Release(t, meta)
-		return 0, hint, nil
-	}
-	var bytenr format.Logical
-	if err == nil {
-		bytenr, got, err = e.Extents.ReserveExtent(t, b-lo, block, hint)
-	}
+	bytenr, got, err := e.Extents.ReserveExtent(t, hi-lo, block, a.hint)
 	if err != nil {
-		space.Metadata().Release(t, meta)
-		return 0, hint, err
+		return err
 	}
-	h, err := e.Trans.JoinReserved(t, meta)
+	// ReserveExtent has consumed this part of the promised data space, also if what follows fails.
+	a.left -= got
+	h, err := e.Trans.JoinReserved(t, a.meta)
+	a.meta = 0
 	if err != nil {
-		e.Extents.FreeReservedExtent(t, bytenr, got) // what it had of the caller's promise is gone with it
-		return got, hint, err
+		e.Extents.FreeReservedExtent(t, bytenr, got)
+		return err
 	}
 	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: got, Type: format.FileExtentTypePrealloc,
 		DiskBytenr: uint64(bytenr), DiskNumBytes: got, NumBytes: got}
@@ -239,13 +289,14 @@ func preallocGap(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, hint for
 	if err != nil {
 		h.Abort(t, err)
 		_ = h.End(t)
-		return got, hint, err
+		return err
 	}
 	ip.Extents.Drop(t, lo, lo+got)
 	ip.AddBytes(t, int64(got))
 	ip.AddFlags(format.InodePrealloc)
 	ip.MarkDirty(t)
-	return got, bytenr + format.Logical(got), h.End(t)
+	a.hint, a.got = bytenr+format.Logical(got), got
+	return h.End(t)
 }
 
 // punch models btrfs_punch_hole().
@@ -269,7 +320,7 @@ func punch(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, plan policy.
 	}
 	lo, hi := format.AlignUp(off, block), format.AlignDown(end, block)
 	if end >= size && off < size {
-		hi = format.AlignUp(end, block) // the rest of the last block is behind EOF
+		hi = format.AlignUp(end, block) // the rest of the last block is beyond EOF
 	}
 	for lo < hi {
 		next, err := punchSome(t, e, ip, lo, hi, plan)

@@ -49,7 +49,10 @@ type Policy struct {
 
 	// SetsizeSteps, unless it is zero, is the order of the steps of a shrinking setsize, whatever SetsizeDrainFirst says. It has
 	// no toggle: labs/04-truncate-race fills it.
-	SetsizeSteps [MaxSetsizeSteps]SetsizeStep
+	SetsizeSteps SetsizeOrder
+	// WriteSteps, unless it is zero, is the order of the steps of a write's batch, whatever the toggles of dirty throttling say.
+	// It has no toggle: it is for labs.
+	WriteSteps WriteOrder
 }
 
 // Toggle describes one switch of a Policy.
@@ -300,41 +303,6 @@ func (l Lock) Inode() bool { return l != LockRange }
 // Range reports whether the byte range is locked.
 func (l Lock) Range() bool { return l >= LockRange }
 
-// Throttle is where a write pays for the dirty pages it made.
-type Throttle uint8
-
-// The places of balance_dirty_pages.
-const (
-	ThrottleAfterBatch  Throttle = iota // after each batch, under what Lock holds
-	ThrottleBeforeFolio                 // before the pages of a batch are locked
-	ThrottleAfterUnlock                 // once, after all locks are let go
-)
-
-var throttleNames = [...]string{"after-batch", "before-folio", "after-unlock"}
-
-func (x Throttle) String() string { return throttleNames[x] }
-
-// SetsizeStep is a step of a shrinking setsize. The place of DIOWait is what seed 002's thread is about.
-type SetsizeStep uint8
-
-// The steps. Zero is no step.
-const (
-	NoStep          SetsizeStep = iota
-	TruncateSetsize             // SetISize, then TruncatePages: truncate_setsize() as the kernel has it
-	DIOWait                     // i_dio_count to zero
-	SetISize                    // the new i_size becomes visible
-	TruncatePages               // the pages behind the new size leave the page cache
-	WaitOrdered                 // ordered extents behind i_size have finished
-	TruncateItems               // file extents behind i_size are dropped
-)
-
-// MaxSetsizeSteps bounds the steps of a setsize.
-const MaxSetsizeSteps = 5
-
-var stepNames = [...]string{"none", "truncate_setsize", "dio_wait", "set_i_size", "truncate_pages", "wait_ordered", "truncate_items"}
-
-func (s SetsizeStep) String() string { return stepNames[s] }
-
 // Batch bounds: pages per round of the copy loop.
 const (
 	BatchMinPages = 8
@@ -351,18 +319,26 @@ type Plan struct {
 	DIOBegin bool
 	// Prewait: wait for writeback and ordered extents of the range before Lock.
 	Prewait bool
-	// Throttle is where balance_dirty_pages is called.
-	Throttle Throttle
+	// WriteSteps is the order of the steps of a write's batch.
+	WriteSteps WriteOrder
+	// BalanceOutside: balance_dirty_pages is called once, after all locks are let go; it is not among WriteSteps.
+	BalanceOutside bool
 	// BatchPages bounds the pages of one round of the copy loop.
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
 	StableWait bool
-	// Order is the order of the steps of a shrinking setsize; it ends with the first NoStep.
-	Order [MaxSetsizeSteps]SetsizeStep
+	// ISizeUnderLock: a write takes the end of file, from which it zeroes, under the lock that keeps it.
+	ISizeUnderLock bool
+	// ForceRead: after a copy that got nothing the first page is read even if all of it will be overwritten.
+	ForceRead bool
+	// SetsizeSteps is the order of the steps of a shrinking setsize.
+	SetsizeSteps SetsizeOrder
+	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
+	LockDiskISize bool
+	// AllocSteps is the order of the steps of a fallocate for each gap.
+	AllocSteps AllocOrder
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
-	// Wrong are the policy's wrong orders.
-	Wrong Wrong
 }
 
 // For is the plan of an operation. It allocates nothing.
@@ -373,7 +349,7 @@ func For(op Op, f Facts, p *Policy) Plan {
 	case SetSize:
 		return forSetSize(&f, p)
 	}
-	pl := Plan{Wrong: p.Wrong, Lock: LockInode, BatchPages: 1, StableWait: true, RecheckOrdered: p.PunchRecheckOE}
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, AllocSteps: allocOrder(p), RecheckOrdered: p.PunchRecheckOE}
 	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
 	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
 	if p.WriteRangeLock {
@@ -384,20 +360,17 @@ func For(op Op, f Facts, p *Policy) Plan {
 
 func forWrite(f *Facts, p *Policy) Plan {
 	pl := Plan{
-		Wrong:      p.Wrong,
-		BatchPages: BatchMaxPages,
-		StableWait: !(p.StableSkipNodatasum && f.NoDataSum),
+		WriteSteps:     writeOrder(p),
+		BalanceOutside: p.BalanceOutside && p.WriteSteps[0] == NoStep,
+		BatchPages:     BatchMaxPages,
+		StableWait:     !(p.StableSkipNodatasum && f.NoDataSum),
+		ISizeUnderLock: !p.Wrong.StaleISize,
+		ForceRead:      !p.Wrong.NoForcedRead,
 		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
 		DIOBegin: p.BufUnlockInEOF,
 	}
 	if p.CopyByFolio {
 		pl.BatchPages = 1
-	}
-	switch {
-	case p.BalanceOutside:
-		pl.Throttle = ThrottleAfterUnlock
-	case p.BalanceBeforeFolio:
-		pl.Throttle = ThrottleBeforeFolio
 	}
 	switch {
 	case p.WriteRangeLock && f.InEOF():
@@ -412,13 +385,7 @@ func forWrite(f *Facts, p *Policy) Plan {
 }
 
 func forSetSize(f *Facts, p *Policy) Plan {
-	pl := Plan{Wrong: p.Wrong, Lock: LockInode, BatchPages: 1, StableWait: true, Order: [MaxSetsizeSteps]SetsizeStep{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}}
-	if p.SetsizeDrainFirst {
-		pl.Order[0], pl.Order[1] = DIOWait, TruncateSetsize
-	}
-	if p.SetsizeSteps[0] != NoStep {
-		pl.Order = p.SetsizeSteps
-	}
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: !p.Wrong.ZeroUnderWriteback, SetsizeSteps: setsizeOrder(p), LockDiskISize: !p.Wrong.DiskISizeUnlocked}
 	if p.WriteRangeLock {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
 	}

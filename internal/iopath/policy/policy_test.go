@@ -27,17 +27,39 @@ func planText(op Op, p Plan) string {
 	case Write:
 		add(p.DIOBegin, "dio_begin")
 		add(p.Prewait, "prewait")
-		w = append(w, "throttle="+p.Throttle.String(), fmt.Sprintf("batch=%d", p.BatchPages))
+		add(p.BalanceOutside, "balance_outside")
+		w = append(w, fmt.Sprintf("batch=%d", p.BatchPages))
 		add(!p.StableWait, "no_stable_wait")
+		add(!p.ISizeUnderLock, "stale_i_size")
+		add(!p.ForceRead, "no_forced_read")
+		w = append(w, "\n   "+orderText(p.WriteSteps[:]))
 	case SetSize:
-		w = append(w, "order="+p.Order[0].String()+","+p.Order[1].String())
+		add(!p.StableWait, "no_stable_wait")
+		add(!p.LockDiskISize, "disk_i_size_unlocked")
+		w = append(w, orderText(p.SetsizeSteps[:]))
 	default:
 		add(p.RecheckOrdered, "recheck_ordered")
+		if op == Fallocate {
+			w = append(w, orderText(p.AllocSteps[:]))
+		}
 	}
-	return strings.Join(w, " ")
+	return strings.ReplaceAll(strings.Join(w, " "), " \n", "\n")
 }
 
-// TestPlans reads testdata/plans.txt: "operation key=value ..." , "----", then a line per policy.
+func orderText[S interface {
+	~uint8
+	String() string
+}](steps []S) string {
+	var w []string
+	for _, s := range steps {
+		if s != NoStep {
+			w = append(w, s.String())
+		}
+	}
+	return strings.Join(w, ",")
+}
+
+// TestPlans reads testdata/plans.txt: "operation key=value ..." , "----", then the plan of each policy; with policy=SPEC, of that one.
 func TestPlans(t *testing.T) {
 	const file = "testdata/plans.txt"
 	in, err := os.ReadFile(file)
@@ -55,6 +77,7 @@ func TestPlans(t *testing.T) {
 				op = Op(o)
 			}
 		}
+		pols := Presets
 		for _, w := range words[1:] {
 			k, v, _ := strings.Cut(w, "=")
 			var n uint64
@@ -70,6 +93,8 @@ func TestPlans(t *testing.T) {
 				f.NewSize = n
 			case "nodatasum":
 				f.NoDataSum = true
+			case "policy":
+				pols = []Policy{*MustParse(v)}
 			default:
 				t.Fatalf("%s: unknown fact %q", file, k)
 			}
@@ -78,8 +103,8 @@ func TestPlans(t *testing.T) {
 			out.WriteString("\n")
 		}
 		fmt.Fprintf(&out, "%s\n----\n", lines[0])
-		for j := range Presets {
-			fmt.Fprintf(&out, "%-14s %s\n", Presets[j].Name, planText(op, For(op, f, &Presets[j])))
+		for j := range pols {
+			fmt.Fprintf(&out, "%-14s %s\n", pols[j].Name, planText(op, For(op, f, &pols[j])))
 		}
 	}
 	if *rewrite {
@@ -118,6 +143,56 @@ func TestTogglesCoverPolicy(t *testing.T) {
 	}
 	if bools != len(Toggles) {
 		t.Errorf("%d fields, %d toggles", bools, len(Toggles))
+	}
+}
+
+// TestCheckOrder: what no execution is needed for. Every order that a plan can have passes, throttled outside or not.
+func TestCheckOrder(t *testing.T) {
+	right := MustParse("locked")
+	order := func(p *Policy) []WriteStep {
+		pl := For(Write, Facts{}, p)
+		return pl.WriteSteps[:]
+	}
+	for i := range Wrongs {
+		p := *right
+		*Wrongs[i].Field(&p) = true
+		if err := CheckWriteOrder(order(&p)); err != nil {
+			t.Errorf("%s: %v", Wrongs[i].Name, err)
+		}
+	}
+	steps := func(edit func(s []WriteStep) []WriteStep) []WriteStep {
+		return edit(order(right))
+	}
+	for _, tt := range []struct {
+		name, want string
+		steps      []WriteStep
+	}{
+		{"missing", "policy.BalanceDirty is missing", steps(func(s []WriteStep) []WriteStep { return s[:len(s)-1] })},
+		{"repeated", "policy.Reserve comes twice", steps(func(s []WriteStep) []WriteStep { s[5] = Reserve; return s })},
+		{"unknown", "bad step 3, have policy.WriteStep(77) want one of policy.FaultIn, policy.Reserve, ", steps(func(s []WriteStep) []WriteStep { s[2] = 77; return s })},
+		{"none", "bad step 1, have policy.WriteStep(0) want ", []WriteStep{NoStep}},
+		{"too long", "have 11 steps, want at most 10", steps(func(s []WriteStep) []WriteStep { return append(s, FaultIn) })},
+	} {
+		if err := CheckWriteOrder(tt.steps); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: have %v want %s", tt.name, err, tt.want)
+		}
+	}
+	if err := CheckSetsizeOrder([]SetsizeStep{TruncateSetsize}); err == nil || !strings.HasPrefix(err.Error(), "bad step 1, have policy.TruncateSetsize want ") {
+		t.Errorf("the whole of truncate_setsize: %v", err)
+	}
+	if s := fmt.Sprint(WriteStep(77), ISizeWrite, SetsizeStep(7), AllocStep(9)); s != "policy.WriteStep(77) i_size_write policy.SetsizeStep(7) policy.AllocStep(9)" {
+		t.Error(s)
+	}
+}
+
+// TestStudentOrder: an order that a lab fills in goes into the plan as it is.
+func TestStudentOrder(t *testing.T) {
+	for _, name := range Names() {
+		p := MustParse(name)
+		p.WriteSteps = WriteOrder{DropPages, FaultIn, BalanceDirty}
+		if pl := For(Write, Facts{}, p); pl.WriteSteps != p.WriteSteps || pl.BalanceOutside {
+			t.Errorf("%s: have %v, balance outside %v", name, pl.WriteSteps, pl.BalanceOutside)
+		}
 	}
 }
 

@@ -1,7 +1,8 @@
 package policy
 
-// Wrong is a set of step orders that are bugs; Toggle.Source says which of them a kernel once had. All are off in every preset; a
-// specification switches one on by name, "modern+WRONG_STALE_ISIZE", for the museum.
+// Wrong is a set of bugs; Toggle.Source says which of them a kernel once had. All are off in every preset; a specification switches
+// one on by name, "modern+WRONG_STALE_ISIZE", for the museum. In a plan three of them are orders of WriteSteps, one is an order of
+// AllocSteps, and each of the others turns a field off.
 type Wrong struct {
 	// FaultUnderPageLock: a write takes the page faults of its source while it copies, with its pages locked.
 	FaultUnderPageLock bool
@@ -11,7 +12,7 @@ type Wrong struct {
 	ISizeAfterUnlock bool
 	// ReserveUnderRange: fallocate waits for space with its extent range locked.
 	ReserveUnderRange bool
-	// StaleISize: a write behind EOF zeroes from the end of file that it saw before it had i_rwsem.
+	// StaleISize: a write beyond EOF zeroes from the end of file that it saw before it had i_rwsem.
 	StaleISize bool
 	// ExtentBeforePage: a write locks its extent range before its pages.
 	ExtentBeforePage bool
@@ -20,6 +21,10 @@ type Wrong struct {
 	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
 	DiskISizeUnlocked bool
 }
+
+// Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
+// lockdep's checks then, so that the explorer can show the deadlock itself.
+func (p *Policy) Novalidate() bool { return p.Wrong.ReserveUnderRange || p.Wrong.ExtentBeforePage }
 
 // Wrongs lists every wrong order.
 var Wrongs = []Toggle{

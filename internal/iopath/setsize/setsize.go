@@ -4,9 +4,9 @@
 //
 //	Truncate -> i_rwsem, and with range locks [new size, end)
 //	         -> SetSize -> in the order of the plan:
-//	                         truncateSetsize   i_size, then the pages behind it
+//	                         truncateSetsize   i_size, then the pages beyond it
 //	                         dioWait           i_dio_count is zero
-//	                         waitOrdered       ordered extents behind i_size have finished
+//	                         waitOrdered       ordered extents beyond i_size have finished
 //	                         truncateItems     file extents, nbytes, size on disk
 //
 // The order of the first two is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
@@ -74,7 +74,7 @@ func Truncate(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, p *policy.
 	return SetSize(t, e, ip, newSize, plan)
 }
 
-// SetSize changes i_size and drops what lies behind it.
+// SetSize changes i_size and drops what lies beyond it.
 //
 // Models btrfs_setsize(). The order of the steps comes from plan.Order.
 //
@@ -88,7 +88,7 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 	case newSize > old:
 		return grow(t, e, ip, old, newSize, plan)
 	}
-	for _, step := range plan.Order {
+	for _, step := range plan.SetsizeSteps {
 		if err := takeStep(t, e, ip, newSize, step, plan); err != nil {
 			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
 			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
@@ -102,16 +102,13 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.Plan) error {
 	switch step {
 	case policy.TruncateSetsize:
-		if plan.Wrong.ZeroUnderWriteback {
-			zeroTail(t, ip, newSize)
-		}
-		truncateSetsize(t, ip, newSize)
+		truncateSetsize(t, ip, newSize, plan.StableWait)
 	case policy.DIOWait:
 		dioWait(t, ip)
 	case policy.SetISize:
 		setISize(t, ip, newSize)
 	case policy.TruncatePages:
-		truncatePages(t, ip, newSize)
+		truncatePages(t, ip, newSize, plan.StableWait)
 	case policy.WaitOrdered:
 		return waitOrdered(t, e, ip)
 	case policy.TruncateItems:
@@ -130,54 +127,59 @@ func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64, plan poli
 		return err
 	}
 	ip.SetSize(t, newSize)
-	if plan.Wrong.DiskISizeUnlocked {
-		ip.SetDiskSizeUnlocked(t, newSize)
-	} else {
-		ip.SetDiskSize(t, newSize)
-	}
+	ip.SetDiskSizeLocking(t, newSize, plan.LockDiskISize)
 	ip.MarkDirty(t)
 	return h.End(t)
 }
 
-// zeroTail is the wrong order of policy.Wrong.ZeroUnderWriteback: it zeroes the rest of the page of newSize and does not wait for
-// the device.
-func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64) {
-	p := ip.Pages.Lock(t, newSize>>pagecache.PageShift)
-	if p == nil {
-		return
-	}
-	if in := newSize % pagecache.PageSize; in != 0 && p.Uptodate() {
-		clear(p.Edit(t)[in:])
-	}
-	p.UnlockPut(t)
-}
-
-// truncateSetsize makes the new size visible and then drops the pages behind it: who finds a page locked and inside i_size can
+// truncateSetsize makes the new size visible and then drops the pages beyond it: a task that finds a page locked and inside i_size can
 // rely on both. Models mm/truncate.c:truncate_setsize().
-func truncateSetsize(t *sched.Task, ip *inode.Inode, newSize uint64) {
+func truncateSetsize(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
 	ip.SetSize(t, newSize)
-	ip.Pages.Truncate(t, newSize, pagecache.MaxFileEnd)
+	zeroTail(t, ip, newSize, stable)
+	ip.Pages.Truncate(t, format.AlignUp(newSize, pagecache.PageSize), pagecache.MaxFileEnd)
 }
 
 // setISize and truncatePages are the halves of truncateSetsize, for orders that have something between them. Timelines name the
 // steps of lab 4 by them.
 func setISize(t *sched.Task, ip *inode.Inode, newSize uint64) { ip.SetSize(t, newSize) }
 
-func truncatePages(t *sched.Task, ip *inode.Inode, newSize uint64) {
-	ip.Pages.Truncate(t, newSize, pagecache.MaxFileEnd)
+func truncatePages(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
+	zeroTail(t, ip, newSize, stable)
+	ip.Pages.Truncate(t, format.AlignUp(newSize, pagecache.PageSize), pagecache.MaxFileEnd)
+}
+
+// zeroTail zeroes the rest of the page of newSize, if it is in memory; stable says whether it waits until the device does not read
+// the page. Models the partial page of truncate_inode_pages_range(), which always waits.
+func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
+	in := newSize % pagecache.PageSize
+	if in == 0 {
+		return
+	}
+	p := ip.Pages.Lock(t, newSize>>pagecache.PageShift)
+	if p == nil {
+		return
+	}
+	if stable {
+		p.WaitWriteback(t)
+	}
+	if p.Uptodate() {
+		clear(p.Edit(t)[in:])
+	}
+	p.UnlockPut(t)
 }
 
 // dioWait waits until no direct and no unlocked buffered I/O is in flight; i_rwsem keeps new ones out.
 // Models inode_dio_wait().
 func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIO.WaitZero(t) }
 
-// waitOrdered waits until what was being written behind i_size has its file extents, so that they can be dropped.
+// waitOrdered waits until what was being written beyond i_size has its file extents, so that they can be dropped.
 func waitOrdered(t *sched.Task, e *Env, ip *inode.Inode) error {
 	return e.Engine.WaitOrderedRange(t, ip, format.AlignDown(ip.Size(t), format.SectorSize), pagecache.MaxFileEnd)
 }
 
-// truncateItems drops the file extents behind i_size. It asks for i_size again, as the kernel does: a writer that has put it back
-// makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate() behind its wait.
+// truncateItems drops the file extents beyond i_size. It asks for i_size again, as the kernel does: a writer that has put it back
+// makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate() after its wait.
 func truncateItems(t *sched.Task, e *Env, ip *inode.Inode) error {
 	for {
 		more, err := dropItems(t, e, ip)
@@ -218,7 +220,7 @@ func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
 // Evict drops everything of a file that nobody can reach any more: pages, ordered extents, file extents.
 // Models btrfs_evict_inode() up to the inode item.
 func Evict(t *sched.Task, e *Env, ip *inode.Inode) error {
-	truncateSetsize(t, ip, 0)
+	truncateSetsize(t, ip, 0, true)
 	_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 	ip.SetDiskSize(t, 0)
 	for {

@@ -115,6 +115,7 @@ type Tree struct {
 	hooks   Hooks
 	mode    Mode
 	class   *lockdep.Class // of Locked ranges; nil is ExtentClass
+	hushed  bool           // SetNovalidate
 	states  store
 	waiters []*waiter
 	spare   []*waiter
@@ -159,6 +160,10 @@ func (x *Tree) InitClass(c *lockdep.Class) {
 // SetLockMode chooses how locks wait. Call it before the first lock.
 func (x *Tree) SetLockMode(m Mode) { x.mode = m }
 
+// SetNovalidate takes the tree's ranges out of lockdep's checks: a task that holds one may take what it likes. It is for code that
+// takes a wrong order on purpose, to show the deadlock itself. Models lockdep_set_novalidate_class().
+func (x *Tree) SetNovalidate(on bool) { x.hushed = on }
+
 func (x *Tree) classOf(bits Bits) *lockdep.Class {
 	if bits&Locked == 0 {
 		return DIOClass
@@ -180,7 +185,7 @@ func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.LockBits(t, start, 
 func (x *Tree) LockBits(t *sched.Task, start, end uint64, bits Bits) {
 	lb := lockBitOf(bits)
 	if t.Checked() {
-		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, lockdep.Write)
+		x.acquired(t, x.classOf(lb), start, end, lockdep.Write)
 	}
 	x.point(t, sched.PointLock, lb)
 	x.mu.Lock(t)
@@ -263,7 +268,7 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	}
 	x.mu.Unlock(t)
 	if !busy && t.Checked() {
-		lockdep.Acquire(t, x.classOf(lb), start, heldRange{x, start, end}, lockdep.Write|lockdep.Try)
+		x.acquired(t, x.classOf(lb), start, end, lockdep.Write|lockdep.Try)
 	}
 	return !busy
 }
@@ -317,6 +322,15 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.mu.Unlock(t)
 }
 
+// acquired tells lockdep that t has, or will have, [start, end).
+func (x *Tree) acquired(t *sched.Task, c *lockdep.Class, start, end uint64, mode lockdep.Mode) {
+	r := heldRange{x, start, end}
+	lockdep.Acquire(t, c, start, r, mode)
+	if x.hushed {
+		lockdep.Novalidate(t, c, r, true)
+	}
+}
+
 // released takes [start, end) off what lockdep knows t holds; the rest of a range stays.
 func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
 	for start < end {
@@ -332,10 +346,10 @@ func (x *Tree) released(t *sched.Task, c *lockdep.Class, start, end uint64) {
 		}
 		lockdep.Release(t, c, r)
 		if r.start < start {
-			lockdep.Acquire(t, c, r.start, heldRange{x, r.start, start}, lockdep.Write|lockdep.Try)
+			x.acquired(t, c, r.start, start, lockdep.Write|lockdep.Try)
 		}
 		if end < r.end {
-			lockdep.Acquire(t, c, end, heldRange{x, end, r.end}, lockdep.Write|lockdep.Try)
+			x.acquired(t, c, end, r.end, lockdep.Write|lockdep.Try)
 		}
 		start = min(end, r.end)
 	}
@@ -352,14 +366,7 @@ func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
 // Adopt puts a range lock that another task disowned on t's held list.
 func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
 	if t.Checked() {
-		lockdep.Acquire(t, x.classOf(bit), start, heldRange{x, start, end}, lockdep.Write|lockdep.Try)
-	}
-}
-
-// Novalidate takes exactly the range that t has locked out of lockdep's checks or, with on unset, back in; see lockdep.Novalidate.
-func (x *Tree) Novalidate(t *sched.Task, start, end uint64, bit Bits, on bool) {
-	if t.Checked() {
-		lockdep.Novalidate(t, x.classOf(bit), heldRange{x, start, end}, on)
+		x.acquired(t, x.classOf(bit), start, end, lockdep.Write|lockdep.Try)
 	}
 }
 

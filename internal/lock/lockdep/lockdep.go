@@ -17,7 +17,7 @@
 //	    page                           ascending index    (buffered.preparePages, writeback)
 //	      stable_page                  wait for writeback of a locked page
 //	      dio_locked
-//	        extent                     ascending start    (buffered.lockAndCleanupExtent, ordered completion)
+//	        extent                     ascending start    (buffered.lockExtent, ordered completion)
 //	          transaction              start may wait for a commit; join
 //	            commit                 the one committer
 //	              log_mutex

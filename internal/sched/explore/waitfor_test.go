@@ -134,8 +134,8 @@ func (s *orderedExtents) submit(t *sched.Task, start, n uint64) *ordered.Extent 
 
 // waitLocked waits for oe with [start, end) locked, which lockdep would name at once.
 func (s *orderedExtents) waitLocked(t *sched.Task, oe *ordered.Extent, start, end uint64) {
+	s.io.SetNovalidate(true)
 	s.io.Lock(t, start, end)
-	s.io.Novalidate(t, start, end, extentio.Locked, true)
 	oe.Wait(t)
 	s.io.Unlock(t, start, end)
 }

@@ -1,0 +1,216 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Three operations take their steps in an order that is data: one batch of a buffered write, a shrinking setsize, and one gap of a
+// fallocate. The rooms that carry them out have one function per step and follow the plan's order. So a published change of
+// order, a bug of the museum and a student's guess are all permutations, and none of them is a branch in the write path.
+
+// NoStep ends an order that is shorter than its array.
+const NoStep = 0
+
+// WriteStep is a step of one batch of a buffered write. Models the loop body of __btrfs_buffered_write(); kernel-semantics 1.1 b to j.
+type WriteStep uint8
+
+// The steps of a batch.
+const (
+	FaultIn      WriteStep = 1 + iota // make the source present: may lock pages of any file
+	Reserve                           // promise data and metadata space: may wait for a flush or a commit
+	PreparePages                      // lock the pages, fill those that are partly overwritten, wait for writeback
+	LockExtent                        // lock the extent range inside EOF, with no ordered extent in it
+	CopyFromUser                      // copy, with page faults disabled
+	DirtyPages                        // the pages become uptodate and dirty; a short copy gives space back
+	ISizeWrite                        // i_size follows a write beyond EOF
+	SetDelalloc                       // the range takes the promised space over; its lock is let go
+	DropPages                         // unlock the pages
+	BalanceDirty                      // pay for the dirty pages: may sleep long
+)
+
+// MaxWriteSteps bounds the steps of a batch.
+const MaxWriteSteps = 10
+
+// WriteOrder is the order of the steps of a batch; it ends with the first NoStep.
+type WriteOrder [MaxWriteSteps]WriteStep
+
+var writeSteps = names{"policy.WriteStep",
+	[]string{"none", "fault_in", "reserve", "prepare_pages", "lock_extent", "copy_from_user", "dirty_pages", "i_size_write", "set_delalloc", "drop_pages", "balance_dirty"},
+	[]string{"NoStep", "FaultIn", "Reserve", "PreparePages", "LockExtent", "CopyFromUser", "DirtyPages", "ISizeWrite", "SetDelalloc", "DropPages", "BalanceDirty"}}
+
+func (s WriteStep) String() string { return writeSteps.name(int(s)) }
+
+// GoString is the step as code names it.
+func (s WriteStep) GoString() string { return writeSteps.goName(int(s)) }
+
+// SetsizeStep is a step of a shrinking setsize. The place of DIOWait is what seed 002's thread is about.
+type SetsizeStep uint8
+
+// The steps of a setsize.
+const (
+	TruncateSetsize SetsizeStep = 1 + iota // SetISize, then TruncatePages: truncate_setsize() as the kernel has it
+	DIOWait                                // i_dio_count to zero
+	SetISize                               // the new i_size becomes visible
+	TruncatePages                          // the pages beyond the new size leave the page cache
+	WaitOrdered                            // ordered extents beyond i_size have finished
+	TruncateItems                          // file extents beyond i_size are dropped
+)
+
+// MaxSetsizeSteps bounds the steps of a setsize.
+const MaxSetsizeSteps = 5
+
+// SetsizeOrder is the order of the steps of a shrinking setsize; it ends with the first NoStep.
+type SetsizeOrder [MaxSetsizeSteps]SetsizeStep
+
+var setsizeSteps = names{"policy.SetsizeStep",
+	[]string{"none", "truncate_setsize", "dio_wait", "set_i_size", "truncate_pages", "wait_ordered", "truncate_items"},
+	[]string{"NoStep", "TruncateSetsize", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems"}}
+
+func (s SetsizeStep) String() string { return setsizeSteps.name(int(s)) }
+
+// GoString is the step as code names it.
+func (s SetsizeStep) GoString() string { return setsizeSteps.goName(int(s)) }
+
+// AllocStep is a step of a fallocate for one gap of its range.
+type AllocStep uint8
+
+// The steps of an allocation.
+const (
+	ReserveData AllocStep = 1 + iota // promise data space: may wait for a flush
+	ReserveMeta                      // promise metadata space: may wait for a flush or a commit
+	LockGap                          // lock its extent range, with no ordered extent in it
+	Preallocate                      // look at the gap again, allocate, insert the item
+)
+
+// MaxAllocSteps bounds the steps of an allocation.
+const MaxAllocSteps = 4
+
+// AllocOrder is the order of the steps of an allocation.
+type AllocOrder [MaxAllocSteps]AllocStep
+
+var allocSteps = names{"policy.AllocStep",
+	[]string{"none", "reserve_data", "reserve_meta", "lock_gap", "preallocate"},
+	[]string{"NoStep", "ReserveData", "ReserveMeta", "LockGap", "Preallocate"}}
+
+func (s AllocStep) String() string { return allocSteps.name(int(s)) }
+
+// GoString is the step as code names it.
+func (s AllocStep) GoString() string { return allocSteps.goName(int(s)) }
+
+// names are the words for the steps of one type: for people, and as code has them.
+type names struct {
+	typ      string
+	words    []string
+	packaged []string
+}
+
+func (n *names) name(i int) string {
+	if i < len(n.words) {
+		return n.words[i]
+	}
+	return n.goName(i)
+}
+
+func (n *names) goName(i int) string {
+	if 0 < i && i < len(n.packaged) {
+		return "policy." + n.packaged[i]
+	}
+	return fmt.Sprintf("%s(%d)", n.typ, i)
+}
+
+// writeOrder is the order of a batch under p. Of the wrong orders it knows those that are permutations.
+func writeOrder(p *Policy) WriteOrder {
+	if p.WriteSteps[0] != NoStep {
+		return p.WriteSteps
+	}
+	var o WriteOrder
+	switch {
+	case p.BalanceOutside:
+		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
+	case p.BalanceBeforeFolio:
+		o = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
+	default:
+		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages, BalanceDirty}
+	}
+	if p.Wrong.FaultUnderPageLock {
+		move(o[:], FaultIn, LockExtent)
+	}
+	if p.Wrong.ExtentBeforePage {
+		move(o[:], PreparePages, LockExtent)
+	}
+	if p.Wrong.ISizeAfterUnlock {
+		move(o[:], ISizeWrite, DropPages)
+	}
+	return o
+}
+
+func setsizeOrder(p *Policy) SetsizeOrder {
+	switch {
+	case p.SetsizeSteps[0] != NoStep:
+		return p.SetsizeSteps
+	case p.SetsizeDrainFirst:
+		return SetsizeOrder{DIOWait, TruncateSetsize, WaitOrdered, TruncateItems}
+	}
+	return SetsizeOrder{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}
+}
+
+func allocOrder(p *Policy) AllocOrder {
+	if p.Wrong.ReserveUnderRange {
+		return AllocOrder{ReserveMeta, LockGap, ReserveData, Preallocate}
+	}
+	return AllocOrder{ReserveData, ReserveMeta, LockGap, Preallocate}
+}
+
+// move puts step, which is earlier than after in o, right after it.
+func move[S comparable](o []S, step, after S) {
+	for i := 0; i+1 < len(o); i++ {
+		if o[i] == step {
+			o[i], o[i+1] = o[i+1], step
+			if o[i] == after {
+				return
+			}
+		}
+	}
+}
+
+// CheckWriteOrder rejects an order of the steps of a batch that is wrong on sight: too long, unknown, repeated or missing steps.
+func CheckWriteOrder(steps []WriteStep) error {
+	return checkOrder(steps, FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages, BalanceDirty)
+}
+
+// CheckSetsizeOrder is CheckWriteOrder for a setsize. It wants the two halves of TruncateSetsize, not the whole.
+func CheckSetsizeOrder(steps []SetsizeStep) error {
+	return checkOrder(steps, DIOWait, SetISize, TruncatePages, WaitOrdered, TruncateItems)
+}
+
+// checkOrder rejects steps that are not a permutation of want.
+func checkOrder[S interface {
+	comparable
+	fmt.GoStringer
+}](steps []S, want ...S) error {
+	if len(steps) > len(want) {
+		return fmt.Errorf("have %d steps, want at most %d", len(steps), len(want))
+	}
+	var all []string
+	for _, s := range want {
+		all = append(all, s.GoString())
+	}
+	seen := map[S]bool{}
+	for i, s := range steps {
+		if !slices.Contains(want, s) {
+			return fmt.Errorf("bad step %d, have %#v want one of %s", i+1, s, strings.Join(all, ", "))
+		}
+		if seen[s] {
+			return fmt.Errorf("%#v comes twice", s)
+		}
+		seen[s] = true
+	}
+	for _, s := range want {
+		if !seen[s] {
+			return fmt.Errorf("%#v is missing", s)
+		}
+	}
+	return nil
+}
