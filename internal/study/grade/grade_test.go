@@ -266,10 +266,14 @@ func TestSteps(t *testing.T) {
 		{truncaterace.Steps()[1:], "policy.SetISize is missing"},
 		{append(truncaterace.Steps(), policy.DIOWait), "have 6 steps"},
 		{[]policy.SetsizeStep{policy.DIOWait, policy.DIOWait}, "policy.DIOWait comes twice"},
-		{[]policy.SetsizeStep{policy.TruncateSetsize}, "step 1 of the list is policy.SetsizeStep(1)"},
-		{[]policy.SetsizeStep{99}, "step 1 of the list is policy.SetsizeStep(99)"},
+		{[]policy.SetsizeStep{policy.TruncateSetsize}, "bad step 1, have policy.TruncateSetsize want one of policy.DIOWait, "},
+		{[]policy.SetsizeStep{99}, "bad step 1, have policy.SetsizeStep(99) want one of policy.DIOWait, "},
 	} {
-		if got := checkSteps(tt.steps); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+		got := ""
+		if err := policy.CheckSetsizeOrder(tt.steps); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%d: have %q want %q", tt.steps, got, tt.want)
 		}
 	}

@@ -103,8 +103,8 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 	if s.Steps != nil {
 		dog.begin("Steps", cpuOfSteps)
 		order := s.Steps()
-		if bad := checkSteps(order); bad != "" {
-			return refused("steps", points(n), []string{bad})
+		if err := policy.CheckSetsizeOrder(order); err != nil {
+			return refused("steps", points(n), []string{err.Error()})
 		}
 		s.Steps = func() []policy.SetsizeStep { return order }
 	}
@@ -159,34 +159,6 @@ func (w *workload) search(s *Student, r *Row) error {
 		r.Kind, r.Result, r.Trace = x.Kind, x.Result, x.Trace
 	}
 	return nil
-}
-
-// stepNames are the five steps as the student writes them.
-var stepNames = map[policy.SetsizeStep]string{policy.DIOWait: "DIOWait", policy.SetISize: "SetISize", policy.TruncatePages: "TruncatePages",
-	policy.WaitOrdered: "WaitOrdered", policy.TruncateItems: "TruncateItems"}
-
-// checkSteps says what no execution is needed for.
-func checkSteps(steps []policy.SetsizeStep) string {
-	if len(steps) > len(stepNames) {
-		return fmt.Sprintf("have %d steps, want at most %d", len(steps), len(stepNames))
-	}
-	seen := map[policy.SetsizeStep]bool{}
-	for i, s := range steps {
-		name, ok := stepNames[s]
-		if !ok {
-			return fmt.Sprintf("step %d of the list is policy.SetsizeStep(%d), which is none of the five", i+1, s)
-		}
-		if seen[s] {
-			return fmt.Sprintf("policy.%s comes twice", name)
-		}
-		seen[s] = true
-	}
-	for s := policy.DIOWait; s <= policy.TruncateItems; s++ {
-		if name, ok := stepNames[s]; ok && !seen[s] {
-			return fmt.Sprintf("policy.%s is missing", name)
-		}
-	}
-	return ""
 }
 
 // pol is the policy that the workload runs under.
