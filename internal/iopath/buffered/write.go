@@ -147,10 +147,8 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts, p *policy.Policy) {
 	ip.Lock(t)
 	f.ISize = ip.Size(t)
 	w.sampleISize(f.ISize)
+	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
 	w.pl = policy.For(policy.Write, f, p)
-	if w.pl.Lock == policy.LockRange {
-		w.pl.Lock = policy.LockBoth // the file has grown meanwhile; both is as good
-	}
 	if w.pl.Lock.Range() {
 		w.lockRange(t, w.pl.RangeFrom, f.End)
 	}

@@ -270,13 +270,14 @@ var opNames = [...]string{"write", "setsize", "fallocate", "punch"}
 
 func (o Op) String() string { return opNames[o] }
 
-// Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: who
-// takes the locks of a plan asks for the plan again under them, and starts anew if it changed.
+// Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a room that takes the locks of a
+// plan asks for the plan again under them.
 type Facts struct {
 	Start, End uint64 // bytes of the write, punch or allocation: [Start, End)
 	ISize      uint64
 	NewSize    uint64 // setsize only
 	NoDataSum  bool
+	InodeHeld  bool // the caller has taken i_rwsem: a plan without it comes too late
 }
 
 // InEOF reports whether the range ends inside the file.
@@ -373,7 +374,7 @@ func forWrite(f *Facts, p *Policy) Plan {
 		pl.BatchPages = 1
 	}
 	switch {
-	case p.WriteRangeLock && f.InEOF():
+	case p.WriteRangeLock && f.InEOF() && !f.InodeHeld:
 		pl.Lock, pl.RangeFrom = LockRange, f.Start
 	case p.WriteRangeLock:
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)

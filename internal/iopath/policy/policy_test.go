@@ -91,6 +91,8 @@ func TestPlans(t *testing.T) {
 				f.ISize = n
 			case "newsize":
 				f.NewSize = n
+			case "held":
+				f.InodeHeld = true
 			case "nodatasum":
 				f.NoDataSum = true
 			case "policy":
