@@ -377,6 +377,9 @@ func (i *InodeItem) Encode(b []byte) {
 	i.Otime.encode(b[148:])
 }
 
+// RootSubvolReadonly, in RootItem.Flags, is a subvolume that takes no writes. BTRFS_ROOT_SUBVOL_RDONLY.
+const RootSubvolReadonly = 1 << 0
+
 // RootItem describes a tree: its root block, and for a subvolume its directory inode and history.
 type RootItem struct {
 	Inode        InodeItem

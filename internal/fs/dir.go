@@ -59,13 +59,13 @@ func (d *Node) Lookup(t *sched.Task, name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.fs.igetEntry(t, d.vol, it)
+	return d.fs.igetEntry(t, d, it)
 }
 
 // parent is the directory that has dir. Models btrfs_get_parent().
 func (f *FS) parent(t *sched.Task, dir *Node) (*Node, error) {
 	if dir.isTop() {
-		return f.get(t, dir), nil
+		return f.above(t, dir)
 	}
 	names, err := f.store.Names(t, dir.vol.root, dir.ip.Ino)
 	if err != nil {
@@ -83,7 +83,7 @@ type DirEntry struct {
 	Ino   uint64
 	Type  uint8  // format.FtRegFile, ...
 	Index uint64 // DIR_INDEX: the order in which ReadDir goes
-	// Subvol is the tree id when the entry is a subvolume, which this package does not enter; else zero.
+	// Subvol is the tree id when the entry is a subvolume, whose top directory is inode Ino of that tree; else zero.
 	Subvol uint64
 }
 
@@ -125,7 +125,7 @@ func (d *Node) Create(t *sched.Task, name string, flags OpenFlags, mode uint32, 
 	case flags&O_EXCL != 0:
 		return nil, errno.EEXIST
 	}
-	return d.fs.igetEntry(t, d.vol, it)
+	return d.fs.igetEntry(t, d, it)
 }
 
 // Mkdir makes an empty directory.

@@ -10,6 +10,7 @@
 //	  i_rwsem_dir                    parent, second parent, child directory, second child directory
 //	    i_rwsem                      a file whose name changes; two: lower ino first
 //	      inode_new                  wait for an inode that another task is reading
+//	      subvol_open                open a subvolume: it reads the root tree and its own
 //	      transaction                one handle per operation, after all locks
 //	        inode_hook               commit only: the items of dirty inodes
 //	          tree nodes
@@ -19,8 +20,8 @@
 //   - an inode is in memory at most once;
 //   - an inode without names has an orphan item until its own items are gone, in every committed state.
 //
-// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Differences: no dentry cache; one subvolume,
-// the top-level one.
+// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Differences: no dentry cache; subvolumes
+// are neither made nor deleted.
 package fs
 
 import (
@@ -66,7 +67,8 @@ type FS struct {
 	fallocateEnv fallocate.Env
 
 	inodes   icache
-	subvols  map[uint64]*subvol // the table of roots, by tree
+	subvolMu lock.Mutex         // class subvol_open; protects subvols, held while one is opened
+	subvols  map[uint64]*subvol // the table of roots: the open subvolumes, by tree
 	top      *Node              // the top directory of the top-level subvolume
 	renameMu lock.Mutex         // class s_vfs_rename_mutex
 }
@@ -104,6 +106,7 @@ func (f *FS) wire(t *sched.Task) {
 	}
 	f.inodes.init(limit)
 	f.renameMu.Init(classRename)
+	f.subvolMu.Init(classSubvol)
 	workers := f.opt.EndioWorkers
 	if workers == 0 {
 		workers = DefaultEndioWorkers

@@ -26,6 +26,7 @@ var (
 	classShard  = lockdep.NewClass("inode_cache", lockdep.RankLeaf)
 	classNew    = lockdep.NewClass("inode_new", lockdep.RankInode+1)
 	classHook   = lockdep.NewClass("inode_hook", lockdep.RankCommit+3)
+	classSubvol = lockdep.NewClass("subvol_open", lockdep.RankInode+1)
 	classRename = lockdep.NewClass("s_vfs_rename_mutex", lockdep.RankInode-10)
 )
 
@@ -84,12 +85,22 @@ func (f *FS) get(t *sched.Task, n *Node) *Node {
 	return n
 }
 
-// igetEntry finds the inode that an entry of a directory in vol leads to.
-func (f *FS) igetEntry(t *sched.Task, vol *subvol, it format.DirItem) (*Node, error) {
-	if it.Location.Type != format.INODE_ITEM_KEY {
-		return nil, errno.EXDEV // a subvolume
+// igetEntry finds the inode that an entry of dir leads to: of dir's subvolume, or the top directory of another. The task has no
+// lock.
+func (f *FS) igetEntry(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
+	if it.Location.Type == format.ROOT_ITEM_KEY {
+		return f.enter(t, dir, it)
 	}
-	return f.iget(t, vol, it.Location.Objectid)
+	return f.igetHere(t, dir, it)
+}
+
+// igetHere finds the inode that an entry of dir leads to in dir's subvolume, for a change of the entry; dir may be locked. An
+// entry of a subvolume is EXDEV: its name is in the root tree as well, and neither deleting nor moving it is supported.
+func (f *FS) igetHere(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
+	if it.Location.Type != format.INODE_ITEM_KEY {
+		return nil, fmt.Errorf("%q is a subvolume, which can be neither deleted nor renamed: %w", it.Name, errno.EXDEV)
+	}
+	return f.iget(t, dir.vol, it.Location.Objectid)
 }
 
 // iget finds an inode in memory or reads it. Models btrfs_iget().
@@ -191,7 +202,7 @@ func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 		s.mu.Unlock(t)
 		panic(fmt.Sprintf("fs: inode %d of tree %d has %d references", n.ip.Ino, n.vol.root.ID, n.refs))
 	}
-	if n.refs > 0 || f.opt.ReadOnly || n.nlink(t) > 0 || !n.state.CompareAndSwap(nodeLive, nodeEvicting) {
+	if n.refs > 0 || f.opt.ReadOnly || n.vol.frozen != nil || n.nlink(t) > 0 || !n.state.CompareAndSwap(nodeLive, nodeEvicting) {
 		last := n.refs == 0
 		s.mu.Unlock(t)
 		if last && f.inodes.count.Load() > f.inodes.next.Load() {

@@ -40,7 +40,7 @@ type Owner struct{ UID, GID uint32 }
 // Root is the top directory of the image, with one reference for the caller.
 func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.top) }
 
-// Node finds the inode with number ino of a subvolume that is open, as a file handle names it. ENOENT when there is none.
+// Node finds the inode with number ino of a subvolume, as a file handle names it. ENOENT when there is none.
 // Models btrfs_get_dentry().
 func (f *FS) Node(t *sched.Task, subvol, ino uint64) (*Node, error) {
 	v, err := f.subvol(t, subvol)
@@ -78,7 +78,12 @@ func (n *Node) isTop() bool { return n.ip.Ino == format.FIRST_FREE_OBJECTID }
 func (n *Node) nlink(t *sched.Task) uint32 { it := n.ip.Item(t); return it.Nlink }
 
 // writable is EROFS when nothing of the inode's subvolume can be changed.
-func (n *Node) writable() error { return n.fs.writable() }
+func (n *Node) writable() error {
+	if err := n.fs.writable(); err != nil {
+		return err
+	}
+	return n.vol.frozen
+}
 
 // The order of directories that one task has locked; see inode.LockDir.
 const (

@@ -87,15 +87,17 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: o.CacheBlocks}); err != nil {
 		return nil, err
 	}
-	if err := f.checkRoots(t); err != nil {
+	top, err := f.checkRoots(t)
+	if err != nil {
 		return nil, err
 	}
 	f.store = fstree.New(f.trans.Forest, f.trans.Extents, f.trans.Root(format.CSUM_TREE_OBJECTID), uint64(sb.SectorSize))
 	f.store.Extref = sb.IncompatFlags&format.IncompatExtendedIref != 0
-	vol, err := f.openSubvol(t, f.trans.Root(format.FS_TREE_OBJECTID))
+	vol, err := f.newSubvol(t, f.trans.Root(format.FS_TREE_OBJECTID), top)
 	if err != nil {
 		return nil, err
 	}
+	f.subvols = map[uint64]*subvol{format.FS_TREE_OBJECTID: vol}
 	f.wire(t)
 	if f.top, err = f.iget(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.IsDir() {
 		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.ip.Ino, f.top.typ)
@@ -114,24 +116,24 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	return f, nil
 }
 
-// checkRoots refuses what only shows in the root tree.
-func (f *FS) checkRoots(t *sched.Task) error {
+// checkRoots refuses what only shows in the root tree, and gives the root item of the top-level subvolume.
+func (f *FS) checkRoots(t *sched.Task) (*format.RootItem, error) {
 	it, err := f.trans.RootItem(t, format.FS_TREE_OBJECTID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if it.Refs == 0 {
-		return errors.New("corrupt root item: tree 5 has no references")
+		return nil, errors.New("corrupt root item: tree 5 has no references")
 	}
 	if f.opt.ReadOnly {
-		return nil
+		return &it, nil
 	}
 	if _, err := f.trans.RootItem(t, format.QUOTA_TREE_OBJECTID); err == nil {
-		return errors.New("unsupported feature for writing: quotas: open read-only")
+		return nil, errors.New("unsupported feature for writing: quotas: open read-only")
 	} else if !errors.Is(err, transaction.ErrNoRoot) {
-		return err
+		return nil, err
 	}
-	return nil
+	return &it, nil
 }
 
 // cleanOrphans deletes what was unlinked while it was open when the last user went away.

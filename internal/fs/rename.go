@@ -121,7 +121,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.igetEntry(t, oldDir.vol, it)
+	n, err := f.igetHere(t, oldDir, it)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 	it, err = f.store.Lookup(t, newDir.vol.root, newDir.ip.Ino, newName)
 	switch {
 	case err == nil:
-		if victim, err = f.igetEntry(t, newDir.vol, it); err != nil {
+		if victim, err = f.igetHere(t, newDir, it); err != nil {
 			return nil, err
 		}
 	case err != errno.ENOENT:

@@ -1,11 +1,14 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
 
@@ -16,28 +19,97 @@ import (
 type subvol struct {
 	root    *ctree.Root
 	nextIno atomic.Uint64
+	frozen  error // why nothing in it can be changed; nil when it can
 }
 
-// openSubvol puts the subvolume with the tree r into the table of roots.
-func (f *FS) openSubvol(t *sched.Task, r *ctree.Root) (*subvol, error) {
+// subvol finds a subvolume by its tree and opens it the first time: an open one stays in the table of roots.
+// ENOENT when there is none. Models btrfs_get_fs_root().
+//
+// Preconditions: the task has no lock; the orphans of a subvolume are deleted when it is opened.
+func (f *FS) subvol(t *sched.Task, id uint64) (*subvol, error) {
+	if id != format.FS_TREE_OBJECTID && (id < format.FIRST_FREE_OBJECTID || id > format.LAST_FREE_OBJECTID) {
+		return nil, errno.ENOENT
+	}
+	f.subvolMu.Lock(t)
+	v, isNew := f.subvols[id], false
+	var err error
+	if v == nil {
+		if v, err = f.openSubvol(t, id); err == nil {
+			f.subvols[id], isNew = v, true
+		}
+	}
+	f.subvolMu.Unlock(t)
+	if err == nil && isNew && v.frozen == nil && !f.opt.ReadOnly {
+		err = f.cleanOrphans(t, v)
+	}
+	return v, err
+}
+
+// openSubvol reads the subvolume with tree id.
+func (f *FS) openSubvol(t *sched.Task, id uint64) (*subvol, error) {
+	r, it, err := f.trans.OpenSubvol(t, id)
+	if errors.Is(err, transaction.ErrNoRoot) || err == nil && it.Refs == 0 { // gone, or being deleted
+		return nil, errno.ENOENT
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.newSubvol(t, r, &it)
+}
+
+// newSubvol makes the subvolume of an open tree.
+func (f *FS) newSubvol(t *sched.Task, r *ctree.Root, it *format.RootItem) (*subvol, error) {
 	next, err := f.store.NextObjectid(t, r)
 	if err != nil {
 		return nil, fmt.Errorf("find free inode number: %w", err)
 	}
 	v := &subvol{root: r}
 	v.nextIno.Store(next)
-	if f.subvols == nil {
-		f.subvols = make(map[uint64]*subvol)
+	switch {
+	case it.Flags&format.RootSubvolReadonly != 0:
+		v.frozen = errno.EROFS
+	case r.ID != format.FS_TREE_OBJECTID && it.LastSnapshot != 0:
+		// A COW of a shared block would have to add references of all it points at. The top-level subvolume is refused where
+		// it meets such a block (ctree), a transaction later, because its snapshots may all be gone.
+		v.frozen = fmt.Errorf("subvolume %d is or had a snapshot: writing to shared tree blocks is not supported: %w", r.ID, errno.EROFS)
 	}
-	f.subvols[r.ID] = v
 	return v, nil
 }
 
-// subvol finds an open subvolume by its tree. ENOENT when it is not open.
-func (f *FS) subvol(t *sched.Task, id uint64) (*subvol, error) {
-	v := f.subvols[id]
-	if v == nil {
+// enter goes from the entry it of directory dir to the top directory of the subvolume that it names. Models
+// fixup_tree_root_location(). Difference: in a snapshot the name of a subvolume that lies in the original leads nowhere (ENOENT);
+// the kernel shows an empty directory.
+func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
+	id := it.Location.Objectid
+	ref, err := f.trans.SubvolRef(t, dir.vol.root.ID, id)
+	if errors.Is(err, transaction.ErrNoRoot) || err == nil && (ref.Dirid != dir.ip.Ino || ref.Name != it.Name) {
+		return nil, fmt.Errorf("subvolume %d is not in this directory but in the one that this is a snapshot of: %w", id, errno.ENOENT)
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := f.subvol(t, id)
+	if err != nil {
+		return nil, err
+	}
+	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
+}
+
+// above is the directory that has the subvolume with top directory n; the top-level subvolume's is itself.
+func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {
+	if n == f.top {
+		return f.get(t, n), nil
+	}
+	parent, ref, err := f.trans.SubvolParent(t, n.vol.root.ID)
+	if errors.Is(err, transaction.ErrNoRoot) {
 		return nil, errno.ENOENT
 	}
-	return v, nil
+	if err != nil {
+		return nil, err
+	}
+	v, err := f.subvol(t, parent)
+	if err != nil {
+		return nil, err
+	}
+	return f.iget(t, v, ref.Dirid)
 }

@@ -45,7 +45,7 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.igetEntry(t, dir.vol, it)
+	n, err := f.igetHere(t, dir, it)
 	if err != nil {
 		return nil, err
 	}

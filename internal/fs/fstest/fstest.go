@@ -3,6 +3,8 @@
 package fstest
 
 import (
+	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -61,7 +63,8 @@ func FSOptions(f func(o *fs.Options)) Option { return func(c *config) { f(&c.fs)
 // MkfsOptions lets f change the options of mkfs.
 func MkfsOptions(f func(o *mkfs.Options)) Option { return func(c *config) { f(&c.mkfs) } }
 
-// Image opens a copy of the image in the file path, one made by Linux for example, instead of a new one.
+// Image opens a copy of the image in the file path, one made by Linux for example, instead of a new one. A file named
+// *.blocks.gz has only the blocks that are not zero, as gzip of records (offset, 4096 bytes) and the size at the end.
 func Image(path string) Option { return func(c *config) { c.image = path } }
 
 // Wrap puts a device model between the file system and the memory device.
@@ -109,6 +112,9 @@ func load(tb testing.TB, t *sched.Task, path string) blockdev.Device {
 		tb.Fatal(err)
 	}
 	defer f.Close()
+	if strings.HasSuffix(path, ".blocks.gz") {
+		return loadBlocks(tb, t, f)
+	}
 	st, err := f.Stat()
 	if err != nil {
 		tb.Fatal(err)
@@ -125,6 +131,27 @@ func load(tb testing.TB, t *sched.Task, path string) blockdev.Device {
 			continue
 		}
 		if err := blockdev.Write(t, dev, buf[:n], off); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return dev
+}
+
+// loadBlocks makes a memory device of the records of a *.blocks.gz file.
+func loadBlocks(tb testing.TB, t *sched.Task, f io.Reader) blockdev.Device {
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	all, err := io.ReadAll(z)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const block, word = 4096, 8
+	end := len(all) - word
+	dev := blockdev.NewMemory(int64(binary.LittleEndian.Uint64(all[end:])))
+	for rest := all[:end]; len(rest) > 0; rest = rest[word+block:] {
+		if err := blockdev.Write(t, dev, rest[word:word+block], int64(binary.LittleEndian.Uint64(rest))); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -45,7 +45,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	}
 	for _, id := range []uint64{format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.CSUM_TREE_OBJECTID,
 		format.FS_TREE_OBJECTID} {
-		if _, err := m.OpenSubvol(t, id); err != nil {
+		if err := m.openTree(t, id); err != nil {
 			return nil, err
 		}
 	}
@@ -55,7 +55,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	}
 	// A free space tree that is not marked valid is rebuilt by the kernel at mount: nothing to keep.
 	if sb.CompatROFlags&format.CompatROFreeSpaceTreeValid != 0 {
-		if _, err := m.OpenSubvol(t, format.FREE_SPACE_TREE_OBJECTID); err != nil {
+		if err := m.openTree(t, format.FREE_SPACE_TREE_OBJECTID); err != nil {
 			return nil, err
 		}
 	}
@@ -150,19 +150,54 @@ func (m *Manager) findRootItem(t *sched.Task, id uint64, p *ctree.Path) (format.
 	return p.Key(), nil
 }
 
-// OpenSubvol opens a tree by its ROOT_ITEM, once. Call it before other tasks use the manager, or one at a time.
-func (m *Manager) OpenSubvol(t *sched.Task, id uint64) (*ctree.Root, error) {
-	if r := m.roots[id]; r != nil {
-		return r, nil
+// openTree opens a tree that every file system has, by its ROOT_ITEM.
+func (m *Manager) openTree(t *sched.Task, id uint64) error {
+	r, _, err := m.OpenSubvol(t, id)
+	if err == nil {
+		m.roots[id] = r
 	}
+	return err
+}
+
+// OpenSubvol opens the tree of a subvolume by its ROOT_ITEM. The caller keeps the root and opens each subvolume once.
+func (m *Manager) OpenSubvol(t *sched.Task, id uint64) (*ctree.Root, format.RootItem, error) {
 	it, err := m.RootItem(t, id)
 	if err != nil {
-		return nil, err
+		return nil, it, err
 	}
-	if err := m.openRoot(t, id, it.Bytenr, int(it.Level), it.Generation, it.LastSnapshot); err != nil {
-		return nil, err
+	r, err := m.Forest.OpenRoot(t, id, it.Bytenr, int(it.Level), it.Generation, it.LastSnapshot)
+	if err != nil {
+		return nil, it, fmt.Errorf("open tree %d: %w", int64(id), err)
 	}
-	return m.roots[id], nil
+	return r, it, nil
+}
+
+// SubvolRef says where subvolume child is linked in subvolume parent: directory and name. ErrNoRoot when it is not: the name of a
+// subvolume in a snapshot of its parent leads nowhere.
+func (m *Manager) SubvolRef(t *sched.Task, parent, child uint64) (ref format.RootRef, err error) {
+	_, ref, err = m.rootRef(t, format.Key{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: child}, func(k format.Key) bool { return k.Offset == child })
+	return ref, err
+}
+
+// SubvolParent says in which subvolume, directory and name subvolume child is linked. ErrNoRoot when it is nowhere.
+func (m *Manager) SubvolParent(t *sched.Task, child uint64) (parent uint64, ref format.RootRef, err error) {
+	k, ref, err := m.rootRef(t, format.Key{Objectid: child, Type: format.ROOT_BACKREF_KEY}, func(format.Key) bool { return true })
+	return k.Offset, ref, err
+}
+
+// rootRef reads the first ROOT_REF or ROOT_BACKREF at or after key that has key's object and type and that want accepts.
+func (m *Manager) rootRef(t *sched.Task, key format.Key, want func(format.Key) bool) (k format.Key, ref format.RootRef, err error) {
+	var p ctree.Path
+	defer p.Release(t)
+	more, err := m.Forest.SearchForward(t, m.roots[format.ROOT_TREE_OBJECTID], key, &p)
+	if err != nil {
+		return k, ref, err
+	}
+	if !more || p.Key().Objectid != key.Objectid || p.Key().Type != key.Type || !want(p.Key()) {
+		return k, ref, ErrNoRoot
+	}
+	ref.Decode(p.Item())
+	return p.Key(), ref, nil
 }
 
 // RootItem reads a tree's ROOT_ITEM as the last commit left it.

@@ -562,10 +562,10 @@ func (m *Manager) backupRoots(sb *format.Super) {
 	sb.Backups[slot] = b
 }
 
-// Root is the tree with the id if it is open: the trees of the file system are from Open on, subvolumes after OpenSubvol.
+// Root is the tree with the id, one of those that every file system has; a subvolume's belongs to its opener (OpenSubvol).
 func (m *Manager) Root(id uint64) *ctree.Root { return m.roots[id] }
 
-// Roots lists the open trees by id.
+// Roots lists the trees that Root knows by id.
 func (m *Manager) Roots() []*ctree.Root {
 	list := make([]*ctree.Root, 0, len(m.roots))
 	for _, r := range m.roots {

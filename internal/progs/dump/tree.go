@@ -398,7 +398,7 @@ func (d *dumper) rootItem(b []byte) {
 	r.Decode(b)
 	p := func(text string, args ...any) { fmt.Fprintf(d.w, "\t\t"+text+"\n", args...) }
 	flags := "none"
-	if r.Flags&1 != 0 {
+	if r.Flags&format.RootSubvolReadonly != 0 {
 		flags = "RDONLY"
 	}
 	p("generation %d root_dirid %d bytenr %d byte_limit %d bytes_used %d", r.Generation, r.RootDirid, r.Bytenr, r.ByteLimit, r.BytesUsed)
