@@ -7,9 +7,7 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/format"
-	"btrlab/internal/lock"
 	"btrlab/internal/lock/extentio"
-	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
@@ -54,95 +52,32 @@ type Config struct {
 type Finisher struct {
 	cfg   Config
 	fs    *inode.FS
-	queue *workqueue.Queue
-
-	mu    lock.Mutex      // leaf; protects the completion list
-	head  *ordered.Extent // extents whose bios have ended, in that order
-	tail  *ordered.Extent
-	ndone int
-	idle  []*workqueue.Work // workers that are not running
-	nwork int
+	queue *workqueue.Queue[*ordered.Extent]
 }
-
-var classMu = lockdep.NewClass("finish", lockdep.RankLeaf3)
 
 // New starts the workers, which are tasks of t's runtime.
 func New(t *sched.Task, cfg Config) *Finisher {
 	cfg.Workers = max(cfg.Workers, 1)
-	f := &Finisher{cfg: cfg, fs: cfg.FS, nwork: cfg.Workers}
-	f.mu.Init(classMu)
-	for range cfg.Workers {
-		f.idle = append(f.idle, &workqueue.Work{Fn: f.finishSome})
-	}
+	f := &Finisher{cfg: cfg, fs: cfg.FS}
 	f.Restart(t)
 	return f
 }
 
 // Restart starts the workers of a Finisher that has none: a new one, or one that was closed.
-func (f *Finisher) Restart(t *sched.Task) { f.queue = workqueue.New(t, "endio", f.cfg.Workers) }
+func (f *Finisher) Restart(t *sched.Task) {
+	f.queue = workqueue.New(t, "endio", workqueue.Config{Workers: f.cfg.Workers, Batch: batch, Wake: wake}, f.finish)
+}
 
 // Close ends the workers. Nothing is ordered any more.
 func (f *Finisher) Close(t *sched.Task) { f.queue.Close(t) }
 
 const (
-	finishBatch = 64 // extents that a worker takes from the list at once
-	finishMore  = 32 // extents waiting per running worker, above which one more starts
+	batch = 64 // extents that a worker takes from the queue at once
+	wake  = 32 // extents waiting per running worker, above which one more starts
 )
 
 // Complete queues an ordered extent whose data is on the device for a worker. It never sleeps.
-// The list is first in, first out; a running worker takes several, so most calls wake nobody.
-func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) {
-	f.mu.Lock(t)
-	oe.Next = nil
-	if f.tail == nil {
-		f.head = oe
-	} else {
-		f.tail.Next = oe
-	}
-	f.tail = oe
-	f.ndone++
-	t.Delegate(oe, f.queue)
-	var w *workqueue.Work
-	if n := len(f.idle); n > 0 && f.ndone > (f.nwork-n)*finishMore {
-		w, f.idle = f.idle[n-1], f.idle[:n-1]
-	}
-	f.mu.Unlock(t)
-	if w != nil {
-		f.queue.Queue(t, w)
-	}
-}
-
-// finishSome is a worker's work: it finishes ordered extents until none is left.
-func (f *Finisher) finishSome(t *sched.Task, w *workqueue.Work) {
-	for {
-		f.mu.Lock(t)
-		first := f.head
-		if first == nil {
-			f.idle = append(f.idle, w)
-			f.mu.Unlock(t)
-			return
-		}
-		last, n := first, 1
-		for ; n < finishBatch && last.Next != nil; n++ {
-			last = last.Next
-		}
-		f.head, last.Next = last.Next, nil
-		if f.head == nil {
-			f.tail = nil
-		}
-		f.ndone -= n
-		for oe := first; oe != nil && t.Stepper() != nil; oe = oe.Next { // this worker owes them now, not all that serve the queue
-			t.Discharge(oe)
-			t.Owe(oe)
-		}
-		f.mu.Unlock(t)
-		for oe := first; oe != nil; {
-			next := oe.Next
-			f.finish(t, oe)
-			oe = next
-		}
-	}
-}
+func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) { f.queue.Queue(t, &oe.Completion) }
 
 // finish brings an ordered extent into the trees and takes it off its inode, which wakes those who wait for it. On an error
 // nothing is inserted, a new extent goes back to free space, and the error stays on the mapping for fsync.

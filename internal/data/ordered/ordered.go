@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/sched"
 )
 
@@ -58,8 +59,8 @@ type Extent struct {
 	DiskBytenr format.Logical // of the first byte written
 	// Owner is the inode.
 	Owner any
-	// Next links the extent in its owner's completion list.
-	Next *Extent
+	// Completion links the extent into the queue of those that wait to be finished.
+	Completion workqueue.Work[*Extent]
 
 	left   atomic.Int64 // bytes whose bios have not ended
 	failed atomic.Pointer[error]
@@ -176,6 +177,7 @@ func (p *Pool) get(t *sched.Task, start, length uint64) *Extent {
 		e.nextFree = nil
 	} else {
 		e = &Extent{pool: p}
+		e.Completion.Of = e
 	}
 	// All that a waiter looks at is set before anybody can find the extent.
 	e.Start, e.Len = start, length
@@ -243,7 +245,7 @@ func (p *Pool) put(t *sched.Task, e *Extent) {
 	} else {
 		e.sumsStorage = nil
 	}
-	e.sums, e.Owner, e.tree, e.Next = nil, nil, nil, nil
+	e.sums, e.Owner, e.tree = nil, nil, nil
 	p.mu.Lock(t)
 	p.data.Write(t, namePool)
 	e.nextFree = p.free

@@ -1,9 +1,19 @@
-// Package workqueue runs small works on a fixed set of worker tasks: what may sleep, for those who may
-// not (a bio's end). Works start in the order they were queued; with one worker they also end in it.
-// A work is a struct of its owner's, linked into the queue, so queueing allocates nothing.
-// A worker serves its queue (sched.WaitGraph): who queues a work delegates to the queue what the work will bring about.
+// Package workqueue runs small works on a fixed set of worker tasks: a task that may not sleep (a bio's end) queues what may.
 //
-// Model: fs/btrfs/async-thread.c, without its ordered-completion lists and its thresholds.
+// The life of a work, with the counters that it moves:
+//
+//	Queue    mu: linked at the tail             queued 1  unfinished 1   an idle worker woken if the others have enough to do
+//	run      mu: a worker takes up to Batch     queued 0
+//	         do, one work after the other                                the queue has forgotten the work
+//	         mu                                           unfinished 0   Drain woken
+//
+// Works start in the order they were queued; with one worker they also end in it. A work is a field of the object that it is
+// about, linked into the queue, so queueing allocates nothing.
+//
+// A worker serves its queue (sched.WaitGraph). When the object is an event (sched.Event), queueing it delegates it to the queue,
+// and a worker that takes it owes it from then on.
+//
+// Model: fs/btrfs/async-thread.c with its thresholds (Wake), without its ordered-completion lists.
 package workqueue
 
 import (
@@ -23,41 +33,58 @@ var (
 	drainClass = lockdep.NewClass("workqueue_drain", lockdep.RankOrdered)
 )
 
-// Work is one thing to do. Embed it or keep it in the object it works on.
-type Work struct {
-	// Fn does the work on a worker task, which may sleep. The queue has forgotten w when Fn starts:
-	// Fn may free it or queue it again.
-	Fn func(t *sched.Task, w *Work)
-	// Private is the owner's.
-	Private any
+// Work links an object into a queue. Keep it in the object.
+type Work[T any] struct {
+	// Of is the object.
+	Of T
 
-	next   *Work
+	next   *Work[T]
 	queued bool
 }
 
-// Queue is a FIFO of works and the tasks that do them.
-type Queue struct {
-	name string
-	mu   lock.Mutex // leaf; protects the fields below
-	more lock.Cond  // there is work, or the queue closes
-	idle lock.Cond  // unfinished fell to zero
+// Config says how a queue uses its workers.
+type Config struct {
+	// Workers is the number of worker tasks, at least 1.
+	Workers int
+	// Batch is how many works a worker takes at once; 0 is one.
+	Batch int
+	// Wake is how many works may wait for each worker that runs before an idle one is woken: a wake-up costs more than a
+	// small work. 0 wakes an idle worker for every work.
+	Wake int
+}
 
-	head, tail *Work
+// Queue is a FIFO of works and the tasks that do them.
+type Queue[T any] struct {
+	name   string
+	cfg    Config
+	do     func(t *sched.Task, x T)
+	events bool // T is a sched.Event
+
+	mu      lock.Mutex // leaf; protects the fields below
+	more    lock.Cond  // there is work, or the queue closes
+	drained lock.Cond  // unfinished fell to zero
+
+	head, tail *Work[T]
+	queued     int // linked from head
 	unfinished int // queued or running
+	idle       int // workers that wait for more and were not woken
 	closing    bool
 	workers    []*sched.Task
 }
 
-// New makes a queue with its workers, which are tasks of t's runtime.
-func New(t *sched.Task, name string, workers int) *Queue {
-	if workers < 1 {
-		panic(fmt.Sprintf("workqueue: %s with %d workers", name, workers))
+// New makes a queue with its workers, which are tasks of t's runtime. do does one work on a worker task, and may sleep. The queue
+// has forgotten the work by then: do may free the object or queue it again.
+func New[T any](t *sched.Task, name string, cfg Config, do func(t *sched.Task, x T)) *Queue[T] {
+	if cfg.Workers < 1 {
+		panic(fmt.Sprintf("workqueue: %s with %d workers", name, cfg.Workers))
 	}
-	q := &Queue{name: name}
+	cfg.Batch = max(cfg.Batch, 1)
+	q := &Queue[T]{name: name, cfg: cfg, do: do}
+	_, q.events = any(*new(T)).(sched.Event)
 	q.mu.Init(muClass)
 	q.more.Init(&q.mu, idleClass)
-	q.idle.Init(&q.mu, drainClass)
-	for i := range workers {
+	q.drained.Init(&q.mu, drainClass)
+	for i := range cfg.Workers {
 		q.workers = append(q.workers, t.Go(fmt.Sprintf("%s/%d", name, i), q.run))
 	}
 	return q
@@ -68,7 +95,7 @@ func New(t *sched.Task, name string, workers int) *Queue {
 // Preconditions:
 //   - w is not queued anywhere.
 //   - the queue is not closed.
-func (q *Queue) Queue(t *sched.Task, w *Work) {
+func (q *Queue[T]) Queue(t *sched.Task, w *Work[T]) {
 	q.mu.Lock(t)
 	if w.queued || q.closing {
 		panic(fmt.Sprintf("workqueue: %s: work queued twice (%v) or after close (%v)", q.name, w.queued, q.closing))
@@ -80,57 +107,89 @@ func (q *Queue) Queue(t *sched.Task, w *Work) {
 		q.tail.next = w
 	}
 	q.tail = w
+	q.queued++
 	q.unfinished++
-	q.more.Signal(t)
+	if q.events {
+		t.Delegate(w.Of, q)
+	}
+	if q.idle > 0 && q.queued > (q.cfg.Workers-q.idle)*q.cfg.Wake {
+		q.idle--
+		q.more.Signal(t)
+	}
 	q.mu.Unlock(t)
 }
 
-func (q *Queue) run(t *sched.Task) {
+func (q *Queue[T]) run(t *sched.Task) {
 	t.Op = q.name
 	t.Serve(q)
 	q.mu.Lock(t)
 	for {
 		for q.head == nil && !q.closing {
+			q.idle++
 			q.more.Wait(t)
 		}
-		w := q.head
-		if w == nil {
+		if q.head == nil {
 			break
 		}
-		q.head = w.next
-		if q.head == nil {
-			q.tail = nil
-		}
-		w.next, w.queued = nil, false
+		first, n := q.takeLocked(t)
 		q.mu.Unlock(t)
-		w.Fn(t, w)
-		if t.Checked() {
-			lockdep.AssertNone(t)
-		}
+		q.doAll(t, first)
 		q.mu.Lock(t)
-		q.unfinished--
+		q.unfinished -= n
 		if q.unfinished == 0 {
-			q.idle.Broadcast(t)
+			q.drained.Broadcast(t)
 		}
 	}
 	t.Discharge(q)
 	q.mu.Unlock(t)
 }
 
+// takeLocked takes the first works off the queue, linked, at most a batch.
+func (q *Queue[T]) takeLocked(t *sched.Task) (first *Work[T], n int) {
+	first = q.head
+	last := first
+	for n = 1; n < q.cfg.Batch && last.next != nil; n++ {
+		last = last.next
+	}
+	q.head, last.next = last.next, nil
+	if q.head == nil {
+		q.tail = nil
+	}
+	q.queued -= n
+	for w := first; w != nil && q.events; w = w.next {
+		// This worker owes them now, and not all that serve the queue.
+		t.Discharge(w.Of)
+		t.Owe(w.Of)
+	}
+	return first, n
+}
+
+func (q *Queue[T]) doAll(t *sched.Task, first *Work[T]) {
+	for w := first; w != nil; {
+		next := w.next
+		w.next, w.queued = nil, false
+		q.do(t, w.Of)
+		if t.Checked() {
+			lockdep.AssertNone(t)
+		}
+		w = next
+	}
+}
+
 // Event is for reports of who waits for the queue to drain.
-func (q *Queue) Event() (name, verb string) { return "workqueue " + q.name, "drain" }
+func (q *Queue[T]) Event() (name, verb string) { return "workqueue " + q.name, "drain" }
 
 // Drain waits until every work queued before has ended, and those that they queued.
-func (q *Queue) Drain(t *sched.Task) {
+func (q *Queue[T]) Drain(t *sched.Task) {
 	q.mu.Lock(t)
 	for q.unfinished > 0 {
-		q.idle.WaitFor(t, q)
+		q.drained.WaitFor(t, q)
 	}
 	q.mu.Unlock(t)
 }
 
 // Close drains the queue and ends its workers. Nobody may queue any more.
-func (q *Queue) Close(t *sched.Task) {
+func (q *Queue[T]) Close(t *sched.Task) {
 	q.Drain(t)
 	q.mu.Lock(t)
 	q.closing = true

@@ -16,11 +16,11 @@ func TestMain(m *testing.M) {
 // One worker does works in the order they came.
 func TestFIFO(t *testing.T) {
 	k := sched.NewTask("test")
-	q := New(k, "fifo", 1)
 	var got []int
-	works := make([]Work, 200)
+	q := New(k, "fifo", Config{Workers: 1}, func(_ *sched.Task, i int) { got = append(got, i) })
+	works := make([]Work[int], 200)
 	for i := range works {
-		works[i] = Work{Private: i, Fn: func(_ *sched.Task, w *Work) { got = append(got, w.Private.(int)) }}
+		works[i].Of = i
 		q.Queue(k, &works[i])
 	}
 	q.Close(k)
@@ -37,18 +37,22 @@ func TestFIFO(t *testing.T) {
 // A work may queue itself again; Drain waits for the whole chain.
 func TestDrainWaitsForRequeued(t *testing.T) {
 	k := sched.NewTask("test")
-	q := New(k, "requeue", 3)
 	var runs atomic.Int64
-	works := make([]Work, 8)
-	for i := range works {
-		left := 10
-		works[i].Fn = func(t *sched.Task, w *Work) {
-			runs.Add(1)
-			if left--; left > 0 {
-				q.Queue(t, w)
-			}
+	type again struct {
+		Work[*again]
+		left int
+	}
+	var q *Queue[*again]
+	q = New(k, "requeue", Config{Workers: 3, Batch: 4}, func(t *sched.Task, a *again) {
+		runs.Add(1)
+		if a.left--; a.left > 0 {
+			q.Queue(t, &a.Work)
 		}
-		q.Queue(k, &works[i])
+	})
+	works := make([]again, 8)
+	for i := range works {
+		works[i].Of, works[i].left = &works[i], 10
+		q.Queue(k, &works[i].Work)
 	}
 	q.Drain(k)
 	if n := runs.Load(); n != 80 {
@@ -59,10 +63,13 @@ func TestDrainWaitsForRequeued(t *testing.T) {
 
 func TestQueueTwicePanics(t *testing.T) {
 	k := sched.NewTask("test")
-	q := New(k, "twice", 1)
 	stop := make(chan struct{})
-	first := Work{Fn: func(*sched.Task, *Work) { <-stop }}
-	second := Work{Fn: func(*sched.Task, *Work) {}}
+	q := New(k, "twice", Config{Workers: 1}, func(_ *sched.Task, wait bool) {
+		if wait {
+			<-stop
+		}
+	})
+	first, second := Work[bool]{Of: true}, Work[bool]{}
 	q.Queue(k, &first)
 	q.Queue(k, &second)
 	func() {
@@ -78,12 +85,69 @@ func TestQueueTwicePanics(t *testing.T) {
 	q.Close(k)
 }
 
+// event is something to wait for.
+type event struct{}
+
+func (*event) Event() (name, verb string) { return "event", "happen" }
+
+// With a threshold a running worker takes what comes, in batches, and the idle ones sleep on until it has too much to do.
+func TestWake(t *testing.T) {
+	const wake, batch = 3, 2
+	k := sched.NewTask("test")
+	running := make(chan int)
+	done := make(chan bool)
+	q := New(k, "wake", Config{Workers: 2, Batch: batch, Wake: wake}, func(_ *sched.Task, i int) {
+		running <- i
+		<-done
+	})
+	for idle := 0; idle < 2; { // both workers sleep
+		q.mu.Lock(k)
+		idle = q.idle
+		q.mu.Unlock(k)
+	}
+	works := make([]Work[int], 10)
+	add := func(i int) {
+		works[i].Of = i
+		q.Queue(k, &works[i])
+	}
+	add(0)
+	if i := <-running; i != 0 {
+		t.Fatalf("work %d runs first", i)
+	}
+	for i := 1; i <= wake; i++ {
+		add(i)
+	}
+	q.mu.Lock(k)
+	idle := q.idle
+	q.mu.Unlock(k)
+	if idle != 1 {
+		t.Fatalf("%d idle workers with %d works waiting, want 1", idle, wake)
+	}
+	add(wake + 1)
+	if i := <-running; i != 1 {
+		t.Fatalf("work %d runs second", i)
+	}
+	q.mu.Lock(k)
+	idle, queued := q.idle, q.queued
+	q.mu.Unlock(k)
+	if idle != 0 || queued != wake+1-batch {
+		t.Fatalf("%d idle workers and %d works queued, want 0 and %d", idle, queued, wake+1-batch)
+	}
+	for left := wake + 2; left > 0; left-- {
+		done <- true
+		if left > 2 {
+			<-running
+		}
+	}
+	q.Close(k)
+}
+
 func TestNoAllocation(t *testing.T) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)
 	k := sched.NewTask("test")
-	q := New(k, "alloc", 1)
-	w := Work{Fn: func(*sched.Task, *Work) {}}
+	q := New(k, "alloc", Config{Workers: 1}, func(*sched.Task, *event) {})
+	w := Work[*event]{Of: new(event)}
 	if n := testing.AllocsPerRun(200, func() {
 		q.Queue(k, &w)
 		q.Drain(k)

@@ -343,23 +343,24 @@ func TestEverythingBelowRuns(t *testing.T) {
 				panic(err)
 			}
 			d := dm.New(t, blockdev.NewMemory(1<<20), p)
-			q := workqueue.New(t, "endio", 2)
 			var x extentio.Tree
 			x.Init(nil)
-			works := make([]workqueue.Work, 4)
+			works := make([]workqueue.Work[int], 4)
 			bios := make([]blockdev.Bio, 4)
 			owner := -1
-			for i := range works {
+			q := workqueue.New(t, "endio", workqueue.Config{Workers: 2}, func(t *sched.Task, i int) {
 				start, end := uint64(i/2)*4096, uint64(i/2+1)*4096
-				works[i].Fn = func(t *sched.Task, _ *workqueue.Work) {
-					x.Lock(t, start, end)
-					owner = i
-					t.Sleep(time.Millisecond)
-					if start == 0 && owner/2 == 0 && owner != i {
-						panic("two tasks in one range")
-					}
-					x.Unlock(t, start, end)
+				x.Lock(t, start, end)
+				owner = i
+				t.Sleep(time.Millisecond)
+				if start == 0 && owner/2 == 0 && owner != i {
+					panic("two tasks in one range")
 				}
+				x.Unlock(t, start, end)
+			})
+			for i := range works {
+				works[i].Of = i
+				start := uint64(i/2) * 4096
 				bios[i] = blockdev.Bio{Op: blockdev.OpWrite, Off: int64(start), Vecs: [][]byte{make([]byte, 4096)},
 					EndIO: func(t *sched.Task, _ *blockdev.Bio) { q.Queue(t, &works[i]) }}
 				d.Submit(t, &bios[i])

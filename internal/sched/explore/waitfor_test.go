@@ -103,8 +103,7 @@ type orderedExtents struct {
 	io   extentio.Tree
 	pool ordered.Pool
 	tree ordered.Tree
-	q    *workqueue.Queue
-	work workqueue.Work
+	q    *workqueue.Queue[*ordered.Extent]
 }
 
 func (s *orderedExtents) init(w *explore.World, mode extentio.Mode) {
@@ -112,23 +111,19 @@ func (s *orderedExtents) init(w *explore.World, mode extentio.Mode) {
 	s.io.SetLockMode(mode)
 	s.pool.Init()
 	s.tree.Init(&s.pool)
-	s.q = workqueue.New(w.Task(), "endio", 1)
-	s.work.Fn = func(t *sched.Task, w *workqueue.Work) {
-		oe := w.Private.(*ordered.Extent)
+	s.q = workqueue.New(w.Task(), "endio", workqueue.Config{Workers: 1}, func(t *sched.Task, oe *ordered.Extent) {
 		s.io.Lock(t, oe.Start, oe.End())
 		s.io.Unlock(t, oe.Start, oe.End())
 		s.tree.Remove(t, oe)
-	}
+	})
 }
 
 // submit makes an ordered extent whose data is on the device at once.
 func (s *orderedExtents) submit(t *sched.Task, start, n uint64) *ordered.Extent {
 	oe := s.tree.Add(t, nil, ordered.Regular, start, n, 0)
 	oe.Done(n, nil)
-	s.work.Private = oe
 	t.Discharge(oe)
-	t.Delegate(oe, s.q)
-	s.q.Queue(t, &s.work)
+	s.q.Queue(t, &oe.Completion)
 	return oe
 }
 

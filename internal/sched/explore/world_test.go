@@ -18,23 +18,26 @@ import (
 func withDaemons(fail bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		t := w.Task()
-		q := workqueue.New(t, "endio", 2)
 		var done lock.Counter
 		done.Init(waitClass)
+		sum := 0
+		q := workqueue.New(t, "endio", workqueue.Config{Workers: 2}, func(t *sched.Task, i int) {
+			if i < 0 {
+				return
+			}
+			sum = sum*2 + i
+			done.Dec(t)
+		})
 		t.Go("timer", func(t *sched.Task) {
 			for {
 				t.Sleep(time.Second)
 			}
 		})
-		warm := workqueue.Work{Fn: func(t *sched.Task, _ *workqueue.Work) {}}
+		warm := workqueue.Work[int]{Of: -1}
 		q.Queue(t, &warm)
 		q.Drain(t)
-		sum := 0
 		for i := range 2 {
-			work := &workqueue.Work{Fn: func(t *sched.Task, _ *workqueue.Work) {
-				sum = sum*2 + i
-				done.Dec(t)
-			}}
+			work := &workqueue.Work[int]{Of: i}
 			w.Go(fmt.Sprint("submit", i), func(t *sched.Task) {
 				done.Inc(t)
 				q.Queue(t, work)
