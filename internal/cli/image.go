@@ -129,3 +129,45 @@ func (a *app) completeSpec(cmd *cobra.Command, args []string, word string) ([]st
 	}
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
+
+// twoPaths reads IMAGE:/a and /b or IMAGE:/b.
+func twoPaths(cmd *cobra.Command, args []string) (image, a, b string, err error) {
+	image, a, err = fileSpec(cmd, args[0])
+	if err != nil {
+		return "", "", "", err
+	}
+	b = args[1]
+	if other, path, ok := splitSpec(b); ok {
+		if other != image {
+			return "", "", "", usagef(cmd, "%s and %s are two images, want one", image, other)
+		}
+		b = path
+	}
+	if !gopath.IsAbs(b) {
+		return "", "", "", usagef(cmd, "%q is no path in the image, want /path", args[1])
+	}
+	return image, a, gopath.Clean(b), nil
+}
+
+// intoDir is to, or the name of from in it when to is a directory.
+func (a *app) intoDir(x *fs.FS, from, to string) string {
+	if at, err := x.Stat(a.t, to); err == nil && at.IsDir() {
+		return gopath.Join(to, gopath.Base(from))
+	}
+	return to
+}
+
+// onFile runs f on an existing file opened for writing.
+func (a *app) onFile(image, path string, f func(x *fs.FS, file *fs.File) error) error {
+	return a.writeFS(image, func(x *fs.FS) error {
+		file, err := x.OpenFile(a.t, path, fs.O_RDWR, 0)
+		if err != nil {
+			return inImage(image, path, err)
+		}
+		err = f(x, file)
+		if cerr := file.Close(a.t); err == nil {
+			err = cerr
+		}
+		return inImage(image, path, err)
+	})
+}

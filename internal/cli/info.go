@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"text/tabwriter"
-
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
@@ -39,39 +36,4 @@ func (a *app) readInfo(image string) (info dump.Info, err error) {
 		return err
 	})
 	return info, err
-}
-
-func (a *app) df() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "df IMAGE",
-		Short:   "show the space of an image by what it is used for",
-		Example: "  btrlab df disk.img",
-		Args:    cobra.ExactArgs(1),
-	}
-	jsonFlag(cmd, &asJSON)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		info, err := a.readInfo(args[0])
-		if err != nil {
-			return err
-		}
-		type result struct {
-			Size        uint64       `json:"size"`
-			Used        uint64       `json:"used"`
-			Unallocated uint64       `json:"unallocated"`
-			Usage       []dump.Usage `json:"usage"`
-		}
-		r := result{info.TotalBytes, info.BytesUsed, info.TotalBytes - info.Allocated, info.Usage}
-		if asJSON {
-			return a.printJSON(r)
-		}
-		w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
-		fmt.Fprintf(w, "type\tprofile\ttotal\tused\tfree\n")
-		for _, u := range r.Usage {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", u.Type, u.Profile, humanSize(u.Total), humanSize(u.Used), humanSize(u.Total-u.Used))
-		}
-		fmt.Fprintf(w, "unallocated\t\t%s\t\t\n", humanSize(r.Unallocated))
-		return w.Flush()
-	}
-	return cmd
 }

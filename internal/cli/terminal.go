@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -25,4 +28,11 @@ func (a *app) width() int {
 		return prose.Width
 	}
 	return max(columns, prose.Width)
+}
+
+// say prints text in lines of the output's width, the first behind a heading, the others indented as far.
+func (a *app) say(heading, text string) {
+	for _, l := range prose.Hang(heading, strings.Repeat(" ", utf8.RuneCountInString(heading)), text, a.width()) {
+		fmt.Fprintln(a.out, l)
+	}
 }

@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
+)
+
+func (a *app) replay() *cobra.Command {
+	var pol, page string
+	var asJSON, own bool
+	var view viewFlags
+	var lf layoutFlags
+	cmd := &cobra.Command{
+		Use:   "replay SCENARIO SCHEDULE",
+		Short: "run one schedule of a scenario and show every step",
+		Long: `Replay runs a schedule as explore prints it, step:task for each step that does not go on as by default, and prints a
+table: a column for each task, the state of the file at the left. The empty schedule '' has no preemptions. With --out it
+also writes the timeline as one HTML page: lanes, locks, waits, and the arrow keys go through the steps. A schedule is of one
+policy: under another the steps are others.
+Exit code 1 means that the schedule violates the contract.`,
+		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
+  btrlab replay truncate-race 11:1 --policy unlocked --out race.html
+  btrlab replay truncate-race '' --policy modern`,
+		Args: cobra.ExactArgs(2),
+	}
+	f := cmd.Flags()
+	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	view.flags(cmd)
+	lf.flags(cmd)
+	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page")
+	jsonFlag(cmd, &asJSON)
+	completeFixed(cmd, "policy", policy.Names())
+	cmd.ValidArgsFunction = completeScenarios
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := parsePolicies(cmd, []string{pol}); err != nil {
+			return err
+		}
+		s, err := scenario.Lookup(args[0])
+		if err != nil {
+			return usagef(cmd, "%v", err)
+		}
+		if s, err = view.of(cmd, s); err != nil {
+			return err
+		}
+		tr, err := scenario.Replay(s, policy.MustParse(pol), args[1], own)
+		if err != nil {
+			return err
+		}
+		if tr.Kind == explore.KindMisfit {
+			return usagef(cmd, "%s under %s: %s", s.Name, pol, tr.Violation)
+		}
+		if asJSON {
+			err = a.printJSON(tr)
+		} else {
+			err = timeline.WriteText(a.out, tr, a.layout(&lf))
+		}
+		if err == nil && page != "" {
+			err = writeTimeline(page, tr)
+		}
+		if err == nil && tr.Kind != explore.OK {
+			err = errFound
+		}
+		return err
+	}
+	return cmd
+}
+
+// writeTimeline writes the HTML page of tr to a file.
+func writeTimeline(name string, tr *scenario.Trace) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	if err := timeline.WriteHTML(f, tr); err != nil {
+		f.Close()
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return f.Close()
+}

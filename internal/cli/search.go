@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/prose"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+	"btrlab/internal/study/timeline"
+)
+
+// layoutFlags say how timelines are printed.
+type layoutFlags struct {
+	all   bool
+	width int
+}
+
+func (l *layoutFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&l.all, "all-steps", false, "a line for every step, also for those that change nothing")
+	cmd.Flags().IntVar(&l.width, "width", 0, "width of the timeline in characters (default: the terminal's, and 80 without one)")
+}
+
+func (a *app) layout(l *layoutFlags) timeline.Layout {
+	w := l.width
+	if w == 0 {
+		w = a.width()
+	}
+	return timeline.Layout{Width: w, All: l.all}
+}
+
+// searchFlags bound and steer a search.
+type searchFlags struct {
+	method      string
+	preemptions int
+	schedules   int
+	limit       time.Duration
+	seed        uint64
+	jobs        int
+	shard       string
+	own         bool
+
+	part, parts int
+	set         func(name string) bool // says that the user has given a flag
+}
+
+// sampled is how many schedules the sampling methods try where nobody gives a limit: they never end by themselves.
+const sampled = 10_000
+
+// viewFlags change what of a scenario is a scheduling point and how deep it is judged; explore and replay must agree on them.
+type viewFlags struct {
+	classes []string
+	deep    bool
+}
+
+func (v *viewFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&v.classes, "switch", nil, "lock classes that are switch points, or all (default: the scenario's, which explore prints)")
+	cmd.Flags().BoolVar(&v.deep, "deep", false, "end every schedule with a sync, a look at the reservations and a reading from disk")
+}
+
+func (v *viewFlags) of(cmd *cobra.Command, s *scenario.Scenario) (*scenario.Scenario, error) {
+	s = s.With(v.classes, v.deep)
+	if _, err := s.Config(); err != nil {
+		return nil, usagef(cmd, "%v", err)
+	}
+	return s, nil
+}
+
+func (s *searchFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.method, "method", string(explore.Bound), "how to search: bound, dpor, state, naive, random, pct, pos or portfolio (default: bound, or what the scenario names)")
+	f.IntVar(&s.preemptions, "preemptions", 0, "search schedules with at most so many preemptions, by method bound; -1 is no bound (default: the scenario's bound, if it has one)")
+	f.IntVar(&s.schedules, "schedules", 0, fmt.Sprintf("stop after so many schedules (default: %d for random, pct, pos and portfolio, else no limit)", sampled))
+	f.DurationVar(&s.limit, "time", 0, "stop after this time, as 30s or 5m (default: no limit)")
+	f.Uint64Var(&s.seed, "seed", 1, "seed of the sampling methods")
+	f.IntVar(&s.jobs, "jobs", 1, "executions at a time; 0 is one for every core")
+	f.BoolVar(&s.own, "own", false, "judge by what the policy promises, not by the scenario's rule")
+	f.Lookup("method").DefValue = ""
+	completeFixed(cmd, "method", []string{"bound", "dpor", "state", "naive", "random", "pct", "pos", "portfolio"})
+	s.set = f.Changed
+}
+
+func (s *searchFlags) shardFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.shard, "shard", "", "do part I of N of the search, as I/N with I from 0; by method dpor if no other is named")
+}
+
+func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags) (scenario.Options, error) {
+	o := scenario.Options{Own: s.own}
+	if s.shard != "" && !s.set("method") {
+		s.method = string(explore.DPOR)
+	}
+	samples := false
+	switch explore.Method(s.method) {
+	case explore.Bound, explore.DPOR, explore.State, explore.Naive:
+	case explore.Random, explore.PCT, explore.POS, explore.Portfolio:
+		samples = true
+	default:
+		return o, usagef(cmd, "method %q, want bound, dpor, state, naive, random, pct, pos or portfolio", s.method)
+	}
+	if s.preemptions < -1 || s.schedules < 0 || s.limit < 0 || s.jobs < 0 {
+		return o, usagef(cmd, "a limit below zero")
+	}
+	if s.set("preemptions") && s.method != string(explore.Bound) {
+		return o, usagef(cmd, "--preemptions bounds method bound, not %s", s.method)
+	}
+	s.part, s.parts = 0, 1
+	if s.shard != "" {
+		var end string
+		if n, _ := fmt.Sscanf(s.shard+" .", "%d/%d %s", &s.part, &s.parts, &end); n != 3 || end != "." || s.part < 0 || s.parts < 1 || s.part >= s.parts {
+			return o, usagef(cmd, "--shard %q, want I/N with 0 <= I < N", s.shard)
+		}
+	}
+	if s.jobs == 0 {
+		s.jobs = goruntime.GOMAXPROCS(0)
+	}
+	o.Config = func(c *explore.Config) {
+		if s.set("method") || s.set("preemptions") || s.shard != "" || c.Method == "" {
+			c.Method = explore.Method(s.method)
+		}
+		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, s.jobs, s.part, s.parts
+		c.Stop = a.stop.Load
+		if s.set("preemptions") {
+			switch c.Preemptions = s.preemptions; s.preemptions { // the explorer's zero value is no bound
+			case 0:
+				c.Preemptions = -1
+			case -1:
+				c.Preemptions = 0
+			}
+		}
+		if c.Schedules = s.schedules; samples && s.schedules == 0 && s.limit == 0 {
+			c.Schedules = sampled
+		}
+		if s.limit > 0 {
+			c.Time = s.limit
+		}
+	}
+	return o, nil
+}
+
+// hint says what ended a search that the user gave no end.
+func (s *searchFlags) hint(sc *scenario.Scenario, r *scenario.Result) string {
+	switch {
+	case r.Verdict != explore.Bounded || r.Stopped || s.schedules > 0 || s.limit > 0:
+	case r.Preemptions < 0 && r.Schedules == sampled:
+		return fmt.Sprintf("the sampling methods', %d schedules; --schedules N is another", sampled)
+	case sc.Preemptions > 0 && !s.set("preemptions"):
+		return fmt.Sprintf("the scenario's, %s; --preemptions N is another, -1 none, which may take minutes", prose.Count(sc.Preemptions, "preemption"))
+	}
+	return ""
+}
+
+// matrixSchedules ends the search of a cell of the matrix, and of an exhibit. It is a count, so that the matrix is the same on every machine.
+const matrixSchedules = 100_000
+
+// limitCells gives the searches of many a limit where the user gives none, and says what it is.
+func (s *searchFlags) limitCells(o *scenario.Options) string {
+	config := o.Config
+	o.Config = func(c *explore.Config) {
+		if config(c); c.Schedules == 0 && c.Time == 0 {
+			c.Schedules = matrixSchedules
+		}
+	}
+	var c explore.Config
+	o.Config(&c)
+	var l []string
+	if c.Schedules > 0 {
+		l = append(l, prose.Count(c.Schedules, "schedule"))
+	}
+	if c.Time > 0 {
+		l = append(l, fmt.Sprintf("%v of this machine", c.Time))
+	}
+	return strings.Join(l, " and ")
+}
+
+func completeScenarios(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return scenario.Names(), cobra.ShellCompDirectiveNoFileComp
+}
