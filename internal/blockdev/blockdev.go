@@ -108,7 +108,24 @@ func CheckRange(d Device, b *Bio) error {
 		return nil
 	}
 	if n := int64(b.Len()); b.Off < 0 || n > d.Size()-b.Off {
-		return fmt.Errorf("%s: %v of %d bytes at %d, device has %d: %w", d.Name(), b.Op, n, b.Off, d.Size(), errno.EIO)
+		return Errorf(d, "%v of %d bytes at %d, device has %d: %w", b.Op, n, b.Off, d.Size(), errno.EIO)
 	}
 	return nil
 }
+
+// NameError is an error about a device, which its text begins with.
+type NameError struct {
+	Name string
+	Err  error
+}
+
+// Errorf is a NameError about d.
+func Errorf(d Device, format string, args ...any) error {
+	return &NameError{d.Name(), fmt.Errorf(format, args...)}
+}
+
+// Error gives "disk.img: no superblock".
+func (e *NameError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap gives the rest to errors.Is and errors.As.
+func (e *NameError) Unwrap() error { return e.Err }

@@ -51,10 +51,10 @@ func Open(path string, flags Flags) (Device, error) {
 // already loses its contents, but only after it is known to be nobody's.
 func Create(path string, size int64) (Device, error) {
 	if size <= 0 {
-		return nil, fmt.Errorf("create %s: size %d, want more than 0", path, size)
+		return nil, &os.PathError{Op: "create", Path: path, Err: fmt.Errorf("size %d, want more than 0", size)}
 	}
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("create %s: not a regular file", path)
+		return nil, &os.PathError{Op: "create", Path: path, Err: errors.New("not a regular file")}
 	}
 	_, statErr := os.Lstat(path)
 	f, err := open(path, os.O_RDWR|os.O_CREATE, 0)
@@ -72,7 +72,7 @@ func Create(path string, size int64) (Device, error) {
 	if os.IsNotExist(statErr) {
 		os.Remove(path)
 	}
-	return nil, fmt.Errorf("create %s: %w", path, err)
+	return nil, &os.PathError{Op: "create", Path: path, Err: err}
 }
 
 // Name is the path.

@@ -51,10 +51,10 @@ func open(path string, mode int, flags Flags) (*File, error) {
 	fd, err := unix.Open(path, mode|unix.O_CLOEXEC, createMode)
 	if err != nil {
 		if errors.Is(err, unix.EBUSY) {
-			return nil, fmt.Errorf("open %s: %w: mounted or claimed by the kernel", path, ErrInUse)
+			return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: mounted or claimed by the kernel", ErrInUse)}
 		}
 		if errors.Is(err, unix.EINVAL) && flags&Direct != 0 {
-			return nil, fmt.Errorf("open %s: the file system under it has no O_DIRECT: %w", path, err)
+			return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("the file system under it has no O_DIRECT: %w", err)}
 		}
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -62,7 +62,7 @@ func open(path string, mode int, flags Flags) (*File, error) {
 	d.bounceMu.Init(bounceClass)
 	if err := d.setup(); err != nil {
 		d.f.Close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	return d, nil
 }

@@ -19,7 +19,7 @@ type host struct{}
 // open opens a regular file and locks it. Devices and O_DIRECT need Linux.
 func open(path string, mode int, flags Flags) (*File, error) {
 	if flags&Direct != 0 {
-		return nil, fmt.Errorf("open %s: %w: direct I/O needs Linux", path, errno.EOPNOTSUPP)
+		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: direct I/O needs Linux", errno.EOPNOTSUPP)}
 	}
 	f, err := os.OpenFile(path, mode, createMode)
 	if err != nil {
@@ -35,7 +35,7 @@ func open(path string, mode int, flags Flags) (*File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	d.size = st.Size()
 	return d, nil

@@ -58,7 +58,7 @@ func checkWritable(sb *format.Super) error {
 func Open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	f, err := open(t, dev, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dev.Name(), err)
+		return nil, blockdev.Errorf(dev, "%w", err)
 	}
 	return f, nil
 }

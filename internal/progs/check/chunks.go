@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 )
 
@@ -17,7 +18,7 @@ type devExtent struct {
 func (c *checker) addChunk(logical uint64, ch *format.Chunk) (bool, error) {
 	prof := ch.Type & format.BlockGroupProfileMask
 	if prof != 0 && prof != format.BlockGroupDup {
-		return false, fmt.Errorf("%s: %w", c.dev.Name(), &format.UnsupportedError{Feature: fmt.Sprintf("chunk %d of profile 0x%x", logical, prof)})
+		return false, blockdev.Errorf(c.dev, "%w", &format.UnsupportedError{Feature: fmt.Sprintf("chunk %d of profile 0x%x", logical, prof)})
 	}
 	n := chunk{start: logical, length: ch.Length, typ: ch.Type}
 	for _, s := range ch.Stripes {

@@ -18,12 +18,12 @@ func (c *checker) checkSuper() error {
 	}
 	p := make([]byte, format.SuperSize)
 	if err := blockdev.Read(c.t, c.dev, p, format.SuperOffset); err != nil {
-		return fmt.Errorf("%s: read of the superblock at %d: %w", c.dev.Name(), format.SuperOffset, err)
+		return blockdev.Errorf(c.dev, "read of the superblock at %d: %w", format.SuperOffset, err)
 	}
 	err := format.CheckSuper(p, size)
 	var unsupported *format.UnsupportedError
 	if errors.As(err, &unsupported) {
-		return fmt.Errorf("%s: %w", c.dev.Name(), err)
+		return blockdev.Errorf(c.dev, "%w", err)
 	}
 	if err != nil {
 		c.findErr("super.bad", "bytenr=65536", err)

@@ -40,17 +40,17 @@ func open(t *sched.Task, dev blockdev.Device) (*reader, error) {
 	// An unsupported feature need not keep anybody from looking.
 	var unsupported *format.UnsupportedError
 	if err := format.CheckSuper(r.raw, dev.Size()); err != nil && !errors.As(err, &unsupported) {
-		return nil, fmt.Errorf("%s: %w", dev.Name(), err)
+		return nil, blockdev.Errorf(dev, "%w", err)
 	}
 	if n := r.sb.NodeSize; n < format.SectorSize || n > 64<<10 || n&(n-1) != 0 {
-		return nil, fmt.Errorf("%s: bad nodesize, have %d", dev.Name(), n)
+		return nil, blockdev.Errorf(dev, "bad nodesize, have %d", n)
 	}
 	for a := r.sb.SysChunkArray; len(a) >= format.KeySize+format.ChunkSize(1); {
 		k := format.DecodeKey(a)
 		a = a[format.KeySize:]
 		n := format.ChunkSize(format.ChunkStripes(a))
 		if n > len(a) || format.ChunkStripes(a) == 0 {
-			return nil, fmt.Errorf("%s: sys_chunk_array is cut short", dev.Name())
+			return nil, blockdev.Errorf(dev, "sys_chunk_array is cut short")
 		}
 		r.add(k.Offset, a[:n])
 		a = a[n:]
@@ -63,7 +63,7 @@ func open(t *sched.Task, dev blockdev.Device) (*reader, error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: chunk tree: %w", dev.Name(), err)
+		return nil, blockdev.Errorf(dev, "chunk tree: %w", err)
 	}
 	return r, nil
 }
@@ -71,11 +71,11 @@ func open(t *sched.Task, dev blockdev.Device) (*reader, error) {
 func (r *reader) super() error {
 	size := r.dev.Size()
 	if size < format.SuperOffset+format.SuperSize {
-		return fmt.Errorf("%s: no superblock, the device has %d bytes", r.dev.Name(), size)
+		return blockdev.Errorf(r.dev, "no superblock, the device has %d bytes", size)
 	}
 	r.raw = make([]byte, format.SuperSize)
 	if err := blockdev.Read(r.t, r.dev, r.raw, format.SuperOffset); err != nil {
-		return fmt.Errorf("%s: read of the superblock at %d: %w", r.dev.Name(), format.SuperOffset, err)
+		return blockdev.Errorf(r.dev, "read of the superblock at %d: %w", format.SuperOffset, err)
 	}
 	r.sb.Decode(r.raw)
 	return nil
@@ -257,7 +257,7 @@ func ReadInfo(t *sched.Task, dev blockdev.Device) (Info, error) {
 	}
 	roots, err := r.roots()
 	if err != nil {
-		return i, fmt.Errorf("%s: root tree: %w", dev.Name(), err)
+		return i, blockdev.Errorf(dev, "root tree: %w", err)
 	}
 	// Block groups are in the extent tree, or in a tree of their own.
 	tree := uint64(format.EXTENT_TREE_OBJECTID)
@@ -287,7 +287,7 @@ func ReadInfo(t *sched.Task, dev blockdev.Device) (Info, error) {
 			}
 		})
 		if err != nil {
-			return i, fmt.Errorf("%s: block groups: %w", dev.Name(), err)
+			return i, blockdev.Errorf(dev, "block groups: %w", err)
 		}
 	}
 	for _, u := range byFlags {

@@ -144,7 +144,7 @@ func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string) error {
 		d.tree(id, r.sb.ChunkRoot, int(r.sb.ChunkRootLevel))
 	case format.TREE_LOG_OBJECTID:
 		if r.sb.LogRoot == 0 {
-			return fmt.Errorf("%s: no log tree", dev.Name())
+			return blockdev.Errorf(dev, "no log tree")
 		}
 		fmt.Fprintln(w, "log root tree")
 		d.tree(id, r.sb.LogRoot, int(r.sb.LogRootLevel))
@@ -165,13 +165,13 @@ func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string) error {
 		}
 		if !found {
 			if err != nil {
-				return fmt.Errorf("%s: root tree: %w", dev.Name(), err)
+				return blockdev.Errorf(dev, "root tree: %w", err)
 			}
-			return fmt.Errorf("%s: no tree %s", dev.Name(), name)
+			return blockdev.Errorf(dev, "no tree %s", name)
 		}
 	}
 	if d.err != nil {
-		return fmt.Errorf("%s: %w", dev.Name(), d.err)
+		return blockdev.Errorf(dev, "%w", d.err)
 	}
 	return nil
 }

@@ -120,12 +120,12 @@ func (m *maker) options() error {
 	size := m.dev.Size()
 	if o.Size != 0 {
 		if o.Size < 0 || o.Size > size {
-			return fmt.Errorf("%s: bad size, have %d, the device has %d bytes", m.dev.Name(), o.Size, size)
+			return blockdev.Errorf(m.dev, "bad size, have %d, the device has %d bytes", o.Size, size)
 		}
 		size = o.Size
 	}
 	if size < MinSize {
-		return fmt.Errorf("%s: too small for btrfs, have %d bytes want at least %d", m.dev.Name(), size, MinSize)
+		return blockdev.Errorf(m.dev, "too small for btrfs, have %d bytes want at least %d", size, MinSize)
 	}
 	m.size = format.AlignDown(uint64(size), format.SectorSize)
 	switch o.MetadataProfile {
@@ -406,7 +406,7 @@ func (m *maker) write(t *sched.Task, sb *format.Super) error {
 		}
 	}
 	if err := blockdev.Flush(t, m.dev); err != nil {
-		return fmt.Errorf("%s: flush: %w", m.dev.Name(), err)
+		return blockdev.Errorf(m.dev, "flush: %w", err)
 	}
 	p := make([]byte, format.SuperSize)
 	for i := format.SuperMirrorMax - 1; i >= 0; i-- {
@@ -424,14 +424,14 @@ func (m *maker) write(t *sched.Task, sb *format.Super) error {
 		}
 	}
 	if err := blockdev.Flush(t, m.dev); err != nil {
-		return fmt.Errorf("%s: flush: %w", m.dev.Name(), err)
+		return blockdev.Errorf(m.dev, "flush: %w", err)
 	}
 	return nil
 }
 
 func (m *maker) put(t *sched.Task, p []byte, off uint64) error {
 	if err := blockdev.Write(t, m.dev, p, int64(off)); err != nil {
-		return fmt.Errorf("%s: write of %d bytes at %d: %w", m.dev.Name(), len(p), off, err)
+		return blockdev.Errorf(m.dev, "write of %d bytes at %d: %w", len(p), off, err)
 	}
 	return nil
 }
@@ -446,7 +446,7 @@ func (m *maker) wipe(t *sched.Task) error {
 		for off := from; off < to; off += step {
 			p := buf[:min(step, to-off)]
 			if err := blockdev.Read(t, m.dev, p, int64(off)); err != nil {
-				return fmt.Errorf("%s: read of %d bytes at %d: %w", m.dev.Name(), len(p), off, err)
+				return blockdev.Errorf(m.dev, "read of %d bytes at %d: %w", len(p), off, err)
 			}
 			if !isZero(p) {
 				if err := m.put(t, zero[:len(p)], off); err != nil {
@@ -462,7 +462,7 @@ func (m *maker) wipe(t *sched.Task) error {
 		return err
 	}
 	if err := blockdev.Flush(t, m.dev); err != nil {
-		return fmt.Errorf("%s: flush: %w", m.dev.Name(), err)
+		return blockdev.Errorf(m.dev, "flush: %w", err)
 	}
 	for i := 1; i < format.SuperMirrorMax; i++ {
 		if off := format.SuperMirror(i); off+format.SuperSize <= dev {
@@ -523,7 +523,7 @@ var signatures = []struct {
 func Probe(t *sched.Task, dev blockdev.Device) (string, error) {
 	p := make([]byte, min(144<<10, dev.Size()))
 	if err := blockdev.Read(t, dev, p, 0); err != nil {
-		return "", fmt.Errorf("%s: read of %d bytes at 0: %w", dev.Name(), len(p), err)
+		return "", blockdev.Errorf(dev, "read of %d bytes at 0: %w", len(p), err)
 	}
 	if len(p) >= format.SuperOffset+format.SuperSize && format.SuperMagic(p[format.SuperOffset:]) == format.Magic {
 		return "a btrfs", nil
