@@ -112,7 +112,7 @@ Exit code 1 means that a contract was violated.`,
 		}
 		return nil
 	}
-	cmd.AddCommand(a.exploreMerge())
+	cmd.AddCommand(a.merge())
 	return cmd
 }
 

@@ -11,7 +11,7 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-func (a *app) exploreMerge() *cobra.Command {
+func (a *app) merge() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "merge PART.json...",
 		Short:   "join the results of the shards of one search",

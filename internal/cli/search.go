@@ -44,8 +44,7 @@ type searchFlags struct {
 	shard       string
 	own         bool
 
-	part, parts int
-	set         func(name string) bool // says that the user has given a flag
+	set func(name string) bool // reports whether the user has given a flag
 }
 
 // sampled is how many schedules the sampling methods try where nobody gives a limit: they never end by themselves.
@@ -88,40 +87,43 @@ func (s *searchFlags) shardFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.shard, "shard", "", "do part I of N of the search, as I/N with I from 0; by method dpor if no other is named")
 }
 
+// searchOptions are what the flags say.
 func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags) (scenario.Options, error) {
 	o := scenario.Options{Own: s.own}
+	method := explore.Method(s.method)
 	if s.shard != "" && !s.set("method") {
-		s.method = string(explore.DPOR)
+		method = explore.DPOR
 	}
 	samples := false
-	switch explore.Method(s.method) {
+	switch method {
 	case explore.Bound, explore.DPOR, explore.State, explore.Naive:
 	case explore.Random, explore.PCT, explore.POS, explore.Portfolio:
 		samples = true
 	default:
-		return o, usagef(cmd, "method %q, want bound, dpor, state, naive, random, pct, pos or portfolio", s.method)
+		return o, usagef(cmd, "method %q, want bound, dpor, state, naive, random, pct, pos or portfolio", method)
 	}
 	if s.preemptions < -1 || s.schedules < 0 || s.limit < 0 || s.jobs < 0 {
 		return o, usagef(cmd, "a limit below zero")
 	}
-	if s.set("preemptions") && s.method != string(explore.Bound) {
-		return o, usagef(cmd, "--preemptions bounds method bound, not %s", s.method)
+	if s.set("preemptions") && method != explore.Bound {
+		return o, usagef(cmd, "--preemptions bounds method bound, not %s", method)
 	}
-	s.part, s.parts = 0, 1
+	part, parts := 0, 1
 	if s.shard != "" {
 		var end string
-		if n, _ := fmt.Sscanf(s.shard+" .", "%d/%d %s", &s.part, &s.parts, &end); n != 3 || end != "." || s.part < 0 || s.parts < 1 || s.part >= s.parts {
+		if n, _ := fmt.Sscanf(s.shard+" .", "%d/%d %s", &part, &parts, &end); n != 3 || end != "." || part < 0 || parts < 1 || part >= parts {
 			return o, usagef(cmd, "--shard %q, want I/N with 0 <= I < N", s.shard)
 		}
 	}
-	if s.jobs == 0 {
-		s.jobs = goruntime.GOMAXPROCS(0)
+	jobs := s.jobs
+	if jobs == 0 {
+		jobs = goruntime.GOMAXPROCS(0)
 	}
 	o.Config = func(c *explore.Config) {
 		if s.set("method") || s.set("preemptions") || s.shard != "" || c.Method == "" {
-			c.Method = explore.Method(s.method)
+			c.Method = method
 		}
-		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, s.jobs, s.part, s.parts
+		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, jobs, part, parts
 		c.Stop = a.stop.Load
 		if s.set("preemptions") {
 			switch c.Preemptions = s.preemptions; s.preemptions { // the explorer's zero value is no bound
