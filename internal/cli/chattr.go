@@ -52,7 +52,7 @@ func (a *app) chattr() *cobra.Command {
 			}
 			if err := x.SetFlags(a.t, path, flags); err != nil {
 				if at.IsRegular() && at.Size > 0 && errors.Is(err, errno.EINVAL) {
-					return fmt.Errorf("%s has %d bytes, want an empty file: %w", path, at.Size, errno.EINVAL)
+					return &notEmptyError{path, at.Size}
 				}
 				return err
 			}
@@ -61,3 +61,15 @@ func (a *app) chattr() *cobra.Command {
 	}
 	return cmd
 }
+
+// notEmptyError is about a file with data, whose copy-on-write cannot be switched.
+type notEmptyError struct {
+	path string
+	size uint64
+}
+
+func (e *notEmptyError) Error() string {
+	return fmt.Sprintf("%s has %d bytes, want an empty file: %v", e.path, e.size, errno.EINVAL)
+}
+
+func (e *notEmptyError) Unwrap() error { return errno.EINVAL }

@@ -2,16 +2,19 @@ package cli
 
 import (
 	"errors"
-	"fmt"
+	iofs "io/fs"
 	"os"
 	gopath "path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/progs/mkfs"
 )
 
 // splitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a file,
@@ -46,10 +49,48 @@ func fileSpec(cmd *cobra.Command, spec string) (image, path string, err error) {
 
 // named puts the name of the image before an error that does not have it yet.
 func named(image string, err error) error {
-	if err == nil || strings.Contains(err.Error(), image) {
+	if err == nil || anyError(err, func(err error) bool {
+		of := object(err)
+		return of == image || strings.HasPrefix(of, image+":/")
+	}) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", image, err)
+	return &blockdev.NameError{Name: image, Err: err}
+}
+
+// object is the file, device or image that one error of a chain is about; "" if it names none.
+func object(err error) string {
+	switch e := err.(type) {
+	case *errno.OpError:
+		return e.Path
+	case *iofs.PathError:
+		return e.Path
+	case *blockdev.NameError:
+		return e.Name
+	case *mkfs.ExistsError:
+		return e.Device
+	case *notEmptyError:
+		return e.path
+	}
+	return ""
+}
+
+// anyError reports whether f holds for err or for one that it wraps.
+func anyError(err error, f func(error) bool) bool {
+	for err != nil {
+		if f(err) {
+			return true
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return anyError(err, f) })
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 // withDevice opens the image's device, runs f and closes it.
@@ -90,15 +131,19 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 	})
 }
 
-// inImage names the file in the image in an error that does not.
+// inImage names the image and, in an error that names neither path nor a file below, path.
 func inImage(image, path string, err error) error {
 	if err == nil || errors.Is(err, errInterrupted) {
 		return err
 	}
-	if strings.Contains(err.Error(), path) && path != "/" {
-		return fmt.Errorf("%s: %w", image, err)
+	if path != "/" && anyError(err, func(err error) bool {
+		_, host := err.(*iofs.PathError)
+		of := object(err)
+		return !host && (of == path || strings.HasPrefix(of, path+"/"))
+	}) {
+		return &blockdev.NameError{Name: image, Err: err}
 	}
-	return fmt.Errorf("%s:%s: %w", image, path, err)
+	return &blockdev.NameError{Name: image + ":" + path, Err: err}
 }
 
 // completeSpec completes IMAGE, then :/path inside it.

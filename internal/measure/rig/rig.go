@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	gopath "path"
-	"strings"
 	"time"
 
 	"btrlab/internal/blockdev"
@@ -277,7 +276,7 @@ func (s *Files) Open(t *sched.Task, _ *fio.Job, name string) (fio.Target, error)
 		f, err = s.x.OpenFile(t, path, fs.O_RDWR, 0)
 	}
 	if err != nil {
-		if strings.Contains(err.Error(), path) {
+		if op := (*errno.OpError)(nil); errors.As(err, &op) && op.Path == path {
 			return nil, err
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
