@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
 
@@ -129,3 +130,132 @@ func TestFullConcurrent(t *testing.T) {
 		}
 	}
 }
+
+// full fills /fill until not even a block fits.
+func full(x *fstest.Fixture) *fs.File {
+	x.Helper()
+	f := x.Create("/fill")
+	p := make([]byte, 1<<20)
+	for n := len(p); n >= 4096; {
+		if _, err := f.WriteAt(x.T, p[:n], f.Size(x.T)); err == nil {
+			continue
+		} else if !errors.Is(err, errno.ENOSPC) {
+			x.Fatalf("filling: have %v want ENOSPC", err)
+		}
+		n /= 2
+	}
+	x.Must(x.FS.Sync(x.T))
+	return f
+}
+
+// TestFullNocowHole: what can be overwritten in place are extents that the file has, written or preallocated, not its holes. Without
+// any free data space a write ends where the first hole begins, with a short count or ENOSPC. If a hole counts as overwritable,
+// the write is accepted, and writeback, which has to allocate after all, drops it: the caller hears of it at fsync, if at all.
+func TestFullNocowHole(t *testing.T) {
+	const blk = 64 << 10
+	x := fstest.New(t, fstest.Size(128<<20))
+	f := x.Create("/nocow")
+	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+	want := make([]byte, 5*blk) // data, hole, data, preallocated, hole
+	fill := func(mark byte, from, to int) {
+		p := bytes.Repeat([]byte{mark}, to-from)
+		x.WriteAt(f, p, int64(from))
+		copy(want[from:], p)
+	}
+	x.Must(f.Truncate(x.T, 5*blk))
+	fill(1, 0, blk)
+	fill(2, 2*blk, 3*blk)
+	x.Must(f.Fallocate(x.T, 0, 3*blk, blk))
+	x.Must(x.FS.Sync(x.T))
+	free := full(x)
+
+	for _, c := range []struct{ off, n, got int }{
+		{blk, 4096, 0},                           // into a hole
+		{2*blk - 4096, 8192, 0},                  // from a hole into an extent
+		{0, 2 * blk, blk},                        // from an extent into a hole
+		{blk - 100, 200, 100},                    // the same, inside a block
+		{2 * blk, 3 * blk, 2 * blk},              // data, preallocated, hole
+		{3*blk + 4096, blk, blk - 4096},          // preallocated, hole
+		{4*blk + 10, 100, 0}, {5 * blk, 4096, 0}, // the last hole, and beyond EOF
+	} {
+		p := bytes.Repeat([]byte{byte(0x40 + c.off>>14)}, c.n)
+		n, err := f.WriteAt(x.T, p, int64(c.off))
+		if n != c.got || !errors.Is(err, errno.ENOSPC) {
+			t.Errorf("write [%d, %d): have %d bytes, %v want %d, ENOSPC", c.off, c.off+c.n, n, err, c.got)
+		}
+		copy(want[c.off:], p[:n])
+		if err := f.Fsync(x.T); err != nil {
+			t.Errorf("fsync after write [%d, %d): %v", c.off, c.off+c.n, err)
+		}
+	}
+	x.Must(free.Close(x.T))
+	x.Must(f.Close(x.T))
+	x.Reopen()
+	if have := x.ReadFile("/nocow"); !bytes.Equal(have, want) {
+		t.Errorf("the file has %d bytes, want %d%s", len(have), len(want), diffAt(have, want))
+	}
+}
+
+// TestFullMetadata: a write that is promised data space and no metadata gives the data space back, and so do the steps around it that
+// make a block dirty. The data space is there, the metadata is not: data chunks take the whole device first. At the end nothing may be
+// promised; the fixture's quiescence check asks the same of every inode.
+func TestFullMetadata(t *testing.T) {
+	x := fstest.New(t, fstest.Size(96<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
+	fill := full(x)
+	x.Must(fill.Truncate(x.T, 0))
+	x.Must(x.FS.Sync(x.T))
+	small := bytes.Repeat([]byte{7}, 2000) // an inline extent: metadata only
+	var files []*fs.File
+	for i := range 4000 {
+		files = append(files, x.Create(fmt.Sprintf("/f%d", i)))
+	}
+	wrote := 0
+	for ; wrote < len(files); wrote++ {
+		if _, err := files[wrote].WriteAt(x.T, small, 0); errors.Is(err, errno.ENOSPC) {
+			break
+		} else {
+			x.Must(err)
+		}
+	}
+	if wrote == len(files) {
+		t.Fatalf("%d inline files fit", wrote)
+	}
+	// From here on no metadata is left for an insert, whatever is flushed.
+	failed := map[string]int{}
+	for i := range 100 {
+		n := len(files)
+		for _, op := range []struct {
+			name string
+			err  error
+		}{
+			{"write", second(files[n-1-i].WriteAt(x.T, make([]byte, 64<<10), 0))},
+			{"fallocate", files[n-200-i].Fallocate(x.T, 0, 0, 64<<10)},
+			{"append", second(files[i].WriteAt(x.T, small, 2000))},
+			{"grow", files[i+100].Truncate(x.T, 3000)},
+		} {
+			if errors.Is(op.err, errno.ENOSPC) {
+				failed[op.name]++
+			} else {
+				x.Must(op.err)
+			}
+		}
+		if u := x.FS.Statfs(x.T); failed["write"] > 0 && u.Free < 40<<20 {
+			t.Fatalf("%d bytes of data space are free, want more than %d: promises were kept", u.Free, 40<<20)
+		}
+	}
+	t.Logf("%d files written; ENOSPC: %v", wrote, failed)
+	for _, name := range []string{"write", "fallocate", "append", "grow"} {
+		if failed[name] == 0 {
+			t.Errorf("no %s failed: the metadata was not full", name)
+		}
+	}
+	for _, f := range append(files, fill) {
+		x.Must(f.Close(x.T))
+	}
+	x.Must(x.FS.Sync(x.T))
+	if u := x.FS.Statfs(x.T); u.DataMayUse != 0 {
+		t.Errorf("at rest %d bytes of data are promised, want 0", u.DataMayUse)
+	}
+}
+
+func second(_ int, err error) error { return err }
