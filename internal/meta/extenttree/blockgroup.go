@@ -96,8 +96,8 @@ func (g *BlockGroup) removeFreeLocked(whole, part span) {
 	g.freeBytes.Add(-part.Len())
 }
 
-// allocLocked finds length free bytes, aligned, upward from the cursor and then from the start.
-func (g *BlockGroup) allocLocked(length, align uint64) (start format.Logical, ok bool) {
+// allocLocked finds length free bytes, aligned, upward from the address at and then from the start.
+func (g *BlockGroup) allocLocked(at format.Logical, length, align uint64) (start format.Logical, ok bool) {
 	if length > g.maxSpan {
 		return 0, false
 	}
@@ -112,9 +112,9 @@ func (g *BlockGroup) allocLocked(length, align uint64) (start format.Logical, ok
 		}
 		return true
 	}
-	// The span that holds the cursor begins before it.
+	// The span that holds at may begin before it.
 	from := span{Start: g.Start}
-	g.free.Descend(span{Start: g.cursor}, func(s span) bool { from = s; return false })
+	g.free.Descend(span{Start: at}, func(s span) bool { from = s; return false })
 	g.free.Ascend(from, try)
 	if !ok && from.Start > g.Start {
 		g.free.Ascend(span{Start: g.Start}, func(s span) bool { return s.Start < from.Start && try(s) })
@@ -210,6 +210,9 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 	if hint != 0 {
 		first = hint
 	}
+	if e.firstFit {
+		first = 0
+	}
 	from := sort.Search(len(list), func(i int) bool { return list[i].end() > first })
 	for n := range list {
 		g := list[(from+n)%len(list)]
@@ -217,7 +220,11 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 			continue
 		}
 		g.mu.Lock(t)
-		start, ok := g.allocLocked(length, align)
+		at := g.cursor
+		if e.firstFit {
+			at = g.Start
+		}
+		start, ok := g.allocLocked(at, length, align)
 		g.mu.Unlock(t)
 		if ok {
 			last.Store(uint64(start))

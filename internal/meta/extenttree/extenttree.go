@@ -66,7 +66,8 @@ type ExtentTree struct {
 
 	groups    atomic.Pointer[groupList]
 	lastGroup [8]atomic.Uint64 // by type: where the last allocation was
-	chunkMu   lock.Mutex       // one chunk allocation at a time
+	firstFit  bool
+	chunkMu   lock.Mutex // one chunk allocation at a time
 
 	refsMu lock.Mutex // protects the five below
 	heads  map[format.Logical]*head
@@ -101,6 +102,11 @@ func New(c Config) *ExtentTree {
 
 // SetCsums opens the door to the checksum tree.
 func (e *ExtentTree) SetCsums(c CsumDeleter) { e.csums = c }
+
+// SetFirstFit makes every search for free space begin at the lowest group of its type, and at the group's start,
+// instead of where the last allocation ended. Space that was just freed is then the first to be used again, so
+// a test sees at once when it was freed too early. Call it before other tasks use the allocator.
+func (e *ExtentTree) SetFirstFit(on bool) { e.firstFit = on }
 
 // BytesUsed is the superblock's bytes_used. The committer calls it.
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
