@@ -27,6 +27,8 @@ type Options struct {
 	EndioWorkers int
 	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one makes Open cheap.
 	CacheBlocks int
+	// FirstFit allocates from the start of every block group: what was freed too early is used again at once. Tests set it.
+	FirstFit bool
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
 	// UID and GID own what is created.
