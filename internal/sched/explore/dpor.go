@@ -139,7 +139,7 @@ func (d *dpor) next(w *world) bool {
 		if !nd.fixed && i < len(w.ev) {
 			left := nd.backtrack &^ nd.done &^ nd.asleep &^ (1 << nd.task)
 			if nd.nval > 0 || left != 0 {
-				d.addFoot(w, nd, i)
+				d.addFoot(&w.log, nd, i)
 			}
 			if nd.val+1 < nd.nval {
 				nd.val++
@@ -170,15 +170,15 @@ func (d *dpor) next(w *world) bool {
 	return false
 }
 
-func (d *dpor) addFoot(w *world, nd *node, i int) {
-	e := &w.ev[i]
-	for _, a := range w.acc[e.accLo:e.accHi] {
+func (d *dpor) addFoot(l *log, nd *node, i int) {
+	e := &l.ev[i]
+	for _, a := range l.acc[e.accLo:e.accHi] {
 		nd.foot = append(nd.foot, foot{a.obj, a.use, a.obj >= e.known})
 	}
 }
 
 func (d *dpor) pick(w *world, c *decision) int {
-	d.look(w)
+	d.look(&w.log)
 	if c.step < d.keep {
 		nd := &d.nodes[c.step]
 		if nd.mask != c.mask || nd.trail != w.trail {
@@ -187,7 +187,7 @@ func (d *dpor) pick(w *world, c *decision) int {
 		}
 		return nd.task
 	}
-	nd := d.push(w)
+	nd := d.push(&w.log)
 	nd.mask, nd.trail = c.mask, w.trail
 	can := c.mask &^ nd.asleep
 	if can == 0 {
@@ -218,7 +218,7 @@ func (d *dpor) pick(w *world, c *decision) int {
 
 // push adds the node in front of the event that comes next: those sleep that slept or were done in the node above and do
 // not depend on the event between.
-func (d *dpor) push(w *world) *node {
+func (d *dpor) push(l *log) *node {
 	if d.n == len(d.nodes) {
 		d.nodes = append(d.nodes, node{})
 	}
@@ -228,10 +228,10 @@ func (d *dpor) push(w *world) *node {
 	nd.sleep, nd.foot, nd.plans, nd.seq = nd.sleep[:0], nd.foot[:0], nd.plans[:0], nd.seq[:0]
 	if d.n > 0 {
 		up := &d.nodes[d.n-1]
-		e := &w.ev[d.n-1]
+		e := &l.ev[d.n-1]
 		nd.branches = up.branches
 		for _, s := range up.sleep {
-			if s.task != int(e.task) && independent(s.steps, w.acc[e.accLo:e.accHi]) {
+			if s.task != int(e.task) && independent(s.steps, l.acc[e.accLo:e.accHi]) {
 				nd.sleep = append(nd.sleep, s)
 				nd.asleep |= 1 << s.task
 			}
@@ -257,100 +257,109 @@ func independent(s []foot, e []access) bool {
 }
 
 // look races the events that have ended since it was last called. Those of starts have got no node yet.
-func (d *dpor) look(w *world) {
-	for ; d.seen < len(w.ev); d.seen++ {
+func (d *dpor) look(l *log) {
+	for ; d.seen < len(l.ev); d.seen++ {
 		if d.seen >= d.n {
-			nd := d.push(w)
-			e := &w.ev[d.seen]
+			nd := d.push(l)
+			e := &l.ev[d.seen]
 			nd.fixed, nd.task, nd.mask = true, int(e.task), e.mask
 		}
-		d.races(w, d.seen)
+		d.races(l, d.seen)
 	}
 }
 
-// races finds the events that i races with.
-func (d *dpor) races(w *world, i int) {
-	e := &w.ev[i]
-	var pre []int32
+// second is the later step of a race: an event, or the operation that a task stands at when an execution is cut off.
+type second struct {
+	ev   int   // its event; len(log.ev) when it has not happened
+	proc int   // its task
+	last int32 // the task's event before it
+	// one object that it uses:
+	use  sched.Use
+	mode uint8 // of the gate that it must find open
+	two  bool  // it uses another object, too
+	pre  []int32
+}
+
+// races finds the events that event ev races with.
+func (d *dpor) races(l *log, ev int) {
+	e := &l.ev[ev]
+	s := second{ev: ev, proc: int(e.task), last: e.before, two: e.accHi-e.accLo > 1}
 	for a := e.accLo; a < e.accHi; a++ {
-		x := &w.acc[a]
-		if x.prev < 0 || w.wroteLast(x.prev, e.task) {
+		x := &l.acc[a]
+		if x.prev < 0 || l.wroteLast(x.prev, e.task) {
 			continue
 		}
-		if pre == nil {
-			pre = d.before(w, e.before, e.wake)
+		if s.pre == nil {
+			s.pre = d.before(l, e.before, e.wake)
 		}
-		d.chain(w, x.prev, int(e.task), i, e.before, x.use, x.mode, e.accHi-e.accLo > 1, pre)
+		s.use, s.mode = x.use, x.mode
+		d.chain(l, x.prev, &s)
 	}
 }
 
-// wroteLast says that access a is a write by the task itself, as a lock is in front of its unlock: nothing before it can race.
-func (w *world) wroteLast(a, task int32) bool {
-	x := &w.acc[a]
-	return x.use == sched.Writes && w.ev[x.ev].task == task
+// wroteLast says that access a is a write by the task itself, as a lock is before its unlock: nothing before it can race.
+func (l *log) wroteLast(a, task int32) bool {
+	x := &l.acc[a]
+	return x.use == sched.Writes && l.ev[x.ev].task == task
 }
 
-// before is the clock of a task in front of a step: what its last one and the wake-up of this one knew.
-func (d *dpor) before(w *world, last, wake int32) []int32 {
-	pre := d.pre[:w.stride]
+// before is the clock of a task before a step: what its last one and the wake-up of this one knew.
+func (d *dpor) before(l *log, last, wake int32) []int32 {
+	pre := d.pre[:l.stride]
 	if last >= 0 {
-		assign(pre, w.row(last))
+		assign(pre, l.row(last))
 	} else {
 		clear(pre)
 	}
 	if wake >= 0 {
-		join(pre, w.row(wake))
+		join(pre, l.row(wake))
 	}
 	return pre
 }
 
-// chain walks the accesses of one object, newest first, for those that race with an access of task p in event i. What waits
-// may have to come before several events that commute with each other, as all that count up before it: then it races with
-// the group of them, at the point where it last could have gone on. A store knows no gate; who stood at a closed one in front of
-// it, having done nothing since event last, could not have gone on.
-func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mode uint8, two bool, pre []int32) {
-	d.group = d.group[:0]
-	d.opens = d.opens[:0]
-	for ; a >= 0; a = w.acc[a].prev {
-		x := &w.acc[a]
+// chain walks the accesses of one object from the given one back, for those that race with s. What waits may have to come before
+// several events that commute with each other, as all that count up before it: then it races with the group of them, at the point
+// where it last could have gone on. A store knows no gate; a task that stood at a closed one before it, having done nothing since its
+// last event, could not have gone on.
+func (d *dpor) chain(l *log, access int32, s *second) {
+	d.group, d.opens = d.group[:0], d.opens[:0]
+	for ; access >= 0; access = l.acc[access].prev {
+		x := &l.acc[access]
 		writes := x.use == sched.Writes
-		if int(x.ev) == i || !depend(x.use, use) {
-			if writes && int(x.ev) != i {
-				return
-			}
+		if int(x.ev) == s.ev {
 			continue
 		}
-		o := &w.ev[x.ev]
-		if int(o.task) == p || pre[o.task] >= o.idx {
+		first := &l.ev[x.ev]
+		if !depend(x.use, s.use) || int(first.task) == s.proc || s.pre[first.task] >= first.idx {
 			if writes {
-				return
+				return // what is older is ordered before the write
 			}
 			continue
 		}
-		if mode == 0 {
+		if s.mode == 0 {
 			d.group = append(d.group[:0], x.ev)
-			d.race(w, int(x.ev), i, p)
+			d.race(l, int(x.ev), s)
 			if writes {
 				return
 			}
 			continue
 		}
 		d.group = append(d.group, x.ev)
-		open := x.open&mode != 0
-		if x.open == openUnknown && last < x.ev && o.closed&(1<<p) != 0 {
+		open := x.open&s.mode != 0
+		if x.open == openUnknown && s.last < x.ev && first.closed&(1<<s.proc) != 0 {
 			open = false
 		}
 		if open {
-			d.race(w, int(x.ev), i, p)
+			d.race(l, int(x.ev), s)
 		}
 		if x.frees {
 			d.opens = append(d.opens, x.ev)
 		}
-		if !writes && !x.frees && (open && len(d.group) > 1 || !open && (two || d.apart(w, o, d.opens))) {
+		if !writes && !x.frees && (open && len(d.group) > 1 || !open && (s.two || d.apart(l, first, d.opens))) {
 			// Alone: the others of the group may have opened the gate again, or what happened to a second object.
 			all := d.group
 			d.group = all[len(all)-1:]
-			d.race(w, int(x.ev), i, p)
+			d.race(l, int(x.ev), s)
 			d.group = all
 		}
 		if writes && open && x.open != openUnknown {
@@ -359,99 +368,97 @@ func (d *dpor) chain(w *world, a int32, p, i int, last int32, use sched.Use, mod
 	}
 }
 
-// race makes the node in front of event j try a task from which the step of p, event i, comes before j and the rest of the
-// group.
-func (d *dpor) race(w *world, j, i, p int) {
-	nd := &d.nodes[j]
+// race makes the node before the event first try a task from which s comes before first and the rest of the group.
+func (d *dpor) race(l *log, first int, s *second) {
+	nd := &d.nodes[first]
 	if nd.fixed {
 		return
 	}
 	tried := nd.backtrack | nd.asleep
-	var procs, initials uint64
-	isFirst := func(row []int32) bool {
+	var procs, initials uint64 // tasks with events between that need not come after first; those that can begin
+	begins := func(row []int32) bool {
 		for m := procs; m != 0; m &= m - 1 {
-			if r := lowest(m); row[r] >= d.first[r] {
+			if proc := lowest(m); row[proc] >= d.first[proc] {
 				return false
 			}
 		}
 		return true
 	}
-	for x := j + 1; x < i; x++ {
-		ex := &w.ev[x]
-		if procs&(1<<ex.task) != 0 {
+	for between := first + 1; between < s.ev; between++ {
+		e := &l.ev[between]
+		if procs&(1<<e.task) != 0 {
 			continue
 		}
-		r := w.row(int32(x))
-		if d.behind(w, r) {
+		row := l.row(int32(between))
+		if d.follows(l, row) {
 			continue
 		}
-		if isFirst(r) {
-			initials |= 1 << ex.task
+		if begins(row) {
+			initials |= 1 << e.task
 			if initials&tried != 0 {
 				return
 			}
 		}
-		procs |= 1 << ex.task
-		d.first[ex.task] = ex.idx
+		procs |= 1 << e.task
+		d.first[e.task] = e.idx
 	}
-	if procs&(1<<p) == 0 && isFirst(d.without(w, j, i)) {
-		initials |= 1 << p
+	if procs&(1<<s.proc) == 0 && begins(d.without(l, first, s)) {
+		initials |= 1 << s.proc
 		if initials&tried != 0 {
 			return
 		}
 	}
 	switch can := initials & nd.mask; {
-	case can&(1<<p) != 0:
-		d.plan(w, nd, p, j, i, p)
+	case can&(1<<s.proc) != 0:
+		d.plan(l, nd, s.proc, first, s)
 	case can != 0:
-		d.plan(w, nd, lowest(can), j, i, p)
-	case initials == 1<<p: // it would have to wait there
+		d.plan(l, nd, lowest(can), first, s)
+	case initials == 1<<s.proc: // it would have to wait there
 	default:
 		nd.backtrack |= nd.mask
 	}
 }
 
-// plan has the node in front of event j try task q, and then what else is not behind the group, up to the step of p.
-func (d *dpor) plan(w *world, nd *node, q, j, i, p int) {
-	nd.backtrack |= 1 << q
+// plan has the node before the event first try task lead, and then what else does not follow the group, up to s.
+func (d *dpor) plan(l *log, nd *node, lead, first int, s *second) {
+	nd.backtrack |= 1 << lead
 	lo := int32(len(nd.seq))
-	first := true // q's first step is the node's own
-	for x := j + 1; x <= i; x++ {
-		t := p
-		if x < i {
-			t = int(w.ev[x].task)
-			if d.nodes[x].fixed || d.behind(w, w.row(int32(x))) {
+	own := true // lead's first step is the node's own
+	for ev := first + 1; ev <= s.ev; ev++ {
+		proc := s.proc
+		if ev < s.ev {
+			proc = int(l.ev[ev].task)
+			if d.nodes[ev].fixed || d.follows(l, l.row(int32(ev))) {
 				continue
 			}
 		}
-		if t == q && first {
-			first = false
+		if proc == lead && own {
+			own = false
 			continue
 		}
-		nd.seq = append(nd.seq, int8(t))
+		nd.seq = append(nd.seq, int8(proc))
 	}
-	nd.plans = append(nd.plans, plan{int32(q), lo, int32(len(nd.seq))})
+	nd.plans = append(nd.plans, plan{int32(lead), lo, int32(len(nd.seq))})
 }
 
-// without is the clock of the step that is looked at, event i, as it would be without the group, of which j is the first, and what is
-// behind the group.
-func (d *dpor) without(w *world, j, i int) []int32 {
-	row := d.row[:w.stride]
-	assign(row, d.pre[:w.stride])
-	if i < len(w.ev) {
-		e := &w.ev[i]
+// without is the clock of s as it would be without the group, of which first is the first event, and what follows the group.
+func (d *dpor) without(l *log, first int, s *second) []int32 {
+	row := d.row[:l.stride]
+	assign(row, d.pre[:l.stride])
+	if s.ev < len(l.ev) {
+		e := &l.ev[s.ev]
 		d.uses = d.uses[:0]
-		for _, x := range w.acc[e.accLo:e.accHi] {
+		for _, x := range l.acc[e.accLo:e.accHi] {
 			d.uses = append(d.uses, chained{x.prev, x.use})
 		}
 	}
 	for _, u := range d.uses {
-		for a := u.last; a >= 0 && int(w.acc[a].ev) > j; a = w.acc[a].prev {
-			x := &w.acc[a]
-			if int(x.ev) == i || !depend(x.use, u.use) {
+		for access := u.last; access >= 0 && int(l.acc[access].ev) > first; access = l.acc[access].prev {
+			x := &l.acc[access]
+			if int(x.ev) == s.ev || !depend(x.use, u.use) {
 				continue
 			}
-			if r := w.row(x.ev); !d.behind(w, r) {
+			if r := l.row(x.ev); !d.follows(l, r) {
 				join(row, r)
 				if x.use == sched.Writes {
 					break
@@ -462,20 +469,20 @@ func (d *dpor) without(w *world, j, i int) []int32 {
 	return row
 }
 
-// apart reports whether one of the events is not behind e.
-func (d *dpor) apart(w *world, e *event, events []int32) bool {
+// apart reports whether one of the events does not follow e.
+func (d *dpor) apart(l *log, e *event, events []int32) bool {
 	for _, x := range events {
-		if w.row(x)[e.task] < e.idx {
+		if l.row(x)[e.task] < e.idx {
 			return true
 		}
 	}
 	return false
 }
 
-// behind reports whether the event with clock row is one of the group or comes behind one.
-func (d *dpor) behind(w *world, row []int32) bool {
+// follows reports whether the event with clock row is one of the group or comes after one.
+func (d *dpor) follows(l *log, row []int32) bool {
 	for _, g := range d.group {
-		if e := &w.ev[g]; row[e.task] >= e.idx {
+		if e := &l.ev[g]; row[e.task] >= e.idx {
 			return true
 		}
 	}
@@ -484,24 +491,25 @@ func (d *dpor) behind(w *world, row []int32) bool {
 
 // blocked races the operations of the given tasks, which have not happened.
 func (d *dpor) blocked(w *world, tasks uint64) {
+	l := &w.log
 	for ; tasks != 0; tasks &= tasks - 1 {
 		k := w.tasks[lowest(tasks)]
-		if k.op.Obj == nil || k.op.Obj.Run != w.run && (k.op.Also == nil || k.op.Also.Run != w.run) {
+		op := k.op
+		if op.Obj == nil || op.Obj.Run != l.run && (op.Also == nil || op.Also.Run != l.run) {
 			continue
 		}
-		pre := d.before(w, k.last, k.wake)
+		s := second{ev: len(l.ev), proc: k.num, last: k.last, pre: d.before(l, k.last, k.wake)}
 		d.uses = d.uses[:0]
-		if o := k.op.Obj; o.Run == w.run {
-			d.uses = append(d.uses, chained{w.objs[o.Num].last, k.op.Use})
+		if o := op.Obj; o.Run == l.run {
+			d.uses = append(d.uses, chained{l.objs[o.Num].last, op.Use})
 		}
-		if o := k.op.Also; o != nil && o.Run == w.run {
-			d.uses = append(d.uses, chained{w.objs[o.Num].last, k.op.AlsoUse})
+		if o := op.Also; o != nil && o.Run == l.run {
+			d.uses = append(d.uses, chained{l.objs[o.Num].last, op.AlsoUse})
 		}
-		if o := k.op.Obj; o.Run == w.run {
-			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.Use, k.op.Mode, k.op.Also != nil, pre)
-		}
-		if o := k.op.Also; o != nil && o.Run == w.run {
-			d.chain(w, w.objs[o.Num].last, k.num, len(w.ev), k.last, k.op.AlsoUse, k.op.Mode, true, pre)
+		s.mode, s.two = op.Mode, op.Also != nil
+		for _, u := range d.uses {
+			s.use = u.use
+			d.chain(l, u.last, &s)
 		}
 	}
 }
@@ -513,7 +521,7 @@ func (d *dpor) value(w *world, step, n int) int {
 }
 
 func (d *dpor) end(w *world) {
-	d.look(w)
+	d.look(&w.log)
 	var left uint64
 	for i, k := range w.tasks {
 		if k.state == ready {
