@@ -16,7 +16,7 @@ type item struct {
 
 // queue holds what is to be tried: Bound tries all with n preemptions before the first with n+1.
 //
-// The state in front of a decision is known by its happens-before hash and who ran last; a second execution that
+// The state before a decision is known by its happens-before hash and the task that ran last; a second execution that
 // reaches it, with as many preemptions or more, could only repeat what followed the first and is cut off. (Sleep
 // sets would be cheaper and are wrong here: they leave to another schedule what the bound then forbids.)
 type queue struct {

@@ -6,23 +6,33 @@ import (
 	"btrlab/internal/sched"
 )
 
+// Tasks run on coroutines, of which one runs at any time. A decision leaves the task that is to go on in cur, and the coroutine that
+// decided goes there: it resumes that task's coroutine, unless that is active already, which means that it waits further up the
+// chain of resumes; then it yields, and the next one up looks at cur in turn.
+//
+//	search ─resume─► A ─resume─► B      B runs; A and the search are active
+//	                                    cur = C: B resumes C
+//	                                    cur = A: B yields, A finds itself in cur and goes on
+//	                                    cur = nil: all yield, and the search unwinds them
+//
+// So a switch costs one resume or one yield most of the time, and the search is left alone until the execution is over.
+
 // coro is a pooled coroutine: it runs one task after the other.
 type coro struct {
 	k      *task
-	active bool // it runs, or has resumed who runs
+	active bool // it runs, or has resumed the one that runs
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
 }
 
-// coroutines are the tasks and what they run on. One of them runs at any time; it gives up by a decision, which leaves in cur the
-// task that is to go on, and by transfer, which goes there.
+// coroutines is the tasks of an execution, and the coroutines that they run on.
 type coroutines struct {
 	root     *task   // runs the program, on the stack of the search
 	hosting  *coro   // of the task that runs where the search does
 	all      []*task // by Task.Slot; 0 is root
 	nAll     int     // those beyond are of other executions
-	cur      *task   // who runs, or is to run; nil ends the execution
+	cur      *task   // the task that runs, or is to run; nil ends the execution
 	coros    []*coro
 	free     []*coro
 	aborting bool // tasks only unwind
@@ -103,8 +113,8 @@ func (w *world) newCoro() *coro {
 	return c
 }
 
-// host runs k, which is the first to go, here and not in a coroutine, so that there is one less to switch to and from. What
-// records stacks does not want it: they would go on with who searches.
+// host runs k, the first task to go, on the stack of the search and not in a coroutine, so that there is one less to switch to and
+// from. An execution that records stacks does not host: the search would be in them.
 func (w *world) host(k *task) {
 	w.release(k)
 	k.co = w.hosting

@@ -9,23 +9,23 @@ import (
 // Source-DPOR with sleep sets (Abdulla, Aronis, Jonsson, Sagonas: Optimal Dynamic Partial Order Reduction, POPL 2014,
 // algorithm 1), depth first and without stored states: every execution starts from the beginning.
 //
-// Two events race when they depend on each other and nothing orders them in between. For each race the node in front of
+// Two events race when they depend on each other and nothing orders them in between. For each race the node before
 // the first event gets a task to try from which the second one can come first, unless one is there already. An operation
 // that waits races with an earlier event only if it could have gone on just before that event; one that still waits at
-// the end of an execution is raced as if it were the next step, in executions that were cut off, too.
+// the end of an execution is raced as if it were the next step, also in executions that were cut off.
 //
 // The task to try leads a plan: what stood between the two events and does not depend on the first, then the second. The execution
-// follows it, so that those who sleep are woken soon. A second plan with the same first task is not kept; an algorithm with wakeup trees
+// follows it, so that the tasks that sleep are woken soon. A second plan with the same first task is not kept; an algorithm with wakeup trees
 // keeps it and is never cut off, where this one is in a hundredth of the executions of small programs, and in a tenth with five tasks.
 //
-// A task whose step has been explored at a node sleeps below it until somebody does a step that depends on it, so
+// A task whose step has been explored at a node sleeps below it until another task does a step that depends on it, so
 // that no order is explored twice.
 
 // foot is one access of an explored step.
 type foot struct {
 	obj   int32
 	use   sched.Use
-	fresh bool // nobody had used the object before
+	fresh bool // no step had used the object before
 }
 
 // sleeper is a task that need not be tried, because what it would do was.
@@ -45,7 +45,7 @@ type node struct {
 	task      int
 	val, nval int
 	foot      []foot // of task's step, all values together
-	plans     []plan // how to go on behind a task of backtrack
+	plans     []plan // how to go on after a task of backtrack
 	seq       []int8 // the tasks of the plans
 	fixed     bool   // a task's start: no decision
 	full      bool   // everything enabled is tried, so that its subtrees can be divided
@@ -72,10 +72,10 @@ type dpor struct {
 	n     int
 	keep  int             // nodes that the present execution repeats
 	seen  int             // events that have been looked at
-	pre   [maxTasks]int32 // clock in front of the step that is looked at
+	pre   [maxTasks]int32 // clock before the step that is looked at
 	row   [maxTasks]int32 // and as it would be without the group
 	uses  []chained       // of that step
-	first [maxTasks]int32 // by task: its first event behind the one that is raced with
+	first [maxTasks]int32 // by task: its first event after the one that is raced with
 	group []int32         // events that what waits must come before
 	opens []int32         // those of them that open the gate
 
@@ -216,7 +216,7 @@ func (d *dpor) pick(w *world, c *decision) int {
 	return nd.task
 }
 
-// push adds the node in front of the event that comes next: those sleep that slept or were done in the node above and do
+// push adds the node before the event that comes next: those sleep that slept or were done in the node above and do
 // not depend on the event between.
 func (d *dpor) push(l *log) *node {
 	if d.n == len(d.nodes) {
@@ -276,7 +276,7 @@ type second struct {
 	// one object that it uses:
 	use  sched.Use
 	mode uint8 // of the gate that it must find open
-	two  bool  // it uses another object, too
+	two  bool  // it uses another object as well
 	pre  []int32
 }
 

@@ -1,7 +1,7 @@
-// Package explore runs the real code one step at a time and decides at every scheduling point who goes on: by a given
+// Package explore runs the real code one step at a time and decides at every scheduling point which task goes on: by a given
 // schedule, by every schedule, or by many.
 //
-// An execution is a sequence of steps. Before each step every task that can run stands in front of one operation
+// An execution is a sequence of steps. Before each step every task that can run stands before one operation
 // (a lock, an unlock, a wait, a wake-up, an atomic, a device transfer: sched.Op); a driver picks one, and it does
 // that operation and everything up to its next scheduling point. The default is to let the task go on that
 // ran last, and when it cannot, the enabled task with the lowest number; a schedule names only the deviations from that: "4:1,9:0"
@@ -18,14 +18,14 @@
 //   - the same program and the same schedule give the same steps; anything else is a violation of kind nondeterminism,
 //     which names both operations
 //   - when no task can run and one that must end has not ended, the execution is stuck; the wait-for graph (waitfor.go) of
-//     locks held and events owed tells a deadlock from a wake-up that was lost and from a wait for somebody who has ended
+//     locks held and events owed tells a deadlock from a wake-up that was lost and from a wait for a task that has ended
 //
 // Model: memory is sequentially consistent. Plain data is no scheduling point; what is in a sched.Var or announced by a sched.Shared
 // is checked for races by vector clocks, and as long as there is none, an interleaving inside a step would show nothing
-// new. A lock orders what a task did before it let go, not what it did behind that in the same step.
+// new. A lock orders what a task did before it let go, not what it did after that in the same step.
 // Two steps depend on each other when they use one object and one of them writes it; a field that is in no object, Var
 // or lock is not seen, and a search that takes schedules for equal may then skip one that differs. Device
-// transfers order their tasks as locks do. Time stands still but for Sleep: when nobody else can run, the clock
+// transfers order their tasks as locks do. Time stands still but for Sleep: when no task can run, the clock
 // moves to the first sleeper.
 package explore
 
@@ -74,7 +74,7 @@ type Config struct {
 	// Schedules and Time end the search; 0 is no limit.
 	Schedules int
 	Time      time.Duration
-	// Stop ends the search, too, once it says so: it is asked behind each execution, and with Jobs by many. Nil is never.
+	// Stop, if set, is called after every execution; the search ends once it returns true. With Jobs > 1 it is called concurrently.
 	Stop func() bool
 	// MaxSteps ends an execution as a livelock; 0 is 100,000.
 	MaxSteps int
@@ -91,13 +91,13 @@ type Config struct {
 	Commute []sched.ClassID
 	// Off are checks not made.
 	Off Checks
-	// All goes on behind a violation, which is then only counted; the first one is reported.
+	// All goes on after a violation, which is then only counted; the first one is reported.
 	All bool
 	// NoShrink reports the schedule as found.
 	NoShrink bool
-	// Settle ends an execution only when daemons, too, have nothing to do.
+	// Settle ends an execution only when the daemons have nothing to do either.
 	Settle bool
-	// Done is called at the end of each execution that was not cut off, with its number from 1. With Jobs it is called by many.
+	// Done is called at the end of each execution that was not cut off, with its number from 1. With Jobs > 1 it is called concurrently.
 	Done func(n int, x *End)
 
 	// NoCache makes Bound try schedules that are equal as far as locks, queues and atomics tell.
@@ -201,7 +201,7 @@ func Run(cfg Config, prog func(w *World)) Result {
 	return s.result()
 }
 
-// gcPercent is the collector's target during a search of more than gcRuns executions: each leaves its objects behind as garbage, and
+// gcPercent is the collector's target during a search of more than gcRuns executions: each leaves its objects as garbage, and
 // little else is alive, so that at the usual rate the collector takes most of the time.
 const (
 	gcPercent = 800
@@ -211,7 +211,7 @@ const (
 // schedule is a list of deviations, steps ascending.
 type schedule []deviation
 
-// deviation says who goes on at a step, or which value its choice takes; -1 is as by default.
+// deviation names the task that goes on at a step, or the value that its choice takes; -1 is the default.
 type deviation struct {
 	step int32
 	task int8
@@ -245,12 +245,12 @@ func parseSchedule(text string) (schedule, error) {
 		f = strings.TrimSpace(f)
 		d := deviation{task: -1, val: -1}
 		rest, val, hasVal := strings.Cut(f, "=")
-		at, who, hasTask := strings.Cut(rest, ":")
+		at, num, hasTask := strings.Cut(rest, ":")
 		step, err := strconv.ParseInt(at, 10, 32)
 		ok := err == nil && step >= 0 && (hasVal || hasTask)
 		d.step = int32(step)
 		if hasTask {
-			n, err := strconv.ParseInt(who, 10, 8)
+			n, err := strconv.ParseInt(num, 10, 8)
 			ok = ok && err == nil && n >= 0 && n < maxTasks
 			d.task = int8(n)
 		}
@@ -265,7 +265,7 @@ func parseSchedule(text string) (schedule, error) {
 		case step == last:
 			return nil, fmt.Errorf("not a schedule: step %d comes twice in %q", step, text)
 		case step < last:
-			return nil, fmt.Errorf("not a schedule: step %d comes behind step %d in %q; steps ascend", step, last, text)
+			return nil, fmt.Errorf("not a schedule: step %d comes after step %d in %q; steps ascend", step, last, text)
 		}
 		last = step
 		s = append(s, d)
@@ -303,9 +303,9 @@ func (w *world) pendingHash() uint64 {
 // decision is the state in which a driver picks.
 type decision struct {
 	step      int
-	last, def int    // who ran last (-1: nobody), whom the default order would pick
-	mask      uint64 // who can run
-	closed    uint64 // who stands at a closed gate
+	last, def int    // the task that ran last, -1 for none; the one that the default order would pick
+	mask      uint64 // the tasks that can run
+	closed    uint64 // those that stand at a closed gate
 }
 
 // driver decides.
@@ -314,7 +314,7 @@ type driver interface {
 	pick(w *world, d *decision) int
 	// value returns what the choice of step takes, of n.
 	value(w *world, step, n int) int
-	// end is told that nobody will be picked any more.
+	// end is called when no task will be picked any more.
 	end(w *world)
 }
 

@@ -8,6 +8,21 @@ import (
 	"btrlab/internal/sched"
 )
 
+// The log of an execution: what happened, and what orders it.
+//
+//	ev    [0] task 0   [1] task 1   [2] task 0   [3] task 1      a step each, in the order of execution
+//	        │ accLo..accHi             │            │
+//	acc   [0]◄───────────prev────────[1]◄──prev───[2]            the uses of one object are a chain, newest first
+//	                                                ▲
+//	objs  [0] last ─────────────────────────────────┘            lastW: its newest write
+//
+//	clk   for each event a row, for each task how many epochs of it come before the event
+//
+// An event comes after the one of its task before it, after the one that woke its task, and after those that used one of its objects
+// in a way that does not commute with its own use (depend). clk has this order as vector clocks, and event.hash as a hash: two
+// executions with the same hashes are one order of dependent steps. An epoch is an event of a task, or the part of one after an
+// object was used: the use orders what the task did up to its own epoch, not the plain data that it touches later in the same step.
+
 // event is one executed step. There is one for every step of millions of executions: it has the size of a cache line.
 type event struct {
 	task   int32
@@ -25,8 +40,8 @@ type event struct {
 	class  sched.ClassID
 	val    uint8
 	nval   uint8
-	def    int8 // whom the default order would have run
-	last   int8 // who ran before, -1 for none
+	def    int8 // the task that the default order would have run
+	last   int8 // the task that ran before, -1 for none
 }
 
 // preempts says that another task, which ran last, could have gone on.
@@ -146,7 +161,7 @@ func (l *log) objOf(id any) *sched.Obj {
 	return o
 }
 
-// follow keeps a hash of what happens in the order in which it does, for telling two executions by one schedule apart.
+// follow folds x into trail, the hash of the steps in execution order. Replaying a schedule must give the same trail.
 func (l *log) follow(x uint64) { l.trail = bits.RotateLeft64((l.trail^x)*0x9e3779b97f4a7c15, 29) }
 
 // inherit gives an event, which is the last one, the clock and the hash of what led k to it.
@@ -181,7 +196,7 @@ func (l *log) inherit(e *event, k *task) {
 	}
 }
 
-// touch orders the present event behind those that used the object before in a way that does not commute, and chains it
+// touch orders the present event after those that used the object in a way that does not commute, and chains it
 // to them.
 func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	if l.trails {
@@ -203,14 +218,14 @@ func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	if use == sched.Reads && !o.adds {
 		if o.lastW >= 0 {
 			if x := &l.acc[o.lastW]; x.ev != i {
-				sum += l.behind(i, x.ev, x.epoch)
+				sum += l.after(i, x.ev, x.epoch)
 			}
 		}
 	} else {
 		for a := o.last; a >= 0; a = l.acc[a].prev {
 			x := &l.acc[a]
 			if x.ev != i && depend(x.use, use) {
-				sum += l.behind(i, x.ev, x.epoch)
+				sum += l.after(i, x.ev, x.epoch)
 			}
 			if x.use == sched.Writes {
 				break
@@ -237,9 +252,9 @@ func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	}
 }
 
-// behind puts event i behind event j, and returns the hash of j.
-func (l *log) behind(i, j, epoch int32) uint64 {
-	if l.clocks && l.ev[i].task != l.ev[j].task { // behind its own it is already
+// after orders event i after event j, and returns the hash of j.
+func (l *log) after(i, j, epoch int32) uint64 {
+	if l.clocks && l.ev[i].task != l.ev[j].task { // it comes after its own already
 		l.joinUpTo(l.row(i), j, epoch)
 	}
 	if !l.hashes {
@@ -282,7 +297,7 @@ func join(dst, src []int32) {
 	}
 }
 
-// schedule is what names this execution.
+// schedule names this execution.
 func (l *log) schedule() schedule {
 	var s schedule
 	for i := range l.ev {

@@ -241,7 +241,7 @@ func TestMismatch(t *testing.T) {
 		"1:3":     "step 1: task 3 cannot run, enabled are [0]; there are 1 tasks",
 		"11:0":    "step 11: task 0 cannot run",
 		"999:1":   "the schedule names step 999",
-		"5:1,4:1": "step 4 comes behind step 5",
+		"5:1,4:1": "step 4 comes after step 5",
 		"5:1,5:0": "step 5 comes twice",
 		"3=1":     "the schedule gives step 3 a value, and it is no choice",
 		"x":       `not a schedule: "x" in "x"; want step:task`,

@@ -36,7 +36,7 @@ func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
 }
 
 // Call marks the beginning of an operation whose history an oracle judges, and Return its end. Call is a scheduling point, so
-// that an operation may begin behind another one's end, and the two keep schedules apart that differ in that only:
+// that an operation may begin after the end of another, and the two keep schedules apart that differ in that only:
 // a call depends on every return, not on other calls.
 func (w *World) Call(t *sched.Task) {
 	i := w.w

@@ -28,7 +28,7 @@ type lookedKey struct {
 	write bool
 }
 
-// races is what finds data races: for each field of plain data its last accesses. Only Data reads it.
+// races finds data races: it knows the last accesses of each field of plain data. Only Data reads it.
 type races struct {
 	vars   []plain
 	looks  map[lookedKey]looked // of a traced run
@@ -70,7 +70,7 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer)
 	}
 	v := &w.vars[o.Num]
 	k := w.curK
-	if w.observes { // the field is what its writers knew, and who changes a struct may have read it
+	if w.observes { // the field is what its writers knew, and a task that changes a struct may have read it
 		k.obs = sched.Mix(k.obs, v.version)
 		if write {
 			v.version = sched.Mix(k.obs, v.version)

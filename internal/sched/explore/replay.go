@@ -134,7 +134,7 @@ type OnceConfig struct {
 	Off Checks
 }
 
-// Strategy decides who goes on in Once. It must be deterministic.
+// Strategy decides which task goes on in Once. It must be deterministic.
 type Strategy interface {
 	// Pick returns one of d.Enabled.
 	Pick(d Decision) int
@@ -144,7 +144,7 @@ type Strategy interface {
 type Decision struct {
 	Step    int
 	Last    int    // the task that ran last, -1 before the first step
-	Default int    // whom the default order would pick
+	Default int    // the task that the default order would pick
 	Enabled []int  // ascending task numbers
 	Next    []Step // for each of Enabled, the step it would do
 }

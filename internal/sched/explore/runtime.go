@@ -1,5 +1,24 @@
 package explore
 
+// The runtime that the tasks call into: world as a sched.Stepper.
+//
+// One step of a task, as it meets the functions of this package:
+//
+//	Enter      the task stands before an operation; it is in t.Next
+//	  decide     which task goes on? the driver picks one of those whose gates are open   (step.go)
+//	    begin      its event enters the log, with the object of its operation             (step.go)
+//	      touch      and comes after the events that used the object before                (log.go)
+//	  resume     that task goes on, here or up the chain of coroutines                     (coro.go)
+//	-- the picked task returns from its own Enter --
+//	Touch      further objects that the operation uses belong to the same step
+//	Data       plain data that it reads or writes is checked for races                    (races.go)
+//	Unpark     tasks that it wakes can be picked from the next decision on
+//	Enter      the next operation
+//
+// Operations of classes at which the search does not switch (Config.Switch) are no steps: Enter adds their objects to the step of
+// the task and returns, unless the task must wait. Park and Sleep end a step as Enter does; the step after them is the runtime's
+// own, of kind resume or awake.
+
 import (
 	"fmt"
 	"time"
@@ -24,7 +43,7 @@ func (w *world) Enter(t *sched.Task) {
 	k := w.cur
 	if k == nil {
 		k = w.of(t)
-	} else if k.t != t { // who runs acts in the name of another task, as a device's Close does
+	} else if k.t != t { // the task that runs acts in the name of another one, as a device's Close does
 		w.of(t)
 		*k.op = t.Next
 		t = k.t
@@ -168,7 +187,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 	if k.token {
 		k.token = false
 		if k.wake >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
-			if h := w.behind(w.curEv, k.wake, k.wakeEpoch); w.hashes {
+			if h := w.after(w.curEv, k.wake, k.wakeEpoch); w.hashes {
 				w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, h)
 			}
 		}
@@ -209,7 +228,7 @@ func (w *world) Unpark(t *sched.Task) {
 	}
 }
 
-// wakes orders k's next step behind what has been done of the present one.
+// wakes orders k's next step after what has been done of the present one.
 func (w *world) wakes(k *task) {
 	if k.wake = w.curEv; k.wake >= 0 {
 		k.wakeEpoch, w.curK.dataAcc = w.curK.n, -1

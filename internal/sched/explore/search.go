@@ -194,7 +194,7 @@ func (s *search) result() Result {
 	return r
 }
 
-// sameTwice makes the execution without preemptions once more and compares: a program that differs behind what a search
+// sameTwice makes the execution without preemptions once more and compares: a program that differs after what a search
 // repeats would not be noticed otherwise.
 func (s *search) sameTwice() bool {
 	w := s.world()

@@ -9,14 +9,14 @@ import (
 	"btrlab/internal/sched"
 )
 
-// StepKind is what a step begins with: a scheduling point, or one of the runtime's own.
+// StepKind is the operation that a step begins with: a scheduling point, or one of the runtime's own.
 type StepKind uint8
 
-// The kinds behind the scheduling points.
+// The kinds after those of the scheduling points.
 const (
 	stepStart  StepKind = 32 + iota // a task's first step
-	stepResume                      // behind Park
-	stepAwake                       // behind Sleep
+	stepResume                      // after Park
+	stepAwake                       // after Sleep
 	stepNone
 )
 

@@ -8,7 +8,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// obligation says that somebody must bring an event about: a task, or those who serve what it was delegated to.
+// obligation says that an event must be brought about: by a task, or by the tasks that serve what it was delegated to.
 type obligation struct {
 	ev   any
 	by   *task
@@ -25,7 +25,7 @@ func (w *world) Owe(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t
 // Serve obliges t for life.
 func (w *world) Serve(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t), life: true}) }
 
-// Delegate obliges those who serve to.
+// Delegate obliges the tasks that serve to.
 func (w *world) Delegate(t *sched.Task, ev, to any) { w.owe(obligation{ev: ev, to: to}) }
 
 func (w *world) owe(o obligation) {
@@ -76,7 +76,7 @@ type link struct {
 	verb     string // "holds", "must finish"
 }
 
-// linkText prints an edge. One that got here by a lock that from holds is told what from is about, too.
+// linkText prints an edge. One that got here by a lock that from holds also says what from is to do.
 func (w *world) linkText(l, before *link) string {
 	from := l.from.String()
 	if before.verb == holds {
@@ -116,7 +116,7 @@ func (k *task) waitsIn() sched.ClassID {
 	return class
 }
 
-// links are k's edges: to who holds the lock that it waits for, to who owes the event.
+// links are k's edges: to the task that holds the lock that it waits for, or that owes the event.
 func (w *world) links(k *task) []link {
 	obj, class := k.target()
 	if obj == nil {
@@ -282,16 +282,16 @@ func (w *world) cycle(k *task, path []link, seen *uint64) []link {
 // Stuck is a task that waits for ever.
 type Stuck struct {
 	Task int
-	// For is what it waits for: "extent [0, 4K)".
+	// For is the lock or event that it waits for: "extent [0, 4K)".
 	For Named
-	// By is the task that holds or owes that, -1 when nobody is known to; Whom is For with By's name.
+	// By is the task that holds or owes that, -1 when none is known to; Whom is For with By's name.
 	By   int
 	Whom string
 	// Held are the locks it holds.
 	Held []Named
 }
 
-// recordStuck keeps for a reader what everybody waits for who has not ended: those that must, and daemons that hold a lock.
+// recordStuck keeps for a reader what the tasks wait for that have not ended: those that must, and daemons that hold a lock.
 func (w *world) recordStuck(must []*task) {
 	for _, k := range w.tasks {
 		if k.state == ended || k.state == sleeping || !slices.Contains(must, k) && len(k.t.HeldLocks) == 0 {
@@ -308,7 +308,7 @@ func (w *world) recordStuck(must []*task) {
 	}
 }
 
-// deadlock reports that nobody can run: a cycle of the wait-for graph, a wait for somebody who has ended, or a wake-up that came
+// deadlock reports that no task can run: a cycle of the wait-for graph, a wait for a task that has ended, or a wake-up that came
 // before its wait.
 func (w *world) deadlock() {
 	var stuck []*task

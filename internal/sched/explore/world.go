@@ -1,5 +1,28 @@
 package explore
 
+// One execution of a program.
+//
+// The program builds its objects and starts its tasks (setup); the tasks run one at a time until those that must end have ended
+// (exploring); the oracles judge (final). world.execute does the three in that order and then unwinds the tasks that are left. A
+// world is used for one execution after the other: each part resets itself and keeps its memory.
+//
+//	              the program                        the search: bound, dpor, sample, replay
+//	                  │ World.Go, Check ...              │ driver: pick, value       ▲ reads
+//	  ┌─ world ───────▼──────────────────────────────────▼───────────────────────────┴──────┐
+//	  │ oracles     what is asked before each step and at the end       finish, choose      │
+//	  │ turns       the tasks by number, the clock, the decision        decide     step.go  │
+//	  │ coroutines  what the tasks run on; cur is the one that runs     transfer   coro.go  │
+//	  │ log         the steps, and what orders them ────────────────────begin, touch────────┼─► DPOR, Bound, State
+//	  │ races       the last accesses of plain data                     Data       races.go │
+//	  │ owes        events that a task must bring about                 deadlock   waitfor  │
+//	  │ trace       names, stacks, states for a reader ─────────────────traceStep───────────┼─► Execution
+//	  └───────▲──────────────────────────────────────────────────────────────────────────────┘
+//	          │ sched.Stepper: Enter, Park, Unpark, Touch, Data ...   runtime.go
+//	       the tasks: locks, queues, devices
+//
+// What a search depends on is in log and turns. Nothing that it does depends on trace, so an execution that is recorded for a
+// reader is the same as one that is not.
+
 import (
 	"fmt"
 	"runtime/debug"
@@ -23,7 +46,7 @@ const (
 	ended
 )
 
-// task is what the world knows of a sched.Task. They are used again from execution to execution.
+// task is a sched.Task as the world knows it. Tasks are used again from execution to execution.
 type task struct {
 	t       *sched.Task
 	op      *sched.Op // what it does next: t.Next
@@ -35,13 +58,13 @@ type task struct {
 	life
 }
 
-// life is what a task's next life begins without: no pointers, so that an execution costs little to begin.
+// life is a task's per-execution state. It holds no pointers, so one assignment resets it.
 type life struct {
 	num     int // by which schedules name it; -1 until the explored part begins
 	state   taskState
 	user    bool // must end; daemons need not
 	running bool // has begun
-	finish  bool // nobody else calls Finish
+	finish  bool // body calls Finish; the caller of Task.Go does it elsewhere
 	token   bool // an Unpark came while it was not parked
 	yielded bool // lets others go first
 	fresh   bool // is on its way to its first operation
@@ -104,10 +127,10 @@ type world struct {
 	viol   *Violation
 }
 
-// turns are what a decision looks at.
+// turns is the state that a decision looks at.
 type turns struct {
 	tasks  []*task // explored, by number
-	prior  *task   // who ran before the one that is fresh
+	prior  *task   // the task that ran before the one that is fresh
 	clock  int64
 	users  int      // tasks that must end and have not
 	idle   int      // times the clock was moved without a step of such a task
@@ -158,7 +181,7 @@ func newWorld(cfg *Config) *world {
 		w = &world{dpor: &dpor{}}
 		w.number = func(o *sched.Obj) { w.numberOf(o, w.naming, 0) }
 		w.hosting = &coro{active: true, yield: func(struct{}) bool {
-			w.aborting = true // nobody goes on; there is nothing to give back to but by unwinding
+			w.aborting = true // no task goes on; the search gets its stack back by unwinding
 			return false
 		}}
 		w.root = w.slot()
