@@ -116,7 +116,7 @@ func (n *Node) truncate(t *sched.Task, size uint64) error {
 	case !n.IsRegular():
 		return errno.EINVAL
 	}
-	return setsize.Truncate(t, &n.fs.setsizeEnv, n.ip, size, n.fs.policy.Load(), n.fs.now())
+	return setsize.Truncate(t, &n.fs.env, n.ip, size)
 }
 
 // chattrFlags are the flags that chattr(1) may change and that this program keeps.

@@ -13,8 +13,9 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
-	"btrlab/internal/iopath/buffered"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
 
@@ -212,7 +213,7 @@ func TestShortCopy(t *testing.T) {
 				for i := range p {
 					p[i] = byte(r.Uint32())
 				}
-				got, err := f.WriteSource(x.T, buffered.Source{Buf: p, Faults: &faulty{r: r}}, int64(off))
+				got, err := f.WriteIter(x.T, kiocb.Request{Pos: uint64(off)}, iopath.Source{Buf: p, Faults: &faulty{r: r}})
 				if got != n || err != nil {
 					t.Fatalf("write %d+%d: %d, %v", off, n, got, err)
 				}

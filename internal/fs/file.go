@@ -8,9 +8,11 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/fallocate"
 	"btrlab/internal/iopath/fsync"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
 
@@ -86,29 +88,33 @@ func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, f.opError("read", off, len(p), errno.EINVAL)
 	}
-	n, err := buffered.Read(t, f.fs.read, f.n.ip, p, uint64(off), &f.ra)
+	return f.ReadIter(t, kiocb.Request{Pos: uint64(off)}, p)
+}
+
+// ReadIter is ReadAt with the flags of a request.
+func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
+	n, err := buffered.Read(t, &f.fs.env, f.n.ip, rq, p, &f.ra)
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
-	return n, f.opError("read", off, len(p), err)
+	return n, f.opError("read", int64(rq.Pos), len(p), err)
 }
 
 // WriteAt writes p at off by the policy in force; a short count comes with the error that stopped it.
 func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
-	return f.WriteSource(t, buffered.Source{Buf: p}, off)
+	if off < 0 && f.mayWrite() == nil {
+		return 0, f.opError("write", off, len(p), errno.EINVAL)
+	}
+	return f.WriteIter(t, kiocb.Request{Pos: uint64(off)}, iopath.Source{Buf: p})
 }
 
-// WriteSource is WriteAt from a source whose pages may fault.
-func (f *File) WriteSource(t *sched.Task, src buffered.Source, off int64) (int, error) {
-	if err := f.mayWrite(); err != nil {
-		return 0, f.opError("write", off, len(src.Buf), err)
+// WriteIter is WriteAt with the flags of a request, from memory whose pages may fault.
+func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
+	if err = f.mayWrite(); err == nil {
+		n, err = buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
 	}
-	if off < 0 {
-		return 0, f.opError("write", off, len(src.Buf), errno.EINVAL)
-	}
-	n, err := buffered.Write(t, f.fs.read, f.n.ip, src, uint64(off), f.fs.policy.Load(), f.fs.now())
 	if err != nil {
-		return n, f.opError("write", off, len(src.Buf), err)
+		return n, f.opError("write", int64(rq.Pos), len(src.Buf), err)
 	}
 	return n, nil
 }
@@ -132,7 +138,7 @@ func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
 		err = errno.EINVAL
 	}
 	if err == nil {
-		err = fallocate.Fallocate(t, &f.fs.fallocateEnv, f.n.ip, mode, uint64(off), uint64(n), f.fs.policy.Load(), f.fs.now())
+		err = fallocate.Fallocate(t, &f.fs.env, f.n.ip, mode, uint64(off), uint64(n))
 	}
 	return f.opError("fallocate", off, int(n), err)
 }
@@ -142,7 +148,7 @@ func (f *File) Fsync(t *sched.Task) error {
 	if f.fs.opt.ReadOnly {
 		return nil
 	}
-	return f.opError("fsync", 0, 0, fsync.Sync(t, f.fs.engine, f.fs.trans, f.n.ip, &f.errs))
+	return f.opError("fsync", 0, 0, fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs))
 }
 
 // Stat gives the attributes.

@@ -27,7 +27,6 @@ package fs
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/fileread"
@@ -38,9 +37,8 @@ import (
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/iopath/fallocate"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/iopath/setsize"
 	"btrlab/internal/lock"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
@@ -52,8 +50,6 @@ import (
 type FS struct {
 	dev    blockdev.Device
 	opt    Options
-	policy atomic.Pointer[policy.Policy]
-
 	vols   *volumes.Volumes
 	trans  *transaction.Manager
 	store  *fstree.Store
@@ -62,9 +58,7 @@ type FS struct {
 	read   *fileread.Reader
 	finish *finish.Finisher
 	engine *writeback.Engine // nil when the image is open read-only and nothing is read yet
-
-	setsizeEnv   setsize.Env
-	fallocateEnv fallocate.Env
+	env    iopath.Env        // for the rooms of iopath
 
 	inodes   icache
 	subvolMu lock.Mutex         // class subvol_open; protects subvols, held while one is opened
@@ -124,9 +118,8 @@ func (f *FS) wire(t *sched.Task) {
 		},
 	})
 	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
-	f.setsizeEnv = setsize.Env{Engine: f.engine, Read: f.read, Store: f.store, Trans: f.trans}
-	f.fallocateEnv = fallocate.Env{Engine: f.engine, Read: f.read, Store: f.store, Trans: f.trans, Extents: f.trans.Extents}
-	f.policy.Store(f.opt.Policy)
+	f.env.Read, f.env.Writeback, f.env.Store, f.env.Trans, f.env.Now = f.read, f.engine, f.store, f.trans, f.now
+	f.env.SetPolicy(f.opt.Policy)
 	if f.opt.ReadOnly {
 		return
 	}
@@ -156,11 +149,11 @@ func (f *FS) Resume(t *sched.Task) {
 func (f *FS) Device() blockdev.Device { return f.dev }
 
 // Policy is the locking policy in force.
-func (f *FS) Policy() *policy.Policy { return f.policy.Load() }
+func (f *FS) Policy() *policy.Policy { return f.env.Policy() }
 
 // SetPolicy changes the locking policy. The caller has no operation in flight.
 func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
-	f.policy.Store(p)
+	f.env.SetPolicy(p)
 	for _, n := range f.nodes(t) {
 		f.setLockMode(n)
 	}

@@ -163,7 +163,7 @@ func (f *FS) setUp(n *Node, item *format.InodeItem) {
 
 // setLockMode makes the inode's extent locks behave as the policy says.
 func (f *FS) setLockMode(n *Node) {
-	p := f.policy.Load()
+	p := f.env.Policy()
 	mode := extentio.HoldAndWait
 	if p.ExtentLockBackOff {
 		mode = extentio.BackOff
@@ -217,7 +217,7 @@ func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 // evict deletes an inode without names and references: its data, its items, and its orphan item in the same transaction.
 // Models btrfs_evict_inode().
 func (f *FS) evict(t *sched.Task, n *Node) error {
-	err := setsize.Evict(t, &f.setsizeEnv, n.ip)
+	err := setsize.Evict(t, &f.env, n.ip)
 	if err == nil {
 		err = f.deleteItems(t, n)
 	}

@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"btrlab/internal/fs/fstest"
-	"btrlab/internal/iopath/buffered"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
 
@@ -49,7 +50,7 @@ func TestTruncateRace(t *testing.T) {
 			x.WriteAt(f, make([]byte, size), 0)
 			var g gate
 			writer := x.T.Go("writer", func(t *sched.Task) {
-				if n, err := f.WriteSource(t, buffered.Source{Buf: make([]byte, 4096), Faults: &g}, size-4096); n != 4096 || err != nil {
+				if n, err := f.WriteIter(t, kiocb.Request{Pos: uint64(size - 4096)}, iopath.Source{Buf: make([]byte, 4096), Faults: &g}); n != 4096 || err != nil {
 					x.Errorf("write: %d, %v", n, err)
 				}
 			})
@@ -100,7 +101,7 @@ func TestInterleave(t *testing.T) {
 			g := gate{at: 1}
 			a, b := bytes.Repeat([]byte{'a'}, size), bytes.Repeat([]byte{'b'}, size)
 			first := x.T.Go("a", func(t *sched.Task) {
-				if n, err := f.WriteSource(t, buffered.Source{Buf: a, Faults: &g}, 0); n != size || err != nil {
+				if n, err := f.WriteIter(t, kiocb.Request{Pos: 0}, iopath.Source{Buf: a, Faults: &g}); n != size || err != nil {
 					x.Errorf("write: %d, %v", n, err)
 				}
 			})

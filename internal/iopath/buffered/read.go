@@ -4,17 +4,23 @@ import (
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
 
-// Read copies [pos, pos+len(p)) of the file to p, as far as the file goes, and returns how many bytes it copied. It takes no
+// Read copies the bytes of the file from rq.Pos on to p, as far as the file goes, and returns how many it copied. It takes no
 // i_rwsem in any era and no page lock: a read that overlaps a write may see some of it and some of what was before
 // (kernel-semantics 1.5).
 // ra may be nil.
 //
 // Models mm/filemap.c:generic_file_buffered_read().
-func Read(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, p []byte, pos uint64, ra *fileread.State) (int, error) {
+func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p []byte, ra *fileread.State) (int, error) {
+	if err := refuse(rq.Flags); err != nil {
+		return 0, err
+	}
+	pos := rq.Pos
 	t.Spend(cost.Syscall, 1)
 	done := 0
 	for done < len(p) {
@@ -25,7 +31,7 @@ func Read(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, p []byte, pos uin
 		in := pos & (pagecache.PageSize - 1)
 		left := min(uint64(len(p)-done), size-pos)
 		want := int((in + left + pagecache.PageSize - 1) >> pagecache.PageShift)
-		pg, err := rd.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra)
+		pg, err := env.Read.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra)
 		if err != nil {
 			return done, err
 		}

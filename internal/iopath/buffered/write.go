@@ -2,13 +2,14 @@ package buffered
 
 import (
 	"btrlab/internal/data/delalloc"
-	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/zero"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
@@ -17,23 +18,6 @@ import (
 
 // FaultClass is the page faults of a source: between two batches, with nothing locked that the plan does not keep.
 var FaultClass = lockdep.NewClass("fault_in", lockdep.RankThrottle)
-
-// Source is what a write copies from: the user's memory.
-type Source struct {
-	// Buf is the bytes to write.
-	Buf []byte
-	// Faults, if any, says which bytes are there: a study's way to make copies short.
-	Faults Faulter
-}
-
-// Faulter models user memory that may not be mapped.
-type Faulter interface {
-	// FaultIn makes the bytes [from, to) of the buffer present, as far as it can; it may sleep and reports how
-	// many of them may be touched next. Zero is EFAULT. Models fault_in_readable().
-	FaultIn(t *sched.Task, from, to int) int
-	// Present is how many bytes of [from, to) can be copied now, with page faults disabled.
-	Present(from, to int) int
-}
 
 // smallBatch is the number of pages that a write keeps on its stack.
 const smallBatch = 16
@@ -64,9 +48,9 @@ func (l *pages) at(i int) *pagecache.Page {
 
 // write is the state of one buffered write between its steps.
 type write struct {
-	rd  *fileread.Reader
+	env *iopath.Env
 	ip  *inode.Inode
-	src Source
+	src iopath.Source
 	pl  policy.Plan
 
 	pos     uint64 // where the next byte goes
@@ -86,14 +70,14 @@ type write struct {
 	rangeHi uint64
 }
 
-// Write copies src into the file at pos by policy p and returns how many bytes it copied; with a short count
-// comes the error that stopped it. now becomes the inode's mtime.
+// Write copies src into the file at rq.Pos by the policy in force and returns how many bytes it copied; with a short count
+// comes the error that stopped it.
 //
 // Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); kernel-semantics 1.1, 1.2, 1.6, 1.7.
-func Write(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, src Source, pos uint64, p *policy.Policy, now format.Timespec) (int, error) {
-	if t.Nowait() {
-		// E0: a buffered write that may not sleep does not exist.
-		return 0, errno.EOPNOTSUPP
+func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
+	pos, p := rq.Pos, env.Policy()
+	if err := refuse(rq.Flags); err != nil {
+		return 0, err
 	}
 	if len(src.Buf) == 0 {
 		return 0, nil
@@ -103,13 +87,13 @@ func Write(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, src Source, pos 
 	}
 	t.Spend(cost.Syscall, 1)
 	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: ip.Size(t), NoDataSum: !ip.Sums()}
-	w := write{rd: rd, ip: ip, src: src, pos: pos, isize: f.ISize}
+	w := write{env: env, ip: ip, src: src, pos: pos, isize: f.ISize}
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Prewait {
 		w.prewait(t, f.End)
 	}
 	w.lockFile(t, f, p)
-	err := w.checkWrite(t, now)
+	err := w.checkWrite(t)
 	if err == nil {
 		err = w.copyLoop(t)
 	}
@@ -118,6 +102,18 @@ func Write(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, src Source, pos 
 		w.balanceDirty(t)
 	}
 	return w.done, err
+}
+
+// refuse is the error for flags that reads and writes through the page cache do not have. EINVAL is what O_DIRECT gets from a file
+// system without direct I/O, EOPNOTSUPP what preadv2(2) and pwritev2(2) say of the others.
+func refuse(f kiocb.Flags) error {
+	switch {
+	case f&kiocb.Direct != 0:
+		return errno.EINVAL
+	case f != 0:
+		return errno.EOPNOTSUPP
+	}
+	return nil
 }
 
 // prewait waits for writeback and ordered extents of the range before any lock, so that fewer such waits are left
@@ -179,10 +175,10 @@ func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.r
 
 // checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write.
 // Models btrfs_write_check(); kernel-semantics 1.1 steps 3 and 4.
-func (w *write) checkWrite(t *sched.Task, now format.Timespec) error {
-	w.ip.Touch(t, now)
+func (w *write) checkWrite(t *sched.Task) error {
+	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {
-		return zero.Expand(t, w.rd, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
+		return zero.Expand(t, w.env.Read, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
 	}
 	return nil
 }
@@ -316,7 +312,7 @@ func (w *write) reserve(t *sched.Task) error {
 			return err
 		}
 	}
-	if err := w.rsv.ReserveMetadata(t, w.rd.Place, ip, spaceinfo.FlushAll); err != nil {
+	if err := w.rsv.ReserveMetadata(t, w.env.Read.Place, ip, spaceinfo.FlushAll); err != nil {
 		w.rsv.Release(t, ip)
 		return err
 	}
@@ -331,7 +327,7 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 	}
 	start := format.AlignDown(w.pos, format.SectorSize)
 	end := w.pos + uint64(w.n)
-	got, err := w.rd.Place.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), false)
+	got, err := w.env.Read.Place.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), false)
 	if err != nil {
 		return err
 	}
@@ -355,7 +351,7 @@ func (w *write) preparePages(t *sched.Task) error {
 	for i := first; i <= last; {
 		p := w.ip.Pages.Grab(t, i)
 		if !p.Uptodate() && w.partial(i) {
-			busy, err := w.rd.FillPage(t, w.ip, p)
+			busy, err := w.env.Read.FillPage(t, w.ip, p)
 			if busy != nil || err != nil {
 				p.UnlockPut(t)
 				w.dropPages(t)

@@ -13,18 +13,15 @@
 package fallocate
 
 import (
-	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/data/zero"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/meta/extenttree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
-	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
 
@@ -47,17 +44,8 @@ const (
 	itemsPerTransaction = 4096
 )
 
-// Env is the file system that the inode is part of.
-type Env struct {
-	Engine  *writeback.Engine
-	Read    *fileread.Reader
-	Store   *fstree.Store
-	Trans   *transaction.Manager
-	Extents *extenttree.ExtentTree
-}
-
-// Fallocate does what mode says to [off, off+n) by policy p. Errors: EINVAL, EFBIG, EOPNOTSUPP, ENOSPC, EIO.
-func Fallocate(t *sched.Task, e *Env, ip *inode.Inode, mode uint32, off, n uint64, p *policy.Policy, now format.Timespec) error {
+// Fallocate does what mode says to [off, off+n) by the policy in force. Errors: EINVAL, EFBIG, EOPNOTSUPP, ENOSPC, EIO.
+func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64) error {
 	switch mode {
 	case 0, KeepSize, PunchHole | KeepSize, ZeroRange, ZeroRange | KeepSize:
 	default:
@@ -75,48 +63,48 @@ func Fallocate(t *sched.Task, e *Env, ip *inode.Inode, mode uint32, off, n uint6
 	if mode&(PunchHole|ZeroRange) != 0 {
 		op = policy.PunchHole
 	}
-	plan := policy.For(op, policy.Facts{Start: off, End: off + n, ISize: ip.Size(t)}, p)
+	plan := policy.For(op, policy.Facts{Start: off, End: off + n, ISize: ip.Size(t)}, env.Policy())
 	if plan.Lock.Range() {
 		from := format.AlignDown(plan.RangeFrom, block)
 		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
 		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
 	}
-	ip.Touch(t, now)
+	ip.Touch(t, env.Now())
 	switch {
 	case mode&PunchHole != 0:
-		return punch(t, e, ip, off, off+n, plan)
+		return punch(t, env, ip, off, off+n, plan)
 	case mode&ZeroRange != 0:
-		if err := punch(t, e, ip, off, off+n, plan); err != nil {
+		if err := punch(t, env, ip, off, off+n, plan); err != nil {
 			return err
 		}
 	}
-	return alloc(t, e, ip, off, off+n, mode&KeepSize != 0, plan)
+	return alloc(t, env, ip, off, off+n, mode&KeepSize != 0, plan)
 }
 
 // alloc models btrfs_fallocate() from the inode lock on.
-func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize bool, plan policy.Plan) error {
+func alloc(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, keepSize bool, plan policy.Plan) error {
 	start, stop := format.AlignDown(off, block), format.AlignUp(end, block)
 	switch size := ip.Size(t); {
 	case start > size:
-		if err := zero.Expand(t, e.Read, ip, size, start); err != nil {
+		if err := zero.Expand(t, env.Read, ip, size, start); err != nil {
 			return err
 		}
 	case end > size:
-		if err := zero.Block(t, e.Read, ip, size, zero.After); err != nil {
+		if err := zero.Block(t, env.Read, ip, size, zero.After); err != nil {
 			return err
 		}
 	}
-	if err := e.Engine.WaitOrderedRange(t, ip, start, stop); err != nil {
+	if err := env.Writeback.WaitOrderedRange(t, ip, start, stop); err != nil {
 		return err
 	}
-	total, err := gapBytes(t, e, ip, start, stop)
+	total, err := gapBytes(t, env, ip, start, stop)
 	if err != nil {
 		return err
 	}
-	if err = fillGaps(t, e, ip, start, stop, total, plan.AllocSteps); err != nil || keepSize || end <= ip.Size(t) {
+	if err = fillGaps(t, env, ip, start, stop, total, plan.AllocSteps); err != nil || keepSize || end <= ip.Size(t) {
 		return err
 	}
-	h, err := e.Trans.Start(t, 1)
+	h, err := env.Trans.Start(t, 1)
 	if err != nil {
 		return err
 	}
@@ -128,11 +116,11 @@ func alloc(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, keepSize boo
 
 // fillGaps preallocates the gaps of [start, stop), which were total bytes when the caller looked. Data space for all of them is promised
 // with the first.
-func fillGaps(t *sched.Task, e *Env, ip *inode.Inode, start, stop, total uint64, order policy.AllocOrder) error {
-	a := allocation{e: e, ip: ip, want: total}
+func fillGaps(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, stop, total uint64, order policy.AllocOrder) error {
+	a := allocation{env: env, ip: ip, want: total}
 	defer a.end(t)
 	for pos := start; pos < stop; pos = a.lo + a.got {
-		lo, hi, ok, err := nextGap(t, e, ip, pos, stop)
+		lo, hi, ok, err := nextGap(t, env, ip, pos, stop)
 		if err != nil || !ok {
 			return err
 		}
@@ -149,8 +137,8 @@ func fillGaps(t *sched.Task, e *Env, ip *inode.Inode, start, stop, total uint64,
 
 // allocation is the state of fillGaps between its steps.
 type allocation struct {
-	e  *Env
-	ip *inode.Inode
+	env *iopath.Env
+	ip  *inode.Inode
 
 	want uint64         // data bytes to promise before the first gap
 	left uint64         // ... promised, and not in an extent yet
@@ -185,7 +173,7 @@ func (a *allocation) reserveData(t *sched.Task) error {
 	if need <= a.left {
 		return nil
 	}
-	if err := a.e.Trans.Space.Data().Reserve(t, need-a.left, spaceinfo.FlushData); err != nil {
+	if err := a.env.Trans.Space.Data().Reserve(t, need-a.left, spaceinfo.FlushData); err != nil {
 		return err
 	}
 	a.left = need
@@ -193,8 +181,8 @@ func (a *allocation) reserveData(t *sched.Task) error {
 }
 
 func (a *allocation) reserveMeta(t *sched.Task) error {
-	bytes := a.e.Trans.Space.CalcInsert(unitsPrealloc)
-	if err := a.e.Trans.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
+	bytes := a.env.Trans.Space.CalcInsert(unitsPrealloc)
+	if err := a.env.Trans.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
 		return err
 	}
 	a.meta = bytes
@@ -209,7 +197,7 @@ func (a *allocation) lockGap(t *sched.Task) {
 // letGo ends the work on a gap.
 func (a *allocation) letGo(t *sched.Task) {
 	if a.meta > 0 {
-		a.e.Trans.Space.Metadata().Release(t, a.meta)
+		a.env.Trans.Space.Metadata().Release(t, a.meta)
 		a.meta = 0
 	}
 	if a.locked {
@@ -221,14 +209,14 @@ func (a *allocation) letGo(t *sched.Task) {
 // end gives back what has not been used.
 func (a *allocation) end(t *sched.Task) {
 	a.letGo(t)
-	a.e.Trans.Space.Data().Release(t, a.left)
+	a.env.Trans.Space.Data().Release(t, a.left)
 	a.left = 0
 }
 
 // nextGap is the first part of [pos, stop) without space on disk.
-func nextGap(t *sched.Task, e *Env, ip *inode.Inode, pos, stop uint64) (lo, hi uint64, ok bool, err error) {
+func nextGap(t *sched.Task, env *iopath.Env, ip *inode.Inode, pos, stop uint64) (lo, hi uint64, ok bool, err error) {
 	for pos < stop {
-		start, fe, found, err := e.Store.LookupFileExtent(t, ip.Root, ip.Ino, pos)
+		start, fe, found, err := env.Store.LookupFileExtent(t, ip.Root, ip.Ino, pos)
 		if err != nil {
 			return 0, 0, false, err
 		}
@@ -247,9 +235,9 @@ func nextGap(t *sched.Task, e *Env, ip *inode.Inode, pos, stop uint64) (lo, hi u
 }
 
 // gapBytes adds up the gaps of [start, stop).
-func gapBytes(t *sched.Task, e *Env, ip *inode.Inode, start, stop uint64) (sum uint64, err error) {
+func gapBytes(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, stop uint64) (sum uint64, err error) {
 	for {
-		lo, hi, ok, err := nextGap(t, e, ip, start, stop)
+		lo, hi, ok, err := nextGap(t, env, ip, start, stop)
 		if err != nil || !ok {
 			return sum, err
 		}
@@ -261,30 +249,30 @@ func gapBytes(t *sched.Task, e *Env, ip *inode.Inode, start, stop uint64) (sum u
 // preallocate makes a PREALLOC extent at the start of the gap, as long as one piece of free space allows. Nothing is got when the
 // gap has been filled meanwhile. Models one round of __btrfs_prealloc_file_range().
 func (a *allocation) preallocate(t *sched.Task) error {
-	e, ip := a.e, a.ip
-	lo, hi, ok, err := nextGap(t, e, ip, a.lo, a.hi)
+	env, ip := a.env, a.ip
+	lo, hi, ok, err := nextGap(t, env, ip, a.lo, a.hi)
 	if err != nil || !ok || lo != a.lo {
 		// Without an error an unlocked writer was here between our look and the lock. Go on after what it wrote.
 		return err
 	}
-	bytenr, got, err := e.Extents.ReserveExtent(t, hi-lo, block, a.hint)
+	bytenr, got, err := env.Trans.Extents.ReserveExtent(t, hi-lo, block, a.hint)
 	if err != nil {
 		return err
 	}
 	// ReserveExtent has consumed this part of the promised data space, also if what follows fails.
 	a.left -= got
-	h, err := e.Trans.JoinReserved(t, a.meta)
+	h, err := env.Trans.JoinReserved(t, a.meta)
 	a.meta = 0
 	if err != nil {
-		e.Extents.FreeReservedExtent(t, bytenr, got)
+		env.Trans.Extents.FreeReservedExtent(t, bytenr, got)
 		return err
 	}
 	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: got, Type: format.FileExtentTypePrealloc,
 		DiskBytenr: uint64(bytenr), DiskNumBytes: got, NumBytes: got}
-	err = e.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
+	err = env.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
 	if err == nil {
 		ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino), Offset: format.FileOff(lo)}
-		err = e.Extents.AllocReservedFileExtent(t, h.Trans(), ref, bytenr, got)
+		err = env.Trans.Extents.AllocReservedFileExtent(t, h.Trans(), ref, bytenr, got)
 	}
 	if err != nil {
 		h.Abort(t, err)
@@ -300,20 +288,20 @@ func (a *allocation) preallocate(t *sched.Task) error {
 }
 
 // punch models btrfs_punch_hole().
-func punch(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, plan policy.Plan) error {
-	if err := e.Engine.WaitOrderedRange(t, ip, format.AlignDown(off, block), format.AlignUp(end, block)); err != nil {
+func punch(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, plan policy.Plan) error {
+	if err := env.Writeback.WaitOrderedRange(t, ip, format.AlignDown(off, block), format.AlignUp(end, block)); err != nil {
 		return err
 	}
 	size := format.AlignUp(ip.Size(t), block)
 	if off < size {
 		if format.AlignDown(off, block) == format.AlignDown(end, block) {
-			return zero.Range(t, e.Read, ip, off, end)
+			return zero.Range(t, env.Read, ip, off, end)
 		}
-		if err := zero.Block(t, e.Read, ip, off, zero.After); err != nil {
+		if err := zero.Block(t, env.Read, ip, off, zero.After); err != nil {
 			return err
 		}
 		if end < size {
-			if err := zero.Block(t, e.Read, ip, end, zero.Before); err != nil {
+			if err := zero.Block(t, env.Read, ip, end, zero.Before); err != nil {
 				return err
 			}
 		}
@@ -323,7 +311,7 @@ func punch(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, plan policy.
 		hi = format.AlignUp(end, block) // the rest of the last block is beyond EOF
 	}
 	for lo < hi {
-		next, err := punchSome(t, e, ip, lo, hi, plan)
+		next, err := punchSome(t, env, ip, lo, hi, plan)
 		if err != nil {
 			return err
 		}
@@ -333,22 +321,22 @@ func punch(t *sched.Task, e *Env, ip *inode.Inode, off, end uint64, plan policy.
 }
 
 // punchSome empties the front of [lo, hi) in one transaction and says where to go on.
-func punchSome(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) (next uint64, err error) {
-	space := e.Trans.Space
+func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) (next uint64, err error) {
+	space := env.Trans.Space
 	meta := space.CalcInsert(unitsPunch)
 	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
 		return lo, err
 	}
-	if err := punchLockRange(t, e, ip, lo, hi, plan); err != nil {
+	if err := punchLockRange(t, env, ip, lo, hi, plan); err != nil {
 		space.Metadata().Release(t, meta)
 		return lo, err
 	}
 	defer ip.IOTree.Unlock(t, lo, hi)
-	h, err := e.Trans.JoinReserved(t, meta)
+	h, err := env.Trans.JoinReserved(t, meta)
 	if err != nil {
 		return lo, err
 	}
-	r, err := e.Store.DropExtents(t, h.Trans(), ip.Root, ip.Ino, lo, hi, fstree.DropOptions{MaxItems: itemsPerTransaction})
+	r, err := env.Store.DropExtents(t, h.Trans(), ip.Root, ip.Ino, lo, hi, fstree.DropOptions{MaxItems: itemsPerTransaction})
 	if err != nil {
 		h.Abort(t, err)
 		_ = h.End(t)
@@ -363,7 +351,7 @@ func punchSome(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, plan polic
 // punchLockRange drops the pages of the range and locks it, with no page and, when the plan says so, no ordered extent in it: an
 // unlocked writer may dirty it again at any time before the lock. Models btrfs_punch_hole_lock_range() with the checks that
 // 55961c8abfdc took out.
-func punchLockRange(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) error {
+func punchLockRange(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) error {
 	for {
 		ip.Pages.Truncate(t, lo, hi)
 		ip.IOTree.Lock(t, lo, hi)
@@ -380,7 +368,7 @@ func punchLockRange(t *sched.Task, e *Env, ip *inode.Inode, lo, hi uint64, plan 
 		}
 		ip.IOTree.Unlock(t, lo, hi)
 		if plan.RecheckOrdered {
-			if err := e.Engine.WaitOrderedRange(t, ip, lo, hi); err != nil {
+			if err := env.Writeback.WaitOrderedRange(t, ip, lo, hi); err != nil {
 				return err
 			}
 		}

@@ -11,18 +11,17 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
-	"btrlab/internal/meta/transaction"
+	"btrlab/internal/iopath"
 	"btrlab/internal/sched"
 )
 
 // Sync writes back all data of the file and commits what it needs. seen is the open file's mark of the data errors that it has
 // been told: an error of a write in the background since then is returned, once, and nothing is committed for it.
-func Sync(t *sched.Task, e *writeback.Engine, m *transaction.Manager, ip *inode.Inode, seen *atomic.Uint64) error {
-	err := startOrderedOps(t, e, ip)
+func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) error {
+	err := startOrderedOps(t, env, ip)
 	if err == nil {
 		ip.Lock(t)
-		err = flushAndWait(t, e, ip)
+		err = flushAndWait(t, env, ip)
 		ip.Unlock(t)
 	}
 	if werr := ip.Pages.CheckError(t, seen); err == nil {
@@ -31,29 +30,29 @@ func Sync(t *sched.Task, e *writeback.Engine, m *transaction.Manager, ip *inode.
 	if err != nil {
 		return err
 	}
-	return commitFor(t, m, ip)
+	return commitFor(t, env, ip)
 }
 
 // startOrderedOps starts writeback before the lock, so that less is left to do under it.
 // Models start_ordered_ops().
-func startOrderedOps(t *sched.Task, e *writeback.Engine, ip *inode.Inode) error {
-	return e.WritePages(t, ip, 0, pagecache.MaxFileEnd, true)
+func startOrderedOps(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
+	return env.Writeback.WritePages(t, ip, 0, pagecache.MaxFileEnd, true)
 }
 
 // flushAndWait writes back what was dirtied meanwhile and waits for every ordered extent.
 // Models the second flush and btrfs_wait_ordered_range() of btrfs_sync_file().
-func flushAndWait(t *sched.Task, e *writeback.Engine, ip *inode.Inode) error {
-	return e.WaitOrderedRange(t, ip, 0, pagecache.MaxFileEnd)
+func flushAndWait(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
+	return env.Writeback.WaitOrderedRange(t, ip, 0, pagecache.MaxFileEnd)
 }
 
 // commitFor commits the transaction that last changed the inode, unless it is durable already. An inode whose item
 // only waits for the next commit needs a transaction to take it.
-func commitFor(t *sched.Task, m *transaction.Manager, ip *inode.Inode) error {
-	if !ip.Dirty() && ip.LastTransid.Load() <= m.Generation(t) {
-		return m.Aborted(t)
+func commitFor(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
+	if !ip.Dirty() && ip.LastTransid.Load() <= env.Trans.Generation(t) {
+		return env.Trans.Aborted(t)
 	}
-	if ip.Dirty() && m.Running(t) == 0 {
-		h, err := m.Join(t)
+	if ip.Dirty() && env.Trans.Running(t) == 0 {
+		h, err := env.Trans.Join(t)
 		if err != nil {
 			return err
 		}
@@ -61,5 +60,5 @@ func commitFor(t *sched.Task, m *transaction.Manager, ip *inode.Inode) error {
 			return err
 		}
 	}
-	return m.Commit(t)
+	return env.Trans.Commit(t)
 }

@@ -28,27 +28,16 @@
 package setsize
 
 import (
-	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
-	"btrlab/internal/data/writeback"
 	"btrlab/internal/data/zero"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
-	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
-
-// Env is the file system that the inode is part of.
-type Env struct {
-	Engine *writeback.Engine
-	Read   *fileread.Reader
-	Store  *fstree.Store
-	Trans  *transaction.Manager
-}
 
 // itemsPerTransaction bounds the file extents that one transaction drops, so that others can commit in between.
 const itemsPerTransaction = 4096
@@ -56,22 +45,22 @@ const itemsPerTransaction = 4096
 // unitsTruncate is the reservation of one such transaction, in inserted items: the item that is cut, the inode.
 const unitsTruncate = 2
 
-// Truncate sets the size of the file by policy p. now becomes the inode's mtime and ctime.
+// Truncate sets the size of the file by the policy in force.
 // Models do_truncate() down to btrfs_setattr().
-func Truncate(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, p *policy.Policy, now format.Timespec) error {
+func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) error {
 	if newSize > format.MaxFileSize {
 		return errno.EFBIG
 	}
 	ip.Lock(t)
 	defer ip.Unlock(t)
-	plan := policy.For(policy.SetSize, policy.Facts{ISize: ip.Size(t), NewSize: newSize}, p)
+	plan := policy.For(policy.SetSize, policy.Facts{ISize: ip.Size(t), NewSize: newSize}, env.Policy())
 	if plan.Lock.Range() {
 		from := format.AlignDown(plan.RangeFrom, format.SectorSize)
 		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
 		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
 	}
-	ip.Touch(t, now)
-	return SetSize(t, e, ip, newSize, plan)
+	ip.Touch(t, env.Now())
+	return SetSize(t, env, ip, newSize, plan)
 }
 
 // SetSize changes i_size and drops what lies beyond it.
@@ -81,15 +70,15 @@ func Truncate(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, p *policy.
 // Preconditions:
 //   - ip is locked for writing, and the range when the plan says so.
 //   - newSize <= format.MaxFileSize.
-func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy.Plan) error {
+func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, plan policy.Plan) error {
 	switch old := ip.Size(t); {
 	case newSize == old:
 		return nil
 	case newSize > old:
-		return grow(t, e, ip, old, newSize, plan)
+		return grow(t, env, ip, old, newSize, plan)
 	}
 	for _, step := range plan.SetsizeSteps {
-		if err := takeStep(t, e, ip, newSize, step, plan); err != nil {
+		if err := takeStep(t, env, ip, newSize, step, plan); err != nil {
 			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
 			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 			ip.SetSize(t, ip.DiskSize(t))
@@ -99,7 +88,7 @@ func SetSize(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, plan policy
 	return nil
 }
 
-func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.Plan) error {
+func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.Plan) error {
 	switch step {
 	case policy.TruncateSetsize:
 		truncateSetsize(t, ip, newSize, plan.StableWait)
@@ -110,19 +99,19 @@ func takeStep(t *sched.Task, e *Env, ip *inode.Inode, newSize uint64, step polic
 	case policy.TruncatePages:
 		truncatePages(t, ip, newSize, plan.StableWait)
 	case policy.WaitOrdered:
-		return waitOrdered(t, e, ip)
+		return waitOrdered(t, env, ip)
 	case policy.TruncateItems:
-		return truncateItems(t, e, ip)
+		return truncateItems(t, env, ip)
 	}
 	return nil
 }
 
 // grow models the first half of btrfs_setsize().
-func grow(t *sched.Task, e *Env, ip *inode.Inode, old, newSize uint64, plan policy.Plan) error {
-	if err := zero.Expand(t, e.Read, ip, old, newSize); err != nil {
+func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, plan policy.Plan) error {
+	if err := zero.Expand(t, env.Read, ip, old, newSize); err != nil {
 		return err
 	}
-	h, err := e.Trans.Start(t, 1)
+	h, err := env.Trans.Start(t, 1)
 	if err != nil {
 		return err
 	}
@@ -174,15 +163,15 @@ func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
 func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIO.WaitZero(t) }
 
 // waitOrdered waits until what was being written beyond i_size has its file extents, so that they can be dropped.
-func waitOrdered(t *sched.Task, e *Env, ip *inode.Inode) error {
-	return e.Engine.WaitOrderedRange(t, ip, format.AlignDown(ip.Size(t), format.SectorSize), pagecache.MaxFileEnd)
+func waitOrdered(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
+	return env.Writeback.WaitOrderedRange(t, ip, format.AlignDown(ip.Size(t), format.SectorSize), pagecache.MaxFileEnd)
 }
 
 // truncateItems drops the file extents beyond i_size. It asks for i_size again, as the kernel does: a writer that has put it back
 // makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate() after its wait.
-func truncateItems(t *sched.Task, e *Env, ip *inode.Inode) error {
+func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	for {
-		more, err := dropItems(t, e, ip)
+		more, err := dropItems(t, env, ip)
 		if err != nil || !more {
 			return err
 		}
@@ -190,8 +179,8 @@ func truncateItems(t *sched.Task, e *Env, ip *inode.Inode) error {
 }
 
 // dropItems is one transaction of truncateItems: last items first, so that the size on disk is right after each.
-func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
-	space := e.Trans.Space
+func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err error) {
+	space := env.Trans.Space
 	bytes := space.CalcInsert(unitsTruncate)
 	if err := space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
 		return false, err
@@ -200,11 +189,11 @@ func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
 	start := format.AlignDown(size, format.SectorSize)
 	ip.IOTree.Lock(t, start, pagecache.MaxFileEnd)
 	defer ip.IOTree.Unlock(t, start, pagecache.MaxFileEnd)
-	h, err := e.Trans.JoinReserved(t, bytes)
+	h, err := env.Trans.JoinReserved(t, bytes)
 	if err != nil {
 		return false, err
 	}
-	freed, more, err := e.Store.TruncateItems(t, h.Trans(), ip.Root, ip.Ino, size, itemsPerTransaction)
+	freed, more, err := env.Store.TruncateItems(t, h.Trans(), ip.Root, ip.Ino, size, itemsPerTransaction)
 	if err != nil {
 		h.Abort(t, err)
 		_ = h.End(t)
@@ -219,12 +208,12 @@ func dropItems(t *sched.Task, e *Env, ip *inode.Inode) (more bool, err error) {
 
 // Evict drops everything of a file that nobody can reach any more: pages, ordered extents, file extents.
 // Models btrfs_evict_inode() up to the inode item.
-func Evict(t *sched.Task, e *Env, ip *inode.Inode) error {
+func Evict(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	truncateSetsize(t, ip, 0, true)
 	_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 	ip.SetDiskSize(t, 0)
 	for {
-		more, err := dropItems(t, e, ip)
+		more, err := dropItems(t, env, ip)
 		if err != nil || !more {
 			return err
 		}

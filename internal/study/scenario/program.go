@@ -12,9 +12,10 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
-	"btrlab/internal/iopath/buffered"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -203,7 +204,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		p := make([]byte, o.N)
 		oracle.Paint(p, id)
 		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
-		n, err = r.f.WriteSource(t, r.source(o, p), o.Off)
+		n, err = r.f.WriteIter(t, kiocb.Request{Pos: uint64(o.Off)}, r.source(o, p))
 		h.Hi = o.Off + int64(n)
 		enter = n > 0
 		h.Batches = r.batches(o.Off, h.Hi)
@@ -282,8 +283,8 @@ func (r *run) batches(lo, hi int64) []int64 {
 	return l
 }
 
-func (r *run) source(o Op, p []byte) buffered.Source {
-	src := buffered.Source{Buf: p}
+func (r *run) source(o Op, p []byte) iopath.Source {
+	src := iopath.Source{Buf: p}
 	switch {
 	case o.Mapped:
 		src.Faults = &mapped{r: r, page: uint64(o.MapOff) >> 12}

@@ -1,0 +1,49 @@
+package buffered_test
+
+import (
+	"errors"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
+)
+
+// A flag that reads and writes through the page cache do not have is refused, and the file stays as it is: to carry the request out
+// without it would sleep, lose durability or write to another place.
+func TestFlagsAreRefused(t *testing.T) {
+	x := fstest.New(t)
+	f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(x.T)
+	if n, err := f.WriteIter(x.T, kiocb.Request{Pos: 1}, iopath.Source{Buf: []byte("bcd")}); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, c := range []struct {
+		flags kiocb.Flags
+		want  error
+	}{
+		{kiocb.Nowait, errno.EOPNOTSUPP},
+		{kiocb.Direct, errno.EINVAL},
+		{kiocb.DSync, errno.EOPNOTSUPP},
+		{kiocb.Append, errno.EOPNOTSUPP},
+		{kiocb.Direct | kiocb.Nowait, errno.EINVAL},
+		{1 << 31, errno.EOPNOTSUPP},
+	} {
+		rq := kiocb.Request{Pos: 0, Flags: c.flags}
+		if n, err := f.WriteIter(x.T, rq, iopath.Source{Buf: []byte("xxxxx")}); n != 0 || !errors.Is(err, c.want) {
+			t.Errorf("write with flags %#x: have %d, %v want %v", c.flags, n, err, c.want)
+		}
+		if n, err := f.ReadIter(x.T, rq, make([]byte, 2)); n != 0 || !errors.Is(err, c.want) {
+			t.Errorf("read with flags %#x: have %d, %v want %v", c.flags, n, err, c.want)
+		}
+	}
+	got := make([]byte, 4)
+	if n, err := f.ReadIter(x.T, kiocb.Request{}, got); n != 4 || err != nil || string(got) != "\x00bcd" {
+		t.Errorf("have %d %q %v want \"\\x00bcd\"", n, got, err)
+	}
+}

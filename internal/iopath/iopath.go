@@ -1,0 +1,50 @@
+// Package iopath has what the rooms of its floor are given. All of them take (t, env, ip, request ...): the task, the file system, the
+// inode, and what is asked for.
+package iopath
+
+import (
+	"sync/atomic"
+
+	"btrlab/internal/data/fileread"
+	"btrlab/internal/data/writeback"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+// Env is the file system that the inodes are part of. Package fs makes one.
+type Env struct {
+	Read      *fileread.Reader
+	Writeback *writeback.Engine
+	Store     *fstree.Store
+	Trans     *transaction.Manager
+	// Now is the time for an inode's time stamps.
+	Now func() format.Timespec
+
+	policy atomic.Pointer[policy.Policy]
+}
+
+// Policy is the locking policy in force. A request asks for it once.
+func (e *Env) Policy() *policy.Policy { return e.policy.Load() }
+
+// SetPolicy changes the policy. The caller has no request in flight.
+func (e *Env) SetPolicy(p *policy.Policy) { e.policy.Store(p) }
+
+// Source is the memory that a write copies from. Models an iov_iter of user memory.
+type Source struct {
+	// Buf is the bytes to write.
+	Buf []byte
+	// Faults, if any, says which bytes are there: a study's way to make copies short.
+	Faults Faulter
+}
+
+// Faulter models user memory that may not be mapped.
+type Faulter interface {
+	// FaultIn makes the bytes [from, to) of the buffer present, as far as it can; it may sleep and reports how
+	// many of them may be touched next. Zero is EFAULT. Models fault_in_readable().
+	FaultIn(t *sched.Task, from, to int) int
+	// Present is how many bytes of [from, to) can be copied now, with page faults disabled.
+	Present(from, to int) int
+}
