@@ -130,14 +130,6 @@ func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start format.Logical, len
 	e.space.Data().Unallocated(t, length, false)
 }
 
-// giveBack returns bytes to their group's free spans.
-func (e *ExtentTree) giveBack(t *sched.Task, s span) {
-	g := e.group(s.Start)
-	g.mu.Lock(t)
-	g.addFreeLocked(s)
-	g.mu.Unlock(t)
-}
-
 // infoOf is the account that pays for blocks of the tree.
 func (e *ExtentTree) infoOf(root uint64) (*spaceinfo.Info, uint64) {
 	if root == format.CHUNK_TREE_OBJECTID {
@@ -200,20 +192,6 @@ func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root
 		}
 	}
 	return nil
-}
-
-// SharedBlock reports whether another tree points at b too, which COW would have to account for.
-func (e *ExtentTree) SharedBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) (bool, error) {
-	var p ctree.Path
-	defer p.Release(t)
-	key := format.Key{Objectid: b.Bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(b.Node.Level())}
-	found, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false)
-	if err != nil || !found {
-		return false, err // not recorded yet: made by this transaction, ours alone
-	}
-	var it format.ExtentItem
-	it.Decode(p.Item())
-	return it.Refs > 1 || it.Flags&format.BlockFlagFullBackref != 0, nil
 }
 
 // globalTarget is the size the global reserve should have: the trees a commit may have to COW whole, and the growth

@@ -1,0 +1,74 @@
+package extenttree
+
+import (
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// delayedCrossRef looks at what is queued for the extent: other says that somebody else refers to it, fresh that it has no item
+// yet and want is its only reference. Models check_delayed_ref().
+func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical) (other, fresh bool) {
+	e.refsMu.Lock(t)
+	defer e.refsMu.Unlock(t)
+	if r, ok := e.inserting[bytenr]; ok {
+		other, fresh = r != want, true
+	}
+	if h := e.heads[bytenr]; h != nil {
+		fresh = fresh || h.mustInsert
+		for _, m := range h.mods {
+			other = other || m.DataRef != want
+		}
+	}
+	return other, fresh
+}
+
+// CrossRefExist reports whether anything but own refers to the data extent at bytenr: then it may not be overwritten in
+// place. With nowait it answers EAGAIN rather than wait or read.
+// Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
+func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
+	if other, fresh := e.delayedCrossRef(t, own, bytenr); other || fresh {
+		return other, nil
+	}
+	var p ctree.Path
+	p.Nowait = nowait
+	defer p.Release(t)
+	// Only the length is missing from the key; an extent's items are contiguous from (bytenr, EXTENT_ITEM) on.
+	key := format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY}
+	if _, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false); err != nil {
+		return true, err
+	}
+	if p.Slot() >= p.Leaf().Nritems() {
+		if more, err := e.forest.NextLeaf(t, e.root, &p); err != nil || !more {
+			return true, err
+		}
+	}
+	if k := p.Key(); k.Objectid != key.Objectid || k.Type != format.EXTENT_ITEM_KEY {
+		return true, nil
+	}
+	item := p.Item()
+	var it format.ExtentItem
+	it.Decode(item)
+	refs, err := format.InlineRefs(item, format.ExtentItemSize)
+	if err != nil {
+		return true, err
+	}
+	if len(refs) != 1 || refs[0].Type != format.EXTENT_DATA_REF_KEY || uint64(refs[0].Count) != it.Refs {
+		return true, nil
+	}
+	return refs[0].Data.DataRef != own, nil
+}
+
+// SharedBlock reports whether another tree points at b too, which COW would have to account for.
+func (e *ExtentTree) SharedBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) (bool, error) {
+	var p ctree.Path
+	defer p.Release(t)
+	key := format.Key{Objectid: b.Bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(b.Node.Level())}
+	found, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false)
+	if err != nil || !found {
+		return false, err // not recorded yet: made by this transaction, ours alone
+	}
+	var it format.ExtentItem
+	it.Decode(p.Item())
+	return it.Refs > 1 || it.Flags&format.BlockFlagFullBackref != 0, nil
+}
