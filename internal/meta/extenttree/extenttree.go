@@ -20,6 +20,7 @@
 package extenttree
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"btrlab/internal/errno"
@@ -80,14 +81,24 @@ type ExtentTree struct {
 	// commitBlocks counts the blocks of the trees that a commit itself changes, for the size of the global reserve.
 	commitBlocks atomic.Int64
 
-	// The fields below belong to the committer.
+	// The fields below belong to the committer, the one task between enter and leave, and are not locked.
+	committer   atomic.Pointer[sched.Task]
 	pinned      []span
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64
-	path        ctree.Path
-	path2       ctree.Path
+	path        ctree.Path // of the item at work
+	path2       ctree.Path // of a look elsewhere while path is held, and of the free space tree
 }
+
+// enter makes t the committer until leave. A transaction has one at a time; a second one would share its paths.
+func (e *ExtentTree) enter(t *sched.Task) {
+	if !e.committer.CompareAndSwap(nil, t) {
+		panic(fmt.Sprintf("extenttree: %s runs references while %s does", t.Name, e.committer.Load().Name))
+	}
+}
+
+func (e *ExtentTree) leave() { e.committer.Store(nil) }
 
 // New makes the allocator. Load must come before the first allocation.
 func New(c Config) *ExtentTree {

@@ -11,6 +11,8 @@ import (
 // WriteDirtyGroups writes the used bytes of the groups that changed into their items.
 // Models btrfs_write_dirty_block_groups().
 func (e *ExtentTree) WriteDirtyGroups(t *sched.Task, tr *ctree.Trans) error {
+	e.enter(t)
+	defer e.leave()
 	for len(e.dirtyGroups) > 0 {
 		g := e.dirtyGroups[len(e.dirtyGroups)-1]
 		e.dirtyGroups = e.dirtyGroups[:len(e.dirtyGroups)-1]

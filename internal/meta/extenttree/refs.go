@@ -1,5 +1,23 @@
 package extenttree
 
+// The references of one extent, as they lie in the extent tree:
+//
+//	key (bytenr EXTENT_ITEM length)      data; a tree block has (bytenr METADATA_ITEM level)
+//	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
+//	| refs | generation | flags | 178 | root | ino | offset | count | 178 | ...
+//	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
+//	 ExtentItem                  inline references, ascending by type, then descending by hash;
+//	                             a tree block's is only 176 and the root
+//
+//	key (bytenr EXTENT_DATA_REF hash)
+//	+------+-----+--------+-------+
+//	| root | ino | offset | count |      a keyed reference; when the hash is taken, at hash+1, +2, ...
+//	+------+-----+--------+-------+
+//
+// refs is the sum of all counts, inline and keyed. A reference becomes keyed when the item would grow over
+// maxExtentItem, and once there is a keyed one, every new reference is keyed: the same one could be keyed
+// already, and a reference must not be in both places. A drop looks at the inline ones first.
+
 import (
 	"fmt"
 

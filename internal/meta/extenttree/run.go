@@ -1,5 +1,36 @@
 package extenttree
 
+// The life of a delayed reference.
+//
+// Handles queue, with tree nodes locked. A head collects all that a transaction did to one extent, so a
+// reference that comes and goes inside a transaction costs no item. The committer runs:
+//
+//	AllocTreeBlock           +1, mustInsert \
+//	AllocReservedFileExtent  +1, mustInsert  \
+//	IncExtentRef             +1               > addRef -> heads, by address
+//	FreeTreeBlock            -1              /               |
+//	FreeExtent               -1             /                v
+//	                        RunDelayedRefs   createPendingGroups   items of new chunks
+//	                                         takeHeads             empties the queue, ascending
+//	                                         runHead
+//	                                           new, some left      insertExtent: an item; not free any more
+//	                                           new, none left      extentGone: pinned
+//	                                           old                 updateExtent: additions, then drops;
+//	                                                               the last drop: item deleted, extentGone
+//	                                         flushFST              the last change of the free space tree
+//
+// Additions go before drops, or an extent that is moved from one file to another would be gone in between.
+//
+// A run is never the last by itself: it changes the extent tree, the free space tree and block group items,
+// and each block of them that this transaction has not made yet is copied, which queues the new block's
+// reference and the drop of the old one's. But a block is copied once in a transaction. So every round
+// copies fewer blocks, and the rounds of RunDelayedRefs with all set, and around them those of
+// transaction.settle, which writes group and root items, reach a fixpoint: a round that queues nothing.
+// It is one only while no other handle is open to queue more.
+//
+// An extent whose last reference is dropped is pinned, not free: the trees of the last commit, which a
+// crash would bring back, still use it. Unpin comes after the superblock (pinned.go).
+
 import (
 	"fmt"
 
@@ -12,6 +43,8 @@ import (
 // queued, or with all set until the queue is empty, which it gets only when no other handle is open.
 // Only the committer calls it. Models btrfs_run_delayed_refs().
 func (e *ExtentTree) RunDelayedRefs(t *sched.Task, tr *ctree.Trans, all bool) error {
+	e.enter(t)
+	defer e.leave()
 	for first := true; first || all; first = false {
 		if err := e.createPendingGroups(t, tr); err != nil {
 			return err
