@@ -69,7 +69,7 @@ type Device interface {
 }
 
 // WaitClass is the wait for a synchronous transfer.
-var WaitClass = lockdep.NewClass("device", lockdep.RankLeaf3)
+var WaitClass = lockdep.NewClass("device")
 
 // Do submits b to s and waits for its end. Models submit_bio_wait().
 func Do(t *sched.Task, s Submitter, b *Bio) error {

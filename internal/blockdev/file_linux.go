@@ -25,7 +25,7 @@ const (
 	openAttempts = 8 // of a lock that a signal interrupts
 )
 
-var bounceClass = lockdep.NewClass("bounce", lockdep.RankLeaf3)
+var bounceClass = lockdep.NewClass("bounce")
 
 // host is Linux's part of a File: pread, pwrite and their vector forms on the descriptor, and O_DIRECT.
 type host struct {

@@ -4,7 +4,7 @@
 // Two ways lead in. Node has the operations by handle and name, as FUSE and NFS ask for them; the methods of FS that
 // take a path walk to a Node and call it. File is an open file.
 //
-// Lock order of the namespace, above what package inode says about files:
+// Lock order of the namespace, outside of what package inode says about files:
 //
 //	s_vfs_rename_mutex               rename between two directories
 //	  i_rwsem_dir                    parent, second parent, child directory, second child directory
@@ -13,7 +13,7 @@
 //	      subvol_open                open a subvolume: it reads the root tree and its own
 //	      transaction                one handle per operation, after all locks
 //	        inode_hook               commit only: the items of dirty inodes
-//	          tree nodes
+//	          tree_*
 //	            inode_cache          leaf
 //
 // Invariants:

@@ -23,11 +23,11 @@ import (
 // is room, or something of it waits for writeback or for a commit. The last reference to an inode without a name deletes it.
 
 var (
-	classShard  = lockdep.NewClass("inode_cache", lockdep.RankLeaf)
-	classNew    = lockdep.NewClass("inode_new", lockdep.RankInode+1)
-	classHook   = lockdep.NewClass("inode_hook", lockdep.RankCommit+3)
-	classSubvol = lockdep.NewClass("subvol_open", lockdep.RankInode+1)
-	classRename = lockdep.NewClass("s_vfs_rename_mutex", lockdep.RankInode-10)
+	classShard  = lockdep.NewClass("inode_cache")
+	classNew    = lockdep.NewClass("inode_new")
+	classHook   = lockdep.NewClass("inode_hook")
+	classSubvol = lockdep.NewClass("subvol_open")
+	classRename = lockdep.NewClass("s_vfs_rename_mutex")
 )
 
 const cacheShards = 64

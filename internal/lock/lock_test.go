@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	testClass = lockdep.NewClass("test", lockdep.RankInode)
-	waitClass = lockdep.NewClass("test_wait", lockdep.RankOrdered)
+	testClass = lockdep.NewTestClass("test", "i_rwsem")
+	waitClass = lockdep.NewTestClass("test_wait", "ordered_extent")
 )
 
 // both runs f with and without lockdep: the two ways through every lock in the real runtime.

@@ -8,21 +8,10 @@ import (
 // Under a Simulator a lock is the simulator's: it knows CPUs, spinning and handing over. What is here tells it the kind of
 // lock and keeps lockdep and the wait statistics.
 
-// kindOf is what the kernel has in the place of a lock of class c: leaves are spinlocks, a page lock is a bit.
-func kindOf(c *lockdep.Class) sched.LockKind {
-	switch {
-	case c.Rank >= lockdep.RankLeaf:
-		return sched.LockSpin
-	case c.Rank == lockdep.RankPage:
-		return sched.LockBit
-	}
-	return sched.LockSleep
-}
-
 func (k *core) simLock(sim sched.Simulator, c *lockdep.Class) sched.SimLock {
 	d := k.state()
 	if d.sim == nil {
-		d.sim = sim.NewLock(kindOf(c), c.ID)
+		d.sim = sim.NewLock(c.Kind, c.ID)
 	}
 	return d.sim
 }

@@ -19,8 +19,8 @@ type Task = sched.Task
 
 // The classes stand where the write path takes a range lock: behind i_rwsem, in front of everything else.
 var (
-	mutexClass = lockdep.NewClass("student_mutex", lockdep.RankLeaf)
-	condClass  = lockdep.NewClass("student_wait", lockdep.RankInode+5)
+	mutexClass = lockdep.NewClass("student_mutex")
+	condClass  = lockdep.NewClass("student_wait")
 )
 
 // Classes are the names of the classes of Mutex and Cond, for those who choose scheduling points.

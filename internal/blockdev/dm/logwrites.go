@@ -10,7 +10,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-var logClass = lockdep.NewClass("device_log", lockdep.RankLeaf3)
+var logClass = lockdep.NewClass("device_log")
 
 // LogWrites records every write and flush that passes, in the order in which they ended, and builds from them
 // what a crash may leave: what was written before a flush began is there after it; of what came

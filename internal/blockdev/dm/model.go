@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	queueClass = lockdep.NewClass("device_queue", lockdep.RankLeaf3)
-	fullClass  = lockdep.NewClass("device_full", lockdep.RankLeaf3)
-	idleClass  = lockdep.NewClass("device_idle", lockdep.RankLeaf3)
+	queueClass = lockdep.NewClass("device_queue")
+	fullClass  = lockdep.NewClass("device_full")
+	idleClass  = lockdep.NewClass("device_idle")
 )
 
 const (

@@ -8,7 +8,10 @@
 // Whoever changes file extents holds the extent lock of the range, changes the tree, then calls Drop. Whoever reads the
 // tree takes Gen first and passes it to Insert, which refuses when any Drop came in between.
 //
-// Lock order: Cache.mu is a leaf.
+// Lock order:
+//
+//	extent             of the range: changers and readers of the tree hold it
+//	  extent_map       Cache.mu, a leaf
 package extentmap
 
 import (
@@ -23,7 +26,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-var class = lockdep.NewClass("extent_map", lockdep.RankLeaf2)
+var class = lockdep.NewClass("extent_map")
 
 // Kind is what a range of a file is.
 type Kind uint8

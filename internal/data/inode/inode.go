@@ -3,14 +3,14 @@
 //
 // Lock order:
 //
-//	Inode.rwsem of a directory       parents, then children (LockDir)
-//	Inode.rwsem                      two inodes: lower ino first
+//	i_rwsem_dir                      Inode.rwsem of a directory: parents, then children (LockDir)
+//	i_rwsem                          Inode.rwsem of a file; two inodes: lower ino first
 //	  range_lock                     policy range-lock: byte range of the whole write
 //	    space_ticket, balance_dirty, ordered_extent   waits
-//	      Inode.Pages page locks     ascending index
-//	        Inode.IOTree             EXTENT_LOCKED, ascending start
+//	      page                       of Inode.Pages, ascending index
+//	        extent                   of Inode.IOTree, ascending start
 //	          io_tree                the tree's own mutex; its hooks touch atomics only
-//	          Inode.mu               leaf
+//	          inode_mu               Inode.mu, a leaf
 //
 // Invariants, when nothing is in flight (CheckQuiescent):
 //   - no byte of IOTree has a bit, no extent is ordered, no page is dirty or under writeback;
@@ -38,12 +38,12 @@ import (
 
 // The classes of an inode's locks and waits.
 var (
-	Class      = lockdep.NewClass("i_rwsem", lockdep.RankInode)
-	DirClass   = lockdep.NewClass("i_rwsem_dir", lockdep.RankInode-5)
-	RangeClass = lockdep.NewClass("range_lock", lockdep.RankInode+5)
-	DIOClass   = lockdep.NewClass("dio_wait", lockdep.RankDIOWait)
-	muClass    = lockdep.NewClass("inode_mu", lockdep.RankLeaf2)
-	listClass  = lockdep.NewClass("dirty_inodes", lockdep.RankLeaf3)
+	Class      = lockdep.NewClass("i_rwsem")
+	DirClass   = lockdep.NewClass("i_rwsem_dir")
+	RangeClass = lockdep.NewClass("range_lock")
+	DIOClass   = lockdep.NewClass("dio_wait")
+	muClass    = lockdep.NewClass("inode_mu")
+	listClass  = lockdep.NewClass("dirty_inodes")
 )
 
 // FS is what the inodes of one file system share.

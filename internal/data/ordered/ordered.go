@@ -8,8 +8,13 @@
 // Model: fs/btrfs/ordered-data.c. Difference: an extent's bios are always submitted right after it is made, so there is
 // nothing to start (btrfs_start_ordered_extent) and invalidation never has to finish one.
 //
-// Lock order: Tree.mu is a leaf. ordered_extent, the wait, ranks above pages and ranges: never wait with one of the
-// same range locked (kernel-semantics 9.1, level 10).
+// Lock order:
+//
+//	ordered_extent         Wait: never with a page or range of the same bytes locked (kernel-semantics 9.1, level 10)
+//	  page
+//	    extent
+//	      ordered_tree     Tree.mu, a leaf
+//	        ordered_pool   a free list
 package ordered
 
 import (
@@ -24,11 +29,11 @@ import (
 )
 
 // WaitClass is the wait for an ordered extent to be finished.
-var WaitClass = lockdep.NewClass("ordered_extent", lockdep.RankOrdered)
+var WaitClass = lockdep.NewClass("ordered_extent")
 
 var (
-	classTree = lockdep.NewClass("ordered_tree", lockdep.RankLeaf)
-	classPool = lockdep.NewClass("ordered_pool", lockdep.RankLeaf3)
+	classTree = lockdep.NewClass("ordered_tree")
+	classPool = lockdep.NewClass("ordered_pool")
 )
 
 // The names of what tasks share in reports of data races.

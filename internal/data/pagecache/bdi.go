@@ -12,9 +12,9 @@ import (
 )
 
 // ThrottleClass is the wait of a writer that dirties faster than the device writes.
-var ThrottleClass = lockdep.NewClass("balance_dirty", lockdep.RankThrottle)
+var ThrottleClass = lockdep.NewClass("balance_dirty")
 
-var classBDI = lockdep.NewClass("bdi", lockdep.RankLeaf2)
+var classBDI = lockdep.NewClass("bdi")
 
 // Throttling constants, as in mm/page-writeback.c.
 const (

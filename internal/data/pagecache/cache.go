@@ -10,10 +10,10 @@
 //
 // Lock order:
 //
-//	Page.mu                  ascending index       (buffered.preparePages, writeback, Truncate)
-//	  stable_page            wait for writeback    (WaitWriteback)
-//	    Mapping.mu, BDI.mu   leaf
-//	      Cache.mu           leaf
+//	page                     Page.mu, ascending index (buffered.preparePages, writeback, Truncate)
+//	  stable_page            wait for writeback (WaitWriteback)
+//	    mapping, bdi         leaves
+//	      page_cache         Cache.mu, a leaf
 //
 // Invariants, all of them stable under the page lock:
 //   - a page in a mapping has one reference for it;

@@ -17,12 +17,12 @@ const (
 
 var (
 	// PageClass is the lock of one page.
-	PageClass = lockdep.NewClass("page", lockdep.RankPage)
+	PageClass = lockdep.NewClass("page")
 	// StableClass is the wait for the writeback of a page that somebody wants to change.
-	StableClass = lockdep.NewClass("stable_page", lockdep.RankStable)
+	StableClass = lockdep.NewClass("stable_page")
 
-	classMapping = lockdep.NewClass("mapping", lockdep.RankLeaf2)
-	classCache   = lockdep.NewClass("page_cache", lockdep.RankLeaf3)
+	classMapping = lockdep.NewClass("mapping")
+	classCache   = lockdep.NewClass("page_cache")
 )
 
 // Page flags.

@@ -15,11 +15,11 @@
 //
 // Lock order:
 //
-//	page (ascending)         WritePages
-//	  extent range           run
+//	page                     WritePages: ascending
+//	  extent                 run
 //	    transaction          inline extents
-//	      tree nodes         place.Finder
-//	        leaves
+//	      tree_*             place.Finder
+//	        writeback        and the other leaves
 package writeback
 
 import (
@@ -67,8 +67,8 @@ type Engine struct {
 }
 
 var (
-	classMu    = lockdep.NewClass("writeback", lockdep.RankLeaf3)
-	classFlush = lockdep.NewClass("flusher_idle", lockdep.RankLeaf3)
+	classMu    = lockdep.NewClass("writeback")
+	classFlush = lockdep.NewClass("flusher_idle")
 )
 
 // New starts the engine: its flusher is a task of t's runtime.

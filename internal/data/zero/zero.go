@@ -4,8 +4,13 @@
 // Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), kernel-semantics 2.4 and 2.5. Difference: NO_HOLES only, so
 // growing a file puts nothing into the tree.
 //
-// Lock order: as a buffered write of one block: space reservation, then page, then extent range; an ordered
-// extent is waited for with neither held. Both functions are called under i_rwsem.
+// Lock order:
+//
+//	i_rwsem                  the caller's
+//	  space_ticket           as a buffered write of one block
+//	    ordered_extent       wait, with no page and no range locked
+//	      page
+//	        extent
 package zero
 
 import (

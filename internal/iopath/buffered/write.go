@@ -17,7 +17,7 @@ import (
 )
 
 // FaultClass is the page faults of a source: between two batches, with nothing locked that the plan does not keep.
-var FaultClass = lockdep.NewClass("fault_in", lockdep.RankThrottle)
+var FaultClass = lockdep.NewClass("fault_in")
 
 // smallBatch is the number of pages that a write keeps on its stack.
 const smallBatch = 16

@@ -4,10 +4,10 @@
 //
 // Lock order:
 //
-//	dio_locked range                 ascending start
-//	  extent range (LOCKED)          ascending start
-//	    io_tree                      the tree's own mutex, a leaf; held while Hooks run,
-//	                                 which may take higher leaves (inode_mu)
+//	dio_locked                       DIOLocked ranges, ascending start
+//	  extent                         Locked ranges, ascending start
+//	    io_tree                      the tree's own mutex, a leaf; held while Hooks run
+//	      inode_mu                   a higher leaf, which Hooks may take
 //
 // Invariants (CheckInvariants):
 //   - states are sorted, disjoint and not empty; a range without a state has no bits
@@ -76,9 +76,9 @@ func (b Bits) String() string {
 
 // The classes of the locks here. A range lock's order inside its class is its start.
 var (
-	ExtentClass = lockdep.NewClass("extent", lockdep.RankExtent)
-	DIOClass    = lockdep.NewClass("dio_locked", lockdep.RankDIOLocked)
-	treeClass   = lockdep.NewClass("io_tree", lockdep.RankLeaf)
+	ExtentClass = lockdep.NewClass("extent")
+	DIOClass    = lockdep.NewClass("dio_locked")
+	treeClass   = lockdep.NewClass("io_tree")
 )
 
 // Hooks keep an inode's delalloc accounting. They run under the tree's mutex, so they may take only

@@ -1,30 +1,16 @@
-// Package lockdep checks, on every acquire of a checked task, that locks are taken in the one order
-// of kernel-semantics section 9.1, and names the two that were not.
+// Package lockdep checks, on every acquire of a checked task, that locks are taken in the one order, and
+// names the two that were not.
 //
-// A class has a rank; a task may only acquire a higher rank than all it holds. Inside one rank the
+// A class has a rank (Order); a task may only acquire a higher rank than all it holds. Inside one rank the
 // order is the sub value (a page's index, a range's start, a tree node's depth), ascending; a try-lock cannot
 // deadlock and is never checked. A wait that behaves like a lock (an ordered extent, a space ticket,
 // stable pages) is a class of its own with a rank, checked by MightWait.
 //
-// Lock order, outer to inner, with who nests them:
+// Lock order: the table in order.go. A test of package arch holds the program's classes and the trees in package
+// comments against it.
 //
-//	i_rwsem                            buffered.Write, setsize.SetSize, fsync.Sync
-//	  dio_wait                         setsize.SetSize: wait for i_dio_count to be zero
-//	  snapshot                         buffered.Write in NOCOW mode
-//	  space_ticket                     spaceinfo.Reserve*: may wait for delalloc, ordered extents, commit
-//	  balance_dirty                    buffered.Write between batches
-//	  ordered_extent                   wait for one to finish; never with a page or range held
-//	    page                           ascending index    (buffered.preparePages, writeback)
-//	      stable_page                  wait for writeback of a locked page
-//	      dio_locked
-//	        extent                     ascending start    (buffered.lockExtent, ordered completion)
-//	          transaction              start may wait for a commit; join
-//	            commit                 the one committer
-//	              log_mutex
-//	                tree nodes         fs, csum, extent, free-space, root, chunk/dev; root to leaf
-//	                  chunk_mutex
-//	                    delayed_ref
-//	                      leaves       space_info, block_group, inode.mu, io_tree, ordered_tree, ...
+// Models kernel/locking/lockdep.c. Differences: the order is written down, not learned (package explore learns that of
+// classes without a rank); read locks are checked as write locks.
 package lockdep
 
 import (
@@ -41,37 +27,9 @@ import (
 type Class struct {
 	ID   sched.ClassID
 	Name string // as printed: "i_rwsem", "page", ...
-	Rank int
+	Rank int    // 0 is not checked
+	Kind sched.LockKind
 }
-
-// The ranks. A leaf rank holds locks under which nothing else is taken but higher leaves.
-const (
-	RankNone        = 0 // not checked here; package explore learns the order of such classes
-	RankInode       = 30
-	RankDIOWait     = 40
-	RankSnapshot    = 45
-	RankSpace       = 50
-	RankThrottle    = 55
-	RankOrdered     = 60
-	RankPage        = 70
-	RankStable      = 75
-	RankDIOLocked   = 80
-	RankExtent      = 90
-	RankTransaction = 100
-	RankCommit      = 105
-	RankLogMutex    = 110
-	RankTreeFS      = 120
-	RankTreeCsum    = 121
-	RankTreeExtent  = 122
-	RankTreeFST     = 123
-	RankTreeRoot    = 124
-	RankTreeChunk   = 125
-	RankChunkMutex  = 130
-	RankDelayedRef  = 140
-	RankLeaf        = 150
-	RankLeaf2       = 151
-	RankLeaf3       = 152
-)
 
 var (
 	classMu  sync.Mutex // registration only; the check reads table without it
@@ -79,22 +37,53 @@ var (
 	table    [sched.MaxClasses]atomic.Pointer[Class]
 )
 
-// NewClass registers a class. ID 0 is the first class, "unclassed".
-func NewClass(name string, rank int) *Class {
+// NewClass registers the class of a row of Order.
+func NewClass(name string) *Class {
+	r := rowOf(name)
+	if r == nil {
+		panic(fmt.Sprintf("lockdep: class %q has no row in the lock order", name))
+	}
+	return register(name, r)
+}
+
+// NewTestClass registers a class for a test, in the place of class like; without one its order is not checked.
+func NewTestClass(name, like string) *Class {
+	r := &Row{Kind: sched.LockSleep}
+	if like != "" {
+		if r = rowOf(like); r == nil {
+			panic(fmt.Sprintf("lockdep: class %q like %q, which has no row in the lock order", name, like))
+		}
+	}
+	return register(name, r)
+}
+
+func rowOf(name string) *Row {
+	if i := slices.IndexFunc(Order, func(r Row) bool { return r.Name == name }); i >= 0 {
+		return &Order[i]
+	}
+	return nil
+}
+
+func register(name string, r *Row) *Class {
 	classMu.Lock()
 	defer classMu.Unlock()
 	if nClasses == sched.MaxClasses {
 		panic(fmt.Sprintf("lockdep: more than %d classes, at %q", sched.MaxClasses, name))
 	}
-	c := &Class{ID: sched.ClassID(nClasses), Name: name, Rank: rank}
+	for i := range nClasses {
+		if table[i].Load().Name == name {
+			panic(fmt.Sprintf("lockdep: class %q is registered twice", name))
+		}
+	}
+	c := &Class{ID: sched.ClassID(nClasses), Name: name, Rank: r.Rank, Kind: r.Kind}
 	table[nClasses].Store(c)
-	sched.NameClass(c.ID, sched.ClassInfo{Name: name, Rank: rank, Leaf: rank >= RankLeaf})
+	sched.NameClass(c.ID, sched.ClassInfo{Name: name, Rank: r.Rank, Leaf: r.Rank >= rankLeaf})
 	nClasses++
 	return c
 }
 
-// Unclassed is the class of a lock nobody gave one: a leaf.
-var Unclassed = NewClass("unclassed", RankLeaf3)
+// Unclassed is the class of a lock that no code gave one: a leaf. Its ID is 0.
+var Unclassed = NewClass("unclassed")
 
 // Classes lists the classes by ID.
 func Classes() []*Class {
@@ -151,7 +140,7 @@ func check(t *sched.Task, c *Class, sub uint64, obj any, verb string) {
 	for i := range t.HeldLocks {
 		h := &t.HeldLocks[i]
 		hc := ByID(h.Class)
-		if hc.Rank < c.Rank || c.Rank == RankNone || h.Novalidate {
+		if hc.Rank < c.Rank || c.Rank == 0 || h.Novalidate {
 			continue
 		}
 		if hc.Rank == c.Rank && obj != nil && h.Obj != obj && h.Sub < sub {

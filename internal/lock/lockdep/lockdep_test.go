@@ -15,10 +15,10 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	outer = NewClass("test_outer", RankInode)
-	inner = NewClass("test_inner", RankPage)
-	same  = NewClass("test_same", RankPage)
-	wait  = NewClass("test_wait", RankOrdered)
+	outer = NewTestClass("test_outer", "i_rwsem")
+	inner = NewTestClass("test_inner", "page")
+	same  = NewTestClass("test_same", "page")
+	wait  = NewTestClass("test_wait", "ordered_extent")
 )
 
 // step is one thing a task does; the last step of a sequence must panic with want, if want is given.

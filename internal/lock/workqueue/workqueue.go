@@ -25,12 +25,12 @@ import (
 )
 
 var (
-	muClass = lockdep.NewClass("workqueue", lockdep.RankLeaf3)
+	muClass = lockdep.NewClass("workqueue")
 	// idleClass is a worker's wait for work. It holds nothing then.
-	idleClass = lockdep.NewClass("workqueue_idle", lockdep.RankLeaf3)
+	idleClass = lockdep.NewClass("workqueue_idle")
 	// drainClass is the wait for works to end. It ranks with ordered extents, because works take
 	// what their completion takes.
-	drainClass = lockdep.NewClass("workqueue_drain", lockdep.RankOrdered)
+	drainClass = lockdep.NewClass("workqueue_drain")
 )
 
 // Work links an object into a queue. Keep it in the object.

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var testClass = lockdep.NewClass("test_lock", lockdep.RankInode)
+var testClass = lockdep.NewTestClass("test_lock", "i_rwsem")
 
 // fakeLab is a file in memory; under policy "locked" every write takes one lock. Its wrong field plants a fault
 // in one write of the run.

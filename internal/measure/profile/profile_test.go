@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var classA = lockdep.NewClass("test_a", lockdep.RankInode)
+var classA = lockdep.NewTestClass("test_a", "i_rwsem")
 
 //go:noinline
 func waiterUnderTest(t *sched.Task, m *lock.Mutex) {

@@ -14,16 +14,16 @@ import (
 
 // The lock classes of tree blocks, by owner. Subvolumes come before the trees that are changed on their behalf.
 var (
-	classFS     = lockdep.NewClass("tree_fs", lockdep.RankTreeFS)
-	classCsum   = lockdep.NewClass("tree_csum", lockdep.RankTreeCsum)
-	classExtent = lockdep.NewClass("tree_extent", lockdep.RankTreeExtent)
-	classFST    = lockdep.NewClass("tree_fst", lockdep.RankTreeFST)
-	classRoot   = lockdep.NewClass("tree_root", lockdep.RankTreeRoot)
-	classChunk  = lockdep.NewClass("tree_chunk", lockdep.RankTreeChunk)
+	classFS     = lockdep.NewClass("tree_fs")
+	classCsum   = lockdep.NewClass("tree_csum")
+	classExtent = lockdep.NewClass("tree_extent")
+	classFST    = lockdep.NewClass("tree_fst")
+	classRoot   = lockdep.NewClass("tree_root")
+	classChunk  = lockdep.NewClass("tree_chunk")
 
-	classCache = lockdep.NewClass("tree_cache", lockdep.RankLeaf2)
-	classRead  = lockdep.NewClass("tree_read", lockdep.RankLeaf3)
-	classWrite = lockdep.NewClass("tree_write", lockdep.RankLeaf3)
+	classCache = lockdep.NewClass("tree_cache")
+	classRead  = lockdep.NewClass("tree_read")
+	classWrite = lockdep.NewClass("tree_write")
 )
 
 // Models fs/btrfs/locking.c:btrfs_set_buffer_lockdep_class().

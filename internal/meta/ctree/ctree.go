@@ -18,11 +18,12 @@
 //
 // Lock order:
 //
-//	tree block, root to leaf             SearchSlot; a child is locked before its parent is let go
-//	  left neighbour, right neighbour    under the write-locked parent (pushLeaf*, balanceLevel)
-//	    new block                        nobody else can reach it yet: try-lock
-//	      Allocator                      called with tree blocks locked
-//	      cache shard, dirty-set shard   leaves
+//	tree_*                               root to leaf: SearchSlot locks a child before it lets its parent go
+//	  tree_*                             left, right neighbour under the write-locked parent (pushLeaf*, balanceLevel)
+//	    tree_*                           new block: no other task can reach it yet, so it is a try-lock
+//	      chunk_mutex, delayed_refs      the Allocator is called with tree blocks locked
+//	        tree_cache                   a shard of the cache
+//	          tree_read, tree_write      wait for a read, a shard of the dirty set
 //
 // Invariants:
 //

@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	classGroup      = lockdep.NewClass("block_group", lockdep.RankLeaf2)
-	classChunkMutex = lockdep.NewClass("chunk_mutex", lockdep.RankChunkMutex)
-	classRefs       = lockdep.NewClass("delayed_refs", lockdep.RankDelayedRef)
+	classGroup      = lockdep.NewClass("block_group")
+	classChunkMutex = lockdep.NewClass("chunk_mutex")
+	classRefs       = lockdep.NewClass("delayed_refs")
 )
 
 // span is a range of the logical address space: an extent, or free space.

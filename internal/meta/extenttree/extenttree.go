@@ -9,10 +9,10 @@
 //
 // Lock order:
 //
-//	tree nodes (ctree)
-//	  chunkMu                 AllocChunk
-//	    refsMu                the queue of delayed references
-//	      BlockGroup.mu, space_info   leaves
+//	tree_*                    package ctree
+//	  chunk_mutex             AllocChunk
+//	    delayed_refs          the queue of delayed references
+//	      block_group, space_info   leaves
 //
 // Model: fs/btrfs/extent-tree.c, delayed-ref.c, block-group.c, free-space-tree.c. Differences: delayed references
 // run only at commit; the free space of a group is built from the extent tree at open, so a wrong free space tree

@@ -6,8 +6,12 @@
 // transaction; when it fails with another error than the documented errnos, items may be half
 // changed and the caller aborts the transaction.
 //
-// Lock order: tree nodes (package ctree) of one tree at a time, then path_list, a leaf. ExtentRefs
-// is called with the nodes of a subvolume tree locked, as the kernel does.
+// Lock order:
+//
+//	tree_fs, tree_csum       of one tree at a time
+//	  chunk_mutex            ExtentRefs is called with nodes of a subvolume tree locked, as in the kernel
+//	    delayed_refs
+//	      path_list          a free list
 //
 // Invariants:
 //   - EXTENT_DATA items of a file ascend and do not overlap.
@@ -40,7 +44,7 @@ type ExtentRefs interface {
 	CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error)
 }
 
-var pathClass = lockdep.NewClass("path_list", lockdep.RankLeaf3)
+var pathClass = lockdep.NewClass("path_list")
 
 // Store works on the trees of one file system.
 type Store struct {

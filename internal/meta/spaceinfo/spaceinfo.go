@@ -24,8 +24,8 @@ import (
 )
 
 var (
-	classInfo   = lockdep.NewClass("space_info", lockdep.RankLeaf)
-	classTicket = lockdep.NewClass("space_ticket", lockdep.RankSpace)
+	classInfo   = lockdep.NewClass("space_info")
+	classTicket = lockdep.NewClass("space_ticket")
 )
 
 // FlushMode says what a reservation may do when space is short. Models enum btrfs_reserve_flush_enum;
@@ -454,7 +454,7 @@ type BlockRsv struct {
 	reserved uint64
 }
 
-var classRsv = lockdep.NewClass("block_rsv", lockdep.RankLeaf-1)
+var classRsv = lockdep.NewClass("block_rsv")
 
 func (b *BlockRsv) init(i *Info) {
 	b.info = i

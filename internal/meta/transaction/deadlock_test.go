@@ -13,7 +13,7 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-var outerClass = lockdep.NewClass("outer", lockdep.RankNone)
+var outerClass = lockdep.NewTestClass("outer", "")
 
 // A transaction is a lock depending on its state: one that commits lets no handle in and waits for those that are open. Who
 // takes a lock and then starts a handle waits for the commit, the commit for an open handle, and its owner for the lock

@@ -12,11 +12,12 @@
 //
 // Lock order:
 //
-//	transaction wait           Start, Join: a commit is in its critical section
-//	  commitMu                 one commit at a time, from start to durable
-//	    writers wait           the committer waits for open handles
-//	      tree nodes ... leaves
-//	      Manager.mu           leaf
+//	transaction                Start, Join: wait for a commit that is in its critical section
+//	  commit                   commitMu: one commit at a time, from start to durable
+//	    transaction_writers    the committer waits for open handles
+//	      inode_hook           the items of dirty inodes (OnCommit)
+//	        tree_*
+//	          trans_lock       Manager.mu, a leaf
 //
 // Model: fs/btrfs/transaction.c. Differences: two stages of blocking instead of six states; the committer is the
 // calling task.
@@ -40,10 +41,10 @@ import (
 )
 
 var (
-	classWait    = lockdep.NewClass("transaction", lockdep.RankTransaction)
-	classCommit  = lockdep.NewClass("commit", lockdep.RankCommit)
-	classWriters = lockdep.NewClass("transaction_writers", lockdep.RankCommit+1)
-	classMu      = lockdep.NewClass("trans_lock", lockdep.RankLeaf3)
+	classWait    = lockdep.NewClass("transaction")
+	classCommit  = lockdep.NewClass("commit")
+	classWriters = lockdep.NewClass("transaction_writers")
+	classMu      = lockdep.NewClass("trans_lock")
 )
 
 // nameState is what reports of data races call a Manager's fields and those of its transactions.

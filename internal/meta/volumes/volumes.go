@@ -31,8 +31,8 @@ import (
 )
 
 var (
-	mapClass = lockdep.NewClass("chunk_map", lockdep.RankLeaf2)
-	bioClass = lockdep.NewClass("bio_list", lockdep.RankLeaf3)
+	mapClass = lockdep.NewClass("chunk_map")
+	bioClass = lockdep.NewClass("bio_list")
 )
 
 // maxMirrors is the number of copies of a DUP chunk.

@@ -18,9 +18,9 @@ import (
 )
 
 var (
-	semClass  = lockdep.NewClass("sem", lockdep.RankInode)
-	muClass   = lockdep.NewClass("mu", lockdep.RankPage)
-	waitClass = lockdep.NewClass("wait", lockdep.RankOrdered)
+	semClass  = lockdep.NewTestClass("sem", "i_rwsem")
+	muClass   = lockdep.NewTestClass("mu", "page")
+	waitClass = lockdep.NewTestClass("wait", "ordered_extent")
 )
 
 func config(schedule string) explore.OnceConfig {

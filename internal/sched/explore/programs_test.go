@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	aClass = lockdep.NewClass("a", lockdep.RankNone)
-	bClass = lockdep.NewClass("b", lockdep.RankNone)
-	cClass = lockdep.NewClass("c", lockdep.RankNone)
+	aClass = lockdep.NewTestClass("a", "")
+	bClass = lockdep.NewTestClass("b", "")
+	cClass = lockdep.NewTestClass("c", "")
 )
 
 // lostUpdate is P1: tasks read and write a word without a lock.

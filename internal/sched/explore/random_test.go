@@ -84,9 +84,9 @@ func randomProgram(rng *rand.Rand) *rprog {
 }
 
 var (
-	rmClass = lockdep.NewClass("rm", lockdep.RankNone)
-	rsClass = lockdep.NewClass("rs", lockdep.RankNone)
-	rqClass = lockdep.NewClass("rq", lockdep.RankNone)
+	rmClass = lockdep.NewTestClass("rm", "")
+	rsClass = lockdep.NewTestClass("rs", "")
+	rqClass = lockdep.NewTestClass("rq", "")
 )
 
 // world is the state of one execution of a random program.

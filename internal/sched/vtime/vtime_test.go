@@ -21,8 +21,8 @@ import (
 )
 
 var (
-	classSem  = lockdep.NewClass("vtime_test_sem", lockdep.RankInode)
-	classLeaf = lockdep.NewClass("vtime_test_leaf", lockdep.RankLeaf)
+	classSem  = lockdep.NewTestClass("vtime_test_sem", "i_rwsem")
+	classLeaf = lockdep.NewTestClass("vtime_test_leaf", "space_info")
 )
 
 // free is a machine on which nothing costs time but what a test charges.

@@ -401,7 +401,7 @@ func setsizeWorkloads() []workload {
 }
 
 // studentClass is where a lock-level workload looks: between the lock and the unlock, somebody else may run.
-var studentClass = lockdep.NewClass("lab_bytes", lockdep.RankNone)
+var studentClass = lockdep.NewClass("lab_bytes")
 
 // exclusion is the kind of violation in which two tasks hold one byte.
 const exclusion explore.Kind = "exclusion"

@@ -1,0 +1,96 @@
+package lockdep
+
+import "btrlab/internal/sched"
+
+// Row is one class in the lock order.
+type Row struct {
+	Name string
+	Rank int
+	Kind sched.LockKind
+	// Nested says which code takes or awaits it, and under what.
+	Nested string
+}
+
+const (
+	sleep = sched.LockSleep // a lock that sleeps, or a wait
+	bit   = sched.LockBit
+	spin  = sched.LockSpin
+)
+
+// rankLeaf is the first rank of the leaves: under them nothing is taken but higher leaves, and the kernel spins there.
+const rankLeaf = 150
+
+// Order is the lock order of the program, outer to inner: a task may take or await only what ranks above all that it
+// holds. Classes of one rank are not nested in each other; inside one class sub ascends. A new class is a new row: the ranks leave
+// room.
+var Order = []Row{
+	// 1 to 19: what is held around whole system calls (a ring's mutex, a mount's).
+	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},
+	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
+	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},
+	{"inode_new", 31, sleep, "fs: wait for an inode that another task reads, under i_rwsem_dir"},
+	{"subvol_open", 31, sleep, "fs: while a subvolume is opened, under i_rwsem_dir; its trees are read"},
+	{"range_lock", 35, sleep, "buffered.Write and setsize with policy range-lock, under i_rwsem"},
+	{"student_wait", 35, sleep, "labs/kit: wait of a student's range lock"},
+	{"dio_wait", 40, sleep, "setsize: wait for i_dio_count to be zero, under i_rwsem"},
+	{"space_ticket", 50, sleep, "spaceinfo.Reserve: may start writeback and wait for a commit, under i_rwsem"},
+	{"balance_dirty", 55, sleep, "buffered.Write: dirty throttling between batches"},
+	{"fault_in", 55, sleep, "buffered.Write: page faults of the source, between batches"},
+	{"ordered_extent", 60, sleep, "wait for one to finish, with no page and no range held"},
+	{"workqueue_drain", 60, sleep, "wait for works to end, which take what a completion takes"},
+	{"page", 70, bit, "buffered.preparePages, writeback, truncate: ascending index"},
+	{"stable_page", 75, sleep, "wait for writeback of a locked page"},
+	{"dio_locked", 80, sleep, "direct IO: ascending start"},
+	{"extent", 90, sleep, "buffered.lockExtent, writeback, completion: ascending start"},
+	{"transaction", 100, sleep, "Start, Join: may wait for a commit"},
+	{"commit", 105, sleep, "the one committer"},
+	{"transaction_writers", 106, sleep, "the committer waits for open handles"},
+	{"inode_hook", 108, sleep, "commit: the items of dirty inodes"},
+	// 109 to 119: the log tree's (an inode's log mutex, log_mutex).
+	{"tree_fs", 120, sleep, "ctree.SearchSlot: root to leaf, left to right"},
+	{"tree_csum", 121, sleep, "as tree_fs"},
+	{"tree_extent", 122, sleep, "as tree_fs; the commit's runs"},
+	{"tree_fst", 123, sleep, "as tree_fs; the commit's runs"},
+	{"tree_root", 124, sleep, "as tree_fs; the commit's roots"},
+	{"tree_chunk", 125, sleep, "as tree_fs; extenttree.AllocChunk"},
+	{"chunk_mutex", 130, sleep, "extenttree.AllocChunk, under tree nodes"},
+	// 131 to 139: a quota group's mutex.
+	{"delayed_refs", 140, sleep, "extenttree: the queue of delayed references, under tree nodes"},
+	{"block_rsv", 149, sleep, "spaceinfo: under tree nodes, around space_info; Linux has a spinlock"},
+
+	// The leaves.
+	{"space_info", rankLeaf, spin, "spaceinfo"},
+	{"io_tree", rankLeaf, spin, "extentio: its hooks take inode_mu"},
+	{"inode_cache", rankLeaf, spin, "fs"},
+	{"ordered_tree", rankLeaf, spin, "ordered"},
+	{"student_mutex", rankLeaf, spin, "labs/kit"},
+	{"block_group", rankLeaf + 1, spin, "extenttree"},
+	{"chunk_map", rankLeaf + 1, spin, "volumes"},
+	{"tree_cache", rankLeaf + 1, spin, "ctree"},
+	{"extent_map", rankLeaf + 1, spin, "extentmap"},
+	{"inode_mu", rankLeaf + 1, spin, "inode: under io_tree"},
+	{"mapping", rankLeaf + 1, spin, "pagecache"},
+	{"bdi", rankLeaf + 1, spin, "pagecache"},
+	{"bio_list", rankLeaf + 2, spin, "volumes"},
+	{"bounce", rankLeaf + 2, spin, "blockdev: free list of aligned buffers"},
+	{"device", rankLeaf + 2, spin, "blockdev: wait for a synchronous transfer"},
+	{"device_full", rankLeaf + 2, spin, "dm: wait for room in the device's queue"},
+	{"device_idle", rankLeaf + 2, spin, "dm: a device's task without work"},
+	{"device_log", rankLeaf + 2, spin, "dm"},
+	{"device_queue", rankLeaf + 2, spin, "dm"},
+	{"dirty_inodes", rankLeaf + 2, spin, "inode"},
+	{"flusher_idle", rankLeaf + 2, spin, "writeback: the flusher without work"},
+	{"ordered_pool", rankLeaf + 2, spin, "ordered: free list"},
+	{"page_cache", rankLeaf + 2, spin, "pagecache: under mapping"},
+	{"path_list", rankLeaf + 2, spin, "fstree: free list"},
+	{"trans_lock", rankLeaf + 2, spin, "transaction"},
+	{"tree_read", rankLeaf + 2, spin, "ctree"},
+	{"tree_write", rankLeaf + 2, spin, "ctree"},
+	{"unclassed", rankLeaf + 2, spin, "a lock that no code gave a class"},
+	{"workqueue", rankLeaf + 2, spin, "workqueue"},
+	{"workqueue_idle", rankLeaf + 2, spin, "workqueue: a worker without work"},
+	{"writeback", rankLeaf + 2, spin, "writeback"},
+
+	// Not ranked: package explore learns the order of such classes.
+	{"lab_bytes", 0, sleep, "grade: the bytes that a student's lock protects"},
+}
