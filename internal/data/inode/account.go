@@ -28,7 +28,7 @@ import (
 const MaxExtent = 128 << 20
 
 // DelallocBits are the bits of a dirty range; they go together.
-const DelallocBits = extentio.Delalloc | extentio.DelallocNew | extentio.NoReserve | extentio.Defrag | extentio.InPlace
+const DelallocBits = extentio.Delalloc | extentio.NoReserve | extentio.InPlace
 
 // Extents is the number of file extents that n bytes may become. Models count_max_extents().
 func Extents(n uint64) int64 { return int64((n + MaxExtent - 1) / MaxExtent) }

@@ -12,7 +12,7 @@
 // Invariants (CheckInvariants):
 //   - states are sorted, disjoint and not empty; a range without a state has no bits
 //   - no state has zero bits or a control bit
-//   - no two adjacent states have equal bits, unless one is locked or a boundary: those are not merged
+//   - no two adjacent states have equal bits, unless one is locked: those are not merged
 //
 // Model: fs/btrfs/extent-io-tree.c. Differences: ranges are half-open; a lock that backs off is
 // refused before it sets a bit instead of setting and clearing some; states live in sorted arrays
@@ -38,27 +38,18 @@ const (
 	Locked           Bits = 1 << iota // the range lock
 	DIOLocked                         // range of a direct I/O mapping; taken before Locked
 	Delalloc                          // dirty and reserved, no extent allocated
-	DelallocNew                       // with Delalloc: first write into a hole
 	NoReserve                         // dirtied in NOCOW mode without a data reservation
-	Defrag                            // dirtied by defragmentation
-	Boundary                          // delalloc must not be joined across its start
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
-	QgroupReserved                    // quota reserved for data
 	InPlace                           // delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
 	ClearMetaResv                     // control: give the metadata reservation back
 	ClearDataResv                     // control: give the data reservation back (kernel: CLEAR_DATA_RESV)
-	AddInodeBytes                     // control: account the cleared bytes to the inode
 
 	LockBits     = Locked | DIOLocked
-	ControlBits  = ClearMetaResv | ClearDataResv | AddInodeBytes
+	ControlBits  = ClearMetaResv | ClearDataResv
 	DoAccounting = ClearMetaResv | ClearDataResv
-
-	delallocBits = Delalloc | DelallocNew
-	noMerge      = LockBits | Boundary
 )
 
-var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "DELALLOC_NEW", "NORESERVE", "DEFRAG", "BOUNDARY",
-	"FINISHING_ORDERED", "QGROUP_RESERVED", "IN_PLACE", "CLEAR_META_RESV", "CLEAR_DATA_RESV", "ADD_INODE_BYTES"}
+var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "IN_PLACE", "CLEAR_META_RESV", "CLEAR_DATA_RESV"}
 
 // String gives "LOCKED|DELALLOC".
 func (b Bits) String() string {
@@ -87,11 +78,11 @@ var (
 //
 // Models btrfs_set_delalloc_extent() and its three siblings in fs/btrfs/inode.c.
 type Hooks interface {
-	// SetDelalloc says that the piece [start, end), which has the bits old, gets set. Delalloc or
-	// DelallocNew is in set and not in old.
+	// SetDelalloc says that the piece [start, end), which has the bits old, gets set. Delalloc is in set
+	// and not in old.
 	SetDelalloc(t *sched.Task, start, end uint64, set, old Bits)
 	// ClearDelalloc says that the piece [start, end), which has the bits old, loses those in clear.
-	// Delalloc or DelallocNew is in both; clear may have control bits.
+	// Delalloc is in both; clear may have control bits.
 	ClearDelalloc(t *sched.Task, start, end uint64, clear, old Bits)
 	// SplitDelalloc says that the delalloc state [start, end), which has bits, becomes two at at.
 	SplitDelalloc(t *sched.Task, start, at, end uint64, bits Bits)
@@ -424,7 +415,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	first, n := p, 0
 	out := x.scratch[:0]
 	if l, ok := x.states.prev(p); ok {
-		if s := x.states.at(l); s.end == start && s.bits&noMerge == 0 {
+		if s := x.states.at(l); s.end == start && s.bits&LockBits == 0 {
 			out = append(out, *s)
 			first, n = l, 1
 		}
@@ -440,7 +431,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 				panic(fmt.Sprintf("extentio: unlock of [%d,%d), which is not locked from %d on", start, end, cur))
 			}
 			if set != 0 {
-				if x.hooks != nil && set&delallocBits != 0 {
+				if x.hooks != nil && set&Delalloc != 0 {
 					x.hooks.SetDelalloc(t, cur, e, set, 0)
 				}
 				out = x.emit(t, out, state{cur, e, set})
@@ -464,10 +455,10 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 		}
 		left := old.bits &^ clear
 		if x.hooks != nil {
-			if clear&old.bits&delallocBits != 0 {
+			if clear&old.bits&Delalloc != 0 {
 				x.hooks.ClearDelalloc(t, cur, e, clear, old.bits)
 			}
-			if set&^left&delallocBits != 0 {
+			if set&^left&Delalloc != 0 {
 				x.hooks.SetDelalloc(t, cur, e, set, left)
 			}
 		}
@@ -481,7 +472,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 		p = x.states.next(p)
 		cur = e
 	}
-	if s := x.states.at(p); s != nil && s.bits&noMerge == 0 && len(out) > 0 && out[len(out)-1].end == s.start {
+	if s := x.states.at(p); s != nil && s.bits&LockBits == 0 && len(out) > 0 && out[len(out)-1].end == s.start {
 		if l := &out[len(out)-1]; l.bits == s.bits {
 			out = x.emit(t, out, *s)
 			n++
@@ -497,7 +488,7 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 func (x *Tree) emit(t *sched.Task, out []state, s state) []state {
 	if n := len(out); n > 0 {
 		l := &out[n-1]
-		if l.end == s.start && l.bits == s.bits && s.bits&noMerge == 0 {
+		if l.end == s.start && l.bits == s.bits && s.bits&LockBits == 0 {
 			if x.hooks != nil && s.bits&Delalloc != 0 {
 				x.hooks.MergeDelalloc(t, l.start, s.start, s.end, s.bits)
 			}
@@ -535,18 +526,17 @@ func (x *Tree) All(t *sched.Task, start, end uint64, bits Bits) bool {
 func (x *Tree) FirstSet(t *sched.Task, from uint64, bits Bits) (start, end uint64, ok bool) {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
-	return x.run(from, bits, ^uint64(0), false)
+	return x.run(from, bits, ^uint64(0))
 }
 
-// FindDelalloc finds the first run of delalloc bytes at or behind from, at most maxBytes of it. A
-// boundary ends it. Models btrfs_find_delalloc_range().
+// FindDelalloc finds the first run of delalloc bytes at or behind from, at most maxBytes of it. Models btrfs_find_delalloc_range().
 func (x *Tree) FindDelalloc(t *sched.Task, from, maxBytes uint64) (start, end uint64, ok bool) {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
-	return x.run(from, Delalloc, maxBytes, true)
+	return x.run(from, Delalloc, maxBytes)
 }
 
-func (x *Tree) run(from uint64, bits Bits, maxBytes uint64, boundary bool) (start, end uint64, ok bool) {
+func (x *Tree) run(from uint64, bits Bits, maxBytes uint64) (start, end uint64, ok bool) {
 	for p := x.states.find(from); ; p = x.states.next(p) {
 		s := x.states.at(p)
 		switch {
@@ -559,7 +549,7 @@ func (x *Tree) run(from uint64, bits Bits, maxBytes uint64, boundary bool) (star
 			continue
 		case !ok:
 			start, ok = max(from, s.start), true
-		case s.start != end || boundary && s.bits&Boundary != 0:
+		case s.start != end:
 			return start, end, true
 		}
 		end = s.end
@@ -621,7 +611,7 @@ func (x *Tree) CheckInvariants(t *sched.Task) error {
 				return fmt.Errorf("io tree: state [%d,%d) %v overlaps [%d,%d) %v", s.start, s.end, s.bits, last.start, last.end, last.bits)
 			case s.bits == 0 || s.bits&ControlBits != 0:
 				return fmt.Errorf("io tree: state [%d,%d) has bits %v", s.start, s.end, s.bits)
-			case last.bits != 0 && s.start == last.end && s.bits == last.bits && s.bits&noMerge == 0:
+			case last.bits != 0 && s.start == last.end && s.bits == last.bits && s.bits&LockBits == 0:
 				return fmt.Errorf("io tree: states [%d,%d) and [%d,%d) both %v and not merged", last.start, last.end, s.start, s.end, s.bits)
 			}
 			last = s

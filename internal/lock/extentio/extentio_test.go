@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 // account counts what an inode would: delalloc bytes, new bytes and delalloc states, by the hooks alone.
 type account struct {
-	bytes, fresh, states int64
+	bytes, states int64
 }
 
 func (a *account) SetDelalloc(_ *sched.Task, start, end uint64, set, old Bits) {
@@ -26,18 +26,12 @@ func (a *account) SetDelalloc(_ *sched.Task, start, end uint64, set, old Bits) {
 		a.bytes += int64(end - start)
 		a.states++
 	}
-	if set&^old&DelallocNew != 0 {
-		a.fresh += int64(end - start)
-	}
 }
 
 func (a *account) ClearDelalloc(_ *sched.Task, start, end uint64, clear, old Bits) {
 	if clear&old&Delalloc != 0 {
 		a.bytes -= int64(end - start)
 		a.states--
-	}
-	if clear&old&DelallocNew != 0 {
-		a.fresh -= int64(end - start)
 	}
 }
 
@@ -66,7 +60,7 @@ func TestAgreesWithModel(t *testing.T) {
 			x.Init(&acc)
 			model := make([]Bits, size)
 			rng := rand.New(rand.NewPCG(7, size))
-			choice := []Bits{Delalloc, Delalloc, Delalloc | DelallocNew, NoReserve, Boundary, QgroupReserved, Delalloc | Defrag}
+			choice := []Bits{Delalloc, Delalloc, NoReserve, InPlace, Delalloc | InPlace, Delalloc | NoReserve}
 			type rg struct{ s, e uint64 }
 			var held []rg
 			steps, maxChunks := 4000, 0
@@ -169,9 +163,6 @@ func compare(t *testing.T, k *sched.Task, x *Tree, acc *account, model []Bits, s
 				want.bytes += int64(s.end - s.start)
 				want.states++
 			}
-			if s.bits&DelallocNew != 0 {
-				want.fresh += int64(s.end - s.start)
-			}
 		}
 	}
 	for i := range model {
@@ -215,18 +206,10 @@ func checkQueries(t *testing.T, k *sched.Task, x *Tree, model []Bits, s, e uint6
 		f++
 	}
 	for g = f; g < size && g-f < 100 && model[g]&Delalloc != 0; g++ {
-		if g > f && model[g]&Boundary != 0 && x.startsState(g) {
-			break
-		}
 	}
 	if rs, re, ok := x.FindDelalloc(k, s, 100); ok != (f < size) || ok && (rs != f || re != g) {
 		t.Fatalf("FindDelalloc(%d) is [%d,%d) %v, want [%d,%d)", s, rs, re, ok, f, g)
 	}
-}
-
-func (x *Tree) startsState(off uint64) bool {
-	s := x.states.at(x.states.find(off))
-	return s != nil && s.start == off
 }
 
 // A lock splits a delalloc state and the unlock puts it together again; what is locked is not merged.
@@ -400,7 +383,7 @@ func TestNoAllocation(t *testing.T) {
 	if n := testing.AllocsPerRun(2000, func() {
 		s := rng.Uint64N(20000) * 8192
 		x.Lock(k, s, s+4096)
-		x.UnlockAndSet(k, s, s+4096, Delalloc|DelallocNew|Defrag|DoAccounting, Delalloc)
+		x.UnlockAndSet(k, s, s+4096, Delalloc|NoReserve|DoAccounting, Delalloc)
 		x.Lock(k, s+4096, s+8192) // a hole: closes a gap, then opens it again
 		x.UnlockAndSet(k, s+4096, s+8192, 0, Delalloc)
 		x.Clear(k, s+4096, s+8192, Delalloc)
@@ -422,7 +405,7 @@ func benchmarkWrite(b *testing.B, step uint64) {
 	for b.Loop() {
 		s := rng.Uint64N(30000*8192/step) * step
 		x.Lock(k, s, s+4096)
-		x.UnlockAndSet(k, s, s+4096, Delalloc|DelallocNew|Defrag|DoAccounting, Delalloc)
+		x.UnlockAndSet(k, s, s+4096, Delalloc|NoReserve|DoAccounting, Delalloc)
 	}
 }
 
