@@ -318,6 +318,7 @@ func scan(f *ast.File, hit func(pos token.Pos, what string)) {
 				hit(n.Pos(), "syntax:chan")
 			}
 		case *ast.SelectorExpr:
+			hit(n.Pos(), "select:"+n.Sel.Name)
 			// An identifier that the parser could not resolve in the file is a package (or a
 			// package-level name of another file, which no import of this file is called).
 			if x, ok := n.X.(*ast.Ident); ok && x.Obj == nil && local[x.Name] != "" {

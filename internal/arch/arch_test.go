@@ -96,6 +96,7 @@ forbid judge : high # the judge does not live with the accused
 module example.org/paint : door
 ban bypass low high : import:sync syntax:go syntax:chan syntax:select use:time.Now # use sched
 allow bypass high : use:time.Now # the one hook
+ban pages low : select:Pages # it knows no pages
 ban print low : use:fmt.Println builtin:println # only cli prints
 `
 	r, err := Parse(rules)
@@ -134,6 +135,8 @@ ban print low : use:fmt.Println builtin:println # only cli prints
 		{"syntax", map[string]string{"high": "package high\nfunc f() {\n\tvar c chan int\n\tgo f()\n\tselect {}\n\tc <- 1\n\t<-c\n}"},
 			[]string{"high.go:3:8: high has syntax:chan", "high.go:4:2: high has syntax:go", "high.go:5:2: high has syntax:select",
 				"high.go:6:2: high has syntax:chan", "high.go:7:2: high has syntax:chan"}},
+		{"select", map[string]string{"low": "package low\ntype f struct{ Pages int }\nfunc g(x f) { x.Pages++ }"},
+			[]string{"low.go:3:15: low has select:Pages"}},
 		{"print", map[string]string{"low": "package low\nimport \"fmt\"\nfunc f() {\n\tfmt.Println()\n\tprintln()\n}"},
 			[]string{"low.go:4:2: low has use:fmt.Println", "low.go:5:2: low has builtin:println"}},
 	}
