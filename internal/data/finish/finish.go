@@ -86,14 +86,14 @@ func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) { f.queue.Queue(t
 // is written at commit; an aborted transaction takes the extent with it.
 func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	t.Spend(cost.Ordered, 1)
-	ip := oe.Owner.(*inode.Inode)
+	ip := inode.OfOrdered(oe)
 	rsv := ip.TakeOrdered(t, oe)
 	err := oe.Err()
 	if err == nil && oe.Type != ordered.Nocow {
 		err = f.finishItems(t, ip, oe, rsv)
 		rsv = 0
 		if err != nil {
-			ip.Pages.SetError(t, err)
+			ip.SetError(t, err)
 			oe.Fail(err)
 		}
 	} else if err != nil && oe.Type == ordered.Regular {

@@ -123,7 +123,7 @@ func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 	ip.Range.init()
 	ip.mu.Init(muClass)
 	ip.IOTree.Init(hooks{ip})
-	ip.Pages.Init(f.Cache, ops{ip}, ip)
+	ip.Pages.Init(f.Cache, ip)
 	ip.Ordered.Init(&f.Pool)
 	ip.Extents.Init()
 	ip.size.Store(item.Size)
@@ -363,18 +363,16 @@ func (f *FS) DirtyCount(t *sched.Task) int {
 	return len(f.dirty)
 }
 
-// ops is the page cache's door to the inode.
-type ops struct{ ip *Inode }
+// OfMapping is the inode whose pages m has.
+func OfMapping(m *pagecache.Mapping) *Inode { return m.Owner().(*Inode) }
 
-// Invalidate drops delayed allocation of the bytes [from, to) of a page that goes away, with its reservation.
+// SetError records that writing the inode's data failed, for fsync. Models mapping_set_error().
+func (ip *Inode) SetError(t *sched.Task, err error) { ip.Pages.SetError(t, err) }
+
+// Invalidate drops delayed allocation of the bytes [from, to), whose pages are locked or gone, with its reservation.
 //
 // Models btrfs_invalidate_folio(). Difference: an ordered extent over the page has all its bios submitted, so it ends by
 // itself and is left alone.
-func (o ops) Invalidate(t *sched.Task, p *pagecache.Page, from, to uint64) {
-	o.ip.Invalidate(t, from, to)
-}
-
-// Invalidate drops delayed allocation of the bytes [from, to), whose pages are locked or gone, with its reservation.
 func (ip *Inode) Invalidate(t *sched.Task, from, to uint64) {
 	ip.IOTree.Lock(t, from, to)
 	ip.IOTree.Change(t, from, to, extentio.Locked|DelallocBits|extentio.DoAccounting, 0)

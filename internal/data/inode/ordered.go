@@ -5,6 +5,9 @@ import (
 	"btrlab/internal/sched"
 )
 
+// OfOrdered is the inode that oe is a write of.
+func OfOrdered(oe *ordered.Extent) *Inode { return oe.Owner.(*Inode) }
+
 // The extent lock of a range is wanted with no ordered extent in the range: the trees do not know yet what the extent will put
 // there. Its completion takes the same lock, so a task that meets one lets the lock go, and every page of the range, before
 // it waits (kernel-semantics 9.1, level 10).

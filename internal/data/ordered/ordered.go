@@ -62,7 +62,7 @@ type Extent struct {
 	Start, Len uint64 // file range, bytes
 	Type       Type
 	DiskBytenr format.Logical // of the first byte written
-	// Owner is the inode.
+	// Owner is the inode: see inode.OfOrdered.
 	Owner any
 	// Completion links the extent into the queue of those that wait to be finished.
 	Completion workqueue.Work[*Extent]

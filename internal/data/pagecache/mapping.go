@@ -10,11 +10,13 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Ops is the door upward: what the owner of a mapping does when the cache is about to change it.
-type Ops interface {
-	// Invalidate drops what the owner keeps for the bytes [from, to) of the page, which is locked and not under
+// Owner is the file of a mapping, package inode's Inode. The cache calls it when it is about to drop a page.
+type Owner interface {
+	// Invalidate drops what the owner keeps for the bytes [from, to) of a page that is locked and not under
 	// writeback: delayed allocation and its reservation. Models btrfs_invalidate_folio().
-	Invalidate(t *sched.Task, p *Page, from, to uint64)
+	Invalidate(t *sched.Task, from, to uint64)
+	// String names the file in reports.
+	String() string
 }
 
 const (
@@ -44,9 +46,7 @@ type top struct {
 // The table is read without a lock. It grows only: an emptied chunk stays until the mapping goes.
 type Mapping struct {
 	cache *Cache
-	ops   Ops
-	// Owner is the inode.
-	Owner any
+	owner Owner
 
 	first atomic.Pointer[chunk]  // pages 0..63: a small file needs no more
 	tops  atomic.Pointer[[]*top] // ascending; replaced, never changed
@@ -65,11 +65,14 @@ type Mapping struct {
 	errors atomic.Uint64
 }
 
-// Init makes m an empty mapping of the cache.
-func (m *Mapping) Init(c *Cache, ops Ops, owner any) {
-	m.cache, m.ops, m.Owner = c, ops, owner
+// Init makes m an empty mapping of the cache. A mapping without an owner, nil, has no delayed allocation.
+func (m *Mapping) Init(c *Cache, owner Owner) {
+	m.cache, m.owner = c, owner
 	m.mu.Init(classMapping)
 }
+
+// Owner is the file.
+func (m *Mapping) Owner() Owner { return m.owner }
 
 // Cache is the cache that m is part of.
 func (m *Mapping) Cache() *Cache { return m.cache }
@@ -431,7 +434,7 @@ func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {
 }
 
 // Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Each page is locked, its
-// writeback waited for, its owner told (Ops.Invalidate), and removed. Models the whole pages of truncate_inode_pages_range().
+// writeback waited for, its owner told (Owner.Invalidate), and removed. Models the whole pages of truncate_inode_pages_range().
 //
 // Preconditions:
 //   - from and to are page-aligned: what becomes of a part of a page is the caller's plan.
@@ -457,8 +460,8 @@ func (m *Mapping) Truncate(t *sched.Task, from, to uint64) {
 const MaxFileEnd = 1 << 63
 
 func (m *Mapping) remove(t *sched.Task, p *Page) {
-	if m.ops != nil {
-		m.ops.Invalidate(t, p, p.Offset(), p.Offset()+PageSize)
+	if m.owner != nil {
+		m.owner.Invalidate(t, p.Offset(), p.Offset()+PageSize)
 	}
 	m.ClearDirty(t, p)
 	m.forget(t, p)

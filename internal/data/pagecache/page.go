@@ -77,10 +77,8 @@ func (p *Page) Edit(t *sched.Task) []byte {
 
 // String names the page in reports.
 func (p *Page) String() string {
-	if m := p.m.Load(); m != nil {
-		if o, ok := m.Owner.(fmt.Stringer); ok {
-			return fmt.Sprintf("page %d of %v", p.index, o)
-		}
+	if m := p.m.Load(); m != nil && m.owner != nil {
+		return fmt.Sprintf("page %d of %v", p.index, m.owner)
 	}
 	return fmt.Sprintf("page %d", p.index)
 }

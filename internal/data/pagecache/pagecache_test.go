@@ -18,14 +18,16 @@ func TestMain(m *testing.M) {
 
 type recorder struct{ invalidated []uint64 }
 
-func (r *recorder) Invalidate(t *sched.Task, p *Page, from, to uint64) {
+func (r *recorder) Invalidate(t *sched.Task, from, to uint64) {
 	r.invalidated = append(r.invalidated, from, to)
 }
 
-func newMapping(limit int64, ops Ops) (*Cache, *Mapping) {
+func (r *recorder) String() string { return "recorder" }
+
+func newMapping(limit int64, owner Owner) (*Cache, *Mapping) {
 	c := NewCache(limit, 1<<20, 2<<20)
 	m := new(Mapping)
-	m.Init(c, ops, nil)
+	m.Init(c, owner)
 	return c, m
 }
 

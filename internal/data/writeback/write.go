@@ -217,6 +217,7 @@ func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pa
 type wbio struct {
 	bio   blockdev.Bio
 	pages []*pagecache.Page
+	ip    *inode.Inode
 	oe    *ordered.Extent
 	e     *Engine
 	next  *wbio
@@ -242,7 +243,7 @@ func (e *Engine) getBio(t *sched.Task) *wbio {
 func (e *Engine) putBio(t *sched.Task, b *wbio) {
 	clear(b.pages)
 	clear(b.bio.Vecs)
-	b.pages, b.bio.Vecs, b.oe, b.bio.Err = b.pages[:0], b.bio.Vecs[:0], nil, nil
+	b.pages, b.bio.Vecs, b.ip, b.oe, b.bio.Err = b.pages[:0], b.bio.Vecs[:0], nil, nil, nil
 	e.mu.Lock(t)
 	b.next = e.bios
 	e.bios = b
@@ -265,7 +266,7 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 	for len(pages) > 0 {
 		n := min(len(pages), maxBioPages)
 		b := e.getBio(t)
-		b.oe = oe
+		b.ip, b.oe = ip, oe
 		b.bio.Off = int64(at)
 		for _, p := range pages[:n] {
 			t.Discharge(p)
@@ -282,8 +283,7 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 // it. It never sleeps. Models end_bbio_data_write().
 func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	b := bio.Private.(*wbio)
-	e, oe := b.e, b.oe
-	ip := oe.Owner.(*inode.Inode)
+	e, ip, oe := b.e, b.ip, b.oe
 	err := bio.Err
 	if err != nil {
 		err = fmt.Errorf("write ino=%d off=%d: %w", ip.Ino, b.pages[0].Offset(), err)

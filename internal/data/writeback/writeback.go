@@ -139,7 +139,7 @@ func (e *Engine) flushLoop(t *sched.Task) {
 
 // flushSome writes up to n dirty pages of the file, from where it stopped last time, and returns how many.
 func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int, sync bool) int {
-	ip := m.Owner.(*inode.Inode)
+	ip := inode.OfMapping(m)
 	cur := m.Cursor.Load()
 	// Errors are recorded on the mapping; fsync reports them.
 	next, wrote, _ := e.writeRange(t, ip, cur, allPages, sync, n)
@@ -210,12 +210,12 @@ func (e *Engine) SyncAll(t *sched.Task) error {
 	var first error
 	busy := e.fs.Cache.BDI.BusyMappings(t, nil)
 	for _, m := range busy {
-		if err := e.WritePages(t, m.Owner.(*inode.Inode), 0, pagecache.MaxFileEnd, true); err != nil && first == nil {
+		if err := e.WritePages(t, inode.OfMapping(m), 0, pagecache.MaxFileEnd, true); err != nil && first == nil {
 			first = err
 		}
 	}
 	for _, m := range busy {
-		e.waitPages(t, m.Owner.(*inode.Inode), 0, pagecache.MaxFileEnd)
+		e.waitPages(t, inode.OfMapping(m), 0, pagecache.MaxFileEnd)
 	}
 	e.fs.Pool.WaitAll(t)
 	return first
