@@ -13,6 +13,20 @@ import (
 // A run of data written one piece after the other becomes one item that grows until it nearly fills
 // a leaf.
 
+// Csums reads and changes the checksum items of one tree. A Store has that of the checksum tree; CsumsIn gives another tree's:
+// a log tree carries the checksums of the extents it logs.
+type Csums struct {
+	forest     *ctree.Forest
+	root       *ctree.Root
+	sectorSize uint64
+	paths      *pathList
+}
+
+// CsumsIn is the checksum items of tree r.
+func (s *Store) CsumsIn(r *ctree.Root) *Csums {
+	return &Csums{forest: s.Forest, root: r, sectorSize: s.SectorSize, paths: s.paths}
+}
+
 func csumKey(bytenr uint64) format.Key {
 	return format.Key{Objectid: format.EXTENT_CSUM_OBJECTID, Type: format.EXTENT_CSUM_KEY, Offset: bytenr}
 }
@@ -21,32 +35,32 @@ func csumKey(bytenr uint64) format.Key {
 // and one checksum, and so do we, so that its items and ours look alike.
 //
 // Models fs/btrfs/file-item.c:MAX_CSUM_ITEMS().
-func (s *Store) maxCsums() int {
-	return (format.LeafDataSize(s.Forest.NodeSize())-2*format.ItemHeaderSize)/format.CsumSize - 1
+func (c *Csums) maxCsums() int {
+	return (format.LeafDataSize(c.forest.NodeSize())-2*format.ItemHeaderSize)/format.CsumSize - 1
 }
 
 // isCsum reports whether the item in slot holds checksums, and the disk range they are for.
-func (s *Store) isCsum(leaf format.Node, slot int) (start, end uint64, ok bool) {
+func (c *Csums) isCsum(leaf format.Node, slot int) (start, end uint64, ok bool) {
 	k := leaf.Key(slot)
 	if k.Objectid != format.EXTENT_CSUM_OBJECTID || k.Type != format.EXTENT_CSUM_KEY {
 		return 0, 0, false
 	}
-	return k.Offset, k.Offset + uint64(leaf.ItemSize(slot)/format.CsumSize)*s.SectorSize, true
+	return k.Offset, k.Offset + uint64(leaf.ItemSize(slot)/format.CsumSize)*c.sectorSize, true
 }
 
 // InsertCsums stores the checksums of the sectors from disk address bytenr on. They extend the item
 // that ends there, while there is room, or make a new one; checksums that are there are replaced.
 //
 // Models fs/btrfs/file-item.c:btrfs_csum_file_blocks().
-func (s *Store) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+func (c *Csums) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error {
+	p := c.paths.get(t)
+	defer c.paths.put(t, p)
 	for len(sums) > 0 {
-		n, err := s.insertCsumsStep(t, tr, bytenr, sums, p)
+		n, err := c.insertCsumsStep(t, tr, bytenr, sums, p)
 		if err != nil {
 			return err
 		}
-		bytenr += uint64(n) * s.SectorSize
+		bytenr += uint64(n) * c.sectorSize
 		sums = sums[n:]
 		p.Release(t)
 	}
@@ -54,8 +68,8 @@ func (s *Store) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums 
 }
 
 // insertCsumsStep stores the first n of sums, in one item.
-func (s *Store) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32, p *ctree.Path) (n int, err error) {
-	f, r := s.Forest, s.CsumRoot
+func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32, p *ctree.Path) (n int, err error) {
+	f, r := c.forest, c.root
 	limit := uint64(0) // no more sums than this: then the next item begins; 0 is not known
 	room := 0          // bytes the search makes room for in the leaf
 	for {
@@ -71,11 +85,11 @@ func (s *Store) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 		}
 		start, end, ok := uint64(0), uint64(0), false
 		if slot >= 0 {
-			start, end, ok = s.isCsum(leaf, slot)
+			start, end, ok = c.isCsum(leaf, slot)
 		}
 		if ok && bytenr < end {
 			// In the item: the data was written again at the same place.
-			b := leaf.Item(slot)[(bytenr-start)/s.SectorSize*format.CsumSize:]
+			b := leaf.Item(slot)[(bytenr-start)/c.sectorSize*format.CsumSize:]
 			n = min(len(sums), len(b)/format.CsumSize)
 			putSums(b, sums[:n])
 			f.DirtyLeaf(t, tr, p)
@@ -84,16 +98,16 @@ func (s *Store) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 		if limit == 0 {
 			// Where does the next item begin? The answer stays true: the caller alone writes this range.
 			if slot+1 < leaf.Nritems() {
-				limit = s.csumsBefore(bytenr, leaf.Key(slot+1))
+				limit = c.csumsBefore(bytenr, leaf.Key(slot+1))
 			} else {
 				p.Release(t)
-				next, ok, err := s.nextKey(t, r, csumKey(bytenr), p)
+				next, ok, err := nextKey(t, f, r, csumKey(bytenr), p)
 				if err != nil {
 					return 0, err
 				}
 				limit = math.MaxUint64
 				if ok {
-					limit = s.csumsBefore(bytenr, next)
+					limit = c.csumsBefore(bytenr, next)
 				}
 				continue
 			}
@@ -103,8 +117,8 @@ func (s *Store) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 		if ok && bytenr == end {
 			have = leaf.ItemSize(slot) / format.CsumSize
 		}
-		if have > 0 && have < s.maxCsums() {
-			n = min(n, s.maxCsums()-have)
+		if have > 0 && have < c.maxCsums() {
+			n = min(n, c.maxCsums()-have)
 			if free := leaf.LeafFreeSpace() / format.CsumSize; free > 0 {
 				n = min(n, free)
 				p.Slots[0] = slot
@@ -121,7 +135,7 @@ func (s *Store) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 			}
 		}
 		p.Release(t)
-		n = min(n, s.maxCsums())
+		n = min(n, c.maxCsums())
 		if err := f.InsertEmptyItem(t, tr, r, p, csumKey(bytenr), n*format.CsumSize); err != nil {
 			return 0, fmt.Errorf("insert of %d checksums at %d: %w", n, bytenr, err)
 		}
@@ -132,11 +146,11 @@ func (s *Store) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 }
 
 // csumsBefore is the number of sectors from bytenr to where the item at next begins.
-func (s *Store) csumsBefore(bytenr uint64, next format.Key) uint64 {
+func (c *Csums) csumsBefore(bytenr uint64, next format.Key) uint64 {
 	if next.Objectid != format.EXTENT_CSUM_OBJECTID || next.Type != format.EXTENT_CSUM_KEY {
 		return math.MaxUint64
 	}
-	return max(1, (next.Offset-bytenr)/s.SectorSize)
+	return max(1, (next.Offset-bytenr)/c.sectorSize)
 }
 
 func putSums(b []byte, sums []uint32) {
@@ -146,24 +160,24 @@ func putSums(b []byte, sums []uint32) {
 }
 
 // seekCsum points p, for reading, at the first checksum item that ends after bytenr.
-func (s *Store) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, end uint64, ok bool, err error) {
-	found, err := s.Forest.SearchSlot(t, nil, s.CsumRoot, csumKey(bytenr), p, 0, false)
+func (c *Csums) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, end uint64, ok bool, err error) {
+	found, err := c.forest.SearchSlot(t, nil, c.root, csumKey(bytenr), p, 0, false)
 	if err != nil {
 		return 0, 0, false, err
 	}
 	if slot := p.Slot(); !found && slot > 0 {
-		if start, end, ok = s.isCsum(p.Leaf(), slot-1); ok && end > bytenr {
+		if start, end, ok = c.isCsum(p.Leaf(), slot-1); ok && end > bytenr {
 			p.Slots[0]--
 			return start, end, true, nil
 		}
 	}
 	if p.Slot() >= p.Leaf().Nritems() {
-		more, err := s.Forest.NextLeaf(t, s.CsumRoot, p)
+		more, err := c.forest.NextLeaf(t, c.root, p)
 		if err != nil || !more {
 			return 0, 0, false, err
 		}
 	}
-	start, end, ok = s.isCsum(p.Leaf(), p.Slot())
+	start, end, ok = c.isCsum(p.Leaf(), p.Slot())
 	return start, end, ok, nil
 }
 
@@ -171,13 +185,13 @@ func (s *Store) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, en
 // sector, have[i] says whether out[i] was found.
 //
 // Models fs/btrfs/file-item.c:btrfs_lookup_bio_sums().
-func (s *Store) LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, have []bool) error {
-	n := int(length / s.SectorSize)
+func (c *Csums) LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, have []bool) error {
+	n := int(length / c.sectorSize)
 	out, have = out[:n], have[:n]
 	clear(have)
-	p := s.path(t)
-	defer s.putPath(t, p)
-	start, end, ok, err := s.seekCsum(t, p, bytenr)
+	p := c.paths.get(t)
+	defer c.paths.put(t, p)
+	start, end, ok, err := c.seekCsum(t, p, bytenr)
 	for {
 		if err != nil {
 			return err
@@ -186,42 +200,42 @@ func (s *Store) LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, 
 			return nil
 		}
 		from, to := max(start, bytenr), min(end, bytenr+length)
-		b := p.Item()[(from-start)/s.SectorSize*format.CsumSize:]
-		at := int((from - bytenr) / s.SectorSize)
-		for i := range int((to - from) / s.SectorSize) {
+		b := p.Item()[(from-start)/c.sectorSize*format.CsumSize:]
+		at := int((from - bytenr) / c.sectorSize)
+		for i := range int((to - from) / c.sectorSize) {
 			out[at+i] = le.Uint32(b[i*format.CsumSize:])
 			have[at+i] = true
 		}
 		if end >= bytenr+length {
 			return nil
 		}
-		if ok, err = s.Forest.NextItem(t, s.CsumRoot, p); ok {
-			start, end, ok = s.isCsum(p.Leaf(), p.Slot())
+		if ok, err = c.forest.NextItem(t, c.root, p); ok {
+			start, end, ok = c.isCsum(p.Leaf(), p.Slot())
 		}
 	}
 }
 
 // CsumExists reports whether any sector of [bytenr, bytenr+length) has a checksum.
-func (s *Store) CsumExists(t *sched.Task, bytenr, length uint64) (bool, error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
-	return s.csumExists(t, p, bytenr, length)
+func (c *Csums) CsumExists(t *sched.Task, bytenr, length uint64) (bool, error) {
+	p := c.paths.get(t)
+	defer c.paths.put(t, p)
+	return c.csumExists(t, p, bytenr, length)
 }
 
 // csumExists is CsumExists on the caller's path; Nowait of the path counts.
-func (s *Store) csumExists(t *sched.Task, p *ctree.Path, bytenr, length uint64) (bool, error) {
-	start, _, ok, err := s.seekCsum(t, p, bytenr)
+func (c *Csums) csumExists(t *sched.Task, p *ctree.Path, bytenr, length uint64) (bool, error) {
+	start, _, ok, err := c.seekCsum(t, p, bytenr)
 	return ok && start < bytenr+length, err
 }
 
 // DelCsums removes the checksums of [bytenr, bytenr+length): the data extent is gone.
 //
 // Models fs/btrfs/file-item.c:btrfs_del_csums().
-func (s *Store) DelCsums(t *sched.Task, tr *ctree.Trans, bytenr, length uint64) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+func (c *Csums) DelCsums(t *sched.Task, tr *ctree.Trans, bytenr, length uint64) error {
+	p := c.paths.get(t)
+	defer c.paths.put(t, p)
 	for end := bytenr + length; ; p.Release(t) {
-		done, err := s.delCsumsStep(t, tr, bytenr, end, p)
+		done, err := c.delCsumsStep(t, tr, bytenr, end, p)
 		if err != nil || done {
 			return err
 		}
@@ -229,16 +243,16 @@ func (s *Store) DelCsums(t *sched.Task, tr *ctree.Trans, bytenr, length uint64) 
 }
 
 // delCsumsStep removes what it can in the last leaf that has checksums of the range.
-func (s *Store) delCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr, end uint64, p *ctree.Path) (done bool, err error) {
-	f, r := s.Forest, s.CsumRoot
-	if _, err := f.SearchSlot(t, tr, r, csumKey(end-s.SectorSize).Next(), p, -1, true); err != nil {
+func (c *Csums) delCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr, end uint64, p *ctree.Path) (done bool, err error) {
+	f, r := c.forest, c.root
+	if _, err := f.SearchSlot(t, tr, r, csumKey(end-c.sectorSize).Next(), p, -1, true); err != nil {
 		return false, err
 	}
 	leaf := p.Leaf()
 	slot := p.Slot() - 1 // the last item that starts before end
 	delSlot, delNr, trimmed := 0, 0, false
 	for ; slot >= 0; slot-- {
-		itemStart, itemEnd, ok := s.isCsum(leaf, slot)
+		itemStart, itemEnd, ok := c.isCsum(leaf, slot)
 		if !ok || itemEnd <= bytenr {
 			done = true
 			break
@@ -255,14 +269,14 @@ func (s *Store) delCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr, end uint64,
 		switch {
 		case itemStart < bytenr && itemEnd > end:
 			// The range is in the middle: both ends stay, the tail as an item of its own.
-			return true, s.cutCsums(t, tr, itemStart, bytenr, end, p)
+			return true, c.cutCsums(t, tr, itemStart, bytenr, end, p)
 		case itemEnd > end:
-			f.TruncateItem(t, p, int((itemEnd-end)/s.SectorSize)*format.CsumSize, false)
+			f.TruncateItem(t, p, int((itemEnd-end)/c.sectorSize)*format.CsumSize, false)
 			f.SetItemKeySafe(t, p, csumKey(end))
 			f.DirtyLeaf(t, tr, p)
 			done = itemStart == bytenr
 		default:
-			f.TruncateItem(t, p, int((bytenr-itemStart)/s.SectorSize)*format.CsumSize, true)
+			f.TruncateItem(t, p, int((bytenr-itemStart)/c.sectorSize)*format.CsumSize, true)
 			f.DirtyLeaf(t, tr, p)
 			done = true
 		}
@@ -280,15 +294,15 @@ func (s *Store) delCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr, end uint64,
 }
 
 // cutCsums takes [bytenr, end) out of the middle of the item that starts at itemStart.
-func (s *Store) cutCsums(t *sched.Task, tr *ctree.Trans, itemStart, bytenr, end uint64, p *ctree.Path) error {
-	f, r := s.Forest, s.CsumRoot
+func (c *Csums) cutCsums(t *sched.Task, tr *ctree.Trans, itemStart, bytenr, end uint64, p *ctree.Path) error {
+	f, r := c.forest, c.root
 	p.Release(t)
-	if err := f.SplitItem(t, tr, r, p, csumKey(itemStart), csumKey(end), int((end-itemStart)/s.SectorSize)*format.CsumSize); err != nil {
+	if err := f.SplitItem(t, tr, r, p, csumKey(itemStart), csumKey(end), int((end-itemStart)/c.sectorSize)*format.CsumSize); err != nil {
 		return err
 	}
 	// The path is at the second part; the first loses its end.
 	p.Slots[0]--
-	f.TruncateItem(t, p, int((bytenr-itemStart)/s.SectorSize)*format.CsumSize, true)
+	f.TruncateItem(t, p, int((bytenr-itemStart)/c.sectorSize)*format.CsumSize, true)
 	f.DirtyLeaf(t, tr, p)
 	return nil
 }

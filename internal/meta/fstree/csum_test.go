@@ -12,7 +12,7 @@ import (
 // csumItems lists the checksum items as [start, end) disk ranges.
 func (e *env) csumItems() (list [][2]uint64) {
 	e.Helper()
-	e.ok(e.s.each(e.t, e.s.CsumRoot, csumKey(0), func(p *ctree.Path, k format.Key) (bool, error) {
+	e.ok(e.s.each(e.t, e.s.Csums.root, csumKey(0), func(p *ctree.Path, k format.Key) (bool, error) {
 		start, end, _ := e.s.isCsum(p.Leaf(), p.Slot())
 		list = append(list, [2]uint64{start, end})
 		return true, nil
@@ -115,4 +115,37 @@ func TestCsumsPack(t *testing.T) {
 		t.Errorf("have %d checksums in a full item, the kernel 4057", e.s.maxCsums())
 	}
 	e.commit()
+}
+
+// TestCsumsIn keeps checksums of the same disk range in two trees, as a log tree and the checksum tree do between an fsync and
+// the next commit: neither sees what the other has.
+func TestCsumsIn(t *testing.T) {
+	const at, n = 1 << 40, 4
+	e := newEnv(t, 4096)
+	r, err := e.f.NewRoot(e.t, e.tr, format.TREE_LOG_OBJECTID)
+	e.ok(err)
+	log := e.s.CsumsIn(r)
+	look := func(c *Csums) (sums [n]uint32, have [n]bool) {
+		e.ok(c.LookupCsums(e.t, at, n*sector, sums[:], have[:]))
+		return sums, have
+	}
+	want := func(what string, c *Csums, wantSums [n]uint32, wantHave [n]bool) {
+		t.Helper()
+		sums, have := look(c)
+		for i := range sums {
+			if have[i] != wantHave[i] || have[i] && sums[i] != wantSums[i] {
+				t.Errorf("%s: have %v %v want %v %v", what, sums, have, wantSums, wantHave)
+				return
+			}
+		}
+	}
+	all := [n]bool{true, true, true, true}
+	e.ok(log.InsertCsums(e.t, e.tr, at, []uint32{1, 2, 3, 4}))
+	want("the csum tree after an insert into the log", e.s.Csums, [n]uint32{}, [n]bool{})
+	e.ok(e.s.InsertCsums(e.t, e.tr, at+sector, []uint32{20, 30}))
+	want("the log after an insert into the csum tree", log, [n]uint32{1, 2, 3, 4}, all)
+	want("the csum tree", e.s.Csums, [n]uint32{0, 20, 30, 0}, [n]bool{1: true, 2: true})
+	e.ok(log.DelCsums(e.t, e.tr, at, 3*sector))
+	want("the log after a delete", log, [n]uint32{3: 4}, [n]bool{3: true})
+	want("the csum tree after a delete in the log", e.s.Csums, [n]uint32{0, 20, 30, 0}, [n]bool{1: true, 2: true})
 }

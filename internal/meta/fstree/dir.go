@@ -146,8 +146,8 @@ func (s *Store) appendPacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, p *c
 // removePacked takes the entry that f finds out of the item at key, and the item when it was the
 // last. Before that it shows the entry to look. ENOENT when it is not there.
 func (s *Store) removePacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, key format.Key, f find, look func(entry []byte) error) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, tr, r, key, p, -1, true)
 	if err != nil {
 		return err
@@ -179,8 +179,8 @@ func (s *Store) removePacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, key 
 
 // Lookup finds a name in a directory. ENOENT when it is not there.
 func (s *Store) Lookup(t *sched.Task, r *ctree.Root, dir uint64, name string) (d format.DirItem, err error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, dirItemKey(dir, name), p, 0, false)
 	if err != nil {
 		return d, err
@@ -230,8 +230,8 @@ func (s *Store) ReadDir(t *sched.Task, r *ctree.Root, dir, fromIndex uint64, f f
 }
 
 func (s *Store) readDirBatch(t *sched.Task, r *ctree.Root, dir, fromIndex uint64, batch []dirEntry) ([]dirEntry, error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	key := format.Key{Objectid: dir, Type: format.DIR_INDEX_KEY, Offset: fromIndex}
 	more, err := s.Forest.SearchForward(t, r, key, p)
 	for ; more && err == nil && len(batch) < readDirBatch; more, err = s.Forest.NextItem(t, r, p) {
@@ -288,8 +288,8 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 		}
 		return err
 	}
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	key := format.Key{Objectid: dir, Type: format.DIR_INDEX_KEY, Offset: index}
 	if err := s.Forest.InsertEmptyItem(t, tr, r, p, key, d.Size()); err != nil {
 		return fmt.Errorf("root=%d key=%v: %w", r.ID, key, err)
@@ -300,8 +300,8 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 }
 
 func (s *Store) insertDirItem(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir uint64, d *format.DirItem) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	b, err := s.appendPacked(t, tr, r, p, dirItemKey(dir, d.Name), d.Size(), find{typ: format.DIR_ITEM_KEY, name: d.Name})
 	if err != nil {
 		return err
@@ -315,8 +315,8 @@ func (s *Store) insertDirItem(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir
 //
 // Models fs/btrfs/inode-item.c:btrfs_insert_inode_ref().
 func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino uint64, name string, index uint64) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	ref := format.InodeRef{Index: index, Name: name}
 	key := format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: dir}
 	b, err := s.appendPacked(t, tr, r, p, key, ref.Size(), find{typ: format.INODE_REF_KEY, name: name})
@@ -422,8 +422,8 @@ func (s *Store) Names(t *sched.Task, r *ctree.Root, ino uint64) ([]NameRef, erro
 
 // each calls f for the items of r from key on, the leaf read locked, until f says false.
 func (s *Store) each(t *sched.Task, r *ctree.Root, key format.Key, f func(p *ctree.Path, k format.Key) (bool, error)) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	more, err := s.Forest.SearchForward(t, r, key, p)
 	for more && err == nil {
 		if more, err = f(p, p.Key()); more && err == nil {
@@ -444,8 +444,8 @@ func (s *Store) InsertOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 
 // DelOrphan takes that back. ENOENT when there is no such item.
 func (s *Store) DelOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, tr, r, orphanKey(ino), p, -1, true)
 	if err != nil {
 		return err

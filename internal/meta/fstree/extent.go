@@ -101,8 +101,8 @@ func (s *Store) seek(t *sched.Task, r *ctree.Root, ino, off uint64, p *ctree.Pat
 // or else the next one: then ok is false, [off, start) is a hole, and start is MaxUint64 when no item
 // follows. Inline data is copied; an inline extent covers its whole sector.
 func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	start, ok, err = s.seek(t, r, ino, off, p, &fe)
 	if err != nil || !ok {
 		return math.MaxUint64, format.FileExtent{}, false, err
@@ -117,8 +117,8 @@ func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) 
 // the running transaction. The reference of the data extent is the caller's. EEXIST when there is an
 // item at off.
 func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, off uint64, fe *format.FileExtent) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	if err := s.Forest.InsertEmptyItem(t, tr, r, p, extentKey(ino, off), fe.Size()); err != nil {
 		return err
 	}
@@ -161,8 +161,8 @@ func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 	if start >= end || start%s.SectorSize != 0 {
 		panic(fmt.Sprintf("fstree: drop of [%d, %d) in inode %d", start, end, ino))
 	}
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	res.NextStart = start
 	if opt.ReadFirst {
 		var fe format.FileExtent
@@ -287,7 +287,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 	}
 	// The leaf has nothing of the range; the next one may.
 	p.Release(t)
-	next, ok, err := s.nextKey(t, r, extentKey(ino, start), p)
+	next, ok, err := nextKey(t, s.Forest, r, extentKey(ino, start), p)
 	if err != nil {
 		return err
 	}
@@ -306,8 +306,8 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 //
 // Models fs/btrfs/inode-item.c:btrfs_truncate_inode_items().
 func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, newSize uint64, maxItems int) (bytesFreed uint64, more bool, err error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	for items := 0; ; {
 		n, freed, done, err := s.truncateStep(t, tr, r, ino, newSize, maxItems-items, p)
 		bytesFreed += freed
@@ -403,8 +403,8 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino,
 // Preconditions:
 //   - [start, end) lies in one PREALLOC item, not empty; the caller has its extent lock.
 func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	for {
 		err := s.markWritten(t, tr, r, ino, start, end, p)
 		if !errors.Is(err, errno.EAGAIN) {
@@ -580,8 +580,8 @@ type NocowExtent struct {
 // Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent(). Difference: the kernel also asks
 // whether the block group is read-only. Only scrub and balance make one so, and we have neither.
 func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	p.Nowait = nowait
 	found, err := s.Forest.SearchSlot(t, nil, r, extentKey(ino, off), p, 0, false)
 	if err != nil {

@@ -50,32 +50,38 @@ var pathClass = lockdep.NewClass("path_list")
 type Store struct {
 	Forest     *ctree.Forest
 	ExtentTree ExtentRefs
-	CsumRoot   *ctree.Root
 	SectorSize uint64
+	*Csums     // of the checksum tree
 	// Extref says that names without room in an INODE_REF item go to INODE_EXTREF (the extended_iref feature).
 	Extref bool
 
-	pathMu lock.Mutex // class path_list; protects paths
-	paths  []*ctree.Path
+	paths *pathList
 }
 
 // New returns a store with extended references on.
 func New(f *ctree.Forest, refs ExtentRefs, csumRoot *ctree.Root, sectorSize uint64) *Store {
-	s := &Store{Forest: f, ExtentTree: refs, CsumRoot: csumRoot, SectorSize: sectorSize, Extref: true}
-	s.pathMu.Init(pathClass)
+	s := &Store{Forest: f, ExtentTree: refs, SectorSize: sectorSize, Extref: true, paths: new(pathList)}
+	s.paths.mu.Init(pathClass)
+	s.Csums = s.CsumsIn(csumRoot)
 	return s
 }
 
-// path takes a path from the free list. It never waits for the list: a NOWAIT request comes here too.
-func (s *Store) path(t *sched.Task) *ctree.Path {
-	if s.pathMu.TryLock(t) {
-		if n := len(s.paths); n > 0 {
-			p := s.paths[n-1]
-			s.paths = s.paths[:n-1]
-			s.pathMu.Unlock(t)
+// pathList is a free list of paths.
+type pathList struct {
+	mu   lock.Mutex // class path_list; protects list
+	list []*ctree.Path
+}
+
+// get takes a path. It never waits for the list: a NOWAIT request comes here as well.
+func (l *pathList) get(t *sched.Task) *ctree.Path {
+	if l.mu.TryLock(t) {
+		if n := len(l.list); n > 0 {
+			p := l.list[n-1]
+			l.list = l.list[:n-1]
+			l.mu.Unlock(t)
 			return p
 		}
-		s.pathMu.Unlock(t)
+		l.mu.Unlock(t)
 	}
 	return new(ctree.Path)
 }
@@ -83,15 +89,15 @@ func (s *Store) path(t *sched.Task) *ctree.Path {
 // pathsMax bounds the free list: as many paths as tasks are at work, with room to spare.
 const pathsMax = 64
 
-// putPath releases p and gives it back.
-func (s *Store) putPath(t *sched.Task, p *ctree.Path) {
+// put releases p and gives it back.
+func (l *pathList) put(t *sched.Task, p *ctree.Path) {
 	p.Release(t)
 	p.Nowait, p.ForExtension = false, false
-	if s.pathMu.TryLock(t) {
-		if len(s.paths) < pathsMax {
-			s.paths = append(s.paths, p)
+	if l.mu.TryLock(t) {
+		if len(l.list) < pathsMax {
+			l.list = append(l.list, p)
 		}
-		s.pathMu.Unlock(t)
+		l.mu.Unlock(t)
 	}
 }
 
@@ -105,8 +111,8 @@ func inodeKey(ino uint64) format.Key { return format.Key{Objectid: ino, Type: fo
 
 // ReadInode reads the inode item. ENOENT when there is none.
 func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino uint64) (item format.InodeItem, err error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, inodeKey(ino), p, 0, false)
 	if err != nil {
 		return item, err
@@ -124,8 +130,8 @@ func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino uint64) (item format
 
 // InsertInode adds an inode item. EEXIST when the inode is there.
 func (s *Store) InsertInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, item *format.InodeItem) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	if err := s.Forest.InsertEmptyItem(t, tr, r, p, inodeKey(ino), format.InodeItemSize); err != nil {
 		return err
 	}
@@ -138,8 +144,8 @@ func (s *Store) InsertInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 //
 // Models fs/btrfs/inode.c:btrfs_update_inode_item().
 func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, item *format.InodeItem) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, tr, r, inodeKey(ino), p, 0, true)
 	if err != nil {
 		return err
@@ -157,8 +163,8 @@ func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 //
 // Models the last step of fs/btrfs/inode.c:btrfs_evict_inode().
 func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	key := format.Key{Objectid: ino}
 	for {
 		if _, err := s.Forest.SearchSlot(t, tr, r, key, p, -1, true); err != nil {
@@ -185,7 +191,7 @@ func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 			return nil
 		}
 		// The leaf ended before the key: the items, if any, start the next leaf.
-		next, ok, err := s.nextKey(t, r, key, p)
+		next, ok, err := nextKey(t, s.Forest, r, key, p)
 		if err != nil || !ok || next.Objectid != ino {
 			return err
 		}
@@ -194,8 +200,8 @@ func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 }
 
 // nextKey is the first key in r that is not before key. It searches for reading and releases p.
-func (s *Store) nextKey(t *sched.Task, r *ctree.Root, key format.Key, p *ctree.Path) (next format.Key, ok bool, err error) {
-	if ok, err = s.Forest.SearchForward(t, r, key, p); ok {
+func nextKey(t *sched.Task, f *ctree.Forest, r *ctree.Root, key format.Key, p *ctree.Path) (next format.Key, ok bool, err error) {
+	if ok, err = f.SearchForward(t, r, key, p); ok {
 		next = p.Key()
 		p.Release(t)
 	}
@@ -221,8 +227,8 @@ func (s *Store) NextObjectid(t *sched.Task, r *ctree.Root) (uint64, error) {
 
 // lastKey is the last key in r that is not after key.
 func (s *Store) lastKey(t *sched.Task, r *ctree.Root, key format.Key) (last format.Key, ok bool, err error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	if ok, err = s.Forest.SearchBackward(t, r, key, p); ok {
 		last = p.Key()
 	}

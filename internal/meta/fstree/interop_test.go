@@ -66,7 +66,7 @@ func openForeign(t *testing.T, path string) *foreign {
 		}))
 		return r
 	}
-	s.CsumRoot = root(format.CSUM_TREE_OBJECTID)
+	s.Csums = s.CsumsIn(root(format.CSUM_TREE_OBJECTID))
 	return &foreign{tk, v, s, root(format.FS_TREE_OBJECTID)}
 }
 

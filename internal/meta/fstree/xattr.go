@@ -13,8 +13,8 @@ func xattrKey(ino uint64, name string) format.Key {
 
 // Getxattr reads an extended attribute. ENOENT when the inode has no such attribute.
 func (s *Store) Getxattr(t *sched.Task, r *ctree.Root, ino uint64, name string) ([]byte, error) {
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, xattrKey(ino, name), p, 0, false)
 	if err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint
 	if err := s.Removexattr(t, tr, r, ino, name); err != nil && err != errno.ENOENT {
 		return err
 	}
-	p := s.path(t)
-	defer s.putPath(t, p)
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
 	d := format.DirItem{Transid: tr.ID, Type: format.FtXattr, Name: name, Data: value}
 	if d.Size() > format.MaxItemSize(s.Forest.NodeSize()) {
 		return errno.ENOSPC
