@@ -503,66 +503,6 @@ func (m *Manager) writeRootItem(t *sched.Task, h *Handle, r *ctree.Root) error {
 	return nil
 }
 
-// nextSuper makes the superblock of the commit. No handle is open.
-func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
-	sb := *m.Super(t)
-	old := sb.Generation
-	sb.Generation = tx.id
-	bytenr, level, _ := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
-	sb.Root, sb.RootLevel = bytenr, uint8(level)
-	bytenr, level, gen := m.Root(format.CHUNK_TREE_OBJECTID).Pointer()
-	sb.ChunkRoot, sb.ChunkRootLevel, sb.ChunkRootGeneration = bytenr, uint8(level), gen
-	sb.BytesUsed = m.Extents.BytesUsed()
-	sb.DevItem.BytesUsed = m.Volumes.BytesUsed()
-	if sb.UUIDTreeGeneration == old {
-		sb.UUIDTreeGeneration = tx.id // no subvolume came or went: the uuid tree is as right as it was
-	}
-	sb.SysChunkArray = sysChunkArray(m.Volumes)
-	m.backupRoots(&sb)
-	return &sb
-}
-
-func sysChunkArray(v *volumes.Volumes) []byte {
-	var a []byte
-	for _, c := range v.Chunks() {
-		if c.Chunk.Type&format.BlockGroupSystem == 0 {
-			continue
-		}
-		b := make([]byte, format.KeySize+c.Chunk.Size())
-		format.Key{Objectid: format.FIRST_CHUNK_TREE_OBJECTID, Type: format.CHUNK_ITEM_KEY, Offset: c.Logical}.Encode(b)
-		c.Chunk.Encode(b[format.KeySize:])
-		a = append(a, b...)
-	}
-	return a
-}
-
-// backupRoots writes the oldest of the four backup slots. Models backup_super_roots().
-func (m *Manager) backupRoots(sb *format.Super) {
-	slot := 0
-	for i := range sb.Backups {
-		if sb.Backups[i].TreeRootGen > sb.Backups[slot].TreeRootGen {
-			slot = i
-		}
-	}
-	if sb.Backups[slot].TreeRootGen != 0 {
-		slot = (slot + 1) % len(sb.Backups)
-	}
-	b := format.RootBackup{TotalBytes: sb.TotalBytes, BytesUsed: sb.BytesUsed, NumDevices: sb.NumDevices}
-	set := func(id uint64, bytenr, gen *uint64, level *uint8) {
-		if r := m.Root(id); r != nil {
-			p, l, g := r.Pointer()
-			*bytenr, *gen, *level = p, g, uint8(l)
-		}
-	}
-	set(format.ROOT_TREE_OBJECTID, &b.TreeRoot, &b.TreeRootGen, &b.TreeRootLevel)
-	set(format.CHUNK_TREE_OBJECTID, &b.ChunkRoot, &b.ChunkRootGen, &b.ChunkRootLevel)
-	set(format.EXTENT_TREE_OBJECTID, &b.ExtentRoot, &b.ExtentRootGen, &b.ExtentRootLevel)
-	set(format.FS_TREE_OBJECTID, &b.FSRoot, &b.FSRootGen, &b.FSRootLevel)
-	set(format.DEV_TREE_OBJECTID, &b.DevRoot, &b.DevRootGen, &b.DevRootLevel)
-	set(format.CSUM_TREE_OBJECTID, &b.CsumRoot, &b.CsumRootGen, &b.CsumRootLevel)
-	sb.Backups[slot] = b
-}
-
 // Root is the tree with the id, one of those that every file system has; a subvolume's belongs to its opener (OpenSubvol).
 func (m *Manager) Root(id uint64) *ctree.Root { return m.roots[id] }
 
