@@ -220,7 +220,7 @@ func (f *FS) Close(t *sched.Task) error {
 	f.put(t, f.top)
 	f.stop(t)
 	if f.opt.CheckQuiescence && !f.opt.ReadOnly && err == nil {
-		f.checkQuiescent(t)
+		f.CheckQuiescent(t)
 	}
 	return err
 }
@@ -230,11 +230,9 @@ func (f *FS) Flush(t *sched.Task, x *File) error {
 	return f.engine.WritePages(t, x.n.ip, 0, pagecache.MaxFileEnd, true)
 }
 
-// CheckQuiescent panics unless every counter is at rest after a Sync with nothing else in flight.
-func (f *FS) CheckQuiescent(t *sched.Task) { f.checkQuiescent(t) }
-
-// checkQuiescent panics unless every counter is at rest (kernel-semantics 11.1).
-func (f *FS) checkQuiescent(t *sched.Task) {
+// CheckQuiescent panics unless every counter is at rest after a Sync with nothing else in flight
+// (kernel-semantics 11.1).
+func (f *FS) CheckQuiescent(t *sched.Task) {
 	for _, n := range f.nodes(t) {
 		n.ip.CheckQuiescent(t)
 	}

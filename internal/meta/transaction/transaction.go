@@ -159,13 +159,23 @@ func (m *Manager) JoinReserved(t *sched.Task, bytes uint64) (*Handle, error) {
 	return m.join(t, bytes)
 }
 
+// current is the task's open handle, or nil.
 func current(t *sched.Task) *Handle {
 	h, _ := t.Journal.(*Handle)
 	return h
 }
 
-// Current is the task's open handle, or nil.
-func Current(t *sched.Task) *Handle { return current(t) }
+// lockWrite takes mu for a change of what it protects, and tells the race detector of an explorer.
+func (m *Manager) lockWrite(t *sched.Task) {
+	m.mu.Lock(t)
+	m.state.Write(t, nameState)
+}
+
+// lockRead takes mu for a look.
+func (m *Manager) lockRead(t *sched.Task) {
+	m.mu.Lock(t)
+	m.state.Read(t, nameState)
+}
 
 func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
 	lockdep.MightWait(t, classWait)
@@ -197,8 +207,7 @@ func (m *Manager) open(t *sched.Task, tx *Transaction, bytes uint64) *Handle {
 	h := &Handle{m: m, tx: tx, refs: 1}
 	m.Space.InitRsv(&h.rsv, bytes)
 	h.tr = ctree.Trans{ID: tx.id, Dirty: tx.dirty, Priv: &h.rsv, RootDirtied: func(r *ctree.Root) {
-		m.mu.Lock(t)
-		m.state.Write(t, nameState)
+		m.lockWrite(t)
 		tx.roots[r.ID] = r
 		m.mu.Unlock(t)
 	}}
@@ -224,10 +233,9 @@ func (h *Handle) End(t *sched.Task) error {
 	if m.Extents.GlobalShort(t) {
 		m.Extents.FillGlobalReserve(t)
 	}
-	m.mu.Lock(t)
+	m.lockWrite(t)
 	defer m.mu.Unlock(t)
 	t.Discharge(handles{h.tx})
-	m.state.Write(t, nameState)
 	if h.tx.writers--; m.blocked {
 		m.writers.Broadcast(t)
 	}
@@ -242,8 +250,7 @@ func (h *Handle) End(t *sched.Task) error {
 func (h *Handle) Abort(t *sched.Task, err error) { h.m.abort(t, err) }
 
 func (m *Manager) abort(t *sched.Task, err error) {
-	m.mu.Lock(t)
-	m.state.Write(t, nameState)
+	m.lockWrite(t)
 	if m.aborted == nil {
 		m.broken.Store(true)
 		m.aborted = fmt.Errorf("transaction aborted, file system is read-only now: %w", err)
@@ -256,9 +263,8 @@ func (m *Manager) abort(t *sched.Task, err error) {
 
 // Aborted is why the file system turned read-only, or nil.
 func (m *Manager) Aborted(t *sched.Task) error {
-	m.mu.Lock(t)
+	m.lockRead(t)
 	defer m.mu.Unlock(t)
-	m.state.Read(t, nameState)
 	return m.aborted
 }
 
@@ -270,17 +276,15 @@ func (m *Manager) Generation(t *sched.Task) uint64 { return m.Super(t).Generatio
 
 // Super is the superblock of the last durable commit; the caller does not change it.
 func (m *Manager) Super(t *sched.Task) *format.Super {
-	m.mu.Lock(t)
+	m.lockRead(t)
 	defer m.mu.Unlock(t)
-	m.state.Read(t, nameState)
 	return m.super
 }
 
 // Running is the transid of the running transaction, 0 when there is none.
 func (m *Manager) Running(t *sched.Task) uint64 {
-	m.mu.Lock(t)
+	m.lockRead(t)
 	defer m.mu.Unlock(t)
-	m.state.Read(t, nameState)
 	if m.running == nil {
 		return 0
 	}
@@ -297,8 +301,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 		panic("transaction: Commit with an open handle")
 	}
 	lockdep.MightWait(t, classCommit)
-	m.mu.Lock(t)
-	m.state.Read(t, nameState)
+	m.lockRead(t)
 	tx := m.running
 	if tx == nil {
 		c := m.committing
@@ -313,8 +316,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 
 	m.commitMu.Lock(t)
 	defer m.commitMu.Unlock(t)
-	m.mu.Lock(t)
-	m.state.Read(t, nameState)
+	m.lockRead(t)
 	done, err := tx.done, m.aborted
 	m.mu.Unlock(t)
 	if done {
@@ -332,8 +334,7 @@ func (m *Manager) Commit(t *sched.Task) error {
 
 // commit is Commit under commitMu.
 func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
-	m.mu.Lock(t)
-	m.state.Write(t, nameState)
+	m.lockWrite(t)
 	tx.writers++
 	m.mu.Unlock(t)
 	t.Owe(durable{tx})
@@ -351,8 +352,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 		return err
 	}
 
-	m.mu.Lock(t)
-	m.state.Write(t, nameState)
+	m.lockWrite(t)
 	m.blocked = true
 	t.Owe(unblocking{tx})
 	defer t.Discharge(unblocking{tx})
@@ -373,8 +373,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 
 	t.Journal = nil
 	h.rsv.ReleaseAll(t)
-	m.mu.Lock(t)
-	m.state.Write(t, nameState)
+	m.lockWrite(t)
 	tx.writers--
 	m.running, m.committing = nil, tx
 	m.blocked = false
@@ -390,8 +389,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.Extents.Unpin(t, pinned)
 	m.Extents.FillGlobalReserve(t)
 
-	m.mu.Lock(t)
-	m.state.Write(t, nameState)
+	m.lockWrite(t)
 	m.super = sb
 	m.committing = nil
 	tx.done = true
@@ -449,8 +447,7 @@ func (m *Manager) cowRootTree(t *sched.Task, h *Handle) (cowed bool, err error) 
 // superblock points at them. Models update_cowonly_root().
 func (m *Manager) writeRootItems(t *sched.Task, h *Handle) (wrote bool, err error) {
 	for {
-		m.mu.Lock(t)
-		m.state.Write(t, nameState)
+		m.lockWrite(t)
 		var r *ctree.Root
 		for id, x := range h.tx.roots {
 			if r == nil || id < r.ID {
