@@ -38,8 +38,6 @@ func readSuper(t *sched.Task, dev blockdev.Device) (*format.Super, error) {
 // checkWritable says why an image that can be read must not be written by this program.
 func checkWritable(sb *format.Super) error {
 	switch {
-	case sb.LogRoot != 0:
-		return errors.New("image has a log tree to replay: mount it once in Linux, or open read-only")
 	case sb.Flags&format.SuperFlagSeeding != 0:
 		return errors.New("image is a seed device: open read-only")
 	case sb.IncompatFlags&format.IncompatSkinnyMetadata == 0:
@@ -107,13 +105,26 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 		return nil, fmt.Errorf("read top directory: %w", err)
 	}
 	if !o.ReadOnly {
-		if err := f.cleanOrphans(t, vol); err != nil {
+		if err := f.recover(t, sb, vol); err != nil {
 			f.put(t, f.top)
 			f.stop(t)
-			return nil, fmt.Errorf("delete orphan inodes: %w", err)
+			return nil, err
 		}
 	}
 	return f, nil
+}
+
+// recover finishes what the last mount left: first what it logged, then the deletes that it began. All trees are open and no task
+// has changed anything yet. Difference from open_ctree(): a log tree is refused, not replayed; a read-only open leaves it alone and
+// shows the last commit, as Linux does under rescue=nologreplay.
+func (f *FS) recover(t *sched.Task, sb *format.Super, top *subvol) error {
+	if sb.LogRoot != 0 {
+		return errors.New("image has a log tree to replay: mount it once in Linux, or open read-only")
+	}
+	if err := f.cleanOrphans(t, top); err != nil {
+		return fmt.Errorf("delete orphan inodes: %w", err)
+	}
+	return nil
 }
 
 // checkRoots refuses what only shows in the root tree, and gives the root item of the top-level subvolume.

@@ -29,7 +29,7 @@ var Order = []Row{
 	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
 	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},
 	{"inode_new", 31, sleep, "fs: wait for an inode that another task reads, under i_rwsem_dir"},
-	{"subvol_open", 31, sleep, "fs: while a subvolume is opened, under i_rwsem_dir; its trees are read"},
+	{"subvol_open", 31, sleep, "fs: while a subvolume is opened and its trees are read, under no other lock"},
 	{"range_lock", 35, sleep, "buffered.Write and setsize with policy range-lock, under i_rwsem"},
 	{"student_wait", 35, sleep, "labs/kit: wait of a student's range lock"},
 	{"dio_wait", 40, sleep, "setsize: wait for i_dio_count to be zero, under i_rwsem"},
@@ -46,7 +46,8 @@ var Order = []Row{
 	{"commit", 105, sleep, "the one committer"},
 	{"transaction_writers", 106, sleep, "the committer waits for open handles"},
 	{"inode_hook", 108, sleep, "commit: the items of dirty inodes"},
-	// 109 to 119: the log tree's (an inode's log mutex, log_mutex).
+	// 109 to 118: the log tree's (an inode's log mutex, log_mutex).
+	{"super_mutex", 119, sleep, "transaction.WriteSuper: one superblock write at a time, under commit"},
 	{"tree_fs", 120, sleep, "ctree.SearchSlot: root to leaf, left to right"},
 	{"tree_csum", 121, sleep, "as tree_fs"},
 	{"tree_extent", 122, sleep, "as tree_fs; the commit's runs"},

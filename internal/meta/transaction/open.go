@@ -26,6 +26,8 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	sb := c.Super
 	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, super: sb, roots: make(map[uint64]*ctree.Root)}
 	m.commitMu.Init(classCommit)
+	m.superMu.Init(classSuper)
+	m.superGen = sb.Generation
 	m.mu.Init(classMu)
 	m.waiters.Init(&m.mu, classWait)
 	m.writers.Init(&m.mu, classWriters)

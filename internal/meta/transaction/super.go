@@ -1,10 +1,33 @@
 package transaction
 
 import (
+	"fmt"
+
 	"btrlab/internal/format"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
+
+// WriteSuper makes sb the superblock on the device, in its first copies copies (1 is the primary only). Every superblock that an
+// open file system writes goes through here, under a mutex of its own, so that a later one never loses to an earlier one:
+//
+//   - a commit writes a new generation, to all copies;
+//   - a change of the superblock alone, such as the address of a log tree, keeps the generation of the last commit, whose trees it
+//     points at, and may go to the primary only: the next commit brings the other copies in line.
+//
+// An older generation is a broken invariant. Models write_all_supers() with its max_mirrors, and tree_log_mutex around it.
+func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error {
+	m.superMu.Lock(t)
+	defer m.superMu.Unlock(t)
+	if sb.Generation < m.superGen {
+		panic(fmt.Sprintf("transaction: superblock of generation %d written over generation %d", sb.Generation, m.superGen))
+	}
+	if err := m.Volumes.WriteSupers(t, sb, copies); err != nil {
+		return fmt.Errorf("write superblocks: %w", err)
+	}
+	m.superGen = sb.Generation
+	return nil
+}
 
 // nextSuper makes the superblock of the commit. No handle is open.
 func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
@@ -15,6 +38,8 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	sb.Root, sb.RootLevel = bytenr, uint8(level)
 	bytenr, level, gen := m.Root(format.CHUNK_TREE_OBJECTID).Pointer()
 	sb.ChunkRoot, sb.ChunkRootLevel, sb.ChunkRootGeneration = bytenr, uint8(level), gen
+	// A commit has all that a log tree adds to the last one.
+	sb.LogRoot, sb.LogRootLevel = 0, 0
 	sb.BytesUsed = m.Extents.BytesUsed()
 	sb.DevItem.BytesUsed = m.Volumes.BytesUsed()
 	if sb.UUIDTreeGeneration == old {

@@ -18,6 +18,7 @@
 //	      inode_hook           the items of dirty inodes (OnCommit)
 //	        tree_*
 //	          trans_lock       Manager.mu, a leaf
+//	    super_mutex            superMu: a superblock is written, by a commit or alone
 //
 // Model: fs/btrfs/transaction.c. Differences: two stages of blocking instead of six states; the committer is the
 // calling task.
@@ -44,6 +45,7 @@ var (
 	classWait    = lockdep.NewClass("transaction")
 	classCommit  = lockdep.NewClass("commit")
 	classWriters = lockdep.NewClass("transaction_writers")
+	classSuper   = lockdep.NewClass("super_mutex")
 	classMu      = lockdep.NewClass("trans_lock")
 )
 
@@ -101,6 +103,9 @@ type Manager struct {
 
 	commitMu lock.Mutex
 	hooks    []func(t *sched.Task, h *Handle) error
+
+	superMu  lock.Mutex // one superblock write at a time; protects superGen
+	superGen uint64     // generation of the superblock on the device
 
 	mu         lock.Mutex // leaf; protects the fields below, super and those of Transaction
 	state      sched.Shared
@@ -383,8 +388,8 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	if err := m.Forest.WriteOut(t, tx.dirty, m.Volumes); err != nil {
 		return fmt.Errorf("commit %d: write tree blocks: %w", tx.id, err)
 	}
-	if err := m.Volumes.WriteSupers(t, sb); err != nil {
-		return fmt.Errorf("commit %d: write superblocks: %w", tx.id, err)
+	if err := m.WriteSuper(t, sb, format.SuperMirrorMax); err != nil {
+		return fmt.Errorf("commit %d: %w", tx.id, err)
 	}
 	m.Extents.Unpin(t, pinned)
 	m.Extents.FillGlobalReserve(t)

@@ -460,17 +460,18 @@ func (v *Volumes) Flush(t *sched.Task) error {
 }
 
 // WriteSupers makes sb the state of the file system: all that was written before becomes durable,
-// then every copy in range is written, the primary last, and made durable.
+// then the first n copies that are in range are written, the primary last, and made durable. n is format.SuperMirrorMax for
+// a commit; 1, the primary only, is enough for what a mount of the primary must find at once.
 //
 // Models fs/btrfs/disk-io.c:write_all_supers(). Difference: the primary comes last, so that a crash
 // among the copies leaves the old state.
-func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super) error {
+func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 	if err := v.Flush(t); err != nil {
 		return err
 	}
 	b := make([]byte, format.SuperSize)
 	sb.Encode(b)
-	for i := format.SuperMirrorMax - 1; i >= 0; i-- {
+	for i := n - 1; i >= 0; i-- {
 		off := format.SuperMirror(i)
 		if i > 0 && off+format.SuperSize >= v.total {
 			continue

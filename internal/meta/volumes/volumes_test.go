@@ -205,7 +205,7 @@ func TestWriteSupers(t *testing.T) {
 	v, d := open(t, 128*mib)
 	sb := super(128 * mib)
 	sb.Generation = 9
-	if err := v.WriteSupers(sched.NewTask("test"), sb); err != nil {
+	if err := v.WriteSupers(sched.NewTask("test"), sb, format.SuperMirrorMax); err != nil {
 		t.Fatal(err)
 	}
 	want := []int64{-1, 64 * mib, 64 << 10, -1}
