@@ -10,7 +10,7 @@ import "btrlab/internal/iopath/policy"
 func Steps() []policy.SetsizeStep {
 	return []policy.SetsizeStep{
 		policy.SetISize,      // the new size becomes visible
-		policy.TruncatePages, // the pages behind the new size leave the page cache
+		policy.TruncatePages, // the pages beyond the new size leave the page cache
 		policy.DIOWait,       // no writer is in flight
 		policy.WaitOrdered,   // what was being written behind the new size has its file extents
 		policy.TruncateItems, // file extents behind the new size are dropped

@@ -84,7 +84,7 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 	return rows, json.Unmarshal(b, &rows)
 }
 
-// stage makes a folder of the module with the student's files and a main for them; who calls it removes it, also after an error.
+// stage makes a folder of the module with the student's files and a main for them. The caller removes it, also after an error.
 func (l *Lab) stage(root string, files []string) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
 	if err := os.MkdirAll(work, 0o755); err != nil {

@@ -40,7 +40,7 @@ type rules struct {
 	allowed []string // packages that it may import
 	entry   string   // the function that the grader calls
 	want    string   // its declaration, for people
-	// shared says that entry makes what tasks share: all its fields must be of package kit, where the explorer sees who uses them.
+	// shared says that entry makes what tasks share: all its fields must be of package kit, where the explorer sees their uses.
 	shared bool
 }
 

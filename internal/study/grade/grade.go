@@ -3,7 +3,7 @@
 //
 // The answers to lab 1 are schedules and policies, which are run as they are (schedules.go). Those to the other labs are Go: Grade
 // checks the code (check.go), copies it into a folder of the module that the go tool skips, writes a main for it, builds both and
-// runs the program (build.go), which judges (judge.go) and leaves the rows of the Report. It ends itself when student code takes
+// runs the program (build.go), which judges (judge.go, search.go) and leaves the rows of the Report. It ends itself when student code takes
 // too much processor time or memory (watch.go).
 //
 // Invariants:
@@ -147,7 +147,7 @@ func (l *Lab) Text(root string) (string, error) {
 // MaxHint is the last level of hints: a nudge, the idea, almost the answer.
 const MaxHint = 3
 
-// Hint returns the hint of level 1 to MaxHint. hints.md has a heading "## 1", "## 2" or "## 3" in front of each.
+// Hint returns the hint of level 1 to MaxHint. hints.md has a heading "## 1", "## 2" or "## 3" before each.
 func (l *Lab) Hint(root string, level int) (string, error) {
 	if level < 1 || level > MaxHint {
 		return "", fmt.Errorf("hint level %d, want 1 to %d", level, MaxHint)

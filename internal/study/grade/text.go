@@ -33,7 +33,7 @@ func (r *Report) WriteText(w io.Writer) error {
 // screen is text for a terminal of prose.Width columns.
 type screen struct{ strings.Builder }
 
-// hang prints text, which may have lines, behind first; what goes on in the next line is indented as far.
+// hang prints text, which may have lines, after first; lines that follow are indented as far.
 func (b *screen) hang(first, text string) {
 	rest := strings.Repeat(" ", utf8.RuneCountInString(first))
 	for l := range strings.SplitSeq(text, "\n") {

@@ -102,7 +102,7 @@ func studentLine(stack []byte) string {
 	return strings.Join(l, ", called in ")
 }
 
-// runningLine is studentLine of the goroutine that runs. Others stand in student code, too: those that wait for their turn.
+// runningLine is studentLine of the goroutine that runs. Goroutines that wait for their turn also stand in student code.
 func runningLine(all []byte) string {
 	l := bytes.Split(all, []byte("\n\n"))
 	for _, s := range l[1:] {

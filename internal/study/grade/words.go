@@ -43,7 +43,7 @@ func raceLines(sides []explore.Side) string {
 			}
 		}
 	}
-	l = append(l, "a Load of a slice, map or pointer counts as a write, too: what it leads to can be changed in place")
+	l = append(l, "a Load of a slice, map or pointer also counts as a write: what it leads to can be changed in place")
 	return strings.Join(l, "\n")
 }
 
@@ -74,7 +74,7 @@ func (r *Row) violated(v explore.Violation) {
 	r.Violated, r.Kind, r.Result = true, v.Kind, shortly(v)
 }
 
-// shortly is the kind and the first line of a violation. The colon in front of an explanation goes with it.
+// shortly is the kind and the first line of a violation. The colon before an explanation is dropped with it.
 func shortly(v explore.Violation) string {
 	return explore.Violation{Kind: v.Kind, What: strings.TrimSuffix(v.Line(), ":")}.Violated()
 }

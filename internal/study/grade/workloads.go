@@ -96,7 +96,7 @@ func setsizeWorkloads() []workload {
 			Tasks:  []scenario.Task{{Name: "truncate", Ops: grow}, {Name: "reader", Ops: []scenario.Op{scenario.Read(8*kib, 4*kib)}}},
 			Switch: locks, Rule: calls, Deep: true}},
 		{name: "shrink-writeback", asks: "nor when what is cut is on its way to the disk", points: 15, policy: "unlocked", limit: 5_000, scenario: &scenario.Scenario{
-			Name: "shrink-writeback", About: "a truncate while dirty pages behind the new end are written back",
+			Name: "shrink-writeback", About: "a truncate while dirty pages beyond the new end are written back",
 			File:   dirty,
 			Tasks:  []scenario.Task{{Name: "truncate", Ops: grow}, {Name: "writeback", Ops: []scenario.Op{scenario.Flush()}}},
 			Switch: []string{"i_rwsem", "page", "extent", "ordered_extent", "workqueue_idle"},
@@ -104,7 +104,7 @@ func setsizeWorkloads() []workload {
 	}
 }
 
-// studentClass is where a lock-level workload looks: between the lock and the unlock, somebody else may run.
+// studentClass is where a lock-level workload looks: between the lock and the unlock, another task may run.
 var studentClass = lockdep.NewClass("lab_bytes")
 
 // exclusion is the kind of violation in which two tasks hold one byte.

@@ -8,7 +8,7 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Merge joins the results of the shards of one search. What a missing shard would have found nobody knows: the search is
+// Merge joins the results of the shards of one search. What a missing shard would have found is not known: the search is
 // then bounded, not exhausted.
 func Merge(parts []Result) (Result, error) {
 	if len(parts) == 0 {

@@ -167,7 +167,8 @@ func heldName(h sched.Held) string {
 	return ""
 }
 
-// pageStates is one letter per page: - not in memory, c clean, D dirty, W under writeback, ? not uptodate; a bar in front of i_size.
+// pageStates is one letter per page, from pagecache.Mapping.Describe: - not in memory, c clean, n not uptodate, D dirty, W under
+// writeback, B both.
 func (r *run) pageStates() string {
 	var b strings.Builder
 	ip := r.f.Inode()
@@ -191,7 +192,7 @@ func (r *run) pagesShown() int64 {
 
 // do carries out one operation and enters it into the history.
 func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
-	r.w.Call(t) // the oracle judges by real time: who has returned before
+	r.w.Call(t) // the oracle judges by real time: which operations have returned before
 	r.tick++
 	h := oracle.Op{ID: id, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
 	r.note(Begins, id, o)
@@ -387,19 +388,19 @@ func (r *run) judge(t *sched.Task) error {
 func (r *run) recovered(t *sched.Task, c crash) error {
 	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64})
 	if err != nil {
-		return fmt.Errorf("after a crash behind fsync: %w", err)
+		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
 	defer x.Pause(t)
 	if res, err := check.Check(t, c.dev, check.Options{}); err != nil || !res.Clean {
-		return fmt.Errorf("after a crash behind fsync the image is not clean: %v %v", res.Findings, err)
+		return fmt.Errorf("after fsync and a crash the image is not clean: %v %v", res.Findings, err)
 	}
 	f, err := x.OpenFile(t, fileName, fs.O_RDONLY, 0)
 	if err != nil {
-		return fmt.Errorf("after a crash behind fsync: %w", err)
+		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
 	p := make([]byte, f.Size(t))
 	if n, err := f.ReadAt(t, p, 0); n != len(p) {
-		return fmt.Errorf("after a crash behind fsync: read %d of %d bytes: %v", n, len(p), err)
+		return fmt.Errorf("after fsync and a crash: read %d of %d bytes: %v", n, len(p), err)
 	}
 	rec := oracle.Recovered{At: c.sync.End, Seen: unpaint(nil, p, 0, r.lastID()), Size: int64(len(p))}
 	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
@@ -425,7 +426,7 @@ func (r *run) look(t *sched.Task, when string) error {
 	}
 	h.Final = unpaint(h.Final[:0], p, 0, r.lastID())
 	if r.own && !r.policy.Contract().TruncateHolds && r.s.truncates() {
-		// A truncate that may get lost leaves nothing to promise about the bytes behind it.
+		// A truncate that may get lost leaves nothing to promise about the bytes beyond it.
 		return nil
 	}
 	if v := r.check.Check(h, r.rule); v.Outcome == oracle.Broken {
@@ -455,7 +456,7 @@ func (s *Scenario) truncates() bool {
 	return false
 }
 
-// explain says what is wrong, and in full when somebody reads it: first in a sentence, then as a proof.
+// explain says what is wrong, and in full for a reader: first in a sentence, then as a proof.
 func (r *run) explain(when string) string {
 	if !r.w.Tracing() {
 		return fmt.Sprintf("%s: no order of the operations explains what is there (%v)", when, r.rule)

@@ -29,7 +29,7 @@ type Result struct {
 	Replay      string            `json:"replay"`
 
 	Bound explore.Coverage `json:"bound"`
-	// Stopped says that somebody ended the search before it was through.
+	// Stopped says that the search was ended before it was through.
 	Stopped bool             `json:"stopped,omitempty"`
 	Switch  explore.Switches `json:"switch"`
 	Kind    explore.Kind     `json:"kind,omitempty"`

@@ -22,7 +22,7 @@ type Trace struct {
 	Violation explore.Violation `json:"message,omitzero"`
 	// Preemptions of the schedule.
 	Preemptions int      `json:"preemptions"`
-	Tasks       []string `json:"tasks"`   // by number; those behind the scenario's own are daemons
+	Tasks       []string `json:"tasks"`   // by number; those after the scenario's own are daemons
 	Own         int      `json:"own"`     // how many of Tasks are the scenario's
 	Columns     []string `json:"columns"` // names of TraceStep.State
 	Steps       []TraceStep
@@ -37,7 +37,7 @@ type Trace struct {
 type TraceStuck struct {
 	Task int             `json:"task"`
 	For  explore.Named   `json:"for"`            // a lock or an event
-	By   int             `json:"by"`             // the task that holds or owes it, -1 for nobody known
+	By   int             `json:"by"`             // the task that holds or owes it, -1 for none known
 	Whom string          `json:"whom,omitempty"` // For and By in words
 	Held []explore.Named `json:"held,omitempty"` // locks
 }

@@ -10,10 +10,10 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Play is an execution in which somebody chooses who goes on. It keeps a whole recorded execution and a place in it:
-// what lies before the place is what was chosen, what lies behind it is how it would go on. A choice that differs
+// Play is an execution in which a person chooses the task that goes on. It keeps a whole recorded execution and a place in it:
+// the steps before the place were chosen, those after it are how it would go on. A choice that differs
 // replays the prefix with one more deviation; taking one back only moves the place. The steps in which tasks start show
-// nothing and are not for choosing: the place is never in front of them.
+// nothing and are not for choosing: the place is never before them.
 type Play struct {
 	run   func(schedule string) (*scenario.Trace, error)
 	tr    *scenario.Trace
@@ -161,7 +161,7 @@ func (p *Play) Undo() bool {
 // Restart takes all of them back.
 func (p *Play) Restart() { p.at = p.first }
 
-// Schedule is the schedule of the steps done; going on by default behind it.
+// Schedule is the schedule of the steps done; after them it goes on by default.
 func (p *Play) Schedule() string {
 	var l []string
 	for d := range strings.SplitSeq(p.tr.Schedule, ",") {

@@ -22,7 +22,7 @@ type Layout struct {
 // tasks beside each other as far as the width lets them.
 //
 // Model: steps of one task in a row share a line while they change nothing in the state columns and fit in it; the state is that
-// behind the last of them. A step that preempts, or that the verdict is about, begins a line. Steps that come again and again are
+// after the last of them. A step that preempts, or that the verdict is about, begins a line. Steps that come again and again are
 // printed once. With Layout.All none of this is done.
 func WriteText(w io.Writer, tr *scenario.Trace, lay Layout) error {
 	t := newTable(tr, lay)
@@ -49,7 +49,7 @@ type line struct {
 type part struct {
 	where, verb, what string
 	note              string
-	waits             string // behind it
+	waits             string // after it
 }
 
 // table is a trace on its way to the terminal.
@@ -65,7 +65,7 @@ type table struct {
 	indent  int            // from one task's words to the next one's
 	text    int            // column in which the words of the first task begin
 	pages   int            // letters of the pages column that are shown
-	stands  map[int]string // behind this step its task waits: for what
+	stands  map[int]string // after this step its task waits: for what
 	lines   []line
 }
 
@@ -117,14 +117,14 @@ func (t *table) need() int {
 	return n
 }
 
-// stands finds the steps behind which their tasks must wait. A daemon that waits for work holds nothing, and nobody misses it.
+// stands finds the steps after which their tasks must wait. A daemon that waits for work and holds nothing is left out.
 func stands(tr *scenario.Trace) map[int]string {
 	m := map[int]string{}
 	for task := range tr.Tasks {
 		for _, s := range waitSpans(tr, task) {
 			last := s.From - 1
 			if last < 0 || tr.Steps[last].Task != task {
-				continue // it stood there before: somebody else has closed the lock
+				continue // it stood there before: another task has closed the lock
 			}
 			if now := At(tr, s.From); task < tr.Own || len(now.Tasks[task].Held) > 0 {
 				m[last] = s.What
@@ -286,7 +286,7 @@ func (t *table) step(i int) {
 	if last == nil || t.lay.All || last.ended || last.task != s.Task || mark != "" || begins || p.verb == "change" || last.closed && !(unlock && last.has(p.where)) {
 		fresh()
 	}
-	if !t.lay.All && t.queues(i) && mark == "" { // who queues and gets the lock at once has only taken it
+	if !t.lay.All && t.queues(i) && mark == "" { // a task that queues and gets the lock at once has only taken it
 		last.to = i
 		return
 	}
@@ -356,7 +356,7 @@ func (l *line) words() string {
 	if l.under && len(l.parts) > 0 {
 		where = l.parts[0].where
 	}
-	locked := 0 // parts in front of this one that lock, without others between
+	locked := 0 // parts before this one that lock, without others between
 	for i := 0; i < len(l.parts); {
 		p := l.parts[i]
 		switch {
@@ -541,7 +541,7 @@ func (t *table) legend(say func(format string, args ...any)) {
 	used := func(mark string) bool {
 		return slices.ContainsFunc(t.lines, func(l line) bool { return strings.Contains(l.mark, mark) })
 	}
-	say("The letters in front of the words, after the step: # holds a lock, w waits,\nW both, . neither.")
+	say("The letters before the words, after the step: # holds a lock, w waits,\nW both, . neither.")
 	if slices.Contains(t.tr.Columns, "pages") {
 		say("pages has a letter a page: %s.", pageLetters)
 	}

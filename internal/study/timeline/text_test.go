@@ -40,7 +40,7 @@ step i_size 01 0 a                1 b
   !4 0       #                    lock sem #1
    6 0                            unlock sem #1 [2: returns]
 
-The letters in front of the words, after the step: # holds a lock, w waits,
+The letters before the words, after the step: # holds a lock, w waits,
 W both, . neither.
 > marks a preemption: the task before could have gone on.
 ! marks step 4, the last change of the file that the verdict is about.

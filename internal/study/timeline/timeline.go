@@ -1,9 +1,9 @@
-// Package timeline makes one recorded execution of a scenario something to look at: who does what, who holds which
-// lock, who waits for whom, and what the file looks like, step by step. At answers these questions for one moment,
-// WriteText prints and WriteHTML draws all of them, and Play lets somebody choose the next task and take the choice back.
+// Package timeline makes one recorded execution of a scenario something to look at: what each task does, which locks it
+// holds, which task it waits for, and what the file looks like, step by step. At answers these questions for one moment,
+// WriteText prints and WriteHTML draws all of them, and Play lets a person choose the next task and take the choice back.
 //
-// Model: a moment n is the one before step n. What a task does next is taken from the steps behind n, since a
-// task that stands in front of an operation does that one whoever goes first. A task without steps behind n has ended, or
+// Model: a moment n is the one before step n. What a task does next is taken from the steps after n, since a
+// task that stands before an operation does that one whichever task goes first. A task without steps after n has ended, or
 // waits for ever, which the trace says.
 package timeline
 
@@ -22,7 +22,7 @@ type Phase uint8
 // The phases.
 const (
 	Ready   Phase = iota // nothing it needs is missing for its next step
-	Waiting              // at a closed lock, or in a wait that nobody has ended yet
+	Waiting              // at a closed lock, or in a wait that no task has ended yet
 	Ended                // it has nothing left to do
 	Idle                 // a daemon with nothing left to do
 	Cut                  // the execution broke off before it could go on
@@ -106,7 +106,7 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	return a
 }
 
-// phase is what task, whose next step is next, is about in front of the step now.
+// phase is what task, whose next step is next, is about before the step now.
 func phase(now, next *scenario.TraceStep, task int) (Phase, explore.Named) {
 	parked := next.Kind == "resume" || next.Kind == "awake"
 	if now.Blocked>>task&1 == 0 && (!parked || now.Enabled>>task&1 != 0) {
@@ -202,9 +202,9 @@ func culpritText(tr *scenario.Trace) string {
 	case tr.Kind == explore.KindOracle && tr.Violating >= 0:
 		return "which changes i_size without i_rwsem"
 	case tr.Kind == explore.KindDeadlock || tr.Kind == explore.KindLost || tr.Kind == explore.KindGone:
-		return "behind which nobody can go on"
+		return "after which no task can go on"
 	case tr.Kind == explore.KindLivelock:
-		return "behind which nobody looked any further"
+		return "after which the search looked no further"
 	case tr.Violating < 0:
 		return "the last change of the file that the verdict is about"
 	}
@@ -217,7 +217,7 @@ const (
 	pageLetters = "- not in memory, c clean, n new, D dirty, W under writeback, B both" // of the pages column; pagecache.Mapping.Describe
 )
 
-// inMemory is how many letters of the pages column, from the left, are ever another than "-": the pages behind them are never in memory.
+// inMemory is how many letters of the pages column, from the left, are ever other than "-": the pages after them are never in memory.
 func inMemory(tr *scenario.Trace) int {
 	c := slices.Index(tr.Columns, "pages")
 	n := 1
@@ -265,7 +265,7 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 		}
 	}
 	// A lock taken in step i is in Held of the task's next step, j: it is held from i on. One given up in j is
-	// not in Held of the step behind j.
+	// not in Held of the step after j.
 	last := 0
 	for i := range tr.Steps {
 		if tr.Steps[i].Task == task {
@@ -323,7 +323,7 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	return l
 }
 
-// Holder finds the task that holds what task waits for, or -1. A lock has not the same name for who holds it and who waits for
+// Holder finds the task that holds what task waits for, or -1. A lock has not the same name for its holder and for the task that waits for
 // it when only one of them knows what it locks, so one of the same class will do when only one other task holds one.
 func (m *Moment) Holder(task int) int {
 	want := m.Tasks[task].For
