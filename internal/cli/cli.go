@@ -247,7 +247,7 @@ func (a *app) add(root *cobra.Command, group string, verbs ...*cobra.Command) {
 	}
 }
 
-// wrapArgs makes every complaint about arguments a usage error, and a word behind a verb that only has verbs of its own, too.
+// wrapArgs makes every complaint about arguments a usage error, and likewise a word after a verb that only has verbs of its own.
 func wrapArgs(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		wrapArgs(c)

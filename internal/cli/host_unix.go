@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// linked names the file behind st; ok if it has more than one name.
+// linked names the file of st; ok if it has more than one name.
 func linked(st iofs.FileInfo) (id hostIno, ok bool) {
 	sys, ok := st.Sys().(*syscall.Stat_t)
 	if !ok || sys.Nlink < 2 {

@@ -40,7 +40,7 @@ func (r Range[A]) Intersect(o Range[A]) Range[A] {
 
 // DataRef names one user of a data extent: inode Ino of the subvolume tree Root. Offset is the file offset
 // at which the extent's first byte would lie: the offset of an EXTENT_DATA item minus the item's offset
-// inside the extent. The items that a split or a trim leaves behind therefore name the same reference.
+// inside the extent. The items that a split or a trim leaves therefore name the same reference.
 // The difference may wrap below zero, as it may in the kernel.
 type DataRef struct {
 	Root   uint64

@@ -12,7 +12,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Writers overwrite random blocks of one NOCOW file while writeback runs behind them; every block says where it
+// Writers overwrite random blocks of one NOCOW file while writeback runs; every block says where it
 // belongs. After the caches are dropped, each block on the device is one that was written there.
 func TestBlocksStayInPlace(t *testing.T) {
 	const blocks, writers = 4096, 8

@@ -220,7 +220,7 @@ func (w *Window) Schedules() []string {
 
 // Table has a row for each step.
 func (w *Window) Table() Table {
-	t := Table{Caption: fmt.Sprintf("%s under %s: one preemption, in front of the step", w.Scenario, w.Policy), Head: []string{"step", "put off", "verdict"}}
+	t := Table{Caption: fmt.Sprintf("%s under %s: one preemption, before the step", w.Scenario, w.Policy), Head: []string{"step", "put off", "verdict"}}
 	for _, s := range w.steps {
 		t.Rows = append(t.Rows, []string{fmt.Sprint(s.step), s.where, map[bool]string{false: "kept", true: "violated"}[s.broken]})
 	}

@@ -127,7 +127,7 @@ func (s *Scaling) Plot() (Figure, error) {
 // Plot draws the steps at which the preemption is harmless low and those at which it is not high.
 func (w *Window) Plot() (Figure, error) {
 	p := newPlot(fmt.Sprintf("%s under %s: one preemption", w.Scenario, w.Policy))
-	p.X.Label.Text = "in front of step"
+	p.X.Label.Text = "before step"
 	var at [2]plotter.XYs
 	alt := fmt.Sprintf("%s under %s: of %d steps for the preemption %d violate the rule", w.Scenario, w.Policy, len(w.steps), w.Broken())
 	for _, s := range w.steps {

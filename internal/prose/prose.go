@@ -36,7 +36,7 @@ func words(text string) []string {
 	return l[:n]
 }
 
-// Hang is Words with the first line behind first and the others behind rest.
+// Hang is Words with first before the first line and rest before the others.
 func Hang(first, rest, text string, w int) []string {
 	var l []string
 	line, bare := first, true
@@ -114,7 +114,7 @@ func Fill(text string, w int) string {
 	return strings.Join(l, "\n")
 }
 
-// Command sets a command line behind a heading; where it is too long it goes on in the next line, at an option, as a
+// Command sets a command line after a heading; where it is too long it goes on in the next line, at an option, as a
 // shell has it.
 func Command(indent, command string, w int) string {
 	if utf8.RuneCountInString(indent+command) <= w {

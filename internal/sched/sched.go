@@ -68,7 +68,7 @@ type Held struct {
 	Sub   uint64 // order inside a class: page index, range start, node level
 	Obj   any
 	Read  bool
-	// Novalidate says that lockdep does not check the order behind it.
+	// Novalidate says that lockdep does not check the order of what follows it.
 	Novalidate bool
 }
 

@@ -17,7 +17,7 @@ import (
 // Task is the task that calls.
 type Task = sched.Task
 
-// The classes stand where the write path takes a range lock: behind i_rwsem, in front of everything else.
+// The classes stand where the write path takes a range lock: after i_rwsem, before everything else.
 var (
 	mutexClass = lockdep.NewClass("student_mutex")
 	condClass  = lockdep.NewClass("student_wait")

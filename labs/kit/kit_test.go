@@ -38,7 +38,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestVar: tasks that change a map in place, behind one another's mutex sections, race though the field is never stored again.
+// TestVar: tasks that change a map in place, outside one another's mutex sections, race though the field is never stored again.
 func TestVar(t *testing.T) {
 	for _, locked := range []bool{true, false} {
 		x := explore.Run(explore.Config{}, func(w *explore.World) {

@@ -206,7 +206,7 @@ func TestModelMovesBytes(t *testing.T) {
 				}
 			}
 			if err := blockdev.Write(k, m, buf, blocks*4096); !errors.Is(err, errno.EIO) {
-				t.Errorf("write behind the end: %v", err)
+				t.Errorf("write beyond the end: %v", err)
 			}
 			m.Close()
 			k.Join(m.timer)

@@ -13,7 +13,7 @@ type Fault struct {
 	Op blockdev.Op
 	// Nth counts the bios of Op since the Flakey was made, from 1. 0 is all of them.
 	Nth int64
-	// On fails the ones behind the Nth too.
+	// On also fails those after the Nth.
 	On bool
 	// Start and End bound the bios by place: those that touch [Start, End). Both 0 is the whole
 	// device; a flush has no place and ignores them.

@@ -104,7 +104,7 @@ func endLogged(t *sched.Task, b *blockdev.Bio) {
 }
 
 // Mark notes in the log that something is promised from here on: "fsync 17 returned". An image says the
-// last mark in front of its crash.
+// last mark before its crash.
 func (l *LogWrites) Mark(t *sched.Task, name string) {
 	l.mu.Lock(t)
 	l.log = append(l.log, record{kind: recMark, mark: name})
@@ -132,7 +132,7 @@ type Image struct {
 	Name string
 	// Dev holds the image; it is the receiver's.
 	Dev *blockdev.Memory
-	// Mark is the last mark in front of the crash, "" if there was none.
+	// Mark is the last mark before the crash, "" if there was none.
 	Mark string
 	// Pending is the number of writes that no flush had covered.
 	Pending int
@@ -150,7 +150,7 @@ type ImageOptions struct {
 	Stride int
 }
 
-// Images calls f with what a crash just in front of the end of each flush, and one at the end of the log, may leave:
+// Images calls f with what a crash just before the end of each flush, and one at the end of the log, may leave:
 //
 //	dropped     no pending write has reached the medium
 //	all         every one has

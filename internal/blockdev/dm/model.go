@@ -84,7 +84,7 @@ func (m *Model) Close() error {
 }
 
 // Submit moves b's bytes and queues its end. It sleeps while the device is full, except on the timer
-// task: an end that submits again must not wait for the ends behind it.
+// task: an end that submits again must not wait for the ends that follow it.
 func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 	m.mu.Lock(t)
 	if t != m.timer {

@@ -28,7 +28,7 @@ type Params struct {
 	Parity     bool // RAID 5: one chunk of each row is parity, and a write of less than a row reads first
 
 	Read, Write time.Duration // service of a request's first 4 KiB
-	BytesPerSec float64       // of one channel, for the bytes behind the first 4 KiB
+	BytesPerSec float64       // of one channel, for the bytes after the first 4 KiB
 	Jitter      float64       // sigma of the lognormal factor on each service time
 	Flush       time.Duration // of a flush, after all writes that came before it
 
@@ -52,7 +52,7 @@ type Params struct {
 
 // table holds the models. Sources of the numbers: nvme, a data-centre drive of 2020 (4 KiB random read 80 us, write
 // 20 us into its protected buffer, about 500k iops at depth 64); ssd-raid5, seed 002's volume of six Intel S3710
-// 200 GB (data sheet: 85k random reads and 43k random writes a second per drive) behind md RAID 5, where
+// 200 GB (data sheet: 85k random reads and 43k random writes a second per drive) under md RAID 5, where
 // a small write costs a read and a write on two members, some 85k a second for the volume, less what uneven channels lose. The data sheet's write rate is
 // the sustained one: an eighth of it is garbage collection, which stops one channel of a member for 8 to 50 ms after some
 // 2.5 MiB, about an erase block, so a write takes 162 us and not 186; hdd, a drive of 7,200 turns a minute.

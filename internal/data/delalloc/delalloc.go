@@ -82,7 +82,7 @@ func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode
 	return nil
 }
 
-// Shrink gives back what lies behind end, which is rounded up to a block; end at or in front of Start releases all.
+// Shrink gives back what lies beyond end, which is rounded up to a block; an end at or before Start releases all.
 func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 	end = format.AlignUp(end, format.SectorSize)
 	if end >= r.End {
@@ -123,8 +123,8 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 
 // SetDelalloc makes the range DELALLOC and, when locked is set, unlocks its extent lock in the same step; the range owns the
 // reservation from then on and r is empty. What was reserved for blocks that were delalloc already is given back.
-// Models btrfs_set_extent_delalloc() in btrfs_dirty_pages(), with the clearing of 1.1 f/h in front of it and
-// btrfs_delalloc_release_extents() of 1.1 i behind it.
+// Models btrfs_set_extent_delalloc() in btrfs_dirty_pages(), with the clearing of 1.1 f/h before it and
+// btrfs_delalloc_release_extents() of 1.1 i after it.
 //
 // Preconditions:
 //   - the pages of the range are locked, and copied;

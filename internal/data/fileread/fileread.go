@@ -118,7 +118,7 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 	if err := rd.readPages(t, ip, m.Bytenr(off), pages); err != nil {
 		return err
 	}
-	// Bytes behind the end of the file are not the file's.
+	// Bytes beyond the end of the file are not the file's.
 	if size := ip.Size(t); size < off+uint64(len(pages))*pageSize {
 		for _, p := range pages {
 			if at := p.Offset(); at+pageSize > size {

@@ -191,7 +191,7 @@ func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint6
 		h.Abort(t, err)
 	} else {
 		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
-		ip.FollowSize(t) // not size: a truncate may have made the file longer since, behind the zeros of this page
+		ip.FollowSize(t) // not size: a truncate may have made the file longer since, beyond the zeros of this page
 		ip.LastTransid.Store(tr.ID)
 		ip.MarkDirty(t)
 	}

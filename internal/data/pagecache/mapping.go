@@ -456,7 +456,7 @@ func (m *Mapping) Truncate(t *sched.Task, from, to uint64) {
 	}
 }
 
-// MaxFileEnd is an end behind every page.
+// MaxFileEnd is an end beyond every page.
 const MaxFileEnd = 1 << 63
 
 func (m *Mapping) remove(t *sched.Task, p *Page) {

@@ -16,7 +16,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// BenchmarkFile is 4 KiB random overwrites of one cached 256 MiB NOCOW file through package fs, with the flusher behind it:
+// BenchmarkFile is 4 KiB random overwrites of one cached 256 MiB NOCOW file through package fs, with the flusher at work:
 // what a user sees.
 func BenchmarkFile(b *testing.B) {
 	for _, pol := range []string{"locked", "unlocked-drain", "range-lock", "modern"} {

@@ -152,7 +152,7 @@ func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int, sync bool
 	return wrote
 }
 
-// allPages is an end behind every page index.
+// allPages is an end beyond every page index.
 const allPages = pagecache.MaxFileEnd >> pagecache.PageShift
 
 // WritePages writes back the dirty pages of the bytes [start, end). With sync it waits for pages that are locked or under writeback

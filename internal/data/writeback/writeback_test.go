@@ -213,7 +213,7 @@ func TestWriters(t *testing.T) {
 	w.close()
 }
 
-// Appending within a page while it is written back: what lies behind the i_size that writeback saw before it had the page
+// Appending within a page while it is written back: what lies beyond the i_size that writeback saw before it had the page
 // must not be taken for bytes beyond the end of the file.
 func TestAppendDuringWriteback(t *testing.T) {
 	w := newWorld(t, 256<<20)

@@ -48,7 +48,7 @@ func (r *Result) WriteText(out io.Writer) error {
 	}
 	say("seed %s: %d jobs, iodepth %d, 4 KiB random writes, one NOCOW file of %g GiB, %g virtual seconds", r.Seed, r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds)
 	say("content %s", r.Content)
-	say("The published rows, and behind each its simulation:")
+	say("The published rows, each followed by its simulation:")
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, row := range r.Rows {

@@ -389,7 +389,7 @@ func TestNocowRefusals(t *testing.T) {
 	e.ok(e.s.InsertCsums(e.t, e.tr, addr+7*sector, []uint32{1}))
 	try("checksum at the end", 5*sector, 0, true)
 	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, 2*sector, true, false); n != 2*sector || err != nil {
-		t.Errorf("in front of the checksum: have %d, %v", n, err)
+		t.Errorf("before the checksum: have %d, %v", n, err)
 	}
 	e.ok(e.s.DelCsums(e.t, e.tr, addr, 8*sector))
 

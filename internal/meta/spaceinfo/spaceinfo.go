@@ -228,7 +228,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		i.cond.Broadcast(t)
 		if exhausted && !tk.granted {
 			i.removeLocked(tk)
-			i.grantLocked(t) // a smaller one behind may fit
+			i.grantLocked(t) // a smaller one after it may fit
 			return errno.ENOSPC
 		}
 	}

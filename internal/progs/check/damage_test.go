@@ -180,7 +180,7 @@ func TestEachRuleFires(t *testing.T) {
 			m.dataExtent(at, 2*blk, preIno, 0)
 			m.fileExtentEdit(preIno, 0, func(fe *format.FileExtent) { fe.DiskBytenr = at })
 			m.settle()
-			// settle counts the whole of it, and lists no free space behind it
+			// settle counts the whole of it, and lists no free space after it
 			m.edit(extentTree, group(m, 2), func(b []byte) { le.PutUint64(b, 8*blk) })
 			m.sb.BytesUsed -= 2 * blk
 			m.super()

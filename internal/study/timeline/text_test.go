@@ -144,7 +144,7 @@ func TestTextFits(t *testing.T) {
 					to, _ = strconv.Atoi(m[2])
 				}
 				if from <= last || to < from {
-					t.Errorf("%s: %q behind step %d", tr.Scenario, l, last)
+					t.Errorf("%s: %q after step %d", tr.Scenario, l, last)
 				}
 				for last = from; last < to; last++ {
 					covered[last] = true
