@@ -141,15 +141,18 @@ func (ip *Inode) Lock(t *sched.Task) { ip.rwsem.LockNested(t, ip.Ino) }
 func (ip *Inode) LockDir(t *sched.Task, sub uint64) { ip.rwsem.LockNested(t, sub) }
 
 // TryLock takes i_rwsem for writing if it is free.
-func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLock(t) }
+func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLockNested(t, ip.Ino) }
 
-// Unlock ends Lock.
+// Unlock ends Lock or TryLock.
 func (ip *Inode) Unlock(t *sched.Task) { ip.rwsem.Unlock(t) }
 
 // RLock takes i_rwsem for reading.
 func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, ip.Ino) }
 
-// RUnlock ends RLock.
+// TryRLock takes i_rwsem for reading if no task has it, or waits for it, for writing.
+func (ip *Inode) TryRLock(t *sched.Task) bool { return ip.rwsem.TryRLockNested(t, ip.Ino) }
+
+// RUnlock ends RLock or TryRLock.
 func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
 
 // AssertLocked panics when a checked task does not hold i_rwsem for writing.

@@ -144,3 +144,57 @@ func TestCheckQuiescent(tt *testing.T) {
 		tt.Errorf("nbytes %d", it.Nbytes)
 	}
 }
+
+// A try has the inode's place in the order, as Lock has: with a lower inode held by a try, a higher one may be locked, and lockdep
+// stops the other way round.
+func TestTryLockKeepsTheOrder(tt *testing.T) {
+	root := &ctree.Root{ID: format.FS_TREE_OBJECTID}
+	fs := newFS()
+	lo := fs.New(root, 257, &format.InodeItem{Mode: format.S_IFREG})
+	hi := fs.New(root, 258, &format.InodeItem{Mode: format.S_IFREG})
+	stopped := func(f func()) (yes bool) {
+		defer func() { yes = recover() != nil }()
+		f()
+		return
+	}
+	for _, try := range []func(ip *Inode, t *sched.Task) bool{(*Inode).TryLock, (*Inode).TryRLock} {
+		t := sched.NewTask("ascending")
+		if !try(lo, t) {
+			tt.Fatal("a free lock is not taken")
+		}
+		if stopped(func() { hi.Lock(t) }) {
+			tt.Error("257 by a try, then 258: lockdep stops the right order")
+		}
+		t2 := sched.NewTask("descending")
+		hi.Unlock(t)
+		if !try(hi, t2) {
+			tt.Fatal("a free lock is not taken")
+		}
+		if lo2 := fs.New(root, 256, &format.InodeItem{Mode: format.S_IFREG}); !stopped(func() { lo2.Lock(t2) }) {
+			tt.Error("258 by a try, then 256: lockdep does not see the wrong order")
+		}
+		lo, hi = fs.New(root, 257, &format.InodeItem{Mode: format.S_IFREG}), fs.New(root, 258, &format.InodeItem{Mode: format.S_IFREG})
+	}
+}
+
+// Readers share i_rwsem and keep a writer out; a try gives up instead of waiting.
+func TestTryRLockShares(tt *testing.T) {
+	ip := newFS().New(&ctree.Root{ID: format.FS_TREE_OBJECTID}, 257, &format.InodeItem{Mode: format.S_IFREG})
+	a, b := sched.NewTask("a"), sched.NewTask("b")
+	if !ip.TryRLock(a) || !ip.TryRLock(b) {
+		tt.Fatal("two readers do not share")
+	}
+	w := sched.NewTask("w")
+	if ip.TryLock(w) {
+		tt.Fatal("a writer beside two readers")
+	}
+	ip.RUnlock(a)
+	ip.RUnlock(b)
+	if !ip.TryLock(w) {
+		tt.Fatal("a free lock is not taken")
+	}
+	if ip.TryRLock(a) {
+		tt.Fatal("a reader beside a writer")
+	}
+	ip.Unlock(w)
+}

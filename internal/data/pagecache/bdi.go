@@ -179,8 +179,23 @@ func (b *BDI) BatchPages(t *sched.Task, most int) int {
 }
 
 // BalanceDirty slows the task down when too much is dirty; call it after each batch, with no page and no range
-// locked. A NOWAIT task gets EAGAIN where it would sleep. Models balance_dirty_pages_ratelimited().
-func (b *BDI) BalanceDirty(t *sched.Task) error {
+// locked. Models balance_dirty_pages_ratelimited().
+func (b *BDI) BalanceDirty(t *sched.Task) {
+	if b.due(t) {
+		_ = b.balance(t, false) // an error is for those that do not sleep
+	}
+}
+
+// TryBalanceDirty is BalanceDirty that says EAGAIN where it would sleep. Models balance_dirty_pages_ratelimited_flags() with BDP_ASYNC.
+func (b *BDI) TryBalanceDirty(t *sched.Task) error {
+	if !b.due(t) {
+		return nil
+	}
+	return b.balance(t, true)
+}
+
+// due reports whether the task has dirtied so much that it must look at the limits.
+func (b *BDI) due(t *sched.Task) bool {
 	pause := t.Dirty.Pause
 	if pause == 0 {
 		pause = defaultPollPages
@@ -188,14 +203,11 @@ func (b *BDI) BalanceDirty(t *sched.Task) error {
 	if b.exceeded.Load() {
 		pause = min(pause, 8)
 	}
-	if t.Dirty.Pages < pause {
-		return nil
-	}
-	return b.balance(t)
+	return t.Dirty.Pages >= pause
 }
 
 // balance is the slow path. Models balance_dirty_pages().
-func (b *BDI) balance(t *sched.Task) error {
+func (b *BDI) balance(t *sched.Task, nowait bool) error {
 	d := &t.Dirty
 	for {
 		now := t.Now()
@@ -215,12 +227,14 @@ func (b *BDI) balance(t *sched.Task) error {
 		}
 		b.exceeded.Store(all > hard)
 		b.above.Store(true)
-		lockdep.MightWait(t, ThrottleClass)
+		if !nowait {
+			lockdep.MightWait(t, ThrottleClass)
+		}
 		ratio := posRatio(all, freerun, hard)
 		b.estimate(t, now, ratio)
 		rate := b.rate.Load() * ratio >> ratioShift
 		if rate <= 0 {
-			if t.Nowait() {
+			if nowait {
 				return errno.EAGAIN
 			}
 			b.waitBelowHard(t)
@@ -243,7 +257,7 @@ func (b *BDI) balance(t *sched.Task) error {
 			d.Pages, d.Pause = 0, next
 			return nil
 		}
-		if t.Nowait() {
+		if nowait {
 			return errno.EAGAIN
 		}
 		pause = min(pause, b.maxPause(all))

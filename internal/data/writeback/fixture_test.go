@@ -200,7 +200,8 @@ func (w *world) writePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 			ip.SetSize(t, end)
 		}
 		p.UnlockPut(t)
-		return w.fs.Cache.BDI.BalanceDirty(t)
+		w.fs.Cache.BDI.BalanceDirty(t)
+		return nil
 	}
 }
 

@@ -499,6 +499,5 @@ func (w *write) dropPages(t *sched.Task) {
 
 // balanceDirty pays for the pages that the task made dirty; it may sleep long. Models balance_dirty_pages_ratelimited().
 func (w *write) balanceDirty(t *sched.Task) {
-	// Only a NOWAIT task gets an error.
-	_ = w.ip.FS.Cache.BDI.BalanceDirty(t)
+	w.ip.FS.Cache.BDI.BalanceDirty(t)
 }
