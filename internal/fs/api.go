@@ -3,6 +3,7 @@ package fs
 import (
 	"time"
 
+	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	FirstFit bool
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
+	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil is an extent tree.
+	NewRangeLocker func() inode.RangeLocker
 	// UID and GID own what is created.
 	UID, GID uint32
 	// CheckQuiescence makes Close panic when a counter is not at rest: reservations, outstanding

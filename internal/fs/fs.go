@@ -94,6 +94,7 @@ func (f *FS) wire(t *sched.Task) {
 		f.cache.ShareData(&blockdev.NoPayload)
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
+	f.data.NewRangeLocker = f.opt.NewRangeLocker
 	limit := f.opt.CacheInodes
 	if limit == 0 {
 		limit = DefaultCacheInodes

@@ -51,6 +51,9 @@ type FS struct {
 	Space *spaceinfo.Space
 	Cache *pagecache.Cache
 	Pool  ordered.Pool
+	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes. It is the door through which a
+	// lab puts another lock into the write path.
+	NewRangeLocker func() RangeLocker
 
 	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
 	delalloc atomic.Int64
@@ -120,7 +123,7 @@ func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 		ip.rwsem.Init(DirClass)
 	}
 	ip.DIO.Init(DIOClass)
-	ip.Range.init()
+	ip.Range.init(f)
 	ip.mu.Init(muClass)
 	ip.IOTree.Init(hooks{ip})
 	ip.Pages.Init(f.Cache, ip)

@@ -12,19 +12,15 @@ type RangeLocker interface {
 	Unlock(t *sched.Task, start, end uint64)
 }
 
-// NewRangeLocker, when set before the first inode is made, makes the range locks of all inodes. It is the door through which a
-// lab puts another lock into the write path; programs leave it nil.
-var NewRangeLocker func() RangeLocker
-
-// RangeLock is the lock on the byte ranges of whole writes: an extent tree, or what NewRangeLocker made.
+// RangeLock is the lock on the byte ranges of whole writes: an extent tree, or what FS.NewRangeLocker made.
 type RangeLock struct {
 	tree  extentio.Tree
 	other RangeLocker
 }
 
-func (r *RangeLock) init() {
-	if NewRangeLocker != nil {
-		r.other = NewRangeLocker()
+func (r *RangeLock) init(f *FS) {
+	if f.NewRangeLocker != nil {
+		r.other = f.NewRangeLocker()
 		return
 	}
 	r.tree.InitClass(RangeClass)

@@ -215,7 +215,6 @@ func TestStarters(t *testing.T) {
 			t.Errorf("%s: it seems that a wake-up is lost\n%s", r.Name, r.Trace)
 		}
 	}
-	inode.NewRangeLocker = nil
 }
 
 // TestOrders runs all 120 orders of the five steps: the list of those that the workloads accept is what instructor/NOTES.md says.

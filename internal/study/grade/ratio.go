@@ -23,13 +23,11 @@ const (
 
 // disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem, in virtual time.
 func disjointRatio(s *Student) (bool, string, error) {
-	inode.NewRangeLocker = nil
-	base, err := disjoint("locked")
+	base, err := disjoint("locked", nil)
 	if err != nil {
 		return false, "", err
 	}
-	inode.NewRangeLocker = s.NewRangeLock
-	mine, err := disjoint("range-lock")
+	mine, err := disjoint("range-lock", s.NewRangeLock)
 	if err != nil {
 		return false, "", err
 	}
@@ -38,7 +36,7 @@ func disjointRatio(s *Student) (bool, string, error) {
 }
 
 // disjoint is the virtual time that the writers take, in nanoseconds.
-func disjoint(pol string) (int64, error) {
+func disjoint(pol string, rangeLocks func() inode.RangeLocker) (int64, error) {
 	dog.again()
 	const size = ratioTasks * ratioWrites * ratioBytes
 	var out error
@@ -54,7 +52,7 @@ func disjoint(pol string) (int64, error) {
 		if fail(mkfs.Make(t, dev, mkfs.Options{})) {
 			return
 		}
-		x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 2 * size, DirtyBackground: 2 * size})
+		x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 2 * size, DirtyBackground: 2 * size, NewRangeLocker: rangeLocks})
 		if fail(err) {
 			return
 		}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
@@ -127,7 +128,8 @@ type Scenario struct {
 	// Policies are those it is about; empty is all presets.
 	Policies []string
 
-	flags string // how replay is told of With
+	flags      string                   // how replay is told of With
+	rangeLocks func() inode.RangeLocker // WithRangeLocker
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -144,6 +146,13 @@ func (s *Scenario) With(classes []string, deep bool) *Scenario {
 			n.Switch = nil
 		}
 	}
+	return &n
+}
+
+// WithRangeLocker is the scenario on a file system whose inodes have byte-range locks of another make. No command line replays it.
+func (s *Scenario) WithRangeLocker(newLock func() inode.RangeLocker) *Scenario {
+	n := *s
+	n.rangeLocks = newLock
 	return &n
 }
 
