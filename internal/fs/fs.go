@@ -127,7 +127,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.Space.SetFlushers(flushers{f})
 	f.trans.Extents.SetCsums(f.store)
 	f.trans.Extents.SetFirstFit(f.opt.FirstFit)
-	f.trans.OnCommit(func(t *sched.Task, h *transaction.Handle) error { return f.writeInodes(t, h.Trans()) })
+	f.trans.OnCommit(f.writeInodes)
 }
 
 // stop ends the tasks.

@@ -2,7 +2,6 @@ package fs
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -15,7 +14,7 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/lock/lockdep"
-	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
 
@@ -234,13 +233,13 @@ func (f *FS) deleteItems(t *sched.Task, n *Node) error {
 	if err != nil {
 		return err // the item is still on the dirty list and will say that there are no links
 	}
+	n.ip.Forget(t) // before the item goes: a commit that meets the inode then knows why there is none
 	if err := f.store.DeleteInode(t, h.Trans(), n.vol.root, n.ip.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
 	if err := f.store.DelOrphan(t, h.Trans(), n.vol.root, n.ip.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
-	n.ip.Forget(t)
 	return f.end(t, h, nil)
 }
 
@@ -276,30 +275,11 @@ func clean(t *sched.Task, n *Node) bool {
 	return !n.ip.Dirty() && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages() == 0 && n.ip.Pages.WritebackPages() == 0
 }
 
-// writeInodes is the hook of every commit: the items of changed inodes go into the tree.
-func (f *FS) writeInodes(t *sched.Task, tr *ctree.Trans) error {
+// writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes go into the trees.
+func (f *FS) writeInodes(t *sched.Task, h *transaction.Handle) error {
 	f.inodes.hookMu.Lock(t)
 	defer f.inodes.hookMu.Unlock(t)
-	return f.data.WriteDirty(t, tr, updater{f})
-}
-
-// updater writes inode items, but for inodes that were deleted after they got on the dirty list.
-type updater struct{ f *FS }
-
-func (u updater) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, it *format.InodeItem) error {
-	err := u.f.store.UpdateInode(t, tr, r, ino, it)
-	if !errors.Is(err, errno.ENOENT) {
-		return err
-	}
-	k := nodeKey{r.ID, ino}
-	s := u.f.inodes.shard(k)
-	s.mu.Lock(t)
-	n := s.nodes[k]
-	s.mu.Unlock(t)
-	if n == nil || n.state.Load() == nodeEvicting {
-		return nil
-	}
-	return err
+	return f.data.WriteDirty(t, h.Trans(), f.store)
 }
 
 // nodes lists every inode in memory.

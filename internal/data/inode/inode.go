@@ -21,12 +21,14 @@
 package inode
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/extentio"
@@ -94,6 +96,7 @@ type Inode struct {
 	sizeObj sched.Obj     // size, to an explorer
 	flags   atomic.Uint64 // format.Inode*
 	dirty   atomic.Bool   // on FS.dirty
+	deleted atomic.Bool   // the item is about to go, or is gone: Forget
 	// LastTransid is the last transaction that changed the inode's items. Models last_trans.
 	LastTransid atomic.Uint64
 
@@ -320,8 +323,9 @@ func (ip *Inode) MarkDirty(t *sched.Task) {
 // Dirty reports whether the inode item waits for a commit.
 func (ip *Inode) Dirty() bool { return ip.dirty.Load() }
 
-// Forget takes a deleted inode off the dirty list: there is no item to write any more.
+// Forget takes an inode off the dirty list because the caller's transaction deletes its item next.
 func (ip *Inode) Forget(t *sched.Task) {
+	ip.deleted.Store(true)
 	ip.FS.mu.Lock(t)
 	defer ip.FS.mu.Unlock(t)
 	for i, d := range ip.FS.dirty {
@@ -333,13 +337,14 @@ func (ip *Inode) Forget(t *sched.Task) {
 	ip.dirty.Store(false)
 }
 
-// Updater writes an inode item; fstree.Store is one.
+// Updater writes an inode item; fstree.Store is one. ENOENT when there is no item.
 type Updater interface {
 	UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, it *format.InodeItem) error
 }
 
-// WriteDirty writes the items of all dirty inodes into the transaction; it is called at the start of
-// every commit. Models btrfs_run_delayed_items() for inode items.
+// WriteDirty writes the items of all dirty inodes into the transaction; every commit calls it first while other handles are
+// open, and again when none is. So an inode may be deleted, its item with it, after WriteDirty took the list that
+// has it: the missing item is no error then. Models btrfs_run_delayed_items() for inode items.
 func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
 	f.mu.Lock(t)
 	list := f.dirty
@@ -350,7 +355,11 @@ func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
 		ip.dirty.Store(false)
 		it := ip.Item(t)
 		it.Transid = tr.ID
-		if err := u.UpdateInode(t, tr, ip.Root, ip.Ino, &it); err != nil {
+		err := u.UpdateInode(t, tr, ip.Root, ip.Ino, &it)
+		if errors.Is(err, errno.ENOENT) && ip.deleted.Load() {
+			continue
+		}
+		if err != nil {
 			for _, ip := range list[i:] {
 				ip.dirty.Store(false)
 				ip.MarkDirty(t)

@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/spaceinfo"
@@ -23,11 +24,17 @@ type tree struct {
 	items  map[uint64]format.InodeItem
 	fail   error
 	during func(ino uint64)
+	fails  func(ino uint64) error
 }
 
 func (r *tree) UpdateInode(t *sched.Task, tr *ctree.Trans, root *ctree.Root, ino uint64, it *format.InodeItem) error {
 	if r.fail != nil {
 		return r.fail
+	}
+	if r.fails != nil {
+		if err := r.fails(ino); err != nil {
+			return err
+		}
 	}
 	r.items[ino] = *it
 	if r.during != nil {
@@ -96,6 +103,27 @@ func TestWriteDirty(tt *testing.T) {
 	a.Forget(t)
 	if fs.DirtyCount(t) != 0 || a.Dirty() {
 		tt.Fatal("a deleted inode waits for a commit")
+	}
+
+	// An inode is deleted while the items are written. That the item of any other is missing is damage.
+	a.MarkDirty(t)
+	b.MarkDirty(t)
+	missing := errno.ENOENT
+	r.fails = func(ino uint64) error {
+		if ino == 258 {
+			b.Forget(t)
+			return missing
+		}
+		return nil
+	}
+	if err := fs.WriteDirty(t, &ctree.Trans{ID: 12}, r); err != nil {
+		tt.Errorf("the item of a deleted inode is missing: %v", err)
+	}
+	c := fs.New(root, 259, &format.InodeItem{Mode: format.S_IFREG})
+	c.MarkDirty(t)
+	r.fails = func(uint64) error { return missing }
+	if err := fs.WriteDirty(t, &ctree.Trans{ID: 13}, r); !errors.Is(err, errno.ENOENT) {
+		tt.Errorf("the item of a live inode is missing: %v", err)
 	}
 }
 
