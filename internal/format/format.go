@@ -5,7 +5,7 @@
 // start of b, and Encode(b), which writes them; both panic when b is too short, so callers that read
 // foreign images run the tree checker (CheckLeaf, CheckNode, CheckSuper) first.
 //
-// Models the layout in include/uapi/linux/btrfs_tree.h; offsets as in kernel-semantics section 10.
+// Models the layout in include/uapi/linux/btrfs_tree.h; offsets as in labs/reference 10.
 package format
 
 import (

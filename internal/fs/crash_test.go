@@ -234,7 +234,7 @@ func TestCrash(t *testing.T) {
 		log.Mark(x.T, strconv.Itoa(i))
 	}
 	images := 0
-	// A superblock is 4 KiB and btrfs trusts the device to write it whole, as the kernel does (kernel-semantics 10.1).
+	// A superblock is 4 KiB and btrfs trusts the device to write it whole, as the kernel does (labs/reference 10.1).
 	opt := dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 3, Seed: 9}
 	err := log.Images(x.T, opt, func(t *sched.Task, m dm.Image) error {
 		images++

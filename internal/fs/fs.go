@@ -232,7 +232,7 @@ func (f *FS) Flush(t *sched.Task, x *File) error {
 }
 
 // CheckQuiescent panics unless every counter is at rest after a Sync with nothing else in flight
-// (kernel-semantics 11.1).
+// (labs/reference 11.1).
 func (f *FS) CheckQuiescent(t *sched.Task) {
 	for _, n := range f.nodes(t) {
 		n.ip.CheckQuiescent(t)

@@ -50,7 +50,7 @@ func checkWritable(sb *format.Super) error {
 	return nil
 }
 
-// Open reads the trees of the image on dev in the order of kernel-semantics 10.2: superblock, system chunks, chunk
+// Open reads the trees of the image on dev in the order of labs/reference 10.2: superblock, system chunks, chunk
 // tree, root tree, the trees that every file system has, block groups, and when it may write, orphans. Errors are
 // one line that starts with the device's name.
 func Open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {

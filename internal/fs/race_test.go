@@ -37,7 +37,7 @@ func until(cond func() bool) {
 	}
 }
 
-// TestTruncateRace is the race that Omar Sandoval found in seed 002 (kernel-semantics 1.3). A writer inside EOF has begun when a
+// TestTruncateRace is the race that Omar Sandoval found in seed 002 (labs/reference 1.3). A writer inside EOF has begun when a
 // truncate to a smaller size comes. As posted, the truncate sets i_size, waits for the writer, and the writer puts i_size
 // back: the truncate is lost. With the wait first, or with any other lock, it is not.
 func TestTruncateRace(t *testing.T) {
@@ -87,7 +87,7 @@ func TestTruncateRace(t *testing.T) {
 	}
 }
 
-// TestInterleave is Christoph Hellwig's objection to seed 002 (kernel-semantics 1.5). A writer has done its first batch when
+// TestInterleave is Christoph Hellwig's objection to seed 002 (labs/reference 1.5). A writer has done its first batch when
 // another, of the same range, comes and goes. Without a lock over the whole write the file ends as a mix that no order of
 // the two explains; with i_rwsem or a range lock the second waits.
 func TestInterleave(t *testing.T) {

@@ -67,7 +67,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFullNocow: a NOCOW file can be overwritten on an image without any free data space (kernel-semantics 1.1 c).
+// TestFullNocow: a NOCOW file can be overwritten on an image without any free data space (labs/reference 1.1 c).
 func TestFullNocow(t *testing.T) {
 	x := fstest.New(t, fstest.Size(128<<20))
 	f := x.Create("/nocow")

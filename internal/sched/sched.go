@@ -21,7 +21,7 @@ import (
 // PointKind says why a task is at a scheduling point.
 type PointKind uint8
 
-// The kinds of scheduling point, in the order of exploration.md section 3.4.
+// The kinds of scheduling point.
 const (
 	PointLock PointKind = iota
 	PointTryLock

@@ -10,7 +10,7 @@
 //	SetDelalloc        the pages are copied: DELALLOC on, range unlocked, the reservation now belongs to the range
 //	Release            instead of SetDelalloc: nothing was dirtied
 //
-// Model: fs/btrfs/delalloc-space.c; kernel-semantics 1.1 c, d, h, i and 5.2. Difference: no quota groups.
+// Model: fs/btrfs/delalloc-space.c; labs/reference 1.1 c, d, h, i and 5.2. Difference: no quota groups.
 package delalloc
 
 import (

@@ -47,7 +47,7 @@ func usage(t *sched.Task, ip *inode.Inode) (data, metadata uint64) {
 }
 
 // The counter of outstanding extents goes 1, 2, 1 for one small write, 2, 1, 0 on its way to the disk
-// (kernel-semantics 5.2), and the promises follow.
+// (labs/reference 5.2), and the promises follow.
 func TestLifeOfOneWrite(tt *testing.T) {
 	t := sched.NewTask("test")
 	ip := newInode(t, 1<<20, 64<<20, 0)

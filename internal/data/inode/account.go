@@ -20,7 +20,7 @@ import (
 //	ClearDelalloc hook  outstanding 1
 //	TakeOrdered         outstanding 0   completion; metadata goes to its transaction
 //
-// Models kernel-semantics 5.2, fs/btrfs/delalloc-space.c. Difference: an extent over bytes that are known to be
+// Models labs/reference 5.2, fs/btrfs/delalloc-space.c. Difference: an extent over bytes that are known to be
 // overwritten in place (extentio.InPlace) is counted apart and reserves no insert, only the inode's update: nothing but
 // a commit with everything flushed can turn them into COW bytes.
 

@@ -10,7 +10,7 @@ func OfOrdered(oe *ordered.Extent) *Inode { return oe.Owner.(*Inode) }
 
 // The extent lock of a range is wanted with no ordered extent in the range: the trees do not know yet what the extent will put
 // there. Its completion takes the same lock, so a task that meets one lets the lock go, and every page of the range, before
-// it waits (kernel-semantics 9.1, level 10).
+// it waits (labs/reference 9.1, level 10).
 
 // LockUnlessOrdered locks [start, end) of the io tree and returns nil. If an ordered extent is in the range it locks nothing and
 // returns the extent, referenced: let go what its completion may need, call WaitPut and try again.

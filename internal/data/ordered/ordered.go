@@ -10,7 +10,7 @@
 //
 // Lock order:
 //
-//	ordered_extent         Wait: never with a page or range of the same bytes locked (kernel-semantics 9.1, level 10)
+//	ordered_extent         Wait: never with a page or range of the same bytes locked (labs/reference 9.1, level 10)
 //	  page
 //	    extent
 //	      ordered_tree     Tree.mu, a leaf

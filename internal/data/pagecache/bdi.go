@@ -169,7 +169,7 @@ func (b *BDI) undirtied(t *sched.Task) {
 }
 
 // BatchPages is how many pages a writer should dirty before it looks at the limits again, at least 8 and at most
-// most: the nr_dirtied_pause term of a buffered write's batch (kernel-semantics 1.1 a).
+// most: the nr_dirtied_pause term of a buffered write's batch (labs/reference 1.1 a).
 func (b *BDI) BatchPages(t *sched.Task, most int) int {
 	pause := t.Dirty.Pause
 	if pause == 0 {

@@ -87,7 +87,7 @@ func (p *Page) String() string {
 func (p *Page) Mapping() *Mapping { return p.m.Load() }
 
 // Read copies the page's bytes from off on to dst, as many as there are, without the lock: a write at the same time may be seen in
-// part, as in the kernel (kernel-semantics 1.5), and is no data race. The page is referenced and uptodate.
+// part, as in the kernel (labs/reference 1.5), and is no data race. The page is referenced and uptodate.
 func (p *Page) Read(t *sched.Task, dst []byte, off uint64) int {
 	if raceEnabled {
 		p.Lock(t)

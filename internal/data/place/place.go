@@ -227,7 +227,7 @@ func (f *Finder) ask(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map,
 
 // CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:
 // EAGAIN. Without, it waits for ordered extents in the range (drop, wait, retry).
-// Models btrfs_check_nocow_lock(); kernel-semantics 3.4.
+// Models btrfs_check_nocow_lock(); labs/reference 3.4.
 func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) (uint64, error) {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if !ip.MayNocow() {

@@ -1,7 +1,7 @@
 // Package zero makes parts of files read as zero through the page cache: the rest of a block after a
 // new end of file, the edges of a hole, and what lies between an old end of file and a write beyond it.
 //
-// Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), kernel-semantics 2.4 and 2.5. Difference: NO_HOLES only, so
+// Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), labs/reference 2.4 and 2.5. Difference: NO_HOLES only, so
 // growing a file puts nothing into the tree.
 //
 // Lock order:

@@ -1,6 +1,6 @@
 // Package buffered writes and reads files through the page cache.
 //
-// The normal life of a write of one batch, with the step's function here and the place in kernel-semantics 1.1:
+// The normal life of a write of one batch, with the step's function here and the place in labs/reference 1.1:
 //
 //	Write -> lockFile                 i_rwsem, or the byte range, as the plan says
 //	      -> checkWrite               2-4: limits, time stamps, growth of the file up to the write

@@ -12,7 +12,7 @@ import (
 
 // Read copies the bytes of the file from rq.Pos on to p, as far as the file goes, and returns how many it copied. It takes no
 // i_rwsem in any era and no page lock: a read that overlaps a write may see some of it and some of what was before
-// (kernel-semantics 1.5).
+// (labs/reference 1.5).
 // ra may be nil.
 //
 // Models mm/filemap.c:generic_file_buffered_read().

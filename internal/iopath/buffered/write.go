@@ -73,7 +73,7 @@ type write struct {
 // Write copies src into the file at rq.Pos by the policy in force and returns how many bytes it copied; with a short count
 // comes the error that stopped it.
 //
-// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); kernel-semantics 1.1, 1.2, 1.6, 1.7.
+// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); labs/reference 1.1, 1.2, 1.6, 1.7.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
 	pos, p := rq.Pos, env.Policy()
 	if err := refuse(rq.Flags); err != nil {
@@ -117,7 +117,7 @@ func refuse(f kiocb.Flags) error {
 }
 
 // prewait waits for writeback and ordered extents of the range before any lock, so that fewer such waits are left
-// under the lock. It promises nothing: the pages may be dirtied and written again. Models the first proposal of kernel-semantics 1.6.
+// under the lock. It promises nothing: the pages may be dirtied and written again. Models the first proposal of labs/reference 1.6.
 func (w *write) prewait(t *sched.Task, end uint64) {
 	from, to := w.pos>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift
 	if w.ip.Pages.WritebackPages() > 0 {
@@ -174,7 +174,7 @@ func (w *write) lockRange(t *sched.Task, from, to uint64) {
 func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
 
 // checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write.
-// Models btrfs_write_check(); kernel-semantics 1.1 steps 3 and 4.
+// Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4.
 func (w *write) checkWrite(t *sched.Task) error {
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {
@@ -220,7 +220,7 @@ func (w *write) relockInode(t *sched.Task) {
 }
 
 // batchPages is the capacity of a batch, 8 to 512 pages by the state of dirty throttling, chosen once per write; one page where
-// the plan says so. Models nrptrs of __btrfs_buffered_write(); kernel-semantics 1.1 a.
+// the plan says so. Models nrptrs of __btrfs_buffered_write(); labs/reference 1.1 a.
 func (w *write) batchPages(t *sched.Task) int {
 	if w.pl.BatchPages == 1 {
 		return 1
@@ -230,7 +230,7 @@ func (w *write) batchPages(t *sched.Task) int {
 	return w.ip.FS.Cache.BDI.BatchPages(t, min(need, w.pl.BatchPages))
 }
 
-// batch does one round of the copy loop: the plan's steps, b to j of kernel-semantics 1.1.
+// batch does one round of the copy loop: the plan's steps, b to j of labs/reference 1.1.
 func (w *write) batch(t *sched.Task) error {
 	w.n, w.copied = w.batchBytes(), 0
 	for _, s := range w.pl.WriteSteps {
@@ -302,7 +302,7 @@ func (w *write) faultIn(t *sched.Task) error {
 }
 
 // reserve promises the batch's data and metadata space. When data space is short the blocks may still be
-// overwritten in place: only then the trees are asked (kernel-semantics 1.1 c).
+// overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
 	ip := w.ip
@@ -460,7 +460,7 @@ func (w *write) dirtyPages(t *sched.Task) {
 
 // iSizeWrite lets i_size follow a batch that ends beyond it.
 //
-// The i_size write here is the one of kernel-semantics 1.3 step 5: an unlocked writer gets to it without i_rwsem if a
+// The i_size write here is the one of labs/reference 1.3 step 5: an unlocked writer gets to it without i_rwsem if a
 // truncate has moved EOF before it meanwhile.
 func (w *write) iSizeWrite(t *sched.Task) {
 	if end := w.pos + uint64(w.copied); w.copied > 0 && end > w.ip.Size(t) {

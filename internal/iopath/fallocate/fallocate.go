@@ -5,7 +5,7 @@
 // allocate, insert a PREALLOC item, unlock.
 // A punch: zero the edges, drop the pages, extent lock, drop the items.
 //
-// Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range(); kernel-semantics 2.6 and 2.7. Differences: data
+// Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range(); labs/reference 2.6 and 2.7. Differences: data
 // space is reserved for the gaps before the extent lock and each gap is looked up again under it (the kernel of 2018 reserves
 // the whole range first, that of 5.19 under the lock); NO_HOLES only.
 //

@@ -3,7 +3,7 @@
 // Sync writes the file's data back, waits for its ordered extents and commits the transaction that knows about them. The
 // kernel writes a log tree instead of committing where it can; what is durable afterwards is the same, at a higher price.
 //
-// Model: fs/btrfs/file.c:btrfs_sync_file() where it falls back to a full commit; kernel-semantics 6.2.
+// Model: fs/btrfs/file.c:btrfs_sync_file() where it falls back to a full commit; labs/reference 6.2.
 package fsync
 
 import (

@@ -6,7 +6,7 @@
 // source, the kernel function it changes and the scenario that shows its effect (Toggles). A preset is
 // a set of toggles with a name (Presets): an era of the kernel, or a proposal of the thread of seed 002.
 //
-// Model: kernel-semantics sections 1, 2 and 11. The eras differ in much that a buffered write of one
+// Model: labs/reference 1, 2 and 11. The eras differ in much that a buffered write of one
 // file cannot show (direct I/O, the log tree); this package has only the toggles that the paths use. Not among them: CLEAN_DIRTY
 // at the lock step, where kernels before 4.19 took a page's dirty mark off before the copy that may come short.
 package policy
@@ -64,7 +64,7 @@ type Toggle struct {
 	Field    func(p *Policy) *bool
 }
 
-// Toggles lists every toggle, in the order of kernel-semantics section 11.
+// Toggles lists every toggle, in the order of labs/reference 11.
 var Toggles = []Toggle{
 	{
 		Name:     "BUF_UNLOCK_IN_EOF",

@@ -13,7 +13,7 @@ import (
 // NoStep ends an order that is shorter than its array.
 const NoStep = 0
 
-// WriteStep is a step of one batch of a buffered write. Models the loop body of __btrfs_buffered_write(); kernel-semantics 1.1 b to j.
+// WriteStep is a step of one batch of a buffered write. Models the loop body of __btrfs_buffered_write(); labs/reference 1.1 b to j.
 type WriteStep uint8
 
 // The steps of a batch.

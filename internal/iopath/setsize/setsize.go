@@ -10,9 +10,9 @@
 //	                         truncateItems     file extents, nbytes, size on disk
 //
 // The order of the first two is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
-// must be waited for before i_size changes, or it puts i_size back (kernel-semantics 1.3 and 1.4).
+// must be waited for before i_size changes, or it puts i_size back (labs/reference 1.3 and 1.4).
 //
-// Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); kernel-semantics 2.1, 2.2 and 2.4. Differences: no orphan item; the
+// Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); labs/reference 2.1, 2.2 and 2.4. Differences: no orphan item; the
 // extent lock is taken before the transaction is joined, as completions do it, where the kernel takes it inside;
 // no READDIO_NEED_LOCK bit, because reads in flight hold pages, not extents.
 //
@@ -168,7 +168,7 @@ func waitOrdered(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 }
 
 // truncateItems drops the file extents beyond i_size. It asks for i_size again, as the kernel does: a writer that has put it back
-// makes it drop the wrong ones or none (kernel-semantics 1.3, step 6). Models btrfs_truncate() after its wait.
+// makes it drop the wrong ones or none (labs/reference 1.3, step 6). Models btrfs_truncate() after its wait.
 func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	for {
 		more, err := dropItems(t, env, ip)

@@ -221,7 +221,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// Kernel-semantics 9.2#1, in four ways it can show.
+// The lost truncate, labs/reference 9.2 #1, in four ways it can show.
 func TestEOF(t *testing.T) {
 	const p = 4096
 	truncate := Op{ID: 2, Kind: Truncate, Lo: p, Start: 5, End: 8}

@@ -90,7 +90,7 @@ type Hooks interface {
 	MergeDelalloc(t *sched.Task, start, at, end uint64, bits Bits)
 }
 
-// Mode is how a range lock waits (kernel-semantics 8.3).
+// Mode is how a range lock waits (labs/reference 8.3).
 type Mode uint8
 
 const (

@@ -14,7 +14,7 @@
 //	                -> setupItems                      make room, fixLowKeys upward
 //
 // SearchSlot begins with as few write locks as the operation usually needs and starts again with more when
-// it meets a block that has to be copied, split or balanced above them (kernel-semantics 6.4).
+// it meets a block that has to be copied, split or balanced above them (labs/reference 6.4).
 //
 // Lock order:
 //

@@ -152,7 +152,7 @@ func (p *Path) unlockUp(t *sched.Task, level, lowestUnlock, minLevel, writeLevel
 // the slot, splitting what is full on the way; below 0 is for deleting, and joins what is nearly empty on the way.
 // On an error the path is empty.
 //
-// Models fs/btrfs/ctree.c:btrfs_search_slot(); write locks by level as in kernel-semantics section 6.4.
+// Models fs/btrfs/ctree.c:btrfs_search_slot(); write locks by level as in labs/reference 6.4.
 //
 // Preconditions:
 //   - The task holds no node of a tree of the same class.

@@ -574,7 +574,7 @@ type NocowExtent struct {
 // end of the extent. n = 0 means that the write must COW. With nowait it does not sleep: EAGAIN
 // when it would have to.
 //
-// The order of the checks is kernel-semantics 3.4: the item, then references by others, then
+// The order of the checks is labs/reference 3.4: the item, then references by others, then
 // checksums. Delalloc in the range and a pending snapshot are the caller's.
 //
 // Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent(). Difference: the kernel also asks

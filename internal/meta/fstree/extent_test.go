@@ -357,7 +357,7 @@ func TestInlineExtent(t *testing.T) {
 	}
 }
 
-// TestNocowRefusals goes through kernel-semantics 3.4 one check at a time.
+// TestNocowRefusals goes through labs/reference 3.4 one check at a time.
 func TestNocowRefusals(t *testing.T) {
 	e := newEnv(t, 4096)
 	e.inode(257, format.S_IFREG|0o644)

@@ -16,7 +16,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// foreign is an image of another writer, opened as mount reads it (kernel-semantics 10.2).
+// foreign is an image of another writer, opened as mount reads it (labs/reference 10.2).
 type foreign struct {
 	t  *sched.Task
 	v  *volumes.Volumes

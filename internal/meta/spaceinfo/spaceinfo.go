@@ -29,7 +29,7 @@ var (
 )
 
 // FlushMode says what a reservation may do when space is short. Models enum btrfs_reserve_flush_enum;
-// kernel-semantics 5.3.
+// labs/reference 5.3.
 type FlushMode uint8
 
 // The modes.
@@ -180,7 +180,7 @@ func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
 }
 
 // Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush it may sleep, so no page
-// and no extent range may be locked (kernel-semantics 9.1, level 6), and with FlushAll, FlushData and FlushEvict no
+// and no extent range may be locked (labs/reference 9.1, level 6), and with FlushAll, FlushData and FlushEvict no
 // transaction may be open. Models btrfs_reserve_metadata_bytes() and btrfs_reserve_data_bytes().
 func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 	if mode > FlushLimit {
@@ -251,7 +251,7 @@ func (i *Info) removeLocked(tk *ticket) {
 
 // flushLocked runs the flush states until tk is granted, and reports that they are exhausted: two rounds of all of them
 // granted nobody anything. It drops and retakes i.mu.
-// Models btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); kernel-semantics 5.3.
+// Models btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); labs/reference 5.3.
 func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted bool) {
 	idle := 0
 	states := []func(){

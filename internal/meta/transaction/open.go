@@ -21,7 +21,7 @@ type Config struct {
 
 // Open reads the chunk tree, opens the trees that every file system has and, unless it is read-only, loads the block groups.
 // Errors name the tree and the block. Models open_ctree() from btrfs_read_chunk_tree() to btrfs_read_block_groups();
-// kernel-semantics 10.2.
+// labs/reference 10.2.
 func Open(t *sched.Task, c Config) (*Manager, error) {
 	sb := c.Super
 	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, super: sb, roots: make(map[uint64]*ctree.Root)}

@@ -12,7 +12,7 @@
 //     endless: levels fall by one and key ranges shrink at each step;
 //   - nothing is decoded before the tree checker passed it.
 //
-// Model: btrfs-progs check (original mode) and kernel-semantics section 10.6. Differences: a copy of a block
+// Model: btrfs-progs check (original mode) and labs/reference 10.6. Differences: a copy of a block
 // or superblock that is bad while another is good is a finding here.
 package check
 

@@ -6,7 +6,7 @@ type Rule struct {
 	Doc  string
 }
 
-// Rules are all rules, in the order findings are listed. Numbers are items of kernel-semantics 10.6.
+// Rules are all rules, in the order findings are listed. Numbers are items of labs/reference 10.6.
 var Rules = []Rule{
 	{"device.read", "every place that is used can be read"},
 	{"super.bad", "the primary superblock passes format.CheckSuper (10.1)"},

@@ -1,9 +1,9 @@
 // Package cost is the table of what the write path's work costs a CPU in virtual time. The write path says what it does
 // (t.Spend(cost.Copy, 4096)); the simulator looks the price up. In the real runtime a Spend is one nil check.
 //
-// The figures are of the reference machine of performance.md: measured where the source names a benchmark or a row of that table,
-// and estimates where it says so. Table.CPU multiplies all of them, which is how a slower or faster machine is described by one
-// number; a study that compares with published figures calibrates that number and does not trust the rest.
+// The figures are of the reference machine: a shared x86-64 with 2 cores, Linux 6.18, fio 3.33 and Go 1.26. They are measured
+// where the source says so or names a benchmark, and estimates where it says so. Table.CPU multiplies all of them: that one number
+// describes a slower or faster machine. A study that compares with published figures calibrates it and does not trust the rest.
 package cost
 
 import (
@@ -59,24 +59,24 @@ type Table struct {
 
 var defaults = [nCosts]Entry{
 	Issue:     {Name: "issue", Unit: "request", Nano: 500, Source: "estimate: fio with its null engine makes about 2 M requests a second on one core"},
-	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "estimate: what the rows below leave of 4.3 us, a 4 KiB write of performance.md's seed 001 anchors (btn psync 231k/s)"},
-	Copy:      {Name: "copy", Unit: "byte", Nano: 0.136, Source: "performance.md: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
+	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "estimate: what the rows below leave of 4.3 us, a 4 KiB write of the seed 001 job (measured: btrfs nodatacow, psync, 231k/s)"},
+	Copy:      {Name: "copy", Unit: "byte", Nano: 0.136, Source: "measured: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
 	Page:      {Name: "page", Unit: "page", Nano: 60, Source: "estimate, a part of pagecache BenchmarkGrab"},
 	PageAlloc: {Name: "page-alloc", Unit: "page", Nano: 350, Source: "estimate: zone allocation and xarray insertion"},
-	Lock:      {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "performance.md: sync.Mutex 14-16 ns uncontended"},
-	Line:      {Name: "line", Unit: "transfer", Nano: 100, Source: "exploration.md 3.7: transfer of a contended lock, about 100 ns"},
+	Lock:      {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "measured: sync.Mutex 14-16 ns uncontended"},
+	Line:      {Name: "line", Unit: "transfer", Nano: 100, Source: "estimate: transfer of a contended lock"},
 	RangeTree: {Name: "range-tree", Unit: "change", Nano: 250, Source: "extentio BenchmarkLockSetUnlock and its budget: three changes in under 700 ns"},
 	Search:    {Name: "search", Unit: "level", Nano: 200, Source: "ctree BenchmarkSearch, a tree of three levels"},
 	Item:      {Name: "item", Unit: "item", Nano: 400, Source: "estimate from ctree BenchmarkInsertDelete"},
-	Checksum:  {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "performance.md: crc32c of cold 4 KiB blocks, 7.6 GB/s"},
-	Reserve:   {Name: "reserve", Unit: "batch", Nano: 300, Source: "estimate: btrfs against xfs in performance.md's seed 001 anchors, about 0.3 us"},
-	Submit:    {Name: "submit", Unit: "bio", Nano: 1500, Source: "estimate: the block layer's part of performance.md's O_DIRECT pwrite over memory (87k/s at 8)"},
+	Checksum:  {Name: "checksum", Unit: "byte", Nano: 0.132, Source: "measured: crc32c of cold 4 KiB blocks, 7.6 GB/s"},
+	Reserve:   {Name: "reserve", Unit: "batch", Nano: 300, Source: "estimate: btrfs against xfs in the seed 001 job, about 0.3 us"},
+	Submit:    {Name: "submit", Unit: "bio", Nano: 1500, Source: "estimate: the block layer's part of an O_DIRECT pwrite over memory (measured: 87k/s by 8 tasks)"},
 	Vec:       {Name: "vec", Unit: "page", Nano: 100, Source: "estimate: page flags and bio_add_page"},
 	Complete:  {Name: "complete", Unit: "bio", Nano: 1500, Source: "estimate, as submit: interrupt and end of I/O"},
 	Ordered:   {Name: "ordered", Unit: "extent", Nano: 1000, Source: "ordered BenchmarkAddRemove, and its work items"},
 	Wakeup:    {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "estimate: try_to_wake_up with an interrupt to another CPU"},
 	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "estimate: a switch with a cold stack, 1-2 us"},
-	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "exploration.md 3.7: idle exit 2-50 us", Fixed: true},
+	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "estimate: 2-50 us, by the depth of the sleep", Fixed: true},
 }
 
 // Default is the table of the reference machine.

@@ -81,7 +81,7 @@ func twoLocks(inverted bool) func(w *explore.World) {
 
 // truncateRace is TRn: n unlocked writes inside i_size and a truncate. A write looks at i_size, counts itself, and
 // later marks its page; truncate sets i_size and drops the pages behind it. The fix waits for the writes in flight before it
-// changes i_size, and a write counts itself before it looks. (kernel-semantics 1.3 and 2.2.)
+// changes i_size, and a write counts itself before it looks. (labs/reference 1.3 and 2.2.)
 func truncateRace(n int, fixed bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {

@@ -156,7 +156,7 @@ func orderedUnderRange(right bool) func(w *explore.World) {
 	}
 }
 
-// holdAndWait is the shape of kernel-semantics 9.2 #18: a fiemap that has locked the front of its range waits for the rest, whose
+// holdAndWait is the shape of labs/reference 9.2 #18: a fiemap that has locked the front of its range waits for the rest, whose
 // holder waits for an ordered extent at the front; right, who waits for a range holds nothing of it.
 func holdAndWait(right bool) func(w *explore.World) {
 	return func(w *explore.World) {

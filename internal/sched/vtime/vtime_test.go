@@ -367,7 +367,7 @@ func BenchmarkSem(b *testing.B) {
 
 // BenchmarkRWSem is a rwsem as the writers of one file use it, on the same machine; it counts what a virtual second costs.
 //
-//	buffered   64 KiB writes, 50 us each with the lock exclusive (4 KiB take 4.3 us, performance.md), 5 us without; one operation in
+//	buffered   64 KiB writes, 50 us each with the lock exclusive (the reference machine takes 4.3 us for 4 KiB), 5 us without; one operation in
 //	           eight only reads under it. Writers spin, readers queue and sleep, the lock is handed over after 4 ms.
 //	direct     unaligned 2 KiB writes of seed 004 before its change: the lock is exclusive for as long as the device takes, 230 us
 //	           (4,328 a second), so nobody spins and everybody sleeps.

@@ -3,7 +3,7 @@ package scenario
 import "btrlab/internal/sched/explore"
 
 // Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with the wrong order of steps, and one
-// with the right order. Number is its row in kernel-semantics 9.2, which ends
+// with the right order. Number is its row in labs/reference 9.2, which ends
 // with 30; what is behind that is not in it.
 type Exhibit struct {
 	Number   int    `json:"number"`

@@ -23,7 +23,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The truncate race of seed 002 (kernel-semantics 1.3): as posted the truncate is lost, with the wait first it is not. The
+// The truncate race of seed 002 (labs/reference 1.3): as posted the truncate is lost, with the wait first it is not. The
 // schedule is the shortest there is: one preemption.
 func TestTruncateRace(t *testing.T) {
 	s, err := Lookup("truncate-race")
