@@ -37,7 +37,7 @@ type Checker struct {
 	seg0     []int32 // component -> first segment, and one past its last
 	seg1     []int32
 	byComp   []int32 // units sorted by component
-	compAt   []int32
+	compAt   []int32 // component -> where its units begin in byComp, and after the last their number
 
 	s      solver
 	placed []int32 // units in an order that explains, component by component
@@ -405,100 +405,109 @@ func (c *Checker) explains(x int, id ID) bool {
 	return w != 0 && c.h.Ops[w-1].ID == id
 }
 
-// cut makes the pieces.
+// cut makes the units: of each operation its pieces with bytes, in their order, and then what is about the size alone.
 func (c *Checker) cut() {
 	h := c.h
 	c.units = c.units[:0]
 	c.first = resize(c.first, len(h.Ops))
 	c.pieces = resize(c.pieces, len(h.Ops))
-	with, apart := c.rule.Sizes == SizesWith, c.rule.Sizes == SizesApart
 	for i := range h.Ops {
-		o := &h.Ops[i]
 		c.first[i] = int32(len(c.units))
-		c.pieces[i] = 0
-		lo, hi := o.Lo, o.Hi
-		u := unit{op: int32(i), start: o.Start, end: o.End}
-		switch o.Kind {
-		case Write, Append:
-			u.flags = flagWrite
-		case Punch:
-			u.flags = flagWrite | flagZero
-		case Truncate:
-			u.flags = flagWrite | flagZero
-			hi = math.MaxInt64
-		case Read:
-			u.flags = flagRead
-			hi = o.Lo + o.Got
-		case Allocate, Stat:
-			hi = lo
+		c.bytePieces(int32(i), &h.Ops[i])
+		c.pieces[i] = int32(len(c.units)) - c.first[i]
+		if c.rule.Sizes == SizesWith || c.rule.Sizes == SizesApart {
+			c.sizePiece(int32(i), &h.Ops[i])
 		}
-		data := u.flags
-		for a := c.seg(lo); c.bounds[a] < hi; {
-			z := a + 1
-			for c.bounds[z] < hi && !c.cutsAt(o, z) {
-				z++
-			}
-			u.lo, u.hi, u.flags = int32(a), int32(z), data
-			if with {
-				switch {
-				case o.Kind == Write || o.Kind == Append:
-					u.flags |= flagMax
-					u.val = c.bounds[z]
-					if o.Kind == Append && c.bounds[a] == lo && !o.muted {
-						u.flags |= flagSizeObs
-						u.min, u.max = lo, lo
-					}
-				case o.Kind == Truncate && c.bounds[a] == lo:
-					u.flags |= flagSet
-					u.val = lo
-				case o.Kind == Read && !o.muted:
-					u.flags |= flagSizeObs
-					u.min, u.max = c.bounds[z], math.MaxInt64
-					if c.bounds[z] == hi && o.Got < o.Hi-o.Lo && !c.cutsAt(o, z) {
-						u.max = hi
-					}
-				}
-			}
-			c.units = append(c.units, u)
-			c.pieces[i]++
-			a = z
+	}
+}
+
+// bytePieces cuts the bytes of operation i where the contract may cut it. With SizesWith a piece makes or sees the size as well.
+func (c *Checker) bytePieces(i int32, o *Op) {
+	lo, hi, flags := o.Lo, o.Hi, uint8(0)
+	switch o.Kind {
+	case Write, Append:
+		flags = flagWrite
+	case Punch:
+		flags = flagWrite | flagZero
+	case Truncate:
+		flags, hi = flagWrite|flagZero, math.MaxInt64
+	case Read:
+		flags, hi = flagRead, o.Lo+o.Got
+	case Allocate, Stat:
+		return
+	}
+	for a := c.seg(lo); c.bounds[a] < hi; {
+		z := a + 1
+		for c.bounds[z] < hi && !c.cutsAt(o, z) {
+			z++
 		}
-		// What is about the size alone: a read that found the end at a cut, calls without bytes, and, apart, everything.
-		u.lo, u.hi, u.flags = 0, 0, 0
-		u.min, u.max, u.val = 0, 0, 0
-		switch {
-		case !with && !apart:
-			continue
-		case with && o.Kind == Read:
-			if o.Got == o.Hi-o.Lo || o.Got > 0 && !c.cutsAt(o, c.seg(hi)) {
-				continue
-			}
-			u.min, u.max = 0, hi
-			u.flags = flagSizeObs
-		case o.Kind == Allocate, apart && (o.Kind == Write || o.Kind == Append):
-			if o.Hi == o.Lo {
-				continue
-			}
-			u.flags, u.val = flagMax, o.Hi
-			if o.Kind == Append {
-				u.flags |= flagSizeObs
-				u.min, u.max = o.Lo, o.Lo
-			}
-		case apart && o.Kind == Truncate:
-			u.flags, u.val = flagSet, o.Lo
-		default:
-			var ok bool
-			if u.min, u.max, ok = o.sizeSeen(); !ok || with && o.Kind == Read {
-				continue
-			}
-			u.flags = flagSizeObs
+		u := unit{op: i, start: o.Start, end: o.End, lo: int32(a), hi: int32(z), flags: flags}
+		if c.rule.Sizes == SizesWith {
+			c.sizeOfPiece(&u, o, hi)
 		}
-		if o.muted {
-			u.flags &^= flagSizeObs
+		c.units = append(c.units, u)
+		a = z
+	}
+}
+
+// sizeOfPiece adds what a piece of o, which ends at hi, makes of the size or sees of it.
+func (c *Checker) sizeOfPiece(u *unit, o *Op, hi int64) {
+	from, to := c.bounds[u.lo], c.bounds[u.hi]
+	switch {
+	case o.Kind == Write || o.Kind == Append:
+		u.flags |= flagMax
+		u.val = to
+		if o.Kind == Append && from == o.Lo && !o.muted {
+			u.flags |= flagSizeObs
+			u.min, u.max = o.Lo, o.Lo
 		}
-		if u.flags != 0 {
-			c.units = append(c.units, u)
+	case o.Kind == Truncate && from == o.Lo:
+		u.flags |= flagSet
+		u.val = o.Lo
+	case o.Kind == Read && !o.muted:
+		u.flags |= flagSizeObs
+		u.min, u.max = to, math.MaxInt64
+		if to == hi && o.Got < o.Hi-o.Lo && !c.cutsAt(o, int(u.hi)) {
+			u.max = hi
 		}
+	}
+}
+
+// sizePiece makes the unit of operation i that is about the size alone: a read that found the end at a cut, a call without bytes, and,
+// with SizesApart, whatever makes or sees the size.
+func (c *Checker) sizePiece(i int32, o *Op) {
+	u := unit{op: i, start: o.Start, end: o.End}
+	apart := c.rule.Sizes == SizesApart
+	switch {
+	case o.Kind == Read && !apart:
+		end := o.Lo + o.Got
+		if o.Got == o.Hi-o.Lo || o.Got > 0 && !c.cutsAt(o, c.seg(end)) {
+			return // its pieces have seen the size
+		}
+		u.flags, u.max = flagSizeObs, end
+	case o.Kind == Allocate, apart && (o.Kind == Write || o.Kind == Append):
+		if o.Hi == o.Lo {
+			return
+		}
+		u.flags, u.val = flagMax, o.Hi
+		if o.Kind == Append {
+			u.flags |= flagSizeObs
+			u.min, u.max = o.Lo, o.Lo
+		}
+	case apart && o.Kind == Truncate:
+		u.flags, u.val = flagSet, o.Lo
+	default:
+		var ok bool
+		if u.min, u.max, ok = o.sizeSeen(); !ok {
+			return
+		}
+		u.flags = flagSizeObs
+	}
+	if o.muted {
+		u.flags &^= flagSizeObs
+	}
+	if u.flags != 0 {
+		c.units = append(c.units, u)
 	}
 }
 
@@ -619,8 +628,6 @@ func (c *Checker) components() {
 	} else {
 		c.s.finalSize = false
 	}
-	c.compAt = resize(c.compAt, k+1)
-	clear(c.compAt)
 	for i := range c.units {
 		u := &c.units[i]
 		if u.hi > u.lo {
@@ -632,28 +639,37 @@ func (c *Checker) components() {
 		if u.flags&flagRead != 0 {
 			c.need[u.comp] = true
 		}
-		c.compAt[u.comp+1]++
 	}
-	for i := range k {
-		c.compAt[i+1] += c.compAt[i]
-	}
-	c.byComp = resize(c.byComp, int(c.compAt[k]))
-	for i := len(c.units) - 1; i >= 0; i-- {
-		if k := c.units[i].comp; k >= 0 {
-			c.compAt[k+1]--
-			c.byComp[c.compAt[k+1]] = int32(i)
-		}
-	}
-	// compAt[k+1] is now where component k begins.
+	c.sortUnits()
 }
 
-func (c *Checker) unitsOf(k int32) []int32 {
-	end := len(c.byComp)
-	if int(k)+2 < len(c.compAt) {
-		end = int(c.compAt[k+2])
+// sortUnits sorts the units by component: those of component k are byComp[compAt[k]:compAt[k+1]], in their own order.
+func (c *Checker) sortUnits() {
+	c.compAt = resize(c.compAt, c.ncomp+1)
+	clear(c.compAt)
+	n := int32(0)
+	for i := range c.units {
+		if k := c.units[i].comp; k >= 0 {
+			c.compAt[k]++
+			n++
+		}
 	}
-	return c.byComp[c.compAt[k+1]:end]
+	end := int32(0)
+	for k := range c.compAt { // the end of each, which becomes its beginning as it is filled from the back
+		end += c.compAt[k]
+		c.compAt[k] = end
+	}
+	c.byComp = resize(c.byComp, int(n))
+	for i := len(c.units) - 1; i >= 0; i-- {
+		if k := c.units[i].comp; k >= 0 {
+			c.compAt[k]--
+			c.byComp[c.compAt[k]] = int32(i)
+		}
+	}
 }
+
+// unitsOf are the units of component k.
+func (c *Checker) unitsOf(k int32) []int32 { return c.byComp[c.compAt[k]:c.compAt[k+1]] }
 
 // pieceAt returns the unit of op that changes segment x, or -1.
 func (c *Checker) pieceAt(op int32, x int32) int32 {
