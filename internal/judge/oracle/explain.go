@@ -246,7 +246,7 @@ func (d *deduction) clone() *deduction {
 	return &n
 }
 
-func (d *deduction) before(a, b int32) bool { return has(row(d.reach, int(a), d.w), b) }
+func (d *deduction) before(a, b int32) bool { return row(d.reach, int(a), d.w).has(b) }
 
 // add adds an edge and returns whether it closes a cycle.
 func (d *deduction) add(e edge) (cycle bool) {
@@ -256,7 +256,7 @@ func (d *deduction) add(e edge) (cycle bool) {
 	for p := range int32(d.n) {
 		if p == e.a || d.before(p, e.a) {
 			rp := row(d.reach, int(p), d.w)
-			set(rp, e.b)
+			rp.add(e.b)
 			for i, y := range row(d.reach, int(e.b), d.w) {
 				rp[i] |= y
 			}
@@ -304,7 +304,7 @@ func (d *deduction) force(x exact) (changed, cycle bool) {
 	}
 	for j, m := range d.c.s.masks[x.m : int(x.m)+d.w] {
 		for ; m != 0; m &= m - 1 {
-			l := int32(j<<6 + bits.TrailingZeros64(m))
+			l := member(j, m)
 			if l == x.s || l == x.r {
 				continue
 			}
@@ -381,7 +381,7 @@ func (d *deduction) settle() bool {
 		changed := false
 		for i := 0; i < len(d.open); i++ {
 			h := d.open[i]
-			if s, alone := single(row(d.c.s.cand[h.at:], 0, d.w)); alone && s >= 0 {
+			if s, alone := row(d.c.s.cand[h.at:], 0, d.w).single(); alone && s >= 0 {
 				d.take(i, s)
 				i--
 				changed = true
@@ -421,12 +421,12 @@ func (d *deduction) take(i int, s int32) {
 	h := d.open[i]
 	d.open = slices.Delete(d.open, i, i+1)
 	d.rules = append(d.rules, exact{h.r, s, h.m, h.seg})
-	if !h.ext || !has(row(d.c.s.cand[h.at:], 2, d.w), s) {
+	if !h.ext || !row(d.c.s.cand[h.at:], 2, d.w).has(s) {
 		return
 	}
 	x := extending{r: h.r, s: s}
 	for l := range int32(d.n) {
-		if has(row(d.c.s.cand[h.at:], 1, d.w), l) {
+		if row(d.c.s.cand[h.at:], 1, d.w).has(l) {
 			x.set = append(x.set, l)
 		}
 	}
@@ -486,7 +486,7 @@ func (d *deduction) prove(left *int) Proof {
 			return p
 		}
 		for s := range int32(d.n) {
-			if !has(src, s) {
+			if !src.has(s) {
 				continue
 			}
 			n := d.clone()
@@ -502,7 +502,7 @@ func (d *deduction) prove(left *int) Proof {
 	for _, x := range d.rules {
 		for j, m := range c.s.masks[x.m : int(x.m)+d.w] {
 			for ; m != 0; m &= m - 1 {
-				l := int32(j<<6 + bits.TrailingZeros64(m))
+				l := member(j, m)
 				if l == x.s || l == x.r || d.before(l, x.s) || d.before(x.r, l) {
 					continue
 				}

@@ -12,11 +12,12 @@ type solver struct {
 	n, w       int
 	unit       []int32  // member -> unit; -1 for the first and the last
 	start, end []int64  // of members
-	cov        []uint64 // segment - seg0 -> members that change it
-	zero       []uint64 // members that write zeroes
-	cnt        []int32  // tier 1: segments that keep a member from being the last
+	writers    []uint64 // segment - seg0 -> members that change it
+	zero       bitset   // members that write zeroes
+	asked      []int32  // tier 1: segments that keep a member from being the last; in place, the number of members before it
 	free       []bool   // tier 1: segments no longer asked for
-	last       []int32
+	gone       bitset   // tier 1: members that were taken away
+	last       []int32  // in this order
 
 	succ, pred []uint64 // member -> members after, before it; closed
 	exact      []exact
@@ -24,8 +25,8 @@ type solver struct {
 	slot       []int32 // source -> its constraint of the current reader, plus 1
 	choices    []choice
 	cand       []uint64 // the sets of choices that shrink while solving
-	one        []uint64 // scratch rows
-	two        []uint64
+	zeroFrom   bitset   // of zeroSeen: the members that a zero byte may be from, and the others that write it
+	zeroOthers bitset
 	rank       []int32 // a guess at the order, to branch on the likelier side first
 	saved      []uint64
 	savedS     []int32
@@ -52,39 +53,6 @@ type choice struct {
 	at   int32
 	seg  int32 // -1: this is about the size
 	ext  bool
-}
-
-func row(a []uint64, i, w int) []uint64 { return a[i*w : i*w+w : i*w+w] }
-
-func has(r []uint64, i int32) bool { return r[i>>6]>>(uint(i)&63)&1 != 0 }
-func set(r []uint64, i int32)      { r[i>>6] |= 1 << (uint(i) & 63) }
-func unset(r []uint64, i int32)    { r[i>>6] &^= 1 << (uint(i) & 63) }
-
-func isEmpty(r []uint64) bool {
-	for _, x := range r {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// single returns the first member of r, and whether there are no others; -1 when r is empty.
-func single(r []uint64) (first int32, alone bool) {
-	first = -1
-	for k, x := range r {
-		if x == 0 {
-			continue
-		}
-		if first >= 0 || x&(x-1) != 0 {
-			if first < 0 {
-				first = int32(k<<6 + bits.TrailingZeros64(x))
-			}
-			return first, false
-		}
-		first = int32(k<<6 + bits.TrailingZeros64(x))
-	}
-	return first, true
 }
 
 // decide judges component k and appends its order to placed when it is kept.
@@ -129,8 +97,8 @@ func (c *Checker) members(k int32) (seg0, seg1 int32, search bool) {
 	if seg1 < seg0 {
 		seg0, seg1 = 0, 0
 	}
-	s.cov = resize(s.cov, int(seg1-seg0)*w)
-	clear(s.cov)
+	s.writers = resize(s.writers, int(seg1-seg0)*w)
+	clear(s.writers)
 	s.zero = resize(s.zero, w)
 	clear(s.zero)
 	search = k == c.sizeComp
@@ -141,11 +109,11 @@ func (c *Checker) members(k int32) (seg0, seg1 int32, search bool) {
 		s.start[l], s.end[l] = u.start, u.end
 		if u.flags&flagWrite != 0 {
 			for x := u.lo; x < u.hi; x++ {
-				set(row(s.cov, int(x-seg0), w), l)
+				row(s.writers, int(x-seg0), w).add(l)
 			}
 		}
 		if u.flags&flagZero != 0 {
-			set(s.zero, l)
+			s.zero.add(l)
 		}
 		if u.flags&flagRead != 0 {
 			search = true
@@ -192,8 +160,8 @@ func (c *Checker) impossible(id ID, x int32, by int32) {
 func (c *Checker) peel(k, seg0, seg1 int32) Outcome {
 	s, w := &c.s, c.s.w
 	nseg := int(seg1 - seg0)
-	s.cnt = resize(s.cnt, s.n)
-	clear(s.cnt)
+	s.asked = resize(s.asked, s.n)
+	clear(s.asked)
 	s.free = resize(s.free, nseg)
 	s.masks = resize(s.masks, nseg*w) // members that must not be the last on a segment
 	for i := range nseg {
@@ -204,8 +172,8 @@ func (c *Checker) peel(k, seg0, seg1 int32) Outcome {
 			continue
 		}
 		s.free[i] = false
-		m, cov := row(s.masks, i, w), row(s.cov, i, w)
-		copy(m, cov)
+		m, writers := row(s.masks, i, w), row(s.writers, i, w)
+		copy(m, writers)
 		if id == Zero {
 			for j := range m {
 				m[j] &^= s.zero[j]
@@ -215,33 +183,33 @@ func (c *Checker) peel(k, seg0, seg1 int32) Outcome {
 			if src < 0 {
 				return Broken
 			}
-			unset(m, src)
+			m.drop(src)
 		}
 		for j, b := range m {
 			for ; b != 0; b &= b - 1 {
-				s.cnt[j<<6+bits.TrailingZeros64(b)]++
+				s.asked[member(j, b)]++
 			}
 		}
 	}
 	s.last = s.last[:0]
 	left := s.n - 2
-	gone := resize(s.one, w)
-	s.one = gone
+	s.gone = resize(s.gone, w)
+	gone := s.gone
 	clear(gone)
 	for left > 0 {
 		// latest is the latest start of those left: the last one must not have returned before it.
 		latest := int64(math.MinInt64)
 		for l := int32(1); int(l) < s.n-1; l++ {
-			if !has(gone, l) {
+			if !gone.has(l) {
 				latest = max(latest, s.start[l])
 			}
 		}
 		before := left
 		for l := int32(1); int(l) < s.n-1; l++ {
-			if s.cnt[l] != 0 || s.end[l] < latest || has(gone, l) {
+			if s.asked[l] != 0 || s.end[l] < latest || gone.has(l) {
 				continue
 			}
-			set(gone, l)
+			gone.add(l)
 			left--
 			s.last = append(s.last, l)
 			u := &c.units[s.unit[l]]
@@ -253,7 +221,7 @@ func (c *Checker) peel(k, seg0, seg1 int32) Outcome {
 				s.free[i] = true
 				for j, b := range row(s.masks, i, w) {
 					for b &^= gone[j]; b != 0; b &= b - 1 {
-						s.cnt[j<<6+bits.TrailingZeros64(b)]--
+						s.asked[member(j, b)]--
 					}
 				}
 			}
@@ -288,7 +256,7 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 	s.succ, s.pred = resize(s.succ, n*w), resize(s.pred, n*w)
 	clear(s.succ)
 	clear(s.pred)
-	s.one, s.two = resize(s.one, w), resize(s.two, w)
+	s.zeroFrom, s.zeroOthers = resize(s.zeroFrom, w), resize(s.zeroOthers, w)
 	s.slot = resize(s.slot, n)
 	clear(s.slot)
 	s.rank = resize(s.rank, n)
@@ -301,8 +269,8 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 		sa := row(s.succ, int(a), w)
 		for b := int32(0); b <= last; b++ {
 			if a != b && (a == 0 || b == last || a != last && b != 0 && s.end[a] < s.start[b]) {
-				set(sa, b)
-				set(row(s.pred, int(b), w), a)
+				sa.add(b)
+				row(s.pred, int(b), w).add(a)
 			}
 		}
 	}
@@ -334,9 +302,9 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 			if id == unseen || c.comp[x] != k {
 				continue
 			}
-			cov := row(s.cov, int(x-seg0), w)
+			writers := row(s.writers, int(x-seg0), w)
 			if id == Zero {
-				if !c.zeroSeen(l, x, cov, c0) {
+				if !c.zeroSeen(l, x, writers, c0) {
 					c.impossible(id, x, by)
 					return false
 				}
@@ -355,11 +323,11 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 					s.masks = append(s.masks, 0)
 				}
 			}
-			m := s.masks[s.exact[at-1].m:]
-			for j, b := range cov {
+			m := bitset(s.masks[s.exact[at-1].m:])
+			for j, b := range writers {
 				m[j] |= b
 			}
-			unset(m, src)
+			m.drop(src)
 		}
 		for _, e := range s.exact[e0:] {
 			s.slot[e.s] = 0
@@ -372,20 +340,20 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 }
 
 // zeroSeen adds the constraint of a zero byte that l saw at segment x; those since c0 are of the same reader.
-func (c *Checker) zeroSeen(l, x int32, cov []uint64, c0 int) bool {
+func (c *Checker) zeroSeen(l, x int32, writers []uint64, c0 int) bool {
 	s, w := &c.s, c.s.w
-	cand, m := s.one, s.two
-	for j, b := range cov {
+	cand, m := s.zeroFrom, s.zeroOthers
+	for j, b := range writers {
 		cand[j] = b & s.zero[j]
 		m[j] = b &^ s.zero[j]
 	}
 	if c.zero0[x] {
-		set(cand, 0)
-		if isEmpty(m) {
+		cand.add(0)
+		if m.empty() {
 			return true
 		}
 	}
-	if isEmpty(cand) {
+	if cand.empty() {
 		return false
 	}
 next:
@@ -433,14 +401,14 @@ func (c *Checker) sizesSeen(k int32) {
 		for range 3 * w {
 			s.cand = append(s.cand, 0)
 		}
-		m := s.masks[h.m:]
+		m := bitset(s.masks[h.m:])
 		src, ext, low := row(s.cand[h.at:], 0, w), row(s.cand[h.at:], 1, w), row(s.cand[h.at:], 2, w)
 		base := func(l int32, size int64) {
 			if size <= hi {
-				set(src, l)
+				src.add(l)
 			}
 			if size < lo {
-				set(low, l)
+				low.add(l)
 			}
 		}
 		base(0, c.h.Size)
@@ -452,11 +420,11 @@ func (c *Checker) sizesSeen(k int32) {
 			switch {
 			case u.flags&flagSet != 0:
 				base(o, u.val)
-				set(m, o)
+				m.add(o)
 			case u.flags&flagMax != 0 && u.val > hi:
-				set(m, o)
+				m.add(o)
 			case u.flags&flagMax != 0 && u.val >= lo:
-				set(ext, o)
+				ext.add(o)
 			}
 		}
 		s.choices = append(s.choices, h)
@@ -466,55 +434,37 @@ func (c *Checker) sizesSeen(k int32) {
 // before adds the edge a -> b and closes the relation; false when b is before a.
 func (s *solver) before(a, b int32) bool {
 	w := s.w
-	sa, sb := row(s.succ, int(a), w), row(s.succ, int(b), w)
-	if has(sa, b) {
+	after, prior := row(s.succ, int(b), w), row(s.pred, int(a), w)
+	if row(s.succ, int(a), w).has(b) {
 		return true
 	}
-	if a == b || has(sb, a) {
+	if a == b || after.has(a) {
 		return false
 	}
-	pa, pb := row(s.pred, int(a), w), row(s.pred, int(b), w)
-	// p and its like, before a, get b and all after it, unless they have b already; and the other way round.
-	for j := range w {
-		for x := pa[j]; x != 0; x &= x - 1 {
-			p := row(s.succ, j<<6+bits.TrailingZeros64(x), w)
-			if has(p, b) {
-				continue
-			}
-			set(p, b)
-			for i, y := range sb {
-				p[i] |= y
-			}
-		}
-	}
-	for j := range w {
-		for x := sb[j]; x != 0; x &= x - 1 {
-			q := row(s.pred, j<<6+bits.TrailingZeros64(x), w)
-			if has(q, a) {
-				continue
-			}
-			set(q, a)
-			for i, y := range pa {
-				q[i] |= y
-			}
-		}
-	}
-	set(sa, b)
-	for i, y := range sb {
-		sa[i] |= y
-	}
-	set(pb, a)
-	for i, y := range pa {
-		pb[i] |= y
-	}
+	s.reach(s.succ, prior, b)
+	s.reach(s.pred, after, a)
+	row(s.succ, int(a), w).join(b, after)
+	row(s.pred, int(b), w).join(a, prior)
 	return true
+}
+
+// reach lets each of from, which lead to a new edge, reach its other end to in rel, and all that to reaches.
+func (s *solver) reach(rel []uint64, from bitset, to int32) {
+	beyond := row(rel, int(to), s.w)
+	for j := range from {
+		for x := from[j]; x != 0; x &= x - 1 {
+			if r := row(rel, int(member(j, x)), s.w); !r.has(to) {
+				r.join(to, beyond)
+			}
+		}
+	}
 }
 
 // apply forces what s before r, and nothing of m between them, forces now. It reports a contradiction by ok, and whether it
 // added anything.
 func (s *solver) apply(r, src int32, m []uint64) (changed, ok bool) {
 	w := s.w
-	if !has(row(s.succ, int(src), w), r) {
+	if !row(s.succ, int(src), w).has(r) {
 		if !s.before(src, r) {
 			return false, false
 		}
@@ -524,7 +474,7 @@ func (s *solver) apply(r, src int32, m []uint64) (changed, ok bool) {
 	ps, pr := row(s.pred, int(src), w), row(s.pred, int(r), w)
 	for j := range w {
 		for x := m[j] & ss[j] &^ sr[j]; x != 0; x &= x - 1 {
-			l := int32(j<<6 + bits.TrailingZeros64(x))
+			l := member(j, x)
 			if l == src || l == r {
 				continue
 			}
@@ -534,7 +484,7 @@ func (s *solver) apply(r, src int32, m []uint64) (changed, ok bool) {
 			changed = true
 		}
 		for x := m[j] & pr[j] &^ ps[j]; x != 0; x &= x - 1 {
-			l := int32(j<<6 + bits.TrailingZeros64(x))
+			l := member(j, x)
 			if l == src || l == r {
 				continue
 			}
@@ -581,11 +531,11 @@ func (s *solver) narrow(h *choice) (changed, ok bool) {
 	src, ext, low := row(s.cand[h.at:], 0, w), row(s.cand[h.at:], 1, w), row(s.cand[h.at:], 2, w)
 	if h.s < 0 {
 		sr, pr := row(s.succ, int(h.r), w), row(s.pred, int(h.r), w)
-		noExt := h.ext && isEmpty(ext)
+		noExt := h.ext && ext.empty()
 		for j := range w {
 			for x := src[j]; x != 0; x &= x - 1 {
-				l := int32(j<<6 + bits.TrailingZeros64(x))
-				bad := has(sr, l) || noExt && has(low, l)
+				l := member(j, x)
+				bad := sr.has(l) || noExt && low.has(l)
 				if !bad {
 					for i, y := range row(s.succ, int(l), w) {
 						if y&m[i]&pr[i] != 0 {
@@ -595,12 +545,12 @@ func (s *solver) narrow(h *choice) (changed, ok bool) {
 					}
 				}
 				if bad {
-					unset(src, l)
+					src.drop(l)
 					changed = true
 				}
 			}
 		}
-		l, alone := single(src)
+		l, alone := src.single()
 		if l < 0 {
 			return false, false
 		}
@@ -615,7 +565,7 @@ func (s *solver) narrow(h *choice) (changed, ok bool) {
 		return false, false
 	}
 	changed = changed || ch
-	if h.ext && has(low, h.s) {
+	if h.ext && low.has(h.s) {
 		// An extending write must be between.
 		ps, sr := row(s.pred, int(h.s), w), row(s.succ, int(h.r), w)
 		for j := range w {
@@ -624,11 +574,11 @@ func (s *solver) narrow(h *choice) (changed, ok bool) {
 				changed = true
 			}
 		}
-		l, alone := single(ext)
+		l, alone := ext.single()
 		if l < 0 {
 			return false, false
 		}
-		if alone && !(has(row(s.succ, int(h.s), w), l) && has(row(s.pred, int(h.r), w), l)) {
+		if alone && !(row(s.succ, int(h.s), w).has(l) && row(s.pred, int(h.r), w).has(l)) {
 			if !s.before(h.s, l) || !s.before(l, h.r) {
 				return false, false
 			}
@@ -647,7 +597,7 @@ func (s *solver) satisfied(h *choice) bool {
 	for j := range w {
 	sources:
 		for x := src[j] & pr[j]; x != 0; x &= x - 1 {
-			l := int32(j<<6 + bits.TrailingZeros64(x))
+			l := member(j, x)
 			if h.s >= 0 && h.s != l {
 				continue
 			}
@@ -661,7 +611,7 @@ func (s *solver) satisfied(h *choice) bool {
 					continue sources
 				}
 			}
-			if !h.ext || !has(low, l) {
+			if !h.ext || !low.has(l) {
 				return true
 			}
 			for i := range w {
@@ -688,7 +638,7 @@ func (s *solver) open() (question, bool) {
 		ps, sr := row(s.pred, int(src), w), row(s.succ, int(r), w)
 		for j := range w {
 			for x := m[j] &^ ps[j] &^ sr[j]; x != 0; x &= x - 1 {
-				l := int32(j<<6 + bits.TrailingZeros64(x))
+				l := member(j, x)
 				if l == src || l == r {
 					continue
 				}
@@ -737,7 +687,7 @@ func (s *solver) likely(r []uint64, by int32) int32 {
 	best := int32(-1)
 	for j := range r {
 		for x := r[j]; x != 0; x &= x - 1 {
-			l := int32(j<<6 + bits.TrailingZeros64(x))
+			l := member(j, x)
 			if best < 0 || s.rank[l] <= s.rank[by] && (s.rank[best] > s.rank[by] || s.rank[l] > s.rank[best]) {
 				best = l
 			}
@@ -761,9 +711,9 @@ func (s *solver) answer(q question, yes bool) bool {
 	}
 	if yes {
 		clear(r)
-		set(r, q.pick)
+		r.add(q.pick)
 	} else {
-		unset(r, q.pick)
+		r.drop(q.pick)
 	}
 	return true
 }
@@ -811,17 +761,17 @@ func (c *Checker) solve(depth int) Outcome {
 func (c *Checker) place() {
 	s := &c.s
 	from := len(c.placed)
-	s.cnt = resize(s.cnt, s.n)
+	s.asked = resize(s.asked, s.n)
 	for l := 1; l < s.n-1; l++ {
 		n := int32(0)
 		for _, x := range row(s.pred, l, s.w) {
 			n += int32(bits.OnesCount64(x))
 		}
-		s.cnt[l] = n
+		s.asked[l] = n
 		c.placed = append(c.placed, int32(l))
 		p := c.placed[from:]
 		j := len(p) - 1
-		for ; j > 0 && s.cnt[p[j-1]] > n; j-- {
+		for ; j > 0 && s.asked[p[j-1]] > n; j-- {
 			p[j] = p[j-1]
 		}
 		p[j] = int32(l)
