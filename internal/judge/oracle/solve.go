@@ -1,12 +1,37 @@
 package oracle
 
+// The solver: is there an order of the pieces of one component that explains all that was seen?
+//
+// The pieces are members of a relation "must come before", kept closed under itself: succ has for each member those after it, pred
+// those before. A component of two writes and a read of their bytes:
+//
+//	members   0 initial content   1 write A   2 write B   3 read, saw A   4 final content, saw B
+//	exact     read 3 is from 1:   1 before 3, and every other writer of the bytes is before 1 or after 3
+//	          final 4 is from 2:  2 before 4, and every other writer is before 2
+//
+//	succ      0 │ · 1 1 1 1      by time and exact:   0 ─► 1 ─► 3 ─► 4
+//	          1 │ · · 1 1 1      then forced:              1 ─► 2   (1 is before 2, since 4 is from 2)
+//	          2 │ · · · · 1      and so:                   2 after 3 (2 is not before 1)
+//	          3 │ · · 1 · 1
+//	          4 │ · · · · ·      every triple is closed: kept
+//
+// constrain writes down what was seen: exact for bytes with one possible source, choices for zeroes and sizes, which have several.
+// fixpoint adds the edges that these force, until nothing changes or a cycle shows. open finds a question that is left, answer
+// tries one side, and solve goes back to the other when the first fails. place reads the order off the relation.
+//
+//	decide ─► peel                        no reads and no sizes: tier 1
+//	       └► constrain ─► solve ─► fixpoint ─► apply, narrow ─► before
+//	                         └► open, answer, solve
+//
+// explain.go reads exact, choices and masks to say why there is no order; it keeps a relation of its own, with reasons.
+
 import (
 	"math"
 	"math/bits"
 )
 
 // solver decides one component. Its members are numbered from 0: 0 is the initial content, which comes before
-// everything, 1 to n-2 are the units, n-1 is whoever looked at the end, who comes after everything.
+// everything, 1 to n-2 are the units, n-1 is the final content, which comes after everything.
 // Sets of members are rows of w words.
 type solver struct {
 	n, w       int
@@ -25,9 +50,9 @@ type solver struct {
 	slot       []int32 // source -> its constraint of the current reader, plus 1
 	choices    []choice
 	cand       []uint64 // the sets of choices that shrink while solving
-	zeroFrom   bitset   // of zeroSeen: the members that a zero byte may be from, and the others that write it
-	zeroOthers bitset
-	rank       []int32 // a guess at the order, to branch on the likelier side first
+	zeroFrom   bitset   // zeroSeen: the members that a zero byte may be from,
+	zeroOthers bitset   // and the others that write the byte
+	rank       []int32  // a guess at the order, to branch on the likelier side first
 	saved      []uint64
 	savedS     []int32
 
