@@ -3,10 +3,9 @@
 // named contract, and when it did not, which facts cannot be true together. It is pure: it reads values,
 // never the file system, and it shares no code with what it judges.
 //
-// Five questions: [Checker.Check] (is there an order of the operations that explains everything seen?),
+// Four questions: [Checker.Check] (is there an order of the operations that explains everything seen?),
 // [CheckEOF] (does something exist beyond a truncate that returned, or nothing where a write returned?),
-// [CheckStale] (a byte nobody wrote), [Checker.CheckFsync] (does a recovered image hold what fsync promised?),
-// [Ledger] (are reservations conserved?).
+// [CheckStale] (a byte that no operation wrote), [Checker.CheckFsync] (does a recovered image hold what fsync promised?).
 //
 // # Model
 //

@@ -332,56 +332,6 @@ func TestFsync(t *testing.T) {
 	}
 }
 
-func TestLedger(t *testing.T) {
-	texts := func(f []Finding) (s []string) {
-		for _, x := range f {
-			s = append(s, x.Text)
-		}
-		return s
-	}
-	var l Ledger
-	l.Cap("data space", 10000, "data.may_use", "data.reserved", "data.used")
-	l.Post(Entry{Seq: 1, Task: 1, Account: "data.may_use", Owner: 257, Delta: 8192, What: "reserveData"})
-	l.Move(Entry{Seq: 2, Task: 2, Account: "data.may_use", Owner: 257, Delta: 8192, What: "allocate"}, "data.reserved")
-	l.Move(Entry{Seq: 3, Task: 2, Account: "data.reserved", Owner: 257, Delta: 8192}, "data.used")
-	if f := append(l.Findings(), l.Quiet("data.may_use", "data.reserved")...); f != nil {
-		t.Errorf("a quiet ledger finds %v", f)
-	}
-	if f := append(l.Agree("data.used", 8192), l.Agree("metadata.may_use", 0)...); f != nil {
-		t.Errorf("counters that agree: %v", f)
-	}
-	l.Post(Entry{Seq: 4, Task: 1, Account: "data.may_use", Owner: 258, Delta: 4096, What: "reserveData"})
-	l.Post(Entry{Seq: 5, Task: 1, Account: "data.may_use", Owner: 257, Delta: -4096, What: "release"})
-	want := []string{
-		"more promised than there is: data space (data.may_use + data.reserved + data.used), have 12288 want at most 10000, after task 1 at 4 in reserveData",
-		"reservation given back twice: data.may_use of inode 257, have -4096 after task 1 at 5 in release took 4096 more",
-	}
-	if have := texts(l.Findings()); !slices.Equal(have, want) {
-		t.Errorf("have %q\nwant %q", have, want)
-	}
-	if have := l.Have("data.may_use"); have != 0 {
-		t.Errorf("the total hides what owners owe each other, have %d", have)
-	}
-	want = []string{
-		"reservation not at rest: data.may_use of inode 257, have -4096 want 0",
-		"reservation not at rest: data.may_use of inode 258, have 4096 want 0, last raised by task 1 at 4 in reserveData",
-	}
-	if have := texts(l.Quiet("data.may_use", "data.reserved")); !slices.Equal(have, want) {
-		t.Errorf("have %q\nwant %q", have, want)
-	}
-	if have := texts(l.Agree("data.used", 4096)); !slices.Equal(have, []string{"reservation counter: data.used, have 4096 want 8192"}) {
-		t.Errorf("have %q", have)
-	}
-	l.Reset()
-	if f := append(l.Findings(), l.Quiet("data.may_use", "data.used")...); f != nil || l.Have("data.used") != 0 {
-		t.Errorf("after a reset: %v", f)
-	}
-	l.Post(Entry{Account: "data.used", Delta: 10001})
-	if len(l.Findings()) != 1 {
-		t.Error("the caps are lost by a reset")
-	}
-}
-
 func TestPaint(t *testing.T) {
 	p := make([]byte, 100)
 	Paint(p[:30], 1)
