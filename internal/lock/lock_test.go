@@ -380,3 +380,40 @@ func TestFastPathsDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
+
+// What relies on a lock that its task does not hold panics in tests, and nowhere else.
+func TestAssertHeld(t *testing.T) {
+	var m Mutex
+	var s RWSem
+	m.Init(testClass)
+	s.Init(waitClass)
+	panics := func(f func()) (r any) {
+		defer func() { r = recover() }()
+		f()
+		return nil
+	}
+	a, b := sched.NewTask("a"), sched.NewTask("b")
+	for _, c := range []struct {
+		name   string
+		held   bool
+		assert func()
+	}{
+		{"mutex", true, func() { m.AssertHeld(a) }},
+		{"mutex of another task", false, func() { m.AssertHeld(b) }},
+		{"read", true, func() { s.AssertRHeld(a) }},
+		{"read where write is wanted", false, func() { s.AssertHeld(a) }},
+		{"rwsem of another task", false, func() { s.AssertRHeld(b) }},
+	} {
+		m.Lock(a)
+		s.RLock(a)
+		_, violation := panics(c.assert).(sched.OrderViolation)
+		s.RUnlock(a)
+		m.Unlock(a)
+		if violation == c.held {
+			t.Errorf("%s: violation %v", c.name, violation)
+		}
+	}
+	u := benchTask()
+	m.AssertHeld(u)
+	s.AssertHeld(u)
+}

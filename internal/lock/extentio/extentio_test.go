@@ -225,6 +225,9 @@ func TestLockSplitsAndMerges(t *testing.T) {
 		t.Fatalf("have\n%swant\n%s", d, want)
 	}
 	x.AssertLocked(k, 8192, 16384)
+	mustPanic(t, "relies on extent [4096,16384), which it does not hold from 4096 on", func() { x.AssertLocked(k, 4096, 16384) })
+	mustPanic(t, "does not hold from 16384 on", func() { x.AssertLocked(k, 8192, 16385) })
+	mustPanic(t, "does not hold from 8192 on", func() { x.AssertLocked(sched.NewTask("other"), 8192, 16384) })
 	x.Unlock(k, 8192, 16384) // both at once
 	if d, want := x.Dump(k), "[0,40960) DELALLOC\n"; d != want || acc.states != 1 {
 		t.Fatalf("have\n%swant\n%s, %d delalloc states counted", d, want, acc.states)

@@ -146,6 +146,7 @@ func (q *Queue[T]) run(t *sched.Task) {
 
 // takeLocked takes the first works off the queue, linked, at most a batch.
 func (q *Queue[T]) takeLocked(t *sched.Task) (first *Work[T], n int) {
+	q.mu.AssertHeld(t)
 	first = q.head
 	last := first
 	for n = 1; n < q.cfg.Batch && last.next != nil; n++ {
