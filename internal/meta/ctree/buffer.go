@@ -190,7 +190,7 @@ func (c *cache) add(t *sched.Task, b *Buffer, replace bool) *Buffer {
 	b.ringIdx = len(s.ring)
 	s.ring = append(s.ring, b)
 	head.Store(b)
-	c.evictLocked(s, 2)
+	c.evictLocked(t, s, 2)
 	s.mu.Unlock(t)
 	return b
 }
@@ -225,7 +225,8 @@ func (c *cache) drop(t *sched.Task, b *Buffer) {
 }
 
 // evictLocked drops up to most clean buffers that nobody uses while there are more than the limit.
-func (c *cache) evictLocked(s *cacheShard, most int) {
+func (c *cache) evictLocked(t *sched.Task, s *cacheShard, most int) {
+	s.mu.AssertHeld(t)
 	for steps := 2 * len(s.ring); steps > 0 && most > 0 && len(s.ring)-int(s.dirty.Load()) > s.limit; steps-- {
 		if s.hand >= len(s.ring) {
 			s.hand = 0
@@ -256,7 +257,7 @@ func (c *cache) trim(t *sched.Task) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock(t)
-		c.evictLocked(s, len(s.ring))
+		c.evictLocked(t, s, len(s.ring))
 		s.mu.Unlock(t)
 	}
 }

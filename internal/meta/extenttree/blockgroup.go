@@ -63,7 +63,8 @@ func (g *BlockGroup) span() span { return spanOf(g.Start, g.Length) }
 func (g *BlockGroup) end() format.Logical { return g.span().End }
 
 // addFreeLocked gives s back and merges it with its neighbours.
-func (g *BlockGroup) addFreeLocked(s span) {
+func (g *BlockGroup) addFreeLocked(t *sched.Task, s span) {
+	g.mu.AssertHeld(t)
 	var prev, next span
 	g.free.Descend(s, func(p span) bool { prev = p; return false })
 	g.free.Ascend(s, func(n span) bool { next = n; return false })
@@ -84,7 +85,8 @@ func (g *BlockGroup) addFreeLocked(s span) {
 }
 
 // removeFreeLocked takes part out of the free span whole.
-func (g *BlockGroup) removeFreeLocked(whole, part span) {
+func (g *BlockGroup) removeFreeLocked(t *sched.Task, whole, part span) {
+	g.mu.AssertHeld(t)
 	if part.Start > whole.Start {
 		g.free.Set(span{Start: whole.Start, End: part.Start})
 	} else {
@@ -97,7 +99,8 @@ func (g *BlockGroup) removeFreeLocked(whole, part span) {
 }
 
 // allocLocked finds length free bytes, aligned, upward from the address at and then from the start.
-func (g *BlockGroup) allocLocked(at format.Logical, length, align uint64) (start format.Logical, ok bool) {
+func (g *BlockGroup) allocLocked(t *sched.Task, at format.Logical, length, align uint64) (start format.Logical, ok bool) {
+	g.mu.AssertHeld(t)
 	if length > g.maxSpan {
 		return 0, false
 	}
@@ -124,7 +127,7 @@ func (g *BlockGroup) allocLocked(at format.Logical, length, align uint64) (start
 		return 0, false
 	}
 	part := spanOf(start, length)
-	g.removeFreeLocked(found, part)
+	g.removeFreeLocked(t, found, part)
 	g.cursor = part.End
 	return start, true
 }
@@ -150,7 +153,8 @@ func (e *ExtentTree) group(bytenr format.Logical) *BlockGroup {
 }
 
 // insertGroup publishes g. Preconditions: chunkMu is held.
-func (e *ExtentTree) insertGroup(g *BlockGroup) {
+func (e *ExtentTree) insertGroup(t *sched.Task, g *BlockGroup) {
+	e.chunkMu.AssertHeld(t)
 	old := *e.groups.Load()
 	list := make(groupList, 0, len(old)+1)
 	list = append(append(list, old...), g)
@@ -224,7 +228,7 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 		if e.firstFit {
 			at = g.Start
 		}
-		start, ok := g.allocLocked(at, length, align)
+		start, ok := g.allocLocked(t, at, length, align)
 		g.mu.Unlock(t)
 		if ok {
 			last.Store(uint64(start))
@@ -276,14 +280,14 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	g.superBytes = supers
 	g.mu.Lock(t)
 	for _, s := range spans {
-		g.addFreeLocked(s)
+		g.addFreeLocked(t, s)
 	}
 	g.mu.Unlock(t)
 	// Pending first: the committer must find it there once anything can be allocated from it.
 	e.refsMu.Lock(t)
 	e.pendingGroups = append(e.pendingGroups, g)
 	e.refsMu.Unlock(t)
-	e.insertGroup(g)
+	e.insertGroup(t, g)
 	e.space.Of(flags).AddTotal(t, g.Length, 0, supers)
 	return true, nil
 }

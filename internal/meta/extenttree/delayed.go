@@ -81,11 +81,12 @@ func (e *ExtentTree) cancelHead(t *sched.Task, bytenr format.Logical) bool {
 	if p == nil || !p.mustInsert || len(p.mods) != 0 {
 		return false
 	}
-	e.dropHeadLocked(p)
+	e.dropHeadLocked(t, p)
 	return true
 }
 
-func (e *ExtentTree) dropHeadLocked(p *head) {
+func (e *ExtentTree) dropHeadLocked(t *sched.Task, p *head) {
+	e.refsMu.AssertHeld(t)
 	delete(e.heads, p.bytenr)
 	e.nheads.Store(int64(len(e.heads)))
 	e.freeHeads = append(e.freeHeads, p)

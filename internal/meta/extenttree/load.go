@@ -51,7 +51,7 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 		free, g.superBytes = e.excludeSupers(chunks[i], free)
 		g.mu.Lock(t)
 		for _, s := range free {
-			g.addFreeLocked(s)
+			g.addFreeLocked(t, s)
 		}
 		g.mu.Unlock(t)
 		e.bytesUsed += g.used

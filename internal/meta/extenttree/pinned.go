@@ -26,6 +26,6 @@ func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
 func (e *ExtentTree) giveBack(t *sched.Task, s span) {
 	g := e.group(s.Start)
 	g.mu.Lock(t)
-	g.addFreeLocked(s)
+	g.addFreeLocked(t, s)
 	g.mu.Unlock(t)
 }

@@ -174,6 +174,7 @@ func (i *Info) overcommit(mode FlushMode) uint64 {
 
 // fitsLocked reports whether bytes can be promised. It counts as a write: the caller promises them if they fit.
 func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
+	i.mu.AssertHeld(t)
 	i.data.Write(t, i)
 	need := i.u.sum() + bytes
 	return need <= i.u.Total || (i.Type == format.BlockGroupMetadata && need <= i.u.Total+i.overcommit(mode))
@@ -201,6 +202,7 @@ func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 
 // reserveTicketLocked queues and waits; i.mu is held and let go.
 func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) error {
+	i.mu.AssertHeld(t)
 	defer i.mu.Unlock(t)
 	if mode == FlushLimit {
 		// A priority ticket: whoever has a transaction open goes first, or nobody would get on.
@@ -227,7 +229,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		i.flushing = false
 		i.cond.Broadcast(t)
 		if exhausted && !tk.granted {
-			i.removeLocked(tk)
+			i.removeLocked(t, tk)
 			i.grantLocked(t) // a smaller one after it may fit
 			return errno.ENOSPC
 		}
@@ -240,7 +242,8 @@ func (i *Info) Event() (name, verb string) {
 	return "a ticket for " + i.kind() + " space", "flush for"
 }
 
-func (i *Info) removeLocked(tk *ticket) {
+func (i *Info) removeLocked(t *sched.Task, tk *ticket) {
+	i.mu.AssertHeld(t)
 	for n, o := range i.tickets {
 		if o == tk {
 			i.tickets = append(i.tickets[:n], i.tickets[n+1:]...)
@@ -253,6 +256,7 @@ func (i *Info) removeLocked(tk *ticket) {
 // granted nobody anything. It drops and retakes i.mu.
 // Models btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); labs/reference 5.3.
 func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted bool) {
+	i.mu.AssertHeld(t)
 	idle := 0
 	states := []func(){
 		// A large promise may take many chunks: data flushing begins only when the device has no more.
@@ -344,6 +348,7 @@ func (i *Info) commit(t *sched.Task) {
 
 // grantLocked serves tickets in order while they fit. Models btrfs_try_granting_tickets().
 func (i *Info) grantLocked(t *sched.Task) {
+	i.mu.AssertHeld(t)
 	i.data.Write(t, i)
 	n := 0
 	for _, tk := range i.tickets {
@@ -375,6 +380,7 @@ func (i *Info) Release(t *sched.Task, bytes uint64) {
 }
 
 func (i *Info) subLocked(t *sched.Task, v *uint64, bytes uint64, what string) {
+	i.mu.AssertHeld(t)
 	i.data.Write(t, i)
 	if *v < bytes {
 		panic(fmt.Sprintf("spaceinfo: %s of type %#x is %d, cannot take %d away", what, i.Type, *v, bytes))
