@@ -104,12 +104,13 @@ func (c *Cache) Lookup(t *sched.Task, off uint64) (m Map, ok bool) {
 	}
 	c.mu.RLock(t)
 	c.data.Read(t, nameMaps)
-	m, ok = c.atLocked(off)
+	m, ok = c.atLocked(t, off)
 	c.mu.RUnlock(t)
 	return m, ok
 }
 
-func (c *Cache) atLocked(off uint64) (m Map, ok bool) {
+func (c *Cache) atLocked(t *sched.Task, off uint64) (m Map, ok bool) {
+	c.mu.AssertRHeld(t)
 	c.by.Descend(Map{Start: off}, func(e Map) bool {
 		m, ok = e, off < e.End
 		return false
@@ -132,7 +133,7 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 		c.by = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 	}
 	c.data.Write(t, nameMaps)
-	c.cutLocked(m.Start, m.End)
+	c.cutLocked(t, m.Start, m.End)
 	c.by.Set(m)
 	c.n.Store(int64(c.by.Len()))
 	return true
@@ -154,7 +155,7 @@ func (c *Cache) Drop(t *sched.Task, start, end uint64) {
 	c.mu.Lock(t)
 	if c.by != nil {
 		c.data.Write(t, nameMaps)
-		c.cutLocked(start, end)
+		c.cutLocked(t, start, end)
 		c.n.Store(int64(c.by.Len()))
 	}
 	c.mu.Unlock(t)
@@ -164,8 +165,9 @@ func (c *Cache) Drop(t *sched.Task, start, end uint64) {
 func (c *Cache) DropAll(t *sched.Task) { c.Drop(t, 0, math.MaxUint64) }
 
 // cutLocked removes [start, end) from all maps.
-func (c *Cache) cutLocked(start, end uint64) {
-	if e, ok := c.atLocked(start); ok && e.Start < start {
+func (c *Cache) cutLocked(t *sched.Task, start, end uint64) {
+	c.mu.AssertHeld(t)
+	if e, ok := c.atLocked(t, start); ok && e.Start < start {
 		head := e
 		head.End = start
 		c.by.Set(head)

@@ -54,7 +54,7 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 	tr.rng ^= tr.rng << 5
 	e.prio = tr.rng
 	e.inTree = true
-	tr.insertLocked(e)
+	tr.insertLocked(t, e)
 	tr.n.Add(1)
 	tr.mu.Unlock(t)
 	t.Owe(e)
@@ -62,7 +62,8 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 }
 
 // insertLocked puts e at its place: down to the first node of lower priority, whose subtree is split at e.
-func (tr *Tree) insertLocked(e *Extent) {
+func (tr *Tree) insertLocked(t *sched.Task, e *Extent) {
+	tr.mu.AssertHeld(t)
 	link := &tr.root
 	for *link != nil && (*link).prio >= e.prio {
 		if e.Start < (*link).Start {
@@ -151,6 +152,7 @@ func (tr *Tree) First(t *sched.Task, start, end uint64) *Extent {
 }
 
 func (tr *Tree) firstLocked(t *sched.Task, start, end uint64) *Extent {
+	tr.mu.AssertHeld(t)
 	tr.data.Read(t, nameTree)
 	var best *Extent
 	for n := tr.root; n != nil; {

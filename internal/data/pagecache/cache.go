@@ -86,12 +86,12 @@ func (c *Cache) alloc(t *sched.Task) *Page {
 	}
 	c.mu.Lock(t)
 	if c.list == nil {
-		c.grow()
+		c.grow(t)
 	}
 	p := c.list
 	c.list = p.next
 	if p.data == nil {
-		c.fill(p)
+		c.fill(t, p)
 	}
 	c.mu.Unlock(t)
 	c.used.Add(1)
@@ -101,7 +101,8 @@ func (c *Cache) alloc(t *sched.Task) *Page {
 }
 
 // grow adds a slab of free pages. The caller holds c.mu.
-func (c *Cache) grow() {
+func (c *Cache) grow(t *sched.Task) {
+	c.mu.AssertHeld(t)
 	s := &slab{pages: make([]Page, slabPages)}
 	base := uint32(len(c.slabs) * slabPages)
 	for i := slabPages - 1; i >= 0; i-- {
@@ -116,7 +117,8 @@ func (c *Cache) grow() {
 }
 
 // fill gives p and those of its chunk their bytes. The caller holds c.mu.
-func (c *Cache) fill(p *Page) {
+func (c *Cache) fill(t *sched.Task, p *Page) {
+	c.mu.AssertHeld(t)
 	pages := c.slabs[p.id/slabPages].pages
 	first := int(p.id % slabPages &^ (fillPages - 1))
 	var data []byte // no pointers inside: never scanned

@@ -293,6 +293,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 
 // forget takes the page out of the table. The page is locked; the mapping's reference is the caller's now.
 func (m *Mapping) forget(t *sched.Task, p *Page) {
+	p.mu.AssertHeld(t)
 	t.Touch(&m.table, sched.Writes)
 	c := m.chunk(p.index)
 	i := p.index & (chunkPages - 1)

@@ -71,6 +71,7 @@ func (p *Page) View(t *sched.Task) []byte {
 
 // Edit is the page's bytes for writing. The caller holds the lock and has waited for writeback.
 func (p *Page) Edit(t *sched.Task) []byte {
+	p.mu.AssertHeld(t)
 	p.content.Write(t, p)
 	return p.data[:]
 }
