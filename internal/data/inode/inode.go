@@ -172,12 +172,10 @@ func (ip *Inode) Size(t *sched.Task) uint64 {
 
 // sizePoint is the scheduling point of an access to i_size.
 func (ip *Inode) sizePoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
-	if st := t.Stepper(); st != nil {
+	if rt := t.Runtime(); rt != nil {
 		t.Next = sched.Op{Kind: kind, Class: Class.ID, Use: use, Obj: &ip.sizeObj, ID: &ip.size}
-		st.Enter(t)
-		return
+		rt.Enter(t)
 	}
-	t.Enter(kind, Class.ID, &ip.size)
 }
 
 func (ip *Inode) loadSize(t *sched.Task) uint64 {
