@@ -135,6 +135,7 @@ func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
 	}
 	clear := inode.DelallocBits | extentio.DoAccounting
 	if locked {
+		ip.IOTree.AssertLocked(t, r.Start, r.End)
 		clear |= extentio.Locked
 	}
 	set := extentio.Delalloc

@@ -174,6 +174,7 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 
 // Inline puts data, which is all of the file, into the tree. rsv metadata bytes are its own; the extent range of the first block is locked.
 func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint64) error {
+	ip.IOTree.AssertLocked(t, 0, format.SectorSize)
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
 		return fmt.Errorf("write ino=%d inline: %w", ip.Ino, err)

@@ -137,6 +137,7 @@ func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 // Preconditions:
 //   - the extent lock of the range is held, and nothing ordered is in it.
 func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, diskBytenr format.Logical) *ordered.Extent {
+	ip.IOTree.AssertLocked(t, start, start+n)
 	ip.acct.class(typ == ordered.Nocow).Add(1)
 	return ip.Ordered.Add(t, ip, typ, start, n, diskBytenr)
 }

@@ -94,6 +94,7 @@ type Extent struct {
 // Preconditions:
 //   - the extent range is locked, and nothing ordered is in it.
 func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
+	ip.IOTree.AssertLocked(t, start, end)
 	if !ip.MayNocow() {
 		return f.alloc(t, ip, start, min(end, start+inode.MaxExtent))
 	}

@@ -182,6 +182,7 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 // runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and unlocks the range.
 // What cannot get a place is dropped with an error. Models btrfs_run_delalloc_range().
 func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) (first error) {
+	ip.IOTree.AssertLocked(t, start, end)
 	for cur := start; cur < end; {
 		x, err := e.cfg.Place.Next(t, ip, cur, end)
 		pages := w.pages[(x.Start-start)>>pageShift:][:x.Len>>pageShift]

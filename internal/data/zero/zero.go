@@ -125,6 +125,7 @@ func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.R
 // Preconditions:
 //   - ip is locked for writing; oldSize is i_size; no page lies beyond it.
 func Expand(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, oldSize, newSize uint64) error {
+	ip.AssertLocked(t)
 	if err := Block(t, rd, ip, oldSize, After); err != nil {
 		return err
 	}
