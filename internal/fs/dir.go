@@ -181,6 +181,7 @@ type creation struct {
 // Preconditions:
 //   - dir is locked for writing and is a directory.
 func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, error) {
+	dir.ip.AssertLocked(t)
 	if err := dir.writable(); err != nil {
 		return nil, err
 	}
@@ -238,6 +239,7 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 
 // absent is EEXIST when dir has the name. dir is locked.
 func (f *FS) absent(t *sched.Task, dir *Node, name string) error {
+	dir.ip.AssertLocked(t)
 	switch _, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name); err {
 	case nil:
 		return errno.EEXIST
@@ -269,6 +271,7 @@ func inheritFlags(dir uint64, mode uint32) uint64 {
 // takeDirIndex gives the next index of a directory, which it reads from the tree the first time.
 // Models btrfs_set_inode_index(). dir is locked for writing.
 func (f *FS) takeDirIndex(t *sched.Task, dir *Node) (uint64, error) {
+	dir.ip.AssertLocked(t)
 	if dir.nextIndex == 0 {
 		next, err := f.store.NextDirIndex(t, dir.vol.root, dir.ip.Ino)
 		if err != nil {

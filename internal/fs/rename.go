@@ -117,6 +117,8 @@ func unlockMoved(t *sched.Task, n, victim *Node) {
 
 // renameLocked is Rename under the locks of both directories. The caller puts the victim, also with an error.
 func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *Node, newName string) (victim *Node, err error) {
+	oldDir.ip.AssertLocked(t)
+	newDir.ip.AssertLocked(t)
 	it, err := f.store.Lookup(t, oldDir.vol.root, oldDir.ip.Ino, oldName)
 	if err != nil {
 		return nil, err

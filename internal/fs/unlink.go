@@ -41,6 +41,7 @@ func (d *Node) remove(t *sched.Task, name string, wantDir bool) error {
 
 // removeLocked is remove under the directory's lock. The caller puts the node it gets, also with an error.
 func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (*Node, error) {
+	dir.ip.AssertLocked(t)
 	it, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name)
 	if err != nil {
 		return nil, err
@@ -66,6 +67,7 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 
 // mayRemove says why n may not be unlinked, or rmdir'ed with wantDir. n is locked.
 func (f *FS) mayRemove(t *sched.Task, n *Node, wantDir bool) error {
+	n.ip.AssertLocked(t)
 	switch {
 	case !wantDir && n.IsDir():
 		return errno.EISDIR

@@ -71,6 +71,7 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 //   - ip is locked for writing, and the range when the plan says so.
 //   - newSize <= format.MaxFileSize.
 func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, plan policy.Plan) error {
+	ip.AssertLocked(t)
 	switch old := ip.Size(t); {
 	case newSize == old:
 		return nil
