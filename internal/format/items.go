@@ -19,6 +19,7 @@ const (
 	FileExtentSize     = 53
 	FreeSpaceInfoSize  = 8
 	ExtentDataRefSize  = 28
+	RootRefSize        = 18 // before the name
 )
 
 // DevItem describes a device: DEV_ITEM in the chunk tree, and in the superblock.
@@ -104,23 +105,24 @@ func ChunkSize(n int) int { return ChunkHeaderSize + n*StripeSize }
 func (c *Chunk) Size() int { return ChunkSize(len(c.Stripes)) }
 
 // ChunkStripes is the number of stripes that the chunk item in b says it has.
-func ChunkStripes(b []byte) int { return int(le.Uint16(b[44:])) }
+func ChunkStripes(b []byte) int { return ChunkView(b).NumStripes() }
 
 // Decode reads the chunk and its stripes.
 func (c *Chunk) Decode(b []byte) {
-	c.Length = le.Uint64(b)
+	v := ChunkView(b)
+	c.Length = v.Length()
 	c.Owner = le.Uint64(b[8:])
-	c.StripeLen = le.Uint64(b[16:])
-	c.Type = le.Uint64(b[24:])
+	c.StripeLen = v.StripeLen()
+	c.Type = v.Type()
 	c.IOAlign = le.Uint32(b[32:])
 	c.IOWidth = le.Uint32(b[36:])
-	c.SectorSize = le.Uint32(b[40:])
+	c.SectorSize = v.SectorSize()
 	c.SubStripes = le.Uint16(b[46:])
-	c.Stripes = make([]Stripe, le.Uint16(b[44:]))
+	c.Stripes = make([]Stripe, v.NumStripes())
 	for i := range c.Stripes {
 		s := b[ChunkHeaderSize+i*StripeSize:]
 		c.Stripes[i].Devid = le.Uint64(s)
-		c.Stripes[i].Offset = le.Uint64(s[8:])
+		c.Stripes[i].Offset = v.StripeOffset(i)
 		copy(c.Stripes[i].DevUUID[:], s[16:32])
 	}
 }
@@ -236,6 +238,9 @@ func (r *ExtentDataRef) Encode(b []byte) {
 	le.PutUint32(b[24:], r.Count)
 }
 
+// SharedDataRefCount is the count in a SHARED_DATA_REF item, which has nothing else.
+func SharedDataRefCount(b []byte) uint32 { return le.Uint32(b) }
+
 // InlineRef is one inline back reference of an extent item. Which fields count depends on Type:
 // TREE_BLOCK_REF: Offset is the root. SHARED_BLOCK_REF: Offset is the parent's bytenr.
 // EXTENT_DATA_REF: Data. SHARED_DATA_REF: Offset is the parent's bytenr, Count the count.
@@ -266,23 +271,30 @@ func InlineRefSize(typ uint8) int {
 func InlineRefs(b []byte, start int) ([]InlineRef, error) {
 	var refs []InlineRef
 	for p := start; p < len(b); {
-		r := InlineRef{Type: b[p], Pos: p, Size: InlineRefSize(b[p])}
-		if r.Size == 0 || p+r.Size > len(b) {
+		n := InlineRefSize(b[p])
+		if n == 0 || p+n > len(b) {
 			return nil, fmt.Errorf("bad inline ref type, have %d at %d of %d bytes", b[p], p, len(b))
 		}
-		switch r.Type {
-		case EXTENT_DATA_REF_KEY:
-			r.Data.Decode(b[p+1:])
-			r.Count = r.Data.Count
-		case SHARED_DATA_REF_KEY:
-			r.Offset, r.Count = le.Uint64(b[p+1:]), le.Uint32(b[p+9:])
-		default:
-			r.Offset, r.Count = le.Uint64(b[p+1:]), 1
-		}
+		r := InlineRef{Pos: p}
+		r.Decode(b[p:])
 		refs = append(refs, r)
-		p += r.Size
+		p += n
 	}
 	return refs, nil
+}
+
+// Decode reads the reference, InlineRefSize bytes of a known type, and leaves Pos.
+func (r *InlineRef) Decode(b []byte) {
+	*r = InlineRef{Type: b[0], Pos: r.Pos, Size: InlineRefSize(b[0])}
+	switch r.Type {
+	case EXTENT_DATA_REF_KEY:
+		r.Data.Decode(b[1:])
+		r.Count = r.Data.Count
+	case SHARED_DATA_REF_KEY:
+		r.Offset, r.Count = le.Uint64(b[1:]), le.Uint32(b[9:])
+	default:
+		r.Offset, r.Count = le.Uint64(b[1:]), 1
+	}
 }
 
 // Encode writes the reference, InlineRefSize bytes.
@@ -484,12 +496,12 @@ func InodeRefs(b []byte) ([]InodeRef, error) {
 		if p+InodeRefSize > len(b) {
 			return nil, fmt.Errorf("bad inode ref, %d bytes left at %d", len(b)-p, p)
 		}
-		n := int(le.Uint16(b[p+8:]))
-		if p+InodeRefSize+n > len(b) {
-			return nil, fmt.Errorf("bad inode ref name length, have %d at %d of %d", n, p, len(b))
+		v := InodeRefView(b[p:])
+		if v.Size() > len(v) {
+			return nil, fmt.Errorf("bad inode ref name length, have %d at %d of %d", v.NameLen(), p, len(b))
 		}
-		refs = append(refs, InodeRef{le.Uint64(b[p:]), string(b[p+InodeRefSize : p+InodeRefSize+n])})
-		p += InodeRefSize + n
+		refs = append(refs, InodeRef{v.Index(), string(v.Name())})
+		p += v.Size()
 	}
 	return refs, nil
 }
@@ -518,12 +530,12 @@ func InodeExtrefs(b []byte) ([]InodeExtref, error) {
 		if p+InodeExtrefSize > len(b) {
 			return nil, fmt.Errorf("bad inode extref, %d bytes left at %d", len(b)-p, p)
 		}
-		n := int(le.Uint16(b[p+16:]))
-		if p+InodeExtrefSize+n > len(b) {
-			return nil, fmt.Errorf("bad inode extref name length, have %d at %d of %d", n, p, len(b))
+		v := InodeExtrefView(b[p:])
+		if v.Size() > len(v) {
+			return nil, fmt.Errorf("bad inode extref name length, have %d at %d of %d", v.NameLen(), p, len(b))
 		}
-		refs = append(refs, InodeExtref{le.Uint64(b[p:]), le.Uint64(b[p+8:]), string(b[p+InodeExtrefSize : p+InodeExtrefSize+n])})
-		p += InodeExtrefSize + n
+		refs = append(refs, InodeExtref{v.Parent(), v.Index(), string(v.Name())})
+		p += v.Size()
 	}
 	return refs, nil
 }
@@ -601,18 +613,16 @@ func DirItems(b []byte) ([]DirItem, error) {
 		if p+DirItemSize > len(b) {
 			return nil, fmt.Errorf("bad dir item, %d bytes left at %d", len(b)-p, p)
 		}
-		dn, nn := int(le.Uint16(b[p+25:])), int(le.Uint16(b[p+27:]))
-		end := p + DirItemSize + nn + dn
-		if end > len(b) {
-			return nil, fmt.Errorf("bad dir item lengths, have name %d data %d at %d of %d", nn, dn, p, len(b))
+		v := DirItemView(b[p:])
+		if v.Size() > len(v) {
+			return nil, fmt.Errorf("bad dir item lengths, have name %d data %d at %d of %d", v.NameLen(), v.DataLen(), p, len(b))
 		}
-		d := DirItem{Location: DecodeKey(b[p:]), Transid: le.Uint64(b[p+17:]), Type: b[p+29],
-			Name: string(b[p+DirItemSize : p+DirItemSize+nn])}
-		if dn > 0 {
-			d.Data = append([]byte(nil), b[p+DirItemSize+nn:end]...)
+		d := DirItem{Location: v.Location(), Transid: v.Transid(), Type: v.Type(), Name: string(v.Name())}
+		if v.DataLen() > 0 {
+			d.Data = append([]byte(nil), v.Data()...)
 		}
 		items = append(items, d)
-		p = end
+		p += v.Size()
 	}
 	return items, nil
 }
@@ -668,33 +678,36 @@ func (f *FileExtent) Size() int {
 
 // Decode reads the item, all of b. Inline is a window into b.
 func (f *FileExtent) Decode(b []byte) {
-	*f = FileExtent{Generation: le.Uint64(b), RAMBytes: le.Uint64(b[8:]), Compression: b[16], Encryption: b[17],
-		OtherEncoding: le.Uint16(b[18:]), Type: b[20]}
+	v := FileExtentView(b)
+	*f = FileExtent{Generation: v.Generation(), RAMBytes: v.RAMBytes(), Compression: v.Compression(),
+		Encryption: v.Encryption(), OtherEncoding: v.OtherEncoding(), Type: v.Type()}
 	if f.Type == FileExtentTypeInline {
-		f.Inline = b[FileExtentInline:]
+		f.Inline = v.Inline()
 		return
 	}
-	f.DiskBytenr = le.Uint64(b[21:])
-	f.DiskNumBytes = le.Uint64(b[29:])
-	f.Offset = le.Uint64(b[37:])
-	f.NumBytes = le.Uint64(b[45:])
+	f.DiskBytenr = v.DiskBytenr()
+	f.DiskNumBytes = v.DiskNumBytes()
+	f.Offset = v.Offset()
+	f.NumBytes = v.NumBytes()
 }
 
 // Encode writes Size bytes.
 func (f *FileExtent) Encode(b []byte) {
-	le.PutUint64(b, f.Generation)
-	le.PutUint64(b[8:], f.RAMBytes)
-	b[16], b[17] = f.Compression, f.Encryption
-	le.PutUint16(b[18:], f.OtherEncoding)
-	b[20] = f.Type
+	v := FileExtentView(b)
+	v.SetGeneration(f.Generation)
+	v.SetRAMBytes(f.RAMBytes)
+	v.SetCompression(f.Compression)
+	v.SetEncryption(f.Encryption)
+	v.SetOtherEncoding(f.OtherEncoding)
+	v.SetType(f.Type)
 	if f.Type == FileExtentTypeInline {
-		copy(b[FileExtentInline:], f.Inline)
+		copy(v.Inline(), f.Inline)
 		return
 	}
-	le.PutUint64(b[21:], f.DiskBytenr)
-	le.PutUint64(b[29:], f.DiskNumBytes)
-	le.PutUint64(b[37:], f.Offset)
-	le.PutUint64(b[45:], f.NumBytes)
+	v.SetDiskBytenr(f.DiskBytenr)
+	v.SetDiskNumBytes(f.DiskNumBytes)
+	v.SetOffset(f.Offset)
+	v.SetNumBytes(f.NumBytes)
 }
 
 // IsHole reports whether the item says that nothing is stored.
@@ -734,13 +747,13 @@ type RootRef struct {
 // Decode reads the item, all of b.
 func (r *RootRef) Decode(b []byte) {
 	r.Dirid, r.Sequence = le.Uint64(b), le.Uint64(b[8:])
-	r.Name = string(b[18 : 18+int(le.Uint16(b[16:]))])
+	r.Name = string(RootRefView(b).Name())
 }
 
-// Encode writes 18 bytes and the name.
+// Encode writes RootRefSize bytes and the name.
 func (r *RootRef) Encode(b []byte) {
 	le.PutUint64(b, r.Dirid)
 	le.PutUint64(b[8:], r.Sequence)
 	le.PutUint16(b[16:], uint16(len(r.Name)))
-	copy(b[18:], r.Name)
+	copy(b[RootRefSize:], r.Name)
 }

@@ -91,11 +91,22 @@ func (r *RootBackup) encode(b []byte) {
 	}
 }
 
+// superView is the bytes of a superblock, SuperSize of them: the fields that are read before it is decoded,
+// and those that Super does not keep.
+type superView []byte
+
+func (v superView) csum() uint32           { return le.Uint32(v) }
+func (v superView) computeCsum() uint32    { return CRC32C(v[32:SuperSize]) }
+func (v superView) magic() uint64          { return le.Uint64(v[0x40:]) }
+func (v superView) leafSize() uint32       { return le.Uint32(v[0x98:]) }
+func (v superView) sysChunkArraySize() int { return int(le.Uint32(v[0xa0:])) }
+func (v superView) csumType() uint16       { return le.Uint16(v[0xc4:]) }
+
 // SuperCsumOK reports whether the checksum of the superblock in b (SuperSize bytes) is right.
-func SuperCsumOK(b []byte) bool { return le.Uint32(b) == CRC32C(b[32:SuperSize]) }
+func SuperCsumOK(b []byte) bool { return superView(b).csum() == superView(b).computeCsum() }
 
 // SuperMagic is the magic number field of the bytes.
-func SuperMagic(b []byte) uint64 { return le.Uint64(b[0x40:]) }
+func SuperMagic(b []byte) uint64 { return superView(b).magic() }
 
 // Decode reads the superblock from b, SuperSize bytes; it checks nothing.
 func (s *Super) Decode(b []byte) {
@@ -114,12 +125,12 @@ func (s *Super) Decode(b []byte) {
 	s.SectorSize = le.Uint32(b[0x90:])
 	s.NodeSize = le.Uint32(b[0x94:])
 	s.StripeSize = le.Uint32(b[0x9c:])
-	n := min(int(le.Uint32(b[0xa0:])), SysChunkArrayMax)
+	n := min(superView(b).sysChunkArraySize(), SysChunkArrayMax)
 	s.ChunkRootGeneration = le.Uint64(b[0xa4:])
 	s.CompatFlags = le.Uint64(b[0xac:])
 	s.CompatROFlags = le.Uint64(b[0xb4:])
 	s.IncompatFlags = le.Uint64(b[0xbc:])
-	s.CsumType = le.Uint16(b[0xc4:])
+	s.CsumType = superView(b).csumType()
 	s.RootLevel = b[0xc6]
 	s.ChunkRootLevel = b[0xc7]
 	s.LogRootLevel = b[0xc8]
@@ -175,11 +186,11 @@ func (s *Super) Encode(b []byte) {
 	for i := range s.Backups {
 		s.Backups[i].encode(b[0xb2b+i*rootBackupSize:])
 	}
-	le.PutUint32(b, CRC32C(b[32:SuperSize]))
+	le.PutUint32(b, superView(b).computeCsum())
 }
 
 // SetBytenr changes the bytenr of an encoded superblock and its checksum: a copy knows where it lies.
 func SetBytenr(b []byte, bytenr uint64) {
 	le.PutUint64(b[0x30:], bytenr)
-	le.PutUint32(b, CRC32C(b[32:SuperSize]))
+	le.PutUint32(b, superView(b).computeCsum())
 }

@@ -127,17 +127,15 @@ func CheckNode(n Node, c CheckContext) error {
 	mask := uint64(c.SectorSize - 1)
 	var prev Key
 	for i := range nr {
-		p := n[HeaderSize+i*KeyPtrSize:]
-		p = p[:KeyPtrSize]
-		key := DecodeKey(p)
+		key := n.Key(i)
 		if i > 0 && !prev.Less(key) {
 			return blockErr("node", n, c, i, "bad key order, have %v after %v", key, prev)
 		}
 		prev = key
-		if b := le.Uint64(p[KeySize:]); b == 0 || b&mask != 0 {
+		if b := n.Blockptr(i); b == 0 || b&mask != 0 {
 			return blockErr("node", n, c, i, "bad block pointer, have %d want a nonzero multiple of %d", b, c.SectorSize)
 		}
-		if g := le.Uint64(p[KeySize+8:]); g > n.Generation() {
+		if g := n.PtrGeneration(i); g > n.Generation() {
 			return blockErr("node", n, c, i, "bad pointer generation, have %d want at most %d", g, n.Generation())
 		}
 	}
@@ -173,13 +171,11 @@ func CheckLeaf(n Node, c CheckContext) error {
 	end := size
 	headEnd := nr * ItemHeaderSize
 	for i := range nr {
-		h := n[HeaderSize+i*ItemHeaderSize:]
-		h = h[:ItemHeaderSize]
-		k.slot, k.key = i, DecodeKey(h)
+		k.slot, k.key = i, n.Key(i)
 		if i > 0 && !k.prev.Less(k.key) {
 			return k.err("bad key order, have %v after %v", k.key, k.prev)
 		}
-		off, sz := int(le.Uint32(h[17:])), int(le.Uint32(h[21:]))
+		off, sz := n.ItemOffset(i), n.ItemSize(i)
 		if off+sz != end {
 			if sz > size || off > size {
 				return k.err("bad item range, have offset %d size %d in a leaf of %d", off, sz, size)
@@ -204,9 +200,9 @@ func (k *checker) item(b []byte) error {
 	case INODE_ITEM_KEY:
 		return k.inodeItem(b)
 	case INODE_REF_KEY:
-		return k.inodeRef(b, InodeRefSize, 8)
+		return k.inodeRef(b, InodeRefSize, func(b []byte) int { return InodeRefView(b).NameLen() })
 	case INODE_EXTREF_KEY:
-		return k.inodeRef(b, InodeExtrefSize, 16)
+		return k.inodeRef(b, InodeExtrefSize, func(b []byte) int { return InodeExtrefView(b).NameLen() })
 	case XATTR_ITEM_KEY, DIR_ITEM_KEY, DIR_INDEX_KEY:
 		return k.dirItem(b)
 	case EXTENT_DATA_KEY:
@@ -216,12 +212,7 @@ func (k *checker) item(b []byte) error {
 	case ROOT_ITEM_KEY:
 		return k.rootItem(b)
 	case ROOT_REF_KEY, ROOT_BACKREF_KEY:
-		if len(b) < 18 {
-			return k.err("bad root ref size, have %d want at least 18", len(b))
-		}
-		if n := int(le.Uint16(b[16:])); n == 0 || n > MaxNameLen || 18+n != len(b) {
-			return k.err("bad root ref name length, have %d want %d", n, len(b)-18)
-		}
+		return k.rootRef(b)
 	case EXTENT_ITEM_KEY, METADATA_ITEM_KEY:
 		return k.extentItem(b)
 	case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY, SHARED_DATA_REF_KEY:
@@ -238,7 +229,7 @@ func (k *checker) item(b []byte) error {
 		if k.key.Type != TREE_BLOCK_REF_KEY && k.key.Offset&k.mask != 0 {
 			return k.err("unaligned parent of a shared ref, have %d", k.key.Offset)
 		}
-		if want == 4 && le.Uint32(b) == 0 {
+		if want == 4 && SharedDataRefCount(b) == 0 {
 			return k.err("bad shared data ref count, have 0")
 		}
 	case EXTENT_DATA_REF_KEY:
@@ -249,7 +240,9 @@ func (k *checker) item(b []byte) error {
 			return k.err("unaligned extent address, have %d", k.key.Objectid)
 		}
 		for p := 0; p < len(b); p += ExtentDataRefSize {
-			if err := k.dataRef(b[p:]); err != nil {
+			var d ExtentDataRef
+			d.Decode(b[p:])
+			if err := k.dataRef(&d); err != nil {
 				return err
 			}
 		}
@@ -289,7 +282,7 @@ func (k *checker) sameInode() error {
 	return nil
 }
 
-// generationErr: nothing on disk is from later than the running transaction.
+// generation: nothing on disk is from later than the running transaction.
 func (k *checker) generation(what string, g uint64) error {
 	if k.c.Generation != 0 && g > k.c.Generation+1 {
 		return k.err("bad %s, have %d want at most %d", what, g, k.c.Generation+1)
@@ -311,27 +304,28 @@ func (k *checker) inodeItem(b []byte) error {
 	if len(b) != InodeItemSize {
 		return k.err("bad inode item size, have %d want %d", len(b), InodeItemSize)
 	}
-	if err := k.generation("inode generation", le.Uint64(b)); err != nil {
+	var it InodeItem
+	it.Decode(b)
+	if err := k.generation("inode generation", it.Generation); err != nil {
 		return err
 	}
-	if err := k.generation("inode transid", le.Uint64(b[8:])); err != nil {
+	if err := k.generation("inode transid", it.Transid); err != nil {
 		return err
 	}
-	mode := le.Uint32(b[52:])
-	if mode&^(S_IFMT|0o7777) != 0 || FtOf(mode) == FtUnknown {
-		return k.err("bad inode mode, have 0%o", mode)
+	if it.Mode&^(S_IFMT|0o7777) != 0 || FtOf(it.Mode) == FtUnknown {
+		return k.err("bad inode mode, have 0%o", it.Mode)
 	}
-	if nlink := le.Uint32(b[40:]); mode&S_IFMT == S_IFDIR && nlink > 1 {
-		return k.err("bad directory nlink, have %d want at most 1", nlink)
+	if it.Mode&S_IFMT == S_IFDIR && it.Nlink > 1 {
+		return k.err("bad directory nlink, have %d want at most 1", it.Nlink)
 	}
-	if f := le.Uint64(b[64:]); f&^uint64(inodeFlagsKnown) != 0 {
-		return k.err("unknown inode flags, have 0x%x", f&^uint64(inodeFlagsKnown))
+	if f := it.Flags &^ uint64(inodeFlagsKnown); f != 0 {
+		return k.err("unknown inode flags, have 0x%x", f)
 	}
 	return nil
 }
 
-// inodeRef checks INODE_REF and INODE_EXTREF: heads of head bytes with the name's length at lenAt.
-func (k *checker) inodeRef(b []byte, head, lenAt int) error {
+// inodeRef checks INODE_REF and INODE_EXTREF: a head of head bytes, then the name.
+func (k *checker) inodeRef(b []byte, head int, nameLen func([]byte) int) error {
 	if err := k.sameInode(); err != nil {
 		return err
 	}
@@ -342,7 +336,7 @@ func (k *checker) inodeRef(b []byte, head, lenAt int) error {
 		if p+head > len(b) {
 			return k.err("bad inode ref size, have %d bytes left want %d", len(b)-p, head)
 		}
-		n := int(le.Uint16(b[p+lenAt:]))
+		n := nameLen(b[p:])
 		if n == 0 || n > MaxNameLen || p+head+n > len(b) {
 			return k.err("bad inode ref name length, have %d want 1..%d", n, min(MaxNameLen, len(b)-p-head))
 		}
@@ -363,9 +357,8 @@ func (k *checker) dirItem(b []byte) error {
 		if p+DirItemSize > len(b) {
 			return k.err("bad dir item size, have %d bytes left want %d", len(b)-p, DirItemSize)
 		}
-		e := b[p:]
-		loc := DecodeKey(e)
-		dn, nn := int(le.Uint16(e[25:])), int(le.Uint16(e[27:]))
+		e := DirItemView(b[p:])
+		loc, dn, nn := e.Location(), e.DataLen(), e.NameLen()
 		switch loc.Type {
 		case ROOT_ITEM_KEY:
 			if !IsFSTree(loc.Objectid) {
@@ -383,7 +376,7 @@ func (k *checker) dirItem(b []byte) error {
 			return k.err("bad dir item location type, have %d want %d or %d", loc.Type, INODE_ITEM_KEY, ROOT_ITEM_KEY)
 		}
 		// The top bit marks an encrypted name.
-		ft := e[29] &^ 0x80
+		ft := e.Type() &^ 0x80
 		if ft > FtXattr {
 			return k.err("bad dir item type, have %d want at most %d", ft, FtXattr)
 		}
@@ -396,17 +389,17 @@ func (k *checker) dirItem(b []byte) error {
 		if dn != 0 && !xattr {
 			return k.err("bad dir item data length, have %d want 0", dn)
 		}
-		if DirItemSize+nn+dn > len(e) {
+		if e.Size() > len(e) {
 			return k.err("bad dir item lengths, have name %d data %d in %d bytes", nn, dn, len(e)-DirItemSize)
 		}
 		if k.key.Type != DIR_INDEX_KEY {
-			if h := uint64(rawCRC32C(^uint32(1), e[DirItemSize:DirItemSize+nn])); h != k.key.Offset {
+			if h := uint64(rawCRC32C(^uint32(1), e.Name())); h != k.key.Offset {
 				return k.err("bad name hash, have 0x%x want 0x%x", k.key.Offset, h)
 			}
 		} else if DirItemSize+nn != len(b) {
 			return k.err("bad dir index size, have %d want %d", len(b), DirItemSize+nn)
 		}
-		p += DirItemSize + nn + dn
+		p += e.Size()
 	}
 	return nil
 }
@@ -421,27 +414,28 @@ func (k *checker) fileExtent(b []byte) error {
 	if len(b) < FileExtentInline {
 		return k.fileErr("bad file extent size, have %d want at least %d", len(b), FileExtentInline)
 	}
-	typ := b[20]
+	e := FileExtentView(b)
+	typ := e.Type()
 	if typ > FileExtentTypePrealloc {
 		return k.fileErr("bad file extent type, have %d want at most %d", typ, FileExtentTypePrealloc)
 	}
-	if b[16] > CompressZstd {
-		return k.fileErr("bad compression, have %d want at most %d", b[16], CompressZstd)
+	if e.Compression() > CompressZstd {
+		return k.fileErr("bad compression, have %d want at most %d", e.Compression(), CompressZstd)
 	}
-	if b[17] != 0 {
-		return k.fileErr("bad encryption, have %d want 0", b[17])
+	if e.Encryption() != 0 {
+		return k.fileErr("bad encryption, have %d want 0", e.Encryption())
 	}
-	if g := le.Uint64(b); g == 0 {
+	if g := e.Generation(); g == 0 {
 		return k.fileErr("bad file extent generation, have 0")
 	} else if err := k.generation("file extent generation", g); err != nil {
 		return err
 	}
-	ram := le.Uint64(b[8:])
+	ram := e.RAMBytes()
 	if typ == FileExtentTypeInline {
 		if k.key.Offset != 0 {
 			return k.fileErr("bad offset of an inline extent, have %d want 0", k.key.Offset)
 		}
-		if b[16] == CompressNone && uint64(len(b)-FileExtentInline) != ram {
+		if e.Compression() == CompressNone && uint64(len(b)-FileExtentInline) != ram {
 			return k.fileErr("bad ram_bytes of an inline extent, have %d want %d", ram, len(b)-FileExtentInline)
 		}
 		return nil
@@ -449,7 +443,7 @@ func (k *checker) fileExtent(b []byte) error {
 	if len(b) != FileExtentSize {
 		return k.fileErr("bad file extent size, have %d want %d", len(b), FileExtentSize)
 	}
-	disk, diskNum, off, num := le.Uint64(b[21:]), le.Uint64(b[29:]), le.Uint64(b[37:]), le.Uint64(b[45:])
+	disk, diskNum, off, num := e.DiskBytenr(), e.DiskNumBytes(), e.Offset(), e.NumBytes()
 	if (ram|disk|diskNum|off|num)&k.mask != 0 {
 		return k.fileErr("unaligned file extent, have ram_bytes %d disk_bytenr %d disk_num_bytes %d offset %d num_bytes %d",
 			ram, disk, diskNum, off, num)
@@ -467,12 +461,12 @@ func (k *checker) fileExtent(b []byte) error {
 		return k.fileErr("bad ram_bytes, have %d want at least %d", ram, off+num)
 	}
 	if k.slot > 0 && k.prev.Type == EXTENT_DATA_KEY && k.prev.Objectid == k.key.Objectid {
-		p := k.n.Item(k.slot - 1)
+		p := FileExtentView(k.n.Item(k.slot - 1))
 		end := k.prev.Offset
-		if p[20] == FileExtentTypeInline {
-			end += AlignUp(le.Uint64(p[8:]), k.mask+1)
+		if p.Type() == FileExtentTypeInline {
+			end += AlignUp(p.RAMBytes(), k.mask+1)
 		} else {
-			end += le.Uint64(p[45:])
+			end += p.NumBytes()
 		}
 		if end > k.key.Offset {
 			return k.fileErr("file extent overlaps the one before, which ends at %d", end)
@@ -513,45 +507,55 @@ func (k *checker) rootItem(b []byte) error {
 	if len(b) != RootItemSize && len(b) != rootItemV1Size {
 		return k.err("bad root item size, have %d want %d or %d", len(b), RootItemSize, rootItemV1Size)
 	}
-	if err := k.generation("root generation", le.Uint64(b[160:])); err != nil {
+	var it RootItem
+	it.Decode(b)
+	if err := k.generation("root generation", it.Generation); err != nil {
 		return err
 	}
-	if len(b) == RootItemSize {
-		if err := k.generation("root generation_v2", le.Uint64(b[239:])); err != nil {
-			return err
-		}
-	}
-	if err := k.generation("root last_snapshot", le.Uint64(b[200:])); err != nil {
+	// The first version of the item has no generation_v2: it is 0 then.
+	if err := k.generation("root generation_v2", it.GenerationV2); err != nil {
 		return err
 	}
-	if a := le.Uint64(b[176:]); a&k.mask != 0 {
-		return k.err("unaligned root bytenr, have %d", a)
+	if err := k.generation("root last_snapshot", it.LastSnapshot); err != nil {
+		return err
 	}
-	if l := b[238]; l >= MaxLevel {
-		return k.err("bad root level, have %d want at most %d", l, MaxLevel-1)
+	if it.Bytenr&k.mask != 0 {
+		return k.err("unaligned root bytenr, have %d", it.Bytenr)
 	}
-	if l := b[237]; l >= MaxLevel {
-		return k.err("bad root drop level, have %d want at most %d", l, MaxLevel-1)
+	if it.Level >= MaxLevel {
+		return k.err("bad root level, have %d want at most %d", it.Level, MaxLevel-1)
 	}
-	if f := le.Uint64(b[208:]); f&^uint64(rootFlagsKnown) != 0 {
-		return k.err("unknown root flags, have 0x%x", f&^uint64(rootFlagsKnown))
+	if it.DropLevel >= MaxLevel {
+		return k.err("bad root drop level, have %d want at most %d", it.DropLevel, MaxLevel-1)
+	}
+	if f := it.Flags &^ uint64(rootFlagsKnown); f != 0 {
+		return k.err("unknown root flags, have 0x%x", f)
 	}
 	return nil
 }
 
-func (k *checker) dataRef(b []byte) error {
-	root, ino, off, count := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint32(b[24:])
-	if !IsFSTree(root) && root != ROOT_TREE_OBJECTID && root != DATA_RELOC_TREE_OBJECTID {
-		return k.err("bad data ref root, have %d", int64(root))
+func (k *checker) rootRef(b []byte) error {
+	if len(b) < RootRefSize {
+		return k.err("bad root ref size, have %d want at least %d", len(b), RootRefSize)
 	}
-	if (ino < FIRST_FREE_OBJECTID || ino > LAST_FREE_OBJECTID) && ino != FREE_INO_OBJECTID {
+	if n := RootRefView(b).NameLen(); n == 0 || n > MaxNameLen || RootRefSize+n != len(b) {
+		return k.err("bad root ref name length, have %d want %d", n, len(b)-RootRefSize)
+	}
+	return nil
+}
+
+func (k *checker) dataRef(d *ExtentDataRef) error {
+	if !IsFSTree(d.Root) && d.Root != ROOT_TREE_OBJECTID && d.Root != DATA_RELOC_TREE_OBJECTID {
+		return k.err("bad data ref root, have %d", int64(d.Root))
+	}
+	if ino := uint64(d.Ino); (ino < FIRST_FREE_OBJECTID || ino > LAST_FREE_OBJECTID) && ino != FREE_INO_OBJECTID {
 		return k.err("bad data ref objectid, have %d", int64(ino))
 	}
 	// The offset may wrap below zero: a file extent may start inside its extent, as clones do.
-	if off&k.mask != 0 {
-		return k.err("unaligned data ref offset, have %d", off)
+	if uint64(d.Offset)&k.mask != 0 {
+		return k.err("unaligned data ref offset, have %d", d.Offset)
 	}
-	if count == 0 {
+	if d.Count == 0 {
 		return k.err("bad data ref count, have 0")
 	}
 	return nil
@@ -564,11 +568,13 @@ func (k *checker) extentItem(b []byte) error {
 	if len(b) < ExtentItemSize {
 		return k.err("bad extent item size, have %d want at least %d", len(b), ExtentItemSize)
 	}
-	refs, flags := le.Uint64(b), le.Uint64(b[16:])
+	var it ExtentItem
+	it.Decode(b)
+	refs, flags := it.Refs, it.Flags
 	if refs == 0 {
 		return k.err("bad extent refs, have 0")
 	}
-	if err := k.generation("extent generation", le.Uint64(b[8:])); err != nil {
+	if err := k.generation("extent generation", it.Generation); err != nil {
 		return err
 	}
 	length := k.key.Offset
@@ -621,7 +627,9 @@ func (k *checker) extentItem(b []byte) error {
 		if p+n > len(b) {
 			return k.err("inline ref exceeds item, have %d bytes left want %d", len(b)-p, n)
 		}
-		seq := le.Uint64(b[p+1:])
+		var r InlineRef
+		r.Decode(b[p:])
+		seq := r.Offset
 		switch typ {
 		case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY:
 			if !tree {
@@ -630,7 +638,6 @@ func (k *checker) extentItem(b []byte) error {
 			if typ == SHARED_BLOCK_REF_KEY && seq&k.mask != 0 {
 				return k.err("unaligned parent of a shared ref, have %d", seq)
 			}
-			total++
 		case SHARED_DATA_REF_KEY:
 			if tree {
 				return k.err("bad inline ref type, have %d on a tree block", typ)
@@ -638,23 +645,19 @@ func (k *checker) extentItem(b []byte) error {
 			if seq&k.mask != 0 {
 				return k.err("unaligned parent of a shared ref, have %d", seq)
 			}
-			count := le.Uint32(b[p+9:])
-			if count == 0 {
+			if r.Count == 0 {
 				return k.err("bad shared data ref count, have 0")
 			}
-			total += uint64(count)
 		case EXTENT_DATA_REF_KEY:
 			if tree {
 				return k.err("bad inline ref type, have %d on a tree block", typ)
 			}
-			if err := k.dataRef(b[p+1:]); err != nil {
+			if err := k.dataRef(&r.Data); err != nil {
 				return err
 			}
-			var d ExtentDataRef
-			d.Decode(b[p+1:])
-			seq = d.Hash()
-			total += uint64(d.Count)
+			seq = r.Data.Hash()
 		}
+		total += uint64(r.Count)
 		if typ < lastType || typ == lastType && seq > lastSeq {
 			return k.err("inline refs out of order, have type %d seq 0x%x after type %d seq 0x%x", typ, seq, lastType, lastSeq)
 		}
@@ -701,14 +704,15 @@ func (k *checker) blockGroup(b []byte) error {
 	if len(b) != BlockGroupItemSize {
 		return k.err("bad block group item size, have %d want %d", len(b), BlockGroupItemSize)
 	}
-	used, obj, flags := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
-	if obj != FIRST_CHUNK_TREE_OBJECTID {
-		return k.err("bad block group chunk_objectid, have %d want %d", obj, FIRST_CHUNK_TREE_OBJECTID)
+	var g BlockGroupItem
+	g.Decode(b)
+	if g.ChunkObjectid != FIRST_CHUNK_TREE_OBJECTID {
+		return k.err("bad block group chunk_objectid, have %d want %d", g.ChunkObjectid, FIRST_CHUNK_TREE_OBJECTID)
 	}
-	if used > k.key.Offset {
-		return k.err("bad block group used, have %d want at most %d", used, k.key.Offset)
+	if g.Used > k.key.Offset {
+		return k.err("bad block group used, have %d want at most %d", g.Used, k.key.Offset)
 	}
-	if s := groupTypeErr(flags); s != "" {
+	if s := groupTypeErr(g.Flags); s != "" {
 		return k.err("%s", s)
 	}
 	return nil
@@ -732,8 +736,10 @@ func (k *checker) freeSpace(b []byte) error {
 		return k.err("bad free space item size, have %d want %d", len(b), want)
 	}
 	if k.key.Type == FREE_SPACE_INFO_KEY {
-		if f := le.Uint32(b[4:]); f&^uint32(FreeSpaceUsingBitmaps) != 0 {
-			return k.err("unknown free space flags, have 0x%x", f)
+		var info FreeSpaceInfo
+		info.Decode(b)
+		if info.Flags&^uint32(FreeSpaceUsingBitmaps) != 0 {
+			return k.err("unknown free space flags, have 0x%x", info.Flags)
 		}
 		return nil
 	}
@@ -750,16 +756,18 @@ func (k *checker) devExtent(b []byte) error {
 	if len(b) != DevExtentSize {
 		return k.err("bad dev extent size, have %d want %d", len(b), DevExtentSize)
 	}
-	tree, obj, logical, length := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])
-	if tree != CHUNK_TREE_OBJECTID || obj != FIRST_CHUNK_TREE_OBJECTID {
-		return k.err("bad dev extent chunk, have tree %d objectid %d want %d and %d", tree, obj,
+	var d DevExtent
+	d.Decode(b)
+	if d.ChunkTree != CHUNK_TREE_OBJECTID || d.ChunkObjectid != FIRST_CHUNK_TREE_OBJECTID {
+		return k.err("bad dev extent chunk, have tree %d objectid %d want %d and %d", d.ChunkTree, d.ChunkObjectid,
 			CHUNK_TREE_OBJECTID, FIRST_CHUNK_TREE_OBJECTID)
 	}
-	if (k.key.Offset|logical|length)&k.mask != 0 || length == 0 || k.key.Offset+length < length {
-		return k.err("bad dev extent range, have physical %d logical %d length %d", k.key.Offset, logical, length)
+	if (k.key.Offset|d.ChunkOffset|d.Length)&k.mask != 0 || d.Length == 0 || k.key.Offset+d.Length < d.Length {
+		return k.err("bad dev extent range, have physical %d logical %d length %d", k.key.Offset, d.ChunkOffset, d.Length)
 	}
 	if k.slot > 0 && k.prev.Type == DEV_EXTENT_KEY && k.prev.Objectid == k.key.Objectid {
-		if end := k.prev.Offset + le.Uint64(k.n.Item(k.slot - 1)[24:]); end > k.key.Offset {
+		d.Decode(k.n.Item(k.slot - 1))
+		if end := k.prev.Offset + d.Length; end > k.key.Offset {
 			return k.err("dev extent overlaps the one before, have %d want at least %d", k.key.Offset, end)
 		}
 	}
@@ -773,11 +781,13 @@ func (k *checker) devItem(b []byte) error {
 	if len(b) != DevItemSize {
 		return k.err("bad dev item size, have %d want %d", len(b), DevItemSize)
 	}
-	if d := le.Uint64(b); d != k.key.Offset {
-		return k.err("bad devid, have %d want %d", d, k.key.Offset)
+	var d DevItem
+	d.Decode(b)
+	if d.Devid != k.key.Offset {
+		return k.err("bad devid, have %d want %d", d.Devid, k.key.Offset)
 	}
-	if total, used := le.Uint64(b[8:]), le.Uint64(b[16:]); used > total {
-		return k.err("bad device bytes_used, have %d want at most %d", used, total)
+	if d.BytesUsed > d.TotalBytes {
+		return k.err("bad device bytes_used, have %d want at most %d", d.BytesUsed, d.TotalBytes)
 	}
 	return nil
 }
@@ -798,26 +808,25 @@ func (k *checker) chunk(b []byte) error {
 	return nil
 }
 
-// chunkErr is what is wrong with the chunk in b, which is long enough for its stripes, at logical; "" is nothing.
+// chunkErr says what is wrong with a chunk, which is long enough for its stripes, at logical; "" is nothing.
 //
 // Models fs/btrfs/tree-checker.c:btrfs_check_chunk_valid().
-func chunkErr(b []byte, logical, mask uint64) string {
-	length, stripeLen, typ := le.Uint64(b), le.Uint64(b[16:]), le.Uint64(b[24:])
-	n := ChunkStripes(b)
+func chunkErr(c ChunkView, logical, mask uint64) string {
+	length, typ, n := c.Length(), c.Type(), c.NumStripes()
 	if n == 0 {
 		return "bad chunk num_stripes, have 0"
 	}
 	if logical&mask != 0 {
 		return fmt.Sprintf("unaligned chunk logical, have %d", logical)
 	}
-	if ss := le.Uint32(b[40:]); uint64(ss) != mask+1 {
+	if ss := c.SectorSize(); uint64(ss) != mask+1 {
 		return fmt.Sprintf("bad chunk sectorsize, have %d want %d", ss, mask+1)
 	}
 	if length == 0 || length&mask != 0 || logical+length < logical {
 		return fmt.Sprintf("bad chunk length, have %d", length)
 	}
-	if stripeLen != StripeLen {
-		return fmt.Sprintf("bad chunk stripe_len, have %d want %d", stripeLen, StripeLen)
+	if l := c.StripeLen(); l != StripeLen {
+		return fmt.Sprintf("bad chunk stripe_len, have %d want %d", l, StripeLen)
 	}
 	if s := groupTypeErr(typ); s != "" {
 		return s
@@ -837,7 +846,7 @@ func chunkErr(b []byte, logical, mask uint64) string {
 		return fmt.Sprintf("bad chunk num_stripes, have %d want %d", n, want)
 	}
 	for i := range n {
-		if off := le.Uint64(b[ChunkHeaderSize+i*StripeSize+8:]); off&mask != 0 || want != 0 && off+length < off {
+		if off := c.StripeOffset(i); off&mask != 0 || want != 0 && off+length < off {
 			return fmt.Sprintf("bad chunk stripe offset, have %d", off)
 		}
 	}
@@ -933,14 +942,14 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if m := SuperMagic(b); m != Magic {
 		return bad("bad magic, have 0x%x want 0x%x: not a btrfs", m, uint64(Magic))
 	}
-	csumType := le.Uint16(b[0xc4:])
-	if csumType != 0 {
+	v := superView(b)
+	if csumType := v.csumType(); csumType != 0 {
 		if int(csumType) < len(csumTypeNames) {
 			return &UnsupportedError{"checksum type " + CsumTypeName(csumType)}
 		}
 		return bad("bad csum type, have %d", csumType)
 	}
-	if have, want := le.Uint32(b), CRC32C(b[32:SuperSize]); have != want {
+	if have, want := v.csum(), v.computeCsum(); have != want {
 		return bad("bad csum, have 0x%08x want 0x%08x", have, want)
 	}
 	var s Super
@@ -969,7 +978,7 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if ns := s.NodeSize; bits.OnesCount32(ns) != 1 || ns < s.SectorSize || ns > 65536 {
 		return bad("bad nodesize, have %d want a power of two in %d..65536", ns, s.SectorSize)
 	}
-	if leaf := le.Uint32(b[0x98:]); leaf != s.NodeSize {
+	if leaf := v.leafSize(); leaf != s.NodeSize {
 		return bad("bad leafsize, have %d want %d", leaf, s.NodeSize)
 	}
 	if bits.OnesCount32(s.StripeSize) != 1 {
@@ -1029,7 +1038,7 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 
 // sysArrayErr checks the system chunks in the superblock.
 func sysArrayErr(b []byte, s *Super, bad func(string, ...any) error) error {
-	n := int(le.Uint32(b[0xa0:]))
+	n := superView(b).sysChunkArraySize()
 	if min := KeySize + ChunkSize(1); n < min || n > SysChunkArrayMax {
 		return bad("bad sys_chunk_array_size, have %d want %d..%d", n, min, SysChunkArrayMax)
 	}

@@ -315,7 +315,7 @@ func (d *dumper) item(k format.Key, b []byte) {
 			p("extent data backref root %s objectid %d offset %d count %d", objectText(r.Root, 0), r.Ino, r.Offset, r.Count)
 		}
 	case format.SHARED_DATA_REF_KEY:
-		p("shared data backref count %d", le.Uint32(b))
+		p("shared data backref count %d", format.SharedDataRefCount(b))
 	case format.BLOCK_GROUP_ITEM_KEY:
 		var g format.BlockGroupItem
 		g.Decode(b)
