@@ -33,12 +33,12 @@ func findDirItem(b []byte, name string) (start, end int, ok bool, err error) {
 		if p+format.DirItemSize > len(b) {
 			return 0, 0, false, fmt.Errorf("bad dir item, %d bytes left at %d", len(b)-p, p)
 		}
-		dn, nn := int(le.Uint16(b[p+25:])), int(le.Uint16(b[p+27:]))
-		end = p + format.DirItemSize + nn + dn
+		v := format.DirItemView(b[p:])
+		end = p + v.Size()
 		if end > len(b) {
-			return 0, 0, false, fmt.Errorf("bad dir item lengths, have name %d data %d at %d of %d", nn, dn, p, len(b))
+			return 0, 0, false, fmt.Errorf("bad dir item lengths, have name %d data %d at %d of %d", v.NameLen(), v.DataLen(), p, len(b))
 		}
-		if string(b[p+format.DirItemSize:p+format.DirItemSize+nn]) == name {
+		if string(v.Name()) == name {
 			return p, end, true, nil
 		}
 	}
@@ -51,11 +51,12 @@ func findRef(b []byte, name string) (start, end int, ok bool, err error) {
 		if p+format.InodeRefSize > len(b) {
 			return 0, 0, false, fmt.Errorf("bad inode ref, %d bytes left at %d", len(b)-p, p)
 		}
-		end = p + format.InodeRefSize + int(le.Uint16(b[p+8:]))
+		v := format.InodeRefView(b[p:])
+		end = p + v.Size()
 		if end > len(b) {
 			return 0, 0, false, fmt.Errorf("bad inode ref name length, have end %d want at most %d", end, len(b))
 		}
-		if string(b[p+format.InodeRefSize:end]) == name {
+		if string(v.Name()) == name {
 			return p, end, true, nil
 		}
 	}
@@ -68,11 +69,12 @@ func findExtref(b []byte, dir uint64, name string) (start, end int, ok bool, err
 		if p+format.InodeExtrefSize > len(b) {
 			return 0, 0, false, fmt.Errorf("bad inode extref, %d bytes left at %d", len(b)-p, p)
 		}
-		end = p + format.InodeExtrefSize + int(le.Uint16(b[p+16:]))
+		v := format.InodeExtrefView(b[p:])
+		end = p + v.Size()
 		if end > len(b) {
 			return 0, 0, false, fmt.Errorf("bad inode extref name length, have end %d want at most %d", end, len(b))
 		}
-		if le.Uint64(b[p:]) == dir && string(b[p+format.InodeExtrefSize:end]) == name {
+		if v.Parent() == dir && string(v.Name()) == name {
 			return p, end, true, nil
 		}
 	}
@@ -196,8 +198,8 @@ func (s *Store) Lookup(t *sched.Task, r *ctree.Root, dir uint64, name string) (d
 	if !ok {
 		return d, errno.ENOENT
 	}
-	b = b[start:]
-	return format.DirItem{Location: format.DecodeKey(b), Transid: le.Uint64(b[17:]), Type: b[29], Name: name}, nil
+	v := format.DirItemView(b[start:])
+	return format.DirItem{Location: v.Location(), Transid: v.Transid(), Type: v.Type(), Name: name}, nil
 }
 
 // readDirBatch is how many entries ReadDir copies under one tree search.
@@ -364,13 +366,13 @@ func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 	}
 	key := format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: dir}
 	err = s.removePacked(t, tr, r, key, find{typ: format.INODE_REF_KEY, name: name}, func(b []byte) error {
-		index = le.Uint64(b)
+		index = format.InodeRefView(b).Index()
 		return nil
 	})
 	if err == errno.ENOENT {
 		key = format.Key{Objectid: ino, Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
 		err = s.removePacked(t, tr, r, key, find{typ: format.INODE_EXTREF_KEY, dir: dir, name: name}, func(b []byte) error {
-			index = le.Uint64(b[8:])
+			index = format.InodeExtrefView(b).Index()
 			return nil
 		})
 	}

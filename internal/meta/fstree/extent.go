@@ -33,23 +33,19 @@ func isExtentOf(leaf format.Node, slot int, ino uint64) (off uint64, ok bool) {
 	return k.Offset, k.Objectid == ino && k.Type == format.EXTENT_DATA_KEY
 }
 
+// extentAt is the file extent item in slot.
+func extentAt(leaf format.Node, slot int) format.FileExtentView { return leaf.Item(slot) }
+
 // decodeExtent reads the file extent in slot; Inline is a window into the leaf.
 func decodeExtent(r *ctree.Root, leaf format.Node, slot int, fe *format.FileExtent) error {
-	b := leaf.Item(slot)
-	if len(b) < format.FileExtentInline || b[20] != format.FileExtentTypeInline && len(b) != format.FileExtentSize {
+	b := extentAt(leaf, slot)
+	if len(b) < format.FileExtentInline || b.Type() != format.FileExtentTypeInline && len(b) != format.FileExtentSize {
 		return fmt.Errorf("corrupt leaf: root=%d block=%d slot=%d, bad file extent item size, have %d want %d",
 			r.ID, leaf.Bytenr(), slot, len(b), format.FileExtentSize)
 	}
 	fe.Decode(b)
 	return nil
 }
-
-// Fields of a file extent item that are changed in place.
-func setGeneration(b []byte, v uint64) { le.PutUint64(b, v) }
-func setRAMBytes(b []byte, v uint64)   { le.PutUint64(b[8:], v) }
-func setType(b []byte, v uint8)        { b[20] = v }
-func setOffset(b []byte, v uint64)     { le.PutUint64(b[37:], v) }
-func setNumBytes(b []byte, v uint64)   { le.PutUint64(b[45:], v) }
 
 // extentEnd is the file offset after the extent that starts at off. An inline extent ends where its
 // data does, inside the file's first sector.
@@ -125,7 +121,7 @@ func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, 
 	b := p.Item()
 	fe.Encode(b)
 	if fe.Generation == 0 {
-		setGeneration(b, tr.ID)
+		format.FileExtentView(b).SetGeneration(tr.ID)
 	}
 	s.Forest.DirtyLeaf(t, tr, p)
 	return nil
@@ -242,10 +238,10 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 				return nil // the leaf changed under us: search again
 			}
 			leaf, slot = p.Leaf(), p.Slot()
-			setNumBytes(leaf.Item(slot-1), start-off)
-			b := leaf.Item(slot)
-			setOffset(b, fe.Offset+end-off)
-			setNumBytes(b, extEnd-end)
+			extentAt(leaf, slot-1).SetNumBytes(start - off)
+			b := extentAt(leaf, slot)
+			b.SetOffset(fe.Offset + end - off)
+			b.SetNumBytes(extEnd - end)
 			s.Forest.DirtyLeaf(t, tr, p)
 			res.Items++
 			res.NextStart = end
@@ -254,12 +250,12 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 			}
 			return nil
 		case off < start:
-			setNumBytes(leaf.Item(slot), start-off)
+			extentAt(leaf, slot).SetNumBytes(start - off)
 			s.Forest.DirtyLeaf(t, tr, p)
 		case extEnd > end:
-			b := leaf.Item(slot)
-			setOffset(b, fe.Offset+end-off)
-			setNumBytes(b, extEnd-end)
+			b := extentAt(leaf, slot)
+			b.SetOffset(fe.Offset + end - off)
+			b.SetNumBytes(extEnd - end)
 			p.Slots[0] = slot
 			s.Forest.SetItemKeySafe(t, p, extentKey(ino, end))
 			s.Forest.DirtyLeaf(t, tr, p)
@@ -368,7 +364,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino,
 		}
 		switch {
 		case fe.Type != format.FileExtentTypeInline && extEnd > edge:
-			setNumBytes(leaf.Item(slot), edge-off)
+			extentAt(leaf, slot).SetNumBytes(edge - off)
 			s.Forest.DirtyLeaf(t, tr, p)
 			if onDisk(&fe) {
 				freed += extEnd - edge
@@ -378,7 +374,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino,
 			if fe.Compression != format.CompressNone {
 				return items, freed, false, fmt.Errorf("truncate of inode %d to %d cuts its compressed inline extent: %w", ino, newSize, errno.EOPNOTSUPP)
 			}
-			setRAMBytes(leaf.Item(slot), newSize-off)
+			extentAt(leaf, slot).SetRAMBytes(newSize - off)
 			p.Slots[0] = slot
 			s.Forest.TruncateItem(t, p, format.FileExtentInline+int(newSize-off), true)
 			s.Forest.DirtyLeaf(t, tr, p)
@@ -464,13 +460,13 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 	// The written window before the range grows into it.
 	if start == off && end < extEnd {
 		if prev, prevEnd, ok := mergeable(r, leaf, slot-1, ino, bytenr, base); ok && prevEnd == start {
-			b := leaf.Item(slot)
-			setGeneration(b, tr.ID)
-			setOffset(b, end-base)
-			setNumBytes(b, extEnd-end)
-			b = leaf.Item(slot - 1)
-			setGeneration(b, tr.ID)
-			setNumBytes(b, end-prev)
+			b := extentAt(leaf, slot)
+			b.SetGeneration(tr.ID)
+			b.SetOffset(end - base)
+			b.SetNumBytes(extEnd - end)
+			b = extentAt(leaf, slot-1)
+			b.SetGeneration(tr.ID)
+			b.SetNumBytes(end - prev)
 			s.Forest.SetItemKeySafe(t, p, extentKey(ino, end))
 			s.Forest.DirtyLeaf(t, tr, p)
 			return nil
@@ -479,13 +475,13 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 	// The written window after the range grows into it.
 	if start > off && end == extEnd {
 		if next, nextEnd, ok := mergeable(r, leaf, slot+1, ino, bytenr, base); ok && next == end {
-			b := leaf.Item(slot)
-			setGeneration(b, tr.ID)
-			setNumBytes(b, start-off)
-			b = leaf.Item(slot + 1)
-			setGeneration(b, tr.ID)
-			setOffset(b, start-base)
-			setNumBytes(b, nextEnd-start)
+			b := extentAt(leaf, slot)
+			b.SetGeneration(tr.ID)
+			b.SetNumBytes(start - off)
+			b = extentAt(leaf, slot+1)
+			b.SetGeneration(tr.ID)
+			b.SetOffset(start - base)
+			b.SetNumBytes(nextEnd - start)
 			p.Slots[0] = slot + 1
 			s.Forest.SetItemKeySafe(t, p, extentKey(ino, start))
 			s.Forest.DirtyLeaf(t, tr, p)
@@ -518,10 +514,10 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 			from, off = slot-1, prev
 		}
 	}
-	b := leaf.Item(from)
-	setType(b, format.FileExtentTypeReg)
-	setGeneration(b, tr.ID)
-	setNumBytes(b, extEnd-off)
+	b := extentAt(leaf, from)
+	b.SetType(format.FileExtentTypeReg)
+	b.SetGeneration(tr.ID)
+	b.SetNumBytes(extEnd - off)
 	s.Forest.DirtyLeaf(t, tr, p)
 	for range to - from {
 		if err := s.ExtentTree.FreeExtent(t, tr, refOf(r, ino, base), format.Logical(bytenr), fe.DiskNumBytes); err != nil {
@@ -546,13 +542,13 @@ func (s *Store) splitExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 		return err
 	}
 	leaf, slot := p.Leaf(), p.Slot()
-	b := leaf.Item(slot - 1)
-	setGeneration(b, tr.ID)
-	setNumBytes(b, cut-off)
-	b = leaf.Item(slot)
-	setGeneration(b, tr.ID)
-	setOffset(b, cut-base)
-	setNumBytes(b, extEnd-cut)
+	b := extentAt(leaf, slot-1)
+	b.SetGeneration(tr.ID)
+	b.SetNumBytes(cut - off)
+	b = extentAt(leaf, slot)
+	b.SetGeneration(tr.ID)
+	b.SetOffset(cut - base)
+	b.SetNumBytes(extEnd - cut)
 	s.Forest.DirtyLeaf(t, tr, p)
 	return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, base), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
 }
