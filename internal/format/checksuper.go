@@ -1,0 +1,232 @@
+package format
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// The superblock.
+
+// Superblock flags besides those of tree blocks, and features that nothing here supports.
+const (
+	superFlagsKnown = HeaderFlagWritten | HeaderFlagReloc
+	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity
+	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
+		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles
+)
+
+type featureBit struct {
+	bit  uint64
+	name string
+}
+
+var incompatNames = []featureBit{
+	{IncompatMixedBackref, "mixed-backref"}, {IncompatDefaultSubvol, "default-subvol"}, {IncompatMixedGroups, "mixed-bg"},
+	{IncompatCompressLZO, "compress-lzo"}, {IncompatCompressZSTD, "compress-zstd"}, {IncompatBigMetadata, "big-metadata"},
+	{IncompatExtendedIref, "extref"}, {IncompatRAID56, "raid56"}, {IncompatSkinnyMetadata, "skinny-metadata"},
+	{IncompatNoHoles, "no-holes"}, {IncompatMetadataUUID, "metadata-uuid"}, {IncompatRAID1C34, "raid1c34"},
+	{IncompatZoned, "zoned"}, {1 << 13, "extent-tree-v2"}, {1 << 14, "raid-stripe-tree"}, {1 << 16, "squota"},
+	{1 << 17, "remap-tree"},
+}
+
+var compatRONames = []featureBit{
+	{CompatROFreeSpaceTree, "free-space-tree"}, {CompatROFreeSpaceTreeValid, "free-space-tree-valid"},
+	{CompatROVerity, "verity"}, {CompatROBlockGroupTree, "block-group-tree"},
+}
+
+var superFlagNames = []featureBit{
+	{SuperFlagSeeding, "seeding"}, {1 << 33, "metadump"}, {1 << 34, "metadump-v2"}, {1 << 35, "changing-fsid"},
+	{1 << 36, "changing-fsid-v2"}, {1 << 38, "changing-bg-tree"}, {1 << 39, "changing-data-csum"}, {1 << 40, "changing-meta-csum"},
+}
+
+var csumTypeNames = [...]string{"crc32c", "xxhash64", "sha256", "blake2b"}
+
+// CsumTypeName is the name of a checksum type.
+func CsumTypeName(typ uint16) string {
+	if int(typ) < len(csumTypeNames) {
+		return csumTypeNames[typ]
+	}
+	return fmt.Sprintf("unknown (%d)", typ)
+}
+
+func featureNames(names []featureBit, v uint64) []string {
+	var s []string
+	for _, f := range names {
+		if v&f.bit != 0 {
+			s = append(s, f.name)
+			v &^= f.bit
+		}
+	}
+	for ; v != 0; v &= v - 1 {
+		s = append(s, fmt.Sprintf("unknown bit %d", bits.TrailingZeros64(v)))
+	}
+	return s
+}
+
+// IncompatNames are the names of the incompat bits in v; a bit without a name shows its number.
+func IncompatNames(v uint64) []string { return featureNames(incompatNames, v) }
+
+// CompatRONames are the names of the compat_ro bits in v.
+func CompatRONames(v uint64) []string { return featureNames(compatRONames, v) }
+
+func unsupported(kind string, names []featureBit, v uint64) error {
+	return &UnsupportedError{fmt.Sprintf("%s (%s 0x%x)", strings.Join(featureNames(names, v), ", "), kind, v)}
+}
+
+func superErr(format string, args ...any) error {
+	return &CorruptError{Block: "superblock", text: fmt.Sprintf(format, args...)}
+}
+
+// CheckSuper reports the first rule that the primary superblock in b (SuperSize bytes) breaks, or nil.
+// devSize is the device's size in bytes. A file system that is sound but needs what this program does
+// not have is an *UnsupportedError; all else is a *CorruptError.
+//
+// Models fs/btrfs/disk-io.c:btrfs_validate_super() and btrfs_check_features().
+func CheckSuper(b []byte, devSize int64) error { return CheckSuperAt(b, devSize, SuperOffset) }
+
+// CheckSuperAt is CheckSuper for a superblock read from the device offset bytenr: a copy knows its own place.
+func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
+	if len(b) < SuperSize {
+		return superErr("bytenr=%d, bad size, have %d want %d", bytenr, len(b), SuperSize)
+	}
+	b = b[:SuperSize]
+	bad := func(format string, args ...any) error {
+		return superErr("bytenr=%d, %s", bytenr, fmt.Sprintf(format, args...))
+	}
+	if m := SuperMagic(b); m != Magic {
+		return bad("bad magic, have 0x%x want 0x%x: not a btrfs", m, uint64(Magic))
+	}
+	v := superView(b)
+	if csumType := v.csumType(); csumType != 0 {
+		if int(csumType) < len(csumTypeNames) {
+			return &UnsupportedError{"checksum type " + CsumTypeName(csumType)}
+		}
+		return bad("bad csum type, have %d", csumType)
+	}
+	if have, want := v.csum(), v.computeCsum(); have != want {
+		return bad("bad csum, have 0x%08x want 0x%08x", have, want)
+	}
+	var s Super
+	s.Decode(b)
+	if s.Bytenr != bytenr {
+		return bad("bad bytenr, have %d want %d", s.Bytenr, bytenr)
+	}
+	// Features first: what follows need not hold for a format we do not know.
+	if f := s.IncompatFlags &^ incompatKnown; f != 0 {
+		return unsupported("incompat", incompatNames, f)
+	}
+	if f := s.CompatROFlags &^ compatROKnown; f != 0 {
+		return unsupported("compat_ro", compatRONames, f)
+	}
+	if f := s.Flags &^ superFlagsKnown; f != 0 {
+		return unsupported("super flags", superFlagNames, f)
+	}
+	if s.IncompatFlags&IncompatMixedBackref == 0 {
+		return &UnsupportedError{"no mixed-backref: a file system of before 2009"}
+	}
+	if ss := s.SectorSize; bits.OnesCount32(ss) != 1 || ss < 4096 || ss > 65536 {
+		return bad("bad sectorsize, have %d want a power of two in 4096..65536", ss)
+	} else if ss != SectorSize {
+		return &UnsupportedError{fmt.Sprintf("sectorsize %d", ss)}
+	}
+	if ns := s.NodeSize; bits.OnesCount32(ns) != 1 || ns < s.SectorSize || ns > 65536 {
+		return bad("bad nodesize, have %d want a power of two in %d..65536", ns, s.SectorSize)
+	}
+	if leaf := v.leafSize(); leaf != s.NodeSize {
+		return bad("bad leafsize, have %d want %d", leaf, s.NodeSize)
+	}
+	if bits.OnesCount32(s.StripeSize) != 1 {
+		return bad("bad stripesize, have %d want a power of two", s.StripeSize)
+	}
+	for _, r := range [...]struct {
+		name   string
+		bytenr uint64
+		level  uint8
+		must   bool
+	}{{"root", s.Root, s.RootLevel, true}, {"chunk_root", s.ChunkRoot, s.ChunkRootLevel, true}, {"log_root", s.LogRoot, s.LogRootLevel, false}} {
+		if r.level >= MaxLevel {
+			return bad("bad %s_level, have %d want at most %d", r.name, r.level, MaxLevel-1)
+		}
+		if r.bytenr%SectorSize != 0 || r.must && r.bytenr == 0 {
+			return bad("bad %s, have %d want a multiple of %d", r.name, r.bytenr, SectorSize)
+		}
+	}
+	if s.Generation == 0 {
+		return bad("bad generation, have 0")
+	}
+	if s.ChunkRootGeneration > s.Generation {
+		return bad("bad chunk_root_generation, have %d want at most %d", s.ChunkRootGeneration, s.Generation)
+	}
+	if s.CacheGeneration > s.Generation && s.CacheGeneration != ^uint64(0) {
+		return bad("bad cache_generation, have %d want at most %d", s.CacheGeneration, s.Generation)
+	}
+	if s.DevItem.FSID != s.FSID {
+		return bad("bad dev_item fsid, have %v want %v", s.DevItem.FSID, s.FSID)
+	}
+	if s.NumDevices == 0 {
+		return bad("bad num_devices, have 0")
+	}
+	if s.NumDevices != 1 {
+		return &UnsupportedError{fmt.Sprintf("%d devices", s.NumDevices)}
+	}
+	if s.DevItem.SectorSize != s.SectorSize {
+		return bad("bad dev_item sector_size, have %d want %d", s.DevItem.SectorSize, s.SectorSize)
+	}
+	if s.RootDirObjectid != ROOT_TREE_DIR_OBJECTID {
+		return bad("bad root_dir_objectid, have %d want %d", s.RootDirObjectid, ROOT_TREE_DIR_OBJECTID)
+	}
+	if min := 6 * uint64(s.NodeSize); s.BytesUsed < min || s.BytesUsed > s.TotalBytes {
+		return bad("bad bytes_used, have %d want %d..%d", s.BytesUsed, min, s.TotalBytes)
+	}
+	if s.TotalBytes%SectorSize != 0 {
+		return bad("unaligned total_bytes, have %d want a multiple of %d", s.TotalBytes, SectorSize)
+	}
+	if s.DevItem.TotalBytes > uint64(devSize) {
+		return bad("device is too small, have %d bytes want %d", devSize, s.DevItem.TotalBytes)
+	}
+	if s.DevItem.BytesUsed > s.DevItem.TotalBytes {
+		return bad("bad dev_item bytes_used, have %d want at most %d", s.DevItem.BytesUsed, s.DevItem.TotalBytes)
+	}
+	return sysArrayErr(b, &s, bad)
+}
+
+// sysArrayErr checks the system chunks in the superblock.
+func sysArrayErr(b []byte, s *Super, bad func(string, ...any) error) error {
+	n := superView(b).sysChunkArraySize()
+	if min := KeySize + ChunkSize(1); n < min || n > SysChunkArrayMax {
+		return bad("bad sys_chunk_array_size, have %d want %d..%d", n, min, SysChunkArrayMax)
+	}
+	a := s.SysChunkArray
+	found := false
+	for p := 0; p < len(a); {
+		if p+KeySize+ChunkSize(1) > len(a) {
+			return bad("sys_chunk_array is cut short, have %d bytes left at %d", len(a)-p, p)
+		}
+		key, c := DecodeKey(a[p:]), a[p+KeySize:]
+		if key.Objectid != FIRST_CHUNK_TREE_OBJECTID || key.Type != CHUNK_ITEM_KEY {
+			return bad("bad key in sys_chunk_array, have %v at %d", key, p)
+		}
+		size := ChunkSize(ChunkStripes(c))
+		if size > len(c) {
+			return bad("sys_chunk_array is cut short, have %d bytes left at %d want %d", len(c), p, size)
+		}
+		if e := chunkErr(c, key.Offset, SectorSize-1); e != "" {
+			return bad("sys_chunk_array logical=%d, %s", key.Offset, e)
+		}
+		var ch Chunk
+		ch.Decode(c)
+		if ch.Type&BlockGroupSystem == 0 {
+			return bad("sys_chunk_array logical=%d, bad type, have 0x%x want SYSTEM (0x2)", key.Offset, ch.Type)
+		}
+		if prof := ch.Type & BlockGroupProfileMask; prof != 0 && prof != BlockGroupDup {
+			return &UnsupportedError{fmt.Sprintf("system chunk with profile 0x%x", prof)}
+		}
+		found = found || s.ChunkRoot >= key.Offset && s.ChunkRoot-key.Offset < ch.Length
+		p += KeySize + size
+	}
+	if !found {
+		return bad("chunk_root is in no system chunk, have %d", s.ChunkRoot)
+	}
+	return nil
+}
