@@ -79,8 +79,8 @@ func superErr(format string, args ...any) error {
 }
 
 // CheckSuper reports the first rule that the primary superblock in b (SuperSize bytes) breaks, or nil.
-// devSize is the device's size in bytes. A file system that is sound but needs what this program does
-// not have is an *UnsupportedError; all else is a *CorruptError.
+// devSize is the device's size in bytes. A file system that is sound but needs a feature that this
+// program does not have is an *UnsupportedError; every other error is a *CorruptError.
 //
 // Models fs/btrfs/disk-io.c:btrfs_validate_super() and btrfs_check_features().
 func CheckSuper(b []byte, devSize int64) error { return CheckSuperAt(b, devSize, SuperOffset) }

@@ -74,7 +74,7 @@ func (n Node) SetKey(slot int, k Key) {
 	}
 }
 
-// Blockptr and PtrGeneration are an inner node's pointer in slot.
+// Blockptr is the address of an inner node's child in slot.
 func (n Node) Blockptr(slot int) uint64 { return le.Uint64(n[HeaderSize+slot*KeyPtrSize+17:]) }
 
 // PtrGeneration is the generation the child must have.
@@ -101,7 +101,7 @@ func (n Node) ItemSize(slot int) int {
 	return int(le.Uint32(n[HeaderSize+slot*ItemHeaderSize+21:]))
 }
 
-// SetItemOffset and SetItemSize change an item header.
+// SetItemOffset replaces the offset.
 func (n Node) SetItemOffset(slot, v int) {
 	le.PutUint32(n[HeaderSize+slot*ItemHeaderSize+17:], uint32(v))
 }

@@ -40,7 +40,7 @@ func (e *CorruptError) Detail() string { return e.text }
 // Is makes the error an EUCLEAN.
 func (e *CorruptError) Is(target error) bool { return target == error(errno.EUCLEAN) }
 
-// UnsupportedError is a file system that is well formed but uses what this program cannot.
+// UnsupportedError says that a file system is well formed but uses a feature that this program does not have.
 // It is EOPNOTSUPP to errors.Is.
 type UnsupportedError struct{ Feature string }
 

@@ -43,7 +43,7 @@ func classOf(owner uint64) *lockdep.Class {
 	return classFS
 }
 
-// The order of locks inside one tree: by depth, then by what a block is to the path (BTRFS_NESTING_*).
+// The order of locks inside one tree: by depth, then by the block's place beside the path (BTRFS_NESTING_*).
 const (
 	nestNormal = iota
 	nestLeft
@@ -419,7 +419,7 @@ func (f *Forest) checkFound(b *Buffer, want Check) error {
 	return nil
 }
 
-// fill reads the block into b, which this task has just added to the cache, and wakes who waits for it.
+// fill reads the block into b, which this task has just added to the cache, and wakes the tasks that wait for it.
 func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 	f.nReads.Add(1)
 	n := make(format.Node, f.cfg.NodeSize)

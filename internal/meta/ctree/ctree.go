@@ -57,14 +57,15 @@ type Submitter interface {
 }
 
 // Allocator hands out and takes back the space of tree blocks: the door that the extent tree fills.
-// Its methods are called with tree blocks locked and must not search any tree.
+// Its methods are called with tree blocks locked. Only SharedBlock may search a tree, the extent tree: it is asked
+// about blocks of subvolumes alone, and the locks of a subvolume tree come before those of the extent tree.
 type Allocator interface {
 	// AllocTreeBlock reserves a block for a tree; hint is the address of a block it should be near.
 	AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (bytenr uint64, err error)
 	// FreeTreeBlock is told that the tree no longer points at b, which is locked for writing and out of the cache.
 	// A block of this transaction that was never written may be used again at once.
 	FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) error
-	// SharedBlock is asked before the COW of a block that a snapshot may share.
+	// SharedBlock is asked before the COW of a block that is as old as the tree's newest snapshot or older.
 	SharedBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) (bool, error)
 }
 

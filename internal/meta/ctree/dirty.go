@@ -122,7 +122,7 @@ func boundary(w Submitter, logical uint64) uint64 {
 	return logical/chunkAlign*chunkAlign + chunkAlign
 }
 
-// chunkAlign is what chunk addresses are multiples of.
+// chunkAlign divides the address of every chunk.
 const chunkAlign = 64 << 10
 
 // WriteOut checks, checksums and writes the blocks of a sealed set and waits until all are written; they are durable

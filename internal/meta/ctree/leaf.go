@@ -542,7 +542,7 @@ func (f *Forest) delLeaf(t *sched.Task, tr *Trans, r *Root, p *Path, leaf *Buffe
 		p.Release(t)
 	} else {
 		p.Release(t)
-		// Nobody can reach the leaf any more; who still waits for its lock finds it empty.
+		// Nobody can reach the leaf any more; a task that still waits for its lock finds it empty.
 		leaf.lock.LockNested(t, lockSub(0, nestNormal))
 	}
 	return f.freeBlock(t, tr, r, leaf)

@@ -51,7 +51,7 @@ func (f *Forest) NewRoot(t *sched.Task, tr *Trans, id uint64) (*Root, error) {
 	return r, nil
 }
 
-// Pointer is what the ROOT_ITEM says of the root node.
+// Pointer returns the fields of the ROOT_ITEM that point at the root node.
 func (r *Root) Pointer() (bytenr uint64, level int, generation uint64) {
 	b := r.node.Load()
 	return b.Bytenr, b.level, b.generation
@@ -60,7 +60,7 @@ func (r *Root) Pointer() (bytenr uint64, level int, generation uint64) {
 // Dirty reports whether transaction transid has changed the tree.
 func (r *Root) Dirty(transid uint64) bool { return r.node.Load().generation == transid }
 
-// LastSnapshot is the generation of the newest snapshot of the tree; what is not newer may be shared with it.
+// LastSnapshot is the generation of the newest snapshot of the tree; a block that is not newer may be shared with it.
 func (r *Root) LastSnapshot() uint64 { return r.lastSnapshot }
 
 // lockRoot puts the root node into the empty path, locked: for writing when its level is at most writeLevel.

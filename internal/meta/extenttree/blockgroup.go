@@ -132,7 +132,7 @@ func (g *BlockGroup) allocLocked(t *sched.Task, at format.Logical, length, align
 	return start, true
 }
 
-// groups is the sorted list of block groups; it is replaced, never changed.
+// groupList is the sorted list of block groups; it is replaced, never changed.
 type groupList []*BlockGroup
 
 func (l groupList) find(bytenr format.Logical) *BlockGroup {
@@ -247,7 +247,7 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	defer e.chunkMu.Unlock(t)
 	list := *e.groups.Load()
 	if len(list) != seen {
-		return true, nil // somebody was faster
+		return true, nil // another task was faster
 	}
 	flags := typ
 	for _, g := range list {

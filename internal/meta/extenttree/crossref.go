@@ -6,8 +6,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// delayedCrossRef looks at what is queued for the extent: other says that somebody else refers to it, fresh that it has no item
-// yet and want is its only reference. Models check_delayed_ref().
+// delayedCrossRef looks at the queue's head for the extent: other means that another reference than want is queued;
+// fresh means that the extent has no item yet, so that the queue knows all its references. Models check_delayed_ref().
 func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical) (other, fresh bool) {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)

@@ -5,7 +5,7 @@
 // queues one too. RunDelayedRefs turns the queue into extent items, group accounting and
 // free-space-tree changes. Those change trees, which allocates and frees tree blocks, which queues more:
 // the commit runs the queue until it is empty (a fixpoint, because a block is COWed once per transaction).
-// What a run frees is pinned: nobody may have it before the commit that freed it is durable.
+// Space that a run frees is pinned: it is not allocated again before the commit that freed it is durable.
 //
 // Lock order:
 //
@@ -32,12 +32,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// CsumDeleter is the door to the checksum tree: what the last reference to a data extent takes along.
+// CsumDeleter is the door to the checksum tree: the checksums of a data extent go with its last reference.
 type CsumDeleter interface {
 	DelCsums(t *sched.Task, tr *ctree.Trans, bytenr, length uint64) error
 }
 
-// Config is what an ExtentTree stands on.
+// Config has the rooms and trees that an ExtentTree works with.
 type Config struct {
 	Forest  *ctree.Forest
 	Volumes *volumes.Volumes
@@ -149,7 +149,7 @@ func (e *ExtentTree) infoOf(root uint64) (*spaceinfo.Info, uint64) {
 	return e.space.Metadata(), format.BlockGroupMetadata
 }
 
-// rsvOf is the bucket of the handle behind tr.
+// rsvOf is the bucket of the handle that tr belongs to.
 func rsvOf(tr *ctree.Trans) *spaceinfo.BlockRsv {
 	rsv, _ := tr.Priv.(*spaceinfo.BlockRsv)
 	return rsv

@@ -39,8 +39,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// RunDelayedRefs turns the queue into extent items, and enters the items of new chunks on the way: once over what is
-// queued, or with all set until the queue is empty, which it gets only when no other handle is open.
+// RunDelayedRefs turns the queue into extent items, and first enters the items of new chunks. It runs the queue once, or
+// with all set until it is empty, which it becomes only when no other handle is open.
 // Only the committer calls it. Models btrfs_run_delayed_refs().
 func (e *ExtentTree) RunDelayedRefs(t *sched.Task, tr *ctree.Trans, all bool) error {
 	e.enter(t)

@@ -237,7 +237,7 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 	return nil
 }
 
-// Event is for reports of who waits for a ticket: the flusher serves them all.
+// Event names the wait for a ticket in reports. The flusher serves all tickets.
 func (i *Info) Event() (name, verb string) {
 	return "a ticket for " + i.kind() + " space", "flush for"
 }
