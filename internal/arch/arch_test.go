@@ -26,9 +26,9 @@ func readRules(t *testing.T) *Rules {
 	return r
 }
 
-// TestHouse holds every package of the module against rules.txt.
-func TestHouse(t *testing.T) {
-	r := readRules(t)
+// house parses every package of the module, without tests.
+func house(t *testing.T, fset *token.FileSet) []Package {
+	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-json=ImportPath,Dir,GoFiles,IgnoredGoFiles", "btrlab/...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -39,7 +39,6 @@ func TestHouse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fset := token.NewFileSet()
 	var pkgs []Package
 	dec := json.NewDecoder(bytes.NewReader(out))
 	for {
@@ -76,6 +75,14 @@ func TestHouse(t *testing.T) {
 	if len(pkgs) < 5 {
 		t.Fatalf("go list gave %d packages, want the whole house", len(pkgs))
 	}
+	return pkgs
+}
+
+// TestHouse holds every package of the module against rules.txt.
+func TestHouse(t *testing.T) {
+	r := readRules(t)
+	fset := token.NewFileSet()
+	pkgs := house(t, fset)
 	for _, v := range r.Check(fset, pkgs) {
 		t.Error(v)
 	}
