@@ -272,7 +272,7 @@ func (f *FS) prune(t *sched.Task) {
 }
 
 func clean(t *sched.Task, n *Node) bool {
-	return !n.ip.Dirty() && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages() == 0 && n.ip.Pages.WritebackPages() == 0
+	return !n.ip.Dirty() && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages(t) == 0 && n.ip.Pages.WritebackPages(t) == 0
 }
 
 // writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes go into the trees.

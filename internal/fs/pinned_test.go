@@ -62,7 +62,7 @@ func (c *churn) rewrite(t *sched.Task, i int) {
 	if err := c.x.FS.Flush(t, c.files[i]); err != nil {
 		c.x.Error(err)
 	}
-	for c.files[i].Inode().Pages.WritebackPages() > 0 {
+	for c.files[i].Inode().Pages.WritebackPages(t) > 0 {
 		runtime.Gosched()
 	}
 }

@@ -399,7 +399,7 @@ func (ip *Inode) CheckQuiescent(t *sched.Task) {
 	if n := ip.IOTree.Len(t); n != 0 {
 		panic(fmt.Sprintf("inode: ino=%d at rest has io tree states:\n%s", ip.Ino, ip.IOTree.Dump(t)))
 	}
-	if d, w := ip.Pages.DirtyPages(), ip.Pages.WritebackPages(); d != 0 || w != 0 {
+	if d, w := ip.Pages.DirtyPages(t), ip.Pages.WritebackPages(t); d != 0 || w != 0 {
 		panic(fmt.Sprintf("inode: ino=%d at rest has %d dirty pages, %d under writeback", ip.Ino, d, w))
 	}
 	ip.checkAccount(t)

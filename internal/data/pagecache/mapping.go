@@ -51,6 +51,7 @@ type Mapping struct {
 	first atomic.Pointer[chunk]  // pages 0..63: a small file needs no more
 	tops  atomic.Pointer[[]*top] // ascending; replaced, never changed
 	table sched.Obj              // both, to an explorer
+	state sched.Obj              // flags, tags and counts of the pages, to an explorer
 
 	pages     atomic.Int64
 	dirty     atomic.Int64
@@ -77,10 +78,43 @@ func (m *Mapping) Owner() Owner { return m.owner }
 // Cache is the cache that m is part of.
 func (m *Mapping) Cache() *Cache { return m.cache }
 
-// Pages, DirtyPages and WritebackPages count pages.
-func (m *Mapping) Pages() int64          { return m.pages.Load() }
-func (m *Mapping) DirtyPages() int64     { return m.dirty.Load() }
-func (m *Mapping) WritebackPages() int64 { return m.writeback.Load() }
+// Pages is the number of pages.
+func (m *Mapping) Pages() int64 { return m.pages.Load() }
+
+// DirtyPages and WritebackPages count pages, for a task that acts on the answer.
+func (m *Mapping) DirtyPages(t *sched.Task) int64 {
+	m.look(t)
+	return m.dirty.Load()
+}
+
+// WritebackPages: see DirtyPages.
+func (m *Mapping) WritebackPages(t *sched.Task) int64 {
+	m.look(t)
+	return m.writeback.Load()
+}
+
+// look and change are the scheduling points of page state: a change is several atomics, a flag of the page, a tag of
+// its chunk and a count of its mapping, and another task may look between two of them.
+func (m *Mapping) look(t *sched.Task) {
+	if st := t.Stepper(); st != nil {
+		m.point(t, st, sched.PointLoad, sched.Reads)
+	}
+}
+
+func (m *Mapping) change(t *sched.Task) {
+	if st := t.Stepper(); st != nil {
+		m.point(t, st, sched.PointAtomic, sched.Writes)
+	}
+}
+
+//go:noinline
+func (m *Mapping) point(t *sched.Task, st sched.Stepper, kind sched.PointKind, use sched.Use) {
+	if st.Aborting() {
+		return
+	}
+	t.Next = sched.Op{Kind: kind, Class: StateClass.ID, Use: use, Obj: &m.state, ID: &m.state}
+	st.Enter(t)
+}
 
 // chunk finds the chunk of page index, or nil.
 func (m *Mapping) chunk(index uint64) *chunk {
@@ -315,8 +349,11 @@ func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
 	if f&flagUptodate == 0 || p.m.Load() != m {
 		panic(fmt.Sprintf("pagecache: set dirty page %d with flags %#x, mapping %p, have %p", p.index, f, p.m.Load(), m))
 	}
+	m.change(t)
 	p.flags.Or(flagDirty)
+	m.change(t)
 	m.chunk(p.index).dirty.Or(1 << (p.index & (chunkPages - 1)))
+	m.change(t)
 	m.dirty.Add(1)
 	m.cache.BDI.dirtied(t, m)
 	return true
@@ -328,8 +365,11 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	if p.flags.Load()&flagDirty == 0 {
 		return false
 	}
+	m.change(t)
 	p.flags.And(^flagDirty)
+	m.change(t)
 	m.chunk(p.index).dirty.And(^(uint64(1) << (p.index & (chunkPages - 1))))
+	m.change(t)
 	m.dirty.Add(-1)
 	m.cache.BDI.Dirty.Add(-1)
 	m.cache.BDI.undirtied(t)
@@ -339,11 +379,14 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 // StartWriteback says that the device is going to read the locked page. t owes its end (sched.WaitGraph) until it has submitted
 // the page to the device or is about to call EndWriteback itself, and then calls Discharge. Models set_page_writeback().
 func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
+	m.change(t)
 	if p.flags.Or(flagWriteback)&flagWriteback != 0 {
 		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))
 	}
 	t.Touch(&p.wbObj, sched.Writes)
+	m.change(t)
 	m.chunk(p.index).writeback.Or(1 << (p.index & (chunkPages - 1)))
+	m.change(t)
 	m.writeback.Add(1)
 	m.cache.BDI.Writeback.Add(1)
 	t.Owe(p)
@@ -353,8 +396,11 @@ func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 // The page is not locked; writeback holds it in the mapping. Models end_page_writeback().
 func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 	q := p.queue()
+	m.change(t)
 	m.chunk(p.index).writeback.And(^(uint64(1) << (p.index & (chunkPages - 1))))
+	m.change(t)
 	m.writeback.Add(-1)
+	m.change(t)
 	p.flags.And(^flagWriteback)
 	t.Touch(&p.wbObj, sched.Writes)
 	m.cache.BDI.written(t, 1)
@@ -362,12 +408,14 @@ func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 }
 
 // NextDirty is the first dirty page in [from, to), in pages.
-func (m *Mapping) NextDirty(from, to uint64) (uint64, bool) {
+func (m *Mapping) NextDirty(t *sched.Task, from, to uint64) (uint64, bool) {
+	m.look(t)
 	return m.nextTag(from, to, func(c *chunk) uint64 { return c.dirty.Load() })
 }
 
 // NextWriteback is the first page in [from, to) under writeback.
-func (m *Mapping) NextWriteback(from, to uint64) (uint64, bool) {
+func (m *Mapping) NextWriteback(t *sched.Task, from, to uint64) (uint64, bool) {
+	m.look(t)
 	return m.nextTag(from, to, func(c *chunk) uint64 { return c.writeback.Load() })
 }
 
@@ -422,7 +470,7 @@ func (m *Mapping) Describe(index uint64) string {
 // No page is locked. Models filemap_fdatawait_range().
 func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {
 	for from < to {
-		i, ok := m.NextWriteback(from, to)
+		i, ok := m.NextWriteback(t, from, to)
 		if !ok {
 			return
 		}

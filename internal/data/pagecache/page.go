@@ -21,6 +21,10 @@ var (
 	// StableClass is the wait for the writeback of a page that somebody wants to change.
 	StableClass = lockdep.NewClass("stable_page")
 
+	// StateClass is the flags, tags and counts of pages, which are atomics and no lock. It is a scheduling point for a study that
+	// names it.
+	StateClass = lockdep.NewClass("page_state")
+
 	classMapping = lockdep.NewClass("mapping")
 	classCache   = lockdep.NewClass("page_cache")
 )
@@ -126,6 +130,9 @@ func (p *Page) Writeback() bool { return p.flags.Load()&flagWriteback != 0 }
 // UnderWriteback is Writeback for a task that acts on the answer: what the device did before the end comes before what
 // the task does next.
 func (p *Page) UnderWriteback(t *sched.Task) bool {
+	if m := p.m.Load(); m != nil {
+		m.look(t)
+	}
 	t.Touch(&p.wbObj, sched.Reads)
 	return p.Writeback()
 }

@@ -94,14 +94,14 @@ func TestDirtyTags(tt *testing.T) {
 		model[i] = true
 	}
 	seen := 0
-	for i, ok := m.NextDirty(0, span); ok; i, ok = m.NextDirty(i+1, span) {
+	for i, ok := m.NextDirty(t, 0, span); ok; i, ok = m.NextDirty(t, i+1, span) {
 		if !model[i] {
 			tt.Fatalf("page %d is tagged and should be clean", i)
 		}
 		seen++
 	}
-	if seen != len(model) || m.DirtyPages() != int64(seen) || c.BDI.Dirty.Load() != int64(seen) {
-		tt.Fatalf("%d tagged, mapping says %d, bdi %d, want %d", seen, m.DirtyPages(), c.BDI.Dirty.Load(), len(model))
+	if seen != len(model) || m.DirtyPages(t) != int64(seen) || c.BDI.Dirty.Load() != int64(seen) {
+		tt.Fatalf("%d tagged, mapping says %d, bdi %d, want %d", seen, m.DirtyPages(t), c.BDI.Dirty.Load(), len(model))
 	}
 	if l := c.BDI.DirtyMappings(t, nil); len(l) != 1 || l[0] != m {
 		tt.Fatalf("dirty mappings %v", l)
@@ -170,7 +170,7 @@ func TestStablePage(tt *testing.T) {
 	}
 	m.EndWriteback(t, p)
 	t.Join(w)
-	if !changed.Load() || m.WritebackPages() != 0 {
+	if !changed.Load() || m.WritebackPages(t) != 0 {
 		tt.Fatal("the writer did not run")
 	}
 }

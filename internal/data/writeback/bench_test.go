@@ -71,7 +71,7 @@ func BenchmarkWriteback(b *testing.B) {
 				for range batch {
 					must(b, w.write(w.t, ip, data, uint64(rng.IntN(size/pageSize/2))*2*pageSize))
 				}
-				pages += int(ip.Pages.DirtyPages())
+				pages += int(ip.Pages.DirtyPages(w.t))
 				b.StartTimer()
 				must(b, w.e.WaitOrderedRange(w.t, ip, 0, pagecache.MaxFileEnd))
 			}

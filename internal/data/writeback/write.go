@@ -64,7 +64,7 @@ func (e *Engine) writeRange(t *sched.Task, ip *inode.Inode, from, to uint64, syn
 	w := e.getRun(t)
 	defer e.putRun(t, w)
 	for wrote < most {
-		i, ok := ip.Pages.NextDirty(from, to)
+		i, ok := ip.Pages.NextDirty(t, from, to)
 		if !ok {
 			return to, wrote, err
 		}
@@ -97,7 +97,7 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 		} else {
 			if i > first {
 				// A look at the tag is cheaper than at the page.
-				if n, ok := ip.Pages.NextDirty(i, i+1); !ok || n != i {
+				if n, ok := ip.Pages.NextDirty(t, i, i+1); !ok || n != i {
 					break
 				}
 			}

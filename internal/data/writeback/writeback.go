@@ -160,7 +160,7 @@ const allPages = pagecache.MaxFileEnd >> pagecache.PageShift
 // The error is of starting (no space, a tree error) and is also recorded on the mapping.
 // Models btrfs_fdatawrite_range() (sync) and background writeback.
 func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, sync bool) error {
-	if ip.Pages.DirtyPages() == 0 {
+	if ip.Pages.DirtyPages(t) == 0 {
 		return nil
 	}
 	end = min(end, pagecache.MaxFileEnd)
@@ -184,7 +184,7 @@ func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uin
 // extent the flusher has data in hand that is neither dirty nor ordered. When it returns, the extents are there or finished.
 // Models filemap_fdatawait_range() in btrfs_wait_ordered_range().
 func (e *Engine) waitPages(t *sched.Task, ip *inode.Inode, start, end uint64) {
-	if ip.Pages.WritebackPages() > 0 {
+	if ip.Pages.WritebackPages(t) > 0 {
 		ip.Pages.WaitWriteback(t, start>>pagecache.PageShift, (min(end, pagecache.MaxFileEnd)+pagecache.PageSize-1)>>pagecache.PageShift)
 	}
 }

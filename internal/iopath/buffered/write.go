@@ -120,7 +120,7 @@ func refuse(f kiocb.Flags) error {
 // under the lock. It promises nothing: the pages may be dirtied and written again. Models the first proposal of labs/reference 1.6.
 func (w *write) prewait(t *sched.Task, end uint64) {
 	from, to := w.pos>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift
-	if w.ip.Pages.WritebackPages() > 0 {
+	if w.ip.Pages.WritebackPages(t) > 0 {
 		w.ip.Pages.WaitWriteback(t, from, to)
 	}
 	// An ordered extent's error is its owner's to report, at fsync.

@@ -83,6 +83,7 @@ var Order = []Row{
 	{"flusher_idle", rankLeaf + 2, spin, "writeback: the flusher without work"},
 	{"ordered_pool", rankLeaf + 2, spin, "ordered: free list"},
 	{"page_cache", rankLeaf + 2, spin, "pagecache: under mapping"},
+	{"page_state", rankLeaf + 2, spin, "pagecache: no lock but the atomics of a page's state, for explore"},
 	{"path_list", rankLeaf + 2, spin, "fstree: free list"},
 	{"trans_lock", rankLeaf + 2, spin, "transaction"},
 	{"tree_read", rankLeaf + 2, spin, "ctree"},

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
@@ -213,7 +214,11 @@ func (s *Scenario) Config() (explore.Config, error) {
 	if max == 0 {
 		max = 20_000
 	}
-	return explore.Config{Switch: ids, Method: s.Method, Preemptions: s.Preemptions, MaxSteps: max}, nil
+	cfg := explore.Config{Switch: ids, Method: s.Method, Preemptions: s.Preemptions, MaxSteps: max}
+	if state := pagecache.StateClass.ID; len(ids) > 0 && !slices.Contains(ids, state) {
+		cfg.Commute = append(cfg.Commute, state) // the atomics of a page's state change as one, as under its lock
+	}
+	return cfg, nil
 }
 
 // rule is what the history must keep: the scenario's, or with own set no more than the policy's contract promises.
