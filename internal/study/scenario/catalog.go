@@ -182,6 +182,21 @@ var catalog = []*Scenario{
 		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true,
 	},
 	{
+		Name:   "page-state-fsync",
+		About:  "an fsync between the atomics of a page that background writeback takes in hand",
+		Goal:   "let fsync see a page that is neither dirty nor under writeback",
+		File:   File{Size: 4 * k, Cached: all(4 * k)},
+		Tasks:  []Task{{"writer", []Op{Write(0, 4*k), Fsync()}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"page_state"}, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "page-state-wait",
+		About: "a writer that waits for a page's writeback, whose end is a tag, a count, a flag and a wake-up",
+		Goal:  "sleep through the end of writeback",
+		File:  File{Size: 4 * k, Dirty: all(4 * k)}, Tasks: writerAnd(Write(0, 4*k), "writeback", Flush()),
+		Switch: []string{"page", "page_state", "stable_page", "device"}, Rule: calls, Deep: true,
+	},
+	{
 		Name:  "enospc",
 		About: "two writers with space for one: a write ends in the middle, nothing leaks",
 		File:  File{Size: 4 * k}, FillTo: 48 * k,
