@@ -32,7 +32,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// core is what a Mutex and an RWSem have in common.
+// core is the common part of a Mutex and an RWSem.
 type core struct {
 	class *lockdep.Class
 	det   *detState // nil until a runtime other than the real one uses the lock

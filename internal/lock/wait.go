@@ -22,7 +22,7 @@ func (k *Cond) Init(l *Mutex, c *lockdep.Class) { k.L, k.class = l, c }
 // Wait lets L go, sleeps until a wake-up and takes L again. Call it in a loop with L held.
 func (k *Cond) Wait(t *sched.Task) { k.wait(t, k) }
 
-// WaitFor is Wait for an event that somebody owes (sched.WaitGraph).
+// WaitFor is Wait for an event that some task owes (sched.WaitGraph).
 func (k *Cond) WaitFor(t *sched.Task, ev any) { k.wait(t, ev) }
 
 func (k *Cond) wait(t *sched.Task, ev any) {
@@ -74,7 +74,7 @@ func (q *WaitQueue) Objects(f func(*sched.Obj)) { f(&q.obj) }
 // Wait sleeps until cond holds. It does not sleep when cond holds already.
 func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q, cond) }
 
-// WaitFor is Wait for an event that somebody owes (sched.WaitGraph), on a queue that many events share.
+// WaitFor is Wait for an event that some task owes (sched.WaitGraph), on a queue that many events share.
 func (q *WaitQueue) WaitFor(t *sched.Task, ev any, cond func() bool) { q.wait(t, ev, cond) }
 
 func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
@@ -195,7 +195,7 @@ func (k *Counter) Inc(t *sched.Task) {
 	t.Owe(k)
 }
 
-// Dec takes one away and wakes those who wait for zero.
+// Dec takes one away and wakes the tasks that wait for zero.
 func (k *Counter) Dec(t *sched.Task) {
 	k.enter(t, sched.PointAtomic, 0, sched.Adds, true)
 	n := k.n.Add(-1)

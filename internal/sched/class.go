@@ -34,7 +34,7 @@ func (s *ClassSet) All(yield func(ClassID) bool) {
 	}
 }
 
-// ClassInfo is what a class is called and where it stands in the lock order; rank 0 is nowhere.
+// ClassInfo is the name of a class and its place in the lock order; rank 0 is none.
 type ClassInfo struct {
 	Name string
 	Rank int
@@ -52,7 +52,7 @@ var classInfo [MaxClasses]atomic.Pointer[ClassInfo]
 // NameClass records a class; package lockdep calls it.
 func NameClass(id ClassID, info ClassInfo) { classInfo[id].Store(&info) }
 
-// ClassByID is what NameClass recorded.
+// ClassByID returns the info that NameClass recorded.
 func ClassByID(id ClassID) ClassInfo {
 	if c := classInfo[id].Load(); c != nil {
 		return *c
@@ -60,13 +60,13 @@ func ClassByID(id ClassID) ClassInfo {
 	return ClassInfo{Name: "unclassed"}
 }
 
-// WaitStat is what a task has waited for one class.
+// WaitStat is the time and number of a task's waits for one class.
 type WaitStat struct {
 	Nanos int64
 	Count int64
 }
 
-// Waits is what was waited for, by class. A task waits for few classes, so it is a short list in the order of the first waits.
+// Waits are the waits of a task by class: a short list, in the order of the first waits, because a task waits for few classes.
 type Waits []ClassWait
 
 // ClassWait is one class of a Waits.
@@ -75,7 +75,7 @@ type ClassWait struct {
 	WaitStat
 }
 
-// Of returns what was waited for class c.
+// Of returns the waits for class c.
 func (w Waits) Of(c ClassID) WaitStat {
 	for i := range w {
 		if w[i].Class == c {

@@ -13,7 +13,7 @@ import (
 //	... fs.File.WriteAt(t, p, off) ...
 //
 // Ownership:
-//   - From Adopt to Retire the task belongs to the calling goroutine, which alone uses it; nobody else keeps it.
+//   - From Adopt to Retire the task belongs to the calling goroutine, which alone uses it; no other keeps a pointer to it.
 //   - At Retire it holds no lock, has no open transaction, is in no NOWAIT request, and no wake-up is on its way to it. The
 //     tasks that it started with Go are tasks of their own and may outlive it; Join them before.
 //   - After Retire the next Adopt may give it to another goroutine under a new ID. Read Waits and NowaitSleeps before.

@@ -1,4 +1,4 @@
-// Package sched says who runs: the Task that every blocking function takes first, and the Runtime
+// Package sched decides which task runs: it has the Task that every blocking function takes first, and the Runtime
 // that a task runs under.
 //
 // A task is the kernel's `current`. Under the real runtime (Runtime() == nil) a task is a goroutine
@@ -95,7 +95,7 @@ type Task struct {
 	Dirty DirtyState
 	// HeldLocks is package lockdep's: others only look. Lockdep has functions that change it.
 	HeldLocks []Held
-	// Waits is what the task waited, by class. Read it when the task is not running. Waited alone writes it.
+	// Waits are the task's waits by class. Read them when the task is not running. Waited alone writes them.
 	Waits Waits
 	// NowaitSleeps records the classes a task slept on while its request was NOWAIT; 0 is a plain Sleep.
 	NowaitSleeps []ClassID
@@ -167,7 +167,7 @@ func (t *Task) Reset(name string) {
 // Stepper is the runtime when it is one that explores interleavings, and nil otherwise.
 func (t *Task) Stepper() Stepper { return t.st }
 
-// Runtime is what the task runs under; nil is the real runtime.
+// Runtime returns the runtime of the task; nil is the real one.
 func (t *Task) Runtime() Runtime { return t.rt }
 
 // Slow reports whether locks must leave the fast path for this task: another runtime or lockdep.
@@ -238,7 +238,7 @@ func (t *Task) Charge(d time.Duration) {
 }
 
 // Enter is a scheduling point for an operation on obj, which may be nil: a device, a yield. It does nothing in the real runtime.
-// What has an Obj of its own, as a lock has, fills Next itself and calls the runtime's Enter.
+// An object with an Obj of its own, such as a lock, fills Next itself and calls the runtime's Enter.
 func (t *Task) Enter(kind PointKind, class ClassID, obj any) {
 	if t.rt != nil {
 		t.enter(kind, class, obj)

@@ -29,7 +29,7 @@ type LockKind uint8
 
 // The kinds.
 const (
-	LockSpin  LockKind = iota // a spinlock: nobody sleeps with it held
+	LockSpin  LockKind = iota // a spinlock: no task sleeps while it holds one
 	LockSleep                 // a mutex or rw_semaphore: waiters spin while the owner runs, then sleep
 	LockBit                   // a bit with a wait queue (a page lock): waiters sleep
 )

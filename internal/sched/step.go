@@ -29,7 +29,7 @@ const (
 	Adds
 )
 
-// Op is what a task is about to do. What comes often, a lock's operation, fills Task.Next in place, field by field: copying an Op
+// Op is an operation that a task is about to do. A lock fills Task.Next in place, field by field: copying an Op
 // costs as much as the step.
 type Op struct {
 	Kind  PointKind
@@ -58,7 +58,7 @@ func (t *Task) Touch(o *Obj, use Use) {
 	}
 }
 
-// Gate is what a task may have to wait for.
+// Gate is a condition that a task may have to wait for.
 type Gate interface {
 	// Open returns the ways that are open now, as bits. It has no side effects.
 	Open() uint8

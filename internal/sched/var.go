@@ -15,7 +15,7 @@ func (l Label) String() string { return string(l) }
 type Var[T any] struct {
 	v T
 	o Obj
-	// Name is what reports call the field; set it before tasks start.
+	// Name is for reports; set it before tasks start.
 	Name Label
 }
 
@@ -35,7 +35,7 @@ func (v *Var[T]) Store(t *Task, x T) {
 	v.v = x
 }
 
-// Peek reads the field when nobody else runs: in an oracle, before tasks start.
+// Peek reads the field while no task runs: in an oracle, before tasks start.
 func (v *Var[T]) Peek() T { return v.v }
 
 // Init sets the field before tasks start.

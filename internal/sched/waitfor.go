@@ -1,11 +1,11 @@
 package sched
 
-// WaitGraph is what a Stepper knows of who waits for whom: the wait-for graph, as a general resource graph (Holt 1972). Its
+// WaitGraph tells a Stepper which task waits for which: the wait-for graph, as a general resource graph (Holt 1972). Its
 // reusable resources are locks, whose holders are in HeldLocks. Its consumable ones are events: an ordered extent finishes, a
-// transaction commits, a ticket is granted. Nobody holds an event. Who must bring it about, its producer, owes it; lockdep's
+// transaction commits, a ticket is granted. No task holds an event. The task that must bring it about, its producer, owes it; lockdep's
 // cross-release and the obligations of Kobayashi's type systems follow the same edge.
 //
-// An event is any comparable value, mostly a pointer. What nobody owes is no edge: a bio in the hands of the device.
+// An event is any comparable value, mostly a pointer. An event that no task owes is no edge: a bio in the hands of the device.
 type WaitGraph interface {
 	// BlockedOn says what t waits for in the Park that follows. Models task_struct.blocked_on.
 	BlockedOn(t *Task, obj any)
@@ -13,7 +13,7 @@ type WaitGraph interface {
 	Owe(t *Task, ev any)
 	// Serve is Owe for a task's life: a worker serves its queue.
 	Serve(t *Task, ev any)
-	// Delegate makes those who serve `to` owe ev, and ends an obligation of t's own: a work is queued, its queue has workers.
+	// Delegate makes the tasks that serve `to` owe ev, and ends an obligation of t's own: a work is queued, its queue has workers.
 	Delegate(t *Task, ev, to any)
 	// Discharge ends one obligation for ev: t's own, or else the oldest.
 	Discharge(t *Task, ev any)

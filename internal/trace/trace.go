@@ -1,4 +1,4 @@
-// Package trace is the one way up: code below reports what it did, and whoever wants to know
+// Package trace is the one way up: code below reports what it did, and anything that wants to know
 // (a profile, a timeline, a test) hangs a Sink here. With no sink a report costs one atomic load.
 package trace
 

@@ -96,7 +96,7 @@ type Mode uint8
 const (
 	// BackOff waits with nothing locked and tries the whole range again; it may starve (6.1 on).
 	BackOff Mode = iota
-	// HoldAndWait keeps the part in front of the conflict locked while it waits (until 6.0).
+	// HoldAndWait keeps the part before the conflict locked while it waits (until 6.0).
 	HoldAndWait
 )
 
@@ -120,7 +120,7 @@ type waiter struct {
 	bits       Bits // the lock bits it waits for
 }
 
-// heldRange is what lockdep sees of a range lock.
+// heldRange is a range lock in lockdep's list.
 type heldRange struct {
 	x          *Tree
 	start, end uint64
@@ -395,7 +395,7 @@ func (x *Tree) newWaiter(t *sched.Task, start, end uint64, bits Bits) *waiter {
 	return w
 }
 
-// wake wakes those who wait for a lock bit of bits in [start, end).
+// wake wakes the tasks that wait for a lock bit of bits in [start, end).
 func (x *Tree) wake(start, end uint64, bits Bits) {
 	keep := x.waiters[:0]
 	for _, w := range x.waiters {
@@ -409,7 +409,7 @@ func (x *Tree) wake(start, end uint64, bits Bits) {
 	x.waiters = keep
 }
 
-// conflict finds the first byte in front of end that has the lock bit lb, from p on.
+// conflict finds the first byte before end that has the lock bit lb, from p on.
 func (x *Tree) conflict(p pos, end uint64, lb Bits) (uint64, bool) {
 	for s := x.states.at(p); s != nil && s.start < end; s = x.states.at(p) {
 		if s.bits&lb != 0 {
@@ -537,14 +537,14 @@ func (x *Tree) All(t *sched.Task, start, end uint64, bits Bits) bool {
 	return true
 }
 
-// FirstSet finds the first run of bytes at or behind from that have one of bits. Models find_first_extent_bit().
+// FirstSet finds the first run of bytes at or after from that have one of bits. Models find_first_extent_bit().
 func (x *Tree) FirstSet(t *sched.Task, from uint64, bits Bits) (start, end uint64, ok bool) {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
 	return x.run(from, bits, ^uint64(0))
 }
 
-// FindDelalloc finds the first run of delalloc bytes at or behind from, at most maxBytes of it. Models btrfs_find_delalloc_range().
+// FindDelalloc finds the first run of delalloc bytes at or after from, at most maxBytes of it. Models btrfs_find_delalloc_range().
 func (x *Tree) FindDelalloc(t *sched.Task, from, maxBytes uint64) (start, end uint64, ok bool) {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)

@@ -314,7 +314,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// The two modes differ in what a waiter holds: HoldAndWait has the part in front of the conflict.
+// The two modes differ in what a waiter holds: HoldAndWait has the part before the conflict.
 func TestModesDiffer(t *testing.T) {
 	for _, mode := range []Mode{BackOff, HoldAndWait} {
 		k := sched.NewTask("test")
@@ -337,7 +337,7 @@ func TestModesDiffer(t *testing.T) {
 			x.Unlock(k, 0, 5)
 		}
 		if !x.TryLock(k, 25, 30) {
-			t.Errorf("mode %d: the part behind the conflict is locked", mode)
+			t.Errorf("mode %d: the part after the conflict is locked", mode)
 		} else {
 			x.Unlock(k, 25, 30)
 		}

@@ -31,9 +31,9 @@ const (
 // pos is the place of a state, or of the end. It is valid until the next splice.
 type pos struct{ c, i int }
 
-// find is the place of the first state that ends behind off.
+// find is the place of the first state that ends after off.
 func (s *store) find(off uint64) pos {
-	lo, hi := 0, len(s.keys) // the last chunk that starts at or in front of off is lo-1
+	lo, hi := 0, len(s.keys) // the last chunk that starts at or before off is lo-1
 	for lo < hi {
 		m := int(uint(lo+hi) >> 1)
 		if s.keys[m] <= off {
@@ -96,7 +96,7 @@ func (s *store) len() int {
 
 // splice replaces the n states from p on by with, which the store copies.
 func (s *store) splice(p pos, n int, with []state) {
-	if p.c == len(s.chunks) { // at the end: behind the last state
+	if p.c == len(s.chunks) { // at the end: after the last state
 		if p.c == 0 {
 			if len(with) == 0 {
 				return
@@ -136,7 +136,7 @@ func (s *store) splice(p pos, n int, with []state) {
 
 // rebuild is splice over a chunk's border: it writes the chunks concerned anew.
 func (s *store) rebuild(p pos, n int, with []state) {
-	last, over := p.c, p.i+n // the first state kept behind the run is chunks[last][over]
+	last, over := p.c, p.i+n // the first state kept after the run is chunks[last][over]
 	for over > len(s.chunks[last]) {
 		over -= len(s.chunks[last])
 		last++

@@ -94,7 +94,7 @@ func TestHoldsAndHandOver(t *testing.T) {
 	AssertNone(b)
 }
 
-// A lock that is not validated is held like another; only the order behind it is not checked, until it is back in.
+// A lock that is not validated is held like another; only the order after it is not checked, until it is back in.
 func TestNovalidate(t *testing.T) {
 	k := sched.NewTask("a")
 	Acquire(k, inner, 0, "x", Write)

@@ -177,7 +177,7 @@ func (q *Queue[T]) doAll(t *sched.Task, first *Work[T]) {
 	}
 }
 
-// Event is for reports of who waits for the queue to drain.
+// Event is for reports of a task that waits for the queue to drain.
 func (q *Queue[T]) Event() (name, verb string) { return "workqueue " + q.name, "drain" }
 
 // Drain waits until every work queued before has ended, and those that they queued.
@@ -189,7 +189,7 @@ func (q *Queue[T]) Drain(t *sched.Task) {
 	q.mu.Unlock(t)
 }
 
-// Close drains the queue and ends its workers. Nobody may queue any more.
+// Close drains the queue and ends its workers. No work may be queued any more.
 func (q *Queue[T]) Close(t *sched.Task) {
 	q.Drain(t)
 	q.mu.Lock(t)
