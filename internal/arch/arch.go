@@ -281,12 +281,21 @@ func (c *checker) bans(p Package) {
 			continue
 		}
 		hit := func(pos token.Pos, what string) {
-			if b.what[what] && !b.allow[p.Name][what] {
+			kind, _, _ := strings.Cut(what, ":")
+			if (b.what[what] || b.what[kind+":*"]) && !b.allow[p.Name][what] {
 				c.report(pos, "%s has %s: %s", p.Name, what, b.why)
 			}
 		}
+		vars := map[string]bool{}
 		for _, f := range p.Files {
 			scan(f, hit)
+			packageVars(f, func(name *ast.Ident) {
+				vars[name.Name] = true
+				hit(name.Pos(), "var:"+name.Name)
+			})
+		}
+		for _, f := range p.Files {
+			writes(f, vars, hit)
 		}
 	}
 }
@@ -327,6 +336,85 @@ func scan(f *ast.File, hit func(pos token.Pos, what string)) {
 		case *ast.CallExpr:
 			if x, ok := n.Fun.(*ast.Ident); ok && x.Obj == nil {
 				hit(n.Pos(), "builtin:"+x.Name)
+			}
+		}
+		return true
+	})
+}
+
+// packageVars calls found for each variable of the package that f declares. Lock classes and error values are none: they are made once,
+// by name.
+func packageVars(f *ast.File, found func(name *ast.Ident)) {
+	for _, d := range f.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.VAR {
+			continue
+		}
+		for _, s := range g.Specs {
+			v := s.(*ast.ValueSpec)
+			for i, name := range v.Names {
+				if name.Name != "_" && !(i < len(v.Values) && madeOnce(v.Values[i])) {
+					found(name)
+				}
+			}
+		}
+	}
+}
+
+// madeOnce reports whether x is lockdep.NewClass(...) or errors.New(...).
+func madeOnce(x ast.Expr) bool {
+	call, ok := x.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	pkg, ok := f.X.(*ast.Ident)
+	return ok && (pkg.Name == "lockdep" && f.Sel.Name == "NewClass" || pkg.Name == "errors" && f.Sel.Name == "New")
+}
+
+// writes calls hit for each assignment in f to one of vars, which are the package's, or to a part of one.
+func writes(f *ast.File, vars map[string]bool, hit func(pos token.Pos, what string)) {
+	top := map[*ast.Object]bool{}
+	for _, o := range f.Scope.Objects {
+		top[o] = true
+	}
+	target := func(x ast.Expr) {
+		for {
+			switch y := x.(type) {
+			case *ast.ParenExpr:
+				x = y.X
+			case *ast.IndexExpr:
+				x = y.X
+			case *ast.SelectorExpr:
+				x = y.X
+			case *ast.StarExpr:
+				x = y.X
+			case *ast.Ident:
+				// Without an object the name is of another file of the package.
+				if vars[y.Name] && (y.Obj == nil || top[y.Obj]) {
+					hit(y.Pos(), "set:"+y.Name)
+				}
+				return
+			default:
+				return
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, x := range n.Lhs {
+				target(x)
+			}
+		case *ast.IncDecStmt:
+			target(n.X)
+		case *ast.RangeStmt:
+			if n.Tok == token.ASSIGN {
+				target(n.Key)
+				target(n.Value)
 			}
 		}
 		return true

@@ -92,6 +92,7 @@ func TestHouse(t *testing.T) {
 func TestCheckFinds(t *testing.T) {
 	const rules = `
 room 0 words
+room 0 state
 room 1 low
 room 1 side : low
 room 2 high
@@ -105,6 +106,8 @@ ban bypass low high : import:sync syntax:go syntax:chan syntax:select use:time.N
 allow bypass high : use:time.Now # the one hook
 ban pages low : select:Pages # it knows no pages
 ban print low : use:fmt.Println builtin:println # only cli prints
+ban globals state : var:* set:* # state belongs to an object
+allow globals state : var:names var:limit # read only
 `
 	r, err := Parse(rules)
 	if err != nil {
@@ -144,6 +147,11 @@ ban print low : use:fmt.Println builtin:println # only cli prints
 				"high.go:6:2: high has syntax:chan", "high.go:7:2: high has syntax:chan"}},
 		{"select", map[string]string{"low": "package low\ntype f struct{ Pages int }\nfunc g(x f) { x.Pages++ }"},
 			[]string{"low.go:3:15: low has select:Pages"}},
+		{"globals", map[string]string{"state": "package state\nvar n int\nvar names = []string{\"a\"}\nvar limit = 3\nvar _ = n\nconst k = 1\n" +
+			"func f() (names int) {\n\tnames = 4\n\tlimit++\n\tvar here = 1\n\there = 2\n\treturn\n}\nfunc g() { names[0] = \"b\" }\nfunc h(n int) { n = 1 }"},
+			[]string{"state.go:2:5: state has var:n: state belongs to an object", "state.go:9:2: state has set:limit", "state.go:14:12: state has set:names"}},
+		{"made once", map[string]string{"state": "package state\nimport (\n\t\"btrlab/internal/lock/lockdep\"\n\t\"errors\"\n)\nvar c = lockdep.NewClass(\"c\")\nvar (\n\tErr = errors.New(\"e\")\n\tx = new(int)\n)"},
+			[]string{"state.go:9:2: state has var:x"}},
 		{"print", map[string]string{"low": "package low\nimport \"fmt\"\nfunc f() {\n\tfmt.Println()\n\tprintln()\n}"},
 			[]string{"low.go:4:2: low has use:fmt.Println", "low.go:5:2: low has builtin:println"}},
 	}
