@@ -13,6 +13,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -179,41 +180,31 @@ func Names() []string {
 // Parse reads a specification: a preset's name, then any number of "+TOGGLE" and "!TOGGLE", which
 // switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
 func Parse(spec string) (Policy, error) {
-	cut := strings.IndexAny(spec, "+!")
-	name := spec
-	if cut >= 0 {
-		name = spec[:cut]
+	name, rest := cutToggle(spec)
+	i := slices.IndexFunc(Presets, func(p Policy) bool { return p.Name == name })
+	if i < 0 {
+		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(Names(), ", "))
 	}
-	var p Policy
-	found := false
-	for i := range Presets {
-		if Presets[i].Name == name {
-			p, found = Presets[i], true
-		}
-	}
-	if !found {
-		return p, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(Names(), ", "))
-	}
-	for cut >= 0 {
-		on := spec[cut] == '+'
-		rest := spec[cut+1:]
-		word := rest
-		next := strings.IndexAny(rest, "+!")
-		if next >= 0 {
-			word = rest[:next]
-		}
-		t := findToggle(word)
+	p := Presets[i]
+	for rest != "" {
+		on := rest[0] == '+'
+		name, rest = cutToggle(rest[1:])
+		t := findToggle(name)
 		if t == nil {
-			return p, fmt.Errorf("unknown toggle %q in policy %q", word, spec)
+			return p, fmt.Errorf("unknown toggle %q in policy %q", name, spec)
 		}
 		*t.Field(&p) = on
-		if next < 0 {
-			break
-		}
-		cut += 1 + next
 	}
 	p.Name = spec
 	return p, nil
+}
+
+// cutToggle cuts s before its first + or !.
+func cutToggle(s string) (name, rest string) {
+	if i := strings.IndexAny(s, "+!"); i >= 0 {
+		return s[:i], s[i:]
+	}
+	return s, ""
 }
 
 func findToggle(name string) *Toggle {

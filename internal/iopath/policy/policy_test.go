@@ -204,6 +204,9 @@ func TestParse(t *testing.T) {
 		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE"},
 		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF"},
 		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern`},
+		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern`},
+		{spec: "locked+", err: `unknown toggle "" in policy "locked+"`},
+		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE"`},
 		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE"`},
 	} {
 		p, err := Parse(c.spec)
