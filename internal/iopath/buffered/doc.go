@@ -32,7 +32,7 @@
 //	      extent                      lockExtent
 //	        io_tree, inode_mu         iSizeWrite, setDelalloc
 //
-// Model: fs/btrfs/file.c:__btrfs_buffered_write() of 4.17 to 4.19, and copy_one_range() of 6.14 on. Differences: the
+// Model: fs/btrfs/file.c:__btrfs_buffered_write() of 4.17 to 4.19, and the loop of 6.13 on, later copy_one_range(). Differences: the
 // bits of the range are replaced and its lock let go in one step (setDelalloc), under the page locks, after i_size and the
 // pages' dirty marks; no throttling on dirty metadata.
 package buffered

@@ -49,7 +49,7 @@ var Wrongs = []Toggle{
 		Field:    func(p *Policy) *bool { return &p.Wrong.ReserveUnderRange },
 	},
 	{
-		Name: "WRONG_STALE_ISIZE", Source: "before \"btrfs: fix data overwriting bug during buffered write when block size < page size\" (6.10 or so)",
+		Name: "WRONG_STALE_ISIZE", Source: "before efa11fd269c1 (6.14)",
 		Kernel: "fs/btrfs/file.c:btrfs_buffered_write()", Scenario: "two-appends",
 		Field: func(p *Policy) *bool { return &p.Wrong.StaleISize },
 	},
