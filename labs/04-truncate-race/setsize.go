@@ -12,7 +12,7 @@ func Steps() []policy.SetsizeStep {
 		policy.SetISize,      // the new size becomes visible
 		policy.TruncatePages, // the pages beyond the new size leave the page cache
 		policy.DIOWait,       // no writer is in flight
-		policy.WaitOrdered,   // what was being written behind the new size has its file extents
-		policy.TruncateItems, // file extents behind the new size are dropped
+		policy.WaitOrdered,   // what was being written beyond the new size has its file extents
+		policy.TruncateItems, // file extents beyond the new size are dropped
 	}
 }

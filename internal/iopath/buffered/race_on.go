@@ -2,7 +2,6 @@
 
 package buffered
 
-// raceEnabled makes the two races that the kernel has on purpose visible to nobody under the race detector: a read copies from
-// a page that is being written, and a page of a file without checksums changes while the device reads it. With it
-// set both take the page lock, or wait for writeback.
+// Under -race, raceEnabled removes a race that the kernel allows on purpose, so that the detector reports only ours: a page of a file
+// without checksums changes while the device reads it. With it set every write waits for writeback of its pages.
 const raceEnabled = true

@@ -16,7 +16,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// FaultClass is the page faults of a source: between two batches, with nothing locked that the plan does not keep.
+// FaultClass is the wait for a page fault on the source. It happens between batches: the writer holds only what its plan keeps for the
+// whole write.
 var FaultClass = lockdep.NewClass("fault_in")
 
 // smallBatch is the number of pages that a write keeps on its stack.

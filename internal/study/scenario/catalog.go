@@ -45,13 +45,13 @@ var catalog = []*Scenario{
 	{
 		Name:  "truncate-into",
 		About: "a writer and a truncate into the middle of its range, inside a page",
-		Goal:  "leave bytes behind the new end of the file",
+		Goal:  "leave bytes beyond the new end of the file",
 		File:  File{Size: 12 * k, Cached: all(12 * k)}, Tasks: writerAnd(Write(4*k, 8*k), "truncate", Truncate(6*k)),
 		Switch: inodeClasses, Rule: calls,
 	},
 	{
 		Name:  "truncate-above",
-		About: "a writer and a truncate that cuts only what is behind its range",
+		About: "a writer and a truncate that cuts only what is beyond its range",
 		File:  File{Size: 16 * k, Cached: all(16 * k)}, Tasks: writerAnd(Write(4*k, 4*k), "truncate", Truncate(10*k)),
 		Switch: inodeClasses, Rule: calls,
 	},
@@ -103,7 +103,7 @@ var catalog = []*Scenario{
 	},
 	{
 		Name:  "two-writers-eof",
-		About: "two writes that begin inside EOF and end behind it",
+		About: "two writes that begin inside EOF and end beyond it",
 		File:  File{Size: 6 * k, Cached: all(6 * k)}, Tasks: writers(Write(4*k, 8*k), Write(4*k, 6*k)),
 		Switch: inodeClasses, Rule: calls,
 	},
@@ -143,7 +143,7 @@ var catalog = []*Scenario{
 	},
 	{
 		Name:  "writer-fallocate",
-		About: "a writer inside EOF and an allocation that reaches behind EOF",
+		About: "a writer inside EOF and an allocation that reaches beyond EOF",
 		File:  File{Size: 8 * k, Cached: all(8 * k)}, Tasks: writerAnd(Write(4*k, 4*k), "fallocate", Fallocate(4*k, 12*k)),
 		Switch: inodeClasses, Rule: calls, Deep: true,
 	},
@@ -206,7 +206,7 @@ var catalog = []*Scenario{
 	{
 		Name:  "balance-dirty",
 		About: "writers over the dirty limit, throttled with and without the inode lock, and the flusher",
-		Goal:  "let everybody wait for somebody",
+		Goal:  "let every task wait for another",
 		File:  File{Size: 64 * k}, DirtyLimit: 64 * k,
 		Tasks:  writers(Write(0, big), Write(28*k, big)),
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
@@ -250,7 +250,7 @@ var catalog = []*Scenario{
 	},
 	{
 		Name:   "truncate-fsync",
-		About:  "a truncate, an fsync behind it and a writer behind EOF",
+		About:  "a truncate, an fsync after it and a writer beyond EOF",
 		File:   File{Size: 8 * k, Cached: all(8 * k)},
 		Tasks:  []Task{{"truncate", []Op{Truncate(4 * k), Fsync()}}, {"writer", []Op{Write(8*k, 4*k)}}},
 		Switch: dataClasses, Rule: calls, Deep: true,
@@ -271,14 +271,14 @@ var catalog = []*Scenario{
 	},
 	{
 		Name:  "append-writeback",
-		About: "a write behind EOF while its pages are being written back",
-		Goal:  "lose what was written: writeback drops pages behind EOF",
+		About: "a write beyond EOF while its pages are being written back",
+		Goal:  "lose what was written: writeback drops pages beyond EOF",
 		File:  File{Size: 4 * k, Cached: all(4 * k)}, Tasks: writerAnd(Write(4*k, 4*k), "writeback", Flush()),
 		Switch: inodeClasses, Rule: calls, Deep: true,
 	},
 	{
 		Name:  "two-appends",
-		About: "two writes behind EOF, the second of which leaves a gap to be zeroed",
+		About: "two writes beyond EOF, the second of which leaves a gap to be zeroed",
 		Goal:  "zero what the other has written",
 		File:  File{Size: 2 * k, Cached: all(4 * k)}, Tasks: writers(Write(2*k, 4*k), Write(12*k, 4*k)),
 		Switch: inodeClasses, Rule: calls,

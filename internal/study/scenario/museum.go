@@ -4,7 +4,7 @@ import "btrlab/internal/sched/explore"
 
 // Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with the wrong order of steps, and one
 // with the right order. Number is its row in labs/reference 9.2, which ends
-// with 30; what is behind that is not in it.
+// with 30; higher numbers are ours.
 type Exhibit struct {
 	Number   int    `json:"number"`
 	Title    string `json:"title"`
@@ -25,8 +25,8 @@ var Museum = []Exhibit{
 	{
 		Number: 1, Title: "the lost truncate", Source: "seed 002, 2018, never merged",
 		Story: `A buffered write inside EOF lets i_rwsem go and counts itself in i_dio_count instead. A truncate sets i_size, drops the
-pages behind it, and only then waits for the count. The writer, stopped in between, makes its pages again, finds that
-it ends behind i_size and puts i_size back. The truncate goes on with the wrong size, drops nothing, and reports success.`,
+pages beyond it, and only then waits for the count. The writer, stopped in between, makes its pages again, finds that
+it ends beyond i_size and puts i_size back. The truncate goes on with the wrong size, drops nothing, and reports success.`,
 		Rule: "wait for those without the lock before i_size changes", Scenario: "truncate-race",
 		Broken: "unlocked", Fixed: "unlocked-drain", Kinds: []explore.Kind{explore.KindOracle},
 	},
@@ -46,8 +46,8 @@ shown, because the rest of the page is not the file's, so nothing counts as copi
 	},
 	{
 		Number: 9, Title: "i_size published outside the lock", Source: "c3473e830074, 3.8; its second half, shown with a buffered write",
-		Story: `A write behind EOF makes its pages dirty, lets them go, and only then moves i_size. Writeback comes in between, finds dirty pages
-behind the end of the file and drops them, as it must after a truncate. The write returns success; its bytes are zeros.
+		Story: `A write beyond EOF makes its pages dirty, lets them go, and only then moves i_size. Writeback comes in between, finds dirty pages
+beyond the end of the file and drops them, as it must after a truncate. The write returns success; its bytes are zeros.
 (The first half of the fix, the stale page that a read leaves under direct IO, needs direct IO.)`,
 		Rule: "i_size moves under the lock of the range it uncovers", Scenario: "append-writeback",
 		Broken: "locked+WRONG_ISIZE_AFTER_UNLOCK", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
@@ -55,7 +55,7 @@ behind the end of the file and drops them, as it must after a truncate. The writ
 	{
 		Number: 11, Title: "waiting for space with a range locked", Source: "f5585f4f0ef5, 5.19, CVE-2022-49547; shown with fallocate in the place of direct IO",
 		Story: `Somebody holds an extent range and waits for data space. The flush that makes room waits for an ordered extent. Its completion
-waits for its range, which a third one holds, who waits for the range of the first. (The flusher is the first one itself
+waits for its range, which a third task holds, and that task waits for the range of the first. (The flusher is the first one itself
 here; the kernel has a worker for it, and so a circle of four.)`,
 		Rule: "reserve data space before a range is locked", Scenario: "range-and-space",
 		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked", Kinds: deadlock,
@@ -67,12 +67,12 @@ rest. The completion of an ordered extent at the front waits for the fiemap. The
 the kernel by way of a transaction, whose commit waits for it, and here by way of a flush for space.
 It is the circle of number 11, broken at another place: the fallocate waits with its range locked as before, but the fiemap
 has nothing that the completion needs.`,
-		Rule: "whoever waits for a range holds nothing of it: back off", Scenario: "range-and-space",
+		Rule: "a task that waits for a range holds nothing of it: back off", Scenario: "range-and-space",
 		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked+WRONG_RESERVE_UNDER_RANGE+EXTENT_LOCK_BACK_OFF", Kinds: deadlock,
 	},
 	{
-		Number: 23, Title: "zeroing from an old end of file", Source: "\"btrfs: fix data overwriting bug during buffered write\", 6.10 or so",
-		Story: `A write behind EOF zeroes the rest of the old last block. It asks for the old end of file before it has i_rwsem, and waits.
+		Number: 23, Title: "zeroing from an old end of file", Source: "efa11fd269c1, 6.14",
+		Story: `A write beyond EOF zeroes the rest of the old last block. It asks for the old end of file before it has i_rwsem, and waits.
 Meanwhile another write has moved the end of file into that block; its bytes are zeroed.`,
 		Rule: "sample i_size under the lock that keeps it", Scenario: "two-appends",
 		Broken: "locked+WRONG_STALE_ISIZE", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
