@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/sched"
 )
@@ -13,32 +14,32 @@ func BenchmarkOverwrite(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		flags uint64
-	}{{"nocow", nocow}, {"cow", 0}} {
+	}{{"nocow", datatest.Nocow}, {"cow", 0}} {
 		b.Run(c.name, func(b *testing.B) {
 			sched.SetChecked(false)
 			defer sched.SetChecked(true)
-			w := newWorld(b, 4<<30)
-			w.fs.Cache.BDI.SetLimits(1<<40, 1<<41)
+			w := datatest.New(b, 4<<30)
+			w.FS.Cache.BDI.SetLimits(1<<40, 1<<41)
 			const size = 64 << 20
-			ip := w.create(c.flags)
-			must(b, w.write(w.t, ip, make([]byte, size), 0))
-			w.sync()
+			ip := w.Create(c.flags)
+			datatest.Must(b, w.Write(w.T, ip, make([]byte, size), 0))
+			w.Sync()
 			// Once around, so that the extent map knows what is in place.
-			must(b, w.write(w.t, ip, make([]byte, pageSize), 0))
-			w.sync()
+			datatest.Must(b, w.Write(w.T, ip, make([]byte, pageSize), 0))
+			w.Sync()
 			data := make([]byte, pageSize)
 			rng := rand.New(rand.NewPCG(1, 2))
 			b.ReportAllocs()
 			b.SetBytes(pageSize)
 			for b.Loop() {
 				off := uint64(rng.IntN(size/pageSize)) * pageSize
-				if err := w.write(w.t, ip, data, off); err != nil {
+				if err := w.Write(w.T, ip, data, off); err != nil {
 					b.Fatal(err)
 				}
 			}
 			b.StopTimer()
-			w.sync()
-			w.closeTasks()
+			w.Sync()
+			w.CloseTasks()
 		})
 	}
 }
@@ -49,18 +50,18 @@ func BenchmarkWriteback(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		flags uint64
-	}{{"nocow", nocow}, {"cow", 0}} {
+	}{{"nocow", datatest.Nocow}, {"cow", 0}} {
 		b.Run(c.name, func(b *testing.B) {
 			sched.SetChecked(false)
 			defer sched.SetChecked(true)
-			w := newWorld(b, 8<<30)
-			w.fs.Cache.BDI.SetLimits(1<<40, 1<<41)
+			w := datatest.New(b, 8<<30)
+			w.FS.Cache.BDI.SetLimits(1<<40, 1<<41)
 			const size = 64 << 20
-			ip := w.create(c.flags)
-			must(b, w.write(w.t, ip, make([]byte, size), 0))
-			w.sync()
-			must(b, w.write(w.t, ip, make([]byte, pageSize), 0))
-			w.sync()
+			ip := w.Create(c.flags)
+			datatest.Must(b, w.Write(w.T, ip, make([]byte, size), 0))
+			w.Sync()
+			datatest.Must(b, w.Write(w.T, ip, make([]byte, pageSize), 0))
+			w.Sync()
 			data := make([]byte, pageSize)
 			rng := rand.New(rand.NewPCG(1, 2))
 			const batch = 2000
@@ -69,16 +70,16 @@ func BenchmarkWriteback(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
 				for range batch {
-					must(b, w.write(w.t, ip, data, uint64(rng.IntN(size/pageSize/2))*2*pageSize))
+					datatest.Must(b, w.Write(w.T, ip, data, uint64(rng.IntN(size/pageSize/2))*2*pageSize))
 				}
-				pages += int(ip.Pages.DirtyPages(w.t))
+				pages += int(ip.Pages.DirtyPages(w.T))
 				b.StartTimer()
-				must(b, w.e.WaitOrderedRange(w.t, ip, 0, pagecache.MaxFileEnd))
+				datatest.Must(b, w.Engine.WaitOrderedRange(w.T, ip, 0, pagecache.MaxFileEnd))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(pages), "ns/page")
 			b.ReportMetric(0, "ns/op")
-			w.sync()
-			w.closeTasks()
+			w.Sync()
+			w.CloseTasks()
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/lock/lockdep"
@@ -29,14 +30,14 @@ func (p panicTB) Error(a ...any)            { panic(fmt.Sprint(a...)) }
 // stays reserved or locked, and the image is clean.
 func TestSchedules(t *testing.T) {
 	mem := blockdev.NewMemory(128 << 20)
-	must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))
 	runs := uint64(100)
 	if testing.Short() {
 		runs = 4
 	}
 	first := rand.Uint64N(1 << 32)
 	for seed := first; seed < first+runs; seed++ {
-		flags := []uint64{0, nocow}[seed&1]
+		flags := []uint64{0, datatest.Nocow}[seed&1]
 		dev := mem.Snapshot()
 		r := explore.Once(explore.OnceConfig{Strategy: explore.RandomWalk(seed), MaxSteps: 5_000_000},
 			func(task *sched.Task) { scheduleRun(panicTB{t}, task, dev, seed, flags) })
@@ -46,7 +47,7 @@ func TestSchedules(t *testing.T) {
 		if seed%50 == 0 {
 			t.Logf("seed %d: %d steps", seed, len(r.Steps))
 		}
-		if checkImage(t, sched.NewTask("check"), dev); t.Failed() {
+		if datatest.CheckImage(t, sched.NewTask("check"), dev); t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
@@ -54,12 +55,12 @@ func TestSchedules(t *testing.T) {
 
 func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags uint64) {
 	const pages, writers, ops = 8, 3, 12
-	w := mount(tb, t, dev, dev)
-	w.fs.Cache.BDI.SetLimits(4*pageSize, 16*pageSize)
-	ip := w.create(flags)
-	must(tb, w.write(t, ip, make([]byte, pages*pageSize), 0))
+	w := datatest.Mount(tb, t, dev, dev)
+	w.FS.Cache.BDI.SetLimits(4*pageSize, 16*pageSize)
+	ip := w.Create(flags)
+	datatest.Must(tb, w.Write(t, ip, make([]byte, pages*pageSize), 0))
 	if seed&2 == 0 {
-		w.sync()
+		w.Sync()
 	}
 	// stamp says who wrote the page: every byte of it the same.
 	var last [writers][pages]byte
@@ -71,7 +72,7 @@ func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags
 				p := rng.IntN(pages)
 				stamp := byte(1 + i*ops + n)
 				// No i_rwsem: the locks below it must do, as for an unlocked write inside EOF.
-				if err := w.writePage(t, ip, bytes.Repeat([]byte{stamp}, pageSize), uint64(p)*pageSize); err != nil {
+				if err := w.WritePage(t, ip, bytes.Repeat([]byte{stamp}, pageSize), uint64(p)*pageSize); err != nil {
 					panic(err)
 				}
 				last[i][p] = stamp
@@ -82,12 +83,12 @@ func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags
 	tasks = append(tasks, t.Go("reader", func(t *sched.Task) {
 		var ra fileread.State
 		for n := range 10 {
-			p, err := w.rd.ReadPage(t, ip, uint64(n%pages), 2, &ra)
+			p, err := w.Reader.ReadPage(t, ip, uint64(n%pages), 2, &ra)
 			if err != nil {
 				panic(err)
 			}
 			p.Put(t)
-			w.fs.Cache.DropClean(t)
+			w.FS.Cache.DropClean(t)
 		}
 	}))
 	for i := range 2 {
@@ -97,13 +98,13 @@ func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags
 				var err error
 				switch rng.IntN(6) {
 				case 0:
-					err = w.e.WaitOrderedRange(t, ip, pageSize, 5*pageSize)
+					err = w.Engine.WaitOrderedRange(t, ip, pageSize, 5*pageSize)
 				case 1:
-					w.e.FlushDelalloc(t, 2*pageSize, true)
+					w.Engine.FlushDelalloc(t, 2*pageSize, true)
 				case 2:
-					err = w.m.Commit(t)
+					err = w.Manager.Commit(t)
 				default:
-					err = w.e.WritePages(t, ip, 0, pagecache.MaxFileEnd, rng.IntN(2) == 0)
+					err = w.Engine.WritePages(t, ip, 0, pagecache.MaxFileEnd, rng.IntN(2) == 0)
 				}
 				if err != nil {
 					panic(err)
@@ -114,10 +115,10 @@ func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags
 	for _, c := range tasks {
 		t.Join(c)
 	}
-	w.sync()
-	w.fs.Cache.DropClean(t)
+	w.Sync()
+	w.FS.Cache.DropClean(t)
 	for p := range pages {
-		got := w.read(t, ip, uint64(p)*pageSize, pageSize)
+		got := w.Read(t, ip, uint64(p)*pageSize, pageSize)
 		ok := false
 		written := false
 		for i := range writers {
@@ -131,5 +132,5 @@ func scheduleRun(tb testing.TB, t *sched.Task, dev *blockdev.Memory, seed, flags
 			tb.Fatalf("page %d has byte %d, the last writes were %v", p, got[0], last)
 		}
 	}
-	w.stop()
+	w.Stop()
 }

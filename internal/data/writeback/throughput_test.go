@@ -9,9 +9,11 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/data/datatest"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
@@ -45,29 +47,29 @@ func benchFile(b *testing.B, pol string, writers int, model string, prealloc boo
 	defer sched.SetChecked(true)
 	t := sched.NewTask("bench")
 	var dev blockdev.Device = blockdev.NewMemory(1 << 30)
-	must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	datatest.Must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
 	if model != "" {
 		p, err := dm.Parse(model)
-		must(b, err)
+		datatest.Must(b, err)
 		m := dm.New(t, dev, p)
 		defer m.Close()
 		dev = m
 	}
 	f, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol)})
-	must(b, err)
+	datatest.Must(b, err)
 	file, err := f.Create(t, "/f", 0o644)
-	must(b, err)
-	must(b, file.SetFlags(t, format.InodeNoDataCow))
+	datatest.Must(b, err)
+	datatest.Must(b, file.SetFlags(t, format.InodeNoDataCow))
 	const size = 256 << 20
 	if prealloc {
-		must(b, file.Fallocate(t, 0, 0, size))
+		datatest.Must(b, file.Fallocate(t, 0, 0, size))
 	}
 	buf := make([]byte, 1<<20)
 	for off := int64(0); off < size && !prealloc; off += int64(len(buf)) {
 		_, err := file.WriteAt(t, buf, off)
-		must(b, err)
+		datatest.Must(b, err)
 	}
-	must(b, f.Sync(t))
+	datatest.Must(b, f.Sync(t))
 	var left atomic.Int64
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -92,8 +94,8 @@ func benchFile(b *testing.B, pol string, writers int, model string, prealloc boo
 	if testing.Verbose() {
 		report(b, waitsOf(tasks...), writers)
 	}
-	must(b, file.Close(t))
-	must(b, f.Close(t))
+	datatest.Must(b, file.Close(t))
+	datatest.Must(b, f.Close(t))
 }
 
 // BenchmarkSmallFiles puts files of 4 KiB into a new image and commits; one operation is one file.
@@ -102,22 +104,22 @@ func BenchmarkSmallFiles(b *testing.B) {
 	defer sched.SetChecked(true)
 	t := sched.NewTask("bench")
 	dev := blockdev.NewMemory(4 << 30)
-	must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	datatest.Must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
 	f, err := fs.Open(t, dev, fs.Options{})
-	must(b, err)
+	datatest.Must(b, err)
 	p := make([]byte, 4096)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
 		file, err := f.Create(t, fmt.Sprintf("/f%d", i), 0o644)
-		must(b, err)
+		datatest.Must(b, err)
 		_, err = file.WriteAt(t, p, 0)
-		must(b, err)
-		must(b, file.Close(t))
+		datatest.Must(b, err)
+		datatest.Must(b, file.Close(t))
 	}
-	must(b, f.Sync(t))
+	datatest.Must(b, f.Sync(t))
 	b.StopTimer()
-	must(b, f.Close(t))
+	datatest.Must(b, f.Close(t))
 }
 
 // BenchmarkSequential writes a COW file from front to back, 1 MiB at a time, and syncs.
@@ -126,26 +128,26 @@ func BenchmarkSequential(b *testing.B) {
 	defer sched.SetChecked(true)
 	t := sched.NewTask("bench")
 	dev := blockdev.NewMemory(4 << 30)
-	must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	datatest.Must(b, mkfs.Make(t, dev, mkfs.Options{Now: time.Unix(1e9, 0)}))
 	f, err := fs.Open(t, dev, fs.Options{})
-	must(b, err)
+	datatest.Must(b, err)
 	file, err := f.Create(t, "/f", 0o644)
-	must(b, err)
+	datatest.Must(b, err)
 	p := make([]byte, 1<<20)
 	b.SetBytes(1 << 20)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
 		_, err = file.WriteAt(t, p, int64(i)%1024<<20)
-		must(b, err)
+		datatest.Must(b, err)
 	}
-	must(b, f.Sync(t))
+	datatest.Must(b, f.Sync(t))
 	b.StopTimer()
 	if testing.Verbose() {
 		report(b, waitsOf(t), 1)
 	}
-	must(b, file.Close(t))
-	must(b, f.Close(t))
+	datatest.Must(b, file.Close(t))
+	datatest.Must(b, f.Close(t))
 }
 
 func waitsOf(tasks ...*sched.Task) sched.Waits {
@@ -156,4 +158,14 @@ func waitsOf(tasks ...*sched.Task) sched.Waits {
 		}
 	}
 	return waits
+}
+
+// report prints the share of task time that was waited for each class.
+func report(b *testing.B, waits sched.Waits, tasks int) {
+	total := float64(b.Elapsed().Nanoseconds()) * float64(tasks)
+	for _, c := range lockdep.Classes() {
+		if w := waits.Of(c.ID); w.Count > 0 {
+			b.Logf("%-16s %9d waits %6.2f %% of task time", c.Name, w.Count, 100*float64(w.Nanos)/total)
+		}
+	}
 }
