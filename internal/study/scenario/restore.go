@@ -3,8 +3,18 @@ package scenario
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unsafe"
+
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 // heap is a copy of everything that can be reached from some pointers, taken once and put back before each execution: opening
@@ -82,17 +92,51 @@ func (m *heapMap) restore() {
 	}
 }
 
-// constant are types whose values do not change, or are not the file system's.
-var constant = []string{"lockdep.Class", "policy.Policy", "sched.Task", "reflect.", "time.Location", "scenario.", "explore."}
+// constant are types whose values do not change, or are not the file system's; constantRooms are packages of such types.
+var (
+	constant      = []reflect.Type{reflect.TypeFor[lockdep.Class](), reflect.TypeFor[policy.Policy](), reflect.TypeFor[sched.Task](), reflect.TypeFor[time.Location]()}
+	constantRooms = []string{"reflect", reflect.TypeFor[Scenario]().PkgPath(), reflect.TypeFor[explore.World]().PkgPath()}
+)
 
 func skipped(t reflect.Type) bool {
-	name := t.String()
-	for _, c := range constant {
-		if strings.HasPrefix(name, c) {
-			return true
-		}
+	return slices.Contains(constant, t) || slices.Contains(constantRooms, t.PkgPath())
+}
+
+// idle is a type whose bytes do not change, or mean nothing, while a counter of it is zero. The fields belong to other rooms.
+type idle struct{ counter, bytes string }
+
+var idles = map[reflect.Type]idle{
+	reflect.TypeFor[ctree.Buffer]():   {counter: "dirty", bytes: "Node"}, // only a dirty block is changed
+	reflect.TypeFor[pagecache.Page](): {counter: "refs", bytes: "data"},  // a page without references is free
+}
+
+func init() {
+	for t, x := range idles {
+		mustKnow(t, x)
 	}
-	return false
+	if p := reflect.TypeFor[atomic.Pointer[heap]](); p.NumField() == 0 || p.Field(0).Type != reflect.TypeFor[[0]*heap]() || !has(p, "v", reflect.UnsafePointer) {
+		panic(fmt.Sprintf("scenario: restore: %v is not struct{_ [0]*T; v unsafe.Pointer}", p))
+	}
+}
+
+// mustKnow panics unless t has the fields of x. A rule for a field that is gone would copy too much or too little, silently.
+func mustKnow(t reflect.Type, x idle) {
+	c, ok := t.FieldByName(x.counter)
+	if !ok || !has(c.Type, "v", reflect.Uint32, reflect.Int32) {
+		panic(fmt.Sprintf("scenario: restore: %v has no atomic counter %s", t, x.counter))
+	}
+	if _, ok := t.FieldByName(x.bytes); !ok {
+		panic(fmt.Sprintf("scenario: restore: %v has no field %s", t, x.bytes))
+	}
+}
+
+// has reports whether t is a struct with such a field.
+func has(t reflect.Type, name string, kinds ...reflect.Kind) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	f, ok := t.FieldByName(name)
+	return ok && slices.Contains(kinds, f.Type.Kind())
 }
 
 // object saves the object of type t at p, once, and what it reaches.
@@ -162,29 +206,27 @@ func (h *heap) walk(v reflect.Value) {
 
 func (h *heap) fields(v reflect.Value) {
 	t := v.Type()
-	if strings.HasPrefix(t.String(), "atomic.Pointer[") {
-		// struct{ _ [0]*T; _ noCopy; v unsafe.Pointer }
-		h.object(v.FieldByName("v").UnsafePointer(), t.Field(0).Type.Elem().Elem())
+	if to := pointee(t); to != nil { // an atomic.Pointer: its pointer has no type
+		h.object(v.FieldByName("v").UnsafePointer(), to)
 		return
 	}
 	skip := ""
-	switch t.String() {
-	case "ctree.Buffer":
-		if v.FieldByName("dirty").FieldByName("v").Uint() == 0 {
-			skip = "Node"
-		}
-	case "pagecache.Page":
-		if v.FieldByName("refs").FieldByName("v").Int() == 0 {
-			skip = "data"
-		}
-	case "pagecache.slab":
-		skip = "data" // page by page
+	if x, ok := idles[t]; ok && v.FieldByName(x.counter).FieldByName("v").IsZero() {
+		skip = x.bytes
 	}
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Name != skip {
 			h.walk(v.Field(i))
 		}
 	}
+}
+
+// pointee is T of an atomic.Pointer[T], and nil for every other type.
+func pointee(t reflect.Type) reflect.Type {
+	if t.PkgPath() != "sync/atomic" || !strings.HasPrefix(t.Name(), "Pointer[") {
+		return nil
+	}
+	return t.Field(0).Type.Elem().Elem()
 }
 
 // pointers reports whether a value of type t has pointers that matter to the garbage collector.
