@@ -1,6 +1,9 @@
 package scenario
 
 import (
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,5 +44,19 @@ func TestMuseum(t *testing.T) {
 			}
 		}
 		t.Logf("%d %s: %s %s; %s", e.Number, x.Found.Bound, x.Found.Schedule, x.Found.Kind, x.Proof.Bound)
+	}
+}
+
+// TestExhibitRows: each exhibit is a row of labs/reference 9.2, with its number and its scenario.
+func TestExhibitRows(t *testing.T) {
+	b, err := os.ReadFile("../../../labs/reference/09-locks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range Museum {
+		row := regexp.MustCompile(fmt.Sprintf(`(?m)^\| %d \|.*\| %s \|$`, e.Number, e.Scenario))
+		if !row.Match(b) {
+			t.Errorf("labs/reference 9.2 has no row %d with scenario %s (%s)", e.Number, e.Scenario, e.Title)
+		}
 	}
 }
