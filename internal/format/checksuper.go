@@ -10,7 +10,7 @@ import (
 
 // Superblock flags besides those of tree blocks, and features that nothing here supports.
 const (
-	superFlagsKnown = HeaderFlagWritten | HeaderFlagReloc
+	superFlagsKnown = HeaderFlagWritten | HeaderFlagReloc | SuperFlagMetadump | SuperFlagMetadumpV2
 	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity
 	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
 		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles
@@ -36,7 +36,7 @@ var compatRONames = []featureBit{
 }
 
 var superFlagNames = []featureBit{
-	{SuperFlagSeeding, "seeding"}, {1 << 33, "metadump"}, {1 << 34, "metadump-v2"}, {1 << 35, "changing-fsid"},
+	{SuperFlagSeeding, "seeding"}, {SuperFlagMetadump, "metadump"}, {SuperFlagMetadumpV2, "metadump-v2"}, {1 << 35, "changing-fsid"},
 	{1 << 36, "changing-fsid-v2"}, {1 << 38, "changing-bg-tree"}, {1 << 39, "changing-data-csum"}, {1 << 40, "changing-meta-csum"},
 }
 

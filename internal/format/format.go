@@ -47,6 +47,8 @@ const (
 	HeaderFlagWritten          = 1 << 0
 	HeaderFlagReloc            = 1 << 1
 	SuperFlagSeeding           = 1 << 32
+	SuperFlagMetadump          = 1 << 33 // made by btrfs-image -r: the metadata is there, file data is not
+	SuperFlagMetadumpV2        = 1 << 34
 	MixedBackrefRev            = 1
 	BackrefRevShift            = 56
 	CompatROFreeSpaceTree      = 1 << 0

@@ -35,6 +35,9 @@ type Super struct {
 	Backups             [4]RootBackup
 }
 
+// Metadump reports whether btrfs-image restored the file system from a dump, which has no file data.
+func (s *Super) Metadump() bool { return s.Flags&(SuperFlagMetadump|SuperFlagMetadumpV2) != 0 }
+
 // SysChunkArrayMax is the room for the system chunk array, in bytes.
 const SysChunkArrayMax = 2048
 

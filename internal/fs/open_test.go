@@ -71,6 +71,10 @@ func TestOpenRefuses(t *testing.T) {
 			damage(x, d, func(sb *format.Super) { sb.IncompatFlags &^= format.IncompatNoHoles })
 			return d
 		}, true, "explicit holes"},
+		{"restored dump", func(d *blockdev.Memory) blockdev.Device {
+			damage(x, d, func(sb *format.Super) { sb.Flags |= format.SuperFlagMetadumpV2 })
+			return d
+		}, true, "image was restored by btrfs-image and has no file data: open read-only"},
 		{"log tree", func(d *blockdev.Memory) blockdev.Device {
 			damage(x, d, func(sb *format.Super) { sb.LogRoot = sb.Root })
 			return d

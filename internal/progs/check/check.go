@@ -82,6 +82,7 @@ type checker struct {
 	phaseNow string
 
 	sb     format.Super
+	noData bool    // the data is not to be read
 	chunks []chunk // ascending
 	groups []group // ascending
 	stats  Stats
@@ -112,7 +113,7 @@ type span struct{ start, end uint64 }
 // system that is sound as far as it goes but has a feature this program does not know
 // (*format.UnsupportedError); all else is a Finding.
 func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
-	c := &checker{t: t, dev: dev, o: o, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
+	c := &checker{t: t, dev: dev, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
 	err := c.run()
 	sort.SliceStable(c.findings, func(i, j int) bool { return ruleOrder[c.findings[i].Rule] < ruleOrder[c.findings[j].Rule] })
 	if c.dropped > 0 {

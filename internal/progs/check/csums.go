@@ -45,7 +45,7 @@ type dataCheck struct {
 
 func (c *checker) startData() *dataCheck {
 	d := &dataCheck{c: c, jobs: make(chan dataJob, 64)}
-	if c.o.NoData {
+	if c.noData {
 		return d
 	}
 	for range dataWorkers {

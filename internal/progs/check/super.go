@@ -30,6 +30,10 @@ func (c *checker) checkSuper() error {
 	} else {
 		c.sb.Decode(p)
 	}
+	if err == nil && c.sb.Metadump() {
+		c.noData = true
+		c.note("btrfs-image restored this image without file data: data checksums are not verified")
+	}
 	limit := size
 	if err == nil {
 		limit = min(size, int64(c.sb.TotalBytes))
@@ -43,6 +47,10 @@ func (c *checker) checkSuper() error {
 		where := fmt.Sprintf("copy=%d bytenr=%d", i, off)
 		if rerr := blockdev.Read(c.t, c.dev, q, int64(off)); rerr != nil {
 			c.find("device.read", where, rerr.Error(), "")
+			continue
+		}
+		if err == nil && c.sb.Metadump() && format.SuperMagic(q) == 0 {
+			c.note("no superblock copy at %d: btrfs-image does not restore it", off)
 			continue
 		}
 		cerr := format.CheckSuperAt(q, size, off)

@@ -1,0 +1,69 @@
+package interop
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// made is an image of mkfs.btrfs with the given options. It holds the files of a small tree, which is returned by path.
+func made(t *testing.T, options ...string) (img string, files map[string][]byte) {
+	t.Helper()
+	if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
+		if full() {
+			t.Fatal(err)
+		}
+		t.Skip("NOT TESTED AGAINST LINUX: no mkfs.btrfs")
+	}
+	dir := t.TempDir()
+	files = map[string][]byte{"small": []byte("hello\n"), "d/e/large": bytes.Repeat([]byte("0123456789abcdef\n"), 20000), "d/empty": nil}
+	tree := filepath.Join(dir, "tree")
+	for name, p := range files {
+		path := filepath.Join(tree, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img = filepath.Join(dir, "image")
+	sh(t, "truncate", "-s", "160M", img)
+	sh(t, "mkfs.btrfs", append(append([]string{"-q", "--rootdir", tree}, options...), img)...)
+	return img, files
+}
+
+// readable wants every verb that reads to take the image as it is.
+func readable(t *testing.T, img string, files map[string][]byte) {
+	t.Helper()
+	btrlab(t, "info", img)
+	if out := btrlab(t, "ls", img+":/d"); !strings.Contains(out, "e") || !strings.Contains(out, "empty") {
+		t.Errorf("ls of /d, have:\n%s", out)
+	}
+	for name, p := range files {
+		if out := btrlab(t, "cat", img+":/"+name); out != string(p) {
+			t.Errorf("cat of /%s, have %d bytes want %d of another content", name, len(out), len(p))
+		}
+	}
+}
+
+// TestRestoredDump: an image that btrfs-image restored has metadata only. It can be checked and listed.
+func TestRestoredDump(t *testing.T) {
+	img, _ := made(t)
+	if _, err := exec.LookPath("btrfs-image"); err != nil {
+		t.Skip("NOT TESTED AGAINST LINUX: no btrfs-image")
+	}
+	dump, restored := img+".dump", img+".restored"
+	sh(t, "btrfs-image", img, dump)
+	sh(t, "btrfs-image", "-r", dump, restored)
+	sh(t, "btrfs", "check", restored)
+	if out := btrlab(t, "check", restored); !strings.Contains(out, "without file data") {
+		t.Errorf("check, have:\n%s", out)
+	}
+	if out := btrlab(t, "ls", restored+":/d"); !strings.Contains(out, "empty") {
+		t.Errorf("ls, have:\n%s", out)
+	}
+}
