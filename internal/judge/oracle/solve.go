@@ -678,12 +678,12 @@ func (s *solver) open() (question, bool) {
 	// The reader with most contradictions first, then the earliest: a contradiction shows close to the guess that made it.
 	best, found := int32(0), false
 	var out question
-	behind := func(r int32) bool {
+	follows := func(r int32) bool {
 		return found && (s.weight[r] < s.weight[best] || s.weight[r] == s.weight[best] && s.rank[r] >= s.rank[best])
 	}
 	for i := range s.exact {
 		e := &s.exact[i]
-		if behind(e.r) {
+		if follows(e.r) {
 			continue
 		}
 		if q, ok := triple(e.r, e.s, s.masks[e.m:int(e.m)+w]); ok {
@@ -692,7 +692,7 @@ func (s *solver) open() (question, bool) {
 	}
 	for i := range s.choices {
 		h := &s.choices[i]
-		if behind(h.r) || s.satisfied(h) {
+		if follows(h.r) || s.satisfied(h) {
 			continue
 		}
 		found, best = true, h.r

@@ -197,7 +197,7 @@ func TestLockdepNeedsNoDeadlock(t *testing.T) {
 	}
 }
 
-// A change without a Wake leaves the waiter behind in the schedules where it looked first.
+// A change without a Wake leaves the waiter asleep in the schedules where it looked first.
 func TestLostWakeup(t *testing.T) {
 	prog := func(t *sched.Task) {
 		var q lock.WaitQueue

@@ -80,7 +80,7 @@ func twoLocks(inverted bool) func(w *explore.World) {
 }
 
 // truncateRace is TRn: n unlocked writes inside i_size and a truncate. A write looks at i_size, counts itself, and
-// later marks its page; truncate sets i_size and drops the pages behind it. The fix waits for the writes in flight before it
+// later marks its page; truncate sets i_size and drops the pages beyond it. The fix waits for the writes in flight before it
 // changes i_size, and a write counts itself before it looks. (labs/reference 1.3 and 2.2.)
 func truncateRace(n int, fixed bool) func(w *explore.World) {
 	return func(w *explore.World) {
@@ -129,7 +129,7 @@ func truncateRace(n int, fixed bool) func(w *explore.World) {
 		w.Check(func() error {
 			for i := range n {
 				if s.page[i].Peek() && i >= s.size.Peek() {
-					return fmt.Errorf("page %d is there behind i_size %d: the truncate is lost", i, s.size.Peek())
+					return fmt.Errorf("page %d is there beyond i_size %d: the truncate is lost", i, s.size.Peek())
 				}
 			}
 			return nil
@@ -401,7 +401,7 @@ func TestCounts(t *testing.T) {
 			})
 		}
 	}
-	// A writer comes before or behind each of three readers: while one of them holds it, it may have arrived, which is
+	// A writer comes before or after each of three readers: while one of them holds it, it may have arrived, which is
 	// the same order.
 	if r := explore.Run(explore.Config{Method: explore.DPOR}, readers); r.Verdict != explore.Exhausted || r.Schedules-r.Cut != 8 {
 		t.Errorf("readers: %s, %d cut, want 8", r.Bound, r.Cut)
@@ -437,11 +437,11 @@ func TestDataRace(t *testing.T) {
 	}
 }
 
-// What a task does behind an unlock, in the same step, the lock does not order, nor does a wake-up what follows it; what it does
-// in front of them they do. The report has both accesses with the locks and the stack of each.
-func TestDataRaceBehindUnlock(t *testing.T) {
-	progs := map[string]func(behind bool) func(w *explore.World){
-		"unlock": func(behind bool) func(w *explore.World) {
+// What a task does after an unlock, in the same step, the lock does not order, nor does a wake-up what follows it; what it does
+// before them they do. The report has both accesses with the locks and the stack of each.
+func TestDataRaceAfterUnlock(t *testing.T) {
+	progs := map[string]func(after bool) func(w *explore.World){
+		"unlock": func(after bool) func(w *explore.World) {
 			return func(w *explore.World) {
 				var mu lock.Mutex
 				mu.Init(aClass)
@@ -449,26 +449,26 @@ func TestDataRaceBehindUnlock(t *testing.T) {
 				for i := range 2 {
 					w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
 						mu.Lock(t)
-						if !behind || i == 1 {
+						if !after || i == 1 {
 							v.Store(t, i)
 						}
 						mu.Unlock(t)
-						if behind && i == 0 {
+						if after && i == 0 {
 							v.Store(t, i)
 						}
 					})
 				}
 			}
 		},
-		"wake": func(behind bool) func(w *explore.World) {
+		"wake": func(after bool) func(w *explore.World) {
 			return func(w *explore.World) {
 				v := sched.Var[int]{Name: "the field"}
 				w.Go("parent", func(t *sched.Task) {
-					if !behind {
+					if !after {
 						v.Store(t, 1)
 					}
 					c := t.Go("child", func(t *sched.Task) { v.Store(t, 2) })
-					if behind {
+					if after {
 						v.Store(t, 1)
 					}
 					t.Join(c)
@@ -496,7 +496,7 @@ func TestDataRaceBehindUnlock(t *testing.T) {
 	}
 }
 
-// State matching knows what a Var holds by who wrote it: the last of two writers decides what a reader behind both finds, though
+// State matching knows what a Var holds by who wrote it: the last of two writers decides what a reader after both finds, though
 // neither writer has seen a difference.
 func TestStateOfVar(t *testing.T) {
 	prog := func(w *explore.World) {

@@ -54,7 +54,7 @@ func withDaemons(fail bool) func(w *explore.World) {
 	}
 }
 
-// Daemons take part in the schedules and are ended with the execution; no goroutine is left behind but a few that the next
+// Daemons take part in the schedules and are ended with the execution; no goroutine is left but a few that the next
 // search uses, whether executions end, are cut off, fail or get stuck.
 func TestDaemonsAndGoroutines(t *testing.T) {
 	daemonsAndGoroutines(t)
@@ -124,7 +124,7 @@ func TestCallAndReturn(t *testing.T) {
 		}
 		w.Check(func() error {
 			if start[0] > end[1] {
-				return errors.New("0 begins behind 1")
+				return errors.New("0 begins after 1")
 			}
 			return nil
 		})
@@ -168,7 +168,7 @@ func TestReplayDetails(t *testing.T) {
 		states = append(states, strings.Join(d.State, " "))
 	}
 	if got := strings.Join(states, ","); got != "0,0,0,0,1,1" {
-		t.Errorf("x behind each step: %s", got)
+		t.Errorf("x after each step: %s", got)
 	}
 	if !strings.Contains(x.Details[3].Stack.String(), "TestReplayDetails") {
 		t.Errorf("stack of step 3: %s", x.Details[3].Stack)

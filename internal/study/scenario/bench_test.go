@@ -21,7 +21,7 @@ func BenchmarkFound(b *testing.B) {
 	b.ReportMetric(0.3, "goal-s/op")
 }
 
-// BenchmarkExhausted proves that the wait in front of the size keeps it.
+// BenchmarkExhausted proves that the wait before the size keeps it.
 func BenchmarkExhausted(b *testing.B) {
 	for _, c := range []struct {
 		scenario string

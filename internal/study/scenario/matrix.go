@@ -46,7 +46,7 @@ func WriteMatrix(w io.Writer, results []Result, policies []string, limit string)
 		}
 		return "-"
 	}
-	// A policy's name goes over several lines, cut behind a hyphen or in front of a toggle, so that the table stays narrow.
+	// A policy's name goes over several lines, cut after a hyphen or before a toggle, so that the table stays narrow.
 	heads := make([][]string, len(policies))
 	width := make([]int, len(policies))
 	high := 0
