@@ -65,7 +65,7 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 
 // SetSize changes i_size and drops what lies beyond it.
 //
-// Models btrfs_setsize(). The order of the steps comes from plan.Order.
+// Models btrfs_setsize(). The order of the steps comes from plan.SetsizeSteps.
 //
 // Preconditions:
 //   - ip is locked for writing, and the range when the plan says so.
