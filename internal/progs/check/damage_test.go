@@ -7,11 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
 
@@ -266,6 +268,8 @@ func TestEachRuleFires(t *testing.T) {
 			m.node(m.root(fsTree), func(n format.Node) { n.SetKey(1, first) })
 		}},
 		{"nlink", "inode.nlink", func(m *image) { m.editInode(fileIno, func(i *format.InodeItem) { i.Nlink = 3 }) }},
+		{"nlink of a directory with two names", "inode.nlink", func(m *image) { m.link(256, dirIno, "again", 9, format.FtDir) }},
+		{"nlink of a directory", "inode.nlink inode.orphan", func(m *image) { m.editInode(dirIno, func(i *format.InodeItem) { i.Nlink = 0 }) }},
 		{"orphan item missing", "inode.orphan", func(m *image) { m.del(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, orphan)) }},
 		{"nbytes", "inode.nbytes", func(m *image) { m.editInode(subIno, func(i *format.InodeItem) { i.Nbytes += blk }) }},
 		{"directory with data", "inode.kind", func(m *image) {
@@ -340,6 +344,119 @@ func TestEachRuleFires(t *testing.T) {
 	}
 	if r := base.check(); !r.Clean {
 		t.Errorf("the sample itself was damaged:\n%s", r.text())
+	}
+}
+
+// dupData gives the data chunk a second copy and returns the device offset of its stripe.
+func (m *image) dupData() uint64 {
+	m.t.Helper()
+	ch := m.ch[2]
+	second := m.ch[1].copies[1] + m.ch[1].length // behind the last stripe of mkfs
+	for _, c := range m.ch {
+		for _, at := range c.copies {
+			second = max(second, at+c.length)
+		}
+	}
+	if int64(second+ch.length) > m.dev.Size() {
+		m.t.Fatalf("no room for a second data stripe at %d", second)
+	}
+	k := key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, ch.start)
+	n := m.block(m.leafOf(chunkTree, k))
+	slot, _ := n.Search(k)
+	var c format.Chunk
+	c.Decode(n.Item(slot))
+	c.Type |= format.BlockGroupDup
+	c.Stripes = append(c.Stripes, c.Stripes[0])
+	c.Stripes[1].Offset = second
+	m.del(chunkTree, k)
+	m.add(chunkTree, k, enc(c.Size(), &c))
+	d := format.DevExtent{ChunkTree: 3, ChunkObjectid: 256, ChunkOffset: ch.start, Length: ch.length}
+	old := key(1, format.DEV_EXTENT_KEY, ch.copies[0])
+	m.edit(devTree, old, func(b []byte) {
+		var first format.DevExtent
+		first.Decode(b)
+		d = first
+	})
+	m.add(devTree, key(1, format.DEV_EXTENT_KEY, second), enc(format.DevExtentSize, &d))
+	m.edit(chunkTree, key(1, format.DEV_ITEM_KEY, 1), func(b []byte) { le.PutUint64(b[16:], le.Uint64(b[16:])+ch.length) })
+	m.edit(extentTree, key(ch.start, format.BLOCK_GROUP_ITEM_KEY, ch.length), set64(16, format.BlockGroupData|format.BlockGroupDup))
+	m.sb.DevItem.BytesUsed += ch.length
+	m.super()
+	m.write(second, m.read(ch.copies[0], 32*blk))
+	m.load()
+	return second
+}
+
+// TestSecondCopies: a damage that only the second copy has is a damage. Of data whose first copy is whole every reader is content with
+// that one, until the day on which it rots, too. The third superblock, at 256 GiB, is on large devices only.
+func TestSecondCopies(t *testing.T) {
+	m := newImage(t)
+	second := m.dupData()
+	if r := m.check(); !r.Clean {
+		t.Fatalf("the sample with two copies of its data:\n%s", r.text())
+	}
+	for i, at := range []uint64{m.ch[2].copies[0], second} {
+		n := m.clone(t)
+		n.write(at+2*blk+9, []byte("rot"))
+		r := n.check()
+		if want := fmt.Sprintf("mirror=%d device_offset=%d", i, at+2*blk); r.rules() != "[data.csum]" || len(r.Findings) != 1 || !strings.Contains(r.Findings[0].Where, want) {
+			t.Errorf("copy %d is rotten: have %s want one data.csum at %s\n%s", i, r.rules(), want, r.text())
+		}
+		r, err := Check(m.tk, &faulty{m.dev, int64(at), int64(at) + 1}, Options{})
+		if err != nil || r.rules() != "[data.read]" {
+			t.Errorf("copy %d cannot be read: have %v %s want data.read\n%s", i, err, r.rules(), r.text())
+		}
+	}
+
+	big := &image{t: t, tk: m.tk, dev: blockdev.NewMemory(257 << 30)}
+	if err := mkfs.Make(big.tk, big.dev, mkfs.Options{FSID: id(1), DevUUID: id(2), ChunkTreeUUID: id(3), SubvolUUID: id(4)}); err != nil {
+		t.Fatal(err)
+	}
+	if r := big.check(); !r.Clean {
+		t.Fatalf("a device with three superblocks:\n%s", r.text())
+	}
+	for i := 1; i < format.SuperMirrorMax; i++ {
+		n := &image{t: t, tk: big.tk, dev: big.dev.Snapshot()}
+		n.write(format.SuperMirror(i)+0x12b, []byte("label"))
+		r := n.check()
+		if want := fmt.Sprintf("bytenr=%d", format.SuperMirror(i)); r.rules() != "[super.copy]" || !strings.Contains(r.Findings[0].Where, want) {
+			t.Errorf("copy %d of the superblock: have %s want super.copy at %s\n%s", i, r.rules(), want, r.text())
+		}
+	}
+}
+
+// TestExtentsAcrossLeaves: two file extents that overlap are found in one leaf by the tree checker, and in two leaves, where no block is
+// wrong by itself, by the checker of files.
+func TestExtentsAcrossLeaves(t *testing.T) {
+	for _, c := range []struct {
+		off   uint64
+		rules string
+	}{
+		{4 * blk, "[]"}, // next to the one before
+		{5 * blk, "[]"}, // after a hole
+		{3 * blk, "[file.extent]"},
+		{2*blk + 1<<12, "[file.extent]"},
+	} {
+		m := newImage(t)
+		at := m.data0() + 20*blk
+		m.fileExtent(subIno, c.off, format.FileExtent{Type: format.FileExtentTypeReg, RAMBytes: blk, DiskBytenr: at, DiskNumBytes: blk, NumBytes: blk})
+		m.dataExtent(at, blk, subIno, c.off)
+		m.editInode(subIno, func(i *format.InodeItem) { i.Size, i.Nbytes = 8*blk, 3*blk })
+		// The leaves are cut between the two extents.
+		root := m.block(m.root(fsTree))
+		left, right := m.block(root.Blockptr(0)), m.block(root.Blockptr(1))
+		l := append(items(left), items(right)...)
+		cut := slices.IndexFunc(l, func(x item) bool { return x.k == key(subIno, format.EXTENT_DATA_KEY, c.off) })
+		fill(left, l[:cut])
+		fill(right, l[cut:])
+		m.put(left)
+		m.put(right)
+		m.node(root.Bytenr(), func(n format.Node) { n.SetKey(1, l[cut].k) })
+		m.settle()
+		r := m.check()
+		if r.rules() != c.rules {
+			t.Errorf("an extent from %d on after one that ends at %d: have %s want %s\n%s", c.off, 4*blk, r.rules(), c.rules, r.text())
+		}
 	}
 }
 
