@@ -259,6 +259,56 @@ func TestEOF(t *testing.T) {
 	}
 }
 
+// TestEOFEdges: one byte and one tick to either side of what CheckEOF promises. A file of 10 bytes is cut to 5 by truncate 1, which takes
+// the ticks 5 to 8. An operation that ends in the tick in which another starts is beside it, not before it.
+func TestEOFEdges(t *testing.T) {
+	write := func(lo, hi, start, end int64) Op { return Op{ID: 2, Lo: lo, Hi: hi, Start: start, End: end} }
+	stat := func(size, start, end int64) Op { return Op{ID: 3, Kind: Stat, Size: size, Start: start, End: end} }
+	for _, k := range []struct {
+		name string
+		ops  []Op
+		seen []Seen
+		size int64
+		want string // the words in front of the colon
+	}{
+		{"the size", nil, nil, 5, ""},
+		{"one byte more", nil, nil, 6, "lost truncate"},
+		{"one byte less", nil, nil, 4, "lost end of file"},
+		{"a write before", []Op{write(0, 7, 1, 4)}, nil, 5, ""},
+		{"a write before, one byte more", []Op{write(0, 7, 1, 4)}, nil, 6, "lost truncate"},
+		{"a write that ends as the truncate starts", []Op{write(0, 7, 1, 5)}, nil, 7, ""},
+		{"it reaches no farther", []Op{write(0, 7, 1, 5)}, nil, 8, "lost truncate"},
+		{"a write after", []Op{write(6, 7, 9, 10)}, nil, 7, ""},
+		{"a write after, one byte more", []Op{write(6, 7, 9, 10)}, nil, 8, "lost truncate"},
+		{"a write after, one byte less", []Op{write(6, 7, 9, 10)}, nil, 6, "lost end of file"},
+		{"a write that starts as the truncate ends", []Op{write(6, 7, 8, 10)}, nil, 5, ""},
+		{"a write that starts a tick later", []Op{write(6, 7, 9, 10)}, nil, 5, "lost end of file"},
+		{"a stat as the truncate ends", []Op{stat(10, 8, 9)}, nil, 5, ""},
+		{"a stat a tick later", []Op{stat(10, 9, 9)}, nil, 5, "lost truncate"},
+		{"a stat as the truncate starts", []Op{stat(10, 4, 5)}, nil, 5, ""},
+		{"a stat before it", []Op{stat(9, 3, 4)}, nil, 5, "lost end of file"},
+		{"a stat before it, too much", []Op{stat(11, 3, 4)}, nil, 5, "lost truncate"},
+		{"a write that starts as the stat ends", []Op{stat(7, 9, 11), write(6, 7, 11, 12)}, nil, 7, ""},
+		{"a write that starts a tick after the stat", []Op{stat(7, 9, 10), write(6, 7, 11, 12)}, nil, 7, "lost truncate"},
+		{"the last byte that stays", nil, []Seen{{4, 5, Initial}}, 5, ""},
+		{"the first byte that goes", nil, []Seen{{5, 6, Initial}}, NoSize, "bytes beyond a truncate came back"},
+		{"both", nil, []Seen{{4, 6, Initial}}, NoSize, "bytes beyond a truncate came back"},
+		{"bytes of a write before", []Op{write(5, 6, 1, 4)}, []Seen{{5, 6, 2}}, NoSize, "bytes beyond a truncate came back"},
+		{"bytes of a write beside", []Op{write(5, 6, 1, 5)}, []Seen{{5, 6, 2}}, NoSize, ""},
+	} {
+		h := &History{Size: 10, Ops: append([]Op{{ID: 1, Kind: Truncate, Lo: 5, Start: 5, End: 8}}, k.ops...), Final: k.seen, FinalSize: k.size}
+		have := ""
+		for _, f := range CheckEOF(h) {
+			if w, _, _ := strings.Cut(f.Text, ":"); w != have {
+				have += w
+			}
+		}
+		if have != k.want {
+			t.Errorf("%s: have %q want %q: %v", k.name, have, k.want, CheckEOF(h))
+		}
+	}
+}
+
 func TestStale(t *testing.T) {
 	h := &History{Size: 100, Holes: []Range{{40, 60}}, FinalSize: NoSize, Ops: []Op{
 		{ID: 1, Lo: 10, Hi: 20, Start: 5, End: 6},
