@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Door is a place where a room is given code that it does not import, so that a lower room can call an upper one: an exported
-// interface, an exported field or variable of a function type, or an exported method Set... or On... that takes a function.
+// Door is a place where a room is given code that it does not import, so that a lower room can call
+// an upper one: an exported interface, an exported field or variable of a function type, or an
+// exported method Set... or On... that takes a function.
 type Door struct {
 	Name    string   // "pkg.Interface", "pkg.Struct.Field", "pkg.Type.SetFunc" or "pkg.Var", pkg without its folders
 	Room    string   // the package that has it

@@ -65,8 +65,8 @@ func checkDoors(r *Rules, fset *token.FileSet, pkgs []Package, text string) (out
 	return out
 }
 
-// use is what checkDoors knows of the packages, by their last names: methods of their types, and every name after a dot or
-// before a colon.
+// use is what checkDoors knows of the packages, by their last names: methods of their types, and
+// every name after a dot or before a colon.
 type use struct {
 	methods map[string]map[string]bool // "pkg.Type" -> its own
 	embeds  map[string]map[string]bool // "pkg.Type" -> "pkg.Type" of each embedded field
@@ -125,8 +125,8 @@ func usesOf(pkgs []Package) use {
 	return u
 }
 
-// fills says why filler does not fill d; "" if it does. A type has the methods of an interface; a room that
-// fills a function uses its name.
+// fills says why filler does not fill d; "" if it does. A type has the methods of an interface; a
+// room that fills a function uses its name.
 func (u use) fills(filler string, d Door) string {
 	if !strings.Contains(filler, ".") {
 		if last := d.Name[strings.LastIndex(d.Name, ".")+1:]; u.names[filler] == nil {

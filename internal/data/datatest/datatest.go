@@ -1,5 +1,6 @@
-// Package datatest is a file system without names for the tests of the rooms of data: everything under iopath, wired as package
-// fs does, with a buffered write in its plainest order. A World checks the image when it closes.
+// Package datatest is a file system without names for the tests of the rooms of data: everything
+// under iopath, wired as package fs does, with a buffered write in its plainest order. A World
+// checks the image when it closes.
 package datatest
 
 import (

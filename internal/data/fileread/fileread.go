@@ -1,4 +1,34 @@
-// Package fileread reads file data from the device into pages: one page for a writer, and pages with readahead for a reader.
+// Package fileread reads file data from the device into pages: one page for a writer that
+// overwrites a part of it, and pages with readahead for a reader.
+//
+// A sequential read of a page that is not in memory:
+//
+//	ReadPage       State.next is the index: the window doubles, 16 to 256 pages      State.size
+//	  readAhead    the pages that are missing are added, locked
+//	    readRun    i_size; extent lock with nothing ordered in the range; place.At; unlock
+//	      fill     zeros, inline bytes, or
+//	        readPages    one bio; LookupCsums; each page checked; a bad one from the other mirrors
+//	               pages uptodate and unlocked; a page that failed stays as it was
+//	  ReadPage     finds the page uptodate; if not, FillPage reads it alone and reports the error
+//
+// FillPage is the writer's way: the page is the caller's and stays locked, and an ordered extent in
+// the way is the caller's to wait for, because only the caller knows which other pages it has
+// locked.
+//
+// Lock order:
+//
+//	page                     the caller's, or readAhead's, ascending
+//	  extent                 readRun, FillPage; let go before the bio, because the page keeps the extent in place
+//	    tree_fs              place.At
+//	  tree_csum              readPages
+//
+// Invariants:
+//   - a page becomes uptodate only when all its bytes are the file's, or zeros beyond i_size;
+//   - data of an inode with checksums is never handed out unchecked.
+//
+// Model: fs/btrfs/extent_io.c (btrfs_read_folio, btrfs_readahead), mm/filemap.c, mm/readahead.c.
+// Differences: readahead is synchronous; a bad copy is not rewritten; no compression, no
+// encryption.
 package fileread
 
 import (
@@ -51,17 +81,19 @@ func New(fs *inode.FS, pl *place.Finder, items Items, store Store) *Reader {
 	return &Reader{Place: pl, fs: fs, items: items, store: store}
 }
 
-// FillPage makes a locked page uptodate from the disk: a write of a part of a page does so first. The page stays locked and the
-// caller's in every case. busy, if not nil, is an ordered extent over the page, referenced, and the page is as it was: the
-// caller unlocks all pages that it has, calls WaitPut and looks the page up again.
+// FillPage makes a locked page uptodate from the disk: a write of a part of a page does so first.
+// The page stays locked and the caller's in every case. busy, if not nil, is an ordered extent over
+// the page, referenced, and the page is as it was: the caller unlocks all pages that it has, calls
+// WaitPut and looks the page up again.
 // Models btrfs_read_folio() as prepare_uptodate_page() calls it.
 func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) (busy *ordered.Extent, err error) {
 	if p.Uptodate() {
 		return nil, nil
 	}
 	start, end := p.Offset(), p.Offset()+pageSize
-	// The page went out of memory before its data got into the trees. Beyond EOF the data is still on its way while the
-	// truncate that cut it off waits for it, so this comes before the look at i_size.
+	// The page went out of memory before its data got into the trees. Beyond EOF the data is still
+	// on its way while the truncate that cut it off waits for it, so this comes before the look at
+	// i_size.
 	if busy = ip.Ordered.First(t, start, end); busy != nil {
 		return busy, nil
 	}
@@ -129,8 +161,8 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 	return nil
 }
 
-// readPages reads consecutive pages from consecutive disk bytes and checks them against the checksum tree. A page that
-// does not match is read from the other mirrors.
+// readPages reads consecutive pages from consecutive disk bytes and checks them against the
+// checksum tree. A page that does not match is read from the other mirrors.
 func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages []*pagecache.Page) error {
 	vecs := make([][]byte, len(pages))
 	for i, p := range pages {
@@ -163,8 +195,8 @@ func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages
 	return nil
 }
 
-// readMirrors reads one page from each mirror until one has the checksum. Models btrfs_repair_one_sector(). Difference: a bad
-// copy is not rewritten.
+// readMirrors reads one page from each mirror until one has the checksum. Models
+// btrfs_repair_one_sector(). Difference: a bad copy is not rewritten.
 func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want uint32) error {
 	var last error
 	for m := range rd.store.Mirrors(bytenr) {
@@ -190,15 +222,15 @@ const (
 	readAheadMax   = 256
 )
 
-// State is the readahead state of an open file. The zero value is ready; tasks that share it only make each other read
-// too much or too little.
+// State is the readahead state of an open file. The zero value is ready; tasks that share it only
+// make each other read too much or too little.
 type State struct {
 	next atomic.Uint64 // the index after the last one asked for
 	size atomic.Uint64 // pages read ahead last time
 }
 
-// window is how many pages to read from index on, when the caller wants want: not so many that a small cache would
-// drop the first before the caller gets to the last.
+// window is how many pages to read from index on, when the caller wants want: not so many that a
+// small cache would drop the first before the caller gets to the last.
 func (ra *State) window(index uint64, want int, cachePages uint64) uint64 {
 	most := uint64(readAheadMax)
 	if cachePages > 0 {
@@ -215,8 +247,9 @@ func (ra *State) window(index uint64, want int, cachePages uint64) uint64 {
 	return min(max(n, uint64(want)), most)
 }
 
-// ReadPage finds the page and returns it referenced and uptodate, not locked. want is how many pages the caller will read from here on,
-// at least 1; sequential reads read ahead. The caller copies and calls Put. Models filemap_get_pages().
+// ReadPage finds the page and returns it referenced and uptodate, not locked. want is how many
+// pages the caller will read from here on, at least 1; sequential reads read ahead. The caller
+// copies and calls Put. Models filemap_get_pages().
 func (rd *Reader) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want int, ra *State) (*pagecache.Page, error) {
 	tried := false
 	for {
@@ -256,8 +289,9 @@ func (rd *Reader) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want in
 	}
 }
 
-// readAhead reads the pages of [first, first+n) that are not in memory. An error leaves pages that are not uptodate: who needs one
-// reads it by itself and gets the error. Models page_cache_ra_unbounded() and btrfs_readahead().
+// readAhead reads the pages of [first, first+n) that are not in memory. An error leaves pages that
+// are not uptodate: a reader that needs one reads it by itself and gets the error. Models
+// page_cache_ra_unbounded() and btrfs_readahead().
 func (rd *Reader) readAhead(t *sched.Task, ip *inode.Inode, first, n uint64) {
 	size := ip.Size(t)
 	last := min(first+n, (size+pageSize-1)>>pageShift)
@@ -283,8 +317,9 @@ func (rd *Reader) readAhead(t *sched.Task, ip *inode.Inode, first, n uint64) {
 	}
 }
 
-// readRun fills what it can of consecutive locked pages. A truncate may have gone by before the pages were in the cache: i_size is
-// asked again now that they are, and a later truncate must have them first. Models the look at i_size in btrfs_do_readpage().
+// readRun fills what it can of consecutive locked pages. A truncate may have gone by before the
+// pages were in the cache: i_size is asked again now that they are, and a later truncate must have
+// them first. Models the look at i_size in btrfs_do_readpage().
 func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Page) {
 	size := ip.Size(t)
 	for len(pages) > 0 && pages[len(pages)-1].Offset() >= size {

@@ -1,4 +1,38 @@
-// Package finish brings ordered extents whose data is on the device into the trees: file extent items, checksums, sizes.
+// Package finish brings ordered extents whose data is on the device into the trees: file extent
+// items, checksums, sizes. Its input is the ordered extent alone, so that writes without pages end
+// here as well.
+//
+// The end of a write into new space, with the counter that each step moves:
+//
+//	Complete          queued: the last bio's end has called, and may not sleep
+//	finish            on a worker
+//	  TakeOrdered     outstanding -1, csum_bytes -len; the metadata reserved for them is ours
+//	  finishItems     extent lock, transaction joined with these bytes
+//	    DropExtents, InsertFileExtent, AllocReservedFileExtent     nbytes +len; data reserved -> used
+//	    InsertCsums
+//	    extent maps dropped, disk_i_size follows i_size            the inode is dirty
+//	  Ordered.Remove  in flight -1, waiters woken
+//
+// Preallocated space is marked written instead (MarkExtentWritten). An overwrite in place inserts
+// nothing and joins no transaction. On an error nothing is inserted, new space is free again, and
+// the error stays with the inode for fsync.
+//
+// A file of at most max_inline bytes has no ordered extent: Inline puts its bytes into the tree
+// before writeback goes on.
+//
+// Lock order:
+//
+//	extent                   finishItems; the caller of Inline holds it
+//	  transaction            Config.Join
+//	    tree_fs, tree_csum   items
+//	      delayed_refs
+//
+// Invariants:
+//   - an ordered extent is finished exactly once, after all its bios;
+//   - a task that waited for an ordered extent finds its items in the tree, or its error.
+//
+// Model: fs/btrfs/inode.c (btrfs_finish_one_ordered, cow_file_range_inline). Difference: the inode
+// item is written at commit.
 package finish
 
 import (
@@ -42,7 +76,7 @@ type Config struct {
 	Items   Items
 	Extents Extents
 	// Join joins the running transaction with metadata bytes that were reserved before:
-	// transaction.Manager.JoinReserved behind the interface.
+	// transaction.Manager.JoinReserved.
 	Join func(t *sched.Task, bytes uint64) (Handle, error)
 	// Workers is how many tasks finish ordered extents; at least 1.
 	Workers int
@@ -79,11 +113,12 @@ const (
 // Complete queues an ordered extent whose data is on the device for a worker. It never sleeps.
 func (f *Finisher) Complete(t *sched.Task, oe *ordered.Extent) { f.queue.Queue(t, &oe.Completion) }
 
-// finish brings an ordered extent into the trees and takes it off its inode, which wakes those who wait for it. On an error
-// nothing is inserted, a new extent goes back to free space, and the error stays on the mapping for fsync.
+// finish brings an ordered extent into the trees and takes it off its inode, which wakes those who
+// wait for it. On an error nothing is inserted, a new extent goes back to free space, and the error
+// stays on the mapping for fsync.
 //
-// Models btrfs_finish_one_ordered(). Differences: an overwrite in place joins no transaction, because the inode item
-// is written at commit; an aborted transaction takes the extent with it.
+// Models btrfs_finish_one_ordered(). Differences: an overwrite in place joins no transaction,
+// because the inode item is written at commit; an aborted transaction takes the extent with it.
 func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	t.Spend(cost.Ordered, 1)
 	ip := inode.OfOrdered(oe)
@@ -109,7 +144,8 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	oe.Put(t)
 }
 
-// moveDiskSize lets the inode item's size follow i_size: with NO_HOLES, whatever is missing in between reads as zero.
+// moveDiskSize lets the inode item's size follow i_size: with NO_HOLES, whatever is missing in
+// between reads as zero.
 func (f *Finisher) moveDiskSize(t *sched.Task, ip *inode.Inode) {
 	if ip.FollowSize(t) {
 		ip.MarkDirty(t)
@@ -119,7 +155,8 @@ func (f *Finisher) moveDiskSize(t *sched.Task, ip *inode.Inode) {
 // finishItems is the tree part of finish. It owns rsv bytes of metadata.
 func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) error {
 	start, end := oe.Start, oe.End()
-	// Joining may wait for a commit; the extent range ranks above it, so it is locked before (9.1, level 11).
+	// Joining may wait for a commit; the extent range ranks above it, so it is locked before (9.1,
+	// level 11).
 	ip.IOTree.LockBits(t, start, end, extentio.Locked|extentio.FinishingOrdered)
 	defer ip.IOTree.Unlock(t, start, end)
 	h, err := f.cfg.Join(t, rsv)
@@ -172,7 +209,8 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	return nil
 }
 
-// Inline puts data, which is all of the file, into the tree. rsv metadata bytes are its own; the extent range of the first block is locked.
+// Inline puts data, which is all of the file, into the tree. rsv metadata bytes are its own; the
+// extent range of the first block is locked.
 func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint64) error {
 	ip.IOTree.AssertLocked(t, 0, format.SectorSize)
 	h, err := f.cfg.Join(t, rsv)

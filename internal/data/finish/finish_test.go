@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// direct writes whole blocks at off without a page, piece by piece, as direct I/O does, and reports the types of the pieces. Each
-// bio ends with fail.
+// direct writes whole blocks at off without a page, piece by piece, as direct I/O does, and reports
+// the types of the pieces. Each bio ends with fail.
 func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail error) (types []ordered.Type) {
 	t, space := w.T, ip.FS.Space
 	n := uint64(len(data))
@@ -63,8 +63,9 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 	return types
 }
 
-// Completion knows no pages: ordered extents of a write that has none get their items and checksums, new ones, overwritten ones and
-// preallocated ones. The accounts come to rest and the checker is content.
+// Completion knows no pages: ordered extents of a write that has none get their items and
+// checksums, new ones, overwritten ones and preallocated ones. The accounts come to rest and the
+// checker is content.
 func TestWithoutPages(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	for _, c := range []struct {

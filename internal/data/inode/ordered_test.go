@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A range with an ordered extent in it is not locked, also not in part: the completion needs it. A range beside it is.
+// A range with an ordered extent in it is not locked, also not in part: the completion needs it. A
+// range beside it is.
 func TestLockUnlessOrdered(tt *testing.T) {
 	t := sched.NewTask("test")
 	ip := newFS().New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG})

@@ -1,9 +1,9 @@
 // Package ordered holds the ordered extents of an inode: data writes in flight, from the choice of their place on disk
 // until the trees know them.
 //
-// An extent is made by writeback (Add), told of each finished bio (Done), handed to the completion worker by whoever
-// finished the last one, and removed (Remove) when the file extent items, checksums and the inode are in the trees. Who
-// wants to change or read its range meanwhile finds it (First) and waits for it (Wait).
+// Writeback makes an extent (Add). Each finished bio is accounted (Done); the end of the last one hands the extent to a
+// completion worker, which removes it (Remove) when the file extent items and checksums are in the trees. A task that
+// wants to change or read the range meanwhile finds the extent (First) and waits for it (WaitPut).
 //
 // Model: fs/btrfs/ordered-data.c. Difference: an extent's bios are always submitted right after it is made, so there is
 // nothing to start (btrfs_start_ordered_extent) and invalidation never has to finish one.
@@ -217,7 +217,7 @@ func (p *Pool) unlink(t *sched.Task, e *Extent) {
 		p.newest = e.older
 	}
 	e.older, e.newer = nil, nil
-	// Under the lock: who finds the list empty in WaitAll finds the counts at rest.
+	// Under the lock: a task that finds the list empty in WaitAll finds the counts at rest.
 	p.n.Add(-1)
 	p.bytes.Add(-int64(e.Len))
 	p.mu.Unlock(t)

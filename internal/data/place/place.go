@@ -1,4 +1,39 @@
-// Package place answers where a range of a file is on disk, and whether a write of it may go in place.
+// Package place answers where a range of a file is on disk, and where a write of it may go. It
+// knows no pages: buffered writeback asks it, and direct I/O and the log tree can.
+//
+// The questions, and what an answer costs when the inode's extent maps (inode.Extents) do not have
+// it:
+//
+//	At         what is at this offset?              one lookup in the file's tree
+//	InPlace    is a write known to go in place?     CanNocow of the tree, once per extent; no lock
+//	CanNocow   up to where may a write go in place? extent lock of the range, CanNocow of the tree
+//	Next       where does this write go?
+//	  nocow      the piece may be overwritten: its own place               Extents: a map with Nocow
+//	  alloc      else, up to the next piece that may: new space
+//	    backData   data reservation for bytes dirtied without one          data may_use up, NORESERVE off
+//	    ReserveExtent                                                      data may_use -> reserved; hint
+//
+// The caller of Next turns the answer into an ordered extent (inode.AddOrdered) before it lets the
+// range go.
+//
+// An answer is remembered in the extent maps unless something was dropped from them while it was on
+// its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer behind.
+//
+// Lock order:
+//
+//	extent                         CanNocow; the caller of Next holds it
+//	  tree_fs, tree_extent         lookups
+//	    space_info, block_group    alloc
+//	    extent_map                 leaf
+//
+// Invariants:
+//   - a piece that Next returns begins where it was asked, is not empty, and no longer than
+//     inode.MaxExtent;
+//   - of its error only the range is valid, and it covers what cannot get a place.
+//
+// Model: fs/btrfs/inode.c (btrfs_get_extent, can_nocow_extent, the allocating half of
+// cow_file_range and run_delalloc_nocow). Differences: backData can fail where the kernel
+// overbooks; no compression.
 package place
 
 import (
@@ -42,7 +77,8 @@ func New(items Items, extents Extents) *Finder {
 
 // At tells what the file has at off: from the cache, or from the tree.
 //
-// Preconditions: the extent range of off is locked, and nothing ordered is in it; or a wrong answer does no harm.
+// Preconditions: the extent range of off is locked, and nothing ordered is in it; or a wrong answer
+// does no harm.
 func (f *Finder) At(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
 	if m, ok := ip.Extents.Lookup(t, off); ok {
 		return m, nil
@@ -86,8 +122,9 @@ type Extent struct {
 	DiskBytenr format.Logical // of Start
 }
 
-// Next finds the place of the first piece of [start, end), which is to be written: space that is there already where the inode
-// may write in place, and newly reserved space elsewhere. On an error the piece has a range and no place.
+// Next finds the place of the first piece of [start, end), which is to be written: space that is
+// there already where the inode may write in place, and newly reserved space elsewhere. On an error
+// the piece has a range and no place.
 //
 // Models one round of run_delalloc_nocow() and cow_file_range().
 //
@@ -123,7 +160,8 @@ func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent
 	return f.alloc(t, ip, start, min(cur, start+inode.MaxExtent))
 }
 
-// alloc reserves new space for the first piece of [start, end), as long as one piece of free space allows.
+// alloc reserves new space for the first piece of [start, end), as long as one piece of free space
+// allows.
 func (f *Finder) alloc(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
 	x := Extent{Start: start, Len: end - start}
 	if err := f.backData(t, ip, start, end); err != nil {
@@ -138,8 +176,9 @@ func (f *Finder) alloc(t *sched.Task, ip *inode.Inode, start, end uint64) (Exten
 	return x, nil
 }
 
-// backData reserves the data space of those bytes of [start, end) that were dirtied in NOCOW mode and must be
-// COWed after all. Models the NORESERVE part of fallback_to_cow(). Difference: it can fail, the kernel overbooks.
+// backData reserves the data space of those bytes of [start, end) that were dirtied in NOCOW mode
+// and must be COWed after all. Models the NORESERVE part of fallback_to_cow(). Difference: it can
+// fail, the kernel overbooks.
 func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) error {
 	if !ip.MayNocow() {
 		return nil
@@ -155,8 +194,9 @@ func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) err
 	return nil
 }
 
-// nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to where (at most the extent) and
-// where they are on disk. The answer is remembered until the file's extents change there.
+// nocowAt finds out whether the bytes from off on may be overwritten in place; the map says up to
+// where (at most the extent) and where they are on disk. The answer is remembered until the file's
+// extents change there.
 //
 // Preconditions: the extent range of off is locked, or a wrong answer does no harm.
 func (f *Finder) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
@@ -198,9 +238,10 @@ func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
 	return m
 }
 
-// InPlace reports whether a write of [start, end) is known to go in place, without checksums. The trees are asked once per extent;
-// with nowait they are not asked and an extent that is not known yet counts as none. No lock is needed: an answer that a change
-// overtakes while it is on its way counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents).
+// InPlace reports whether a write of [start, end) is known to go in place, without checksums. The
+// trees are asked once per extent; with nowait they are not asked and an extent that is not known
+// yet counts as none. No lock is needed: an answer that a change overtakes while it is on its way
+// counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents).
 func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) bool {
 	if !ip.Nocow() || ip.Sums() {
 		return false
@@ -212,8 +253,9 @@ func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowa
 	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End
 }
 
-// ask asks the trees about the extent at off, and remembers that it has. It reports false when the file's extents have changed
-// meanwhile, and on an error, which shows again when the range is written back.
+// ask asks the trees about the extent at off, and remembers that it has. It reports false when the
+// file's extents have changed meanwhile, and on an error, which shows again when the range is
+// written back.
 func (f *Finder) ask(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, bool) {
 	gen := ip.Extents.Gen()
 	m, ok, err := f.nocowAt(t, ip, off, off+format.SectorSize)
@@ -226,8 +268,9 @@ func (f *Finder) ask(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map,
 	return m, err == nil && ip.Extents.Gen() == gen
 }
 
-// CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all. With nowait it does not sleep:
-// EAGAIN. Without, it waits for ordered extents in the range (drop, wait, retry).
+// CanNocow reports up to which byte of [start, end) a write goes in place; start means not at all.
+// With nowait it does not sleep: EAGAIN. Without, it waits for ordered extents in the range (drop,
+// wait, retry).
 // Models btrfs_check_nocow_lock(); labs/reference 3.4.
 func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) (uint64, error) {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
@@ -251,7 +294,8 @@ func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, now
 		}
 		cur += n
 	}
-	// A preallocated extent of a COW inode that has delalloc already will be converted by that writeback.
+	// A preallocated extent of a COW inode that has delalloc already will be converted by that
+	// writeback.
 	if !ip.Nocow() && cur > start && ip.IOTree.Any(t, start, cur, extentio.Delalloc) {
 		return start, nil
 	}

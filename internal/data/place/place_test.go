@@ -24,7 +24,8 @@ type item struct {
 	in         bool
 }
 
-// trees are the items of a file, with holes between, and a file system that hands out space in pieces.
+// trees are the items of a file, with holes between, and a file system that hands out space in
+// pieces.
 type trees struct {
 	items []item
 	piece uint64 // the longest piece of free space
@@ -79,9 +80,9 @@ func (x *trees) ReserveExtent(t *sched.Task, n, least uint64, hint format.Logica
 
 const kb = 1024
 
-// Next gives the range its places in order: in place where the file may be overwritten, preallocated space, and new space for
-// everything between at once, in pieces as free space has them. What has no place is named with its range, and what comes
-// after it has one again.
+// Next gives the range its places in order: in place where the file may be overwritten,
+// preallocated space, and new space for everything between at once, in pieces as free space has
+// them. What has no place is named with its range, and what comes after it has one again.
 func TestNext(t *testing.T) {
 	file := []item{
 		{0, 8 * kb, format.FileExtentTypeReg, true},

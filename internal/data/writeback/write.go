@@ -58,8 +58,9 @@ func (e *Engine) putRun(t *sched.Task, w *run) {
 	e.mu.Unlock(t)
 }
 
-// writeRange writes back dirty pages of [from, to), in pages, in index order and at most about most of them. It returns
-// where to go on, how many pages it wrote, and the first error. Models extent_write_cache_pages().
+// writeRange writes back dirty pages of [from, to), in pages, in index order, about most pages at
+// most. It returns where to go on, how many pages it wrote, and the first error. Models
+// extent_write_cache_pages().
 func (e *Engine) writeRange(t *sched.Task, ip *inode.Inode, from, to uint64, sync bool, most int) (next uint64, wrote int, err error) {
 	w := e.getRun(t)
 	defer e.putRun(t, w)
@@ -85,8 +86,9 @@ func (e *Engine) writeRange(t *sched.Task, ip *inode.Inode, from, to uint64, syn
 	return from, wrote, err
 }
 
-// lockRun locks the dirty pages from index first on, as many as follow each other, and returns how many. Only for the
-// first does it wait, and only with sync: a page that is busy ends the run and begins the next.
+// lockRun locks the dirty pages from index first on, as many as follow each other, and returns how
+// many. Only for the first does it wait, and only with sync: a page that is busy ends the run and
+// begins the next.
 func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint64, sync bool) int {
 	for i := first; i < end; i++ {
 		var p *pagecache.Page
@@ -110,10 +112,12 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 			p.UnlockPut(t)
 			break
 		}
-		// i_size is looked at under the page lock: who extends the file into this page sets it before letting the page go.
+		// i_size is looked at under the page lock: a writer that extends the file into this page
+		// sets it before it lets the page go.
 		size := ip.Size(t)
 		if p.Offset() >= size {
-			// Truncated meanwhile, or a writer lost a race with truncate: nothing there belongs to the file.
+			// Truncated meanwhile, or a writer lost a race with truncate: nothing there belongs to
+			// the file.
 			if len(w.pages) == 0 {
 				ip.Invalidate(t, p.Offset(), p.Offset()+pageSize)
 				ip.Pages.ClearDirty(t, p)
@@ -134,7 +138,7 @@ func (e *Engine) lockRun(t *sched.Task, ip *inode.Inode, w *run, first, end uint
 func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	m := &ip.Pages
 	for _, p := range w.pages {
-		// Writeback first: who looks for pages in flight must find one or the other.
+		// Writeback first: a task that looks for pages in flight must find one or the other.
 		m.StartWriteback(t, p)
 		m.ClearDirty(t, p)
 	}
@@ -164,8 +168,8 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	return err
 }
 
-// writeInline puts the whole of a small file, which is one page, into the tree. The page and its extent range are locked; the
-// range is unlocked. Models cow_file_range_inline().
+// writeInline puts the whole of a small file, which is one page, into the tree. The page and its
+// extent range are locked; the range is unlocked. Models cow_file_range_inline().
 func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64) error {
 	const end = pageSize
 	p := w.pages[0]
@@ -179,8 +183,9 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 	return err
 }
 
-// runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and unlocks the range.
-// What cannot get a place is dropped with an error. Models btrfs_run_delalloc_range().
+// runDelalloc makes ordered extents for [start, end), whose pages and extent range are locked, and
+// unlocks the range. What cannot get a place is dropped with an error. Models
+// btrfs_run_delalloc_range().
 func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end uint64) (first error) {
 	ip.IOTree.AssertLocked(t, start, end)
 	for cur := start; cur < end; {
@@ -197,7 +202,8 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 		w.parts = append(w.parts, part{ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr), pages})
 		clear := extentio.Locked | inode.DelallocBits
 		if x.Type != ordered.Regular {
-			// The data reservation is not needed; the ordered extent keeps the metadata's, if it needs one.
+			// The data reservation is not needed; the ordered extent keeps the metadata's, if it
+			// needs one.
 			clear |= extentio.ClearDataResv
 		}
 		ip.IOTree.Change(t, x.Start, cur, clear, 0)
@@ -205,7 +211,8 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 	return first
 }
 
-// dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its data.
+// dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its
+// data.
 func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page) {
 	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
 	for _, p := range pages {
@@ -251,7 +258,8 @@ func (e *Engine) putBio(t *sched.Task, b *wbio) {
 	e.mu.Unlock(t)
 }
 
-// submit checksums the pages of an ordered extent and starts their bios. Pages of one extent are contiguous on disk.
+// submit checksums the pages of an ordered extent and starts their bios. Pages of one extent are
+// contiguous on disk.
 func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, pages []*pagecache.Page) {
 	if oe.Type != ordered.Nocow && ip.Sums() {
 		t.Spend(cost.Checksum, len(pages)<<pageShift)
@@ -261,7 +269,8 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 		}
 		oe.SetSums(t, sums)
 	}
-	// The end of the last bio may finish and recycle the extent. From here on it is the device's, which needs nobody.
+	// The end of the last bio may finish and recycle the extent. From here on it is the device's,
+	// which waits for no task.
 	t.Discharge(oe)
 	at := oe.DiskBytenr
 	for len(pages) > 0 {
@@ -280,8 +289,8 @@ func (e *Engine) submit(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, page
 	}
 }
 
-// endWrite is the end of a bio: the pages are stable no longer, and with the last bio of its ordered extent a worker finishes
-// it. It never sleeps. Models end_bbio_data_write().
+// endWrite is the end of a bio: the pages are stable no longer, and with the last bio of its
+// ordered extent a worker finishes it. It never sleeps. Models end_bbio_data_write().
 func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	b := bio.Private.(*wbio)
 	e, ip, oe := b.e, b.ip, b.oe
@@ -296,8 +305,8 @@ func endWrite(t *sched.Task, bio *blockdev.Bio) {
 	sums := ip.Sums()
 	for _, p := range b.pages {
 		if sums {
-			// The device has read the page, and nobody may have changed it meanwhile: its checksum is that of before. Without
-			// checksums that does no harm.
+			// The device has read the page, and nobody may have changed it meanwhile: its checksum
+			// is that of before. Without checksums that does no harm.
 			_ = p.View(t)
 		}
 		ip.Pages.EndWriteback(t, p)

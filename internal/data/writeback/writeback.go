@@ -1,25 +1,41 @@
-// Package writeback moves file data between the page cache and the device: it turns delayed allocation into ordered extents and
-// bios, and flushes dirty data in the background.
+// Package writeback moves file data between the page cache and the device: it turns delayed
+// allocation into ordered extents and bios, and flushes dirty data in the background.
 //
-// The way of a dirty page:
+// The way of a run of dirty pages, with the counter that each step moves:
 //
-//	WritePages     lock a run of dirty pages, clear dirty, set writeback
-//	  run          lock the extent range; inline, NOCOW/PREALLOC in place, or COW into new extents
-//	               ordered.Add per extent; DELALLOC off; range and pages unlocked
-//	  submit       checksums, bios of contiguous pages
-//	endWrite       end page writeback; the last bio hands the ordered extent to package finish
+//	writeRange       from WritePages, the flusher or FlushDelalloc
+//	  lockRun        consecutive dirty pages locked; what lies beyond i_size zeroed or dropped
+//	  writeRun       page tags: dirty -> writeback                  BDI Dirty -n, Writeback +n
+//	                 extent lock
+//	    finish.Inline      a small file; done
+//	    runDelalloc        piece by piece:
+//	      place.Next       in place, preallocated, or new space
+//	      AddOrdered       an ordered extent                        outstanding +1
+//	      IOTree.Change    DELALLOC and the lock off in one step    delalloc -len, outstanding -1
+//	                 pages unlocked: writeback keeps them as they are
+//	    submit       checksums, bios of contiguous pages
+//	endWrite         page writeback ends                            BDI Writeback -n
+//	  finish.Complete      after the last bio of the ordered extent
+//
+// A piece without a place (no space, a tree error) loses its data: dropRange gives its reservations
+// back and ends its writeback, and the error is recorded for fsync.
 //
 // Model: fs/btrfs/inode.c (run_delalloc_range, cow_file_range, run_delalloc_nocow), extent_io.c
-// (extent_write_cache_pages). Differences: pages are unlocked when their ordered extents exist, because writeback
-// protects them from then on; no compression.
+// (extent_write_cache_pages). Differences: pages are unlocked when their ordered extents exist,
+// because writeback protects them from then on; no compression.
 //
 // Lock order:
 //
-//	page                     WritePages: ascending
-//	  extent                 run
-//	    transaction          inline extents
-//	      tree_*             place.Finder
-//	        writeback        and the other leaves
+//	page                     lockRun, ascending; only the first is waited for
+//	  stable_page            lockRun, of the first page
+//	  extent                 writeRun
+//	    transaction          finish.Inline
+//	      tree_fs            place.Next
+//
+// Invariants:
+//   - data in flight has a page under writeback, an ordered extent, or both, at every moment: a
+//     task that looks for the pages first and for the ordered extents next misses nothing;
+//   - a dirty page has DELALLOC on all its bytes.
 package writeback
 
 import (
@@ -105,12 +121,13 @@ func (e *Engine) Kick(t *sched.Task) {
 	}
 }
 
-// flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn(). Difference: no page is written
-// because of its age alone; what stays below the limit is written by fsync, sync and close.
+// flushLoop writes dirty pages while there are more than the background limit. Models wb_workfn().
+// Difference: no page is written because of its age alone; what stays below the limit is written by
+// fsync, sync and close.
 func (e *Engine) flushLoop(t *sched.Task) {
 	t.Op = "flush"
 	bdi := &e.fs.Cache.BDI
-	t.Serve(bdi) // who is over the hard limit waits for it
+	t.Serve(bdi) // throttled writers wait for it
 	defer t.Discharge(bdi)
 	var list []*pagecache.Mapping
 	for {
@@ -131,13 +148,15 @@ func (e *Engine) flushLoop(t *sched.Task) {
 			if wrote == 0 && (sync || !bdi.Waiting()) {
 				break // all busy; the next writer that is over the limit kicks again
 			}
-			// Who waits for the hard limit kicks nobody: then wait for the pages that are busy.
+			// A task throttled at the hard limit will not kick us again, so do not give up: wait
+			// for the busy pages.
 			sync = wrote == 0
 		}
 	}
 }
 
-// flushSome writes up to n dirty pages of the file, from where it stopped last time, and returns how many.
+// flushSome writes up to n dirty pages of the file, from where it stopped last time, and returns
+// how many.
 func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int, sync bool) int {
 	ip := inode.OfMapping(m)
 	cur := m.Cursor.Load()
@@ -155,9 +174,10 @@ func (e *Engine) flushSome(t *sched.Task, m *pagecache.Mapping, n int, sync bool
 // allPages is an end beyond every page index.
 const allPages = pagecache.MaxFileEnd >> pagecache.PageShift
 
-// WritePages writes back the dirty pages of the bytes [start, end). With sync it waits for pages that are locked or under writeback
-// already and takes every page that was dirty at the call; without, it skips them. It starts the I/O and does not wait for its end.
-// The error is of starting (no space, a tree error) and is also recorded on the mapping.
+// WritePages writes back the dirty pages of the bytes [start, end). With sync it waits for pages
+// that are locked or under writeback already and takes every page that was dirty at the call;
+// without, it skips them. It starts the I/O and does not wait for its end. The error is of starting
+// (no space, a tree error) and is also recorded on the mapping.
 // Models btrfs_fdatawrite_range() (sync) and background writeback.
 func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, sync bool) error {
 	if ip.Pages.DirtyPages(t) == 0 {
@@ -168,9 +188,10 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 	return err
 }
 
-// WaitOrderedRange writes back [start, end) and waits until every ordered extent in it is finished. No page and no range may be
-// locked. The error is of starting, or of an ordered extent that it waited for; fsync asks Pages.CheckError for those that failed
-// before. Models btrfs_wait_ordered_range().
+// WaitOrderedRange writes back [start, end) and waits until every ordered extent in it is finished.
+// No page and no range may be locked. The error is of starting, or of an ordered extent that it
+// waited for; fsync asks Pages.CheckError for those that failed before. Models
+// btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
 	err := e.WritePages(t, ip, start, end, true)
 	e.waitPages(t, ip, start, end)
@@ -180,8 +201,9 @@ func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uin
 	return err
 }
 
-// waitPages waits for the pages that somebody else is writing back: between taking a page and making its ordered
-// extent the flusher has data in hand that is neither dirty nor ordered. When it returns, the extents are there or finished.
+// waitPages waits for the pages that somebody else is writing back: between taking a page and
+// making its ordered extent the flusher has data in hand that is neither dirty nor ordered. When it
+// returns, the extents are there or finished.
 // Models filemap_fdatawait_range() in btrfs_wait_ordered_range().
 func (e *Engine) waitPages(t *sched.Task, ip *inode.Inode, start, end uint64) {
 	if ip.Pages.WritebackPages(t) > 0 {
@@ -189,8 +211,9 @@ func (e *Engine) waitPages(t *sched.Task, ip *inode.Inode, start, end uint64) {
 	}
 }
 
-// FlushDelalloc starts writeback of at least n bytes of dirty data of any inode and, with wait, waits for the ordered extents in
-// flight. It is the space flusher's door. Models shrink_delalloc().
+// FlushDelalloc starts writeback of at least n bytes of dirty data of any inode and, with wait,
+// waits for the ordered extents in flight. It is the space flusher's door. Models
+// shrink_delalloc().
 func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 	left := int(min(n/pagecache.PageSize+1, math.MaxInt32)) // n may be all ones: everything
 	for _, m := range e.fs.Cache.BDI.DirtyMappings(t, nil) {
@@ -204,8 +227,8 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 	}
 }
 
-// SyncAll writes back every page that is dirty, waits for those that others write back, and for every ordered extent; the
-// first error is returned. Models sync_inodes_sb().
+// SyncAll writes back every page that is dirty, waits for those that others write back, and for
+// every ordered extent; the first error is returned. Models sync_inodes_sb().
 func (e *Engine) SyncAll(t *sched.Task) error {
 	var first error
 	busy := e.fs.Cache.BDI.BusyMappings(t, nil)

@@ -1,4 +1,5 @@
-// Package workqueue runs small works on a fixed set of worker tasks: a task that may not sleep (a bio's end) queues what may.
+// Package workqueue runs small works on a fixed set of worker tasks: a task that may not sleep (a
+// bio's end) queues what may.
 //
 // The life of a work, with the counters that it moves:
 //
@@ -7,11 +8,11 @@
 //	         do, one work after the other                                the queue has forgotten the work
 //	         mu                                           unfinished 0   Drain woken
 //
-// Works start in the order they were queued; with one worker they also end in it. A work is a field of the object that it is
-// about, linked into the queue, so queueing allocates nothing.
+// Works start in the order they were queued; with one worker they also end in it. A work is a field
+// of the object that it is about, linked into the queue, so queueing allocates nothing.
 //
-// A worker serves its queue (sched.WaitGraph). When the object is an event (sched.Event), queueing it delegates it to the queue,
-// and a worker that takes it owes it from then on.
+// A worker serves its queue (sched.WaitGraph). When the object is an event (sched.Event), queueing
+// it delegates it to the queue, and a worker that takes it owes it from then on.
 //
 // Model: fs/btrfs/async-thread.c with its thresholds (Wake), without its ordered-completion lists.
 package workqueue
@@ -48,8 +49,8 @@ type Config struct {
 	Workers int
 	// Batch is how many works a worker takes at once; 0 is one.
 	Batch int
-	// Wake is how many works may wait for each worker that runs before an idle one is woken: a wake-up costs more than a
-	// small work. 0 wakes an idle worker for every work.
+	// Wake is how many works may wait for each worker that runs before an idle one is woken: a
+	// wake-up costs more than a small work. 0 wakes an idle worker for every work.
 	Wake int
 }
 
@@ -72,8 +73,9 @@ type Queue[T any] struct {
 	workers    []*sched.Task
 }
 
-// New makes a queue with its workers, which are tasks of t's runtime. do does one work on a worker task, and may sleep. The queue
-// has forgotten the work by then: do may free the object or queue it again.
+// New makes a queue with its workers, which are tasks of t's runtime. do does one work on a worker
+// task, and may sleep. The queue has forgotten the work by then: do may free the object or queue it
+// again.
 func New[T any](t *sched.Task, name string, cfg Config, do func(t *sched.Task, x T)) *Queue[T] {
 	if cfg.Workers < 1 {
 		panic(fmt.Sprintf("workqueue: %s with %d workers", name, cfg.Workers))

@@ -90,7 +90,8 @@ type event struct{}
 
 func (*event) Event() (name, verb string) { return "event", "happen" }
 
-// With a threshold a running worker takes what comes, in batches, and the idle ones sleep on until it has too much to do.
+// With a threshold a running worker takes what comes, in batches, and the idle ones sleep on until
+// it has too much to do.
 func TestWake(t *testing.T) {
 	const wake, batch = 3, 2
 	k := sched.NewTask("test")
