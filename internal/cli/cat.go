@@ -44,25 +44,62 @@ func (a *app) cat() *cobra.Command {
 	return cmd
 }
 
-// copyOut writes the whole of f to w.
+// skipper is a writer that can leave a run of zeros out.
+type skipper interface{ skip(n int64) }
+
+// copyOut writes the whole of f to w. The file's holes are not read: w skips them, or gets zeros.
 func (a *app) copyOut(w io.Writer, f *fs.File) error {
-	buf := make([]byte, min(copyChunk, max(f.Size(a.t), 4096)))
+	var buf []byte
 	for off := int64(0); ; {
-		if err := a.interrupted(); err != nil {
-			return err
-		}
-		n, err := f.ReadAt(a.t, buf, off)
-		if n > 0 {
-			if _, werr := w.Write(buf[:n]); werr != nil {
-				return werr
-			}
-			off += int64(n)
-		}
-		if err == io.EOF || err == nil && n == 0 {
-			return nil
+		start, end, err := f.SeekData(a.t, off)
+		if err == io.EOF {
+			return a.copyHole(w, f.Size(a.t)-off)
 		}
 		if err != nil {
 			return err
 		}
+		if err := a.copyHole(w, start-off); err != nil {
+			return err
+		}
+		if buf == nil {
+			buf = make([]byte, min(copyChunk, max(f.Size(a.t), 4096)))
+		}
+		for off = start; off < end; {
+			if err := a.interrupted(); err != nil {
+				return err
+			}
+			n, err := f.ReadAt(a.t, buf[:min(int64(len(buf)), end-off)], off)
+			if n > 0 {
+				if _, werr := w.Write(buf[:n]); werr != nil {
+					return werr
+				}
+				off += int64(n)
+			}
+			if err == io.EOF || err == nil && n == 0 {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// copyHole gives w n bytes of zeros.
+func (a *app) copyHole(w io.Writer, n int64) error {
+	if s, ok := w.(skipper); ok {
+		s.skip(n)
+		return nil
+	}
+	for n > 0 {
+		if err := a.interrupted(); err != nil {
+			return err
+		}
+		m, err := w.Write(zeros[:min(n, int64(len(zeros)))])
+		if err != nil {
+			return err
+		}
+		n -= int64(m)
+	}
+	return nil
 }

@@ -191,13 +191,18 @@ type sparseWriter struct {
 	off int64
 }
 
-var zeroBlock [4096]byte
+func (s *sparseWriter) skip(n int64) { s.off += n }
+
+// zeros is what a hole reads as, many blocks of it.
+var zeros [copyChunk / 4]byte
+
+const hostBlock = 4096 // a smaller run of zeros is not left out
 
 func (s *sparseWriter) Write(p []byte) (int, error) {
 	for done := 0; done < len(p); {
 		start := done
 		for done < len(p) && !isZeroBlock(p[done:]) {
-			done += min(len(zeroBlock), len(p)-done)
+			done += min(hostBlock, len(p)-done)
 		}
 		if done > start {
 			if _, err := s.f.WriteAt(p[start:done], s.off+int64(start)); err != nil {
@@ -205,7 +210,7 @@ func (s *sparseWriter) Write(p []byte) (int, error) {
 			}
 		}
 		for done < len(p) && isZeroBlock(p[done:]) {
-			done += min(len(zeroBlock), len(p)-done)
+			done += min(hostBlock, len(p)-done)
 		}
 	}
 	s.off += int64(len(p))
@@ -213,6 +218,6 @@ func (s *sparseWriter) Write(p []byte) (int, error) {
 }
 
 func isZeroBlock(p []byte) bool {
-	n := min(len(p), len(zeroBlock))
-	return bytes.Equal(p[:n], zeroBlock[:n])
+	n := min(len(p), hostBlock)
+	return bytes.Equal(p[:n], zeros[:n])
 }

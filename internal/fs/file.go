@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"fmt"
 	"io"
 	"sync/atomic"
 
@@ -42,6 +43,9 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 		return nil, errno.EINVAL
 	case write && n.ip.Flags()&(format.InodeReadonly|format.InodeImmutable) != 0:
 		return nil, errno.EPERM
+	case !write && n.ip.DebugSize() > format.MaxFileSize:
+		return nil, fmt.Errorf("corrupt inode: root=%d ino=%d, bad size, have %d want at most %d: %w",
+			n.ip.Root.ID, n.ip.Ino, n.ip.DebugSize(), uint64(format.MaxFileSize), errno.EIO)
 	}
 	if write {
 		if err := n.writable(); err != nil {

@@ -144,6 +144,28 @@ func (m *modelFile) verify(x *fstest.Fixture) {
 	if have := x.ReadFile(m.name); !bytes.Equal(have, m.want) {
 		x.Fatalf("%s has %d bytes, want %d%s", m.name, len(have), len(m.want), diffAt(have, m.want))
 	}
+	m.verifyHoles(x)
+}
+
+// verifyHoles: outside the runs that SeekData finds every byte is zero.
+func (m *modelFile) verifyHoles(x *fstest.Fixture) {
+	f := x.Open(m.name)
+	defer f.Close(x.T)
+	for off := 0; ; {
+		start, end, err := f.SeekData(x.T, int64(off))
+		if err == io.EOF {
+			start, end = int64(len(m.want)), int64(len(m.want))
+		} else if err != nil || start < int64(off) || end <= start || end > int64(len(m.want)) {
+			x.Fatalf("data of %s at %d, size %d: [%d, %d), %v", m.name, off, len(m.want), start, end, err)
+		}
+		if i := bytes.IndexFunc(m.want[off:start], func(r rune) bool { return r != 0 }); i >= 0 {
+			x.Fatalf("%s has a hole [%d, %d), byte %d is %#x", m.name, off, start, off+i, m.want[off+i])
+		}
+		if err == io.EOF {
+			return
+		}
+		off = int(end)
+	}
 }
 
 // TestModel does the same random operations under every policy, to COW and NOCOW files, and holds them against byte

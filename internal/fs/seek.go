@@ -1,0 +1,69 @@
+package fs
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/sched"
+)
+
+// SeekData finds the first run of data [start, end) at or after off, so that a copy can leave the holes out: they read as
+// zeros. io.EOF means that only a hole is left. Space that is preallocated and not written counts as a hole. EIO when the inode
+// is longer than its extents and the image keeps an item for each hole (no NO_HOLES): the size is damaged.
+//
+// Models find_desired_extent(). Difference: a hole with delayed allocation anywhere in it counts as data as a whole.
+func (f *File) SeekData(t *sched.Task, off int64) (start, end int64, err error) {
+	if off < 0 {
+		return 0, 0, f.opError("seek", off, 0, errno.EINVAL)
+	}
+	ip := f.n.ip
+	for at := uint64(off); ; {
+		size := ip.Size(t)
+		if at >= size {
+			return 0, 0, io.EOF
+		}
+		m, err := f.mapAt(t, at, format.AlignUp(size, format.SectorSize))
+		if err != nil {
+			return 0, 0, f.opError("seek", int64(at), 0, err)
+		}
+		if m.Kind == extentmap.Regular || m.Kind == extentmap.Inline {
+			return int64(at), int64(min(m.End, size)), nil
+		}
+		at = m.End
+	}
+}
+
+// mapAt is the extent at off, a multiple of the sector size or not, in a file that ends at end. A hole or a preallocated extent
+// with delayed allocation in it comes back as Regular.
+func (f *File) mapAt(t *sched.Task, off, end uint64) (extentmap.Map, error) {
+	ip := f.n.ip
+	start := off &^ (format.SectorSize - 1)
+	for {
+		// While the range is locked writeback takes no delayed allocation of it: what is not in the tree has a bit.
+		if busy := ip.LockUnlessOrdered(t, start, end); busy != nil {
+			busy.WaitPut(t)
+			continue
+		}
+		m, err := f.fs.read.Place.At(t, ip, off)
+		if err == nil && (m.Kind == extentmap.Hole || m.Kind == extentmap.Prealloc) {
+			if ip.IOTree.Count(t, start, min(m.End, end), extentio.Delalloc) != 0 {
+				m.Kind = extentmap.Regular
+			}
+		}
+		ip.IOTree.Unlock(t, start, end)
+		if err == nil && m.Kind == extentmap.Hole && m.End == math.MaxUint64 && !f.fs.noHoles(t) {
+			err = fmt.Errorf("corrupt inode: root=%d ino=%d, bad size, have %d want at most %d: %w", ip.Root.ID, ip.Ino, ip.Size(t), off, errno.EIO)
+		}
+		return m, err
+	}
+}
+
+// noHoles reports whether a range without a file extent item is a hole, and no damage.
+func (f *FS) noHoles(t *sched.Task) bool {
+	return f.trans.Super(t).IncompatFlags&format.IncompatNoHoles != 0
+}
