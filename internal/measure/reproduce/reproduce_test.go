@@ -3,7 +3,9 @@ package reproduce_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"btrlab/internal/measure/reproduce"
@@ -43,5 +45,58 @@ func TestSameBytes(t *testing.T) {
 	}
 	if bytes.Equal(run(1, 2), want) {
 		t.Error("another seed, the same bytes")
+	}
+}
+
+// The calibration looks at the lock row alone: what is fitted to the row that it is to predict predicts nothing. So it simulates policy
+// locked, compares with the published lock row, and is content when that row is what was simulated, whatever the other one says. The
+// misfit that a reproduction reports is the same figure.
+func TestCalibratedOnLockAlone(t *testing.T) {
+	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.004, Size: 1 << 20}
+	run := func() *reproduce.Result {
+		r, err := reproduce.Seed002(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	// first is what the calibration says of the parameters that it begins with.
+	first := func() (text string) {
+		_, err := reproduce.Calibrate(o, 0, func(s string) {
+			if text == "" {
+				text = s
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	r := run()
+	lock, unlocked := r.Rows[0], r.Rows[1]
+	if lock.Policy != "locked" || unlocked.Policy != "unlocked" || lock.Simulated.IOPS == unlocked.Simulated.IOPS {
+		t.Fatalf("rows %s and %s with %v and %v iops: nothing to tell apart", lock.Policy, unlocked.Policy, lock.Simulated.IOPS, unlocked.Simulated.IOPS)
+	}
+	want := fmt.Sprintf("iops %.0f, mean %.0fus, ", lock.Simulated.IOPS, lock.Simulated.Mean)
+	if text := first(); !strings.Contains(text, want) || !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", r.Misfit)) {
+		t.Errorf("the calibration simulated %q, want the lock row, %q, and the misfit that is reported, %.3f", text, want, r.Misfit)
+	}
+	published := map[string]reproduce.Figures{}
+	for name, f := range reproduce.Published002 {
+		published[name] = f
+	}
+	defer func() { reproduce.Published002 = published }()
+	exact := lock.Simulated
+	exact.Clat = append([]float64(nil), exact.Clat...)
+	for i := range exact.Clat {
+		exact.Clat[i] = max(exact.Clat[i], 1e-3) // a percentile of no time at all has no ratio
+	}
+	reproduce.Published002 = map[string]reproduce.Figures{"lock": exact, "unlocked": published["unlocked"]}
+	if text, again := first(), run(); !strings.HasPrefix(text, "misfit 0.000:") || again.Misfit != 0 {
+		t.Errorf("the published lock row is what was simulated: the calibration says %q, the report %v, want 0", text, again.Misfit)
+	}
+	reproduce.Published002 = map[string]reproduce.Figures{"lock": published["lock"], "unlocked": lock.Simulated}
+	if text, again := first(), run(); !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", r.Misfit)) || again.Misfit != r.Misfit {
+		t.Errorf("another unlocked row is published: the calibration says %q, the report %v, want %.3f as before", text, again.Misfit, r.Misfit)
 	}
 }
