@@ -1,0 +1,100 @@
+package grade
+
+import (
+	"strings"
+	"testing"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	rangelock "btrlab/labs/05-range-lock"
+)
+
+// nothing is a range lock that locks nothing: wrong, and as fast as can be.
+type nothing struct{}
+
+func (nothing) Lock(*sched.Task, uint64, uint64)   {}
+func (nothing) Unlock(*sched.Task, uint64, uint64) {}
+
+// forgetful is a range lock that is right for ranges of a block or more, and locks nothing below.
+type forgetful struct{ inode.RangeLocker }
+
+func (l forgetful) Lock(t *sched.Task, start, end uint64) {
+	if end-start >= 4096 {
+		l.RangeLocker.Lock(t, start, end)
+	}
+}
+
+func (l forgetful) Unlock(t *sched.Task, start, end uint64) {
+	if end-start >= 4096 {
+		l.RangeLocker.Unlock(t, start, end)
+	}
+}
+
+// TestNoRatioOfTheWrong: correctness comes before any ratio. A lock that locks nothing lets disjoint writes run as fast as they can; if
+// that counted, a student would have points for a lock that is none.
+func TestNoRatioOfTheWrong(t *testing.T) {
+	s := &Student{NewRangeLock: func() inode.RangeLocker { return nothing{} }}
+	if ok, text, err := disjointRatio(s); err != nil || !ok {
+		t.Fatalf("without a lock the ratio is %s %v: too slow to tempt anybody", text, err)
+	}
+	// The other one is wrong in the first rows only: the last one before the ratio is kept.
+	for name, s := range map[string]*Student{"nothing": s,
+		"forgetful": {NewRangeLock: func() inode.RangeLocker { return forgetful{rangelock.New()} }}} {
+		rows := Judge(5, s, "", "")
+		violated := 0
+		for _, r := range rows {
+			if r.Violated {
+				violated++
+			}
+		}
+		last, before := rows[len(rows)-1], rows[len(rows)-2]
+		if violated == 0 || last.Pass || last.Score != 0 || !strings.HasPrefix(last.Result, "not measured") {
+			t.Errorf("%s: %d of %d rows are violated, and %s has %g points: %s", name, violated, len(rows), last.Name, last.Score, last.Result)
+		}
+		if name == "forgetful" && !before.Pass {
+			t.Errorf("%s: %s is not kept: %s", name, before.Name, before.Result)
+		}
+	}
+}
+
+// handshake is a program that goes wrong only when its two tasks take turns: each step of one waits, without a lock, for one of the
+// other, and gives up if it comes too early. So its shortest bad schedule has as many preemptions as there are turns.
+func handshake(turns int) func(s *Student) func(w *explore.World) {
+	return func(*Student) func(w *explore.World) {
+		return func(w *explore.World) {
+			var at explore.Atomic[int]
+			at.Class = studentClass.ID
+			for i, name := range []string{"even", "odd"} {
+				w.Go(name, func(t *sched.Task) {
+					for n := i; n <= turns; n += 2 {
+						if at.Load(t) != n {
+							return
+						}
+						if n == turns {
+							panic("they have met")
+						}
+						at.Store(t, n+1)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestSecondPass: a search by preemptions, which finds the shortest schedule, stops at two. What needs more is found by the second pass,
+// and a workload that neither pass has exhausted says what both have done.
+func TestSecondPass(t *testing.T) {
+	for _, turns := range []int{1, 2, 3, 4, 5} {
+		var r Row
+		w := workload{name: "handshake", program: handshake(turns)}
+		if err := w.explore(&Student{}, &r); err != nil || r.Pass || !r.Violated {
+			t.Errorf("%d turns: have pass=%v violated=%v %q %v, want violated", turns, r.Pass, r.Violated, r.Result, err)
+		}
+	}
+	var r Row
+	w := workload{name: "handshake", program: handshake(100), limit: 3}
+	if err := w.explore(&Student{}, &r); err != nil || !r.Pass || r.Schedules != 6 || strings.Count(r.Result, "no violation in 3 schedules") != 2 {
+		t.Errorf("two passes of three schedules: have %d schedules, %q, %v", r.Schedules, r.Result, err)
+	}
+}
