@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/fs"
+	"btrlab/internal/transfer"
 )
 
 func (a *app) write() *cobra.Command {
@@ -24,13 +25,12 @@ func (a *app) write() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.onFile(image, path, func(x *fs.FS, f *fs.File) error {
+		return a.onFile(image, path, func(_ *fs.FS, f *fs.File) error {
 			if cmd.Flags().Changed("data") {
 				_, err := f.WriteAt(a.t, []byte(data), offset.n)
 				return err
 			}
-			p := &putter{app: a, x: x}
-			return p.copyAt(f, a.stdin(), offset.n)
+			return transfer.Write(a.t, &watcher{app: a}, f, a.stdin(), offset.n)
 		})
 	}
 	return cmd

@@ -1,0 +1,202 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"os"
+	gopath "path"
+	"path/filepath"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// In copies files of the host into an image.
+type In struct {
+	// Nocow makes new files NOCOW.
+	Nocow bool
+
+	t     *sched.Task
+	x     *fs.FS
+	count count
+	links map[hostIno]string // files with several names on the host -> where the first one went
+	buf   []byte
+}
+
+// hostIno names a file of the host, whatever its path.
+type hostIno struct{ dev, ino uint64 }
+
+// NewIn copies into x. Files that its calls have in common by hard links have one inode in the image.
+func NewIn(t *sched.Task, x *fs.FS, w Watcher) *In {
+	return &In{t: t, x: x, count: count{w: w}, links: map[hostIno]string{}, buf: make([]byte, chunk)}
+}
+
+// Tree copies what src names, with everything below a directory, to the path to. A symbolic link at src is followed; those
+// below are copied.
+func (c *In) Tree(src, to string) error {
+	st, err := os.Stat(src)
+	if err != nil {
+		return err
+	}
+	return c.entry(src, to, st)
+}
+
+// Reader makes the file to from what r gives.
+func (c *In) Reader(r io.Reader, to string) error {
+	_, statErr := c.x.Lstat(c.t, to)
+	f, err := c.create(to, 0o644)
+	if err != nil {
+		return err
+	}
+	return c.finish(f, to, errors.Is(statErr, errno.ENOENT), write(c.t, c.count.w, f, r, 0, c.buf))
+}
+
+// entry copies one object of any kind.
+func (c *In) entry(src, to string, st iofs.FileInfo) error {
+	if err := c.count.next(to); err != nil {
+		return err
+	}
+	switch mode := st.Mode(); {
+	case mode.IsDir():
+		return c.dir(src, to, st)
+	case mode.IsRegular():
+		if id, ok := linked(st); ok {
+			if first, ok := c.links[id]; ok {
+				return c.link(first, to)
+			}
+			c.links[id] = to
+		}
+		return c.file(src, to, st)
+	case mode&os.ModeSymlink != 0:
+		target, err := os.Readlink(src)
+		if err != nil {
+			return err
+		}
+		if err := c.unlinkOld(to); err != nil {
+			return err
+		}
+		return c.x.Symlink(c.t, target, to)
+	default:
+		c.count.w.LeaveOut(LeftOut{Name: src, Mode: imageMode(mode)})
+		return nil
+	}
+}
+
+func (c *In) dir(src, to string, st iofs.FileInfo) error {
+	err := c.x.Mkdir(c.t, to, 0o755)
+	if err != nil && !errors.Is(err, errno.EEXIST) {
+		return err
+	}
+	made := err == nil
+	list, err := os.ReadDir(src)
+	if err != nil {
+		return err
+	}
+	c.count.known += uint64(len(list))
+	for _, e := range list {
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if err := c.entry(filepath.Join(src, e.Name()), gopath.Join(to, e.Name()), info); err != nil {
+			return err
+		}
+	}
+	if !made {
+		return nil
+	}
+	return c.attrs(to, st)
+}
+
+// attrs copies mode and times.
+func (c *In) attrs(to string, st iofs.FileInfo) error {
+	if err := c.x.Chmod(c.t, to, imageMode(st.Mode())&0o7777); err != nil {
+		return err
+	}
+	return c.x.Utimes(c.t, to, st.ModTime(), st.ModTime())
+}
+
+func (c *In) unlinkOld(to string) error {
+	err := c.x.Unlink(c.t, to)
+	if errors.Is(err, errno.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+func (c *In) link(first, to string) error {
+	if err := c.unlinkOld(to); err != nil {
+		return err
+	}
+	return c.x.Link(c.t, first, to)
+}
+
+func (c *In) create(to string, mode uint32) (*fs.File, error) {
+	f, err := c.x.Create(c.t, to, mode)
+	if err == nil && c.Nocow {
+		err = f.SetFlags(c.t, f.Flags()|format.InodeNoDataCow)
+		if err != nil {
+			f.Close(c.t)
+		}
+	}
+	return f, err
+}
+
+func (c *In) file(src, to string, st iofs.FileInfo) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_, statErr := c.x.Lstat(c.t, to)
+	f, err := c.create(to, imageMode(st.Mode())&0o7777)
+	if err != nil {
+		return err
+	}
+	err = c.finish(f, to, errors.Is(statErr, errno.ENOENT), c.copyFile(f, in, st.Size()))
+	if err != nil {
+		return err
+	}
+	return c.attrs(to, st)
+}
+
+// finish closes f; after an error a file that is new is removed.
+func (c *In) finish(f *fs.File, to string, isNew bool, err error) error {
+	if cerr := f.Close(c.t); err == nil {
+		err = cerr
+	}
+	if err != nil && isNew {
+		if uerr := c.x.Unlink(c.t, to); uerr != nil {
+			return fmt.Errorf("%w; and the part that was put stays: %v", err, uerr)
+		}
+	}
+	return err
+}
+
+// copyFile copies the runs of data of in; holes stay holes.
+func (c *In) copyFile(f *fs.File, in *os.File, size int64) error {
+	if size <= chunk {
+		return write(c.t, c.count.w, f, in, 0, c.buf)
+	}
+	for off := int64(0); off < size; {
+		start, end, err := nextData(in, off, size)
+		if err == io.EOF {
+			break // a hole to the end
+		}
+		if err != nil {
+			return err
+		}
+		if err := write(c.t, c.count.w, f, io.NewSectionReader(in, start, end-start), start, c.buf); err != nil {
+			return err
+		}
+		off = end
+	}
+	if f.Size(c.t) < size {
+		return f.Truncate(c.t, size)
+	}
+	return nil
+}

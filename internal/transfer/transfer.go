@@ -1,0 +1,149 @@
+// Package transfer copies trees of files between the host and an image: contents with their holes, hard links, symbolic
+// links, directories, modes and times.
+//
+// The normal case of a tree into an image:
+//
+//	In.Tree -> entry -> dir       Mkdir, each entry of it, then mode and times
+//	                 -> file      Create, the runs of data (nextData), mode and times
+//	                 -> link      a file of the host that has gone in under another name
+//
+// Out is the same the other way round. Both stop at the first error. What was copied before it stays; a file that In has made and
+// not filled is removed, a file that Out has made and not filled stays as far as it was read, with mode 0600, because it may be
+// all that can be saved of a damaged image.
+//
+// Owners and extended attributes are not copied.
+package transfer
+
+import (
+	"io"
+
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+const chunk = 1 << 20 // bytes per read or write
+
+// Watcher is told of the progress of a transfer.
+type Watcher interface {
+	// Begin is called before each object, with its name at the destination, how many objects have begun, and how many are
+	// known to be there so far.
+	Begin(name string, begun, known uint64)
+	// LeaveOut is told of each object that is not copied.
+	LeaveOut(x LeftOut)
+	// Stop is asked before each object and each chunk of data; its error, such as that of an interrupt, ends the transfer.
+	Stop() error
+}
+
+// LeftOut is an object that is not copied: a device, a pipe or a socket, or the root of another subvolume.
+type LeftOut struct {
+	Name   string // at the source
+	Mode   uint32 // S_IFMT and permissions, unless it is a subvolume
+	Subvol uint64 // 0 is none
+}
+
+// count says how many objects have begun and are known.
+type count struct {
+	w            Watcher
+	begun, known uint64
+}
+
+// next begins an object.
+func (c *count) next(name string) error {
+	if err := c.w.Stop(); err != nil {
+		return err
+	}
+	c.begun++
+	c.known = max(c.known, c.begun)
+	c.w.Begin(name, c.begun, c.known)
+	return nil
+}
+
+// Write copies all of r to f, from offset off on.
+func Write(t *sched.Task, w Watcher, f *fs.File, r io.Reader, off int64) error {
+	return write(t, w, f, r, off, make([]byte, chunk))
+}
+
+func write(t *sched.Task, w Watcher, f *fs.File, r io.Reader, off int64, buf []byte) error {
+	for {
+		if err := w.Stop(); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(r, buf)
+		if n > 0 {
+			k, werr := f.WriteAt(t, buf[:n], off)
+			if werr != nil {
+				return werr
+			}
+			off += int64(k)
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// skipper is a writer that can leave a run of zeros out.
+type skipper interface{ skip(n int64) }
+
+// zeros is what a hole reads as, many blocks of it.
+var zeros [chunk / 4]byte
+
+// Read copies all of f to out. The file's holes are not read: out gets zeros for them.
+func Read(t *sched.Task, w Watcher, f *fs.File, out io.Writer) error {
+	var buf []byte
+	for off := int64(0); ; {
+		start, end, err := f.SeekData(t, off)
+		if err == io.EOF {
+			return hole(w, out, f.Size(t)-off)
+		}
+		if err != nil {
+			return err
+		}
+		if err := hole(w, out, start-off); err != nil {
+			return err
+		}
+		if buf == nil {
+			buf = make([]byte, min(chunk, max(f.Size(t), 4096)))
+		}
+		for off = start; off < end; {
+			if err := w.Stop(); err != nil {
+				return err
+			}
+			n, err := f.ReadAt(t, buf[:min(int64(len(buf)), end-off)], off)
+			if n > 0 {
+				if _, werr := out.Write(buf[:n]); werr != nil {
+					return werr
+				}
+				off += int64(n)
+			}
+			if err == io.EOF || err == nil && n == 0 {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// hole gives out n bytes of zeros.
+func hole(w Watcher, out io.Writer, n int64) error {
+	if s, ok := out.(skipper); ok {
+		s.skip(n)
+		return nil
+	}
+	for n > 0 {
+		if err := w.Stop(); err != nil {
+			return err
+		}
+		m, err := out.Write(zeros[:min(n, int64(len(zeros)))])
+		if err != nil {
+			return err
+		}
+		n -= int64(m)
+	}
+	return nil
+}

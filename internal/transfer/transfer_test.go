@@ -1,0 +1,314 @@
+//go:build unix
+
+package transfer
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	iofs "io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+)
+
+var errStop = errors.New("stop")
+
+// watch records what it is told, and stops at the stopAt-th question.
+type watch struct {
+	t      *testing.T
+	names  []string
+	known  uint64
+	left   []LeftOut
+	asked  int
+	stopAt int
+}
+
+func (w *watch) Begin(name string, begun, known uint64) {
+	w.names = append(w.names, name)
+	if begun != uint64(len(w.names)) || known < begun || known < w.known {
+		w.t.Errorf("%s: begun %d known %d, after %d names and %d known", name, begun, known, len(w.names), w.known)
+	}
+	w.known = known
+}
+
+func (w *watch) LeaveOut(x LeftOut) { w.left = append(w.left, x) }
+
+func (w *watch) Stop() error {
+	if w.asked++; w.asked == w.stopAt {
+		return errStop
+	}
+	return nil
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noise gives n bytes that are not zero.
+func noise(n int) []byte {
+	r := rand.New(rand.NewPCG(1, uint64(n)))
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(1 + r.IntN(255))
+	}
+	return p
+}
+
+var when = time.Date(2018, 5, 16, 3, 52, 0, 123456789, time.UTC)
+
+// hostTree makes a tree with everything that is copied, and a pipe, which is not.
+func hostTree(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "src")
+	path := func(name string) string { return filepath.Join(dir, filepath.FromSlash(name)) }
+	must(t, os.MkdirAll(path("d/empty"), 0o755))
+	must(t, os.WriteFile(path("a"), noise(5000), 0o644))
+	must(t, os.Link(path("a"), path("d/second")))
+	must(t, os.Symlink("../nowhere", path("d/sym")))
+	must(t, os.WriteFile(path("none"), nil, 0o600))
+	f, err := os.Create(path("sparse"))
+	must(t, err)
+	_, err = f.WriteAt(noise(8192), 1<<20)
+	must(t, err)
+	must(t, f.Truncate(8<<20))
+	must(t, f.Close())
+	must(t, syscall.Mkfifo(path("pipe"), 0o644))
+	must(t, os.Chmod(path("a"), 0o751))
+	must(t, os.Chmod(path("none"), 0o640|os.ModeSetuid))
+	must(t, os.Chmod(path("d"), 0o775|os.ModeSetgid|os.ModeSticky))
+	for _, name := range []string{"a", "none", "sparse", "d/empty", "d", ""} {
+		must(t, os.Chtimes(path(name), when, when.Add(time.Duration(len(name))*time.Second)))
+	}
+	return dir
+}
+
+// facts are what a copy of a tree must keep: for each path its mode, size, time, target and contents, and which path is the same
+// file.
+func facts(t *testing.T, dir string) map[string]string {
+	m := map[string]string{}
+	var seen []iofs.FileInfo
+	var first []string
+	must(t, filepath.WalkDir(dir, func(path string, d iofs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		s := st.Mode().String()
+		switch {
+		case st.Mode().IsRegular():
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			s += " " + st.ModTime().UTC().String() + " " + string(b)
+			if i := slices.IndexFunc(seen, func(o iofs.FileInfo) bool { return os.SameFile(o, st) }); i >= 0 {
+				s = "is " + first[i]
+			} else {
+				seen, first = append(seen, st), append(first, name)
+			}
+		case st.IsDir():
+			s += " " + st.ModTime().UTC().String()
+		case st.Mode()&iofs.ModeSymlink != 0:
+			if s, err = os.Readlink(path); err != nil {
+				return err
+			}
+		default:
+			return nil
+		}
+		m[name] = s
+		return nil
+	}))
+	return m
+}
+
+// A tree goes in and comes out as it was: hard links, holes, symbolic links, modes and times. What cannot be copied is reported.
+func TestRoundTrip(t *testing.T) {
+	x := fstest.New(t)
+	src := hostTree(t)
+	in := &watch{t: t}
+	must(t, NewIn(x.T, x.FS, in).Tree(src, "/tree"))
+	want := []string{"/tree", "/tree/a", "/tree/d", "/tree/d/empty", "/tree/d/second", "/tree/d/sym", "/tree/none", "/tree/pipe", "/tree/sparse"}
+	if !slices.Equal(in.names, want) || in.known != uint64(len(want)) {
+		t.Errorf("begun %v, %d known", in.names, in.known)
+	}
+	if len(in.left) != 1 || in.left[0].Name != filepath.Join(src, "pipe") || in.left[0].Mode&format.S_IFMT != format.S_IFIFO {
+		t.Errorf("left out %+v, want the pipe", in.left)
+	}
+	at, err := x.FS.Stat(x.T, "/tree/a")
+	must(t, err)
+	if at.Nlink != 2 || at.Mode != format.S_IFREG|0o751 || !at.Mtime.Equal(when.Add(time.Second)) {
+		t.Errorf("a has %+v", at)
+	}
+	must(t, x.FS.Sync(x.T))
+	if at, err = x.FS.Stat(x.T, "/tree/sparse"); err != nil || at.Size != 8<<20 || at.Nbytes > 1<<20 {
+		t.Errorf("sparse has size %d and %d bytes, %v; want 8 MiB with holes", at.Size, at.Nbytes, err)
+	}
+	if at, err = x.FS.Stat(x.T, "/tree/none"); err != nil || at.Mode != format.S_IFREG|0o4640 {
+		t.Errorf("none has mode %o, %v", at.Mode, err)
+	}
+
+	dest := filepath.Join(t.TempDir(), "dest")
+	out := &watch{t: t}
+	must(t, NewOut(x.T, x.FS, out).Tree("/tree", dest))
+	if len(out.names) != len(want)-1 || out.names[0] != dest {
+		t.Errorf("begun %v", out.names)
+	}
+	a, b := facts(t, src), facts(t, dest)
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if a[name] != b[name] {
+			t.Errorf("%s: have %.80q, want %.80q", name, b[name], a[name])
+		}
+	}
+	if len(a) != len(b) || len(a) != len(want)-1 {
+		t.Errorf("%d objects went in, %d came out, want %d", len(a), len(b), len(want)-1)
+	}
+	st, err := os.Stat(filepath.Join(dest, "sparse"))
+	must(t, err)
+	if blocks := st.Sys().(*syscall.Stat_t).Blocks; blocks*512 > 1<<20 {
+		t.Errorf("sparse takes %d bytes on the host, want holes", blocks*512)
+	}
+
+	// Once more over what is there: the same, but a directory that was there keeps its own mode and time.
+	must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(src, "/tree"))
+	must(t, NewOut(x.T, x.FS, &watch{t: t}).Tree("/tree", dest))
+	for name, s := range facts(t, dest) {
+		if a[name] != s && !strings.HasPrefix(s, "d") {
+			t.Errorf("the second time, %s: have %.80q, want %.80q", name, s, a[name])
+		}
+	}
+}
+
+// A transfer into an image that ends in the middle of a file names the trouble; files before it stay, a new file is removed, one
+// that was there stays.
+func TestInStops(t *testing.T) {
+	src := t.TempDir()
+	for _, name := range []string{"1", "2", "3"} {
+		must(t, os.WriteFile(filepath.Join(src, name), noise(3<<20+1), 0o644))
+	}
+	for _, old := range []bool{false, true} {
+		x := fstest.New(t)
+		if old {
+			must(t, x.FS.Mkdir(x.T, "/t", 0o755))
+			f, err := x.FS.Create(x.T, "/t/2", 0o644)
+			must(t, err)
+			must(t, f.Close(x.T))
+		}
+		// The directory, file 1 with 5 chunks (the last is empty), file 2 with its first: the question after that.
+		w := &watch{t: t, stopAt: 1 + 6 + 3}
+		if err := NewIn(x.T, x.FS, w).Tree(src, "/t"); err != errStop {
+			t.Fatalf("have %v, want the watcher's error", err)
+		}
+		got := names(t, x, "/t")
+		want := []string{"1"}
+		if old {
+			want = []string{"1", "2"}
+		}
+		if !slices.Equal(got, want) || !strings.HasSuffix(w.names[len(w.names)-1], "/2") {
+			t.Errorf("old %v: /t has %v, want %v; begun %v", old, got, want, w.names)
+		}
+	}
+}
+
+func names(t *testing.T, x *fstest.Fixture, dir string) []string {
+	list, err := x.FS.ReadDir(x.T, dir)
+	must(t, err)
+	var l []string
+	for _, e := range list {
+		l = append(l, e.Name)
+	}
+	slices.Sort(l)
+	return l
+}
+
+// A source that fails, and an image that is full: the error is theirs, with the file's name, and the new file is gone.
+func TestInFails(t *testing.T) {
+	x := fstest.New(t)
+	broken := errors.New("the tape is torn")
+	err := NewIn(x.T, x.FS, &watch{t: t}).Reader(io.MultiReader(bytes.NewReader(noise(2<<20)), failing{broken}), "/tape")
+	if !errors.Is(err, broken) {
+		t.Errorf("have %v, want the reader's error", err)
+	}
+	must(t, NewIn(x.T, x.FS, &watch{t: t}).Reader(strings.NewReader("kept"), "/kept"))
+	err = NewIn(x.T, x.FS, &watch{t: t}).Reader(io.LimitReader(endless{}, 1<<30), "/huge")
+	var op *errno.OpError
+	if !errors.Is(err, errno.ENOSPC) || !errors.As(err, &op) || op.Path != "/huge" {
+		t.Errorf("have %v, want ENOSPC for /huge", err)
+	}
+	if got := names(t, x, "/"); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("the image has %v, want kept alone", got)
+	}
+	err = NewIn(x.T, x.FS, &watch{t: t}).Tree(filepath.Join(t.TempDir(), "missing"), "/m")
+	var path *iofs.PathError
+	if !errors.As(err, &path) || !strings.HasSuffix(path.Path, "missing") {
+		t.Errorf("have %v, want one that names the file", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// endless gives bytes that no checksum or hole makes small.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(i)
+	}
+	return len(p), nil
+}
+
+// A transfer out that ends in the middle leaves what was read, for nobody else to see.
+func TestOutStops(t *testing.T) {
+	x := fstest.New(t)
+	f, err := x.FS.Create(x.T, "/f", 0o644)
+	must(t, err)
+	data := noise(3 << 20)
+	_, err = f.WriteAt(x.T, data, 0)
+	must(t, err)
+	must(t, f.Close(x.T))
+	dest := filepath.Join(t.TempDir(), "f")
+	if err := NewOut(x.T, x.FS, &watch{t: t, stopAt: 4}).Tree("/f", dest); err != errStop {
+		t.Fatalf("have %v, want the watcher's error", err)
+	}
+	st, err := os.Stat(dest)
+	must(t, err)
+	got, err := os.ReadFile(dest)
+	must(t, err)
+	if st.Mode() != 0o600 || !bytes.Equal(got, data[:2<<20]) {
+		t.Errorf("%d bytes with mode %v, want the first two chunks with 0600", len(got), st.Mode())
+	}
+}
+
+// The contents of one file, from an offset on, and all of it.
+func TestWriteAndRead(t *testing.T) {
+	x := fstest.New(t)
+	f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
+	must(t, err)
+	data := noise(chunk + 3)
+	must(t, Write(x.T, &watch{t: t}, f, bytes.NewReader(data), 4096))
+	var b bytes.Buffer
+	must(t, Read(x.T, &watch{t: t}, f, &b))
+	if !bytes.Equal(b.Bytes(), append(make([]byte, 4096), data...)) {
+		t.Errorf("read %d bytes, want 4096 zeros and what was written", b.Len())
+	}
+	must(t, f.Close(x.T))
+}
