@@ -14,6 +14,7 @@ type Cond struct {
 	L     *Mutex
 	class *lockdep.Class
 	list  []*sched.Task // protected by L
+	kept  sched.Obj
 }
 
 // Init ties the condition to its mutex; c names the wait.
@@ -28,6 +29,9 @@ func (k *Cond) WaitFor(t *sched.Task, ev any) { k.wait(t, ev) }
 func (k *Cond) wait(t *sched.Task, ev any) {
 	c := classOf(k.class)
 	k.list = append(k.list, t)
+	if st := t.Stepper(); st != nil {
+		st.Keep(&k.kept, k)
+	}
 	k.L.Unlock(t)
 	lockdep.MightWait(t, c)
 	start := t.Now()
@@ -35,6 +39,15 @@ func (k *Cond) wait(t *sched.Task, ev any) {
 	t.Park(c.ID)
 	t.Waited(c.ID, c.Name, start)
 	k.L.Lock(t)
+}
+
+// Hash is the hash of the waiters in their order, for state matching: the next Signal wakes the first.
+func (k *Cond) Hash() uint64 {
+	h := uint64(len(k.list))
+	for _, w := range k.list {
+		h = sched.Mix(h, w.Mark)
+	}
+	return h
 }
 
 // Signal wakes the first waiter. L is held.

@@ -102,6 +102,8 @@ type Task struct {
 
 	// Slot is the runtime's: where it keeps what it knows of the task.
 	Slot int
+	// Mark names the task alike in every execution of a program, whatever the schedule. The runtime sets it, if it explores.
+	Mark uint64
 	// Next is the operation that the task does next. It is set before each Runtime.Enter.
 	Next Op
 
@@ -116,6 +118,7 @@ type Task struct {
 	done    chan struct{}
 	ended   bool
 	joiner  *Task
+	end     Obj // a Stepper orders Join after the end by it
 }
 
 var (
@@ -178,7 +181,11 @@ func (t *Task) Go(name string, f func(t *Task)) *Task {
 	c := newTask(name, t.rt)
 	c.Op, c.Policy = t.Op, t.Policy
 	if t.rt != nil {
-		t.rt.Go(t, c, func(c *Task) { f(c); c.Finish() })
+		t.rt.Go(t, c, func(c *Task) {
+			f(c)
+			c.Touch(&c.end, Writes)
+			c.Finish()
+		})
 		return c
 	}
 	c.done = make(chan struct{})
@@ -203,6 +210,7 @@ func (t *Task) Join(c *Task) {
 		<-c.done
 		return
 	}
+	t.Touch(&c.end, Reads)
 	for !c.ended {
 		c.joiner = t
 		t.BlockedOn(c)

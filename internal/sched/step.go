@@ -14,6 +14,9 @@ type Stepper interface {
 	Aborting() bool
 	// Data checks an access to plain memory, which reports call what, for a race.
 	Data(t *Task, o *Obj, write bool, what fmt.Stringer)
+	// Keep says that x is state which neither the tasks' own histories nor an object of theirs have, such as the order of a queue. Its
+	// Hash is equal in two executions when it is in the same state. o tells that it has been said before.
+	Keep(o *Obj, x interface{ Hash() uint64 })
 	// See folds a value that t has just read into what t knows.
 	See(t *Task, hash uint64)
 }

@@ -65,6 +65,7 @@ type Queue[T any] struct {
 	more    lock.Cond  // there is work, or the queue closes
 	drained lock.Cond  // unfinished fell to zero
 
+	fifo       sched.Shared // head and tail, and the works between
 	head, tail *Work[T]
 	queued     int // linked from head
 	unfinished int // queued or running
@@ -103,6 +104,7 @@ func (q *Queue[T]) Queue(t *sched.Task, w *Work[T]) {
 		panic(fmt.Sprintf("workqueue: %s: work queued twice (%v) or after close (%v)", q.name, w.queued, q.closing))
 	}
 	w.queued = true
+	q.fifo.Write(t, q)
 	if q.tail == nil {
 		q.head = w
 	} else {
@@ -149,6 +151,7 @@ func (q *Queue[T]) run(t *sched.Task) {
 // takeLocked takes the first works off the queue, linked, at most a batch.
 func (q *Queue[T]) takeLocked(t *sched.Task) (first *Work[T], n int) {
 	q.mu.AssertHeld(t)
+	q.fifo.Write(t, q)
 	first = q.head
 	last := first
 	for n = 1; n < q.cfg.Batch && last.next != nil; n++ {
@@ -178,6 +181,8 @@ func (q *Queue[T]) doAll(t *sched.Task, first *Work[T]) {
 		w = next
 	}
 }
+
+func (q *Queue[T]) String() string { return "the list of workqueue " + q.name }
 
 // Event is for reports of a task that waits for the queue to drain.
 func (q *Queue[T]) Event() (name, verb string) { return "workqueue " + q.name, "drain" }

@@ -267,13 +267,20 @@ func (q *queueDriver) value(w *world, step, n int) int {
 
 func (q *queueDriver) end(w *world) {}
 
-// stateHash is the hash of everything that can matter from here on: what each task did and saw, whether it waits, the
-// values of annotated data, and the program's own hash of the rest.
+// stateHash is the hash of everything that can matter from here on: what each task did and saw, whether it waits and until when, the
+// values of annotated data, the order of queues (Keep), and the program's own hash of the rest. Who holds a lock, and how far
+// a Counter is, follows from what the tasks did.
+//
+// Two executions number tasks and objects differently, so the hash names neither by number: a task by its seed, an object by its
+// uses (object.sig). The terms of a kind are added, because their order is not the same either.
 func (w *world) stateHash() uint64 {
-	h := uint64(w.clock)
+	h := sched.Mix(uint64(w.clock), uint64(w.idle))
 	for _, k := range w.tasks {
 		x := k.obs
 		x = sched.Mix(x, uint64(k.state)<<8|uint64(k.opKind))
+		if k.state == sleeping {
+			x = sched.Mix(x, uint64(k.due))
+		}
 		if k.token {
 			x++
 		}
@@ -284,8 +291,11 @@ func (w *world) stateHash() uint64 {
 	}
 	for i := range w.objs {
 		if v, ok := w.objs[i].id.(interface{ Hash() uint64 }); ok {
-			h = sched.Mix(h, v.Hash())
+			h += sched.Mix(w.objs[i].sig, v.Hash())
 		}
+	}
+	for _, x := range w.keeps {
+		h += sched.Mix(x.sig, x.of.Hash())
 	}
 	for i := range w.vars {
 		h += sched.Mix(w.vars[i].version, 4)

@@ -74,6 +74,7 @@ type object struct {
 	class       sched.ClassID
 	wakes       int32 // of a queue: how often it was woken
 	lastWake    int32
+	sig         uint64 // names the object for state matching: the sum of its uses (log.uses)
 }
 
 // log is the steps of an execution and what orders them. It grows only, by begin and touch. DPOR and the search by preemptions read
@@ -82,10 +83,11 @@ type log struct {
 	run uint64 // number of the execution, unique in the process
 
 	// What is recorded beside the steps.
-	hashes bool // happens-before hashes, for Config.Done and for what takes equal orders for one
-	clocks bool // vector clocks, for DPOR and for programs with a Var
-	chains bool // which events used an object: the two above follow them
-	trails bool // the hash of the steps as they came
+	observes bool // what tasks saw, for State
+	hashes   bool // happens-before hashes, for Config.Done and for what takes equal orders for one
+	clocks   bool // vector clocks, for DPOR and for programs with a Var
+	chains   bool // which events used an object: the two above follow them
+	trails   bool // the hash of the steps as they came
 
 	ev      []event
 	acc     []access
@@ -161,6 +163,13 @@ func (l *log) objOf(id any) *sched.Obj {
 	return o
 }
 
+// use is the hash of one use of an object by k. It follows from what k did and saw. Another object is used by another task, at another
+// time or as another one of the same step: so the sum over an object's uses names it in every state, whatever order led there.
+func (k *task) use() uint64 {
+	k.uses++
+	return sched.Mix(k.obs, uint64(k.uses))
+}
+
 // follow folds x into trail, the hash of the steps in execution order. Replaying a schedule must give the same trail.
 func (l *log) follow(x uint64) { l.trail = bits.RotateLeft64((l.trail^x)*0x9e3779b97f4a7c15, 29) }
 
@@ -201,6 +210,9 @@ func (l *log) inherit(e *event, k *task) {
 func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	if l.trails {
 		l.follow(uint64(n)<<8 | uint64(use))
+	}
+	if l.observes {
+		l.objs[n].sig += l.curK.use()
 	}
 	if !l.chains {
 		return

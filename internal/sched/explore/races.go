@@ -50,7 +50,7 @@ func (r *races) widen() {
 // writes, is a race. What a step takes in counts from its begin: a lock that it takes later, without a scheduling point, may hide
 // a race in this schedule.
 func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer) {
-	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) {
+	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) && !w.observes {
 		return
 	}
 	if !w.clocks {
@@ -122,7 +122,7 @@ func verb(write bool) string {
 // race reports that k's access to a field is not ordered with one that another task made in step ev. A traced run
 // knows the locks and the stack of both.
 func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherWrote bool, what fmt.Stringer) {
-	if w.viol != nil {
+	if w.viol != nil || !w.cfg.checks(CheckRaces) {
 		return
 	}
 	o := w.tasks[other]

@@ -13,10 +13,22 @@ func (w *world) objName(id any, class sched.ClassID) string {
 	}
 	for i := range w.objs {
 		if id != nil && w.objs[i].id == id {
-			return fmt.Sprintf("%s #%d", className(class), i+1)
+			return fmt.Sprintf("%s #%d", className(class), w.shown(int32(i)+1))
 		}
 	}
 	return className(class)
+}
+
+// shown is the number by which reports know the n-th object, from 1: they leave out the ends of tasks and others that nothing names.
+// 0 stays 0.
+func (w *world) shown(n int32) int {
+	shown := 0
+	for i := range w.objs[:n] {
+		if w.objs[i].id != nil || i == int(n)-1 {
+			shown++
+		}
+	}
+	return shown
 }
 
 // heldName names a lock that is held.

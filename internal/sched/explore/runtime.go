@@ -138,6 +138,29 @@ func (w *world) Checked() bool {
 // Aborting says that tasks only unwind.
 func (w *world) Aborting() bool { return w.aborting }
 
+// kept is state that is in no object, and the name that it has in every execution.
+type kept struct {
+	of  interface{ Hash() uint64 }
+	sig uint64
+}
+
+// Keep remembers x for the hash of the state.
+func (w *world) Keep(o *sched.Obj, x interface{ Hash() uint64 }) {
+	if !w.observes || w.aborting {
+		return
+	}
+	if o.Run != w.run {
+		o.Run, o.Num = w.run, int32(len(w.keeps))
+		w.keeps = append(w.keeps, kept{of: x})
+		if w.phase == setup { // its number is the same in every execution
+			w.keeps[o.Num].sig = uint64(len(w.keeps))
+		}
+	}
+	if w.phase == exploring && w.curEv >= 0 {
+		w.keeps[o.Num].sig += w.curK.use()
+	}
+}
+
 // See folds what t read into its observation.
 func (w *world) See(t *sched.Task, hash uint64) {
 	if w.observes && w.phase == exploring && !w.aborting {
@@ -149,7 +172,7 @@ func (w *world) See(t *sched.Task, hash uint64) {
 // plain is what Enter does for an operation that has no Obj of its own: a yield, a device's.
 func (w *world) plain(k *task, op *sched.Op) {
 	if op.Kind == sched.PointYield && w.phase == exploring {
-		k.yielded, w.yields = true, true
+		k.yielded, w.yields, w.fair = true, true, true
 	}
 	if op.ID != nil {
 		op.Obj = w.objOf(op.ID)
@@ -167,13 +190,12 @@ func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 	w.start(k, child.Name, f, p.user)
 	if w.phase == exploring {
 		if w.curEv >= 0 {
-			e := &w.ev[w.curEv]
-			if w.hashes {
-				e.hash = sched.Mix(e.hash, 0x676f)
-				k.seed = sched.Mix(e.hash, 0x6368696c64)
-			}
 			w.wakes(k)
 		}
+		// Tasks started in mid-run get their numbers in the order in which that happens. The seed is the same in every schedule: the n-th
+		// child of its parent.
+		p.kids++
+		k.seed = sched.Mix(p.seed, uint64(p.kids))
 		w.enlist(k)
 	}
 }
@@ -235,8 +257,13 @@ func (w *world) wakes(k *task) {
 	}
 }
 
-// Now is the run's clock.
-func (w *world) Now() int64 { return w.clock }
+// Now is the run's clock, which a task that asks for it then knows.
+func (w *world) Now() int64 {
+	if w.observes && w.phase == exploring && w.cur != nil {
+		w.cur.obs = sched.Mix(w.cur.obs, uint64(w.clock))
+	}
+	return w.clock
+}
 
 // Sleep passes d of the run's time: others go first.
 func (w *world) Sleep(t *sched.Task, d time.Duration) {

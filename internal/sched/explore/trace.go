@@ -146,7 +146,7 @@ func (s Step) object() string {
 
 func (w *world) step(i int) Step {
 	e := &w.ev[i]
-	return Step{Task: int(e.task), Kind: e.kind, Class: e.class, Obj: int(e.obj), Enabled: e.mask, Blocked: e.closed,
+	return Step{Task: int(e.task), Kind: e.kind, Class: e.class, Obj: w.shown(e.obj), Enabled: e.mask, Blocked: e.closed,
 		Preempts: e.preempts(), Val: int(e.val), NVal: int(e.nval)}
 }
 

@@ -82,6 +82,8 @@ type life struct {
 	wakeEpoch int32  // and the epoch of its task
 	seed      uint64 // hash before the first event
 	obs       uint64 // what it did and saw, for state matching
+	uses      int32  // of objects
+	kids      int32  // that it has started
 	prio      uint64 // of samplers
 	parkObj   int32
 	parkClass sched.ClassID
@@ -117,11 +119,11 @@ type world struct {
 	turns
 	oracles
 	owes  []obligation // events that a task must bring about
+	keeps []kept       // state that is in no object, for State
 	order *orderGraph
 	dpor  *dpor // kept for its memory
 
-	observes bool // what tasks saw is recorded, for State
-	lean     bool // by chance, without clocks: nothing is kept that only reports want (search.execute)
+	lean bool // by chance, without clocks: nothing is kept that only reports want (search.execute)
 
 	pruned bool
 	viol   *Violation
@@ -135,12 +137,13 @@ type turns struct {
 	users  int      // tasks that must end and have not
 	idle   int      // times the clock was moved without a step of such a task
 	yields bool     // a task lets others go first
+	fair   bool     // a task has yielded in this execution
 	dec    decision // the present one
 }
 
 func (t *turns) reset() {
 	t.tasks, t.prior = t.tasks[:0], nil
-	t.clock, t.users, t.idle, t.yields = 0, 0, 0, false
+	t.clock, t.users, t.idle, t.yields, t.fair = 0, 0, 0, false, false
 }
 
 // oracles are what the program asks of the execution.
@@ -220,7 +223,7 @@ func (w *world) forget() {
 // execute runs prog once under drv. It leaves what happened in w.viol and w.pruned.
 func (w *world) execute(prog func(w *World), drv driver) {
 	_, chance := drv.(*sampler)
-	w.drv, w.phase, w.pruned, w.viol, w.owes = drv, setup, false, nil, w.owes[:0]
+	w.drv, w.phase, w.pruned, w.viol, w.owes, w.keeps = drv, setup, false, nil, w.owes[:0], w.keeps[:0]
 	w.log.reset(!chance)
 	w.races.reset()
 	w.trace.reset()
@@ -330,7 +333,7 @@ func (w *world) enlist(k *task) {
 	if k.seed == 0 {
 		k.seed = sched.Mix(0x65787031, uint64(k.num)+1)
 	}
-	k.obs = k.seed
+	k.t.Mark, k.obs = k.seed, k.seed
 	w.tasks = append(w.tasks, k)
 }
 
