@@ -56,10 +56,10 @@ type Method string
 // The methods.
 const (
 	Bound     Method = "bound"     // by preemptions, equal happens-before orders once; the default
-	DPOR      Method = "dpor"      // source sets and sleep sets
+	DPOR      Method = "dpor"      // source sets and sleep sets; falls back on Bound when a task yields
 	State     Method = "state"     // equal states once
 	Naive     Method = "naive"     // every schedule
-	Prove     Method = "prove"     // DPOR and State side by side, on two cores: whichever ends first
+	Prove     Method = "prove"     // DPOR and State side by side, on two cores; they must agree
 	Random    Method = "random"    // an even random walk
 	PCT       Method = "pct"       // random priorities, Depth-1 changes
 	POS       Method = "pos"       // partial-order sampling
@@ -191,6 +191,13 @@ func Run(cfg Config, prog func(w *World)) Result {
 		s.byQueue()
 	case DPOR:
 		s.byDPOR()
+		if s.refused && c.Shards == 1 { // shards must all search alike, and the others may not have met a yield
+			b := s.part(Bound)
+			defer b.close()
+			b.byQueue()
+			b.refused = true
+			return b.result()
+		}
 	case Prove:
 		return s.prove()
 	case Random, PCT, POS, Portfolio:
@@ -287,13 +294,17 @@ func (w *world) orderHash() uint64 {
 }
 
 // pendingHash is the hash of what each task stands at. It follows from the happens-before order unless a task has read
-// shared data that is in no object; then it keeps the two apart.
+// shared data that is in no object; then it keeps the two apart. Whether a task that yields must still let others go first does not
+// follow: a step of another one after the yield or before it is the same order.
 func (w *world) pendingHash() uint64 {
 	var h uint64
 	for _, k := range w.tasks {
 		x := uint64(k.state)<<16 | uint64(k.opKind)<<8 | uint64(k.op.Class)
 		if o := k.op.Obj; o != nil && o.Run == w.run && int(o.Num) < w.nSetup {
 			x |= uint64(o.Num+1) << 32
+		}
+		if k.yielded {
+			x |= 1 << 24
 		}
 		h += sched.Mix(k.seed, x)
 	}

@@ -1,6 +1,7 @@
 package explore
 
 import (
+	"fmt"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -16,7 +17,8 @@ type search struct {
 	order *orderGraph // shared by all worlds of the search
 
 	stop   atomic.Bool
-	clocks atomic.Bool // the program has a Var
+	clocks atomic.Bool  // the program has a Var
+	budget atomic.Int64 // of executions, once the other search of prove has ended
 
 	mu         sync.Mutex // protects the fields below
 	runs       int
@@ -28,6 +30,7 @@ type search struct {
 	pre        int // violated: preemptions of sched; else all with so many have been tried
 	found      int
 	left       bool // something was not tried
+	refused    bool // the method cannot judge the program
 	stopped    bool // Config.Stop said so
 	spare      []*world
 	firstTrail uint64 // of the execution without preemptions, if that was the first
@@ -84,6 +87,21 @@ func (s *search) leave() {
 	s.mu.Lock()
 	s.left = true
 	s.mu.Unlock()
+}
+
+// refuse ends a search by a method that cannot judge the program.
+func (s *search) refuse() {
+	s.mu.Lock()
+	s.left, s.refused = true, true
+	s.mu.Unlock()
+	s.stop.Store(true)
+}
+
+// part is a search of the same program by another method.
+func (s *search) part(m Method) *search {
+	c := *s.cfg
+	c.Method = m
+	return &search{cfg: &c, prog: s.prog, start: s.start, until: s.until, pre: -1}
 }
 
 // close ends what the search keeps.
@@ -155,6 +173,9 @@ func (s *search) account(w *world) bool {
 	if s.runs&63 == 0 && !s.until.IsZero() && time.Now().After(s.until) {
 		s.stop.Store(true)
 	}
+	if n := s.budget.Load(); n > 0 && int64(s.runs) >= n {
+		s.stop.Store(true)
+	}
 	if s.cfg.Stop != nil && s.cfg.Stop() {
 		s.stopped = true
 		s.stop.Store(true)
@@ -190,7 +211,7 @@ func (s *search) result() Result {
 	}
 	r.Seconds = time.Since(s.start).Seconds()
 	r.Bound = Coverage{Verdict: r.Verdict, Method: c.Method, Seed: c.Seed, Schedules: r.Schedules, Preemptions: r.Preemptions, Found: r.Found,
-		Stopped: r.Stopped, At: r.Switch, Shard: r.Shard, Shards: r.Shards}
+		Stopped: r.Stopped, At: r.Switch, Refused: s.refused, Shard: r.Shard, Shards: r.Shards}
 	return r
 }
 
@@ -207,24 +228,52 @@ func (s *search) sameTwice() bool {
 	return w.trail == s.firstTrail && len(w.ev) == s.firstSteps
 }
 
-// prove runs DPOR and State side by side and returns what ended first; neither is always the better one.
+// proveMore is how many executions more than the first search of prove the second may make, at least.
+const proveMore = 1000
+
+// prove runs DPOR and State side by side, since neither is always the faster one. When one has ended the other goes on until it ends,
+// too, or has made twice as many executions. So two searches that come to different verdicts on a small program do so every time, and
+// not when one happens to be first; then one of them is wrong, and the result says it.
 func (s *search) prove() Result {
-	part := func(m Method) *search {
-		c := *s.cfg
-		c.Method = m
-		return &search{cfg: &c, prog: s.prog, start: s.start, until: s.until, pre: -1}
-	}
-	a, b := part(DPOR), part(State)
+	a, b := s.part(DPOR), s.part(State)
 	defer a.close()
 	defer b.close()
 	first := make(chan *search, 2)
 	go func() { a.byDPOR(); first <- a }()
 	go func() { b.byQueue(); first <- b }()
-	r := <-first
-	a.stop.Store(true)
-	b.stop.Store(true)
-	if o := <-first; r.viol == nil && (o.viol != nil || r.left && !o.left) {
-		r = o
+	if r := <-first; !r.refused {
+		o := a
+		if r == a {
+			o = b
+		}
+		o.budget.Store(int64(2*r.runs + proveMore))
 	}
-	return r.result()
+	<-first
+	return judge(a, b)
+}
+
+// judge makes one result of two searches that have ended. It prefers the first one's.
+func judge(a, b *search) Result {
+	ends := func(s *search) bool { return s.viol == nil && !s.left }
+	switch {
+	case a.viol != nil && ends(b):
+		return a.disagree(b)
+	case b.viol != nil && ends(a):
+		return b.disagree(a)
+	case a.viol != nil || ends(a) && b.viol == nil:
+		return a.result()
+	case b.viol != nil || ends(b):
+		return b.result()
+	}
+	return a.result()
+}
+
+// disagree is the result of a search that has found a violation where other has tried everything and found none.
+func (s *search) disagree(other *search) Result {
+	r := s.result()
+	r.Kind = KindDisagree
+	r.Violation = Violation{Kind: KindDisagree, Named: true, More: r.Violation.String(),
+		What: fmt.Sprintf("%s says that nothing is violated after %s, and %s finds schedule %q; this is an error of the explorer, and no verdict of its searches on this program can be trusted",
+			other.cfg.Method, count(other.runs, "schedule"), s.cfg.Method, r.Schedule)}
+	return r
 }

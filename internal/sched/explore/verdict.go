@@ -26,6 +26,7 @@ const (
 	KindLeftover Kind = "leftover"       // locks held at a task's end
 	KindPanic    Kind = "panic"          // the program's own
 	KindMismatch Kind = "nondeterminism" // the program is not the same twice
+	KindDisagree Kind = "disagreement"   // Prove: one search exhausted, the other violated
 	KindMisfit   Kind = "misfit"         // Replay: the schedule is none, or does not fit the program
 )
 
@@ -212,6 +213,8 @@ type Coverage struct {
 	Found int
 	// Stopped says that Config.Stop ended the search.
 	Stopped bool
+	// Refused says that DPOR could not judge the program, because a task yields. Then Bound has searched it, but for a shard.
+	Refused bool
 	// At are the classes that the search switched at.
 	At Switches
 	// Shard of Shards was searched.
@@ -236,6 +239,9 @@ func (c Coverage) String() string {
 	where := ""
 	if len(c.At) > 0 {
 		where = ", switching at " + c.At.Classes() + " only"
+	}
+	if c.Refused {
+		where += ", not by dpor because a task yields"
 	}
 	if c.Shards > 1 {
 		where += fmt.Sprintf(", shard %d of %d", c.Shard, c.Shards)
