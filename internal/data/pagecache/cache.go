@@ -48,6 +48,7 @@ type Cache struct {
 
 	limit atomic.Int64 // pages; 0 is none
 	used  atomic.Int64 // pages that are not free
+	again atomic.Int64 // used at which eviction is tried again after it found nothing
 
 	mu    lock.Mutex // leaf; protects the fields below
 	list  *Page      // free pages
@@ -81,8 +82,10 @@ func (c *Cache) Bytes() int64 { return c.used.Load() << PageShift }
 
 // alloc gives a page with two references, the caller's and the mapping's, and stale bytes.
 func (c *Cache) alloc(t *sched.Task) *Page {
-	if lim := c.limit.Load(); lim > 0 && c.used.Load() >= lim {
-		c.evict(t, 32)
+	if lim := c.limit.Load(); lim > 0 {
+		if used := c.used.Load(); used >= lim && used >= c.again.Load() {
+			c.shrink(t, used)
+		}
 	}
 	c.mu.Lock(t)
 	if c.list == nil {
@@ -140,6 +143,16 @@ func (c *Cache) put(t *sched.Task, p *Page) {
 	p.next = c.list
 	c.list = p
 	c.mu.Unlock(t)
+}
+
+// shrink makes room for some pages. When every page is dirty or in use, the next look waits until there are some more: a look at all
+// pages for each new one would take the writers' time.
+func (c *Cache) shrink(t *sched.Task, used int64) {
+	next := int64(0)
+	if c.evict(t, 32) == 0 {
+		next = used + max(used/16, 1)
+	}
+	c.again.Store(next)
 }
 
 // evict frees up to n clean pages that nobody uses or has used lately. It never sleeps on a page.

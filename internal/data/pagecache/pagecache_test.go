@@ -203,6 +203,28 @@ func TestEviction(tt *testing.T) {
 	kept.Put(t)
 }
 
+// When nothing can be evicted the cache grows; once the pages are clean it comes back to its limit.
+func TestEvictionAllDirty(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(100*PageSize, nil)
+	for i := range uint64(200) {
+		dirty(t, m, i)
+	}
+	for i := range uint64(200) {
+		p := m.Lock(t, i)
+		m.ClearDirty(t, p)
+		p.UnlockPut(t)
+	}
+	for i := range uint64(500) {
+		p := m.Grab(t, 1000+i)
+		p.SetUptodate()
+		p.UnlockPut(t)
+	}
+	if n := c.Bytes() / PageSize; n > 140 {
+		tt.Fatalf("%d pages with a limit of 100", n)
+	}
+}
+
 // Tasks find, make, lock, dirty, write back and truncate the same pages at once.
 func TestParallel(tt *testing.T) {
 	t := sched.NewTask("test")
