@@ -17,7 +17,10 @@ type Options struct {
 	// DirtyBackground and DirtyLimit are bytes of dirty page cache: above the first the flusher starts,
 	// at the second writers are throttled. Zero takes the default.
 	DirtyBackground, DirtyLimit int64
-	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit.
+	// Memory bounds the caches together, in bytes: the limits below that are zero follow from it. Zero takes DefaultMemory under
+	// the real runtime and NoLimit under a simulated one, whose results must not depend on the machine.
+	Memory int64
+	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit, or follows from Memory.
 	CacheLimit int64
 	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real. It is for
 	// experiments in virtual time on files larger than memory.
@@ -47,6 +50,7 @@ const (
 	DefaultDirtyLimit      = 128 << 20
 	DefaultEndioWorkers    = 2
 	DefaultCacheInodes     = 32768
+	DefaultCacheBlocks     = 16384
 )
 
 // OpenFlags says how OpenFile opens; the names are those of open(2).

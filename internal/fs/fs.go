@@ -6,6 +6,7 @@
 //
 // Lock order of the namespace, outside of what package inode says about files:
 //
+//	inode_shrink                     writes data back and commits, for want of memory
 //	s_vfs_rename_mutex               rename between two directories
 //	  i_rwsem_dir                    parent, second parent, child directory, second child directory
 //	    i_rwsem                      a file whose name changes; two: lower ino first
@@ -193,6 +194,9 @@ func (f *FS) Sync(t *sched.Task) error {
 		return nil
 	}
 	err := f.engine.SyncAll(t)
+	if late := f.inodes.failed.Swap(nil); late != nil && err == nil {
+		err = *late
+	}
 	// Data that could not be written is no reason to lose what could.
 	if cerr := f.commit(t); cerr != nil {
 		return cerr

@@ -25,6 +25,7 @@ var (
 	classShard  = lockdep.NewClass("inode_cache")
 	classNew    = lockdep.NewClass("inode_new")
 	classHook   = lockdep.NewClass("inode_hook")
+	classShrink = lockdep.NewClass("inode_shrink")
 	classSubvol = lockdep.NewClass("subvol_open")
 	classRename = lockdep.NewClass("s_vfs_rename_mutex")
 )
@@ -60,6 +61,9 @@ type icache struct {
 	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode looks clean and is not
 	// in the tree yet.
 	hookMu lock.Mutex
+
+	shrinkMu lock.Mutex            // one task writes for want of memory
+	failed   atomic.Pointer[error] // of data that shrink could not write; the next Sync returns it
 }
 
 func (c *icache) init(limit int) {
@@ -71,6 +75,7 @@ func (c *icache) init(limit int) {
 	}
 	c.wait.Init(classNew)
 	c.hookMu.Init(classHook)
+	c.shrinkMu.Init(classShrink)
 }
 
 func (c *icache) shard(k nodeKey) *shard { return &c.shards[(k.root+k.ino)%cacheShards] }
@@ -205,7 +210,7 @@ func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 		last := n.refs == 0
 		s.mu.Unlock(t)
 		if last && f.inodes.count.Load() > f.inodes.next.Load() {
-			f.prune(t)
+			return f.shrink(t)
 		}
 		return nil
 	}
@@ -243,6 +248,26 @@ func (f *FS) deleteItems(t *sched.Task, n *Node) error {
 	return f.end(t, h, nil)
 }
 
+// shrink makes room in the inode cache. Under a bound on memory it does not stop at what is clean: it writes data back and commits,
+// so that inodes and tree blocks become clean. No lock is held and no transaction is open. The error of a commit is returned; one
+// of data comes with the next Sync.
+func (f *FS) shrink(t *sched.Task) error {
+	f.prune(t)
+	if f.opt.Memory <= 0 || f.opt.ReadOnly || f.inodes.count.Load() <= f.inodes.limit {
+		return nil
+	}
+	if !f.inodes.shrinkMu.TryLock(t) {
+		return nil // another task is at it
+	}
+	defer f.inodes.shrinkMu.Unlock(t)
+	if err := f.engine.SyncAll(t); err != nil {
+		f.inodes.failed.CompareAndSwap(nil, &err)
+	}
+	err := f.commit(t)
+	f.prune(t)
+	return err
+}
+
 // prune drops unused inodes that have nothing to write. Models prune_icache_sb().
 func (f *FS) prune(t *sched.Task) {
 	c := &f.inodes
@@ -272,7 +297,8 @@ func (f *FS) prune(t *sched.Task) {
 }
 
 func clean(t *sched.Task, n *Node) bool {
-	return !n.ip.Dirty() && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages(t) == 0 && n.ip.Pages.WritebackPages(t) == 0
+	// Writeback clears the dirty mark of a page before it makes an ordered extent: meanwhile the delayed allocation tells.
+	return !n.ip.Dirty() && n.ip.DelallocBytes() == 0 && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages(t) == 0 && n.ip.Pages.WritebackPages(t) == 0
 }
 
 // writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes go into the trees.

@@ -220,6 +220,45 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// TestModelSmallMemory is TestModel with so little memory that pages, inodes and tree blocks are evicted all the time.
+func TestModelSmallMemory(t *testing.T) {
+	steps := 400
+	if testing.Short() {
+		steps = 150
+	}
+	for _, name := range policy.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Logf("-model.seed=%d", *modelSeed)
+			x := fstest.New(t, fstest.Policy(name), fstest.FSOptions(func(o *fs.Options) {
+				o.Memory, o.CacheLimit, o.CacheInodes, o.CacheBlocks = 1<<20, 128<<10, 4, 2
+			}))
+			r := rand.New(rand.NewPCG(*modelSeed, 1))
+			var files []*modelFile
+			for i := range 8 {
+				files = append(files, &modelFile{name: fmt.Sprintf("/f%d", i)})
+				f := x.Create(files[i].name)
+				if i%2 > 0 {
+					x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+				}
+				x.Must(f.Close(x.T))
+			}
+			most := uint64(0)
+			for range steps {
+				m := files[r.IntN(len(files))]
+				m.File = x.Open(m.name)
+				m.step(x, r)
+				x.Must(m.Close(x.T))
+				most = max(most, x.FS.Statfs(x.T).Files)
+				m = files[r.IntN(len(files))]
+				m.verify(x)
+			}
+			if most > 6 {
+				t.Errorf("%d inodes in memory, want at most 6", most)
+			}
+		})
+	}
+}
+
 // TestChattr: NODATACOW goes to empty files and to directories, and from a directory to what is made in it.
 func TestChattr(t *testing.T) {
 	x := fstest.New(t)

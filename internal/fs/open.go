@@ -81,10 +81,14 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if f.opt.Now == nil {
 		f.opt.Now = time.Now
 	}
+	if f.opt.Memory == 0 && t.Runtime() == nil && f.opt.CacheLimit == 0 {
+		f.opt.Memory = DefaultMemory()
+	}
+	f.opt.bound(sb.NodeSize)
 	if f.opt.Policy == nil {
 		f.opt.Policy = policy.MustParse("locked")
 	}
-	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: o.CacheBlocks}); err != nil {
+	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks}); err != nil {
 		return nil, err
 	}
 	top, err := f.checkRoots(t)

@@ -25,6 +25,7 @@ const rankLeaf = 150
 // room.
 var Order = []Row{
 	// 1 to 19: what is held around whole system calls (a ring's mutex, a mount's).
+	{"inode_shrink", 15, sleep, "fs: after the last reference to an inode, when memory is short: writeback and commit"},
 	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},
 	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
 	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},

@@ -66,7 +66,7 @@ func (s *Scenario) make() (*blockdev.Memory, error) {
 }
 
 func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
-	x, err := fs.Open(t, dev, fs.Options{Now: now})
+	x, err := fs.Open(t, dev, fs.Options{Now: now, Memory: fs.NoLimit})
 	if err != nil {
 		return err
 	}
@@ -127,6 +127,6 @@ func fill(t *sched.Task, x *fs.FS, left int64) error {
 
 // options are the file system's for an execution.
 func (s *Scenario) options(p *policy.Policy) fs.Options {
-	return fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 256, DirtyLimit: s.DirtyLimit, DirtyBackground: s.DirtyLimit / 2,
+	return fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 256, Memory: fs.NoLimit, DirtyLimit: s.DirtyLimit, DirtyBackground: s.DirtyLimit / 2,
 		NewRangeLocker: s.rangeLocks}
 }

@@ -386,7 +386,7 @@ func (r *run) judge(t *sched.Task) error {
 
 // recovered judges what an fsync promised by what is on the device as it was then.
 func (r *run) recovered(t *sched.Task, c crash) error {
-	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64})
+	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
