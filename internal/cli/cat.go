@@ -38,5 +38,6 @@ func (a *app) cat() *cobra.Command {
 		}
 		return nil
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }

@@ -61,6 +61,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	t        *sched.Task
+	cache    byteSize      // --cache; 0 is the default
 	stop     atomic.Bool   // SIGINT came
 	stopped  chan struct{} // closed when stop becomes true
 }

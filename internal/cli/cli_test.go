@@ -22,9 +22,12 @@ import (
 
 func TestMain(m *testing.M) {
 	sched.SetChecked(true)
-	testscript.Main(m, map[string]func(){
-		"btrlab": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
-	})
+	testscript.Main(m, programs)
+}
+
+// programs is what this test binary does when it is called by another name.
+var programs = map[string]func(){
+	"btrlab": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 }
 
 // TestScripts runs the verbs as people do, one process each. The scripts need neither root nor btrfs-progs.

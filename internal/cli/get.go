@@ -60,5 +60,6 @@ directories, with modes and times. DEST is a name or an existing directory, defa
 			return inImage(image, path, transfer.NewOut(a.t, x, w).Tree(path, dest))
 		})
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	iofs "io/fs"
 	"os"
 	gopath "path"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -118,6 +119,10 @@ func (a *app) writeFS(image string, f func(x *fs.FS) error) error {
 }
 
 func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
+	if o.Memory = a.cache.n; o.Memory == 0 {
+		o.Memory = fs.DefaultMemory()
+	}
+	defer limitHeap(o.Memory + heapSlack)()
 	return a.withDevice(image, flags, func(dev blockdev.Device) error {
 		x, err := fs.Open(a.t, dev, o)
 		if err != nil {
@@ -129,6 +134,32 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		}
 		return err
 	})
+}
+
+// heapSlack is what the program needs apart from its caches, in bytes.
+const heapSlack = 32 << 20
+
+// limitHeap lets the garbage collector work harder before the heap gets larger than n bytes: by itself it would let the heap become
+// twice what the caches hold. A lower limit that the user has set (GOMEMLIMIT) stays.
+func limitHeap(n int64) (undo func()) {
+	old := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(old, n))
+	return func() { debug.SetMemoryLimit(old) }
+}
+
+// minCache is the least that --cache takes, in bytes.
+const minCache = 4 << 20
+
+// cacheFlag is --cache, for the verbs that read or write contents.
+func (a *app) cacheFlag(cmd *cobra.Command) {
+	cmd.Flags().Var(&a.cache, "cache", "memory for file contents and metadata (default a quarter of RAM, at most 1G)")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.cache.set && a.cache.n < minCache {
+			return usagef(cmd, "bad --cache, have %d want at least %d", a.cache.n, minCache)
+		}
+		return run(cmd, args)
+	}
 }
 
 // inImage names the image and, in an error that names neither path nor a file below, path.

@@ -82,5 +82,6 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 			return nil
 		})
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }

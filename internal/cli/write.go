@@ -33,5 +33,6 @@ func (a *app) write() *cobra.Command {
 			return transfer.Write(a.t, &watcher{app: a}, f, a.stdin(), offset.n)
 		})
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }
