@@ -234,13 +234,19 @@ func (c *checker) foreign(p Package, rm room, pos token.Pos, path string) {
 	if !strings.Contains(first, ".") {
 		return
 	}
-	if c.rules.stdonly[rm.level] {
-		c.report(pos, "%s, level %d, imports %s: its level has the standard library only", p.Name, rm.level, path)
-	}
+	granted := false
 	for _, m := range c.rules.modules {
-		if under(path, m.path+"/...") && !underAny(p.Name, m.pkgs) {
+		if !under(path, m.path+"/...") {
+			continue
+		}
+		if underAny(p.Name, m.pkgs) {
+			granted = true
+		} else {
 			c.report(pos, "%s imports %s, which is for %s", p.Name, path, strings.Join(m.pkgs, ", "))
 		}
+	}
+	if c.rules.stdonly[rm.level] && !granted {
+		c.report(pos, "%s, level %d, imports %s: its level has the standard library only", p.Name, rm.level, path)
 	}
 }
 

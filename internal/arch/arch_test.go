@@ -102,6 +102,7 @@ stdonly 0
 pure words
 forbid judge : high # the judge does not live with the accused
 module example.org/paint : door
+module example.org/ink : words # stdonly, but for this
 ban bypass low high : import:sync syntax:go syntax:chan syntax:select use:time.Now # use sched
 allow bypass high : use:time.Now # the one hook
 ban pages low : select:Pages # it knows no pages
@@ -135,6 +136,7 @@ allow globals state : var:names var:limit # read only
 		{"pure", map[string]string{"words": "package words\nimport _ \"os/exec\""}, []string{"words.go:2:8: words is pure"}},
 		{"stdonly", map[string]string{"words": "package words\nimport _ \"example.org/x\""},
 			[]string{"words.go:2:8: words, level 0, imports example.org/x"}},
+		{"granted module", map[string]string{"words": "package words\nimport _ \"example.org/ink\""}, nil},
 		{"module", map[string]string{"high": "package high\nimport _ \"example.org/paint/oil\""},
 			[]string{"high.go:2:8: high imports example.org/paint/oil, which is for door"}},
 		{"sync", map[string]string{"low": "package low\nimport (\n\t\"sync\"\n\t\"sync/atomic\"\n)\nvar M sync.Mutex\nvar A atomic.Int32"},

@@ -203,14 +203,15 @@ func (k *checker) csum(b []byte) error {
 	if k.key.Offset&k.mask != 0 {
 		return k.err("unaligned csum offset, have %d", k.key.Offset)
 	}
-	if len(b) == 0 || len(b)%CsumSize != 0 {
-		return k.err("bad csum item size, have %d want a multiple of %d", len(b), CsumSize)
+	size := k.c.Csum.Size()
+	if len(b) == 0 || len(b)%size != 0 {
+		return k.err("bad csum item size, have %d want a multiple of %d", len(b), size)
 	}
-	if uint64(len(b)/CsumSize)*(k.mask+1) > -k.key.Offset-1 && k.key.Offset != 0 {
+	if uint64(len(b)/size)*(k.mask+1) > -k.key.Offset-1 && k.key.Offset != 0 {
 		return k.err("csum range overflows, have %d bytes of csums at %d", len(b), k.key.Offset)
 	}
 	if k.slot > 0 && k.prev.Type == EXTENT_CSUM_KEY && k.prev.Objectid == k.key.Objectid {
-		end := k.prev.Offset + uint64(k.n.ItemSize(k.slot-1)/CsumSize)*(k.mask+1)
+		end := k.prev.Offset + uint64(k.n.ItemSize(k.slot-1)/size)*(k.mask+1)
 		if end > k.key.Offset {
 			return k.err("csum range overlaps the one before, have %d want at least %d", k.key.Offset, end)
 		}

@@ -40,16 +40,6 @@ var superFlagNames = []featureBit{
 	{1 << 36, "changing-fsid-v2"}, {1 << 38, "changing-bg-tree"}, {1 << 39, "changing-data-csum"}, {1 << 40, "changing-meta-csum"},
 }
 
-var csumTypeNames = [...]string{"crc32c", "xxhash64", "sha256", "blake2b"}
-
-// CsumTypeName is the name of a checksum type.
-func CsumTypeName(typ uint16) string {
-	if int(typ) < len(csumTypeNames) {
-		return csumTypeNames[typ]
-	}
-	return fmt.Sprintf("unknown (%d)", typ)
-}
-
 func featureNames(names []featureBit, v uint64) []string {
 	var s []string
 	for _, f := range names {
@@ -98,14 +88,13 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 		return bad("bad magic, have 0x%x want 0x%x: not a btrfs", m, uint64(Magic))
 	}
 	v := superView(b)
-	if csumType := v.csumType(); csumType != 0 {
-		if int(csumType) < len(csumTypeNames) {
-			return &UnsupportedError{"checksum type " + CsumTypeName(csumType)}
-		}
-		return bad("bad csum type, have %d", csumType)
+	csum := v.csumType()
+	if !csum.Known() {
+		return bad("bad csum type, have %d", csum)
 	}
-	if have, want := v.csum(), v.computeCsum(); have != want {
-		return bad("bad csum, have 0x%08x want 0x%08x", have, want)
+	if !csum.BlockMatch(b) {
+		have, want := csum.BlockText(b)
+		return bad("bad csum, have %s want %s", have, want)
 	}
 	var s Super
 	s.Decode(b)

@@ -5,7 +5,7 @@ package format
 // Accessors do not check bounds beyond Go's own; run CheckBlock on foreign bytes first.
 type Node []byte
 
-// Header fields.
+// Header fields. Csum is the checksum of a file system with crc32c; CsumType.BlockMatch judges any.
 func (n Node) Csum() uint32            { return le.Uint32(n) }
 func (n Node) FSID() (u UUID)          { copy(u[:], n[32:48]); return }
 func (n Node) Bytenr() uint64          { return le.Uint64(n[48:]) }
@@ -48,14 +48,14 @@ func (n Node) InitHeader(fsid, chunkTreeUUID UUID, bytenr, generation, owner uin
 	n.SetLevel(level)
 }
 
-// UpdateCsum computes and stores the block's checksum; do it last.
+// UpdateCsum computes and stores the block's checksum, a crc32c; do it last.
 func (n Node) UpdateCsum() {
-	clear(n[:32])
-	le.PutUint32(n, CRC32C(n[32:]))
+	clear(n[:CsumField])
+	le.PutUint32(n, CRC32C(n[CsumField:]))
 }
 
-// ComputeCsum is what Csum should be.
-func (n Node) ComputeCsum() uint32 { return CRC32C(n[32:]) }
+// ComputeCsum is what Csum should be in a file system with crc32c.
+func (n Node) ComputeCsum() uint32 { return CRC32C(n[CsumField:]) }
 
 // Key is the key in slot of a leaf or inner node.
 func (n Node) Key(slot int) Key {

@@ -22,7 +22,7 @@ type Super struct {
 	CompatFlags         uint64
 	CompatROFlags       uint64
 	IncompatFlags       uint64
-	CsumType            uint16
+	CsumType            CsumType
 	RootLevel           uint8
 	ChunkRootLevel      uint8
 	LogRootLevel        uint8
@@ -98,15 +98,19 @@ func (r *RootBackup) encode(b []byte) {
 // and those that Super does not keep.
 type superView []byte
 
-func (v superView) csum() uint32           { return le.Uint32(v) }
-func (v superView) computeCsum() uint32    { return CRC32C(v[32:SuperSize]) }
 func (v superView) magic() uint64          { return le.Uint64(v[0x40:]) }
 func (v superView) leafSize() uint32       { return le.Uint32(v[0x98:]) }
 func (v superView) sysChunkArraySize() int { return int(le.Uint32(v[0xa0:])) }
-func (v superView) csumType() uint16       { return le.Uint16(v[0xc4:]) }
+func (v superView) csumType() CsumType     { return CsumType(le.Uint16(v[0xc4:])) }
+
+// updateCsum computes and stores the checksum.
+func (v superView) updateCsum() {
+	sum := v.csumType().Sum(v[CsumField:SuperSize])
+	copy(v, sum[:])
+}
 
 // SuperCsumOK reports whether the checksum of the superblock in b (SuperSize bytes) is right.
-func SuperCsumOK(b []byte) bool { return superView(b).csum() == superView(b).computeCsum() }
+func SuperCsumOK(b []byte) bool { return superView(b).csumType().BlockMatch(b[:SuperSize]) }
 
 // SuperMagic is the magic number field of the bytes.
 func SuperMagic(b []byte) uint64 { return superView(b).magic() }
@@ -176,7 +180,7 @@ func (s *Super) Encode(b []byte) {
 	le.PutUint64(b[0xac:], s.CompatFlags)
 	le.PutUint64(b[0xb4:], s.CompatROFlags)
 	le.PutUint64(b[0xbc:], s.IncompatFlags)
-	le.PutUint16(b[0xc4:], s.CsumType)
+	le.PutUint16(b[0xc4:], uint16(s.CsumType))
 	b[0xc6] = s.RootLevel
 	b[0xc7] = s.ChunkRootLevel
 	b[0xc8] = s.LogRootLevel
@@ -189,11 +193,11 @@ func (s *Super) Encode(b []byte) {
 	for i := range s.Backups {
 		s.Backups[i].encode(b[0xb2b+i*rootBackupSize:])
 	}
-	le.PutUint32(b, superView(b).computeCsum())
+	superView(b).updateCsum()
 }
 
 // SetBytenr changes the bytenr of an encoded superblock and its checksum: a copy knows where it lies.
 func SetBytenr(b []byte, bytenr uint64) {
 	le.PutUint64(b[0x30:], bytenr)
-	le.PutUint32(b, superView(b).computeCsum())
+	superView(b).updateCsum()
 }

@@ -23,6 +23,7 @@ type CheckContext struct {
 	NodeSize   uint32 // bytes
 	Generation uint64 // newest acceptable, of the block and of what it points at; 0 checks none
 	Level      int    // the level the block must have
+	Csum       CsumType
 }
 
 // CorruptError is a broken rule of the tree checker. It is EUCLEAN to errors.Is, as the kernel answers.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"btrlab/internal/cli"
 )
 
 // made is an image of mkfs.btrfs with the given options. It holds the files of a small tree, which is returned by path.
@@ -47,6 +49,28 @@ func readable(t *testing.T, img string, files map[string][]byte) {
 		if out := btrlab(t, "cat", img+":/"+name); out != string(p) {
 			t.Errorf("cat of /%s, have %d bytes want %d of another content", name, len(out), len(p))
 		}
+	}
+}
+
+// refused wants a verb that writes to fail with one line that has the text.
+func refused(t *testing.T, img, want string) {
+	t.Helper()
+	var out, errw bytes.Buffer
+	code := cli.Main([]string{"mkdir", img + ":/new"}, strings.NewReader(""), &out, &errw)
+	if code != 1 || !strings.Contains(errw.String(), want) || strings.Count(errw.String(), "\n") != 1 {
+		t.Errorf("mkdir, have exit code %d and %q want 1 and one line with %q", code, errw.String(), want)
+	}
+}
+
+// TestChecksumTypes: images with any checksum type are read and judged.
+func TestChecksumTypes(t *testing.T) {
+	for _, typ := range []string{"xxhash", "sha256", "blake2"} {
+		t.Run(typ, func(t *testing.T) {
+			img, files := made(t, "--csum", typ)
+			judged(t, img)
+			readable(t, img, files)
+			refused(t, img, "unsupported feature for writing: checksum type "+typ)
+		})
 	}
 }
 

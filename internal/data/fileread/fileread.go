@@ -56,7 +56,8 @@ const (
 // Items is what reading needs of the trees; *fstree.Store is one.
 type Items interface {
 	LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
-	LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, have []bool) error
+	LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error
+	CsumType() format.CsumType
 }
 
 // Store is the logical address space; *volumes.Volumes is one.
@@ -176,7 +177,9 @@ func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages
 		}
 		return nil
 	}
-	sums := make([]uint32, len(pages))
+	csum := rd.items.CsumType()
+	size := csum.Size()
+	sums := make([]byte, len(pages)*size)
 	have := make([]bool, len(pages))
 	if err := rd.items.LookupCsums(t, bytenr, uint64(len(pages))*pageSize, sums, have); err != nil {
 		return err
@@ -185,10 +188,11 @@ func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages
 		if !have[i] {
 			return fmt.Errorf("csum hole root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr+uint64(i)*pageSize, errno.EIO)
 		}
-		if ioErr == nil && format.CRC32C(p.View(t)) == sums[i] {
+		want := sums[i*size:][:size]
+		if ioErr == nil && csum.Match(want, p.View(t)) {
 			continue
 		}
-		if err := rd.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, sums[i]); err != nil {
+		if err := rd.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, want); err != nil {
 			return err
 		}
 	}
@@ -197,18 +201,19 @@ func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages
 
 // readMirrors reads one page from each mirror until one has the checksum. Models
 // btrfs_repair_one_sector(). Difference: a bad copy is not rewritten.
-func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want uint32) error {
+func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want []byte) error {
+	csum := rd.items.CsumType()
 	var last error
 	for m := range rd.store.Mirrors(bytenr) {
 		if err := rd.store.Read(t, p.Edit(t), bytenr, m); err != nil {
 			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, p.Offset(), err)
 			continue
 		}
-		have := format.CRC32C(p.View(t))
-		if have == want {
+		if csum.Match(want, p.View(t)) {
 			return nil
 		}
-		last = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have 0x%08x want 0x%08x: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr, m, have, want, errno.EIO)
+		have := csum.Sum(p.View(t))
+		last = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have %s want %s: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr, m, csum.Text(have[:]), csum.Text(want), errno.EIO)
 	}
 	if last == nil {
 		last = fmt.Errorf("read ino=%d off=%d: logical %d has no chunk: %w", ip.Ino, p.Offset(), bytenr, errno.EIO)

@@ -309,6 +309,9 @@ func NewForest(cfg Config) *Forest {
 // NodeSize is the size of every tree block in bytes.
 func (f *Forest) NodeSize() int { return f.cfg.NodeSize }
 
+// CsumType is the algorithm of the file system's checksums.
+func (f *Forest) CsumType() format.CsumType { return f.cfg.Csum }
+
 // MaxItemSize is the largest item in bytes.
 func (f *Forest) MaxItemSize() int { return format.MaxItemSize(f.cfg.NodeSize) }
 
@@ -456,8 +459,9 @@ func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 
 // verify judges a block that was read.
 func (f *Forest) verify(n format.Node, bytenr uint64, want Check) error {
-	if have, should := n.Csum(), n.ComputeCsum(); have != should {
-		return corruptf(want, bytenr, "bad checksum, have 0x%08x want 0x%08x", have, should)
+	if !f.cfg.Csum.BlockMatch(n) {
+		have, should := f.cfg.Csum.BlockText(n)
+		return corruptf(want, bytenr, "bad checksum, have %s want %s", have, should)
 	}
 	if n.Bytenr() != bytenr {
 		return corruptf(want, bytenr, "bad bytenr, have %d want %d", n.Bytenr(), bytenr)
@@ -491,7 +495,7 @@ func (f *Forest) verify(n format.Node, bytenr uint64, want Check) error {
 
 func (f *Forest) checkNode(n format.Node, root, generation uint64, level int) error {
 	c := format.CheckContext{Root: root, SectorSize: uint32(f.cfg.SectorSize), NodeSize: uint32(f.cfg.NodeSize),
-		Generation: generation, Level: level}
+		Generation: generation, Level: level, Csum: f.cfg.Csum}
 	if level == 0 {
 		return format.CheckLeaf(n, c)
 	}

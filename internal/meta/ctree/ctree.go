@@ -81,6 +81,7 @@ type Trans struct {
 type Config struct {
 	NodeSize      int // bytes
 	SectorSize    int // bytes; 0 is format.SectorSize
+	Csum          format.CsumType
 	FSID          format.UUID
 	ChunkTreeUUID format.UUID
 	Reader        Reader

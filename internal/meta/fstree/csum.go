@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Data checksums are EXTENT_CSUM items keyed by disk address: one CRC-32C for each sector, packed.
+// Data checksums are EXTENT_CSUM items keyed by disk address: one checksum for each sector, packed. Every
+// checksum type is read; only crc32c is written.
 // A run of data written one piece after the other becomes one item that grows until it nearly fills
 // a leaf.
 
@@ -45,8 +46,11 @@ func (c *Csums) isCsum(leaf format.Node, slot int) (start, end uint64, ok bool) 
 	if k.Objectid != format.EXTENT_CSUM_OBJECTID || k.Type != format.EXTENT_CSUM_KEY {
 		return 0, 0, false
 	}
-	return k.Offset, k.Offset + uint64(leaf.ItemSize(slot)/format.CsumSize)*c.sectorSize, true
+	return k.Offset, k.Offset + uint64(leaf.ItemSize(slot)/c.CsumType().Size())*c.sectorSize, true
 }
+
+// CsumType is the algorithm of the checksums.
+func (c *Csums) CsumType() format.CsumType { return c.forest.CsumType() }
 
 // InsertCsums stores the checksums of the sectors from disk address bytenr on. They extend the item
 // that ends there, while there is room, or make a new one; checksums that are there are replaced.
@@ -181,13 +185,14 @@ func (c *Csums) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, en
 	return start, end, ok, nil
 }
 
-// LookupCsums reads the checksums of [bytenr, bytenr+length): out and have have one element for each
-// sector, have[i] says whether out[i] was found.
+// LookupCsums reads the checksums of [bytenr, bytenr+length) into out, which has room for one of each sector.
+// have[i] says whether that of sector i was found.
 //
 // Models fs/btrfs/file-item.c:btrfs_lookup_bio_sums().
-func (c *Csums) LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, have []bool) error {
+func (c *Csums) LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error {
 	n := int(length / c.sectorSize)
-	out, have = out[:n], have[:n]
+	size := c.CsumType().Size()
+	out, have = out[:n*size], have[:n]
 	clear(have)
 	p := c.paths.get(t)
 	defer c.paths.put(t, p)
@@ -200,10 +205,9 @@ func (c *Csums) LookupCsums(t *sched.Task, bytenr, length uint64, out []uint32, 
 			return nil
 		}
 		from, to := max(start, bytenr), min(end, bytenr+length)
-		b := p.Item()[(from-start)/c.sectorSize*format.CsumSize:]
-		at := int((from - bytenr) / c.sectorSize)
-		for i := range int((to - from) / c.sectorSize) {
-			out[at+i] = le.Uint32(b[i*format.CsumSize:])
+		at, sectors := int((from-bytenr)/c.sectorSize), int((to-from)/c.sectorSize)
+		copy(out[at*size:][:sectors*size], p.Item()[int((from-start)/c.sectorSize)*size:])
+		for i := range sectors {
 			have[at+i] = true
 		}
 		if end >= bytenr+length {

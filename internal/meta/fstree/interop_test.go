@@ -97,7 +97,7 @@ func (f *foreign) content(ino uint64) ([]byte, error) {
 			}
 			n := fe.NumBytes / sector
 			sums, have := make([]uint32, n), make([]bool, n)
-			if err := f.s.LookupCsums(f.t, disk, fe.NumBytes, sums, have); err != nil {
+			if err := lookupCRCs(f.t, f.s.Csums, disk, fe.NumBytes, sums, have); err != nil {
 				return nil, err
 			}
 			for i := range n {

@@ -37,7 +37,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), FSID: treeFSID(sb),
+	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), Csum: sb.CsumType, FSID: treeFSID(sb),
 		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks})
 	if err := m.openChunkTree(t, sb); err != nil {
 		return nil, err
@@ -84,11 +84,12 @@ func chunkTreeUUID(t *sched.Task, v *volumes.Volumes, sb *format.Super) (uuid fo
 		if err = v.Read(t, b, sb.ChunkRoot, mirror); err != nil {
 			continue
 		}
-		if b.Csum() == b.ComputeCsum() && b.Bytenr() == sb.ChunkRoot {
+		if sb.CsumType.BlockMatch(b) && b.Bytenr() == sb.ChunkRoot {
 			return b.ChunkTreeUUID(), nil
 		}
-		err = fmt.Errorf("corrupt node: root=3 block=%d, bad csum or bytenr, have %#x %d want %#x %d",
-			sb.ChunkRoot, b.Csum(), b.Bytenr(), b.ComputeCsum(), sb.ChunkRoot)
+		have, want := sb.CsumType.BlockText(b)
+		err = fmt.Errorf("corrupt node: root=3 block=%d, bad csum or bytenr, have %s %d want %s %d",
+			sb.ChunkRoot, have, b.Bytenr(), want, sb.ChunkRoot)
 	}
 	if err == nil {
 		err = fmt.Errorf("chunk tree root %d lies in no system chunk", sb.ChunkRoot)

@@ -28,7 +28,7 @@ type badData struct {
 	logical, length uint64
 	mirror          int
 	physical        uint64
-	have, want      uint32 // of the first sector
+	have, want      string // of the first sector
 	readErr         string
 }
 
@@ -71,8 +71,8 @@ func (d *dataCheck) wait() {
 // verify checks one range on every mirror.
 func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) {
 	c := d.c
-	sector := int(c.sb.SectorSize)
-	n := len(j.sums) / format.CsumSize * sector
+	sector, csum, size := int(c.sb.SectorSize), c.sb.CsumType, c.sb.CsumType.Size()
+	n := len(j.sums) / size * sector
 	ch := c.chunkAt(j.logical)
 	for m, phys := range ch.copies {
 		off := phys + j.logical - ch.start
@@ -83,14 +83,14 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) {
 		}
 		var run *badData
 		for i := 0; i < n; i += sector {
-			want := le.Uint32(j.sums[i/sector*format.CsumSize:])
-			have := format.CRC32C(p[i : i+sector])
-			if have == want {
+			want := j.sums[i/sector*size:]
+			if csum.Match(want, p[i:i+sector]) {
 				run = nil
 				continue
 			}
 			if run == nil {
-				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, physical: off + uint64(i), have: have, want: want})
+				have := csum.Sum(p[i : i+sector])
+				run = d.addBad(badData{logical: j.logical + uint64(i), mirror: m, physical: off + uint64(i), have: csum.Text(have[:]), want: csum.Text(want)})
 			}
 			run.length += uint64(sector)
 		}
@@ -124,7 +124,7 @@ func (c *checker) loadCsums(d *dataCheck) {
 				continue
 			}
 			b := n.Item(i)
-			s := span{k.Offset, k.Offset + uint64(len(b)/format.CsumSize)*sector}
+			s := span{k.Offset, k.Offset + uint64(len(b)/c.sb.CsumType.Size())*sector}
 			where := fmt.Sprintf("root=7 block=%d slot=%d", n.Bytenr(), i)
 			if l := len(c.csums); l > 0 && c.csums[l-1].end > s.start {
 				c.find("csum.extent", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", c.csums[l-1].end))
@@ -162,16 +162,16 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 		return
 	}
 	c := d.c
-	sector := uint64(c.sb.SectorSize)
+	sector, size := uint64(c.sb.SectorSize), uint64(c.sb.CsumType.Size())
 	sums = append([]byte(nil), sums...)
-	d.total.Add(uint64(len(sums)/format.CsumSize) * sector)
+	d.total.Add(uint64(len(sums)) / size * sector)
 	for len(sums) > 0 {
 		ch := c.chunkAt(logical)
 		if ch == nil {
 			return // csum.extent says so
 		}
-		n := min(uint64(len(sums)/format.CsumSize)*sector, dataStep, ch.start+ch.length-logical)
-		l := n / sector * format.CsumSize
+		n := min(uint64(len(sums))/size*sector, dataStep, ch.start+ch.length-logical)
+		l := n / sector * size
 		if l == 0 {
 			return
 		}
@@ -215,6 +215,6 @@ func (c *checker) blameData(d *dataCheck) {
 			c.find("data.read", where, b.readErr, "")
 			continue
 		}
-		c.find("data.csum", where, fmt.Sprintf("0x%08x", b.have), fmt.Sprintf("0x%08x", b.want))
+		c.find("data.csum", where, b.have, b.want)
 	}
 }

@@ -41,3 +41,60 @@ func TestMetadump(t *testing.T) {
 		}
 	}
 }
+
+// convert gives the image the checksums of another type.
+func (m *image) convert(typ format.CsumType) {
+	l := items(m.block(m.root(csumTree)))
+	for i := range l {
+		var sums []byte
+		for j := range uint64(len(l[i].b) / format.CsumSize) {
+			sum := typ.Sum(m.read(m.copies(l[i].k.Offset)[0]+j*blk, blk))
+			sums = append(sums, sum[:typ.Size()]...)
+		}
+		l[i].b = sums
+	}
+	n := m.block(m.root(csumTree))
+	fill(n, l)
+	m.put(n)
+	for _, bytenr := range m.trees() {
+		n := m.block(bytenr)
+		sum := typ.Sum(n[format.CsumField:])
+		copy(n, sum[:])
+		for _, off := range m.copies(bytenr) {
+			m.write(off, n)
+		}
+	}
+	m.sb.CsumType = typ
+	m.super()
+}
+
+// TestChecksumTypes: checksums of every type are verified, in superblocks, tree blocks and data.
+func TestChecksumTypes(t *testing.T) {
+	for typ := format.CsumXXHash64; typ.Known(); typ++ {
+		t.Run(typ.String(), func(t *testing.T) {
+			m := newImage(t)
+			m.convert(typ)
+			if r := m.check(); !r.Clean || r.Stats.DataBytes != 4*blk {
+				t.Fatalf("have %d bytes verified want %d\n%s", r.Stats.DataBytes, 4*blk, r.text())
+			}
+			// The last byte of the checksum counts, too.
+			csum := uint64(typ.Size() - 1)
+			for _, c := range []struct {
+				rules string
+				off   uint64
+			}{
+				{"[data.csum]", m.copies(m.data0())[0] + blk + 17},
+				{"[tree.csum]", m.copies(m.root(devTree))[1] + 5000},
+				{"[tree.csum]", m.copies(m.root(devTree))[1] + csum},
+				{"[super.bad]", format.SuperOffset + csum},
+				{"[super.copy]", format.SuperMirror(1) + csum},
+			} {
+				d := m.clone(t)
+				d.write(c.off, []byte{d.read(c.off, 1)[0] ^ 1})
+				if r := d.check(); r.rules() != c.rules {
+					t.Errorf("byte %d flipped, have %s want %s\n%s", c.off, r.rules(), c.rules, r.text())
+				}
+			}
+		})
+	}
+}

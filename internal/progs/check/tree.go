@@ -214,9 +214,10 @@ func (w *walk) read(bytenr, generation uint64, level int, where string, fresh bo
 		if best != nil && bytes.Equal(best, n) {
 			continue
 		}
-		if have, want := n.Csum(), n.ComputeCsum(); have != want {
+		if csum := c.sb.CsumType; !csum.BlockMatch(n) {
 			if fresh {
-				c.find("tree.csum", at("%s mirror=%d device_offset=%d", where, i, off), fmt.Sprintf("0x%08x", have), fmt.Sprintf("0x%08x", want))
+				have, want := csum.BlockText(n)
+				c.find("tree.csum", at("%s mirror=%d device_offset=%d", where, i, off), have, want)
 			}
 			continue
 		}
@@ -264,7 +265,8 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	if w.log {
 		newest++
 	}
-	ctx := format.CheckContext{Root: w.root, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: newest, Level: level}
+	ctx := format.CheckContext{Root: w.root, SectorSize: c.sb.SectorSize, NodeSize: c.sb.NodeSize, Generation: newest, Level: level,
+		Csum: c.sb.CsumType}
 	check := format.CheckNode
 	if level == 0 {
 		check = format.CheckLeaf

@@ -115,15 +115,16 @@ func (r *reader) block(root, bytenr uint64, level int) (format.Node, error) {
 			last = fmt.Errorf("root=%d block=%d mirror=%d: %w", int64(root), bytenr, m, err)
 			continue
 		}
-		if have, want := n.Csum(), n.ComputeCsum(); have != want {
-			last = fmt.Errorf("root=%d block=%d mirror=%d, bad csum, have 0x%08x want 0x%08x", int64(root), bytenr, m, have, want)
+		if csum := r.sb.CsumType; !csum.BlockMatch(n) {
+			have, want := csum.BlockText(n)
+			last = fmt.Errorf("root=%d block=%d mirror=%d, bad csum, have %s want %s", int64(root), bytenr, m, have, want)
 			continue
 		}
 		if n.Bytenr() != bytenr {
 			last = fmt.Errorf("root=%d block=%d mirror=%d, bad bytenr, have %d", int64(root), bytenr, m, n.Bytenr())
 			continue
 		}
-		ctx := format.CheckContext{Root: root, SectorSize: r.sb.SectorSize, NodeSize: r.sb.NodeSize, Level: level}
+		ctx := format.CheckContext{Root: root, SectorSize: r.sb.SectorSize, NodeSize: r.sb.NodeSize, Level: level, Csum: r.sb.CsumType}
 		check := format.CheckNode
 		if level == 0 {
 			check = format.CheckLeaf
@@ -250,7 +251,7 @@ func ReadInfo(t *sched.Task, dev blockdev.Device) (Info, error) {
 	}
 	s := &r.sb
 	i := Info{Label: s.Label, FSID: s.FSID.String(), Generation: s.Generation, TotalBytes: s.TotalBytes, BytesUsed: s.BytesUsed,
-		SectorSize: s.SectorSize, NodeSize: s.NodeSize, Csum: format.CsumTypeName(s.CsumType),
+		SectorSize: s.SectorSize, NodeSize: s.NodeSize, Csum: s.CsumType.String(),
 		Features: append(format.IncompatNames(s.IncompatFlags), format.CompatRONames(s.CompatROFlags)...)}
 	for _, c := range r.chunks {
 		i.Allocated += c.Length * uint64(len(c.Stripes))

@@ -38,9 +38,9 @@ func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 		}
 	}
 	fmt.Fprintf(w, "superblock: bytenr=%d, device=%s\n%s\n", format.SuperOffset, dev.Name(), strings.Repeat("-", 57))
-	line("csum_type", "%d (%s)", s.CsumType, format.CsumTypeName(s.CsumType))
-	line("csum_size", "%d", format.CsumSize)
-	line("csum", "0x%08x%s", le.Uint32(b), match(format.SuperCsumOK(b)))
+	line("csum_type", "%d (%s)", uint16(s.CsumType), s.CsumType)
+	line("csum_size", "%d", s.CsumType.Size())
+	line("csum", "%s%s", s.CsumType.Text(b), match(format.SuperCsumOK(b)))
 	line("bytenr", "%d", s.Bytenr)
 	line("flags", "0x%x", s.Flags)
 	if s.Flags&format.HeaderFlagWritten != 0 {

@@ -290,7 +290,7 @@ func (d *dumper) item(k format.Key, b []byte) {
 	case format.EXTENT_DATA_KEY:
 		d.fileExtent(b)
 	case format.EXTENT_CSUM_KEY:
-		length := uint64(len(b)/format.CsumSize) * uint64(d.r.sb.SectorSize)
+		length := uint64(len(b)/d.r.sb.CsumType.Size()) * uint64(d.r.sb.SectorSize)
 		p("range start %d end %d length %d", k.Offset, k.Offset+length, length)
 	case format.ROOT_ITEM_KEY:
 		d.rootItem(b)
