@@ -13,7 +13,8 @@ const (
 	superFlagsKnown = HeaderFlagWritten | HeaderFlagReloc | SuperFlagMetadump | SuperFlagMetadumpV2
 	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity
 	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
-		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles
+		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles |
+		IncompatMetadataUUID
 )
 
 type featureBit struct {
@@ -150,8 +151,8 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if s.CacheGeneration > s.Generation && s.CacheGeneration != ^uint64(0) {
 		return bad("bad cache_generation, have %d want at most %d", s.CacheGeneration, s.Generation)
 	}
-	if s.DevItem.FSID != s.FSID {
-		return bad("bad dev_item fsid, have %v want %v", s.DevItem.FSID, s.FSID)
+	if id := s.TreeFSID(); s.DevItem.FSID != id {
+		return bad("bad dev_item fsid, have %v want %v", s.DevItem.FSID, id)
 	}
 	if s.NumDevices == 0 {
 		return bad("bad num_devices, have 0")

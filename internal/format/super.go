@@ -38,6 +38,15 @@ type Super struct {
 // Metadump reports whether btrfs-image restored the file system from a dump, which has no file data.
 func (s *Super) Metadump() bool { return s.Flags&(SuperFlagMetadump|SuperFlagMetadumpV2) != 0 }
 
+// TreeFSID is the identifier in tree blocks and device items. btrfstune -m changes the file system's identifier
+// in the superblock only, and keeps the old one as metadata_uuid.
+func (s *Super) TreeFSID() UUID {
+	if s.IncompatFlags&IncompatMetadataUUID != 0 {
+		return s.MetadataUUID
+	}
+	return s.FSID
+}
+
 // SysChunkArrayMax is the room for the system chunk array, in bytes.
 const SysChunkArrayMax = 2048
 

@@ -296,7 +296,7 @@ func TestCheckSuperRefuses(t *testing.T) {
 		{"bad bytenr", false, func(s *Super, b []byte) { s.Bytenr = 4096 }},
 		{"zoned (incompat 0x1000)", true, func(s *Super, b []byte) { s.IncompatFlags |= IncompatZoned }},
 		{"raid56", true, func(s *Super, b []byte) { s.IncompatFlags |= IncompatRAID56 }},
-		{"metadata-uuid", true, func(s *Super, b []byte) { s.IncompatFlags |= IncompatMetadataUUID }},
+		{"bad dev_item fsid", false, func(s *Super, b []byte) { s.IncompatFlags |= IncompatMetadataUUID; s.MetadataUUID = UUID{9} }},
 		{"unknown bit 40", true, func(s *Super, b []byte) { s.IncompatFlags |= 1 << 40 }},
 		{"block-group-tree (compat_ro 0x8)", true, func(s *Super, b []byte) { s.CompatROFlags |= CompatROBlockGroupTree }},
 		{"unknown bit 9", true, func(s *Super, b []byte) { s.CompatROFlags |= 1 << 9 }},

@@ -74,6 +74,26 @@ func TestChecksumTypes(t *testing.T) {
 	}
 }
 
+// TestMetadataUUID: an image whose identifier btrfstune changed in the superblock only is read and written.
+func TestMetadataUUID(t *testing.T) {
+	img, files := made(t)
+	if _, err := exec.LookPath("btrfstune"); err != nil {
+		t.Skip("NOT TESTED AGAINST LINUX: no btrfstune")
+	}
+	sh(t, "btrfstune", "-m", img)
+	judged(t, img)
+	readable(t, img, files)
+	files["new/x"] = bytes.Repeat([]byte("x"), 100000)
+	host := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(host, files["new/x"], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	btrlab(t, "mkdir", img+":/new")
+	btrlab(t, "put", host, img+":/new/x")
+	judged(t, img)
+	readable(t, img, files)
+}
+
 // TestRestoredDump: an image that btrfs-image restored has metadata only. It can be checked and listed.
 func TestRestoredDump(t *testing.T) {
 	img, _ := made(t)

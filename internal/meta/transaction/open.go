@@ -37,7 +37,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), Csum: sb.CsumType, FSID: treeFSID(sb),
+	m.Forest = ctree.NewForest(ctree.Config{NodeSize: int(sb.NodeSize), SectorSize: int(sb.SectorSize), Csum: sb.CsumType, FSID: sb.TreeFSID(),
 		ChunkTreeUUID: uuid, Reader: c.Volumes, CacheBlocks: c.CacheBlocks})
 	if err := m.openChunkTree(t, sb); err != nil {
 		return nil, err
@@ -68,13 +68,6 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		NodeSize: sb.NodeSize, Devid: sb.DevItem.Devid, ChunkTreeUUID: uuid})
 	m.Forest.SetAllocator(m.Extents)
 	return m, m.Extents.Load(t)
-}
-
-func treeFSID(sb *format.Super) format.UUID {
-	if sb.IncompatFlags&format.IncompatMetadataUUID != 0 {
-		return sb.MetadataUUID
-	}
-	return sb.FSID
 }
 
 // chunkTreeUUID reads it from the header of the chunk tree's root, which is the first block to be trusted.

@@ -98,3 +98,22 @@ func TestChecksumTypes(t *testing.T) {
 		})
 	}
 }
+
+// TestMetadataUUID: btrfstune -m gives the superblock a new identifier; tree blocks and the device item keep the old one.
+func TestMetadataUUID(t *testing.T) {
+	m := newImage(t)
+	m.sb.MetadataUUID, m.sb.FSID = m.sb.FSID, id(9)
+	m.super()
+	if r := m.check(); r.rules() != "[super.bad]" {
+		t.Fatalf("without the flag, have:\n%s", r.text())
+	}
+	m.sb.IncompatFlags |= format.IncompatMetadataUUID
+	m.super()
+	if r := m.check(); !r.Clean {
+		t.Fatalf("have:\n%s", r.text())
+	}
+	m.node(m.root(csumTree), func(n format.Node) { n.SetFSID(m.sb.FSID) })
+	if r := m.check(); r.rules() != "[tree.header]" {
+		t.Errorf("a block with the new identifier, have:\n%s", r.text())
+	}
+}

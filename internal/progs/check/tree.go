@@ -242,8 +242,8 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 		c.find("tree.header", where, "bytenr "+num(h), num(bytenr))
 		return false
 	}
-	if f := n.FSID(); f != c.sb.FSID {
-		c.find("tree.header", where, "fsid "+f.String(), c.sb.FSID.String())
+	if f, want := n.FSID(), c.sb.TreeFSID(); f != want {
+		c.find("tree.header", where, "fsid "+f.String(), want.String())
 		return false
 	}
 	if n.Level() != level {

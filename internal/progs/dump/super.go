@@ -54,6 +54,7 @@ func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	}
 	line("magic", "%s%s", magic, match(format.SuperMagic(b) == format.Magic))
 	line("fsid", "%v", s.FSID)
+	line("metadata_uuid", "%v", s.TreeFSID())
 	line("label", "%s", s.Label)
 	line("generation", "%d", s.Generation)
 	line("root", "%d", s.Root)
@@ -80,7 +81,7 @@ func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	line("uuid_tree_generation", "%d", s.UUIDTreeGeneration)
 	d := &s.DevItem
 	line("dev_item.uuid", "%v", d.UUID)
-	line("dev_item.fsid", "%v%s", d.FSID, match(d.FSID == s.FSID))
+	line("dev_item.fsid", "%v%s", d.FSID, match(d.FSID == s.TreeFSID()))
 	line("dev_item.type", "%d", d.Type)
 	line("dev_item.total_bytes", "%d", d.TotalBytes)
 	line("dev_item.bytes_used", "%d", d.BytesUsed)
