@@ -14,7 +14,7 @@ const (
 	compatROKnown   = CompatROFreeSpaceTree | CompatROFreeSpaceTreeValid | CompatROVerity
 	incompatKnown   = IncompatMixedBackref | IncompatDefaultSubvol | IncompatCompressLZO | IncompatCompressZSTD |
 		IncompatBigMetadata | IncompatExtendedIref | IncompatSkinnyMetadata | IncompatNoHoles |
-		IncompatMetadataUUID
+		IncompatMetadataUUID | IncompatMixedGroups
 )
 
 type featureBit struct {
@@ -122,6 +122,9 @@ func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	}
 	if ns := s.NodeSize; bits.OnesCount32(ns) != 1 || ns < s.SectorSize || ns > 65536 {
 		return bad("bad nodesize, have %d want a power of two in %d..65536", ns, s.SectorSize)
+	}
+	if s.IncompatFlags&IncompatMixedGroups != 0 && s.NodeSize != s.SectorSize {
+		return bad("bad nodesize with mixed block groups, have %d want the sectorsize %d", s.NodeSize, s.SectorSize)
 	}
 	if leaf := v.leafSize(); leaf != s.NodeSize {
 		return bad("bad leafsize, have %d want %d", leaf, s.NodeSize)

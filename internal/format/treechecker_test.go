@@ -306,6 +306,7 @@ func TestCheckSuperRefuses(t *testing.T) {
 		{"sectorsize 8192", true, func(s *Super, b []byte) { s.SectorSize = 8192; s.DevItem.SectorSize = 8192 }},
 		{"bad sectorsize", false, func(s *Super, b []byte) { s.SectorSize = 5000 }},
 		{"bad nodesize", false, func(s *Super, b []byte) { s.NodeSize = 1 << 17 }},
+		{"bad nodesize with mixed block groups", false, func(s *Super, b []byte) { s.IncompatFlags |= IncompatMixedGroups }},
 		{"bad leafsize", false, func(s *Super, b []byte) { le.PutUint32(b[0x98:], 4096) }},
 		{"bad stripesize", false, func(s *Super, b []byte) { s.StripeSize = 0 }},
 		{"bad root_level", false, func(s *Super, b []byte) { s.RootLevel = 8 }},

@@ -44,6 +44,8 @@ func checkWritable(sb *format.Super) error {
 		return errors.New("image was restored by btrfs-image and has no file data: open read-only")
 	case sb.CsumType != format.CsumCRC32C:
 		return fmt.Errorf("unsupported feature for writing: checksum type %v: open read-only", sb.CsumType)
+	case sb.IncompatFlags&format.IncompatMixedGroups != 0:
+		return errors.New("unsupported feature for writing: mixed block groups: open read-only")
 	case sb.IncompatFlags&format.IncompatSkinnyMetadata == 0:
 		return errors.New("unsupported feature for writing: long extent items of tree blocks (no skinny-metadata flag): open read-only")
 	case sb.IncompatFlags&format.IncompatNoHoles == 0:

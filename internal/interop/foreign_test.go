@@ -74,6 +74,16 @@ func TestChecksumTypes(t *testing.T) {
 	}
 }
 
+// TestMixedGroups: an image whose block groups hold data and metadata is read and judged.
+func TestMixedGroups(t *testing.T) {
+	for _, options := range [][]string{{"--mixed"}, {"--mixed", "-d", "dup", "-m", "dup"}} {
+		img, files := made(t, options...)
+		judged(t, img)
+		readable(t, img, files)
+		refused(t, img, "unsupported feature for writing: mixed block groups")
+	}
+}
+
 // TestMetadataUUID: an image whose identifier btrfstune changed in the superblock only is read and written.
 func TestMetadataUUID(t *testing.T) {
 	img, files := made(t)

@@ -80,6 +80,9 @@ func (c *checker) checkChunks() error {
 				if !ok {
 					c.find("chunk.item", where, "a range that overlaps another chunk", "")
 				}
+				if typ := ch.Type & format.BlockGroupTypeMask; typ&(typ-1) != 0 && c.sb.IncompatFlags&format.IncompatMixedGroups == 0 {
+					c.find("chunk.item", where, "type "+hex(typ), "one bit without the mixed-bg feature")
+				}
 				for j, s := range ch.Stripes {
 					if s.Devid != c.sb.DevItem.Devid || s.DevUUID != c.sb.DevItem.UUID {
 						c.find("chunk.item", fmt.Sprintf("%s stripe=%d", where, j), fmt.Sprintf("device %d %v", s.Devid, s.DevUUID),

@@ -148,6 +148,12 @@ func TestEachRuleFires(t *testing.T) {
 			k := key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, m.ch[2].start)
 			m.rekey(chunkTree, k, key(k.Objectid, k.Type, k.Offset-blk))
 		}},
+		{"chunk of two types", "chunk.item", func(m *image) {
+			const both = format.BlockGroupData | format.BlockGroupMetadata
+			ch := m.ch[2]
+			m.edit(chunkTree, key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, ch.start), set64(24, both))
+			m.edit(extentTree, group(m, 2), set64(16, both))
+		}},
 		{"dev extent missing", "chunk.dev_extent dev.bytes_used", func(m *image) {
 			m.del(devTree, key(1, format.DEV_EXTENT_KEY, m.ch[2].copies[0]))
 		}},
