@@ -40,6 +40,10 @@ type File struct {
 // Open opens an image file or, on Linux, a block device. It locks it, exclusively unless ReadOnly, so
 // that two processes never write one image; opening for writing refuses what Linux has mounted.
 func Open(path string, flags Flags) (Device, error) {
+	// Without this look, the open of a pipe would wait for a writer.
+	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("a named pipe, want an image file or a block device")}
+	}
 	mode := os.O_RDWR
 	if flags&ReadOnly != 0 {
 		mode = os.O_RDONLY
