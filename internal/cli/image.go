@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	iofs "io/fs"
 	"os"
 	gopath "path"
@@ -100,11 +101,28 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	if err != nil {
 		return named(image, err)
 	}
+	if flags&blockdev.ReadOnly != 0 {
+		a.warnLog(dev)
+	}
 	err = f(dev)
 	if cerr := dev.Close(); err == nil {
 		err = cerr
 	}
 	return named(image, err)
+}
+
+// warnLog warns of a log tree, which no verb replays: what the reader sees is older than the last fsyncs. It
+// leaves all errors to the verb.
+func (a *app) warnLog(dev blockdev.Device) {
+	p := make([]byte, format.SuperSize)
+	if dev.Size() < format.SuperOffset+format.SuperSize || blockdev.Read(a.t, dev, p, format.SuperOffset) != nil ||
+		format.CheckSuper(p, dev.Size()) != nil {
+		return
+	}
+	var s format.Super
+	if s.Decode(p); s.LogRoot != 0 {
+		fmt.Fprintf(a.err, "btrlab: warning: %s has a log tree: shown is the state before the last fsyncs,\nwhich a mount in Linux replays\n", dev.Name())
+	}
 }
 
 // readFS runs f on the image opened for reading.
