@@ -56,7 +56,7 @@ func (c *checker) loadRoots() {
 				if r.item.Bytenr == 0 {
 					c.find("root.item", where, "bytenr 0", "")
 				}
-				if r.item.Refs == 0 {
+				if r.item.Refs == 0 && format.IsFSTree(k.Objectid) { // the kernel counts none of the quota tree
 					if k.Objectid == format.FS_TREE_OBJECTID {
 						c.find("root.item", where, "refs 0", "1")
 					} else {
