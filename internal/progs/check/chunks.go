@@ -187,7 +187,9 @@ func (c *checker) checkDevices() {
 			c.find("dev.overlap", where(d), num(d.physical), fmt.Sprintf("at least %d, the end of the one before", end))
 		}
 		end = d.physical + d.length
-		if d.physical < format.BlockReserved {
+		if ch := c.chunkAt(d.logical); d.physical == 0 && ch != nil && ch.typ&format.BlockGroupSystem != 0 {
+			c.note("a system chunk lies at physical 0, where old mkfs.btrfs put it") // superStripe judges its extents
+		} else if d.physical < format.BlockReserved {
 			c.find("dev.overlap", where(d), num(d.physical), fmt.Sprintf("at least %d", format.BlockReserved))
 		}
 		if end > c.sb.DevItem.TotalBytes {

@@ -117,3 +117,38 @@ func TestMetadataUUID(t *testing.T) {
 		t.Errorf("a block with the new identifier, have:\n%s", r.text())
 	}
 }
+
+// TestSystemChunkAtZero: mkfs.btrfs before 2015 put the first system chunk at the start of the device, around the superblock.
+func TestSystemChunkAtZero(t *testing.T) {
+	m := newImage(t)
+	sys, old := m.ch[0], m.ch[0].copies[0]
+	if sys.typ&format.BlockGroupSystem == 0 || old != format.BlockReserved {
+		t.Fatalf("the first chunk is %+v", sys)
+	}
+	for _, bytenr := range m.trees() {
+		if bytenr >= sys.start && bytenr < sys.start+sys.length {
+			if bytenr-sys.start+uint64(m.sb.NodeSize) > format.SuperOffset {
+				t.Fatalf("the tree block at %d would lie on the superblock", bytenr)
+			}
+			m.write(bytenr-sys.start, m.block(bytenr))
+		}
+	}
+	const stripe = format.ChunkHeaderSize + 8 // offset of the first stripe
+	m.rekey(devTree, key(1, format.DEV_EXTENT_KEY, old), key(1, format.DEV_EXTENT_KEY, 0))
+	m.ch[0].copies[0] = 0
+	m.edit(chunkTree, key(format.FIRST_CHUNK_TREE_OBJECTID, format.CHUNK_ITEM_KEY, sys.start), set64(stripe, 0))
+	le.PutUint64(m.sb.SysChunkArray[format.KeySize+stripe:], 0)
+	m.super()
+	if r := m.check(); !r.Clean || !strings.Contains(r.text(), "physical 0") {
+		t.Errorf("have:\n%s", r.text())
+	}
+}
+
+// TestNotSubvolumes: the quota tree's root item has no references, which does not say that the tree is being deleted.
+func TestNotSubvolumes(t *testing.T) {
+	m := newImage(t)
+	m.rootItem(csumTree, func(r *format.RootItem) { r.Refs = 0 })
+	if r := m.check(); !r.Clean || strings.Contains(r.text(), "being deleted") {
+		t.Errorf("have:\n%s", r.text())
+	}
+}
