@@ -278,6 +278,16 @@ func TestEachRuleFires(t *testing.T) {
 		{"nlink of a directory", "inode.nlink inode.orphan", func(m *image) { m.editInode(dirIno, func(i *format.InodeItem) { i.Nlink = 0 }) }},
 		{"orphan item missing", "inode.orphan", func(m *image) { m.del(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, orphan)) }},
 		{"nbytes", "inode.nbytes", func(m *image) { m.editInode(subIno, func(i *format.InodeItem) { i.Nbytes += blk }) }},
+		{"symbolic link with odd flags", "inode.flags", func(m *image) { m.editInode(symIno, func(i *format.InodeItem) { i.Flags |= format.InodeAppend }) }},
+		{"compressed extent without checksum", "csum.missing", func(m *image) {
+			// The checksums of a compressed extent are those of its bytes on the device, all of them.
+			m.fileExtentEdit(fileIno, 0, func(fe *format.FileExtent) { fe.Compression = format.CompressZlib })
+			n := m.block(m.root(csumTree))
+			l := items(n)
+			l[0].b = l[0].b[:12]
+			fill(n, l)
+			m.put(n)
+		}},
 		{"directory with data", "inode.kind", func(m *image) {
 			m.fileExtent(deepIno, 0, format.FileExtent{RAMBytes: 1, Inline: []byte("x")})
 		}},

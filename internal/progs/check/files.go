@@ -245,6 +245,9 @@ func (f *fileCheck) endInode() {
 	if s.nbytes != i.Nbytes {
 		f.findWhole("inode.nbytes", where, num(i.Nbytes), num(s.nbytes))
 	}
+	if odd := i.Flags & (format.InodeImmutable | format.InodeAppend); kind == format.S_IFLNK && odd != 0 {
+		f.findWhole("inode.flags", where, "a symbolic link with flags "+hex(odd), "0x0")
+	}
 	if kind == format.S_IFLNK && i.Nlink > 0 && (s.inline < 0 || uint64(s.inline) != i.Size) {
 		f.findWhole("file.inline", where, fmt.Sprintf("a symbolic link of size %d with %d bytes inline", i.Size, max(s.inline, 0)), "the same")
 	}

@@ -64,6 +64,7 @@ var Rules = []Rule{
 	{"inode.nlink", "nlink is the number of names (11)"},
 	{"inode.orphan", "an inode without a name has an orphan item"},
 	{"inode.nbytes", "nbytes is the sum of the file's extents (10)"},
+	{"inode.flags", "a symbolic link is neither immutable nor append-only"},
 	{"inode.kind", "directories have entries and no data, other inodes no entries"},
 	{"file.extent", "file extents are in order, do not overlap, and stay inside their extents (10)"},
 	{"file.inline", "an inline extent is a small file's only one (10)"},
