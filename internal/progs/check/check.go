@@ -102,9 +102,16 @@ type checker struct {
 	rootIDs  []uint64 // ascending
 	rootRefs []rootRef
 	csums    []span // ascending, merged
+	stray    []strayCsums
 
 	cut                      bool // some walk was
 	extentsWhole, csumsWhole bool // those trees were visited whole
+}
+
+// strayCsums are checksums of a range where the extent tree has no data.
+type strayCsums struct {
+	span
+	where string
 }
 
 type span struct{ start, end uint64 }

@@ -149,7 +149,7 @@ func (c *checker) loadCsums(d *dataCheck) {
 				}
 			}
 			if at < s.end && c.extentsWhole {
-				c.find("csum.extent", where, fmt.Sprintf("csums of %d..%d", at, s.end), "data allocated there")
+				c.stray = append(c.stray, strayCsums{span{at, s.end}, where})
 			}
 			d.queue(s.start, b)
 		}

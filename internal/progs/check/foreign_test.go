@@ -152,3 +152,40 @@ func TestNotSubvolumes(t *testing.T) {
 		t.Errorf("have:\n%s", r.text())
 	}
 }
+
+// TestChecksumsOfALog: checksums of an extent that only a log tree names are no damage: a replay puts the extent there.
+func TestChecksumsOfALog(t *testing.T) {
+	m := newImage(t)
+	at := m.data0() + 100*blk
+	m.add(csumTree, key(format.EXTENT_CSUM_OBJECTID, format.EXTENT_CSUM_KEY, at), enc(format.CsumSize, crcOf(make([]byte, blk))))
+	if r := m.check(); r.rules() != "[csum.extent]" {
+		t.Fatalf("without a log, have:\n%s", r.text())
+	}
+	leaf := func(bytenr uint64, k format.Key, b []byte) {
+		n := make(format.Node, m.sb.NodeSize)
+		n.InitHeader(m.sb.FSID, id(3), bytenr, m.sb.Generation+1, logTree, 0)
+		n.SetWritten(true)
+		fill(n, []item{{k, b}})
+		m.put(n)
+	}
+	for _, extent := range []uint64{at, at + blk} {
+		fe := format.FileExtent{Generation: m.sb.Generation + 1, RAMBytes: blk, Type: format.FileExtentTypeReg, DiskBytenr: extent, DiskNumBytes: blk, NumBytes: blk}
+		leaf(m.meta(51), key(fileIno, format.EXTENT_DATA_KEY, 0), enc(format.FileExtentSize, &fe))
+		r := format.RootItem{Bytenr: m.meta(51), Generation: m.sb.Generation + 1, GenerationV2: m.sb.Generation + 1, Refs: 1}
+		leaf(m.meta(50), key(logTree, format.ROOT_ITEM_KEY, fsTree), enc(format.RootItemSize, &r))
+		m.sb.LogRoot = m.meta(50)
+		m.super()
+		want := "[]"
+		if extent != at {
+			want = "[csum.extent]"
+		}
+		if r := m.check(); r.rules() != want {
+			t.Errorf("the log names %d, have %s want %s\n%s", extent, r.rules(), want, r.text())
+		}
+	}
+}
+
+// crcOf encodes as the crc32c of data.
+type crcOf []byte
+
+func (c crcOf) Encode(b []byte) { le.PutUint32(b, format.CRC32C(c)) }

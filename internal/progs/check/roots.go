@@ -156,6 +156,14 @@ func (c *checker) checkTrees() {
 // checkLog walks the log trees: what fsync wrote after the last commit. Linux replays them at the next mount.
 func (c *checker) checkLog() {
 	s := &c.sb
+	var logged []span // data extents that a log names
+	defer func() {
+		for _, x := range c.stray {
+			if !slices.ContainsFunc(logged, func(l span) bool { return l.start <= x.start && x.end <= l.end }) {
+				c.find("csum.extent", x.where, fmt.Sprintf("csums of %d..%d", x.start, x.end), "data allocated there")
+			}
+		}
+	}()
 	if s.LogRoot == 0 {
 		return
 	}
@@ -170,7 +178,17 @@ func (c *checker) checkLog() {
 			}
 			var r format.RootItem
 			r.Decode(n.Item(i))
-			sub := c.newWalk(logTree, func(format.Node, bool) {})
+			sub := c.newWalk(logTree, func(n format.Node, _ bool) {
+				for i := range n.Nritems() {
+					if n.Key(i).Type != format.EXTENT_DATA_KEY {
+						continue
+					}
+					var fe format.FileExtent
+					if fe.Decode(n.Item(i)); fe.Type != format.FileExtentTypeInline && fe.DiskBytenr != 0 {
+						logged = append(logged, span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes})
+					}
+				}
+			})
 			sub.log = true
 			sub.from(r.Bytenr, r.Generation, r.Level)
 		}
