@@ -6,18 +6,20 @@ import (
 )
 
 // overlay is a device over a memory device that nobody writes: what an execution writes is kept beside it in sectors, and
-// forgotten by reset.
+// forgotten by reset. It has a write cache that a power cut empties: only a flush makes durable what was written before it.
 type overlay struct {
 	base *blockdev.Memory
 	m    map[int64]*[sector]byte
+	// old are the sectors written since the last flush, as that flush left them; nil is the base's.
+	old  map[int64]*[sector]byte
 	free []*[sector]byte
-	hold []*[sector]byte // all in m
+	hold []*[sector]byte // all in m and old
 }
 
 const sector = 4096
 
 func newOverlay(base *blockdev.Memory) *overlay {
-	return &overlay{base: base, m: map[int64]*[sector]byte{}}
+	return &overlay{base: base, m: map[int64]*[sector]byte{}, old: map[int64]*[sector]byte{}}
 }
 
 func (d *overlay) reset() {
@@ -25,6 +27,7 @@ func (d *overlay) reset() {
 		return
 	}
 	clear(d.m)
+	clear(d.old)
 	d.free = append(d.free, d.hold...)
 	d.hold = d.hold[:0]
 }
@@ -43,15 +46,23 @@ func (d *overlay) flatten() *blockdev.Memory {
 	return b
 }
 
-// clone is the device as it is now, for looking at a crash.
-func (d *overlay) clone() *overlay {
+// crashed is the device as a power cut right now leaves it: what no flush has covered is gone.
+func (d *overlay) crashed() *overlay {
 	c := newOverlay(d.base)
 	for at, s := range d.m {
-		b := *s
-		c.m[at] = &b
+		if old, lost := d.old[at]; lost {
+			s = old
+		}
+		if s != nil {
+			b := *s
+			c.m[at] = &b
+		}
 	}
 	return c
 }
+
+// flush makes durable what was written. A transfer is one step, so every write that has begun has ended.
+func (d *overlay) flush() { clear(d.old) }
 
 func (d *overlay) Name() string { return "memory" }
 func (d *overlay) Size() int64  { return d.base.Size() }
@@ -70,6 +81,9 @@ func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
 				d.write(t, v, off)
 			}
 			off += int64(len(v))
+		}
+		if b.Op == blockdev.OpFlush {
+			d.flush()
 		}
 	}
 	b.EndIO(t, b)
@@ -102,19 +116,31 @@ func (d *overlay) write(t *sched.Task, p []byte, off int64) {
 		at := off &^ (sector - 1)
 		n := min(len(p), int(at+sector-off))
 		s := d.m[at]
-		if s == nil {
-			if k := len(d.free); k > 0 {
-				s, d.free = d.free[k-1], d.free[:k-1]
-			} else {
-				s = new([sector]byte)
-			}
-			if n < sector {
+		if _, again := d.old[at]; !again {
+			// The first write since the flush goes to a sector of its own.
+			d.old[at] = s
+			was := s
+			s = d.sector()
+			switch {
+			case was != nil:
+				*s = *was
+			case n < sector:
 				d.under(s[:], at)
 			}
 			d.m[at] = s
-			d.hold = append(d.hold, s)
 		}
 		copy(s[off-at:], p[:n])
 		p, off = p[n:], off+int64(n)
 	}
+}
+
+// sector is a sector of memory with any content.
+func (d *overlay) sector() (s *[sector]byte) {
+	if k := len(d.free); k > 0 {
+		s, d.free = d.free[k-1], d.free[:k-1]
+	} else {
+		s = new([sector]byte)
+	}
+	d.hold = append(d.hold, s)
+	return s
 }

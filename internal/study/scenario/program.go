@@ -230,9 +230,12 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	case OpFsync:
 		enter = false
 		if err = r.f.Fsync(t); err == nil && r.s.Deep {
-			// What a power cut right now would leave: the device keeps what was written to it.
-			r.crashes = append(r.crashes, crash{oracle.Sync{Start: h.Start, End: r.tick + 1}, r.dev.clone()})
+			// What a power cut right now would leave.
+			r.crashes = append(r.crashes, crash{oracle.Sync{Start: h.Start, End: r.tick + 1}, r.dev.crashed()})
 		}
+	case OpSync:
+		enter = false
+		err = r.fs.Sync(t)
 	case OpFlush:
 		enter = false
 		err = r.fs.Flush(t, r.f)

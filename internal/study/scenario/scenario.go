@@ -37,9 +37,10 @@ const (
 	OpFlush // writeback of the whole file, not waited for
 	OpDrop  // clean pages leave memory
 	OpMap   // fiemap: lock the extent range, look, unlock
+	OpSync  // of the whole file system: all data, and a commit
 )
 
-var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap"}
+var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -66,12 +67,13 @@ func Fsync() Op                 { return Op{Kind: OpFsync} }
 func Flush() Op                 { return Op{Kind: OpFlush} }
 func Drop() Op                  { return Op{Kind: OpDrop} }
 func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
+func Sync() Op                  { return Op{Kind: OpSync} }
 
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
 		return "truncate to " + oracle.Offset(o.Off)
-	case OpFsync, OpFlush, OpDrop:
+	case OpFsync, OpFlush, OpDrop, OpSync:
 		return o.Kind.String()
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
