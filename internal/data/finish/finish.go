@@ -138,7 +138,10 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 		f.fs.Space.Metadata().Release(t, rsv)
 	}
 	if err == nil && oe.Type == ordered.Nocow {
-		f.moveDiskSize(t, ip)
+		ip.FollowSize(t)
+		// Also when the size is the same: the data is in the device's cache, and only a commit flushes that. Without a dirty inode
+		// fsync would not see a reason for one. Models btrfs_update_inode_fallback() in btrfs_finish_one_ordered().
+		ip.MarkDirty(t)
 	}
 	ip.Ordered.Remove(t, oe)
 	oe.Put(t)

@@ -237,6 +237,14 @@ var catalog = []*Scenario{
 		Switch: dataClasses, Rule: calls, Deep: true,
 	},
 	{
+		Name:   "nocow-fsync",
+		About:  "a NOCOW file rewritten in place and synced, while a sync of the file system commits its time stamps",
+		Goal:   "let fsync return before the data is out of the device's cache",
+		File:   File{Size: 4 * k, Nocow: true, Cached: all(4 * k)},
+		Tasks:  []Task{{"writer", []Op{Write(0, 4*k), Fsync()}}, {"sync", []Op{Sync()}}},
+		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true,
+	},
+	{
 		Name:  "prealloc-punch",
 		About: "a write into preallocated space and a hole punched beside it",
 		File:  File{Size: 4 * k, Prealloc: 16 * k}, Tasks: writerAnd(Write(4*k, 4*k), "punch", Punch(8*k, 8*k)),
