@@ -383,7 +383,7 @@ func madeOnce(x ast.Expr) bool {
 
 // writes calls hit for each assignment in f to one of vars, which are the package's, or to a part of one.
 func writes(f *ast.File, vars map[string]bool, hit func(pos token.Pos, what string)) {
-	top := map[*ast.Object]bool{}
+	top := map[any]bool{} // the parser's objects; types would need every import
 	for _, o := range f.Scope.Objects {
 		top[o] = true
 	}
