@@ -3,8 +3,8 @@
 //
 // Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line on
 // standard error that names the file, the place and what was expected. The first SIGINT lets the
-// operation in hand finish and what was done is committed, or a search print what it has come to; a second one ends the process, and the image
-// stays at its last commit.
+// operation in hand finish and commits what was done, or lets a search print what it has found so far. A second one ends the
+// process, and the image stays at its last commit.
 package cli
 
 import (
@@ -268,7 +268,7 @@ func wrapArgs(cmd *cobra.Command) {
 		if args := c.Args; args != nil {
 			c.Args = func(cmd *cobra.Command, given []string) error {
 				if err := args(cmd, given); err != nil {
-					return usagef(cmd, "have %d arguments, want %s", len(given), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
+					return usagef(cmd, "have %s, want %s", prose.Count(len(given), "argument"), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 				}
 				return nil
 			}
