@@ -39,9 +39,6 @@ type Reservation struct {
 // Active reports whether anything is reserved.
 func (r *Reservation) Active() bool { return r.data || r.nocow || r.meta }
 
-// MetadataOnly reports whether the batch is in NOCOW mode: no data space is promised.
-func (r *Reservation) MetadataOnly() bool { return r.nocow }
-
 func (r *Reservation) String() string {
 	return fmt.Sprintf("reservation [%d, %d) data=%v nocow=%v meta=%v in_place=%v", r.Start, r.End, r.data, r.nocow, r.meta, r.inPlace)
 }

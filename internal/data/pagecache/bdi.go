@@ -26,10 +26,6 @@ const (
 	initRate         = 100 << 20 >> PageShift // pages per second before anything is known
 )
 
-// DefaultLimits are the kernel's defaults for a memory of memBytes: background writeback from 10 % on,
-// writers wait at 20 %.
-func DefaultLimits(memBytes int64) (background, hard int64) { return memBytes / 10, memBytes / 5 }
-
 // BDI is the dirty accounting of one file system: how many pages wait for writeback, how fast the device
 // takes them, and how fast a writer may go. All counts are pages.
 //

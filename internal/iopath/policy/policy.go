@@ -257,10 +257,6 @@ const (
 	PunchHole
 )
 
-var opNames = [...]string{"write", "setsize", "fallocate", "punch"}
-
-func (o Op) String() string { return opNames[o] }
-
 // Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a room that takes the locks of a
 // plan asks for the plan again under them.
 type Facts struct {

@@ -300,13 +300,6 @@ func (o *Options) progress(step string, fraction float64) {
 	}
 }
 
-// Run measures one policy on a copy of the image.
-func (b *Bench) Run(o *Options, name, policy string) (*Row, error) {
-	row := &Row{Name: name, Policy: policy, Published: Published002[name]}
-	image := b.image.Snapshot()
-	return row, b.run(o, row, image)
-}
-
 func (b *Bench) run(o *Options, row *Row, image *blockdev.Memory) error {
 	var err error
 	st, verr := vtime.Run(o.Calibration.machine(), func(t *sched.Task) {
