@@ -15,7 +15,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Op is what a bio asks for.
+// Op is the operation of a bio.
 type Op uint8
 
 // The operations.

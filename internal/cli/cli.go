@@ -35,14 +35,14 @@ const (
 var (
 	// errFound ends a verb that has printed what it found.
 	errFound = errors.New("found something")
-	// errInterrupted ends a verb that stopped because of SIGINT; errStopped one that has printed what it came to, and errNothing one
-	// that has nothing to print.
+	// SIGINT ends a verb with one of these: errInterrupted when it has changed an image, errStopped when it has printed what
+	// it found so far, errNothing when it has nothing to print.
 	errInterrupted error = interruption("interrupted; what was done before is committed")
 	errStopped     error = interruption("interrupted; the result is what was searched until then")
 	errNothing     error = interruption("interrupted; there is no result")
 )
 
-// interruption says what SIGINT has left of a verb.
+// interruption is the message of a verb that SIGINT ended.
 type interruption string
 
 func (e interruption) Error() string { return string(e) }

@@ -22,19 +22,20 @@ func (a *app) explore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explore SCENARIO",
 		Short: "run a scenario in every order of its steps and judge each",
-		Long: `Explore runs the tasks of a scenario on the real write path, one step at a time, in every order that the bound
-allows: first those without preemptions, then with one, and so on, so that the schedule of a violation has the fewest. It
-says what was searched: "exhausted" means that no schedule is left, anything else names its limit. A task is switched at the
-switch points of the scenario only, and memory is sequentially consistent. With --all it prints the matrix of policies and
-scenarios.
+		Long: `Explore runs the tasks of a scenario on the real write path, one step at a time, in every order that the bound allows. It
+begins with the orders without preemptions, goes on with one preemption, and so on; therefore the schedule of a violation
+has as few as possible. It says what it has searched: "exhausted" means that no schedule is left, and everything else names
+the limit. Tasks are switched at the switch points of the scenario only, and memory is sequentially consistent. With --all it
+prints the matrix of policies and scenarios.
 
-The methods: bound goes by preemptions; dpor tries one of the schedules that differ in the order of independent steps only, and needs
-the fewest; state tries equal states once; naive tries everything; random, pct, pos and portfolio sample, with --seed.
+The methods: bound counts preemptions. dpor tries one of all schedules that differ only in the order of independent steps,
+and needs the fewest. state tries equal states once. naive tries every schedule. random, pct, pos and portfolio sample, with
+--seed.
 
---shard divides the search among machines, and explore merge joins the parts. dpor divides the work. The other methods but the
-sampling ones remember what they have seen, each part for itself, and repeat each other's work.
+--shard divides the search among machines, and explore merge joins the parts. dpor divides the work. The other methods that
+do not sample remember what they have seen; each part remembers for itself, so the parts repeat some of each other's work.
 
-SIGINT or SIGTERM ends the search and prints what it has come to, exit code 130.
+SIGINT or SIGTERM ends the search; it prints what it has found so far and exits with code 130.
 Exit code 1 means that a contract was violated.`,
 		Example: `  btrlab explore truncate-race --policy unlocked
   btrlab explore truncate-race --policy unlocked-drain

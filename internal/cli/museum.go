@@ -17,9 +17,9 @@ func (a *app) museum() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "museum [NUMBER]",
 		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
-		Long: fmt.Sprintf(`Museum runs historic bugs of btrfs (numbers of labs/reference 9.2; from 31 on, data races that are ours) on the real write
-path, each as its wrong order of steps under a named toggle, and then the right order. Without a number it lists what the explorer found for each. It tries at most
-%d schedules of each order unless you say otherwise.
+		Long: fmt.Sprintf(`Museum runs historic bugs of btrfs on the real write path: first the wrong order of steps, which a named toggle switches on,
+then the right order. The numbers are those of labs/reference 9.2; from 31 on the bugs are data races of ours. Without a
+number it lists what the explorer found for each. It tries at most %d schedules of each order unless you say otherwise.
 Exit code 1 means that an exhibit did not prove itself.`, matrixSchedules),
 		Example: "  btrlab museum\n  btrlab museum 23",
 		Args:    cobra.MaximumNArgs(1),

@@ -21,10 +21,10 @@ func (a *app) replay() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay SCENARIO SCHEDULE",
 		Short: "run one schedule of a scenario and show every step",
-		Long: `Replay runs a schedule as explore prints it, step:task for each step that does not go on as by default, and prints a
-table: a column for each task, the state of the file at the left. The empty schedule '' has no preemptions. With --out it
-also writes the timeline as one HTML page: lanes, locks, waits, and the arrow keys go through the steps. A schedule is of one
-policy: under another the steps are others.
+		Long: `Replay runs a schedule as explore prints it: step:task for each step at which another task goes on than by default. It
+prints a table with a column for each task; at the left is the state of the file. The empty schedule '' has no preemptions.
+With --out it also writes the timeline as one HTML page with lanes, locks and waits; the arrow keys go through the steps. A
+schedule belongs to one policy, because other policies have other steps.
 Exit code 1 means that the schedule violates the contract.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
   btrlab replay truncate-race 11:1 --policy unlocked --out race.html

@@ -14,7 +14,7 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// runtimeFlags choose what the tasks of a measurement run on.
+// runtimeFlags choose the runtime of a measurement: goroutines, or simulated processors.
 type runtimeFlags struct {
 	name      string
 	cpus      int
@@ -71,7 +71,7 @@ func (r *runtimeFlags) table() (cost.Table, error) {
 	return t, nil
 }
 
-// config adds to a rig what the flags say; largest is the largest file of the job, in bytes.
+// config adds the flags to a rig; largest is the largest file of the job, in bytes.
 func (r *runtimeFlags) config(cfg rig.Config, largest int64) rig.Config {
 	cfg.Seed, cfg.NoPayload = r.seed, r.noPayload
 	if cfg.Device == "" && cfg.Size == 0 { // the image in memory has room for the job

@@ -47,10 +47,10 @@ type searchFlags struct {
 	set func(name string) bool // reports whether the user has given a flag
 }
 
-// sampled is how many schedules the sampling methods try where nobody gives a limit: they never end by themselves.
+// sampled is the number of schedules that the sampling methods try without a limit of the user; they never end by themselves.
 const sampled = 10_000
 
-// viewFlags change what of a scenario is a scheduling point and how deep it is judged; explore and replay must agree on them.
+// viewFlags change the scheduling points of a scenario and how deeply it is judged; explore and replay must agree on them.
 type viewFlags struct {
 	classes []string
 	deep    bool
@@ -143,7 +143,7 @@ func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags) (scenario.Option
 	return o, nil
 }
 
-// hint says what ended a search that the user gave no end.
+// hint names the limit that ended a search if the user has set none, and the flag for another.
 func (s *searchFlags) hint(sc *scenario.Scenario, r *scenario.Result) string {
 	switch {
 	case r.Verdict != explore.Bounded || r.Stopped || s.schedules > 0 || s.limit > 0:
@@ -158,7 +158,7 @@ func (s *searchFlags) hint(sc *scenario.Scenario, r *scenario.Result) string {
 // matrixSchedules ends the search of a cell of the matrix, and of an exhibit. It is a count, so that the matrix is the same on every machine.
 const matrixSchedules = 100_000
 
-// limitCells gives the searches of many a limit where the user gives none, and says what it is.
+// limitCells gives each search of a matrix or a museum a limit, unless the user has set one, and returns its words.
 func (s *searchFlags) limitCells(o *scenario.Options) string {
 	config := o.Config
 	o.Config = func(c *explore.Config) {

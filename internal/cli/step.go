@@ -205,7 +205,7 @@ func (st *stepper) answer(ev *tcell.EventKey) {
 	}
 }
 
-// take does the step that was asked about, with what was typed.
+// take does the step that was asked about, with the typed choice.
 func (st *stepper) take(n int) {
 	val, err := strconv.Atoi(st.typed)
 	if err != nil || val >= n {
@@ -219,7 +219,7 @@ func (st *stepper) take(n int) {
 	}
 }
 
-// question is what answer waits for.
+// question is the text that answer reads a reply to.
 func (st *stepper) question() string {
 	name, n, val := st.play.Choice(st.chosen)
 	how := "which? Press the digit"
@@ -265,7 +265,7 @@ func (st *stepper) move(by int) {
 	st.chosen = l[(i+by+len(l))%len(l)]
 }
 
-// parting is what stays on the terminal.
+// parting is the text that stays on the terminal after step has ended.
 func (st *stepper) parting() string {
 	end := ""
 	if st.play.Over() {
@@ -278,7 +278,7 @@ func (st *stepper) command(w int) string {
 	return prose.Command("replay: ", scenario.ReplayCommand(st.s.Name, st.pol, st.play.Schedule(), st.own), w)
 }
 
-// goal is what the scenario asks for.
+// goal is the text of the scenario's task for the player.
 func (st *stepper) goal() string {
 	if st.s.Goal != "" {
 		return st.s.Goal
@@ -286,7 +286,7 @@ func (st *stepper) goal() string {
 	return "find an order that breaks the contract: " + st.s.About
 }
 
-// verdict is what came of a schedule that is over.
+// verdict is the judgement of a schedule that has ended.
 func (st *stepper) verdict() string {
 	tr := st.play.Trace()
 	if tr.Kind == explore.OK {
