@@ -2,11 +2,14 @@ package fs_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"testing"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
+	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
 )
 
@@ -39,6 +42,53 @@ func TestDataEIO(t *testing.T) {
 	x.Reopen()
 	if have := x.ReadFile("/f"); !bytes.Equal(have, next) {
 		t.Errorf("content written after the error: %d bytes, want %d%s", len(have), len(next), diffAt(have, next))
+	}
+}
+
+// TestSyncEIO: data that could not be written is lost, so somebody has to be told: the fsync of its file, or else the next sync or
+// close of the file system, also when the file has been closed and its inode has left memory meanwhile. An error that comes with the
+// end of a bio is easily forgotten, as the writer has long gone on: then a copy into an image succeeds, and the file is empty.
+func TestSyncEIO(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(x *fstest.Fixture, f *fs.File) // with a device that fails data writes
+		want error                               // of the next sync
+	}{
+		{"nobody asked", func(x *fstest.Fixture, f *fs.File) {}, errno.EIO},
+		{"written back before", func(x *fstest.Fixture, f *fs.File) { x.Must(x.FS.Flush(x.T, f)) }, errno.EIO},
+		{"fsync was told", func(x *fstest.Fixture, f *fs.File) { wantErr(t, "fsync", f.Fsync(x.T), errno.EIO) }, nil},
+	} {
+		for _, closed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/closed=%v", c.name, closed), func(t *testing.T) {
+				var dev *dm.Flakey
+				x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 1 }), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+					dev = dm.NewFlakey(d)
+					return dev
+				}))
+				f := x.Create("/f")
+				x.WriteAt(f, make([]byte, 100000), 0)
+				x.Must(x.FS.Sync(x.T))
+				x.WriteAt(f, bytes.Repeat([]byte("new "), 25000), 0)
+				dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1}) // the data; a commit's writes succeed
+				c.do(x, f)
+				if closed {
+					x.Must(f.Close(x.T))
+					for i := range 100 { // other inodes take its place in memory
+						x.Must(x.Create(fmt.Sprintf("/other%d", i)).Close(x.T))
+					}
+				}
+				if err := x.FS.Sync(x.T); !errors.Is(err, c.want) {
+					t.Errorf("sync: have %v want %v", err, c.want)
+				}
+				if dev.Failed() != 1 {
+					t.Errorf("%d writes failed, want 1", dev.Failed())
+				}
+				x.Must(x.FS.Sync(x.T)) // told once
+				if !closed {
+					x.Must(f.Close(x.T))
+				}
+			})
+		}
 	}
 }
 

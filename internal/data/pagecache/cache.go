@@ -22,6 +22,7 @@
 package pagecache
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/lock"
@@ -55,6 +56,33 @@ type Cache struct {
 	slabs []*slab
 	blank *[PageSize]byte // what all pages share, when set
 	hand  int             // next page the eviction looks at
+	// untold are the data errors that no caller has been told of, first one first. A mapping may be gone by now.
+	untold []dataError
+}
+
+type dataError struct {
+	m   *Mapping
+	err error
+}
+
+// TakeError returns the first data error of any file that no caller has been told of, and forgets all of them. Models
+// errseq_check_and_advance() of sb->s_wb_err in syncfs(). Difference: what fsync has reported is not reported again.
+func (c *Cache) TakeError(t *sched.Task) error {
+	c.mu.Lock(t)
+	defer c.mu.Unlock(t)
+	if len(c.untold) == 0 {
+		return nil
+	}
+	err := c.untold[0].err
+	c.untold = nil
+	return err
+}
+
+// told forgets the errors of one file: a caller has heard of them.
+func (c *Cache) told(t *sched.Task, m *Mapping) {
+	c.mu.Lock(t)
+	c.untold = slices.DeleteFunc(c.untold, func(e dataError) bool { return e.m == m })
+	c.mu.Unlock(t)
 }
 
 // NewCache makes an empty cache that evicts clean pages when it holds more than limitBytes; 0 is no limit.

@@ -3,6 +3,7 @@ package pagecache
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/lock"
@@ -523,6 +524,12 @@ func (m *Mapping) SetError(t *sched.Task, err error) {
 	m.err = err
 	m.errors.Add(1)
 	m.mu.Unlock(t)
+	c := m.cache
+	c.mu.Lock(t)
+	if !slices.ContainsFunc(c.untold, func(e dataError) bool { return e.m == m }) {
+		c.untold = append(c.untold, dataError{m, err})
+	}
+	c.mu.Unlock(t)
 }
 
 // ErrorSeq is a mark for CheckError: an open file takes it once.
@@ -535,6 +542,7 @@ func (m *Mapping) CheckError(t *sched.Task, since *atomic.Uint64) error {
 	if since.Swap(n) == n {
 		return nil
 	}
+	m.cache.told(t, m)
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
 	return m.err

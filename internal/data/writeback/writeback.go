@@ -241,5 +241,9 @@ func (e *Engine) SyncAll(t *sched.Task) error {
 		e.waitPages(t, inode.OfMapping(m), 0, pagecache.MaxFileEnd)
 	}
 	e.fs.Pool.WaitAll(t)
+	// The device's errors come with the end of a bio, and those of earlier writeback may never have been told.
+	if err := e.fs.Cache.TakeError(t); first == nil {
+		first = err
+	}
 	return first
 }
