@@ -62,6 +62,7 @@ type app struct {
 	out, err io.Writer
 	t        *sched.Task
 	cache    byteSize      // --cache; 0 is the default
+	faults   faults        // --fault
 	stop     atomic.Bool   // SIGINT came
 	stopped  chan struct{} // closed when stop becomes true
 }
@@ -209,6 +210,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 		a.truncate(), a.fallocate(), a.chattr())
 	a.add(root, "measure", a.bench(), a.compare(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.lab())
+	a.faultFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root

@@ -104,7 +104,7 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	if flags&blockdev.ReadOnly != 0 {
 		a.warnLog(dev)
 	}
-	err = f(dev)
+	err = f(a.faults.on(dev))
 	if cerr := dev.Close(); err == nil {
 		err = cerr
 	}

@@ -1,6 +1,9 @@
 package dm
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
@@ -73,4 +76,27 @@ func (f *Flakey) Submit(t *sched.Task, b *blockdev.Bio) {
 		}
 	}
 	f.dev.Submit(t, b)
+}
+
+// ParseFault reads a fault as people write it: eio:write:3 is the third write, eio:write:3+ that and all later ones. The
+// operations are read, write and flush.
+func ParseFault(spec string) (Fault, error) {
+	bad := fmt.Errorf("bad fault, have %q want eio:OP:N or eio:OP:N+, with OP read, write or flush and N from 1", spec)
+	kind, rest, _ := strings.Cut(spec, ":")
+	name, num, ok := strings.Cut(rest, ":")
+	if !ok || kind != "eio" {
+		return Fault{}, bad
+	}
+	var f Fault
+	for _, f.Op = range []blockdev.Op{blockdev.OpRead, blockdev.OpWrite, blockdev.OpFlush} {
+		if f.Op.String() == name {
+			num, f.On = strings.CutSuffix(num, "+")
+			n, err := strconv.ParseInt(num, 10, 64)
+			if f.Nth = n; err != nil || n < 1 {
+				return Fault{}, bad
+			}
+			return f, nil
+		}
+	}
+	return Fault{}, bad
 }

@@ -56,6 +56,8 @@ type Config struct {
 	EndioWorkers int
 	// Seed of the model; 0 leaves what Model says.
 	Seed uint64
+	// Faults are what the device below the model fails.
+	Faults []dm.Fault
 	// Params, if set, is the model instead of Model, which then only names it.
 	Params *dm.Params
 }
@@ -95,6 +97,9 @@ func Open(t *sched.Task, cfg Config) (*Rig, error) {
 		return nil, err
 	}
 	r.dev = r.raw
+	if len(cfg.Faults) > 0 {
+		r.dev = dm.NewFlakey(r.raw, cfg.Faults...)
+	}
 	if cfg.Model != "" && cfg.Model != "none" {
 		p, err := dm.Parse(cfg.Model)
 		if err != nil {
@@ -107,7 +112,7 @@ func Open(t *sched.Task, cfg Config) (*Rig, error) {
 		if cfg.Seed != 0 {
 			p.Seed = cfg.Seed
 		}
-		r.dev = dm.New(t, r.raw, p)
+		r.dev = dm.New(t, r.dev, p)
 	}
 	return r, nil
 }

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+)
+
+// faults is --fault: what the device is to fail, so that one can see what a verb makes of it.
+type faults []dm.Fault
+
+func (l *faults) String() string { return "" }
+func (l *faults) Type() string   { return "eio:OP:N" }
+
+func (l *faults) Set(s string) error {
+	f, err := dm.ParseFault(s)
+	if err == nil {
+		*l = append(*l, f)
+	}
+	return err
+}
+
+// on is dev with the faults.
+func (l faults) on(dev blockdev.Device) blockdev.Device {
+	if len(l) == 0 {
+		return dev
+	}
+	return dm.NewFlakey(dev, l...)
+}
+
+// faultFlags gives --fault to the verbs that work on an image which is there already.
+func (a *app) faultFlags(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.GroupID == "files" || c.GroupID == "image" && c.Name() != "mkfs" || c.Name() == "bench" {
+			c.PersistentFlags().Var(&a.faults, "fault", "let the Nth read, write or flush of the device fail, as eio:write:3, or all from it on, as eio:write:3+; may be repeated")
+			completeFault(c)
+		}
+	}
+}
+
+func completeFault(c *cobra.Command) {
+	_ = c.RegisterFlagCompletionFunc("fault", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		var l []string
+		for _, op := range []string{"read", "write", "flush"} {
+			if s := "eio:" + op + ":"; strings.HasPrefix(s, word) {
+				l = append(l, s)
+			}
+		}
+		return l, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	})
+}
