@@ -313,11 +313,7 @@ func (w *write) reserve(t *sched.Task) error {
 			return err
 		}
 	}
-	if err := w.rsv.ReserveMetadata(t, w.env.Read.Place, ip, spaceinfo.FlushAll); err != nil {
-		w.rsv.Release(t, ip)
-		return err
-	}
-	return nil
+	return w.rsv.ReserveMetadata(t, w.env.Read.Place, ip, spaceinfo.FlushAll) // on error abandon gives the data space back
 }
 
 // checkCanNocow turns the batch, or the front of it, into one without data space if it can; else it returns enospc.
