@@ -17,7 +17,7 @@ RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/interop
 
-.PHONY: help build demo test race grade labs interop notebook notebooks bench fuzz lint portable ci clean
+.PHONY: help build demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(GO) test -run '^$$' -bench '^BenchmarkCheck/(writes|reads|torn)/ops=(4|60)$$|^BenchmarkSmall' ./internal/judge/oracle
 	$(GO) test -count=1 -v -timeout 20m -run '^TestRandomPrograms$$' ./internal/sched/explore -programs 20000
 	$(GO) test -count=1 -v -timeout 30m -run '^TestMatrix$$' ./internal/study/scenario -matrix.full
+
+mutants: ## plant every fault of the catalogue, one at a time: the tests must notice (half an hour; ID=regexp)
+	$(GO) test -count=1 -v -timeout 5h -run '^TestPlanted$$' ./internal/judge/mutants -plant '$(or $(ID),.)'
 
 fuzz: ## fuzz every target for FUZZTIME each
 	$(GO) list ./... | while read -r pkg; do \
