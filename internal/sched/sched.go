@@ -161,7 +161,7 @@ func (t *Task) Reset(name string) {
 	t.Journal, t.Dirty = nil, DirtyState{}
 	t.HeldLocks, t.Waits, t.NowaitSleeps = t.HeldLocks[:0], t.Waits[:0], t.NowaitSleeps[:0]
 	t.Next = Op{}
-	t.nowait, t.ended, t.joiner = 0, false, nil
+	t.nowait, t.ended, t.joiner, t.end = 0, false, nil, Obj{}
 	if t.rt != nil {
 		t.checked = t.rt.Checked()
 	}

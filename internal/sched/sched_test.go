@@ -11,7 +11,7 @@ import (
 // Reset forgets the last life of a task: every field but those of the runtime. It names the fields it clears, so that
 // one added later would be left out without this test, which sets every field and says so where it cannot.
 func TestReset(t *testing.T) {
-	runtimes := []string{"ID", "Slot", "rt", "st", "sim", "slow", "checked", "park", "done"}
+	runtimes := []string{"ID", "Slot", "Mark", "rt", "st", "sim", "slow", "checked", "park", "done"}
 	k := &Task{ID: 1, Slot: 2, slow: true, checked: true}
 	k.Waited(5, "class", 0)
 	used := reflect.ValueOf(k).Elem()
@@ -31,7 +31,7 @@ func TestReset(t *testing.T) {
 			f.Set(reflect.New(f.Type().Elem()))
 		}
 	}
-	k.Journal, k.Dirty.Pages, k.Next.ID = 1, 1, 1
+	k.Journal, k.Dirty.Pages, k.Next.ID, k.end.Run = 1, 1, 1, 1
 	for i := range used.NumField() {
 		if name := used.Type().Field(i).Name; !slices.Contains(runtimes, name) && used.Field(i).IsZero() {
 			t.Errorf("%s is not set by this test", name)
