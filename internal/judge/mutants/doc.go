@@ -1,4 +1,4 @@
-// Package mutants holds the catalogue of planted faults (testdata/catalogue.txt) and plants them, one at a time: the fast tests
+// Package mutants holds the catalogue of planted faults (testdata/catalogue, a file for each room) and plants them, one at a time: the fast tests
 // of the packages that a fault names must then fail. A test is worth the faults that it kills.
 //
 // A block of the catalogue:

@@ -22,12 +22,20 @@ type fault struct {
 
 func catalogue(t *testing.T) []fault {
 	t.Helper()
-	text, err := os.ReadFile("testdata/catalogue.txt")
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("testdata/catalogue/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no catalogue: %v", err)
+	}
+	var blocks []string
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks = append(blocks, strings.Split("\n"+string(text), "\n== ")[1:]...)
 	}
 	var faults []fault
-	for _, b := range strings.Split("\n"+string(text), "\n== ")[1:] {
+	for _, b := range blocks {
 		var f fault
 		f.id, b, _ = strings.Cut(b, "\n")
 		for name, to := range map[string]*string{"file": &f.file, "pkg": &f.pkg, "test": &f.test, "why": &f.why} {
