@@ -60,8 +60,9 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(GO) test -count=1 -v -timeout 20m -run '^TestRandomPrograms$$' ./internal/sched/explore -programs 20000
 	$(GO) test -count=1 -v -timeout 30m -run '^TestMatrix$$' ./internal/study/scenario -matrix.full
 
-mutants: ## plant every fault of the catalogue, one at a time: the tests must notice (half an hour; ID=regexp)
-	$(GO) test -count=1 -v -timeout 5h -run '^TestPlanted$$' ./internal/judge/mutants -plant '$(or $(ID),.)'
+mutants: ## plant every fault of the catalogue: the tests must notice (half an hour; ID=regexp, SAMPLE=20)
+	$(GO) test -count=1 -v -timeout 5h -run '^TestPlanted$$' ./internal/judge/mutants -plant '$(or $(ID),.)' -sample $(or $(SAMPLE),0) \
+		-jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/mutants.txt
 
 fuzz: ## fuzz every target for FUZZTIME each
 	$(GO) list ./... | while read -r pkg; do \
