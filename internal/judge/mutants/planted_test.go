@@ -243,11 +243,15 @@ func TestPlanted(t *testing.T) {
 		faults = draw(faults, *sample, commit(top))
 	}
 	began := time.Now()
-	red := healthy(top, faults)
-	for pkg, out := range red {
-		t.Errorf("the tests of %s fail without a fault:\n%s", pkg, out)
+	var red map[string][]byte
+	if *sample == 0 { // a sample is for CI, where `make test` is a step of its own
+		red = healthy(top, faults)
+		for pkg, out := range red {
+			t.Errorf("the tests of %s fail without a fault:\n%s", pkg, out)
+		}
+		fmt.Printf("the tests without a fault: %.0f s\n", time.Since(began).Seconds())
 	}
-	fmt.Printf("%d faults to plant, their tests pass without them: %.0f s\n", len(faults), time.Since(began).Seconds())
+	fmt.Printf("%d faults to plant\n", len(faults))
 
 	began = time.Now()
 	var mu sync.Mutex // protects outcomes and the lines that are printed
