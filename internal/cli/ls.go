@@ -117,13 +117,13 @@ func (a *app) list(x *fs.FS, path string, recursive bool, show func(full string,
 
 func (a *app) lsEntry(x *fs.FS, name, full string, e fs.DirEntry) (lsEntry, error) {
 	if e.Subvol != 0 {
-		return lsEntry{Path: name, Ino: e.Ino, Type: "subvolume", Mode: "d---------"}, nil
+		return lsEntry{Path: name, Ino: uint64(e.Ino), Type: "subvolume", Mode: "d---------"}, nil
 	}
 	at, err := x.Lstat(a.t, full)
 	if err != nil {
 		return lsEntry{}, err
 	}
-	le := lsEntry{name, at.Ino, typeWord(at.Mode), modeString(at.Mode), at.Nlink, at.UID, at.GID, at.Size, at.Mtime.UTC(), ""}
+	le := lsEntry{name, uint64(at.Ino), typeWord(at.Mode), modeString(at.Mode), at.Nlink, at.UID, at.GID, at.Size, at.Mtime.UTC(), ""}
 	if at.IsSymlink() {
 		le.Target, err = x.Readlink(a.t, full)
 	}

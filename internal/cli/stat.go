@@ -63,7 +63,7 @@ func (a *app) stat() *cobra.Command {
 			if err != nil {
 				return inImage(image, path, err)
 			}
-			r = statResult{path, at.Ino, typeWord(at.Mode), fmt.Sprintf("%04o", at.Mode&0o7777), at.Nlink, at.UID, at.GID,
+			r = statResult{path, uint64(at.Ino), typeWord(at.Mode), fmt.Sprintf("%04o", at.Mode&0o7777), at.Nlink, at.UID, at.GID,
 				at.Rdev, at.Size, at.Nbytes, []string{}, at.Generation, at.Atime.UTC(), at.Mtime.UTC(), at.Ctime.UTC(), at.Otime.UTC(), ""}
 			for _, f := range flagNames {
 				if at.Flags&f.bit != 0 {

@@ -236,7 +236,7 @@ func rawCRC32C64(crc uint32, v uint64) uint32 {
 func NameHash(name string) uint64 { return uint64(rawCRC32C(^uint32(1), name)) }
 
 // ExtrefHash is the INODE_EXTREF key offset of a name in the directory parent.
-func ExtrefHash(parent uint64, name string) uint64 { return uint64(rawCRC32C(uint32(parent), name)) }
+func ExtrefHash(parent Ino, name string) uint64 { return uint64(rawCRC32C(uint32(parent), name)) }
 
 // UUID is a 16-byte identifier in the order its text form shows.
 type UUID [16]byte

@@ -11,7 +11,7 @@ import (
 
 // Attr is the attributes of an inode, as struct stat has them.
 type Attr struct {
-	Ino                        uint64
+	Ino                        format.Ino
 	Subvol                     uint64 // the tree with the inode: inode numbers are unique in one subvolume
 	Mode                       uint32 // S_IFMT and permissions
 	Nlink                      uint32

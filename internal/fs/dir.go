@@ -80,7 +80,7 @@ func (f *FS) parent(t *sched.Task, dir *Node) (*Node, error) {
 // DirEntry is one name in a directory.
 type DirEntry struct {
 	Name  string
-	Ino   uint64
+	Ino   format.Ino
 	Type  uint8  // format.FtRegFile, ...
 	Index uint64 // DIR_INDEX: the order in which ReadDir goes
 	// Subvol is the tree id when the entry is a subvolume, whose top directory is inode Ino of that tree; else zero.
@@ -97,7 +97,7 @@ func (d *Node) ReadDir(t *sched.Task, from uint64, f func(e DirEntry) bool) erro
 	d.ip.RLock(t)
 	defer d.ip.RUnlock(t)
 	return d.fs.store.ReadDir(t, d.vol.root, d.ip.Ino, from, func(index uint64, it format.DirItem) bool {
-		e := DirEntry{Name: it.Name, Ino: it.Location.Objectid, Type: it.Type, Index: index}
+		e := DirEntry{Name: it.Name, Ino: format.Ino(it.Location.Objectid), Type: it.Type, Index: index}
 		if it.Location.Type == format.ROOT_ITEM_KEY {
 			e.Subvol, e.Ino = it.Location.Objectid, format.FIRST_FREE_OBJECTID
 		}
@@ -210,8 +210,8 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	item.Flags = inheritFlags(dir.ip.Flags(), c.mode)
 	item.Size = uint64(len(c.target))
 	item.Nbytes = uint64(len(c.target))
-	ino := dir.vol.nextIno.Add(1) - 1
-	if ino > format.LAST_FREE_OBJECTID {
+	ino := format.Ino(dir.vol.nextIno.Add(1) - 1)
+	if ino > format.Ino(format.LAST_FREE_OBJECTID) {
 		return nil, f.end(t, h, errno.ENOSPC)
 	}
 	tr, r := h.Trans(), dir.vol.root

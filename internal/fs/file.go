@@ -64,7 +64,7 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 }
 
 // Ino is the inode number.
-func (f *File) Ino() uint64 { return f.n.ip.Ino }
+func (f *File) Ino() format.Ino { return f.n.ip.Ino }
 
 // Inode is the inode in memory, for studies that look at its locks and states.
 func (f *File) Inode() *inode.Inode { return f.n.ip }
@@ -76,7 +76,7 @@ func (f *File) opError(op string, off int64, n int, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	return &errno.OpError{Op: op, Path: f.path, Ino: f.n.ip.Ino, Off: uint64(off), Len: uint64(n), Err: err}
+	return &errno.OpError{Op: op, Path: f.path, Ino: uint64(f.n.ip.Ino), Off: uint64(off), Len: uint64(n), Err: err}
 }
 
 // mayWrite is EBADF for a file that is open for reading, EROFS for an aborted file system.
@@ -174,7 +174,7 @@ func (f *File) Close(t *sched.Task) error {
 		return &errno.OpError{Op: "close", Path: f.path, Err: errno.EBADF}
 	}
 	if err := n.Forget(t, 1); err != nil {
-		return &errno.OpError{Op: "close", Path: f.path, Ino: n.ip.Ino, Err: err}
+		return &errno.OpError{Op: "close", Path: f.path, Ino: uint64(n.ip.Ino), Err: err}
 	}
 	return nil
 }

@@ -41,7 +41,10 @@ const (
 )
 
 // nodeKey is the identity of an inode: inode numbers are unique in one subvolume only.
-type nodeKey struct{ root, ino uint64 }
+type nodeKey struct {
+	root uint64
+	ino  format.Ino
+}
 
 func (n *Node) key() nodeKey { return nodeKey{n.vol.root.ID, n.ip.Ino} }
 
@@ -78,7 +81,7 @@ func (c *icache) init(limit int) {
 	c.shrinkMu.Init(classShrink)
 }
 
-func (c *icache) shard(k nodeKey) *shard { return &c.shards[(k.root+k.ino)%cacheShards] }
+func (c *icache) shard(k nodeKey) *shard { return &c.shards[(k.root+uint64(k.ino))%cacheShards] }
 
 // get takes one more reference of a node that the caller has one of.
 func (f *FS) get(t *sched.Task, n *Node) *Node {
@@ -104,11 +107,11 @@ func (f *FS) igetHere(t *sched.Task, dir *Node, it format.DirItem) (*Node, error
 	if it.Location.Type != format.INODE_ITEM_KEY {
 		return nil, fmt.Errorf("%q is a subvolume, which can be neither deleted nor renamed: %w", it.Name, errno.EXDEV)
 	}
-	return f.iget(t, dir.vol, it.Location.Objectid)
+	return f.iget(t, dir.vol, format.Ino(it.Location.Objectid))
 }
 
 // iget finds an inode in memory or reads it. Models btrfs_iget().
-func (f *FS) iget(t *sched.Task, vol *subvol, ino uint64) (*Node, error) {
+func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	k := nodeKey{vol.root.ID, ino}
 	s := f.inodes.shard(k)
 	s.mu.Lock(t)
@@ -177,7 +180,7 @@ func (f *FS) setLockMode(n *Node) {
 }
 
 // insertNew puts an inode that has just been created into the cache, with one reference.
-func (f *FS) insertNew(t *sched.Task, vol *subvol, ino uint64, item *format.InodeItem) *Node {
+func (f *FS) insertNew(t *sched.Task, vol *subvol, ino format.Ino, item *format.InodeItem) *Node {
 	n := &Node{fs: f, ip: &inode.Inode{Ino: ino}, vol: vol, refs: 1, nextIndex: 2}
 	f.setUp(n, item)
 	n.state.Store(nodeLive)

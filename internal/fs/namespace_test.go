@@ -125,7 +125,7 @@ func TestNamesRandom(t *testing.T) {
 			x.Must(err)
 			for _, e := range list {
 				if strings.HasPrefix(e.Name, "n") {
-					have[d+"/"+e.Name] = e.Ino
+					have[d+"/"+e.Name] = uint64(e.Ino)
 				}
 			}
 		}
@@ -149,7 +149,7 @@ func TestNamesRandom(t *testing.T) {
 				t.Fatalf("create %s: %v", p, err)
 			}
 			if err == nil {
-				want[p] = f.Ino()
+				want[p] = uint64(f.Ino())
 				if r.IntN(2) == 0 {
 					x.WriteAt(f, make([]byte, 1+r.IntN(10000)), 0)
 				}

@@ -42,7 +42,7 @@ func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.top) }
 
 // Node finds the inode with number ino of a subvolume, as a file handle names it. ENOENT when there is none.
 // Models btrfs_get_dentry().
-func (f *FS) Node(t *sched.Task, subvol, ino uint64) (*Node, error) {
+func (f *FS) Node(t *sched.Task, subvol uint64, ino format.Ino) (*Node, error) {
 	v, err := f.subvol(t, subvol)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (f *FS) Node(t *sched.Task, subvol, ino uint64) (*Node, error) {
 func (n *Node) Forget(t *sched.Task, count int) error { return n.fs.putRefs(t, n, count) }
 
 // Ino is the inode number.
-func (n *Node) Ino() uint64 { return n.ip.Ino }
+func (n *Node) Ino() format.Ino { return n.ip.Ino }
 
 // Subvol is the id of the tree with the inode's items: the subvolume.
 func (n *Node) Subvol() uint64 { return n.vol.root.ID }

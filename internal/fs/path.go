@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
 
@@ -147,7 +148,7 @@ func (f *FS) ReadDir(t *sched.Task, path string) (list []DirEntry, err error) {
 }
 
 // Lookup gives the inode number of path, following symbolic links.
-func (f *FS) Lookup(t *sched.Task, path string) (ino uint64, err error) {
+func (f *FS) Lookup(t *sched.Task, path string) (ino format.Ino, err error) {
 	err = f.at(t, "lookup", path, true, func(n *Node) error {
 		ino = n.Ino()
 		return nil

@@ -82,7 +82,7 @@ func (f *FS) newSubvol(t *sched.Task, r *ctree.Root, it *format.RootItem) (*subv
 func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	id := it.Location.Objectid
 	ref, err := f.trans.SubvolRef(t, dir.vol.root.ID, id)
-	if errors.Is(err, transaction.ErrNoRoot) || err == nil && (ref.Dirid != dir.ip.Ino || ref.Name != it.Name) {
+	if errors.Is(err, transaction.ErrNoRoot) || err == nil && (ref.Dirid != uint64(dir.ip.Ino) || ref.Name != it.Name) {
 		return nil, fmt.Errorf("subvolume %d is not in this directory but in the one that this is a snapshot of: %w", id, errno.ENOENT)
 	}
 	if err != nil {
@@ -111,5 +111,5 @@ func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.iget(t, v, ref.Dirid)
+	return f.iget(t, v, format.Ino(ref.Dirid))
 }

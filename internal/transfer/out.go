@@ -54,13 +54,13 @@ func (c *Out) entry(path, dest string, at fs.Attr) error {
 		return os.Symlink(target, dest)
 	case at.IsRegular():
 		if at.Nlink > 1 {
-			if first, ok := c.links[at.Ino]; ok {
+			if first, ok := c.links[uint64(at.Ino)]; ok {
 				if err := removeOld(dest); err != nil {
 					return err
 				}
 				return os.Link(first, dest)
 			}
-			c.links[at.Ino] = dest
+			c.links[uint64(at.Ino)] = dest
 		}
 		return c.file(path, dest, at)
 	default:

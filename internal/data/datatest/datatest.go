@@ -46,7 +46,7 @@ type World struct {
 	Reader   *fileread.Reader
 	Finisher *finish.Finisher
 	Engine   *writeback.Engine
-	ino      uint64
+	ino      format.Ino
 	open     []*inode.Inode
 }
 
@@ -125,7 +125,7 @@ func (w *World) Create(flags uint64) *inode.Inode {
 		w.TB.Fatal(err)
 	}
 	name := fmt.Sprintf("f%d", ino)
-	if err := w.Items.AddLink(w.T, h.Trans(), root, 256, ino, name, format.FtRegFile, ino); err != nil {
+	if err := w.Items.AddLink(w.T, h.Trans(), root, 256, ino, name, format.FtRegFile, uint64(ino)); err != nil {
 		w.TB.Fatal(err)
 	}
 	dir, err := w.Items.ReadInode(w.T, root, 256)
@@ -344,7 +344,7 @@ func (w *World) Prealloc(ip *inode.Inode, n uint64) {
 	Must(w.TB, err)
 	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: n, Type: format.FileExtentTypePrealloc, DiskBytenr: uint64(start), DiskNumBytes: n, NumBytes: n}
 	Must(w.TB, w.Items.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, 0, &fe))
-	ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino)}
+	ref := format.DataRef{Root: ip.Root.ID, Ino: ip.Ino}
 	Must(w.TB, w.Manager.Extents.AllocReservedFileExtent(t, h.Trans(), ref, start, n))
 	ip.Extents.Drop(t, 0, n)
 	ip.AddFlags(format.InodePrealloc)
@@ -358,7 +358,7 @@ func (w *World) Prealloc(ip *inode.Inode, n uint64) {
 }
 
 // Physical is where the file's byte off lies on the device.
-func (w *World) Physical(ino uint64, off uint64) int64 {
+func (w *World) Physical(ino format.Ino, off uint64) int64 {
 	w.TB.Helper()
 	start, fe, ok, err := w.Items.LookupFileExtent(w.T, w.Manager.Root(format.FS_TREE_OBJECTID), ino, off)
 	if err != nil || !ok || fe.DiskBytenr == 0 {

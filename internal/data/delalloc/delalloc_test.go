@@ -208,7 +208,7 @@ type oneExtent struct {
 	asked int
 }
 
-func (x *oneExtent) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
+func (x *oneExtent) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
 	x.asked++
 	e := fstree.NocowExtent{Start: 0, NumBytes: blocks * bs, DiskBytenr: 1 << 30, DiskNumBytes: blocks * bs, WriteBytenr: 1<<30 + off, Type: format.FileExtentTypeReg}
 	return min(length, blocks*bs-off), e, nil

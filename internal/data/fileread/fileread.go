@@ -55,7 +55,7 @@ const (
 
 // Items is what reading needs of the trees; *fstree.Store is one.
 type Items interface {
-	LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+	LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
 	LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error
 	CsumType() format.CsumType
 }

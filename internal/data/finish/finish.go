@@ -51,9 +51,9 @@ import (
 
 // Items is what finish needs of the file items in the trees; *fstree.Store is one.
 type Items interface {
-	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, off uint64, fe *format.FileExtent) error
-	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
-	MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64) error
+	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error
+	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
+	MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64) error
 	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error
 }
 
@@ -200,7 +200,7 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		if err := it.InsertFileExtent(t, tr, ip.Root, ip.Ino, oe.Start, &fe); err != nil {
 			return err
 		}
-		ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino), Offset: format.FileOff(oe.Start)}
+		ref := format.DataRef{Root: ip.Root.ID, Ino: ip.Ino, Offset: format.FileOff(oe.Start)}
 		if err := f.cfg.Extents.AllocReservedFileExtent(t, tr, ref, oe.DiskBytenr, oe.Len); err != nil {
 			return err
 		}

@@ -77,7 +77,7 @@ func (f *FS) DelallocBytes() uint64 { return uint64(max(f.delalloc.Load(), 0)) }
 
 // Inode is a file, directory or symbolic link in memory. Models struct btrfs_inode.
 type Inode struct {
-	Ino  uint64
+	Ino  format.Ino
 	Root *ctree.Root
 	FS   *FS
 
@@ -119,7 +119,7 @@ const (
 )
 
 // New makes the inode in memory from its item.
-func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
+func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inode {
 	ip := &Inode{Ino: ino, Root: root, FS: f, item: *item}
 	ip.rwsem.Init(Class)
 	if item.Mode&format.S_IFMT == format.S_IFDIR {
@@ -140,23 +140,23 @@ func (f *FS) New(root *ctree.Root, ino uint64, item *format.InodeItem) *Inode {
 }
 
 // Lock takes i_rwsem for writing.
-func (ip *Inode) Lock(t *sched.Task) { ip.rwsem.LockNested(t, ip.Ino) }
+func (ip *Inode) Lock(t *sched.Task) { ip.rwsem.LockNested(t, uint64(ip.Ino)) }
 
 // LockDir is Lock of a directory, which may be locked while others are: sub is its place among them, ascending.
 // Models inode_lock_nested() with I_MUTEX_PARENT, I_MUTEX_PARENT2 and I_MUTEX_CHILD.
 func (ip *Inode) LockDir(t *sched.Task, sub uint64) { ip.rwsem.LockNested(t, sub) }
 
 // TryLock takes i_rwsem for writing if it is free.
-func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLockNested(t, ip.Ino) }
+func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLockNested(t, uint64(ip.Ino)) }
 
 // Unlock ends Lock or TryLock.
 func (ip *Inode) Unlock(t *sched.Task) { ip.rwsem.Unlock(t) }
 
 // RLock takes i_rwsem for reading.
-func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, ip.Ino) }
+func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, uint64(ip.Ino)) }
 
 // TryRLock takes i_rwsem for reading if no task has it, or waits for it, for writing.
-func (ip *Inode) TryRLock(t *sched.Task) bool { return ip.rwsem.TryRLockNested(t, ip.Ino) }
+func (ip *Inode) TryRLock(t *sched.Task) bool { return ip.rwsem.TryRLockNested(t, uint64(ip.Ino)) }
 
 // RUnlock ends RLock or TryRLock.
 func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
@@ -337,7 +337,7 @@ func (ip *Inode) Forget(t *sched.Task) {
 
 // Updater writes an inode item; fstree.Store is one. ENOENT when there is no item.
 type Updater interface {
-	UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, it *format.InodeItem) error
+	UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, it *format.InodeItem) error
 }
 
 // WriteDirty writes the items of all dirty inodes into the transaction; every commit calls it first while other handles are

@@ -23,11 +23,11 @@ func TestMain(m *testing.M) {
 type tree struct {
 	items  map[uint64]format.InodeItem
 	fail   error
-	during func(ino uint64)
-	fails  func(ino uint64) error
+	during func(ino format.Ino)
+	fails  func(ino format.Ino) error
 }
 
-func (r *tree) UpdateInode(t *sched.Task, tr *ctree.Trans, root *ctree.Root, ino uint64, it *format.InodeItem) error {
+func (r *tree) UpdateInode(t *sched.Task, tr *ctree.Trans, root *ctree.Root, ino format.Ino, it *format.InodeItem) error {
 	if r.fail != nil {
 		return r.fail
 	}
@@ -36,7 +36,7 @@ func (r *tree) UpdateInode(t *sched.Task, tr *ctree.Trans, root *ctree.Root, ino
 			return err
 		}
 	}
-	r.items[ino] = *it
+	r.items[uint64(ino)] = *it
 	if r.during != nil {
 		r.during(ino)
 	}
@@ -73,7 +73,7 @@ func TestWriteDirty(tt *testing.T) {
 		tt.Fatalf("%d dirty inodes after a failed commit", n)
 	}
 	r.fail = nil
-	r.during = func(ino uint64) {
+	r.during = func(ino format.Ino) {
 		if ino == 257 {
 			a.SetDiskSize(t, 5000)
 			a.MarkDirty(t)
@@ -109,7 +109,7 @@ func TestWriteDirty(tt *testing.T) {
 	a.MarkDirty(t)
 	b.MarkDirty(t)
 	missing := errno.ENOENT
-	r.fails = func(ino uint64) error {
+	r.fails = func(ino format.Ino) error {
 		if ino == 258 {
 			b.Forget(t)
 			return missing
@@ -121,7 +121,7 @@ func TestWriteDirty(tt *testing.T) {
 	}
 	c := fs.New(root, 259, &format.InodeItem{Mode: format.S_IFREG})
 	c.MarkDirty(t)
-	r.fails = func(uint64) error { return missing }
+	r.fails = func(format.Ino) error { return missing }
 	if err := fs.WriteDirty(t, &ctree.Trans{ID: 13}, r); !errors.Is(err, errno.ENOENT) {
 		tt.Errorf("the item of a live inode is missing: %v", err)
 	}

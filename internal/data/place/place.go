@@ -54,8 +54,8 @@ import (
 
 // Items is what place needs of the file items in the trees; *fstree.Store is one.
 type Items interface {
-	LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
-	CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow bool, nowait bool) (uint64, fstree.NocowExtent, error)
+	LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+	CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow bool, nowait bool) (uint64, fstree.NocowExtent, error)
 }
 
 // Extents is what place needs of the extent allocator; *extenttree.ExtentTree is one.

@@ -47,7 +47,7 @@ func (x *trees) at(off uint64) (it item, next uint64, ok bool) {
 	return item{}, next, false
 }
 
-func (x *trees) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (uint64, format.FileExtent, bool, error) {
+func (x *trees) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (uint64, format.FileExtent, bool, error) {
 	it, next, ok := x.at(off)
 	if !ok {
 		return next, format.FileExtent{}, false, nil
@@ -55,7 +55,7 @@ func (x *trees) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) 
 	return it.start, format.FileExtent{Type: it.typ, NumBytes: it.end - it.start, DiskBytenr: 1<<30 + it.start, DiskNumBytes: it.end - it.start}, true, nil
 }
 
-func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
+func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
 	if x.fail != 0 && off >= x.fail {
 		return 0, fstree.NocowExtent{}, errno.EIO
 	}

@@ -271,7 +271,7 @@ func (a *allocation) preallocate(t *sched.Task) error {
 		DiskBytenr: uint64(bytenr), DiskNumBytes: got, NumBytes: got}
 	err = env.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)
 	if err == nil {
-		ref := format.DataRef{Root: ip.Root.ID, Ino: format.Ino(ip.Ino), Offset: format.FileOff(lo)}
+		ref := format.DataRef{Root: ip.Root.ID, Ino: ip.Ino, Offset: format.FileOff(lo)}
 		err = env.Trans.Extents.AllocReservedFileExtent(t, h.Trans(), ref, bytenr, got)
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ func nocowFile(b *testing.B, n uint64, split bool) *env {
 	e := newEnv(b, 16384)
 	e.f.Stats(e.t)
 	for i := range uint64(10000) {
-		e.inode(300+i, format.S_IFREG)
+		e.inode(format.Ino(300+i), format.S_IFREG)
 	}
 	e.inode(257, format.S_IFREG)
 	const addr = 1 << 40
@@ -35,7 +35,7 @@ func BenchmarkUpdateInode(b *testing.B) {
 	item := format.InodeItem{Mode: format.S_IFREG}
 	b.ReportAllocs()
 	for i := uint64(0); b.Loop(); i++ {
-		e.ok(e.s.UpdateInode(e.t, e.tr, e.fs, 300+i%10000, &item))
+		e.ok(e.s.UpdateInode(e.t, e.tr, e.fs, format.Ino(300+i%10000), &item))
 	}
 }
 
@@ -121,7 +121,7 @@ func BenchmarkPutFile(b *testing.B) {
 	var name [16]byte
 	b.ReportAllocs()
 	for i := uint64(0); b.Loop(); i++ {
-		e.ok(e.s.InsertInode(e.t, e.tr, e.fs, 1<<20+i, &item))
-		e.ok(e.s.AddLink(e.t, e.tr, e.fs, 256, 1<<20+i, string(strconv.AppendUint(append(name[:0], "file-"...), i, 10)), format.FtRegFile, 2+i))
+		e.ok(e.s.InsertInode(e.t, e.tr, e.fs, format.Ino(1<<20+i), &item))
+		e.ok(e.s.AddLink(e.t, e.tr, e.fs, 256, format.Ino(1<<20+i), string(strconv.AppendUint(append(name[:0], "file-"...), i, 10)), format.FtRegFile, 2+i))
 	}
 }

@@ -16,8 +16,8 @@ func TestConcurrentFiles(t *testing.T) {
 	e := newEnv(t, 4096)
 	var files []*modelFile
 	for i := range uint64(tasks) {
-		files = append(files, &modelFile{ino: 257 + i})
-		e.inode(257+i, format.S_IFREG|0o644)
+		files = append(files, &modelFile{ino: format.Ino(257 + i)})
+		e.inode(format.Ino(257+i), format.S_IFREG|0o644)
 	}
 	ops := 400
 	if testing.Short() {

@@ -22,8 +22,8 @@ var le = binary.LittleEndian
 // firstDirIndex is the index of a directory's first entry: 0 and 1 stand for "." and "..".
 const firstDirIndex = 2
 
-func dirItemKey(dir uint64, name string) format.Key {
-	return format.Key{Objectid: dir, Type: format.DIR_ITEM_KEY, Offset: format.NameHash(name)}
+func dirItemKey(dir format.Ino, name string) format.Key {
+	return format.Key{Objectid: uint64(dir), Type: format.DIR_ITEM_KEY, Offset: format.NameHash(name)}
 }
 
 // findDirItem finds name among the entries packed into b: [start, end), ok false when it is not there.
@@ -64,7 +64,7 @@ func findRef(b []byte, name string) (start, end int, ok bool, err error) {
 }
 
 // findExtref finds name of directory dir in an INODE_EXTREF item.
-func findExtref(b []byte, dir uint64, name string) (start, end int, ok bool, err error) {
+func findExtref(b []byte, dir format.Ino, name string) (start, end int, ok bool, err error) {
 	for p := 0; p < len(b); p = end {
 		if p+format.InodeExtrefSize > len(b) {
 			return 0, 0, false, fmt.Errorf("bad inode extref, %d bytes left at %d", len(b)-p, p)
@@ -74,7 +74,7 @@ func findExtref(b []byte, dir uint64, name string) (start, end int, ok bool, err
 		if end > len(b) {
 			return 0, 0, false, fmt.Errorf("bad inode extref name length, have end %d want at most %d", end, len(b))
 		}
-		if v.Parent() == dir && string(v.Name()) == name {
+		if v.Parent() == uint64(dir) && string(v.Name()) == name {
 			return p, end, true, nil
 		}
 	}
@@ -84,7 +84,7 @@ func findExtref(b []byte, dir uint64, name string) (start, end int, ok bool, err
 // find is findDirItem, findRef or findExtref with what to look for.
 type find struct {
 	typ  uint8
-	dir  uint64
+	dir  format.Ino
 	name string
 }
 
@@ -93,7 +93,7 @@ func (f find) in(b []byte) (start, end int, ok bool, err error) {
 	case format.INODE_REF_KEY:
 		return findRef(b, f.name)
 	case format.INODE_EXTREF_KEY:
-		return findExtref(b, f.dir, f.name)
+		return findExtref(b, format.Ino(uint64(f.dir)), f.name)
 	}
 	return findDirItem(b, f.name)
 }
@@ -180,7 +180,7 @@ func (s *Store) removePacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, key 
 }
 
 // Lookup finds a name in a directory. ENOENT when it is not there.
-func (s *Store) Lookup(t *sched.Task, r *ctree.Root, dir uint64, name string) (d format.DirItem, err error) {
+func (s *Store) Lookup(t *sched.Task, r *ctree.Root, dir format.Ino, name string) (d format.DirItem, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, dirItemKey(dir, name), p, 0, false)
@@ -212,11 +212,11 @@ type dirEntry struct {
 
 // ReadDir calls f for the entries of dir in DIR_INDEX order, from index fromIndex on, until f says
 // false. No tree lock is held while f runs, so f may use the tree.
-func (s *Store) ReadDir(t *sched.Task, r *ctree.Root, dir, fromIndex uint64, f func(index uint64, d format.DirItem) bool) error {
+func (s *Store) ReadDir(t *sched.Task, r *ctree.Root, dir format.Ino, fromIndex uint64, f func(index uint64, d format.DirItem) bool) error {
 	var batch []dirEntry
 	for {
 		var err error
-		if batch, err = s.readDirBatch(t, r, dir, fromIndex, batch[:0]); err != nil {
+		if batch, err = s.readDirBatch(t, r, uint64(dir), fromIndex, batch[:0]); err != nil {
 			return err
 		}
 		for i := range batch {
@@ -255,12 +255,12 @@ func (s *Store) readDirBatch(t *sched.Task, r *ctree.Root, dir, fromIndex uint64
 // NextDirIndex is the DIR_INDEX after the highest in use in dir.
 //
 // Models fs/btrfs/inode.c:btrfs_set_inode_index_count().
-func (s *Store) NextDirIndex(t *sched.Task, r *ctree.Root, dir uint64) (uint64, error) {
-	last, ok, err := s.lastKey(t, r, format.Key{Objectid: dir, Type: format.DIR_INDEX_KEY, Offset: ^uint64(0)})
+func (s *Store) NextDirIndex(t *sched.Task, r *ctree.Root, dir format.Ino) (uint64, error) {
+	last, ok, err := s.lastKey(t, r, format.Key{Objectid: uint64(dir), Type: format.DIR_INDEX_KEY, Offset: ^uint64(0)})
 	if err != nil {
 		return 0, err
 	}
-	if !ok || last.Objectid != dir || last.Type != format.DIR_INDEX_KEY {
+	if !ok || last.Objectid != uint64(dir) || last.Type != format.DIR_INDEX_KEY {
 		return firstDirIndex, nil
 	}
 	return last.Offset + 1, nil
@@ -276,7 +276,7 @@ func (s *Store) NextDirIndex(t *sched.Task, r *ctree.Root, dir uint64) (uint64, 
 //
 // Preconditions:
 //   - dir is locked for writing, so no other task changes its names.
-func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino uint64, name string, ft uint8, index uint64) error {
+func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino format.Ino, name string, ft uint8, index uint64) error {
 	if len(name) > format.MaxNameLen {
 		return errno.ENAMETOOLONG
 	}
@@ -292,7 +292,7 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 	}
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
-	key := format.Key{Objectid: dir, Type: format.DIR_INDEX_KEY, Offset: index}
+	key := format.Key{Objectid: uint64(dir), Type: format.DIR_INDEX_KEY, Offset: index}
 	if err := s.Forest.InsertEmptyItem(t, tr, r, p, key, d.Size()); err != nil {
 		return fmt.Errorf("root=%d key=%v: %w", r.ID, key, err)
 	}
@@ -301,7 +301,7 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 	return nil
 }
 
-func (s *Store) insertDirItem(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir uint64, d *format.DirItem) error {
+func (s *Store) insertDirItem(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, d *format.DirItem) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	b, err := s.appendPacked(t, tr, r, p, dirItemKey(dir, d.Name), d.Size(), find{typ: format.DIR_ITEM_KEY, name: d.Name})
@@ -316,11 +316,11 @@ func (s *Store) insertDirItem(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir
 // insertRef adds the way back from ino to name.
 //
 // Models fs/btrfs/inode-item.c:btrfs_insert_inode_ref().
-func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino uint64, name string, index uint64) error {
+func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino format.Ino, name string, index uint64) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	ref := format.InodeRef{Index: index, Name: name}
-	key := format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: dir}
+	key := format.Key{Objectid: uint64(ino), Type: format.INODE_REF_KEY, Offset: uint64(dir)}
 	b, err := s.appendPacked(t, tr, r, p, key, ref.Size(), find{typ: format.INODE_REF_KEY, name: name})
 	if err == nil {
 		ref.Encode(b)
@@ -333,8 +333,8 @@ func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, in
 	if !s.Extref {
 		return errno.EMLINK
 	}
-	ext := format.InodeExtref{Parent: dir, Index: index, Name: name}
-	key = format.Key{Objectid: ino, Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
+	ext := format.InodeExtref{Parent: uint64(dir), Index: index, Name: name}
+	key = format.Key{Objectid: uint64(ino), Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
 	b, err = s.appendPacked(t, tr, r, p, key, ext.Size(), find{typ: format.INODE_EXTREF_KEY, dir: dir, name: name})
 	if err == errno.EOVERFLOW {
 		return errno.EMLINK
@@ -354,7 +354,7 @@ func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, in
 //
 // Preconditions:
 //   - dir is locked for writing.
-func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino uint64, name string) (index uint64, err error) {
+func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino format.Ino, name string) (index uint64, err error) {
 	err = s.removePacked(t, tr, r, dirItemKey(dir, name), find{typ: format.DIR_ITEM_KEY, name: name}, func(b []byte) error {
 		if format.DecodeKey(b) != inodeKey(ino) {
 			return errno.ENOENT
@@ -364,13 +364,13 @@ func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 	if err != nil {
 		return 0, err
 	}
-	key := format.Key{Objectid: ino, Type: format.INODE_REF_KEY, Offset: dir}
+	key := format.Key{Objectid: uint64(ino), Type: format.INODE_REF_KEY, Offset: uint64(dir)}
 	err = s.removePacked(t, tr, r, key, find{typ: format.INODE_REF_KEY, name: name}, func(b []byte) error {
 		index = format.InodeRefView(b).Index()
 		return nil
 	})
 	if err == errno.ENOENT {
-		key = format.Key{Objectid: ino, Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
+		key = format.Key{Objectid: uint64(ino), Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
 		err = s.removePacked(t, tr, r, key, find{typ: format.INODE_EXTREF_KEY, dir: dir, name: name}, func(b []byte) error {
 			index = format.InodeExtrefView(b).Index()
 			return nil
@@ -379,7 +379,7 @@ func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 	if err != nil {
 		return 0, fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no inode ref in inode %d: %v", r.ID, name, dir, ino, err)
 	}
-	key = format.Key{Objectid: dir, Type: format.DIR_INDEX_KEY, Offset: index}
+	key = format.Key{Objectid: uint64(dir), Type: format.DIR_INDEX_KEY, Offset: index}
 	if err := s.removePacked(t, tr, r, key, find{typ: format.DIR_INDEX_KEY, name: name}, nil); err != nil {
 		return 0, fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no entry at index %d: %v", r.ID, name, dir, index, err)
 	}
@@ -388,16 +388,16 @@ func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 
 // NameRef is one name of an inode.
 type NameRef struct {
-	Dir   uint64
+	Dir   format.Ino
 	Index uint64
 	Name  string
 }
 
 // Names lists the names of an inode.
-func (s *Store) Names(t *sched.Task, r *ctree.Root, ino uint64) ([]NameRef, error) {
+func (s *Store) Names(t *sched.Task, r *ctree.Root, ino format.Ino) ([]NameRef, error) {
 	var names []NameRef
-	err := s.each(t, r, format.Key{Objectid: ino, Type: format.INODE_REF_KEY}, func(p *ctree.Path, k format.Key) (bool, error) {
-		if k.Objectid != ino || k.Type > format.INODE_EXTREF_KEY {
+	err := s.each(t, r, format.Key{Objectid: uint64(ino), Type: format.INODE_REF_KEY}, func(p *ctree.Path, k format.Key) (bool, error) {
+		if k.Objectid != uint64(ino) || k.Type > format.INODE_EXTREF_KEY {
 			return false, nil
 		}
 		if k.Type == format.INODE_REF_KEY {
@@ -406,7 +406,7 @@ func (s *Store) Names(t *sched.Task, r *ctree.Root, ino uint64) ([]NameRef, erro
 				return false, corrupt(r, p, "%v", err)
 			}
 			for _, f := range refs {
-				names = append(names, NameRef{k.Offset, f.Index, f.Name})
+				names = append(names, NameRef{format.Ino(k.Offset), f.Index, f.Name})
 			}
 			return true, nil
 		}
@@ -415,7 +415,7 @@ func (s *Store) Names(t *sched.Task, r *ctree.Root, ino uint64) ([]NameRef, erro
 			return false, corrupt(r, p, "%v", err)
 		}
 		for _, f := range refs {
-			names = append(names, NameRef{f.Parent, f.Index, f.Name})
+			names = append(names, NameRef{format.Ino(f.Parent), f.Index, f.Name})
 		}
 		return true, nil
 	})
@@ -435,17 +435,17 @@ func (s *Store) each(t *sched.Task, r *ctree.Root, key format.Key, f func(p *ctr
 	return err
 }
 
-func orphanKey(ino uint64) format.Key {
-	return format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: ino}
+func orphanKey(ino format.Ino) format.Key {
+	return format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: uint64(ino)}
 }
 
 // InsertOrphan says that the next mount must finish what is under way with ino: a delete or truncate.
-func (s *Store) InsertOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
+func (s *Store) InsertOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino) error {
 	return s.Forest.InsertItem(t, tr, r, orphanKey(ino), nil)
 }
 
 // DelOrphan takes that back. ENOENT when there is no such item.
-func (s *Store) DelOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
+func (s *Store) DelOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, tr, r, orphanKey(ino), p, -1, true)
@@ -459,13 +459,13 @@ func (s *Store) DelOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uin
 }
 
 // Orphans lists the inodes with an orphan item, ascending.
-func (s *Store) Orphans(t *sched.Task, r *ctree.Root) ([]uint64, error) {
-	var list []uint64
+func (s *Store) Orphans(t *sched.Task, r *ctree.Root) ([]format.Ino, error) {
+	var list []format.Ino
 	err := s.each(t, r, orphanKey(0), func(p *ctree.Path, k format.Key) (bool, error) {
 		if k.Objectid != format.ORPHAN_OBJECTID || k.Type != format.ORPHAN_ITEM_KEY {
 			return false, nil
 		}
-		list = append(list, k.Offset)
+		list = append(list, format.Ino(k.Offset))
 		return true, nil
 	})
 	return list, err

@@ -75,13 +75,13 @@ func forceHash(prefix string, target uint32) string {
 
 type dirModel map[string]NameRef // name -> (ino as Dir, index)
 
-func (e *env) verifyDir(dir uint64, m dirModel) {
+func (e *env) verifyDir(dir format.Ino, m dirModel) {
 	e.Helper()
 	var indexes []uint64
 	n := 0
 	e.ok(e.s.ReadDir(e.t, e.fs, dir, 0, func(index uint64, d format.DirItem) bool {
 		w, ok := m[d.Name]
-		if !ok || w.Index != index || w.Dir != d.Location.Objectid || d.Type != format.FtRegFile {
+		if !ok || w.Index != index || w.Dir != format.Ino(d.Location.Objectid) || d.Type != format.FtRegFile {
 			e.Fatalf("directory entry %q at %d: have %v want %v", d.Name, index, d, w)
 		}
 		indexes = append(indexes, index)
@@ -105,7 +105,7 @@ func TestLinksModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 3))
 	e := newEnv(t, 4096)
 	e.inode(rootDir, format.S_IFDIR|0o755)
-	for ino := uint64(257); ino < 262; ino++ {
+	for ino := format.Ino(257); ino < 262; ino++ {
 		e.inode(ino, format.S_IFREG|0o644)
 	}
 	pool := collisions(20)
@@ -115,7 +115,7 @@ func TestLinksModel(t *testing.T) {
 	m := dirModel{}
 	for op := range 1500 {
 		name := pool[rnd.IntN(len(pool))]
-		ino := 257 + uint64(rnd.IntN(5))
+		ino := 257 + format.Ino(rnd.IntN(5))
 		if w, ok := m[name]; ok {
 			if err := e.s.AddLink(e.t, e.tr, e.fs, rootDir, ino, name, format.FtRegFile, 1<<40); err != errno.EEXIST {
 				t.Fatalf("second %q: %v", name, err)
@@ -149,9 +149,9 @@ func TestLinksModel(t *testing.T) {
 	e.verifyDir(rootDir, m)
 	byIno := map[uint64]int{}
 	for _, w := range m {
-		byIno[w.Dir]++
+		byIno[uint64(w.Dir)]++
 	}
-	for ino := uint64(257); ino < 262; ino++ {
+	for ino := format.Ino(257); ino < 262; ino++ {
 		names, err := e.s.Names(e.t, e.fs, ino)
 		e.ok(err)
 		for _, n := range names {
@@ -159,8 +159,8 @@ func TestLinksModel(t *testing.T) {
 				t.Errorf("inode %d: name %+v want %+v", ino, n, w)
 			}
 		}
-		if len(names) != byIno[ino] {
-			t.Errorf("inode %d: have %d names want %d", ino, len(names), byIno[ino])
+		if len(names) != byIno[uint64(ino)] {
+			t.Errorf("inode %d: have %d names want %d", ino, len(names), byIno[uint64(ino)])
 		}
 	}
 	extrefs := 0
@@ -188,8 +188,8 @@ func TestLinkLimits(t *testing.T) {
 	added := 0
 	var err error
 	for i, name := range collisions(200) {
-		e.inode(257+uint64(i), format.S_IFREG|0o644)
-		if err = e.s.AddLink(e.t, e.tr, e.fs, rootDir, 257+uint64(i), name, format.FtRegFile, uint64(i+2)); err != nil {
+		e.inode(format.Ino(257+i), format.S_IFREG|0o644)
+		if err = e.s.AddLink(e.t, e.tr, e.fs, rootDir, format.Ino(257+i), name, format.FtRegFile, uint64(i+2)); err != nil {
 			break
 		}
 		added++
@@ -200,7 +200,7 @@ func TestLinkLimits(t *testing.T) {
 	if n, err := e.s.NextDirIndex(e.t, e.fs, rootDir); n != uint64(added+2) || err != nil {
 		t.Errorf("have next index %d, %v want %d", n, err, added+2)
 	}
-	if names, err := e.s.Names(e.t, e.fs, 257+uint64(added)); len(names) != 0 || err != nil {
+	if names, err := e.s.Names(e.t, e.fs, format.Ino(257+added)); len(names) != 0 || err != nil {
 		t.Errorf("the name that did not fit left a reference: %v, %v", names, err)
 	}
 	e.s.Extref = false
@@ -227,13 +227,13 @@ func TestReadDirResumesAndStops(t *testing.T) {
 	e := newEnv(t, 4096)
 	e.inode(rootDir, format.S_IFDIR|0o755)
 	for i := range uint64(500) {
-		e.ok(e.s.AddLink(e.t, e.tr, e.fs, rootDir, 257+i, fmt.Sprintf("f%d", i), format.FtRegFile, 2+i))
+		e.ok(e.s.AddLink(e.t, e.tr, e.fs, rootDir, format.Ino(257+i), fmt.Sprintf("f%d", i), format.FtRegFile, 2+i))
 	}
 	var got []uint64
 	e.ok(e.s.ReadDir(e.t, e.fs, rootDir, 100, func(index uint64, d format.DirItem) bool {
 		// The tree is not locked: a callback may change it.
 		if index == 300 {
-			_, err := e.s.DelLink(e.t, e.tr, e.fs, rootDir, d.Location.Objectid, d.Name)
+			_, err := e.s.DelLink(e.t, e.tr, e.fs, rootDir, format.Ino(d.Location.Objectid), d.Name)
 			e.ok(err)
 		}
 		got = append(got, index)
@@ -250,12 +250,12 @@ func TestInodesAndOrphans(t *testing.T) {
 		t.Errorf("empty tree: next objectid %d, %v", n, err)
 	}
 	for i := range uint64(200) {
-		e.inode(rootDir+i, format.S_IFREG|0o600)
+		e.inode(rootDir+format.Ino(i), format.S_IFREG|0o600)
 	}
 	if err := e.s.InsertInode(e.t, e.tr, e.fs, rootDir, &format.InodeItem{}); err != errno.EEXIST {
 		t.Errorf("second inode: %v", err)
 	}
-	for _, ino := range []uint64{300, 260, 455} {
+	for _, ino := range []format.Ino{300, 260, 455} {
 		e.ok(e.s.InsertOrphan(e.t, e.tr, e.fs, ino))
 	}
 	if n, err := e.s.NextObjectid(e.t, e.fs); n != rootDir+200 || err != nil {
@@ -263,7 +263,7 @@ func TestInodesAndOrphans(t *testing.T) {
 	}
 	list, err := e.s.Orphans(e.t, e.fs)
 	e.ok(err)
-	if !slices.Equal(list, []uint64{260, 300, 455}) {
+	if !slices.Equal(list, []format.Ino{260, 300, 455}) {
 		t.Errorf("orphans %v", list)
 	}
 	e.ok(e.s.DelOrphan(e.t, e.tr, e.fs, 300))

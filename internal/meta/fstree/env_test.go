@@ -195,7 +195,7 @@ func (e *env) keys(r *ctree.Root) (keys []format.Key) {
 }
 
 // inode adds a regular file's inode item, without which the tree checker refuses its extents.
-func (e *env) inode(ino uint64, mode uint32) {
+func (e *env) inode(ino format.Ino, mode uint32) {
 	e.Helper()
 	e.ok(e.s.InsertInode(e.t, e.tr, e.fs, ino, &format.InodeItem{Generation: e.tr.ID, Transid: e.tr.ID, Nlink: 1, Mode: mode}))
 }

@@ -23,14 +23,14 @@ import (
 // the window at the edges of what was written and merges it with written neighbours; each split is
 // one reference more of the same extent, each merge one less.
 
-func extentKey(ino, off uint64) format.Key {
-	return format.Key{Objectid: ino, Type: format.EXTENT_DATA_KEY, Offset: off}
+func extentKey(ino format.Ino, off uint64) format.Key {
+	return format.Key{Objectid: uint64(ino), Type: format.EXTENT_DATA_KEY, Offset: off}
 }
 
 // isExtentOf reports whether the item in slot is a file extent of ino, and where it starts.
-func isExtentOf(leaf format.Node, slot int, ino uint64) (off uint64, ok bool) {
+func isExtentOf(leaf format.Node, slot int, ino format.Ino) (off uint64, ok bool) {
 	k := leaf.Key(slot)
-	return k.Offset, k.Objectid == ino && k.Type == format.EXTENT_DATA_KEY
+	return k.Offset, k.Objectid == uint64(ino) && k.Type == format.EXTENT_DATA_KEY
 }
 
 // extentAt is the file extent item in slot.
@@ -63,7 +63,7 @@ func onDisk(fe *format.FileExtent) bool {
 
 // seek points p, for reading, at the first extent of ino that ends after off. An inline extent counts
 // as its whole sector. ok is false when there is none.
-func (s *Store) seek(t *sched.Task, r *ctree.Root, ino, off uint64, p *ctree.Path, fe *format.FileExtent) (start uint64, ok bool, err error) {
+func (s *Store) seek(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, p *ctree.Path, fe *format.FileExtent) (start uint64, ok bool, err error) {
 	found, err := s.Forest.SearchSlot(t, nil, r, extentKey(ino, off), p, 0, false)
 	if err != nil {
 		return 0, false, err
@@ -96,7 +96,7 @@ func (s *Store) seek(t *sched.Task, r *ctree.Root, ino, off uint64, p *ctree.Pat
 // LookupFileExtent finds the item that covers off (ok is true, start <= off), explicit holes included,
 // or else the next one: then ok is false, [off, start) is a hole, and start is MaxUint64 when no item
 // follows. Inline data is copied; an inline extent covers its whole sector.
-func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
+func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	start, ok, err = s.seek(t, r, ino, off, p, &fe)
@@ -112,7 +112,7 @@ func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino, off uint64) 
 // InsertFileExtent adds an item at off; the range must be free (DropExtents). Generation 0 stands for
 // the running transaction. The reference of the data extent is the caller's. EEXIST when there is an
 // item at off.
-func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, off uint64, fe *format.FileExtent) error {
+func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	if err := s.Forest.InsertEmptyItem(t, tr, r, p, extentKey(ino, off), fe.Size()); err != nil {
@@ -153,7 +153,7 @@ type DropResult struct {
 //
 // Preconditions:
 //   - the caller has the range's extent lock, so no other task changes its items.
-func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, opt DropOptions) (res DropResult, err error) {
+func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, opt DropOptions) (res DropResult, err error) {
 	if start >= end || start%s.SectorSize != 0 {
 		panic(fmt.Sprintf("fstree: drop of [%d, %d) in inode %d", start, end, ino))
 	}
@@ -182,7 +182,7 @@ func (s *Store) DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 }
 
 // dropStep empties [res.NextStart, end) as far as one leaf goes, and advances NextStart.
-func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end uint64, opt DropOptions, p *ctree.Path, res *DropResult) error {
+func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, end uint64, opt DropOptions, p *ctree.Path, res *DropResult) error {
 	start := res.NextStart
 	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, start), p, -1, true)
 	if err != nil {
@@ -287,7 +287,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 	if err != nil {
 		return err
 	}
-	if !ok || next.Objectid != ino || next.Type != format.EXTENT_DATA_KEY || next.Offset >= end {
+	if !ok || next.Objectid != uint64(ino) || next.Type != format.EXTENT_DATA_KEY || next.Offset >= end {
 		res.NextStart = end
 	} else {
 		res.NextStart = next.Offset
@@ -301,7 +301,7 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, end
 // newSize cuts a compressed inline extent.
 //
 // Models fs/btrfs/inode-item.c:btrfs_truncate_inode_items().
-func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, newSize uint64, maxItems int) (bytesFreed uint64, more bool, err error) {
+func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, maxItems int) (bytesFreed uint64, more bool, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	for items := 0; ; {
@@ -318,7 +318,7 @@ func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino
 }
 
 // truncateStep truncates in one leaf, the last that has extents of ino. budget <= 0 is no bound.
-func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, newSize uint64, budget int, p *ctree.Path) (items int, freed uint64, done bool, err error) {
+func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, budget int, p *ctree.Path) (items int, freed uint64, done bool, err error) {
 	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, math.MaxUint64), p, -1, true)
 	if err != nil {
 		return 0, 0, false, err
@@ -398,7 +398,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino,
 //
 // Preconditions:
 //   - [start, end) lies in one PREALLOC item, not empty; the caller has its extent lock.
-func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64) error {
+func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	for {
@@ -414,7 +414,7 @@ func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 // byte would be at file offset base, and where it lies.
 //
 // Models fs/btrfs/file.c:extent_mergeable().
-func mergeable(r *ctree.Root, leaf format.Node, slot int, ino, bytenr, base uint64) (start, end uint64, ok bool) {
+func mergeable(r *ctree.Root, leaf format.Node, slot int, ino format.Ino, bytenr, base uint64) (start, end uint64, ok bool) {
 	if slot < 0 || slot >= leaf.Nritems() {
 		return 0, 0, false
 	}
@@ -428,7 +428,7 @@ func mergeable(r *ctree.Root, leaf format.Node, slot int, ino, bytenr, base uint
 	return start, start + fe.NumBytes, ok
 }
 
-func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, start, end uint64, p *ctree.Path) error {
+func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, p *ctree.Path) error {
 	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, start), p, -1, true)
 	if err != nil {
 		return err
@@ -531,13 +531,13 @@ func (s *Store) markWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino, 
 }
 
 // refOf is the reference of an item whose extent would begin at file offset base.
-func refOf(r *ctree.Root, ino, base uint64) format.DataRef {
-	return format.DataRef{Root: r.ID, Ino: format.Ino(ino), Offset: format.FileOff(base)}
+func refOf(r *ctree.Root, ino format.Ino, base uint64) format.DataRef {
+	return format.DataRef{Root: r.ID, Ino: ino, Offset: format.FileOff(base)}
 }
 
 // splitExtent cuts the item at p, [off, extEnd), in two at file offset cut, and points p at the second.
 // EAGAIN when the leaf had to be let go and has changed.
-func (s *Store) splitExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, p *ctree.Path, off, cut, extEnd, base uint64, fe *format.FileExtent) error {
+func (s *Store) splitExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, p *ctree.Path, off, cut, extEnd, base uint64, fe *format.FileExtent) error {
 	if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, cut)); err != nil {
 		return err
 	}
@@ -575,7 +575,7 @@ type NocowExtent struct {
 //
 // Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent(). Difference: the kernel also asks
 // whether the block group is read-only. Only scrub and balance make one so, and we have neither.
-func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
+func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	p.Nowait = nowait

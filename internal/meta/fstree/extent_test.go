@@ -22,7 +22,7 @@ const cells = 512 // sectors of a model file
 
 // modelFile is a file as DropExtents and MarkExtentWritten should leave it.
 type modelFile struct {
-	ino   uint64
+	ino   format.Ino
 	cells [cells]cell
 }
 
@@ -40,10 +40,10 @@ type item struct {
 	fe  format.FileExtent
 }
 
-func (e *env) items(ino uint64) (list []item) {
+func (e *env) items(ino format.Ino) (list []item) {
 	e.Helper()
 	e.ok(e.s.each(e.t, e.fs, extentKey(ino, 0), func(p *ctree.Path, k format.Key) (bool, error) {
-		if k.Objectid != ino || k.Type != format.EXTENT_DATA_KEY {
+		if k.Objectid != uint64(ino) || k.Type != format.EXTENT_DATA_KEY {
 			return false, nil
 		}
 		var fe format.FileExtent
@@ -55,7 +55,7 @@ func (e *env) items(ino uint64) (list []item) {
 	return list
 }
 
-func (e *env) dump(ino uint64) string {
+func (e *env) dump(ino format.Ino) string {
 	s := ""
 	for _, it := range e.items(ino) {
 		s += fmt.Sprintf("  [%d,%d) type %d disk %d+%d offset %d gen %d\n", it.off/sector, extentEnd(it.off, &it.fe)/sector,
@@ -116,7 +116,7 @@ func (e *env) verify(files []*modelFile) {
 }
 
 // drop drops [from, to) sectors in steps of maxItems and returns the bytes found.
-func (e *env) drop(ino, from, to uint64, opt DropOptions) (found uint64) {
+func (e *env) drop(ino format.Ino, from, to uint64, opt DropOptions) (found uint64) {
 	e.Helper()
 	for start, end := from*sector, to*sector; start < end; {
 		res, err := e.s.DropExtents(e.t, e.tr, e.fs, ino, start, end, opt)
@@ -146,8 +146,8 @@ func extentsModel(t *testing.T, seed uint64) {
 	e := newEnv(t, 4096)
 	var files []*modelFile
 	for i := range uint64(3) {
-		files = append(files, &modelFile{ino: 257 + i})
-		e.inode(257+i, format.S_IFREG|0o644)
+		files = append(files, &modelFile{ino: format.Ino(257 + i)})
+		e.inode(format.Ino(257+i), format.S_IFREG|0o644)
 	}
 	disk := uint64(1 << 40)
 	ops := 700

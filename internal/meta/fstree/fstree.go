@@ -107,10 +107,12 @@ func corrupt(r *ctree.Root, p *ctree.Path, what string, a ...any) error {
 	return fmt.Errorf("corrupt leaf: root=%d block=%d slot=%d, %s", r.ID, leaf.Bytenr(), p.Slot(), fmt.Sprintf(what, a...))
 }
 
-func inodeKey(ino uint64) format.Key { return format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY} }
+func inodeKey(ino format.Ino) format.Key {
+	return format.Key{Objectid: uint64(ino), Type: format.INODE_ITEM_KEY}
+}
 
 // ReadInode reads the inode item. ENOENT when there is none.
-func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino uint64) (item format.InodeItem, err error) {
+func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino format.Ino) (item format.InodeItem, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, inodeKey(ino), p, 0, false)
@@ -129,7 +131,7 @@ func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino uint64) (item format
 }
 
 // InsertInode adds an inode item. EEXIST when the inode is there.
-func (s *Store) InsertInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, item *format.InodeItem) error {
+func (s *Store) InsertInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, item *format.InodeItem) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	if err := s.Forest.InsertEmptyItem(t, tr, r, p, inodeKey(ino), format.InodeItemSize); err != nil {
@@ -143,7 +145,7 @@ func (s *Store) InsertInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 // UpdateInode replaces the inode item. ENOENT when there is none.
 //
 // Models fs/btrfs/inode.c:btrfs_update_inode_item().
-func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, item *format.InodeItem) error {
+func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, item *format.InodeItem) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, tr, r, inodeKey(ino), p, 0, true)
@@ -162,17 +164,17 @@ func (s *Store) UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 // attributes and names. File extents must be gone (TruncateItems).
 //
 // Models the last step of fs/btrfs/inode.c:btrfs_evict_inode().
-func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64) error {
+func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
-	key := format.Key{Objectid: ino}
+	key := format.Key{Objectid: uint64(ino)}
 	for {
 		if _, err := s.Forest.SearchSlot(t, tr, r, key, p, -1, true); err != nil {
 			return err
 		}
 		leaf, slot := p.Leaf(), p.Slot()
 		nr := 0
-		for slot+nr < leaf.Nritems() && leaf.Key(slot+nr).Objectid == ino {
+		for slot+nr < leaf.Nritems() && leaf.Key(slot+nr).Objectid == uint64(ino) {
 			if k := leaf.Key(slot + nr); k.Type == format.EXTENT_DATA_KEY {
 				return fmt.Errorf("delete of inode %d in tree %d: it still has the file extent at %d", ino, r.ID, k.Offset)
 			}
@@ -192,7 +194,7 @@ func (s *Store) DeleteInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino u
 		}
 		// The leaf ended before the key: the items, if any, start the next leaf.
 		next, ok, err := nextKey(t, s.Forest, r, key, p)
-		if err != nil || !ok || next.Objectid != ino {
+		if err != nil || !ok || next.Objectid != uint64(ino) {
 			return err
 		}
 		key = next // a search for less would end in the leaf before

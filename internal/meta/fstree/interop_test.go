@@ -71,7 +71,7 @@ func openForeign(t *testing.T, path string) *foreign {
 }
 
 // content reads a file by its items, and checks every checksum on the way.
-func (f *foreign) content(ino uint64) ([]byte, error) {
+func (f *foreign) content(ino format.Ino) ([]byte, error) {
 	inode, err := f.s.ReadInode(f.t, f.fs, ino)
 	if err != nil {
 		return nil, err
@@ -149,24 +149,24 @@ func TestReadMkfsRootdir(t *testing.T) {
 	}
 	f := openForeign(t, img)
 	found := 0
-	var walk func(ino uint64, path string)
-	walk = func(ino uint64, path string) {
+	var walk func(ino format.Ino, path string)
+	walk = func(ino format.Ino, path string) {
 		names := uint64(0)
 		if err := f.s.ReadDir(f.t, f.fs, ino, 0, func(index uint64, d format.DirItem) bool {
 			names += 2 * uint64(len(d.Name))
 			if got, err := f.s.Lookup(f.t, f.fs, ino, d.Name); err != nil || got.Location != d.Location || got.Type != d.Type {
 				t.Errorf("lookup of %s%q: %+v, %v want %+v", path, d.Name, got, err, d)
 			}
-			refs, err := f.s.Names(f.t, f.fs, d.Location.Objectid)
+			refs, err := f.s.Names(f.t, f.fs, format.Ino(d.Location.Objectid))
 			if want := (NameRef{ino, index, d.Name}); err != nil || len(refs) != 1 || refs[0] != want {
 				t.Errorf("names of inode %d: %v, %v want %v", d.Location.Objectid, refs, err, want)
 			}
 			if d.Type == format.FtDir {
-				walk(d.Location.Objectid, path+d.Name+"/")
+				walk(format.Ino(d.Location.Objectid), path+d.Name+"/")
 				return true
 			}
 			found++
-			data, err := f.content(d.Location.Objectid)
+			data, err := f.content(format.Ino(d.Location.Objectid))
 			if w, ok := want[path+d.Name]; err != nil || !ok || !bytes.Equal(data, w) {
 				t.Errorf("%s%q: have %d bytes, %v want %d", path, d.Name, len(data), err, len(w))
 			}

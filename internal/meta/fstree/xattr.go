@@ -7,12 +7,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-func xattrKey(ino uint64, name string) format.Key {
-	return format.Key{Objectid: ino, Type: format.XATTR_ITEM_KEY, Offset: format.NameHash(name)}
+func xattrKey(ino format.Ino, name string) format.Key {
+	return format.Key{Objectid: uint64(ino), Type: format.XATTR_ITEM_KEY, Offset: format.NameHash(name)}
 }
 
 // Getxattr reads an extended attribute. ENOENT when the inode has no such attribute.
-func (s *Store) Getxattr(t *sched.Task, r *ctree.Root, ino uint64, name string) ([]byte, error) {
+func (s *Store) Getxattr(t *sched.Task, r *ctree.Root, ino format.Ino, name string) ([]byte, error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, xattrKey(ino, name), p, 0, false)
@@ -33,10 +33,10 @@ func (s *Store) Getxattr(t *sched.Task, r *ctree.Root, ino uint64, name string) 
 }
 
 // Listxattr lists the names of an inode's extended attributes, in tree order.
-func (s *Store) Listxattr(t *sched.Task, r *ctree.Root, ino uint64) ([]string, error) {
+func (s *Store) Listxattr(t *sched.Task, r *ctree.Root, ino format.Ino) ([]string, error) {
 	var names []string
-	err := s.each(t, r, format.Key{Objectid: ino, Type: format.XATTR_ITEM_KEY}, func(p *ctree.Path, k format.Key) (bool, error) {
-		if k.Objectid != ino || k.Type != format.XATTR_ITEM_KEY {
+	err := s.each(t, r, format.Key{Objectid: uint64(ino), Type: format.XATTR_ITEM_KEY}, func(p *ctree.Path, k format.Key) (bool, error) {
+		if k.Objectid != uint64(ino) || k.Type != format.XATTR_ITEM_KEY {
 			return false, nil
 		}
 		items, err := format.DirItems(p.Item())
@@ -52,7 +52,7 @@ func (s *Store) Listxattr(t *sched.Task, r *ctree.Root, ino uint64) ([]string, e
 }
 
 // Setxattr makes the attribute have the value; ENOSPC when that does not fit an item.
-func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, name string, value []byte) error {
+func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, name string, value []byte) error {
 	if err := s.Removexattr(t, tr, r, ino, name); err != nil && err != errno.ENOENT {
 		return err
 	}
@@ -75,6 +75,6 @@ func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint
 }
 
 // Removexattr takes an attribute away. ENOENT when the inode has none of the name.
-func (s *Store) Removexattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino uint64, name string) error {
+func (s *Store) Removexattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, name string) error {
 	return s.removePacked(t, tr, r, xattrKey(ino, name), find{typ: format.XATTR_ITEM_KEY, name: name}, nil)
 }
