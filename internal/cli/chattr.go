@@ -62,7 +62,7 @@ func (a *app) chattr() *cobra.Command {
 	return cmd
 }
 
-// notEmptyError is about a file with data, whose copy-on-write cannot be switched.
+// notEmptyError says that copy-on-write cannot be switched for a file that has data.
 type notEmptyError struct {
 	path string
 	size uint64

@@ -47,7 +47,7 @@ type interruption string
 
 func (e interruption) Error() string { return string(e) }
 
-// usageError is a command line that makes no sense.
+// usageError is an error in the command line: exit 2.
 type usageError struct {
 	err  error
 	path string // of the command, for the hint
@@ -103,7 +103,7 @@ func (a *app) run(args []string) error {
 
 func oneLine(err error) string { return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") }
 
-// watchSignals turns the first SIGINT or SIGTERM into a.stop and the second into the end.
+// watchSignals sets a.stop on the first SIGINT or SIGTERM and ends the process on the second.
 func (a *app) watchSignals() (undo func()) {
 	c := make(chan os.Signal, 2)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
@@ -121,7 +121,7 @@ func (a *app) watchSignals() (undo func()) {
 	}
 }
 
-// interrupted is errInterrupted once SIGINT came. Loops over files ask it between two files.
+// interrupted returns errInterrupted after SIGINT. Loops over files ask it between two files.
 func (a *app) interrupted() error {
 	if a.stop.Load() {
 		return errInterrupted
@@ -250,7 +250,8 @@ func (a *app) add(root *cobra.Command, group string, verbs ...*cobra.Command) {
 	}
 }
 
-// wrapArgs makes every complaint about arguments a usage error, and likewise a word after a verb that only has verbs of its own.
+// wrapArgs makes every error about arguments a usage error, and rejects an unknown word after a verb that has
+// only subcommands.
 func wrapArgs(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		wrapArgs(c)

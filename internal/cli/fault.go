@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/blockdev/dm"
 )
 
-// faults is --fault: what the device is to fail, so that one can see what a verb makes of it.
+// faults is --fault: the reads, writes and flushes that the device fails, to see how a verb takes it.
 type faults []dm.Fault
 
 func (l *faults) String() string { return "" }
@@ -31,7 +31,7 @@ func (l faults) on(dev blockdev.Device) blockdev.Device {
 	return dm.NewFlakey(dev, l...)
 }
 
-// faultFlags gives --fault to the verbs that work on an image which is there already.
+// faultFlags gives --fault to the verbs that open an existing image.
 func (a *app) faultFlags(root *cobra.Command) {
 	for _, c := range root.Commands() {
 		if c.GroupID == "files" || c.GroupID == "image" && c.Name() != "mkfs" || c.Name() == "bench" {

@@ -130,8 +130,8 @@ func (a *app) readFS(image string, f func(x *fs.FS) error) error {
 	return a.withFS(image, blockdev.ReadOnly, fs.Options{ReadOnly: true}, f)
 }
 
-// writeFS runs f on the image opened for writing and commits, also when f fails: what f had done before
-// is whole. The first error is returned.
+// writeFS runs f on the image opened for writing, and commits even if f fails: the operations that f
+// finished are kept. It returns the first error.
 func (a *app) writeFS(image string, f func(x *fs.FS) error) error {
 	return a.withFS(image, 0, fs.Options{}, f)
 }
@@ -157,8 +157,8 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 // heapSlack is what the program needs apart from its caches, in bytes.
 const heapSlack = 32 << 20
 
-// limitHeap lets the garbage collector work harder before the heap gets larger than n bytes: by itself it would let the heap become
-// twice what the caches hold. A lower limit that the user has set (GOMEMLIMIT) stays.
+// limitHeap makes the garbage collector keep the heap within n bytes. Without a limit the heap may grow to
+// twice the size of the caches. A lower limit that the user has set (GOMEMLIMIT) stays.
 func limitHeap(n int64) (undo func()) {
 	old := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(old, n))

@@ -184,7 +184,7 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 					return usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, o.Workload, strings.Join(names, ", "))
 				}
 			}
-			if results != "" { // before the work, not after it
+			if results != "" { // a bad path is an error now, not after minutes of grading
 				f, err := os.OpenFile(results, os.O_WRONLY|os.O_CREATE, 0o644)
 				if err != nil {
 					return err

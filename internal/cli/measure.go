@@ -26,7 +26,7 @@ func (p *profiles) flags(cmd *cobra.Command) {
 	f.StringVar(&p.addr, "pprof", "", "serve net/http/pprof on this address while it runs, such as localhost:6060")
 }
 
-// around runs f with the profiles on.
+// around runs f while the profiles record.
 func (p *profiles) around(a *app, f func() error) (err error) {
 	if p.addr != "" {
 		s, err := profile.Serve(p.addr)

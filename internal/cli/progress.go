@@ -14,7 +14,7 @@ type bar struct {
 	title string
 }
 
-// newBar starts a bar, or gives nil when nobody would see it.
+// newBar starts a bar. It returns nil when standard error is no terminal.
 func (a *app) newBar(title string, wanted bool) *bar {
 	if !wanted || !isTerminal(a.err) {
 		return nil
@@ -36,7 +36,7 @@ func (b *bar) set(title string, done, total uint64) {
 	b.b.SetCurrent(int64(done))
 }
 
-// done takes the bar away.
+// done removes the bar.
 func (b *bar) done() {
 	if b == nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"btrlab/internal/measure/reproduce"
 )
 
-// orStopped is err, unless it comes of SIGINT.
+// orStopped returns err, or errStopped if SIGINT caused it.
 func (a *app) orStopped(err error) error {
 	if a.stop.Load() {
 		return errNothing

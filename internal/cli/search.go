@@ -87,7 +87,7 @@ func (s *searchFlags) shardFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.shard, "shard", "", "do part I of N of the search, as I/N with I from 0; by method dpor if no other is named")
 }
 
-// searchOptions are what the flags say.
+// searchOptions turns the flags into options of the search.
 func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags) (scenario.Options, error) {
 	o := scenario.Options{Own: s.own}
 	method := explore.Method(s.method)

@@ -113,7 +113,7 @@ func (st *stepper) loop(screen tcell.Screen) {
 	}
 }
 
-// key obeys one key; false is the wish to leave.
+// key acts on one key. It returns false when the key means leave.
 func (st *stepper) key(ev *tcell.EventKey) bool {
 	st.message = ""
 	if st.help {
@@ -235,7 +235,7 @@ func (st *stepper) undo() {
 	}
 }
 
-// why says why task does no step.
+// why is the reason why task cannot step now.
 func (st *stepper) why(task int) string {
 	tr := st.play.Trace()
 	if task >= len(tr.Tasks) {
@@ -265,7 +265,7 @@ func (st *stepper) move(by int) {
 	st.chosen = l[(i+by+len(l))%len(l)]
 }
 
-// parting is the text that stays on the terminal after step has ended.
+// parting is the text left on the terminal after step ends.
 func (st *stepper) parting() string {
 	end := ""
 	if st.play.Over() {
@@ -315,9 +315,9 @@ var stepHelp = []string{
 
 const (
 	minColumn  = 19 // cells
-	wideColumn = 38 // a column in which hardly anything has to go over two lines
-	laneCells  = 40 // that a step in the history has at least, where there is room
-	numCells   = 6  // its number
+	wideColumn = 38 // a column this wide rarely needs a second line
+	laneCells  = 40 // least width of a step in the history, where there is room
+	numCells   = 6  // width of a step's number
 )
 
 // canvas puts text on a screen and cuts it at the edges.
@@ -431,8 +431,8 @@ func (st *stepper) state(c canvas, y int, m *timeline.Moment) {
 	}
 }
 
-// foot is what stands above the keys: the verdict and how to see it again, a question, or the answer to the last key; at
-// most n lines of w characters.
+// foot is the text above the keys, at most n lines of w characters: the verdict and how to see it again, a
+// question, or the answer to the last key.
 func (st *stepper) foot(w, n int) []string {
 	switch {
 	case st.asking:
@@ -459,7 +459,7 @@ func (st *stepper) foot(w, n int) []string {
 	return append(append(head, l...), end...)
 }
 
-// note is the answer to the last key.
+// note is the text that answers the last key.
 func (st *stepper) note() []string {
 	if st.message == "" {
 		return nil

@@ -30,7 +30,7 @@ func (a *app) width() int {
 	return max(columns, prose.Width)
 }
 
-// say prints text in lines of the output's width, the first after a heading, the others indented as far.
+// say prints heading and text, wrapped at the output's width; further lines are indented by the heading's width.
 func (a *app) say(heading, text string) {
 	for _, l := range prose.Hang(heading, strings.Repeat(" ", utf8.RuneCountInString(heading)), text, a.width()) {
 		fmt.Fprintln(a.out, l)

@@ -6,7 +6,7 @@ import (
 	"btrlab/internal/transfer"
 )
 
-// watcher shows how a transfer goes, and stops it after SIGINT.
+// watcher shows the progress of a transfer, and stops it after SIGINT.
 type watcher struct {
 	*app
 	verb    string
@@ -31,5 +31,5 @@ func (w *watcher) LeaveOut(x transfer.LeftOut) {
 	fmt.Fprintf(w.err, "btrlab: %s: %s left out, want files, directories and links\n", x.Name, typeWord(x.Mode))
 }
 
-// Stop is errInterrupted once SIGINT came.
+// Stop returns errInterrupted after SIGINT.
 func (w *watcher) Stop() error { return w.interrupted() }

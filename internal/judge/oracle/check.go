@@ -20,7 +20,7 @@ type Checker struct {
 	ids    int     // opOf is cleared beyond what this history set
 	obs    []ID    // what was seen, segment by segment: each read's range, then the final content
 	obsAt  []int32 // read op -> where its part of obs begins
-	finAt  int     // where the final content begins in obs; -1 when nobody looked
+	finAt  int     // where the final content begins in obs; -1 without a final read
 
 	order  []keyed // tier 0
 	opRank []int32 // op -> its place in order
@@ -529,7 +529,7 @@ func (c *Checker) cutsAt(o *Op, b int) bool {
 	return false
 }
 
-// trimSizes takes away what about sizes can neither matter nor fail, and reports whether anything is left to judge.
+// trimSizes drops the size units that can neither matter nor fail. It reports whether anything is left to judge.
 func (c *Checker) trimSizes() (final bool, any bool) {
 	if c.rule.Sizes == SizesOff {
 		return false, false

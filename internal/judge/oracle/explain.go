@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Ending stands in explanations for whoever looked at the file when all operations had returned.
+// Ending is the ID of the observer in explanations that reads the file after all operations have returned.
 const Ending ID = -4
 
 // Witness explains a broken contract: facts that cannot all be true, and why not.
 type Witness struct {
 	Rule  Rule
-	Facts []Fact // without any one of them the rest has an explanation
+	Facts []Fact // minimal: without any one of them the rest has an explanation
 	Proof Proof
 
 	ops   map[ID]Op
@@ -32,9 +32,9 @@ type Fact struct {
 	Min, Max int64
 }
 
-// Proof shows that no order works. One of Impossible, Cycle and Cases is set: somebody saw what nobody can have made; or every
-// step of Cycle says that a piece comes before the next, and the last before the first; or all of Cases, which are all
-// there are, end so.
+// Proof shows that no order works, in one of three ways. Impossible: an operation saw bytes that no other can have written.
+// Cycle: each piece must come before the next, and the last before the first. Cases: every possible case has a
+// proof of its own.
 type Proof struct {
 	Assume     string // in a case: what is assumed
 	Impossible string
@@ -48,8 +48,8 @@ type Proof struct {
 type Step struct {
 	Before, After Placed
 	Why           Why
-	By            Placed // From, Replaced, NotYet: who saw it
-	Bytes         Range  // and where; empty when it is about the size
+	By            Placed // From, Replaced, NotYet: the observer
+	Bytes         Range  // where it looked; empty when it is about the size
 	Source        Placed // Replaced, NotYet: whose bytes, or size, By saw
 }
 
@@ -205,7 +205,7 @@ type edge struct {
 	r, s   int32
 	seg    int32
 	p, q   int32 // Replaced, NotYet: because p is before q
-	hidden bool  // the initial content and the end: nobody needs to be told
+	hidden bool  // an edge from the initial content or to the end: not printed
 }
 
 // extending: one of the writes in set is between s and r.
@@ -295,7 +295,7 @@ func (d *deduction) path(a, b int32, n int) []int32 {
 	return nil
 }
 
-// force adds what rule x forces now. It returns whether it added something, and whether that closed a cycle.
+// force adds the edges that rule x implies now. It returns whether it added one, and whether that closed a cycle.
 func (d *deduction) force(x exact) (changed, cycle bool) {
 	if !d.before(x.s, x.r) {
 		if changed = true; d.add(edge{a: x.s, b: x.r, why: From, r: x.r, s: x.s, seg: x.seg}) {
@@ -374,7 +374,7 @@ func (d *deduction) shows(id ID, seg, s int32) bool {
 	return s > 0 && c.h.Ops[c.units[c.s.unit[s]].op].ID == id
 }
 
-// settle takes the choices that are none, and forces everything that is forced; it returns true at a contradiction,
+// settle applies the choices with one source left and adds all edges that follow. It returns true at a contradiction,
 // which the last edge closed.
 func (d *deduction) settle() bool {
 	for {

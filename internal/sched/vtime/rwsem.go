@@ -7,7 +7,7 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// The steps of a rw_semaphore, and who gets it next. A sleeping mutex is one that nobody reads.
+// The steps of a rw_semaphore, and which task gets it next. A sleeping mutex is one without readers.
 //
 //	a writer comes      the lock is free and not promised: take it, although others are queued (stealing)
 //	                    its owner runs, or readers have it: spin, first come first served (the osq)
@@ -27,8 +27,8 @@ import (
 //
 // Model: kernel/locking/rwsem.c of Linux 5.11 to 6.18 (rwsem_down_write_slowpath, rwsem_optimistic_spin, rwsem_spin_on_owner,
 // rwsem_try_write_lock, rwsem_down_read_slowpath, rwsem_mark_wake, rwsem_wake). Machine.Handoff < 0 is Linux before 5.3: no
-// promise, and the first of the queue is not woken while somebody spins. Differences: whoever is first in the osq learns of a free
-// lock one cache line later, and never loses it to a task that came meanwhile; a mutex promises the lock after the same time as a
+// promise, and the first of the queue is not woken while somebody spins. Differences: the first of the osq learns of a free lock
+// one cache line later, and never loses it to a task that came meanwhile; a mutex promises the lock after the same time as a
 // rwsem, where Linux does so the first time that a woken waiter comes too late.
 
 // readerBatch is how many readers get the lock at once. Models MAX_READERS_WAKEUP.
@@ -41,7 +41,7 @@ type rwsem struct {
 	w       *World
 	owner   *task // the writer
 	readers int
-	queue   []*task // their wait says how
+	queue   []*task // sleeping waiters; task.wait has the details
 	spin    fifo    // writers that spin before they queue, in the order they came
 	class   sched.ClassID
 	cpu     int32 // that wrote the lock last
@@ -57,8 +57,8 @@ type rwsem struct {
 
 // waiter is a task's place in a queue.
 type waiter struct {
-	since   int64 // when it came
-	spun    int64 // since when it spins
+	since   int64 // arrival
+	spun    int64 // begin of the spin
 	on      *rwsem
 	read    bool
 	granted bool
@@ -86,7 +86,7 @@ func (l *rwsem) take(k *task, read bool) {
 		return
 	}
 	if len(l.queue) > 0 && l.queue[0].wait.read {
-		l.grantReaders() // a reader that steals lets those in who were there before it
+		l.grantReaders() // a reader that steals the lock also admits the readers queued before it
 	}
 	l.watchReaders()
 }
@@ -193,7 +193,7 @@ func (l *rwsem) endSpin(k *task) {
 	k.quiet -= spun
 }
 
-// stopSpin lets a spinner sleep: the first of those that are not queued yet, or else the heir.
+// stopSpin puts one spinner to sleep: the first that is not queued yet, or else the heir.
 func (l *rwsem) stopSpin() {
 	var k *task
 	if l.spin.n > 0 {
@@ -214,7 +214,7 @@ func (l *rwsem) stopHeir() *task {
 	return l.heir
 }
 
-// ownerLeft lets everybody sleep who spins on a writer that does not run any more.
+// ownerLeft puts all spinners to sleep: the writer that they watch has left its CPU.
 func (l *rwsem) ownerLeft() {
 	for l.spin.n > 0 || l.heirSpins {
 		l.stopSpin()
@@ -306,7 +306,8 @@ func (l *rwsem) pass() {
 	}
 }
 
-// disturbed sends a spinner to sleep whose CPU noise has taken while it spun: nothing depended on that until now.
+// disturbed puts a spinner to sleep if noise took its CPU while it spun. It is asked late, when the lock becomes free: until
+// then the spinner could not have done anything else.
 func (l *rwsem) disturbed(k *task) bool {
 	w := l.w
 	if k.quiet > w.now-k.wait.spun {

@@ -239,7 +239,7 @@ func (w *World) add(t *sched.Task, f func(t *sched.Task)) {
 	w.ready(k, at)
 }
 
-// up makes the timers that are set for k void.
+// up cancels the timers that are set for k.
 func (k *task) up() { k.nap = (k.nap + 1) & math.MaxInt32 }
 
 func (w *World) of(t *sched.Task) *task { return w.tasks[t.Slot] }
@@ -266,7 +266,7 @@ func (w *World) settle(k *task) {
 	}
 }
 
-// endSlice gives the CPU to whoever waits for one.
+// endSlice ends the time slice of k: its CPU goes to the next task in the run queue, if there is one.
 func (w *World) endSlice(k *task) {
 	if w.waiting == 0 {
 		k.slice = w.now + int64(w.m.Slice)
@@ -280,7 +280,7 @@ func (w *World) endSlice(k *task) {
 	k.yield(struct{}{})
 }
 
-// leaveCPU takes k off its CPU now, which goes to the first that waits for one.
+// leaveCPU takes k off its CPU and gives the CPU to the first task in the run queue.
 func (w *World) leaveCPU(k *task) {
 	w.cpus[k.cpu] = nil
 	w.idle++
@@ -289,7 +289,7 @@ func (w *World) leaveCPU(k *task) {
 	w.dispatch(k.cpu)
 }
 
-// offCPU lets those sleep who spin until k lets a lock go.
+// offCPU puts the tasks to sleep that spin for a lock which k owns.
 func (w *World) offCPU(k *task) {
 	for i := 0; i < len(w.contended); {
 		if l := w.contended[i]; l.owner == k {
@@ -440,7 +440,7 @@ func (w *World) Sleep(t *sched.Task, d time.Duration) {
 func (w *World) Charge(t *sched.Task, d time.Duration) {
 	k := w.of(t)
 	if busy := w.m.CPUs - w.idle; w.m.Cores > 0 && busy > w.m.Cores {
-		// Two on each of the cores that are too few; who they are is left to the average.
+		// More CPUs are busy than there are cores, so some tasks share one. Every task pays the average slowdown.
 		shared := 2 * float64(busy-w.m.Cores) / float64(busy)
 		d += time.Duration(float64(d) * shared * (w.m.SMT - 1))
 	}
