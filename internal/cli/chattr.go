@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,42 +13,68 @@ import (
 	"btrlab/internal/fs"
 )
 
+type attribute struct {
+	letter, name string
+	flag         uint64
+}
+
+// attributes are those that chattr changes: the letter of chattr(1), the inode flag, and the name of the hidden flag for -letter.
+var attributes = []attribute{
+	{"C", "cow", format.InodeNoDataCow}, {"i", "mutable", format.InodeImmutable}, {"a", "anywhere", format.InodeAppend},
+}
+
 func (a *app) chattr() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "chattr +C|-C IMAGE:/path...",
-		Short: "switch copy-on-write of an empty file, or of what is made in a directory, off (+C) or on (-C)",
+		Use:   "chattr +C|-C|+i|-i|+a|-a IMAGE:/path...",
+		Short: "set (+) or clear (-) an attribute",
+		Long: `Chattr sets an attribute with + and clears it with -. C: no copy-on-write, for an empty file or for what is made in
+a directory. i: immutable, nothing changes it. a: append only, it grows at its end and nothing else changes it.`,
 		Example: `  btrlab chattr +C disk.img:/vm
-  btrlab chattr -C disk.img:/vm`,
+  btrlab chattr -i disk.img:/etc/passwd`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	minus := cmd.Flags().BoolP("cow", "C", false, "-C: copy on write again")
-	cmd.Flags().MarkHidden("cow")
+	minus := make([]*bool, len(attributes))
+	var words []string
+	for i, at := range attributes {
+		minus[i] = cmd.Flags().BoolP(at.name, at.letter, false, "-"+at.letter)
+		cmd.Flags().MarkHidden(at.name)
+		words = append(words, "+"+at.letter, "-"+at.letter)
+	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 && !*minus {
-			return []string{"+C", "-C"}, cobra.ShellCompDirectiveNoFileComp
+		if len(args) == 0 && cmd.Flags().NFlag() == 0 {
+			return words, cobra.ShellCompDirectiveNoFileComp
 		}
 		return a.completeSpec(cmd, args, word)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		set := !*minus
-		if set {
-			if args[0] != "+C" {
-				return usagef(cmd, "attribute %q, want +C or -C", args[0])
+		var set, clear uint64
+		for i, at := range attributes {
+			if *minus[i] {
+				clear |= at.flag
 			}
+		}
+		for len(args) > 0 && strings.HasPrefix(args[0], "+") {
+			i := slices.IndexFunc(attributes, func(at attribute) bool { return args[0] == "+"+at.letter })
+			if i < 0 {
+				break
+			}
+			set |= attributes[i].flag
 			args = args[1:]
 		}
-		if len(args) == 0 {
+		switch {
+		case len(args) == 0:
 			return usagef(cmd, "no file, want IMAGE:/path")
+		case set|clear == 0:
+			return usagef(cmd, "attribute %q, want one of %s", args[0], strings.Join(words, " "))
+		case set&clear != 0:
+			return usagef(cmd, "one attribute with + and with -, want either")
 		}
 		return a.eachImage(cmd, args, func(x *fs.FS, path string) error {
 			at, err := x.Stat(a.t, path)
 			if err != nil {
 				return err
 			}
-			flags := at.Flags &^ format.InodeNoDataCow
-			if set {
-				flags |= format.InodeNoDataCow
-			}
+			flags := at.Flags&^clear | set
 			if flags == at.Flags {
 				return nil
 			}

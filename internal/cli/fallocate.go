@@ -42,7 +42,7 @@ func (a *app) fallocate() *cobra.Command {
 		if zero {
 			mode |= fs.FALLOC_FL_ZERO_RANGE
 		}
-		return a.onFile(image, path, func(_ *fs.FS, f *fs.File) error {
+		return a.onFile(image, path, 0, func(_ *fs.FS, f *fs.File) error {
 			return f.Fallocate(a.t, mode, offset.n, length.n)
 		})
 	}

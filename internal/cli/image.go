@@ -251,10 +251,10 @@ func (a *app) intoDir(x *fs.FS, from, to string) string {
 	return to
 }
 
-// onFile runs f on an existing file opened for writing.
-func (a *app) onFile(image, path string, f func(x *fs.FS, file *fs.File) error) error {
+// onFile runs f on an existing file opened for writing, with more flags if there are any.
+func (a *app) onFile(image, path string, more fs.OpenFlags, f func(x *fs.FS, file *fs.File) error) error {
 	return a.writeFS(image, func(x *fs.FS) error {
-		file, err := x.OpenFile(a.t, path, fs.O_RDWR, 0)
+		file, err := x.OpenFile(a.t, path, fs.O_RDWR|more, 0)
 		if err != nil {
 			return inImage(image, path, err)
 		}

@@ -24,7 +24,7 @@ func (a *app) truncate() *cobra.Command {
 		if !size.set {
 			return usagef(cmd, "no size, want --size N")
 		}
-		return a.onFile(image, path, func(_ *fs.FS, f *fs.File) error { return f.Truncate(a.t, size.n) })
+		return a.onFile(image, path, 0, func(_ *fs.FS, f *fs.File) error { return f.Truncate(a.t, size.n) })
 	}
 	return cmd
 }

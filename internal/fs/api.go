@@ -64,6 +64,7 @@ const (
 	O_EXCL               // with O_CREAT: EEXIST when there is one
 	O_TRUNC              // set the size to zero
 	O_NOFOLLOW           // a symbolic link is opened itself: ELOOP
+	O_APPEND             // every write goes to the end of the file
 )
 
 // Fallocate modes, as in linux/falloc.h.

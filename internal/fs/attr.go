@@ -74,6 +74,10 @@ func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 	if err := n.writable(); err != nil {
 		return err
 	}
+	switch {
+	case c.Set&^SetSize != 0 && n.pinned(), c.Set&SetSize != 0 && (n.sealed() || n.appendOnly()):
+		return errno.EPERM // models notify_change() and vfs_truncate()
+	}
 	if c.Set&SetSize != 0 {
 		if err := n.truncate(t, c.Size); err != nil || c.Set == SetSize {
 			return err

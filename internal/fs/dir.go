@@ -194,6 +194,9 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	if err := f.absent(t, dir, name); err != nil {
 		return nil, err
 	}
+	if dir.sealed() {
+		return nil, errno.EPERM // models may_create()
+	}
 	index, err := f.takeDirIndex(t, dir)
 	if err != nil {
 		return nil, err
@@ -322,6 +325,9 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	}
 	if err := f.absent(t, d, name); err != nil {
 		return err
+	}
+	if d.sealed() || n.pinned() {
+		return errno.EPERM // models may_create() and vfs_link()
 	}
 	index, err := f.takeDirIndex(t, d)
 	if err != nil {

@@ -19,16 +19,17 @@ import (
 
 // File is an open regular file. Its methods may be called by many tasks at once.
 type File struct {
-	fs    *FS
-	n     *Node
-	write bool
-	path  string
-	ra    fileread.State
-	errs  atomic.Uint64 // data write errors seen by Fsync
+	fs     *FS
+	n      *Node
+	write  bool
+	append bool // O_APPEND
+	path   string
+	ra     fileread.State
+	errs   atomic.Uint64 // data write errors seen by Fsync
 }
 
-// Open opens a regular file; of the flags O_RDWR and O_TRUNC count. The File has a reference of its own.
-// Models do_dentry_open().
+// Open opens a regular file; of the flags O_RDWR, O_TRUNC and O_APPEND count. The File has a reference of its own.
+// Models may_open() and do_dentry_open().
 func (n *Node) Open(t *sched.Task, flags OpenFlags) (*File, error) { return n.open(t, flags, "") }
 
 // open is Open of a file that was found by path.
@@ -41,7 +42,8 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 		return nil, errno.ELOOP
 	case !n.IsRegular():
 		return nil, errno.EINVAL
-	case write && n.ip.Flags()&(format.InodeReadonly|format.InodeImmutable) != 0:
+	case write && n.sealed(),
+		write && n.appendOnly() && (flags&O_APPEND == 0 || flags&O_TRUNC != 0):
 		return nil, errno.EPERM
 	case !write && n.ip.DebugSize() > format.MaxFileSize:
 		return nil, fmt.Errorf("corrupt inode: root=%d ino=%d, bad size, have %d want at most %d: %w",
@@ -52,7 +54,7 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 			return nil, err
 		}
 	}
-	x := &File{fs: n.fs, n: n.fs.get(t, n), write: write, path: path}
+	x := &File{fs: n.fs, n: n.fs.get(t, n), write: write, append: flags&O_APPEND != 0, path: path}
 	x.errs.Store(n.ip.Pages.ErrorSeq())
 	if flags&O_TRUNC != 0 && write && n.ip.Size(t) > 0 {
 		if err := x.Truncate(t, 0); err != nil {
@@ -104,7 +106,8 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 	return n, f.opError("read", int64(rq.Pos), len(p), err)
 }
 
-// WriteAt writes p at off by the policy in force; a short count comes with the error that stopped it.
+// WriteAt writes p at off by the policy in force, or under O_APPEND at the end of the file; a short count comes with the error
+// that stopped it.
 func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 && f.mayWrite() == nil {
 		return 0, f.opError("write", off, len(p), errno.EINVAL)
@@ -114,6 +117,9 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 
 // WriteIter is WriteAt with the flags of a request, from memory whose pages may fault.
 func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
+	if f.append {
+		rq.Flags |= kiocb.Append
+	}
 	if err = f.mayWrite(); err == nil {
 		n, err = buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
 	}
@@ -129,6 +135,9 @@ func (f *File) Truncate(t *sched.Task, size int64) error {
 	if err == nil && size < 0 {
 		err = errno.EINVAL
 	}
+	if err == nil && f.n.appendOnly() {
+		err = errno.EPERM
+	}
 	if err == nil {
 		err = f.n.truncate(t, uint64(size))
 	}
@@ -140,6 +149,9 @@ func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
 	err := f.mayWrite()
 	if err == nil && (off < 0 || n <= 0) {
 		err = errno.EINVAL
+	}
+	if err == nil && (f.n.sealed() || f.n.appendOnly() && mode&^FALLOC_FL_KEEP_SIZE != 0) {
+		err = errno.EPERM // models vfs_fallocate()
 	}
 	if err == nil {
 		err = fallocate.Fallocate(t, &f.fs.env, f.n.ip, mode, uint64(off), uint64(n))

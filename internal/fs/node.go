@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
@@ -16,7 +17,8 @@ import (
 // with Generation it stays one when the number is used again. A call that returns a Node gives its caller one reference,
 // which Forget gives back. While a Node has references, its inode stays, also without a name.
 //
-// The methods take names, never paths, follow no symbolic link and check no permission. Their errors wrap errnos of package
+// The methods take names, never paths, follow no symbolic link and check no permission; what chattr +i and +a forbid is EPERM, as
+// for root in Linux. Their errors wrap errnos of package
 // errno, to be asked by errors.As; any other error is a sentence about a damaged image.
 //
 // Models struct inode with the reference that a dentry or a file handle has.
@@ -83,6 +85,24 @@ func (n *Node) writable() error {
 		return err
 	}
 	return n.vol.frozen
+}
+
+// sealed reports whether the inode's data, or the names in a directory, may not be changed: chattr +i, or a flag of btrfs's own.
+// Models inode_permission() with MAY_WRITE. The answer to it is EPERM.
+func (n *Node) sealed() bool { return n.ip.Flags()&(format.InodeImmutable|format.InodeReadonly) != 0 }
+
+// appendOnly reports chattr +a: a file only grows at its end, and a directory loses no names.
+func (n *Node) appendOnly() bool { return n.ip.Flags()&format.InodeAppend != 0 }
+
+// pinned reports whether the inode's names and attributes stay as they are: chattr +i or +a.
+func (n *Node) pinned() bool { return n.ip.Flags()&(format.InodeImmutable|format.InodeAppend) != 0 }
+
+// mayTake is EPERM when the name of n may not be taken from the directory d. Models may_delete(). Both are locked.
+func (d *Node) mayTake(n *Node) error {
+	if d.sealed() || d.appendOnly() || n.pinned() {
+		return errno.EPERM
+	}
+	return nil
 }
 
 // The order of directories that one task has locked; see inode.LockDir.

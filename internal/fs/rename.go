@@ -157,6 +157,12 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 	if newDir.nlink(t) == 0 {
 		return victim, errno.ENOENT
 	}
+	if err := oldDir.mayTake(n); err != nil {
+		return victim, err
+	}
+	if newDir.sealed() {
+		return victim, errno.EPERM
+	}
 	if victim != nil {
 		switch {
 		case n.IsDir() && !victim.IsDir():
@@ -164,7 +170,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 		case !n.IsDir() && victim.IsDir():
 			return victim, errno.EISDIR
 		}
-		if err := f.mayRemove(t, victim, victim.IsDir()); err != nil {
+		if err := f.mayRemove(t, newDir, victim, victim.IsDir()); err != nil {
 			return victim, err
 		}
 	}

@@ -52,7 +52,7 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	}
 	n.lockChild(t, subChild)
 	defer n.ip.Unlock(t)
-	if err := f.mayRemove(t, n, wantDir); err != nil {
+	if err := f.mayRemove(t, dir, n, wantDir); err != nil {
 		return n, err
 	}
 	h, err := f.trans.Start(t, unitsUnlink)
@@ -65,9 +65,12 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	return n, f.end(t, h, nil)
 }
 
-// mayRemove says why n may not be unlinked, or rmdir'ed with wantDir. n is locked.
-func (f *FS) mayRemove(t *sched.Task, n *Node, wantDir bool) error {
+// mayRemove says why n may not be unlinked from dir, or rmdir'ed with wantDir. Both are locked.
+func (f *FS) mayRemove(t *sched.Task, dir, n *Node, wantDir bool) error {
 	n.ip.AssertLocked(t)
+	if err := dir.mayTake(n); err != nil {
+		return err
+	}
 	switch {
 	case !wantDir && n.IsDir():
 		return errno.EISDIR

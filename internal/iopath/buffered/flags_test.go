@@ -30,7 +30,7 @@ func TestFlagsAreRefused(t *testing.T) {
 		{kiocb.Nowait, errno.EOPNOTSUPP},
 		{kiocb.Direct, errno.EINVAL},
 		{kiocb.DSync, errno.EOPNOTSUPP},
-		{kiocb.Append, errno.EOPNOTSUPP},
+		{kiocb.Append | kiocb.DSync, errno.EOPNOTSUPP},
 		{kiocb.Direct | kiocb.Nowait, errno.EINVAL},
 		{1 << 31, errno.EOPNOTSUPP},
 	} {
@@ -41,6 +41,9 @@ func TestFlagsAreRefused(t *testing.T) {
 		if n, err := f.ReadIter(x.T, rq, make([]byte, 2)); n != 0 || !errors.Is(err, c.want) {
 			t.Errorf("read with flags %#x: have %d, %v want %v", c.flags, n, err, c.want)
 		}
+	}
+	if _, err := f.ReadIter(x.T, kiocb.Request{Flags: kiocb.Append}, make([]byte, 2)); !errors.Is(err, errno.EOPNOTSUPP) {
+		t.Errorf("read with Append: have %v want %v", err, errno.EOPNOTSUPP)
 	}
 	got := make([]byte, 4)
 	if n, err := f.ReadIter(x.T, kiocb.Request{}, got); n != 4 || err != nil || string(got) != "\x00bcd" {

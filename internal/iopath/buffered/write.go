@@ -55,6 +55,7 @@ type write struct {
 	pl  policy.Plan
 
 	pos     uint64 // where the next byte goes
+	append  bool   // pos is i_size under the lock
 	done    int    // bytes of the source that are in the page cache
 	cap     int    // pages of a batch; 1 after a short copy
 	isize   uint64 // i_size before the write, under the lock if the plan says so
@@ -77,18 +78,22 @@ type write struct {
 // Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); labs/reference 1.1, 1.2, 1.6, 1.7.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
 	pos, p := rq.Pos, env.Policy()
-	if err := refuse(rq.Flags); err != nil {
+	if err := refuse(rq.Flags &^ kiocb.Append); err != nil {
 		return 0, err
 	}
 	if len(src.Buf) == 0 {
 		return 0, nil
 	}
+	isize, app := ip.Size(t), rq.Flags&kiocb.Append != 0
+	if app {
+		pos = isize
+	}
 	if pos > format.MaxFileSize || uint64(len(src.Buf)) > format.MaxFileSize-pos {
 		return 0, errno.EFBIG
 	}
 	t.Spend(cost.Syscall, 1)
-	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: ip.Size(t), NoDataSum: !ip.Sums()}
-	w := write{env: env, ip: ip, src: src, pos: pos, isize: f.ISize}
+	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums()}
+	w := write{env: env, ip: ip, src: src, pos: pos, append: app, isize: f.ISize}
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Prewait {
 		w.prewait(t, f.End)
@@ -144,6 +149,9 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts, p *policy.Policy) {
 	ip.Lock(t)
 	f.ISize = ip.Size(t)
 	w.sampleISize(f.ISize)
+	if w.append { // the file may have grown or shrunk since the plan was made; models generic_write_checks()
+		w.pos, f.Start, f.End = f.ISize, f.ISize, f.ISize+uint64(len(w.src.Buf))
+	}
 	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Lock.Range() {
@@ -177,6 +185,9 @@ func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.r
 // checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write.
 // Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4.
 func (w *write) checkWrite(t *sched.Task) error {
+	if w.append && uint64(len(w.src.Buf)) > format.MaxFileSize-w.pos {
+		return errno.EFBIG
+	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {
 		return zero.Expand(t, w.env.Read, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
