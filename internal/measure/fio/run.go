@@ -535,23 +535,13 @@ func (k *worker) loop(t *sched.Task) int64 {
 				k.res.Complete[1]++
 			}
 		}
-		if now >= k.rampAt {
-			k.ramped(t, now)
+		if k.observe(t, now) {
 			submit = 0
 		}
-		if now >= k.sampleAt {
-			k.sample(now)
-		}
-		if now >= k.tickAt {
-			k.tick(now)
-		}
-		if dir == DirWrite && k.job.Fsync > 0 {
-			if k.sinceSync++; k.sinceSync >= k.job.Fsync {
-				k.sinceSync = 0
-				k.fsync(t)
-				if now = t.Now(); k.failed != nil {
-					break
-				}
+		if dir == DirWrite && k.syncDue() {
+			k.fsync(t)
+			if now = t.Now(); k.failed != nil {
+				break
 			}
 		}
 	}
@@ -596,6 +586,32 @@ func (k *worker) fsync(t *sched.Task) {
 		return
 	}
 	k.res.Sync.Add(t.Now() - start)
+}
+
+// observe does the bookkeeping that is due at now: the end of ramp_time, which it reports, a sample, a tick.
+func (k *worker) observe(t *sched.Task, now int64) (ramped bool) {
+	if ramped = now >= k.rampAt; ramped {
+		k.ramped(t, now)
+	}
+	if now >= k.sampleAt {
+		k.sample(now)
+	}
+	if now >= k.tickAt {
+		k.tick(now)
+	}
+	return ramped
+}
+
+// syncDue counts a write and reports whether fsync=N asks for an fsync after it.
+func (k *worker) syncDue() bool {
+	if k.job.Fsync == 0 {
+		return false
+	}
+	if k.sinceSync++; k.sinceSync < k.job.Fsync {
+		return false
+	}
+	k.sinceSync = 0
+	return true
 }
 
 // ramped ends ramp_time: what was measured so far is forgotten. Requests that fio has not reaped count when it does.
@@ -765,20 +781,9 @@ func (k *worker) async(t *sched.Task) int64 {
 			s.Clat.Add(end - start)
 			s.Lat.Add(end - queued)
 			k.res.Complete[1]++
-			if now >= k.rampAt {
-				k.ramped(t, now)
-			}
-			if now >= k.sampleAt {
-				k.sample(now)
-			}
-			if now >= k.tickAt {
-				k.tick(now)
-			}
-			if dir == DirWrite && k.job.Fsync > 0 {
-				if k.sinceSync++; k.sinceSync >= k.job.Fsync {
-					k.sinceSync = 0
-					k.fsync(t)
-				}
+			k.observe(t, now)
+			if dir == DirWrite && k.syncDue() {
+				k.fsync(t)
 			}
 		}
 		mu.Unlock(t)
