@@ -52,6 +52,12 @@ func (k *core) state() *detState {
 	return k.det
 }
 
+// blocks says that t, of the real runtime, begins to wait for lock id.
+func (k *core) blocks(t *sched.Task, id any) {
+	t.BlockedOn(id)
+	t.Blocks(classOf(k.class).ID)
+}
+
 // waited accounts a wait of the real runtime.
 func (k *core) waited(t *sched.Task, start int64) {
 	c := classOf(k.class)
@@ -106,7 +112,9 @@ func (m *Mutex) lockSlow(t *sched.Task, sub uint64) {
 
 func (m *Mutex) block(t *sched.Task) {
 	start := t.Now()
+	m.blocks(t, m)
 	m.mu.Lock()
+	t.Unblocks()
 	m.waited(t, start)
 }
 
@@ -243,11 +251,13 @@ func (s *RWSem) tryReal(mode lockdep.Mode) bool {
 
 func (s *RWSem) block(t *sched.Task, mode lockdep.Mode) {
 	start := t.Now()
+	s.blocks(t, s)
 	if mode == lockdep.Read {
 		s.mu.RLock()
 	} else {
 		s.mu.Lock()
 	}
+	t.Unblocks()
 	s.waited(t, start)
 }
 

@@ -216,9 +216,8 @@ func (k *Counter) Dec(t *sched.Task) {
 	if n < 0 && (st == nil || !st.Aborting()) {
 		panic("lock: Counter below zero")
 	}
-	if st != nil {
-		t.Discharge(k)
-	} else if n == 0 {
+	t.Discharge(k)
+	if st == nil && n == 0 {
 		k.q.Wake(t)
 	}
 }

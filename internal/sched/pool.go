@@ -26,8 +26,7 @@ var pool = sync.Pool{New: func() any { return NewTask("") }}
 func Adopt(name string) *Task {
 	t := pool.Get().(*Task)
 	t.Name, t.ID = name, nextID.Add(1)
-	t.checked = checked.Load()
-	t.slow = t.checked
+	t.setChecked(checked.Load())
 	return t
 }
 

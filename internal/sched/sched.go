@@ -107,10 +107,11 @@ type Task struct {
 	// Next is the operation that the task does next. It is set before each Runtime.Enter.
 	Next Op
 
-	rt   Runtime
-	st   Stepper // rt or nil; so is sim
-	sim  Simulator
-	slow bool
+	rt    Runtime
+	st    Stepper // rt or nil; so is sim
+	sim   Simulator
+	graph WaitGraph // st, or of the real runtime the watch if lockdep is on, or nil
+	slow  bool
 	// checked: lockdep watches.
 	checked bool
 	nowait  int
@@ -127,7 +128,7 @@ var (
 	epoch   = time.Now()
 )
 
-// SetChecked turns lockdep on for tasks made from now on. Tests call it in TestMain.
+// SetChecked turns lockdep, and the watch for stuck tests, on for tasks made from now on. Tests call it in TestMain.
 func SetChecked(on bool) { checked.Store(on) }
 
 // NewTask returns a task of the real runtime for the calling goroutine.
@@ -140,18 +141,29 @@ func newTask(name string, rt Runtime) *Task {
 	t := &Task{Name: name, rt: rt}
 	if rt == nil {
 		t.ID, t.park = nextID.Add(1), make(chan struct{}, 1)
-		t.slow = checked.Load()
-		t.checked = t.slow
+		t.setChecked(checked.Load())
 		return t
 	}
 	t.slow = true
-	t.st, _ = rt.(Stepper)
+	if t.st, _ = rt.(Stepper); t.st != nil {
+		t.graph = t.st
+	}
 	t.sim, _ = rt.(Simulator)
 	if (t.st == nil) == (t.sim == nil) {
 		panic(fmt.Sprintf("sched: runtime %T is not one of Stepper and Simulator", rt))
 	}
 	t.checked = rt.Checked()
 	return t
+}
+
+// setChecked says whether lockdep, and the watch for stuck tests, watch t, which is of the real runtime.
+func (t *Task) setChecked(on bool) {
+	t.checked, t.slow = on, on
+	if !on {
+		t.graph = nil
+	} else if t.graph == nil {
+		theWatch.watched(t)
+	}
 }
 
 // Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use tasks again, thousands of
@@ -207,7 +219,10 @@ func (t *Task) Finish() {
 // Join waits until c, made by Go, has returned. One task at most joins c.
 func (t *Task) Join(c *Task) {
 	if t.rt == nil {
+		t.BlockedOn(c)
+		t.Blocks(0)
 		<-c.done
+		t.Unblocks()
 		return
 	}
 	t.Touch(&c.end, Reads)
@@ -268,7 +283,9 @@ func (t *Task) Park(class ClassID) {
 		t.rt.Park(t, class)
 		return
 	}
+	t.Blocks(class)
 	<-t.park
+	t.Unblocks()
 }
 
 // Unpark lets a parked task, or its next Park, go on. At most one Unpark may be outstanding.

@@ -1,6 +1,8 @@
 package sched
 
-// WaitGraph tells a Stepper which task waits for which: the wait-for graph, as a general resource graph (Holt 1972). Its
+import "fmt"
+
+// WaitGraph is told which task waits for which: the wait-for graph, as a general resource graph (Holt 1972). Its
 // reusable resources are locks, whose holders are in HeldLocks. Its consumable ones are events: an ordered extent finishes, a
 // transaction commits, a ticket is granted. No task holds an event. The task that must bring it about, its producer, owes it; lockdep's
 // cross-release and the obligations of Kobayashi's type systems follow the same edge.
@@ -25,37 +27,64 @@ type Event interface {
 	Event() (name, verb string)
 }
 
-// BlockedOn is WaitGraph's. Like the others it costs one test under another runtime than a Stepper.
+// BlockedOn is WaitGraph's. Like the others it costs one test where there is no graph.
 func (t *Task) BlockedOn(obj any) {
-	if t.st != nil {
-		t.st.BlockedOn(t, obj)
+	if t.graph != nil {
+		t.graph.BlockedOn(t, obj)
 	}
 }
 
 // Owe is WaitGraph's.
 func (t *Task) Owe(ev any) {
-	if t.st != nil {
-		t.st.Owe(t, ev)
+	if t.graph != nil {
+		t.graph.Owe(t, ev)
 	}
 }
 
 // Serve is WaitGraph's.
 func (t *Task) Serve(ev any) {
-	if t.st != nil {
-		t.st.Serve(t, ev)
+	if t.graph != nil {
+		t.graph.Serve(t, ev)
 	}
 }
 
 // Delegate is WaitGraph's.
 func (t *Task) Delegate(ev, to any) {
-	if t.st != nil {
-		t.st.Delegate(t, ev, to)
+	if t.graph != nil {
+		t.graph.Delegate(t, ev, to)
 	}
 }
 
 // Discharge is WaitGraph's.
 func (t *Task) Discharge(ev any) {
-	if t.st != nil {
-		t.st.Discharge(t, ev)
+	if t.graph != nil {
+		t.graph.Discharge(t, ev)
 	}
+}
+
+// RangeText prints the bytes of a range lock or event, " [0, 4K)"; it is empty for what has none.
+func RangeText(obj any) string {
+	r, ok := obj.(interface{ Range() (start, end uint64) })
+	if !ok {
+		return ""
+	}
+	start, end := r.Range()
+	return fmt.Sprintf(" [%s, %s)", bytesText(start), bytesText(end))
+}
+
+// bytesText is a file offset for people.
+func bytesText(n uint64) string {
+	switch {
+	case n >= 1<<62:
+		return "end"
+	case n != 0 && n%1024 == 0:
+		return fmt.Sprintf("%dK", n>>10)
+	}
+	return fmt.Sprint(n)
+}
+
+// Overlap says that two range locks of one tree have bytes in common.
+func Overlap(held, wanted any) bool {
+	r, ok := held.(interface{ Overlaps(other any) bool })
+	return ok && r.Overlaps(wanted)
 }

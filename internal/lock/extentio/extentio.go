@@ -210,9 +210,9 @@ func (x *Tree) LockBits(t *sched.Task, start, end uint64, bits Bits) {
 }
 
 // park sleeps until something of [f, end) is unlocked. The task's newest held lock is [from, end), as lockdep was told before it is
-// locked. So far the task has [from, start) of it, and a Stepper's wait-for graph sees no more than that meanwhile.
+// locked. So far the task has [from, start) of it, and the wait-for graph sees no more than that meanwhile.
 func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64) {
-	if t.Stepper() == nil {
+	if t.Stepper() == nil && !t.Checked() {
 		t.Park(c.ID)
 		return
 	}

@@ -46,7 +46,7 @@ func (w *world) lockName(h sched.Held) string {
 			return s
 		}
 	}
-	if r := rangeOf(h.Obj); r != "" {
+	if r := sched.RangeText(h.Obj); r != "" {
 		return className(h.Class) + r
 	}
 	return ""

@@ -136,7 +136,7 @@ func (w *world) links(k *task) []link {
 			if o.stands(i) {
 				continue
 			}
-			if h.Obj == obj || h.Class == class && overlaps(h.Obj, obj) {
+			if h.Obj == obj || h.Class == class && sched.Overlap(h.Obj, obj) {
 				add(o, holds)
 			}
 		}
@@ -180,19 +180,13 @@ func (k *task) stands(i int) bool {
 		(k.opKind == StepKind(sched.PointLock) || k.opKind == StepKind(sched.PointArrive))
 }
 
-// overlaps says that two range locks of one tree have bytes in common.
-func overlaps(held, wanted any) bool {
-	r, ok := held.(interface{ Overlaps(other any) bool })
-	return ok && r.Overlaps(wanted)
-}
-
 // duty is what k took on last and has not done yet: "must flush for a ticket for data space".
 func (w *world) duty(k *task) string {
 	for i := len(w.owes) - 1; i >= 0; i-- {
 		o := &w.owes[i]
 		if e, ok := o.ev.(sched.Event); ok && o.by == k && !o.life {
 			name, verb := e.Event()
-			return "must " + verb + " " + name + rangeOf(o.ev)
+			return "must " + verb + " " + name + sched.RangeText(o.ev)
 		}
 	}
 	return ""
@@ -209,7 +203,7 @@ func (w *world) targetName(k *task) string {
 	}
 	if e, ok := obj.(sched.Event); ok {
 		name, _ := e.Event()
-		return name + rangeOf(obj)
+		return name + sched.RangeText(obj)
 	}
 	if k.state == ready {
 		if name := w.opName(k); name != "" {
@@ -228,7 +222,7 @@ func (w *world) nameable(obj any) bool {
 		return true
 	}
 	_, ok := w.nameOf(obj)
-	return ok || rangeOf(obj) != ""
+	return ok || sched.RangeText(obj) != ""
 }
 
 // empty says that obj is a range lock of which its task, which waits, has nothing yet.
@@ -239,27 +233,6 @@ func empty(obj any) bool {
 	}
 	start, end := r.Range()
 	return start == end
-}
-
-// rangeOf prints the bytes of a range lock or event: " [0, 4K)".
-func rangeOf(obj any) string {
-	r, ok := obj.(interface{ Range() (start, end uint64) })
-	if !ok {
-		return ""
-	}
-	start, end := r.Range()
-	return fmt.Sprintf(" [%s, %s)", bytesText(start), bytesText(end))
-}
-
-// bytesText is a file offset for people.
-func bytesText(n uint64) string {
-	switch {
-	case n >= 1<<62:
-		return "end"
-	case n != 0 && n%1024 == 0:
-		return fmt.Sprintf("%dK", n>>10)
-	}
-	return fmt.Sprint(n)
 }
 
 // cycle follows the graph from k and returns the first cycle it comes to. Path has led to k.
