@@ -237,7 +237,7 @@ func (f *FS) evict(t *sched.Task, n *Node) error {
 }
 
 func (f *FS) deleteItems(t *sched.Task, n *Node) error {
-	h, err := f.trans.Start(t, unitsEvict)
+	h, err := f.trans.StartDelete(t, unitsEvict)
 	if err != nil {
 		return err // the item is still on the dirty list and will say that there are no links
 	}

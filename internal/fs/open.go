@@ -178,7 +178,7 @@ func (f *FS) cleanOrphans(t *sched.Task, vol *subvol) error {
 			return err
 		}
 		// The orphan item of a truncate of an old kernel, or of an inode that is gone.
-		h, err := f.trans.Start(t, 1)
+		h, err := f.trans.StartDelete(t, 1)
 		if err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	if err := f.mayRemove(t, dir, n, wantDir); err != nil {
 		return n, err
 	}
-	h, err := f.trans.Start(t, unitsUnlink)
+	h, err := f.trans.StartDelete(t, unitsUnlink)
 	if err != nil {
 		return n, err
 	}

@@ -1,12 +1,15 @@
 package interop
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"btrlab/internal/cli"
 	"btrlab/internal/iopath/policy"
 )
 
@@ -350,4 +353,47 @@ func TestBlockDevice(t *testing.T) {
 	if out := btrlab(t, "info", dev); !strings.Contains(out, "anew") {
 		t.Errorf("info shows\n%s", out)
 	}
+}
+
+// TestFullMetadata: small files are put until no metadata is left. Then rm makes room, though even a delete needs some, and files go in
+// again; Linux finds no fault in the image and the files that must be there.
+func TestFullMetadata(t *testing.T) {
+	linux(t)
+	img := image(t, "full.img")
+	btrlab(t, "mkfs", "-q", "--size", "64M", "-m", "single", img)
+	src, f := t.TempDir(), newFiller(6)
+	write(t, filepath.Join(src, "large"), f.bytes(30<<20)) // takes the room that metadata could grow into
+	btrlab(t, "put", filepath.Join(src, "large"), img+":/")
+	const dirs, files = 30, 200
+	for i := range dirs * files {
+		write(t, filepath.Join(src, fmt.Sprintf("d%02d/f%04d", i/files, i%files)), f.bytes(2000))
+	}
+	full := 0
+	for ; full < dirs; full++ {
+		var errw bytes.Buffer
+		dir := filepath.Join(src, fmt.Sprintf("d%02d", full))
+		if code := cli.Main([]string{"put", "-r", dir, img + ":/"}, strings.NewReader(""), io.Discard, &errw); code != 0 {
+			if !strings.Contains(errw.String(), "no space left") {
+				t.Fatalf("put: %s", errw.String())
+			}
+			break
+		}
+	}
+	if full < 2 || full == dirs {
+		t.Fatalf("%d of %d directories fit, want the image full", full, dirs)
+	}
+	judged(t, img)
+	for i := range full - 1 {
+		btrlab(t, "rm", "-r", fmt.Sprintf("%s:/d%02d", img, i))
+	}
+	judged(t, img)
+	btrlab(t, "put", "-r", filepath.Join(src, "d00"), img+":/")
+	judged(t, img)
+	mounted(t, img, "", func(dir string) {
+		for _, d := range []string{"d00", fmt.Sprintf("d%02d", full-1)} {
+			sameTree(t, filepath.Join(dir, d), filepath.Join(src, d))
+		}
+		scrubbed(t, dir)
+	})
+	judged(t, img)
 }

@@ -179,11 +179,12 @@ func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	}
 }
 
-// dropItems is one transaction of truncateItems: last items first, so that the size on disk is right after each.
+// dropItems is one transaction of truncateItems: last items first, so that the size on disk is right after each. When metadata is
+// full, it uses the global reserve, as evict_refill_and_join() does. Difference: btrfs_truncate() does not, and gets ENOSPC.
 func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err error) {
 	space := env.Trans.Space
 	bytes := space.CalcInsert(unitsTruncate)
-	if err := space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
+	if err := space.Metadata().Reserve(t, bytes, spaceinfo.FlushAllSteal); err != nil {
 		return false, err
 	}
 	size := ip.Size(t)

@@ -212,8 +212,9 @@ func (e *ExtentTree) globalTarget() uint64 {
 	return blocks*e.nodeSize + uint64(e.nheads.Load())*headGrowth
 }
 
-// globalMinBlocks leaves room for new levels and splits in every tree.
-const globalMinBlocks = 64
+// globalMinBlocks leaves room for new levels and splits in every tree, and for one unlink that the reserve must pay for when metadata
+// is full: four and six items at their worst case. Models min_items of btrfs_update_global_block_rsv().
+const globalMinBlocks = (4 + 6) * 2 * format.MaxLevel
 
 // countTreeBlock follows the size of the trees that a commit itself changes.
 func (e *ExtentTree) countTreeBlock(root uint64, n int64) {

@@ -34,14 +34,18 @@ type FlushMode uint8
 
 // The modes.
 const (
-	NoFlush    FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
-	FlushLimit                  // a transaction is open: only chunk allocation, never commits
-	FlushEvict                  // inode eviction: all but waiting for other reservations
-	FlushData                   // data: chunks, delalloc, commit
-	FlushAll                    // metadata: delalloc, chunks, commit
+	NoFlush       FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
+	FlushLimit                     // a transaction is open: only chunk allocation, never commits
+	FlushEvict                     // inode eviction: as FlushAllSteal
+	FlushData                      // data: chunks, delalloc, commit
+	FlushAll                       // metadata: delalloc, chunks, commit
+	FlushAllSteal                  // metadata of a delete: as FlushAll, and then the global reserve
 )
 
-var modeNames = [...]string{"NO_FLUSH", "FLUSH_LIMIT", "FLUSH_EVICT", "FLUSH_DATA", "FLUSH_ALL"}
+var modeNames = [...]string{"NO_FLUSH", "FLUSH_LIMIT", "FLUSH_EVICT", "FLUSH_DATA", "FLUSH_ALL", "FLUSH_ALL_STEAL"}
+
+// steals reports whether the global reserve may help when flushing has won nothing. Models can_steal().
+func (m FlushMode) steals() bool { return m == FlushEvict || m == FlushAllSteal }
 
 func (m FlushMode) String() string { return modeNames[m] }
 
@@ -181,7 +185,7 @@ func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
 }
 
 // Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush it may sleep, so no page
-// and no extent range may be locked (labs/reference 9.1, level 6), and with FlushAll, FlushData and FlushEvict no
+// and no extent range may be locked (labs/reference 9.1, level 6), and with a mode beyond FlushLimit no
 // transaction may be open. Models btrfs_reserve_metadata_bytes() and btrfs_reserve_data_bytes().
 func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 	if mode > FlushLimit {
@@ -231,8 +235,24 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 		if exhausted && !tk.granted {
 			i.removeLocked(t, tk)
 			i.grantLocked(t) // a smaller one after it may fit
-			return errno.ENOSPC
+			return i.stealLocked(t, bytes, mode)
 		}
+	}
+	return nil
+}
+
+// stealLocked takes a promise that flushing could not win out of the global reserve, if the mode may: a delete makes room, so what it
+// borrows comes back. Whoever has it counts in may_use already. It drops and retakes i.mu. Models maybe_fail_all_tickets().
+func (i *Info) stealLocked(t *sched.Task, bytes uint64, mode FlushMode) error {
+	i.mu.AssertHeld(t)
+	if !mode.steals() || i.Type != format.BlockGroupMetadata {
+		return errno.ENOSPC
+	}
+	i.mu.Unlock(t)
+	ok := i.space.Global.steal(t, bytes)
+	i.mu.Lock(t)
+	if !ok {
+		return errno.ENOSPC
 	}
 	return nil
 }
@@ -478,6 +498,17 @@ func (b *BlockRsv) Use(t *sched.Task, bytes uint64) bool {
 	b.mu.Lock(t)
 	defer b.mu.Unlock(t)
 	if b.reserved < bytes {
+		return false
+	}
+	b.reserved -= bytes
+	return true
+}
+
+// steal is Use for a task that is no committer: it leaves a tenth of the target for commits. Models steal_from_global_rsv().
+func (b *BlockRsv) steal(t *sched.Task, bytes uint64) bool {
+	b.mu.Lock(t)
+	defer b.mu.Unlock(t)
+	if b.reserved < b.size/10+bytes {
 		return false
 	}
 	b.reserved -= bytes

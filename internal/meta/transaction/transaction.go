@@ -130,6 +130,16 @@ func (m *Manager) OnCommit(f func(t *sched.Task, h *Handle) error) { m.hooks = a
 //
 // Preconditions: no page and no extent range of the task's own is needed by a flush; see spaceinfo.Info.Reserve.
 func (m *Manager) Start(t *sched.Task, items int) (*Handle, error) {
+	return m.start(t, items, spaceinfo.FlushAll)
+}
+
+// StartDelete is Start for a change that makes room: when metadata is full, its reservation comes out of the global reserve, or nothing
+// could ever be deleted. Models btrfs_start_transaction_fallback_global_rsv().
+func (m *Manager) StartDelete(t *sched.Task, items int) (*Handle, error) {
+	return m.start(t, items, spaceinfo.FlushAllSteal)
+}
+
+func (m *Manager) start(t *sched.Task, items int, mode spaceinfo.FlushMode) (*Handle, error) {
 	if h := current(t); h != nil {
 		h.refs++
 		return h, nil
@@ -139,7 +149,7 @@ func (m *Manager) Start(t *sched.Task, items int) (*Handle, error) {
 	}
 	bytes := m.Space.CalcInsert(items)
 	if bytes > 0 {
-		if err := m.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
+		if err := m.Space.Metadata().Reserve(t, bytes, mode); err != nil {
 			return nil, err
 		}
 	}
