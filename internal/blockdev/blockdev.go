@@ -68,6 +68,17 @@ type Device interface {
 	Close() error
 }
 
+// Base is the device at the bottom of d, under the models that lie over it.
+func Base(d Device) Device {
+	for {
+		over, ok := d.(interface{ Under() Device })
+		if !ok {
+			return d
+		}
+		d = over.Under()
+	}
+}
+
 // WaitClass is the wait for a synchronous transfer.
 var WaitClass = lockdep.NewClass("device")
 

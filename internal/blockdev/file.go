@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/sched"
@@ -34,7 +36,11 @@ type File struct {
 	size  int64
 	flags Flags
 	block bool
-	host  // what this operating system adds
+
+	taken  atomic.Pointer[error] // why nothing is written any more
+	looked atomic.Int64          // when Taken looked last, by the task's clock
+
+	host // what this operating system adds
 }
 
 // Open opens an image file or, on Linux, a block device. It locks it, exclusively unless ReadOnly, so
@@ -88,6 +94,35 @@ func (d *File) Size() int64 { return d.size }
 // IsBlock reports whether the device is a block device rather than a file.
 func (d *File) IsBlock() bool { return d.block }
 
+// lookEvery bounds how often writes look whether the image was mounted meanwhile.
+const lookEvery = 100 * time.Millisecond
+
+// Taken is ErrInUse once Linux has mounted the image that is open for writing here: a lock keeps no loop device away from a file. From
+// then on no write is done.
+func (d *File) Taken(t *sched.Task) error {
+	if err := d.taken.Load(); err != nil {
+		return *err
+	}
+	if d.flags&ReadOnly != 0 || d.block { // a block device is claimed by O_EXCL
+		return nil
+	}
+	d.looked.Store(t.Now())
+	if where := d.mounted(); where != "" {
+		err := fmt.Errorf("%w: %s while it was open for writing", ErrInUse, where)
+		d.taken.CompareAndSwap(nil, &err)
+		return err
+	}
+	return nil
+}
+
+// mayWrite is Taken, asked now and then only.
+func (d *File) mayWrite(t *sched.Task) error {
+	if d.taken.Load() == nil && t.Now()-d.looked.Load() < int64(lookEvery) {
+		return nil
+	}
+	return d.Taken(t)
+}
+
 // Close lets the lock go with the descriptor. It does not flush.
 func (d *File) Close() error { return d.f.Close() }
 
@@ -111,6 +146,9 @@ func (d *File) do(t *sched.Task, b *Bio) error {
 	case OpWrite:
 		if d.flags&ReadOnly != 0 {
 			return d.wrap("write", b, errno.EROFS)
+		}
+		if err := d.mayWrite(t); err != nil {
+			return d.wrap("write", b, err)
 		}
 	}
 	if d.flags&Direct != 0 {

@@ -111,10 +111,19 @@ func (d *File) setup() error {
 	if d.flags&ReadOnly != 0 {
 		return nil
 	}
-	if where := mountedAt(&st); where != "" {
-		return fmt.Errorf("%w: mounted at %s", ErrInUse, where)
+	if where := mounted(&st); where != "" {
+		return fmt.Errorf("%w: %s", ErrInUse, where)
 	}
 	return nil
+}
+
+// mounted says where the file is mounted; "" when it is not.
+func (d *File) mounted() string {
+	var st unix.Stat_t
+	if unix.Fstat(d.fd, &st) != nil {
+		return ""
+	}
+	return mounted(&st)
 }
 
 // sync makes what was written durable.

@@ -41,6 +41,9 @@ func open(path string, mode int, flags Flags) (*File, error) {
 	return d, nil
 }
 
+// mounted is always empty: other systems do not mount these images.
+func (d *File) mounted() string { return "" }
+
 // sync makes what was written durable.
 func (d *File) sync() error { return answer(d.f.Sync()) }
 

@@ -3,6 +3,7 @@
 package blockdev
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,21 +11,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountedAt is where the block device st, or a loop device on the file st, is mounted; "" when it is
-// not, or when /proc does not tell. It compares device numbers of the mount sources, since a btrfs
-// mount shows an anonymous device number of its own.
-func mountedAt(st *unix.Stat_t) string {
+// mounted says where the block device st, or a loop device on the file st, is mounted, as "mounted at /mnt"; "" when it is not, or
+// when neither /proc nor /sys tells. It compares device numbers of the mount sources, since a btrfs mount shows an anonymous device
+// number of its own.
+func mounted(st *unix.Stat_t) string {
 	devs := map[uint64]bool{}
 	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
 		devs[st.Rdev] = true
 	} else {
-		for _, dev := range loopsOn(st) {
-			devs[dev] = true
-		}
+		devs = loopsOn(st)
 	}
 	if len(devs) == 0 {
 		return ""
 	}
+	if at := mountedAt(devs); at != "" {
+		return "mounted at " + at
+	}
+	// A mount of another namespace is not in our mountinfo; sysfs has the devices of every btrfs that is mounted.
+	files, _ := filepath.Glob("/sys/fs/btrfs/*/devices/*/dev")
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		var major, minor uint32
+		if n, _ := fmt.Sscanf(string(data), "%d:%d", &major, &minor); n == 2 && devs[unix.Mkdev(major, minor)] {
+			return "mounted in another mount namespace"
+		}
+	}
+	return ""
+}
+
+// mountedAt is where one of the devices is mounted in this namespace, or "".
+func mountedAt(devs map[uint64]bool) string {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return ""
@@ -47,10 +66,10 @@ func mountedAt(st *unix.Stat_t) string {
 	return ""
 }
 
-// loopsOn lists the device numbers of the loop devices whose backing file is st.
-func loopsOn(st *unix.Stat_t) []uint64 {
+// loopsOn is the device numbers of the loop devices whose backing file is st.
+func loopsOn(st *unix.Stat_t) map[uint64]bool {
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	var devs []uint64
+	devs := map[uint64]bool{}
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		if err != nil {
@@ -62,7 +81,7 @@ func loopsOn(st *unix.Stat_t) []uint64 {
 		}
 		name := filepath.Base(filepath.Dir(filepath.Dir(f)))
 		if unix.Stat("/dev/"+name, &l) == nil {
-			devs = append(devs, l.Rdev)
+			devs[l.Rdev] = true
 		}
 	}
 	return devs

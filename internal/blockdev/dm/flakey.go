@@ -57,6 +57,9 @@ func (f *Flakey) Failed() int64 { return f.failed.Load() }
 // Name is the device's below.
 func (f *Flakey) Name() string { return f.dev.Name() }
 
+// Under is the device below.
+func (f *Flakey) Under() blockdev.Device { return f.dev }
+
 // Size is in bytes.
 func (f *Flakey) Size() int64 { return f.dev.Size() }
 

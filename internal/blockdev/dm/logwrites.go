@@ -56,6 +56,9 @@ func NewLogWrites(dev blockdev.Device, base *blockdev.Memory) *LogWrites {
 // Name is the device's below.
 func (l *LogWrites) Name() string { return l.dev.Name() }
 
+// Under is the device below.
+func (l *LogWrites) Under() blockdev.Device { return l.dev }
+
 // Size is in bytes.
 func (l *LogWrites) Size() int64 { return l.dev.Size() }
 

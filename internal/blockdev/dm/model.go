@@ -70,6 +70,9 @@ func New(t *sched.Task, dev blockdev.Device, p Params) *Model {
 // Name is the device's under the model.
 func (m *Model) Name() string { return m.dev.Name() }
 
+// Under is the device under the model.
+func (m *Model) Under() blockdev.Device { return m.dev }
+
 // Size is in bytes.
 func (m *Model) Size() int64 { return m.dev.Size() }
 

@@ -67,6 +67,9 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 		Dev: m.roots[format.DEV_TREE_OBJECTID], FreeSpace: m.roots[format.FREE_SPACE_TREE_OBJECTID],
 		NodeSize: sb.NodeSize, Devid: sb.DevItem.Devid, ChunkTreeUUID: uuid})
 	m.Forest.SetAllocator(m.Extents)
+	if err := m.guard(t); err != nil {
+		return nil, err
+	}
 	return m, m.Extents.Load(t)
 }
 

@@ -1,8 +1,10 @@
 package transaction
 
 import (
+	"bytes"
 	"fmt"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
@@ -22,10 +24,58 @@ func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error 
 	if sb.Generation < m.superGen {
 		panic(fmt.Sprintf("transaction: superblock of generation %d written over generation %d", sb.Generation, m.superGen))
 	}
+	if err := m.checkOursLocked(t); err != nil {
+		return err
+	}
 	if err := m.Volumes.WriteSupers(t, sb, copies); err != nil {
 		return fmt.Errorf("write superblocks: %w", err)
 	}
 	m.superGen = sb.Generation
+	if m.file != nil {
+		sb.Encode(m.ours)
+		format.SetBytenr(m.ours, format.SuperOffset)
+	}
+	return nil
+}
+
+// guard begins to watch the device for other programs, if they can get at it.
+func (m *Manager) guard(t *sched.Task) error {
+	file, ok := blockdev.Base(m.Volumes.Device()).(*blockdev.File)
+	if !ok {
+		return nil
+	}
+	m.file, m.ours = file, make([]byte, format.SuperSize)
+	return blockdev.Read(t, file, m.ours, format.SuperOffset)
+}
+
+// checkOurs is an error once another program uses the image: Linux has mounted it, or somebody has written a superblock. From then on
+// nobody knows here which blocks are free, so a commit that wrote even one would destroy theirs. A commit asks before its first tree
+// block and before its superblock. Difference: the kernel claims its device and needs no such question.
+func (m *Manager) checkOurs(t *sched.Task) error {
+	m.superMu.Lock(t)
+	defer m.superMu.Unlock(t)
+	return m.checkOursLocked(t)
+}
+
+// checkOursLocked is checkOurs under superMu.
+func (m *Manager) checkOursLocked(t *sched.Task) error {
+	m.superMu.AssertHeld(t)
+	if m.file == nil {
+		return nil
+	}
+	if err := m.file.Taken(t); err != nil {
+		return err
+	}
+	b := make([]byte, format.SuperSize)
+	if err := blockdev.Read(t, m.file, b, format.SuperOffset); err != nil {
+		return fmt.Errorf("read superblock: %w", err)
+	}
+	if !bytes.Equal(b, m.ours) {
+		var sb format.Super
+		sb.Decode(b)
+		return fmt.Errorf("%w: another program has written a superblock while the image was open, have generation %d want %d",
+			blockdev.ErrInUse, sb.Generation, m.superGen)
+	}
 	return nil
 }
 

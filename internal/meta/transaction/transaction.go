@@ -30,6 +30,7 @@ import (
 	"sort"
 	"sync/atomic"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
@@ -104,8 +105,10 @@ type Manager struct {
 	commitMu lock.Mutex
 	hooks    []func(t *sched.Task, h *Handle) error
 
-	superMu  lock.Mutex // one superblock write at a time; protects superGen
-	superGen uint64     // generation of the superblock on the device
+	superMu  lock.Mutex     // one superblock write at a time; protects the three below
+	superGen uint64         // generation of the superblock on the device
+	file     *blockdev.File // the device if other programs can get at it, else nil
+	ours     []byte         // the primary superblock as it was read or written last; only with file
 
 	mu         lock.Mutex // leaf; protects the fields below, super and those of Transaction
 	state      sched.Shared
@@ -395,6 +398,9 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.waiters.Broadcast(t)
 	m.mu.Unlock(t)
 
+	if err := m.checkOurs(t); err != nil {
+		return fmt.Errorf("commit %d: %w", tx.id, err)
+	}
 	if err := m.Forest.WriteOut(t, tx.dirty, m.Volumes); err != nil {
 		return fmt.Errorf("commit %d: write tree blocks: %w", tx.id, err)
 	}
