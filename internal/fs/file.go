@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
@@ -165,6 +166,16 @@ func (f *File) Fsync(t *sched.Task) error {
 		return nil
 	}
 	return f.opError("fsync", 0, 0, fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs))
+}
+
+// DropCache drops the clean pages that lie in [off, off+n) whole; writeback of dirty ones begins, and they stay. Models
+// posix_fadvise() with POSIX_FADV_DONTNEED.
+func (f *File) DropCache(t *sched.Task, off, n int64) {
+	if off < 0 || n <= 0 {
+		return
+	}
+	_ = f.fs.engine.WritePages(t, f.n.ip, uint64(off), uint64(off+n), false) // an error waits in the mapping for fsync
+	f.n.ip.Pages.DropClean(t, uint64(off+pagecache.PageSize-1)>>pagecache.PageShift, uint64(off+n)>>pagecache.PageShift)
 }
 
 // Stat gives the attributes.

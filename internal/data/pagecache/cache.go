@@ -252,3 +252,20 @@ func (c *Cache) DropClean(t *sched.Task) int {
 	}
 	return n
 }
+
+// DropClean frees the clean pages of [from, to), in pages, that nobody uses; it returns how many. Models
+// mapping_try_invalidate().
+func (m *Mapping) DropClean(t *sched.Task, from, to uint64) int {
+	n := 0
+	for ; from < to; from++ {
+		var ok bool
+		if from, ok = m.NextPage(from, to); !ok {
+			break
+		}
+		// The page may be gone and be another file's by now: that it is dropped there is as well.
+		if p := m.chunk(from).pages[from&(chunkPages-1)].Load(); p != nil && p.refs.Load() == 1 && m.cache.drop(t, p) {
+			n++
+		}
+	}
+	return n
+}

@@ -34,6 +34,12 @@ type Target interface {
 	Size(t *sched.Task) int64
 }
 
+// CachedTarget is a Target with a cache of its contents, from which invalidate=1 drops what a job is going to use.
+type CachedTarget interface {
+	Target
+	DropCache(t *sched.Task, off, n int64)
+}
+
 // DirectTarget is a Target with direct I/O, which direct=1 needs.
 type DirectTarget interface {
 	Target

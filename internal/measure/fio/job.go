@@ -87,6 +87,7 @@ type Job struct {
 	EndFsync       bool
 	Fallocate      Fallocate
 	NoRandomMap    bool
+	Invalidate     bool // drop the job's part of the file from the cache before it starts
 	GroupReporting bool
 	NewGroup       bool
 	Stonewall      bool
@@ -446,6 +447,7 @@ var options = []option{
 		return wantError("none, native, posix, keep or truncate")
 	}},
 	boolOption("norandommap", func(j *Job) *bool { return &j.NoRandomMap }),
+	boolOption("invalidate", func(j *Job) *bool { return &j.Invalidate }),
 	boolOption("direct", func(j *Job) *bool { return &j.Direct }),
 	{name: "buffered", flag: true, set: func(j *Job, v string) error {
 		b, err := parseBool(v)
@@ -568,7 +570,7 @@ func distance(a, b string) int {
 
 func defaults() Job {
 	four := []BlockShare{{4096, 100}}
-	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, RWMixRead: 50}
+	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, RWMixRead: 50, Invalidate: true}
 }
 
 func parse(name string, r io.Reader) (*JobFile, error) {

@@ -41,6 +41,7 @@ func describe(j *Job) string {
 	add(j.EndFsync, "end_fsync")
 	add(j.Fallocate != FallocNative, "fallocate=%v", j.Fallocate)
 	add(j.NoRandomMap, "norandommap")
+	add(!j.Invalidate, "invalidate=0")
 	add(j.GroupReporting, "group_reporting")
 	add(j.Stonewall, "stonewall")
 	add(j.Read && j.Write, "rwmixread=%d", j.RWMixRead)

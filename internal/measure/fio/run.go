@@ -279,7 +279,19 @@ func (k *worker) layout(t *sched.Task, want int64) error {
 	return f.Fsync(t)
 }
 
+// invalidate drops what the jobs of the wave will use from the cache, as fio does by posix_fadvise(POSIX_FADV_DONTNEED): else a job
+// that reads would get what its own layout has left there. Models file_invalidate_cache(). Difference: all jobs of a wave do it before
+// the first of them starts, so none takes away what another has read.
+func (w *wave) invalidate(t *sched.Task) {
+	for _, k := range w.workers {
+		if c, ok := k.file.target.(CachedTarget); ok && k.job.Invalidate {
+			c.DropCache(t, k.gen.start, int64(k.gen.blocks)*k.gen.unit)
+		}
+	}
+}
+
 func (w *wave) run(t *sched.Task) {
+	w.invalidate(t)
 	var before, after usage
 	if t.Runtime() == nil { // what the simulator itself uses says nothing
 		before = processUsage()

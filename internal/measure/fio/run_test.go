@@ -268,6 +268,26 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// TestInvalidate: what the jobs of a wave are going to use is dropped from the cache once for each of them, after the layout and before
+// the first of them reads or writes; invalidate=0 keeps it.
+func TestInvalidate(t *testing.T) {
+	const jobs = "[a]\nfilename=f\nrw=randread\nsize=64k\nnumber_ios=3\nnumjobs=2\noffset=4k\nend_fsync=1\n[b]\nfilename=f\nstonewall\nrw=read\nsize=8k\n"
+	for _, c := range []struct {
+		job  string
+		want string
+	}{
+		{jobs, "[4096+65536 after 1 IOs 4096+65536 after 1 IOs 0+8192 after 7 IOs]"},
+		{jobs + "invalidate=0\n", "[4096+65536 after 1 IOs 4096+65536 after 1 IOs]"},
+		{"[global]\ninvalidate=0\n" + jobs, "[]"},
+	} {
+		m := &memory{}
+		noError(t, runJob(t, c.job, m))
+		if have := fmt.Sprint(m.dropped); have != c.want {
+			t.Errorf("%q:\nhave %s\nwant %s", c.job, have, c.want)
+		}
+	}
+}
+
 // verify=crc32c passes on an honest target, and names the block when one bit of it changes, when a write is
 // lost, and when it goes to another place.
 func TestVerify(t *testing.T) {

@@ -1,6 +1,7 @@
 package fio
 
 import (
+	"fmt"
 	"os"
 	"sync"
 	"testing"
@@ -34,8 +35,10 @@ type memory struct {
 	log    []ioRecord
 	fsyncs int
 	falloc []uint32
-	fail   func(write bool, off int64) error
-	quiet  bool // keep no log and no data: for benchmarks
+	// dropped is what DropCache was asked to drop, and when.
+	dropped []string
+	fail    func(write bool, off int64) error
+	quiet   bool // keep no log and no data: for benchmarks
 }
 
 type ioRecord struct {
@@ -69,6 +72,10 @@ func (m *memory) record(t *sched.Task, write bool, p []byte, off int64) error {
 		copy(p, m.data[off:])
 	}
 	return nil
+}
+
+func (m *memory) DropCache(_ *sched.Task, off, n int64) {
+	m.dropped = append(m.dropped, fmt.Sprintf("%d+%d after %d IOs", off, n, len(m.log)))
 }
 
 func (m *memory) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {

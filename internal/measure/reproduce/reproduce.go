@@ -249,6 +249,9 @@ func (b *Bench) jobOf(seconds float64, seed uint64) (*fio.JobFile, error) {
 			return nil, err
 		}
 	}
+	for _, j := range jf.Jobs {
+		j.Invalidate = false // the warm-up is the first part of the job: what it left in the cache stays
+	}
 	return jf, nil
 }
 
