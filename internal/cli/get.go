@@ -12,18 +12,21 @@ import (
 )
 
 func (a *app) get() *cobra.Command {
-	var recursive bool
+	var recursive, snapshots bool
 	cmd := &cobra.Command{
 		Use:   "get IMAGE:/path [DEST]",
 		Short: "copy files or trees out of an image",
 		Long: `Get copies a file, or with -r a tree, to the host: files with their holes and hard links, symbolic links and
-directories, with modes and times. DEST is a name or an existing directory, default the current one; - is standard output.`,
+directories, with modes and times. DEST is a name or an existing directory, default the current one; - is standard output.
+With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message and get goes
+on; the exit code is 1 then.`,
 		Example: `  btrlab get disk.img:/etc/passwd
   btrlab get -r disk.img:/src /tmp/src`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
+	cmd.Flags().BoolVarP(&snapshots, "snapshots", "s", false, "copy snapshots as well")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		image, path, err := fileSpec(cmd, args[0])
 		if err != nil {
@@ -55,9 +58,15 @@ directories, with modes and times. DEST is a name or an existing directory, defa
 			if st, err := os.Stat(dest); err == nil && st.IsDir() && path != "/" {
 				dest = filepath.Join(dest, gopath.Base(path))
 			}
-			w := &watcher{app: a, verb: "get", bar: a.newBar("get", true)}
+			w := &watcher{app: a, verb: "get", bar: a.newBar("get", true), image: image}
 			defer w.bar.done()
-			return inImage(image, path, transfer.NewOut(a.t, x, w).Tree(path, dest))
+			out := transfer.NewOut(a.t, x, w)
+			out.Snapshots = snapshots
+			err = out.Tree(path, dest)
+			if err == nil {
+				err = w.allThere()
+			}
+			return inImage(image, path, err)
 		})
 	}
 	a.cacheFlag(cmd)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	gopath "path"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 )
@@ -106,8 +108,9 @@ func (a *app) list(x *fs.FS, path string, recursive bool, show func(full string,
 		if err := show(full, e); err != nil {
 			return err
 		}
-		if recursive && e.Type == format.FtDir && e.Subvol == 0 {
-			if err := a.list(x, full, true, show); err != nil {
+		if recursive && e.Type == format.FtDir {
+			// A subvolume's name in a snapshot of its parent leads nowhere: an empty directory in Linux.
+			if err := a.list(x, full, true, show); err != nil && !(e.Subvol != 0 && errors.Is(err, errno.ENOENT)) {
 				return err
 			}
 		}
@@ -116,14 +119,17 @@ func (a *app) list(x *fs.FS, path string, recursive bool, show func(full string,
 }
 
 func (a *app) lsEntry(x *fs.FS, name, full string, e fs.DirEntry) (lsEntry, error) {
-	if e.Subvol != 0 {
+	at, err := x.Lstat(a.t, full)
+	if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {
 		return lsEntry{Path: name, Ino: uint64(e.Ino), Type: "subvolume", Mode: "d---------"}, nil
 	}
-	at, err := x.Lstat(a.t, full)
 	if err != nil {
 		return lsEntry{}, err
 	}
 	le := lsEntry{name, uint64(at.Ino), typeWord(at.Mode), modeString(at.Mode), at.Nlink, at.UID, at.GID, at.Size, at.Mtime.UTC(), ""}
+	if e.Subvol != 0 {
+		le.Type = "subvolume"
+	}
 	if at.IsSymlink() {
 		le.Target, err = x.Readlink(a.t, full)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 
+	"btrlab/internal/prose"
 	"btrlab/internal/transfer"
 )
 
@@ -12,6 +13,8 @@ type watcher struct {
 	verb    string
 	verbose bool
 	bar     *bar
+	image   string // of get, for what is left out
+	left    int    // objects that are left out
 }
 
 // Begin prints the name, or moves the bar.
@@ -22,13 +25,26 @@ func (w *watcher) Begin(name string, begun, known uint64) {
 	w.bar.set(fmt.Sprintf("%s %d files", w.verb, begun), begun, known)
 }
 
-// LeaveOut prints a warning.
+// LeaveOut prints what and why.
 func (w *watcher) LeaveOut(x transfer.LeftOut) {
-	if x.Subvol != 0 {
-		fmt.Fprintf(w.err, "btrlab: %s: subvolume %d left out\n", x.Name, x.Subvol)
+	switch {
+	case x.Snapshot:
+		fmt.Fprintf(w.err, "btrlab: note: %s is a snapshot, want --snapshots to copy it\n", x.Name)
 		return
+	case x.Err != nil:
+		fmt.Fprintf(w.err, "btrlab: left out: %s\n", oneLine(inImage(w.image, x.Name, x.Err)))
+	default:
+		fmt.Fprintf(w.err, "btrlab: %s: %s left out, want files, directories and links\n", x.Name, typeWord(x.Mode))
 	}
-	fmt.Fprintf(w.err, "btrlab: %s: %s left out, want files, directories and links\n", x.Name, typeWord(x.Mode))
+	w.left++
+}
+
+// allThere is the error when something was left out.
+func (w *watcher) allThere() error {
+	if w.left == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s left out", prose.Count(w.left, "object"))
 }
 
 // Stop returns errInterrupted after SIGINT.

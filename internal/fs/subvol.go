@@ -76,6 +76,12 @@ func (f *FS) newSubvol(t *sched.Task, r *ctree.Root, it *format.RootItem) (*subv
 	return v, nil
 }
 
+// IsSnapshot reports whether the subvolume with tree id was made as a snapshot of another.
+func (f *FS) IsSnapshot(t *sched.Task, id uint64) (bool, error) {
+	it, err := f.trans.RootItem(t, id)
+	return it.ParentUUID != format.UUID{}, err
+}
+
 // enter goes from the entry it of directory dir to the top directory of the subvolume that it names. Models
 // fixup_tree_root_location(). Difference: in a snapshot the name of a subvolume that lies in the original leads nowhere (ENOENT);
 // the kernel shows an empty directory.

@@ -7,9 +7,9 @@
 //	                 -> file      Create, the runs of data (nextData), mode and times
 //	                 -> link      a file of the host that has gone in under another name
 //
-// Out is the same the other way round. Both stop at the first error. What was copied before it stays; a file that In has made and
-// not filled is removed, a file that Out has made and not filled stays as far as it was read, with mode 0600, because it may be
-// all that can be saved of a damaged image.
+// Out is the same the other way round, into subvolumes as well. In stops at the first error: what was copied before it stays, a file
+// that it has made and not filled is removed. Out stops at errors of the host; what it cannot read of the image it removes, reports and
+// goes on, because the rest of a damaged image may be all that can be saved.
 //
 // Owners and extended attributes are not copied.
 package transfer
@@ -34,11 +34,12 @@ type Watcher interface {
 	Stop() error
 }
 
-// LeftOut is an object that is not copied: a device, a pipe or a socket, or the root of another subvolume.
+// LeftOut is an object that is not copied: one that cannot be read, a snapshot, or a device, a pipe or a socket.
 type LeftOut struct {
-	Name   string // at the source
-	Mode   uint32 // S_IFMT and permissions, unless it is a subvolume
-	Subvol uint64 // 0 is none
+	Name     string // at the source
+	Err      error  // why it cannot be read, or nil
+	Snapshot bool
+	Mode     uint32 // S_IFMT and permissions of the others
 }
 
 // count says how many objects have begun and are known.

@@ -5,6 +5,7 @@ package transfer
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	iofs "io/fs"
 	"maps"
@@ -17,10 +18,14 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
 )
 
 var errStop = errors.New("stop")
@@ -311,4 +316,138 @@ func TestWriteAndRead(t *testing.T) {
 		t.Errorf("read %d bytes, want 4096 zeros and what was written", b.Len())
 	}
 	must(t, f.Close(x.T))
+}
+
+// noted tells of every bio on its way to the device.
+type noted struct {
+	blockdev.Device
+	note func(b *blockdev.Bio)
+}
+
+func (n noted) Submit(t *sched.Task, b *blockdev.Bio) {
+	n.note(b)
+	n.Device.Submit(t, b)
+}
+
+// TestOutLeavesOut: a tree from a damaged image comes out without what is damaged: the data of a file with two names, or the items of
+// some files. Each is reported with its reason and leaves nothing behind on the host, and the rest is whole. Earlier the first bad
+// block ended the copy, and the beginning of its file lay there as if it were the file.
+func TestOutLeavesOut(t *testing.T) {
+	var dev *dm.Flakey
+	x := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		dev = dm.NewFlakey(d)
+		return dev
+	}))
+	want := map[string][]byte{}
+	put := func(name string, data []byte) {
+		t.Helper()
+		f, err := x.FS.Create(x.T, "/t/"+name, 0o644)
+		must(t, err)
+		_, err = f.WriteAt(x.T, data, 0)
+		must(t, err)
+		must(t, f.Close(x.T))
+		want[name] = data
+	}
+	must(t, x.FS.Mkdir(x.T, "/t", 0o755))
+	put("1-good", noise(70_000))
+	put("2-bad", noise(3<<20))
+	must(t, x.FS.Link(x.T, "/t/2-bad", "/t/3-bad"))
+	want["3-bad"] = want["2-bad"]
+	must(t, x.FS.Mkdir(x.T, "/t/4-dir", 0o755))
+	for i := range 1000 { // many leaves
+		put(fmt.Sprintf("4-dir/%04d", i), noise(100))
+	}
+	put("5-good", noise(80_000))
+	x.Close()
+
+	// copyOut copies the tree with faults, and compares what is there.
+	var data, leaf int64 // where a chunk of 2-bad is, and the first tree block that a file of 4-dir needs
+	copyOut := func(what string, faults ...dm.Fault) (left []string) {
+		t.Helper()
+		w := &watch{t: t}
+		f, err := fs.Open(x.T, noted{dev, func(b *blockdev.Bio) {
+			if len(w.names) == 0 || b.Op != blockdev.OpRead {
+				return
+			}
+			switch name := w.names[len(w.names)-1]; {
+			case strings.HasSuffix(name, "2-bad"):
+				data = b.Off // the last: what is before it is read
+			case strings.Contains(name, "4-dir/05"):
+				leaf = b.Off
+			}
+		}}, fs.Options{ReadOnly: true})
+		must(t, err)
+		dev.Set(faults...)
+		dest := filepath.Join(t.TempDir(), "out")
+		must(t, NewOut(x.T, f, w).Tree("/t", dest))
+		dev.Set()
+		must(t, f.Close(x.T))
+		for _, l := range w.left {
+			name := strings.TrimPrefix(l.Name, "/t/")
+			left = append(left, name)
+			if !errors.Is(l.Err, errno.EIO) {
+				t.Errorf("%s: %s: have %v want %v", what, name, l.Err, errno.EIO)
+			}
+		}
+		for name, b := range want {
+			have, err := os.ReadFile(filepath.Join(dest, name))
+			switch {
+			case slices.Contains(left, name):
+				if !errors.Is(err, iofs.ErrNotExist) {
+					t.Errorf("%s: %s was left out and is on the host", what, name)
+				}
+			case err != nil || !bytes.Equal(have, b):
+				t.Errorf("%s: %s: %d bytes, %v, want %d", what, name, len(have), err, len(b))
+			}
+		}
+		return left
+	}
+	if left := copyOut("sound"); left != nil {
+		t.Errorf("of a sound image %v are left out", left)
+	}
+	at := dm.Fault{Op: blockdev.OpRead, Start: data, End: data + 1}
+	if left := copyOut("data", at); !slices.Equal(left, []string{"2-bad", "3-bad"}) {
+		t.Errorf("with bad data of 2-bad %v are left out", left)
+	}
+	at = dm.Fault{Op: blockdev.OpRead, Start: leaf, End: leaf + 1}
+	left := copyOut("items", at)
+	if len(left) == 0 || len(left) > 500 || slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "4-dir/0") }) {
+		t.Errorf("with a bad leaf of 4-dir %d are left out, %.200v", len(left), left)
+	}
+}
+
+// TestOutSubvolumes: a tree goes out with the subvolumes in it, as btrfs restore does it, and with snapshots when they are wanted. A
+// subvolume's name in a snapshot of its parent is an empty directory, as in Linux. The file numbers of subvolumes are alike: they are
+// not hard links.
+func TestOutSubvolumes(t *testing.T) {
+	x := fstest.New(t, fstest.Image("../fs/testdata/nested.blocks.gz"), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
+	always := map[string]string{"file": "top\n", "sub/file": "inner\n", "sub/d/deep/f": "deepest\n", "dir/src/one": "one\n"}
+	snaps := map[string]string{"snap/one": "one\n", "ro/file": "inner\n", "ro/d/deep": ""}
+	for _, snapshots := range []bool{false, true} {
+		w, dest := &watch{t: t}, filepath.Join(t.TempDir(), "out")
+		o := NewOut(x.T, x.FS, w)
+		o.Snapshots = snapshots
+		must(t, o.Tree("/", dest))
+		for name, text := range always {
+			if have, err := os.ReadFile(filepath.Join(dest, name)); err != nil || string(have) != text {
+				t.Errorf("snapshots %v: %s: have %q, %v", snapshots, name, have, err)
+			}
+		}
+		for name, text := range snaps {
+			have, err := os.ReadFile(filepath.Join(dest, name))
+			if st, serr := os.Stat(filepath.Join(dest, name)); text == "" && serr == nil && st.IsDir() {
+				have, err = nil, nil
+			}
+			if (err == nil) != snapshots || snapshots && string(have) != text {
+				t.Errorf("snapshots %v: %s: have %q, %v", snapshots, name, have, err)
+			}
+		}
+		var left []string
+		for _, l := range w.left {
+			left = append(left, fmt.Sprintf("%s %v %v", l.Name, l.Snapshot, l.Err))
+		}
+		if want := []string{"/snap true <nil>", "/ro true <nil>"}; !snapshots && !slices.Equal(left, want) || snapshots && left != nil {
+			t.Errorf("snapshots %v: left out %v", snapshots, left)
+		}
+	}
 }
