@@ -87,6 +87,7 @@ type ExtentTree struct {
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64
+	deviceUsed  uint64     // physical bytes of the chunks that have their items
 	path        ctree.Path // of the item at work
 	path2       ctree.Path // of a look elsewhere while path is held, and of the free space tree
 }
@@ -121,6 +122,9 @@ func (e *ExtentTree) SetFirstFit(on bool) { e.firstFit = on }
 
 // BytesUsed is the superblock's bytes_used. The committer calls it.
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
+
+// DeviceBytesUsed is what DEV_ITEM says of the device: the chunks whose items are in the trees. The committer calls it.
+func (e *ExtentTree) DeviceBytesUsed() uint64 { return e.deviceUsed }
 
 // ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a caller that holds
 // numBytes in the data account's may_use; length bytes of them become reserved. ENOSPC when there is

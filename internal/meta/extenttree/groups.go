@@ -83,6 +83,8 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 			return err
 		}
 	}
+	// Not what the chunk map has: a task may have made another chunk meanwhile, which this transaction does not record.
+	e.deviceUsed += uint64(len(c.Chunk.Stripes)) * c.Chunk.Length
 	if err := e.updateDevItem(t, tr); err != nil {
 		return err
 	}
@@ -110,7 +112,7 @@ func (e *ExtentTree) updateDevItem(t *sched.Task, tr *ctree.Trans) error {
 	}
 	var d format.DevItem
 	d.Decode(p.Item())
-	d.BytesUsed = e.vols.BytesUsed()
+	d.BytesUsed = e.deviceUsed
 	d.Encode(p.Item())
 	e.forest.DirtyLeaf(t, tr, p)
 	return nil

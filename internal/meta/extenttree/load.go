@@ -57,6 +57,7 @@ func (e *ExtentTree) Load(t *sched.Task) error {
 		e.bytesUsed += g.used
 		e.space.Of(g.Flags).AddTotal(t, g.Length, g.used, g.superBytes)
 	}
+	e.deviceUsed = e.vols.BytesUsed()
 	e.groups.Store(&list)
 	e.FillGlobalReserve(t)
 	return nil

@@ -91,7 +91,7 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	// A commit has all that a log tree adds to the last one.
 	sb.LogRoot, sb.LogRootLevel = 0, 0
 	sb.BytesUsed = m.Extents.BytesUsed()
-	sb.DevItem.BytesUsed = m.Volumes.BytesUsed()
+	sb.DevItem.BytesUsed = m.Extents.DeviceBytesUsed()
 	if sb.UUIDTreeGeneration == old {
 		sb.UUIDTreeGeneration = tx.id // no subvolume came or went: the uuid tree is as right as it was
 	}

@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
+	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
@@ -402,6 +403,38 @@ func TestEmptyCommit(tt *testing.T) {
 		_, _, gen := m.Root(format.ROOT_TREE_OBJECTID).Pointer()
 		if have := m.Super(t).Generation; have != gen {
 			tt.Fatalf("round %d: superblock generation %d, root tree %d", round, have, gen)
+		}
+	}
+}
+
+// TestChunkBesideCommit: a task makes a chunk while a commit is between its last look for new chunks and its superblock, or while it
+// enters another one. The chunk is in the map and its items come with the next commit: neither the superblock's bytes_used of the device
+// nor DEV_ITEM's may count it, or they differ from each other and from the dev extents. A put that grew its data did that.
+func TestChunkBesideCommit(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		tk := sched.NewTask(t.Name())
+		dev := newImage(t, tk, 256<<20)
+		m := open(t, tk, dev)
+		makeInodes(t, tk, m, 1)
+		if other {
+			if added, err := m.Extents.AllocChunk(tk, format.BlockGroupData); err != nil || !added {
+				t.Fatal(added, err)
+			}
+		}
+		if _, err := m.Volumes.AllocChunk(tk, format.BlockGroupData, 16<<20); err != nil { // the first step of AllocChunk
+			t.Fatal(err)
+		}
+		if err := m.Commit(tk); err != nil {
+			t.Fatal(err)
+		}
+		r, err := check.Check(tk, dev, check.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range r.Findings {
+			if f.Rule == "super.dev_item" || f.Rule == "dev.bytes_used" {
+				t.Errorf("beside another chunk %v: %s: %s, have %s want %s", other, f.Rule, f.Where, f.Have, f.Want)
+			}
 		}
 	}
 }
