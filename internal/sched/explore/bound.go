@@ -31,6 +31,8 @@ type queue struct {
 	done  bool
 
 	hungry atomic.Int32 // workers that wait for items
+
+	levels levels // for the estimate
 }
 
 // take returns the next item, waiting for those who may still add some.
@@ -52,6 +54,9 @@ func (q *queue) take(s *search) (item, bool) {
 		if q.head < len(q.level) {
 			it := q.level[q.head]
 			q.level[q.head] = item{}
+			if s.cfg.Progress != nil {
+				q.levels.taken(q.head, len(q.level), s.made())
+			}
 			q.head++
 			q.busy++
 			return it, true
@@ -64,6 +69,7 @@ func (q *queue) take(s *search) (item, bool) {
 		}
 		s.mu.Lock()
 		s.pre = q.pre
+		q.levels.ended(s.runs)
 		s.mu.Unlock()
 		if len(q.next) == 0 {
 			q.done = true
@@ -112,6 +118,9 @@ func (s *search) byQueue() {
 			}
 			s.execute(w, d)
 			d.shard(w)
+			if s.cfg.Progress != nil {
+				d.open.done(len(d.same))
+			}
 			for i := len(d.same) - 1; i >= 0; i-- {
 				own = append(own, d.same[i])
 			}
@@ -121,6 +130,10 @@ func (s *search) byQueue() {
 			}
 			if d.limited {
 				s.leave()
+			}
+			if s.due() {
+				d.estimate(q, len(own) == 0)
+				s.tell()
 			}
 			switch {
 			case len(own) == 0 || s.stop.Load():
@@ -153,6 +166,39 @@ type queueDriver struct {
 	same    []item // alternatives of this level
 	next    []item // and of the next, since they were put into the queue
 	mark    int
+	open    branch // for the estimate
+}
+
+// estimate estimates the search; idle says that the worker has done the item it took, with all of its level that came from it. State and
+// Naive by several workers are not estimated: they take items from each other.
+func (d *queueDriver) estimate(q *queue, idle bool) {
+	s := d.s
+	if s.cfg.Method != Bound {
+		if s.cfg.Jobs == 1 {
+			whole := d.open.whole()
+			if s.cfg.Method == State && whole > wildly*float64(d.open.runs) {
+				whole = 0
+			}
+			s.estimates(0, whole)
+		}
+		return
+	}
+	made := s.made()
+	q.mu.Lock()
+	l, n, of := &q.levels, q.head-q.busy, len(q.level)
+	if idle {
+		n++
+	}
+	n = min(max(0, n), of)
+	part := max(0, float64(made-l.begun))
+	whole := l.whole(n, of, part)
+	all := float64(l.begun) + whole + l.beyond(whole, part/whole, of, len(q.next), d.limit)
+	level := q.pre
+	q.mu.Unlock()
+	s.estimates(0, all)
+	s.mu.Lock()
+	s.level, s.share = level, part/whole
+	s.mu.Unlock()
 }
 
 func (q *queueDriver) start(it item) {

@@ -53,6 +53,7 @@ type node struct {
 	fixed     bool   // a task's start: no decision
 	full      bool   // everything enabled is tried, so that its subtrees can be divided
 	branches  int    // full nodes with a choice above
+	open      open   // for the estimate
 }
 
 // plan is how to go on when a task of backtrack is tried, so that soon the step is done for which it is: the part
@@ -84,6 +85,10 @@ type dpor struct {
 
 	full, part, parts int // levels of full nodes; this is part of parts
 	prefix            int // number of the present one
+
+	estimate bool // somebody wants to know how far the search is
+	runs     int  // executions of this part
+	shrinks  shrinks
 }
 
 // byDPOR divides the upper levels of the tree, where everything is tried, among the parts.
@@ -97,7 +102,9 @@ func (s *search) byDPOR() {
 		d := w.dpor
 		d.s, d.full, d.part, d.parts = s, full, s.cfg.Shard*s.cfg.Jobs+j, parts
 		d.n, d.keep, d.prefix, d.way = 0, 0, 0, d.way[:0]
+		d.estimate, d.runs, d.shrinks = s.cfg.Progress != nil, 0, shrinks{}
 		d.search(w)
+		s.estimates(j, float64(d.runs))
 		d.s = nil
 	})
 }
@@ -112,11 +119,18 @@ func (d *dpor) search(w *world) {
 			return
 		}
 		mine := d.prefix%d.parts == d.part
+		if mine {
+			d.runs++
+		}
 		if mine && !d.s.account(w) {
 			if d.next(w) {
 				d.s.leave()
 			}
 			return
+		}
+		if mine && d.s.due() {
+			d.s.estimates(d.part%d.s.cfg.Jobs, d.whole())
+			d.s.tell()
 		}
 		if !mine && d.s.stop.Load() {
 			d.s.leave() // there may be a prefix that is mine
@@ -150,12 +164,18 @@ func (d *dpor) next(w *world) bool {
 			}
 			if nd.val+1 < nd.nval {
 				nd.val++
+				if d.estimate {
+					nd.open.next(&d.shrinks, d.runs)
+				}
 				d.way = d.way[:0]
 				d.keep = d.n
 				return true
 			}
 			nd.done |= 1 << nd.task
 			if left != 0 {
+				if d.estimate {
+					nd.open.next(&d.shrinks, d.runs)
+				}
 				if nd.asleep&(1<<nd.task) == 0 {
 					nd.asleep |= 1 << nd.task
 					nd.sleep = append(nd.sleep, sleeper{nd.task, append([]foot(nil), nd.foot...)})
@@ -172,9 +192,26 @@ func (d *dpor) next(w *world) bool {
 				return true
 			}
 		}
+		if d.estimate {
+			nd.open.close(&d.shrinks, d.runs)
+		}
 		d.n--
 	}
 	return false
+}
+
+// whole estimates the executions of this part. The present one has ended.
+func (d *dpor) whole() float64 {
+	est := 1.0
+	for i := d.n - 1; i >= 0; i-- {
+		nd := &d.nodes[i]
+		if nd.fixed {
+			continue
+		}
+		left := bits.OnesCount64(nd.backtrack &^ nd.done &^ nd.asleep &^ (1 << nd.task))
+		est = nd.open.whole(&d.shrinks, est, left+max(0, nd.nval-nd.val-1))
+	}
+	return est
 }
 
 func (d *dpor) addFoot(l *log, nd *node, i int) {
@@ -243,6 +280,9 @@ func (d *dpor) push(l *log) *node {
 				nd.asleep |= 1 << s.task
 			}
 		}
+	}
+	if d.estimate {
+		nd.open = open{begun: d.runs, child: d.runs}
 	}
 	nd.full = nd.branches < d.full
 	d.n++

@@ -97,6 +97,10 @@ type Config struct {
 	NoShrink bool
 	// Settle ends an execution only when the daemons have nothing to do either.
 	Settle bool
+	// Progress, if set, is called about ten times a second with how far the search is, or with ProgressEvery set after every so many
+	// executions. With Jobs > 1 and by Prove it is called concurrently.
+	Progress      func(Progress)
+	ProgressEvery int
 	// Done is called at the end of each execution that was not cut off, with its number from 1. With Jobs > 1 it is called concurrently.
 	Done func(n int, x *End)
 

@@ -19,7 +19,11 @@ func (s *search) bySampling() {
 			s.execute(w, d)
 			for n := length.Load(); int(n) < len(w.ev) && !length.CompareAndSwap(n, int64(len(w.ev))); n = length.Load() {
 			}
-			if !s.account(w) {
+			more := s.account(w)
+			if s.due() {
+				s.tell()
+			}
+			if !more {
 				return
 			}
 		}

@@ -35,6 +35,10 @@ type search struct {
 	spare      []*world
 	firstTrail uint64 // of the execution without preemptions, if that was the first
 	firstSteps int
+	told       time.Time // when Config.Progress was called last
+	wholes     []float64 // estimates, by job
+	level      int       // that Bound is at, and the share of it that is done
+	share      float64
 	gcOld      int
 	gcChanged  bool
 }

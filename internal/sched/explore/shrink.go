@@ -7,7 +7,7 @@ import "time"
 func (s *search) shrink() {
 	if s.cfg.Method != Bound && len(s.sched) > 0 {
 		c := *s.cfg
-		c.Method, c.All, c.NoShrink, c.Done, c.Jobs, c.Shards, c.Shard = Bound, false, true, nil, 1, 1, 0
+		c.Method, c.All, c.NoShrink, c.Done, c.Progress, c.Jobs, c.Shards, c.Shard = Bound, false, true, nil, nil, 1, 1, 0
 		c.Preemptions = s.pre
 		if s.pre == 0 {
 			c.Preemptions = -1
