@@ -35,6 +35,9 @@ and needs the fewest. state tries equal states once. naive tries every schedule.
 --shard divides the search among machines, and explore merge joins the parts. dpor divides the work. The other methods that
 do not sample remember what they have seen; each part remembers for itself, so the parts repeat some of each other's work.
 
+A search of more than two seconds prints on standard error how far it is, with an estimate of what remains. The estimate is
+mostly within a factor of two; at a tenth of the work it may be ten times too high or too low.
+
 SIGINT or SIGTERM ends the search; it prints what it has found so far and exits with code 130.
 Exit code 1 means that a contract was violated.`,
 		Example: `  btrlab explore truncate-race --policy unlocked
@@ -65,7 +68,9 @@ Exit code 1 means that a contract was violated.`,
 		if err := parsePolicies(cmd, pols); err != nil {
 			return err
 		}
-		o, err := a.searchOptions(cmd, &sf)
+		st := a.newStatus()
+		defer st.done()
+		o, err := a.searchOptions(cmd, &sf, st)
 		if err != nil {
 			return err
 		}
@@ -76,7 +81,7 @@ Exit code 1 means that a contract was violated.`,
 			if !f.Changed("policy") {
 				pols = policy.Names()
 			}
-			return a.matrix(cmd, pols, o, &sf, &view, asJSON)
+			return a.matrix(cmd, pols, o, &sf, &view, st, asJSON)
 		}
 		s, err := scenario.Lookup(args[0])
 		if err != nil {
@@ -88,7 +93,11 @@ Exit code 1 means that a contract was violated.`,
 		found := false
 		for i, name := range pols {
 			p := policy.MustParse(name)
+			if len(pols) > 1 {
+				st.search(name)
+			}
 			r, err := scenario.Run(s, p, o)
+			st.done()
 			if err != nil {
 				return err
 			}
@@ -178,7 +187,7 @@ func (a *app) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario.
 	return nil
 }
 
-func (a *app) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *searchFlags, view *viewFlags, asJSON bool) error {
+func (a *app) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *searchFlags, view *viewFlags, st *status, asJSON bool) error {
 	limit := sf.limitCells(&o)
 	var all []*scenario.Scenario
 	for _, s := range scenario.All() {
@@ -188,14 +197,13 @@ func (a *app) matrix(cmd *cobra.Command, pols []string, o scenario.Options, sf *
 		}
 		all = append(all, s)
 	}
-	bar := a.newBar("explore", true)
-	cells := uint64(len(all) * len(pols))
-	n := uint64(0)
-	results, err := scenario.Matrix(all, pols, o, func(r scenario.Result) {
+	cells, n := len(all)*len(pols), 1
+	st.search(fmt.Sprintf("1/%d", cells))
+	results, err := scenario.Matrix(all, pols, o, func(scenario.Result) {
 		n++
-		bar.set(r.Scenario+" "+r.Policy, n, cells)
+		st.search(fmt.Sprintf("%d/%d", n, cells))
 	})
-	bar.done()
+	st.done()
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,12 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 			if err != nil {
 				return err
 			}
-			o := grade.Options{Dir: dir}
+			st := a.newStatus()
+			defer st.done()
+			o := grade.Options{Dir: dir, Progress: func(p grade.Progress) {
+				st.search(p.Workload)
+				st.progress(p.Progress)
+			}}
 			if replay != "" {
 				var ok bool
 				if o.Workload, o.Schedule, ok = strings.Cut(replay, "="); !ok || o.Workload == "" {
@@ -194,6 +199,7 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 			ctx, cancel := a.context(cmd.Context())
 			defer cancel()
 			r, err := grade.Grade(ctx, root, l, o)
+			st.done()
 			var nothing *grade.NoFilesError
 			switch {
 			case errors.As(err, &nothing) && results != "":

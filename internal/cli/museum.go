@@ -28,7 +28,9 @@ Exit code 1 means that an exhibit did not prove itself.`, matrixSchedules),
 	lf.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o, err := a.searchOptions(cmd, &sf)
+		st := a.newStatus()
+		defer st.done()
+		o, err := a.searchOptions(cmd, &sf, st)
 		if err != nil {
 			return err
 		}
@@ -41,6 +43,7 @@ Exit code 1 means that an exhibit did not prove itself.`, matrixSchedules),
 			if len(args) == 1 && args[0] != fmt.Sprint(e.Number) {
 				continue
 			}
+			st.search(fmt.Sprintf("exhibit %d", e.Number))
 			x, err := e.Show(o)
 			if err != nil {
 				return err
@@ -51,6 +54,7 @@ Exit code 1 means that an exhibit did not prove itself.`, matrixSchedules),
 				break
 			}
 		}
+		st.done()
 		switch {
 		case len(shown) == 0:
 			return usagef(cmd, "no exhibit %s, see btrlab museum", args[0])

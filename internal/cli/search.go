@@ -87,8 +87,8 @@ func (s *searchFlags) shardFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.shard, "shard", "", "do part I of N of the search, as I/N with I from 0; by method dpor if no other is named")
 }
 
-// searchOptions turns the flags into options of the search.
-func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags) (scenario.Options, error) {
+// searchOptions turns the flags into options of the search. It tells st how far each search is.
+func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags, st *status) (scenario.Options, error) {
 	o := scenario.Options{Own: s.own}
 	method := explore.Method(s.method)
 	if s.shard != "" && !s.set("method") {
@@ -124,7 +124,7 @@ func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags) (scenario.Option
 			c.Method = method
 		}
 		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, jobs, part, parts
-		c.Stop = a.stop.Load
+		c.Stop, c.Progress = a.stop.Load, st.progress
 		if s.set("preemptions") {
 			switch c.Preemptions = s.preemptions; s.preemptions { // the explorer's zero value is no bound
 			case 0:

@@ -69,7 +69,9 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 		args = append(args, o.Workload, o.Schedule)
 	}
 	// Without a limit of time: the program watches itself (watch.go).
+	unwatch := watchFile(report+progressSuffix, o.Progress)
 	out, err := command(ctx, work, bin, args...).CombinedOutput()
+	unwatch()
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()

@@ -267,6 +267,14 @@ type Options struct {
 	Dir string
 	// Workload and Schedule, when Workload is set, run only one schedule of one workload.
 	Workload, Schedule string
+	// Progress, if set, is called now and then during a search.
+	Progress func(Progress)
+}
+
+// Progress is how far a search of the grading is.
+type Progress struct {
+	Workload string
+	explore.Progress
 }
 
 // Grade grades lab l. An error is about the tools, or a *NoFilesError; what is wrong with the student's files is in the report. When
@@ -282,7 +290,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	}
 	var err error
 	if l.allowed == nil {
-		r.Rows, err = gradeSchedules(filepath.Join(dir, l.File))
+		r.Rows, err = gradeSchedules(filepath.Join(dir, l.File), o.Progress)
 	} else {
 		r.Rows, err = l.gradeGo(ctx, root, dir, o)
 	}

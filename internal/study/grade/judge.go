@@ -14,6 +14,8 @@ import (
 type Student struct {
 	Steps        func() []policy.SetsizeStep // lab 4
 	NewRangeLock func() inode.RangeLocker    // lab 5
+
+	progress func(Progress)
 }
 
 // Main is the main function of the generated grader. args: result file, lab number [, workload, schedule to replay].
@@ -38,6 +40,7 @@ func Main(s Student, args []string) int {
 		}
 		return 0
 	}
+	s.progress = toFile(args[0] + progressSuffix)
 	dog.start(func(wrong string) { os.Exit(write(refused("run", points(n), []string{wrong}))) })
 	return write(Judge(n, &s, only, schedule))
 }

@@ -79,7 +79,7 @@ func readAnswers(path string) (map[string]string, []string, error) {
 }
 
 // gradeSchedules grades lab 1.
-func gradeSchedules(path string) ([]Row, error) {
+func gradeSchedules(path string, progress func(Progress)) ([]Row, error) {
 	got, bad, err := readAnswers(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &NoFilesError{Dir: filepath.Dir(path), Want: filepath.Base(path)}
@@ -96,7 +96,7 @@ func gradeSchedules(path string) ([]Row, error) {
 		answer, ok := got[k.name]
 		if !ok || answer == "" || answer == "?" {
 			r.Result = noAnswer
-		} else if err := k.judge(answer, &r); err != nil {
+		} else if err := k.judge(answer, &r, progress); err != nil {
 			return nil, err
 		}
 		if r.Pass {
@@ -107,10 +107,10 @@ func gradeSchedules(path string) ([]Row, error) {
 	return rows, nil
 }
 
-func (k *task1) judge(answer string, r *Row) error {
+func (k *task1) judge(answer string, r *Row, progress func(Progress)) error {
 	s := must(k.scenario)
 	if k.keeps {
-		return k.judgePolicy(s, answer, r)
+		return k.judgePolicy(s, answer, r, progress)
 	}
 	tr, err := scenario.Replay(s, policy.MustParse(k.policy), answer, false)
 	if err != nil {
@@ -149,7 +149,7 @@ func misfit(v explore.Violation) string {
 	return v.Line()
 }
 
-func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
+func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row, progress func(Progress)) error {
 	p, err := policy.Parse(answer)
 	if err != nil {
 		r.Result = err.Error()
@@ -160,7 +160,9 @@ func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row) error {
 		r.Result = fmt.Sprintf("%s keeps i_rwsem for the whole write, as locked does", answer)
 		return nil
 	}
-	x, err := scenario.Run(s, &p, scenario.Options{Config: func(c *explore.Config) { c.Schedules = maxSchedules }})
+	x, err := scenario.Run(s, &p, scenario.Options{Config: func(c *explore.Config) {
+		c.Schedules, c.Progress = maxSchedules, of(k.name, progress)
+	}})
 	if err != nil {
 		return err
 	}

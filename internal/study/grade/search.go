@@ -76,7 +76,7 @@ func (w *workload) explore(s *Student, r *Row) error {
 	if err != nil {
 		return err
 	}
-	cfg.Preemptions = maxPreemptions
+	cfg.Preemptions, cfg.Progress = maxPreemptions, of(w.name, s.progress)
 	first := explore.Run(cfg, prog)
 	r.Schedules, r.Result, r.Switch = first.Schedules, bound(first.Bound), first.Switch
 	x := first

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"btrlab/internal/prose"
+	"btrlab/internal/sched/explore"
+)
+
+// A search says nothing for statusAfter. Then a line on standard error tells how far it is: on a terminal one that is written over,
+// elsewhere a new one every statusEvery.
+const (
+	statusAfter = 2 * time.Second
+	statusEvery = 10 * time.Second
+)
+
+// status tells how far a search is, or one of several.
+type status struct {
+	mu       sync.Mutex // searches by several workers tell at the same time
+	w        io.Writer
+	terminal bool
+	name     string // of the search
+	after    time.Duration
+	width    int // of the line on the terminal
+}
+
+func (a *app) newStatus() *status {
+	return &status{w: a.err, terminal: isTerminal(a.err), after: statusAfter}
+}
+
+// search says that the search of the given name is next, or goes on.
+func (s *status) search(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name != s.name {
+		s.name, s.after = name, statusAfter
+	}
+}
+
+// progress is explore.Config.Progress.
+func (s *status) progress(p explore.Progress) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.Took < s.after {
+		return
+	}
+	line := statusLine(s.name, p)
+	if !s.terminal {
+		fmt.Fprintln(s.w, line)
+		s.after = p.Took - p.Took%statusEvery + statusEvery
+		return
+	}
+	n := utf8.RuneCountInString(line)
+	fmt.Fprintf(s.w, "\r%s%s", line, strings.Repeat(" ", max(0, s.width-n)))
+	s.width = n
+}
+
+// done takes the line away.
+func (s *status) done() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.width > 0 {
+		fmt.Fprintf(s.w, "\r%s\r", strings.Repeat(" ", s.width))
+		s.width = 0
+	}
+}
+
+// statusLine is how far a search is, in a line that is shorter than 80 characters: a terminal begins a new line after the last.
+func statusLine(name string, p explore.Progress) string {
+	line := roughly(float64(p.Schedules), 3)
+	if p.Total > 0 {
+		line += " of about " + roughly(p.Total, 2)
+	}
+	line += " schedules"
+	if p.Preemptions >= 0 {
+		line += fmt.Sprintf(", bound %d: %d %%", p.Preemptions, int(100*p.Level))
+	}
+	if sec := p.Took.Seconds(); sec > 0 {
+		line += fmt.Sprintf(", %s/s", roughly(float64(p.Schedules)/sec, 2))
+	}
+	line += ", " + clock(p.Took)
+	if p.Left > 0 {
+		line += ", left " + clock(p.Left)
+	}
+	room := prose.Width - 1 - utf8.RuneCountInString(line) - 2
+	switch n := utf8.RuneCountInString(name); {
+	case n == 0 || n > room && room < 8:
+		return line
+	case n > room:
+		name = string([]rune(name)[:room-2]) + ".."
+	}
+	return name + ": " + line
+}
+
+// roughly is a count to so many digits; from a million on with a unit.
+func roughly(n float64, digits int) string {
+	n = math.Round(n)
+	if unit := math.Pow(10, math.Ceil(math.Log10(max(n, 1)))-float64(digits)); unit > 1 && n >= 1000 {
+		n = math.Round(n/unit) * unit
+	}
+	switch {
+	case n >= 1e15:
+		return "1000T+"
+	case n >= 1e12:
+		return fmt.Sprintf("%gT", n/1e12)
+	case n >= 1e9:
+		return fmt.Sprintf("%gG", n/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%gM", n/1e6)
+	}
+	return fmt.Sprintf("%.0f", n)
+}
+
+// clock is a time in minutes and seconds, or in hours.
+func clock(d time.Duration) string {
+	switch s := int64(math.Round(d.Seconds())); {
+	case d > 99*time.Hour:
+		return "99 h+"
+	case s >= 3600:
+		return fmt.Sprintf("%d:%02d h", s/3600, s/60%60)
+	default:
+		return fmt.Sprintf("%d:%02d", s/60, s%60)
+	}
+}
