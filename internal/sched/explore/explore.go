@@ -26,7 +26,8 @@
 // Two steps depend on each other when they use one object and one of them writes it; a field that is in no object, Var
 // or lock is not seen, and a search that takes schedules for equal may then skip one that differs. Device
 // transfers order their tasks as locks do. Time stands still but for Sleep: when no task can run, the clock
-// moves to the first sleeper.
+// moves to the time at which the first sleeper is due. Sleepers that are due at one time go on in every order. A task that can run is never
+// overtaken by the clock, so a timeout comes only when everything else waits: schedules in which it comes earlier are not explored.
 package explore
 
 import (

@@ -280,8 +280,9 @@ func (w *world) Sleep(t *sched.Task, d time.Duration) {
 // Charge passes no time: this runtime has no CPUs.
 func (w *world) Charge(*sched.Task, time.Duration) {}
 
-// wakeSleeper moves the clock to the first sleeper and makes it ready.
-func (w *world) wakeSleeper() bool {
+// wakeSleepers moves the clock to the time at which the first sleeper is due, and makes all ready that are due by then: which of them goes
+// on first is a decision.
+func (w *world) wakeSleepers() bool {
 	var first *task
 	for _, k := range w.all[:w.nAll] {
 		if k.state == sleeping && (first == nil || k.due < first.due) {
@@ -292,6 +293,10 @@ func (w *world) wakeSleeper() bool {
 		return false
 	}
 	w.clock = max(w.clock, first.due)
-	first.state = ready
+	for _, k := range w.all[:w.nAll] {
+		if k.state == sleeping && k.due <= w.clock {
+			k.state = ready
+		}
+	}
 	return true
 }

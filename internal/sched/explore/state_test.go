@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"btrlab/internal/lock"
 	"btrlab/internal/sched"
@@ -59,6 +60,46 @@ var unsoundOnce = []struct {
 		w.Check(func() error {
 			if bad && y.Peek() == 2 {
 				return errors.New("x is 1 and y is 2")
+			}
+			return nil
+		})
+	}},
+	// Two tasks sleep until the same time. The one with the lower number always went on first.
+	{"two sleepers that are due together", func(w *explore.World) {
+		var x explore.Atomic[int]
+		for i := range 2 {
+			w.Go("sleeper", func(t *sched.Task) {
+				t.Sleep(time.Second)
+				x.Store(t, i)
+			})
+		}
+		w.Check(func() error {
+			if x.Peek() == 0 {
+				return errors.New("the first sleeper stores last")
+			}
+			return nil
+		})
+	}},
+	// Two waits end by a timeout at the same time, which a task each brings about.
+	{"two timeouts that are due together", func(w *explore.World) {
+		var q [2]lock.WaitQueue
+		var late [2]explore.Atomic[bool]
+		var first explore.Atomic[int]
+		for i := range 2 {
+			q[i].Init(aClass)
+			w.Go("waiter", func(t *sched.Task) {
+				t.Go("timer", func(t *sched.Task) {
+					t.Sleep(time.Second)
+					late[i].Store(t, true)
+					q[i].Wake(t)
+				})
+				q[i].Wait(t, func() bool { return late[i].Look(t) })
+				first.CompareAndSwap(t, 0, 1+i)
+			})
+		}
+		w.Check(func() error {
+			if first.Peek() == 2 {
+				return errors.New("the second wait ends first")
 			}
 			return nil
 		})

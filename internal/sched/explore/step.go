@@ -45,7 +45,7 @@ func (w *world) decide(last *task) {
 			w.choose(last, mask, closed)
 			return
 		}
-		if w.users == 0 || w.idle >= idleMax || !w.wakeSleeper() {
+		if w.users == 0 || w.idle >= idleMax || !w.wakeSleepers() {
 			w.stall()
 			return
 		}
@@ -164,7 +164,7 @@ func (w *world) decideQuiet(last *task) {
 		if w.cur != nil {
 			break
 		}
-		if !w.wakeSleeper() {
+		if !w.wakeSleepers() {
 			w.fail(Violation{Kind: KindDeadlock, Lead: "outside of the explored part"}.saying(w.stuck()))
 			return
 		}
