@@ -127,6 +127,9 @@ const (
 	DEV_ITEM_KEY             = 216
 	CHUNK_ITEM_KEY           = 228
 	QGROUP_STATUS_KEY        = 240
+	QGROUP_INFO_KEY          = 242
+	QGROUP_LIMIT_KEY         = 244
+	QGROUP_RELATION_KEY      = 246
 	TEMPORARY_ITEM_KEY       = 248
 	PERSISTENT_ITEM_KEY      = 249
 	UUID_KEY_SUBVOL          = 251

@@ -101,6 +101,7 @@ type checker struct {
 	roots    map[uint64]rootInfo
 	rootIDs  []uint64 // ascending
 	rootRefs []rootRef
+	quota    *quota // nil without a quota tree
 	csums    []span // ascending, merged
 	stray    []strayCsums
 
@@ -166,6 +167,7 @@ func (c *checker) run() error {
 	c.checkTrees()
 	c.phase("references")
 	c.checkRefs()
+	c.checkQuota()
 	c.phase("data")
 	data.wait()
 	c.blameData(data)

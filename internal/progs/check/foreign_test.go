@@ -1,6 +1,7 @@
 package check
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -182,6 +183,108 @@ func TestChecksumsOfALog(t *testing.T) {
 		if r := m.check(); r.rules() != want {
 			t.Errorf("the log names %d, have %s want %s\n%s", extent, r.rules(), want, r.text())
 		}
+	}
+}
+
+// addQuota gives the image a quota tree with the qgroups of two levels, all right.
+func (m *image) addQuota(flags, generation uint64) {
+	const members = 1<<qgroupLevelShift | 100
+	at := m.meta(40)
+	r := format.RootItem{Bytenr: at, Generation: 1, GenerationV2: 1, BytesUsed: uint64(m.sb.NodeSize)}
+	m.add(rootTree, key(format.QUOTA_TREE_OBJECTID, format.ROOT_ITEM_KEY, 0), enc(format.RootItemSize, &r))
+	m.treeExtent(at, 0, format.QUOTA_TREE_OBJECTID)
+	words := func(size int, w ...uint64) []byte {
+		b := make([]byte, size)
+		for i, v := range w {
+			le.PutUint64(b[8*i:], v)
+		}
+		return b
+	}
+	// The root and two leaves of the fs tree; extents of 4, 4 and 2 blocks, used in part or not.
+	bytes := 3*uint64(m.sb.NodeSize) + 10*blk
+	n := make(format.Node, m.sb.NodeSize)
+	n.InitHeader(m.sb.FSID, id(3), at, 1, format.QUOTA_TREE_OBJECTID, 0)
+	n.SetWritten(true)
+	info := words(qgroupInfoSize, 1, bytes, bytes, bytes, bytes)
+	fill(n, []item{
+		{key(0, format.QGROUP_STATUS_KEY, 0), words(qgroupStatusSize, 1, generation, flags)},
+		{key(0, format.QGROUP_INFO_KEY, fsTree), info},
+		{key(0, format.QGROUP_INFO_KEY, 300), words(qgroupInfoSize, 1, 7, 7, 7, 7)}, // of a subvolume that is gone
+		{key(0, format.QGROUP_INFO_KEY, members), info},
+		{key(0, format.QGROUP_LIMIT_KEY, fsTree), words(40)},
+		{key(fsTree, format.QGROUP_RELATION_KEY, members), nil},
+		{key(members, format.QGROUP_RELATION_KEY, fsTree), nil},
+	})
+	m.put(n)
+	m.settle()
+}
+
+// TestQuota: counts that are not what the subvolumes reach are damage, in qgroups of every level, unless the quota tree says that they
+// are out of date: then Linux counts again.
+func TestQuota(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		flags      uint64
+		generation int // before the superblock's
+		group      uint64
+		off        int // of the field that is wrong; 0 is none
+		rules      string
+	}{
+		{"right", 1, 0, fsTree, 0, "[]"},
+		{"rfer", 1, 0, fsTree, 8, "[quota.count]"},
+		{"excl", 1, 0, fsTree, 24, "[quota.count]"},
+		{"excl of the upper level", 1, 0, 1<<qgroupLevelShift | 100, 24, "[quota.count]"},
+		{"of no subvolume", 1, 0, 300, 8, "[]"},
+		{"rescan", 1 | qgroupRescan, 0, fsTree, 8, "[]"},
+		{"inconsistent", 1 | qgroupInconsistent, 0, fsTree, 8, "[]"},
+		{"of an older commit", 1, 1, fsTree, 8, "[]"},
+	} {
+		m := newImage(t)
+		m.addQuota(c.flags, m.sb.Generation-uint64(c.generation))
+		if c.off > 0 {
+			m.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, c.group), func(b []byte) { b[c.off]++ })
+		}
+		r := m.check()
+		if noted := strings.Contains(r.text(), "not judged"); r.rules() != c.rules || noted != (c.flags > 1 || c.generation > 0) {
+			t.Errorf("%s: have %s want %s\n%s", c.name, r.rules(), c.rules, r.text())
+		}
+	}
+}
+
+// TestQuotaShared: an extent that two subvolumes reach is exclusive to neither, but to the upper qgroup that has both; one that a
+// subvolume reaches twice counts once.
+func TestQuotaShared(t *testing.T) {
+	const up, other = 1<<qgroupLevelShift | 1, 1<<qgroupLevelShift | 2
+	reached := []reach{{100, 4, 5}, {100, 4, 5}, {200, 8, 300}, {200, 8, 5}, {300, 16, 300}, {400, 32, 301}}
+	right := map[uint64]qgroup{5: {12, 4}, 300: {24, 16}, 301: {32, 32}, up: {28, 28}, other: {56, 48}}
+	for id := range right {
+		for _, wrong := range []qgroup{{0, 0}, {1, 0}, {0, 1}} {
+			c := &checker{roots: map[uint64]rootInfo{}, quota: &quota{status: true, groups: map[uint64]*qgroup{}, reach: slices.Clone(reached),
+				parents: map[uint64][]uint64{5: {up}, 300: {up, other}, 301: {other}}}}
+			for _, root := range []uint64{5, 300, 301} {
+				c.roots[root] = rootInfo{item: format.RootItem{Refs: 1}}
+			}
+			for id, g := range right {
+				c.quota.groups[id] = &g
+			}
+			c.quota.groups[id].rfer += wrong.rfer
+			c.quota.groups[id].excl += wrong.excl
+			c.checkQuota()
+			if n := len(c.findings); n != 1 && wrong != (qgroup{}) || n != 0 && wrong == (qgroup{}) {
+				t.Errorf("%s off by %v: have %v", qgroupName(id), wrong, c.findings)
+			}
+		}
+	}
+}
+
+// TestOrphanDirectory: a directory that was removed while a task had it open is no damage, as little as such a file is, nor is one whose
+// orphan item has no inode any more.
+func TestOrphanDirectory(t *testing.T) {
+	m := newImage(t)
+	m.editInode(orphan, func(i *format.InodeItem) { i.Mode = format.S_IFDIR | 0o755 })
+	m.add(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, 999), nil)
+	if r := m.check(); !r.Clean {
+		t.Errorf("have:\n%s", r.text())
 	}
 }
 

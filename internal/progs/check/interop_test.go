@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
 
@@ -151,4 +152,70 @@ func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 		}
 	}
 	t.Logf("found by both %d, here only %d, by neither %d", count[[2]bool{true, true}], count[[2]bool{true, false}], count[[2]bool{false, false}])
+}
+
+// quotaScript makes an image with qgroups of two levels in $1, mounted at $2: subvolumes, snapshots that share and differ, a clone.
+const quotaScript = `
+set -eu
+img=$1; m=$2
+truncate -s 160M $img; mkfs.btrfs -q $img >/dev/null
+mount -o loop $img $m
+trap 'umount $m 2>/dev/null || true' EXIT
+btrfs quota enable $m; btrfs qgroup create 1/100 $m
+btrfs -q subvolume create $m/sub
+for i in $(seq 1 200); do echo "file $i of a subvolume, with a text that is long enough" > $m/sub/file-$i; done
+dd if=/dev/urandom of=$m/sub/big bs=1M count=4 status=none; sync -f $m
+cp --reflink=always $m/sub/big $m/clone
+btrfs -q subvolume snapshot $m/sub $m/snap
+dd if=/dev/urandom of=$m/snap/big bs=64k count=5 seek=7 conv=notrunc status=none
+rm $m/snap/file-1*; sync -f $m
+btrfs qgroup assign --no-rescan 0/257 1/100 $m; btrfs qgroup assign --no-rescan 0/256 1/100 $m
+btrfs quota rescan -w $m >/dev/null; sync -f $m
+umount $m
+`
+
+// TestLinuxQuota: the counts that Linux makes are those that we make, and when one is changed, btrfs check and this package say so.
+func TestLinuxQuota(t *testing.T) {
+	interop(t, "btrfs", "mkfs.btrfs", "mount")
+	dir := t.TempDir()
+	img, mnt := filepath.Join(dir, "image"), filepath.Join(dir, "mnt")
+	if err := os.Mkdir(mnt, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("bash", "-c", quotaScript, "script", img, mnt).CombinedOutput(); err != nil {
+		exec.Command("umount", mnt).Run()
+		t.Fatalf("%v\n%s", err, out)
+	}
+	bytes, err := os.ReadFile(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &image{t: t, tk: sched.NewTask("test"), dev: blockdev.NewMemory(int64(len(bytes)))}
+	m.write(0, bytes)
+	m.load()
+	btrfsCheck := func() string {
+		out, err := exec.Command("btrfs", "check", img).CombinedOutput()
+		if err != nil {
+			return string(out)
+		}
+		return ""
+	}
+	for _, group := range []uint64{0, 256, 257, 1<<qgroupLevelShift | 100} {
+		n := m.clone(t)
+		want := "[]"
+		if group != 0 {
+			n.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, group), func(b []byte) { b[24+1] ^= 0x40 }) // excl, by a block of 16 KiB
+			want = "[quota.count]"
+		}
+		r := n.check()
+		if r.rules() != want || strings.Contains(r.text(), "not judged") {
+			t.Errorf("qgroup %#x changed: have %s want %s\n%s", group, r.rules(), want, r.text())
+		}
+		if err := os.WriteFile(img, n.read(0, len(bytes)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out := btrfsCheck(); (out == "") != (group == 0) {
+			t.Errorf("qgroup %#x changed: btrfs check says %q", group, out)
+		}
+	}
 }

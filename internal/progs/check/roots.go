@@ -130,6 +130,9 @@ func (c *checker) checkRootRefs() {
 
 // checkTrees walks every tree that nobody has walked yet, subvolumes as files.
 func (c *checker) checkTrees() {
+	if _, ok := c.roots[format.QUOTA_TREE_OBJECTID]; ok {
+		c.quota = &quota{groups: map[uint64]*qgroup{}, parents: map[uint64][]uint64{}}
+	}
 	for _, id := range c.rootIDs {
 		r := c.roots[id]
 		switch id {
@@ -137,6 +140,9 @@ func (c *checker) checkTrees() {
 			continue
 		}
 		w := c.newWalk(id, func(format.Node, bool) {})
+		if id == format.QUOTA_TREE_OBJECTID {
+			w.leaf = c.quotaLeaf
+		}
 		if !format.IsFSTree(id) && id != format.DATA_RELOC_TREE_OBJECTID {
 			w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
 			continue
@@ -148,6 +154,12 @@ func (c *checker) checkTrees() {
 		}
 		f := c.newFileCheck(id)
 		w.leaf = f.leaf
+		if w.counts = c.quota != nil && format.IsFSTree(id); w.counts {
+			w.leaf = func(n format.Node, fresh bool) {
+				c.quota.reaches(id, n)
+				f.leaf(n, fresh)
+			}
+		}
 		w.from(r.item.Bytenr, r.item.Generation, r.item.Level)
 		f.finish(!w.cut)
 	}

@@ -55,6 +55,8 @@ var Rules = []Rule{
 	{"free_space.info", "each block group has its free space info, with the right count (8)"},
 	{"free_space.range", "the free space tree is the exact complement of the extents (8)"},
 
+	{"quota.count", "a qgroup's bytes are those of the extents that its subvolumes reach"},
+
 	{"csum.extent", "checksums exist for allocated data only (9)"},
 	{"csum.missing", "data that needs checksums has them (9)"},
 	{"data.read", "data can be read"},

@@ -51,10 +51,12 @@ type walk struct {
 	num  uint32
 	// leaf is called for each leaf, in key order. fresh: no walk met this block before.
 	leaf func(n format.Node, fresh bool)
-	log  bool       // a log tree: newer than the superblock, unknown to the extent tree
-	drop format.Key // of a subvolume that is being deleted: what lies before it is gone
-	cut  bool       // a part of the tree could not be visited
-	bufs [format.MaxLevel][]byte
+	log  bool // a log tree: newer than the superblock, unknown to the extent tree
+	// counts: a subvolume, whose blocks count in qgroups.
+	counts bool
+	drop   format.Key // of a subvolume that is being deleted: what lies before it is gone
+	cut    bool       // a part of the tree could not be visited
+	bufs   [format.MaxLevel][]byte
 }
 
 // walkTree visits a tree from its root block, and reports whether it could visit all of it.
@@ -104,6 +106,9 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		return false
 	}
 	c.visited[bytenr] = w.num
+	if w.counts {
+		c.quota.reach = append(c.quota.reach, reach{bytenr, uint64(c.sb.NodeSize), w.root})
+	}
 	if !old {
 		c.stats.TreeBlocks++
 		if !w.log {

@@ -1,0 +1,138 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"btrlab/internal/format"
+)
+
+// quota is what the quota tree says, and what the walks of the subvolumes have met meanwhile. A qgroup counts the extents, data and tree
+// blocks, each once and whole, that its subvolumes reach (rfer), and those that no other subvolume reaches (excl).
+//
+// Model: btrfs-progs check/qgroup-verify.c. Difference: it asks the extent tree which roots an extent has, this walks the subvolumes.
+type quota struct {
+	status            bool
+	flags, generation uint64
+	groups            map[uint64]*qgroup // by id: level<<48 | subvolume or number
+	parents           map[uint64][]uint64
+	reach             []reach
+}
+
+type qgroup struct{ rfer, excl uint64 }
+
+// reach says that the subvolume root reaches an extent.
+type reach struct{ start, length, root uint64 }
+
+const (
+	qgroupRescan       = 1 << 1
+	qgroupInconsistent = 1 << 2
+	qgroupStatusSize   = 32
+	qgroupInfoSize     = 40
+	qgroupLevelShift   = 48
+)
+
+func qgroupName(id uint64) string {
+	return fmt.Sprintf("qgroup=%d/%d", id>>qgroupLevelShift, id&(1<<qgroupLevelShift-1))
+}
+
+// quotaLeaf takes the items of a leaf of the quota tree.
+func (c *checker) quotaLeaf(n format.Node, _ bool) {
+	q := c.quota
+	for i := range n.Nritems() {
+		k, b := n.Key(i), n.Item(i)
+		switch {
+		case k.Type == format.QGROUP_STATUS_KEY && len(b) >= qgroupStatusSize:
+			q.status, q.generation, q.flags = true, le.Uint64(b[8:]), le.Uint64(b[16:])
+		case k.Type == format.QGROUP_INFO_KEY && len(b) >= qgroupInfoSize:
+			q.groups[k.Offset] = &qgroup{rfer: le.Uint64(b[8:]), excl: le.Uint64(b[24:])}
+		case k.Type == format.QGROUP_RELATION_KEY && k.Objectid < k.Offset: // the other of each pair says the same
+			q.parents[k.Objectid] = append(q.parents[k.Objectid], k.Offset)
+		}
+	}
+}
+
+// reaches notes that the subvolume root has a leaf's file extents.
+func (q *quota) reaches(root uint64, n format.Node) {
+	for i := range n.Nritems() {
+		if n.Key(i).Type != format.EXTENT_DATA_KEY {
+			continue
+		}
+		var fe format.FileExtent
+		if fe.Decode(n.Item(i)); fe.Type != format.FileExtentTypeInline && fe.DiskBytenr != 0 {
+			q.reach = append(q.reach, reach{fe.DiskBytenr, fe.DiskNumBytes, root})
+		}
+	}
+}
+
+// above lists the qgroups that a subvolume counts in.
+func (q *quota) above(root uint64) []uint64 {
+	list := []uint64{root}
+	for i := 0; i < len(list); i++ {
+		for _, p := range q.parents[list[i]] {
+			if !slices.Contains(list, p) {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// checkQuota compares the counts with what the subvolumes reach, unless the quota tree itself says that they are out of date.
+func (c *checker) checkQuota() {
+	q := c.quota
+	if q == nil {
+		return
+	}
+	switch {
+	case c.cut:
+		return // what was not visited may be counted
+	case !q.status || q.flags&(qgroupRescan|qgroupInconsistent) != 0 || q.generation != c.sb.Generation:
+		c.note("quotas are on and their counts out of date: they are not judged")
+		return
+	}
+	for id, r := range c.roots {
+		if format.IsFSTree(id) && r.item.Refs == 0 {
+			c.note("a subvolume is being deleted: quotas are not judged")
+			return
+		}
+	}
+	slices.SortFunc(q.reach, func(x, y reach) int { return cmp.Or(cmp.Compare(x.start, y.start), cmp.Compare(x.root, y.root)) })
+	q.reach = slices.CompactFunc(q.reach, func(x, y reach) bool { return x.start == y.start && x.root == y.root })
+	above, want := map[uint64][]uint64{}, map[uint64]qgroup{}
+	roots := map[uint64]int{} // of the extent at hand, how many lead to a qgroup
+	for l := q.reach; len(l) > 0; {
+		n := 1
+		for n < len(l) && l[n].start == l[0].start {
+			n++
+		}
+		clear(roots)
+		for _, r := range l[:n] {
+			if above[r.root] == nil {
+				above[r.root] = q.above(r.root)
+			}
+			for _, id := range above[r.root] {
+				roots[id]++
+			}
+		}
+		for id, k := range roots {
+			w := want[id]
+			w.rfer += l[0].length
+			if k == n {
+				w.excl += l[0].length
+			}
+			want[id] = w
+		}
+		l = l[n:]
+	}
+	for _, id := range slices.Sorted(maps.Keys(q.groups)) {
+		if _, ok := c.roots[id]; !ok && id>>qgroupLevelShift == 0 {
+			continue // of a subvolume that is gone
+		}
+		if have, want := *q.groups[id], want[id]; have != want {
+			c.find("quota.count", qgroupName(id), fmt.Sprintf("rfer %d excl %d", have.rfer, have.excl), fmt.Sprintf("rfer %d excl %d", want.rfer, want.excl))
+		}
+	}
+}
