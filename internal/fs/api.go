@@ -31,6 +31,8 @@ type Options struct {
 	EndioWorkers int
 	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one makes Open cheap.
 	CacheBlocks int
+	// DirtyMetadata is the bytes of changed tree blocks above which a commit begins; zero is no limit, or follows from Memory.
+	DirtyMetadata int64
 	// FirstFit allocates from the start of every block group: what was freed too early is used again at once. Tests set it.
 	FirstFit bool
 	// Now gives inodes their time stamps; nil is the clock.
@@ -90,4 +92,5 @@ type Statfs struct {
 	NodeSize, SectorSize                 uint32
 	Files                                uint64 // inodes in memory
 	DirtyBytes, WritebackBytes, CacheLen int64
+	DirtyMetadata                        int64 // bytes of tree blocks that the running transaction has changed
 }

@@ -266,6 +266,7 @@ func (f *FS) Statfs(t *sched.Task) Statfs {
 		Files: uint64(f.inodes.count.Load()), CacheLen: f.cache.Bytes(),
 		DirtyBytes: f.cache.BDI.Dirty.Load() << pagecache.PageShift, WritebackBytes: f.cache.BDI.Writeback.Load() << pagecache.PageShift,
 	}
+	s.DirtyMetadata = f.trans.DirtyBytes(t)
 	if f.opt.ReadOnly {
 		for _, c := range f.vols.Chunks() {
 			switch {

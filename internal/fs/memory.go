@@ -7,7 +7,8 @@ import (
 )
 
 // The caches of a file system share one bound, Options.Memory. Three quarters are pages; an eighth is clean tree blocks, an eighth
-// inodes. Pages and tree blocks are evicted by their own clocks as new ones come; unused inodes go when there are too many, and
+// inodes. Beside them a sixteenth, and at least minDirtyMetadata, is for the changed tree blocks of a transaction: above it the next
+// task that changes something commits first. Pages and tree blocks are evicted by their own clocks as new ones come; unused inodes go when there are too many, and
 // when those that are left wait for a commit, the task that gave the last one back writes data and commits. Dirty pages are
 // bounded by the dirty limit, which is at most half of the pages.
 //
@@ -22,6 +23,8 @@ const (
 	bytesPerInode    = 4096    // an inode in memory with the tables of its pages and extents, rounded up
 	minInodes        = 64
 	minBlocks        = 64
+	maxDirtyMetadata = 64 << 20
+	minDirtyMetadata = 4 << 20 // below this the write path would do little else than commit
 )
 
 // DefaultMemory is the bound that fits the machine: a quarter of its memory, at most 1 GiB.
@@ -58,6 +61,9 @@ func (o *Options) bound(nodeSize uint32) {
 	}
 	if o.CacheBlocks == 0 {
 		o.CacheBlocks = int(min(max(m/8/int64(nodeSize), minBlocks), DefaultCacheBlocks))
+	}
+	if o.DirtyMetadata == 0 {
+		o.DirtyMetadata = min(max(m/16, minDirtyMetadata), maxDirtyMetadata)
 	}
 	if o.CacheInodes == 0 {
 		o.CacheInodes = int(min(max(m/8/bytesPerInode, minInodes), DefaultCacheInodes))

@@ -10,17 +10,17 @@ func TestBound(t *testing.T) {
 	}{
 		{"none", Options{Memory: NoLimit}, Options{Memory: NoLimit}},
 		{"small", Options{Memory: 32 << 20},
-			Options{Memory: 32 << 20, CacheLimit: 24 << 20, DirtyLimit: 12 << 20, CacheBlocks: 256, CacheInodes: 1024}},
+			Options{Memory: 32 << 20, CacheLimit: 24 << 20, DirtyLimit: 12 << 20, CacheBlocks: 256, CacheInodes: 1024, DirtyMetadata: 4 << 20}},
 		{"large", Options{Memory: 16 << 30},
-			Options{Memory: 16 << 30, CacheLimit: 12 << 30, DirtyLimit: DefaultDirtyLimit, CacheBlocks: DefaultCacheBlocks, CacheInodes: DefaultCacheInodes}},
-		{"tiny", Options{Memory: 1}, Options{Memory: 1, CacheLimit: minMemory / 4 * 3, DirtyLimit: minMemory / 8 * 3, CacheBlocks: minBlocks, CacheInodes: minInodes}},
-		{"more dirty than pages", Options{Memory: 32 << 20, DirtyLimit: 64 << 20, CacheBlocks: 7, CacheInodes: 8},
-			Options{Memory: 32 << 20, CacheLimit: 128 << 20, DirtyLimit: 64 << 20, CacheBlocks: 7, CacheInodes: 8}},
+			Options{Memory: 16 << 30, CacheLimit: 12 << 30, DirtyLimit: DefaultDirtyLimit, CacheBlocks: DefaultCacheBlocks, CacheInodes: DefaultCacheInodes, DirtyMetadata: maxDirtyMetadata}},
+		{"tiny", Options{Memory: 1}, Options{Memory: 1, CacheLimit: minMemory / 4 * 3, DirtyLimit: minMemory / 8 * 3, CacheBlocks: minBlocks, CacheInodes: minInodes, DirtyMetadata: minDirtyMetadata}},
+		{"more dirty than pages", Options{Memory: 32 << 20, DirtyLimit: 64 << 20, CacheBlocks: 7, CacheInodes: 8, DirtyMetadata: 9},
+			Options{Memory: 32 << 20, CacheLimit: 128 << 20, DirtyLimit: 64 << 20, CacheBlocks: 7, CacheInodes: 8, DirtyMetadata: 9}},
 	} {
 		o := c.in
 		o.bound(16384)
 		if o.Memory != c.want.Memory || o.CacheLimit != c.want.CacheLimit || o.DirtyLimit != c.want.DirtyLimit ||
-			o.CacheBlocks != c.want.CacheBlocks || o.CacheInodes != c.want.CacheInodes {
+			o.CacheBlocks != c.want.CacheBlocks || o.CacheInodes != c.want.CacheInodes || o.DirtyMetadata != c.want.DirtyMetadata {
 			t.Errorf("%s: have %+v want %+v", c.name, o, c.want)
 		}
 	}

@@ -92,7 +92,8 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if f.opt.Policy == nil {
 		f.opt.Policy = policy.MustParse("locked")
 	}
-	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks}); err != nil {
+	if f.trans, err = transaction.Open(t, transaction.Config{Volumes: vols, Super: sb, ReadOnly: o.ReadOnly, CacheBlocks: f.opt.CacheBlocks,
+		DirtyLimit: f.opt.DirtyMetadata}); err != nil {
 		return nil, err
 	}
 	top, err := f.checkRoots(t)

@@ -19,6 +19,7 @@ const dirtyShards = 16
 // Models btrfs_transaction.dirty_pages.
 type DirtySet struct {
 	shards [dirtyShards]dirtyShard
+	count  atomic.Int64 // of all lists, for a look without their locks
 }
 
 type dirtyShard struct {
@@ -45,6 +46,7 @@ func (d *DirtySet) add(t *sched.Task, b *Buffer) {
 	b.dirtyAt = len(s.list)
 	s.list = append(s.list, b)
 	s.mu.Unlock(t)
+	d.count.Add(1)
 }
 
 // Remove takes b out of the set: a block that is freed before it was written.
@@ -61,7 +63,11 @@ func (d *DirtySet) Remove(t *sched.Task, b *Buffer) {
 	s.list = s.list[:last]
 	b.dirtyAt = -1
 	s.mu.Unlock(t)
+	d.count.Add(-1)
 }
+
+// Count is Len without a lock.
+func (d *DirtySet) Count() int64 { return d.count.Load() }
 
 // Len is how many blocks the set has.
 func (d *DirtySet) Len(t *sched.Task) int {

@@ -232,6 +232,9 @@ func (e *ExtentTree) countTreeBlock(root uint64, n int64) {
 // headGrowth is what a queued reference may add to the extent and free space trees: two items and half-full leaves.
 const headGrowth = 512
 
+// QueuedRefs is how many extents have references that are queued.
+func (e *ExtentTree) QueuedRefs() int64 { return e.nheads.Load() }
+
 // GlobalShort reports that the global reserve holds less than it should.
 func (e *ExtentTree) GlobalShort(t *sched.Task) bool {
 	return e.space.Global.Reserved(t) < e.globalTarget()

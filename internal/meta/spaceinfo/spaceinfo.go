@@ -132,6 +132,9 @@ func New(nodeSize uint32, metadataCopies int) *Space {
 // SetFlushers opens the door. Without it a short reservation fails.
 func (s *Space) SetFlushers(f Flushers) { s.flushers = f }
 
+// NodeSize is the size of a tree block.
+func (s *Space) NodeSize() uint64 { return s.nodeSize }
+
 // Data, Metadata and System are the accounts.
 func (s *Space) Data() *Info { return &s.data }
 

@@ -17,6 +17,8 @@ type Config struct {
 	Super       *format.Super    // checked; Open takes it over
 	ReadOnly    bool
 	CacheBlocks int // clean tree blocks kept; 0 is ctree's default
+	// DirtyLimit is the bytes of changed tree blocks and queued references above which a commit begins; 0 is none.
+	DirtyLimit int64
 }
 
 // Open reads the chunk tree, opens the trees that every file system has and, unless it is read-only, loads the block groups.
@@ -24,7 +26,7 @@ type Config struct {
 // labs/reference 10.2.
 func Open(t *sched.Task, c Config) (*Manager, error) {
 	sb := c.Super
-	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, super: sb, roots: make(map[uint64]*ctree.Root)}
+	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, dirtyLimit: c.DirtyLimit, super: sb, roots: make(map[uint64]*ctree.Root)}
 	m.commitMu.Init(classCommit)
 	m.superMu.Init(classSuper)
 	m.superGen = sb.Generation

@@ -99,8 +99,9 @@ type Manager struct {
 	Space   *spaceinfo.Space
 	Extents *extenttree.ExtentTree
 
-	readOnly bool
-	super    *format.Super // of the last commit; replaced, never changed
+	readOnly   bool
+	dirtyLimit int64         // bytes; 0 is none
+	super      *format.Super // of the last commit; replaced, never changed
 
 	commitMu lock.Mutex
 	hooks    []func(t *sched.Task, h *Handle) error
@@ -150,6 +151,7 @@ func (m *Manager) start(t *sched.Task, items int, mode spaceinfo.FlushMode) (*Ha
 	if m.readOnly {
 		return nil, errno.EROFS
 	}
+	m.relieve(t)
 	bytes := m.Space.CalcInsert(items)
 	if bytes > 0 {
 		if err := m.Space.Metadata().Reserve(t, bytes, mode); err != nil {
@@ -174,7 +176,34 @@ func (m *Manager) JoinReserved(t *sched.Task, bytes uint64) (*Handle, error) {
 		m.Space.Metadata().Release(t, bytes)
 		return nil, errno.EROFS
 	}
+	m.relieve(t)
 	return m.join(t, bytes)
+}
+
+// queuedRefBytes is what a queued reference takes in memory, rounded up.
+const queuedRefBytes = 256
+
+// relieve commits when the running transaction keeps more in memory than it may: what it has changed is clean only then. The task that
+// is about to open a handle does it, and those that come meanwhile wait for it. The task may hold inodes and extents, which no commit
+// needs. Models btrfs_btree_balance_dirty() and btrfs_should_end_transaction(). Difference: the kernel writes the blocks back and goes on
+// with the transaction.
+func (m *Manager) relieve(t *sched.Task) {
+	if m.dirtyLimit == 0 {
+		return
+	}
+	if m.DirtyBytes(t)+m.Extents.QueuedRefs()*queuedRefBytes > m.dirtyLimit {
+		_ = m.Commit(t) // a failed one aborts, and join says so
+	}
+}
+
+// DirtyBytes is the bytes of tree blocks that the running transaction has changed.
+func (m *Manager) DirtyBytes(t *sched.Task) int64 {
+	m.lockRead(t)
+	defer m.mu.Unlock(t)
+	if m.running == nil {
+		return 0
+	}
+	return m.running.dirty.Count() * int64(m.Space.NodeSize())
 }
 
 // current is the task's open handle, or nil.
