@@ -56,7 +56,10 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
-			cfg := rt.config(rig.Config{Device: image, Model: model, Faults: a.faults, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
+			cfg := rt.config(rig.Config{Device: image, Model: model, Faults: a.faults, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Memory: a.cache.n}, largestFile(jf))
+			if image != "" { // an image in memory would count in the heap
+				defer a.limitHeap()()
+			}
 			return a.on(&rt, func() (err error) {
 				run, err = a.runBench(jf, cfg, pol, nocow, bar)
 				return err
@@ -80,6 +83,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		}
 		return a.interrupted()
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }
 

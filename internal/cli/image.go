@@ -137,10 +137,8 @@ func (a *app) writeFS(image string, f func(x *fs.FS) error) error {
 }
 
 func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
-	if o.Memory = a.cache.n; o.Memory == 0 {
-		o.Memory = fs.DefaultMemory()
-	}
-	defer limitHeap(o.Memory + heapSlack)()
+	o.Memory = a.cacheSize()
+	defer a.limitHeap()()
 	return a.withDevice(image, flags, func(dev blockdev.Device) error {
 		x, err := fs.Open(a.t, dev, o)
 		if err != nil {
@@ -157,18 +155,26 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 // heapSlack is what the program needs apart from its caches, in bytes.
 const heapSlack = 32 << 20
 
-// limitHeap makes the garbage collector keep the heap within n bytes. Without a limit the heap may grow to
-// twice the size of the caches. A lower limit that the user has set (GOMEMLIMIT) stays.
-func limitHeap(n int64) (undo func()) {
+// cacheSize is --cache or its default, in bytes.
+func (a *app) cacheSize() int64 {
+	if a.cache.n > 0 {
+		return a.cache.n
+	}
+	return fs.DefaultMemory()
+}
+
+// limitHeap makes the garbage collector keep the heap within the caches and a little more. Without a limit the heap may grow
+// to twice the size of the caches. A lower limit that the user has set (GOMEMLIMIT) stays.
+func (a *app) limitHeap() (undo func()) {
 	old := debug.SetMemoryLimit(-1)
-	debug.SetMemoryLimit(min(old, n))
+	debug.SetMemoryLimit(min(old, a.cacheSize()+heapSlack))
 	return func() { debug.SetMemoryLimit(old) }
 }
 
 // minCache is the least that --cache takes, in bytes.
 const minCache = 4 << 20
 
-// cacheFlag is --cache, for the verbs that read or write contents.
+// cacheFlag is --cache, for the verbs that read or change much.
 func (a *app) cacheFlag(cmd *cobra.Command) {
 	cmd.Flags().Var(&a.cache, "cache", "memory for file contents and metadata (default a quarter of RAM, at most 1G)")
 	run := cmd.RunE

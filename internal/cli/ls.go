@@ -83,6 +83,7 @@ func (a *app) ls() *cobra.Command {
 		}
 		return nil
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }
 

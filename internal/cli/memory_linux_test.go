@@ -49,7 +49,8 @@ func peakOf(t *testing.T, out io.Writer, most int, args ...string) {
 	}
 }
 
-// TestMemoryBound: a file eight times the cache goes into an image, is printed and comes out, in the memory of the cache and 64 MiB.
+// TestMemoryBound: a file eight times the cache goes into an image, is printed and comes out, and a bench reads and overwrites it, in
+// the memory of the cache and 64 MiB.
 func TestMemoryBound(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector needs memory of its own")
@@ -65,7 +66,7 @@ func TestMemoryBound(t *testing.T) {
 	if err := os.WriteFile(src, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	verb(t, 0, "mkfs", "--size", "512M", img)
+	verb(t, 0, "mkfs", "--size", "1G", img)
 	peakOf(t, io.Discard, cache+64, "put", "--cache", "32M", src, img+":/f")
 	var h same
 	h.want = data
@@ -77,6 +78,13 @@ func TestMemoryBound(t *testing.T) {
 	if have, err := os.ReadFile(dst); err != nil || !bytes.Equal(have, data) {
 		t.Errorf("get: %d bytes, %v, want the %d that were put", len(have), err, len(data))
 	}
+	job := filepath.Join(dir, "job")
+	text := fmt.Sprintf("[global]\nfilename=f\nsize=%dM\nnorandommap\n[read]\nrw=read\nbs=64k\n[cow]\nstonewall\nrw=randwrite\nbs=4k\nio_size=%dM\n[mix]\nstonewall\nrw=randrw\nbs=16k\nnumjobs=4\nio_size=%dM\n",
+		size, size/4, size/4)
+	if err := os.WriteFile(job, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	peakOf(t, io.Discard, cache+64, "bench", "--cache", "32M", "--image", img, job)
 	verb(t, 0, "check", img)
 }
 

@@ -42,6 +42,7 @@ func (a *app) rm() *cobra.Command {
 			return x.Rmdir(a.t, path)
 		})
 	}
+	a.cacheFlag(cmd)
 	return cmd
 }
 

@@ -50,7 +50,8 @@ type Config struct {
 	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test file, about
 	// what a machine with as much memory as seed 002's gives a file of 16 GiB.
 	DirtyBackground, DirtyLimit int64
-	// CacheLimit and NoPayload are fs.Options. EndioWorkers too; 0 is its default.
+	// Memory, CacheLimit and NoPayload are fs.Options. EndioWorkers too; 0 is its default.
+	Memory       int64
 	CacheLimit   int64
 	NoPayload    bool
 	EndioWorkers int
@@ -212,7 +213,7 @@ func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 		return fs.Options{}, err
 	}
 	o := fs.Options{Policy: &p, DirtyBackground: r.cfg.DirtyBackground, DirtyLimit: r.cfg.DirtyLimit,
-		CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers}
+		Memory: r.cfg.Memory, CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers}
 	if o.DirtyLimit == 0 && r.size > 0 {
 		o.DirtyBackground, o.DirtyLimit = r.size/16, r.size/8
 	}
