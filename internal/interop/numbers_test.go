@@ -167,6 +167,48 @@ func TestNumbersPut(t *testing.T) {
 	fmt.Printf("host space:\n%s", out)
 }
 
+// TestNumbersEviction: the same work with a cache of an eighth of the file and with one that holds all of it. The goal is 0.8.
+func TestNumbersEviction(t *testing.T) {
+	measurement(t)
+	bin := binary(t)
+	const mib = 512
+	dir := filepath.Dir(image(t, "x"))
+	img, src, dst, job := filepath.Join(dir, "img"), filepath.Join(dir, "src"), filepath.Join(dir, "dst"), filepath.Join(dir, "job")
+	must(t, os.WriteFile(src, newFiller(3).bytes(mib<<20), 0o644))
+	must(t, os.WriteFile(job, fmt.Appendf(nil, "[w]\nfilename=b\nrw=write\nbs=64k\nsize=%dM\nend_fsync=1\n", mib), 0o644))
+	sh(t, bin, "mkfs", "-q", "--size", "4G", img)
+	sh(t, bin, "put", src, img+":/g")
+	rate := func(args ...string) float64 {
+		start := time.Now()
+		sh(t, bin, args...)
+		return mib / time.Since(start).Seconds()
+	}
+	for _, c := range []struct {
+		what string
+		run  func(cache string) float64
+	}{
+		{"put", func(cache string) float64 {
+			defer sh(t, bin, "rm", img+":/f")
+			return rate("put", "--cache", cache, src, img+":/f")
+		}},
+		{"get", func(cache string) float64 {
+			defer os.Remove(dst)
+			return rate("get", "--cache", cache, img+":/g", dst)
+		}},
+		{"bench, 64k writes", func(cache string) float64 {
+			defer sh(t, bin, "rm", img+":/b")
+			return rate("bench", "--cache", cache, "--image", img, job)
+		}},
+	} {
+		var a, b []float64
+		for range numberRounds {
+			a = append(a, c.run("64M"))
+			b = append(b, c.run("2G"))
+		}
+		spread(t, fmt.Sprintf("%s of %d MiB with a cache of 64 MiB", c.what, mib), a, "without eviction", b, "MiB/s")
+	}
+}
+
 // TestNumbersLock: an uncontended lock through package lock in the real runtime, against sync's.
 func TestNumbersLock(t *testing.T) {
 	measurement(t)

@@ -1,0 +1,96 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// large skips what takes minutes and gigabytes unless everything is wanted.
+func large(t *testing.T) {
+	t.Helper()
+	if !full() {
+		t.Skip("takes minutes; make interop runs it")
+	}
+}
+
+// within runs the program and wants its resident memory to stay within most MiB.
+func within(t *testing.T, most int64, out io.Writer, bin string, args ...string) {
+	t.Helper()
+	var errw bytes.Buffer
+	c := exec.Command(bin, args...)
+	c.Stdout, c.Stderr = out, &errw
+	start := time.Now()
+	if err := c.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, tail(errw.Bytes()))
+	}
+	peak := c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
+	fmt.Printf("%-58s peak %d MiB, want at most %d, %.1f s\n", fmt.Sprint(args[:3]), peak, most, time.Since(start).Seconds())
+	if peak > most {
+		t.Errorf("%v: peak %d MiB, want at most %d", args, peak, most)
+	}
+}
+
+// TestMemoryManyFiles: 200,000 small files are put, listed, fetched and deleted in 256 MiB.
+func TestMemoryManyFiles(t *testing.T) {
+	large(t)
+	bin, dir := binary(t), t.TempDir()
+	img, src, dst := filepath.Join(dir, "img"), filepath.Join(dir, "src"), filepath.Join(dir, "dst")
+	const files, perDir = 200_000, 1000
+	for i := range files {
+		write(t, filepath.Join(src, strconv.Itoa(i/perDir), strconv.Itoa(i)), fmt.Appendf(nil, "%0100d", i))
+	}
+	sh(t, bin, "mkfs", "-q", "--size", "4G", img)
+	within(t, 256, io.Discard, bin, "put", "--cache", "128M", "-r", src, img+":/t")
+	judged(t, img)
+	var names countLines
+	within(t, 256, &names, bin, "ls", "--cache", "128M", "-R", img+":/t")
+	if want := files + files/perDir; int(names) != want {
+		t.Errorf("ls -R prints %d names, want %d", names, want)
+	}
+	within(t, 256, io.Discard, bin, "get", "--cache", "128M", "-r", img+":/t", dst)
+	sh(t, "diff", "-r", src, dst)
+	within(t, 256, io.Discard, bin, "rm", "--cache", "128M", "-r", img+":/t")
+	judged(t, img)
+}
+
+// countLines counts the lines that are written.
+type countLines int
+
+func (n *countLines) Write(p []byte) (int, error) {
+	*n += countLines(bytes.Count(p, []byte("\n")))
+	return len(p), nil
+}
+
+// TestMemoryLargeFile: a file of 3 GiB is put, printed, fetched, and read and overwritten by a bench in 256 MiB and 64 MiB.
+func TestMemoryLargeFile(t *testing.T) {
+	large(t)
+	bin, dir := binary(t), t.TempDir()
+	img, src, dst := filepath.Join(dir, "img"), filepath.Join(dir, "src"), filepath.Join(dir, "dst")
+	const mib, most = 3 << 10, 256 + 64
+	f, err := os.Create(src)
+	must(t, err)
+	fill := newFiller(7)
+	for range mib {
+		_, err := f.Write(fill.bytes(1 << 20))
+		must(t, err)
+	}
+	must(t, f.Close())
+	sh(t, bin, "mkfs", "-q", "--size", "8G", img)
+	within(t, most, io.Discard, bin, "put", "--cache", "256M", src, img+":/f")
+	within(t, most, io.Discard, bin, "get", "--cache", "256M", img+":/f", dst)
+	sh(t, "cmp", src, dst)
+	must(t, os.Remove(dst))
+	within(t, most, io.Discard, bin, "cat", "--cache", "256M", img+":/f")
+	job := filepath.Join(dir, "job")
+	must(t, os.WriteFile(job, fmt.Appendf(nil, "[global]\nfilename=f\nsize=%dM\nnorandommap\n[read]\nrw=read\nbs=128k\n[cow]\nstonewall\nrw=randwrite\nbs=4k\nio_size=512M\n", mib), 0o644))
+	within(t, most, io.Discard, bin, "bench", "--cache", "256M", "--image", img, job)
+	judged(t, img)
+}
