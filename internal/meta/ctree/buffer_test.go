@@ -1,6 +1,7 @@
 package ctree
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -52,6 +53,7 @@ func TestReadChecks(t *testing.T) {
 		{"fsid", func(b *bed, leaf uint64) { b.change(leaf, func(n format.Node) { n.SetFSID(format.UUID{7}) }) }, "bad fsid, have 07"},
 		{"level", func(b *bed, leaf uint64) { b.change(leaf, func(n format.Node) { n.SetLevel(1) }) }, "bad level, have 1 want 0"},
 		{"generation", func(b *bed, leaf uint64) { b.change(leaf, func(n format.Node) { n.SetGeneration(77) }) }, "bad generation, have 77 want 2"},
+		{"generation of the block before", func(b *bed, leaf uint64) { b.change(leaf, func(n format.Node) { n.SetGeneration(1) }) }, "bad generation, have 1 want 2"},
 		{"owner", func(b *bed, leaf uint64) {
 			b.change(leaf, func(n format.Node) { n.SetOwner(format.CSUM_TREE_OBJECTID) })
 		}, "bad owner, have 7 want 300"},
@@ -137,6 +139,23 @@ func TestSecondMirror(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "bad checksum") {
 		t.Fatal(err)
 	}
+	// The device recovers: nobody remembers the failure.
+	b.bad[leaf] = 0
+	if found, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); !found || err != nil {
+		t.Fatalf("after the device has recovered: %v, %v", found, err)
+	}
+	p.Release(b.task)
+	// The first mirror lost a write: it has the whole block of an older transaction.
+	b.reopen(100)
+	old := format.Node(bytes.Clone(b.blocks[leaf]))
+	old.SetGeneration(1)
+	old.UpdateCsum()
+	b.stale[leaf] = old
+	if found, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); !found || err != nil {
+		t.Fatalf("with a lost write on the first mirror: %v, %v", found, err)
+	}
+	p.Release(b.task)
+	b.noRefs()
 }
 
 // The cache keeps to its bound for clean blocks, and never lets a dirty or referenced one go.
@@ -177,6 +196,66 @@ func TestCacheBound(t *testing.T) {
 		c.Put()
 	}
 	held.Release(b.task)
+	b.noRefs()
+
+	// Beside many clean blocks a few dirty ones stay, however often the clock hand comes by.
+	for i := uint64(0); i < 5000; i += 100 {
+		var p Path
+		_, err := b.f.SearchSlot(b.task, b.tr, b.root, k(i), &p, 0, true)
+		must(t, err)
+		p.Release(b.task)
+	}
+	for range 3 {
+		var p Path
+		more, err := b.f.SearchForward(reader, b.root, format.Key{}, &p)
+		for more && err == nil {
+			more, err = b.f.NextItem(reader, b.root, &p)
+		}
+		must(t, err)
+		p.Release(reader)
+	}
+	for _, d := range b.tr.Dirty.Buffers(b.task) {
+		if c := b.f.cache.find(d.Bytenr); c != d {
+			t.Fatalf("dirty block %d left the cache", d.Bytenr)
+		} else {
+			c.Put()
+		}
+	}
+	b.noRefs()
+}
+
+// A block that is written in the middle of its transaction, as an fsync writes its log, is what a crash finds. The transaction
+// goes on and changes the tree again: it copies, and what was written stays as it is.
+func TestWrittenBlockIsCopied(t *testing.T) {
+	b := newBed(t, 4096, 100)
+	for i := range uint64(100) {
+		must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), fill(i, 100)))
+	}
+	old := b.tr
+	b.f.Seal(b.task, old.Dirty)
+	must(t, b.f.WriteOut(b.task, old.Dirty, b.store))
+	disk := map[uint64]string{}
+	for at, d := range b.blocks {
+		disk[at] = string(d)
+	}
+	b.tr = &Trans{ID: old.ID, Dirty: NewDirtySet()}
+	for i := range uint64(100) {
+		var p Path
+		_, err := b.f.SearchSlot(b.task, b.tr, b.root, k(i), &p, 0, true)
+		must(t, err)
+		if _, ok := disk[p.Nodes[0].Bytenr]; ok {
+			t.Fatalf("the leaf of key %d is changed at %d, where it was written", i, p.Nodes[0].Bytenr)
+		}
+		p.Item()[0] ^= 0xff
+		p.Release(b.task)
+	}
+	b.f.Seal(b.task, b.tr.Dirty)
+	must(t, b.f.WriteOut(b.task, b.tr.Dirty, b.store))
+	for at, d := range disk {
+		if string(b.blocks[at]) != d {
+			t.Fatalf("block %d, which was written, is written again", at)
+		}
+	}
 	b.noRefs()
 }
 

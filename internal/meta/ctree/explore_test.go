@@ -3,8 +3,11 @@ package ctree
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -111,26 +114,30 @@ func TestWalkPreempted(t *testing.T) {
 		back  bool
 		after []uint64 // keys after the victim's
 		size  int
+		two   bool // the item before the victim goes as well
 	}{
-		{false, []uint64{1, 13, 14, 25}, 400},
-		{true, []uint64{1, 13, 14, 25}, 400},
-		{false, []uint64{11}, 900}, // the next leaf's first item takes the victim's place
-		{true, []uint64{11}, 900},
+		{false, []uint64{1, 13, 14, 25}, 400, false},
+		{true, []uint64{1, 13, 14, 25}, 400, false},
+		{false, []uint64{11}, 900, false}, // the next leaf's first item takes the victim's place
+		{true, []uint64{11}, 900, false},
+		{false, []uint64{31}, 900, true}, // its first two do
+		{true, []uint64{31}, 900, true},
 	}
 	for _, plan := range plans {
 		back := plan.back
 		for victim := range uint64(items) {
+			first := victim
+			if plan.two && victim > 0 {
+				first--
+			}
 			for step := 0; ; step++ {
 				b := newBed(t, 4096, 100)
 				for i := range uint64(items) {
 					must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i*10), fill(i, 900)))
 				}
-				schedule := ""
-				if step > 0 {
-					schedule = fmt.Sprintf("%d:2", step)
-				}
+				cut := &switchOnce{after: step, to: 2}
 				var seen []format.Key
-				r := explore.Once(explore.OnceConfig{Schedule: schedule}, func(task *sched.Task) {
+				r := explore.Once(explore.OnceConfig{Strategy: cut}, func(task *sched.Task) {
 					task.Go("walk", func(task *sched.Task) {
 						var p Path
 						move, more, err := b.f.NextItem, false, error(nil)
@@ -150,14 +157,16 @@ func TestWalkPreempted(t *testing.T) {
 						}
 					})
 					task.Go("writer", func(task *sched.Task) {
-						var p Path
-						if found, err := b.f.SearchSlot(task, b.tr, b.root, k(victim*10), &p, -1, true); !found || err != nil {
-							t.Error(found, err)
+						for i := first; i <= victim; i++ {
+							var p Path
+							if found, err := b.f.SearchSlot(task, b.tr, b.root, k(i*10), &p, -1, true); !found || err != nil {
+								t.Error(found, err)
+							}
+							if err := b.f.DelItems(task, b.tr, b.root, &p, p.Slot(), 1); err != nil {
+								t.Error(err)
+							}
+							p.Release(task)
 						}
-						if err := b.f.DelItems(task, b.tr, b.root, &p, p.Slot(), 1); err != nil {
-							t.Error(err)
-						}
-						p.Release(task)
 						for _, i := range plan.after {
 							if err := b.f.InsertItem(task, b.tr, b.root, k(victim*10+i), fill(i, plan.size)); err != nil {
 								t.Error(err)
@@ -165,30 +174,166 @@ func TestWalkPreempted(t *testing.T) {
 						}
 					})
 				})
-				if r.Verdict == explore.KindMismatch && step > 0 {
-					break // the walk has no such step
-				}
 				if r.Verdict != explore.OK {
-					t.Fatalf("victim %d, schedule %q: %v: %s", victim, schedule, r.Verdict, r.Violation)
+					t.Fatalf("victim %d, schedule %q: %v: %s", victim, r.Schedule, r.Verdict, r.Violation)
 				}
 				missing := map[format.Key]bool{}
 				for i := range uint64(items) {
-					missing[k(i*10)] = i != victim
+					missing[k(i*10)] = i < first || i > victim
 				}
 				for i, key := range seen {
 					if i > 0 && (!back && !seen[i-1].Less(key) || back && !key.Less(seen[i-1])) {
-						t.Fatalf("victim %d, schedule %q, back %v: %v after %v", victim, schedule, back, key, seen[i-1])
+						t.Fatalf("victim %d, schedule %q, back %v: %v after %v", victim, r.Schedule, back, key, seen[i-1])
 					}
 					delete(missing, key)
 				}
 				for key, m := range missing {
 					if m {
-						t.Fatalf("victim %d, schedule %q, back %v: the walk missed %v: %v", victim, schedule, back, key, seen)
+						t.Fatalf("victim %d, schedule %q, back %v: the walk missed %v: %v", victim, r.Schedule, back, key, seen)
 					}
 				}
 				b.walk()
 				b.noRefs()
+				if !cut.done {
+					if step < items {
+						t.Fatalf("the walk has %d steps, want one for each item at least", step)
+					}
+					break
+				}
 			}
 		}
 	}
+}
+
+// switchOnce lets task to run instead of another one, once: after so many steps at which it could have run.
+type switchOnce struct {
+	after, to int
+	done      bool
+}
+
+func (s *switchOnce) Pick(d explore.Decision) int {
+	if s.done || d.Default == s.to || !slices.Contains(d.Enabled, s.to) {
+		return d.Default
+	}
+	if s.after--; s.after >= 0 {
+		return d.Default
+	}
+	s.done = true
+	return s.to
+}
+
+// A leaf is let go to make room for a duplicate, and another task changes the item meanwhile, at any step: the caller learns
+// it (EAGAIN), or gets the copy of what it has read.
+func TestDuplicateOfChangedItem(t *testing.T) {
+	again := 0
+	for step := 0; ; step++ {
+		b := newBed(t, 4096, 100)
+		for i := range uint64(4) {
+			must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i*10), fill(i, 900)))
+		}
+		cut := &switchOnce{after: step, to: 2}
+		r := explore.Once(explore.OnceConfig{Strategy: cut}, func(task *sched.Task) {
+			task.Go("splitter", func(task *sched.Task) {
+				var p Path
+				if found, err := b.f.SearchSlot(task, b.tr, b.root, k(20), &p, 0, true); !found || err != nil {
+					t.Error(found, err)
+				}
+				old := string(p.Item())
+				switch err := b.f.DuplicateItem(task, b.tr, b.root, &p, k(21)); err {
+				case nil:
+					if string(p.Item()) != old {
+						t.Error("the copy is of another item than the one that was read")
+					}
+				case errno.EAGAIN:
+					again++
+				default:
+					t.Error(err)
+				}
+				p.Release(task)
+			})
+			task.Go("writer", func(task *sched.Task) {
+				var p Path
+				if found, err := b.f.SearchSlot(task, b.tr, b.root, k(20), &p, 0, true); !found || err != nil {
+					t.Error(found, err)
+				}
+				copy(p.Item(), fill(77, 900))
+				p.Release(task)
+			})
+		})
+		if r.Verdict != explore.OK || t.Failed() {
+			t.Fatalf("schedule %q: %v: %s", r.Schedule, r.Verdict, r.Violation)
+		}
+		b.walk()
+		b.noRefs()
+		if !cut.done {
+			break
+		}
+	}
+	if again == 0 {
+		t.Error("at no step did the item change: the test shows nothing")
+	}
+}
+
+// lateDevice ends every write on a task of its own.
+type lateDevice struct {
+	*store
+	ended int
+}
+
+func (d *lateDevice) Submit(t *sched.Task, b *blockdev.Bio) {
+	t.Go("device", func(t *sched.Task) {
+		t.Enter(sched.PointDevice, blockdev.WaitClass.ID, d)
+		d.ended++
+		d.store.Submit(t, b)
+	})
+}
+
+// A device ends its writes when it pleases: WriteOut returns when the last one has ended, in every order.
+func TestWriteOutWaits(t *testing.T) {
+	for seed := range uint64(20) {
+		var order explore.Strategy // none: WriteOut goes on as long as it can
+		if seed > 0 {
+			order = explore.RandomWalk(seed)
+		}
+		b := newBed(t, 4096, 100)
+		for i := range uint64(300) {
+			must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), fill(i, 400)))
+		}
+		d := &lateDevice{store: b.store}
+		r := explore.Once(explore.OnceConfig{Strategy: order}, func(task *sched.Task) {
+			b.f.Seal(task, b.tr.Dirty)
+			if err := b.f.WriteOut(task, b.tr.Dirty, d); err != nil {
+				t.Error(err)
+			}
+			if d.bios != d.ended || d.bios < 2 || len(b.blocks) != b.tr.Dirty.Len(task) {
+				t.Errorf("WriteOut returns with %d of %d blocks written, %d bios", len(b.blocks), b.tr.Dirty.Len(task), d.bios)
+			}
+		})
+		if r.Verdict != explore.OK || t.Failed() {
+			t.Fatalf("seed %d: %v: %s", seed, r.Verdict, r.Violation)
+		}
+	}
+}
+
+// The root of a tree is locked by a task that waits for us: a NOWAIT search answers, any other would wait for ever.
+func TestNowaitRoot(t *testing.T) {
+	b := newBed(t, 4096, 100)
+	must(t, b.f.InsertItem(b.task, b.tr, b.root, k(1), fill(1, 100)))
+	r := explore.Once(explore.OnceConfig{}, func(task *sched.Task) {
+		var q Path
+		if _, err := b.f.SearchSlot(task, b.tr, b.root, k(1), &q, 0, true); err != nil {
+			t.Error(err)
+		}
+		task.Join(task.Go("reader", func(task *sched.Task) {
+			p := Path{Nowait: true}
+			if _, err := b.f.SearchSlot(task, nil, b.root, k(1), &p, 0, false); err != errno.EAGAIN || p.Nodes[0] != nil {
+				t.Errorf("the root is locked: %v, want EAGAIN", err)
+			}
+		}))
+		q.Release(task)
+	})
+	if r.Verdict != explore.OK {
+		t.Errorf("%v: %s", r.Verdict, r.Violation)
+	}
+	b.noRefs()
 }

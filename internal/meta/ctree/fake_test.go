@@ -29,17 +29,18 @@ type store struct {
 	free   []uint64          // may be used at once
 	pinned []uint64          // free after the commit
 	next   uint64
-	left   int             // allocations until ENOSPC; negative is no limit
-	shared map[uint64]bool // shared by a snapshot
-	bad    map[uint64]int  // mirrors of a block that read badly
-	failW  int             // fail the n-th bio from now on; 0 is never
+	left   int               // allocations until ENOSPC; negative is no limit
+	shared map[uint64]bool   // shared by a snapshot
+	bad    map[uint64]int    // mirrors of a block that read badly
+	stale  map[uint64][]byte // what the first mirror of a block has instead
+	failW  int               // fail the n-th bio from now on; 0 is never
 	bios   int
 	two    bool // two mirrors
 }
 
 func newStore(t testing.TB, size int) *store {
 	return &store{t: t, size: size, blocks: map[uint64][]byte{}, used: map[uint64]bool{}, next: 1 << 20, left: -1,
-		shared: map[uint64]bool{}, bad: map[uint64]int{}}
+		shared: map[uint64]bool{}, bad: map[uint64]int{}, stale: map[uint64][]byte{}}
 }
 
 func (s *store) Read(t *sched.Task, p []byte, logical uint64, mirror int) error {
@@ -49,6 +50,9 @@ func (s *store) Read(t *sched.Task, p []byte, logical uint64, mirror int) error 
 	b, ok := s.blocks[logical]
 	if !ok {
 		return fmt.Errorf("read logical %d: never written", logical)
+	}
+	if old := s.stale[logical]; old != nil && mirror == 0 {
+		b = old
 	}
 	copy(p, b)
 	if mirror < s.bad[logical] {
@@ -170,6 +174,7 @@ func (b *bed) forest(cacheBlocks int) *Forest {
 func (b *bed) commit(during func()) {
 	b.t.Helper()
 	old := b.tr
+	b.dirtySet()
 	b.f.Seal(b.task, old.Dirty)
 	b.store.mu.Lock()
 	pinned := b.pinned
@@ -185,6 +190,18 @@ func (b *bed) commit(during func()) {
 	b.store.mu.Lock()
 	b.free = append(b.free, pinned...)
 	b.store.mu.Unlock()
+}
+
+// dirtySet checks that the running transaction writes the blocks that it has made, those it has not freed again, each once.
+func (b *bed) dirtySet() {
+	b.t.Helper()
+	last := uint64(0)
+	for _, buf := range b.tr.Dirty.Buffers(b.task) {
+		if !b.used[buf.Bytenr] || buf.generation != b.tr.ID || !buf.dirty.Load() || buf.Bytenr == last {
+			b.t.Fatalf("the dirty set has block %d generation %d, allocated %v, dirty %v, after block %d", buf.Bytenr, buf.generation, b.used[buf.Bytenr], buf.dirty.Load(), last)
+		}
+		last = buf.Bytenr
+	}
 }
 
 // reopen forgets everything in memory; the transaction must just have been committed.
@@ -283,10 +300,19 @@ func (b *bed) walk() (items []item) {
 	return items
 }
 
-// noRefs checks that nothing but the root is referenced.
+// noRefs checks that nothing but the root is referenced, and the counts of dirty blocks.
 func (b *bed) noRefs() {
 	b.t.Helper()
 	for i := range b.f.cache.shards {
+		dirty := int32(0)
+		for _, buf := range b.f.cache.shards[i].ring {
+			if buf.dirty.Load() {
+				dirty++
+			}
+		}
+		if n := b.f.cache.shards[i].dirty.Load(); n != dirty {
+			b.t.Fatalf("shard %d counts %d dirty blocks, want %d", i, n, dirty)
+		}
 		for _, buf := range b.f.cache.shards[i].ring {
 			want := int32(0)
 			if buf == b.root.node.Load() {

@@ -472,6 +472,28 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
+// A node of any number of pointers, and an insert below it that makes two leaves at once, because the item fits neither half: the
+// node makes room on the way down, where the search cannot come back to it.
+func TestTwoLeavesUnderAFullNode(t *testing.T) {
+	const ptrs = 12
+	for leaves := uint64(1); leaves <= 3*ptrs; leaves++ {
+		for at := range leaves {
+			b := newBed(t, 4096, 1000)
+			b.ptrs = ptrs
+			b.limitPtrs()
+			m := model{}
+			for i := range 2 * leaves { // two to a leaf
+				must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i*2), fill(i, 1950)))
+				m[k(i*2)] = string(fill(i, 1950))
+			}
+			key := k(at*4 + 1) // between the two
+			must(t, b.f.InsertItem(b.task, b.tr, b.root, key, fill(9, 3000)))
+			m[key] = string(fill(9, 3000))
+			b.compare(m)
+		}
+	}
+}
+
 func TestItemTooLarge(t *testing.T) {
 	b := newBed(t, 4096, 100)
 	for i := range uint64(5) {
