@@ -106,6 +106,7 @@ func TestCheckerRefuses(t *testing.T) {
 		{DIR_ITEM_KEY, p8(27, 200), "bad dir item lengths"},
 		{DIR_ITEM_KEY, p8(25, 1), "bad dir item data length"},
 		{DIR_ITEM_KEY, cut(20), "bad dir item size"},
+		{DIR_ITEM_KEY, func(it *testItem) { it.b = append(it.b, it.b...); it.b[len(it.b)-1]++ }, "bad name hash"}, // of the second name
 		{DIR_INDEX_KEY, p8(27, 3), "bad dir index size"},
 		{XATTR_ITEM_KEY, p8(29, FtRegFile), "bad dir item type"},
 		{XATTR_ITEM_KEY, p64(0, 257), "bad dir item location"},
@@ -186,6 +187,73 @@ func TestCheckerRefuses(t *testing.T) {
 	}
 }
 
+// TestCheckerRefusesFileExtents pokes the fields of an extent on disk, which starts at 8192 of its file and is 8192 bytes long.
+func TestCheckerRefusesFileExtents(t *testing.T) {
+	const disk, diskNum, off, num, ram = 21, 29, 37, 45, 8
+	minus := func(n uint64) uint64 { return -n }
+	for _, c := range []struct {
+		want string
+		at   uint64 // of the file
+		cut  int
+		poke map[int]uint64
+	}{
+		{"", 8192, 0, nil},
+		{"", 8192, 0, map[int]uint64{off: 4096, num: 4096}},
+		{"", 8192, 0, map[int]uint64{disk: 0, diskNum: 0, off: 4096}}, // a hole may be a window of a longer one
+		{"", minus(8192 * 2), 0, nil},
+		{"bad file extent size, have 52 want 53", 8192, 1, nil},
+		{"unaligned file extent", 8192, 0, map[int]uint64{ram: 8193}},
+		{"unaligned file extent", 8192, 0, map[int]uint64{disk: 1<<24 + 512}},
+		{"unaligned file extent", 8192, 0, map[int]uint64{diskNum: 5}},
+		{"unaligned file extent", 8192, 0, map[int]uint64{off: 4095}},
+		{"unaligned file extent", 8192, 0, map[int]uint64{num: 4097}},
+		{"bad num_bytes, have 0", 8192, 0, map[int]uint64{num: 0}},
+		{"file extent end overflows, have num_bytes 8192", minus(4096), 0, nil},
+		{"bad disk_num_bytes, have 0", 8192, 0, map[int]uint64{diskNum: 0}},
+		{"bad disk_num_bytes, have 8192", 8192, 0, map[int]uint64{disk: minus(4096)}},
+		{"bad ram_bytes, have 8192 want at least 12288", 8192, 0, map[int]uint64{off: 4096}},
+		{"bad ram_bytes", 8192, 0, map[int]uint64{off: minus(4096)}},
+		{"bad ram_bytes", 8192, 0, map[int]uint64{num: 12288}},
+	} {
+		it := samples()[12]
+		it.k.Offset = c.at
+		it.b = append([]byte(nil), it.b[:len(it.b)-c.cut]...)
+		for at, v := range c.poke {
+			le.PutUint64(it.b[at:], v)
+		}
+		err := CheckLeaf(leafOf(CSUM_TREE_OBJECTID, it), ctx())
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: have %v", c, err)
+		}
+	}
+}
+
+// TestCheckerFullLeaf fills a leaf to the last byte: data may touch the item headers and not cover one.
+func TestCheckerFullLeaf(t *testing.T) {
+	full := MaxItemSize(NodeSize)
+	for n := full; n <= full+2; n++ { // beyond, the data would say another size
+		err := CheckLeaf(leafOf(FS_TREE_OBJECTID, testItem{Key{1, STRING_ITEM_KEY, 0}, make([]byte, n)}), ctx())
+		if n == full && err != nil || n > full && (err == nil || !strings.Contains(err.Error(), "item overlaps item headers")) {
+			t.Errorf("an item of %d bytes, with room for %d: %v", n, full, err)
+		}
+	}
+}
+
+// TestCheckerNeighbourCsums: the sectors of an item are counted by the size of the file system's checksums.
+func TestCheckerNeighbourCsums(t *testing.T) {
+	for typ := CsumCRC32C; typ.Known(); typ++ {
+		c := ctx()
+		c.Csum = typ
+		for _, gap := range []uint64{1, 2, 3} {
+			two := make([]byte, 2*typ.Size())
+			first, second := Key{EXTENT_CSUM_OBJECTID, EXTENT_CSUM_KEY, 1 << 24}, Key{EXTENT_CSUM_OBJECTID, EXTENT_CSUM_KEY, 1<<24 + gap*SectorSize}
+			if err := CheckLeaf(leafOf(CSUM_TREE_OBJECTID, testItem{first, two}, testItem{second, two}), c); (err == nil) != (gap >= 2) {
+				t.Errorf("%v: checksums of 2 sectors, then of 2 from sector %d on: %v", typ, gap, err)
+			}
+		}
+	}
+}
+
 // TestCheckerRefusesBetweenItems: rules about two neighbours.
 func TestCheckerRefusesBetweenItems(t *testing.T) {
 	byKey := func(o uint64, typ uint8) testItem {
@@ -204,6 +272,7 @@ func TestCheckerRefusesBetweenItems(t *testing.T) {
 	data := byKey(1<<24, EXTENT_ITEM_KEY)
 	free := byKey(1<<24, FREE_SPACE_EXTENT_KEY)
 	dev := byKey(1, DEV_EXTENT_KEY)
+	block := byKey(1<<26, METADATA_ITEM_KEY)
 	other := move(byKey(257, INODE_REF_KEY), 0)
 	other.k.Objectid = 258
 	two := InlineRef{Type: EXTENT_DATA_REF_KEY, Data: ExtentDataRef{DataRef{Root: 5, Ino: 300}, 1}}
@@ -222,6 +291,8 @@ func TestCheckerRefusesBetweenItems(t *testing.T) {
 		{"csum range overlaps", CSUM_TREE_OBJECTID, []testItem{csum, move(csum, 4096)}},
 		{"file extent overlaps", FS_TREE_OBJECTID, []testItem{reg, move(reg, 4096)}},
 		{"extent overlaps", EXTENT_TREE_OBJECTID, []testItem{data, moveObj(data, 4096)}},
+		{"extent overlaps", EXTENT_TREE_OBJECTID, []testItem{block, moveObj(block, 4096)}},
+		{"extent overlaps", EXTENT_TREE_OBJECTID, []testItem{block, moveObj(block, NodeSize-4096)}},
 		{"free space overlaps", FREE_SPACE_TREE_OBJECTID, []testItem{free, moveObj(free, 4096)}},
 		{"dev extent overlaps", DEV_TREE_OBJECTID, []testItem{dev, move(dev, 4096)}},
 		{"item without inode item", FS_TREE_OBJECTID, []testItem{byKey(257, INODE_ITEM_KEY), other}},
@@ -231,6 +302,9 @@ func TestCheckerRefusesBetweenItems(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("have %v want %q", err, c.want)
 		}
+	}
+	if err := CheckLeaf(leafOf(EXTENT_TREE_OBJECTID, block, moveObj(block, NodeSize)), ctx()); err != nil {
+		t.Errorf("two tree blocks side by side: %v", err)
 	}
 	// Log trees keep what they need of an inode, which may be no inode item.
 	if err := CheckLeaf(leafOf(TREE_LOG_OBJECTID, byKey(257, INODE_ITEM_KEY), other), ctx()); err != nil {
@@ -269,7 +343,7 @@ func TestCheckerRefusesHeaders(t *testing.T) {
 		{"bad key order", func(n Node) { n.SetKey(1, n.Key(0)) }},
 		{"bad block pointer", func(n Node) { n.SetBlockptr(1, 0) }},
 		{"bad block pointer", func(n Node) { n.SetBlockptr(1, 77) }},
-		{"bad pointer generation", func(n Node) { n.SetPtrGeneration(2, 9) }},
+		{"bad pointer generation, have 8 want at most 7", func(n Node) { n.SetPtrGeneration(2, 8) }},
 	} {
 		n := nodeOf(3)
 		c.do(n)
