@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"unsafe"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/sched"
@@ -89,6 +90,67 @@ func TestTransfersAgreeWithModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A bio of more vectors than one system call takes, and of more bytes than a bounce buffer has: all of it is moved, and nothing
+// beside it. Memory that is not aligned is bounced under O_DIRECT.
+func TestManyVectors(t *testing.T) {
+	const n, size, off = 2600, 16 << 20, 64 << 10
+	aligned := func(skew int) []byte {
+		p := make([]byte, n*4096+8192)
+		at := -int(uintptr(unsafe.Pointer(&p[0]))) & 4095
+		return p[at+skew:][: n*4096 : n*4096]
+	}
+	cut := func(p []byte, step int) (vecs [][]byte) {
+		for ; len(p) > 0; p = p[min(step, len(p)):] {
+			vecs = append(vecs, p[:min(step, len(p)):min(step, len(p))])
+		}
+		return vecs
+	}
+	devices(t, size, func(t *testing.T, d Device) {
+		k := sched.NewTask("test")
+		for _, skew := range []int{0, 8} {
+			want := append(append(pattern(1, off), make([]byte, n*4096)...), pattern(2, size-off-n*4096)...)
+			if err := Write(k, d, want, 0); err != nil {
+				t.Fatal(err)
+			}
+			p := aligned(skew)
+			copy(p, pattern(3, len(p)))
+			copy(want[off:], p)
+			if err := Do(k, d, &Bio{Op: OpWrite, Off: off, Vecs: cut(p, 4096)}); err != nil {
+				t.Fatal(err)
+			}
+			have := make([]byte, size)
+			if err := Read(k, d, have, 0); err != nil {
+				t.Fatal(err)
+			}
+			for i := range have {
+				if have[i] != want[i] {
+					t.Fatalf("memory off by %d: byte %d after a write of %d at %d: have %d want %d", skew, i, len(p), off, have[i], want[i])
+				}
+			}
+			clear(p)
+			if err := Do(k, d, &Bio{Op: OpRead, Off: off, Vecs: cut(p, 4096)}); err != nil || !bytes.Equal(p, want[off:off+len(p)]) {
+				t.Fatalf("memory off by %d: the read differs from what was written: %v", skew, err)
+			}
+		}
+	})
+}
+
+// The host's error of a flush is the flush's: a closed descriptor stands for a disk that has gone.
+func TestFileFlushFails(t *testing.T) {
+	k := sched.NewTask("test")
+	d, err := Create(filepath.Join(t.TempDir(), "img"), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Flush(k, d); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if err := Flush(k, d); err == nil {
+		t.Error("a flush of a device that is gone: no error")
+	}
 }
 
 func TestOutOfRangeIsEIO(t *testing.T) {
