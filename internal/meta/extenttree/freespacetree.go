@@ -133,19 +133,10 @@ func (e *ExtentTree) fstNewGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 func (e *ExtentTree) fstCovering(t *sched.Task, off format.Logical) (span, bool, error) {
 	p := &e.path2
 	defer p.Release(t)
-	// The key after every extent that starts at or before off.
-	found, err := e.forest.SearchSlot(t, nil, e.fst, format.Key{Objectid: uint64(off), Type: format.FREE_SPACE_EXTENT_KEY, Offset: ^uint64(0)}, p, 0, false)
-	if err != nil {
+	// The last key that starts at or before off.
+	key := format.Key{Objectid: uint64(off), Type: format.FREE_SPACE_EXTENT_KEY, Offset: ^uint64(0)}
+	if more, err := e.forest.SearchBackward(t, e.fst, key, p); err != nil || !more {
 		return span{}, false, err
-	}
-	if !found {
-		if p.Slot() == 0 {
-			if more, err := e.forest.PrevLeaf(t, e.fst, p); err != nil || !more {
-				return span{}, false, err
-			}
-		} else {
-			p.Slots[0]--
-		}
 	}
 	k := p.Key()
 	s := spanOf(format.Logical(k.Objectid), k.Offset)
@@ -289,20 +280,12 @@ func (e *ExtentTree) fstFindBitmap(t *sched.Task, tr *ctree.Trans, p *ctree.Path
 		return span{}, err
 	}
 	if !found {
+		// Every item before the slot is before the key; slot 0 is the start of the tree.
 		if p.Slot() == 0 {
-			// The covering item is in the leaf before; find its key, then search it for change.
-			more, err := e.forest.PrevLeaf(t, e.fst, p)
-			if err != nil || !more {
-				return span{}, fmt.Errorf("corrupt free space tree: no bitmap for %d (%w)", off, err)
-			}
-			k := p.Key()
 			p.Release(t)
-			if _, err := e.forest.SearchSlot(t, tr, e.fst, k, p, 0, tr != nil); err != nil {
-				return span{}, err
-			}
-		} else {
-			p.Slots[0]--
+			return span{}, fmt.Errorf("corrupt free space tree: no bitmap for %d", off)
 		}
+		p.Slots[0]--
 	}
 	k := p.Key()
 	s := spanOf(format.Logical(k.Objectid), k.Offset)
