@@ -281,6 +281,7 @@ func TestInodesAndOrphans(t *testing.T) {
 
 func TestXattrs(t *testing.T) {
 	e := newEnv(t, 4096)
+	e.inode(256, format.S_IFREG|0o600)
 	e.inode(257, format.S_IFREG|0o600)
 	names := collisions(3)
 	for i, n := range names {
@@ -289,7 +290,13 @@ func TestXattrs(t *testing.T) {
 	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], []byte("changed")))
 	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.empty", nil))
 	e.ok(e.s.Removexattr(e.t, e.tr, e.fs, 257, names[0]))
+	// What does not fit leaves what was there: a value too large for an item, and one too large beside another of the same hash.
 	e.want(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.big", make([]byte, 5000)), errno.ENOSPC)
+	e.want(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], make([]byte, 5000)), errno.ENOSPC)
+	e.want(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], make([]byte, 3900)), errno.ENOSPC)
+	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.wide", make([]byte, 3500)))
+	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.wide", make([]byte, 3600)))
+	e.ok(e.s.Removexattr(e.t, e.tr, e.fs, 257, "user.wide"))
 	e.commit()
 	list, err := e.s.Listxattr(e.t, e.fs, 257)
 	e.ok(err)
@@ -311,8 +318,11 @@ func TestXattrs(t *testing.T) {
 		e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, fmt.Sprintf("user.%d", i), make([]byte, 200)))
 	}
 	e.inode(258, format.S_IFREG|0o600)
+	for i := range 20 { // the inode before fills the start of the leaf
+		e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 256, fmt.Sprintf("user.%d", i), make([]byte, 200)))
+	}
 	e.ok(e.s.DeleteInode(e.t, e.tr, e.fs, 257))
-	if keys := e.keys(e.fs); len(keys) != 1 || keys[0] != inodeKey(258) {
+	if keys := e.keys(e.fs); len(keys) != 22 || keys[0] != inodeKey(256) || keys[21] != inodeKey(258) {
 		t.Errorf("left over: %v", keys)
 	}
 }

@@ -51,27 +51,46 @@ func (s *Store) Listxattr(t *sched.Task, r *ctree.Root, ino format.Ino) ([]strin
 	return names, err
 }
 
-// Setxattr makes the attribute have the value; ENOSPC when that does not fit an item.
+// Setxattr makes the attribute have the value; ENOSPC when that does not fit an item, which leaves the attribute as it was.
 func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, name string, value []byte) error {
+	d := format.DirItem{Transid: tr.ID, Type: format.FtXattr, Name: name, Data: value}
+	if fits, err := s.xattrFits(t, r, ino, &d); err != nil {
+		return err
+	} else if !fits {
+		return errno.ENOSPC
+	}
 	if err := s.Removexattr(t, tr, r, ino, name); err != nil && err != errno.ENOENT {
 		return err
 	}
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
-	d := format.DirItem{Transid: tr.ID, Type: format.FtXattr, Name: name, Data: value}
-	if d.Size() > format.MaxItemSize(s.Forest.NodeSize()) {
-		return errno.ENOSPC
-	}
 	b, err := s.appendPacked(t, tr, r, p, xattrKey(ino, name), d.Size(), find{typ: format.XATTR_ITEM_KEY, name: name})
-	if err == errno.EOVERFLOW {
-		return errno.ENOSPC
-	}
 	if err != nil {
 		return err
 	}
 	d.Encode(b)
 	s.Forest.DirtyLeaf(t, tr, p)
 	return nil
+}
+
+// xattrFits reports whether d has room in its item, beside other attributes whose names have the same hash, once it has taken
+// the place of the attribute of its name.
+func (s *Store) xattrFits(t *sched.Task, r *ctree.Root, ino format.Ino, d *format.DirItem) (bool, error) {
+	size := d.Size()
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
+	found, err := s.Forest.SearchSlot(t, nil, r, xattrKey(ino, d.Name), p, 0, false)
+	if err != nil {
+		return false, err
+	}
+	if found {
+		start, end, _, err := findDirItem(p.Item(), d.Name)
+		if err != nil {
+			return false, corrupt(r, p, "%v", err)
+		}
+		size += len(p.Item()) - (end - start)
+	}
+	return size <= format.MaxItemSize(s.Forest.NodeSize()), nil
 }
 
 // Removexattr takes an attribute away. ENOENT when the inode has none of the name.
