@@ -401,6 +401,7 @@ func TestNocowRefusals(t *testing.T) {
 	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); n != sector || err != nil {
 		t.Errorf("nowait: %d %v", n, err)
 	}
+	e.inode(900, format.S_IFREG|0o644) // by the same path, which waits again
 
 	e.ok(e.refs.IncExtentRef(e.t, e.tr, refOf(e.fs, 300, 0), addr, 8*sector))
 	try("shared with another file", 5*sector, 0, true)
@@ -413,6 +414,36 @@ func TestNocowRefusals(t *testing.T) {
 	e.ok(err)
 	if n, _, err := e.s.CanNocow(e.t, fs, 257, 5*sector, sector, true, false); n != 0 || err != nil {
 		t.Errorf("older than the last snapshot: have %d, %v", n, err)
+	}
+}
+
+// TestMarkWrittenGeneration: what a transaction writes has its generation, whatever becomes of the item: a new one, a part of one, or
+// one that grows over its neighbour. An fsync logs the items of its transaction only.
+func TestMarkWrittenGeneration(t *testing.T) {
+	for _, steps := range [][][2]uint64{
+		{{0, 8}},
+		{{0, 4}, {4, 8}},
+		{{4, 8}, {0, 4}},
+		{{0, 2}, {2, 4}, {4, 6}}, // the window before grows
+		{{6, 8}, {4, 6}, {2, 4}}, // the one after grows
+		{{2, 4}, {6, 8}, {4, 6}, {0, 2}},
+	} {
+		e := newEnv(t, 4096)
+		e.inode(257, format.S_IFREG|0o644)
+		pre := reg(1<<40, 8, 0, 8)
+		pre.Type = format.FileExtentTypePrealloc
+		e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, pre))
+		e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, 0), 1<<40, 8*sector))
+		for _, s := range steps {
+			e.commit()
+			e.ok(e.s.MarkExtentWritten(e.t, e.tr, e.fs, 257, s[0]*sector, s[1]*sector))
+			for _, it := range e.items(257) {
+				touches := it.off < s[1]*sector && it.off+it.fe.NumBytes > s[0]*sector
+				if touches && (it.fe.Generation != e.tr.ID || it.fe.Type != format.FileExtentTypeReg) {
+					t.Errorf("%v written in transaction %d, after %v:\n%s", s, e.tr.ID, steps, e.dump(257))
+				}
+			}
+		}
 	}
 }
 
