@@ -166,6 +166,142 @@ func TestTicketsInOrder(t *testing.T) {
 	}
 }
 
+// A ticket that waits is served by whatever gives space back: nobody looks at the account again for it.
+func TestTicketsAreServed(t *testing.T) {
+	task := sched.NewTask("test")
+	for _, c := range []struct {
+		name   string
+		give   func(d *Info)
+		served bool
+		mayUse uint64
+	}{
+		{"a promise is released", func(d *Info) { d.Release(task, MiB) }, true, 2 * MiB},
+		{"less than it takes", func(d *Info) { d.Release(task, MiB/2) }, false, MiB + MiB/2},
+		{"an allocation is undone", func(d *Info) { d.Unallocated(task, MiB, false) }, true, 3 * MiB},
+		{"an allocation becomes a promise again", func(d *Info) { d.Unallocated(task, MiB, true) }, false, 3 * MiB},
+		{"a commit unpins", func(d *Info) { d.Unpinned(task, MiB) }, true, 3 * MiB},
+		{"an extent is freed, not yet unpinned", func(d *Info) { d.Freed(task, MiB) }, false, 2 * MiB},
+		{"a new group", func(d *Info) { d.AddTotal(task, MiB, 0, 0) }, true, 3 * MiB},
+		{"a new group that is all superblock", func(d *Info) { d.AddTotal(task, MiB, 0, MiB) }, false, 2 * MiB},
+	} {
+		d := newWorld(task, 0, MiB).s.Data()
+		d.AddTotal(task, 8*MiB, 4*MiB, 0)
+		if err := d.Reserve(task, 3*MiB, NoFlush); err != nil {
+			t.Fatal(err)
+		}
+		d.Allocated(task, MiB)
+		d.Freed(task, MiB)
+		if err := d.Reserve(task, MiB, NoFlush); err == nil {
+			d.Release(task, MiB)
+		}
+		fill := 8*MiB - d.Usage(task).sum()
+		d.AddTotal(task, 0, fill, 0)
+		tk := &ticket{bytes: MiB}
+		d.tickets = append(d.tickets, tk)
+		c.give(d)
+		if u := d.Usage(task); tk.granted != c.served || (len(d.tickets) == 0) != c.served || u.MayUse != c.mayUse {
+			t.Errorf("%s: served %v, %d tickets wait, %+v, want %v and may_use %d", c.name, tk.granted, len(d.tickets), u, c.served, c.mayUse)
+		}
+	}
+}
+
+// Small tickets wait after a large one, though they would fit; then all that fit are served, in order.
+func TestTicketsWaitInLine(t *testing.T) {
+	task := sched.NewTask("test")
+	d := newWorld(task, 0, MiB).s.Data()
+	d.AddTotal(task, 8*MiB, 8*MiB, 0)
+	var line []*ticket
+	for _, n := range []uint64{4 * MiB, MiB, 2 * MiB, MiB} {
+		line = append(line, &ticket{bytes: n})
+	}
+	d.tickets = append(d.tickets, line...)
+	free := func(n uint64) {
+		d.Freed(task, n)
+		d.Unpinned(task, n)
+	}
+	for i, c := range []struct {
+		free    uint64
+		granted int
+	}{{3 * MiB, 0}, {MiB, 1}, {MiB, 2}, {MiB, 2}, {2 * MiB, 4}} {
+		free(c.free)
+		n := 0
+		for j, tk := range line {
+			if tk.granted {
+				if n++; n != j+1 {
+					t.Errorf("step %d: ticket %d is served before one that came earlier", i, j)
+				}
+			}
+		}
+		if n != c.granted || len(d.tickets) != len(line)-n {
+			t.Errorf("step %d: %d served, %d wait, want %d served", i, n, len(d.tickets), c.granted)
+		}
+	}
+	if u := d.Usage(task); u.MayUse != 8*MiB || u.Used != 0 {
+		t.Errorf("at the end %+v", u)
+	}
+}
+
+// A reservation that failed has left the line: space that comes later is promised to nobody.
+func TestTicketOfAFailure(t *testing.T) {
+	task := sched.NewTask("test")
+	w := newWorld(task, 0, MiB)
+	for _, i := range []*Info{w.s.Data(), w.s.Metadata()} {
+		mode := FlushData
+		if i == w.s.Metadata() {
+			mode = FlushAll
+		}
+		i.AddTotal(task, 8*MiB, 8*MiB, 0)
+		if err := i.Reserve(task, MiB, mode); !errors.Is(err, errno.ENOSPC) {
+			t.Fatalf("%s: %v", i.kind(), err)
+		}
+		i.Freed(task, 4*MiB)
+		i.Unpinned(task, 4*MiB)
+		if u := i.Usage(task); u.MayUse != 0 || len(i.tickets) != 0 {
+			t.Errorf("%s: %d tickets wait, %+v", i.kind(), len(i.tickets), u)
+		}
+		if err := i.Reserve(task, 4*MiB, NoFlush); err != nil {
+			t.Errorf("%s: what was freed cannot be had: %v", i.kind(), err)
+		}
+	}
+}
+
+// The global reserve takes no more than the chunks have, and gives back what it no longer needs.
+func TestBlockRsv(t *testing.T) {
+	task := sched.NewTask("test")
+	w := newWorld(task, 64*MiB, MiB)
+	m, g := w.s.Metadata(), &w.s.Global
+	m.AddTotal(task, 8*MiB, 5*MiB, 0)
+	want := func(what string, n uint64) {
+		t.Helper()
+		if u := m.Usage(task); g.Reserved(task) != n || u.MayUse != n {
+			t.Errorf("%s: it holds %d, want %d, of %+v", what, g.Reserved(task), n, u)
+		}
+	}
+	g.Resize(task, MiB)
+	want("1 MiB", MiB)
+	g.Resize(task, 16*MiB)
+	want("more than there is", 3*MiB)
+	g.Resize(task, 2*MiB)
+	want("less again", 2*MiB)
+	if g.Use(task, 2*MiB+1) || !g.Use(task, MiB) {
+		t.Error("it gives more than it has, or not what it has")
+	}
+	m.Allocated(task, MiB)
+	want("half of it used", MiB)
+	g.Resize(task, 2*MiB)
+	want("filled up", 2*MiB)
+	// Metadata is promised beyond its chunks: nothing is left for the reserve.
+	if err := m.Reserve(task, 4*MiB, FlushAll); err != nil {
+		t.Fatal(err)
+	}
+	g.Resize(task, 8*MiB)
+	m.Release(task, 4*MiB)
+	want("after an overcommit", 2*MiB)
+	g.ReleaseAll(task)
+	g.ReleaseAll(task)
+	want("released", 0)
+}
+
 // Several tasks want more than there is: some get it, the others ENOSPC, nobody sleeps for ever and the sum is right.
 func TestTicketsRace(t *testing.T) {
 	task := sched.NewTask("test")

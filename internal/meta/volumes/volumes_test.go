@@ -192,6 +192,14 @@ func TestMirrors(t *testing.T) {
 		if err := v.Write(tk, data, logical+4096); !errors.Is(err, errno.EIO) {
 			t.Errorf("write with a bad mirror: %v", err)
 		}
+		// The device recovers: the failure is not the next request's, which may be the same again.
+		delete(d.failAt, 8*mib+4096)
+		if err := v.Write(tk, data, logical+4096); err != nil {
+			t.Errorf("write after the mirror has recovered: %v", err)
+		}
+		if err := v.Write(tk, data, logical+4*mib-8192); err != nil {
+			t.Errorf("write up to the chunk's end: %v", err)
+		}
 		if err := v.Write(tk, data, logical+4*mib-4096); !errors.Is(err, errno.EIO) {
 			t.Errorf("write across the chunk's end: %v", err)
 		}
