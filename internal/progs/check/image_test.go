@@ -409,14 +409,13 @@ func (m *image) splitFS() {
 
 // settle makes the block groups, the superblock and the free space tree agree with the extent items.
 func (m *image) settle() {
-	n := m.block(m.root(extentTree))
 	var exts []span
-	for _, it := range items(n) {
-		switch it.k.Type {
+	for _, k := range m.keys(m.root(extentTree)) {
+		switch k.Type {
 		case format.EXTENT_ITEM_KEY:
-			exts = append(exts, span{it.k.Objectid, it.k.Objectid + it.k.Offset})
+			exts = append(exts, span{k.Objectid, k.Objectid + k.Offset})
 		case format.METADATA_ITEM_KEY:
-			exts = append(exts, span{it.k.Objectid, it.k.Objectid + uint64(m.sb.NodeSize)})
+			exts = append(exts, span{k.Objectid, k.Objectid + uint64(m.sb.NodeSize)})
 		}
 	}
 	var free []item

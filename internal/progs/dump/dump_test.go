@@ -118,6 +118,77 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
+// TestDumpOfHalves: a block with one good copy is shown, whichever of the two it is; a block that a tree reaches twice is shown once, and
+// the second way to it is an error.
+func TestDumpOfHalves(t *testing.T) {
+	tk := sched.NewTask("test")
+	whole := blockdev.NewMemory(128 << 20)
+	fresh(t, whole)
+	r, err := open(tk, whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want strings.Builder
+	if err := Tree(tk, &want, whole, "root"); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range r.chunks[1].Stripes {
+		dev := whole.Snapshot()
+		if err := blockdev.Write(tk, dev, []byte("rot"), int64(s.Offset)+3000); err != nil {
+			t.Fatal(err)
+		}
+		var have strings.Builder
+		if err := Tree(tk, &have, dev, "root"); err != nil || have.String() != want.String() {
+			t.Errorf("copy %d of the root tree is rotten: %v\n%s", i, err, cmp.Diff(want.String(), have.String()))
+		}
+	}
+
+	// The fs tree gets a root with two pointers to its leaf.
+	put := func(n format.Node) {
+		n.UpdateCsum()
+		c := r.chunks[1]
+		for _, s := range c.Stripes {
+			if err := blockdev.Write(tk, whole, n, int64(s.Offset+n.Bytenr()-c.logical)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	roots, err := r.roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range roots {
+		if root.key.Objectid != format.FS_TREE_OBJECTID {
+			continue
+		}
+		n := make(format.Node, r.sb.NodeSize)
+		n.InitHeader(r.sb.FSID, id(3), r.chunks[1].logical+30*uint64(r.sb.NodeSize), 1, format.FS_TREE_OBJECTID, 1)
+		n.SetWritten(true)
+		n.SetNritems(2)
+		for i := range 2 {
+			n.SetKey(i, format.Key{Objectid: 256 + uint64(i), Type: format.INODE_ITEM_KEY})
+			n.SetBlockptr(i, root.item.Bytenr)
+			n.SetPtrGeneration(i, 1)
+		}
+		put(n)
+		leaf, err := r.block(format.ROOT_TREE_OBJECTID, r.sb.Root, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot, _ := leaf.Search(root.key)
+		root.item.Bytenr, root.item.Level = n.Bytenr(), 1
+		root.item.Encode(leaf.Item(slot))
+		put(leaf)
+	}
+	var b strings.Builder
+	if err := Tree(tk, &b, whole, "fs"); err == nil || !strings.Contains(err.Error(), "reached a second time") {
+		t.Errorf("a block with two pointers: %v\n%s", err, b.String())
+	}
+	if n := strings.Count(b.String(), "item 0 key (256 INODE_ITEM 0)"); n != 1 {
+		t.Errorf("its leaf is shown %d times, want once:\n%s", n, b.String())
+	}
+}
+
 // TestAgainstInspectInternal: every tree of a fresh file system reads as btrfs prints it.
 func TestAgainstInspectInternal(t *testing.T) {
 	if _, err := exec.LookPath("btrfs"); err != nil {
