@@ -303,6 +303,35 @@ func TestOutStops(t *testing.T) {
 	}
 }
 
+// A file of the host that is written over, longer and full of other bytes, has the new contents only: zeros in the holes, and the new
+// end.
+func TestOutOverAnOldFile(t *testing.T) {
+	x := fstest.New(t)
+	f, err := x.FS.Create(x.T, "/f", 0o644)
+	must(t, err)
+	want := make([]byte, 3<<20)
+	for _, at := range []int{0, 1 << 20, 1<<20 + 3*hostBlock, 2<<20 + 5*hostBlock/2} {
+		copy(want[at:], noise(3*hostBlock/2))
+		_, err = f.WriteAt(x.T, want[at:at+3*hostBlock/2], int64(at))
+		must(t, err)
+	}
+	must(t, f.Truncate(x.T, int64(len(want))))
+	must(t, f.Close(x.T))
+	dest := filepath.Join(t.TempDir(), "f")
+	must(t, os.WriteFile(dest, noise(len(want)+12345), 0o644))
+	must(t, NewOut(x.T, x.FS, &watch{t: t}).Tree("/f", dest))
+	have, err := os.ReadFile(dest)
+	must(t, err)
+	if len(have) != len(want) {
+		t.Errorf("%d bytes, want %d", len(have), len(want))
+	}
+	for i := range min(len(have), len(want)) {
+		if have[i] != want[i] {
+			t.Fatalf("byte %d: have %d want %d", i, have[i], want[i])
+		}
+	}
+}
+
 // The contents of one file, from an offset on, and all of it.
 func TestWriteAndRead(t *testing.T) {
 	x := fstest.New(t)
