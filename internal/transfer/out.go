@@ -178,7 +178,10 @@ func (c *Out) file(path, dest string, at fs.Attr) error {
 	err = Read(c.t, stop, f, w)
 	if err != nil && w.err == nil && stop.err == nil {
 		out.Close()
-		return errors.Join(&unreadable{err}, removeOld(dest))
+		if rerr := removeOld(dest); rerr != nil {
+			return errors.Join(rerr, err)
+		}
+		return &unreadable{err}
 	}
 	if err == nil {
 		err = out.Truncate(f.Size(c.t))
