@@ -72,10 +72,11 @@ fuzz: ## fuzz every target for FUZZTIME each
 		done; \
 	done
 
-lint: portable ## gofmt, go vet, staticcheck, a tidy go.mod, the other systems
+lint: portable ## gofmt, go vet, staticcheck, errorlint, a tidy go.mod, the other systems
 	@out=$$(gofmt -l cmd internal labs notebooks/_lab); if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	$(GO) tool go-errorlint -test=false -asserts=false ./... # errors are compared with errors.Is
 	$(GO) mod tidy -diff
 
 # Every package builds everywhere. What needs Linux is a file with a build tag: block devices, O_DIRECT, the lookup of

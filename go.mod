@@ -40,6 +40,7 @@ require (
 	github.com/mattn/go-runewidth v0.0.28 // indirect
 	github.com/peterh/liner v1.2.2 // indirect
 	github.com/pmezard/go-difflib v1.0.0 // indirect
+	github.com/polyfloyd/go-errorlint v1.8.0 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect
@@ -54,5 +55,6 @@ require (
 
 tool (
 	github.com/gopherdata/gophernotes
+	github.com/polyfloyd/go-errorlint
 	honnef.co/go/tools/cmd/staticcheck
 )

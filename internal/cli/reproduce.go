@@ -65,7 +65,7 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 		case fit < 0:
 			return usagef(cmd, "calibrate %d, want at least 0 runs", fit)
 		}
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: int64(size.n), Stop: &a.stop}
+		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Stop: &a.stop}
 		if calFile != "" {
 			b, err := os.ReadFile(calFile)
 			if err == nil {

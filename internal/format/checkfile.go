@@ -17,7 +17,7 @@ const inodeFlagsKnown = InodeNoDataSum | InodeNoDataCow | InodeReadonly | InodeN
 func (k *checker) inodeItem(b []byte) error {
 	id := k.key.Objectid
 	if (id < FIRST_FREE_OBJECTID || id > LAST_FREE_OBJECTID) && id != ROOT_TREE_DIR_OBJECTID && id != FREE_INO_OBJECTID {
-		return k.err("bad inode number, have %d want %d..%d", id, FIRST_FREE_OBJECTID, uint64(LAST_FREE_OBJECTID))
+		return k.err("bad inode number, have %d want %d..%d", id, FIRST_FREE_OBJECTID, LAST_FREE_OBJECTID)
 	}
 	if k.key.Offset != 0 {
 		return k.err("bad inode key offset, have %d want 0", k.key.Offset)

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -113,7 +114,7 @@ func (d *Node) Create(t *sched.Task, name string, flags OpenFlags, mode uint32, 
 	}
 	d.lockParent(t)
 	it, err := d.fs.store.Lookup(t, d.vol.root, d.ip.Ino, name)
-	if err == errno.ENOENT {
+	if errors.Is(err, errno.ENOENT) {
 		n, err := d.fs.create(t, d, name, &creation{mode: format.S_IFREG | mode&0o7777, own: own})
 		d.ip.Unlock(t)
 		return n, err
@@ -243,14 +244,14 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 // absent is EEXIST when dir has the name. dir is locked.
 func (f *FS) absent(t *sched.Task, dir *Node, name string) error {
 	dir.ip.AssertLocked(t)
-	switch _, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name); err {
-	case nil:
+	_, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name)
+	switch {
+	case err == nil:
 		return errno.EEXIST
-	case errno.ENOENT:
+	case errors.Is(err, errno.ENOENT):
 		return nil
-	default:
-		return err
 	}
+	return err
 }
 
 // inheritFlags gives a new inode the flags of its directory. Models btrfs_inherit_iflags(): NODATACOW on a
@@ -339,7 +340,7 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	}
 	if err := f.store.AddLink(t, h.Trans(), d.vol.root, d.ip.Ino, n.ip.Ino, name, format.FtOf(n.typ), index); err != nil {
 		// Nothing has changed yet when the name's item has no room for one more.
-		if err == errno.EOVERFLOW || err == errno.EMLINK {
+		if errors.Is(err, errno.EOVERFLOW) || errors.Is(err, errno.EMLINK) {
 			return f.end(t, h, err)
 		}
 		return f.abort(t, h, err)

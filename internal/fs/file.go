@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -76,7 +77,7 @@ func (f *File) Inode() *inode.Inode { return f.n.ip }
 func (f *File) Size(t *sched.Task) int64 { return int64(f.n.ip.Size(t)) }
 
 func (f *File) opError(op string, off int64, n int, err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	return &errno.OpError{Op: op, Path: f.path, Ino: uint64(f.n.ip.Ino), Off: uint64(off), Len: uint64(n), Err: err}

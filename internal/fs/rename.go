@@ -5,6 +5,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
+	"errors"
 )
 
 // Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV when newDir is in
@@ -24,7 +25,7 @@ func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName strin
 		return errno.EBUSY
 	}
 	if err := checkName(newName); err != nil {
-		if err == errno.EEXIST {
+		if errors.Is(err, errno.EEXIST) {
 			err = errno.EBUSY
 		}
 		return err
@@ -141,7 +142,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 		if victim, err = f.igetHere(t, newDir, it); err != nil {
 			return nil, err
 		}
-	case err != errno.ENOENT:
+	case !errors.Is(err, errno.ENOENT):
 		return nil, err
 	}
 	switch {

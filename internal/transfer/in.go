@@ -171,7 +171,7 @@ func (c *In) finish(f *fs.File, to string, isNew bool, err error) error {
 	}
 	if err != nil && isNew {
 		if uerr := c.x.Unlink(c.t, to); uerr != nil {
-			return fmt.Errorf("%w; and the part that was put stays: %v", err, uerr)
+			return fmt.Errorf("%w; and the part that was put stays: %w", err, uerr)
 		}
 	}
 	return err
@@ -184,7 +184,7 @@ func (c *In) copyFile(f *fs.File, in *os.File, size int64) error {
 	}
 	for off := int64(0); off < size; {
 		start, end, err := nextData(in, off, size)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break // a hole to the end
 		}
 		if err != nil {

@@ -15,6 +15,7 @@
 package transfer
 
 import (
+	"errors"
 	"io"
 
 	"btrlab/internal/fs"
@@ -77,7 +78,7 @@ func write(t *sched.Task, w Watcher, f *fs.File, r io.Reader, off int64, buf []b
 			}
 			off += int64(k)
 		}
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
+		if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
 			return nil
 		}
 		if err != nil {
@@ -97,7 +98,7 @@ func Read(t *sched.Task, w Watcher, f *fs.File, out io.Writer) error {
 	var buf []byte
 	for off := int64(0); ; {
 		start, end, err := f.SeekData(t, off)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return hole(w, out, f.Size(t)-off)
 		}
 		if err != nil {
@@ -120,7 +121,7 @@ func Read(t *sched.Task, w Watcher, f *fs.File, out io.Writer) error {
 				}
 				off += int64(n)
 			}
-			if err == io.EOF || err == nil && n == 0 {
+			if errors.Is(err, io.EOF) || err == nil && n == 0 {
 				return nil
 			}
 			if err != nil {

@@ -5,6 +5,7 @@ package fstest
 import (
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -124,7 +125,7 @@ func load(tb testing.TB, t *sched.Task, path string) blockdev.Device {
 	zero := make([]byte, len(buf))
 	for off := int64(0); off < st.Size(); off += int64(len(buf)) {
 		n, err := f.ReadAt(buf, off)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			tb.Fatal(err)
 		}
 		if string(buf[:n]) == string(zero[:n]) {
@@ -255,7 +256,7 @@ func (x *Fixture) ReadFile(path string) []byte {
 	}
 	defer f.Close(x.T)
 	p := make([]byte, f.Size(x.T))
-	if n, err := f.ReadAt(x.T, p, 0); n != len(p) || err != nil && err != io.EOF {
+	if n, err := f.ReadAt(x.T, p, 0); n != len(p) || err != nil && !errors.Is(err, io.EOF) {
 		x.Fatalf("read of %d bytes of %s: %d, %v", len(p), path, n, err)
 	}
 	return p

@@ -115,7 +115,7 @@ func CheckEOF(h *History) []Finding {
 				if lo >= s.Hi {
 					continue
 				}
-				from := ""
+				var from string
 				if w := h.op(s.From); s.From == Initial {
 					from = "the initial content"
 				} else if w != nil && w.End < o.Start {

@@ -359,7 +359,7 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 		}
 	}
 	if k == c.sizeComp {
-		c.sizesSeen(k)
+		c.sizesSeen()
 	}
 	return true
 }
@@ -403,7 +403,7 @@ next:
 // sizesSeen adds the constraints of sizes. The size that r sees is the largest of the size its last truncate T set and the
 // ends of the writes between T and r. So a size in [min, max] has a T with size <= max; every other
 // truncate, and every write beyond max, is before T or after r; and if T left less than min, a write that ends in [min, max] is between.
-func (c *Checker) sizesSeen(k int32) {
+func (c *Checker) sizesSeen() {
 	s, w := &c.s, c.s.w
 	for l := int32(1); int(l) < s.n; l++ {
 		lo, hi := int64(0), int64(0)

@@ -106,7 +106,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if opt.NoPayload {
 		c = &content{size: size}
 	}
-	if err := prepare(t, rig, &opt, c); err != nil && err != errStopped {
+	if err := prepare(t, rig, &opt, c); err != nil && !errors.Is(err, errStopped) {
 		return nil, fmt.Errorf("prepare the test file: %w", err)
 	}
 	done := 0

@@ -230,8 +230,8 @@ func parseInt(v string, lo, hi int64) (int64, error) {
 	return n, nil
 }
 
-func intOption(name string, lo, hi int64, set func(j *Job, n int64), aliases ...string) option {
-	return option{name: name, aliases: aliases, set: func(j *Job, v string) error {
+func intOption(name string, lo, hi int64, set func(j *Job, n int64)) option {
+	return option{name: name, set: func(j *Job, v string) error {
 		n, err := parseInt(v, lo, hi)
 		if err == nil {
 			set(j, n)

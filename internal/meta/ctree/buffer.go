@@ -440,7 +440,7 @@ func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 		if err == nil {
 			err = e
 		} else if err.Error() != e.Error() {
-			err = fmt.Errorf("%w; mirror %d: %v", err, m, e)
+			err = fmt.Errorf("%w; mirror %d: %w", err, m, e)
 		}
 	}
 	if err != nil {

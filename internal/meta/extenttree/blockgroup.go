@@ -1,6 +1,7 @@
 package extenttree
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"sync/atomic"
@@ -268,7 +269,7 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	}
 	size = format.AlignUp(min(size, max(e.devSize/10, 1<<20)), format.StripeLen)
 	c, err := e.vols.AllocChunk(t, flags, size)
-	if err == errno.ENOSPC {
+	if errors.Is(err, errno.ENOSPC) {
 		return false, nil
 	}
 	if err != nil {

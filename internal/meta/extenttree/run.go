@@ -123,7 +123,7 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	e.forest.DirtyLeaf(t, tr, p)
 	p.Release(t)
 
-	e.account(t, h, true)
+	e.account(h, true)
 	e.space.Of(e.group(h.bytenr).Flags).Recorded(t, h.num)
 	if err := e.fstRemove(t, tr, h.span()); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (e *ExtentTree) extentGone(t *sched.Task, tr *ctree.Trans, h *head, recorde
 		}
 	}
 	if recorded {
-		e.account(t, h, false)
+		e.account(h, false)
 		if err := e.fstAdd(t, tr, h.span()); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (e *ExtentTree) extentGone(t *sched.Task, tr *ctree.Trans, h *head, recorde
 }
 
 // account books an extent in its group and in bytes_used.
-func (e *ExtentTree) account(t *sched.Task, h *head, alloc bool) {
+func (e *ExtentTree) account(h *head, alloc bool) {
 	g := e.group(h.bytenr)
 	if alloc {
 		g.used += h.num

@@ -327,7 +327,7 @@ func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, in
 		s.Forest.DirtyLeaf(t, tr, p)
 		return nil
 	}
-	if err != errno.EOVERFLOW {
+	if !errors.Is(err, errno.EOVERFLOW) {
 		return err
 	}
 	if !s.Extref {
@@ -336,7 +336,7 @@ func (s *Store) insertRef(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, in
 	ext := format.InodeExtref{Parent: uint64(dir), Index: index, Name: name}
 	key = format.Key{Objectid: uint64(ino), Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
 	b, err = s.appendPacked(t, tr, r, p, key, ext.Size(), find{typ: format.INODE_EXTREF_KEY, dir: dir, name: name})
-	if err == errno.EOVERFLOW {
+	if errors.Is(err, errno.EOVERFLOW) {
 		return errno.EMLINK
 	}
 	if err != nil {
@@ -369,7 +369,7 @@ func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 		index = format.InodeRefView(b).Index()
 		return nil
 	})
-	if err == errno.ENOENT {
+	if errors.Is(err, errno.ENOENT) {
 		key = format.Key{Objectid: uint64(ino), Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
 		err = s.removePacked(t, tr, r, key, find{typ: format.INODE_EXTREF_KEY, dir: dir, name: name}, func(b []byte) error {
 			index = format.InodeExtrefView(b).Index()
@@ -377,11 +377,11 @@ func (s *Store) DelLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 		})
 	}
 	if err != nil {
-		return 0, fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no inode ref in inode %d: %v", r.ID, name, dir, ino, err)
+		return 0, fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no inode ref in inode %d: %w", r.ID, name, dir, ino, err)
 	}
 	key = format.Key{Objectid: uint64(dir), Type: format.DIR_INDEX_KEY, Offset: index}
 	if err := s.removePacked(t, tr, r, key, find{typ: format.DIR_INDEX_KEY, name: name}, nil); err != nil {
-		return 0, fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no entry at index %d: %v", r.ID, name, dir, index, err)
+		return 0, fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no entry at index %d: %w", r.ID, name, dir, index, err)
 	}
 	return index, nil
 }

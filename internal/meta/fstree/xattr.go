@@ -1,6 +1,8 @@
 package fstree
 
 import (
+	"errors"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
@@ -59,7 +61,7 @@ func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 	} else if !fits {
 		return errno.ENOSPC
 	}
-	if err := s.Removexattr(t, tr, r, ino, name); err != nil && err != errno.ENOENT {
+	if err := s.Removexattr(t, tr, r, ino, name); err != nil && !errors.Is(err, errno.ENOENT) {
 		return err
 	}
 	p := s.paths.get(t)

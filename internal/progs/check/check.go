@@ -139,7 +139,7 @@ var errStop = errors.New("stop")
 func (c *checker) run() error {
 	c.phase("superblock")
 	if err := c.checkSuper(); err != nil {
-		if err == errStop {
+		if errors.Is(err, errStop) {
 			return nil
 		}
 		return err
@@ -147,7 +147,7 @@ func (c *checker) run() error {
 	c.scratch = make([]byte, c.sb.NodeSize)
 	c.phase("chunks")
 	if err := c.checkChunks(); err != nil {
-		if err == errStop {
+		if errors.Is(err, errStop) {
 			return nil
 		}
 		return err

@@ -46,7 +46,7 @@ func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	if s.Flags&format.HeaderFlagWritten != 0 {
 		names([]string{"WRITTEN"})
 	}
-	magic := []byte(b[0x40:0x48])
+	magic := b[0x40:0x48]
 	for i, c := range magic {
 		if c < ' ' || c > '~' {
 			magic[i] = '.'

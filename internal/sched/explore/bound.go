@@ -117,7 +117,7 @@ func (s *search) byQueue() {
 				return
 			}
 			s.execute(w, d)
-			d.shard(w)
+			d.shard()
 			if s.cfg.Progress != nil {
 				d.open.done(len(d.same))
 			}
@@ -207,7 +207,7 @@ func (q *queueDriver) start(it item) {
 }
 
 // shard leaves the part of the first execution's alternatives that is this shard's.
-func (q *queueDriver) shard(w *world) {
+func (q *queueDriver) shard() {
 	c := q.s.cfg
 	if c.Shards == 1 || len(q.it.devs) > 0 {
 		return

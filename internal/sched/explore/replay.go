@@ -172,16 +172,15 @@ func Once(cfg OnceConfig, prog func(t *sched.Task)) Execution {
 
 // diagnose runs a schedule that did not fit until two executions differ, and names both operations.
 func (s *search) diagnose(devs schedule, found *Violation) *Violation {
-	record := func() (Execution, []Step) {
+	record := func() []Step {
 		w := newWorld(s.cfg)
 		defer w.close()
 		w.execute(s.prog, &follow{devs: devs, lenient: true})
-		x := w.execution()
-		return x, x.Steps
+		return w.execution().Steps
 	}
-	_, first := record()
+	first := record()
 	for range 10 {
-		_, again := record()
+		again := record()
 		for i := range min(len(first), len(again)) {
 			a, b := first[i], again[i]
 			if !a.same(b) {

@@ -76,9 +76,9 @@ func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
 		for _, v := range b.Vecs {
 			switch b.Op {
 			case blockdev.OpRead:
-				d.read(t, v, off)
+				d.read(v, off)
 			case blockdev.OpWrite:
-				d.write(t, v, off)
+				d.write(v, off)
 			}
 			off += int64(len(v))
 		}
@@ -89,7 +89,7 @@ func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
 	b.EndIO(t, b)
 }
 
-func (d *overlay) read(t *sched.Task, p []byte, off int64) {
+func (d *overlay) read(p []byte, off int64) {
 	for len(p) > 0 {
 		at := off &^ (sector - 1)
 		n := min(len(p), int(at+sector-off))
@@ -111,7 +111,7 @@ func (d *overlay) under(p []byte, off int64) {
 
 var quiet = sched.NewTask("overlay")
 
-func (d *overlay) write(t *sched.Task, p []byte, off int64) {
+func (d *overlay) write(p []byte, off int64) {
 	for len(p) > 0 {
 		at := off &^ (sector - 1)
 		n := min(len(p), int(at+sector-off))

@@ -121,7 +121,7 @@ type crash struct {
 // warm brings the page cache into the state that the scenario begins with.
 func (s *Scenario) warm(t *sched.Task, f *fs.File) {
 	for _, c := range s.File.Cached {
-		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && err != io.EOF {
+		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && !errors.Is(err, io.EOF) {
 			panic(err)
 		}
 	}
@@ -213,7 +213,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		h.Kind = oracle.Read
 		p := make([]byte, o.N)
 		n, err = r.f.ReadAt(t, p, o.Off)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 		h.Got = int64(n)
@@ -403,7 +403,7 @@ func (r *run) recovered(t *sched.Task, c crash) error {
 	}
 	p := make([]byte, f.Size(t))
 	if n, err := f.ReadAt(t, p, 0); n != len(p) {
-		return fmt.Errorf("after fsync and a crash: read %d of %d bytes: %v", n, len(p), err)
+		return fmt.Errorf("after fsync and a crash: read %d of %d bytes: %w", n, len(p), err)
 	}
 	rec := oracle.Recovered{At: c.sync.End, Seen: unpaint(nil, p, 0, r.lastID()), Size: int64(len(p))}
 	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
@@ -425,7 +425,7 @@ func (r *run) look(t *sched.Task, when string) error {
 	h.FinalSize = r.f.Size(t)
 	p := make([]byte, h.FinalSize)
 	if n, err := r.f.ReadAt(t, p, 0); n != len(p) {
-		return fmt.Errorf("%s: read %d of %d bytes: %v", when, n, len(p), err)
+		return fmt.Errorf("%s: read %d of %d bytes: %w", when, n, len(p), err)
 	}
 	h.Final = unpaint(h.Final[:0], p, 0, r.lastID())
 	if r.own && !r.policy.Contract().TruncateHolds && r.s.truncates() {
