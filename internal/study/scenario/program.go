@@ -229,13 +229,14 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		err = r.f.Fallocate(t, 0, o.Off, o.N)
 	case OpFsync:
 		enter = false
-		if err = r.f.Fsync(t); err == nil && r.s.Deep {
-			// What a power cut right now would leave.
-			r.crashes = append(r.crashes, crash{oracle.Sync{Start: h.Start, End: r.tick + 1}, r.dev.crashed()})
+		if err = r.f.Fsync(t); err == nil {
+			r.promised(h.Start)
 		}
 	case OpSync:
 		enter = false
-		err = r.fs.Sync(t)
+		if err = r.fs.Sync(t); err == nil {
+			r.promised(h.Start)
+		}
 	case OpFlush:
 		enter = false
 		err = r.fs.Flush(t, r.f)
@@ -262,6 +263,13 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		return
 	}
 	r.note(Returns, id, "")
+}
+
+// promised keeps what a power cut at the end of a sync, which began at start, would leave.
+func (r *run) promised(start int64) {
+	if r.s.Deep {
+		r.crashes = append(r.crashes, crash{oracle.Sync{Start: start, End: r.tick + 1}, r.dev.crashed()})
+	}
 }
 
 // note notes what becomes of an operation, for a reader.
