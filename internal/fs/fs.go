@@ -204,9 +204,10 @@ func (f *FS) Sync(t *sched.Task) error {
 	return opError("sync", "", err)
 }
 
-// commit commits the running transaction; dirty inodes get one if there is none.
+// commit commits the running transaction. Dirty inodes get one that takes their items: the running one may be past that, see
+// package fsync.
 func (f *FS) commit(t *sched.Task) error {
-	if f.data.DirtyCount(t) > 0 && f.trans.Running(t) == 0 {
+	if f.data.DirtyCount(t) > 0 {
 		h, err := f.trans.Join(t)
 		if err == nil {
 			err = h.End(t)

@@ -97,7 +97,8 @@ type Inode struct {
 	flags   atomic.Uint64 // format.Inode*
 	dirty   atomic.Bool   // on FS.dirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
-	// LastTransid is the last transaction that changed the inode's items. Models last_trans.
+	// LastTransid is the last transaction that changed the inode's items, or is about to: an inode that is not dirty is durable
+	// when that one is. Models last_trans.
 	LastTransid atomic.Uint64
 
 	acct account
@@ -349,6 +350,9 @@ func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
 	f.dirty = nil
 	f.mu.Unlock(t)
 	for i, ip := range list {
+		// An fsync that finds no mark waits for this transaction, so that comes first: the item is in the tree only later, and
+		// durable later still.
+		ip.LastTransid.Store(tr.ID)
 		// The mark goes before the item is read: a change that comes later marks the inode again.
 		ip.dirty.Store(false)
 		it := ip.Item(t)
@@ -364,7 +368,6 @@ func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
 			}
 			return fmt.Errorf("update inode root=%d ino=%d: %w", ip.Root.ID, ip.Ino, err)
 		}
-		ip.LastTransid.Store(tr.ID)
 	}
 	return nil
 }

@@ -45,13 +45,14 @@ func flushAndWait(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	return env.Writeback.WaitOrderedRange(t, ip, 0, pagecache.MaxFileEnd)
 }
 
-// commitFor commits the transaction that last changed the inode, unless it is durable already. An inode whose item
-// only waits for the next commit needs a transaction to take it.
+// commitFor commits the transaction that last changed the inode, unless it is durable already. An inode whose item waits for a commit
+// needs one that has not taken the items yet: the running transaction may have, while it commits. A handle tells, because a
+// commit takes them once more after it has let no more handles in.
 func commitFor(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	if !ip.Dirty() && ip.LastTransid.Load() <= env.Trans.Generation(t) {
 		return env.Trans.Aborted(t)
 	}
-	if ip.Dirty() && env.Trans.Running(t) == 0 {
+	if ip.Dirty() {
 		h, err := env.Trans.Join(t)
 		if err != nil {
 			return err
