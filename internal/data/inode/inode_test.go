@@ -2,6 +2,7 @@ package inode
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 func TestMain(m *testing.M) {
@@ -74,6 +76,9 @@ func TestWriteDirty(tt *testing.T) {
 	}
 	r.fail = nil
 	r.during = func(ino format.Ino) {
+		if ino == 258 && !b.Dirty() && b.LastTransid.Load() != 10 {
+			tt.Error("an inode whose item is on its way is neither dirty nor of the transaction: fsync takes it for durable")
+		}
 		if ino == 257 {
 			a.SetDiskSize(t, 5000)
 			a.MarkDirty(t)
@@ -124,6 +129,28 @@ func TestWriteDirty(tt *testing.T) {
 	r.fails = func(format.Ino) error { return missing }
 	if err := fs.WriteDirty(t, &ctree.Trans{ID: 13}, r); !errors.Is(err, errno.ENOENT) {
 		tt.Errorf("the item of a live inode is missing: %v", err)
+	}
+}
+
+// A completion brings the size on disk to i_size while a truncate changes both: whoever comes last, the truncate's size stays.
+func TestFollowSizeSchedules(tt *testing.T) {
+	r := explore.Run(explore.Config{MaxSteps: 1000}, func(w *explore.World) {
+		ip := newFS().New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Size: 100, Mode: format.S_IFREG})
+		ip.SetSize(w.Task(), 8192)
+		w.Go("completion", func(t *sched.Task) { ip.FollowSize(t) })
+		w.Go("truncate", func(t *sched.Task) {
+			ip.SetSize(t, 4096)
+			ip.SetDiskSize(t, 4096)
+		})
+		w.Finally(func(t *sched.Task) error {
+			if n := ip.DiskSize(t); n != 4096 {
+				return fmt.Errorf("size on disk %d, want 4096", n)
+			}
+			return nil
+		})
+	})
+	if r.Verdict != explore.Exhausted {
+		tt.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
 	}
 }
 

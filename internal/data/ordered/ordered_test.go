@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 func TestMain(m *testing.M) {
@@ -163,6 +164,69 @@ func TestWait(tt *testing.T) {
 	tr.Remove(t, e)
 	e.Put(t)
 	t.Join(c)
+}
+
+// explored goes through all schedules of prog.
+func explored(tt *testing.T, prog func(w *explore.World)) {
+	tt.Helper()
+	r := explore.Run(explore.Config{MaxSteps: 2000}, prog)
+	if r.Verdict != explore.Exhausted {
+		tt.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+	tt.Logf("%d schedules", r.Schedules)
+}
+
+// In whatever order extents finish, and whatever is made meanwhile, a wait ends when all are finished that were there when it
+// began: WaitRange those of its range, WaitAll all.
+func TestWaitSchedules(tt *testing.T) {
+	for _, c := range []struct {
+		name  string
+		first int // what the wait is for: extents [first, 3)
+		wait  func(t *sched.Task, p *Pool, tr *Tree) error
+	}{
+		{"range", 1, func(t *sched.Task, p *Pool, tr *Tree) error { return tr.WaitRange(t, 4096, 3*4096) }},
+		{"all", 0, func(t *sched.Task, p *Pool, tr *Tree) error { p.WaitAll(t); return nil }},
+	} {
+		for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
+			tt.Run(fmt.Sprint(c.name, order), func(tt *testing.T) {
+				explored(tt, func(w *explore.World) {
+					pool, tr := newTree()
+					var es []*Extent
+					for i := range uint64(3) {
+						es = append(es, tr.Add(w.Task(), nil, Nocow, i*4096, 4096, 1<<30))
+					}
+					var items [3]bool // in the trees: completion calls Remove next
+					var bad error
+					w.Go("wait", func(t *sched.Task) {
+						if err := c.wait(t, pool, tr); err != nil {
+							bad = err
+						}
+						for i := c.first; i < len(items); i++ {
+							if !items[i] {
+								bad = fmt.Errorf("the wait is over and the items of extent %d are not in the trees", i)
+							}
+						}
+					})
+					w.Go("finish", func(t *sched.Task) {
+						late := tr.Add(t, nil, Nocow, 1<<20, 4096, 1<<30)
+						for _, i := range order {
+							items[i] = true
+							tr.Remove(t, es[i])
+						}
+						tr.Remove(t, late)
+						late.Put(t)
+					})
+					w.Finally(func(t *sched.Task) error {
+						for _, e := range es {
+							e.Put(t)
+						}
+						tr.CheckEmpty(t)
+						return bad
+					})
+				})
+			})
+		}
+	}
 }
 
 func BenchmarkAddRemove(b *testing.B) {

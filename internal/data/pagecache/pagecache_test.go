@@ -298,6 +298,104 @@ func TestErrors(tt *testing.T) {
 	if err := m.CheckError(t, &late); err != nil {
 		tt.Fatalf("late file: %v", err)
 	}
+	// A second error is one more to each, also to the late file.
+	again := fmt.Errorf("broken again")
+	m.SetError(t, again)
+	for i, f := range []*atomic.Uint64{&a, &b, &late} {
+		if err := m.CheckError(t, f); err != again {
+			tt.Fatalf("file %d, second error: have %v want %v", i, err, again)
+		}
+	}
+}
+
+// A sync of the file system reports what no fsync has reported. An fsync that has nothing to report leaves it the error.
+func TestErrorsUntold(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(0, nil)
+	want := fmt.Errorf("broken")
+	m.SetError(t, want)
+	var late, early atomic.Uint64
+	late.Store(m.ErrorSeq())
+	if err := m.CheckError(t, &late); err != nil {
+		tt.Fatalf("late file: %v", err)
+	}
+	if err := c.TakeError(t); err != want {
+		tt.Fatalf("sync after an fsync with nothing to report: have %v want %v", err, want)
+	}
+	if err := c.TakeError(t); err != nil {
+		tt.Fatalf("second sync: %v", err)
+	}
+	m.SetError(t, want)
+	if err := m.CheckError(t, &early); err != want {
+		tt.Fatalf("fsync: have %v want %v", err, want)
+	}
+	if err := c.TakeError(t); err != nil {
+		tt.Fatalf("sync after an fsync that reported: %v", err)
+	}
+}
+
+// What is dirty, under writeback or in use stays in memory; the rest goes, and does not come back as if it had been read.
+func TestDropClean(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(0, nil)
+	dirty(t, m, 0)
+	dirty(t, m, 1)
+	w := m.Lock(t, 1)
+	m.StartWriteback(t, w)
+	m.ClearDirty(t, w)
+	w.UnlockPut(t)
+	for i := uint64(2); i < 40; i++ {
+		p := m.Grab(t, i)
+		p.SetUptodate()
+		p.UnlockPut(t)
+	}
+	used := m.Get(t, 2)
+	if n := c.DropClean(t); n != 37 {
+		tt.Errorf("%d pages dropped, want 37", n)
+	}
+	for i, want := range []string{"D", "W", "c", "-"} {
+		if have := m.Describe(uint64(i)); have != want {
+			tt.Errorf("page %d: have %q want %q", i, have, want)
+		}
+	}
+	for i := uint64(100); i < 140; i++ {
+		p := m.Grab(t, i)
+		if p.Uptodate() || p.Dirty() || p.Writeback() {
+			tt.Fatalf("page %d is new: uptodate %v, dirty %v, writeback %v", i, p.Uptodate(), p.Dirty(), p.Writeback())
+		}
+		p.UnlockPut(t)
+	}
+	used.Put(t)
+	m.EndWriteback(t, w)
+	if n := c.DropClean(t); n != 42 {
+		tt.Errorf("%d pages dropped at the end, want 42", n)
+	}
+	if have := m.Describe(0); have != "D" || m.Pages() != 1 {
+		tt.Errorf("page 0: have %q want D; %d pages", have, m.Pages())
+	}
+}
+
+// A file whose pages are all under writeback is busy, however often somebody asks for the dirty ones.
+func TestBusyMappings(tt *testing.T) {
+	t := sched.NewTask("test")
+	c, m := newMapping(0, nil)
+	dirty(t, m, 3)
+	p := m.Lock(t, 3)
+	m.StartWriteback(t, p)
+	m.ClearDirty(t, p)
+	p.UnlockPut(t)
+	for range 2 {
+		if l := c.BDI.DirtyMappings(t, nil); len(l) != 0 {
+			tt.Fatalf("dirty mappings %v", l)
+		}
+		if l := c.BDI.BusyMappings(t, nil); len(l) != 1 || l[0] != m {
+			tt.Fatalf("busy mappings %v", l)
+		}
+	}
+	m.EndWriteback(t, p)
+	if l := c.BDI.BusyMappings(t, nil); len(l) != 0 {
+		tt.Fatalf("busy mappings at rest %v", l)
+	}
 }
 
 func BenchmarkGrab(b *testing.B) {

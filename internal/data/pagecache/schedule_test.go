@@ -1,0 +1,207 @@
+package pagecache
+
+import (
+	"fmt"
+	"testing"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// search goes through all schedules of prog.
+func search(tt *testing.T, prog func(w *explore.World)) {
+	tt.Helper()
+	r := explore.Run(explore.Config{MaxSteps: 2000}, prog)
+	if r.Verdict != explore.Exhausted {
+		tt.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+	tt.Logf("%d schedules", r.Schedules)
+}
+
+// write makes page index of m hold b.
+func write(t *sched.Task, m *Mapping, index uint64, b byte) {
+	p := m.Grab(t, index)
+	p.WaitWriteback(t)
+	d := p.Edit(t)
+	for i := range 8 {
+		d[i] = b
+	}
+	p.SetUptodate()
+	m.SetDirty(t, p)
+	p.UnlockPut(t)
+}
+
+// writeBack brings page index of m to a device, which reads the page at the start of its transfer
+// and at the end. Nothing but writeback keeps the page in place meanwhile.
+func writeBack(t *sched.Task, m *Mapping, index uint64) error {
+	p := m.Lock(t, index)
+	if p == nil {
+		return nil
+	}
+	p.WaitWriteback(t)
+	if !p.Dirty() {
+		p.UnlockPut(t)
+		return nil
+	}
+	m.StartWriteback(t, p)
+	m.ClearDirty(t, p)
+	p.UnlockPut(t)
+	first := p.View(t)[0]
+	m.look(t) // others may run
+	var err error
+	if last := p.View(t)[0]; first != last {
+		err = fmt.Errorf("page %d went from %#x to %#x under writeback", index, first, last)
+	}
+	t.Discharge(p)
+	m.EndWriteback(t, p)
+	return err
+}
+
+// Two tasks meet at one page in every order: one writes, writes back, truncates or evicts, and so
+// does the other. Nobody changes a page that the device reads, a page that is written is in its
+// file, and at the end tags, flags and counts fit.
+func TestPageSchedules(tt *testing.T) {
+	type op = func(t *sched.Task, c *Cache, m *Mapping) error
+	ops := []struct {
+		name string
+		do   op
+	}{
+		{"write", func(t *sched.Task, c *Cache, m *Mapping) error { write(t, m, 0, 2); return nil }},
+		{"writeback", func(t *sched.Task, c *Cache, m *Mapping) error { return writeBack(t, m, 0) }},
+		{"truncate", func(t *sched.Task, c *Cache, m *Mapping) error { m.Truncate(t, 0, MaxFileEnd); return nil }},
+		{"drop", func(t *sched.Task, c *Cache, m *Mapping) error { c.DropClean(t); return nil }},
+	}
+	for i, a := range ops {
+		for _, b := range ops[i:] {
+			tt.Run(a.name+"-"+b.name, func(tt *testing.T) {
+				search(tt, func(w *explore.World) {
+					c, m := newMapping(0, &recorder{})
+					write(w.Task(), m, 0, 1)
+					var errs [2]error
+					w.Go("a", func(t *sched.Task) { errs[0] = a.do(t, c, m) })
+					w.Go("b", func(t *sched.Task) { errs[1] = b.do(t, c, m) })
+					w.Finally(func(t *sched.Task) error {
+						for _, err := range errs {
+							if err != nil {
+								return err
+							}
+						}
+						n := int64(0)
+						if p := m.Get(t, 0); p != nil && p.Dirty() {
+							n = 1
+							p.Put(t)
+						} else if p != nil {
+							p.Put(t)
+						}
+						if d := m.DirtyPages(t); d != n || c.BDI.Dirty.Load() != n || m.WritebackPages(t) != 0 || c.BDI.Writeback.Load() != 0 {
+							return fmt.Errorf("%d dirty pages by the mapping, %d by the bdi, %d by the page", d, c.BDI.Dirty.Load(), n)
+						}
+						m.Truncate(t, 0, MaxFileEnd)
+						m.CheckEmpty()
+						if c.Bytes() != 0 {
+							return fmt.Errorf("%d bytes in an empty cache", c.Bytes())
+						}
+						return nil
+					})
+				})
+			})
+		}
+	}
+}
+
+// A wait for a range of pages ends when all that were under writeback when it began are not any
+// more.
+func TestWaitRangeSchedules(tt *testing.T) {
+	search(tt, func(w *explore.World) {
+		_, m := newMapping(0, nil)
+		indexes := []uint64{0, 200}
+		var pages []*Page
+		for _, i := range indexes {
+			write(w.Task(), m, i, 1)
+			pages = append(pages, m.Get(w.Task(), i))
+		}
+		var bad error
+		w.Go("writeback", func(t *sched.Task) {
+			for _, p := range pages {
+				p.Lock(t)
+				m.StartWriteback(t, p)
+				m.ClearDirty(t, p)
+				p.Unlock(t)
+			}
+			for _, p := range pages {
+				t.Discharge(p)
+				m.EndWriteback(t, p)
+			}
+		})
+		w.Go("wait", func(t *sched.Task) {
+			var was []*Page
+			for _, p := range pages {
+				if p.UnderWriteback(t) {
+					was = append(was, p)
+				}
+			}
+			m.WaitWriteback(t, 0, 201)
+			for _, p := range was {
+				if p.UnderWriteback(t) {
+					bad = fmt.Errorf("the wait is over and page %d is under writeback", p.Index())
+				}
+			}
+		})
+		w.Check(func() error { return bad })
+	})
+}
+
+// A writer over the hard limit goes on when enough pages are clean again, whether they were written
+// or truncated away.
+func TestThrottledWakes(tt *testing.T) {
+	const hard = 16 // pages
+	for _, c := range []struct {
+		name string
+		do   func(t *sched.Task, m *Mapping)
+	}{
+		{"truncate", func(t *sched.Task, m *Mapping) { m.Truncate(t, 0, 8*PageSize) }},
+		{"written", func(t *sched.Task, m *Mapping) {
+			for i := range uint64(4) {
+				_ = writeBack(t, m, i)
+			}
+		}},
+	} {
+		tt.Run(c.name, func(tt *testing.T) {
+			search(tt, func(w *explore.World) {
+				cache := NewCache(0, 4*PageSize, hard*PageSize)
+				m := new(Mapping)
+				m.Init(cache, nil)
+				for i := range uint64(hard + 2) {
+					write(w.Task(), m, i, 1)
+				}
+				w.Go("writer", func(t *sched.Task) {
+					t.Dirty.Pages = defaultPollPages
+					cache.BDI.BalanceDirty(t)
+				})
+				w.Go(c.name, func(t *sched.Task) { c.do(t, m) })
+				w.Check(func() error {
+					if cache.BDI.Waiting() {
+						return fmt.Errorf("a writer waits with %d dirty pages", cache.BDI.Dirty.Load())
+					}
+					return nil
+				})
+			})
+		})
+	}
+	// Pages under writeback count as dirty ones do.
+	t := sched.NewTask("test")
+	cache := NewCache(0, 4*PageSize, hard*PageSize)
+	m := new(Mapping)
+	m.Init(cache, nil)
+	for i := range uint64(hard) {
+		write(t, m, i, 1)
+		p := m.Lock(t, i)
+		m.StartWriteback(t, p)
+		m.ClearDirty(t, p)
+		p.UnlockPut(t)
+	}
+	t.Dirty.Pages = defaultPollPages
+	if err := cache.BDI.TryBalanceDirty(t); err == nil {
+		tt.Error("with as many pages under writeback as the hard limit, a writer may go on")
+	}
+}
