@@ -7,14 +7,17 @@ import (
 	"testing"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 // item is one file extent of a made-up file: in place if it may be overwritten.
@@ -32,6 +35,8 @@ type trees struct {
 	next  uint64
 	left  uint64
 	fail  uint64 // file offset at which a look at the tree fails
+	// during, if set, is called when a look at the tree has its answer and has not given it yet.
+	during func()
 }
 
 func (x *trees) at(off uint64) (it item, next uint64, ok bool) {
@@ -49,6 +54,9 @@ func (x *trees) at(off uint64) (it item, next uint64, ok bool) {
 
 func (x *trees) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (uint64, format.FileExtent, bool, error) {
 	it, next, ok := x.at(off)
+	if x.during != nil {
+		x.during()
+	}
 	if !ok {
 		return next, format.FileExtent{}, false, nil
 	}
@@ -60,6 +68,9 @@ func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, leng
 		return 0, fstree.NocowExtent{}, errno.EIO
 	}
 	it, _, ok := x.at(off)
+	if x.during != nil {
+		x.during()
+	}
 	if !ok || !it.in {
 		return 0, fstree.NocowExtent{}, nil
 	}
@@ -132,5 +143,164 @@ func TestNext(t *testing.T) {
 		if have := strings.Join(got, ", "); have != c.want {
 			t.Errorf("%s: have %s want %s", c.name, have, c.want)
 		}
+	}
+}
+
+const nocow = format.InodeNoDataCow | format.InodeNoDataSum
+
+// newInode gives an inode of a file system with so many bytes of data space.
+func newInode(t *sched.Task, data, flags uint64) *inode.Inode {
+	s := spaceinfo.New(16384, 1)
+	s.Data().AddTotal(t, data, 0, 0)
+	return inode.NewFS(s, pagecache.NewCache(0, 1<<20, 2<<20)).New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG, Flags: flags})
+}
+
+// An extent is dropped while a look at it is on its way: the answer is of before, so it is not remembered, and a question that was
+// asked without a lock is answered with no.
+func TestOvertaken(t *testing.T) {
+	for _, typ := range []uint8{format.FileExtentTypeReg, format.FileExtentTypePrealloc} {
+		task := sched.NewTask("test")
+		ip := newInode(task, 1<<20, nocow)
+		x := &trees{items: []item{{0, 8 * kb, typ, true}}}
+		f := place.New(x, x)
+		once := func() {
+			ip.Extents.Drop(task, 0, 8*kb)
+			x.during = nil
+		}
+		x.during = once
+		if m, err := f.At(task, ip, 0); err != nil || m.End != 8*kb {
+			t.Fatal(m, err)
+		}
+		if m, ok := ip.Extents.Lookup(task, 0); ok {
+			t.Errorf("At of a type %d extent remembers what was dropped: %+v", typ, m)
+		}
+		x.during = once
+		if f.InPlace(task, ip, 0, 4*kb, false) {
+			t.Errorf("an extent of type %d that was dropped is overwritten in place", typ)
+		}
+		if m, ok := ip.Extents.Lookup(task, 0); ok {
+			t.Errorf("InPlace of a type %d extent remembers what was dropped: %+v", typ, m)
+		}
+		if have := f.InPlace(task, ip, 0, 4*kb, false); have != (typ == format.FileExtentTypeReg) {
+			t.Errorf("in place without a drop, extent of type %d: %v", typ, have)
+		}
+	}
+}
+
+// A write is in place if all of it lies in one written extent that may be overwritten.
+func TestInPlace(t *testing.T) {
+	task := sched.NewTask("test")
+	ip := newInode(task, 1<<20, nocow)
+	x := &trees{items: []item{
+		{0, 8 * kb, format.FileExtentTypeReg, true},
+		{8 * kb, 16 * kb, format.FileExtentTypePrealloc, true},
+		{16 * kb, 24 * kb, format.FileExtentTypeReg, false},
+	}}
+	f := place.New(x, x)
+	for range 2 { // by the trees, and from memory
+		for _, c := range []struct {
+			start, end uint64
+			want       bool
+		}{
+			{0, 4 * kb, true}, {0, 8 * kb, true}, {4 * kb, 8 * kb, true},
+			{4 * kb, 12 * kb, false}, {8 * kb, 12 * kb, false}, {16 * kb, 20 * kb, false}, {28 * kb, 32 * kb, false},
+		} {
+			if have := f.InPlace(task, ip, c.start, c.end, false); have != c.want {
+				t.Errorf("[%d, %d) in place: have %v want %v", c.start, c.end, have, c.want)
+			}
+		}
+	}
+}
+
+// Preallocated space of a COW file that is dirty already will be converted by that writeback; then the next write of it is a copy,
+// and needs space. So such a range does not count as one to overwrite, wherever the dirty block lies.
+func TestCanNocowDirty(t *testing.T) {
+	for dirty := uint64(0); dirty < 16*kb; dirty += 4 * kb {
+		task := sched.NewTask("test")
+		ip := newInode(task, 1<<20, format.InodePrealloc)
+		x := &trees{items: []item{{0, 16 * kb, format.FileExtentTypePrealloc, true}}}
+		f := place.New(x, x)
+		if n, err := f.CanNocow(task, ip, 0, 16*kb, false); n != 16*kb || err != nil {
+			t.Fatalf("clean: up to %d, %v", n, err)
+		}
+		ip.IOTree.Change(task, dirty, dirty+4*kb, 0, extentio.Delalloc)
+		if n, err := f.CanNocow(task, ip, 0, 16*kb, false); n != 0 || err != nil {
+			t.Errorf("block %d is dirty: up to %d, %v; want 0", dirty, n, err)
+		}
+		if n, err := f.CanNocow(task, ip, dirty, dirty+4*kb, true); n != dirty || err != nil {
+			t.Errorf("block %d alone: up to %d, %v; want %d", dirty, n, err, dirty)
+		}
+	}
+}
+
+// What the trees say about a range does not hold while an ordered extent of the range is unfinished: its completion may replace
+// the extent that they show. A question that may wait gets the answer of after, one that may not gets EAGAIN.
+func TestCanNocowOrdered(t *testing.T) {
+	r := explore.Run(explore.Config{MaxSteps: 1000}, func(w *explore.World) {
+		ip := newInode(w.Task(), 1<<20, nocow)
+		x := &trees{items: []item{{0, 8 * kb, format.FileExtentTypeReg, true}}}
+		f := place.New(x, x)
+		oe := ip.Ordered.Add(w.Task(), ip, ordered.Regular, 4*kb, 4*kb, 1<<30)
+		var n, m uint64
+		var err, merr error
+		w.Go("ask", func(t *sched.Task) {
+			if !oe.Finished() {
+				m, merr = f.CanNocow(t, ip, 0, 8*kb, true)
+			} else {
+				merr = errno.EAGAIN
+			}
+			n, err = f.CanNocow(t, ip, 0, 8*kb, false)
+		})
+		w.Go("complete", func(t *sched.Task) {
+			ip.IOTree.Lock(t, 4*kb, 8*kb)
+			x.items = []item{{0, 4 * kb, format.FileExtentTypeReg, true}, {4 * kb, 8 * kb, format.FileExtentTypeReg, false}}
+			ip.IOTree.Unlock(t, 4*kb, 8*kb)
+			ip.Ordered.Remove(t, oe)
+			oe.Put(t)
+		})
+		w.Check(func() error {
+			switch {
+			case merr == nil && m != 4*kb || merr != nil && merr != errno.EAGAIN:
+				return fmt.Errorf("without a wait: up to %d, %v", m, merr)
+			case err != nil || n != 4*kb:
+				return fmt.Errorf("after the ordered extent: up to %d, %v; want 4096", n, err)
+			}
+			return nil
+		})
+	})
+	if r.Verdict != explore.Exhausted {
+		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+}
+
+// Blocks that were dirtied without data space, because they were to be overwritten, and have to be copied after all, get theirs
+// before they get a place; others have it. Without space they have no place.
+func TestBackData(t *testing.T) {
+	for _, c := range []struct {
+		data, want uint64 // data space, and what of it is promised in the end
+		err        error
+	}{
+		{1 << 20, 8 * kb, nil},
+		{4 * kb, 4 * kb, errno.ENOSPC},
+	} {
+		task := sched.NewTask("test")
+		ip := newInode(task, c.data, nocow)
+		x := &trees{piece: 1 << 20, left: 1 << 20, next: 1 << 30}
+		f := place.New(x, x)
+		if err := ip.FS.Space.Data().Reserve(task, 4*kb, spaceinfo.NoFlush); err != nil {
+			t.Fatal(err)
+		}
+		ip.IOTree.Change(task, 0, 4*kb, 0, extentio.Delalloc)
+		ip.IOTree.Change(task, 4*kb, 8*kb, 0, extentio.Delalloc|extentio.NoReserve)
+		ip.IOTree.Lock(task, 0, 8*kb)
+		e, err := f.Next(task, ip, 0, 8*kb)
+		if !errors.Is(err, c.err) || err == nil && e.Len != 8*kb {
+			t.Errorf("%d bytes of data space: %+v, %v; want %v", c.data, e, err, c.err)
+		}
+		left := ip.IOTree.Count(task, 0, 8*kb, extentio.NoReserve)
+		if have := ip.FS.Space.Data().Usage(task).MayUse; have != c.want || left != 8*kb-c.want {
+			t.Errorf("%d bytes of data space: %d promised, %d bytes without; want %d, %d", c.data, have, left, c.want, 8*kb-c.want)
+		}
+		ip.IOTree.Unlock(task, 0, 8*kb)
 	}
 }
