@@ -299,9 +299,12 @@ func (f *FS) prune(t *sched.Task) {
 	}
 }
 
+// clean reports whether n has nothing to write. Data on its way is delayed allocation, then a page under writeback or an ordered
+// extent, and in the end a dirty item, and each is there before the one before it goes. So they are asked for in that order, or
+// data that moves on meanwhile is in none of the answers.
 func clean(t *sched.Task, n *Node) bool {
-	// Writeback clears the dirty mark of a page before it makes an ordered extent: meanwhile the delayed allocation tells.
-	return !n.ip.Dirty() && n.ip.DelallocBytes() == 0 && n.ip.Ordered.Len() == 0 && n.ip.Pages.DirtyPages(t) == 0 && n.ip.Pages.WritebackPages(t) == 0
+	ip := n.ip
+	return ip.DelallocBytes() == 0 && ip.Ordered.Len() == 0 && ip.Pages.DirtyPages(t) == 0 && ip.Pages.WritebackPages(t) == 0 && !ip.Dirty()
 }
 
 // writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes go into the trees.

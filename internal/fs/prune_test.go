@@ -1,0 +1,85 @@
+package fs_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/data/datatest"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// classIDs finds lock classes by name.
+func classIDs(t *testing.T, names ...string) (ids []sched.ClassID) {
+	for _, name := range names {
+		i := slices.IndexFunc(lockdep.Classes(), func(c *lockdep.Class) bool { return c.Name == name })
+		if i < 0 {
+			t.Fatalf("no lock class %s", name)
+		}
+		ids = append(ids, lockdep.Classes()[i].ID)
+	}
+	return ids
+}
+
+// TestPruneSchedules: inodes leave memory while one of them is written back and committed. In
+// between it has neither dirty pages nor an item to write, or no pages in hand and an item that
+// nobody has written yet. Whenever somebody looks, the file is as long as it was made: from memory,
+// or else from the tree.
+func TestPruneSchedules(t *testing.T) {
+	tk := sched.NewTask("mkfs")
+	image := blockdev.NewMemory(128 << 20)
+	datatest.Must(t, mkfs.Make(tk, image, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	for _, size := range []int{1000, 8192} { // inline, and with an extent
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: 2000, Switch: classIDs(t, "page_state", "trans_lock", "inode_hook", "workqueue_idle")}
+			r := explore.Run(cfg, func(w *explore.World) {
+				x, err := fs.Open(w.Task(), image.Snapshot(), fs.Options{CacheInodes: 2, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit,
+					Now: func() time.Time { return fstest.Epoch }})
+				must(err)
+				file := func(name string) *fs.File {
+					f, err := x.Create(w.Task(), name, 0o644)
+					must(err)
+					return f
+				}
+				f, other := file("/f"), file("/other")
+				_, err = f.WriteAt(w.Task(), make([]byte, size), 0)
+				must(err)
+				must(f.Close(w.Task()))
+				must(other.Fsync(w.Task())) // the item of f is in the tree, its data is not
+				var open []*fs.File
+				for i := range 6 {
+					open = append(open, file(fmt.Sprintf("/g%d", i)))
+				}
+				var bad error
+				w.Go("sync", func(t *sched.Task) { must(x.Sync(t)) })
+				w.Go("prune", func(t *sched.Task) {
+					for _, f := range open {
+						must(f.Close(t))
+					}
+					a, err := x.Stat(t, "/f")
+					must(err)
+					if a.Size != uint64(size) {
+						bad = fmt.Errorf("the file has %d bytes, want %d", a.Size, size)
+					}
+				})
+				w.Check(func() error { return bad })
+			})
+			if r.Verdict == explore.Violated || r.Schedules < 10 {
+				t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+			}
+			t.Logf("%v after %d schedules, %.1f s", r.Verdict, r.Schedules, r.Seconds)
+		})
+	}
+}
