@@ -134,16 +134,16 @@ func TestWaitRangeSchedules(tt *testing.T) {
 			}
 		})
 		w.Go("wait", func(t *sched.Task) {
-			var was []*Page
-			for _, p := range pages {
-				if p.UnderWriteback(t) {
-					was = append(was, p)
+			var was []uint64
+			for _, i := range indexes {
+				if _, ok := m.NextWriteback(t, i, i+1); ok {
+					was = append(was, i)
 				}
 			}
 			m.WaitWriteback(t, 0, 201)
-			for _, p := range was {
-				if p.UnderWriteback(t) {
-					bad = fmt.Errorf("the wait is over and page %d is under writeback", p.Index())
+			for _, i := range was {
+				if _, ok := m.NextWriteback(t, i, i+1); ok {
+					bad = fmt.Errorf("the wait is over and page %d is under writeback", i)
 				}
 			}
 		})

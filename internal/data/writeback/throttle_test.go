@@ -79,7 +79,7 @@ func TestThrottleSchedules(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := explore.Run(explore.Config{Preemptions: 2, MaxSteps: 20_000, Schedules: 1500, Switch: ids}, func(x *explore.World) {
+			r := explore.Run(explore.Config{Preemptions: 2, MaxSteps: 20_000, Schedules: 400, Switch: ids}, func(x *explore.World) {
 				dev := mem.Snapshot()
 				w := datatest.Mount(panicTB{t}, x.Task(), dev, dev)
 				w.FS.Cache.BDI.SetLimits(1<<30, 1<<31)
