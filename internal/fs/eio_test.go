@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -56,6 +57,14 @@ func TestSyncEIO(t *testing.T) {
 	}{
 		{"nobody asked", func(x *fstest.Fixture, f *fs.File) {}, errno.EIO},
 		{"written back before", func(x *fstest.Fixture, f *fs.File) { x.Must(x.FS.Flush(x.T, f)) }, errno.EIO},
+		{"written back before, fsync was told", func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Flush(x.T, f))
+			for f.Inode().Pages.WritebackPages(x.T) > 0 || f.Inode().Ordered.Len() > 0 {
+				runtime.Gosched()
+			}
+			wantErr(t, "fsync", f.Fsync(x.T), errno.EIO)
+			x.Must(f.Fsync(x.T))
+		}, nil},
 		{"fsync was told", func(x *fstest.Fixture, f *fs.File) { wantErr(t, "fsync", f.Fsync(x.T), errno.EIO) }, nil},
 	} {
 		for _, closed := range []bool{false, true} {
@@ -120,4 +129,33 @@ func TestReadEIO(t *testing.T) {
 		t.Errorf("read afterwards: %v", err)
 	}
 	x.Must(f.Close(x.T))
+}
+
+// TestTruncateEIO: the block at the new end of a file cannot be written, so the truncate fails before it has dropped an extent. The file
+// is as long as it was and has what is on disk.
+func TestTruncateEIO(t *testing.T) {
+	var dev *dm.Flakey
+	x := fstest.New(t, withFaults(&dev))
+	f := x.Create("/f")
+	old := bytes.Repeat([]byte("old "), 25000)
+	x.WriteAt(f, old, 0)
+	x.Must(f.Fsync(x.T))
+	x.WriteAt(f, []byte("new"), 50000)
+	dev.Set(dm.Fault{Op: blockdev.OpWrite})
+	wantErr(t, "truncate on a dead device", f.Truncate(x.T, 50000), errno.EIO)
+	dev.Set()
+	if n := f.Size(x.T); n != int64(len(old)) {
+		t.Errorf("size %d, want %d", n, len(old))
+	}
+	x.FS.DropCaches(x.T)
+	if have := x.ReadFile("/f"); !bytes.Equal(have, old) {
+		t.Errorf("%d bytes, want %d%s", len(have), len(old), diffAt(have, old))
+	}
+	wantErr(t, "fsync", f.Fsync(x.T), errno.EIO) // of the block, once
+	x.Must(f.Truncate(x.T, 50000))
+	x.Must(f.Close(x.T))
+	x.Reopen()
+	if have := x.ReadFile("/f"); !bytes.Equal(have, old[:50000]) {
+		t.Errorf("after a truncate that went well: %d bytes%s", len(have), diffAt(have, old))
+	}
 }

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/datatest"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
 	"btrlab/internal/sched"
@@ -105,6 +107,40 @@ func TestNames(t *testing.T) {
 	x.Reopen()
 	if have := names(x, "/"); have != "a dir loop1 loop2 c d2" {
 		t.Errorf("names in / after reopen: %s", have)
+	}
+}
+
+// TestRenameReplaces: what a rename, a link or a create would lose for good is refused, and stays.
+func TestRenameReplaces(t *testing.T) {
+	x := fstest.New(t)
+	f, tk := x.FS, x.T
+	x.Must(f.Mkdir(tk, "/from", 0o755))
+	x.Must(f.Mkdir(tk, "/full", 0o755))
+	x.Must(f.Mkdir(tk, "/empty", 0o755))
+	x.Must(x.Create("/full/kept").Close(tk))
+	x.Must(x.Create("/file").Close(tk))
+	wantErr(t, "rename of a directory over a full one", f.Rename(tk, "/from", "/full"), errno.ENOTEMPTY)
+	wantErr(t, "rename of a directory over a file", f.Rename(tk, "/from", "/file"), errno.ENOTDIR)
+	wantErr(t, "rename of a file over a directory", f.Rename(tk, "/file", "/empty"), errno.EISDIR)
+	x.Must(f.Rename(tk, "/from", "/empty"))
+
+	root := f.Root(tk)
+	open, err := root.Create(tk, "open", fs.O_EXCL, 0o644, fs.Owner{})
+	x.Must(err)
+	x.Must(root.Unlink(tk, "open"))
+	wantErr(t, "link of a file without a name", root.Link(tk, "again", open), errno.ENOENT)
+	x.Must(open.Forget(tk, 1))
+	dir, err := root.Mkdir(tk, "dir", 0o755, fs.Owner{})
+	x.Must(err)
+	x.Must(root.Rmdir(tk, "dir"))
+	_, err = dir.Create(tk, "lost", 0, 0o644, fs.Owner{})
+	wantErr(t, "create in a directory that was removed", err, errno.ENOENT)
+	wantErr(t, "rename into it", root.Rename(tk, "file", dir, "lost"), errno.ENOENT)
+	x.Must(dir.Forget(tk, 1))
+	x.Must(root.Forget(tk, 1))
+	x.Reopen()
+	if have := names(x, "/") + " " + names(x, "/full"); have != "full file empty kept" {
+		t.Errorf("names: %s", have)
 	}
 }
 
@@ -221,6 +257,13 @@ func TestOrphan(t *testing.T) {
 		t.Errorf("bytes used after the orphan went: have %d want %d", used, now)
 	}
 	x.Must(r.Close(x.T))
+
+	x.Close()
+	w := datatest.Mount(t, x.T, x.Dev, x.Dev)
+	if list, err := w.Items.Orphans(x.T, w.Manager.Root(format.FS_TREE_OBJECTID)); err != nil || len(list) != 0 {
+		t.Errorf("orphan items after the last close: %v, %v; want none", list, err)
+	}
+	w.CloseTasks()
 }
 
 // TestReadOnly: nothing is written by an image that is open for reading, whatever is tried.
