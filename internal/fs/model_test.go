@@ -70,9 +70,7 @@ func (m *modelFile) step(x *fstest.Fixture, r *rand.Rand) {
 	default:
 		what = fmt.Sprintf("write %d+%d", off, n)
 		p := make([]byte, n)
-		for i := range p {
-			p[i] = byte(r.Uint32())
-		}
+		random(r, p)
 		var got int
 		if got, err = m.WriteAt(x.T, p, int64(off)); got != n {
 			x.Fatalf("%s: wrote %d: %v", what, got, err)
@@ -158,7 +156,8 @@ func (m *modelFile) verifyHoles(x *fstest.Fixture) {
 		} else if err != nil || start < int64(off) || end <= start || end > int64(len(m.want)) {
 			x.Fatalf("data of %s at %d, size %d: [%d, %d), %v", m.name, off, len(m.want), start, end, err)
 		}
-		if i := bytes.IndexFunc(m.want[off:start], func(r rune) bool { return r != 0 }); i >= 0 {
+		if hole := m.want[off:start]; !bytes.Equal(hole, make([]byte, len(hole))) {
+			i := bytes.IndexFunc(hole, func(r rune) bool { return r != 0 })
 			x.Fatalf("%s has a hole [%d, %d), byte %d is %#x", m.name, off, start, off+i, m.want[off+i])
 		}
 		if err == io.EOF {

@@ -25,7 +25,7 @@ func damage(x *fstest.Fixture, dev blockdev.Device, f func(sb *format.Super)) {
 
 // TestOpenRefuses: what cannot be opened is refused in one clear line, and the image is left as it was.
 func TestOpenRefuses(t *testing.T) {
-	x := fstest.New(t)
+	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/f")
 	x.WriteAt(f, make([]byte, 100000), 0)
 	x.Must(f.Close(x.T))

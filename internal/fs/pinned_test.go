@@ -1,6 +1,7 @@
 package fs_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"runtime"
@@ -91,6 +92,9 @@ func (c *churn) check(t *sched.Task, m dm.Image, promised []uint32) error {
 		}
 		for at := 0; at+8 <= len(p); at += 8 {
 			w := binary.LittleEndian.Uint64(p[at:])
+			if b := p[at:]; at%4096 == 0 && len(b) >= 4096 && bytes.Equal(b[8:4096], b[:4096-8]) {
+				at += 4096 - 8 // the same word all over the block
+			}
 			if w>>56 != uint64(i) || w&0xffffff != uint64(at/4096) || uint32(w>>24) < v {
 				return fmt.Errorf("c%d has %#x at %d, want file %d, block %d, version %d or later", i, w, at, i, at/4096, v)
 			}

@@ -19,7 +19,7 @@ import (
 func TestFull(t *testing.T) {
 	for _, name := range []string{"locked", "range-lock", "modern"} {
 		t.Run(name, func(t *testing.T) {
-			x := fstest.New(t, fstest.Policy(name), fstest.Size(128<<20))
+			x := fstest.New(t, fstest.Policy(name), fstest.Size(64<<20))
 			p := make([]byte, 100<<10)
 			var names []string
 			var err error
@@ -37,8 +37,8 @@ func TestFull(t *testing.T) {
 			if !errors.Is(err, errno.ENOSPC) {
 				t.Fatalf("filling: have %v want ENOSPC", err)
 			}
-			if len(names) < 300 {
-				t.Errorf("only %d files of 100 KiB fit 128 MiB", len(names))
+			if len(names) < 100 {
+				t.Errorf("only %d files of 100 KiB fit 64 MiB", len(names))
 			}
 			x.Must(x.FS.Sync(x.T))
 			verify := func(skip int) {
@@ -69,7 +69,7 @@ func TestFull(t *testing.T) {
 
 // TestFullNocow: a NOCOW file can be overwritten on an image without any free data space (labs/reference 1.1 c).
 func TestFullNocow(t *testing.T) {
-	x := fstest.New(t, fstest.Size(128<<20))
+	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
 	x.WriteAt(f, make([]byte, 1<<20), 0)
@@ -101,7 +101,7 @@ func TestFullNocow(t *testing.T) {
 
 // TestFullConcurrent: tasks race for the last bytes; each write is all there or failed with ENOSPC.
 func TestFullConcurrent(t *testing.T) {
-	x := fstest.New(t, fstest.Size(96<<20))
+	x := fstest.New(t, fstest.Size(64<<20))
 	var files [4]*fs.File
 	var sizes [4]int64
 	for i := range files {
@@ -153,7 +153,7 @@ func full(x *fstest.Fixture) *fs.File {
 // the write is accepted, and writeback, which has to allocate after all, drops it: the caller hears of it at fsync, if at all.
 func TestFullNocowHole(t *testing.T) {
 	const blk = 64 << 10
-	x := fstest.New(t, fstest.Size(128<<20))
+	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
 	want := make([]byte, 5*blk) // data, hole, data, preallocated, hole
