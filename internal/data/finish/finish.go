@@ -147,14 +147,6 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	oe.Put(t)
 }
 
-// moveDiskSize lets the inode item's size follow i_size: with NO_HOLES, whatever is missing in
-// between reads as zero.
-func (f *Finisher) moveDiskSize(t *sched.Task, ip *inode.Inode) {
-	if ip.FollowSize(t) {
-		ip.MarkDirty(t)
-	}
-}
-
 // finishItems is the tree part of finish. It owns rsv bytes of metadata.
 func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, rsv uint64) error {
 	start, end := oe.Start, oe.End()
@@ -175,7 +167,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		err = fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 		h.Abort(t, err)
 	} else {
-		f.moveDiskSize(t, ip)
+		ip.FollowSize(t) // with NO_HOLES, whatever is missing in between reads as zero
 		ip.LastTransid.Store(h.Trans().ID)
 		ip.MarkDirty(t)
 	}
