@@ -111,6 +111,7 @@ type Tree struct {
 	waiters []*waiter
 	spare   []*waiter
 	scratch []state
+	kept    sched.Obj // by which a Stepper keeps Hash
 }
 
 // waiter is a task that waits for an unlock of something in [start, end).
@@ -229,9 +230,40 @@ func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64)
 
 // point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
 func (x *Tree) point(t *sched.Task, kind sched.PointKind, lb Bits) {
-	if t.Stepper() != nil {
+	if st := t.Stepper(); st != nil {
+		st.Keep(&x.kept, x)
 		t.Enter(kind, x.classOf(lb).ID, x)
 	}
+}
+
+// see tells a Stepper what t has read in the tree.
+func (x *Tree) see(t *sched.Task, v uint64) {
+	if st := t.Stepper(); st != nil {
+		st.See(t, v)
+	}
+}
+
+func (x *Tree) seeIf(t *sched.Task, yes bool) {
+	if yes {
+		x.see(t, 1)
+	} else {
+		x.see(t, 2)
+	}
+}
+
+// Hash is the hash of the states and of the tasks that wait, for state matching. All waiters of a range are woken at once, so their order
+// is left out.
+func (x *Tree) Hash() uint64 {
+	var h uint64
+	for _, c := range x.states.chunks {
+		for _, s := range c {
+			h = sched.Mix(sched.Mix(sched.Mix(h, s.start), s.end), uint64(s.bits))
+		}
+	}
+	for _, w := range x.waiters {
+		h += sched.Mix(sched.Mix(sched.Mix(w.t.Mark, w.start), w.end), uint64(w.bits))
+	}
+	return h
 }
 
 func lockBitOf(bits Bits) Bits {
@@ -254,6 +286,7 @@ func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	x.mu.Lock(t)
 	p := x.states.find(start)
 	_, busy := x.conflict(p, end, lb)
+	x.seeIf(t, busy)
 	if !busy {
 		x.changeAt(t, p, start, end, 0, bits)
 	}
@@ -519,6 +552,7 @@ func (x *Tree) Any(t *sched.Task, start, end uint64, bits Bits) bool {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
 	_, ok := x.conflict(x.states.find(start), end, bits)
+	x.seeIf(t, ok)
 	return ok
 }
 
@@ -526,6 +560,12 @@ func (x *Tree) Any(t *sched.Task, start, end uint64, bits Bits) bool {
 func (x *Tree) All(t *sched.Task, start, end uint64, bits Bits) bool {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
+	all := x.all(start, end, bits)
+	x.seeIf(t, all)
+	return all
+}
+
+func (x *Tree) all(start, end uint64, bits Bits) bool {
 	p := x.states.find(start)
 	for cur := start; cur < end; p = x.states.next(p) {
 		s := x.states.at(p)
@@ -541,17 +581,24 @@ func (x *Tree) All(t *sched.Task, start, end uint64, bits Bits) bool {
 func (x *Tree) FirstSet(t *sched.Task, from uint64, bits Bits) (start, end uint64, ok bool) {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
-	return x.run(from, bits, ^uint64(0))
+	return x.run(t, from, bits, ^uint64(0))
 }
 
 // FindDelalloc finds the first run of delalloc bytes at or after from, at most maxBytes of it. Models btrfs_find_delalloc_range().
 func (x *Tree) FindDelalloc(t *sched.Task, from, maxBytes uint64) (start, end uint64, ok bool) {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
-	return x.run(from, Delalloc, maxBytes)
+	return x.run(t, from, Delalloc, maxBytes)
 }
 
-func (x *Tree) run(from uint64, bits Bits, maxBytes uint64) (start, end uint64, ok bool) {
+func (x *Tree) run(t *sched.Task, from uint64, bits Bits, maxBytes uint64) (start, end uint64, ok bool) {
+	start, end, ok = x.firstRun(from, bits, maxBytes)
+	x.seeIf(t, ok)
+	x.see(t, sched.Mix(start, end))
+	return start, end, ok
+}
+
+func (x *Tree) firstRun(from uint64, bits Bits, maxBytes uint64) (start, end uint64, ok bool) {
 	for p := x.states.find(from); ; p = x.states.next(p) {
 		s := x.states.at(p)
 		switch {
@@ -586,6 +633,7 @@ func (x *Tree) Count(t *sched.Task, start, end uint64, bits Bits) uint64 {
 		}
 		p = x.states.next(p)
 	}
+	x.see(t, n)
 	return n
 }
 
