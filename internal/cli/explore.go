@@ -29,8 +29,9 @@ the limit. Tasks are switched at the switch points of the scenario only, and mem
 prints the matrix of policies and scenarios.
 
 The methods: bound counts preemptions. dpor tries one of all schedules that differ only in the order of independent steps,
-and needs the fewest. state tries equal states once. naive tries every schedule. random, pct, pos and portfolio sample, with
---seed.
+and needs the fewest. state tries equal states once; it takes two states for equal when dependent steps led there in the same
+order, because it does not see all data that the write path keeps under locks. naive tries every schedule. random, pct, pos and
+portfolio sample, with --seed.
 
 --shard divides the search among machines, and explore merge joins the parts. dpor divides the work. The other methods that
 do not sample remember what they have seen; each part remembers for itself, so the parts repeat some of each other's work.

@@ -268,7 +268,11 @@ func (q *queueDriver) pick(w *world, d *decision) int {
 			return -1
 		}
 	case State:
-		if !q.seen.add(w.stateHash()) {
+		h := sched.Mix(w.orderHash(), w.pendingHash())
+		if !q.s.cfg.Plain {
+			h = w.stateHash()
+		}
+		if !q.seen.add(h) {
 			return -1
 		}
 	}
@@ -313,7 +317,7 @@ func (q *queueDriver) value(w *world, step, n int) int {
 
 func (q *queueDriver) end(w *world) {}
 
-// stateHash is the hash of everything that can matter from here on: what each task did and saw, whether it waits and until when, the
+// stateHash is the hash of everything that can matter (but see Config.Plain) from here on: what each task did and saw, whether it waits and until when, the
 // values of annotated data, the order of queues (Keep), and the program's own hash of the rest. Who holds a lock, and how far
 // a Counter is, follows from what the tasks did.
 //

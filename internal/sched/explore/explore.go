@@ -92,6 +92,9 @@ type Config struct {
 	Commute []sched.ClassID
 	// Off are checks not made.
 	Off Checks
+	// Plain says that the tasks share data under locks that is in no Var, Atomic or HashData, so that the hash of the state does not have
+	// it. State then takes for equal only histories with one happens-before order, which is what Bound does.
+	Plain bool
 	// All goes on after a violation, which is then only counted; the first one is reported.
 	All bool
 	// NoShrink reports the schedule as found.

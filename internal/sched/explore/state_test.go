@@ -195,6 +195,16 @@ func TestProveDisagrees(t *testing.T) {
 	}
 }
 
+// With Config.Plain State sees what is in the program's plain fields by the order of what happened to them.
+func TestPlain(t *testing.T) {
+	if r := explore.Run(explore.Config{Method: explore.State, Plain: true}, plainField); r.Kind != explore.KindOracle {
+		t.Errorf("%s, %s", r.Bound, r.Violation)
+	}
+	if r := explore.Run(explore.Config{Method: explore.Prove, Plain: true}, plainField); r.Kind != explore.KindOracle {
+		t.Errorf("%s, %s", r.Bound, r.Violation)
+	}
+}
+
 // A search by DPOR of a program that yields is one by Bound, and says so; a shard of it has searched nothing.
 func TestYieldRefusesDPOR(t *testing.T) {
 	prog := func(w *explore.World) {
