@@ -132,12 +132,16 @@ func TestBrokenIsNotExhausted(t *testing.T) {
 	for _, e := range Museum {
 		cells = append(cells, broken{e.Scenario, e.Broken})
 	}
+	limit := 2000
+	if testing.Short() {
+		limit = 300
+	}
 	for _, c := range cells {
 		s, err := Lookup(c.scenario)
 		must(t, err)
 		for _, m := range []explore.Method{explore.State, explore.DPOR} {
 			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) {
-				x.Method, x.Preemptions, x.NoShrink, x.Schedules = m, 0, true, 2000
+				x.Method, x.Preemptions, x.NoShrink, x.Schedules = m, 0, true, limit
 			}})
 			must(t, err)
 			if r.Verdict == explore.Exhausted {
