@@ -91,12 +91,13 @@ type dpor struct {
 	shrinks  shrinks
 }
 
-// byDPOR divides the upper levels of the tree, where everything is tried, among the parts.
+// byDPOR divides the upper levels of the tree, where everything is tried, among the parts. Everything is more than DPOR would try: each such level
+// makes the search up to twice as long. So there are no more of them than give each part a subtree.
 func (s *search) byDPOR() {
 	parts := s.cfg.Shards * s.cfg.Jobs
 	full := 0
 	if parts > 1 {
-		full = bits.Len(uint(16 * parts))
+		full = bits.Len(uint(parts - 1))
 	}
 	s.jobs(func(j int, w *world) {
 		d := w.dpor

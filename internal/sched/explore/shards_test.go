@@ -146,3 +146,18 @@ func TestShrinkKeepsTheKind(t *testing.T) {
 		t.Errorf("found %v: hardly anything that could be mistaken", kinds)
 	}
 }
+
+// To divide a search costs little: what two parts try together is not much more than what the whole search tries.
+func TestDivisionIsCheap(t *testing.T) {
+	whole := explore.Run(explore.Config{Method: explore.DPOR}, truncateRace(3, true))
+	sum, most := 0, 0
+	for i := range 2 {
+		r := explore.Run(explore.Config{Method: explore.DPOR, Shard: i, Shards: 2}, truncateRace(3, true))
+		sum += r.Schedules
+		most = max(most, r.Schedules)
+	}
+	t.Logf("%d schedules, %d in two parts, %d in the greater one", whole.Schedules, sum, most)
+	if sum > whole.Schedules*5/4 || most > whole.Schedules*3/4 {
+		t.Errorf("%d schedules, %d in two parts, %d in the greater one", whole.Schedules, sum, most)
+	}
+}
