@@ -40,6 +40,8 @@ type Bio struct {
 	Err error
 	// Private is the submitter's.
 	Private any
+	// DMA says that in virtual time no CPU moves the bytes: the bio comes from a model of a device.
+	DMA bool
 }
 
 // Len is the number of bytes the bio moves.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // A memory device is a two-level table of chunks. A chunk that was never written is not there and
@@ -69,6 +70,10 @@ func (m *Memory) Close() error { return nil }
 // Submit does b and ends it.
 func (m *Memory) Submit(t *sched.Task, b *Bio) {
 	t.Enter(sched.PointDevice, WaitClass.ID, m)
+	if !b.DMA && t.Simulator() != nil {
+		t.Spend(cost.Cold, 1)
+		t.Spend(cost.Media, b.Len())
+	}
 	b.Err = m.do(b)
 	b.EndIO(t, b)
 }

@@ -104,7 +104,7 @@ func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 	}
 	m.mu.Unlock(t)
 	r.bio = b
-	r.inner = blockdev.Bio{Op: b.Op, Off: b.Off, Vecs: b.Vecs, EndIO: endInner, Private: r}
+	r.inner = blockdev.Bio{Op: b.Op, Off: b.Off, Vecs: b.Vecs, EndIO: endInner, Private: r, DMA: true}
 	m.dev.Submit(t, &r.inner)
 }
 

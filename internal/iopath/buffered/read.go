@@ -22,6 +22,7 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	}
 	pos := rq.Pos
 	t.Spend(cost.Syscall, 1)
+	t.Spend(cost.Cold, 1)
 	done := 0
 	for done < len(p) {
 		size := ip.Size(t)

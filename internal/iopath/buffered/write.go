@@ -442,6 +442,7 @@ func (w *write) copyFromUser(t *sched.Task) {
 		w.cap = 1
 	}
 	w.force = w.copied == 0 && w.pl.ForceRead
+	t.Spend(cost.Cold, 1)
 	t.Spend(cost.Copy, w.copied)
 }
 

@@ -7,7 +7,10 @@
 package cost
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +23,8 @@ const (
 	Issue     sched.Cost = iota // what fio itself does for a request
 	Syscall                     // entry, file lookup, iov setup and exit of one write(2) or read(2)
 	Copy                        // a byte between user and page
+	Media                       // a byte between page and an image in memory, which is the device and not below a model
+	Cold                        // a place that no cache of the CPU has, before what lies there is moved
 	Page                        // finding a page in its mapping, and taking and putting a reference
 	PageAlloc                   // a page that is new in the cache: allocation and insertion
 	Lock                        // an uncontended lock and unlock
@@ -34,9 +39,10 @@ const (
 	Complete                    // a bio's end
 	Ordered                     // making or finishing an ordered extent, without its tree work
 	Wakeup                      // the waker's part of a wake-up
+	Kick                        // what that takes longer when a CPU is idle, which is woken as well
 	Switch                      // a context switch
 	IdleExit                    // from a wake-up to the first instruction on an idle CPU
-	nCosts
+	Count                       // how many there are
 )
 
 // Entry is one row of the table.
@@ -52,15 +58,17 @@ type Entry struct {
 
 // Table is what each cost is worth.
 type Table struct {
-	Entries [nCosts]Entry
+	Entries [Count]Entry
 	// CPU multiplies the entries: 2 is a machine half as fast.
 	CPU float64
 }
 
-var defaults = [nCosts]Entry{
+var defaults = [Count]Entry{
 	Issue:     {Name: "issue", Unit: "request", Nano: 500, Source: "estimate: fio with its null engine makes about 2 M requests a second on one core"},
 	Syscall:   {Name: "syscall", Unit: "call", Nano: 900, Source: "estimate: what the rows below leave of 4.3 us, a 4 KiB write of the seed 001 job (measured: btrfs nodatacow, psync, 231k/s)"},
 	Copy:      {Name: "copy", Unit: "byte", Nano: 0.136, Source: "measured: copy 4 KiB into mapped memory, random, 1.8 M/s on one core"},
+	Media:     {Name: "media", Unit: "byte", Nano: 0.136, Source: "as copy: the same move, into a part of the image that was not used lately"},
+	Cold:      {Name: "cold", Unit: "place", Nano: 0, Source: "none: the copies of the row before were of 4 KiB at random places, so it is in there"},
 	Page:      {Name: "page", Unit: "page", Nano: 60, Source: "estimate, a part of pagecache BenchmarkGrab"},
 	PageAlloc: {Name: "page-alloc", Unit: "page", Nano: 350, Source: "estimate: zone allocation and xarray insertion"},
 	Lock:      {Name: "lock", Unit: "lock+unlock", Nano: 15, Source: "measured: sync.Mutex 14-16 ns uncontended"},
@@ -75,6 +83,7 @@ var defaults = [nCosts]Entry{
 	Complete:  {Name: "complete", Unit: "bio", Nano: 1500, Source: "estimate, as submit: interrupt and end of I/O"},
 	Ordered:   {Name: "ordered", Unit: "extent", Nano: 1000, Source: "ordered BenchmarkAddRemove, and its work items"},
 	Wakeup:    {Name: "wakeup", Unit: "wake-up", Nano: 1000, Source: "estimate: try_to_wake_up with an interrupt to another CPU"},
+	Kick:      {Name: "kick", Unit: "wake-up", Nano: 0, Source: "none: the row before is of a wake-up with an interrupt"},
 	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "estimate: a switch with a cold stack, 1-2 us"},
 	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "estimate: 2-50 us, by the depth of the sleep", Fixed: true},
 }
@@ -111,6 +120,36 @@ func (t *Table) Set(name string, v float64) error {
 	}
 	t.Entries[i].Nano = v
 	t.Entries[i].Source = "set"
+	return nil
+}
+
+// Load takes the entries that a calibration has measured: JSON, {"costs": [{"name": "copy", "ns": 0.2}, ...]}. An entry
+// with "measured": false, and one that is missing, keeps its value.
+func (t *Table) Load(r io.Reader) error {
+	var f struct {
+		Costs []struct {
+			Name     string
+			NS       *float64
+			Measured *bool
+		}
+	}
+	if err := json.NewDecoder(r).Decode(&f); err != nil {
+		return fmt.Errorf("bad table of costs, have %w want JSON", err)
+	}
+	if len(f.Costs) == 0 {
+		return errors.New(`bad table of costs, have no "costs" want at least one`)
+	}
+	for _, e := range f.Costs {
+		switch {
+		case e.Measured != nil && !*e.Measured:
+			continue
+		case e.NS == nil:
+			return fmt.Errorf(`bad table of costs, have entry %q without "ns" want one`, e.Name)
+		}
+		if err := t.Set(e.Name, *e.NS); err != nil {
+			return fmt.Errorf("bad table of costs, %w", err)
+		}
+	}
 	return nil
 }
 
