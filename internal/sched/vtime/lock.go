@@ -6,12 +6,14 @@ import (
 )
 
 // NewLock makes a lock. Each kind waits as it does in Linux: rwsem.go for mutexes and rw_semaphores, bitlock as a
-// rwsem that neither spins nor hands over, spinlock.go for spinlocks.
+// rwsem that neither spins nor hands over, spinlock.go for spinlocks. With Machine.GoLocks golock.go is for the first two.
 func (w *World) NewLock(kind sched.LockKind, class sched.ClassID) sched.SimLock {
-	switch kind {
-	case sched.LockSpin:
+	switch {
+	case kind == sched.LockSpin:
 		return &spinlock{w: w, class: class, cpu: -1}
-	case sched.LockBit:
+	case w.m.GoLocks:
+		return &golock{w: w, class: class, cpu: -1}
+	case kind == sched.LockBit:
 		return &rwsem{w: w, class: class, bit: true, cpu: -1}
 	default:
 		return &rwsem{w: w, class: class, cpu: -1}
@@ -20,10 +22,10 @@ func (w *World) NewLock(kind sched.LockKind, class sched.ClassID) sched.SimLock 
 
 // touch charges for the lock's cache line.
 func (w *World) touch(k *task, cpu *int32) {
-	k.debt += w.costs.Nanos(cost.Lock, 1)
+	k.debt += w.price(cost.Lock, 1)
 	if *cpu != int32(k.cpu) {
 		if *cpu >= 0 {
-			k.debt += w.costs.Nanos(cost.Line, 1)
+			k.debt += w.price(cost.Line, 1)
 		}
 		*cpu = int32(k.cpu)
 	}

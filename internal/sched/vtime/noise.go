@@ -43,9 +43,9 @@ func (w *World) nextQuiet() int64 {
 
 // idleExit is how long an idle CPU takes until it runs a task.
 func (w *World) idleExit() int64 {
-	n := w.costs.Nanos(cost.IdleExit, 1)
+	n := w.price(cost.IdleExit, 1)
 	if s := w.m.Noise.Wake; s > 0 {
 		n = int64(float64(n) * math.Exp(s*w.rng.NormFloat64()))
 	}
-	return n + w.costs.Nanos(cost.Switch, 1)
+	return n + w.price(cost.Switch, 1)
 }

@@ -330,7 +330,7 @@ func (l *rwsem) handTo(k *task) {
 	k.state = running
 	k.wait.granted = true
 	l.owner, l.cpu = k, int32(k.cpu)
-	l.w.push(l.w.now+l.w.costs.Nanos(cost.Line, 1), k, false)
+	l.w.push(l.w.now+l.w.price(cost.Line, 1), k, false)
 }
 
 // wakeFirst wakes the first of the queue, which then tries to get the lock.

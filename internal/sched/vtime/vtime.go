@@ -47,6 +47,8 @@ type Machine struct {
 	Handoff time.Duration
 	// NoSpin lets every waiter of a sleeping lock sleep at once: Linux before 3.16.
 	NoSpin bool
+	// GoLocks lets sleeping locks and page locks wait as Go's do, which are the real runtime's.
+	GoLocks bool
 	// Noise is what else goes on in the machine.
 	Noise Noise
 	// Checked lets lockdep watch; it costs half of the speed.
@@ -75,6 +77,8 @@ type Stats struct {
 	Preempts int64
 	Hits     int64 // times that noise took a task's CPU
 	Events   int64
+	// Units is how much of each cost was spent, by its number in package cost.
+	Units [cost.Count]int64 `json:"-"`
 }
 
 type state uint8
@@ -318,7 +322,7 @@ func (w *World) dispatch(cpu int) {
 	}
 	k := w.runq[q].pop()
 	w.waiting--
-	w.start(k, cpu, w.now+w.costs.Nanos(cost.Switch, 1))
+	w.start(k, cpu, w.now+w.price(cost.Switch, 1))
 }
 
 // start puts k on an idle CPU, where it goes on at time at.
@@ -363,7 +367,10 @@ func (w *World) ready(k *task, at int64) {
 func (w *World) wake(k *task) {
 	at := w.now
 	if w.cur != nil {
-		w.cur.debt += w.costs.Nanos(cost.Wakeup, 1)
+		w.cur.debt += w.price(cost.Wakeup, 1)
+		if w.idle > 0 {
+			w.cur.debt += w.price(cost.Kick, 1)
+		}
 		at += w.cur.debt
 	}
 	w.ready(k, at)
@@ -452,7 +459,15 @@ func (w *World) Charge(t *sched.Task, d time.Duration) {
 
 // Spend charges n units of c.
 func (w *World) Spend(t *sched.Task, c sched.Cost, n int) {
-	w.Charge(t, time.Duration(w.costs.Nanos(c, n)))
+	if d := w.price(c, n); d > 0 {
+		w.Charge(t, time.Duration(d))
+	}
+}
+
+// price is what n units of c cost, and counts them.
+func (w *World) price(c sched.Cost, n int) int64 {
+	w.stats.Units[c] += int64(n)
+	return w.costs.Nanos(c, n)
 }
 
 // Checked reports whether lockdep watches.
