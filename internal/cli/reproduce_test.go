@@ -45,7 +45,7 @@ func TestReproduce(t *testing.T) {
 		t.Errorf("%s", a)
 	}
 	text := run()
-	for _, want := range []string{"lock  calibrated", "unlocked  predicted", "clat p99.99", "error", "not verified", `"cpu_factor"`} {
+	for _, want := range []string{"lock  calibrated", "unlocked  predicted", "clat p99.99", "error", "not verified", `"cpu_factor"`, "What the prediction rests on"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

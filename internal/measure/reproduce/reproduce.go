@@ -110,6 +110,12 @@ type Options struct {
 	Progress func(step string, fraction float64)
 	// Stop, if set, ends a run with an error once it is true: the figures of a part are none.
 	Stop *atomic.Bool
+	// Costs, if set, is the table of costs that Calibration.CPU multiplies; nil is cost.Default.
+	Costs *cost.Table
+
+	// vary changes the machine or the device by factor.
+	vary   *variation
+	factor float64
 }
 
 // Row is one of the published rows and its simulation.
@@ -129,13 +135,15 @@ type Row struct {
 
 // Result is a reproduction.
 type Result struct {
-	Seed        string      `json:"seed"`
-	Job         string      `json:"job"`
-	Jobs        int         `json:"jobs"`
-	IODepth     int         `json:"iodepth"`
-	Seconds     float64     `json:"virtual_seconds"`
-	Size        int64       `json:"size"`
-	Content     string      `json:"content"`
+	Seed    string  `json:"seed"`
+	Job     string  `json:"job"`
+	Jobs    int     `json:"jobs"`
+	IODepth int     `json:"iodepth"`
+	Seconds float64 `json:"virtual_seconds"`
+	Size    int64   `json:"size"`
+	Content string  `json:"content"`
+	// Rests says what the prediction follows from.
+	Rests       string      `json:"rests_on"`
 	Calibration Calibration `json:"calibration"`
 	// Misfit is what Calibrate makes small: how far the lock row is from the published one.
 	Misfit float64    `json:"lock_misfit"`
@@ -157,15 +165,24 @@ type CostLine struct {
 	Source string  `json:"source"`
 }
 
-// machine is the simulated machine of a calibration.
-func (c *Calibration) machine() vtime.Machine {
-	t := c.table()
-	return vtime.Machine{CPUs: c.CPUs, Cores: c.Cores, SMT: c.SMT, Costs: &t, Handoff: time.Duration(c.HandoffNs),
+// machine is the simulated machine.
+func (o *Options) machine() vtime.Machine {
+	c := &o.Calibration
+	t := o.table()
+	m := vtime.Machine{CPUs: c.CPUs, Cores: c.Cores, SMT: c.SMT, Costs: &t, Handoff: time.Duration(c.HandoffNs),
 		Noise: vtime.Noise{PerSec: c.NoisePerSec, Mean: time.Duration(c.NoiseMeanNs), Wake: c.NoiseWake, Seed: c.Seed}}
+	if o.vary != nil && o.vary.mach != nil {
+		o.vary.mach(&m, o.factor)
+	}
+	return m
 }
 
-func (c *Calibration) table() cost.Table {
+func (o *Options) table() cost.Table {
+	c := &o.Calibration
 	t := cost.Default()
+	if o.Costs != nil {
+		t = *o.Costs
+	}
 	t.CPU = c.CPU
 	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
 	t.Entries[cost.IdleExit].Source = "calibrated"
@@ -305,7 +322,7 @@ func (o *Options) progress(step string, fraction float64) {
 
 func (b *Bench) run(o *Options, row *Row, image *blockdev.Memory) error {
 	var err error
-	st, verr := vtime.Run(o.Calibration.machine(), func(t *sched.Task) {
+	st, verr := vtime.Run(o.machine(), func(t *sched.Task) {
 		err = b.measure(t, o, row, image)
 	})
 	row.Stats = st
@@ -316,6 +333,9 @@ func (b *Bench) measure(t *sched.Task, o *Options, row *Row, image *blockdev.Mem
 	p, err := o.Calibration.device()
 	if err != nil {
 		return err
+	}
+	if o.vary != nil && o.vary.dev != nil {
+		o.vary.dev(&p, o.factor)
 	}
 	l := rig.On(image, dm.New(t, image, p), b.config(&o.Calibration))
 	s, err := l.Open(t, row.Policy)
@@ -368,8 +388,9 @@ func Seed002(o Options) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Seed: "002", Job: "seed-002.fio", Size: b.size, Seconds: b.job.Jobs[0].Runtime.Seconds(), Jobs: b.job.Jobs[0].NumJobs,
-		IODepth: b.job.Jobs[0].IODepth, Content: "not verified: no file data was kept", Calibration: o.Calibration}
-	t := o.Calibration.table()
+		IODepth: b.job.Jobs[0].IODepth, Content: "not verified: no file data was kept", Calibration: o.Calibration,
+		Rests: o.Calibration.Rests()}
+	t := o.table()
 	for i := range t.Entries {
 		e := &t.Entries[i]
 		f := t.CPU

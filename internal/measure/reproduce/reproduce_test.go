@@ -100,3 +100,56 @@ func TestCalibratedOnLockAlone(t *testing.T) {
 		t.Errorf("another unlocked row is published: the calibration says %q, the report %v, want %.3f as before", text, again.Misfit, r.Misfit)
 	}
 }
+
+// Every knob of the fit and every other choice is in the table, moved both ways or to its alternative; the runs are made in parallel and the
+// table is the same every time. A change that moves nothing anywhere does not get to the machine.
+func TestSensitivity(t *testing.T) {
+	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.02, Warm: 0.01, Size: 4 << 20}
+	run := func() (*reproduce.Sensitivity, string) {
+		s, err := reproduce.Sensitivity002(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, string(b)
+	}
+	s, a := run()
+	if _, b := run(); a != b {
+		t.Errorf("not the same twice:\n%s\n%s", a, b)
+	}
+	seen := map[string]int{}
+	moved := 0
+	for _, e := range s.Effects {
+		seen[e.Name]++
+		if e.Error != "" {
+			t.Errorf("%s %s: %s", e.Name, e.Change, e.Error)
+		}
+		if e.Lock != 0 || e.Unlocked != 0 {
+			moved++
+		}
+	}
+	for name, n := range map[string]int{"cpu_factor": 2, "idle_exit_ns": 2, "noise_wake_sigma": 2, "noise_per_sec": 2, "device_depth": 2, "gc_bytes": 2,
+		"gc_max_ms": 2, "device write time": 2, "memory": 2, "SMT slowdown": 2, "lock handoff": 1, "lock spinning": 1, "garbage collection": 1, "RAID": 1} {
+		if seen[name] != n {
+			t.Errorf("%s: have %d lines want %d", name, seen[name], n)
+		}
+	}
+	if moved < len(s.Effects)/3 {
+		t.Errorf("%d of %d changes moved a row: the changes do not get to the machine", moved, len(s.Effects))
+	}
+	var out strings.Builder
+	if err := s.WriteText(&out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "People who knew the published unlocked row chose both") {
+		t.Errorf("nothing of what the prediction rests on in\n%s", out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(strings.TrimSuffix(line, "\n")) > 80 {
+			t.Errorf("more than 80 columns: %s", line)
+		}
+	}
+}

@@ -83,6 +83,8 @@ func (r *Result) WriteText(out io.Writer) error {
 		say("%s: %s writes; CPUs busy %.1f, spinning %.1f of them; %s locks stolen; time waited: %s", row.Name, experiment.Count(float64(row.Writes)),
 			float64(row.Stats.CPUBusy)/now, float64(row.Stats.Spun)/now, experiment.Count(float64(row.Stats.Stolen)), strings.Join(waits, ", "))
 	}
+	b.WriteByte('\n')
+	say("%s", r.Rests)
 	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
 	if err != nil {
 		return err
