@@ -208,7 +208,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump())
 	a.add(root, "files", a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.write(),
 		a.truncate(), a.fallocate(), a.chattr())
-	a.add(root, "measure", a.bench(), a.compare(), a.reproduce())
+	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.lab())
 	a.faultFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })

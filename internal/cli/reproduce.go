@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/measure/reproduce"
+	"btrlab/internal/sched/cost"
 )
 
 // orStopped returns err, or errStopped if SIGINT caused it.
@@ -21,10 +22,10 @@ func (a *app) orStopped(err error) error {
 }
 
 func (a *app) reproduce() *cobra.Command {
-	var asJSON bool
+	var asJSON, sensitivity bool
 	var seconds, warm float64
 	var size byteSize
-	var calFile, saveFile, out string
+	var calFile, saveFile, costFile, out string
 	var fit int
 	cmd := &cobra.Command{
 		Use:   "reproduce SEED",
@@ -35,9 +36,14 @@ shown beside the published figures with the relative errors. The result is the s
 
 --calibrate fits the machine's speed, its idle exit and its noise, and the device's depth and garbage collection. What it makes small is
 the misfit: squared logarithms of simulated by published, 30 times that of iops, 5 of the mean, 1 of the standard deviation, 0.7 of
-each clat percentile up to p80 and 0.5 of each above, none counted as more than 1.`,
+each clat percentile up to p80 and 0.5 of each above, none counted as more than 1.
+
+--sensitivity says what the prediction hangs on: every knob is changed by a fifth, down and up, and every structural choice to its
+alternative, one at a time, and both rows run again. Each run is short, 2 virtual seconds after 2 that do not count, or as
+--runtime-seconds and --warm say; all of them take some ten minutes of processor time.`,
 		Example: `  btrlab reproduce 002
   btrlab reproduce 002 --runtime-seconds 20 --json
+  btrlab reproduce 002 --sensitivity
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{"002"},
@@ -49,6 +55,8 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
 	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
 	f.StringVar(&out, "out", "", "write the report as one HTML page to this file")
+	f.StringVar(&costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
+	f.BoolVar(&sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
 	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 8 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -64,6 +72,8 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 			return usagef(cmd, "size %d, want at least 1M", size.n)
 		case fit < 0:
 			return usagef(cmd, "calibrate %d, want at least 0 runs", fit)
+		case sensitivity && out != "":
+			return usagef(cmd, "--sensitivity has no page for --out")
 		}
 		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Stop: &a.stop}
 		if calFile != "" {
@@ -74,6 +84,13 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 			if err != nil {
 				return fmt.Errorf("calibration %s: %w", calFile, err)
 			}
+		}
+		if costFile != "" {
+			t := cost.Default()
+			if err := loadCosts(&t, costFile); err != nil {
+				return err
+			}
+			o.Costs = &t
 		}
 		if fit > 0 {
 			c := o
@@ -90,7 +107,18 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 			mu.Lock()
 			defer mu.Unlock()
 			at[step] = fraction
-			bar.set(step, uint64(100*at["write the file"]+450*at["lock"]+450*at["unlocked"]), 1000)
+			bar.set(step, uint64(100*at["write the file"]+450*at["lock"]+450*at["unlocked"]+900*at["sensitivity"]), 1000)
+		}
+		if sensitivity {
+			s, err := reproduce.Sensitivity002(o)
+			bar.done()
+			if err != nil {
+				return a.orStopped(err)
+			}
+			if asJSON {
+				return a.printJSON(s)
+			}
+			return s.WriteText(a.out)
 		}
 		r, err := reproduce.Seed002(o)
 		bar.done()

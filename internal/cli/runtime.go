@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type runtimeFlags struct {
 	cpus      int
 	seed      uint64
 	costs     []string
+	costFile  string
 	handoff   time.Duration
 	noPayload bool
 }
@@ -29,6 +31,7 @@ func (r *runtimeFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&r.name, "runtime", "real", "real (goroutines and the clock) or vtime (simulated CPUs, the same figures every time)")
 	f.IntVar(&r.cpus, "cpus", vtime.DefaultCPUs, "simulated CPUs, with vtime")
 	f.Uint64Var(&r.seed, "seed", 0, "seed of the random offsets and of the device model; 0 is theirs")
+	f.StringVar(&r.costFile, "costs", "", "table of costs, with vtime: a file that btrlab calibrate has written")
 	f.StringArrayVar(&r.costs, "cost", nil, "change an entry of the cost table, as name=nanoseconds, or cpu=factor for all; may be repeated")
 	f.DurationVar(&r.handoff, "handoff", vtime.DefaultHandoff, "how long the first waiter of a lock is passed over, with vtime; negative is never, as before Linux 5.3")
 	f.BoolVar(&r.noPayload, "no-payload", false, "keep no file data: large files need little memory, contents are not verified; with vtime, on an image in memory")
@@ -44,31 +47,55 @@ func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
 	case r.noPayload && (r.name != "vtime" || image != ""):
 		return usagef(cmd, "--no-payload needs --runtime vtime and an image in memory")
 	}
-	for _, name := range []string{"cpus", "cost", "handoff"} {
+	for _, name := range []string{"cpus", "cost", "costs", "handoff"} {
 		if r.name != "vtime" && cmd.Flags().Changed(name) {
 			return usagef(cmd, "--%s needs --runtime vtime", name)
 		}
 	}
-	_, err := r.table()
-	if err != nil {
+	t := cost.Default()
+	if err := r.setCosts(&t); err != nil {
 		return usagef(cmd, "--cost %v", err)
+	}
+	_, err := r.table()
+	return err
+}
+
+// loadCosts takes the costs of a file into t.
+func loadCosts(t *cost.Table, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := t.Load(f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }
 
 func (r *runtimeFlags) table() (cost.Table, error) {
 	t := cost.Default()
+	if r.costFile != "" {
+		if err := loadCosts(&t, r.costFile); err != nil {
+			return t, err
+		}
+	}
+	return t, r.setCosts(&t)
+}
+
+// setCosts does what --cost says.
+func (r *runtimeFlags) setCosts(t *cost.Table) error {
 	for _, kv := range r.costs {
 		k, v, _ := strings.Cut(kv, "=")
 		var n float64
 		if _, err := fmt.Sscanf(v, "%g", &n); err != nil {
-			return t, fmt.Errorf("%s: want name=number", kv)
+			return fmt.Errorf("%s: want name=number", kv)
 		}
 		if err := t.Set(k, n); err != nil {
-			return t, fmt.Errorf("%s: %w", kv, err)
+			return fmt.Errorf("%s: %w", kv, err)
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // config adds the flags to a rig; largest is the largest file of the job, in bytes.

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/measure/calibrate"
+)
+
+func (a *app) calibrate() *cobra.Command {
+	var asJSON, verify bool
+	var rounds int
+	var loop time.Duration
+	var size byteSize
+	var out string
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "measure what the write path's work costs on this machine",
+		Long: `Calibrate measures this machine's prices of the work that virtual time counts (a page found, a byte copied, a lock handed over, a
+task woken), with short loops in the real runtime, and prints them beside those of the model. With a file of --out, bench, compare and
+reproduce take them: --runtime vtime --costs FILE. Virtual time then predicts what the real runtime does on this machine.
+
+Costs without a loop of their own are what the other costs leave of a whole operation. The last lines are these operations: their time, and
+what the costs make of it. Nothing else should run meanwhile.
+
+--verify runs jobs on an image in memory in the real runtime, in rounds, and in virtual time with the costs and with Go's locks, which are the
+real runtime's. A run from which other processes took more than 3 % of the machine is repeated, up to twice.`,
+		Example: `  btrlab calibrate --out costs.json
+  btrlab bench job.fio --runtime vtime --cpus 2 --costs costs.json`,
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&out, "out", "", "write the costs, as JSON, to this file")
+	f.IntVar(&rounds, "rounds", calibrate.DefaultRounds, "rounds; each measures every cost once")
+	f.DurationVar(&loop, "loop", calibrate.DefaultLoop, "how long each cost is measured in a round")
+	size.n = calibrate.DefaultSize
+	f.Var(&size, "size", "size of the file that is worked on; smaller ones stay in the processor's caches")
+	f.BoolVar(&verify, "verify", false, "then run a dozen jobs in both runtimes, and say how far they agree (two minutes)")
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case rounds < 1:
+			return usagef(cmd, "rounds %d, want at least 1", rounds)
+		case loop <= 0:
+			return usagef(cmd, "loop %v, want more than 0", loop)
+		case size.n < 16<<20 || size.n > 8<<30:
+			return usagef(cmd, "size %d, want 16M to 8G", size.n)
+		}
+		bar := a.newBar("calibrate", true)
+		r, err := calibrate.Run(a.t, calibrate.Options{Rounds: rounds, Loop: loop, Size: int64(size.n), Stop: &a.stop,
+			Progress: func(done, of int) { bar.set(fmt.Sprintf("round %d", done+1), uint64(done), uint64(of)) }})
+		if err == nil && verify {
+			costs := r.Table()
+			r.Agreement, err = calibrate.Verify(a.t, &costs, calibrate.VerifyOptions{Stop: &a.stop,
+				Progress: func(done, of int) { bar.set("verify", uint64(done), uint64(of)) }})
+		}
+		bar.done()
+		if err != nil {
+			return a.orStopped(err)
+		}
+		if out != "" {
+			var b bytes.Buffer
+			e := json.NewEncoder(&b)
+			e.SetIndent("", "  ")
+			err := e.Encode(r)
+			if err == nil {
+				err = os.WriteFile(out, b.Bytes(), 0o644)
+			}
+			if err != nil {
+				return fmt.Errorf("costs %s: %w", out, err)
+			}
+		}
+		if asJSON {
+			return a.printJSON(r)
+		}
+		return r.WriteText(a.out)
+	}
+	return cmd
+}
