@@ -252,3 +252,28 @@ func TestNumbersFirstUse(t *testing.T) {
 	sort.Float64s(ms)
 	fmt.Printf("%-58s %.0f ms (%.0f..%.0f, %d rounds), goal 1000 ms\n", "explore truncate-race --policy unlocked, the process", ms[len(ms)/2], ms[0], ms[len(ms)-1], len(ms))
 }
+
+// TestNumbersCalibrate: what the costs of this machine let virtual time say of jobs that keep two processors busy, beside what the real
+// runtime does, in alternating rounds. The goal is 15 %.
+func TestNumbersCalibrate(t *testing.T) {
+	measurement(t)
+	bin := binary(t)
+	out := filepath.Join(t.TempDir(), "costs.json")
+	fmt.Println(sh(t, bin, "calibrate", "--verify", "--out", out))
+	var r struct {
+		Agreement []struct {
+			Name, Policy string
+			Ratio        float64 `json:"virtual_by_real"`
+		}
+	}
+	b, err := os.ReadFile(out)
+	must(t, err)
+	must(t, json.Unmarshal(b, &r))
+	near := 0
+	for _, a := range r.Agreement {
+		if a.Ratio > 1/1.15 && a.Ratio < 1.15 {
+			near++
+		}
+	}
+	fmt.Printf("%-58s %d of %d, goal 6\n", "jobs of which virtual time is within 15 %", near, len(r.Agreement))
+}
