@@ -51,6 +51,12 @@ func TestCalibrate(t *testing.T) {
 	if here == plain || here != again {
 		t.Errorf("with the costs of this machine: other figures than without: %v, the same twice: %v; want both", here != plain, here == again)
 	}
+	if linux, _ := run(0, append(bench, "--set", "numjobs=4")...); linux != "" {
+		if ours, _ := run(0, append(bench, "--set", "numjobs=4", "--locks", "go")...); ours == linux {
+			t.Error("Go's locks wait as Linux's do")
+		}
+	}
+	run(2, append(bench, "--locks", "dos")...)
 	run(0, "reproduce", "002", "--size", "16M", "--runtime-seconds", "0.02", "--costs", costs)
 	run(2, "bench", "-", "--costs", costs) // real time has no costs
 	if _, why := run(1, "bench", "-", "--runtime", "vtime", "--costs", costs+"x"); !strings.Contains(why, "costs.jsonx") {

@@ -23,6 +23,7 @@ type runtimeFlags struct {
 	costs     []string
 	costFile  string
 	handoff   time.Duration
+	locks     string
 	noPayload bool
 }
 
@@ -34,20 +35,24 @@ func (r *runtimeFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&r.costFile, "costs", "", "table of costs, with vtime: a file that btrlab calibrate has written")
 	f.StringArrayVar(&r.costs, "cost", nil, "change an entry of the cost table, as name=nanoseconds, or cpu=factor for all; may be repeated")
 	f.DurationVar(&r.handoff, "handoff", vtime.DefaultHandoff, "how long the first waiter of a lock is passed over, with vtime; negative is never, as before Linux 5.3")
+	f.StringVar(&r.locks, "locks", "linux", "how tasks wait for locks, with vtime: as in linux, or as in go, which is what the real runtime does")
 	f.BoolVar(&r.noPayload, "no-payload", false, "keep no file data: large files need little memory, contents are not verified; with vtime, on an image in memory")
 	completeFixed(cmd, "runtime", []string{"real", "vtime"})
+	completeFixed(cmd, "locks", []string{"linux", "go"})
 }
 
 func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
 	switch {
 	case r.name != "real" && r.name != "vtime":
 		return usagef(cmd, "runtime %q, want real or vtime", r.name)
+	case r.locks != "linux" && r.locks != "go":
+		return usagef(cmd, "locks %q, want linux or go", r.locks)
 	case r.cpus < 1 || r.cpus > 4096:
 		return usagef(cmd, "%d cpus, want 1 to 4096", r.cpus)
 	case r.noPayload && (r.name != "vtime" || image != ""):
 		return usagef(cmd, "--no-payload needs --runtime vtime and an image in memory")
 	}
-	for _, name := range []string{"cpus", "cost", "costs", "handoff"} {
+	for _, name := range []string{"cpus", "cost", "costs", "handoff", "locks"} {
 		if r.name != "vtime" && cmd.Flags().Changed(name) {
 			return usagef(cmd, "--%s needs --runtime vtime", name)
 		}
@@ -136,7 +141,7 @@ func (a *app) on(r *runtimeFlags, f func() error) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.simulate(vtime.Machine{CPUs: r.cpus, Costs: &costs, Handoff: r.handoff}, f)
+	_, err = a.simulate(vtime.Machine{CPUs: r.cpus, Costs: &costs, Handoff: r.handoff, GoLocks: r.locks == "go"}, f)
 	return err
 }
 
