@@ -148,7 +148,7 @@ func TestSensitivity(t *testing.T) {
 		t.Errorf("nothing of what the prediction rests on in\n%s", out.String())
 	}
 	for line := range strings.Lines(out.String()) {
-		if len(strings.TrimSuffix(line, "\n")) > 80 {
+		if len([]rune(strings.TrimSuffix(line, "\n"))) > 80 {
 			t.Errorf("more than 80 columns: %s", line)
 		}
 	}
