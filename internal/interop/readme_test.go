@@ -1,0 +1,89 @@
+package interop
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"btrlab/internal/cli"
+)
+
+// README shows what `reproduce 002` prints. It is the same on every machine, so README is wrong as soon as a constant of virtual time, of the
+// device or of the write path moves one figure. The run on a small file is held by every `go test`, the other one by make bench.
+
+var reproduced = regexp.MustCompile("`(reproduce 002 [^`\n]*)`")
+
+// readmeRuns are the commands in README that have a table after them, and the lines of it.
+func readmeRuns(t *testing.T) map[string][]string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	must(t, err)
+	runs := map[string][]string{}
+	parts := strings.Split(string(b), "```")
+	for i := 1; i < len(parts); i += 2 {
+		if !strings.Contains(parts[i], "clat p") {
+			continue
+		}
+		l := reproduced.FindAllStringSubmatch(parts[i-1], -1)
+		if len(l) == 0 {
+			t.Fatalf("README: no command before the table\n%s", parts[i])
+		}
+		for line := range strings.Lines(parts[i]) {
+			if line = strings.TrimSpace(line); line != "" {
+				runs[l[len(l)-1][1]] = append(runs[l[len(l)-1][1]], line)
+			}
+		}
+	}
+	return runs
+}
+
+// holds runs the command and looks for each line of README in what it prints.
+func holds(t *testing.T, command string, lines []string) {
+	t.Helper()
+	var out, errw bytes.Buffer
+	if code := cli.Main(strings.Fields(command), strings.NewReader(""), &out, &errw); code != 0 {
+		t.Fatalf("%s: exit %d: %s", command, code, errw.String())
+	}
+	printed := map[string]bool{}
+	for line := range strings.Lines(out.String()) {
+		printed[strings.TrimSpace(line)] = true
+	}
+	for _, line := range lines {
+		if !printed[line] {
+			t.Errorf("README says of %s:\n%s\nwhich it does not print:\n%s", command, line, out.String())
+			return
+		}
+	}
+}
+
+// TestReadmeReproduce holds the run on a small file: some seconds.
+func TestReadmeReproduce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some seconds")
+	}
+	n := 0
+	for command, lines := range readmeRuns(t) {
+		if strings.Contains(command, "--size") {
+			holds(t, command, lines)
+			n++
+		}
+	}
+	if n == 0 {
+		t.Error("README has no run with --size")
+	}
+}
+
+// TestNumbersReproduce holds all of them: a minute.
+func TestNumbersReproduce(t *testing.T) {
+	measurement(t)
+	runs := readmeRuns(t)
+	if len(runs) < 2 {
+		t.Errorf("README has %d runs of reproduce 002 with a table, want 2", len(runs))
+	}
+	for command, lines := range runs {
+		holds(t, command, lines)
+	}
+}
