@@ -144,7 +144,7 @@ func TestSensitivity(t *testing.T) {
 	if err := s.WriteText(&out); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "People who knew the published unlocked row chose both") {
+	if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "People who knew the published unlocked row chose both") {
 		t.Errorf("nothing of what the prediction rests on in\n%s", out.String())
 	}
 	for line := range strings.Lines(out.String()) {
