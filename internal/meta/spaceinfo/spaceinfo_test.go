@@ -279,6 +279,10 @@ func TestBlockRsv(t *testing.T) {
 	}
 	g.Resize(task, MiB)
 	want("1 MiB", MiB)
+	g.Resize(task, MiB+4096)
+	want("a block more", MiB+4096)
+	g.Resize(task, MiB+4096)
+	want("no more", MiB+4096)
 	g.Resize(task, 16*MiB)
 	want("more than there is", 3*MiB)
 	g.Resize(task, 2*MiB)
@@ -297,9 +301,56 @@ func TestBlockRsv(t *testing.T) {
 	g.Resize(task, 8*MiB)
 	m.Release(task, 4*MiB)
 	want("after an overcommit", 2*MiB)
+	if g.Use(task, 2*MiB+1) || !g.Use(task, 2*MiB) || g.Use(task, 1) {
+		t.Error("it does not give all that it has, or more")
+	}
+	g.Add(task, 2*MiB)
 	g.ReleaseAll(task)
 	g.ReleaseAll(task)
 	want("released", 0)
+}
+
+// Metadata is promised beyond its chunks as far as the device has room for all copies: an eighth of that for a task that can flush,
+// half for one that cannot.
+func TestOvercommit(t *testing.T) {
+	task := sched.NewTask("test")
+	for _, c := range []struct {
+		copies int
+		mode   FlushMode
+		most   uint64 // beyond the chunks
+	}{{1, FlushAll, 8 * MiB}, {1, NoFlush, 32 * MiB}, {2, FlushAll, 4 * MiB}, {2, NoFlush, 16 * MiB}} {
+		w := newWorld(task, 64*MiB, 1<<40)
+		w.s = New(16384, c.copies)
+		w.s.SetFlushers(w)
+		m := w.s.Metadata()
+		m.AddTotal(task, MiB, MiB/2, 0)
+		if err := m.Reserve(task, MiB/2+c.most+1, c.mode); !errors.Is(err, errno.ENOSPC) {
+			t.Errorf("%d copies, %v: %v for a byte more than fits", c.copies, c.mode, err)
+		}
+		if err := m.Reserve(task, MiB/2+c.most, c.mode); err != nil {
+			t.Errorf("%d copies, %v: %v for what fits", c.copies, c.mode, err)
+		}
+	}
+}
+
+// Chunks are nearly full with four fifths of them in use, and 2 MiB to spare; promises do not count.
+func TestNearlyFull(t *testing.T) {
+	task := sched.NewTask("test")
+	for _, c := range []struct {
+		used, mayUse uint64
+		full         bool
+	}{{78*MiB - 1, 0, false}, {78 * MiB, 0, true}, {78*MiB - 1, 10 * MiB, false}, {100 * MiB, 0, true}, {0, 90 * MiB, false}} {
+		m := newWorld(task, 0, MiB).s.Metadata()
+		m.AddTotal(task, 100*MiB, c.used, 0)
+		if c.mayUse > 0 {
+			if err := m.Reserve(task, c.mayUse, NoFlush); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if have := m.nearlyFull(task); have != c.full {
+			t.Errorf("%d used and %d promised of 100 MiB: nearly full %v, want %v", c.used, c.mayUse, have, c.full)
+		}
+	}
 }
 
 // Several tasks want more than there is: some get it, the others ENOSPC, nobody sleeps for ever and the sum is right.
