@@ -3,6 +3,7 @@ package extenttree_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +221,8 @@ func TestLoadRefuses(t *testing.T) {
 }
 
 // Two tasks find no room at the same time: promised are twice 3 MiB, free three pieces of 2 MiB. One adds a chunk, and both are
-// served from it, one of them perhaps while the chunk is only half known; its commit records the new group.
+// served from it, one of them perhaps while the chunk is only half known; its commit records the new group. The second task runs
+// to its end at each lock of the first one.
 func TestNewChunk(tt *testing.T) {
 	w := newWorld(tt, 256<<20)
 	w.txn(func(h *transaction.Handle) {
@@ -235,43 +237,76 @@ func TestNewChunk(tt *testing.T) {
 		}
 	})
 	base := w.dev.Device.(*blockdev.Memory)
-	prog := func(x *explore.World) {
-		w := &world{tb: tt, t: x.Task(), firstFit: true, dev: &device{Device: base.Snapshot()}}
-		w.open()
-		chunks := len(w.m.Volumes.Chunks())
-		left := 2
-		for i := range 2 {
-			x.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
-				must := func(err error) {
-					if err != nil {
-						panic(err)
+	writer := func(t *sched.Task, w *world, off uint64) error {
+		const n = 3 << 20
+		if err := w.m.Space.Data().Reserve(t, n, spaceinfo.NoFlush); err != nil {
+			return err
+		}
+		start, got, err := w.m.Extents.ReserveExtent(t, n, n, 0)
+		if err != nil {
+			return err
+		}
+		h, err := w.m.Join(t)
+		if err != nil {
+			return err
+		}
+		if err := w.m.Extents.AllocReservedFileExtent(t, h.Trans(), refAt(off), start, got); err != nil {
+			return err
+		}
+		if err := h.End(t); err != nil {
+			return err
+		}
+		return w.m.Commit(t)
+	}
+	for step := 0; ; step++ {
+		cut := &switchOnce{after: step, to: 2, classes: []string{"chunk_mutex", "delayed_refs"}}
+		r := explore.Once(explore.OnceConfig{Strategy: cut}, func(task *sched.Task) {
+			w := &world{tb: tt, t: task, firstFit: true, dev: &device{Device: base.Snapshot()}}
+			w.open()
+			chunks := len(w.m.Volumes.Chunks())
+			left := 2
+			for i := range uint64(2) {
+				task.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
+					if err := writer(t, w, (10+i)<<30); err != nil {
+						tt.Errorf("switched at step %d, %s: %v", step, t.Name, err)
 					}
-				}
-				const n = 3 << 20
-				must(w.m.Space.Data().Reserve(t, n, spaceinfo.NoFlush))
-				start, got, err := w.m.Extents.ReserveExtent(t, n, n, 0)
-				must(err)
-				h, err := w.m.Join(t)
-				must(err)
-				must(w.m.Extents.AllocReservedFileExtent(t, h.Trans(), refAt(uint64(10+i)<<30), start, got))
-				must(h.End(t))
-				must(w.m.Commit(t))
-				if left--; left == 0 {
-					if n := len(w.m.Volumes.Chunks()); n != chunks+1 {
-						panic(fmt.Sprintf("%d new chunks, want 1", n-chunks))
+					if left--; left == 0 && len(w.m.Volumes.Chunks()) != chunks+1 {
+						tt.Errorf("switched at step %d: %d new chunks, want 1", step, len(w.m.Volumes.Chunks())-chunks)
 					}
-				}
-			})
+				})
+			}
+		})
+		if r.Verdict != explore.OK || tt.Failed() {
+			tt.Fatalf("switched at step %d, schedule %q: %v: %s", step, r.Schedule, r.Verdict, r.Violation)
+		}
+		if !cut.done {
+			if step < 10 {
+				tt.Errorf("a writer has %d steps at which another can go on, want more", step)
+			}
+			break
 		}
 	}
-	cfg := explore.Config{Preemptions: 1}
+}
+
+// switchOnce lets task to go on instead of another one, once: after so many locks of the classes that the other takes.
+type switchOnce struct {
+	after, to int
+	classes   []string
+	done      bool
+}
+
+func (s *switchOnce) Pick(d explore.Decision) int {
+	i := slices.Index(d.Enabled, d.Default)
+	if s.done || d.Default == s.to || i < 0 || !slices.Contains(d.Enabled, s.to) {
+		return d.Default
+	}
 	for _, c := range lockdep.Classes() {
-		if c.Name == "chunk_mutex" || c.Name == "delayed_refs" {
-			cfg.Switch = append(cfg.Switch, c.ID)
+		if c.ID == d.Next[i].Class && slices.Contains(s.classes, c.Name) {
+			if s.after--; s.after < 0 {
+				s.done = true
+				return s.to
+			}
 		}
 	}
-	r := explore.Run(cfg, prog)
-	if r.Kind != "" {
-		tt.Errorf("%s, %s, schedule %q: %s", r.Bound, r.Kind, r.Schedule, r.Violation)
-	}
+	return d.Default
 }
