@@ -367,6 +367,6 @@ func TestHalfDeletedSubvolume(t *testing.T) {
 	// Up to where the delete came, no further: what comes after must be there.
 	m.rootItem(sub, func(r *format.RootItem) { r.DropProgress = inodeKey(299) })
 	if r := m.check(); r.Clean {
-		t.Error("a pointer behind the progress of the delete leads nowhere, and nothing is found")
+		t.Error("a pointer after the progress of the delete leads nowhere, and nothing is found")
 	}
 }
