@@ -185,7 +185,7 @@ func TestOrderTreeFinds(t *testing.T) {
 		{"Lock order:\n\n\tpage\n\t  i_rwsem", "[i_rwsem], rank 30, under [page], rank 70"},
 		{"Lock order:\n\n\tspace_ticket\n\t  balance_dirty\n\t    fault_in", "[fault_in], rank 55, under [balance_dirty], rank 55"},
 		{"Lock order:\n\n\ti_rwsem\n\t  snapshot", "no class snapshot"},
-		{"Lock order:\n\n\ti_rwsem\n\t  range_lock, page\n\t    extent\n\t  dio_locked\n\t    dio_wait", "[dio_wait], rank 40, under [dio_locked], rank 80"},
+		{"Lock order:\n\n\ti_rwsem\n\t  range_lock, page\n\t    extent\n\t  dio_locked\n\t    dio_wait", "[dio_wait], rank 40, under [dio_locked], rank 58"},
 		{"Lock order: the mutex is a leaf.", "no tree and names no package"},
 		{"Lock order:\n\ntext", "no tree after it"},
 	} {

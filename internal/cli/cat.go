@@ -8,12 +8,14 @@ import (
 )
 
 func (a *app) cat() *cobra.Command {
+	var direct bool
 	cmd := &cobra.Command{
 		Use:     "cat IMAGE:/path...",
 		Short:   "write files to standard output",
 		Example: "  btrlab cat disk.img:/etc/passwd",
 		Args:    cobra.MinimumNArgs(1),
 	}
+	cmd.Flags().BoolVar(&direct, "direct", false, "read past the page cache (O_DIRECT)")
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, arg := range args {
@@ -22,7 +24,7 @@ func (a *app) cat() *cobra.Command {
 				return err
 			}
 			err = a.readFS(image, func(x *fs.FS) error {
-				f, err := x.OpenFile(a.t, path, fs.O_RDONLY, 0)
+				f, err := x.OpenFile(a.t, path, fs.O_RDONLY|directFlag(direct), 0)
 				if err != nil {
 					return inImage(image, path, err)
 				}
@@ -40,4 +42,12 @@ func (a *app) cat() *cobra.Command {
 	}
 	a.cacheFlag(cmd)
 	return cmd
+}
+
+// directFlag is O_DIRECT if on.
+func directFlag(on bool) fs.OpenFlags {
+	if on {
+		return fs.O_DIRECT
+	}
+	return 0
 }

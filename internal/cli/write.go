@@ -10,7 +10,7 @@ import (
 func (a *app) write() *cobra.Command {
 	var offset byteSize
 	var data string
-	var app bool
+	var app, direct bool
 	cmd := &cobra.Command{
 		Use:   "write IMAGE:/path",
 		Short: "write standard input into an existing file at an offset, or at its end",
@@ -23,6 +23,7 @@ func (a *app) write() *cobra.Command {
 	cmd.Flags().Var(&offset, "offset", "where in the file the data goes (default 0)")
 	cmd.Flags().StringVar(&data, "data", "", "write this text instead of standard input")
 	cmd.Flags().BoolVar(&app, "append", false, "write at the end of the file (the only place under chattr +a)")
+	cmd.Flags().BoolVar(&direct, "direct", false, "write whole blocks past the page cache (O_DIRECT)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		image, path, err := fileSpec(cmd, args[0])
 		if err != nil {
@@ -31,9 +32,9 @@ func (a *app) write() *cobra.Command {
 		if app && offset.set {
 			return usagef(cmd, "--append and --offset, want one")
 		}
-		var flags fs.OpenFlags
+		flags := directFlag(direct)
 		if app {
-			flags = fs.O_APPEND
+			flags |= fs.O_APPEND
 		}
 		return a.onFile(image, path, flags, func(_ *fs.FS, f *fs.File) error {
 			if cmd.Flags().Changed("data") {

@@ -33,4 +33,5 @@ const (
 	EFAULT       = syscall.EFAULT
 	EILSEQ       = syscall.EILSEQ
 	EUCLEAN      = syscall.EUCLEAN
+	ENOTBLK      = syscall.ENOTBLK
 )

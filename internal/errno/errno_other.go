@@ -37,6 +37,7 @@ const (
 	EFAULT       Errno = 14
 	EILSEQ       Errno = 84
 	EUCLEAN      Errno = 117
+	ENOTBLK      Errno = 15
 )
 
 var words = map[Errno]string{
@@ -65,6 +66,7 @@ var words = map[Errno]string{
 	EFAULT:       "bad address",
 	EILSEQ:       "invalid or incomplete multibyte or wide character",
 	EUCLEAN:      "structure needs cleaning",
+	ENOTBLK:      "block device required",
 }
 
 // Error gives Linux's words.

@@ -67,6 +67,7 @@ const (
 	O_TRUNC              // set the size to zero
 	O_NOFOLLOW           // a symbolic link is opened itself: ELOOP
 	O_APPEND             // every write goes to the end of the file
+	O_DIRECT             // reads and writes past the page cache
 )
 
 // Fallocate modes, as in linux/falloc.h.

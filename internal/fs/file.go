@@ -21,16 +21,16 @@ import (
 
 // File is an open regular file. Its methods may be called by many tasks at once.
 type File struct {
-	fs     *FS
-	n      *Node
-	write  bool
-	append bool // O_APPEND
-	path   string
-	ra     fileread.State
-	errs   atomic.Uint64 // data write errors seen by Fsync
+	fs    *FS
+	n     *Node
+	write bool
+	flags kiocb.Flags // of every request: O_APPEND, O_DIRECT
+	path  string
+	ra    fileread.State
+	errs  atomic.Uint64 // data write errors seen by Fsync
 }
 
-// Open opens a regular file; of the flags O_RDWR, O_TRUNC and O_APPEND count. The File has a reference of its own.
+// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND and O_DIRECT count. The File has a reference of its own.
 // Models may_open() and do_dentry_open().
 func (n *Node) Open(t *sched.Task, flags OpenFlags) (*File, error) { return n.open(t, flags, "") }
 
@@ -56,7 +56,13 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 			return nil, err
 		}
 	}
-	x := &File{fs: n.fs, n: n.fs.get(t, n), write: write, append: flags&O_APPEND != 0, path: path}
+	x := &File{fs: n.fs, n: n.fs.get(t, n), write: write, path: path}
+	if flags&O_APPEND != 0 {
+		x.flags |= kiocb.Append
+	}
+	if flags&O_DIRECT != 0 {
+		x.flags |= kiocb.Direct
+	}
 	x.errs.Store(n.ip.Pages.ErrorSeq())
 	if flags&O_TRUNC != 0 && write && n.ip.Size(t) > 0 {
 		if err := x.Truncate(t, 0); err != nil {
@@ -101,7 +107,14 @@ func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
 
 // ReadIter is ReadAt with the flags of a request.
 func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
-	n, err := buffered.Read(t, &f.fs.env, f.n.ip, rq, p, &f.ra)
+	var n int
+	var err error
+	rq.Flags |= f.flags & kiocb.Direct
+	if rq.Flags&kiocb.Direct != 0 {
+		n, err = f.readDirect(t, rq, p)
+	} else {
+		n, err = buffered.Read(t, &f.fs.env, f.n.ip, rq, p, &f.ra)
+	}
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
@@ -119,10 +132,12 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 
 // WriteIter is WriteAt with the flags of a request, from memory whose pages may fault.
 func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
-	if f.append {
-		rq.Flags |= kiocb.Append
-	}
-	if err = f.mayWrite(); err == nil {
+	rq.Flags |= f.flags
+	switch err = f.mayWrite(); {
+	case err != nil:
+	case rq.Flags&kiocb.Direct != 0:
+		n, err = f.writeDirect(t, rq, src)
+	default:
 		n, err = buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
 	}
 	if err != nil {

@@ -5,7 +5,9 @@ package iopath
 import (
 	"sync/atomic"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/data/fileread"
+	"btrlab/internal/data/finish"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
@@ -18,8 +20,11 @@ import (
 type Env struct {
 	Read      *fileread.Reader
 	Writeback *writeback.Engine
-	Store     *fstree.Store
-	Trans     *transaction.Manager
+	Finish    *finish.Finisher
+	// Device is the logical address space that file data is in.
+	Device blockdev.Submitter
+	Store  *fstree.Store
+	Trans  *transaction.Manager
 	// Now is the time for an inode's time stamps.
 	Now func() format.Timespec
 

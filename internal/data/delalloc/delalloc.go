@@ -17,6 +17,7 @@ import (
 	"fmt"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/place"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
@@ -117,6 +118,27 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 	}
 	*r = Reservation{}
 }
+
+// Ordered hands the reservation of the first n bytes over to the ordered extent of type typ that the caller has made for them
+// without delayed allocation: a direct write. Data space that was reserved for an overwrite in place is given back.
+// Models btrfs_delalloc_release_extents() and the release of data space in btrfs_get_blocks_direct_write().
+func (r *Reservation) Ordered(t *sched.Task, ip *inode.Inode, n uint64, typ ordered.Type) {
+	if r.data && typ != ordered.Regular {
+		ip.FS.Space.Data().Release(t, n)
+	}
+	old := inode.Extents(r.End - r.Start)
+	if r.Start += n; r.Start == r.End {
+		ip.ReleaseExtents(uint64(old)*inode.MaxExtent, r.inPlace, 0)
+		ip.Settle(t)
+		*r = Reservation{}
+		return
+	}
+	ip.ReleaseExtents(uint64(old-inode.Extents(r.End-r.Start))*inode.MaxExtent, r.inPlace, 0)
+	ip.Settle(t)
+}
+
+// HasData reports whether data space is reserved for the range.
+func (r *Reservation) HasData() bool { return r.data }
 
 // SetDelalloc makes the range DELALLOC and, when locked is set, unlocks its extent lock in the same step; the range owns the
 // reservation from then on and r is empty. What was reserved for blocks that were delalloc already is given back.

@@ -7,7 +7,7 @@
 //	  readAhead    the pages that are missing are added, locked
 //	    readRun    i_size; extent lock with nothing ordered in the range; place.At; unlock
 //	      fill     zeros, inline bytes, or
-//	        readPages    one bio; LookupCsums; each page checked; a bad one from the other mirrors
+//	        ReadSectors  one bio; LookupCsums; each page checked; a bad one from the other mirrors
 //	               pages uptodate and unlocked; a page that failed stays as it was
 //	  ReadPage     finds the page uptodate; if not, FillPage reads it alone and reports the error
 //
@@ -20,7 +20,7 @@
 //	page                     the caller's, or readAhead's, ascending
 //	  extent                 readRun, FillPage; let go before the bio, because the page keeps the extent in place
 //	    tree_fs              place.At
-//	  tree_csum              readPages
+//	  tree_csum              ReadSectors
 //
 // Invariants:
 //   - a page becomes uptodate only when all its bytes are the file's, or zeros beyond i_size;
@@ -148,7 +148,11 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 		}
 		return nil
 	}
-	if err := rd.readPages(t, ip, m.Bytenr(off), pages); err != nil {
+	sectors := make([][]byte, len(pages))
+	for i, p := range pages {
+		sectors[i] = p.Edit(t)
+	}
+	if err := rd.ReadSectors(t, ip, off, m.Bytenr(off), sectors); err != nil {
 		return err
 	}
 	// Bytes beyond the end of the file are not the file's.
@@ -162,61 +166,61 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 	return nil
 }
 
-// readPages reads consecutive pages from consecutive disk bytes and checks them against the
-// checksum tree. A page that does not match is read from the other mirrors.
-func (rd *Reader) readPages(t *sched.Task, ip *inode.Inode, bytenr uint64, pages []*pagecache.Page) error {
-	vecs := make([][]byte, len(pages))
-	for i, p := range pages {
-		vecs[i] = p.Edit(t)
-	}
-	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: vecs}
+// ReadSectors reads consecutive sectors of the file from off on, which are at the logical address bytenr, and checks them against the
+// checksum tree. One that does not match is read from the other mirrors.
+//
+// Preconditions:
+//   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its range lock.
+func (rd *Reader) ReadSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte) error {
+	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: sectors}
 	ioErr := blockdev.Do(t, rd.store, &b)
 	if !ip.Sums() {
 		if ioErr != nil {
-			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, pages[0].Offset(), ioErr)
+			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, off, ioErr)
 		}
 		return nil
 	}
 	csum := rd.items.CsumType()
 	size := csum.Size()
-	sums := make([]byte, len(pages)*size)
-	have := make([]bool, len(pages))
-	if err := rd.items.LookupCsums(t, bytenr, uint64(len(pages))*pageSize, sums, have); err != nil {
+	sums := make([]byte, len(sectors)*size)
+	have := make([]bool, len(sectors))
+	if err := rd.items.LookupCsums(t, bytenr, uint64(len(sectors))*format.SectorSize, sums, have); err != nil {
 		return err
 	}
-	for i, p := range pages {
+	for i, s := range sectors {
+		at := uint64(i) * format.SectorSize
 		if !have[i] {
-			return fmt.Errorf("csum hole root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr+uint64(i)*pageSize, errno.EIO)
+			return fmt.Errorf("csum hole root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, off+at, bytenr+at, errno.EIO)
 		}
 		want := sums[i*size:][:size]
-		if ioErr == nil && csum.Match(want, p.View(t)) {
+		if ioErr == nil && csum.Match(want, s) {
 			continue
 		}
-		if err := rd.readMirrors(t, ip, bytenr+uint64(i)*pageSize, p, want); err != nil {
+		if err := rd.readMirrors(t, ip, off+at, bytenr+at, s, want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readMirrors reads one page from each mirror until one has the checksum. Models
+// readMirrors reads one sector from each mirror until one has the checksum. Models
 // btrfs_repair_one_sector(). Difference: a bad copy is not rewritten.
-func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, bytenr uint64, p *pagecache.Page, want []byte) error {
+func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sector, want []byte) error {
 	csum := rd.items.CsumType()
 	var last error
 	for m := range rd.store.Mirrors(bytenr) {
-		if err := rd.store.Read(t, p.Edit(t), bytenr, m); err != nil {
-			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, p.Offset(), err)
+		if err := rd.store.Read(t, sector, bytenr, m); err != nil {
+			last = fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, off, err)
 			continue
 		}
-		if csum.Match(want, p.View(t)) {
+		if csum.Match(want, sector) {
 			return nil
 		}
-		have := csum.Sum(p.View(t))
-		last = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have %s want %s: %w", ip.Root.ID, ip.Ino, p.Offset(), bytenr, m, csum.Text(have[:]), csum.Text(want), errno.EIO)
+		have := csum.Sum(sector)
+		last = fmt.Errorf("csum failed root=%d ino=%d off=%d logical=%d mirror=%d, have %s want %s: %w", ip.Root.ID, ip.Ino, off, bytenr, m, csum.Text(have[:]), csum.Text(want), errno.EIO)
 	}
 	if last == nil {
-		last = fmt.Errorf("read ino=%d off=%d: logical %d has no chunk: %w", ip.Ino, p.Offset(), bytenr, errno.EIO)
+		last = fmt.Errorf("read ino=%d off=%d: logical %d has no chunk: %w", ip.Ino, off, bytenr, errno.EIO)
 	}
 	return last
 }

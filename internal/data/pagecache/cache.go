@@ -253,6 +253,32 @@ func (c *Cache) DropClean(t *sched.Task) int {
 	return n
 }
 
+// Invalidate removes the pages of [from, to), in pages: each is locked, and its writeback waited for. It reports whether none is
+// left: a dirty one stays. A task that has a reference goes on with a page that is no file's any more.
+// Models invalidate_inode_pages2_range().
+func (m *Mapping) Invalidate(t *sched.Task, from, to uint64) bool {
+	all := true
+	for ; from < to; from++ {
+		var ok bool
+		if from, ok = m.NextPage(from, to); !ok {
+			break
+		}
+		p := m.Lock(t, from)
+		if p == nil {
+			continue
+		}
+		p.WaitWriteback(t)
+		if p.Dirty() {
+			all = false
+		} else {
+			m.forget(t, p)
+			p.Put(t) // the mapping's reference
+		}
+		p.UnlockPut(t)
+	}
+	return all
+}
+
 // DropClean frees the clean pages of [from, to), in pages, that nobody uses; it returns how many. Models
 // mapping_try_invalidate().
 func (m *Mapping) DropClean(t *sched.Task, from, to uint64) int {

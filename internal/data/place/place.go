@@ -8,8 +8,8 @@
 //	InPlace    is a write known to go in place?     CanNocow of the tree, once per extent; no lock
 //	CanNocow   up to where may a write go in place? extent lock of the range, CanNocow of the tree
 //	Next       where does this write go?
-//	  nocow      the piece may be overwritten: its own place               Extents: a map with Nocow
-//	  alloc      else, up to the next piece that may: new space
+//	  Overwrite  the piece may be overwritten: its own place               Extents: a map with Nocow
+//	  Allocate   else, up to the next piece that may: new space
 //	    backData   data reservation for bytes dirtied without one          data may_use up, NORESERVE off
 //	    ReserveExtent                                                      data may_use -> reserved; hint
 //
@@ -23,7 +23,7 @@
 //
 //	extent                         CanNocow; the caller of Next holds it
 //	  tree_fs, tree_extent         lookups
-//	    space_info, block_group    alloc
+//	    space_info, block_group    Allocate
 //	    extent_map                 leaf
 //
 // Invariants:
@@ -133,7 +133,7 @@ type Extent struct {
 func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
 	ip.IOTree.AssertLocked(t, start, end)
 	if !ip.MayNocow() {
-		return f.alloc(t, ip, start, min(end, start+inode.MaxExtent))
+		return f.Allocate(t, ip, start, min(end, start+inode.MaxExtent))
 	}
 	cur := start
 	for cur < end {
@@ -151,18 +151,40 @@ func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent
 		if cur > start {
 			break
 		}
-		x := Extent{Start: cur, Len: min(m.End, end, cur+inode.MaxExtent) - cur, Type: ordered.Nocow, DiskBytenr: format.Logical(m.Bytenr(cur))}
-		if m.Kind == extentmap.Prealloc {
-			x.Type = ordered.Prealloc
-		}
-		return x, nil
+		return inPlace(m, cur, end), nil
 	}
-	return f.alloc(t, ip, start, min(cur, start+inode.MaxExtent))
+	return f.Allocate(t, ip, start, min(cur, start+inode.MaxExtent))
 }
 
-// alloc reserves new space for the first piece of [start, end), as long as one piece of free space
-// allows.
-func (f *Finder) alloc(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
+// Overwrite finds the first piece of [start, end) if it may be written in place; ok is false when it may not.
+//
+// Preconditions: as Next.
+func (f *Finder) Overwrite(t *sched.Task, ip *inode.Inode, start, end uint64) (x Extent, ok bool, err error) {
+	ip.IOTree.AssertLocked(t, start, end)
+	if !ip.MayNocow() {
+		return x, false, nil
+	}
+	m, ok, err := f.nocowAt(t, ip, start, end)
+	if err != nil || !ok {
+		return x, false, err
+	}
+	return inPlace(m, start, end), true, nil
+}
+
+// inPlace is the part of [start, end) in m, which may be overwritten.
+func inPlace(m extentmap.Map, start, end uint64) Extent {
+	x := Extent{Start: start, Len: min(m.End, end, start+inode.MaxExtent) - start, Type: ordered.Nocow, DiskBytenr: format.Logical(m.Bytenr(start))}
+	if m.Kind == extentmap.Prealloc {
+		x.Type = ordered.Prealloc
+	}
+	return x
+}
+
+// Allocate reserves new space for the first piece of [start, end), as long as one piece of free space
+// allows. The data space was reserved before.
+//
+// Preconditions: as Next; end - start is at most inode.MaxExtent.
+func (f *Finder) Allocate(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
 	x := Extent{Start: start, Len: end - start}
 	if err := f.backData(t, ip, start, end); err != nil {
 		return x, err

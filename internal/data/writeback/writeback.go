@@ -193,11 +193,18 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 // waited for; fsync asks Pages.CheckError for those that failed before. Models
 // btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
-	err := e.WritePages(t, ip, start, end, true)
-	e.waitPages(t, ip, start, end)
+	err := e.FlushPages(t, ip, start, end)
 	if err2 := ip.Ordered.WaitRange(t, start, end); err == nil {
 		err = err2
 	}
+	return err
+}
+
+// FlushPages writes back the dirty pages of the bytes [start, end) and waits until the device has them; their ordered extents may
+// not be finished. Models filemap_write_and_wait_range().
+func (e *Engine) FlushPages(t *sched.Task, ip *inode.Inode, start, end uint64) error {
+	err := e.WritePages(t, ip, start, end, true)
+	e.waitPages(t, ip, start, end)
 	return err
 }
 

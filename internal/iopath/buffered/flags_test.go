@@ -28,10 +28,9 @@ func TestFlagsAreRefused(t *testing.T) {
 		want  error
 	}{
 		{kiocb.Nowait, errno.EOPNOTSUPP},
-		{kiocb.Direct, errno.EINVAL},
 		{kiocb.DSync, errno.EOPNOTSUPP},
 		{kiocb.Append | kiocb.DSync, errno.EOPNOTSUPP},
-		{kiocb.Direct | kiocb.Nowait, errno.EINVAL},
+		{kiocb.Direct | kiocb.Nowait, errno.EOPNOTSUPP},
 		{1 << 31, errno.EOPNOTSUPP},
 	} {
 		rq := kiocb.Request{Pos: 0, Flags: c.flags}

@@ -45,6 +45,12 @@ type Policy struct {
 	PunchRecheckOE bool
 	// ExtentLockBackOff: a wait for an extent range keeps nothing of it meanwhile.
 	ExtentLockBackOff bool
+	// DIOShared: a direct write inside i_size takes i_rwsem shared, not exclusive to let it go for the I/O.
+	DIOShared bool
+	// DIOLocked: a direct I/O takes a range bit of its own before the extent lock, and keeps it while it waits.
+	DIOLocked bool
+	// DIOCsumBuffered: a direct write of a file with checksums goes through the page cache.
+	DIOCsumBuffered bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 
@@ -137,6 +143,27 @@ var Toggles = []Toggle{
 		Scenario: "a waiter for a large range that keeps its first half stops an ordered extent from finishing there",
 		Field:    func(p *Policy) *bool { return &p.ExtentLockBackOff },
 	},
+	{
+		Name:     "DIO_SHARED",
+		Source:   "e9adabb9712e (5.11)",
+		Kernel:   "fs/btrfs/file.c:btrfs_direct_write()",
+		Scenario: "two direct writers inside EOF run together; without it each has i_rwsem until its checks are done",
+		Field:    func(p *Policy) *bool { return &p.DIOShared },
+	},
+	{
+		Name:     "DIO_LOCKED",
+		Source:   "7e2a59508472, ac325fc2aad5 (6.12)",
+		Kernel:   "fs/btrfs/direct-io.c:lock_extent_direct()",
+		Scenario: "a direct read keeps the extent lock no longer while the device reads: the page fault of its buffer can take it",
+		Field:    func(p *Policy) *bool { return &p.DIOLocked },
+	},
+	{
+		Name:     "DIO_CSUM_BUFFERED",
+		Source:   "968f19c5b1b7 (6.15)",
+		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
+		Scenario: "the memory of a direct write changes while it is checksummed",
+		Field:    func(p *Policy) *bool { return &p.DIOCsumBuffered },
+	},
 }
 
 // Presets are the eras and proposals, in the order in which reports show them.
@@ -165,6 +192,7 @@ var Presets = []Policy{
 		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
 		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
 		ExtentLockBackOff: true,
+		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true,
 	},
 }
 
@@ -255,6 +283,8 @@ const (
 	SetSize
 	Fallocate
 	PunchHole
+	DirectWrite
+	DirectRead
 )
 
 // Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a room that takes the locks of a
@@ -276,17 +306,19 @@ type Lock uint8
 // The locks.
 const (
 	LockInode     Lock = iota // i_rwsem exclusive, from begin to end
-	LockInodeDrop             // i_rwsem exclusive, let go for the copy loop (i_dio_count stands in)
+	LockInodeDrop             // i_rwsem exclusive, let go for the copy loop or the I/O (i_dio_count stands in)
+	LockShared                // i_rwsem shared
+	LockNone                  // nothing but the extent ranges
 	LockRange                 // the byte range, without i_rwsem
 	LockBoth                  // i_rwsem exclusive and the byte range
 )
 
-var lockNames = [...]string{"inode", "inode-drop", "range", "both"}
+var lockNames = [...]string{"inode", "inode-drop", "shared", "none", "range", "both"}
 
 func (l Lock) String() string { return lockNames[l] }
 
-// Inode reports whether i_rwsem is taken at the start.
-func (l Lock) Inode() bool { return l != LockRange }
+// Inode reports whether i_rwsem is taken exclusive at the start.
+func (l Lock) Inode() bool { return l <= LockInodeDrop || l == LockBoth }
 
 // Range reports whether the byte range is locked.
 func (l Lock) Range() bool { return l >= LockRange }
@@ -325,6 +357,10 @@ type Plan struct {
 	LockDiskISize bool
 	// AllocSteps is the order of the steps of a fallocate for each gap.
 	AllocSteps AllocOrder
+	// DIOLocked: the range of a direct I/O is locked for direct I/O before its extent lock is taken.
+	DIOLocked bool
+	// CsumBuffered: a direct write of a file with checksums goes through the page cache.
+	CsumBuffered bool
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
 }
@@ -336,6 +372,8 @@ func For(op Op, f Facts, p *Policy) Plan {
 		return forWrite(&f, p)
 	case SetSize:
 		return forSetSize(&f, p)
+	case DirectWrite, DirectRead:
+		return forDirect(op, &f, p)
 	}
 	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, AllocSteps: allocOrder(p), RecheckOrdered: p.PunchRecheckOE}
 	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
@@ -376,6 +414,26 @@ func forSetSize(f *Facts, p *Policy) Plan {
 	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: !p.Wrong.ZeroUnderWriteback, SetsizeSteps: setsizeOrder(p), LockDiskISize: !p.Wrong.DiskISizeUnlocked}
 	if p.WriteRangeLock {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
+	}
+	return pl
+}
+
+// forDirect is the plan of a direct read or write. Models btrfs_direct_write() and btrfs_direct_read(); labs/reference 3.2, 3.3.
+func forDirect(op Op, f *Facts, p *Policy) Plan {
+	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true}
+	switch {
+	case op == DirectRead && p.DIOShared:
+		pl.Lock = LockShared
+	case op == DirectRead:
+		pl.Lock = LockNone
+	case p.WriteRangeLock && f.InEOF() && !f.InodeHeld:
+		pl.Lock, pl.RangeFrom = LockRange, f.Start
+	case p.WriteRangeLock:
+		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
+	case p.DIOShared && f.InEOF() && !f.InodeHeld:
+		pl.Lock = LockShared
+	case !p.DIOShared && f.InEOF():
+		pl.Lock = LockInodeDrop
 	}
 	return pl
 }

@@ -33,6 +33,9 @@ func planText(op Op, p Plan) string {
 		add(!p.ISizeUnderLock, "stale_i_size")
 		add(!p.ForceRead, "no_forced_read")
 		w = append(w, "\n   "+orderText(p.WriteSteps[:]))
+	case DirectWrite, DirectRead:
+		add(p.DIOLocked, "dio_locked")
+		add(p.CsumBuffered, "csum_buffered")
 	case SetSize:
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.LockDiskISize, "disk_i_size_unlocked")
@@ -72,7 +75,7 @@ func TestPlans(t *testing.T) {
 		var f Facts
 		var op Op
 		words := strings.Fields(lines[0])
-		for o, n := range []string{"write", "setsize", "fallocate", "punch"} {
+		for o, n := range []string{"write", "setsize", "fallocate", "punch", "direct-write", "direct-read"} {
 			if n == words[0] {
 				op = Op(o)
 			}

@@ -1,0 +1,70 @@
+package fs
+
+import (
+	"errors"
+
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/buffered"
+	"btrlab/internal/iopath/direct"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/sched"
+)
+
+// Direct I/O, and what of it must go through the page cache after all: the rest of a request that direct.Write or direct.Read
+// ended with ENOTBLK.
+
+// ReadDirect is ReadAt past the page cache. off and len(p) are best whole sectors of 4096 bytes: other reads go through the
+// cache, as in Linux.
+func (f *File) ReadDirect(t *sched.Task, p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, f.opError("read", off, len(p), errno.EINVAL)
+	}
+	return f.ReadIter(t, kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct}, p)
+}
+
+// WriteDirect is WriteAt past the page cache. It returns when the device has the bytes; they are durable after Fsync.
+func (f *File) WriteDirect(t *sched.Task, p []byte, off int64) (int, error) {
+	if off < 0 && f.mayWrite() == nil {
+		return 0, f.opError("write", off, len(p), errno.EINVAL)
+	}
+	return f.WriteIter(t, kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct}, iopath.Source{Buf: p})
+}
+
+// readDirect models the end of btrfs_file_read_iter().
+func (f *File) readDirect(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
+	n, err := direct.Read(t, &f.fs.env, f.n.ip, rq, p)
+	if !errors.Is(err, errno.ENOTBLK) {
+		return n, err
+	}
+	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^kiocb.Direct
+	m, err := buffered.Read(t, &f.fs.env, f.n.ip, rq, p[n:], &f.ra)
+	return n + m, err
+}
+
+// writeDirect models the end of btrfs_direct_write(): what was written through the cache is written back and removed from it, so that
+// the next direct read finds it on the device.
+func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	if src.Faults != nil {
+		return 0, errno.EOPNOTSUPP
+	}
+	n, err := direct.Write(t, &f.fs.env, f.n.ip, rq, src.Buf)
+	if !errors.Is(err, errno.ENOTBLK) {
+		return n, err
+	}
+	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^kiocb.Direct
+	m, err := buffered.Write(t, &f.fs.env, f.n.ip, rq, iopath.Source{Buf: src.Buf[n:]})
+	if m > 0 {
+		start, end := rq.Pos, rq.Pos+uint64(m)
+		if rq.Flags&kiocb.Append != 0 {
+			end = f.n.ip.Size(t)
+			start = end - min(end, uint64(m)) // all of it, unless another append came meanwhile
+		}
+		if ferr := f.fs.engine.FlushPages(t, f.n.ip, start, end); err == nil {
+			err = ferr
+		}
+		f.n.ip.Pages.Invalidate(t, start>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift)
+	}
+	return n + m, err
+}

@@ -1,0 +1,294 @@
+package direct
+
+import (
+	"btrlab/internal/data/delalloc"
+	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/place"
+	"btrlab/internal/data/zero"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+)
+
+// write is the state of one direct write between its steps.
+type write struct {
+	env *iopath.Env
+	ip  *inode.Inode
+	src []byte
+	pl  policy.Plan
+
+	pos     uint64 // where the next byte goes
+	append  bool   // pos is i_size under the lock
+	isize   uint64 // i_size before the write, under the lock
+	done    int    // bytes of the source that are on their way
+	rangeLo uint64 // the locked byte range of the write, when pl.Lock.Range()
+	rangeHi uint64
+
+	rsv delalloc.Reservation // the extent at hand
+	io  *request
+}
+
+// Write writes src at rq.Pos, or at the end of the file, and returns when the device has it: how many bytes were written. ENOTBLK
+// says that the rest must go through the page cache, EOPNOTSUPP that the flags are not known here. With any other error nothing is
+// promised about the bytes of the range.
+//
+// Models fs/btrfs/direct-io.c:btrfs_direct_write(); labs/reference 3.2, 3.3.
+func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src []byte) (int, error) {
+	if rq.Flags&^(kiocb.Direct|kiocb.Append) != 0 {
+		return 0, errno.EOPNOTSUPP
+	}
+	if len(src) == 0 {
+		return 0, nil
+	}
+	w := write{env: env, ip: ip, src: src, pos: rq.Pos, append: rq.Flags&kiocb.Append != 0}
+	if err := w.lockFile(t); err != nil {
+		return 0, err
+	}
+	err := w.checkWrite(t)
+	if err == nil {
+		err = w.transfer(t)
+	}
+	w.unlockFile(t)
+	return w.done, err
+}
+
+// facts is the write as a plan sees it, with i_size as it is now.
+func (w *write) facts(t *sched.Task, held bool) policy.Facts {
+	w.isize = w.ip.Size(t)
+	if w.append {
+		w.pos = w.isize // models generic_write_checks()
+	}
+	return policy.Facts{Start: w.pos, End: w.pos + uint64(len(w.src)), ISize: w.isize, NoDataSum: !w.ip.Sums(), InodeHeld: held}
+}
+
+// lockFile takes the locks of the plan. A plan that does without the exclusive lock holds only while the write ends inside EOF;
+// a write that finds the file shorter under its lock starts again with the exclusive one.
+func (w *write) lockFile(t *sched.Task) error {
+	t.Spend(cost.Syscall, 1)
+	ip, p := w.ip, w.env.Policy()
+	f := w.facts(t, false)
+	if f.Start > format.MaxFileSize || uint64(len(w.src)) > format.MaxFileSize-f.Start {
+		return errno.EFBIG
+	}
+	w.pl = policy.For(policy.DirectWrite, f, p)
+	switch w.pl.Lock {
+	case policy.LockShared:
+		ip.RLock(t)
+		if f = w.facts(t, false); f.InEOF() {
+			return nil
+		}
+		ip.RUnlock(t)
+	case policy.LockRange:
+		w.lockRange(t, f.Start, f.End)
+		if f = w.facts(t, false); f.InEOF() {
+			return nil
+		}
+		w.unlockRange(t)
+	}
+	ip.Lock(t)
+	f = w.facts(t, true)
+	w.pl = policy.For(policy.DirectWrite, f, p)
+	if w.pl.Lock.Range() {
+		w.lockRange(t, w.pl.RangeFrom, f.End)
+	}
+	return nil
+}
+
+func (w *write) unlockFile(t *sched.Task) {
+	if w.pl.Lock.Range() {
+		w.unlockRange(t)
+	}
+	switch {
+	case w.pl.Lock.Inode():
+		w.ip.Unlock(t)
+	case w.pl.Lock == policy.LockShared:
+		w.ip.RUnlock(t)
+	}
+}
+
+func (w *write) lockRange(t *sched.Task, from, to uint64) {
+	w.rangeLo, w.rangeHi = format.AlignDown(from, format.SectorSize), format.AlignUp(to, format.SectorSize)
+	w.ip.Range.Lock(t, w.rangeLo, w.rangeHi)
+}
+
+func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
+
+// checkWrite does what comes before the first byte: time stamps, zeros between the old end of file and the write, and the questions
+// that send the whole request to the page cache. Models btrfs_write_check() and check_direct_IO().
+func (w *write) checkWrite(t *sched.Task) error {
+	if uint64(len(w.src)) > format.MaxFileSize-w.pos {
+		return errno.EFBIG // an append to a file that has grown meanwhile
+	}
+	if misaligned(w.pos, len(w.src)) || w.ip.Sums() && w.pl.CsumBuffered {
+		return errno.ENOTBLK
+	}
+	w.ip.Touch(t, w.env.Now())
+	if w.pos > w.isize {
+		return zero.Expand(t, w.env.Read, w.ip, w.isize, w.pos+uint64(len(w.src)))
+	}
+	return nil
+}
+
+// misaligned reports whether a request is not made of whole sectors.
+func misaligned(pos uint64, n int) bool { return (pos|uint64(n))&(format.SectorSize-1) != 0 }
+
+// transfer moves the bytes, extent by extent, and waits for them. Models __iomap_dio_rw().
+func (w *write) transfer(t *sched.Task) error {
+	start, end := w.pos, w.pos+uint64(len(w.src))
+	if err := flushCached(t, w.env, w.ip, start, end); err != nil {
+		return err
+	}
+	if !w.ip.Pages.Invalidate(t, start>>pagecache.PageShift, end>>pagecache.PageShift) {
+		return errno.ENOTBLK
+	}
+	w.beginIO(t)
+	var err error
+	for err == nil && w.done < len(w.src) {
+		err = w.extent(t)
+	}
+	if ioErr := w.endIO(t); ioErr != nil {
+		w.done, err = 0, ioErr
+	}
+	// A reader, or the source's own page fault, may have brought back what was there before.
+	w.ip.Pages.Invalidate(t, start>>pagecache.PageShift, end>>pagecache.PageShift)
+	return err
+}
+
+// flushCached writes back the dirty pages of [start, end) and waits for the device. Models kiocb_write_and_wait().
+func flushCached(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, end uint64) error {
+	if ip.Pages.Pages() == 0 {
+		return nil
+	}
+	return env.Writeback.FlushPages(t, ip, start, end)
+}
+
+// beginIO counts the write among the I/Os in flight and, with LockInodeDrop, lets i_rwsem go. Models inode_dio_begin().
+func (w *write) beginIO(t *sched.Task) {
+	w.io = newRequest(w.env, w.ip)
+	w.ip.DIO.Inc(t)
+	if w.pl.Lock == policy.LockInodeDrop {
+		w.ip.Unlock(t)
+	}
+}
+
+// endIO waits for the bios and ends beginIO. The count goes down first: a truncate that waits for it holds i_rwsem.
+func (w *write) endIO(t *sched.Task) error {
+	err := w.io.wait(t)
+	w.ip.DIO.Dec(t)
+	if w.pl.Lock == policy.LockInodeDrop {
+		w.ip.Lock(t)
+	}
+	return err
+}
+
+// extent starts the I/O of the next extent. Models btrfs_dio_iomap_begin() and btrfs_dio_submit_io() for a write.
+func (w *write) extent(t *sched.Task) error {
+	start := w.pos
+	end := min(start+uint64(len(w.src)-w.done), start+inode.MaxExtent)
+	if err := w.reserve(t, start, end); err != nil {
+		return err
+	}
+	if !w.lockExtent(t, start, end) {
+		w.rsv.Release(t, w.ip)
+		return errno.ENOTBLK
+	}
+	x, err := w.place(t, start, end)
+	if err != nil {
+		w.unlockExtent(t, start, end)
+		w.rsv.Release(t, w.ip)
+		return err
+	}
+	oe := w.order(t, x)
+	w.unlockExtent(t, start, end)
+	n := int(x.Len)
+	w.io.submit(t, oe, w.src[w.done:w.done+n])
+	w.pos, w.done = w.pos+x.Len, w.done+n
+	return nil
+}
+
+// reserve promises the space of [start, end) before its range is locked. Without data space it may still be written in place: place
+// decides. Models step b of btrfs_dio_iomap_begin(). Difference: the metadata too, which the kernel reserves under the range's lock.
+func (w *write) reserve(t *sched.Task, start, end uint64) error {
+	t.Spend(cost.Reserve, 1)
+	if err := w.rsv.ReserveData(t, w.ip, start, end, spaceinfo.FlushData); err != nil {
+		if !w.ip.MayNocow() {
+			return err
+		}
+		w.rsv.Nocow(start, end)
+	}
+	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll)
+	if err != nil {
+		w.rsv.Release(t, w.ip)
+	}
+	return err
+}
+
+// lockExtent locks [start, end) with no ordered extent in it. It reports false, with nothing locked, when a page has come into the
+// range: to remove it here could wait for a task that waits for this range. Models lock_extent_direct().
+func (w *write) lockExtent(t *sched.Task, start, end uint64) bool {
+	lockRange(t, w.ip, w.pl, start, end)
+	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); cached {
+		w.unlockExtent(t, start, end)
+		return false
+	}
+	return true
+}
+
+func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
+	w.ip.IOTree.Unlock(t, start, end)
+	if w.pl.DIOLocked {
+		w.ip.IOTree.UnlockDIO(t, start, end)
+	}
+}
+
+// lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the bit of direct I/O where the
+// plan has one, which is kept during waits for ordered extents: their completion does not take it.
+func lockRange(t *sched.Task, ip *inode.Inode, pl policy.Plan, start, end uint64) {
+	if pl.DIOLocked {
+		ip.IOTree.LockDIO(t, start, end)
+	}
+	ip.LockAndFlushOrdered(t, start, end)
+}
+
+// place finds where the first piece of [start, end) goes: at most the extent that is there now. Models
+// btrfs_get_blocks_direct_write(); labs/reference 3.3.
+func (w *write) place(t *sched.Task, start, end uint64) (place.Extent, error) {
+	pl := w.env.Read.Place
+	m, err := pl.At(t, w.ip, start)
+	if err != nil {
+		return place.Extent{}, err
+	}
+	if m.Kind == extentmap.Inline || m.Compression != format.CompressNone {
+		return place.Extent{}, errno.ENOTBLK
+	}
+	end = min(end, m.End)
+	x, ok, err := pl.Overwrite(t, w.ip, start, end)
+	if ok || err != nil {
+		return x, err
+	}
+	if !w.rsv.HasData() {
+		return x, errno.ENOSPC
+	}
+	return pl.Allocate(t, w.ip, start, end)
+}
+
+// order makes the ordered extent of x, which owns the promised space from then on, and lets i_size follow: under the range's lock,
+// so that a reader that waits for the range finds the new size. The reservation beyond x is given back.
+func (w *write) order(t *sched.Task, x place.Extent) *ordered.Extent {
+	end := x.Start + x.Len
+	w.rsv.Shrink(t, w.ip, end)
+	oe := w.ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
+	w.rsv.Ordered(t, w.ip, x.Len, x.Type)
+	if end > w.ip.Size(t) {
+		w.ip.SetSize(t, end)
+	}
+	return oe
+}
