@@ -226,6 +226,7 @@ func TestDirectErrors(t *testing.T) {
 				t.Errorf("write on a device that fails: have %d, %v want 0, EIO", n, err)
 			}
 			dev.Set()
+			must(f.ReadDirect(x.T, make([]byte, 8192), 4096)) // nothing is ordered any more
 			if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
 				t.Errorf("the first fsync after it: have %v want EIO", err)
 			}
@@ -259,11 +260,33 @@ func TestDirectFull(t *testing.T) {
 	if n, err := cow.WriteDirect(x.T, p, 0); n != 0 || !errors.Is(err, errno.ENOSPC) {
 		t.Errorf("overwrite of a COW file: have %d, %v want 0, ENOSPC", n, err)
 	}
+	x.Must(nocow.Truncate(x.T, 4<<20))
+	if n, err := nocow.WriteDirect(x.T, p, 2<<20); n != 0 || !errors.Is(err, errno.ENOSPC) {
+		t.Errorf("write into a hole of a NOCOW file: have %d, %v want 0, ENOSPC", n, err)
+	}
 	if n, err := nocow.WriteDirect(x.T, p, 0); n != len(p) || err != nil {
 		t.Errorf("overwrite in place: have %d, %v want %d", n, err, len(p))
 	}
 	x.Must(nocow.Close(x.T))
 	x.Must(cow.Close(x.T))
+}
+
+// TestDirectInline: a file whose bytes are in the tree is read and overwritten through the page cache.
+func TestDirectInline(t *testing.T) {
+	x := fstest.New(t, fstest.Policy("modern"))
+	f := x.Create("/f")
+	must(f.WriteAt(x.T, []byte("inline"), 0))
+	x.Must(f.Fsync(x.T))
+	f.DropCache(x.T, 0, 4096)
+	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); string(got) != "inline" {
+		t.Errorf("have %q want %q", got, "inline")
+	}
+	p := bytes.Repeat([]byte{7}, 8192)
+	must(f.WriteDirect(x.T, p, 0))
+	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 16384), 0); !bytes.Equal(got, p) {
+		t.Errorf("after an overwrite: differs from byte %d on", differs(got, p))
+	}
+	x.Must(f.Close(x.T))
 }
 
 // TestDirectConcurrent lets direct and buffered writers and readers, a truncating, a punching and a syncing task loose on one file
