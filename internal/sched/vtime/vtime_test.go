@@ -23,6 +23,7 @@ import (
 var (
 	classSem  = lockdep.NewTestClass("vtime_test_sem", "i_rwsem")
 	classLeaf = lockdep.NewTestClass("vtime_test_leaf", "space_info")
+	classPage = lockdep.NewTestClass("vtime_test_page", "page")
 )
 
 // free is a machine on which nothing costs time but what a test charges.
@@ -326,6 +327,24 @@ func TestSpinlock(t *testing.T) {
 	if !slices.Equal(ends, []int64{700, 1400}) || st.Spun != 700 {
 		t.Errorf("%v %+v", ends, st)
 	}
+	// Longer than a task may be ahead of the clock: it is not interrupted all the same.
+	ends = nil
+	st = simulate(t, free(2), func(k *sched.Task) {
+		var m lock.Mutex
+		m.Init(classLeaf)
+		f := func(k *sched.Task) {
+			m.Lock(k)
+			k.Charge(3 * time.Microsecond)
+			m.Unlock(k)
+			ends = append(ends, k.Now())
+		}
+		a, b := k.Go("a", f), k.Go("b", f)
+		k.Join(a)
+		k.Join(b)
+	})
+	if !slices.Equal(ends, []int64{3000, 6000}) || st.Spun != 3000 {
+		t.Errorf("%v %+v", ends, st)
+	}
 }
 
 // The whole file system, many times, on one and on two processors: the same counts to the last event.
@@ -462,5 +481,157 @@ func TestDeviceModel(t *testing.T) {
 	})
 	if got := strings.Join(log, " "); got != "1@400 2@450 0@1000" {
 		t.Error(got)
+	}
+}
+
+// A waiter for a page lock sleeps at once and is promised nothing: a task that takes the lock again and again keeps it from the
+// waiter for as long as it likes. A rwsem is promised to the waiter that comes too late after 4 ms, here at 5 ms, and is its own when
+// the owner of that moment lets it go.
+func TestBit(t *testing.T) {
+	for _, c := range []struct {
+		class *lockdep.Class
+		want  string
+	}{{classPage, "aaaaaaaaaab"}, {classSem, "aaaaaabaaaa"}} {
+		var order []string
+		st := simulate(t, free(4), func(k *sched.Task) {
+			var m lock.Mutex
+			m.Init(c.class)
+			f := func(n int, hold time.Duration) func(k *sched.Task) {
+				return func(k *sched.Task) {
+					for range n {
+						m.Lock(k)
+						order = append(order, k.Name)
+						k.Charge(hold / 2)
+						k.Sleep(hold / 2)
+						m.Unlock(k)
+					}
+				}
+			}
+			a := k.Go("a", f(10, time.Millisecond))
+			k.Sleep(time.Microsecond)
+			b := k.Go("b", f(1, time.Microsecond))
+			k.Join(a)
+			k.Join(b)
+		})
+		if got := strings.Join(order, ""); got != c.want || (st.Spun == 0) != (c.class == classPage) || (st.Handoffs == 0) != (c.class == classPage) {
+			t.Errorf("%s: %s, want %s, %+v", c.class.Name, got, c.want, st)
+		}
+	}
+}
+
+// A waiter that comes while tasks wait for a CPU leaves them its own.
+func TestNoSpinWhileOthersWait(t *testing.T) {
+	var end int64
+	st := simulate(t, free(2), func(k *sched.Task) {
+		var m lock.Mutex
+		m.Init(classSem)
+		all := []*sched.Task{
+			k.Go("owner", func(k *sched.Task) { m.Lock(k); k.Charge(time.Millisecond); m.Unlock(k) }),
+			k.Go("waiter", func(k *sched.Task) { k.Charge(100 * time.Microsecond); m.Lock(k); m.Unlock(k) }),
+			k.Go("other", func(k *sched.Task) { k.Charge(time.Millisecond); end = k.Now() }),
+		}
+		for _, c := range all {
+			k.Join(c)
+		}
+	})
+	if end != 1_100_000 || st.Spun != 0 {
+		t.Errorf("the task without a lock ends at %v, %+v", time.Duration(end), st)
+	}
+}
+
+// Tasks get a CPU in the order in which they became ready, also when the queue grows while it is in use.
+func TestRunQueue(t *testing.T) {
+	var order, want []string
+	simulate(t, free(1), func(k *sched.Task) {
+		for i := range 12 {
+			k.Go(fmt.Sprint(i), func(k *sched.Task) {
+				order = append(order, k.Name)
+				for j := range 5 {
+					k.Go(fmt.Sprint(k.Name, ".", j), func(k *sched.Task) { order = append(order, k.Name) })
+				}
+			})
+		}
+	})
+	for i := range 12 {
+		want = append(want, fmt.Sprint(i))
+	}
+	for i := range 60 {
+		want = append(want, fmt.Sprint(i/5, ".", i%5))
+	}
+	if !slices.Equal(order, want) {
+		t.Errorf("have %v\nwant %v", order, want)
+	}
+}
+
+// A wake-up ends the timer of the wait that it ends: the next wait is not woken by it.
+func TestParkFor(t *testing.T) {
+	var ends []time.Duration
+	simulate(t, free(2), func(k *sched.Task) {
+		p := k.Go("p", func(k *sched.Task) {
+			k.Simulator().ParkFor(k, classSem.ID, 10*time.Millisecond)
+			ends = append(ends, time.Duration(k.Now()))
+			k.Park(classSem.ID)
+			ends = append(ends, time.Duration(k.Now()))
+			k.Simulator().ParkFor(k, classSem.ID, 10*time.Millisecond)
+			ends = append(ends, time.Duration(k.Now()))
+		})
+		k.Sleep(time.Millisecond)
+		p.Unpark()
+		k.Sleep(19 * time.Millisecond)
+		p.Unpark()
+		k.Join(p)
+	})
+	if want := []time.Duration{time.Millisecond, 20 * time.Millisecond, 30 * time.Millisecond}; !slices.Equal(ends, want) {
+		t.Errorf("the waits end at %v, want %v", ends, want)
+	}
+}
+
+// Two tasks on one core are slower by Machine.SMT each; on cores of their own they are not.
+func TestSMT(t *testing.T) {
+	for _, c := range []struct {
+		tasks int
+		want  time.Duration
+	}{{2, 10 * time.Millisecond}, {4, 15 * time.Millisecond}} {
+		m := free(4)
+		m.Cores, m.SMT = 2, 1.5
+		st := simulate(t, m, func(k *sched.Task) {
+			var all []*sched.Task
+			for range c.tasks {
+				all = append(all, k.Go("w", func(k *sched.Task) {
+					for range 1000 {
+						k.Charge(10 * time.Microsecond)
+					}
+				}))
+			}
+			for _, w := range all {
+				k.Join(w)
+			}
+		})
+		if time.Duration(st.Now) != c.want {
+			t.Errorf("%d tasks on two cores: %v, want %v", c.tasks, time.Duration(st.Now), c.want)
+		}
+	}
+}
+
+// Tasks that spin for a lock sleep while noise has the CPU of its owner: of the time that the owner loses they spin for next to nothing.
+func TestNoiseOfTheOwner(t *testing.T) {
+	m := free(2)
+	m.Noise = vtime.Noise{PerSec: 100_000, Mean: time.Millisecond, Seed: 1}
+	st := simulate(t, m, func(k *sched.Task) {
+		var s lock.RWSem
+		s.Init(classSem)
+		owner := k.Go("owner", func(k *sched.Task) {
+			s.Lock(k)
+			for range 1000 {
+				k.Charge(time.Microsecond)
+			}
+			s.Unlock(k)
+		})
+		waiter := k.Go("waiter", func(k *sched.Task) { s.Lock(k); s.Unlock(k) })
+		k.Join(owner)
+		k.Join(waiter)
+	})
+	if st.Hits < 50 || st.Now < 50e6 || st.Spun > st.Now/20 {
+		t.Errorf("of %v the waiter spins for %v; %+v", time.Duration(st.Now), time.Duration(st.Spun), st)
 	}
 }
