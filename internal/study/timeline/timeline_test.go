@@ -317,3 +317,19 @@ func TestFails(t *testing.T) {
 		t.Errorf("task 0 is in %q", m.Tasks[0].Op)
 	}
 }
+
+// A task in a wait waits until another one has woken it, and from then on it can run, though its next step is still the end of the
+// wait.
+func TestWokenCanRun(t *testing.T) {
+	tr := &scenario.Trace{Tasks: []string{"waker", "waiter"}, Own: 2, Violating: -1, Steps: []scenario.TraceStep{
+		{Step: 0, Task: 1, Kind: "wait", Enabled: 3},
+		{Step: 1, Task: 0, Kind: "wake", Enabled: 1},
+		{Step: 2, Task: 0, Kind: "atomic", Enabled: 3},
+		{Step: 3, Task: 1, Kind: "resume", Class: "q", What: scenario.What{Object: "queue"}, Enabled: 2},
+	}}
+	for n, want := range []timeline.Phase{timeline.Ready, timeline.Waiting, timeline.Ready, timeline.Ready} {
+		if a := timeline.At(tr, n).Tasks[1]; a.Phase != want || (want == timeline.Waiting) != (a.For.Name == "queue") {
+			t.Errorf("before step %d: %+v, want %v", n, a, want)
+		}
+	}
+}
