@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 )
 
@@ -348,6 +349,56 @@ func BenchmarkStamp(b *testing.B) {
 		if w.seq%(8*logChunk) == 0 {
 			c.begin(1)
 			w = c.newWriter()
+		}
+	}
+}
+
+// A ratio is that of two runs of one round, since whatever drifts between rounds drifts for both; the row has the median of them. A
+// run that was stopped counts for nothing.
+func TestStatistics(t *testing.T) {
+	var stop atomic.Bool
+	opt := &Options{Stop: &stop}
+	base, other := &rowSum{policy: "locked", clat: new(stats.Hist)}, &rowSum{policy: "free", clat: new(stats.Hist)}
+	for round, iops := range [][2]uint64{{100, 110}, {200, 400}, {400, 200}, {300, 600}, {1000, 1}} {
+		stop.Store(round == 4)
+		for i, s := range []*rowSum{base, other} {
+			s.add(&run{opt: opt, round: round + 1}, &stats.Run{Jobs: []*stats.Job{{Write: stats.Dir{IOs: iops[i], RunNs: 1e9}}}}, &findings{}, nil)
+		}
+	}
+	res := &Result{Baseline: "locked"}
+	res.finish([]*rowSum{base, other})
+	for i, want := range [][4]float64{{250, 1, 1, 1}, {300, 1.55, 0.5, 2}} {
+		r := res.Rows[i]
+		if have := [4]float64{r.IOPS, r.Ratio, r.RatioMin, r.RatioMax}; have != want || len(r.RoundIOPS) != 4 {
+			t.Errorf("%s: iops, ratio, min and max are %v, want %v; rounds %v", r.Policy, have, want, r.RoundIOPS)
+		}
+	}
+	if m := median([]float64{3, 1, 2}); m != 2 {
+		t.Errorf("median %v", m)
+	}
+}
+
+// A block is torn wherever the second write begins or ends in it.
+func TestTornAnywhere(t *testing.T) {
+	c := newContent(4 * blockSize)
+	c.begin(1)
+	w := c.newWriter()
+	block := make([]byte, blockSize)
+	w.Stamp(block, 0)
+	w.Done(1, 2, nil)
+	for i := range c.lastStart {
+		c.lastStart[i] = 1
+	}
+	out := &findings{}
+	if s := c.judgeBlock(block, 0, out); s == unknown || out.String() != "ok" {
+		t.Fatalf("the whole block: %v, %s", s, out)
+	}
+	for l := range lines {
+		out := &findings{}
+		p := bytes.Clone(block)
+		binary.LittleEndian.PutUint64(p[l*lineSize:], uint64(makeStamp(1, 0, 7)))
+		if s := c.judgeBlock(p, 0, out); s != unknown || !strings.HasPrefix(out.String(), "1 torn block, first at 0: ") {
+			t.Errorf("line %d of another write: %v, %s", l, s, out)
 		}
 	}
 }

@@ -141,3 +141,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// An option that says the opposite of another one sets the other one.
+func TestOptionsThatMirror(t *testing.T) {
+	for text, want := range map[string]func(j *Job) bool{
+		"rwmixwrite=30": func(j *Job) bool { return j.RWMixRead == 70 },
+		"rwmixread=30":  func(j *Job) bool { return j.RWMixRead == 30 },
+		"buffered=0":    func(j *Job) bool { return j.Direct },
+		"direct=0":      func(j *Job) bool { return !j.Direct },
+	} {
+		jf, err := Parse("j", strings.NewReader("[a]\nrw=rw\nsize=1m\n"+text+"\n"))
+		if err != nil || !want(jf.Jobs[0]) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

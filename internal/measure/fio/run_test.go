@@ -421,3 +421,35 @@ func BenchmarkOverhead(b *testing.B) {
 		})
 	}
 }
+
+// slowOnce is a memory whose tenth write takes 50 ms.
+type slowOnce struct {
+	*memory
+	n int
+}
+
+func (m *slowOnce) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
+	if m.n++; m.n == 10 {
+		t.Sleep(50 * time.Millisecond)
+	}
+	return m.memory.WriteAt(t, p, off)
+}
+
+// A rate is kept over the whole run: what a slow request delays is issued after it without pauses.
+func TestRateCatchesUp(t *testing.T) {
+	jf, err := Parse("x", strings.NewReader("[j]\nrw=write\nrate_iops=100\nsize=1m\nruntime=1\ntime_based"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &slowOnce{memory: &memory{cost: time.Microsecond}}
+	simulate(t, func(task *sched.Task) {
+		r, err := Run(task, jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if w := r.Jobs[0].Write; w.IOs != 100 {
+			t.Errorf("%d writes in a second at 100 a second", w.IOs)
+		}
+	})
+}

@@ -313,3 +313,50 @@ func TestMergeWaits(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The squares of times of seconds need more than 64 bits: their sum has a carry in most additions.
+func TestHistOfLongTimes(t *testing.T) {
+	var a, b Hist
+	for range 500 {
+		a.Add(5e9)
+		a.Add(7e9)
+		b.Add(5e9)
+		b.Add(7e9)
+	}
+	if want := 1e9 * math.Sqrt(1000.0/999); !(math.Abs(a.Stddev()-want) < 1) { // it might be no number
+		t.Errorf("stddev %f, want %f", a.Stddev(), want)
+	}
+	a.Merge(&b)
+	if want := 1e9 * math.Sqrt(2000.0/1999); !(math.Abs(a.Stddev()-want) < 1) || a.Mean() != 6e9 {
+		t.Errorf("merged: mean %f, stddev %f, want %f", a.Mean(), a.Stddev(), want)
+	}
+}
+
+// An empty histogram has no minimum that a merge could keep.
+func TestHistMergeIntoEmpty(t *testing.T) {
+	var a, b Hist
+	b.Add(500)
+	b.Add(700)
+	a.Merge(&b)
+	if a.Min() != 500 || a.Max() != 700 || a.N() != 2 || a.Percentile(1) != binValue(binOf(500)) {
+		t.Errorf("min %d, max %d, n %d, p1 %d", a.Min(), a.Max(), a.N(), a.Percentile(1))
+	}
+	a.Merge(new(Hist))
+	if a.Min() != 500 {
+		t.Errorf("min %d after an empty one", a.Min())
+	}
+}
+
+// The columns of the depth and batch tables begin where fio's do.
+func TestLevels(t *testing.T) {
+	for want, n := range []int{1, 2, 4, 8, 16, 32, 64} {
+		if DepthLevel(n) != want || n > 1 && DepthLevel(n-1) != want-1 {
+			t.Errorf("%d in flight are column %d, want %d", n, DepthLevel(n), want)
+		}
+	}
+	for want, n := range []int{0, 4, 8, 16, 32, 64, 65} {
+		if BatchLevel(n) != want || n < 64 && BatchLevel(n+1) != want+1 {
+			t.Errorf("%d at once are column %d, want %d", n, BatchLevel(n), want)
+		}
+	}
+}
