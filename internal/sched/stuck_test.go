@@ -101,6 +101,18 @@ var stuck = []struct {
 		q.Queue(root, w)
 		w.Of.q.WaitFor(root, w.Of, never)
 	}, []string{"deadlock: task root#1 waits for the scrub, which task endio/0#2 must complete; task endio/0#2 waits for a_lock, which task root#1 holds\n"}},
+	{"delegated", func(root *sched.Task) {
+		var a lock.Mutex
+		var e event
+		a.Init(classA)
+		e.q.Init(classB)
+		together := meet()
+		root.Go("server", func(t *sched.Task) { t.Serve(&a); together(); a.Lock(t) })
+		a.Lock(root)
+		root.Delegate(&e, &a)
+		together()
+		e.q.WaitFor(root, &e, never)
+	}, []string{"deadlock: task root#1 waits for the scrub, which task server#2 must complete; task server#2 waits for a_lock, which task root#1 holds\n"}},
 	{"range", func(root *sched.Task) {
 		var x extentio.Tree
 		x.Init(nil)
