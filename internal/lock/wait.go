@@ -128,6 +128,7 @@ func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
 }
 
 func (q *WaitQueue) remove(t *sched.Task) bool {
+	t.Touch(&q.obj, sched.Writes) // cond, if it has a scheduling point, has begun another step than the one that named the queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.list, t)

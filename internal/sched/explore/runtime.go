@@ -207,13 +207,12 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 		panic(abort{})
 	}
 	if k.token {
-		k.token = false
-		if k.wake >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
-			if h := w.after(w.curEv, k.wake, k.wakeEpoch); w.hashes {
+		k.token, k.parkOn = false, nil
+		if k.tokenEv >= 0 && w.phase == exploring && w.curEv >= 0 && w.curK == k {
+			if h := w.after(w.curEv, k.tokenEv, k.tokenEpoch); w.hashes {
 				w.ev[w.curEv].hash = sched.Mix(w.ev[w.curEv].hash, h)
 			}
 		}
-		k.wake, k.parkOn = -1, nil
 		return
 	}
 	k.parkObj, k.parkClass, k.parkStep = 0, class, len(w.ev)
@@ -238,15 +237,18 @@ func (w *world) Unpark(t *sched.Task) {
 	if w.aborting {
 		return
 	}
-	k := w.of(t)
-	w.wakes(k)
-	switch {
+	switch k := w.of(t); {
 	case k.state == parked:
 		k.state = ready
+		w.wakes(k)
 	case k.token:
 		panic(fmt.Sprintf("explore: second Unpark of task %v", t))
 	default:
-		k.token = true
+		// It orders the Park that it lets go on, and not what the task does before that.
+		k.token, k.tokenEv = true, w.curEv
+		if w.curEv >= 0 {
+			k.tokenEpoch, w.curK.dataAcc = w.curK.n, -1
+		}
 	}
 }
 

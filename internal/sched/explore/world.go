@@ -74,23 +74,25 @@ type life struct {
 	choice  string // what it is about
 	val     int
 
-	n         int32  // epochs so far: one for each event, and one more whenever plain data follows an object in it
-	dataEv    int32  // where the present epoch of plain data began: event and accesses
-	dataAcc   int32  //
-	last      int32  // its last event, -1 for none
-	wake      int32  // the event that let it go on, -1 for none
-	wakeEpoch int32  // and the epoch of its task
-	seed      uint64 // hash before the first event
-	obs       uint64 // what it did and saw, for state matching
-	uses      int32  // of objects
-	kids      int32  // that it has started
-	prio      uint64 // of samplers
-	parkObj   int32
-	parkClass sched.ClassID
-	waitObj   int32 // of the last wait, and its class
-	waitClass sched.ClassID
-	parkStep  int
-	ncallers  int
+	n          int32 // epochs so far: one for each event, and one more whenever plain data follows an object in it
+	dataEv     int32 // where the present epoch of plain data began: event and accesses
+	dataAcc    int32 //
+	last       int32 // its last event, -1 for none
+	wake       int32 // the event that let it go on, -1 for none
+	wakeEpoch  int32 // and the epoch of its task
+	tokenEv    int32 // the event that gave it its token, -1 for none, and the epoch of that task
+	tokenEpoch int32
+	seed       uint64 // hash before the first event
+	obs        uint64 // what it did and saw, for state matching
+	uses       int32  // of objects
+	kids       int32  // that it has started
+	prio       uint64 // of samplers
+	parkObj    int32
+	parkClass  sched.ClassID
+	waitObj    int32 // of the last wait, and its class
+	waitClass  sched.ClassID
+	parkStep   int
+	ncallers   int
 }
 
 // idleMax is how often the clock may go on without a step of a task that must end, before that task is stuck.
