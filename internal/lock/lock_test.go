@@ -417,3 +417,148 @@ func TestAssertHeld(t *testing.T) {
 	m.AssertHeld(u)
 	s.AssertHeld(u)
 }
+
+// Lockdep gets the order inside the class, the mode, and whether it was a try, from each way to take a lock.
+func TestNested(t *testing.T) {
+	k := sched.NewTask("test")
+	var m Mutex
+	var s RWSem
+	for _, c := range []struct {
+		name   string
+		take   func(sub uint64)
+		drop   func()
+		read   bool
+		itself bool // lockdep checks it
+	}{
+		{"mutex", func(n uint64) { m.LockNested(k, n) }, func() { m.Unlock(k) }, false, true},
+		{"mutex, try", func(n uint64) { m.TryLockNested(k, n) }, func() { m.Unlock(k) }, false, false},
+		{"write", func(n uint64) { s.LockNested(k, n) }, func() { s.Unlock(k) }, false, true},
+		{"write, try", func(n uint64) { s.TryLockNested(k, n) }, func() { s.Unlock(k) }, false, false},
+		{"read", func(n uint64) { s.RLockNested(k, n) }, func() { s.RUnlock(k) }, true, true},
+		{"read, try", func(n uint64) { s.TryRLockNested(k, n) }, func() { s.RUnlock(k) }, true, false},
+	} {
+		var outer Mutex
+		outer.Init(testClass)
+		outer.LockNested(k, 4)
+		m, s = Mutex{}, RWSem{}
+		m.Init(testClass)
+		s.Init(testClass)
+		c.take(5)
+		if h := k.HeldLocks; len(h) != 2 || h[1].Class != testClass.ID || h[1].Sub != 5 || h[1].Read != c.read {
+			t.Errorf("%s: held %+v", c.name, h)
+		}
+		c.drop()
+		violated := func() (v bool) {
+			defer func() { _, v = recover().(sched.OrderViolation) }()
+			c.take(3)
+			return
+		}()
+		if violated != c.itself {
+			t.Errorf("%s: an inner lock with a lower number is a violation: %v", c.name, violated)
+		}
+		if !violated {
+			c.drop()
+		}
+		k.HeldLocks = k.HeldLocks[:0]
+	}
+}
+
+// Every wait is checked against what the task holds, also one that has nothing to wait for.
+func TestWaitsAreChecked(t *testing.T) {
+	var inner, l Mutex
+	var k Cond
+	var q WaitQueue
+	var c Counter
+	inner.Init(lockdep.NewTestClass("test_inner", "page"))
+	l.Init(lockdep.NewTestClass("test_leaf", "io_tree"))
+	k.Init(&l, waitClass)
+	q.Init(waitClass)
+	c.Init(waitClass)
+	for name, wait := range map[string]func(t *sched.Task){
+		"cond": func(t *sched.Task) { l.Lock(t); t.Unpark(); k.Wait(t) },
+		"wait queue": func(t *sched.Task) {
+			q.Wait(t, func() bool { return true })
+		},
+		"counter": func(t *sched.Task) { c.WaitZero(t) },
+	} {
+		task := sched.NewTask("test")
+		inner.Lock(task)
+		func() {
+			defer func() {
+				if _, ok := recover().(sched.OrderViolation); !ok {
+					t.Errorf("%s: a wait for %s under %s passes", name, waitClass.Name, "test_inner")
+				}
+			}()
+			wait(task)
+		}()
+		inner.mu.Unlock()
+	}
+}
+
+// Signal wakes the tasks in the order in which they came.
+func TestCondFIFO(t *testing.T) {
+	var m Mutex
+	var k Cond
+	m.Init(testClass)
+	k.Init(&m, waitClass)
+	root := sched.NewTask("root")
+	var waiters []*sched.Task
+	for i := range 3 {
+		waiters = append(waiters, root.Go("waiter", func(t *sched.Task) {
+			m.Lock(t)
+			k.Wait(t)
+			m.Unlock(t)
+		}))
+		for n := 0; n <= i; {
+			m.Lock(root)
+			n = len(k.list)
+			m.Unlock(root)
+		}
+	}
+	for i := range waiters {
+		m.Lock(root)
+		k.Signal(root)
+		if left := k.list; len(left) != 2-i || len(left) > 0 && left[0] != waiters[i+1] {
+			t.Fatalf("signal %d leaves %v", i, left)
+		}
+		m.Unlock(root)
+		root.Join(waiters[i])
+	}
+}
+
+// A waiter looks at its condition again once a waker would see it, and is off the list when it does not sleep.
+func TestWaitQueueLooksTwice(t *testing.T) {
+	var q WaitQueue
+	q.Init(waitClass)
+	k := sched.NewTask("test")
+	k.Unpark() // so that a sleep would end, and be on record
+	looks := 0
+	q.Wait(k, func() bool { looks++; return looks > 1 })
+	if looks != 2 || len(k.Waits) != 0 || len(q.list) != 0 || q.n.Load() != 0 {
+		t.Errorf("%d looks, waits %v, %d on the list, which says %d", looks, k.Waits, len(q.list), q.n.Load())
+	}
+	k.Park(0)
+}
+
+// A wait for zero waits for the last one, and the last one wakes it.
+func TestCounterWaitsForTheLast(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var c Counter
+		c.Init(waitClass)
+		root := sched.NewTask("root")
+		c.Inc(root)
+		var ended atomic.Bool
+		w := root.Go("waiter", func(k *sched.Task) { c.WaitZero(k); ended.Store(true) })
+		for c.q.n.Load() == 0 && !ended.Load() {
+			runtime.Gosched()
+		}
+		if ended.Load() {
+			t.Fatal("one is not none")
+		}
+		c.Dec(root)
+		if c.q.n.Load() != 0 {
+			t.Fatal("the last one woke nobody")
+		}
+		root.Join(w)
+	})
+}

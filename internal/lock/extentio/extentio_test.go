@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 func TestMain(m *testing.M) {
@@ -232,6 +233,12 @@ func TestLockSplitsAndMerges(t *testing.T) {
 	if d, want := x.Dump(k), "[0,40960) DELALLOC\n"; d != want || acc.states != 1 {
 		t.Fatalf("have\n%swant\n%s, %d delalloc states counted", d, want, acc.states)
 	}
+	x.Clear(k, 8192, 40960, Delalloc)
+	x.Lock(k, 4096, 12288) // one lock over two states, which a set makes equal
+	x.Set(k, 4096, 12288, Delalloc)
+	if d, want := x.Dump(k), "[0,4096) DELALLOC\n[4096,8192) LOCKED|DELALLOC\n[8192,12288) LOCKED|DELALLOC\n"; d != want || acc.states != 3 {
+		t.Fatalf("have\n%swant\n%s, %d delalloc states counted", d, want, acc.states)
+	}
 }
 
 // mustPanic runs f and wants a panic that says want.
@@ -449,4 +456,85 @@ func BenchmarkRangeLockContended(b *testing.B) {
 			x.Unlock(k, s, s+4096)
 		}
 	})
+}
+
+// An unlock wakes every waiter whose range it touches, for the bit that it waits for.
+func TestUnlockWakes(t *testing.T) {
+	for _, bit := range []Bits{Locked, DIOLocked} {
+		k := sched.NewTask("test")
+		var x Tree
+		x.Init(nil)
+		x.LockBits(k, 10, 20, bit)
+		var waiters []*sched.Task
+		for i, r := range [][2]uint64{{0, 12}, {12, 14}, {15, 30}} {
+			waiters = append(waiters, k.Go("waiter", func(k *sched.Task) {
+				x.LockBits(k, r[0], r[1], bit)
+				x.Change(k, r[0], r[1], bit, 0)
+			}))
+			for n := 0; n <= i; {
+				x.mu.Lock(k)
+				n = len(x.waiters)
+				x.mu.Unlock(k)
+			}
+		}
+		x.Change(k, 10, 20, bit, 0)
+		x.mu.Lock(k)
+		left := len(x.waiters)
+		x.mu.Unlock(k)
+		if left != 0 {
+			t.Fatalf("%v: the unlock leaves %d waiters asleep", bit, left)
+		}
+		for _, w := range waiters {
+			k.Join(w)
+		}
+	}
+}
+
+// In every order a task that was woken looks again, and all come through.
+func TestExclusionInEveryOrder(t *testing.T) {
+	for _, mode := range []Mode{BackOff, HoldAndWait} {
+		r := explore.Run(explore.Config{Method: explore.DPOR}, func(w *explore.World) {
+			var x Tree
+			x.Init(nil)
+			x.SetLockMode(mode)
+			var owner [3]*sched.Task
+			for i := range uint64(3) {
+				w.Go("locker", func(t *sched.Task) {
+					from, to := min(i, 1), max(2, i+1) // [0,2) [1,2) [1,3)
+					x.Lock(t, from, to)
+					for j := from; j < to; j++ {
+						if owner[j] != nil {
+							panic("locked twice")
+						}
+						owner[j] = t
+					}
+					t.Enter(sched.PointAtomic, 0, &owner)
+					clear(owner[from:to])
+					x.Unlock(t, from, to)
+				})
+			}
+		})
+		if r.Verdict != explore.Exhausted {
+			t.Errorf("mode %d: %s, schedule %q: %s", mode, r.Bound, r.Schedule, r.Violation)
+		}
+	}
+}
+
+// The unlock at the end of an ordered extent takes FINISHING_ORDERED with it.
+func TestFinishing(t *testing.T) {
+	k := sched.NewTask("test")
+	var x Tree
+	x.Init(nil)
+	x.LockBits(k, 0, 8192, Locked|FinishingOrdered)
+	if d := x.Dump(k); d != "[0,8192) LOCKED|FINISHING_ORDERED\n" {
+		t.Errorf("locked: %s", d)
+	}
+	x.Unlock(k, 0, 4096)
+	if d := x.Dump(k); d != "[4096,8192) LOCKED|FINISHING_ORDERED\n" {
+		t.Errorf("half unlocked: %s", d)
+	}
+	x.Unlock(k, 4096, 8192)
+	if d := x.Dump(k); d != "" {
+		t.Errorf("unlocked: %s", d)
+	}
 }

@@ -46,6 +46,7 @@ func TestOrder(t *testing.T) {
 		{"twice", []step{{"lock", inner, 4, "c"}, {"lock", inner, 5, "c"}}, "while it holds"},
 		{"try is not checked", []step{{"lock", inner, 0, "b"}, {"try", outer, 0, "a"}}, ""},
 		{"but binds what follows", []step{{"try", inner, 7, "b"}, {"lock", inner, 5, "a"}}, "while it holds"},
+		{"under an outer lock that a try got", []step{{"lock", inner, 0, "b"}, {"try", outer, 0, "a"}, {"lock", wait, 0, "c"}}, "acquires test_wait (rank 60, sub 0) while it holds test_inner"},
 		{"unlock out of order", []step{{"lock", outer, 0, "a"}, {"lock", inner, 0, "b"}, {"unlock", outer, 0, "a"}, {"unlock", inner, 0, "b"}, {"lock", outer, 0, "a"}}, ""},
 		{"wait under an outer lock", []step{{"lock", outer, 0, "a"}, {"wait", wait, 0, ""}}, ""},
 		{"wait under an inner lock", []step{{"lock", inner, 0, "b"}, {"wait", wait, 0, ""}}, "waits for test_wait (rank 60, sub 0) while it holds test_inner"},
@@ -103,6 +104,16 @@ func TestNovalidate(t *testing.T) {
 	if !Holds(k, "x", Write) {
 		t.Fatal("it must count as held")
 	}
+	Acquire(k, inner, 1, "z", Write|Try)
+	func() {
+		defer func() {
+			if r := fmt.Sprint(recover()); !strings.Contains(r, "while it holds test_inner") {
+				t.Errorf("what is held beside it is checked: %v", r)
+			}
+		}()
+		check(k, outer, 0, "y", "acquires")
+	}()
+	Release(k, inner, "z")
 	Novalidate(k, inner, "x", false)
 	defer func() {
 		if r := fmt.Sprint(recover()); !strings.Contains(r, "acquires test_outer") {
@@ -121,5 +132,17 @@ func TestClasses(t *testing.T) {
 	}
 	if all[0] != Unclassed {
 		t.Fatalf("class 0 is %s", all[0].Name)
+	}
+}
+
+// A release takes its own lock off the list, in whatever order.
+func TestReleaseOutOfOrder(t *testing.T) {
+	k := sched.NewTask("t")
+	Acquire(k, outer, 0, "a", Write)
+	Acquire(k, inner, 1, "b", Write)
+	Acquire(k, inner, 2, "c", Read)
+	Release(k, inner, "b")
+	if h := k.HeldLocks; len(h) != 2 || h[0].Obj != "a" || h[1].Obj != "c" || !h[1].Read || h[1].Sub != 2 {
+		t.Errorf("held %+v", h)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 func TestMain(m *testing.M) {
@@ -156,4 +157,48 @@ func TestNoAllocation(t *testing.T) {
 		t.Errorf("%v allocations per work, want 0", n)
 	}
 	q.Close(k)
+}
+
+// In every order of a queue's users and workers each work is done once, Drain waits for it and for what it queues, and Close ends
+// all workers.
+func TestInEveryOrder(t *testing.T) {
+	type again struct {
+		Work[*again]
+		left, done int
+	}
+	for _, cfg := range []Config{{Workers: 1}, {Workers: 2}, {Workers: 2, Batch: 2, Wake: 1}} {
+		for _, drain := range []bool{false, true} {
+			r := explore.Run(explore.Config{Method: explore.Bound, Preemptions: 2, Schedules: 2000}, func(w *explore.World) {
+				var q *Queue[*again]
+				q = New(w.Task(), "q", cfg, func(t *sched.Task, a *again) {
+					a.done++
+					if a.left--; a.left > 0 {
+						q.Queue(t, &a.Work)
+					}
+				})
+				w.Go("user", func(t *sched.Task) {
+					var works [3]again
+					for i := range works {
+						works[i].Of, works[i].left = &works[i], 1+i%2
+						q.Queue(t, &works[i].Work)
+						if drain && i < 2 {
+							q.Drain(t)
+							if works[i].left != 0 {
+								panic("Drain did not wait")
+							}
+						}
+					}
+					q.Close(t)
+					for i := range works {
+						if works[i].done != 1+i%2 {
+							panic("a work is not done, or done twice")
+						}
+					}
+				})
+			})
+			if r.Verdict == explore.Violated {
+				t.Errorf("%+v, drain %v: %s, schedule %q: %s", cfg, drain, r.Bound, r.Schedule, r.Violation)
+			}
+		}
+	}
 }
