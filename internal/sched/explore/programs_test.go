@@ -3,6 +3,7 @@ package explore_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -689,5 +690,142 @@ func TestSwitch(t *testing.T) {
 	some := explore.Run(explore.Config{Method: explore.Naive, Switch: []sched.ClassID{aClass.ID}}, prog)
 	if some.Verdict != explore.Exhausted || some.Schedules >= all.Schedules || !strings.Contains(some.Bound.String(), "switching at a only") || !strings.HasPrefix(some.Switch.String(), "a; other classes run on") {
 		t.Errorf("%s; all: %s", some.Bound, all.Bound)
+	}
+}
+
+// Three classes that are taken in a circle are an inversion, though no two of them are taken in both orders and nothing deadlocks.
+func TestLockOrderOfThree(t *testing.T) {
+	prog := func(circle bool) func(w *explore.World) {
+		return func(w *explore.World) {
+			var l [3]lock.Mutex
+			for i, c := range []*lockdep.Class{aClass, bClass, cClass} {
+				l[i].Init(c)
+			}
+			w.Go("task", func(t *sched.Task) {
+				for i := range 3 {
+					first, second := &l[i], &l[(i+1)%3]
+					if i == 2 && !circle {
+						first, second = second, first
+					}
+					first.Lock(t)
+					second.Lock(t)
+					second.Unlock(t)
+					first.Unlock(t)
+				}
+			})
+		}
+	}
+	r := explore.Run(explore.Config{}, prog(true))
+	if r.Kind != explore.KindOrder || !strings.Contains(r.Violation.String(), "a is taken under c") || !strings.Contains(r.Violation.String(), "b is taken under a") || !strings.Contains(r.Violation.String(), "c is taken under b") {
+		t.Errorf("%s: %s", r.Bound, r.Violation)
+	}
+	if r := explore.Run(explore.Config{}, prog(false)); r.Verdict != explore.Exhausted {
+		t.Errorf("without a circle: %s: %s", r.Bound, r.Violation)
+	}
+}
+
+// A bound counts preemptions only: a switch away from a task that has ended or waits is free. A search that leaves schedules to a
+// higher bound says so.
+func TestBoundCountsPreemptions(t *testing.T) {
+	orders := func(pre int, prog func(w *explore.World)) (map[uint64]bool, explore.Result) {
+		seen := map[uint64]bool{}
+		r := explore.Run(explore.Config{Preemptions: pre, NoCache: true, Done: func(_ int, x *explore.End) { seen[x.Order] = true }}, prog)
+		return seen, r
+	}
+	if seen, r := orders(-1, sections(3, 1)); len(seen) != 6 || r.Verdict != explore.Exhausted && r.Verdict != explore.Bounded {
+		t.Errorf("three tasks that are not interrupted: %d orders, %s, want 6", len(seen), r.Bound)
+	}
+	for pre, want := range map[int]int{-1: 2, 1: 4, 2: 6, 3: 6} {
+		seen, r := orders(pre, sections(2, 2))
+		if len(seen) != want || (r.Verdict == explore.Exhausted) != (pre > 1) || r.Verdict == explore.Violated {
+			t.Errorf("two tasks with two sections, bound %d: %d orders, %s; want %d", pre, len(seen), r.Bound, want)
+		}
+	}
+}
+
+// Two states are one for a bound only if as much can follow from both: the same final states as without the cache, at each bound.
+func TestBoundCacheLosesNothing(t *testing.T) {
+	for seed := range uint64(150) {
+		p := randomProgram(rand.New(rand.NewPCG(seed, 11)), classic)
+		for _, pre := range []int{-1, 1} {
+			var last *rworld
+			var found [2]map[string]bool
+			for i, nocache := range []bool{true, false} {
+				found[i] = map[string]bool{}
+				r := explore.Run(explore.Config{Preemptions: pre, NoCache: nocache, All: true, NoShrink: true, Schedules: 4000, MaxSteps: 500,
+					Off: explore.CheckLockOrder | explore.CheckLeftovers, Done: func(_ int, x *explore.End) { found[i][last.state(x)] = true }}, p.run(&last, true))
+				if r.Schedules >= 4000 {
+					found[0] = nil
+					break
+				}
+			}
+			for s := range found[0] {
+				if !found[1][s] {
+					t.Fatalf("seed %d, bound %d: final state %s is missing with the cache\n%s", seed, pre, s, p)
+				}
+			}
+		}
+	}
+}
+
+// A race is reported in the first execution in which the two accesses are not ordered, whatever other accesses lie between.
+func TestDataRaceAtOnce(t *testing.T) {
+	for name, prog := range map[string]func(w *explore.World){
+		"a read after an ordered write, then a write": func(w *explore.World) {
+			v := sched.Var[int]{Name: "the field"}
+			w.Go("parent", func(t *sched.Task) {
+				v.Store(t, 1)
+				r := t.Go("reader", func(t *sched.Task) { v.Load(t) })
+				x := t.Go("writer", func(t *sched.Task) { v.Store(t, 2) })
+				t.Join(r)
+				t.Join(x)
+			})
+		},
+		"a read, an ordered read, then a write": func(w *explore.World) {
+			var mu lock.Mutex
+			mu.Init(aClass)
+			v := sched.Var[int]{Name: "the field"}
+			w.Go("reader", func(t *sched.Task) { v.Load(t) })
+			w.Go("locked reader", func(t *sched.Task) { mu.Lock(t); v.Load(t); mu.Unlock(t) })
+			w.Go("locked writer", func(t *sched.Task) { mu.Lock(t); v.Store(t, 1); mu.Unlock(t) })
+		},
+	} {
+		r := explore.Run(explore.Config{}, prog)
+		if r.Kind != explore.KindRace || r.Found != 1 || !strings.Contains(r.Violation.String(), "the field") {
+			t.Errorf("%s: %s: %s", name, r.Bound, r.Violation)
+		}
+	}
+}
+
+// Locks at which the search does not switch are part of a longer step: what the task touches after the unlock is not ordered by it, though
+// it touched plain data before it in the same step.
+func TestDataRaceInOneStep(t *testing.T) {
+	prog := func(after bool) func(w *explore.World) {
+		return func(w *explore.World) {
+			var mu lock.Mutex
+			mu.Init(aClass)
+			v := sched.Var[int]{Name: "the field"}
+			var own [2]sched.Var[int]
+			for i := range 2 {
+				w.Go(fmt.Sprint("task", i), func(t *sched.Task) {
+					mu.Lock(t)
+					own[i].Store(t, 1)
+					if !after {
+						v.Store(t, i)
+					}
+					mu.Unlock(t)
+					if after {
+						v.Store(t, i)
+					}
+				})
+			}
+		}
+	}
+	cfg := explore.Config{Switch: []sched.ClassID{bClass.ID}}
+	if r := explore.Run(cfg, prog(true)); r.Kind != explore.KindRace {
+		t.Errorf("after the unlock: %s: %s", r.Bound, r.Violation)
+	}
+	if r := explore.Run(cfg, prog(false)); r.Verdict != explore.Exhausted {
+		t.Errorf("before the unlock: %s: %s", r.Bound, r.Violation)
 	}
 }

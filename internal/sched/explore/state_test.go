@@ -235,3 +235,38 @@ func TestUnsoundOnce(t *testing.T) {
 		}
 	}
 }
+
+// A try that failed and one that succeeded are the same steps of the same tasks, and leave the same once the holder has gone; only the
+// task that tried knows the difference.
+func TestTryIsInTheState(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		r := explore.Run(explore.Config{Method: explore.State}, func(w *explore.World) {
+			var mu lock.Mutex
+			mu.Init(aClass)
+			var own explore.Atomic[int]
+			ended, bad := false, false
+			w.Go("holder", func(t *sched.Task) {
+				mu.Lock(t)
+				mu.Unlock(t)
+				ended = true
+			})
+			w.Go("tries", func(t *sched.Task) {
+				got := mu.TryLock(t)
+				own.Store(t, 1)
+				bad = got == want && ended
+				if got {
+					mu.Unlock(t)
+				}
+			})
+			w.Check(func() error {
+				if bad {
+					return errors.New("the holder has gone")
+				}
+				return nil
+			})
+		})
+		if r.Kind != explore.KindOracle {
+			t.Errorf("a try that comes to %v: %s", want, r.Bound)
+		}
+	}
+}

@@ -65,6 +65,37 @@ func completionUnderLock(right bool) func(w *explore.World) {
 	}
 }
 
+// delegatedUnderLock waits for a completion that it has given to a queue, with the lock that the server of the queue needs before it
+// takes anything off it; right, it waits without the lock.
+func delegatedUnderLock(right bool) func(w *explore.World) {
+	return func(w *explore.World) {
+		var s struct {
+			mu    lock.Mutex
+			c     completion
+			queue int
+		}
+		s.mu.Init(aClass)
+		s.c.init("the scrub")
+		w.Name(&s.mu, "mu")
+		w.Go("waiter", func(t *sched.Task) {
+			t.Delegate(&s.c, &s.queue)
+			if !right {
+				s.mu.Lock(t)
+			}
+			s.c.wait(t)
+			if !right {
+				s.mu.Unlock(t)
+			}
+		})
+		w.Go("server", func(t *sched.Task) {
+			t.Serve(&s.queue)
+			s.mu.Lock(t)
+			s.mu.Unlock(t)
+			s.c.complete(t)
+		})
+	}
+}
+
 // countUnderLock is a truncate that waits for the writes in flight with i_rwsem, which a write in flight takes;
 // right, the write has taken it before it counts.
 func countUnderLock(right bool) func(w *explore.World) {
@@ -237,6 +268,8 @@ func TestDeadlockByEvent(t *testing.T) {
 	}{
 		{"completion", completionUnderLock, nil,
 			"deadlock: task 0 waiter waits for the scrub, which task 1 worker must complete; task 1 worker waits for mu, which task 0 waiter holds\n"},
+		{"delegated", delegatedUnderLock, nil,
+			"deadlock: task 0 waiter waits for the scrub, which task 1 server must complete; task 1 server waits for mu, which task 0 waiter holds\n"},
 		{"count", countUnderLock, nil,
 			"deadlock: task 0 write waits for i_rwsem, which task 1 truncate holds; task 1 truncate waits for i_dio_count, which task 0 write must complete\n"},
 		{"ordered extent", orderedUnderRange, []*lockdep.Class{extentio.ExtentClass, ordered.WaitClass},
@@ -310,5 +343,46 @@ func TestOwedByNobody(t *testing.T) {
 	r = explore.Run(explore.Config{}, prog(true))
 	if r.Kind != explore.KindGone || !strings.HasPrefix(r.Violation.String(), "task 0 waiter waits for the scrub, and nobody is left to wake it\n") {
 		t.Errorf("%s, %s: %s", r.Bound, r.Kind, r.Violation)
+	}
+}
+
+// Two tasks owe one event. The one that discharges it pays its own debt, so the report of a deadlock names the other.
+func TestDischargeIsOnesOwn(t *testing.T) {
+	found := 0
+	cfg := explore.Config{Method: explore.DPOR, All: true, NoShrink: true, Done: func(n int, e *explore.End) {
+		if e.Violation == nil {
+			return
+		}
+		found++
+		if v := e.Violation.String(); e.Violation.Kind != explore.KindDeadlock || !strings.Contains(v, "waits for the scrub, which task 1 worker must complete") {
+			t.Errorf("%s: %s", e.Violation.Kind, v)
+		}
+	}}
+	explore.Run(cfg, func(w *explore.World) {
+		var s struct {
+			mu lock.Mutex
+			c  completion
+		}
+		s.mu.Init(aClass)
+		s.c.init("the scrub")
+		w.Go("waiter", func(t *sched.Task) {
+			s.mu.Lock(t)
+			s.c.wait(t)
+			s.mu.Unlock(t)
+		})
+		w.Go("worker", func(t *sched.Task) {
+			t.Owe(&s.c)
+			s.mu.Lock(t)
+			s.mu.Unlock(t)
+			s.c.complete(t)
+		})
+		w.Go("helper", func(t *sched.Task) {
+			t.Enter(sched.PointAtomic, 0, &s)
+			t.Owe(&s.c)
+			t.Discharge(&s.c)
+		})
+	})
+	if found == 0 {
+		t.Error("no deadlock")
 	}
 }
