@@ -45,7 +45,10 @@ func readFull(t *testing.T, tk *sched.Task, read func(*sched.Task, []byte, int64
 // order, and compares each read with a slice of bytes. The image is clean at the end, its data checksums too.
 func TestDirectModel(t *testing.T) {
 	ops := 1200
-	if testing.Short() {
+	switch {
+	case underRace:
+		ops = 40 // one task
+	case testing.Short():
 		ops = 300
 	}
 	const most = 96 // blocks
@@ -294,7 +297,10 @@ func TestDirectInline(t *testing.T) {
 func TestDirectConcurrent(t *testing.T) {
 	const blocks = 64
 	rounds := 150
-	if testing.Short() {
+	switch {
+	case underRace:
+		rounds = 20
+	case testing.Short():
 		rounds = 40
 	}
 	for _, name := range append(policy.Names(), "modern!DIO_CSUM_BUFFERED") {

@@ -42,6 +42,9 @@ func TestDirtyMetadata(t *testing.T) {
 			}},
 		} {
 			t.Run(fmt.Sprintf("%s/bounded=%v", c.name, bounded), func(t *testing.T) {
+				if underRace && (!bounded || c.name == "extents") {
+					t.Skip("one task has no races, and without a bound there is nothing to wait for")
+				}
 				x := fstest.New(t, fstest.Size(512<<20), fstest.FSOptions(func(o *fs.Options) {
 					o.Memory, o.DirtyBackground, o.DirtyLimit = fs.NoLimit, 512<<10, 1<<20
 					if bounded {

@@ -15,6 +15,9 @@ import (
 func TestDeleteWhenFull(t *testing.T) {
 	for _, how := range []string{"unlink", "rmdir", "truncate", "reopen"} {
 		t.Run(how, func(t *testing.T) {
+			if underRace && how != "unlink" {
+				t.Skip("one task that fills an image has no races")
+			}
 			x := fstest.New(t, fstest.Size(64<<20))
 			name := func(i int) string { return fmt.Sprintf("/%s%06d", strings.Repeat("n", 200), i) }
 			inline := make([]byte, 2000)
