@@ -3,6 +3,7 @@ package fstree
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"btrlab/internal/format"
@@ -95,4 +96,112 @@ func (e *env) randomWrites(t *sched.Task, m *modelFile, id, tasks uint64, ops in
 		}
 	}
 	return nil
+}
+
+// TestLookupBesideInsert: while a look-up goes from one leaf to the next, an extent before the offset may come in. It is not the extent at
+// the offset.
+func TestLookupBesideInsert(t *testing.T) {
+	const files, off = 300, 8 * sector
+	e := newEnv(t, 4096)
+	hole := func(n uint64) *format.FileExtent {
+		return &format.FileExtent{Type: format.FileExtentTypeReg, NumBytes: n, RAMBytes: n}
+	}
+	for i := range format.Ino(files) {
+		e.inode(257+i, format.S_IFREG|0o644)
+		e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257+i, 0, hole(sector)))
+		e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257+i, 16*sector, hole(sector)))
+	}
+	rounds := 30
+	if testing.Short() {
+		rounds = 10
+	}
+	var stop atomic.Bool
+	var failed error
+	writer := e.t.Go("writer", func(tk *sched.Task) {
+		defer stop.Store(true)
+		for r := range rounds {
+			for i := range format.Ino(files) {
+				if failed = e.s.InsertFileExtent(tk, e.tr, e.fs, 257+i, 4*sector, hole(sector)); failed != nil {
+					return
+				}
+				if r%2 == 0 {
+					continue // the next round finds it
+				}
+				if _, failed = e.s.DropExtents(tk, e.tr, e.fs, 257+i, 4*sector, 5*sector, DropOptions{}); failed != nil {
+					return
+				}
+			}
+			if r%2 == 0 {
+				for i := range format.Ino(files) {
+					if _, failed = e.s.DropExtents(tk, e.tr, e.fs, 257+i, 4*sector, 5*sector, DropOptions{}); failed != nil {
+						return
+					}
+				}
+			}
+		}
+	})
+	var wrong string
+	reader := e.t.Go("reader", func(tk *sched.Task) {
+		for i := format.Ino(0); !stop.Load() && wrong == ""; i = (i + 1) % files {
+			start, fe, ok, err := e.s.LookupFileExtent(tk, e.fs, 257+i, off)
+			if err != nil || ok || start <= off {
+				wrong = fmt.Sprintf("file %d at %d: have [%d, %d), covers %v, %v, want a hole", 257+i, off, start, start+fe.NumBytes, ok, err)
+			}
+		}
+	})
+	e.t.Join(writer)
+	e.t.Join(reader)
+	e.ok(failed)
+	if wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// TestCsumsBesideInsert is TestLookupBesideInsert for checksums.
+func TestCsumsBesideInsert(t *testing.T) {
+	const groups, stride, base = 600, 32 * sector, 1 << 40
+	e := newEnv(t, 4096)
+	c := e.s.Csums
+	for i := range uint64(groups) {
+		e.ok(c.InsertCsums(e.t, e.tr, base+i*stride, []uint32{1}))
+		e.ok(c.InsertCsums(e.t, e.tr, base+i*stride+16*sector, []uint32{1}))
+	}
+	rounds := 30
+	if testing.Short() {
+		rounds = 10
+	}
+	var stop atomic.Bool
+	var failed error
+	writer := e.t.Go("writer", func(tk *sched.Task) {
+		defer stop.Store(true)
+		for range rounds {
+			for i := range uint64(groups) {
+				if failed = c.InsertCsums(tk, e.tr, base+i*stride+4*sector, []uint32{2}); failed != nil {
+					return
+				}
+			}
+			for i := range uint64(groups) {
+				at := base + i*stride + 4*sector
+				if failed = c.DelCsums(tk, e.tr, at, sector); failed != nil {
+					return
+				}
+			}
+		}
+	})
+	var wrong string
+	reader := e.t.Go("reader", func(tk *sched.Task) {
+		out, have := make([]uint32, 4), make([]bool, 4)
+		for i := uint64(0); !stop.Load() && wrong == ""; i = (i + 1) % groups {
+			at := base + i*stride + 8*sector
+			if err := lookupCRCs(tk, c, at, 4*sector, out, have); err != nil || have[0] || have[3] {
+				wrong = fmt.Sprintf("group %d: have %v, %v, want none", i, have, err)
+			}
+		}
+	})
+	e.t.Join(writer)
+	e.t.Join(reader)
+	e.ok(failed)
+	if wrong != "" {
+		t.Error(wrong)
+	}
 }

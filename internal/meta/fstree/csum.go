@@ -169,20 +169,25 @@ func (c *Csums) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, en
 	if err != nil {
 		return 0, 0, false, err
 	}
-	if slot := p.Slot(); !found && slot > 0 {
-		if start, end, ok = c.isCsum(p.Leaf(), slot-1); ok && end > bytenr {
-			p.Slots[0]--
+	// The item before the slot may reach over bytenr.
+	if !found && p.Slot() > 0 {
+		p.Slots[0]--
+	}
+	for {
+		if p.Slot() >= p.Leaf().Nritems() {
+			// On the way from leaf to leaf nothing is locked: an item that came in meanwhile may lie before bytenr.
+			more, err := c.forest.NextLeaf(t, c.root, p)
+			if err != nil || !more {
+				return 0, 0, false, err
+			}
+		}
+		if start, end, ok = c.isCsum(p.Leaf(), p.Slot()); ok && end > bytenr {
 			return start, end, true, nil
+		} else if !ok && csumKey(bytenr).Less(p.Leaf().Key(p.Slot())) {
+			return 0, 0, false, nil
 		}
+		p.Slots[0]++
 	}
-	if p.Slot() >= p.Leaf().Nritems() {
-		more, err := c.forest.NextLeaf(t, c.root, p)
-		if err != nil || !more {
-			return 0, 0, false, err
-		}
-	}
-	start, end, ok = c.isCsum(p.Leaf(), p.Slot())
-	return start, end, ok, nil
 }
 
 // LookupCsums reads the checksums of [bytenr, bytenr+length) into out, which has room for one of each sector.

@@ -68,29 +68,31 @@ func (s *Store) seek(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, p
 	if err != nil {
 		return 0, false, err
 	}
-	leaf := p.Leaf()
-	if slot := p.Slot(); !found && slot > 0 {
-		if start, ok = isExtentOf(leaf, slot-1, ino); ok {
-			if err := decodeExtent(r, leaf, slot-1, fe); err != nil {
+	// The extent before the slot may reach over off.
+	if !found && p.Slot() > 0 {
+		p.Slots[0]--
+	}
+	for {
+		if p.Slot() >= p.Leaf().Nritems() {
+			// On the way from leaf to leaf nothing is locked: an extent that came in meanwhile may lie before off.
+			more, err := s.Forest.NextLeaf(t, r, p)
+			if err != nil || !more {
+				return 0, false, err
+			}
+		}
+		leaf := p.Leaf()
+		if start, ok = isExtentOf(leaf, p.Slot(), ino); ok {
+			if err := decodeExtent(r, leaf, p.Slot(), fe); err != nil {
 				return 0, false, err
 			}
 			if format.AlignUp(extentEnd(start, fe), s.SectorSize) > off {
-				p.Slots[0]--
 				return start, true, nil
 			}
+		} else if extentKey(ino, off).Less(leaf.Key(p.Slot())) {
+			return 0, false, nil
 		}
+		p.Slots[0]++
 	}
-	if p.Slot() >= leaf.Nritems() {
-		more, err := s.Forest.NextLeaf(t, r, p)
-		if err != nil || !more {
-			return 0, false, err
-		}
-		leaf = p.Leaf()
-	}
-	if start, ok = isExtentOf(leaf, p.Slot(), ino); !ok {
-		return 0, false, nil
-	}
-	return start, true, decodeExtent(r, leaf, p.Slot(), fe)
 }
 
 // LookupFileExtent finds the item that covers off (ok is true, start <= off), explicit holes included,
