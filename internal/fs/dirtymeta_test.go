@@ -42,7 +42,7 @@ func TestDirtyMetadata(t *testing.T) {
 			}},
 		} {
 			t.Run(fmt.Sprintf("%s/bounded=%v", c.name, bounded), func(t *testing.T) {
-				if underRace && (!bounded || c.name == "extents") {
+				if fstest.UnderRace && (!bounded || c.name == "extents") {
 					t.Skip("one task has no races, and without a bound there is nothing to wait for")
 				}
 				x := fstest.New(t, fstest.Size(512<<20), fstest.FSOptions(func(o *fs.Options) {

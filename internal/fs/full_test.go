@@ -15,7 +15,7 @@ import (
 func TestDeleteWhenFull(t *testing.T) {
 	for _, how := range []string{"unlink", "rmdir", "truncate", "reopen"} {
 		t.Run(how, func(t *testing.T) {
-			if underRace && how != "unlink" {
+			if fstest.UnderRace && how != "unlink" {
 				t.Skip("one task that fills an image has no races")
 			}
 			x := fstest.New(t, fstest.Size(64<<20))
