@@ -11,6 +11,9 @@ import (
 	"btrlab/internal/sched"
 )
 
+// Checksums: the checksum tree is read in order (loadCsums), each piece of data that it covers is verified on every mirror in the background
+// (dataCheck), and what is wrong is put down to the files that have it (blameData), which the tree walk of tree.go found.
+
 // dataWorkers verify data: the work is a checksum at memory speed, and two keep a small machine busy.
 const dataWorkers = 2
 

@@ -11,6 +11,8 @@ import (
 	"btrlab/internal/sched"
 )
 
+// One tree as text, in the manner of btrfs inspect-internal dump-tree: Tree walks the blocks, item prints one item by its type.
+
 // objectNames are the ids that have a name, as btrfs inspect-internal prints them.
 var objectNames = map[uint64]string{
 	format.ROOT_TREE_OBJECTID: "ROOT_TREE", format.EXTENT_TREE_OBJECTID: "EXTENT_TREE", format.CHUNK_TREE_OBJECTID: "CHUNK_TREE",
