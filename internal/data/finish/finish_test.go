@@ -35,7 +35,8 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 	for at := off; at < off+n; {
 		x, err := w.Reader.Place.Next(t, ip, at, off+n)
 		datatest.Must(w.TB, err)
-		made = append(made, ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr))
+		ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
+		made = append(made, ip.Ordered.First(t, x.Start, x.Start+x.Len)) // with a reference: it may be finished before the wait
 		if x.Type != ordered.Regular {
 			space.Data().Release(t, x.Len)
 		}
@@ -61,7 +62,14 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 			w.Finisher.Complete(t, oe)
 		}
 	}
-	return types, ip.Ordered.WaitRange(t, off, off+n)
+	for _, oe := range made {
+		oe.Wait(t)
+		if err == nil {
+			err = oe.Err()
+		}
+		oe.Put(t)
+	}
+	return types, err
 }
 
 // hooked is the items of a file system that calls before with each change of a file's items, and fails it if that says so.
