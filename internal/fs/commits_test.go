@@ -285,9 +285,6 @@ func TestManyExtents(t *testing.T) {
 // TestFullPrealloc: what fallocate has reserved can be written on a full image, in a COW file too,
 // once.
 func TestFullPrealloc(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("one task has no races")
-	}
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/f")
 	const size = 256 << 10

@@ -47,7 +47,7 @@ func TestDirectModel(t *testing.T) {
 	ops := 1200
 	switch {
 	case fstest.UnderRace:
-		ops = 40 // one task
+		ops = 40 // one task beside the file system's own; TestDirectConcurrent has many
 	case testing.Short():
 		ops = 300
 	}

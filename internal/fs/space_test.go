@@ -69,9 +69,6 @@ func TestFull(t *testing.T) {
 
 // TestFullNocow: a NOCOW file can be overwritten on an image without any free data space (labs/reference 1.1 c).
 func TestFullNocow(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("one task has no races")
-	}
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
@@ -155,9 +152,6 @@ func full(x *fstest.Fixture) *fs.File {
 // any free data space a write ends where the first hole begins, with a short count or ENOSPC. If a hole counts as overwritable,
 // the write is accepted, and writeback, which has to allocate after all, drops it: the caller hears of it at fsync, if at all.
 func TestFullNocowHole(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("one task has no races")
-	}
 	const blk = 64 << 10
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")

@@ -99,9 +99,11 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// A file is cut in the middle of a page while somebody reads it: the reader gets bytes of the file,
-// as many as it had before or after, and none of the zeros that the truncate puts beyond its new
-// end.
+// A file is cut in the middle of a page while somebody reads it and the page comes from the device:
+// the reader gets as many bytes as the file had before or after, all of them the file's. The test
+// sees a reader that takes i_size from before the page came. It does not see the short window of
+// the kernel, between the last look at i_size and the copy, in which a truncate can put its zeros
+// into a page that nobody has locked: no scheduling point lies in it.
 func TestReadAndTruncate(t *testing.T) {
 	if fstest.UnderRace {
 		t.Skip("readers lock the page that they copy under the race detector, and a truncate gets between i_size and the lock")
