@@ -11,7 +11,8 @@ import (
 // the end, and returns. It must do the same each time.
 //
 // Tasks that the program starts itself with Task().Go, as a file system does when it is opened, are daemons: they take
-// part in the schedules but need not end. A task started by an explored one must end as that one must.
+// part in the schedules but need not end. A task started by an explored one must end as that one must, unless it is a worker
+// (sched.Task.Serve).
 type World struct{ w *world }
 
 // Task is the task that runs the program: it may block, and daemons run meanwhile, in one fixed order.

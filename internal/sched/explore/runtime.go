@@ -179,7 +179,7 @@ func (w *world) plain(k *task, op *sched.Op) {
 	}
 }
 
-// Go starts a task for another one. What the program itself or a daemon starts is a daemon.
+// Go starts a task for another one. What the program itself or a daemon starts is a daemon, and what says so (Serve).
 func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 	if w.aborting {
 		return

@@ -22,8 +22,14 @@ func (w *world) BlockedOn(t *sched.Task, obj any) { w.of(t).parkOn = obj }
 // Owe obliges t to bring ev about.
 func (w *world) Owe(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t)}) }
 
-// Serve obliges t for life.
-func (w *world) Serve(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t), life: true}) }
+// Serve obliges t for life: it is a daemon, whatever task made it.
+func (w *world) Serve(t *sched.Task, ev any) {
+	if k := w.of(t); k.user && !w.aborting {
+		k.user = false
+		w.users--
+	}
+	w.owe(obligation{ev: ev, by: w.of(t), life: true})
+}
 
 // Delegate obliges the tasks that serve to.
 func (w *world) Delegate(t *sched.Task, ev, to any) { w.owe(obligation{ev: ev, to: to}) }
