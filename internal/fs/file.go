@@ -105,7 +105,8 @@ func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
 	return f.ReadIter(t, kiocb.Request{Pos: uint64(off)}, p)
 }
 
-// ReadIter is ReadAt with the flags of a request.
+// ReadIter is ReadAt with the flags of a request. With kiocb.Direct and rq.Done set it may return EIOCBQUEUED: rq.Done is told the
+// rest, and the file stays open until then. Done is told no io.EOF: the file ended where fewer bytes came than asked for.
 func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
 	var n int
 	var err error
@@ -114,6 +115,9 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 		n, err = f.readDirect(t, rq, p)
 	} else {
 		n, err = buffered.Read(t, &f.fs.env, f.n.ip, rq, p, &f.ra)
+	}
+	if err == errno.EIOCBQUEUED {
+		return 0, err
 	}
 	if err == nil && n < len(p) {
 		err = io.EOF
@@ -130,7 +134,8 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 	return f.WriteIter(t, kiocb.Request{Pos: uint64(off)}, iopath.Source{Buf: p})
 }
 
-// WriteIter is WriteAt with the flags of a request, from memory whose pages may fault.
+// WriteIter is WriteAt with the flags of a request, from memory whose pages may fault. With kiocb.Direct and rq.Done set it may return
+// EIOCBQUEUED: rq.Done is told the rest, and the file stays open until then.
 func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
 	rq.Flags |= f.flags
 	switch err = f.mayWrite(); {
@@ -139,6 +144,9 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 		n, err = f.writeDirect(t, rq, src)
 	default:
 		n, err = buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
+	}
+	if err == errno.EIOCBQUEUED {
+		return 0, err
 	}
 	if err != nil {
 		return n, f.opError("write", int64(rq.Pos), len(src.Buf), err)

@@ -28,6 +28,9 @@ type Env struct {
 	// Now is the time for an inode's time stamps.
 	Now func() format.Timespec
 
+	// Requests keeps what package direct needs for a request.
+	Requests Pool
+
 	policy atomic.Pointer[policy.Policy]
 }
 

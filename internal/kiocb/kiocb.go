@@ -1,14 +1,27 @@
-// Package kiocb is one request to read or write a file: where, and how. It is the word that the ways in (a system call, a ring, a
-// mount) and the rooms that carry requests out have in common.
+// Package kiocb is one request to read or write a file: where, and how, and who is told of its end. It is the word that the ways in
+// (a system call, a ring, a mount) and the rooms that carry requests out have in common.
 //
 // Model: struct kiocb and the RWF_ flags of preadv2(2). Difference: the memory that is read into or written from is an argument
 // beside it, as the iov_iter is in Linux.
 package kiocb
 
+import "btrlab/internal/sched"
+
 // Request is where to read or write, and how.
 type Request struct {
 	Pos   uint64 // in bytes
 	Flags Flags
+	// Done, if set, is told the end of a direct request that was queued: the call has returned EIOCBQUEUED then. Other requests end
+	// before the call returns, and Done hears nothing of them.
+	Done Completion
+}
+
+// Completion is told the end of queued requests. Models kiocb.ki_complete.
+type Completion interface {
+	// Complete is called once for each request that returned EIOCBQUEUED, with what the call would have returned without Done. t is the
+	// task that ended the last bio, or a worker: Complete does not sleep. It may come before the call has returned. From here on
+	// the memory of the request is the caller's again.
+	Complete(t *sched.Task, n int, err error)
 }
 
 // Flags are how a request is to be carried out.

@@ -223,6 +223,12 @@ func (k *Counter) Dec(t *sched.Task) {
 	}
 }
 
+// Disown says that t does not owe what it added any more: a device has it, which waits for no task, or another task after Adopt.
+func (k *Counter) Disown(t *sched.Task) { t.Discharge(k) }
+
+// Adopt makes t owe what another task added and disowned.
+func (k *Counter) Adopt(t *sched.Task) { t.Owe(k) }
+
 // Load reads the count.
 func (k *Counter) Load() int64 { return k.n.Load() }
 

@@ -173,7 +173,13 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 //   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its range lock.
 func (rd *Reader) ReadSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte) error {
 	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: sectors}
-	ioErr := blockdev.Do(t, rd.store, &b)
+	return rd.CheckSectors(t, ip, off, bytenr, sectors, blockdev.Do(t, rd.store, &b))
+}
+
+// CheckSectors is the part of ReadSectors after the device has read them, with its error.
+//
+// Preconditions: as ReadSectors.
+func (rd *Reader) CheckSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte, ioErr error) error {
 	if !ip.Sums() {
 		if ioErr != nil {
 			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, off, ioErr)

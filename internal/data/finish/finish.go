@@ -37,11 +37,14 @@ package finish
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/format"
+	"btrlab/internal/lock"
 	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
@@ -87,12 +90,18 @@ type Finisher struct {
 	cfg   Config
 	fs    *inode.FS
 	queue *workqueue.Queue[*ordered.Extent]
+
+	mu       lock.Mutex // the first request of a stage makes its workers; protects changes of deferred
+	deferred [stages]atomic.Pointer[workqueue.Queue[Deferred]]
 }
+
+var classPrepare = lockdep.NewClass("dio_workers")
 
 // New starts the workers, which are tasks of t's runtime.
 func New(t *sched.Task, cfg Config) *Finisher {
 	cfg.Workers = max(cfg.Workers, 1)
 	f := &Finisher{cfg: cfg, fs: cfg.FS}
+	f.mu.Init(classPrepare)
 	f.Restart(t)
 	return f
 }
@@ -103,7 +112,10 @@ func (f *Finisher) Restart(t *sched.Task) {
 }
 
 // Close ends the workers. Nothing is ordered any more.
-func (f *Finisher) Close(t *sched.Task) { f.queue.Close(t) }
+func (f *Finisher) Close(t *sched.Task) {
+	f.closeDeferred(t)
+	f.queue.Close(t)
+}
 
 const (
 	batch = 64 // extents that a worker takes from the queue at once

@@ -12,8 +12,12 @@
 //	           place                  in place if that is allowed, else new space
 //	           order                  an ordered extent; i_size, if the write goes beyond it; range unlocked
 //	           submit                 bios from the caller's memory, or from a copy of it with checksums
-//	      -> endIO                    all bios have ended; i_dio_count down; pages that came meanwhile go
+//	      -> endIO                    all bios have ended; pages that came meanwhile go; i_dio_count down
 //	      -> unlockFile
+//
+// A write whose caller wants to be told of its end (kiocb.Request.Done) does not wait in endIO: unlockFile comes next, and the end of the
+// last bio does the rest, or a worker where that may sleep. It holds no lock of the file meanwhile. What keeps others away is
+// its ordered extents and its part of i_dio_count.
 //
 // What cannot go past the cache is ENOTBLK, with the bytes that were written before: the caller writes the rest through it.
 // These are requests that are not sectors, inline and compressed extents, files with checksums since 6.15, and ranges whose pages
@@ -23,7 +27,7 @@
 // extent. Requests over several extents may mix at the extents' borders.
 //
 // A read locks the range of its rest extent by extent, too, and keeps the lock of each until the device has read it: without
-// that a truncate or an overwrite elsewhere would free the blocks under it.
+// that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go.
 //
 // Lock order:
 //
@@ -37,6 +41,5 @@
 //
 // Model: fs/btrfs/direct-io.c and fs/iomap/direct-io.c of 6.16, and the order of 4.19; labs/reference 3.1 to 3.3 and 3.7.
 // Differences: metadata is reserved before the range is locked; a read waits for ordered extents of buffered writes, where 6.16
-// goes through the page cache; the fallback to the page cache begins after i_rwsem is let go in every era; a request returns when
-// its I/O has ended.
+// goes through the page cache; the fallback to the page cache begins after i_rwsem is let go in every era.
 package direct

@@ -8,12 +8,13 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/lock/extentio"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
 
 // Read reads into p from rq.Pos on, as far as the file goes, and returns how many bytes it read. ENOTBLK says that the rest
-// must be read through the page cache.
+// must be read through the page cache, EIOCBQUEUED that rq.Done will be told the rest.
 //
 // Models fs/btrfs/direct-io.c:btrfs_direct_read(); until 5.10 it took no i_rwsem.
 func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p []byte) (int, error) {
@@ -34,57 +35,59 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		return 0, errno.ENOTBLK
 	}
 	p = p[:min(uint64(len(p)), format.AlignUp(size-rq.Pos, format.SectorSize))]
-	if err := flushCached(t, env, ip, rq.Pos, rq.Pos+uint64(len(p))); err != nil {
+	start, end := rq.Pos, rq.Pos+uint64(len(p))
+	if err := flushCached(t, env, ip, start, end); err != nil {
 		return 0, err
 	}
-	ip.DIO.Inc(t)
-	defer ip.DIO.Dec(t)
+	r := read{ip: ip, pl: pl, env: env, io: newRequest(t, env, ip, false, rq.Done != nil)}
 	done := 0
-	for done < len(p) {
-		n, err := readExtent(t, env, ip, pl, rq.Pos+uint64(done), p[done:])
-		if err != nil {
-			return min(done, int(size-rq.Pos)), err
-		}
+	var err error
+	for err == nil && done < len(p) {
+		var n int
+		n, err = r.extent(t, start+uint64(done), p[done:])
 		done += n
 	}
-	return min(done, int(size-rq.Pos)), nil
+	if err != nil {
+		rq.Done = nil // the caller goes on from there
+	}
+	return r.io.submitted(t, start, end, min(done, int(size-rq.Pos)), err, rq.Done)
 }
 
-// readExtent reads the part of p that is in the extent at pos. The range stays locked until the device has read it: by its extent
-// lock, or since 6.12 by the bit of direct I/O alone.
-func readExtent(t *sched.Task, env *iopath.Env, ip *inode.Inode, pl policy.Plan, pos uint64, p []byte) (int, error) {
+// read is the state of one direct read.
+type read struct {
+	env *iopath.Env
+	ip  *inode.Inode
+	pl  policy.Plan
+	io  *request
+}
+
+// extent starts the read of the part of p that is in the extent at pos. The range of that part stays locked until the device has read
+// it: by its extent lock, or since 6.12 by the bit of direct I/O alone.
+func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	start, end := pos, pos+uint64(len(p))
-	lockRange(t, ip, pl, start, end)
-	m, err := env.Read.Place.At(t, ip, pos)
-	if pl.DIOLocked {
-		ip.IOTree.Unlock(t, start, end)
-		defer ip.IOTree.UnlockDIO(t, start, end)
-	} else {
-		defer ip.IOTree.Unlock(t, start, end)
+	tree, lb := &r.ip.IOTree, extentio.Locked
+	lockRange(t, r.ip, r.pl, start, end)
+	m, err := r.env.Read.Place.At(t, r.ip, pos)
+	if r.pl.DIOLocked {
+		tree.Unlock(t, start, end)
+		lb = extentio.DIOLocked
 	}
-	if err != nil {
-		return 0, err
-	}
-	n := int(min(m.End, end) - pos)
+	n := 0
 	switch {
+	case err != nil:
 	case m.Kind == extentmap.Inline || m.Compression != format.CompressNone:
-		return 0, errno.ENOTBLK
+		err = errno.ENOTBLK
 	case m.Kind != extentmap.Regular:
+		n = int(min(m.End, end) - pos)
 		clear(p[:n])
+	default:
+		n = int(min(m.End, end, pos+maxBio) - pos)
+		if start += uint64(n); start < end { // of the rest nothing is read yet
+			tree.Change(t, start, end, lb, 0)
+		}
+		r.io.submitRead(t, lb, pos, int64(m.Bytenr(pos)), p[:n])
 		return n, nil
 	}
-	n = min(n, maxBio)
-	return n, env.Read.ReadSectors(t, ip, pos, m.Bytenr(pos), sectors(p[:n], ip.Sums()))
-}
-
-// sectors divides p for a read: by sectors if each has a checksum.
-func sectors(p []byte, sums bool) [][]byte {
-	if !sums {
-		return [][]byte{p}
-	}
-	list := make([][]byte, 0, len(p)/format.SectorSize)
-	for ; len(p) > 0; p = p[format.SectorSize:] {
-		list = append(list, p[:format.SectorSize])
-	}
-	return list
+	tree.Change(t, start, end, lb, 0)
+	return n, err
 }

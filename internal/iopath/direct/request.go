@@ -5,11 +5,17 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
@@ -17,37 +23,104 @@ import (
 // maxBio bounds a bio, in bytes. Models BIO_MAX_VECS pages.
 const maxBio = 1 << 20
 
-// request is the I/O of one direct write: its bios, of which the submitter waits for the last. Models struct iomap_dio.
+// keepCopy bounds the memory that a request keeps for the next one, in bytes.
+const keepCopy = 1 << 20
+
+// request is the I/O of one direct read or write. Models struct iomap_dio. Its life, with left, the bios that have not ended and one
+// for the submitter:
+//
+//	newRequest       left 1      i_dio_count up
+//	start            left +1     for each bio
+//	bio.put          left -1     its end; the last one ends the request
+//	submitted        left -1     the submitter's: it waits for the last bio, or leaves the request to it
+//	complete                     pages go, i_dio_count down; the request is free for another one
 type request struct {
-	env    *iopath.Env
-	ip     *inode.Inode
-	left   atomic.Int64 // bios that have not ended, and one for the submitter
+	iopath.Pooled
+	env   *iopath.Env
+	ip    *inode.Inode
+	write bool
+	queue bool // the caller wants to be told of the end
+
+	left   atomic.Int64
+	ended  atomic.Bool // the submitter may go on
+	wait   lock.WaitQueue
 	failed atomic.Pointer[error]
-	done   lock.WaitQueue
-	first  bio // most requests have one
+
+	// Set by the submitter before it counts itself off.
+	done       kiocb.Completion // nil: the submitter waits
+	start, end uint64           // bytes of the file
+	n          int              // what the caller is told
+	err        error
+	later      workqueue.Work[finish.Deferred]
+
+	bios   []*bio // the first used of them are this request's
+	used   int
+	copies []byte // of what a file with checksums is written from
 }
 
-// bio is one transfer of a request: a part of an ordered extent.
+// bio is one transfer of a request.
 type bio struct {
 	blockdev.Bio
-	rq  *request
-	oe  *ordered.Extent
-	off uint64 // in the file, for errors
-	vec [1][]byte
+	rq    *request
+	oe    *ordered.Extent // the extent that a write is a part of
+	off   uint64          // in the file
+	n     uint64          // bytes
+	lock  extentio.Bits   // a read's: how [off, off+n) is locked
+	vecs  [][]byte
+	check workqueue.Work[finish.Deferred] // of a read: its checksums
 }
 
-func newRequest(env *iopath.Env, ip *inode.Inode) *request {
-	rq := &request{env: env, ip: ip}
+// newRequest takes a request from the pool and counts it among the I/Os in flight, as t's. queue says that the caller wants to be told
+// of its end later, if that may be.
+func newRequest(t *sched.Task, env *iopath.Env, ip *inode.Inode, write, queue bool) *request {
+	rq, _ := env.Requests.Get().(*request)
+	if rq == nil {
+		rq = new(request)
+		rq.Of, rq.later.Of = rq, rq
+		rq.wait.Init(blockdev.WaitClass)
+	}
+	rq.env, rq.ip, rq.write, rq.queue = env, ip, write, queue
 	rq.left.Store(1)
-	rq.done.Init(blockdev.WaitClass)
+	rq.ended.Store(false)
+	rq.failed.Store(nil)
+	if queue {
+		stage := finish.CheckRead
+		if write {
+			stage = finish.EndWrite
+		}
+		env.Finish.Prepare(t, stage)
+	}
+	ip.DIO.Inc(t)
 	return rq
 }
 
-// submit starts the write of data to the place of oe. The memory is the device's until wait returns. A file with checksums is
+// bio is the next bio of the request.
+func (rq *request) bio() *bio {
+	if rq.used == len(rq.bios) {
+		b := new(bio)
+		b.Private, b.check.Of = b, b
+		rq.bios = append(rq.bios, b)
+	}
+	b := rq.bios[rq.used]
+	rq.used++
+	b.rq, b.Err = rq, nil
+	return b
+}
+
+// start submits the bio, for vecs at the address at.
+func (b *bio) start(t *sched.Task, op blockdev.Op, at int64, end func(*sched.Task, *blockdev.Bio)) {
+	b.Op, b.Off, b.Vecs, b.Bio.EndIO = op, at, b.vecs, end
+	b.rq.left.Add(1)
+	b.rq.env.Device.Submit(t, &b.Bio)
+}
+
+// submitWrite starts the write of data to the place of oe. The memory is the device's until the request ends. A file with checksums is
 // written from a copy: the caller may change its memory meanwhile, and the checksum must fit what the device got.
-func (rq *request) submit(t *sched.Task, oe *ordered.Extent, data []byte) {
+func (rq *request) submitWrite(t *sched.Task, oe *ordered.Extent, data []byte) {
 	if rq.ip.Sums() {
-		data = append([]byte(nil), data...)
+		from := len(rq.copies)
+		rq.copies = append(rq.copies, data...)
+		data = rq.copies[from:]
 		t.Spend(cost.Copy, len(data))
 		t.Spend(cost.Checksum, len(data))
 		sums := oe.SumsBuffer()
@@ -61,48 +134,168 @@ func (rq *request) submit(t *sched.Task, oe *ordered.Extent, data []byte) {
 	at, off := int64(oe.DiskBytenr), oe.Start
 	for len(data) > 0 {
 		n := min(len(data), maxBio)
-		b := &rq.first
-		if b.rq != nil {
-			b = new(bio)
-		}
-		b.rq, b.oe, b.off, b.vec[0] = rq, oe, off, data[:n]
-		b.Bio = blockdev.Bio{Op: blockdev.OpWrite, Off: at, Vecs: b.vec[:], EndIO: endWrite, Private: b}
-		data, at, off = data[n:], at+int64(n), off+uint64(n)
-		rq.left.Add(1)
-		rq.env.Device.Submit(t, &b.Bio)
+		b := rq.bio()
+		b.oe, b.off, b.n, b.vecs = oe, off, uint64(n), append(b.vecs[:0], data[:n])
+		data, off = data[n:], off+uint64(n)
+		b.start(t, blockdev.OpWrite, at, endWrite)
+		at += int64(n)
 	}
 }
 
 // endWrite is the end of a bio. It never sleeps. Models btrfs_dio_end_io().
 func endWrite(t *sched.Task, bb *blockdev.Bio) {
 	b := bb.Private.(*bio)
-	rq, oe, n, err := b.rq, b.oe, uint64(len(b.vec[0])), bb.Err
+	rq, oe, err := b.rq, b.oe, bb.Err
 	t.Spend(cost.Complete, 1)
 	if err != nil {
 		err = fmt.Errorf("direct write at %d: %w", b.off, err)
-		rq.failed.CompareAndSwap(nil, &err)
+		rq.fail(err)
 		rq.ip.SetError(t, err)
 	}
-	if oe.Done(n, err) {
+	if oe.Done(b.n, err) {
 		rq.env.Finish.Complete(t, oe)
 	}
 	rq.put(t)
 }
 
-// put counts a bio, or the submitter, off.
-func (rq *request) put(t *sched.Task) {
-	if rq.left.Add(-1) == 0 {
-		rq.done.Wake(t)
+// submitRead starts the read of p, from the address at, into [off, off+len(p)) of the file, which is locked as lb says until the bytes
+// are there.
+func (rq *request) submitRead(t *sched.Task, lb extentio.Bits, off uint64, at int64, p []byte) {
+	b := rq.bio()
+	b.oe, b.off, b.n, b.lock = nil, off, uint64(len(p)), lb
+	b.vecs = b.vecs[:0]
+	if !rq.ip.Sums() {
+		b.vecs = append(b.vecs, p)
+	} else {
+		for ; len(p) > 0; p = p[format.SectorSize:] { // each has a checksum
+			b.vecs = append(b.vecs, p[:format.SectorSize])
+		}
+	}
+	rq.ip.IOTree.Disown(t, b.off, b.off+b.n, lb)
+	b.start(t, blockdev.OpRead, at, endRead)
+}
+
+// endRead is the end of a bio. It never sleeps: checksums are looked up by a worker, or by the submitter if it waits.
+// Models btrfs_simple_end_io() and btrfs_dio_end_io().
+func endRead(t *sched.Task, bb *blockdev.Bio) {
+	b := bb.Private.(*bio)
+	t.Spend(cost.Complete, 1)
+	switch rq := b.rq; {
+	case !rq.ip.Sums():
+		b.checked(t)
+		rq.put(t)
+	case rq.queue:
+		rq.env.Finish.Defer(t, finish.CheckRead, &b.check, &rq.ip.DIO)
+	default:
+		rq.put(t)
 	}
 }
 
-// wait waits until every bio has ended and returns the first error.
-func (rq *request) wait(t *sched.Task) error {
+// Run is what a worker does for a read with checksums.
+func (b *bio) Run(t *sched.Task) {
+	dio := &b.rq.ip.DIO
+	dio.Disown(t) // the queue's
+	dio.Adopt(t)
+	b.checked(t)
+	dio.Disown(t)
+	b.rq.put(t)
+}
+
+// checked compares what was read with its checksums, if it has any, and lets the range go.
+func (b *bio) checked(t *sched.Task) {
+	rq := b.rq
+	if err := rq.env.Read.CheckSectors(t, rq.ip, b.off, uint64(b.Off), b.vecs, b.Err); err != nil {
+		rq.fail(err)
+	}
+	rq.ip.IOTree.Adopt(t, b.off, b.off+b.n, b.lock)
+	rq.ip.IOTree.Change(t, b.off, b.off+b.n, b.lock, 0)
+}
+
+// fail records the first error.
+func (rq *request) fail(err error) { rq.failed.CompareAndSwap(nil, &err) }
+
+// put counts a bio off. The last one ends a request that nobody waits for: here if that cannot sleep, else on a worker.
+//
+// Models iomap_dio_bio_end_io() and, for the choice, dio_bio_end_aio(). Difference: 6.16 leaves the end of every write to a worker, or
+// to the submitter of a ring (IOCB_DIO_CALLER_COMP); here, as before iomap, only those that find pages to remove.
+func (rq *request) put(t *sched.Task) {
 	if rq.left.Add(-1) != 0 {
-		rq.done.Wait(t, func() bool { return rq.left.Load() == 0 })
+		return
 	}
+	switch {
+	case rq.done == nil:
+		rq.ended.Store(true) // from here on the request is the submitter's, but for its wait queue
+		rq.wait.Wake(t)
+	case rq.write && rq.ip.Pages.Pages() > 0:
+		rq.env.Finish.Defer(t, finish.EndWrite, &rq.later, &rq.ip.DIO)
+	default:
+		rq.ip.DIO.Adopt(t)
+		rq.report(t)
+	}
+}
+
+// Run is what a worker does for a queued request. Models iomap_dio_complete_work().
+func (rq *request) Run(t *sched.Task) {
+	rq.ip.DIO.Disown(t) // the queue's
+	rq.ip.DIO.Adopt(t)
+	rq.report(t)
+}
+
+// report ends a queued request.
+func (rq *request) report(t *sched.Task) {
+	done := rq.done
+	n, err := rq.complete(t)
+	done.Complete(t, n, err)
+}
+
+// submitted ends the submitter's part: n bytes of [start, end) are on their way, and err stopped it. It reports EIOCBQUEUED, and the
+// request is not the caller's any more, if done is set and the device is still busy; else what complete reports.
+func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error, done kiocb.Completion) (int, error) {
+	rq.start, rq.end, rq.n, rq.err, rq.done = start, end, n, err, done
+	if done != nil {
+		// From here on the device has it, which waits for no task.
+		rq.ip.DIO.Disown(t)
+		if rq.left.Add(-1) != 0 {
+			return 0, errno.EIOCBQUEUED
+		}
+		rq.ip.DIO.Adopt(t)
+		return rq.complete(t)
+	}
+	if rq.left.Add(-1) != 0 {
+		rq.wait.Wait(t, rq.ended.Load)
+	}
+	for i := 0; !rq.write && rq.ip.Sums() && !rq.queue && i < rq.used; i++ {
+		rq.bios[i].checked(t)
+	}
+	return rq.complete(t)
+}
+
+// complete ends the request and reports what its caller is told. t owes its count. Models iomap_dio_complete().
+func (rq *request) complete(t *sched.Task) (int, error) {
+	n, err := rq.n, rq.err
 	if e := rq.failed.Load(); e != nil {
-		return *e
+		n, err = 0, *e
 	}
-	return nil
+	if rq.write {
+		// A reader, or the source's own page fault, may have brought back what was there before.
+		rq.ip.Pages.Invalidate(t, rq.start>>pagecache.PageShift, rq.end>>pagecache.PageShift)
+	}
+	rq.ip.DIO.Dec(t)
+	rq.release()
+	return n, err
+}
+
+// release gives the request back to the pool.
+func (rq *request) release() {
+	for _, b := range rq.bios[:rq.used] {
+		clear(b.vecs)
+		b.oe, b.Vecs = nil, nil
+	}
+	env := rq.env
+	rq.used, rq.env, rq.ip, rq.done, rq.err = 0, nil, nil, nil, nil
+	if cap(rq.copies) > keepCopy {
+		rq.copies = nil
+	}
+	rq.copies = rq.copies[:0]
+	env.Requests.Put(&rq.Pooled)
 }

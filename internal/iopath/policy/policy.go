@@ -361,6 +361,8 @@ type Plan struct {
 	DIOLocked bool
 	// CsumBuffered: a direct write of a file with checksums goes through the page cache.
 	CsumBuffered bool
+	// ForceWait: a direct write is waited for, also when its caller wants to be told of its end later.
+	ForceWait bool
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
 }
@@ -421,6 +423,8 @@ func forSetSize(f *Facts, p *Policy) Plan {
 // forDirect is the plan of a direct read or write. Models btrfs_direct_write() and btrfs_direct_read(); labs/reference 3.2, 3.3.
 func forDirect(op Op, f *Facts, p *Policy) Plan {
 	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true}
+	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
+	pl.ForceWait = op == DirectWrite && !p.DIOShared && !f.InEOF()
 	switch {
 	case op == DirectRead && p.DIOShared:
 		pl.Lock = LockShared

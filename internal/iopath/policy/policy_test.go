@@ -36,6 +36,7 @@ func planText(op Op, p Plan) string {
 	case DirectWrite, DirectRead:
 		add(p.DIOLocked, "dio_locked")
 		add(p.CsumBuffered, "csum_buffered")
+		add(p.ForceWait, "force_wait")
 	case SetSize:
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.LockDiskISize, "disk_i_size_unlocked")

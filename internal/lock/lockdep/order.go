@@ -63,6 +63,7 @@ var Order = []Row{
 	// The leaves.
 	{"space_info", rankLeaf, spin, "spaceinfo"},
 	{"io_tree", rankLeaf, spin, "extentio: its hooks take inode_mu"},
+	{"dio_workers", rankLeaf, spin, "finish: while the workers of deferred ends are made; Linux allocates and compares"},
 	{"inode_cache", rankLeaf, spin, "fs"},
 	{"ordered_tree", rankLeaf, spin, "ordered"},
 	{"student_mutex", rankLeaf, spin, "labs/kit"},

@@ -1,0 +1,168 @@
+package direct_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/data/inode"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+// late is a device that ends the transfers of file data on a task of its own.
+type late struct {
+	blockdev.Device
+	on bool
+}
+
+func (d *late) Submit(t *sched.Task, b *blockdev.Bio) {
+	if !d.on || b.Op == blockdev.OpFlush {
+		d.Device.Submit(t, b)
+		return
+	}
+	t.Go("device", func(t *sched.Task) { d.Device.Submit(t, b) })
+}
+
+// told is what a request was told of its end, for one task that waits for it.
+type told struct {
+	q     lock.WaitQueue
+	calls int
+	n     int
+	err   error
+}
+
+func (d *told) Complete(t *sched.Task, n int, err error) {
+	d.n, d.err = n, err
+	d.calls++
+	d.q.Wake(t)
+}
+
+// do waits for the end of a request that may have been queued, and says what became of it.
+func (d *told) do(t *sched.Task, n int, err error) (int, error) {
+	if err != errno.EIOCBQUEUED {
+		if d.calls != 0 {
+			panic("Done was told of a request that was not queued")
+		}
+		return n, err
+	}
+	d.q.Wait(t, func() bool { return d.calls > 0 })
+	if d.calls != 1 {
+		panic(fmt.Sprintf("Done called %d times", d.calls))
+	}
+	return d.n, d.err
+}
+
+// TestQueuedSchedules: a queued write and a queued read meet a truncate that cuts the file and makes it long again, whose zeros are not
+// to be covered by the write's bytes, on a device that ends a transfer when it pleases.
+func TestQueuedSchedules(t *testing.T) {
+	if fstest.UnderRace {
+		t.Skip("an explorer runs one task at a time; make test runs this")
+	}
+	const size = 8192
+	image := blockdev.NewMemory(128 << 20)
+	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"locked", "modern"} {
+		for _, sums := range []bool{false, true} {
+			cfg := explore.Config{Preemptions: 2, Schedules: 300, NoShrink: true, Switch: []sched.ClassID{
+				inode.Class.ID, inode.DIOClass.ID, extentio.ExtentClass.ID, extentio.DIOClass.ID, blockdev.WaitClass.ID}}
+			queued := 0
+			r := explore.Run(cfg, func(w *explore.World) {
+				must := func(err error) {
+					if err != nil {
+						panic(err)
+					}
+				}
+				dev := &late{Device: image.Snapshot()}
+				p := policy.MustParse(name + "!DIO_CSUM_BUFFERED")
+				x, err := fs.Open(w.Task(), dev, fs.Options{Policy: p, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }})
+				must(err)
+				f, err := x.Create(w.Task(), "/f", 0o644)
+				must(err)
+				if !sums {
+					must(f.SetFlags(w.Task(), format.InodeNoDataCow|format.InodeNoDataSum))
+				}
+				old := bytes.Repeat([]byte{1}, size)
+				_, err = f.WriteAt(w.Task(), old, 0)
+				must(err)
+				must(x.Sync(w.Task()))
+				x.DropCaches(w.Task())
+				dev.on = true
+				seen := make([]byte, size)
+				w.Go("writer", func(t *sched.Task) {
+					d := new(told)
+					d.q.Init(blockdev.WaitClass)
+					n, err := f.WriteIter(t, kiocb.Request{Flags: kiocb.Direct, Done: d}, iopath.Source{Buf: bytes.Repeat([]byte{2}, size)})
+					if err == errno.EIOCBQUEUED {
+						queued++
+					}
+					if n, err = d.do(t, n, err); n != size || err != nil {
+						panic(fmt.Sprint("write: ", n, err))
+					}
+				})
+				w.Go("truncate", func(t *sched.Task) {
+					must(f.Truncate(t, 4096))
+					must(f.Truncate(t, size))
+				})
+				w.Go("reader", func(t *sched.Task) {
+					d := new(told)
+					d.q.Init(blockdev.WaitClass)
+					n, err := f.ReadIter(t, kiocb.Request{Flags: kiocb.Direct, Done: d}, seen)
+					if err == errno.EIOCBQUEUED {
+						queued++
+					}
+					if n, err = d.do(t, n, err); err != nil && err != io.EOF {
+						panic(fmt.Sprint("read: ", n, err))
+					}
+				})
+				w.Check(func() error {
+					x.Pause(w.Task())
+					x.Resume(w.Task())
+					for i, b := range seen {
+						if b != seen[i&^4095] || b > 2 {
+							return fmt.Errorf("the read is mixed inside a block: byte %d is %d", i, b)
+						}
+					}
+					got := make([]byte, size)
+					if n, err := f.ReadAt(w.Task(), got, 0); n != size {
+						return fmt.Errorf("at the end: %d bytes, %v", n, err)
+					}
+					for i, b := range got {
+						// The whole write before the truncate, or after it.
+						if i < 4096 && b != 2 || i >= 4096 && b != got[4096] || b == 1 {
+							return fmt.Errorf("at the end: byte %d is %d", i, b)
+						}
+					}
+					must(x.Sync(w.Task()))
+					x.CheckQuiescent(w.Task())
+					return nil
+				})
+			})
+			t.Logf("%s, checksums %v: %v after %d schedules, %d requests queued", name, sums, r.Verdict, r.Schedules, queued)
+			if r.Verdict == explore.Violated || r.Schedules < 100 || queued < 100 {
+				t.Errorf("%s, checksums %v: %v after %d schedules, %d requests queued: %s; schedule %q", name, sums, r.Verdict, r.Schedules, queued, r.Violation, r.Schedule)
+			}
+		}
+	}
+}
