@@ -92,17 +92,21 @@ type writer struct {
 	pattern *[blockSize]byte
 	chunks  [][]logged
 	seq     uint64
-	base    *byte // the buffer that holds the pattern
-	filled  int
+	base    *byte         // the buffer stamped last
+	filled  map[*byte]int // by buffer: how much of it holds the pattern
+	n       int           // filled[base]
 }
 
 // Stamp fills p for a write at off.
-func (w *writer) Stamp(p []byte, off int64) {
-	if w.base != &p[0] || len(p) > w.filled {
+func (w *writer) Stamp(p []byte, off int64) uint64 {
+	if w.base != &p[0] {
+		w.base, w.n = &p[0], w.filled[&p[0]]
+	}
+	if len(p) > w.n {
 		for i := 0; i < len(p); i += blockSize {
 			copy(p[i:], w.pattern[:])
 		}
-		w.base, w.filled = &p[0], len(p)
+		w.n, w.filled[w.base] = len(p), len(p)
 	}
 	s := makeStamp(w.c.run, w.id, w.seq)
 	for i := 0; i+blockSize <= len(p); i += blockSize {
@@ -111,17 +115,18 @@ func (w *writer) Stamp(p []byte, off int64) {
 	if w.seq/logChunk == uint64(len(w.chunks)) {
 		w.chunks = append(w.chunks, make([]logged, logChunk))
 	}
-	w.chunks[w.seq/logChunk][w.seq%logChunk] = logged{block: uint32(off / blockSize), n: uint32(len(p) / blockSize)}
+	// Until it has ended it may be there or not.
+	w.chunks[w.seq/logChunk][w.seq%logChunk] = logged{math.MinInt64, math.MaxInt64, uint32(off / blockSize), uint32(len(p) / blockSize)}
+	w.seq++
+	return w.seq - 1
 }
 
-// Done notes the times of the write stamped last. A write that failed may be there or not, whenever.
-func (w *writer) Done(start, end int64, err error) {
-	e := &w.chunks[w.seq/logChunk][w.seq%logChunk]
-	e.start, e.end = start, end
-	if err != nil {
-		e.start, e.end = math.MinInt64, math.MaxInt64
+// Done notes the times of a write. One that failed may be there or not, whenever.
+func (w *writer) Done(write uint64, start, end int64, err error) {
+	if err == nil {
+		e := &w.chunks[write/logChunk][write%logChunk]
+		e.start, e.end = start, end
 	}
-	w.seq++
 }
 
 func (w *writer) at(seq uint64) *logged {
@@ -188,7 +193,7 @@ func (c *content) begin(run int) {
 
 func (c *content) newWriter() *writer {
 	id := len(c.writers)
-	w := &writer{c: c, id: id, pattern: c.pattern(id)}
+	w := &writer{c: c, id: id, pattern: c.pattern(id), filled: map[*byte]int{}}
 	if id < len(c.idle) {
 		w.chunks = c.idle[id].chunks
 	}

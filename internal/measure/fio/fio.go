@@ -13,6 +13,8 @@
 //     event, which it does when iodepth requests are queued. So clat is about the time of the next iodepth-1 calls.
 //     We do the same, event ring included: the latencies of seed 002 (iodepth=32) can be compared with no other clat.
 //   - libaio, direct=1: iodepth requests in flight, each by a task of its own. The target must have a direct path.
+//   - libaio and io_uring on a target with queues of its own (QueueTarget): what goes on is the target's affair; slat is the time of the
+//     submission, and clat runs from there until the request is reaped.
 package fio
 
 import (
@@ -48,12 +50,12 @@ type DirectTarget interface {
 }
 
 // Stamper fills what one task writes, in place of random bytes, and learns when each write ended.
-// Its methods are called by that task alone, one write at a time.
+// Its methods are called by that task alone. Many writes may be in flight.
 type Stamper interface {
-	// Stamp fills p, which will be written at off.
-	Stamp(p []byte, off int64)
-	// Done says that the write stamped last ran from start to end (Task.Now) and how it ended.
-	Done(start, end int64, err error)
+	// Stamp fills p, which will be written at off, and names the write.
+	Stamp(p []byte, off int64) (write uint64)
+	// Done says that the write ran from start to end (Task.Now) and how it ended. It is called once for each.
+	Done(write uint64, start, end int64, err error)
 }
 
 // Progress is how far a run is.

@@ -22,9 +22,13 @@ const (
 	PSync Engine = iota
 	Sync
 	LibAIO
+	IOUring
 )
 
-var engineNames = [...]string{"psync", "sync", "libaio"}
+var engineNames = [...]string{"psync", "sync", "libaio", "io_uring"}
+
+// async reports whether the engine has iodepth requests in flight.
+func (e Engine) async() bool { return e >= LibAIO }
 
 func (e Engine) String() string { return engineNames[e] }
 
@@ -463,7 +467,7 @@ var options = []option{
 				return nil
 			}
 		}
-		return wantError("psync, sync or libaio")
+		return wantError("psync, sync, libaio or io_uring")
 	}},
 	boolOption("group_reporting", func(j *Job) *bool { return &j.GroupReporting }),
 	boolOption("new_group", func(j *Job) *bool { return &j.NewGroup }),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/hostio"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/measure/stats"
@@ -53,7 +54,9 @@ type worker struct {
 	passIOs   uint64
 	passBytes int64
 	sinceSync int
-	lastWrite []uint64 // verify: by unit, the number of the write that went there; nil without
+	lastWrite []uint64    // verify: by unit, the number of the write that went there; nil without
+	queues    QueueTarget // the target, if the job's engine goes through a queue of its own
+	slots     []slot
 	ring      []inFlight
 	head, fly int
 	rateNext  [2]int64
@@ -98,7 +101,7 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 		if (j.Stonewall || j.NewGroup) && inGroup > 0 {
 			group, inGroup = group+1, 0
 		}
-		if j.Engine != LibAIO && j.IODepth > 1 {
+		if !j.Engine.async() && j.IODepth > 1 {
 			notice(&opt, "%s: both iodepth >= 1 and synchronous I/O engine are selected, queue depth will be capped at 1", j.Name)
 		}
 		w := waves[len(waves)-1]
@@ -113,6 +116,9 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 				f = &file{name: name, target: target}
 				f.direct, _ = target.(DirectTarget)
 				files[name] = f
+			}
+			if _, ok := f.target.(QueueTarget); j.Engine == IOUring && !ok {
+				return nil, fmt.Errorf("job %s: %s: the target does not support ioengine=io_uring", j.Name, name)
 			}
 			if j.Direct && f.direct == nil {
 				return nil, fmt.Errorf("job %s: %s: the target does not support direct=1", j.Name, name)
@@ -207,7 +213,7 @@ func (k *worker) setup(t *sched.Task) error {
 	}
 	for d, use := range [2]bool{j.Read, j.Write} {
 		if use {
-			k.buf[d] = make([]byte, j.maxBS(d))
+			k.buf[d] = hostio.Aligned(j.maxBS(d))
 			if d == DirWrite {
 				k.gen.rnd.fill(k.buf[d])
 			}
@@ -219,12 +225,13 @@ func (k *worker) setup(t *sched.Task) error {
 	if j.Verify && j.Write {
 		k.lastWrite = make([]uint64, k.gen.blocks)
 	}
-	if j.Engine == LibAIO {
+	own := k.useQueue()
+	k.res.HasSlat = j.Engine.async()
+	if j.Engine == LibAIO && !own {
 		k.ring = make([]inFlight, j.IODepth)
-		k.res.HasSlat = true
 	}
 	if k.opt.Stamper != nil && j.Write {
-		if j.Engine == LibAIO && j.Direct {
+		if j.Engine == LibAIO && j.Direct && !own {
 			return fmt.Errorf("direct=1 with ioengine=libaio has many writes in flight, and these are told apart by task")
 		}
 		k.stamp = k.opt.Stamper(j, k.num)
@@ -354,7 +361,9 @@ func (k *worker) main(t *sched.Task) {
 	k.sampleFrom, k.sampleAt, k.tickAt = k.start, k.start+sampleNs, k.start+tickNs
 	k.rateNext = [2]int64{k.start, k.start}
 	var now int64
-	if k.job.Engine == LibAIO && k.job.Direct {
+	if k.queues != nil {
+		now = k.queued(t)
+	} else if k.job.Engine == LibAIO && k.job.Direct {
 		now = k.async(t)
 	} else {
 		now = k.loop(t)
@@ -414,11 +423,11 @@ func (k *worker) pick() (dir int, off int64, n int, ok bool) {
 	return dir, off, n, ok
 }
 
-// fill makes p the data of write number k.number at off.
-func (k *worker) fill(p []byte, off int64) {
+// fill makes p the data of write number k.number at off, and gives the stamper's name of the write.
+func (k *worker) fill(p []byte, off int64) (write uint64) {
 	switch {
 	case k.stamp != nil:
-		k.stamp.Stamp(p, off)
+		return k.stamp.Stamp(p, off)
 	case k.lastWrite != nil:
 		k.rescramble(p, off)
 		sealUnits(p, off, int(k.gen.unit), k.num, k.number)
@@ -428,6 +437,7 @@ func (k *worker) fill(p []byte, off int64) {
 	default:
 		k.rescramble(p, off)
 	}
+	return 0
 }
 
 // rescramble makes no two writes alike at the price of a few stores, as fio's scramble_buffers does.
@@ -507,14 +517,15 @@ func (k *worker) loop(t *sched.Task) int64 {
 			k.rateNext[dir] += step
 		}
 		p := k.buf[dir][:n]
+		var write uint64
 		if dir == DirWrite {
 			k.number++
-			k.fill(p, off)
+			write = k.fill(p, off)
 		}
 		start, end, err := k.do(t, dir, p, off)
 		now = end
 		if dir == DirWrite && k.stamp != nil {
-			k.stamp.Done(start, end, err)
+			k.stamp.Done(write, start, end, err)
 		}
 		if err != nil {
 			k.failed = err

@@ -1,0 +1,60 @@
+//go:build !linux || portable
+
+package hostio
+
+// NoWait is RWF_NOWAIT, which this system has not.
+const NoWait = 8
+
+// File is a file of the host, which needs Linux.
+type File struct{}
+
+// Create fails.
+func Create(string) (*File, error) { return nil, ErrNotLinux }
+
+// FD fails.
+func (*File) FD(bool) (int, error) { return -1, ErrNotLinux }
+
+// Transfer fails.
+func (*File) Transfer(Op, bool, []byte, int64, uint32) (int, error) { return 0, ErrNotLinux }
+
+// Truncate fails.
+func (*File) Truncate(int64) error { return ErrNotLinux }
+
+// Fallocate fails.
+func (*File) Fallocate(uint32, int64, int64) error { return ErrNotLinux }
+
+// Sync fails.
+func (*File) Sync() error { return ErrNotLinux }
+
+// Size is 0.
+func (*File) Size() int64 { return 0 }
+
+// DropCache fails.
+func (*File) DropCache(int64, int64) error { return ErrNotLinux }
+
+// SetNoCow fails.
+func (*File) SetNoCow() error { return ErrNotLinux }
+
+// Close fails.
+func (*File) Close() error { return ErrNotLinux }
+
+// FileSystem fails.
+func FileSystem(string) (string, error) { return "", ErrNotLinux }
+
+// Ring is a Queue on an io_uring, which needs Linux.
+type Ring struct{ Queue }
+
+// NewRing fails.
+func NewRing(int) (*Ring, error) { return nil, ErrNotLinux }
+
+// PrepVec fails.
+func (*Ring) PrepVec(Op, int, [][]byte, int64, uint32) error { return ErrNotLinux }
+
+// Wait fails.
+func (*Ring) Wait(int) error { return ErrNotLinux }
+
+// AIO is a Queue on libaio's calls, which need Linux.
+type AIO struct{ Queue }
+
+// NewAIO fails.
+func NewAIO(int) (*AIO, error) { return nil, ErrNotLinux }
