@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) bench() *cobra.Command {
-	var image, pol, model string
+	var image, pol, model, linux string
 	var set []string
 	var asJSON, nocow bool
 	var dirty byteSize
@@ -27,6 +27,7 @@ func (a *app) bench() *cobra.Command {
 prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh image in memory.`,
 		Example: `  btrlab bench testdata/fio/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
   btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof
+  btrlab bench job.fio --nocow --linux /mnt/btrfs
   btrlab bench job.fio --runtime vtime --cpus 16 --seed 1 --device-model nvme --no-payload`,
 		Args: cobra.ExactArgs(1),
 	}
@@ -37,13 +38,14 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
+	linuxFlag(cmd, &linux)
 	jsonFlag(cmd, &asJSON)
 	prof.flags(cmd)
 	rt.flags(cmd)
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image)); err != nil {
+		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux)); err != nil {
 			return err
 		}
 		jf, err := a.readJob(args[0])
@@ -62,6 +64,9 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 			}
 			return a.on(&rt, func() (err error) {
 				run, err = a.runBench(jf, cfg, pol, nocow, bar)
+				if err == nil && linux != "" && !a.stop.Load() {
+					err = a.benchLinux(jf, linux, nocow, bar, run)
+				}
 				return err
 			})
 		})
@@ -118,12 +123,21 @@ func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, 
 	defer func() { err = errors.Join(err, x.Close(a.t)) }()
 	files := rig.NewFiles(x, nocow)
 	defer func() { err = errors.Join(err, files.Close(a.t)) }()
-	return fio.Run(a.t, jf, fio.Options{
-		Open: files.Open,
+	o := a.benchOptions("", bar)
+	o.Open = files.Open
+	return fio.Run(a.t, jf, o)
+}
+
+// benchOptions are a run's options without its files; row, if any, stands before the name of the job in the progress.
+func (a *app) benchOptions(row string, bar *bar) fio.Options {
+	return fio.Options{
 		Stop: &a.stop,
 		Progress: func(p fio.Progress) {
-			bar.set(fmt.Sprintf("%s %d ios", p.Job, p.IOs), uint64(p.Fraction*1000), 1000)
+			bar.set(fmt.Sprintf("%s%s %d ios", row, p.Job, p.IOs), uint64(p.Fraction*1000), 1000)
 		},
-		Notice: func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) },
-	})
+		Notice: a.note,
+	}
 }
+
+// note prints a note: one line on standard error.
+func (a *app) note(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }

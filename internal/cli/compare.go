@@ -17,7 +17,7 @@ import (
 )
 
 func (a *app) compare() *cobra.Command {
-	var device, jobPath, out string
+	var device, jobPath, out, linux string
 	var policies, models, set []string
 	var size, dirty byteSize
 	var runtime float64
@@ -33,7 +33,8 @@ alternating rounds on the same image. Every block carries writer, sequence and c
 read back, every block is judged, and the image is checked. The share of time waited is by lock class.
 Exit code 1 means that a block or the image was not right.`,
 		Example: `  btrlab compare
-  btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html`,
+  btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html
+  btrlab compare --policy locked,unlocked --linux /mnt/btrfs`,
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -47,6 +48,7 @@ Exit code 1 means that a block or the image was not right.`,
 	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
+	linuxFlag(cmd, &linux)
 	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
 	jsonFlag(cmd, &asJSON)
 	prof.flags(cmd)
@@ -54,7 +56,7 @@ Exit code 1 means that a block or the image was not right.`,
 	f.Lookup("policy").DefValue = "every preset"
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", rig.Models())
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) (ret error) {
 		// A number is seconds, what --runtime was before there were two runtimes.
 		if n, err := strconv.ParseFloat(rt.name, 64); err == nil {
 			runtime, rt.name = n, "real"
@@ -85,6 +87,14 @@ Exit code 1 means that a block or the image was not right.`,
 		if err != nil {
 			return err
 		}
+		if err := rt.checkLinux(cmd, linux); err != nil {
+			return err
+		}
+		others, done, err := a.linuxRows(linux)
+		if err != nil {
+			return err
+		}
+		defer func() { ret = errors.Join(ret, done()) }()
 		var results []*experiment.Result
 		err = prof.around(a, func() error {
 			for _, m := range models {
@@ -92,7 +102,7 @@ Exit code 1 means that a block or the image was not right.`,
 				cfg := rt.config(rig.Config{Device: device, Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 				err := a.on(&rt, func() (err error) {
 					r, err = a.runCompare(cfg, experiment.Options{
-						Job: jf, Policies: policies, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,
+						Job: jf, Policies: policies, Others: others, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,
 					})
 					return err
 				})

@@ -83,7 +83,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if tasks > maxWriters-1 {
 		return nil, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
 	}
-	total := opt.Rounds * len(opt.Policies)
+	total := opt.Rounds * (len(opt.Policies) + len(opt.Others))
 	if total > maxRuns {
 		return nil, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
 	}
@@ -102,19 +102,32 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		rows[i] = &rowSum{policy: p, clat: new(stats.Hist)}
 	}
 
-	c := newContent(size)
-	if opt.NoPayload {
-		c = &content{size: size}
+	for _, row := range rows {
+		row.rig = rig
 	}
-	if err := prepare(t, rig, &opt, c); err != nil && !errors.Is(err, errStopped) {
-		return nil, fmt.Errorf("prepare the test file: %w", err)
+	for _, o := range opt.Others {
+		rows = append(rows, &rowSum{policy: o.Name, clat: new(stats.Hist), rig: o.Rig})
+	}
+	contents := map[Rig]*content{} // of each rig's test file
+	for _, row := range rows {
+		c := contents[row.rig]
+		if c == nil {
+			if c = newContent(size); opt.NoPayload {
+				c = &content{size: size}
+			}
+			contents[row.rig] = c
+			if err := prepare(t, row, &opt, c); err != nil && !errors.Is(err, errStopped) {
+				return nil, fmt.Errorf("prepare the test file: %w", err)
+			}
+		}
+		row.c = c
 	}
 	done := 0
 	for round := 1; round <= opt.Rounds && !opt.stopped(); round++ {
 		for k := range rows {
 			// Who comes first changes from round to round: whatever drifts, drifts for all.
 			row := rows[(k+round-1)%len(rows)]
-			r := &run{opt: &opt, rig: rig, c: c, done: done, total: total, round: round, policy: row.policy}
+			r := &run{opt: &opt, rig: row.rig, c: row.c, done: done, total: total, round: round, policy: row.policy}
 			if err := r.do(t, row); err != nil {
 				return nil, fmt.Errorf("policy %s, round %d: %w", row.policy, round, err)
 			}
@@ -131,11 +144,11 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	return res, nil
 }
 
-func prepare(t *sched.Task, rig Rig, opt *Options, c *content) error {
-	if err := rig.Prepare(t, c.size); err != nil {
+func prepare(t *sched.Task, row *rowSum, opt *Options, c *content) error {
+	if err := row.rig.Prepare(t, c.size); err != nil {
 		return err
 	}
-	s, err := openRaw(t, rig, opt.Policies[0])
+	s, err := openRaw(t, row.rig, row.policy)
 	if err != nil {
 		return err
 	}
@@ -181,6 +194,10 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 		Stop:     r.opt.Stop,
 	})
 	t.Policy = was
+	if n, ok := s.(Nowaiter); ok {
+		again, tried := n.Again()
+		row.again, row.tried = row.again+again, row.tried+tried
+	}
 	r.progress("close", 0, 0)
 	if cerr := s.Close(t); err == nil {
 		err = cerr
@@ -193,6 +210,9 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	}
 	r.progress("check", 0, 0)
 	found, err := r.rig.Check(t)
+	if errors.Is(err, ErrUnchecked) {
+		row.unchecked, err = true, nil
+	}
 	if err != nil {
 		return fmt.Errorf("check: %w", err)
 	}
@@ -232,6 +252,11 @@ type rowSum struct {
 	waits          []stats.Wait
 	taskNs         int64
 	content, check string
+
+	rig          Rig
+	c            *content
+	unchecked    bool
+	again, tried uint64 // requests that were not to wait
 }
 
 func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
@@ -297,6 +322,12 @@ func (r *Result) finish(rows []*rowSum) {
 		}
 		if s.check != "" {
 			row.Check = s.check
+		} else if s.unchecked {
+			row.Check = Unchecked
+		}
+		if s.tried > 0 {
+			share := float64(s.again) / float64(s.tried)
+			row.Again = &share
 		}
 		r.Rows = append(r.Rows, row)
 	}
@@ -412,7 +443,7 @@ func (r *Result) writeText(out io.Writer) error {
 		switch v {
 		case good:
 			return v
-		case Unverified:
+		case Unverified, Unchecked:
 			return "-"
 		}
 		return "WRONG"
@@ -450,8 +481,13 @@ func (r *Result) writeText(out io.Writer) error {
 		if row.Content != "ok" && row.Content != Unverified {
 			fmt.Fprintf(&b, "\n%s: content: %s\n", row.Policy, row.Content)
 		}
-		if row.Check != "clean" {
+		if row.Check != "clean" && row.Check != Unchecked {
 			fmt.Fprintf(&b, "\n%s: check: %s\n", row.Policy, row.Check)
+		}
+	}
+	for _, row := range r.Rows {
+		if row.Again != nil {
+			fmt.Fprintf(&b, "\n%s: RWF_NOWAIT answered EAGAIN to %.1f %% of the requests\n", row.Policy, 100**row.Again)
 		}
 	}
 	if len(r.Rows) > 0 && r.Rows[0].Content == Unverified {

@@ -242,9 +242,9 @@ func TestContentUnwritten(t *testing.T) {
 	c.begin(1)
 	w := c.newWriter()
 	p := make([]byte, 2*blockSize)
-	w.Stamp(p, blockSize)
+	n := w.Stamp(p, blockSize)
 	s.File().WriteAt(task, p, blockSize)
-	w.Done(10, 20, nil)
+	w.Done(n, 10, 20, nil)
 	judge := func() string {
 		f, err := c.judge(task, s.File())
 		if err != nil {
@@ -259,9 +259,9 @@ func TestContentUnwritten(t *testing.T) {
 	c.begin(2)
 	w = c.newWriter()
 	q := make([]byte, blockSize)
-	w.Stamp(q, 0)
+	n = w.Stamp(q, 0)
 	s.File().WriteAt(task, q, 0)
-	w.Done(30, 40, nil)
+	w.Done(n, 30, 40, nil)
 	seal(l.data[blockSize:2*blockSize], makeStamp(0, fillWriter, 1), blockSize)
 	for i := 0; i < blockSize; i += lineSize { // the filler's bytes under its stamp
 		copy(l.data[blockSize+i+8:blockSize+i+lineSize], c.pattern(fillWriter)[i+8:i+lineSize])
@@ -295,8 +295,7 @@ func TestContentOrder(t *testing.T) {
 		for i, at := range [][2]int64{c.a, c.b} {
 			w := x.newWriter()
 			buf[i] = make([]byte, blockSize)
-			w.Stamp(buf[i], 0)
-			w.Done(at[0], at[1], nil)
+			w.Done(w.Stamp(buf[i], 0), at[0], at[1], nil)
 		}
 		copy(l.data, buf[c.wins])
 		f, err := x.judge(task, s)
@@ -344,8 +343,7 @@ func BenchmarkStamp(b *testing.B) {
 	p := make([]byte, blockSize)
 	b.ReportAllocs()
 	for range b.N {
-		w.Stamp(p, 4096)
-		w.Done(1, 2, nil)
+		w.Done(w.Stamp(p, 4096), 1, 2, nil)
 		if w.seq%(8*logChunk) == 0 {
 			c.begin(1)
 			w = c.newWriter()
@@ -384,8 +382,7 @@ func TestTornAnywhere(t *testing.T) {
 	c.begin(1)
 	w := c.newWriter()
 	block := make([]byte, blockSize)
-	w.Stamp(block, 0)
-	w.Done(1, 2, nil)
+	w.Done(w.Stamp(block, 0), 1, 2, nil)
 	for i := range c.lastStart {
 		c.lastStart[i] = 1
 	}
@@ -399,6 +396,60 @@ func TestTornAnywhere(t *testing.T) {
 		binary.LittleEndian.PutUint64(p[l*lineSize:], uint64(makeStamp(1, 0, 7)))
 		if s := c.judgeBlock(p, 0, out); s != unknown || !strings.HasPrefix(out.String(), "1 torn block, first at 0: ") {
 			t.Errorf("line %d of another write: %v, %s", l, s, out)
+		}
+	}
+}
+
+// again is a session that counts its refusals.
+type again struct{ *fakeSession }
+
+func (again) Again() (uint64, uint64) { return 3, 12 }
+
+type againLab struct{ fakeLab }
+
+func (l *againLab) Open(t *sched.Task, name string) (Session, error) {
+	s, err := l.fakeLab.Open(t, name)
+	if err != nil || name != "kernel-nowait" {
+		return s, err
+	}
+	return again{s.(*fakeSession)}, nil
+}
+
+func (l *againLab) Check(t *sched.Task) ([]string, error) { return nil, ErrUnchecked }
+
+// Rows that are not policies run on a rig of their own, whose file is judged by itself; what nobody can check is not called clean; and
+// the share of refusals is that of the requests that were not to wait.
+func TestOthers(t *testing.T) {
+	jf, err := fio.Parse("j", strings.NewReader("[j]\nrw=randwrite\nnorandommap\nsize=64k\nnumber_ios=200\nio_size=1g"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, other := &fakeLab{}, &againLab{}
+	for _, wrong := range []string{"", "lost"} {
+		other.wrong = wrong
+		r, err := Compare(sched.NewTask("test"), mine, Options{Job: jf, Policies: []string{"locked"}, Rounds: 2,
+			Others: []Other{{"kernel", other}, {"kernel-nowait", other}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Rows) != 3 || len(mine.opened) == 0 || len(other.opened) == 0 {
+			t.Fatalf("%d rows; opened %v and %v", len(r.Rows), mine.opened, other.opened)
+		}
+		for i, want := range []string{"clean", Unchecked, Unchecked} {
+			if r.Rows[i].Check != want || r.Rows[i].IOPS == 0 || len(r.Rows[i].RoundIOPS) != 2 {
+				t.Errorf("row %d: check %q want %q, %g iops", i, r.Rows[i].Check, want, r.Rows[i].IOPS)
+			}
+		}
+		if k := r.Rows[2]; k.Again == nil || *k.Again != 0.25 || r.Rows[1].Again != nil || r.Rows[0].Again != nil {
+			t.Errorf("shares: %v %v %v, want 0.25 for the last only", r.Rows[0].Again, r.Rows[1].Again, k.Again)
+		}
+		var text strings.Builder
+		r.WriteText(&text)
+		if !strings.Contains(text.String(), "kernel-nowait: RWF_NOWAIT answered EAGAIN to 25.0 % of the requests") {
+			t.Errorf("no share in\n%s", text.String())
+		}
+		if (wrong == "") != r.OK() || r.Rows[0].Content != "ok" || (wrong == "") != (r.Rows[1].Content == "ok") {
+			t.Errorf("fault %q: ok %v, contents %q and %q", wrong, r.OK(), r.Rows[0].Content, r.Rows[1].Content)
 		}
 	}
 }
