@@ -354,8 +354,8 @@ func TestNowaitSleepIsRecorded(t *testing.T) {
 	flag.Store(true)
 	q.Wake(root)
 	root.Join(w)
-	if len(w.NowaitSleeps) != 1 || w.NowaitSleeps[0] != waitClass.ID {
-		t.Fatalf("NowaitSleeps %v, want [%d]", w.NowaitSleeps, waitClass.ID)
+	if len(w.NowaitSleeps()) != 1 || w.NowaitSleeps()[0].Class != waitClass.ID {
+		t.Fatalf("NowaitSleeps %v, want [%d]", w.NowaitSleeps(), waitClass.ID)
 	}
 }
 

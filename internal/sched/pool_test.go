@@ -26,7 +26,7 @@ func TestAdoptIsANewLife(t *testing.T) {
 	for i := range 100 {
 		SetChecked(i%2 == 1)
 		k := Adopt("request")
-		if seen[k.ID] || k.ID == 0 || k.Name != "request" || k.Op != "" || len(k.Waits)+len(k.NowaitSleeps) != 0 || k.Slow() != (i%2 == 1) || k.Checked() != k.Slow() {
+		if seen[k.ID] || k.ID == 0 || k.Name != "request" || k.Op != "" || len(k.Waits)+len(k.NowaitSleeps()) != 0 || k.Slow() != (i%2 == 1) || k.Checked() != k.Slow() {
 			t.Fatalf("request %d: %+v", i, k)
 		}
 		seen[k.ID] = true

@@ -97,8 +97,8 @@ type Task struct {
 	HeldLocks []Held
 	// Waits are the task's waits by class. Read them when the task is not running. Waited alone writes them.
 	Waits Waits
-	// NowaitSleeps records the classes a task slept on while its request was NOWAIT; 0 is a plain Sleep.
-	NowaitSleeps []ClassID
+	// Counts, if set, counts what the task's requests cost. Read it when the task is not running.
+	Counts *Counts
 
 	// Slot is the runtime's: where it keeps what it knows of the task.
 	Slot int
@@ -115,6 +115,7 @@ type Task struct {
 	// checked: lockdep watches.
 	checked bool
 	nowait  int
+	audit   *audit // nil until the first NOWAIT request
 	park    chan struct{}
 	done    chan struct{}
 	ended   bool
@@ -171,9 +172,10 @@ func (t *Task) setChecked(on bool) {
 func (t *Task) Reset(name string) {
 	t.Name, t.Op, t.Policy = name, "", ""
 	t.Journal, t.Dirty = nil, DirtyState{}
-	t.HeldLocks, t.Waits, t.NowaitSleeps = t.HeldLocks[:0], t.Waits[:0], t.NowaitSleeps[:0]
+	t.HeldLocks, t.Waits = t.HeldLocks[:0], t.Waits[:0]
+	t.resetNowait()
 	t.Next = Op{}
-	t.nowait, t.ended, t.joiner, t.end = 0, false, nil, Obj{}
+	t.Counts, t.ended, t.joiner, t.end = nil, false, nil, Obj{}
 	if t.rt != nil {
 		t.checked = t.rt.Checked()
 	}
@@ -244,7 +246,7 @@ func (t *Task) Now() int64 {
 // Sleep passes d of the runtime's time.
 func (t *Task) Sleep(d time.Duration) {
 	if t.nowait > 0 {
-		t.NowaitSleeps = append(t.NowaitSleeps, 0)
+		t.sleptNowait(0)
 	}
 	if t.rt != nil {
 		t.rt.Sleep(t, d)
@@ -297,26 +299,12 @@ func (t *Task) Unpark() {
 	t.park <- struct{}{}
 }
 
-// BeginNowait and EndNowait bracket a NOWAIT request: in between the task may not sleep.
-func (t *Task) BeginNowait() { t.nowait++ }
-
-// EndNowait ends what BeginNowait began.
-func (t *Task) EndNowait() {
-	if t.nowait == 0 {
-		panic("sched: EndNowait without BeginNowait")
-	}
-	t.nowait--
-}
-
-// Nowait reports whether the task's request is NOWAIT.
-func (t *Task) Nowait() bool { return t.nowait > 0 }
-
 // Waited accounts a wait for class that began at start (from Now) and has just ended.
 func (t *Task) Waited(class ClassID, name string, start int64) {
 	d := t.Now() - start
 	t.Waits.Add(class, WaitStat{Nanos: d, Count: 1})
 	if t.nowait > 0 {
-		t.NowaitSleeps = append(t.NowaitSleeps, class)
+		t.sleptNowait(class)
 	}
 	if trace.On() {
 		trace.Waited(trace.Wait{Class: name, Op: t.Op, Policy: t.Policy, Task: t.Name, Nanos: d})

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -37,7 +38,12 @@ func TestReset(t *testing.T) {
 			t.Errorf("%s is not set by this test", name)
 		}
 	}
+	k.audit = &audit{"step", []NowaitSleep{{Step: "step", Count: 1}}}
 	k.Reset("new")
+	if k.Step() != "" || len(k.NowaitSleeps()) != 0 {
+		t.Errorf("step %q, sleeps %v", k.Step(), k.NowaitSleeps())
+	}
+	k.audit = nil // it is kept for the next life's NOWAIT requests
 	if k.Name != "new" || k.ID != 1 {
 		t.Errorf("name %q, ID %d", k.Name, k.ID)
 	}
@@ -85,8 +91,22 @@ func TestNowaitBrackets(t *testing.T) {
 	k.Sleep(time.Nanosecond)
 	k.EndNowait()
 	k.Sleep(time.Nanosecond)
-	if k.Nowait() || len(k.NowaitSleeps) != 1 {
-		t.Errorf("nowait %v, sleeps %v", k.Nowait(), k.NowaitSleeps)
+	if k.Nowait() || len(k.NowaitSleeps()) != 1 {
+		t.Errorf("nowait %v, sleeps %v", k.Nowait(), k.NowaitSleeps())
+	}
+	k.At("nothing") // no NOWAIT request
+	k.BeginNowait()
+	for _, s := range []string{"", "reserve", "page", "reserve"} {
+		k.At(s)
+		k.Sleep(time.Nanosecond)
+	}
+	k.EndNowait()
+	text := ""
+	for _, s := range k.NowaitSleeps() {
+		text += fmt.Sprintf("%d %s; ", s.Count, s.String())
+	}
+	if want := "2 a plain sleep; 2 a plain sleep in reserve; 1 a plain sleep in page; "; text != want || k.Step() != "" {
+		t.Errorf("have %q want %q, step %q", text, want, k.Step())
 	}
 	defer func() {
 		if recover() == nil {

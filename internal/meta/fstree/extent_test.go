@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
 )
 
 // cell is one sector of a file in the model: where its data lies and how. addr 0 is a hole.
@@ -398,8 +399,14 @@ func TestNocowRefusals(t *testing.T) {
 		t.Errorf("busy delayed reference with nowait: %v", err)
 	}
 	e.refs.busy = false
+	var costs sched.Counts // of one question: a search here, one among the checksums; the extent tree is not in this test
+	e.t.Counts = &costs
 	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); n != sector || err != nil {
 		t.Errorf("nowait: %d %v", n, err)
+	}
+	e.t.Counts = nil
+	if want := [sched.Counters]int64{sched.CountSearches: 2, sched.CountPaths: 1}; costs.N != want {
+		t.Errorf("it cost %v want %v", costs.N, want)
 	}
 	e.inode(900, format.S_IFREG|0o644) // by the same path, which waits again
 

@@ -74,6 +74,7 @@ type pathList struct {
 
 // get takes a path. It never waits for the list: a NOWAIT request comes here as well.
 func (l *pathList) get(t *sched.Task) *ctree.Path {
+	t.Count(sched.CountPaths)
 	if l.mu.TryLock(t) {
 		if n := len(l.list); n > 0 {
 			p := l.list[n-1]

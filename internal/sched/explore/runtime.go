@@ -225,7 +225,7 @@ func (w *world) Park(t *sched.Task, class sched.ClassID) {
 		k.keepStack()
 	}
 	if k.t.Nowait() && w.cfg.checks(CheckNowait) {
-		w.nowait(k, class)
+		w.nowait(k, class, k.t.Step())
 	}
 	w.decide(k)
 	w.wait(k)

@@ -142,7 +142,7 @@ func (w *world) choose(last *task, mask, closed uint64) {
 func (w *world) checkNowait(closed uint64) {
 	for m := closed; m != 0; m &= m - 1 {
 		if k := w.tasks[lowest(m)]; k.t.Nowait() {
-			w.nowait(k, k.op.Class)
+			w.nowait(k, k.op.Class, k.t.Step())
 		}
 	}
 }

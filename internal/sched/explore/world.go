@@ -370,22 +370,20 @@ func (w *world) leftovers() {
 			w.fail(Violation{Kind: KindLeftover, What: fmt.Sprintf("task %s has ended and holds %s", k, w.holds(k))})
 		}
 		if w.cfg.checks(CheckNowait) {
-			for _, c := range k.t.NowaitSleeps {
-				w.nowait(k, c)
+			for _, s := range k.t.NowaitSleeps() {
+				w.nowait(k, s.Class, s.Step)
 			}
 		}
 	}
 }
 
 // nowait reports a sleep under NOWAIT, unless the kernel would spin there. Class 0 is a sleep for a time or for a task.
-func (w *world) nowait(k *task, c sched.ClassID) {
-	info := sched.ClassByID(c)
-	if c == 0 {
-		info.Name = "a plain sleep"
-	} else if info.Leaf {
+func (w *world) nowait(k *task, c sched.ClassID, step string) {
+	if c != 0 && sched.ClassByID(c).Leaf {
 		return
 	}
-	w.fail(Violation{Kind: KindNowait, What: fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", k, info.Name)})
+	s := sched.NowaitSleep{Step: step, Class: c}
+	w.fail(Violation{Kind: KindNowait, What: fmt.Sprintf("task %s may sleep in %s while its request is NOWAIT", k, s.String())})
 }
 
 // fail ends the execution with a violation; the first one counts.
