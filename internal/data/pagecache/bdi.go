@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"btrlab/internal/errno"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -231,7 +231,7 @@ func (b *BDI) balance(t *sched.Task, nowait bool) error {
 		rate := b.rate.Load() * ratio >> ratioShift
 		if rate <= 0 {
 			if nowait {
-				return errno.EAGAIN
+				return kiocb.AgainThrottle
 			}
 			b.waitBelowHard(t)
 			d.Pages, d.PausedWhen = 0, t.Now()
@@ -254,7 +254,7 @@ func (b *BDI) balance(t *sched.Task, nowait bool) error {
 			return nil
 		}
 		if nowait {
-			return errno.EAGAIN
+			return kiocb.AgainThrottle
 		}
 		pause = min(pause, b.maxPause(all))
 		t.Sleep(time.Duration(pause))

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"btrlab/internal/errno"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
@@ -117,7 +117,7 @@ func TestNoThrottleBelow(tt *testing.T) {
 		if woken == 0 {
 			tt.Fatal("background writeback not woken above its limit")
 		}
-		if len(t.Waits)+len(t.NowaitSleeps) != 0 {
+		if len(t.Waits)+len(t.NowaitSleeps()) != 0 {
 			tt.Fatalf("slept: %v", t.Waits)
 		}
 	})
@@ -134,11 +134,11 @@ func TestThrottleNowait(tt *testing.T) {
 			b.dirtied(t, m)
 		}
 		t.BeginNowait()
-		if err := b.TryBalanceDirty(t); err != errno.EAGAIN {
+		if err := b.TryBalanceDirty(t); err != error(kiocb.AgainThrottle) {
 			tt.Fatalf("have %v want EAGAIN", err)
 		}
 		t.EndNowait()
-		if len(t.Waits)+len(t.NowaitSleeps) != 0 {
+		if len(t.Waits)+len(t.NowaitSleeps()) != 0 {
 			tt.Fatalf("slept: %v", t.Waits)
 		}
 	})

@@ -45,6 +45,7 @@ import (
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
@@ -302,7 +303,7 @@ func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, now
 	if !nowait {
 		ip.LockAndFlushOrdered(t, start, end)
 	} else if !ip.TryLockUnlessOrdered(t, start, end) {
-		return start, errno.EAGAIN
+		return start, kiocb.AgainNocow
 	}
 	defer ip.IOTree.Unlock(t, start, end)
 	cur := start

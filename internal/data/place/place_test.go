@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
@@ -247,7 +248,7 @@ func TestCanNocowOrdered(t *testing.T) {
 			if !oe.Finished() {
 				m, merr = f.CanNocow(t, ip, 0, 8*kb, true)
 			} else {
-				merr = errno.EAGAIN
+				merr = kiocb.AgainNocow
 			}
 			n, err = f.CanNocow(t, ip, 0, 8*kb, false)
 		})
@@ -260,7 +261,7 @@ func TestCanNocowOrdered(t *testing.T) {
 		})
 		w.Check(func() error {
 			switch {
-			case merr == nil && m != 4*kb || merr != nil && merr != errno.EAGAIN:
+			case merr == nil && m != 4*kb || merr != nil && merr != error(kiocb.AgainNocow):
 				return fmt.Errorf("without a wait: up to %d, %v", m, merr)
 			case err != nil || n != 4*kb:
 				return fmt.Errorf("after the ordered extent: up to %d, %v; want 4096", n, err)

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 )
@@ -356,7 +357,7 @@ func TestNowait(t *testing.T) {
 	b := diskBed(t, 100)
 	p := Path{Nowait: true}
 	reads := b.f.Stats(b.task).Reads
-	if _, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); err != errno.EAGAIN {
+	if _, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); err != error(kiocb.AgainTreeRead) {
 		t.Fatalf("not in memory: %v", err)
 	}
 	if n := b.f.Stats(b.task).Reads; n != reads || p.Nodes[0] != nil || len(b.task.HeldLocks) > 0 {
@@ -373,7 +374,7 @@ func TestNowait(t *testing.T) {
 	if _, err := b.f.SearchSlot(other, b.tr, b.root, k(100), &q, 0, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); err != errno.EAGAIN {
+	if _, err := b.f.SearchSlot(b.task, nil, b.root, k(100), &p, 0, false); err != error(kiocb.AgainTree) {
 		t.Fatalf("leaf locked: %v", err)
 	}
 	if found, err := b.f.SearchSlot(b.task, nil, b.root, k(0), &p, 0, false); !found || err != nil {
@@ -384,7 +385,7 @@ func TestNowait(t *testing.T) {
 	for more := true; more && err == nil; {
 		more, err = b.f.NextItem(b.task, b.root, &p)
 	}
-	if err != errno.EAGAIN {
+	if !errors.Is(err, errno.EAGAIN) {
 		t.Fatalf("next leaf locked: %v", err)
 	}
 	q.Release(other)

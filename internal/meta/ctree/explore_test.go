@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -326,7 +327,7 @@ func TestNowaitRoot(t *testing.T) {
 		}
 		task.Join(task.Go("reader", func(task *sched.Task) {
 			p := Path{Nowait: true}
-			if _, err := b.f.SearchSlot(task, nil, b.root, k(1), &p, 0, false); err != errno.EAGAIN || p.Nodes[0] != nil {
+			if _, err := b.f.SearchSlot(task, nil, b.root, k(1), &p, 0, false); err != error(kiocb.AgainTree) || p.Nodes[0] != nil {
 				t.Errorf("the root is locked: %v, want EAGAIN", err)
 			}
 		}))

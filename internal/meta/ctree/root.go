@@ -6,6 +6,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
 
@@ -82,7 +83,7 @@ func (r *Root) lockRoot(t *sched.Task, p *Path, writeLevel int) error {
 		case p.Nowait:
 			if !b.lock.TryRLock(t) {
 				b.Put()
-				return errno.EAGAIN
+				return kiocb.AgainTree
 			}
 		default:
 			b.lock.RLockNested(t, lockSub(b.level, nestNormal))

@@ -3,8 +3,8 @@ package ctree
 import (
 	"fmt"
 
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
@@ -38,7 +38,7 @@ type Path struct {
 	LowestLevel int
 	// KeepLocks keeps a parent locked where the path goes through its first or last slot.
 	KeepLocks bool
-	// Nowait makes a read search return EAGAIN instead of sleeping for a lock or the device.
+	// Nowait makes a read search return EAGAIN (kiocb.AgainTree, AgainTreeRead) instead of sleeping for a lock or the device.
 	Nowait bool
 	// ForExtension says that insLen has no item header in it: an item that exists is to grow.
 	ForExtension bool
@@ -175,6 +175,7 @@ func (f *Forest) SearchSlot(t *sched.Task, tr *Trans, r *Root, key format.Key, p
 }
 
 func (f *Forest) search(t *sched.Task, tr *Trans, r *Root, key format.Key, p *Path, insLen int, cow bool) (bool, error) {
+	t.Count(sched.CountSearches)
 	lowestUnlock := 1
 	// Nodes up to this level are locked for writing.
 	writeLevel := 0
@@ -290,7 +291,7 @@ again:
 func (p *Path) readLock(t *sched.Task, c *Buffer) error {
 	if p.Nowait {
 		if !c.lock.TryRLock(t) {
-			return errno.EAGAIN
+			return kiocb.AgainTree
 		}
 	} else {
 		c.lock.RLockNested(t, lockSub(c.level, nestNormal))
@@ -316,7 +317,7 @@ func (f *Forest) childOf(t *sched.Task, r *Root, p *Path, b *Buffer, slot int) (
 
 func (f *Forest) readChild(t *sched.Task, r *Root, p *Path, b *Buffer, slot int) (*Buffer, error) {
 	if p.Nowait {
-		return nil, errno.EAGAIN
+		return nil, kiocb.AgainTreeRead
 	}
 	bytenr := b.Node.Blockptr(slot)
 	key := b.Node.Key(slot)

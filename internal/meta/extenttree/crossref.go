@@ -2,14 +2,20 @@ package extenttree
 
 import (
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
 
 // delayedCrossRef looks at the queue's head for the extent: other means that another reference than want is queued;
-// fresh means that the extent has no item yet, so that the queue knows all its references. Models check_delayed_ref().
-func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical) (other, fresh bool) {
-	e.refsMu.Lock(t)
+// fresh means that the extent has no item yet, so that the queue knows all its references. With nowait it answers EAGAIN while
+// another task has the queue. Models check_delayed_ref(), which tries the head's mutex there.
+func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical, nowait bool) (other, fresh bool, err error) {
+	if !nowait {
+		e.refsMu.Lock(t)
+	} else if !e.refsMu.TryLock(t) {
+		return false, false, kiocb.AgainRefs
+	}
 	defer e.refsMu.Unlock(t)
 	if r, ok := e.inserting[bytenr]; ok {
 		other, fresh = r != want, true
@@ -20,17 +26,18 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr 
 			other = other || m.DataRef != want
 		}
 	}
-	return other, fresh
+	return other, fresh, nil
 }
 
 // CrossRefExist reports whether anything but own refers to the data extent at bytenr: then it may not be overwritten in
 // place. With nowait it answers EAGAIN rather than wait or read.
 // Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
 func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
-	if other, fresh := e.delayedCrossRef(t, own, bytenr); other || fresh {
-		return other, nil
+	if other, fresh, err := e.delayedCrossRef(t, own, bytenr, nowait); err != nil || other || fresh {
+		return other, err
 	}
 	var p ctree.Path
+	t.Count(sched.CountPaths)
 	p.Nowait = nowait
 	defer p.Release(t)
 	// Only the length is missing from the key; an extent's items are contiguous from (bytenr, EXTENT_ITEM) on.

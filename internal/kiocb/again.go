@@ -1,0 +1,74 @@
+package kiocb
+
+import "btrlab/internal/errno"
+
+// Again is the EAGAIN of a NOWAIT request: it names the step that would have slept, and what for. errors.Is finds EAGAIN in it. Each value is
+// returned for one reason, and being one byte it costs no allocation as an error.
+//
+// Model: the places at which the kernel answers EAGAIN under IOCB_NOWAIT; labs/reference 4.1. Difference: the kernel's EAGAIN
+// does not say which it was.
+type Again uint8
+
+// The answers, in the order of a request's steps.
+const (
+	_              Again = iota
+	AgainInode           // i_rwsem
+	AgainRangeLock       // the byte range of a policy with WRITE_RANGE_LOCK
+	AgainMustCOW         // a COW inode, before any step
+	AgainExpand          // growth: a block must be zeroed
+	AgainGrow            // growth: the range beyond the end of file
+	AgainFault           // a page fault of the source
+	AgainData            // data space
+	AgainNocow           // the range of the question whether the blocks may be overwritten
+	AgainMetadata        // metadata space
+	AgainQuota           // metadata space of a quota group
+	AgainThrottle        // too much is dirty
+	AgainPage            // a page lock
+	AgainRead            // a page that must be read first
+	AgainStable          // a page under writeback
+	AgainExtent          // the extent range
+	AgainOrdered         // an ordered extent in the range
+	AgainCached          // a buffered read: the page is not in memory
+	AgainTree            // the lock of a tree block
+	AgainTreeRead        // a tree block that is not in memory
+	AgainRefs            // the delayed references of an extent
+	Agains               // how many there are
+)
+
+// againWords are the place and the reason of each.
+var againWords = [Agains][2]string{
+	AgainInode:     {"lock_inode", "another task has i_rwsem"},
+	AgainRangeLock: {"lock_inode", "byte ranges have no try-lock"},
+	AgainMustCOW:   {"write_check", "the inode is neither NOCOW nor preallocated"},
+	AgainExpand:    {"expand", "the block at the old end of file must be zeroed"},
+	AgainGrow:      {"expand", "the range after the old end of file is busy"},
+	AgainFault:     {"fault_in", "the source is not in memory"},
+	AgainData:      {"reserve", "no data space without a flush"},
+	AgainNocow:     {"reserve", "the range is busy: cannot ask if it may be overwritten"},
+	AgainMetadata:  {"reserve", "no metadata space without a flush"},
+	AgainQuota:     {"reserve", "the quota is used up unless a flush helps"},
+	AgainThrottle:  {"balance_dirty", "too much is dirty"},
+	AgainPage:      {"prepare_pages", "another task has the page locked"},
+	AgainRead:      {"prepare_pages", "a page is overwritten in part and not in memory"},
+	AgainStable:    {"prepare_pages", "the page is under writeback"},
+	AgainExtent:    {"lock_extent", "another task has the range locked"},
+	AgainOrdered:   {"lock_extent", "an ordered extent is in the range"},
+	AgainCached:    {"read", "the page is not in memory"},
+	AgainTree:      {"tree", "another task has a tree block locked"},
+	AgainTreeRead:  {"tree", "a tree block is not in memory"},
+	AgainRefs:      {"delayed_refs", "another task has the delayed references locked"},
+}
+
+// Place is the step that would have slept, by its name in traces.
+func (a Again) Place() string { return againWords[a%Agains][0] }
+
+// Reason is what it would have slept for.
+func (a Again) Reason() string { return againWords[a%Agains][1] }
+
+// Error gives "resource temporarily unavailable at prepare_pages: the page is under writeback".
+func (a Again) Error() string {
+	return errno.EAGAIN.Error() + " at " + a.Place() + ": " + a.Reason()
+}
+
+// Is says that every Again is EAGAIN.
+func (a Again) Is(target error) bool { return target == error(errno.EAGAIN) }
