@@ -159,8 +159,9 @@ func rsvOf(tr *ctree.Trans) *spaceinfo.BlockRsv {
 	return rsv
 }
 
-// AllocTreeBlock finds room for a block of r, paid by the handle's bucket, the global reserve, or what is left.
-// It is called with tree nodes locked. Models btrfs_alloc_tree_block().
+// AllocTreeBlock finds room for a block of r, paid by the handle's bucket, the global reserve, what is left, or at last with a promise
+// too many: an error would abort the transaction, and most promises are not used. It is called with tree nodes locked. Models
+// btrfs_alloc_tree_block() and btrfs_use_block_rsv().
 func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, level int, hint uint64) (uint64, error) {
 	info, typ := e.infoOf(r.ID)
 	rsv := rsvOf(tr)
@@ -170,7 +171,11 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 	case !system && e.space.Global.Use(t, e.nodeSize):
 		rsv = &e.space.Global
 	default:
-		if err := info.Reserve(t, e.nodeSize, spaceinfo.FlushLimit); err != nil {
+		err := info.Reserve(t, e.nodeSize, spaceinfo.FlushLimit)
+		if err != nil {
+			err = info.Reserve(t, e.nodeSize, spaceinfo.FlushEmergency)
+		}
+		if err != nil {
 			return 0, &errno.OpError{Op: "allocate tree block", Err: err}
 		}
 		rsv = nil

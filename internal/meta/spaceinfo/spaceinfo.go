@@ -3,14 +3,14 @@
 //
 // The normal life of a byte is Reserve (may_use up), allocation (may_use down, reserved up), the run of its delayed
 // reference (reserved down, used up); on the way back used down, pinned up, and at commit pinned down.
-// A reservation that does not fit becomes a ticket: tickets are served in order, and the first task
+// A reservation that does not fit becomes a ticket, unless its mode says that it fails at once: tickets are served in order, and the first task
 // without a flusher becomes the flusher, which writes back delalloc, allocates chunks and commits until
 // its ticket is granted or nothing more can be won.
 //
 // Model: fs/btrfs/space-info.c. Difference: the flusher is a waiting task, not a worker; what a waiter may hold is
 // bounded by the rank of space_ticket, so it holds nothing that flushing needs.
 //
-// Invariant: used + pinned + reserved + may_use + readonly <= total, but for metadata overcommit.
+// Invariant: used + pinned + reserved + may_use + readonly <= total, but for metadata overcommit and FlushEmergency.
 package spaceinfo
 
 import (
@@ -34,15 +34,16 @@ type FlushMode uint8
 
 // The modes.
 const (
-	NoFlush       FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
-	FlushLimit                     // a transaction is open: only chunk allocation, never commits
-	FlushEvict                     // inode eviction: as FlushAllSteal
-	FlushData                      // data: chunks, delalloc, commit
-	FlushAll                       // metadata: delalloc, chunks, commit
-	FlushAllSteal                  // metadata of a delete: as FlushAll, and then the global reserve
+	NoFlush        FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
+	FlushEmergency                  // what would abort the transaction: at once, and more than is promised if blocks are free
+	FlushLimit                      // a transaction is open: only chunk allocation, never commits
+	FlushEvict                      // inode eviction: as FlushAllSteal
+	FlushData                       // data: chunks, delalloc, commit
+	FlushAll                        // metadata: delalloc, chunks, commit
+	FlushAllSteal                   // metadata of a delete: as FlushAll, and then the global reserve
 )
 
-var modeNames = [...]string{"NO_FLUSH", "FLUSH_LIMIT", "FLUSH_EVICT", "FLUSH_DATA", "FLUSH_ALL", "FLUSH_ALL_STEAL"}
+var modeNames = [...]string{"NO_FLUSH", "FLUSH_EMERGENCY", "FLUSH_LIMIT", "FLUSH_EVICT", "FLUSH_DATA", "FLUSH_ALL", "FLUSH_ALL_STEAL"}
 
 // steals reports whether the global reserve may help when flushing has won nothing. Models can_steal().
 func (m FlushMode) steals() bool { return m == FlushEvict || m == FlushAllSteal }
@@ -187,7 +188,14 @@ func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
 	return need <= i.u.Total || (i.Type == format.BlockGroupMetadata && need <= i.u.Total+i.overcommit(mode))
 }
 
-// Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush it may sleep, so no page
+// freeLocked is the bytes of the chunks that nothing is in, promised or not.
+func (i *Info) freeLocked(t *sched.Task) uint64 {
+	i.mu.AssertHeld(t)
+	i.data.Read(t, i)
+	return i.u.Total - min(i.u.Total, i.u.sum()-i.u.MayUse)
+}
+
+// Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush and FlushEmergency it may sleep, so no page
 // and no extent range may be locked (labs/reference 9.1, level 6), and with a mode beyond FlushLimit no
 // transaction may be open. Models btrfs_reserve_metadata_bytes() and btrfs_reserve_data_bytes().
 func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
@@ -195,12 +203,14 @@ func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 		lockdep.MightWait(t, classTicket)
 	}
 	i.mu.Lock(t)
-	if len(i.tickets) == 0 && i.fitsLocked(t, bytes, mode) {
+	// A task with a transaction open may not wait in the line, or the tasks in it would wait for its commit.
+	inLine := mode != FlushLimit && mode != FlushEmergency
+	if (len(i.tickets) == 0 || !inLine) && i.fitsLocked(t, bytes, mode) || mode == FlushEmergency && i.freeLocked(t) >= bytes {
 		i.u.MayUse += bytes
 		i.mu.Unlock(t)
 		return nil
 	}
-	if mode == NoFlush {
+	if mode < FlushLimit {
 		i.mu.Unlock(t)
 		return errno.ENOSPC
 	}
