@@ -304,6 +304,17 @@ func (rd *Reader) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want in
 	}
 }
 
+// CachedPage is ReadPage that does not sleep: nil when the page is not in memory. Models filemap_get_pages() with IOCB_NOWAIT.
+// Difference: no readahead begins; ours is the caller's own work.
+func (rd *Reader) CachedPage(t *sched.Task, ip *inode.Inode, index uint64) *pagecache.Page {
+	p := ip.Pages.Get(t, index)
+	if p != nil && !p.Uptodate() {
+		p.Put(t)
+		return nil
+	}
+	return p
+}
+
 // readAhead reads the pages of [first, first+n) that are not in memory. An error leaves pages that
 // are not uptodate: a reader that needs one reads it by itself and gets the error. Models
 // page_cache_ra_unbounded() and btrfs_readahead().

@@ -293,6 +293,22 @@ func (m *Mapping) Grab(t *sched.Task, index uint64) *Page {
 	}
 }
 
+// TryGrab is Grab that gives up, with nil, when another task has the page locked. Models find_or_create_page() with FGP_NOWAIT.
+func (m *Mapping) TryGrab(t *sched.Task, index uint64) *Page {
+	for {
+		p, busy := m.TryLock(t, index)
+		if busy {
+			return nil
+		}
+		if p == nil {
+			p = m.add(t, index)
+		}
+		if p != nil {
+			return p
+		}
+	}
+}
+
 // Add makes the page, if there is none, and returns it locked and referenced; nil when there is one already.
 // Readahead uses it, which has no business with pages that are there.
 func (m *Mapping) Add(t *sched.Task, index uint64) *Page {

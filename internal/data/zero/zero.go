@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -117,6 +118,23 @@ func zeroOnce(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.R
 	r.SetDelalloc(t, ip, true)
 	p.UnlockPut(t)
 	return true, nil
+}
+
+// TryExpand is Expand that does not sleep: EAGAIN where it would, with nothing done.
+//
+// Preconditions: as Expand.
+func TryExpand(t *sched.Task, ip *inode.Inode, oldSize, newSize uint64) error {
+	ip.AssertLocked(t)
+	if oldSize%block != 0 {
+		return kiocb.AgainExpand
+	}
+	end := format.AlignUp(newSize, block)
+	if !ip.TryLockUnlessOrdered(t, oldSize, end) {
+		return kiocb.AgainGrow
+	}
+	ip.Extents.Drop(t, oldSize, end)
+	ip.IOTree.Unlock(t, oldSize, end)
+	return nil
 }
 
 // Expand makes [oldSize, newSize) of a file read as zero before i_size grows over it: the rest of the last block

@@ -51,6 +51,20 @@ type Policy struct {
 	DIOLocked bool
 	// DIOCsumBuffered: a direct write of a file with checksums goes through the page cache.
 	DIOCsumBuffered bool
+	// NowaitBuffered: a buffered write with NOWAIT is tried; without it the answer is EOPNOTSUPP.
+	NowaitBuffered bool
+	// NowaitTryPages: a NOWAIT write tries the locks of its pages, and waits neither for their writeback nor for a read.
+	NowaitTryPages bool
+	// NowaitTryOrdered: a NOWAIT write that finds an ordered extent in its range answers without a wait for it.
+	NowaitTryOrdered bool
+	// NowaitEDQUOT: a NOWAIT write says EAGAIN where a quota lacks metadata space that a flush might win.
+	NowaitEDQUOT bool
+	// NowaitTryExpand: a NOWAIT write that begins beyond EOF answers instead of zeroing a block.
+	NowaitTryExpand bool
+	// NowaitTryFault: a NOWAIT write answers instead of taking a page fault of its source.
+	NowaitTryFault bool
+	// NowaitCOW: a NOWAIT write is tried on every inode, not only on one that is NODATACOW or preallocated.
+	NowaitCOW bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 
@@ -164,9 +178,58 @@ var Toggles = []Toggle{
 		Scenario: "the memory of a direct write changes while it is checksummed",
 		Field:    func(p *Policy) *bool { return &p.DIOCsumBuffered },
 	},
+	{
+		Name:     "NOWAIT_BUFFERED",
+		Source:   "seed 001 (Stefan Roesch, 6.1)",
+		Kernel:   "fs/btrfs/file.c:btrfs_do_write_iter()",
+		Scenario: "a ring writes inline, where each buffered write went to a worker before",
+		Field:    func(p *Policy) *bool { return &p.NowaitBuffered },
+	},
+	{
+		Name:     "NOWAIT_TRY_PAGES",
+		Source:   "none: Linux up to 6.19 prepares the folios of a NOWAIT write as those of any other",
+		Kernel:   "fs/btrfs/file.c:prepare_one_folio()",
+		Scenario: "nowait-stable: a NOWAIT write of a page under writeback",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryPages },
+	},
+	{
+		Name:     "NOWAIT_TRY_ORDERED",
+		Source:   "none: Linux up to 6.19 waits for the ordered extent, then says EAGAIN",
+		Kernel:   "fs/btrfs/file.c:lock_and_cleanup_extent_if_need()",
+		Scenario: "nowait-ordered: a NOWAIT write of a range with an ordered extent",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryOrdered },
+	},
+	{
+		Name:     "NOWAIT_EDQUOT",
+		Source:   "none: Linux up to 6.19 shows EDQUOT to the caller",
+		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "the metadata of a NOWAIT write does not fit the quota, and a flush would help",
+		Field:    func(p *Policy) *bool { return &p.NowaitEDQUOT },
+	},
+	{
+		Name:     "NOWAIT_TRY_EXPAND",
+		Source:   "none: Linux up to 6.19 zeroes the old last block of a NOWAIT write beyond EOF",
+		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
+		Scenario: "nowait-grow: a NOWAIT write beyond an EOF in the middle of a block",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryExpand },
+	},
+	{
+		Name:     "NOWAIT_TRY_FAULT",
+		Source:   "none: Linux up to 6.19 takes the page faults of a NOWAIT write's source",
+		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "a NOWAIT write from memory that is not there",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryFault },
+	},
+	{
+		Name:     "NOWAIT_COW",
+		Source:   "none: Linux up to 6.19 refuses a NOWAIT write of an inode that is neither NODATACOW nor preallocated",
+		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
+		Scenario: "a NOWAIT write of a plain file",
+		Field:    func(p *Policy) *bool { return &p.NowaitCOW },
+	},
 }
 
-// Presets are the eras and proposals, in the order in which reports show them.
+// Presets are the eras and proposals of buffered writes, in the order in which reports show them.
 var Presets = []Policy{
 	{
 		Name: "locked", About: "Linux 4.17: the whole write under i_rwsem",
@@ -193,6 +256,22 @@ var Presets = []Policy{
 		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
 		ExtentLockBackOff: true,
 		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true,
+		NowaitBuffered: true,
+	},
+}
+
+// NowaitPresets are the eras of NOWAIT, oldest first. Names does not list them: for other requests they are the kernels of Presets.
+var NowaitPresets = []Policy{
+	{
+		Name: "nowait-6.1", About: "Linux 6.1: buffered writes with NOWAIT, which sleep at some places",
+		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true,
+		NowaitBuffered: true,
+	},
+	{
+		Name: "nowait-strict", About: "no kernel: a NOWAIT write never sleeps, and may be of any file",
+		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true,
+		NowaitBuffered: true,
+		NowaitTryPages: true, NowaitTryOrdered: true, NowaitEDQUOT: true, NowaitTryExpand: true, NowaitTryFault: true, NowaitCOW: true,
 	},
 }
 
@@ -205,15 +284,25 @@ func Names() []string {
 	return names
 }
 
-// Parse reads a specification: a preset's name, then any number of "+TOGGLE" and "!TOGGLE", which
+// NowaitNames lists the presets of NOWAIT.
+func NowaitNames() []string {
+	names := make([]string, len(NowaitPresets))
+	for i := range NowaitPresets {
+		names[i] = NowaitPresets[i].Name
+	}
+	return names
+}
+
+// Parse reads a specification: the name of a preset, of Presets or NowaitPresets, then any number of "+TOGGLE" and "!TOGGLE", which
 // switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
 func Parse(spec string) (Policy, error) {
 	name, rest := cutToggle(spec)
-	i := slices.IndexFunc(Presets, func(p Policy) bool { return p.Name == name })
+	all := slices.Concat(Presets, NowaitPresets)
+	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 	if i < 0 {
-		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(Names(), ", "))
+		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(slices.Concat(Names(), NowaitNames()), ", "))
 	}
-	p := Presets[i]
+	p := all[i]
 	for rest != "" {
 		on := rest[0] == '+'
 		name, rest = cutToggle(rest[1:])
@@ -295,6 +384,8 @@ type Facts struct {
 	NewSize    uint64 // setsize only
 	NoDataSum  bool
 	InodeHeld  bool // the caller has taken i_rwsem: a plan without it comes too late
+	Nowait     bool // the request is NOWAIT
+	MayNocow   bool // the inode is NODATACOW or preallocated
 }
 
 // InEOF reports whether the range ends inside the file.
@@ -363,8 +454,23 @@ type Plan struct {
 	CsumBuffered bool
 	// ForceWait: a direct write is waited for, also when its caller wants to be told of its end later.
 	ForceWait bool
+	// Nowait is how a NOWAIT write is carried out; nothing of it is set for other requests.
+	Nowait NowaitPlan
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
+}
+
+// NowaitPlan says for the steps of a NOWAIT write whether they answer EAGAIN where others wait. What is not named here does in every
+// policy: i_rwsem, space, throttling, the extent lock.
+type NowaitPlan struct {
+	Unsupported bool // the write is EOPNOTSUPP
+	MustCOW     bool // the write is EAGAIN before its first step, for the sake of the inode's flags
+	TryPages    bool
+	TryOrdered  bool
+	TryExpand   bool
+	TryFault    bool
+	// ReleaseThrottled: a batch that is throttled gives back what it has reserved.
+	ReleaseThrottled bool
 }
 
 // For is the plan of an operation. It allocates nothing.
@@ -409,7 +515,33 @@ func forWrite(f *Facts, p *Policy) Plan {
 		pl.Lock = LockInodeDrop
 	}
 	pl.Prewait = p.PrewaitOutside && f.InEOF()
+	if f.Nowait {
+		forNowait(&pl, f, p)
+	}
 	return pl
+}
+
+// forNowait changes the plan of a write into one that tries. The inode lock is not let go, because to take it again would be a wait; nothing is
+// awaited before it; and throttling comes before the batch, so that EAGAIN finds nothing done. Models the loop of
+// btrfs_buffered_write() since 6.1; labs/reference 4.1.
+func forNowait(pl *Plan, f *Facts, p *Policy) {
+	if pl.Lock == LockInodeDrop {
+		pl.Lock = LockInode
+	}
+	pl.DIOBegin, pl.Prewait, pl.BalanceOutside = false, false, false
+	if p.WriteSteps[0] == NoStep {
+		pl.WriteSteps = nowaitOrder
+	}
+	pl.Nowait = NowaitPlan{
+		Unsupported: !p.NowaitBuffered,
+		MustCOW:     !p.NowaitCOW && !f.MayNocow,
+		TryPages:    p.NowaitTryPages,
+		TryOrdered:  p.NowaitTryOrdered,
+		TryExpand:   p.NowaitTryExpand,
+		TryFault:    p.NowaitTryFault,
+
+		ReleaseThrottled: !p.Wrong.NowaitThrottleLeak,
+	}
 }
 
 func forSetSize(f *Facts, p *Policy) Plan {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,6 +33,14 @@ func planText(op Op, p Plan) string {
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.ISizeUnderLock, "stale_i_size")
 		add(!p.ForceRead, "no_forced_read")
+		n := p.Nowait
+		add(n.Unsupported, "unsupported")
+		add(n.MustCOW, "must_cow")
+		add(n.TryPages, "try_pages")
+		add(n.TryOrdered, "try_ordered")
+		add(n.TryExpand, "try_expand")
+		add(n.TryFault, "try_fault")
+		add(n.ReleaseThrottled, "release_throttled")
 		w = append(w, "\n   "+orderText(p.WriteSteps[:]))
 	case DirectWrite, DirectRead:
 		add(p.DIOLocked, "dio_locked")
@@ -97,6 +106,12 @@ func TestPlans(t *testing.T) {
 				f.NewSize = n
 			case "held":
 				f.InodeHeld = true
+			case "nowait":
+				f.Nowait = true
+			case "may_nocow":
+				f.MayNocow = true
+			case "all":
+				pols = slices.Concat(Presets, NowaitPresets)
 			case "nodatasum":
 				f.NoDataSum = true
 			case "policy":
@@ -207,8 +222,8 @@ func TestParse(t *testing.T) {
 		{spec: "locked", on: "PUNCH_RECHECK_OE"},
 		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE"},
 		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF"},
-		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern`},
-		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern`},
+		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-6.1, nowait-strict`},
+		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-6.1, nowait-strict`},
 		{spec: "locked+", err: `unknown toggle "" in policy "locked+"`},
 		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE"`},
 		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE"`},
@@ -229,6 +244,47 @@ func TestParse(t *testing.T) {
 		if p.Name != c.spec {
 			t.Errorf("name: have %s, want %s", p.Name, c.spec)
 		}
+	}
+}
+
+// TestShortages walks the table of what a write does when space is short, labs/reference 5.5: each step, blocking and with NOWAIT,
+// for ENOSPC and EDQUOT, in Linux and with its gap closed.
+func TestShortages(t *testing.T) {
+	const file = "testdata/shortages.txt"
+	want, err := os.ReadFile(file)
+	if err != nil && !*rewrite {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%-18s %-9s %-8s %-8s %s\n", "step", "request", "ENOSPC", "EDQUOT", "EDQUOT with NOWAIT_EDQUOT")
+	linux, closed := MustParse("nowait-6.1"), MustParse("nowait-6.1+NOWAIT_EDQUOT")
+	for s := BufferedData; s <= DirectMetadata; s++ {
+		for _, nowait := range []bool{false, true} {
+			if closed.OnShortage(s, nowait, false) != linux.OnShortage(s, nowait, false) {
+				t.Errorf("%v: a toggle of EDQUOT changes the answer to ENOSPC", s)
+			}
+			if nowait && s == DirectData {
+				continue // such a write reserves none
+			}
+			request := "blocking"
+			if nowait {
+				request = "nowait"
+			}
+			fmt.Fprintf(&out, "%-18v %-9s %-8v %-8v %v\n", s, request, linux.OnShortage(s, nowait, false), linux.OnShortage(s, nowait, true),
+				closed.OnShortage(s, nowait, true))
+		}
+	}
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if out.String() != string(want) {
+		t.Errorf("the answers differ from %s (-rewrite to accept):\n%s", file, out.String())
+	}
+	if p := MustParse("nowait-6.1+WRONG_NOWAIT_ENOSPC"); p.OnShortage(BufferedMetadata, true, false) != Fail || p.OnShortage(BufferedMetadata, false, false) != Fail {
+		t.Error("WRONG_NOWAIT_ENOSPC does not show ENOSPC")
 	}
 }
 

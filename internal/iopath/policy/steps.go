@@ -120,6 +120,9 @@ func (n *names) goName(i int) string {
 	return fmt.Sprintf("%s(%d)", n.typ, i)
 }
 
+// nowaitOrder is the order of a batch of a NOWAIT write.
+var nowaitOrder = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
+
 // writeOrder is the order of a batch under p. Of the wrong orders it knows those that are permutations.
 func writeOrder(p *Policy) WriteOrder {
 	if p.WriteSteps[0] != NoStep {

@@ -18,6 +18,10 @@ type Wrong struct {
 	ExtentBeforePage bool
 	// ZeroUnderWriteback: a truncate zeroes the rest of the last page although the device may be reading it.
 	ZeroUnderWriteback bool
+	// NowaitENOSPC: a NOWAIT write says ENOSPC where a blocking one would flush.
+	NowaitENOSPC bool
+	// NowaitThrottleLeak: a NOWAIT write that is throttled keeps what it has reserved.
+	NowaitThrottleLeak bool
 	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
 	DiskISizeUnlocked bool
 }
@@ -67,5 +71,15 @@ var Wrongs = []Toggle{
 		Name: "WRONG_DISK_ISIZE_UNLOCKED", Source: "as before 5324c4e10e9c (6.14), but in a writer of the field", Kernel: "fs/btrfs/file-item.c:btrfs_inode_safe_disk_i_size_write()",
 		Scenario: "grow-writeback",
 		Field:    func(p *Policy) *bool { return &p.Wrong.DiskISizeUnlocked },
+	},
+	{
+		Name: "WRONG_NOWAIT_ENOSPC", Source: "before a348c8d4f6cf (6.1)", Kernel: "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "nowait-space",
+		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitENOSPC },
+	},
+	{
+		Name: "WRONG_NOWAIT_THROTTLE_LEAK", Source: "before eb81b682b131 (6.1)", Kernel: "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "nowait-throttle",
+		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitThrottleLeak },
 	},
 }
