@@ -86,6 +86,9 @@ func (f *File) opError(op string, off int64, n int, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
+	if a, ok := err.(kiocb.Again); ok {
+		return a // no failure, and not worth an allocation: the caller asks again
+	}
 	return &errno.OpError{Op: op, Path: f.path, Ino: uint64(f.n.ip.Ino), Off: uint64(off), Len: uint64(n), Err: err}
 }
 
@@ -111,6 +114,10 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 	var n int
 	var err error
 	rq.Flags |= f.flags & kiocb.Direct
+	if rq.Flags&kiocb.Nowait != 0 {
+		t.BeginNowait()
+		defer t.EndNowait()
+	}
 	if rq.Flags&kiocb.Direct != 0 {
 		n, err = f.readDirect(t, rq, p)
 	} else {
@@ -138,6 +145,10 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 // EIOCBQUEUED: rq.Done is told the rest, and the file stays open until then.
 func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
 	rq.Flags |= f.flags
+	if rq.Flags&kiocb.Nowait != 0 {
+		t.BeginNowait()
+		defer t.EndNowait()
+	}
 	switch err = f.mayWrite(); {
 	case err != nil:
 	case rq.Flags&kiocb.Direct != 0:

@@ -21,6 +21,11 @@
 // Every step is a function of its own on the state of the write, so that a schedule can stop between any two, and so that another
 // order is another plan.
 //
+// With NOWAIT (kiocb.Nowait) each step that would sleep answers with a kiocb.Again, which names the step and the reason: lockFile,
+// checkWrite, reserve, balanceDirty (which comes before preparePages then), preparePages, lockExtent. Where Linux sleeps all the
+// same, so does this, unless a toggle of the policy closes the gap; the task's record (sched.Task.NowaitSleeps) says at which step. A write
+// that has copied some batches returns their bytes with the answer.
+//
 // Lock order:
 //
 //	i_rwsem                           Write

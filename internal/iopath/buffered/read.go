@@ -17,10 +17,10 @@ import (
 //
 // Models mm/filemap.c:generic_file_buffered_read().
 func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p []byte, ra *fileread.State) (int, error) {
-	if err := refuse(rq.Flags); err != nil {
+	if err := refuse(rq.Flags &^ kiocb.Nowait); err != nil {
 		return 0, err
 	}
-	pos := rq.Pos
+	pos, nowait := rq.Pos, rq.Flags&kiocb.Nowait != 0
 	t.Spend(cost.Syscall, 1)
 	t.Spend(cost.Cold, 1)
 	done := 0
@@ -32,8 +32,13 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		in := pos & (pagecache.PageSize - 1)
 		left := min(uint64(len(p)-done), size-pos)
 		want := int((in + left + pagecache.PageSize - 1) >> pagecache.PageShift)
-		pg, err := env.Read.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra)
-		if err != nil {
+		var pg *pagecache.Page
+		var err error
+		if nowait {
+			if pg = env.Read.CachedPage(t, ip, pos>>pagecache.PageShift); pg == nil {
+				return done, kiocb.AgainCached
+			}
+		} else if pg, err = env.Read.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra); err != nil {
 			return done, err
 		}
 		// i_size again, now that the page is uptodate: a truncate may have zeroed its end meanwhile.

@@ -1,6 +1,8 @@
 package buffered
 
 import (
+	"errors"
+
 	"btrlab/internal/data/delalloc"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
@@ -52,10 +54,12 @@ type write struct {
 	env *iopath.Env
 	ip  *inode.Inode
 	src iopath.Source
+	p   *policy.Policy
 	pl  policy.Plan
 
 	pos     uint64 // where the next byte goes
 	append  bool   // pos is i_size under the lock
+	nowait  bool   // a step that would sleep is EAGAIN
 	done    int    // bytes of the source that are in the page cache
 	cap     int    // pages of a batch; 1 after a short copy
 	isize   uint64 // i_size before the write, under the lock if the plan says so
@@ -73,12 +77,13 @@ type write struct {
 }
 
 // Write copies src into the file at rq.Pos by the policy in force and returns how many bytes it copied; with a short count
-// comes the error that stopped it.
+// comes the error that stopped it. With NOWAIT that is a kiocb.Again where a step would have slept, EOPNOTSUPP under a policy without
+// NOWAIT_BUFFERED; nothing of what was not copied stays reserved.
 //
-// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); labs/reference 1.1, 1.2, 1.6, 1.7.
+// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); labs/reference 1.1, 1.2, 1.6, 1.7, 4.1.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
 	pos, p := rq.Pos, env.Policy()
-	if err := refuse(rq.Flags &^ kiocb.Append); err != nil {
+	if err := refuse(rq.Flags &^ (kiocb.Append | kiocb.Nowait)); err != nil {
 		return 0, err
 	}
 	if len(src.Buf) == 0 {
@@ -92,20 +97,26 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		return 0, errno.EFBIG
 	}
 	t.Spend(cost.Syscall, 1)
-	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums()}
-	w := write{env: env, ip: ip, src: src, pos: pos, append: app, isize: f.ISize}
+	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums(),
+		Nowait: rq.Flags&kiocb.Nowait != 0, MayNocow: ip.MayNocow()}
+	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: f.Nowait, isize: f.ISize}
 	w.pl = policy.For(policy.Write, f, p)
+	if w.pl.Nowait.Unsupported {
+		return 0, errno.EOPNOTSUPP
+	}
 	if w.pl.Prewait {
 		w.prewait(t, f.End)
 	}
-	w.lockFile(t, f, p)
+	if err := w.lockFile(t, f); err != nil {
+		return 0, err
+	}
 	err := w.checkWrite(t)
 	if err == nil {
 		err = w.copyLoop(t)
 	}
 	w.unlockFile(t)
 	if w.pl.BalanceOutside && w.done > 0 {
-		w.balanceDirty(t)
+		_ = w.balanceDirty(t) // an error is for those that do not sleep
 	}
 	return w.done, err
 }
@@ -135,28 +146,46 @@ func (w *write) prewait(t *sched.Task, end uint64) {
 
 // lockFile takes the locks of the plan. The plan was made from an i_size that could change; under the lock it is made
 // again. A range-locked write that finds the file shorter than it thought takes i_rwsem after all.
-func (w *write) lockFile(t *sched.Task, f policy.Facts, p *policy.Policy) {
+func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 	ip := w.ip
+	if w.nowait {
+		if w.pl.Lock.Range() {
+			return kiocb.AgainRangeLock
+		}
+		if !ip.TryLock(t) {
+			return kiocb.AgainInode
+		}
+		w.planLocked(t, f)
+		return nil
+	}
 	if w.pl.Lock == policy.LockRange {
 		// A truncate takes the range from the new size on, so i_size cannot get below f.End while we hold this one.
 		w.lockRange(t, f.Start, f.End)
 		if f.ISize = ip.Size(t); f.InEOF() {
 			w.sampleISize(f.ISize)
-			return
+			return nil
 		}
 		w.unlockRange(t)
 	}
 	ip.Lock(t)
-	f.ISize = ip.Size(t)
+	w.planLocked(t, f)
+	if w.pl.Lock.Range() {
+		w.lockRange(t, w.pl.RangeFrom, w.pos+uint64(len(w.src.Buf)))
+	}
+	return nil
+}
+
+// planLocked makes the plan again now that i_rwsem is held.
+func (w *write) planLocked(t *sched.Task, f policy.Facts) {
+	w.ip.AssertLocked(t)
+	f.ISize = w.ip.Size(t)
 	w.sampleISize(f.ISize)
 	if w.append { // the file may have grown or shrunk since the plan was made; models generic_write_checks()
 		w.pos, f.Start, f.End = f.ISize, f.ISize, f.ISize+uint64(len(w.src.Buf))
 	}
+	f.MayNocow = w.ip.MayNocow()
 	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
-	w.pl = policy.For(policy.Write, f, p)
-	if w.pl.Lock.Range() {
-		w.lockRange(t, w.pl.RangeFrom, f.End)
-	}
+	w.pl = policy.For(policy.Write, f, w.p)
 }
 
 // sampleISize takes the end of file as it is under the lock.
@@ -182,15 +211,23 @@ func (w *write) lockRange(t *sched.Task, from, to uint64) {
 
 func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
 
-// checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write.
-// Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4.
+// checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write. A NOWAIT write of
+// a COW inode ends here: it might have to wait for new space later. Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4, 4.3.
 func (w *write) checkWrite(t *sched.Task) error {
 	if w.append && uint64(len(w.src.Buf)) > format.MaxFileSize-w.pos {
 		return errno.EFBIG
 	}
+	if w.pl.Nowait.MustCOW {
+		return kiocb.AgainMustCOW
+	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {
-		return zero.Expand(t, w.env.Read, w.ip, w.isize, format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize))
+		end := format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize)
+		t.At("expand")
+		if w.pl.Nowait.TryExpand {
+			return zero.TryExpand(t, w.ip, w.isize, end)
+		}
+		return zero.Expand(t, w.env.Read, w.ip, w.isize, end)
 	}
 	return nil
 }
@@ -257,6 +294,9 @@ func (w *write) batch(t *sched.Task) error {
 }
 
 func (w *write) step(t *sched.Task, s policy.WriteStep) error {
+	if w.nowait {
+		t.At(s.String())
+	}
 	switch s {
 	case policy.FaultIn:
 		return w.faultIn(t)
@@ -277,7 +317,7 @@ func (w *write) step(t *sched.Task, s policy.WriteStep) error {
 	case policy.DropPages:
 		w.dropPages(t)
 	case policy.BalanceDirty:
-		w.balanceDirty(t)
+		return w.balanceDirty(t)
 	}
 	return nil
 }
@@ -307,6 +347,12 @@ func (w *write) faultIn(t *sched.Task) error {
 	if w.src.Faults == nil {
 		return nil
 	}
+	if w.pl.Nowait.TryFault {
+		if w.src.Faults.Present(w.done, w.done+w.n) == 0 {
+			return kiocb.AgainFault
+		}
+		return nil
+	}
 	if w.src.Faults.FaultIn(t, w.done, w.done+w.n) == 0 {
 		return errno.EFAULT
 	}
@@ -317,14 +363,29 @@ func (w *write) faultIn(t *sched.Task) error {
 // overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
-	ip := w.ip
-	end := w.pos + uint64(w.n)
-	if err := w.rsv.ReserveData(t, ip, w.pos, end, spaceinfo.FlushData); err != nil {
-		if err = w.checkCanNocow(t, err); err != nil {
+	data, metadata := spaceinfo.FlushData, spaceinfo.FlushAll
+	if w.nowait {
+		data, metadata = spaceinfo.NoFlush, spaceinfo.NoFlush
+	}
+	if err := w.rsv.ReserveData(t, w.ip, w.pos, w.pos+uint64(w.n), data); err != nil {
+		switch w.p.OnShortage(policy.BufferedData, w.nowait, errors.Is(err, errno.EDQUOT)) {
+		case policy.TryAgain:
+			return kiocb.AgainData
+		case policy.TryNocow:
+			err = w.checkCanNocow(t, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return w.rsv.ReserveMetadata(t, w.env.Read.Place, ip, spaceinfo.FlushAll) // on error abandon gives the data space back
+	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, metadata) // on error abandon gives the data space back
+	if err != nil && w.p.OnShortage(policy.BufferedMetadata, w.nowait, errors.Is(err, errno.EDQUOT)) == policy.TryAgain {
+		if errors.Is(err, errno.EDQUOT) {
+			return kiocb.AgainQuota
+		}
+		return kiocb.AgainMetadata
+	}
+	return err
 }
 
 // checkCanNocow turns the batch, or the front of it, into one without data space if it can; else it returns enospc.
@@ -335,7 +396,7 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 	}
 	start := format.AlignDown(w.pos, format.SectorSize)
 	end := w.pos + uint64(w.n)
-	got, err := w.env.Read.Place.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), false)
+	got, err := w.env.Read.Place.CanNocow(t, w.ip, start, format.AlignUp(end, format.SectorSize), w.nowait)
 	if err != nil {
 		return err
 	}
@@ -354,6 +415,9 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 // waits until the device reads none of them: the pages before stay locked during these waits.
 // Models prepare_pages() and prepare_uptodate_page(). On error no page is locked.
 func (w *write) preparePages(t *sched.Task) error {
+	if w.pl.Nowait.TryPages {
+		return w.tryPages(t)
+	}
 	first := w.pos >> pagecache.PageShift
 	last := (w.pos + uint64(w.n) - 1) >> pagecache.PageShift
 	for i := first; i <= last; {
@@ -382,6 +446,29 @@ func (w *write) preparePages(t *sched.Task) error {
 	return nil
 }
 
+// tryPages is preparePages that does not sleep. Models what prepare_one_folio() does with FGP_NOWAIT, if it were asked to.
+func (w *write) tryPages(t *sched.Task) error {
+	for i := w.pos >> pagecache.PageShift; i <= (w.pos+uint64(w.n)-1)>>pagecache.PageShift; i++ {
+		p := w.ip.Pages.TryGrab(t, i)
+		if p == nil {
+			return kiocb.AgainPage // abandon lets the pages before go
+		}
+		w.pages.add(p)
+		switch {
+		case p.Uptodate() || !w.partial(i):
+		case p.Offset() >= w.ip.Size(t):
+			clear(p.Edit(t)) // nothing is on disk beyond EOF
+			p.SetUptodate()
+		default:
+			return kiocb.AgainRead
+		}
+		if (w.pl.StableWait || raceEnabled) && p.UnderWriteback(t) {
+			return kiocb.AgainStable
+		}
+	}
+	return nil
+}
+
 // partial reports whether the batch leaves bytes of page i as they are, so that it must be read first. After a copy that got
 // nothing an aligned first page counts too, or it would never become uptodate (2a0f7f576999).
 func (w *write) partial(i uint64) bool {
@@ -395,6 +482,9 @@ func (w *write) lockExtent(t *sched.Task) error {
 	start, end := w.rsv.Start, w.rsv.End
 	if start == end {
 		return nil // an order that has not reserved yet
+	}
+	if w.nowait {
+		return w.tryExtent(t, start, end)
 	}
 	for start < w.ip.Size(t) {
 		oe := w.ip.LockUnlessOrdered(t, start, end)
@@ -412,6 +502,30 @@ func (w *write) lockExtent(t *sched.Task) error {
 		}
 	}
 	return nil
+}
+
+// tryExtent is lockExtent of a NOWAIT write. Linux waits for an ordered extent all the same, with everything let go, before it
+// says EAGAIN. Models lock_and_cleanup_extent_if_need().
+func (w *write) tryExtent(t *sched.Task, start, end uint64) error {
+	if start >= w.ip.Size(t) {
+		return nil
+	}
+	if !w.ip.IOTree.TryLock(t, start, end) {
+		return kiocb.AgainExtent
+	}
+	oe := w.ip.Ordered.First(t, start, end)
+	if oe == nil {
+		w.locked = true
+		return nil
+	}
+	w.ip.IOTree.Unlock(t, start, end)
+	if w.pl.Nowait.TryOrdered {
+		oe.Put(t)
+		return kiocb.AgainOrdered
+	}
+	w.dropPages(t)
+	oe.WaitPut(t)
+	return kiocb.AgainOrdered
 }
 
 // copyFromUser copies with page faults disabled, so it may be short. Models btrfs_copy_from_user().
@@ -506,7 +620,16 @@ func (w *write) dropPages(t *sched.Task) {
 	w.pages.n, w.pages.more = 0, w.pages.more[:0]
 }
 
-// balanceDirty pays for the pages that the task made dirty; it may sleep long. Models balance_dirty_pages_ratelimited().
-func (w *write) balanceDirty(t *sched.Task) {
-	w.ip.FS.Cache.BDI.BalanceDirty(t)
+// balanceDirty pays for the pages that the task made dirty; it may sleep long, or with NOWAIT say EAGAIN, and writeback begins all
+// the same. Models balance_dirty_pages_ratelimited_flags() with BDP_ASYNC.
+func (w *write) balanceDirty(t *sched.Task) error {
+	if !w.nowait {
+		w.ip.FS.Cache.BDI.BalanceDirty(t)
+		return nil
+	}
+	err := w.ip.FS.Cache.BDI.TryBalanceDirty(t)
+	if err != nil && !w.pl.Nowait.ReleaseThrottled {
+		w.rsv = delalloc.Reservation{}
+	}
+	return err
 }
