@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/sched/explore"
 )
@@ -305,6 +306,58 @@ var catalog = []*Scenario{
 		File:  File{Size: 16 * k, Dirty: []oracle.Range{{Lo: 0, Hi: 4 * k}}}, FillTo: 16 * k,
 		Tasks:  []Task{{"fallocate", []Op{may(Fallocate(16*k, 64*k))}}, {"fiemap", []Op{Map(0, 32*k)}}, {"writeback", []Op{Flush()}}},
 		Switch: []string{"extent", "space_ticket", "ordered_extent"}, Rule: calls,
+	},
+	{
+		Name:  "nowait-writer",
+		About: "a NOWAIT write and a blocking write of the same pages",
+		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 8*k)}}, {"writer", []Op{Write(0, 8*k)}}},
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-range",
+		About: "a NOWAIT write of a range that a fiemap holds",
+		Goal:  "let the NOWAIT write wait for the range",
+		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 8*k)}}, {"fiemap", []Op{Map(4*k, 4*k)}}},
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-stable",
+		About: "a NOWAIT write of a page that writeback has in hand: Linux prepares its folios as if it could wait",
+		Goal:  "let the NOWAIT write sleep",
+		File:  File{Size: 4 * k, Nocow: true, Dirty: all(4 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 4*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: deviceClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-ordered",
+		About: "a NOWAIT write of a range whose ordered extent has not finished: Linux waits for it, and then says EAGAIN",
+		Goal:  "let the NOWAIT write wait for the ordered extent",
+		File:  File{Size: 4 * k, Nocow: true, Dirty: all(4 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 4*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: append([]string{"workqueue_idle"}, deviceClasses...), Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-grow",
+		About: "a NOWAIT write beyond an EOF in the middle of a block, which is being written back",
+		Goal:  "let the NOWAIT write sleep before its first byte",
+		File:  File{Size: 2 * k, Nocow: true, Dirty: all(2 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(8*k, 4*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: deviceClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-space",
+		About: "low data space: a NOWAIT write and a writer that takes the last of it",
+		Goal:  "show ENOSPC to a request that a flush would have helped",
+		File:  File{Size: 4 * k, Nocow: true}, FillTo: 48 * k,
+		Tasks:  []Task{{"ring", []Op{NowaitWrite(64*k, 32*k)}}, {"writer", []Op{may(Write(8*k, 32*k))}}},
+		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true,
+		Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-throttle",
+		About: "a NOWAIT write of two batches that is throttled after the first",
+		Goal:  "leave space reserved that nobody will use",
+		File:  File{Size: 96 * k, Nocow: true, Dirty: []oracle.Range{{Lo: 48 * k, Hi: 96 * k}}}, DirtyLimit: 64 * k,
+		Tasks:  []Task{{"ring", []Op{NowaitWrite(0, big)}}},
+		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true,
+		Policies: policy.NowaitNames(),
 	},
 }
 

@@ -71,6 +71,13 @@ has nothing that the completion needs.`,
 		Broken: "locked+WRONG_RESERVE_UNDER_RANGE", Fixed: "locked+WRONG_RESERVE_UNDER_RANGE+EXTENT_LOCK_BACK_OFF", Kinds: deadlock,
 	},
 	{
+		Number: 20, Title: "a NOWAIT write that shows ENOSPC", Source: "a348c8d4f6cf, 6.1; its second half, eb81b682b131, is number 40",
+		Story: `A NOWAIT write may not flush, so it asks for space in the mode that gives up at once, and gets ENOSPC when what is left
+is promised to others. It hands that to the caller, who takes it for a full disk. A blocking write would have flushed and succeeded.`,
+		Rule: "no space without a flush is EAGAIN", Scenario: "nowait-space",
+		Broken: "nowait-strict+WRONG_NOWAIT_ENOSPC", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
 		Number: 23, Title: "zeroing from an old end of file", Source: "efa11fd269c1, 6.14",
 		Story: `A write beyond EOF zeroes the rest of the old last block. It asks for the old end of file before it has i_rwsem, and waits.
 Meanwhile another write has moved the end of file into that block; its bytes are zeroed.`,
@@ -102,6 +109,35 @@ The oracles see nothing here, because between the two there is no scheduling poi
 the two writes.`,
 		Rule: "one lock around reading i_size and setting disk_i_size, for everybody", Scenario: "grow-writeback",
 		Broken: "locked+WRONG_DISK_ISIZE_UNLOCKED", Fixed: "locked", Kinds: []explore.Kind{explore.KindRace},
+	},
+	{
+		Number: 40, Title: "a NOWAIT write that keeps what it reserved", Source: "eb81b682b131, 6.1; the second half of number 20",
+		Story: `Dirty throttling moved to the place after the reservation. There a NOWAIT write is told EAGAIN instead of being put to sleep, and the
+loop ends without giving the space of the batch back. Each throttled request leaks some, until the file system is full of promises.`,
+		Rule: "every early EAGAIN releases what the steps before it took", Scenario: "nowait-throttle",
+		Broken: "nowait-strict+WRONG_NOWAIT_THROTTLE_LEAK", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindPanic},
+	},
+	{
+		Number: 41, Title: "the folios of a NOWAIT write", Source: "Linux 6.1 to 6.19: no fix is known",
+		Story: `A NOWAIT buffered write prepares its folios as a blocking one does: the function has a parameter for NOWAIT, and the only
+caller passes false. So the submitter of a ring sleeps for a folio that writeback has locked, for the end of its writeback, or for a
+read from the device.`,
+		Rule: "every step that can sleep is told that it must not", Scenario: "nowait-stable",
+		Broken: "nowait-6.1+NOWAIT_TRY_ORDERED", Fixed: "nowait-6.1+NOWAIT_TRY_ORDERED+NOWAIT_TRY_PAGES", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
+		Number: 42, Title: "EAGAIN after the wait", Source: "Linux 6.1 to 6.19: no fix is known",
+		Story: `A NOWAIT buffered write finds an ordered extent in its range. It lets everything go and waits for the extent, as a blocking
+write does before it tries again, and only then answers EAGAIN.`,
+		Rule: "with NOWAIT the answer comes in the place of the wait", Scenario: "nowait-ordered",
+		Broken: "nowait-6.1+NOWAIT_TRY_PAGES", Fixed: "nowait-6.1+NOWAIT_TRY_PAGES+NOWAIT_TRY_ORDERED", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
+		Number: 43, Title: "a NOWAIT write that grows the file", Source: "Linux 6.1 to 6.19: no fix is known",
+		Story: `A NOWAIT write begins beyond EOF, and EOF is in the middle of a block. The rest of that block is zeroed first, by a function that
+reserves space with a flush, locks the folio, reads it and waits for its writeback.`,
+		Rule: "what comes before the first byte is a step as well", Scenario: "nowait-grow",
+		Broken: "nowait-6.1+NOWAIT_TRY_PAGES+NOWAIT_TRY_ORDERED", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindNowait},
 	},
 }
 

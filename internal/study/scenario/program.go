@@ -205,7 +205,11 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		p := make([]byte, o.N)
 		oracle.Paint(p, id)
 		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
-		n, err = r.f.WriteIter(t, kiocb.Request{Pos: uint64(o.Off)}, r.source(o, p))
+		rq := kiocb.Request{Pos: uint64(o.Off)}
+		if o.Nowait {
+			rq.Flags |= kiocb.Nowait
+		}
+		n, err = r.f.WriteIter(t, rq, r.source(o, p))
 		h.Hi = o.Off + int64(n)
 		enter = n > 0
 		h.Batches = r.batches(o.Off, h.Hi)
@@ -257,12 +261,20 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	}
 	if err != nil {
 		r.note(Fails, id, err)
-		if !o.Fails || !errors.Is(err, errno.ENOSPC) {
+		if !o.expects(err) {
 			r.err = errors.Join(r.err, fmt.Errorf("operation %d: %w", id, err))
 		}
 		return
 	}
 	r.note(Returns, id, "")
+}
+
+// expects reports whether an operation may end so: a NOWAIT one is refused by a policy without such requests.
+func (o *Op) expects(err error) bool {
+	if o.Nowait {
+		return errors.Is(err, errno.EAGAIN) || errors.Is(err, errno.EOPNOTSUPP)
+	}
+	return o.Fails && errors.Is(err, errno.ENOSPC)
 }
 
 // promised keeps what a power cut at the end of a sync, which began at start, would leave.

@@ -55,6 +55,8 @@ type Op struct {
 	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
 	Mapped bool
 	MapOff int64
+	// Nowait says that a write is NOWAIT: EAGAIN is no error, and to sleep is a violation.
+	Nowait bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
 }
@@ -71,6 +73,9 @@ func Drop() Op                  { return Op{Kind: OpDrop} }
 func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
 func Sync() Op                  { return Op{Kind: OpSync} }
 
+// NowaitWrite is Write with NOWAIT.
+func NowaitWrite(off, n int64) Op { return Op{Kind: OpWrite, Off: off, N: n, Nowait: true} }
+
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
@@ -79,6 +84,9 @@ func (o Op) String() string {
 		return o.Kind.String()
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
+	if o.Nowait {
+		s = "NOWAIT " + s
+	}
 	if o.Short > 0 {
 		s += fmt.Sprintf(", each copy cut short after %d bytes or not", o.Short)
 	}
