@@ -168,15 +168,15 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 		w.unlockRange(t)
 	}
 	ip.Lock(t)
-	w.planLocked(t, f)
+	f = w.planLocked(t, f)
 	if w.pl.Lock.Range() {
-		w.lockRange(t, w.pl.RangeFrom, w.pos+uint64(len(w.src.Buf)))
+		w.lockRange(t, w.pl.RangeFrom, f.End)
 	}
 	return nil
 }
 
-// planLocked makes the plan again now that i_rwsem is held.
-func (w *write) planLocked(t *sched.Task, f policy.Facts) {
+// planLocked makes the plan again now that i_rwsem is held, from facts that stay true.
+func (w *write) planLocked(t *sched.Task, f policy.Facts) policy.Facts {
 	w.ip.AssertLocked(t)
 	f.ISize = w.ip.Size(t)
 	w.sampleISize(f.ISize)
@@ -186,6 +186,7 @@ func (w *write) planLocked(t *sched.Task, f policy.Facts) {
 	f.MayNocow = w.ip.MayNocow()
 	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
 	w.pl = policy.For(policy.Write, f, w.p)
+	return f
 }
 
 // sampleISize takes the end of file as it is under the lock.
