@@ -36,21 +36,32 @@ func devices(t *testing.T, size int64, f func(t *testing.T, d Device)) {
 		defer d.Close()
 		f(t, d)
 	})
-	t.Run("direct", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "img")
-		d, err := Create(path, size)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.Close()
-		if d, err = Open(path, Direct); errors.Is(err, errno.EINVAL) || errors.Is(err, errno.EOPNOTSUPP) {
-			t.Skipf("no O_DIRECT here: %v", err)
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		defer d.Close()
-		f(t, d)
-	})
+	for name, flags := range map[string]Flags{"direct": Direct, "ring": Ring, "ring-direct": Ring | Direct} {
+		t.Run(name, func(t *testing.T) {
+			d := reopened(t, size, flags)
+			defer d.Close()
+			f(t, d)
+		})
+	}
+}
+
+// reopened is a new image file, opened with flags.
+func reopened(t testing.TB, size int64, flags Flags) Device {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "img")
+	d, err := Create(path, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	d, err = Open(path, flags)
+	if errors.Is(err, errno.EINVAL) || errors.Is(err, errno.EOPNOTSUPP) || errors.Is(err, errno.EPERM) {
+		t.Skipf("no O_DIRECT or no io_uring here: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // Random transfers of several vectors must agree with a flat array, across chunk and leaf borders.
@@ -175,11 +186,14 @@ func TestFileCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := os.Truncate(path, 8192); err != nil {
-		t.Fatal(err)
-	}
-	if err := Read(sched.NewTask("test"), d, make([]byte, 8192), 4096); !errors.Is(err, errno.EIO) {
-		t.Fatalf("read across the new end: %v, want EIO", err)
+	for _, d := range []Device{d, reopened(t, 1<<20, Ring), reopened(t, 1<<20, Ring|Direct)} {
+		if err := os.Truncate(d.Name(), 8192); err != nil {
+			t.Fatal(err)
+		}
+		if err := Read(sched.NewTask("test"), d, make([]byte, 8192), 4096); !errors.Is(err, errno.EIO) {
+			t.Fatalf("read across the new end: %v, want EIO", err)
+		}
+		d.Close()
 	}
 }
 

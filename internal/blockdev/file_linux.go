@@ -34,6 +34,8 @@ type host struct {
 
 	bounceMu lock.Mutex // leaf; protects bounce
 	bounce   [][]byte
+
+	ring *ring // with Ring
 }
 
 // open opens path, locks it and refuses what is mounted.
@@ -60,7 +62,10 @@ func open(path string, mode int, flags Flags) (*File, error) {
 	}
 	d := &File{f: os.NewFile(uintptr(fd), path), name: path, flags: flags, host: host{fd: fd, align: sectorMin}}
 	d.bounceMu.Init(bounceClass)
-	if err := d.setup(); err != nil {
+	if err = d.setup(); err == nil && flags&Ring != 0 {
+		d.ring, err = newRing(d)
+	}
+	if err != nil {
 		d.f.Close()
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -141,14 +146,7 @@ func (d *File) direct(t *sched.Task, b *Bio) error {
 	if b.Off%d.align != 0 || n%d.align != 0 {
 		return errno.EINVAL
 	}
-	ok := true
-	for _, v := range b.Vecs {
-		if len(v) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(v)))%directAlign != 0 || int64(len(v))%d.align != 0 {
-			ok = false
-			break
-		}
-	}
-	if ok {
+	if d.aligned(b) {
 		return d.transfer(b.Op, b.Vecs, b.Off)
 	}
 	buf := d.getBounce(t)
@@ -181,6 +179,16 @@ func (d *File) direct(t *sched.Task, b *Bio) error {
 		off += int64(len(part))
 	}
 	return nil
+}
+
+// aligned reports whether O_DIRECT takes the memory of b.
+func (d *File) aligned(b *Bio) bool {
+	for _, v := range b.Vecs {
+		if len(v) > 0 && uintptr(unsafe.Pointer(unsafe.SliceData(v)))%directAlign != 0 || int64(len(v))%d.align != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *File) getBounce(t *sched.Task) []byte {

@@ -18,8 +18,8 @@ type host struct{}
 
 // open opens a regular file and locks it. Devices and O_DIRECT need Linux.
 func open(path string, mode int, flags Flags) (*File, error) {
-	if flags&Direct != 0 {
-		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: direct I/O needs Linux", errno.EOPNOTSUPP)}
+	if flags&(Direct|Ring) != 0 {
+		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: direct I/O and io_uring need Linux", errno.EOPNOTSUPP)}
 	}
 	f, err := os.OpenFile(path, mode, createMode)
 	if err != nil {
@@ -46,6 +46,11 @@ func (d *File) mounted() string { return "" }
 
 // sync makes what was written durable.
 func (d *File) sync() error { return answer(d.f.Sync()) }
+
+// queue leaves every bio to do: there is no ring.
+func (d *File) queue(*sched.Task, *Bio) bool { return false }
+
+func (d *File) stop() {}
 
 // direct is not reached: open refuses Direct.
 func (d *File) direct(*sched.Task, *Bio) error { return errno.EOPNOTSUPP }

@@ -20,6 +20,7 @@ func (a *app) bench() *cobra.Command {
 	var dirty byteSize
 	var prof profiles
 	var rt runtimeFlags
+	var dio deviceIO
 	cmd := &cobra.Command{
 		Use:   "bench JOB.fio",
 		Short: "run a fio job file against files in an image",
@@ -40,12 +41,13 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
 	linuxFlag(cmd, &linux)
 	jsonFlag(cmd, &asJSON)
+	dio.flags(cmd)
 	prof.flags(cmd)
 	rt.flags(cmd)
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux)); err != nil {
+		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image)); err != nil {
 			return err
 		}
 		jf, err := a.readJob(args[0])
@@ -58,7 +60,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
-			cfg := rt.config(rig.Config{Device: image, Model: model, Faults: a.faults, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Memory: a.cache.n}, largestFile(jf))
+			cfg := rt.config(rig.Config{Device: image, DeviceFlags: dio.open(), Model: model, Faults: a.faults, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Memory: a.cache.n}, largestFile(jf))
 			if image != "" { // an image in memory would count in the heap
 				defer a.limitHeap()()
 			}

@@ -25,6 +25,7 @@ func (a *app) compare() *cobra.Command {
 	var asJSON bool
 	var prof profiles
 	var rt runtimeFlags
+	var dio deviceIO
 	cmd := &cobra.Command{
 		Use:   "compare",
 		Short: "run one job under every locking policy and say what each costs and keeps",
@@ -51,6 +52,7 @@ Exit code 1 means that a block or the image was not right.`,
 	linuxFlag(cmd, &linux)
 	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
 	jsonFlag(cmd, &asJSON)
+	dio.flags(cmd)
 	prof.flags(cmd)
 	rt.flags(cmd)
 	f.Lookup("policy").DefValue = "every preset"
@@ -87,7 +89,7 @@ Exit code 1 means that a block or the image was not right.`,
 		if err != nil {
 			return err
 		}
-		if err := rt.checkLinux(cmd, linux); err != nil {
+		if err := errors.Join(rt.checkLinux(cmd, linux), dio.check(cmd, device)); err != nil {
 			return err
 		}
 		others, done, err := a.linuxRows(linux)
@@ -99,7 +101,7 @@ Exit code 1 means that a block or the image was not right.`,
 		err = prof.around(a, func() error {
 			for _, m := range models {
 				var r *experiment.Result
-				cfg := rt.config(rig.Config{Device: device, Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
+				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 				err := a.on(&rt, func() (err error) {
 					r, err = a.runCompare(cfg, experiment.Options{
 						Job: jf, Policies: policies, Others: others, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,

@@ -50,6 +50,12 @@ func NewRing(int) (*Ring, error) { return nil, ErrNotLinux }
 // PrepVec fails.
 func (*Ring) PrepVec(Op, int, [][]byte, int64, uint32) error { return ErrNotLinux }
 
+// Publish fails.
+func (*Ring) Publish() uint32 { return 0 }
+
+// Push fails.
+func (*Ring) Push(uint32, int) error { return ErrNotLinux }
+
 // Wait fails.
 func (*Ring) Wait(int) error { return ErrNotLinux }
 

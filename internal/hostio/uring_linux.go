@@ -184,9 +184,20 @@ func (r *Ring) next() (*sqe, error) {
 
 // Enter gives the kernel what is prepared, and waits until wait completions can be taken.
 func (r *Ring) Enter(wait int) error {
+	return r.Push(r.Publish(), wait)
+}
+
+// Publish shows the kernel what is prepared, and gives the number of requests for Push. It belongs to the submission side, as Prep does.
+func (r *Ring) Publish() (submit uint32) {
 	atomic.StoreUint32(r.sqTail, r.tail)
-	submit := r.tail - r.told.Load()
+	submit = r.tail - r.told.Load()
 	r.told.Store(r.tail)
+	return submit
+}
+
+// Push lets the kernel take submit published requests, and waits until wait completions can be taken. Many tasks may push at a time: one
+// may take what another has published.
+func (r *Ring) Push(submit uint32, wait int) error {
 	for {
 		n, err := r.enter(submit, uint32(wait))
 		if err == unix.EINTR {
@@ -195,6 +206,10 @@ func (r *Ring) Enter(wait int) error {
 			return fmt.Errorf("io_uring_enter: %w", err)
 		}
 		if submit -= n; submit == 0 && (err == nil || wait == 0) {
+			return nil
+		}
+		// What is left was interrupted, or another task's push took it.
+		if n == 0 && err == nil && atomic.LoadUint32(r.sqHead) == atomic.LoadUint32(r.sqTail) {
 			return nil
 		}
 	}

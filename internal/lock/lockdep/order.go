@@ -77,6 +77,8 @@ var Order = []Row{
 	{"bio_list", rankLeaf + 2, spin, "volumes"},
 	{"bounce", rankLeaf + 2, spin, "blockdev: free list of aligned buffers"},
 	{"device", rankLeaf + 2, spin, "blockdev: wait for a synchronous transfer"},
+	{"device_ring", rankLeaf + 2, spin, "blockdev: requests in the kernel's ring"},
+	{"device_slot", rankLeaf + 2, spin, "blockdev: wait for room in the kernel's ring"},
 	{"device_full", rankLeaf + 2, spin, "dm: wait for room in the device's queue"},
 	{"device_idle", rankLeaf + 2, spin, "dm: a device's task without work"},
 	{"device_log", rankLeaf + 2, spin, "dm"},

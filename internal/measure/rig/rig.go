@@ -43,6 +43,8 @@ func CheckModel(spec string) error {
 type Config struct {
 	// Device is an image or block device that holds a btrfs; empty is a fresh image in memory.
 	Device string
+	// DeviceFlags say how Device is opened: past the page cache, through a ring.
+	DeviceFlags blockdev.Flags
 	// Size is the bytes of an image in memory; 0 is DefaultSize.
 	Size int64
 	// Model is the latency model over the device: one of Models, with parameters as dm.Parse reads them, or empty for none.
@@ -82,7 +84,7 @@ func Open(t *sched.Task, cfg Config) (*Rig, error) {
 	r := &Rig{cfg: cfg}
 	var err error
 	if cfg.Device != "" {
-		r.raw, err = blockdev.Open(cfg.Device, 0)
+		r.raw, err = blockdev.Open(cfg.Device, cfg.DeviceFlags)
 	} else {
 		if cfg.Size == 0 {
 			cfg.Size = DefaultSize

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+)
+
+// deviceIO are the flags that say how the image of a measurement is read and written.
+type deviceIO struct {
+	how    string
+	direct bool
+}
+
+func (d *deviceIO) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.how, "device-io", "sync", "how the image is read and written: sync (a system call that waits for each transfer) or uring "+
+		"(many are under way in an io_uring)")
+	f.BoolVar(&d.direct, "device-direct", false, "open the image with O_DIRECT, past the page cache of the machine")
+	completeFixed(cmd, "device-io", []string{"sync", "uring"})
+}
+
+func (d *deviceIO) check(cmd *cobra.Command, image string) error {
+	switch {
+	case d.how != "sync" && d.how != "uring":
+		return usagef(cmd, "device-io %q, want sync or uring", d.how)
+	case image == "" && (d.direct || d.how != "sync"):
+		return usagef(cmd, "--device-io and --device-direct need an image file or a block device, not an image in memory")
+	}
+	return nil
+}
+
+func (d *deviceIO) open() (f blockdev.Flags) {
+	if d.how == "uring" {
+		f |= blockdev.Ring
+	}
+	if d.direct {
+		f |= blockdev.Direct
+	}
+	return f
+}
