@@ -274,6 +274,10 @@ func FuzzItems(f *testing.F) {
 		round("RootItem", RootItemSize, new(RootItem), new(RootItem))
 		round("FreeSpaceInfo", FreeSpaceInfoSize, new(FreeSpaceInfo), new(FreeSpaceInfo))
 		round("FileExtent", FileExtentSize, new(FileExtent), new(FileExtent))
+		round("QgroupStatus", QgroupStatusSize, new(QgroupStatus), new(QgroupStatus))
+		round("QgroupStatus of old kernels", QgroupStatusSize-8, new(QgroupStatus), new(QgroupStatus))
+		round("QgroupInfo", QgroupInfoSize, new(QgroupInfo), new(QgroupInfo))
+		round("QgroupLimit", QgroupLimitSize, new(QgroupLimit), new(QgroupLimit))
 		if len(b) >= KeySize {
 			p := make([]byte, KeySize)
 			DecodeKey(b).Encode(p)

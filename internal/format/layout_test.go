@@ -134,6 +134,9 @@ func TestLayout(t *testing.T) {
 			Count  uint32
 		})},
 		{FreeSpaceInfoSize, new(FreeSpaceInfo), new(struct{ ExtentCount, Flags uint32 })},
+		{QgroupStatusSize, new(QgroupStatus), new(struct{ Version, Generation, Flags, Rescan, EnableGen uint64 })},
+		{QgroupInfoSize, new(QgroupInfo), new(struct{ Generation, Rfer, RferCmpr, Excl, ExclCmpr uint64 })},
+		{QgroupLimitSize, new(QgroupLimit), new(struct{ Flags, MaxRfer, MaxExcl, RsvRfer, RsvExcl uint64 })},
 		{rootBackupSize, new(backupCoder), new(backupWire)},
 	} {
 		if n := binary.Size(c.wire); n != c.size {
