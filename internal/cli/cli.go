@@ -205,7 +205,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.SuggestionsMinimumDistance = 2
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
 		&cobra.Group{ID: "measure", Title: "Measure:"}, &cobra.Group{ID: "study", Title: "Study:"})
-	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump())
+	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota())
 	a.add(root, "files", a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.write(),
 		a.truncate(), a.fallocate(), a.chattr())
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())

@@ -127,6 +127,7 @@ func (f *FS) wire(t *sched.Task) {
 		return
 	}
 	f.trans.Space.SetFlushers(flushers{f})
+	f.trans.Quota.SetFlusher(flushers{f})
 	f.trans.Extents.SetCsums(f.store)
 	f.trans.Extents.SetFirstFit(f.opt.FirstFit)
 	f.trans.OnCommit(f.writeInodes)
@@ -244,6 +245,7 @@ func (f *FS) CheckQuiescent(t *sched.Task) {
 		n.ip.CheckQuiescent(t)
 	}
 	f.data.CheckQuiescent(t)
+	f.trans.Quota.CheckQuiescent(t)
 	if d := f.trans.Space.Data().Usage(t); d.MayUse != 0 || d.Reserved != 0 || d.Pinned != 0 {
 		panic(fmt.Sprintf("fs: at rest data has may_use=%d reserved=%d pinned=%d", d.MayUse, d.Reserved, d.Pinned))
 	}

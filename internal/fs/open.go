@@ -147,14 +147,6 @@ func (f *FS) checkRoots(t *sched.Task) (*format.RootItem, error) {
 	if it.Refs == 0 {
 		return nil, errors.New("corrupt root item: tree 5 has no references")
 	}
-	if f.opt.ReadOnly {
-		return &it, nil
-	}
-	if _, err := f.trans.RootItem(t, format.QUOTA_TREE_OBJECTID); err == nil {
-		return nil, errors.New("unsupported feature for writing: quotas: open read-only")
-	} else if !errors.Is(err, transaction.ErrNoRoot) {
-		return nil, err
-	}
 	return &it, nil
 }
 

@@ -234,6 +234,24 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 	}
 }
 
+// SyncRoot writes back every page of subvolume root's inodes that is dirty, waits for those that others write back, and for every
+// ordered extent of the file system. Errors are recorded for fsync. Models btrfs_start_delalloc_snapshot() and
+// btrfs_wait_ordered_extents().
+func (e *Engine) SyncRoot(t *sched.Task, root uint64) {
+	busy := e.fs.Cache.BDI.BusyMappings(t, nil)
+	for _, m := range busy {
+		if ip := inode.OfMapping(m); ip.Root.ID == root {
+			_ = e.WritePages(t, ip, 0, pagecache.MaxFileEnd, true)
+		}
+	}
+	for _, m := range busy {
+		if ip := inode.OfMapping(m); ip.Root.ID == root {
+			e.waitPages(t, ip, 0, pagecache.MaxFileEnd)
+		}
+	}
+	e.fs.Pool.WaitAll(t)
+}
+
 // SyncAll writes back every page that is dirty, waits for those that others write back, and for
 // every ordered extent; the first error is returned. Models sync_inodes_sb().
 func (e *Engine) SyncAll(t *sched.Task) error {

@@ -35,6 +35,7 @@ var Order = []Row{
 	{"student_wait", 35, sleep, "labs/kit: wait of a student's range lock"},
 	{"dio_wait", 40, sleep, "setsize: wait for i_dio_count to be zero, under i_rwsem"},
 	{"space_ticket", 50, sleep, "spaceinfo.Reserve: may start writeback and wait for a commit, under i_rwsem"},
+	{"qgroup_flush", 50, sleep, "qgroup: a flush over a limit may start writeback and wait for a commit, as space_ticket"},
 	{"balance_dirty", 55, sleep, "buffered.Write: dirty throttling between batches"},
 	{"fault_in", 55, sleep, "buffered.Write: page faults of the source, between batches"},
 	{"dio_locked", 58, sleep, "direct I/O: ascending start; completions do not take it"},
@@ -48,6 +49,7 @@ var Order = []Row{
 	{"transaction_writers", 106, sleep, "the committer waits for open handles"},
 	{"inode_hook", 108, sleep, "commit: the items of dirty inodes"},
 	// 109 to 118: the log tree's (an inode's log mutex, log_mutex).
+	{"qgroup_ioctl_lock", 118, sleep, "transaction: quotas are turned on or off, with a handle open"},
 	{"super_mutex", 119, sleep, "transaction.WriteSuper: one superblock write at a time, under commit"},
 	{"tree_fs", 120, sleep, "ctree.SearchSlot: root to leaf, left to right"},
 	{"tree_csum", 121, sleep, "as tree_fs"},
@@ -56,7 +58,6 @@ var Order = []Row{
 	{"tree_root", 124, sleep, "as tree_fs; the commit's roots"},
 	{"tree_chunk", 125, sleep, "as tree_fs; extenttree.AllocChunk"},
 	{"chunk_mutex", 130, sleep, "extenttree.AllocChunk, under tree nodes"},
-	// 131 to 139: a quota group's mutex.
 	{"delayed_refs", 140, sleep, "extenttree: the queue of delayed references, under tree nodes"},
 	{"block_rsv", 149, sleep, "spaceinfo: under tree nodes, around space_info; Linux has a spinlock"},
 
@@ -89,6 +90,7 @@ var Order = []Row{
 	{"page_cache", rankLeaf + 2, spin, "pagecache: under mapping"},
 	{"page_state", rankLeaf + 2, spin, "pagecache: no lock but the atomics of a page's state, for explore"},
 	{"path_list", rankLeaf + 2, spin, "fstree: free list"},
+	{"qgroup_lock", rankLeaf + 2, spin, "qgroup: counts, limits and reservations"},
 	{"trans_lock", rankLeaf + 2, spin, "transaction"},
 	{"tree_read", rankLeaf + 2, spin, "ctree"},
 	{"tree_write", rankLeaf + 2, spin, "ctree"},

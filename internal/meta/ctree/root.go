@@ -37,6 +37,23 @@ func (f *Forest) OpenRoot(t *sched.Task, id, bytenr uint64, level int, generatio
 	return r, nil
 }
 
+// Close ends the use of a root that nobody searches any more: its node may leave the cache.
+func (r *Root) Close() {
+	if b := r.node.Swap(nil); b != nil {
+		b.Put()
+	}
+}
+
+// FreeRoot gives back the only block of an empty tree, which nobody searches any more.
+func (f *Forest) FreeRoot(t *sched.Task, tr *Trans, r *Root) error {
+	b := r.node.Swap(nil)
+	if b.Node.Nritems() > 0 {
+		panic(fmt.Sprintf("ctree: free of tree %d, which has %d items", int64(r.ID), b.Node.Nritems()))
+	}
+	b.lock.LockNested(t, lockSub(b.level, nestNormal))
+	return f.freeBlock(t, tr, r, b)
+}
+
 // NewRoot makes an empty tree: one leaf.
 func (f *Forest) NewRoot(t *sched.Task, tr *Trans, id uint64) (*Root, error) {
 	r := &Root{ID: id}

@@ -78,12 +78,15 @@ type ExtentTree struct {
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
 
+	tracing atomic.Bool // quotas are on: SetTracing
+
 	// commitBlocks counts the blocks of the trees that a commit itself changes, for the size of the global reserve.
 	commitBlocks atomic.Int64
 
 	// The fields below belong to the committer, the one task between enter and leave, and are not locked.
 	committer   atomic.Pointer[sched.Task]
 	pinned      []span
+	traced      map[format.Logical]Traced
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64
@@ -105,7 +108,7 @@ func (e *ExtentTree) leave() { e.committer.Store(nil) }
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), inserting: make(map[format.Logical]format.DataRef)}
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), inserting: make(map[format.Logical]format.DataRef), traced: make(map[format.Logical]Traced)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.groups.Store(&groupList{})

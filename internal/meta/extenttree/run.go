@@ -53,7 +53,11 @@ func (e *ExtentTree) RunDelayedRefs(t *sched.Task, tr *ctree.Trans, all bool) er
 		if len(list) == 0 {
 			break
 		}
+		tracing := e.tracing.Load()
 		for _, h := range list {
+			if tracing {
+				e.trace(h)
+			}
 			if err := e.runHead(t, tr, h); err != nil {
 				return err
 			}

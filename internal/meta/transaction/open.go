@@ -31,6 +31,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	m.superMu.Init(classSuper)
 	m.superGen = sb.Generation
 	m.mu.Init(classMu)
+	m.quotaMu.Init(classQuota)
 	m.waiters.Init(&m.mu, classWait)
 	m.writers.Init(&m.mu, classWriters)
 	m.ended.Init(&m.mu, classWait)
@@ -55,7 +56,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	}
 	if c.ReadOnly {
 		m.Space = spaceinfo.New(sb.NodeSize, 1)
-		return m, nil
+		return m, m.openQuota(t)
 	}
 	// A free space tree that is not marked valid is rebuilt by the kernel at mount: nothing to keep.
 	if sb.CompatROFlags&format.CompatROFreeSpaceTreeValid != 0 {
@@ -72,7 +73,10 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	if err := m.guard(t); err != nil {
 		return nil, err
 	}
-	return m, m.Extents.Load(t)
+	if err := m.Extents.Load(t); err != nil {
+		return nil, err
+	}
+	return m, m.openQuota(t)
 }
 
 // chunkTreeUUID reads it from the header of the chunk tree's root, which is the first block to be trusted.

@@ -18,6 +18,7 @@
 //	      inode_hook           the items of dirty inodes (OnCommit)
 //	        tree_*
 //	          trans_lock       Manager.mu, a leaf
+//	    qgroup_ioctl_lock      quotaMu: quotas are turned on or off, with a handle open
 //	    super_mutex            superMu: a superblock is written, by a commit or alone
 //
 // Model: fs/btrfs/transaction.c. Differences: two stages of blocking instead of six states; the committer is the
@@ -37,6 +38,7 @@ import (
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/extenttree"
+	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
@@ -98,10 +100,13 @@ type Manager struct {
 	Volumes *volumes.Volumes
 	Space   *spaceinfo.Space
 	Extents *extenttree.ExtentTree
+	Quota   *qgroup.Quota
 
 	readOnly   bool
 	dirtyLimit int64         // bytes; 0 is none
 	super      *format.Super // of the last commit; replaced, never changed
+
+	quotaMu lock.Mutex // one change of the configuration of quotas at a time
 
 	commitMu lock.Mutex
 	hooks    []func(t *sched.Task, h *Handle) error
@@ -456,7 +461,7 @@ func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
 			return err
 		}
 	}
-	for {
+	for counted := false; ; {
 		if err := m.Extents.RunDelayedRefs(t, &h.tr, final); err != nil {
 			return err
 		}
@@ -471,6 +476,13 @@ func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
 			return err
 		}
 		if !wrote && m.Extents.Quiet(t) {
+			if !counted && m.Quota.On() {
+				counted = true
+				if err := m.settleQuota(t, h); err != nil {
+					return err
+				}
+				continue
+			}
 			if cowed, err := m.cowRootTree(t, h); err != nil || !cowed {
 				return err
 			}

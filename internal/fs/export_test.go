@@ -1,0 +1,39 @@
+package fs
+
+import (
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/sched"
+)
+
+// SpoilQuota sets the counts of all qgroups on the device to zero, and the flags in the status that say so. Nothing may be dirty, and
+// the file system is closed next.
+func (f *FS) SpoilQuota(t *sched.Task, flags uint64) {
+	r, _, err := f.trans.OpenSubvol(t, format.QUOTA_TREE_OBJECTID)
+	if err != nil {
+		panic(err)
+	}
+	at, _, _ := r.Pointer()
+	n := make(format.Node, f.trans.Forest.NodeSize())
+	if err := f.vols.Read(t, n, at, 0); err != nil {
+		panic(err)
+	}
+	for i := range n.Nritems() {
+		switch b := n.Item(i); n.Key(i).Type {
+		case format.QGROUP_STATUS_KEY:
+			var s format.QgroupStatus
+			s.Decode(b)
+			s.Flags |= flags
+			s.Encode(b)
+		case format.QGROUP_INFO_KEY:
+			clear(b[8:])
+		}
+	}
+	sum := f.trans.Forest.CsumType().Sum(n[format.CsumField:])
+	copy(n, sum[:])
+	done := make(chan error)
+	f.vols.Submit(t, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(at), Vecs: [][]byte{n}, EndIO: func(_ *sched.Task, b *blockdev.Bio) { go func() { done <- b.Err }() }})
+	if err := <-done; err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,111 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+)
+
+// theirQgroups is what btrfs qgroup show says of a mounted file system: id, referenced, exclusive and the limits of each.
+func theirQgroups(t *testing.T, dir string) []string {
+	t.Helper()
+	var list []string
+	for _, line := range strings.Split(sh(t, "btrfs", "qgroup", "show", "--raw", "--sync", "-re", dir), "\n")[2:] {
+		if f := strings.Fields(line); len(f) >= 5 {
+			list = append(list, strings.Join(f[:5], " "))
+		}
+	}
+	sort.Strings(list)
+	return list
+}
+
+// ourQgroups is the same by btrlab quota show.
+func ourQgroups(t *testing.T, img string) []string {
+	t.Helper()
+	var r struct {
+		On, Inconsistent bool
+		Qgroups          []struct {
+			Qgroupid              string
+			Referenced, Exclusive uint64
+			MaxReferenced         *uint64 `json:"max_referenced"`
+			MaxExclusive          *uint64 `json:"max_exclusive"`
+		}
+	}
+	must(t, json.Unmarshal([]byte(btrlab(t, "quota", "show", "--json", img)), &r))
+	if !r.On || r.Inconsistent {
+		t.Fatalf("quotas on %v, inconsistent %v", r.On, r.Inconsistent)
+	}
+	most := func(n *uint64) string {
+		if n == nil {
+			return "none"
+		}
+		return fmt.Sprint(*n)
+	}
+	var list []string
+	for _, g := range r.Qgroups {
+		list = append(list, fmt.Sprintf("%s %d %d %s %s", g.Qgroupid, g.Referenced, g.Exclusive, most(g.MaxReferenced), most(g.MaxExclusive)))
+	}
+	sort.Strings(list)
+	return list
+}
+
+// sameQgroups wants both sides to show the same, and both checkers to find it right. A mount of Linux begins no rescan: the counts
+// are those of the last commit.
+func sameQgroups(t *testing.T, img string) {
+	t.Helper()
+	judged(t, img)
+	if out := sh(t, "btrfs", "check", "--qgroup-report", "--readonly", img); strings.Contains(out, "are different") {
+		t.Fatalf("btrfs check --qgroup-report:\n%s", tail([]byte(out)))
+	}
+	ours := strings.Join(ourQgroups(t, img), "\n")
+	mounted(t, img, "", func(dir string) {
+		if out := sh(t, "btrfs", "quota", "rescan", "-s", dir); !strings.Contains(out, "no rescan operation in progress") {
+			t.Errorf("a rescan after the mount: %s", out)
+		}
+		if theirs := strings.Join(theirQgroups(t, dir), "\n"); theirs != ours {
+			t.Errorf("have\n%s\nbtrfs qgroup show says\n%s", ours, theirs)
+		}
+	})
+}
+
+// TestQuota: both sides turn quotas on, limit, write and delete in turn, with subvolumes and a qgroup above them; the counts that one
+// leaves are those that the other goes on with.
+func TestQuota(t *testing.T) {
+	linux(t)
+	img, src := image(t, "quota.img"), t.TempDir()
+	f := newFiller(11)
+	for i := range 40 {
+		write(t, filepath.Join(src, fmt.Sprintf("f%d", i)), f.bytes(1+i*i*700))
+	}
+	btrlab(t, "mkfs", "-q", "--size", "512M", img)
+	btrlab(t, "put", "-r", src, img+":/first")
+	btrlab(t, "quota", "enable", img)
+	btrlab(t, "quota", "limit", "100M", img)
+	sameQgroups(t, img)
+	mounted(t, img, "", func(dir string) {
+		sh(t, "btrfs", "subvolume", "create", dir+"/sub")
+		sh(t, "btrfs", "qgroup", "create", "1/7", dir)
+		sh(t, "btrfs", "qgroup", "assign", "--no-rescan", "0/256", "1/7", dir)
+		sh(t, "btrfs", "qgroup", "limit", "-e", "50M", "0/256", dir)
+		sh(t, "cp", "-r", src, dir+"/sub/linux")
+		sh(t, "rm", "-r", dir+"/first")
+	})
+	sameQgroups(t, img)
+	btrlab(t, "put", "-r", src, img+":/sub/second")
+	btrlab(t, "rm", img+":/sub/linux/f20")
+	btrlab(t, "truncate", "--size", "5000", img+":/sub/linux/f39")
+	btrlab(t, "fallocate", "--punch-hole", "--offset", "8k", "--length", "40k", img+":/sub/second/f30")
+	btrlab(t, "quota", "limit", "200M", img+":/sub")
+	sameQgroups(t, img)
+	mounted(t, img, "", func(dir string) { sh(t, "rm", "-r", dir+"/sub/second") })
+	sameQgroups(t, img)
+	btrlab(t, "quota", "rescan", img)
+	sameQgroups(t, img)
+	btrlab(t, "quota", "disable", img)
+	judged(t, img)
+	mounted(t, img, "", func(dir string) { sh(t, "btrfs", "quota", "enable", dir); sh(t, "btrfs", "quota", "rescan", "-w", dir) })
+	sameQgroups(t, img)
+}

@@ -1,0 +1,202 @@
+package qgroup
+
+import (
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/sched"
+)
+
+// Load reads the quota tree of an image that has one, as of its commit generation. Counts that are not of that commit are
+// inconsistent; a rescan that was under way is done again by the next commit. Models btrfs_read_qgroup_config().
+func (q *Quota) Load(t *sched.Task, tree *ctree.Root, generation uint64) error {
+	q.tree = tree
+	var p ctree.Path
+	defer p.Release(t)
+	relations := map[uint64][]uint64{}
+	var status bool
+	q.lock(t)
+	defer q.mu.Unlock(t)
+	for key := (format.Key{}); ; key = key.Next() {
+		q.mu.Unlock(t)
+		more, err := q.forest.SearchForward(t, tree, key, &p)
+		q.mu.Lock(t)
+		if err != nil {
+			return fmt.Errorf("read quota tree: %w", err)
+		}
+		if !more {
+			break
+		}
+		key = p.Key()
+		ok := q.loadItem(key, p.Item(), relations)
+		status = status || key.Type == format.QGROUP_STATUS_KEY
+		p.Release(t)
+		if !ok {
+			return fmt.Errorf("corrupt quota tree: item %v, bad size: %w", key, errno.EUCLEAN)
+		}
+	}
+	switch {
+	case !status || q.status.Flags&format.QgroupStatusOn == 0:
+		return nil
+	case q.status.Version != format.QgroupStatusVersion || q.status.Flags&format.QgroupStatusSimple != 0:
+		return fmt.Errorf("unsupported feature for writing: simple quotas: open read-only")
+	}
+	for id, up := range relations {
+		for _, to := range up {
+			if a, b := q.groups[id], q.groups[to]; a != nil && b != nil {
+				a.parents = append(a.parents, b)
+			}
+		}
+	}
+	for _, g := range q.groups {
+		g.linkUp()
+	}
+	if q.status.Generation != generation {
+		q.status.Flags |= format.QgroupStatusInconsistent
+	}
+	q.turnOn(q.status.Flags&format.QgroupStatusRescan != 0)
+	return nil
+}
+
+// turnOn makes q.groups count, from the start with recount set.
+func (q *Quota) turnOn(recount bool) {
+	q.recount = recount
+	if q.extents != nil {
+		q.extents.SetTracing(true)
+	}
+	q.on.Store(true)
+}
+
+// loadItem takes an item of the quota tree; false says that it is too short.
+func (q *Quota) loadItem(k format.Key, b []byte, relations map[uint64][]uint64) bool {
+	switch k.Type {
+	case format.QGROUP_STATUS_KEY:
+		if len(b) < format.QgroupStatusSize-8 {
+			return false
+		}
+		q.status.Decode(b)
+	case format.QGROUP_INFO_KEY:
+		if len(b) < format.QgroupInfoSize {
+			return false
+		}
+		var x format.QgroupInfo
+		x.Decode(b)
+		g := q.addGroup(k.Offset)
+		g.rfer, g.excl = x.Rfer, x.Excl
+		g.dirty, g.limitDirty = false, false
+	case format.QGROUP_LIMIT_KEY:
+		if len(b) < format.QgroupLimitSize {
+			return false
+		}
+		if g := q.groups[k.Offset]; g != nil { // the counts of all come first
+			g.limit.Decode(b)
+		}
+	case format.QGROUP_RELATION_KEY:
+		if k.Objectid < k.Offset { // the other of each pair says the same
+			relations[k.Objectid] = append(relations[k.Objectid], k.Offset)
+		}
+	}
+	return true
+}
+
+// addGroup gives the group with the id, a new one if there is none.
+func (q *Quota) addGroup(id uint64) *group {
+	g := q.groups[id]
+	if g == nil {
+		g = &group{id: id, dirty: true, limitDirty: true}
+		g.up = []*group{g}
+		q.groups[id] = g
+	}
+	return g
+}
+
+// linkUp fills up.
+func (g *group) linkUp() {
+	g.up = append(g.up[:0], g)
+	seen := map[*group]bool{g: true}
+	for i := 0; i < len(g.up); i++ {
+		for _, a := range g.up[i].parents {
+			if !seen[a] {
+				seen[a] = true
+				g.up = append(g.up, a)
+			}
+		}
+	}
+}
+
+// Create makes an empty quota tree and turns quotas on: the commit of the transaction makes a group for each subvolume and counts.
+// The caller enters the tree into the tree of roots. Models btrfs_quota_enable().
+//
+// Preconditions: a handle is open; quotas are off, and nobody else turns them on; no write is in flight.
+func (q *Quota) Create(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
+	r, err := q.forest.NewRoot(t, tr, format.QUOTA_TREE_OBJECTID)
+	if err != nil {
+		return nil, err
+	}
+	q.tree = r
+	q.status = format.QgroupStatus{Version: format.QgroupStatusVersion, Generation: tr.ID, Rescan: 0,
+		Flags: format.QgroupStatusOn | format.QgroupStatusRescan | format.QgroupStatusInconsistent}
+	q.lock(t)
+	q.addGroup(format.FS_TREE_OBJECTID)
+	q.turnOn(true)
+	q.mu.Unlock(t)
+	return r, nil
+}
+
+// Clear turns quotas off and empties the quota tree, which is returned for the caller to free. Models btrfs_quota_disable().
+//
+// Preconditions: as Create, with quotas on.
+func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
+	q.on.Store(false)
+	q.extents.SetTracing(false)
+	var p ctree.Path
+	defer p.Release(t)
+	for {
+		if _, err := q.forest.SearchSlot(t, tr, q.tree, format.Key{}, &p, -1, true); err != nil {
+			return nil, err
+		}
+		n := p.Leaf().Nritems()
+		if n == 0 {
+			break
+		}
+		if err := q.forest.DelItems(t, tr, q.tree, &p, 0, n); err != nil {
+			return nil, err
+		}
+		p.Release(t)
+	}
+	r := q.tree
+	q.tree, q.status, q.recount = nil, format.QgroupStatus{}, false
+	q.lock(t)
+	clear(q.groups)
+	q.mu.Unlock(t)
+	return r, nil
+}
+
+// Rescan makes the next commit count from the start. Models btrfs_qgroup_rescan().
+//
+// Preconditions: a handle is open.
+func (q *Quota) Rescan() { q.recount = true }
+
+// Limit sets a limit of a qgroup in bytes, or with none set takes it away; excl says which. The commit writes it. ENOENT when
+// there is no such qgroup. Models btrfs_limit_qgroup().
+//
+// Preconditions: a handle is open.
+func (q *Quota) Limit(t *sched.Task, id, bytes uint64, excl, none bool) error {
+	q.lock(t)
+	defer q.mu.Unlock(t)
+	g := q.groups[id]
+	if g == nil {
+		return errno.ENOENT
+	}
+	l, bit, max := &g.limit, uint64(format.QgroupLimitMaxRfer), &g.limit.MaxRfer
+	if excl {
+		bit, max = format.QgroupLimitMaxExcl, &g.limit.MaxExcl
+	}
+	if l.Flags |= bit; none {
+		l.Flags, bytes = l.Flags&^bit, 0
+	}
+	*max, g.limitDirty = bytes, true
+	return nil
+}
