@@ -40,6 +40,7 @@ package writeback
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
@@ -238,25 +239,27 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 // ordered extent of the file system. Errors are recorded for fsync. Models btrfs_start_delalloc_snapshot() and
 // btrfs_wait_ordered_extents().
 func (e *Engine) SyncRoot(t *sched.Task, root uint64) {
-	busy := e.fs.Cache.BDI.BusyMappings(t, nil)
-	for _, m := range busy {
-		if ip := inode.OfMapping(m); ip.Root.ID == root {
-			_ = e.WritePages(t, ip, 0, pagecache.MaxFileEnd, true)
-		}
-	}
-	for _, m := range busy {
-		if ip := inode.OfMapping(m); ip.Root.ID == root {
-			e.waitPages(t, ip, 0, pagecache.MaxFileEnd)
-		}
-	}
+	_ = e.syncPages(t, func(ip *inode.Inode) bool { return ip.Root.ID == root })
 	e.fs.Pool.WaitAll(t)
 }
 
 // SyncAll writes back every page that is dirty, waits for those that others write back, and for
 // every ordered extent; the first error is returned. Models sync_inodes_sb().
 func (e *Engine) SyncAll(t *sched.Task) error {
+	first := e.syncPages(t, func(*inode.Inode) bool { return true })
+	e.fs.Pool.WaitAll(t)
+	// The device's errors come with the end of a bio, and those of earlier writeback may never have been told.
+	if err := e.fs.Cache.TakeError(t); first == nil {
+		first = err
+	}
+	return first
+}
+
+// syncPages writes back the dirty pages of the inodes that of accepts, and waits for those that others write back.
+func (e *Engine) syncPages(t *sched.Task, of func(ip *inode.Inode) bool) error {
 	var first error
 	busy := e.fs.Cache.BDI.BusyMappings(t, nil)
+	busy = slices.DeleteFunc(busy, func(m *pagecache.Mapping) bool { return !of(inode.OfMapping(m)) })
 	for _, m := range busy {
 		if err := e.WritePages(t, inode.OfMapping(m), 0, pagecache.MaxFileEnd, true); err != nil && first == nil {
 			first = err
@@ -264,11 +267,6 @@ func (e *Engine) SyncAll(t *sched.Task) error {
 	}
 	for _, m := range busy {
 		e.waitPages(t, inode.OfMapping(m), 0, pagecache.MaxFileEnd)
-	}
-	e.fs.Pool.WaitAll(t)
-	// The device's errors come with the end of a bio, and those of earlier writeback may never have been told.
-	if err := e.fs.Cache.TakeError(t); first == nil {
-		first = err
 	}
 	return first
 }
