@@ -142,6 +142,20 @@ func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, di
 	return ip.Ordered.Add(t, ip, typ, start, n, diskBytenr)
 }
 
+// SplitOrdered cuts an ordered extent that AddOrdered has made after its first n bytes and returns the rest, which the caller owes as
+// well. It needs metadata for one extent more, which it takes without flushing: the range is locked, or was lately.
+//
+// Models btrfs_split_ordered_extent(). Difference: that counts the extent and reserves nothing for it.
+func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ordered.Extent, error) {
+	rest, inPlace := oe.Len-n, oe.Type == ordered.Nocow
+	if err := ip.ReserveExtents(t, rest, inPlace, spaceinfo.NoFlush); err != nil {
+		return nil, err
+	}
+	ip.acct.class(inPlace).Add(1)
+	ip.ReleaseExtents(rest, inPlace, rest)
+	return ip.Ordered.Split(t, oe, n), nil
+}
+
 // TakeOrdered ends the count of AddOrdered: the extent, and its checksums, are about to go into the trees. The metadata bytes
 // that were reserved for it are the caller's now, who gives them to its transaction handle or releases them.
 // Models trans->block_rsv = &inode->block_rsv in btrfs_finish_one_ordered().

@@ -165,6 +165,9 @@ func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
 // AssertLocked panics when a checked task does not hold i_rwsem for writing.
 func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t) }
 
+// AssertRLocked panics when a checked task holds i_rwsem neither for writing nor for reading.
+func (ip *Inode) AssertRLocked(t *sched.Task) { ip.rwsem.AssertRHeld(t) }
+
 // Size is i_size in bytes. It changes under i_rwsem, but unlocked writers and readers look without it.
 func (ip *Inode) Size(t *sched.Task) uint64 {
 	ip.sizePoint(t, sched.PointLoad, sched.Reads)

@@ -49,16 +49,50 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 		tr.mu.Unlock(t)
 		panic(fmt.Sprintf("ordered: add [%d, %d) over %v", start, start+length, o))
 	}
-	tr.rng ^= tr.rng << 13
-	tr.rng ^= tr.rng >> 17
-	tr.rng ^= tr.rng << 5
-	e.prio = tr.rng
+	e.prio = tr.nextPrio()
 	e.inTree = true
 	tr.insertLocked(t, e)
 	tr.n.Add(1)
 	tr.mu.Unlock(t)
 	t.Owe(e)
 	return e
+}
+
+// Split cuts e after its first n bytes, and returns the rest as an extent of its own with two references, as Add: the caller owes
+// its submission as well. Models btrfs_split_ordered_extent().
+//
+// Preconditions: no bio of e has been submitted, and no checksums are set.
+func (tr *Tree) Split(t *sched.Task, e *Extent, n uint64) *Extent {
+	t.Spend(cost.Ordered, 1)
+	if n == 0 || n >= e.Len {
+		panic(fmt.Sprintf("ordered: split of %v after %d bytes", e, n))
+	}
+	r := tr.pool.get(t, e.Start+n, e.Len-n)
+	r.Type, r.DiskBytenr, r.Owner = e.Type, e.DiskBytenr+format.Logical(n), e.Owner
+	r.left.Store(int64(r.Len))
+	r.failed.Store(nil)
+	r.tree = tr
+	r.left_, r.right_ = nil, nil
+	tr.pool.bytes.Add(-int64(r.Len)) // they were e's
+	tr.mu.Lock(t)
+	tr.data.Write(t, nameTree)
+	e.Len = n
+	e.left.Store(int64(n))
+	r.prio = tr.nextPrio()
+	r.inTree = true
+	tr.insertLocked(t, r)
+	tr.n.Add(1)
+	tr.mu.Unlock(t)
+	t.Owe(r)
+	return r
+}
+
+// nextPrio is a random number. mu is held.
+func (tr *Tree) nextPrio() uint32 {
+	tr.rng ^= tr.rng << 13
+	tr.rng ^= tr.rng >> 17
+	tr.rng ^= tr.rng << 5
+	return tr.rng
 }
 
 // insertLocked puts e at its place: down to the first node of lower priority, whose subtree is split at e.
