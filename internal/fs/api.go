@@ -68,6 +68,7 @@ const (
 	O_NOFOLLOW           // a symbolic link is opened itself: ELOOP
 	O_APPEND             // every write goes to the end of the file
 	O_DIRECT             // reads and writes past the page cache
+	O_DSYNC              // every write is durable when it returns
 )
 
 // Fallocate modes, as in linux/falloc.h.

@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/direct"
+	"btrlab/internal/iopath/fsync"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
@@ -46,15 +47,12 @@ func (f *File) readDirect(t *sched.Task, rq kiocb.Request, p []byte) (int, error
 // writeDirect models the end of btrfs_direct_write(): what was written through the cache is written back and removed from it, so that
 // the next direct read finds it on the device.
 func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
-	if src.Faults != nil {
-		return 0, errno.EOPNOTSUPP
-	}
-	n, err := direct.Write(t, &f.fs.env, f.n.ip, rq, src.Buf)
+	n, err := direct.Write(t, &f.fs.env, f.n.ip, rq, src)
 	if !errors.Is(err, errno.ENOTBLK) {
 		return n, err
 	}
 	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^kiocb.Direct
-	m, err := buffered.Write(t, &f.fs.env, f.n.ip, rq, iopath.Source{Buf: src.Buf[n:]})
+	m, err := f.writeBuffered(t, rq, src.After(n))
 	if m > 0 {
 		start, end := rq.Pos, rq.Pos+uint64(m)
 		if rq.Flags&kiocb.Append != 0 {
@@ -68,3 +66,28 @@ func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (
 	}
 	return n + m, err
 }
+
+// writeBuffered is buffered.Write with the sync of a durable write after it. Models the end of btrfs_do_write_iter().
+func (f *File) writeBuffered(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	durable := rq.Flags&kiocb.DSync != 0
+	rq.Flags &^= kiocb.DSync
+	n, err := buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
+	if n > 0 && durable {
+		if serr := f.SyncWrite(t); serr != nil {
+			return 0, serr
+		}
+	}
+	return n, err
+}
+
+// SyncWrite is Fsync at the end of a durable write. Models generic_write_sync().
+func (f *File) SyncWrite(t *sched.Task) error {
+	if f.inodeHeld.Load() {
+		t.Journal = iopath.DirectSync{}
+	}
+	return fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs)
+}
+
+// HoldsInode leaves word with the open file that i_rwsem is held: a wrong order (policy.MarkFile), because other tasks have the file open
+// as well.
+func (f *File) HoldsInode(yes bool) { f.inodeHeld.Store(yes) }

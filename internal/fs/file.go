@@ -14,7 +14,6 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/buffered"
 	"btrlab/internal/iopath/fallocate"
-	"btrlab/internal/iopath/fsync"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
@@ -24,13 +23,15 @@ type File struct {
 	fs    *FS
 	n     *Node
 	write bool
-	flags kiocb.Flags // of every request: O_APPEND, O_DIRECT
+	flags kiocb.Flags // of every request: O_APPEND, O_DIRECT, O_DSYNC
 	path  string
 	ra    fileread.State
 	errs  atomic.Uint64 // data write errors seen by Fsync
+
+	inodeHeld atomic.Bool // HoldsInode
 }
 
-// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND and O_DIRECT count. The File has a reference of its own.
+// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND, O_DIRECT and O_DSYNC count. The File has a reference of its own.
 // Models may_open() and do_dentry_open().
 func (n *Node) Open(t *sched.Task, flags OpenFlags) (*File, error) { return n.open(t, flags, "") }
 
@@ -62,6 +63,9 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 	}
 	if flags&O_DIRECT != 0 {
 		x.flags |= kiocb.Direct
+	}
+	if flags&O_DSYNC != 0 {
+		x.flags |= kiocb.DSync
 	}
 	x.errs.Store(n.ip.Pages.ErrorSeq())
 	if flags&O_TRUNC != 0 && write && n.ip.Size(t) > 0 {
@@ -145,6 +149,7 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 // EIOCBQUEUED: rq.Done is told the rest, and the file stays open until then.
 func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
 	rq.Flags |= f.flags
+	rq.File = f
 	if rq.Flags&kiocb.Nowait != 0 {
 		t.BeginNowait()
 		defer t.EndNowait()
@@ -154,7 +159,7 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	case rq.Flags&kiocb.Direct != 0:
 		n, err = f.writeDirect(t, rq, src)
 	default:
-		n, err = buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
+		n, err = f.writeBuffered(t, rq, src)
 	}
 	if err == errno.EIOCBQUEUED {
 		return 0, err
@@ -200,7 +205,7 @@ func (f *File) Fsync(t *sched.Task) error {
 	if f.fs.opt.ReadOnly {
 		return nil
 	}
-	return f.opError("fsync", 0, 0, fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs))
+	return f.opError("fsync", 0, 0, f.SyncWrite(t))
 }
 
 // DropCache drops the clean pages that lie in [off, off+n) whole; writeback of dirty ones begins, and they stay. Models

@@ -40,6 +40,11 @@ func (e *Env) Policy() *policy.Policy { return e.policy.Load() }
 // SetPolicy changes the policy. The caller has no request in flight.
 func (e *Env) SetPolicy(p *policy.Policy) { e.policy.Store(p) }
 
+// DirectSync is what sched.Task.Journal holds while a direct write syncs its file: the task holds i_rwsem, shared or not, and fsync takes
+// what the task holds for its own. It is the task's, not the file's, which other tasks have open as well.
+// Models BTRFS_TRANS_DIO_WRITE_STUB.
+type DirectSync struct{}
+
 // Source is the memory that a write copies from. Models an iov_iter of user memory.
 type Source struct {
 	// Buf is the bytes to write.
@@ -56,3 +61,23 @@ type Faulter interface {
 	// Present is how many bytes of [from, to) can be copied now, with page faults disabled.
 	Present(from, to int) int
 }
+
+// After is the source from byte n on.
+func (s Source) After(n int) Source {
+	s.Buf = s.Buf[n:]
+	if s.Faults != nil && n > 0 {
+		s.Faults = after{s.Faults, n}
+	}
+	return s
+}
+
+// after is a Faulter whose buffer begins n bytes into that of another.
+type after struct {
+	Faulter
+	n int
+}
+
+func (a after) FaultIn(t *sched.Task, from, to int) int {
+	return a.Faulter.FaultIn(t, from+a.n, to+a.n)
+}
+func (a after) Present(from, to int) int { return a.Faulter.Present(from+a.n, to+a.n) }

@@ -14,6 +14,14 @@ type Request struct {
 	// Done, if set, is told the end of a direct request that was queued: the call has returned EIOCBQUEUED then. Other requests end
 	// before the call returns, and Done hears nothing of them.
 	Done Completion
+	// File is the open file that the request came by. A durable direct write (DSync) asks it.
+	File File
+}
+
+// File is an open file, as the end of a request sees it. Models kiocb.ki_filp.
+type File interface {
+	// SyncWrite makes durable what a write has written, and reports data errors as fsync does. Models generic_write_sync().
+	SyncWrite(t *sched.Task) error
 }
 
 // Completion is told the end of queued requests. Models kiocb.ki_complete.

@@ -43,12 +43,14 @@ func (f *Finisher) Prepare(t *sched.Task, s Stage) {
 	f.mu.Unlock(t)
 }
 
-// Defer queues w. The workers of the stage owe ev from now on (sched.WaitGraph), and Run ends that. It never sleeps.
+// Defer queues w. The workers of the stage owe ev, unless it is nil, from now on (sched.WaitGraph), and Run ends that. It never sleeps.
 //
 // Preconditions: Prepare(s) has returned.
 func (f *Finisher) Defer(t *sched.Task, s Stage, w *workqueue.Work[Deferred], ev any) {
 	q := f.deferred[s].Load()
-	t.Delegate(ev, q)
+	if ev != nil {
+		t.Delegate(ev, q)
+	}
 	q.Queue(t, w)
 }
 

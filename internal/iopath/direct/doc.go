@@ -26,6 +26,11 @@
 // Two writers inside EOF exclude each other per extent only: each locks the rest of its request, but for the time of one
 // extent. Requests over several extents may mix at the extents' borders.
 //
+// The source of a write may not be there. A pass ends at its first missing page, with the rest of the ordered extent given up;
+// the source is faulted in, and the next pass goes on. Until 5.15 it was faulted in with the ordered extent in hand.
+//
+// A durable write (DSync) syncs the file: in the end of its last pass with i_rwsem held, until 6.10 after that, and queued on a worker.
+//
 // A read locks the range of its rest extent by extent, too, and keeps the lock of each until the device has read it: without
 // that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go.
 //

@@ -39,7 +39,7 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	if err := flushCached(t, env, ip, start, end); err != nil {
 		return 0, err
 	}
-	r := read{ip: ip, pl: pl, env: env, io: newRequest(t, env, ip, false, rq.Done != nil)}
+	r := read{ip: ip, pl: pl, env: env, io: newRequest(t, env, ip, false, rq)}
 	done := 0
 	var err error
 	for err == nil && done < len(p) {
@@ -47,10 +47,7 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		n, err = r.extent(t, start+uint64(done), p[done:])
 		done += n
 	}
-	if err != nil {
-		rq.Done = nil // the caller goes on from there
-	}
-	return r.io.submitted(t, start, end, min(done, int(size-rq.Pos)), err, rq.Done)
+	return r.io.submitted(t, start, end, min(done, int(size-rq.Pos)), err)
 }
 
 // read is the state of one direct read.

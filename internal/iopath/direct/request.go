@@ -39,7 +39,7 @@ type request struct {
 	env   *iopath.Env
 	ip    *inode.Inode
 	write bool
-	queue bool // the caller wants to be told of the end
+	req   kiocb.Request // req.Done is nil: the caller waits
 
 	left   atomic.Int64
 	ended  atomic.Bool // the submitter may go on
@@ -47,10 +47,11 @@ type request struct {
 	failed atomic.Pointer[error]
 
 	// Set by the submitter before it counts itself off.
-	done       kiocb.Completion // nil: the submitter waits
-	start, end uint64           // bytes of the file
-	n          int              // what the caller is told
+	queued     bool   // the submitter does not wait
+	start, end uint64 // bytes of the file
+	n          int    // what the caller is told
 	err        error
+	syncs      bool // later is the sync of a durable write
 	later      workqueue.Work[finish.Deferred]
 
 	bios   []*bio // the first used of them are this request's
@@ -70,28 +71,35 @@ type bio struct {
 	check workqueue.Work[finish.Deferred] // of a read: its checksums
 }
 
-// newRequest takes a request from the pool and counts it among the I/Os in flight, as t's. queue says that the caller wants to be told
-// of its end later, if that may be.
-func newRequest(t *sched.Task, env *iopath.Env, ip *inode.Inode, write, queue bool) *request {
+// newRequest takes a request from the pool and counts it among the I/Os in flight, as t's.
+func newRequest(t *sched.Task, env *iopath.Env, ip *inode.Inode, write bool, req kiocb.Request) *request {
 	rq, _ := env.Requests.Get().(*request)
 	if rq == nil {
 		rq = new(request)
 		rq.Of, rq.later.Of = rq, rq
 		rq.wait.Init(blockdev.WaitClass)
 	}
-	rq.env, rq.ip, rq.write, rq.queue = env, ip, write, queue
+	rq.env, rq.ip, rq.write, rq.req = env, ip, write, req
 	rq.left.Store(1)
 	rq.ended.Store(false)
 	rq.failed.Store(nil)
-	if queue {
-		stage := finish.CheckRead
-		if write {
-			stage = finish.EndWrite
-		}
-		env.Finish.Prepare(t, stage)
+	if req.Done != nil {
+		rq.prepare(t)
 	}
 	ip.DIO.Inc(t)
 	return rq
+}
+
+// prepare makes the workers that the end may need.
+func (rq *request) prepare(t *sched.Task) {
+	if !rq.write {
+		rq.env.Finish.Prepare(t, finish.CheckRead)
+		return
+	}
+	rq.env.Finish.Prepare(t, finish.EndWrite)
+	if rq.req.Flags&kiocb.DSync != 0 {
+		rq.env.Finish.Prepare(t, finish.SyncWrite)
+	}
 }
 
 // bio is the next bio of the request.
@@ -184,7 +192,7 @@ func endRead(t *sched.Task, bb *blockdev.Bio) {
 	case !rq.ip.Sums():
 		b.checked(t)
 		rq.put(t)
-	case rq.queue:
+	case rq.req.Done != nil:
 		rq.env.Finish.Defer(t, finish.CheckRead, &b.check, &rq.ip.DIO)
 	default:
 		rq.put(t)
@@ -223,66 +231,83 @@ func (rq *request) put(t *sched.Task) {
 		return
 	}
 	switch {
-	case rq.done == nil:
+	case !rq.queued:
 		rq.ended.Store(true) // from here on the request is the submitter's, but for its wait queue
 		rq.wait.Wake(t)
 	case rq.write && rq.ip.Pages.Pages() > 0:
 		rq.env.Finish.Defer(t, finish.EndWrite, &rq.later, &rq.ip.DIO)
 	default:
 		rq.ip.DIO.Adopt(t)
-		rq.report(t)
+		rq.endQueued(t)
 	}
 }
 
 // Run is what a worker does for a queued request. Models iomap_dio_complete_work().
 func (rq *request) Run(t *sched.Task) {
+	if rq.syncs {
+		if err := rq.req.File.SyncWrite(t); err != nil {
+			rq.n, rq.err = 0, err
+		}
+		rq.report(t)
+		return
+	}
 	rq.ip.DIO.Disown(t) // the queue's
 	rq.ip.DIO.Adopt(t)
+	rq.endQueued(t)
+}
+
+// endQueued ends a queued request, but for the sync of a durable write, which waits for i_rwsem: a truncate that has it may wait for
+// i_dio_count, which has gone down by then. Models the order of iomap_dio_complete().
+func (rq *request) endQueued(t *sched.Task) {
+	rq.complete(t)
+	if rq.req.Flags&kiocb.DSync != 0 && rq.err == nil && rq.n > 0 {
+		rq.syncs = true
+		rq.env.Finish.Defer(t, finish.SyncWrite, &rq.later, nil)
+		return
+	}
 	rq.report(t)
 }
 
-// report ends a queued request.
+// report tells the caller of a queued request its end.
 func (rq *request) report(t *sched.Task) {
-	done := rq.done
-	n, err := rq.complete(t)
+	done, n, err := rq.req.Done, rq.n, rq.err
+	rq.release()
 	done.Complete(t, n, err)
 }
 
 // submitted ends the submitter's part: n bytes of [start, end) are on their way, and err stopped it. It reports EIOCBQUEUED, and the
-// request is not the caller's any more, if done is set and the device is still busy; else what complete reports.
-func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error, done kiocb.Completion) (int, error) {
-	rq.start, rq.end, rq.n, rq.err, rq.done = start, end, n, err, done
-	if done != nil {
+// request is not the caller's any more, if that wants to be told of the end and the device is still busy; else how the request ended.
+func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error) (int, error) {
+	rq.start, rq.end, rq.n, rq.err, rq.queued = start, end, n, err, rq.req.Done != nil && err == nil
+	if rq.queued {
 		// From here on the device has it, which waits for no task.
 		rq.ip.DIO.Disown(t)
 		if rq.left.Add(-1) != 0 {
 			return 0, errno.EIOCBQUEUED
 		}
 		rq.ip.DIO.Adopt(t)
-		return rq.complete(t)
-	}
-	if rq.left.Add(-1) != 0 {
+	} else if rq.left.Add(-1) != 0 {
 		rq.wait.Wait(t, rq.ended.Load)
 	}
-	for i := 0; !rq.write && rq.ip.Sums() && !rq.queue && i < rq.used; i++ {
+	for i := 0; !rq.write && rq.ip.Sums() && rq.req.Done == nil && i < rq.used; i++ {
 		rq.bios[i].checked(t)
 	}
-	return rq.complete(t)
+	rq.complete(t)
+	n, err = rq.n, rq.err
+	rq.release()
+	return n, err
 }
 
-// complete ends the request and reports what its caller is told. t owes its count. Models iomap_dio_complete().
-func (rq *request) complete(t *sched.Task) (int, error) {
-	n, err := rq.n, rq.err
+// complete ends the request, whose n and err are final then. t owes its count. Models iomap_dio_complete().
+func (rq *request) complete(t *sched.Task) {
 	if e := rq.failed.Load(); e != nil {
-		n, err = 0, *e
+		rq.n, rq.err = 0, *e
 	}
 	if rq.write {
 		// A reader, or the source's own page fault, may have brought back what was there before.
 		rq.ip.Pages.Invalidate(t, rq.start>>pagecache.PageShift, rq.end>>pagecache.PageShift)
 	}
 	rq.ip.DIO.Dec(t)
-	rq.release()
-	return n, err
 }
 
 // release gives the request back to the pool.
@@ -292,7 +317,7 @@ func (rq *request) release() {
 		b.oe, b.Vecs = nil, nil
 	}
 	env := rq.env
-	rq.used, rq.env, rq.ip, rq.done, rq.err = 0, nil, nil, nil, nil
+	rq.used, rq.env, rq.ip, rq.req, rq.err, rq.syncs = 0, nil, nil, kiocb.Request{}, nil, false
 	if cap(rq.copies) > keepCopy {
 		rq.copies = nil
 	}

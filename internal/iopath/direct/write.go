@@ -20,10 +20,11 @@ import (
 
 // write is the state of one direct write between its steps.
 type write struct {
-	env *iopath.Env
-	ip  *inode.Inode
-	src []byte
-	pl  policy.Plan
+	env    *iopath.Env
+	ip     *inode.Inode
+	src    []byte
+	faults iopath.Faulter // nil: all of src is there
+	pl     policy.Plan
 
 	pos     uint64 // where the next byte goes
 	append  bool   // pos is i_size under the lock
@@ -34,7 +35,7 @@ type write struct {
 
 	rsv delalloc.Reservation // the extent at hand
 	io  *request
-	end kiocb.Completion // who is told the end of a queued write; nil: the write is waited for
+	rq  kiocb.Request
 }
 
 // Write writes src at rq.Pos, or at the end of the file, and returns when the device has it: how many bytes were written. ENOTBLK
@@ -43,14 +44,14 @@ type write struct {
 // about the bytes of the range.
 //
 // Models fs/btrfs/direct-io.c:btrfs_direct_write(); labs/reference 3.2, 3.3.
-func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src []byte) (int, error) {
-	if rq.Flags&^(kiocb.Direct|kiocb.Append) != 0 {
+func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
+	if rq.Flags&^(kiocb.Direct|kiocb.Append|kiocb.DSync) != 0 {
 		return 0, errno.EOPNOTSUPP
 	}
-	if len(src) == 0 {
+	if len(src.Buf) == 0 {
 		return 0, nil
 	}
-	w := write{env: env, ip: ip, src: src, pos: rq.Pos, append: rq.Flags&kiocb.Append != 0, end: rq.Done}
+	w := write{env: env, ip: ip, src: src.Buf, faults: src.Faults, pos: rq.Pos, append: rq.Flags&kiocb.Append != 0, rq: rq}
 	if err := w.lockFile(t); err != nil {
 		return 0, err
 	}
@@ -59,8 +60,14 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		err = w.transfer(t)
 	}
 	w.unlockFile(t)
+	if err == nil && !w.pl.SyncHeld && w.durable() {
+		err = rq.File.SyncWrite(t)
+	}
 	return w.done, err
 }
+
+// durable reports whether the write has to be on the device, and the inode with it, when it returns.
+func (w *write) durable() bool { return w.rq.Flags&kiocb.DSync != 0 && w.done > 0 }
 
 // facts is the write as a plan sees it, with i_size as it is now.
 func (w *write) facts(t *sched.Task, held bool) policy.Facts {
@@ -142,9 +149,53 @@ func (w *write) checkWrite(t *sched.Task) error {
 // misaligned reports whether a request is not made of whole sectors.
 func misaligned(pos uint64, n int) bool { return (pos|uint64(n))&(format.SectorSize-1) != 0 }
 
-// transfer moves the bytes, extent by extent, and waits for them. Models __iomap_dio_rw().
+// transfer moves the bytes, in passes. A pass ends where the source is not there; it is faulted in with no ordered extent in hand and,
+// unless a plan says so, i_rwsem still held: a truncate or another append in between would move the place of the rest. The fault may bring
+// pages of the range itself into memory, which the next pass removes: without progress the rest goes through the page cache.
+// Models the loop of btrfs_direct_write(); labs/reference 3.3, step 5.
 func (w *write) transfer(t *sched.Task) error {
-	start, end := w.pos, w.pos+uint64(len(w.src))
+	for left := -1; ; {
+		err := w.pass(t)
+		if err != errno.EFAULT {
+			return err
+		}
+		n := len(w.src) - w.done
+		if n == left {
+			return errno.ENOTBLK
+		}
+		left = n
+		if w.pl.ChecksAgain {
+			if err := w.checkAgain(t); err != nil {
+				return err
+			}
+		} else {
+			w.faults.FaultIn(t, w.done, len(w.src))
+		}
+	}
+}
+
+// checkAgain faults the source in without i_rwsem and does what comes before the first byte again. An append takes the end of the
+// file as it is now.
+func (w *write) checkAgain(t *sched.Task) error {
+	w.unlockFile(t)
+	w.faults.FaultIn(t, w.done, len(w.src))
+	pos, src := w.pos, w.src
+	w.src = w.src[w.done:]
+	err := w.lockFile(t)
+	if err == nil {
+		err = w.checkWrite(t)
+	}
+	w.src = src
+	if !w.append {
+		w.pos = pos
+	}
+	return err
+}
+
+// pass moves what it can of the rest, extent by extent, and waits for it. EFAULT says that the source ends there for now.
+// Models __iomap_dio_rw().
+func (w *write) pass(t *sched.Task) error {
+	start, end := w.pos, w.pos+uint64(len(w.src)-w.done)
 	if err := flushCached(t, w.env, w.ip, start, end); err != nil {
 		return err
 	}
@@ -169,10 +220,11 @@ func flushCached(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, end uin
 
 // beginIO counts the write among the I/Os in flight and, with LockInodeDrop, lets i_rwsem go. Models inode_dio_begin().
 func (w *write) beginIO(t *sched.Task) {
+	rq := w.rq
 	if w.pl.ForceWait {
-		w.end = nil
+		rq.Done = nil
 	}
-	w.io = newRequest(t, w.env, w.ip, true, w.end != nil)
+	w.io = newRequest(t, w.env, w.ip, true, rq)
 	if w.pl.Lock == policy.LockInodeDrop {
 		w.ip.Unlock(t)
 	}
@@ -181,14 +233,27 @@ func (w *write) beginIO(t *sched.Task) {
 // endIO ends beginIO: it waits for the bios, unless the rest is their ends'. The count goes down before i_rwsem is taken again: a truncate
 // that waits for it holds i_rwsem. A write that stopped on its way is waited for: its caller goes on from there.
 func (w *write) endIO(t *sched.Task, start, end uint64, err error) error {
-	if err != nil {
-		w.end = nil
-	}
-	w.done, err = w.io.submitted(t, start, end, w.done, err, w.end)
+	w.done, err = w.io.submitted(t, start, end, w.done, err)
 	if w.pl.Lock == policy.LockInodeDrop {
 		w.ip.Lock(t)
 	}
+	if err == nil && w.pl.SyncHeld && w.durable() {
+		err = w.syncHeld(t)
+	}
 	return err
+}
+
+// syncHeld syncs the file with i_rwsem held, and leaves word of that. Models the call of iomap_dio_complete() in btrfs_direct_write().
+func (w *write) syncHeld(t *sched.Task) error {
+	switch w.pl.SyncMark {
+	case policy.MarkTask:
+		t.Journal = iopath.DirectSync{}
+	case policy.MarkFile:
+		f := w.rq.File.(interface{ HoldsInode(yes bool) })
+		f.HoldsInode(true)
+		defer f.HoldsInode(false)
+	}
+	return w.rq.File.SyncWrite(t)
 }
 
 // extent starts the I/O of the next extent. Models btrfs_dio_iomap_begin() and btrfs_dio_submit_io() for a write.
@@ -210,10 +275,63 @@ func (w *write) extent(t *sched.Task) error {
 	}
 	oe := w.order(t, x)
 	w.unlockExtent(t, start, end)
-	n := int(x.Len)
-	w.io.submitWrite(t, oe, w.src[w.done:w.done+n])
-	w.pos, w.done = w.pos+x.Len, w.done+n
+	n, err := w.pin(t, oe)
+	if n > 0 {
+		w.io.submitWrite(t, oe, w.src[w.done:w.done+n])
+		w.pos, w.done = w.pos+uint64(n), w.done+n
+	}
+	return err
+}
+
+// pin finds out how much of the source of oe is there: n bytes, whole sectors. EFAULT says that the rest is not, which has been given
+// up: oe ends with its first n bytes, or with an error if n is 0. Without it a task that faults the rest in could wait for it.
+//
+// Models bio_iov_iter_get_pages() without faults and btrfs_extract_ordered_extent(); labs/reference 9.2, numbers 12 and 15.
+func (w *write) pin(t *sched.Task, oe *ordered.Extent) (n int, err error) {
+	all := int(oe.Len)
+	if w.faults == nil {
+		return all, nil
+	}
+	if !w.pl.Nofault {
+		if err = w.fault(t, oe); err != nil {
+			all = 0
+		}
+		return all, err
+	}
+	n = w.faults.Present(w.done, w.done+all) &^ (format.SectorSize - 1)
+	if n == all {
+		return n, nil
+	}
+	rest := oe
+	if n > 0 && w.pl.SplitOrdered {
+		if rest, err = w.ip.SplitOrdered(t, oe, uint64(n)); err != nil {
+			rest, n = oe, 0
+		}
+	}
+	w.giveUp(t, rest, uint64(all-n))
+	return n, errno.EFAULT
+}
+
+// fault touches the source of oe, which may sleep.
+func (w *write) fault(t *sched.Task, oe *ordered.Extent) error {
+	all := int(oe.Len)
+	for n := 0; n < all; {
+		k := w.faults.FaultIn(t, w.done+n, w.done+all)
+		if k == 0 {
+			w.giveUp(t, oe, oe.Len)
+			return errno.ENOTBLK
+		}
+		n += k
+	}
 	return nil
+}
+
+// giveUp ends n bytes of oe that no bio will write.
+func (w *write) giveUp(t *sched.Task, oe *ordered.Extent, n uint64) {
+	if oe.Done(n, errno.EFAULT) {
+		t.Discharge(oe)
+		w.env.Finish.Complete(t, oe)
+	}
 }
 
 // reserve promises the space of [start, end) before its range is locked. Without data space it may still be written in place: place

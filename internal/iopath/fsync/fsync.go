@@ -17,12 +17,24 @@ import (
 
 // Sync writes back all data of the file and commits what it needs. seen is the open file's mark of the data errors that it has
 // been told: an error of a write in the background since then is returned, once, and nothing is committed for it.
+//
+// A direct write calls it with i_rwsem held and says so in t.Journal; then the lock is not taken again.
 func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) error {
+	held := false
+	if _, held = t.Journal.(iopath.DirectSync); held {
+		t.Journal = nil // the task may open a transaction from here on
+	}
 	err := startOrderedOps(t, env, ip)
 	if err == nil {
-		ip.Lock(t)
+		if held {
+			ip.AssertRLocked(t)
+		} else {
+			ip.Lock(t)
+		}
 		err = flushAndWait(t, env, ip)
-		ip.Unlock(t)
+		if !held {
+			ip.Unlock(t)
+		}
 	}
 	if werr := ip.Pages.CheckError(t, seen); err == nil {
 		err = werr

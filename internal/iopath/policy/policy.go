@@ -65,6 +65,11 @@ type Policy struct {
 	NowaitTryFault bool
 	// NowaitCOW: a NOWAIT write is tried on every inode, not only on one that is NODATACOW or preallocated.
 	NowaitCOW bool
+	// DIONofault: a direct write touches no page of its source that is not there, with an ordered extent in its hands: it ends what it
+	// has, faults the rest in, and goes on.
+	DIONofault bool
+	// DIOSyncHeld: a durable direct write that is waited for syncs the file before it lets i_rwsem go.
+	DIOSyncHeld bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 
@@ -227,6 +232,20 @@ var Toggles = []Toggle{
 		Scenario: "a NOWAIT write of a plain file",
 		Field:    func(p *Policy) *bool { return &p.NowaitCOW },
 	},
+	{
+		Name:     "DIO_NOFAULT",
+		Source:   "51bd9563b678 (5.16)",
+		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
+		Scenario: "a direct write whose source is a mapping of the range that it writes waits for its own ordered extent",
+		Field:    func(p *Policy) *bool { return &p.DIONofault },
+	},
+	{
+		Name:     "DIO_SYNC_HELD",
+		Source:   "\"btrfs: fix race between direct IO write and fsync when using same fd\" (6.11)",
+		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
+		Scenario: "a durable direct write syncs under its own i_rwsem, and an fsync of the same open file takes the lock all the same",
+		Field:    func(p *Policy) *bool { return &p.DIOSyncHeld },
+	},
 }
 
 // Presets are the eras and proposals of buffered writes, in the order in which reports show them.
@@ -255,7 +274,7 @@ var Presets = []Policy{
 		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
 		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
 		ExtentLockBackOff: true,
-		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true,
+		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true, DIONofault: true, DIOSyncHeld: true,
 		NowaitBuffered: true,
 	},
 }
@@ -456,6 +475,16 @@ type Plan struct {
 	ForceWait bool
 	// Nowait is how a NOWAIT write is carried out; nothing of it is set for other requests.
 	Nowait NowaitPlan
+	// Nofault: a direct write faults its source in between two passes, with no ordered extent in its hands.
+	Nofault bool
+	// SplitOrdered: of an extent of which a direct write got a part of the source only, the rest is given up, and no more.
+	SplitOrdered bool
+	// ChecksAgain: a direct write lets i_rwsem go to fault its source in, and asks for its position again.
+	ChecksAgain bool
+	// SyncHeld: a durable direct write syncs the file before it lets i_rwsem go, if it has it.
+	SyncHeld bool
+	// SyncMark is how the fsync of SyncHeld knows that i_rwsem is held.
+	SyncMark Mark
 	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
 	RecheckOrdered bool
 }
@@ -472,6 +501,20 @@ type NowaitPlan struct {
 	// ReleaseThrottled: a batch that is throttled gives back what it has reserved.
 	ReleaseThrottled bool
 }
+
+// Mark is where a durable direct write leaves word that it holds i_rwsem.
+type Mark uint8
+
+// The marks.
+const (
+	MarkTask Mark = iota // with the task, as an open transaction is
+	MarkNone             // nowhere
+	MarkFile             // with the open file, which other tasks have open as well
+)
+
+var markNames = [...]string{"task", "none", "file"}
+
+func (m Mark) String() string { return markNames[m] }
 
 // For is the plan of an operation. It allocates nothing.
 func For(op Op, f Facts, p *Policy) Plan {
@@ -556,6 +599,13 @@ func forSetSize(f *Facts, p *Policy) Plan {
 func forDirect(op Op, f *Facts, p *Policy) Plan {
 	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true}
 	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
+	pl.Nofault, pl.SplitOrdered, pl.ChecksAgain = p.DIONofault, !p.Wrong.OrderedWhole, p.Wrong.ChecksAgain
+	switch {
+	case p.Wrong.SyncUnmarked:
+		pl.SyncMark = MarkNone
+	case p.Wrong.SyncMarkOnFile:
+		pl.SyncMark = MarkFile
+	}
 	pl.ForceWait = op == DirectWrite && !p.DIOShared && !f.InEOF()
 	switch {
 	case op == DirectRead && p.DIOShared:
@@ -571,6 +621,7 @@ func forDirect(op Op, f *Facts, p *Policy) Plan {
 	case !p.DIOShared && f.InEOF():
 		pl.Lock = LockInodeDrop
 	}
+	pl.SyncHeld = p.DIOSyncHeld && (pl.Lock == LockInode || pl.Lock == LockShared || pl.Lock == LockBoth)
 	return pl
 }
 

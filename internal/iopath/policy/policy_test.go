@@ -46,6 +46,11 @@ func planText(op Op, p Plan) string {
 		add(p.DIOLocked, "dio_locked")
 		add(p.CsumBuffered, "csum_buffered")
 		add(p.ForceWait, "force_wait")
+		add(p.Nofault, "nofault")
+		add(!p.SplitOrdered, "whole_ordered")
+		add(p.ChecksAgain, "checks_again")
+		add(p.SyncHeld, "sync_held")
+		add(p.SyncMark != MarkTask, "mark="+p.SyncMark.String())
 	case SetSize:
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.LockDiskISize, "disk_i_size_unlocked")

@@ -24,6 +24,14 @@ type Wrong struct {
 	NowaitThrottleLeak bool
 	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
 	DiskISizeUnlocked bool
+	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
+	OrderedWhole bool
+	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its position again.
+	ChecksAgain bool
+	// SyncUnmarked: the fsync of a durable direct write does not know that i_rwsem is its own task's.
+	SyncUnmarked bool
+	// SyncMarkOnFile: it learns that from the open file.
+	SyncMarkOnFile bool
 }
 
 // Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
@@ -81,5 +89,25 @@ var Wrongs = []Toggle{
 		Name: "WRONG_NOWAIT_THROTTLE_LEAK", Source: "before eb81b682b131 (6.1)", Kernel: "fs/btrfs/file.c:btrfs_buffered_write()",
 		Scenario: "nowait-throttle",
 		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitThrottleLeak },
+	},
+	{
+		Name: "WRONG_ORDERED_WHOLE", Source: `before "btrfs: split partial dio bios before submit" (6.4)`, Kernel: "fs/btrfs/direct-io.c:btrfs_dio_submit_io()",
+		Scenario: "direct-fault",
+		Field:    func(p *Policy) *bool { return &p.Wrong.OrderedWhole },
+	},
+	{
+		Name: "WRONG_CHECKS_AGAIN", Source: `before "btrfs: fix corruption after buffer fault in during direct IO append write" (6.11)`, Kernel: "fs/btrfs/direct-io.c:btrfs_direct_write()",
+		Scenario: "direct-append-fault",
+		Field:    func(p *Policy) *bool { return &p.Wrong.ChecksAgain },
+	},
+	{
+		Name: "WRONG_SYNC_UNMARKED", Source: "before 0eb79294dbe3 (5.10)", Kernel: "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "direct-dsync",
+		Field:    func(p *Policy) *bool { return &p.Wrong.SyncUnmarked },
+	},
+	{
+		Name: "WRONG_SYNC_MARK_ON_FILE", Source: `that fix, before "btrfs: fix race between direct IO write and fsync when using same fd" (both 6.11)`, Kernel: "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "direct-dsync",
+		Field:    func(p *Policy) *bool { return &p.Wrong.SyncMarkOnFile },
 	},
 }

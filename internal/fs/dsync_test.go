@@ -1,0 +1,221 @@
+package fs_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/sched"
+)
+
+// cache is a device whose writes are lost with the power unless a flush covered them.
+type cache struct {
+	blockdev.Device
+	durable *blockdev.Memory
+}
+
+func withCache(dev **cache) fstest.Option {
+	return fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		*dev = &cache{Device: d}
+		return *dev
+	})
+}
+
+func (d *cache) Submit(t *sched.Task, b *blockdev.Bio) {
+	d.Device.Submit(t, b)
+	if b.Op == blockdev.OpFlush {
+		d.durable = d.Device.(*blockdev.Memory).Snapshot()
+	}
+}
+
+// TestDurableWrites: what a write with O_DSYNC wrote is in the image that a power cut after it leaves, its size as well, direct or
+// not, waited for or queued, and whether the sync comes under i_rwsem or after it. Nothing stays locked.
+func TestDurableWrites(t *testing.T) {
+	for _, p := range append(policy.Names(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED") {
+		for _, c := range directFiles {
+			for _, flags := range []fs.OpenFlags{0, fs.O_DIRECT, fs.O_DIRECT | fs.O_APPEND} {
+				var dev *cache
+				x := fstest.New(t, fstest.Policy(p), withCache(&dev), fstest.Size(128<<20))
+				f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|fs.O_DSYNC|flags, 0o644))
+				x.Must(f.SetFlags(x.T, c.flags))
+				if c.prealloc {
+					x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 65536))
+				}
+				var want []byte
+				for i, n := range []int{8192, 4096, 4096} {
+					q := bytes.Repeat([]byte{byte(i + 1)}, n)
+					off := i * 4096
+					if flags&fs.O_APPEND != 0 {
+						off = len(want)
+					}
+					dev.durable = nil
+					if n, err := f.WriteAt(x.T, q, int64(off)); n != len(q) || err != nil {
+						t.Fatalf("%s, %s: write: %d, %v", p, c.name, n, err)
+					}
+					lockdep.AssertNone(x.T)
+					want = append(want[:off], q...)
+					if dev.durable == nil {
+						t.Fatalf("%s, %s, flags %#x, write %d: no flush", p, c.name, flags, i)
+					}
+					y := must(fs.Open(x.T, dev.durable.Snapshot(), fs.Options{ReadOnly: true}))
+					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
+					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
+						t.Errorf("%s, %s, flags %#x, write %d: after a power cut the file differs from byte %d on, or has %d bytes, want %d", p, c.name, flags, i, differs(got, want), len(got), len(want))
+					}
+					x.Must(g.Close(x.T))
+					x.Must(y.Close(x.T))
+				}
+				x.Must(f.Close(x.T))
+				x.Close()
+			}
+		}
+	}
+}
+
+// TestDurableQueued: Done of a durable write is told when the file is synced, whose sync takes i_rwsem on a worker: a truncate that has it,
+// and waits for i_dio_count, is let through first. An error of the sync is the write's.
+func TestDurableQueued(t *testing.T) {
+	for _, p := range []string{"locked", "modern"} {
+		for _, fails := range []bool{false, true} {
+			var dev *holding
+			var flakey *dm.Flakey
+			x := fstest.New(t, fstest.Policy(p), fstest.NoCheck(), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				flakey = dm.NewFlakey(d)
+				dev = &holding{Device: flakey}
+				return dev
+			}))
+			f := x.Create("/f")
+			x.Must(f.SetFlags(x.T, nocow))
+			must(f.WriteDirect(x.T, make([]byte, 65536), 0))
+			x.Must(f.Fsync(x.T))
+			dev.hold(blockdev.OpWrite)
+			r := new(result)
+			flushes := flakey.Count(blockdev.OpFlush)
+			r.look = func() {
+				if flakey.Count(blockdev.OpFlush) == flushes && !fails {
+					t.Errorf("%s: Done is told before the file is synced", p)
+				}
+			}
+			n, err := f.WriteIter(x.T, kiocb.Request{Pos: 4096, Flags: kiocb.Direct | kiocb.DSync, Done: r}, iopath.Source{Buf: make([]byte, 4096)})
+			if n != 0 || err != errno.EIOCBQUEUED {
+				t.Fatalf("%s: %d, %v", p, n, err)
+			}
+			f.Inode().Lock(x.T) // as a truncate, which waits for the count
+			if fails {
+				flakey.Set(dm.Fault{Op: blockdev.OpFlush, Nth: flushes + 1, On: true})
+			}
+			dev.letGo(x.T, nil)
+			f.Inode().DIO.WaitZero(x.T)
+			f.Inode().Unlock(x.T)
+			if !fails {
+				r.want(t, p, 4096, nil)
+			} else {
+				r.want(t, p, 0, errno.EIO)
+			}
+			flakey.Set()
+			_ = f.Close(x.T)
+		}
+	}
+}
+
+// partly is a source of which only the bytes before good are there; FaultIn brings in so many more. With lock set it is memory that is a
+// mapping of the page of the file under it: the fault brings that page into memory.
+type partly struct {
+	good, step int
+	faults     int
+	in         func(t *sched.Task, from, to int)
+}
+
+func (s *partly) FaultIn(t *sched.Task, from, to int) int {
+	s.faults++
+	if s.in != nil {
+		s.in(t, from, to)
+	}
+	s.good = max(s.good, min(from+s.step, to))
+	return max(s.good-from, 0)
+}
+
+func (s *partly) Present(from, to int) int { return min(max(s.good-from, 0), to-from) }
+
+// TestDirectFaults: a direct write whose source is not there is written in parts, and the parts that were given up leave nothing: neither
+// space nor an item. A source that never comes is EFAULT; one that is a mapping of the range itself, which each fault brings back
+// into memory, goes through the page cache in the end.
+func TestDirectFaults(t *testing.T) {
+	for _, p := range []string{"locked!PUNCH_RECHECK_OE", "modern!DIO_CSUM_BUFFERED", "modern"} {
+		for _, c := range directFiles {
+			t.Run(p+"/"+c.name, func(t *testing.T) {
+				x := fstest.New(t, fstest.Policy(p))
+				f := x.Create("/f")
+				x.Must(f.SetFlags(x.T, c.flags))
+				if c.prealloc {
+					x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 1<<20))
+				}
+				want := bytes.Repeat([]byte{9}, 65536)
+				must(f.WriteDirect(x.T, want, 0))
+				rq := kiocb.Request{Flags: kiocb.Direct}
+				mapped := func(tk *sched.Task, from, to int) { must(f.ReadAt(tk, make([]byte, 1), int64(from))) }
+				if p == "locked!PUNCH_RECHECK_OE" {
+					mapped = nil // it would wait for itself, as in Linux before 5.16
+				}
+				for i, s := range []*partly{{good: 0, step: 1 << 20}, {good: 5000, step: 1 << 20}, {good: 20000, step: 8192}, {good: 4096, step: 4096}, {good: 65536, step: 1},
+					{good: 12288, step: 65536, in: mapped}, {good: 0, step: 65536, in: mapped}} {
+					q := bytes.Repeat([]byte{byte(i + 1)}, 65536)
+					n, err := f.WriteIter(x.T, rq, iopath.Source{Buf: q, Faults: s})
+					if n != len(q) || err != nil {
+						t.Fatalf("source %d: %d, %v after %d faults", i, n, err, s.faults)
+					}
+					if got := readFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); !bytes.Equal(got, q) {
+						t.Fatalf("source %d: differs from byte %d on", i, differs(got, q))
+					}
+					rq.Pos = 0
+				}
+				n, err := f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Direct}, iopath.Source{Buf: bytes.Repeat([]byte{77}, 65536), Faults: &partly{good: 8192}})
+				if !errors.Is(err, errno.EFAULT) || n > 8192 {
+					t.Errorf("a source that does not come: %d, %v; want at most 8192, EFAULT", n, err)
+				}
+				if got := readFull(t, x.T, f.ReadDirect, make([]byte, 65536), 0); n > 0 && got[n-1] != 77 || got[8192] == 77 {
+					t.Errorf("a source that does not come: byte %d is %d, byte 8192 is %d", n-1, got[max(n-1, 0)], got[8192])
+				}
+				x.Must(f.Truncate(x.T, 0))
+				if c.flags&format.InodeNoDataCow == 0 {
+					// Each part is an extent of its own, and all of them are the file's.
+					s := &partly{step: 8192}
+					must(f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Direct}, iopath.Source{Buf: make([]byte, 1<<20), Faults: s}))
+				}
+				x.Must(f.Close(x.T))
+			})
+		}
+	}
+}
+
+// TestDirectAppendFault: the place of an append is taken once; another append that comes while the source is faulted in waits for
+// i_rwsem (labs/reference 9.2, number 13).
+func TestDirectAppendFault(t *testing.T) {
+	x := fstest.New(t, fstest.Policy("modern"))
+	f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|fs.O_APPEND|fs.O_DIRECT, 0o644))
+	x.Must(f.SetFlags(x.T, nocow))
+	var other *sched.Task
+	s := &partly{good: 4096, step: 65536, in: func(t *sched.Task, from, to int) {
+		other = t.Go("other", func(t *sched.Task) { must(f.WriteAt(t, bytes.Repeat([]byte{2}, 4096), 0)) })
+		if f.Inode().TryLock(t) {
+			panic("i_rwsem is free while the source is faulted in")
+		}
+	}}
+	must(f.WriteIter(x.T, kiocb.Request{}, iopath.Source{Buf: bytes.Repeat([]byte{1}, 12288), Faults: s}))
+	x.T.Join(other)
+	want := append(bytes.Repeat([]byte{1}, 12288), bytes.Repeat([]byte{2}, 4096)...)
+	if got := readFull(t, x.T, f.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
+		t.Errorf("differs from byte %d on, %d bytes", differs(got, want), len(got))
+	}
+	x.Must(f.Close(x.T))
+}
