@@ -65,13 +65,8 @@ func (f *FS) newSubvol(t *sched.Task, r *ctree.Root, it *format.RootItem) (*subv
 	}
 	v := &subvol{root: r}
 	v.nextIno.Store(next)
-	switch {
-	case it.Flags&format.RootSubvolReadonly != 0:
+	if it.Flags&format.RootSubvolReadonly != 0 {
 		v.frozen = errno.EROFS
-	case r.ID != format.FS_TREE_OBJECTID && it.LastSnapshot != 0:
-		// A COW of a shared block would have to add references of all it points at. The top-level subvolume is refused where
-		// it meets such a block (ctree), a transaction later, because its snapshots may all be gone.
-		v.frozen = fmt.Errorf("subvolume %d is or had a snapshot: writing to shared tree blocks is not supported: %w", r.ID, errno.EROFS)
 	}
 	return v, nil
 }

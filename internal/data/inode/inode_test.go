@@ -54,7 +54,7 @@ func newFS() *FS {
 func TestWriteDirty(tt *testing.T) {
 	t := sched.NewTask("test")
 	fs := newFS()
-	root := &ctree.Root{ID: format.FS_TREE_OBJECTID}
+	root := ctree.BareRoot(format.FS_TREE_OBJECTID)
 	a := fs.New(root, 257, &format.InodeItem{Size: 10, Mode: format.S_IFREG})
 	b := fs.New(root, 258, &format.InodeItem{Size: 20, Mode: format.S_IFDIR})
 	r := &tree{items: map[uint64]format.InodeItem{}}
@@ -135,7 +135,7 @@ func TestWriteDirty(tt *testing.T) {
 // A completion brings the size on disk to i_size while a truncate changes both: whoever comes last, the truncate's size stays.
 func TestFollowSizeSchedules(tt *testing.T) {
 	r := explore.Run(explore.Config{MaxSteps: 1000}, func(w *explore.World) {
-		ip := newFS().New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Size: 100, Mode: format.S_IFREG})
+		ip := newFS().New(ctree.BareRoot(5), 257, &format.InodeItem{Size: 100, Mode: format.S_IFREG})
 		ip.SetSize(w.Task(), 8192)
 		w.Go("completion", func(t *sched.Task) { ip.FollowSize(t) })
 		w.Go("truncate", func(t *sched.Task) {
@@ -158,7 +158,7 @@ func TestFollowSizeSchedules(tt *testing.T) {
 func TestCheckQuiescent(tt *testing.T) {
 	t := sched.NewTask("test")
 	fs := newFS()
-	ip := fs.New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG, Flags: format.InodeNoDataSum})
+	ip := fs.New(ctree.BareRoot(5), 257, &format.InodeItem{Mode: format.S_IFREG, Flags: format.InodeNoDataSum})
 	ip.CheckQuiescent(t)
 	panics := func(what string, f func()) {
 		tt.Helper()
@@ -206,7 +206,7 @@ func TestCheckQuiescent(tt *testing.T) {
 // A try has the inode's place in the order, as Lock has: with a lower inode held by a try, a higher one may be locked, and lockdep
 // stops the other way round.
 func TestTryLockKeepsTheOrder(tt *testing.T) {
-	root := &ctree.Root{ID: format.FS_TREE_OBJECTID}
+	root := ctree.BareRoot(format.FS_TREE_OBJECTID)
 	fs := newFS()
 	lo := fs.New(root, 257, &format.InodeItem{Mode: format.S_IFREG})
 	hi := fs.New(root, 258, &format.InodeItem{Mode: format.S_IFREG})
@@ -237,7 +237,7 @@ func TestTryLockKeepsTheOrder(tt *testing.T) {
 
 // Readers share i_rwsem and keep a writer out; a try gives up instead of waiting.
 func TestTryRLockShares(tt *testing.T) {
-	ip := newFS().New(&ctree.Root{ID: format.FS_TREE_OBJECTID}, 257, &format.InodeItem{Mode: format.S_IFREG})
+	ip := newFS().New(ctree.BareRoot(format.FS_TREE_OBJECTID), 257, &format.InodeItem{Mode: format.S_IFREG})
 	a, b := sched.NewTask("a"), sched.NewTask("b")
 	if !ip.TryRLock(a) || !ip.TryRLock(b) {
 		tt.Fatal("two readers do not share")

@@ -14,7 +14,7 @@ import (
 // range beside it is.
 func TestLockUnlessOrdered(tt *testing.T) {
 	t := sched.NewTask("test")
-	ip := newFS().New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG})
+	ip := newFS().New(ctree.BareRoot(5), 257, &format.InodeItem{Mode: format.S_IFREG})
 	oe := ip.Ordered.Add(t, ip, ordered.Regular, 8192, 4096, 1<<30)
 	if busy := ip.LockUnlessOrdered(t, 0, 16384); busy != oe {
 		tt.Fatalf("have %v want %v", busy, oe)

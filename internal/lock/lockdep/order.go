@@ -27,6 +27,7 @@ var Order = []Row{
 	// 1 to 19: what is held around whole system calls (a ring's mutex, a mount's).
 	{"inode_shrink", 15, sleep, "fs: after the last reference to an inode, when memory is short: writeback and commit"},
 	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},
+	{"snapshot_lock", 22, sleep, "fs: while a snapshot is made; a writer in place only tries"},
 	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
 	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},
 	{"inode_new", 31, sleep, "fs: wait for an inode that another task reads, under i_rwsem_dir"},

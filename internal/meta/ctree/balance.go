@@ -112,7 +112,7 @@ func (f *Forest) lockNeighbour(t *sched.Task, tr *Trans, r *Root, p *Path, level
 		b.Put()
 		return nil, nil
 	}
-	if !shouldCOW(tr, b) {
+	if !shouldCOW(tr, r, b) {
 		return b, nil
 	}
 	c, err := f.cow(t, tr, r, b, parent, slot)
@@ -291,7 +291,7 @@ func (f *Forest) balanceLevel(t *sched.Task, tr *Trans, r *Root, p *Path, level 
 		r.setRoot(tr, child)
 		drop(t, child)
 		p.Nodes[level], p.locks[level] = nil, lockNone
-		return f.freeBlock(t, tr, r, mid)
+		return f.freeBlock(t, tr, r, mid, true)
 	}
 	if mid.Node.Nritems() > f.ptrsMax/4 {
 		return nil
@@ -321,7 +321,7 @@ func (f *Forest) balanceLevel(t *sched.Task, tr *Trans, r *Root, p *Path, level 
 		f.pushPtrsLeft(mid.Node, right.Node, true)
 		if right.Node.Nritems() == 0 {
 			p.delPtr(level+1, pslot+1)
-			err = f.freeBlock(t, tr, r, right)
+			err = f.freeBlock(t, tr, r, right, true)
 			right = nil
 		} else {
 			parent.Node.SetKey(pslot+1, right.Node.Key(0))
@@ -362,7 +362,7 @@ func (f *Forest) balanceLevel(t *sched.Task, tr *Trans, r *Root, p *Path, level 
 		panic(fmt.Sprintf("ctree: balance level %d of tree %d lost its pointer, have %d want %d", level, int64(r.ID), have, at))
 	}
 	if midGone {
-		if e := f.freeBlock(t, tr, r, mid); err == nil {
+		if e := f.freeBlock(t, tr, r, mid, true); err == nil {
 			err = e
 		}
 	}

@@ -21,6 +21,8 @@ var (
 	classRoot   = lockdep.NewClass("tree_root")
 	classChunk  = lockdep.NewClass("tree_chunk")
 
+	classSnapshot = lockdep.NewClass("snapshot_lock")
+
 	classCache = lockdep.NewClass("tree_cache")
 	classRead  = lockdep.NewClass("tree_read")
 	classWrite = lockdep.NewClass("tree_write")
@@ -97,6 +99,13 @@ func (b *Buffer) Generation() uint64 { return b.generation }
 
 // Owner is the tree that the block's header names.
 func (b *Buffer) Owner() uint64 { return b.owner }
+
+// Lock locks the block for writing; a task that locks its way down holds the parent. A deleted tree is walked so, whose blocks no
+// search locks.
+func (b *Buffer) Lock(t *sched.Task) { b.lock.LockNested(t, lockSub(b.level, nestNormal)) }
+
+// Unlock ends Lock.
+func (b *Buffer) Unlock(t *sched.Task) { b.lock.Unlock(t) }
 
 // Put ends the use of a buffer.
 func (b *Buffer) Put() {

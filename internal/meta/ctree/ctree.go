@@ -30,11 +30,12 @@
 //   - A block is dirty from the moment it is made until WriteOut has written it; only dirty blocks that
 //     are not sealed are changed, and only under their write lock.
 //   - Bytenr, level, generation and owner of a Buffer never change: a COW makes a new Buffer.
+//   - A block that two trees share is never changed: both are subvolumes whose lastSnapshot is at least its generation.
 //   - A pointer's key is its child's first key, its generation the child's generation.
 //   - No block but the root of an empty tree has no items.
 //
 // Models fs/btrfs/ctree.c, extent_io.c (extent buffers) and locking.c. Differences: no commit-root search, no tree
-// modification log, no relocation; a shared block (snapshot) is refused instead of copied with its references.
+// modification log, no relocation.
 package ctree
 
 import (
@@ -57,16 +58,19 @@ type Submitter interface {
 }
 
 // Allocator hands out and takes back the space of tree blocks: the door that the extent tree fills.
-// Its methods are called with tree blocks locked. Only SharedBlock may search a tree, the extent tree: it is asked
+// Its methods are called with tree blocks locked. Only UpdateRefForCow may search a tree, the extent tree: it is asked
 // about blocks of subvolumes alone, and the locks of a subvolume tree come before those of the extent tree.
 type Allocator interface {
 	// AllocTreeBlock reserves a block for a tree; hint is the address of a block it should be near.
 	AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uint64) (bytenr uint64, err error)
-	// FreeTreeBlock is told that the tree no longer points at b, which is locked for writing and out of the cache.
-	// A block of this transaction that was never written may be used again at once.
-	FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) error
-	// SharedBlock is asked before the COW of a block that is as old as the tree's newest snapshot or older.
-	SharedBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) (bool, error)
+	// FreeTreeBlock is told that the tree no longer points at b, which is locked for writing. With last nothing points at it and
+	// it is out of the cache: a block of this transaction that was never written may be used again at once.
+	FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error
+	// UpdateRefForCow is told of the copy c of b, which is as old as the tree's newest snapshot or older, before the tree points
+	// at c: it accounts the references of what both point at. last says that no other tree points at b.
+	UpdateRefForCow(t *sched.Task, tr *Trans, r *Root, b, c *Buffer) (last bool, err error)
+	// IncRefs is told that r has one more block b, whose pointers it shares with another tree.
+	IncRefs(t *sched.Task, tr *Trans, r *Root, b *Buffer) error
 }
 
 // Trans is what the trees need to know of the running transaction.

@@ -30,7 +30,7 @@ type store struct {
 	pinned []uint64          // free after the commit
 	next   uint64
 	left   int               // allocations until ENOSPC; negative is no limit
-	shared map[uint64]bool   // shared by a snapshot
+	shares map[uint64]int    // pointers at a block besides the first
 	bad    map[uint64]int    // mirrors of a block that read badly
 	stale  map[uint64][]byte // what the first mirror of a block has instead
 	failW  int               // fail the n-th bio from now on; 0 is never
@@ -40,7 +40,7 @@ type store struct {
 
 func newStore(t testing.TB, size int) *store {
 	return &store{t: t, size: size, blocks: map[uint64][]byte{}, used: map[uint64]bool{}, next: 1 << 20, left: -1,
-		shared: map[uint64]bool{}, bad: map[uint64]int{}, stale: map[uint64][]byte{}}
+		shares: map[uint64]int{}, bad: map[uint64]int{}, stale: map[uint64][]byte{}}
 }
 
 func (s *store) Read(t *sched.Task, p []byte, logical uint64, mirror int) error {
@@ -108,12 +108,19 @@ func (s *store) AllocTreeBlock(t *sched.Task, tr *Trans, r *Root, level int, hin
 	return b, nil
 }
 
-func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) error {
+func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
 	b.lock.AssertHeld(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.used[b.Bytenr] {
 		panic(fmt.Sprintf("free of block %d, which is not allocated", b.Bytenr))
+	}
+	if last != (s.shares[b.Bytenr] == 0) {
+		panic(fmt.Sprintf("free of block %d, last %v, has %d other pointers", b.Bytenr, last, s.shares[b.Bytenr]))
+	}
+	if !last {
+		s.shares[b.Bytenr]--
+		return nil
 	}
 	delete(s.used, b.Bytenr)
 	if b.Generation() == tr.ID && !b.Node.Written() {
@@ -124,10 +131,28 @@ func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) erro
 	return nil
 }
 
-func (s *store) SharedBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) (bool, error) {
+// UpdateRefForCow counts pointers, not trees: the copy of a block that stays points at its children as well.
+func (s *store) UpdateRefForCow(t *sched.Task, tr *Trans, r *Root, b, c *Buffer) (last bool, err error) {
+	b.lock.AssertHeld(t)
+	s.mu.Lock()
+	last = s.shares[b.Bytenr] == 0
+	s.mu.Unlock()
+	if !last {
+		err = s.IncRefs(t, tr, r, c)
+	}
+	return last, err
+}
+
+func (s *store) IncRefs(t *sched.Task, tr *Trans, r *Root, b *Buffer) error {
+	b.lock.AssertHeld(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.shared[b.Bytenr], nil
+	for i := range b.Node.Nritems() {
+		if b.level > 0 {
+			s.shares[b.Node.Blockptr(i)]++
+		}
+	}
+	return nil
 }
 
 var testFSID = format.UUID{1, 2, 3}
@@ -227,8 +252,33 @@ type item struct {
 	data string
 }
 
-// walk checks every rule that one tree must keep and returns its items; it looks at the buffers, not through Search.
+// walk is walkTree of the one tree there is.
 func (b *bed) walk() (items []item) {
+	b.t.Helper()
+	seen := map[uint64]int{}
+	items = b.walkTree(b.root, seen)
+	b.allSeen(seen)
+	return items
+}
+
+// allSeen checks that the trees that were walked have every allocated block, and the pointers at each that the allocator counts.
+func (b *bed) allSeen(seen map[uint64]int) {
+	b.t.Helper()
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if len(seen) != len(b.used) {
+		b.t.Fatalf("the trees have %d blocks, %d are allocated", len(seen), len(b.used))
+	}
+	for at, n := range seen {
+		if n != b.shares[at]+1 {
+			b.t.Fatalf("block %d has %d pointers, the allocator counts %d", at, n, b.shares[at]+1)
+		}
+	}
+}
+
+// walkTree checks every rule that a tree must keep and returns its items; it looks at the buffers, not through Search. It counts in
+// seen the pointers at each block.
+func (b *bed) walkTree(root *Root, seen map[uint64]int) (items []item) {
 	b.t.Helper()
 	b.store.mu.Lock()
 	used := map[uint64]bool{}
@@ -236,21 +286,24 @@ func (b *bed) walk() (items []item) {
 		used[u] = true
 	}
 	b.store.mu.Unlock()
-	bytenr, level, gen := b.root.Pointer()
-	reached := 0
-	var rec func(bytenr uint64, level int, gen uint64, first *format.Key)
-	rec = func(bytenr uint64, level int, gen uint64, first *format.Key) {
+	bytenr, level, gen := root.Pointer()
+	var rec func(bytenr uint64, level int, gen uint64, first *format.Key, counts bool)
+	rec = func(bytenr uint64, level int, gen uint64, first *format.Key, counts bool) {
 		b.t.Helper()
-		buf, err := b.f.ReadBlock(b.task, bytenr, Check{Level: level, Generation: gen, Owner: testTree, FirstKey: first})
+		if counts {
+			seen[bytenr]++
+			counts = seen[bytenr] == 1
+		}
+		buf, err := b.f.ReadBlock(b.task, bytenr, Check{Level: level, Generation: gen, Owner: root.ID, FirstKey: first})
 		if err != nil {
 			b.t.Fatalf("walk: %v", err)
 		}
 		defer buf.Put()
-		if reached++; !used[bytenr] {
+		if !used[bytenr] {
 			b.t.Fatalf("block %d is in the tree but not allocated", bytenr)
 		}
 		n := buf.Node
-		if n.Bytenr() != bytenr || n.Level() != level || n.Generation() != gen || n.Owner() != testTree {
+		if n.Bytenr() != bytenr || n.Level() != level || n.Generation() != gen || n.Owner() != root.ID && gen > root.LastSnapshot() {
 			b.t.Fatalf("block %d level %d generation %d: header says %d %d %d owner %d", bytenr, level, gen, n.Bytenr(), n.Level(), n.Generation(), n.Owner())
 		}
 		if gen == b.tr.ID != buf.dirty.Load() && gen == b.tr.ID {
@@ -271,7 +324,7 @@ func (b *bed) walk() (items []item) {
 					b.t.Fatalf("block %d generation %d points at generation %d", bytenr, gen, n.PtrGeneration(i))
 				}
 				key := n.Key(i)
-				rec(n.Blockptr(i), level-1, n.PtrGeneration(i), &key)
+				rec(n.Blockptr(i), level-1, n.PtrGeneration(i), &key, counts)
 			}
 			return
 		}
@@ -290,10 +343,7 @@ func (b *bed) walk() (items []item) {
 			b.t.Fatalf("leaf %d: data at %d overlaps %d headers", bytenr, end, n.Nritems())
 		}
 	}
-	rec(bytenr, level, gen, nil)
-	if reached != len(used) {
-		b.t.Fatalf("the tree has %d blocks, %d are allocated", reached, len(used))
-	}
+	rec(bytenr, level, gen, nil, true)
 	if h := b.task.HeldLocks; len(h) != 0 {
 		b.t.Fatalf("locks held after the operation: %v", h)
 	}

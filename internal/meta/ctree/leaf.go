@@ -481,7 +481,7 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	if slot < 0 || nr <= 0 || slot+nr > have {
 		panic(fmt.Sprintf("ctree: delete %d items from slot %d of block %d, which has %d", nr, slot, n.Bytenr(), have))
 	}
-	if shouldCOW(tr, leaf) {
+	if !leaf.madeBy(tr) {
 		panic(fmt.Sprintf("ctree: delete from block %d generation %d in transaction %d", n.Bytenr(), leaf.generation, tr.ID))
 	}
 	if rest := have - slot - nr; rest > 0 {
@@ -545,7 +545,7 @@ func (f *Forest) delLeaf(t *sched.Task, tr *Trans, r *Root, p *Path, leaf *Buffe
 		// Nobody can reach the leaf any more; a task that still waits for its lock finds it empty.
 		leaf.lock.LockNested(t, lockSub(0, nestNormal))
 	}
-	return f.freeBlock(t, tr, r, leaf)
+	return f.freeBlock(t, tr, r, leaf, true)
 }
 
 // ExtendItem adds zeroed bytes at the end of the item the path points at. The search made room: insLen with ForExtension.
@@ -652,7 +652,7 @@ func (f *Forest) DuplicateItem(t *sched.Task, tr *Trans, r *Root, p *Path, newKe
 // DirtyLeaf panics unless the path's leaf may be changed in place. There is nothing else to do: a block is dirty from the
 // moment it is made.
 func (f *Forest) DirtyLeaf(t *sched.Task, tr *Trans, p *Path) {
-	if b := p.mustHold(0, "a change"); shouldCOW(tr, b) {
+	if b := p.mustHold(0, "a change"); !b.madeBy(tr) {
 		panic(fmt.Sprintf("ctree: change of block %d generation %d in transaction %d", b.Bytenr, b.generation, tr.ID))
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/lock"
 	"btrlab/internal/sched"
 )
 
@@ -20,7 +20,36 @@ type Root struct {
 
 	node atomic.Pointer[Buffer] // holds a reference
 	// lastSnapshot is the generation of the newest snapshot: a block that is not newer may be shared.
-	lastSnapshot uint64
+	lastSnapshot atomic.Uint64
+	// forceCOW makes even a block of this transaction be copied before a change: a snapshot that the transaction has made may
+	// share it. Models BTRFS_ROOT_FORCE_COW.
+	forceCOW atomic.Bool
+
+	// SnapshotLock keeps a snapshot of the subvolume and writes of data in place apart: a write holds it from the question whether
+	// its range may be overwritten until the range is dirty, or in an ordered extent.
+	SnapshotLock lock.DREW
+	forceData    atomic.Int32
+	forceDataObj sched.Obj // forceData, to an explorer
+}
+
+// ForceDataCOW says that a snapshot of the subvolume is being made and all that was dirty before is on its way: until by is taken
+// back no data is written in place. Models root->snapshot_force_cow.
+func (r *Root) ForceDataCOW(t *sched.Task, by int32) {
+	t.Touch(&r.forceDataObj, sched.Writes)
+	r.forceData.Add(by)
+}
+
+// DataCOWForced reports whether ForceDataCOW is in force.
+func (r *Root) DataCOWForced(t *sched.Task) bool {
+	t.Touch(&r.forceDataObj, sched.Reads)
+	return r.forceData.Load() > 0
+}
+
+// BareRoot is a root without a tree: an id, and locks.
+func BareRoot(id uint64) *Root {
+	r := &Root{ID: id}
+	r.SnapshotLock.Init(classSnapshot)
+	return r
 }
 
 // OpenRoot reads the root node of a tree.
@@ -32,7 +61,8 @@ func (f *Forest) OpenRoot(t *sched.Task, id, bytenr uint64, level int, generatio
 	if err != nil {
 		return nil, err
 	}
-	r := &Root{ID: id, lastSnapshot: lastSnapshot}
+	r := BareRoot(id)
+	r.lastSnapshot.Store(lastSnapshot)
 	r.node.Store(b)
 	return r, nil
 }
@@ -51,12 +81,53 @@ func (f *Forest) FreeRoot(t *sched.Task, tr *Trans, r *Root) error {
 		panic(fmt.Sprintf("ctree: free of tree %d, which has %d items", int64(r.ID), b.Node.Nritems()))
 	}
 	b.lock.LockNested(t, lockSub(b.level, nestNormal))
-	return f.freeBlock(t, tr, r, b)
+	return f.freeBlock(t, tr, r, b, true)
 }
+
+// Snapshot makes tree id a snapshot of r: a root node of its own that points at all that r's points at. From now on every block of
+// r is copied before it is changed, those that this transaction has made included, until EndSnapshot.
+//
+// Models the part of fs/btrfs/transaction.c:create_pending_snapshot() from btrfs_cow_block() to BTRFS_ROOT_FORCE_COW, and
+// ctree.c:btrfs_copy_root().
+//
+// Preconditions: no other handle of the transaction is open; after an error it is aborted.
+func (f *Forest) Snapshot(t *sched.Task, tr *Trans, r *Root, id uint64) (*Root, error) {
+	_, level, _ := r.Pointer()
+	p := Path{LowestLevel: level}
+	defer p.Release(t)
+	if _, err := f.SearchSlot(t, tr, r, format.Key{}, &p, 0, true); err != nil {
+		return nil, err
+	}
+	old := p.Nodes[level]
+	snap := BareRoot(id)
+	c, err := f.newBlock(t, tr, snap, level, old.Bytenr)
+	if err != nil {
+		return nil, err
+	}
+	c.Node.SetNritems(old.Node.Nritems())
+	copy(c.Node[format.HeaderSize:], old.Node[format.HeaderSize:])
+	err = f.alloc.IncRefs(t, tr, snap, c)
+	c.lock.Unlock(t)
+	if err != nil {
+		c.Put()
+		return nil, err
+	}
+	snap.node.Store(c)
+	snap.lastSnapshot.Store(tr.ID)
+	r.lastSnapshot.Store(tr.ID)
+	r.forceCOW.Store(true)
+	if tr.RootDirtied != nil {
+		tr.RootDirtied(r)
+	}
+	return snap, nil
+}
+
+// EndSnapshot ends what Snapshot began: the transaction changes no tree any more.
+func (r *Root) EndSnapshot() { r.forceCOW.Store(false) }
 
 // NewRoot makes an empty tree: one leaf.
 func (f *Forest) NewRoot(t *sched.Task, tr *Trans, id uint64) (*Root, error) {
-	r := &Root{ID: id}
+	r := BareRoot(id)
 	b, err := f.newBlock(t, tr, r, 0, 0)
 	if err != nil {
 		return nil, err
@@ -79,7 +150,7 @@ func (r *Root) Pointer() (bytenr uint64, level int, generation uint64) {
 func (r *Root) Dirty(transid uint64) bool { return r.node.Load().generation == transid }
 
 // LastSnapshot is the generation of the newest snapshot of the tree; a block that is not newer may be shared with it.
-func (r *Root) LastSnapshot() uint64 { return r.lastSnapshot }
+func (r *Root) LastSnapshot() uint64 { return r.lastSnapshot.Load() }
 
 // lockRoot puts the root node into the empty path, locked: for writing when its level is at most writeLevel.
 //
@@ -150,45 +221,50 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 	return b, nil
 }
 
-// freeBlock gives back b, which the tree no longer points at; b is write-locked and is unlocked and put.
+// freeBlock gives back b, which the tree no longer points at; b is write-locked and is unlocked and put. Unless last is set,
+// another tree has it.
 //
 // Models fs/btrfs/extent-tree.c:btrfs_free_tree_block().
-func (f *Forest) freeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer) error {
-	if b.generation == tr.ID && !b.Node.Written() {
-		// It never existed on disk, so it need not be written. From FreeTreeBlock on, another task may
-		// get the same address: forget the block first.
-		tr.Dirty.Remove(t, b)
-		f.cache.setDirty(b, false)
+func (f *Forest) freeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
+	if last {
+		if b.generation == tr.ID && !b.Node.Written() {
+			// It never existed on disk, so it need not be written. From FreeTreeBlock on, another task may
+			// get the same address: forget the block first.
+			tr.Dirty.Remove(t, b)
+			f.cache.setDirty(b, false)
+		}
+		f.cache.drop(t, b)
 	}
-	f.cache.drop(t, b)
-	err := f.alloc.FreeTreeBlock(t, tr, r, b)
+	err := f.alloc.FreeTreeBlock(t, tr, r, b, last)
 	b.lock.Unlock(t)
 	b.Put()
 	return err
 }
 
+// madeBy reports whether b is a block of the running transaction, which has not been written.
+func (b *Buffer) madeBy(tr *Trans) bool {
+	return b.generation == tr.ID && b.Node.Flags()&(format.HeaderFlagWritten|format.HeaderFlagReloc) == 0
+}
+
 // shouldCOW reports whether b must be copied before it is changed.
 //
 // Models fs/btrfs/ctree.c:should_cow_block().
-func shouldCOW(tr *Trans, b *Buffer) bool {
-	return b.generation != tr.ID || b.Node.Flags()&(format.HeaderFlagWritten|format.HeaderFlagReloc) != 0
+func shouldCOW(tr *Trans, r *Root, b *Buffer) bool { return !b.madeBy(tr) || r.forceCOW.Load() }
+
+// mayBeShared reports whether another tree may have b, a node of r's whose parent is parent. A root node is its tree's alone.
+//
+// Models fs/btrfs/ctree.c:btrfs_block_can_be_shared().
+func (r *Root) mayBeShared(b, parent *Buffer) bool {
+	return parent != nil && (b.generation <= r.lastSnapshot.Load() || b.Node.Flags()&format.HeaderFlagReloc != 0)
 }
 
 // cow copies b, the child of parent in slot or the root when parent is nil, to a new block of this transaction, and
-// returns the copy. Both blocks are write-locked; b is freed, unlocked and put. On an error b is as it was, unless
-// only the freeing failed: then the copy is in place and returned, and the transaction must be aborted.
+// returns the copy. Both blocks are write-locked; b is unlocked and put, and freed if no other tree has it. On an error b is as it
+// was, unless only the freeing failed: then the copy is in place and returned. An error that is not of the allocation aborts the
+// transaction.
 //
 // Models fs/btrfs/ctree.c:btrfs_force_cow_block().
 func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot int) (*Buffer, error) {
-	if parent != nil && (b.generation <= r.lastSnapshot || b.Node.Flags()&format.HeaderFlagReloc != 0) {
-		shared, err := f.alloc.SharedBlock(t, tr, r, b)
-		if err != nil {
-			return nil, err
-		}
-		if shared {
-			return nil, fmt.Errorf("tree block %d of tree %d is shared by a snapshot: %w", b.Bytenr, int64(r.ID), errno.EOPNOTSUPP)
-		}
-	}
 	c, err := f.newBlock(t, tr, r, b.level, b.Bytenr)
 	if err != nil {
 		return nil, err
@@ -197,11 +273,18 @@ func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot 
 	// may be storing b's checksum.
 	c.Node.SetNritems(b.Node.Nritems())
 	copy(c.Node[format.HeaderSize:], b.Node[format.HeaderSize:])
+	last := true
+	if r.mayBeShared(b, parent) {
+		if last, err = f.alloc.UpdateRefForCow(t, tr, r, b, c); err != nil {
+			_ = f.freeBlock(t, tr, r, c, true)
+			return nil, err
+		}
+	}
 	if parent == nil {
 		r.setRoot(tr, c)
 	} else {
 		parent.Node.SetBlockptr(slot, c.Bytenr)
 		parent.Node.SetPtrGeneration(slot, tr.ID)
 	}
-	return c, f.freeBlock(t, tr, r, b)
+	return c, f.freeBlock(t, tr, r, b, last)
 }

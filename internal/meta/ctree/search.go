@@ -204,7 +204,7 @@ again:
 	for {
 		t.Spend(cost.Search, 1)
 		b := p.Nodes[level]
-		if cow && shouldCOW(tr, b) {
+		if cow && shouldCOW(tr, r, b) {
 			// A copy needs the write lock of the block and of its parent.
 			hasParent := level < p.top
 			if level > writeLevel || hasParent && level+1 > writeLevel {

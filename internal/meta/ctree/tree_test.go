@@ -2,10 +2,8 @@ package ctree
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"btrlab/internal/errno"
@@ -26,13 +24,18 @@ func (m model) sorted() []item {
 
 func (b *bed) compare(m model) {
 	b.t.Helper()
-	have, want := b.walk(), m.sorted()
+	sameItems(b.t, b.walk(), m)
+}
+
+func sameItems(t testing.TB, have []item, m model) {
+	t.Helper()
+	want := m.sorted()
 	if len(have) != len(want) {
-		b.t.Fatalf("tree has %d items, want %d", len(have), len(want))
+		t.Fatalf("tree has %d items, want %d", len(have), len(want))
 	}
 	for i := range have {
 		if have[i] != want[i] {
-			b.t.Fatalf("item %d is %v with %d bytes, want %v with %d", i, have[i].key, len(have[i].data), want[i].key, len(want[i].data))
+			t.Fatalf("item %d is %v with %d bytes, want %v with %d", i, have[i].key, len(have[i].data), want[i].key, len(want[i].data))
 		}
 	}
 }
@@ -509,28 +512,4 @@ func TestItemTooLarge(t *testing.T) {
 	if n := len(b.walk()); n != 5 {
 		t.Fatalf("%d items", n)
 	}
-}
-
-func TestSharedBlock(t *testing.T) {
-	b := newBed(t, 4096, 100)
-	for i := range uint64(100) {
-		must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), fill(i, 100)))
-	}
-	b.commit(nil)
-	var p Path
-	_, err := b.f.SearchSlot(b.task, nil, b.root, k(50), &p, 0, false)
-	must(t, err)
-	at := p.Nodes[0].Bytenr
-	p.Release(b.task)
-	b.shared[at] = true
-	b.root.lastSnapshot = b.tr.ID - 1
-	_, err = b.f.SearchSlot(b.task, b.tr, b.root, k(50), &p, 0, true)
-	if !errors.Is(err, errno.EOPNOTSUPP) || !strings.Contains(err.Error(), fmt.Sprintf("tree block %d of tree 300 is shared by a snapshot", at)) {
-		t.Fatal(err)
-	}
-	// Other leaves can be changed.
-	_, err = b.f.SearchSlot(b.task, b.tr, b.root, k(0), &p, 0, true)
-	must(t, err)
-	p.Release(b.task)
-	b.walk()
 }

@@ -7,9 +7,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// delayedCrossRef looks at the queue's head for the extent: other means that another reference than want is queued;
-// fresh means that the extent has no item yet, so that the queue knows all its references. With nowait it answers EAGAIN while
-// another task has the queue. Models check_delayed_ref(), which tries the head's mutex there.
+// delayedCrossRef looks at the heads for the extent, queued and being run: other means that another reference than want comes or
+// goes; fresh means that the extent had no item when its head was queued, so that the heads know all its references. With nowait it
+// answers EAGAIN while another task has the queue. Models check_delayed_ref(), which tries the head's mutex there.
 func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical, nowait bool) (other, fresh bool, err error) {
 	if !nowait {
 		e.refsMu.Lock(t)
@@ -17,13 +17,13 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr 
 		return false, false, kiocb.AgainRefs
 	}
 	defer e.refsMu.Unlock(t)
-	if r, ok := e.inserting[bytenr]; ok {
-		other, fresh = r != want, true
-	}
-	if h := e.heads[bytenr]; h != nil {
+	for _, h := range [2]*head{e.running[bytenr], e.heads[bytenr]} {
+		if h == nil {
+			continue
+		}
 		fresh = fresh || h.mustInsert
 		for _, m := range h.mods {
-			other = other || m.DataRef != want
+			other = other || m.backRef != byFile(want)
 		}
 	}
 	return other, fresh, nil
@@ -64,18 +64,4 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr for
 		return true, nil
 	}
 	return refs[0].Data.DataRef != own, nil
-}
-
-// SharedBlock reports whether another tree points at b too, which COW would have to account for.
-func (e *ExtentTree) SharedBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) (bool, error) {
-	var p ctree.Path
-	defer p.Release(t)
-	key := format.Key{Objectid: b.Bytenr, Type: format.METADATA_ITEM_KEY, Offset: uint64(b.Node.Level())}
-	found, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false)
-	if err != nil || !found {
-		return false, err // not recorded yet: made by this transaction, ours alone
-	}
-	var it format.ExtentItem
-	it.Decode(p.Item())
-	return it.Refs > 1 || it.Flags&format.BlockFlagFullBackref != 0, nil
 }

@@ -10,10 +10,25 @@ import (
 	"btrlab/internal/sched"
 )
 
-// refMod is a change of mod in the count of one back reference. A tree's reference to a block has only a Root.
-type refMod struct {
+// backRef names one back reference. With a parent it is by the block that points at the extent, and has nothing else; else it is
+// by tree: a tree's reference to a block has only a Root.
+type backRef struct {
 	format.DataRef
+	parent format.Logical
+}
+
+// byTree is the reference of a tree to one of its blocks.
+func byTree(root uint64) backRef { return backRef{DataRef: format.DataRef{Root: root}} }
+
+// byFile is the reference of a file extent.
+func byFile(r format.DataRef) backRef { return backRef{DataRef: r} }
+
+// refMod is a change of mod in the count of one back reference.
+type refMod struct {
+	backRef
 	mod int
+	// done says that the extent item counts it already. Changed under refsMu and the lock of the item's leaf.
+	done bool
 }
 
 // head collects what a transaction did to the references of one extent. Models struct btrfs_delayed_ref_head.
@@ -24,7 +39,9 @@ type head struct {
 	level  uint8
 	// mustInsert says that the extent is allocated but has no extent item: the first added reference makes it.
 	mustInsert bool
-	mods       []refMod
+	// full says that the tree block gets FULL_BACKREF. Models btrfs_delayed_extent_op.flags_to_set.
+	full bool
+	mods []refMod
 }
 
 func (h *head) span() span { return spanOf(h.bytenr, h.num) }
@@ -37,22 +54,28 @@ func (h *head) total() int {
 	return n
 }
 
-func (h *head) add(r format.DataRef, mod int) {
+func (h *head) add(r backRef, mod int) {
 	for i := range h.mods {
-		if h.mods[i].DataRef == r {
+		if h.mods[i].backRef == r {
 			if h.mods[i].mod += mod; h.mods[i].mod == 0 {
 				h.mods = append(h.mods[:i], h.mods[i+1:]...)
 			}
 			return
 		}
 	}
-	h.mods = append(h.mods, refMod{r, mod})
+	h.mods = append(h.mods, refMod{backRef: r, mod: mod})
 }
 
 // addRef queues mod references. h describes the extent when the queue has no head for it.
-func (e *ExtentTree) addRef(t *sched.Task, h head, r format.DataRef, mod int) {
+func (e *ExtentTree) addRef(t *sched.Task, h head, r backRef, mod int) {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)
+	e.headLocked(t, h).add(r, mod)
+}
+
+// headLocked is the queue's head for the extent that h describes, a new one if there is none.
+func (e *ExtentTree) headLocked(t *sched.Task, h head) *head {
+	e.refsMu.AssertHeld(t)
 	p := e.heads[h.bytenr]
 	if p == nil {
 		if n := len(e.freeHeads); n > 0 {
@@ -69,7 +92,7 @@ func (e *ExtentTree) addRef(t *sched.Task, h head, r format.DataRef, mod int) {
 		panic(fmt.Sprintf("extenttree: references to extent %d of %d and of %d bytes in one transaction (insert %v)",
 			h.bytenr, p.num, h.num, h.mustInsert))
 	}
-	p.add(r, mod)
+	return p
 }
 
 // cancelHead drops the head of an extent that was never recorded and has no reference left.
@@ -99,11 +122,8 @@ func (e *ExtentTree) takeHeads(t *sched.Task) []*head {
 	list := make([]*head, 0, len(e.heads))
 	for _, h := range e.heads {
 		list = append(list, h)
-		if h.data && h.mustInsert && len(h.mods) == 1 {
-			e.inserting[h.bytenr] = h.mods[0].DataRef
-		}
 	}
-	clear(e.heads)
+	e.running, e.heads = e.heads, e.running
 	e.nheads.Store(0)
 	sort.Slice(list, func(i, j int) bool { return list[i].bytenr < list[j].bytenr })
 	return list
@@ -111,7 +131,7 @@ func (e *ExtentTree) takeHeads(t *sched.Task) []*head {
 
 func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
 	e.refsMu.Lock(t)
-	clear(e.inserting)
+	clear(e.running)
 	e.freeHeads = append(e.freeHeads, list...)
 	e.refsMu.Unlock(t)
 }
@@ -119,7 +139,7 @@ func (e *ExtentTree) recycleHeads(t *sched.Task, list []*head) {
 // AllocReservedFileExtent queues the first reference to an extent from ReserveExtent.
 // Models btrfs_alloc_reserved_file_extent().
 func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, mustInsert: true}, ref, 1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true, mustInsert: true}, byFile(ref), 1)
 	return nil
 }
 
@@ -138,7 +158,7 @@ func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.Dat
 	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
 	}
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref, 1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, byFile(ref), 1)
 	return nil
 }
 
@@ -148,6 +168,6 @@ func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataR
 	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
 	}
-	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, ref, -1)
+	e.addRef(t, head{bytenr: bytenr, num: numBytes, data: true}, byFile(ref), -1)
 	return nil
 }

@@ -72,8 +72,8 @@ type ExtentTree struct {
 
 	refsMu lock.Mutex // protects the five below
 	heads  map[format.Logical]*head
-	// inserting is the one reference of each new data extent whose head is being run: its item may not be there yet.
-	inserting     map[format.Logical]format.DataRef
+	// running is the heads that the committer is turning into items: an item may be as it was before or as it will be.
+	running       map[format.Logical]*head
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
@@ -108,7 +108,7 @@ func (e *ExtentTree) leave() { e.committer.Store(nil) }
 func New(c Config) *ExtentTree {
 	e := &ExtentTree{forest: c.Forest, vols: c.Volumes, space: c.Space, root: c.Extent, chunk: c.Chunk, dev: c.Dev,
 		fst: c.FreeSpace, csums: c.Csums, nodeSize: uint64(c.NodeSize), devSize: uint64(c.Volumes.Device().Size()),
-		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), inserting: make(map[format.Logical]format.DataRef), traced: make(map[format.Logical]Traced)}
+		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
 	e.groups.Store(&groupList{})
@@ -193,18 +193,18 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 		return 0, &errno.OpError{Op: "allocate tree block", Err: err}
 	}
 	info.Allocated(t, e.nodeSize)
-	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, format.DataRef{Root: r.ID}, 1)
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level), mustInsert: true}, byTree(r.ID), 1)
 	return uint64(bytenr), nil
 }
 
-// FreeTreeBlock says that r no longer points at b. A block that this transaction made and no extent item
-// records yet is free at once; any other is pinned when its reference is run. Models btrfs_free_tree_block().
-func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) error {
+// FreeTreeBlock says that r no longer points at b. With last nothing else does: a block that this transaction made and no extent
+// item records yet is free at once; any other is pinned when its reference is run. Models btrfs_free_tree_block().
+func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer, last bool) error {
 	level := b.Node.Level()
 	young := b.Node.Generation() == tr.ID
 	bytenr := format.Logical(b.Bytenr)
-	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, format.DataRef{Root: r.ID}, -1)
-	if young && e.cancelHead(t, bytenr) {
+	e.addRef(t, head{bytenr: bytenr, num: e.nodeSize, level: uint8(level)}, byTree(r.ID), -1)
+	if last && young && e.cancelHead(t, bytenr) {
 		info, typ := e.infoOf(r.ID)
 		e.giveBack(t, spanOf(bytenr, e.nodeSize))
 		rsv := rsvOf(tr)

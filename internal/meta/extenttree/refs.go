@@ -6,7 +6,7 @@ package extenttree
 //	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
 //	| refs | generation | flags | 178 | root | ino | offset | count | 178 | ...
 //	+------+------------+-------+-----+------+-----+--------+-------+-----+--- - -
-//	 ExtentItem                  inline references, ascending by type, then descending by hash;
+//	 ExtentItem                  inline references, ascending by type, then descending by hash, root or parent;
 //	                             a tree block's is only 176 and the root
 //
 //	key (bytenr EXTENT_DATA_REF hash)
@@ -14,11 +14,15 @@ package extenttree
 //	| root | ino | offset | count |      a keyed reference; when the hash is taken, at hash+1, +2, ...
 //	+------+-----+--------+-------+
 //
+// What a block with FULL_BACKREF points at has a reference by that block instead, its parent: 182 and the parent of a tree block,
+// 184, the parent and a count of data; keyed, the parent is the key's offset (shared.go).
+//
 // refs is the sum of all counts, inline and keyed. A reference becomes keyed when the item would grow over
 // maxExtentItem, and once there is a keyed one, every new reference is keyed: the same one could be keyed
 // already, and a reference must not be in both places. A drop looks at the inline ones first.
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"btrlab/internal/format"
@@ -33,12 +37,29 @@ func (e *ExtentTree) extentKey(h *head) format.Key {
 	return format.Key{Objectid: uint64(h.bytenr), Type: format.METADATA_ITEM_KEY, Offset: uint64(h.level)}
 }
 
-func (h *head) inlineRef(r format.DataRef, count int) format.InlineRef {
-	if !h.data {
-		return format.InlineRef{Type: format.TREE_BLOCK_REF_KEY, Offset: r.Root, Size: format.InlineRefSize(format.TREE_BLOCK_REF_KEY)}
+func (h *head) inlineRef(r backRef, count int) format.InlineRef {
+	ref := format.InlineRef{Count: uint32(count)}
+	switch {
+	case h.data && r.parent != 0:
+		ref.Type, ref.Offset = format.SHARED_DATA_REF_KEY, uint64(r.parent)
+	case h.data:
+		ref.Type, ref.Data = format.EXTENT_DATA_REF_KEY, format.ExtentDataRef{DataRef: r.DataRef, Count: uint32(count)}
+	case r.parent != 0:
+		ref.Type, ref.Offset = format.SHARED_BLOCK_REF_KEY, uint64(r.parent)
+	default:
+		ref.Type, ref.Offset = format.TREE_BLOCK_REF_KEY, r.Root
 	}
-	return format.InlineRef{Type: format.EXTENT_DATA_REF_KEY, Size: format.InlineRefSize(format.EXTENT_DATA_REF_KEY),
-		Data: format.ExtentDataRef{DataRef: r, Count: uint32(count)}}
+	ref.Size = format.InlineRefSize(ref.Type)
+	return ref
+}
+
+// keyOf is the key that the reference has in an item of its own; of an EXTENT_DATA_REF the first that it may have.
+func (h *head) keyOf(r *format.InlineRef) format.Key {
+	k := format.Key{Objectid: uint64(h.bytenr), Type: r.Type, Offset: r.Offset}
+	if r.Type == format.EXTENT_DATA_REF_KEY {
+		k.Offset = r.Data.Hash()
+	}
+	return k
 }
 
 // findExtent puts the path on the extent's item, ready to grow by grow bytes, or to shrink or go if grow < 0.
@@ -63,13 +84,12 @@ func (h *head) findInline(item []byte, want format.InlineRef) (refs []format.Inl
 	pos = len(item)
 	for i, r := range refs {
 		if r.Type == want.Type {
-			if r.Type == format.TREE_BLOCK_REF_KEY && r.Offset == want.Offset ||
-				r.Type == format.EXTENT_DATA_REF_KEY && r.Data.DataRef == want.Data.DataRef {
+			byFile := r.Type == format.EXTENT_DATA_REF_KEY
+			if byFile && r.Data.DataRef == want.Data.DataRef || !byFile && r.Offset == want.Offset {
 				return refs, i, r.Pos, nil
 			}
-			// Data references descend by hash, tree references by root.
-			if r.Type == format.EXTENT_DATA_REF_KEY && r.Data.Hash() < want.Data.Hash() ||
-				r.Type == format.TREE_BLOCK_REF_KEY && r.Offset < want.Offset {
+			// References by file descend by hash, the others by root or parent.
+			if byFile && r.Data.Hash() < want.Data.Hash() || !byFile && r.Offset < want.Offset {
 				return refs, -1, r.Pos, nil
 			}
 		} else if r.Type > want.Type {
@@ -83,9 +103,23 @@ func (h *head) findInline(item []byte, want format.InlineRef) (refs []format.Inl
 // items of their own. Models BTRFS_MAX_EXTENT_ITEM_SIZE().
 func (e *ExtentTree) maxExtentItem() int { return int(e.nodeSize)/16 - format.ItemHeaderSize }
 
-// addExtentRef models __btrfs_inc_extent_ref().
-func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m refMod) error {
-	want := h.inlineRef(m.DataRef, m.mod)
+// setCount changes the count of a data reference.
+func setCount(r *format.InlineRef, n uint32) { r.Count, r.Data.Count = n, n }
+
+// keyedItem is the item of a data reference of its own, in buf.
+func keyedItem(r *format.InlineRef, buf *[format.ExtentDataRefSize]byte) []byte {
+	if r.Type == format.SHARED_DATA_REF_KEY {
+		binary.LittleEndian.PutUint32(buf[:], r.Count)
+		return buf[:4]
+	}
+	r.Data.Encode(buf[:])
+	return buf[:]
+}
+
+// addExtentRef adds reference i of the head. Models __btrfs_inc_extent_ref().
+func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i int) error {
+	m := h.mods[i]
+	want := h.inlineRef(m.backRef, m.mod)
 	p := &e.path
 	defer p.Release(t)
 	// Once a reference has an item of its own none becomes inline: the same one could be there already.
@@ -107,11 +141,10 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 	keyed := at < 0 && (hasKeyed || len(item)+want.Size > e.maxExtentItem())
 	switch {
 	case at >= 0 && h.data:
-		d := refs[at].Data
-		d.Count += uint32(m.mod)
-		d.Encode(item[refs[at].Pos+1:])
+		setCount(&refs[at], refs[at].Count+want.Count)
+		refs[at].Encode(item[refs[at].Pos:])
 	case at >= 0:
-		return fmt.Errorf("corrupt extent tree: tree %d refers to block twice", m.Root)
+		return fmt.Errorf("corrupt extent tree: %v refers to block twice", m.backRef)
 	case !keyed:
 		old := len(item)
 		e.forest.ExtendItem(t, p, want.Size)
@@ -124,15 +157,17 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, m ref
 	it.Refs += uint64(m.mod)
 	it.Encode(item)
 	e.forest.DirtyLeaf(t, tr, p)
+	e.counted(t, h, i)
 	p.Release(t)
 	if keyed {
-		return e.addKeyedRef(t, tr, h, m)
+		return e.addKeyedRef(t, tr, h, &want)
 	}
 	return nil
 }
 
-// dropExtentRef takes count references away, and the extent with the last. Models __btrfs_free_extent().
-func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r format.DataRef, count int) error {
+// dropExtentRef drops reference i of the head, and the extent with the last. Models __btrfs_free_extent().
+func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i int) error {
+	r, count := h.mods[i].backRef, -h.mods[i].mod
 	want := h.inlineRef(r, count)
 	p := &e.path
 	defer p.Release(t)
@@ -147,16 +182,15 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r fo
 	if at < 0 {
 		// The reference has an item of its own.
 		p.Release(t)
-		if err := e.dropKeyedRef(t, tr, h, r, count); err != nil {
+		if err := e.dropKeyedRef(t, tr, h, &want); err != nil {
 			return err
 		}
 		if err := e.findExtent(t, tr, p, h, -1); err != nil {
 			return err
 		}
 		item = p.Item()
-	} else if have := refs[at]; h.data && int(have.Data.Count) < count {
-		return fmt.Errorf("corrupt extent tree: inode %d of tree %d has %d references, cannot drop %d",
-			r.Ino, r.Root, have.Data.Count, count)
+	} else if have := refs[at]; h.data && int(have.Count) < count {
+		return fmt.Errorf("corrupt extent tree: %v has %d references, cannot drop %d", r, have.Count, count)
 	}
 	var it format.ExtentItem
 	it.Decode(item)
@@ -168,6 +202,7 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r fo
 		if err := e.forest.DelItems(t, tr, e.root, p, p.Slot(), 1); err != nil {
 			return err
 		}
+		e.counted(t, h, i)
 		p.Release(t)
 		if !h.data {
 			e.countTreeBlock(r.Root, -1)
@@ -177,15 +212,16 @@ func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, r fo
 	it.Encode(item)
 	if at >= 0 {
 		have := refs[at]
-		if h.data && int(have.Data.Count) > count {
-			have.Data.Count -= uint32(count)
-			have.Data.Encode(item[have.Pos+1:])
+		if h.data && int(have.Count) > count {
+			setCount(&have, have.Count-want.Count)
+			have.Encode(item[have.Pos:])
 		} else {
 			copy(item[have.Pos:], item[have.Pos+have.Size:])
 			e.forest.TruncateItem(t, p, len(item)-have.Size, true)
 		}
 	}
 	e.forest.DirtyLeaf(t, tr, p)
+	e.counted(t, h, i)
 	return nil
 }
 
@@ -203,29 +239,26 @@ func (e *ExtentTree) hasKeyedRefs(t *sched.Task, bytenr format.Logical) (bool, e
 
 // addKeyedRef gives a reference an item of its own. Colliding hashes take the next offset.
 // Models insert_extent_data_ref() and insert_tree_block_ref().
-func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, m refMod) error {
+func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, want *format.InlineRef) error {
 	if !h.data {
-		return e.forest.InsertItem(t, tr, e.root, format.Key{Objectid: uint64(h.bytenr), Type: format.TREE_BLOCK_REF_KEY, Offset: m.Root}, nil)
+		return e.forest.InsertItem(t, tr, e.root, h.keyOf(want), nil)
 	}
 	p := &e.path
 	defer p.Release(t)
-	want := h.inlineRef(m.DataRef, m.mod).Data
-	for key := (format.Key{Objectid: uint64(h.bytenr), Type: format.EXTENT_DATA_REF_KEY, Offset: want.Hash()}); ; key.Offset++ {
-		found, err := e.forest.SearchSlot(t, tr, e.root, key, p, format.ExtentDataRefSize+format.ItemHeaderSize, true)
+	var buf [format.ExtentDataRefSize]byte
+	b := keyedItem(want, &buf)
+	for key := h.keyOf(want); ; key.Offset++ {
+		found, err := e.forest.SearchSlot(t, tr, e.root, key, p, len(b)+format.ItemHeaderSize, true)
 		if err != nil {
 			return err
 		}
 		if !found {
 			p.Release(t)
-			var b [format.ExtentDataRefSize]byte
-			want.Encode(b[:])
-			return e.forest.InsertItem(t, tr, e.root, key, b[:])
+			return e.forest.InsertItem(t, tr, e.root, key, b)
 		}
-		var have format.ExtentDataRef
-		have.Decode(p.Item())
-		if have.DataRef == want.DataRef {
-			have.Count += want.Count
-			have.Encode(p.Item())
+		if have, same := keyedRef(want, p.Item()); same {
+			setCount(&have, have.Count+want.Count)
+			copy(p.Item(), keyedItem(&have, &buf))
 			e.forest.DirtyLeaf(t, tr, p)
 			return nil
 		}
@@ -233,38 +266,43 @@ func (e *ExtentTree) addKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, m refM
 	}
 }
 
+// keyedRef reads the item of a data reference and says whether it is want's.
+func keyedRef(want *format.InlineRef, item []byte) (have format.InlineRef, same bool) {
+	have.Type = want.Type
+	if want.Type == format.SHARED_DATA_REF_KEY {
+		have.Count = format.SharedDataRefCount(item)
+		return have, true
+	}
+	have.Data.Decode(item)
+	have.Count = have.Data.Count
+	return have, have.Data.DataRef == want.Data.DataRef
+}
+
 // dropKeyedRef models remove_extent_data_ref() and lookup_tree_block_ref().
-func (e *ExtentTree) dropKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, r format.DataRef, count int) error {
+func (e *ExtentTree) dropKeyedRef(t *sched.Task, tr *ctree.Trans, h *head, want *format.InlineRef) error {
 	p := &e.path
 	defer p.Release(t)
-	want := h.inlineRef(r, count)
-	key := format.Key{Objectid: uint64(h.bytenr), Type: format.TREE_BLOCK_REF_KEY, Offset: r.Root}
-	if h.data {
-		key = format.Key{Objectid: uint64(h.bytenr), Type: format.EXTENT_DATA_REF_KEY, Offset: want.Data.Hash()}
-	}
-	for ; ; key.Offset++ {
+	for key := h.keyOf(want); ; key.Offset++ {
 		found, err := e.forest.SearchSlot(t, tr, e.root, key, p, -1, true)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return fmt.Errorf("corrupt extent tree: no reference of inode %d in tree %d at offset %d", r.Ino, r.Root, r.Offset)
+			return fmt.Errorf("corrupt extent tree: no reference %v of extent %d", key, h.bytenr)
 		}
 		if !h.data {
 			return e.forest.DelItems(t, tr, e.root, p, p.Slot(), 1)
 		}
-		var have format.ExtentDataRef
-		have.Decode(p.Item())
-		if have.DataRef == r {
-			if int(have.Count) < count {
-				return fmt.Errorf("corrupt extent tree: inode %d of tree %d has %d references, cannot drop %d",
-					r.Ino, r.Root, have.Count, count)
-			}
-			if int(have.Count) == count {
+		if have, same := keyedRef(want, p.Item()); same {
+			switch {
+			case have.Count < want.Count:
+				return fmt.Errorf("corrupt extent tree: reference %v of extent %d, have %d cannot drop %d", key, h.bytenr, have.Count, want.Count)
+			case have.Count == want.Count:
 				return e.forest.DelItems(t, tr, e.root, p, p.Slot(), 1)
 			}
-			have.Count -= uint32(count)
-			have.Encode(p.Item())
+			setCount(&have, have.Count-want.Count)
+			var buf [format.ExtentDataRefSize]byte
+			copy(p.Item(), keyedItem(&have, &buf))
 			e.forest.DirtyLeaf(t, tr, p)
 			return nil
 		}

@@ -91,7 +91,7 @@ func (e *ExtentTree) runHead(t *sched.Task, tr *ctree.Trans, h *head) error {
 		// Allocated and freed in one transaction. A data extent may have been written and has checksums.
 		e.space.Of(e.group(h.bytenr).Flags).Recorded(t, h.num)
 		err = e.extentGone(t, tr, h, false)
-	case len(h.mods) > 0:
+	case len(h.mods) > 0 || h.full:
 		err = e.updateExtent(t, tr, h)
 	}
 	if err != nil {
@@ -111,20 +111,24 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 		}
 	}
 	m := h.mods[first]
-	r := h.inlineRef(m.DataRef, m.mod)
+	r := h.inlineRef(m.backRef, m.mod)
 	p := &e.path
 	if err := e.forest.InsertEmptyItem(t, tr, e.root, p, e.extentKey(h), format.ExtentItemSize+r.Size); err != nil {
 		p.Release(t)
 		return err
 	}
 	it := format.ExtentItem{Refs: uint64(m.mod), Generation: tr.ID, Flags: format.ExtentFlagTreeBlock}
-	if h.data {
+	switch {
+	case h.data:
 		it.Flags = format.ExtentFlagData
+	case h.full:
+		it.Flags |= format.BlockFlagFullBackref
 	}
 	b := p.Item()
 	it.Encode(b)
 	r.Encode(b[format.ExtentItemSize:])
 	e.forest.DirtyLeaf(t, tr, p)
+	e.counted(t, h, first)
 	p.Release(t)
 
 	e.account(h, true)
@@ -135,30 +139,63 @@ func (e *ExtentTree) insertExtent(t *sched.Task, tr *ctree.Trans, h *head) error
 	if !h.data {
 		e.countTreeBlock(m.Root, 1)
 	}
-	h.mods = append(h.mods[:first], h.mods[first+1:]...)
-	if len(h.mods) == 0 {
-		return nil
-	}
-	return e.updateExtent(t, tr, h)
+	return e.updateRefs(t, tr, h)
 }
 
-// updateExtent adds and then drops the references of an extent that has an item.
+// updateExtent changes the flags and references of an extent that has an item.
 func (e *ExtentTree) updateExtent(t *sched.Task, tr *ctree.Trans, h *head) error {
-	for _, m := range h.mods {
-		if m.mod > 0 {
-			if err := e.addExtentRef(t, tr, h, m); err != nil {
+	if h.full {
+		if err := e.setFullBackref(t, tr, h); err != nil {
+			return err
+		}
+	}
+	return e.updateRefs(t, tr, h)
+}
+
+// updateRefs adds and then drops the references that the item does not count yet.
+func (e *ExtentTree) updateRefs(t *sched.Task, tr *ctree.Trans, h *head) error {
+	for i, m := range h.mods {
+		if m.mod > 0 && !m.done {
+			if err := e.addExtentRef(t, tr, h, i); err != nil {
 				return err
 			}
 		}
 	}
-	for _, m := range h.mods {
+	for i, m := range h.mods {
 		if m.mod < 0 {
-			if err := e.dropExtentRef(t, tr, h, m.DataRef, -m.mod); err != nil {
+			if err := e.dropExtentRef(t, tr, h, i); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// setFullBackref models run_delayed_extent_op().
+func (e *ExtentTree) setFullBackref(t *sched.Task, tr *ctree.Trans, h *head) error {
+	p := &e.path
+	defer p.Release(t)
+	if err := e.findExtent(t, tr, p, h, 0); err != nil {
+		return err
+	}
+	var it format.ExtentItem
+	it.Decode(p.Item())
+	it.Flags |= format.BlockFlagFullBackref
+	it.Encode(p.Item())
+	e.forest.DirtyLeaf(t, tr, p)
+	return nil
+}
+
+// counted says that the item counts reference i now. The item's leaf is write-locked, so that a task that holds the leaf and then
+// asks what is queued (lookupBlock) counts the reference once. Nobody asks this of data.
+func (e *ExtentTree) counted(t *sched.Task, h *head, i int) {
+	if h.data {
+		h.mods[i].done = true
+		return
+	}
+	e.refsMu.Lock(t)
+	h.mods[i].done = true
+	e.refsMu.Unlock(t)
 }
 
 // extentGone books the end of an extent: checksums, free space tree, pinned until the commit is durable.

@@ -20,7 +20,7 @@ func (e *ExtentTree) SetTracing(on bool) { e.tracing.Store(on) }
 
 // trace notes a head that is about to be run. The first of an extent in a transaction says whether it is new. The committer calls it.
 func (e *ExtentTree) trace(h *head) {
-	if !h.data && !slices.ContainsFunc(h.mods, func(m refMod) bool { return format.IsFSTree(m.Root) }) {
+	if !h.data && !slices.ContainsFunc(h.mods, func(m refMod) bool { return m.parent != 0 || format.IsFSTree(m.Root) }) {
 		return // no subvolume's
 	}
 	if _, ok := e.traced[h.bytenr]; !ok {

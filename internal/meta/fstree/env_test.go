@@ -72,13 +72,15 @@ func (d *fakeDisk) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	return d.next, nil
 }
 
-func (d *fakeDisk) FreeTreeBlock(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer) error {
+func (d *fakeDisk) FreeTreeBlock(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer, bool) error {
 	return nil
 }
 
-func (d *fakeDisk) SharedBlock(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer) (bool, error) {
-	return false, nil
+func (d *fakeDisk) UpdateRefForCow(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer, *ctree.Buffer) (bool, error) {
+	return true, nil
 }
+
+func (d *fakeDisk) IncRefs(*sched.Task, *ctree.Trans, *ctree.Root, *ctree.Buffer) error { return nil }
 
 type dataExtent struct {
 	numBytes uint64

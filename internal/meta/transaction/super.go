@@ -93,7 +93,7 @@ func (m *Manager) nextSuper(t *sched.Task, tx *Transaction) *format.Super {
 	sb.BytesUsed = m.Extents.BytesUsed()
 	sb.DevItem.BytesUsed = m.Extents.DeviceBytesUsed()
 	if sb.UUIDTreeGeneration == old {
-		sb.UUIDTreeGeneration = tx.id // no subvolume came or went: the uuid tree is as right as it was
+		sb.UUIDTreeGeneration = tx.id // the uuid tree is as right as it was
 	}
 	sb.SysChunkArray = sysChunkArray(m.Volumes)
 	m.backupRoots(&sb)
