@@ -14,7 +14,7 @@ import (
 
 // FlushRoot is the door of qgroup. A failed commit aborts the file system; the reservation then fails over its limit.
 func (d flushers) FlushRoot(t *sched.Task, root uint64) {
-	d.f.engine.SyncRoot(t, root)
+	_ = d.f.engine.SyncRoot(t, root) // recorded for fsync
 	_ = d.f.trans.Commit(t)
 }
 

@@ -164,7 +164,11 @@ func (w *World) WritePage(t *sched.Task, ip *inode.Inode, data []byte, off uint6
 	var r delalloc.Reservation
 	end := off + uint64(len(data))
 	if err := r.ReserveData(t, ip, off, end, spaceinfo.FlushData); err != nil {
+		if !r.NoSnapshot(t, ip) {
+			return err
+		}
 		if n, nerr := w.Reader.Place.CanNocow(t, ip, off, end, false); nerr != nil || n < end {
+			r.Release(t, ip)
 			return err
 		}
 		r.Nocow(off, end)

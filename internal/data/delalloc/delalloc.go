@@ -4,7 +4,7 @@
 // A writer's batch carries one Reservation:
 //
 //	ReserveData        data space            may flush and sleep: before pages and ranges are locked
-//	  or Nocow         ... or none, because the range is overwritten in place
+//	  or NoSnapshot, then Nocow   ... or none, because the range is overwritten in place
 //	ReserveMetadata    metadata space        may flush and sleep
 //	Shrink             a short copy or a folio's end made the batch smaller
 //	SetDelalloc        the pages are copied: DELALLOC on, range unlocked, the reservation now belongs to the range
@@ -35,6 +35,7 @@ type Reservation struct {
 	nocow   bool // no data space: the range will be overwritten in place
 	meta    bool // metadata is reserved
 	inPlace bool // ... for no insert
+	held    bool // the subvolume's SnapshotLock, for the write in place
 }
 
 // Active reports whether anything is reserved.
@@ -58,11 +59,27 @@ func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uin
 	return nil
 }
 
+// NoSnapshot keeps snapshots of the file's subvolume out until the reservation ends, so that what may be overwritten now may be
+// when it is. It never waits: false says that a snapshot is being made, and nothing may be overwritten.
+// Models the btrfs_drew_try_write_lock() of btrfs_check_nocow_lock().
+func (r *Reservation) NoSnapshot(t *sched.Task, ip *inode.Inode) bool {
+	r.held = r.held || ip.Root.SnapshotLock.TryWrite(t)
+	return r.held
+}
+
+// letSnapshot ends NoSnapshot. Models btrfs_check_nocow_unlock().
+func (r *Reservation) letSnapshot(t *sched.Task, ip *inode.Inode) {
+	if r.held {
+		r.held = false
+		ip.Root.SnapshotLock.WriteUnlock(t)
+	}
+}
+
 // Nocow starts a batch in NOCOW mode: the caller has asked (place.Finder.CanNocow) whether the blocks can be
-// overwritten in place, after ReserveData failed. Models the only_release_metadata mode.
+// overwritten in place, after ReserveData failed, and keeps snapshots out. Models the only_release_metadata mode.
 func (r *Reservation) Nocow(start, end uint64) {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
-	if r.Active() {
+	if r.Active() || !r.held {
 		panic(fmt.Sprintf("delalloc: Nocow [%d, %d) over %s", start, end, r.String()))
 	}
 	r.Start, r.End, r.nocow = start, end, true
@@ -72,7 +89,10 @@ func (r *Reservation) Nocow(start, end uint64) {
 // reservation is left, for Release. Models btrfs_delalloc_reserve_metadata(); the mode is spaceinfo.FlushAll, or NoFlush
 // for a NOWAIT write.
 func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
-	r.inPlace = pl.InPlace(t, ip, r.Start, r.End, mode == spaceinfo.NoFlush)
+	r.inPlace = ip.Nocow() && r.NoSnapshot(t, ip) && pl.InPlace(t, ip, r.Start, r.End, mode == spaceinfo.NoFlush)
+	if !r.inPlace && !r.nocow {
+		r.letSnapshot(t, ip)
+	}
 	if err := ip.ReserveExtents(t, r.End-r.Start, r.inPlace, mode); err != nil {
 		return err
 	}
@@ -116,6 +136,7 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 	if r.data {
 		ip.FS.Space.Data().Release(t, n)
 	}
+	r.letSnapshot(t, ip)
 	*r = Reservation{}
 }
 
@@ -130,6 +151,7 @@ func (r *Reservation) Ordered(t *sched.Task, ip *inode.Inode, n uint64, typ orde
 	if r.Start += n; r.Start == r.End {
 		ip.ReleaseExtents(uint64(old)*inode.MaxExtent, r.inPlace, 0)
 		ip.Settle(t)
+		r.letSnapshot(t, ip)
 		*r = Reservation{}
 		return
 	}
@@ -167,5 +189,6 @@ func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
 	ip.IOTree.Change(t, r.Start, r.End, clear, set)
 	ip.ReleaseExtents(r.End-r.Start, r.inPlace, 0)
 	ip.Settle(t)
+	r.letSnapshot(t, ip)
 	*r = Reservation{}
 }

@@ -39,7 +39,7 @@ func newInode(t *sched.Task, data, metadata uint64, flags uint64) *inode.Inode {
 	s.Data().AddTotal(t, data, 0, 0)
 	s.Metadata().AddTotal(t, metadata, 0, 0)
 	fs := inode.NewFS(s, pagecache.NewCache(0, 1<<30, 1<<31))
-	return fs.New(&ctree.Root{ID: format.FS_TREE_OBJECTID}, 257, &format.InodeItem{Flags: flags, Size: blocks * bs, Mode: format.S_IFREG})
+	return fs.New(ctree.BareRoot(format.FS_TREE_OBJECTID), 257, &format.InodeItem{Flags: flags, Size: blocks * bs, Mode: format.S_IFREG})
 }
 
 func usage(t *sched.Task, ip *inode.Inode) (data, metadata uint64) {
@@ -114,6 +114,7 @@ func TestAccountingModel(tt *testing.T) {
 					var r Reservation
 					nocow := rng.IntN(5) == 0
 					if nocow {
+						r.NoSnapshot(t, ip)
 						r.Nocow(uint64(a)*bs+1, uint64(b)*bs-1)
 					} else if err := r.ReserveData(t, ip, uint64(a)*bs+1, uint64(b)*bs-1, spaceinfo.NoFlush); err != nil {
 						if !errors.Is(err, errno.ENOSPC) {
@@ -210,7 +211,7 @@ type oneExtent struct {
 
 func (x *oneExtent) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
 	x.asked++
-	e := fstree.NocowExtent{Start: 0, NumBytes: blocks * bs, DiskBytenr: 1 << 30, DiskNumBytes: blocks * bs, WriteBytenr: 1<<30 + off, Type: format.FileExtentTypeReg}
+	e := fstree.NocowExtent{Start: 0, NumBytes: blocks * bs, DiskBytenr: 1 << 30, DiskNumBytes: blocks * bs, WriteBytenr: 1<<30 + off, Generation: 7, Type: format.FileExtentTypeReg}
 	return min(length, blocks*bs-off), e, nil
 }
 
@@ -222,6 +223,7 @@ func TestInPlaceIsCheap(tt *testing.T) {
 	trees := &oneExtent{}
 	pl := place.New(trees, nil)
 	var first Reservation
+	first.NoSnapshot(t, ip)
 	first.Nocow(0, bs)
 	if err := first.ReserveMetadata(t, pl, ip, spaceinfo.NoFlush); err != nil || trees.asked != 0 {
 		tt.Fatalf("%v, trees asked %d times by a NOWAIT write", err, trees.asked)

@@ -162,6 +162,29 @@ func (ip *Inode) TryRLock(t *sched.Task) bool { return ip.rwsem.TryRLockNested(t
 // RUnlock ends RLock or TryRLock.
 func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
 
+// LockTwo takes i_rwsem of two inodes for writing, of the lower number first; they may be the same. Models
+// lock_two_nondirectories(). Difference: the kernel goes by the address.
+func LockTwo(t *sched.Task, a, b *Inode) {
+	switch {
+	case a == b:
+		a.Lock(t)
+		return
+	case b.Ino < a.Ino || b.Ino == a.Ino && b.Root.ID < a.Root.ID:
+		a, b = b, a
+	}
+	a.Lock(t)
+	// Inodes of two subvolumes may have one number.
+	b.rwsem.LockNested(t, max(uint64(b.Ino), uint64(a.Ino)+1))
+}
+
+// UnlockTwo ends LockTwo.
+func UnlockTwo(t *sched.Task, a, b *Inode) {
+	a.Unlock(t)
+	if a != b {
+		b.Unlock(t)
+	}
+}
+
 // AssertLocked panics when a checked task does not hold i_rwsem for writing.
 func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t) }
 

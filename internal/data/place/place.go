@@ -159,7 +159,7 @@ func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent
 
 // Overwrite finds the first piece of [start, end) if it may be written in place; ok is false when it may not.
 //
-// Preconditions: as Next.
+// Preconditions: as Next; the caller keeps snapshots out until the extent is ordered.
 func (f *Finder) Overwrite(t *sched.Task, ip *inode.Inode, start, end uint64) (x Extent, ok bool, err error) {
 	ip.IOTree.AssertLocked(t, start, end)
 	if !ip.MayNocow() {
@@ -223,8 +223,11 @@ func (f *Finder) backData(t *sched.Task, ip *inode.Inode, start, end uint64) err
 //
 // Preconditions: the extent range of off is locked, or a wrong answer does no harm.
 func (f *Finder) nocowAt(t *sched.Task, ip *inode.Inode, off, end uint64) (extentmap.Map, bool, error) {
+	if ip.Root.DataCOWForced(t) {
+		return extentmap.Map{}, false, nil
+	}
 	if m, ok := ip.Extents.Lookup(t, off); ok {
-		if m.Nocow {
+		if m.Nocow && m.Generation > ip.Root.LastSnapshot() {
 			return m, true, nil
 		}
 		if m.Kind == extentmap.Hole || m.Kind == extentmap.Inline {
@@ -264,7 +267,8 @@ func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
 // InPlace reports whether a write of [start, end) is known to go in place, without checksums. The
 // trees are asked once per extent; with nowait they are not asked and an extent that is not known
 // yet counts as none. No lock is needed: an answer that a change overtakes while it is on its way
-// counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents).
+// counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents). The caller keeps
+// snapshots out (delalloc.Reservation.NoSnapshot).
 func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) bool {
 	if !ip.Nocow() || ip.Sums() {
 		return false
@@ -273,7 +277,7 @@ func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowa
 	if !nowait && (!ok || m.Kind == extentmap.Regular && !m.Nocow && !m.Asked) {
 		m, ok = f.ask(t, ip, start)
 	}
-	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End
+	return ok && m.Nocow && m.Kind == extentmap.Regular && end <= m.End && m.Generation > ip.Root.LastSnapshot()
 }
 
 // ask asks the trees about the extent at off, and remembers that it has. It reports false when the

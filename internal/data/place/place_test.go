@@ -61,7 +61,7 @@ func (x *trees) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, o
 	if !ok {
 		return next, format.FileExtent{}, false, nil
 	}
-	return it.start, format.FileExtent{Type: it.typ, NumBytes: it.end - it.start, DiskBytenr: 1<<30 + it.start, DiskNumBytes: it.end - it.start}, true, nil
+	return it.start, format.FileExtent{Type: it.typ, NumBytes: it.end - it.start, DiskBytenr: 1<<30 + it.start, DiskNumBytes: it.end - it.start, Generation: 7}, true, nil
 }
 
 func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (uint64, fstree.NocowExtent, error) {
@@ -75,7 +75,7 @@ func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, leng
 	if !ok || !it.in {
 		return 0, fstree.NocowExtent{}, nil
 	}
-	e := fstree.NocowExtent{Start: it.start, NumBytes: it.end - it.start, Type: it.typ, DiskBytenr: 1<<30 + it.start, DiskNumBytes: it.end - it.start, WriteBytenr: 1<<30 + off}
+	e := fstree.NocowExtent{Start: it.start, NumBytes: it.end - it.start, Type: it.typ, DiskBytenr: 1<<30 + it.start, DiskNumBytes: it.end - it.start, WriteBytenr: 1<<30 + off, Generation: 7}
 	return min(length, it.end-off), e, nil
 }
 
@@ -120,7 +120,7 @@ func TestNext(t *testing.T) {
 		x := c.x
 		x.next = 2048 << 20
 		f := place.New(&x, &x)
-		ip := inode.NewFS(spaceinfo.New(16384, 1), pagecache.NewCache(0, 1<<20, 2<<20)).New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG, Flags: c.flags})
+		ip := inode.NewFS(spaceinfo.New(16384, 1), pagecache.NewCache(0, 1<<20, 2<<20)).New(ctree.BareRoot(5), 257, &format.InodeItem{Mode: format.S_IFREG, Flags: c.flags})
 		ip.IOTree.Lock(task, c.start, c.end)
 		var got []string
 		for at := c.start; at < c.end; {
@@ -153,7 +153,7 @@ const nocow = format.InodeNoDataCow | format.InodeNoDataSum
 func newInode(t *sched.Task, data, flags uint64) *inode.Inode {
 	s := spaceinfo.New(16384, 1)
 	s.Data().AddTotal(t, data, 0, 0)
-	return inode.NewFS(s, pagecache.NewCache(0, 1<<20, 2<<20)).New(&ctree.Root{ID: 5}, 257, &format.InodeItem{Mode: format.S_IFREG, Flags: flags})
+	return inode.NewFS(s, pagecache.NewCache(0, 1<<20, 2<<20)).New(ctree.BareRoot(5), 257, &format.InodeItem{Mode: format.S_IFREG, Flags: flags})
 }
 
 // An extent is dropped while a look at it is on its way: the answer is of before, so it is not remembered, and a question that was

@@ -236,11 +236,13 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 }
 
 // SyncRoot writes back every page of subvolume root's inodes that is dirty, waits for those that others write back, and for every
-// ordered extent of the file system. Errors are recorded for fsync. Models btrfs_start_delalloc_snapshot() and
-// btrfs_wait_ordered_extents().
-func (e *Engine) SyncRoot(t *sched.Task, root uint64) {
-	_ = e.syncPages(t, func(ip *inode.Inode) bool { return ip.Root.ID == root })
+// ordered extent of the file system. The first error of starting is returned; those of the device are recorded for fsync. What was
+// under writeback at the call has its ordered extents finished afterwards, and nothing of it is on its way to a place chosen before.
+// Models btrfs_start_delalloc_snapshot() and btrfs_wait_ordered_extents().
+func (e *Engine) SyncRoot(t *sched.Task, root uint64) error {
+	err := e.syncPages(t, func(ip *inode.Inode) bool { return ip.Root.ID == root })
 	e.fs.Pool.WaitAll(t)
+	return err
 }
 
 // SyncAll writes back every page that is dirty, waits for those that others write back, and for

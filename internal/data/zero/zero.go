@@ -73,15 +73,16 @@ func Range(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, from, to uint64)
 func reserve(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, r *delalloc.Reservation, from, to uint64) error {
 	err := r.ReserveData(t, ip, from, to, spaceinfo.FlushData)
 	if err != nil {
-		if !ip.MayNocow() {
+		if !ip.MayNocow() || !r.NoSnapshot(t, ip) {
 			return err
 		}
 		end, nerr := rd.Place.CanNocow(t, ip, format.AlignDown(from, block), format.AlignUp(to, block), false)
-		if nerr != nil {
-			return nerr
+		if nerr == nil && end < to {
+			nerr = err
 		}
-		if end < to {
-			return err
+		if nerr != nil {
+			r.Release(t, ip)
+			return nerr
 		}
 		r.Nocow(from, to)
 	}

@@ -392,7 +392,7 @@ func (w *write) reserve(t *sched.Task) error {
 // checkCanNocow turns the batch, or the front of it, into one without data space if it can; else it returns enospc.
 // Models check_can_nocow() as __btrfs_buffered_write() calls it.
 func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
-	if !w.ip.MayNocow() {
+	if !w.ip.MayNocow() || !w.rsv.NoSnapshot(t, w.ip) {
 		return enospc
 	}
 	start := format.AlignDown(w.pos, format.SectorSize)

@@ -339,7 +339,7 @@ func (w *write) giveUp(t *sched.Task, oe *ordered.Extent, n uint64) {
 func (w *write) reserve(t *sched.Task, start, end uint64) error {
 	t.Spend(cost.Reserve, 1)
 	if err := w.rsv.ReserveData(t, w.ip, start, end, spaceinfo.FlushData); err != nil {
-		if !w.ip.MayNocow() {
+		if !w.ip.MayNocow() || !w.rsv.NoSnapshot(t, w.ip) {
 			return err
 		}
 		w.rsv.Nocow(start, end)
@@ -390,9 +390,12 @@ func (w *write) place(t *sched.Task, start, end uint64) (place.Extent, error) {
 		return place.Extent{}, errno.ENOTBLK
 	}
 	end = min(end, m.End)
-	x, ok, err := pl.Overwrite(t, w.ip, start, end)
-	if ok || err != nil {
-		return x, err
+	var x place.Extent
+	if w.ip.MayNocow() && w.rsv.NoSnapshot(t, w.ip) { // until x is ordered
+		var ok bool
+		if x, ok, err = pl.Overwrite(t, w.ip, start, end); ok || err != nil {
+			return x, err
+		}
 	}
 	if !w.rsv.HasData() {
 		return x, errno.ENOSPC
