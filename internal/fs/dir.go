@@ -182,21 +182,8 @@ type creation struct {
 // Preconditions:
 //   - dir is locked for writing and is a directory.
 func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, error) {
-	dir.ip.AssertLocked(t)
-	if err := dir.writable(); err != nil {
+	if err := f.mayCreate(t, dir, name); err != nil {
 		return nil, err
-	}
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	if dir.nlink(t) == 0 {
-		return nil, errno.ENOENT
-	}
-	if err := f.absent(t, dir, name); err != nil {
-		return nil, err
-	}
-	if dir.sealed() {
-		return nil, errno.EPERM // models may_create()
 	}
 	index, err := f.takeDirIndex(t, dir)
 	if err != nil {
@@ -239,6 +226,27 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 		return nil, err
 	}
 	return n, nil
+}
+
+// mayCreate says why dir may not get something new with the name. dir is locked for writing.
+func (f *FS) mayCreate(t *sched.Task, dir *Node, name string) error {
+	dir.ip.AssertLocked(t)
+	if err := dir.writable(); err != nil {
+		return err
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if dir.nlink(t) == 0 {
+		return errno.ENOENT
+	}
+	if err := f.absent(t, dir, name); err != nil {
+		return err
+	}
+	if dir.sealed() {
+		return errno.EPERM // models may_create()
+	}
+	return nil
 }
 
 // absent is EEXIST when dir has the name. dir is locked.

@@ -7,6 +7,7 @@
 // Lock order of the namespace, outside of what package inode says about files:
 //
 //	inode_shrink                     writes data back and commits, for want of memory
+//	snapshot_lock                    a snapshot is being made: of writes in place, which only try
 //	s_vfs_rename_mutex               rename between two directories
 //	  i_rwsem_dir                    parent, second parent, child directory, second child directory
 //	    i_rwsem                      a file whose name changes; two: lower ino first
@@ -21,8 +22,7 @@
 //   - an inode is in memory at most once;
 //   - an inode without names has an orphan item until its own items are gone, in every committed state.
 //
-// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Differences: no dentry cache; subvolumes
-// are neither made nor deleted.
+// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Difference: no dentry cache.
 package fs
 
 import (

@@ -307,6 +307,48 @@ func clean(t *sched.Task, n *Node) bool {
 	return ip.DelallocBytes() == 0 && ip.Ordered.Len() == 0 && ip.Pages.DirtyPages(t) == 0 && ip.Pages.WritebackPages(t) == 0 && !ip.Dirty()
 }
 
+// busy reports whether somebody has a reference to an inode of vol.
+func (f *FS) busy(t *sched.Task, vol *subvol) bool {
+	for i := range f.inodes.shards {
+		s := &f.inodes.shards[i]
+		s.mu.Lock(t)
+		for _, n := range s.nodes {
+			if n.vol == vol && n.refs > 0 {
+				s.mu.Unlock(t)
+				return true
+			}
+		}
+		s.mu.Unlock(t)
+	}
+	return false
+}
+
+// discard drops the inodes of vol, which is deleted: nothing of them is written any more. Nobody has a reference.
+func (f *FS) discard(t *sched.Task, vol *subvol) {
+	f.inodes.hookMu.Lock(t)
+	var victims []*Node
+	for i := range f.inodes.shards {
+		s := &f.inodes.shards[i]
+		s.mu.Lock(t)
+		for k, n := range s.nodes {
+			if n.vol == vol {
+				delete(s.nodes, k)
+				victims = append(victims, n)
+			}
+		}
+		s.mu.Unlock(t)
+	}
+	byIno(victims)
+	for _, n := range victims {
+		n.ip.Forget(t)
+	}
+	f.inodes.hookMu.Unlock(t)
+	f.inodes.count.Add(-int64(len(victims)))
+	for _, n := range victims {
+		n.ip.Pages.Truncate(t, 0, pagecache.MaxFileEnd)
+	}
+}
+
 // writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes go into the trees.
 func (f *FS) writeInodes(t *sched.Task, h *transaction.Handle) error {
 	f.inodes.hookMu.Lock(t)

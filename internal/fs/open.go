@@ -135,6 +135,15 @@ func (f *FS) recover(t *sched.Task, sb *format.Super, top *subvol) error {
 	if err := f.cleanOrphans(t, top); err != nil {
 		return fmt.Errorf("delete orphan inodes: %w", err)
 	}
+	dead, err := f.trans.DeadSubvols(t)
+	if err != nil {
+		return fmt.Errorf("find deleted subvolumes: %w", err)
+	}
+	for _, id := range dead {
+		if err := f.trans.DropSubvol(t, id, nil); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

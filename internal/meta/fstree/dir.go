@@ -290,6 +290,46 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 		}
 		return err
 	}
+	return s.insertDirIndex(t, tr, r, dir, &d, index)
+}
+
+// AddSubvol gives a directory a name for the subvolume with tree id. The way back is in the root tree.
+//
+// Models fs/btrfs/dir-item.c:btrfs_insert_dir_item() with the key of a root.
+func (s *Store) AddSubvol(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, id uint64, name string, index uint64) error {
+	d := format.DirItem{Location: rootKey(id), Transid: tr.ID, Type: format.FtDir, Name: name}
+	if err := s.insertDirItem(t, tr, r, dir, &d); err != nil {
+		return err
+	}
+	return s.insertDirIndex(t, tr, r, dir, &d, index)
+}
+
+// DelSubvol takes the name of the subvolume with tree id out of a directory. ENOENT when it is not there.
+//
+// Models the directory's part of fs/btrfs/inode.c:btrfs_unlink_subvol().
+func (s *Store) DelSubvol(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, id uint64, name string, index uint64) error {
+	err := s.removePacked(t, tr, r, dirItemKey(dir, name), find{typ: format.DIR_ITEM_KEY, name: name}, func(b []byte) error {
+		if k := format.DecodeKey(b); k.Objectid != id || k.Type != format.ROOT_ITEM_KEY {
+			return errno.ENOENT
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	key := format.Key{Objectid: uint64(dir), Type: format.DIR_INDEX_KEY, Offset: index}
+	if err := s.removePacked(t, tr, r, key, find{typ: format.DIR_INDEX_KEY, name: name}, nil); err != nil {
+		return fmt.Errorf("corrupt tree: root=%d, name %q of directory %d has no entry at index %d: %w", r.ID, name, dir, index, err)
+	}
+	return nil
+}
+
+// rootKey is what an entry of a subvolume says of its place.
+func rootKey(id uint64) format.Key {
+	return format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: ^uint64(0)}
+}
+
+func (s *Store) insertDirIndex(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, d *format.DirItem, index uint64) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	key := format.Key{Objectid: uint64(dir), Type: format.DIR_INDEX_KEY, Offset: index}

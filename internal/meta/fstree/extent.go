@@ -626,3 +626,14 @@ func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, leng
 	return n, NocowExtent{Start: start, NumBytes: fe.NumBytes, Type: fe.Type, DiskBytenr: fe.DiskBytenr, DiskNumBytes: fe.DiskNumBytes,
 		RAMBytes: fe.RAMBytes, Offset: fe.Offset, Generation: fe.Generation, WriteBytenr: write}, nil
 }
+
+// ShareFileExtent adds the item fe, which another item refers to the same data extent with, at off, and the reference of the data
+// extent. The range must be free. The item keeps its generation: it says when the data was written.
+//
+// Models fs/btrfs/file.c:btrfs_insert_replace_extent() of a clone.
+func (s *Store) ShareFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error {
+	if err := s.InsertFileExtent(t, tr, r, ino, off, fe); err != nil {
+		return err
+	}
+	return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
+}

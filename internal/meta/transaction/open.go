@@ -1,6 +1,7 @@
 package transaction
 
 import (
+	"errors"
 	"fmt"
 
 	"btrlab/internal/format"
@@ -57,6 +58,9 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	if c.ReadOnly {
 		m.Space = spaceinfo.New(sb.NodeSize, 1)
 		return m, m.openQuota(t)
+	}
+	if err := m.openTree(t, format.UUID_TREE_OBJECTID); err != nil && !errors.Is(err, ErrNoRoot) {
+		return nil, err
 	}
 	// A free space tree that is not marked valid is rebuilt by the kernel at mount: nothing to keep.
 	if sb.CompatROFlags&format.CompatROFreeSpaceTreeValid != 0 {

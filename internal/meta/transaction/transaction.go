@@ -7,7 +7,7 @@
 // flush, and only then is the space that the transaction freed allocatable again.
 //
 //	Start -> handle -> tree changes -> End
-//	Commit: hooks, delayed refs | block handles, wait writers | hooks, delayed refs, groups, root items, until quiet |
+//	Commit: hooks, delayed refs | block handles, wait writers | hooks, snapshots, delayed refs, groups, root items, until quiet |
 //	        seal | unblock | write blocks | flush, supers, flush | unpin
 //
 // Lock order:
@@ -60,6 +60,7 @@ type Transaction struct {
 	id      uint64
 	dirty   *ctree.DirtySet
 	roots   map[uint64]*ctree.Root // trees whose root moved since their item was written
+	pending []*NewSubvol           // subvolumes and snapshots that the commit makes
 	writers int                    // open handles
 	done    bool
 	err     error
@@ -127,6 +128,8 @@ type Manager struct {
 	aborted    error
 	broken     atomic.Bool // aborted is set; read without mu
 	roots      map[uint64]*ctree.Root
+
+	lastSubvol uint64 // the highest id that a subvolume has or had since the open; 0 is not known yet. The committer's
 }
 
 // OnCommit adds a hook that every commit runs with a handle open, first while other handles are open and again
@@ -420,6 +423,11 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 		return err
 	}
 	m.Forest.Seal(t, tx.dirty)
+	for _, s := range tx.pending {
+		if s.Source != nil {
+			s.Source.EndSnapshot()
+		}
+	}
 	pinned := m.Extents.TakePinned()
 	sb := m.nextSuper(t, tx)
 
@@ -453,11 +461,23 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	return nil
 }
 
+func (m *Manager) runHooks(t *sched.Task, h *Handle) error {
+	for _, f := range m.hooks {
+		if err := f(t, h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // settle runs what is queued into the trees. With final set no other handle is open, and it goes on until nothing
 // is queued and every root item is right. Models commit_cowonly_roots().
 func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
-	for _, f := range m.hooks {
-		if err := f(t, h); err != nil {
+	if err := m.runHooks(t, h); err != nil {
+		return err
+	}
+	if final {
+		if err := m.makeSubvols(t, h); err != nil {
 			return err
 		}
 	}
@@ -554,6 +574,7 @@ func (m *Manager) writeRootItem(t *sched.Task, h *Handle, r *ctree.Root) error {
 	bytenr, level, _ := r.Pointer()
 	it.Bytenr, it.Level = bytenr, uint8(level)
 	it.Generation, it.GenerationV2 = h.tr.ID, h.tr.ID
+	it.LastSnapshot = r.LastSnapshot()
 	if r.ID == format.FS_TREE_OBJECTID || r.ID >= format.FIRST_FREE_OBJECTID && r.ID < format.LAST_FREE_OBJECTID {
 		it.Ctransid = h.tr.ID
 	}

@@ -1,0 +1,266 @@
+package fs
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+// How a snapshot is made, and what keeps it whole:
+//
+//	Node.Snapshot   SnapshotLock.ReadLock       no writer is between the question "may I overwrite in place?" and its dirty pages;
+//	                                            from here on the answer is no, and writers reserve space for a copy
+//	                SyncRoot                    what was dirty before gets its place; in place, if it was promised no other
+//	                ForceDataCOW                from here on writeback copies
+//	                SyncRoot                    ... and what has found a place before is on the device
+//	  makeSubvol    i_rwsem of the directory    the name stays free
+//	    Make        transaction                 the commit copies the root node, makes root item and name
+//	                ReadUnlock, ForceDataCOW    the generation of the extents says no from here on (fstree.CanNocow)
+//
+// Without the lock a writer's range could be found free to overwrite before the snapshot and be dirty after it: writeback must then
+// copy what has no space reserved. Without ForceDataCOW it could be overwritten in the snapshot as well (labs/reference 9.2).
+
+// Snapshot makes name in the directory d a snapshot of the subvolume whose top directory is src, and commits. What has been
+// written to the source before the call is in it. readOnly makes it one that takes no writes. Errors: EINVAL when src is no top directory; those of a
+// creation; those of the write-back of the source. The caller gets the top directory of the snapshot, with one reference.
+//
+// Models btrfs_mksnapshot() and create_snapshot().
+func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*Node, error) {
+	f := d.fs
+	switch {
+	case !d.IsDir():
+		return nil, errno.ENOTDIR
+	case !src.isTop():
+		return nil, fmt.Errorf("only a subvolume can be the source of a snapshot, inode %d of tree %d is not its top directory: %w",
+			src.ip.Ino, src.Subvol(), errno.EINVAL)
+	}
+	if err := d.writable(); err != nil {
+		return nil, err
+	}
+	r := src.vol.root
+	r.SnapshotLock.ReadLock(t)
+	defer r.SnapshotLock.ReadUnlock(t)
+	if err := f.engine.SyncRoot(t, r.ID); err != nil {
+		return nil, err
+	}
+	r.ForceDataCOW(t, 1)
+	defer r.ForceDataCOW(t, -1)
+	if err := f.engine.SyncRoot(t, r.ID); err != nil {
+		return nil, err
+	}
+	return f.makeSubvol(t, d, name, &transaction.NewSubvol{Source: r, ReadOnly: readOnly})
+}
+
+// Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top directory, with one reference.
+//
+// Models create_subvol(). Difference: it commits.
+func (d *Node) Subvolume(t *sched.Task, name string, mode uint32, own Owner) (*Node, error) {
+	if !d.IsDir() {
+		return nil, errno.ENOTDIR
+	}
+	now := d.fs.now()
+	return d.fs.makeSubvol(t, d, name, &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID, Mode: format.S_IFDIR | mode&0o7777, Flags: inheritFlags(d.ip.Flags(), format.S_IFDIR),
+		Atime: now, Ctime: now, Mtime: now, Otime: now}})
+}
+
+// makeSubvol makes s with a name in the directory d.
+func (f *FS) makeSubvol(t *sched.Task, d *Node, name string, s *transaction.NewSubvol) (*Node, error) {
+	if err := f.enterSubvol(t, d, name, s); err != nil {
+		return nil, err
+	}
+	v, err := f.subvol(t, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
+}
+
+func (f *FS) enterSubvol(t *sched.Task, d *Node, name string, s *transaction.NewSubvol) error {
+	d.lockParent(t)
+	defer d.ip.Unlock(t)
+	if err := f.mayCreate(t, d, name); err != nil {
+		return err
+	}
+	index, err := f.takeDirIndex(t, d)
+	if err != nil {
+		return err
+	}
+	s.Now = f.now()
+	s.UUID = f.newUUID(t, d, name, s.Now)
+	s.Parent = d.vol.root.ID
+	s.Ref = format.RootRef{Dirid: uint64(d.ip.Ino), Sequence: index, Name: name}
+	s.Link = func(t *sched.Task, h *transaction.Handle, id uint64) error {
+		if err := f.store.AddSubvol(t, h.Trans(), d.vol.root, d.ip.Ino, id, name, index); err != nil {
+			return err
+		}
+		f.dirSizeChanged(t, d, h, int64(2*len(name)), s.Now)
+		return nil
+	}
+	return f.trans.Make(t, s)
+}
+
+// newUUID is a uuid that no other subvolume has: a hash of what makes this one different. Of a given image at a given time it is
+// always the same. Difference: the kernel draws one by lot.
+func (f *FS) newUUID(t *sched.Task, dir *Node, name string, now format.Timespec) (u format.UUID) {
+	sb := f.trans.Super(t)
+	h := sha256.New()
+	h.Write(sb.FSID[:])
+	for _, x := range []uint64{sb.Generation, dir.vol.root.ID, uint64(dir.ip.Ino), uint64(now.Sec), uint64(now.Nsec)} {
+		_ = binary.Write(h, binary.LittleEndian, x)
+	}
+	h.Write([]byte(name))
+	copy(u[:], h.Sum(nil))
+	u[6], u[8] = u[6]&0x0f|0x80, u[8]&0x3f|0x80 // version 8, made by a rule of one's own
+	return u
+}
+
+// Snapshot makes path a snapshot of the subvolume at src; see Node.Snapshot.
+func (f *FS) Snapshot(t *sched.Task, src, path string, readOnly bool) error {
+	return f.at(t, "snapshot", src, true, func(n *Node) error {
+		return f.in(t, "snapshot", path, func(dir *Node, name string) error {
+			s, err := dir.Snapshot(t, name, n, readOnly)
+			if err == nil {
+				f.put(t, s)
+			}
+			return err
+		})
+	})
+}
+
+// Subvolume makes path an empty subvolume; see Node.Subvolume.
+func (f *FS) Subvolume(t *sched.Task, path string, mode uint32) error {
+	return f.in(t, "subvolume", path, func(dir *Node, name string) error {
+		s, err := dir.Subvolume(t, name, mode, f.owner())
+		if err == nil {
+			f.put(t, s)
+		}
+		return err
+	})
+}
+
+// DeleteSubvolume deletes the subvolume that the directory d calls name, with all that is in it: its name first, which a commit makes durable,
+// then its tree, transaction by transaction. After a crash in between, the next open goes on, or Linux does. Errors: EINVAL when
+// it is no subvolume, ENOTEMPTY when it has another one in it, EBUSY when somebody uses a file of it.
+//
+// Models btrfs_delete_subvolume() and the cleaner. Difference: the caller drops the tree, and files of it must be closed.
+func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
+	f := d.fs
+	if !d.IsDir() {
+		return errno.ENOTDIR
+	}
+	if err := d.writable(); err != nil {
+		return err
+	}
+	top, err := d.Lookup(t, name)
+	if err != nil {
+		return err
+	}
+	v := top.vol
+	isSubvol := top.isTop() && v != d.vol
+	f.put(t, top)
+	if !isSubvol {
+		return fmt.Errorf("%q is no subvolume: %w", name, errno.EINVAL)
+	}
+	// What is dirty goes to disk, because an inode that waits for writeback cannot be dropped.
+	if err := f.engine.SyncRoot(t, v.root.ID); err != nil {
+		return err
+	}
+	if err := f.unlinkSubvol(t, d, name, v); err != nil {
+		return err
+	}
+	if err := f.trans.Commit(t); err != nil {
+		return err
+	}
+	f.subvolMu.Lock(t)
+	delete(f.subvols, v.root.ID)
+	f.subvolMu.Unlock(t)
+	if f.busy(t, v) {
+		return nil // somebody was quicker than the unlink: the next open drops the tree
+	}
+	f.discard(t, v)
+	return f.trans.DropSubvol(t, v.root.ID, nil)
+}
+
+// rootTreeDir is the directory in the root tree: BTRFS_ROOT_TREE_DIR_OBJECTID.
+const rootTreeDir = 6
+
+// unlinkSubvol takes the name of v from d, and v's links from the root tree.
+func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error {
+	d.lockParent(t)
+	defer d.ip.Unlock(t)
+	id := v.root.ID
+	it, err := f.store.Lookup(t, d.vol.root, d.ip.Ino, name)
+	if err != nil {
+		return err
+	}
+	ref, err := f.trans.SubvolRef(t, d.vol.root.ID, id)
+	def, derr := f.store.Lookup(t, f.trans.Root(format.ROOT_TREE_OBJECTID), rootTreeDir, "default")
+	has, herr := f.trans.HasSubvols(t, id)
+	switch {
+	case err != nil || herr != nil:
+		return errors.Join(err, herr)
+	case it.Location.Type != format.ROOT_ITEM_KEY || it.Location.Objectid != id || ref.Dirid != uint64(d.ip.Ino) || ref.Name != name:
+		return errno.ENOENT
+	case d.sealed() || d.appendOnly(), derr == nil && def.Location.Objectid == id:
+		return errno.EPERM // the default subvolume is what a mount shows
+	case has:
+		return errno.ENOTEMPTY
+	case f.busy(t, v):
+		return errno.EBUSY
+	}
+	h, err := f.trans.StartDelete(t, transaction.UnitsUnlinkSubvol)
+	if err != nil {
+		return err
+	}
+	err = f.store.DelSubvol(t, h.Trans(), d.vol.root, d.ip.Ino, id, name, ref.Sequence)
+	if err == nil {
+		err = f.trans.UnlinkSubvol(t, h, id, d.vol.root.ID)
+	}
+	if err != nil {
+		return f.abort(t, h, err)
+	}
+	f.dirSizeChanged(t, d, h, -int64(2*len(name)), f.now())
+	return f.end(t, h, nil)
+}
+
+// DeleteSubvolume deletes the subvolume at path; see Node.DeleteSubvolume.
+func (f *FS) DeleteSubvolume(t *sched.Task, path string) error {
+	return f.in(t, "delete", path, func(dir *Node, name string) error { return dir.DeleteSubvolume(t, name) })
+}
+
+// Subvol is a subvolume as Subvolumes lists it.
+type Subvol struct {
+	ID, Generation   uint64
+	Parent           uint64 // the subvolume that it is linked in
+	Path             string // from the top directory of the image
+	ReadOnly         bool
+	UUID, ParentUUID format.UUID
+}
+
+// Snapshot reports whether it was made as a snapshot.
+func (s *Subvol) Snapshot() bool { return !s.ParentUUID.IsZero() }
+
+// Subvolumes lists all subvolumes but the top-level one, by id.
+func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {
+	ids, items, err := f.trans.Subvols(t)
+	if err != nil {
+		return nil, err
+	}
+	for i, it := range items {
+		s := Subvol{ID: ids[i], Generation: it.Generation, ReadOnly: it.Flags&format.RootSubvolReadonly != 0, UUID: it.UUID, ParentUUID: it.ParentUUID}
+		if s.Parent, _, err = f.trans.SubvolParent(t, s.ID); err == nil {
+			s.Path, err = f.subvolPath(t, s.ID)
+		}
+		if err != nil {
+			return list, fmt.Errorf("path of subvolume %d: %w", s.ID, err)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
