@@ -61,6 +61,7 @@ type app struct {
 	in       io.Reader
 	out, err io.Writer
 	t        *sched.Task
+	open     *openImage    // what verbs work on in sh, else nil
 	cache    byteSize      // --cache; 0 is the default
 	faults   faults        // --fault
 	stop     atomic.Bool   // SIGINT came
@@ -129,8 +130,16 @@ func (a *app) interrupted() error {
 	return nil
 }
 
-// stdin is standard input; a Read that waits for input ends with errInterrupted when SIGINT comes.
+// stdin is standard input for a verb's data.
 func (a *app) stdin() io.Reader {
+	if a.open != nil && a.open.stdin {
+		return readFunc(func([]byte) (int, error) { return 0, errors.New("standard input has the verbs, want them in a file") })
+	}
+	return a.input()
+}
+
+// input is standard input; a Read that waits for input ends with errInterrupted when SIGINT comes.
+func (a *app) input() io.Reader {
 	type chunk struct {
 		b   []byte
 		err error
@@ -206,14 +215,19 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
 		&cobra.Group{ID: "measure", Title: "Measure:"}, &cobra.Group{ID: "study", Title: "Study:"})
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota())
-	a.add(root, "files", a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.write(),
-		a.truncate(), a.fallocate(), a.chattr())
+	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.lab())
 	a.faultFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root
+}
+
+// fileVerbs are the verbs on files in an image.
+func (a *app) fileVerbs() []*cobra.Command {
+	return []*cobra.Command{a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.write(), a.truncate(),
+		a.fallocate(), a.chattr(), a.reflink(), a.snapshot(), a.subvolume()}
 }
 
 // setHelp makes the help of every verb fit a terminal of 80 columns.
@@ -285,6 +299,10 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 
 // printJSON writes v as indented JSON.
 func (a *app) printJSON(v any) error {
+	if a.open != nil && a.open.json {
+		a.open.result = v
+		return nil
+	}
 	e := json.NewEncoder(a.out)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)

@@ -25,7 +25,7 @@ func (a *app) fallocate() *cobra.Command {
 	fl.BoolVar(&zero, "zero-range", false, "make the range read as zeros and keep it reserved")
 	cmd.MarkFlagsMutuallyExclusive("punch-hole", "zero-range")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, path, err := fileSpec(cmd, args[0])
+		image, path, err := a.fileSpec(cmd, args[0])
 		if err != nil {
 			return err
 		}

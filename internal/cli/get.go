@@ -28,7 +28,7 @@ devices, pipes and sockets; get goes on, and the exit code is 1.`,
 	cmd.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy directories with everything below")
 	cmd.Flags().BoolVarP(&snapshots, "snapshots", "s", false, "copy snapshots as well")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, path, err := fileSpec(cmd, args[0])
+		image, path, err := a.fileSpec(cmd, args[0])
 		if err != nil {
 			return err
 		}

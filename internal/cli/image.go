@@ -40,9 +40,23 @@ func splitSpec(spec string) (image, path string, ok bool) {
 	return spec[:first], gopath.Clean(spec[first+1:]), true
 }
 
+// splitSpec is splitSpec of a verb's argument; in a shell that is a path of the open image.
+func (a *app) splitSpec(spec string) (image, path string, ok bool) {
+	if a.open != nil && gopath.IsAbs(spec) {
+		return a.open.name, gopath.Clean(spec), true
+	}
+	if a.open != nil {
+		return a.open.name, "/", false
+	}
+	return splitSpec(spec)
+}
+
 // fileSpec is splitSpec for verbs that need a path in the image.
-func fileSpec(cmd *cobra.Command, spec string) (image, path string, err error) {
-	image, path, ok := splitSpec(spec)
+func (a *app) fileSpec(cmd *cobra.Command, spec string) (image, path string, err error) {
+	image, path, ok := a.splitSpec(spec)
+	if !ok && a.open != nil {
+		return "", "", usagef(cmd, "%q is no path in the image, want /path", spec)
+	}
 	if !ok {
 		return "", "", usagef(cmd, "%q names no file in an image, want IMAGE:/path", spec)
 	}
@@ -97,6 +111,9 @@ func anyError(err error, f func(error) bool) bool {
 
 // withDevice opens the image's device, runs f and closes it.
 func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev.Device) error) error {
+	if a.open != nil {
+		return a.open.onDevice(a.t, f)
+	}
 	dev, err := blockdev.Open(image, flags)
 	if err != nil {
 		return named(image, err)
@@ -137,6 +154,9 @@ func (a *app) writeFS(image string, f func(x *fs.FS) error) error {
 }
 
 func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x *fs.FS) error) error {
+	if a.open != nil {
+		return f(a.open.fs)
+	}
 	o.Memory = a.cacheSize()
 	defer a.limitHeap()()
 	return a.withDevice(image, flags, func(dev blockdev.Device) error {
@@ -203,7 +223,7 @@ func inImage(image, path string, err error) error {
 
 // completeSpec completes IMAGE, then :/path inside it.
 func (a *app) completeSpec(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	image, _, ok := splitSpec(word)
+	image, _, ok := a.splitSpec(word)
 	if !ok {
 		return nil, cobra.ShellCompDirectiveDefault | cobra.ShellCompDirectiveNoSpace
 	}
@@ -231,22 +251,22 @@ func (a *app) completeSpec(cmd *cobra.Command, args []string, word string) ([]st
 }
 
 // twoPaths reads IMAGE:/a and /b or IMAGE:/b.
-func twoPaths(cmd *cobra.Command, args []string) (image, a, b string, err error) {
-	image, a, err = fileSpec(cmd, args[0])
+func (a *app) twoPaths(cmd *cobra.Command, args []string) (image, from, to string, err error) {
+	image, from, err = a.fileSpec(cmd, args[0])
 	if err != nil {
 		return "", "", "", err
 	}
-	b = args[1]
-	if other, path, ok := splitSpec(b); ok {
+	to = args[1]
+	if other, path, ok := a.splitSpec(to); ok {
 		if other != image {
 			return "", "", "", usagef(cmd, "%s and %s are two images, want one", image, other)
 		}
-		b = path
+		to = path
 	}
-	if !gopath.IsAbs(b) {
+	if !gopath.IsAbs(to) {
 		return "", "", "", usagef(cmd, "%q is no path in the image, want /path", args[1])
 	}
-	return image, a, gopath.Clean(b), nil
+	return image, from, gopath.Clean(to), nil
 }
 
 // intoDir is to, or the name of from in it when to is a directory.

@@ -18,7 +18,7 @@ func (a *app) ln() *cobra.Command {
 	cmd.Flags().BoolVarP(&symbolic, "symbolic", "s", false, "symbolic link: TARGET IMAGE:/name, where TARGET is any text")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if symbolic {
-			image, name, err := fileSpec(cmd, args[1])
+			image, name, err := a.fileSpec(cmd, args[1])
 			if err != nil {
 				return err
 			}
@@ -26,7 +26,7 @@ func (a *app) ln() *cobra.Command {
 				return inImage(image, name, x.Symlink(a.t, args[0], a.intoDir(x, args[0], name)))
 			})
 		}
-		image, old, name, err := twoPaths(cmd, args)
+		image, old, name, err := a.twoPaths(cmd, args)
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func (a *app) ls() *cobra.Command {
 	cmd.Flags().BoolVarP(&recursive, "recursive", "R", false, "list everything below, as paths")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, path, _ := splitSpec(args[0])
+		image, path, _ := a.splitSpec(args[0])
 		w := bufio.NewWriterSize(a.out, 64<<10)
 		var all []lsEntry
 		err := a.readFS(image, func(x *fs.FS) error {

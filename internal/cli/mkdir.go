@@ -59,7 +59,7 @@ func (a *app) eachImage(cmd *cobra.Command, args []string, f func(x *fs.FS, path
 	type target struct{ image, path string }
 	targets := make([]target, len(args))
 	for i, arg := range args {
-		image, path, err := fileSpec(cmd, arg)
+		image, path, err := a.fileSpec(cmd, arg)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ func (a *app) mv() *cobra.Command {
 	}
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, from, to, err := twoPaths(cmd, args)
+		image, from, to, err := a.twoPaths(cmd, args)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ name; otherwise, with one SOURCE, /path is its new name. What was put before an 
 	f.BoolVarP(&verbose, "verbose", "v", false, "print each name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources := args[:len(args)-1]
-		image, dest, err := fileSpec(cmd, args[len(args)-1])
+		image, dest, err := a.fileSpec(cmd, args[len(args)-1])
 		if err != nil {
 			return err
 		}

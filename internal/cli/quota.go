@@ -78,7 +78,7 @@ path it is the top-level subvolume's.`,
 				return usagef(cmd, "%v, or none", err)
 			}
 		}
-		image, path, _ := splitSpec(args[1])
+		image, path, _ := a.splitSpec(args[1])
 		return a.writeFS(image, func(x *fs.FS) error {
 			at, err := x.Stat(a.t, path)
 			if err == nil && at.Ino != format.FIRST_FREE_OBJECTID {

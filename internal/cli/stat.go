@@ -53,7 +53,7 @@ func (a *app) stat() *cobra.Command {
 	cmd.ValidArgsFunction = a.completeSpec
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, path, err := fileSpec(cmd, args[0])
+		image, path, err := a.fileSpec(cmd, args[0])
 		if err != nil {
 			return err
 		}

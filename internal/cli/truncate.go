@@ -17,7 +17,7 @@ func (a *app) truncate() *cobra.Command {
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.Flags().Var(&size, "size", "the new size (required)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, path, err := fileSpec(cmd, args[0])
+		image, path, err := a.fileSpec(cmd, args[0])
 		if err != nil {
 			return err
 		}

@@ -1,19 +1,26 @@
 package cli
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/transfer"
 )
 
 func (a *app) write() *cobra.Command {
-	var offset byteSize
+	var offset, length byteSize
 	var data string
-	var app, direct bool
+	var app bool
+	var how requestFlags
 	cmd := &cobra.Command{
 		Use:   "write IMAGE:/path",
 		Short: "write standard input into an existing file at an offset, or at its end",
+		Long: `Write writes standard input, or the text of --data, into an existing file. With --length it writes so many bytes in one
+request: of the text again and again, or of 0xcd.`,
 		Example: `  echo hello | btrlab write --offset 4k disk.img:/file
   btrlab write --offset 10 --data hello disk.img:/file
   date | btrlab write --append disk.img:/log`,
@@ -23,22 +30,31 @@ func (a *app) write() *cobra.Command {
 	cmd.Flags().Var(&offset, "offset", "where in the file the data goes (default 0)")
 	cmd.Flags().StringVar(&data, "data", "", "write this text instead of standard input")
 	cmd.Flags().BoolVar(&app, "append", false, "write at the end of the file (the only place under chattr +a)")
-	cmd.Flags().BoolVar(&direct, "direct", false, "write whole blocks past the page cache (O_DIRECT)")
+	cmd.Flags().Var(&length, "length", "write so many bytes, in one request")
+	how.flags(cmd, "write whole blocks past the page cache (O_DIRECT)")
+	cmd.Flags().BoolVar(&how.dsync, "dsync", false, "return when the data is durable (RWF_DSYNC)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		image, path, err := fileSpec(cmd, args[0])
+		image, path, err := a.fileSpec(cmd, args[0])
 		if err != nil {
 			return err
 		}
 		if app && offset.set {
 			return usagef(cmd, "--append and --offset, want one")
 		}
-		flags := directFlag(direct)
+		given := cmd.Flags().Changed("data")
+		if !given && !length.set && a.open != nil {
+			return usagef(cmd, "nothing to write, want --data or --length")
+		}
+		flags := directFlag(how.direct)
 		if app {
 			flags |= fs.O_APPEND
 		}
 		return a.onFile(image, path, flags, func(_ *fs.FS, f *fs.File) error {
-			if cmd.Flags().Changed("data") {
-				_, err := f.WriteAt(a.t, []byte(data), offset.n)
+			if given || length.set {
+				n, err := f.WriteIter(a.t, how.request(offset.n), iopath.Source{Buf: repeat(data, int(length.n), length.set)})
+				if a.open != nil {
+					a.open.bytes = &n
+				}
 				return err
 			}
 			return transfer.Write(a.t, &watcher{app: a}, f, a.stdin(), offset.n)
@@ -46,4 +62,37 @@ func (a *app) write() *cobra.Command {
 	}
 	a.cacheFlag(cmd)
 	return cmd
+}
+
+// requestFlags are the flags of preadv2(2) and pwritev2(2).
+type requestFlags struct{ direct, nowait, dsync bool }
+
+func (r *requestFlags) flags(cmd *cobra.Command, direct string) {
+	cmd.Flags().BoolVar(&r.direct, "direct", false, direct)
+	cmd.Flags().BoolVar(&r.nowait, "nowait", false, "fail with EAGAIN instead of waiting (RWF_NOWAIT)")
+}
+
+// request is one at offset off.
+func (r *requestFlags) request(off int64) kiocb.Request {
+	rq := kiocb.Request{Pos: uint64(off)}
+	for _, f := range []struct {
+		on   bool
+		flag kiocb.Flags
+	}{{r.direct, kiocb.Direct}, {r.nowait, kiocb.Nowait}, {r.dsync, kiocb.DSync}} {
+		if f.on {
+			rq.Flags |= f.flag
+		}
+	}
+	return rq
+}
+
+// repeat is text, or with exact set n bytes of it again and again; of 0xcd without a text, as xfs_io writes.
+func repeat(text string, n int, exact bool) []byte {
+	switch {
+	case !exact:
+		return []byte(text)
+	case text == "":
+		text = "\xcd"
+	}
+	return []byte(strings.Repeat(text, (n+len(text)-1)/len(text))[:n])
 }

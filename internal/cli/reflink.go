@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+)
+
+func (a *app) reflink() *cobra.Command {
+	var offset, length, dest byteSize
+	cmd := &cobra.Command{
+		Use:   "reflink IMAGE:/source /dest",
+		Short: "make a file, or a range of it, share the data of another",
+		Long: `Reflink makes /dest a file with the contents of the source that shares its extents, as cp --reflink. With a range it
+shares only that, as the reflink of xfs_io, and /dest is made if it is not there. Offsets and lengths are multiples
+of 4k; a range may end at the end of the source if /dest is not longer.`,
+		Example: `  btrlab reflink disk.img:/vm.img /vm-copy.img
+  btrlab reflink --offset 1M --length 64k --to 0 disk.img:/a /b`,
+		Args: cobra.ExactArgs(2),
+	}
+	cmd.ValidArgsFunction = a.completeSpec
+	cmd.Flags().Var(&offset, "offset", "start of the range in the source (default 0)")
+	cmd.Flags().Var(&length, "length", "length of the range (default up to the end of the source)")
+	cmd.Flags().Var(&dest, "to", "start of the range in /dest (default that in the source)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		image, from, to, err := a.twoPaths(cmd, args)
+		if err != nil {
+			return err
+		}
+		if length.set && length.n == 0 {
+			return usagef(cmd, "bad --length, have 0 want at least 1")
+		}
+		whole := !offset.set && !length.set && !dest.set
+		if !dest.set {
+			dest.n = offset.n
+		}
+		return a.writeFS(image, func(x *fs.FS) error {
+			to := a.intoDir(x, from, to)
+			return inImage(image, to, a.reflinkFile(x, from, to, offset.n, length.n, dest.n, whole))
+		})
+	}
+	return cmd
+}
+
+// reflinkFile makes a range of to share what from has. A file that it makes takes mode and NOCOW from the source, because a file with
+// checksums shares nothing with one without; whole replaces what to has.
+func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole bool) (err error) {
+	src, err := x.OpenFile(a.t, from, fs.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer closeInto(a, src, &err)
+	st := src.Stat(a.t)
+	dst, err := x.OpenFile(a.t, to, fs.O_RDWR|fs.O_CREAT|fs.O_EXCL, st.Mode&0o7777)
+	made := err == nil
+	if errors.Is(err, errno.EEXIST) {
+		dst, err = x.OpenFile(a.t, to, fs.O_RDWR, 0)
+	}
+	if err != nil {
+		return err
+	}
+	defer closeInto(a, dst, &err)
+	if made && dst.Flags() != st.Flags {
+		if err := dst.SetFlags(a.t, st.Flags); err != nil {
+			return err
+		}
+	}
+	if whole && dst.Ino() != src.Ino() {
+		if err := dst.Truncate(a.t, 0); err != nil {
+			return err
+		}
+	}
+	return dst.Reflink(a.t, src, off, n, at)
+}
+
+// closeInto closes f and keeps the first error.
+func closeInto(a *app, f *fs.File, err *error) {
+	if cerr := f.Close(a.t); *err == nil {
+		*err = cerr
+	}
+}

@@ -1,0 +1,363 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+)
+
+// openImage is an image that stays open while sh runs verbs on it, line by line. Every verb opens its image through withFS or
+// withDevice, which give it this one.
+type openImage struct {
+	name  string
+	dev   blockdev.Device
+	fs    *fs.FS
+	stdin bool // standard input has the lines
+	json  bool
+
+	// Of the verb at hand, for --json.
+	result any
+	bytes  *int
+}
+
+// onDevice runs f on the image as it is on the device, after a commit.
+func (o *openImage) onDevice(t *sched.Task, f func(dev blockdev.Device) error) error {
+	if err := o.fs.Sync(t); err != nil {
+		return err
+	}
+	return f(o.dev)
+}
+
+// shFlags are the flags of sh.
+type shFlags struct {
+	json, keepGoing bool
+	policy          string
+}
+
+func (a *app) sh() *cobra.Command {
+	var o shFlags
+	cmd := &cobra.Command{
+		Use:   "sh IMAGE [FILE]",
+		Short: "run verbs line by line on one open image",
+		Long: `Sh reads verbs from FILE or standard input, a line each, and runs them on the image, which stays open with its caches until
+the end. A path in the image is /path, without IMAGE:. Words are split at spaces; quotes and backslashes keep them together; a line
+that begins with # is a comment. Besides the verbs for images and files there are fsync, fdatasync, sync, drop-caches, policy, help
+and quit. The first line that fails ends sh with exit code 1, after what was done before is committed.`,
+		Example: `  echo 'write --nowait --offset 4k --length 4k /file' | btrlab sh disk.img
+  btrlab sh --json --policy modern disk.img script`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one line of JSON for each line")
+	cmd.Flags().BoolVar(&o.keepGoing, "keep-going", false, "go on after a line that fails; exit code 1 in the end")
+	cmd.Flags().StringVar(&o.policy, "policy", "", "locking policy of the write path (default locked)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var opt fs.Options
+		if o.policy != "" {
+			p, err := policy.Parse(o.policy)
+			if err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			opt.Policy = &p
+		}
+		in, name := a.in, ""
+		if len(args) == 2 {
+			f, err := os.Open(args[1])
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			in, name = f, args[1]
+		}
+		return a.withFS(args[0], 0, opt, func(x *fs.FS) error {
+			a.open = &openImage{name: args[0], dev: x.Device(), fs: x, stdin: name == "", json: o.json}
+			defer func() { a.open = nil }()
+			return a.lines(in, name, o)
+		})
+	}
+	a.cacheFlag(cmd)
+	return cmd
+}
+
+// lines runs the lines of in, a file's with the name, or standard input.
+func (a *app) lines(in io.Reader, name string, o shFlags) error {
+	terminal := false
+	if f, ok := in.(*os.File); ok && name == "" {
+		terminal = isTerminal(f)
+	}
+	if name == "" && !terminal {
+		in = a.input()
+	}
+	sc := bufio.NewScanner(in)
+	sc.Buffer(nil, 1<<20)
+	failed := false
+	for n := 1; ; n++ {
+		if terminal {
+			fmt.Fprintf(a.err, "%s> ", a.open.name)
+		}
+		if !sc.Scan() {
+			break
+		}
+		if err := a.interrupted(); err != nil {
+			return err
+		}
+		err := a.line(n, sc.Text())
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, errQuit):
+			return found(failed)
+		case errors.Is(err, errInterrupted):
+			return err
+		case !o.json || !o.keepGoing:
+			err = fmt.Errorf("%sline %d: %w", prefix(name), n, err)
+		}
+		if !o.keepGoing && !terminal {
+			return err
+		}
+		failed = !terminal
+		if !o.json {
+			fmt.Fprintf(a.err, "btrlab: %s\n", oneLine(err))
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return fmt.Errorf("%s%w", prefix(name), err)
+	}
+	return found(failed)
+}
+
+// found is errFound when a line has failed, which has been said.
+func found(failed bool) error {
+	if failed {
+		return errFound
+	}
+	return nil
+}
+
+func prefix(name string) string {
+	if name == "" {
+		return ""
+	}
+	return name + ": "
+}
+
+// errQuit ends sh.
+var errQuit = errors.New("quit")
+
+// line runs one line.
+func (a *app) line(n int, text string) error {
+	words, err := splitWords(text)
+	if err == nil && len(words) == 0 {
+		return nil
+	}
+	if err == nil && (words[0] == "quit" || words[0] == "exit") && len(words) == 1 {
+		return errQuit
+	}
+	if !a.open.json {
+		if err == nil {
+			err = a.verbLine(words)
+		}
+		return err
+	}
+	out := a.out
+	var buf bytes.Buffer
+	a.out, a.open.result, a.open.bytes = &buf, nil, nil
+	if err == nil {
+		err = a.verbLine(words)
+	}
+	a.out = out
+	r := lineResult{Line: n, Result: a.open.result, Bytes: a.open.bytes}
+	if len(words) > 0 {
+		r.Verb = words[0]
+	}
+	if r.Output = buf.String(); !utf8.ValidString(r.Output) {
+		r.Output, r.Base64 = "", base64.StdEncoding.EncodeToString(buf.Bytes())
+	}
+	if err != nil {
+		r.Error = oneLine(err)
+		var e errno.Errno
+		if errors.As(err, &e) {
+			r.Errno = errno.Name(e)
+		}
+	}
+	e := json.NewEncoder(a.out)
+	e.SetEscapeHTML(false)
+	if jerr := e.Encode(r); jerr != nil {
+		return jerr
+	}
+	return err
+}
+
+// lineResult is what a line gives with --json.
+type lineResult struct {
+	Line   int    `json:"line"`
+	Verb   string `json:"verb"`
+	Bytes  *int   `json:"bytes,omitempty"`  // written
+	Result any    `json:"result,omitempty"` // what the verb prints with --json
+	Output string `json:"output,omitempty"` // what else it prints
+	Base64 string `json:"base64,omitempty"` // ... when that is no text
+	Errno  string `json:"errno,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// imageVerbs take no path but the image, which is the last word.
+var imageVerbs = map[string]bool{"check": true, "info": true, "df": true, "dump": true, "subvolume list": true,
+	"quota enable": true, "quota disable": true, "quota rescan": true, "quota show": true}
+
+// verbLine runs the verb that words name on the open image.
+func (a *app) verbLine(words []string) error {
+	root := a.lineCommands()
+	switch {
+	case imageVerbs[words[0]], len(words) > 1 && imageVerbs[words[0]+" "+words[1]]:
+		words = append(words, a.open.name)
+	case words[0] == "ls" && !hasPath(words):
+		words = append(words, "/")
+	}
+	if a.open.json {
+		if c, _, err := root.Find(words); err == nil && c.Flags().Lookup("json") != nil {
+			words = append(words, "--json")
+		}
+	}
+	root.SetArgs(words)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.Execute()
+	var usage *usageError
+	switch {
+	case errors.As(err, &usage):
+		verb := strings.TrimPrefix(strings.TrimPrefix(usage.path, root.Name()), " ")
+		return fmt.Errorf("%v; see '%s'", err, strings.TrimSpace("help "+verb)) // a bad line is no usage error of btrlab
+	case errors.Is(err, errFound):
+		return errors.New(words[0] + " has found something")
+	}
+	return err
+}
+
+func hasPath(words []string) bool {
+	for _, w := range words[1:] {
+		if strings.HasPrefix(w, "/") {
+			return true
+		}
+	}
+	return false
+}
+
+// lineCommands are the verbs of a line. Their help names no image.
+func (a *app) lineCommands() *cobra.Command {
+	root := &cobra.Command{Use: "sh", Short: "verbs on an open image", SilenceUsage: true, SilenceErrors: true, Args: cobra.ArbitraryArgs,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}}
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		return &usageError{fmt.Errorf("there is no verb %q", args[0]), "sh"}
+	}
+	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files:"}, &cobra.Group{ID: "open", Title: "The open image:"})
+	a.add(root, "image", a.check(), a.info(), a.df(), a.dump(), a.quota())
+	a.add(root, "files", a.fileVerbs()...)
+	a.add(root, "open", a.onOpenFile("fsync", "write a file's data back and commit"), a.onOpenFile("fdatasync", "the same as fsync"),
+		a.onOpen("sync", "write all data back and commit", func(x *fs.FS) error { return x.Sync(a.t) }),
+		a.onOpen("drop-caches", "drop the clean pages of all files", func(x *fs.FS) error { x.DropCaches(a.t); return nil }), a.policyVerb())
+	var plain func(c *cobra.Command)
+	plain = func(c *cobra.Command) {
+		c.Use = strings.NewReplacer(" IMAGE[:/path]", " [/path]", " IMAGE:", " ", " IMAGE", "").Replace(c.Use)
+		c.Example = strings.NewReplacer("btrlab ", "", " disk.img:", " ", " disk.img", "").Replace(c.Example)
+		for _, sub := range c.Commands() {
+			plain(sub)
+		}
+	}
+	plain(root)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
+	setHelp(root)
+	wrapArgs(root)
+	return root
+}
+
+// onOpen is a verb of sh alone.
+func (a *app) onOpen(name, short string, f func(x *fs.FS) error) *cobra.Command {
+	return &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return f(a.open.fs) }}
+}
+
+// onOpenFile is fsync by another name.
+func (a *app) onOpenFile(name, short string) *cobra.Command {
+	return &cobra.Command{Use: name + " /path...", Short: short, Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		return a.eachImage(cmd, args, func(x *fs.FS, path string) (err error) {
+			f, err := x.OpenFile(a.t, path, fs.O_RDONLY, 0)
+			if err != nil {
+				return err
+			}
+			defer closeInto(a, f, &err)
+			return f.Fsync(a.t)
+		})
+	}}
+}
+
+// policyVerb shows or changes the locking policy.
+func (a *app) policyVerb() *cobra.Command {
+	return &cobra.Command{Use: "policy [NAME]", Short: "show or change the locking policy of the write path", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				_, err := fmt.Fprintln(a.out, a.open.fs.Policy().Name)
+				return err
+			}
+			p, err := policy.Parse(args[0])
+			if err != nil {
+				return usagef(cmd, "%v", err)
+			}
+			a.open.fs.SetPolicy(a.t, &p)
+			return nil
+		}}
+}
+
+// splitWords splits a line at spaces. Quotes keep a word together; a backslash, not in single quotes, takes the next character as it
+// is. A line that begins with # has no words.
+func splitWords(line string) (words []string, err error) {
+	var word strings.Builder
+	in, quote, escaped := false, rune(0), false
+	for i, r := range line {
+		switch {
+		case escaped:
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, in = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '"' || r == '\'':
+			quote, in = r, true
+		case r == ' ' || r == '\t' || r == '\r':
+			if in {
+				words = append(words, word.String())
+				word.Reset()
+				in = false
+			}
+		case r == '#' && len(words) == 0 && strings.TrimSpace(line[:i]) == "":
+			return nil, nil
+		default:
+			word.WriteRune(r)
+			in = true
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, errors.New("the line ends in a quote or after a backslash")
+	}
+	if in {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
