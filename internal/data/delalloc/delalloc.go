@@ -140,6 +140,12 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 	*r = Reservation{}
 }
 
+// Leak forgets what is reserved without giving it back: a wrong order of the museum. The lock goes all the same.
+func (r *Reservation) Leak(t *sched.Task, ip *inode.Inode) {
+	r.letSnapshot(t, ip)
+	*r = Reservation{}
+}
+
 // Ordered hands the reservation of the first n bytes over to the ordered extent of type typ that the caller has made for them
 // without delayed allocation: a direct write. Data space that was reserved for an overwrite in place is given back.
 // Models btrfs_delalloc_release_extents() and the release of data space in btrfs_get_blocks_direct_write().

@@ -630,7 +630,7 @@ func (w *write) balanceDirty(t *sched.Task) error {
 	}
 	err := w.ip.FS.Cache.BDI.TryBalanceDirty(t)
 	if err != nil && !w.pl.Nowait.ReleaseThrottled {
-		w.rsv = delalloc.Reservation{}
+		w.rsv.Leak(t, w.ip)
 	}
 	return err
 }
