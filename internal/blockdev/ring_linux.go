@@ -23,7 +23,7 @@ var (
 // ring is the bios of a File that are on their way through io_uring.
 //
 //	queue    the submitter: takes a slot, prepares the request, pushes it into the kernel
-//	reap     the ring's task: waits in the kernel, frees the slot, ends the bio
+//	reap     the ring's task: waits for completions, frees the slot, ends the bio
 //	redo     a short transfer or EAGAIN: a task of its own does the rest with system calls
 //
 // The reaping task is made by the first bio and ends with Close. It calls EndIO, which never sleeps, so one task is enough; no
@@ -51,6 +51,10 @@ const stopTag = ringDepth // the request that ends the reaper
 func newRing(d *File) (*ring, error) {
 	q, err := hostio.NewRing(ringDepth + 1)
 	if err != nil {
+		return nil, err
+	}
+	if err := q.Events(); err != nil {
+		q.Close()
 		return nil, err
 	}
 	r := &ring{d: d, q: q}
@@ -128,7 +132,7 @@ func (r *ring) prepare(b *Bio, f *flight, tag uint32) error {
 // reap is the life of the ring's task.
 func (r *ring) reap(t *sched.Task) {
 	for {
-		if err := r.q.Wait(1); err != nil {
+		if err := r.q.Wait(); err != nil {
 			panic(err)
 		}
 		for tag, res, ok := r.q.Next(); ok; tag, res, ok = r.q.Next() {

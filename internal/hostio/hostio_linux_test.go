@@ -5,6 +5,7 @@ package hostio
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"sync"
@@ -170,6 +171,12 @@ func TestQueueFullAndFailed(t *testing.T) {
 // One task submits while another takes completions, as package blockdev has it: all come, in memory that the collector may move
 // around as much as it likes, because the ring keeps it.
 func TestRingTwoTasks(t *testing.T) {
+	for _, events := range []bool{false, true} {
+		t.Run(fmt.Sprintf("events=%v", events), func(t *testing.T) { ringTwoTasks(t, events) })
+	}
+}
+
+func ringTwoTasks(t *testing.T, events bool) {
 	const depth, requests = 8, 2000
 	q, err := NewRing(depth)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
@@ -179,6 +186,11 @@ func TestRingTwoTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
+	if events {
+		if err := q.Events(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f := open(t)
 	fd, _ := f.FD(false)
 	free := make(chan uint32, depth)
@@ -190,7 +202,7 @@ func TestRingTwoTasks(t *testing.T) {
 	go func() {
 		defer wg.Done()
 		for n := 0; n < requests; {
-			if err := q.Wait(1); err != nil {
+			if err := q.Wait(); err != nil {
 				t.Error(err)
 				return
 			}

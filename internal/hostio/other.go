@@ -56,8 +56,11 @@ func (*Ring) Publish() uint32 { return 0 }
 // Push fails.
 func (*Ring) Push(uint32, int) error { return ErrNotLinux }
 
+// Events fails.
+func (*Ring) Events() error { return ErrNotLinux }
+
 // Wait fails.
-func (*Ring) Wait(int) error { return ErrNotLinux }
+func (*Ring) Wait() error { return ErrNotLinux }
 
 // AIO is a Queue on libaio's calls, which need Linux.
 type AIO struct{ Queue }

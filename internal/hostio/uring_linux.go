@@ -4,6 +4,7 @@ package hostio
 
 import (
 	"fmt"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -18,6 +19,8 @@ const (
 	featSingleMmap = 1 << 0
 
 	enterGetEvents = 1 << 0
+
+	registerEventFD = 4
 
 	opReadv     = 1
 	opWritev    = 2
@@ -75,6 +78,7 @@ type Ring struct {
 	sqes     []sqe
 	sqeBytes []byte
 	cqes     []cqe
+	events   *os.File // counts completions; nil until Events
 
 	sqHead, sqTail *uint32
 	cqHead, cqTail *uint32
@@ -215,10 +219,35 @@ func (r *Ring) Push(submit uint32, wait int) error {
 	}
 }
 
-// Wait waits until wait completions can be taken; it submits nothing. It is for a task that takes completions while another submits.
-func (r *Ring) Wait(wait int) error {
+// Events makes Wait a wait in the runtime's poller, beside network connections, and not in a system call. A goroutine that sleeps in a
+// system call keeps its processor until the runtime's monitor takes it away, and gets one back only when one is idle; a ring whose
+// completions are taken by a task of their own is better off with an eventfd.
+//
+// Models io_uring_register_eventfd(3).
+func (r *Ring) Events() error {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	word := int32(fd)
+	if _, _, e := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), registerEventFD, uintptr(unsafe.Pointer(&word)), 1, 0, 0); e != 0 {
+		unix.Close(fd)
+		return fmt.Errorf("io_uring_register: %w", e)
+	}
+	r.events = os.NewFile(uintptr(fd), "eventfd of a ring")
+	return nil
+}
+
+// Wait waits until a completion can be taken, or may be; it submits nothing. It is for a task that takes completions while another
+// submits.
+func (r *Ring) Wait() error {
+	if r.events != nil {
+		var count [8]byte
+		_, err := r.events.Read(count[:])
+		return err
+	}
 	for {
-		_, err := r.enter(0, uint32(wait))
+		_, err := r.enter(0, 1)
 		if err != unix.EINTR {
 			return err
 		}
@@ -257,6 +286,9 @@ func (r *Ring) Next() (tag uint32, res int32, ok bool) {
 
 // Close unmaps the queues and closes the ring.
 func (r *Ring) Close() error {
+	if r.events != nil {
+		r.events.Close()
+	}
 	for _, m := range [][]byte{r.ring, r.sqeBytes} {
 		if m != nil {
 			unix.Munmap(m)
