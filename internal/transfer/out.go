@@ -24,6 +24,7 @@ type Out struct {
 	x     *fs.FS
 	count count
 	links map[inode]string // inodes with several names -> where the first one went
+	dirs  map[inode]string // directories that have been begun -> their path in the image
 }
 
 // inode names a file of the image.
@@ -34,7 +35,7 @@ type inode struct {
 
 // NewOut copies from x.
 func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
-	return &Out{t: t, x: x, count: count{w: w}, links: map[inode]string{}}
+	return &Out{t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
 }
 
 // unreadable is an error of the image.
@@ -109,7 +110,13 @@ func removeOld(dest string) error {
 	return nil
 }
 
+// dir copies a directory. A second name of one is damage, and may lead to a directory above: then the tree has no end.
 func (c *Out) dir(path, dest string, at fs.Attr) error {
+	id := inode{at.Subvol, at.Ino}
+	if first, ok := c.dirs[id]; ok {
+		return &unreadable{fmt.Errorf("bad directory %s, have inode %d of %s want one of its own", path, at.Ino, first)}
+	}
+	c.dirs[id] = path
 	if err := os.Mkdir(dest, 0o700|iofs.FileMode(at.Mode&0o777)); err != nil && !errors.Is(err, iofs.ErrExist) {
 		return err
 	}

@@ -445,6 +445,80 @@ func TestOutLeavesOut(t *testing.T) {
 	}
 }
 
+// relink makes every entry with the given name in the leaves of the device lead to inode ino.
+func relink(t *testing.T, task *sched.Task, dev blockdev.Device, name string, ino uint64) {
+	t.Helper()
+	n := format.Node(make([]byte, 16<<10))
+	found := 0
+	for off := int64(0); off+int64(len(n)) <= dev.Size(); off += int64(len(n)) {
+		must(t, blockdev.Read(task, dev, n, off))
+		if n.Nritems() == 0 || n.Level() != 0 || n.Csum() != n.ComputeCsum() {
+			continue
+		}
+		changed := false
+		for i := range n.Nritems() {
+			if k := n.Key(i); k.Type != format.DIR_ITEM_KEY && k.Type != format.DIR_INDEX_KEY {
+				continue
+			}
+			if d := format.DirItemView(n.Item(i)); string(d.Name()) == name {
+				k := d.Location()
+				k.Objectid = ino
+				k.Encode(d)
+				changed = true
+				found++
+			}
+		}
+		if changed {
+			n.UpdateCsum()
+			must(t, blockdev.Write(task, dev, n, off))
+		}
+	}
+	if found < 2 {
+		t.Fatalf("%d entries with the name %q, want 2 at least", found, name)
+	}
+}
+
+// TestOutCycle: on a damaged image a directory has an entry that leads to a directory above it, or to one that has another name. Linux
+// refuses a second dentry of a directory; the copy followed the first until the host's names got too long, without a word of damage. Both
+// names are left out with their paths, and all else is copied.
+func TestOutCycle(t *testing.T) {
+	x := fstest.New(t, fstest.NoCheck(), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
+	for _, d := range []string{"/t", "/t/a", "/t/a/b", "/t/a/b/loop", "/t/c", "/t/c/twin"} {
+		must(t, x.FS.Mkdir(x.T, d, 0o755))
+	}
+	f := x.Create("/t/a/b/file")
+	x.WriteAt(f, []byte("text"), 0)
+	must(t, f.Close(x.T))
+	ino := func(path string) uint64 {
+		at, err := x.FS.Stat(x.T, path)
+		must(t, err)
+		return uint64(at.Ino)
+	}
+	a, b := ino("/t/a"), ino("/t/a/b")
+	x.Close()
+	relink(t, x.T, x.Dev, "loop", a)
+	relink(t, x.T, x.Dev, "twin", b)
+	damaged, err := fs.Open(x.T, x.Dev, fs.Options{ReadOnly: true})
+	must(t, err)
+	w, dest := &watch{t: t}, filepath.Join(t.TempDir(), "out")
+	must(t, NewOut(x.T, damaged, w).Tree("/t", dest))
+	must(t, damaged.Close(x.T))
+	var have []string
+	for _, l := range w.left {
+		have = append(have, fmt.Sprint(l.Name, ": ", l.Err))
+	}
+	want := []string{
+		fmt.Sprintf("/t/a/b/loop: bad directory /t/a/b/loop, have inode %d of /t/a want one of its own", a),
+		fmt.Sprintf("/t/c/twin: bad directory /t/c/twin, have inode %d of /t/a/b want one of its own", b),
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("left out\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+	if text, err := os.ReadFile(filepath.Join(dest, "a/b/file")); err != nil || string(text) != "text" {
+		t.Errorf("a/b/file: have %q, %v", text, err)
+	}
+}
+
 // TestOutSubvolumes: a tree goes out with the subvolumes in it, as btrfs restore does it, and with snapshots when they are wanted. A
 // subvolume's name in a snapshot of its parent is an empty directory, as in Linux. The file numbers of subvolumes are alike: they are
 // not hard links.
