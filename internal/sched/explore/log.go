@@ -264,6 +264,16 @@ func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	}
 }
 
+// stops is the use of an object whose gate was closed, by a step that went no further for that. It orders nothing and is not chained to the
+// other uses; DPOR takes it for one that depends on all of them but its like: what opens the gate makes another step of this one.
+const stops sched.Use = 255
+
+// stop adds such a use to the present event.
+func (l *log) stop(n int32) {
+	l.acc = append(l.acc, access{obj: n, ev: l.curEv, prev: -1, epoch: l.curK.n, open: openUnknown, use: stops})
+	l.ev[l.curEv].accHi = int32(len(l.acc))
+}
+
 // after orders event i after event j, and returns the hash of j.
 func (l *log) after(i, j, epoch int32) uint64 {
 	if l.clocks && l.ev[i].task != l.ev[j].task { // it comes after its own already

@@ -65,18 +65,20 @@ func (w *world) Enter(t *sched.Task) {
 			open = op.Gate.Open()
 		}
 		if op.Mode == 0 || open&op.Mode != 0 {
-			// Objects get their numbers when they are used, never before: DPOR relies on it (independent).
+			// Objects get their numbers when they are used, never before: DPOR relies on it (independent). The step needs no way through
+			// the gate: where that is closed the step begins nevertheless, and stops here. So what opens the gate races with it.
 			if op.Obj != nil && !w.cfg.commutes.Has(op.Class) && !w.lean {
 				n := w.numberOf(op.Obj, op.ID, op.Class)
 				w.noteWait(k, op, n)
-				w.touch(n, op.Use, open, op.Mode, op.Frees)
+				w.touch(n, op.Use, open, 0, op.Frees)
 				if op.Also != nil {
-					w.touch(w.numberOf(op.Also, op.ID, op.Class), op.AlsoUse, open, op.Mode, false)
+					w.touch(w.numberOf(op.Also, op.ID, op.Class), op.AlsoUse, open, 0, false)
 				}
 			}
 			op.Mode = 0
 			return
 		}
+		w.stopsAt(op)
 	}
 	k.opKind = StepKind(op.Kind)
 	if w.tracing {
@@ -94,6 +96,18 @@ func (w *world) Enter(t *sched.Task) {
 		panic(abort{})
 	}
 	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
+}
+
+// stopsAt notes that the present step ends at the closed gate of an operation that is no scheduling point. Where the gate is open the
+// step goes on.
+func (w *world) stopsAt(op *sched.Op) {
+	if w.curEv < 0 || op.Obj == nil || !w.chains || w.cfg.commutes.Has(op.Class) {
+		return
+	}
+	w.stop(w.numberOf(op.Obj, op.ID, op.Class))
+	if op.Also != nil {
+		w.stop(w.numberOf(op.Also, op.ID, op.Class))
+	}
 }
 
 // noteWait keeps what a report of a lost wake-up needs.

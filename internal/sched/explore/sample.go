@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// bySampling makes executions by chance. The n-th is a function of the seed and n, so that shards and jobs divide them.
+// bySampling makes executions by chance. The n-th is a function of the seed and n, so that shards and jobs divide them; by PCT with a depth of
+// more than one it is of the longest execution before, too.
 func (s *search) bySampling() {
 	s.left = true
 	var next, length atomic.Int64 // number of the next execution, length of the longest so far

@@ -1,0 +1,268 @@
+package explore_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"btrlab/internal/lock"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// Small programs, each for one mistake that a search could make, and random ones with classes at which the search does not switch. What they
+// come to is compared with what enumeration finds, or with what must come out.
+
+// finals is what the executions of a search of prog come to, in order; prog returns a function that says it.
+func finals(t *testing.T, c explore.Config, prog func(w *explore.World) (end func() string)) string {
+	t.Helper()
+	var end func() string
+	seen := map[string]bool{}
+	c.All, c.NoShrink, c.Done = true, true, func(_ int, x *explore.End) {
+		s := end()
+		if x.Violation != nil {
+			s += " " + string(x.Violation.Kind)
+		}
+		seen[s] = true
+	}
+	if r := explore.Run(c, func(w *explore.World) { end = prog(w) }); r.Verdict == explore.Bounded && r.Method != explore.Random {
+		t.Errorf("%s: %s, want all of it", c.Method, r.Bound)
+	}
+	return strings.Join(slices.Sorted(maps.Keys(seen)), "; ")
+}
+
+// A lock of a class at which the search does not switch uses two objects, the lock and the arrivals of its writers, in a step that begins
+// with something else. A try for reading depends on the writer that has come and waits, and on nothing that the writer did to the lock.
+func TestHiddenLockHasTwoObjects(t *testing.T) {
+	prog := func(w *explore.World) func() string {
+		var sem lock.RWSem
+		sem.Init(rsClass)
+		w.Name(&sem, "sem")
+		var own [3]explore.Atomic[int]
+		got := false
+		w.Go("reader", func(t *sched.Task) {
+			own[0].Store(t, 1)
+			sem.RLock(t)
+			own[0].Store(t, 2)
+			sem.RUnlock(t)
+		})
+		w.Go("writer", func(t *sched.Task) {
+			own[1].Store(t, 1)
+			sem.Lock(t)
+			sem.Unlock(t)
+		})
+		w.Go("tries", func(t *sched.Task) {
+			own[2].Store(t, 1)
+			if got = sem.TryRLock(t); got {
+				sem.RUnlock(t)
+			}
+		})
+		return func() string { return fmt.Sprint(got) }
+	}
+	for _, m := range searches {
+		if have := finals(t, explore.Config{Method: m, Switch: []sched.ClassID{0}}, prog); have != "false; true" {
+			t.Errorf("%s: a try comes to %s, want false; true", m, have)
+		}
+	}
+}
+
+// The same of a lock that is held for reading until the try has come: the writer only arrives before the try or after it.
+func TestHiddenArrival(t *testing.T) {
+	prog := func(w *explore.World) func() string {
+		var sem lock.RWSem
+		sem.Init(rsClass)
+		w.Name(&sem, "sem")
+		var own [2]explore.Atomic[int]
+		var tried explore.Atomic[int]
+		tried.Class = rqClass.ID
+		got := false
+		w.Go("reader", func(t *sched.Task) {
+			sem.RLock(t)
+			tried.Await(t, func(v int) bool { return v > 0 })
+			sem.RUnlock(t)
+		})
+		w.Go("writer", func(t *sched.Task) {
+			own[0].Store(t, 1)
+			sem.Lock(t)
+			sem.Unlock(t)
+		})
+		w.Go("tries", func(t *sched.Task) {
+			own[1].Store(t, 1)
+			if got = sem.TryRLock(t); got {
+				sem.RUnlock(t)
+			}
+			tried.Store(t, 1)
+		})
+		return func() string { return fmt.Sprint(got) }
+	}
+	for _, m := range searches {
+		if have := finals(t, explore.Config{Method: m, Switch: []sched.ClassID{0, rqClass.ID}}, prog); have != "false; true" {
+			t.Errorf("%s: a try comes to %s, want false; true", m, have)
+		}
+	}
+}
+
+// Random programs in which the search switches at some classes only: a step then has many operations and objects. Every search comes to the
+// final states of enumeration.
+func TestHiddenClasses(t *testing.T) {
+	n := 1500
+	if testing.Short() {
+		n = 250
+	}
+	points := [][]sched.ClassID{{0}, {0, rsClass.ID}, {0, rmClass.ID}, {rqClass.ID, rsClass.ID}, {rmClass.ID, reClass.ID}}
+	tried := 0
+	for seed := range uint64(n) {
+		p := randomProgram(rand.New(rand.NewPCG(seed, 13)), "mmrrwwMRWlsuuciezfq")
+		some := points[seed%uint64(len(points))]
+		states := map[explore.Method]map[string]bool{}
+		for _, m := range []explore.Method{explore.Naive, explore.DPOR, explore.Bound, explore.State} {
+			var last *rworld
+			seen := map[string]bool{}
+			r := explore.Run(explore.Config{Method: m, All: true, NoShrink: true, Schedules: 4000, MaxSteps: 500, Switch: some,
+				Off: explore.CheckLockOrder | explore.CheckLeftovers, Done: func(_ int, x *explore.End) { seen[last.state(x)] = true }}, p.run(&last, true))
+			if r.Schedules >= 4000 {
+				break
+			}
+			states[m] = seen
+		}
+		if len(states) < 4 {
+			continue
+		}
+		tried++
+		for m, have := range states {
+			if !maps.Equal(have, states[explore.Naive]) {
+				t.Fatalf("%s, program %d, switching at classes %v:\n%sfinal states\n%s\nwant\n%s", m, seed, some, p,
+					strings.Join(slices.Sorted(maps.Keys(have)), "\n"), strings.Join(slices.Sorted(maps.Keys(states[explore.Naive])), "\n"))
+			}
+		}
+	}
+	t.Logf("%d of %d programs tried", tried, n)
+}
+
+// Time is part of the state: until when a task sleeps, and what the clock says. Tasks that have done the same came to it early or late.
+func TestTimeIsInTheState(t *testing.T) {
+	due := func(w *explore.World) func() string {
+		var mu lock.Mutex
+		mu.Init(aClass)
+		var x, y explore.Atomic[int]
+		note := 0
+		w.Go("holds", func(t *sched.Task) { mu.Lock(t); t.Sleep(1); mu.Unlock(t) })
+		w.Go("sleeps on", func(t *sched.Task) { mu.Lock(t); mu.Unlock(t); t.Sleep(10); x.Store(t, 1) }) // until 10, or 11 if it comes second
+		w.Go("looks", func(t *sched.Task) { t.Sleep(10); note = x.Load(t) })
+		w.Go("steps", func(t *sched.Task) { t.Sleep(2); y.Store(t, 1) }) // between the two
+		return func() string { return fmt.Sprint(note) }
+	}
+	clock := func(w *explore.World) func() string {
+		var mu lock.Mutex
+		mu.Init(aClass)
+		var done explore.Atomic[int]
+		note := time.Duration(0)
+		w.Go("holds", func(t *sched.Task) { mu.Lock(t); t.Sleep(1); mu.Unlock(t); done.Store(t, 1) })
+		w.Go("asks", func(t *sched.Task) {
+			mu.Lock(t)
+			mu.Unlock(t)
+			t.Sleep(1)
+			done.Await(t, func(v int) bool { return v > 0 })
+			note = time.Duration(t.Now())
+		})
+		return func() string { return fmt.Sprint(int(note)) }
+	}
+	for _, m := range searches {
+		if have := finals(t, explore.Config{Method: m}, due); have != "0; 1" {
+			t.Errorf("%s: a task that sleeps until 10 finds %s, want 0; 1", m, have)
+		}
+		if have := finals(t, explore.Config{Method: m}, clock); have != "1; 2" {
+			t.Errorf("%s: the clock says %s, want 1; 2", m, have)
+		}
+	}
+}
+
+// A ninth task makes the clocks wider in mid-run. What came before it is still ordered: what a third task wrote before it let the parent go on
+// the child may read. And a write that nothing orders after a read of before is a race; the writer sleeps, so that it never comes first,
+// and is found by the read alone.
+func TestNinthTask(t *testing.T) {
+	prog := func(race bool) func(w *explore.World) {
+		return func(w *explore.World) {
+			var v, r sched.Var[int]
+			var x explore.Atomic[int]
+			w.Go("first", func(t *sched.Task) {
+				v.Store(t, 1)
+				x.Store(t, 1)
+			})
+			w.Go("parent", func(t *sched.Task) {
+				x.Await(t, func(v int) bool { return v > 0 })
+				_ = r.Load(t)
+				t.Go("ninth", func(t *sched.Task) { v.Store(t, v.Load(t)+1) })
+			})
+			w.Go("late", func(t *sched.Task) {
+				t.Sleep(1)
+				if race {
+					r.Store(t, 1)
+				}
+			})
+			for i := range 5 {
+				w.Go(fmt.Sprint("idle", i), func(*sched.Task) {})
+			}
+		}
+	}
+	for _, m := range []explore.Method{explore.DPOR, explore.Bound, explore.State} {
+		if r := explore.Run(explore.Config{Method: m}, prog(false)); r.Verdict != explore.Exhausted {
+			t.Errorf("%s: %s, %s", m, r.Bound, r.Violation)
+		}
+		if r := explore.Run(explore.Config{Method: m}, prog(true)); r.Kind != explore.KindRace {
+			t.Errorf("%s: %s, %s; want a race", m, r.Bound, r.Violation)
+		}
+	}
+}
+
+// The shards of a search by chance divide its executions: together they make those that one search makes, each once. (PCT with a depth of
+// more than one also looks at the longest execution so far, which a shard knows of its own part.)
+func TestSamplerShards(t *testing.T) {
+	for _, m := range []explore.Method{explore.Random, explore.PCT, explore.POS} {
+		run := func(shard, shards, n int) (list []string) {
+			explore.Run(explore.Config{Method: m, Seed: 5, Shard: shard, Shards: shards, Schedules: n, Depth: 1,
+				Done: func(_ int, x *explore.End) { list = append(list, x.Schedule()) }}, sections(3, 3))
+			return list
+		}
+		have, want := append(run(0, 2, 20), run(1, 2, 20)...), run(0, 1, 40)
+		slices.Sort(have)
+		slices.Sort(want)
+		if !slices.Equal(have, want) {
+			t.Errorf("%s: two shards make\n%q\nwant\n%q", m, have, want)
+		}
+	}
+}
+
+// POS draws the priorities of all operations that race with the one just done anew: an operation that competes with six others in turn
+// comes last in one of 64 executions, and not in one of seven, as it would with one priority for all its life.
+func TestPOSDrawsAnew(t *testing.T) {
+	const n = 4000
+	last := 0
+	explore.Run(explore.Config{Method: explore.POS, Schedules: n, All: true, NoShrink: true, Done: func(_ int, x *explore.End) {
+		if x.Violation != nil {
+			last++
+		}
+	}}, func(w *explore.World) {
+		var x explore.Atomic[int]
+		late := false
+		w.Go("six", func(t *sched.Task) {
+			for range 6 {
+				x.Update(t, func(v int) int { return v + 1 })
+			}
+		})
+		w.Go("one", func(t *sched.Task) { late = x.Update(t, func(v int) int { return v }) == 6 })
+		w.Check(func() error {
+			if late {
+				return fmt.Errorf("it came last")
+			}
+			return nil
+		})
+	})
+	if share := float64(last) / n; share < 0.005 || share > 0.05 {
+		t.Errorf("it came last in %.1f %% of the executions, want 1.6 %%", 100*share)
+	}
+}
