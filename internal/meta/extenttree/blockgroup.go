@@ -144,7 +144,21 @@ func (l groupList) find(bytenr format.Logical) *BlockGroup {
 	return nil
 }
 
-// group finds the block group of a logical address; there must be one.
+// list is the block groups as they are now: a scheduling point of class block_group, as publishing one is.
+func (e *ExtentTree) list(t *sched.Task) groupList {
+	e.groupsPoint(t, sched.PointLoad, sched.Reads)
+	return *e.groups.Load()
+}
+
+// groupsPoint is the scheduling point of an access to the list of groups, which no lock protects.
+func (e *ExtentTree) groupsPoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
+	if rt := t.Runtime(); rt != nil {
+		t.Next = sched.Op{Kind: kind, Class: classGroup.ID, Use: use, Obj: &e.groupsObj, ID: &e.groups}
+		rt.Enter(t)
+	}
+}
+
+// group finds the block group of a logical address; there must be one. The caller has the address from a task that found the group.
 func (e *ExtentTree) group(bytenr format.Logical) *BlockGroup {
 	g := e.groups.Load().find(bytenr)
 	if g == nil {
@@ -153,9 +167,10 @@ func (e *ExtentTree) group(bytenr format.Logical) *BlockGroup {
 	return g
 }
 
-// insertGroup publishes g. Preconditions: chunkMu is held.
+// insertGroup publishes g: from here on any task may allocate from it. Preconditions: chunkMu is held.
 func (e *ExtentTree) insertGroup(t *sched.Task, g *BlockGroup) {
 	e.chunkMu.AssertHeld(t)
+	e.groupsPoint(t, sched.PointAtomic, sched.Writes)
 	old := *e.groups.Load()
 	list := make(groupList, 0, len(old)+1)
 	list = append(append(list, old...), g)
@@ -209,7 +224,7 @@ func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align uint64, 
 }
 
 func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint format.Logical) (format.Logical, bool) {
-	list := *e.groups.Load()
+	list := e.list(t)
 	last := &e.lastGroup[typ&format.BlockGroupTypeMask]
 	first := format.Logical(last.Load())
 	if hint != 0 {
@@ -243,10 +258,10 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 // already; false when the device has no room. Its items enter the trees in the next run of delayed references.
 // Models btrfs_chunk_alloc(); sizes as decide_stripe_size_regular(): a tenth of the file system at most.
 func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
-	seen := len(*e.groups.Load())
+	seen := len(e.list(t))
 	e.chunkMu.Lock(t)
 	defer e.chunkMu.Unlock(t)
-	list := *e.groups.Load()
+	list := e.list(t)
 	if len(list) != seen {
 		return true, nil // another task was faster
 	}

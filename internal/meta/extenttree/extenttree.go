@@ -65,8 +65,9 @@ type ExtentTree struct {
 	devid    uint64
 	uuid     format.UUID // of the chunk tree
 
-	groups    atomic.Pointer[groupList]
-	lastGroup [8]atomic.Uint64 // by type: where the last allocation was
+	groups    atomic.Pointer[groupList] // read by list, published by insertGroup
+	groupsObj sched.Obj                 // what an explorer knows the list by
+	lastGroup [8]atomic.Uint64          // by type: where the last allocation was
 	firstFit  bool
 	chunkMu   lock.Mutex // one chunk allocation at a time
 

@@ -286,6 +286,31 @@ func TestNewChunk(tt *testing.T) {
 			break
 		}
 	}
+	// The same by a search that switches once: the list of groups is no lock and has scheduling points of its own, else the second task has
+	// looked for space, and found none, before anything is decided.
+	var some []sched.ClassID
+	for _, c := range lockdep.Classes() {
+		if c.Name == "chunk_mutex" || c.Name == "delayed_refs" || c.Name == "block_group" {
+			some = append(some, c.ID)
+		}
+	}
+	r := explore.Run(explore.Config{Preemptions: 1, Switch: some, NoShrink: true}, func(x *explore.World) {
+		w := &world{tb: tt, t: x.Task(), firstFit: true, dev: &device{Device: base.Snapshot()}}
+		w.open()
+		var failed error
+		for i := range uint64(2) {
+			x.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
+				if err := writer(t, w, (10+i)<<30); err != nil {
+					failed = err
+				}
+			})
+		}
+		x.Check(func() error { return failed })
+	})
+	if r.Verdict == explore.Violated || r.Schedules < 20 {
+		tt.Errorf("%s, schedule %q: %s", r.Bound, r.Schedule, r.Violation)
+	}
+	tt.Logf("%s", r.Bound)
 }
 
 // switchOnce lets task to go on instead of another one, once: after so many locks of the classes that the other takes.
