@@ -34,4 +34,6 @@ const (
 	EILSEQ       = syscall.EILSEQ
 	EUCLEAN      = syscall.EUCLEAN
 	ENOTBLK      = syscall.ENOTBLK
+	EALREADY     = syscall.EALREADY
+	ECANCELED    = syscall.ECANCELED
 )

@@ -38,6 +38,8 @@ const (
 	EILSEQ       Errno = 84
 	EUCLEAN      Errno = 117
 	ENOTBLK      Errno = 15
+	EALREADY     Errno = 114
+	ECANCELED    Errno = 125
 )
 
 var words = map[Errno]string{
@@ -67,6 +69,8 @@ var words = map[Errno]string{
 	EILSEQ:       "invalid or incomplete multibyte or wide character",
 	EUCLEAN:      "structure needs cleaning",
 	ENOTBLK:      "block device required",
+	EALREADY:     "operation already in progress",
+	ECANCELED:    "operation canceled",
 }
 
 // Error gives Linux's words.

@@ -170,6 +170,15 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	return n, nil
 }
 
+// Modes says which requests of the file may carry kiocb.Nowait, for a ring. Models FMODE_NOWAIT, which btrfs_file_open() sets, and
+// fop_flags.
+func (f *File) Modes() kiocb.Modes {
+	if f.fs.env.Policy().NowaitBuffered {
+		return kiocb.ModeNowait | kiocb.ModeBufferWAsync
+	}
+	return kiocb.ModeNowait
+}
+
 // Truncate sets the size in bytes.
 func (f *File) Truncate(t *sched.Task, size int64) error {
 	err := f.mayWrite()
