@@ -25,6 +25,9 @@ const rankLeaf = 150
 // room.
 var Order = []Row{
 	// 1 to 19: what is held around whole system calls (a ring's mutex, a mount's).
+	{"uring_lock", 5, sleep, "uring.Submit, around the inline attempts of a batch"},
+	{"aio_events", 10, sleep, "aio.GetEvents: events of a context, with nothing held"},
+	{"uring_cqe", 10, sleep, "uring.Wait: completions of a ring, with nothing held; uring.Close: the end of all requests"},
 	{"inode_shrink", 15, sleep, "fs: after the last reference to an inode, when memory is short: writeback and commit"},
 	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},
 	{"snapshot_lock", 22, sleep, "fs: while a snapshot is made; a writer in place only tries"},
@@ -76,6 +79,7 @@ var Order = []Row{
 	{"inode_mu", rankLeaf + 1, spin, "inode: under io_tree"},
 	{"mapping", rankLeaf + 1, spin, "pagecache"},
 	{"bdi", rankLeaf + 1, spin, "pagecache"},
+	{"aio_completion", rankLeaf + 2, spin, "aio: the event ring; ends of requests take it"},
 	{"bio_list", rankLeaf + 2, spin, "volumes"},
 	{"bounce", rankLeaf + 2, spin, "blockdev: free list of aligned buffers"},
 	{"device", rankLeaf + 2, spin, "blockdev: wait for a synchronous transfer"},
@@ -87,6 +91,8 @@ var Order = []Row{
 	{"device_queue", rankLeaf + 2, spin, "dm"},
 	{"dirty_inodes", rankLeaf + 2, spin, "inode"},
 	{"flusher_idle", rankLeaf + 2, spin, "writeback: the flusher without work"},
+	{"io_wq", rankLeaf + 2, spin, "uring: the works of a ring's workers"},
+	{"io_wq_idle", rankLeaf + 2, spin, "uring: a worker without work"},
 	{"ordered_pool", rankLeaf + 2, spin, "ordered: free list"},
 	{"page_cache", rankLeaf + 2, spin, "pagecache: under mapping"},
 	{"page_state", rankLeaf + 2, spin, "pagecache: no lock but the atomics of a page's state, for explore"},
@@ -95,6 +101,7 @@ var Order = []Row{
 	{"trans_lock", rankLeaf + 2, spin, "transaction"},
 	{"tree_read", rankLeaf + 2, spin, "ctree"},
 	{"tree_write", rankLeaf + 2, spin, "ctree"},
+	{"uring_completion", rankLeaf + 2, spin, "uring: the completion queue; ends of requests take it"},
 	{"unclassed", rankLeaf + 2, spin, "a lock that no code gave a class"},
 	{"workqueue", rankLeaf + 2, spin, "workqueue"},
 	{"workqueue_idle", rankLeaf + 2, spin, "workqueue: a worker without work"},

@@ -41,6 +41,11 @@ var probes = []probe{
 	{cost.Line, "two tasks write one word in turn", 2, (*bench).line},
 	{cost.Kick, "a task wakes another, and its idle processor", 2, (*bench).kick},
 	{cost.IdleExit, "until the other runs, less its switch", 2, (*bench).idleExit},
+	{cost.Ring, "a request of the ring's model, a file that does nothing", 1, (*bench).ring},
+	{cost.RingReap, "a completion taken from the ring's model", 1, (*bench).ringReap},
+	{cost.Punt, "what it costs more to give it to the worker", 1, (*bench).punt},
+	{cost.AIO, "a request of aio's model, a file that does nothing", 1, (*bench).aio},
+	{cost.Events, "an event taken from aio's model", 1, (*bench).events},
 }
 
 // bench is what the probes work on.

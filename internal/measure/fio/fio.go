@@ -5,16 +5,17 @@
 // runs in any runtime. Each task has its own random sequence, seeded from the job file's seed and the
 // task's number: the same job file gives the same offsets.
 //
-// Model: fio 3.33. An engine differs in what it measures.
+// Model: fio 3.33. An engine differs in how requests are made, and so in what is measured: slat runs until a request has been
+// submitted, clat from there until the task takes its end.
 //
-//   - psync, sync: one request at a time; clat is the time of the call, there is no slat.
-//   - libaio, buffered: Linux does a buffered request inside io_submit, so the task still has one request at a time.
-//     fio sees it otherwise: slat is the time of the call, and clat runs from its return until fio reaps the
-//     event, which it does when iodepth requests are queued. So clat is about the time of the next iodepth-1 calls.
-//     We do the same, event ring included: the latencies of seed 002 (iodepth=32) can be compared with no other clat.
-//   - libaio, direct=1: iodepth requests in flight, each by a task of its own. The target must have a direct path.
-//   - libaio and io_uring on a target with queues of its own (QueueTarget): what goes on is the target's affair; slat is the time of the
-//     submission, and clat runs from there until the request is reaped.
+//   - psync, sync, pvsync2: one request at a time; clat is the time of the call, there is no slat.
+//   - libaio: iodepth requests in flight, in batches. Linux does a buffered request inside io_submit, so slat is the time of the call,
+//     and clat runs from its return until fio takes the event, which it does when iodepth requests are queued: about the time of the
+//     next iodepth-1 calls. The latencies of seed 002 (iodepth=32) can be compared with no other clat. A direct one is queued.
+//   - io_uring: as libaio, but a request that would wait is given to a worker; force_async=1 gives them all, as before seed 001.
+//   - libaio and io_uring on a target with queues of its own (QueueTarget): what goes on in them is the target's affair.
+//
+// Differences: fsync= is a call of the task itself under every engine, and the engines' options are few (OptionNames).
 package fio
 
 import (
@@ -50,11 +51,11 @@ type DirectTarget interface {
 }
 
 // Stamper fills what one task writes, in place of random bytes, and learns when each write ended.
-// Its methods are called by that task alone. Many writes may be in flight.
+// Its methods are called by that task alone; several writes may be in flight.
 type Stamper interface {
-	// Stamp fills p, which will be written at off, and names the write.
+	// Stamp fills p, which will be written at off, and gives the write a number. A buffer is the Stamper's own: nobody else changes it.
 	Stamp(p []byte, off int64) (write uint64)
-	// Done says that the write ran from start to end (Task.Now) and how it ended. It is called once for each.
+	// Done says that a write ran from start to end (Task.Now) at most, and how it ended.
 	Done(write uint64, start, end int64, err error)
 }
 

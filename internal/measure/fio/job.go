@@ -2,15 +2,19 @@ package fio
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"path"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
 
+	"btrlab/internal/errno"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/measure/stats"
 )
 
@@ -19,18 +23,19 @@ type Engine uint8
 
 // The engines.
 const (
-	PSync Engine = iota
-	Sync
-	LibAIO
-	IOUring
+	PSync   Engine = iota // pread, pwrite
+	Sync                  // lseek, read, write; here as psync
+	PVSync2               // preadv2, pwritev2, which have flags
+	LibAIO                // io_submit, io_getevents
+	IOUring               // io_uring_enter
 )
 
-var engineNames = [...]string{"psync", "sync", "libaio", "io_uring"}
-
-// async reports whether the engine has iodepth requests in flight.
-func (e Engine) async() bool { return e >= LibAIO }
+var engineNames = [...]string{"psync", "sync", "pvsync2", "libaio", "io_uring"}
 
 func (e Engine) String() string { return engineNames[e] }
+
+// async says whether an engine may have several requests of a task at a time.
+func (e Engine) async() bool { return e >= LibAIO }
 
 // Fallocate is how a file that is too small is made larger before its job starts.
 type Fallocate uint8
@@ -86,6 +91,13 @@ type Job struct {
 	NumberIOs      uint64        // 0: no bound
 	Engine         Engine
 	IODepth        int
+	BatchSubmit    int // requests submitted at once; 0: IODepth
+	BatchMin       int // of completions to wait for when IODepth are in flight
+	BatchMax       int // and to take at once; 0: BatchMin
+	DepthLow       int // how many are left in flight then; 0: IODepth
+	ForceAsync     int // every so many requests of io_uring one goes to a worker at once; 0: none
+	Nowait         bool
+	IgnoreError    [2][]errno.Errno // by direction: errors that do not end the job
 	Direct         bool
 	Fsync          int // writes between fsyncs; 0: none
 	EndFsync       bool
@@ -234,8 +246,8 @@ func parseInt(v string, lo, hi int64) (int64, error) {
 	return n, nil
 }
 
-func intOption(name string, lo, hi int64, set func(j *Job, n int64)) option {
-	return option{name: name, set: func(j *Job, v string) error {
+func intOption(name string, lo, hi int64, set func(j *Job, n int64), aliases ...string) option {
+	return option{name: name, aliases: aliases, set: func(j *Job, v string) error {
 		n, err := parseInt(v, lo, hi)
 		if err == nil {
 			set(j, n)
@@ -433,6 +445,24 @@ var options = []option{
 	boolOption("time_based", func(j *Job) *bool { return &j.TimeBased }),
 	intOption("number_ios", 0, math.MaxInt64, func(j *Job, n int64) { j.NumberIOs = uint64(n) }),
 	intOption("iodepth", 1, 4096, func(j *Job, n int64) { j.IODepth = int(n) }),
+	intOption("iodepth_batch_submit", 0, 4096, func(j *Job, n int64) { j.BatchSubmit = int(n) }, "iodepth_batch"),
+	intOption("iodepth_batch_complete_min", 0, 4096, func(j *Job, n int64) { j.BatchMin = int(n) }, "iodepth_batch_complete"),
+	intOption("iodepth_batch_complete_max", 0, 4096, func(j *Job, n int64) { j.BatchMax = int(n) }),
+	intOption("iodepth_low", 0, 4096, func(j *Job, n int64) { j.DepthLow = int(n) }),
+	intOption("force_async", 0, math.MaxInt32, func(j *Job, n int64) { j.ForceAsync = int(n) }),
+	boolOption("nowait", func(j *Job) *bool { return &j.Nowait }),
+	{name: "hipri", flag: true, set: func(_ *Job, v string) error {
+		if on, err := parseBool(v); on || err != nil {
+			return wantError("0: hipri asks a block device's queue for completions, and a file in an image has none")
+		}
+		return nil
+	}},
+	{name: "ignore_error", set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) (err error) {
+			j.IgnoreError[dir], err = parseErrors(p)
+			return err
+		})
+	}},
 	intOption("fsync", 0, math.MaxInt32, func(j *Job, n int64) { j.Fsync = int(n) }),
 	boolOption("end_fsync", func(j *Job) *bool { return &j.EndFsync }),
 	{name: "fallocate", set: func(j *Job, v string) error {
@@ -467,7 +497,7 @@ var options = []option{
 				return nil
 			}
 		}
-		return wantError("psync, sync, libaio or io_uring")
+		return wantError("psync, sync, pvsync2, libaio or io_uring")
 	}},
 	boolOption("group_reporting", func(j *Job) *bool { return &j.GroupReporting }),
 	boolOption("new_group", func(j *Job) *bool { return &j.NewGroup }),
@@ -574,7 +604,7 @@ func distance(a, b string) int {
 
 func defaults() Job {
 	four := []BlockShare{{4096, 100}}
-	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, RWMixRead: 50, Invalidate: true}
+	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, BatchSubmit: 1, BatchMin: 1, RWMixRead: 50, Invalidate: true}
 }
 
 func parse(name string, r io.Reader) (*JobFile, error) {
@@ -653,6 +683,14 @@ func (j *Job) check() error {
 	if j.TimeBased && j.Runtime == 0 {
 		return fmt.Errorf("time_based needs runtime")
 	}
+	switch {
+	case j.Nowait && (j.Engine == PSync || j.Engine == Sync):
+		return fmt.Errorf("nowait is for ioengine pvsync2, libaio and io_uring, have %s", j.Engine)
+	case j.ForceAsync > 0 && j.Engine != IOUring:
+		return fmt.Errorf("force_async is for ioengine io_uring, have %s", j.Engine)
+	case j.Engine.async() && j.BatchSubmit > j.IODepth:
+		return fmt.Errorf("iodepth_batch_submit %d is more than iodepth %d", j.BatchSubmit, j.IODepth)
+	}
 	if j.Size > 0 && j.Size < int64(j.minBS()) {
 		return fmt.Errorf("size %d is smaller than one block of %d", j.Size, j.minBS())
 	}
@@ -670,6 +708,81 @@ func (j *Job) check() error {
 		}
 	}
 	return nil
+}
+
+// depth is how many requests a task of the job may have in flight.
+func (j *Job) depth() int {
+	if j.Engine.async() {
+		return j.IODepth
+	}
+	return 1
+}
+
+// flags are what every request of the job carries.
+func (j *Job) flags() (f kiocb.Flags) {
+	if j.Direct {
+		f |= kiocb.Direct
+	}
+	if j.Nowait {
+		f |= kiocb.Nowait
+	}
+	return f
+}
+
+// batch is how many requests are submitted at once.
+func (j *Job) batch() int {
+	if j.BatchSubmit == 0 {
+		return j.IODepth
+	}
+	return j.BatchSubmit
+}
+
+// most is how many completions are taken at once, when no more are waited for.
+func (j *Job) most() int { return max(1, min(j.IODepth, max(j.BatchMin, j.BatchMax))) }
+
+// low is how many requests are left in flight once there were iodepth.
+func (j *Job) low() int {
+	if j.DepthLow == 0 {
+		return j.IODepth
+	}
+	return min(j.DepthLow, j.IODepth)
+}
+
+// ignorable are the errors that ignore_error may name.
+var ignorable = map[string]errno.Errno{"EAGAIN": errno.EAGAIN, "EDQUOT": errno.EDQUOT, "EFBIG": errno.EFBIG, "EILSEQ": errno.EILSEQ, "EINVAL": errno.EINVAL,
+	"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EOPNOTSUPP": errno.EOPNOTSUPP}
+
+// parseErrors reads error names or numbers, joined by colons.
+func parseErrors(v string) (list []errno.Errno, err error) {
+	for _, name := range strings.Split(v, ":") {
+		no, ok := ignorable[name]
+		if !ok {
+			n, err := strconv.ParseUint(name, 10, 8)
+			if err != nil || n == 0 {
+				return nil, wantError("errors such as EAGAIN or 11, joined by colons, for reads and after a comma for writes")
+			}
+			no = errno.Errno(n)
+		}
+		list = append(list, no)
+	}
+	return list, nil
+}
+
+// ignores says whether a request that ended with err is only counted.
+func (j *Job) ignores(dir int, err error) bool {
+	return slices.ContainsFunc(j.IgnoreError[dir], func(no errno.Errno) bool { return errors.Is(err, no) })
+}
+
+// numberOf is the error number in err, or EIO's.
+func numberOf(err error) int {
+	var no errno.Errno
+	switch {
+	case errors.As(err, &no):
+		return int(no)
+	case errors.Is(err, errno.EAGAIN):
+		return int(errno.EAGAIN)
+	}
+	return int(errno.EIO)
 }
 
 // minBS is the smallest block of the directions the job uses, in bytes.

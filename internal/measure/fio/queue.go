@@ -3,16 +3,18 @@ package fio
 import (
 	"errors"
 	"fmt"
-	"io"
-	"time"
 
+	"btrlab/internal/aio"
 	"btrlab/internal/errno"
-	"btrlab/internal/hostio"
-	"btrlab/internal/measure/stats"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/internal/uring"
 )
 
-// Queue is the requests that one task has in flight on one file: the kernel's own queue, or another that completes in any order.
+// Queue is the requests that one task has in flight on one file: through the model of a ring or of aio, through the kernel's own, or
+// another that completes in any order. Models fio's struct ioengine_ops.
 type Queue interface {
 	// Prep puts a request into the queue. p is the queue's until the request has ended. tag is below the queue's depth, and no two
 	// requests in flight share it.
@@ -33,163 +35,197 @@ type QueueTarget interface {
 	OpenQueue(t *sched.Task, e Engine, depth int, direct bool) (Queue, error)
 }
 
-// slot is a request in flight.
-type slot struct {
-	buf           [2][]byte
-	p             []byte // of buf, what is not done
-	off           int64  // of p
-	dir           int
-	n             int
-	start, issued int64
-	write         uint64 // the stamper's name of it
+// IterTarget is a Target whose requests have flags and may be queued. fs.File is one. On another one a request of io_uring goes to a
+// worker, and one of libaio ends in io_submit.
+type IterTarget interface {
+	Target
+	uring.File
 }
 
-// useQueue prepares the worker for a queue of its target's, if the job's engine has one.
-func (k *worker) useQueue() bool {
-	q, ok := k.file.target.(QueueTarget)
-	if !ok || !k.job.Engine.async() {
-		return false
-	}
-	k.queues = q
-	k.slots = make([]slot, k.job.IODepth)
-	for i := range k.slots {
-		for d, b := range k.buf {
-			k.slots[i].buf[d] = hostio.Aligned(len(b))
-			copy(k.slots[i].buf[d], b)
-		}
-	}
-	return true
-}
+// overer is a Queue that knows before Reap, once Submit has returned, which requests have ended whole.
+type overer interface{ Over(tag uint32) bool }
 
-// queued is the life of a worker with a queue: it returns the time when it ended.
-//
-// Models fio backend.c:do_io() with iodepth_batch=1: each request is submitted by itself; once iodepth are in flight one at least is
-// waited for, and all that have ended are reaped. slat is until the submission has returned, clat from there until the request is
-// reaped. Difference: an fsync=N is a call of its own and not a request in the queue.
-func (k *worker) queued(t *sched.Task) int64 {
-	q, err := k.queues.OpenQueue(t, k.job.Engine, len(k.slots), k.job.Direct)
-	if err != nil {
-		k.failed = fmt.Errorf("ioengine=%v: %w", k.job.Engine, err)
-		return t.Now()
+// openQueue gives the worker the queue of its engine, if that has one.
+func (k *worker) openQueue(t *sched.Task) (err error) {
+	j, f := k.job, k.file
+	own, hasOwn := f.target.(QueueTarget)
+	if j.Nowait && (f.iter == nil || hasOwn) {
+		return errors.New("the target does not support nowait=1")
 	}
-	idle := make([]uint32, len(k.slots))
-	for i := range idle {
-		idle[i] = uint32(len(idle) - 1 - i)
+	if !j.Engine.async() {
+		return nil
 	}
-	start := func(tag uint32) {
-		s := &k.slots[tag]
-		if err := q.Prep(t, s.dir, s.p, s.off, tag); err != nil && k.failed == nil {
-			k.failed = err
-		}
-		if err := q.Submit(t); err != nil && k.failed == nil {
-			k.failed = err
-		}
+	var file uring.File = f.iter
+	if f.iter == nil {
+		file = plain{f.target, f.direct}
 	}
-	// reap takes all that has ended, and at least least requests; it gives the time of the last.
-	reap := func(least int) (now int64) {
-		for got := 0; ; {
-			if err := q.Wait(t, least-got); err != nil {
-				if k.failed == nil {
-					k.failed = err
-				}
-				return t.Now()
-			}
-			now = t.Now()
-			was := got
-			for tag, n, err, ok := q.Reap(t); ok; tag, n, err, ok = q.Reap(t) {
-				if k.ended(tag, n, err, now) {
-					idle = append(idle, tag)
-					got++
-				} else {
-					start(tag) // the rest of a short one
-				}
-			}
-			if got > was {
-				k.res.Complete[stats.BatchLevel(got-was)]++
-			}
-			if got >= least {
-				return now
-			}
-		}
-	}
-	now := k.start
-	for k.failed == nil && k.due(now) {
-		dir, off, n, ok := k.pick()
-		if !ok {
-			break
-		}
-		if step := k.rateStep[dir]; step > 0 {
-			if wait := k.rateNext[dir] - now; wait > 0 {
-				t.Sleep(time.Duration(min(wait, max(0, k.end-now))))
-				if now = t.Now(); now >= k.end {
-					break
-				}
-			}
-			k.rateNext[dir] += step
-		}
-		tag := idle[len(idle)-1]
-		idle = idle[:len(idle)-1]
-		s := &k.slots[tag]
-		s.dir, s.off, s.n, s.p = dir, off, n, s.buf[dir][:n]
-		if dir == DirWrite {
-			k.number++
-			s.write = k.fill(s.p, off)
-		}
-		s.start = t.Now()
-		start(tag)
-		s.issued = t.Now()
-		now = s.issued
-		k.res.Depth[stats.DepthLevel(len(k.slots)-len(idle))]++
-		k.res.Submit[1]++
-		if len(idle) == 0 {
-			now = reap(1)
-		}
-		k.observe(t, now)
-		if dir == DirWrite && k.syncDue() {
-			k.fsync(t)
-			now = t.Now()
-		}
-	}
-	if fly := len(k.slots) - len(idle); fly > 0 {
-		now = reap(fly)
-	}
-	if err := q.Close(t); err != nil && k.failed == nil {
-		k.failed = err
-	}
-	return now
-}
-
-// ended takes note of a request that has moved n bytes; false is a short one, of which the rest is to be done.
-func (k *worker) ended(tag uint32, n int, err error, now int64) bool {
-	s := &k.slots[tag]
-	d := &k.res.Read
-	if s.dir == DirWrite {
-		d = &k.res.Write
-	}
-	s.p, s.off = s.p[n:], s.off+int64(n)
-	if err == nil && len(s.p) > 0 && n > 0 {
-		d.Short++
-		return false
-	}
-	if err == nil && len(s.p) > 0 {
-		if err = errno.EIO; s.dir == DirRead {
-			err = fmt.Errorf("read at %d: %w", s.off, io.ErrUnexpectedEOF)
-		}
-	}
-	if s.dir == DirWrite && k.stamp != nil {
-		k.stamp.Done(s.write, s.start, now, err)
-	}
-	if err == nil && s.dir == DirRead && k.job.Verify && !k.job.Write {
-		err = k.checkUnits(s.buf[DirRead][:s.n], s.off-int64(s.n))
+	switch {
+	case hasOwn && j.ForceAsync > 0:
+		return errors.New("the target does not support force_async")
+	case hasOwn:
+		k.queue, err = own.OpenQueue(t, j.Engine, j.IODepth, j.Direct)
+	case j.Engine == IOUring:
+		k.queue, err = newRingQueue(t, j, file)
+	default:
+		k.queue, err = newAIOQueue(j, file)
 	}
 	if err != nil {
-		k.failed = errors.Join(k.failed, err)
-		return true
+		k.queue = nil
+		return fmt.Errorf("ioengine=%v: %w", j.Engine, err)
 	}
-	d.IOs++
-	d.Bytes += uint64(s.n)
-	d.Slat.Add(s.issued - s.start)
-	d.Clat.Add(now - s.issued)
-	d.Lat.Add(now - s.start)
-	return true
+	k.overs, _ = k.queue.(overer)
+	return nil
+}
+
+// plain makes a uring.File of a Target: none of its requests can be tried without a wait, and none is queued.
+type plain struct {
+	Target
+	direct DirectTarget
+}
+
+func (p plain) Modes() kiocb.Modes { return 0 }
+func (p plain) Ino() format.Ino    { return 0 }
+
+func (p plain) ReadIter(t *sched.Task, rq kiocb.Request, b []byte) (int, error) {
+	if rq.Flags&kiocb.Direct != 0 {
+		return p.direct.ReadDirect(t, b, int64(rq.Pos))
+	}
+	return p.ReadAt(t, b, int64(rq.Pos))
+}
+
+func (p plain) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	if rq.Flags&kiocb.Direct != 0 {
+		return p.direct.WriteDirect(t, src.Buf, int64(rq.Pos))
+	}
+	return p.WriteAt(t, src.Buf, int64(rq.Pos))
+}
+
+// aioQueue submits by io_submit and waits by io_getevents. Models engines/libaio.c.
+type aioQueue struct {
+	c      *aio.Context
+	file   aio.File
+	flags  kiocb.Flags
+	iocbs  []aio.IOCB // by tag
+	prep   []*aio.IOCB
+	events []aio.Event
+	first  int // events[first:got] were not reaped
+	got    int
+	most   int // to ask for at once, unless more are waited for
+}
+
+func newAIOQueue(j *Job, f aio.File) (*aioQueue, error) {
+	c, err := aio.Setup(j.IODepth)
+	if err != nil {
+		return nil, err
+	}
+	return &aioQueue{c: c, file: f, flags: j.flags(), iocbs: make([]aio.IOCB, j.IODepth), events: make([]aio.Event, j.IODepth), most: j.most()}, nil
+}
+
+func (q *aioQueue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) error {
+	x := &q.iocbs[tag]
+	*x = aio.IOCB{Write: dir == DirWrite, File: q.file, Pos: uint64(off), Flags: q.flags, Buf: p, Data: uint64(tag)}
+	q.prep = append(q.prep, x)
+	return nil
+}
+
+func (q *aioQueue) Submit(t *sched.Task) error {
+	n, err := q.c.Submit(t, q.prep)
+	if err == nil && n < len(q.prep) {
+		err = errno.EAGAIN
+	}
+	q.prep = q.prep[:0]
+	return err
+}
+
+func (q *aioQueue) Over(tag uint32) bool {
+	x := &q.iocbs[tag]
+	n, err, ok := x.Ended()
+	return ok && err == nil && n == len(x.Buf)
+}
+
+func (q *aioQueue) Wait(t *sched.Task, n int) error {
+	q.got, q.first = copy(q.events, q.events[q.first:q.got]), 0
+	if q.got < n {
+		q.got += q.c.GetEvents(t, n-q.got, q.events[q.got:max(n, q.most)])
+	}
+	return nil
+}
+
+func (q *aioQueue) Reap(*sched.Task) (tag uint32, n int, err error, ok bool) {
+	if q.first == q.got {
+		return 0, 0, nil, false
+	}
+	e := &q.events[q.first]
+	q.first++
+	return uint32(e.IOCB.Data), e.N, e.Err, true
+}
+
+func (q *aioQueue) Close(t *sched.Task) error {
+	q.c.Destroy(t)
+	return nil
+}
+
+// ringQueue submits and waits by io_uring_enter. Models engines/io_uring.c.
+type ringQueue struct {
+	r     *uring.Ring
+	file  uring.File
+	flags kiocb.Flags
+	async int // every so many requests one goes to a worker without an attempt; 0 is none
+	count int
+	cqes  []uring.CQE
+	first int // cqes[first:got] were not reaped
+	got   int
+	most  int // to take at once, unless more are waited for
+}
+
+func newRingQueue(t *sched.Task, j *Job, f uring.File) (*ringQueue, error) {
+	r, err := uring.New(t, uring.Config{Entries: j.IODepth})
+	if err != nil {
+		return nil, err
+	}
+	return &ringQueue{r: r, file: f, flags: j.flags(), async: j.ForceAsync, cqes: make([]uring.CQE, j.IODepth), most: j.most()}, nil
+}
+
+func (q *ringQueue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) error {
+	s := q.r.GetSQE() // there is one: the queue has iodepth entries
+	s.Op, s.File, s.Flags, s.Pos, s.Buf, s.UserData = uring.Read, q.file, q.flags, uint64(off), p, uint64(tag)
+	if dir == DirWrite {
+		s.Op = uring.Write
+	}
+	if q.async > 0 {
+		if q.count++; q.count == q.async {
+			q.count, s.Async = 0, true
+		}
+	}
+	return nil
+}
+
+func (q *ringQueue) Submit(t *sched.Task) error {
+	_, err := q.r.Submit(t)
+	return err
+}
+
+// Wait looks at the completions first, as fio does, and enters the ring only when there are too few.
+func (q *ringQueue) Wait(t *sched.Task, n int) error {
+	q.got, q.first = copy(q.cqes, q.cqes[q.first:q.got]), 0
+	for end := max(n, q.most); q.got < n; {
+		if q.got += q.r.Reap(t, q.cqes[q.got:end]); q.got < n {
+			q.r.Wait(t, n-q.got)
+		}
+	}
+	return nil
+}
+
+func (q *ringQueue) Reap(*sched.Task) (tag uint32, n int, err error, ok bool) {
+	if q.first == q.got {
+		return 0, 0, nil, false
+	}
+	c := &q.cqes[q.first]
+	q.first++
+	return uint32(c.UserData), max(c.Res, 0), c.Err, true
+}
+
+func (q *ringQueue) Close(t *sched.Task) error {
+	q.r.Close(t)
+	return nil
 }

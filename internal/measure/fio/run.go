@@ -11,7 +11,8 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/hostio"
-	"btrlab/internal/lock"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
@@ -29,8 +30,9 @@ const (
 type file struct {
 	name   string
 	target Target
-	direct DirectTarget
-	users  int // tasks over the whole run
+	direct DirectTarget // nil without
+	iter   IterTarget   // nil without
+	users  int          // tasks over the whole run
 }
 
 // worker is one task of a job: its random sequence, its buffers and what it measured.
@@ -41,8 +43,12 @@ type worker struct {
 	group  int
 	opt    *Options
 	gen    region
-	ioSize int64 // bytes of one pass
-	buf    [2][]byte
+	ioSize int64  // bytes of one pass
+	queue  Queue  // of libaio and io_uring
+	overs  overer // queue, if it knows
+	units  []unit // by tag
+	free   []*unit
+	batch  []*unit // in the queue and not submitted
 	stamp  Stamper
 	res    stats.Job
 	task   *sched.Task
@@ -54,11 +60,8 @@ type worker struct {
 	passIOs   uint64
 	passBytes int64
 	sinceSync int
-	lastWrite []uint64    // verify: by unit, the number of the write that went there; nil without
-	queues    QueueTarget // the target, if the job's engine goes through a queue of its own
-	slots     []slot
-	ring      []inFlight
-	head, fly int
+	lastWrite []uint64 // verify: by unit, the number of the write that went there; nil without
+	fly       int      // units that the engine has
 	rateNext  [2]int64
 	rateStep  [2]int64
 
@@ -68,15 +71,7 @@ type worker struct {
 	sampled          [2]struct{ ios, bytes uint64 }
 	published        atomic.Uint64 // IOs, for progress
 	failed           error
-	waits            sched.Waits // of tasks the worker started
 	rampWaits        sched.Waits // before measuring started
-}
-
-// inFlight is a buffered libaio request that fio has not reaped.
-type inFlight struct {
-	issue int64 // Now when io_submit returned
-	slat  int64
-	dir   uint8
 }
 
 // wave is the workers that run at the same time.
@@ -115,10 +110,8 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 				}
 				f = &file{name: name, target: target}
 				f.direct, _ = target.(DirectTarget)
+				f.iter, _ = target.(IterTarget)
 				files[name] = f
-			}
-			if _, ok := f.target.(QueueTarget); j.Engine == IOUring && !ok {
-				return nil, fmt.Errorf("job %s: %s: the target does not support ioengine=io_uring", j.Name, name)
 			}
 			if j.Direct && f.direct == nil {
 				return nil, fmt.Errorf("job %s: %s: the target does not support direct=1", j.Name, name)
@@ -211,33 +204,21 @@ func (k *worker) setup(t *sched.Task) error {
 	if j.Random && !j.NoRandomMap {
 		k.gen.bmap = newBlockMap(k.gen.blocks)
 	}
-	for d, use := range [2]bool{j.Read, j.Write} {
-		if use {
-			k.buf[d] = hostio.Aligned(j.maxBS(d))
-			if d == DirWrite {
-				k.gen.rnd.fill(k.buf[d])
-			}
-		}
-		if r := j.RateIOPS[d]; r > 0 {
+	k.makeUnits()
+	for d, r := range j.RateIOPS {
+		if r > 0 {
 			k.rateStep[d] = int64(time.Second) / int64(r)
 		}
 	}
 	if j.Verify && j.Write {
 		k.lastWrite = make([]uint64, k.gen.blocks)
 	}
-	own := k.useQueue()
 	k.res.HasSlat = j.Engine.async()
-	if j.Engine == LibAIO && !own {
-		k.ring = make([]inFlight, j.IODepth)
-	}
 	if k.opt.Stamper != nil && j.Write {
-		if j.Engine == LibAIO && j.Direct && !own {
-			return fmt.Errorf("direct=1 with ioengine=libaio has many writes in flight, and these are told apart by task")
-		}
 		k.stamp = k.opt.Stamper(j, k.num)
 	}
 	k.res.Name, k.res.Desc, k.res.GroupID, k.res.Tasks = j.Name, j.Description, k.group, 1
-	k.res.Options, k.res.IODepth = j.Options, j.IODepth
+	k.res.Options, k.res.IODepth, k.res.IgnoresErrors = j.Options, j.IODepth, len(j.IgnoreError[0])+len(j.IgnoreError[1]) > 0
 	return nil
 }
 
@@ -328,10 +309,6 @@ func (w *wave) run(t *sched.Task) {
 		}
 		var waits []stats.Wait
 		for _, w := range k.task.Waits {
-			k.waits.Add(w.Class, w.WaitStat)
-		}
-		slices.SortFunc(k.waits, func(a, b sched.ClassWait) int { return int(a.Class) - int(b.Class) })
-		for _, w := range k.waits {
 			ramp := k.rampWaits.Of(w.Class)
 			if n := w.Count - ramp.Count; n > 0 {
 				waits = append(waits, stats.Wait{Class: lockdep.ByID(w.Class).Name, Nanos: w.Nanos - ramp.Nanos, Count: n})
@@ -339,11 +316,7 @@ func (w *wave) run(t *sched.Task) {
 		}
 		k.res.Waits = stats.MergeWaits(nil, waits)
 		if k.failed != nil {
-			k.res.Errno, k.res.ErrorText = int(errno.EIO), k.failed.Error()
-			var no errno.Errno
-			if errors.As(k.failed, &no) {
-				k.res.Errno = int(no)
-			}
+			k.res.Errno, k.res.ErrorText = numberOf(k.failed), k.failed.Error()
 		}
 	}
 }
@@ -360,13 +333,14 @@ func (k *worker) main(t *sched.Task) {
 	}
 	k.sampleFrom, k.sampleAt, k.tickAt = k.start, k.start+sampleNs, k.start+tickNs
 	k.rateNext = [2]int64{k.start, k.start}
-	var now int64
-	if k.queues != nil {
-		now = k.queued(t)
-	} else if k.job.Engine == LibAIO && k.job.Direct {
-		now = k.async(t)
-	} else {
+	now := k.start
+	if k.failed = k.openQueue(t); k.failed == nil {
 		now = k.loop(t)
+	}
+	if k.queue != nil {
+		if err := k.queue.Close(t); err != nil {
+			k.fail(err)
+		}
 	}
 	if k.failed == nil && k.job.EndFsync && k.job.Write {
 		k.fsync(t)
@@ -453,152 +427,268 @@ func (k *worker) rescramble(p []byte, off int64) {
 // opNames label the waits of a request, by direction.
 var opNames = [2]string{"read", "write"}
 
-// do performs one request and says when it began and ended. A short transfer without an error is counted
-// and goes on, as fio does.
-func (k *worker) do(t *sched.Task, dir int, p []byte, off int64) (start, end int64, err error) {
-	s := &k.res.Read
-	if dir == DirWrite {
-		s = &k.res.Write
-	}
-	t.Op = opNames[dir]
-	t.Spend(cost.Issue, 1)
-	start = t.Now()
-	for q, o := p, off; ; {
-		var n int
-		switch {
-		case dir == DirWrite && k.job.Direct:
-			n, err = k.file.direct.WriteDirect(t, q, o)
-		case dir == DirWrite:
-			n, err = k.file.target.WriteAt(t, q, o)
-		case k.job.Direct:
-			n, err = k.file.direct.ReadDirect(t, q, o)
-		default:
-			n, err = k.file.target.ReadAt(t, q, o)
-		}
-		if n == len(q) {
-			err = nil // io.EOF with the last byte
-			break
-		}
-		if err == nil && n == 0 {
-			err = errno.EIO
-		}
-		if err != nil {
-			break
-		}
-		s.Short++
-		q, o = q[n:], o+int64(n)
-	}
-	end = t.Now()
-	if err != nil && errors.Is(err, io.EOF) {
-		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", off, len(p), k.file.target.Size(t))
-	}
-	return start, end, err
+// unit is one request, from the moment it is made until its latencies are noted. Models fio's struct io_u.
+type unit struct {
+	tag   uint32
+	mem   [2][]byte // by direction
+	dir   int
+	whole []byte
+	left  []byte // of whole, what is not done
+	off   int64  // of left
+	again bool   // a part was done
+	noted bool   // the stamper knows its end
+
+	start  int64  // Now when it was made
+	issued int64  // Now when it had been submitted
+	write  uint64 // the stamper's number of the write
+	err    error
 }
 
-// loop is the life of a worker that has one request at a time: it returns the time when it ended.
+// makeUnits makes as many units as may be in flight, each with buffers of its own.
+func (k *worker) makeUnits() {
+	j := k.job
+	k.units = make([]unit, j.depth())
+	for i := range k.units {
+		u := &k.units[i]
+		u.tag = uint32(i)
+		for d, use := range [2]bool{j.Read, j.Write} {
+			if use {
+				u.mem[d] = hostio.Aligned(j.maxBS(d))
+			}
+		}
+		if j.Write && i == 0 {
+			k.gen.rnd.fill(u.mem[DirWrite]) // once: the sequence of offsets does not depend on iodepth
+		}
+		copy(u.mem[DirWrite], k.units[0].mem[DirWrite])
+		k.free = append(k.free, u)
+	}
+}
+
+// loop is the life of a worker: it returns the time when it ended.
 //
-// Models fio backend.c:do_io(), with libaio's events as the package comment says.
+// Models fio backend.c:do_io().
 func (k *worker) loop(t *sched.Task) int64 {
 	now := k.start
-	submit := 0
-	for k.due(now) {
+	for k.failed == nil && k.due(now) {
 		dir, off, n, ok := k.pick()
 		if !ok {
 			break
 		}
 		if step := k.rateStep[dir]; step > 0 {
-			if wait := k.rateNext[dir] - now; wait > 0 {
-				k.reapAll(now) // a sleep must not count as the latency of what has ended
-				t.Sleep(time.Duration(min(wait, max(0, k.end-now))))
+			if k.rateNext[dir] > now {
+				now = k.drain(t, now) // a sleep must not count as the latency of what has ended
+				t.Sleep(time.Duration(max(0, min(k.rateNext[dir], k.end)-now)))
 				if now = t.Now(); now >= k.end {
 					break
 				}
 			}
 			k.rateNext[dir] += step
 		}
-		p := k.buf[dir][:n]
-		var write uint64
+		u := k.free[len(k.free)-1]
+		k.free = k.free[:len(k.free)-1]
+		u.dir, u.off, u.whole, u.err, u.again, u.noted = dir, off, u.mem[dir][:n], nil, false, false
+		u.left = u.whole
 		if dir == DirWrite {
 			k.number++
-			write = k.fill(p, off)
+			u.write = k.fill(u.whole, off)
 		}
-		start, end, err := k.do(t, dir, p, off)
-		now = end
-		if dir == DirWrite && k.stamp != nil {
-			k.stamp.Done(write, start, end, err)
-		}
-		if err != nil {
-			k.failed = err
-			break
-		}
-		s := &k.res.Write
-		if dir == DirRead {
-			s = &k.res.Read
-			if k.job.Verify && !k.job.Write {
-				if err := k.checkUnits(p, off); err != nil {
-					k.failed = err
-					break
-				}
-			}
-		}
-		s.IOs++
-		s.Bytes += uint64(n)
-		submit++
-		if k.ring == nil {
-			s.Clat.Add(end - start)
-			s.Lat.Add(end - start)
-			k.res.Depth[0]++
+		t.Op = opNames[dir]
+		t.Spend(cost.Issue, 1)
+		u.start = t.Now()
+		if k.queue == nil {
+			now = k.call(t, u)
 		} else {
-			s.Slat.Add(end - start)
-			k.ring[(k.head+k.fly)%len(k.ring)] = inFlight{issue: end, slat: end - start, dir: uint8(dir)}
-			k.fly++
-			k.res.Depth[stats.DepthLevel(k.fly)]++
-			if k.fly == len(k.ring) {
-				k.reap(end)
-				k.res.Complete[1]++
-			}
+			now = k.issue(t, u)
 		}
-		if k.observe(t, now) {
-			submit = 0
-		}
-		if dir == DirWrite && k.syncDue() {
+		k.observe(t, now)
+		if dir == DirWrite && k.failed == nil && k.syncDue() {
 			k.fsync(t)
-			if now = t.Now(); k.failed != nil {
-				break
-			}
+			now = t.Now()
 		}
 	}
-	k.reapAll(now)
-	k.res.Submit[1] += uint64(submit)
-	if k.ring == nil {
-		k.res.Complete[1] += uint64(submit)
+	return k.drain(t, now)
+}
+
+// call does u by system calls of its own, as many as it needs. Models engines/sync.c.
+func (k *worker) call(t *sched.Task, u *unit) (now int64) {
+	flags := k.job.flags()
+	for n, err := k.syscall(t, u, flags); !k.ended(t, u, n, err); {
+		n, err = k.syscall(t, u, flags)
+	}
+	now = t.Now()
+	u.issued = u.start
+	k.res.Depth[0]++
+	k.res.Submit[1]++
+	k.res.Complete[1]++
+	k.done(u, now)
+	return now
+}
+
+// syscall moves what is left of u, or a part of it.
+func (k *worker) syscall(t *sched.Task, u *unit, flags kiocb.Flags) (int, error) {
+	f, direct, write := k.file, flags&kiocb.Direct != 0, u.dir == DirWrite
+	switch {
+	case flags&kiocb.Nowait != 0: // preadv2, pwritev2
+		rq := kiocb.Request{Pos: uint64(u.off), Flags: flags}
+		if write {
+			return f.iter.WriteIter(t, rq, iopath.Source{Buf: u.left})
+		}
+		return f.iter.ReadIter(t, rq, u.left)
+	case write && direct:
+		return f.direct.WriteDirect(t, u.left, u.off)
+	case write:
+		return f.target.WriteAt(t, u.left, u.off)
+	case direct:
+		return f.direct.ReadDirect(t, u.left, u.off)
+	}
+	return f.target.ReadAt(t, u.left, u.off)
+}
+
+// ended takes note of n bytes that were moved, and reports whether u is over, at all or with an error. Of a short one without an error
+// the rest is to be done.
+func (k *worker) ended(t *sched.Task, u *unit, n int, err error) bool {
+	at := u.off
+	u.left, u.off = u.left[n:], u.off+int64(n)
+	switch {
+	case len(u.left) == 0: // io.EOF may come with the last byte
+		return true
+	case err == nil && n > 0:
+		k.dir(u).Short++
+		u.again = true
+		return false
+	case errors.Is(err, io.EOF), err == nil && u.dir == DirRead:
+		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", at, len(u.whole), k.file.target.Size(t))
+	case err == nil:
+		err = errno.EIO
+	}
+	u.err = err
+	return true
+}
+
+// issue puts u into the queue, and makes room when iodepth requests are in flight. Models td_io_queue() and the end of do_io().
+func (k *worker) issue(t *sched.Task, u *unit) (now int64) {
+	k.fly++
+	k.prep(t, u)
+	now = u.start
+	if len(k.batch) >= k.job.batch() {
+		now = k.commit(t)
+	}
+	for full := k.fly == len(k.units); full && k.failed == nil && (k.fly == len(k.units) || k.fly > k.job.low()); {
+		now = k.reap(t, k.job.BatchMin, k.job.BatchMax)
 	}
 	return now
 }
 
-// reap takes the oldest event out of the ring at time now.
-func (k *worker) reap(now int64) {
-	e := &k.ring[k.head]
-	if k.head++; k.head == len(k.ring) {
-		k.head = 0
+func (k *worker) prep(t *sched.Task, u *unit) {
+	if err := k.queue.Prep(t, u.dir, u.left, u.off, u.tag); err != nil {
+		k.fail(err)
 	}
-	k.fly--
-	s := &k.res.Write
-	if e.dir == DirRead {
-		s = &k.res.Read
-	}
-	clat := now - e.issue
-	s.Clat.Add(clat)
-	s.Lat.Add(clat + e.slat)
+	k.batch = append(k.batch, u)
 }
 
-func (k *worker) reapAll(now int64) {
-	if k.fly > 0 {
-		k.res.Complete[stats.BatchLevel(k.fly)]++
+func (k *worker) fail(err error) {
+	if k.failed == nil {
+		k.failed = err
 	}
+}
+
+func (k *worker) dir(u *unit) *stats.Dir {
+	if u.dir == DirRead {
+		return &k.res.Read
+	}
+	return &k.res.Write
+}
+
+// commit submits the batch. Models td_io_commit() and fio_libaio_queued().
+func (k *worker) commit(t *sched.Task) (now int64) {
+	n := len(k.batch)
+	err := k.queue.Submit(t)
+	now = t.Now()
+	if err != nil {
+		k.fail(fmt.Errorf("submit: %w", err))
+	}
+	k.res.Submit[stats.BatchLevel(n)]++
+	for _, u := range k.batch {
+		if !u.again {
+			k.res.Depth[stats.DepthLevel(k.fly)]++
+			k.dir(u).Slat.Add(now - u.start)
+		}
+		u.issued = now
+		if k.overs != nil && k.overs.Over(u.tag) {
+			k.note(u, now)
+		}
+	}
+	k.batch = k.batch[:0]
+	return now
+}
+
+// reap waits for at least atLeast requests and ends up to most, or as many when most is less. Of what was moved in part the rest goes into
+// the queue again. Models wait_for_completions() and io_u_queued_complete().
+func (k *worker) reap(t *sched.Task, atLeast, most int) (now int64) {
+	if len(k.batch) > 0 {
+		k.commit(t)
+	}
+	atLeast = max(1, min(atLeast, k.fly))
+	if err := k.queue.Wait(t, atLeast); err != nil {
+		k.fail(fmt.Errorf("wait for requests: %w", err))
+		k.fly = 0 // nobody knows
+		return t.Now()
+	}
+	now = t.Now()
+	got := 0
+	for got < max(most, atLeast) {
+		tag, n, err, ok := k.queue.Reap(t)
+		if !ok {
+			break
+		}
+		got++
+		if u := &k.units[tag]; k.ended(t, u, n, err) {
+			k.fly--
+			k.done(u, now)
+		} else {
+			k.prep(t, u)
+		}
+	}
+	k.res.Complete[stats.BatchLevel(got)]++
+	return now
+}
+
+// drain waits for all requests in flight.
+func (k *worker) drain(t *sched.Task, now int64) int64 {
 	for k.fly > 0 {
-		k.reap(now)
+		now = k.reap(t, k.fly, k.fly)
 	}
+	return now
+}
+
+// note tells the stamper that u's write ended at now at the latest.
+func (k *worker) note(u *unit, now int64) {
+	if u.dir == DirWrite && k.stamp != nil && !u.noted {
+		u.noted = true
+		k.stamp.Done(u.write, u.start, now, u.err)
+	}
+}
+
+// done is the end of u, as the task sees it at time now.
+func (k *worker) done(u *unit, now int64) {
+	k.note(u, now)
+	k.free = append(k.free, u)
+	if u.err == nil && u.dir == DirRead && k.job.Verify && !k.job.Write {
+		u.err = k.checkUnits(u.whole, u.off-int64(len(u.whole)))
+	}
+	switch {
+	case u.err != nil && k.job.ignores(u.dir, u.err):
+		k.res.Ignore(numberOf(u.err))
+		return
+	case u.err != nil:
+		k.fail(u.err)
+		return
+	}
+	s := k.dir(u)
+	s.IOs++
+	s.Bytes += uint64(len(u.whole))
+	s.Clat.Add(now - u.issued)
+	s.Lat.Add(now - u.start)
 }
 
 func (k *worker) fsync(t *sched.Task) {
@@ -611,9 +701,9 @@ func (k *worker) fsync(t *sched.Task) {
 	k.res.Sync.Add(t.Now() - start)
 }
 
-// observe does the bookkeeping that is due at now: the end of ramp_time, which it reports, a sample, a tick.
-func (k *worker) observe(t *sched.Task, now int64) (ramped bool) {
-	if ramped = now >= k.rampAt; ramped {
+// observe does the bookkeeping that is due at now: the end of ramp_time, a sample, a tick.
+func (k *worker) observe(t *sched.Task, now int64) {
+	if now >= k.rampAt {
 		k.ramped(t, now)
 	}
 	if now >= k.sampleAt {
@@ -622,7 +712,6 @@ func (k *worker) observe(t *sched.Task, now int64) (ramped bool) {
 	if now >= k.tickAt {
 		k.tick(now)
 	}
-	return ramped
 }
 
 // syncDue counts a write and reports whether fsync=N asks for an fsync after it.
@@ -707,9 +796,10 @@ func (k *worker) checkUnits(p []byte, off int64) error {
 // verify reads back every unit that was written and judges it. What it reads counts as reads, as in fio.
 // When other tasks write the same file, a unit may hold any write of theirs.
 func (k *worker) verify(t *sched.Task) {
-	unit := int(k.gen.unit)
-	p := make([]byte, unit)
+	size := int64(k.gen.unit)
+	u := unit{dir: DirRead, whole: hostio.Aligned(int(size))}
 	began := t.Now()
+	t.Op = opNames[DirRead]
 	for b, number := range k.lastWrite {
 		if number == 0 {
 			continue
@@ -717,23 +807,29 @@ func (k *worker) verify(t *sched.Task) {
 		if k.opt.Stop != nil && k.opt.Stop.Load() {
 			break
 		}
-		if k.file.users > 1 {
-			number = 0
+		if k.file.users > 1 || k.job.depth() > 1 && (k.job.Direct || k.job.Engine == IOUring) {
+			number = 0 // several writes of the unit may have been in flight
 		}
-		off := k.gen.start + int64(b)*int64(unit)
-		start, end, err := k.do(t, DirRead, p, off)
-		if err != nil {
-			k.failed = err
+		off := k.gen.start + int64(b)*size
+		u.off, u.left, u.err = off, u.whole, nil
+		t.Spend(cost.Issue, 1)
+		start := t.Now()
+		for n, err := k.syscall(t, &u, k.job.flags()&^kiocb.Nowait); !k.ended(t, &u, n, err); {
+			n, err = k.syscall(t, &u, k.job.flags()&^kiocb.Nowait)
+		}
+		end := t.Now()
+		if u.err != nil {
+			k.failed = u.err
 			break
 		}
 		k.res.Read.IOs++
-		k.res.Read.Bytes += uint64(unit)
+		k.res.Read.Bytes += uint64(size)
 		k.res.Depth[0]++
 		k.res.Submit[1]++
 		k.res.Complete[1]++
 		k.res.Read.Clat.Add(end - start)
 		k.res.Read.Lat.Add(end - start)
-		if err := checkUnit(p, off, k.num, number); err != nil {
+		if err := checkUnit(u.whole, off, k.num, number); err != nil {
 			k.res.VerifyErrors++
 			if k.failed == nil {
 				k.failed = fmt.Errorf("%s: %w (%w)", k.file.name, err, errno.EILSEQ)
@@ -744,82 +840,4 @@ func (k *worker) verify(t *sched.Task) {
 	k.res.Read.RunNs += d
 	k.res.RunNs += d
 	k.res.ElapsedNs += d
-}
-
-// async keeps iodepth direct requests in flight, each by a task of its own. The tasks share the worker's
-// sequence and its results, under mu.
-func (k *worker) async(t *sched.Task) int64 {
-	var mu lock.Mutex
-	depth := k.job.IODepth
-	fly := 0
-	submit := func(t *sched.Task) {
-		var buf [2][]byte
-		for d := range buf {
-			buf[d] = append([]byte(nil), k.buf[d]...)
-		}
-		now := t.Now()
-		mu.Lock(t)
-		for k.failed == nil && k.due(now) {
-			queued := t.Now()
-			dir, off, n, ok := k.pick()
-			if !ok {
-				break
-			}
-			if step := k.rateStep[dir]; step > 0 {
-				at := k.rateNext[dir]
-				k.rateNext[dir] += step
-				if wait := at - queued; wait > 0 {
-					mu.Unlock(t)
-					t.Sleep(time.Duration(min(wait, max(0, k.end-queued))))
-					mu.Lock(t)
-					if queued = t.Now(); queued >= k.end {
-						break
-					}
-				}
-			}
-			p := buf[dir][:n]
-			if dir == DirWrite {
-				k.number++
-				k.fill(p, off)
-			}
-			fly++
-			k.res.Depth[stats.DepthLevel(fly)]++
-			k.res.Submit[1]++
-			mu.Unlock(t)
-			start, end, err := k.do(t, dir, p, off)
-			now = end
-			mu.Lock(t)
-			fly--
-			if err != nil {
-				k.failed = err
-				break
-			}
-			s := &k.res.Read
-			if dir == DirWrite {
-				s = &k.res.Write
-			}
-			s.IOs++
-			s.Bytes += uint64(n)
-			s.Slat.Add(start - queued)
-			s.Clat.Add(end - start)
-			s.Lat.Add(end - queued)
-			k.res.Complete[1]++
-			k.observe(t, now)
-			if dir == DirWrite && k.syncDue() {
-				k.fsync(t)
-			}
-		}
-		mu.Unlock(t)
-	}
-	tasks := make([]*sched.Task, depth)
-	for i := range tasks {
-		tasks[i] = t.Go(fmt.Sprintf("%s.%d.%d", k.job.Name, k.num, i), submit)
-	}
-	for _, c := range tasks {
-		t.Join(c)
-		for _, w := range c.Waits {
-			k.waits.Add(w.Class, w.WaitStat)
-		}
-	}
-	return t.Now()
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
@@ -39,6 +43,8 @@ type memory struct {
 	dropped []string
 	fail    func(write bool, off int64) error
 	quiet   bool // keep no log and no data: for benchmarks
+	// short says how much of a Nowait request is done at once, -1 for EAGAIN.
+	short func(p []byte) int
 }
 
 type ioRecord struct {
@@ -114,7 +120,7 @@ func (m *memory) Fsync(t *sched.Task) error {
 }
 func (m *memory) Size(*sched.Task) int64 { return m.size }
 
-// asDirect gives memory the direct path.
+// asDirect gives memory the direct path, and requests that it queues.
 type asDirect struct{ *memory }
 
 func (m asDirect) ReadDirect(t *sched.Task, p []byte, off int64) (int, error) {
@@ -122,4 +128,33 @@ func (m asDirect) ReadDirect(t *sched.Task, p []byte, off int64) (int, error) {
 }
 func (m asDirect) WriteDirect(t *sched.Task, p []byte, off int64) (int, error) {
 	return m.WriteAt(t, p, off)
+}
+func (m asDirect) Modes() kiocb.Modes { return kiocb.ModeNowait | kiocb.ModeBufferWAsync }
+func (m asDirect) Ino() format.Ino    { return 257 }
+
+func (m asDirect) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
+	return m.iter(t, rq, p, m.ReadAt)
+}
+
+func (m asDirect) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	return m.iter(t, rq, src.Buf, m.WriteAt)
+}
+
+// iter queues direct requests. A buffered one with Nowait is done at once where short says how much of it, or all of it.
+func (m asDirect) iter(t *sched.Task, rq kiocb.Request, p []byte, do func(*sched.Task, []byte, int64) (int, error)) (int, error) {
+	if rq.Flags&kiocb.Direct != 0 && rq.Done != nil {
+		t.Go(t.Name, func(t *sched.Task) {
+			n, err := do(t, p, int64(rq.Pos))
+			rq.Done.Complete(t, n, err)
+		})
+		return 0, errno.EIOCBQUEUED
+	}
+	if rq.Flags&kiocb.Nowait != 0 && m.short != nil {
+		n := m.short(p)
+		if n < 0 {
+			return 0, errno.EAGAIN
+		}
+		p = p[:n]
+	}
+	return do(t, p, int64(rq.Pos))
 }

@@ -184,6 +184,9 @@ func (o *Options) table() cost.Table {
 		t = *o.Costs
 	}
 	t.CPU = c.CPU
+	for _, e := range []sched.Cost{cost.AIO, cost.Events} {
+		t.Entries[e].Nano, t.Entries[e].Source = 0, "none: cpu_factor was fitted without"
+	}
 	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
 	t.Entries[cost.IdleExit].Source = "calibrated"
 	return t

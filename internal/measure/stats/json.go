@@ -146,6 +146,10 @@ func (r *Run) jobJSON(j *Job, g *group, plus bool) object {
 	o.add("latency_ns", table(latencyNames[:10], ns[:]))
 	o.add("latency_us", table(latencyNames[:10], us[:]))
 	o.add("latency_ms", table(latencyNames[:], ms[:]))
+	if j.IgnoresErrors {
+		o.add("total_err", j.Ignored)
+		o.add("first_error", j.FirstIgnored)
+	}
 	o.add("latency_depth", j.IODepth)
 	o.add("latency_target", 0)
 	o.add("latency_percentile", 100.0)

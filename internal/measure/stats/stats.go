@@ -197,13 +197,29 @@ type Job struct {
 	HasSlat          bool
 
 	Waits []Wait // by the tasks of the report, most first
+	// IgnoresErrors says that some errors do not end the job, Ignored how many came, FirstIgnored the number of the first.
+	IgnoresErrors bool
+	Ignored       uint64
+	FirstIgnored  int
 	// VerifyErrors counts blocks that did not read back as written.
 	VerifyErrors uint64
+}
+
+// Ignore counts a request that ended with an error which does not end the job.
+func (j *Job) Ignore(errno int) {
+	if j.Ignored++; j.Ignored == 1 {
+		j.FirstIgnored = errno
+	}
 }
 
 // Merge adds o, a task of the same report.
 func (j *Job) Merge(o *Job) {
 	j.Tasks += o.Tasks
+	if j.Ignored == 0 {
+		j.FirstIgnored = o.FirstIgnored
+	}
+	j.Ignored += o.Ignored
+	j.IgnoresErrors = j.IgnoresErrors || o.IgnoresErrors
 	if j.Errno == 0 {
 		j.Errno, j.ErrorText = o.Errno, o.ErrorText
 	}

@@ -217,6 +217,8 @@ func (r *Run) job(w textWriter, j *Job, g *group) {
 	if j.Errno != 0 {
 		n := j.VerifyErrors
 		w.f("     errors    : total=%d, first_error=%d/<%s>\n", max(n, 1), j.Errno, errText(j))
+	} else if j.IgnoresErrors {
+		w.f("     errors    : total=%d, first_error=%d/<%s>\n", j.Ignored, j.FirstIgnored, ignoredText(j))
 	}
 	w.f("     latency   : target=0, window=0, percentile=100.00%%, depth=%d\n", j.IODepth)
 }
@@ -226,6 +228,14 @@ func errText(j *Job) string {
 		return j.ErrorText
 	}
 	return errno.Errno(j.Errno).Error()
+}
+
+// ignoredText is the words of the first error that did not end the job.
+func ignoredText(j *Job) string {
+	if j.FirstIgnored == 0 {
+		return "Success"
+	}
+	return errno.Errno(j.FirstIgnored).Error()
 }
 
 func dirText(w textWriter, d *Dir, i int, groupBPS float64) {
