@@ -128,7 +128,7 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	return named(image, err)
 }
 
-// warnLog warns of a log tree, which no verb replays: what the reader sees is older than the last fsyncs. It
+// warnLog warns of a log tree, which only an open for writing replays: what the reader sees is older than the last fsyncs. It
 // leaves all errors to the verb.
 func (a *app) warnLog(dev blockdev.Device) {
 	p := make([]byte, format.SuperSize)
@@ -138,7 +138,7 @@ func (a *app) warnLog(dev blockdev.Device) {
 	}
 	var s format.Super
 	if s.Decode(p); s.LogRoot != 0 {
-		fmt.Fprintf(a.err, "btrlab: warning: %s has a log tree: shown is the state before the last fsyncs,\nwhich a mount in Linux replays\n", dev.Name())
+		fmt.Fprintf(a.err, "btrlab: warning: %s has a log tree: shown is the state before the last fsyncs,\nwhich any verb that writes replays, as a mount in Linux does\n", dev.Name())
 	}
 }
 

@@ -576,6 +576,14 @@ const (
 	S_IFIFO  = 0o010000
 )
 
+// DirLogEnd is the last index of the range that a DIR_LOG_INDEX item of a log tree covers; the first is the offset of its key.
+func DirLogEnd(b []byte) (uint64, error) {
+	if len(b) != 8 {
+		return 0, fmt.Errorf("bad dir log item size, have %d want 8", len(b))
+	}
+	return le.Uint64(b), nil
+}
+
 // FtOf is the directory-entry type of a mode.
 func FtOf(mode uint32) uint8 {
 	switch mode & S_IFMT {

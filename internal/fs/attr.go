@@ -38,8 +38,9 @@ func (a *Attr) IsSymlink() bool { return a.Mode&format.S_IFMT == format.S_IFLNK 
 func (n *Node) Attr(t *sched.Task) Attr {
 	it := n.ip.Item(t)
 	a := Attr{Ino: n.ip.Ino, Subvol: n.vol.root.ID, Mode: it.Mode, Nlink: it.Nlink, UID: it.UID, GID: it.GID, Rdev: it.Rdev,
-		Size: it.Size, Nbytes: it.Nbytes, Blocks: (it.Nbytes + n.ip.DelallocBytes() + 511) >> 9, Flags: it.Flags, Generation: it.Generation,
+		Size: it.Size, Nbytes: it.Nbytes, Flags: it.Flags, Generation: it.Generation,
 		Atime: it.Atime.Time(), Mtime: it.Mtime.Time(), Ctime: it.Ctime.Time(), Otime: it.Otime.Time()}
+	a.Blocks = (format.AlignUp(it.Nbytes, format.SectorSize) + format.AlignUp(n.ip.DelallocBytes(), format.SectorSize)) >> 9
 	if n.IsRegular() {
 		a.Size = n.ip.Size(t)
 	}

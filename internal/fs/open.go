@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/treelog"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
@@ -108,6 +110,12 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	}
 	f.subvols = map[uint64]*subvol{format.FS_TREE_OBJECTID: vol}
 	f.wire(t)
+	if !o.ReadOnly && sb.LogRoot != 0 {
+		if err := f.replayLog(t, sb); err != nil {
+			f.stop(t)
+			return nil, fmt.Errorf("replay log tree at %d: %w", sb.LogRoot, err)
+		}
+	}
 	if f.top, err = f.iget(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.IsDir() {
 		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.ip.Ino, f.top.typ)
 	}
@@ -116,7 +124,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 		return nil, fmt.Errorf("read top directory: %w", err)
 	}
 	if !o.ReadOnly {
-		if err := f.recover(t, sb, vol); err != nil {
+		if err := f.finishDeletes(t); err != nil {
 			f.put(t, f.top)
 			f.stop(t)
 			return nil, err
@@ -125,15 +133,49 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	return f, nil
 }
 
-// recover finishes what the last mount left: first what it logged, then the deletes that it began. All trees are open and no task
-// has changed anything yet. Difference from open_ctree(): a log tree is refused, not replayed; a read-only open leaves it alone and
-// shows the last commit, as Linux does under rescue=nologreplay.
-func (f *FS) recover(t *sched.Task, sb *format.Super, top *subvol) error {
-	if sb.LogRoot != 0 {
-		return errors.New("image has a log tree to replay: mount it once in Linux, or open read-only")
+// replayLog replays what fsync logged after the last commit, and commits it. No inode is in memory yet. After an error the image is as
+// it was. A read-only open leaves the log alone and shows the last commit, as Linux does under rescue=nologreplay.
+func (f *FS) replayLog(t *sched.Task, sb *format.Super) error {
+	h, err := f.trans.Join(t)
+	if err != nil {
+		return err
 	}
-	if err := f.cleanOrphans(t, top); err != nil {
-		return fmt.Errorf("delete orphan inodes: %w", err)
+	c := treelog.Config{Store: f.store, Extents: f.trans.Extents, Subvol: f.loggedSubvol}
+	if err := treelog.Replay(t, h.Trans(), c, sb.LogRoot, int(sb.LogRootLevel), sb.Generation+1); err != nil {
+		return f.abort(t, h, err)
+	}
+	if err := f.end(t, h, nil); err != nil {
+		return err
+	}
+	for _, v := range f.subvols {
+		next, err := f.store.NextObjectid(t, v.root)
+		if err != nil {
+			return err
+		}
+		v.nextIno.Store(next)
+	}
+	return f.trans.Commit(t)
+}
+
+// loggedSubvol opens a subvolume that has a log and leaves its orphans for later.
+func (f *FS) loggedSubvol(t *sched.Task, id uint64) (*ctree.Root, error) {
+	v := f.subvols[id]
+	if v == nil {
+		var err error
+		if v, err = f.openSubvol(t, id); err != nil {
+			return nil, err
+		}
+		f.subvols[id] = v
+	}
+	return v.root, v.frozen
+}
+
+// finishDeletes finishes the deletes that the last mount began: of inodes in the subvolumes that are open, and of subvolumes.
+func (f *FS) finishDeletes(t *sched.Task) error {
+	for _, v := range f.subvols {
+		if err := f.cleanOrphans(t, v); err != nil {
+			return fmt.Errorf("delete orphan inodes: %w", err)
+		}
 	}
 	dead, err := f.trans.DeadSubvols(t)
 	if err != nil {

@@ -165,7 +165,7 @@ func (c *checker) checkTrees() {
 	}
 }
 
-// checkLog walks the log trees: what fsync wrote after the last commit. Linux replays them at the next mount.
+// checkLog walks the log trees: what fsync wrote after the last commit. The next mount or open for writing replays them.
 func (c *checker) checkLog() {
 	s := &c.sb
 	var logged []span // data extents that a log names

@@ -1,0 +1,97 @@
+package extenttree
+
+import (
+	"fmt"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+// What a log tree uses has no extent items: after a crash its blocks, and the data extents that it names, look free. Before a log is replayed
+// its blocks are pinned, and each data extent is taken out of the free space when its file extent item is replayed.
+//
+// Models btrfs_pin_extent_for_log_replay() and btrfs_alloc_logged_file_extent().
+
+// exclude takes s out of the free space. EUCLEAN when it is not all free, or in no group of the type: the log that names it is wrong.
+func (e *ExtentTree) exclude(t *sched.Task, s span, typ uint64) error {
+	g := e.groups.Load().find(s.Start)
+	if g == nil || g.Flags&typ == 0 || s.End > g.end() || s.End < s.Start {
+		return fmt.Errorf("bad logged extent at %d of %d bytes, want it in a block group of its type: %w", s.Start, s.Len(), errno.EUCLEAN)
+	}
+	g.mu.Lock(t)
+	defer g.mu.Unlock(t)
+	var whole span
+	g.free.Descend(span{Start: s.Start}, func(f span) bool { whole = f; return false })
+	if whole.Empty() || whole.End < s.End {
+		return fmt.Errorf("bad logged extent at %d of %d bytes, have it in use want it free: %w", s.Start, s.Len(), errno.EUCLEAN)
+	}
+	g.removeFreeLocked(t, whole, s)
+	return nil
+}
+
+// PinLogBlock keeps a block of a log tree from being allocated until the commit that ends its replay is durable.
+//
+// Preconditions: no transaction has changed anything since Load; only the task that replays is at work.
+func (e *ExtentTree) PinLogBlock(t *sched.Task, bytenr format.Logical) error {
+	e.enter(t)
+	defer e.leave()
+	s := spanOf(bytenr, e.nodeSize)
+	if err := e.exclude(t, s, format.BlockGroupMetadata); err != nil {
+		return err
+	}
+	info := e.space.Metadata()
+	if err := info.Reserve(t, e.nodeSize, spaceinfo.NoFlush); err != nil {
+		e.giveBack(t, s)
+		return err
+	}
+	// Allocated, recorded and freed at once: what remains is pinned.
+	info.Allocated(t, e.nodeSize)
+	info.Recorded(t, e.nodeSize)
+	info.Freed(t, e.nodeSize)
+	e.pinned = append(e.pinned, s)
+	return nil
+}
+
+// AddLoggedExtent adds the reference ref to the data extent of a replayed file extent item. The extent is one of the last commit, or one that
+// an item before has brought, or else new.
+func (e *ExtentTree) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
+	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
+		return err
+	}
+	known, err := e.knowsExtent(t, bytenr, numBytes)
+	if err != nil {
+		return err
+	}
+	if known {
+		return e.IncExtentRef(t, tr, ref, bytenr, numBytes)
+	}
+	s := spanOf(bytenr, numBytes)
+	if err := e.exclude(t, s, format.BlockGroupData); err != nil {
+		return err
+	}
+	data := e.space.Data()
+	if err := data.Reserve(t, numBytes, spaceinfo.NoFlush); err != nil {
+		e.giveBack(t, s)
+		return err
+	}
+	data.Allocated(t, numBytes)
+	return e.AllocReservedFileExtent(t, tr, ref, bytenr, numBytes)
+}
+
+// knowsExtent reports whether there is such a data extent: its item, or a first reference that is queued.
+func (e *ExtentTree) knowsExtent(t *sched.Task, bytenr format.Logical, numBytes uint64) (bool, error) {
+	e.refsMu.Lock(t)
+	h := e.heads[bytenr]
+	queued := h != nil && h.mustInsert && h.num == numBytes
+	e.refsMu.Unlock(t)
+	if queued {
+		return true, nil
+	}
+	var p ctree.Path
+	defer p.Release(t)
+	key := format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY, Offset: numBytes}
+	return e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false)
+}
