@@ -51,7 +51,8 @@ func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (
 	if !errors.Is(err, errno.ENOTBLK) {
 		return n, err
 	}
-	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^kiocb.Direct
+	// NOWAIT ends here: a kernel that falls back at all sleeps in the page cache.
+	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^(kiocb.Direct|kiocb.Nowait)
 	m, err := f.writeBuffered(t, rq, src.After(n))
 	if m > 0 {
 		start, end := rq.Pos, rq.Pos+uint64(m)

@@ -90,10 +90,15 @@ func (f *File) opError(op string, off int64, n int, err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	if a, ok := err.(kiocb.Again); ok {
-		return a // no failure, and not worth an allocation: the caller asks again
-	}
 	return &errno.OpError{Op: op, Path: f.path, Ino: uint64(f.n.ip.Ino), Off: uint64(off), Len: uint64(n), Err: err}
+}
+
+// again is the answer to a NOWAIT request that would have slept: no failure, and not worth the words of opError. The caller asks again.
+func again(t *sched.Task, a kiocb.Again) error {
+	if t.Counts != nil {
+		t.Counts.Again[a]++
+	}
+	return a
 }
 
 // mayWrite is EBADF for a file that is open for reading, EROFS for an aborted file system.
@@ -130,6 +135,9 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 	if err == errno.EIOCBQUEUED {
 		return 0, err
 	}
+	if a, ok := err.(kiocb.Again); ok {
+		return n, again(t, a)
+	}
 	if err == nil && n < len(p) {
 		err = io.EOF
 	}
@@ -163,6 +171,9 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	}
 	if err == errno.EIOCBQUEUED {
 		return 0, err
+	}
+	if a, ok := err.(kiocb.Again); ok {
+		return n, again(t, a)
 	}
 	if err != nil {
 		return n, f.opError("write", int64(rq.Pos), len(src.Buf), err)

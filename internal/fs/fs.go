@@ -163,6 +163,10 @@ func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
 	}
 }
 
+// SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs calls it first, and it may sleep. It is
+// for studies.
+func (f *FS) SetReclaim(reclaim func(t *sched.Task)) { f.env.Reclaim = reclaim }
+
 // SetDirtyLimits changes the limits of Options, in bytes.
 func (f *FS) SetDirtyLimits(background, hard int64) { f.cache.BDI.SetLimits(background, hard) }
 

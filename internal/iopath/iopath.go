@@ -28,6 +28,9 @@ type Env struct {
 	// Now is the time for an inode's time stamps.
 	Now func() format.Timespec
 
+	// Reclaim, if set, says that memory is short: an allocation calls it, and it may sleep. A study sets it.
+	Reclaim func(t *sched.Task)
+
 	// Requests keeps what package direct needs for a request.
 	Requests Pool
 

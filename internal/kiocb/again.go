@@ -32,6 +32,16 @@ const (
 	AgainTree            // the lock of a tree block
 	AgainTreeRead        // a tree block that is not in memory
 	AgainRefs            // the delayed references of an extent
+	AgainEOF             // a direct write that ends beyond the end of file
+	AgainInMemory        // a direct request: a page of the range is in memory
+	AgainContext         // the memory of a direct request
+	AgainDirty           // a page of the range became dirty
+	AgainCameIn          // a page came into the locked range
+	AgainExtents         // a direct request of several extents
+	AgainCOW             // blocks that cannot be overwritten in place
+	AgainSnapshot        // a snapshot of the subvolume
+	AgainFlush           // a direct read: dirty pages
+	AgainBuffered        // a direct request that must go through the page cache
 	Agains               // how many there are
 )
 
@@ -44,7 +54,7 @@ var againWords = [Agains][2]string{
 	AgainGrow:      {"expand", "the range after the old end of file is busy"},
 	AgainFault:     {"fault_in", "the source is not in memory"},
 	AgainData:      {"reserve", "no data space without a flush"},
-	AgainNocow:     {"reserve", "the range is busy: cannot ask if it may be overwritten"},
+	AgainNocow:     {"nocow_check", "the range is busy while its extents are asked"},
 	AgainMetadata:  {"reserve", "no metadata space without a flush"},
 	AgainQuota:     {"reserve", "the quota is used up unless a flush helps"},
 	AgainThrottle:  {"balance_dirty", "too much is dirty"},
@@ -57,6 +67,16 @@ var againWords = [Agains][2]string{
 	AgainTree:      {"tree", "another task has a tree block locked"},
 	AgainTreeRead:  {"tree", "a tree block is not in memory"},
 	AgainRefs:      {"delayed_refs", "another task has the delayed references locked"},
+	AgainEOF:       {"write_check", "the write ends beyond the end of file"},
+	AgainInMemory:  {"invalidate", "a page of the range is in memory"},
+	AgainContext:   {"allocate", "no memory without reclaim"},
+	AgainDirty:     {"async_extents", "a page of the range became dirty meanwhile"},
+	AgainCameIn:    {"lock_extent", "a page of the range came into memory meanwhile"},
+	AgainExtents:   {"place", "the request is of several extents"},
+	AgainCOW:       {"place", "the blocks cannot be overwritten in place"},
+	AgainSnapshot:  {"reserve", "another task makes a snapshot"},
+	AgainFlush:     {"flush", "a page of the range is dirty"},
+	AgainBuffered:  {"fallback", "the request must go through the page cache"},
 }
 
 // Place is the step that would have slept, by its name in traces.

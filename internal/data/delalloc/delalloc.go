@@ -100,6 +100,16 @@ func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode
 	return nil
 }
 
+// ReserveMetadataNowait is ReserveMetadata for a NOWAIT write that will go in place: the trees are not asked, whatever the mode.
+//
+// Preconditions: NoSnapshot has succeeded.
+func (r *Reservation) ReserveMetadataNowait(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
+	r.inPlace = pl.InPlace(t, ip, r.Start, r.End, true)
+	err := ip.ReserveExtents(t, r.End-r.Start, r.inPlace, mode)
+	r.meta = err == nil
+	return err
+}
+
 // Shrink gives back what lies beyond end, which is rounded up to a block; an end at or before Start releases all.
 func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 	end = format.AlignUp(end, format.SectorSize)

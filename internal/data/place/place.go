@@ -56,6 +56,8 @@ import (
 // Items is what place needs of the file items in the trees; *fstree.Store is one.
 type Items interface {
 	LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+	TryLookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+	CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, c fstree.NocowCheck) (uint64, fstree.NocowExtent, error)
 	CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow bool, nowait bool) (uint64, fstree.NocowExtent, error)
 }
 
@@ -81,11 +83,23 @@ func New(items Items, extents Extents) *Finder {
 // Preconditions: the extent range of off is locked, and nothing ordered is in it; or a wrong answer
 // does no harm.
 func (f *Finder) At(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
+	return f.at(t, ip, off, f.items.LookupFileExtent)
+}
+
+// TryAt is At that answers EAGAIN rather than wait for a tree block or read one.
+func (f *Finder) TryAt(t *sched.Task, ip *inode.Inode, off uint64) (extentmap.Map, error) {
+	return f.at(t, ip, off, f.items.TryLookupFileExtent)
+}
+
+// lookup is LookupFileExtent or TryLookupFileExtent of Items.
+type lookup = func(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
+
+func (f *Finder) at(t *sched.Task, ip *inode.Inode, off uint64, lookup lookup) (extentmap.Map, error) {
 	if m, ok := ip.Extents.Lookup(t, off); ok {
 		return m, nil
 	}
 	gen := ip.Extents.Gen()
-	start, fe, ok, err := f.items.LookupFileExtent(t, ip.Root, ip.Ino, off)
+	start, fe, ok, err := lookup(t, ip.Root, ip.Ino, off)
 	if err != nil {
 		return extentmap.Map{}, err
 	}
@@ -170,6 +184,70 @@ func (f *Finder) Overwrite(t *sched.Task, ip *inode.Inode, start, end uint64) (x
 		return x, false, err
 	}
 	return inPlace(m, start, end), true, nil
+}
+
+// OverwriteNowait is Overwrite for a NOWAIT request, which asks as c says; with always set the trees are asked although the answer is
+// known, as kernels do. The piece ends where the extent ends.
+//
+// Models the part of btrfs_get_blocks_direct_write() that asks can_nocow_extent().
+//
+// Preconditions: as Overwrite.
+func (f *Finder) OverwriteNowait(t *sched.Task, ip *inode.Inode, start, end uint64, c fstree.NocowCheck, always bool) (x Extent, ok bool, err error) {
+	ip.IOTree.AssertLocked(t, start, end)
+	if ip.Root.DataCOWForced(t) {
+		return x, false, nil
+	}
+	if !always {
+		if m, known := ip.Extents.Lookup(t, start); known && m.Nocow && m.Generation > ip.Root.LastSnapshot() {
+			return inPlace(m, start, end), true, nil
+		}
+	}
+	gen := ip.Extents.Gen()
+	c = checkOf(ip, c)
+	n, found, err := f.items.CheckNocow(t, ip.Root, ip.Ino, start, end-start, c)
+	if err != nil || n == 0 {
+		return x, false, err
+	}
+	m := nocowMap(start, n, &found)
+	if !always {
+		// As nocowAt: the next request most likely lies in the same extent.
+		if all, y, err := f.items.CheckNocow(t, ip.Root, ip.Ino, found.Start, found.NumBytes, c); err == nil && all == found.NumBytes && y.DiskBytenr == found.DiskBytenr {
+			m = nocowMap(y.Start, all, &y)
+		}
+		ip.Extents.Insert(t, m, gen)
+	}
+	return inPlace(m, start, end), true, nil
+}
+
+// checkOf is c for an inode.
+func checkOf(ip *inode.Inode, c fstree.NocowCheck) fstree.NocowCheck {
+	c.Nodatacow = ip.Nocow()
+	if !c.Nodatacow {
+		c.Delalloc = &ip.IOTree
+	}
+	return c
+}
+
+// CheckNocow reports up to which byte of [start, end), which are sectors, a write goes in place, as CanNocow does, but asks as c says,
+// and, unless whole is set, about the first extent only. With try the range is tried: EAGAIN.
+//
+// Models check_can_nocow() of 4.13 and btrfs_check_nocow_nolock() of 5.8, as btrfs_write_check() calls them for NOWAIT.
+func (f *Finder) CheckNocow(t *sched.Task, ip *inode.Inode, start, end uint64, c fstree.NocowCheck, try, whole bool) (uint64, error) {
+	if err := lockForCheck(t, ip, start, end, try); err != nil {
+		return start, err
+	}
+	defer ip.IOTree.Unlock(t, start, end)
+	cur := start
+	for cur < end {
+		n, _, err := f.items.CheckNocow(t, ip.Root, ip.Ino, cur, end-cur, checkOf(ip, c))
+		if err != nil {
+			return start, err
+		}
+		if cur += n; n == 0 || !whole {
+			break
+		}
+	}
+	return cur, nil
 }
 
 // inPlace is the part of [start, end) in m, which may be overwritten.
@@ -304,10 +382,8 @@ func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, now
 	if !ip.MayNocow() {
 		return start, nil
 	}
-	if !nowait {
-		ip.LockAndFlushOrdered(t, start, end)
-	} else if !ip.TryLockUnlessOrdered(t, start, end) {
-		return start, kiocb.AgainNocow
+	if err := lockForCheck(t, ip, start, end, nowait); err != nil {
+		return start, err
 	}
 	defer ip.IOTree.Unlock(t, start, end)
 	cur := start
@@ -327,6 +403,16 @@ func (f *Finder) CanNocow(t *sched.Task, ip *inode.Inode, start, end uint64, now
 		return start, nil
 	}
 	return cur, nil
+}
+
+// lockForCheck locks a range of which the trees will be asked, with no ordered extent in it.
+func lockForCheck(t *sched.Task, ip *inode.Inode, start, end uint64, try bool) error {
+	if !try {
+		ip.LockAndFlushOrdered(t, start, end)
+	} else if !ip.TryLockUnlessOrdered(t, start, end) {
+		return kiocb.AgainNocow
+	}
+	return nil
 }
 
 // NotSupported is for what btrfs can store and this program cannot read.

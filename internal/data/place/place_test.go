@@ -79,6 +79,14 @@ func (x *trees) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, leng
 	return min(length, it.end-off), e, nil
 }
 
+func (x *trees) TryLookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (uint64, format.FileExtent, bool, error) {
+	return x.LookupFileExtent(t, r, ino, off)
+}
+
+func (x *trees) CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, c fstree.NocowCheck) (uint64, fstree.NocowExtent, error) {
+	return x.CanNocow(t, r, ino, off, length, c.Nodatacow, c.Nowait)
+}
+
 func (x *trees) ReserveExtent(t *sched.Task, n, least uint64, hint format.Logical) (format.Logical, uint64, error) {
 	n = min(n, x.piece, x.left)
 	if n < least {

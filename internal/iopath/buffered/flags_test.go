@@ -29,7 +29,6 @@ func TestFlagsAreRefused(t *testing.T) {
 	}{
 		{kiocb.Nowait, errno.EOPNOTSUPP},
 		{kiocb.Nowait | kiocb.DSync, errno.EOPNOTSUPP},
-		{kiocb.Direct | kiocb.Nowait, errno.EOPNOTSUPP},
 		{1 << 31, errno.EOPNOTSUPP},
 	} {
 		rq := kiocb.Request{Pos: 0, Flags: c.flags}

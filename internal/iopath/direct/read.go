@@ -18,13 +18,18 @@ import (
 //
 // Models fs/btrfs/direct-io.c:btrfs_direct_read(); until 5.10 it took no i_rwsem.
 func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p []byte) (int, error) {
-	if rq.Flags&^kiocb.Direct != 0 {
+	if rq.Flags&^(kiocb.Direct|kiocb.Nowait) != 0 {
 		return 0, errno.EOPNOTSUPP
 	}
 	t.Spend(cost.Syscall, 1)
-	pl := policy.For(policy.DirectRead, policy.Facts{Start: rq.Pos, End: rq.Pos + uint64(len(p))}, env.Policy())
+	nowait := rq.Flags&kiocb.Nowait != 0
+	pl := policy.For(policy.DirectRead, policy.Facts{Start: rq.Pos, End: rq.Pos + uint64(len(p)), Nowait: nowait}, env.Policy())
 	if pl.Lock == policy.LockShared {
-		ip.RLock(t)
+		if !nowait {
+			ip.RLock(t)
+		} else if !ip.TryRLock(t) {
+			return 0, kiocb.AgainInode
+		}
 		defer ip.RUnlock(t)
 	}
 	size := ip.Size(t)
@@ -36,16 +41,25 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	}
 	p = p[:min(uint64(len(p)), format.AlignUp(size-rq.Pos, format.SectorSize))]
 	start, end := rq.Pos, rq.Pos+uint64(len(p))
-	if err := flushCached(t, env, ip, start, end); err != nil {
-		return 0, err
+	if nowait && ip.Pages.Pages() > 0 && dirty(t, ip, start, end) {
+		return 0, kiocb.AgainFlush
 	}
-	r := read{ip: ip, pl: pl, env: env, io: newRequest(t, env, ip, false, rq)}
+	if !nowait {
+		if err := flushCached(t, env, ip, start, end); err != nil {
+			return 0, err
+		}
+	}
+	r := read{ip: ip, pl: pl, nowait: nowait, env: env, io: newRequest(t, env, ip, false, rq)}
 	done := 0
 	var err error
 	for err == nil && done < len(p) {
 		var n int
 		n, err = r.extent(t, start+uint64(done), p[done:])
 		done += n
+	}
+	if nowait && err == nil { // a sync read waits for the device all the same
+		t.EndNowait()
+		defer t.BeginNowait()
 	}
 	return r.io.submitted(t, start, end, min(done, int(size-rq.Pos)), err)
 }
@@ -56,6 +70,8 @@ type read struct {
 	ip  *inode.Inode
 	pl  policy.Plan
 	io  *request
+
+	nowait bool
 }
 
 // extent starts the read of the part of p that is in the extent at pos. The range of that part stays locked until the device has read
@@ -63,8 +79,10 @@ type read struct {
 func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	start, end := pos, pos+uint64(len(p))
 	tree, lb := &r.ip.IOTree, extentio.Locked
-	lockRange(t, r.ip, r.pl, start, end)
-	m, err := r.env.Read.Place.At(t, r.ip, pos)
+	m, err := r.lock(t, start, end)
+	if err != nil && r.nowait {
+		return 0, err // it is not locked
+	}
 	if r.pl.DIOLocked {
 		tree.Unlock(t, start, end)
 		lb = extentio.DIOLocked

@@ -303,7 +303,7 @@ func (rq *request) complete(t *sched.Task) {
 	if e := rq.failed.Load(); e != nil {
 		rq.n, rq.err = 0, *e
 	}
-	if rq.write {
+	if rq.write && rq.used > 0 {
 		// A reader, or the source's own page fault, may have brought back what was there before.
 		rq.ip.Pages.Invalidate(t, rq.start>>pagecache.PageShift, rq.end>>pagecache.PageShift)
 	}

@@ -28,6 +28,7 @@ type write struct {
 
 	pos     uint64 // where the next byte goes
 	append  bool   // pos is i_size under the lock
+	nowait  bool   // a step that would sleep is EAGAIN
 	isize   uint64 // i_size before the write, under the lock
 	done    int    // bytes of the source that are on their way
 	rangeLo uint64 // the locked byte range of the write, when pl.Lock.Range()
@@ -40,18 +41,19 @@ type write struct {
 
 // Write writes src at rq.Pos, or at the end of the file, and returns when the device has it: how many bytes were written. ENOTBLK
 // says that the rest must go through the page cache, EOPNOTSUPP that the flags are not known here, EIOCBQUEUED that rq.Done will be
-// told the rest: the device has it all, and no lock of the file is held for it. With any other error nothing is promised
-// about the bytes of the range.
+// told the rest: the device has it all, and no lock of the file is held for it. With NOWAIT a step that would sleep is a kiocb.Again, and
+// with no byte written nothing has changed. With any other error nothing is promised about the bytes of the range.
 //
-// Models fs/btrfs/direct-io.c:btrfs_direct_write(); labs/reference 3.2, 3.3.
+// Models fs/btrfs/direct-io.c:btrfs_direct_write(); labs/reference 3.2, 3.3, 3.5, 3.6.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
-	if rq.Flags&^(kiocb.Direct|kiocb.Append|kiocb.DSync) != 0 {
+	if rq.Flags&^(kiocb.Direct|kiocb.Append|kiocb.DSync|kiocb.Nowait) != 0 {
 		return 0, errno.EOPNOTSUPP
 	}
 	if len(src.Buf) == 0 {
 		return 0, nil
 	}
-	w := write{env: env, ip: ip, src: src.Buf, faults: src.Faults, pos: rq.Pos, append: rq.Flags&kiocb.Append != 0, rq: rq}
+	w := write{env: env, ip: ip, src: src.Buf, faults: src.Faults, pos: rq.Pos, append: rq.Flags&kiocb.Append != 0,
+		nowait: rq.Flags&kiocb.Nowait != 0, rq: rq}
 	if err := w.lockFile(t); err != nil {
 		return 0, err
 	}
@@ -62,6 +64,9 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	w.unlockFile(t)
 	if err == nil && !w.pl.SyncHeld && w.durable() {
 		err = rq.File.SyncWrite(t)
+	}
+	if w.pl.Nowait.NoFallback && err == errno.ENOTBLK {
+		err = kiocb.AgainBuffered
 	}
 	return w.done, err
 }
@@ -75,7 +80,8 @@ func (w *write) facts(t *sched.Task, held bool) policy.Facts {
 	if w.append {
 		w.pos = w.isize // models generic_write_checks()
 	}
-	return policy.Facts{Start: w.pos, End: w.pos + uint64(len(w.src)), ISize: w.isize, NoDataSum: !w.ip.Sums(), InodeHeld: held}
+	return policy.Facts{Start: w.pos, End: w.pos + uint64(len(w.src)), ISize: w.isize, NoDataSum: !w.ip.Sums(), InodeHeld: held,
+		Nowait: w.nowait, MayNocow: w.ip.MayNocow()}
 }
 
 // lockFile takes the locks of the plan. A plan that does without the exclusive lock holds only while the write ends inside EOF;
@@ -88,6 +94,9 @@ func (w *write) lockFile(t *sched.Task) error {
 		return errno.EFBIG
 	}
 	w.pl = policy.For(policy.DirectWrite, f, p)
+	if w.nowait {
+		return w.tryFile(t, p)
+	}
 	switch w.pl.Lock {
 	case policy.LockShared:
 		ip.RLock(t)
@@ -136,11 +145,22 @@ func (w *write) checkWrite(t *sched.Task) error {
 	if uint64(len(w.src)) > format.MaxFileSize-w.pos {
 		return errno.EFBIG // an append to a file that has grown meanwhile
 	}
+	if w.nowait {
+		if err := w.checkNowait(t); err != nil {
+			return err
+		}
+	}
 	if misaligned(w.pos, len(w.src)) || w.ip.Sums() && w.pl.CsumBuffered {
 		return errno.ENOTBLK
 	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {
+		if w.pl.Nowait.TryExpand {
+			return zero.TryExpand(t, w.ip, w.isize, w.pos+uint64(len(w.src)))
+		}
+		if w.nowait {
+			mayBlock(t, "expand")
+		}
 		return zero.Expand(t, w.env.Read, w.ip, w.isize, w.pos+uint64(len(w.src)))
 	}
 	return nil
@@ -164,6 +184,12 @@ func (w *write) transfer(t *sched.Task) error {
 			return errno.ENOTBLK
 		}
 		left = n
+		if w.pl.Nowait.TryFault {
+			return kiocb.AgainFault
+		}
+		if w.nowait {
+			mayBlock(t, "fault_in")
+		}
 		if w.pl.ChecksAgain {
 			if err := w.checkAgain(t); err != nil {
 				return err
@@ -196,11 +222,8 @@ func (w *write) checkAgain(t *sched.Task) error {
 // Models __iomap_dio_rw().
 func (w *write) pass(t *sched.Task) error {
 	start, end := w.pos, w.pos+uint64(len(w.src)-w.done)
-	if err := flushCached(t, w.env, w.ip, start, end); err != nil {
+	if err := w.cleanCache(t, start, end); err != nil {
 		return err
-	}
-	if !w.ip.Pages.Invalidate(t, start>>pagecache.PageShift, end>>pagecache.PageShift) {
-		return errno.ENOTBLK
 	}
 	w.beginIO(t)
 	var err error
@@ -208,6 +231,23 @@ func (w *write) pass(t *sched.Task) error {
 		err = w.extent(t)
 	}
 	return w.endIO(t, start, end, err)
+}
+
+// cleanCache takes the pages of [start, end) out of memory. Models kiocb_invalidate_pages().
+func (w *write) cleanCache(t *sched.Task, start, end uint64) error {
+	if w.nowait {
+		if err := inMemory(w.ip, start, end); err != nil {
+			return err
+		}
+		return w.memory(t)
+	}
+	if err := flushCached(t, w.env, w.ip, start, end); err != nil {
+		return err
+	}
+	if !w.ip.Pages.Invalidate(t, start>>pagecache.PageShift, end>>pagecache.PageShift) {
+		return errno.ENOTBLK
+	}
+	return nil
 }
 
 // flushCached writes back the dirty pages of [start, end) and waits for the device. Models kiocb_write_and_wait().
@@ -233,6 +273,11 @@ func (w *write) beginIO(t *sched.Task) {
 // endIO ends beginIO: it waits for the bios, unless the rest is their ends'. The count goes down before i_rwsem is taken again: a truncate
 // that waits for it holds i_rwsem. A write that stopped on its way is waited for: its caller goes on from there.
 func (w *write) endIO(t *sched.Task, start, end uint64, err error) error {
+	// A sync write waits for the device also under NOWAIT; one that stopped on its way should not have to.
+	if w.nowait && err == nil {
+		t.EndNowait()
+		defer t.BeginNowait()
+	}
 	w.done, err = w.io.submitted(t, start, end, w.done, err)
 	if w.pl.Lock == policy.LockInodeDrop {
 		w.ip.Lock(t)
@@ -263,9 +308,9 @@ func (w *write) extent(t *sched.Task) error {
 	if err := w.reserve(t, start, end); err != nil {
 		return err
 	}
-	if !w.lockExtent(t, start, end) {
+	if err := w.lockExtent(t, start, end); err != nil {
 		w.rsv.Release(t, w.ip)
-		return errno.ENOTBLK
+		return err
 	}
 	x, err := w.place(t, start, end)
 	if err != nil {
@@ -338,6 +383,12 @@ func (w *write) giveUp(t *sched.Task, oe *ordered.Extent, n uint64) {
 // decides. Models step b of btrfs_dio_iomap_begin(). Difference: the metadata too, which the kernel reserves under the range's lock.
 func (w *write) reserve(t *sched.Task, start, end uint64) error {
 	t.Spend(cost.Reserve, 1)
+	if w.nowait {
+		if err := w.asyncExtents(t, start, end); err != nil {
+			return err
+		}
+		return w.reserveNowait(t, start, end)
+	}
 	if err := w.rsv.ReserveData(t, w.ip, start, end, spaceinfo.FlushData); err != nil {
 		if !w.ip.MayNocow() || !w.rsv.NoSnapshot(t, w.ip) {
 			return err
@@ -351,15 +402,24 @@ func (w *write) reserve(t *sched.Task, start, end uint64) error {
 	return err
 }
 
-// lockExtent locks [start, end) with no ordered extent in it. It reports false, with nothing locked, when a page has come into the
+// lockExtent locks [start, end) with no ordered extent in it. The answer is ENOTBLK, with nothing locked, when a page has come into the
 // range: to remove it here could wait for a task that waits for this range. Models lock_extent_direct().
-func (w *write) lockExtent(t *sched.Task, start, end uint64) bool {
-	lockRange(t, w.ip, w.pl, start, end)
-	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); cached {
-		w.unlockExtent(t, start, end)
-		return false
+func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
+	if w.nowait {
+		if err := tryRange(t, w.ip, &w.pl, start, end); err != nil {
+			return err
+		}
+	} else {
+		lockRange(t, w.ip, w.pl, start, end)
 	}
-	return true
+	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached {
+		return nil
+	}
+	w.unlockExtent(t, start, end)
+	if w.pl.Nowait.TryRange {
+		return kiocb.AgainCameIn
+	}
+	return errno.ENOTBLK
 }
 
 func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
@@ -381,6 +441,13 @@ func lockRange(t *sched.Task, ip *inode.Inode, pl policy.Plan, start, end uint64
 // place finds where the first piece of [start, end) goes: at most the extent that is there now. Models
 // btrfs_get_blocks_direct_write(); labs/reference 3.3.
 func (w *write) place(t *sched.Task, start, end uint64) (place.Extent, error) {
+	if w.nowait {
+		return w.placeNowait(t, start, end)
+	}
+	return w.placeBlocking(t, start, end)
+}
+
+func (w *write) placeBlocking(t *sched.Task, start, end uint64) (place.Extent, error) {
 	pl := w.env.Read.Place
 	m, err := pl.At(t, w.ip, start)
 	if err != nil {

@@ -70,6 +70,34 @@ type Policy struct {
 	DIONofault bool
 	// DIOSyncHeld: a durable direct write that is waited for syncs the file before it lets i_rwsem go.
 	DIOSyncHeld bool
+	// NowaitCheckTry: the check before a NOWAIT direct write tries the range of the request; without it, it waits there.
+	NowaitCheckTry bool
+	// NowaitCheckWhole: the check before a NOWAIT direct write asks about all of the request, not about its first extent.
+	NowaitCheckWhole bool
+	// NowaitPastEOF: a NOWAIT direct write may end beyond EOF, if the extents are there.
+	NowaitPastEOF bool
+	// NowaitOneExtent: a NOWAIT direct request of several extents is EAGAIN before its first one is started.
+	NowaitOneExtent bool
+	// NowaitAsyncExt: a NOWAIT direct request that finds dirty pages in its range once more answers instead of writing them back.
+	NowaitAsyncExt bool
+	// NowaitTryRange: a NOWAIT direct request tries its range, and does not go through the page cache if a page came into it.
+	NowaitTryRange bool
+	// NowaitCheckOnce: the question whether a NOWAIT direct write may go in place is asked once, under the range's lock.
+	NowaitCheckOnce bool
+	// NocowPathReuse: the search for other references uses the path of the question.
+	NocowPathReuse bool
+	// NocowPathFree: the path of the question is free when the checksums are searched.
+	NocowPathFree bool
+	// NocowEarlyRelease: the leaf is let go after the last read from it, before block group and io tree are asked.
+	NocowEarlyRelease bool
+	// NowaitContext: a NOWAIT direct request that needs memory answers instead of waiting for reclaim.
+	NowaitContext bool
+	// NowaitNoFlush: a NOWAIT direct write reserves metadata without a flush.
+	NowaitNoFlush bool
+	// NowaitTryTree: a NOWAIT request tries tree blocks and delayed references, and reads no block.
+	NowaitTryTree bool
+	// NocowAskAlways: a NOWAIT direct write asks the trees although the answer for its extent is known.
+	NocowAskAlways bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 
@@ -246,6 +274,104 @@ var Toggles = []Toggle{
 		Scenario: "a durable direct write syncs under its own i_rwsem, and an fsync of the same open file takes the lock all the same",
 		Field:    func(p *Policy) *bool { return &p.DIOSyncHeld },
 	},
+	{
+		Name:     "NOWAIT_CHECK_TRY",
+		Source:   `"btrfs: fix RWF_NOWAIT writes blocking on extent locks and waiting for IO" (5.8)`,
+		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
+		Scenario: "nowait-dio-range: the check before a NOWAIT direct write waits for a range",
+		Field:    func(p *Policy) *bool { return &p.NowaitCheckTry },
+	},
+	{
+		Name:     "NOWAIT_CHECK_WHOLE",
+		Source:   "260a63395f90 (5.8)",
+		Kernel:   "fs/btrfs/file.c:check_can_nocow()",
+		Scenario: "a NOWAIT direct write over a written extent and a hole",
+		Field:    func(p *Policy) *bool { return &p.NowaitCheckWhole },
+	},
+	{
+		Name:     "NOWAIT_PAST_EOF",
+		Source:   "4b1946284dd6 (5.8)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_direct_IO()",
+		Scenario: "a NOWAIT direct write into preallocated space beyond EOF",
+		Field:    func(p *Policy) *bool { return &p.NowaitPastEOF },
+	},
+	{
+		Name:     "NOWAIT_ONE_EXTENT",
+		Source:   "ca93e44bfb5f (5.17)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "a NOWAIT direct write of two extents ends after the first",
+		Field:    func(p *Policy) *bool { return &p.NowaitOneExtent },
+	},
+	{
+		Name:     "D0_ASYNC_EXT",
+		Source:   "seed 000, b023e67512ac (5.19)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "a page of the range becomes dirty after the first look at the cache",
+		Field:    func(p *Policy) *bool { return &p.NowaitAsyncExt },
+	},
+	{
+		Name:     "D1_TRYLOCK",
+		Source:   "seed 000, 590944034440 (5.19)",
+		Kernel:   "fs/btrfs/inode.c:lock_extent_direct()",
+		Scenario: "nowait-dio-range: a NOWAIT direct write of a range that a fiemap holds",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryRange },
+	},
+	{
+		Name:     "D2_SINGLE_CHECK",
+		Source:   "seed 000, d7a8ab4e9b88 (5.19)",
+		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
+		Scenario: "six tree searches of a NOWAIT direct overwrite become three",
+		Field:    func(p *Policy) *bool { return &p.NowaitCheckOnce },
+	},
+	{
+		Name:     "D3_PATH_REUSE",
+		Source:   "seed 000, 1a89f1738684 (5.19)",
+		Kernel:   "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
+		Scenario: "a path less for each question",
+		Field:    func(p *Policy) *bool { return &p.NocowPathReuse },
+	},
+	{
+		Name:     "D4_PATH_FREE",
+		Source:   "seed 000, c1a548db25c3 (5.19)",
+		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
+		Scenario: "a path less for each question",
+		Field:    func(p *Policy) *bool { return &p.NocowPathFree },
+	},
+	{
+		Name:     "D5_EARLY_RELEASE",
+		Source:   "seed 000, 59d35c5171e6 (5.19)",
+		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
+		Scenario: "a writer of the leaf waits for a look at the block group",
+		Field:    func(p *Policy) *bool { return &p.NocowEarlyRelease },
+	},
+	{
+		Name:     "D6_GFP_NOWAIT",
+		Source:   "seed 000, 4f208dcc6bf5 (5.19)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "memory is short",
+		Field:    func(p *Policy) *bool { return &p.NowaitContext },
+	},
+	{
+		Name:     "D7_NOFLUSH",
+		Source:   "seed 000, d4135134ab8f (5.19)",
+		Kernel:   "fs/btrfs/delalloc-space.c:btrfs_delalloc_reserve_metadata()",
+		Scenario: "nowait-dio-space: a NOWAIT direct write with metadata space promised to others",
+		Field:    func(p *Policy) *bool { return &p.NowaitNoFlush },
+	},
+	{
+		Name:     "NOWAIT_TRY_TREE",
+		Source:   "26ce91144631 (6.1)",
+		Kernel:   "fs/btrfs/ctree.c:btrfs_search_slot()",
+		Scenario: "nowait-dio-refs: a NOWAIT direct write while another task has the delayed references",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryTree },
+	},
+	{
+		Name:     "NOCOW_ASK_ALWAYS",
+		Source:   "every kernel; without it an answer is kept with the extent",
+		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
+		Scenario: "the second NOWAIT direct write of an extent searches no tree",
+		Field:    func(p *Policy) *bool { return &p.NocowAskAlways },
+	},
 }
 
 // Presets are the eras and proposals of buffered writes, in the order in which reports show them.
@@ -275,6 +401,9 @@ var Presets = []Policy{
 		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
 		ExtentLockBackOff: true,
 		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true, DIONofault: true, DIOSyncHeld: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
 		NowaitBuffered: true,
 	},
 }
@@ -282,15 +411,39 @@ var Presets = []Policy{
 // NowaitPresets are the eras of NOWAIT, oldest first. Names does not list them: for other requests they are the kernels of Presets.
 var NowaitPresets = []Policy{
 	{
+		Name: "nowait-4.13", About: "Linux 4.13 to 5.7: direct writes with NOWAIT, which check first and wait all the same",
+		PunchRecheckOE: true,
+		NocowAskAlways: true,
+	},
+	{
+		Name: "nowait-5.8", About: "Linux 5.11 to 5.18, with the fixes of 5.8: the kernel before seed 000",
+		PunchRecheckOE: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NocowAskAlways: true,
+	},
+	{
+		Name: "nowait-5.19", About: "the same kernel with the eight patches of seed 000",
+		PunchRecheckOE: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true,
+		NocowAskAlways: true,
+	},
+	{
 		Name: "nowait-6.1", About: "Linux 6.1: buffered writes with NOWAIT, which sleep at some places",
-		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true,
-		NowaitBuffered: true,
+		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
+		NocowAskAlways: true, NowaitBuffered: true,
 	},
 	{
 		Name: "nowait-strict", About: "no kernel: a NOWAIT write never sleeps, and may be of any file",
-		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true,
-		NowaitBuffered: true,
-		NowaitTryPages: true, NowaitTryOrdered: true, NowaitEDQUOT: true, NowaitTryExpand: true, NowaitTryFault: true, NowaitCOW: true,
+		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
+		NowaitBuffered: true, NowaitTryPages: true, NowaitTryOrdered: true, NowaitEDQUOT: true, NowaitTryExpand: true, NowaitTryFault: true, NowaitCOW: true,
 	},
 }
 
@@ -500,6 +653,13 @@ type NowaitPlan struct {
 	TryFault    bool
 	// ReleaseThrottled: a batch that is throttled gives back what it has reserved.
 	ReleaseThrottled bool
+
+	// Of direct requests; the same words as the toggles.
+	CheckTry, CheckWhole, CheckOnce, PastEOF, OneExtent, AskAlways bool
+	TryDirty, TryRange, TryContext, TryMetadata, TryTree           bool
+	OwnPath, KeepPath, KeepLeaf, Spin                              bool
+	// NoFallback: a request that must go through the page cache is EAGAIN.
+	NoFallback bool
 }
 
 // Mark is where a durable direct write leaves word that it holds i_rwsem.
@@ -622,7 +782,25 @@ func forDirect(op Op, f *Facts, p *Policy) Plan {
 		pl.Lock = LockInodeDrop
 	}
 	pl.SyncHeld = p.DIOSyncHeld && (pl.Lock == LockInode || pl.Lock == LockShared || pl.Lock == LockBoth)
+	if f.Nowait {
+		pl.Nowait = nowaitDirect(f, p)
+	}
 	return pl
+}
+
+// nowaitDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and btrfs_dio_iomap_begin(); labs/reference 3.5,
+// 3.6.
+func nowaitDirect(f *Facts, p *Policy) NowaitPlan {
+	return NowaitPlan{
+		MustCOW:   !f.MayNocow,
+		TryExpand: p.NowaitTryExpand, TryFault: p.NowaitTryFault,
+		CheckTry: p.NowaitCheckTry, CheckWhole: p.NowaitCheckWhole, CheckOnce: p.NowaitCheckOnce,
+		PastEOF: p.NowaitPastEOF, OneExtent: p.NowaitOneExtent, AskAlways: p.NocowAskAlways,
+		TryDirty: p.NowaitAsyncExt, TryRange: p.NowaitTryRange, TryContext: p.NowaitContext, TryMetadata: p.NowaitNoFlush,
+		TryTree: p.NowaitTryTree,
+		OwnPath: !p.NocowPathReuse, KeepPath: !p.NocowPathFree, KeepLeaf: !p.NocowEarlyRelease, Spin: p.Wrong.NowaitSpin,
+		NoFallback: p.NowaitBuffered,
+	}
 }
 
 // Atom is the largest piece of a write that no other write can be mixed into.

@@ -20,6 +20,12 @@ func planText(op Op, p Plan) string {
 			w = append(w, s)
 		}
 	}
+	nowait := func() {
+		v := reflect.ValueOf(p.Nowait)
+		for i := range v.NumField() {
+			add(v.Field(i).Bool(), v.Type().Field(i).Name)
+		}
+	}
 	w = append(w, "lock="+p.Lock.String())
 	if p.Lock.Range() {
 		w = append(w, fmt.Sprintf("from=%d", p.RangeFrom))
@@ -33,18 +39,12 @@ func planText(op Op, p Plan) string {
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.ISizeUnderLock, "stale_i_size")
 		add(!p.ForceRead, "no_forced_read")
-		n := p.Nowait
-		add(n.Unsupported, "unsupported")
-		add(n.MustCOW, "must_cow")
-		add(n.TryPages, "try_pages")
-		add(n.TryOrdered, "try_ordered")
-		add(n.TryExpand, "try_expand")
-		add(n.TryFault, "try_fault")
-		add(n.ReleaseThrottled, "release_throttled")
+		nowait()
 		w = append(w, "\n   "+orderText(p.WriteSteps[:]))
 	case DirectWrite, DirectRead:
 		add(p.DIOLocked, "dio_locked")
 		add(p.CsumBuffered, "csum_buffered")
+		nowait()
 		add(p.ForceWait, "force_wait")
 		add(p.Nofault, "nofault")
 		add(!p.SplitOrdered, "whole_ordered")
@@ -227,8 +227,8 @@ func TestParse(t *testing.T) {
 		{spec: "locked", on: "PUNCH_RECHECK_OE"},
 		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE"},
 		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF"},
-		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-6.1, nowait-strict`},
-		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-6.1, nowait-strict`},
+		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict`},
+		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict`},
 		{spec: "locked+", err: `unknown toggle "" in policy "locked+"`},
 		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE"`},
 		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE"`},

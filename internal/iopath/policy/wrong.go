@@ -22,6 +22,8 @@ type Wrong struct {
 	NowaitENOSPC bool
 	// NowaitThrottleLeak: a NOWAIT write that is throttled keeps what it has reserved.
 	NowaitThrottleLeak bool
+	// NowaitSpin: a NOWAIT request tries a busy delayed reference again until it is free.
+	NowaitSpin bool
 	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
 	DiskISizeUnlocked bool
 	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
@@ -109,5 +111,10 @@ var Wrongs = []Toggle{
 		Name: "WRONG_SYNC_MARK_ON_FILE", Source: `that fix, before "btrfs: fix race between direct IO write and fsync when using same fd" (both 6.11)`, Kernel: "fs/btrfs/file.c:btrfs_sync_file()",
 		Scenario: "direct-dsync",
 		Field:    func(p *Policy) *bool { return &p.Wrong.SyncMarkOnFile },
+	},
+	{
+		Name: "WRONG_NOWAIT_SPIN", Source: "before ed67f2a913a4 (6.13)", Kernel: "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
+		Scenario: "nowait-dio-refs",
+		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitSpin },
 	},
 }

@@ -30,23 +30,20 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr 
 }
 
 // CrossRefExist reports whether anything but own refers to the data extent at bytenr: then it may not be overwritten in
-// place. With nowait it answers EAGAIN rather than wait or read.
+// place. It searches with p, which is empty, and answers EAGAIN rather than wait or read if p is Nowait.
 // Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
-func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
-	if other, fresh, err := e.delayedCrossRef(t, own, bytenr, nowait); err != nil || other || fresh {
+func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path) (bool, error) {
+	if other, fresh, err := e.delayedCrossRef(t, own, bytenr, p.Nowait); err != nil || other || fresh {
 		return other, err
 	}
-	var p ctree.Path
-	t.Count(sched.CountPaths)
-	p.Nowait = nowait
 	defer p.Release(t)
 	// Only the length is missing from the key; an extent's items are contiguous from (bytenr, EXTENT_ITEM) on.
 	key := format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY}
-	if _, err := e.forest.SearchSlot(t, nil, e.root, key, &p, 0, false); err != nil {
+	if _, err := e.forest.SearchSlot(t, nil, e.root, key, p, 0, false); err != nil {
 		return true, err
 	}
 	if p.Slot() >= p.Leaf().Nritems() {
-		if more, err := e.forest.NextLeaf(t, e.root, &p); err != nil || !more {
+		if more, err := e.forest.NextLeaf(t, e.root, p); err != nil || !more {
 			return true, err
 		}
 	}
@@ -64,4 +61,10 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr for
 		return true, nil
 	}
 	return refs[0].Data.DataRef != own, nil
+}
+
+// MayWrite reports whether the block group of the data extent takes writes: scrub and balance make one read-only for a while, and
+// there is neither here. Models btrfs_extent_readonly().
+func (e *ExtentTree) MayWrite(t *sched.Task, bytenr format.Logical) bool {
+	return e.groups.Load().find(bytenr) != nil
 }

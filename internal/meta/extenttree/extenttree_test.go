@@ -210,7 +210,7 @@ func (w *world) op(h *transaction.Handle, f []string) {
 			}
 		}
 	case "cross":
-		other, err := x.CrossRefExist(w.t, w.refs(f[2])[0], w.extents[f[1]].Start, false)
+		other, err := x.CrossRefExist(w.t, w.refs(f[2])[0], w.extents[f[1]].Start, new(ctree.Path))
 		w.ok(err)
 		w.printf("%s: another reference: %v\n", f[1], other)
 	case "chunk":

@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
@@ -131,11 +132,13 @@ func (x *fakeRefs) FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef
 	return nil
 }
 
-func (x *fakeRefs) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error) {
+func (x *fakeRefs) MayWrite(t *sched.Task, bytenr format.Logical) bool { return true }
+
+func (x *fakeRefs) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path) (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if nowait && x.busy {
-		return false, errno.EAGAIN
+	if p.Nowait && x.busy {
+		return false, kiocb.AgainRefs
 	}
 	e := x.extents[bytenr]
 	if e == nil {

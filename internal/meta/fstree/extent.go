@@ -7,6 +7,8 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
@@ -99,8 +101,18 @@ func (s *Store) seek(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, p
 // or else the next one: then ok is false, [off, start) is a hole, and start is MaxUint64 when no item
 // follows. Inline data is copied; an inline extent covers its whole sector.
 func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
+	return s.lookupFileExtent(t, r, ino, off, false)
+}
+
+// TryLookupFileExtent is LookupFileExtent that answers EAGAIN rather than wait or read.
+func (s *Store) TryLookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
+	return s.lookupFileExtent(t, r, ino, off, true)
+}
+
+func (s *Store) lookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, nowait bool) (start uint64, fe format.FileExtent, ok bool, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
+	p.Nowait = nowait
 	start, ok, err = s.seek(t, r, ino, off, p, &fe)
 	if err != nil || !ok {
 		return math.MaxUint64, format.FileExtent{}, false, err
@@ -568,19 +580,37 @@ type NocowExtent struct {
 	WriteBytenr  uint64 // disk address of the offset asked for
 }
 
-// CanNocow says whether a write at off may go in place, and how much of length: n bytes, up to the
-// end of the extent. n = 0 means that the write must COW. With nowait it does not sleep: EAGAIN
+// NocowCheck says how the question is asked whether a write may go in place. The zero value asks in the cheapest way and may sleep. The
+// fields from OwnPath on are what kernels did before 5.19; labs/reference 3.6.
+type NocowCheck struct {
+	Nodatacow bool // the inode is NODATACOW, not only preallocated
+	Nowait    bool // EAGAIN where the question would sleep
+	// Delalloc, if set, is the io tree of a COW inode: delalloc in a preallocated extent means no, because its writeback converts it.
+	Delalloc *extentio.Tree
+
+	OwnPath  bool // the search for other references takes a path of its own
+	KeepPath bool // the search for checksums takes a path of its own while the first one is kept
+	KeepLeaf bool // the block group and the io tree are asked with the leaf of the item locked
+	Spin     bool // a busy delayed reference is tried again for ever
+}
+
+// CanNocow is CheckNocow in the cheapest way, without the io tree.
+func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
+	return s.CheckNocow(t, r, ino, off, length, NocowCheck{Nodatacow: nodatacow, Nowait: nowait})
+}
+
+// CheckNocow says whether a write at off may go in place, and how much of length: n bytes, up to the
+// end of the extent. n = 0 means that the write must COW. With c.Nowait it does not sleep: EAGAIN
 // when it would have to.
 //
 // The order of the checks is labs/reference 3.4: the item, then references by others, then
-// checksums. Delalloc in the range and a pending snapshot are the caller's.
+// checksums, then the block group and delalloc. A pending snapshot is the caller's.
 //
-// Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent(). Difference: the kernel also asks
-// whether the block group is read-only. Only scrub and balance make one so, and we have neither.
-func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow, nowait bool) (n uint64, ext NocowExtent, err error) {
+// Models fs/btrfs/inode.c:can_nocow_extent() and can_nocow_file_extent().
+func (s *Store) CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, c NocowCheck) (n uint64, ext NocowExtent, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
-	p.Nowait = nowait
+	p.Nowait = c.Nowait
 	found, err := s.Forest.SearchSlot(t, nil, r, extentKey(ino, off), p, 0, false)
 	if err != nil {
 		return 0, ext, err
@@ -602,26 +632,37 @@ func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, leng
 	}
 	switch {
 	case fe.Type == format.FileExtentTypeInline,
-		!nodatacow && fe.Type == format.FileExtentTypeReg,
+		!c.Nodatacow && fe.Type == format.FileExtentTypeReg,
 		off >= start+fe.NumBytes,
 		fe.Generation <= r.LastSnapshot(), // it may be shared with that snapshot
 		fe.DiskBytenr == 0,
 		fe.Compression != 0 || fe.Encryption != 0 || fe.OtherEncoding != 0:
 		return 0, ext, nil
 	}
+	n = min(length, start+fe.NumBytes-off)
+	if c.KeepLeaf && !s.mayOverwrite(t, &c, &fe, off, n, true) {
+		return 0, ext, nil
+	}
 	// Nothing more is read from the leaf, and the rest is expensive.
 	p.Release(t)
-	shared, err := s.ExtentTree.CrossRefExist(t, refOf(r, ino, start-fe.Offset), format.Logical(fe.DiskBytenr), nowait)
+	shared, err := s.crossRefExist(t, refOf(r, ino, start-fe.Offset), format.Logical(fe.DiskBytenr), p, &c)
 	if err != nil || shared {
 		return 0, ext, err
 	}
-	n = min(length, start+fe.NumBytes-off)
 	write := fe.DiskBytenr + fe.Offset + (off - start)
+	if c.KeepPath {
+		q := s.paths.get(t)
+		defer s.paths.put(t, q)
+		p, q.Nowait = q, c.Nowait
+	}
 	// An extent has checksums for all of its data or for none: NOCOW data written over checksummed data
 	// would not match them.
 	sums, err := s.csumExists(t, p, write, n)
 	if err != nil || sums {
 		return 0, ext, err
+	}
+	if !c.KeepLeaf && !s.mayOverwrite(t, &c, &fe, off, n, false) {
+		return 0, ext, nil
 	}
 	return n, NocowExtent{Start: start, NumBytes: fe.NumBytes, Type: fe.Type, DiskBytenr: fe.DiskBytenr, DiskNumBytes: fe.DiskNumBytes,
 		RAMBytes: fe.RAMBytes, Offset: fe.Offset, Generation: fe.Generation, WriteBytenr: write}, nil
@@ -636,4 +677,36 @@ func (s *Store) ShareFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, i
 		return err
 	}
 	return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
+}
+
+// mayOverwrite asks the block group, and the io tree if c has one. held says that the leaf of the item is locked, which neither needs.
+func (s *Store) mayOverwrite(t *sched.Task, c *NocowCheck, fe *format.FileExtent, off, n uint64, held bool) bool {
+	if held {
+		t.Count(sched.CountLeafHeld)
+	}
+	if !s.ExtentTree.MayWrite(t, format.Logical(fe.DiskBytenr)) {
+		return false
+	}
+	if c.Delalloc == nil || c.Nodatacow || fe.Type != format.FileExtentTypePrealloc {
+		return true
+	}
+	if held {
+		t.Count(sched.CountLeafHeld)
+	}
+	return !c.Delalloc.Any(t, off, off+n, extentio.Delalloc)
+}
+
+// crossRefExist asks for other references with p, or with a path of its own.
+func (s *Store) crossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path, c *NocowCheck) (shared bool, err error) {
+	if c.OwnPath {
+		p = s.paths.get(t)
+		defer s.paths.put(t, p)
+		p.Nowait = c.Nowait
+	}
+	for {
+		shared, err = s.ExtentTree.CrossRefExist(t, own, bytenr, p)
+		if !c.Spin || err != error(kiocb.AgainRefs) {
+			return shared, err
+		}
+	}
 }

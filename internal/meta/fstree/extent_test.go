@@ -9,6 +9,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
@@ -395,7 +396,7 @@ func TestNocowRefusals(t *testing.T) {
 	e.ok(e.s.DelCsums(e.t, e.tr, addr, 8*sector))
 
 	e.refs.busy = true
-	if _, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); err != errno.EAGAIN {
+	if _, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); err != error(kiocb.AgainRefs) {
 		t.Errorf("busy delayed reference with nowait: %v", err)
 	}
 	e.refs.busy = false

@@ -40,8 +40,10 @@ type ExtentRefs interface {
 	IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 	// FreeExtent drops a reference, and with the last one the extent.
 	FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
-	// CrossRefExist reports whether anything but own refers to the extent.
-	CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, nowait bool) (bool, error)
+	// CrossRefExist reports whether anything but own refers to the extent. It uses the empty path p, whose Nowait counts.
+	CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path) (bool, error)
+	// MayWrite reports whether the block group of the extent takes writes.
+	MayWrite(t *sched.Task, bytenr format.Logical) bool
 }
 
 var pathClass = lockdep.NewClass("path_list")
