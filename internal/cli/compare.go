@@ -27,16 +27,23 @@ func (a *app) compare() *cobra.Command {
 	var rt runtimeFlags
 	var dio deviceIO
 	cmd := &cobra.Command{
-		Use:   "compare",
+		Use:   "compare [SEED]",
 		Short: "run one job under every locking policy and say what each costs and keeps",
-		Long: `Compare runs the job of seed 002 (8 writers, one NOCOW file, 4 KiB random writes inside EOF) under each policy in
+		Long: `Compare runs a published experiment: seed 002 unless another is named.
+
+Seed 002: compare runs the job of seed 002 (8 writers, one NOCOW file, 4 KiB random writes inside EOF) under each policy in
 alternating rounds on the same image. Every block carries writer, sequence and checksum; after each round the file is
 read back, every block is judged, and the image is checked. The share of time waited is by lock class.
-Exit code 1 means that a block or the image was not right.`,
+Exit code 1 means that a block or the image was not right.
+
+Seed 001: one writer, 4 KiB sequential writes of cached pages, through pwrite, libaio and io_uring, without the patch (a worker does
+each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own.`,
 		Example: `  btrlab compare
   btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html
-  btrlab compare --policy locked,unlocked --linux /mnt/btrfs`,
-		Args: cobra.NoArgs,
+  btrlab compare --policy locked,unlocked --linux /mnt/btrfs
+  btrlab compare 001 --rounds 5`,
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: []string{"001", "002"},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
@@ -63,6 +70,10 @@ Exit code 1 means that a block or the image was not right.`,
 		if n, err := strconv.ParseFloat(rt.name, 64); err == nil {
 			runtime, rt.name = n, "real"
 		}
+		seed, err := seedOf(cmd, args)
+		if err != nil {
+			return err
+		}
 		if err := parsePolicies(cmd, policies); err != nil {
 			return err
 		}
@@ -76,13 +87,17 @@ Exit code 1 means that a block or the image was not right.`,
 			return usagef(cmd, "rounds %d, want at least 1", rounds)
 		case runtime <= 0:
 			return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", runtime)
+		case seed.Baseline != "" && f.Changed("policy"):
+			return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
+		case seed.Baseline != "" && linux != "":
+			return usagef(cmd, "--linux is for seed 002: the rows of seed %s differ in the engine", seed.Name)
 		case len(policies) == 0 || len(models) == 0:
 			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
 		}
 		if err := rt.check(cmd, device); err != nil {
 			return err
 		}
-		jf, err := a.compareJob(cmd, jobPath, size, runtime, jobs, set)
+		jf, err := a.compareJob(cmd, seed, jobPath, &size, runtime, jobs, set)
 		if err == nil {
 			err = rt.seedJob(cmd, jf)
 		}
@@ -97,15 +112,20 @@ Exit code 1 means that a block or the image was not right.`,
 			return err
 		}
 		defer func() { ret = errors.Join(ret, done()) }()
+		opt := experiment.Options{Job: jf, Policies: policies, Others: others, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop}
+		if seed.Baseline != "" {
+			opt.Variants, opt.Baseline, opt.Pairs = seed.Rows, seed.Baseline, seed.Pairs
+		}
+		if seed.Cached && !dirty.set {
+			dirty.n = 4 * size.n
+		}
 		var results []*experiment.Result
 		err = prof.around(a, func() error {
 			for _, m := range models {
 				var r *experiment.Result
 				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
 				err := a.on(&rt, func() (err error) {
-					r, err = a.runCompare(cfg, experiment.Options{
-						Job: jf, Policies: policies, Others: others, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop,
-					})
+					r, err = a.runCompare(cfg, opt)
 					return err
 				})
 				if err != nil {
@@ -121,7 +141,7 @@ Exit code 1 means that a block or the image was not right.`,
 		if err != nil {
 			return err
 		}
-		if err := a.printCompare(results, asJSON, out); err != nil {
+		if err := a.printCompare(seed.Title, results, asJSON, out); err != nil {
 			return err
 		}
 		for _, r := range results {
@@ -134,9 +154,25 @@ Exit code 1 means that a block or the image was not right.`,
 	return cmd
 }
 
+// seedOf is the published experiment that the argument names.
+func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
+	name := "002"
+	if len(args) > 0 {
+		name = args[0]
+	}
+	var names []string
+	for _, s := range rig.Seeds() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return rig.Seed{}, usagef(cmd, "seed %q, want %s", name, strings.Join(names, " or "))
+}
+
 // compareJob reads the job and scales it by the command line.
-func (a *app) compareJob(cmd *cobra.Command, path string, size byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
-	jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
+func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
+	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
 	if path != "" {
 		jf, err = a.readJob(path)
 	}
@@ -173,7 +209,7 @@ func (a *app) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Re
 	return experiment.Compare(a.t, l, o)
 }
 
-func (a *app) printCompare(results []*experiment.Result, asJSON bool, out string) error {
+func (a *app) printCompare(title string, results []*experiment.Result, asJSON bool, out string) error {
 	var err error
 	switch {
 	case asJSON && len(results) == 1:
@@ -197,7 +233,7 @@ func (a *app) printCompare(results []*experiment.Result, asJSON bool, out string
 	if err != nil {
 		return err
 	}
-	err = report.Write(f, report.Meta{Title: "Locked versus unlocked writes", Command: strings.Join(os.Args, " ")}, results...)
+	err = report.Write(f, report.Meta{Title: title, Command: strings.Join(os.Args, " ")}, results...)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

@@ -28,6 +28,7 @@ type run struct {
 	total  int
 	round  int
 	policy string
+	name   string // of the row
 }
 
 func (r *run) progress(step string, share float64, ios uint64) {
@@ -37,7 +38,7 @@ func (r *run) progress(step string, share float64, ios uint64) {
 	// A run's time goes, about, to running, and then to reading back and checking.
 	part := map[string][2]float64{"run": {0, 0.7}, "close": {0.7, 0.8}, "check": {0.8, 0.9}, "read back": {0.9, 1}}[step]
 	at := part[0] + (part[1]-part[0])*share
-	r.opt.Progress(Progress{Round: r.round, Rounds: r.opt.Rounds, Policy: r.policy, Step: step, IOs: ios,
+	r.opt.Progress(Progress{Round: r.round, Rounds: r.opt.Rounds, Policy: r.name, Step: step, IOs: ios,
 		Fraction: (float64(r.done) + at) / float64(r.total)})
 }
 
@@ -73,7 +74,12 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if opt.Rounds == 0 {
 		opt.Rounds = DefaultRounds
 	}
-	if len(opt.Policies) == 0 {
+	if len(opt.Variants) == 0 {
+		for _, p := range opt.Policies {
+			opt.Variants = append(opt.Variants, Variant{Name: p, Policy: p})
+		}
+	}
+	if len(opt.Variants) == 0 {
 		return nil, errors.New("no policy to compare")
 	}
 	tasks := 0
@@ -83,7 +89,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if tasks > maxWriters-1 {
 		return nil, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
 	}
-	total := opt.Rounds * (len(opt.Policies) + len(opt.Others))
+	total := opt.Rounds * (len(opt.Variants) + len(opt.Others))
 	if total > maxRuns {
 		return nil, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
 	}
@@ -93,20 +99,24 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	}
 	first := opt.Job.Jobs[0]
 	res := &Result{Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
-		Baseline: opt.Policies[0], Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
-	rows := make([]*rowSum, len(opt.Policies))
-	for i, p := range opt.Policies {
-		if p == "locked" {
-			res.Baseline = p
+		Baseline: opt.Variants[0].Name, Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
+	rows := make([]*rowSum, len(opt.Variants))
+	for i, v := range opt.Variants {
+		if v.Name == "locked" || v.Name == opt.Baseline {
+			res.Baseline = v.Name
 		}
-		rows[i] = &rowSum{policy: p, clat: new(stats.Hist)}
+		job, err := opt.Job.With(v.Set)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", v.Name, err)
+		}
+		rows[i] = &rowSum{Variant: v, job: job, clat: new(stats.Hist)}
 	}
 
 	for _, row := range rows {
 		row.rig = rig
 	}
 	for _, o := range opt.Others {
-		rows = append(rows, &rowSum{policy: o.Name, clat: new(stats.Hist), rig: o.Rig})
+		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, Policy: o.Name}, job: opt.Job, clat: new(stats.Hist), rig: o.Rig})
 	}
 	contents := map[Rig]*content{} // of each rig's test file
 	for _, row := range rows {
@@ -127,9 +137,9 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		for k := range rows {
 			// Who comes first changes from round to round: whatever drifts, drifts for all.
 			row := rows[(k+round-1)%len(rows)]
-			r := &run{opt: &opt, rig: row.rig, c: row.c, done: done, total: total, round: round, policy: row.policy}
+			r := &run{opt: &opt, rig: row.rig, c: row.c, done: done, total: total, round: round, policy: row.Policy, name: row.Name}
 			if err := r.do(t, row); err != nil {
-				return nil, fmt.Errorf("policy %s, round %d: %w", row.policy, round, err)
+				return nil, fmt.Errorf("policy %s, round %d: %w", row.Name, round, err)
 			}
 			done++
 			if opt.stopped() {
@@ -140,7 +150,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 			res.Rounds = round
 		}
 	}
-	res.finish(rows)
+	res.finish(rows, opt.Pairs)
 	return res, nil
 }
 
@@ -148,7 +158,7 @@ func prepare(t *sched.Task, row *rowSum, opt *Options, c *content) error {
 	if err := row.rig.Prepare(t, c.size); err != nil {
 		return err
 	}
-	s, err := openRaw(t, row.rig, row.policy)
+	s, err := openRaw(t, row.rig, row.Policy)
 	if err != nil {
 		return err
 	}
@@ -187,7 +197,7 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	r.progress("run", 0, 0)
 	was := t.Policy
 	t.Policy = r.policy
-	res, err := fio.Run(t, r.opt.Job, fio.Options{
+	res, err := fio.Run(t, row.job, fio.Options{
 		Open:     func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil },
 		Stamper:  r.stamper(),
 		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
@@ -246,7 +256,8 @@ func (r *run) stamper() func(*fio.Job, int) fio.Stamper {
 
 // rowSum adds up what a policy did.
 type rowSum struct {
-	policy         string
+	Variant
+	job            *fio.JobFile
 	iops           []float64
 	clat           *stats.Hist
 	waits          []stats.Wait
@@ -291,27 +302,17 @@ func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 	}
 }
 
-func (r *Result) finish(rows []*rowSum) {
+func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 	var base []float64
 	for _, s := range rows {
-		if s.policy == r.Baseline {
+		if s.Name == r.Baseline {
 			base = s.iops
 		}
 	}
 	for _, s := range rows {
-		row := &Row{Policy: s.policy, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Waits: map[string]float64{}, Content: "ok", Check: "clean",
+		row := &Row{Policy: s.Name, Published: s.Published, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Waits: map[string]float64{}, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
-		var ratios []float64
-		for i := range min(len(s.iops), len(base)) {
-			if base[i] > 0 {
-				ratios = append(ratios, s.iops[i]/base[i])
-			}
-		}
-		if len(ratios) > 0 {
-			row.Ratio = median(ratios)
-			sort.Float64s(ratios)
-			row.RatioMin, row.RatioMax = ratios[0], ratios[len(ratios)-1]
-		}
+		row.Ratio, row.RatioMin, row.RatioMax = ratio(s.iops, base)
 		for _, w := range s.waits {
 			if s.taskNs > 0 && w.Nanos > 0 {
 				row.Waits[w.Class] = float64(w.Nanos) / float64(s.taskNs)
@@ -331,6 +332,31 @@ func (r *Result) finish(rows []*rowSum) {
 		}
 		r.Rows = append(r.Rows, row)
 	}
+	for _, p := range pairs {
+		at := func(name string) *rowSum {
+			return rows[slices.IndexFunc(rows, func(s *rowSum) bool { return s.Name == name })]
+		}
+		a, b := at(p[0]), at(p[1])
+		x := PairRatio{Row: p[0], To: p[1]}
+		if x.Ratio, x.RatioMin, x.RatioMax = ratio(a.iops, b.iops); b.Published > 0 {
+			x.Published = a.Published / b.Published
+		}
+		r.Pairs = append(r.Pairs, x)
+	}
+}
+
+// ratio is the median, the least and the largest of iops by base, round by round.
+func ratio(iops, base []float64) (mid, least, most float64) {
+	var list []float64
+	for i := range min(len(iops), len(base)) {
+		if base[i] > 0 {
+			list = append(list, iops[i]/base[i])
+		}
+	}
+	if len(list) == 0 {
+		return 0, 0, 0
+	}
+	return median(list), slices.Min(list), slices.Max(list)
 }
 
 func median(v []float64) float64 {
@@ -429,6 +455,33 @@ func Count(v float64) string {
 	return s
 }
 
+// writePairs writes what the rows are, what was published of them, and the ratios of pairs.
+func (r *Result) writePairs(b *strings.Builder) {
+	for i, row := range r.Rows {
+		if row.About == "" {
+			continue
+		}
+		if i == 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(b, "%s: %s", row.Policy, row.About)
+		if row.Published > 0 {
+			fmt.Fprintf(b, "; published %s iops", Count(row.Published))
+		}
+		b.WriteByte('\n')
+	}
+	for i, p := range r.Pairs {
+		if i == 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(b, "%s / %s: %.2f (%.2f-%.2f)", p.Row, p.To, p.Ratio, p.RatioMin, p.RatioMax)
+		if p.Published > 0 {
+			fmt.Fprintf(b, ", published %.2f", p.Published)
+		}
+		b.WriteByte('\n')
+	}
+}
+
 func (r *Result) writeText(out io.Writer) error {
 	var b strings.Builder
 	model := r.Model
@@ -455,6 +508,7 @@ func (r *Result) writeText(out io.Writer) error {
 			word(row.Content, "ok"), word(row.Check, "clean"))
 	}
 	w.Flush()
+	r.writePairs(&b)
 	classes := r.TopWaits(8)
 	if len(classes) > 0 {
 		b.WriteString("\nshare of the writers' time spent waiting, in percent\n\n")

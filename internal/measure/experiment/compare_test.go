@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"sort"
 	"strings"
@@ -322,6 +323,36 @@ func TestCheckFindingsAndErrors(t *testing.T) {
 	}
 }
 
+// A variant is the job with other options under a policy; its row has its name, and ratios are to the baseline by name.
+func TestVariants(t *testing.T) {
+	l := &fakeLab{}
+	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Rounds: 2, Baseline: "b", Pairs: [][2]string{{"a", "c"}}, Variants: []Variant{
+		{Name: "a", Policy: "free", About: "first", Published: 300},
+		{Name: "b", Policy: "locked", Set: [][2]string{{"number_ios", "5"}}, Published: 100},
+		{Name: "c", Policy: "free", Set: [][2]string{{"force_async", "1"}, {"ioengine", "io_uring"}}, Published: 100},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() || r.Baseline != "b" || len(r.Rows) != 3 || r.Rows[1].Ratio != 1 || r.Rows[0].About != "first" || r.Rows[0].Published != 300 || r.Pairs[0].Published != 3 {
+		t.Errorf("%+v, pairs %+v", r, r.Pairs)
+	}
+	if have := strings.Join(l.opened, " "); strings.Count(have, "locked") != 4 { // run and read back, twice
+		t.Errorf("policies opened: %s", have)
+	}
+	if n := r.Rows[1].Hist.N(); n == 0 || n >= r.Rows[0].Hist.N() {
+		t.Errorf("row b has %d latencies, row a %d, want fewer", n, r.Rows[0].Hist.N())
+	}
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "a: first; published 300 iops\n") || !strings.Contains(b.String(), ", published 3.00\n") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	if _, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Variants: []Variant{{Name: "a", Policy: "free", Set: [][2]string{{"force_async", "1"}}}}}); err == nil ||
+		!strings.HasPrefix(err.Error(), "row a: job ") {
+		t.Errorf("a row whose options do not go together: %v", err)
+	}
+}
+
 func TestStop(t *testing.T) {
 	var stop atomic.Bool
 	l := &fakeLab{}
@@ -356,7 +387,7 @@ func BenchmarkStamp(b *testing.B) {
 func TestStatistics(t *testing.T) {
 	var stop atomic.Bool
 	opt := &Options{Stop: &stop}
-	base, other := &rowSum{policy: "locked", clat: new(stats.Hist)}, &rowSum{policy: "free", clat: new(stats.Hist)}
+	base, other := &rowSum{Variant: Variant{Name: "locked"}, clat: new(stats.Hist)}, &rowSum{Variant: Variant{Name: "free"}, clat: new(stats.Hist)}
 	for round, iops := range [][2]uint64{{100, 110}, {200, 400}, {400, 200}, {300, 600}, {1000, 1}} {
 		stop.Store(round == 4)
 		for i, s := range []*rowSum{base, other} {
@@ -364,12 +395,16 @@ func TestStatistics(t *testing.T) {
 		}
 	}
 	res := &Result{Baseline: "locked"}
-	res.finish([]*rowSum{base, other})
+	res.finish([]*rowSum{base, other}, [][2]string{{"locked", "free"}})
 	for i, want := range [][4]float64{{250, 1, 1, 1}, {300, 1.55, 0.5, 2}} {
 		r := res.Rows[i]
 		if have := [4]float64{r.IOPS, r.Ratio, r.RatioMin, r.RatioMax}; have != want || len(r.RoundIOPS) != 4 {
 			t.Errorf("%s: iops, ratio, min and max are %v, want %v; rounds %v", r.Policy, have, want, r.RoundIOPS)
 		}
+	}
+	// 1/1.1, 1/2, 2 and 1/2: a pair is compared round by round as well.
+	if p := res.Pairs; len(p) != 1 || p[0].Row != "locked" || p[0].To != "free" || p[0].RatioMin != 0.5 || p[0].RatioMax != 2 || math.Abs(p[0].Ratio-(0.5+1/1.1)/2) > 1e-9 {
+		t.Errorf("pairs %+v", p)
 	}
 	if m := median([]float64{3, 1, 2}); m != 2 {
 		t.Errorf("median %v", m)

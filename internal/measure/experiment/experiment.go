@@ -60,12 +60,38 @@ const (
 	DefaultFileSize = 256 << 20
 )
 
+// Variant is a row of the engine: the job with some options changed, under a policy.
+type Variant struct {
+	Name   string
+	About  string // for people; empty for a row that is only a policy
+	Policy string
+	Set    [][2]string // options of the job, as JobFile.Set takes them
+	// Published is the iops that were published; 0: none.
+	Published float64
+}
+
+// PairRatio is how the iops of one row are to those of another, by round.
+type PairRatio struct {
+	Row      string  `json:"row"`
+	To       string  `json:"to"`
+	Ratio    float64 `json:"ratio"` // median
+	RatioMin float64 `json:"ratio_min"`
+	RatioMax float64 `json:"ratio_max"`
+	// Published is the ratio of the published iops, if both were.
+	Published float64 `json:"published,omitempty"`
+}
+
 // Options says what to compare.
 type Options struct {
 	// Job is the job file, already scaled (JobFile.Set). All its tasks run on the test file, whatever
 	// filename it names. Block sizes must be multiples of 4 KiB.
 	Job      *fio.JobFile
 	Policies []string
+	// Variants are the rows instead of Policies, if there are any. Baseline is the name of the row that ratios are to, and Pairs are
+	// further ratios to show: a row's name and the name of the row it is compared with.
+	Variants []Variant
+	Baseline string
+	Pairs    [][2]string
 	Rounds   int
 	// Others are the rows after the policies. Two of them may share a rig.
 	Others []Other
@@ -117,6 +143,11 @@ type Row struct {
 	// Again is the share of requests that answered EAGAIN, of those that were tried without waiting; nil when none was.
 	Again *float64 `json:"eagain_share,omitempty"`
 
+	// Published is the iops that were published for the row, if any were.
+	Published float64 `json:"published_iops,omitempty"`
+	// About says what the row is, where its name does not.
+	About string `json:"about,omitempty"`
+
 	// Hist holds the completion latencies of all rounds.
 	Hist *stats.Hist `json:"-"`
 	// RoundIOPS is the iops of each round.
@@ -135,6 +166,9 @@ type Result struct {
 	Baseline string `json:"-"`
 	// Parameters are the job's options, for people.
 	Parameters []stats.Option `json:"-"`
+
+	// Pairs are the ratios that Options.Pairs asked for.
+	Pairs []PairRatio `json:"pairs,omitempty"`
 }
 
 // WriteJSON writes the result as one JSON object.

@@ -808,6 +808,13 @@ func (j *Job) maxBS(dir int) int {
 
 // Set changes an option of every job, as if the job file had said so: a command line scales a job so.
 func (jf *JobFile) Set(key, val string) error {
+	if err := jf.change(key, val); err != nil {
+		return err
+	}
+	return jf.check()
+}
+
+func (jf *JobFile) change(key, val string) error {
 	for _, j := range jf.Jobs {
 		if err := j.set(key, val, val != ""); err != nil {
 			return err
@@ -815,12 +822,32 @@ func (jf *JobFile) Set(key, val string) error {
 		j.Options = setOption(j.Options, key, val, false)
 	}
 	jf.Global = setOption(jf.Global, key, val, true)
+	return nil
+}
+
+func (jf *JobFile) check() error {
 	for _, j := range jf.Jobs {
 		if err := j.check(); err != nil {
 			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
 	}
 	return nil
+}
+
+// With is a copy with options changed as by Set. They are checked together: one may need another.
+func (jf *JobFile) With(set [][2]string) (*JobFile, error) {
+	c := *jf
+	c.Jobs = nil
+	for _, j := range jf.Jobs {
+		j := *j
+		c.Jobs = append(c.Jobs, &j)
+	}
+	for _, kv := range set {
+		if err := c.change(kv[0], kv[1]); err != nil {
+			return nil, err
+		}
+	}
+	return &c, c.check()
 }
 
 // setOption changes key where list has it; add appends it where it is missing.

@@ -112,6 +112,25 @@ func TestJobFiles(t *testing.T) {
 	}
 }
 
+// TestWith: a copy has all the changes, checked together, and the original none of them.
+func TestWith(t *testing.T) {
+	jf, err := Parse("j", strings.NewReader("[a]\nrw=write\nsize=1m\n[b]\nrw=read\nsize=1m\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := describe(jf.Jobs[0])
+	c, err := jf.With([][2]string{{"nowait", "1"}, {"ioengine", "libaio"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have := describe(c.Jobs[1]); !c.Jobs[0].Nowait || !strings.Contains(have, "engine=libaio") || describe(jf.Jobs[0]) != was || len(jf.Global) != 0 {
+		t.Errorf("have %s, the original %s and %v", have, describe(jf.Jobs[0]), jf.Global)
+	}
+	if _, err := jf.With([][2]string{{"nowait", "1"}}); err == nil {
+		t.Error("nowait with psync")
+	}
+}
+
 func TestSetScales(t *testing.T) {
 	jf, err := Parse("j", strings.NewReader("[global]\nsize=1g\n[a]\nrw=write\nblocksize=8k\n[b]\n"))
 	if err != nil {

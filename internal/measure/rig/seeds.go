@@ -1,0 +1,51 @@
+package rig
+
+import (
+	_ "embed"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/experiment"
+)
+
+// Seed001 is the job of seed 001; testdata/fio/seed-001.fio is the same file for people.
+//
+//go:embed seed-001.fio
+var Seed001 string
+
+// Seed is a published experiment as compare runs it.
+type Seed struct {
+	Name  string // "001"
+	Title string // of the report
+	Job   string // the fio job as it was posted
+	// Rows are what it compares; Baseline is the row that ratios are to, and Pairs are the ratios that were published or aimed at.
+	Rows     []experiment.Variant
+	Baseline string
+	Pairs    [][2]string
+	// Cached says that the job is meant to stay in the page cache: nothing is written back while it runs, unless --dirty-limit says so.
+	Cached bool
+}
+
+// Seeds are the published experiments, by name.
+func Seeds() []Seed {
+	const patch, none = "nowait-6.1", "nowait-6.1!NOWAIT_BUFFERED"
+	set := func(kv ...[2]string) [][2]string { return kv }
+	libaio, uring, four := [2]string{"ioengine", "libaio"}, [2]string{"ioengine", "io_uring"}, [2]string{"iodepth", "4"}
+	locking := Seed{Name: "002", Title: "Locked versus unlocked writes", Job: Seed002}
+	for _, p := range policy.Names() {
+		locking.Rows = append(locking.Rows, experiment.Variant{Name: p, Policy: p})
+	}
+	return []Seed{
+		{Name: "001", Title: "Buffered writes through io_uring", Job: Seed001, Baseline: "before", Cached: true,
+			Pairs: [][2]string{{"io_uring", "before"}, {"io_uring", "psync"}, {"io_uring-4", "before-4"}},
+			Rows: []experiment.Variant{
+				{Name: "psync", About: "pwrite", Policy: patch, Published: 148_000},
+				{Name: "libaio", About: "io_submit, which does a buffered write itself", Policy: patch, Set: set(libaio), Published: 117_000},
+				{Name: "libaio-4", About: "libaio with iodepth=4", Policy: patch, Set: set(libaio, four)},
+				{Name: "before", About: "io_uring without the patch: a worker does each write", Policy: none, Set: set(uring), Published: 55_000},
+				{Name: "before-4", About: "before with iodepth=4", Policy: none, Set: set(uring, four)},
+				{Name: "io_uring", About: "io_uring with the patch: the submitter tries each write", Policy: patch, Set: set(uring), Published: 134_000},
+				{Name: "io_uring-4", About: "io_uring with iodepth=4", Policy: patch, Set: set(uring, four)},
+			}},
+		locking,
+	}
+}
