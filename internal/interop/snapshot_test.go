@@ -1,0 +1,279 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// volumes is an image with subvolumes, and beside it what their files should hold.
+type volumes struct {
+	t    *testing.T
+	img  string
+	r    *rand.Rand
+	vols []*volumeModel
+	made int
+}
+
+type volumeModel struct {
+	name     string // of its directory; empty for the top-level subvolume
+	readOnly bool
+	files    map[string][]byte
+	nocow    map[string]bool
+}
+
+func (v *volumeModel) path(name string) string { return "/" + filepath.Join(v.name, name) }
+
+// turner does the operations of one turn on the image.
+type turner interface {
+	create(path string, data []byte, nocow bool)
+	write(path string, off int, text string, n int)
+	reflink(from, to string)
+	unlink(path string)
+	snapshot(from, to string, readOnly bool)
+	remove(vol string)
+}
+
+// theirs is Linux, with the image mounted on dir.
+type theirs struct {
+	t   *testing.T
+	dir string
+}
+
+func (l *theirs) create(path string, data []byte, nocow bool) {
+	must(l.t, os.WriteFile(l.dir+path, nil, 0o644))
+	if nocow {
+		sh(l.t, "chattr", "+C", l.dir+path)
+	}
+	must(l.t, os.WriteFile(l.dir+path, data, 0o644))
+}
+
+func (l *theirs) write(path string, off int, text string, n int) {
+	f, err := os.OpenFile(l.dir+path, os.O_WRONLY, 0)
+	must(l.t, err)
+	_, err = f.WriteAt(pattern(text, n), int64(off))
+	must(l.t, err)
+	must(l.t, f.Close())
+}
+
+func (l *theirs) reflink(from, to string) { sh(l.t, "cp", "--reflink=always", l.dir+from, l.dir+to) }
+func (l *theirs) unlink(path string)      { must(l.t, os.Remove(l.dir+path)) }
+func (l *theirs) remove(vol string)       { sh(l.t, "btrfs", "subvolume", "delete", "-c", l.dir+vol) }
+
+func (l *theirs) snapshot(from, to string, readOnly bool) {
+	args := []string{"subvolume", "snapshot"}
+	if readOnly {
+		args = append(args, "-r")
+	}
+	sh(l.t, "btrfs", append(args, l.dir+from, l.dir+to)...)
+}
+
+// ours is a script for btrlab sh.
+type ours struct {
+	t     *testing.T
+	dir   string
+	n     int
+	lines []string
+}
+
+func (o *ours) say(format string, args ...any) {
+	o.lines = append(o.lines, fmt.Sprintf(format, args...))
+}
+
+func (o *ours) create(path string, data []byte, nocow bool) {
+	o.n++
+	host := filepath.Join(o.dir, fmt.Sprint(o.n))
+	must(o.t, os.WriteFile(host, data, 0o644))
+	o.say("put --nocow=%v %s %s", nocow, host, path)
+}
+
+func (o *ours) write(path string, off int, text string, n int) {
+	o.say("write --offset %d --length %d --data %s %s", off, n, text, path)
+}
+func (o *ours) reflink(from, to string) { o.say("reflink %s %s", from, to) }
+func (o *ours) unlink(path string)      { o.say("rm %s", path) }
+func (o *ours) remove(vol string)       { o.say("subvolume delete %s", vol) }
+func (o *ours) snapshot(from, to string, readOnly bool) {
+	o.say("snapshot --readonly=%v %s %s", readOnly, from, to)
+}
+
+func pattern(text string, n int) []byte { return bytes.Repeat([]byte(text), n/len(text)+1)[:n] }
+
+func (x *volumes) writable() *volumeModel {
+	for {
+		if v := x.vols[x.r.IntN(len(x.vols))]; !v.readOnly {
+			return v
+		}
+	}
+}
+
+func (x *volumes) file(v *volumeModel) string {
+	names := slices.Sorted(maps.Keys(v.files))
+	if len(names) == 0 {
+		return ""
+	}
+	return names[x.r.IntN(len(names))]
+}
+
+// step does one operation; reflinks of NOCOW files are ours alone, because cp makes files that are COW.
+func (x *volumes) step(do turner, nocowLinks bool) {
+	v, from := x.writable(), x.vols[x.r.IntN(len(x.vols))]
+	name := x.file(v)
+	what := x.r.IntN(20)
+	if name == "" {
+		what = 0
+	}
+	switch {
+	case what < 4:
+		x.made++
+		name, nocow := fmt.Sprintf("f%d", x.made), x.r.IntN(2) == 0
+		data := pattern(fmt.Sprintf("made%d.", x.made), 1+x.r.IntN(60<<10))
+		do.create(v.path(name), data, nocow)
+		v.files[name], v.nocow[name] = data, nocow
+	case what < 12:
+		x.made++
+		text, off, n := fmt.Sprintf("w%d.", x.made), x.r.IntN(len(v.files[name])+8000), 1+x.r.IntN(20<<10)
+		if x.r.IntN(2) == 0 {
+			off, n = off&^4095, n&^4095+4096
+		}
+		do.write(v.path(name), off, text, n)
+		b := append(bytes.Clone(v.files[name]), make([]byte, max(off+n-len(v.files[name]), 0))...)
+		copy(b[off:], pattern(text, n))
+		v.files[name] = b
+	case what < 15:
+		src := x.file(from)
+		if src == "" || from.nocow[src] && !nocowLinks {
+			return
+		}
+		x.made++
+		to := fmt.Sprintf("r%d", x.made)
+		do.reflink(from.path(src), v.path(to))
+		v.files[to], v.nocow[to] = bytes.Clone(from.files[src]), from.nocow[src]
+	case what < 16:
+		do.unlink(v.path(name))
+		delete(v.files, name)
+		delete(v.nocow, name)
+	case what < 19:
+		if len(x.vols) > 6 {
+			return
+		}
+		x.made++
+		s := &volumeModel{name: fmt.Sprintf("s%d", x.made), readOnly: x.r.IntN(3) == 0, files: map[string][]byte{}, nocow: maps.Clone(from.nocow)}
+		for name, b := range from.files {
+			s.files[name] = bytes.Clone(b)
+		}
+		do.snapshot(from.path(""), s.path(""), s.readOnly)
+		x.vols = append(x.vols, s)
+	default:
+		if i := x.r.IntN(len(x.vols)); i > 0 {
+			do.remove(x.vols[i].path(""))
+			x.vols = slices.Delete(x.vols, i, i+1)
+		}
+	}
+}
+
+// compare holds the files below dir, the image's top, against the model.
+func (x *volumes) compare(dir, whose string) {
+	x.t.Helper()
+	for _, v := range x.vols {
+		have, err := os.ReadDir(dir + v.path(""))
+		must(x.t, err)
+		files := 0
+		for _, e := range have {
+			if !e.IsDir() {
+				files++
+			}
+		}
+		if files != len(v.files) {
+			x.t.Fatalf("%s: %s has %d files, want %d", whose, v.path(""), files, len(v.files))
+		}
+		for name, want := range v.files {
+			b, err := os.ReadFile(dir + v.path(name))
+			must(x.t, err)
+			if !bytes.Equal(b, want) {
+				i := 0
+				for i < min(len(b), len(want)) && b[i] == want[i] {
+					i++
+				}
+				x.t.Fatalf("%s: %s has %d bytes, want %d, the first difference is at %d", whose, v.path(name), len(b), len(want), i)
+			}
+		}
+	}
+}
+
+// Snapshots, shared extents and deleted subvolumes by turns: Linux makes them and we go on, and the other way round. After each turn both
+// checkers find nothing, and both of us read the same bytes, the model's.
+func TestSnapshots(t *testing.T) {
+	linux(t, "chattr", "cp")
+	for _, c := range []struct {
+		name  string
+		first func(img string)
+	}{
+		{"ours", func(img string) { btrlab(t, "mkfs", "--size", "512M", img) }},
+		{"theirs, small nodes", func(img string) {
+			must(t, os.WriteFile(img, nil, 0o600))
+			must(t, os.Truncate(img, 512<<20))
+			sh(t, "mkfs.btrfs", "-q", "-n", "4096", img)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			img := filepath.Join(t.TempDir(), "i.img")
+			c.first(img)
+			x := &volumes{t: t, img: img, r: rand.New(rand.NewPCG(11, uint64(len(c.name))))}
+			x.vols = []*volumeModel{{files: map[string][]byte{}, nocow: map[string]bool{}}}
+			for turn := range pick(10, 4) {
+				if turn%2 == 0 {
+					o := &ours{t: t, dir: t.TempDir()}
+					for range 60 {
+						x.step(o, true)
+					}
+					btrlabIn(t, strings.Join(o.lines, "\n"), "sh", img)
+				} else {
+					mounted(t, img, "", func(dir string) {
+						for range 60 {
+							x.step(&theirs{t, dir}, false)
+						}
+						sh(t, "btrfs", "subvolume", "sync", dir)
+					})
+				}
+				judged(t, img)
+				mounted(t, img, "", func(dir string) {
+					x.compare(dir, fmt.Sprintf("turn %d, Linux", turn))
+					scrubbed(t, dir)
+				})
+				got := filepath.Join(t.TempDir(), "got")
+				btrlab(t, "get", "-r", "-s", img+":/", got)
+				x.compare(got, fmt.Sprintf("turn %d, btrlab", turn))
+			}
+		})
+	}
+}
+
+// A subvolume whose deletion was cut off after its name had gone is dropped by whoever opens the image next.
+func TestDeadSubvolume(t *testing.T) {
+	linux(t)
+	img := filepath.Join(t.TempDir(), "i.img")
+	btrlab(t, "mkfs", "--size", "512M", img)
+	src := t.TempDir()
+	tree(t, src, 3, pick(400, 60))
+	btrlab(t, "put", "-r", src, img+":/a")
+	btrlab(t, "snapshot", img+":/", "/s")
+	btrlab(t, "put", "-r", src, img+":/s/b")
+	// Linux unlinks the subvolume and is stopped before its cleaner has run: nobody waits for it.
+	mounted(t, img, "", func(dir string) { sh(t, "btrfs", "subvolume", "delete", "-c", filepath.Join(dir, "s")) })
+	btrlab(t, "mkdir", img+":/after")
+	judged(t, img)
+	if out := btrlab(t, "subvolume", "list", img); out != "" {
+		t.Errorf("subvolumes: %s", out)
+	}
+	if out := sh(t, "btrfs", "inspect-internal", "dump-tree", "-t", "root", img); strings.Contains(out, "ORPHAN") {
+		t.Errorf("the root tree has an orphan:\n%s", tail([]byte(out)))
+	}
+	mounted(t, img, "", func(dir string) { sameTree(t, filepath.Join(dir, "a"), src) })
+}
