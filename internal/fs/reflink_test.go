@@ -1,0 +1,84 @@
+package fs_test
+
+import (
+	"bytes"
+	"testing"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+)
+
+// What may not be cloned, as FICLONERANGE has it.
+func TestReflinkErrors(t *testing.T) {
+	x := fstest.New(t)
+	src, dst, nocow := x.Create("/src"), x.Create("/dst"), x.Create("/nocow")
+	x.Must(nocow.SetFlags(x.T, format.InodeNoDataCow))
+	x.WriteAt(src, bytes.Repeat([]byte{1}, 10000), 0)
+	x.WriteAt(dst, bytes.Repeat([]byte{2}, 20000), 0)
+	x.WriteAt(nocow, bytes.Repeat([]byte{3}, 8192), 0)
+	ro, err := x.FS.OpenFile(x.T, "/dst", fs.O_RDONLY, 0)
+	x.Must(err)
+	for _, c := range []struct {
+		what       string
+		from, to   *fs.File
+		off, n, at int64
+		want       error
+	}{
+		{"from the middle of a block", src, dst, 100, 4096, 0, errno.EINVAL},
+		{"to the middle of a block", src, dst, 0, 4096, 100, errno.EINVAL},
+		{"a part of a block", src, dst, 0, 100, 0, errno.EINVAL},
+		{"the source's last block before the destination's end", src, dst, 8192, 1808, 8192, errno.EINVAL},
+		{"beyond the source", src, dst, 8192, 8192, 0, errno.EINVAL},
+		{"over itself", src, src, 0, 8192, 4096, errno.EINVAL},
+		{"from no checksums to checksums", nocow, dst, 0, 4096, 0, errno.EINVAL},
+		{"from checksums to none", src, nocow, 0, 4096, 0, errno.EINVAL},
+		{"into a file open for reading", src, ro, 0, 4096, 0, errno.EBADF},
+	} {
+		wantErr(t, c.what, c.to.Reflink(x.T, c.from, c.off, c.n, c.at), c.want)
+	}
+	x.Must(dst.Reflink(x.T, src, 8192, 1808, 20480))
+	if b := x.ReadFile("/dst"); len(b) != 20480+1808 || b[0] != 2 || b[20000] != 0 || b[20480] != 1 {
+		t.Errorf("the clone of a last block beyond the end: %d bytes", len(b))
+	}
+	for _, f := range []*fs.File{src, dst, nocow, ro} {
+		x.Must(f.Close(x.T))
+	}
+}
+
+// A small file's data lies in the tree. Its clone at the start of a file that has no more is an item as well; elsewhere it is a block.
+func TestReflinkInline(t *testing.T) {
+	x := fstest.New(t)
+	src := x.Create("/src")
+	small := bytes.Repeat([]byte("ab"), 500)
+	x.WriteAt(src, small, 0)
+	x.Must(src.Fsync(x.T))
+	for _, c := range []struct {
+		name   string
+		have   int // bytes of the destination before
+		at     int64
+		want   []byte
+		blocks bool
+	}{
+		{"/empty", 0, 0, small, false},
+		{"/shorter", 700, 0, small, false},
+		{"/beyond", 5000, 8192, append(append(bytes.Repeat([]byte{7}, 5000), make([]byte, 3192)...), small...), true},
+	} {
+		f := x.Create(c.name)
+		x.WriteAt(f, bytes.Repeat([]byte{7}, c.have), 0)
+		x.Must(f.Reflink(x.T, src, 0, 1000, c.at))
+		x.Must(f.Close(x.T))
+		x.Must(x.FS.Sync(x.T))
+		x.FS.DropCaches(x.T)
+		if b := x.ReadFile(c.name); !bytes.Equal(b, c.want) {
+			t.Errorf("%s has %d bytes, want %d%s", c.name, len(b), len(c.want), diffAt(b, c.want))
+		}
+		st, err := x.FS.Stat(x.T, c.name)
+		x.Must(err)
+		if blocks := st.Nbytes >= 4096; blocks != c.blocks {
+			t.Errorf("%s has %d bytes allocated, in blocks: %v want %v", c.name, st.Nbytes, blocks, c.blocks)
+		}
+	}
+	x.Must(src.Close(x.T))
+}
