@@ -196,7 +196,17 @@ func TestSnapshotModel(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := &world{Fixture: fstest.New(t), r: rand.New(rand.NewPCG(seed, 9))}
-			w.vols = []*volume{{files: map[string][]byte{}, nocow: map[string]bool{}}}
+			top := &volume{files: map[string][]byte{}, nocow: map[string]bool{}}
+			w.vols = []*volume{top}
+			for i := range 120 { // several leaves, which snapshots share
+				name := fmt.Sprintf("g%d", i)
+				b := make([]byte, 1+w.r.IntN(3000))
+				random(w.r, b)
+				f := w.Create("/" + name)
+				w.WriteAt(f, b, 0)
+				w.Must(f.Close(w.T))
+				top.files[name] = b
+			}
 			for i := range 600 {
 				w.step()
 				if i%150 == 149 {
