@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/progs/dump"
 )
 
 // volume is what a subvolume should hold: its files.
@@ -307,5 +308,10 @@ func TestSubvolumeErrors(t *testing.T) {
 	x.Must(err)
 	if len(list) != 1 || list[0].Path != "/ro" || !list[0].ReadOnly || !list[0].Snapshot() {
 		t.Errorf("subvolumes: %+v, want /ro alone", list)
+	}
+	var root bytes.Buffer
+	x.Must(dump.Tree(tk, &root, x.Dev, "root"))
+	if strings.Contains(root.String(), "ORPHAN") {
+		t.Errorf("dropped trees are still waiting to be dropped:\n%s", root.String())
 	}
 }
