@@ -249,10 +249,10 @@ func askUs(t *testing.T, img, spec string, cells []*cell) map[*cell]answer {
 	return said
 }
 
-// sayers finds the lines of our code that answer with each kiocb.Again.
-func sayers(t *testing.T) map[string]string {
+// sayers finds the lines of our code that answer with each kiocb.Again, by its name.
+func sayers(t *testing.T) map[string][]string {
 	t.Helper()
-	out := map[string]string{}
+	out := map[string][]string{}
 	word := regexp.MustCompile(`kiocb\.(Again[A-Z]\w*)`)
 	must(t, filepath.WalkDir("..", func(path string, d os.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -260,8 +260,8 @@ func sayers(t *testing.T) map[string]string {
 		}
 		b, err := os.ReadFile(path)
 		for i, line := range strings.Split(string(b), "\n") {
-			if m := word.FindStringSubmatch(line); m != nil && !strings.HasPrefix(strings.TrimSpace(line), "//") && out[m[1]] == "" {
-				out[m[1]] = fmt.Sprintf("%s:%d", strings.TrimPrefix(path, "../"), i+1)
+			if m := word.FindStringSubmatch(line); m != nil && !strings.HasPrefix(strings.TrimSpace(line), "//") {
+				out[m[1]] = append(out[m[1]], fmt.Sprintf("%s:%d", strings.TrimPrefix(path, "../"), i+1))
 			}
 		}
 		return err
@@ -310,51 +310,47 @@ func TestVerdicts(t *testing.T) {
 	}
 	sort.SliceStable(cells, func(i, j int) bool { return index(cells[i].s) < index(cells[j].s) })
 
+	letters := map[kiocb.Again]string{}
+	var legend []kiocb.Again
+	agree := 0
+	var wrong []string
 	var b strings.Builder
-	fmt.Fprintf(&b, "RWF_NOWAIT writes, Linux %s and policy modern; each column is cold, cached, dirty\n\n", kernel)
+	fmt.Fprintf(&b, "RWF_NOWAIT writes, Linux %s and policy modern; columns: cold, cached, dirty\n\n", kernel)
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "file\tbuffered\tdirect")
-	agree, open := 0, 0
-	var wrong []string
-	reasons := map[kiocb.Again]bool{}
 	for i := 0; i < len(cells); i += len(ways) * len(caches) {
 		fmt.Fprint(w, cells[i].s.name)
 		for j := i; j < i+len(ways)*len(caches); j++ {
-			c := cells[j]
+			c, a := cells[j], ours[cells[j]]
+			word := said[c]
+			if a.verdict != word {
+				wrong = append(wrong, fmt.Sprintf("%s, %s, %s: Linux %s, ours %s (%v)", c.s.name, c.way, c.cache, word, a.verdict, a.err))
+				word += "!"
+			} else if agree++; a.again != 0 {
+				if letters[a.again] == "" {
+					letters[a.again] = string(rune('a' + len(legend)))
+					legend = append(legend, a.again)
+				}
+				word = letters[a.again]
+			}
 			sep := " "
 			if (j-i)%len(caches) == 0 {
 				sep = "\t"
 			}
-			fmt.Fprint(w, sep, said[c])
-			switch a := ours[c]; {
-			case a.verdict == said[c]:
-				agree++
-				if a.again != 0 {
-					reasons[a.again] = true
-				}
-			case errors.Is(a.err, errno.EOPNOTSUPP) && c.way == "direct": // NOWAIT is not there for direct writes
-				open++
-				fmt.Fprint(w, "?")
-			default:
-				fmt.Fprint(w, "!")
-				wrong = append(wrong, fmt.Sprintf("%s, %s, %s: Linux %s, ours %s (%v)", c.s.name, c.way, c.cache, said[c], a.verdict, a.err))
-			}
+			fmt.Fprintf(w, "%s%-4s", sep, word)
 		}
 		fmt.Fprintln(w)
 	}
 	w.Flush()
-	fmt.Fprintf(&b, "\n%d of %d cells agree", agree, len(cells))
-	if open > 0 {
-		fmt.Fprintf(&b, "; %d (?) are of requests that ours does not take", open)
-	}
-	b.WriteString("\n\nwhat answers EAGAIN here\n")
-	lines := sayers(t)
-	for a := kiocb.Again(1); a < kiocb.Agains; a++ {
-		if reasons[a] {
-			fmt.Fprintf(&b, "  %s: %s\n    %s\n", a.Place(), a.Reason(), lines[againName(a, lines)])
+	fmt.Fprintf(&b, "\n%d of %d agree. EAGAIN, and the lines of ours that say it:\n", agree, len(cells))
+	lines, names := sayers(t), againNames(t)
+	for _, a := range legend {
+		if lines[names[a]] == nil {
+			t.Errorf("no line says kiocb.%s", names[a])
 		}
+		fmt.Fprintf(&b, "  %s  %s: %s\n     %s\n", letters[a], a.Place(), a.Reason(), strings.Join(lines[names[a]], " "))
 	}
-	t.Log("\n" + b.String())
+	t.Log("\n" + regexp.MustCompile(` +\n`).ReplaceAllString(b.String(), "\n"))
 	for _, l := range wrong {
 		t.Error(l)
 	}
@@ -369,12 +365,14 @@ func index(s *state) int {
 	return -1
 }
 
-// againName is the constant's name: that of kiocb's declaration with a's number.
-func againName(a kiocb.Again, lines map[string]string) string {
-	src, _ := os.ReadFile("../kiocb/again.go")
-	m := regexp.MustCompile(`(?m)^\t(Again[A-Z]\w*)\s+//`).FindAllStringSubmatch(string(src), -1)
-	if int(a) > len(m) {
-		return ""
+// againNames are the names of kiocb's constants.
+func againNames(t *testing.T) map[kiocb.Again]string {
+	t.Helper()
+	src, err := os.ReadFile("../kiocb/again.go")
+	must(t, err)
+	names := map[kiocb.Again]string{}
+	for i, m := range regexp.MustCompile(`(?m)^\t(Again[A-Z]\w*)\s+//`).FindAllStringSubmatch(string(src), -1) {
+		names[kiocb.Again(i+1)] = m[1]
 	}
-	return m[a-1][1]
+	return names
 }
