@@ -87,7 +87,7 @@ func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 	now := n.fs.now()
 	n.lock(t)
 	defer n.ip.Unlock(t)
-	h, err := n.fs.trans.Start(t, 1)
+	h, err := n.fs.trans.StartIn(t, n.vol.root, 1)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (n *Node) SetFlags(t *sched.Task, flags uint64) error {
 			return errno.EINVAL
 		}
 	}
-	h, err := n.fs.trans.Start(t, 1)
+	h, err := n.fs.trans.StartIn(t, n.vol.root, 1)
 	if err != nil {
 		return err
 	}

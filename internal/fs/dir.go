@@ -189,7 +189,7 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	if err != nil {
 		return nil, err
 	}
-	h, err := f.trans.Start(t, unitsCreate)
+	h, err := f.trans.StartIn(t, dir.vol.root, unitsCreate)
 	if err != nil {
 		return nil, err
 	}
@@ -342,7 +342,7 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	if err != nil {
 		return err
 	}
-	h, err := f.trans.Start(t, unitsLink)
+	h, err := f.trans.StartIn(t, d.vol.root, unitsLink)
 	if err != nil {
 		return err
 	}

@@ -96,6 +96,7 @@ func (f *FS) wire(t *sched.Task) {
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.data.NewRangeLocker = f.opt.NewRangeLocker
+	f.data.Quota = f.trans.Quota
 	limit := f.opt.CacheInodes
 	if limit == 0 {
 		limit = DefaultCacheInodes

@@ -2,16 +2,23 @@ package fs_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/sched"
 )
 
 // judgedQuota fails unless the checker has compared the counts of the image, and found no fault.
@@ -166,4 +173,394 @@ func TestQuotaRescan(t *testing.T) {
 			t.Errorf("flags %#x: in the end: %+v, %v", flags, q, err)
 		}
 	}
+}
+
+// limited makes a file system whose top-level subvolume may have n bytes beyond what an empty one has, 16 KiB.
+func limited(t *testing.T, n uint64, opts ...fstest.Option) *fstest.Fixture {
+	t.Helper()
+	x := fstest.New(t, opts...)
+	x.Must(x.FS.EnableQuota(x.T))
+	x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 16<<10+n, false, false))
+	return x
+}
+
+// wantWithin fails when the subvolume has more than its limit, or something is still reserved after a sync.
+func wantWithin(x *fstest.Fixture) {
+	x.Helper()
+	x.Must(x.FS.Sync(x.T))
+	q, err := x.FS.Quotas(x.T)
+	x.Must(err)
+	for _, g := range q.Groups {
+		if g.LimitFlags&format.QgroupLimitMaxRfer != 0 && g.Rfer > g.MaxRfer || g.Reserved != 0 {
+			x.Errorf("qgroup %s: %d of %d bytes, %d reserved", format.QgroupName(g.ID), g.Rfer, g.MaxRfer, g.Reserved)
+		}
+	}
+	judgedQuota(x)
+}
+
+// Every operation that needs room stops at the limit with EDQUOT, not before there is none, and leaves nothing reserved; those that
+// make room go on, and then there is room again. Without the limit all goes on.
+func TestQuotaLimit(t *testing.T) {
+	const limit = 2 << 20
+	chunk := make([]byte, 64<<10)
+	fill := func(x *fstest.Fixture, f *fs.File, off int64) (int64, error) {
+		for {
+			n, err := f.WriteAt(x.T, chunk, off)
+			off += int64(n)
+			if err != nil {
+				return off, err
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(x *fstest.Fixture, f *fs.File) error // until the limit stops it
+		full bool                                      // it needs the whole limit but for a few nodes
+	}{
+		{"write", func(x *fstest.Fixture, f *fs.File) error { _, err := fill(x, f, 0); return err }, true},
+		{"append", func(x *fstest.Fixture, f *fs.File) error {
+			for {
+				if _, err := f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Append}, iopath.Source{Buf: chunk}); err != nil {
+					return err
+				}
+			}
+		}, true},
+		{"write of one batch", func(x *fstest.Fixture, f *fs.File) error {
+			n, err := f.WriteAt(x.T, make([]byte, 4<<20), 0)
+			if n == 0 || n >= limit {
+				x.Errorf("%d bytes of 4 MiB, want what fits", n)
+			}
+			return err
+		}, true},
+		{"synced writes", func(x *fstest.Fixture, f *fs.File) error {
+			for off := int64(0); ; off += int64(len(chunk)) {
+				if _, err := f.WriteAt(x.T, chunk, off); err != nil {
+					return err
+				}
+				x.Must(f.Fsync(x.T))
+			}
+		}, true},
+		{"small extents", func(x *fstest.Fixture, f *fs.File) error {
+			for off := int64(0); ; off += 3 * 4096 {
+				if _, err := f.WriteAt(x.T, chunk[:4096], off); err != nil {
+					return err
+				}
+			}
+		}, true},
+		{"fallocate", func(x *fstest.Fixture, f *fs.File) error {
+			for off := int64(0); ; off += int64(len(chunk)) {
+				if err := f.Fallocate(x.T, 0, off, int64(len(chunk))); err != nil {
+					return err
+				}
+			}
+		}, true},
+		{"one fallocate", func(x *fstest.Fixture, f *fs.File) error { return f.Fallocate(x.T, 0, 0, limit) }, false},
+		{"direct write", func(x *fstest.Fixture, f *fs.File) error {
+			x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+			for off := int64(0); ; off += int64(len(chunk)) {
+				if _, err := f.WriteDirect(x.T, chunk, off); err != nil {
+					return err
+				}
+			}
+		}, true},
+		{"create", func(x *fstest.Fixture, f *fs.File) error {
+			for i := 0; ; i++ {
+				g, err := x.FS.Create(x.T, "/"+strings.Repeat("n", 200)+strings.Repeat("x", i%40)+string(rune('a'+i/40%26))+string(rune('a'+i/1040)), 0o644)
+				if err != nil {
+					return err
+				}
+				x.Must(g.Close(x.T))
+			}
+		}, true},
+		{"grow", func(x *fstest.Fixture, f *fs.File) error {
+			if _, err := fill(x, f, 0); !errors.Is(err, errno.EDQUOT) {
+				return err
+			}
+			x.Must(x.FS.Sync(x.T))
+			q, err := x.FS.Quotas(x.T)
+			x.Must(err)
+			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, q.Groups[0].Rfer, false, false))
+			return f.Truncate(x.T, 8<<20)
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := limited(t, limit)
+			f := x.Create("/f")
+			if err := c.do(x, f); !errors.Is(err, errno.EDQUOT) {
+				t.Fatalf("at the limit: %v", err)
+			}
+			wantWithin(x)
+			if rfer, _ := counts(x, format.FS_TREE_OBJECTID); c.full && rfer < limit*3/4 {
+				t.Errorf("EDQUOT at %d of %d bytes", rfer, limit)
+			}
+			x.Must(f.Truncate(x.T, 0))
+			x.Must(f.Close(x.T))
+			list, err := x.FS.ReadDir(x.T, "/")
+			x.Must(err)
+			for _, e := range list {
+				x.Must(x.FS.Unlink(x.T, "/"+e.Name))
+			}
+			wantWithin(x)
+			f = x.Create("/again")
+			x.WriteAt(f, make([]byte, 1<<20), 0)
+			wantWithin(x)
+			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 0, false, true))
+			x.WriteAt(f, make([]byte, 8<<20), 0)
+			x.Must(f.Close(x.T))
+			wantWithin(x)
+		})
+	}
+}
+
+// A file at its limit may be written over as long as it is dirty: its blocks are reserved already. One that is on disk needs room for
+// the copy, unless it is overwritten in place. A full device is ENOSPC, with or without room in the quota.
+func TestQuotaOverwrite(t *testing.T) {
+	x := limited(t, 1<<20)
+	f := x.Create("/f")
+	part := make([]byte, 4096)
+	for off := int64(0); off < 512<<10; off += 4096 {
+		x.WriteAt(f, part, off)
+		x.WriteAt(f, part, off)
+	}
+	before := x.FS.Super(x.T).Generation
+	for range 3 {
+		for off := int64(0); off < 512<<10; off += 4096 {
+			x.WriteAt(f, part, off)
+		}
+	}
+	if now := x.FS.Super(x.T).Generation; now != before {
+		t.Errorf("writing over dirty blocks has flushed: generation %d, was %d", now, before)
+	}
+	x.Must(f.Close(x.T))
+	wantWithin(x)
+
+	y := limited(t, 1<<20)
+	g := y.Create("/nocow")
+	y.Must(g.SetFlags(y.T, format.InodeNoDataCow))
+	for off := int64(0); off < 1008<<10; off += 16 << 10 {
+		y.WriteAt(g, make([]byte, 16<<10), off)
+		y.Must(g.Fsync(y.T))
+	}
+	wantWithin(y)
+	for range 3 {
+		for off := int64(0); off < 960<<10; off += 64 << 10 { // 16 KiB are left: no data, but the node of one extent
+			y.WriteAt(g, make([]byte, 64<<10), off)
+		}
+		y.Must(y.FS.Sync(y.T))
+	}
+	if _, err := g.WriteAt(y.T, make([]byte, 1<<20), 1<<20); !errors.Is(err, errno.EDQUOT) {
+		t.Errorf("new blocks of a NOCOW file: %v", err)
+	}
+	y.Must(g.Close(y.T))
+	wantWithin(y)
+
+	z := limited(t, 1<<40, fstest.Size(128<<20))
+	h := z.Create("/full")
+	var err error
+	for off := int64(0); err == nil; off += 1 << 20 {
+		_, err = h.WriteAt(z.T, make([]byte, 1<<20), off)
+	}
+	if !errors.Is(err, errno.ENOSPC) {
+		t.Errorf("a full device within its quota: %v", err)
+	}
+	z.Must(h.Close(z.T))
+	wantWithin(z)
+}
+
+// zeroedIn reads the file after a failure that may have left zeros in [from, to) where m has other bytes.
+func zeroedIn(x *fstest.Fixture, f *fs.File, m []byte, from, to int) []byte {
+	x.Helper()
+	have := make([]byte, f.Size(x.T))
+	if n, err := f.ReadAt(x.T, have, 0); n != len(have) || n != len(m) {
+		x.Fatalf("read of %d bytes: %d, %v, want %d", len(have), n, err, len(m))
+	}
+	for i := range have {
+		if have[i] != m[i] && (have[i] != 0 || i < from || i >= to) {
+			x.Fatalf("byte %d: have %#x want %#x", i, have[i], m[i])
+		}
+	}
+	return have
+}
+
+// Random operations at a limit that is often in the way: a write has what it says, nothing else of the file changes, and a punch
+// or truncate that fails may have zeroed edges. At each sync nothing is reserved, the subvolume is within its limit, and the checker counts the same.
+func TestQuotaModel(t *testing.T) {
+	for seed := range uint64(4) {
+		x := limited(t, 1<<20)
+		rng := rand.New(rand.NewPCG(seed, 77))
+		model := tree{}
+		stopped, wrote := 0, 0
+		may := func(err error) bool {
+			t.Helper()
+			if errors.Is(err, errno.EDQUOT) {
+				stopped++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			return err == nil
+		}
+		for i := range 600 {
+			name := []string{"a", "b", "c", "nocow", "nocow2"}[rng.IntN(5)]
+			f, err := x.FS.OpenFile(x.T, "/"+name, fs.O_RDWR|fs.O_CREAT, 0o644)
+			if !may(err) {
+				continue
+			}
+			if isNocow(name) && model[name] == nil && !may(f.SetFlags(x.T, format.InodeNoDataCow)) {
+				x.Must(f.Close(x.T))
+				x.Must(x.FS.Unlink(x.T, "/"+name))
+				continue
+			}
+			m := model[name]
+			grown := func(n int) {
+				if n > len(m) {
+					m = append(m, make([]byte, n-len(m))...)
+				}
+			}
+			off, n := rng.IntN(512<<10), 1+rng.IntN(128<<10)
+			switch k := rng.IntN(12); {
+			case k < 6:
+				b := make([]byte, n)
+				random(rng, b)
+				got, err := f.WriteAt(x.T, b, int64(off))
+				may(err)
+				if got > 0 {
+					grown(off + got)
+					copy(m[off:], b[:got])
+					wrote += got
+				}
+			case k == 6:
+				if may(f.Truncate(x.T, int64(off))) {
+					m = m[:min(off, len(m))]
+					grown(off)
+				} else {
+					m = zeroedIn(x, f, m, off, off+4096)
+				}
+			case k == 7:
+				if may(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))) {
+					wrote++
+				}
+			case k == 8:
+				if !may(f.Fallocate(x.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, int64(off), int64(n))) {
+					m = zeroedIn(x, f, m, off, off+n)
+				} else if off < len(m) {
+					clear(m[off:min(len(m), off+n)])
+				}
+			case k == 9:
+				x.Must(f.Fsync(x.T))
+			case k == 10 && rng.IntN(2) == 0:
+				x.Must(x.FS.Unlink(x.T, "/"+name))
+				m = nil
+			}
+			if model[name] = m; m == nil {
+				delete(model, name)
+			}
+			if f.Size(x.T) == 0 && m == nil {
+				model[name] = []byte{}
+			}
+			x.Must(f.Close(x.T))
+			if _, err := x.FS.Stat(x.T, "/"+name); errors.Is(err, errno.ENOENT) {
+				delete(model, name)
+			}
+			if i%60 == 59 {
+				wantWithin(x)
+				have, err := readTree(x.T, x.FS)
+				x.Must(err)
+				if d := diff(have, model, false); d != "" {
+					t.Fatalf("seed %d, step %d: %s", seed, i, d)
+				}
+			}
+		}
+		if stopped < 10 || wrote < 4<<20 {
+			t.Errorf("seed %d: %d operations were stopped by the limit, %d bytes written", seed, stopped, wrote)
+		}
+		x.Close()
+	}
+}
+
+// A crash at any flush leaves the counts of the commit that it leaves, or the mark that they are out of date.
+func TestQuotaCrash(t *testing.T) {
+	base := blockdev.NewMemory(128 << 20)
+	var log *dm.LogWrites
+	x := fstest.New(t, fstest.Size(base.Size()), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
+		log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
+		return log
+	}))
+	x.Must(x.FS.EnableQuota(x.T))
+	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(17, 8))}
+	for range 6 {
+		for range 20 {
+			w.step()
+		}
+		x.Must(x.FS.Sync(x.T))
+	}
+	x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 1<<30, false, false))
+	x.Must(x.FS.DisableQuota(x.T))
+	images, with := 0, 0
+	err := log.Images(x.T, dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 2, Seed: 9}, func(t *sched.Task, m dm.Image) error {
+		images++
+		r, err := check.Check(t, m.Dev, check.Options{})
+		if err != nil {
+			return fmt.Errorf("%s: check: %w", m.Name, err)
+		}
+		if !r.Clean {
+			return fmt.Errorf("%s: %d findings, first %v", m.Name, len(r.Findings), r.Findings[0])
+		}
+		f, err := fs.Open(t, m.Dev, fs.Options{ReadOnly: true})
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		q, err := f.Quotas(t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		if q.On {
+			with++
+		}
+		if noted := slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "quota") }); noted != (q.Inconsistent || q.Rescan) {
+			return fmt.Errorf("%s: quotas %+v, notes %q", m.Name, q, r.Notes)
+		}
+		return f.Close(t)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if with < 20 || with == images {
+		t.Errorf("quotas are on in %d of %d images", with, images)
+	}
+	t.Logf("quotas are on in %d of %d images", with, images)
+}
+
+// Writers that come to the limit at once stop there, and what one deletes another gets.
+func TestQuotaWriters(t *testing.T) {
+	const limit = 4 << 20
+	x := limited(t, limit)
+	var tasks []*sched.Task
+	for i := range 4 {
+		f := x.Create(fmt.Sprintf("/f%d", i))
+		tasks = append(tasks, x.T.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
+			full, off := 0, int64(0)
+			for full < 3 {
+				n, err := f.WriteAt(t, make([]byte, 32<<10), off)
+				off += int64(n)
+				switch {
+				case errors.Is(err, errno.EDQUOT):
+					full++
+					if err := f.Truncate(t, off/2); err != nil && !errors.Is(err, errno.EDQUOT) {
+						x.Error(err)
+					}
+					off = f.Size(t)
+				case err != nil:
+					x.Error(err)
+					return
+				}
+			}
+			if err := f.Close(t); err != nil {
+				x.Error(err)
+			}
+		}))
+	}
+	for _, task := range tasks {
+		x.T.Join(task)
+	}
+	wantWithin(x)
 }

@@ -179,7 +179,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 	if err != nil {
 		return victim, err
 	}
-	h, err := f.trans.Start(t, unitsRename)
+	h, err := f.trans.StartIn(t, newDir.vol.root, unitsRename)
 	if err != nil {
 		return victim, err
 	}

@@ -3,14 +3,14 @@
 //
 // A writer's batch carries one Reservation:
 //
-//	ReserveData        data space            may flush and sleep: before pages and ranges are locked
+//	ReserveData        data space, and of a quota   may flush and sleep: before pages and ranges are locked
 //	  or NoSnapshot, then Nocow   ... or none, because the range is overwritten in place
 //	ReserveMetadata    metadata space        may flush and sleep
 //	Shrink             a short copy or a folio's end made the batch smaller
 //	SetDelalloc        the pages are copied: DELALLOC on, range unlocked, the reservation now belongs to the range
 //	Release            instead of SetDelalloc: nothing was dirtied
 //
-// Model: fs/btrfs/delalloc-space.c; labs/reference 1.1 c, d, h, i and 5.2. Difference: no quota groups.
+// Model: fs/btrfs/delalloc-space.c; labs/reference 1.1 c, d, h, i, 5.2 and 5.4.
 package delalloc
 
 import (
@@ -36,6 +36,7 @@ type Reservation struct {
 	meta    bool // metadata is reserved
 	inPlace bool // ... for no insert
 	held    bool // the subvolume's SnapshotLock, for the write in place
+	quota   fresh
 }
 
 // Active reports whether anything is reserved.
@@ -45,8 +46,9 @@ func (r *Reservation) String() string {
 	return fmt.Sprintf("reservation [%d, %d) data=%v nocow=%v meta=%v in_place=%v", r.Start, r.End, r.data, r.nocow, r.meta, r.inPlace)
 }
 
-// ReserveData promises data space for the blocks that touch [start, end). ENOSPC leaves r as it was.
-// Models btrfs_check_data_free_space(); the mode is spaceinfo.FlushData, or NoFlush for a NOWAIT write.
+// ReserveData promises data space for the blocks that touch [start, end), and then that much of the subvolume's quota. ENOSPC and
+// EDQUOT leave r as it was. Models btrfs_check_data_free_space(); the mode is spaceinfo.FlushData, or NoFlush for a NOWAIT write.
+// Difference: with NoFlush the quota does not flush either; Linux has no such reservation of data (9.3).
 func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uint64, mode spaceinfo.FlushMode) error {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if r.Active() {
@@ -54,6 +56,12 @@ func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uin
 	}
 	if err := ip.FS.Space.Data().Reserve(t, end-start, mode); err != nil {
 		return err
+	}
+	if ip.FS.Quota.On() {
+		if err := r.quota.reserve(t, ip, start, end, mode == spaceinfo.NoFlush); err != nil {
+			ip.FS.Space.Data().Release(t, end-start)
+			return err
+		}
 	}
 	r.Start, r.End, r.data = start, end, true
 	return nil
@@ -130,6 +138,7 @@ func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 		}
 		ip.Settle(t)
 	}
+	r.quota.free(t, ip, end)
 	if r.data {
 		ip.FS.Space.Data().Release(t, n)
 	}
@@ -145,6 +154,7 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 	}
 	if r.data {
 		ip.FS.Space.Data().Release(t, n)
+		r.quota.free(t, ip, 0)
 	}
 	r.letSnapshot(t, ip)
 	*r = Reservation{}
@@ -201,6 +211,9 @@ func (r *Reservation) SetDelalloc(t *sched.Task, ip *inode.Inode, locked bool) {
 	}
 	if r.inPlace {
 		set |= extentio.InPlace
+	}
+	if r.data && ip.FS.Quota.On() {
+		topUp(t, ip, r.Start, r.End)
 	}
 	ip.IOTree.Change(t, r.Start, r.End, clear, set)
 	ip.ReleaseExtents(r.End-r.Start, r.inPlace, 0)

@@ -48,6 +48,7 @@ import (
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
@@ -149,6 +150,7 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	if rsv > 0 {
 		f.fs.Space.Metadata().Release(t, rsv)
 	}
+	ip.DropQuota(t, oe) // what no transaction has
 	if err == nil && oe.Type == ordered.Nocow {
 		ip.FollowSize(t)
 		// Also when the size is the same: the data is in the device's cache, and only a commit flushes that. Without a dirty inode
@@ -173,6 +175,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		}
 		return fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 	}
+	ip.CommitQuota(t, oe)
 	err = f.insertItems(t, ip, oe, h.Trans())
 	ip.Extents.Drop(t, start, end)
 	if err != nil {
@@ -220,10 +223,13 @@ func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 // extent range of the first block is locked.
 func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint64) error {
 	ip.IOTree.AssertLocked(t, 0, format.SectorSize)
+	quota := ip.TakeQuota(t)
 	h, err := f.cfg.Join(t, rsv)
 	if err != nil {
+		f.fs.Quota.Free(t, ip.Root.ID, quota, qgroup.MetaPrealloc)
 		return fmt.Errorf("write ino=%d inline: %w", ip.Ino, err)
 	}
+	f.fs.Quota.Convert(t, ip.Root.ID, quota)
 	tr := h.Trans()
 	size := uint64(len(data))
 	res, err := f.cfg.Items.DropExtents(t, tr, ip.Root, ip.Ino, 0, format.SectorSize, fstree.DropOptions{ReadFirst: ip.DiskSize(t) == 0})

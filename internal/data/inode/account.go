@@ -7,6 +7,7 @@ import (
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/extentio"
+	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -42,7 +43,8 @@ type account struct {
 
 	// reserved and pending are metadata bytes held, and on their way; under Inode.mu.
 	reserved, pending uint64
-	rsv               sched.Shared // both
+	quota             uint64       // bytes of tree blocks reserved in the subvolume's qgroup; under Inode.mu
+	rsv               sched.Shared // all three
 }
 
 // Outstanding is the number of extents counted now, of both kinds.
@@ -79,7 +81,8 @@ func (ip *Inode) csumLeaves(n int64) int64 {
 	return (n + perLeaf - 1) / perLeaf
 }
 
-// ReserveExtents counts the extents of n bytes and reserves their metadata. On error nothing has changed.
+// ReserveExtents counts the extents of n bytes and reserves their metadata: first a tree block each in the subvolume's qgroup, then
+// the space. On error, ENOSPC or EDQUOT, nothing has changed.
 // inPlace says that the bytes are known to be overwritten in place. With a mode other than NoFlush it may sleep.
 // Models btrfs_delalloc_reserve_metadata().
 func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spaceinfo.FlushMode) error {
@@ -98,12 +101,20 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 		a.pending += need
 	}
 	ip.mu.Unlock(t)
-	if need == 0 {
+	if need == 0 && !ip.FS.Quota.On() {
 		return nil
 	}
-	err := ip.FS.Space.Metadata().Reserve(t, need, mode)
+	quota, err := ip.FS.Quota.ReserveMeta(t, ip.Root.ID, uint64(nr)*ip.FS.Space.NodeSize(), true, mode == spaceinfo.NoFlush)
+	if err == nil && need > 0 {
+		err = ip.FS.Space.Metadata().Reserve(t, need, mode)
+	}
+	if err != nil {
+		ip.FS.Quota.Free(t, ip.Root.ID, quota, qgroup.MetaPrealloc)
+		quota = 0
+	}
 	ip.mu.Lock(t)
 	a.rsv.Write(t, nameReserved)
+	a.quota += quota
 	a.pending -= need
 	if err == nil {
 		a.reserved += need
@@ -139,7 +150,11 @@ func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, diskBytenr format.Logical) *ordered.Extent {
 	ip.IOTree.AssertLocked(t, start, start+n)
 	ip.acct.class(typ == ordered.Nocow).Add(1)
-	return ip.Ordered.Add(t, ip, typ, start, n, diskBytenr)
+	oe := ip.Ordered.Add(t, ip, typ, start, n, diskBytenr)
+	if ip.FS.Quota.On() {
+		ip.orderQuota(t, oe)
+	}
+	return oe
 }
 
 // SplitOrdered cuts an ordered extent that AddOrdered has made after its first n bytes and returns the rest, which the caller owes as
@@ -164,12 +179,14 @@ func (ip *Inode) TakeOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
 	if ip.Sums() {
 		ip.acct.csumBytes.Add(-int64(oe.Len))
 	}
+	oe.QuotaMeta = ip.TakeQuota(t)
 	return ip.TakeSurplus(t)
 }
 
 // Settle gives back what the counters no longer ask for: data bytes that hooks collected, and surplus metadata.
 // It never sleeps; no io-tree mutex is held. Models btrfs_inode_rsv_release().
 func (ip *Inode) Settle(t *sched.Task) {
+	ip.FS.Quota.Free(t, ip.Root.ID, ip.TakeQuota(t), qgroup.MetaPrealloc)
 	if n := ip.TakeSurplus(t); n > 0 {
 		ip.FS.Space.Metadata().Release(t, n)
 	}
@@ -198,7 +215,7 @@ func (ip *Inode) checkAccount(t *sched.Task) {
 	a := &ip.acct
 	ip.mu.Lock(t)
 	a.rsv.Read(t, nameReserved)
-	r, p := a.reserved, a.pending
+	r, p := a.reserved+a.quota, a.pending
 	ip.mu.Unlock(t)
 	if a.outstanding.Load() != 0 || a.inPlace.Load() != 0 || a.csumBytes.Load() != 0 || a.delalloc.Load() != 0 || a.dataSurplus.Load() != 0 || r != 0 || p != 0 {
 		panic(fmt.Sprintf("inode: ino=%d at rest has outstanding=%d in_place=%d csum_bytes=%d delalloc=%d data_surplus=%d reserved=%d pending=%d", ip.Ino,

@@ -34,6 +34,7 @@ import (
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -51,6 +52,7 @@ var (
 // FS is what the inodes of one file system share.
 type FS struct {
 	Space *spaceinfo.Space
+	Quota *qgroup.Quota // nil has quotas off
 	Cache *pagecache.Cache
 	Pool  ordered.Pool
 	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes. It is the door through which a
@@ -418,6 +420,7 @@ func (ip *Inode) SetError(t *sched.Task, err error) { ip.Pages.SetError(t, err) 
 func (ip *Inode) Invalidate(t *sched.Task, from, to uint64) {
 	ip.IOTree.Lock(t, from, to)
 	ip.IOTree.Change(t, from, to, extentio.Locked|DelallocBits|extentio.DoAccounting, 0)
+	ip.FreeQuota(t, from, to)
 	ip.Settle(t)
 }
 

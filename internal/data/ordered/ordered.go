@@ -62,6 +62,9 @@ type Extent struct {
 	Start, Len uint64 // file range, bytes
 	Type       Type
 	DiskBytenr format.Logical // of the first byte written
+	// QuotaData is the data bytes that are reserved for it in the subvolume's qgroup, QuotaMeta the bytes of tree blocks: TakeOrdered
+	// leaves them to the completion.
+	QuotaData, QuotaMeta uint64
 	// Owner is the inode: see inode.OfOrdered.
 	Owner any
 	// Completion links the extent into the queue of those that wait to be finished.

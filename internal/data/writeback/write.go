@@ -175,6 +175,7 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 	p := w.pages[0]
 	data := append([]byte(nil), p.View(t)[:size]...)
 	ip.IOTree.Change(t, 0, end, inode.DelallocBits|extentio.DoAccounting, 0)
+	ip.FreeQuota(t, 0, end)
 	rsv := ip.TakeSurplus(t)
 	err := e.cfg.Finish.Inline(t, ip, data, rsv)
 	ip.IOTree.Unlock(t, 0, end)
@@ -214,6 +215,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 // dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its
 // data.
 func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page) {
+	ip.FreeQuota(t, start, end)
 	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
 	for _, p := range pages {
 		t.Discharge(p)

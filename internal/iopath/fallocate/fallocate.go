@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/qgroup"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -104,7 +105,7 @@ func alloc(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, kee
 	if err = fillGaps(t, env, ip, start, stop, total, plan.AllocSteps); err != nil || keepSize || end <= ip.Size(t) {
 		return err
 	}
-	h, err := env.Trans.Start(t, 1)
+	h, err := env.Trans.StartIn(t, ip.Root, 1)
 	if err != nil {
 		return err
 	}
@@ -145,10 +146,12 @@ type allocation struct {
 	hint format.Logical // where on disk the next extent had best be
 
 	// The gap at hand.
-	lo, hi uint64
-	meta   uint64 // metadata bytes promised
-	locked bool   // its extent range
-	got    uint64 // bytes from lo on that are preallocated
+	lo, hi    uint64
+	meta      uint64 // metadata bytes promised
+	quota     uint64 // data bytes reserved in the qgroup, and not in an extent yet
+	quotaMeta uint64 // bytes of tree blocks reserved there
+	locked    bool   // its extent range
+	got       uint64 // bytes from lo on that are preallocated
 }
 
 func (a *allocation) step(t *sched.Task, s policy.AllocStep) error {
@@ -165,23 +168,33 @@ func (a *allocation) step(t *sched.Task, s policy.AllocStep) error {
 	return nil
 }
 
-// reserveData promises data space for what is left of the gap. There is more of it than the caller saw if the file extent of an
+// reserveData promises data space for what is left of the gap, and then the gap's bytes of the subvolume's quota. There is more of it than the caller saw if the file extent of an
 // unlocked writer went meanwhile.
 func (a *allocation) reserveData(t *sched.Task) error {
 	need := max(a.want, a.hi-a.lo)
 	a.want = 0
-	if need <= a.left {
-		return nil
+	if need > a.left {
+		if err := a.env.Trans.Space.Data().Reserve(t, need-a.left, spaceinfo.FlushData); err != nil {
+			return err
+		}
+		a.left = need
 	}
-	if err := a.env.Trans.Space.Data().Reserve(t, need-a.left, spaceinfo.FlushData); err != nil {
-		return err
+	if q := a.env.Trans.Quota; q.On() {
+		if err := q.ReserveData(t, a.ip.Root.ID, a.hi-a.lo, false); err != nil {
+			return err
+		}
+		a.quota = a.hi - a.lo
 	}
-	a.left = need
 	return nil
 }
 
 func (a *allocation) reserveMeta(t *sched.Task) error {
 	bytes := a.env.Trans.Space.CalcInsert(unitsPrealloc)
+	var err error
+	a.quotaMeta, err = a.env.Trans.Quota.ReserveMeta(t, a.ip.Root.ID, unitsPrealloc*a.env.Trans.Space.NodeSize(), true, false)
+	if err != nil {
+		return err
+	}
 	if err := a.env.Trans.Space.Metadata().Reserve(t, bytes, spaceinfo.FlushAll); err != nil {
 		return err
 	}
@@ -200,6 +213,9 @@ func (a *allocation) letGo(t *sched.Task) {
 		a.env.Trans.Space.Metadata().Release(t, a.meta)
 		a.meta = 0
 	}
+	a.env.Trans.Quota.Free(t, a.ip.Root.ID, a.quota, qgroup.Data)
+	a.env.Trans.Quota.Free(t, a.ip.Root.ID, a.quotaMeta, qgroup.MetaPrealloc)
+	a.quota, a.quotaMeta = 0, 0
 	if a.locked {
 		a.ip.IOTree.Unlock(t, a.lo, a.hi)
 		a.locked = false
@@ -267,6 +283,9 @@ func (a *allocation) preallocate(t *sched.Task) error {
 		env.Trans.Extents.FreeReservedExtent(t, bytenr, got)
 		return err
 	}
+	env.Trans.Quota.Convert(t, ip.Root.ID, a.quotaMeta)
+	env.Trans.Quota.CommitData(t, ip.Root.ID, min(got, a.quota))
+	a.quota, a.quotaMeta = a.quota-min(got, a.quota), 0
 	fe := format.FileExtent{Generation: h.Transid(), RAMBytes: got, Type: format.FileExtentTypePrealloc,
 		DiskBytenr: uint64(bytenr), DiskNumBytes: got, NumBytes: got}
 	err = env.Store.InsertFileExtent(t, h.Trans(), ip.Root, ip.Ino, lo, &fe)

@@ -112,7 +112,7 @@ func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, 
 	if err := zero.Expand(t, env.Read, ip, old, newSize); err != nil {
 		return err
 	}
-	h, err := env.Trans.Start(t, 1)
+	h, err := env.Trans.StartIn(t, ip.Root, 1)
 	if err != nil {
 		return err
 	}

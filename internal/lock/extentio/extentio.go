@@ -41,6 +41,7 @@ const (
 	NoReserve                         // dirtied in NOCOW mode without a data reservation
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
 	InPlace                           // delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
+	QgroupReserved                    // its data bytes are reserved in the subvolume's qgroup
 	ClearMetaResv                     // control: give the metadata reservation back
 	ClearDataResv                     // control: give the data reservation back (kernel: CLEAR_DATA_RESV)
 
@@ -49,7 +50,7 @@ const (
 	DoAccounting = ClearMetaResv | ClearDataResv
 )
 
-var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "IN_PLACE", "CLEAR_META_RESV", "CLEAR_DATA_RESV"}
+var bitNames = [...]string{"LOCKED", "DIO_LOCKED", "DELALLOC", "NORESERVE", "FINISHING_ORDERED", "IN_PLACE", "QGROUP_RESERVED", "CLEAR_META_RESV", "CLEAR_DATA_RESV"}
 
 // String gives "LOCKED|DELALLOC".
 func (b Bits) String() string {
@@ -346,6 +347,43 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.mu.Unlock(t)
 }
 
+// SetMissing adds bit, no lock, to the first run of bytes at or after start that do not have it, and returns the run; ok is false
+// when every byte of [start, end) has it. Models set_record_extent_bits(), run by run.
+func (x *Tree) SetMissing(t *sched.Task, start, end uint64, bit Bits) (from, to uint64, ok bool) {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	p := x.states.find(start)
+	s := x.states.at(p)
+	for s != nil && s.start <= start && s.bits&bit != 0 {
+		start = s.end
+		p = x.states.next(p)
+		s = x.states.at(p)
+	}
+	for s != nil && s.bits&bit == 0 {
+		p = x.states.next(p)
+		s = x.states.at(p)
+	}
+	if s != nil {
+		end = min(end, s.start)
+	}
+	if start < end {
+		x.changeAt(t, x.states.find(start), start, end, 0, bit)
+	}
+	x.see(t, sched.Mix(start, end))
+	return start, end, start < end
+}
+
+// ClearCount takes bit away from every byte of [start, end) and returns how many had it. Models clear_record_extent_bits().
+func (x *Tree) ClearCount(t *sched.Task, start, end uint64, bit Bits) (n uint64) {
+	x.mu.Lock(t)
+	defer x.mu.Unlock(t)
+	if n = x.count(start, end, bit); n > 0 {
+		x.changeAt(t, x.states.find(start), start, end, bit, 0)
+	}
+	x.see(t, n)
+	return n
+}
+
 // acquired tells lockdep that t has, or will have, [start, end).
 func (x *Tree) acquired(t *sched.Task, c *lockdep.Class, start, end uint64, mode lockdep.Mode) {
 	r := heldRange{x, start, end}
@@ -625,7 +663,12 @@ func (x *Tree) firstRun(from uint64, bits Bits, maxBytes uint64) (start, end uin
 func (x *Tree) Count(t *sched.Task, start, end uint64, bits Bits) uint64 {
 	x.mu.Lock(t)
 	defer x.mu.Unlock(t)
-	var n uint64
+	n := x.count(start, end, bits)
+	x.see(t, n)
+	return n
+}
+
+func (x *Tree) count(start, end uint64, bits Bits) (n uint64) {
 	p := x.states.find(start)
 	for s := x.states.at(p); s != nil && s.start < end; s = x.states.at(p) {
 		if s.bits&bits == bits {
@@ -633,7 +676,6 @@ func (x *Tree) Count(t *sched.Task, start, end uint64, bits Bits) uint64 {
 		}
 		p = x.states.next(p)
 	}
-	x.see(t, n)
 	return n
 }
 

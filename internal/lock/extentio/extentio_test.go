@@ -538,3 +538,61 @@ func TestFinishing(t *testing.T) {
 		t.Errorf("unlocked: %s", d)
 	}
 }
+
+// A bit that is set run by run and counted when it goes: the runs are those that did not have it, and the other bits stay.
+func TestSetMissing(t *testing.T) {
+	task := sched.NewTask("test")
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var x Tree
+		x.Init(nil)
+		var has [64]bool
+		for range 200 {
+			a := uint64(rng.IntN(60))
+			b := a + 1 + uint64(rng.IntN(int(64-a)))
+			if rng.IntN(3) == 0 {
+				x.Set(task, a, b, NoReserve)
+			}
+			want := uint64(0)
+			if rng.IntN(2) == 0 {
+				for i := a; i < b; i++ {
+					if has[i] {
+						want++
+					}
+					has[i] = false
+				}
+				if n := x.ClearCount(task, a, b, QgroupReserved); n != want {
+					t.Fatalf("seed %d: cleared %d of [%d, %d), want %d", seed, n, a, b, want)
+				}
+			} else {
+				last := a
+				for at := a; ; {
+					from, to, ok := x.SetMissing(task, at, b, QgroupReserved)
+					if !ok {
+						break
+					}
+					for i := last; i < to; i++ {
+						if has[i] == (i >= from) {
+							t.Fatalf("seed %d: run [%d, %d) of [%d, %d), byte %d had it: %v", seed, from, to, a, b, i, has[i])
+						}
+						has[i] = true
+					}
+					last, at = to, to
+				}
+				for i := last; i < b; i++ {
+					if !has[i] {
+						t.Fatalf("seed %d: byte %d of [%d, %d) was left out", seed, i, a, b)
+					}
+				}
+			}
+			for i := range has {
+				if x.Any(task, uint64(i), uint64(i)+1, QgroupReserved) != has[i] {
+					t.Fatalf("seed %d: byte %d: want %v", seed, i, has[i])
+				}
+			}
+			if err := x.CheckInvariants(task); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

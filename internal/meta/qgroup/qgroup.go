@@ -204,6 +204,13 @@ func (q *Quota) ReserveData(t *sched.Task, root, n uint64, noflush bool) error {
 	return q.reserveFlush(t, root, n, Data, true, noflush)
 }
 
+// ForceData is ReserveData over any limit.
+func (q *Quota) ForceData(t *sched.Task, root, n uint64) {
+	if n > 0 && q.On() {
+		_ = q.reserve(t, root, n, Data, false) // only a limit can be in the way
+	}
+}
+
 // ReserveMeta promises n bytes of tree blocks to subvolume root and returns how many the caller has now: none when quotas are off.
 // The space comes after it. Without enforce the promise is made over any limit: the change makes room.
 // Models btrfs_qgroup_reserve_meta_prealloc().

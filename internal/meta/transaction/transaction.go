@@ -142,16 +142,23 @@ func (m *Manager) OnCommit(f func(t *sched.Task, h *Handle) error) { m.hooks = a
 //
 // Preconditions: no page and no extent range of the task's own is needed by a flush; see spaceinfo.Info.Reserve.
 func (m *Manager) Start(t *sched.Task, items int) (*Handle, error) {
-	return m.start(t, items, spaceinfo.FlushAll)
+	return m.start(t, nil, items, spaceinfo.FlushAll)
+}
+
+// StartIn is Start for items of subvolume r, in whose qgroup a tree block for each is reserved first. Errors: EDQUOT as well.
+// Models btrfs_start_transaction() with the root of a subvolume.
+func (m *Manager) StartIn(t *sched.Task, r *ctree.Root, items int) (*Handle, error) {
+	return m.start(t, r, items, spaceinfo.FlushAll)
 }
 
 // StartDelete is Start for a change that makes room: when metadata is full, its reservation comes out of the global reserve, or nothing
-// could ever be deleted. Models btrfs_start_transaction_fallback_global_rsv().
+// could ever be deleted, and no quota is in its way. Models btrfs_start_transaction_fallback_global_rsv(). Difference: it reserves
+// nothing in a qgroup; there it reserves over any limit.
 func (m *Manager) StartDelete(t *sched.Task, items int) (*Handle, error) {
-	return m.start(t, items, spaceinfo.FlushAllSteal)
+	return m.start(t, nil, items, spaceinfo.FlushAllSteal)
 }
 
-func (m *Manager) start(t *sched.Task, items int, mode spaceinfo.FlushMode) (*Handle, error) {
+func (m *Manager) start(t *sched.Task, r *ctree.Root, items int, mode spaceinfo.FlushMode) (*Handle, error) {
 	if h := current(t); h != nil {
 		h.refs++
 		return h, nil
@@ -160,6 +167,14 @@ func (m *Manager) start(t *sched.Task, items int, mode spaceinfo.FlushMode) (*Ha
 		return nil, errno.EROFS
 	}
 	m.relieve(t)
+	if r != nil && m.Quota.On() {
+		return m.startQuota(t, r.ID, items, mode)
+	}
+	return m.reserveJoin(t, items, mode)
+}
+
+// reserveJoin reserves the space and opens a handle.
+func (m *Manager) reserveJoin(t *sched.Task, items int, mode spaceinfo.FlushMode) (*Handle, error) {
 	bytes := m.Space.CalcInsert(items)
 	if bytes > 0 {
 		if err := m.Space.Metadata().Reserve(t, bytes, mode); err != nil {
@@ -167,6 +182,22 @@ func (m *Manager) start(t *sched.Task, items int, mode spaceinfo.FlushMode) (*Ha
 		}
 	}
 	return m.join(t, bytes)
+}
+
+// startQuota is start with a reservation in a subvolume's qgroup, which is the transaction's once there is a handle: before, the
+// commit of a transaction that this task is not in would give it back. Models the two steps of start_transaction().
+func (m *Manager) startQuota(t *sched.Task, root uint64, items int, mode spaceinfo.FlushMode) (*Handle, error) {
+	n, err := m.Quota.ReserveMeta(t, root, uint64(items)*m.Space.NodeSize(), true, false)
+	if err != nil {
+		return nil, err
+	}
+	h, err := m.reserveJoin(t, items, mode)
+	if err != nil {
+		m.Quota.Free(t, root, n, qgroup.MetaPrealloc)
+		return nil, err
+	}
+	m.Quota.Convert(t, root, n)
+	return h, nil
 }
 
 // Join opens a handle without a reservation: its blocks come from the global reserve. Models btrfs_join_transaction().
