@@ -1,11 +1,13 @@
 package fs_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
@@ -161,5 +163,50 @@ func BenchmarkDirectOverwrite(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkNowaitDirectOverwrite is BenchmarkDirectOverwrite with NOWAIT in one extent, queued: without the answer kept (nowait-5.8,
+// nowait-5.19, nowait-6.1) and with it (nowait-strict, modern).
+func BenchmarkNowaitDirectOverwrite(b *testing.B) {
+	for _, name := range []string{"nowait-5.8", "nowait-5.19", "nowait-6.1", "nowait-strict", "modern"} {
+		b.Run(name, func(b *testing.B) {
+			t := fast(b)
+			const size = 64 << 20
+			x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(name)})
+			f, err := x.Create(t, "/f", 0o644)
+			if err == nil {
+				err = f.SetFlags(t, nocow)
+			}
+			if err == nil {
+				_, err = f.WriteAt(t, make([]byte, size), 0)
+			}
+			if err == nil {
+				err = x.Sync(t)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			x.DropCaches(t)
+			r := rand.New(rand.NewPCG(1, 1))
+			p := make([]byte, 4096)
+			rq := kiocb.Request{Flags: kiocb.Direct | kiocb.Nowait, Done: new(result)}
+			again := 0
+			b.SetBytes(4096)
+			b.ReportAllocs()
+			for b.Loop() {
+				rq.Pos = uint64(r.IntN(size/4096)) * 4096
+				if _, err := f.WriteIter(t, rq, iopath.Source{Buf: p}); errors.Is(err, errno.EAGAIN) {
+					again++ // the ordered extent of the last write there, or a worker in the tree
+				} else if err != nil && err != errno.EIOCBQUEUED {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			b.ReportMetric(float64(again)/float64(b.N), "again/op")
+			if err := x.Close(t); err != nil {
+				b.Fatal(err)
+			}
+		})
 	}
 }

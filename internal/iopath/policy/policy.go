@@ -355,7 +355,7 @@ var Toggles = []Toggle{
 		Name:     "D7_NOFLUSH",
 		Source:   "seed 000, d4135134ab8f (5.19)",
 		Kernel:   "fs/btrfs/delalloc-space.c:btrfs_delalloc_reserve_metadata()",
-		Scenario: "nowait-dio-space: a NOWAIT direct write with metadata space promised to others",
+		Scenario: "a NOWAIT direct write with metadata space promised to others",
 		Field:    func(p *Policy) *bool { return &p.NowaitNoFlush },
 	},
 	{

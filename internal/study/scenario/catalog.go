@@ -34,6 +34,9 @@ func writerAnd(w Op, name string, ops ...Op) []Task {
 	return []Task{{"writer", []Op{w}}, {name, ops}}
 }
 
+// nowaitBuffered are the presets that have buffered writes with NOWAIT.
+var nowaitBuffered = []string{"nowait-6.1", "nowait-strict"}
+
 // catalog is the scenarios.
 var catalog = []*Scenario{
 	{
@@ -311,35 +314,35 @@ var catalog = []*Scenario{
 		Name:  "nowait-writer",
 		About: "a NOWAIT write and a blocking write of the same pages",
 		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 8*k)}}, {"writer", []Op{Write(0, 8*k)}}},
-		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: nowaitBuffered,
 	},
 	{
 		Name:  "nowait-range",
 		About: "a NOWAIT write of a range that a fiemap holds",
 		Goal:  "let the NOWAIT write wait for the range",
 		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 8*k)}}, {"fiemap", []Op{Map(4*k, 4*k)}}},
-		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: nowaitBuffered,
 	},
 	{
 		Name:  "nowait-stable",
 		About: "a NOWAIT write of a page that writeback has in hand: Linux prepares its folios as if it could wait",
 		Goal:  "let the NOWAIT write sleep",
 		File:  File{Size: 4 * k, Nocow: true, Dirty: all(4 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 4*k)}}, {"writeback", []Op{Flush()}}},
-		Switch: deviceClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+		Switch: deviceClasses, Rule: calls, Deep: true, Policies: nowaitBuffered,
 	},
 	{
 		Name:  "nowait-ordered",
 		About: "a NOWAIT write of a range whose ordered extent has not finished: Linux waits for it, and then says EAGAIN",
 		Goal:  "let the NOWAIT write wait for the ordered extent",
 		File:  File{Size: 4 * k, Nocow: true, Dirty: all(4 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 4*k)}}, {"writeback", []Op{Flush()}}},
-		Switch: append([]string{"workqueue_idle"}, deviceClasses...), Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+		Switch: append([]string{"workqueue_idle"}, deviceClasses...), Rule: calls, Deep: true, Policies: nowaitBuffered,
 	},
 	{
 		Name:  "nowait-grow",
 		About: "a NOWAIT write beyond an EOF in the middle of a block, which is being written back",
 		Goal:  "let the NOWAIT write sleep before its first byte",
 		File:  File{Size: 2 * k, Nocow: true, Dirty: all(2 * k)}, Tasks: []Task{{"ring", []Op{NowaitWrite(8*k, 4*k)}}, {"writeback", []Op{Flush()}}},
-		Switch: deviceClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+		Switch: deviceClasses, Rule: calls, Deep: true, Policies: nowaitBuffered,
 	},
 	{
 		Name:  "nowait-space",
@@ -348,7 +351,7 @@ var catalog = []*Scenario{
 		File:  File{Size: 4 * k, Nocow: true}, FillTo: 48 * k,
 		Tasks:  []Task{{"ring", []Op{NowaitWrite(64*k, 32*k)}}, {"writer", []Op{may(Write(8*k, 32*k))}}},
 		Switch: []string{"i_rwsem", "space_ticket", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true,
-		Policies: policy.NowaitNames(),
+		Policies: nowaitBuffered,
 	},
 	{
 		Name:  "nowait-throttle",
@@ -357,7 +360,36 @@ var catalog = []*Scenario{
 		File:  File{Size: 96 * k, Nocow: true, Dirty: []oracle.Range{{Lo: 48 * k, Hi: 96 * k}}}, DirtyLimit: 64 * k,
 		Tasks:  []Task{{"ring", []Op{NowaitWrite(0, big)}}},
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true,
-		Policies: policy.NowaitNames(),
+		Policies: nowaitBuffered,
+	},
+	{
+		Name:  "nowait-dio-range",
+		About: "a NOWAIT direct write of a range that a fiemap holds: until 5.18 it waits, at one place or another",
+		Goal:  "let the NOWAIT write wait for the range",
+		File:  File{Size: 8 * k, Nocow: true}, Tasks: []Task{{"ring", []Op{NowaitDirect(0, 8*k)}}, {"fiemap", []Op{Map(4*k, 4*k)}}},
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-dio-writers",
+		About: "two NOWAIT direct writes of the same block",
+		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"ring A", []Op{NowaitDirect(0, 4*k)}}, {"ring B", []Op{NowaitDirect(0, 4*k)}}},
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-dio-reader",
+		About: "a NOWAIT direct write and a buffered reader, which brings the page back: until 5.18 the write goes through the cache then",
+		Goal:  "let the NOWAIT write sleep in the page cache",
+		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"reader", []Op{Read(0, 4*k)}}},
+		Switch: inodeClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-dio-refs",
+		About: "a NOWAIT direct write while a commit has the delayed references: until 6.0 it waits for them",
+		Goal:  "let the NOWAIT write wait for a reference of an extent that it does not write",
+		File:  File{Size: 12 * k, Nocow: true, Dirty: []oracle.Range{{Lo: 8 * k, Hi: 12 * k}}},
+		Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"sync", []Op{Sync()}}},
+		// A commit takes the lock for each of its references: two preemptions are enough to stop it with the lock in its hands.
+		Switch: []string{"delayed_refs"}, Rule: calls, Deep: true, Preemptions: 2, MaxSteps: 5000, Policies: policy.NowaitNames(),
 	},
 }
 

@@ -35,7 +35,7 @@ const (
 //	kept      no schedule breaks it within the limit of a full search: the scenario's bound of preemptions, or fullCell schedules
 //	broken:N  the shortest schedule that breaks it has N preemptions
 //
-// The third table is the scenarios of NOWAIT, by their rule, under the presets of NOWAIT.
+// The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of NOWAIT: buffered and direct writes.
 //
 // The full search takes four minutes of processor time. Its largest cell is enospc under modern: 33,376 schedules with at most 4 preemptions.
 //
@@ -52,7 +52,7 @@ func TestMatrix(t *testing.T) {
 		must(t, err)
 	}
 	rows := matrixRows(string(want))
-	for _, judged := range []string{"rule", "own", "nowait"} {
+	for _, judged := range []string{"rule", "own", "nowait", "direct"} {
 		own, names, scenarios := judged == "own", policy.Names(), All()
 		switch judged {
 		case "own":
@@ -60,9 +60,11 @@ func TestMatrix(t *testing.T) {
 				c := policy.MustParse(name).Contract()
 				return c.WriteAtom == policy.AtomRequest && c.TruncateHolds
 			})
-		case "nowait":
-			names = policy.NowaitNames()
-			scenarios = slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return len(s.Policies) == 0 })
+		case "nowait", "direct":
+			if names = nowaitBuffered; judged == "direct" {
+				names = policy.NowaitNames()
+			}
+			scenarios = slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return !slices.Equal(s.Policies, names) })
 		}
 		o := Options{Own: own, Config: func(c *explore.Config) {
 			c.Schedules = smallCell

@@ -45,6 +45,13 @@ shown, because the rest of the page is not the file's, so nothing counts as copi
 		Broken: "locked+WRONG_NO_FORCED_READ", Fixed: "locked", Kinds: []explore.Kind{explore.KindLivelock},
 	},
 	{
+		Number: 8, Title: "the check that waits", Source: "\"btrfs: fix RWF_NOWAIT writes blocking on extent locks and waiting for IO\", 5.8",
+		Story: `Before a NOWAIT direct write begins, a check asks whether all of it can be written in place, because only then it does not have to
+wait for space. The check locks the range to ask, and waits for it, and for the ordered extents in it.`,
+		Rule: "the question whether a request would sleep must not sleep", Scenario: "nowait-dio-range",
+		Broken: "nowait-4.13+D1_TRYLOCK", Fixed: "nowait-4.13+D1_TRYLOCK+NOWAIT_CHECK_TRY", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
 		Number: 9, Title: "i_size published outside the lock", Source: "c3473e830074, 3.8; its second half, shown with a buffered write",
 		Story: `A write beyond EOF makes its pages dirty, lets them go, and only then moves i_size. Writeback comes in between, finds dirty pages
 beyond the end of the file and drops them, as it must after a truncate. The write returns success; its bytes are zeros.
@@ -76,6 +83,13 @@ has nothing that the completion needs.`,
 is promised to others. It hands that to the caller, who takes it for a full disk. A blocking write would have flushed and succeeded.`,
 		Rule: "no space without a flush is EAGAIN", Scenario: "nowait-space",
 		Broken: "nowait-strict+WRONG_NOWAIT_ENOSPC", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 22, Title: "a NOWAIT request that spins", Source: "ed67f2a913a4, 6.13",
+		Story: `The question for other references of an extent begins again as long as a delayed reference is busy. A blocking request waits
+for it in the loop; a NOWAIT request only tries, so it uses its processor up until another task is done.`,
+		Rule: "a NOWAIT request leaves a loop that waits", Scenario: "nowait-dio-refs",
+		Broken: "nowait-6.1+WRONG_NOWAIT_SPIN", Fixed: "nowait-6.1", Kinds: []explore.Kind{explore.KindLivelock},
 	},
 	{
 		Number: 23, Title: "zeroing from an old end of file", Source: "efa11fd269c1, 6.14",
@@ -138,6 +152,13 @@ write does before it tries again, and only then answers EAGAIN.`,
 reserves space with a flush, locks the folio, reads it and waits for its writeback.`,
 		Rule: "what comes before the first byte is a step as well", Scenario: "nowait-grow",
 		Broken: "nowait-6.1+NOWAIT_TRY_PAGES+NOWAIT_TRY_ORDERED", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
+		Number: 44, Title: "a NOWAIT direct write that waits for its range", Source: "seed 000, 590944034440, 5.19",
+		Story: `A NOWAIT direct write has asked whether it may go in place, with its range tried, and let the range go. Then it locks the range
+for the write itself, as any other write does: a fiemap, or a write through a mapping, has come in between.`,
+		Rule: "each lock of a NOWAIT request is tried, the second time as well", Scenario: "nowait-dio-range",
+		Broken: "nowait-5.8", Fixed: "nowait-5.8+D1_TRYLOCK", Kinds: []explore.Kind{explore.KindNowait},
 	},
 }
 

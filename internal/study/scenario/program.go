@@ -209,6 +209,9 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		if o.Nowait {
 			rq.Flags |= kiocb.Nowait
 		}
+		if o.Direct {
+			rq.Flags |= kiocb.Direct
+		}
 		n, err = r.f.WriteIter(t, rq, r.source(o, p))
 		h.Hi = o.Off + int64(n)
 		enter = n > 0

@@ -57,6 +57,8 @@ type Op struct {
 	MapOff int64
 	// Nowait says that a write is NOWAIT: EAGAIN is no error, and to sleep is a violation.
 	Nowait bool
+	// Direct says that a write goes past the page cache.
+	Direct bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
 }
@@ -76,6 +78,11 @@ func Sync() Op                  { return Op{Kind: OpSync} }
 // NowaitWrite is Write with NOWAIT.
 func NowaitWrite(off, n int64) Op { return Op{Kind: OpWrite, Off: off, N: n, Nowait: true} }
 
+// NowaitDirect is NowaitWrite past the page cache.
+func NowaitDirect(off, n int64) Op {
+	return Op{Kind: OpWrite, Off: off, N: n, Nowait: true, Direct: true}
+}
+
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
@@ -84,6 +91,9 @@ func (o Op) String() string {
 		return o.Kind.String()
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
+	if o.Direct {
+		s = "direct " + s
+	}
 	if o.Nowait {
 		s = "NOWAIT " + s
 	}
