@@ -17,18 +17,18 @@ const (
 )
 
 type iocb struct {
-	data      uint64
-	key       uint32
-	rwFlags   uint32
-	opcode    uint16
-	reqprio   int16
-	fd        uint32
-	buf       uint64
-	nbytes    uint64
-	offset    int64
-	reserved2 uint64
-	flags     uint32
-	resfd     uint32
+	data    uint64
+	_       uint32 // aio_key
+	rwFlags uint32
+	opcode  uint16
+	_       int16 // aio_reqprio
+	fd      uint32
+	buf     uint64
+	nbytes  uint64
+	offset  int64
+	_       uint64 // aio_reserved2
+	_       uint32 // aio_flags
+	_       uint32 // aio_resfd
 }
 
 type ioEvent struct {

@@ -25,11 +25,10 @@ func (m *queueMemory) OpenQueue(_ *sched.Task, _ Engine, depth int, _ bool) (Que
 }
 
 type prepared struct {
-	dir  int
-	p    []byte
-	off  int64
-	tag  uint32
-	done bool
+	dir int
+	p   []byte
+	off int64
+	tag uint32
 }
 
 type memoryQueue struct {
@@ -37,7 +36,6 @@ type memoryQueue struct {
 	r           *rand.Rand
 	prep, fly   []prepared
 	ended       []prepared
-	shortened   map[uint32]bool
 	submissions int
 }
 
