@@ -208,6 +208,30 @@ func TestDirectGoesInPlace(t *testing.T) {
 	}
 }
 
+// TestDirectOverDirtyPages: what is dirty under a direct write is written back before it: the device gets both, and no page is left.
+func TestDirectOverDirtyPages(t *testing.T) {
+	var dev *dm.Flakey
+	x := fstest.New(t, fstest.Policy("modern"), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		dev = dm.NewFlakey(d)
+		return dev
+	}))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+	must(f.WriteAt(x.T, make([]byte, 8192), 0))
+	x.Must(f.Fsync(x.T))
+	must(f.WriteAt(x.T, bytes.Repeat([]byte{1}, 8192), 0))
+	n := dev.Count(blockdev.OpWrite)
+	p := bytes.Repeat([]byte{2}, 4096)
+	must(f.WriteDirect(x.T, p, 0))
+	if n = dev.Count(blockdev.OpWrite) - n; n != 2 {
+		t.Errorf("%d writes to the device, want the old bytes and the new ones", n)
+	}
+	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); !bytes.Equal(got, p) {
+		t.Errorf("differs from byte %d on", differs(got, p))
+	}
+	x.Must(f.Close(x.T))
+}
+
 // TestDirectErrors: an error of the device is the write's, and fsync's once more; no space is kept.
 func TestDirectErrors(t *testing.T) {
 	for _, c := range directFiles {

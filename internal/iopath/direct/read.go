@@ -32,14 +32,9 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		}
 		defer ip.RUnlock(t)
 	}
-	size := ip.Size(t)
-	if rq.Pos >= size {
-		return 0, nil
-	}
 	if misaligned(rq.Pos, len(p)) {
 		return 0, errno.ENOTBLK
 	}
-	p = p[:min(uint64(len(p)), format.AlignUp(size-rq.Pos, format.SectorSize))]
 	start, end := rq.Pos, rq.Pos+uint64(len(p))
 	if nowait && ip.Pages.Pages() > 0 && dirty(t, ip, start, end) {
 		return 0, kiocb.AgainFlush
@@ -50,6 +45,14 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		}
 	}
 	r := read{ip: ip, pl: pl, nowait: nowait, env: env, io: newRequest(t, env, ip, false, rq)}
+	// The count first: without i_rwsem a truncate may come, which waits for those that have seen the old i_size before it drops what
+	// they read.
+	size := ip.Size(t)
+	if start >= size {
+		return r.io.submitted(t, start, start, 0, nil)
+	}
+	p = p[:min(end-start, format.AlignUp(size-start, format.SectorSize))]
+	end = start + uint64(len(p))
 	done := 0
 	var err error
 	for err == nil && done < len(p) {
@@ -61,7 +64,7 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		t.EndNowait()
 		defer t.BeginNowait()
 	}
-	return r.io.submitted(t, start, end, min(done, int(size-rq.Pos)), err)
+	return r.io.submitted(t, start, end, min(done, int(size-start)), err)
 }
 
 // read is the state of one direct read.

@@ -305,14 +305,23 @@ func (w *write) syncHeld(t *sched.Task) error {
 func (w *write) extent(t *sched.Task) error {
 	start := w.pos
 	end := min(start+uint64(len(w.src)-w.done), start+inode.MaxExtent)
-	if err := w.reserve(t, start, end); err != nil {
-		return err
+	if !w.pl.ReserveLate {
+		if err := w.reserve(t, start, end); err != nil {
+			return err
+		}
 	}
 	if err := w.lockExtent(t, start, end); err != nil {
 		w.rsv.Release(t, w.ip)
 		return err
 	}
-	x, err := w.place(t, start, end)
+	var x place.Extent
+	var err error
+	if w.pl.ReserveLate {
+		err = w.reserve(t, start, end)
+	}
+	if err == nil {
+		x, err = w.place(t, start, end)
+	}
 	if err != nil {
 		w.unlockExtent(t, start, end)
 		w.rsv.Release(t, w.ip)
@@ -390,7 +399,7 @@ func (w *write) reserve(t *sched.Task, start, end uint64) error {
 		return w.reserveNowait(t, start, end)
 	}
 	if err := w.rsv.ReserveData(t, w.ip, start, end, spaceinfo.FlushData); err != nil {
-		if !w.ip.MayNocow() || !w.rsv.NoSnapshot(t, w.ip) {
+		if !w.ip.MayNocow() || w.pl.NeedsSpace || !w.rsv.NoSnapshot(t, w.ip) {
 			return err
 		}
 		w.rsv.Nocow(start, end)
@@ -412,7 +421,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 	} else {
 		lockRange(t, w.ip, w.pl, start, end)
 	}
-	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached {
+	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached || !w.pl.RecheckPages {
 		return nil
 	}
 	w.unlockExtent(t, start, end)
@@ -471,13 +480,14 @@ func (w *write) placeBlocking(t *sched.Task, start, end uint64) (place.Extent, e
 }
 
 // order makes the ordered extent of x, which owns the promised space from then on, and lets i_size follow: under the range's lock,
-// so that a reader that waits for the range finds the new size. The reservation beyond x is given back.
+// so that a reader that waits for the range finds the new size. A write that was inside EOF leaves i_size alone: it may be without i_rwsem,
+// and a truncate have moved it. The reservation beyond x is given back.
 func (w *write) order(t *sched.Task, x place.Extent) *ordered.Extent {
 	end := x.Start + x.Len
 	w.rsv.Shrink(t, w.ip, end)
 	oe := w.ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
 	w.rsv.Ordered(t, w.ip, x.Len, x.Type)
-	if end > w.ip.Size(t) {
+	if end > w.isize && end > w.ip.Size(t) {
 		w.ip.SetSize(t, end)
 	}
 	return oe

@@ -628,6 +628,12 @@ type Plan struct {
 	ForceWait bool
 	// Nowait is how a NOWAIT write is carried out; nothing of it is set for other requests.
 	Nowait NowaitPlan
+	// RecheckPages: a direct write that has its range locked looks for pages once more.
+	RecheckPages bool
+	// ReserveLate: a direct write reserves with its range locked.
+	ReserveLate bool
+	// NeedsSpace: a direct write without data space is ENOSPC, also where it would go in place.
+	NeedsSpace bool
 	// Nofault: a direct write faults its source in between two passes, with no ordered extent in its hands.
 	Nofault bool
 	// SplitOrdered: of an extent of which a direct write got a part of the source only, the rest is given up, and no more.
@@ -759,6 +765,7 @@ func forSetSize(f *Facts, p *Policy) Plan {
 func forDirect(op Op, f *Facts, p *Policy) Plan {
 	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true}
 	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
+	pl.RecheckPages, pl.ReserveLate, pl.NeedsSpace = !p.Wrong.DirectNoRecheck, p.Wrong.DirectReserveLate, p.Wrong.DirectNeedsSpace
 	pl.Nofault, pl.SplitOrdered, pl.ChecksAgain = p.DIONofault, !p.Wrong.OrderedWhole, p.Wrong.ChecksAgain
 	switch {
 	case p.Wrong.SyncUnmarked:

@@ -26,6 +26,12 @@ type Wrong struct {
 	NowaitSpin bool
 	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
 	DiskISizeUnlocked bool
+	// DirectNoRecheck: a direct write does not look for pages again once it has its range locked.
+	DirectNoRecheck bool
+	// DirectReserveLate: a direct write waits for data space with its range locked.
+	DirectReserveLate bool
+	// DirectNeedsSpace: a direct write fails for want of data space before it knows whether it needs any.
+	DirectNeedsSpace bool
 	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
 	OrderedWhole bool
 	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its position again.
@@ -38,7 +44,9 @@ type Wrong struct {
 
 // Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
 // lockdep's checks then, so that the explorer can show the deadlock itself.
-func (p *Policy) Novalidate() bool { return p.Wrong.ReserveUnderRange || p.Wrong.ExtentBeforePage }
+func (p *Policy) Novalidate() bool {
+	return p.Wrong.ReserveUnderRange || p.Wrong.ExtentBeforePage || p.Wrong.DirectReserveLate
+}
 
 // Wrongs lists every wrong order.
 var Wrongs = []Toggle{
@@ -91,6 +99,21 @@ var Wrongs = []Toggle{
 		Name: "WRONG_NOWAIT_THROTTLE_LEAK", Source: "before eb81b682b131 (6.1)", Kernel: "fs/btrfs/file.c:btrfs_buffered_write()",
 		Scenario: "nowait-throttle",
 		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitThrottleLeak },
+	},
+	{
+		Name: "WRONG_DIRECT_NO_RECHECK", Source: "before c3473e830074 (3.8)", Kernel: "fs/btrfs/inode.c:lock_extent_direct()",
+		Scenario: "direct-reader",
+		Field:    func(p *Policy) *bool { return &p.Wrong.DirectNoRecheck },
+	},
+	{
+		Name: "WRONG_DIRECT_RESERVE_LATE", Source: "before f5585f4f0ef5 (5.19, CVE-2022-49547)", Kernel: "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "direct-and-space",
+		Field:    func(p *Policy) *bool { return &p.Wrong.DirectReserveLate },
+	},
+	{
+		Name: "WRONG_DIRECT_NEEDS_SPACE", Source: "before f0bfa76a11e9 (5.18)", Kernel: "fs/btrfs/inode.c:btrfs_get_blocks_direct_write()",
+		Scenario: "direct-full",
+		Field:    func(p *Policy) *bool { return &p.Wrong.DirectNeedsSpace },
 	},
 	{
 		Name: "WRONG_ORDERED_WHOLE", Source: `before "btrfs: split partial dio bios before submit" (6.4)`, Kernel: "fs/btrfs/direct-io.c:btrfs_dio_submit_io()",
