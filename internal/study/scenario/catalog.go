@@ -20,6 +20,15 @@ var deviceClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordere
 // dataClasses are the locks and waits of a file's data.
 var dataClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 
+// directClasses are what a direct write, and the tasks that it meets, take and wait for.
+var directClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "dio_locked", "extent", "ordered_extent", "device"}
+
+// extentClasses leave out what lies inside an extent's turn.
+var extentClasses = []string{"i_rwsem", "range_lock", "dio_locked", "extent", "ordered_extent"}
+
+// sourceClasses are for one task alone.
+var sourceClasses = []string{"i_rwsem", "extent", "ordered_extent"}
+
 // calls is POSIX: writes whole, the size with them, reads page by page as Linux has it.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
 
@@ -390,6 +399,121 @@ var catalog = []*Scenario{
 		Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"sync", []Op{Sync()}}},
 		// A commit takes the lock for each of its references: two preemptions are enough to stop it with the lock in its hands.
 		Switch: []string{"delayed_refs"}, Rule: calls, Deep: true, Preemptions: 2, MaxSteps: 5000, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "direct-writers",
+		About: "two direct writes of the same extent of a NOCOW file",
+		Goal:  "end with a block of one and a block of the other",
+		File:  File{Size: 8 * k, Nocow: true}, Tasks: writers(DirectWrite(0, 8*k), DirectWrite(0, 8*k)),
+		Switch: directClasses, Rule: calls, Preemptions: 3,
+	},
+	{
+		Name:  "direct-extents",
+		About: "two direct writes of the same three extents: each extent is one writer's",
+		File:  File{Size: 12 * k, Nocow: true, Extent: 4 * k}, Tasks: writers(DirectWrite(0, 12*k), DirectWrite(0, 12*k)),
+		Switch: extentClasses, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Preemptions: 2,
+	},
+	{
+		Name:  "direct-extents-whole",
+		About: "two direct writes of the same two extents, and whether they are whole",
+		Goal:  "end with the first extent of one and the second of the other",
+		File:  File{Size: 8 * k, Nocow: true, Extent: 4 * k}, Tasks: writers(DirectWrite(0, 8*k), DirectWrite(0, 8*k)),
+		Switch: extentClasses, Rule: calls, Preemptions: 2,
+	},
+	{
+		Name:  "direct-overlap",
+		About: "two direct writes that overlap in the extent that both begin or end with",
+		File:  File{Size: 12 * k, Nocow: true, Extent: 4 * k}, Tasks: writers(DirectWrite(0, 8*k), DirectWrite(4*k, 8*k)),
+		Switch: extentClasses, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Preemptions: 2,
+	},
+	{
+		Name:  "direct-reader",
+		About: "a direct write and a task that reads its block through the cache, past it, and through it again",
+		Goal:  "see the new bytes and then the old ones",
+		File:  File{Size: 4 * k, Nocow: true},
+		Tasks: writerAnd(DirectWrite(0, 4*k), "reader", Read(0, 4*k), DirectRead(0, 4*k), Read(0, 4*k)), Switch: directClasses, Rule: calls, Deep: true, Preemptions: 2,
+	},
+	{
+		Name:  "direct-buffered",
+		About: "a direct write and a write through the cache of the same pages, which are in memory",
+		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, Tasks: []Task{{"direct", []Op{DirectWrite(0, 8*k)}}, {"buffered", []Op{Write(0, 8*k)}}},
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-truncate",
+		About: "a direct write inside EOF and a truncate below it",
+		Goal:  "make the truncate get lost",
+		File:  File{Size: 16 * k, Nocow: true}, Tasks: writerAnd(DirectWrite(8*k, 8*k), "truncate", Truncate(4*k)),
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-read-truncate",
+		About: "a direct read, and a truncate whose blocks another file's write could take",
+		File:  File{Size: 8 * k, Nocow: true}, Tasks: []Task{{"reader", []Op{DirectRead(0, 8*k)}}, {"truncate", []Op{Truncate(4 * k), DirectWrite(4*k, 4*k)}}},
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-punch",
+		About: "a direct write inside EOF and a hole punched over its range",
+		File:  File{Size: 12 * k, Nocow: true}, Tasks: writerAnd(DirectWrite(4*k, 8*k), "punch", Punch(4*k, 8*k)),
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-grow",
+		About: "two direct writes inside EOF, which a truncate moves before both",
+		Goal:  "lose the end of file that one of them made",
+		File:  File{Size: 8 * k, Nocow: true}, Tasks: []Task{{"writer A", []Op{DirectWrite(0, 4*k)}}, {"writer B", []Op{DirectWrite(4*k, 4*k)}}, {"truncate", []Op{Truncate(0)}}},
+		Switch: []string{"i_rwsem", "dio_wait"}, Rule: calls, Preemptions: 2,
+	},
+	{
+		Name:  "direct-fsync",
+		About: "a direct write and an fsync, while a sync of the file system commits its time stamps",
+		Goal:  "let fsync return before the data is out of the device's cache",
+		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"writer", []Op{DirectWrite(0, 4*k), Fsync()}}, {"sync", []Op{Sync()}}},
+		Switch: []string{"i_rwsem", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-dsync",
+		About: "a durable direct write, and an fsync by the same open file",
+		Goal:  "let a task wait for the lock that it has, or rely on one that it has not",
+		File:  File{Size: 4 * k, Nocow: true},
+		Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 4 * k, Direct: true, DSync: true}}}, {"fsync", []Op{Fsync()}}}, Switch: []string{"i_rwsem", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-fault",
+		About: "a direct write into new space whose source gives 4 KiB, or all",
+		Goal:  "lose what the write has reported",
+		File:  File{Nocow: true}, Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 8 * k, Direct: true, Short: 4 * k}}}},
+		Switch: sourceClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "direct-append-fault",
+		About: "a direct append whose source is not there",
+		Goal:  "append in the wrong place",
+		File:  File{Nocow: true}, Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 8 * k, Direct: true, Append: true, Short: 4 * k}}}},
+		Switch: sourceClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "direct-mapped",
+		About: "a direct write whose source is a mapping of the block that it writes",
+		Goal:  "let the write wait for itself",
+		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 4 * k, Direct: true, Mapped: true}}}},
+		Switch: sourceClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "direct-full",
+		About: "a direct write in place on a file system without space for data",
+		Goal:  "fail for want of space that is not needed",
+		File:  File{Size: 32 * k, Nocow: true}, FillTo: 4 * k, Tasks: []Task{{"writer", []Op{DirectWrite(0, 32*k)}}},
+		Switch: sourceClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "direct-and-space",
+		About: "low data space: a direct write waits for space, a flush for an ordered extent, its completion for a range that a fiemap has locked",
+		Goal:  "close the circle",
+		File:  File{Size: 96 * k, Nocow: true, Dirty: []oracle.Range{{Lo: 0, Hi: 4 * k}}}, FillTo: 16 * k,
+		Tasks:  []Task{{"direct", []Op{may(DirectWrite(96*k, 64*k))}}, {"fiemap", []Op{Map(0, 160*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"extent", "space_ticket", "ordered_extent"}, Rule: calls,
 	},
 }
 

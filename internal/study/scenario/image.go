@@ -87,8 +87,19 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 	if s.File.Size > 0 {
 		p := make([]byte, s.File.Size)
 		oracle.Paint(p, oracle.Initial)
-		if _, err := f.WriteAt(t, p, 0); err != nil {
-			return err
+		step := s.File.Size
+		if s.File.Extent > 0 {
+			step = s.File.Extent
+		}
+		for off := int64(0); off < s.File.Size; off += step {
+			if _, err := f.WriteAt(t, p[off:min(off+step, s.File.Size)], off); err != nil {
+				return err
+			}
+			if s.File.Extent > 0 {
+				if err := f.Fsync(t); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if s.FillTo > 0 {

@@ -54,10 +54,65 @@ wait for space. The check locks the range to ask, and waits for it, and for the 
 	{
 		Number: 9, Title: "i_size published outside the lock", Source: "c3473e830074, 3.8; its second half, shown with a buffered write",
 		Story: `A write beyond EOF makes its pages dirty, lets them go, and only then moves i_size. Writeback comes in between, finds dirty pages
-beyond the end of the file and drops them, as it must after a truncate. The write returns success; its bytes are zeros.
-(The first half of the fix, the stale page that a read leaves under direct IO, needs direct IO.)`,
+beyond the end of the file and drops them, as it must after a truncate. The write returns success; its bytes are zeros.`,
 		Rule: "i_size moves under the lock of the range it uncovers", Scenario: "append-writeback",
 		Broken: "locked+WRONG_ISIZE_AFTER_UNLOCK", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 9, Title: "a stale page under direct I/O", Source: "c3473e830074, 3.8; its first half",
+		Story: `A direct write removes the pages of its range, then locks the range. In between a reader brings a page back. The write
+puts its bytes on the disk; the page keeps the old ones until the write's end removes it. A task that has read the new bytes past the cache
+reads the old ones through it.`,
+		Rule: "look for pages again once the range is locked", Scenario: "direct-reader",
+		Broken: "modern+WRONG_DIRECT_NO_RECHECK", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 11, Title: "waiting for space with a range locked, as it was", Source: "f5585f4f0ef5, 5.19, CVE-2022-49547",
+		Story: `A direct write locks its range and then waits for data space. The flush that makes room needs the range of a dirty page, or waits
+for an ordered extent whose completion does. A third task holds that range, and waits for the range of the first.`,
+		Rule: "reserve data space before a range is locked", Scenario: "direct-and-space",
+		Broken: "locked+WRONG_DIRECT_RESERVE_LATE", Fixed: "locked", Kinds: deadlock,
+	},
+	{
+		Number: 12, Title: "the write that was dropped with its rest", Source: "6.4, found after 51bd9563b678",
+		Story: `A direct write maps 8 KiB of new space and makes an ordered extent of it. Of its source only the first 4 KiB are there. They are
+written; the other half is given up with an error, which is the whole ordered extent's, and nothing gets into the trees. The second pass
+writes the second half. The write reports 8 KiB, and the first half is a hole.`,
+		Rule: "split the ordered extent where the bio ends", Scenario: "direct-fault",
+		Broken: "modern+WRONG_ORDERED_WHOLE", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 13, Title: "an append that moves itself", Source: "8184620ae212, 6.1, fixed in 6.11",
+		Story: `A direct append moves i_size when it has mapped its first extent. Its source is not there; it lets i_rwsem go, faults the source
+in, and does its checks again. An append begins at i_size, which it has moved itself: the file is too long and begins with a hole.`,
+		Rule: "check once, and keep i_rwsem while the source is faulted in", Scenario: "direct-append-fault",
+		Broken: "modern+WRONG_CHECKS_AGAIN", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 15, Title: "a direct write from a mapping of its own range", Source: "51bd9563b678, 5.16",
+		Story: `The source of a direct write is a mapping of the block that it writes. The write has made its ordered extent when it touches the
+source; the page is not in memory, and to read it the fault waits for the ordered extent of its own task.`,
+		Rule: "no faults with an ordered extent in hand; without progress, through the page cache", Scenario: "direct-mapped",
+		Broken: "modern!DIO_NOFAULT", Fixed: "modern", Kinds: deadlock,
+	},
+	{
+		Number: 17, Title: "an fsync under a lock of its own task", Source: "0eb79294dbe3, 5.10",
+		Story: `The end of a durable direct write syncs the file with i_rwsem held. fsync takes i_rwsem.`,
+		Rule:  "leave word that the lock is held", Scenario: "direct-dsync",
+		Broken: "modern+WRONG_SYNC_UNMARKED", Fixed: "modern", Kinds: []explore.Kind{explore.KindOrder, explore.KindDeadlock},
+	},
+	{
+		Number: 17, Title: "a mark on the wrong thing", Source: "8184620ae212, fixed in 6.11",
+		Story: `The durable direct write leaves word with the open file that i_rwsem is held. Another task calls fsync with the same open file,
+believes it, and goes on without the lock.`,
+		Rule: "the mark is the task's", Scenario: "direct-dsync",
+		Broken: "modern+WRONG_SYNC_MARK_ON_FILE", Fixed: "modern", Kinds: []explore.Kind{explore.KindOrder},
+	},
+	{
+		Number: 28, Title: "no space for what needs none", Source: "f0bfa76a11e9, ~5.18",
+		Story: `A direct write of a NOCOW file reserves data space before it knows that it goes in place. The file system is full.`,
+		Rule:  "fail when a new extent is needed, not before", Scenario: "direct-full",
+		Broken: "modern+WRONG_DIRECT_NEEDS_SPACE", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
 		Number: 11, Title: "waiting for space with a range locked", Source: "f5585f4f0ef5, 5.19, CVE-2022-49547; shown with fallocate in the place of direct IO",

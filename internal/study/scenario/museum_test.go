@@ -12,18 +12,23 @@ import (
 )
 
 // The edges that a deadlock's report must name: what is waited for and who brings it about.
-var edges = map[int][]string{
-	11: {
+var edges = map[string][]string{
+	"11 direct-and-space": {
+		"task 0 direct, which must end writeback of page 0, waits for extent [0, 4K), which task 1 fiemap holds",
+		"task 1 fiemap waits for extent [96K, 160K), which task 0 direct holds\n",
+	},
+	"15 direct-mapped": {"task 0 writer waits for ordered extent [0, 4K), which it must finish itself"},
+	"11 range-and-space": {
 		"task 0 fallocate, which must flush for a ticket for data space, waits for ordered extent [0, 4K), which task 3 endio/0 must finish",
 		"task 3 endio/0 waits for extent [0, 4K), which task 1 fiemap holds",
 		"task 1 fiemap waits for extent [16K, 32K), which task 0 fallocate holds\n",
 	},
-	18: {
+	"18 range-and-space": {
 		"waits for ordered extent [0, 4K), which task 3 endio/0 must finish",
 		"task 3 endio/0 waits for extent [0, 4K), which task 1 fiemap holds",
 		"\ntask 1 fiemap waits for extent [16K, 32K); holds extent [0, 16K)", // it keeps what it has got
 	},
-	25: {
+	"25 page-and-extent": {
 		"task 0 writer waits for page 0, which task 1 writeback holds",
 		"task 1 writeback, which must end writeback of page 0, waits for extent [0, 4K), which task 0 writer holds\n",
 	},
@@ -38,7 +43,7 @@ func TestMuseum(t *testing.T) {
 		if !x.OK {
 			t.Errorf("%d %s: wrong order %s %q %q, right order %s %q", e.Number, e.Title, x.Found.Bound, x.Found.Kind, x.Found.Violation, x.Proof.Bound, x.Proof.Violation)
 		}
-		for _, edge := range edges[e.Number] {
+		for _, edge := range edges[fmt.Sprintf("%d %s", e.Number, e.Scenario)] {
 			if x.Found.Kind != explore.KindDeadlock || !strings.Contains(x.Found.Violation.String(), edge) || !strings.Contains(x.Trace.Violation.String(), edge) {
 				t.Errorf("%d %s: %s\nno %q in\n%s\nor in the replay\n%s", e.Number, e.Title, x.Found.Kind, edge, x.Found.Violation, x.Trace.Violation)
 			}

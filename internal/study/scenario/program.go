@@ -205,21 +205,17 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		p := make([]byte, o.N)
 		oracle.Paint(p, id)
 		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
-		rq := kiocb.Request{Pos: uint64(o.Off)}
-		if o.Nowait {
-			rq.Flags |= kiocb.Nowait
-		}
-		if o.Direct {
-			rq.Flags |= kiocb.Direct
-		}
-		n, err = r.f.WriteIter(t, rq, r.source(o, p))
+		n, err = r.f.WriteIter(t, o.request(), r.source(o, p))
 		h.Hi = o.Off + int64(n)
 		enter = n > 0
-		h.Batches = r.batches(o.Off, h.Hi)
+		h.Batches = r.batches(o, h.Hi)
+		if o.DSync && err == nil {
+			r.promised(h.Start)
+		}
 	case OpRead:
 		h.Kind = oracle.Read
 		p := make([]byte, o.N)
-		n, err = r.f.ReadAt(t, p, o.Off)
+		n, err = r.f.ReadIter(t, o.request(), p)
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -297,10 +293,27 @@ func (r *run) note(e Event, id oracle.ID, what any) {
 // minBatch is the pages of the smallest batch of a write that is not cut to single folios.
 const minBatch = policy.BatchMinPages
 
-// batches are the offsets at which the policy may cut a write.
-func (r *run) batches(lo, hi int64) []int64 {
-	step := int64(minBatch << 12)
-	if r.policy.CopyByFolio {
+// request is the operation as the file system is asked for it.
+func (o Op) request() kiocb.Request {
+	rq := kiocb.Request{Pos: uint64(o.Off)}
+	for flag, on := range map[kiocb.Flags]bool{kiocb.Direct: o.Direct, kiocb.Append: o.Append, kiocb.DSync: o.DSync, kiocb.Nowait: o.Nowait} {
+		if on {
+			rq.Flags |= flag
+		}
+	}
+	return rq
+}
+
+// batches are the offsets at which the policy may cut a write that ends at hi. A direct one may be cut where an extent ends.
+func (r *run) batches(o Op, hi int64) []int64 {
+	lo, step := o.Off, int64(minBatch<<12)
+	switch {
+	case o.Direct && r.s.File.Extent == 0:
+		return nil
+	case o.Direct:
+		step = r.s.File.Extent
+		lo -= lo % step
+	case r.policy.CopyByFolio:
 		step = 1 << 12
 	}
 	var l []int64
@@ -313,6 +326,8 @@ func (r *run) batches(lo, hi int64) []int64 {
 func (r *run) source(o Op, p []byte) iopath.Source {
 	src := iopath.Source{Buf: p}
 	switch {
+	case o.Mapped && o.Direct:
+		src.Faults = &cached{r: r, off: o.MapOff}
 	case o.Mapped:
 		src.Faults = &mapped{r: r, page: uint64(o.MapOff) >> 12}
 	case o.Short > 0:
@@ -349,6 +364,26 @@ func (m *mapped) FaultIn(t *sched.Task, from, to int) int {
 }
 
 func (m *mapped) Present(from, to int) int { return to - from }
+
+// cached is a source that is a mapping of the file's page at off: it is there while the page is in memory, and a fault reads it.
+type cached struct {
+	r   *run
+	off int64
+}
+
+func (m *cached) FaultIn(t *sched.Task, from, to int) int {
+	if _, err := m.r.f.ReadAt(t, make([]byte, 1), m.off); err != nil {
+		return 0
+	}
+	return to - from
+}
+
+func (m *cached) Present(from, to int) int {
+	if _, ok := m.r.f.Inode().Pages.NextPage(uint64(m.off)>>12, uint64(m.off)>>12+1); !ok {
+		return 0
+	}
+	return to - from
+}
 
 func (r *run) lastID() oracle.ID {
 	n := oracle.ID(0)

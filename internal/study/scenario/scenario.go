@@ -55,10 +55,10 @@ type Op struct {
 	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
 	Mapped bool
 	MapOff int64
+	// Direct says that a write or a read goes past the page cache. Append and DSync are a write's flags.
+	Direct, Append, DSync bool
 	// Nowait says that a write is NOWAIT: EAGAIN is no error, and to sleep is a violation.
 	Nowait bool
-	// Direct says that a write goes past the page cache.
-	Direct bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
 }
@@ -83,6 +83,10 @@ func NowaitDirect(off, n int64) Op {
 	return Op{Kind: OpWrite, Off: off, N: n, Nowait: true, Direct: true}
 }
 
+// DirectWrite and DirectRead are Write and Read past the page cache.
+func DirectWrite(off, n int64) Op { return Op{Kind: OpWrite, Off: off, N: n, Direct: true} }
+func DirectRead(off, n int64) Op  { return Op{Kind: OpRead, Off: off, N: n, Direct: true} }
+
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
@@ -91,8 +95,14 @@ func (o Op) String() string {
 		return o.Kind.String()
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
+	if o.Append {
+		s = fmt.Sprintf("append of %s", oracle.Offset(o.N))
+	}
 	if o.Direct {
 		s = "direct " + s
+	}
+	if o.DSync {
+		s = "durable " + s
 	}
 	if o.Nowait {
 		s = "NOWAIT " + s
@@ -117,6 +127,7 @@ type File struct {
 	Size     int64 // bytes, painted with oracle.Initial and on disk
 	Nocow    bool
 	Prealloc int64 // bytes allocated in advance, from 0 on
+	Extent   int64 // bytes of each extent on disk; 0 is one for the whole file
 	// Cached are the ranges whose pages are in memory, clean; the other pages are not.
 	Cached []oracle.Range
 	// Dirty are ranges written again before the tasks start, not yet written back.
