@@ -18,20 +18,25 @@ var classBDI = lockdep.NewClass("bdi")
 
 // Throttling constants, as in mm/page-writeback.c.
 const (
-	defaultPollPages = 32                     // a task looks at the limits every so many pages, far from them
-	maxPollPages     = 4096                   //
-	bandwidthNanos   = 50 * int64(1e6)        // how often the rates are estimated; the kernel: 200 ms
-	targetPause      = 10 * time.Millisecond  // the pause a throttled task should get
-	maxPause         = 200 * time.Millisecond // the longest single pause; see BDI.maxPause
+	defaultPollPages = 32                      // a task looks at the limits every so many pages, far from them
+	maxPollPages     = 4096                    //
+	jiffy            = int64(time.Millisecond) // the clock of pauses: HZ is 1000
+	hz               = 1000
+	hzPow2           = 1024                   // roundup_pow_of_two(HZ)
+	bandwidthNanos   = 200 * jiffy            // how often the rates are estimated
+	bandwidthPeriod  = 4096                   // jiffies over which the bandwidth is smoothed
+	targetPause      = hz / 100               // the pause, in jiffies, that a throttled task should get if it is the only one
+	maxPause         = hz / 5                 // the longest single pause in jiffies; see BDI.maxPause
 	initRate         = 100 << 20 >> PageShift // pages per second before anything is known
 )
 
 // BDI is the dirty accounting of one file system: how many pages wait for writeback, how fast the device
 // takes them, and how fast a writer may go. All counts are pages.
 //
-// Models struct bdi_writeback with global_dirty_limits, balance_dirty_pages() and wb_update_bandwidth().
-// Differences: one device, so the global and the device's limits are one; rates are estimated every 50 ms; a task over the
-// hard limit waits for writeback to get below it, where the kernel polls every 200 ms.
+// Models struct bdi_writeback with global_dirty_limits, balance_dirty_pages() and wb_update_bandwidth() of Linux 3.3 to 5.15.
+// Differences: one device, so the global and the device's limits are one, and the device's own lines of control are left out; the
+// first estimate of the bandwidth is what was measured and not a step towards it, and while nobody is throttled the rate of a task
+// rises to a quarter of it; a task over the hard limit waits for writeback to get below it, where the kernel polls every 200 ms.
 type BDI struct {
 	// Dirty and Writeback count pages; a page under writeback that is dirtied again counts twice.
 	Dirty     atomic.Int64
@@ -52,7 +57,8 @@ type BDI struct {
 	exceeded  atomic.Bool // over the hard limit: tasks look every few pages. Models wb->dirty_exceeded
 	wake      func(t *sched.Task)
 
-	// rate is the pages per second that one throttled task may dirty, bandwidth what the device writes.
+	// rate is the pages per second that one throttled task may dirty, bandwidth what the device writes on average. Model
+	// wb->dirty_ratelimit and wb->avg_write_bandwidth.
 	rate       atomic.Int64
 	bandwidth  atomic.Int64
 	stampNanos atomic.Int64 // of the last estimate; changes under mu
@@ -61,6 +67,8 @@ type BDI struct {
 	list         []*Mapping // mappings that have, or had not long ago, dirty pages
 	stampDirty   int64      // dirtiedPages at the stamp
 	stampWritten int64
+	writing      int64 // pages per second, smoothed once; 0 is not known. Models wb->write_bandwidth
+	balanced     int64 // the last rate at which all tasks together would have kept pace. Models wb->balanced_dirty_ratelimit
 }
 
 func (b *BDI) init(background, hard int64) {
@@ -227,52 +235,85 @@ func (b *BDI) balance(t *sched.Task, nowait bool) error {
 			lockdep.MightWait(t, ThrottleClass)
 		}
 		ratio := posRatio(all, freerun, hard)
-		b.estimate(t, now, ratio)
-		rate := b.rate.Load() * ratio >> ratioShift
+		b.estimate(t, now, all, freerun, hard)
+		limit := b.rate.Load()
+		rate := limit * ratio >> ratioShift
 		if rate <= 0 {
 			if nowait {
 				return kiocb.AgainThrottle
 			}
 			b.waitBelowHard(t)
-			d.Pages, d.PausedWhen = 0, t.Now()
-			return nil
+			continue
 		}
-		period := int64(d.Pages) * int64(time.Second) / rate
+		longest := b.maxPause(all)
+		shortest, next := b.minPause(longest, rate, limit)
+		now -= now % jiffy
+		period := int64(d.Pages) * hz / rate * jiffy
 		if d.PausedWhen == 0 {
 			d.PausedWhen = now
 		}
 		pause := d.PausedWhen + period - now
-		next := int(min(max(rate*int64(targetPause)/int64(time.Second), 8), maxPollPages))
-		if pause < int64(targetPause)/2 {
+		if pause < shortest*jiffy {
 			// Too short to sleep: what is owed counts with the next pages. So does what the task has waited elsewhere, a stable
 			// page say, up to a second of it.
-			d.PausedWhen += period
-			if pause < -int64(time.Second) {
-				d.PausedWhen = now
+			switch {
+			case pause < -hz*jiffy:
+				d.Pages, d.PausedWhen = 0, now
+			case period > 0:
+				d.Pages, d.PausedWhen = 0, d.PausedWhen+period
+			case d.Pause <= d.Pages:
+				d.Pause += d.Pages
 			}
-			d.Pages, d.Pause = 0, next
 			return nil
 		}
 		if nowait {
 			return kiocb.AgainThrottle
 		}
-		pause = min(pause, b.maxPause(all))
-		t.Sleep(time.Duration(pause))
-		t.Waited(ThrottleClass.ID, ThrottleClass.Name, now)
-		d.Pages, d.Pause = 0, next
-		d.PausedWhen = t.Now()
-		if b.Dirty.Load()+b.Writeback.Load() < hard {
-			return nil
+		if over := pause - longest*jiffy; over > 0 {
+			now += min(over, longest*jiffy)
+			pause = longest * jiffy
 		}
+		since := t.Now()
+		t.Sleep(time.Duration(max(pause-since%jiffy, 0))) // a timer ends with a jiffy
+		t.Waited(ThrottleClass.ID, ThrottleClass.Name, since)
+		d.Pages, d.Pause = 0, next
+		d.PausedWhen = now + pause
+		return nil
 	}
 }
 
-// maxPause is the longest pause, in nanoseconds, while all pages are dirty or under writeback: about an eighth of the time in which the
+// maxPause is the longest pause, in jiffies, while all pages are dirty or under writeback: about an eighth of the time in which the
 // device writes that many. A pause must not outlast the dirty pages, or the device idles while the writer, who may hold the inode's
 // lock, sleeps. Models wb_max_pause().
 func (b *BDI) maxPause(all int64) int64 {
-	ms := all/(1+b.bandwidth.Load()/128) + 1
-	return min(ms*int64(time.Millisecond), int64(maxPause))
+	return min(all/(1+b.bandwidth.Load()/(hzPow2/8))+1, maxPause)
+}
+
+// minPause is the shortest pause, in jiffies, that is worth sleeping, and after how many pages the task looks at the limits next. Many tasks
+// at once pause less often, and longer: 10 ms more for every doubling of them. rate is the task's, limit what it is at the setpoint.
+// Models wb_min_pause().
+func (b *BDI) minPause(longest, rate, limit int64) (jiffies int64, next int) {
+	t := int64(targetPause)
+	if hi, lo := bits.Len64(uint64(b.bandwidth.Load())), bits.Len64(uint64(limit)); hi > lo {
+		t += int64(hi-lo) * 10 * hz / 1024
+	}
+	t = min(t, 1+longest/2)
+	pages := limit * t / hzPow2
+	if pages < defaultPollPages {
+		t = longest
+		if pages = limit * t / hzPow2; pages > defaultPollPages {
+			pages, t = defaultPollPages, hz*defaultPollPages/limit
+		}
+	}
+	if hz*pages/(rate+1) > longest {
+		t = longest
+		pages = rate * t / hzPow2
+	}
+	next = int(max(pages, 1))
+	if pages >= defaultPollPages {
+		return 1 + t/2, next
+	}
+	return t, next
 }
 
 // Event is for reports of who waits for the flusher.
@@ -323,11 +364,11 @@ func (b *BDI) ChunkPages() int {
 
 // Measure lets the flusher keep the bandwidth up to date while nobody is throttled, so that the first pause is not a guess.
 // Models wb_update_bandwidth() as writeback calls it.
-func (b *BDI) Measure(t *sched.Task) { b.estimate(t, t.Now(), 0) }
+func (b *BDI) Measure(t *sched.Task) { b.estimate(t, t.Now(), 0, 0, 0) }
 
-// estimate measures what the device writes and what tasks dirty, and sets the rate of a task so that both become equal. A ratio of 0
-// says that no task is being throttled. Models wb_update_bandwidth() and wb_update_dirty_ratelimit().
-func (b *BDI) estimate(t *sched.Task, now, ratio int64) {
+// estimate measures what the device writes and what tasks dirty, and brings the rate of a task nearer to where both are equal. A hard limit
+// of 0 says that no task is being throttled. Models wb_update_bandwidth().
+func (b *BDI) estimate(t *sched.Task, now, all, freerun, hard int64) {
 	if now-b.stampNanos.Load() < bandwidthNanos {
 		return
 	}
@@ -339,20 +380,58 @@ func (b *BDI) estimate(t *sched.Task, now, ratio int64) {
 	}
 	written, dirtied := b.writtenPages.Load(), b.dirtiedPages.Load()
 	if elapsed < int64(time.Second) {
-		bw := (written - b.stampWritten) * int64(time.Second) / elapsed
-		seen := max((dirtied-b.stampDirty)*int64(time.Second)/elapsed, 1)
-		bw = max((b.bandwidth.Load()+bw)/2, 1)
-		b.bandwidth.Store(bw)
-		rate := b.rate.Load()
-		switch {
-		case ratio > 0:
-			// With all tasks at this rate the device was given seen; it can take bw.
-			task := rate * ratio >> ratioShift
-			b.rate.Store(max((rate+min(task*bw/seen, bw))/2, 16))
-		case !b.above.Load():
-			b.rate.Store(max(rate, bw))
+		if hard > 0 {
+			b.updateRate((dirtied-b.stampDirty)*int64(time.Second)/elapsed, all, freerun, hard)
+		}
+		b.updateBandwidth(written-b.stampWritten, elapsed/jiffy)
+		if hard == 0 && !b.above.Load() {
+			b.rate.Store(max(b.rate.Load(), b.bandwidth.Load()/4))
 		}
 	}
 	b.stampDirty, b.stampWritten = dirtied, written
 	b.stampNanos.Store(now)
+}
+
+// updateBandwidth smooths twice what the device has written in jiffies. Models wb_update_write_bandwidth().
+func (b *BDI) updateBandwidth(pages, jiffies int64) {
+	old, avg := b.writing, b.bandwidth.Load()
+	if old == 0 {
+		b.writing = pages * hz / jiffies
+		b.bandwidth.Store(max(b.writing, 1))
+		return
+	}
+	bw := (pages*hz + old*(bandwidthPeriod-jiffies)) / bandwidthPeriod
+	if avg > old && old >= bw {
+		avg -= (avg - old) >> 3
+	}
+	if avg < old && old <= bw {
+		avg += (old - avg) >> 3
+	}
+	b.writing = bw
+	b.bandwidth.Store(max(avg, 1))
+}
+
+// updateRate moves the rate of a task by a part of the way to the one at which the device, given seen pages a second now, would be given
+// as much as it takes: only if both the last rate and this one lie that way, and the slower the nearer. Models wb_update_dirty_ratelimit().
+func (b *BDI) updateRate(seen, all, freerun, hard int64) {
+	limit := b.rate.Load()
+	task := limit*posRatio(all, freerun, hard)>>ratioShift + 1
+	bw := max(b.writing, 1)
+	balanced := min(task*bw/max(seen, 1), bw)
+	step := int64(0)
+	if all < (freerun+hard)/2 {
+		step = max(min(b.balanced, balanced, task)-limit, 0)
+	} else {
+		step = max(limit-max(b.balanced, balanced, task), 0)
+	}
+	if shift := limit / (2*step + 1); shift < 64 {
+		step = (step>>shift + 7) / 8
+		if limit < balanced {
+			limit += step
+		} else {
+			limit -= step
+		}
+	}
+	b.rate.Store(max(limit, 1))
+	b.balanced = balanced
 }

@@ -70,7 +70,7 @@ func TestThrottleToDeviceRate(tt *testing.T) {
 			before := t.Now()
 			b.BalanceDirty(t)
 			if n := t.Waits.Of(ThrottleClass.ID).Count; n > pauses {
-				if d := time.Duration((t.Now() - before) / (n - pauses)); d > maxPause+tick {
+				if d := time.Duration((t.Now() - before) / (n - pauses)); d > time.Duration(maxPause*jiffy)+tick {
 					tt.Fatalf("pause of %v", d)
 				}
 				pauses = n
@@ -85,6 +85,78 @@ func TestThrottleToDeviceRate(tt *testing.T) {
 	})
 	if rate := float64(half) / 10; rate < 0.7*deviceRate || rate > 1.3*deviceRate || pauses == 0 {
 		tt.Fatalf("writer runs at %.0f pages/s, device at %d; %d pauses", rate, deviceRate, pauses)
+	}
+}
+
+// Eight writers that are faster than the device share it, and the dirty pages stay between the limits, below the hard one: a writer that has
+// waited there pauses once more, or all of them stand at the limit for good and go on for a few pages at a time, with pauses that the
+// rate says nothing of.
+func TestThrottleOfEight(tt *testing.T) {
+	const deviceRate = 20000 // pages per second
+	const tick = 50 * time.Microsecond
+	const end = int64(30 * time.Second)
+	b := &BDI{}
+	b.init(14<<20, 28<<20)
+	b.SetWake(func(t *sched.Task) {})
+	m := &Mapping{}
+	m.onDirty.Store(true)
+	var half, ticks, full int64
+	simulate(tt, func(t *sched.Task) {
+		for i := range 8 {
+			t.Go("writer", func(t *sched.Task) {
+				t.Charge(time.Duration(i) * time.Millisecond)
+				for t.Now() < end {
+					b.dirtied(t, m)
+					if t.Now() > end/2 {
+						half++
+					}
+					t.Charge(20 * time.Microsecond)
+					b.BalanceDirty(t)
+				}
+			})
+		}
+		for t.Now() < end {
+			t.Sleep(tick)
+			if b.Dirty.Load() > 0 {
+				b.Dirty.Add(-1)
+				b.Writeback.Add(1)
+				b.written(t, 1)
+			}
+			if t.Now() > end/2 {
+				if ticks++; b.Dirty.Load() >= b.hard.Load()-8 {
+					full++
+				}
+			}
+		}
+	})
+	if rate := float64(half) / 15; rate < 0.9*deviceRate || rate > 1.1*deviceRate {
+		tt.Errorf("the writers run at %.0f pages/s, the device at %d", rate, deviceRate)
+	}
+	if share := float64(full) / float64(ticks); share > 0.5 {
+		tt.Errorf("%.0f %% of the time at the hard limit", 100*share)
+	}
+}
+
+// A pause is worth sleeping from half of the one that is aimed at, which is 10 ms for one writer and 10 ms more with each doubling of them,
+// as far as the longest one allows; so is the number of pages between two looks at the limits. The figures are the kernel's at HZ=1000.
+func TestMinPause(tt *testing.T) {
+	for _, c := range []struct {
+		bandwidth, rate, longest int64
+		jiffies                  int64
+		pages                    int
+	}{
+		{20_000, 20_000, 200, 6, 195}, // one writer: 10 ms
+		{94_000, 11_800, 200, 20, 449},
+		{94_000, 11_800, 10, 4, 69}, // few pages may be dirty: 6 ms
+		{94_000, 1000, 200, 40, 76},
+		{94_000, 100, 200, 200, 19}, // too slow for 32 pages in the longest pause
+	} {
+		b := &BDI{}
+		b.init(0, 1<<30)
+		b.bandwidth.Store(c.bandwidth)
+		if j, n := b.minPause(c.longest, c.rate, c.rate); j != c.jiffies || n != c.pages {
+			tt.Errorf("%+v: %d jiffies, %d pages", c, j, n)
+		}
 	}
 }
 
@@ -177,7 +249,7 @@ func TestMaxPause(tt *testing.T) {
 		b := &BDI{}
 		b.init(0, 1<<30)
 		b.bandwidth.Store(c.bandwidth)
-		if d := time.Duration(b.maxPause(c.all)); d != c.want {
+		if d := time.Duration(b.maxPause(c.all) * jiffy); d != c.want {
 			tt.Errorf("%d pages at %d a second: %v, want %v", c.all, c.bandwidth, d, c.want)
 		}
 	}
