@@ -15,6 +15,8 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
 )
 
 func TestMain(m *testing.M) {
@@ -481,5 +483,37 @@ func BenchmarkModelOverhead(b *testing.B) {
 	}
 	for inside.Load() > 0 {
 		k.Sleep(time.Millisecond)
+	}
+}
+
+// An array's own work takes processor time: one thread handles every write before it ends, and the ends of the four requests at its members
+// keep other processors busy, while nobody waits for them. Reads cost neither.
+func TestArrayWork(tt *testing.T) {
+	const n = 200
+	p := Params{Name: "array", Disks: 6, Channels: 8, Depth: 64, ChunkBytes: 64 << 10, Parity: true, Handle: 10 * time.Microsecond, Interrupt: 3 * time.Microsecond}
+	run := func(op blockdev.Op) vtime.Stats {
+		st, err := vtime.Run(vtime.Machine{CPUs: 12, Costs: &cost.Table{}}, func(t *sched.Task) {
+			m := New(t, blockdev.NewMemory(16<<20), p)
+			buf := make([]byte, 4096)
+			for i := range int64(n) {
+				if err := blockdev.Do(t, m, &blockdev.Bio{Op: op, Off: i * 4096, Vecs: [][]byte{buf}}); err != nil {
+					tt.Error(err)
+				}
+			}
+			t.Sleep(time.Millisecond) // the last interrupts
+			if err := m.Close(); err != nil {
+				tt.Error(err)
+			}
+		})
+		if err != nil {
+			tt.Fatal(err)
+		}
+		return st
+	}
+	if st := run(blockdev.OpWrite); st.CPUBusy != int64(n*(p.Handle+4*p.Interrupt)) || st.Now < int64(n*p.Handle) || st.Now > int64(n*p.Handle+2*time.Millisecond) {
+		tt.Errorf("%d writes: busy for %v in %v, want %v in %v", n, time.Duration(st.CPUBusy), time.Duration(st.Now), n*(p.Handle+4*p.Interrupt), n*p.Handle)
+	}
+	if st := run(blockdev.OpRead); st.CPUBusy != 0 {
+		tt.Errorf("%d reads: busy for %v", n, time.Duration(st.CPUBusy))
 	}
 }

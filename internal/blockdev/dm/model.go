@@ -44,6 +44,8 @@ type Model struct {
 	idle    lock.WaitQueue // the timer task waits here for a request
 	waiting atomic.Int64   // len(heap)
 	closing atomic.Bool
+	irqs    []*interrupts // of the members, in the simulated runtime
+	nextIRQ int
 }
 
 type request struct {
@@ -63,6 +65,14 @@ func New(t *sched.Task, dev blockdev.Device, p Params) *Model {
 	m.mu.Init(queueClass)
 	m.room.Init(&m.mu, fullClass)
 	m.idle.Init(idleClass)
+	if p.Interrupt > 0 && t.Simulator() != nil {
+		for range p.Disks {
+			x := &interrupts{m: m, each: p.Interrupt}
+			x.idle.Init(idleClass)
+			x.task = t.Go("irq/"+p.Name, x.run)
+			m.irqs = append(m.irqs, x)
+		}
+	}
 	m.timer = t.Go("device/"+p.Name, m.run)
 	return m
 }
@@ -83,6 +93,9 @@ func (m *Model) Params() Params { return m.queue.p }
 func (m *Model) Close() error {
 	m.closing.Store(true)
 	m.idle.Wake(m.timer)
+	for _, x := range m.irqs {
+		x.idle.Wake(x.task)
+	}
 	return m.dev.Close()
 }
 
@@ -181,6 +194,9 @@ func (m *Model) run(t *sched.Task) {
 		m.mu.Unlock(t)
 		for _, r := range batch[:n] {
 			b := r.bio
+			if b.Op == blockdev.OpWrite {
+				m.handle(t)
+			}
 			b.Err = r.inner.Err
 			r.bio, r.inner = nil, blockdev.Bio{}
 			b.EndIO(t, b)
@@ -188,6 +204,52 @@ func (m *Model) run(t *sched.Task) {
 		m.mu.Lock(t)
 		m.free = append(m.free, batch[:n]...)
 		m.mu.Unlock(t)
+	}
+}
+
+// handle is what the array itself does for a write.
+func (m *Model) handle(t *sched.Task) {
+	if m.queue.p.Handle > 0 {
+		t.Charge(m.queue.p.Handle)
+	}
+	if len(m.irqs) == 0 {
+		return
+	}
+	requests := int64(1)
+	if m.queue.p.Parity {
+		requests = 4 // reads and writes of two members
+	}
+	x := m.irqs[m.nextIRQ]
+	m.nextIRQ = (m.nextIRQ + 1) % len(m.irqs)
+	if x.pending.Add(requests) == requests && x.asleep.Load() {
+		x.idle.Wake(t)
+	}
+}
+
+// interrupts are those of one member. They come together: a drive reports what has ended in the last coalesceNs at once.
+type interrupts struct {
+	m       *Model
+	task    *sched.Task
+	each    time.Duration
+	idle    lock.WaitQueue
+	pending atomic.Int64
+	asleep  atomic.Bool
+}
+
+const coalesceNs = 100_000
+
+func (x *interrupts) run(t *sched.Task) {
+	t.Op = "interrupt"
+	sim := t.Simulator()
+	for !x.m.closing.Load() {
+		if n := x.pending.Swap(0); n > 0 {
+			t.Charge(time.Duration(n) * x.each)
+			sim.ParkFor(t, idleClass.ID, coalesceNs)
+			continue
+		}
+		x.asleep.Store(true)
+		x.idle.Wait(t, func() bool { return x.pending.Load() > 0 || x.m.closing.Load() })
+		x.asleep.Store(false)
 	}
 }
 

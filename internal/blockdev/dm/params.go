@@ -26,6 +26,12 @@ type Params struct {
 
 	ChunkBytes int  // stripe unit; a request goes to the member of each chunk it touches
 	Parity     bool // RAID 5: one chunk of each row is parity, and a write of less than a row reads first
+	// Handle is the CPU time that the array's one thread spends on a write, in the simulated runtime: raid5d of md, which reads, computes
+	// parity, starts the writes and ends the request. It bounds the writes of a second whatever the members can do.
+	Handle time.Duration
+	// Interrupt is the CPU time of the end of one request at a member, in the simulated runtime: a small write of a RAID 5 has four of
+	// them. They end on CPUs of their own, one for each member at most, and nobody waits for them: they only keep the machine busy.
+	Interrupt time.Duration
 
 	Read, Write time.Duration // service of a request's first 4 KiB
 	BytesPerSec float64       // of one channel, for the bytes after the first 4 KiB
@@ -97,7 +103,7 @@ func Names() []string {
 }
 
 // Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed.
-// The keys are disks, channels, depth, chunk, read, write, rate, jitter, flush, gc-bytes, gc-min, gc-max,
+// The keys are disks, channels, depth, chunk, handle, interrupt, read, write, rate, jitter, flush, gc-bytes, gc-min, gc-max,
 // gc-shape, cache, seed, and slower, which multiplies every time.
 func Parse(spec string) (Params, error) {
 	name, rest, _ := strings.Cut(spec, ":")
@@ -126,7 +132,7 @@ func (p *Params) set(k, v string) error {
 	ints := map[string]*int{"disks": &p.Disks, "channels": &p.Channels, "depth": &p.Depth, "chunk": &p.ChunkBytes}
 	longs := map[string]*int64{"gc-bytes": &p.GCBytes, "cache": &p.CacheBytes}
 	floats := map[string]*float64{"rate": &p.BytesPerSec, "jitter": &p.Jitter, "gc-shape": &p.GCShape}
-	times := map[string]*time.Duration{"read": &p.Read, "write": &p.Write, "flush": &p.Flush, "gc-min": &p.GCMin, "gc-max": &p.GCMax}
+	times := map[string]*time.Duration{"handle": &p.Handle, "interrupt": &p.Interrupt, "read": &p.Read, "write": &p.Write, "flush": &p.Flush, "gc-min": &p.GCMin, "gc-max": &p.GCMax}
 	var err error
 	switch {
 	case ints[k] != nil:
@@ -154,7 +160,7 @@ func (p *Params) set(k, v string) error {
 }
 
 func (p *Params) slower(f float64) {
-	for _, d := range []*time.Duration{&p.Read, &p.Write, &p.Flush, &p.GCMin, &p.GCMax, &p.SeekMin, &p.SeekMax, &p.Turn, &p.CacheWrite} {
+	for _, d := range []*time.Duration{&p.Handle, &p.Interrupt, &p.Read, &p.Write, &p.Flush, &p.GCMin, &p.GCMax, &p.SeekMin, &p.SeekMax, &p.Turn, &p.CacheWrite} {
 		*d = time.Duration(float64(*d) * f)
 	}
 	p.BytesPerSec /= f
@@ -166,7 +172,7 @@ func (p *Params) check() error {
 		return fmt.Errorf("device model %s: disks %d, channels %d, depth %d, want at least 1 and at most 65536 channels", p.Name, p.Disks, p.Channels, p.Depth)
 	case p.Parity && (p.Disks < 3 || p.ChunkBytes < 4096):
 		return fmt.Errorf("device model %s: RAID 5 with %d disks and chunks of %d bytes, want at least 3 and 4096", p.Name, p.Disks, p.ChunkBytes)
-	case p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
+	case p.Handle < 0 || p.Interrupt < 0 || p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
 		return fmt.Errorf("device model %s: a parameter is negative", p.Name)
 	case p.GCBytes > 0 && (p.GCMin <= 0 || p.GCMax < p.GCMin || p.GCShape <= 0):
 		return fmt.Errorf("device model %s: garbage collection of %v to %v with shape %g", p.Name, p.GCMin, p.GCMax, p.GCShape)
