@@ -31,10 +31,11 @@ func (a *app) reproduce() *cobra.Command {
 		Use:   "reproduce SEED",
 		Short: "repeat a published experiment in virtual time, beside its published figures",
 		Long: `Reproduce runs the job of seed 002 (8 jobs, iodepth 32, 16 GiB, 180 seconds) in virtual time, at its published size, through the
-real write path. Machine and device are calibrated on the published "lock" row alone; the "unlocked" row is predicted. Both are
-shown beside the published figures with the relative errors. The result is the same on every machine. No file data is kept.
+real write path. Machine and device are calibrated on the published "lock" row; the "unlocked" row is predicted, but for its iops,
+p80 and p90: the time of the array's thread and the dirty limits were chosen for them. Both are shown beside the published figures
+with the relative errors. The result is the same on every machine. No file data is kept.
 
---calibrate fits the machine's speed, its idle exit and its noise, and the device's depth and garbage collection. What it makes small is
+--calibrate fits the machine's speed, its idle exit and its noise, and the device's depth, garbage collection and interrupts. What it makes small is
 the misfit: squared logarithms of simulated by published, 30 times that of iops, 5 of the mean, 1 of the standard deviation, 0.7 of
 each clat percentile up to p80 and 0.5 of each above, none counted as more than 1.
 

@@ -24,6 +24,7 @@ var knobs = []knob{
 	{"device_depth", func(c *Calibration) *float64 { return &c.Depth }, 64, 32768},
 	{"gc_bytes", func(c *Calibration) *float64 { return &c.GCBytes }, 1 << 20, 1 << 30},
 	{"gc_max_ms", func(c *Calibration) *float64 { return &c.GCMaxMs }, 20, 1000},
+	{"interrupt_ns", func(c *Calibration) *float64 { return &c.InterruptNs }, 500, 20000},
 }
 
 // misfit is how far the simulated lock row is from the published one: weighted squared logarithms of the ratios. Nothing of the

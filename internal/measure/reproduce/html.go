@@ -19,7 +19,7 @@ th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-
 {{end}}</table>
 {{end}}<h2>Ratio</h2><p>unlocked / lock: published {{.R.Ratio.Published}}, simulated {{.R.Ratio.Simulated}}.</p>
 <p>{{.R.Rests}}</p>
-<h2>Calibration</h2><p>Fitted to the lock row alone.</p><pre>{{.Calibration}}</pre>
+<h2>Calibration</h2><p>Fitted to the lock row, but for dirty_limit_bytes and device_handle_ns.</p><pre>{{.Calibration}}</pre>
 <h2>Costs</h2><table><tr><th>name<th>unit<th>ns<th>source</tr>
 {{range .R.Costs}}<tr><td>{{.Name}}<td>{{.Unit}}<td>{{printf "%.3g" .Nanos}}<td style="text-align:left">{{.Source}}</tr>
 {{end}}</table></html>

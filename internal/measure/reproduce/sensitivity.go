@@ -30,18 +30,16 @@ func (c *Calibration) Rests() string {
 		rate /= 2
 		how += ", RAID 5"
 	}
-	share := float64(c.DirtyLimit) / jobSize
-	return fmt.Sprintf("What the prediction rests on: the unlocked row follows from two things that were not fitted: the drives' data sheet and the size of "+
-		"the machine's memory, which the publication does not tell. People who knew the published unlocked row chose both. These two alone give most "+
-		"of the row: the array (%s) takes %.1f thousand writes a second, and %.0f%% of the file may be dirty, so as many writes meet a page that "+
-		"waits for writeback already: %.1f / (1 - %.2f) = %.1f thousand. What the simulation adds is the latencies, and the lock row. reproduce --sensitivity "+
-		"shows what each choice is worth.", how, rate/1e3, 100*share, rate/1e3, share, rate/1e3/(1-share))
+	return fmt.Sprintf("What the prediction rests on: two things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
+		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, set its iops: the members (%s) could take %.1f "+
+		"thousand writes a second. The iops, p80 and p90 of the unlocked row are therefore no predictions; its other latencies and the lock row's are what "+
+		"the simulation adds. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3)
 }
 
 // variation is a change of one choice.
 type variation struct {
 	name   string
-	origin string // fitted, data sheet, guess or structure
+	origin string // fitted, data sheet, guess, structure or the unlocked row
 	// other names the alternative of a choice that has no size; then there is one change, and factor is 0.
 	other string
 	cal   func(c *Calibration, factor float64)
@@ -65,9 +63,10 @@ func variations() []variation {
 		variation{name: "drives", origin: "published", dev: func(p *dm.Params, f float64) { count(&p.Disks, f) }},
 		variation{name: "cores", origin: "data sheet", cal: func(c *Calibration, f float64) { count(&c.Cores, f); c.CPUs = 2 * c.Cores }},
 		variation{name: "endio workers", origin: "kernel", cal: func(c *Calibration, f float64) { count(&c.EndioWorkers, f) }},
-		variation{name: "memory", origin: "guess", cal: func(c *Calibration, f float64) {
+		variation{name: "dirty limits", origin: "unlocked row", cal: func(c *Calibration, f float64) {
 			c.DirtyBackground, c.DirtyLimit = int64(float64(c.DirtyBackground)*f), int64(float64(c.DirtyLimit)*f)
 		}},
+		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *Calibration, f float64) { c.HandleNs *= f }},
 		variation{name: "SMT slowdown", origin: "guess", cal: func(c *Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},
 		variation{name: "length of noise", origin: "guess", cal: func(c *Calibration, f float64) { c.NoiseMeanNs = int64(float64(c.NoiseMeanNs) * f) }},
 		variation{name: "device jitter", origin: "guess", dev: func(p *dm.Params, f float64) { p.Jitter *= f }},

@@ -89,7 +89,7 @@ func (r *Result) WriteText(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\ncalibration, on the lock row alone, misfit %.2f: %s\n", r.Misfit, cal)
+	fmt.Fprintf(&b, "\ncalibration, misfit of the lock row %.2f: %s\n", r.Misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
 }
