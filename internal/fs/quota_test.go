@@ -564,3 +564,65 @@ func TestQuotaWriters(t *testing.T) {
 	}
 	wantWithin(x)
 }
+
+// What a snapshot shares is exclusive to neither; writes, deletes and reflinks on both sides, and the end of one, move bytes between
+// the two counts. The trees are higher than a leaf, so most of them is shared by way of a block above.
+func TestQuotaSnapshots(t *testing.T) {
+	x := fstest.New(t)
+	tk, rng := x.T, rand.New(rand.NewPCG(5, 6))
+	x.Must(x.FS.EnableQuota(tk))
+	x.Must(x.FS.Subvolume(tk, "/sub", 0o755))
+	name := func(dir string) string { return fmt.Sprintf("%s/file%d", dir, rng.IntN(200)) }
+	write := func(path string) {
+		f, err := x.FS.OpenFile(tk, path, fs.O_RDWR|fs.O_CREAT, 0o644)
+		x.Must(err)
+		b := make([]byte, 1+rng.IntN(20000))
+		random(rng, b)
+		x.WriteAt(f, b, int64(rng.IntN(3)*4096))
+		x.Must(f.Close(tk))
+	}
+	for i := range 200 {
+		write(fmt.Sprintf("/sub/file%d", i))
+	}
+	dirs := []string{"/sub"}
+	for i := range 4 {
+		snap := fmt.Sprintf("/snap%d", i)
+		x.Must(x.FS.Snapshot(tk, dirs[rng.IntN(len(dirs))], snap, false))
+		dirs = append(dirs, snap)
+		judgedQuota(x)
+		for range 3 {
+			for range 8 {
+				dir := dirs[rng.IntN(len(dirs))]
+				switch rng.IntN(4) {
+				case 0:
+					if err := x.FS.Unlink(tk, name(dir)); err != nil && !errors.Is(err, errno.ENOENT) {
+						t.Fatal(err)
+					}
+				case 1:
+					src, err := x.FS.OpenFile(tk, name(dirs[0]), fs.O_RDONLY, 0)
+					if errors.Is(err, errno.ENOENT) {
+						continue
+					}
+					x.Must(err)
+					dst, err := x.FS.OpenFile(tk, name(dir), fs.O_RDWR|fs.O_CREAT, 0o644)
+					x.Must(err)
+					if n := src.Size(tk) &^ 4095; n > 0 && dst.Ino() != src.Ino() {
+						x.Must(dst.Reflink(tk, src, 0, n, 0))
+					}
+					x.Must(errors.Join(src.Close(tk), dst.Close(tk)))
+				default:
+					write(name(dir))
+				}
+			}
+			x.Must(x.FS.Sync(tk))
+			judgedQuota(x)
+		}
+	}
+	if rfer, excl := counts(x, 256); excl == 0 || excl > rfer/2 {
+		t.Errorf("the subvolume with snapshots: rfer %d excl %d", rfer, excl)
+	}
+	x.Must(x.FS.DeleteSubvolume(tk, "/snap1"))
+	x.Must(x.FS.Sync(tk))
+	x.Reopen()
+	judgedQuota(x)
+}
