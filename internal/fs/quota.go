@@ -88,7 +88,7 @@ func (f *FS) subvolPath(t *sched.Task, id uint64) (string, error) {
 	return b.String(), nil
 }
 
-// quiet writes back what is dirty: a write that began without quotas has reserved nothing to be given back.
+// configureQuota writes back what is dirty, which has reserved nothing if quotas are off, and then does the change.
 func (f *FS) configureQuota(t *sched.Task, do func(t *sched.Task) error) error {
 	if err := f.writable(); err != nil {
 		return err

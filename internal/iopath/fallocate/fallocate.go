@@ -168,8 +168,8 @@ func (a *allocation) step(t *sched.Task, s policy.AllocStep) error {
 	return nil
 }
 
-// reserveData promises data space for what is left of the gap, and then the gap's bytes of the subvolume's quota. There is more of it than the caller saw if the file extent of an
-// unlocked writer went meanwhile.
+// reserveData promises data space for what is left of the gap, and then the gap's bytes of the subvolume's quota. There is more of
+// the gap than the caller saw if the file extent of an unlocked writer went meanwhile.
 func (a *allocation) reserveData(t *sched.Task) error {
 	need := max(a.want, a.hi-a.lo)
 	a.want = 0
