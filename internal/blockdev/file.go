@@ -21,8 +21,9 @@ const (
 	// Direct goes around the host's page cache (O_DIRECT; Linux only). Offsets and lengths must be multiples of
 	// the device's logical block; memory that is not aligned is bounced.
 	Direct
-	// Ring submits through io_uring (Linux only): Submit returns with the transfer under way, and a task of the device's ends it. What a
-	// ring cannot take is done in Submit. The real runtime only; elsewhere it changes nothing.
+	// Ring submits through io_uring: Submit returns with the transfer under way, and a task of the device's ends it. What a ring cannot
+	// take is done in Submit. Where there is no io_uring, or the machine forbids it, each transfer has a task of its own. The real
+	// runtime only; elsewhere it changes nothing.
 	Ring
 )
 
@@ -39,6 +40,8 @@ type File struct {
 	size  int64
 	flags Flags
 	block bool
+	// spawns: Ring is wanted and there is no io_uring.
+	spawns bool
 
 	taken  atomic.Pointer[error] // why nothing is written any more
 	looked atomic.Int64          // when Taken looked last, by the task's clock
@@ -139,8 +142,19 @@ func (d *File) Submit(t *sched.Task, b *Bio) {
 		if d.queue(t, b) {
 			return
 		}
-		b.Err = d.wrap(b.Op.String(), b, d.do(t, b))
+		if d.spawns && t.Runtime() == nil {
+			t.Go("device transfer", func(t *sched.Task) { d.finish(t, b) })
+			return
+		}
+		d.finish(t, b)
+		return
 	}
+	b.EndIO(t, b)
+}
+
+// finish does b, waits for it and ends it.
+func (d *File) finish(t *sched.Task, b *Bio) {
+	b.Err = d.wrap(b.Op.String(), b, d.do(t, b))
 	b.EndIO(t, b)
 }
 

@@ -18,14 +18,14 @@ type host struct{}
 
 // open opens a regular file and locks it. Devices and O_DIRECT need Linux.
 func open(path string, mode int, flags Flags) (*File, error) {
-	if flags&(Direct|Ring) != 0 {
-		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: direct I/O and io_uring need Linux", errno.EOPNOTSUPP)}
+	if flags&Direct != 0 {
+		return nil, &os.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: direct I/O needs Linux", errno.EOPNOTSUPP)}
 	}
 	f, err := os.OpenFile(path, mode, createMode)
 	if err != nil {
 		return nil, err
 	}
-	d := &File{f: f, name: path, flags: flags}
+	d := &File{f: f, name: path, flags: flags, spawns: flags&Ring != 0}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
 		err = errors.New("not a regular file; devices need Linux")

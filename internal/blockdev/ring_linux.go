@@ -169,10 +169,7 @@ func (r *ring) end(t *sched.Task, f flight, res int32) {
 		d.putBounce(t, f.bounce)
 	}
 	if again || short {
-		t.Go("device transfer", func(t *sched.Task) { // whole: what was moved once may be moved twice
-			b.Err = d.wrap(b.Op.String(), b, d.do(t, b))
-			b.EndIO(t, b)
-		})
+		t.Go("device transfer", func(t *sched.Task) { d.finish(t, b) }) // whole: what was moved once may be moved twice
 		return
 	}
 	b.Err = d.wrap(b.Op.String(), b, err)

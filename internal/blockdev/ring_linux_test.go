@@ -86,6 +86,29 @@ func TestRingFull(t *testing.T) {
 	}
 }
 
+// Where the machine forbids io_uring each transfer has a task of its own, and Submit does not wait for it: the submitter holds a lock that
+// the end of its bio needs.
+func TestNoRing(t *testing.T) {
+	d := reopened(t, 16<<20, Ring|Direct).(*File)
+	d.stop()
+	d.spawns = true
+	flood(t, d)
+	k := sched.NewTask("test")
+	var mu lock.Mutex
+	var done lock.Counter
+	done.Init(WaitClass)
+	done.Inc(k)
+	mu.Lock(k)
+	d.Submit(k, &Bio{Op: OpWrite, Vecs: [][]byte{make([]byte, 4096)}, EndIO: func(t *sched.Task, b *Bio) {
+		mu.Lock(t)
+		mu.Unlock(t) //lint:ignore SA2001 that it can be had is what is tested
+		done.Dec(t)
+	}})
+	mu.Unlock(k)
+	done.WaitZero(k)
+	d.Close()
+}
+
 // A device that has gone answers each bio with its error, and Close ends a ring that was used and one that was not.
 func TestRingFails(t *testing.T) {
 	reopened(t, 1<<20, Ring).Close()

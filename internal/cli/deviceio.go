@@ -15,7 +15,7 @@ type deviceIO struct {
 func (d *deviceIO) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.how, "device-io", "sync", "how the image is read and written: sync (a system call that waits for each transfer) or uring "+
-		"(many are under way in an io_uring)")
+		"(many are under way in an io_uring, or where there is none, each by a task of its own)")
 	f.BoolVar(&d.direct, "device-direct", false, "open the image with O_DIRECT, past the page cache of the machine")
 	completeFixed(cmd, "device-io", []string{"sync", "uring"})
 }

@@ -204,7 +204,7 @@ func (r *Ring) Publish() (submit uint32) {
 func (r *Ring) Push(submit uint32, wait int) error {
 	for {
 		n, err := r.enter(submit, uint32(wait))
-		if err == unix.EINTR {
+		if err == unix.EINTR || err == unix.EAGAIN { // EAGAIN: no memory for a request now
 			n = 0
 		} else if err != nil {
 			return fmt.Errorf("io_uring_enter: %w", err)
