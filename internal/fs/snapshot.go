@@ -49,8 +49,10 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
 		return nil, err
 	}
-	r.ForceDataCOW(t, 1)
-	defer r.ForceDataCOW(t, -1)
+	if !f.env.Policy().Wrong.SnapshotInPlace {
+		r.ForceDataCOW(t, 1)
+		defer r.ForceDataCOW(t, -1)
+	}
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
 		return nil, err
 	}

@@ -364,6 +364,7 @@ func (w *write) faultIn(t *sched.Task) error {
 // overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
+	w.rsv.Unlocked = !w.pl.NoSnapshot
 	data, metadata := spaceinfo.FlushData, spaceinfo.FlushAll
 	if w.nowait {
 		data, metadata = spaceinfo.NoFlush, spaceinfo.NoFlush

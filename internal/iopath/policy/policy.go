@@ -614,6 +614,8 @@ type Plan struct {
 	ISizeUnderLock bool
 	// ForceRead: after a copy that got nothing the first page is read even if all of it will be overwritten.
 	ForceRead bool
+	// NoSnapshot: a write in place keeps snapshots out from the question whether it may to its dirty pages.
+	NoSnapshot bool
 	// SetsizeSteps is the order of the steps of a shrinking setsize.
 	SetsizeSteps SetsizeOrder
 	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
@@ -709,6 +711,7 @@ func forWrite(f *Facts, p *Policy) Plan {
 		StableWait:     !(p.StableSkipNodatasum && f.NoDataSum),
 		ISizeUnderLock: !p.Wrong.StaleISize,
 		ForceRead:      !p.Wrong.NoForcedRead,
+		NoSnapshot:     !p.Wrong.SnapshotUnlocked,
 		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
 		DIOBegin: p.BufUnlockInEOF,
 	}

@@ -39,6 +39,7 @@ func planText(op Op, p Plan) string {
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.ISizeUnderLock, "stale_i_size")
 		add(!p.ForceRead, "no_forced_read")
+		add(!p.NoSnapshot, "snapshot_unlocked")
 		nowait()
 		w = append(w, "\n   "+orderText(p.WriteSteps[:]))
 	case DirectWrite, DirectRead:

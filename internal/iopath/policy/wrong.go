@@ -20,6 +20,10 @@ type Wrong struct {
 	ZeroUnderWriteback bool
 	// NowaitENOSPC: a NOWAIT write says ENOSPC where a blocking one would flush.
 	NowaitENOSPC bool
+	// SnapshotUnlocked: a write asks whether it may overwrite in place, and does not keep snapshots out until it is dirty.
+	SnapshotUnlocked bool
+	// SnapshotInPlace: data is written in place while a snapshot is being made of it.
+	SnapshotInPlace bool
 	// NowaitThrottleLeak: a NOWAIT write that is throttled keeps what it has reserved.
 	NowaitThrottleLeak bool
 	// NowaitSpin: a NOWAIT request tries a busy delayed reference again until it is free.
@@ -89,6 +93,16 @@ var Wrongs = []Toggle{
 		Name: "WRONG_DISK_ISIZE_UNLOCKED", Source: "as before 5324c4e10e9c (6.14), but in a writer of the field", Kernel: "fs/btrfs/file-item.c:btrfs_inode_safe_disk_i_size_write()",
 		Scenario: "grow-writeback",
 		Field:    func(p *Policy) *bool { return &p.Wrong.DiskISizeUnlocked },
+	},
+	{
+		Name: "WRONG_SNAPSHOT_UNLOCKED", Source: "before 8257b2dc3c1a (2014)", Kernel: "fs/btrfs/file.c:btrfs_check_nocow_lock()",
+		Scenario: "nocow-snapshot",
+		Field:    func(p *Policy) *bool { return &p.Wrong.SnapshotUnlocked },
+	},
+	{
+		Name: "WRONG_SNAPSHOT_IN_PLACE", Source: "before snapshot_force_cow (4.19)", Kernel: "fs/btrfs/inode.c:run_delalloc_nocow()",
+		Scenario: "snapshot-writeback",
+		Field:    func(p *Policy) *bool { return &p.Wrong.SnapshotInPlace },
 	},
 	{
 		Name: "WRONG_NOWAIT_ENOSPC", Source: "before a348c8d4f6cf (6.1)", Kernel: "fs/btrfs/file.c:btrfs_buffered_write()",

@@ -258,6 +258,22 @@ var catalog = []*Scenario{
 		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true,
 	},
 	{
+		Name:  "nocow-snapshot",
+		About: "no data space is left: a NOCOW file is overwritten in place, and a snapshot is made of it",
+		Goal:  "let a write that needs no space be the one that needs it",
+		File:  File{Size: 8 * k, Nocow: true, Cached: all(8 * k)}, FillTo: 4 * k,
+		Tasks:  []Task{{"writer", []Op{may(Write(0, 8*k)), Fsync()}}, {"snapshot", []Op{Snapshot()}}},
+		Switch: []string{"snapshot_lock", "page", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2,
+	},
+	{
+		Name:   "snapshot-writeback",
+		About:  "a NOCOW file is being written back while a snapshot is made of it",
+		Goal:   "change the snapshot after it was made",
+		File:   File{Size: 4 * k, Nocow: true, Cached: all(4 * k)},
+		Tasks:  []Task{{"writer", []Op{Write(0, 4*k), Flush()}}, {"snapshot", []Op{Snapshot()}}},
+		Switch: []string{"snapshot_lock", "i_rwsem_dir", "extent"}, Rule: calls, Deep: true, Preemptions: 2,
+	},
+	{
 		Name:  "prealloc-punch",
 		About: "a write into preallocated space and a hole punched beside it",
 		File:  File{Size: 4 * k, Prealloc: 16 * k}, Tasks: writerAnd(Write(4*k, 4*k), "punch", Punch(8*k, 8*k)),

@@ -154,6 +154,14 @@ Meanwhile another write has moved the end of file into that block; its bytes are
 		Broken: "locked+WRONG_STALE_ISIZE", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
+		Number: 24, Title: "a write in place, and a snapshot of the place", Source: "8257b2dc3c1a, e9894fd3e3b3, 2014",
+		Story: `No data space is left, but a NOCOW file may be overwritten where it lies: the write is taken without a reservation. Before its
+pages are dirty a snapshot is made, and the extent belongs to two files. Writeback must copy now, and there is no space: data
+whose write has succeeded is lost.`,
+		Rule: "writers in place and the snapshot keep each other out, from the question to the dirty pages", Scenario: "nocow-snapshot",
+		Broken: "locked+WRONG_SNAPSHOT_UNLOCKED", Fixed: "locked", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
 		Number: 25, Title: "page and range, range and page", Source: "321592427c01",
 		Story: `Writeback locks a page, then its extent range. A writer locks the range first, then the page. Each has what the other wants.
 lockdep names it in the first schedule; here it is not told, to see the deadlock itself.`,

@@ -110,7 +110,10 @@ type run struct {
 	// crashes are the device as it was when an fsync returned.
 	crashes []crash
 	err     error // of an operation that must not fail
-	check   oracle.Checker
+	// snap is the file in the snapshot right after it was made, if one was, from snapStart to snapEnd.
+	snap               []byte
+	snapStart, snapEnd int64
+	check              oracle.Checker
 }
 
 type crash struct {
@@ -240,6 +243,9 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		if err = r.fs.Sync(t); err == nil {
 			r.promised(h.Start)
 		}
+	case OpSnapshot:
+		enter = false
+		err = r.snapshot(t, h.Start)
 	case OpFlush:
 		enter = false
 		err = r.fs.Flush(t, r.f)
@@ -434,6 +440,12 @@ func (r *run) judge(t *sched.Task) error {
 			return err
 		}
 	}
+	if r.snap != nil {
+		rec := oracle.Recovered{At: r.snapEnd, Seen: unpaint(nil, r.snap, 0, r.lastID()), Size: int64(len(r.snap))}
+		if v := r.check.CheckFsync(&r.hist, []oracle.Sync{{Start: r.snapStart, End: r.snapEnd}}, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
+			return errors.New("what had been written before the snapshot was made is not in it")
+		}
+	}
 	if err := r.fs.Sync(t); err != nil {
 		return err
 	}
@@ -442,7 +454,42 @@ func (r *run) judge(t *sched.Task) error {
 		return fmt.Errorf("after a sync the inode item says %d bytes, i_size is %d", ip.DiskSize(t), ip.Size(t))
 	}
 	r.fs.DropCaches(t)
-	return r.look(t, "on disk")
+	if err := r.look(t, "on disk"); err != nil || r.snap == nil {
+		return err
+	}
+	p, err := r.readSnapshot(t)
+	if err == nil && !bytes.Equal(p, r.snap) {
+		err = errors.New("the snapshot has changed since it was made")
+	}
+	return err
+}
+
+// snapName is the snapshot of a scenario that makes one.
+const snapName = "/snap"
+
+// snapshot makes the snapshot and judges it like what a crash leaves: what had returned before start must be in it.
+func (r *run) snapshot(t *sched.Task, start int64) (err error) {
+	if err = r.fs.Snapshot(t, "/", snapName, true); err != nil {
+		return err
+	}
+	if r.snap, err = r.readSnapshot(t); err != nil {
+		return err
+	}
+	r.snapStart, r.snapEnd = start, r.tick+1
+	return nil
+}
+
+// readSnapshot reads the file in the snapshot.
+func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
+	f, err := r.fs.OpenFile(t, snapName+fileName, fs.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	p := make([]byte, f.Size(t))
+	if n, err := f.ReadAt(t, p, 0); n != len(p) {
+		return nil, fmt.Errorf("read %d of %d bytes of the snapshot: %w", n, len(p), err)
+	}
+	return p, f.Close(t)
 }
 
 // recovered judges what an fsync promised by what is on the device as it was then.

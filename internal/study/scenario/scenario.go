@@ -40,9 +40,11 @@ const (
 	OpDrop  // clean pages leave memory
 	OpMap   // fiemap: lock the extent range, look, unlock
 	OpSync  // of the whole file system: all data, and a commit
+	// OpSnapshot makes a snapshot of the top-level subvolume and reads the file in it; at the end the file must read the same.
+	OpSnapshot
 )
 
-var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync"}
+var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync", "snapshot"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -74,6 +76,7 @@ func Flush() Op                 { return Op{Kind: OpFlush} }
 func Drop() Op                  { return Op{Kind: OpDrop} }
 func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
 func Sync() Op                  { return Op{Kind: OpSync} }
+func Snapshot() Op              { return Op{Kind: OpSnapshot} }
 
 // NowaitWrite is Write with NOWAIT.
 func NowaitWrite(off, n int64) Op { return Op{Kind: OpWrite, Off: off, N: n, Nowait: true} }
@@ -91,7 +94,7 @@ func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
 		return "truncate to " + oracle.Offset(o.Off)
-	case OpFsync, OpFlush, OpDrop, OpSync:
+	case OpFsync, OpFlush, OpDrop, OpSync, OpSnapshot:
 		return o.Kind.String()
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
