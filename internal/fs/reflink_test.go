@@ -82,3 +82,37 @@ func TestReflinkInline(t *testing.T) {
 	}
 	x.Must(src.Close(x.T))
 }
+
+// A NOCOW file knows that it may overwrite its extents. After a clone it may not: the clone keeps the old bytes, and both files
+// the ones that are written to them later.
+func TestReflinkNocow(t *testing.T) {
+	x := fstest.New(t)
+	write := func(f *fs.File, b byte, off int64) {
+		x.WriteAt(f, bytes.Repeat([]byte{b}, 16<<10), off)
+		x.Must(f.Fsync(x.T))
+	}
+	src, dst := x.Create("/src"), x.Create("/dst")
+	for _, f := range []*fs.File{src, dst} {
+		x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+	}
+	write(src, 1, 0)
+	write(src, 2, 16<<10)
+	write(src, 3, 0) // in place
+	x.Must(dst.Reflink(x.T, src, 0, 0, 0))
+	write(src, 4, 0)
+	write(dst, 5, 16<<10)
+	write(dst, 6, 16<<10) // in place again: the copy is the clone's alone
+	x.FS.DropCaches(x.T)
+	for _, c := range []struct {
+		path string
+		want [2]byte
+	}{{"/src", [2]byte{4, 2}}, {"/dst", [2]byte{3, 6}}} {
+		b := x.ReadFile(c.path)
+		want := append(bytes.Repeat(c.want[:1], 16<<10), bytes.Repeat(c.want[1:], 16<<10)...)
+		if !bytes.Equal(b, want) {
+			t.Errorf("%s has %d bytes%s", c.path, len(b), diffAt(b, want))
+		}
+	}
+	x.Must(src.Close(x.T))
+	x.Must(dst.Close(x.T))
+}
