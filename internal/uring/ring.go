@@ -82,6 +82,8 @@ type Config struct {
 	CQEntries int
 	// Workers is the most workers; 0 is the smaller of Entries and DefaultWorkers.
 	Workers int
+	// Path, if set, decides instead of the ring what becomes of reads and writes: a lab's.
+	Path *Path
 }
 
 // Limits of Config.
@@ -150,7 +152,8 @@ type Ring struct {
 	closed     bool
 	stats      Stats
 
-	wq wq
+	wq   wq
+	path *Path
 }
 
 // New makes a ring for tasks of t's runtime. Close ends it.
@@ -170,7 +173,7 @@ func New(t *sched.Task, cfg Config) (*Ring, error) {
 	if cfg.Workers == 0 {
 		cfg.Workers = min(entries, DefaultWorkers)
 	}
-	r := &Ring{sq: make([]SQE, entries), cq: make([]CQE, roundUp(cfg.CQEntries))}
+	r := &Ring{sq: make([]SQE, entries), cq: make([]CQE, roundUp(cfg.CQEntries)), path: cfg.Path}
 	r.mu.Init(ringClass)
 	r.completion.Init(completionClass)
 	r.more.Init(&r.completion, cqeClass)

@@ -30,6 +30,8 @@ func (r *Ring) issue(t *sched.Task, q *request) {
 		r.punt(t, q, reasonAsked)
 	case q.Flags&kiocb.Nowait != 0 && q.File.Modes()&kiocb.ModeNowait == 0:
 		r.end(t, q, errno.EOPNOTSUPP) // models kiocb_set_rw_flags()
+	case r.path != nil:
+		r.path.Submit(t, Handle{q})
 	case !q.nowaitOffered():
 		// The gate. Before seed 001 each buffered write of btrfs was sent away here, without an attempt.
 		r.again(t, q)
@@ -102,6 +104,10 @@ func (q *request) transfer(t *sched.Task, flags kiocb.Flags) (n int, err error) 
 func (r *Ring) work(t *sched.Task, q *request, num int) {
 	if q.Op == Fsync {
 		r.end(t, q, q.File.Fsync(t))
+		return
+	}
+	if r.path != nil {
+		r.path.Work(t, Handle{q})
 		return
 	}
 	for {
