@@ -32,6 +32,7 @@ var Order = []Row{
 	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},
 	{"snapshot_lock", 22, sleep, "fs: while a snapshot is made; a writer in place only tries"},
 	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
+	{"lab_file", 30, sleep, "grade: a file of lab 8, in the place of i_rwsem"},
 	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},
 	{"inode_new", 31, sleep, "fs: wait for an inode that another task reads, under i_rwsem_dir"},
 	{"subvol_open", 31, sleep, "fs: while a subvolume is opened and its trees are read, under no other lock"},

@@ -20,9 +20,13 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/study/grade"
 	student "btrlab/labs/_grade/%s/student"
+	"btrlab/labs/kit"
 )
 
-var _ inode.RangeLocker
+var (
+	_ inode.RangeLocker
+	_ kit.SubmitPath
+)
 
 func main() { os.Exit(grade.Main(%s, os.Args[1:])) }
 `

@@ -104,6 +104,10 @@ var Labs = []*Lab{
 		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
 		want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)",
 		main: "grade.Student{NewRangeLock: func() inode.RangeLocker { return student.New() }}"},
+	{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, File: "ring.go",
+		allowed: []string{kitPath, "errors"}, entry: "Submit",
+		want: "func Submit and func Work (t *kit.Task, q *kit.Request)",
+		main: "grade.Student{Ring: kit.SubmitPath{Submit: student.Submit, Work: student.Work}}"},
 }
 
 // Lookup finds a lab by its number.

@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/study/scenario"
 	truncaterace "btrlab/labs/04-truncate-race"
 	rangelock "btrlab/labs/05-range-lock"
+	ring "btrlab/labs/08-ring"
 	"btrlab/labs/kit"
 )
 
@@ -113,6 +114,16 @@ var rejects = map[string]string{
 	"05/spins":               `^rangelock\.go:(28, called in rangelock\.go:)?35: lock-identical took 10s of processor time`,
 	"05/busy-wait":           `^violated \(livelock\): 5000 steps`,
 	"05/one-for-all":         `whoever comes second may not wait for the first`,
+	"08/forgets":             `Submit has returned, and the request has neither`,
+	"08/sleeps":              `kit\.Request\.Transfer by the submitting task`,
+	"08/short-is-enough":     `^violated \(completion\): request 0 was told 3 bytes, want 8 bytes`,
+	"08/restarts":            `^violated \(completion\): byte 0 of file 0 was written 2 times, want 1`,
+	"08/stalls":              `^violated \(livelock\)`,
+	"08/nowait-punted":       `nobody may sleep for a request with RWF_NOWAIT`,
+	"08/queued-told":         `kit\.Request\.Advance after EIOCBQUEUED`,
+	"08/told-twice":          `kit\.Request\.Done after Punt`,
+	"08/told-unwritten":      `^violated \(completion\): request 0 was told 4 bytes, and byte 0 of them is not in the file`,
+	"08/all-punted":          `times force_async`,
 	"05/nothing":             `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
 }
 
@@ -213,6 +224,60 @@ func TestStarters(t *testing.T) {
 		}
 		if i := strings.Index(r.Trace, "nobody is left"); i >= 0 && i < strings.Index(r.Trace, "are wanted at one time") {
 			t.Errorf("%s: it seems that a wake-up is lost\n%s", r.Name, r.Trace)
+		}
+	}
+}
+
+// TestRingStarter: lab 8's starter keeps what a caller is promised but for RWF_NOWAIT, which may not sleep; that is said, and shown.
+func TestRingStarter(t *testing.T) {
+	for _, r := range Judge(8, &Student{Ring: kit.SubmitPath{Submit: ring.Submit, Work: ring.Work}}, "", "") {
+		if want := !strings.HasPrefix(r.Name, "ring-nowait") && r.Name != "virtual-time"; r.Pass != want {
+			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
+		}
+		if r.Name == "ring-nowait" && (!strings.Contains(r.Result, "nobody may sleep for a request with RWF_NOWAIT") || !strings.Contains(r.Trace, "holder")) {
+			t.Errorf("%s: %s\n%s", r.Name, r.Result, r.Trace)
+		}
+		t.Logf("%s: %s", r.Name, r.Result)
+	}
+}
+
+// TestOvertake: what lab 8 says of the order. A write that is done at once may end before an older one that a worker has.
+func TestOvertake(t *testing.T) {
+	s := &Student{Ring: kit.SubmitPath{Work: ring.Work, Submit: func(t *kit.Task, q *kit.Request) {
+		n, err := q.Try(t)
+		if errors.Is(err, kit.EAGAIN) {
+			q.Punt(t)
+			return
+		}
+		q.Advance(n)
+		q.Complete(t, n, err)
+	}}}
+	for _, ordered := range []bool{false, true} {
+		x := ringWork{beside: true, ordered: ordered, writes: []ringWrite{{n: 4, res: 4}, {at: 4, n: 4, res: 4}}}
+		r := Row{}
+		w := workload{name: "overtake", program: x.program}
+		if err := w.explore(s, &r); err != nil || r.Violated != ordered || ordered && r.Kind != completion {
+			t.Errorf("ordered %v: %v %s, %v", ordered, r.Violated, r.Result, err)
+		}
+	}
+}
+
+// TestRingJudged: what a completion says is compared with what was asked for and with the file.
+func TestRingJudged(t *testing.T) {
+	for _, tt := range []struct {
+		submit func(t *kit.Task, q *kit.Request)
+		want   string
+	}{
+		{func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Complete(t, n, err) }, ""},
+		{func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Complete(t, n-1, err) }, "request 0 was told 3 bytes, want 4 bytes"},
+		{func(t *kit.Task, q *kit.Request) { q.Complete(t, q.Left(), nil) }, "request 0 was told 4 bytes, and byte 0 of them is not in the file"},
+		{func(t *kit.Task, q *kit.Request) { n, _ := q.Try(t); n, err := q.Try(t); q.Complete(t, n, err) }, "byte 0 of file 0 was written 2 times, want 1"},
+	} {
+		r := Row{}
+		w := workload{name: "judged", program: ringWork{writes: []ringWrite{{n: 4, res: 4}}}.program}
+		err := w.explore(&Student{Ring: kit.SubmitPath{Submit: tt.submit}}, &r)
+		if err != nil || r.Violated != (tt.want != "") || tt.want != "" && (r.Kind != completion || !strings.Contains(r.Result, tt.want)) {
+			t.Errorf("have %s %q %v, want %q", r.Kind, r.Result, err, tt.want)
 		}
 	}
 }

@@ -8,12 +8,14 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
+	"btrlab/labs/kit"
 )
 
 // Student is what a solution gives the grader.
 type Student struct {
 	Steps        func() []policy.SetsizeStep // lab 4
 	NewRangeLock func() inode.RangeLocker    // lab 5
+	Ring         kit.SubmitPath              // lab 8
 
 	progress func(Progress)
 }

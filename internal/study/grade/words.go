@@ -54,12 +54,15 @@ func (w *workload) words(v explore.Violation) explore.Violation {
 	case explore.KindRace:
 		s.More = raceLines(v.Sides)
 	case explore.KindDeadlock, explore.KindLost, explore.KindGone:
-		if w.stuck != "" && slices.Contains(v.Waits, kit.CondClass()) {
+		if w.stuck != "" && (w.anyWait || slices.Contains(v.Waits, kit.CondClass())) {
 			s.What, s.More = w.stuck, s.What+"\n"+s.More
 		}
 	case explore.KindPanic:
 		if o, ok := v.Panic.(overlap); ok {
 			return explore.Violation{Kind: exclusion, What: o.String()}
+		}
+		if b, ok := v.Panic.(badCompletion); ok {
+			return explore.Violation{Kind: completion, What: b.String()}
 		}
 		s.What, s.More = fmt.Sprintf("%s (task %s)", v.What, v.Task), ""
 		if at := studentLine([]byte(v.More)); at != "" {

@@ -24,6 +24,7 @@ type workload struct {
 	policy   string // of the scenario
 	limit    int    // schedules of each pass; 0 is maxSchedules
 	stuck    string // what it means that a task waits in a Cond for ever; empty is what the explorer says
+	anyWait  bool   // stuck says it of every wait
 }
 
 // points are what lab n gives for all its rows: the tasks of lab 1, the workloads of the others.
@@ -65,6 +66,8 @@ func workloads(n int) []workload {
 		return setsizeWorkloads()
 	case 5:
 		return rangeWorkloads()
+	case 8:
+		return ringWorkloads()
 	}
 	return nil
 }

@@ -1,0 +1,378 @@
+package grade
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/sched/vtime"
+	"btrlab/internal/uring"
+	"btrlab/labs/kit"
+)
+
+// path is the student's submit path as the ring takes it.
+func (s *Student) path() *uring.Path {
+	p := s.Ring
+	return &uring.Path{
+		Submit: func(t *sched.Task, h uring.Handle) { p.Run(t, h, false) },
+		Work:   func(t *sched.Task, h uring.Handle) { p.Run(t, h, true) },
+	}
+}
+
+// labFile is the lock of a ringFile: it stands where the write path takes i_rwsem.
+var labFile = lockdep.NewClass("lab_file")
+
+// ringFile is a file of lab 8's workloads: bytes under one lock. With Nowait it answers EAGAIN where the lock is taken.
+type ringFile struct {
+	lock  lock.Mutex
+	mem   sched.Shared
+	ino   format.Ino
+	data  [16]byte
+	moved [16]int // how often requests of the ring have written each byte
+	part  int     // the most bytes of one transfer; 0 is all
+	room  int     // bytes before the end of the space; 0 is all
+	full  error   // of a transfer that begins after room
+	queue bool    // a device carries out the direct requests
+}
+
+func newRingFile(ino format.Ino) *ringFile {
+	f := &ringFile{ino: ino}
+	f.lock.Init(labFile)
+	return f
+}
+
+func (f *ringFile) String() string          { return fmt.Sprintf("file %d", f.ino) }
+func (f *ringFile) Ino() format.Ino         { return f.ino }
+func (f *ringFile) Fsync(*sched.Task) error { return nil }
+func (f *ringFile) Modes() kiocb.Modes {
+	return kiocb.ModeNowait | kiocb.ModeBufferWAsync | kiocb.ModeDIOParallelWrite
+}
+func (f *ringFile) ReadIter(*sched.Task, kiocb.Request, []byte) (int, error) { return 0, errno.EINVAL }
+
+// WriteIter writes for a ring.
+func (f *ringFile) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	if f.queue && rq.Flags&kiocb.Direct != 0 {
+		t.Go("device", func(t *sched.Task) {
+			f.lock.Lock(t)
+			n, err := f.put(t, int(rq.Pos), src.Buf)
+			f.lock.Unlock(t)
+			rq.Done.Complete(t, n, err)
+		})
+		return 0, errno.EIOCBQUEUED
+	}
+	if rq.Flags&kiocb.Nowait == 0 {
+		f.lock.Lock(t)
+	} else if !f.lock.TryLock(t) {
+		return 0, kiocb.AgainInode
+	}
+	defer f.lock.Unlock(t)
+	return f.put(t, int(rq.Pos), src.Buf)
+}
+
+// put writes under lock.
+func (f *ringFile) put(t *sched.Task, at int, p []byte) (int, error) {
+	f.mem.Write(t, f)
+	if f.room > 0 && at >= f.room {
+		return 0, f.full
+	}
+	if f.part > 0 {
+		p = p[:min(len(p), f.part)]
+	}
+	for i := range copy(f.data[at:], p) {
+		f.moved[at+i]++
+	}
+	return len(p), nil
+}
+
+// ringWrite is a request of a workload.
+type ringWrite struct {
+	file  int
+	at, n int
+	flags kiocb.Flags
+	async bool
+	res   int // of its completion
+}
+
+// completion is the kind of violation in which a completion is not what the caller was promised.
+const completion explore.Kind = "completion"
+
+// badCompletion is the panic of the task that takes completions.
+type badCompletion string
+
+func (b badCompletion) String() string { return string(b) }
+
+// ringWork is a workload of the ring alone: a task submits writes together and takes their completions.
+type ringWork struct {
+	part, room int
+	full       error
+	queue      bool
+	beside     bool // another task writes the last bytes of file 0
+	held       bool // another task holds the lock of file 0 until all completions were taken
+	ordered    bool // completions come in the order of the writes
+	writes     []ringWrite
+}
+
+func (x ringWork) program(s *Student) func(w *explore.World) {
+	return func(w *explore.World) {
+		files := []*ringFile{newRingFile(257), newRingFile(258)}
+		for _, f := range files {
+			f.part, f.room, f.full, f.queue = x.part, x.room, x.full, x.queue
+		}
+		var turn explore.Atomic[int] // 1: the holder has the lock, 2: all completions were taken
+		turn.Class = studentClass.ID
+		w.Name(&turn, "the holder's turn")
+		var told []string
+		w.Watch("completions", func() string {
+			if told == nil {
+				return "-"
+			}
+			return strings.Join(told, " ")
+		})
+		w.Go("ring", func(t *sched.Task) {
+			r, err := uring.New(t, uring.Config{Entries: 4, Workers: 2, Path: s.path()})
+			if err != nil {
+				panic(err)
+			}
+			if x.held {
+				turn.Await(t, func(n int) bool { return n == 1 })
+			}
+			for i, q := range x.writes {
+				*r.GetSQE() = uring.SQE{Op: uring.Write, Async: q.async, Flags: q.flags, File: files[q.file], Pos: uint64(q.at),
+					Buf: []byte(strings.Repeat(string(rune('a'+i)), q.n)), UserData: uint64(i)}
+			}
+			if _, err := r.Submit(t); err != nil {
+				panic(err)
+			}
+			buf := make([]uring.CQE, 1)
+			for seen := 0; seen < len(x.writes); seen++ {
+				if r.Wait(t, 1); r.Reap(t, buf) == 0 {
+					panic(badCompletion(fmt.Sprintf("have %d completions, want %d", seen, len(x.writes))))
+				}
+				e := buf[0]
+				told = append(told, fmt.Sprintf("%d:%d", e.UserData, e.Res))
+				if bad := x.judge(t, files, e, seen); bad != "" {
+					panic(badCompletion(bad))
+				}
+			}
+			if x.held {
+				turn.Store(t, 2)
+			}
+			r.Close(t)
+			x.atEnd(t, files)
+		})
+		if x.beside {
+			w.Go("writer", func(t *sched.Task) {
+				f := files[0]
+				f.lock.Lock(t)
+				f.mem.Write(t, f)
+				f.data[15] = 'z'
+				f.lock.Unlock(t)
+			})
+		}
+		if x.held {
+			w.Go("holder", func(t *sched.Task) {
+				files[0].lock.Lock(t)
+				turn.Store(t, 1)
+				turn.Await(t, func(n int) bool { return n == 2 })
+				files[0].lock.Unlock(t)
+			})
+		}
+	}
+}
+
+// judge says what is wrong with a completion that was taken as number seen.
+func (x *ringWork) judge(t *sched.Task, files []*ringFile, e uring.CQE, seen int) string {
+	q := x.writes[e.UserData]
+	if e.Res != q.res {
+		return fmt.Sprintf("request %d was told %s, want %s", e.UserData, result(e.Res), result(q.res))
+	}
+	if x.ordered && int(e.UserData) != seen {
+		return fmt.Sprintf("request %d has ended as number %d: workers write a file in the order of the requests", e.UserData, seen)
+	}
+	if q.res <= 0 {
+		return ""
+	}
+	f := files[q.file]
+	f.lock.Lock(t)
+	defer f.lock.Unlock(t)
+	f.mem.Read(t, f)
+	for i := range q.res {
+		if f.moved[q.at+i] == 0 {
+			return fmt.Sprintf("request %d was told %s, and byte %d of them is not in the file", e.UserData, result(e.Res), i)
+		}
+	}
+	return ""
+}
+
+// atEnd looks at the files after the last completion: each byte that was promised was written once by each request for it.
+func (x *ringWork) atEnd(t *sched.Task, files []*ringFile) {
+	for k, f := range files {
+		var want [16]int
+		var data [16]byte
+		for i, q := range x.writes {
+			for j := range max(0, q.res) {
+				if q.file == k {
+					want[q.at+j]++
+					data[q.at+j] = byte('a' + i)
+				}
+			}
+		}
+		f.lock.Lock(t)
+		f.mem.Read(t, f)
+		for i := range want {
+			if f.moved[i] != want[i] {
+				panic(badCompletion(fmt.Sprintf("byte %d of file %d was written %d times, want %d", i, k, f.moved[i], want[i])))
+			}
+			if want[i] > 0 && f.data[i] != data[i] {
+				panic(badCompletion(fmt.Sprintf("byte %d of file %d is %c, want %c of the last request", i, k, f.data[i], data[i])))
+			}
+		}
+		f.lock.Unlock(t)
+	}
+}
+
+// result is the number of a completion in words.
+func result(res int) string {
+	if res < 0 {
+		return errno.Errno(-res).Error()
+	}
+	return fmt.Sprintf("%d bytes", res)
+}
+
+// ringWorkloads are lab 8's: the ring alone, with files that sleep, write a part, fail and queue, then the ratio on the real write path.
+func ringWorkloads() []workload {
+	const direct, nowait = kiocb.Direct, kiocb.Nowait
+	asleep := "nobody may sleep for a request with RWF_NOWAIT: it ends with EAGAIN while the file is locked"
+	var l []workload
+	for _, x := range []struct {
+		name, asks, stuck string
+		points            float64
+		work              ringWork
+	}{
+		{"ring-busy", "a write of a file that another task writes, too: its bytes and one completion", "", 12,
+			ringWork{beside: true, writes: []ringWrite{{n: 4, res: 4}}}},
+		{"ring-three", "three writes of two files, one of them for a worker", "", 10,
+			ringWork{writes: []ringWrite{{n: 4, res: 4}, {at: 4, n: 4, res: 4, async: true}, {file: 1, n: 4, res: 4}}}},
+		{"ring-short", "a file that writes three bytes at a time: the whole count, and no byte twice", "", 12,
+			ringWork{part: 3, beside: true, writes: []ringWrite{{n: 8, res: 8}, {file: 1, n: 4, res: 4, async: true}}}},
+		{"ring-full", "no space after a part: the count of the part; no space at all: the error", "", 10,
+			ringWork{part: 3, room: 6, full: errno.ENOSPC, writes: []ringWrite{{n: 8, res: 6}, {at: 8, n: 4, res: -int(errno.ENOSPC)}}}},
+		{"ring-stall", "a file that writes no more and has no error ends the request, too", "", 8,
+			ringWork{part: 3, room: 6, writes: []ringWrite{{n: 8, res: 6}, {file: 1, at: 8, n: 4, async: true}}}},
+		{"ring-nowait", "RWF_NOWAIT: EAGAIN while the file is locked", asleep, 6,
+			ringWork{held: true, writes: []ringWrite{{n: 4, flags: nowait, res: -int(errno.EAGAIN)}, {file: 1, n: 4, flags: nowait, res: 4}}}},
+		{"ring-nowait-part", "RWF_NOWAIT: a part that needs no sleep is the answer", "", 4,
+			ringWork{part: 3, writes: []ringWrite{{n: 8, flags: nowait, res: 3}}}},
+		{"ring-queued", "direct writes that a device ends, of the submitter and of a worker", "", 10,
+			ringWork{queue: true, writes: []ringWrite{{n: 4, flags: direct, res: 4}, {at: 4, n: 4, flags: direct, async: true, res: 4}}}},
+		{"ring-order", "writes of one file that workers do end in their order", "", 8,
+			ringWork{ordered: true, part: 3, writes: []ringWrite{{n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}, {n: 4, async: true, res: 4}}}},
+	} {
+		l = append(l, workload{name: x.name, asks: x.asks, points: x.points, stuck: x.stuck, anyWait: true, program: x.work.program})
+	}
+	return append(l, workload{name: "virtual-time", points: 20, ratio: ringRatio,
+		asks: fmt.Sprintf("4 KiB overwrites of the real write path, one at a time: at least %d times force_async", minRing)})
+}
+
+// The measurement of lab 8.
+const (
+	ringCPUs   = 4
+	ringWrites = 2000
+	ringBlock  = 4096
+	minRing    = 2
+)
+
+// ringRatio measures how much faster cached overwrites are on the student's path than with a worker for each, in virtual time.
+func ringRatio(s *Student) (bool, string, error) {
+	base, err := ringTime(nil, true)
+	if err != nil {
+		return false, "", err
+	}
+	mine, err := ringTime(s.path(), false)
+	if err != nil {
+		return false, "", err
+	}
+	x := float64(base) / float64(mine)
+	return x >= minRing, fmt.Sprintf("%.2f times force_async: %.1f ms against %.1f ms of virtual time, want %d", x, float64(mine)/1e6, float64(base)/1e6, minRing), nil
+}
+
+// ringTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared afterwards.
+func ringTime(path *uring.Path, async bool) (took int64, err error) {
+	dog.again()
+	const size = ringWrites * ringBlock
+	_, wrong := vtime.Run(vtime.Machine{CPUs: ringCPUs}, func(t *sched.Task) {
+		var f *fs.File
+		var x *fs.FS
+		dev := blockdev.NewMemory(1 << 30)
+		if err = mkfs.Make(t, dev, mkfs.Options{}); err != nil {
+			return
+		}
+		if x, err = fs.Open(t, dev, fs.Options{Policy: policy.MustParse("nowait-6.1"), DirtyLimit: 4 * size, DirtyBackground: 4 * size}); err != nil {
+			return
+		}
+		defer func() { err = errors.Join(err, x.Close(t)) }()
+		if f, err = x.Create(t, "/file", 0o644); err != nil {
+			return
+		}
+		defer func() { err = errors.Join(err, f.Close(t)) }()
+		if err = f.SetFlags(t, format.InodeNoDataCow); err != nil {
+			return
+		}
+		p := make([]byte, ringBlock)
+		for i := range ringWrites {
+			if _, err = f.WriteAt(t, p, int64(i)*ringBlock); err != nil {
+				return
+			}
+		}
+		took, err = ringJob(t, f, path, async)
+		for i := 0; err == nil && i < ringWrites; i++ {
+			if _, err = f.ReadAt(t, p, int64(i)*ringBlock); err == nil && (p[0] != stampOf(i) || p[ringBlock-1] != stampOf(i)) {
+				err = fmt.Errorf("block %d has %d and %d, want %d: a write was told that it is whole", i, p[0], p[ringBlock-1], stampOf(i))
+			}
+		}
+	})
+	return took, errors.Join(err, wrong)
+}
+
+func stampOf(block int) byte { return byte(1 + block%251) }
+
+// ringJob writes each block once, in an order that jumps, one request at a time.
+func ringJob(t *sched.Task, f *fs.File, path *uring.Path, async bool) (int64, error) {
+	r, err := uring.New(t, uring.Config{Entries: 1, Path: path})
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close(t)
+	p := make([]byte, ringBlock)
+	cqes := make([]uring.CQE, 2)
+	begin := t.Now()
+	for i := range ringWrites {
+		block := i * 7 % ringWrites // 7 and ringWrites have no common divisor
+		for k := range p {
+			p[k] = stampOf(block)
+		}
+		*r.GetSQE() = uring.SQE{Op: uring.Write, Async: async, File: f, Pos: uint64(block) * ringBlock, Buf: p}
+		if _, err := r.Submit(t); err != nil {
+			return 0, err
+		}
+		r.Wait(t, 1)
+		if n := r.Reap(t, cqes); n != 1 || cqes[0].Res != ringBlock {
+			return 0, fmt.Errorf("write %d has %d completions, the first says %s, want one with %d bytes", i, n, result(cqes[0].Res), ringBlock)
+		}
+	}
+	return t.Now() - begin, nil
+}
+
+var _ kit.RingRequest = uring.Handle{}
