@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -214,5 +215,82 @@ func TestInterrupted(t *testing.T) {
 		if !errors.Is(err, want) || want == errStopped && !strings.Contains(out.String(), "stopped") && !strings.Contains(out.String(), "kept?1") {
 			t.Errorf("%s: %v, want %v\n%s", args, err, want, out.String())
 		}
+	}
+}
+
+// TestInterruptQueue: SIGINT with 256 requests in flight, direct ones with the device and buffered ones with the workers of a ring. The job
+// takes all their ends, prints what was measured, and the image is clean.
+func TestInterruptQueue(t *testing.T) {
+	for _, c := range []struct{ engine, waits string }{
+		{"ioengine=io_uring\ndirect=1", "uring.(*Ring).Wait"},
+		{"ioengine=io_uring\nforce_async=1", "uring.(*Ring).Wait"},
+		{"ioengine=libaio\ndirect=1", "aio.(*Context).collect"},
+	} {
+		dir := t.TempDir()
+		img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
+		verb(t, 0, "mkfs", "-q", "--size", "256M", img)
+		text := "[w]\nrw=randwrite\nbs=4k\nsize=16M\nnorandommap\ntime_based\nruntime=600\niodepth=256\n" + c.engine + "\n"
+		if err := os.WriteFile(job, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(program(t), "bench", job, "--image", img, "--nocow", "--json", "--device-model", "nvme:write=1ms", "--pprof", "localhost:0")
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		errPipe, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		r := bufio.NewReader(errPipe)
+		line, err := r.ReadString('\n')
+		_, url, ok := strings.Cut(strings.TrimSpace(line), "profiles on ")
+		if err != nil || !ok {
+			t.Fatalf("first line %q, %v", line, err)
+		}
+		// The job waits for a completion only when all 256 are in flight.
+		for stacks := ""; !strings.Contains(stacks, c.waits); {
+			resp, err := http.Get(url + "goroutine?debug=2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stacks = string(b)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		rest, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantExit(t, cmd.Wait(), exitInterrupted)
+		if !strings.Contains(string(rest), "btrlab: interrupted") {
+			t.Errorf("%q: standard error %q, want a word about the interrupt", c.engine, rest)
+		}
+		var res struct {
+			Jobs []struct {
+				Error int
+				Depth map[string]float64 `json:"iodepth_level"`
+				Write struct {
+					IOs  uint64             `json:"total_ios"`
+					Slat struct{ N uint64 } `json:"slat_ns"`
+					Lat  struct{ N uint64 } `json:"lat_ns"`
+				}
+			}
+		}
+		if err := json.Unmarshal(out.Bytes(), &res); err != nil {
+			t.Fatalf("%v: %s", err, out.String())
+		}
+		// Each submitted request has an end.
+		if j := res.Jobs[0]; j.Error != 0 || j.Depth[">=64"] == 0 || j.Write.IOs < 256 || j.Write.Slat.N != j.Write.IOs || j.Write.Lat.N != j.Write.IOs {
+			t.Errorf("%q: %+v, want 256 writes or more, each submitted and ended", c.engine, j)
+		}
+		verb(t, 0, "check", img)
 	}
 }

@@ -3,7 +3,9 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 
@@ -35,6 +37,10 @@ real write path. Machine and device are calibrated on the published "lock" row; 
 p80 and p90: the time of the array's thread and the dirty limits were chosen for them. Both are shown beside the published figures
 with the relative errors. The result is the same on every machine. No file data is kept.
 
+Seed 001 (one writer, 4 KiB sequential buffered writes, 100,000 MiB, 600 seconds) is run through pwrite, libaio and io_uring, without the
+patch and with it. The machine is calibrated on psync and on the row without the patch; the other two are predicted. --calibrate is the
+number of runs for each of the two knobs, of 1 virtual second or as --runtime-seconds says.
+
 --calibrate fits the machine's speed, its idle exit and its noise, and the device's depth, garbage collection and interrupts. What it makes small is
 the misfit: squared logarithms of simulated by published, 30 times that of iops, 5 of the mean, 1 of the standard deviation, 0.7 of
 each clat percentile up to p80 and 0.5 of each above, none counted as more than 1.
@@ -43,11 +49,12 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 alternative, one at a time, and both rows run again. Each run is short, 2 virtual seconds after 2 that do not count, or as
 --runtime-seconds and --warm say; all of them take some ten minutes of processor time.`,
 		Example: `  btrlab reproduce 002
+  btrlab reproduce 001 --runtime-seconds 10
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"002"},
+		ValidArgs: []string{"001", "002"},
 	}
 	f := cmd.Flags()
 	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")
@@ -61,10 +68,12 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 8 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if args[0] != "002" {
-			return usagef(cmd, "seed %q, want 002", args[0])
+		if args[0] != "001" && args[0] != "002" {
+			return usagef(cmd, "seed %q, want 001 or 002", args[0])
 		}
 		switch {
+		case args[0] == "001" && (sensitivity || f.Changed("warm")):
+			return usagef(cmd, "--sensitivity and --warm are for seed 002")
 		case f.Changed("runtime-seconds") && seconds <= 0:
 			return usagef(cmd, "runtime-seconds %g, want more than 0", seconds)
 		case warm < 0:
@@ -77,6 +86,9 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 			return usagef(cmd, "--sensitivity has no page for --out")
 		}
 		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Stop: &a.stop}
+		if args[0] == "001" {
+			o.Calibration = reproduce.Seed001.Calibration
+		}
 		if calFile != "" {
 			b, err := os.ReadFile(calFile)
 			if err == nil {
@@ -92,6 +104,9 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 				return err
 			}
 			o.Costs = &t
+		}
+		if args[0] == "001" {
+			return a.reproduceStudy(&reproduce.Seed001, o, fit, saveFile, out, asJSON)
 		}
 		if fit > 0 {
 			c := o
@@ -126,24 +141,8 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 		if err != nil {
 			return a.orStopped(err)
 		}
-		if saveFile != "" {
-			b, err := json.MarshalIndent(r.Calibration, "", "  ")
-			if err == nil {
-				err = os.WriteFile(saveFile, append(b, '\n'), 0o644)
-			}
-			if err != nil {
-				return fmt.Errorf("calibration %s: %w", saveFile, err)
-			}
-		}
-		if out != "" {
-			var page bytes.Buffer
-			err := r.WriteHTML(&page)
-			if err == nil {
-				err = os.WriteFile(out, page.Bytes(), 0o644)
-			}
-			if err != nil {
-				return fmt.Errorf("report %s: %w", out, err)
-			}
+		if err := errors.Join(saveCalibration(saveFile, &r.Calibration), savePage(out, r.WriteHTML)); err != nil {
+			return err
 		}
 		if asJSON {
 			return a.printJSON(r)
@@ -151,4 +150,67 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 		return r.WriteText(a.out)
 	}
 	return cmd
+}
+
+// reproduceStudy fits a study if that is asked for, and runs it.
+func (a *app) reproduceStudy(s *reproduce.Study, o reproduce.Options, fit int, saveFile, out string, asJSON bool) (err error) {
+	if fit > 0 {
+		if o.Calibration, err = s.Fit(o, fit, a.note); err != nil {
+			return a.orStopped(err)
+		}
+	}
+	bar := a.newBar("reproduce", true)
+	var mu sync.Mutex
+	at := map[string]float64{}
+	o.Progress = func(row string, fraction float64) {
+		mu.Lock()
+		defer mu.Unlock()
+		at[row] = fraction
+		sum := 0.0
+		for _, v := range at {
+			sum += v
+		}
+		bar.set(row, uint64(1000*sum/float64(len(s.Rows))), 1000)
+	}
+	r, err := s.Run(o)
+	bar.done()
+	if err != nil {
+		return a.orStopped(err)
+	}
+	if err := errors.Join(saveCalibration(saveFile, &r.Calibration), savePage(out, r.WriteHTML)); err != nil {
+		return err
+	}
+	if asJSON {
+		return a.printJSON(r)
+	}
+	return r.WriteText(a.out)
+}
+
+func saveCalibration(path string, c *reproduce.Calibration) error {
+	if path == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(c, "", "  ")
+	if err == nil {
+		err = os.WriteFile(path, append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("calibration %s: %w", path, err)
+	}
+	return nil
+}
+
+func savePage(path string, write func(io.Writer) error) error {
+	if path == "" {
+		return nil
+	}
+	var page bytes.Buffer
+	err := write(&page)
+	if err == nil {
+		err = os.WriteFile(path, page.Bytes(), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("report %s: %w", path, err)
+	}
+	return nil
 }

@@ -11,10 +11,10 @@ import (
 	"btrlab/internal/cli"
 )
 
-// README shows what `reproduce 002` prints. It is the same on every machine, so README is wrong as soon as a constant of virtual time, of the
+// README shows what `reproduce` prints. It is the same on every machine, so README is wrong as soon as a constant of virtual time, of the
 // device or of the write path moves one figure. The run on a small file is held by every `go test`, the other one by make bench.
 
-var reproduced = regexp.MustCompile("`(reproduce 002 [^`\n]*)`")
+var reproduced = regexp.MustCompile("`(reproduce 00[0-9] [^`\n]*)`")
 
 // readmeRuns are the commands in README that have a table after them, and the lines of it.
 func readmeRuns(t *testing.T) map[string][]string {
@@ -24,7 +24,7 @@ func readmeRuns(t *testing.T) map[string][]string {
 	runs := map[string][]string{}
 	parts := strings.Split(string(b), "```")
 	for i := 1; i < len(parts); i += 2 {
-		if !strings.Contains(parts[i], "clat p") {
+		if !strings.Contains(parts[i], "clat p") && !strings.Contains(parts[i], "clat avg") {
 			continue
 		}
 		l := reproduced.FindAllStringSubmatch(parts[i-1], -1)

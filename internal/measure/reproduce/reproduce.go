@@ -59,6 +59,8 @@ type Calibration struct {
 	CPU float64 `json:"cpu_factor"`
 	// IdleExitNs is cost.IdleExit.
 	IdleExitNs float64 `json:"idle_exit_ns"`
+	// WakeupNs is cost.Wakeup, which CPU multiplies; 0 is the table's.
+	WakeupNs float64 `json:"wakeup_ns,omitempty"`
 	// NoiseWake, NoisePerSec and NoiseMeanNs are vtime.Noise.
 	NoiseWake   float64 `json:"noise_wake_sigma"`
 	NoisePerSec float64 `json:"noise_per_sec"`
@@ -119,6 +121,9 @@ type Options struct {
 	Stop *atomic.Bool
 	// Costs, if set, is the table of costs that Calibration.CPU multiplies; nil is cost.Default.
 	Costs *cost.Table
+
+	// engines keeps the costs of the engines, which the calibration of seed 002 does not know.
+	engines bool
 
 	// vary changes the machine or the device by factor.
 	vary   *variation
@@ -191,12 +196,31 @@ func (o *Options) table() cost.Table {
 		t = *o.Costs
 	}
 	t.CPU = c.CPU
-	for _, e := range []sched.Cost{cost.AIO, cost.Events} {
-		t.Entries[e].Nano, t.Entries[e].Source = 0, "none: cpu_factor was fitted without"
+	if !o.engines {
+		for _, e := range []sched.Cost{cost.AIO, cost.Events} {
+			t.Entries[e].Nano, t.Entries[e].Source = 0, "none: cpu_factor was fitted without"
+		}
+	}
+	if c.WakeupNs > 0 {
+		t.Entries[cost.Wakeup].Nano, t.Entries[cost.Wakeup].Source = c.WakeupNs, "calibrated"
 	}
 	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
 	t.Entries[cost.IdleExit].Source = "calibrated"
 	return t
+}
+
+// costLines is the table as the run uses it.
+func (o *Options) costLines() (list []CostLine) {
+	t := o.table()
+	for i := range t.Entries {
+		e := &t.Entries[i]
+		f := t.CPU
+		if e.Fixed {
+			f = 1
+		}
+		list = append(list, CostLine{e.Name, e.Unit, e.Nano * f, e.Source})
+	}
+	return list
 }
 
 func (c *Calibration) device() (dm.Params, error) {
@@ -401,15 +425,7 @@ func Seed002(o Options) (*Result, error) {
 	r := &Result{Seed: "002", Job: "seed-002.fio", Size: b.size, Seconds: b.job.Jobs[0].Runtime.Seconds(), Jobs: b.job.Jobs[0].NumJobs,
 		IODepth: b.job.Jobs[0].IODepth, Content: "not verified: no file data was kept", Calibration: o.Calibration,
 		Rests: o.Calibration.Rests()}
-	t := o.table()
-	for i := range t.Entries {
-		e := &t.Entries[i]
-		f := t.CPU
-		if e.Fixed {
-			f = 1
-		}
-		r.Costs = append(r.Costs, CostLine{e.Name, e.Unit, e.Nano * f, e.Source})
-	}
+	r.Costs = o.costLines()
 	r.Rows = []*Row{
 		{Name: "lock", Policy: "locked", Role: "calibrated on", Published: Published002["lock"]},
 		{Name: "unlocked", Policy: "unlocked", Role: "predicted", Published: Published002["unlocked"]},
