@@ -31,6 +31,8 @@
 //
 // A durable write (DSync) syncs the file: in the end of its last pass with i_rwsem held, until 6.10 after that, and queued on a worker.
 //
+// A write of sectors that are not whole blocks goes through the page cache, or by the designs of ext4 and XFS: unaligned.go.
+//
 // A read locks the range of its rest extent by extent, too, and keeps the lock of each until the device has read it: without
 // that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go.
 //

@@ -58,7 +58,11 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		return 0, err
 	}
 	err := w.checkWrite(t)
-	if err == nil {
+	switch {
+	case err != nil:
+	case w.pl.Unaligned != policy.UnalignedBuffered:
+		err = w.unaligned(t)
+	default:
 		err = w.transfer(t)
 	}
 	w.unlockFile(t)
@@ -81,7 +85,7 @@ func (w *write) facts(t *sched.Task, held bool) policy.Facts {
 		w.pos = w.isize // models generic_write_checks()
 	}
 	return policy.Facts{Start: w.pos, End: w.pos + uint64(len(w.src)), ISize: w.isize, NoDataSum: !w.ip.Sums(), InodeHeld: held,
-		Nowait: w.nowait, MayNocow: w.ip.MayNocow()}
+		Nowait: w.nowait, MayNocow: w.ip.MayNocow(), SubBlock: w.subBlock()}
 }
 
 // lockFile takes the locks of the plan. A plan that does without the exclusive lock holds only while the write ends inside EOF;
@@ -150,7 +154,10 @@ func (w *write) checkWrite(t *sched.Task) error {
 			return err
 		}
 	}
-	if misaligned(w.pos, len(w.src)) || w.ip.Sums() && w.pl.CsumBuffered {
+	if misaligned(w.pos, len(w.src)) && w.pl.Unaligned == policy.UnalignedBuffered || w.ip.Sums() && w.pl.CsumBuffered {
+		return errno.ENOTBLK
+	}
+	if w.pl.Unaligned != policy.UnalignedBuffered && w.pos+uint64(len(w.src)) > w.isize {
 		return errno.ENOTBLK
 	}
 	w.ip.Touch(t, w.env.Now())

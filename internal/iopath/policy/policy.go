@@ -98,6 +98,10 @@ type Policy struct {
 	NowaitTryTree bool
 	// NocowAskAlways: a NOWAIT direct write asks the trees although the answer for its extent is known.
 	NocowAskAlways bool
+	// UnalignedExclusive, UnalignedCheckFirst and UnalignedRetry: a direct write of sectors that are not whole blocks goes to the device,
+	// with i_rwsem exclusive, with the lock that the state of its block asks for, or with the shared one until it is sent back. Without any it
+	// goes through the page cache.
+	UnalignedExclusive, UnalignedCheckFirst, UnalignedRetry bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 
@@ -273,6 +277,27 @@ var Toggles = []Toggle{
 		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
 		Scenario: "a durable direct write syncs under its own i_rwsem, and an fsync of the same open file takes the lock all the same",
 		Field:    func(p *Policy) *bool { return &p.DIOSyncHeld },
+	},
+	{
+		Name:     "UNALIGNED_EXCLUSIVE",
+		Source:   "seed 004: ext4 until 310ee0902b8d (6.5)",
+		Kernel:   "fs/ext4/file.c:ext4_dio_write_checks()",
+		Scenario: "unaligned-writers: two sub-block writers, one after the other whatever their blocks are",
+		Field:    func(p *Policy) *bool { return &p.UnalignedExclusive },
+	},
+	{
+		Name:     "UNALIGNED_CHECK_FIRST",
+		Source:   "seed 004: 310ee0902b8d (ext4, 6.5)",
+		Kernel:   "fs/ext4/file.c:ext4_dio_write_checks()",
+		Scenario: "unaligned-writers: two sub-block writers of a written block run together",
+		Field:    func(p *Policy) *bool { return &p.UnalignedCheckFirst },
+	},
+	{
+		Name:     "UNALIGNED_RETRY",
+		Source:   "seed 004: XFS, IOMAP_DIO_OVERWRITE_ONLY",
+		Kernel:   "fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned()",
+		Scenario: "unaligned-writers: a sub-block writer begins, and is sent back by a block that is not written",
+		Field:    func(p *Policy) *bool { return &p.UnalignedRetry },
 	},
 	{
 		Name:     "NOWAIT_CHECK_TRY",
@@ -558,6 +583,7 @@ type Facts struct {
 	InodeHeld  bool // the caller has taken i_rwsem: a plan without it comes too late
 	Nowait     bool // the request is NOWAIT
 	MayNocow   bool // the inode is NODATACOW or preallocated
+	SubBlock   bool // a direct write of sectors that are not whole blocks, of a file that takes them in place
 }
 
 // InEOF reports whether the range ends inside the file.
@@ -630,6 +656,12 @@ type Plan struct {
 	ForceWait bool
 	// Nowait is how a NOWAIT write is carried out; nothing of it is set for other requests.
 	Nowait NowaitPlan
+	// Unaligned is how a direct write of sectors goes to the device; with UnalignedBuffered it does not.
+	Unaligned Unaligned
+	// Drain: such a write that has i_rwsem alone waits for those in flight.
+	Drain bool
+	// CheckUnwritten: such a write under the shared lock leaves a block alone that is not written.
+	CheckUnwritten bool
 	// RecheckPages: a direct write that has its range locked looks for pages once more.
 	RecheckPages bool
 	// ReserveLate: a direct write reserves with its range locked.
@@ -791,11 +823,51 @@ func forDirect(op Op, f *Facts, p *Policy) Plan {
 	case !p.DIOShared && f.InEOF():
 		pl.Lock = LockInodeDrop
 	}
+	if f.SubBlock {
+		forUnaligned(&pl, f, p)
+	}
 	pl.SyncHeld = p.DIOSyncHeld && (pl.Lock == LockInode || pl.Lock == LockShared || pl.Lock == LockBoth)
 	if f.Nowait {
 		pl.Nowait = nowaitDirect(f, p)
 	}
 	return pl
+}
+
+// Unaligned is a design of direct writes of sectors; labs/reference 7.1.
+type Unaligned uint8
+
+// The designs.
+const (
+	UnalignedBuffered Unaligned = iota
+	UnalignedExclusive
+	UnalignedCheckFirst
+	UnalignedRetry
+)
+
+var unalignedNames = [...]string{"buffered", "exclusive", "check-first", "retry"}
+
+func (u Unaligned) String() string { return unalignedNames[u] }
+
+// forUnaligned makes pl the plan of a direct write of sectors. Where buffered writers do without i_rwsem it goes through the page cache,
+// because nothing else keeps them away.
+func forUnaligned(pl *Plan, f *Facts, p *Policy) {
+	switch {
+	case p.WriteRangeLock || p.BufUnlockInEOF:
+		return
+	case p.UnalignedExclusive:
+		pl.Unaligned = UnalignedExclusive
+	case p.UnalignedCheckFirst:
+		pl.Unaligned = UnalignedCheckFirst
+	case p.UnalignedRetry:
+		pl.Unaligned = UnalignedRetry
+	default:
+		return
+	}
+	pl.ForceWait, pl.Drain, pl.CheckUnwritten = true, !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten
+	pl.Lock = LockShared
+	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.InEOF() {
+		pl.Lock = LockInode
+	}
 }
 
 // nowaitDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and btrfs_dio_iomap_begin(); labs/reference 3.5,

@@ -47,6 +47,8 @@ func planText(op Op, p Plan) string {
 		add(p.CsumBuffered, "csum_buffered")
 		nowait()
 		add(p.ForceWait, "force_wait")
+		add(p.Unaligned != UnalignedBuffered, "unaligned="+p.Unaligned.String())
+		add(p.Unaligned != UnalignedBuffered && p.Drain, "drain")
 		add(!p.RecheckPages, "no_recheck")
 		add(p.ReserveLate, "reserve_late")
 		add(p.NeedsSpace, "needs_space")
@@ -121,6 +123,8 @@ func TestPlans(t *testing.T) {
 				f.MayNocow = true
 			case "all":
 				pols = slices.Concat(Presets, NowaitPresets)
+			case "subblock":
+				f.SubBlock = true
 			case "nodatasum":
 				f.NoDataSum = true
 			case "policy":

@@ -36,6 +36,10 @@ type Wrong struct {
 	DirectReserveLate bool
 	// DirectNeedsSpace: a direct write fails for want of data space before it knows whether it needs any.
 	DirectNeedsSpace bool
+	// UnalignedNoDrain: a direct write of sectors that has i_rwsem alone does not wait for direct writes that have let it go.
+	UnalignedNoDrain bool
+	// UnalignedUnwritten: a direct write of sectors under the shared lock zeroes the rest of a block that is not written.
+	UnalignedUnwritten bool
 	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
 	OrderedWhole bool
 	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its position again.
@@ -128,6 +132,16 @@ var Wrongs = []Toggle{
 		Name: "WRONG_DIRECT_NEEDS_SPACE", Source: "before f0bfa76a11e9 (5.18)", Kernel: "fs/btrfs/inode.c:btrfs_get_blocks_direct_write()",
 		Scenario: "direct-full",
 		Field:    func(p *Policy) *bool { return &p.Wrong.DirectNeedsSpace },
+	},
+	{
+		Name: "WRONG_UNALIGNED_NO_DRAIN", Source: "before e9e3bcecf44c (ext4, 2011)", Kernel: "fs/ext4/file.c:ext4_file_write()",
+		Scenario: "unaligned-drain",
+		Field:    func(p *Policy) *bool { return &p.Wrong.UnalignedNoDrain },
+	},
+	{
+		Name: "WRONG_UNALIGNED_UNWRITTEN", Source: "never in a kernel: what the check of 310ee0902b8d is for", Kernel: "fs/ext4/file.c:ext4_dio_write_checks()",
+		Scenario: "unaligned-writers",
+		Field:    func(p *Policy) *bool { return &p.Wrong.UnalignedUnwritten },
 	},
 	{
 		Name: "WRONG_ORDERED_WHOLE", Source: `before "btrfs: split partial dio bios before submit" (6.4)`, Kernel: "fs/btrfs/direct-io.c:btrfs_dio_submit_io()",

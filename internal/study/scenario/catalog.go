@@ -29,6 +29,12 @@ var extentClasses = []string{"i_rwsem", "range_lock", "dio_locked", "extent", "o
 // sourceClasses are for one task alone.
 var sourceClasses = []string{"i_rwsem", "extent", "ordered_extent"}
 
+// unalignedClasses are what direct writes of sectors wait for, and the device between them.
+var unalignedClasses = []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"}
+
+// sectorRule leaves sizes alone: the file has its size without a byte written.
+var sectorRule = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesOff}
+
 // calls is POSIX: writes whole, the size with them, reads page by page as Linux has it.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
 
@@ -515,6 +521,22 @@ var catalog = []*Scenario{
 		Goal:  "let the write wait for itself",
 		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"writer", []Op{{Kind: OpWrite, N: 4 * k, Direct: true, Mapped: true}}}},
 		Switch: sourceClasses, Rule: calls, Deep: true,
+	},
+	{
+		Name:  "unaligned-writers",
+		About: "two direct writes of one sector each, of a block that is allocated and not written",
+		Goal:  "let the zeros of one write cover the bytes of the other",
+		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writers(DirectWrite(0, 512), DirectWrite(512, 512)),
+		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+		Policies: []string{"modern+UNALIGNED_EXCLUSIVE", "modern+UNALIGNED_CHECK_FIRST", "modern+UNALIGNED_RETRY", "modern"},
+	},
+	{
+		Name:  "unaligned-drain",
+		About: "a direct write of a block that has let i_rwsem go, and one of a sector of it: the block is not written",
+		Goal:  "zero what the first write has put on the device",
+		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writers(DirectWrite(0, 4*k), DirectWrite(512, 512)),
+		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+		Policies: []string{"locked+UNALIGNED_EXCLUSIVE", "locked"},
 	},
 	{
 		Name:  "direct-full",

@@ -84,6 +84,11 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 			return err
 		}
 	}
+	if s.File.Unwritten > 0 {
+		if err := f.Fallocate(t, 0, 0, s.File.Unwritten); err != nil {
+			return err
+		}
+	}
 	if s.File.Size > 0 {
 		p := make([]byte, s.File.Size)
 		oracle.Paint(p, oracle.Initial)

@@ -109,6 +109,20 @@ believes it, and goes on without the lock.`,
 		Broken: "modern+WRONG_SYNC_MARK_ON_FILE", Fixed: "modern", Kinds: []explore.Kind{explore.KindOrder},
 	},
 	{
+		Number: 30, Title: "zeros over another's sector", Source: "e9e3bcecf44c, ext4, 2011",
+		Story: `A direct write of a whole block that is allocated and not written has let i_rwsem go, and the device has its bytes. A direct write
+of one sector takes i_rwsem, finds the block not written, and puts zeros around its sector: over the bytes of the first.`,
+		Rule: "a write that zeroes a part of a block waits for those in flight", Scenario: "unaligned-drain",
+		Broken: "locked+UNALIGNED_EXCLUSIVE+WRONG_UNALIGNED_NO_DRAIN", Fixed: "locked+UNALIGNED_EXCLUSIVE", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 30, Title: "zeros over another's sector, together", Source: "what the check of seed 004 is for: 310ee0902b8d, 6.5",
+		Story: `Two direct writes of one sector each share i_rwsem. Both find their block allocated and not written, and each puts zeros around
+its sector. The zeros of one come after the bytes of the other.`,
+		Rule: "together only in blocks that are written", Scenario: "unaligned-writers",
+		Broken: "modern+UNALIGNED_CHECK_FIRST+WRONG_UNALIGNED_UNWRITTEN", Fixed: "modern+UNALIGNED_CHECK_FIRST", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
 		Number: 28, Title: "no space for what needs none", Source: "f0bfa76a11e9, ~5.18",
 		Story: `A direct write of a NOCOW file reserves data space before it knows that it goes in place. The file system is full.`,
 		Rule:  "fail when a new extent is needed, not before", Scenario: "direct-full",

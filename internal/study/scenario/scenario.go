@@ -130,7 +130,9 @@ type File struct {
 	Size     int64 // bytes, painted with oracle.Initial and on disk
 	Nocow    bool
 	Prealloc int64 // bytes allocated in advance, from 0 on
-	Extent   int64 // bytes of each extent on disk; 0 is one for the whole file
+	// Unwritten is bytes inside EOF, from 0 on, that are allocated and not written; Size is 0 then.
+	Unwritten int64
+	Extent    int64 // bytes of each extent on disk; 0 is one for the whole file
 	// Cached are the ranges whose pages are in memory, clean; the other pages are not.
 	Cached []oracle.Range
 	// Dirty are ranges written again before the tasks start, not yet written back.

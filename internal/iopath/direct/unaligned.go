@@ -1,0 +1,157 @@
+package direct
+
+import (
+	"btrlab/internal/blockdev"
+	"btrlab/internal/data/ordered"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/place"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/sched"
+)
+
+// Direct writes of sectors that are not whole blocks, which btrfs sends through the page cache and ext4 and XFS do not.
+//
+// A block that has been written takes the sectors as they are. One that is allocated and not written (prealloc) gets zeros around them,
+// as bios of their own, and is marked written when all have ended. Two such writes of one block at a time zero each other's sectors;
+// so they take i_rwsem alone and wait for those in flight. What differs is how a write finds out which kind it is:
+//
+//	UNALIGNED_EXCLUSIVE     it does not: always alone (ext4 until 6.4)
+//	UNALIGNED_CHECK_FIRST   it looks the block up under the shared lock, and starts again with the exclusive one (ext4 since 6.5)
+//	UNALIGNED_RETRY         it begins, and is sent back where it maps the block (XFS, IOMAP_DIO_OVERWRITE_ONLY)
+//
+// Model: labs/reference 7.1; fs/ext4/file.c:ext4_dio_write_checks(), fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned(). Differences: a
+// write is waited for in every design; holes, shared extents and writes beyond EOF go through the page cache; the ordered extent that marks
+// a block written is made after the bios, because no ordered extent guards such a write.
+
+// sector is the unit of a device, in bytes.
+const sector = 512
+
+// subBlock reports whether the write is of whole sectors, not of whole blocks, and of a file that takes them in place.
+func (w *write) subBlock() bool {
+	return misaligned(w.pos, len(w.src)) && (w.pos|uint64(len(w.src)))&(sector-1) == 0 && !w.ip.Sums() && w.ip.Nocow() && w.faults == nil && !w.nowait
+}
+
+// unaligned is transfer for sectors.
+func (w *write) unaligned(t *sched.Task) error {
+	err := w.sectors(t)
+	if err != errno.EAGAIN {
+		return err
+	}
+	// Once more with the exclusive lock: what was found out under the shared one is not so any more.
+	w.unlockFile(t)
+	w.ip.Lock(t)
+	w.pl = policy.For(policy.DirectWrite, w.facts(t, true), w.env.Policy())
+	if err := w.checkWrite(t); err != nil {
+		return err
+	}
+	return w.sectors(t)
+}
+
+// sectors writes the request, which lies inside EOF. EAGAIN says that it needs the exclusive lock.
+func (w *write) sectors(t *sched.Task) error {
+	start, end := w.pos, w.pos+uint64(len(w.src))
+	from, to := format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	alone := w.pl.Lock == policy.LockInode
+	if alone && w.pl.Drain {
+		w.ip.DIO.WaitZero(t)
+		_ = w.ip.Ordered.WaitRange(t, from, to) // they mark blocks written; an error is fsync's
+	}
+	defer w.rsv.Release(t, w.ip)
+	if !w.rsv.NoSnapshot(t, w.ip) {
+		return errno.ENOTBLK
+	}
+	if alone || !w.pl.CheckUnwritten {
+		w.rsv.Nocow(from, to)
+		if err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll); err != nil {
+			return err
+		}
+	}
+	if w.pl.Unaligned == policy.UnalignedCheckFirst && !alone {
+		if _, err := w.block(t, from, to); err != nil {
+			return err
+		}
+	}
+	if err := flushCached(t, w.env, w.ip, from, to); err != nil {
+		return err
+	}
+	if !w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift) {
+		return errno.ENOTBLK
+	}
+	w.beginIO(t)
+	x, err := w.block(t, from, to)
+	n := 0
+	if err == nil {
+		at := int64(x.DiskBytenr) + int64(start-from)
+		if x.Type == ordered.Prealloc && start > from {
+			w.io.submitSectors(t, from, int64(x.DiskBytenr), make([]byte, start-from))
+		}
+		w.io.submitSectors(t, start, at, w.src)
+		if x.Type == ordered.Prealloc && end < to {
+			w.io.submitSectors(t, end, at+int64(len(w.src)), make([]byte, to-end))
+		}
+		n = len(w.src)
+	}
+	if w.done, err = w.io.submitted(t, from, to, n, err); err != nil {
+		return err
+	}
+	w.pos = end
+	if x.Type == ordered.Prealloc {
+		w.markWritten(t, from, to)
+	} else {
+		w.ip.MarkDirty(t) // fsync is to see a reason for a flush
+	}
+	if w.pl.SyncHeld && w.durable() {
+		return w.syncHeld(t)
+	}
+	return nil
+}
+
+// block looks up where the blocks [from, to) are, which must be in one extent that may be overwritten. EAGAIN says that the exclusive
+// lock is needed, ENOTBLK that the page cache is. Models ext4_overwrite_io().
+func (w *write) block(t *sched.Task, from, to uint64) (place.Extent, error) {
+	w.ip.IOTree.Lock(t, from, to)
+	x, ok, err := w.env.Read.Place.Overwrite(t, w.ip, from, to)
+	w.ip.IOTree.Unlock(t, from, to)
+	alone := w.pl.Lock == policy.LockInode
+	switch {
+	case err != nil:
+		return x, err
+	case !ok || x.Len < to-from:
+		if alone {
+			return x, errno.ENOTBLK
+		}
+		return x, errno.EAGAIN
+	case x.Type == ordered.Prealloc && !alone && w.pl.CheckUnwritten:
+		return x, errno.EAGAIN
+	}
+	return x, nil
+}
+
+// markWritten marks blocks written whose sectors, and the zeros around them, are on the device, unless another write has. Models
+// ext4_convert_unwritten_extents().
+func (w *write) markWritten(t *sched.Task, from, to uint64) {
+	lockRange(t, w.ip, w.pl, from, to)
+	x, ok, err := w.env.Read.Place.Overwrite(t, w.ip, from, to)
+	if err != nil || !ok || x.Type != ordered.Prealloc {
+		w.unlockExtent(t, from, to)
+		return
+	}
+	oe := w.ip.AddOrdered(t, ordered.Prealloc, from, to-from, x.DiskBytenr)
+	w.rsv.Ordered(t, w.ip, to-from, ordered.Prealloc)
+	w.unlockExtent(t, from, to)
+	t.Discharge(oe)
+	if oe.Done(to-from, nil) {
+		w.env.Finish.Complete(t, oe)
+	}
+	_ = w.ip.Ordered.WaitRange(t, from, to)
+}
+
+// submitSectors starts the write of data to the address at. No ordered extent knows of it.
+func (rq *request) submitSectors(t *sched.Task, off uint64, at int64, data []byte) {
+	b := rq.bio()
+	b.oe, b.off, b.n, b.vecs = nil, off, uint64(len(data)), append(b.vecs[:0], data)
+	b.start(t, blockdev.OpWrite, at, endWrite)
+}
