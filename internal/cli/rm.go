@@ -58,7 +58,7 @@ func (a *app) rmTree(x *fs.FS, path string) error {
 		}
 		full := gopath.Join(path, e.Name)
 		if e.Subvol != 0 {
-			return errors.New("has the subvolume " + e.Name + ", which rm does not delete")
+			return errors.New("has the subvolume " + e.Name + ", want btrlab subvolume delete for it")
 		}
 		at, err := x.Lstat(a.t, full)
 		if err != nil {
