@@ -175,6 +175,30 @@ func TestQuotaRescan(t *testing.T) {
 	}
 }
 
+// A tree of three levels, of which a snapshot shares the one in the middle: a leaf's only reference is by the tree that made it, and
+// both reach it.
+func TestQuotaDeep(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.EnableQuota(x.T))
+	x.Must(x.FS.Subvolume(x.T, "/sub", 0o755))
+	target := strings.Repeat("t", 2000)
+	for i := range 4500 {
+		x.Must(x.FS.Symlink(x.T, target, fmt.Sprintf("/sub/link%d", i)))
+	}
+	x.Must(x.FS.Snapshot(x.T, "/sub", "/snap", false))
+	rfer, excl := counts(x, 256)
+	if rfer < 500*16<<10 || excl != 16<<10 {
+		t.Fatalf("rfer %d excl %d: the tree is not high enough, or more than its root is its alone", rfer, excl)
+	}
+	for i, dir := range []string{"/sub", "/snap", "/sub"} {
+		for k := range 3 {
+			x.Must(x.FS.Unlink(x.T, fmt.Sprintf("%s/link%d", dir, 1400*k+i*9)))
+		}
+		x.Must(x.FS.Sync(x.T))
+		judgedQuota(x)
+	}
+}
+
 // limited makes a file system whose top-level subvolume may have n bytes beyond what an empty one has, 16 KiB.
 func limited(t *testing.T, n uint64, opts ...fstest.Option) *fstest.Fixture {
 	t.Helper()
@@ -315,8 +339,9 @@ func TestQuotaLimit(t *testing.T) {
 // A file at its limit may be written over as long as it is dirty: its blocks are reserved already. One that is on disk needs room for
 // the copy, unless it is overwritten in place. A full device is ENOSPC, with or without room in the quota.
 func TestQuotaOverwrite(t *testing.T) {
-	x := limited(t, 1<<20)
+	x := limited(t, 512<<10+2*16<<10) // a node for the dirty extent, and one for the block at hand
 	f := x.Create("/f")
+	x.Must(x.FS.Sync(x.T)) // the nodes that the transaction has reserved
 	part := make([]byte, 4096)
 	for off := int64(0); off < 512<<10; off += 4096 {
 		x.WriteAt(f, part, off)
@@ -324,8 +349,8 @@ func TestQuotaOverwrite(t *testing.T) {
 	}
 	before := x.FS.Super(x.T).Generation
 	for range 3 {
-		for off := int64(0); off < 512<<10; off += 4096 {
-			x.WriteAt(f, part, off)
+		for off := int64(0); off < 512<<10; off += 64 << 10 { // more than the spare node
+			x.WriteAt(f, make([]byte, 64<<10), off)
 		}
 	}
 	if now := x.FS.Super(x.T).Generation; now != before {
