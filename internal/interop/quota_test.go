@@ -3,6 +3,7 @@ package interop
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -102,7 +103,32 @@ func TestQuota(t *testing.T) {
 	sameQgroups(t, img)
 	mounted(t, img, "", func(dir string) { sh(t, "rm", "-r", dir+"/sub/second") })
 	sameQgroups(t, img)
+	btrlab(t, "snapshot", img+":/sub", "/snap")
+	sameQgroups(t, img)
+	btrlab(t, "put", "-r", src, img+":/snap/third")
+	btrlab(t, "rm", img+":/snap/linux/f30", img+":/sub/linux/f31")
+	btrlab(t, "reflink", img+":/sub/linux/f35", "/snap/shared")
+	sameQgroups(t, img)
+	mounted(t, img, "", func(dir string) {
+		sh(t, "rm", dir+"/sub/linux/f35")
+		sh(t, "cp", "-r", src, dir+"/snap/fourth")
+	})
+	sameQgroups(t, img)
 	btrlab(t, "quota", "rescan", img)
+	sameQgroups(t, img)
+
+	// A limit of ours stops Linux, and one of Linux stops us.
+	btrlab(t, "quota", "limit", "60M", img+":/sub")
+	mounted(t, img, "", func(dir string) {
+		if out, err := exec.Command("dd", "if=/dev/zero", "of="+dir+"/sub/big", "bs=1M", "count=80").CombinedOutput(); err == nil || !strings.Contains(string(out), "quota exceeded") {
+			t.Errorf("Linux at our limit: %v %s", err, out)
+		}
+		sh(t, "btrfs", "qgroup", "limit", "40M", dir+"/snap")
+	})
+	write(t, filepath.Join(src, "big"), f.bytes(50<<20))
+	if code, errs := try("put", filepath.Join(src, "big"), img+":/snap/big"); code != 1 || !strings.Contains(errs, "disk quota exceeded") {
+		t.Errorf("at Linux's limit: exit code %d, %s", code, errs)
+	}
 	sameQgroups(t, img)
 	btrlab(t, "quota", "disable", img)
 	judged(t, img)
