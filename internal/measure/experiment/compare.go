@@ -261,6 +261,7 @@ type rowSum struct {
 	iops           []float64
 	clat           *stats.Hist
 	waits          []stats.Wait
+	nowait         *stats.Nowait
 	taskNs         int64
 	content, check string
 
@@ -280,6 +281,7 @@ func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 		s.clat.Merge(&j.Write.Clat)
 		s.clat.Merge(&j.Read.Clat)
 		s.waits = stats.MergeWaits(s.waits, j.Waits)
+		s.nowait = stats.MergeNowait(s.nowait, j.Nowait)
 	}
 	if ns > 0 && !r.opt.stopped() {
 		s.iops = append(s.iops, float64(ios)*1e9/float64(ns))
@@ -326,6 +328,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		} else if s.unchecked {
 			row.Check = Unchecked
 		}
+		row.Nowait = s.nowait
 		if s.tried > 0 {
 			share := float64(s.again) / float64(s.tried)
 			row.Again = &share
@@ -542,6 +545,14 @@ func (r *Result) writeText(out io.Writer) error {
 	for _, row := range r.Rows {
 		if row.Again != nil {
 			fmt.Fprintf(&b, "\n%s: RWF_NOWAIT answered EAGAIN to %.1f %% of the requests\n", row.Policy, 100**row.Again)
+		}
+		if n := row.Nowait; n != nil {
+			for _, k := range stats.Most(n.Again) {
+				fmt.Fprintf(&b, "%s: %d EAGAIN at %s\n", row.Policy, n.Again[k], k)
+			}
+			for _, k := range stats.Most(n.Slept) {
+				fmt.Fprintf(&b, "%s: slept %d times under NOWAIT: %s\n", row.Policy, n.Slept[k], k)
+			}
 		}
 	}
 	if len(r.Rows) > 0 && r.Rows[0].Content == Unverified {

@@ -142,6 +142,8 @@ type Row struct {
 	Check string `json:"check"`
 	// Again is the share of requests that answered EAGAIN, of those that were tried without waiting; nil when none was.
 	Again *float64 `json:"eagain_share,omitempty"`
+	// Nowait is what the requests cost that were tried without waiting, over all rounds; nil when none was.
+	Nowait *stats.Nowait `json:"nowait,omitempty"`
 
 	// Published is the iops that were published for the row, if any were.
 	Published float64 `json:"published_iops,omitempty"`

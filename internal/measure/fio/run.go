@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/hostio"
 	"btrlab/internal/iopath"
@@ -72,6 +73,8 @@ type worker struct {
 	published        atomic.Uint64 // IOs, for progress
 	failed           error
 	rampWaits        sched.Waits // before measuring started
+	counts           sched.Counts
+	rampSleeps       []sched.NowaitSleep // before measuring started
 }
 
 // wave is the workers that run at the same time.
@@ -315,6 +318,7 @@ func (w *wave) run(t *sched.Task) {
 			}
 		}
 		k.res.Waits = stats.MergeWaits(nil, waits)
+		k.res.Nowait = k.nowait()
 		if k.failed != nil {
 			k.res.Errno, k.res.ErrorText = numberOf(k.failed), k.failed.Error()
 		}
@@ -323,6 +327,9 @@ func (w *wave) run(t *sched.Task) {
 
 // main is a worker's task.
 func (k *worker) main(t *sched.Task) {
+	if k.job.tries() {
+		t.Counts = &k.counts
+	}
 	k.start = t.Now()
 	k.end, k.rampAt = math.MaxInt64, math.MaxInt64
 	if k.job.Ramp > 0 {
@@ -737,6 +744,39 @@ func (k *worker) ramped(t *sched.Task, now int64) {
 	clear(r.Complete[:])
 	k.sampled[0], k.sampled[1] = struct{ ios, bytes uint64 }{}, struct{ ios, bytes uint64 }{}
 	k.rampWaits = slices.Clone(t.Waits)
+	k.counts, k.rampSleeps = sched.Counts{}, slices.Clone(t.NowaitSleeps())
+}
+
+// tries reports whether the job's requests are tried without waiting.
+func (j *Job) tries() bool { return j.Nowait || j.Engine == IOUring }
+
+// nowait is what the requests cost that were tried without waiting, since measuring started.
+func (k *worker) nowait() *stats.Nowait {
+	if !k.job.tries() {
+		return nil
+	}
+	n := stats.NewNowait()
+	for c, v := range k.counts.N {
+		n.Costs[sched.Counter(c).String()] = v
+	}
+	for a, v := range k.counts.Again {
+		if v > 0 {
+			n.Again[kiocb.Again(a).Place()+": "+kiocb.Again(a).Reason()] = v
+		}
+	}
+	for _, s := range k.task.NowaitSleeps() {
+		if sched.ClassByID(s.Class).Leaf && s.Class != blockdev.WaitClass.ID {
+			continue // the kernel spins there
+		}
+		i := slices.IndexFunc(k.rampSleeps, func(r sched.NowaitSleep) bool { return r.Step == s.Step && r.Class == s.Class })
+		if i >= 0 {
+			s.Count -= k.rampSleeps[i].Count
+		}
+		if s.Count > 0 {
+			n.Slept[s.String()] += s.Count
+		}
+	}
+	return n
 }
 
 // sample records the bandwidth since the last sample.

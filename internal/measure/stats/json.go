@@ -150,6 +150,9 @@ func (r *Run) jobJSON(j *Job, g *group, plus bool) object {
 		o.add("total_err", j.Ignored)
 		o.add("first_error", j.FirstIgnored)
 	}
+	if j.Nowait != nil {
+		o.add("nowait", j.Nowait.json())
+	}
 	o.add("latency_depth", j.IODepth)
 	o.add("latency_target", 0)
 	o.add("latency_percentile", 100.0)

@@ -197,6 +197,8 @@ type Job struct {
 	HasSlat          bool
 
 	Waits []Wait // by the tasks of the report, most first
+	// Nowait is nil when no request was tried without waiting.
+	Nowait *Nowait
 	// IgnoresErrors says that some errors do not end the job, Ignored how many came, FirstIgnored the number of the first.
 	IgnoresErrors bool
 	Ignored       uint64
@@ -242,6 +244,7 @@ func (j *Job) Merge(o *Job) {
 	j.HasSlat = j.HasSlat || o.HasSlat
 	j.VerifyErrors += o.VerifyErrors
 	j.Waits = MergeWaits(j.Waits, o.Waits)
+	j.Nowait = MergeNowait(j.Nowait, o.Nowait)
 }
 
 // MergeWaits adds up two lists by class.

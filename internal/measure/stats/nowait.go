@@ -1,0 +1,67 @@
+package stats
+
+import (
+	"maps"
+	"slices"
+)
+
+// Nowait is what requests that were tried without waiting cost, and where they stopped or slept. What a ring's workers did for requests
+// that were handed to them is not in it.
+type Nowait struct {
+	// Costs are totals, by the name of the counter: tree_searches, path_allocations, leaf_held_steps, blocking_points.
+	Costs map[string]int64 `json:"costs"`
+	// Again counts the answers EAGAIN, by place and reason: "lock_extent: another task has the range locked".
+	Again map[string]int64 `json:"eagain"`
+	// Slept counts the sleeps, by what was awaited and the step: "stable_page in prepare_pages".
+	Slept map[string]int64 `json:"slept"`
+}
+
+// NewNowait makes an empty one.
+func NewNowait() *Nowait {
+	return &Nowait{map[string]int64{}, map[string]int64{}, map[string]int64{}}
+}
+
+// MergeNowait adds o to n; either may be nil.
+func MergeNowait(n, o *Nowait) *Nowait {
+	if o == nil {
+		return n
+	}
+	if n == nil {
+		n = NewNowait()
+	}
+	for _, m := range [...][2]map[string]int64{{n.Costs, o.Costs}, {n.Again, o.Again}, {n.Slept, o.Slept}} {
+		for k, v := range m[1] {
+			m[0][k] += v
+		}
+	}
+	return n
+}
+
+// Most lists the keys of one of the maps, those with the most first.
+func Most(m map[string]int64) []string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
+		switch {
+		case m[a] != m[b]:
+			return int(min(max(m[b]-m[a], -1), 1))
+		case a < b:
+			return -1
+		}
+		return 1
+	})
+}
+
+// json is n as an object of the report.
+func (n *Nowait) json() object {
+	var o object
+	for _, part := range [...]struct {
+		name string
+		m    map[string]int64
+	}{{"costs", n.Costs}, {"eagain", n.Again}, {"slept", n.Slept}} {
+		var counts object
+		for _, k := range Most(part.m) {
+			counts.add(k, part.m[k])
+		}
+		o.add(part.name, counts)
+	}
+	return o
+}
