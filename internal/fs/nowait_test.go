@@ -176,6 +176,8 @@ func TestNowaitDirect(t *testing.T) {
 					t.Errorf("slept: %v; %d blocking points", w.NowaitSleeps(), counts.N[sched.CountMayBlock])
 				}
 				end()
+				ip.Root.SnapshotLock.ReadLock(x.T) // a snapshot would not wait for ever
+				ip.Root.SnapshotLock.ReadUnlock(x.T)
 				x.Must(x.FS.Sync(x.T))
 				ip.CheckQuiescent(x.T)
 				if !bytes.Equal(x.ReadFile("/f"), file) {
