@@ -1,0 +1,107 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	btrfs "btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+)
+
+// told is the end of a request that was queued.
+type told chan error
+
+func (c told) Complete(t *sched.Task, n int, err error) { c <- err }
+
+// TestDirectWriters: tasks write past the page cache, each in blocks of its own of files that all share, waited for, queued, durable and in
+// sectors, under every policy. Linux accepts the image and reads the same bytes.
+func TestDirectWriters(t *testing.T) {
+	linux(t)
+	const tasks, blocks = 4, 16 // of each task
+	policies := append(policy.Names(), "modern!DIO_CSUM_BUFFERED", "modern+UNALIGNED_EXCLUSIVE", "modern+UNALIGNED_CHECK_FIRST", "modern+UNALIGNED_RETRY")
+	for _, name := range policies {
+		img := filepath.Join(t.TempDir(), "img")
+		dev, err := blockdev.Create(img, 256<<20)
+		must(t, err)
+		tk := sched.NewTask(t.Name())
+		must(t, mkfs.Make(tk, dev, mkfs.Options{}))
+		x, err := btrfs.Open(tk, dev, btrfs.Options{Policy: policy.MustParse(name)})
+		must(t, err)
+		want := map[string][]byte{}
+		for i, flags := range []uint64{0, format.InodeNoDataCow, format.InodeNoDataCow} {
+			path := fmt.Sprintf("/f%d", i)
+			f, err := x.Create(tk, path, 0o644)
+			must(t, err)
+			must(t, f.SetFlags(tk, flags))
+			if i == 2 {
+				must(t, f.Fallocate(tk, 0, 0, tasks*blocks*4096))
+			}
+			data := make([]byte, tasks*blocks*4096)
+			var writers []*sched.Task
+			errs := make(chan error, tasks)
+			for w := range tasks {
+				writers = append(writers, tk.Go("writer", func(t *sched.Task) {
+					r := rand.New(rand.NewPCG(uint64(w), uint64(i)))
+					var bad error
+					for n := range pick(200, 40) {
+						off := (w*blocks + r.IntN(blocks)) * 4096
+						p := data[off : off+4096]
+						if n%4 == 3 {
+							s := r.IntN(8) * 512
+							off, p = off+s, p[s:s+512]
+						}
+						for j := range p {
+							p[j] = byte(r.Uint32())
+						}
+						rq := kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct}
+						done := make(told, 1)
+						if n%2 == 0 {
+							rq.Done = done
+						}
+						if n%32 == 5 {
+							rq.Flags |= kiocb.DSync
+						}
+						if _, err := f.WriteIter(t, rq, iopath.Source{Buf: p}); err == errno.EIOCBQUEUED {
+							bad = <-done
+						} else {
+							bad = err
+						}
+						if bad != nil {
+							break
+						}
+					}
+					errs <- bad
+				}))
+			}
+			for _, w := range writers {
+				tk.Join(w)
+				must(t, <-errs)
+			}
+			want[path] = data[:f.Size(tk)]
+			must(t, f.Close(tk))
+		}
+		must(t, x.Close(tk))
+		must(t, dev.Close())
+		judged(t, img)
+		mounted(t, img, "ro", func(dir string) {
+			for path, data := range want {
+				got, err := os.ReadFile(dir + path)
+				must(t, err)
+				if !bytes.Equal(got, data) {
+					t.Errorf("%s, %s: Linux reads %d bytes, want %d, or others", name, path, len(got), len(data))
+				}
+			}
+		})
+	}
+}
