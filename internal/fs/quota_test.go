@@ -651,3 +651,36 @@ func TestQuotaSnapshots(t *testing.T) {
 	x.Reopen()
 	judgedQuota(x)
 }
+
+// A NOWAIT write at the limit does not flush: EDQUOT as in Linux, EAGAIN where that gap is closed; a blocking write flushes and goes on.
+func TestQuotaNowait(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		want   error
+	}{{"nowait-6.1", errno.EDQUOT}, {"nowait-6.1+NOWAIT_EDQUOT", errno.EAGAIN}} {
+		x := limited(t, 1<<20, fstest.Policy(c.policy))
+		f := x.Create("/nocow")
+		x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
+		for off := int64(0); off < 1008<<10; off += 16 << 10 { // what is left is one node
+			x.WriteAt(f, make([]byte, 16<<10), off)
+			x.Must(f.Fsync(x.T))
+		}
+		x.Must(x.FS.Sync(x.T))
+		part := make([]byte, 64<<10)
+		write := func(flags kiocb.Flags, off uint64) error {
+			_, err := f.WriteIter(x.T, kiocb.Request{Pos: off, Flags: flags}, iopath.Source{Buf: part})
+			return err
+		}
+		x.Must(write(kiocb.Nowait, 0)) // takes the node
+		before := x.FS.Super(x.T).Generation
+		if err := write(kiocb.Nowait, 512<<10); !errors.Is(err, c.want) {
+			t.Errorf("%s: NOWAIT at the limit: have %v want %v", c.policy, err, c.want)
+		}
+		if now := x.FS.Super(x.T).Generation; now != before {
+			t.Errorf("%s: a NOWAIT write has flushed", c.policy)
+		}
+		x.Must(write(0, 512<<10))
+		x.Must(f.Close(x.T))
+		wantWithin(x)
+	}
+}
