@@ -254,6 +254,7 @@ func (q *Quota) write(t *sched.Task, tr *ctree.Trans) error {
 		}
 	}
 	q.status.Version, q.status.Generation = format.QgroupStatusVersion, tr.ID
+	q.flags.Store(q.status.Flags)
 	var b [format.QgroupStatusSize]byte
 	q.status.Encode(b[:])
 	return q.put(t, tr, format.Key{Type: format.QGROUP_STATUS_KEY}, b[:])

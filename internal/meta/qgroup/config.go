@@ -56,6 +56,7 @@ func (q *Quota) Load(t *sched.Task, tree *ctree.Root, generation uint64) error {
 	if q.status.Generation != generation {
 		q.status.Flags |= format.QgroupStatusInconsistent
 	}
+	q.flags.Store(q.status.Flags)
 	q.turnOn(q.status.Flags&format.QgroupStatusRescan != 0)
 	return nil
 }
@@ -168,6 +169,7 @@ func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 	}
 	r := q.tree
 	q.tree, q.status, q.recount = nil, format.QgroupStatus{}, false
+	q.flags.Store(0)
 	q.lock(t)
 	clear(q.groups)
 	q.mu.Unlock(t)

@@ -80,7 +80,8 @@ type Quota struct {
 	extents *extenttree.ExtentTree // nil when the file system is open for reading
 	flusher Flusher
 
-	on atomic.Bool
+	on    atomic.Bool
+	flags atomic.Uint64 // of status, for those that do not commit
 
 	mu     lock.Mutex // leaf; protects groups, what they have, and idle
 	state  sched.Shared
@@ -308,7 +309,7 @@ func (q *Quota) Groups(t *sched.Task) []Info {
 }
 
 // StatusFlags are format.QgroupStatusOn and so on, as of the last commit; zero without a quota tree.
-func (q *Quota) StatusFlags() uint64 { return q.status.Flags }
+func (q *Quota) StatusFlags() uint64 { return q.flags.Load() }
 
 // CheckQuiescent panics when something is reserved: the file system is at rest.
 func (q *Quota) CheckQuiescent(t *sched.Task) {
