@@ -528,7 +528,7 @@ var catalog = []*Scenario{
 		Goal:  "let the zeros of one write cover the bytes of the other",
 		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writers(DirectWrite(0, 512), DirectWrite(512, 512)),
 		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
-		Policies: []string{"modern+UNALIGNED_EXCLUSIVE", "modern+UNALIGNED_CHECK_FIRST", "modern+UNALIGNED_RETRY", "modern"},
+		Policies: []string{"modern+UNALIGNED_EXCLUSIVE", "modern+UNALIGNED_CHECK_FIRST", "modern+UNALIGNED_RETRY"},
 	},
 	{
 		Name:  "unaligned-drain",
@@ -536,7 +536,7 @@ var catalog = []*Scenario{
 		Goal:  "zero what the first write has put on the device",
 		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writers(DirectWrite(0, 4*k), DirectWrite(512, 512)),
 		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
-		Policies: []string{"locked+UNALIGNED_EXCLUSIVE", "locked"},
+		Policies: []string{"locked+UNALIGNED_EXCLUSIVE"},
 	},
 	{
 		Name:  "direct-full",
