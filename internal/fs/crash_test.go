@@ -142,8 +142,12 @@ func (w *workload) write(name string) {
 	if w.rng.IntN(3) == 0 {
 		off, b = 0, b[:1+w.rng.IntN(min(len(b), 1000))] // inline while the file is small
 	}
+	write := x.WriteAt
+	if w.rng.IntN(3) == 0 { // past the page cache, in whole blocks
+		off, b, write = off&^4095, make([]byte, (len(b)+4095)&^4095), x.WriteDirect
+	}
 	random(w.rng, b)
-	n, err := x.WriteAt(w.t, b, int64(off))
+	n, err := write(w.t, b, int64(off))
 	w.must(err)
 	if n != len(b) {
 		w.tb.Fatalf("wrote %d of %d", n, len(b))
