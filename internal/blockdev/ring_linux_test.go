@@ -101,7 +101,7 @@ func TestNoRing(t *testing.T) {
 	mu.Lock(k)
 	d.Submit(k, &Bio{Op: OpWrite, Vecs: [][]byte{make([]byte, 4096)}, EndIO: func(t *sched.Task, b *Bio) {
 		mu.Lock(t)
-		mu.Unlock(t) //lint:ignore SA2001 that it can be had is what is tested
+		mu.Unlock(t) // that it can be had is what is tested
 		done.Dec(t)
 	}})
 	mu.Unlock(k)

@@ -206,7 +206,7 @@ func orderedIn(t *sched.Task, ip *inode.Inode) (end func()) {
 // TestNowaitDirectEras: what the kernels before 5.8 and before 5.17 did wrong. Number 6 of labs/reference 9.2: preallocated space beyond
 // EOF. Number 7: only the first extent was looked at, and a hole after it was copied to new space. Number 16: a request of two extents.
 func TestNowaitDirectEras(t *testing.T) {
-	write := func(spec, what string, layout func(x *fstest.Fixture, f *fs.File), off, n int) (int, error, sched.Counts) {
+	write := func(spec, what string, layout func(x *fstest.Fixture, f *fs.File), off, n int) (int, sched.Counts, error) {
 		x := fstest.New(t, fstest.Policy(spec))
 		f := nowaitFile(x, 0)
 		layout(x, f)
@@ -227,7 +227,7 @@ func TestNowaitDirectEras(t *testing.T) {
 			t.Errorf("%s: %s: other bytes are in the file", spec, what)
 		}
 		x.Must(f.Close(x.T))
-		return have, err, counts
+		return have, counts, err
 	}
 	prealloc := func(x *fstest.Fixture, f *fs.File) {
 		x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 64<<10))
@@ -260,7 +260,7 @@ func TestNowaitDirectEras(t *testing.T) {
 		{"two extents", "nowait-5.8", twoExtents, 0, 8192, 0, kiocb.AgainExtents},
 		{"two extents", "nowait-strict", twoExtents, 0, 8192, 0, kiocb.AgainExtents},
 	} {
-		n, err, counts := write(c.spec, c.what, c.layout, c.off, c.n)
+		n, counts, err := write(c.spec, c.what, c.layout, c.off, c.n)
 		if n != c.want || err != c.err {
 			t.Errorf("%s: %s: have %d, %v want %d, %v (%v)", c.spec, c.what, n, err, c.want, c.err, counts.N)
 		}

@@ -271,7 +271,7 @@ func TestRingJudged(t *testing.T) {
 		{func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Complete(t, n, err) }, ""},
 		{func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Complete(t, n-1, err) }, "request 0 was told 3 bytes, want 4 bytes"},
 		{func(t *kit.Task, q *kit.Request) { q.Complete(t, q.Left(), nil) }, "request 0 was told 4 bytes, and byte 0 of them is not in the file"},
-		{func(t *kit.Task, q *kit.Request) { n, _ := q.Try(t); n, err := q.Try(t); q.Complete(t, n, err) }, "byte 0 of file 0 was written 2 times, want 1"},
+		{func(t *kit.Task, q *kit.Request) { q.Try(t); n, err := q.Try(t); q.Complete(t, n, err) }, "byte 0 of file 0 was written 2 times, want 1"},
 	} {
 		r := Row{}
 		w := workload{name: "judged", program: ringWork{writes: []ringWrite{{n: 4, res: 4}}}.program}
