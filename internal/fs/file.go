@@ -132,7 +132,7 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 	} else {
 		n, err = buffered.Read(t, &f.fs.env, f.n.ip, rq, p, &f.ra)
 	}
-	if err == errno.EIOCBQUEUED {
+	if errors.Is(err, errno.EIOCBQUEUED) {
 		return 0, err
 	}
 	if a, ok := err.(kiocb.Again); ok {
@@ -169,7 +169,7 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	default:
 		n, err = f.writeBuffered(t, rq, src)
 	}
-	if err == errno.EIOCBQUEUED {
+	if errors.Is(err, errno.EIOCBQUEUED) {
 		return 0, err
 	}
 	if a, ok := err.(kiocb.Again); ok {

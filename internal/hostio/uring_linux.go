@@ -3,6 +3,7 @@
 package hostio
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -204,7 +205,7 @@ func (r *Ring) Publish() (submit uint32) {
 func (r *Ring) Push(submit uint32, wait int) error {
 	for {
 		n, err := r.enter(submit, uint32(wait))
-		if err == unix.EINTR || err == unix.EAGAIN { // EAGAIN: no memory for a request now
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) { // EAGAIN: no memory for a request now
 			n = 0
 		} else if err != nil {
 			return fmt.Errorf("io_uring_enter: %w", err)
@@ -248,7 +249,7 @@ func (r *Ring) Wait() error {
 	}
 	for {
 		_, err := r.enter(0, 1)
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -266,7 +267,7 @@ func (r *Ring) complete(t *sched.Task, q *request, res int, err error) {
 	q.res, q.err = res, err
 	q.File, q.Buf = nil, nil
 	switch {
-	case err == error(errno.ECANCELED):
+	case errors.Is(err, errno.ECANCELED):
 		r.stats.Cancelled++
 	case q.way == inline:
 		r.stats.Inline++

@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
+	"errors"
 )
 
 // Direct writes of sectors that are not whole blocks, which btrfs sends through the page cache and ext4 and XFS do not.
@@ -37,7 +38,7 @@ func (w *write) subBlock() bool {
 // unaligned is transfer for sectors.
 func (w *write) unaligned(t *sched.Task) error {
 	err := w.sectors(t)
-	if err != errno.EAGAIN {
+	if !errors.Is(err, errno.EAGAIN) {
 		return err
 	}
 	// Once more with the exclusive lock: what was found out under the shared one is not so any more.

@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
+	"errors"
 )
 
 // write is the state of one direct write between its steps.
@@ -69,7 +70,7 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if err == nil && !w.pl.SyncHeld && w.durable() {
 		err = rq.File.SyncWrite(t)
 	}
-	if w.pl.Nowait.NoFallback && err == errno.ENOTBLK {
+	if w.pl.Nowait.NoFallback && errors.Is(err, errno.ENOTBLK) {
 		err = kiocb.AgainBuffered
 	}
 	return w.done, err
@@ -183,7 +184,7 @@ func misaligned(pos uint64, n int) bool { return (pos|uint64(n))&(format.SectorS
 func (w *write) transfer(t *sched.Task) error {
 	for left := -1; ; {
 		err := w.pass(t)
-		if err != errno.EFAULT {
+		if !errors.Is(err, errno.EFAULT) {
 			return err
 		}
 		n := len(w.src) - w.done

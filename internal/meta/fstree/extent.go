@@ -705,7 +705,7 @@ func (s *Store) crossRefExist(t *sched.Task, own format.DataRef, bytenr format.L
 	}
 	for {
 		shared, err = s.ExtentTree.CrossRefExist(t, own, bytenr, p)
-		if !c.Spin || err != error(kiocb.AgainRefs) {
+		if !c.Spin || !errors.Is(err, kiocb.AgainRefs) {
 			return shared, err
 		}
 	}
