@@ -22,8 +22,8 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr 
 			continue
 		}
 		fresh = fresh || h.mustInsert
-		for _, m := range h.mods {
-			other = other || m.backRef != byFile(want)
+		for i := range h.mods { // not a copy: the committer changes done of a head that it runs
+			other = other || h.mods[i].backRef != byFile(want)
 		}
 	}
 	return other, fresh, nil
