@@ -215,6 +215,7 @@ func TestQueuedWriteBeyondEOF(t *testing.T) {
 	}
 	dev.letGo(x.T, nil)
 	r.want(t, "write", len(q), nil)
+	x.Must(x.FS.Sync(x.T)) // the policy changes while nothing is in flight
 	x.FS.SetPolicy(x.T, policy.MustParse("locked"))
 	r = new(result)
 	if n, err := f.WriteIter(x.T, kiocb.Request{Pos: 8192, Flags: kiocb.Direct, Done: r}, iopath.Source{Buf: q}); n != len(q) || err != nil || r.calls.Load() != 0 {
