@@ -13,7 +13,6 @@ import (
 	"time"
 )
 
-// large skips what takes minutes and gigabytes unless everything is wanted.
 // inMemoryTest says to a test process that it runs one test of memory.
 const inMemoryTest = "BTRLAB_MEMORY_TEST"
 
