@@ -74,7 +74,8 @@ func TestNowaitDirectCosts(t *testing.T) {
 		if counts.N != c.want {
 			t.Errorf("%s: have %v want %v", c.spec, counts.N, c.want)
 		}
-		if len(w.NowaitSleeps()) != 0 {
+		// A step that may block sleeps if a task of the file system happens to have the lock; one that may not never does.
+		if c.want[sched.CountMayBlock] == 0 && len(w.NowaitSleeps()) != 0 {
 			t.Errorf("%s: slept: %v", c.spec, w.NowaitSleeps())
 		}
 		x.Must(f.Close(x.T))
