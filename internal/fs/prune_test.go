@@ -33,9 +33,6 @@ func classIDs(t *testing.T, names ...string) (ids []sched.ClassID) {
 // nobody has written yet. Whenever somebody looks, the file is as long as it was made: from memory,
 // or else from the tree.
 func TestPruneSchedules(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("an explorer runs one task at a time")
-	}
 	tk := sched.NewTask("mkfs")
 	image := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(tk, image, mkfs.Options{Now: time.Unix(1e9, 0)}))
@@ -46,7 +43,7 @@ func TestPruneSchedules(t *testing.T) {
 	}
 	for _, size := range []int{1000, 8192} { // inline, and with an extent
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: 300, Switch: classIDs(t, "page_state", "trans_lock", "inode_hook", "workqueue_idle")}
+			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: fstest.Schedules(300), Switch: classIDs(t, "page_state", "trans_lock", "inode_hook", "workqueue_idle")}
 			r := explore.Run(cfg, func(w *explore.World) {
 				x, err := fs.Open(w.Task(), image.Snapshot(), fs.Options{CacheInodes: 2, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit,
 					Now: func() time.Time { return fstest.Epoch }})

@@ -21,9 +21,6 @@ import (
 // TestQuotaSchedules: two writers come to a limit at once. What is counted and promised together is never over it. When there is room
 // for all that they write, with a node for each extent that is not on disk yet, no write fails: a flush finds it.
 func TestQuotaSchedules(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("an explorer runs one task at a time; make test runs this")
-	}
 	const node, n = 16 << 10, 8 << 10
 	image := blockdev.NewMemory(128 << 20)
 	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
@@ -43,7 +40,7 @@ func TestQuotaSchedules(t *testing.T) {
 		}
 		classes = append(classes, ordered.WaitClass.ID)
 		stopped, flushed := 0, 0
-		r := explore.Run(explore.Config{Preemptions: 2, Schedules: 250, NoShrink: true, Switch: classes}, func(w *explore.World) {
+		r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(250), NoShrink: true, Switch: classes}, func(w *explore.World) {
 			must := func(err error) {
 				if err != nil {
 					panic(err)
@@ -95,7 +92,7 @@ func TestQuotaSchedules(t *testing.T) {
 			})
 		})
 		t.Logf("%s: %v after %d schedules, %d writes stopped, %d executions flushed", c.name, r.Verdict, r.Schedules, stopped, flushed)
-		if r.Verdict == explore.Violated || r.Schedules < 50 || flushed == 0 || c.full != (stopped > 0) {
+		if r.Verdict == explore.Violated || r.Schedules < fstest.Schedules(50) || flushed == 0 || c.full != (stopped > 0) {
 			t.Errorf("%s: %v after %d schedules, %d stopped, %d flushed: %s; schedule %q", c.name, r.Verdict, r.Schedules, stopped, flushed, r.Violation, r.Schedule)
 		}
 	}

@@ -2,7 +2,6 @@
 
 package fstest
 
-// UnderRace is true under the race detector, which makes a test ten times as slow. What an explorer runs has
-// nothing for the detector to see, since one task runs at a time: such tests are skipped. A test with one task of its own races with the
-// flusher, the workers of completion and the commits all the same: it does less then, but it runs.
+// UnderRace is true under the race detector, which makes a test ten times as slow. A test with one
+// task of its own races with the flusher, the workers of completion and the commits all the same: it does less then, but it runs.
 const UnderRace = true

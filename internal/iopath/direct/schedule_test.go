@@ -75,9 +75,6 @@ func (d *told) do(t *sched.Task, n int, err error) (int, error) {
 // TestQueuedSchedules: a queued write and a queued read meet a truncate that cuts the file and makes it long again, whose zeros are not
 // to be covered by the write's bytes, on a device that ends a transfer when it pleases.
 func TestQueuedSchedules(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("an explorer runs one task at a time; make test runs this")
-	}
 	const size = 8192
 	image := blockdev.NewMemory(128 << 20)
 	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
@@ -85,7 +82,7 @@ func TestQueuedSchedules(t *testing.T) {
 	}
 	for _, name := range []string{"locked", "modern"} {
 		for _, sums := range []bool{false, true} {
-			cfg := explore.Config{Preemptions: 2, Schedules: 300, NoShrink: true, Switch: []sched.ClassID{
+			cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(300), NoShrink: true, Switch: []sched.ClassID{
 				inode.Class.ID, inode.DIOClass.ID, extentio.ExtentClass.ID, extentio.DIOClass.ID, blockdev.WaitClass.ID}}
 			queued := 0
 			r := explore.Run(cfg, func(w *explore.World) {
@@ -160,7 +157,7 @@ func TestQueuedSchedules(t *testing.T) {
 				})
 			})
 			t.Logf("%s, checksums %v: %v after %d schedules, %d requests queued", name, sums, r.Verdict, r.Schedules, queued)
-			if r.Verdict == explore.Violated || r.Schedules < 100 || queued < 100 {
+			if r.Verdict == explore.Violated || r.Schedules < fstest.Schedules(100) || queued < fstest.Schedules(100) {
 				t.Errorf("%s, checksums %v: %v after %d schedules, %d requests queued: %s; schedule %q", name, sums, r.Verdict, r.Schedules, queued, r.Violation, r.Schedule)
 			}
 		}

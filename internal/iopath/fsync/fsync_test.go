@@ -18,9 +18,6 @@ const k = 1024
 // commit that has what it promises: after a crash at its return the file has the size and the bytes
 // of before.
 func TestFsyncDuringCommit(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("an explorer runs one task at a time; make test runs this")
-	}
 	all := []oracle.Range{{Lo: 0, Hi: 8 * k}}
 	commit := scenario.Task{Name: "sync", Ops: []scenario.Op{scenario.Sync()}}
 	for _, s := range []*scenario.Scenario{
@@ -51,7 +48,7 @@ func TestFsyncDuringCommit(t *testing.T) {
 			s.Rule = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
 			s.Deep = true
 			r, err := scenario.Run(s, policy.MustParse("locked"), scenario.Options{Config: func(c *explore.Config) {
-				c.Preemptions, c.Schedules = 2, 1500
+				c.Preemptions, c.Schedules = 2, fstest.Schedules(1500)
 			}})
 			if err != nil {
 				t.Fatal(err)

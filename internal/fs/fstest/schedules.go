@@ -1,0 +1,10 @@
+package fstest
+
+// Schedules is how many schedules a test's search may make: most, or under the race detector a tenth. An explorer runs one task at a time,
+// so the detector sees little that it does not see in the first of them.
+func Schedules(most int) int {
+	if UnderRace {
+		return max(most/10, 1)
+	}
+	return most
+}
