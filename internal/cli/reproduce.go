@@ -141,13 +141,7 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 		if err != nil {
 			return a.orStopped(err)
 		}
-		if err := errors.Join(saveCalibration(saveFile, &r.Calibration), savePage(out, r.WriteHTML)); err != nil {
-			return err
-		}
-		if asJSON {
-			return a.printJSON(r)
-		}
-		return r.WriteText(a.out)
+		return a.reproduced(r, &r.Calibration, saveFile, out, asJSON)
 	}
 	return cmd
 }
@@ -177,7 +171,15 @@ func (a *app) reproduceStudy(s *reproduce.Study, o reproduce.Options, fit int, s
 	if err != nil {
 		return a.orStopped(err)
 	}
-	if err := errors.Join(saveCalibration(saveFile, &r.Calibration), savePage(out, r.WriteHTML)); err != nil {
+	return a.reproduced(r, &r.Calibration, saveFile, out, asJSON)
+}
+
+// reproduced saves and prints what a reproduction came to.
+func (a *app) reproduced(r interface {
+	WriteText(w io.Writer) error
+	WriteHTML(w io.Writer) error
+}, c *reproduce.Calibration, saveFile, out string, asJSON bool) error {
+	if err := errors.Join(saveCalibration(saveFile, c), savePage(out, r.WriteHTML)); err != nil {
 		return err
 	}
 	if asJSON {

@@ -1,6 +1,8 @@
 package direct
 
 import (
+	"errors"
+
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
@@ -10,7 +12,6 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
-	"errors"
 )
 
 // Direct writes of sectors that are not whole blocks, which btrfs sends through the page cache and ext4 and XFS do not.

@@ -1,6 +1,8 @@
 package direct
 
 import (
+	"errors"
+
 	"btrlab/internal/data/delalloc"
 	"btrlab/internal/data/extentmap"
 	"btrlab/internal/data/inode"
@@ -16,7 +18,6 @@ import (
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
-	"errors"
 )
 
 // write is the state of one direct write between its steps.
