@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"btrlab/internal/lock"
@@ -664,6 +666,30 @@ func TestShardsAndJobs(t *testing.T) {
 		if bad.Verdict != explore.Violated || bad.Preemptions != 1 {
 			t.Errorf("%s with two jobs: %s", m, bad.Bound)
 		}
+	}
+}
+
+// What one job gives to the other is tried, too: all that one job tries alone. The first executions wait for the second job, which
+// would not get any of so short a search otherwise.
+func TestJobsShare(t *testing.T) {
+	whole := explore.Run(explore.Config{Method: explore.Naive}, sections(3, 2))
+	var mu sync.Mutex
+	worlds := map[*explore.World]bool{}
+	r := explore.Run(explore.Config{Method: explore.Naive, Jobs: 2}, func(w *explore.World) {
+		mu.Lock()
+		worlds[w] = true
+		alone := len(worlds) == 1
+		mu.Unlock()
+		for i := 0; alone && i < 1000; i++ {
+			runtime.Gosched()
+		}
+		sections(3, 2)(w)
+	})
+	if len(worlds) != 2 {
+		t.Errorf("%d jobs had work, want 2", len(worlds))
+	}
+	if r.Verdict != explore.Exhausted || r.Schedules != whole.Schedules {
+		t.Errorf("with two jobs: %s, want %s", r.Bound, whole.Bound)
 	}
 }
 
