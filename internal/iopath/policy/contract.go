@@ -1,0 +1,36 @@
+package policy
+
+// Atom is the largest piece of a write that no other write can be mixed into.
+type Atom uint8
+
+// The contracts on concurrent overlapping writes, weakest first.
+const (
+	AtomByte    Atom = iota
+	AtomPage         // pages, also after a short copy
+	AtomBatch        // a batch of the copy loop; a byte after a short copy
+	AtomRequest      // the whole write: the results are those of a serial order
+)
+
+var atomNames = [...]string{"byte", "page", "batch", "request"}
+
+func (a Atom) String() string { return atomNames[a] }
+
+// Contract is what a policy keeps, whatever the schedule.
+type Contract struct {
+	WriteAtom Atom
+	// TruncateHolds: after a truncate returned, i_size is what it set until a later operation.
+	TruncateHolds bool
+}
+
+// Contract is what p promises by its design; the explorer proves it or shows the schedule that breaks it.
+func (p *Policy) Contract() Contract {
+	c := Contract{WriteAtom: AtomRequest, TruncateHolds: true}
+	if p.BufUnlockInEOF && !p.WriteRangeLock {
+		c.WriteAtom = AtomBatch
+		if p.CopyByFolio {
+			c.WriteAtom = AtomPage
+		}
+		c.TruncateHolds = p.SetsizeDrainFirst
+	}
+	return c
+}

@@ -1,0 +1,92 @@
+package policy
+
+// Presets are the eras and proposals of buffered writes, in the order in which reports show them.
+var Presets = []Policy{
+	{
+		Name: "locked", About: "Linux 4.17: the whole write under i_rwsem",
+		PunchRecheckOE: true,
+	},
+	{
+		Name: "unlocked", About: "seed 002 as posted: writes inside EOF drop i_rwsem",
+		BufUnlockInEOF: true, PunchRecheckOE: true,
+	},
+	{
+		Name: "unlocked-drain", About: "seed 002 with the fix of the thread: setsize waits for writers first",
+		BufUnlockInEOF: true, SetsizeDrainFirst: true, PunchRecheckOE: true,
+	},
+	{
+		Name: "prewait", About: "Mason: stable-page waits before, throttling after i_rwsem",
+		PrewaitOutside: true, BalanceOutside: true, PunchRecheckOE: true,
+	},
+	{
+		Name: "range-lock", About: "Hellwig: the byte range of the write is locked instead of the inode",
+		WriteRangeLock: true, PunchRecheckOE: true, ExtentLockBackOff: true,
+	},
+	{
+		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
+		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
+		ExtentLockBackOff: true,
+		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true, DIONofault: true, DIOSyncHeld: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
+		NowaitBuffered: true,
+	},
+}
+
+// NowaitPresets are the eras of NOWAIT, oldest first. Names does not list them: for other requests they are the kernels of Presets.
+var NowaitPresets = []Policy{
+	{
+		Name: "nowait-4.13", About: "Linux 4.13 to 5.7: direct writes with NOWAIT, which check first and wait all the same",
+		PunchRecheckOE: true,
+		NocowAskAlways: true,
+	},
+	{
+		Name: "nowait-5.8", About: "Linux 5.11 to 5.18, with the fixes of 5.8: the kernel before seed 000",
+		PunchRecheckOE: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NocowAskAlways: true,
+	},
+	{
+		Name: "nowait-5.19", About: "the same kernel with the eight patches of seed 000",
+		PunchRecheckOE: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true,
+		NocowAskAlways: true,
+	},
+	{
+		Name: "nowait-6.1", About: "Linux 6.1: buffered writes with NOWAIT, which sleep at some places",
+		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
+		NocowAskAlways: true, NowaitBuffered: true,
+	},
+	{
+		Name: "nowait-strict", About: "no kernel: a NOWAIT write never sleeps, and may be of any file",
+		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true, DIONofault: true,
+		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
+		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
+		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
+		NowaitBuffered: true, NowaitTryPages: true, NowaitTryOrdered: true, NowaitEDQUOT: true, NowaitTryExpand: true, NowaitTryFault: true, NowaitCOW: true,
+	},
+}
+
+// Names lists the presets.
+func Names() []string {
+	names := make([]string, len(Presets))
+	for i := range Presets {
+		names[i] = Presets[i].Name
+	}
+	return names
+}
+
+// NowaitNames lists the presets of NOWAIT.
+func NowaitNames() []string {
+	names := make([]string, len(NowaitPresets))
+	for i := range NowaitPresets {
+		names[i] = NowaitPresets[i].Name
+	}
+	return names
+}
