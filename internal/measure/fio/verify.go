@@ -4,6 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/hostio"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
 // With verify=crc32c every unit (the smallest block) of what is written begins with a header, as fio's with
@@ -59,4 +65,65 @@ func checkUnit(u []byte, off int64, task int, number uint64) error {
 			off, le.Uint64(u[8:]), le.Uint64(u[24:]), task, number)
 	}
 	return nil
+}
+
+// checkUnits judges what a job that only reads found.
+func (k *worker) checkUnits(p []byte, off int64) error {
+	unit := int(k.gen.unit)
+	for i := 0; i+unit <= len(p); i += unit {
+		if err := checkUnit(p[i:i+unit], off+int64(i), 0, 0); err != nil {
+			k.res.VerifyErrors++
+			return fmt.Errorf("%w (%w)", err, errno.EILSEQ)
+		}
+	}
+	return nil
+}
+
+// verify reads back every unit that was written and judges it. What it reads counts as reads, as in fio.
+// When other tasks write the same file, a unit may hold any write of theirs.
+func (k *worker) verify(t *sched.Task) {
+	size := int64(k.gen.unit)
+	u := unit{dir: DirRead, whole: hostio.Aligned(int(size))}
+	began := t.Now()
+	t.Op = opNames[DirRead]
+	for b, number := range k.lastWrite {
+		if number == 0 {
+			continue
+		}
+		if k.opt.Stop != nil && k.opt.Stop.Load() {
+			break
+		}
+		if k.file.users > 1 || k.job.depth() > 1 && (k.job.Direct || k.job.Engine == IOUring) {
+			number = 0 // several writes of the unit may have been in flight
+		}
+		off := k.gen.start + int64(b)*size
+		u.off, u.left, u.err = off, u.whole, nil
+		t.Spend(cost.Issue, 1)
+		start := t.Now()
+		for n, err := k.syscall(t, &u, k.job.flags()&^kiocb.Nowait); !k.ended(t, &u, n, err); {
+			n, err = k.syscall(t, &u, k.job.flags()&^kiocb.Nowait)
+		}
+		end := t.Now()
+		if u.err != nil {
+			k.failed = u.err
+			break
+		}
+		k.res.Read.IOs++
+		k.res.Read.Bytes += uint64(size)
+		k.res.Depth[0]++
+		k.res.Submit[1]++
+		k.res.Complete[1]++
+		k.res.Read.Clat.Add(end - start)
+		k.res.Read.Lat.Add(end - start)
+		if err := checkUnit(u.whole, off, k.num, number); err != nil {
+			k.res.VerifyErrors++
+			if k.failed == nil {
+				k.failed = fmt.Errorf("%s: %w (%w)", k.file.name, err, errno.EILSEQ)
+			}
+		}
+	}
+	d := t.Now() - began
+	k.res.Read.RunNs += d
+	k.res.RunNs += d
+	k.res.ElapsedNs += d
 }

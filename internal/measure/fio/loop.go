@@ -1,0 +1,328 @@
+package fio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"btrlab/internal/errno"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/measure/stats"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+)
+
+// pick is the next request. A region can be used up before ioSize bytes are (bssplit, io_size > size): then it
+// starts over, as fio's files do.
+func (k *worker) pick() (dir int, off int64, n int, ok bool) {
+	dir = k.gen.direction()
+	off, n, ok = k.gen.next(dir)
+	if !ok {
+		k.gen.reset()
+		off, n, ok = k.gen.next(dir)
+	}
+	if left := k.ioSize - k.passBytes; int64(n) > left && left >= k.gen.unit {
+		n = int(left - left%k.gen.unit)
+	}
+	k.passBytes += int64(n)
+	k.passIOs++
+	return dir, off, n, ok
+}
+
+// fill makes p the data of write number k.number at off, and gives the stamper's name of the write.
+func (k *worker) fill(p []byte, off int64) (write uint64) {
+	switch {
+	case k.stamp != nil:
+		return k.stamp.Stamp(p, off)
+	case k.lastWrite != nil:
+		k.rescramble(p, off)
+		sealUnits(p, off, int(k.gen.unit), k.num, k.number)
+		for b := (off - k.gen.start) / k.gen.unit; b < (off-k.gen.start+int64(len(p)))/k.gen.unit; b++ {
+			k.lastWrite[b] = k.number
+		}
+	default:
+		k.rescramble(p, off)
+	}
+	return 0
+}
+
+// rescramble makes no two writes alike at the price of a few stores, as fio's scramble_buffers does.
+func (k *worker) rescramble(p []byte, off int64) {
+	x := uint64(off) ^ k.number<<40
+	for len(p) >= 512 {
+		p[500], p[501], p[502], p[503] = byte(x), byte(x>>8), byte(x>>16), byte(x>>24)
+		p[504], p[505], p[506], p[507] = byte(x>>32), byte(x>>40), byte(x>>48), byte(x>>56)
+		p = p[512:]
+	}
+}
+
+// opNames label the waits of a request, by direction.
+var opNames = [2]string{"read", "write"}
+
+// unit is one request, from the moment it is made until its latencies are noted. Models fio's struct io_u.
+type unit struct {
+	tag   uint32
+	mem   [2][]byte // by direction
+	dir   int
+	whole []byte
+	left  []byte // of whole, what is not done
+	off   int64  // of left
+	again bool   // a part was done
+	noted bool   // the stamper knows its end
+
+	start  int64  // Now when it was made
+	issued int64  // Now when it had been submitted
+	write  uint64 // the stamper's number of the write
+	err    error
+}
+
+// loop is the life of a worker: it returns the time when it ended.
+//
+// Models fio backend.c:do_io().
+func (k *worker) loop(t *sched.Task) int64 {
+	now := k.start
+	for k.failed == nil && k.due(now) {
+		dir, off, n, ok := k.pick()
+		if !ok {
+			break
+		}
+		if step := k.rateStep[dir]; step > 0 {
+			if k.rateNext[dir] > now {
+				now = k.drain(t, now) // a sleep must not count as the latency of what has ended
+				t.Sleep(time.Duration(max(0, min(k.rateNext[dir], k.end)-now)))
+				if now = t.Now(); now >= k.end {
+					break
+				}
+			}
+			k.rateNext[dir] += step
+		}
+		u := k.free[len(k.free)-1]
+		k.free = k.free[:len(k.free)-1]
+		u.dir, u.off, u.whole, u.err, u.again, u.noted = dir, off, u.mem[dir][:n], nil, false, false
+		u.left = u.whole
+		if dir == DirWrite {
+			k.number++
+			u.write = k.fill(u.whole, off)
+		}
+		t.Op = opNames[dir]
+		t.Spend(cost.Issue, 1)
+		u.start = t.Now()
+		if k.queue == nil {
+			now = k.call(t, u)
+		} else {
+			now = k.issue(t, u)
+		}
+		k.observe(t, now)
+		if dir == DirWrite && k.failed == nil && k.syncDue() {
+			k.fsync(t)
+			now = t.Now()
+		}
+	}
+	return k.drain(t, now)
+}
+
+// call does u by system calls of its own, as many as it needs. Models engines/sync.c.
+func (k *worker) call(t *sched.Task, u *unit) (now int64) {
+	flags := k.job.flags()
+	for n, err := k.syscall(t, u, flags); !k.ended(t, u, n, err); {
+		n, err = k.syscall(t, u, flags)
+	}
+	now = t.Now()
+	u.issued = u.start
+	k.res.Depth[0]++
+	k.res.Submit[1]++
+	k.res.Complete[1]++
+	k.done(u, now)
+	return now
+}
+
+// syscall moves what is left of u, or a part of it.
+func (k *worker) syscall(t *sched.Task, u *unit, flags kiocb.Flags) (int, error) {
+	f, direct, write := k.file, flags&kiocb.Direct != 0, u.dir == DirWrite
+	switch {
+	case flags&kiocb.Nowait != 0: // preadv2, pwritev2
+		rq := kiocb.Request{Pos: uint64(u.off), Flags: flags}
+		if write {
+			return f.iter.WriteIter(t, rq, iopath.Source{Buf: u.left})
+		}
+		return f.iter.ReadIter(t, rq, u.left)
+	case write && direct:
+		return f.direct.WriteDirect(t, u.left, u.off)
+	case write:
+		return f.target.WriteAt(t, u.left, u.off)
+	case direct:
+		return f.direct.ReadDirect(t, u.left, u.off)
+	}
+	return f.target.ReadAt(t, u.left, u.off)
+}
+
+// ended takes note of n bytes that were moved, and reports whether u is over, at all or with an error. Of a short one without an error
+// the rest is to be done.
+func (k *worker) ended(t *sched.Task, u *unit, n int, err error) bool {
+	at := u.off
+	u.left, u.off = u.left[n:], u.off+int64(n)
+	switch {
+	case len(u.left) == 0: // io.EOF may come with the last byte
+		return true
+	case err == nil && n > 0:
+		k.dir(u).Short++
+		u.again = true
+		return false
+	case errors.Is(err, io.EOF), err == nil && u.dir == DirRead:
+		err = fmt.Errorf("read at %d of %d bytes: end of file, size %d", at, len(u.whole), k.file.target.Size(t))
+	case err == nil:
+		err = errno.EIO
+	}
+	u.err = err
+	return true
+}
+
+// issue puts u into the queue, and makes room when iodepth requests are in flight. Models td_io_queue() and the end of do_io().
+func (k *worker) issue(t *sched.Task, u *unit) (now int64) {
+	k.fly++
+	k.prep(t, u)
+	now = u.start
+	if len(k.batch) >= k.job.batch() {
+		now = k.commit(t)
+	}
+	for full := k.fly == len(k.units); full && k.failed == nil && (k.fly == len(k.units) || k.fly > k.job.low()); {
+		now = k.reap(t, k.job.BatchMin, k.job.BatchMax)
+	}
+	return now
+}
+
+func (k *worker) prep(t *sched.Task, u *unit) {
+	if err := k.queue.Prep(t, u.dir, u.left, u.off, u.tag); err != nil {
+		k.fail(err)
+	}
+	k.batch = append(k.batch, u)
+}
+
+func (k *worker) fail(err error) {
+	if k.failed == nil {
+		k.failed = err
+	}
+}
+
+func (k *worker) dir(u *unit) *stats.Dir {
+	if u.dir == DirRead {
+		return &k.res.Read
+	}
+	return &k.res.Write
+}
+
+// commit submits the batch. Models td_io_commit() and fio_libaio_queued().
+func (k *worker) commit(t *sched.Task) (now int64) {
+	n := len(k.batch)
+	err := k.queue.Submit(t)
+	now = t.Now()
+	if err != nil {
+		k.fail(fmt.Errorf("submit: %w", err))
+	}
+	k.res.Submit[stats.BatchLevel(n)]++
+	for _, u := range k.batch {
+		if !u.again {
+			k.res.Depth[stats.DepthLevel(k.fly)]++
+			k.dir(u).Slat.Add(now - u.start)
+		}
+		u.issued = now
+		if k.overs != nil && k.overs.Over(u.tag) {
+			k.note(u, now)
+		}
+	}
+	k.batch = k.batch[:0]
+	return now
+}
+
+// reap waits for at least atLeast requests and ends up to most, or as many when most is less. Of what was moved in part the rest goes into
+// the queue again. Models wait_for_completions() and io_u_queued_complete().
+func (k *worker) reap(t *sched.Task, atLeast, most int) (now int64) {
+	if len(k.batch) > 0 {
+		k.commit(t)
+	}
+	atLeast = max(1, min(atLeast, k.fly))
+	if err := k.queue.Wait(t, atLeast); err != nil {
+		k.fail(fmt.Errorf("wait for requests: %w", err))
+		k.fly = 0 // nobody knows
+		return t.Now()
+	}
+	now = t.Now()
+	got := 0
+	for got < max(most, atLeast) {
+		tag, n, err, ok := k.queue.Reap(t)
+		if !ok {
+			break
+		}
+		got++
+		if u := &k.units[tag]; k.ended(t, u, n, err) {
+			k.fly--
+			k.done(u, now)
+		} else {
+			k.prep(t, u)
+		}
+	}
+	k.res.Complete[stats.BatchLevel(got)]++
+	return now
+}
+
+// drain waits for all requests in flight.
+func (k *worker) drain(t *sched.Task, now int64) int64 {
+	for k.fly > 0 {
+		now = k.reap(t, k.fly, k.fly)
+	}
+	return now
+}
+
+// note tells the stamper that u's write ended at now at the latest.
+func (k *worker) note(u *unit, now int64) {
+	if u.dir == DirWrite && k.stamp != nil && !u.noted {
+		u.noted = true
+		k.stamp.Done(u.write, u.start, now, u.err)
+	}
+}
+
+// done is the end of u, as the task sees it at time now.
+func (k *worker) done(u *unit, now int64) {
+	k.note(u, now)
+	k.free = append(k.free, u)
+	if u.err == nil && u.dir == DirRead && k.job.Verify && !k.job.Write {
+		u.err = k.checkUnits(u.whole, u.off-int64(len(u.whole)))
+	}
+	switch {
+	case u.err != nil && k.job.ignores(u.dir, u.err):
+		k.res.Ignore(numberOf(u.err))
+		return
+	case u.err != nil:
+		k.fail(u.err)
+		return
+	}
+	s := k.dir(u)
+	s.IOs++
+	s.Bytes += uint64(len(u.whole))
+	s.Clat.Add(now - u.issued)
+	s.Lat.Add(now - u.start)
+}
+
+func (k *worker) fsync(t *sched.Task) {
+	t.Op = "fsync"
+	start := t.Now()
+	if err := k.file.target.Fsync(t); err != nil {
+		k.failed = fmt.Errorf("fsync: %w", err)
+		return
+	}
+	k.res.Sync.Add(t.Now() - start)
+}
+
+// syncDue counts a write and reports whether fsync=N asks for an fsync after it.
+func (k *worker) syncDue() bool {
+	if k.job.Fsync == 0 {
+		return false
+	}
+	if k.sinceSync++; k.sinceSync < k.job.Fsync {
+		return false
+	}
+	k.sinceSync = 0
+	return true
+}

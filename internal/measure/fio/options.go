@@ -1,0 +1,377 @@
+package fio
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strconv"
+	"strings"
+
+	"btrlab/internal/errno"
+)
+
+type option struct {
+	name    string
+	aliases []string
+	flag    bool // may stand without a value
+	set     func(j *Job, v string) error
+}
+
+func intOption(name string, lo, hi int64, set func(j *Job, n int64), aliases ...string) option {
+	return option{name: name, aliases: aliases, set: func(j *Job, v string) error {
+		n, err := parseInt(v, lo, hi)
+		if err == nil {
+			set(j, n)
+		}
+		return err
+	}}
+}
+
+func boolOption(name string, field func(j *Job) *bool, aliases ...string) option {
+	return option{name: name, aliases: aliases, flag: true, set: func(j *Job, v string) error {
+		b, err := parseBool(v)
+		if err == nil {
+			*field(j) = b
+		}
+		return err
+	}}
+}
+
+const maxBlock = 64 << 20 // bytes; a task has one buffer of the largest block per request in flight
+
+func parseBlockSize(v string) (int, error) {
+	n, err := parseSize(v)
+	if err != nil {
+		return 0, err
+	}
+	if n < 1 || n > maxBlock {
+		return 0, wantError("a block size from 1 byte to 64m")
+	}
+	return int(n), nil
+}
+
+// perDir calls f with the part of "read,write,trim" for each direction; one part is for both, an empty
+// part leaves the direction as it is.
+func perDir(v string, f func(dir int, part string) error) error {
+	parts := strings.Split(v, ",")
+	if len(parts) > 3 {
+		return wantError("at most three values: read,write,trim")
+	}
+	for dir := DirRead; dir <= DirWrite; dir++ {
+		p := parts[min(dir, len(parts)-1)]
+		if p == "" && len(parts) > 1 {
+			continue
+		}
+		if err := f(dir, strings.TrimSpace(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseBSSplit(v string) ([]BlockShare, error) {
+	var out []BlockShare
+	sum, open := 0, 0
+	for _, e := range strings.Split(v, ":") {
+		bs, pct, has := strings.Cut(e, "/")
+		n, err := parseBlockSize(bs)
+		if err != nil {
+			return nil, err
+		}
+		p := -1
+		if has && pct != "" {
+			p, err = strconv.Atoi(strings.TrimSuffix(pct, "%"))
+			if err != nil || p < 0 || p > 100 {
+				return nil, wantError("blocksize/percent:blocksize/percent..., percent from 0 to 100")
+			}
+			sum += p
+		} else {
+			open++
+		}
+		out = append(out, BlockShare{n, p})
+	}
+	if sum > 100 {
+		return nil, wantError(fmt.Sprintf("percentages that add up to 100, have %d", sum))
+	}
+	rest := 100 - sum
+	if open == 0 {
+		out[len(out)-1].Percent += rest // as fio: what no entry claims goes to the last
+		return out, nil
+	}
+	for i := range out {
+		if out[i].Percent < 0 { // those without a percentage share the rest
+			out[i].Percent = rest / open
+			rest -= out[i].Percent
+			open--
+		}
+	}
+	return out, nil
+}
+
+var options = []option{
+	{name: "name", set: func(j *Job, v string) error { j.Name = v; return nil }},
+	{name: "description", set: func(j *Job, v string) error { j.Description = v; return nil }},
+	{name: "filename", set: func(j *Job, v string) error {
+		if strings.Contains(v, ":") {
+			return wantError("one file name; several joined by ':' are not supported")
+		}
+		j.Filename = v
+		return nil
+	}},
+	{name: "directory", set: func(j *Job, v string) error { j.Directory = v; return nil }},
+	{name: "rw", aliases: []string{"readwrite"}, set: func(j *Job, v string) error {
+		j.Read, j.Write, j.Random = false, false, false
+		switch v {
+		case "read":
+			j.Read = true
+		case "write":
+			j.Write = true
+		case "randread":
+			j.Read, j.Random = true, true
+		case "randwrite":
+			j.Write, j.Random = true, true
+		case "rw", "readwrite":
+			j.Read, j.Write = true, true
+			v = "rw"
+		case "randrw":
+			j.Read, j.Write, j.Random = true, true, true
+		default:
+			return wantError("read, write, randread, randwrite, rw or randrw")
+		}
+		j.RW = v
+		return nil
+	}},
+	{name: "bs", aliases: []string{"blocksize"}, set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) error {
+			n, err := parseBlockSize(p)
+			if err == nil {
+				j.BS[dir] = []BlockShare{{n, 100}}
+			}
+			return err
+		})
+	}},
+	{name: "bssplit", set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) error {
+			s, err := parseBSSplit(p)
+			if err == nil {
+				j.BS[dir] = s
+			}
+			return err
+		})
+	}},
+	{name: "size", set: func(j *Job, v string) error {
+		pct, is, err := parsePercent(v)
+		if is {
+			j.Size, j.SizePercent = 0, pct
+			return err
+		}
+		n, err := parseSize(v)
+		if err == nil {
+			j.Size, j.SizePercent = n, 0
+		}
+		return err
+	}},
+	{name: "filesize", set: func(j *Job, v string) error {
+		n, err := parseSize(v)
+		if err == nil {
+			j.FileSize = n
+		}
+		return err
+	}},
+	{name: "io_size", aliases: []string{"io_limit"}, set: func(j *Job, v string) error {
+		n, err := parseSize(v)
+		if err == nil {
+			j.IOSize = n
+		}
+		return err
+	}},
+	{name: "offset", set: func(j *Job, v string) error {
+		pct, is, err := parsePercent(v)
+		if is {
+			j.Offset, j.OffsetPercent = 0, pct
+			return err
+		}
+		n, err := parseSize(v)
+		if err == nil {
+			j.Offset, j.OffsetPercent = n, 0
+		}
+		return err
+	}},
+	intOption("numjobs", 1, 4096, func(j *Job, n int64) { j.NumJobs = int(n) }),
+	boolOption("thread", func(j *Job) *bool { return &j.Thread }),
+	{name: "runtime", aliases: []string{"timeout"}, set: func(j *Job, v string) error {
+		d, err := parseTime(v)
+		if err == nil {
+			j.Runtime = d
+		}
+		return err
+	}},
+	{name: "ramp_time", set: func(j *Job, v string) error {
+		d, err := parseTime(v)
+		if err == nil {
+			j.Ramp = d
+		}
+		return err
+	}},
+	boolOption("time_based", func(j *Job) *bool { return &j.TimeBased }),
+	intOption("number_ios", 0, math.MaxInt64, func(j *Job, n int64) { j.NumberIOs = uint64(n) }),
+	intOption("iodepth", 1, 4096, func(j *Job, n int64) { j.IODepth = int(n) }),
+	intOption("iodepth_batch_submit", 0, 4096, func(j *Job, n int64) { j.BatchSubmit = int(n) }, "iodepth_batch"),
+	intOption("iodepth_batch_complete_min", 0, 4096, func(j *Job, n int64) { j.BatchMin = int(n) }, "iodepth_batch_complete"),
+	intOption("iodepth_batch_complete_max", 0, 4096, func(j *Job, n int64) { j.BatchMax = int(n) }),
+	intOption("iodepth_low", 0, 4096, func(j *Job, n int64) { j.DepthLow = int(n) }),
+	intOption("force_async", 0, math.MaxInt32, func(j *Job, n int64) { j.ForceAsync = int(n) }),
+	boolOption("nowait", func(j *Job) *bool { return &j.Nowait }),
+	{name: "hipri", flag: true, set: func(_ *Job, v string) error {
+		if on, err := parseBool(v); on || err != nil {
+			return wantError("0: hipri asks a block device's queue for completions, and a file in an image has none")
+		}
+		return nil
+	}},
+	{name: "ignore_error", set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) (err error) {
+			j.IgnoreError[dir], err = parseErrors(p)
+			return err
+		})
+	}},
+	intOption("fsync", 0, math.MaxInt32, func(j *Job, n int64) { j.Fsync = int(n) }),
+	boolOption("end_fsync", func(j *Job) *bool { return &j.EndFsync }),
+	{name: "fallocate", set: func(j *Job, v string) error {
+		switch v {
+		case "0":
+			v = "none"
+		case "1":
+			v = "posix"
+		}
+		for i, n := range fallocNames {
+			if v == n {
+				j.Fallocate = Fallocate(i)
+				return nil
+			}
+		}
+		return wantError("none, native, posix, keep or truncate")
+	}},
+	boolOption("norandommap", func(j *Job) *bool { return &j.NoRandomMap }),
+	boolOption("invalidate", func(j *Job) *bool { return &j.Invalidate }),
+	boolOption("direct", func(j *Job) *bool { return &j.Direct }),
+	{name: "buffered", flag: true, set: func(j *Job, v string) error {
+		b, err := parseBool(v)
+		if err == nil {
+			j.Direct = !b
+		}
+		return err
+	}},
+	{name: "ioengine", set: func(j *Job, v string) error {
+		for i, n := range engineNames {
+			if v == n {
+				j.Engine = Engine(i)
+				return nil
+			}
+		}
+		return wantError("psync, sync, pvsync2, libaio or io_uring")
+	}},
+	boolOption("group_reporting", func(j *Job) *bool { return &j.GroupReporting }),
+	boolOption("new_group", func(j *Job) *bool { return &j.NewGroup }),
+	boolOption("stonewall", func(j *Job) *bool { return &j.Stonewall }, "wait_for_previous"),
+	intOption("rwmixread", 0, 100, func(j *Job, n int64) { j.RWMixRead = int(n) }),
+	intOption("rwmixwrite", 0, 100, func(j *Job, n int64) { j.RWMixRead = 100 - int(n) }),
+	{name: "rate_iops", set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) error {
+			n, err := parseInt(p, 0, 1_000_000_000)
+			if err == nil {
+				j.RateIOPS[dir] = int(n)
+			}
+			return err
+		})
+	}},
+	{name: "verify", set: func(j *Job, v string) error {
+		switch v {
+		case "crc32c":
+			j.Verify = true
+		case "0":
+			j.Verify = false
+		default:
+			return wantError("crc32c or 0")
+		}
+		return nil
+	}},
+	intOption("randseed", 0, math.MaxInt64, func(j *Job, n int64) { j.RandSeed = uint64(n) }),
+}
+
+var optionByName = func() map[string]*option {
+	m := map[string]*option{}
+	for i := range options {
+		o := &options[i]
+		for _, n := range append([]string{o.name}, o.aliases...) {
+			if m[n] != nil {
+				panic("fio: two options named " + n)
+			}
+			m[n] = o
+		}
+	}
+	return m
+}()
+
+// OptionNames lists the options that a job file may use, without aliases, sorted.
+func OptionNames() []string {
+	var out []string
+	for _, o := range options {
+		out = append(out, o.name)
+	}
+	sort.Strings(out)
+	return out
+}
+
+func suggest(key string) string {
+	best, at := "", 3
+	for n := range optionByName {
+		if d := distance(key, n); d < at || d == at && best != "" && n < best {
+			best, at = n, d
+		}
+	}
+	if best == "" {
+		return "; known options: " + strings.Join(OptionNames(), " ")
+	}
+	return fmt.Sprintf(", did you mean %q?", best)
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	prev := make([]int, len(b)+1)
+	for i := range prev {
+		prev[i] = i
+	}
+	for i := range len(a) {
+		diag := prev[0]
+		prev[0] = i + 1
+		for k := range len(b) {
+			cost := diag
+			if a[i] != b[k] {
+				cost++
+			}
+			diag = prev[k+1]
+			prev[k+1] = min(cost, prev[k]+1, diag+1)
+		}
+	}
+	return prev[len(b)]
+}
+
+// ignorable are the errors that ignore_error may name.
+var ignorable = map[string]errno.Errno{"EAGAIN": errno.EAGAIN, "EDQUOT": errno.EDQUOT, "EFBIG": errno.EFBIG, "EILSEQ": errno.EILSEQ, "EINVAL": errno.EINVAL,
+	"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EOPNOTSUPP": errno.EOPNOTSUPP}
+
+// parseErrors reads error names or numbers, joined by colons.
+func parseErrors(v string) (list []errno.Errno, err error) {
+	for _, name := range strings.Split(v, ":") {
+		no, ok := ignorable[name]
+		if !ok {
+			n, err := strconv.ParseUint(name, 10, 8)
+			if err != nil || n == 0 {
+				return nil, wantError("errors such as EAGAIN or 11, joined by colons, for reads and after a comma for writes")
+			}
+			no = errno.Errno(n)
+		}
+		list = append(list, no)
+	}
+	return list, nil
+}
