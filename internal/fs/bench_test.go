@@ -121,6 +121,26 @@ func BenchmarkFiles(b *testing.B) {
 	}
 }
 
+// benchFile makes a file system with a NOCOW file of size bytes, written in one extent, none of them cached.
+func benchFile(b *testing.B, t *sched.Task, policyName string, size int) (*fs.FS, *fs.File) {
+	x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(policyName)})
+	f, err := x.Create(t, "/f", 0o644)
+	if err == nil {
+		err = f.SetFlags(t, nocow)
+	}
+	if err == nil {
+		_, err = f.WriteAt(t, make([]byte, size), 0)
+	}
+	if err == nil {
+		err = x.Sync(t)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	x.DropCaches(t)
+	return x, f
+}
+
 // BenchmarkDirectOverwrite overwrites 4 KiB at random places of a NOCOW file in place, past the page cache, on a device in memory:
 // each write waited for, and told of to Done.
 func BenchmarkDirectOverwrite(b *testing.B) {
@@ -129,20 +149,7 @@ func BenchmarkDirectOverwrite(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/queued=%v", name, queued), func(b *testing.B) {
 				t := fast(b)
 				const size = 64 << 20
-				x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(name)})
-				f, err := x.Create(t, "/f", 0o644)
-				if err == nil {
-					err = f.SetFlags(t, nocow)
-				}
-				if err == nil {
-					_, err = f.WriteDirect(t, make([]byte, size), 0)
-				}
-				if err == nil {
-					err = f.Fsync(t)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				x, f := benchFile(b, t, name, size)
 				r := rand.New(rand.NewPCG(1, 1))
 				p := make([]byte, 4096)
 				rq := kiocb.Request{Flags: kiocb.Direct}
@@ -173,21 +180,7 @@ func BenchmarkNowaitDirectOverwrite(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			t := fast(b)
 			const size = 64 << 20
-			x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(name)})
-			f, err := x.Create(t, "/f", 0o644)
-			if err == nil {
-				err = f.SetFlags(t, nocow)
-			}
-			if err == nil {
-				_, err = f.WriteAt(t, make([]byte, size), 0)
-			}
-			if err == nil {
-				err = x.Sync(t)
-			}
-			if err != nil {
-				b.Fatal(err)
-			}
-			x.DropCaches(t)
+			x, f := benchFile(b, t, name, size)
 			r := rand.New(rand.NewPCG(1, 1))
 			p := make([]byte, 4096)
 			rq := kiocb.Request{Flags: kiocb.Direct | kiocb.Nowait, Done: new(result)}
