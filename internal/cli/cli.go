@@ -14,6 +14,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -200,7 +202,9 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
+		Version:       programVersion(),
 	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
@@ -217,11 +221,29 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota())
 	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
-	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.lab())
+	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.lab())
 	a.faultFlags(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root
+}
+
+// programVersion is the module's version, and of a build in a checkout the commit; the Go that built it, and for what.
+func programVersion() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "of unknown origin"
+	}
+	v, dirty := b.Main.Version, ""
+	for _, s := range b.Settings {
+		switch {
+		case s.Key == "vcs.revision" && (v == "" || v == "(devel)"):
+			v = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true" && !strings.HasSuffix(v, "+dirty"):
+			dirty = "+dirty"
+		}
+	}
+	return fmt.Sprintf("%s%s %s %s/%s", v, dirty, b.GoVersion, runtime.GOOS, runtime.GOARCH)
 }
 
 // fileVerbs are the verbs on files in an image.

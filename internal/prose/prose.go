@@ -144,3 +144,36 @@ func Count[N int | int64 | uint64](n N, thing string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
+
+// Nearest is the one of names that word is most likely a slip of: the first in order of those with the fewest letters to change, take away
+// or add, of which at most two; "" when there is none.
+func Nearest(word string, names []string) string {
+	best, at := "", 3
+	for _, n := range names {
+		if d := distance(word, n); d < at || d == at && best != "" && n < best {
+			best, at = n, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	prev := make([]int, len(b)+1)
+	for i := range prev {
+		prev[i] = i
+	}
+	for i := range len(a) {
+		diag := prev[0]
+		prev[0] = i + 1
+		for k := range len(b) {
+			cost := diag
+			if a[i] != b[k] {
+				cost++
+			}
+			diag = prev[k+1]
+			prev[k+1] = min(cost, prev[k]+1, diag+1)
+		}
+	}
+	return prev[len(b)]
+}

@@ -62,3 +62,21 @@ func TestCount(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestNearest(t *testing.T) {
+	names := []string{"unlocked", "locked", "block", "size", "bsize"}
+	for word, want := range map[string]string{
+		"lockd": "locked", "locked": "locked", "unlockde": "unlocked", "sizes": "size", "bsise": "bsize", "": "", "nothing": "",
+		"lock": "block", // one letter less than two
+	} {
+		if have := Nearest(word, names); have != want {
+			t.Errorf("%q: have %q, want %q", word, have, want)
+		}
+	}
+	if have := Nearest("ac", []string{"ab", "aa"}); have != "aa" {
+		t.Errorf("of two as near: have %q, want the first in order, aa", have)
+	}
+	if have := Nearest("abcde", []string{"abc"}) + Nearest("abcde", []string{"ab"}); have != "abc" {
+		t.Errorf("two letters and three: have %q, want abc alone", have)
+	}
+}

@@ -15,8 +15,11 @@ package policy
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+
+	"btrlab/internal/prose"
 )
 
 // Policy is a named set of toggles. The zero value is the kernel of 2018 before seed 002 with no name.
@@ -122,14 +125,21 @@ func Parse(spec string) (Policy, error) {
 	all := slices.Concat(Presets, NowaitPresets)
 	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 	if i < 0 {
-		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(slices.Concat(Names(), NowaitNames()), ", "))
+		known := slices.Concat(Names(), NowaitNames())
+		if n := prose.Nearest(name, known); n != "" {
+			return Policy{}, fmt.Errorf("unknown policy %q, did you mean %q?", name, n)
+		}
+		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(known, ", "))
 	}
 	p := all[i]
 	for rest != "" {
 		on := rest[0] == '+'
 		name, rest = cutToggle(rest[1:])
-		t := findToggle(name)
+		t := Find(name)
 		if t == nil {
+			if n := nearest(name); n != "" {
+				return p, fmt.Errorf("unknown toggle %q in policy %q, did you mean %q?", name, spec, n)
+			}
 			return p, fmt.Errorf("unknown toggle %q in policy %q", name, spec)
 		}
 		*t.Field(&p) = on
@@ -146,18 +156,36 @@ func cutToggle(s string) (name, rest string) {
 	return s, ""
 }
 
-func findToggle(name string) *Toggle {
-	for i := range Toggles {
-		if Toggles[i].Name == name {
-			return &Toggles[i]
+// Switches are the toggles, then the wrong orders.
+func Switches() iter.Seq[*Toggle] {
+	return func(yield func(*Toggle) bool) {
+		for _, list := range [][]Toggle{Toggles, Wrongs} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
 		}
 	}
-	for i := range Wrongs {
-		if Wrongs[i].Name == name {
-			return &Wrongs[i]
+}
+
+// Find is the switch with the name, nil when there is none.
+func Find(name string) *Toggle {
+	for t := range Switches() {
+		if t.Name == name {
+			return t
 		}
 	}
 	return nil
+}
+
+// nearest is the name of the switch that name is most likely a slip of, "" when there is none.
+func nearest(name string) string {
+	var names []string
+	for t := range Switches() {
+		names = append(names, t.Name)
+	}
+	return prose.Nearest(name, names)
 }
 
 // MustParse is Parse for specifications in code.
@@ -170,16 +198,10 @@ func MustParse(spec string) *Policy {
 }
 
 // On lists the names of the toggles that are on.
-func (p *Policy) On() []string {
-	var on []string
-	for i := range Toggles {
-		if *Toggles[i].Field(p) {
-			on = append(on, Toggles[i].Name)
-		}
-	}
-	for i := range Wrongs {
-		if *Wrongs[i].Field(p) {
-			on = append(on, Wrongs[i].Name)
+func (p *Policy) On() (on []string) {
+	for t := range Switches() {
+		if *t.Field(p) {
+			on = append(on, t.Name)
 		}
 	}
 	return on

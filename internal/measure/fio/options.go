@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/prose"
 )
 
 type option struct {
@@ -323,37 +324,10 @@ func OptionNames() []string {
 }
 
 func suggest(key string) string {
-	best, at := "", 3
-	for n := range optionByName {
-		if d := distance(key, n); d < at || d == at && best != "" && n < best {
-			best, at = n, d
-		}
+	if n := prose.Nearest(key, OptionNames()); n != "" {
+		return fmt.Sprintf(", did you mean %q?", n)
 	}
-	if best == "" {
-		return "; known options: " + strings.Join(OptionNames(), " ")
-	}
-	return fmt.Sprintf(", did you mean %q?", best)
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	prev := make([]int, len(b)+1)
-	for i := range prev {
-		prev[i] = i
-	}
-	for i := range len(a) {
-		diag := prev[0]
-		prev[0] = i + 1
-		for k := range len(b) {
-			cost := diag
-			if a[i] != b[k] {
-				cost++
-			}
-			diag = prev[k+1]
-			prev[k+1] = min(cost, prev[k]+1, diag+1)
-		}
-	}
-	return prev[len(b)]
+	return "; known options: " + strings.Join(OptionNames(), " ")
 }
 
 // ignorable are the errors that ignore_error may name.

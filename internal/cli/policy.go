@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/prose"
+)
+
+func (a *app) policy() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "policy",
+		Short:   "list the locking policies and show what each promises",
+		Example: "  btrlab policy show unlocked",
+	}
+	cmd.AddCommand(a.policyList(), a.policyShow())
+	return cmd
+}
+
+// policyInfo is a policy as list and show print it with --json.
+type policyInfo struct {
+	Name    string       `json:"name"`
+	About   string       `json:"about"`
+	Atom    string       `json:"atom"` // what no other write can be mixed into
+	Holds   bool         `json:"truncate_holds"`
+	Toggles []toggleInfo `json:"toggles"` // that are on
+}
+
+// toggleInfo is a toggle as list and show print it with --json.
+type toggleInfo struct {
+	Name     string   `json:"name"`
+	Source   string   `json:"source"`
+	Kernel   string   `json:"kernel"`
+	Scenario string   `json:"scenario"`
+	Policies []string `json:"policies"` // presets in which it is on
+}
+
+func infoOf(p *policy.Policy) policyInfo {
+	c := p.Contract()
+	info := policyInfo{Name: p.Name, About: p.About, Atom: c.WriteAtom.String(), Holds: c.TruncateHolds, Toggles: []toggleInfo{}}
+	for _, name := range p.On() {
+		info.Toggles = append(info.Toggles, toggleOf(policy.Find(name)))
+	}
+	return info
+}
+
+func toggleOf(g *policy.Toggle) toggleInfo {
+	info := toggleInfo{Name: g.Name, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
+	for _, p := range presets() {
+		if *g.Field(&p) {
+			info.Policies = append(info.Policies, p.Name)
+		}
+	}
+	return info
+}
+
+func presets() []policy.Policy { return slices.Concat(policy.Presets, policy.NowaitPresets) }
+
+func (a *app) policyList() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the policies and the toggles",
+		Long: `List shows the policies that have names, then the toggles. A toggle is one published change, a WRONG toggle an order that was a bug.
+A policy is written NAME, or NAME with toggles switched on by + and off by !, as modern+WRITE_RANGE_LOCK!DIO_SHARED.`,
+		Example: "  btrlab policy list",
+		Args:    cobra.NoArgs,
+	}
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		var out struct {
+			Policies []policyInfo `json:"policies"`
+			Toggles  []toggleInfo `json:"toggles"`
+		}
+		for _, p := range presets() {
+			out.Policies = append(out.Policies, infoOf(&p))
+		}
+		for g := range policy.Switches() {
+			out.Toggles = append(out.Toggles, toggleOf(g))
+		}
+		if asJSON {
+			return a.printJSON(out)
+		}
+		width := 0
+		for _, p := range out.Policies {
+			width = max(width, len(p.Name))
+		}
+		var b strings.Builder
+		for _, p := range out.Policies {
+			hang(&b, fmt.Sprintf("%-*s  ", width, p.Name), p.About)
+		}
+		b.WriteString("\ntoggles:\n")
+		for _, g := range out.Toggles {
+			hang(&b, "  ", g.Name+": "+g.Source)
+		}
+		_, err := fmt.Fprint(a.out, b.String())
+		return err
+	}
+	return cmd
+}
+
+// hang writes text after first, and its later lines as far to the right.
+func hang(b *strings.Builder, first, text string) {
+	for _, l := range prose.Hang(first, strings.Repeat(" ", max(len(first), 4)), text, prose.Width) {
+		b.WriteString(l + "\n")
+	}
+}
+
+func (p *policyInfo) promise() string {
+	s := "no other write is mixed into a " + p.Atom + " of a write; "
+	if p.Atom == policy.AtomRequest.String() {
+		s = "no other write is mixed into a write; "
+	}
+	if p.Holds {
+		return s + "a truncate that has returned holds"
+	}
+	return s + "a truncate that has returned may be undone by a write that began before it"
+}
+
+func (a *app) policyShow() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show POLICY|TOGGLE",
+		Short: "show what a policy promises and switches on, or the story of a toggle",
+		Example: `  btrlab policy show unlocked
+  btrlab policy show modern+WRITE_RANGE_LOCK
+  btrlab policy show SETSIZE_DRAIN_FIRST`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			for _, p := range presets() {
+				names = append(names, p.Name)
+			}
+			for g := range policy.Switches() {
+				names = append(names, g.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var b strings.Builder
+		if g := policy.Find(args[0]); g != nil {
+			info := toggleOf(g)
+			if asJSON {
+				return a.printJSON(info)
+			}
+			info.print(&b, "")
+			on := "no policy that has a name"
+			if len(info.Policies) > 0 {
+				on = strings.Join(info.Policies, ", ")
+			}
+			hang(&b, "  on in: ", on)
+			_, err := fmt.Fprint(a.out, b.String())
+			return err
+		}
+		p, err := policy.Parse(args[0])
+		if err != nil {
+			return usagef(cmd, "%v", err)
+		}
+		info := infoOf(&p)
+		if asJSON {
+			return a.printJSON(info)
+		}
+		b.WriteString(info.Name + "\n")
+		hang(&b, "  about: ", info.About)
+		hang(&b, "  promises: ", info.promise())
+		for _, g := range info.Toggles {
+			b.WriteByte('\n')
+			g.print(&b, "  ")
+		}
+		_, err = fmt.Fprint(a.out, b.String())
+		return err
+	}
+	return cmd
+}
+
+func (g *toggleInfo) print(b *strings.Builder, indent string) {
+	b.WriteString(indent + g.Name + "\n")
+	hang(b, indent+"  source: ", g.Source)
+	hang(b, indent+"  kernel: ", g.Kernel)
+	hang(b, indent+"  scenario: ", g.Scenario)
+}
