@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"image/color"
 	"math"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -41,6 +42,16 @@ var styles = []style{
 	{color.RGBA{0, 158, 115, 255}, []vg.Length{8, 2, 1.5, 2}, draw.PlusGlyph{}},
 	{color.RGBA{204, 121, 167, 255}, []vg.Length{3, 1.5}, draw.CrossGlyph{}},
 	{color.RGBA{130, 100, 0, 255}, []vg.Length{10, 3, 1.5, 2, 1.5, 3}, draw.RingGlyph{}},
+}
+
+// styleOf is the style of row i. After the last one the colours come again, with other dashes and marks.
+func styleOf(i int) style {
+	s := styles[i%len(styles)]
+	if turn := i / len(styles); turn > 0 {
+		o := styles[(i+2*turn)%len(styles)]
+		s.dashes, s.shape = o.dashes, o.shape
+	}
+	return s
 }
 
 func newPlot() *plot.Plot {
@@ -150,7 +161,7 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 		}
 		lo, hi = math.Min(lo, pts[0].X), math.Max(hi, float64(row.Hist.Max()))
 		top = math.Max(top, pts[len(pts)-1].Y)
-		s := styles[i%len(styles)]
+		s := styleOf(i)
 		line, err := plotter.NewLine(pts)
 		if err != nil {
 			return nil, err
@@ -194,6 +205,85 @@ func grid() *plotter.Grid {
 	g := plotter.NewGrid()
 	g.Vertical.Color, g.Horizontal.Color = color.Gray{225}, color.Gray{225}
 	return g
+}
+
+// iopsBars is one horizontal bar per row, with a line from the slowest round to the fastest, and what was published.
+type iopsBars struct {
+	rows  []*experiment.Row
+	label text.Style
+}
+
+// spread is the slowest and the fastest round.
+func spread(row *experiment.Row) (lo, hi float64) {
+	if len(row.RoundIOPS) == 0 {
+		return row.IOPS, row.IOPS
+	}
+	return slices.Min(row.RoundIOPS), slices.Max(row.RoundIOPS)
+}
+
+func (b iopsBars) Plot(c draw.Canvas, p *plot.Plot) {
+	tx, ty := p.Transforms(&c)
+	half := (ty(1) - ty(0)) * 0.32
+	ink := draw.LineStyle{Color: color.Gray{40}, Width: 1}
+	for i, row := range b.rows {
+		y := ty(float64(len(b.rows) - 1 - i))
+		col := styleOf(i).color
+		c.FillPolygon(col, []vg.Point{{X: tx(0), Y: y - half}, {X: tx(row.IOPS), Y: y - half}, {X: tx(row.IOPS), Y: y + half}, {X: tx(0), Y: y + half}})
+		lo, hi := spread(row)
+		if lo < hi {
+			c.StrokeLine2(draw.LineStyle{Color: color.White, Width: 3}, tx(lo), y, tx(hi), y)
+			c.StrokeLine2(ink, tx(lo), y, tx(hi), y)
+			for _, x := range []float64{lo, hi} {
+				c.StrokeLine2(ink, tx(x), y-half/2, tx(x), y+half/2)
+			}
+		}
+		end := math.Max(row.IOPS, hi)
+		if x := tx(row.Published); row.Published > 0 {
+			d := half * 0.8
+			diamond := []vg.Point{{X: x - d, Y: y}, {X: x, Y: y + d}, {X: x + d, Y: y}, {X: x, Y: y - d}}
+			c.FillPolygon(color.White, diamond)
+			c.StrokeLines(ink, append(diamond, diamond[0]))
+			end = math.Max(end, row.Published)
+		}
+		s := b.label
+		s.XAlign, s.YAlign = text.XLeft, text.YCenter
+		c.FillText(s, vg.Point{X: tx(end) + half, Y: y}, experiment.Count(row.IOPS))
+	}
+}
+
+// iopsFigure draws the iops of every row; nil when nothing was measured.
+func iopsFigure(r *experiment.Result) ([]byte, error) {
+	p := newPlot()
+	p.X.Label.Text = "iops"
+	p.Add(iopsBars{r.Rows, p.X.Tick.Label})
+	var ticks fixedTicks
+	most := 0.0
+	for i, row := range r.Rows {
+		_, hi := spread(row)
+		most = max(most, row.IOPS, hi, row.Published)
+		ticks = append(ticks, plot.Tick{Value: float64(len(r.Rows) - 1 - i), Label: row.Policy})
+	}
+	if most == 0 {
+		return nil, nil
+	}
+	p.Y.Tick.Marker = ticks
+	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
+	p.X.Tick.Marker = countTicks{}
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, most*1.13, -0.6, float64(len(r.Rows))-0.4
+	return render(p, vg.Length(0.27*float64(len(r.Rows))+0.75)*vg.Inch)
+}
+
+// countTicks are gonum's, with thousands set apart.
+type countTicks struct{}
+
+func (countTicks) Ticks(lo, hi float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(lo, hi)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = experiment.Count(ticks[i].Value)
+		}
+	}
+	return ticks
 }
 
 // Hatches tell the classes apart without colour.

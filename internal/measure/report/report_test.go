@@ -89,8 +89,14 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for _, want := range []string{"modern is fastest: 1.60 times the iops of locked (1.55 to 1.67 over the rounds)", "3 rounds of 1 s for each policy"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+	text := regexp.MustCompile(`base64,[^"]+"`).ReplaceAllString(page, `"`)
 	for _, bad := range []string{"http://", "https://", "<script", "<link", "url(", "@import", "NaN", "ZgotmplZ", "<x>", "<report>"} {
-		if strings.Contains(page, bad) {
+		if strings.Contains(text, bad) {
 			t.Errorf("the page contains %q", bad)
 		}
 	}
@@ -109,8 +115,8 @@ func TestPage(t *testing.T) {
 		}
 	}
 	imgs := images(t, page)
-	if len(imgs) != 4 {
-		t.Fatalf("%d figures, want 4", len(imgs))
+	if len(imgs) != 6 {
+		t.Fatalf("%d figures, want 6", len(imgs))
 	}
 	for i, img := range imgs {
 		r := img.Bounds()
@@ -178,10 +184,50 @@ func TestPageOfLittle(t *testing.T) {
 	if !strings.Contains(page, "<td>not verified</td>") || strings.Contains(page, "Not right:") {
 		t.Error("content that was not verified is shown as something else")
 	}
-	if strings.Contains(page, "NaN") || strings.Contains(page, "Inf") {
+	if text := regexp.MustCompile(`base64,[^"]+"`).ReplaceAllString(page, `"`); strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 		t.Error("NaN or Inf on the page")
 	}
-	if n := len(images(t, page)); n != 1 {
-		t.Errorf("%d figures, want 1", n)
+	if n := len(images(t, page)); n != 2 {
+		t.Errorf("%d figures, want 2: the iops and the latencies of one row", n)
+	}
+}
+
+// A study's page says what its rows are and what was published of them; the styles of twelve rows differ.
+func TestPageOfStudy(t *testing.T) {
+	r := sample("none", "psync", "before", "after")
+	r.Baseline = "before"
+	r.Rows[0].About, r.Rows[2].About, r.Rows[2].Published = "pwrite", "with the patch", 134_000
+	r.Pairs = []experiment.PairRatio{{Row: "after", To: "before", Ratio: 2.5, RatioMin: 2.4, RatioMax: 2.75, Published: 2.44}}
+	page := write2(t, r)
+	for _, want := range []string{
+		"after does 2.50 times the iops of before (2.40 to 2.75 over the rounds); 2.44 was published.", "<li>psync: pwrite</li>",
+		"<td>after / before</td><td>2.50</td><td>2.40–2.75</td><td>2.44</td>", "A diamond is what was published", "for each row",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+	if strings.Contains(write2(t, sample("none", six...)), "A diamond") {
+		t.Error("a diamond is explained, and nothing was published")
+	}
+	seen := map[string]bool{}
+	for i := range 12 {
+		s := styleOf(i)
+		seen[fmt.Sprint(s.color, s.dashes, s.shape)] = true
+	}
+	if len(seen) != 12 {
+		t.Errorf("%d styles for 12 rows", len(seen))
+	}
+}
+
+// A sentence says no more than the rounds do.
+func TestConclusion(t *testing.T) {
+	r := sample("none", "locked", "unlocked")
+	r.Rows[1].RatioMin = 0.98
+	if have, want := conclusion(r), "Nothing is faster than locked by more than the spread of the rounds."; have != want {
+		t.Errorf("have %q, want %q", have, want)
+	}
+	if have := conclusion(sample("none", "locked")); have != "" {
+		t.Errorf("of one row: %q", have)
 	}
 }
