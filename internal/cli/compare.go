@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,7 @@ func (a *app) compare() *cobra.Command {
 	var size, dirty byteSize
 	var runtime float64
 	var rounds, jobs int
-	var asJSON bool
+	var asJSON, ablation bool
 	var prof profiles
 	var rt runtimeFlags
 	var dio deviceIO
@@ -36,14 +37,19 @@ alternating rounds on the same image. Every block carries writer, sequence and c
 read back, every block is judged, and the image is checked. The share of time waited is by lock class.
 Exit code 1 means that a block or the image was not right.
 
+Seed 000: 4 jobs read and write 4 KiB to 1 MiB past the cache through io_uring, before the eight patches for NOWAIT direct IO and with
+them; --ablation adds a row for each patch, without it. Each row has what a request cost that was tried without waiting: tree searches,
+path allocations, steps with a leaf locked for nothing, steps that may block, sleeps, and the places of EAGAIN.
+
 Seed 001: one writer, 4 KiB sequential writes of cached pages, through pwrite, libaio and io_uring, without the patch (a worker does
 each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own.`,
 		Example: `  btrlab compare
   btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html
   btrlab compare --policy locked,unlocked --linux /mnt/btrfs
+  btrlab compare 000 --ablation
   btrlab compare 001 --rounds 5`,
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: []string{"001", "002"},
+		ValidArgs: []string{"000", "001", "002"},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
@@ -56,6 +62,7 @@ each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows h
 	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
+	f.BoolVar(&ablation, "ablation", false, "seed 000: also a row without each of the patches")
 	linuxFlag(cmd, &linux)
 	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
 	jsonFlag(cmd, &asJSON)
@@ -89,10 +96,15 @@ each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows h
 			return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", runtime)
 		case seed.Baseline != "" && f.Changed("policy"):
 			return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
+		case ablation && len(seed.Ablation) == 0:
+			return usagef(cmd, "--ablation is for seed 000")
 		case seed.Baseline != "" && linux != "":
 			return usagef(cmd, "--linux is for seed 002: the rows of seed %s differ in the engine", seed.Name)
 		case len(policies) == 0 || len(models) == 0:
 			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
+		}
+		if seed.Model != "" && !f.Changed("device-model") {
+			models = []string{seed.Model}
 		}
 		if err := rt.check(cmd, device); err != nil {
 			return err
@@ -115,6 +127,9 @@ each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows h
 		opt := experiment.Options{Job: jf, Policies: policies, Others: others, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop}
 		if seed.Baseline != "" {
 			opt.Variants, opt.Baseline, opt.Pairs = seed.Rows, seed.Baseline, seed.Pairs
+		}
+		if ablation {
+			opt.Variants = slices.Concat(opt.Variants, seed.Ablation)
 		}
 		if seed.Cached && !dirty.set {
 			dirty.n = 4 * size.n
@@ -167,7 +182,7 @@ func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return rig.Seed{}, usagef(cmd, "seed %q, want %s", name, strings.Join(names, " or "))
+	return rig.Seed{}, usagef(cmd, "seed %q, want %s", name, strings.Join(names, ", "))
 }
 
 // compareJob reads the job and scales it by the command line.
@@ -183,6 +198,9 @@ func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *b
 		size.n = experiment.DefaultFileSize
 	}
 	all := []string{fmt.Sprintf("size=%d", size.n), fmt.Sprintf("runtime=%dms", int64(runtime*1000))}
+	if jf.Jobs[0].FileSize > 0 {
+		all = append(all, fmt.Sprintf("filesize=%d", size.n))
+	}
 	if path == "" {
 		// Without it a short run measures how fast an empty page cache takes what it will write back later.
 		all = append(all, fmt.Sprintf("ramp_time=%dms", int64(runtime*experiment.DefaultRamp*1000)))

@@ -124,6 +124,7 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 	var err error
 	rq.Flags |= f.flags & kiocb.Direct
 	if rq.Flags&kiocb.Nowait != 0 {
+		t.CountTried()
 		t.BeginNowait()
 		defer t.EndNowait()
 	}
@@ -159,6 +160,7 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	rq.Flags |= f.flags
 	rq.File = f
 	if rq.Flags&kiocb.Nowait != 0 {
+		t.CountTried()
 		t.BeginNowait()
 		defer t.EndNowait()
 	}

@@ -19,12 +19,15 @@ func (c Counter) String() string { return counterNames[c] }
 // Counts are the costs of a task's requests. A task counts for whoever sets Task.Counts, and does nothing otherwise.
 type Counts struct {
 	N [Counters]int64
+	// Tried counts the requests that were NOWAIT.
+	Tried int64
 	// Again counts the answers to NOWAIT requests that would have slept, by kiocb.Again.
 	Again [32]int64
 }
 
 // Add adds o.
 func (c *Counts) Add(o *Counts) {
+	c.Tried += o.Tried
 	for i := range c.N {
 		c.N[i] += o.N[i]
 	}
@@ -45,5 +48,12 @@ func (c *Counts) Punts() (n int64) {
 func (t *Task) Count(c Counter) {
 	if t.Counts != nil {
 		t.Counts.N[c]++
+	}
+}
+
+// CountTried counts a NOWAIT request.
+func (t *Task) CountTried() {
+	if t.Counts != nil {
+		t.Counts.Tried++
 	}
 }

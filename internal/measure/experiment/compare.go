@@ -312,7 +312,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 	}
 	for _, s := range rows {
-		row := &Row{Policy: s.Name, Published: s.Published, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Waits: map[string]float64{}, Content: "ok", Check: "clean",
+		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Waits: map[string]float64{}, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
 		row.Ratio, row.RatioMin, row.RatioMax = ratio(s.iops, base)
 		for _, w := range s.waits {
@@ -341,8 +341,12 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 		a, b := at(p[0]), at(p[1])
 		x := PairRatio{Row: p[0], To: p[1]}
-		if x.Ratio, x.RatioMin, x.RatioMax = ratio(a.iops, b.iops); b.Published > 0 {
+		x.Ratio, x.RatioMin, x.RatioMax = ratio(a.iops, b.iops)
+		switch {
+		case b.Published > 0:
 			x.Published = a.Published / b.Published
+		case b.PublishedMiB > 0:
+			x.Published = a.PublishedMiB / b.PublishedMiB
 		}
 		r.Pairs = append(r.Pairs, x)
 	}
@@ -471,6 +475,9 @@ func (r *Result) writePairs(b *strings.Builder) {
 		if row.Published > 0 {
 			fmt.Fprintf(b, "; published %s iops", Count(row.Published))
 		}
+		if row.PublishedMiB > 0 {
+			fmt.Fprintf(b, "; published %s MiB/s of reads and writes", Count(row.PublishedMiB))
+		}
 		b.WriteByte('\n')
 	}
 	for i, p := range r.Pairs {
@@ -483,6 +490,42 @@ func (r *Result) writePairs(b *strings.Builder) {
 		}
 		b.WriteByte('\n')
 	}
+}
+
+// NowaitCosts is a row of the table of what requests cost that were tried without waiting: averages of a request, but for Punted, which
+// is a percentage.
+type NowaitCosts struct {
+	Policy                                            string
+	Searches, Paths, LeafSteps, MayBlock, Slept, Punt string
+}
+
+// NowaitCosts is that table, empty when no row has such requests.
+func (r *Result) NowaitCosts() (list []NowaitCosts) {
+	for _, row := range r.Rows {
+		n := row.Nowait
+		if n == nil || n.Tried == 0 {
+			continue
+		}
+		each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
+		list = append(list, NowaitCosts{row.Policy, each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock),
+			fmt.Sprintf("%.4f", n.SleepsEach()), fmt.Sprintf("%.2f", 100*n.Punted())})
+	}
+	return list
+}
+
+// writeCosts writes the table of NowaitCosts.
+func (r *Result) writeCosts(b *strings.Builder) {
+	list := r.NowaitCosts()
+	if len(list) == 0 {
+		return
+	}
+	b.WriteString("\na request that was tried without waiting: costs of each, and EAGAIN in percent\n\n")
+	w := tabwriter.NewWriter(b, 0, 0, 1, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "policy\ttree searches\tpaths\tleaf held\tmay block\tslept\tEAGAIN\t")
+	for _, c := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", c.Policy, c.Searches, c.Paths, c.LeafSteps, c.MayBlock, c.Slept, c.Punt)
+	}
+	w.Flush()
 }
 
 func (r *Result) writeText(out io.Writer) error {
@@ -534,6 +577,7 @@ func (r *Result) writeText(out io.Writer) error {
 		line("all waits", (*Row).AllWaits)
 		w.Flush()
 	}
+	r.writeCosts(&b)
 	for _, row := range r.Rows {
 		if row.Content != "ok" && row.Content != Unverified {
 			fmt.Fprintf(&b, "\n%s: content: %s\n", row.Policy, row.Content)

@@ -488,3 +488,39 @@ func TestOthers(t *testing.T) {
 		}
 	}
 }
+
+// The table of what requests cost that were tried without waiting: averages of a request, a line for each row that has any, and the
+// ratio of bandwidths where those were published.
+func TestNowaitCosts(t *testing.T) {
+	n := stats.NewNowait()
+	n.Tried = 400
+	n.Costs["tree_searches"], n.Costs["path_allocations"], n.Costs["leaf_held_steps"], n.Costs["blocking_points"] = 2400, 1200, 100, 2000
+	n.Again["nocow_check: busy"], n.Slept["extent in lock_extent"] = 6, 3
+	none := func(name string, mib float64) *rowSum {
+		return &rowSum{Variant: Variant{Name: name, About: "row " + name, PublishedMiB: mib}, clat: new(stats.Hist), iops: []float64{100}}
+	}
+	before, after := none("before", 400), none("after", 500)
+	before.nowait = n
+	res := &Result{Baseline: "before"}
+	res.finish([]*rowSum{before, after}, [][2]string{{"after", "before"}})
+	if p := res.Pairs[0].Published; p != 1.25 {
+		t.Errorf("the published ratio is %g, want 1.25", p)
+	}
+	if have, want := fmt.Sprint(res.NowaitCosts()), "[{before 6.00 3.00 0.25 5.00 0.0075 1.50}]"; have != want {
+		t.Errorf("have %s want %s", have, want)
+	}
+	var b strings.Builder
+	if err := res.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(b.String()), " ")
+	for _, want := range []string{"before: row before; published 400 MiB/s of reads and writes", "tree searches paths leaf held may block slept EAGAIN", "before 6.00 3.00 0.25 5.00 0.0075 1.50",
+		"before: 6 EAGAIN at nocow_check: busy", "published 1.25"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(text, "after 0.00") {
+		t.Errorf("a row without such requests has costs:\n%s", b.String())
+	}
+}

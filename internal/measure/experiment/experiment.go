@@ -66,8 +66,8 @@ type Variant struct {
 	About  string // for people; empty for a row that is only a policy
 	Policy string
 	Set    [][2]string // options of the job, as JobFile.Set takes them
-	// Published is the iops that were published; 0: none.
-	Published float64
+	// Published is the iops that were published, PublishedMiB the MiB of a second where those were; 0: none.
+	Published, PublishedMiB float64
 }
 
 // PairRatio is how the iops of one row are to those of another, by round.
@@ -77,7 +77,7 @@ type PairRatio struct {
 	Ratio    float64 `json:"ratio"` // median
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
-	// Published is the ratio of the published iops, if both were.
+	// Published is the ratio of the published figures, if both were.
 	Published float64 `json:"published,omitempty"`
 }
 
@@ -147,6 +147,8 @@ type Row struct {
 
 	// Published is the iops that were published for the row, if any were.
 	Published float64 `json:"published_iops,omitempty"`
+	// PublishedMiB is the MiB of a second that were published for the row, where those were.
+	PublishedMiB float64 `json:"published_mib_per_sec,omitempty"`
 	// About says what the row is, where its name does not.
 	About string `json:"about,omitempty"`
 

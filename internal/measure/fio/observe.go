@@ -46,6 +46,7 @@ func (k *worker) nowait() *stats.Nowait {
 		return nil
 	}
 	n := stats.NewNowait()
+	n.Tried = k.counts.Tried
 	for c, v := range k.counts.N {
 		n.Costs[sched.Counter(c).String()] = v
 	}

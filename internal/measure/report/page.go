@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
 )
 
@@ -35,6 +36,8 @@ type section struct {
 	Classes    []string
 	WaitRows   []waitRow
 	Seed       []seedRow
+	Costs      []experiment.NowaitCosts
+	Places     []placeRow
 	Wrong      []string
 	Params     string
 }
@@ -51,6 +54,12 @@ type waitRow struct {
 	Cells  []string
 	Other  string
 	Sum    string
+}
+
+// placeRow says how many requests of a row answered EAGAIN or slept at a place.
+type placeRow struct {
+	Policy, What, Place string
+	Times               int64
 }
 
 // seedRow puts a ratio of unlocked to locked beside the published one.
@@ -79,7 +88,8 @@ func write(w io.Writer, meta Meta, results []*experiment.Result) error {
 }
 
 func newSection(r *experiment.Result) (*section, error) {
-	s := &section{Result: r, Classes: r.TopWaits(len(fills)), Conclusion: conclusion(r), Rowname: "policy", RoundsOf: prose.Count(r.Rounds, "round")}
+	s := &section{Result: r, Classes: r.TopWaits(len(fills)), Conclusion: conclusion(r), Rowname: "policy", RoundsOf: prose.Count(r.Rounds, "round"),
+		Costs: r.NowaitCosts()}
 	model := r.Model
 	if model == "" || model == "none" {
 		s.Heading = "The device as it is: " + r.Device
@@ -131,6 +141,14 @@ func newSection(r *experiment.Result) (*section, error) {
 		}
 		if row.Check != "clean" && row.Check != experiment.Unchecked {
 			s.Wrong = append(s.Wrong, fmt.Sprintf("%s: check: %s", row.Policy, row.Check))
+		}
+		if n := row.Nowait; n != nil {
+			for _, k := range stats.Most(n.Again) {
+				s.Places = append(s.Places, placeRow{row.Policy, "EAGAIN", k, n.Again[k]})
+			}
+			for _, k := range stats.Most(n.Slept) {
+				s.Places = append(s.Places, placeRow{row.Policy, "slept", k, n.Slept[k]})
+			}
 		}
 		wr := waitRow{Policy: row.Policy}
 		sum, worst, most := row.AllWaits(), "", 0.0

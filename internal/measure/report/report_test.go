@@ -82,6 +82,9 @@ func images(t *testing.T, page string) []image.Image {
 // that is cut off would.
 func TestPage(t *testing.T) {
 	a, b := sample("none", six...), sample("ssd-raid5", six...)
+	n := stats.NewNowait()
+	n.Tried, n.Costs["tree_searches"], n.Again["place: several <x>"], n.Slept["extent in lock_extent"] = 200, 1234, 77, 31
+	b.Rows[1].Nowait = n
 	b.Rows[2].Content = "round 2: 1 torn block, first at 4096: line 3 has <x>"
 	page := write2(t, a, b)
 	if *keep != "" {
@@ -109,10 +112,14 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"Not right:", "unlocked-drain: content: round 2: 1 torn block", "68,470 → 94,242 (1.38)", "time_based", "machine", "balance_dirty"} {
+	for _, want := range []string{"Not right:", "unlocked-drain: content: round 2: 1 torn block", "68,470 → 94,242 (1.38)", "time_based", "machine", "balance_dirty",
+		"<tr><td>unlocked</td><td>6.17</td><td>0.00</td><td>0.00</td><td>0.00</td><td>0.1550</td><td>38.50</td></tr>", "<td>77</td><td class=\"text\">place: several", "<td>slept</td><td>31</td>"} {
 		if !strings.Contains(strings.ToLower(page), strings.ToLower(want)) {
 			t.Errorf("%q is not on the page", want)
 		}
+	}
+	if have := strings.Count(page, "tried without waiting</h3>"); have != 1 {
+		t.Errorf("%d tables of costs, want that of the second comparison", have)
 	}
 	imgs := images(t, page)
 	if len(imgs) != 6 {

@@ -2,10 +2,17 @@ package rig
 
 import (
 	_ "embed"
+	"fmt"
+	"strings"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 )
+
+// Seed000 is the job of seed 000; testdata/fio/seed-000.fio is the same file for people.
+//
+//go:embed seed-000.fio
+var Seed000 string
 
 // Seed001 is the job of seed 001; testdata/fio/seed-001.fio is the same file for people.
 //
@@ -21,8 +28,22 @@ type Seed struct {
 	Rows     []experiment.Variant
 	Baseline string
 	Pairs    [][2]string
+	// Ablation are further rows: the baseline's successor without one of its patches each.
+	Ablation []experiment.Variant
+	// Model is the latency model that the job needs to show anything; empty is none.
+	Model string
 	// Cached says that the job is meant to stay in the page cache: nothing is written back while it runs, unless --dirty-limit says so.
 	Cached bool
+}
+
+// Patches000 are the toggles of seed 000's eight patches, in the order of the series.
+func Patches000() (names []string) {
+	for i := range policy.Toggles {
+		if t := &policy.Toggles[i]; strings.HasPrefix(t.Source, "seed 000,") {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 // Seeds are the published experiments, by name.
@@ -34,7 +55,17 @@ func Seeds() []Seed {
 	for _, p := range policy.Names() {
 		locking.Rows = append(locking.Rows, experiment.Variant{Name: p, Policy: p})
 	}
+	const before, after = "nowait-5.8", "nowait-5.19"
+	direct := Seed{Name: "000", Title: "NOWAIT direct requests through io_uring", Job: Seed000, Baseline: "before", Pairs: [][2]string{{"after", "before"}}, Model: "delay",
+		Rows: []experiment.Variant{
+			{Name: "before", About: "Linux 5.18: a direct request with NOWAIT may sleep", Policy: before, PublishedMiB: 407 + 407},
+			{Name: "after", About: "with the eight patches of the seed", Policy: after, PublishedMiB: 436 + 435},
+		}}
+	for i, d := range Patches000() {
+		direct.Ablation = append(direct.Ablation, experiment.Variant{Name: fmt.Sprintf("no D%d", i), About: "after without " + d, Policy: after + "!" + d})
+	}
 	return []Seed{
+		direct,
 		{Name: "001", Title: "Buffered writes through io_uring", Job: Seed001, Baseline: "before", Cached: true,
 			Pairs: [][2]string{{"io_uring", "before"}, {"io_uring", "psync"}, {"io_uring-4", "before-4"}},
 			Rows: []experiment.Variant{
