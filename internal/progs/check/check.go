@@ -168,10 +168,11 @@ func (c *checker) run() error {
 	c.phase("references")
 	c.checkRefs()
 	c.checkQuota()
+	c.phase("logs")
+	c.checkLog(data)
 	c.phase("data")
 	data.wait()
 	c.blameData(data)
-	c.checkLog()
 	return nil
 }
 

@@ -162,23 +162,25 @@ func TestChecksumsOfALog(t *testing.T) {
 	if r := m.check(); r.rules() != "[csum.extent]" {
 		t.Fatalf("without a log, have:\n%s", r.text())
 	}
-	leaf := func(bytenr uint64, k format.Key, b []byte) {
+	leaf := func(bytenr uint64, items ...item) {
 		n := make(format.Node, m.sb.NodeSize)
 		n.InitHeader(m.sb.FSID, id(3), bytenr, m.sb.Generation+1, logTree, 0)
 		n.SetWritten(true)
-		fill(n, []item{{k, b}})
+		fill(n, items)
 		m.put(n)
 	}
+	file := format.InodeItem{Generation: 1, Transid: m.sb.Generation + 1, Nlink: 1, Mode: format.S_IFREG | 0o644}
 	for _, extent := range []uint64{at, at + blk} {
 		fe := format.FileExtent{Generation: m.sb.Generation + 1, RAMBytes: blk, Type: format.FileExtentTypeReg, DiskBytenr: extent, DiskNumBytes: blk, NumBytes: blk}
-		leaf(m.meta(51), key(fileIno, format.EXTENT_DATA_KEY, 0), enc(format.FileExtentSize, &fe))
+		leaf(m.meta(51), item{key(fileIno, format.INODE_ITEM_KEY, 0), enc(format.InodeItemSize, &file)},
+			item{key(fileIno, format.EXTENT_DATA_KEY, 0), enc(format.FileExtentSize, &fe)})
 		r := format.RootItem{Bytenr: m.meta(51), Generation: m.sb.Generation + 1, GenerationV2: m.sb.Generation + 1, Refs: 1}
-		leaf(m.meta(50), key(logTree, format.ROOT_ITEM_KEY, fsTree), enc(format.RootItemSize, &r))
+		leaf(m.meta(50), item{key(logTree, format.ROOT_ITEM_KEY, fsTree), enc(format.RootItemSize, &r)})
 		m.sb.LogRoot = m.meta(50)
 		m.super()
 		want := "[]"
 		if extent != at {
-			want = "[csum.extent]"
+			want = "[csum.extent log.csum]"
 		}
 		if r := m.check(); r.rules() != want {
 			t.Errorf("the log names %d, have %s want %s\n%s", extent, r.rules(), want, r.text())

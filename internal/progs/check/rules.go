@@ -77,6 +77,11 @@ var Rules = []Rule{
 	{"dir.ref", "a directory entry has its inode reference (11)"},
 	{"dir.type", "an entry's type is its inode's"},
 	{"dir.cycle", "every directory is reached from the root directory"},
+
+	{"log.root", "the tree of logs has one root item for each log (6.1)"},
+	{"log.space", "a log's blocks, and the data extents that the last commit does not have, lie in space that is free in it (6.1)"},
+	{"log.item", "the items of a log follow the item of their inode (6.3)"},
+	{"log.csum", "logged data has checksums, in order, in its log or in the checksum tree (6.3)"},
 }
 
 var ruleOrder = func() map[string]int {

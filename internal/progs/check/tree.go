@@ -101,6 +101,17 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 		c.find("tree.loop", where, "reached a second time", "once")
 		return false
 	}
+	if w.log {
+		if old {
+			c.find("log.space", where, "a block of another tree", "one of its own")
+			return false
+		}
+		size := uint64(c.sb.NodeSize)
+		if e := c.extentOver(span{bytenr, bytenr + size}); e != nil {
+			c.find("log.space", where, fmt.Sprintf("a block over extent %d..%d", e.start, e.start+e.length), "free space")
+			return false
+		}
+	}
 	n, ok := w.read(bytenr, generation, level, where, !old)
 	if !ok {
 		return false

@@ -1,0 +1,202 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"btrlab/internal/format"
+)
+
+// Logs: what fsync wrote after the last commit. The next mount or open for writing replays them, so they are judged by what a replay relies
+// on: their blocks and new data extents lie in space that is free in the last commit, their items belong to inodes that they have, and the
+// data is there with its checksums.
+
+const logTree = format.TREE_LOG_OBJECTID
+
+// logs is what all logs have.
+type logs struct {
+	c       *checker
+	data    *dataCheck
+	extents []span // data extents that a log names
+	fresh   []span // those of them that the last commit does not have
+}
+
+// checkLog walks the tree of logs and every log.
+func (c *checker) checkLog(data *dataCheck) {
+	s := &c.sb
+	l := &logs{c: c, data: data}
+	defer l.strayCsums()
+	if s.LogRoot == 0 {
+		return
+	}
+	c.note("a log tree is present at %d: fsync wrote it after the last commit, and a mount will replay it", s.LogRoot)
+	w := c.newWalk(logTree, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			k := n.Key(i)
+			if k.Objectid != logTree || k.Type != format.ROOT_ITEM_KEY {
+				c.find("log.root", fmt.Sprintf("root=-6 block=%d slot=%d", n.Bytenr(), i), k.String(), "(TREE_LOG ROOT_ITEM subvolume)")
+				continue
+			}
+			if r, ok := c.roots[k.Offset]; !format.IsFSTree(k.Offset) || !ok && !c.cut {
+				c.note("the log of subvolume %d belongs to none: a replay leaves it out", k.Offset)
+			} else if ok && r.item.Refs == 0 {
+				c.note("the log of subvolume %d, which is being deleted: a replay leaves it out", k.Offset)
+			}
+			var r format.RootItem
+			r.Decode(n.Item(i))
+			l.one(k.Offset, &r)
+		}
+	})
+	w.log = true
+	w.from(s.LogRoot, s.Generation+1, s.LogRootLevel)
+	l.overlaps()
+}
+
+// strayCsums blames the checksums in the checksum tree that belong neither to an extent nor to a log.
+func (l *logs) strayCsums() {
+	for _, x := range l.c.stray {
+		if !slices.ContainsFunc(l.extents, func(e span) bool { return e.start <= x.start && x.end <= e.end }) {
+			l.c.find("csum.extent", x.where, fmt.Sprintf("csums of %d..%d", x.start, x.end), "data allocated there")
+		}
+	}
+}
+
+// overlaps judges the extents that are new against each other: an extent that two logs or two files name is the same in both.
+func (l *logs) overlaps() {
+	slices.SortFunc(l.fresh, func(a, b span) int {
+		if a.start != b.start {
+			return int(int64(a.start - b.start))
+		}
+		return int(int64(a.end - b.end))
+	})
+	for i := 1; i < len(l.fresh); i++ {
+		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.start < a.end {
+			l.c.find("log.space", "root=-6", fmt.Sprintf("data extents %d..%d and %d..%d", a.start, a.end, b.start, b.end), "no overlap")
+		}
+	}
+}
+
+// oneLog is the log of one subvolume on its walk.
+type oneLog struct {
+	*logs
+	subvol uint64
+	sums   []span       // that it has checksums for, ascending
+	needs  []loggedData // that must have some
+	ino    uint64       // the inode whose item came last
+	flags  uint64       // its
+	gone   bool         // it has no name: a replay takes nothing of it
+}
+
+type loggedData struct {
+	span
+	where string
+}
+
+func (l *logs) one(subvol uint64, r *format.RootItem) {
+	o := &oneLog{logs: l, subvol: subvol}
+	w := l.c.newWalk(logTree, func(n format.Node, _ bool) {
+		for i := range n.Nritems() {
+			o.item(n, i)
+		}
+	})
+	w.log = true
+	w.from(r.Bytenr, r.Generation, r.Level)
+	if w.cut {
+		return
+	}
+	for _, d := range o.needs {
+		at := d.start
+		for _, s := range o.sums {
+			if s.start <= at && at < s.end {
+				at = s.end
+			}
+		}
+		if at >= d.end {
+			continue
+		}
+		if off, missing := l.c.uncovered(at, d.end); missing && l.c.csumsWhole {
+			l.c.find("log.csum", d.where, fmt.Sprintf("no csum of logical %d", off), "one, in the log or in tree 7")
+		}
+	}
+}
+
+func (o *oneLog) item(n format.Node, slot int) {
+	c, k, b := o.c, n.Key(slot), n.Item(slot)
+	where := fmt.Sprintf("log of root=%d block=%d slot=%d", int64(o.subvol), n.Bytenr(), slot)
+	switch k.Type {
+	case format.INODE_ITEM_KEY:
+		var it format.InodeItem
+		it.Decode(b)
+		o.ino, o.flags, o.gone = k.Objectid, it.Flags, it.Nlink == 0
+	case format.INODE_REF_KEY, format.INODE_EXTREF_KEY, format.XATTR_ITEM_KEY, format.DIR_INDEX_KEY, format.DIR_LOG_INDEX_KEY, format.EXTENT_DATA_KEY:
+		if o.ino != k.Objectid {
+			c.find("log.item", where, k.String(), "its inode item before it")
+			return
+		}
+		switch k.Type {
+		case format.DIR_LOG_INDEX_KEY:
+			if end, err := format.DirLogEnd(b); err != nil {
+				c.findErr("log.item", where, err)
+			} else if end < k.Offset {
+				c.find("log.item", where, fmt.Sprintf("indices %d to %d", k.Offset, end), "a range that does not end before its start")
+			}
+		case format.EXTENT_DATA_KEY:
+			o.extent(n, k, b, where)
+		}
+	case format.EXTENT_CSUM_KEY:
+		s := span{k.Offset, k.Offset + uint64(len(b)/c.sb.CsumType.Size())*uint64(c.sb.SectorSize)}
+		if m := len(o.sums); m > 0 && o.sums[m-1].end > s.start {
+			c.find("log.csum", where, fmt.Sprintf("csums from %d on", s.start), fmt.Sprintf("at least %d, the end of those before", o.sums[m-1].end))
+			return
+		}
+		o.sums = append(o.sums, s)
+		o.data.queue(s.start, b)
+	}
+}
+
+// extent judges a file extent. The tree checker has passed it.
+func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
+	c := o.c
+	var fe format.FileExtent
+	fe.Decode(b)
+	where += fmt.Sprintf(" ino=%d file_offset=%d", k.Objectid, k.Offset)
+	if fe.Type == format.FileExtentTypeInline || fe.DiskBytenr == 0 || o.gone {
+		return
+	}
+	s := span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
+	o.extents = append(o.extents, s)
+	c.dataPtrs = append(c.dataPtrs, dataPointer{fe.DiskBytenr, fe.DiskNumBytes, n.Bytenr(), o.subvol, k.Objectid, k.Offset - fe.Offset})
+	if e := c.extentOver(s); e != nil {
+		if e.tree || e.start != s.start || e.length != fe.DiskNumBytes {
+			c.find("log.space", where, fmt.Sprintf("data extent %d..%d over extent %d..%d", s.start, s.end, e.start, e.start+e.length), "free space, or that extent")
+			return
+		}
+	} else if ch := c.chunkAt(s.start); ch == nil || ch.typ&format.BlockGroupData == 0 || s.end > ch.start+ch.length {
+		c.find("log.space", where, fmt.Sprintf("data extent %d..%d", s.start, s.end), "one in a data block group")
+		return
+	} else {
+		o.fresh = append(o.fresh, s)
+	}
+	if fe.Type == format.FileExtentTypePrealloc || o.flags&format.InodeNoDataSum != 0 {
+		return
+	}
+	at := span{fe.DiskBytenr + fe.Offset, fe.DiskBytenr + fe.Offset + fe.NumBytes}
+	if fe.Compression != format.CompressNone {
+		at = s
+	}
+	o.needs = append(o.needs, loggedData{at, where})
+}
+
+// extentOver is an extent of the last commit that has bytes of s, nil if there is none.
+func (c *checker) extentOver(s span) *extent {
+	i, _ := slices.BinarySearchFunc(c.extents, s.start, func(e extent, at uint64) int {
+		if e.start+e.length <= at {
+			return -1
+		}
+		return 1
+	})
+	if i < len(c.extents) && c.extents[i].start < s.end {
+		return &c.extents[i]
+	}
+	return nil
+}
