@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -138,6 +139,28 @@ func TestReplayTwice(t *testing.T) {
 	}
 }
 
+// TestReplayLostNames: a file lost a name in a directory, and the log has the file's names there but no range of the directory's indices that
+// covers the lost one. The name goes, and everything is as when the log has the range.
+func TestReplayLostNames(t *testing.T) {
+	want := facts(fstest.New(t, fstest.Image("testdata/log/two-names.blocks.gz")), "/", nil, map[string]string{})
+	ro := fstest.New(t, fstest.Image("testdata/log/two-names.blocks.gz"), fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
+	dev := ro.Dev.(*blockdev.Memory).Snapshot()
+	hurtLog(t, ro.T, dev, func(leaf format.Node, slot int) bool {
+		k := leaf.Key(slot)
+		if k.Type != format.DIR_LOG_INDEX_KEY || k.Offset != 3 {
+			return false
+		}
+		k.Type = format.DIR_LOG_ITEM_KEY // which nobody reads any more
+		leaf.SetKey(slot, k)
+		leaf.UpdateCsum()
+		return true
+	})
+	x := fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return dev }))
+	if have := facts(x, "/", nil, map[string]string{}); !slices.Equal(have, want) {
+		t.Errorf("have\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 // TestReplayBadLog: a log that is damaged, or that names space in use, ends the open with one line, and not a byte on the device changes.
 // Without the log the image can still be read.
 func TestReplayBadLog(t *testing.T) {
@@ -179,6 +202,9 @@ func TestReplayBadLog(t *testing.T) {
 			if err == nil {
 				x.Close(tk)
 				t.Fatal("the log is replayed")
+			}
+			if !errors.Is(err, fs.ErrLog) {
+				t.Errorf("%v is no ErrLog", err)
 			}
 			if s := err.Error(); !strings.HasPrefix(s, "memory: replay log tree at ") || !strings.Contains(s, c.want) || strings.Contains(s, "\n") {
 				t.Errorf("have %q, want one line with %q", s, c.want)

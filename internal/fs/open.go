@@ -113,7 +113,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	if !o.ReadOnly && sb.LogRoot != 0 {
 		if err := f.replayLog(t, sb); err != nil {
 			f.stop(t)
-			return nil, fmt.Errorf("replay log tree at %d: %w", sb.LogRoot, err)
+			return nil, &logError{sb.LogRoot, err}
 		}
 	}
 	if f.top, err = f.iget(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.IsDir() {
@@ -132,6 +132,19 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	}
 	return f, nil
 }
+
+// ErrLog is an open that could not replay the log of fsync. The image is as it was.
+var ErrLog = errors.New("bad log")
+
+// logError is err of the log at bytenr; it is ErrLog.
+type logError struct {
+	bytenr uint64
+	err    error
+}
+
+func (e *logError) Error() string        { return fmt.Sprintf("replay log tree at %d: %v", e.bytenr, e.err) }
+func (e *logError) Unwrap() error        { return e.err }
+func (e *logError) Is(target error) bool { return target == ErrLog }
 
 // replayLog replays what fsync logged after the last commit, and commits it. No inode is in memory yet. After an error the image is as
 // it was. A read-only open leaves the log alone and shows the last commit, as Linux does under rescue=nologreplay.
