@@ -66,6 +66,7 @@ type app struct {
 	open     *openImage    // what verbs work on in sh, else nil
 	cache    byteSize      // --cache; 0 is the default
 	faults   faults        // --fault
+	noReplay bool          // --no-log-replay
 	stop     atomic.Bool   // SIGINT came
 	stopped  chan struct{} // closed when stop becomes true
 }
@@ -218,11 +219,12 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	root.SuggestionsMinimumDistance = 2
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
 		&cobra.Group{ID: "measure", Title: "Measure:"}, &cobra.Group{ID: "study", Title: "Study:"})
-	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota())
+	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota(), a.rescue())
 	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.lab())
 	a.faultFlags(root)
+	a.noReplayFlag(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
 	wrapArgs(root)
 	return root

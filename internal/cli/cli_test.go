@@ -2,6 +2,8 @@ package cli
 
 import (
 	"bytes"
+	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"io"
 	"os"
@@ -35,7 +37,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "../../testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits, "damage": damage, "cut": cut, "random": random,
+			"exits": exits, "damage": damage, "cut": cut, "random": random, "logged": logged,
 		},
 	})
 }
@@ -92,6 +94,27 @@ func random(ts *testscript.TestScript, neg bool, args []string) {
 		b[i] = byte(x >> 56)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o644))
+}
+
+// logged STORY FILE makes the image that Linux left with a log after a story of internal/fs/testdata/log.
+func logged(ts *testscript.TestScript, neg bool, args []string) {
+	f, err := os.Open("../fs/testdata/log/" + args[0] + ".blocks.gz")
+	ts.Check(err)
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	ts.Check(err)
+	b, err := io.ReadAll(z)
+	ts.Check(err)
+	out, err := os.Create(ts.MkAbs(args[1]))
+	ts.Check(err)
+	defer out.Close()
+	const block, word = 4096, 8
+	end := len(b) - word
+	ts.Check(out.Truncate(int64(binary.LittleEndian.Uint64(b[end:]))))
+	for i := 0; i < end; i += word + block {
+		_, err := out.WriteAt(b[i+word:i+word+block], int64(binary.LittleEndian.Uint64(b[i:])))
+		ts.Check(err)
+	}
 }
 
 // TestEveryVerbExplained: a verb has a line, an example that names it, and --help that works.

@@ -17,13 +17,14 @@ func (a *app) dump() *cobra.Command {
 		Short: "print the structures of an image as they are on disk",
 		Example: `  btrlab dump super disk.img
   btrlab dump chunks disk.img
-  btrlab dump tree fs disk.img`,
+  btrlab dump tree fs disk.img
+  btrlab dump log disk.img`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "what to dump? want super, chunks or tree")
+				return usagef(cmd, "what to dump? want super, chunks, tree or log")
 			}
-			return usagef(cmd, "there is no dump %q, want super, chunks or tree", args[0])
+			return usagef(cmd, "there is no dump %q, want super, chunks, tree or log", args[0])
 		},
 	}
 	part := func(use, short, example string, nargs int, f func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error) {
@@ -53,6 +54,10 @@ func (a *app) dump() *cobra.Command {
 		"btrlab dump tree fs disk.img", 2,
 		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
 			return dump.Tree(t, w, dev, args[0])
+		})
+	part("log IMAGE", "print what fsync logged after the last commit: the tree of logs and each log", "btrlab dump log disk.img", 1,
+		func(t *sched.Task, w io.Writer, dev blockdev.Device, args []string) error {
+			return dump.Log(t, w, dev)
 		})
 	return cmd
 }

@@ -118,7 +118,7 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	if err != nil {
 		return named(image, err)
 	}
-	if flags&blockdev.ReadOnly != 0 {
+	if flags&blockdev.ReadOnly != 0 && !a.noReplay {
 		a.warnLog(dev)
 	}
 	err = f(a.faults.on(dev))
@@ -142,6 +142,22 @@ func (a *app) warnLog(dev blockdev.Device) {
 	}
 }
 
+// hintLog says what to do about a log that cannot be replayed.
+func (a *app) hintLog(err error, image string) {
+	if errors.Is(err, fs.ErrLog) {
+		fmt.Fprintf(a.err, "btrlab: the log is left as it is: --no-log-replay shows the last commit, and\n'btrlab rescue zero-log %s' drops the log with the last fsyncs\n", image)
+	}
+}
+
+// noReplayFlag gives --no-log-replay to the verbs that open the file system of an image.
+func (a *app) noReplayFlag(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		if c.GroupID == "files" || c.Name() == "quota" {
+			c.PersistentFlags().BoolVar(&a.noReplay, "no-log-replay", false, "open the image read-only and leave its log as it is: shown is the last commit")
+		}
+	}
+}
+
 // readFS runs f on the image opened for reading.
 func (a *app) readFS(image string, f func(x *fs.FS) error) error {
 	return a.withFS(image, blockdev.ReadOnly, fs.Options{ReadOnly: true}, f)
@@ -158,10 +174,14 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 		return f(a.open.fs)
 	}
 	o.Memory = a.cacheSize()
+	if a.noReplay {
+		flags, o.ReadOnly = flags|blockdev.ReadOnly, true
+	}
 	defer a.limitHeap()()
 	return a.withDevice(image, flags, func(dev blockdev.Device) error {
 		x, err := fs.Open(a.t, dev, o)
 		if err != nil {
+			a.hintLog(err, image)
 			return err
 		}
 		err = f(x)

@@ -118,6 +118,34 @@ func groupFlags(f uint64) string {
 	return strings.Join(l, "|")
 }
 
+// Log prints the tree of logs and every log that it leads to, in the same way. An image without a log is an error.
+func Log(t *sched.Task, w io.Writer, dev blockdev.Device) error {
+	r, err := open(t, dev)
+	if err != nil {
+		return err
+	}
+	if r.sb.LogRoot == 0 {
+		return blockdev.Errorf(dev, "no log tree")
+	}
+	d := &dumper{r: r, w: w}
+	fmt.Fprintln(w, "log root tree")
+	d.tree(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel))
+	_ = r.leaves(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel), func(n format.Node) { // its errors have been printed
+		for i := range n.Nritems() {
+			if k := n.Key(i); k.Type == format.ROOT_ITEM_KEY {
+				var it format.RootItem
+				it.Decode(n.Item(i))
+				fmt.Fprintf(w, "log tree key %s \n", keyText(k))
+				d.tree(format.TREE_LOG_OBJECTID, it.Bytenr, int(it.Level))
+			}
+		}
+	})
+	if d.err != nil {
+		return blockdev.Errorf(dev, "%w", d.err)
+	}
+	return nil
+}
+
 // Tree prints a tree, by name ("root", "fs", "extent", ...) or number, item by item. A block that cannot be
 // read is a line of its own, and the first such is the error after all else has been printed.
 func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string) error {
@@ -289,6 +317,10 @@ func (d *dumper) item(k format.Key, b []byte) {
 			if len(e.Data) > 0 {
 				p("data %s", e.Data)
 			}
+		}
+	case format.DIR_LOG_ITEM_KEY, format.DIR_LOG_INDEX_KEY:
+		if end, err := format.DirLogEnd(b); err == nil {
+			p("dir log end %d", end)
 		}
 	case format.EXTENT_DATA_KEY:
 		d.fileExtent(b)
