@@ -18,8 +18,9 @@ import (
 // follows it, so that the tasks that sleep are woken soon. A second plan with the same first task is not kept; an algorithm with wakeup trees
 // keeps it and is never cut off, where this one is in a hundredth of the executions of small programs, and in a tenth with five tasks.
 //
-// A task that yields cannot go on until another one has done a step. Whether it can thus depends on every step of the others, also on
-// those that use none of its objects, and the races above say nothing of it: DPOR gives up when it meets a yield without a violation (refuse).
+// A task that yields cannot go on until another one has done a step, unless no other can. Whether it can thus depends on every step of the
+// others, also on those that use none of its objects, and the races above say nothing of it: DPOR gives up when it meets a yield without a
+// violation (refuse).
 //
 // A task whose step has been explored at a node sleeps below it until another task does a step that depends on it, so
 // that no order is explored twice.

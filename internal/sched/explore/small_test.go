@@ -266,3 +266,31 @@ func TestPOSDrawsAnew(t *testing.T) {
 		t.Errorf("it came last in %.1f %% of the executions, want 1.6 %%", 100*share)
 	}
 }
+
+// A yield lets one step come first. A task that could not let another one go on, because all of them waited for its lock, has yielded all
+// the same: it need not let them go first when it unlocks.
+func TestYieldIsForOneStep(t *testing.T) {
+	prog := func(w *explore.World) func() string {
+		var mu lock.Mutex
+		mu.Init(aClass)
+		var x explore.Atomic[int]
+		saw := 0
+		w.Go("yields", func(t *sched.Task) {
+			mu.Lock(t)
+			t.Enter(sched.PointYield, 0, nil)
+			mu.Unlock(t)
+			x.Store(t, 1)
+		})
+		w.Go("waits", func(t *sched.Task) {
+			mu.Lock(t)
+			saw = x.Look(t)
+			mu.Unlock(t)
+		})
+		return func() string { return fmt.Sprint(saw) }
+	}
+	for _, m := range searches {
+		if have := finals(t, explore.Config{Method: m}, prog); have != "0; 1" {
+			t.Errorf("%s: the look comes to %s, want 0; 1", m, have)
+		}
+	}
+}

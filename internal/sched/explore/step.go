@@ -223,12 +223,10 @@ func (w *world) begin(k *task, d *decision) {
 			w.noteWait(k, op, n)
 		}
 	}
-	if w.yields { // a step by one lets those go on that yielded to it
+	if w.yields { // a yield lets one step come first; where no other task can do one it has had its turn as well
 		for _, o := range w.tasks {
-			if o != k {
-				o.yielded = false
-			}
+			o.yielded = false
 		}
-		w.yields = k.yielded
+		w.yields = false
 	}
 }
