@@ -267,6 +267,29 @@ func TestPOSDrawsAnew(t *testing.T) {
 	}
 }
 
+// A task that sleeps with a choice uses what any value of the choice uses: the load comes after the store, too, whichever value loads.
+func TestSleeperWithAChoice(t *testing.T) {
+	for looks := range 2 {
+		prog := func(w *explore.World) func() string {
+			var x explore.Atomic[int]
+			w.Name(&x, "x")
+			saw := -1
+			w.Go("chooses", func(t *sched.Task) {
+				if w.Choose(2, "coin") == looks {
+					saw = x.Look(t)
+				}
+			})
+			w.Go("stores", func(t *sched.Task) { x.Store(t, 1) })
+			return func() string { return fmt.Sprint(saw) }
+		}
+		for _, m := range searches {
+			if have := finals(t, explore.Config{Method: m}, prog); have != "-1; 0; 1" {
+				t.Errorf("%s: the look of value %d comes to %s, want -1; 0; 1", m, looks, have)
+			}
+		}
+	}
+}
+
 // A yield lets one step come first. A task that could not let another one go on, because all of them waited for its lock, has yielded all
 // the same: it need not let them go first when it unlocks.
 func TestYieldIsForOneStep(t *testing.T) {
@@ -293,4 +316,151 @@ func TestYieldIsForOneStep(t *testing.T) {
 			t.Errorf("%s: the look comes to %s, want 0; 1", m, have)
 		}
 	}
+}
+
+// Two tasks take one step each, and one of them then yields. In one order the other one's step has let it go on; in the other order it must
+// still let a third task go first. The steps have nothing in common, so the orders are equal as far as they tell.
+func TestYieldIsInTheState(t *testing.T) {
+	prog := func(w *explore.World) func() string {
+		var own [2]explore.Atomic[int]
+		var x explore.Atomic[int]
+		saw := 0
+		w.Go("steps", func(t *sched.Task) { own[0].Store(t, 1) })
+		w.Go("yields", func(t *sched.Task) {
+			own[1].Store(t, 1)
+			t.Enter(sched.PointYield, 0, nil)
+			saw = x.Load(t)
+		})
+		w.Go("stores", func(t *sched.Task) { x.Store(t, 1) })
+		return func() string { return fmt.Sprint(saw) }
+	}
+	for _, m := range searches {
+		if have := finals(t, explore.Config{Method: m}, prog); have != "0; 1" {
+			t.Errorf("%s: the load comes to %s, want 0; 1", m, have)
+		}
+	}
+}
+
+// A waiter that a wake-up has found, before it sleeps, looks once more than one that queued itself after the wake-up. Neither the waiter
+// nor the waker has seen the difference yet, and the waker has used nothing else: it waits for the second look to begin. The first
+// execution has the wake-up after the waiter has queued itself.
+func TestEarlyWakeIsInTheState(t *testing.T) {
+	prog := func(w *explore.World) func() string {
+		var q lock.WaitQueue
+		q.Init(aClass)
+		var flag explore.Atomic[bool]
+		var second, turn explore.Atomic[int]
+		looks := 0
+		w.Go("waiter", func(t *sched.Task) {
+			q.Wait(t, func() bool {
+				if looks++; looks == 2 {
+					second.Store(t, 1)
+					turn.Await(t, func(v int) bool { return v > 0 })
+				}
+				return flag.Load(t)
+			})
+		})
+		w.Go("waker", func(t *sched.Task) {
+			q.Wake(t)
+			second.Await(t, func(v int) bool { return v > 0 })
+			turn.Store(t, 1)
+			flag.Store(t, true)
+			q.Wake(t)
+		})
+		return func() string { return fmt.Sprint(looks) }
+	}
+	for _, m := range searches {
+		if have := finals(t, explore.Config{Method: m}, prog); have != "2; 3; 4; 5" {
+			t.Errorf("%s: the waiter looks %s times, want 2; 3; 4; 5", m, have)
+		}
+	}
+}
+
+// A sampler's schedule that the search with fewer preemptions does not reach is shrunk by leaving steps out. The result has the number of
+// preemptions of the schedule that it gives.
+func TestShrinkCountsPreemptions(t *testing.T) {
+	prog := func(w *explore.World) {
+		var x explore.Atomic[int]
+		steps := 0
+		w.Go("looks", func(t *sched.Task) {
+			for last := -1; x.Load(t) != last; last = x.Peek() {
+				steps++
+			}
+		})
+		for range 7 { // 40,320 orders without a preemption
+			w.Go("adds", func(t *sched.Task) {
+				for range 2 {
+					x.Update(t, func(v int) int { return v + 1 })
+				}
+			})
+		}
+		w.Check(func() error {
+			if steps > 3 {
+				return fmt.Errorf("%d steps", steps)
+			}
+			return nil
+		})
+	}
+	cfg := explore.Config{Method: explore.Random, NoShrink: true}
+	before := explore.Run(cfg, prog)
+	cfg.NoShrink = false
+	r := explore.Run(cfg, prog)
+	t.Logf("%d preemptions in %s, before %d in %s", r.Preemptions, r.Schedule, before.Preemptions, before.Schedule)
+	if x := explore.Replay(cfg, r.Schedule, prog); x.Verdict != explore.KindOracle || x.Preemptions != r.Preemptions {
+		t.Errorf("%d preemptions in the result, %d in a replay of %s: %s", r.Preemptions, x.Preemptions, r.Schedule, x.Verdict)
+	}
+	if r.Preemptions >= before.Preemptions {
+		t.Errorf("%d preemptions, before %d", r.Preemptions, before.Preemptions)
+	}
+}
+
+// Programs in which DPOR lost an order, or tried one twice, under a small mistake in the races of what waits; each task is a string of
+// operations (ropNames). The orders are those of enumeration, and each is tried once.
+func TestRacesOfWhatWaits(t *testing.T) {
+	for _, tc := range []struct{ what, prog string }{
+		{"a wait that uses two objects, in an event", "R0 w0 | u0 r0{c1} | W0{i0}"},
+		{"a wait that uses two objects, at the end", "r0 | w0 | w0 w0{r0}"},
+		{"a wait after events that are apart from each other", "W0 R0 | w0 | r0"},
+		{"a plan that leads a task that sleeps", "w0 u0 m0 | i1 w0 f0 | r0"},
+	} {
+		p := parseProgram(tc.prog)
+		all := p.explore(explore.Naive, 0, true)
+		e := p.explore(explore.DPOR, 0, true)
+		for s, sch := range all.states {
+			if e.states[s] == "" {
+				t.Errorf("%s: final state %s is missing, schedule %s", tc.what, s, sch)
+			}
+		}
+		if len(all.orders) < 2 || len(e.orders) != len(all.orders) {
+			t.Errorf("%s: %d orders, want %d", tc.what, len(e.orders), len(all.orders))
+		}
+		for o, n := range e.orders {
+			if n != 1 {
+				t.Errorf("%s: an order %x is tried %d times", tc.what, o, n)
+			}
+		}
+	}
+}
+
+// parseProgram reads the tasks of a program: operations by letter and object, what is done under a lock in braces.
+func parseProgram(text string) *rprog {
+	p := &rprog{}
+	for f := range strings.SplitSeq(text, "|") {
+		f = strings.ReplaceAll(f, " ", "")
+		var ops func() []rop
+		ops = func() (l []rop) {
+			for len(f) > 1 && f[0] != '}' {
+				o := rop{kind: f[0], obj: int(f[1] - '0')}
+				if f = f[2:]; strings.HasPrefix(f, "{") {
+					f = f[1:]
+					o.in = ops()
+					f = f[1:]
+				}
+				l = append(l, o)
+			}
+			return l
+		}
+		p.tasks = append(p.tasks, ops())
+	}
+	return p
 }
