@@ -198,6 +198,51 @@ func TestDirectFaults(t *testing.T) {
 	}
 }
 
+// stubborn is a source of which nothing is there before the fifth fault, although each fault says that something came.
+type stubborn struct {
+	faults int
+	look   func(t *sched.Task, fault int)
+}
+
+func (s *stubborn) FaultIn(t *sched.Task, from, to int) int {
+	s.faults++
+	s.look(t, s.faults)
+	return to - from
+}
+
+func (s *stubborn) Present(from, to int) int {
+	if s.faults < 5 {
+		return 0
+	}
+	return to - from
+}
+
+// TestDirectFaultWithoutProgress: a direct write whose source is no more there after a fault than before goes through the page cache at once, which
+// has the file to itself. The first fault comes with i_rwsem shared, the second does not.
+func TestDirectFaultWithoutProgress(t *testing.T) {
+	x := fstest.New(t, fstest.Policy("modern"))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, nocow))
+	must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+	s := &stubborn{look: func(t2 *sched.Task, fault int) {
+		free := f.Inode().TryRLock(t2)
+		if free {
+			f.Inode().RUnlock(t2)
+		}
+		if free != (fault == 1) {
+			t.Errorf("fault %d: i_rwsem may be shared: %v", fault, free)
+		}
+	}}
+	q := bytes.Repeat([]byte{5}, 8192)
+	if n, err := f.WriteIter(x.T, kiocb.Request{Flags: kiocb.Direct}, iopath.Source{Buf: q, Faults: s}); n != len(q) || err != nil {
+		t.Fatalf("%d, %v after %d faults", n, err, s.faults)
+	}
+	if got := readFull(t, x.T, f.ReadAt, make([]byte, 8192), 0); !bytes.Equal(got, q) {
+		t.Errorf("differs from byte %d on", differs(got, q))
+	}
+	x.Must(f.Close(x.T))
+}
+
 // TestDirectAppendFault: the place of an append is taken once; another append that comes while the source is faulted in waits for
 // i_rwsem (labs/reference 9.2, number 13).
 func TestDirectAppendFault(t *testing.T) {

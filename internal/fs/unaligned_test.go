@@ -2,17 +2,28 @@ package fs_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
 
-var unalignedDesigns = []string{"modern+UNALIGNED_EXCLUSIVE", "modern+UNALIGNED_CHECK_FIRST", "modern+UNALIGNED_RETRY", "locked+UNALIGNED_CHECK_FIRST", "modern"}
+var unalignedDesigns = []string{"unaligned-exclusive", "unaligned-check-first", "unaligned-retry", "locked+UNALIGNED_CHECK_FIRST", "modern"}
 
 // TestUnalignedModel writes sectors and blocks at random places of a NOCOW file, in written and preallocated blocks, in holes and beyond
 // EOF, past the cache and through it, and compares each read with a slice of bytes.
@@ -127,5 +138,432 @@ func TestUnalignedConcurrent(t *testing.T) {
 			}
 		}
 		x.Must(f.Close(x.T))
+	}
+}
+
+// TestUnalignedQueued: direct writes of sectors of one written block are in flight together, and hold no lock of the file but their count.
+// What reads the block to write it back waits for them, and so does a snapshot.
+func TestUnalignedQueued(t *testing.T) {
+	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
+		for _, c := range []struct {
+			name string
+			size int64
+			do   func(t *sched.Task, x *fstest.Fixture, f *fs.File) error
+			end  func(want []byte) // what it does to the bytes
+		}{
+			{"grow", 3072, func(t *sched.Task, _ *fstest.Fixture, f *fs.File) error { return f.Truncate(t, 4096) }, func(want []byte) { clear(want[3072:]) }},
+			{"write", 4096, func(t *sched.Task, _ *fstest.Fixture, f *fs.File) error {
+				_, err := f.WriteAt(t, bytes.Repeat([]byte{9}, 100), 2048)
+				return err
+			}, func(want []byte) { copy(want[2048:], bytes.Repeat([]byte{9}, 100)) }},
+			{"punch", 4096, func(t *sched.Task, _ *fstest.Fixture, f *fs.File) error {
+				return f.Fallocate(t, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, 2048, 512)
+			}, func(want []byte) { clear(want[2048:2560]) }},
+			{"snapshot", 4096, func(t *sched.Task, x *fstest.Fixture, f *fs.File) error {
+				return x.FS.Snapshot(t, "/", "/s", true)
+			}, func([]byte) {}},
+		} {
+			t.Run(p+"/"+c.name, func(t *testing.T) {
+				var dev *holding
+				x := fstest.New(t, fstest.Policy(p), withHolding(&dev))
+				f := x.Create("/f")
+				ip := f.Inode()
+				x.Must(f.SetFlags(x.T, nocow))
+				want := bytes.Repeat([]byte{1}, 4096)
+				must(f.WriteDirect(x.T, want, 0))
+				x.Must(f.Truncate(x.T, c.size))
+				x.Must(f.Fsync(x.T))
+				readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0)
+				dev.hold(blockdev.OpWrite)
+				a := queue(t, x, f, blockdev.OpWrite, bytes.Repeat([]byte{2}, 512), 512)
+				b := queue(t, x, f, blockdev.OpWrite, bytes.Repeat([]byte{3}, 1024), 1024)
+				copy(want[512:], bytes.Repeat([]byte{2}, 512))
+				copy(want[1024:], bytes.Repeat([]byte{3}, 1024))
+				if n := ip.DIO.Load(); n != 2 || !ip.TryLock(x.T) {
+					t.Fatalf("i_dio_count is %d, want 2, and i_rwsem free", n)
+				}
+				ip.Unlock(x.T)
+				if n := ip.Root.SnapshotLock.Writers(); n != 2 {
+					t.Errorf("before the end: %d writers keep snapshots out, want 2", n)
+				}
+				var over atomic.Bool
+				other := x.T.Go(c.name, func(tk *sched.Task) {
+					x.Must(c.do(tk, x, f))
+					over.Store(true)
+				})
+				if c.name != "snapshot" {
+					until(func() bool { // it has i_rwsem
+						free := ip.TryLock(x.T)
+						if free {
+							ip.Unlock(x.T)
+						}
+						return !free || over.Load()
+					})
+				}
+				if over.Load() {
+					t.Error("done while sectors of the block were in flight")
+				}
+				dev.letGo(x.T, nil)
+				a.want(t, "first write", 512, nil)
+				b.want(t, "second write", 1024, nil)
+				x.T.Join(other)
+				c.end(want)
+				if got := readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
+					t.Errorf("differs from byte %d on", differs(got, want))
+				}
+				x.Must(f.Fsync(x.T))
+				x.FS.DropCaches(x.T)
+				if got := readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
+					t.Errorf("on the device: differs from byte %d on", differs(got, want))
+				}
+				x.Must(f.Close(x.T))
+			})
+		}
+	}
+}
+
+// TestUnalignedFsync: an fsync while sectors are in flight does not wait for them and promises nothing about them; one after their end finds a reason
+// for a flush of the device.
+func TestUnalignedFsync(t *testing.T) {
+	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
+		var dev *holding
+		x := fstest.New(t, fstest.Policy(p), withHolding(&dev))
+		f := x.Create("/f")
+		x.Must(f.SetFlags(x.T, nocow))
+		must(f.WriteDirect(x.T, make([]byte, 4096), 0))
+		x.Must(f.Fsync(x.T))
+		dev.hold(blockdev.OpWrite)
+		w := queue(t, x, f, blockdev.OpWrite, make([]byte, 512), 512)
+		dev.mu.Lock()
+		dev.on = false // what comes now is not kept
+		dev.mu.Unlock()
+		x.Must(f.Fsync(x.T))
+		if f.Inode().Dirty() {
+			t.Errorf("%s: the inode is dirty after fsync", p)
+		}
+		dev.letGo(x.T, nil)
+		w.want(t, p, 512, nil)
+		if !f.Inode().Dirty() {
+			t.Errorf("%s: the inode is clean after the end of the write: fsync would not flush the device", p)
+		}
+		x.Must(f.Close(x.T))
+	}
+}
+
+// TestUnalignedAlone: a write of sectors that has i_rwsem alone is not queued: under unaligned-exclusive all of them, and those of a
+// block that is not written. When it returns its block is written.
+func TestUnalignedAlone(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		off    int64
+	}{{"unaligned-exclusive", 512}, {"unaligned-check-first", 8704}, {"unaligned-retry", 8704}} {
+		var dev *holding
+		x := fstest.New(t, fstest.Policy(c.policy), withHolding(&dev))
+		f := x.Create("/f")
+		x.Must(f.SetFlags(x.T, nocow))
+		x.Must(f.Fallocate(x.T, 0, 0, 16384))
+		must(f.WriteDirect(x.T, make([]byte, 4096), 0))
+		x.Must(f.Fsync(x.T))
+		dev.hold(blockdev.OpWrite)
+		res := new(result)
+		var n int
+		var err error
+		w := x.T.Go("writer", func(tk *sched.Task) {
+			n, err = f.WriteIter(tk, kiocb.Request{Pos: uint64(c.off), Flags: kiocb.Direct, Done: res}, iopath.Source{Buf: bytes.Repeat([]byte{7}, 512)})
+		})
+		until(func() bool { return dev.count() > 0 })
+		if f.Inode().TryLock(x.T) {
+			t.Errorf("%s: i_rwsem is free while a write that is alone is in flight", c.policy)
+			f.Inode().Unlock(x.T)
+		}
+		until(func() bool { return dev.count() == 1 || dev.count() == 3 }) // zeros before and after it
+		if c.off > 4096 {
+			until(func() bool { return dev.count() == 3 })
+		}
+		dev.letGo(x.T, nil)
+		x.T.Join(w)
+		if n != 512 || err != nil || res.calls.Load() != 0 {
+			t.Errorf("%s: %d, %v, Done called %d times; want 512 at once", c.policy, n, err, res.calls.Load())
+		}
+		x.FS.DropCaches(x.T)
+		if got := readFull(t, x.T, f.ReadAt, make([]byte, 512), c.off); !bytes.Equal(got, bytes.Repeat([]byte{7}, 512)) {
+			t.Errorf("%s: reads %d, want 7", c.policy, got[0])
+		}
+		x.Must(f.Close(x.T))
+	}
+}
+
+// TestUnalignedErrors: the error of a queued write of sectors is told to Done and to fsync, and nothing is left of the write: neither its count
+// nor its hold on snapshots.
+func TestUnalignedErrors(t *testing.T) {
+	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
+		var dev *holding
+		x := fstest.New(t, fstest.Policy(p), withHolding(&dev))
+		f := x.Create("/f")
+		x.Must(f.SetFlags(x.T, nocow))
+		must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+		x.Must(f.Fsync(x.T))
+		dev.hold(blockdev.OpWrite)
+		w := queue(t, x, f, blockdev.OpWrite, make([]byte, 1024), 512)
+		dev.letGo(x.T, errno.EIO)
+		w.want(t, p, 0, errno.EIO)
+		if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
+			t.Errorf("%s: the first fsync after it: have %v want EIO", p, err)
+		}
+		if n, s := f.Inode().DIO.Load(), f.Inode().Root.SnapshotLock.Writers(); n != 0 || s != 0 {
+			t.Errorf("%s: %d in flight, %d keep snapshots out; want none", p, n, s)
+		}
+		x.Must(x.FS.Snapshot(x.T, "/", "/s", false))
+		x.Must(f.Close(x.T))
+	}
+}
+
+// TestUnalignedNewExtent: while a snapshot is made nothing is overwritten in place. A direct write of a whole block then needs a new extent, and
+// goes through the page cache, because sectors could be on their way to the old one, which the next commit frees: it is not queued.
+func TestUnalignedNewExtent(t *testing.T) {
+	var dev *holding
+	x := fstest.New(t, fstest.Policy("unaligned-check-first"), withHolding(&dev))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, nocow))
+	must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+	x.Must(f.Fsync(x.T))
+	lock := &f.Inode().Root.SnapshotLock
+	lock.ReadLock(x.T)
+	dev.hold(blockdev.OpWrite)
+	res := new(result)
+	var n int
+	var err error
+	w := x.T.Go("writer", func(tk *sched.Task) {
+		n, err = f.WriteIter(tk, kiocb.Request{Flags: kiocb.Direct, Done: res}, iopath.Source{Buf: make([]byte, 4096)})
+	})
+	until(func() bool { return dev.count() > 0 })
+	dev.letGo(x.T, nil)
+	x.T.Join(w)
+	lock.ReadUnlock(x.T)
+	if n != 4096 || err != nil || res.calls.Load() != 0 {
+		t.Errorf("%d, %v, Done called %d times; want 4096 at once", n, err, res.calls.Load())
+	}
+	x.Must(f.Close(x.T))
+}
+
+// TestUnalignedNowait: a NOWAIT write through the page cache does not wait for sectors in flight, and a NOWAIT write of sectors is EAGAIN.
+func TestUnalignedNowait(t *testing.T) {
+	var dev *holding
+	x := fstest.New(t, fstest.Policy("unaligned-check-first"), withHolding(&dev))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, nocow))
+	must(f.WriteDirect(x.T, make([]byte, 8192), 0))
+	x.Must(f.Fsync(x.T))
+	readFull(t, x.T, f.ReadAt, make([]byte, 8192), 0)
+	dev.hold(blockdev.OpWrite)
+	w := queue(t, x, f, blockdev.OpWrite, make([]byte, 512), 512)
+	for _, c := range []struct {
+		flags kiocb.Flags
+		off   uint64
+		n     int
+		want  kiocb.Again
+	}{{kiocb.Nowait, 4096, 4096, kiocb.AgainDirect}, {kiocb.Nowait | kiocb.Direct, 512, 512, kiocb.AgainBuffered}, {kiocb.Nowait | kiocb.Direct, 12288, 4096, kiocb.AgainDirect}} {
+		if _, err := f.WriteIter(x.T, kiocb.Request{Pos: c.off, Flags: c.flags, Done: new(result)}, iopath.Source{Buf: make([]byte, c.n)}); err != error(c.want) {
+			t.Errorf("flags %v at %d: have %v want %v", c.flags, c.off, err, c.want)
+		}
+	}
+	dev.letGo(x.T, nil)
+	w.want(t, "write", 512, nil)
+	x.Must(f.Close(x.T))
+}
+
+// TestUnalignedQueuedModel: tasks keep writes of sectors of their own in flight, in blocks that all of them write and that were written or
+// preallocated before, on a device with a latency, beside tasks that read and write other sectors through the page cache. Each sector holds in
+// the end what its task wrote last.
+func TestUnalignedQueuedModel(t *testing.T) {
+	rounds := 40
+	if testing.Short() || fstest.UnderRace {
+		rounds = 10
+	}
+	const tasks, depth, blocks = 3, 8, 32
+	for _, p := range policy.UnalignedNames() {
+		t.Run(p, func(t *testing.T) {
+			var model *dm.Model
+			x := fstest.New(t, fstest.Policy(p), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				model = dm.New(sched.NewTask("dm"), d, dm.Params{Name: "test", Disks: 1, Channels: 16, Depth: 64, Read: 20 * time.Microsecond, Write: 20 * time.Microsecond})
+				return model
+			}))
+			defer model.Close()
+			f := x.Create("/f")
+			x.Must(f.SetFlags(x.T, nocow))
+			x.Must(f.Fallocate(x.T, 0, 0, blocks*4096))
+			must(f.WriteDirect(x.T, make([]byte, blocks/2*4096), 0))
+			want := make([]byte, blocks*4096) // of each sector its task's
+			parallel(x.T, tasks+2, func(tk *sched.Task, i int) {
+				r := rand.New(rand.NewPCG(uint64(i), 4))
+				for n := range rounds {
+					switch i {
+					case tasks: // sector 6 of each block, through the page cache
+						off := r.IntN(blocks)*4096 + 3072
+						stamp(want[off:off+512], uint64(n+1))
+						must(f.WriteAt(tk, want[off:off+512], int64(off)))
+						if n%8 == 0 {
+							x.Must(f.Fsync(tk))
+						}
+						continue
+					case tasks + 1:
+						must(0, ignoreEOF(f.ReadAt(tk, make([]byte, 16384), int64(r.IntN(blocks-4))*4096)))
+						continue
+					}
+					var res [depth]result
+					for j, b := range r.Perm(blocks)[:depth] {
+						off, size := b*4096+i*1024, 512+512*r.IntN(2)
+						q := want[off : off+size]
+						stamp(q, uint64(i+1)<<32|uint64(n*depth+j))
+						got, err := f.WriteIter(tk, kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct, Done: &res[j]}, iopath.Source{Buf: q})
+						if err != errno.EIOCBQUEUED {
+							res[j].Complete(tk, got, err)
+						}
+					}
+					for j := range depth {
+						if res[j].wait(); res[j].err != nil || res[j].n == 0 {
+							t.Errorf("task %d, round %d, request %d: %d, %v", i, n, j, res[j].n, res[j].err)
+							return
+						}
+					}
+				}
+			})
+			for range 2 {
+				if got := readFull(t, x.T, f.ReadAt, make([]byte, len(want)), 0); !bytes.Equal(got, want) {
+					t.Errorf("differs from byte %d on", differs(got, want))
+				}
+				x.Must(f.Fsync(x.T))
+				x.FS.DropCaches(x.T)
+			}
+			x.Must(f.Close(x.T))
+			x.Close()
+		})
+	}
+}
+
+// TestUnalignedCrash: tasks keep direct writes of sectors in flight, in blocks that were written and in preallocated ones, and the file is synced
+// after each round. After a crash the image is clean, and each sector holds what the last fsync has promised or what was written since.
+func TestUnalignedCrash(t *testing.T) {
+	const tasks, depth, blocks, rounds = 4, 4, 16, 8
+	for _, p := range policy.UnalignedNames() {
+		t.Run(p, func(t *testing.T) {
+			var log *dm.LogWrites
+			x := fstest.New(t, fstest.Policy(p), fstest.Size(128<<20), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
+				log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
+				return log
+			}))
+			f := x.Create("/f")
+			x.Must(f.SetFlags(x.T, nocow))
+			x.Must(f.Fallocate(x.T, 0, 0, blocks*4096))
+			must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, blocks/2*4096), 0))
+			x.Must(x.FS.Sync(x.T))
+			var wrote [blocks * 8][]byte           // of each sector: the byte of each write, in order
+			var synced [rounds + 1][blocks * 8]int // of each mark: how many of them were synced
+			for s := range wrote {
+				wrote[s] = []byte{0}
+				if s < blocks/2*8 {
+					wrote[s][0] = 1
+				}
+				synced[0][s] = 1
+			}
+			log.Mark(x.T, "0")
+			for n := 1; n <= rounds; n++ {
+				parallel(x.T, tasks, func(tk *sched.Task, i int) { // task i has two sectors of each block
+					r := rand.New(rand.NewPCG(uint64(i), uint64(n)))
+					var res [depth]result
+					for j, b := range r.Perm(blocks)[:depth] {
+						first, sectors := b*8+i*2, 1+r.IntN(2)
+						for s := first; s < first+sectors; s++ {
+							wrote[s] = append(wrote[s], byte(n+1))
+						}
+						got, err := f.WriteIter(tk, kiocb.Request{Pos: uint64(first) * 512, Flags: kiocb.Direct, Done: &res[j]}, iopath.Source{Buf: bytes.Repeat([]byte{byte(n + 1)}, sectors*512)})
+						if err != errno.EIOCBQUEUED {
+							res[j].Complete(tk, got, err)
+						}
+					}
+					for j := range depth {
+						if res[j].wait(); res[j].err != nil {
+							t.Error(res[j].err)
+						}
+					}
+				})
+				x.Must(f.Fsync(x.T))
+				for s := range wrote {
+					synced[n][s] = len(wrote[s])
+				}
+				log.Mark(x.T, strconv.Itoa(n))
+			}
+			images := 0
+			x.Must(log.Images(x.T, dm.ImageOptions{SectorBytes: 4096, Subsets: 2, Seed: 9}, func(tk *sched.Task, m dm.Image) error {
+				k, err := strconv.Atoi(m.Mark)
+				if err != nil {
+					return nil // before the first
+				}
+				images++
+				if r := must(check.Check(tk, m.Dev, check.Options{})); !r.Clean {
+					return fmt.Errorf("%s after %d: %d findings, first %v", m.Name, k, len(r.Findings), r.Findings[0])
+				}
+				g := must(fs.Open(tk, m.Dev, fs.Options{ReadOnly: true}))
+				h := must(g.OpenFile(tk, "/f", fs.O_RDONLY, 0))
+				got := readFull(t, tk, h.ReadAt, make([]byte, blocks*4096), 0)
+				for s := range wrote {
+					v := got[s*512]
+					may := wrote[s][synced[k][s]-1 : synced[min(k+1, rounds)][s]]
+					if !bytes.Equal(got[s*512:s*512+512], bytes.Repeat([]byte{v}, 512)) || !bytes.Contains(may, []byte{v}) {
+						return fmt.Errorf("%s after fsync %d: sector %d holds %d, want one of %v", m.Name, k, s, v, may)
+					}
+				}
+				x.Must(h.Close(tk))
+				return g.Close(tk)
+			}))
+			if images < 4*rounds {
+				t.Errorf("only %d crash images of %d rounds", images, rounds)
+			}
+			x.Must(f.Close(x.T))
+		})
+	}
+}
+
+// TestUnalignedAllocatesNothing: a direct write of sectors of a written block needs no memory, waited for or queued.
+func TestUnalignedAllocatesNothing(t *testing.T) {
+	if fstest.UnderRace {
+		t.Skip("the race detector allocates")
+	}
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	for _, p := range policy.UnalignedNames() {
+		tk := sched.NewTask(t.Name())
+		dev := &holding{Device: blockdev.NewMemory(256 << 20), kept: make([]*blockdev.Bio, 0, 8)}
+		must(0, mkfs.Make(tk, dev, mkfs.Options{}))
+		x := must(fs.Open(tk, dev, fs.Options{Policy: policy.MustParse(p)}))
+		f := must(x.Create(tk, "/f", 0o644))
+		must(0, f.SetFlags(tk, nocow))
+		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
+		must(0, f.Fsync(tk))
+		buf, i, res := make([]byte, 2048), 0, new(result)
+		run := func() {
+			i = (i + 37) & 511
+			rq := kiocb.Request{Pos: uint64(i) * 2048, Flags: kiocb.Direct, Done: res}
+			dev.op, dev.on = blockdev.OpWrite, p != "unaligned-exclusive"
+			n, err := f.WriteIter(tk, rq, iopath.Source{Buf: buf})
+			if err == errno.EIOCBQUEUED {
+				later := dev.kept[0]
+				dev.kept, dev.on = dev.kept[:0], false
+				dev.Device.Submit(tk, later)
+				n, err = res.n, res.err
+			}
+			if n != 2048 || err != nil {
+				panic(fmt.Sprint(n, err))
+			}
+		}
+		run()
+		if n := testing.AllocsPerRun(500, run); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", p, n)
+		}
+		if calls := res.calls.Load(); (calls == 502) != (p != "unaligned-exclusive") {
+			t.Errorf("%s: %d of 502 requests were queued", p, calls)
+		}
+		must(0, f.Close(tk))
+		must(0, x.Close(tk))
 	}
 }

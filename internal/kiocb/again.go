@@ -42,6 +42,7 @@ const (
 	AgainSnapshot        // a snapshot of the subvolume
 	AgainFlush           // a direct read: dirty pages
 	AgainBuffered        // a direct request that must go through the page cache
+	AgainDirect          // direct writes of sectors in flight
 	Agains               // how many there are
 )
 
@@ -77,6 +78,7 @@ var againWords = [Agains][2]string{
 	AgainSnapshot:  {"reserve", "another task makes a snapshot"},
 	AgainFlush:     {"flush", "a page of the range is dirty"},
 	AgainBuffered:  {"fallback", "the request must go through the page cache"},
+	AgainDirect:    {"drain", "direct writes of sectors are in flight"},
 }
 
 // Place is the step that would have slept, by its name in traces.

@@ -69,11 +69,27 @@ func (d *DREW) TryWrite(t *sched.Task) bool {
 func (d *DREW) WriteUnlock(t *sched.Task) {
 	d.enter(t)
 	lockdep.Release(t, classOf(d.class), d)
-	d.shard(t).Add(-1)
 	t.Discharge(d)
+	d.leave(t)
+}
+
+func (d *DREW) leave(t *sched.Task) {
+	d.shard(t).Add(-1)
 	if d.readers.Load() != 0 {
 		d.q.Wake(t)
 	}
+}
+
+// Disown lets t go on while its place as a writer stays taken: the device has what it writes. WriteUnlockDisowned gives the place back.
+func (d *DREW) Disown(t *sched.Task) {
+	lockdep.Release(t, classOf(d.class), d)
+	t.Discharge(d)
+}
+
+// WriteUnlockDisowned ends TryWrite after Disown, on any task. It never sleeps.
+func (d *DREW) WriteUnlockDisowned(t *sched.Task) {
+	d.enter(t)
+	d.leave(t)
 }
 
 // ReadLock makes t a reader; it sleeps while there are writers. Models btrfs_drew_read_lock().
@@ -93,7 +109,8 @@ func (d *DREW) ReadUnlock(t *sched.Task) {
 	}
 }
 
-// Writers is the number of writers. While tasks come and go it may count one that has gone, never miss one that stays.
+// Writers is the number of writers. While tasks come and go it may count one that has gone, never miss one that stays. A single count
+// may be negative: a writer that was disowned leaves by another task's.
 func (d *DREW) Writers() int64 {
 	sum := int64(0)
 	for i := range d.writers {

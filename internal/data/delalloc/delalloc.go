@@ -89,6 +89,18 @@ func (r *Reservation) letSnapshot(t *sched.Task, ip *inode.Inode) {
 	}
 }
 
+// HandSnapshot gives what NoSnapshot holds to I/O that ends after the reservation. The end of the I/O calls WriteUnlockDisowned of the
+// subvolume's SnapshotLock.
+//
+// Preconditions: NoSnapshot has succeeded.
+func (r *Reservation) HandSnapshot(t *sched.Task, ip *inode.Inode) {
+	if !r.held {
+		panic(fmt.Sprintf("delalloc: HandSnapshot of %s, which holds no snapshot lock", r.String()))
+	}
+	r.held = false
+	ip.Root.SnapshotLock.Disown(t)
+}
+
 // Nocow starts a batch in NOCOW mode: the caller has asked (place.Finder.CanNocow) whether the blocks can be
 // overwritten in place, after ReserveData failed, and keeps snapshots out. Models the only_release_metadata mode.
 func (r *Reservation) Nocow(start, end uint64) {

@@ -110,7 +110,10 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if err := w.lockFile(t, f); err != nil {
 		return 0, err
 	}
-	err := w.checkWrite(t)
+	err := w.drainDirect(t)
+	if err == nil {
+		err = w.checkWrite(t)
+	}
 	if err == nil {
 		err = w.copyLoop(t)
 	}
@@ -172,6 +175,18 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 	if w.pl.Lock.Range() {
 		w.lockRange(t, w.pl.RangeFrom, f.End)
 	}
+	return nil
+}
+
+// drainDirect waits for direct writes in flight where the plan says so: of sectors, which the pages of this write must not be older than.
+func (w *write) drainDirect(t *sched.Task) error {
+	if !w.pl.DrainDirect {
+		return nil
+	}
+	if w.nowait && w.ip.DIO.Load() > 0 {
+		return kiocb.AgainDirect
+	}
+	w.ip.DIO.WaitZero(t)
 	return nil
 }
 

@@ -36,10 +36,11 @@ const keepCopy = 1 << 20
 //	complete                     pages go, i_dio_count down; the request is free for another one
 type request struct {
 	iopath.Pooled
-	env   *iopath.Env
-	ip    *inode.Inode
-	write bool
-	req   kiocb.Request // req.Done is nil: the caller waits
+	env     *iopath.Env
+	ip      *inode.Inode
+	write   bool
+	sectors bool          // of blocks that are written: no ordered extent knows of it, and it keeps snapshots out
+	req     kiocb.Request // req.Done is nil: the caller waits
 
 	left   atomic.Int64
 	ended  atomic.Bool // the submitter may go on
@@ -303,6 +304,11 @@ func (rq *request) complete(t *sched.Task) {
 	if e := rq.failed.Load(); e != nil {
 		rq.n, rq.err = 0, *e
 	}
+	if rq.sectors {
+		// Now that the device has it fsync is to see a reason for a flush; and a snapshot may share the block.
+		rq.ip.MarkDirty(t)
+		rq.ip.Root.SnapshotLock.WriteUnlockDisowned(t)
+	}
 	if rq.write && rq.used > 0 {
 		// A reader, or the source's own page fault, may have brought back what was there before.
 		rq.ip.Pages.Invalidate(t, rq.start>>pagecache.PageShift, rq.end>>pagecache.PageShift)
@@ -317,7 +323,7 @@ func (rq *request) release() {
 		b.oe, b.Vecs = nil, nil
 	}
 	env := rq.env
-	rq.used, rq.env, rq.ip, rq.req, rq.err, rq.syncs = 0, nil, nil, kiocb.Request{}, nil, false
+	rq.used, rq.env, rq.ip, rq.req, rq.err, rq.syncs, rq.sectors = 0, nil, nil, kiocb.Request{}, nil, false, false
 	if cap(rq.copies) > keepCopy {
 		rq.copies = nil
 	}

@@ -24,9 +24,19 @@ import (
 //	UNALIGNED_CHECK_FIRST   it looks the block up under the shared lock, and starts again with the exclusive one (ext4 since 6.5)
 //	UNALIGNED_RETRY         it begins, and is sent back where it maps the block (XFS, IOMAP_DIO_OVERWRITE_ONLY)
 //
-// Model: labs/reference 7.1; fs/ext4/file.c:ext4_dio_write_checks(), fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned(). Differences: a
-// write is waited for in every design; holes, shared extents and writes beyond EOF go through the page cache; the ordered extent that marks
-// a block written is made after the bios, because no ordered extent guards such a write.
+// A write under the shared lock may be queued: unlockFile comes while the device is busy, as for whole blocks. No ordered extent guards it,
+// because two such writes of one block would be in each other's way. What keeps others away until its end:
+//
+//	i_dio_count      truncate, punch, fallocate, clone and, with Plan.DrainDirect, writes through the page cache wait for zero, with i_rwsem:
+//	                 a page that was read before the end has the old sectors, and would be written back over the new ones
+//	SnapshotLock     a snapshot waits: it would share the block
+//
+// A direct write of whole blocks may overtake it in place. If it needs a new extent it goes through the page cache, so that the old one
+// is not freed with sectors on their way to it.
+//
+// Model: labs/reference 7.1; fs/ext4/file.c:ext4_dio_write_checks(), fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned(). Differences: ext4
+// and XFS let a write through the page cache meet one in flight; holes, shared extents and writes beyond EOF go through the page
+// cache; the ordered extent that marks a block written is made after the bios; a NOWAIT write goes through the page cache.
 
 // sector is the unit of a device, in bytes.
 const sector = 512
@@ -52,7 +62,7 @@ func (w *write) unaligned(t *sched.Task) error {
 	return w.sectors(t)
 }
 
-// sectors writes the request, which lies inside EOF. EAGAIN says that it needs the exclusive lock.
+// sectors writes the request, which lies inside EOF. EAGAIN says that it needs the exclusive lock, EIOCBQUEUED that the device has it.
 func (w *write) sectors(t *sched.Task) error {
 	start, end := w.pos, w.pos+uint64(len(w.src))
 	from, to := format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
@@ -86,6 +96,10 @@ func (w *write) sectors(t *sched.Task) error {
 	x, err := w.block(t, from, to)
 	n := 0
 	if err == nil {
+		if x.Type != ordered.Prealloc {
+			w.io.sectors = true
+			w.rsv.HandSnapshot(t, w.ip)
+		}
 		at := int64(x.DiskBytenr) + int64(start-from)
 		if x.Type == ordered.Prealloc && start > from {
 			w.io.submitSectors(t, from, int64(x.DiskBytenr), make([]byte, start-from))
@@ -102,8 +116,6 @@ func (w *write) sectors(t *sched.Task) error {
 	w.pos = end
 	if x.Type == ordered.Prealloc {
 		w.markWritten(t, from, to)
-	} else {
-		w.ip.MarkDirty(t) // fsync is to see a reason for a flush
 	}
 	if w.pl.SyncHeld && w.durable() {
 		return w.syncHeld(t)

@@ -164,6 +164,12 @@ func (w *write) checkWrite(t *sched.Task) error {
 	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {
+		if w.pl.DrainDirect {
+			if w.nowait && w.ip.DIO.Load() > 0 {
+				return kiocb.AgainDirect
+			}
+			w.ip.DIO.WaitZero(t)
+		}
 		if w.pl.Nowait.TryExpand {
 			return zero.TryExpand(t, w.ip, w.isize, w.pos+uint64(len(w.src)))
 		}
@@ -481,6 +487,9 @@ func (w *write) placeBlocking(t *sched.Task, start, end uint64) (place.Extent, e
 		if x, ok, err = pl.Overwrite(t, w.ip, start, end); ok || err != nil {
 			return x, err
 		}
+	}
+	if w.pl.DrainDirect && m.Kind != extentmap.Hole && w.ip.Nocow() {
+		return x, errno.ENOTBLK // sectors may be on their way to what is there
 	}
 	if !w.rsv.HasData() {
 		return x, errno.ENOSPC

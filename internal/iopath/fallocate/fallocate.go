@@ -70,6 +70,9 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
 		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
 	}
+	if plan.DrainDirect {
+		ip.DIO.WaitZero(t)
+	}
 	ip.Touch(t, env.Now())
 	switch {
 	case mode&PunchHole != 0:

@@ -100,6 +100,9 @@ type Plan struct {
 	Unaligned Unaligned
 	// Drain: such a write that has i_rwsem alone waits for those in flight.
 	Drain bool
+	// DrainDirect: an operation with i_rwsem alone that changes pages, extents or the end of the file waits for direct writes in flight, of
+	// which some may be of sectors. A direct write of whole blocks goes through the page cache where it needs a new extent.
+	DrainDirect bool
 	// CheckUnwritten: such a write under the shared lock leaves a block alone that is not written.
 	CheckUnwritten bool
 	// RecheckPages: a direct write that has its range locked looks for pages once more.
@@ -166,7 +169,8 @@ func For(op Op, f Facts, p *Policy) Plan {
 	case DirectWrite, DirectRead:
 		return forDirect(op, &f, p)
 	}
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, AllocSteps: allocOrder(p), RecheckOrdered: p.PunchRecheckOE}
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, AllocSteps: allocOrder(p), RecheckOrdered: p.PunchRecheckOE,
+		DrainDirect: queuesSectors(p)}
 	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
 	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
 	if p.WriteRangeLock {
@@ -185,7 +189,8 @@ func forWrite(f *Facts, p *Policy) Plan {
 		ForceRead:      !p.Wrong.NoForcedRead,
 		NoSnapshot:     !p.Wrong.SnapshotUnlocked,
 		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
-		DIOBegin: p.BufUnlockInEOF,
+		DIOBegin:    p.BufUnlockInEOF,
+		DrainDirect: queuesSectors(p),
 	}
 	if p.CopyByFolio {
 		pl.BatchPages = 1
@@ -229,7 +234,8 @@ func forNowait(pl *Plan, f *Facts, p *Policy) {
 }
 
 func forSetSize(f *Facts, p *Policy) Plan {
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: !p.Wrong.ZeroUnderWriteback, SetsizeSteps: setsizeOrder(p), LockDiskISize: !p.Wrong.DiskISizeUnlocked}
+	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: !p.Wrong.ZeroUnderWriteback, SetsizeSteps: setsizeOrder(p), LockDiskISize: !p.Wrong.DiskISizeUnlocked,
+		DrainDirect: queuesSectors(p)}
 	if p.WriteRangeLock {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
 	}
@@ -238,7 +244,7 @@ func forSetSize(f *Facts, p *Policy) Plan {
 
 // forDirect is the plan of a direct read or write. Models btrfs_direct_write() and btrfs_direct_read(); labs/reference 3.2, 3.3.
 func forDirect(op Op, f *Facts, p *Policy) Plan {
-	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true}
+	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true, DrainDirect: queuesSectors(p)}
 	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
 	pl.RecheckPages, pl.ReserveLate, pl.NeedsSpace = !p.Wrong.DirectNoRecheck, p.Wrong.DirectReserveLate, p.Wrong.DirectNeedsSpace
 	pl.Nofault, pl.SplitOrdered, pl.ChecksAgain = p.DIONofault, !p.Wrong.OrderedWhole, p.Wrong.ChecksAgain
@@ -303,11 +309,16 @@ func forUnaligned(pl *Plan, f *Facts, p *Policy) {
 	default:
 		return
 	}
-	pl.ForceWait, pl.Drain, pl.CheckUnwritten = true, !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten
-	pl.Lock = LockShared
+	pl.Drain, pl.CheckUnwritten = !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten
+	pl.Lock, pl.ForceWait = LockShared, p.Wrong.UnalignedUnwritten // its zeros are its own task's, and its mark comes after them
 	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.InEOF() {
-		pl.Lock = LockInode
+		pl.Lock, pl.ForceWait = LockInode, true
 	}
+}
+
+// queuesSectors reports whether direct writes of sectors may be in flight when no task holds i_rwsem for them.
+func queuesSectors(p *Policy) bool {
+	return (p.UnalignedCheckFirst || p.UnalignedRetry) && !p.UnalignedExclusive && !p.WriteRangeLock && !p.BufUnlockInEOF && !p.Wrong.UnalignedNoWait
 }
 
 // nowaitDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and btrfs_dio_iomap_begin(); labs/reference 3.5,

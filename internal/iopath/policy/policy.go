@@ -118,14 +118,14 @@ type Policy struct {
 	WriteSteps WriteOrder
 }
 
-// Parse reads a specification: the name of a preset, of Presets or NowaitPresets, then any number of "+TOGGLE" and "!TOGGLE", which
+// Parse reads a specification: the name of a preset, of Presets, NowaitPresets or UnalignedPresets, then any number of "+TOGGLE" and "!TOGGLE", which
 // switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
 func Parse(spec string) (Policy, error) {
 	name, rest := cutToggle(spec)
-	all := slices.Concat(Presets, NowaitPresets)
+	all := slices.Concat(Presets, NowaitPresets, UnalignedPresets)
 	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 	if i < 0 {
-		known := slices.Concat(Names(), NowaitNames())
+		known := slices.Concat(Names(), NowaitNames(), UnalignedNames())
 		if n := prose.Nearest(name, known); n != "" {
 			return Policy{}, fmt.Errorf("unknown policy %q, did you mean %q?", name, n)
 		}

@@ -30,6 +30,7 @@ func planText(op Op, p Plan) string {
 	if p.Lock.Range() {
 		w = append(w, fmt.Sprintf("from=%d", p.RangeFrom))
 	}
+	add(p.DrainDirect, "drain_direct")
 	switch op {
 	case Write:
 		add(p.DIOBegin, "dio_begin")
@@ -235,8 +236,8 @@ func TestParse(t *testing.T) {
 		{spec: "locked", on: "PUNCH_RECHECK_OE"},
 		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE"},
 		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF"},
-		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict`},
-		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict`},
+		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry`},
+		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry`},
 		{spec: "locked+", err: `unknown toggle "" in policy "locked+"`},
 		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE"`},
 		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE"`},

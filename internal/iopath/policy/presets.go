@@ -1,5 +1,7 @@
 package policy
 
+import "slices"
+
 // Presets are the eras and proposals of buffered writes, in the order in which reports show them.
 var Presets = []Policy{
 	{
@@ -73,6 +75,22 @@ var NowaitPresets = []Policy{
 	},
 }
 
+// UnalignedPresets are the designs of direct writes of sectors, oldest first, each in the place of the page cache of modern. Names does not
+// list them: for other requests they are modern.
+var UnalignedPresets = []Policy{
+	unaligned("unaligned-exclusive", "ext4 of Linux 6.2: a direct write of sectors is alone", func(p *Policy) *bool { return &p.UnalignedExclusive }),
+	unaligned("unaligned-check-first", "seed 004, ext4 since 6.5: together in blocks that are written, after a look", func(p *Policy) *bool { return &p.UnalignedCheckFirst }),
+	unaligned("unaligned-retry", "XFS: together until a block is not written, then once more and alone", func(p *Policy) *bool { return &p.UnalignedRetry }),
+}
+
+// unaligned is modern with one more toggle.
+func unaligned(name, about string, field func(p *Policy) *bool) Policy {
+	p := Presets[slices.IndexFunc(Presets, func(p Policy) bool { return p.Name == "modern" })]
+	p.Name, p.About = name, about
+	*field(&p) = true
+	return p
+}
+
 // Names lists the presets.
 func Names() []string {
 	names := make([]string, len(Presets))
@@ -87,6 +105,15 @@ func NowaitNames() []string {
 	names := make([]string, len(NowaitPresets))
 	for i := range NowaitPresets {
 		names[i] = NowaitPresets[i].Name
+	}
+	return names
+}
+
+// UnalignedNames lists the presets of direct writes of sectors.
+func UnalignedNames() []string {
+	names := make([]string, len(UnalignedPresets))
+	for i := range UnalignedPresets {
+		names[i] = UnalignedPresets[i].Name
 	}
 	return names
 }

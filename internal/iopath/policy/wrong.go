@@ -40,6 +40,8 @@ type Wrong struct {
 	UnalignedNoDrain bool
 	// UnalignedUnwritten: a direct write of sectors under the shared lock zeroes the rest of a block that is not written.
 	UnalignedUnwritten bool
+	// UnalignedNoWait: writes through the page cache, and zeros, do not wait for direct writes of sectors in flight.
+	UnalignedNoWait bool
 	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
 	OrderedWhole bool
 	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its position again.
@@ -142,6 +144,11 @@ var Wrongs = []Toggle{
 		Name: "WRONG_UNALIGNED_UNWRITTEN", Source: "never in a kernel: what the check of 310ee0902b8d is for", Kernel: "fs/ext4/file.c:ext4_dio_write_checks()",
 		Scenario: "unaligned-writers",
 		Field:    func(p *Policy) *bool { return &p.Wrong.UnalignedUnwritten },
+	},
+	{
+		Name: "WRONG_UNALIGNED_NO_WAIT", Source: "ext4 and XFS, where direct and buffered writes of one page do not go together", Kernel: "fs/ext4/file.c:ext4_buffered_write_iter()",
+		Scenario: "unaligned-and-buffered",
+		Field:    func(p *Policy) *bool { return &p.Wrong.UnalignedNoWait },
 	},
 	{
 		Name: "WRONG_ORDERED_WHOLE", Source: `before "btrfs: split partial dio bios before submit" (6.4)`, Kernel: "fs/btrfs/direct-io.c:btrfs_dio_submit_io()",

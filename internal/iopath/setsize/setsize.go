@@ -109,6 +109,9 @@ func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, s
 
 // grow models the first half of btrfs_setsize().
 func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, plan policy.Plan) error {
+	if plan.DrainDirect {
+		dioWait(t, ip) // zeros go into the block of the old end
+	}
 	if err := zero.Expand(t, env.Read, ip, old, newSize); err != nil {
 		return err
 	}
