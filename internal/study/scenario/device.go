@@ -14,6 +14,8 @@ type overlay struct {
 	old  map[int64]*[sector]byte
 	free []*[sector]byte
 	hold []*[sector]byte // all in m and old
+	// later are the tasks whose writes are transferred by a task of their own each, some time after Submit.
+	later map[*sched.Task]bool
 }
 
 const sector = 4096
@@ -23,6 +25,7 @@ func newOverlay(base *blockdev.Memory) *overlay {
 }
 
 func (d *overlay) reset() {
+	d.later = nil
 	if len(d.hold) == 0 {
 		return
 	}
@@ -68,8 +71,24 @@ func (d *overlay) Name() string { return "memory" }
 func (d *overlay) Size() int64  { return d.base.Size() }
 func (d *overlay) Close() error { return nil }
 
-// Submit does b and ends it. Models what a disk does: the transfer is one step.
+// defers lets t's writes be transferred later, or not any more.
+func (d *overlay) defers(t *sched.Task, yes bool) {
+	if d.later == nil {
+		d.later = map[*sched.Task]bool{}
+	}
+	d.later[t] = yes
+}
+
+// Submit does b and ends it, now or by another task. Models what a disk does: the transfer is one step.
 func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
+	if b.Op == blockdev.OpWrite && d.later[t] {
+		t.Go("disk", func(t *sched.Task) { d.transfer(t, b) })
+		return
+	}
+	d.transfer(t, b)
+}
+
+func (d *overlay) transfer(t *sched.Task, b *blockdev.Bio) {
 	t.Enter(sched.PointDevice, blockdev.WaitClass.ID, d)
 	if b.Err = blockdev.CheckRange(d, b); b.Err == nil {
 		off := b.Off

@@ -35,7 +35,8 @@ const (
 //	kept      no schedule breaks it within the limit of a full search: the scenario's bound of preemptions, or fullCell schedules
 //	broken:N  the shortest schedule that breaks it has N preemptions
 //
-// The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of NOWAIT: buffered and direct writes.
+// The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of NOWAIT: buffered and direct writes. The fifth
+// is that of direct writes of sectors under their designs.
 //
 // The full search takes four minutes of processor time. Its largest cell is enospc under modern: 33,376 schedules with at most 4 preemptions.
 //
@@ -53,7 +54,7 @@ func TestMatrix(t *testing.T) {
 		must(t, err)
 	}
 	rows := matrixRows(string(want))
-	for _, judged := range []string{"rule", "own", "nowait", "direct"} {
+	for _, judged := range []string{"rule", "own", "nowait", "direct", "unaligned"} {
 		own, names, scenarios := judged == "own", policy.Names(), All()
 		switch judged {
 		case "own":
@@ -61,10 +62,8 @@ func TestMatrix(t *testing.T) {
 				c := policy.MustParse(name).Contract()
 				return c.WriteAtom == policy.AtomRequest && c.TruncateHolds
 			})
-		case "nowait", "direct":
-			if names = nowaitBuffered; judged == "direct" {
-				names = policy.NowaitNames()
-			}
+		case "nowait", "direct", "unaligned":
+			names = map[string][]string{"nowait": nowaitBuffered, "direct": policy.NowaitNames(), "unaligned": policy.UnalignedNames()}[judged]
 			scenarios = slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool { return !slices.Equal(s.Policies, names) })
 		}
 		o := Options{Own: own, Config: func(c *explore.Config) {

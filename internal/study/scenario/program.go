@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/pagecache"
@@ -16,6 +17,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/lock"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -208,7 +210,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		p := make([]byte, o.N)
 		oracle.Paint(p, id)
 		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
-		n, err = r.f.WriteIter(t, o.request(), r.source(o, p))
+		n, err = r.write(t, o, p)
 		h.Hi = o.Off + int64(n)
 		enter = n > 0
 		h.Batches = r.batches(o, h.Hi)
@@ -272,6 +274,40 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		return
 	}
 	r.note(Returns, id, "")
+}
+
+// write asks for a write, and sleeps until it has ended.
+func (r *run) write(t *sched.Task, o Op, p []byte) (int, error) {
+	rq := o.request()
+	if !o.Queued {
+		return r.f.WriteIter(t, rq, r.source(o, p))
+	}
+	end := new(ending)
+	end.wait.Init(blockdev.WaitClass)
+	rq.Done = end
+	r.dev.defers(t, true)
+	n, err := r.f.WriteIter(t, rq, r.source(o, p))
+	r.dev.defers(t, false)
+	if errors.Is(err, errno.EIOCBQUEUED) {
+		end.wait.Wait(t, end.over.Load)
+		n, err = end.n, end.err
+	}
+	return n, err
+}
+
+// ending is the end of a queued request, for the task that waits for it.
+type ending struct {
+	wait lock.WaitQueue
+	over atomic.Bool
+	n    int
+	err  error
+}
+
+// Complete makes it a kiocb.Completion.
+func (e *ending) Complete(t *sched.Task, n int, err error) {
+	e.n, e.err = n, err
+	e.over.Store(true)
+	e.wait.Wake(t)
 }
 
 // expects reports whether an operation may end so: a NOWAIT one is refused by a policy without such requests.

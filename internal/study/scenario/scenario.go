@@ -61,6 +61,8 @@ type Op struct {
 	Direct, Append, DSync bool
 	// Nowait says that a write is NOWAIT: EAGAIN is no error, and to sleep is a violation.
 	Nowait bool
+	// Queued says that a direct write is queued: the task sleeps until it is told the end, and holds no lock meanwhile.
+	Queued bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
 }
@@ -90,6 +92,11 @@ func NowaitDirect(off, n int64) Op {
 func DirectWrite(off, n int64) Op { return Op{Kind: OpWrite, Off: off, N: n, Direct: true} }
 func DirectRead(off, n int64) Op  { return Op{Kind: OpRead, Off: off, N: n, Direct: true} }
 
+// QueuedWrite is DirectWrite, queued.
+func QueuedWrite(off, n int64) Op {
+	return Op{Kind: OpWrite, Off: off, N: n, Direct: true, Queued: true}
+}
+
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
@@ -103,6 +110,9 @@ func (o Op) String() string {
 	}
 	if o.Direct {
 		s = "direct " + s
+	}
+	if o.Queued {
+		s = "queued " + s
 	}
 	if o.DSync {
 		s = "durable " + s
