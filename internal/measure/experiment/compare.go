@@ -44,30 +44,36 @@ func (r *run) progress(step string, share float64, ios uint64) {
 
 func (o *Options) stopped() bool { return o.Stop != nil && o.Stop.Load() }
 
-// fileSize is how long the test file has to be, in bytes.
-func fileSize(jf *fio.JobFile) (int64, error) {
-	size := int64(0)
+// fileSize is how long the test file has to be, in bytes: whole pages. block is how much of it is judged as one, a power of two.
+func fileSize(jf *fio.JobFile) (size int64, block int, err error) {
+	block = blockSize
+	fits := func(n int64) bool {
+		for block > minBlock && n%int64(block) != 0 {
+			block /= 2
+		}
+		return n%int64(block) == 0
+	}
 	for _, j := range jf.Jobs {
 		n := max(j.FileSize, j.Offset+j.Size)
 		if n == 0 {
-			return 0, fmt.Errorf("job %s: compare needs a size in bytes", j.Name)
+			return 0, 0, fmt.Errorf("job %s: compare needs a size in bytes", j.Name)
 		}
 		for d, use := range [2]bool{j.Read, j.Write} {
 			for _, b := range j.BS[d] {
-				if use && b.Size%blockSize != 0 {
-					return 0, fmt.Errorf("job %s: compare needs blocks that are multiples of %d, have %d", j.Name, blockSize, b.Size)
+				if use && !fits(int64(b.Size)) {
+					return 0, 0, fmt.Errorf("job %s: compare needs blocks that are multiples of %d, have %d", j.Name, minBlock, b.Size)
 				}
 			}
 		}
-		if j.Offset%blockSize != 0 {
-			return 0, fmt.Errorf("job %s: compare needs an offset that is a multiple of %d, have %d", j.Name, blockSize, j.Offset)
+		if !fits(j.Offset) {
+			return 0, 0, fmt.Errorf("job %s: compare needs an offset that is a multiple of %d, have %d", j.Name, minBlock, j.Offset)
 		}
 		if j.Verify {
-			return 0, fmt.Errorf("job %s: compare puts its own stamps into the blocks; leave verify out", j.Name)
+			return 0, 0, fmt.Errorf("job %s: compare puts its own stamps into the blocks; leave verify out", j.Name)
 		}
 		size = max(size, n)
 	}
-	return (size + blockSize - 1) / blockSize * blockSize, nil
+	return (size + blockSize - 1) / blockSize * blockSize, block, nil
 }
 
 func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
@@ -93,7 +99,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if total > maxRuns {
 		return nil, fmt.Errorf("compare tells apart %d runs, have %d", maxRuns, total)
 	}
-	size, err := fileSize(opt.Job)
+	size, block, err := fileSize(opt.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +128,8 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	for _, row := range rows {
 		c := contents[row.rig]
 		if c == nil {
-			if c = newContent(size); opt.NoPayload {
-				c = &content{size: size}
+			if c = newContent(size, block); opt.NoPayload {
+				c = &content{size: size, block: block}
 			}
 			contents[row.rig] = c
 			if err := prepare(t, row, &opt, c); err != nil && !errors.Is(err, errStopped) {

@@ -232,7 +232,7 @@ func TestContentFindsMutants(t *testing.T) {
 
 // A block that nobody wrote in this run must hold what it held before.
 func TestContentUnwritten(t *testing.T) {
-	c := newContent(4 * blockSize)
+	c := newContent(4*blockSize, blockSize)
 	l := &fakeLab{}
 	task := sched.NewTask("test")
 	l.Prepare(task, 4*blockSize)
@@ -287,7 +287,7 @@ func TestContentOrder(t *testing.T) {
 		{[2]int64{10, 40}, [2]int64{20, 30}, 1, "ok"},
 		{[2]int64{10, 40}, [2]int64{20, 30}, 0, "ok"},
 	} {
-		x := newContent(blockSize)
+		x := newContent(blockSize, blockSize)
 		l := &fakeLab{data: make([]byte, blockSize)}
 		task := sched.NewTask("test")
 		s := &fakeSession{l, "free"}
@@ -368,7 +368,7 @@ func TestStop(t *testing.T) {
 }
 
 func BenchmarkStamp(b *testing.B) {
-	c := newContent(1 << 20)
+	c := newContent(1<<20, blockSize)
 	c.begin(1)
 	w := c.newWriter()
 	p := make([]byte, blockSize)
@@ -413,24 +413,26 @@ func TestStatistics(t *testing.T) {
 
 // A block is torn wherever the second write begins or ends in it.
 func TestTornAnywhere(t *testing.T) {
-	c := newContent(4 * blockSize)
-	c.begin(1)
-	w := c.newWriter()
-	block := make([]byte, blockSize)
-	w.Done(w.Stamp(block, 0), 1, 2, nil)
-	for i := range c.lastStart {
-		c.lastStart[i] = 1
-	}
-	out := &findings{}
-	if s := c.judgeBlock(block, 0, out); s == unknown || out.String() != "ok" {
-		t.Fatalf("the whole block: %v, %s", s, out)
-	}
-	for l := range lines {
+	for _, size := range []int{minBlock, 2048, blockSize} {
+		c := newContent(4*blockSize, size)
+		c.begin(1)
+		w := c.newWriter()
+		block := make([]byte, size)
+		w.Done(w.Stamp(block, 0), 1, 2, nil)
+		for i := range c.lastStart {
+			c.lastStart[i] = 1
+		}
 		out := &findings{}
-		p := bytes.Clone(block)
-		binary.LittleEndian.PutUint64(p[l*lineSize:], uint64(makeStamp(1, 0, 7)))
-		if s := c.judgeBlock(p, 0, out); s != unknown || !strings.HasPrefix(out.String(), "1 torn block, first at 0: ") {
-			t.Errorf("line %d of another write: %v, %s", l, s, out)
+		if s := c.judgeBlock(block, 0, out); s == unknown || out.String() != "ok" {
+			t.Fatalf("the whole block: %v, %s", s, out)
+		}
+		for l := range size / lineSize {
+			out := &findings{}
+			p := bytes.Clone(block)
+			binary.LittleEndian.PutUint64(p[l*lineSize:], uint64(makeStamp(1, 0, 7)))
+			if s := c.judgeBlock(p, 0, out); s != unknown || !strings.HasPrefix(out.String(), "1 torn block, first at 0: ") {
+				t.Errorf("%d bytes, line %d of another write: %v, %s", size, l, s, out)
+			}
 		}
 	}
 }

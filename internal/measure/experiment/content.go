@@ -13,11 +13,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Every 4 KiB block that is written says who wrote it. A block is 64 lines of 64 bytes; each line begins with
-// the stamp of its write, so that a block made of two writes shows where one ends and the other begins.
+// Every block that is written says who wrote it. A block is 4 KiB, or as much of it as the job's requests are made of, at least a sector of
+// 512 bytes. It is lines of 64 bytes; each line begins with the stamp of its write, so that a block made of two writes shows where one ends
+// and the other begins.
 //
 //	line 0      stamp, offset in the file (8 bytes), crc32c of the two (4 bytes), the writer's pattern
-//	line 1..63  stamp, the writer's pattern
+//	line 1..    stamp, the writer's pattern
 //
 // A stamp is run (16 bits), writer (8), sequence (40). The pattern depends on the writer alone: a write costs
 // the runner 64 stores, and the reader can still compare every byte.
@@ -26,11 +27,12 @@ import (
 // allowed at the end of a run when no other write to its block started after it had ended: the
 // older would have to come after the newer. So it is allowed if and only if it ended no earlier than
 // the latest start of a write to its block. Two writes that ran at the same time may end up in either order; a block
-// that mixes them breaks the block contract, which every policy has to keep: the page lock makes a copy into a page whole.
+// that mixes them breaks the block contract, which every policy has to keep: the page lock makes a copy into a page whole,
+// and the device a write of sectors.
 const (
-	blockSize  = 4096
+	blockSize  = 4096 // the largest block
+	minBlock   = 512
 	lineSize   = 64
-	lines      = blockSize / lineSize
 	maxWriters = 255
 	fillWriter = 255 // who wrote the file before the first run
 	maxRuns    = 1<<16 - 1
@@ -67,10 +69,9 @@ func patternOf(writer int) *[blockSize]byte {
 	return p
 }
 
-// seal puts stamp and header into block, which holds the writer's pattern.
+// seal puts stamp and header into block, which holds the writer's pattern and is whole lines.
 func seal(block []byte, s stamp, off int64) {
-	_ = block[blockSize-1]
-	for i := 0; i < blockSize; i += lineSize {
+	for i := 0; i < len(block); i += lineSize {
 		binary.LittleEndian.PutUint64(block[i:], uint64(s))
 	}
 	binary.LittleEndian.PutUint64(block[8:], uint64(off))
@@ -103,20 +104,21 @@ func (w *writer) Stamp(p []byte, off int64) uint64 {
 		w.base, w.n = &p[0], w.filled[&p[0]]
 	}
 	if len(p) > w.n {
-		for i := 0; i < len(p); i += blockSize {
-			copy(p[i:], w.pattern[:])
+		for i := 0; i < len(p); i += w.c.block {
+			copy(p[i:], w.pattern[:w.c.block])
 		}
 		w.n, w.filled[w.base] = len(p), len(p)
 	}
 	s := makeStamp(w.c.run, w.id, w.seq)
-	for i := 0; i+blockSize <= len(p); i += blockSize {
-		seal(p[i:i+blockSize], s, off+int64(i))
+	unit := w.c.block
+	for i := 0; i+unit <= len(p); i += unit {
+		seal(p[i:i+unit], s, off+int64(i))
 	}
 	if w.seq/logChunk == uint64(len(w.chunks)) {
 		w.chunks = append(w.chunks, make([]logged, logChunk))
 	}
 	// Until it has ended it may be there or not.
-	w.chunks[w.seq/logChunk][w.seq%logChunk] = logged{math.MinInt64, math.MaxInt64, uint32(off / blockSize), uint32(len(p) / blockSize)}
+	w.chunks[w.seq/logChunk][w.seq%logChunk] = logged{math.MinInt64, math.MaxInt64, uint32(off / int64(unit)), uint32(len(p) / unit)}
 	w.seq++
 	return w.seq - 1
 }
@@ -139,6 +141,7 @@ func (w *writer) at(seq uint64) *logged {
 // content knows what every block of the file may hold.
 type content struct {
 	size      int64
+	block     int     // bytes of a block
 	state     []stamp // by block: what the last read-back found
 	lastStart []int64 // by block, of the run that is judged; MinInt64: nobody wrote it
 	run       int
@@ -147,8 +150,9 @@ type content struct {
 	idle      []*writer // of earlier runs, with the room for their logs
 }
 
-func newContent(size int64) *content {
-	return &content{size: size, state: make([]stamp, size/blockSize), lastStart: make([]int64, size/blockSize)}
+func newContent(size int64, block int) *content {
+	n := size / int64(block)
+	return &content{size: size, block: block, state: make([]stamp, n), lastStart: make([]int64, n)}
 }
 
 func (c *content) pattern(writer int) *[blockSize]byte {
@@ -160,17 +164,17 @@ func (c *content) pattern(writer int) *[blockSize]byte {
 
 // fill writes the whole file, so that every run finds it alike, and every block has a known content.
 func (c *content) fill(t *sched.Task, f fio.Target, tick func(share float64) error) error {
-	buf := make([]byte, 1<<20)
-	for i := 0; i < len(buf); i += blockSize {
-		copy(buf[i:], c.pattern(fillWriter)[:])
+	buf, unit := make([]byte, 1<<20), int64(c.block)
+	for i := 0; i < len(buf); i += c.block {
+		copy(buf[i:], c.pattern(fillWriter)[:c.block])
 	}
 	for off := int64(0); off < c.size; off += int64(len(buf)) {
 		p := buf[:min(int64(len(buf)), c.size-off)]
-		for i := int64(0); i < int64(len(p)); i += blockSize {
-			s := makeStamp(0, fillWriter, uint64((off+i)/blockSize))
-			seal(p[i:i+blockSize], s, off+i)
+		for i := int64(0); i < int64(len(p)); i += unit {
+			s := makeStamp(0, fillWriter, uint64((off+i)/unit))
+			seal(p[i:i+unit], s, off+i)
 			if c.state != nil {
-				c.state[(off+i)/blockSize] = s
+				c.state[(off+i)/unit] = s
 			}
 		}
 		if _, err := f.WriteAt(t, p, off); err != nil {
@@ -250,7 +254,7 @@ func (c *content) judge(t *sched.Task, f fio.Target) (*findings, error) {
 		}
 	}
 	out := &findings{}
-	buf := make([]byte, 1<<20)
+	buf, unit := make([]byte, 1<<20), int64(c.block)
 	if have := f.Size(t); have != c.size {
 		out.add("missing", "file has %d bytes, want %d", have, c.size)
 	}
@@ -259,9 +263,9 @@ func (c *content) judge(t *sched.Task, f fio.Target) (*findings, error) {
 		if n, err := f.ReadAt(t, p, off); n < len(p) {
 			return nil, fmt.Errorf("read back at %d: %d of %d bytes: %w", off, n, len(p), err)
 		}
-		for i := int64(0); i+blockSize <= int64(len(p)); i += blockSize {
-			b := (off + i) / blockSize
-			c.state[b] = c.judgeBlock(p[i:i+blockSize], b, out)
+		for i := int64(0); i+unit <= int64(len(p)); i += unit {
+			b := (off + i) / unit
+			c.state[b] = c.judgeBlock(p[i:i+unit], b, out)
 		}
 	}
 	return out, nil
@@ -269,10 +273,10 @@ func (c *content) judge(t *sched.Task, f fio.Target) (*findings, error) {
 
 // judgeBlock returns the stamp of the write that block b holds.
 func (c *content) judgeBlock(p []byte, b int64, out *findings) stamp {
-	off := b * blockSize
+	off := b * int64(c.block)
 	s := stamp(binary.LittleEndian.Uint64(p))
 	// Whole, and made by one write?
-	for l := 1; l < lines; l++ {
+	for l := 1; l < c.block/lineSize; l++ {
 		if o := stamp(binary.LittleEndian.Uint64(p[l*lineSize:])); o != s {
 			out.add("torn", "at %d: line %d has %s, line %d has %s", off, l-1, s, l, o)
 			return unknown
@@ -286,7 +290,7 @@ func (c *content) judgeBlock(p []byte, b int64, out *findings) stamp {
 	pat := c.pattern(w)
 	sum := crc32.Checksum(p[:16], castagnoli)
 	good := binary.LittleEndian.Uint32(p[16:]) == sum && bytes.Equal(p[20:lineSize], pat[20:lineSize])
-	for l := lineSize; l < blockSize && good; l += lineSize {
+	for l := lineSize; l < c.block && good; l += lineSize {
 		good = bytes.Equal(p[l+8:l+lineSize], pat[l+8:l+lineSize])
 	}
 	if !good {

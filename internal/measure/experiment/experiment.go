@@ -84,7 +84,7 @@ type PairRatio struct {
 // Options says what to compare.
 type Options struct {
 	// Job is the job file, already scaled (JobFile.Set). All its tasks run on the test file, whatever
-	// filename it names. Block sizes must be multiples of 4 KiB.
+	// filename it names. Block sizes must be multiples of 512 bytes.
 	Job      *fio.JobFile
 	Policies []string
 	// Variants are the rows instead of Policies, if there are any. Baseline is the name of the row that ratios are to, and Pairs are
