@@ -42,20 +42,24 @@ them; --ablation adds a row for each patch, without it. Each row has what a requ
 path allocations, steps with a leaf locked for nothing, steps that may block, sleeps, and the places of EAGAIN.
 
 Seed 001: one writer, 4 KiB sequential writes of cached pages, through pwrite, libaio and io_uring, without the patch (a worker does
-each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own.`,
+each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own.
+
+Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blocks that are written, on a device that takes 1 ms: each alone
+(ext4 before the patch), together after a look or until a block is not written (ext4, XFS), and through the page cache (btrfs).`,
 		Example: `  btrlab compare
   btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html
   btrlab compare --policy locked,unlocked --linux /mnt/btrfs
   btrlab compare 000 --ablation
-  btrlab compare 001 --rounds 5`,
+  btrlab compare 001 --rounds 5
+  btrlab compare 004`,
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: []string{"000", "001", "002"},
+		ValidArgs: []string{"000", "001", "002", "004"},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
 	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
 	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
-	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device; may be repeated: "+strings.Join(rig.Models(), ", "))
+	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device (default for seeds 000 and 004: delay); may be repeated: "+strings.Join(rig.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
 	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")

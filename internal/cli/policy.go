@@ -58,7 +58,7 @@ func toggleOf(g *policy.Toggle) toggleInfo {
 	return info
 }
 
-func presets() []policy.Policy { return slices.Concat(policy.Presets, policy.NowaitPresets) }
+func presets() []policy.Policy { return slices.Concat(policy.Presets, policy.NowaitPresets, policy.UnalignedPresets) }
 
 func (a *app) policyList() *cobra.Command {
 	var asJSON bool

@@ -135,14 +135,17 @@ func TestOptionsBounded(t *testing.T) {
 	}
 }
 
-// TestSeed002Copy: the embedded job is the one in testdata.
-func TestSeed002Copy(t *testing.T) {
-	text, err := os.ReadFile("../../testdata/fio/seed-002.fio")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(text) != rig.Seed002 {
-		t.Error("internal/measure/rig/seed-002.fio and testdata/fio/seed-002.fio differ")
+// TestSeedCopies: the embedded jobs are those in testdata.
+func TestSeedCopies(t *testing.T) {
+	for _, s := range rig.Seeds() {
+		name := "seed-" + s.Name + ".fio"
+		text, err := os.ReadFile("../../testdata/fio/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(text) != s.Job {
+			t.Errorf("internal/measure/rig/%s and testdata/fio/%s differ", name, name)
+		}
 	}
 }
 

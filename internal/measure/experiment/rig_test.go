@@ -52,6 +52,43 @@ group_reporting`))
 	}
 }
 
+// The job of seed 004, smaller: direct writes of half a block, many in flight, under each design and through the page cache. Each half of a block is
+// one whole write in the end. The file is so small that writes of one block meet.
+func TestSeed004KeepsSectors(t *testing.T) {
+	jf, err := fio.Parse("seed-004", strings.NewReader(rig.Seed004))
+	for _, kv := range [][2]string{{"size", "128k"}, {"numjobs", "4"}, {"iodepth", "16"}, {"rw", "randwrite"}, {"norandommap", "1"}, {"io_size", "1m"}, {"time_based", "0"}, {"ramp_time", "0"}, {"bssplit", "512/20:1k/20:2k/40:6k/20"}} {
+		if err == nil {
+			err = jf.Set(kv[0], kv[1])
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := sched.NewTask("test")
+	l, err := rig.Open(task, rig.Config{Size: 256 << 20, Model: "delay:write=50us,read=50us,flush=50us"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, s := range rig.Seeds() {
+		if s.Name != "004" {
+			continue
+		}
+		r, err := experiment.Compare(task, l, experiment.Options{Job: jf, Variants: s.Rows, Baseline: s.Baseline, Pairs: s.Pairs, Rounds: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range r.Rows {
+			if row.Content != "ok" || row.Check != "clean" || row.IOPS == 0 {
+				t.Errorf("%s: content %s, check %s, %g iops", row.Policy, row.Content, row.Check, row.IOPS)
+			}
+		}
+		if len(r.Rows) != 4 || r.Baseline != "exclusive" || r.Pairs[0].Published < 185 || r.Pairs[0].Published > 186 {
+			t.Errorf("%d rows, baseline %s, pairs %+v", len(r.Rows), r.Baseline, r.Pairs)
+		}
+	}
+}
+
 // Sixteen writers of one locked file and a device that takes what it gets: the flusher is the limit, so more CPUs must not make the
 // row slower. Two faults once did, by six times from 2 to 8 CPUs: a throttled writer slept for 200 ms with i_rwsem while the flusher
 // had nothing left to write, and a lock promised to a sleeper was idle until that had woken.

@@ -19,6 +19,11 @@ var Seed000 string
 //go:embed seed-001.fio
 var Seed001 string
 
+// Seed004 is the job of seed 004; testdata/fio/seed-004.fio is the same file for people.
+//
+//go:embed seed-004.fio
+var Seed004 string
+
 // Seed is a published experiment as compare runs it.
 type Seed struct {
 	Name  string // "001"
@@ -78,5 +83,13 @@ func Seeds() []Seed {
 				{Name: "io_uring-4", About: "io_uring with iodepth=4", Policy: patch, Set: set(uring, four)},
 			}},
 		locking,
+		{Name: "004", Title: "Direct writes of less than a block", Job: Seed004, Baseline: "exclusive", Model: "delay",
+			Pairs: [][2]string{{"check-first", "exclusive"}, {"retry", "check-first"}, {"buffered", "exclusive"}},
+			Rows: []experiment.Variant{
+				{Name: "exclusive", About: "ext4 of Linux 6.2: each write alone", Policy: "unaligned-exclusive", Published: 4328},
+				{Name: "check-first", About: "ext4 with the patch: together in blocks that are written", Policy: "unaligned-check-first", Published: 801_000},
+				{Name: "retry", About: "XFS: together until a block is not written", Policy: "unaligned-retry"},
+				{Name: "buffered", About: "btrfs: through the page cache, then flushed", Policy: "modern"},
+			}},
 	}
 }
