@@ -58,7 +58,9 @@ func toggleOf(g *policy.Toggle) toggleInfo {
 	return info
 }
 
-func presets() []policy.Policy { return slices.Concat(policy.Presets, policy.NowaitPresets, policy.UnalignedPresets) }
+func presets() []policy.Policy {
+	return slices.Concat(policy.Presets, policy.NowaitPresets, policy.UnalignedPresets)
+}
 
 func (a *app) policyList() *cobra.Command {
 	var asJSON bool
