@@ -17,6 +17,7 @@ func (a *app) bench() *cobra.Command {
 	var image, pol, model, linux string
 	var set []string
 	var asJSON, nocow bool
+	var syntax fio.Syntax
 	var dirty byteSize
 	var prof profiles
 	var rt runtimeFlags
@@ -37,6 +38,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
 	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(rig.Models(), ", "))
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
+	f.BoolVar(&syntax.IgnoreUnknown, "ignore-unknown", false, "leave options of the job file out that btrlab does not know")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
 	linuxFlag(cmd, &linux)
@@ -50,7 +52,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image)); err != nil {
 			return err
 		}
-		jf, err := a.readJob(args[0])
+		jf, err := a.readJob(syntax, args[0])
 		if err != nil {
 			return err
 		}
@@ -94,11 +96,11 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	return cmd
 }
 
-func (a *app) readJob(path string) (*fio.JobFile, error) {
+func (a *app) readJob(x fio.Syntax, path string) (*fio.JobFile, error) {
 	if path == "-" {
-		return fio.Parse("standard input", a.stdin())
+		return x.Parse("standard input", a.stdin())
 	}
-	return fio.ParseJobFile(path)
+	return x.ParseFile(path)
 }
 
 // setOptions applies key=value words to every job.

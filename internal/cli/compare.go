@@ -193,7 +193,7 @@ func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
 func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
 	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
 	if path != "" {
-		jf, err = a.readJob(path)
+		jf, err = a.readJob(fio.Syntax{}, path)
 	}
 	if err != nil {
 		return nil, err

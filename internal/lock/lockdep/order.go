@@ -27,6 +27,7 @@ var Order = []Row{
 	// 1 to 19: what is held around whole system calls (a ring's mutex, a mount's).
 	{"uring_lock", 5, sleep, "uring.Submit, around the inline attempts of a batch"},
 	{"aio_events", 10, sleep, "aio.GetEvents: events of a context, with nothing held"},
+	{"fio_job", 10, sleep, "fio: the end of a job that wait_for names, with nothing held"},
 	{"uring_cqe", 10, sleep, "uring.Wait: completions of a ring, with nothing held; uring.Close: the end of all requests"},
 	{"inode_shrink", 15, sleep, "fs: after the last reference to an inode, when memory is short: writeback and commit"},
 	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},

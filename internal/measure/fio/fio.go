@@ -20,7 +20,6 @@ package fio
 
 import (
 	"io"
-	"os"
 	"sync/atomic"
 
 	"btrlab/internal/measure/stats"
@@ -85,17 +84,10 @@ type Options struct {
 }
 
 // ParseJobFile reads the job file at path.
-func ParseJobFile(path string) (*JobFile, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return parse(path, f)
-}
+func ParseJobFile(path string) (*JobFile, error) { return Syntax{}.ParseFile(path) }
 
 // Parse reads a job file; name is used in errors.
-func Parse(name string, r io.Reader) (*JobFile, error) { return parse(name, r) }
+func Parse(name string, r io.Reader) (*JobFile, error) { return Syntax{}.Parse(name, r) }
 
 // Run runs the jobs: all at once, but a job with stonewall waits for those before it. The error is
 // for what kept a job from starting; a job that failed on the way is in the result (stats.Run.FirstError).

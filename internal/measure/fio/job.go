@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -73,7 +75,10 @@ type Job struct {
 	RW             string // as fio prints it: randwrite, rw, ...
 	Read, Write    bool
 	Random         bool
-	BS             [2][]BlockShare // by direction; one entry unless bssplit
+	Skip           int64           // bytes between a sequential request's end and the next one's begin; negative goes backwards
+	Follow         int             // requests that go on where a random one ended, with it
+	Distribution   Distribution    // of random offsets
+	BS             [2][]BlockShare // by direction; one entry unless bssplit or bsrange
 	Filename       string
 	Directory      string
 	Size           int64 // bytes; 0: the whole file
@@ -82,11 +87,19 @@ type Job struct {
 	IOSize         int64 // bytes to move; 0: Size
 	Offset         int64 // bytes
 	OffsetPercent  int
+	OffsetStep     int64 // bytes that each further task of the job begins later
 	NumJobs        int
 	Runtime        time.Duration
 	TimeBased      bool
 	Ramp           time.Duration // runs before anything is measured
-	NumberIOs      uint64        // 0: no bound
+	Loops          int           // passes over the region
+	StartDelay     time.Duration
+	Think          time.Duration // pause after every ThinkBlocks requests
+	ThinkBlocks    int
+	WaitFor        string // name of the job that ends first; empty: none
+	ExitAll        bool   // the end of one of the job's tasks ends others
+	ExitWhat       Exit
+	NumberIOs      uint64 // 0: no bound
 	Engine         Engine
 	IODepth        int
 	BatchSubmit    int // requests submitted at once; 0: IODepth
@@ -96,6 +109,7 @@ type Job struct {
 	ForceAsync     int // every so many requests of io_uring one goes to a worker at once; 0: none
 	Nowait         bool
 	IgnoreError    [2][]errno.Errno // by direction: errors that do not end the job
+	IgnoreAll      [2]bool          // by direction: none does
 	Direct         bool
 	Fsync          int // writes between fsyncs; 0: none
 	EndFsync       bool
@@ -105,9 +119,12 @@ type Job struct {
 	GroupReporting bool
 	NewGroup       bool
 	Stonewall      bool
-	RWMixRead      int    // percent
-	RateIOPS       [2]int // per second and task; 0: as fast as it goes
-	Verify         bool   // crc32c
+	RWMixRead      int      // percent
+	RateIOPS       [2]int   // per second and task; 0: as fast as it goes
+	Rate           [2]int64 // bytes per second and task; 0: as fast as it goes
+	Poisson        bool     // the pauses of a rate are random
+	Verify         bool     // crc32c
+	DoVerify       bool     // with Verify: read back what was written
 	RandSeed       uint64
 	Thread         bool // accepted; tasks are always threads of one process
 }
@@ -117,12 +134,33 @@ type JobFile struct {
 	Name   string
 	Global []stats.Option
 	Jobs   []*Job
+	// Notes are what the file asks for and does not get: options that have no effect here.
+	Notes []string
+}
+
+// Exit is what the end of a task with ExitAll ends.
+type Exit uint8
+
+// What ends.
+const (
+	ExitGroup     Exit = iota // the tasks of its reporting group
+	ExitStonewall             // those that run
+	ExitEverything
+)
+
+var exitNames = [...]string{"group", "stonewall", "all"}
+
+// unknownError is the error of an option that fio may have and btrlab does not.
+type unknownError struct{ key string }
+
+func (e *unknownError) Error() string {
+	return fmt.Sprintf("unknown option %q%s", e.key, suggest(e.key))
 }
 
 func (j *Job) set(key, val string, has bool) error {
 	o := optionByName[key]
 	if o == nil {
-		return fmt.Errorf("unknown option %q%s", key, suggest(key))
+		return &unknownError{key}
 	}
 	if (!has || val == "") && !o.flag {
 		return fmt.Errorf("option %s needs a value", key)
@@ -138,10 +176,56 @@ func (j *Job) set(key, val string, has bool) error {
 
 func defaults() Job {
 	four := []BlockShare{{4096, 100}}
-	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, BatchSubmit: 1, BatchMin: 1, RWMixRead: 50, Invalidate: true}
+	return Job{RW: "read", Read: true, BS: [2][]BlockShare{four, four}, NumJobs: 1, IODepth: 1, BatchSubmit: 1, BatchMin: 1, RWMixRead: 50, Invalidate: true,
+		Follow: 1, Loops: 1, ThinkBlocks: 1, DoVerify: true}
 }
 
-func parse(name string, r io.Reader) (*JobFile, error) {
+// Syntax is how job files are read. The zero value is strict: an option that is not known is an error.
+type Syntax struct {
+	IgnoreUnknown bool // such an option is noted and left out
+}
+
+// ParseFile reads the job file at path.
+func (x Syntax) ParseFile(path string) (*JobFile, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return x.Parse(path, f)
+}
+
+// skips says why an option is left out, with nothing when it is not.
+func (x Syntax) skips(key string) string {
+	if _, known := optionByName[key]; known {
+		return ""
+	}
+	why, ok := inert[key]
+	switch {
+	case ok && why == "":
+		return "has no effect"
+	case ok:
+		return "has no effect: " + why
+	case x.IgnoreUnknown:
+		return "is unknown"
+	}
+	return ""
+}
+
+// variable is a variable of the environment in a job file.
+var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+// clean is a line of a job file without comment and blanks around it, with the variables of the environment in it. Models fio
+// init.c: a comment begins at the first ; or #, and a variable that is not set is empty.
+func clean(line string) string {
+	if i := strings.IndexAny(line, ";#"); i >= 0 {
+		line = line[:i]
+	}
+	return variable.ReplaceAllStringFunc(strings.TrimSpace(line), func(v string) string { return os.Getenv(v[2 : len(v)-1]) })
+}
+
+// Parse reads a job file; name is used in errors.
+func (x Syntax) Parse(name string, r io.Reader) (*JobFile, error) {
 	jf := &JobFile{Name: name}
 	global := defaults()
 	var job *Job
@@ -152,11 +236,11 @@ func parse(name string, r io.Reader) (*JobFile, error) {
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
 		line++
-		s := strings.TrimSpace(sc.Text())
+		s := sc.Text()
 		if line == 1 {
 			s = strings.TrimPrefix(s, "\ufeff")
 		}
-		if s == "" || s[0] == ';' || s[0] == '#' {
+		if s = clean(s); s == "" {
 			continue
 		}
 		if s[0] == '[' {
@@ -168,7 +252,7 @@ func parse(name string, r io.Reader) (*JobFile, error) {
 			if section == "" {
 				return fail(fmt.Errorf("section without a name"))
 			}
-			if rest := strings.TrimSpace(s[end+1:]); rest != "" && rest[0] != ';' && rest[0] != '#' {
+			if rest := strings.TrimSpace(s[end+1:]); rest != "" {
 				return fail(fmt.Errorf("%q after section [%s]", rest, section))
 			}
 			job = nil
@@ -185,6 +269,10 @@ func parse(name string, r io.Reader) (*JobFile, error) {
 		}
 		key, val, has := strings.Cut(s, "=")
 		key, val = strings.TrimSpace(key), strings.TrimSpace(val)
+		if why := x.skips(key); why != "" {
+			jf.Notes = append(jf.Notes, fmt.Sprintf("%s:%d: option %s %s", name, line, key, why))
+			continue
+		}
 		target := &global
 		if job != nil {
 			target = job
@@ -204,8 +292,12 @@ func parse(name string, r io.Reader) (*JobFile, error) {
 	if len(jf.Jobs) == 0 {
 		return nil, fmt.Errorf("%s: no job: want a section other than [global]", name)
 	}
-	for _, j := range jf.Jobs {
-		if err := j.check(); err != nil {
+	for i, j := range jf.Jobs {
+		err := j.check()
+		if err == nil && j.WaitFor != "" && !slices.ContainsFunc(jf.Jobs[:i], func(o *Job) bool { return o.Name == j.WaitFor }) {
+			err = fmt.Errorf("wait_for=%s: no job before this one has the name", j.WaitFor)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s:%d: job %s: %w", name, j.Line, j.Name, err)
 		}
 	}
@@ -224,6 +316,14 @@ func (j *Job) check() error {
 		return fmt.Errorf("force_async is for ioengine io_uring, have %s", j.Engine)
 	case j.Engine.async() && j.BatchSubmit > j.IODepth:
 		return fmt.Errorf("iodepth_batch_submit %d is more than iodepth %d", j.BatchSubmit, j.IODepth)
+	}
+	for d, n := range j.Rate {
+		if n > 0 && j.RateIOPS[d] > 0 {
+			return fmt.Errorf("rate and rate_iops exclude each other")
+		}
+	}
+	if j.Skip%int64(j.minBS()) != 0 {
+		return fmt.Errorf("rw=%s:%d: want a multiple of the smallest block, %d", j.RW, j.Skip, j.minBS())
 	}
 	if j.Size > 0 && j.Size < int64(j.minBS()) {
 		return fmt.Errorf("size %d is smaller than one block of %d", j.Size, j.minBS())
@@ -284,7 +384,7 @@ func (j *Job) low() int {
 
 // ignores says whether a request that ended with err is only counted.
 func (j *Job) ignores(dir int, err error) bool {
-	return slices.ContainsFunc(j.IgnoreError[dir], func(no errno.Errno) bool { return errors.Is(err, no) })
+	return j.IgnoreAll[dir] || slices.ContainsFunc(j.IgnoreError[dir], func(no errno.Errno) bool { return errors.Is(err, no) })
 }
 
 // numberOf is the error number in err, or EIO's.

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"btrlab/internal/sched"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
@@ -51,6 +54,20 @@ func describe(j *Job) string {
 	add(j.GroupReporting, "group_reporting")
 	add(j.Stonewall, "stonewall")
 	add(j.Read && j.Write, "rwmixread=%d", j.RWMixRead)
+	add(j.Skip != 0, "skip=%d", j.Skip)
+	add(j.Follow != 1, "follow=%d", j.Follow)
+	add(j.Distribution.Theta != 0, "zipf=%g", j.Distribution.Theta)
+	add(j.Distribution.Zones != nil, "zones=%v", j.Distribution.Zones)
+	add(j.OffsetStep != 0, "offset_increment=%d", j.OffsetStep)
+	add(j.Loops != 1, "loops=%d", j.Loops)
+	add(j.StartDelay != 0, "startdelay=%v", j.StartDelay)
+	add(j.Think != 0, "think=%v/%d", j.Think, j.ThinkBlocks)
+	add(j.WaitFor != "", "wait_for=%s", j.WaitFor)
+	add(j.ExitAll, "exitall=%s", exitNames[j.ExitWhat])
+	add(j.IgnoreAll != [2]bool{}, "continue=%v", j.IgnoreAll)
+	add(j.Rate != [2]int64{}, "rate=%d,%d", j.Rate[0], j.Rate[1])
+	add(j.Poisson, "poisson")
+	add(!j.DoVerify, "do_verify=0")
 	add(j.RateIOPS != [2]int{}, "rate_iops=%d,%d", j.RateIOPS[0], j.RateIOPS[1])
 	add(j.Verify, "verify")
 	add(true, "file=%s", j.fileName(0))
@@ -74,6 +91,9 @@ func TestParse(t *testing.T) {
 		} else {
 			for _, j := range jf.Jobs {
 				fmt.Fprintln(&got, describe(j))
+			}
+			for _, n := range jf.Notes {
+				fmt.Fprintln(&got, "note:", n)
 			}
 		}
 		if got.String() != want && !*rewrite {
@@ -180,4 +200,82 @@ func TestOptionsThatMirror(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+}
+
+// With IgnoreUnknown an option that nobody knows is a note; what is known and wrong stays an error.
+func TestIgnoreUnknown(t *testing.T) {
+	x := Syntax{IgnoreUnknown: true}
+	jf, err := x.Parse("job.fio", strings.NewReader("[a]\nzonemode=zbd\nrw=write\n"))
+	if err != nil || len(jf.Notes) != 1 || jf.Notes[0] != "job.fio:2: option zonemode is unknown" || !jf.Jobs[0].Write {
+		t.Errorf("have %v, %+v", err, jf)
+	}
+	if _, err := x.Parse("job.fio", strings.NewReader("[a]\nrw=sideways\n")); err == nil {
+		t.Error("a bad value is no error")
+	}
+}
+
+// ${NAME} is the environment's.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("BTRLAB_TEST_BS", "8k")
+	t.Setenv("BTRLAB_TEST_NAME", "job-of-mine")
+	jf, err := Parse("job.fio", strings.NewReader("[${BTRLAB_TEST_NAME}]\nbs=${BTRLAB_TEST_BS}\ndescription=a${BTRLAB_NOT_SET}b $HOME\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j := jf.Jobs[0]; j.Name != "job-of-mine" || j.BS[0][0].Size != 8192 || j.Description != "ab $HOME" {
+		t.Errorf("have %q, %v, %q", j.Name, j.BS, j.Description)
+	}
+}
+
+// No option is known and inert at once, and each inert one is noted with its reason, if there is one to tell.
+func TestInert(t *testing.T) {
+	if len(inert) < 50 {
+		t.Fatalf("%d inert options", len(inert))
+	}
+	for name := range inert {
+		if optionByName[name] != nil {
+			t.Errorf("option %s has an effect and has none", name)
+		}
+		jf, err := Parse("j", strings.NewReader("[a]\n"+name+"=1\n"))
+		if err != nil || len(jf.Notes) != 1 || !strings.HasPrefix(jf.Notes[0], "j:2: option "+name+" has no effect") {
+			t.Errorf("%s: %v, %v", name, err, jf)
+		}
+	}
+}
+
+// The example jobs of fio's source that make sense on an image: BTRLAB_FIO_EXAMPLES is its examples directory.
+func TestExamples(t *testing.T) {
+	dir := os.Getenv("BTRLAB_FIO_EXAMPLES")
+	if dir == "" {
+		t.Skip("BTRLAB_FIO_EXAMPLES is not set")
+	}
+	list, _ := filepath.Glob(filepath.Join(dir, "*.fio"))
+	if len(list) == 0 {
+		t.Fatalf("no job file in %s", dir)
+	}
+	n := 0
+	for _, f := range list {
+		jf, err := ParseJobFile(f)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		// On a file of 16 MiB, for a second of virtual time.
+		for _, kv := range [][2]string{{"filesize", "16m"}, {"size", "16m"}, {"runtime", "1"}, {"startdelay", "0"}, {"loops", "1"}, {"offset_increment", "64k"}} {
+			if err := jf.Set(kv[0], kv[1]); err != nil {
+				t.Errorf("%s: %v", f, err)
+			}
+		}
+		m := asDirect{&memory{size: 16 << 20, cost: time.Millisecond}}
+		simulate(t, func(task *sched.Task) {
+			r, err := Run(task, jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }})
+			if err != nil {
+				t.Errorf("%s: %v", f, err)
+			} else if job, text, no := r.FirstError(); no != 0 {
+				t.Errorf("%s: job %s: %s", f, job, text)
+			}
+		})
+		n++
+	}
+	fmt.Printf("%d of %d run\n", n, len(list))
 }

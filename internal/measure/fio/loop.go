@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"btrlab/internal/errno"
@@ -88,7 +89,7 @@ func (k *worker) loop(t *sched.Task) int64 {
 		if !ok {
 			break
 		}
-		if step := k.rateStep[dir]; step > 0 {
+		if step := k.step(dir, n); step > 0 {
 			if k.rateNext[dir] > now {
 				now = k.drain(t, now) // a sleep must not count as the latency of what has ended
 				t.Sleep(time.Duration(max(0, min(k.rateNext[dir], k.end)-now)))
@@ -119,8 +120,27 @@ func (k *worker) loop(t *sched.Task) int64 {
 			k.fsync(t)
 			now = t.Now()
 		}
+		if k.sinceIdle++; k.job.Think > 0 && k.sinceIdle >= k.job.ThinkBlocks {
+			k.sinceIdle = 0
+			now = k.drain(t, now)
+			t.Sleep(time.Duration(min(int64(k.job.Think), max(0, k.end-now))))
+			now = t.Now()
+		}
 	}
 	return k.drain(t, now)
+}
+
+// step is the time in ns that the rate gives a request of n bytes; 0 without a rate.
+func (k *worker) step(dir, n int) int64 {
+	step := k.rateStep[dir]
+	if r := k.job.Rate[dir]; r > 0 {
+		step = int64(float64(n) * float64(time.Second) / float64(r))
+	}
+	if step > 0 && k.job.Poisson {
+		u := (float64(k.pauses.next()>>11) + 0.5) / (1 << 53)
+		step = int64(-math.Log(u) * float64(step))
+	}
+	return step
 }
 
 // call does u by system calls of its own, as many as it needs. Models engines/sync.c.

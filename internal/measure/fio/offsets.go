@@ -121,7 +121,11 @@ type region struct {
 	random  bool
 	bmap    *blockMap // nil: norandommap, or sequential
 	bs      [2][]BlockShare
-	pos     [2]uint64 // blocks: where the sequential stream goes on
+	pos     [2]uint64 // blocks: where the sequential stream, or what follows a random request, goes on
+	skip    int64     // blocks between two requests of a stream
+	follow  int       // requests that go on where a random one ended, with it
+	left    [2]int    // of them
+	dist    picker    // nil: uniform
 	mixRead uint64    // percent
 	both    bool
 	onlyDir int
@@ -143,6 +147,9 @@ func (g *region) size(dir int) int {
 	if len(s) == 1 {
 		return s[0].Size
 	}
+	if s[0].Percent == 0 && s[len(s)-1].Percent == 0 {
+		return s[g.rnd.below(uint64(len(s)))].Size // bsrange
+	}
 	r := int(g.rnd.below(100))
 	for _, b := range s {
 		if r -= b.Percent; r < 0 {
@@ -158,8 +165,11 @@ func (g *region) next(dir int) (off int64, n int, ok bool) {
 	n = g.size(dir)
 	units := int((int64(n) + g.unit - 1) / g.unit)
 	var b uint64
-	if g.random {
-		b = g.rnd.below(g.blocks)
+	switch {
+	case g.random:
+		if b = g.pos[dir]; g.left[dir] == 0 || b >= g.blocks {
+			b, g.left[dir] = g.pick(), g.follow
+		}
 		if g.bmap != nil {
 			if b, ok = g.bmap.free(b); !ok {
 				return 0, 0, false
@@ -169,21 +179,47 @@ func (g *region) next(dir int) (off int64, n int, ok bool) {
 				n = int(int64(got) * g.unit)
 			}
 		}
-	} else {
-		b = g.pos[dir]
-		if b >= g.blocks {
+		g.left[dir]--
+	case g.skip != 0:
+		b = g.skipped(g.pos[dir])
+	default:
+		if b = g.pos[dir]; b >= g.blocks {
 			return 0, 0, false
 		}
-		g.pos[dir] = b + uint64(units)
 	}
+	g.pos[dir] = b + uint64(units)
 	if left := g.blocks - b; uint64(units) > left {
 		n = int(int64(left) * g.unit)
 	}
 	return g.start + int64(b)*g.unit, n, true
 }
 
+// pick is a random block.
+func (g *region) pick() uint64 {
+	if g.dist == nil {
+		return g.rnd.below(g.blocks)
+	}
+	return g.dist.pick(&g.rnd, g.blocks)
+}
+
+// skipped is where a stream with gaps goes on whose last request ended at block b. Beyond the end of the region it begins again, backwards
+// at the end. Models get_next_seq_offset().
+func (g *region) skipped(b uint64) uint64 {
+	at := int64(b)
+	if at == 0 { // the first: a stream that goes forward is sent to the begin, one that goes backwards comes from the end
+		at = int64(g.blocks)
+	}
+	if at += g.skip; at >= 0 && at < int64(g.blocks) {
+		return uint64(at)
+	}
+	if g.skip > 0 {
+		return 0
+	}
+	return uint64(max(0, int64(g.blocks)+g.skip))
+}
+
 func (g *region) reset() {
-	g.pos = [2]uint64{}
+	g.pos, g.left = [2]uint64{}, [2]int{}
 	if g.bmap != nil {
 		g.bmap.reset()
 	}

@@ -3,9 +3,11 @@ package fio
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
+	"time"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/prose"
@@ -109,6 +111,56 @@ func parseBSSplit(v string) ([]BlockShare, error) {
 	return out, nil
 }
 
+// maxSizes bounds the block sizes of bsrange.
+const maxSizes = 4096
+
+// parseBSRange reads "4k-64k": every multiple of the smaller size is as likely as any other.
+func parseBSRange(v string) ([]BlockShare, error) {
+	from, to, ok := strings.Cut(v, "-")
+	lo, err := parseBlockSize(from)
+	if err != nil || !ok {
+		return nil, wantError("a range of block sizes such as 4k-64k")
+	}
+	hi, err := parseBlockSize(to)
+	if err != nil {
+		return nil, err
+	}
+	if hi < lo || hi/lo > maxSizes {
+		return nil, wantError(fmt.Sprintf("a range whose end is 1 to %d times its begin", maxSizes))
+	}
+	var out []BlockShare
+	for n := lo; n <= hi; n += lo {
+		out = append(out, BlockShare{Size: n})
+	}
+	return out, nil
+}
+
+// inert are fio's options that change nothing of what btrlab does, each with the reason. A job file may have them; the run says so.
+var inert = map[string]string{}
+
+func init() {
+	for why, names := range map[string]string{
+		"btrlab always measures latencies":                         "gtod_reduce disable_lat disable_clat disable_slat disable_bw_measurement clocksource gtod_cpu unified_rw_reporting",
+		"the percentiles are fio's defaults":                       "clat_percentiles lat_percentiles slat_percentiles percentile_list significant_figures",
+		"there are no logs":                                        "write_bw_log write_lat_log write_iops_log write_hist_log log_avg_msec log_hist_msec log_hist_coarseness log_max_value log_offset log_prio log_compression log_store_compressed log_unix_epoch per_job_logs bwavgtime iopsavgtime",
+		"offsets are the same every time; randseed= changes them":  "randrepeat allrandrepeat random_generator",
+		"the Go scheduler places the tasks":                        "cpus_allowed cpus_allowed_policy cpumask numa_cpu_nodes numa_mem_policy nice prio prioclass cmdprio_percentage cmdprio_class cmdprio cmdprio_bssplit cgroup cgroup_weight cgroup_nodelete uid gid",
+		"files stay":                                               "unlink unlink_each_loop allow_file_create allow_mounted_write create_serialize create_fsync create_on_open overwrite file_append fadvise_hint openfiles",
+		"buffers are random and differ from write to write":        "refill_buffers scramble_buffers zero_buffers buffer_compress_percentage buffer_compress_chunk dedupe_percentage randrepeat_buffers",
+		"memory is the Go runtime's":                               "mem iomem iomem_align mem_align lockmem hugepage-size",
+		"the ring is a model":                                      "sqthread_poll sqthread_poll_cpu registerfiles fixedbufs nonvectored uncached userspace_reap libaio_vectored",
+		"each task submits its own requests":                       "io_submit_mode",
+		"every block that was written is checked once, at the end": "verify_fatal verify_dump verify_backlog verify_backlog_batch verify_async verify_async_cpus verifysort verify_state_save verify_state_load verify_only error_dump",
+		"no job ends because it is slow":                           "exec_prerun exec_postrun ratemin rate_min ratecycle rate_cycle rate_iops_min",
+		"there is one file for a task":                             "file_service_type nrfiles",
+		"":                                                         "kb_base unit_base profile ioscheduler disk_util eta eta_interval status_interval minimal",
+	} {
+		for _, n := range strings.Fields(names) {
+			inert[n] = why
+		}
+	}
+}
+
 var options = []option{
 	{name: "name", set: func(j *Job, v string) error { j.Name = v; return nil }},
 	{name: "description", set: func(j *Job, v string) error { j.Description = v; return nil }},
@@ -121,8 +173,9 @@ var options = []option{
 	}},
 	{name: "directory", set: func(j *Job, v string) error { j.Directory = v; return nil }},
 	{name: "rw", aliases: []string{"readwrite"}, set: func(j *Job, v string) error {
+		base, mod, has := strings.Cut(v, ":")
 		j.Read, j.Write, j.Random = false, false, false
-		switch v {
+		switch base {
 		case "read":
 			j.Read = true
 		case "write":
@@ -133,14 +186,26 @@ var options = []option{
 			j.Write, j.Random = true, true
 		case "rw", "readwrite":
 			j.Read, j.Write = true, true
-			v = "rw"
+			base = "rw"
 		case "randrw":
 			j.Read, j.Write, j.Random = true, true, true
 		default:
 			return wantError("read, write, randread, randwrite, rw or randrw")
 		}
-		j.RW = v
-		return nil
+		j.RW, j.Skip, j.Follow = base, 0, 1
+		if !has {
+			return nil
+		}
+		if j.Random {
+			n, err := parseInt(mod, 1, math.MaxInt32)
+			j.Follow = int(n)
+			return err
+		}
+		n, err := parseSize(strings.TrimPrefix(mod, "-"))
+		if j.Skip = n; strings.HasPrefix(mod, "-") {
+			j.Skip = -n
+		}
+		return err
 	}},
 	{name: "bs", aliases: []string{"blocksize"}, set: func(j *Job, v string) error {
 		return perDir(v, func(dir int, p string) error {
@@ -154,6 +219,15 @@ var options = []option{
 	{name: "bssplit", set: func(j *Job, v string) error {
 		return perDir(v, func(dir int, p string) error {
 			s, err := parseBSSplit(p)
+			if err == nil {
+				j.BS[dir] = s
+			}
+			return err
+		})
+	}},
+	{name: "bsrange", aliases: []string{"blocksize_range"}, set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) error {
+			s, err := parseBSRange(p)
 			if err == nil {
 				j.BS[dir] = s
 			}
@@ -198,8 +272,35 @@ var options = []option{
 		}
 		return err
 	}},
+	{name: "offset_increment", set: func(j *Job, v string) error {
+		n, err := parseSize(v)
+		if err == nil {
+			j.OffsetStep = n
+		}
+		return err
+	}},
 	intOption("numjobs", 1, 4096, func(j *Job, n int64) { j.NumJobs = int(n) }),
-	boolOption("thread", func(j *Job) *bool { return &j.Thread }),
+	boolOption("thread", func(j *Job) *bool { return &j.Thread }, "threads"),
+	intOption("loops", 1, math.MaxInt32, func(j *Job, n int64) { j.Loops = int(n) }),
+	{name: "startdelay", set: func(j *Job, v string) error {
+		d, err := parseTime(v)
+		if err == nil {
+			j.StartDelay = d
+		}
+		return err
+	}},
+	intOption("thinktime", 0, math.MaxInt32, func(j *Job, n int64) { j.Think = time.Duration(n) * time.Microsecond }),
+	intOption("thinktime_blocks", 1, math.MaxInt32, func(j *Job, n int64) { j.ThinkBlocks = int(n) }),
+	{name: "wait_for", set: func(j *Job, v string) error { j.WaitFor = v; return nil }},
+	boolOption("exitall", func(j *Job) *bool { return &j.ExitAll }),
+	{name: "exit_what", set: func(j *Job, v string) error {
+		i := slices.Index(exitNames[:], v)
+		if i < 0 {
+			return wantError("group, stonewall or all")
+		}
+		j.ExitWhat = Exit(i)
+		return nil
+	}},
 	{name: "runtime", aliases: []string{"timeout"}, set: func(j *Job, v string) error {
 		d, err := parseTime(v)
 		if err == nil {
@@ -234,6 +335,14 @@ var options = []option{
 			j.IgnoreError[dir], err = parseErrors(p)
 			return err
 		})
+	}},
+	{name: "continue_on_error", set: func(j *Job, v string) error {
+		dirs, ok := map[string][2]bool{"none": {}, "0": {}, "read": {DirRead: true}, "write": {DirWrite: true}, "io": {true, true}, "all": {true, true}, "1": {true, true}}[v]
+		if !ok {
+			return wantError("none, read, write, io or all")
+		}
+		j.IgnoreAll = dirs
+		return nil
 	}},
 	intOption("fsync", 0, math.MaxInt32, func(j *Job, n int64) { j.Fsync = int(n) }),
 	boolOption("end_fsync", func(j *Job) *bool { return &j.EndFsync }),
@@ -276,6 +385,29 @@ var options = []option{
 	boolOption("stonewall", func(j *Job) *bool { return &j.Stonewall }, "wait_for_previous"),
 	intOption("rwmixread", 0, 100, func(j *Job, n int64) { j.RWMixRead = int(n) }),
 	intOption("rwmixwrite", 0, 100, func(j *Job, n int64) { j.RWMixRead = 100 - int(n) }),
+	{name: "rate", set: func(j *Job, v string) error {
+		return perDir(v, func(dir int, p string) error {
+			n, err := parseSize(p)
+			if err == nil {
+				j.Rate[dir] = n
+			}
+			return err
+		})
+	}},
+	{name: "rate_process", set: func(j *Job, v string) error {
+		if v != "linear" && v != "poisson" {
+			return wantError("linear or poisson")
+		}
+		j.Poisson = v == "poisson"
+		return nil
+	}},
+	{name: "random_distribution", set: func(j *Job, v string) error {
+		d, err := parseDistribution(v)
+		if err == nil {
+			j.Distribution = d
+		}
+		return err
+	}},
 	{name: "rate_iops", set: func(j *Job, v string) error {
 		return perDir(v, func(dir int, p string) error {
 			n, err := parseInt(p, 0, 1_000_000_000)
@@ -287,7 +419,7 @@ var options = []option{
 	}},
 	{name: "verify", set: func(j *Job, v string) error {
 		switch v {
-		case "crc32c":
+		case "crc32c", "crc32c-intel":
 			j.Verify = true
 		case "0":
 			j.Verify = false
@@ -296,6 +428,7 @@ var options = []option{
 		}
 		return nil
 	}},
+	boolOption("do_verify", func(j *Job) *bool { return &j.DoVerify }),
 	intOption("randseed", 0, math.MaxInt64, func(j *Job, n int64) { j.RandSeed = uint64(n) }),
 }
 

@@ -3,9 +3,11 @@ package fio
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
@@ -31,6 +33,7 @@ type file struct {
 type worker struct {
 	job    *Job
 	num    int // over the run
+	of     int // of the job's tasks
 	file   *file
 	group  int
 	opt    *Options
@@ -55,7 +58,12 @@ type worker struct {
 	lastWrite []uint64 // verify: by unit, the number of the write that went there; nil without
 	fly       int      // units that the engine has
 	rateNext  [2]int64
-	rateStep  [2]int64
+	rateStep  [2]int64 // ns for a request, or 0
+	pauses    random   // of a Poisson rate
+	loops     int      // passes after this one
+	sinceIdle int      // requests since the last thinktime
+	halt      *atomic.Bool
+	over      atomic.Bool
 
 	rampAt           int64 // Now at which measuring starts; MaxInt64 once it has
 	sampleAt, tickAt int64
@@ -69,7 +77,14 @@ type worker struct {
 }
 
 // wave is the workers that run at the same time.
-type wave struct{ workers []*worker }
+type wave struct {
+	workers []*worker
+	halts   map[int]*atomic.Bool // by group; exitall sets them
+	ended   lock.WaitQueue       // for the end of a worker
+}
+
+// jobClass is what wait_for waits in.
+var jobClass = lockdep.NewClass("fio_job")
 
 func notice(opt *Options, format string, a ...any) {
 	if opt.Notice != nil {
@@ -80,12 +95,16 @@ func notice(opt *Options, format string, a ...any) {
 func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 	began := t.Now()
 	out := &stats.Run{Global: jf.Global}
+	for _, n := range jf.Notes {
+		notice(&opt, "%s", n)
+	}
 	files := map[string]*file{}
 	var waves []*wave
 	group, inGroup, num := 0, 0, 0
 	for i, j := range jf.Jobs {
 		if i == 0 || j.Stonewall {
-			waves = append(waves, &wave{})
+			waves = append(waves, &wave{halts: map[int]*atomic.Bool{}})
+			waves[len(waves)-1].ended.Init(jobClass)
 		}
 		if (j.Stonewall || j.NewGroup) && inGroup > 0 {
 			group, inGroup = group+1, 0
@@ -112,7 +131,10 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 			}
 			f.users++
 			inGroup++
-			w.workers = append(w.workers, &worker{job: j, num: num, file: f, group: group, opt: &opt, wave: w})
+			if w.halts[group] == nil {
+				w.halts[group] = new(atomic.Bool)
+			}
+			w.workers = append(w.workers, &worker{job: j, num: num, of: k, file: f, group: group, opt: &opt, wave: w, halt: w.halts[group]})
 			num++
 		}
 	}
@@ -123,9 +145,10 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 			}
 		}
 	}
+	over := false
 	for _, w := range waves {
-		if opt.Stop == nil || !opt.Stop.Load() {
-			w.run(t)
+		if (opt.Stop == nil || !opt.Stop.Load()) && !over {
+			over = w.run(t)
 		}
 	}
 	for _, w := range waves {
@@ -157,7 +180,8 @@ func (w *wave) invalidate(t *sched.Task) {
 	}
 }
 
-func (w *wave) run(t *sched.Task) {
+// run runs the workers and reports whether a task that has ended wants no further wave.
+func (w *wave) run(t *sched.Task) (over bool) {
 	w.invalidate(t)
 	var before, after usage
 	if t.Runtime() == nil { // what the simulator itself uses says nothing
@@ -198,6 +222,31 @@ func (w *wave) run(t *sched.Task) {
 		if k.failed != nil {
 			k.res.Errno, k.res.ErrorText = numberOf(k.failed), k.failed.Error()
 		}
+		over = over || k.job.ExitAll && k.job.ExitWhat == ExitEverything
+	}
+	return over
+}
+
+// finish lets those go on that wait for the worker, and ends those that exitall names.
+func (k *worker) finish(t *sched.Task) {
+	k.over.Store(true)
+	k.wave.ended.Wake(t)
+	for group, halt := range k.wave.halts {
+		if k.job.ExitAll && (group == k.group || k.job.ExitWhat != ExitGroup) {
+			halt.Store(true)
+		}
+	}
+}
+
+// awaits waits until the job may begin: wait_for names a job whose tasks were started before, and startdelay is a time.
+func (k *worker) awaits(t *sched.Task) {
+	for _, o := range k.wave.workers {
+		if o.num < k.num && o.job.Name == k.job.WaitFor {
+			k.wave.ended.Wait(t, o.over.Load)
+		}
+	}
+	if d := k.job.StartDelay; d > 0 {
+		t.Sleep(d)
 	}
 }
 
@@ -206,6 +255,9 @@ func (k *worker) main(t *sched.Task) {
 	if k.job.tries() {
 		t.Counts = &k.counts
 	}
+	defer k.finish(t)
+	k.awaits(t)
+	k.rampWaits = slices.Clone(t.Waits)
 	k.start = t.Now()
 	k.end, k.rampAt = math.MaxInt64, math.MaxInt64
 	if k.job.Ramp > 0 {
@@ -244,7 +296,7 @@ func (k *worker) main(t *sched.Task) {
 
 // due reports whether the worker has more to do at time now; it starts the next pass of a time_based job.
 func (k *worker) due(now int64) bool {
-	if now >= k.end || k.opt.Stop != nil && k.opt.Stop.Load() {
+	if now >= k.end || k.opt.Stop != nil && k.opt.Stop.Load() || k.halt.Load() {
 		return false
 	}
 	if k.passBytes >= k.ioSize || k.job.NumberIOs > 0 && k.passIOs >= k.job.NumberIOs {
@@ -253,11 +305,12 @@ func (k *worker) due(now int64) bool {
 	return true
 }
 
-// again starts the next pass; only time_based jobs have one.
+// again starts the next pass, if there is one: loops= has a number of them, and time_based any.
 func (k *worker) again() bool {
-	if !k.job.TimeBased {
+	if !k.job.TimeBased && k.loops == 0 {
 		return false
 	}
+	k.loops = max(0, k.loops-1)
 	k.passBytes, k.passIOs = 0, 0
 	k.gen.reset()
 	return true

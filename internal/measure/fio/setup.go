@@ -24,6 +24,7 @@ func (k *worker) setup(t *sched.Task) error {
 		off = whole * int64(j.OffsetPercent) / 100
 		off -= off % unit
 	}
+	off += int64(k.of) * j.OffsetStep
 	length := whole - off
 	switch {
 	case j.SizePercent > 0:
@@ -55,7 +56,10 @@ func (k *worker) setup(t *sched.Task) error {
 	// Two rounds of the generator apart: neighbouring seeds give unlike sequences.
 	seed := random(j.RandSeed*0x2545f4914f6cdd1d + uint64(k.num)*0x9e3779b97f4a7c15 + 1)
 	k.gen = region{rnd: random(seed.next()), start: off, unit: unit, blocks: uint64(length / unit), random: j.Random,
-		bs: j.BS, mixRead: uint64(j.RWMixRead), both: j.Read && j.Write}
+		bs: j.BS, mixRead: uint64(j.RWMixRead), both: j.Read && j.Write, skip: j.Skip / unit, follow: j.Follow}
+	if j.Random {
+		k.gen.dist = j.Distribution.picker(k.gen.blocks)
+	}
 	if j.Write {
 		k.gen.onlyDir = DirWrite
 	}
@@ -68,7 +72,8 @@ func (k *worker) setup(t *sched.Task) error {
 			k.rateStep[d] = int64(time.Second) / int64(r)
 		}
 	}
-	if j.Verify && j.Write {
+	k.loops, k.pauses = j.Loops-1, random(seed.next())
+	if j.Verify && j.Write && j.DoVerify {
 		k.lastWrite = make([]uint64, k.gen.blocks)
 	}
 	k.res.HasSlat = j.Engine.async()
