@@ -221,6 +221,7 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
 	n := f.insertNew(t, dir.vol, ino, &item)
 	n.ip.LastTransid.Store(h.Transid())
+	n.ip.ItemsChanged(h.Transid())
 	if err := f.end(t, h, nil); err != nil {
 		f.put(t, n)
 		return nil, err
@@ -357,6 +358,7 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	f.dirSizeChanged(t, d, h, int64(2*len(name)), now)
 	n.ip.Change(t, func(i *format.InodeItem) { i.Nlink++; i.Ctime = now })
 	n.ip.LastTransid.Store(h.Transid())
+	n.ip.ItemsChanged(h.Transid())
 	return f.end(t, h, nil)
 }
 

@@ -35,6 +35,7 @@ import (
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
+	"btrlab/internal/data/treelog"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -54,6 +55,7 @@ type FS struct {
 	vols   *volumes.Volumes
 	trans  *transaction.Manager
 	store  *fstree.Store
+	logs   *treelog.Logs
 	cache  *pagecache.Cache
 	data   *inode.FS
 	read   *fileread.Reader
@@ -122,8 +124,8 @@ func (f *FS) wire(t *sched.Task) {
 	})
 	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
 	f.env.Read, f.env.Writeback, f.env.Store, f.env.Trans, f.env.Now = f.read, f.engine, f.store, f.trans, f.now
-	f.env.Finish, f.env.Device = f.finish, f.vols
-	f.env.SetPolicy(f.opt.Policy)
+	f.env.Finish, f.env.Device, f.env.Logs = f.finish, f.vols, f.logs
+	f.setPolicy(f.opt.Policy)
 	if f.opt.ReadOnly {
 		return
 	}
@@ -132,6 +134,8 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.Extents.SetCsums(f.store)
 	f.trans.Extents.SetFirstFit(f.opt.FirstFit)
 	f.trans.OnCommit(f.writeInodes)
+	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store})
+	f.trans.OnSettled(f.logs.Free)
 }
 
 // stop ends the tasks.
@@ -158,10 +162,17 @@ func (f *FS) Policy() *policy.Policy { return f.env.Policy() }
 
 // SetPolicy changes the locking policy. The caller has no operation in flight.
 func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
-	f.env.SetPolicy(p)
+	f.setPolicy(p)
 	for _, n := range f.nodes(t) {
 		f.setLockMode(n)
 	}
+}
+
+// setPolicy changes the policy for what is asked next.
+func (f *FS) setPolicy(p *policy.Policy) {
+	f.env.SetPolicy(p)
+	f.data.Logging.Store(p.FsyncLog)
+	f.logs.SetOff(!p.FsyncLog)
 }
 
 // SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs calls it first, and it may sleep. It is

@@ -139,6 +139,7 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	f.setUp(n, &item)
 	// What the running transaction has written into the tree is not durable: fsync must commit it.
 	n.ip.LastTransid.Store(item.Transid)
+	n.ip.BarLog(item.Transid) // ... and what it has changed is not remembered
 	n.state.Store(nodeLive)
 	f.inodes.wait.Wake(t)
 	return n, nil

@@ -104,6 +104,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	}
 	f.store = fstree.New(f.trans.Forest, f.trans.Extents, f.trans.Root(format.CSUM_TREE_OBJECTID), uint64(sb.SectorSize))
 	f.store.Extref = sb.IncompatFlags&format.IncompatExtendedIref != 0
+	f.logs = treelog.NewLogs()
 	vol, err := f.newSubvol(t, f.trans.Root(format.FS_TREE_OBJECTID), top)
 	if err != nil {
 		return nil, err

@@ -193,7 +193,7 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *Node, oldName string, newDir *Node, newName string,
 	n, victim *Node, index uint64) error {
 	tr, r := h.Trans(), oldDir.vol.root
-	if _, err := f.store.DelLink(t, tr, r, oldDir.ip.Ino, n.ip.Ino, oldName); err != nil {
+	if err := f.delLink(t, h, oldDir, n, oldName); err != nil {
 		return err
 	}
 	if victim != nil {
@@ -209,5 +209,6 @@ func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *Node, old
 	f.dirSizeChanged(t, newDir, h, int64(2*len(newName)), now)
 	n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
 	n.ip.LastTransid.Store(h.Transid())
+	n.ip.ItemsChanged(h.Transid())
 	return nil
 }

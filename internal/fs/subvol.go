@@ -64,6 +64,7 @@ func (f *FS) newSubvol(t *sched.Task, r *ctree.Root, it *format.RootItem) (*subv
 		return nil, fmt.Errorf("find free inode number: %w", err)
 	}
 	v := &subvol{root: r}
+	f.logs.Attach(t, r)
 	v.nextIno.Store(next)
 	if it.Flags&format.RootSubvolReadonly != 0 {
 		v.frozen = errno.EROFS

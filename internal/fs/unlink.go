@@ -95,7 +95,7 @@ func (f *FS) mayRemove(t *sched.Task, dir, n *Node, wantDir bool) error {
 // unlinkInode takes the name from dir and one link from n; without links n becomes an orphan, which the last
 // put deletes, or the next writable open after a crash. Models btrfs_unlink_inode() and btrfs_orphan_add().
 func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *Node, name string) error {
-	if _, err := f.store.DelLink(t, h.Trans(), dir.vol.root, dir.ip.Ino, n.ip.Ino, name); err != nil {
+	if err := f.delLink(t, h, dir, n, name); err != nil {
 		return err
 	}
 	now := f.now()
@@ -109,4 +109,15 @@ func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *Node, nam
 		return nil
 	}
 	return f.store.InsertOrphan(t, h.Trans(), n.vol.root, n.ip.Ino)
+}
+
+// delLink takes the name from dir, and tells the log: what is logged from now on must not need it.
+func (f *FS) delLink(t *sched.Task, h *transaction.Handle, dir, n *Node, name string) error {
+	r := dir.vol.root
+	f.logs.Removing(t, r, h.Transid(), dir.ip.Ino, n.ip.Ino, name)
+	index, err := f.store.DelLink(t, h.Trans(), r, dir.ip.Ino, n.ip.Ino, name)
+	if err == nil {
+		f.logs.Removed(t, r, h.Transid(), dir.ip.Ino, n.ip.Ino, index)
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/finish"
+	"btrlab/internal/data/treelog"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
@@ -25,6 +26,7 @@ type Env struct {
 	Device blockdev.Submitter
 	Store  *fstree.Store
 	Trans  *transaction.Manager
+	Logs   *treelog.Logs
 	// Now is the time for an inode's time stamps.
 	Now func() format.Timespec
 

@@ -177,7 +177,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	}
 	ip.CommitQuota(t, oe)
 	err = f.insertItems(t, ip, oe, h.Trans())
-	ip.Extents.Drop(t, start, end)
+	ip.ExtentsChanged(t, h.Trans().ID, start, end)
 	if err != nil {
 		err = fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 		h.Abort(t, err)
@@ -237,7 +237,7 @@ func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint6
 		fe := format.FileExtent{Generation: tr.ID, RAMBytes: size, Type: format.FileExtentTypeInline, Inline: data}
 		err = f.cfg.Items.InsertFileExtent(t, tr, ip.Root, ip.Ino, 0, &fe)
 	}
-	ip.Extents.Drop(t, 0, format.SectorSize)
+	ip.ExtentsChanged(t, tr.ID, 0, format.SectorSize)
 	if err != nil {
 		err = fmt.Errorf("write ino=%d inline: %w", ip.Ino, err)
 		h.Abort(t, err)

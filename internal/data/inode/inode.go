@@ -58,6 +58,8 @@ type FS struct {
 	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes. It is the door through which a
 	// lab puts another lock into the write path.
 	NewRangeLocker func() RangeLocker
+	// Logging says that fsync writes a log, so that an inode remembers which file extents have changed.
+	Logging atomic.Bool
 
 	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
 	delalloc atomic.Int64
@@ -103,6 +105,12 @@ type Inode struct {
 	// when that one is. Models last_trans.
 	LastTransid atomic.Uint64
 
+	unlogged atomic.Bool   // changed since TakeUnlogged
+	itemsIn  atomic.Uint64 // names or attributes have changed in this transaction: ItemsChanged
+	allIn    atomic.Uint64 // any file extent may have changed in this transaction
+	barredIn atomic.Uint64 // only a commit can say what this transaction did: BarLog
+	log      logged
+
 	acct account
 
 	mu       lock.Mutex // leaf; protects the fields below and those of acct that are not atomic
@@ -131,6 +139,7 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	ip.DIO.Init(DIOClass)
 	ip.Range.init(f)
 	ip.mu.Init(muClass)
+	ip.log.mu.Init(classLog)
 	ip.IOTree.Init(hooks{ip})
 	ip.Pages.Init(f.Cache, ip)
 	ip.Ordered.Init(&f.Pool)
@@ -337,8 +346,11 @@ func (ip *Inode) AddBytes(t *sched.Task, delta int64) {
 	ip.MarkDirty(t)
 }
 
-// MarkDirty lets the next commit write the inode item.
+// MarkDirty lets the next commit write the inode item, and the next fsync log it.
 func (ip *Inode) MarkDirty(t *sched.Task) {
+	if !ip.unlogged.Load() {
+		ip.unlogged.Store(true)
+	}
 	if ip.dirty.Load() || !ip.dirty.CompareAndSwap(false, true) {
 		return
 	}

@@ -301,7 +301,7 @@ func (a *allocation) preallocate(t *sched.Task) error {
 		_ = h.End(t)
 		return err
 	}
-	ip.Extents.Drop(t, lo, lo+got)
+	ip.ExtentsChanged(t, h.Transid(), lo, lo+got)
 	ip.AddBytes(t, int64(got))
 	ip.AddFlags(format.InodePrealloc)
 	ip.MarkDirty(t)
@@ -364,7 +364,7 @@ func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, p
 		_ = h.End(t)
 		return lo, err
 	}
-	ip.Extents.Drop(t, lo, hi)
+	ip.ExtentsChanged(t, h.Transid(), lo, hi)
 	ip.AddBytes(t, -int64(r.BytesFound))
 	ip.MarkDirty(t)
 	return r.NextStart, h.End(t)

@@ -107,6 +107,8 @@ type Policy struct {
 	// with i_rwsem exclusive, with the lock that the state of its block asks for, or with the shared one until it is sent back. Without any it
 	// goes through the page cache.
 	UnalignedExclusive, UnalignedCheckFirst, UnalignedRetry bool
+	// FsyncLog: fsync writes a log tree where it can, and does not commit.
+	FsyncLog bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 

@@ -284,4 +284,11 @@ var Toggles = []Toggle{
 		Scenario: "the second NOWAIT direct write of an extent searches no tree",
 		Field:    func(p *Policy) *bool { return &p.NocowAskAlways },
 	},
+	{
+		Name:     "FSYNC_LOG",
+		Source:   "Linux 2.6.29; without it every fsync commits, as under the mount option notreelog",
+		Kernel:   "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "an fsync of one file writes three tree blocks, and waits for no writer of another file",
+		Field:    func(p *Policy) *bool { return &p.FsyncLog },
+	},
 }

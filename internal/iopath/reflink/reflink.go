@@ -196,7 +196,7 @@ func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExt
 		return lo, err
 	}
 	r, err := c.env.Store.DropExtents(t, h.Trans(), dst.Root, dst.Ino, lo+shift, end+shift, fstree.DropOptions{MaxItems: itemsPerTransaction})
-	dst.Extents.Drop(t, lo+shift, end+shift)
+	dst.ExtentsChanged(t, h.Transid(), lo+shift, end+shift)
 	delta := -int64(r.BytesFound)
 	if err == nil && fe != nil && r.NextStart == end+shift {
 		err = c.env.Store.ShareFileExtent(t, h.Trans(), dst.Root, dst.Ino, pos+shift, fe)
@@ -212,6 +212,7 @@ func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExt
 		c.grow(t, min(end+shift, c.to+c.n))
 	}
 	dst.LastTransid.Store(h.Transid())
+	dst.BarLog(h.Transid()) // the checksums of its extents may be in the log already, or come twice at once
 	dst.MarkDirty(t)
 	return r.NextStart - shift, h.End(t)
 }
@@ -279,7 +280,7 @@ func (c *clone) inlineItem(t *sched.Task, fe *format.FileExtent) error {
 	if err == nil {
 		err = c.env.Store.InsertFileExtent(t, h.Trans(), dst.Root, dst.Ino, 0, fe)
 	}
-	dst.Extents.Drop(t, 0, block)
+	dst.ExtentsChanged(t, h.Transid(), 0, block)
 	if err != nil {
 		h.Abort(t, err)
 		return errors.Join(err, h.End(t))
@@ -287,6 +288,7 @@ func (c *clone) inlineItem(t *sched.Task, fe *format.FileExtent) error {
 	dst.AddBytes(t, int64(fe.RAMBytes)-int64(r.BytesFound))
 	c.grow(t, min(c.n, fe.RAMBytes))
 	dst.LastTransid.Store(h.Transid())
+	dst.BarLog(h.Transid()) // the checksums of its extents may be in the log already, or come twice at once
 	dst.MarkDirty(t)
 	return h.End(t)
 }

@@ -204,7 +204,7 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 		_ = h.End(t)
 		return false, err
 	}
-	ip.Extents.Drop(t, start, pagecache.MaxFileEnd)
+	ip.ExtentsChanged(t, h.Transid(), start, pagecache.MaxFileEnd)
 	ip.AddBytes(t, -int64(freed))
 	ip.SetDiskSize(t, size)
 	ip.MarkDirty(t)

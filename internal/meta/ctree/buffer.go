@@ -20,6 +20,7 @@ var (
 	classFST    = lockdep.NewClass("tree_fst")
 	classRoot   = lockdep.NewClass("tree_root")
 	classChunk  = lockdep.NewClass("tree_chunk")
+	classLog    = lockdep.NewClass("tree_log")
 
 	classSnapshot = lockdep.NewClass("snapshot_lock")
 
@@ -41,6 +42,8 @@ func classOf(owner uint64) *lockdep.Class {
 		return classRoot
 	case format.CHUNK_TREE_OBJECTID, format.DEV_TREE_OBJECTID:
 		return classChunk
+	case format.TREE_LOG_OBJECTID:
+		return classLog
 	}
 	return classFS
 }

@@ -175,6 +175,15 @@ func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
 	return nil
 }
 
+// Discard forgets the blocks of a set that nobody will write: a log that a commit makes needless. No task uses their trees.
+func (f *Forest) Discard(t *sched.Task, d *DirtySet) {
+	for _, b := range d.Buffers(t) {
+		d.Remove(t, b)
+		f.cache.setDirty(b, false)
+		f.cache.drop(t, b)
+	}
+}
+
 // checkOut judges a block that is about to be written.
 func (f *Forest) checkOut(b *Buffer) error {
 	n := b.Node

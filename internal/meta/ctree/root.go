@@ -16,7 +16,7 @@ import (
 // Models struct btrfs_root, as far as ctree.c looks at it.
 type Root struct {
 	ID   uint64
-	Priv any // the owner's: package transaction keeps the ROOT_ITEM here
+	Priv any // the owner's: package treelog keeps a subvolume's log here
 
 	node atomic.Pointer[Buffer] // holds a reference
 	// lastSnapshot is the generation of the newest snapshot: a block that is not newer may be shared.

@@ -302,6 +302,7 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	// Pending first: the committer must find it there once anything can be allocated from it.
 	e.refsMu.Lock(t)
 	e.pendingGroups = append(e.pendingGroups, g)
+	e.newGroups.Add(1)
 	e.refsMu.Unlock(t)
 	e.insertGroup(t, g)
 	e.space.Of(flags).AddTotal(t, g.Length, 0, supers)

@@ -78,6 +78,9 @@ type ExtentTree struct {
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
 	nheads        atomic.Int64 // len(heads), for hints
+	newGroups     atomic.Int64 // groups that no commit has, for a look without refsMu
+
+	logs logBlocks
 
 	tracing atomic.Bool // quotas are on: SetTracing
 
@@ -112,6 +115,7 @@ func New(c Config) *ExtentTree {
 		devid: c.Devid, uuid: c.ChunkTreeUUID, heads: make(map[format.Logical]*head), running: make(map[format.Logical]*head), traced: make(map[format.Logical]Traced)}
 	e.chunkMu.Init(classChunkMutex)
 	e.refsMu.Init(classRefs)
+	e.logs.init()
 	e.groups.Store(&groupList{})
 	return e
 }
@@ -167,6 +171,9 @@ func rsvOf(tr *ctree.Trans) *spaceinfo.BlockRsv {
 // too many: an error would abort the transaction, and most promises are not used. It is called with tree nodes locked. Models
 // btrfs_alloc_tree_block() and btrfs_use_block_rsv().
 func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, level int, hint uint64) (uint64, error) {
+	if r.ID == format.TREE_LOG_OBJECTID {
+		return e.allocLogBlock(t)
+	}
 	info, typ := e.infoOf(r.ID)
 	rsv := rsvOf(tr)
 	system := typ == format.BlockGroupSystem
@@ -201,6 +208,10 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 // FreeTreeBlock says that r no longer points at b. With last nothing else does: a block that this transaction made and no extent
 // item records yet is free at once; any other is pinned when its reference is run. Models btrfs_free_tree_block().
 func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer, last bool) error {
+	if r.ID == format.TREE_LOG_OBJECTID {
+		e.freeLogBlock(t, b)
+		return nil
+	}
 	level := b.Node.Level()
 	young := b.Node.Generation() == tr.ID
 	bytenr := format.Logical(b.Bytenr)

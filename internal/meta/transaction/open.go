@@ -30,6 +30,7 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, dirtyLimit: c.DirtyLimit, super: sb, roots: make(map[uint64]*ctree.Root)}
 	m.commitMu.Init(classCommit)
 	m.superMu.Init(classSuper)
+	m.logMu.Init(classLog)
 	m.superGen = sb.Generation
 	m.mu.Init(classMu)
 	m.quotaMu.Init(classQuota)

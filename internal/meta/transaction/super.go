@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
@@ -36,6 +37,25 @@ func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error 
 		format.SetBytenr(m.ours, format.SuperOffset)
 	}
 	return nil
+}
+
+// WriteLogSuper makes the primary superblock name the tree of logs at bytenr, whose blocks are on their way to the device: what was written before
+// is durable first, then the superblock. The open handle keeps the transaction of the logs from being committed meanwhile; the commit before
+// it is waited for. An error leaves the logs useless, and the caller commits.
+//
+// Models the end of btrfs_sync_log().
+func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level int) error {
+	m.logMu.Lock(t)
+	defer m.logMu.Unlock(t)
+	if err := m.Aborted(t); err != nil {
+		return err
+	}
+	sb := *m.Super(t)
+	if sb.Generation+1 != h.Transid() {
+		return fmt.Errorf("log of transaction %d: the commit before it failed, have generation %d: %w", h.Transid(), sb.Generation, errno.EIO)
+	}
+	sb.LogRoot, sb.LogRootLevel = bytenr, uint8(level)
+	return m.WriteSuper(t, &sb, 1)
 }
 
 // guard begins to watch the device for other programs, if they can get at it.

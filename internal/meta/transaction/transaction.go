@@ -19,7 +19,8 @@
 //	        tree_*
 //	          trans_lock       Manager.mu, a leaf
 //	    qgroup_ioctl_lock      quotaMu: quotas are turned on or off, with a handle open
-//	    super_mutex            superMu: a superblock is written, by a commit or alone
+//	    log_super_mutex        logMu: from where a commit lets handles in again until its superblock is written; WriteLogSuper
+//	      super_mutex          superMu: a superblock is written, by a commit or alone
 //
 // Model: fs/btrfs/transaction.c. Differences: two stages of blocking instead of six states; the committer is the
 // calling task.
@@ -49,6 +50,7 @@ var (
 	classCommit  = lockdep.NewClass("commit")
 	classWriters = lockdep.NewClass("transaction_writers")
 	classSuper   = lockdep.NewClass("super_mutex")
+	classLog     = lockdep.NewClass("log_super_mutex")
 	classMu      = lockdep.NewClass("trans_lock")
 )
 
@@ -111,6 +113,11 @@ type Manager struct {
 
 	commitMu lock.Mutex
 	hooks    []func(t *sched.Task, h *Handle) error
+	settled  []func(t *sched.Task)
+
+	// logMu keeps the superblock of a log from the device until that of the commit before its transaction is there: the log changes
+	// what that commit wrote. Models fs_info->tree_log_mutex.
+	logMu lock.Mutex
 
 	superMu  lock.Mutex     // one superblock write at a time; protects the three below
 	superGen uint64         // generation of the superblock on the device
@@ -135,6 +142,10 @@ type Manager struct {
 // OnCommit adds a hook that every commit runs with a handle open, first while other handles are open and again
 // when none is: it brings into the trees what is kept outside (inode items). Call it before the first transaction.
 func (m *Manager) OnCommit(f func(t *sched.Task, h *Handle) error) { m.hooks = append(m.hooks, f) }
+
+// OnSettled adds a function that every commit calls when nothing of its transaction can change any more and no other handle is open:
+// what the commit makes needless is freed there. Call it before the first transaction.
+func (m *Manager) OnSettled(f func(t *sched.Task)) { m.settled = append(m.settled, f) }
 
 // Start opens a handle that can insert the given number of items: CalcInsert(items) bytes of metadata are reserved first, which
 // may sleep for a flush. A task with an open handle gets the same one again, without a new reservation.
@@ -459,11 +470,16 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 			s.Source.EndSnapshot()
 		}
 	}
+	m.Extents.GroupsSettled(t)
+	for _, f := range m.settled {
+		f(t)
+	}
 	pinned := m.Extents.TakePinned()
 	sb := m.nextSuper(t, tx)
 
 	t.Journal = nil
 	h.rsv.ReleaseAll(t)
+	m.logMu.Lock(t)
 	m.lockWrite(t)
 	tx.writers--
 	m.running, m.committing = nil, tx
@@ -471,23 +487,36 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.waiters.Broadcast(t)
 	m.mu.Unlock(t)
 
-	if err := m.checkOurs(t); err != nil {
-		return fmt.Errorf("commit %d: %w", tx.id, err)
-	}
-	if err := m.Forest.WriteOut(t, tx.dirty, m.Volumes); err != nil {
-		return fmt.Errorf("commit %d: write tree blocks: %w", tx.id, err)
-	}
-	if err := m.WriteSuper(t, sb, format.SuperMirrorMax); err != nil {
+	err = m.writeOut(t, tx, sb)
+	m.logMu.Unlock(t)
+	if err != nil {
 		return fmt.Errorf("commit %d: %w", tx.id, err)
 	}
 	m.Extents.Unpin(t, pinned)
 	m.Extents.FillGlobalReserve(t)
 
 	m.lockWrite(t)
-	m.super = sb
 	m.committing = nil
 	tx.done = true
 	m.ended.Broadcast(t)
+	m.mu.Unlock(t)
+	return nil
+}
+
+// writeOut brings a sealed transaction to the device: then sb is the file system's superblock.
+func (m *Manager) writeOut(t *sched.Task, tx *Transaction, sb *format.Super) error {
+	m.logMu.AssertHeld(t)
+	if err := m.checkOurs(t); err != nil {
+		return err
+	}
+	if err := m.Forest.WriteOut(t, tx.dirty, m.Volumes); err != nil {
+		return fmt.Errorf("write tree blocks: %w", err)
+	}
+	if err := m.WriteSuper(t, sb, format.SuperMirrorMax); err != nil {
+		return err
+	}
+	m.lockWrite(t)
+	m.super = sb
 	m.mu.Unlock(t)
 	return nil
 }

@@ -1,0 +1,346 @@
+package treelog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+// What a log has of a regular file:
+//
+//	INODE_ITEM             always, as the inode in memory says
+//	INODE_REF, EXTREF      when the transaction has given it a name; directories that are as new come with it
+//	XATTR_ITEM             all, with the first log: what is not there is deleted at replay
+//	EXTENT_DATA            what lies in the ranges that have changed since the last log; their holes as items of disk address 0;
+//	                       and with the first log what lies beyond EOF, which replay drops unless it is there
+//	EXTENT_CSUM            of what was written in these ranges
+//
+// Model: fs/btrfs/tree-log.c:btrfs_log_inode() and btrfs_log_changed_extents(). Differences: the extents are those of the subvolume's tree,
+// because their ordered extents were waited for; there is one way for first and later logs of an inode.
+
+// noRefs is the references to data extents from a log: none is counted.
+type noRefs struct{}
+
+func (noRefs) AllocReservedFileExtent(*sched.Task, *ctree.Trans, format.DataRef, format.Logical, uint64) error {
+	return nil
+}
+func (noRefs) IncExtentRef(*sched.Task, *ctree.Trans, format.DataRef, format.Logical, uint64) error {
+	return nil
+}
+func (noRefs) FreeExtent(*sched.Task, *ctree.Trans, format.DataRef, format.Logical, uint64) error {
+	return nil
+}
+func (noRefs) CrossRefExist(*sched.Task, format.DataRef, format.Logical, *ctree.Path) (bool, error) {
+	return true, nil
+}
+func (noRefs) MayWrite(*sched.Task, format.Logical) bool { return false }
+
+// maxFileEnd is beyond the end of every file.
+const maxFileEnd = 1 << 63
+
+// copier copies one inode to a log.
+type copier struct {
+	t     *sched.Task
+	tr    ctree.Trans
+	src   *fstree.Store // of the subvolume
+	dst   *fstree.Store // of the log
+	log   *tree
+	root  *ctree.Root // of the subvolume
+	ip    *inode.Inode
+	last  inode.Logged
+	again bool // the log has the inode: last is of this transaction
+	names bool // the transaction has changed its names or attributes since
+	dirs  []format.Ino
+	done  uint64 // file extents that end here or before are in the log
+}
+
+func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, last inode.Logged) *copier {
+	return &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
+		last: last, again: last.Transid == h.Transid()}
+}
+
+// mayLog is ErrCommit for an inode of which a log cannot tell all.
+func (l *Logs) mayLog(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode) error {
+	it := ip.Item(t)
+	if it.Mode&format.S_IFMT != format.S_IFREG || it.Nlink == 0 || ip.Barred(h.Transid()) ||
+		log.removed.hasLost(t, h.Transid(), ip.Ino) || !l.usable(h) {
+		return ErrCommit
+	}
+	return nil
+}
+
+// check looks at the names that are to be logged, before anything is. ErrCommit when one of them was another's. It finds the directories
+// that must be logged with the inode. Models btrfs_log_all_new_ancestors().
+func (c *copier) check() error {
+	if c.names = c.ip.TakeItemsChanged(c.tr.ID); !c.names {
+		return nil
+	}
+	return c.checkNames(c.ip.Ino, 0)
+}
+
+// maxDepth bounds the walk up: a tree that is damaged may have a circle.
+const maxDepth = 4096
+
+func (c *copier) checkNames(ino format.Ino, depth int) error {
+	names, err := c.src.Names(c.t, c.root, ino)
+	switch {
+	case err != nil:
+		return err
+	case len(names) == 0 || depth > maxDepth:
+		return ErrCommit
+	}
+	for _, n := range names {
+		if c.log.removed.had(c.t, c.tr.ID, n.Dir, n.Name, n.Index) {
+			return ErrCommit
+		}
+		it, err := c.src.ReadInode(c.t, c.root, n.Dir)
+		if err != nil {
+			return err
+		}
+		if it.Generation != c.tr.ID {
+			continue
+		}
+		if c.log.removed.hasLost(c.t, c.tr.ID, n.Dir) {
+			return ErrCommit
+		}
+		c.dirs = append(c.dirs, n.Dir)
+		if err := c.checkNames(n.Dir, depth+1); err != nil {
+			return err
+		}
+		// Asked again: a rename says what it takes away before it does.
+		if c.log.removed.hasLost(c.t, c.tr.ID, n.Dir) {
+			return ErrCommit
+		}
+	}
+	return nil
+}
+
+// copy copies the inode, and returns the size that the log says. After an error the log has a part of it.
+func (c *copier) copy() (size uint64, err error) {
+	for _, dir := range c.dirs {
+		if err := c.exists(dir); err != nil {
+			return 0, fmt.Errorf("log directory %d: %w", dir, err)
+		}
+	}
+	it := c.ip.Item(c.t)
+	it.Transid = c.tr.ID
+	if err := c.putInode(c.ip.Ino, &it); err != nil {
+		return 0, err
+	}
+	if err := c.items(); err != nil {
+		return 0, err
+	}
+	return it.Size, c.extents(it.Size)
+}
+
+// putInode puts an inode item into the log.
+func (c *copier) putInode(ino format.Ino, it *format.InodeItem) error {
+	if c.again {
+		if err := c.dst.UpdateInode(c.t, &c.tr, c.log.root, ino, it); !errors.Is(err, errno.ENOENT) {
+			return err
+		}
+	}
+	return c.dst.InsertInode(c.t, &c.tr, c.log.root, ino, it)
+}
+
+// exists logs just enough of a directory that names in it are valid: generation 0 says so. Another task may be at it: the sync of the log waits for
+// both. Models btrfs_log_inode() with LOG_INODE_EXISTS.
+func (c *copier) exists(dir format.Ino) error {
+	it, err := c.src.ReadInode(c.t, c.root, dir)
+	if err != nil {
+		return err
+	}
+	it.Generation, it.Transid, it.Size, it.Nbytes = 0, c.tr.ID, 0, 0
+	if err := c.dst.InsertInode(c.t, &c.tr, c.log.root, dir, &it); err != nil {
+		if errors.Is(err, errno.EEXIST) {
+			return nil
+		}
+		return err
+	}
+	return c.copyItems(dir, format.INODE_REF_KEY, format.XATTR_ITEM_KEY)
+}
+
+// items copies names and attributes, as far as the log does not have them as they are.
+func (c *copier) items() error {
+	from := uint8(format.INODE_REF_KEY)
+	switch {
+	case !c.names && c.again:
+		return nil
+	case !c.names:
+		from = format.XATTR_ITEM_KEY
+	case c.again:
+		if err := c.dropItems(c.ip.Ino, from, format.XATTR_ITEM_KEY); err != nil {
+			return err
+		}
+	}
+	return c.copyItems(c.ip.Ino, from, format.XATTR_ITEM_KEY)
+}
+
+// item is a copy of an item.
+type item struct {
+	key  format.Key
+	data []byte
+}
+
+// copyItems copies the items of ino with types from first to last.
+func (c *copier) copyItems(ino format.Ino, first, last uint8) error {
+	var list []item
+	var p ctree.Path
+	key := format.Key{Objectid: uint64(ino), Type: first}
+	more, err := c.src.Forest.SearchForward(c.t, c.root, key, &p)
+	for more && err == nil {
+		k := p.Key()
+		if k.Objectid != uint64(ino) || k.Type > last {
+			break
+		}
+		list = append(list, item{k, append([]byte{}, p.Item()...)})
+		more, err = c.src.Forest.NextItem(c.t, c.root, &p)
+	}
+	p.Release(c.t)
+	for i := 0; i < len(list) && err == nil; i++ {
+		err = c.dst.Forest.InsertItem(c.t, &c.tr, c.log.root, list[i].key, list[i].data)
+	}
+	return err
+}
+
+// dropItems deletes what the log has of ino with types from first to last. Models drop_inode_items().
+func (c *copier) dropItems(ino format.Ino, first, last uint8) error {
+	var p ctree.Path
+	defer p.Release(c.t)
+	f := c.dst.Forest
+	for {
+		more, err := f.SearchForward(c.t, c.log.root, format.Key{Objectid: uint64(ino), Type: first}, &p)
+		if err != nil || !more {
+			return err
+		}
+		key := p.Key()
+		p.Release(c.t)
+		if key.Objectid != uint64(ino) || key.Type > last {
+			return nil
+		}
+		found, err := f.SearchSlot(c.t, &c.tr, c.log.root, key, &p, -1, true)
+		if err != nil || !found {
+			return errors.Join(err, fmt.Errorf("item %v of a log went away", key))
+		}
+		if err := f.DelItems(c.t, &c.tr, c.log.root, &p, p.Slot(), 1); err != nil {
+			return err
+		}
+		p.Release(c.t)
+	}
+}
+
+// extents copies the file extents that have changed. size is the logged size in bytes.
+func (c *copier) extents(size uint64) error {
+	size = format.AlignUp(size, c.src.SectorSize)
+	list := c.ip.TakeModified(c.t, c.tr.ID, nil)
+	if was := format.AlignUp(c.last.Size, c.src.SectorSize); c.again && was < size {
+		// The last log had no holes beyond the size that it logged: replay dropped what the last commit had there.
+		list = inode.AddRange(list, inode.Range{Start: was, End: size})
+	}
+	if !c.again && c.ip.Flags()&format.InodePrealloc != 0 {
+		list = inode.AddRange(list, inode.Range{Start: size, End: maxFileEnd})
+	}
+	for _, r := range list {
+		if err := c.extentsIn(r.Start, min(r.End, maxFileEnd), size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extentsIn copies the file extents and holes of [lo, hi).
+func (c *copier) extentsIn(lo, hi, size uint64) error {
+	for pos := lo; pos < hi; {
+		start, fe, ok, err := c.src.LookupFileExtent(c.t, c.root, c.ip.Ino, pos)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			end := min(start, hi)
+			if err := c.hole(pos, end, size); err != nil {
+				return err
+			}
+			pos = end
+			continue
+		}
+		end := start + fe.NumBytes
+		if fe.Type == format.FileExtentTypeInline {
+			end = start + format.AlignUp(max(fe.RAMBytes, 1), c.src.SectorSize)
+		}
+		if err := c.sums(&fe, start, max(lo, start), min(hi, end)); err != nil {
+			return err
+		}
+		if err := c.extent(&fe, start, end); err != nil {
+			return err
+		}
+		pos = end
+	}
+	return nil
+}
+
+// hole says that [start, end) has no file extents. Beyond the size nothing needs to be said but what the log said before.
+// Models btrfs_log_holes().
+func (c *copier) hole(start, end, size uint64) error {
+	if c.again {
+		if _, err := c.dst.DropExtents(c.t, &c.tr, c.log.root, c.ip.Ino, start, end, fstree.DropOptions{}); err != nil {
+			return err
+		}
+	}
+	if end = min(end, size); start >= end {
+		return nil
+	}
+	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: end - start, NumBytes: end - start, Type: format.FileExtentTypeReg}
+	return c.dst.InsertFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, &fe)
+}
+
+// extent copies the file extent fe, which covers [start, end). Models log_one_extent().
+func (c *copier) extent(fe *format.FileExtent, start, end uint64) error {
+	if end <= c.done {
+		return nil // it reaches from one changed range into the next
+	}
+	c.done = end
+	if c.again {
+		if _, err := c.dst.DropExtents(c.t, &c.tr, c.log.root, c.ip.Ino, start, end, fstree.DropOptions{}); err != nil {
+			return err
+		}
+	}
+	return c.dst.InsertFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, fe)
+}
+
+// sums copies the checksums of [lo, hi), a part of the file extent fe at start, if this transaction has written it. Models log_extent_csums().
+func (c *copier) sums(fe *format.FileExtent, start, lo, hi uint64) error {
+	if fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || fe.Generation != c.tr.ID || !c.ip.Sums() {
+		return nil
+	}
+	if fe.Compression != format.CompressNone {
+		return ErrCommit // nothing here writes such a one
+	}
+	at := fe.DiskBytenr + fe.Offset + lo - start
+	const most = 1024 // sectors at once
+	for ; lo < hi; lo, at = lo+most*c.src.SectorSize, at+most*c.src.SectorSize {
+		n := min(most, (hi-lo)/c.src.SectorSize)
+		raw, have := make([]byte, format.CsumSize*n), make([]bool, n)
+		if err := c.src.LookupCsums(c.t, at, n*c.src.SectorSize, raw, have); err != nil {
+			return err
+		}
+		sums := make([]uint32, n)
+		for i := range sums {
+			if !have[i] {
+				return ErrCommit
+			}
+			sums[i] = binary.LittleEndian.Uint32(raw[format.CsumSize*i:])
+		}
+		if err := c.dst.InsertCsums(c.t, &c.tr, at, sums); err != nil {
+			return err
+		}
+	}
+	return nil
+}

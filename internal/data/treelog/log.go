@@ -1,0 +1,403 @@
+package treelog
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"btrlab/internal/data/inode"
+	"btrlab/internal/format"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/transaction"
+	"btrlab/internal/sched"
+)
+
+// How an fsync is logged:
+//
+//	Log     start      the log trees are made if need be; the task is a writer of the subvolume's log       log_mutex
+//	        copy       items of the inode go from the subvolume's tree to the log (copy.go)               log_inode
+//	        end        one writer less
+//	Sync    the subvolume's log     wait for writers, seal its new blocks, number the next sync          log_mutex
+//	                                write them
+//	        the tree of logs        its ROOT_ITEM for this log; seal, number, write                       log_root_mutex
+//	        the superblock          flush, primary copy, flush                                           log_super_mutex
+//
+// The tasks that have logged when the blocks are sealed share one sync (group commit). Two syncs of a log may be under way: one that goes to the device,
+// and one that tasks still write for; each waits for the one before it.
+//
+// What is in a log at any time, whatever is logged after it, can be replayed: names that were removed in its transaction are known (removed.go),
+// and an inode that would need one of them is not logged. Where anything is in doubt the answer is ErrCommit.
+
+var (
+	classMutex     = lockdep.NewClass("log_mutex")
+	classRootMutex = lockdep.NewClass("log_root_mutex")
+	classWait      = lockdep.NewClass("log_wait")
+)
+
+// ErrCommit says that the inode, or the log, needs a commit of the transaction. Models BTRFS_LOG_FORCE_COMMIT.
+var ErrCommit = errors.New("only a commit can make it durable")
+
+// Logs is the logs of one file system. Models the tree-log fields of struct btrfs_fs_info.
+type Logs struct {
+	cfg LogConfig
+
+	// unusable is the transaction whose logs must not be synced any more: one of them has half of something. Models
+	// fs_info->last_trans_log_full_commit.
+	unusable atomic.Uint64
+
+	// off says that no inode is logged: then nothing is remembered of names.
+	off atomic.Bool
+
+	top  tree // of the logs
+	mu   lock.Mutex
+	subs []*tree // of all subvolumes that were opened; protected by mu
+}
+
+// LogConfig is what Logs works with.
+type LogConfig struct {
+	Trans *transaction.Manager
+	Store *fstree.Store
+}
+
+// tree is the log of one subvolume, or the tree of logs. Models the log fields of struct btrfs_root.
+type tree struct {
+	subvol uint64
+
+	mu     lock.Mutex // log_mutex
+	wait   lock.Cond  // for writers to end, and for syncs
+	data   sched.Shared
+	root   *ctree.Root // nil in a transaction that has logged nothing
+	store  *fstree.Store
+	in     atomic.Uint64
+	dirty  *ctree.DirtySet // the blocks that no sync has sealed
+	next   uint64          // the number of the sync that takes what is written now: log_transid
+	synced uint64          // the last one that is durable: log_transid_committed
+	busy   [2]bool         // a sync with this number modulo 2 is under way: log_commit
+	active int             // tasks that write: log_writers
+	batch  atomic.Uint64   // counts those that come: log_batch
+
+	removed removed
+}
+
+// nameLog is what reports of data races call the fields of a tree.
+const nameLog = sched.Label("state of a log")
+
+func (l *tree) init(subvol uint64, mutex *lockdep.Class) {
+	l.subvol, l.next = subvol, 1
+	l.mu.Init(mutex)
+	l.wait.Init(&l.mu, classWait)
+	l.removed.mu.Init(classNames)
+}
+
+// NewLogs makes the logs of a file system. Configure comes before the first Log.
+func NewLogs() *Logs {
+	l := &Logs{}
+	l.mu.Init(classNames)
+	l.top.init(format.ROOT_TREE_OBJECTID, classRootMutex)
+	return l
+}
+
+// Configure says what the logs work with. Every commit must call Free when its transaction is settled.
+func (l *Logs) Configure(c LogConfig) { l.cfg = c }
+
+// SetOff says whether nothing will be logged. The caller has no operation in flight.
+func (l *Logs) SetOff(off bool) { l.off.Store(off) }
+
+// Attach gives a subvolume that was opened its log.
+func (l *Logs) Attach(t *sched.Task, r *ctree.Root) {
+	s := new(tree)
+	s.init(r.ID, classMutex)
+	r.Priv = s
+	l.mu.Lock(t)
+	l.subs = append(l.subs, s)
+	l.mu.Unlock(t)
+}
+
+// of is the log of the inode's subvolume.
+func of(r *ctree.Root) *tree { return r.Priv.(*tree) }
+
+// Ticket is a task's part in a log: the sync that makes it durable.
+type Ticket struct {
+	log  *tree
+	sync uint64
+}
+
+// Log copies what the transaction of h did to a regular file to the log of its subvolume. After it Sync makes that durable, with h still open.
+// Any error means that the caller ends h and commits; ErrCommit is the usual one. Models btrfs_log_dentry_safe().
+//
+// Preconditions: ip is locked (i_rwsem), and so is its whole extent range, without ordered extents.
+func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (Ticket, error) {
+	log := of(ip.Root)
+	log.batch.Add(1)
+	if err := l.mayLog(t, h, log, ip); err != nil {
+		return Ticket{}, err
+	}
+	k, err := l.start(t, h, log)
+	if err != nil {
+		return k, err
+	}
+	defer log.end(t)
+	ip.LockLog(t)
+	defer ip.UnlockLog(t)
+	last := ip.Logged(t)
+	if changed := ip.TakeUnlogged(); !changed && last.Transid == h.Transid() {
+		return Ticket{log, last.Sync}, nil
+	}
+	c := l.copier(t, h, log, ip, last)
+	if err := c.check(); err != nil {
+		return k, err
+	}
+	size, err := c.copy()
+	if err != nil {
+		l.spoil(h)
+		return k, err
+	}
+	ip.SetLogged(t, inode.Logged{Transid: h.Transid(), Sync: k.sync, Size: size})
+	return k, nil
+}
+
+// spoil says that the logs of h's transaction must not be synced. Models btrfs_set_log_full_commit().
+func (l *Logs) spoil(h *transaction.Handle) { l.unusable.Store(h.Transid()) }
+
+// usable reports whether the logs of h's transaction can be replayed after a crash. Models !btrfs_need_log_full_commit().
+func (l *Logs) usable(h *transaction.Handle) bool {
+	return l.unusable.Load() != h.Transid() && !l.cfg.Trans.Extents.NewGroups()
+}
+
+// trans is the transaction as the trees of logs see it: their blocks belong to a set of their own, and no root item waits for the commit.
+func (l *tree) trans(h *transaction.Handle) ctree.Trans {
+	return ctree.Trans{ID: h.Transid(), Dirty: l.dirty}
+}
+
+// make makes the tree if the transaction has none. The lock is held.
+func (l *Logs) make(t *sched.Task, h *transaction.Handle, log *tree) error {
+	log.mu.AssertHeld(t)
+	if log.root != nil {
+		return nil
+	}
+	log.dirty = ctree.NewDirtySet()
+	tr := log.trans(h)
+	root, err := l.cfg.Trans.Forest.NewRoot(t, &tr, format.TREE_LOG_OBJECTID)
+	if err != nil {
+		return err
+	}
+	log.root = root
+	s := *l.cfg.Store
+	s.ExtentTree, s.Csums = noRefs{}, l.cfg.Store.CsumsIn(root)
+	log.store = &s
+	log.in.Store(h.Transid())
+	return nil
+}
+
+// start makes the task a writer of the log. Models start_log_trans().
+func (l *Logs) start(t *sched.Task, h *transaction.Handle, log *tree) (Ticket, error) {
+	if l.top.in.Load() != h.Transid() {
+		l.top.mu.Lock(t)
+		l.top.data.Write(t, nameLog)
+		err := l.make(t, h, &l.top)
+		l.top.mu.Unlock(t)
+		if err != nil {
+			return Ticket{}, err
+		}
+	}
+	log.mu.Lock(t)
+	defer log.mu.Unlock(t)
+	log.data.Write(t, nameLog)
+	if !l.usable(h) {
+		return Ticket{}, ErrCommit
+	}
+	if err := l.make(t, h, log); err != nil {
+		return Ticket{}, err
+	}
+	log.active++
+	return Ticket{log, log.next}, nil
+}
+
+// end ends start. Models btrfs_end_log_trans().
+func (l *tree) end(t *sched.Task) {
+	l.mu.Lock(t)
+	l.data.Write(t, nameLog)
+	if l.active--; l.active == 0 {
+		l.wait.Broadcast(t)
+	}
+	l.mu.Unlock(t)
+}
+
+// enter waits until sync number n of the log is durable, or the caller's to do: then it is under way. The lock is held, and let go meanwhile.
+// Models the first part of btrfs_sync_log() with wait_log_commit().
+func (l *Logs) enter(t *sched.Task, h *transaction.Handle, log *tree, n uint64) (done bool, err error) {
+	log.mu.AssertHeld(t)
+	for log.synced < n && log.busy[n%2] {
+		log.wait.Wait(t)
+	}
+	switch {
+	case log.synced >= n:
+		return true, nil
+	case !l.usable(h) || log.next > n: // the sync of that number failed
+		return false, ErrCommit
+	}
+	log.busy[n%2] = true
+	for log.busy[(n+1)%2] {
+		log.wait.Wait(t)
+	}
+	return false, nil
+}
+
+// leave ends sync number n.
+func (l *tree) leave(t *sched.Task, n uint64, err error) {
+	l.mu.Lock(t)
+	l.data.Write(t, nameLog)
+	if l.busy[n%2] = false; err == nil {
+		l.synced = n
+	}
+	l.wait.Broadcast(t)
+	l.mu.Unlock(t)
+}
+
+// seal ends the writing of sync number n: from here on its blocks are copied before a change. Returned are the blocks, and where the tree
+// is. The lock is held, and no task writes.
+func (l *Logs) seal(t *sched.Task, log *tree, n uint64) (blocks *ctree.DirtySet, bytenr uint64, level int) {
+	log.mu.AssertHeld(t)
+	if log.next != n || log.active != 0 {
+		panic(fmt.Sprintf("treelog: log of tree %d: sync %d with %d writers, the next is %d", log.subvol, n, log.active, log.next))
+	}
+	blocks, log.dirty = log.dirty, ctree.NewDirtySet()
+	l.cfg.Trans.Forest.Seal(t, blocks)
+	bytenr, level, _ = log.root.Pointer()
+	log.next++
+	return blocks, bytenr, level
+}
+
+// Sync makes durable what Log gave the ticket for. An error means that the caller ends h and commits.
+//
+// Models btrfs_sync_log(). Differences: the blocks of the subvolume's log are on the device before the tree of logs names them, where the
+// kernel waits for them before the superblock only; no wait for more tasks on a disk that turns.
+//
+// Preconditions: h is the handle of Log; the task holds neither an inode's log mutex nor a tree block.
+func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
+	log := k.log
+	log.mu.Lock(t)
+	log.data.Write(t, nameLog)
+	done, err := l.enter(t, h, log, k.sync)
+	if done || err != nil {
+		log.mu.Unlock(t)
+		return err
+	}
+	for {
+		batch := log.batch.Load()
+		for log.active > 0 {
+			log.wait.Wait(t)
+		}
+		if batch == log.batch.Load() {
+			break
+		}
+	}
+	if !l.usable(h) {
+		log.mu.Unlock(t)
+		log.leave(t, k.sync, ErrCommit)
+		return ErrCommit
+	}
+	blocks, bytenr, level := l.seal(t, log, k.sync)
+	log.mu.Unlock(t)
+
+	err = l.cfg.Trans.Forest.WriteOut(t, blocks, l.cfg.Trans.Volumes)
+	if err == nil {
+		err = l.syncTop(t, h, log.subvol, bytenr, level)
+	}
+	if err != nil {
+		l.spoil(h)
+	}
+	log.leave(t, k.sync, err)
+	return err
+}
+
+// syncTop makes the tree of logs name the log of subvol at bytenr, and makes that durable.
+func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint64, level int) error {
+	top := &l.top
+	top.mu.Lock(t)
+	top.data.Write(t, nameLog)
+	if err := l.putRoot(t, h, subvol, bytenr, level); err != nil {
+		top.mu.Unlock(t)
+		return err
+	}
+	n := top.next
+	done, err := l.enter(t, h, top, n)
+	if done || err != nil {
+		top.mu.Unlock(t)
+		return err
+	}
+	blocks, bytenr, level := l.seal(t, top, n)
+	top.mu.Unlock(t)
+
+	err = l.cfg.Trans.Forest.WriteOut(t, blocks, l.cfg.Trans.Volumes)
+	if err == nil && !l.usable(h) {
+		err = ErrCommit
+	}
+	if err == nil {
+		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level)
+	}
+	if err != nil {
+		l.spoil(h)
+	}
+	top.leave(t, n, err)
+	return err
+}
+
+// putRoot makes the tree of logs name the log of subvol at bytenr. Models update_log_root() and the root item of alloc_log_tree().
+func (l *Logs) putRoot(t *sched.Task, h *transaction.Handle, subvol, bytenr uint64, level int) error {
+	l.top.mu.AssertHeld(t)
+	it := format.RootItem{
+		Inode:  format.InodeItem{Generation: 1, Size: 3, Nbytes: l.cfg.Trans.Space.NodeSize(), Nlink: 1, Mode: format.S_IFDIR | 0o755},
+		Bytenr: bytenr, Level: uint8(level), Generation: h.Transid(), GenerationV2: h.Transid(),
+	}
+	var b [format.RootItemSize]byte
+	it.Encode(b[:])
+	tr := l.top.trans(h)
+	key := format.Key{Objectid: format.TREE_LOG_OBJECTID, Type: format.ROOT_ITEM_KEY, Offset: subvol}
+	var p ctree.Path
+	defer p.Release(t)
+	found, err := l.cfg.Trans.Forest.SearchSlot(t, &tr, l.top.root, key, &p, 0, true)
+	if err != nil {
+		return err
+	}
+	if !found {
+		p.Release(t)
+		return l.cfg.Trans.Forest.InsertItem(t, &tr, l.top.root, key, b[:])
+	}
+	copy(p.Item(), b[:])
+	return nil
+}
+
+// Free frees the logs of the transaction that is committed: the commit has all that they have. Models btrfs_free_log() and
+// btrfs_free_log_root_tree().
+//
+// Preconditions: no handle of the transaction is open but the committer's.
+func (l *Logs) Free(t *sched.Task) {
+	l.mu.Lock(t)
+	subs := l.subs
+	l.mu.Unlock(t)
+	for _, log := range subs {
+		l.freeOne(t, log)
+	}
+	l.freeOne(t, &l.top)
+	f := l.cfg.Trans.Forest
+	l.cfg.Trans.Extents.FreeLogs(t, func(bytenr uint64) { f.DropBuffer(t, bytenr) })
+}
+
+func (l *Logs) freeOne(t *sched.Task, log *tree) {
+	log.mu.Lock(t)
+	defer log.mu.Unlock(t)
+	log.data.Write(t, nameLog)
+	if log.active > 0 || log.busy != [2]bool{} {
+		panic(fmt.Sprintf("treelog: log of tree %d is freed with %d writers, syncs under way %v", log.subvol, log.active, log.busy))
+	}
+	if log.root == nil {
+		return
+	}
+	log.root.Close()
+	l.cfg.Trans.Forest.Discard(t, log.dirty)
+	log.root, log.dirty = nil, nil
+}

@@ -1,0 +1,230 @@
+package fs_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/sched"
+)
+
+// logging opens with a policy whose fsync writes a log.
+func logging(opts ...fstest.Option) []fstest.Option {
+	return append(opts, fstest.Policy("locked+FSYNC_LOG"))
+}
+
+// recover opens the device as it is now, after a loss of power, and reads its files.
+func recovered(tb testing.TB, t *sched.Task, dev *blockdev.Memory) tree {
+	tb.Helper()
+	f, err := fs.Open(t, dev, fs.Options{FirstFit: true, CheckQuiescence: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m, err := readTree(t, f)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := f.Close(t); err != nil {
+		tb.Fatal(err)
+	}
+	r, err := check.Check(t, dev, check.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if !r.Clean {
+		tb.Fatalf("%d findings, first %v", len(r.Findings), r.Findings[0])
+	}
+	return m
+}
+
+// super reads the superblock on the device.
+func superOn(tb testing.TB, t *sched.Task, dev blockdev.Device) *format.Super {
+	tb.Helper()
+	b := make([]byte, format.SuperSize)
+	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
+		tb.Fatal(err)
+	}
+	sb := new(format.Super)
+	sb.Decode(b)
+	return sb
+}
+
+// TestFsyncLogModel: operations at random; right after each fsync the power goes. Every file that was not changed since its fsync, or since a sync, has
+// what it had then, and the image is clean.
+func TestFsyncLogModel(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { fsyncModel(t, seed, 400) })
+	}
+}
+
+func fsyncModel(t *testing.T, seed uint64, steps int) {
+	var mem *blockdev.Memory
+	x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		mem = d.(*blockdev.Memory)
+		return d
+	}))...)
+	rng := rand.New(rand.NewPCG(21, seed))
+	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rng}
+	synced := tree{}
+	logs, commits := 0, 0
+	for i := range steps {
+		before := w.model.clone()
+		if rng.IntN(40) == 0 {
+			w.must(x.FS.Sync(x.T))
+			synced = w.model.clone()
+		} else {
+			w.step()
+		}
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			if b, ok := w.model[name]; !ok || !bytes.Equal(b, before[name]) {
+				delete(synced, name)
+			}
+		}
+		name := w.pick()
+		if name == "" || rng.IntN(2) == 0 {
+			continue
+		}
+		gen := x.FS.Super(x.T).Generation
+		f := w.open(name)
+		w.must(f.Fsync(x.T))
+		w.must(f.Close(x.T))
+		synced[name] = bytes.Clone(w.model[name])
+		if superOn(t, x.T, mem).LogRoot != 0 {
+			logs++
+		} else if x.FS.Super(x.T).Generation != gen {
+			commits++
+		}
+		have := recovered(t, x.T, mem.Snapshot())
+		for _, name := range slices.Sorted(maps.Keys(synced)) {
+			if b, ok := have[name]; !ok || !bytes.Equal(b, synced[name]) {
+				t.Fatalf("step %d, after fsync of %s: %s", i, name, diff(tree{name: b}, tree{name: synced[name]}, false))
+			}
+		}
+	}
+	t.Logf("%d logs, %d commits", logs, commits)
+	if logs < steps/10 {
+		t.Errorf("only %d of the fsyncs wrote a log", logs)
+	}
+}
+
+// TestFsyncLogStories: what went wrong, or would without a rule of package treelog. In each a file is committed, things happen in one transaction, and
+// the power goes after the last fsync.
+func TestFsyncLogStories(t *testing.T) {
+	const k = 1024
+	fill := func(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n) }
+	for _, c := range []struct {
+		name   string
+		log    bool                                // the last fsync writes a log
+		do     func(x *fstest.Fixture, f *fs.File) // f is /f with 256 KiB of 1, committed
+		want   tree
+		absent []string
+	}{
+		{"overwrite", true, func(x *fstest.Fixture, f *fs.File) {
+			x.WriteAt(f, fill(2, 8*k), 64*k)
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": slices.Concat(fill(1, 64*k), fill(2, 8*k), fill(1, 184*k))}, nil},
+		// The log does not say what lies beyond the size; the next one must, when the size grows over it.
+		{"truncate, fsync, grow", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(f.Truncate(x.T, 16*k))
+			x.Must(f.Fsync(x.T))
+			x.Must(f.Truncate(x.T, 128*k))
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": append(fill(1, 16*k), make([]byte, 112*k)...)}, nil},
+		{"grow, fsync, truncate, fsync, grow", true, func(x *fstest.Fixture, f *fs.File) {
+			x.WriteAt(f, fill(2, 64*k), 256*k)
+			x.Must(f.Fsync(x.T))
+			x.Must(f.Truncate(x.T, 100))
+			x.Must(f.Fsync(x.T))
+			x.WriteAt(f, fill(3, k), 300*k)
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": slices.Concat(fill(1, 100), make([]byte, 300*k-100), fill(3, k))}, nil},
+		{"punch", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(f.Fallocate(x.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, 32*k, 64*k))
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": slices.Concat(fill(1, 32*k), make([]byte, 64*k), fill(1, 160*k))}, nil},
+		{"nothing changed", true, func(x *fstest.Fixture, f *fs.File) {
+			x.WriteAt(f, fill(2, k), 0)
+			x.Must(f.Fsync(x.T))
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": append(fill(2, k), fill(1, 255*k)...)}, nil},
+		{"new file in a new directory", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Mkdir(x.T, "/d/e", 0o755))
+			g := x.Create("/d/e/g")
+			x.WriteAt(g, fill(5, 3*k), 0)
+			x.Must(g.Fsync(x.T))
+			x.Must(g.Close(x.T))
+		}, tree{"d/e/g": fill(5, 3*k)}, nil},
+		{"second name", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Link(x.T, "/f", "/g"))
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": fill(1, 256*k), "g": fill(1, 256*k)}, nil},
+		// Replay would take the name from the inode that has it in the last commit, and that inode has no other.
+		{"name of a file that was renamed", false, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Rename(x.T, "/f", "/old"))
+			g := x.Create("/f")
+			x.WriteAt(g, fill(6, k), 0)
+			x.Must(g.Fsync(x.T))
+			x.Must(g.Close(x.T))
+		}, tree{"f": fill(6, k), "old": fill(1, 256*k)}, nil},
+		{"renamed file", false, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Rename(x.T, "/f", "/g"))
+			x.Must(f.Fsync(x.T))
+		}, tree{"g": fill(1, 256*k)}, []string{"f"}},
+		// The directory's old name would come back with it.
+		{"file in a new directory that was renamed", false, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Rename(x.T, "/d", "/e"))
+			g := x.Create("/e/g")
+			x.Must(g.Fsync(x.T))
+			x.Must(g.Close(x.T))
+		}, tree{"e/g": {}}, []string{"d"}},
+		{"reflink", false, func(x *fstest.Fixture, f *fs.File) {
+			g := x.Create("/g")
+			x.Must(g.Reflink(x.T, f, 0, 0, 0))
+			x.Must(g.Fsync(x.T))
+			x.Must(g.Close(x.T))
+		}, tree{"g": fill(1, 256*k)}, nil},
+		{"preallocated beyond EOF, then written", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 256*k, 64*k))
+			x.Must(f.Fsync(x.T))
+			x.WriteAt(f, fill(2, 4*k), 260*k)
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": slices.Concat(fill(1, 256*k), make([]byte, 4*k), fill(2, 4*k))}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var mem *blockdev.Memory
+			x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				mem = d.(*blockdev.Memory)
+				return d
+			}))...)
+			f := x.Create("/f")
+			x.WriteAt(f, fill(1, 256*k), 0)
+			x.Must(x.FS.Sync(x.T))
+			c.do(x, f)
+			if have := superOn(t, x.T, mem).LogRoot != 0; have != c.log {
+				t.Errorf("a log is written: have %v want %v", have, c.log)
+			}
+			y := fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return mem.Snapshot() }))
+			for name, want := range c.want {
+				if have := y.ReadFile("/" + name); !bytes.Equal(have, want) {
+					t.Error(diff(tree{name: have}, tree{name: want}, false))
+				}
+			}
+			for _, name := range c.absent {
+				if _, err := y.FS.Lstat(y.T, "/"+name); err == nil {
+					t.Errorf("%s is there", name)
+				}
+			}
+			x.Must(f.Close(x.T))
+		})
+	}
+}

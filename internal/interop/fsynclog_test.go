@@ -1,0 +1,270 @@
+package interop
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	gopath "path"
+	"slices"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	engine "btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+)
+
+var fsyncSequences = flag.Int("fsynclog.sequences", 0, "how many sequences TestFsyncLog makes; 0 is a sample")
+
+// writer does random operations with btrlab.
+type writer struct {
+	t     *testing.T
+	tk    *sched.Task
+	x     *engine.FS
+	r     *rand.Rand
+	f     *filler
+	dirs  []string
+	files []string
+	next  int
+	log   []string
+}
+
+func (w *writer) pick(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[w.r.IntN(len(list))]
+}
+
+func (w *writer) name() string {
+	w.next++
+	return gopath.Join(w.pick(w.dirs), fmt.Sprintf("%c%d", "fghij"[w.r.IntN(5)], w.next%37))
+}
+
+// note says what was done. Errors that are part of the game are dropped: a name that is taken, a directory that is not empty.
+func (w *writer) note(err error, format string, a ...any) bool {
+	w.t.Helper()
+	text := fmt.Sprintf(format, a...)
+	if err != nil {
+		text += ": " + err.Error()
+		var no errno.Errno
+		if !errors.As(err, &no) || no == errno.EIO || no == errno.EROFS {
+			w.t.Fatal(text)
+		}
+	}
+	w.log = append(w.log, text)
+	return err == nil
+}
+
+func (w *writer) edit(f string, do func(h *engine.File) error, format string, a ...any) {
+	h, err := w.x.OpenFile(w.tk, f, engine.O_RDWR, 0)
+	if err == nil {
+		err = do(h)
+		if e := h.Close(w.tk); err == nil {
+			err = e
+		}
+	}
+	w.note(err, format, a...)
+}
+
+func (w *writer) step() {
+	f, size := w.pick(w.files), int64(w.r.IntN(200<<10))
+	switch n := w.r.IntN(100); {
+	case n < 14 || f == "":
+		f = w.name()
+		h, err := w.x.OpenFile(w.tk, f, engine.O_RDWR|engine.O_CREAT|engine.O_TRUNC, 0o644)
+		if err == nil {
+			_, err = h.WriteAt(w.tk, w.f.bytes(w.r.IntN([]int{10, 3000, 100000}[w.r.IntN(3)])), 0)
+			must(w.t, h.Close(w.tk))
+		}
+		if w.note(err, "create %s", f) && !slices.Contains(w.files, f) {
+			w.files = append(w.files, f)
+		}
+	case n < 36:
+		at := size &^ int64([]int{0, 4095}[w.r.IntN(2)])
+		b := w.f.bytes(1 + w.r.IntN([]int{100, 4096, 60000}[w.r.IntN(3)]))
+		w.edit(f, func(h *engine.File) error { _, err := h.WriteAt(w.tk, b, at); return err }, "write %s %d+%d", f, at, len(b))
+	case n < 42:
+		b := w.f.bytes(4096 * (1 + w.r.IntN(9)))
+		w.edit(f, func(h *engine.File) error { _, err := h.WriteDirect(w.tk, b, size&^4095); return err }, "write direct %s %d+%d", f, size&^4095, len(b))
+	case n < 48:
+		b := w.f.bytes(1 + w.r.IntN(9000))
+		w.edit(f, func(h *engine.File) error { _, err := h.WriteAt(w.tk, b, h.Size(w.tk)); return err }, "append %s %d", f, len(b))
+	case n < 56:
+		w.edit(f, func(h *engine.File) error { return h.Truncate(w.tk, size) }, "truncate %s %d", f, size)
+	case n < 64:
+		mode := []uint32{engine.FALLOC_FL_PUNCH_HOLE | engine.FALLOC_FL_KEEP_SIZE, engine.FALLOC_FL_KEEP_SIZE, 0, engine.FALLOC_FL_ZERO_RANGE}[w.r.IntN(4)]
+		long := 1 + int64(w.r.IntN(50000))
+		w.edit(f, func(h *engine.File) error { return h.Fallocate(w.tk, mode, size, long) }, "fallocate %s mode %d %d+%d", f, mode, size, long)
+	case n < 70:
+		to := w.name()
+		if w.r.IntN(3) == 0 {
+			to = w.pick(w.files)
+		}
+		if w.note(w.x.Rename(w.tk, f, to), "rename %s %s", f, to) && f != to {
+			w.files = slices.DeleteFunc(w.files, func(s string) bool { return s == f || s == to })
+			w.files = append(w.files, to)
+		}
+	case n < 76:
+		to := w.name()
+		if w.note(w.x.Link(w.tk, f, to), "link %s %s", f, to) {
+			w.files = append(w.files, to)
+		}
+	case n < 81:
+		if w.note(w.x.Unlink(w.tk, f), "unlink %s", f) {
+			w.files = slices.DeleteFunc(w.files, func(s string) bool { return s == f })
+		}
+	case n < 88:
+		d := w.name() + "d"
+		if w.note(w.x.Mkdir(w.tk, d, 0o755), "mkdir %s", d) {
+			w.dirs = append(w.dirs, d)
+		}
+	case n < 91:
+		d, to := w.pick(w.dirs), w.name()+"d"
+		inside := func(s string) bool { return s == d || strings.HasPrefix(s, d+"/") }
+		if d != "/" && !inside(to) && w.note(w.x.Rename(w.tk, d, to), "rename %s %s", d, to) {
+			for _, l := range [][]string{w.dirs, w.files} {
+				for i := range l {
+					if inside(l[i]) {
+						l[i] = to + l[i][len(d):]
+					}
+				}
+			}
+		}
+	case n < 94:
+		from := w.pick(w.files)
+		w.reflink(from, f)
+	default:
+		w.note(w.x.Chmod(w.tk, f, 0o600+uint32(w.r.IntN(0o77))), "chmod %s", f)
+	}
+}
+
+// TestFsyncLog: btrlab does random operations and an fsync, and the image is copied as it is then, as if the power had gone. Linux replays one copy of
+// the log and we another: the file has what it had when fsync returned, everything else is the same in both, and both checkers
+// are content.
+func TestFsyncLog(t *testing.T) {
+	linux(t)
+	const batch = 25 // sequences of one file system
+	all := *fsyncSequences
+	if all == 0 {
+		all = pick(4*batch, 5)
+	}
+	for seed := uint64(0); all > 0; seed, all = seed+1, all-batch {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { fsyncLog(t, seed, min(batch, all)) })
+	}
+}
+
+func fsyncLog(t *testing.T, seed uint64, sequences int) {
+	img := image(t, "live.img")
+	sh(t, "truncate", "-s", "192M", img)
+	sh(t, "mkfs.btrfs", "-q", "-m", "single", img)
+	tk := sched.NewTask("writer")
+	dev, err := blockdev.Open(img, 0)
+	must(t, err)
+	x, err := engine.Open(tk, dev, engine.Options{CheckQuiescence: true, Policy: policy.MustParse("locked+FSYNC_LOG")})
+	must(t, err)
+	w := &writer{t: t, tk: tk, x: x, r: rand.New(rand.NewPCG(seed, 8)), f: newFiller(seed), dirs: []string{"/"}}
+	logs := 0
+	for i := range sequences {
+		if w.r.IntN(4) == 0 {
+			must(t, x.Sync(tk))
+			w.log = append(w.log[:0:0], "sync")
+		}
+		// Several files are logged in one transaction.
+		var name string
+		for range 1 + w.r.IntN(4) {
+			for range 1 + w.r.IntN(3) {
+				w.step()
+			}
+			if name = w.pick(w.files); name != "" {
+				w.edit(name, func(h *engine.File) error { return h.Fsync(tk) }, "fsync %s", name)
+			}
+		}
+		if name == "" {
+			continue
+		}
+		fact := factOf(t, tk, x, name)
+		ours, theirs := fmt.Sprintf("%s.%d", img, i), fmt.Sprintf("%s.%d.linux", img, i)
+		sh(t, "cp", "--sparse=always", img, ours)
+		sh(t, "cp", "--sparse=always", img, theirs)
+		if hasLog(t, ours) {
+			logs++
+		}
+		var have, want []string
+		mounted(t, theirs, "", func(dir string) { want = facts(t, dir, true) })
+		replay(t, ours)
+		judged(t, ours)
+		judged(t, theirs)
+		mounted(t, ours, "", func(dir string) { have = facts(t, dir, true) })
+		if !slices.Equal(have, want) {
+			for _, l := range w.log {
+				t.Log(l)
+			}
+			for _, l := range want {
+				if !slices.Contains(have, l) {
+					t.Errorf("Linux replays  %s", l)
+				}
+			}
+			for _, l := range have {
+				if !slices.Contains(want, l) {
+					t.Errorf("btrlab replays %s", l)
+				}
+			}
+			t.FailNow()
+		}
+		rel := strings.TrimPrefix(name, "/")
+		if !slices.ContainsFunc(want, func(l string) bool {
+			// The name may be another: that of a directory above it is only as durable as the directory.
+			return strings.HasPrefix(l, rel+" ") && strings.Contains(l, fact) || strings.Contains(l, "/"+gopath.Base(rel)+" ") && strings.Contains(l, fact)
+		}) {
+			for _, l := range w.log {
+				t.Log(l)
+			}
+			t.Fatalf("after fsync of %s, want %s in\n%s", name, fact, strings.Join(want, "\n"))
+		}
+		must(t, os.Remove(ours))
+		must(t, os.Remove(theirs))
+	}
+	must(t, x.Close(tk))
+	must(t, dev.Close())
+	judged(t, img)
+	t.Logf("%d of %d images had a log", logs, sequences)
+	if logs < sequences/4 {
+		t.Errorf("only %d of %d images have a log", logs, sequences)
+	}
+}
+
+// factOf is the part of the line of facts that says what a file has.
+func factOf(t *testing.T, tk *sched.Task, x *engine.FS, name string) string {
+	h, err := x.OpenFile(tk, name, engine.O_RDONLY, 0)
+	must(t, err)
+	b := make([]byte, h.Size(tk))
+	if n, err := h.ReadAt(tk, b, 0); n != len(b) {
+		t.Fatal(n, err)
+	}
+	must(t, h.Close(tk))
+	return fmt.Sprintf(" size=%d ", len(b)) + "blocks=" + fmt.Sprint(statBlocks(t, tk, x, name)) + fmt.Sprintf(" bytes=%.6x", sha256.Sum256(b))
+}
+
+func statBlocks(t *testing.T, tk *sched.Task, x *engine.FS, name string) uint64 {
+	at, err := x.Stat(tk, name)
+	must(t, err)
+	return at.Blocks
+}
+
+// reflink makes the file to share all of from.
+func (w *writer) reflink(from, to string) {
+	w.edit(to, func(dst *engine.File) error {
+		src, err := w.x.OpenFile(w.tk, from, engine.O_RDONLY, 0)
+		if err == nil {
+			err = dst.Reflink(w.tk, src, 0, 0, 0)
+			must(w.t, src.Close(w.tk))
+		}
+		return err
+	}, "reflink %s %s", from, to)
+}
