@@ -415,7 +415,7 @@ func TestShrinkCountsPreemptions(t *testing.T) {
 }
 
 // Programs in which DPOR lost an order, or tried one twice, under a small mistake in the races of what waits; each task is a string of
-// operations (ropNames). The orders are those of enumeration, and each is tried once.
+// operations (ropNames). The orders are those that Bound finds, and each is tried once.
 func TestRacesOfWhatWaits(t *testing.T) {
 	for _, tc := range []struct{ what, prog string }{
 		{"a wait that uses two objects, in an event", "R0 w0 | u0 r0{c1} | W0{i0}"},
@@ -424,7 +424,7 @@ func TestRacesOfWhatWaits(t *testing.T) {
 		{"a plan that leads a task that sleeps", "w0 u0 m0 | i1 w0 f0 | r0"},
 	} {
 		p := parseProgram(tc.prog)
-		all := p.explore(explore.Naive, 0, true)
+		all := p.explore(explore.Bound, 0, true)
 		e := p.explore(explore.DPOR, 0, true)
 		for s, sch := range all.states {
 			if e.states[s] == "" {
