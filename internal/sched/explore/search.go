@@ -138,7 +138,7 @@ func (s *search) execute(w *world, drv driver) {
 		again.until = len(w.ev)
 	}
 	w.execute(s.prog, again)
-	if w.viol == nil {
+	if w.viol == nil || viol != nil && viol.Kind == KindOrder { // the order of locks is known now, and violates nothing new
 		w.viol, w.pruned = viol, pruned
 	}
 }

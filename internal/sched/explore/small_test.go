@@ -464,3 +464,64 @@ func parseProgram(text string) *rprog {
 	}
 	return p
 }
+
+// A random walk that keeps nothing for reports makes the executions that one does of which the orders are kept: the same number of steps, and
+// the same first schedule that violates something. Some programs yield, choose, start tasks, spin without end or may not sleep.
+func TestWalkIsTheSameWalk(t *testing.T) {
+	nowait := func(w *explore.World) {
+		mu := new(lock.Mutex)
+		mu.Init(aClass)
+		w.Go("holds", func(t *sched.Task) { mu.Lock(t); mu.Unlock(t) })
+		w.Go("nowait", func(t *sched.Task) {
+			t.BeginNowait()
+			if mu.TryLock(t) {
+				mu.Unlock(t)
+			}
+			mu.Lock(t)
+			mu.Unlock(t)
+			t.EndNowait()
+		})
+	}
+	chooses := func(w *explore.World) {
+		sum := 0
+		for range 3 {
+			w.Go("chooses", func(*sched.Task) { sum += w.Choose(3, "coin") })
+		}
+		w.Check(func() error {
+			if sum == 5 {
+				return fmt.Errorf("the sum is %d", sum)
+			}
+			return nil
+		})
+	}
+	progs := map[string]func(w *explore.World){"chooses": chooses, "truncate": truncateRace(3, false), "locks": twoLocks(true), "sections": sections(3, 2),
+		"peterson": peterson(true), "signal": missedSignal(true), "starvation": starvation, "nowait": nowait}
+	for i, letters := range themes {
+		for j := range uint64(2) {
+			var last *rworld
+			progs[fmt.Sprintf("random %s %d", letters, j)] = randomProgram(rand.New(rand.NewPCG(uint64(i), j)), letters).run(&last, true)
+		}
+	}
+	kinds := map[explore.Kind]bool{}
+	for name, prog := range progs {
+		for seed := range uint64(3) {
+			for _, off := range []explore.Checks{0, ^explore.Checks(0)} {
+				cfg := explore.Config{Method: explore.Random, Seed: seed, Schedules: 40, MaxSteps: 60, NoShrink: true, Off: off}
+				have := explore.Run(cfg, prog)
+				cfg.Done = func(int, *explore.End) {}
+				want := explore.Run(cfg, prog)
+				if have.Found != want.Found || have.Steps != want.Steps || have.Kind != want.Kind || have.Schedule != want.Schedule {
+					t.Errorf("%s, seed %d, off %b: %s %q, found in %d, %d steps; want %s %q, found in %d, %d steps", name, seed, off,
+						have.Kind, have.Schedule, have.Found, have.Steps, want.Kind, want.Schedule, want.Found, want.Steps)
+				}
+				kinds[have.Kind] = true
+			}
+		}
+	}
+	for _, k := range []explore.Kind{explore.OK, explore.KindOracle, explore.KindOrder, explore.KindDeadlock, explore.KindLivelock,
+		explore.KindNowait, explore.KindPanic} {
+		if !kinds[k] {
+			t.Errorf("no program comes to %q", k)
+		}
+	}
+}
