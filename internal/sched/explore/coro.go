@@ -159,7 +159,9 @@ func (w *world) ended(k *task) {
 		w.cur = nil
 		return
 	}
-	w.decide(k)
+	if w.walk == nil || !w.walkOn(k) {
+		w.decide(k)
+	}
 	w.release(k)
 }
 

@@ -55,6 +55,13 @@ func (w *world) Enter(t *sched.Task) {
 	if op.Kind == sched.PointLock && len(t.HeldLocks) > 1 && w.cfg.checks(CheckLockOrder) {
 		w.lockOrder(k, op)
 	}
+	if w.walk != nil && k != w.root {
+		k.opKind = StepKind(op.Kind)
+		if !w.walkOn(k) {
+			w.decide(k)
+		}
+		goto wait
+	}
 	if w.phase != exploring || k == w.root {
 		w.enterQuiet(k)
 		return
@@ -85,7 +92,8 @@ func (w *world) Enter(t *sched.Task) {
 		k.keepStack()
 	}
 	w.decide(k)
-	for n := w.cur; n != k; n = w.cur { // wait, in this frame
+wait:
+	for n := w.cur; n != k; n = w.cur { // in this frame
 		if n != nil && !n.co.active {
 			n.co.resume()
 		} else if !k.co.yield(struct{}{}) {

@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"btrlab/internal/sched"
@@ -51,6 +52,68 @@ func (w *world) decide(last *task) {
 		}
 		w.idle++
 	}
+}
+
+// walkOn is decide for a random walk of which nothing is kept but the schedule: it picks the same task by the same number, in one function,
+// because most of a search by chance is in here. Where there is more to do than to pick, it does nothing and returns false.
+func (w *world) walkOn(last *task) bool {
+	if w.viol != nil || w.users == 0 {
+		return false
+	}
+	var mask uint64
+	for i, k := range w.tasks {
+		if k.state != ready {
+			continue
+		}
+		op := k.op
+		if op.Mode != 0 && op.Gate.Open()&op.Mode == 0 {
+			if k.t.Nowait() {
+				return false
+			}
+			continue
+		}
+		if k.opKind == stepStart || k.yielded {
+			return false
+		}
+		mask |= 1 << i
+	}
+	step := len(w.ev)
+	if mask == 0 || step >= w.cfg.MaxSteps || step == cap(w.ev) {
+		return false
+	}
+	if last.fresh { // it only came to its first operation
+		last.fresh = false
+		last = w.prior
+	}
+	pick, was := lowest(mask), -1
+	def := pick
+	if last != nil {
+		if was = last.num; mask&(1<<was) != 0 {
+			def = was
+		}
+	}
+	if rest := mask & (mask - 1); rest != 0 {
+		for n := w.walk.intN(bits.OnesCount64(mask)); n > 0; n-- {
+			pick = lowest(rest)
+			rest &= rest - 1
+		}
+	}
+	k := w.tasks[pick]
+	k.n++
+	w.ev = w.ev[:step+1]
+	e := &w.ev[step]
+	e.task, e.obj, e.idx, e.before, e.wake, e.mask, e.closed = int32(pick), 0, k.n, k.last, k.wake, mask, 0 // a literal takes three times as long
+	e.kind, e.class, e.val, e.nval, e.def, e.last = k.opKind, k.op.Class, 0, 0, int8(def), int8(was)
+	if k.nval > 0 {
+		k.val = w.walk.intN(k.nval)
+		e.val, e.nval = uint8(k.val), uint8(k.nval)
+	}
+	k.last, k.wake = int32(step), -1
+	w.curEv, w.curK, w.cur = int32(step), k, k
+	if k.user {
+		w.idle = 0
+	}
+	return true
 }
 
 // runnable finds the tasks that can go on, those that stand at a closed gate, and the first task that has not begun. Tasks that yield

@@ -125,7 +125,8 @@ type world struct {
 	order *orderGraph
 	dpor  *dpor // kept for its memory
 
-	lean bool // by chance, without clocks: nothing is kept that only reports want (search.execute)
+	lean bool     // by chance, without clocks: nothing is kept that only reports want (search.execute)
+	walk *sampler // of a lean random walk while it explores, nil otherwise (walkOn)
 
 	pruned bool
 	viol   *Violation
@@ -224,7 +225,7 @@ func (w *world) forget() {
 
 // execute runs prog once under drv. It leaves what happened in w.viol and w.pruned.
 func (w *world) execute(prog func(w *World), drv driver) {
-	_, chance := drv.(*sampler)
+	by, chance := drv.(*sampler)
 	w.drv, w.phase, w.pruned, w.viol, w.owes, w.keeps = drv, setup, false, nil, w.owes[:0], w.keeps[:0]
 	w.log.reset(!chance)
 	w.races.reset()
@@ -244,7 +245,11 @@ func (w *world) execute(prog func(w *World), drv driver) {
 	w.cur = r
 
 	if w.protect(func() { prog(&w.pub) }) && w.viol == nil {
+		if w.lean && by.how == Random && len(w.invariant) == 0 && w.cfg.switches == sched.AllClasses {
+			w.walk = by
+		}
 		w.explore()
+		w.walk = nil
 	}
 	if w.viol == nil && !w.pruned {
 		w.finish()
