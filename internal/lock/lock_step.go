@@ -11,8 +11,8 @@ import (
 // detState is a lock's state under a runtime that runs one task at a time.
 type detState struct {
 	writer         *sched.Task
-	readers        int
-	waitingWriters int // keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
+	readers        int32
+	waitingWriters int32 // keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
 
 	// obj and arrivals are the two objects a Stepper sees. A waiting writer blocks new readers (arrivals) before it owns the
 	// lock (obj); keeping them apart lets arrivals of two writers commute.
