@@ -3,7 +3,6 @@ package fs
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/treelog"
@@ -85,7 +84,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	}
 	f := &FS{dev: dev, opt: o, vols: vols}
 	if f.opt.Now == nil {
-		f.opt.Now = time.Now
+		f.opt.Now = new(wallClock).now
 	}
 	if f.opt.Memory == 0 && t.Runtime() == nil && f.opt.CacheLimit == 0 {
 		f.opt.Memory = DefaultMemory()
