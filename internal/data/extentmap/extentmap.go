@@ -77,8 +77,11 @@ func (m Map) advance(start uint64) Map {
 type Cache struct {
 	gen atomic.Uint64
 	n   atomic.Int64
-	mu  lock.RWSem // leaf; protects by
+	mu  lock.RWSem // leaf; protects the fields below
 	by  *btree.BTreeG[Map]
+	// last is the map of the last Insert as long as nothing of it was dropped, or empty: most files that are written in place are one
+	// extent, and its map is found without a search.
+	last Map
 
 	data sched.Shared // by, to an explorer
 }
@@ -111,6 +114,9 @@ func (c *Cache) Lookup(t *sched.Task, off uint64) (m Map, ok bool) {
 
 func (c *Cache) atLocked(t *sched.Task, off uint64) (m Map, ok bool) {
 	c.mu.AssertRHeld(t)
+	if c.last.Start <= off && off < c.last.End {
+		return c.last, true
+	}
 	c.by.Descend(Map{Start: off}, func(e Map) bool {
 		m, ok = e, off < e.End
 		return false
@@ -135,6 +141,7 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 	c.data.Write(t, nameMaps)
 	c.cutLocked(t, m.Start, m.End)
 	c.by.Set(m)
+	c.last = m
 	c.n.Store(int64(c.by.Len()))
 	return true
 }
@@ -167,6 +174,9 @@ func (c *Cache) DropAll(t *sched.Task) { c.Drop(t, 0, math.MaxUint64) }
 // cutLocked removes [start, end) from all maps.
 func (c *Cache) cutLocked(t *sched.Task, start, end uint64) {
 	c.mu.AssertHeld(t)
+	if c.last.Start < end && start < c.last.End {
+		c.last = Map{}
+	}
 	if e, ok := c.atLocked(t, start); ok && e.Start < start {
 		head := e
 		head.End = start

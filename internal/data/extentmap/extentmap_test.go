@@ -40,13 +40,15 @@ func TestModel(tt *testing.T) {
 				}
 			}
 			for i, want := range model {
-				off := uint64(i)*bs + 17
-				m, ok := c.Lookup(t, off)
-				if ok != (want != 0) {
-					tt.Fatalf("seed %d: block %d known=%v, want %v", seed, i, ok, want != 0)
-				}
-				if ok && (m.Bytenr(off) != want+17 || m.ExtentBytenr+m.ExtentOffset+(off-m.Start) != want+17) {
-					tt.Fatalf("seed %d: block %d at %d, want %d: %+v", seed, i, m.Bytenr(off), want+17, m)
+				for _, in := range []uint64{0, bs - 1} { // a map's first byte, and its last
+					off := uint64(i)*bs + in
+					m, ok := c.Lookup(t, off)
+					if ok != (want != 0) {
+						tt.Fatalf("seed %d: block %d known=%v, want %v", seed, i, ok, want != 0)
+					}
+					if ok && (m.Bytenr(off) != want+in || m.ExtentBytenr+m.ExtentOffset+(off-m.Start) != want+in) {
+						tt.Fatalf("seed %d: block %d at %d, want %d: %+v", seed, i, m.Bytenr(off), want+in, m)
+					}
 				}
 			}
 		}
