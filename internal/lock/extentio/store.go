@@ -186,6 +186,11 @@ func (s *store) join(i int) {
 
 func (s *store) drop(i int) {
 	s.recycle(s.chunks[i])
+	if i == len(s.chunks)-1 { // as always when nothing but a lock was there
+		s.chunks[i] = nil
+		s.chunks, s.keys = s.chunks[:i], s.keys[:i]
+		return
+	}
 	s.chunks = slices.Delete(s.chunks, i, i+1)
 	s.keys = slices.Delete(s.keys, i, i+1)
 }
