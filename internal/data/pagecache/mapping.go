@@ -337,8 +337,8 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 		return nil
 	}
 	t.Touch(&m.table, sched.Writes)
+	m.pages.Add(1) // before the page is present: NextPage relies on it
 	c.present.Or(1 << i)
-	m.pages.Add(1)
 	return p
 }
 
@@ -438,6 +438,9 @@ func (m *Mapping) NextWriteback(t *sched.Task, from, to uint64) (uint64, bool) {
 
 // NextPage is the first page in [from, to) that is in memory.
 func (m *Mapping) NextPage(from, to uint64) (uint64, bool) {
+	if m.pages.Load() == 0 {
+		return 0, false
+	}
 	return m.nextTag(from, to, func(c *chunk) uint64 { return c.present.Load() })
 }
 
