@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/format"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 )
@@ -402,20 +405,34 @@ func TestBlockMap(t *testing.T) {
 	}
 }
 
-// BenchmarkOverhead is what the runner adds to one request: its target does nothing.
+// inline is a memory whose requests with NOWAIT never wait.
+type inline struct{ *memory }
+
+func (m inline) Modes() kiocb.Modes { return kiocb.ModeNowait | kiocb.ModeBufferWAsync }
+func (m inline) Ino() format.Ino    { return 257 }
+
+func (m inline) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
+	return m.ReadAt(t, p, int64(rq.Pos))
+}
+
+func (m inline) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	return m.WriteAt(t, src.Buf, int64(rq.Pos))
+}
+
+// BenchmarkOverhead is what the runner and the engine add to one request: its target does nothing.
 func BenchmarkOverhead(b *testing.B) {
-	for _, engine := range []string{"psync", "libaio"} {
+	for _, engine := range []string{"psync", "libaio", "io_uring"} {
 		b.Run(engine, func(b *testing.B) {
 			sched.SetChecked(false)
 			defer sched.SetChecked(true)
-			jf, err := Parse("b", strings.NewReader(fmt.Sprintf("[j]\nrw=randwrite\nnorandommap\nioengine=%s\niodepth=32\nsize=256m\nio_size=%d", engine, int64(b.N)*4096)))
+			jf, err := Parse("b", strings.NewReader(fmt.Sprintf("[j]\nrw=randwrite\nnorandommap\nioengine=%s\niodepth=1\nsize=256m\nio_size=%d", engine, int64(b.N)*4096)))
 			if err != nil {
 				b.Fatal(err)
 			}
 			m := &memory{quiet: true}
 			b.ReportAllocs()
 			b.ResetTimer()
-			r, err := Run(sched.NewTask("bench"), jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }})
+			r, err := Run(sched.NewTask("bench"), jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return inline{m}, nil }})
 			if err != nil || r.Jobs[0].Write.IOs != uint64(b.N) {
 				b.Fatal(err, r.Jobs[0].Write.IOs)
 			}
