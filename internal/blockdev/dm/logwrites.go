@@ -268,3 +268,34 @@ func apply(t *sched.Task, m *blockdev.Memory, r *record, n int) {
 		panic(fmt.Sprintf("dm: replay of a logged write: %v", err))
 	}
 }
+
+// RecordKind says what a record is of.
+type RecordKind uint8
+
+// The kinds.
+const (
+	RecordWrite RecordKind = iota
+	RecordFlush
+	RecordMark
+)
+
+// Record is one entry of the log.
+type Record struct {
+	Kind RecordKind
+	Off  int64  // of a write, bytes
+	Data []byte // of a write; not to be changed
+	// Safe is of a flush: the records before it in the log ended before the flush began, and are durable once it has ended.
+	Safe int
+	Mark string
+}
+
+// Records is the log so far, in the order in which writes and flushes ended.
+func (l *LogWrites) Records(t *sched.Task) []Record {
+	l.mu.Lock(t)
+	defer l.mu.Unlock(t)
+	list := make([]Record, len(l.log))
+	for i, r := range l.log {
+		list[i] = Record{RecordKind(r.kind), r.off, r.data, r.safe, r.mark}
+	}
+	return list
+}

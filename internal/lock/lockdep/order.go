@@ -95,6 +95,7 @@ var Order = []Row{
 	{"device_full", rankLeaf + 2, spin, "dm: wait for room in the device's queue"},
 	{"device_idle", rankLeaf + 2, spin, "dm: a device's task without work"},
 	{"device_log", rankLeaf + 2, spin, "dm"},
+	{"device_overlay", rankLeaf + 2, spin, "dm"},
 	{"device_queue", rankLeaf + 2, spin, "dm"},
 	{"dirty_inodes", rankLeaf + 2, spin, "inode"},
 	{"flusher_idle", rankLeaf + 2, spin, "writeback: the flusher without work"},
