@@ -1,10 +1,12 @@
 package fs
 
 import (
+	"sync/atomic"
 	"time"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath/fsync"
 	"btrlab/internal/sched"
 )
 
@@ -191,5 +193,27 @@ func (f *FS) Chown(t *sched.Task, path string, uid, gid uint32) error {
 func (f *FS) Utimes(t *sched.Task, path string, atime, mtime time.Time) error {
 	return f.at(t, "utimes", path, true, func(n *Node) error {
 		return n.SetAttr(t, SetAttr{Set: SetAtime | SetMtime, Atime: atime, Mtime: mtime})
+	})
+}
+
+// Setxattr makes the extended attribute of path have the value.
+func (f *FS) Setxattr(t *sched.Task, path, name string, value []byte) error {
+	return f.at(t, "setxattr", path, true, func(n *Node) error { return n.Setxattr(t, name, value) })
+}
+
+// Removexattr takes the extended attribute of path away.
+func (f *FS) Removexattr(t *sched.Task, path, name string) error {
+	return f.at(t, "removexattr", path, true, func(n *Node) error { return n.Removexattr(t, name) })
+}
+
+// Fsync makes the file or the directory at path durable: a file with its bytes, a directory with its entries. An error of a write in the
+// background is returned once.
+func (f *FS) Fsync(t *sched.Task, path string) error {
+	return f.at(t, "fsync", path, true, func(n *Node) error {
+		if f.opt.ReadOnly {
+			return nil
+		}
+		var seen atomic.Uint64
+		return fsync.Sync(t, &f.env, n.ip, &seen)
 	})
 }
