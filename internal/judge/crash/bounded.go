@@ -1,0 +1,372 @@
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	gopath "path"
+	"slices"
+	"strings"
+	"sync"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// Bounded black-box testing, as in CrashMonkey and ACE (Mohan et al., OSDI 2018): every sequence of a few operations over a few files, with every
+// choice of sync, fsync, fdatasync or nothing after each. The bounds are those that ACE documents for seq-1 and seq-2: files foo
+// and A/foo, as second names bar and A/bar, directories A and B; what is synced after an operation is a file of the sequence so far, its neighbour or
+// its directory; something is synced after the last one. Differences: no write by mmap, which this program does not have; remove is unlink,
+// for ACE calls it for files only; after the first operation of two fdatasync is left out, as it is there by default.
+
+// step is one operation of a sequence.
+type step struct {
+	text  string   // as btrlab sh has it
+	files []string // that it names
+	needs []string // files that must be there before, or directories with a slash at the end
+	gone  []string // names that must not be there
+	do    func(t *sched.Task, f *fs.FS) error
+}
+
+var (
+	firstFiles  = []string{"/foo", "/A/foo"}
+	secondFiles = []string{"/bar", "/A/bar"}
+)
+
+// onFile opens path and runs do.
+func onFile(path string, flags fs.OpenFlags, do func(t *sched.Task, x *fs.File) error) func(t *sched.Task, f *fs.FS) error {
+	return func(t *sched.Task, f *fs.FS) error {
+		x, err := f.OpenFile(t, path, fs.O_RDWR|flags, 0o644)
+		if err != nil {
+			return err
+		}
+		err = do(t, x)
+		return errors.Join(err, x.Close(t))
+	}
+}
+
+// fill is n bytes that tell one write from another.
+func fill(c byte, n int64) []byte { return []byte(strings.Repeat(string(c), int(n))) }
+
+// A file that a sequence needs has 16 KiB, written but not synced.
+const fileSize = 16 << 10
+
+// ranges are ACE's: at the end, inside and not at block boundaries, over the end.
+var ranges = []struct {
+	name   string
+	off, n int64
+}{{"append", fileSize, 4 << 10}, {"inside", 8000, 4096}, {"over the end", fileSize - 2000, 4096}}
+
+// steps are all operations of a sequence.
+func steps() []step {
+	var l []step
+	for _, p := range firstFiles {
+		l = append(l, step{text: "touch " + p, files: []string{p}, gone: []string{p}, do: onFile(p, fs.O_CREAT, func(*sched.Task, *fs.File) error { return nil })})
+	}
+	l = append(l, step{text: "mkdir /A", files: []string{"/A/"}, gone: []string{"/A/"}, do: func(t *sched.Task, f *fs.FS) error { return f.Mkdir(t, "/A", 0o755) }})
+	for _, p := range firstFiles {
+		has := func(text string, do func(t *sched.Task, x *fs.File) error) {
+			l = append(l, step{text: text + " " + p, files: []string{p}, needs: []string{p}, do: onFile(p, 0, do)})
+		}
+		for _, m := range []struct {
+			flag string
+			mode uint32
+		}{{"--zero-range ", fs.FALLOC_FL_ZERO_RANGE}, {"--zero-range --keep-size ", fs.FALLOC_FL_ZERO_RANGE | fs.FALLOC_FL_KEEP_SIZE},
+			{"--punch-hole ", fs.FALLOC_FL_PUNCH_HOLE | fs.FALLOC_FL_KEEP_SIZE}, {"--keep-size ", fs.FALLOC_FL_KEEP_SIZE}, {"", 0}} {
+			for _, r := range ranges {
+				has(fmt.Sprintf("fallocate %s--offset %d --length %d", m.flag, r.off, r.n), func(t *sched.Task, x *fs.File) error { return x.Fallocate(t, m.mode, r.off, r.n) })
+			}
+		}
+		for i, r := range ranges {
+			c := byte('r' + i)
+			has(fmt.Sprintf("write --data %c --offset %d --length %d", c, r.off, r.n), func(t *sched.Task, x *fs.File) error {
+				_, err := x.WriteAt(t, fill(c, r.n), r.off)
+				return err
+			})
+		}
+		for i, off := range []int64{fileSize, 8 << 10} {
+			c := byte('u' + i)
+			has(fmt.Sprintf("write --direct --data %c --offset %d --length 4096", c, off), func(t *sched.Task, x *fs.File) error {
+				_, err := x.WriteDirect(t, fill(c, 4096), off)
+				return err
+			})
+		}
+		for _, size := range []int64{4096, 2500} {
+			has(fmt.Sprintf("truncate --size %d", size), func(t *sched.Task, x *fs.File) error { return x.Truncate(t, size) })
+		}
+		l = append(l,
+			step{text: "setxattr user.a value " + p, files: []string{p}, needs: []string{p}, do: func(t *sched.Task, f *fs.FS) error { return f.Setxattr(t, p, "user.a", []byte("value")) }},
+			step{text: "removexattr user.a " + p, files: []string{p}, needs: []string{p, "user.a " + p}, do: func(t *sched.Task, f *fs.FS) error { return f.Removexattr(t, p, "user.a") }})
+	}
+	for _, old := range slices.Concat(firstFiles, secondFiles) {
+		for _, name := range secondFiles {
+			if old == name {
+				continue
+			}
+			l = append(l,
+				step{text: "ln " + old + " " + name, files: []string{old, name}, needs: []string{old}, gone: []string{name}, do: func(t *sched.Task, f *fs.FS) error { return f.Link(t, old, name) }},
+				step{text: "ln -s " + old + " " + name, files: []string{old, name}, needs: []string{old}, gone: []string{name}, do: func(t *sched.Task, f *fs.FS) error { return f.Symlink(t, old, name) }},
+				step{text: "mv " + old + " " + name, files: []string{old, name}, needs: []string{old}, do: func(t *sched.Task, f *fs.FS) error { return f.Rename(t, old, name) }})
+		}
+		l = append(l, step{text: "rm " + old, files: []string{old}, needs: []string{old}, do: func(t *sched.Task, f *fs.FS) error { return f.Unlink(t, old) }})
+	}
+	return append(l, step{text: "mv /A /B", files: []string{"/A/", "/B/"}, needs: []string{"/A/"}, gone: []string{"/B/"}, do: func(t *sched.Task, f *fs.FS) error { return f.Rename(t, "/A", "/B") }})
+}
+
+// sync is what follows a step: "" is nothing.
+type syncing struct{ verb, path string }
+
+func (s syncing) String() string { return strings.TrimSpace(s.verb + " " + s.path) }
+
+// syncings are the choices after the steps so far: for each file that they name, the file, its neighbour and its directory.
+func syncings(done []step, datasync, nothing bool) []syncing {
+	var paths []string
+	add := func(p string) {
+		if !slices.Contains(paths, p) {
+			paths = append(paths, p)
+		}
+	}
+	for _, s := range done {
+		for _, f := range s.files {
+			p := gopath.Clean(f)
+			add(p)
+			dir, base := gopath.Split(p)
+			add(gopath.Clean(dir))
+			if other, ok := map[string]string{"foo": "bar", "bar": "foo", "A": "B", "B": "A"}[base]; ok {
+				add(gopath.Join(dir, other))
+			}
+		}
+	}
+	l := []syncing{{"sync", ""}}
+	for _, p := range paths {
+		l = append(l, syncing{"fsync", p})
+		if b := gopath.Base(p); datasync && (b == "foo" || b == "bar") {
+			l = append(l, syncing{"fdatasync", p})
+		}
+	}
+	if nothing {
+		l = append(l, syncing{})
+	}
+	return l
+}
+
+// Sequence is one workload of Bounded.
+type Sequence struct {
+	steps []step
+	syncs []syncing
+}
+
+// Script is the sequence in the language of btrlab sh, without what it needs to begin.
+func (q *Sequence) Script() string {
+	var l []string
+	for i, s := range q.steps {
+		l = append(l, s.text)
+		if q.syncs[i].verb != "" {
+			l = append(l, q.syncs[i].String())
+		}
+	}
+	return strings.Join(l, "; ")
+}
+
+// Bounded are the sequences of length operations, each with every choice of syncs. Sequences of one and two are whole; of three, sample random
+// ones are taken, by seed.
+func Bounded(length, sample int, seed uint64, each func(q *Sequence) bool) {
+	all := steps()
+	if length > 2 {
+		rng := rand.New(rand.NewPCG(seed, uint64(length)))
+		for range sample {
+			q := &Sequence{}
+			for i := range length {
+				q.steps = append(q.steps, all[rng.IntN(len(all))])
+				c := syncings(q.steps, true, i+1 < length)
+				q.syncs = append(q.syncs, c[rng.IntN(len(c))])
+			}
+			if !each(q) {
+				return
+			}
+		}
+		return
+	}
+	var more func(q Sequence) bool
+	more = func(q Sequence) bool {
+		if len(q.steps) == length {
+			return each(&Sequence{slices.Clone(q.steps), slices.Clone(q.syncs)})
+		}
+		for _, s := range all {
+			done := append(slices.Clone(q.steps), s)
+			last := len(done) == length
+			for _, y := range syncings(done, last, !last) {
+				if !more(Sequence{done, append(slices.Clone(q.syncs), y)}) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	more(Sequence{})
+}
+
+// Run runs the sequence on the image on base and judges the crash after its last persistence point: those after earlier ones are other
+// sequences' last. It returns the loss, if there is one, the recording, and how many states were judged.
+func (q *Sequence) Run(t *sched.Task, base blockdev.Device, o Options) (found *Counterexample, rec *Recording, states int, err error) {
+	r, err := NewRecorder(t, base, o)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	run := func(op Op, do func() error) error {
+		err := r.Do(t, op, do)
+		var e errno.Errno
+		if errors.As(err, &e) { // a sequence may ask for what cannot be: that is an operation, too
+			return nil
+		}
+		return err
+	}
+	err = q.prepare(t, r, run)
+	from := 0
+	for i, s := range q.steps {
+		if err != nil {
+			break
+		}
+		from = len(r.rec.Ops)
+		err = run(Op{Text: s.text}, func() error { return s.do(t, r.FS) })
+		if y := q.syncs[i]; err == nil && y.verb != "" {
+			op := Op{Text: y.String(), Promise: Inode, Path: y.path}
+			if y.verb == "sync" {
+				op.Promise, op.Path = All, ""
+			}
+			err = run(op, func() error { return Sync(t, r.FS, y.path) })
+		}
+	}
+	if err != nil {
+		r.Close(t)
+		return nil, nil, 0, fmt.Errorf("%s: %w", q.Script(), err)
+	}
+	if rec, err = r.End(t); err != nil {
+		return nil, nil, 0, err
+	}
+	for _, s := range rec.States(Choice{From: from, Points: true}) {
+		states++
+		loss, err := rec.Judge(t, s)
+		if err != nil {
+			return nil, nil, states, err
+		}
+		if loss != nil {
+			return &Counterexample{s, loss}, rec, states, nil
+		}
+	}
+	return nil, rec, states, nil
+}
+
+// Sync syncs the file or directory at path, or with "" everything.
+func Sync(t *sched.Task, f *fs.FS, path string) error {
+	if path == "" {
+		return f.Sync(t)
+	}
+	return f.Fsync(t, path)
+}
+
+// prepare makes what the steps need and no step before makes. It is part of the workload, and not synced.
+func (q *Sequence) prepare(t *sched.Task, r *Recorder, run func(op Op, do func() error) error) error {
+	there := map[string]bool{"/": true} // before the steps
+	now := map[string]bool{}            // after the steps so far: true made, false gone
+	need := func(p string) error {
+		if there[p] {
+			return nil
+		}
+		there[p] = true
+		if attr, file, ok := strings.Cut(p, " "); ok {
+			return run(Op{Text: "setxattr " + attr + " value " + file}, func() error { return r.FS.Setxattr(t, file, attr, []byte("value")) })
+		}
+		if strings.HasSuffix(p, "/") {
+			return run(Op{Text: "mkdir " + gopath.Clean(p)}, func() error { return r.FS.Mkdir(t, gopath.Clean(p), 0o755) })
+		}
+		if err := run(Op{Text: "touch " + p}, func() error { return onFile(p, fs.O_CREAT, func(*sched.Task, *fs.File) error { return nil })(t, r.FS) }); err != nil {
+			return err
+		}
+		return run(Op{Text: fmt.Sprintf("write --data q --length %d %s", fileSize, p)}, func() error {
+			return onFile(p, 0, func(t *sched.Task, x *fs.File) error { _, err := x.WriteAt(t, fill('q', fileSize), 0); return err })(t, r.FS)
+		})
+	}
+	for _, s := range q.steps {
+		for _, p := range slices.Concat(s.needs, s.files) {
+			if _, known := now[p]; known {
+				continue
+			}
+			file := p
+			if _, f, ok := strings.Cut(p, " "); ok {
+				file = f
+			}
+			if dir := gopath.Dir(gopath.Clean(file)); dir != "/" && !now[dir+"/"] {
+				if err := need(dir + "/"); err != nil {
+					return err
+				}
+			}
+			if slices.Contains(s.needs, p) {
+				if err := need(p); err != nil {
+					return err
+				}
+			}
+		}
+		for _, f := range s.files {
+			now[f] = true
+		}
+	}
+	return nil
+}
+
+// Tally counts the sequences of a bounded run.
+type Tally struct {
+	Sequences int // that were run
+	States    int // crash states that were judged
+	Found     *Counterexample
+	Of        *Sequence // the one with the loss
+	Recording *Recording
+}
+
+// RunBounded runs all sequences on several tasks, until one loses something or stop says so.
+func RunBounded(t *sched.Task, base blockdev.Device, o Options, length, sample int, seed uint64, jobs int, stop func() bool, progress func(done int)) (Tally, error) {
+	var mu sync.Mutex
+	var sum Tally
+	var failed error
+	work := make(chan *Sequence, 64)
+	run := func(t *sched.Task) {
+		for q := range work {
+			c, rec, states, err := q.Run(t, base, o)
+			mu.Lock()
+			sum.Sequences++
+			sum.States += states
+			n := sum.Sequences
+			if err != nil && failed == nil {
+				failed = err
+			}
+			if c != nil && sum.Found == nil {
+				sum.Found, sum.Of, sum.Recording = c, q, rec
+			}
+			mu.Unlock()
+			if progress != nil {
+				progress(n)
+			}
+		}
+	}
+	var tasks []*sched.Task
+	for range jobs {
+		tasks = append(tasks, t.Go("crash", run))
+	}
+	Bounded(length, sample, seed, func(q *Sequence) bool {
+		mu.Lock()
+		over := failed != nil || sum.Found != nil || stop != nil && stop()
+		mu.Unlock()
+		if over {
+			return false
+		}
+		work <- q
+		return true
+	})
+	close(work)
+	for _, x := range tasks {
+		t.Join(x)
+	}
+	return sum, failed
+}

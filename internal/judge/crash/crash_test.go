@@ -1,0 +1,304 @@
+package crash_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/fs"
+	"btrlab/internal/judge/crash"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	m.Run()
+}
+
+// image is a fresh image.
+func image(tb testing.TB, t *sched.Task) blockdev.Device {
+	tb.Helper()
+	dev := blockdev.NewMemory(256 << 20)
+	if err := mkfs.Make(t, dev, mkfs.Options{}); err != nil {
+		tb.Fatal(err)
+	}
+	return dev
+}
+
+// workload runs lines of a small language: the operations of these tests.
+type workload struct {
+	tb testing.TB
+	t  *sched.Task
+	r  *crash.Recorder
+}
+
+func record(tb testing.TB, o crash.Options, lines ...string) (*sched.Task, *crash.Recording) {
+	tb.Helper()
+	t := sched.NewTask(tb.Name())
+	r, err := crash.NewRecorder(t, image(tb, t), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w := &workload{tb, t, r}
+	for _, l := range lines {
+		w.do(l)
+	}
+	rec, err := r.End(t)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return t, rec
+}
+
+// do runs one line. A verb with a question mark says that it syncs, and does not.
+func (w *workload) do(line string) {
+	w.tb.Helper()
+	f := strings.Fields(line)
+	num := func(i int) (n int) { fmt.Sscan(f[i], &n); return n }
+	op := crash.Op{Text: line}
+	run := func(do func() error) {
+		w.tb.Helper()
+		if err := w.r.Do(w.t, op, do); err != nil {
+			w.tb.Fatalf("%s: %v", line, err)
+		}
+	}
+	file := func(flags fs.OpenFlags, do func(x *fs.File) error) {
+		run(func() error {
+			x, err := w.r.FS.OpenFile(w.t, f[1], fs.O_RDWR|flags, 0o644)
+			if err != nil {
+				return err
+			}
+			defer x.Close(w.t)
+			return do(x)
+		})
+	}
+	switch f[0] {
+	case "write": // PATH OFFSET LENGTH BYTE
+		file(fs.O_CREAT, func(x *fs.File) error {
+			_, err := x.WriteAt(w.t, []byte(strings.Repeat(f[4], num(3))), int64(num(2)))
+			return err
+		})
+	case "truncate":
+		file(0, func(x *fs.File) error { return x.Truncate(w.t, int64(num(2))) })
+	case "nocow":
+		file(fs.O_CREAT, func(x *fs.File) error { return x.SetFlags(w.t, 2) })
+	case "mkdir":
+		run(func() error { return w.r.FS.Mkdir(w.t, f[1], 0o755) })
+	case "mv":
+		run(func() error { return w.r.FS.Rename(w.t, f[1], f[2]) })
+	case "ln":
+		run(func() error { return w.r.FS.Link(w.t, f[1], f[2]) })
+	case "rm":
+		run(func() error { return w.r.FS.Unlink(w.t, f[1]) })
+	case "setxattr":
+		run(func() error { return w.r.FS.Setxattr(w.t, f[1], f[2], []byte(f[3])) })
+	case "sync":
+		op.Promise = crash.All
+		run(func() error { return w.r.FS.Sync(w.t) })
+	case "sync?":
+		op.Promise = crash.All
+		run(func() error { return nil })
+	case "fsync", "fsync?":
+		op.Promise, op.Path = crash.Inode, f[1]
+		run(func() error {
+			if f[0] == "fsync?" {
+				return nil
+			}
+			return crash.Sync(w.t, w.r.FS, f[1])
+		})
+	default:
+		w.tb.Fatalf("no such operation: %s", line)
+	}
+}
+
+// busy is a workload with everything in it.
+var busy = []string{
+	"mkdir /d", "write /d/a 0 50000 a", "write /small 0 700 s", "nocow /n", "write /n 0 30000 n", "sync",
+	"write /d/a 20000 9000 b", "fsync /d/a", "write /n 5000 10000 m", "write /small 300 500 t", "mv /small /d/small", "fsync /d/small",
+	"write /new 0 20000 c", "mv /new /d/a", "fsync /d/a", "ln /d/a /second", "setxattr /n user.x y", "truncate /d/a 4000", "fsync /d", "rm /second",
+	"write /last 8192 8192 l", "sync",
+}
+
+func find(tb testing.TB, t *sched.Task, rec *crash.Recording, c crash.Choice) (*crash.Counterexample, int) {
+	tb.Helper()
+	x, n, err := rec.Search(t, rec.States(c), 2, nil, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return x, n
+}
+
+// TestCleanWorkload: whatever of the writes in flight a power cut takes, nothing that was promised is lost.
+func TestCleanWorkload(t *testing.T) {
+	tk, rec := record(t, crash.Options{}, busy...)
+	x, n := find(t, tk, rec, crash.Choice{PerFlush: 24, Seed: 3})
+	if x != nil {
+		t.Fatalf("state %s: %s\n%s", x.State, x.Loss, strings.Join(rec.Timeline(x.State), "\n"))
+	}
+	if w, f := rec.Writes(); n < 100 || f < 8 {
+		t.Errorf("%d states of %d writes and %d flushes, want 100", n, w, f)
+	}
+}
+
+// TestWrongOrders: each wrong order is found, and shrunk to a few lost writes, which the timeline names.
+func TestWrongOrders(t *testing.T) {
+	for _, name := range crash.Wrongs() {
+		t.Run(name, func(t *testing.T) {
+			tk, rec := record(t, crash.Options{Wrong: name}, busy...)
+			x, _ := find(t, tk, rec, crash.Choice{PerFlush: 24, Seed: 3})
+			if x == nil {
+				t.Fatal("nothing is lost")
+			}
+			before := len(x.State.Lost)
+			x, err := rec.Shrink(tk, x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(x.State.Lost); n > before || n > 12 {
+				t.Errorf("%d writes are lost after %d before, want 12 at most: %s", n, before, x.State)
+			}
+			l := strings.Join(rec.Timeline(x.State), "\n")
+			if len(x.State.Lost) > 0 && !strings.Contains(l, "LOST") || !strings.Contains(l, "power off at ") {
+				t.Errorf("%s: %s\n%s", x.State, x.Loss, l)
+			}
+			for _, row := range strings.Split(l, "\n") {
+				if len(row) > 80 {
+					t.Errorf("%d columns: %s", len(row), row)
+				}
+			}
+			// What is printed finds it again.
+			s, err := crash.ParseState(x.State.String())
+			if err != nil || rec.Has(s) != nil {
+				t.Fatal(s, err, rec.Has(s))
+			}
+			if loss, err := rec.Judge(tk, s); err != nil || loss == nil || loss.Text != x.Loss.Text {
+				t.Errorf("again: %v, %v, want %v", loss, err, x.Loss)
+			}
+		})
+	}
+}
+
+// TestPromises: an fsync or a sync that promises and does nothing is found by what it does not keep.
+func TestPromises(t *testing.T) {
+	for _, c := range []struct{ lines, rule string }{
+		{"write /f 0 5000 a; fsync? /f", "name"},
+		{"write /f 0 5000 a; sync; write /f 0 5000 b; fsync? /f", "data"},
+		{"write /f 0 5000 a; sync; write /f 0 500 b; sync?", "data"},
+		{"write /f 0 5000 a; sync; write /f 5000 5000 b; fsync? /f", "size"},
+		{"write /f 0 5000 a; sync; truncate /f 100; fsync? /f", "size"},
+		{"write /f 0 5000 a; sync; mv /f /g; fsync? /g", "name"},
+		{"write /f 0 5000 a; sync; ln /f /g; fsync? /f", "name"},
+		{"write /f 0 5000 a; sync; rm /f; sync?", "name"},
+		{"write /f 0 5000 a; sync; setxattr /f user.a b; fsync? /f", "attribute"},
+		{"mkdir /d; sync; write /d/f 0 10 a; fsync? /d", "name"},
+		{"mkdir /d; write /d/f 0 10 a; sync?", "name"},
+	} {
+		t.Run(c.lines, func(t *testing.T) {
+			tk, rec := record(t, crash.Options{}, strings.Split(c.lines, "; ")...)
+			x, _ := find(t, tk, rec, crash.Choice{})
+			if x == nil || x.Loss.Rule != c.rule {
+				t.Errorf("have %v, want a broken promise of rule %s", x, c.rule)
+			}
+		})
+		// The one that syncs keeps it.
+		tk, rec := record(t, crash.Options{}, strings.Split(strings.ReplaceAll(c.lines, "?", ""), "; ")...)
+		if x, _ := find(t, tk, rec, crash.Choice{PerFlush: 4}); x != nil {
+			t.Errorf("%s: %v", strings.ReplaceAll(c.lines, "?", ""), x.Loss)
+		}
+	}
+}
+
+// TestStateText: what is printed is read back, and what is no state is refused.
+func TestStateText(t *testing.T) {
+	for _, text := range []string{"1", "12:3", "5:1,2,9", "5:2,7[0-4096]", "5:7[4096-16384]"} {
+		if s, err := crash.ParseState(text); err != nil || s.String() != text {
+			t.Errorf("%s is read as %s, %v", text, s, err)
+		}
+	}
+	for _, text := range []string{"", "0", "x", "1:", "1:0", "1:2[3", "1:2[3]", "1:2[9-3]", "1:-2"} {
+		if s, err := crash.ParseState(text); err == nil || !strings.Contains(err.Error(), "bad crash state, have ") {
+			t.Errorf("%q is read as %s, %v", text, s, err)
+		}
+	}
+	_, rec := record(t, crash.Options{}, "write /f 0 5000 a", "sync")
+	for _, text := range []string{"1000", "1:1000", "1:1[0-99999999]"} {
+		if s, err := crash.ParseState(text); err != nil || rec.Has(s) == nil {
+			t.Errorf("%s is in the recording: %v", text, err)
+		}
+	}
+	if _, err := crash.NewRecorder(sched.NewTask("x"), blockdev.NewMemory(1<<20), crash.Options{Wrong: "none"}); err == nil || !strings.Contains(err.Error(), "want one of late-data, no-flush, super-first") {
+		t.Errorf("a wrong order that is none: %v", err)
+	}
+}
+
+// TestImageUntouched: neither the workload nor a crash state writes the image.
+func TestImageUntouched(t *testing.T) {
+	tk := sched.NewTask(t.Name())
+	dev := image(t, tk).(*blockdev.Memory)
+	before := bytesOf(t, tk, dev)
+	r, err := crash.NewRecorder(tk, dev, crash.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workload{t, tk, r}
+	for _, l := range []string{"write /f 0 50000 a", "fsync /f", "rm /f", "sync"} {
+		w.do(l)
+	}
+	rec, err := r.End(tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	find(t, tk, rec, crash.Choice{PerFlush: 4})
+	if bytesOf(t, tk, dev) != before {
+		t.Error("the image has changed")
+	}
+}
+
+func bytesOf(t *testing.T, tk *sched.Task, dev blockdev.Device) string {
+	b := make([]byte, 32<<20) // the superblocks, and where small files and trees lie
+	if err := blockdev.Read(tk, dev, b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestBoundedOne: every sequence of one operation, with every choice of what is synced, keeps its promise. CrashMonkey calls them seq-1.
+func TestBoundedOne(t *testing.T) {
+	tk := sched.NewTask(t.Name())
+	sum, err := crash.RunBounded(tk, image(t, tk), crash.Options{}, 1, 0, 0, 2, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.Found != nil {
+		t.Fatalf("%s: %s", sum.Of.Script(), sum.Found.Loss)
+	}
+	if sum.Sequences < 400 || sum.States < 300 {
+		t.Errorf("%d sequences, %d states", sum.Sequences, sum.States)
+	}
+	t.Logf("%d sequences, %d states", sum.Sequences, sum.States)
+}
+
+// TestBoundedFinds: a device that gets no flush loses what the first sequences promise; three operations are sampled by seed.
+func TestBoundedFinds(t *testing.T) {
+	tk := sched.NewTask(t.Name())
+	dev := image(t, tk)
+	sum, err := crash.RunBounded(tk, dev, crash.Options{Wrong: "no-flush"}, 1, 0, 0, 2, nil, nil)
+	if err != nil || sum.Found == nil {
+		t.Errorf("nothing is lost without flushes: %v, %d states", err, sum.States)
+	}
+	three := func(seed uint64) (l []string) {
+		crash.Bounded(3, 20, seed, func(q *crash.Sequence) bool { l = append(l, q.Script()); return true })
+		return l
+	}
+	if a, b := strings.Join(three(1), "\n"), strings.Join(three(2), "\n"); a == b || a != strings.Join(three(1), "\n") || len(three(1)) != 20 {
+		t.Errorf("samples of seed 1:\n%s\nof seed 2:\n%s", a, b)
+	}
+	n := 0
+	crash.Bounded(2, 0, 0, func(*crash.Sequence) bool { n++; return true })
+	if n < 200000 {
+		t.Errorf("%d sequences of two, want all", n)
+	}
+	t.Logf("%d sequences of two", n)
+}

@@ -1,0 +1,153 @@
+package crash
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	gopath "path"
+	"sort"
+	"strings"
+	"time"
+
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/sched"
+)
+
+// inodeID names an inode in all versions and after a crash: numbers are not used again while a workload runs.
+type inodeID struct {
+	subvol uint64
+	ino    format.Ino
+}
+
+// tree is one version: everything that can be seen from the top directory.
+type tree struct {
+	names map[string]inodeID // by path
+	nodes map[inodeID]*node
+	count map[inodeID]int // names of an inode
+}
+
+// node is an inode. Contents are not changed once it is made.
+type node struct {
+	kind   uint32
+	flags  uint64
+	size   uint64
+	data   []byte
+	target string
+	xattrs string
+	ctime  time.Time
+}
+
+// observe looks at everything. A node of prev with the same ctime and size is taken over: between two operations of one task that means the same
+// contents. Nil is nothing to take over.
+func observe(t *sched.Task, f *fs.FS, prev *tree) (*tree, error) {
+	v := &tree{map[string]inodeID{}, map[inodeID]*node{}, map[inodeID]int{}}
+	return v, v.add(t, f, prev, "/")
+}
+
+func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string) error {
+	at, err := f.Lstat(t, path)
+	if err != nil {
+		return err
+	}
+	id := inodeID{at.Subvol, at.Ino}
+	v.names[path] = id
+	v.count[id]++
+	if v.nodes[id] == nil {
+		var old *node
+		if prev != nil {
+			old = prev.nodes[id]
+		}
+		if v.nodes[id], err = look(t, f, path, &at, old); err != nil {
+			return err
+		}
+	}
+	if !at.IsDir() {
+		return nil
+	}
+	list, err := f.ReadDir(t, path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := v.add(t, f, prev, gopath.Join(path, e.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func look(t *sched.Task, f *fs.FS, path string, at *fs.Attr, old *node) (*node, error) {
+	if old != nil && old.ctime.Equal(at.Ctime) && old.size == at.Size && !at.IsDir() {
+		return old, nil
+	}
+	n := &node{kind: at.Mode & format.S_IFMT, flags: at.Flags, size: at.Size, ctime: at.Ctime}
+	switch {
+	case at.IsSymlink():
+		to, err := f.Readlink(t, path)
+		if err != nil {
+			return nil, err
+		}
+		n.target = to
+	case at.IsRegular():
+		x, err := f.OpenFile(t, path, fs.O_RDONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		n.data = make([]byte, at.Size)
+		k, err := x.ReadAt(t, n.data, 0)
+		if cerr := x.Close(t); err == nil || errors.Is(err, io.EOF) {
+			err = cerr
+		}
+		if err == nil && uint64(k) != at.Size {
+			err = fmt.Errorf("%s: read %d of %d bytes", path, k, at.Size)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	x, err := f.Node(t, at.Subvol, at.Ino)
+	if err != nil {
+		return nil, err
+	}
+	names, err := x.Listxattr(t)
+	sort.Strings(names)
+	for _, name := range names {
+		value, gerr := x.Getxattr(t, name)
+		err = errors.Join(err, gerr)
+		n.xattrs += fmt.Sprintf("%q=%q ", name, value)
+	}
+	n.xattrs = strings.TrimSpace(n.xattrs)
+	return n, errors.Join(err, x.Forget(t, 1))
+}
+
+// block is the first size bytes of block i of the file, less at its end.
+func (n *node) block(i uint64, size int) []byte {
+	from := i * blockSize
+	if from >= uint64(len(n.data)) {
+		return nil
+	}
+	return n.data[from:min(uint64(len(n.data)), from+uint64(size))]
+}
+
+// sameBlock compares have with the bytes of a version, which are zero beyond its end.
+func sameBlock(have, want []byte) bool {
+	return bytes.Equal(have[:len(want)], want) && zero(have[len(want):])
+}
+
+func zero(p []byte) bool {
+	for len(p) > 0 {
+		n := min(len(p), len(zeros))
+		if !bytes.Equal(p[:n], zeros[:n]) {
+			return false
+		}
+		p = p[n:]
+	}
+	return true
+}
+
+// blockSize is the unit in which bytes of files are compared, and in which a write is torn.
+const blockSize = 4096
+
+var zeros [blockSize]byte
