@@ -54,6 +54,7 @@ notebooks: ## run the notebooks headless; pages go to artifacts/notebooks
 
 bench: build ## measure the numbers of the project, as ratios in alternating rounds
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
+	$(BIN) crash --bounded 2
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs
 	$(GO) test -run '^$$' -bench . ./internal/sched/explore ./internal/study/scenario ./internal/sched/vtime

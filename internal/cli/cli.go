@@ -222,7 +222,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota(), a.rescue())
 	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
-	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.lab())
+	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), a.lab())
 	a.faultFlags(root)
 	a.noReplayFlag(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
@@ -250,8 +250,8 @@ func programVersion() string {
 
 // fileVerbs are the verbs on files in an image.
 func (a *app) fileVerbs() []*cobra.Command {
-	return []*cobra.Command{a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.write(), a.truncate(),
-		a.fallocate(), a.chattr(), a.reflink(), a.snapshot(), a.subvolume()}
+	return []*cobra.Command{a.ls(), a.stat(), a.cat(), a.put(), a.get(), a.mkdir(), a.rm(), a.mv(), a.ln(), a.touch(), a.write(), a.truncate(),
+		a.fallocate(), a.chattr(), a.setxattr(), a.removexattr(), a.reflink(), a.snapshot(), a.subvolume()}
 }
 
 // setHelp makes the help of every verb fit a terminal of 80 columns.

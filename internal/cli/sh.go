@@ -268,7 +268,7 @@ func (a *app) lineCommands() *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files:"}, &cobra.Group{ID: "open", Title: "The open image:"})
 	a.add(root, "image", a.check(), a.info(), a.df(), a.dump(), a.quota())
 	a.add(root, "files", a.fileVerbs()...)
-	a.add(root, "open", a.onOpenFile("fsync", "write a file's data back and commit"), a.onOpenFile("fdatasync", "the same as fsync"),
+	a.add(root, "open", a.onOpenFile("fsync", "make a file or a directory durable"), a.onOpenFile("fdatasync", "the same as fsync"),
 		a.onOpen("sync", "write all data back and commit", func(x *fs.FS) error { return x.Sync(a.t) }),
 		a.onOpen("drop-caches", "drop the clean pages of all files", func(x *fs.FS) error { x.DropCaches(a.t); return nil }), a.policyVerb())
 	var plain func(c *cobra.Command)
@@ -294,14 +294,7 @@ func (a *app) onOpen(name, short string, f func(x *fs.FS) error) *cobra.Command 
 // onOpenFile is fsync by another name.
 func (a *app) onOpenFile(name, short string) *cobra.Command {
 	return &cobra.Command{Use: name + " /path...", Short: short, Args: cobra.MinimumNArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-		return a.eachImage(cmd, args, func(x *fs.FS, path string) (err error) {
-			f, err := x.OpenFile(a.t, path, fs.O_RDONLY, 0)
-			if err != nil {
-				return err
-			}
-			defer closeInto(a, f, &err)
-			return f.Fsync(a.t)
-		})
+		return a.eachImage(cmd, args, func(x *fs.FS, path string) error { return x.Fsync(a.t, path) })
 	}}
 }
 

@@ -1,0 +1,367 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/crash"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/prose"
+	"btrlab/internal/sched"
+)
+
+// crashFlags are the flags of crash.
+type crashFlags struct {
+	script, policy, wrong, state, save string
+	choice                             crash.Choice
+	bounded, sample, jobs              int
+	json                               bool
+}
+
+// crashResult is what crash --json prints.
+type crashResult struct {
+	Operations int        `json:"operations,omitempty"`
+	Writes     int        `json:"writes,omitempty"`
+	Flushes    int        `json:"flushes,omitempty"`
+	Sequences  int        `json:"sequences,omitempty"`
+	States     int        `json:"states"`
+	Seconds    float64    `json:"seconds"`
+	Found      *crashLoss `json:"found"`
+}
+
+type crashLoss struct {
+	Rule     string   `json:"rule"`
+	Text     string   `json:"text"`
+	State    string   `json:"state"`
+	Timeline []string `json:"timeline"`
+	Image    string   `json:"image,omitempty"`
+	Script   string   `json:"script,omitempty"`
+	Replay   string   `json:"replay,omitempty"`
+}
+
+func (a *app) crash() *cobra.Command {
+	var o crashFlags
+	cmd := &cobra.Command{
+		Use:   "crash IMAGE [-- COMMAND...]",
+		Short: "cut the power anywhere in a workload, and say what is lost",
+		Long: `Crash runs a workload on an image, which is not changed, and records every write and flush. Then it cuts the power:
+at every flush, with any part of the writes since the flush before lost or torn. Each such state is checked, opened as after a power cut,
+with the log replayed, checked again, and held against what was promised: what sync and fsync made durable is there, nothing is there that
+nobody wrote, a renamed file has its old name or its new one.
+The workload is a script in the language of btrlab sh, or one verb after --, which is followed by a sync. With --bounded it is every sequence of
+one or two operations on a few files, with every choice of sync, fsync and fdatasync after each, as in CrashMonkey; without IMAGE on a
+fresh one in memory; of three operations as many as --sample says are taken by --seed.
+What is lost is shown with the fewest lost writes that show it, and saved as an image and a script. --wrong gives the device the writes in a wrong
+order, in which the loss is found: ` + strings.Join(crash.Wrongs(), ", ") + `.
+Exit code 1 means that something was lost.`,
+		Example: `  btrlab crash --script ops.txt disk.img
+  btrlab crash --script ops.txt --wrong super-first disk.img
+  btrlab crash disk.img -- put -r src /src
+  btrlab crash --bounded 1`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.script, "script", "", "file with the operations, a line each, as btrlab sh takes them")
+	f.IntVar(&o.bounded, "bounded", 0, "run every sequence of this many operations: 1, 2 or, sampled, 3")
+	f.IntVar(&o.sample, "sample", 1000, "sequences of three operations")
+	f.StringVar(&o.policy, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringVar(&o.wrong, "wrong", "", "a wrong order of writes: "+strings.Join(crash.Wrongs(), ", "))
+	f.IntVar(&o.choice.PerFlush, "states", crash.DefaultPerFlush, "crash states at each flush; all of them where there are no more")
+	f.Uint64Var(&o.choice.Seed, "seed", 1, "seed of the states and sequences that are taken by chance")
+	f.StringVar(&o.state, "state", "", "look at one crash state only, as it was printed")
+	f.StringVar(&o.save, "save", "crash", "name of what is saved of a loss: NAME.img and NAME.ops; '' saves nothing")
+	f.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "crash states at a time")
+	jsonFlag(cmd, &o.json)
+	completeFixed(cmd, "policy", policy.Names())
+	completeFixed(cmd, "wrong", crash.Wrongs())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var command []string
+		if n := cmd.ArgsLenAtDash(); n >= 0 {
+			args, command = args[:n], args[n:]
+		}
+		if err := o.check(cmd, args, command); err != nil {
+			return err
+		}
+		return a.withBase(args, func(dev blockdev.Device) error {
+			if o.bounded > 0 {
+				return a.crashBounded(&o, dev)
+			}
+			return a.crashScript(&o, args[0], dev, command)
+		})
+	}
+	return cmd
+}
+
+// check rejects flags that make no sense together.
+func (o *crashFlags) check(cmd *cobra.Command, args, command []string) error {
+	ways := 0
+	for _, on := range []bool{o.script != "", len(command) > 0, cmd.Flags().Changed("bounded")} {
+		if on {
+			ways++
+		}
+	}
+	switch {
+	case ways != 1:
+		return usagef(cmd, "have %d workloads, want one of --script, --bounded and -- COMMAND", ways)
+	case cmd.Flags().Changed("bounded") && (o.bounded < 1 || o.bounded > 3):
+		return usagef(cmd, "bad --bounded, have %d want 1, 2 or 3", o.bounded)
+	case len(args) > 1 || len(args) == 0 && o.bounded == 0:
+		return usagef(cmd, "have %d images, want one", len(args))
+	case o.bounded > 0 && o.state != "":
+		return usagef(cmd, "--state is for a script")
+	case o.jobs < 1 || o.choice.PerFlush < 1 || o.sample < 1:
+		return usagef(cmd, "--jobs, --states and --sample must be at least 1")
+	}
+	return parsePolicies(cmd, []string{o.policy})
+}
+
+// withBase runs f on the device of the image, or on a fresh one in memory.
+func (a *app) withBase(args []string, f func(dev blockdev.Device) error) error {
+	if len(args) == 1 {
+		return a.withDevice(args[0], blockdev.ReadOnly, f)
+	}
+	dev := blockdev.NewMemory(256 << 20)
+	if err := mkfs.Make(a.t, dev, mkfs.Options{}); err != nil {
+		return err
+	}
+	return f(dev)
+}
+
+func (o *crashFlags) options() crash.Options {
+	p := policy.MustParse(o.policy)
+	return crash.Options{FS: fs.Options{Policy: p}, Wrong: o.wrong}
+}
+
+func (a *app) crashScript(o *crashFlags, image string, dev blockdev.Device, command []string) error {
+	r, err := crash.NewRecorder(a.t, dev, o.options())
+	if err != nil {
+		return err
+	}
+	if err := a.record(r, o, image, command); err != nil {
+		r.Close(a.t)
+		return err
+	}
+	rec, err := r.End(a.t)
+	if err != nil {
+		return err
+	}
+	res := crashResult{Operations: len(rec.Ops)}
+	res.Writes, res.Flushes = rec.Writes()
+	states := rec.States(o.choice)
+	if o.state != "" {
+		s, err := crash.ParseState(o.state)
+		if err == nil {
+			err = rec.Has(s)
+		}
+		if err != nil {
+			return err
+		}
+		states = []crash.State{s}
+	}
+	bar := a.newBar("crash", !o.json)
+	began := time.Now()
+	c, n, err := rec.Search(a.t, states, o.jobs, a.stop.Load, func(done int) { bar.set("crash", uint64(done), uint64(len(states))) })
+	bar.done()
+	if err != nil {
+		return err
+	}
+	res.States, res.Seconds = n, time.Since(began).Seconds()
+	if !o.json {
+		fmt.Fprintf(a.out, "%s: %d operations, %d writes, %d flushes; %d crash states in %.1f s\n", image, res.Operations, res.Writes, res.Flushes, n, res.Seconds)
+	}
+	return a.crashFound(o, &res, rec, c, image)
+}
+
+// record runs the script or the command line by line.
+func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []string) error {
+	a.open = &openImage{name: image, dev: r.FS.Device(), fs: r.FS}
+	out := a.out
+	a.out = io.Discard // what the verbs print is no result of crash
+	defer func() { a.open, a.out = nil, out }()
+	if len(command) > 0 {
+		if err := a.recordLine(r, strings.Join(quoted(command), " "), command); err != nil {
+			return err
+		}
+		return a.recordLine(r, "sync", []string{"sync"})
+	}
+	file, err := os.Open(o.script)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	sc := bufio.NewScanner(file)
+	sc.Buffer(nil, 1<<20)
+	for n := 1; sc.Scan(); n++ {
+		if err := a.interrupted(); err != nil {
+			return errNothing
+		}
+		words, err := splitWords(sc.Text())
+		if err == nil && len(words) > 0 {
+			err = a.recordLine(r, strings.TrimSpace(sc.Text()), words)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: line %d: %w", o.script, n, err)
+		}
+	}
+	return sc.Err()
+}
+
+// recordLine runs one line, which promises what its verb does.
+func (a *app) recordLine(r *crash.Recorder, text string, words []string) error {
+	op := crash.Op{Text: text}
+	switch words[0] {
+	case "sync":
+		op.Promise = crash.All
+	case "fsync", "fdatasync":
+		if len(words) > 2 { // one promise after the other
+			for _, w := range words[1:] {
+				if err := a.recordLine(r, words[0]+" "+w, []string{words[0], w}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if len(words) == 2 {
+			op.Promise, op.Path = crash.Inode, words[1]
+		}
+	}
+	return r.Do(a.t, op, func() error { return a.verbLine(words) })
+}
+
+// quoted are words as splitWords reads them.
+func quoted(words []string) []string {
+	l := make([]string, len(words))
+	for i, w := range words {
+		if l[i] = w; w == "" || strings.ContainsAny(w, " \t\"\\#") {
+			l[i] = "'" + w + "'"
+		}
+	}
+	return l
+}
+
+func (a *app) crashBounded(o *crashFlags, dev blockdev.Device) error {
+	bar := a.newBar("crash", !o.json)
+	began := time.Now()
+	sum, err := crash.RunBounded(a.t, dev, o.options(), o.bounded, o.sample, o.choice.Seed, o.jobs, a.stop.Load, func(done int) {
+		bar.set(fmt.Sprintf("crash %d", done), uint64(done), 0)
+	})
+	bar.done()
+	if err != nil {
+		return err
+	}
+	res := crashResult{Sequences: sum.Sequences, States: sum.States, Seconds: time.Since(began).Seconds()}
+	if !o.json {
+		fmt.Fprintf(a.out, "%d sequences of length %d; %d crash states in %.1f s\n", sum.Sequences, o.bounded, sum.States, res.Seconds)
+	}
+	return a.crashFound(o, &res, sum.Recording, sum.Found, "IMAGE")
+}
+
+// crashFound ends crash: with what was lost, if anything was.
+func (a *app) crashFound(o *crashFlags, res *crashResult, rec *crash.Recording, c *crash.Counterexample, image string) error {
+	if c != nil {
+		var err error
+		if c, err = rec.Shrink(a.t, c); err != nil {
+			return err
+		}
+		res.Found = &crashLoss{Rule: c.Loss.Rule, Text: c.Loss.Text, State: c.State.String(), Timeline: rec.Timeline(c.State)}
+		if o.save != "" {
+			if err := a.saveCrash(o, res.Found, rec, c.State, image); err != nil {
+				return err
+			}
+		}
+	}
+	if o.json {
+		if err := a.printJSON(res); err != nil {
+			return err
+		}
+	} else {
+		a.printCrash(res)
+	}
+	switch {
+	case c != nil:
+		return errFound
+	case a.stop.Load():
+		return errStopped
+	}
+	return nil
+}
+
+func (a *app) printCrash(res *crashResult) {
+	f := res.Found
+	if f == nil {
+		fmt.Fprintln(a.out, "nothing that was promised is lost")
+		return
+	}
+	for _, l := range prose.Hang("LOST "+f.Rule+": ", "  ", f.Text, prose.Width) {
+		fmt.Fprintln(a.out, l)
+	}
+	for _, l := range f.Timeline {
+		fmt.Fprintln(a.out, l)
+	}
+	if f.Image != "" {
+		fmt.Fprintf(a.out, "saved: %s, %s\nagain: %s\n", f.Image, f.Script, f.Replay)
+	}
+}
+
+// saveCrash writes the image after the crash, with holes, and the script.
+func (a *app) saveCrash(o *crashFlags, f *crashLoss, rec *crash.Recording, s crash.State, image string) (err error) {
+	f.Image, f.Script = o.save+".img", o.save+".ops"
+	var b strings.Builder
+	for _, op := range rec.Ops {
+		fmt.Fprintln(&b, op.Text)
+	}
+	if err := os.WriteFile(f.Script, []byte(b.String()), 0o644); err != nil {
+		return err
+	}
+	words := []string{"btrlab", "crash", "--script", f.Script, "--state", f.State}
+	if o.policy != "locked" {
+		words = append(words, "--policy", o.policy)
+	}
+	if o.wrong != "" {
+		words = append(words, "--wrong", o.wrong)
+	}
+	f.Replay = strings.Join(append(words, image), " ")
+	dev, err := rec.Device(a.t, s)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(f.Image)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	return writeImage(a.t, out, dev)
+}
+
+// writeImage writes what is not zero on dev to a file.
+func writeImage(t *sched.Task, out *os.File, dev blockdev.Device) error {
+	if err := out.Truncate(dev.Size()); err != nil {
+		return err
+	}
+	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
+	for off := int64(0); off < dev.Size(); off += int64(len(buf)) {
+		p := buf[:min(int64(len(buf)), dev.Size()-off)]
+		if err := blockdev.Read(t, dev, p, off); err != nil {
+			return err
+		}
+		if string(p) == string(zero[:len(p)]) {
+			continue
+		}
+		if _, err := out.WriteAt(p, off); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/fs"
+)
+
+func (a *app) removexattr() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "removexattr NAME IMAGE:/path...",
+		Short:   "take an extended attribute from files",
+		Example: "  btrlab removexattr user.origin disk.img:/file",
+		Args:    cobra.MinimumNArgs(2),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return a.eachImage(cmd, args[1:], func(x *fs.FS, path string) error { return x.Removexattr(a.t, path, args[0]) })
+	}
+	return cmd
+}
