@@ -210,6 +210,31 @@ func TestPromises(t *testing.T) {
 	}
 }
 
+// TestDevice: a state has what no write lost, and of a torn write the part that it says.
+func TestDevice(t *testing.T) {
+	tk, rec := record(t, crash.Options{}, "write /f 0 8192 a", "sync")
+	shown := map[string]string{}
+	for _, text := range []string{"1", "1:1", "1:1[0-4096]", "1:1[4096-8192]"} {
+		s, err := crash.ParseState(text)
+		if err != nil || rec.Has(s) != nil {
+			t.Fatal(err, rec.Has(s))
+		}
+		dev, err := rec.Device(tk, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 128<<20)
+		if err := blockdev.Read(tk, dev, b, 0); err != nil {
+			t.Fatal(err)
+		}
+		n := strings.Count(string(b), strings.Repeat("a", 4096))
+		shown[text] = fmt.Sprint(n)
+	}
+	if have, want := fmt.Sprint(shown), "map[1:2 1:1:0 1:1[0-4096]:1 1:1[4096-8192]:1]"; have != want {
+		t.Errorf("blocks of the file: have %s want %s", have, want)
+	}
+}
+
 // TestStateText: what is printed is read back, and what is no state is refused.
 func TestStateText(t *testing.T) {
 	for _, text := range []string{"1", "12:3", "5:1,2,9", "5:2,7[0-4096]", "5:7[4096-16384]"} {

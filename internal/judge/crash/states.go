@@ -37,7 +37,7 @@ func (s State) String() string {
 // ParseState reads what String writes.
 func ParseState(text string) (State, error) {
 	bad := func() (State, error) {
-		return State{}, fmt.Errorf("bad crash state, have %q want FLUSH or FLUSH:WRITE,WRITE[FROM-TO],...", text)
+		return State{}, fmt.Errorf("bad crash state, have %q want FLUSH or FLUSH:WRITE,WRITE[FROM-TO]", text)
 	}
 	flush, list, some := strings.Cut(text, ":")
 	var s State

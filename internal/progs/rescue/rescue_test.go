@@ -84,7 +84,7 @@ func TestZeroLogWrites(t *testing.T) {
 		t.Error("a flush that fails is no error")
 	}
 	b, s := super(t, tk, dev, 1)
-	s.Generation--
+	s.Generation++
 	_, primary := super(t, tk, dev, 0)
 	s.LogRoot = primary.LogRoot
 	s.Encode(b)
