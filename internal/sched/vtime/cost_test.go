@@ -90,6 +90,21 @@ func TestCostsAreSeen(t *testing.T) {
 			k.Join(b)
 			take(k, 3)
 		}, [4]int64{10, 10, 110, 110}, 0},
+		// Its line moves once it is free, so the second comer pays it after the wait, and has the lock meanwhile.
+		{"line of a spinlock that is held", 3, map[sched.Cost]float64{cost.Line: 100}, func(k *sched.Task) {
+			var m lock.Mutex
+			m.Init(classLeaf)
+			take := func(i int, comes int64) *sched.Task {
+				return k.Go("task", func(k *sched.Task) {
+					charge(k, comes)
+					m.Lock(k)
+					at[i] = k.Now()
+					charge(k, 500)
+					m.Unlock(k)
+				})
+			}
+			join(k, take(0, 100), take(1, 200), take(2, 300))
+		}, [4]int64{100, 700, 1300}, 400 + 900},
 		{"line of a semaphore", 2, map[sched.Cost]float64{cost.Lock: 10, cost.Line: 100}, func(k *sched.Task) {
 			var s lock.RWSem
 			s.Init(classSem)

@@ -20,9 +20,14 @@ func (w *World) NewLock(kind sched.LockKind, class sched.ClassID) sched.SimLock 
 	}
 }
 
-// touch charges for the lock's cache line.
+// touch charges for an uncontended lock, and its cache line.
 func (w *World) touch(k *task, cpu *int32) {
 	k.debt += w.price(cost.Lock, 1)
+	w.line(k, cpu)
+}
+
+// line charges for a cache line that another CPU wrote last.
+func (w *World) line(k *task, cpu *int32) {
 	if *cpu != int32(k.cpu) {
 		if *cpu >= 0 {
 			k.debt += w.price(cost.Line, 1)

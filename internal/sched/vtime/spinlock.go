@@ -1,29 +1,63 @@
 package vtime
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 )
 
-// spinlock is held for so short a time that a holder never stops in the middle.
+// spinlock is held for so short a time that a holder never stops in the middle. Tasks hold it at times of their own, which are up to debtMax
+// ahead of the clock and not in order, so the lock knows all holds that the clock has not passed: a task gets it where there is room for
+// a hold as long as the last one. Its cache line, and what lies there, moves once the lock is free: the next holder has the lock meanwhile.
 type spinlock struct {
-	w        *World
-	owner    *task
-	from, to int64 // of the last holder
-	queue    []*task
-	readers  int
-	class    sched.ClassID
-	cpu      int32
+	w       *World
+	owner   *task
+	from    int64  // of the holder
+	held    int64  // how long the last one had it
+	holds   []hold // in order
+	queue   []*task
+	readers int
+	class   sched.ClassID
+	cpu     int32
+}
+
+// hold is a time at which a spinlock is not free.
+type hold struct{ from, to int64 }
+
+// turn is when a task that comes at time at gets the lock.
+func (l *spinlock) turn(at int64) int64 {
+	n := 0
+	for n < len(l.holds) && l.holds[n].to <= l.w.now {
+		n++
+	}
+	l.holds = slices.Delete(l.holds, 0, n)
+	for _, h := range l.holds {
+		if at < h.to && at+l.held > h.from {
+			at = h.to
+		}
+	}
+	return at
+}
+
+// free notes that the holder lets go at time to.
+func (l *spinlock) free(to int64) {
+	if to > l.from {
+		l.held = to - l.from
+		i, _ := slices.BinarySearchFunc(l.holds, l.from, func(h hold, at int64) int { return cmp.Compare(h.from, at) })
+		l.holds = slices.Insert(l.holds, i, hold{l.from, to})
+	}
+	l.owner = nil
 }
 
 // Acquire gets the lock; a wait for it is CPU time, not a wait.
 func (l *spinlock) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	w := l.w
 	k := w.of(t)
-	w.touch(k, &l.cpu)
+	k.debt += w.price(cost.Lock, 1)
 	if l.owner != nil || l.readers > 0 && !read {
 		// The holder sleeps, or waits for one who does: an unclassed lock of a test.
 		w.settle(k)
@@ -37,16 +71,17 @@ func (l *spinlock) Acquire(t *sched.Task, read bool) (since int64, waited bool) 
 		}
 	}
 	k.leaf++
+	at := w.now + k.debt
+	if !read {
+		l.from = l.turn(at)
+		k.debt += l.from - at
+		w.stats.Spun += l.from - at
+		l.owner = k
+	}
+	w.line(k, &l.cpu)
 	if read {
 		l.readers++
-		return since, waited
 	}
-	if at := w.now + k.debt; at >= l.from && at < l.to {
-		d := l.to - at
-		k.debt += d
-		w.stats.Spun += d
-	}
-	l.owner, l.from = k, w.now+k.debt
 	return since, waited
 }
 
@@ -66,7 +101,7 @@ func (l *spinlock) Release(t *sched.Task, read bool) {
 	case read && l.readers > 0:
 		l.readers--
 	case !read && l.owner != nil:
-		l.owner, l.to = nil, l.w.now+k.debt
+		l.free(l.w.now + k.debt)
 	default:
 		panic(fmt.Sprintf("lock: Unlock of a %s that is not locked at %v", sched.ClassByID(l.class).Name, time.Duration(l.w.now)))
 	}

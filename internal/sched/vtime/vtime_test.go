@@ -3,6 +3,7 @@ package vtime_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -305,6 +306,31 @@ func TestReaders(t *testing.T) {
 	})
 	if got := strings.Join(log, " "); got != "r@0 s@10 t@30 w@130 u@230 v@230" {
 		t.Error(got)
+	}
+}
+
+// A task's own time may be ahead of the clock, so tasks come to a spinlock out of order. Each waits for the hold that it meets, and for no other:
+// one that comes before a hold has the lock first, and the hold that is noted later is not forgotten for it.
+func TestSpinlockOutOfOrder(t *testing.T) {
+	got := map[string]int64{}
+	st := simulate(t, free(4), func(k *sched.Task) {
+		var m lock.Mutex
+		m.Init(classLeaf)
+		task := func(name string, comes, holds int64) *sched.Task {
+			return k.Go(name, func(k *sched.Task) {
+				k.Charge(time.Duration(comes))
+				m.Lock(k)
+				got[name] = k.Now()
+				k.Charge(time.Duration(holds))
+				m.Unlock(k)
+			})
+		}
+		for _, x := range []*sched.Task{task("late", 900, 500), task("early", 100, 100), task("amid", 950, 100), task("last", 920, 100)} {
+			k.Join(x)
+		}
+	})
+	if want := map[string]int64{"late": 900, "early": 100, "amid": 1400, "last": 1500}; !maps.Equal(got, want) || st.Spun != 450+580 {
+		t.Errorf("the lock is had at %v, want %v; %d ns spun", got, want, st.Spun)
 	}
 }
 
