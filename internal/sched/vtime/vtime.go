@@ -348,12 +348,7 @@ func (w *World) enqueue(k *task, cpu int) {
 func (w *World) ready(k *task, at int64) {
 	w.stats.Wakeups++
 	if w.idle > 0 {
-		cpu := k.cpu
-		if w.cpus[cpu] != nil {
-			for cpu = 0; w.cpus[cpu] != nil; cpu++ {
-			}
-		}
-		w.start(k, cpu, at+w.idleExit())
+		w.start(k, w.idleCPU(k.cpu), at+w.idleExit())
 		return
 	}
 	k.state = ready
@@ -361,6 +356,43 @@ func (w *World) ready(k *task, at int64) {
 	if len(w.contended) > 0 { // a spinner asks need_resched()
 		w.contended[0].stopSpin()
 	}
+}
+
+// sibling is the other CPU of cpu's core, or -1 if it has the core to itself.
+func (w *World) sibling(cpu int) int {
+	switch n := w.m.Cores; {
+	case n == 0:
+		return -1
+	case cpu >= n:
+		return cpu - n
+	case cpu+n < w.m.CPUs:
+		return cpu + n
+	}
+	return -1
+}
+
+// idleCPU chooses an idle CPU for a task that ran on last: that one if it is idle, although its sibling may be busy; else one of a core that is
+// all idle; else any. Models select_idle_sibling() with select_idle_core(). Difference: the CPU of the waker is not tried.
+//
+// Preconditions: w.idle > 0.
+func (w *World) idleCPU(last int) int {
+	if w.cpus[last] == nil {
+		return last
+	}
+	some := -1
+	for cpu, k := range w.cpus {
+		if k != nil {
+			continue
+		}
+		s := w.sibling(cpu)
+		if s < 0 || w.cpus[s] == nil {
+			return cpu
+		}
+		if some < 0 {
+			some = cpu
+		}
+	}
+	return some
 }
 
 // wake is ready from the current task, which pays for it.
@@ -446,10 +478,8 @@ func (w *World) Sleep(t *sched.Task, d time.Duration) {
 // Charge passes d of CPU time.
 func (w *World) Charge(t *sched.Task, d time.Duration) {
 	k := w.of(t)
-	if busy := w.m.CPUs - w.idle; w.m.Cores > 0 && busy > w.m.Cores {
-		// More CPUs are busy than there are cores, so some tasks share one. Every task pays the average slowdown.
-		shared := 2 * float64(busy-w.m.Cores) / float64(busy)
-		d += time.Duration(float64(d) * shared * (w.m.SMT - 1))
+	if s := w.sibling(k.cpu); s >= 0 && w.cpus[s] != nil {
+		d = time.Duration(float64(d) * w.m.SMT)
 	}
 	k.debt += int64(d)
 	if k.debt >= debtMax && k.leaf == 0 {

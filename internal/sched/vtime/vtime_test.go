@@ -612,29 +612,66 @@ func TestParkFor(t *testing.T) {
 	}
 }
 
-// Two tasks on one core are slower by Machine.SMT each; on cores of their own they are not.
+// Two tasks on one core are slower by Machine.SMT each; a task that has a core to itself is not, whatever the others do.
 func TestSMT(t *testing.T) {
+	const ms = int64(time.Millisecond)
 	for _, c := range []struct {
 		tasks int
-		want  time.Duration
-	}{{2, 10 * time.Millisecond}, {4, 15 * time.Millisecond}} {
+		want  []int64 // when they end, in order
+	}{{2, []int64{10 * ms, 10 * ms}}, {3, []int64{10 * ms, 15 * ms, 15 * ms}}, {4, []int64{15 * ms, 15 * ms, 15 * ms, 15 * ms}}} {
 		m := free(4)
 		m.Cores, m.SMT = 2, 1.5
-		st := simulate(t, m, func(k *sched.Task) {
+		var ends []int64
+		simulate(t, m, func(k *sched.Task) {
 			var all []*sched.Task
 			for range c.tasks {
 				all = append(all, k.Go("w", func(k *sched.Task) {
-					for range 1000 {
-						k.Charge(10 * time.Microsecond)
+					for range 10000 {
+						k.Charge(time.Microsecond)
 					}
+					ends = append(ends, k.Now())
 				}))
 			}
 			for _, w := range all {
 				k.Join(w)
 			}
 		})
-		if time.Duration(st.Now) != c.want {
-			t.Errorf("%d tasks on two cores: %v, want %v", c.tasks, time.Duration(st.Now), c.want)
+		if !slices.Equal(ends, c.want) {
+			t.Errorf("%d tasks on two cores end at %v, want %v", c.tasks, ends, c.want)
+		}
+	}
+	// A task that is woken stays on its CPU, although the sibling is busy and another core is idle; if its CPU is taken, it goes to the idle core,
+	// and not to the first idle CPU.
+	for _, c := range []struct {
+		taken bool
+		want  int64
+	}{{false, 15000}, {true, 10000}} {
+		m := free(6)
+		m.Cores, m.SMT = 3, 1.5
+		work := func(k *sched.Task, us int) {
+			for range us {
+				k.Charge(time.Microsecond)
+			}
+		}
+		took := int64(0)
+		simulate(t, m, func(k *sched.Task) { // on CPU 0, and 3 is its sibling
+			a := k.Go("a", func(k *sched.Task) { // on CPU 1
+				k.Sleep(10 * time.Microsecond)
+				from := k.Now()
+				work(k, 10)
+				took = k.Now() - from
+			})
+			k.Go("b", func(k *sched.Task) { work(k, 6) })    // on CPU 2
+			k.Go("c", func(k *sched.Task) { work(k, 1000) }) // on CPU 3
+			k.Go("e", func(k *sched.Task) { work(k, 1000) }) // on CPU 4, the sibling of 1
+			work(k, 2)
+			if c.taken {
+				k.Go("d", func(k *sched.Task) { work(k, 1000) }) // on CPU 1
+			}
+			k.Join(a)
+		})
+		if took != c.want {
+			t.Errorf("CPU taken %v: the task that was woken works for %d ns, want %d", c.taken, took, c.want)
 		}
 	}
 }
