@@ -12,6 +12,8 @@ type Simulator interface {
 	ParkFor(t *Task, class ClassID, d time.Duration)
 	// Spend passes the CPU time of n units of cost c.
 	Spend(t *Task, c Cost, n int)
+	// CPUs is how many the machine has; at least 1.
+	CPUs() int
 }
 
 // SimLock is a lock under a Simulator.

@@ -207,8 +207,16 @@ func (b *BDI) due(t *sched.Task) bool {
 	if b.exceeded.Load() {
 		pause = min(pause, 8)
 	}
+	if sim := t.Simulator(); sim != nil {
+		pause = min(pause, perCPUPages(b.hard.Load(), sim.CPUs()))
+	}
 	return t.Dirty.Pages >= pause
 }
+
+// perCPUPages is how many pages may be dirtied on one of cpus processors until its task looks at the limits, whatever it was told: all
+// processors together get no further than a thirty-second part beyond the hard limit. Models ratelimit_pages and bdp_ratelimits.
+// Differences: counted by task, where the kernel counts by processor; only a simulated machine says how many it has.
+func perCPUPages(hard int64, cpus int) int { return int(max(hard/int64(32*cpus), 16)) }
 
 // balance is the slow path. Models balance_dirty_pages().
 func (b *BDI) balance(t *sched.Task, nowait bool) error {
@@ -416,7 +424,7 @@ func (b *BDI) updateBandwidth(pages, jiffies int64) {
 func (b *BDI) updateRate(seen, all, freerun, hard int64) {
 	limit := b.rate.Load()
 	task := limit*posRatio(all, freerun, hard)>>ratioShift + 1
-	bw := max(b.writing, 1)
+	bw := b.bandwidth.Load()
 	balanced := min(task*bw/max(seen, 1), bw)
 	step := int64(0)
 	if all < (freerun+hard)/2 {

@@ -160,6 +160,52 @@ func TestMinPause(tt *testing.T) {
 	}
 }
 
+// A task looks at the limits after as many pages as its processor may dirty, although it was told to look later: with 12 of them and 40 MiB
+// after 26, and never more often than after 16. A pause is then the shortest that is worth sleeping, because the task owes little more.
+func TestLookByCPU(tt *testing.T) {
+	for _, c := range []struct {
+		cpus int
+		hard int64
+		want int
+	}{{12, 40 << 20, 26}, {1, 40 << 20, 320}, {12, 1 << 20, 16}} {
+		b := &BDI{}
+		b.init(c.hard/2, c.hard)
+		m := &Mapping{}
+		m.onDirty.Store(true)
+		n := 0
+		_, err := vtime.Run(vtime.Machine{CPUs: c.cpus, Costs: &cost.Table{}}, func(t *sched.Task) {
+			t.Dirty.Pause = 1000
+			for n = 1; n < 1000; n++ {
+				b.dirtied(t, m)
+				b.BalanceDirty(t)
+				if t.Dirty.Pages == 0 {
+					return
+				}
+			}
+		})
+		if err != nil {
+			tt.Fatal(err)
+		}
+		if n != c.want {
+			tt.Errorf("%d CPUs, %d MiB may be dirty: a look after %d pages, want %d", c.cpus, c.hard>>20, n, c.want)
+		}
+	}
+}
+
+// The rate of a task follows the bandwidth that was smoothed twice, as the kernel's write_bw = wb->avg_write_bandwidth: with one that has
+// just doubled, the rate at which all keep pace is still that of before.
+func TestRateByAverage(tt *testing.T) {
+	b := &BDI{}
+	b.init(1000<<PageShift, 2000<<PageShift)
+	b.rate.Store(1000)
+	b.bandwidth.Store(8000)
+	b.writing = 16000
+	b.updateRate(8000, 1750, 1500, 2000)
+	if b.balanced != 1001 {
+		tt.Errorf("balanced at %d pages a second, want 1001: eight tasks of 1000 dirty as much as the device writes on average", b.balanced)
+	}
+}
+
 // Below the limits nobody sleeps, and looks become rare.
 func TestNoThrottleBelow(tt *testing.T) {
 	simulate(tt, func(t *sched.Task) {

@@ -494,6 +494,9 @@ func (w *World) Spend(t *sched.Task, c sched.Cost, n int) {
 	}
 }
 
+// CPUs is how many the machine has.
+func (w *World) CPUs() int { return w.m.CPUs }
+
 // price is what n units of c cost, and counts them.
 func (w *World) price(c sched.Cost, n int) int64 {
 	w.stats.Units[c] += int64(n)
