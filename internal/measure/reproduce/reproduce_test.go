@@ -132,7 +132,7 @@ func TestSensitivity(t *testing.T) {
 		}
 	}
 	for name, n := range map[string]int{"cpu_factor": 2, "idle_exit_ns": 2, "noise_wake_sigma": 2, "noise_per_sec": 2, "device_depth": 2, "gc_bytes": 2,
-		"gc_max_ms": 2, "interrupt_ns": 2, "device write time": 2, "dirty limits": 2, "thread of the array": 2, "SMT slowdown": 2, "lock handoff": 1, "lock spinning": 1, "garbage collection": 1, "RAID": 1} {
+		"gc_max_ms": 2, "interrupt_ns": 2, "device write time": 2, "dirty limits": 2, "thread of the array": 2, "calls of the io tree": 2, "SMT slowdown": 2, "lock handoff": 1, "lock spinning": 1, "garbage collection": 1, "RAID": 1} {
 		if seen[name] != n {
 			t.Errorf("%s: have %d lines want %d", name, seen[name], n)
 		}

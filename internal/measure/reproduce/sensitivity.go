@@ -31,7 +31,7 @@ func (c *Calibration) Rests() string {
 		how += ", RAID 5"
 	}
 	return fmt.Sprintf("What the prediction rests on: two things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
-		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, set its iops: the members (%s) could take %.1f "+
+		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, was chosen for its iops: the members (%s) could take %.1f "+
 		"thousand writes a second. The iops, p80 and p90 of the unlocked row are therefore no predictions; its other latencies and the lock row's are what "+
 		"the simulation adds. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3)
 }
@@ -67,6 +67,7 @@ func variations() []variation {
 			c.DirtyBackground, c.DirtyLimit = int64(float64(c.DirtyBackground)*f), int64(float64(c.DirtyLimit)*f)
 		}},
 		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *Calibration, f float64) { c.HandleNs *= f }},
+		variation{name: "calls of the io tree", origin: "kernel", cal: func(c *Calibration, f float64) { c.TreeCalls *= f }},
 		variation{name: "SMT slowdown", origin: "guess", cal: func(c *Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},
 		variation{name: "length of noise", origin: "guess", cal: func(c *Calibration, f float64) { c.NoiseMeanNs = int64(float64(c.NoiseMeanNs) * f) }},
 		variation{name: "device jitter", origin: "guess", dev: func(p *dm.Params, f float64) { p.Jitter *= f }},
