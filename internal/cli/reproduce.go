@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -27,7 +29,7 @@ func (a *app) reproduce() *cobra.Command {
 	var asJSON, sensitivity bool
 	var seconds, warm float64
 	var size byteSize
-	var calFile, saveFile, costFile, out string
+	var calFile, saveFile, costFile, out, choice string
 	var fit int
 	cmd := &cobra.Command{
 		Use:   "reproduce SEED",
@@ -65,6 +67,7 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 	f.StringVar(&out, "out", "", "write the report as one HTML page to this file")
 	f.StringVar(&costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
 	f.BoolVar(&sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
+	f.StringVar(&choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
 	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 8 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -82,10 +85,14 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 			return usagef(cmd, "size %d, want at least 1M", size.n)
 		case fit < 0:
 			return usagef(cmd, "calibrate %d, want at least 0 runs", fit)
+		case choice != "" && !sensitivity:
+			return usagef(cmd, "--choice is for --sensitivity")
+		case choice != "" && !slices.Contains(reproduce.Choices(), choice):
+			return usagef(cmd, "choice %q, want one of: %s", choice, strings.Join(reproduce.Choices(), ", "))
 		case sensitivity && out != "":
 			return usagef(cmd, "--sensitivity has no page for --out")
 		}
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Stop: &a.stop}
+		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Choice: choice, Stop: &a.stop}
 		if args[0] == "001" {
 			o.Calibration = reproduce.Seed001.Calibration
 		}

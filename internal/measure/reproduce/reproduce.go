@@ -123,6 +123,8 @@ type Options struct {
 	Progress func(step string, fraction float64)
 	// Stop, if set, ends a run with an error once it is true: the figures of a part are none.
 	Stop *atomic.Bool
+	// Choice, if set, is the one that Sensitivity002 changes.
+	Choice string
 	// Costs, if set, is the table of costs that Calibration.CPU multiplies; nil is cost.Default.
 	Costs *cost.Table
 
@@ -208,12 +210,12 @@ func (o *Options) table() cost.Table {
 	if c.WakeupNs > 0 {
 		t.Entries[cost.Wakeup].Nano, t.Entries[cost.Wakeup].Source = c.WakeupNs, "calibrated"
 	}
-	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
-	t.Entries[cost.IdleExit].Source = "calibrated"
 	if c.TreeCalls > 0 {
 		e := &t.Entries[cost.RangeTree]
 		e.Nano, e.Source = e.Nano*c.TreeCalls, fmt.Sprintf("%g of: %s", c.TreeCalls, e.Source)
 	}
+	t.Entries[cost.IdleExit].Nano = c.IdleExitNs
+	t.Entries[cost.IdleExit].Source = "calibrated"
 	return t
 }
 

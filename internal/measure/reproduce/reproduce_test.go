@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +136,19 @@ func TestSensitivity(t *testing.T) {
 		"gc_max_ms": 2, "interrupt_ns": 2, "device write time": 2, "dirty limits": 2, "thread of the array": 2, "calls of the io tree": 2, "SMT slowdown": 2, "lock handoff": 1, "lock spinning": 1, "garbage collection": 1, "RAID": 1} {
 		if seen[name] != n {
 			t.Errorf("%s: have %d lines want %d", name, seen[name], n)
+		}
+	}
+	o.Choice = "calls of the io tree"
+	if one, _ := run(); len(one.Effects) != 2 || one.Lock != s.Lock || one.Unlocked != s.Unlocked {
+		t.Errorf("one choice: %d lines, the rows as calibrated at %v and %v; want 2, %v, %v", len(one.Effects), one.Lock, one.Unlocked, s.Lock, s.Unlocked)
+	} else {
+		for _, e := range one.Effects {
+			if e.Name != o.Choice || !slices.Contains(s.Effects, e) {
+				t.Errorf("one choice: %+v, which is not in the whole table", e)
+			}
+			if e.Lock == 0 && e.Unlocked == 0 {
+				t.Errorf("%+v moves neither row: the price of the io tree does not get to the machine", e)
+			}
 		}
 	}
 	if moved < len(s.Effects)/3 {

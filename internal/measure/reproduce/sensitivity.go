@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,8 +67,8 @@ func variations() []variation {
 		variation{name: "dirty limits", origin: "unlocked row", cal: func(c *Calibration, f float64) {
 			c.DirtyBackground, c.DirtyLimit = int64(float64(c.DirtyBackground)*f), int64(float64(c.DirtyLimit)*f)
 		}},
-		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *Calibration, f float64) { c.HandleNs *= f }},
 		variation{name: "calls of the io tree", origin: "kernel", cal: func(c *Calibration, f float64) { c.TreeCalls *= f }},
+		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *Calibration, f float64) { c.HandleNs *= f }},
 		variation{name: "SMT slowdown", origin: "guess", cal: func(c *Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},
 		variation{name: "length of noise", origin: "guess", cal: func(c *Calibration, f float64) { c.NoiseMeanNs = int64(float64(c.NoiseMeanNs) * f) }},
 		variation{name: "device jitter", origin: "guess", dev: func(p *dm.Params, f float64) { p.Jitter *= f }},
@@ -117,8 +118,18 @@ const (
 	SensitivityWarm    = 2
 )
 
+// Choices are the names of what Sensitivity002 changes, in its order.
+func Choices() (names []string) {
+	for _, v := range variations() {
+		if !slices.Contains(names, v.name) {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
+
 // Sensitivity002 runs both rows of seed 002 as they are, and with each choice changed by a fifth down and up or to its alternative, on
-// all processors.
+// all processors. With Options.Choice it is that choice alone.
 func Sensitivity002(o Options) (*Sensitivity, error) {
 	if o.Seconds == 0 {
 		o.Seconds, o.Warm = SensitivitySeconds, SensitivityWarm
@@ -138,6 +149,9 @@ func Sensitivity002(o Options) (*Sensitivity, error) {
 	trials := []*trial{{}}
 	for i := range list {
 		v := &list[i]
+		if o.Choice != "" && v.name != o.Choice {
+			continue
+		}
 		if v.other != "" {
 			trials = append(trials, &trial{v: v})
 			continue
