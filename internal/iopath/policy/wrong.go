@@ -2,7 +2,7 @@ package policy
 
 // Wrong is a set of bugs; Toggle.Source says which of them a kernel once had. All are off in every preset; a specification switches
 // one on by name, "modern+WRONG_STALE_ISIZE", for the museum. In a plan three of them are orders of WriteSteps, one is an order of
-// AllocSteps, and each of the others turns a field off.
+// AllocSteps, two are not in it, and each of the others turns a field off.
 type Wrong struct {
 	// FaultUnderPageLock: a write takes the page faults of its source while it copies, with its pages locked.
 	FaultUnderPageLock bool
@@ -50,6 +50,11 @@ type Wrong struct {
 	SyncUnmarked bool
 	// SyncMarkOnFile: it learns that from the open file.
 	SyncMarkOnFile bool
+	// RingRetryWhole: the worker that goes on after a short attempt begins with the first byte again. It and the next one are of the ring,
+	// which the scenarios make: no plan has them.
+	RingRetryWhole bool
+	// RingUnhashed: workers carry out buffered writes of one inode side by side.
+	RingUnhashed bool
 }
 
 // Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
@@ -174,5 +179,15 @@ var Wrongs = []Toggle{
 		Name: "WRONG_NOWAIT_SPIN", Source: "before ed67f2a913a4 (6.13)", Kernel: "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
 		Scenario: "nowait-dio-refs",
 		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitSpin },
+	},
+	{
+		Name: "WRONG_RING_RETRY_WHOLE", Source: "never in a kernel: what bytes_done is for", Kernel: "io_uring/rw.c:io_write()",
+		Scenario: "ring-short",
+		Field:    func(p *Policy) *bool { return &p.Wrong.RingRetryWhole },
+	},
+	{
+		Name: "WRONG_RING_UNHASHED", Source: "never in a kernel: what IO_WQ_WORK_HASHED is for", Kernel: "io_uring/io_uring.c:io_prep_async_work()",
+		Scenario: "ring-order",
+		Field:    func(p *Policy) *bool { return &p.Wrong.RingUnhashed },
 	},
 }

@@ -26,6 +26,9 @@ var directClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "dio_l
 // extentClasses leave out what lies inside an extent's turn.
 var extentClasses = []string{"i_rwsem", "range_lock", "dio_locked", "extent", "ordered_extent"}
 
+// ringClasses are what the requests of a ring wait for, its workers' lists among it.
+var ringClasses = []string{"i_rwsem", "page", "extent", "io_wq"}
+
 // sourceClasses are for one task alone.
 var sourceClasses = []string{"i_rwsem", "extent", "ordered_extent"}
 
@@ -421,6 +424,68 @@ var catalog = []*Scenario{
 		Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"sync", []Op{Sync()}}},
 		// A commit takes the lock for each of its references: two preemptions are enough to stop it with the lock in its hands.
 		Switch: []string{"delayed_refs"}, Rule: calls, Deep: true, Preemptions: 2, MaxSteps: 5000, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:   "ring-writers",
+		About:  "a ring's writes of one page, one tried and one for a worker, and another writer of it",
+		File:   File{Size: 4 * k, Nocow: true, Cached: all(4 * k)},
+		Tasks:  []Task{{"ring", Ring(Write(0, 4*k), Async(Write(0, 4*k)))}, {"writer", []Op{Write(0, 4*k)}}},
+		Switch: ringClasses, Rule: calls, Deep: true, Preemptions: 2, Policies: nowaitBuffered,
+	},
+	{
+		Name:   "ring-nowait",
+		About:  "a ring's write with RWF_NOWAIT and one without it of a range that a fiemap holds: EAGAIN for one, a worker for the other",
+		Goal:   "let the submitter wait for the range",
+		File:   File{Size: 8 * k, Nocow: true, Cached: all(8 * k)},
+		Tasks:  []Task{{"ring", Ring(NowaitWrite(0, 8*k), Write(0, 8*k))}, {"fiemap", []Op{Map(4*k, 4*k)}}},
+		Switch: ringClasses, Rule: calls, Deep: true, Preemptions: 3, Policies: nowaitBuffered,
+	},
+	{
+		Name:   "ring-short",
+		About:  "a ring's write of two batches of which the second finds its range locked: a worker writes it. Another task reads the first page and writes it",
+		Goal:   "write the first page again over the other task's bytes",
+		File:   File{Size: big, Nocow: true, Cached: all(big)},
+		Tasks:  []Task{{"ring", Ring(Write(0, big))}, {"fiemap", []Op{Map(32*k, 4*k)}}, {"other", []Op{Read(0, 4*k), Write(0, 4*k)}}},
+		Switch: []string{"i_rwsem", "extent"}, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true,
+		Preemptions: 2, Policies: nowaitBuffered,
+	},
+	{
+		Name:   "ring-order",
+		About:  "two writes of a ring for workers: those of one inode are carried out one after the other, in the order of the requests",
+		Goal:   "let the second write end before the first",
+		File:   File{Size: 4 * k, Nocow: true, Cached: all(4 * k)},
+		Tasks:  []Task{{"ring", Ring(Async(Write(0, 4*k)), Async(Write(0, 4*k)))}, {"reader", []Op{Read(0, 4*k)}}},
+		Switch: ringClasses, Rule: calls, Deep: true, Preemptions: 2, Policies: nowaitBuffered,
+	},
+	{
+		Name:  "ring-truncate",
+		About: "a ring's write for a worker, and a truncate below it",
+		Goal:  "make the truncate get lost",
+		File:  File{Size: 16 * k, Nocow: true, Cached: all(16 * k)}, Tasks: []Task{{"ring", Ring(Async(Write(8*k, 8*k)))}, {"truncate", []Op{Truncate(4 * k)}}},
+		Switch: ringClasses, Rule: calls, Deep: true, Preemptions: 3, Policies: nowaitBuffered,
+	},
+	{
+		Name:   "ring-fsync",
+		About:  "a ring's write and then its fsync, each by a worker, and a writer of the page beside it that syncs",
+		Goal:   "let an fsync that began after a write had completed promise less than the write",
+		File:   File{Size: 8 * k, Nocow: true, Cached: all(8 * k)},
+		Tasks:  []Task{{"ring", append(Ring(Async(Write(0, 4*k))), Ring(Fsync())...)}, {"writer", []Op{Write(4*k, 4*k), Fsync()}}},
+		Switch: []string{"i_rwsem", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 1, Policies: nowaitBuffered,
+	},
+	{
+		Name:   "ring-direct",
+		About:  "a ring's direct writes of one block, one tried and one for a worker, and a buffered reader, which brings the page back",
+		Goal:   "let the submitter sleep, or a page keep bytes that the device no longer has",
+		File:   File{Size: 4 * k, Nocow: true},
+		Tasks:  []Task{{"ring", Ring(DirectWrite(0, 4*k), Async(DirectWrite(0, 4*k)))}, {"reader", []Op{Read(0, 4*k)}}},
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 2, Policies: []string{"nowait-5.19", "nowait-6.1", "nowait-strict"},
+	},
+	{
+		Name:  "ring-direct-extents",
+		About: "a ring's direct write of two extents, which NOWAIT does not take, and a truncate between them",
+		Goal:  "make the truncate get lost, or a completion come with a part",
+		File:  File{Size: 8 * k, Nocow: true, Extent: 4 * k}, Tasks: []Task{{"ring", Ring(DirectWrite(0, 8*k))}, {"truncate", []Op{Truncate(4 * k)}}},
+		Switch: directClasses, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2, Policies: policy.NowaitNames(),
 	},
 	{
 		Name:  "direct-writers",

@@ -244,6 +244,20 @@ for the write itself, as any other write does: a fiemap, or a write through a ma
 		Rule: "each lock of a NOWAIT request is tried, the second time as well", Scenario: "nowait-dio-range",
 		Broken: "nowait-5.8", Fixed: "nowait-5.8+D1_TRYLOCK", Kinds: []explore.Kind{explore.KindNowait},
 	},
+	{
+		Number: 45, Title: "a part that is written twice", Source: "never in a kernel: what io_uring counts bytes_done for",
+		Story: `A ring tries a write and gets a part of it done; a worker goes on. It begins with the first byte again. Meanwhile another task has
+read the part and written over it, and its write has returned; the worker puts the old bytes back.`,
+		Rule: "a worker goes on where the attempt has stopped", Scenario: "ring-short",
+		Broken: "nowait-6.1+WRONG_RING_RETRY_WHOLE", Fixed: "nowait-6.1", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 46, Title: "workers side by side", Source: "never in a kernel: what io-wq hashes works for",
+		Story: `Two buffered writes of a ring are for workers. Nothing keeps the works of one inode in their order, so each gets a worker, and the
+second may take i_rwsem first: the bytes that stay are those of the write that was submitted first.`,
+		Rule: "the workers carry out the buffered writes of an inode one after the other", Scenario: "ring-order",
+		Broken: "nowait-6.1+WRONG_RING_UNHASHED", Fixed: "nowait-6.1", Kinds: []explore.Kind{explore.KindOracle},
+	},
 }
 
 // Shown is an exhibit with what the explorer made of it.

@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/uring"
 )
 
 // Program makes the scenario under policy p a program for the explorer. With own set it judges by what the policy
@@ -148,8 +149,22 @@ func (r *run) start() {
 		id += oracle.ID(len(task.Ops))
 		ops := task.Ops
 		w.Go(task.Name, func(t *sched.Task) {
-			for i, o := range ops {
-				r.do(t, o, first+oracle.ID(i))
+			var ring *uring.Ring
+			for i := 0; i < len(ops); {
+				n := ops[i].Ring
+				if n == 0 {
+					r.do(t, ops[i], first+oracle.ID(i))
+					i++
+					continue
+				}
+				if ring == nil {
+					ring = r.ring(t)
+				}
+				r.submit(t, ring, ops[i:i+n], first+oracle.ID(i))
+				i += n
+			}
+			if ring != nil {
+				ring.Close(t)
 			}
 		})
 	}
@@ -260,6 +275,11 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		ip.IOTree.Lock(t, uint64(o.Off), uint64(o.Off+o.N))
 		ip.IOTree.Unlock(t, uint64(o.Off), uint64(o.Off+o.N))
 	}
+	r.returned(t, o, h, enter, err)
+}
+
+// returned ends the operation h, which is o, and enters it into the history if the history is to have it.
+func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) {
 	r.w.Return(t)
 	r.tick++
 	h.End = r.tick
@@ -267,13 +287,13 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		r.hist.Ops = append(r.hist.Ops, h)
 	}
 	if err != nil {
-		r.note(Fails, id, err)
+		r.note(Fails, h.ID, err)
 		if !o.expects(err) {
-			r.err = errors.Join(r.err, fmt.Errorf("operation %d: %w", id, err))
+			r.err = errors.Join(r.err, fmt.Errorf("operation %d: %w", h.ID, err))
 		}
 		return
 	}
-	r.note(Returns, id, "")
+	r.note(Returns, h.ID, "")
 }
 
 // write asks for a write, and sleeps until it has ended.

@@ -65,6 +65,11 @@ type Op struct {
 	Queued bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
+	// Ring, if it is not 0, says that the operation is a request of the task's ring, and how many are left of its submission, itself
+	// among them. Only writes, reads and fsync can be.
+	Ring int
+	// Async says that a request goes to a worker without an attempt.
+	Async bool
 }
 
 // Write, Read and so on make operations, for tables.
@@ -97,6 +102,17 @@ func QueuedWrite(off, n int64) Op {
 	return Op{Kind: OpWrite, Off: off, N: n, Direct: true, Queued: true}
 }
 
+// Ring makes operations one submission to the task's ring.
+func Ring(ops ...Op) []Op {
+	for i := range ops {
+		ops[i].Ring = len(ops) - i
+	}
+	return ops
+}
+
+// Async is a request of a ring that a worker gets without an attempt.
+func Async(o Op) Op { o.Async = true; return o }
+
 func (o Op) String() string {
 	switch o.Kind {
 	case OpTruncate:
@@ -125,6 +141,12 @@ func (o Op) String() string {
 	}
 	if o.Mapped {
 		s += fmt.Sprintf(", from a mapping of the file's page at %s", oracle.Offset(o.MapOff))
+	}
+	switch {
+	case o.Async:
+		s += " by a worker of the ring"
+	case o.Ring > 0:
+		s += " through the ring"
 	}
 	return s
 }
