@@ -42,7 +42,8 @@ them; --ablation adds a row for each patch, without it. Each row has what a requ
 path allocations, steps with a leaf locked for nothing, steps that may block, sleeps, and the places of EAGAIN.
 
 Seed 001: one writer, 4 KiB sequential writes of cached pages, through pwrite, libaio and io_uring, without the patch (a worker does
-each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own.
+each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own. --linux adds pwrite, pwritev2
+with RWF_NOWAIT, libaio and io_uring of the running kernel.
 
 Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blocks that are written, on a device that takes 1 ms: each alone
 (ext4 before the patch), together after a look or until a block is not written (ext4, XFS), and through the page cache (btrfs).`,
@@ -50,7 +51,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
   btrlab compare --policy locked,unlocked,range-lock --device disk.img --device-model ssd-raid5 --out report.html
   btrlab compare --policy locked,unlocked --linux /mnt/btrfs
   btrlab compare 000 --ablation
-  btrlab compare 001 --rounds 5
+  btrlab compare 001 --rounds 5 --linux /mnt/btrfs
   btrlab compare 004`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: []string{"000", "001", "002", "004"},
@@ -102,8 +103,8 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 			return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
 		case ablation && len(seed.Ablation) == 0:
 			return usagef(cmd, "--ablation is for seed 000")
-		case seed.Baseline != "" && linux != "":
-			return usagef(cmd, "--linux is for seed 002: the rows of seed %s differ in the engine", seed.Name)
+		case seed.Baseline != "" && linux != "" && linuxOf[seed.Name] == nil:
+			return usagef(cmd, "--linux is for seeds 001 and 002, have seed %s", seed.Name)
 		case len(policies) == 0 || len(models) == 0:
 			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
 		}
@@ -123,7 +124,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		if err := errors.Join(rt.checkLinux(cmd, linux), dio.check(cmd, device)); err != nil {
 			return err
 		}
-		others, done, err := a.linuxRows(linux)
+		others, done, err := a.linuxRows(linux, linuxOf[seed.Name])
 		if err != nil {
 			return err
 		}

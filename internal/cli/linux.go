@@ -27,8 +27,18 @@ func (r *runtimeFlags) checkLinux(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
-// linuxRows are the rows of --linux; done removes their files.
-func (a *app) linuxRows(dir string) (rows []experiment.Other, done func() error, err error) {
+// linuxOf are the rows of --linux for experiments whose rows differ in the engine.
+var linuxOf = map[string][]experiment.Other{
+	"001": {
+		{Name: "linux-psync", About: "the running kernel: pwrite", Open: linuxfile.Row},
+		{Name: "linux-nowait", About: "the running kernel: pwritev2 with RWF_NOWAIT", Open: linuxfile.RowNowait},
+		{Name: "linux-libaio", About: "the running kernel: io_submit", Open: linuxfile.Row, Set: [][2]string{{"ioengine", "libaio"}}},
+		{Name: "linux-uring", About: "the running kernel: io_uring, which tries by itself", Open: linuxfile.Row, Set: [][2]string{{"ioengine", "io_uring"}}},
+	},
+}
+
+// linuxRows are the rows of --linux: own, if there are any. done removes their files.
+func (a *app) linuxRows(dir string, own []experiment.Other) (rows []experiment.Other, done func() error, err error) {
 	if dir == "" {
 		return nil, func() error { return nil }, nil
 	}
@@ -36,8 +46,14 @@ func (a *app) linuxRows(dir string) (rows []experiment.Other, done func() error,
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, name := range linuxfile.Rows() {
-		rows = append(rows, experiment.Other{Name: name, Rig: d})
+	if len(own) == 0 {
+		for _, name := range linuxfile.Rows() {
+			own = append(own, experiment.Other{Name: name})
+		}
+	}
+	for _, row := range own {
+		row.Rig = d
+		rows = append(rows, row)
 	}
 	return rows, d.Close, nil
 }

@@ -3,11 +3,63 @@
 package cli
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// TestCompareSeedLinux: the job of seed 001 through the running kernel's own calls beside ours. The row with RWF_NOWAIT has its share of
+// EAGAIN, the rows of the model's rings say which way their requests went, and the page has both.
+func TestCompareSeedLinux(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(t.TempDir(), "page.html")
+	var out, errw strings.Builder
+	args := []string{"compare", "001", "--linux", dir, "--size", "1M", "--rounds", "1", "--runtime-seconds", "0.01", "--json", "--out", page}
+	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
+		t.Fatalf("exit code %d: %s", code, errw.String())
+	}
+	var r struct {
+		Rows []struct {
+			Policy, Content, Check string
+			IOPS                   float64
+			Again                  *float64 `json:"eagain_share"`
+			Ring                   *struct{ Submitted, Inline, Punted, Workers int64 }
+		}
+	}
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	names := ""
+	for _, row := range r.Rows {
+		names += " " + row.Policy
+		ours := !strings.HasPrefix(row.Policy, "linux")
+		if row.Content != "ok" || row.IOPS == 0 || (row.Check == "clean") != ours {
+			t.Errorf("%+v", row)
+		}
+		if (row.Again != nil) != (row.Policy == "linux-nowait") {
+			t.Errorf("%s: EAGAIN %v", row.Policy, row.Again)
+		}
+		ring := strings.HasPrefix(row.Policy, "io_uring") || strings.HasPrefix(row.Policy, "before")
+		if (row.Ring != nil) != ring {
+			t.Errorf("%s: ring %+v", row.Policy, row.Ring)
+		} else if ring && (row.Ring.Submitted == 0 || strings.HasPrefix(row.Policy, "before") && (row.Ring.Inline > 0 || row.Ring.Workers == 0)) {
+			t.Errorf("%s: ring %+v", row.Policy, *row.Ring)
+		}
+	}
+	if want := " psync libaio libaio-4 before before-4 io_uring io_uring-4 linux-psync linux-nowait linux-libaio linux-uring"; names != want {
+		t.Errorf("rows, have%s want%s", names, want)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || strings.Count(string(html), "<h3>Which way the requests of rings went</h3>") != 1 || !strings.Contains(string(html), "<td>linux-nowait</td><td></td>") {
+		t.Errorf("%v: the page lacks the rings", err)
+	}
+	if l, err := os.ReadDir(dir); err != nil || len(l) != 0 {
+		t.Errorf("%v: %d files are left", err, len(l))
+	}
+}
 
 // TestInterruptLinux: SIGINT while a comparison has a file in the folder of --linux. The table of what was done is printed, and the file
 // is gone.

@@ -366,6 +366,14 @@ func (r *Ring) Stats(t *sched.Task) Stats {
 	return r.stats
 }
 
+// Workers is how many workers the ring has made.
+func (r *Ring) Workers(t *sched.Task) int {
+	r.wq.mu.Lock(t)
+	defer r.wq.mu.Unlock(t)
+	r.wq.mem.Read(t, &r.wq)
+	return len(r.wq.running)
+}
+
 // Close ends the ring: it takes no more requests, those that no worker has begun end with ECANCELED, and it waits for the others. All
 // their completions can still be taken. Entries that were not submitted are dropped.
 //

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/stats"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 )
 
@@ -122,7 +124,11 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		row.rig = rig
 	}
 	for _, o := range opt.Others {
-		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, Policy: o.Name}, job: opt.Job, clat: new(stats.Hist), rig: o.Rig})
+		job, err := opt.Job.With(o.Set)
+		if err != nil {
+			return nil, fmt.Errorf("row %s: %w", o.Name, err)
+		}
+		rows = append(rows, &rowSum{Variant: Variant{Name: o.Name, About: o.About, Policy: cmp.Or(o.Open, o.Name)}, job: job, clat: new(stats.Hist), rig: o.Rig})
 	}
 	contents := map[Rig]*content{} // of each rig's test file
 	for _, row := range rows {
@@ -268,6 +274,7 @@ type rowSum struct {
 	clat           *stats.Hist
 	waits          []stats.Wait
 	nowait         *stats.Nowait
+	ring           *stats.Ring
 	taskNs         int64
 	content, check string
 
@@ -288,6 +295,7 @@ func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 		s.clat.Merge(&j.Read.Clat)
 		s.waits = stats.MergeWaits(s.waits, j.Waits)
 		s.nowait = stats.MergeNowait(s.nowait, j.Nowait)
+		s.ring = stats.MergeRing(s.ring, j.Ring)
 	}
 	if ns > 0 && !r.opt.stopped() {
 		s.iops = append(s.iops, float64(ios)*1e9/float64(ns))
@@ -334,7 +342,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		} else if s.unchecked {
 			row.Check = Unchecked
 		}
-		row.Nowait = s.nowait
+		row.Nowait, row.Ring = s.nowait, s.ring
 		if s.tried > 0 {
 			share := float64(s.again) / float64(s.tried)
 			row.Again = &share
@@ -595,6 +603,9 @@ func (r *Result) writeText(out io.Writer) error {
 	for _, row := range r.Rows {
 		if row.Again != nil {
 			fmt.Fprintf(&b, "\n%s: RWF_NOWAIT answered EAGAIN to %.1f %% of the requests\n", row.Policy, 100**row.Again)
+		}
+		if row.Ring != nil {
+			fmt.Fprintf(&b, "\n%s\n", prose.Wrap(row.Policy+": "+row.Ring.String(), prose.Width))
 		}
 		if n := row.Nowait; n != nil {
 			for _, k := range stats.Most(n.Again) {

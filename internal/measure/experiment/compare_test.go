@@ -353,6 +353,40 @@ func TestVariants(t *testing.T) {
 	}
 }
 
+// Another rig's row is the job with options of its own, opened under the name that the rig knows. A ring says which way its requests went.
+func TestOtherRows(t *testing.T) {
+	l, o := &fakeLab{}, &fakeLab{}
+	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Rounds: 2, Policies: []string{"free"}, Others: []Other{
+		{Name: "x", About: "plain", Open: "locked", Rig: o},
+		{Name: "x-ring", Rig: o, Set: [][2]string{{"ioengine", "io_uring"}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.OK() || len(r.Rows) != 3 || r.Rows[1].Policy != "x" || r.Rows[1].About != "plain" || r.Rows[0].Ring != nil || r.Rows[1].Ring != nil {
+		t.Fatalf("%+v", r)
+	}
+	if have := strings.Join(o.opened, " "); strings.Count(have, "locked") < 2 || strings.Count(have, "x-ring") < 2 || strings.Contains(have, "x ") {
+		t.Errorf("opened: %s", have)
+	}
+	ring := r.Rows[2].Ring
+	if ring == nil || ring.Submitted == 0 || ring.Punted != ring.Submitted || ring.Inline != 0 || ring.Workers == 0 { // the target takes no NOWAIT
+		t.Fatalf("ring %+v", ring)
+	}
+	var b strings.Builder
+	if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), "\nx-ring: "+fmt.Sprint(ring.Submitted)+" requests: 0 inline") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	b.Reset()
+	if err := r.WriteJSON(&b); err != nil || strings.Count(b.String(), `"punted"`) != 1 {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	bad := []Other{{Name: "x", Rig: o, Set: [][2]string{{"force_async", "1"}}}}
+	if _, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Policies: []string{"free"}, Others: bad}); err == nil || !strings.HasPrefix(err.Error(), "row x: job ") {
+		t.Errorf("a row whose options do not go together: %v", err)
+	}
+}
+
 func TestStop(t *testing.T) {
 	var stop atomic.Bool
 	l := &fakeLab{}
@@ -465,7 +499,7 @@ func TestOthers(t *testing.T) {
 	for _, wrong := range []string{"", "lost"} {
 		other.wrong = wrong
 		r, err := Compare(sched.NewTask("test"), mine, Options{Job: jf, Policies: []string{"locked"}, Rounds: 2,
-			Others: []Other{{"kernel", other}, {"kernel-nowait", other}}})
+			Others: []Other{{Name: "kernel", Rig: other}, {Name: "kernel-nowait", Rig: other}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,10 +46,13 @@ type Nowaiter interface {
 	Again() (again, tried uint64)
 }
 
-// Other is a row that is not a policy of the engine: the same job on a rig of its own, whose Open is given the name.
+// Other is a row that is not a policy of the engine: the job, with the options of Set changed, on a rig of its own.
 type Other struct {
-	Name string
-	Rig  Rig
+	Name  string
+	About string // for people
+	Rig   Rig
+	Open  string // what Rig.Open is given in the place of a policy; empty is Name
+	Set   [][2]string
 }
 
 // Defaults of Options: six policies take less than a minute with them.
@@ -144,6 +147,8 @@ type Row struct {
 	Again *float64 `json:"eagain_share,omitempty"`
 	// Nowait is what the requests cost that were tried without waiting, over all rounds; nil when none was.
 	Nowait *stats.Nowait `json:"nowait,omitempty"`
+	// Ring is which way the requests of the rings went, over all rounds; nil for other engines.
+	Ring *stats.Ring `json:"ring,omitempty"`
 
 	// Published is the iops that were published for the row, if any were.
 	Published float64 `json:"published_iops,omitempty"`

@@ -34,6 +34,9 @@ func (k *worker) ramped(t *sched.Task, now int64) {
 	clear(r.Complete[:])
 	k.sampled[0], k.sampled[1] = struct{ ios, bytes uint64 }{}, struct{ ios, bytes uint64 }{}
 	k.rampWaits = slices.Clone(t.Waits)
+	if k.ring != nil {
+		k.rampRing = k.ring.stats(t)
+	}
 	k.counts, k.rampSleeps = sched.Counts{}, slices.Clone(t.NowaitSleeps())
 }
 

@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 	"btrlab/internal/uring"
 )
@@ -74,6 +75,7 @@ func (k *worker) openQueue(t *sched.Task) (err error) {
 		return fmt.Errorf("ioengine=%v: %w", j.Engine, err)
 	}
 	k.overs, _ = k.queue.(overer)
+	k.ring, _ = k.queue.(*ringQueue)
 	return nil
 }
 
@@ -223,6 +225,11 @@ func (q *ringQueue) Reap(*sched.Task) (tag uint32, n int, err error, ok bool) {
 	c := &q.cqes[q.first]
 	q.first++
 	return uint32(c.UserData), max(c.Res, 0), c.Err, true
+}
+
+// stats is which way the ring's requests went, so far.
+func (q *ringQueue) stats(t *sched.Task) stats.Ring {
+	return stats.Ring{Stats: q.r.Stats(t), Workers: int64(q.r.Workers(t))}
 }
 
 func (q *ringQueue) Close(t *sched.Task) error {

@@ -38,10 +38,11 @@ type worker struct {
 	group  int
 	opt    *Options
 	gen    region
-	ioSize int64  // bytes of one pass
-	queue  Queue  // of libaio and io_uring
-	overs  overer // queue, if it knows
-	units  []unit // by tag
+	ioSize int64      // bytes of one pass
+	queue  Queue      // of libaio and io_uring
+	overs  overer     // queue, if it knows
+	ring   *ringQueue // queue, if it is one
+	units  []unit     // by tag
 	free   []*unit
 	batch  []*unit // in the queue and not submitted
 	stamp  Stamper
@@ -72,6 +73,7 @@ type worker struct {
 	published        atomic.Uint64 // IOs, for progress
 	failed           error
 	rampWaits        sched.Waits // before measuring started
+	rampRing         stats.Ring
 	counts           sched.Counts
 	rampSleeps       []sched.NowaitSleep // before measuring started
 }
@@ -276,6 +278,10 @@ func (k *worker) main(t *sched.Task) {
 		if err := k.queue.Close(t); err != nil {
 			k.fail(err)
 		}
+	}
+	if k.ring != nil {
+		r := k.ring.stats(t).Since(k.rampRing)
+		k.res.Ring = &r
 	}
 	if k.failed == nil && k.job.EndFsync && k.job.Write {
 		k.fsync(t)

@@ -38,6 +38,7 @@ type section struct {
 	Seed       []seedRow
 	Costs      []experiment.NowaitCosts
 	Places     []placeRow
+	Rings      []ringRow
 	Wrong      []string
 	Params     string
 }
@@ -60,6 +61,30 @@ type waitRow struct {
 type placeRow struct {
 	Policy, What, Place string
 	Times               int64
+}
+
+// ringRow is which way the requests of a ring went, or the share of EAGAIN on the running kernel.
+type ringRow struct {
+	Policy string
+	Ring   []string // its counts, as the heads of the columns have them; nil without a ring
+	Share  string
+}
+
+// newRingRow is nil for a row of another engine.
+func newRingRow(row *experiment.Row) *ringRow {
+	if row.Ring == nil && row.Again == nil {
+		return nil
+	}
+	n := &ringRow{Policy: row.Policy}
+	if r := row.Ring; r != nil {
+		for _, v := range []int64{r.Submitted, r.Inline, r.Queued, r.Punted, r.Again, r.Short, r.Workers} {
+			n.Ring = append(n.Ring, experiment.Count(float64(v)))
+		}
+	}
+	if row.Again != nil {
+		n.Share = fmt.Sprintf("%.1f %%", 100**row.Again)
+	}
+	return n
 }
 
 // seedRow puts a ratio of unlocked to locked beside the published one.
@@ -151,6 +176,9 @@ func newSection(r *experiment.Result) (*section, error) {
 			}
 		}
 		wr := waitRow{Policy: row.Policy}
+		if n := newRingRow(row); n != nil {
+			s.Rings = append(s.Rings, *n)
+		}
 		sum, worst, most := row.AllWaits(), "", 0.0
 		for _, k := range s.Classes {
 			v := row.Waits[k]

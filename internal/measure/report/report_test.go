@@ -19,6 +19,7 @@ import (
 
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/stats"
+	"btrlab/internal/uring"
 )
 
 var keep = flag.String("keep", "", "write the page of the test here, to be looked at")
@@ -59,6 +60,26 @@ func write2(t *testing.T, results ...*experiment.Result) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// TestRings: what rings did has a table, with the share of EAGAIN on the running kernel; a page without either has none.
+func TestRings(t *testing.T) {
+	r := sample("none", six...)
+	if strings.Contains(write2(t, r), "requests of rings") {
+		t.Error("a table of rings that nobody had")
+	}
+	share := 0.125
+	r.Rows[1].Again = &share
+	r.Rows[2].Ring = &stats.Ring{Stats: uring.Stats{Submitted: 12345, Inline: 12000, Queued: 11, Punted: 334, Again: 333, Short: 1}, Workers: 2}
+	page := write2(t, r)
+	for _, want := range []string{
+		"<td>unlocked-drain</td><td>12,345</td><td>12,000</td><td>11</td><td>334</td><td>333</td><td>1</td><td>2</td><td></td>",
+		"<td>unlocked</td><td></td><td></td><td></td><td></td><td></td><td></td><td></td><td>12.5 %</td>",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
 }
 
 func images(t *testing.T, page string) []image.Image {

@@ -153,6 +153,9 @@ func (r *Run) jobJSON(j *Job, g *group, plus bool) object {
 	if j.Nowait != nil {
 		o.add("nowait", j.Nowait.json())
 	}
+	if j.Ring != nil {
+		o.add("ring", j.Ring.json())
+	}
 	o.add("latency_depth", j.IODepth)
 	o.add("latency_target", 0)
 	o.add("latency_percentile", 100.0)
