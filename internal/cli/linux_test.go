@@ -17,7 +17,7 @@ func TestCompareSeedLinux(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(t.TempDir(), "page.html")
 	var out, errw strings.Builder
-	args := []string{"compare", "001", "--linux", dir, "--size", "1M", "--rounds", "1", "--runtime-seconds", "0.01", "--json", "--out", page}
+	args := []string{"compare", "001", "--linux", dir, "--size", "1M", "--rounds", "1", "--runtime-seconds", "0.01", "--set", "ramp_time=0", "--json", "--out", page}
 	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
 		t.Fatalf("exit code %d: %s", code, errw.String())
 	}
