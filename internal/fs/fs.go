@@ -95,6 +95,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.cache = pagecache.NewCache(f.opt.CacheLimit, bg, hard)
 	if f.opt.NoPayload {
 		f.cache.ShareData(&blockdev.NoPayload)
+		f.env.NoPayload = true
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.data.NewRangeLocker = f.opt.NewRangeLocker

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
 	"btrlab/internal/errno"
@@ -15,6 +16,7 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
 
@@ -343,5 +345,42 @@ func TestNowaitDirectDoesNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations", spec, n)
 		}
 		x.Must(f.Close(x.T))
+	}
+}
+
+// TestDirectNoPayload: a file system that keeps no file data moves none past the cache either: what was written cannot be read back, and the
+// reader's memory is as it was.
+func TestDirectNoPayload(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		task, dev := sched.NewTask("test"), blockdev.NewMemory(64<<20)
+		if err := mkfs.Make(task, dev, mkfs.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		x, err := fs.Open(task, dev, fs.Options{NoPayload: none})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := x.Create(task, "/f", 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, q := bytes.Repeat([]byte{0xaa}, 12<<10), bytes.Repeat([]byte{0x55}, 12<<10)
+		err = f.SetFlags(task, format.InodeNoDataCow|format.InodeNoDataSum)
+		if n, werr := f.WriteDirect(task, p, 0); n != len(p) || err != nil || werr != nil {
+			t.Fatalf("wrote %d, %v, %v", n, err, werr)
+		}
+		if n, err := f.ReadDirect(task, q, 0); n != len(q) || err != nil {
+			t.Fatalf("read %d, %v", n, err)
+		}
+		want := byte(0xaa)
+		if none {
+			want = 0x55
+		}
+		if !bytes.Equal(q, bytes.Repeat([]byte{want}, len(q))) {
+			t.Errorf("NoPayload %v: read %#x, want %#x everywhere", none, q[0], want)
+		}
+		if err := errors.Join(f.Close(task), x.Close(task)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

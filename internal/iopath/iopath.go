@@ -30,6 +30,9 @@ type Env struct {
 	// Now is the time for an inode's time stamps.
 	Now func() format.Timespec
 
+	// NoPayload says that no file data is kept: direct transfers move none.
+	NoPayload bool
+
 	// Reclaim, if set, says that memory is short: an allocation calls it, and it may sleep. A study sets it.
 	Reclaim func(t *sched.Task)
 

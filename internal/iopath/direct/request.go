@@ -144,11 +144,22 @@ func (rq *request) submitWrite(t *sched.Task, oe *ordered.Extent, data []byte) {
 	for len(data) > 0 {
 		n := min(len(data), maxBio)
 		b := rq.bio()
-		b.oe, b.off, b.n, b.vecs = oe, off, uint64(n), append(b.vecs[:0], data[:n])
+		b.oe, b.off, b.n, b.vecs = oe, off, uint64(n), rq.vectors(b.vecs[:0], data[:n])
 		data, off = data[n:], off+uint64(n)
 		b.start(t, blockdev.OpWrite, at, endWrite)
 		at += int64(n)
 	}
+}
+
+// vectors appends p to list, or what stands for it on a file system that keeps no file data.
+func (rq *request) vectors(list [][]byte, p []byte) [][]byte {
+	if !rq.env.NoPayload {
+		return append(list, p)
+	}
+	for n := 0; n < len(p); n += len(blockdev.NoPayload) {
+		list = append(list, blockdev.NoPayload[:min(len(p)-n, len(blockdev.NoPayload))])
+	}
+	return list
 }
 
 // endWrite is the end of a bio. It never sleeps. Models btrfs_dio_end_io().
@@ -174,7 +185,7 @@ func (rq *request) submitRead(t *sched.Task, lb extentio.Bits, off uint64, at in
 	b.oe, b.off, b.n, b.lock = nil, off, uint64(len(p)), lb
 	b.vecs = b.vecs[:0]
 	if !rq.ip.Sums() {
-		b.vecs = append(b.vecs, p)
+		b.vecs = rq.vectors(b.vecs, p)
 	} else {
 		for ; len(p) > 0; p = p[format.SectorSize:] { // each has a checksum
 			b.vecs = append(b.vecs, p[:format.SectorSize])
