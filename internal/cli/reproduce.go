@@ -39,6 +39,10 @@ real write path. Machine and device are calibrated on the published "lock" row; 
 p80 and p90: the time of the array's thread and the dirty limits were chosen for them. Both are shown beside the published figures
 with the relative errors. The result is the same on every machine. No file data is kept.
 
+Seed 000 (4 jobs, iodepth 64, 4 KiB to 1 MiB past the cache, 8 GiB, 300 seconds) is run before its eight patches for NOWAIT direct IO, with
+them, and without each of them. The device is calibrated on the throughput before; the throughput with the patches is predicted, and the
+rows without one patch say what each contributes. --calibrate needs --runtime-seconds 40 here.
+
 Seed 001 (one writer, 4 KiB sequential buffered writes, 100,000 MiB, 600 seconds) is run through pwrite, libaio and io_uring, without the
 patch and with it. The machine is calibrated on psync and on the row without the patch; the other two are predicted. --calibrate is the
 number of runs for each of the two knobs, of 1 virtual second or as --runtime-seconds says.
@@ -51,12 +55,13 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 alternative, one at a time, and both rows run again. Each run is short, 2 virtual seconds after 2 that do not count, or as
 --runtime-seconds and --warm say; all of them take some ten minutes of processor time.`,
 		Example: `  btrlab reproduce 002
+  btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"001", "002"},
+		ValidArgs: []string{"000", "001", "002"},
 	}
 	f := cmd.Flags()
 	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")
@@ -71,11 +76,19 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 8 virtual seconds")
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if args[0] != "001" && args[0] != "002" {
-			return usagef(cmd, "seed %q, want 001 or 002", args[0])
+		var study *reproduce.Study
+		names := []string{"002"}
+		for _, s := range reproduce.Studies() {
+			names = append(names, s.Seed)
+			if s.Seed == args[0] {
+				study = s
+			}
 		}
+		slices.Sort(names)
 		switch {
-		case args[0] == "001" && (sensitivity || f.Changed("warm")):
+		case study == nil && args[0] != "002":
+			return usagef(cmd, "seed %q, want %s", args[0], strings.Join(names, ", "))
+		case study != nil && (sensitivity || f.Changed("warm")):
 			return usagef(cmd, "--sensitivity and --warm are for seed 002")
 		case f.Changed("runtime-seconds") && seconds <= 0:
 			return usagef(cmd, "runtime-seconds %g, want more than 0", seconds)
@@ -93,8 +106,8 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 			return usagef(cmd, "--sensitivity has no page for --out")
 		}
 		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Choice: choice, Stop: &a.stop}
-		if args[0] == "001" {
-			o.Calibration = reproduce.Seed001.Calibration
+		if study != nil {
+			o.Calibration = study.Calibration
 		}
 		if calFile != "" {
 			b, err := os.ReadFile(calFile)
@@ -112,8 +125,8 @@ alternative, one at a time, and both rows run again. Each run is short, 2 virtua
 			}
 			o.Costs = &t
 		}
-		if args[0] == "001" {
-			return a.reproduceStudy(&reproduce.Seed001, o, fit, saveFile, out, asJSON)
+		if study != nil {
+			return a.reproduceStudy(study, o, fit, saveFile, out, asJSON)
 		}
 		if fit > 0 {
 			c := o

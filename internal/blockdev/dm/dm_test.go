@@ -165,7 +165,7 @@ func TestModelMovesBytes(t *testing.T) {
 	for _, p := range Models() {
 		t.Run(p.Name, func(t *testing.T) {
 			k := sched.NewTask("test")
-			p.slower(0.05)
+			p = p.Slower(0.05)
 			p.Depth = 8
 			const blocks = 400
 			mem := blockdev.NewMemory(blocks * 4096)

@@ -148,7 +148,7 @@ func (p *Params) set(k, v string) error {
 	case k == "slower":
 		var f float64
 		if f, err = strconv.ParseFloat(v, 64); err == nil {
-			p.slower(f)
+			*p = p.Slower(f)
 		}
 	default:
 		return fmt.Errorf("key %q is not known", k)
@@ -159,11 +159,13 @@ func (p *Params) set(k, v string) error {
 	return nil
 }
 
-func (p *Params) slower(f float64) {
+// Slower is p with every time multiplied by f and every rate divided by it.
+func (p Params) Slower(f float64) Params {
 	for _, d := range []*time.Duration{&p.Handle, &p.Interrupt, &p.Read, &p.Write, &p.Flush, &p.GCMin, &p.GCMax, &p.SeekMin, &p.SeekMax, &p.Turn, &p.CacheWrite} {
 		*d = time.Duration(float64(*d) * f)
 	}
 	p.BytesPerSec /= f
+	return p
 }
 
 func (p *Params) check() error {

@@ -80,6 +80,8 @@ type Calibration struct {
 	// member costs a CPU: dm.Params.Handle and Interrupt, in nanoseconds.
 	HandleNs    float64 `json:"device_handle_ns"`
 	InterruptNs float64 `json:"device_interrupt_ns"`
+	// Slower multiplies every time of the device; 0 is 1.
+	Slower float64 `json:"device_slower,omitempty"`
 	// DirtyBackground and DirtyLimit are in bytes, for the published size of the file.
 	DirtyBackground int64  `json:"dirty_background_bytes"`
 	DirtyLimit      int64  `json:"dirty_limit_bytes"`
@@ -295,7 +297,7 @@ func Prepare(o *Options) (*Bench, error) {
 	// Nothing of this is measured, so nothing needs to cost time.
 	free := cost.Table{}
 	_, verr := vtime.Run(vtime.Machine{CPUs: 2, Costs: &free}, func(t *sched.Task) {
-		err = b.fill(t, o)
+		b.image, err = makeFile(t, o, b.config(&o.Calibration), b.size, true)
 	})
 	return b, errors.Join(err, verr)
 }
@@ -324,31 +326,30 @@ func (b *Bench) config(c *Calibration) rig.Config {
 		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
 }
 
-func (b *Bench) fill(t *sched.Task, o *Options) (err error) {
-	cfg := b.config(&o.Calibration)
+// makeFile makes the test file in a fresh image, and writes it once if it is to be written.
+func makeFile(t *sched.Task, o *Options, cfg rig.Config, size int64, written bool) (*blockdev.Memory, error) {
 	cfg.Model = ""
 	l, err := rig.Open(t, cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := l.Prepare(t, b.size); err != nil {
-		return err
+	image := l.Device().(*blockdev.Memory)
+	if err := l.Prepare(t, size); err != nil || !written {
+		return image, err
 	}
 	s, err := l.Open(t, "locked")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	buf := make([]byte, 1<<20)
-	for off := int64(0); off < b.size && err == nil; off += int64(len(buf)) {
-		_, err = s.File().WriteAt(t, buf[:min(int64(len(buf)), b.size-off)], off)
+	for off := int64(0); off < size && err == nil; off += int64(len(buf)) {
+		_, err = s.File().WriteAt(t, buf[:min(int64(len(buf)), size-off)], off)
 		if off%(1<<28) == 0 {
-			o.progress("write the file", float64(off)/float64(b.size))
+			o.progress("write the file", float64(off)/float64(size))
 		}
 		err = errors.Join(err, o.stopped())
 	}
-	err = errors.Join(err, s.Close(t))
-	b.image = l.Device().(*blockdev.Memory)
-	return err
+	return image, errors.Join(err, s.Close(t))
 }
 
 // stopped is the error of a run that Stop ended.

@@ -9,27 +9,36 @@ import (
 	"math"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
 )
 
 // Study is a published experiment as data: one job on a fresh file, of which each row changes options and policy. Some rows fit one
-// knob each, in their order; the others are predicted.
+// knob each, in their order; the others are predicted. A row that ablates is of no publication: it is another row without one change.
 type Study struct {
 	Seed    string
 	Job     string // the fio job as it was posted
 	Size    int64  // of the file, in bytes
 	Seconds float64
 	Rows    []StudyRow
-	// Ratio is of the iops of the first row to those of the second, by their names.
+	// MiB says that MiB/s were published and not iops: the figure by which rows are fitted and compared.
+	MiB bool
+	// Written says that the file was written before the job; otherwise it is preallocated only.
+	Written bool
+	// Ratio is of the figure of the first row to that of the second, by their names.
 	Ratio       [2]string
 	Calibration Calibration
 	// Rests says what the predictions follow from.
@@ -41,16 +50,29 @@ type StudyRow struct {
 	Name   string
 	Policy string
 	Set    [][2]string // options of the job
-	// Fits names the knob that the row's iops are fitted by; empty for a row that is predicted.
-	Fits      string
+	// Fits names the knob that the row's figure is fitted by; empty for a row that is predicted.
+	Fits string
+	// Ablates names the row that this one is without one change, which About names. Published is empty then.
+	Ablates   string
+	About     string
 	Published Means
 }
 
 // Means are the figures of a row of which no more was published. Times are in microseconds.
 type Means struct {
-	IOPS float64 `json:"iops"`
-	Clat float64 `json:"clat_mean_us"`
-	Slat float64 `json:"slat_mean_us,omitempty"` // simulated only
+	IOPS  float64 `json:"iops,omitempty"`
+	Clat  float64 `json:"clat_mean_us,omitempty"`
+	Slat  float64 `json:"slat_mean_us,omitempty"` // simulated only
+	Read  float64 `json:"read_mib_per_sec,omitempty"`
+	Write float64 `json:"write_mib_per_sec,omitempty"`
+}
+
+// figure is the one by which rows are fitted and compared.
+func (s *Study) figure(m *Means) float64 {
+	if s.MiB {
+		return m.Read + m.Write
+	}
+	return m.IOPS
 }
 
 // StudyResult is a reproduction of a Study.
@@ -77,14 +99,20 @@ type StudyResult struct {
 type StudyRowResult struct {
 	Name      string             `json:"name"`
 	Policy    string             `json:"policy"`
-	Role      string             `json:"role"` // "calibrated on" or "predicted"
+	Role      string             `json:"role"` // "calibrated on", "predicted" or "ablation"
 	Fits      string             `json:"fits,omitempty"`
+	About     string             `json:"about,omitempty"`
 	Published Means              `json:"published"`
 	Simulated Means              `json:"simulated"`
 	Errors    map[string]float64 `json:"relative_errors"`
-	Writes    uint64             `json:"writes"`
-	Waits     map[string]float64 `json:"waits"`
-	Stats     vtime.Stats        `json:"machine"`
+	// Contributes is what the change that an ablation is without adds to the figure of the row that has it, as a part of the row that
+	// Ratio compares with: the contributions and the ratio have one scale.
+	Contributes *float64 `json:"contributes,omitempty"`
+	// Nowait is what the requests cost that were tried without waiting; nil when none was.
+	Nowait *stats.Nowait      `json:"nowait,omitempty"`
+	Writes uint64             `json:"writes"`
+	Waits  map[string]float64 `json:"waits"`
+	Stats  vtime.Stats        `json:"machine"`
 }
 
 // Run simulates all rows, as many at a time as there are processors.
@@ -99,11 +127,22 @@ func (s *Study) Run(o Options) (*StudyResult, error) {
 		r.Size = s.Size
 	}
 	for _, row := range s.Rows {
-		x := &StudyRowResult{Name: row.Name, Policy: row.Policy, Role: "predicted", Fits: row.Fits, Published: row.Published}
-		if row.Fits != "" {
+		x := &StudyRowResult{Name: row.Name, Policy: row.Policy, Role: "predicted", Fits: row.Fits, About: row.About, Published: row.Published}
+		switch {
+		case row.Fits != "":
 			x.Role = "calibrated on"
+		case row.Ablates != "":
+			x.Role = "ablation"
 		}
 		r.Rows = append(r.Rows, x)
+	}
+	image, err := s.image(&o, r.Size)
+	if err != nil {
+		return nil, err
+	}
+	images := make([]*blockdev.Memory, len(r.Rows)) // the copies are made before any row runs
+	for i := range images {
+		images[i] = image.Snapshot()
 	}
 	errs := make([]error, len(r.Rows))
 	slots := make(chan bool, runtime.GOMAXPROCS(0))
@@ -111,7 +150,8 @@ func (s *Study) Run(o Options) (*StudyResult, error) {
 	for i := range r.Rows {
 		wg.Go(func() {
 			slots <- true
-			errs[i] = s.row(&o, i, r.Rows[i])
+			errs[i] = s.row(&o, i, r.Rows[i], images[i])
+			images[i] = nil
 			<-slots
 		})
 	}
@@ -122,45 +162,94 @@ func (s *Study) Run(o Options) (*StudyResult, error) {
 	at := map[string]*StudyRowResult{}
 	for _, x := range r.Rows {
 		at[x.Name] = x
-		x.Errors = map[string]float64{"iops": relative(x.Simulated.IOPS, x.Published.IOPS), "clat avg": relative(x.Simulated.Clat, x.Published.Clat)}
+		x.Errors = map[string]float64{}
+		for _, f := range x.figures() {
+			x.Errors[f.name] = relative(f.sim, f.pub)
+		}
 	}
 	a, b := at[s.Ratio[0]], at[s.Ratio[1]]
 	x := &r.Ratio
 	x.Of, x.To = a.Name, b.Name
-	x.Published = math.Round(a.Published.IOPS/b.Published.IOPS*1e4) / 1e4
-	x.Simulated = math.Round(a.Simulated.IOPS/b.Simulated.IOPS*1e4) / 1e4
+	x.Published = math.Round(s.figure(&a.Published)/s.figure(&b.Published)*1e4) / 1e4
+	x.Simulated = math.Round(s.figure(&a.Simulated)/s.figure(&b.Simulated)*1e4) / 1e4
 	x.Error = relative(x.Simulated, x.Published)
+	for i, row := range s.Rows {
+		if row.Ablates != "" {
+			v := math.Round((s.figure(&at[row.Ablates].Simulated)-s.figure(&r.Rows[i].Simulated))/s.figure(&b.Simulated)*1e4) / 1e4
+			r.Rows[i].Contributes = &v
+		}
+	}
 	return r, nil
 }
 
-// Fit sets the knobs to the published iops of their rows, one after the other, each by halving the interval. tell hears of each run.
+// figures are those that were published of the row.
+func (x *StudyRowResult) figures() (list []line) {
+	p, m := &x.Published, &x.Simulated
+	for _, l := range []line{{name: "iops", pub: p.IOPS, sim: m.IOPS}, {name: "clat avg", pub: p.Clat, sim: m.Clat, microSecs: true},
+		{name: "read", pub: p.Read, sim: m.Read}, {name: "write", pub: p.Write, sim: m.Write}} {
+		if l.pub > 0 {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// image makes the file in a fresh image, outside of any measurement.
+func (s *Study) image(o *Options, size int64) (*blockdev.Memory, error) {
+	free := cost.Table{}
+	var image *blockdev.Memory
+	var err error
+	_, verr := vtime.Run(vtime.Machine{CPUs: 2, Costs: &free}, func(t *sched.Task) {
+		image, err = makeFile(t, o, s.config(o, size), size, s.Written)
+	})
+	return image, errors.Join(err, verr)
+}
+
+// config is the rig's; of a smaller file the same share is dirty.
+func (s *Study) config(o *Options, size int64) rig.Config {
+	c := &o.Calibration
+	part := float64(size) / float64(s.Size)
+	return rig.Config{Size: size + size/8 + 1<<30, NoPayload: true, DirtyBackground: int64(part * float64(c.DirtyBackground)),
+		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
+}
+
+// Fit sets the knobs to the published figures of their rows, one after the other, each by halving the interval. tell hears of each run.
 func (s *Study) Fit(o Options, runs int, tell func(string)) (Calibration, error) {
 	o.engines = true
 	if o.Seconds == 0 {
 		o.Seconds = 1
+	}
+	size := o.Size
+	if size == 0 {
+		size = s.Size
+	}
+	image, err := s.image(&o, size)
+	if err != nil {
+		return o.Calibration, err
 	}
 	for i, row := range s.Rows {
 		if row.Fits == "" {
 			continue
 		}
 		k := knobNamed(row.Fits)
-		lo, hi := math.Log(k.lo), math.Log(k.hi) // the larger the knob the fewer the iops
+		lo, hi := math.Log(k.lo), math.Log(k.hi) // the larger the knob the smaller the figure
 		for n := 0; n < runs; n++ {
 			v := k.get(&o.Calibration)
 			if n > 0 { // the first run is of what is there
 				*v = math.Exp((lo + hi) / 2)
 			}
 			x := &StudyRowResult{Name: row.Name, Policy: row.Policy}
-			if err := s.row(&o, i, x); err != nil {
+			if err := s.row(&o, i, x, image.Snapshot()); err != nil {
 				return o.Calibration, err
 			}
-			if x.Simulated.IOPS > row.Published.IOPS {
+			have, want := s.figure(&x.Simulated), s.figure(&row.Published)
+			if have > want {
 				lo = math.Log(*v)
 			} else {
 				hi = math.Log(*v)
 			}
 			if tell != nil {
-				tell(fmt.Sprintf("%s %.5g: %s %.0f iops, published %.0f", k.name, *v, row.Name, x.Simulated.IOPS, row.Published.IOPS))
+				tell(fmt.Sprintf("%s %.5g: %s %.0f %s, published %.0f", k.name, *v, row.Name, have, s.unit(), want))
 			}
 		}
 		v := k.get(&o.Calibration)
@@ -170,23 +259,36 @@ func (s *Study) Fit(o Options, runs int, tell func(string)) (Calibration, error)
 	return o.Calibration, nil
 }
 
+// Studies are the published experiments that Study describes.
+func Studies() []*Study { return []*Study{&Seed000, &Seed001} }
+
+// unit is that of figure.
+func (s *Study) unit() string {
+	if s.MiB {
+		return "MiB/s"
+	}
+	return "iops"
+}
+
 // wakeupKnob is not among those of seed 002, whose tasks seldom wake each other.
 var wakeupKnob = knob{"wakeup_ns", func(c *Calibration) *float64 { return &c.WakeupNs }, 20, 5000}
 
+// slowerKnob is not either: that device's data sheet is known.
+var slowerKnob = knob{"device_slower", func(c *Calibration) *float64 { return &c.Slower }, 0.001, 10}
+
 func knobNamed(name string) *knob {
-	if name == wakeupKnob.name {
-		return &wakeupKnob
-	}
-	for i := range knobs {
-		if knobs[i].name == name {
-			return &knobs[i]
+	for _, list := range [][]knob{knobs, {wakeupKnob, slowerKnob}} {
+		for i := range list {
+			if list[i].name == name {
+				return &list[i]
+			}
 		}
 	}
 	panic("reproduce: no knob " + name)
 }
 
 // row simulates row i.
-func (s *Study) row(o *Options, i int, out *StudyRowResult) error {
+func (s *Study) row(o *Options, i int, out *StudyRowResult, image *blockdev.Memory) error {
 	secs, size := o.Seconds, o.Size
 	if secs == 0 {
 		secs = s.Seconds
@@ -197,16 +299,17 @@ func (s *Study) row(o *Options, i int, out *StudyRowResult) error {
 	c := &o.Calibration
 	jf, err := fio.Parse("seed-"+s.Seed, strings.NewReader(s.Job))
 	if err == nil {
-		set := [][2]string{{"size", fmt.Sprint(size)}, {"runtime", fmt.Sprintf("%dms", int64(secs*1000))}, {"randseed", fmt.Sprint(c.Seed)}}
+		file := "size"
+		if jf.Jobs[0].FileSize > 0 {
+			file = "filesize"
+		}
+		set := [][2]string{{file, fmt.Sprint(size)}, {"runtime", fmt.Sprintf("%dms", int64(secs*1000))}, {"randseed", fmt.Sprint(c.Seed)}}
 		jf, err = jf.With(append(set, s.Rows[i].Set...))
 	}
 	if err != nil {
 		return err
 	}
-	part := float64(size) / float64(s.Size) // of a smaller file the same share is dirty
-	cfg := rig.Config{Size: size + size/8 + 1<<30, NoPayload: true, DirtyBackground: int64(part * float64(c.DirtyBackground)),
-		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
-	st, verr := vtime.Run(o.machine(), func(t *sched.Task) { err = s.measure(t, o, cfg, jf, size, out) })
+	st, verr := vtime.Run(o.machine(), func(t *sched.Task) { err = s.measure(t, o, image, s.config(o, size), jf, out) })
 	out.Stats = st
 	if err := errors.Join(err, verr); err != nil {
 		return fmt.Errorf("row %s: %w", out.Name, err)
@@ -214,14 +317,20 @@ func (s *Study) row(o *Options, i int, out *StudyRowResult) error {
 	return nil
 }
 
-func (s *Study) measure(t *sched.Task, o *Options, cfg rig.Config, jf *fio.JobFile, size int64, out *StudyRowResult) error {
-	l, err := rig.Open(t, cfg)
-	if err != nil {
-		return err
+func (s *Study) measure(t *sched.Task, o *Options, image *blockdev.Memory, cfg rig.Config, jf *fio.JobFile, out *StudyRowResult) error {
+	var dev blockdev.Device = image
+	if cfg.Model != "none" {
+		p, err := dm.Parse(cfg.Model)
+		if err != nil {
+			return err
+		}
+		if c := &o.Calibration; c.Slower > 0 {
+			p = p.Slower(c.Slower)
+		}
+		p.Seed = cfg.Seed
+		dev = dm.New(t, image, p)
 	}
-	if err := l.Prepare(t, size); err != nil {
-		return errors.Join(err, l.Close())
-	}
+	l := rig.On(image, dev, cfg)
 	x, err := l.Open(t, out.Policy)
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -233,10 +342,13 @@ func (s *Study) measure(t *sched.Task, o *Options, cfg rig.Config, jf *fio.JobFi
 	if err == nil {
 		var row Row
 		row.take(res)
-		w := &res.Jobs[0].Write
+		j := res.Jobs[0]
 		us := func(ns float64) float64 { return math.Round(ns) / 1000 }
-		out.Simulated = Means{IOPS: row.Simulated.IOPS, Clat: us(w.Clat.Mean()), Slat: us(w.Slat.Mean())}
-		out.Writes, out.Waits = row.Writes, row.Waits
+		mib := func(d *stats.Dir) float64 {
+			return math.Round(float64(d.Bytes)/(1<<20)*1e11/float64(max(d.RunNs, 1))) / 100
+		}
+		out.Simulated = Means{IOPS: row.Simulated.IOPS, Clat: us(j.Write.Clat.Mean()), Slat: us(j.Write.Slat.Mean()), Read: mib(&j.Read), Write: mib(&j.Write)}
+		out.Writes, out.Waits, out.Nowait = row.Writes, row.Waits, j.Nowait
 		if job, text, no := res.FirstError(); no != 0 {
 			err = fmt.Errorf("job %s: %s", job, text)
 		}
@@ -253,14 +365,45 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 	say("seed %s: %s, file of %.4g GiB, %g virtual seconds; content %s", r.Seed, filepath.Base(r.Job), float64(r.Size)/(1<<30), r.Seconds, r.Content)
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "row\trole\tiops\tsimulated\terror\tclat avg\tsimulated\terror\t")
+	if r.Rows[0].Published.Read > 0 {
+		say("throughput in MiB/s:")
+		b.WriteByte('\n')
+	}
+	fmt.Fprint(w, "row\trole\t")
+	for _, f := range r.Rows[0].figures() {
+		fmt.Fprintf(w, "%s\tsimulated\terror\t", f.name)
+	}
+	fmt.Fprintln(w)
 	for _, x := range r.Rows {
+		list := x.figures()
+		if len(list) == 0 {
+			continue
+		}
 		role, _, _ := strings.Cut(x.Role, " ")
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%+.1f%%\t%s\t%s\t%+.1f%%\t\n", x.Name, role, experiment.Count(x.Published.IOPS), experiment.Count(x.Simulated.IOPS), 100*x.Errors["iops"],
-			experiment.Nanos(1000*x.Published.Clat), experiment.Nanos(1000*x.Simulated.Clat), 100*x.Errors["clat avg"])
+		fmt.Fprintf(w, "%s\t%s\t", x.Name, role)
+		for _, f := range list {
+			fmt.Fprintf(w, "%s\t%s\t%+.1f%%\t", f.show(f.pub), f.show(f.sim), 100*x.Errors[f.name])
+		}
+		fmt.Fprintln(w)
 	}
 	w.Flush()
 	fmt.Fprintf(&b, "\n%s / %s: published %.3f, simulated %.3f, error %+.1f%%\n\n", r.Ratio.Of, r.Ratio.To, r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
+	if table := r.ablation(); len(table) > 0 {
+		say("%s", ablationAbout)
+		b.WriteByte('\n')
+		fmt.Fprintln(w, strings.Join(ablationHead, "\t")+"\t")
+		for _, line := range table {
+			fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
+		}
+		w.Flush()
+		b.WriteByte('\n')
+		for _, x := range r.Rows {
+			if x.About != "" {
+				say("%s: %s", x.Name, x.About)
+			}
+		}
+		b.WriteByte('\n')
+	}
 	say("%s", r.Rests)
 	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
 	if err != nil {
@@ -271,21 +414,55 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 	return err
 }
 
+const ablationAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
+	"a request that was tried without waiting, but EAGAIN, which is in percent of the requests."
+
+var ablationHead = []string{"row", "MiB/s", "adds", "slept", "EAGAIN", "searches", "paths", "leaf held", "may block"}
+
+// ablation is the table of a study with ablations, a line for each row.
+func (r *StudyResult) ablation() (table [][]string) {
+	if !slices.ContainsFunc(r.Rows, func(x *StudyRowResult) bool { return x.Contributes != nil }) {
+		return nil
+	}
+	for _, x := range r.Rows {
+		n := x.Nowait
+		if n == nil {
+			n = stats.NewNowait()
+		}
+		adds := ""
+		if x.Contributes != nil {
+			adds = fmt.Sprintf("%+.1f", 100**x.Contributes)
+		}
+		each := func(c sched.Counter) string { return fmt.Sprintf("%.2f", n.Each(c.String())) }
+		table = append(table, []string{x.Name, experiment.Count(x.Simulated.Read + x.Simulated.Write), adds, fmt.Sprintf("%.4f", n.SleepsEach()),
+			fmt.Sprintf("%.2f", 100*n.Punted()), each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock)})
+	}
+	return table
+}
+
 var studyPage = template.Must(template.New("study").Funcs(template.FuncMap{
-	"us":  func(v float64) string { return experiment.Nanos(1000 * v) },
-	"n":   experiment.Count,
-	"pct": func(v float64) string { return fmt.Sprintf("%+.1f%%", 100*v) },
+	"figures": (*StudyRowResult).figures,
+	"name":    func(l line) string { return l.name },
+	"pub":     func(l line) string { return l.show(l.pub) },
+	"sim":     func(l line) string { return l.show(l.sim) },
+	"pct":     func(v float64) string { return fmt.Sprintf("%+.1f%%", 100*v) },
 }).Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Seed {{.R.Seed}} in virtual time</title>
 <style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}
 th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-child,td:first-child{text-align:left}pre{background:#f4f4f4;padding:1em}</style>
 <h1>Seed {{.R.Seed}} in virtual time</h1>
 <p>{{.R.Job}}, {{.R.Seconds}} virtual seconds. Content {{.R.Content}}.</p>
-<table><tr><th>row<th>role<th>iops published<th>simulated<th>error<th>clat published<th>simulated<th>error</tr>
-{{range .R.Rows}}<tr><td>{{.Name}}<td>{{.Role}}<td>{{n .Published.IOPS}}<td>{{n .Simulated.IOPS}}<td>{{pct (index .Errors "iops")}}<td>{{us .Published.Clat}}<td>{{us .Simulated.Clat}}<td>{{pct (index .Errors "clat avg")}}</tr>
-{{end}}</table>
+{{if (index .R.Rows 0).Published.Read}}<p>Throughput in MiB/s.</p>
+{{end}}<table><tr><th>row<th>role{{range figures (index .R.Rows 0)}}<th>{{name .}} published<th>simulated<th>error{{end}}</tr>
+{{range .R.Rows}}{{$x := .}}{{with figures .}}<tr><td>{{$x.Name}}<td>{{$x.Role}}{{range .}}<td>{{pub .}}<td>{{sim .}}<td>{{pct (index $x.Errors (name .))}}{{end}}</tr>
+{{end}}{{end}}</table>
 <p>{{.R.Ratio.Of}} / {{.R.Ratio.To}}: published {{.R.Ratio.Published}}, simulated {{.R.Ratio.Simulated}}.</p>
-<p>{{.R.Rests}}</p>
+{{if .Ablation}}<h2>Each patch</h2><p>{{.AblationAbout}}</p>
+<table><tr>{{range .AblationHead}}<th>{{.}}{{end}}</tr>
+{{range .Ablation}}<tr>{{range .}}<td>{{.}}{{end}}</tr>
+{{end}}</table>
+{{range .R.Rows}}{{if .About}}<p>{{.Name}}: {{.About}}</p>
+{{end}}{{end}}{{end}}<p>{{.R.Rests}}</p>
 <h2>Calibration</h2><pre>{{.Calibration}}</pre>
 <h2>Costs</h2><table><tr><th>name<th>unit<th>ns<th>source</tr>
 {{range .R.Costs}}<tr><td>{{.Name}}<td>{{.Unit}}<td>{{printf "%.3g" .Nanos}}<td style="text-align:left">{{.Source}}</tr>
@@ -299,7 +476,10 @@ func (r *StudyResult) WriteHTML(w io.Writer) error {
 		return err
 	}
 	return studyPage.Execute(w, struct {
-		R           *StudyResult
-		Calibration string
-	}{r, string(cal)})
+		R             *StudyResult
+		Calibration   string
+		Ablation      [][]string
+		AblationAbout string
+		AblationHead  []string
+	}{r, string(cal), r.ablation(), ablationAbout, ablationHead})
 }

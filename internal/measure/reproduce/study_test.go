@@ -3,6 +3,7 @@ package reproduce_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -78,5 +79,71 @@ func TestFit001(t *testing.T) {
 	}
 	if len(told) != 28 || math.Abs(c.CPU/s.Calibration.CPU-1) > 0.05 || math.Abs(c.WakeupNs/s.Calibration.WakeupNs-1) > 0.2 {
 		t.Errorf("cpu_factor %g, wakeup_ns %g after %d runs, want about %g and %g after 28", c.CPU, c.WakeupNs, len(told), s.Calibration.CPU, s.Calibration.WakeupNs)
+	}
+}
+
+// Seed 000 in a short run on a small file, the same bytes each time: the ablations are of no publication, what they contribute is the row
+// with all patches less theirs, on the scale of the ratio. D0 looks for pages of a file with compressed extents, so without it nothing
+// changes; without D1 requests sleep; without the others each has its cost back. Files of 256 MiB are crowded: the ratio is not the seed's.
+func TestSeed000(t *testing.T) {
+	o := reproduce.Options{Calibration: reproduce.Seed000.Calibration, Seconds: 0.1, Size: 256 << 20}
+	var first []byte
+	for range 2 {
+		r, err := reproduce.Seed000.Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Rows) != 10 || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" {
+			t.Fatalf("%d rows, %+v", len(r.Rows), r.Rows[0])
+		}
+		sum := func(m *reproduce.Means) float64 { return m.Read + m.Write }
+		before, after := r.Rows[0], r.Rows[1]
+		if x := r.Ratio; x.Published != 1.07 || math.Abs(x.Simulated-sum(&after.Simulated)/sum(&before.Simulated)) > 1e-4 {
+			t.Errorf("ratio %+v, want 1.07 and %.4f", x, sum(&after.Simulated)/sum(&before.Simulated))
+		}
+		for _, row := range r.Rows[:2] {
+			if e := row.Simulated.Read/row.Published.Read - 1; len(row.Errors) != 2 || math.Abs(e-row.Errors["read"]) > 1e-4 || row.Contributes != nil {
+				t.Errorf("%s: errors %v, want %.4f of the reads", row.Name, row.Errors, e)
+			}
+		}
+		for i, row := range r.Rows[2:] {
+			want := (sum(&after.Simulated) - sum(&row.Simulated)) / sum(&before.Simulated)
+			if row.Role != "ablation" || len(row.Errors) != 0 || row.Contributes == nil || math.Abs(*row.Contributes-want) > 1e-4 {
+				t.Fatalf("%s: role %s, errors %v, contributes %v, want %.4f", row.Name, row.Role, row.Errors, row.Contributes, want)
+			}
+			each := func(c string) float64 { return row.Nowait.Each(c) - after.Nowait.Each(c) }
+			if sleeps := row.Nowait.SleepsEach() > 0; sleeps != (i == 1) || i == 0 && row.Simulated != after.Simulated ||
+				(each("tree_searches") > 1) != (i == 2) || (each("path_allocations") > 0.2) != (i >= 2 && i <= 4) || (each("leaf_held_steps") > 0.2) != (i == 5) ||
+				(each("blocking_points") > 0.2) != (i == 1 || i == 2 || i == 6 || i == 7) {
+				t.Errorf("%s: sleeps %v, costs above those with all patches: searches %.2f, paths %.2f, leaf %.2f, may block %.2f", row.About, sleeps,
+					each("tree_searches"), each("path_allocations"), each("leaf_held_steps"), each("blocking_points"))
+			}
+		}
+		if before.Nowait.SleepsEach() == 0 || after.Nowait.SleepsEach() != 0 {
+			t.Errorf("sleeps of a request: %g before, %g after", before.Nowait.SleepsEach(), after.Nowait.SleepsEach())
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = b
+		} else if !bytes.Equal(first, b) {
+			t.Errorf("two runs differ:\n%s\n%s", first, b)
+		}
+		var text, page strings.Builder
+		if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"hroughput in MiB/s", "no D7: after without D7_NOFLUSH", "leaf held"} {
+			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
+				t.Errorf("%q is missing:\n%s\n%s", want, text.String(), page.String())
+			}
+		}
+		for line := range strings.Lines(text.String()) {
+			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
 	}
 }
