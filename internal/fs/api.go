@@ -5,7 +5,9 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
 )
 
 // Options says how to open an image.
@@ -39,6 +41,8 @@ type Options struct {
 	Now func() time.Time
 	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil is an extent tree.
 	NewRangeLocker func() inode.RangeLocker
+	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is package direct itself.
+	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
 	// UID and GID own what is created.
 	UID, GID uint32
 	// CheckQuiescence makes Close panic when a counter is not at rest: reservations, outstanding

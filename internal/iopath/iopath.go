@@ -36,6 +36,10 @@ type Env struct {
 	// Reclaim, if set, says that memory is short: an allocation calls it, and it may sleep. A study sets it.
 	Reclaim func(t *sched.Task)
 
+	// NowaitExtent, if set, puts the steps of each extent of a NOWAIT direct write into order, in the place of package direct: nil says that it
+	// has started the extent. It is for labs.
+	NowaitExtent func(t *sched.Task, x NowaitSteps) error
+
 	// Requests keeps what package direct needs for a request.
 	Requests Pool
 
@@ -52,6 +56,21 @@ func (e *Env) SetPolicy(p *policy.Policy) { e.policy.Store(p) }
 // what the task holds for its own. It is the task's, not the file's, which other tasks have open as well.
 // Models BTRFS_TRANS_DIO_WRITE_STUB.
 type DirectSync struct{}
+
+// NowaitSteps are the steps of one extent of a NOWAIT direct write, for NowaitExtent.
+type NowaitSteps interface {
+	// TryRange locks the range if nobody has it and neither an ordered extent nor a page is in it. LockRange waits for it.
+	TryRange(t *sched.Task) bool
+	LockRange(t *sched.Task)
+	UnlockRange(t *sched.Task)
+	// Reserve promises metadata, and keeps snapshots out until Release, or until Start has used it. ENOSPC, EDQUOT and EAGAIN promise nothing.
+	Reserve(t *sched.Task, flush bool) error
+	Release(t *sched.Task)
+	// Place asks whether the blocks may be overwritten in place; EAGAIN says no.
+	Place(t *sched.Task) error
+	// Start makes the ordered extent, at the place that was found last.
+	Start(t *sched.Task)
+}
 
 // Source is the memory that a write copies from. Models an iov_iter of user memory.
 type Source struct {

@@ -320,6 +320,9 @@ func (w *write) syncHeld(t *sched.Task) error {
 func (w *write) extent(t *sched.Task) error {
 	start := w.pos
 	end := min(start+uint64(len(w.src)-w.done), start+inode.MaxExtent)
+	if w.nowait && w.env.NowaitExtent != nil {
+		return w.startOther(t, start, end)
+	}
 	if !w.pl.ReserveLate {
 		if err := w.reserve(t, start, end); err != nil {
 			return err

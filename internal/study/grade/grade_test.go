@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/study/scenario"
 	truncaterace "btrlab/labs/04-truncate-race"
 	rangelock "btrlab/labs/05-range-lock"
+	nowaitdirect "btrlab/labs/07-nowait-direct"
 	ring "btrlab/labs/08-ring"
 	"btrlab/labs/kit"
 )
@@ -114,6 +115,19 @@ var rejects = map[string]string{
 	"05/spins":               `^rangelock\.go:(28, called in rangelock\.go:)?35: lock-identical took 10s of processor time`,
 	"05/busy-wait":           `^violated \(livelock\): 5000 steps`,
 	"05/one-for-all":         `whoever comes second may not wait for the first`,
+	"07/flushes":             `^violated \(nowait sleep\)`,
+	"07/keeps-reservation":   `^violated \(undo\): 1 reservations are left after resource temporarily unavailable`,
+	"07/enospc-told":         `^violated \(undo\): the caller is told`,
+	"07/all-again":           `^violated \(undo\): the caller is told resource temporarily unavailable, want input/output error`,
+	"07/all-punted":          `^violated \(undo\): the caller is told resource temporarily unavailable, want that it is written`,
+	"07/starts-unlocked":     `kit\.NowaitExtent\.Start without the range`,
+	"07/releases-twice":      `kit\.NowaitExtent\.Release after Start`,
+	"07/told-unwritten":      `Extent has returned nil, and nothing was started`,
+	"07/waits-for-range":     `^violated \(nowait sleep\)`,
+	"07/asks-unlocked":       `kit\.NowaitExtent\.Place without the range`,
+	"07/keeps-range":         `^violated \(undo\): the range is still locked after resource temporarily unavailable`,
+	"07/asks-first":          `^violated \(oracle\)`,
+	"07/asks-twice":          `^0 of 64 answered EAGAIN, want 0; 6\.00 tree searches of each, want at most 3`,
 	"08/forgets":             `Submit has returned, and the request has neither`,
 	"08/sleeps":              `kit\.Request\.Transfer by the submitting task`,
 	"08/short-is-enough":     `^violated \(completion\): request 0 was told 3 bytes, want 8 bytes`,
@@ -238,6 +252,61 @@ func TestRingStarter(t *testing.T) {
 			t.Errorf("%s: %s\n%s", r.Name, r.Result, r.Trace)
 		}
 		t.Logf("%s: %s", r.Name, r.Result)
+	}
+}
+
+// TestNowaitStarter: lab 7's starter sleeps for space and for a range, and gives nothing back when it stops.
+func TestNowaitStarter(t *testing.T) {
+	want := map[string]string{"nowait-free": "violated (nowait sleep)", "nowait-cow": "violated (undo): the range is still locked", "nowait-fiemap": "violated (nowait sleep)",
+		"nowait-snapshot": "violated (leftover)", "costs": "not measured"}
+	for _, r := range Judge(7, &Student{Nowait: nowaitdirect.Extent}, "", "") {
+		if r.Pass || !strings.HasPrefix(r.Result, want[r.Name]) {
+			t.Errorf("%s: have %v %q want %q", r.Name, r.Pass, r.Result, want[r.Name])
+		}
+	}
+}
+
+// TestNowaitJudged: what an extent leaves behind, and what is told of it, is compared with what was short.
+func TestNowaitJudged(t *testing.T) {
+	for _, tt := range []struct {
+		work   shortWork
+		extent func(t *kit.Task, x *kit.NowaitExtent) error
+		want   string
+	}{
+		{shortWork{place: kit.EAGAIN, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { x.TryRange(t); x.UnlockRange(t); return kit.EAGAIN }, ""},
+		{shortWork{place: kit.EAGAIN, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { x.TryRange(t); return kit.EAGAIN }, "the range is still locked after"},
+		{shortWork{place: kit.EAGAIN, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { x.Reserve(t, kit.NoFlush); return kit.EAGAIN }, "1 reservations are left after"},
+		{shortWork{reserve: kit.EDQUOT, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { return x.Reserve(t, kit.NoFlush) }, "the caller is told " + kit.EDQUOT.Error() + ", want " + kit.EAGAIN.Error()},
+	} {
+		r := Row{}
+		w := workload{name: "judged", program: tt.work.program}
+		err := w.explore(&Student{Nowait: tt.extent}, &r)
+		if err != nil || r.Violated != (tt.want != "") || tt.want != "" && (r.Kind != undone || !strings.Contains(r.Result, tt.want)) {
+			t.Errorf("have %s %q %v, want %q", r.Kind, r.Result, err, tt.want)
+		}
+	}
+	// On the real write path the same function is asked: nothing goes to a worker, or everything.
+	solution := func(t *kit.Task, x *kit.NowaitExtent) error {
+		if !x.TryRange(t) {
+			return kit.EAGAIN
+		}
+		err := x.Reserve(t, kit.NoFlush)
+		if err == nil {
+			if err = x.Place(t); err == nil {
+				x.Start(t)
+			} else {
+				x.Release(t)
+			}
+		}
+		x.UnlockRange(t)
+		return err
+	}
+	for want, extent := range map[string]kit.NowaitPath{"0 of 64 answered EAGAIN, want 0; 3.00 tree searches of each, want at most 3": solution,
+		"64 of 64 answered EAGAIN, want 0; 0.00 tree searches of each, want at most 3": func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }} {
+		ok, text, err := nowaitCosts(&Student{Nowait: extent})
+		if err != nil || text != want || ok != strings.HasPrefix(want, "0") {
+			t.Errorf("have %v %q %v, want %q", ok, text, err, want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type Student struct {
 	Steps        func() []policy.SetsizeStep // lab 4
 	NewRangeLock func() inode.RangeLocker    // lab 5
+	Nowait       kit.NowaitPath              // lab 7
 	Ring         kit.SubmitPath              // lab 8
 
 	progress func(Progress)

@@ -64,6 +64,9 @@ func (w *workload) words(v explore.Violation) explore.Violation {
 		if b, ok := v.Panic.(badCompletion); ok {
 			return explore.Violation{Kind: completion, What: b.String()}
 		}
+		if b, ok := v.Panic.(badUndo); ok {
+			return explore.Violation{Kind: undone, What: b.String()}
+		}
 		s.What, s.More = fmt.Sprintf("%s (task %s)", v.What, v.Task), ""
 		if at := studentLine([]byte(v.More)); at != "" {
 			s.What = at + ": " + s.What

@@ -66,6 +66,8 @@ func workloads(n int) []workload {
 		return setsizeWorkloads()
 	case 5:
 		return rangeWorkloads()
+	case 7:
+		return nowaitWorkloads()
 	case 8:
 		return ringWorkloads()
 	}

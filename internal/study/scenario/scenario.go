@@ -18,6 +18,7 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
@@ -199,8 +200,9 @@ type Scenario struct {
 	// Policies are those it is about; empty is all presets.
 	Policies []string
 
-	flags      string                   // how replay is told of With
-	rangeLocks func() inode.RangeLocker // WithRangeLocker
+	flags      string                                      // how replay is told of With
+	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
+	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -224,6 +226,13 @@ func (s *Scenario) With(classes []string, deep bool) *Scenario {
 func (s *Scenario) WithRangeLocker(newLock func() inode.RangeLocker) *Scenario {
 	n := *s
 	n.rangeLocks = newLock
+	return &n
+}
+
+// WithNowaitExtent is the scenario on a file system whose NOWAIT direct writes take their steps in another order. No command line replays it.
+func (s *Scenario) WithNowaitExtent(f func(*sched.Task, iopath.NowaitSteps) error) *Scenario {
+	n := *s
+	n.extents = f
 	return &n
 }
 

@@ -1,0 +1,272 @@
+package grade
+
+import (
+	"errors"
+	"fmt"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/sched/vtime"
+	"btrlab/internal/study/scenario"
+	"btrlab/labs/kit"
+)
+
+// extent is the student's function as the write path takes it; nil when there is none.
+func (s *Student) extent() func(*sched.Task, iopath.NowaitSteps) error {
+	if s.Nowait == nil {
+		return nil
+	}
+	return func(t *sched.Task, x iopath.NowaitSteps) error { return s.Nowait.Run(t, x) }
+}
+
+// labFlush is what a flush of a shortFile waits for: it stands where the write path waits for a space ticket.
+var labFlush = lockdep.NewClass("lab_flush")
+
+// shortFile is one extent of a file on which something is short or broken. A flusher has flush until it has won space.
+type shortFile struct {
+	rng   lock.RWSem // the range
+	flush lock.RWSem
+	mem   sched.Shared
+
+	reserve, place error // the answers of the first round: what the flusher has not mended
+	held           bool  // the range
+	reserved       int
+	started        int
+}
+
+func newShortFile() *shortFile {
+	f := &shortFile{}
+	f.rng.Init(labFile)
+	f.flush.Init(labFlush)
+	return f
+}
+
+func (f *shortFile) String() string { return "the file" }
+
+func (f *shortFile) LockRange(t *sched.Task) { f.rng.Lock(t); f.held = true }
+
+func (f *shortFile) UnlockRange(t *sched.Task) { f.held = false; f.rng.Unlock(t) }
+
+func (f *shortFile) TryRange(t *sched.Task) bool {
+	f.held = f.rng.TryLock(t)
+	return f.held
+}
+
+func (f *shortFile) Reserve(t *sched.Task, flush bool) error {
+	if flush {
+		f.flush.Lock(t)
+		defer f.flush.Unlock(t)
+	}
+	f.mem.Write(t, f)
+	if f.reserve != nil && !flush {
+		return f.reserve
+	}
+	f.reserved++
+	return nil
+}
+
+func (f *shortFile) Release(t *sched.Task) {
+	f.mem.Write(t, f)
+	f.reserved--
+}
+
+func (f *shortFile) Place(t *sched.Task) error {
+	f.mem.Write(t, f)
+	return f.place
+}
+
+func (f *shortFile) Start(t *sched.Task) {
+	f.mem.Write(t, f)
+	f.reserved--
+	f.started++
+}
+
+// undone is the kind of violation in which a NOWAIT write leaves something, or tells its caller what is not so.
+const undone explore.Kind = "undo"
+
+// badUndo is the panic of the task that looks.
+type badUndo string
+
+func (b badUndo) String() string { return string(b) }
+
+// shortWork is a workload of one write of a shortFile. want is what the ring is told.
+type shortWork struct{ reserve, place, want error }
+
+func (x shortWork) program(s *Student) func(w *explore.World) {
+	return func(w *explore.World) {
+		f := newShortFile()
+		f.reserve, f.place = x.reserve, x.place
+		w.Go("ring", func(t *sched.Task) {
+			t.BeginNowait()
+			err := s.Nowait.Run(t, f)
+			t.EndNowait()
+			f.mem.Write(t, f)
+			switch {
+			case !errors.Is(err, x.want):
+				panic(badUndo(fmt.Sprintf("the caller is told %s, want %s", told(err), told(x.want))))
+			case f.held:
+				panic(badUndo(fmt.Sprintf("the range is still locked after %s: a worker that does the write again would wait for ever", told(err))))
+			case f.reserved != 0:
+				panic(badUndo(fmt.Sprintf("%d reservations are left after %s, want 0", f.reserved, told(err))))
+			case err != nil && f.started > 0:
+				panic(badUndo("the extent was started, and the caller is told " + told(err)))
+			}
+		})
+		w.Go("flusher", func(t *sched.Task) {
+			f.flush.Lock(t)
+			f.flush.Unlock(t)
+		})
+	}
+}
+
+func told(err error) string {
+	if err == nil {
+		return "that it is written"
+	}
+	var no errno.Errno
+	if errors.As(err, &no) {
+		return no.Error()
+	}
+	if errors.Is(err, errno.EAGAIN) {
+		return errno.EAGAIN.Error()
+	}
+	return err.Error()
+}
+
+// nowaitWorkloads are lab 7's: one extent on which something is short or broken, then the real write path beside others, then what a
+// request costs.
+func nowaitWorkloads() []workload {
+	again := error(errno.EAGAIN)
+	var l []workload
+	for _, x := range []struct {
+		name, asks string
+		points     float64
+		work       shortWork
+	}{
+		{"nowait-free", "nothing is short: the extent is started", 6, shortWork{}},
+		{"nowait-space", "no metadata space: EAGAIN at once, and nothing is left", 12, shortWork{reserve: errno.ENOSPC, want: again}},
+		{"nowait-quota", "the quota is used up: EAGAIN, because a flush may help", 8, shortWork{reserve: errno.EDQUOT, want: again}},
+		{"nowait-cow", "the blocks cannot be overwritten in place: all is given back", 12, shortWork{place: errno.EAGAIN, want: again}},
+		{"nowait-broken", "a tree cannot be read: the caller is told, and all is given back", 8, shortWork{place: errno.EIO, want: errno.EIO}},
+	} {
+		l = append(l, workload{name: x.name, asks: x.asks, points: x.points, program: x.work.program})
+	}
+	ring := func(ops ...scenario.Op) scenario.Task { return scenario.Task{Name: "ring", Ops: ops} }
+	file := scenario.File{Size: 8 * kib, Nocow: true}
+	locks := []string{"i_rwsem", "dio_wait", "extent"}
+	for _, x := range []struct {
+		name, asks string
+		points     float64
+		tasks      []scenario.Task
+	}{
+		{"nowait-fiemap", "another task has the range: nobody sleeps, and the blocking write after it is done", 12,
+			[]scenario.Task{ring(scenario.NowaitDirect(0, 8*kib), scenario.DirectWrite(0, 8*kib)), {Name: "fiemap", Ops: []scenario.Op{scenario.Map(4*kib, 4*kib)}}}},
+		{"nowait-writers", "two writes of one block: each is whole", 8,
+			[]scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), {Name: "ring B", Ops: []scenario.Op{scenario.NowaitDirect(0, 4*kib)}}}},
+	} {
+		l = append(l, workload{name: x.name, asks: x.asks, points: x.points, policy: nowaitPolicy, limit: 5_000, scenario: &scenario.Scenario{
+			Name: x.name, About: x.asks, File: file, Tasks: x.tasks, Switch: locks, Rule: calls, Deep: true}})
+	}
+	snap := scenario.Task{Name: "snapshot", Ops: []scenario.Op{scenario.Snapshot()}}
+	l = append(l, workload{name: "nowait-snapshot", asks: "a snapshot is made: no write changes it afterwards", points: 14, policy: nowaitPolicy, limit: 5_000,
+		scenario: &scenario.Scenario{Name: "nowait-snapshot", About: "a NOWAIT direct write while a snapshot is made of its file", File: scenario.File{Size: 4 * kib, Nocow: true},
+			Tasks: []scenario.Task{ring(scenario.NowaitDirect(0, 4*kib)), snap}, Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Deep: true, Preemptions: 2}})
+	return append(l, workload{name: "costs", points: 20, ratio: nowaitCosts,
+		asks: fmt.Sprintf("%d overwrites of the real write path: none goes to a worker, and each asks the trees once", nowaitWrites)})
+}
+
+// The measurement of lab 7.
+const (
+	nowaitPolicy = "nowait-6.1"
+	nowaitWrites = 64
+	// nowaitSearches is what one question costs: file extent, references, checksums.
+	nowaitSearches = 3
+)
+
+// nowaitCosts writes each block of a file once, with NOWAIT, in virtual time, and counts.
+func nowaitCosts(s *Student) (ok bool, text string, err error) {
+	dog.again()
+	var c sched.Counts
+	_, wrong := vtime.Run(vtime.Machine{CPUs: 2}, func(t *sched.Task) { c, err = nowaitRun(t, s) })
+	if err = errors.Join(err, wrong); err != nil {
+		return false, "", err
+	}
+	each := float64(c.N[sched.CountSearches]) / nowaitWrites
+	return c.Punts() == 0 && each <= nowaitSearches,
+		fmt.Sprintf("%d of %d answered EAGAIN, want 0; %.2f tree searches of each, want at most %d", c.Punts(), nowaitWrites, each, nowaitSearches), nil
+}
+
+func nowaitRun(t *sched.Task, s *Student) (c sched.Counts, err error) {
+	dev := blockdev.NewMemory(256 << 20)
+	if err = mkfs.Make(t, dev, mkfs.Options{}); err != nil {
+		return c, err
+	}
+	x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: s.extent()})
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, x.Close(t)) }()
+	f, err := x.Create(t, "/file", 0o644)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, f.Close(t)) }()
+	if err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err != nil {
+		return c, err
+	}
+	const block = format.SectorSize
+	p := make([]byte, nowaitWrites*block)
+	if _, err = f.WriteAt(t, p, 0); err == nil {
+		err = x.Sync(t)
+	}
+	x.DropCaches(t)
+	// The first write reads the tree blocks, which a NOWAIT one does not, and its ordered extent finishes.
+	if err == nil {
+		if _, err = f.WriteDirect(t, p[:block], 0); err == nil {
+			err = f.Fsync(t)
+		}
+	}
+	if err != nil {
+		return c, err
+	}
+	for i := range nowaitWrites {
+		for k := range block {
+			p[k] = stampOf(i)
+		}
+		t.Counts = &c
+		_, err = f.WriteIter(t, kiocb.Request{Pos: uint64(i) * block, Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p[:block]})
+		t.Counts = nil
+		if err != nil && !errors.Is(err, errno.EAGAIN) {
+			return c, err
+		}
+		if err == nil {
+			err = f.Fsync(t) // its ordered extent has finished
+		} else {
+			_, err = f.WriteDirect(t, p[:block], int64(i)*block) // a worker does it again
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	for i := range nowaitWrites {
+		if _, err = f.ReadAt(t, p[:block], int64(i)*block); err != nil {
+			return c, err
+		}
+		if p[0] != stampOf(i) || p[block-1] != stampOf(i) {
+			return c, fmt.Errorf("block %d has %d and %d, want %d: a write was told that it is whole", i, p[0], p[block-1], stampOf(i))
+		}
+	}
+	return c, nil
+}
+
+var _ kit.NowaitSteps = (iopath.NowaitSteps)(nil)
