@@ -60,3 +60,37 @@ func TestFsyncDuringCommit(t *testing.T) {
 		})
 	}
 }
+
+// Two tasks write and fsync one file, and a third one commits: syncs of the log are shared, a commit frees the log between two of them, and the superblock
+// of a log must wait for that of the commit before it. Every time the power goes at the return of an fsync, the file has what was written
+// before it.
+func TestFsyncLogSchedules(t *testing.T) {
+	all := []oracle.Range{{Lo: 0, Hi: 8 * k}}
+	commit := scenario.Task{Name: "sync", Ops: []scenario.Op{scenario.Sync()}}
+	write := func(name string, off int64) scenario.Task {
+		return scenario.Task{Name: name, Ops: []scenario.Op{scenario.Write(off, k), scenario.Fsync()}}
+	}
+	for _, s := range []*scenario.Scenario{
+		{Name: "fsync, commit", Tasks: []scenario.Task{write("a", 0), commit}},
+		{Name: "fsync, fsync", Tasks: []scenario.Task{write("a", 0), write("b", 4*k)}},
+		{Name: "fsync, append, commit", Tasks: []scenario.Task{write("a", 0), write("b", 8*k), commit}},
+		{Name: "fsync, truncate", Tasks: []scenario.Task{write("a", 0), {Name: "truncate", Ops: []scenario.Op{scenario.Truncate(4 * k), scenario.Fsync()}}}},
+	} {
+		t.Run(s.Name, func(t *testing.T) {
+			s.File = scenario.File{Size: 8 * k, Cached: all}
+			s.Switch = []string{"i_rwsem", "trans_lock", "log_mutex", "log_root_mutex", "log_wait", "log_super_mutex", "log_inode"}
+			s.Rule = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
+			s.Deep = true
+			r, err := scenario.Run(s, policy.MustParse("locked+FSYNC_LOG"), scenario.Options{Config: func(c *explore.Config) {
+				c.Preemptions, c.Schedules = 2, fstest.Schedules(400)
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%v after %d schedules, %.1f s", r.Verdict, r.Schedules, r.Seconds)
+			if r.Verdict == explore.Violated {
+				t.Errorf("%v after %d schedules: %s: %s; schedule %q", r.Verdict, r.Schedules, r.Kind, r.Violation, r.Schedule)
+			}
+		})
+	}
+}

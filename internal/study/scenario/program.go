@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
@@ -548,8 +549,28 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 	return p, f.Close(t)
 }
 
+// replayLog replays the log on dev, if there is one, as a mount does.
+func replayLog(t *sched.Task, dev blockdev.Device) error {
+	b := make([]byte, format.SuperSize)
+	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
+		return err
+	}
+	var sb format.Super
+	if sb.Decode(b); sb.LogRoot == 0 {
+		return nil
+	}
+	x, err := fs.Open(t, dev, fs.Options{Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
+	if err != nil {
+		return err
+	}
+	return x.Close(t)
+}
+
 // recovered judges what an fsync promised by what is on the device as it was then.
 func (r *run) recovered(t *sched.Task, c crash) error {
+	if err := replayLog(t, c.dev); err != nil {
+		return fmt.Errorf("after fsync and a crash: %w", err)
+	}
 	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return fmt.Errorf("after fsync and a crash: %w", err)
