@@ -61,7 +61,7 @@ func (w *write) tryFile(t *sched.Task, p *policy.Policy) error {
 // check is how the plan asks whether a write may go in place.
 func (w *write) check() fstree.NocowCheck {
 	n := &w.pl.Nowait
-	return fstree.NocowCheck{Nowait: n.TryTree, OwnPath: n.OwnPath, KeepPath: n.KeepPath, KeepLeaf: n.KeepLeaf, Spin: n.Spin}
+	return fstree.NocowCheck{Nowait: n.TryTree, OwnPath: n.OwnPath, KeepPath: n.KeepPath, KeepLeaf: n.KeepLeaf, Spin: n.Spin, WaitCsums: n.WaitCsums}
 }
 
 // checkNowait asks what a NOWAIT write of an era asks before it begins. Models the NOWAIT part of btrfs_file_write_iter(), later
@@ -85,6 +85,9 @@ func (w *write) checkNowait(t *sched.Task) error {
 	got, err := w.env.Read.Place.CheckNocow(t, w.ip, w.pos, end, w.check(), n.CheckTry, n.CheckWhole)
 	if err == nil && (got == w.pos || n.CheckWhole && got < end) {
 		err = kiocb.AgainCOW
+	}
+	if err == nil && n.KeepSnapshot && w.ip.Root.SnapshotLock.TryWrite(t) {
+		w.ip.Root.SnapshotLock.Disown(t)
 	}
 	return err
 }

@@ -141,6 +141,8 @@ type NowaitPlan struct {
 	CheckTry, CheckWhole, CheckOnce, PastEOF, OneExtent, AskAlways bool
 	TryDirty, TryRange, TryContext, TryMetadata, TryTree           bool
 	OwnPath, KeepPath, KeepLeaf, Spin                              bool
+	// KeepSnapshot: the check keeps snapshots out and nobody lets them in again. WaitCsums: the search for checksums waits.
+	KeepSnapshot, WaitCsums bool
 	// NoFallback: a request that must go through the page cache is EAGAIN.
 	NoFallback bool
 }
@@ -332,6 +334,7 @@ func nowaitDirect(f *Facts, p *Policy) NowaitPlan {
 		TryDirty: p.NowaitAsyncExt, TryRange: p.NowaitTryRange, TryContext: p.NowaitContext, TryMetadata: p.NowaitNoFlush,
 		TryTree: p.NowaitTryTree,
 		OwnPath: !p.NocowPathReuse, KeepPath: !p.NocowPathFree, KeepLeaf: !p.NocowEarlyRelease, Spin: p.Wrong.NowaitSpin,
+		KeepSnapshot: p.Wrong.NowaitSnapshotKept, WaitCsums: p.Wrong.NowaitCsumSearch,
 		NoFallback: p.NowaitBuffered,
 	}
 }

@@ -26,6 +26,10 @@ type Wrong struct {
 	SnapshotInPlace bool
 	// NowaitThrottleLeak: a NOWAIT write that is throttled keeps what it has reserved.
 	NowaitThrottleLeak bool
+	// NowaitSnapshotKept: the check before a NOWAIT direct write keeps snapshots out, and they stay out.
+	NowaitSnapshotKept bool
+	// NowaitCsumSearch: the search for checksums, of those of a NOWAIT write, waits for tree blocks.
+	NowaitCsumSearch bool
 	// NowaitSpin: a NOWAIT request tries a busy delayed reference again until it is free.
 	NowaitSpin bool
 	// DiskISizeUnlocked: a setsize that makes the file longer sets disk_i_size without inode->lock.
@@ -174,6 +178,16 @@ var Wrongs = []Toggle{
 		Name: "WRONG_SYNC_MARK_ON_FILE", Source: `that fix, before "btrfs: fix race between direct IO write and fsync when using same fd" (both 6.11)`, Kernel: "fs/btrfs/file.c:btrfs_sync_file()",
 		Scenario: "direct-dsync",
 		Field:    func(p *Policy) *bool { return &p.Wrong.SyncMarkOnFile },
+	},
+	{
+		Name: "WRONG_NOWAIT_SNAPSHOT_KEPT", Source: `before "btrfs: fix hang on snapshot creation after RWF_NOWAIT write" (5.8)`, Kernel: "fs/btrfs/file.c:btrfs_file_write_iter()",
+		Scenario: "nowait-dio-snapshot",
+		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitSnapshotKept },
+	},
+	{
+		Name: "WRONG_NOWAIT_CSUM_SEARCH", Source: `before "btrfs: fix assertion failure and blocking during nowait buffered write" (6.1), in a direct write and one step earlier`, Kernel: "fs/btrfs/file-item.c:btrfs_lookup_csums_list()",
+		Scenario: "nowait-dio-csums",
+		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitCsumSearch },
 	},
 	{
 		Name: "WRONG_NOWAIT_SPIN", Source: "before ed67f2a913a4 (6.13)", Kernel: "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",

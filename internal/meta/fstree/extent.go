@@ -592,6 +592,8 @@ type NocowCheck struct {
 	KeepPath bool // the search for checksums takes a path of its own while the first one is kept
 	KeepLeaf bool // the block group and the io tree are asked with the leaf of the item locked
 	Spin     bool // a busy delayed reference is tried again for ever
+
+	WaitCsums bool // the search for checksums waits, whatever Nowait says
 }
 
 // CanNocow is CheckNocow in the cheapest way, without the io tree.
@@ -657,6 +659,7 @@ func (s *Store) CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, le
 	}
 	// An extent has checksums for all of its data or for none: NOCOW data written over checksummed data
 	// would not match them.
+	p.Nowait = c.Nowait && !c.WaitCsums
 	sums, err := s.csumExists(t, p, write, n)
 	if err != nil || sums {
 		return 0, ext, err

@@ -488,6 +488,27 @@ var catalog = []*Scenario{
 		Switch: directClasses, Rule: oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2, Policies: policy.NowaitNames(),
 	},
 	{
+		Name:  "nowait-dio-snapshot",
+		About: "a NOWAIT direct write, which is to go in place, and a snapshot",
+		Goal:  "let the snapshot wait for a writer that has gone",
+		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"snapshot", []Op{Snapshot()}}},
+		Switch: []string{"snapshot_lock", "extent"}, Rule: calls, Deep: true, Preemptions: 2, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-dio-csums",
+		About: "a NOWAIT direct write into preallocated space, whose checksums are looked for while a completion inserts those of another block",
+		Goal:  "let the NOWAIT write wait for a block of the checksum tree",
+		File:  File{Size: 4 * k, Prealloc: 16 * k, Dirty: all(4 * k)}, Tasks: []Task{{"ring", []Op{NowaitDirect(4*k, 4*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"tree_csum"}, Rule: calls, Deep: true, Preemptions: 2, Policies: []string{"nowait-6.1", "nowait-strict"},
+	},
+	{
+		Name:  "nowait-dio-eof",
+		About: "a NOWAIT direct write into space that is preallocated beyond EOF, and nobody else",
+		Goal:  "refuse a request that has nothing to wait for",
+		File:  File{Size: 4 * k, Prealloc: 16 * k, Nocow: true}, Tasks: []Task{{"ring", []Op{{Kind: OpWrite, Off: 4 * k, N: 4 * k, Direct: true, Nowait: true, Sure: true}}}},
+		Switch: sourceClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
+	},
+	{
 		Name:  "direct-writers",
 		About: "two direct writes of the same extent of a NOCOW file",
 		Goal:  "end with a block of one and a block of the other",

@@ -45,6 +45,20 @@ shown, because the rest of the page is not the file's, so nothing counts as copi
 		Broken: "locked+WRONG_NO_FORCED_READ", Fixed: "locked", Kinds: []explore.Kind{explore.KindLivelock},
 	},
 	{
+		Number: 5, Title: "a snapshot that waits for nobody", Source: "\"btrfs: fix hang on snapshot creation after RWF_NOWAIT write\", 5.8",
+		Story: `The check before a NOWAIT direct write keeps snapshots out while it asks whether the write may go in place. It may, and the check
+lets nobody in again. The write ends well; the next snapshot of the subvolume waits for a writer that has gone.`,
+		Rule: "let go on every way out", Scenario: "nowait-dio-snapshot",
+		Broken: "nowait-5.8+WRONG_NOWAIT_SNAPSHOT_KEPT", Fixed: "nowait-5.8", Kinds: []explore.Kind{explore.KindGone},
+	},
+	{
+		Number: 6, Title: "EAGAIN with nothing to wait for", Source: "4b1946284dd6, 5.8",
+		Story: `A NOWAIT direct write that ends beyond EOF is EAGAIN, because a write beyond EOF allocates. This one does not: the space is
+preallocated. Whoever asks with NOWAIT again asks for ever.`,
+		Rule: "ask for extents, not for EOF", Scenario: "nowait-dio-eof",
+		Broken: "nowait-5.8!NOWAIT_PAST_EOF", Fixed: "nowait-5.8", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
 		Number: 8, Title: "the check that waits", Source: "\"btrfs: fix RWF_NOWAIT writes blocking on extent locks and waiting for IO\", 5.8",
 		Story: `Before a NOWAIT direct write begins, a check asks whether all of it can be written in place, because only then it does not have to
 wait for space. The check locks the range to ask, and waits for it, and for the ordered extents in it.`,
@@ -159,6 +173,13 @@ has nothing that the completion needs.`,
 is promised to others. It hands that to the caller, who takes it for a full disk. A blocking write would have flushed and succeeded.`,
 		Rule: "no space without a flush is EAGAIN", Scenario: "nowait-space",
 		Broken: "nowait-strict+WRONG_NOWAIT_ENOSPC", Fixed: "nowait-strict", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 21, Title: "one step that is not told", Source: "\"btrfs: fix assertion failure and blocking during nowait buffered write\", 6.1; shown with a direct write",
+		Story: `A NOWAIT write may go in place only if its blocks have no checksums. The searches before that one try the tree blocks; in the kernel the
+step to the next leaf of the checksum tree waits, here the search of that tree does. A completion is inserting checksums.`,
+		Rule: "every step of a search honours NOWAIT", Scenario: "nowait-dio-csums",
+		Broken: "nowait-6.1+WRONG_NOWAIT_CSUM_SEARCH", Fixed: "nowait-6.1", Kinds: []explore.Kind{explore.KindNowait},
 	},
 	{
 		Number: 22, Title: "a NOWAIT request that spins", Source: "ed67f2a913a4, 6.13",

@@ -333,7 +333,7 @@ func (e *ending) Complete(t *sched.Task, n int, err error) {
 
 // expects reports whether an operation may end so: a NOWAIT one is refused by a policy without such requests.
 func (o *Op) expects(err error) bool {
-	if o.Nowait {
+	if o.Nowait && !o.Sure {
 		return errors.Is(err, errno.EAGAIN) || errors.Is(err, errno.EOPNOTSUPP)
 	}
 	return o.Fails && errors.Is(err, errno.ENOSPC)

@@ -62,6 +62,8 @@ type Op struct {
 	Direct, Append, DSync bool
 	// Nowait says that a write is NOWAIT: EAGAIN is no error, and to sleep is a violation.
 	Nowait bool
+	// Sure says that nothing hinders a NOWAIT write: EAGAIN is an error, after all.
+	Sure bool
 	// Queued says that a direct write is queued: the task sleeps until it is told the end, and holds no lock meanwhile.
 	Queued bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
