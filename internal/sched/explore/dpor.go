@@ -451,7 +451,7 @@ func (d *dpor) race(l *log, first int, s *second) {
 		procs |= 1 << e.task
 		d.first[e.task] = e.idx
 	}
-	if procs&(1<<s.proc) == 0 && begins(d.without(l, first, s)) {
+	if procs&(1<<s.proc) == 0 && begins(d.without(l, first, s)) && (tried&^nd.backtrack&(1<<s.proc) == 0 || d.begun(l, nd, first, s)) {
 		initials |= 1 << s.proc
 		if initials&tried != 0 {
 			return
@@ -466,6 +466,24 @@ func (d *dpor) race(l *log, first int, s *second) {
 	default:
 		nd.backtrack |= nd.mask
 	}
+}
+
+// begun says that the step of s, whose task sleeps at the node before event first, comes before all that need not come after first. The step
+// that was explored when the task fell asleep counts and not the one that s is here: without first it may be another, as a try that fails
+// where this one succeeds, and use other objects. (A task that is tried at the node itself need not be asked: its own races tell.)
+func (d *dpor) begun(l *log, nd *node, first int, s *second) bool {
+	for _, x := range nd.sleep {
+		if x.task != s.proc {
+			continue
+		}
+		for between := first + 1; between < s.ev; between++ {
+			e := &l.ev[between]
+			if !d.follows(l, l.row(int32(between))) && !independent(x.steps, l.acc[e.accLo:e.accHi]) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // plan has the node before the event first try task lead, and then what else does not follow the group, up to s.
