@@ -184,6 +184,15 @@ func (c *Comparison) WaitTable() Table {
 	return t
 }
 
+// CostTable shows what requests cost that were tried without waiting: averages of a request, and the percentage that answered EAGAIN.
+func (c *Comparison) CostTable() Table {
+	t := Table{Caption: "A request that was tried without waiting", Head: []string{"policy", "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent"}}
+	for _, x := range c.res.NowaitCosts() {
+		t.Rows = append(t.Rows, []string{x.Policy, x.Searches, x.Paths, x.LeafSteps, x.MayBlock, x.Slept, x.Punt})
+	}
+	return t
+}
+
 func ns(n int64) string { return time.Duration(n).Round(100 * time.Nanosecond).String() }
 
 // Table shows itself as an HTML table, and as text.
