@@ -16,6 +16,8 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
+	"btrlab/internal/measure/fio"
+	"btrlab/internal/measure/rig"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched"
@@ -23,10 +25,10 @@ import (
 
 // crashFlags are the flags of crash.
 type crashFlags struct {
-	script, policy, wrong, state, save string
-	choice                             crash.Choice
-	bounded, sample, jobs              int
-	json                               bool
+	script, job, policy, wrong, state, save string
+	choice                                  crash.Choice
+	bounded, sample, jobs                   int
+	json                                    bool
 }
 
 // crashResult is what crash --json prints.
@@ -59,7 +61,7 @@ func (a *app) crash() *cobra.Command {
 at every flush, with any part of the writes since the flush before lost or torn. Each such state is checked, opened as after a power cut,
 with the log replayed, checked again, and held against what was promised: what sync and fsync made durable is there, nothing is there that
 nobody wrote, a renamed file has its old name or its new one.
-The workload is a script in the language of btrlab sh, or one verb after --, which is followed by a sync. With --bounded it is every sequence of
+The workload is a script in the language of btrlab sh, a fio job, or one verb after --, which is followed by a sync. With --bounded it is every sequence of
 one or two operations on a few files, with every choice of sync, fsync and fdatasync after each, as in CrashMonkey; without IMAGE on a
 fresh one in memory; of three operations as many as --sample says are taken by --seed.
 What is lost is shown with the fewest lost writes that show it, and saved as an image and a script. --wrong gives the device the writes in a wrong
@@ -67,6 +69,7 @@ order, in which the loss is found: ` + strings.Join(crash.Wrongs(), ", ") + `.
 Exit code 1 means that something was lost.`,
 		Example: `  btrlab crash --script ops.txt disk.img
   btrlab crash --script ops.txt --wrong super-first disk.img
+  btrlab crash --job job.fio disk.img
   btrlab crash disk.img -- put -r src /src
   btrlab crash --bounded 1`,
 		Args:              cobra.ArbitraryArgs,
@@ -74,6 +77,7 @@ Exit code 1 means that something was lost.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.script, "script", "", "file with the operations, a line each, as btrlab sh takes them")
+	f.StringVar(&o.job, "job", "", "fio job file to run, with a synchronous engine; every write is kept in memory")
 	f.IntVar(&o.bounded, "bounded", 0, "run every sequence of this many operations: 1, 2 or, sampled, 3")
 	f.IntVar(&o.sample, "sample", 1000, "sequences of three operations")
 	f.StringVar(&o.policy, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
@@ -107,14 +111,14 @@ Exit code 1 means that something was lost.`,
 // check rejects flags that make no sense together.
 func (o *crashFlags) check(cmd *cobra.Command, args, command []string) error {
 	ways := 0
-	for _, on := range []bool{o.script != "", len(command) > 0, cmd.Flags().Changed("bounded")} {
+	for _, on := range []bool{o.script != "", o.job != "", len(command) > 0, cmd.Flags().Changed("bounded")} {
 		if on {
 			ways++
 		}
 	}
 	switch {
 	case ways != 1:
-		return usagef(cmd, "have %d workloads, want one of --script, --bounded and -- COMMAND", ways)
+		return usagef(cmd, "have %d workloads, want one of --script, --job, --bounded and -- COMMAND", ways)
 	case cmd.Flags().Changed("bounded") && (o.bounded < 1 || o.bounded > 3):
 		return usagef(cmd, "bad --bounded, have %d want 1, 2 or 3", o.bounded)
 	case len(args) > 1 || len(args) == 0 && o.bounded == 0:
@@ -190,6 +194,9 @@ func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []s
 	out := a.out
 	a.out = io.Discard // what the verbs print is no result of crash
 	defer func() { a.open, a.out = nil, out }()
+	if o.job != "" {
+		return a.recordJob(r, o.job)
+	}
 	if len(command) > 0 {
 		if err := a.recordLine(r, strings.Join(quoted(command), " "), command); err != nil {
 			return err
@@ -216,6 +223,33 @@ func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []s
 		}
 	}
 	return sc.Err()
+}
+
+// recordJob runs a fio job. Its files are held against their own writes and fsyncs.
+func (a *app) recordJob(r *crash.Recorder, name string) error {
+	jf, err := a.readJob(fio.Syntax{}, name)
+	if err != nil {
+		return err
+	}
+	return r.Do(a.t, crash.Op{Text: "job " + name, Loose: true}, func() (err error) {
+		files := rig.NewFiles(r.FS, false)
+		defer func() { err = errors.Join(err, files.Close(a.t)) }()
+		o := fio.Options{Stop: &a.stop, Notice: a.note, Open: func(t *sched.Task, job *fio.Job, name string) (fio.Target, error) {
+			x, err := files.Open(t, job, name)
+			if err != nil {
+				return nil, err
+			}
+			return r.File(t, x.(*fs.File)), nil
+		}}
+		run, err := fio.Run(a.t, jf, o)
+		if err != nil {
+			return err
+		}
+		if job, text, errno := run.FirstError(); errno != 0 {
+			return fmt.Errorf("job %s: %s", job, text)
+		}
+		return nil
+	})
 }
 
 // recordLine runs one line, which promises what its verb does.
@@ -311,7 +345,7 @@ func (a *app) printCrash(res *crashResult) {
 		fmt.Fprintln(a.out, l)
 	}
 	if f.Image != "" {
-		fmt.Fprintf(a.out, "saved: %s, %s\nagain: %s\n", f.Image, f.Script, f.Replay)
+		fmt.Fprintf(a.out, "saved: %s\nagain: %s\n", strings.TrimSuffix(f.Image+", "+f.Script, ", "), f.Replay)
 	}
 }
 
@@ -322,8 +356,13 @@ func (a *app) saveCrash(o *crashFlags, f *crashLoss, rec *crash.Recording, s cra
 	for _, op := range rec.Ops {
 		fmt.Fprintln(&b, op.Text)
 	}
-	if err := os.WriteFile(f.Script, []byte(b.String()), 0o644); err != nil {
-		return err
+	if o.job != "" { // its tasks meet in another order each time: the image has the state
+		f.Script, f.Replay = "", "btrlab check "+f.Image
+	}
+	if f.Script != "" {
+		if err := os.WriteFile(f.Script, []byte(b.String()), 0o644); err != nil {
+			return err
+		}
 	}
 	words := []string{"btrlab", "crash", "--script", f.Script, "--state", f.State}
 	if o.policy != "locked" {
@@ -332,7 +371,9 @@ func (a *app) saveCrash(o *crashFlags, f *crashLoss, rec *crash.Recording, s cra
 	if o.wrong != "" {
 		words = append(words, "--wrong", o.wrong)
 	}
-	f.Replay = strings.Join(append(words, image), " ")
+	if o.job == "" {
+		f.Replay = strings.Join(append(words, image), " ")
+	}
 	dev, err := rec.Device(a.t, s)
 	if err != nil {
 		return err

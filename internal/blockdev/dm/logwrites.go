@@ -289,6 +289,13 @@ type Record struct {
 	Mark string
 }
 
+// Len is the number of records so far.
+func (l *LogWrites) Len(t *sched.Task) int {
+	l.mu.Lock(t)
+	defer l.mu.Unlock(t)
+	return len(l.log)
+}
+
 // Records is the log so far, in the order in which writes and flushes ended.
 func (l *LogWrites) Records(t *sched.Task) []Record {
 	l.mu.Lock(t)

@@ -258,6 +258,60 @@ func TestStateText(t *testing.T) {
 	}
 }
 
+// TestFiles: tasks write files at once, and each is held against its own writes and fsyncs; an fsync that does nothing is found.
+func TestFiles(t *testing.T) {
+	for _, lie := range []bool{false, true} {
+		tk := sched.NewTask(t.Name())
+		r, err := crash.NewRecorder(tk, image(t, tk), crash.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = r.Do(tk, crash.Op{Text: "three writers", Loose: true}, func() error {
+			var tasks []*sched.Task
+			for i := range 3 {
+				x, err := r.FS.Create(tk, fmt.Sprintf("/f%d", i), 0o644)
+				if err != nil {
+					return err
+				}
+				f := r.File(tk, x)
+				tasks = append(tasks, tk.Go("writer", func(tk *sched.Task) {
+					defer x.Close(tk)
+					for k := range 8 {
+						p := []byte(strings.Repeat(string(rune('a'+k)), 3000+500*k))
+						if _, err := f.WriteAt(tk, p, int64(k%3)*2000); err != nil {
+							t.Error(err)
+						}
+						if k%2 == 1 {
+							sync := f.Fsync
+							if lie && i == 1 && k == 5 {
+								sync = f.Lie
+							}
+							if err := sync(tk); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				}))
+			}
+			for _, x := range tasks {
+				tk.Join(x)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := r.End(tk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, n := find(t, tk, rec, crash.Choice{PerFlush: 8})
+		if lie != (x != nil) {
+			t.Errorf("an fsync that does nothing: %v, %d states, have %v", lie, n, x)
+		}
+	}
+}
+
 // TestImageUntouched: neither the workload nor a crash state writes the image.
 func TestImageUntouched(t *testing.T) {
 	tk := sched.NewTask(t.Name())

@@ -128,8 +128,14 @@ func (r *Recording) compare(e *Epoch, have *tree) *Loss {
 	if l := r.compareNames(base, synced, have, loose); l != nil {
 		return l
 	}
+	if l := r.compareFiles(e, have); l != nil {
+		return l
+	}
 	for _, path := range slices.Sorted(maps.Keys(have.names)) {
 		id := have.names[path]
+		if r.files[id] != nil {
+			continue
+		}
 		w := base
 		if lo, ok := synced[id]; ok {
 			w.lo = lo

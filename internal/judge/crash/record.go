@@ -2,6 +2,7 @@ package crash
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"btrlab/internal/blockdev"
@@ -41,6 +42,9 @@ type Options struct {
 type Recorder struct {
 	FS *fs.FS
 
+	calls atomic.Int64 // beginnings and ends of calls on Files
+	ticks atomic.Int64 // of the clock
+
 	o    Options
 	log  *dm.LogWrites
 	rec  *Recording
@@ -57,7 +61,7 @@ type Recording struct {
 	records []dm.Record
 	hist    map[int64][]cover // by block
 	epochs  []Epoch
-	now     time.Time
+	files   map[inodeID]*history // what Files did
 	sb      format.Super
 }
 
@@ -75,9 +79,8 @@ func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, err
 	r := &Recorder{o: o, rec: &Recording{Base: base}}
 	r.over = dm.NewOverlay(base, nil)
 	r.log = dm.NewLogWrites(r.over, nil)
-	r.rec.now = stamp
 	if r.o.FS.Now == nil {
-		r.o.FS.Now = func() time.Time { r.rec.now = r.rec.now.Add(time.Millisecond); return r.rec.now }
+		r.o.FS.Now = func() time.Time { return stamp.Add(time.Duration(r.ticks.Add(1)) * time.Millisecond) }
 	}
 	if r.o.FS.Memory == 0 {
 		r.o.FS.Memory = fs.NoLimit
