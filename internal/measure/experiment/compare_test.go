@@ -316,7 +316,7 @@ func TestCheckFindingsAndErrors(t *testing.T) {
 	if err != nil || r.OK() || r.Rows[0].Check != "round 1: leaf: bad (and 1 more)" {
 		t.Errorf("%v %+v", err, r.Rows[0])
 	}
-	for more, want := range map[string]string{"bs=1k": "multiples of 4096", "verify=crc32c": "leave verify out", "numjobs=300": "tells apart"} {
+	for more, want := range map[string]string{"bs=100": "multiples of 512", "verify=crc32c": "leave verify out", "numjobs=300": "tells apart"} {
 		if _, err := Compare(task, l, Options{Job: testJob(t, more), Policies: []string{"free"}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", more, err)
 		}
