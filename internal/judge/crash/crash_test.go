@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/crash"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
@@ -345,18 +346,19 @@ func bytesOf(t *testing.T, tk *sched.Task, dev blockdev.Device) string {
 
 // TestBoundedOne: every sequence of one operation, with every choice of what is synced, keeps its promise. CrashMonkey calls them seq-1.
 func TestBoundedOne(t *testing.T) {
-	tk := sched.NewTask(t.Name())
-	sum, err := crash.RunBounded(tk, image(t, tk), crash.Options{}, 1, 0, 0, 2, nil, nil)
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"locked", "locked+FSYNC_LOG"} {
+		tk := sched.NewTask(t.Name())
+		sum, err := crash.RunBounded(tk, image(t, tk), crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}}, 1, 0, 0, 2, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sum.Found != nil {
+			t.Errorf("%s: %s: %s", name, sum.Of.Script(), sum.Found.Loss)
+		} else if sum.Sequences < 400 || sum.States < 300 {
+			t.Errorf("%s: %d sequences, %d states", name, sum.Sequences, sum.States)
+		}
+		t.Logf("%s: %d sequences, %d states", name, sum.Sequences, sum.States)
 	}
-	if sum.Found != nil {
-		t.Fatalf("%s: %s", sum.Of.Script(), sum.Found.Loss)
-	}
-	if sum.Sequences < 400 || sum.States < 300 {
-		t.Errorf("%d sequences, %d states", sum.Sequences, sum.States)
-	}
-	t.Logf("%d sequences, %d states", sum.Sequences, sum.States)
 }
 
 // TestBoundedFinds: a device that gets no flush loses what the first sequences promise; three operations are sampled by seed.

@@ -108,7 +108,9 @@ func (r *Recorder) Do(t *sched.Task, op Op, do func() error) error {
 	i := len(r.rec.Ops)
 	id := inodeID{}
 	if op.Promise == Inode {
-		id = r.rec.trees[i].names[op.Path]
+		if at, err := r.FS.Stat(t, op.Path); err == nil { // of a symbolic link the file that it leads to
+			id = inodeID{at.Subvol, at.Ino}
+		}
 	}
 	r.rec.Ops, r.rec.ids = append(r.rec.Ops, op), append(r.rec.ids, id)
 	r.log.Mark(t, fmt.Sprintf("begin %d", i))
