@@ -43,6 +43,8 @@ type Options struct {
 	NewRangeLocker func() inode.RangeLocker
 	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is package direct itself.
 	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
+	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the design.
+	Sectors func(t *sched.Task, w iopath.SectorWrite)
 	// UID and GID own what is created.
 	UID, GID uint32
 	// CheckQuiescence makes Close panic when a counter is not at rest: reservations, outstanding

@@ -10,6 +10,7 @@ import (
 	"btrlab/internal/data/finish"
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/data/writeback"
+	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/fstree"
@@ -39,11 +40,39 @@ type Env struct {
 	// NowaitExtent, if set, puts the steps of each extent of a NOWAIT direct write into order, in the place of package direct: nil says that it
 	// has started the extent. It is for labs.
 	NowaitExtent func(t *sched.Task, x NowaitSteps) error
+	// Sectors, if set, carries out the direct writes of sectors that a policy sends to the device: a lab's order of their steps.
+	Sectors func(t *sched.Task, w SectorWrite)
 
 	// Requests keeps what package direct needs for a request.
 	Requests Pool
 
 	policy atomic.Pointer[policy.Policy]
+}
+
+// Blocks is what the blocks are that a direct write of sectors touches.
+type Blocks uint8
+
+// The kinds. Only written ones, and unwritten ones with zeros around the sectors, may be written in place.
+const (
+	BlocksElsewhere Blocks = iota // a hole, shared, or of several extents: the write goes through the page cache
+	BlocksUnwritten               // allocated and not written
+	BlocksWritten
+)
+
+// ThroughCache is the error of a direct write that goes through the page cache.
+const ThroughCache = errno.ENOTBLK
+
+// SectorWrite is a direct write of sectors between its steps; what each does is with its implementation in package direct.
+type SectorWrite interface {
+	Share(t *sched.Task)
+	Alone(t *sched.Task)
+	Unlock(t *sched.Task)
+	Inside() bool
+	Look(t *sched.Task) Blocks
+	Drain(t *sched.Task)
+	Submit(t *sched.Task) bool
+	Wait(t *sched.Task)
+	Cache()
 }
 
 // Policy is the locking policy in force. A request asks for it once.

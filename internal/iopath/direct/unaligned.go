@@ -48,11 +48,15 @@ func (w *write) subBlock() bool {
 
 // unaligned is transfer for sectors.
 func (w *write) unaligned(t *sched.Task) error {
+	if w.env.Sectors != nil {
+		return w.bySteps(t)
+	}
 	err := w.sectors(t)
 	if !errors.Is(err, errno.EAGAIN) {
 		return err
 	}
 	// Once more with the exclusive lock: what was found out under the shared one is not so any more.
+	w.io = nil
 	w.unlockFile(t)
 	w.ip.Lock(t)
 	w.pl = policy.For(policy.DirectWrite, w.facts(t, true), w.env.Policy())
@@ -64,37 +68,61 @@ func (w *write) unaligned(t *sched.Task) error {
 
 // sectors writes the request, which lies inside EOF. EAGAIN says that it needs the exclusive lock, EIOCBQUEUED that the device has it.
 func (w *write) sectors(t *sched.Task) error {
-	start, end := w.pos, w.pos+uint64(len(w.src))
-	from, to := format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
+	from, to := w.blocks()
 	alone := w.pl.Lock == policy.LockInode
 	if alone && w.pl.Drain {
-		w.ip.DIO.WaitZero(t)
-		_ = w.ip.Ordered.WaitRange(t, from, to) // they mark blocks written; an error is fsync's
+		w.drain(t)
 	}
 	defer w.rsv.Release(t, w.ip)
-	if !w.rsv.NoSnapshot(t, w.ip) {
-		return errno.ENOTBLK
-	}
-	if alone || !w.pl.CheckUnwritten {
-		w.rsv.Nocow(from, to)
-		if err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll); err != nil {
-			return err
-		}
+	if err := w.ready(t, alone || !w.pl.CheckUnwritten); err != nil {
+		return err
 	}
 	if w.pl.Unaligned == policy.UnalignedCheckFirst && !alone {
 		if _, err := w.block(t, from, to); err != nil {
 			return err
 		}
 	}
-	if err := flushCached(t, w.env, w.ip, from, to); err != nil {
-		return err
-	}
-	if !w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift) {
+	x, err := w.submit(t)
+	return w.end(t, x, err)
+}
+
+// blocks are the bytes of the blocks that the write touches.
+func (w *write) blocks() (from, to uint64) {
+	return format.AlignDown(w.pos, format.SectorSize), format.AlignUp(w.pos+uint64(len(w.src)), format.SectorSize)
+}
+
+// drain waits for the direct writes in flight, and until those of the blocks have marked them written. i_rwsem is held exclusive.
+func (w *write) drain(t *sched.Task) {
+	from, to := w.blocks()
+	w.ip.DIO.WaitZero(t)
+	_ = w.ip.Ordered.WaitRange(t, from, to) // an error is fsync's
+}
+
+// ready keeps snapshots out and, with marks set, promises the metadata of a block that will be marked written.
+func (w *write) ready(t *sched.Task, marks bool) error {
+	if !w.rsv.NoSnapshot(t, w.ip) {
 		return errno.ENOTBLK
 	}
+	if !marks {
+		return nil
+	}
+	from, to := w.blocks()
+	w.rsv.Nocow(from, to)
+	return w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll)
+}
+
+// submit takes the pages of the blocks out of memory, looks the blocks up and starts the bios. What it returns is for end.
+func (w *write) submit(t *sched.Task) (x place.Extent, err error) {
+	from, to := w.blocks()
+	start, end := w.pos, w.pos+uint64(len(w.src))
+	if err := flushCached(t, w.env, w.ip, from, to); err != nil {
+		return x, err
+	}
+	if !w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift) {
+		return x, errno.ENOTBLK
+	}
 	w.beginIO(t)
-	x, err := w.block(t, from, to)
-	n := 0
+	x, err = w.block(t, from, to)
 	if err == nil {
 		if x.Type != ordered.Prealloc {
 			w.io.sectors = true
@@ -108,12 +136,24 @@ func (w *write) sectors(t *sched.Task) error {
 		if x.Type == ordered.Prealloc && end < to {
 			w.io.submitSectors(t, end, at+int64(len(w.src)), make([]byte, to-end))
 		}
+	}
+	return x, err
+}
+
+// end waits for the bios that submit started, unless the caller is told of their end, and marks the blocks written.
+func (w *write) end(t *sched.Task, x place.Extent, err error) error {
+	if w.io == nil {
+		return err
+	}
+	from, to := w.blocks()
+	n := 0
+	if err == nil {
 		n = len(w.src)
 	}
 	if w.done, err = w.io.submitted(t, from, to, n, err); err != nil {
 		return err
 	}
-	w.pos = end
+	w.pos += uint64(n)
 	if x.Type == ordered.Prealloc {
 		w.markWritten(t, from, to)
 	}

@@ -112,6 +112,10 @@ var Labs = []*Lab{
 		allowed: []string{kitPath, "errors"}, entry: "Submit",
 		want: "func Submit and func Work (t *kit.Task, q *kit.Request)",
 		main: "grade.Student{Ring: kit.SubmitPath{Submit: student.Submit, Work: student.Work}}"},
+	{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, File: "sectors.go",
+		allowed: []string{kitPath}, entry: "Write",
+		want: "func Write(t *kit.Task, w *kit.SectorWrite)",
+		main: "grade.Student{Sectors: student.Write}"},
 }
 
 // Lookup finds a lab by its number.

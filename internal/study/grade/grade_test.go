@@ -23,6 +23,7 @@ import (
 	rangelock "btrlab/labs/05-range-lock"
 	nowaitdirect "btrlab/labs/07-nowait-direct"
 	ring "btrlab/labs/08-ring"
+	unaligned "btrlab/labs/10-unaligned"
 	"btrlab/labs/kit"
 )
 
@@ -138,6 +139,19 @@ var rejects = map[string]string{
 	"08/told-twice":          `kit\.Request\.Done after Punt`,
 	"08/told-unwritten":      `^violated \(completion\): request 0 was told 4 bytes, and byte 0 of them is not in the file`,
 	"08/all-punted":          `times force_async`,
+	"10/never-alone":         `^violated \(oracle\)`,
+	"10/no-drain":            `^violated \(oracle\)`,
+	"10/marks-unlocked":      `^violated`,
+	"10/waits-for-another":   `^violated \(livelock\)`,
+	"10/no-second-look":      `Submit of a write that ends beyond EOF`,
+	"10/looks-before":        `Wait, and nothing is in flight`,
+	"10/forgets-cache":       `neither Submit nor Cache`,
+	"10/upgrades":            `Alone by a write that has i_rwsem`,
+	"10/no-wait":             `returned before the end of its write`,
+	"10/keeps-lock":          `returned with i_rwsem held`,
+	"10/drains-shared":       `Drain with i_rwsem shared`,
+	"10/always-alone":        `times one at a time`,
+	"10/always-cache":        `times one at a time`,
 	"05/nothing":             `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
 }
 
@@ -725,5 +739,15 @@ func TestGradescope(t *testing.T) {
 	if got.Score != 40 || len(got.Tests) != 2 || got.Tests[0].Status != "passed" || got.Tests[1].Status != "failed" || got.Tests[1].Max_score != 60 ||
 		!strings.Contains(got.Tests[1].Output, "--replay c=4:1") || rep.Pass {
 		t.Errorf("%+v\n%s", got, b.String())
+	}
+}
+
+// TestSectorsStarter: lab 10's starter keeps everything and is too slow.
+func TestSectorsStarter(t *testing.T) {
+	for _, r := range Judge(10, &Student{Sectors: unaligned.Write}, "", "") {
+		if want := r.Name != "virtual-time"; r.Pass != want {
+			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
+		}
+		t.Logf("%s: %s", r.Name, r.Result)
 	}
 }

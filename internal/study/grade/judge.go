@@ -13,10 +13,11 @@ import (
 
 // Student is what a solution gives the grader.
 type Student struct {
-	Steps        func() []policy.SetsizeStep // lab 4
-	NewRangeLock func() inode.RangeLocker    // lab 5
-	Nowait       kit.NowaitPath              // lab 7
-	Ring         kit.SubmitPath              // lab 8
+	Steps        func() []policy.SetsizeStep           // lab 4
+	NewRangeLock func() inode.RangeLocker              // lab 5
+	Nowait       kit.NowaitPath                        // lab 7
+	Ring         kit.SubmitPath                        // lab 8
+	Sectors      func(t *kit.Task, w *kit.SectorWrite) // lab 10
 
 	progress func(Progress)
 }

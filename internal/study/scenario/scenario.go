@@ -205,6 +205,7 @@ type Scenario struct {
 	flags      string                                      // how replay is told of With
 	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
 	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
+	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -235,6 +236,14 @@ func (s *Scenario) WithRangeLocker(newLock func() inode.RangeLocker) *Scenario {
 func (s *Scenario) WithNowaitExtent(f func(*sched.Task, iopath.NowaitSteps) error) *Scenario {
 	n := *s
 	n.extents = f
+	return &n
+}
+
+// WithSectors is the scenario on a file system whose direct writes of sectors take their steps in an order of another make. No command line
+// replays it.
+func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) *Scenario {
+	n := *s
+	n.sectors = write
 	return &n
 }
 

@@ -1,0 +1,49 @@
+package unaligned
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"btrlab/labs/kit"
+)
+
+// fakeSide is a write whose block is as it is told, and notes what is done.
+type fakeSide struct {
+	inside bool
+	block  kit.Blocks
+	calls  []string
+}
+
+func (f *fakeSide) note(call string)           { f.calls = append(f.calls, call) }
+func (f *fakeSide) Share(*kit.Task)            { f.note("share") }
+func (f *fakeSide) Alone(*kit.Task)            { f.note("alone") }
+func (f *fakeSide) Unlock(*kit.Task)           { f.note("unlock") }
+func (f *fakeSide) Inside() bool               { return f.inside }
+func (f *fakeSide) Look(*kit.Task) kit.Blocks  { return f.block }
+func (f *fakeSide) Drain(*kit.Task)            { f.note("drain") }
+func (f *fakeSide) Submit(*kit.Task) (ok bool) { f.note("submit"); return f.block != kit.Elsewhere }
+func (f *fakeSide) Wait(*kit.Task)             { f.note("wait") }
+func (f *fakeSide) Cache()                     { f.note("cache") }
+
+// TestAlone: writes by themselves: where the bytes go, and what a block that is not written asks for. More is in btrlab lab grade 10.
+func TestAlone(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		inside bool
+		block  kit.Blocks
+		want   string // the last calls
+		has    string // a call before them
+	}{
+		{"written", true, kit.Written, "submit wait unlock", ""},
+		{"not written", true, kit.Unwritten, "drain submit wait unlock", "alone"},
+		{"a hole", true, kit.Elsewhere, "unlock cache", "alone"},
+		{"beyond EOF", false, kit.Written, "unlock cache", ""},
+	} {
+		f := &fakeSide{inside: tt.inside, block: tt.block}
+		kit.RunSectors(Write, &kit.Task{}, f)
+		if got := strings.Join(f.calls, " "); !strings.HasSuffix(got, tt.want) || tt.has != "" && !slices.Contains(f.calls, tt.has) {
+			t.Errorf("%s: %s; want %s at the end, and %q before", tt.name, got, tt.want, tt.has)
+		}
+	}
+}
