@@ -20,7 +20,8 @@ import (
 //
 // A task that yields cannot go on until another one has done a step, unless no other can. Whether it can thus depends on every step of the
 // others, also on those that use none of its objects, and the races above say nothing of it: DPOR gives up when it meets a yield without a
-// violation (refuse).
+// violation (refuse). It gives up, too, when a task takes a lock while its request is NOWAIT: whether it waits there is judged, but a lock
+// that was waited for and one that was free by then are one order.
 //
 // A task whose step has been explored at a node sleeps below it until another task does a step that depends on it, so
 // that no order is explored twice.

@@ -55,6 +55,9 @@ func (w *world) Enter(t *sched.Task) {
 	if op.Kind == sched.PointLock && len(t.HeldLocks) > 1 && w.cfg.checks(CheckLockOrder) {
 		w.lockOrder(k, op)
 	}
+	if op.Kind == sched.PointLock && t.Nowait() && w.phase == exploring && !sched.ClassByID(op.Class).Leaf {
+		w.fair = true // whether it waits is judged, and DPOR takes a lock that was waited for and one that was free for the same order
+	}
 	if w.walk != nil && k != w.root {
 		k.opKind = StepKind(op.Kind)
 		if !w.walkOn(k) {

@@ -213,7 +213,7 @@ type Coverage struct {
 	Found int
 	// Stopped says that Config.Stop ended the search.
 	Stopped bool
-	// Refused says that DPOR could not judge the program, because a task yields. Then Bound has searched it, but for a shard.
+	// Refused says that DPOR could not judge the program, because a task yields, or takes a lock while its request is NOWAIT. Then Bound has searched it, but for a shard.
 	Refused bool
 	// At are the classes that the search switched at.
 	At Switches
@@ -241,7 +241,7 @@ func (c Coverage) String() string {
 		where = ", switching at " + c.At.Classes() + " only"
 	}
 	if c.Refused {
-		where += ", not by dpor because a task yields"
+		where += ", not by dpor, which cannot judge yields and NOWAIT"
 	}
 	if c.Shards > 1 {
 		where += fmt.Sprintf(", shard %d of %d", c.Shard, c.Shards)
