@@ -53,7 +53,8 @@ each clat percentile up to p80 and 0.5 of each above, none counted as more than 
 
 --sensitivity says what the prediction hangs on: every knob is changed by a fifth, down and up, and every structural choice to its
 alternative, one at a time, and both rows run again. Each run is short, 2 virtual seconds after 2 that do not count, or as
---runtime-seconds and --warm say; all of them take some ten minutes of processor time.`,
+--runtime-seconds and --warm say; all of them take a quarter of an hour of processor time, one --choice
+a minute.`,
 		Example: `  btrlab reproduce 002
   btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
