@@ -57,5 +57,6 @@ func (n *Node) changeXattr(t *sched.Task, do func(h *transaction.Handle) error) 
 	}
 	n.ip.Change(t, func(it *format.InodeItem) { it.Ctime = now })
 	n.ip.LastTransid.Store(h.Transid())
+	n.ip.ItemsChanged(h.Transid())
 	return n.fs.end(t, h, nil)
 }

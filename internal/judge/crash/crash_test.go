@@ -259,6 +259,15 @@ func TestStateText(t *testing.T) {
 	}
 }
 
+// TestLogHasAttributes: an attribute that comes after the file was logged is in its next log.
+func TestLogHasAttributes(t *testing.T) {
+	tk, rec := record(t, crash.Options{FS: fs.Options{Policy: policy.MustParse("locked+FSYNC_LOG")}},
+		"write /f 0 100 a", "fsync /f", "setxattr /f user.a value", "fsync /f")
+	if x, _ := find(t, tk, rec, crash.Choice{}); x != nil {
+		t.Errorf("state %s: %s", x.State, x.Loss)
+	}
+}
+
 // TestFiles: tasks write files at once, and each is held against its own writes and fsyncs; an fsync that does nothing is found.
 func TestFiles(t *testing.T) {
 	for _, lie := range []bool{false, true} {
