@@ -268,6 +268,17 @@ func TestLogHasAttributes(t *testing.T) {
 	}
 }
 
+// TestDirectoryAbove: an fsync of a file does not promise the new name of a directory above it, a log need not have that. It promises the file.
+func TestDirectoryAbove(t *testing.T) {
+	for _, name := range []string{"locked", "locked+FSYNC_LOG"} {
+		tk, rec := record(t, crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}},
+			"mkdir /a", "write /a/f 0 100 a", "ln /a/f /f", "sync", "mv /a /b", "write /f 50 100 b", "fsync /f")
+		if x, _ := find(t, tk, rec, crash.Choice{}); x != nil {
+			t.Errorf("%s: state %s: %s", name, x.State, x.Loss)
+		}
+	}
+}
+
 // TestFiles: tasks write files at once, and each is held against its own writes and fsyncs; an fsync that does nothing is found.
 func TestFiles(t *testing.T) {
 	for _, lie := range []bool{false, true} {

@@ -9,7 +9,8 @@
 // The promise, with v the version at a crash and in the operation under way:
 //
 //   - after sync every name and every inode is as in a version from that one on;
-//   - after fsync of a file its bytes, size, attributes and names are; after fsync of a directory its entries are;
+//   - after fsync of a file its bytes, size, attributes and names are; after fsync of a directory its entries are; where a directory above was
+//     renamed before, that may come undone;
 //   - a name leads to the inode of one such version, an inode has as many names as in one: after a rename the old one or the new;
 //   - a block of a file has the bytes of one such version, or is a hole where one such version has no bytes: nothing that nobody wrote. The
 //     blocks of a NODATACOW file may mix versions.

@@ -159,10 +159,14 @@ func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree
 	for p, id := range have.names {
 		paths[p], ids[id] = true, true
 	}
+	moved := map[inodeID]bool{}
+	if len(synced) > 0 {
+		moved = r.moved(base)
+	}
 	for _, p := range slices.Sorted(maps.Keys(paths)) {
 		w := base
 		for id, lo := range synced {
-			if v := r.trees[lo]; lo > w.lo && (v.names[p] == id || v.names[gopath.Dir(p)] == id && p != "/") {
+			if v := r.trees[lo]; lo > w.lo && !v.below(p, moved) && (v.names[p] == id || v.names[gopath.Dir(p)] == id && p != "/") {
 				w.lo = lo
 			}
 		}
@@ -197,6 +201,34 @@ func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree
 		}
 	}
 	return nil
+}
+
+// moved are the directories that have more than one path in the versions of w. An fsync of what lies below does not make their new one durable.
+func (r *Recording) moved(w window) map[inodeID]bool {
+	paths, moved := map[inodeID]string{}, map[inodeID]bool{}
+	for v := w.lo; v <= w.hi; v++ {
+		for p, id := range r.trees[v].names {
+			if n := r.trees[v].nodes[id]; n.kind != format.S_IFDIR {
+				continue
+			}
+			if old, ok := paths[id]; ok && old != p {
+				moved[id] = true
+			}
+			paths[id] = p
+		}
+	}
+	return moved
+}
+
+// below reports whether p lies below one of the directories.
+func (v *tree) below(p string, dirs map[inodeID]bool) bool {
+	for len(dirs) > 0 && p != "/" {
+		p = gopath.Dir(p)
+		if dirs[v.names[p]] {
+			return true
+		}
+	}
+	return false
 }
 
 // since names the operation that made version v durable, or the start.
