@@ -294,7 +294,7 @@ func (d *dpor) push(l *log) *node {
 
 // independent compares objects by number. Those that are not in use yet get the next number when they are first used, on whatever
 // path: a step that was to use a new object is woken by the first one that uses any, which is too early and never too
-// late. Objects with a name (World.Name) or used before the explored part have the same number on all paths.
+// late (race knows). Objects with a name (World.Name) or used before the explored part have the same number on all paths.
 func independent(s []foot, e []access) bool {
 	for i := range e {
 		for _, f := range s {
@@ -424,7 +424,8 @@ func (d *dpor) race(l *log, first int, s *second) {
 	if nd.fixed {
 		return
 	}
-	tried := nd.backtrack | nd.asleep
+	tried, group := nd.backtrack|nd.asleep, len(d.group)
+	defer func() { d.group = d.group[:group] }()
 	var procs, initials uint64 // tasks with events between that need not come after first; those that can begin
 	begins := func(row []int32) bool {
 		for m := procs; m != 0; m &= m - 1 {
@@ -444,10 +445,17 @@ func (d *dpor) race(l *log, first int, s *second) {
 			continue
 		}
 		if begins(row) {
-			initials |= 1 << e.task
-			if initials&tried != 0 {
+			bit := uint64(1) << e.task
+			if nd.backtrack&bit != 0 || nd.asleep&bit != 0 && s.pre[e.task] >= e.idx {
 				return
 			}
+			if nd.asleep&bit != 0 {
+				// The task sleeps at the node, and nothing since then depends on its step: it was woken because independent is careful. So this is
+				// an execution that should have been cut off, and s comes before it and what follows it.
+				d.group = append(d.group, int32(between))
+				continue
+			}
+			initials |= bit
 		}
 		procs |= 1 << e.task
 		d.first[e.task] = e.idx

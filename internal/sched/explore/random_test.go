@@ -428,3 +428,19 @@ func TestRandomPrograms(t *testing.T) {
 	}
 	t.Logf("%d programs tried, %d of them without enumeration, %d executions by enumeration, %d orders, %d by DPOR (%d cut off, %.2f %%), %d by bound", tried, among, naive, orders, dpor, cut, 100*float64(cut)/float64(max(dpor, 1)), bound)
 }
+
+// A task that sleeps is woken by a step that uses an object no path has met, though it is another one than the task was to use, and runs where the
+// execution should have been cut off. What races with the steps before it is looked for all the same (seed 4002337).
+func TestWokenForNothing(t *testing.T) {
+	p := &rprog{children: 2, tasks: [][]rop{
+		{{kind: 'g', child: 1, in: []rop{{kind: 'u', obj: 1}, {kind: 'B'}}}},
+		{{kind: 'm', in: []rop{{kind: 'm', obj: 1}, {kind: 'T', child: 2}}}},
+	}}
+	all, e := p.explore(explore.Naive, 0, true), p.explore(explore.DPOR, 0, true)
+	for o := range all.orders {
+		if e.orders[o] == 0 {
+			t.Errorf("DPOR has %d of %d orders in %s", len(e.orders), len(all.orders), e.result.Bound)
+			break
+		}
+	}
+}
