@@ -56,7 +56,12 @@ type IOCB struct {
 }
 
 // Ended says how the request ended, once Submit or GetEvents has seen it; it is for the task that uses the context.
-func (x *IOCB) Ended() (n int, err error, ok bool) { return x.n, x.err, x.over }
+func (x *IOCB) Ended() (n int, err error, ok bool) {
+	if !x.over {
+		return 0, nil, false // Complete may be writing the rest
+	}
+	return x.n, x.err, true
+}
 
 // Event is the end of a request. Models struct io_event.
 type Event struct {
