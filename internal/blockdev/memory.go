@@ -2,6 +2,7 @@ package blockdev
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"btrlab/internal/sched"
@@ -27,13 +28,14 @@ var NoPayload [4096]byte
 
 type memChunk struct {
 	epoch uint64
+	mu    sync.Mutex // held for a copy into data
 	data  [memChunkSize]byte
 }
 
 type memLeaf [memLeafSize]atomic.Pointer[memChunk]
 
-// Memory is a sparse device in memory. It completes every bio in Submit. Transfers take no lock: bios
-// that overlap in time and place mix their bytes, as they may on any device.
+// Memory is a sparse device in memory. It completes every bio in Submit. Of bios that overlap in time and place some parts may be the
+// one's and some the other's, as on any device; two writes do not mix inside a sector, a read and a write may.
 type Memory struct {
 	name    string
 	size    int64
@@ -133,7 +135,10 @@ func (m *Memory) write(p []byte, off int64) {
 	}
 	for len(p) > 0 {
 		li, slot, in := memPlace(off)
-		n := copy(m.chunk(li, slot).data[in:], p)
+		c := m.chunk(li, slot)
+		c.mu.Lock()
+		n := copy(c.data[in:], p)
+		c.mu.Unlock()
 		p, off = p[n:], off+int64(n)
 	}
 }
