@@ -9,9 +9,9 @@ BIN := bin/btrlab
 ART := artifacts
 FUZZTIME ?= 20s
 
-# Packages whose tests run tasks against each other: the ones that -race has something to say about.
-RACE := ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
-	./internal/iopath/... ./internal/fs/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
+# Packages whose tests run tasks against each other: the ones that -race has something to say about. The longest one first.
+RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockdev/... ./internal/meta/... ./internal/data/... \
+	./internal/iopath/... ./internal/measure/fio ./internal/measure/experiment ./internal/measure/profile
 
 # Packages with tests that Linux, btrfs-progs, fio or a browser judge.
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
