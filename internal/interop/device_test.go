@@ -106,7 +106,7 @@ func TestLinuxRows(t *testing.T) {
 						Share                  *float64 `json:"eagain_share"`
 					}
 				}
-				must(t, json.Unmarshal([]byte(btrlab(t, "compare", "--policy", "modern", "--linux", dir, "--rounds", "1", "--runtime-seconds", "0.1",
+				must(t, json.Unmarshal([]byte(btrlab(t, "compare", "--policy", "modern", "--linux", dir, "--rounds", "1", "--runtime-seconds", "0.3",
 					"--size", "8M", "--jobs", "2", "--set", "ioengine="+engine, "--set", direct, "--json")), &r))
 				if len(r.Rows) != 3 {
 					t.Fatalf("%s, %s: %d rows, want 3", engine, direct, len(r.Rows))
