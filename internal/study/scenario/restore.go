@@ -26,11 +26,12 @@ import (
 //   - what a func value has captured is not changed by an execution (the engine's closures capture the file system only);
 //   - what is skipped does not change: lock classes, policies, tree blocks that are not dirty, bytes of free pages.
 type heap struct {
-	seen  map[heapKey]bool
-	objs  []heapObj
-	plain []heapBytes
-	maps  []heapMap
-	bytes int
+	seen   map[heapKey]bool
+	shapes map[reflect.Type]*shape
+	objs   []heapObj
+	plain  []heapBytes
+	maps   []heapMap
+	bytes  int
 }
 
 type heapKey struct {
@@ -52,11 +53,11 @@ type heapMap struct {
 
 // take copies what roots, which are pointers, reach.
 func take(roots ...any) *heap {
-	h := &heap{seen: map[heapKey]bool{}}
+	h := &heap{seen: map[heapKey]bool{}, shapes: map[reflect.Type]*shape{}}
 	for _, r := range roots {
 		h.walk(reflect.ValueOf(r))
 	}
-	h.seen = nil
+	h.seen, h.shapes = nil, nil
 	return h
 }
 
@@ -141,13 +142,17 @@ func has(t reflect.Type, name string, kinds ...reflect.Kind) bool {
 
 // object saves the object of type t at p, once, and what it reaches.
 func (h *heap) object(p unsafe.Pointer, t reflect.Type) {
-	if p == nil || t.Size() == 0 || skipped(t) || h.seen[heapKey{p, t}] {
+	if p == nil || t.Size() == 0 || h.seen[heapKey{p, t}] {
+		return
+	}
+	s := h.shape(t)
+	if s.skipped {
 		return
 	}
 	h.seen[heapKey{p, t}] = true
 	live := reflect.NewAt(t, p).Elem()
 	h.bytes += int(t.Size())
-	if !pointers(t) {
+	if !s.pointers {
 		b := unsafe.Slice((*byte)(p), t.Size())
 		h.plain = append(h.plain, heapBytes{b, append([]byte(nil), b...)})
 		return
@@ -172,7 +177,7 @@ func (h *heap) walk(v reflect.Value) {
 			h.object(v.UnsafePointer(), reflect.ArrayOf(v.Cap(), v.Type().Elem()))
 		}
 	case reflect.Array:
-		if pointers(v.Type()) {
+		if h.shape(v.Type()).pointers {
 			for i := range v.Len() {
 				h.walk(v.Index(i))
 			}
@@ -205,20 +210,53 @@ func (h *heap) walk(v reflect.Value) {
 }
 
 func (h *heap) fields(v reflect.Value) {
-	t := v.Type()
-	if to := pointee(t); to != nil { // an atomic.Pointer: its pointer has no type
-		h.object(v.FieldByName("v").UnsafePointer(), to)
+	s := h.shape(v.Type())
+	if s.pointee != nil { // an atomic.Pointer: its pointer has no type
+		h.object(v.Field(s.fields[0]).UnsafePointer(), s.pointee)
 		return
 	}
-	skip := ""
-	if x, ok := idles[t]; ok && v.FieldByName(x.counter).FieldByName("v").IsZero() {
-		skip = x.bytes
-	}
-	for i := range t.NumField() {
-		if f := t.Field(i); f.Name != skip {
+	isIdle := s.counter != nil && v.FieldByIndex(s.counter).IsZero()
+	for _, i := range s.fields {
+		if !isIdle || i != s.bytes {
 			h.walk(v.Field(i))
 		}
 	}
+}
+
+// shape is what heap asks about a type again and again; reflect takes a while to answer.
+type shape struct {
+	skipped  bool
+	pointers bool
+	pointee  reflect.Type // of an atomic.Pointer
+	fields   []int        // those of a struct that have pointers
+	counter  []int        // where the counter of an idle type is, or nil
+	bytes    int          // the field that is not followed while the counter is zero
+}
+
+func (h *heap) shape(t reflect.Type) *shape {
+	if s := h.shapes[t]; s != nil {
+		return s
+	}
+	s := &shape{skipped: skipped(t), pointers: pointers(t), pointee: pointee(t)}
+	h.shapes[t] = s
+	if t.Kind() != reflect.Struct {
+		return s
+	}
+	x, isIdle := idles[t]
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if pointers(f.Type) && (s.pointee == nil || f.Name == "v") {
+			s.fields = append(s.fields, i)
+		}
+		if isIdle && f.Name == x.counter {
+			v, _ := f.Type.FieldByName("v")
+			s.counter = []int{i, v.Index[0]}
+		}
+		if isIdle && f.Name == x.bytes {
+			s.bytes = i
+		}
+	}
+	return s
 }
 
 // pointee is T of an atomic.Pointer[T], and nil for every other type.
