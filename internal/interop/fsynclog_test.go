@@ -195,28 +195,7 @@ func fsyncLog(t *testing.T, seed uint64, sequences int) {
 		if hasLog(t, ours) {
 			logs++
 		}
-		var have, want []string
-		mounted(t, theirs, "", func(dir string) { want = facts(t, dir, true) })
-		replay(t, ours)
-		judged(t, ours)
-		judged(t, theirs)
-		mounted(t, ours, "", func(dir string) { have = facts(t, dir, true) })
-		if !slices.Equal(have, want) {
-			for _, l := range w.log {
-				t.Log(l)
-			}
-			for _, l := range want {
-				if !slices.Contains(have, l) {
-					t.Errorf("Linux replays  %s", l)
-				}
-			}
-			for _, l := range have {
-				if !slices.Contains(want, l) {
-					t.Errorf("btrlab replays %s", l)
-				}
-			}
-			t.FailNow()
-		}
+		want := replaysAgree(t, ours, theirs, w.log)
 		rel := strings.TrimPrefix(name, "/")
 		if !slices.ContainsFunc(want, func(l string) bool {
 			// The name may be another: that of a directory above it is only as durable as the directory.

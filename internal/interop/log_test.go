@@ -275,30 +275,10 @@ func TestReplay(t *testing.T) {
 			for _, c := range crashes {
 				theirs := c.img + ".linux"
 				sh(t, "cp", "--sparse=always", c.img, theirs)
-				var want, have []string
-				mounted(t, theirs, "", func(dir string) { want = facts(t, dir, true) })
 				if hasLog(t, c.img) {
 					logs++
 				}
-				replay(t, c.img)
-				judged(t, c.img)
-				mounted(t, c.img, "", func(dir string) { have = facts(t, dir, true) })
-				if !slices.Equal(have, want) {
-					for _, l := range c.log {
-						t.Log(l)
-					}
-					for _, l := range want {
-						if !slices.Contains(have, l) {
-							t.Errorf("Linux replays  %s", l)
-						}
-					}
-					for _, l := range have {
-						if !slices.Contains(want, l) {
-							t.Errorf("btrlab replays %s", l)
-						}
-					}
-					t.FailNow()
-				}
+				replaysAgree(t, c.img, theirs, c.log)
 				must(t, os.Remove(theirs))
 				must(t, os.Remove(c.img))
 			}
@@ -308,6 +288,36 @@ func TestReplay(t *testing.T) {
 			t.Logf("%d of %d images had a log", logs, len(crashes))
 		})
 	}
+}
+
+// replaysAgree lets btrlab replay ours and Linux its copy theirs, and wants the same files and no damage. It returns the facts of the
+// files; did is what was done to them, for the message.
+func replaysAgree(t *testing.T, ours, theirs string, did []string) []string {
+	t.Helper()
+	var have, want []string
+	mounted(t, theirs, "", func(dir string) { want = facts(t, dir, true) })
+	replay(t, ours)
+	judged(t, ours)
+	judged(t, theirs)
+	mounted(t, ours, "", func(dir string) { have = facts(t, dir, true) })
+	if slices.Equal(have, want) {
+		return want
+	}
+	for _, l := range did {
+		t.Log(l)
+	}
+	for _, l := range want {
+		if !slices.Contains(have, l) {
+			t.Errorf("Linux replays  %s", l)
+		}
+	}
+	for _, l := range have {
+		if !slices.Contains(want, l) {
+			t.Errorf("btrlab replays %s", l)
+		}
+	}
+	t.FailNow()
+	return nil
 }
 
 // hasLog looks into the superblock.

@@ -359,7 +359,7 @@ func (n noted) Submit(t *sched.Task, b *blockdev.Bio) {
 }
 
 // TestOutLeavesOut: a tree from a damaged image comes out without what is damaged: the data of a file with two names, or the items of
-// some files. Each is reported with its reason and leaves nothing behind on the host, and the rest is whole. Earlier the first bad
+// some files. Each is reported with its reason and leaves no stump on the host, and the rest is whole. Earlier the first bad
 // block ended the copy, and the beginning of its file lay there as if it were the file.
 func TestOutLeavesOut(t *testing.T) {
 	var dev *dm.Flakey

@@ -17,7 +17,7 @@
 // range go.
 //
 // An answer is remembered in the extent maps unless something was dropped from them while it was on
-// its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer behind.
+// its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer in the cache.
 //
 // Lock order:
 //

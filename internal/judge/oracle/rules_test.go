@@ -269,7 +269,7 @@ func TestEOFEdges(t *testing.T) {
 		ops  []Op
 		seen []Seen
 		size int64
-		want string // the words in front of the colon
+		want string // the words before the colon
 	}{
 		{"the size", nil, nil, 5, ""},
 		{"one byte more", nil, nil, 6, "lost truncate"},

@@ -367,7 +367,7 @@ func TestEachRuleFires(t *testing.T) {
 func (m *image) dupData() uint64 {
 	m.t.Helper()
 	ch := m.ch[2]
-	second := m.ch[1].copies[1] + m.ch[1].length // behind the last stripe of mkfs
+	second := m.ch[1].copies[1] + m.ch[1].length // after the last stripe of mkfs
 	for _, c := range m.ch {
 		for _, at := range c.copies {
 			second = max(second, at+c.length)

@@ -109,7 +109,7 @@ var rejects = map[string]string{
 	"05/plain-field":         `^rangelock\.go:16: field held is a plain \[\]kit\.Range`,
 	"05/no-mutex-plain":      `^rangelock\.go:16: field held is a plain \[\]kit\.Range`,
 	"05/no-mutex":            `^violated \(data race\)`,
-	"05/stores-behind":       `^violated \(data race\)`,
+	"05/stores-without":      `^violated \(data race\)`,
 	"05/no-init":             `rangelock\.go:33: kit\.Mutex\.Lock before Init`,
 	"05/locks-twice":         `rangelock\.go:45: kit\.Mutex\.Lock by the task that holds it`,
 	"05/unlocks-twice":       `rangelock\.go:50: kit\.Mutex\.Unlock by a task that does not hold the mutex`,
@@ -280,7 +280,7 @@ func TestNowaitStarter(t *testing.T) {
 	}
 }
 
-// TestNowaitJudged: what an extent leaves behind, and what is told of it, is compared with what was short.
+// TestNowaitJudged: what an extent does not give back, and what is told of it, is compared with what was short.
 func TestNowaitJudged(t *testing.T) {
 	for _, tt := range []struct {
 		work   shortWork
@@ -477,7 +477,7 @@ func TestCheckShared(t *testing.T) {
 		{"all of kit", "type L struct { mu kit.Mutex; cond kit.Cond; held kit.Var[[]kit.Range] }", ""},
 		{"embedded", "type L struct { kit.Mutex; cond kit.Cond }", ""},
 		{"structs and arrays of it", "type shard struct { mu kit.Mutex; held kit.Var[int] }\ntype L struct { s [4]shard; in struct { c kit.Cond } }", ""},
-		{"nodes behind a Var", "type node struct { start uint64; next *node }\ntype L struct { root kit.Var[*node] }", ""},
+		{"nodes that a Var points to", "type node struct { start uint64; next *node }\ntype L struct { root kit.Var[*node] }", ""},
 		{"slice", "type L struct { held []kit.Range }", "x.go:4: field held is a plain []kit.Range, which the explorer does not see: want kit.Var[[]kit.Range]"},
 		{"flag", "type L struct {\n mu kit.Mutex\n busy bool }", "x.go:6: field busy is a plain bool"},
 		{"map", "type L struct { m map[int]bool }", "x.go:4: field m is a plain map[int]bool"},
@@ -644,7 +644,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestCancel: a grading that is cancelled ends with the context's error and leaves nothing behind.
+// TestCancel: a grading that is cancelled ends with the context's error and leaves no file.
 func TestCancel(t *testing.T) {
 	r := root(t)
 	left := func() []string {

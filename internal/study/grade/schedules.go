@@ -36,7 +36,7 @@ type task1 struct {
 var lab1 = []task1{
 	{name: "lose-the-truncate", asks: "a schedule in which the truncate gets lost", points: 20, scenario: "truncate-race", policy: "unlocked", most: -1},
 	{name: "lose-it-with-one", asks: "the same with one preemption", points: 15, scenario: "truncate-race", policy: "unlocked", most: 1},
-	{name: "behind-the-end", asks: "a truncate into the middle of a write, and bytes beyond the new end", points: 15, scenario: "truncate-into", policy: "unlocked", most: -1},
+	{name: "beyond-the-end", asks: "a truncate into the middle of a write, and bytes beyond the new end", points: 15, scenario: "truncate-into", policy: "unlocked", most: -1},
 	{name: "mix-two-writes", asks: "two writes to one range, and some bytes of each at the end", points: 20, scenario: "two-writers-same", policy: "unlocked", most: -1},
 	{name: "mix-them-drained", asks: "the same under unlocked-drain: the fix of the truncate does not help here", points: 10, scenario: "two-writers-same", policy: "unlocked-drain", most: 1},
 	{name: "keep-the-truncate", asks: "a policy without i_rwsem around the copy loop that keeps every truncate", points: 10, scenario: "truncate-race", keeps: true},

@@ -1,4 +1,4 @@
-// Package rangelock is a mistake: the list is a plain field, and changed behind the mutex.
+// Package rangelock is a mistake: the list is a plain field, and changed without the mutex.
 package rangelock
 
 import (

@@ -1,4 +1,4 @@
-// Package rangelock is a mistake: it stores behind the mutex.
+// Package rangelock is a mistake: it stores without the mutex.
 package rangelock
 
 import (
