@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -13,10 +12,8 @@ import (
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
-	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/sched/vtime"
 	"btrlab/internal/study/scenario"
 	"btrlab/labs/kit"
 )
@@ -195,10 +192,9 @@ const (
 
 // nowaitCosts writes each block of a file once, with NOWAIT, in virtual time, and counts.
 func nowaitCosts(s *Student) (ok bool, text string, err error) {
-	dog.again()
 	var c sched.Counts
-	_, wrong := vtime.Run(vtime.Machine{CPUs: 2}, func(t *sched.Task) { c, err = nowaitRun(t, s) })
-	if err = errors.Join(err, wrong); err != nil {
+	r := rig{cpus: 2, flags: format.InodeNoDataCow | format.InodeNoDataSum, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: s.extent()}}
+	if err := r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error { return nowaitJob(t, x, f, &c) }); err != nil {
 		return false, "", err
 	}
 	each := float64(c.N[sched.CountSearches]) / nowaitWrites
@@ -206,67 +202,41 @@ func nowaitCosts(s *Student) (ok bool, text string, err error) {
 		fmt.Sprintf("%d of %d answered EAGAIN, want 0; %.2f tree searches of each, want at most %d", c.Punts(), nowaitWrites, each, nowaitSearches), nil
 }
 
-func nowaitRun(t *sched.Task, s *Student) (c sched.Counts, err error) {
-	dev := blockdev.NewMemory(256 << 20)
-	if err = mkfs.Make(t, dev, mkfs.Options{}); err != nil {
-		return c, err
-	}
-	x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(nowaitPolicy), NowaitExtent: s.extent()})
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, x.Close(t)) }()
-	f, err := x.Create(t, "/file", 0o644)
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, f.Close(t)) }()
-	if err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err != nil {
-		return c, err
-	}
+func nowaitJob(t *sched.Task, x *fs.FS, f *fs.File, c *sched.Counts) error {
 	const block = format.SectorSize
 	p := make([]byte, nowaitWrites*block)
-	if _, err = f.WriteAt(t, p, 0); err == nil {
-		err = x.Sync(t)
+	if _, err := f.WriteAt(t, p, 0); err != nil {
+		return err
+	}
+	if err := x.Sync(t); err != nil {
+		return err
 	}
 	x.DropCaches(t)
 	// The first write reads the tree blocks, which a NOWAIT one does not, and its ordered extent finishes.
-	if err == nil {
-		if _, err = f.WriteDirect(t, p[:block], 0); err == nil {
-			err = f.Fsync(t)
-		}
+	if _, err := f.WriteDirect(t, p[:block], 0); err != nil {
+		return err
 	}
-	if err != nil {
-		return c, err
+	if err := f.Fsync(t); err != nil {
+		return err
 	}
 	for i := range nowaitWrites {
 		for k := range block {
 			p[k] = stampOf(i)
 		}
-		t.Counts = &c
-		_, err = f.WriteIter(t, kiocb.Request{Pos: uint64(i) * block, Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p[:block]})
+		t.Counts = c
+		_, err := f.WriteIter(t, kiocb.Request{Pos: uint64(i) * block, Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p[:block]})
 		t.Counts = nil
-		if err != nil && !errors.Is(err, errno.EAGAIN) {
-			return c, err
-		}
-		if err == nil {
-			err = f.Fsync(t) // its ordered extent has finished
-		} else {
+		switch {
+		case errors.Is(err, errno.EAGAIN):
 			_, err = f.WriteDirect(t, p[:block], int64(i)*block) // a worker does it again
+		case err == nil:
+			err = f.Fsync(t) // its ordered extent has finished
 		}
 		if err != nil {
-			return c, err
+			return err
 		}
 	}
-	for i := range nowaitWrites {
-		if _, err = f.ReadAt(t, p[:block], int64(i)*block); err != nil {
-			return c, err
-		}
-		if p[0] != stampOf(i) || p[block-1] != stampOf(i) {
-			return c, fmt.Errorf("block %d has %d and %d, want %d: a write was told that it is whole", i, p[0], p[block-1], stampOf(i))
-		}
-	}
-	return c, nil
+	return stamped(t, f, nowaitWrites)
 }
 
 var _ kit.NowaitSteps = (iopath.NowaitSteps)(nil)

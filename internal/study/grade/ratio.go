@@ -1,9 +1,11 @@
 package grade
 
 import (
+	"errors"
 	"fmt"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -21,69 +23,106 @@ const (
 	minRatio    = 3
 )
 
-// disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem, in virtual time.
+// disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem.
 func disjointRatio(s *Student) (bool, string, error) {
-	base, err := disjoint("locked", nil)
-	if err != nil {
-		return false, "", err
-	}
-	mine, err := disjoint("range-lock", s.NewRangeLock)
-	if err != nil {
-		return false, "", err
-	}
-	x := float64(base) / float64(mine)
-	return x >= minRatio, fmt.Sprintf("%.2f times locked: %.1f ms against %.1f ms of virtual time, want %d", x, float64(mine)/1e6, float64(base)/1e6, minRatio), nil
+	return speedup("locked", minRatio,
+		func() (int64, error) { return disjoint("locked", nil) },
+		func() (int64, error) { return disjoint("range-lock", s.NewRangeLock) })
 }
 
 // disjoint is the virtual time that the writers take, in nanoseconds.
-func disjoint(pol string, rangeLocks func() inode.RangeLocker) (int64, error) {
-	dog.again()
+func disjoint(pol string, rangeLocks func() inode.RangeLocker) (took int64, err error) {
 	const size = ratioTasks * ratioWrites * ratioBytes
-	var out error
-	var took int64
-	_, err := vtime.Run(vtime.Machine{CPUs: ratioTasks}, func(t *sched.Task) {
-		fail := func(err error) bool {
-			if err != nil && out == nil {
-				out = err
-			}
-			return err != nil
+	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow,
+		opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 2 * size, DirtyBackground: 2 * size, NewRangeLocker: rangeLocks}}
+	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
+		if err := f.Fallocate(t, 0, 0, size); err != nil {
+			return err
 		}
-		dev := blockdev.NewMemory(1 << 30)
-		if fail(mkfs.Make(t, dev, mkfs.Options{})) {
-			return
-		}
-		x, err := fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 2 * size, DirtyBackground: 2 * size, NewRangeLocker: rangeLocks})
-		if fail(err) {
-			return
-		}
-		f, err := x.Create(t, "/file", 0o644)
-		if fail(err) || fail(f.SetFlags(t, format.InodeNoDataCow)) || fail(f.Fallocate(t, 0, 0, size)) {
-			return
-		}
-		begin := t.Now()
-		var writers []*sched.Task
-		for i := range ratioTasks {
-			writers = append(writers, t.Go(fmt.Sprint("writer ", i), func(t *sched.Task) {
-				p := make([]byte, ratioBytes)
-				for n := range ratioWrites {
-					// Neighbours in the file belong to different writers.
-					if _, err := f.WriteAt(t, p, int64(n*ratioTasks+i)*ratioBytes); fail(err) {
-						return
-					}
+		took, err = inTasks(t, ratioTasks, func(t *sched.Task, i int) error {
+			p := make([]byte, ratioBytes)
+			for n := range ratioWrites {
+				// Neighbours in the file belong to different writers.
+				if _, err := f.WriteAt(t, p, int64(n*ratioTasks+i)*ratioBytes); err != nil {
+					return err
 				}
-			}))
-		}
-		for _, w := range writers {
-			t.Join(w)
-		}
-		took = t.Now() - begin
-		if fail(f.Close(t)) {
-			return
-		}
-		fail(x.Close(t))
+			}
+			return nil
+		})
+		return err
 	})
-	if out == nil {
-		out = err
+	return took, err
+}
+
+// speedup reports whether mine takes a least-th of base or less, both in nanoseconds of virtual time, and says so; name is what base is.
+func speedup(name string, least float64, base, mine func() (int64, error)) (bool, string, error) {
+	b, err := base()
+	if err != nil {
+		return false, "", err
 	}
-	return took, out
+	m, err := mine()
+	if err != nil {
+		return false, "", err
+	}
+	x := float64(b) / float64(m)
+	return x >= least, fmt.Sprintf("%.2f times %s: %.1f ms against %.1f ms of virtual time, want %v", x, name, float64(m)/1e6, float64(b)/1e6, least), nil
+}
+
+// rig is what a measurement runs on: a simulated machine, and a file of a new file system on a device in memory.
+type rig struct {
+	cpus  int
+	flags uint64 // of the file
+	model string // of the device; "" has none
+	opt   fs.Options
+}
+
+// run runs body in virtual time and returns its error, or what went wrong around it.
+func (r rig) run(body func(t *sched.Task, x *fs.FS, f *fs.File) error) error {
+	dog.again()
+	var err error
+	_, wrong := vtime.Run(vtime.Machine{CPUs: r.cpus}, func(t *sched.Task) { err = r.open(t, body) })
+	return errors.Join(err, wrong)
+}
+
+func (r rig) open(t *sched.Task, body func(t *sched.Task, x *fs.FS, f *fs.File) error) (err error) {
+	var dev blockdev.Device = blockdev.NewMemory(1 << 30)
+	if r.model != "" {
+		p, err := dm.Parse(r.model)
+		if err != nil {
+			return err
+		}
+		dev = dm.New(t, dev, p)
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	if err = mkfs.Make(t, dev, mkfs.Options{}); err != nil {
+		return err
+	}
+	x, err := fs.Open(t, dev, r.opt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, x.Close(t)) }()
+	f, err := x.Create(t, "/file", 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close(t)) }()
+	if err = f.SetFlags(t, r.flags); err != nil {
+		return err
+	}
+	return body(t, x, f)
+}
+
+// inTasks runs body in n tasks and returns the virtual time until the last of them has ended, in nanoseconds.
+func inTasks(t *sched.Task, n int, body func(t *sched.Task, i int) error) (int64, error) {
+	errs := make([]error, n)
+	begin := t.Now()
+	var writers []*sched.Task
+	for i := range n {
+		writers = append(writers, t.Go(fmt.Sprint("writer ", i), func(t *sched.Task) { errs[i] = body(t, i) }))
+	}
+	for _, w := range writers {
+		t.Join(w)
+	}
+	return t.Now() - begin, errors.Join(errs...)
 }

@@ -1,11 +1,9 @@
 package grade
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
@@ -14,10 +12,8 @@ import (
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
-	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
-	"btrlab/internal/sched/vtime"
 	"btrlab/internal/uring"
 	"btrlab/labs/kit"
 )
@@ -290,63 +286,49 @@ func ringWorkloads() []workload {
 const (
 	ringCPUs   = 4
 	ringWrites = 2000
-	ringBlock  = 4096
+	ringBlock  = format.SectorSize
 	minRing    = 2
 )
 
-// ringRatio measures how much faster cached overwrites are on the student's path than with a worker for each, in virtual time.
+// ringRatio measures how much faster cached overwrites are on the student's path than with a worker for each.
 func ringRatio(s *Student) (bool, string, error) {
-	base, err := ringTime(nil, true)
-	if err != nil {
-		return false, "", err
-	}
-	mine, err := ringTime(s.path(), false)
-	if err != nil {
-		return false, "", err
-	}
-	x := float64(base) / float64(mine)
-	return x >= minRing, fmt.Sprintf("%.2f times force_async: %.1f ms against %.1f ms of virtual time, want %d", x, float64(mine)/1e6, float64(base)/1e6, minRing), nil
+	return speedup("force_async", minRing,
+		func() (int64, error) { return ringTime(nil, true) },
+		func() (int64, error) { return ringTime(s.path(), false) })
 }
 
 // ringTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared afterwards.
 func ringTime(path *uring.Path, async bool) (took int64, err error) {
-	dog.again()
 	const size = ringWrites * ringBlock
-	_, wrong := vtime.Run(vtime.Machine{CPUs: ringCPUs}, func(t *sched.Task) {
-		var f *fs.File
-		var x *fs.FS
-		dev := blockdev.NewMemory(1 << 30)
-		if err = mkfs.Make(t, dev, mkfs.Options{}); err != nil {
-			return
+	r := rig{cpus: ringCPUs, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), DirtyLimit: 4 * size, DirtyBackground: 4 * size}}
+	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
+		if _, err := f.WriteAt(t, make([]byte, size), 0); err != nil {
+			return err
 		}
-		if x, err = fs.Open(t, dev, fs.Options{Policy: policy.MustParse("nowait-6.1"), DirtyLimit: 4 * size, DirtyBackground: 4 * size}); err != nil {
-			return
+		if took, err = ringJob(t, f, path, async); err != nil {
+			return err
 		}
-		defer func() { err = errors.Join(err, x.Close(t)) }()
-		if f, err = x.Create(t, "/file", 0o644); err != nil {
-			return
-		}
-		defer func() { err = errors.Join(err, f.Close(t)) }()
-		if err = f.SetFlags(t, format.InodeNoDataCow); err != nil {
-			return
-		}
-		p := make([]byte, ringBlock)
-		for i := range ringWrites {
-			if _, err = f.WriteAt(t, p, int64(i)*ringBlock); err != nil {
-				return
-			}
-		}
-		took, err = ringJob(t, f, path, async)
-		for i := 0; err == nil && i < ringWrites; i++ {
-			if _, err = f.ReadAt(t, p, int64(i)*ringBlock); err == nil && (p[0] != stampOf(i) || p[ringBlock-1] != stampOf(i)) {
-				err = fmt.Errorf("block %d has %d and %d, want %d: a write was told that it is whole", i, p[0], p[ringBlock-1], stampOf(i))
-			}
-		}
+		return stamped(t, f, ringWrites)
 	})
-	return took, errors.Join(err, wrong)
+	return took, err
 }
 
+// stampOf is the byte that a measurement writes all over a block.
 func stampOf(block int) byte { return byte(1 + block%251) }
+
+// stamped is an error if one of the first n blocks of f has not its stamp.
+func stamped(t *sched.Task, f *fs.File, n int) error {
+	p := make([]byte, ringBlock)
+	for i := range n {
+		if _, err := f.ReadAt(t, p, int64(i)*ringBlock); err != nil {
+			return err
+		}
+		if want := stampOf(i); p[0] != want || p[ringBlock-1] != want {
+			return fmt.Errorf("block %d has %d and %d, want %d: a write was told that it is whole", i, p[0], p[ringBlock-1], want)
+		}
+	}
+	return nil
+}
 
 // ringJob writes each block once, in an order that jumps, one request at a time.
 func ringJob(t *sched.Task, f *fs.File, path *uring.Path, async bool) (int64, error) {

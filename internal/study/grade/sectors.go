@@ -1,19 +1,14 @@
 package grade
 
 import (
-	"errors"
 	"fmt"
 
-	"btrlab/internal/blockdev"
-	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
-	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
-	"btrlab/internal/sched/vtime"
 	"btrlab/internal/study/scenario"
 	"btrlab/labs/kit"
 )
@@ -67,75 +62,47 @@ const (
 	minSectors   = 5
 )
 
-// sectorRatio measures how much faster overwrites of sectors are by the student's order than one at a time, in virtual time.
+// sectorRatio measures how much faster overwrites of sectors are by the student's order than one at a time.
 func sectorRatio(s *Student) (bool, string, error) {
-	base, err := sectorTime("unaligned-exclusive", nil)
-	if err != nil {
-		return false, "", err
-	}
-	mine, err := sectorTime("unaligned-check-first", s.sectors())
-	if err != nil {
-		return false, "", err
-	}
-	x := float64(base) / float64(mine)
-	return x >= minSectors, fmt.Sprintf("%.2f times one at a time: %.1f ms against %.1f ms of virtual time, want %d", x, float64(mine)/1e6, float64(base)/1e6, minSectors), nil
+	return speedup("one at a time", minSectors,
+		func() (int64, error) { return sectorTime("unaligned-exclusive", nil) },
+		func() (int64, error) { return sectorTime("unaligned-check-first", s.sectors()) })
 }
 
 // sectorTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared afterwards.
 func sectorTime(pol string, write func(t *sched.Task, w iopath.SectorWrite)) (took int64, err error) {
-	dog.again()
 	const bytes = 2048
-	_, wrong := vtime.Run(vtime.Machine{CPUs: sectorTasks}, func(t *sched.Task) {
-		var x *fs.FS
-		var f *fs.File
-		p, perr := dm.Parse("delay")
-		dev := dm.New(t, blockdev.NewMemory(256<<20), p)
-		defer func() { err = errors.Join(err, dev.Close()) }()
-		if err = errors.Join(perr, mkfs.Make(t, dev, mkfs.Options{})); err != nil {
-			return
+	r := rig{cpus: sectorTasks, flags: format.InodeNoDataCow | format.InodeNoDataSum, model: "delay", opt: fs.Options{Policy: policy.MustParse(pol), Sectors: write}}
+	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
+		if _, err := f.WriteDirect(t, make([]byte, sectorTasks*sectorWrites*bytes), 0); err != nil {
+			return err
 		}
-		if x, err = fs.Open(t, dev, fs.Options{Policy: policy.MustParse(pol), Sectors: write}); err != nil {
-			return
-		}
-		defer func() { err = errors.Join(err, x.Close(t)) }()
-		if f, err = x.Create(t, "/file", 0o644); err != nil {
-			return
-		}
-		defer func() { err = errors.Join(err, f.Close(t)) }()
-		if err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err != nil {
-			return
-		}
-		if _, err = f.WriteDirect(t, make([]byte, sectorTasks*sectorWrites*bytes), 0); err != nil {
-			return
-		}
-		var errs [sectorTasks]error
-		begin := t.Now()
-		var writers []*sched.Task
-		for i := range sectorTasks {
-			writers = append(writers, t.Go(fmt.Sprint("writer ", i), func(t *sched.Task) {
-				p := make([]byte, bytes)
-				for n := range sectorWrites {
-					for k := range p {
-						p[k] = byte(i + 1)
-					}
-					if _, err := f.WriteDirect(t, p, int64(n*sectorTasks+i)*bytes); err != nil { // two tasks to a block
-						errs[i] = err
-						return
-					}
+		took, err = inTasks(t, sectorTasks, func(t *sched.Task, i int) error {
+			p := make([]byte, bytes)
+			for k := range p {
+				p[k] = byte(i + 1)
+			}
+			for n := range sectorWrites {
+				if _, err := f.WriteDirect(t, p, int64(n*sectorTasks+i)*bytes); err != nil { // two tasks to a block
+					return err
 				}
-			}))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		for _, w := range writers {
-			t.Join(w)
-		}
-		took = t.Now() - begin
-		err = errors.Join(errs[:]...)
-		got := make([]byte, bytes)
-		for n := 0; err == nil && n < sectorTasks*sectorWrites; n++ {
-			if _, err = f.ReadDirect(t, got[:bytes], int64(n)*bytes&^4095); err == nil && got[0] != byte(n&^1%sectorTasks+1) {
-				err = fmt.Errorf("block %d begins with %d, want %d: a write was told that it is whole", n/2, got[0], n&^1%sectorTasks+1)
+		block := make([]byte, format.SectorSize)
+		for n := range sectorTasks * sectorWrites / 2 {
+			if _, err := f.ReadDirect(t, block, int64(n)*format.SectorSize); err != nil {
+				return err
+			}
+			first := byte(2*n%sectorTasks + 1)
+			if block[0] != first || block[bytes] != first+1 {
+				return fmt.Errorf("block %d has %d and %d, want %d and %d: a write was told that it is whole", n, block[0], block[bytes], first, first+1)
 			}
 		}
+		return nil
 	})
-	return took, errors.Join(err, wrong)
+	return took, err
 }
