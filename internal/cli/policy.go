@@ -59,7 +59,7 @@ func toggleOf(g *policy.Toggle) toggleInfo {
 }
 
 func presets() []policy.Policy {
-	return slices.Concat(policy.Presets, policy.NowaitPresets, policy.UnalignedPresets)
+	return slices.Concat(policy.Presets, policy.NowaitPresets, policy.UnalignedPresets, policy.FsyncPresets)
 }
 
 func (a *app) policyList() *cobra.Command {

@@ -42,6 +42,7 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock"
+	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
@@ -175,6 +176,10 @@ func (f *FS) setPolicy(p *policy.Policy) {
 	f.env.SetPolicy(p)
 	f.data.Logging.Store(p.FsyncLog)
 	f.logs.SetOff(!p.FsyncLog)
+	f.logs.SetHow(treelog.How{
+		Leaves:  ctree.Leaves{Recheck: !p.LogNoRecheck, PushByte: !p.LogPushMin, SumAlways: !p.LogLazySum},
+		OneLeaf: !p.LogReplaceMulti, ExtraRelease: !p.LogNoExtraRelease, FieldByField: !p.LogPrepareFirst,
+	})
 }
 
 // SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs calls it first, and it may sleep. It is

@@ -23,6 +23,51 @@ type Counts struct {
 	Tried int64
 	// Again counts the answers to NOWAIT requests that would have slept, by kiocb.Again.
 	Again [32]int64
+	// Log is what the task's fsyncs cost in the trees of logs.
+	Log LogCounts
+}
+
+// LogCounter is one of the costs of an fsync in the tree of a log: what the patches of seed 003 removed.
+type LogCounter uint8
+
+// The counters of logs.
+const (
+	LogFsyncs   LogCounter = iota // fsyncs that went to a log
+	LogSearches                   // descents from the root of the tree
+	LogCOWed                      // leaves copied before a change
+	LogShifted                    // bytes that a change of a leaf moved in it or to its neighbour
+	LogRechecks                   // free space of a leaf asked for again
+	LogSums                       // item sizes added up for a deletion
+	LogReleases                   // releases of the path that logs extents
+	LogBlocks                     // tree blocks written
+	LogSupers                     // superblocks written
+	LogBytes                      // bytes of both
+	LogCounters                   // how many there are
+)
+
+var logCounterNames = [LogCounters]string{"fsyncs", "tree_searches", "leaves_cowed", "bytes_shifted", "free_space_rechecks", "sizes_summed",
+	"path_releases", "log_blocks", "superblocks", "log_bytes"}
+
+func (c LogCounter) String() string { return logCounterNames[c] }
+
+// LogLevels is how many levels a tree may have.
+const LogLevels = 8
+
+// LogCounts are the costs of a task's fsyncs in the trees of logs.
+type LogCounts struct {
+	N [LogCounters]int64
+	// Steps counts, by level, what was done while the path had the write lock of a block of that level: a block searched, an item
+	// inserted or deleted, a field of an item written, a free space or a size looked up.
+	Steps [LogLevels]int64
+	// HeldNs is how long the path had these locks.
+	HeldNs [LogLevels]int64
+}
+
+// CountLog adds n to a counter of logs.
+func (t *Task) CountLog(c LogCounter, n int) {
+	if t.Counts != nil {
+		t.Counts.Log.N[c] += int64(n)
+	}
 }
 
 // Add adds o.
@@ -33,6 +78,13 @@ func (c *Counts) Add(o *Counts) {
 	}
 	for i := range c.Again {
 		c.Again[i] += o.Again[i]
+	}
+	for i := range c.Log.N {
+		c.Log.N[i] += o.Log.N[i]
+	}
+	for i := range c.Log.Steps {
+		c.Log.Steps[i] += o.Log.Steps[i]
+		c.Log.HeldNs[i] += o.Log.HeldNs[i]
 	}
 }
 

@@ -60,11 +60,18 @@ type copier struct {
 	names bool // the transaction has changed its names or attributes since
 	dirs  []format.Ino
 	done  uint64 // file extents that end here or before are in the log
+	how   How
+	path  ctree.Path // for file extents
 }
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, last inode.Logged) *copier {
-	return &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
+	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
 		last: last, again: last.Transid == h.Transid()}
+	if how := l.how.Load(); how != nil {
+		c.how = *how
+	}
+	c.tr.Leaves = c.how.Leaves
+	return c
 }
 
 // mayLog is ErrCommit for an inode of which a log cannot tell all.
@@ -253,6 +260,9 @@ func (c *copier) extents(size uint64) error {
 			return err
 		}
 	}
+	if c.how.ExtraRelease {
+		c.release()
+	}
 	return nil
 }
 
@@ -307,12 +317,20 @@ func (c *copier) extent(fe *format.FileExtent, start, end uint64) error {
 		return nil // it reaches from one changed range into the next
 	}
 	c.done = end
-	if c.again {
-		if _, err := c.dst.DropExtents(c.t, &c.tr, c.log.root, c.ip.Ino, start, end, fstree.DropOptions{}); err != nil {
-			return err
-		}
-	}
-	return c.dst.InsertFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, fe)
+	return c.put(fe, start, end)
+}
+
+// put makes the log have fe for [start, end).
+func (c *copier) put(fe *format.FileExtent, start, end uint64) error {
+	defer c.release()
+	return c.dst.ReplaceFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, end, fe,
+		fstree.Replace{Drop: c.again, OneLeaf: c.how.OneLeaf, FieldByField: c.how.FieldByField}, &c.path)
+}
+
+// release lets the path of file extents go.
+func (c *copier) release() {
+	c.t.CountLog(sched.LogReleases, 1)
+	c.path.Release(c.t)
 }
 
 // sums copies the checksums of [lo, hi), a part of the file extent fe at start, if this transaction has written it. Models log_extent_csums().

@@ -50,10 +50,20 @@ type Logs struct {
 
 	// off says that no inode is logged: then nothing is remembered of names.
 	off atomic.Bool
+	how atomic.Pointer[How]
 
 	top  tree // of the logs
 	mu   lock.Mutex
 	subs []*tree // of all subvolumes that were opened; protected by mu
+}
+
+// How is how items are put into a log. The zero value is what the kernel does since 5.18, each field what it did before: the patches of seed 003;
+// labs/reference 6.6.
+type How struct {
+	Leaves       ctree.Leaves // of the trees of logs
+	OneLeaf      bool         // fstree.Replace
+	ExtraRelease bool         // the path is released once more after all extents
+	FieldByField bool         // fstree.Replace
 }
 
 // LogConfig is what Logs works with.
@@ -106,6 +116,9 @@ func (l *Logs) Configure(c LogConfig) { l.cfg = c }
 // SetOff says whether nothing will be logged. The caller has no operation in flight.
 func (l *Logs) SetOff(off bool) { l.off.Store(off) }
 
+// SetHow says how items are put into logs. The caller has no operation in flight.
+func (l *Logs) SetHow(how How) { l.how.Store(&how) }
+
 // Attach gives a subvolume that was opened its log.
 func (l *Logs) Attach(t *sched.Task, r *ctree.Root) {
 	s := new(tree)
@@ -155,6 +168,7 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (Ticke
 		l.spoil(h)
 		return k, err
 	}
+	t.CountLog(sched.LogFsyncs, 1)
 	ip.SetLogged(t, inode.Logged{Transid: h.Transid(), Sync: k.sync, Size: size})
 	return k, nil
 }
@@ -303,7 +317,7 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	blocks, bytenr, level := l.seal(t, log, k.sync)
 	log.mu.Unlock(t)
 
-	err = l.cfg.Trans.Forest.WriteOut(t, blocks, l.cfg.Trans.Volumes)
+	err = l.write(t, blocks)
 	if err == nil {
 		err = l.syncTop(t, h, log.subvol, bytenr, level)
 	}
@@ -312,6 +326,14 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	}
 	log.leave(t, k.sync, err)
 	return err
+}
+
+// write writes blocks that were sealed.
+func (l *Logs) write(t *sched.Task, blocks *ctree.DirtySet) error {
+	n := blocks.Len(t)
+	t.CountLog(sched.LogBlocks, n)
+	t.CountLog(sched.LogBytes, n*l.cfg.Trans.Forest.NodeSize())
+	return l.cfg.Trans.Forest.WriteOut(t, blocks, l.cfg.Trans.Volumes)
 }
 
 // syncTop makes the tree of logs name the log of subvol at bytenr, and makes that durable.
@@ -332,11 +354,13 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	blocks, bytenr, level := l.seal(t, top, n)
 	top.mu.Unlock(t)
 
-	err = l.cfg.Trans.Forest.WriteOut(t, blocks, l.cfg.Trans.Volumes)
+	err = l.write(t, blocks)
 	if err == nil && !l.usable(h) {
 		err = ErrCommit
 	}
 	if err == nil {
+		t.CountLog(sched.LogSupers, 1)
+		t.CountLog(sched.LogBytes, format.SuperSize)
 		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level)
 	}
 	if err != nil {

@@ -109,6 +109,18 @@ type Policy struct {
 	UnalignedExclusive, UnalignedCheckFirst, UnalignedRetry bool
 	// FsyncLog: fsync writes a log tree where it can, and does not commit.
 	FsyncLog bool
+	// LogNoRecheck: a push of items to a neighbour leaf asks for its free space once, before it is copied.
+	LogNoRecheck bool
+	// LogPushMin: a small leaf copies a neighbour only if that takes an item, and the right one only if that takes all of them.
+	LogPushMin bool
+	// LogLazySum: the sizes of deleted items are added up only when data moves for them.
+	LogLazySum bool
+	// LogReplaceMulti: an extent that replaces others is inserted in the last leaf that had one of them.
+	LogReplaceMulti bool
+	// LogNoExtraRelease: the path is released once after the extents of an inode.
+	LogNoExtraRelease bool
+	// LogPrepareFirst: a file extent item is made before its place is searched, and copied there.
+	LogPrepareFirst bool
 	// Wrong are orders that were bugs; see Wrongs.
 	Wrong Wrong
 
@@ -120,14 +132,14 @@ type Policy struct {
 	WriteSteps WriteOrder
 }
 
-// Parse reads a specification: the name of a preset, of Presets, NowaitPresets or UnalignedPresets, then any number of "+TOGGLE" and "!TOGGLE", which
+// Parse reads a specification: the name of a preset, of Presets, NowaitPresets, UnalignedPresets or FsyncPresets, then any number of "+TOGGLE" and "!TOGGLE", which
 // switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
 func Parse(spec string) (Policy, error) {
 	name, rest := cutToggle(spec)
-	all := slices.Concat(Presets, NowaitPresets, UnalignedPresets)
+	all := slices.Concat(Presets, NowaitPresets, UnalignedPresets, FsyncPresets)
 	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 	if i < 0 {
-		known := slices.Concat(Names(), NowaitNames(), UnalignedNames())
+		known := slices.Concat(Names(), NowaitNames(), UnalignedNames(), FsyncNames())
 		if n := prose.Nearest(name, known); n != "" {
 			return Policy{}, fmt.Errorf("unknown policy %q, did you mean %q?", name, n)
 		}

@@ -33,6 +33,7 @@ var Presets = []Policy{
 		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
 		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
 		NowaitBuffered: true,
+		LogNoRecheck:   true, LogPushMin: true, LogLazySum: true, LogReplaceMulti: true, LogNoExtraRelease: true, LogPrepareFirst: true,
 	},
 }
 
@@ -85,35 +86,43 @@ var UnalignedPresets = []Policy{
 
 // unaligned is modern with one more toggle.
 func unaligned(name, about string, field func(p *Policy) *bool) Policy {
-	p := Presets[slices.IndexFunc(Presets, func(p Policy) bool { return p.Name == "modern" })]
+	return like(Presets, "modern", name, about, func(p *Policy) { *field(p) = true })
+}
+
+// FsyncPresets are the ways of an fsync, oldest first: the kernel of nowait-5.8 with each. Names does not list them.
+var FsyncPresets = []Policy{
+	like(NowaitPresets, "nowait-5.8", "fsync-commit", "Linux 5.17 with notreelog: every fsync commits the transaction", func(p *Policy) { p.FsyncLog = false }),
+	like(NowaitPresets, "nowait-5.8", "fsync-5.17", "Linux 5.17: an fsync writes a log tree; the kernel before seed 003", func(p *Policy) { p.FsyncLog = true }),
+	like(NowaitPresets, "nowait-5.8", "fsync-5.18", "Linux 5.18: the same kernel with the six patches of seed 003", func(p *Policy) {
+		p.FsyncLog = true
+		p.LogNoRecheck, p.LogPushMin, p.LogLazySum, p.LogReplaceMulti, p.LogNoExtraRelease, p.LogPrepareFirst = true, true, true, true, true, true
+	}),
+}
+
+// like is a preset of the list with another name and a change.
+func like(list []Policy, of, name, about string, change func(p *Policy)) Policy {
+	p := list[slices.IndexFunc(list, func(p Policy) bool { return p.Name == of })]
 	p.Name, p.About = name, about
-	*field(&p) = true
+	change(&p)
 	return p
 }
 
 // Names lists the presets.
-func Names() []string {
-	names := make([]string, len(Presets))
-	for i := range Presets {
-		names[i] = Presets[i].Name
-	}
-	return names
-}
+func Names() []string { return namesOf(Presets) }
 
 // NowaitNames lists the presets of NOWAIT.
-func NowaitNames() []string {
-	names := make([]string, len(NowaitPresets))
-	for i := range NowaitPresets {
-		names[i] = NowaitPresets[i].Name
-	}
-	return names
-}
+func NowaitNames() []string { return namesOf(NowaitPresets) }
 
 // UnalignedNames lists the presets of direct writes of sectors.
-func UnalignedNames() []string {
-	names := make([]string, len(UnalignedPresets))
-	for i := range UnalignedPresets {
-		names[i] = UnalignedPresets[i].Name
+func UnalignedNames() []string { return namesOf(UnalignedPresets) }
+
+// FsyncNames lists the presets of fsync.
+func FsyncNames() []string { return namesOf(FsyncPresets) }
+
+func namesOf(list []Policy) []string {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].Name
 	}
 	return names
 }

@@ -94,7 +94,8 @@ func (f *Forest) growRoot(t *sched.Task, tr *Trans, r *Root, p *Path) error {
 	b.Node.SetPtrGeneration(0, old.generation)
 	r.setRoot(tr, b)
 	p.top++
-	p.Nodes[p.top], p.Slots[p.top], p.locks[p.top] = b, 0, lockWrite
+	p.Nodes[p.top], p.Slots[p.top] = b, 0
+	p.holds(t, p.top)
 	return nil
 }
 
@@ -290,7 +291,8 @@ func (f *Forest) balanceLevel(t *sched.Task, tr *Trans, r *Root, p *Path, level 
 		}
 		r.setRoot(tr, child)
 		drop(t, child)
-		p.Nodes[level], p.locks[level] = nil, lockNone
+		p.letGo(t, level)
+		p.Nodes[level] = nil
 		return f.freeBlock(t, tr, r, mid, true)
 	}
 	if mid.Node.Nritems() > f.ptrsMax/4 {

@@ -79,6 +79,19 @@ type Trans struct {
 	Dirty       *DirtySet     // shared by all handles of the transaction
 	RootDirtied func(r *Root) // called when a root's node changes, with the new node locked; may be nil
 	Priv        any           // the handle, for the Allocator
+	Leaves      Leaves
+}
+
+// Leaves is how the leaves of a tree are pushed and joined. The zero value is what kernels do since 5.18, each field what they did before: the
+// first three patches of seed 003; labs/reference 6.6.
+type Leaves struct {
+	// Recheck asks a neighbour for its free space once more after it was copied, which changes nothing.
+	Recheck bool
+	// PushByte pushes the items of a leaf that has become small to a neighbour that has room for a byte, and copies it before it
+	// is known whether one item fits.
+	PushByte bool
+	// SumAlways adds up the sizes of the items that are deleted when no data has to move for them, too.
+	SumAlways bool
 }
 
 // Config describes the file system.

@@ -102,6 +102,10 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 	if err != nil || right == nil {
 		return false, err
 	}
+	if tr.Leaves.Recheck && !p.recheck(t, right, need) {
+		drop(t, right)
+		return false, nil
+	}
 	free := right.Node.LeafFreeSpace()
 	n := left.Node
 	nr := n.Nritems()
@@ -147,6 +151,7 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 		drop(t, right)
 		return false, nil
 	}
+	countShift(t, right, spaceUsed(n, nr-items, items))
 	moveRight(n, right.Node, items)
 	upper.Node.SetKey(uslot+1, right.Node.Key(0))
 	if keep := nr - items; slot >= keep {
@@ -157,6 +162,16 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 		drop(t, right)
 	}
 	return true, nil
+}
+
+// recheck asks b, a neighbour that was copied, once more whether it has room for need bytes. A copy has what its source has, and the source was
+// asked under its lock: the answer is yes. Models push_leaf_left() and push_leaf_right() before b4e098a97f17.
+func (p *Path) recheck(t *sched.Task, b *Buffer, need int) bool {
+	p.Touch(t, 4) // item count, offset of the last item, and both ends of the sum
+	if c := b.logCounts(t); c != nil {
+		c.N[sched.LogRechecks]++
+	}
+	return b.Node.LeafFreeSpace() >= need
 }
 
 // pushLeafLeft moves items from the front of the path's leaf to its left neighbour, when that has room for need bytes: as many
@@ -177,6 +192,10 @@ func (f *Forest) pushLeafLeft(t *sched.Task, tr *Trans, r *Root, p *Path, minSiz
 	left, err := f.lockNeighbour(t, tr, r, p, 1, p.Slots[1]-1, nestLeft, func(n format.Node) bool { return n.LeafFreeSpace() >= need })
 	if err != nil || left == nil {
 		return false, err
+	}
+	if tr.Leaves.Recheck && !p.recheck(t, left, need) {
+		drop(t, left)
+		return false, nil
 	}
 	free := left.Node.LeafFreeSpace()
 	slot := p.Slots[0]
@@ -210,6 +229,7 @@ func (f *Forest) pushLeafLeft(t *sched.Task, tr *Trans, r *Root, p *Path, minSiz
 		return false, nil
 	}
 	leftNr := left.Node.Nritems()
+	countShift(t, left, spaceUsed(n, 0, items))
 	moveLeft(left.Node, n, items)
 	if items < nr {
 		p.fixLowKeys(n.Key(0), 1)
@@ -324,6 +344,7 @@ func (f *Forest) splitLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p 
 			p.replace(t, right, 0)
 			return nil
 		}
+		countShift(t, right, spaceUsed(n, mid, nr-mid))
 		moveRight(n, right.Node, nr-mid)
 		f.insertPtr(p, right.Node.Key(0), right, p.Slots[1]+1, 1)
 		if mid <= slot {
@@ -390,6 +411,8 @@ func (f *Forest) setupItems(t *sched.Task, p *Path, keys []format.Key, sizes []i
 		end = n.ItemOffset(slot - 1)
 	}
 	low := n.LeafDataEnd()
+	p.step(t, len(keys))
+	countShift(t, p.Nodes[0], end-low+(nr-slot)*format.ItemHeaderSize)
 	copy(data(n, low-total, end-total), data(n, low, end))
 	clear(data(n, end-total, end))
 	copy(heads(n, slot+len(keys), nr+len(keys)), heads(n, slot, nr))
@@ -417,6 +440,24 @@ func (f *Forest) InsertEmptyItem(t *sched.Task, tr *Trans, r *Root, p *Path, key
 	t.Spend(cost.Item, 1)
 	f.setupItems(t, p, keys[:], sizes[:])
 	return nil
+}
+
+// InsertHere inserts an item of size zeroed bytes into the path's leaf, without a search of its own: ok says that the leaf is write-locked and has
+// room. The path points at the item then, and only the leaf is locked.
+//
+// Models the insertion at the end of fs/btrfs/file.c:btrfs_drop_extents().
+//
+// Preconditions:
+//   - The place of key is in the path's leaf, and the path comes from a search with insLen < 0: in slot 0 the parents' keys change as well.
+func (f *Forest) InsertHere(t *sched.Task, p *Path, key format.Key, size int) (ok bool) {
+	if p.Nodes[0] == nil || p.locks[0] != lockWrite || p.Leaf().LeafFreeSpace() < size+format.ItemHeaderSize {
+		return false
+	}
+	p.Slots[0], _ = searchNode(p.Leaf(), key)
+	t.Spend(cost.Item, 1)
+	keys, sizes := [1]format.Key{key}, [1]int{size}
+	f.setupItems(t, p, keys[:], sizes[:])
+	return true
 }
 
 // searchNew makes room at the place of a key that does not exist.
@@ -484,9 +525,14 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	if !leaf.madeBy(tr) {
 		panic(fmt.Sprintf("ctree: delete from block %d generation %d in transaction %d", n.Bytenr(), leaf.generation, tr.ID))
 	}
-	if rest := have - slot - nr; rest > 0 {
-		size := itemEnd(n, slot) - n.ItemOffset(slot+nr-1)
+	p.step(t, nr)
+	rest, size := have-slot-nr, 0
+	if rest > 0 || tr.Leaves.SumAlways {
+		size = p.sizes(t, tr, slot, nr)
+	}
+	if rest > 0 {
 		low := n.LeafDataEnd()
+		countShift(t, leaf, n.ItemOffset(slot+nr-1)-low+rest*format.ItemHeaderSize)
 		copy(data(n, low+size, itemEnd(n, slot)), data(n, low, n.ItemOffset(slot+nr-1)))
 		copy(heads(n, slot, have-nr), heads(n, slot+nr, have))
 		shiftOffsets(n, slot, have-nr, size)
@@ -510,10 +556,17 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	// reference, and lock it again then.
 	leaf.refs.Add(1)
 	uslot := p.Slots[1]
-	_, err := f.pushLeafLeft(t, tr, r, p, 0, format.ItemHeaderSize+n.ItemSize(0), true, math.MaxInt)
+	least, need := 0, format.ItemHeaderSize+n.ItemSize(0)
+	if tr.Leaves.PushByte {
+		least, need = 1, 1
+	}
+	_, err := f.pushLeafLeft(t, tr, r, p, least, need, true, math.MaxInt)
 	if err == nil && p.Nodes[0] == leaf && n.Nritems() > 0 {
 		// All or nothing: there is no use in a leaf with still fewer items.
-		_, err = f.pushLeafRight(t, tr, r, p, 0, spaceUsed(n, 0, n.Nritems()), true, 0)
+		if need = spaceUsed(n, 0, n.Nritems()); tr.Leaves.PushByte {
+			need = 1
+		}
+		_, err = f.pushLeafRight(t, tr, r, p, least, need, true, 0)
 	}
 	if errors.Is(err, errno.ENOSPC) {
 		// No room for the copy of a neighbour. The leaf stays as it is.
@@ -529,6 +582,18 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	return err
 }
 
+// sizes adds up the data of nr items from slot on, one after the other as the kernel does. Models btrfs_del_items(), before and since 0cae23b66a5f.
+func (p *Path) sizes(t *sched.Task, tr *Trans, slot, nr int) (sum int) {
+	for i := range nr {
+		sum += p.Leaf().ItemSize(slot + i)
+	}
+	if c := p.Nodes[0].logCounts(t); c != nil {
+		c.N[sched.LogSums] += int64(nr)
+		p.Touch(t, nr)
+	}
+	return sum
+}
+
 // delLeaf frees an empty leaf, to which uslot of the path's level-1 node points, and releases the path. leaf has a reference
 // besides the path's, which is put.
 //
@@ -538,7 +603,7 @@ func (f *Forest) delLeaf(t *sched.Task, tr *Trans, r *Root, p *Path, leaf *Buffe
 	p.delPtr(1, uslot)
 	if p.Nodes[0] == leaf {
 		// The path's lock and the extra reference go to freeBlock.
-		p.locks[0] = lockNone
+		p.letGo(t, 0)
 		p.Release(t)
 	} else {
 		p.Release(t)

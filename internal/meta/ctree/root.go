@@ -178,6 +178,9 @@ func (r *Root) lockRoot(t *sched.Task, p *Path, writeLevel int) error {
 		}
 		if b == r.node.Load() {
 			p.Nodes[b.level], p.locks[b.level], p.top = b, kind, b.level
+			if kind == lockWrite {
+				p.holds(t, b.level)
+			}
 			return nil
 		}
 		b.unlock(t, kind)
@@ -273,6 +276,9 @@ func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot 
 	// may be storing b's checksum.
 	c.Node.SetNritems(b.Node.Nritems())
 	copy(c.Node[format.HeaderSize:], b.Node[format.HeaderSize:])
+	if n := b.logCounts(t); n != nil && b.level == 0 {
+		n.N[sched.LogCOWed]++
+	}
 	last := true
 	if r.mayBeShared(b, parent) {
 		if last, err = f.alloc.UpdateRefForCow(t, tr, r, b, c); err != nil {

@@ -49,6 +49,8 @@ type Path struct {
 	newOnly  bool    // the key must not exist: make no room beside it
 	readHeld bool    // read with the path locked: a read without the locks failed
 	pin      *Buffer // keeps what was just read in the cache until the search has come to it again
+
+	since [format.MaxLevel]int64 // when the path got the write lock of a level; for the counters of logs only
 }
 
 // Leaf is the leaf the path points into.
@@ -76,11 +78,11 @@ func (p *Path) Release(t *sched.Task) {
 		if b == nil {
 			continue
 		}
-		p.Nodes[i] = nil
 		if k := p.locks[i]; k != lockNone {
-			p.locks[i] = lockNone
+			p.letGo(t, i)
 			b.unlock(t, k)
 		}
+		p.Nodes[i] = nil
 		b.Put()
 	}
 	p.top = 0
@@ -89,7 +91,7 @@ func (p *Path) Release(t *sched.Task) {
 // unlockAt lets the lock of a level go; the node stays.
 func (p *Path) unlockAt(t *sched.Task, level int) {
 	if k := p.locks[level]; k != lockNone {
-		p.locks[level] = lockNone
+		p.letGo(t, level)
 		p.Nodes[level].unlock(t, k)
 	}
 }
@@ -176,6 +178,9 @@ func (f *Forest) SearchSlot(t *sched.Task, tr *Trans, r *Root, key format.Key, p
 
 func (f *Forest) search(t *sched.Task, tr *Trans, r *Root, key format.Key, p *Path, insLen int, cow bool) (bool, error) {
 	t.Count(sched.CountSearches)
+	if r.ID == format.TREE_LOG_OBJECTID {
+		t.CountLog(sched.LogSearches, 1)
+	}
 	lowestUnlock := 1
 	// Nodes up to this level are locked for writing.
 	writeLevel := 0
@@ -203,6 +208,7 @@ again:
 	level := p.top
 	for {
 		t.Spend(cost.Search, 1)
+		p.step(t, 1)
 		b := p.Nodes[level]
 		if cow && shouldCOW(tr, r, b) {
 			// A copy needs the write lock of the block and of its parent.
@@ -280,7 +286,7 @@ again:
 		p.Nodes[level] = c
 		if level <= writeLevel {
 			c.lock.LockNested(t, lockSub(level, nestNormal))
-			p.locks[level] = lockWrite
+			p.holds(t, level)
 		} else if err := p.readLock(t, c); err != nil {
 			return false, err
 		}

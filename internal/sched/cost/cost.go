@@ -47,6 +47,7 @@ const (
 	Punt                        // giving a request to a worker of the ring, without the wake-up
 	AIO                         // what io_submit costs for a request above a system call of its own
 	Events                      // a system call that asks for completions: io_getevents, or io_uring_enter that only waits
+	Field                       // a field of an item in a leaf, read or written
 	Count                       // how many there are
 )
 
@@ -95,6 +96,7 @@ var defaults = [Count]Entry{
 	RingReap:  {Name: "ring-reap", Unit: "call", Nano: 50, Source: "estimate: two loads of what another task stored, and a store"},
 	Punt:      {Name: "punt", Unit: "request", Nano: 300, Source: "estimate: a copy of the request's state, and a work queued"},
 	AIO:       {Name: "aio", Unit: "request", Nano: 250, Source: "measured: the seed 001 job, libaio 197k/s against psync 231k/s: 0.75 us with events"},
+	Field:     {Name: "field", Unit: "field", Nano: 8, Source: "estimate: an access through the pages of a tree block, with its bounds"},
 	Events:    {Name: "events", Unit: "call", Nano: 500, Source: "estimate: as syscall, without a file"},
 }
 

@@ -1,0 +1,102 @@
+package fs_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/sched"
+)
+
+// TestFsyncLogOverwrite: an fsync of one overwritten block of a file writes the leaf of the log, the leaf of the tree of logs and one superblock, under each
+// policy of logs, and never more than three blocks.
+func TestFsyncLogOverwrite(t *testing.T) {
+	for _, spec := range []string{"fsync-5.17", "fsync-5.18"} {
+		x := fstest.New(t, fstest.Policy(spec))
+		f := x.Create("/f")
+		p := bytes.Repeat([]byte{1}, 64<<10)
+		x.WriteAt(f, p, 0)
+		x.Must(x.FS.Sync(x.T))
+		w := sched.NewTask("writer")
+		for i := range 4 {
+			var c sched.Counts
+			w.Counts = &c
+			if _, err := f.WriteAt(w, p[:4096], int64(4096*(i+1))); err != nil {
+				t.Fatal(err)
+			}
+			x.Must(f.Fsync(w))
+			n := &c.Log.N
+			if n[sched.LogFsyncs] != 1 || n[sched.LogSupers] != 1 || n[sched.LogBlocks] < 2 || n[sched.LogBlocks] > 3 {
+				t.Errorf("%s: fsync %d: have %d logs, %d blocks and %d superblocks, want 1, 2 to 3 and 1", spec, i, n[sched.LogFsyncs], n[sched.LogBlocks], n[sched.LogSupers])
+			}
+			if want := n[sched.LogBlocks]*16384 + 4096; n[sched.LogBytes] != want {
+				t.Errorf("%s: fsync %d: have %d bytes of log want %d", spec, i, n[sched.LogBytes], want)
+			}
+		}
+		x.Must(f.Close(x.T))
+	}
+}
+
+// logCosts is what fsyncs cost in a log that has two files in many leaves, after writes like those of seed 003's job: of 4 KiB to 1 MiB at random.
+func logCosts(t *testing.T, spec string) sched.LogCounts {
+	x := fstest.New(t, fstest.Policy(spec))
+	const blocks = 2048
+	room := x.Create("/room") // no fsync goes to a log in a transaction that makes a block group
+	x.Must(room.Fallocate(x.T, 0, 0, 8*blocks*4096))
+	x.Must(x.FS.Sync(x.T))
+	x.Must(room.Truncate(x.T, 0))
+	x.Must(room.Close(x.T))
+	f := x.Create("/f")
+	x.WriteAt(f, make([]byte, blocks*4096), 0)
+	x.Must(x.FS.Sync(x.T))
+	for i := 0; i < blocks; i += 2 {
+		x.WriteAt(f, make([]byte, 4096), int64(4096*i))
+	}
+	x.Must(f.Fsync(x.T))
+	var c sched.Counts
+	w := sched.NewTask("writer")
+	w.Counts = &c
+	r := rand.New(rand.NewPCG(3, 3))
+	p := make([]byte, 1<<20)
+	for range 60 {
+		n := []int{1, 1, 2, 4, 8, 16, 32, 64, 128, 256}[r.IntN(10)]
+		x.WriteAt(f, p[:4096*n], int64(4096*r.IntN(blocks-n)))
+		x.Must(f.Fsync(w))
+	}
+	x.Must(f.Close(x.T))
+	return c.Log
+}
+
+// TestFsyncLogCosts: what a patch of seed 003 takes away from an fsync, when it is the first of the six and when it is the last. What L2_PUSH_MIN does
+// is in package ctree's TestSmallLeaf: whether an fsync writes less with it depends on how full the leaves are.
+func TestFsyncLogCosts(t *testing.T) {
+	old, all := logCosts(t, "fsync-5.17"), logCosts(t, "fsync-5.18")
+	t.Logf("5.17: %v", old)
+	t.Logf("5.18: %v", all)
+	leaf := func(c *sched.LogCounts) int64 { return c.Steps[0] }
+	n := func(i sched.LogCounter) func(c *sched.LogCounts) int64 {
+		return func(c *sched.LogCounts) int64 { return c.N[i] }
+	}
+	for _, c := range []struct {
+		toggle, what string
+		cost         func(c *sched.LogCounts) int64
+	}{
+		{"L1_NO_RECHECK", "free space asked for again", n(sched.LogRechecks)},
+		{"L3_LAZY_SUM", "sizes added up", n(sched.LogSums)},
+		{"L4_REPLACE_MULTI", "searches", n(sched.LogSearches)},
+		{"L5_NO_EXTRA_RELEASE", "releases", n(sched.LogReleases)},
+		{"L6_PREPARE_FIRST", "steps with the leaf locked", leaf},
+	} {
+		with, without := logCosts(t, "fsync-5.17+"+c.toggle), logCosts(t, "fsync-5.18!"+c.toggle)
+		if have, was := c.cost(&with), c.cost(&old); have >= was {
+			t.Errorf("%s: %s: have %d want less than %d", c.toggle, c.what, have, was)
+		}
+		if c.toggle == "L1_NO_RECHECK" {
+			continue // the others leave no push to a neighbour that was copied
+		}
+		if have, is := c.cost(&without), c.cost(&all); have <= is {
+			t.Errorf("without %s: %s: have %d want more than %d", c.toggle, c.what, have, is)
+		}
+	}
+}
