@@ -517,3 +517,65 @@ func TestArrayWork(tt *testing.T) {
 		tt.Errorf("%d reads: busy for %v", n, time.Duration(st.CPUBusy))
 	}
 }
+
+// TestQueues: the requests of a submitter end on the task of its queue, each once, and queues end theirs at the same time.
+func TestQueues(tt *testing.T) {
+	const tasks, n, each = 4, 300, 10 * time.Microsecond
+	run := func(queues int) (took int64, enders int) {
+		_, err := vtime.Run(vtime.Machine{CPUs: 12, Costs: &cost.Table{}}, func(t *sched.Task) {
+			m := New(t, blockdev.NewMemory(16<<20), Params{Name: "queues", Disks: 1, Channels: 4096, Depth: 4096, Write: time.Millisecond, Queues: queues})
+			var ends [tasks][n]int // of each request
+			by := map[*sched.Task]bool{}
+			left := tasks * n
+			buf := make([]byte, 512)
+			begin := t.Now()
+			var all []*sched.Task
+			for i := range tasks {
+				all = append(all, t.Go("submitter", func(t *sched.Task) {
+					var mine *sched.Task
+					for j := range n {
+						m.Submit(t, &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(j) * 512, Vecs: [][]byte{buf}, EndIO: func(t *sched.Task, _ *blockdev.Bio) {
+							if mine == nil {
+								mine = t
+							}
+							if mine != t {
+								tt.Errorf("request %d of task %d ends on another task than the first", j, i)
+							}
+							by[t] = true
+							t.Charge(each)
+							ends[i][j]++
+							if left--; left == 0 {
+								took = t.Now() - begin
+							}
+						}})
+					}
+				}))
+			}
+			for _, x := range all {
+				t.Join(x)
+			}
+			t.Sleep(100 * time.Millisecond)
+			for i := range ends {
+				for j, k := range ends[i] {
+					if k != 1 {
+						tt.Errorf("%d queues: request %d of task %d has ended %d times", queues, j, i, k)
+						return
+					}
+				}
+			}
+			enders = len(by)
+			if err := m.Close(); err != nil {
+				tt.Error(err)
+			}
+		})
+		if err != nil {
+			tt.Fatal(err)
+		}
+		return took, enders
+	}
+	alone, one := run(0)
+	four, enders := run(tasks)
+	if work := int64(n * each); one != 1 || enders != tasks || alone < tasks*work || four < work || four > 2*work {
+		tt.Errorf("%d tasks end all in %v, %d in %v; want 1 and %v, %d and %v", one, time.Duration(alone), enders, time.Duration(four), tasks*n*each, tasks, n*each)
+	}
+}

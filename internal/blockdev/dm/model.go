@@ -45,6 +45,8 @@ type Model struct {
 	waiting atomic.Int64   // len(heap)
 	closing atomic.Bool
 	irqs    []*interrupts // of the members, in the simulated runtime
+	ends    []*ending     // the queues, in the simulated runtime
+	endOf   map[*sched.Task]int
 	nextIRQ int
 }
 
@@ -54,6 +56,7 @@ type request struct {
 	inner blockdev.Bio
 	due   int64
 	seq   uint64
+	end   int // of ends
 }
 
 // New puts p's latency over dev. Its timer task is of t's runtime and ends with Close.
@@ -71,6 +74,15 @@ func New(t *sched.Task, dev blockdev.Device, p Params) *Model {
 			x.idle.Init(idleClass)
 			x.task = t.Go("irq/"+p.Name, x.run)
 			m.irqs = append(m.irqs, x)
+		}
+	}
+	if p.Queues > 1 && t.Simulator() != nil {
+		m.endOf = map[*sched.Task]int{}
+		for range p.Queues {
+			x := &ending{m: m}
+			x.idle.Init(idleClass)
+			x.task = t.Go("irq/"+p.Name, x.run)
+			m.ends = append(m.ends, x)
 		}
 	}
 	m.timer = t.Go("device/"+p.Name, m.run)
@@ -96,11 +108,14 @@ func (m *Model) Close() error {
 	for _, x := range m.irqs {
 		x.idle.Wake(x.task)
 	}
+	for _, x := range m.ends {
+		x.idle.Wake(x.task)
+	}
 	return m.dev.Close()
 }
 
 // Submit moves b's bytes and queues its end. It sleeps while the device is full, except on the timer
-// task: an end that submits again must not wait for the ends that follow it.
+// task: an end that submits again must not wait for the ends that follow it. A task of Queues may wait: the timer task makes room.
 func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 	m.mu.Lock(t)
 	if t != m.timer {
@@ -114,6 +129,9 @@ func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 		r, m.free = m.free[n-1], m.free[:n-1]
 	} else {
 		r = &request{m: m}
+	}
+	if len(m.ends) > 0 {
+		r.end = m.queueOf(t)
 	}
 	m.mu.Unlock(t)
 	r.bio = b
@@ -191,19 +209,79 @@ func (m *Model) run(t *sched.Task) {
 		if m.inside -= n; m.inside < m.depth {
 			m.room.Broadcast(t)
 		}
-		m.mu.Unlock(t)
-		for _, r := range batch[:n] {
-			b := r.bio
-			if b.Op == blockdev.OpWrite {
-				m.handle(t)
-			}
-			b.Err = r.inner.Err
-			r.bio, r.inner = nil, blockdev.Bio{}
-			b.EndIO(t, b)
+		if len(m.ends) > 0 {
+			m.handOver(t, batch[:n])
+			continue
 		}
-		m.mu.Lock(t)
-		m.free = append(m.free, batch[:n]...)
 		m.mu.Unlock(t)
+		m.finish(t, batch[:n])
+	}
+}
+
+// finish ends requests that have left the device.
+func (m *Model) finish(t *sched.Task, list []*request) {
+	for _, r := range list {
+		b := r.bio
+		if b.Op == blockdev.OpWrite {
+			m.handle(t)
+		}
+		b.Err = r.inner.Err
+		r.bio, r.inner = nil, blockdev.Bio{}
+		b.EndIO(t, b)
+	}
+	m.mu.Lock(t)
+	m.free = append(m.free, list...)
+	m.mu.Unlock(t)
+}
+
+// ending is the task of one of the queues of Params.Queues.
+type ending struct {
+	m       *Model
+	task    *sched.Task
+	idle    lock.WaitQueue
+	list    []*request   // protected by m.mu
+	pending atomic.Int64 // len(list)
+}
+
+// queueOf is the queue of a submitter. m.mu is held.
+func (m *Model) queueOf(t *sched.Task) int {
+	n, ok := m.endOf[t]
+	if !ok {
+		n = len(m.endOf) % len(m.ends)
+		m.endOf[t] = n
+	}
+	return n
+}
+
+// handOver gives requests to their queues. m.mu is held, and let go.
+func (m *Model) handOver(t *sched.Task, batch []*request) {
+	for _, r := range batch {
+		x := m.ends[r.end]
+		x.list = append(x.list, r)
+		x.pending.Add(1)
+	}
+	m.mu.Unlock(t)
+	for _, x := range m.ends {
+		if x.pending.Load() > 0 {
+			x.idle.Wake(t)
+		}
+	}
+}
+
+func (x *ending) run(t *sched.Task) {
+	t.Op = "interrupt"
+	var batch [batchMax]*request
+	for {
+		x.idle.Wait(t, func() bool { return x.pending.Load() > 0 || x.m.closing.Load() })
+		x.m.mu.Lock(t)
+		n := copy(batch[:], x.list)
+		x.list = x.list[:copy(x.list, x.list[n:])]
+		x.pending.Add(int64(-n))
+		x.m.mu.Unlock(t)
+		if n == 0 {
+			return // it closes
+		}
+		x.m.finish(t, batch[:n])
 	}
 }
 

@@ -33,6 +33,10 @@ type Params struct {
 	// them. They end on CPUs of their own, one for each member at most, and nobody waits for them: they only keep the machine busy.
 	Interrupt time.Duration
 
+	// Queues is how many tasks end requests, in the simulated runtime: the hardware queues of blk-mq, each with an interrupt on a CPU of its
+	// own. The requests of one submitter end in one queue; submitters get queues in turn. 0 is one, the device's own task.
+	Queues int
+
 	Read, Write time.Duration // service of a request's first 4 KiB
 	BytesPerSec float64       // of one channel, for the bytes after the first 4 KiB
 	Jitter      float64       // sigma of the lognormal factor on each service time
@@ -103,7 +107,7 @@ func Names() []string {
 }
 
 // Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed.
-// The keys are disks, channels, depth, chunk, handle, interrupt, read, write, rate, jitter, flush, gc-bytes, gc-min, gc-max,
+// The keys are disks, channels, depth, queues, chunk, handle, interrupt, read, write, rate, jitter, flush, gc-bytes, gc-min, gc-max,
 // gc-shape, cache, seed, and slower, which multiplies every time.
 func Parse(spec string) (Params, error) {
 	name, rest, _ := strings.Cut(spec, ":")
@@ -129,7 +133,7 @@ func Parse(spec string) (Params, error) {
 }
 
 func (p *Params) set(k, v string) error {
-	ints := map[string]*int{"disks": &p.Disks, "channels": &p.Channels, "depth": &p.Depth, "chunk": &p.ChunkBytes}
+	ints := map[string]*int{"disks": &p.Disks, "channels": &p.Channels, "depth": &p.Depth, "queues": &p.Queues, "chunk": &p.ChunkBytes}
 	longs := map[string]*int64{"gc-bytes": &p.GCBytes, "cache": &p.CacheBytes}
 	floats := map[string]*float64{"rate": &p.BytesPerSec, "jitter": &p.Jitter, "gc-shape": &p.GCShape}
 	times := map[string]*time.Duration{"handle": &p.Handle, "interrupt": &p.Interrupt, "read": &p.Read, "write": &p.Write, "flush": &p.Flush, "gc-min": &p.GCMin, "gc-max": &p.GCMax}
@@ -174,7 +178,7 @@ func (p *Params) check() error {
 		return fmt.Errorf("device model %s: disks %d, channels %d, depth %d, want at least 1 and at most 65536 channels", p.Name, p.Disks, p.Channels, p.Depth)
 	case p.Parity && (p.Disks < 3 || p.ChunkBytes < 4096):
 		return fmt.Errorf("device model %s: RAID 5 with %d disks and chunks of %d bytes, want at least 3 and 4096", p.Name, p.Disks, p.ChunkBytes)
-	case p.Handle < 0 || p.Interrupt < 0 || p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
+	case p.Queues < 0 || p.Handle < 0 || p.Interrupt < 0 || p.Read < 0 || p.Write < 0 || p.Flush < 0 || p.Jitter < 0 || p.BytesPerSec < 0 || p.ChunkBytes < 0:
 		return fmt.Errorf("device model %s: a parameter is negative", p.Name)
 	case p.GCBytes > 0 && (p.GCMin <= 0 || p.GCMax < p.GCMin || p.GCShape <= 0):
 		return fmt.Errorf("device model %s: garbage collection of %v to %v with shape %g", p.Name, p.GCMin, p.GCMax, p.GCShape)
