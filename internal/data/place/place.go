@@ -176,6 +176,11 @@ func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent
 // Preconditions: as Next; the caller keeps snapshots out until the extent is ordered.
 func (f *Finder) Overwrite(t *sched.Task, ip *inode.Inode, start, end uint64) (x Extent, ok bool, err error) {
 	ip.IOTree.AssertLocked(t, start, end)
+	return f.Guess(t, ip, start, end)
+}
+
+// Guess is Overwrite for a caller to whom a wrong answer does no harm: it need not lock the range.
+func (f *Finder) Guess(t *sched.Task, ip *inode.Inode, start, end uint64) (x Extent, ok bool, err error) {
 	if !ip.MayNocow() {
 		return x, false, nil
 	}

@@ -35,8 +35,8 @@ import (
 // is not freed with sectors on their way to it.
 //
 // Model: labs/reference 7.1; fs/ext4/file.c:ext4_dio_write_checks(), fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned(). Differences: ext4
-// and XFS let a write through the page cache meet one in flight; holes, shared extents and writes beyond EOF go through the page
-// cache; the ordered extent that marks a block written is made after the bios; a NOWAIT write goes through the page cache.
+// and XFS let a write through the page cache meet one in flight; the look that decides locks the range of the blocks; holes, shared extents
+// and writes beyond EOF go through the page cache; the ordered extent that marks a block written is made after the bios; a NOWAIT write goes through the page cache.
 
 // sector is the unit of a device, in bytes.
 const sector = 512
@@ -78,7 +78,9 @@ func (w *write) sectors(t *sched.Task) error {
 		return err
 	}
 	if w.pl.Unaligned == policy.UnalignedCheckFirst && !alone {
-		if _, err := w.block(t, from, to); err != nil {
+		// Without the lock of the range, which ext4 has none of: submit looks again.
+		x, ok, err := w.env.Read.Place.Guess(t, w.ip, from, to)
+		if err = w.allows(x, ok, err); err != nil {
 			return err
 		}
 	}
@@ -169,19 +171,25 @@ func (w *write) block(t *sched.Task, from, to uint64) (place.Extent, error) {
 	w.ip.IOTree.Lock(t, from, to)
 	x, ok, err := w.env.Read.Place.Overwrite(t, w.ip, from, to)
 	w.ip.IOTree.Unlock(t, from, to)
+	return x, w.allows(x, ok, err)
+}
+
+// allows says what the answer (x, ok, err) to a look at the blocks means for the write: the errors of block.
+func (w *write) allows(x place.Extent, ok bool, err error) error {
+	from, to := w.blocks()
 	alone := w.pl.Lock == policy.LockInode
 	switch {
 	case err != nil:
-		return x, err
+		return err
 	case !ok || x.Len < to-from:
 		if alone {
-			return x, errno.ENOTBLK
+			return errno.ENOTBLK
 		}
-		return x, errno.EAGAIN
+		return errno.EAGAIN
 	case x.Type == ordered.Prealloc && !alone && w.pl.CheckUnwritten:
-		return x, errno.EAGAIN
+		return errno.EAGAIN
 	}
-	return x, nil
+	return nil
 }
 
 // markWritten marks blocks written whose sectors, and the zeros around them, are on the device, unless another write has. Models
