@@ -47,6 +47,9 @@ Seed 001 (one writer, 4 KiB sequential buffered writes, 100,000 MiB, 600 seconds
 patch and with it. The machine is calibrated on psync and on the row without the patch; the other two are predicted. --calibrate is the
 number of runs for each of the two knobs, of 1 virtual second or as --runtime-seconds says.
 
+Seed 004 (8 writers, iodepth 256, 2 KiB direct writes, 10 GiB, 60 seconds after 10) is run alone and together. The device is calibrated on the row
+before the patch; the other is predicted, with seed 001's processors. Further rows say what the other designs, and each guess, are worth.
+
 --calibrate fits the machine's speed, its idle exit and its noise, and the device's depth, garbage collection and interrupts. What it makes small is
 the misfit: squared logarithms of simulated by published, 30 times that of iops, 5 of the mean, 1 of the standard deviation, 0.7 of
 each clat percentile up to p80 and 0.5 of each above, none counted as more than 1.
@@ -58,11 +61,12 @@ a minute.`,
 		Example: `  btrlab reproduce 002
   btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
+  btrlab reproduce 004 --size 256M --runtime-seconds 0.1
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"000", "001", "002"},
+		ValidArgs: []string{"000", "001", "002", "004"},
 	}
 	f := cmd.Flags()
 	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")

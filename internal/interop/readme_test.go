@@ -24,7 +24,8 @@ func readmeRuns(t *testing.T) map[string][]string {
 	runs := map[string][]string{}
 	parts := strings.Split(string(b), "```")
 	for i := 1; i < len(parts); i += 2 {
-		if !strings.Contains(parts[i], "clat p") && !strings.Contains(parts[i], "clat avg") && !strings.Contains(parts[i], "read  simulated") {
+		if !strings.Contains(parts[i], "clat p") && !strings.Contains(parts[i], "clat avg") && !strings.Contains(parts[i], "read  simulated") &&
+			!strings.Contains(parts[i], "iops  simulated") {
 			continue
 		}
 		l := reproduced.FindAllStringSubmatch(parts[i-1], -1)

@@ -33,7 +33,9 @@ type Study struct {
 	Job     string // the fio job as it was posted
 	Size    int64  // of the file, in bytes
 	Seconds float64
-	Rows    []StudyRow
+	// Ramp is the part of the run before what is measured, in seconds of the published run; a shorter run has the same share of it.
+	Ramp float64
+	Rows []StudyRow
 	// MiB says that MiB/s were published and not iops: the figure by which rows are fitted and compared.
 	MiB bool
 	// Written says that the file was written before the job; otherwise it is preallocated only.
@@ -53,8 +55,10 @@ type StudyRow struct {
 	// Fits names the knob that the row's figure is fitted by; empty for a row that is predicted.
 	Fits string
 	// Ablates names the row that this one is without one change, which About names. Published is empty then.
-	Ablates   string
-	About     string
+	Ablates string
+	About   string
+	// Vary changes the calibration for this row, if set.
+	Vary      func(c *Calibration)
 	Published Means
 }
 
@@ -260,7 +264,7 @@ func (s *Study) Fit(o Options, runs int, tell func(string)) (Calibration, error)
 }
 
 // Studies are the published experiments that Study describes.
-func Studies() []*Study { return []*Study{&Seed000, &Seed001} }
+func Studies() []*Study { return []*Study{&Seed000, &Seed001, &Seed004} }
 
 // unit is that of figure.
 func (s *Study) unit() string {
@@ -296,6 +300,11 @@ func (s *Study) row(o *Options, i int, out *StudyRowResult, image *blockdev.Memo
 	if size == 0 {
 		size = s.Size
 	}
+	if vary := s.Rows[i].Vary; vary != nil {
+		own := *o
+		vary(&own.Calibration)
+		o = &own
+	}
 	c := &o.Calibration
 	jf, err := fio.Parse("seed-"+s.Seed, strings.NewReader(s.Job))
 	if err == nil {
@@ -304,6 +313,9 @@ func (s *Study) row(o *Options, i int, out *StudyRowResult, image *blockdev.Memo
 			file = "filesize"
 		}
 		set := [][2]string{{file, fmt.Sprint(size)}, {"runtime", fmt.Sprintf("%dms", int64(secs*1000))}, {"randseed", fmt.Sprint(c.Seed)}}
+		if s.Ramp > 0 {
+			set = append(set, [2]string{"ramp_time", fmt.Sprintf("%dms", int64(secs*1000*s.Ramp/s.Seconds))})
+		}
 		jf, err = jf.With(append(set, s.Rows[i].Set...))
 	}
 	if err != nil {
@@ -388,10 +400,9 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 	}
 	w.Flush()
 	fmt.Fprintf(&b, "\n%s / %s: published %.3f, simulated %.3f, error %+.1f%%\n\n", r.Ratio.Of, r.Ratio.To, r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
-	if table := r.ablation(); len(table) > 0 {
-		say("%s", ablationAbout)
+	if about, table := r.ablation(); len(table) > 0 {
+		say("%s", about)
 		b.WriteByte('\n')
-		fmt.Fprintln(w, strings.Join(ablationHead, "\t")+"\t")
 		for _, line := range table {
 			fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
 		}
@@ -414,16 +425,25 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 	return err
 }
 
-const ablationAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
+const patchesAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
 	"a request that was tried without waiting, but EAGAIN, which is in percent of the requests."
 
-var ablationHead = []string{"row", "MiB/s", "adds", "slept", "EAGAIN", "searches", "paths", "leaf held", "may block"}
-
-// ablation is the table of a study with ablations, a line for each row.
-func (r *StudyResult) ablation() (table [][]string) {
-	if !slices.ContainsFunc(r.Rows, func(x *StudyRowResult) bool { return x.Contributes != nil }) {
-		return nil
+// ablation is the table of a study with ablations: its head, and a line for each row. One without requests that were tried without waiting
+// has rows that are not of patches, and of each only what part of the predicted figure it has.
+func (r *StudyResult) ablation() (about string, table [][]string) {
+	has := func(f func(x *StudyRowResult) bool) bool { return slices.ContainsFunc(r.Rows, f) }
+	if !has(func(x *StudyRowResult) bool { return x.Contributes != nil }) {
+		return "", nil
 	}
+	if !has(func(x *StudyRowResult) bool { return x.Nowait != nil }) {
+		table = append(table, []string{"row", "iops", "of " + r.Ratio.Of})
+		of := r.Rows[slices.IndexFunc(r.Rows, func(x *StudyRowResult) bool { return x.Name == r.Ratio.Of })]
+		for _, x := range r.Rows {
+			table = append(table, []string{x.Name, experiment.Count(x.Simulated.IOPS), fmt.Sprintf("%.3f", x.Simulated.IOPS/of.Simulated.IOPS)})
+		}
+		return "What other designs, and other choices for the machine, make of the predicted row:", table
+	}
+	table = append(table, []string{"row", "MiB/s", "adds", "slept", "EAGAIN", "searches", "paths", "leaf held", "may block"})
 	for _, x := range r.Rows {
 		n := x.Nowait
 		if n == nil {
@@ -437,7 +457,7 @@ func (r *StudyResult) ablation() (table [][]string) {
 		table = append(table, []string{x.Name, experiment.Count(x.Simulated.Read + x.Simulated.Write), adds, fmt.Sprintf("%.4f", n.SleepsEach()),
 			fmt.Sprintf("%.2f", 100*n.Punted()), each(sched.CountSearches), each(sched.CountPaths), each(sched.CountLeafHeld), each(sched.CountMayBlock)})
 	}
-	return table
+	return patchesAbout, table
 }
 
 var studyPage = template.Must(template.New("study").Funcs(template.FuncMap{
@@ -457,9 +477,8 @@ th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-
 {{range .R.Rows}}{{$x := .}}{{with figures .}}<tr><td>{{$x.Name}}<td>{{$x.Role}}{{range .}}<td>{{pub .}}<td>{{sim .}}<td>{{pct (index $x.Errors (name .))}}{{end}}</tr>
 {{end}}{{end}}</table>
 <p>{{.R.Ratio.Of}} / {{.R.Ratio.To}}: published {{.R.Ratio.Published}}, simulated {{.R.Ratio.Simulated}}.</p>
-{{if .Ablation}}<h2>Each patch</h2><p>{{.AblationAbout}}</p>
-<table><tr>{{range .AblationHead}}<th>{{.}}{{end}}</tr>
-{{range .Ablation}}<tr>{{range .}}<td>{{.}}{{end}}</tr>
+{{if .Ablation}}<h2>Without one change</h2><p>{{.AblationAbout}}</p>
+<table>{{range .Ablation}}<tr>{{range .}}<td>{{.}}{{end}}</tr>
 {{end}}</table>
 {{range .R.Rows}}{{if .About}}<p>{{.Name}}: {{.About}}</p>
 {{end}}{{end}}{{end}}<p>{{.R.Rests}}</p>
@@ -475,11 +494,11 @@ func (r *StudyResult) WriteHTML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	about, table := r.ablation()
 	return studyPage.Execute(w, struct {
 		R             *StudyResult
 		Calibration   string
-		Ablation      [][]string
 		AblationAbout string
-		AblationHead  []string
-	}{r, string(cal), r.ablation(), ablationAbout, ablationHead})
+		Ablation      [][]string
+	}{r, string(cal), about, table})
 }
