@@ -21,7 +21,7 @@ const (
 	AgainData            // data space
 	AgainNocow           // the range of the question whether the blocks may be overwritten
 	AgainMetadata        // metadata space
-	AgainQuota           // metadata space of a quota group
+	AgainQuota           // space of a quota group
 	AgainThrottle        // too much is dirty
 	AgainPage            // a page lock
 	AgainRead            // a page that must be read first

@@ -38,6 +38,8 @@ type Reservation struct {
 	held    bool // the subvolume's SnapshotLock, for the write in place
 	quota   fresh
 
+	// QuotaFlush lets ReserveData flush for the quota although its mode is NoFlush, as Linux does (labs/reference 4.1).
+	QuotaFlush bool
 	// Unlocked does without that lock: a wrong order of the museum.
 	Unlocked bool
 }
@@ -51,7 +53,7 @@ func (r *Reservation) String() string {
 
 // ReserveData promises data space for the blocks that touch [start, end), and then that much of the subvolume's quota. ENOSPC and
 // EDQUOT leave r as it was. Models btrfs_check_data_free_space(); the mode is spaceinfo.FlushData, or NoFlush for a NOWAIT write.
-// Difference: with NoFlush the quota does not flush either; Linux has no such reservation of data (9.3).
+// With NoFlush the quota does not flush either, unless QuotaFlush is set.
 func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uint64, mode spaceinfo.FlushMode) error {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if r.Active() {
@@ -61,7 +63,7 @@ func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uin
 		return err
 	}
 	if ip.FS.Quota.On() {
-		if err := r.quota.reserve(t, ip, start, end, mode == spaceinfo.NoFlush); err != nil {
+		if err := r.quota.reserve(t, ip, start, end, mode == spaceinfo.NoFlush && !r.QuotaFlush); err != nil {
 			ip.FS.Space.Data().Release(t, end-start)
 			return err
 		}

@@ -379,17 +379,21 @@ func (w *write) faultIn(t *sched.Task) error {
 // overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
-	w.rsv.Unlocked = !w.pl.NoSnapshot
+	w.rsv.Unlocked, w.rsv.QuotaFlush = !w.pl.NoSnapshot, w.nowait && !w.pl.Nowait.TryQuota
 	data, metadata := spaceinfo.FlushData, spaceinfo.FlushAll
 	if w.nowait {
 		data, metadata = spaceinfo.NoFlush, spaceinfo.NoFlush
 	}
 	if err := w.rsv.ReserveData(t, w.ip, w.pos, w.pos+uint64(w.n), data); err != nil {
-		switch w.p.OnShortage(policy.BufferedData, w.nowait, errors.Is(err, errno.EDQUOT)) {
+		quota := errors.Is(err, errno.EDQUOT)
+		switch w.p.OnShortage(policy.BufferedData, w.nowait, quota) {
 		case policy.TryAgain:
 			return kiocb.AgainData
 		case policy.TryNocow:
 			err = w.checkCanNocow(t, err)
+		}
+		if quota && w.pl.Nowait.TryQuota && errors.Is(err, errno.EDQUOT) {
+			return kiocb.AgainQuota // a flush might have helped
 		}
 		if err != nil {
 			return err

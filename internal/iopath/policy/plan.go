@@ -134,6 +134,7 @@ type NowaitPlan struct {
 	TryOrdered  bool
 	TryExpand   bool
 	TryFault    bool
+	TryQuota    bool
 	// ReleaseThrottled: a batch that is throttled gives back what it has reserved.
 	ReleaseThrottled bool
 
@@ -230,6 +231,7 @@ func forNowait(pl *Plan, f *Facts, p *Policy) {
 		TryOrdered:  p.NowaitTryOrdered,
 		TryExpand:   p.NowaitTryExpand,
 		TryFault:    p.NowaitTryFault,
+		TryQuota:    p.NowaitTryQuota,
 
 		ReleaseThrottled: !p.Wrong.NowaitThrottleLeak,
 	}

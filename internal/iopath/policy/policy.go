@@ -64,6 +64,8 @@ type Policy struct {
 	NowaitTryOrdered bool
 	// NowaitEDQUOT: a NOWAIT write says EAGAIN where a quota lacks metadata space that a flush might win.
 	NowaitEDQUOT bool
+	// NowaitTryQuota: a NOWAIT write reserves data in its quota without a flush.
+	NowaitTryQuota bool
 	// NowaitTryExpand: a NOWAIT write that begins beyond EOF answers instead of zeroing a block.
 	NowaitTryExpand bool
 	// NowaitTryFault: a NOWAIT write answers instead of taking a page fault of its source.

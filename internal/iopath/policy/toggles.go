@@ -131,6 +131,13 @@ var Toggles = []Toggle{
 		Field:    func(p *Policy) *bool { return &p.NowaitEDQUOT },
 	},
 	{
+		Name:     "NOWAIT_TRY_QUOTA",
+		Source:   "none: Linux up to 6.19 flushes for a quota's data space, and commits",
+		Kernel:   "fs/btrfs/qgroup.c:btrfs_qgroup_reserve_data()",
+		Scenario: "the data of a NOWAIT write does not fit the quota, and a flush would help",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryQuota },
+	},
+	{
 		Name:     "NOWAIT_TRY_EXPAND",
 		Source:   "none: Linux up to 6.19 zeroes the old last block of a NOWAIT write beyond EOF",
 		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
