@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -325,4 +326,81 @@ func TestForDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { For(Write, Facts{Start: 0, End: 4096, ISize: 8192}, p) }); n != 0 {
 		t.Errorf("%v allocations per plan", n)
 	}
+}
+
+// TestReferenceTables: the tables of labs/reference 11 have every preset and every toggle, and a cross where a preset has a toggle.
+func TestReferenceTables(t *testing.T) {
+	b, err := os.ReadFile("../../../labs/reference/11-policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	presets := slices.Concat(Presets, NowaitPresets, UnalignedPresets, FsyncPresets)
+	quoted := regexp.MustCompile("`([^`]+)`")
+	shown := map[string]bool{}
+	for _, table := range regexp.MustCompile(`(?m)^\| toggle \|.*\n(\|.*\n)+`).FindAllString(string(b), -1) {
+		lines := strings.Split(strings.TrimSpace(table), "\n")
+		var columns []*Policy
+		for _, m := range quoted.FindAllStringSubmatch(lines[0], -1) {
+			i := slices.IndexFunc(presets, func(p Policy) bool { return p.Name == m[1] })
+			if i < 0 {
+				t.Fatalf("a column %s, which is no preset", m[1])
+			}
+			columns = append(columns, &presets[i])
+			shown[m[1]] = true
+		}
+		want := make([]map[string]bool, len(columns)) // the crosses of each column
+		for i := range want {
+			want[i] = map[string]bool{}
+		}
+		for _, line := range lines[2:] {
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			for _, name := range togglesOf(t, strings.TrimSpace(cells[0]), presets) {
+				shown[name] = true
+				for i := range columns {
+					if strings.TrimSpace(cells[1+i]) == "x" {
+						want[i][name] = true
+					}
+				}
+			}
+		}
+		for i, p := range columns {
+			for _, g := range Toggles {
+				if have := *g.Field(p); have != want[i][g.Name] {
+					t.Errorf("%s of %s: have %v want %v, as labs/reference 11 has it", g.Name, p.Name, have, want[i][g.Name])
+				}
+			}
+		}
+	}
+	for i := range presets {
+		if !shown[presets[i].Name] {
+			t.Errorf("labs/reference 11 has no column %s", presets[i].Name)
+		}
+	}
+	for _, g := range Toggles {
+		if !shown[g.Name] {
+			t.Errorf("labs/reference 11 has no row %s", g.Name)
+		}
+	}
+}
+
+// togglesOf are the toggles that the first cell of a row names: names, "D0 to D7", "the toggles of `modern`".
+func togglesOf(t *testing.T, cell string, presets []Policy) (names []string) {
+	t.Helper()
+	if of, ok := strings.CutPrefix(cell, "the toggles of `"); ok {
+		i := slices.IndexFunc(presets, func(p Policy) bool { return p.Name == strings.TrimSuffix(of, "`") })
+		return presets[i].On()
+	}
+	for _, w := range strings.Split(cell, ", ") {
+		n := len(names)
+		series := regexp.MustCompile(`^([A-Z])[01] to [A-Z]\d$`).FindStringSubmatch(w)
+		for _, g := range Toggles {
+			if g.Name == w || series != nil && g.Name[:1] == series[1] && g.Name[2] == '_' {
+				names = append(names, g.Name)
+			}
+		}
+		if len(names) == n {
+			t.Errorf("labs/reference 11 has a row %s, which is no toggle", w)
+		}
+	}
+	return names
 }
