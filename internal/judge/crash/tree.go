@@ -39,8 +39,12 @@ type node struct {
 	ctime  time.Time
 }
 
-// observe looks at everything. A node of prev with the same ctime and size is taken over: between two operations of one task that means the same
-// contents. Nil is nothing to take over.
+// againMax is the size in bytes of a file that is read after every operation, whatever its stamps say: an operation that forgets to mark an
+// inode forgets its stamps as well.
+const againMax = 256 << 10
+
+// observe looks at everything. A node of prev with the same ctime and size that is larger than againMax is taken over: between two
+// operations of one task that means the same contents. Nil is nothing to take over.
 func observe(t *sched.Task, f *fs.FS, prev *tree) (*tree, error) {
 	v := &tree{map[string]inodeID{}, map[inodeID]*node{}, map[inodeID]int{}}
 	return v, v.add(t, f, prev, "/")
@@ -79,7 +83,7 @@ func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string) error {
 }
 
 func look(t *sched.Task, f *fs.FS, path string, at *fs.Attr, old *node) (*node, error) {
-	if old != nil && old.ctime.Equal(at.Ctime) && old.size == at.Size && !at.IsDir() {
+	if old != nil && old.ctime.Equal(at.Ctime) && old.size == at.Size && old.size > againMax {
 		return old, nil
 	}
 	n := &node{kind: at.Mode & format.S_IFMT, flags: at.Flags, size: at.Size, ctime: at.Ctime}
