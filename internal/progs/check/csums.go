@@ -44,9 +44,10 @@ type dataCheck struct {
 	done  atomic.Uint64
 	mu    sync.Mutex
 	bad   []*badData
-	// here is set in a runtime that runs one task at a time: a worker that waits for a channel would stop the clock for all, so the task
-	// that reads the tree verifies.
-	here []byte
+	// alone is set in a runtime that runs one task at a time: a worker that waits for a channel would stop the clock for all, so the task
+	// that reads the tree verifies. here is its buffer.
+	alone bool
+	here  []byte
 }
 
 func (c *checker) startData() *dataCheck {
@@ -55,14 +56,14 @@ func (c *checker) startData() *dataCheck {
 		return d
 	}
 	if c.t.Runtime() != nil {
-		d.here = make([]byte, dataStep)
+		d.alone = true
 		return d
 	}
 	for range dataWorkers {
 		d.tasks = append(d.tasks, c.t.Go("check-data", func(t *sched.Task) {
-			buf := make([]byte, dataStep)
+			var buf []byte
 			for j := range d.jobs {
-				d.verify(t, j, buf)
+				buf = d.verify(t, j, buf)
 			}
 		}))
 	}
@@ -78,11 +79,14 @@ func (d *dataCheck) wait() {
 	d.c.stats.DataBytes = d.done.Load()
 }
 
-// verify checks one range on every mirror.
-func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) {
+// verify checks one range on every mirror. It returns buf, which it makes larger if the range needs that: a small image needs little.
+func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 	c := d.c
 	sector, csum, size := int(c.sb.SectorSize), c.sb.CsumType, c.sb.CsumType.Size()
 	n := len(j.sums) / size * sector
+	if n > len(buf) {
+		buf = make([]byte, min(dataStep, max(n, 2*len(buf))))
+	}
 	ch := c.chunkAt(j.logical)
 	for m, phys := range ch.copies {
 		off := phys + j.logical - ch.start
@@ -107,6 +111,7 @@ func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) {
 	}
 	d.done.Add(uint64(n))
 	c.stepData(d.done.Load(), d.total.Load())
+	return buf
 }
 
 // addBad keeps b, which its worker alone may lengthen.
@@ -168,7 +173,7 @@ func (c *checker) loadCsums(d *dataCheck) {
 
 // queue cuts a csum item into jobs that each lie in one chunk.
 func (d *dataCheck) queue(logical uint64, sums []byte) {
-	if len(d.tasks) == 0 && d.here == nil {
+	if len(d.tasks) == 0 && !d.alone {
 		return
 	}
 	c := d.c
@@ -185,8 +190,8 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 		if l == 0 {
 			return
 		}
-		if d.here != nil {
-			d.verify(c.t, dataJob{logical, sums[:l]}, d.here)
+		if d.alone {
+			d.here = d.verify(c.t, dataJob{logical, sums[:l]}, d.here)
 		} else {
 			d.jobs <- dataJob{logical, sums[:l]}
 		}
