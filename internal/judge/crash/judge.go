@@ -1,12 +1,14 @@
 package crash
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	gopath "path"
 	"slices"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/progs/check"
@@ -23,7 +25,8 @@ func (l *Loss) String() string { return l.Rule + ": " + l.Text }
 
 func lossf(rule, format string, args ...any) *Loss { return &Loss{rule, fmt.Sprintf(format, args...)} }
 
-// Judge looks at the crash s: nil is nothing lost. After a replay a new file must be possible as well.
+// Judge looks at the crash s: nil is nothing lost. A log is replayed twice: the power goes a second time when the first replay is about to
+// write its superblock. After a replay a new file must be possible as well.
 func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
 	dev, err := r.Device(t, s)
 	if err != nil {
@@ -33,7 +36,12 @@ func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
 		return l, err
 	}
 	logged := hasLog(t, dev)
-	f, err := fs.Open(t, dev, fs.Options{Memory: fs.NoLimit, EndioWorkers: 1, CacheBlocks: 256})
+	if logged {
+		if err := r.cutReplay(t, dev); err != nil {
+			return nil, err
+		}
+	}
+	f, err := r.open(t, dev)
 	if err != nil {
 		return lossf("open", "%v", err), nil
 	}
@@ -59,6 +67,22 @@ func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
 		return nil, nil
 	}
 	return checked(t, dev, "the image is damaged after it was opened")
+}
+
+// open opens what a crash left.
+func (r *Recording) open(t *sched.Task, dev blockdev.Device) (*fs.FS, error) {
+	return fs.Open(t, dev, fs.Options{Memory: fs.NoLimit, EndioWorkers: 1, CacheBlocks: 256, Policy: r.policy})
+}
+
+// cutReplay replays the log on dev until the power goes: all that the replay wrote is there, but for its superblock. A log that
+// cannot be replayed is the next open's to find.
+func (r *Recording) cutReplay(t *sched.Task, dev blockdev.Device) error {
+	cut := dm.NewFlakey(dev, dm.Fault{Op: blockdev.OpWrite, Start: format.SuperOffset, End: format.SuperOffset + format.SuperSize})
+	if f, err := r.open(t, cut); err == nil {
+		f.Pause(t)
+		return errors.New("a replay has ended without a superblock")
+	}
+	return nil
 }
 
 // hasLog reports whether the next open replays a log.

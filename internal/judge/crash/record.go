@@ -9,6 +9,7 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 )
 
@@ -62,6 +63,7 @@ type Recording struct {
 	hist    map[int64][]cover // by block
 	epochs  []Epoch
 	files   map[inodeID]*history // what Files did
+	policy  *policy.Policy       // of every open
 	sb      format.Super
 }
 
@@ -76,7 +78,7 @@ func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, err
 	if err := checkWrong(o.Wrong); err != nil {
 		return nil, err
 	}
-	r := &Recorder{o: o, rec: &Recording{Base: base}}
+	r := &Recorder{o: o, rec: &Recording{Base: base, policy: o.FS.Policy}}
 	r.over = dm.NewOverlay(base, nil)
 	r.log = dm.NewLogWrites(r.over, nil)
 	if r.o.FS.Now == nil {
