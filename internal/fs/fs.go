@@ -180,6 +180,7 @@ func (f *FS) setPolicy(p *policy.Policy) {
 		Leaves:  ctree.Leaves{Recheck: !p.LogNoRecheck, PushByte: !p.LogPushMin, SumAlways: !p.LogLazySum},
 		OneLeaf: !p.LogReplaceMulti, ExtraRelease: !p.LogNoExtraRelease, FieldByField: !p.LogPrepareFirst,
 	})
+	f.logs.SetWrong(treelog.Wrong(p.Wrong.Log))
 }
 
 // SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs calls it first, and it may sleep. It is

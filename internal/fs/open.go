@@ -153,7 +153,7 @@ func (f *FS) replayLog(t *sched.Task, sb *format.Super) error {
 	if err != nil {
 		return err
 	}
-	c := treelog.Config{Store: f.store, Extents: f.trans.Extents, Subvol: f.loggedSubvol}
+	c := treelog.Config{Store: f.store, Extents: f.trans.Extents, Subvol: f.loggedSubvol, Wrong: treelog.Wrong(f.Policy().Wrong.Log)}
 	if err := treelog.Replay(t, h.Trans(), c, sb.LogRoot, int(sb.LogRootLevel), sb.Generation+1); err != nil {
 		return f.abort(t, h, err)
 	}
@@ -161,6 +161,9 @@ func (f *FS) replayLog(t *sched.Task, sb *format.Super) error {
 		return err
 	}
 	for _, v := range f.subvols {
+		if c.Wrong.OldNumbers {
+			break
+		}
 		next, err := f.store.NextObjectid(t, v.root)
 		if err != nil {
 			return err

@@ -59,6 +59,7 @@ type copier struct {
 	again bool // the log has the inode: last is of this transaction
 	names bool // the transaction has changed its names or attributes since
 	dirs  []format.Ino
+	wrong *Wrong
 	done  uint64 // file extents that end here or before are in the log
 	how   How
 	path  ctree.Path // for file extents
@@ -66,7 +67,7 @@ type copier struct {
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, last inode.Logged) *copier {
 	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
-		last: last, again: last.Transid == h.Transid()}
+		last: last, again: last.Transid == h.Transid(), wrong: &l.wrong}
 	if how := l.how.Load(); how != nil {
 		c.how = *how
 	}
@@ -78,7 +79,7 @@ func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode
 func (l *Logs) mayLog(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode) error {
 	it := ip.Item(t)
 	if it.Mode&format.S_IFMT != format.S_IFREG || it.Nlink == 0 || ip.Barred(h.Transid()) ||
-		log.removed.hasLost(t, h.Transid(), ip.Ino) || !l.usable(h) {
+		!l.wrong.LostNames && log.removed.hasLost(t, h.Transid(), ip.Ino) || !l.usable(h) {
 		return ErrCommit
 	}
 	return nil
@@ -105,7 +106,7 @@ func (c *copier) checkNames(ino format.Ino, depth int) error {
 		return ErrCommit
 	}
 	for _, n := range names {
-		if c.log.removed.had(c.t, c.tr.ID, n.Dir, n.Name, n.Index) {
+		if !c.wrong.TakenNames && c.log.removed.had(c.t, c.tr.ID, n.Dir, n.Name, n.Index) {
 			return ErrCommit
 		}
 		it, err := c.src.ReadInode(c.t, c.root, n.Dir)
@@ -179,7 +180,7 @@ func (c *copier) exists(dir format.Ino) error {
 func (c *copier) items() error {
 	from := uint8(format.INODE_REF_KEY)
 	switch {
-	case !c.names && c.again:
+	case !c.names && (c.again || c.wrong.ChangedXattrs):
 		return nil
 	case !c.names:
 		from = format.XATTR_ITEM_KEY
@@ -304,7 +305,7 @@ func (c *copier) hole(start, end, size uint64) error {
 			return err
 		}
 	}
-	if end = min(end, size); start >= end {
+	if end = min(end, size); start >= end || c.wrong.NoHoles {
 		return nil
 	}
 	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: end - start, NumBytes: end - start, Type: format.FileExtentTypeReg}
@@ -335,7 +336,7 @@ func (c *copier) release() {
 
 // sums copies the checksums of [lo, hi), a part of the file extent fe at start, if this transaction has written it. Models log_extent_csums().
 func (c *copier) sums(fe *format.FileExtent, start, lo, hi uint64) error {
-	if fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || fe.Generation != c.tr.ID || !c.ip.Sums() {
+	if fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || fe.Generation != c.tr.ID || !c.ip.Sums() || c.wrong.NoSums {
 		return nil
 	}
 	if fe.Compression != format.CompressNone {

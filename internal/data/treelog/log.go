@@ -52,6 +52,8 @@ type Logs struct {
 	off atomic.Bool
 	how atomic.Pointer[How]
 
+	wrong Wrong
+
 	top  tree // of the logs
 	mu   lock.Mutex
 	subs []*tree // of all subvolumes that were opened; protected by mu
@@ -354,14 +356,17 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	blocks, bytenr, level := l.seal(t, top, n)
 	top.mu.Unlock(t)
 
-	err = l.write(t, blocks)
+	if l.wrong.SuperFirst {
+		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level, true)
+	}
+	err = errors.Join(err, l.write(t, blocks))
 	if err == nil && !l.usable(h) {
 		err = ErrCommit
 	}
 	if err == nil {
 		t.CountLog(sched.LogSupers, 1)
 		t.CountLog(sched.LogBytes, format.SuperSize)
-		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level)
+		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level, !l.wrong.NoFlush)
 	}
 	if err != nil {
 		l.spoil(h)

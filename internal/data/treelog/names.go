@@ -73,7 +73,7 @@ func (r *replayer) unlink(l *log, dir format.Ino, d format.DirItem) error {
 	}
 	ino := format.Ino(d.Location.Objectid)
 	l.fix[ino] = struct{}{}
-	if _, err := r.Store.DelLink(r.t, r.tr, l.root, dir, ino, d.Name); err != nil {
+	if _, err := r.Store.DelLink(r.t, r.tr, l.root, dir, ino, d.Name); err != nil || r.Wrong.KeepSize {
 		return err
 	}
 	return r.change(l, dir, func(it *format.InodeItem) { it.Size -= min(it.Size, 2*uint64(len(d.Name))) })
@@ -233,6 +233,9 @@ func (r *replayer) oneRef(l *log, ino format.Ino, n name) error {
 	}
 	if ok && format.Ino(d.Location.Objectid) == ino && d.Name == n.name {
 		return nil
+	}
+	if r.Wrong.NoConflicts {
+		return r.link(l, n.dir, ino, n.name, n.index)
 	}
 	// Whoever has the name, and whoever has the index.
 	if d, ok, err = r.lookup(l, n.dir, n.name); err != nil {

@@ -28,6 +28,7 @@ type Config struct {
 	Extents Extents
 	// Subvol opens the tree of a subvolume. ENOENT: it is gone, and its log with it.
 	Subvol func(t *sched.Task, id uint64) (*ctree.Root, error)
+	Wrong  Wrong
 }
 
 // pass is one of the walks over all logs.
@@ -108,8 +109,10 @@ func (r *replayer) pin(bytenr uint64, level int, gen uint64) error {
 		return err
 	}
 	defer b.Put()
-	if err := r.Extents.PinLogBlock(r.t, format.Logical(bytenr)); err != nil {
-		return err
+	if !r.Wrong.Unpinned {
+		if err := r.Extents.PinLogBlock(r.t, format.Logical(bytenr)); err != nil {
+			return err
+		}
 	}
 	r.blocks = append(r.blocks, bytenr)
 	if level == 0 {
@@ -324,7 +327,7 @@ func (r *replayer) item(tree *ctree.Root, key format.Key) ([]byte, error) {
 // dropXattrs removes the attributes of ino that are not in the log. Models replay_xattr_deletes().
 func (r *replayer) dropXattrs(l *log, ino format.Ino) error {
 	names, err := r.Store.Listxattr(r.t, l.root, ino)
-	if err != nil || len(names) == 0 {
+	if err != nil || len(names) == 0 || r.Wrong.KeepXattrs {
 		return err
 	}
 	logged, err := r.Store.Listxattr(r.t, l.tree, ino)

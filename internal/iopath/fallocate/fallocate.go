@@ -73,7 +73,9 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	if plan.DrainDirect {
 		ip.DIO.WaitZero(t)
 	}
-	ip.Touch(t, env.Now())
+	if inside := format.AlignDown(off, block) == format.AlignDown(off+n, block); !env.Policy().Wrong.Log.PunchUnmarked || !inside || mode&PunchHole == 0 {
+		ip.Touch(t, env.Now())
+	}
 	switch {
 	case mode&PunchHole != 0:
 		return punch(t, env, ip, off, off+n, plan)

@@ -36,6 +36,11 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	if _, held = t.Journal.(iopath.DirectSync); held {
 		t.Journal = nil // the task may open a transaction from here on
 	}
+	if p := env.Policy(); p.Wrong.Log.BeforeData && p.FsyncLog && !held {
+		return logFirst(t, env, ip)
+	} else if p.Wrong.Log.PunchUnmarked && durable(t, env, ip) {
+		return startOrderedOps(t, env, ip)
+	}
 	var h *transaction.Handle
 	var ticket treelog.Ticket
 	err := startOrderedOps(t, env, ip)
@@ -68,6 +73,26 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 		return err
 	}
 	return commitFor(t, env, ip)
+}
+
+// logFirst is Sync in the wrong order WRONG_LOG_BEFORE_DATA.
+func logFirst(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
+	ip.Lock(t)
+	defer ip.Unlock(t)
+	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
+	h, err := env.Trans.Start(t, 0)
+	if err == nil {
+		var k treelog.Ticket
+		if k, err = env.Logs.Log(t, h, ip); err == nil {
+			err = env.Logs.Sync(t, h, k)
+		}
+		_ = h.End(t)
+	}
+	ip.IOTree.Unlock(t, 0, pagecache.MaxFileEnd)
+	if werr := flushAndWait(t, env, ip); err == nil || werr != nil {
+		return werr
+	}
+	return env.Trans.Commit(t)
 }
 
 // log copies what has changed to the log, and returns the handle that keeps the transaction open until the log is durable; nil says that a commit is

@@ -59,6 +59,40 @@ type Wrong struct {
 	RingRetryWhole bool
 	// RingUnhashed: workers carry out buffered writes of one inode side by side.
 	RingUnhashed bool
+	// Log are wrong orders of fsync's log and of its replay. They need FsyncLog. No plan has them.
+	Log WrongLog
+}
+
+// WrongLog is the mistakes of fsync with a log tree, and of a replay, that only a power cut shows. Package treelog has the same fields.
+type WrongLog struct {
+	// SuperFirst: the superblock names the tree of logs before its blocks are on the device.
+	SuperFirst bool
+	// NoFlush: no flush comes between the blocks of a log and the superblock.
+	NoFlush bool
+	// NoSums: a log has file extents without their checksums.
+	NoSums bool
+	// BeforeData: an fsync copies the inode to the log, and waits for its data and ordered extents after it.
+	BeforeData bool
+	// Unpinned: a replay allocates from what looks free: there lie the logs.
+	Unpinned bool
+	// ChangedXattrs: a log has the attributes of an inode only if the transaction has changed its names or attributes.
+	ChangedXattrs bool
+	// NoHoles: a log has no holes.
+	NoHoles bool
+	// LostNames: an inode is logged although the transaction has removed one of its names.
+	LostNames bool
+	// TakenNames: an inode is logged under a name that the transaction has taken from another.
+	TakenNames bool
+	// KeepXattrs: a replay leaves the attributes that the log does not have.
+	KeepXattrs bool
+	// KeepSize: a replay that takes a name out of a directory leaves the directory's size.
+	KeepSize bool
+	// NoConflicts: a replay does not ask whether another inode has a name.
+	NoConflicts bool
+	// PunchUnmarked: a punch inside one block does not mark the inode, and an fsync that finds it unmarked has nothing to do.
+	PunchUnmarked bool
+	// OldNumbers: the first inode number after a replay is the one after the last commit's largest.
+	OldNumbers bool
 }
 
 // Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
@@ -203,5 +237,75 @@ var Wrongs = []Toggle{
 		Name: "WRONG_RING_UNHASHED", Source: "never in a kernel: what IO_WQ_WORK_HASHED is for", Kernel: "io_uring/io_uring.c:io_prep_async_work()",
 		Scenario: "ring-order",
 		Field:    func(p *Policy) *bool { return &p.Wrong.RingUnhashed },
+	},
+	{
+		Name: "WRONG_LOG_SUPER_FIRST", Source: "never in a kernel: what the wait for log blocks in btrfs_sync_log() is for", Kernel: "fs/btrfs/tree-log.c:btrfs_sync_log()",
+		Scenario: "testdata/crash/generic-056.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.SuperFirst },
+	},
+	{
+		Name: "WRONG_LOG_NO_FLUSH", Source: "never in a kernel: what the flush before a superblock is for", Kernel: "fs/btrfs/disk-io.c:write_all_supers()",
+		Scenario: "testdata/crash/generic-056.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.NoFlush },
+	},
+	{
+		Name: "WRONG_LOG_NO_SUMS", Source: "never in a kernel: what log_extent_csums() is for", Kernel: "fs/btrfs/tree-log.c:log_extent_csums()",
+		Scenario: "testdata/crash/generic-056.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.NoSums },
+	},
+	{
+		Name: "WRONG_LOG_BEFORE_DATA", Source: "never in a kernel: what the wait for ordered extents in fsync is for", Kernel: "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "testdata/crash/generic-056.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.BeforeData },
+	},
+	{
+		Name: "WRONG_LOG_UNPINNED", Source: "never in a kernel: what the first pass of a replay is for", Kernel: "fs/btrfs/tree-log.c:btrfs_recover_log_trees()",
+		Scenario: "testdata/crash/generic-056.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.Unpinned },
+	},
+	{
+		Name: "WRONG_LOG_CHANGED_XATTRS", Source: "before 36283bf777d9", Kernel: "fs/btrfs/tree-log.c:btrfs_log_inode()",
+		Scenario: "testdata/crash/xattr-loss.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.ChangedXattrs },
+	},
+	{
+		Name: "WRONG_LOG_NO_HOLES", Source: `before "Btrfs: fix missing hole after hole punching and fsync when using NO_HOLES", for all holes`, Kernel: "fs/btrfs/tree-log.c:btrfs_log_holes()",
+		Scenario: "testdata/crash/missing-hole.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.NoHoles },
+	},
+	{
+		Name: "WRONG_LOG_LOST_NAMES", Source: "as before 12fcfd22fe5b, for the names of the inode", Kernel: "fs/btrfs/tree-log.c:btrfs_record_unlink_dir()",
+		Scenario: "testdata/crash/generic-039.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.LostNames },
+	},
+	{
+		Name: "WRONG_LOG_TAKEN_NAMES", Source: `before "Btrfs: fix file loss caused by fsync after rename and new inode"`, Kernel: "fs/btrfs/tree-log.c:btrfs_check_ref_name_override()",
+		Scenario: "testdata/crash/generic-342.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.TakenNames },
+	},
+	{
+		Name: "WRONG_LOG_KEEP_XATTRS", Source: "before 4f764e515361", Kernel: "fs/btrfs/tree-log.c:replay_xattr_deletes()",
+		Scenario: "testdata/crash/generic-066.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.KeepXattrs },
+	},
+	{
+		Name: "WRONG_LOG_KEEP_SIZE", Source: `before "Btrfs: fix directory inconsistency after fsync log replay"`, Kernel: "fs/btrfs/tree-log.c:drop_one_dir_item()",
+		Scenario: "testdata/crash/link-unlink.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.KeepSize },
+	},
+	{
+		Name: "WRONG_LOG_NO_CONFLICTS", Source: "before 34f3e4f23ca3 and 1f250e929a9c, which mend two cases of it", Kernel: "fs/btrfs/tree-log.c:add_inode_ref()",
+		Scenario: "testdata/crash/link-unlink.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.NoConflicts },
+	},
+	{
+		Name: "WRONG_LOG_PUNCH_UNMARKED", Source: `before "Btrfs: add missing inode update when punching hole"`, Kernel: "fs/btrfs/file.c:btrfs_punch_hole()",
+		Scenario: "testdata/crash/generic-059.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.PunchUnmarked },
+	},
+	{
+		Name: "WRONG_LOG_OLD_NUMBERS", Source: `before "Btrfs: fix unexpected -EEXIST when creating new inode"; from 4.4 on`, Kernel: "fs/btrfs/tree-log.c:btrfs_recover_log_trees()",
+		Scenario: "testdata/crash/inode-eexist.ops",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.OldNumbers },
 	},
 }

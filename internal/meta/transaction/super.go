@@ -20,6 +20,11 @@ import (
 //
 // An older generation is a broken invariant. Models write_all_supers() with its max_mirrors, and tree_log_mutex around it.
 func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error {
+	return m.writeSuper(t, sb, copies, m.Volumes.WriteSupers)
+}
+
+// writeSuper is WriteSuper with the way to the device.
+func (m *Manager) writeSuper(t *sched.Task, sb *format.Super, copies int, write func(t *sched.Task, sb *format.Super, n int) error) error {
 	m.superMu.Lock(t)
 	defer m.superMu.Unlock(t)
 	if sb.Generation < m.superGen {
@@ -28,7 +33,7 @@ func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error 
 	if err := m.checkOursLocked(t); err != nil {
 		return err
 	}
-	if err := m.Volumes.WriteSupers(t, sb, copies); err != nil {
+	if err := write(t, sb, copies); err != nil {
 		return fmt.Errorf("write superblocks: %w", err)
 	}
 	m.superGen = sb.Generation
@@ -43,8 +48,10 @@ func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error 
 // is durable first, then the superblock. The open handle keeps the transaction of the logs from being committed meanwhile; the commit before
 // it is waited for. An error leaves the logs useless, and the caller commits.
 //
+// Without flush nothing before it need be durable: a wrong order, for studies.
+//
 // Models the end of btrfs_sync_log().
-func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level int) error {
+func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level int, flush bool) error {
 	m.logMu.Lock(t)
 	defer m.logMu.Unlock(t)
 	if err := m.Aborted(t); err != nil {
@@ -55,6 +62,9 @@ func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level i
 		return fmt.Errorf("log of transaction %d: the commit before it failed, have generation %d: %w", h.Transid(), sb.Generation, errno.EIO)
 	}
 	sb.LogRoot, sb.LogRootLevel = bytenr, uint8(level)
+	if !flush {
+		return m.writeSuper(t, &sb, 1, m.Volumes.PutSupers)
+	}
 	return m.WriteSuper(t, &sb, 1)
 }
 

@@ -469,6 +469,11 @@ func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 	if err := v.Flush(t); err != nil {
 		return err
 	}
+	return v.PutSupers(t, sb, n)
+}
+
+// PutSupers is WriteSupers without the flush before: the superblock may become durable before what it names.
+func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	b := make([]byte, format.SuperSize)
 	sb.Encode(b)
 	for i := n - 1; i >= 0; i-- {
