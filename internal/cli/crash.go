@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 // crashFlags are the flags of crash.
 type crashFlags struct {
 	script, job, policy, wrong, state, save string
+	part                                    string
 	choice                                  crash.Choice
 	bounded, sample, jobs                   int
 	json                                    bool
@@ -80,6 +82,7 @@ Exit code 1 means that something was lost.`,
 	f.StringVar(&o.job, "job", "", "fio job file to run, with a synchronous engine; every write is kept in memory")
 	f.IntVar(&o.bounded, "bounded", 0, "run every sequence of this many operations: 1, 2 or, sampled, 3")
 	f.IntVar(&o.sample, "sample", 1000, "sequences of three operations")
+	f.StringVar(&o.part, "part", "", "I/N: every N-th sequence of --bounded from the I-th on; the parts 1/N to N/N are all")
 	f.StringVar(&o.policy, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
 	f.StringVar(&o.wrong, "wrong", "", "a wrong order of writes: "+strings.Join(crash.Wrongs(), ", "))
 	f.IntVar(&o.choice.PerFlush, "states", crash.DefaultPerFlush, "crash states at each flush; all of them where there are no more")
@@ -123,12 +126,31 @@ func (o *crashFlags) check(cmd *cobra.Command, args, command []string) error {
 		return usagef(cmd, "bad --bounded, have %d want 1, 2 or 3", o.bounded)
 	case len(args) > 1 || len(args) == 0 && o.bounded == 0:
 		return usagef(cmd, "have %d images, want one", len(args))
+	case o.part != "" && o.bounded == 0:
+		return usagef(cmd, "--part is for --bounded")
+	case o.part != "" && !validPart(o.part):
+		return usagef(cmd, "bad --part, have %q want I/N with I from 1 to N", o.part)
 	case o.bounded > 0 && o.state != "":
 		return usagef(cmd, "--state is for a script")
 	case o.jobs < 1 || o.choice.PerFlush < 1 || o.sample < 1:
 		return usagef(cmd, "--jobs, --states and --sample must be at least 1")
 	}
 	return parsePolicies(cmd, []string{o.policy})
+}
+
+// parsePart reads I/N; 0 and 0 is no part.
+func parsePart(text string) (part, parts int) {
+	if i, n, ok := strings.Cut(text, "/"); ok {
+		part, _ = strconv.Atoi(i)
+		parts, _ = strconv.Atoi(n)
+	}
+	return part, parts
+}
+
+// validPart reports whether text is I/N with I from 1 to N.
+func validPart(text string) bool {
+	part, parts := parsePart(text)
+	return part >= 1 && part <= parts && text == fmt.Sprintf("%d/%d", part, parts)
 }
 
 // withBase runs f on the device of the image, or on a fresh one in memory.
@@ -288,16 +310,22 @@ func quoted(words []string) []string {
 func (a *app) crashBounded(o *crashFlags, dev blockdev.Device) error {
 	bar := a.newBar("crash", !o.json)
 	began := time.Now()
-	sum, err := crash.RunBounded(a.t, dev, o.options(), o.bounded, o.sample, o.choice.Seed, o.jobs, a.stop.Load, func(done int) {
+	b := crash.Bounds{Length: o.bounded, Sample: o.sample, Seed: o.choice.Seed, Jobs: o.jobs, Stop: a.stop.Load, Progress: func(done int) {
 		bar.set(fmt.Sprintf("crash %d", done), uint64(done), 0)
-	})
+	}}
+	part := ""
+	if o.part != "" {
+		b.Part, b.Parts = parsePart(o.part)
+		part = ", part " + o.part
+	}
+	sum, err := crash.RunBounded(a.t, dev, o.options(), b)
 	bar.done()
 	if err != nil {
 		return err
 	}
 	res := crashResult{Sequences: sum.Sequences, States: sum.States, Seconds: time.Since(began).Seconds()}
 	if !o.json {
-		fmt.Fprintf(a.out, "%d sequences of length %d; %d crash states in %.1f s\n", sum.Sequences, o.bounded, sum.States, res.Seconds)
+		fmt.Fprintf(a.out, "%d sequences of length %d%s; %d crash states in %.1f s\n", sum.Sequences, o.bounded, part, sum.States, res.Seconds)
 	}
 	return a.crashFound(o, &res, sum.Recording, sum.Found, "IMAGE")
 }

@@ -325,8 +325,19 @@ type Tally struct {
 	Recording *Recording
 }
 
-// RunBounded runs all sequences on several tasks, until one loses something or stop says so.
-func RunBounded(t *sched.Task, base blockdev.Device, o Options, length, sample int, seed uint64, jobs int, stop func() bool, progress func(done int)) (Tally, error) {
+// Bounds says which sequences RunBounded runs.
+type Bounds struct {
+	Length      int
+	Sample      int // sequences of three
+	Seed        uint64
+	Part, Parts int // every Parts-th sequence, from number Part on, which counts from 1; 0 of 0 are all
+	Jobs        int // tasks, at least 1
+	Stop        func() bool
+	Progress    func(done int) // called from any task
+}
+
+// RunBounded runs the sequences on several tasks, until one loses something or Stop, if there is one, says so.
+func RunBounded(t *sched.Task, base blockdev.Device, o Options, b Bounds) (Tally, error) {
 	var mu sync.Mutex
 	var sum Tally
 	var failed error
@@ -345,18 +356,22 @@ func RunBounded(t *sched.Task, base blockdev.Device, o Options, length, sample i
 				sum.Found, sum.Of, sum.Recording = c, q, rec
 			}
 			mu.Unlock()
-			if progress != nil {
-				progress(n)
+			if b.Progress != nil {
+				b.Progress(n)
 			}
 		}
 	}
 	var tasks []*sched.Task
-	for range jobs {
+	for range b.Jobs {
 		tasks = append(tasks, t.Go("crash", run))
 	}
-	Bounded(length, sample, seed, func(q *Sequence) bool {
+	number := 0
+	Bounded(b.Length, b.Sample, b.Seed, func(q *Sequence) bool {
+		if number++; b.Parts > 1 && (number-b.Part)%b.Parts != 0 {
+			return true
+		}
 		mu.Lock()
-		over := failed != nil || sum.Found != nil || stop != nil && stop()
+		over := failed != nil || sum.Found != nil || b.Stop != nil && b.Stop()
 		mu.Unlock()
 		if over {
 			return false

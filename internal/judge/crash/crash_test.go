@@ -368,7 +368,7 @@ func bytesOf(t *testing.T, tk *sched.Task, dev blockdev.Device) string {
 func TestBoundedOne(t *testing.T) {
 	for _, name := range []string{"locked", "locked+FSYNC_LOG"} {
 		tk := sched.NewTask(t.Name())
-		sum, err := crash.RunBounded(tk, image(t, tk), crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}}, 1, 0, 0, 2, nil, nil)
+		sum, err := crash.RunBounded(tk, image(t, tk), crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}}, crash.Bounds{Length: 1, Jobs: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +385,7 @@ func TestBoundedOne(t *testing.T) {
 func TestBoundedFinds(t *testing.T) {
 	tk := sched.NewTask(t.Name())
 	dev := image(t, tk)
-	sum, err := crash.RunBounded(tk, dev, crash.Options{Wrong: "no-flush"}, 1, 0, 0, 2, nil, nil)
+	sum, err := crash.RunBounded(tk, dev, crash.Options{Wrong: "no-flush"}, crash.Bounds{Length: 1, Jobs: 2})
 	if err != nil || sum.Found == nil {
 		t.Errorf("nothing is lost without flushes: %v, %d states", err, sum.States)
 	}
