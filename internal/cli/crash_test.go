@@ -9,11 +9,11 @@ import (
 )
 
 // TestKnownBugs: the bugs of btrfs that CrashMonkey reproduces, generic tests of xfstests and three of
-// its own, each as a workload, and two more. None of them loses anything here, neither by commits nor by logs.
+// its own, each as a workload, and three more. None of them loses anything here, neither by commits nor by logs.
 func TestKnownBugs(t *testing.T) {
 	scripts, err := filepath.Glob("../../testdata/crash/*.ops")
-	if err != nil || len(scripts) != 20 {
-		t.Fatalf("have %d scripts, want 20, %v", len(scripts), err)
+	if err != nil || len(scripts) != 21 {
+		t.Fatalf("have %d scripts, want 21, %v", len(scripts), err)
 	}
 	image := filepath.Join(t.TempDir(), "a.img")
 	run := func(args ...string) (string, int) {
@@ -101,6 +101,42 @@ func TestPart(t *testing.T) {
 	for _, bad := range []string{"0/4", "5/4", "1", "1/0", "+1/4", "1/4x"} {
 		if out, code := run(bad); code != 2 || !strings.Contains(out, "bad --part, have") {
 			t.Errorf("%s: exit code %d\n%s", bad, code, out)
+		}
+	}
+}
+
+// TestCleanStates: what people do with files they care about loses nothing: writers that sync, a tree that is copied in. An editor's save is
+// among the scripts.
+func TestCleanStates(t *testing.T) {
+	dir := t.TempDir()
+	image, job, src := filepath.Join(dir, "a.img"), filepath.Join(dir, "writers.fio"), filepath.Join(dir, "src")
+	run := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		if code := Main(args, strings.NewReader(""), &out, &out); code != 0 {
+			t.Fatalf("btrlab %s: exit code %d\n%s", strings.Join(args, " "), code, out.String())
+		}
+		return out.String()
+	}
+	run("mkfs", "-q", "--size", "256M", image)
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(job, "[writers]\nrw=randwrite\nfilesize=256k\nsize=16k\nbssplit=4k/20:8k/20:16k/20:32k/10:64k/30\nfallocate=none\nfsync=1\nnumjobs=8\n")
+	if err := os.MkdirAll(filepath.Join(src, "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(filepath.Join(src, "a"), strings.Repeat("a", 30000))
+	write(filepath.Join(src, "deep", "b"), "b")
+	for _, policy := range []string{"modern", "modern+FSYNC_LOG"} {
+		for _, what := range [][]string{{"--job", job, image}, {image, "--", "put", "-r", src, "/src"}} {
+			out := run(append([]string{"crash", "--states", "4", "--save", "", "--policy", policy}, what...)...)
+			if !strings.Contains(out, "nothing that was promised is lost") || strings.Contains(out, "; 0 crash states") {
+				t.Error(out)
+			}
 		}
 	}
 }
