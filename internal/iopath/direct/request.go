@@ -250,7 +250,7 @@ func (rq *request) put(t *sched.Task) {
 		rq.env.Finish.Defer(t, finish.EndWrite, &rq.later, &rq.ip.DIO)
 	default:
 		rq.ip.DIO.Adopt(t)
-		rq.endQueued(t)
+		rq.endQueued(t, false) // a page that comes from now on is read after the transfer
 	}
 }
 
@@ -265,13 +265,13 @@ func (rq *request) Run(t *sched.Task) {
 	}
 	rq.ip.DIO.Disown(t) // the queue's
 	rq.ip.DIO.Adopt(t)
-	rq.endQueued(t)
+	rq.endQueued(t, true)
 }
 
 // endQueued ends a queued request, but for the sync of a durable write, which waits for i_rwsem: a truncate that has it may wait for
-// i_dio_count, which has gone down by then. Models the order of iomap_dio_complete().
-func (rq *request) endQueued(t *sched.Task) {
-	rq.complete(t)
+// i_dio_count, which has gone down by then. sleeps is complete's. Models the order of iomap_dio_complete().
+func (rq *request) endQueued(t *sched.Task, sleeps bool) {
+	rq.complete(t, sleeps)
 	if rq.req.Flags&kiocb.DSync != 0 && rq.err == nil && rq.n > 0 {
 		rq.syncs = true
 		rq.env.Finish.Defer(t, finish.SyncWrite, &rq.later, nil)
@@ -304,14 +304,17 @@ func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error)
 	for i := 0; !rq.write && rq.ip.Sums() && rq.req.Done == nil && i < rq.used; i++ {
 		rq.bios[i].checked(t)
 	}
-	rq.complete(t)
+	rq.complete(t, true)
 	n, err = rq.n, rq.err
 	rq.release()
 	return n, err
 }
 
-// complete ends the request, whose n and err are final then. t owes its count. Models iomap_dio_complete().
-func (rq *request) complete(t *sched.Task) {
+// complete ends the request, whose n and err are final then. t owes its count. The end of a bio may not sleep and removes no page: the task
+// that has the page locked may wait for the device, and the device for this end.
+//
+// Models iomap_dio_complete(), and dio_complete() for DIO_COMPLETE_INVALIDATE, which only a worker sets.
+func (rq *request) complete(t *sched.Task, sleeps bool) {
 	if e := rq.failed.Load(); e != nil {
 		rq.n, rq.err = 0, *e
 	}
@@ -320,7 +323,7 @@ func (rq *request) complete(t *sched.Task) {
 		rq.ip.MarkDirty(t)
 		rq.ip.Root.SnapshotLock.WriteUnlockDisowned(t)
 	}
-	if rq.write && rq.used > 0 {
+	if rq.write && rq.used > 0 && sleeps {
 		// A reader, or the source's own page fault, may have brought back what was there before.
 		rq.ip.Pages.Invalidate(t, rq.start>>pagecache.PageShift, rq.end>>pagecache.PageShift)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"btrlab/internal/kiocb"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -29,10 +31,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// late is a device that ends the transfers of file data on a task of its own.
+// late is a device that ends each transfer on a task of its own, or with one set all of them, one after the other, on one task.
 type late struct {
 	blockdev.Device
-	on bool
+	on, one bool
+	list    []*blockdev.Bio // with one: not begun
+	busy    bool            // the task of one is there
 }
 
 func (d *late) Submit(t *sched.Task, b *blockdev.Bio) {
@@ -40,7 +44,23 @@ func (d *late) Submit(t *sched.Task, b *blockdev.Bio) {
 		d.Device.Submit(t, b)
 		return
 	}
-	t.Go("device", func(t *sched.Task) { d.Device.Submit(t, b) })
+	if !d.one {
+		t.Go("device", func(t *sched.Task) { d.Device.Submit(t, b) })
+		return
+	}
+	d.list = append(d.list, b)
+	if d.busy {
+		return
+	}
+	d.busy = true
+	t.Go("device", func(t *sched.Task) {
+		for len(d.list) > 0 {
+			next := d.list[0]
+			d.list = d.list[1:]
+			d.Device.Submit(t, next)
+		}
+		d.busy = false
+	})
 }
 
 // told is what a request was told of its end, for one task that waits for it.
@@ -162,4 +182,71 @@ func TestQueuedSchedules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEndDoesNotWaitForPages: the end of a queued write finds no page in memory, and a reader brings one, locks it and waits for the
+// device, which is still in that end. The end may not wait for the page.
+func TestEndDoesNotWaitForPages(t *testing.T) {
+	image := blockdev.NewMemory(128 << 20)
+	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
+		t.Fatal(err)
+	}
+	cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(300), NoShrink: true}
+	for _, c := range lockdep.Classes() {
+		if slices.Contains([]string{"snapshot_lock", "page", "device"}, c.Name) {
+			cfg.Switch = append(cfg.Switch, c.ID)
+		}
+	}
+	r := explore.Run(cfg, func(w *explore.World) {
+		must := func(err error) {
+			if err != nil {
+				panic(err)
+			}
+		}
+		dev := &late{Device: image.Snapshot(), one: true}
+		x, err := fs.Open(w.Task(), dev, fs.Options{Policy: policy.MustParse("unaligned-check-first"), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }})
+		must(err)
+		f, err := x.Create(w.Task(), "/f", 0o644)
+		must(err)
+		must(f.SetFlags(w.Task(), format.InodeNoDataCow|format.InodeNoDataSum))
+		_, err = f.WriteAt(w.Task(), bytes.Repeat([]byte{1}, 4096), 0)
+		must(err)
+		must(x.Sync(w.Task()))
+		x.DropCaches(w.Task())
+		dev.on = true
+		seen := make([]byte, 4096)
+		w.Go("writer", func(t *sched.Task) {
+			d := new(told)
+			d.q.Init(blockdev.WaitClass)
+			n, err := f.WriteIter(t, kiocb.Request{Pos: 512, Flags: kiocb.Direct, Done: d}, iopath.Source{Buf: bytes.Repeat([]byte{2}, 512)})
+			if n, err = d.do(t, n, err); n != 512 || err != nil {
+				panic(fmt.Sprint("write: ", n, err))
+			}
+		})
+		w.Go("reader", func(t *sched.Task) {
+			_, err := f.ReadAt(t, seen, 0)
+			must(err)
+		})
+		w.Check(func() error {
+			want := bytes.Repeat([]byte{1}, 4096)
+			if seen[512] == 2 {
+				copy(want[512:], bytes.Repeat([]byte{2}, 512))
+			}
+			if !bytes.Equal(seen, want) {
+				return fmt.Errorf("the reader has seen a part of the sector")
+			}
+			got := make([]byte, 4096)
+			_, err := f.ReadAt(w.Task(), got, 0)
+			must(err)
+			copy(want[512:], bytes.Repeat([]byte{2}, 512))
+			if !bytes.Equal(got, want) {
+				return fmt.Errorf("at the end: sector 1 is %d, want 2", got[512])
+			}
+			return nil
+		})
+	})
+	if r.Verdict == explore.Violated || r.Schedules < 5 {
+		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
 }
