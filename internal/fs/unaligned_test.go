@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -374,13 +373,9 @@ func TestUnalignedNowait(t *testing.T) {
 }
 
 // TestUnalignedQueuedModel: tasks keep writes of sectors of their own in flight, in blocks that all of them write and that were written or
-// preallocated before, on a device with a latency, beside a task that reads through the page cache. Each sector holds in the end what its task
-// wrote last.
-//
-// With another task that writes through the page cache a sector of its is lost in about one of twenty runs, in a block that was preallocated: a
-// defect of the designs of less than a block that is not mended. BTRLAB_KNOWN_DEFECTS=1 runs it so.
+// preallocated before, on a device with a latency, beside a task that reads and one that writes through the page cache. Each sector holds in
+// the end what its task wrote last.
 func TestUnalignedQueuedModel(t *testing.T) {
-	mixed := os.Getenv("BTRLAB_KNOWN_DEFECTS") != ""
 	rounds := 40
 	if testing.Short() || fstest.UnderRace {
 		rounds = 10
@@ -404,9 +399,6 @@ func TestUnalignedQueuedModel(t *testing.T) {
 				for n := range rounds {
 					switch i {
 					case tasks: // sector 6 of each block, through the page cache
-						if !mixed {
-							return
-						}
 						off := r.IntN(blocks)*4096 + 3072
 						stamp(want[off:off+512], uint64(n+1))
 						must(f.WriteAt(tk, want[off:off+512], int64(off)))

@@ -24,6 +24,7 @@ import (
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
 )
 
 func TestMain(m *testing.M) {
@@ -249,4 +250,21 @@ func TestEndDoesNotWaitForPages(t *testing.T) {
 		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
 	}
 	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+}
+
+// TestUnalignedMark: a direct write of a sector does not zero the block that writeback has written and not yet marked.
+func TestUnalignedMark(t *testing.T) {
+	s, err := scenario.Lookup("unaligned-mark")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range s.Policies {
+		r, err := scenario.Run(s, policy.MustParse(name), scenario.Options{Config: func(c *explore.Config) { c.Schedules = fstest.Schedules(400) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict == explore.Violated || r.Schedules < 20 {
+			t.Errorf("%s: %v after %d schedules: %s; schedule %q", name, r.Verdict, r.Schedules, r.Violation, r.Schedule)
+		}
+	}
 }

@@ -167,8 +167,15 @@ func (w *write) end(t *sched.Task, x place.Extent, err error) error {
 
 // block looks up where the blocks [from, to) are, which must be in one extent that may be overwritten. EAGAIN says that the exclusive
 // lock is needed, ENOTBLK that the page cache is. Models ext4_overwrite_io().
+//
+// A write that is alone zeroes what is not written, so it waits for writeback that has yet to mark it: flushCached waited for the pages
+// only. Difference: in ext4 and XFS the writeback of a page ends after its block is marked, and filemap_write_and_wait_range() is enough.
 func (w *write) block(t *sched.Task, from, to uint64) (place.Extent, error) {
-	w.ip.IOTree.Lock(t, from, to)
+	if w.pl.Lock == policy.LockInode {
+		w.ip.LockAndFlushOrdered(t, from, to)
+	} else {
+		w.ip.IOTree.Lock(t, from, to)
+	}
 	x, ok, err := w.env.Read.Place.Overwrite(t, w.ip, from, to)
 	w.ip.IOTree.Unlock(t, from, to)
 	return x, w.allows(x, ok, err)

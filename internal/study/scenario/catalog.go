@@ -625,6 +625,14 @@ var catalog = []*Scenario{
 		Policies: policy.UnalignedNames(),
 	},
 	{
+		Name:  "unaligned-mark",
+		About: "writes of two sectors of a block that is allocated and not written, one direct and one through the page cache",
+		Goal:  "zero the block when writeback has written it and not yet marked it written",
+		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writers(DirectWrite(0, 512), Write(512, 512)),
+		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+		Policies: policy.UnalignedNames(),
+	},
+	{
 		Name:  "unaligned-punch",
 		About: "a queued direct write of a sector, and a punch of the next one, which zeroes it in a page",
 		Goal:  "read the page before the first sector is on the device, and write it back after that",
