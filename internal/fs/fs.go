@@ -99,6 +99,7 @@ func (f *FS) wire(t *sched.Task) {
 		f.env.NoPayload = true
 	}
 	f.data = inode.NewFS(f.trans.Space, f.cache)
+	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
 	f.data.NewRangeLocker = f.opt.NewRangeLocker
 	f.env.NowaitExtent = f.opt.NowaitExtent
 	f.data.Quota = f.trans.Quota

@@ -177,7 +177,7 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	}
 	ip.CommitQuota(t, oe)
 	err = f.insertItems(t, ip, oe, h.Trans())
-	ip.ExtentsChanged(t, h.Trans().ID, start, end)
+	extentsChanged(t, ip, oe, h.Trans().ID)
 	if err != nil {
 		err = fmt.Errorf("finish ino=%d off=%d len=%d: %w", ip.Ino, start, oe.Len, err)
 		h.Abort(t, err)
@@ -190,6 +190,15 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 		err = eerr
 	}
 	return err
+}
+
+// extentsChanged tells the inode that its extents of the range are others now, which the log of the transaction may know.
+func extentsChanged(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, transid uint64) {
+	if oe.LoggedIn == transid {
+		ip.Extents.Drop(t, oe.Start, oe.End())
+	} else {
+		ip.ExtentsChanged(t, transid, oe.Start, oe.End())
+	}
 }
 
 func (f *Finisher) insertItems(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, tr *ctree.Trans) error {

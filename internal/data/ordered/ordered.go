@@ -70,6 +70,9 @@ type Extent struct {
 	// Completion links the extent into the queue of those that wait to be finished.
 	Completion workqueue.Work[*Extent]
 
+	// LoggedIn is the transaction whose log has what the extent writes; 0 is none. The extent lock of the range is held.
+	LoggedIn uint64
+
 	left   atomic.Int64 // bytes whose bios have not ended
 	failed atomic.Pointer[error]
 	done   atomic.Bool
@@ -81,7 +84,8 @@ type Extent struct {
 	left_       *Extent // children in the tree
 	right_      *Extent
 	prio        uint32
-	inTree      bool
+	inTree      bool // and attached: protected by Tree.mu
+	attached    bool
 	nextFree    *Extent
 	older       *Extent // neighbours in Pool.oldest..newest
 	newer       *Extent
@@ -157,6 +161,8 @@ type Pool struct {
 	n     atomic.Int64
 	waits [64]lock.WaitQueue
 
+	attachedDone func(t *sched.Task, e sched.Event) // OnAttachedDone
+
 	mu             lock.Mutex // leaf; protects the fields below
 	data           sched.Shared
 	free           *Extent
@@ -171,6 +177,9 @@ func (p *Pool) Init() {
 		p.waits[i].Init(WaitClass)
 	}
 }
+
+// OnAttachedDone sets the function that is told the end of each attached extent: see Tree.Attach. Call it before the first Add.
+func (p *Pool) OnAttachedDone(f func(t *sched.Task, e sched.Event)) { p.attachedDone = f }
 
 // InFlight counts the extents that are not finished, and their bytes.
 func (p *Pool) InFlight() (n, bytes int64) { return p.n.Load(), p.bytes.Load() }
@@ -190,6 +199,7 @@ func (p *Pool) get(t *sched.Task, start, length uint64) *Extent {
 	// All that a waiter looks at is set before anybody can find the extent.
 	e.Start, e.Len = start, length
 	e.done.Store(false)
+	e.LoggedIn, e.attached = 0, false
 	e.wait = &p.waits[(start>>12*0x9e3779b97f4a7c15)>>58]
 	e.refs.Store(2)
 	p.seq++
@@ -267,11 +277,13 @@ func (e *Extent) SumsBuffer() []uint32 { return e.sumsStorage[:0] }
 // SetSums sets the crc32c of each sector. Whoever submits the extent does so before its first bio; an extent of an inode without
 // checksums has none.
 func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
+	e.tree.mu.Lock(t) // for Tree.Written
 	e.sumsData.Write(t, nameSums)
 	e.sums = sums
+	e.tree.mu.Unlock(t)
 }
 
-// Checksums is what SetSums set, for completion.
+// Checksums is what SetSums set, for completion, or after Tree.Written.
 func (e *Extent) Checksums(t *sched.Task) []uint32 {
 	e.sumsData.Read(t, nameSums)
 	return e.sums

@@ -161,13 +161,49 @@ func (tr *Tree) Remove(t *sched.Task, e *Extent) {
 		}
 	}
 	e.left_, e.right_, e.inTree = nil, nil, false
+	attached := e.attached
 	tr.n.Add(-1)
 	tr.mu.Unlock(t)
 	tr.pool.unlink(t, e)
 	e.done.Store(true)
 	t.Discharge(e)
 	e.wait.Wake(t)
+	if attached {
+		tr.pool.attachedDone(t, e)
+	}
 	e.Put(t)
+}
+
+// Attach makes Remove tell the pool's OnAttachedDone, once, that e is finished. It is false when that is too late, or is arranged for
+// already. Models BTRFS_ORDERED_PENDING.
+func (tr *Tree) Attach(t *sched.Task, e *Extent) bool {
+	tr.mu.Lock(t)
+	defer tr.mu.Unlock(t)
+	tr.data.Write(t, nameTree)
+	if !e.inTree || e.attached {
+		return false
+	}
+	e.attached = true
+	return true
+}
+
+// All appends every extent to list, ascending, with a reference for each. Models btrfs_get_ordered_extents_for_logging().
+func (tr *Tree) All(t *sched.Task, list []*Extent) []*Extent {
+	for at := uint64(0); ; {
+		e := tr.First(t, at, ^uint64(0))
+		if e == nil {
+			return list
+		}
+		list, at = append(list, e), e.End()
+	}
+}
+
+// Written reports whether the device has all bytes of e, in its cache at least, without an error. Under the lock, so that the checksums,
+// which were set before, can be read.
+func (tr *Tree) Written(t *sched.Task, e *Extent) bool {
+	tr.mu.Lock(t)
+	defer tr.mu.Unlock(t)
+	return e.left.Load() == 0 && e.Err() == nil
 }
 
 // First finds the first extent that overlaps [start, end) and takes a reference; nil when there is none.

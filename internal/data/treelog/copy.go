@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
@@ -23,8 +24,10 @@ import (
 //	                       and with the first log what lies beyond EOF, which replay drops unless it is there
 //	EXTENT_CSUM            of what was written in these ranges
 //
-// Model: fs/btrfs/tree-log.c:btrfs_log_inode() and btrfs_log_changed_extents(). Differences: the extents are those of the subvolume's tree,
-// because their ordered extents were waited for; there is one way for first and later logs of an inode.
+// What an ordered extent writes is logged from the ordered extent, whose items the tree does not have yet.
+//
+// Model: fs/btrfs/tree-log.c:btrfs_log_inode() and btrfs_log_changed_extents(). Differences: all other extents are those of the subvolume's
+// tree, not of extent maps; there is one way for first and later logs of an inode.
 
 // noRefs is the references to data extents from a log: none is counted.
 type noRefs struct{}
@@ -63,6 +66,9 @@ type copier struct {
 	done  uint64 // file extents that end here or before are in the log
 	how   How
 	path  ctree.Path // for file extents
+
+	ordered []*ordered.Extent // to be logged, ascending
+	ends    uint64            // where the last ordered extent ends, logged or not
 }
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, last inode.Logged) *copier {
@@ -140,6 +146,9 @@ func (c *copier) copy() (size uint64, err error) {
 	}
 	it := c.ip.Item(c.t)
 	it.Transid = c.tr.ID
+	if c.ends > it.Size {
+		it.Size = max(it.Size, min(c.ip.Size(c.t), c.ends)) // the completion makes the size follow: FollowSize
+	}
 	if err := c.putInode(c.ip.Ino, &it); err != nil {
 		return 0, err
 	}
@@ -261,10 +270,48 @@ func (c *copier) extents(size uint64) error {
 			return err
 		}
 	}
+	c.again = c.again || len(list) > 0 // the log may have items in the way
+	for _, e := range c.ordered {
+		if err := c.inFlight(e); err != nil {
+			return err
+		}
+	}
 	if c.how.ExtraRelease {
 		c.release()
 	}
 	return nil
+}
+
+// inFlight copies what the ordered extent will put into the tree.
+func (c *copier) inFlight(e *ordered.Extent) error {
+	if e.Type == ordered.Nocow {
+		return nil
+	}
+	if sums := e.Checksums(c.t); len(sums) > 0 && !c.wrong.NoSums {
+		if err := c.dst.InsertCsums(c.t, &c.tr, uint64(e.DiskBytenr), sums); err != nil {
+			return err
+		}
+	}
+	if e.Type == ordered.Prealloc {
+		return c.written(e)
+	}
+	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: e.Len, Type: format.FileExtentTypeReg, DiskBytenr: uint64(e.DiskBytenr),
+		DiskNumBytes: e.Len, NumBytes: e.Len}
+	return c.put(&fe, e.Start, e.End())
+}
+
+// written copies the part of a preallocated extent that the ordered extent writes.
+func (c *copier) written(e *ordered.Extent) error {
+	start, fe, ok, err := c.src.LookupFileExtent(c.t, c.root, c.ip.Ino, e.Start)
+	if err != nil {
+		return err
+	}
+	if !ok || start > e.Start || start+fe.NumBytes < e.End() || fe.DiskBytenr+fe.Offset+e.Start-start != uint64(e.DiskBytenr) {
+		return ErrCommit
+	}
+	fe.Type, fe.Generation = format.FileExtentTypeReg, c.tr.ID
+	fe.Offset, fe.NumBytes = fe.Offset+e.Start-start, e.Len
+	return c.put(&fe, e.Start, e.End())
 }
 
 // extentsIn copies the file extents and holes of [lo, hi).

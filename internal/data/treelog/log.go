@@ -3,9 +3,11 @@ package treelog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
@@ -141,10 +143,12 @@ type Ticket struct {
 }
 
 // Log copies what the transaction of h did to a regular file to the log of its subvolume. After it Sync makes that durable, with h still open.
-// Any error means that the caller ends h and commits; ErrCommit is the usual one. Models btrfs_log_dentry_safe().
+// The ordered extents are logged from what they say; the caller attaches them (AttachOrdered). Any error means that the caller ends h, waits
+// for them and commits; ErrCommit is the usual one. Models btrfs_log_dentry_safe().
 //
-// Preconditions: ip is locked (i_rwsem), and so is its whole extent range, without ordered extents.
-func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (Ticket, error) {
+// Preconditions: ip is locked (i_rwsem), and so is its whole extent range; list is its ordered extents, ascending, all of them written; h is
+// of Start or TryStart.
+func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list []*ordered.Extent) (Ticket, error) {
 	log := of(ip.Root)
 	log.batch.Add(1)
 	if err := l.mayLog(t, h, log, ip); err != nil {
@@ -158,10 +162,16 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (Ticke
 	ip.LockLog(t)
 	defer ip.UnlockLog(t)
 	last := ip.Logged(t)
-	if changed := ip.TakeUnlogged(); !changed && last.Transid == h.Transid() {
+	var ends uint64
+	if n := len(list); n > 0 {
+		ends = list[n-1].End()
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(e *ordered.Extent) bool { return e.LoggedIn == h.Transid() })
+	if changed := ip.TakeUnlogged(); !changed && len(list) == 0 && last.Transid == h.Transid() {
 		return Ticket{log, last.Sync}, nil
 	}
 	c := l.copier(t, h, log, ip, last)
+	c.ordered, c.ends = list, ends
 	if err := c.check(); err != nil {
 		return k, err
 	}
@@ -171,8 +181,26 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (Ticke
 		return k, err
 	}
 	t.CountLog(sched.LogFsyncs, 1)
+	for _, e := range list {
+		e.LoggedIn = h.Transid()
+	}
 	ip.SetLogged(t, inode.Logged{Transid: h.Transid(), Sync: k.sync, Size: size})
 	return k, nil
+}
+
+// AttachOrdered makes the commit of h's transaction wait for the ordered extents of list, which Log has logged. ErrCommit: it must not.
+//
+// Preconditions: those of Log, still.
+func (l *Logs) AttachOrdered(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list []*ordered.Extent) error {
+	for _, e := range list {
+		if !h.Attach(t, e) {
+			return ErrCommit
+		}
+		if !ip.Ordered.Attach(t, e) {
+			l.cfg.Trans.OrderedDone(t, e) // the trees have it, or it is attached already
+		}
+	}
+	return nil
 }
 
 // spoil says that the logs of h's transaction must not be synced. Models btrfs_set_log_full_commit().

@@ -282,7 +282,7 @@ func (a *allocation) preallocate(t *sched.Task) error {
 	}
 	// ReserveExtent has consumed this part of the promised data space, also if what follows fails.
 	a.left -= got
-	h, err := env.Trans.JoinReserved(t, a.meta)
+	h, err := env.Trans.StartReserved(t, a.meta)
 	a.meta = 0
 	if err != nil {
 		env.Trans.Extents.FreeReservedExtent(t, bytenr, got)

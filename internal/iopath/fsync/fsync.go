@@ -1,7 +1,8 @@
 // Package fsync makes files durable.
 //
-// Sync writes the file's data back and waits for its ordered extents. Under a policy with FSYNC_LOG it copies what has changed of the file to a
-// log tree, which the superblock then names; where a log cannot tell all (package treelog), and under every other policy, it commits the
+// Sync writes the file's data back and waits for its ordered extents. Under a policy with FSYNC_LOG it waits until the data is written, not until
+// the trees have it, and copies what has changed of the file to a log tree, which the superblock then names; a commit waits for the ordered
+// extents that a log has. Where a log cannot tell all (package treelog), and under every other policy, it commits the
 // transaction. What is durable afterwards is the same, at a higher price.
 //
 // Lock order:
@@ -16,9 +17,11 @@
 package fsync
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/ordered"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/iopath"
@@ -50,11 +53,12 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 		} else {
 			ip.Lock(t)
 		}
-		err = flushAndWait(t, env, ip)
-		if err == nil && env.Policy().FsyncLog {
-			if err = ip.Pages.CheckError(t, seen); err == nil {
-				h, ticket = log(t, env, ip)
+		if env.Policy().FsyncLog {
+			if err = env.Writeback.FlushPages(t, ip, 0, pagecache.MaxFileEnd); err == nil {
+				h, ticket, err = log(t, env, ip, seen)
 			}
+		} else {
+			err = flushAndWait(t, env, ip)
 		}
 		if !held {
 			ip.Unlock(t)
@@ -64,6 +68,12 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	if h != nil {
 		if eerr := h.End(t); err == nil {
 			err = eerr
+		}
+	}
+	if !logged && env.Policy().FsyncLog {
+		// Those that a log had, without the handle that their completion may need to get at.
+		if werr := ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd); err == nil {
+			err = werr
 		}
 	}
 	if werr := ip.Pages.CheckError(t, seen); err == nil {
@@ -83,7 +93,7 @@ func logFirst(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	h, err := env.Trans.Start(t, 0)
 	if err == nil {
 		var k treelog.Ticket
-		if k, err = env.Logs.Log(t, h, ip); err == nil {
+		if k, err = env.Logs.Log(t, h, ip, nil); err == nil {
 			err = env.Logs.Sync(t, h, k)
 		}
 		_ = h.End(t)
@@ -95,28 +105,64 @@ func logFirst(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	return env.Trans.Commit(t)
 }
 
-// log copies what has changed to the log, and returns the handle that keeps the transaction open until the log is durable; nil says that a commit is
-// needed, or nothing. The extent range of the whole file is locked meanwhile: its items in the tree are all there is of it, and stay
-// as they are.
+// log copies what has changed to the log, and returns the handle that keeps the transaction open until the log is durable; without one a
+// commit is needed, or nothing. The extent range of the whole file is locked meanwhile: its items in the tree, and its ordered extents,
+// are all there is of it, and stay as they are.
 //
-// Models the middle of btrfs_sync_file(). Difference: it neither locks extents nor needs to, because no ordered extent is waited
-// for, and what is logged are extent maps.
-func log(t *sched.Task, env *iopath.Env, ip *inode.Inode) (*transaction.Handle, treelog.Ticket) {
-	if durable(t, env, ip) {
-		return nil, treelog.Ticket{}
+// Models the middle of btrfs_sync_file(). Differences: it does not lock extents, because what it logs are extent maps; an ordered extent
+// whose data is on its way to the device, a direct write's, is waited for.
+func log(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (*transaction.Handle, treelog.Ticket, error) {
+	if ip.Ordered.Len() == 0 && durable(t, env, ip) {
+		return nil, treelog.Ticket{}, nil
 	}
-	ip.LockAndFlushOrdered(t, 0, pagecache.MaxFileEnd)
+	h, list := begin(t, env, ip)
 	defer ip.IOTree.Unlock(t, 0, pagecache.MaxFileEnd)
+	defer putAll(t, list)
+	if h == nil {
+		return nil, treelog.Ticket{}, nil
+	}
+	err := ip.Pages.CheckError(t, seen)
+	if err == nil {
+		var k treelog.Ticket
+		k, err = env.Logs.Log(t, h, ip, list)
+		if err == nil && !env.Policy().Wrong.LogUnattached {
+			err = env.Logs.AttachOrdered(t, h, ip, list)
+		}
+		if err == nil {
+			return h, k, nil
+		}
+		err = nil // the commit says what is wrong
+	}
+	if eerr := h.End(t); err == nil {
+		err = eerr
+	}
+	return nil, treelog.Ticket{}, err
+}
+
+// begin locks the extent range of the file and opens a handle. Ordered extents in it, which are written, are returned. If one of them is not, or
+// a commit keeps handles out, they are waited for: a commit may wait for them, too, and they for the range.
+func begin(t *sched.Task, env *iopath.Env, ip *inode.Inode) (*transaction.Handle, []*ordered.Extent) {
+	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
+	list := ip.Ordered.All(t, nil)
+	if !slices.ContainsFunc(list, func(e *ordered.Extent) bool { return !ip.Ordered.Written(t, e) }) {
+		if h := env.Trans.TryStart(t); h != nil {
+			return h, list
+		}
+	}
+	ip.IOTree.Unlock(t, 0, pagecache.MaxFileEnd)
+	putAll(t, list)
+	ip.LockAndFlushOrdered(t, 0, pagecache.MaxFileEnd)
 	h, err := env.Trans.Start(t, 0)
 	if err != nil {
-		return nil, treelog.Ticket{}
+		return nil, nil // the commit says why
 	}
-	k, err := env.Logs.Log(t, h, ip)
-	if err != nil {
-		_ = h.End(t) // the commit says what is wrong
-		return nil, k
+	return h, nil
+}
+
+func putAll(t *sched.Task, list []*ordered.Extent) {
+	for _, e := range list {
+		e.Put(t)
 	}
-	return h, k
 }
 
 // durable reports whether the last commit has all of the inode.

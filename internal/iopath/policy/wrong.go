@@ -54,6 +54,8 @@ type Wrong struct {
 	SyncUnmarked bool
 	// SyncMarkOnFile: it learns that from the open file.
 	SyncMarkOnFile bool
+	// LogUnattached: a commit does not wait for an ordered extent that a log has. No plan has it: fsync asks.
+	LogUnattached bool
 	// RingRetryWhole: the worker that goes on after a short attempt begins with the first byte again. It and the next one are of the ring,
 	// which the scenarios make: no plan has them.
 	RingRetryWhole bool
@@ -227,6 +229,11 @@ var Wrongs = []Toggle{
 		Name: "WRONG_NOWAIT_SPIN", Source: "before ed67f2a913a4 (6.13)", Kernel: "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
 		Scenario: "nowait-dio-refs",
 		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitSpin },
+	},
+	{
+		Name: "WRONG_LOG_UNATTACHED", Source: "never in a kernel: what pending_ordered is for", Kernel: "fs/btrfs/tree-log.c:btrfs_log_changed_extents()",
+		Scenario: "a commit frees a log before the trees have the data of its ordered extents",
+		Field:    func(p *Policy) *bool { return &p.Wrong.LogUnattached },
 	},
 	{
 		Name: "WRONG_RING_RETRY_WHOLE", Source: "never in a kernel: what bytes_done is for", Kernel: "io_uring/rw.c:io_write()",

@@ -7,7 +7,7 @@
 // flush, and only then is the space that the transaction freed allocatable again.
 //
 //	Start -> handle -> tree changes -> End
-//	Commit: hooks, delayed refs | block handles, wait writers | hooks, snapshots, delayed refs, groups, root items, until quiet |
+//	Commit: hooks, delayed refs | block Start, wait for its handles and attached ordered extents | block Join, wait writers | hooks, snapshots, delayed refs, groups, root items, until quiet |
 //	        seal | unblock | write blocks | flush, supers, flush | unpin
 //
 // Lock order:
@@ -22,13 +22,17 @@
 //	    log_super_mutex        logMu: from where a commit lets handles in again until its superblock is written; WriteLogSuper
 //	      super_mutex          superMu: a superblock is written, by a commit or alone
 //
-// Model: fs/btrfs/transaction.c. Differences: two stages of blocking instead of six states; the committer is the
+// A log may have the data of an ordered extent that the trees do not have yet (Attach). The commit of its transaction waits for the
+// extent, with Start kept out and Join, which the extent's completion needs, let in.
+//
+// Model: fs/btrfs/transaction.c. Differences: three stages of blocking instead of six states; the committer is the
 // calling task.
 package transaction
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"sync/atomic"
 
@@ -64,6 +68,9 @@ type Transaction struct {
 	roots   map[uint64]*ctree.Root // trees whose root moved since their item was written
 	pending []*NewSubvol           // subvolumes and snapshots that the commit makes
 	writers int                    // open handles
+	starts  int                    // of these, the ones that Start opened
+	ordered []sched.Event          // ordered extents that a log has and the trees do not yet: Attach
+	whole   bool                   // no more of them: a task that finishes ordered extents commits
 	done    bool
 	err     error
 }
@@ -90,11 +97,12 @@ func (e handles) Event() (name, verb string) {
 
 // Handle is a task's part in a transaction. It belongs to one task.
 type Handle struct {
-	m    *Manager
-	tx   *Transaction
-	tr   ctree.Trans
-	rsv  spaceinfo.BlockRsv
-	refs int
+	m     *Manager
+	tx    *Transaction
+	tr    ctree.Trans
+	rsv   spaceinfo.BlockRsv
+	refs  int
+	start bool // Start opened it, not Join
 }
 
 // Manager runs the transactions of one file system and holds its metadata parts.
@@ -127,11 +135,12 @@ type Manager struct {
 	mu         lock.Mutex // leaf; protects the fields below, super and those of Transaction
 	state      sched.Shared
 	waiters    lock.Cond // handles wait for blocked to end
-	writers    lock.Cond // the committer waits for handles to end
+	writers    lock.Cond // the committer waits for handles to end, and for attached ordered extents
 	ended      lock.Cond // Commit waits for somebody else's commit
 	running    *Transaction
 	committing *Transaction
-	blocked    bool
+	closing    bool // Start waits
+	blocked    bool // and Join, too
 	aborted    error
 	broken     atomic.Bool // aborted is set; read without mu
 	roots      map[uint64]*ctree.Root
@@ -192,7 +201,24 @@ func (m *Manager) reserveJoin(t *sched.Task, items int, mode spaceinfo.FlushMode
 			return nil, err
 		}
 	}
-	return m.join(t, bytes)
+	return m.join(t, bytes, true)
+}
+
+// StartReserved is Start with bytes that the caller has reserved in the metadata account: a task that has an extent range locked must
+// not wait for space.
+func (m *Manager) StartReserved(t *sched.Task, bytes uint64) (*Handle, error) {
+	return m.openReserved(t, bytes, true)
+}
+
+// TryStart is Start without items for a task that has ranges of ordered extents locked, which a commit may wait for: nil when a commit
+// keeps new handles out. Difference: the kernel locks no extents while it logs.
+func (m *Manager) TryStart(t *sched.Task) *Handle {
+	m.lockWrite(t)
+	if m.closing || m.blocked || m.aborted != nil {
+		m.mu.Unlock(t)
+		return nil
+	}
+	return m.enter(t, 0, true)
 }
 
 // startQuota is start with a reservation in a subvolume's qgroup, which is the transaction's once there is a handle: before, the
@@ -215,8 +241,14 @@ func (m *Manager) startQuota(t *sched.Task, root uint64, items int, mode spacein
 func (m *Manager) Join(t *sched.Task) (*Handle, error) { return m.JoinReserved(t, 0) }
 
 // JoinReserved opens a handle that owns bytes which the caller has reserved in the metadata account: what the handle
-// does not use goes back to the account at End, also when JoinReserved fails.
+// does not use goes back to the account at End, also when JoinReserved fails. Its caller may be the completion of an ordered extent: a commit
+// lets it in while it waits for those.
 func (m *Manager) JoinReserved(t *sched.Task, bytes uint64) (*Handle, error) {
+	return m.openReserved(t, bytes, false)
+}
+
+// openReserved is StartReserved, or JoinReserved without start.
+func (m *Manager) openReserved(t *sched.Task, bytes uint64, start bool) (*Handle, error) {
 	if h := current(t); h != nil {
 		h.refs++
 		h.rsv.Add(t, bytes)
@@ -226,8 +258,29 @@ func (m *Manager) JoinReserved(t *sched.Task, bytes uint64) (*Handle, error) {
 		m.Space.Metadata().Release(t, bytes)
 		return nil, errno.EROFS
 	}
-	m.relieve(t)
-	return m.join(t, bytes)
+	if start {
+		m.relieve(t)
+	} else {
+		m.relieveJoin(t)
+	}
+	return m.join(t, bytes, start)
+}
+
+// relieveJoin is relieve for a task that may be finishing ordered extents: the commit must not wait for one that this task has in hand or
+// would finish next. So there is none, and from here on none is attached.
+func (m *Manager) relieveJoin(t *sched.Task) {
+	if m.dirtyLimit == 0 || !m.overLimit(t) {
+		return
+	}
+	m.lockWrite(t)
+	tx := m.running
+	if tx == nil || len(tx.ordered) > 0 {
+		m.mu.Unlock(t)
+		return
+	}
+	tx.whole = true
+	m.mu.Unlock(t)
+	_ = m.commitOne(t, tx) // as in relieve
 }
 
 // queuedRefBytes is what a queued reference takes in memory, rounded up.
@@ -238,12 +291,13 @@ const queuedRefBytes = 256
 // needs. Models btrfs_btree_balance_dirty() and btrfs_should_end_transaction(). Difference: the kernel writes the blocks back and goes on
 // with the transaction.
 func (m *Manager) relieve(t *sched.Task) {
-	if m.dirtyLimit == 0 {
-		return
-	}
-	if m.DirtyBytes(t)+m.Extents.QueuedRefs()*queuedRefBytes > m.dirtyLimit {
+	if m.dirtyLimit != 0 && m.overLimit(t) {
 		_ = m.Commit(t) // a failed one aborts, and join says so
 	}
+}
+
+func (m *Manager) overLimit(t *sched.Task) bool {
+	return m.DirtyBytes(t)+m.Extents.QueuedRefs()*queuedRefBytes > m.dirtyLimit
 }
 
 // DirtyBytes is the bytes of tree blocks that the running transaction has changed.
@@ -274,10 +328,11 @@ func (m *Manager) lockRead(t *sched.Task) {
 	m.state.Read(t, nameState)
 }
 
-func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
+// join opens a handle, for Start if start is set, once no commit keeps it out.
+func (m *Manager) join(t *sched.Task, bytes uint64, start bool) (*Handle, error) {
 	lockdep.MightWait(t, classWait)
 	m.mu.Lock(t)
-	for m.blocked && m.aborted == nil {
+	for (m.blocked || m.closing && start) && m.aborted == nil {
 		m.waiters.WaitFor(t, unblocking{m.running})
 	}
 	m.state.Write(t, nameState)
@@ -286,6 +341,12 @@ func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
 		m.Space.Metadata().Release(t, bytes)
 		return nil, errno.EROFS
 	}
+	return m.enter(t, bytes, start), nil
+}
+
+// enter opens a handle of the running transaction, which it begins if there is none. It is called with mu and lets it go.
+func (m *Manager) enter(t *sched.Task, bytes uint64, start bool) *Handle {
+	m.mu.AssertHeld(t)
 	if m.running == nil {
 		m.running = &Transaction{id: m.super.Generation + 1, dirty: ctree.NewDirtySet(), roots: make(map[uint64]*ctree.Root)}
 		if c := m.committing; c != nil {
@@ -294,9 +355,14 @@ func (m *Manager) join(t *sched.Task, bytes uint64) (*Handle, error) {
 	}
 	tx := m.running
 	tx.writers++
+	if start {
+		tx.starts++
+	}
 	t.Owe(handles{tx})
 	m.mu.Unlock(t)
-	return m.open(t, tx, bytes), nil
+	h := m.open(t, tx, bytes)
+	h.start = start
+	return h
 }
 
 // open makes the handle of a task that counts among tx's writers.
@@ -333,13 +399,48 @@ func (h *Handle) End(t *sched.Task) error {
 	m.lockWrite(t)
 	defer m.mu.Unlock(t)
 	t.Discharge(handles{h.tx})
-	if h.tx.writers--; m.blocked {
+	if h.start {
+		h.tx.starts--
+	}
+	if h.tx.writers--; m.closing {
 		m.writers.Broadcast(t)
 	}
 	if m.aborted != nil {
 		return errno.EROFS
 	}
 	return nil
+}
+
+// Attach makes the commit of h's transaction wait for the ordered extent e, whose data a log of the transaction has: a commit that frees the
+// log before the trees have the data loses it. OrderedDone ends it. It is false when the commit must not wait for any. Models pending_ordered
+// in btrfs_log_changed_extents().
+//
+// Preconditions: h is of Start or TryStart.
+func (h *Handle) Attach(t *sched.Task, e sched.Event) bool {
+	m := h.m
+	m.lockWrite(t)
+	defer m.mu.Unlock(t)
+	if h.tx.whole {
+		return false
+	}
+	h.tx.ordered = append(h.tx.ordered, e)
+	return true
+}
+
+// OrderedDone ends Attach: the trees have e, or its transaction is aborted. Models the end of btrfs_remove_ordered_extent().
+func (m *Manager) OrderedDone(t *sched.Task, e sched.Event) {
+	m.lockWrite(t)
+	defer m.mu.Unlock(t)
+	for _, tx := range []*Transaction{m.running, m.committing} {
+		if tx == nil {
+			continue
+		}
+		if i := slices.Index(tx.ordered, e); i >= 0 {
+			tx.ordered = slices.Delete(tx.ordered, i, i+1)
+			m.writers.Broadcast(t)
+			return
+		}
+	}
 }
 
 // Abort gives up the running transaction because of err: nothing of it becomes durable, and the file system is
@@ -410,7 +511,11 @@ func (m *Manager) Commit(t *sched.Task) error {
 		return err
 	}
 	m.mu.Unlock(t)
+	return m.commitOne(t, tx)
+}
 
+// commitOne is Commit of tx, which another task may commit first.
+func (m *Manager) commitOne(t *sched.Task, tx *Transaction) error {
 	m.commitMu.Lock(t)
 	defer m.commitMu.Unlock(t)
 	m.lockRead(t)
@@ -450,9 +555,17 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	}
 
 	m.lockWrite(t)
-	m.blocked = true
+	m.closing = true
 	t.Owe(unblocking{tx})
 	defer t.Discharge(unblocking{tx})
+	for tx.starts > 0 && m.aborted == nil {
+		m.writers.WaitFor(t, handles{tx})
+	}
+	// Nothing is attached any more. What is, needs handles to finish, and Join gives them.
+	for len(tx.ordered) > 0 && m.aborted == nil {
+		m.writers.WaitFor(t, tx.ordered[0])
+	}
+	m.blocked = true
 	for tx.writers > 1 && m.aborted == nil {
 		m.writers.WaitFor(t, handles{tx})
 	}
@@ -483,7 +596,7 @@ func (m *Manager) commit(t *sched.Task, tx *Transaction) error {
 	m.lockWrite(t)
 	tx.writers--
 	m.running, m.committing = nil, tx
-	m.blocked = false
+	m.closing, m.blocked = false, false
 	m.waiters.Broadcast(t)
 	m.mu.Unlock(t)
 
