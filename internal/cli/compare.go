@@ -45,6 +45,10 @@ Seed 001: one writer, 4 KiB sequential writes of cached pages, through pwrite, l
 each write) and with it (the submitter tries it), at iodepth 1 and 4. The rows have policies of their own. --linux adds pwrite, pwritev2
 with RWF_NOWAIT, libaio and io_uring of the running kernel.
 
+Seed 003: eight writers with a file each write 4 KiB to 1 MiB and fsync after each, by a commit, by a log tree, and by a log tree with the six patches
+of 5.18; --ablation adds a row for each patch, without it. Each row has what an fsync cost in the log: searches, leaves copied, bytes moved and
+written, and by level of the tree the steps with a write lock held and how long it was.
+
 Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blocks that are written, on a device that takes 1 ms: each alone
 (ext4 before the patch), together after a look or until a block is not written (ext4, XFS), and through the page cache (btrfs).`,
 		Example: `  btrlab compare
@@ -52,9 +56,10 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
   btrlab compare --policy locked,unlocked --linux /mnt/btrfs
   btrlab compare 000 --ablation
   btrlab compare 001 --rounds 5 --linux /mnt/btrfs
+  btrlab compare 003 --ablation
   btrlab compare 004`,
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: []string{"000", "001", "002", "004"},
+		ValidArgs: []string{"000", "001", "002", "003", "004"},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
@@ -67,7 +72,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
 	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
-	f.BoolVar(&ablation, "ablation", false, "seed 000: also a row without each of the patches")
+	f.BoolVar(&ablation, "ablation", false, "seeds 000 and 003: also a row without each of the patches")
 	linuxFlag(cmd, &linux)
 	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
 	jsonFlag(cmd, &asJSON)
@@ -102,7 +107,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		case seed.Baseline != "" && f.Changed("policy"):
 			return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
 		case ablation && len(seed.Ablation) == 0:
-			return usagef(cmd, "--ablation is for seed 000")
+			return usagef(cmd, "--ablation is for seeds 000 and 003")
 		case seed.Baseline != "" && linux != "" && linuxOf[seed.Name] == nil:
 			return usagef(cmd, "--linux is for seeds 001 and 002, have seed %s", seed.Name)
 		case len(policies) == 0 || len(models) == 0:
@@ -136,6 +141,11 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		if ablation {
 			opt.Variants = slices.Concat(opt.Variants, seed.Ablation)
 		}
+		if seed.OwnFiles {
+			for _, j := range jf.Jobs {
+				opt.Files += j.NumJobs
+			}
+		}
 		if seed.Cached && !dirty.set {
 			dirty.n = 4 * size.n
 		}
@@ -143,7 +153,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		err = prof.around(a, func() error {
 			for _, m := range models {
 				var r *experiment.Result
-				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n}, largestFile(jf))
+				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Files: opt.Files}, largestFile(jf))
 				err := a.on(&rt, func() (err error) {
 					r, err = a.runCompare(cfg, opt)
 					return err
@@ -200,7 +210,10 @@ func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *b
 		return nil, err
 	}
 	if !size.set {
-		size.n = experiment.DefaultFileSize
+		size.n = seed.FileSize
+		if seed.FileSize == 0 {
+			size.n = experiment.DefaultFileSize
+		}
 	}
 	all := []string{fmt.Sprintf("size=%d", size.n), fmt.Sprintf("runtime=%dms", int64(runtime*1000))}
 	if jf.Jobs[0].FileSize > 0 {

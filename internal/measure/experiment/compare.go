@@ -105,6 +105,14 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.Files > 0 {
+		for _, j := range opt.Job.Jobs {
+			if tasks != opt.Files || j.Filename != "" {
+				return nil, fmt.Errorf("job %s: each task needs a file of its own, have %d tasks, %d files and filename=%s", j.Name, tasks, opt.Files, j.Filename)
+			}
+		}
+		size *= int64(opt.Files)
+	}
 	first := opt.Job.Jobs[0]
 	res := &Result{Job: filepath.Base(opt.Job.Name), Device: opt.Device, Model: opt.Model, Runtime: first.Runtime.Seconds(),
 		Baseline: opt.Variants[0].Name, Parameters: append(append([]stats.Option(nil), opt.Job.Global...), first.Options...)}
@@ -210,7 +218,7 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	was := t.Policy
 	t.Policy = r.policy
 	res, err := fio.Run(t, row.job, fio.Options{
-		Open:     func(*sched.Task, *fio.Job, string) (fio.Target, error) { return s.File(), nil },
+		Open:     opener(s),
 		Stamper:  r.stamper(),
 		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
 		Stop:     r.opt.Stop,
@@ -258,13 +266,40 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	return nil
 }
 
+// opener opens the files of a run: the session's, or the next of its parts.
+func opener(s Session) func(*sched.Task, *fio.Job, string) (fio.Target, error) {
+	p, ok := s.(Parts)
+	next := 0
+	return func(*sched.Task, *fio.Job, string) (fio.Target, error) {
+		if !ok || len(p.Parts()) < 2 {
+			return s.File(), nil
+		}
+		next++
+		return p.Parts()[next-1], nil
+	}
+}
+
 // stamper makes the stampers of the run's writers.
 func (r *run) stamper() func(*fio.Job, int) fio.Stamper {
 	if r.opt.NoPayload {
 		return nil
 	}
-	return func(*fio.Job, int) fio.Stamper { return r.c.newWriter() }
+	return func(_ *fio.Job, task int) fio.Stamper {
+		if n := int64(r.opt.Files); n > 0 {
+			return shifted{r.c.newWriter(), int64(task) * r.c.size / n}
+		}
+		return r.c.newWriter()
+	}
 }
+
+// shifted is a writer of one of several files.
+type shifted struct {
+	*writer
+	by int64 // what lies before the file
+}
+
+// Stamp is fio.Stamper's.
+func (w shifted) Stamp(p []byte, off int64) uint64 { return w.writer.Stamp(p, off+w.by) }
 
 // rowSum adds up what a policy did.
 type rowSum struct {
@@ -274,6 +309,7 @@ type rowSum struct {
 	clat           *stats.Hist
 	waits          []stats.Wait
 	nowait         *stats.Nowait
+	log            *stats.Log
 	ring           *stats.Ring
 	taskNs         int64
 	content, check string
@@ -296,6 +332,7 @@ func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 		s.waits = stats.MergeWaits(s.waits, j.Waits)
 		s.nowait = stats.MergeNowait(s.nowait, j.Nowait)
 		s.ring = stats.MergeRing(s.ring, j.Ring)
+		s.log = stats.MergeLog(s.log, j.Log)
 	}
 	if ns > 0 && !r.opt.stopped() {
 		s.iops = append(s.iops, float64(ios)*1e9/float64(ns))
@@ -342,7 +379,7 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		} else if s.unchecked {
 			row.Check = Unchecked
 		}
-		row.Nowait, row.Ring = s.nowait, s.ring
+		row.Nowait, row.Ring, row.Log = s.nowait, s.ring, s.log
 		if s.tried > 0 {
 			share := float64(s.again) / float64(s.tried)
 			row.Again = &share
@@ -490,7 +527,7 @@ func (r *Result) writePairs(b *strings.Builder) {
 			fmt.Fprintf(b, "; published %s iops", Count(row.Published))
 		}
 		if row.PublishedMiB > 0 {
-			fmt.Fprintf(b, "; published %s MiB/s of reads and writes", Count(row.PublishedMiB))
+			fmt.Fprintf(b, "; published %s MiB/s", Count(row.PublishedMiB))
 		}
 		b.WriteByte('\n')
 	}
@@ -538,6 +575,48 @@ func (r *Result) writeCosts(b *strings.Builder) {
 	fmt.Fprintln(w, "policy\ttree searches\tpaths\tleaf held\tmay block\tslept\tEAGAIN\t")
 	for _, c := range list {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", c.Policy, c.Searches, c.Paths, c.LeafSteps, c.MayBlock, c.Slept, c.Punt)
+	}
+	w.Flush()
+}
+
+// LogHead and LogCosts are the table of what fsyncs cost that went to a log: averages of an fsync. It is empty when no row has such ones.
+var LogHead = []string{"policy", "search", "COW", "moved", "blocks", "super", "log", "steps", "1", "2", "held", "1", "2"}
+
+// LogCosts is that table.
+func (r *Result) LogCosts() (list [][]string) {
+	for _, row := range r.Rows {
+		l := row.Log
+		if l == nil {
+			continue
+		}
+		each := func(c sched.LogCounter) string { return fmt.Sprintf("%.2f", l.Each(c.String())) }
+		kib := func(c sched.LogCounter) string { return fmt.Sprintf("%.1fK", l.Each(c.String())/1024) }
+		line := []string{row.Policy, each(sched.LogSearches), each(sched.LogCOWed), kib(sched.LogShifted), each(sched.LogBlocks), each(sched.LogSupers), kib(sched.LogBytes)}
+		for level := range 3 {
+			line = append(line, fmt.Sprintf("%.1f", l.StepsEach(level)))
+		}
+		for level := range 3 {
+			line = append(line, Nanos(l.HeldEach(level)))
+		}
+		list = append(list, line)
+	}
+	return list
+}
+
+// LogAbout says what the table is.
+const LogAbout = "an fsync that went to a log: searches, leaves copied, bytes moved in leaves, blocks, superblocks and bytes written; and by level of the " +
+	"tree, 0 to 2 from the leaves on, steps with the write lock held, and how long it was held"
+
+// writeLogs writes the table of LogCosts.
+func (r *Result) writeLogs(b *strings.Builder) {
+	list := r.LogCosts()
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n%s\n\n", prose.Wrap(LogAbout, prose.Width))
+	w := tabwriter.NewWriter(b, 0, 0, 1, ' ', tabwriter.AlignRight)
+	for _, line := range append([][]string{LogHead}, list...) {
+		fmt.Fprintln(w, strings.Join(line, "\t")+"\t")
 	}
 	w.Flush()
 }
@@ -592,6 +671,7 @@ func (r *Result) writeText(out io.Writer) error {
 		w.Flush()
 	}
 	r.writeCosts(&b)
+	r.writeLogs(&b)
 	for _, row := range r.Rows {
 		if row.Content != "ok" && row.Content != Unverified {
 			fmt.Fprintf(&b, "\n%s: content: %s\n", row.Policy, row.Content)

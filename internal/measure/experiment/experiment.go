@@ -38,6 +38,11 @@ type Session interface {
 	Close(t *sched.Task) error
 }
 
+// Parts is a Session whose file is several, of one size, one after the other: each task of the job has one of its own.
+type Parts interface {
+	Parts() []fio.Target
+}
+
 // ErrUnchecked is Rig.Check's answer when there is nobody to check what is under the rig.
 var ErrUnchecked = errors.New("not checked")
 
@@ -98,6 +103,8 @@ type Options struct {
 	Rounds   int
 	// Others are the rows after the policies. Two of them may share a rig.
 	Others []Other
+	// Files, if it is not 0, is how many files there are: one for each task of the job, which names none. Their sessions are Parts.
+	Files int
 	// Device and Model name what is under the image, for the report.
 	Device, Model string
 	// NoPayload says that the rig keeps no file data: nothing is stamped and nothing read back.
@@ -147,6 +154,8 @@ type Row struct {
 	Again *float64 `json:"eagain_share,omitempty"`
 	// Nowait is what the requests cost that were tried without waiting, over all rounds; nil when none was.
 	Nowait *stats.Nowait `json:"nowait,omitempty"`
+	// Log is what the fsyncs cost that went to a log, over all rounds; nil when none did.
+	Log *stats.Log `json:"log,omitempty"`
 	// Ring is which way the requests of the rings went, over all rounds; nil for other engines.
 	Ring *stats.Ring `json:"ring,omitempty"`
 

@@ -89,6 +89,57 @@ func TestSeed004KeepsSectors(t *testing.T) {
 	}
 }
 
+// The job of seed 003, smaller: each task has a file of its own, and every block of every file ends up as one whole write. The row that commits has
+// no costs of logs; the others have one superblock for each fsync at most, and fewer steps under the leaf's lock with the patches.
+func TestSeed003KeepsFiles(t *testing.T) {
+	jf, err := fio.Parse("seed-003", strings.NewReader(rig.Seed003))
+	for _, kv := range [][2]string{{"filesize", "256k"}, {"numjobs", "3"}, {"io_size", "512k"}, {"time_based", "0"}, {"bssplit", "4k/40:8k/40:16k/20"}} {
+		if err == nil {
+			err = jf.Set(kv[0], kv[1])
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := sched.NewTask("test")
+	l, err := rig.Open(task, rig.Config{Size: 256 << 20, Files: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, s := range rig.Seeds() {
+		if s.Name != "003" {
+			continue
+		}
+		opt := experiment.Options{Job: jf, Variants: s.Rows, Baseline: s.Baseline, Pairs: s.Pairs, Rounds: 1, Files: 3}
+		r, err := experiment.Compare(task, l, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range r.Rows {
+			if row.Content != "ok" || row.Check != "clean" || row.IOPS == 0 {
+				t.Errorf("%s: content %s, check %s, %g iops", row.Policy, row.Content, row.Check, row.IOPS)
+			}
+			if (row.Log == nil) != (i == 0) {
+				t.Fatalf("%s: have costs of logs %v", row.Policy, row.Log)
+			}
+			if l := row.Log; l != nil && (l.Costs["superblocks"] == 0 || l.Costs["superblocks"] > l.Fsyncs || l.HeldNs[0] == 0) {
+				t.Errorf("%s: have %+v", row.Policy, *l)
+			}
+		}
+		if old, now := r.Rows[1].Log.StepsEach(0), r.Rows[2].Log.StepsEach(0); now >= old {
+			t.Errorf("steps with a leaf locked: have %g want less than %g", now, old)
+		}
+		if len(r.Rows) != 3 || len(s.Ablation) != 6 || r.Pairs[1].Published < 1.07 || r.Pairs[1].Published > 1.08 {
+			t.Errorf("%d rows, %d patches, pairs %+v", len(r.Rows), len(s.Ablation), r.Pairs)
+		}
+		opt.Files = 2
+		if _, err := experiment.Compare(task, l, opt); err == nil || !strings.Contains(err.Error(), "a file of its own") {
+			t.Errorf("three tasks and two files: %v", err)
+		}
+	}
+}
+
 // Sixteen writers of one locked file and a device that takes what it gets: the flusher is the limit, so more CPUs must not make the
 // row slower. Two faults once did, by six times from 2 to 8 CPUs: a throttled writer slept for 200 ms with i_rwsem while the flusher
 // had nothing left to write, and a lock promised to a sleeper was idle until that had woken.

@@ -73,6 +73,19 @@ func (k *worker) nowait() *stats.Nowait {
 	return n
 }
 
+// log is what the fsyncs cost that went to a log, since measuring started.
+func (k *worker) log() *stats.Log {
+	c := &k.counts.Log
+	if c.N[sched.LogFsyncs] == 0 {
+		return nil
+	}
+	l := &stats.Log{Fsyncs: c.N[sched.LogFsyncs], Costs: map[string]int64{}, Steps: c.Steps, HeldNs: c.HeldNs}
+	for i, v := range c.N[sched.LogFsyncs+1:] {
+		l.Costs[(sched.LogFsyncs + 1 + sched.LogCounter(i)).String()] = v
+	}
+	return l
+}
+
 // sample records the bandwidth since the last sample.
 func (k *worker) sample(now int64) {
 	ms := uint64((now - k.sampleFrom) / 1e6)

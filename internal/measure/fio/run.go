@@ -220,7 +220,7 @@ func (w *wave) run(t *sched.Task) (over bool) {
 			}
 		}
 		k.res.Waits = stats.MergeWaits(nil, waits)
-		k.res.Nowait = k.nowait()
+		k.res.Nowait, k.res.Log = k.nowait(), k.log()
 		if k.failed != nil {
 			k.res.Errno, k.res.ErrorText = numberOf(k.failed), k.failed.Error()
 		}
@@ -254,7 +254,7 @@ func (k *worker) awaits(t *sched.Task) {
 
 // main is a worker's task.
 func (k *worker) main(t *sched.Task) {
-	if k.job.tries() {
+	if k.job.tries() || k.job.Fsync > 0 {
 		t.Counts = &k.counts
 	}
 	defer k.finish(t)

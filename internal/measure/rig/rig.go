@@ -61,6 +61,9 @@ type Config struct {
 	Seed uint64
 	// Faults are what the device below the model fails.
 	Faults []dm.Fault
+	// Files, if it is not 0, is how many COW files there are instead of one NOCOW file that is preallocated: the session's file is one
+	// after the other.
+	Files int
 	// Params, if set, is the model instead of Model, which then only names it.
 	Params *dm.Params
 }
@@ -151,14 +154,45 @@ func (r *Rig) Prepare(t *sched.Task, size int64) error {
 	if err != nil {
 		return err
 	}
-	err = prepare(t, x, size)
+	err = prepare(t, x, size, r.cfg.Files)
 	if cerr := x.Close(t); err == nil {
 		err = cerr
 	}
 	return err
 }
 
-func prepare(t *sched.Task, x *fs.FS, size int64) error {
+// testFiles are the names of the test files.
+func testFiles(files int) []string {
+	if files == 0 {
+		return []string{TestFile}
+	}
+	var names []string
+	for i := range files {
+		names = append(names, fmt.Sprintf("%s.%d", TestFile, i))
+	}
+	return names
+}
+
+func prepare(t *sched.Task, x *fs.FS, size int64, files int) error {
+	for _, name := range testFiles(files) {
+		if files == 0 {
+			break
+		}
+		if err := x.Unlink(t, name); err != nil && !errors.Is(err, errno.ENOENT) {
+			return err
+		}
+		f, err := x.Create(t, name, 0o644)
+		if err == nil {
+			err = f.Truncate(t, size/int64(files))
+			err = errors.Join(err, f.Close(t))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if files > 0 {
+		return nil
+	}
 	if err := x.Unlink(t, TestFile); err != nil && !errors.Is(err, errno.ENOENT) {
 		return err
 	}
@@ -190,12 +224,15 @@ func (r *Rig) openSession(t *sched.Task, dev blockdev.Device, spec string) (expe
 	if err != nil {
 		return nil, err
 	}
-	f, err := x.OpenFile(t, TestFile, fs.O_RDWR, 0)
-	if err != nil {
-		x.Close(t)
-		return nil, err
+	s := &session{x: x, size: r.size / int64(max(r.cfg.Files, 1))}
+	for _, name := range testFiles(r.cfg.Files) {
+		f, err := x.OpenFile(t, name, fs.O_RDWR, 0)
+		if err != nil {
+			return nil, errors.Join(err, s.Close(t))
+		}
+		s.files = append(s.files, f)
 	}
-	return &session{x, f}, nil
+	return s, nil
 }
 
 // OpenFS opens the image under a policy.
@@ -230,18 +267,31 @@ func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 }
 
 type session struct {
-	x *fs.FS
-	f *fs.File
+	x     *fs.FS
+	files []*fs.File
+	size  int64 // of each
 }
 
-func (s *session) File() fio.Target { return s.f }
-
-func (s *session) Close(t *sched.Task) error {
-	err := s.f.Close(t)
-	if cerr := s.x.Close(t); err == nil {
-		err = cerr
+func (s *session) File() fio.Target {
+	if len(s.files) == 1 {
+		return s.files[0]
 	}
-	return err
+	return &spread{s.Parts(), s.size}
+}
+
+// Parts makes the session an experiment.Parts.
+func (s *session) Parts() (list []fio.Target) {
+	for _, f := range s.files {
+		list = append(list, f)
+	}
+	return list
+}
+
+func (s *session) Close(t *sched.Task) (err error) {
+	for _, f := range s.files {
+		err = errors.Join(err, f.Close(t))
+	}
+	return errors.Join(err, s.x.Close(t))
 }
 
 // Check judges the image with progs/check.

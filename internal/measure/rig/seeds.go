@@ -19,6 +19,11 @@ var Seed000 string
 //go:embed seed-001.fio
 var Seed001 string
 
+// Seed003 is the job of seed 003; testdata/fio/seed-003.fio is the same file for people.
+//
+//go:embed seed-003.fio
+var Seed003 string
+
 // Seed004 is the job of seed 004; testdata/fio/seed-004.fio is the same file for people.
 //
 //go:embed seed-004.fio
@@ -39,12 +44,21 @@ type Seed struct {
 	Model string
 	// Cached says that the job is meant to stay in the page cache: nothing is written back while it runs, unless --dirty-limit says so.
 	Cached bool
+	// OwnFiles says that each task has a COW file of its own, and FileSize is the bytes of each that compare makes them unless --size says
+	// more.
+	OwnFiles bool
+	FileSize int64
 }
 
 // Patches000 are the toggles of seed 000's eight patches, in the order of the series.
-func Patches000() (names []string) {
+func Patches000() []string { return patches("seed 000,") }
+
+// Patches003 are those of seed 003's six.
+func Patches003() []string { return patches("seed 003,") }
+
+func patches(source string) (names []string) {
 	for i := range policy.Toggles {
-		if t := &policy.Toggles[i]; strings.HasPrefix(t.Source, "seed 000,") {
+		if t := &policy.Toggles[i]; strings.HasPrefix(t.Source, source) {
 			names = append(names, t.Name)
 		}
 	}
@@ -69,6 +83,16 @@ func Seeds() []Seed {
 	for i, d := range Patches000() {
 		direct.Ablation = append(direct.Ablation, experiment.Variant{Name: fmt.Sprintf("no D%d", i), About: "after without " + d, Policy: after + "!" + d})
 	}
+	fsync := Seed{Name: "003", Title: "Eight writers and fsync", Job: Seed003, Baseline: "fsync-5.17", OwnFiles: true, FileSize: 16 << 20,
+		Pairs: [][2]string{{"fsync-5.17", "fsync-commit"}, {"fsync-5.18", "fsync-5.17"}},
+		Rows: []experiment.Variant{
+			{Name: "fsync-commit", About: "every fsync commits the transaction", Policy: "fsync-commit"},
+			{Name: "fsync-5.17", About: "an fsync writes a log tree", Policy: "fsync-5.17", PublishedMiB: 116},
+			{Name: "fsync-5.18", About: "with the six patches of the seed", Policy: "fsync-5.18", PublishedMiB: 125},
+		}}
+	for i, l := range Patches003() {
+		fsync.Ablation = append(fsync.Ablation, experiment.Variant{Name: fmt.Sprintf("no L%d", i+1), About: "fsync-5.18 without " + l, Policy: "fsync-5.18!" + l})
+	}
 	return []Seed{
 		direct,
 		{Name: "001", Title: "Buffered writes through io_uring", Job: Seed001, Baseline: "before", Cached: true,
@@ -83,6 +107,7 @@ func Seeds() []Seed {
 				{Name: "io_uring-4", About: "io_uring with iodepth=4", Policy: patch, Set: set(uring, four)},
 			}},
 		locking,
+		fsync,
 		{Name: "004", Title: "Direct writes of less than a block", Job: Seed004, Baseline: "exclusive", Model: "delay",
 			Pairs: [][2]string{{"check-first", "exclusive"}, {"retry", "check-first"}, {"buffered", "exclusive"}},
 			Rows: []experiment.Variant{

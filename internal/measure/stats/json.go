@@ -153,6 +153,9 @@ func (r *Run) jobJSON(j *Job, g *group, plus bool) object {
 	if j.Nowait != nil {
 		o.add("nowait", j.Nowait.json())
 	}
+	if j.Log != nil {
+		o.add("log", j.Log.json())
+	}
 	if j.Ring != nil {
 		o.add("ring", j.Ring.json())
 	}

@@ -199,6 +199,8 @@ type Job struct {
 	Waits []Wait // by the tasks of the report, most first
 	// Nowait is nil when no request was tried without waiting.
 	Nowait *Nowait
+	// Log is nil when no fsync went to a log.
+	Log *Log
 	// Ring is nil when the job's requests did not go through rings of ours.
 	Ring *Ring
 	// IgnoresErrors says that some errors do not end the job, Ignored how many came, FirstIgnored the number of the first.
@@ -247,6 +249,7 @@ func (j *Job) Merge(o *Job) {
 	j.VerifyErrors += o.VerifyErrors
 	j.Waits = MergeWaits(j.Waits, o.Waits)
 	j.Nowait = MergeNowait(j.Nowait, o.Nowait)
+	j.Log = MergeLog(j.Log, o.Log)
 	j.Ring = MergeRing(j.Ring, o.Ring)
 }
 
