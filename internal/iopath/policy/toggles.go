@@ -204,7 +204,7 @@ var Toggles = []Toggle{
 		Name:     "NOWAIT_CHECK_WHOLE",
 		Source:   "260a63395f90 (5.8)",
 		Kernel:   "fs/btrfs/file.c:check_can_nocow()",
-		Scenario: "a NOWAIT direct write over a written extent and a hole",
+		Scenario: "nowait-dio-cow: a NOWAIT direct write over a written extent and a hole",
 		Field:    func(p *Policy) *bool { return &p.NowaitCheckWhole },
 	},
 	{
@@ -218,7 +218,7 @@ var Toggles = []Toggle{
 		Name:     "NOWAIT_ONE_EXTENT",
 		Source:   "ca93e44bfb5f (5.17)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
-		Scenario: "a NOWAIT direct write of two extents ends after the first",
+		Scenario: "nowait-dio-extents: a NOWAIT direct write of two extents is half done in between, or ends there",
 		Field:    func(p *Policy) *bool { return &p.NowaitOneExtent },
 	},
 	{

@@ -509,6 +509,21 @@ var catalog = []*Scenario{
 		Switch: sourceClasses, Rule: calls, Deep: true, Policies: policy.NowaitNames(),
 	},
 	{
+		Name:  "nowait-dio-cow",
+		About: "low data space: a NOWAIT direct write whose first block can go in place and whose second one is a hole",
+		Goal:  "let the NOWAIT write wait for the space of the hole",
+		File:  File{Size: 16 * k, Nocow: true, Dirty: []oracle.Range{{Lo: 8 * k, Hi: 16 * k}}}, FillTo: 4 * k,
+		Tasks:  []Task{{"ring", []Op{Punch(4*k, 4*k), NowaitDirect(0, 8*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: sourceClasses, Rule: calls, Deep: true, Preemptions: 2, Policies: policy.NowaitNames(),
+	},
+	{
+		Name:  "nowait-dio-extents",
+		About: "two NOWAIT direct writes over two extents",
+		Goal:  "end with an extent of one and an extent of the other",
+		File:  File{Size: 8 * k, Nocow: true, Extent: 4 * k}, Tasks: []Task{{"ring A", []Op{NowaitDirect(0, 8*k)}}, {"ring B", []Op{NowaitDirect(0, 8*k)}}},
+		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 2, Policies: policy.NowaitNames(),
+	},
+	{
 		Name:  "direct-writers",
 		About: "two direct writes of the same extent of a NOCOW file",
 		Goal:  "end with a block of one and a block of the other",

@@ -59,6 +59,13 @@ preallocated. Whoever asks with NOWAIT again asks for ever.`,
 		Broken: "nowait-5.8!NOWAIT_PAST_EOF", Fixed: "nowait-5.8", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
+		Number: 7, Title: "a check of the first extent", Source: "260a63395f90, 5.8",
+		Story: `The check before a NOWAIT direct write asks whether the write can go in place, and is content when its first extent can. The second
+part of the request is a hole: the write reserves data space for it, and waits for a flush to make some.`,
+		Rule: "the answer must cover the whole request", Scenario: "nowait-dio-cow",
+		Broken: "nowait-5.8!NOWAIT_CHECK_WHOLE", Fixed: "nowait-5.8", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
 		Number: 8, Title: "the check that waits", Source: "\"btrfs: fix RWF_NOWAIT writes blocking on extent locks and waiting for IO\", 5.8",
 		Story: `Before a NOWAIT direct write begins, a check asks whether all of it can be written in place, because only then it does not have to
 wait for space. The check locks the range to ask, and waits for it, and for the ordered extents in it.`,
@@ -108,6 +115,13 @@ in, and does its checks again. An append begins at i_size, which it has moved it
 source; the page is not in memory, and to read it the fault waits for the ordered extent of its own task.`,
 		Rule: "no faults with an ordered extent in hand; without progress, through the page cache", Scenario: "direct-mapped",
 		Broken: "modern!DIO_NOFAULT", Fixed: "modern", Kinds: deadlock,
+	},
+	{
+		Number: 16, Title: "the first extent of several", Source: "ca93e44bfb5f, 5.17; there the caller saw a short or a wrong result",
+		Story: `A NOWAIT direct write covers two extents. Each is locked, written and let go by itself, so the request is half done in between, and
+where the second extent is busy it ends there. Another such write comes in: one extent is of the one, the other of the other.`,
+		Rule: "a NOWAIT request of several extents is EAGAIN before its first byte", Scenario: "nowait-dio-extents",
+		Broken: "nowait-5.19!NOWAIT_ONE_EXTENT", Fixed: "nowait-5.19", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
 		Number: 17, Title: "an fsync under a lock of its own task", Source: "0eb79294dbe3, 5.10",
