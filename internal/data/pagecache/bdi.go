@@ -36,7 +36,8 @@ const (
 // Models struct bdi_writeback with global_dirty_limits, balance_dirty_pages() and wb_update_bandwidth() of Linux 3.3 to 5.15.
 // Differences: one device, so the global and the device's limits are one, and the device's own lines of control are left out; the
 // first estimate of the bandwidth is what was measured and not a step towards it, and while nobody is throttled the rate of a task
-// rises to a quarter of it; a task over the hard limit waits for writeback to get below it, where the kernel polls every 200 ms.
+// rises to a quarter of it. In the simulated runtime a task over the hard limit sleeps as the kernel's do, the longest pause at a time;
+// in the others it waits for writeback to get below the limit.
 type BDI struct {
 	// Dirty and Writeback count pages; a page under writeback that is dirtied again counts twice.
 	Dirty     atomic.Int64
@@ -221,6 +222,7 @@ func perCPUPages(hard int64, cpus int) int { return int(max(hard/int64(32*cpus),
 // balance is the slow path. Models balance_dirty_pages().
 func (b *BDI) balance(t *sched.Task, nowait bool) error {
 	d := &t.Dirty
+	pages := int64(d.Pages) // stays what the task owes for after a pause at the hard limit
 	for {
 		now := t.Now()
 		hard, background := b.hard.Load(), b.background.Load()
@@ -246,17 +248,24 @@ func (b *BDI) balance(t *sched.Task, nowait bool) error {
 		b.estimate(t, now, all, freerun, hard)
 		limit := b.rate.Load()
 		rate := limit * ratio >> ratioShift
-		if rate <= 0 {
-			if nowait {
-				return kiocb.AgainThrottle
-			}
-			b.waitBelowHard(t)
-			continue
-		}
 		longest := b.maxPause(all)
 		shortest, next := b.minPause(longest, rate, limit)
 		now -= now % jiffy
-		period := int64(d.Pages) * hz / rate * jiffy
+		if rate <= 0 {
+			switch {
+			case nowait:
+				return kiocb.AgainThrottle
+			case t.Simulator() == nil:
+				b.waitBelowHard(t)
+			default:
+				b.waiters.Add(1) // the flusher must not give up
+				b.sleep(t, longest*jiffy)
+				b.waiters.Add(-1)
+				d.Pages, d.Pause, d.PausedWhen = 0, next, now+longest*jiffy
+			}
+			continue
+		}
+		period := pages * hz / rate * jiffy
 		if d.PausedWhen == 0 {
 			d.PausedWhen = now
 		}
@@ -281,13 +290,18 @@ func (b *BDI) balance(t *sched.Task, nowait bool) error {
 			now += min(over, longest*jiffy)
 			pause = longest * jiffy
 		}
-		since := t.Now()
-		t.Sleep(time.Duration(max(pause-since%jiffy, 0))) // a timer ends with a jiffy
-		t.Waited(ThrottleClass.ID, ThrottleClass.Name, since)
-		d.Pages, d.Pause = 0, next
-		d.PausedWhen = now + pause
+		b.sleep(t, pause)
+		d.Pages, d.Pause, d.PausedWhen = 0, next, now+pause
 		return nil
 	}
+}
+
+// sleep ends with the jiffy in which pause, of whole jiffies, has passed. Models schedule_timeout() on the timer wheel of Linux 4.8 and
+// later: kernel/time/timer.c:calc_index() puts a timer one jiffy after its time, so that it is never early.
+func (b *BDI) sleep(t *sched.Task, pause int64) {
+	since := t.Now()
+	t.Sleep(time.Duration(pause + jiffy - since%jiffy))
+	t.Waited(ThrottleClass.ID, ThrottleClass.Name, since)
 }
 
 // maxPause is the longest pause, in jiffies, while all pages are dirty or under writeback: about an eighth of the time in which the

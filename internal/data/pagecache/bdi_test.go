@@ -137,6 +137,66 @@ func TestThrottleOfEight(tt *testing.T) {
 	}
 }
 
+// A pause ends one jiffy after its time, as the kernel's timers do since Linux 4.8: it is never shorter than its jiffies, wherever in a
+// jiffy it begins, and less than one of them longer.
+func TestPauseIsNeverEarly(tt *testing.T) {
+	b := &BDI{}
+	b.init(20<<20, 40<<20)
+	simulate(tt, func(t *sched.Task) {
+		for _, c := range []struct{ begin, want time.Duration }{
+			{0, 6 * time.Millisecond}, // at the edge of a jiffy
+			{300 * time.Microsecond, 5700 * time.Microsecond},
+			{999 * time.Microsecond, 5001 * time.Microsecond},
+		} {
+			t.Charge(time.Duration(jiffy-t.Now()%jiffy) + c.begin)
+			since := t.Now()
+			if b.sleep(t, 5*jiffy); time.Duration(t.Now()-since) != c.want {
+				tt.Errorf("5 ms from %v of a jiffy on: %v, want %v", c.begin, time.Duration(t.Now()-since), c.want)
+			}
+		}
+	})
+}
+
+// A task over the hard limit sleeps for the longest pause, again and again, until there are fewer dirty pages; it does not go on when the
+// first of them is written. Then it owes for its pages as before, and pauses for them.
+func TestPausesAtTheHardLimit(tt *testing.T) {
+	const free = int64(100 * time.Millisecond) // from when on there is room
+	b := &BDI{}
+	b.init(20<<20, 40<<20)
+	hard := b.hard.Load()
+	m := &Mapping{}
+	m.onDirty.Store(true)
+	kicked := 0
+	b.SetWake(func(*sched.Task) { kicked++ })
+	simulate(tt, func(t *sched.Task) {
+		b.Dirty.Store(hard + 100)
+		b.rate.Store(1000)
+		b.stampNanos.Store(t.Now()) // the rate stays what it is
+		longest := b.maxPause(hard + 100)
+		t.Go("device", func(t *sched.Task) {
+			t.Sleep(time.Duration(free))
+			b.Dirty.Add(-hard / 8) // as many as are aimed at: the rate is the task's
+		})
+		for range defaultPollPages {
+			b.dirtied(t, m)
+		}
+		b.Dirty.Store(hard + 100)
+		since := t.Now()
+		b.BalanceDirty(t)
+		slept, n := t.Now()-since, t.Waits.Of(ThrottleClass.ID).Count
+		// Pauses of whole jiffies, each a jiffy late, until one ends after free; then one more, for 32 pages at 1000 a second.
+		want := int64(0)
+		for ; want < free; n-- {
+			want += (longest + 1) * jiffy
+		}
+		last := slept - want
+		if n != 1 || last < 30*jiffy || last > 34*jiffy || kicked == 0 || b.Waiting() {
+			tt.Errorf("%v in %d pauses besides those of %d ms at the limit, which are %v; flusher kicked %d times, waiting %v; want one more, of 32 ms",
+				time.Duration(slept), n, longest, time.Duration(want), kicked, b.Waiting())
+		}
+	})
+}
+
 // A pause is worth sleeping from half of the one that is aimed at, which is 10 ms for one writer and 10 ms more with each doubling of them,
 // as far as the longest one allows; so is the number of pages between two looks at the limits. The figures are the kernel's at HZ=1000.
 func TestMinPause(tt *testing.T) {
