@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"encoding/json"
+	"fmt"
 	"html/template"
 	"io"
 )
@@ -14,8 +15,8 @@ th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-
 <h1>Seed {{.R.Seed}} in virtual time</h1>
 <p>{{.R.Jobs}} jobs, iodepth {{.R.IODepth}}, 4 KiB random writes into one NOCOW file, {{.R.Seconds}} virtual seconds. Content {{.R.Content}}.</p>
 {{range .Tables}}<h2>{{.Name}}: {{.Role}}</h2>
-<table><tr><th>figure<th>published<th>simulated<th>error</tr>
-{{range .Lines}}<tr><td>{{.Name}}<td>{{.Published}}<td>{{.Simulated}}<td>{{.Error}}</tr>
+<table><tr><th>figure<th>published<th>simulated<th>error<th>published is our</tr>
+{{range .Lines}}<tr><td>{{.Name}}<td>{{.Published}}<td>{{.Simulated}}<td>{{.Error}}<td>{{.Rank}}</tr>
 {{end}}</table>
 {{end}}<h2>Ratio</h2><p>unlocked / lock: published {{.R.Ratio.Published}}, simulated {{.R.Ratio.Simulated}}.</p>
 <p>{{.R.Rests}}</p>
@@ -25,7 +26,7 @@ th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-
 {{end}}</table></html>
 `))
 
-type htmlLine struct{ Name, Published, Simulated, Error string }
+type htmlLine struct{ Name, Published, Simulated, Error, Rank string }
 
 type htmlTable struct {
 	Name, Role string
@@ -41,8 +42,13 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	var tables []htmlTable
 	for _, row := range r.Rows {
 		t := htmlTable{Name: row.Name, Role: row.Role}
-		for _, l := range row.lines() {
-			t.Lines = append(t.Lines, htmlLine{l.name, l.show(l.pub), l.show(l.sim), l.percent()})
+		lines := row.lines()
+		for i, l := range lines {
+			rank := ""
+			if k := i - (len(lines) - len(row.Ranks)); k >= 0 { // the percentiles are the last lines
+				rank = fmt.Sprintf("p%.1f", row.Ranks[k])
+			}
+			t.Lines = append(t.Lines, htmlLine{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
 		}
 		tables = append(tables, t)
 	}

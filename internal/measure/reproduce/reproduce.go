@@ -147,6 +147,9 @@ type Row struct {
 	Simulated Figures `json:"simulated"`
 	// Errors is simulated by published, less one, for every figure by its name in the text.
 	Errors map[string]float64 `json:"relative_errors"`
+	// Ranks are by Percentiles: which percentile of the simulation the published latency is. At a step of the distribution a latency
+	// jumps with few requests, and its rank does not.
+	Ranks []float64 `json:"published_is_percentile"`
 	// Writes is how many the simulation made; Waits is the share of the writers' time by class.
 	Writes uint64             `json:"writes"`
 	Waits  map[string]float64 `json:"waits"`
@@ -418,6 +421,9 @@ func (row *Row) take(res *stats.Run) {
 		Stdev: us(w.Lat.Stddev()), Max: us(float64(w.Lat.Max()))}
 	for _, p := range Percentiles {
 		row.Simulated.Clat = append(row.Simulated.Clat, us(float64(w.Clat.Percentile(p))))
+	}
+	for _, us := range row.Published.Clat {
+		row.Ranks = append(row.Ranks, math.Round(10*w.Clat.Rank(int64(us*1000)))/10)
 	}
 	row.Waits = map[string]float64{}
 	for _, x := range j.Waits {

@@ -3,6 +3,7 @@ package reproduce_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -99,6 +100,55 @@ func TestCalibratedOnLockAlone(t *testing.T) {
 	reproduce.Published002 = map[string]reproduce.Figures{"lock": published["lock"], "unlocked": lock.Simulated}
 	if text, again := first(), run(); !strings.HasPrefix(text, fmt.Sprintf("misfit %.3f:", r.Misfit)) || again.Misfit != r.Misfit {
 		t.Errorf("another unlocked row is published: the calibration says %q, the report %v, want %.3f as before", text, again.Misfit, r.Misfit)
+	}
+}
+
+// A latency's rank is the share of the simulated requests that took no longer: of a row's own percentiles it is what they are named, and of a
+// latency between two of them it is between theirs.
+func TestRanks(t *testing.T) {
+	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.02, Size: 1 << 20}
+	run := func() *reproduce.Result {
+		r, err := reproduce.Seed002(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	published := reproduce.Published002
+	defer func() { reproduce.Published002 = published }()
+	own := map[string]reproduce.Figures{}
+	for _, row := range run().Rows {
+		own[row.Name] = row.Simulated
+	}
+	reproduce.Published002 = own
+	r := run()
+	for _, row := range r.Rows {
+		for i, q := range reproduce.Percentiles {
+			next := 100.0 // the bin of a percentile may be another one's, too
+			for k, v := range row.Simulated.Clat[i:] {
+				if v > row.Simulated.Clat[i]*65/64 {
+					next = reproduce.Percentiles[i+k]
+					break
+				}
+			}
+			if have := row.Ranks[i]; have < q-0.05 || have > next {
+				t.Errorf("%s: p%g has rank %v, want that or a little more, at most %v", row.Name, q, have, next)
+			}
+		}
+	}
+	var text, page strings.Builder
+	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	p70 := fmt.Sprintf("%.1f", r.Rows[1].Ranks[8])
+	_, table, _ := strings.Cut(text.String(), "Which percentile of ours")
+	if !strings.Contains(table, "  "+p70+"  ") || !strings.Contains(page.String(), "<td>p"+p70) {
+		t.Errorf("no rank %s of p70 in\n%s\n%s", p70, text.String(), page.String())
+	}
+	for line := range strings.Lines(text.String()) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
 

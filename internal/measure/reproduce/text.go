@@ -74,6 +74,8 @@ func (r *Result) WriteText(out io.Writer) error {
 	w.Flush()
 	fmt.Fprintf(&b, "\nunlocked / lock: published %.3f, simulated %.3f, error %+.1f%%\n", r.Ratio.Published, r.Ratio.Simulated, 100*r.Ratio.Error)
 	b.WriteByte('\n')
+	r.ranks(&b)
+	b.WriteByte('\n')
 	for _, row := range r.Rows {
 		var waits []string
 		for _, c := range sortedWaits(row.Waits) {
@@ -92,6 +94,33 @@ func (r *Result) WriteText(out io.Writer) error {
 	fmt.Fprintf(&b, "\ncalibration, misfit of the lock row %.2f: %s\n", r.Misfit, cal)
 	_, err = io.WriteString(out, b.String())
 	return err
+}
+
+const ranksAbout = "Which percentile of ours each published latency is: where a distribution has a step, few requests move a percentile far, and this " +
+	"says how few."
+
+// ranks writes the table of Row.Ranks, as far as it fits.
+func (r *Result) ranks(b *strings.Builder) {
+	b.WriteString(prose.Wrap(ranksAbout, prose.Width) + "\n\n")
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for i := -1; i < len(r.Rows); i++ {
+		name := "published"
+		if i >= 0 {
+			name = r.Rows[i].Name
+		}
+		fmt.Fprintf(w, "%s\t", name)
+		for k, q := range Percentiles {
+			switch {
+			case q < 10 || q > 99:
+			case i < 0:
+				fmt.Fprintf(w, "p%g\t", q)
+			default:
+				fmt.Fprintf(w, "%.1f\t", r.Rows[i].Ranks[k])
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
 }
 
 // sortedWaits are the classes, what took longest first.

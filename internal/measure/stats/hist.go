@@ -140,6 +140,18 @@ func (h *Hist) Percentile(p float64) int64 {
 	return h.max
 }
 
+// Rank is the percentage of the latencies that are in ns's bin or in one below: which percentile ns is.
+func (h *Hist) Rank(ns int64) float64 {
+	if h.n == 0 {
+		return 0
+	}
+	var sum uint64
+	for _, b := range h.bins[:binOf(uint64(max(ns, 0)))+1] {
+		sum += b
+	}
+	return 100 * float64(sum) / float64(h.n)
+}
+
 // Bin is one step of a distribution: Count latencies near Value.
 type Bin struct {
 	Value int64 // ns, the middle of the bin

@@ -83,6 +83,14 @@ func TestHistAgainstSort(t *testing.T) {
 		if got := a.Percentile(p); math.Abs(float64(got-want)) > float64(want)/128+1 {
 			t.Errorf("p%v is %d, want %d", p, got, want)
 		}
+		// Percentile is the smallest bin with a rank of p: the bin below has less.
+		got := a.Percentile(p)
+		if above, below := a.Rank(got), a.Rank(got-got/64-1); above < p || p < 100 && below >= p {
+			t.Errorf("p%v, %d, has rank %v, and the bin below %v", p, got, above, below)
+		}
+	}
+	if a.Rank(-1) != a.Rank(0) || a.Rank(a.Max()) != 100 || new(Hist).Rank(1) != 0 {
+		t.Errorf("rank of -1 and 0: %v, %v; of the longest: %v; of none: %v", a.Rank(-1), a.Rank(0), a.Rank(a.Max()), new(Hist).Rank(1))
 	}
 	var one Hist
 	one.Add(7)
