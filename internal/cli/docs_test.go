@@ -1,0 +1,192 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/scenario"
+)
+
+// A page that prints a command must print one that exists: the verb, its flags, and the seed, scenario, policy, exhibit or lab that it names.
+
+// printed is a command in a document.
+type printed struct {
+	at   string // file and line
+	text string
+	args []string // without the program
+}
+
+var (
+	inlineCommand = regexp.MustCompile("`((?:btrlab|make) [^`]+)`")
+	lineCommand   = regexp.MustCompile(`^(?:\$ )?((?:btrlab|make) .*)$`)
+	afterCommand  = regexp.MustCompile(`\s+#\s.*|\s{2,}.*|\s*(?:&&|\||;|>|2>).*`)
+)
+
+// commandsOf are the commands that a document prints: in blocks and between backticks. A placeholder, which is upper case or "...", ends one.
+func commandsOf(name, text string) []printed {
+	var all []printed
+	add := func(line int, text string) {
+		c := printed{at: fmt.Sprintf("%s:%d", name, line), text: afterCommand.ReplaceAllString(text, "")}
+		for _, w := range strings.Fields(c.text)[1:] {
+			if strings.Contains(w, "...") || w == "VERB" {
+				if n := len(c.args); n > 0 && strings.HasPrefix(c.args[n-1], "--") {
+					c.args = c.args[:n-1] // the flag whose value is left out
+				}
+				break
+			}
+			c.args = append(c.args, strings.Trim(w, `'`))
+		}
+		all = append(all, c)
+	}
+	fence := false
+	for i, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(line, "```") {
+			fence = !fence
+		} else if m := lineCommand.FindStringSubmatch(strings.TrimSpace(line)); m != nil && (fence || strings.HasPrefix(line, "    ")) {
+			add(i+1, m[1])
+		} else if !fence {
+			for _, m := range inlineCommand.FindAllStringSubmatch(line, -1) {
+				add(i+1, m[1])
+			}
+		}
+	}
+	return all
+}
+
+var placeholder = regexp.MustCompile(`^[A-Z]+$`)
+
+// exists says why there is no such command.
+func (c printed) exists(targets []string) error {
+	if strings.HasPrefix(c.text, "make ") {
+		if len(c.args) > 0 && !slices.Contains(targets, c.args[0]) {
+			return fmt.Errorf("no target %s in the Makefile", c.args[0])
+		}
+		return nil
+	}
+	if len(c.args) == 0 {
+		return nil
+	}
+	a := &app{t: sched.NewTask("main"), stopped: make(chan struct{})}
+	root := a.root()
+	root.InitDefaultHelpCmd()
+	cmd, rest, err := root.Find(c.args)
+	if err != nil || cmd == root {
+		return fmt.Errorf("no verb %s (%w)", c.args[0], err)
+	}
+	cmd.InitDefaultHelpFlag()
+	if err := cmd.ParseFlags(rest); err != nil {
+		return err
+	}
+	args := cmd.Flags().Args()
+	if cmd.Name() != "lab" && len(args) > 0 {
+		if err := cmd.ValidateArgs(args); err != nil {
+			return err
+		}
+	}
+	if f := cmd.Flags().Lookup("policy"); f != nil && f.Changed {
+		for _, name := range strings.Split(strings.Trim(f.Value.String(), "[]"), ",") {
+			if _, err := policy.Parse(name); err != nil && !placeholder.MatchString(name) {
+				return err
+			}
+		}
+	}
+	if len(args) == 0 || placeholder.MatchString(args[0]) {
+		return nil
+	}
+	return known(cmd, args[0])
+}
+
+// known says why the first argument of cmd names nothing.
+func known(cmd *cobra.Command, arg string) error {
+	var err error
+	switch path := strings.TrimPrefix(cmd.CommandPath(), "btrlab "); {
+	case path == "compare" || path == "reproduce":
+		if !slices.Contains(cmd.ValidArgs, arg) {
+			err = fmt.Errorf("no seed %s, have %v", arg, cmd.ValidArgs)
+		}
+	case path == "explore" || path == "replay" || path == "step":
+		_, err = scenario.Lookup(arg)
+	case path == "museum":
+		if !slices.ContainsFunc(scenario.Museum, func(e scenario.Exhibit) bool { return fmt.Sprint(e.Number) == arg }) {
+			err = fmt.Errorf("no exhibit %s", arg)
+		}
+	case path == "policy show":
+		if _, err = policy.Parse(arg); err != nil && policy.Find(arg) != nil {
+			err = nil
+		}
+	case strings.HasPrefix(path, "lab "):
+		var n int
+		if n, err = strconv.Atoi(arg); err == nil {
+			_, err = grade.Lookup(n)
+		}
+	}
+	return err
+}
+
+// TestDocCommands: every command that a page prints exists.
+func TestDocCommands(t *testing.T) {
+	root := filepath.Join("..", "..")
+	var targets []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z]+):`).FindAllStringSubmatch(readDoc(t, filepath.Join(root, "Makefile")), -1) {
+		targets = append(targets, m[1])
+	}
+	verbs := map[string]int{}
+	for _, pattern := range []string{"*.md", "labs/*.md", "labs/*/*.md", "labs/*/instructor/*.md", "notebooks/*.md"} {
+		names, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			for _, c := range commandsOf(name, readDoc(t, name)) {
+				if len(c.args) > 0 {
+					verbs[c.args[0]]++
+				}
+				if err := c.exists(targets); err != nil {
+					t.Errorf("%s: %s: %v", c.at, c.text, err)
+				}
+			}
+		}
+	}
+	for _, v := range []string{"compare", "reproduce", "explore", "replay", "museum", "lab", "crash", "demo"} {
+		if verbs[v] == 0 {
+			t.Errorf("no page prints the command %s, want the pages to show it", v)
+		}
+	}
+}
+
+// TestSeedPages: each of the five seeds has a page that says what was published, when, and what became of it, and ends with commands.
+func TestSeedPages(t *testing.T) {
+	for n := range 5 {
+		name := fmt.Sprintf("12-seed-%03d", n) + ".md"
+		text := readDoc(t, filepath.Join("..", "..", "labs", "reference", name))
+		for _, want := range []string{fmt.Sprintf("# 12.%d Seed %03d: ", n, n), "**Published.**", "**Measured there.**", "**What became of it.**", "**Here.**"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s has no %q", name, want)
+			}
+		}
+		parts := strings.Split(strings.TrimSpace(text), "```")
+		if len(parts) < 3 || parts[len(parts)-1] != "" || len(commandsOf(name, "```\n"+parts[len(parts)-2])) < 3 {
+			t.Errorf("%s does not end with three commands or more", name)
+		}
+	}
+}
+
+func readDoc(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
