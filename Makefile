@@ -37,7 +37,12 @@ test: ## run the tests; no root, no btrfs-progs
 race: ## run the tests of the concurrent packages under the race detector
 	$(GO) test -race -short $(RACE)
 
-grade: build ## grade a lab: make grade LAB=4 (DIR=folder with your files)
+grade: ## grade a lab: make grade LAB=4 (DIR=folder with your files)
+	@if [ -z "$(LAB)" ]; then \
+		echo "bad LAB, have none want a lab: make grade LAB=4 [DIR=folder]; the labs:" >&2; \
+		(cd labs && printf '  %s\n' [0-9]*/) >&2; exit 2; \
+	fi
+	$(MAKE) --no-print-directory build
 	$(BIN) lab grade $(LAB) $(if $(DIR),--dir $(DIR))
 
 labs: ## grade every solution (full marks) and every planted mistake (rejected)

@@ -22,6 +22,7 @@ quietly() {
 	rm -f "$log"
 }
 
+echo "building the kernel of the notebooks (Go)"
 kernel=$here/_kernel
 mod=$(go list -m -f '{{.Dir}}' github.com/gopherdata/gophernotes)
 [ -n "$mod" ] || { go mod download github.com/gopherdata/gophernotes; mod=$(go list -m -f '{{.Dir}}' github.com/gopherdata/gophernotes); }
@@ -39,7 +40,7 @@ pip_install() {
 	local stamp=$venv/$1
 	shift
 	[ "$(cat "$stamp" 2>/dev/null)" = "$*" ] && return
-	echo "installing $* in notebooks/.venv"
+	echo "installing $* in notebooks/.venv: some minutes, the first time only"
 	quietly "$venv/bin/pip" install --disable-pip-version-check "$@"
 	printf '%s\n' "$*" >"$stamp"
 }
@@ -57,8 +58,11 @@ JSON
 
 if [ -n "$open" ]; then
 	export JUPYTERLAB_SETTINGS_DIR=$jup/lab/settings JUPYTERLAB_WORKSPACES_DIR=$jup/lab/workspaces
-	echo "open the address below; Ctrl-C here ends it"
-	exec "$venv/bin/jupyter-lab" --notebook-dir="$here" "${@:2}"
+	# JupyterLab refuses to run as root unless it is told that root means it.
+	root=()
+	[ "$(id -u)" != 0 ] || root=(--allow-root)
+	echo "waiting for JupyterLab: it prints an address, to open in a browser; Ctrl-C here ends it"
+	exec "$venv/bin/jupyter-lab" --notebook-dir="$here" "${root[@]}" "${@:2}"
 fi
 
 found=0

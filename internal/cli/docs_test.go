@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -189,4 +191,18 @@ func readDoc(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// TestMakeGrade: make grade without a lab says what to write, and which labs there are.
+func TestMakeGrade(t *testing.T) {
+	out, err := exec.Command("make", "-C", filepath.Join("..", ".."), "grade", "LAB=").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !strings.Contains(string(out), "make grade LAB=4") {
+		t.Fatalf("make grade: %v\n%s\nwant an error that says make grade LAB=4", err, out)
+	}
+	for _, l := range grade.Labs {
+		if !strings.Contains(string(out), l.Folder) {
+			t.Errorf("make grade does not name lab %s:\n%s", l.Folder, out)
+		}
+	}
 }
