@@ -17,13 +17,16 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/interop
 
-.PHONY: help build demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
+.PHONY: help build picture demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/btrlab
 	$(GO) build -o $(BIN) ./cmd/btrlab
+
+picture: build ## draw the picture of the README again
+	$(BIN) replay truncate-race 11:1 --policy unlocked --out labs/reference/truncate-race.svg >/dev/null || [ $$? = 1 ] # 1: it violates
 
 demo: build ## format an image and compare the locking policies on it (a minute)
 	mkdir -p $(ART)

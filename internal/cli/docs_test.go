@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -204,5 +205,25 @@ func TestMakeGrade(t *testing.T) {
 		if !strings.Contains(string(out), l.Folder) {
 			t.Errorf("make grade does not name lab %s:\n%s", l.Folder, out)
 		}
+	}
+}
+
+// TestReadmePicture: the picture of the README is what its command draws today, and README shows it with the command.
+func TestReadmePicture(t *testing.T) {
+	root := filepath.Join("..", "..")
+	const picture, command = "labs/reference/truncate-race.svg", "replay truncate-race 11:1 --policy unlocked --out "
+	if readme := readDoc(t, filepath.Join(root, "README.md")); !strings.Contains(readme, "]("+picture+")") || !strings.Contains(readme, "`btrlab "+command+picture+"`") {
+		t.Errorf("README does not show %s with the command that draws it", picture)
+	}
+	if !strings.Contains(readDoc(t, filepath.Join(root, "Makefile")), command+picture) {
+		t.Errorf("the Makefile does not draw %s", picture)
+	}
+	fresh := filepath.Join(t.TempDir(), "race.svg")
+	var out, errw bytes.Buffer
+	if code := Main(strings.Fields(command+fresh), strings.NewReader(""), &out, &errw); code != exitFailed {
+		t.Fatalf("replay: exit %d: %s", code, errw.String())
+	}
+	if readDoc(t, fresh) != readDoc(t, filepath.Join(root, picture)) {
+		t.Errorf("%s is not what btrlab draws now, want make picture", picture)
 	}
 }

@@ -23,7 +23,8 @@ func (a *app) replay() *cobra.Command {
 		Short: "run one schedule of a scenario and show every step",
 		Long: `Replay runs a schedule as explore prints it: step:task for each step at which another task goes on than by default. It
 prints a table with a column for each task; at the left is the state of the file. The empty schedule '' has no preemptions.
-With --out it also writes the timeline as one HTML page with lanes, locks and waits; the arrow keys go through the steps. A
+With --out it also writes the timeline as one HTML page with lanes, locks and waits; the arrow keys go through the steps.
+A name that ends in .svg gets a picture of the steps that change the file instead. A
 schedule belongs to one policy, because other policies have other steps.
 Exit code 1 means that the schedule violates the contract.`,
 		Example: `  btrlab replay truncate-race 11:1 --policy unlocked
@@ -36,7 +37,7 @@ Exit code 1 means that the schedule violates the contract.`,
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
 	view.flags(cmd)
 	lf.flags(cmd)
-	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page")
+	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "policy", policy.Names())
 	cmd.ValidArgsFunction = completeScenarios
@@ -74,13 +75,17 @@ Exit code 1 means that the schedule violates the contract.`,
 	return cmd
 }
 
-// writeTimeline writes the HTML page of tr to a file.
+// writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.
 func writeTimeline(name string, tr *scenario.Trace) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
 	}
-	if err := timeline.WriteHTML(f, tr); err != nil {
+	write := timeline.WriteHTML
+	if strings.HasSuffix(name, ".svg") {
+		write = timeline.WriteSVG
+	}
+	if err := write(f, tr); err != nil {
 		f.Close()
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -24,7 +24,7 @@ var page = template.Must(template.New("page").Parse(pageText))
 // A bar at the left of a lane is a lock held, hatching is a wait; the arrow keys move through the steps.
 // Shape, pattern and words carry the meaning, so that it can be printed in black.
 func WriteHTML(w io.Writer, tr *scenario.Trace) error {
-	d := newDrawing(tr)
+	d := newDrawing(tr, nil)
 	data := struct {
 		*scenario.Trace
 		Head    template.HTML
@@ -109,7 +109,8 @@ type column struct {
 	x, w int
 }
 
-func newDrawing(tr *scenario.Trace) *drawing {
+// newDrawing lays tr out. Without keep every step has a row, else those that keep wants and the culprit.
+func newDrawing(tr *scenario.Trace, keep func(step int) bool) *drawing {
 	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr)}
 	d.row = make([]int, len(tr.Steps)+1)
 	gap := len(tr.Steps) - lastSteps
@@ -119,6 +120,9 @@ func newDrawing(tr *scenario.Trace) *drawing {
 	for i, s := range tr.Steps {
 		d.row[i] = len(d.rows)
 		if d.left > 0 && i >= firstSteps && i < gap && i != d.culprit {
+			continue
+		}
+		if keep != nil && !keep(i) && i != d.culprit {
 			continue
 		}
 		if slices.Contains(d.tasks, s.Task) && (s.Kind != "start" || len(s.Notes) > 0 || i == d.culprit) {
@@ -274,6 +278,14 @@ func (d *drawing) chunk(from, to int) template.HTML {
 	h := (to - from) * rowHeight
 	b.add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
 		d.size(), d.width, h, d.rows[from], d.rows[to-1])
+	d.lanesAndSteps(&b, from, to)
+	b.add(`</svg>`)
+	return template.HTML(b.String())
+}
+
+// lanesAndSteps draws the rows [from, to), the first with its upper edge at 0.
+func (d *drawing) lanesAndSteps(b *svg, from, to int) {
+	h := (to - from) * rowHeight
 	y := func(row int) int { return (row - from) * rowHeight }
 	for _, l := range d.lanes {
 		b.add(`<line x1="%d" y1="0" x2="%d" y2="%d" class="lane"/>`, l.x, l.x, h)
@@ -307,10 +319,8 @@ func (d *drawing) chunk(from, to int) template.HTML {
 		}
 	}
 	for r := from; r < to; r++ {
-		d.step(&b, d.rows[r], y(r))
+		d.step(b, d.rows[r], y(r))
 	}
-	b.add(`</svg>`)
-	return template.HTML(b.String())
 }
 
 // step draws one step with its upper edge at y.

@@ -333,3 +333,38 @@ func TestWokenCanRun(t *testing.T) {
 		}
 	}
 }
+
+// A picture is XML with nothing outside it, says what is violated, and keeps the steps that tell the story: the preemption, the culprit,
+// each change of the state, and the end of each operation. Steps that change nothing are left out.
+func TestPicture(t *testing.T) {
+	tr := race(t)
+	var b bytes.Buffer
+	must(t, timeline.WriteSVG(&b, tr))
+	text := b.String()
+	for d := xml.NewDecoder(strings.NewReader(text)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, bad := range []string{"href=", "src=", "@import", "<script"} {
+		if strings.Contains(text, bad) {
+			t.Errorf("the picture contains %q", bad)
+		}
+	}
+	for _, want := range []string{`class="preempt"`, `class="row culprit"`, `class="bar"`, `class="wait"`, "<desc>" + tr.Violation.Violated()[:20], "◁"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the picture has no %q", want)
+		}
+	}
+	drawn := strings.Count(text, `class="hit"`)
+	if drawn < 10 || drawn > len(tr.Steps)*2/3 {
+		t.Errorf("%d of %d steps are drawn, want those that change something", drawn, len(tr.Steps))
+	}
+	for i, s := range tr.Steps {
+		if i > 0 && !slices.Equal(s.State, tr.Steps[i-1].State) && !strings.Contains(text, fmt.Sprintf(`id="s%d"`, i)) {
+			t.Errorf("step %d changes the state and is not drawn", i)
+		}
+	}
+}
