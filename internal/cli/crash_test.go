@@ -95,7 +95,7 @@ func TestPart(t *testing.T) {
 		return out.String(), code
 	}
 	out, code := run("3/100")
-	if code != 0 || !strings.Contains(out, "5 sequences of length 1, part 3/100; ") {
+	if code != 0 || !strings.Contains("\n"+out, "\n5 sequences of length 1, part 3/100; ") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	for _, bad := range []string{"0/4", "5/4", "1", "1/0", "+1/4", "1/4x"} {
