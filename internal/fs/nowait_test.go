@@ -326,28 +326,6 @@ func TestNowaitDirectRead(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestNowaitDirectDoesNotAllocate: an overwrite in place costs no allocation, whether the answer is known or the trees are asked.
-func TestNowaitDirectDoesNotAllocate(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("the race detector allocates")
-	}
-	sched.SetChecked(false)
-	defer sched.SetChecked(true)
-	for _, spec := range []string{"nowait-strict", "nowait-6.1", "nowait-5.8"} {
-		x := fstest.New(t, fstest.Policy(spec))
-		f := nowaitFile(x, 64<<10)
-		p := make([]byte, 4096)
-		if n := testing.AllocsPerRun(500, func() {
-			if _, err := nowaitDirect(x.T, f, p, 4096); err != nil && !errors.Is(err, errno.EAGAIN) {
-				t.Fatal(err)
-			}
-		}); n >= 1 {
-			t.Errorf("%s: %v allocations", spec, n)
-		}
-		x.Must(f.Close(x.T))
-	}
-}
-
 // TestDirectNoPayload: a file system that keeps no file data moves none past the cache either: what was written cannot be read back, and the
 // reader's memory is as it was.
 func TestDirectNoPayload(t *testing.T) {

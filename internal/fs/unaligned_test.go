@@ -19,7 +19,6 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/progs/check"
-	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
 
@@ -521,49 +520,5 @@ func TestUnalignedCrash(t *testing.T) {
 			}
 			x.Must(f.Close(x.T))
 		})
-	}
-}
-
-// TestUnalignedAllocatesNothing: a direct write of sectors of a written block needs no memory, waited for or queued.
-func TestUnalignedAllocatesNothing(t *testing.T) {
-	if fstest.UnderRace {
-		t.Skip("the race detector allocates")
-	}
-	sched.SetChecked(false)
-	defer sched.SetChecked(true)
-	for _, p := range policy.UnalignedNames() {
-		tk := sched.NewTask(t.Name())
-		dev := &holding{Device: blockdev.NewMemory(256 << 20), kept: make([]*blockdev.Bio, 0, 8)}
-		must(0, mkfs.Make(tk, dev, mkfs.Options{}))
-		x := must(fs.Open(tk, dev, fs.Options{Policy: policy.MustParse(p)}))
-		f := must(x.Create(tk, "/f", 0o644))
-		must(0, f.SetFlags(tk, nocow))
-		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
-		must(0, f.Fsync(tk))
-		buf, i, res := make([]byte, 2048), 0, new(result)
-		run := func() {
-			i = (i + 37) & 511
-			rq := kiocb.Request{Pos: uint64(i) * 2048, Flags: kiocb.Direct, Done: res}
-			dev.op, dev.on = blockdev.OpWrite, p != "unaligned-exclusive"
-			n, err := f.WriteIter(tk, rq, iopath.Source{Buf: buf})
-			if err == errno.EIOCBQUEUED {
-				later := dev.kept[0]
-				dev.kept, dev.on = dev.kept[:0], false
-				dev.Device.Submit(tk, later)
-				n, err = res.n, res.err
-			}
-			if n != 2048 || err != nil {
-				panic(fmt.Sprint(n, err))
-			}
-		}
-		run()
-		if n := testing.AllocsPerRun(500, run); n != 0 {
-			t.Errorf("%s: %v allocations, want 0", p, n)
-		}
-		if calls := res.calls.Load(); (calls == 502) != (p != "unaligned-exclusive") {
-			t.Errorf("%s: %d of 502 requests were queued", p, calls)
-		}
-		must(0, f.Close(tk))
-		must(0, x.Close(tk))
 	}
 }
