@@ -37,6 +37,7 @@ type section struct {
 	WaitRows   []waitRow
 	Seed       []seedRow
 	Costs      []experiment.NowaitCosts
+	Logs       [][]string
 	Places     []placeRow
 	Rings      []ringRow
 	Wrong      []string
@@ -114,7 +115,7 @@ func write(w io.Writer, meta Meta, results []*experiment.Result) error {
 
 func newSection(r *experiment.Result) (*section, error) {
 	s := &section{Result: r, Classes: r.TopWaits(len(fills)), Conclusion: conclusion(r), Rowname: "policy", RoundsOf: prose.Count(r.Rounds, "round"),
-		Costs: r.NowaitCosts()}
+		Costs: r.NowaitCosts(), Logs: r.LogCosts()}
 	model := r.Model
 	if model == "" || model == "none" {
 		s.Heading = "The device as it is: " + r.Device

@@ -106,6 +106,7 @@ func TestPage(t *testing.T) {
 	n := stats.NewNowait()
 	n.Tried, n.Costs["tree_searches"], n.Again["place: several <x>"], n.Slept["extent in lock_extent"] = 200, 1234, 77, 31
 	b.Rows[1].Nowait = n
+	b.Rows[2].Log = &stats.Log{Fsyncs: 4, Costs: map[string]int64{"tree_searches": 10, "log_bytes": 8192}, Steps: [8]int64{6, 2}, HeldNs: [8]int64{4400, 8}}
 	b.Rows[2].Content = "round 2: 1 torn block, first at 4096: line 3 has <x>"
 	page := write2(t, a, b)
 	if *keep != "" {
@@ -138,6 +139,9 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(strings.ToLower(page), strings.ToLower(want)) {
 			t.Errorf("%q is not on the page", want)
 		}
+	}
+	if want := "<td>2.50</td><td>0.00</td><td>0.0K</td><td>0.00</td><td>0.00</td><td>2.0K</td><td>1.5</td><td>0.5</td><td>0.0</td><td>1.10us</td><td>2ns</td><td>0ns</td>"; !strings.Contains(page, want) {
+		t.Errorf("the costs of logs are not on the page: %s", want)
 	}
 	if have := strings.Count(page, "tried without waiting</h3>"); have != 1 {
 		t.Errorf("%d tables of costs, want that of the second comparison", have)
