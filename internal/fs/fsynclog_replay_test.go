@@ -1,0 +1,83 @@
+package fs_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+)
+
+// TestReplayCrash: the power goes a second time, while a log is replayed: at any flush, with any part of the writes since the flush before it. The next
+// replay gives the same files, from the same log or from the commit of the first. A replay that does not pin the blocks of the log writes over them.
+func TestReplayCrash(t *testing.T) {
+	var mem *blockdev.Memory
+	x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		mem = d.(*blockdev.Memory)
+		return d
+	}), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }))...)
+	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(7, 8))}
+	var logged *blockdev.Memory
+	for range 60 {
+		w.step()
+	}
+	// The log is the first that comes after a commit: its blocks are where a replay would allocate.
+	for logged == nil {
+		w.must(x.FS.Sync(x.T))
+		w.step()
+		name := w.pick()
+		f := w.open(name)
+		w.must(f.Fsync(x.T))
+		w.must(f.Close(x.T))
+		if superOn(t, x.T, mem).LogRoot != 0 {
+			logged = mem.Snapshot()
+		}
+	}
+	want := recovered(t, x.T, logged.Snapshot())
+	for _, wrong := range []string{"", "+WRONG_LOG_UNPINNED"} {
+		dev := logged.Snapshot()
+		log := dm.NewLogWrites(dev, dev.Snapshot())
+		f, err := fs.Open(x.T, log, fs.Options{FirstFit: true, Policy: policy.MustParse("locked+FSYNC_LOG" + wrong)})
+		if err == nil {
+			err = f.Close(x.T)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		images, lost := 0, 0
+		err = log.Images(x.T, dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 8, Seed: 4}, func(t *sched.Task, m dm.Image) error {
+			images++
+			f, err := fs.Open(t, m.Dev, fs.Options{FirstFit: true})
+			if err == nil {
+				var have tree
+				if have, err = readTree(t, f); err == nil {
+					if d := diff(have, want, false); d != "" {
+						err = fmt.Errorf("%s: %w", d, errno.EIO)
+					}
+				}
+				if cerr := f.Close(t); err == nil {
+					err = cerr
+				}
+			}
+			if err != nil && wrong != "" {
+				lost++
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%q: %d crash images, %d lost", wrong, images, lost)
+		if images < 8 || wrong != "" && lost == 0 {
+			t.Errorf("%q: %d crash images, %d lost", wrong, images, lost)
+		}
+	}
+}
