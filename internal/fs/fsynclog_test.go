@@ -136,12 +136,14 @@ func TestFsyncLogStories(t *testing.T) {
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": slices.Concat(fill(1, 64*k), fill(2, 8*k), fill(1, 184*k))}, nil},
 		// What the trees have is logged from there, and what is in flight from the ordered extent: TestFsyncLogOrdered.
-		{"overwrite, finished", true, func(x *fstest.Fixture, f *fs.File) {
-			x.WriteAt(f, fill(2, 8*k), 64*k)
-			x.Must(x.FS.Flush(x.T, f))
-			x.Must(f.Inode().Ordered.WaitRange(x.T, 0, 256*k))
+		{"two overwrites, finished", true, func(x *fstest.Fixture, f *fs.File) {
+			for _, at := range []int64{64 * k, 128 * k} {
+				x.WriteAt(f, fill(2, 8*k), at)
+				x.Must(x.FS.Flush(x.T, f))
+				x.Must(f.Inode().Ordered.WaitRange(x.T, 0, 256*k))
+			}
 			x.Must(f.Fsync(x.T))
-		}, tree{"f": slices.Concat(fill(1, 64*k), fill(2, 8*k), fill(1, 184*k))}, nil},
+		}, tree{"f": slices.Concat(fill(1, 64*k), fill(2, 8*k), fill(1, 56*k), fill(2, 8*k), fill(1, 120*k))}, nil},
 		// The log does not say what lies beyond the size; the next one must, when the size grows over it.
 		{"truncate, fsync, grow", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(f.Truncate(x.T, 16*k))
