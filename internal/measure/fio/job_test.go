@@ -243,25 +243,22 @@ func TestInert(t *testing.T) {
 	}
 }
 
-// The example jobs of fio's source that make sense on an image: BTRLAB_FIO_EXAMPLES is its examples directory.
+// Small jobs of the kinds that fio ships as examples: each is understood whole and runs, on a file of 16 MiB for a second of virtual time.
 func TestExamples(t *testing.T) {
-	dir := os.Getenv("BTRLAB_FIO_EXAMPLES")
-	if dir == "" {
-		t.Skip("BTRLAB_FIO_EXAMPLES is not set")
+	list, err := filepath.Glob("testdata/examples/*.fio")
+	if err != nil || len(list) < 6 {
+		t.Fatalf("%d job files, %v", len(list), err)
 	}
-	list, _ := filepath.Glob(filepath.Join(dir, "*.fio"))
-	if len(list) == 0 {
-		t.Fatalf("no job file in %s", dir)
-	}
-	n := 0
 	for _, f := range list {
 		jf, err := ParseJobFile(f)
 		if err != nil {
-			fmt.Println(err)
+			t.Error(err)
 			continue
 		}
-		// On a file of 16 MiB, for a second of virtual time.
-		for _, kv := range [][2]string{{"filesize", "16m"}, {"size", "16m"}, {"runtime", "1"}, {"startdelay", "0"}, {"loops", "1"}, {"offset_increment", "64k"}} {
+		if len(jf.Notes) > 0 {
+			t.Errorf("%s: %q", f, jf.Notes)
+		}
+		for _, kv := range [][2]string{{"filesize", "16m"}, {"size", "16m"}, {"runtime", "1"}, {"startdelay", "0"}, {"loops", "1"}} {
 			if err := jf.Set(kv[0], kv[1]); err != nil {
 				t.Errorf("%s: %v", f, err)
 			}
@@ -271,11 +268,16 @@ func TestExamples(t *testing.T) {
 			r, err := Run(task, jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return m, nil }})
 			if err != nil {
 				t.Errorf("%s: %v", f, err)
-			} else if job, text, no := r.FirstError(); no != 0 {
+				return
+			}
+			if job, text, no := r.FirstError(); no != 0 {
 				t.Errorf("%s: job %s: %s", f, job, text)
 			}
+			for _, j := range r.Jobs {
+				if j.Read.IOs+j.Write.IOs < 10 {
+					t.Errorf("%s: job %s: %d reads, %d writes", f, j.Name, j.Read.IOs, j.Write.IOs)
+				}
+			}
 		})
-		n++
 	}
-	fmt.Printf("%d of %d run\n", n, len(list))
 }
