@@ -567,6 +567,17 @@ func (m *Mapping) CheckError(t *sched.Task, since *atomic.Uint64) error {
 	return m.err
 }
 
+// ErrorSince returns the last error since the mark and tells nobody: open files still report it. Models filemap_check_errors(), which has
+// flags of its own for those that wait for writeback.
+func (m *Mapping) ErrorSince(t *sched.Task, mark uint64) error {
+	if m.errors.Load() == mark {
+		return nil
+	}
+	m.mu.Lock(t)
+	defer m.mu.Unlock(t)
+	return m.err
+}
+
 // CheckEmpty panics unless the mapping holds no page: its inode goes.
 func (m *Mapping) CheckEmpty() {
 	if m.pages.Load() != 0 || m.dirty.Load() != 0 || m.writeback.Load() != 0 {

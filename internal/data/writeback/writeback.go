@@ -190,22 +190,30 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 }
 
 // WaitOrderedRange writes back [start, end) and waits until every ordered extent in it is finished.
-// No page and no range may be locked. The error is of starting, or of an ordered extent that it
-// waited for; fsync asks Pages.CheckError for those that failed before. Models
+// No page and no range may be locked. The error is of starting, or of data of the file that
+// failed meanwhile; fsync asks Pages.CheckError for what failed before, and still has this one to tell. Models
 // btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
+	mark := ip.Pages.ErrorSeq()
 	err := e.FlushPages(t, ip, start, end)
 	if err2 := ip.Ordered.WaitRange(t, start, end); err == nil {
 		err = err2
+	}
+	if err == nil {
+		err = ip.Pages.ErrorSince(t, mark) // of an extent that could not be finished, and was gone when WaitRange looked
 	}
 	return err
 }
 
 // FlushPages writes back the dirty pages of the bytes [start, end) and waits until the device has them; their ordered extents may
-// not be finished. Models filemap_write_and_wait_range().
+// not be finished. The error is of starting, or of data of the file that failed meanwhile. Models filemap_write_and_wait_range().
 func (e *Engine) FlushPages(t *sched.Task, ip *inode.Inode, start, end uint64) error {
+	mark := ip.Pages.ErrorSeq()
 	err := e.WritePages(t, ip, start, end, true)
 	e.waitPages(t, ip, start, end)
+	if err == nil {
+		err = ip.Pages.ErrorSince(t, mark)
+	}
 	return err
 }
 
