@@ -36,6 +36,7 @@ var probes = []probe{
 	{cost.Lock, "a mutex that nobody else wants", 1, (*bench).lock},
 	{cost.RangeTree, "lock, then mark and unlock 4 KiB", 1, (*bench).rangeTree},
 	{cost.Checksum, "crc32c of such pages", 1, (*bench).checksum},
+	{cost.Field, "a file extent item of ten, encoded in such pages", 1, (*bench).field},
 	{cost.Wakeup, "tasks are woken that wait for this processor", 1, (*bench).wakeup},
 	{cost.Switch, "two tasks wake each other, one processor", 1, (*bench).switches},
 	{cost.Line, "two tasks write one word in turn", 2, (*bench).line},
@@ -136,6 +137,15 @@ func (b *bench) checksum() float64 {
 	ns := b.each(row, b.ns[cost.Page], func(p *pagecache.Page) { sum += format.CRC32C(p.Data()) })
 	b.src[0] = byte(sum) // so that it is computed
 	return ns / pagecache.PageSize
+}
+
+func (b *bench) field() float64 {
+	const fields = 10
+	fe := format.FileExtent{Type: format.FileExtentTypeReg, NumBytes: pagecache.PageSize}
+	return b.each(row, b.ns[cost.Page], func(p *pagecache.Page) {
+		fe.Generation++
+		fe.Encode(p.Data()[:format.FileExtentSize])
+	}) / fields
 }
 
 func (b *bench) media() float64 {
