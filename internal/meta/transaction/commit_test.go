@@ -60,6 +60,21 @@ func TestHooks(tt *testing.T) {
 // A commit waits for the handles that are open, so that a change of several steps is in it whole or not at all. Every order with
 // one switch is tried; the image is read as a crash after the commit would leave it.
 func TestCommitWaits(tt *testing.T) {
+	tt.Run("start", func(tt *testing.T) {
+		commitWaits(tt, func(t *sched.Task, m *transaction.Manager) (*transaction.Handle, error) { return m.Start(t, 2) })
+	})
+	tt.Run("join", func(tt *testing.T) { // has a wait of its own, after that for ordered extents
+		commitWaits(tt, func(t *sched.Task, m *transaction.Manager) (*transaction.Handle, error) {
+			bytes := m.Space.CalcInsert(2)
+			if err := m.Space.Metadata().Reserve(t, bytes, spaceinfo.NoFlush); err != nil {
+				return nil, err
+			}
+			return m.JoinReserved(t, bytes)
+		})
+	})
+}
+
+func commitWaits(tt *testing.T, begin func(t *sched.Task, m *transaction.Manager) (*transaction.Handle, error)) {
 	image := newImage(tt, sched.NewTask("mkfs"), 64<<20).(*blockdev.Memory)
 	prog := func(w *explore.World) {
 		dev := image.Snapshot()
@@ -76,7 +91,7 @@ func TestCommitWaits(tt *testing.T) {
 			must(m.Forest.InsertItem(t, h.Trans(), m.Root(format.FS_TREE_OBJECTID), format.Key{Objectid: ino, Type: format.INODE_ITEM_KEY}, b[:]))
 		}
 		w.Go("writer", func(t *sched.Task) {
-			h, err := m.Start(t, 2)
+			h, err := begin(t, m)
 			must(err)
 			insert(t, h, 1001)
 			insert(t, h, 1002)
