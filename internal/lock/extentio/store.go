@@ -19,6 +19,7 @@ type store struct {
 	chunks [][]state
 	free   [][]state
 	small  []state // a recycled chunk of less than full size
+	last   pos     // where the last search ended: a write locks, marks and unlocks one range
 }
 
 const (
@@ -26,6 +27,7 @@ const (
 	chunkFill = 44 // states in a chunk after a rebuild of many
 	chunkLow  = 12 // a chunk with fewer is joined with a neighbour
 	freeMax   = 16 // recycled chunks kept
+	nearMax   = 2  // states after the last place in which a search looks first: what a lock inserts before it
 )
 
 // pos is the place of a state, or of the end. It is valid until the next splice.
@@ -33,6 +35,34 @@ type pos struct{ c, i int }
 
 // find is the place of the first state that ends after off.
 func (s *store) find(off uint64) pos {
+	p, ok := s.near(off)
+	if !ok {
+		p = s.search(off)
+	}
+	s.last = p
+	return p
+}
+
+// near is find within the few states from the last place on, in one chunk; it reports false when the place may be elsewhere.
+func (s *store) near(off uint64) (pos, bool) {
+	p := s.last
+	if p.c >= len(s.chunks) {
+		return pos{}, false
+	}
+	c := s.chunks[p.c]
+	if p.i > 0 && p.i <= len(c) && c[p.i-1].end > off || p.i == 0 && c[0].start > off {
+		return pos{}, false
+	}
+	for end := min(p.i+nearMax+1, len(c)); p.i < end; p.i++ {
+		if off < c[p.i].end {
+			return p, true
+		}
+	}
+	return pos{}, false
+}
+
+// search is find by two binary searches.
+func (s *store) search(off uint64) pos {
 	lo, hi := 0, len(s.keys) // the last chunk that starts at or before off is lo-1
 	for lo < hi {
 		m := int(uint(lo+hi) >> 1)
