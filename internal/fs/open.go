@@ -84,7 +84,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	}
 	f := &FS{dev: dev, opt: o, vols: vols}
 	if f.opt.Now == nil {
-		f.opt.Now = new(wallClock).now
+		f.opt.Now = new(sched.CoarseClock).Now
 	}
 	if f.opt.Memory == 0 && t.Runtime() == nil && f.opt.CacheLimit == 0 {
 		f.opt.Memory = DefaultMemory()
