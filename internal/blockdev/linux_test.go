@@ -4,30 +4,28 @@ package blockdev
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"btrlab/internal/interop/need"
 	"btrlab/internal/sched"
 )
+
+// onLoop is for tests that take loop devices, which not everyone who is root wants them to.
+func onLoop(t *testing.T, tools ...string) {
+	t.Helper()
+	if !need.Forced() {
+		t.Skip("SKIPPED: uses loop devices; set BTRLAB_INTEROP=1 to run it")
+	}
+	need.All(t, append([]string{need.Root, need.Loop, "losetup"}, tools...)...)
+}
 
 // Linux as the judge: a loop device opens as a block device with its size, nobody gets a device twice, and
 // neither a mounted device nor the file under a mounted loop device can be opened for writing.
 func TestBlockDeviceAndMounted(t *testing.T) {
-	must := os.Getenv("BTRLAB_INTEROP") == "1"
-	for _, tool := range []string{"losetup", "mount", "umount", "mkfs.btrfs"} {
-		if _, err := exec.LookPath(tool); err != nil || os.Getuid() != 0 {
-			if must {
-				t.Fatalf("BTRLAB_INTEROP=1 and no root or no %s: %v", tool, err)
-			}
-			t.Skipf("SKIPPED: needs root and %s; set BTRLAB_INTEROP=1 to make that a failure", tool)
-		}
-	}
-	if !must {
-		t.Skip("SKIPPED: uses loop devices; set BTRLAB_INTEROP=1 to run it")
-	}
+	onLoop(t, "mount", "umount", "mkfs.btrfs")
 	run := func(name string, args ...string) string {
 		t.Helper()
 		out, err := exec.Command(name, args...).CombinedOutput()

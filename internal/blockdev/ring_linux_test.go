@@ -134,9 +134,7 @@ func TestRingFails(t *testing.T) {
 
 // The same on a loop device: a block device takes sectors, and O_DIRECT in earnest.
 func TestRingOnLoop(t *testing.T) {
-	if os.Getenv("BTRLAB_INTEROP") != "1" {
-		t.Skip("SKIPPED: uses loop devices; set BTRLAB_INTEROP=1 to run it")
-	}
+	onLoop(t)
 	path := filepath.Join(t.TempDir(), "img")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,5 @@
 // kernel's mount, scrub and writes, and images that mkfs.btrfs made and Linux wrote are read, checked and
 // written by us.
 //
-// They need root, loop devices and btrfs-progs. Where one is missing they skip and say so, unless
-// BTRLAB_INTEROP=1, under which a missing tool is a failure.
+// They need root, loop devices and btrfs-progs; package need says what happens where one is missing.
 package interop

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"btrlab/internal/cli"
+	"btrlab/internal/interop/need"
 )
 
 // made is an image of mkfs.btrfs with the given options. It holds the files of a small tree, which is returned by path.
 func made(t *testing.T, options ...string) (img string, files map[string][]byte) {
 	t.Helper()
 	if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
-		if full() {
+		if need.Forced() {
 			t.Fatal(err)
 		}
 		t.Skip("NOT TESTED AGAINST LINUX: no mkfs.btrfs")

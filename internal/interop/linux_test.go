@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"btrlab/internal/cli"
+	"btrlab/internal/interop/need"
 )
 
 func TestMain(m *testing.M) {
@@ -46,34 +47,12 @@ func attached() []string {
 // linux skips the test, loudly, where Linux cannot be the judge.
 func linux(t *testing.T, tools ...string) {
 	t.Helper()
-	var missing []string
-	if os.Geteuid() != 0 {
-		missing = append(missing, "root")
-	}
-	for _, tool := range append([]string{"mkfs.btrfs", "btrfs", "mount", "umount", "losetup"}, tools...) {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = append(missing, tool)
-		}
-	}
-	if _, err := os.Stat("/dev/loop-control"); err != nil {
-		missing = append(missing, "loop devices")
-	}
-	if len(missing) == 0 {
-		return
-	}
-	text := "NOT TESTED AGAINST LINUX: no " + strings.Join(missing, ", no ")
-	if full() {
-		t.Fatal(text)
-	}
-	t.Skip(text)
+	need.All(t, append([]string{need.Root, need.Loop, "mkfs.btrfs", "btrfs", "mount", "umount", "losetup"}, tools...)...)
 }
-
-// full reports whether everything is wanted at its full size; make test takes a look only.
-func full() bool { return os.Getenv("BTRLAB_INTEROP") == "1" }
 
 // pick is what make interop takes, or what make test does.
 func pick[T any](all, look T) T {
-	if full() {
+	if need.Forced() {
 		return all
 	}
 	return look

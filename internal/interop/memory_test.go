@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"btrlab/internal/interop/need"
 )
 
 // inMemoryTest says to a test process that it runs one test of memory.
@@ -20,7 +22,7 @@ const inMemoryTest = "BTRLAB_MEMORY_TEST"
 // of the process that starts it, and this one has had images in memory.
 func large(t *testing.T) bool {
 	t.Helper()
-	if !full() {
+	if !need.Forced() {
 		t.Skip("takes minutes; make interop runs it")
 	}
 	if os.Getenv(inMemoryTest) != "" {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"btrlab/internal/interop/need"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
@@ -255,13 +257,8 @@ func TestGolden(t *testing.T) {
 
 // fio's own converter reads our json+, and finds in it what we put there.
 func TestFioClat2CSV(t *testing.T) {
-	tool, err := exec.LookPath("fio_jsonplus_clat2csv")
-	if err != nil {
-		if os.Getenv("BTRLAB_INTEROP") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("SKIPPED: fio_jsonplus_clat2csv is not installed (Debian package fio)")
-	}
+	const tool = "fio_jsonplus_clat2csv" // of Debian's package fio
+	need.All(t, tool)
 	dir := t.TempDir()
 	r := sample()
 	var b bytes.Buffer
@@ -274,7 +271,7 @@ func TestFioClat2CSV(t *testing.T) {
 	}
 	for _, args := range [][]string{{src, filepath.Join(dir, "x.csv")}, {src, filepath.Join(dir, "x.csv"), "--validate"}} {
 		out, err := exec.Command(tool, args...).CombinedOutput()
-		if err != nil && strings.Contains(string(out), "No module named") && os.Getenv("BTRLAB_INTEROP") != "1" {
+		if err != nil && strings.Contains(string(out), "No module named") && !need.Forced() {
 			t.Skipf("SKIPPED: %s", out)
 		}
 		if err != nil || bytes.Contains(out, []byte("mismatch")) {

@@ -11,6 +11,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/interop/need"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
@@ -113,12 +114,7 @@ func (f *foreign) content(ino format.Ino) ([]byte, error) {
 
 // TestReadMkfsRootdir reads, through volumes, ctree and fstree, a tree that mkfs.btrfs wrote.
 func TestReadMkfsRootdir(t *testing.T) {
-	if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
-		if os.Getenv("BTRLAB_INTEROP") == "1" {
-			t.Fatal("interop test needs mkfs.btrfs")
-		}
-		t.Skip("SKIPPED INTEROP TEST: needs mkfs.btrfs")
-	}
+	need.All(t, "mkfs.btrfs")
 	dir := t.TempDir()
 	want := map[string][]byte{}
 	put := func(name string, data []byte) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/interop/need"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
@@ -613,12 +613,7 @@ func TestFreeSpaceBitmaps(t *testing.T) {
 
 // TestSampleAgainstBtrfsCheck: btrfs check agrees that the sample is clean, so the rules are tried on a real file system.
 func TestSampleAgainstBtrfsCheck(t *testing.T) {
-	if _, err := exec.LookPath("btrfs"); err != nil {
-		if os.Getenv("BTRLAB_INTEROP") == "1" {
-			t.Fatal("interop test needs btrfs")
-		}
-		t.Skip("SKIPPED INTEROP TEST: needs btrfs")
-	}
+	need.All(t, "btrfs")
 	m := newImage(t)
 	path := filepath.Join(t.TempDir(), "image")
 	d, err := blockdev.Create(path, m.dev.Size())

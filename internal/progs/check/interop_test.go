@@ -11,29 +11,9 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/interop/need"
 	"btrlab/internal/sched"
 )
-
-// interop skips, loudly, a test that needs a tool or root which is not there; under BTRLAB_INTEROP=1 it fails.
-func interop(t *testing.T, tools ...string) {
-	t.Helper()
-	missing := ""
-	for _, tool := range tools {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = tool
-		}
-	}
-	if os.Geteuid() != 0 {
-		missing = "root"
-	}
-	if missing == "" {
-		return
-	}
-	if os.Getenv("BTRLAB_INTEROP") == "1" {
-		t.Fatalf("interop test needs %s", missing)
-	}
-	t.Skipf("SKIPPED INTEROP TEST: needs %s", missing)
-}
 
 // linuxScript makes one of everything that Linux puts on an image, in $1 mounted at $2. What is copied of the image
 // on the way is a state that a crash would leave.
@@ -74,10 +54,10 @@ btrfs -q balance start --full-balance $m >/dev/null; umount $m
 
 // TestLinuxImages: what Linux wrote is clean, by btrfs check and by this package, in every state it passes through.
 func TestLinuxImages(t *testing.T) {
-	interop(t, "btrfs", "mkfs.btrfs", "mount", "chattr", "fallocate")
+	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount", "chattr", "fallocate")
 	tk := sched.NewTask("test")
 	kinds := []string{"", "-m single -O ^no-holes", "-n 4096 -O ^skinny-metadata", "-R ^free-space-tree"}
-	if os.Getenv("BTRLAB_INTEROP") != "1" {
+	if !need.Forced() {
 		kinds = kinds[:1] // each takes seconds
 	}
 	for _, opts := range kinds {
@@ -115,10 +95,10 @@ func TestLinuxImages(t *testing.T) {
 
 // TestFindsWhatBtrfsCheckFinds damages a byte of a tree block, under a good checksum: what btrfs check finds is found here.
 func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
-	interop(t, "btrfs")
+	need.All(t, need.Root, "btrfs")
 	const seed = 8
 	rounds := 20
-	if os.Getenv("BTRLAB_INTEROP") == "1" {
+	if need.Forced() {
 		rounds = 120
 	}
 	base := newImage(t)
@@ -176,7 +156,7 @@ umount $m
 
 // TestLinuxQuota: the counts that Linux makes are those that we make, and when one is changed, btrfs check and this package say so.
 func TestLinuxQuota(t *testing.T) {
-	interop(t, "btrfs", "mkfs.btrfs", "mount")
+	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount")
 	dir := t.TempDir()
 	img, mnt := filepath.Join(dir, "image"), filepath.Join(dir, "mnt")
 	if err := os.Mkdir(mnt, 0o755); err != nil {

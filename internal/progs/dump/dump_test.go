@@ -10,6 +10,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/interop/need"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 
@@ -191,12 +192,7 @@ func TestDumpOfHalves(t *testing.T) {
 
 // TestAgainstInspectInternal: every tree of a fresh file system reads as btrfs prints it.
 func TestAgainstInspectInternal(t *testing.T) {
-	if _, err := exec.LookPath("btrfs"); err != nil {
-		if os.Getenv("BTRLAB_INTEROP") == "1" {
-			t.Fatal("interop test needs btrfs")
-		}
-		t.Skip("SKIPPED INTEROP TEST: needs btrfs")
-	}
+	need.All(t, "btrfs")
 	time.Local = time.UTC
 	path := os.Getenv("BTRLAB_DUMP_IMAGE") // any image of interest
 	if path == "" {

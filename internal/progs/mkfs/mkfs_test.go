@@ -13,6 +13,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/interop/need"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/sched"
 )
@@ -196,27 +197,6 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// interop skips, loudly, a test that needs a tool or root which is not there; under BTRLAB_INTEROP=1 it fails.
-func interop(t *testing.T, root bool, tools ...string) {
-	t.Helper()
-	missing := ""
-	for _, tool := range tools {
-		if _, err := exec.LookPath(tool); err != nil {
-			missing = tool
-		}
-	}
-	if root && os.Geteuid() != 0 {
-		missing = "root"
-	}
-	if missing == "" {
-		return
-	}
-	if os.Getenv("BTRLAB_INTEROP") == "1" {
-		t.Fatalf("interop test needs %s", missing)
-	}
-	t.Skipf("SKIPPED INTEROP TEST: needs %s", missing)
-}
-
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
@@ -244,7 +224,7 @@ func makeFile(t *testing.T, size int64, o Options) string {
 
 // TestBtrfsCheck: btrfs-progs finds every size and profile clean.
 func TestBtrfsCheck(t *testing.T) {
-	interop(t, false, "btrfs")
+	need.All(t, "btrfs")
 	for _, c := range []struct {
 		size    int64
 		profile string
@@ -279,7 +259,7 @@ func TestBtrfsCheck(t *testing.T) {
 
 // TestLinuxMounts: a mount alone is a weak witness, so Linux writes, scrubs, unmounts, and btrfs check judges again.
 func TestLinuxMounts(t *testing.T) {
-	interop(t, true, "btrfs", "mount", "umount")
+	need.All(t, need.Root, "btrfs", "mount", "umount")
 	for _, profile := range []string{"dup", "single"} {
 		t.Run(profile, func(t *testing.T) {
 			o := fixed()

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"btrlab/internal/interop/need"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -263,10 +264,7 @@ func TestInChromium(t *testing.T) {
 		}
 	}
 	if browser == "" {
-		if os.Getenv("BTRLAB_INTEROP") == "1" {
-			t.Fatal("BTRLAB_INTEROP=1, but there is no chromium")
-		}
-		t.Skip("SKIPPED INTEROP TEST: needs chromium")
+		need.Without(t, "chromium")
 	}
 	dir, err := filepath.Abs("../../../artifacts/timeline")
 	must(t, err)
