@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,16 +49,12 @@ func infoOf(p *policy.Policy) policyInfo {
 
 func toggleOf(g *policy.Toggle) toggleInfo {
 	info := toggleInfo{Name: g.Name, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
-	for _, p := range presets() {
+	for _, p := range policy.All() {
 		if *g.Field(&p) {
 			info.Policies = append(info.Policies, p.Name)
 		}
 	}
 	return info
-}
-
-func presets() []policy.Policy {
-	return slices.Concat(policy.Presets, policy.NowaitPresets, policy.UnalignedPresets, policy.FsyncPresets)
 }
 
 func (a *app) policyList() *cobra.Command {
@@ -78,7 +73,7 @@ A policy is written NAME, or NAME with toggles switched on by + and off by !, as
 			Policies []policyInfo `json:"policies"`
 			Toggles  []toggleInfo `json:"toggles"`
 		}
-		for _, p := range presets() {
+		for _, p := range policy.All() {
 			out.Policies = append(out.Policies, infoOf(&p))
 		}
 		for g := range policy.Switches() {
@@ -112,17 +107,6 @@ func hang(b *strings.Builder, first, text string) {
 	}
 }
 
-func (p *policyInfo) promise() string {
-	s := "no other write is mixed into a " + p.Atom + " of a write; "
-	if p.Atom == policy.AtomRequest.String() {
-		s = "no other write is mixed into a write; "
-	}
-	if p.Holds {
-		return s + "a truncate that has returned holds"
-	}
-	return s + "a truncate that has returned may be undone by a write that began before it"
-}
-
 func (a *app) policyShow() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -134,7 +118,7 @@ func (a *app) policyShow() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var names []string
-			for _, p := range presets() {
+			for _, p := range policy.All() {
 				names = append(names, p.Name)
 			}
 			for g := range policy.Switches() {
@@ -170,7 +154,7 @@ func (a *app) policyShow() *cobra.Command {
 		}
 		b.WriteString(info.Name + "\n")
 		hang(&b, "  about: ", info.About)
-		hang(&b, "  promises: ", info.promise())
+		hang(&b, "  promises: ", p.Contract().Promise())
 		for _, g := range info.Toggles {
 			b.WriteByte('\n')
 			g.print(&b, "  ")

@@ -22,6 +22,18 @@ type Contract struct {
 	TruncateHolds bool
 }
 
+// Promise is the contract in words.
+func (c Contract) Promise() string {
+	s := "no other write is mixed into a " + c.WriteAtom.String() + " of a write; "
+	if c.WriteAtom == AtomRequest {
+		s = "no other write is mixed into a write; "
+	}
+	if c.TruncateHolds {
+		return s + "a truncate that has returned holds"
+	}
+	return s + "a truncate that has returned may be undone by a write that began before it"
+}
+
 // Contract is what p promises by its design; the explorer proves it or shows the schedule that breaks it.
 func (p *Policy) Contract() Contract {
 	c := Contract{WriteAtom: AtomRequest, TruncateHolds: true}

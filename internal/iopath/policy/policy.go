@@ -138,7 +138,7 @@ type Policy struct {
 // switch a toggle on and off: "unlocked+SETSIZE_DRAIN_FIRST". The result's Name is spec.
 func Parse(spec string) (Policy, error) {
 	name, rest := cutToggle(spec)
-	all := slices.Concat(Presets, NowaitPresets, UnalignedPresets, FsyncPresets)
+	all := All()
 	i := slices.IndexFunc(all, func(p Policy) bool { return p.Name == name })
 	if i < 0 {
 		known := slices.Concat(Names(), NowaitNames(), UnalignedNames(), FsyncNames())

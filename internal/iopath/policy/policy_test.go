@@ -334,7 +334,7 @@ func TestReferenceTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	presets := slices.Concat(Presets, NowaitPresets, UnalignedPresets, FsyncPresets)
+	presets := All()
 	quoted := regexp.MustCompile("`([^`]+)`")
 	shown := map[string]bool{}
 	for _, table := range regexp.MustCompile(`(?m)^\| toggle \|.*\n(\|.*\n)+`).FindAllString(string(b), -1) {

@@ -107,6 +107,9 @@ func like(list []Policy, of, name, about string, change func(p *Policy)) Policy 
 	return p
 }
 
+// All is every policy that has a name: those of buffered writes, NOWAIT, sectors and fsync.
+func All() []Policy { return slices.Concat(Presets, NowaitPresets, UnalignedPresets, FsyncPresets) }
+
 // Names lists the presets.
 func Names() []string { return namesOf(Presets) }
 
