@@ -50,7 +50,7 @@ Exit code 1 means that a contract was violated.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&pols, "policy", []string{"locked"}, "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
-	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell", matrixSchedules))
+	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell", scenario.CellSchedules))
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	sf.flags(cmd)
 	sf.shardFlag(cmd)
@@ -167,21 +167,19 @@ func (a *app) printExplored(s *scenario.Scenario, p *policy.Policy, r *scenario.
 		}
 		fmt.Fprintln(a.out)
 	}
-	a.say("", fmt.Sprintf("%s, policy %s: %s", s.Name, p.Name, r.Bound))
-	if hint := sf.hint(s, r); hint != "" {
-		a.say("  limit: ", hint)
+	for i, l := range r.Lines() {
+		head := l.Head
+		if head != "" {
+			head += ": "
+		}
+		if i > 0 {
+			head = "  " + head
+		}
+		a.say(head, l.Text)
+		if hint := sf.hint(s, r); i == 0 && hint != "" {
+			a.say("  limit: ", hint)
+		}
 	}
-	rule := r.Rule
-	if r.Own {
-		rule += ", as the policy promises"
-	}
-	a.say("  judged: ", rule)
-	at := r.Switch.String()
-	if at == "" {
-		at = "every lock, wait, atomic and device transfer"
-	}
-	a.say("  switch points: ", at)
-	a.say("  ", fmt.Sprintf("%s by %s, %d cut off as repetitions, %s, %.3f s", prose.Count(r.Schedules, "schedule"), r.Method, r.Cut, prose.Count(r.Steps, "step"), r.Seconds))
 	if r.Replay != "" {
 		fmt.Fprintln(a.out, prose.Command("  replay: ", r.Replay, a.width()))
 	}

@@ -20,7 +20,7 @@ func (a *app) museum() *cobra.Command {
 		Long: fmt.Sprintf(`Museum runs historic bugs of btrfs on the real write path: first the wrong order of steps, which a named toggle switches on,
 then the right order. The numbers are those of labs/reference 9.2; from 31 on the bugs are data races of ours. Without a
 number it lists what the explorer found for each. It tries at most %d schedules of each order unless you say otherwise.
-Exit code 1 means that an exhibit did not prove itself.`, matrixSchedules),
+Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules),
 		Example: "  btrlab museum\n  btrlab museum 23",
 		Args:    cobra.MaximumNArgs(1),
 	}

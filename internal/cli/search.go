@@ -155,15 +155,12 @@ func (s *searchFlags) hint(sc *scenario.Scenario, r *scenario.Result) string {
 	return ""
 }
 
-// matrixSchedules ends the search of a cell of the matrix, and of an exhibit. It is a count, so that the matrix is the same on every machine.
-const matrixSchedules = 100_000
-
 // limitCells gives each search of a matrix or a museum a limit, unless the user has set one, and returns its words.
 func (s *searchFlags) limitCells(o *scenario.Options) string {
 	config := o.Config
 	o.Config = func(c *explore.Config) {
 		if config(c); c.Schedules == 0 && c.Time == 0 {
-			c.Schedules = matrixSchedules
+			c.Schedules = scenario.CellSchedules
 		}
 	}
 	var c explore.Config

@@ -143,7 +143,7 @@ func (st *stepper) key(ev *tcell.EventKey) bool {
 			if _, n, _ := st.play.Choice(st.chosen); n > 0 {
 				st.one(st.chosen)
 			} else if err := st.play.RunOn(st.chosen); err != nil {
-				st.message = st.why(st.chosen)
+				st.message = st.play.Why(st.chosen)
 			}
 		case r == 'u':
 			st.undo()
@@ -174,7 +174,7 @@ func (st *stepper) one(task int) {
 		return
 	}
 	if err := st.play.Choose(task); err != nil {
-		st.message = st.why(task)
+		st.message = st.play.Why(task)
 	}
 }
 
@@ -215,7 +215,7 @@ func (st *stepper) take(n int) {
 	}
 	st.asking = false
 	if err := st.play.Take(st.chosen, val); err != nil {
-		st.message = st.why(st.chosen)
+		st.message = st.play.Why(st.chosen)
 	}
 }
 
@@ -235,29 +235,6 @@ func (st *stepper) undo() {
 	}
 }
 
-// why is the reason why task cannot step now.
-func (st *stepper) why(task int) string {
-	tr := st.play.Trace()
-	if task >= len(tr.Tasks) {
-		return fmt.Sprintf("there is no task %d", task)
-	}
-	if st.play.Over() {
-		return "nothing is left to do: u takes a step back"
-	}
-	m := st.play.Now()
-	name := fmt.Sprintf("%d %s", task, tr.Tasks[task])
-	switch a := m.Tasks[task]; a.Phase {
-	case timeline.Ended, timeline.Idle:
-		return name + " has nothing left to do"
-	case timeline.Waiting:
-		if h := m.Holder(task); h >= 0 {
-			return fmt.Sprintf("%s waits for %s: %d %s must go on first", name, a.For, h, tr.Tasks[h])
-		}
-		return name + " waits for " + a.For.Name
-	}
-	return name + " cannot run in this step"
-}
-
 // move goes to the next column.
 func (st *stepper) move(by int) {
 	l := timeline.Shown(st.play.Trace())
@@ -269,30 +246,13 @@ func (st *stepper) move(by int) {
 func (st *stepper) parting() string {
 	end := ""
 	if st.play.Over() {
-		end = prose.Wrap(st.verdict(), prose.Width) + "\n"
+		end = prose.Wrap(st.play.Verdict(), prose.Width) + "\n"
 	}
 	return end + st.command(prose.Width)
 }
 
 func (st *stepper) command(w int) string {
 	return prose.Command("replay: ", scenario.ReplayCommand(st.s.Name, st.pol, st.play.Schedule(), st.own), w)
-}
-
-// goal is the text of the scenario's task for the player.
-func (st *stepper) goal() string {
-	if st.s.Goal != "" {
-		return st.s.Goal
-	}
-	return "find an order that breaks the contract: " + st.s.About
-}
-
-// verdict is the judgement of a schedule that has ended.
-func (st *stepper) verdict() string {
-	tr := st.play.Trace()
-	if tr.Kind == explore.OK {
-		return "KEPT: nothing was violated in this schedule. u takes a step back, b begins again"
-	}
-	return fmt.Sprintf("VIOLATED (%s): %s", tr.Kind, strings.TrimSpace(tr.Violation.String()))
 }
 
 var stepHelp = []string{
@@ -365,7 +325,7 @@ func (st *stepper) draw(screen tcell.Screen) {
 	}
 	c.put(0, 0, room, plain.Reverse(true), fmt.Sprintf(" step %d of %s, policy %s", st.play.At(), st.s.Name, st.pol))
 	y := 1
-	for i, line := range prose.Words("Goal: "+st.goal(), w) {
+	for i, line := range prose.Words("Goal: "+st.s.Aim(), w) {
 		if i < 2 {
 			c.put(0, y, w, bold, line)
 			y++
@@ -445,11 +405,11 @@ func (st *stepper) foot(w, n int) []string {
 	}
 	var head []string
 	if st.play.Trace().Kind != explore.OK {
-		head = prose.Words("GOAL REACHED: "+st.goal(), w)
+		head = prose.Words("GOAL REACHED: "+st.s.Aim(), w)
 	}
 	end := strings.Split(st.command(w), "\n")
 	end = append(end, st.note()...)
-	l := strings.Split(prose.Wrap(st.verdict(), w), "\n")
+	l := strings.Split(prose.Wrap(st.play.Verdict(), w), "\n")
 	if room := max(n-len(head)-len(end), 1); len(l) > room {
 		l = l[:room]
 		if r := []rune(l[room-1]); len(r) > 0 {
@@ -495,7 +455,7 @@ func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
 	if task == st.chosen {
 		name, mark = name.Underline(true), "*"
 	}
-	lines := []styled{{name, fmt.Sprintf("%s%d %s", mark, task, st.play.Trace().Tasks[task])}}
+	lines := []styled{{name, mark + st.play.Name(task)}}
 	say := func(style tcell.Style, text string) {
 		for _, l := range prose.Hang("", "  ", text, w) {
 			lines = append(lines, styled{style, l})
@@ -504,31 +464,16 @@ func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
 	if a.Op != "" {
 		say(plain, a.Op)
 	}
-	switch {
-	case a.Phase == timeline.Waiting:
-		status := "WAITS for " + a.For.Name
-		if h := m.Holder(task); h >= 0 {
-			status += fmt.Sprintf(": task %d", h)
-		}
-		say(plain.Bold(true), status)
-	case a.Phase != timeline.Ready:
-		say(plain, a.Phase.String())
-	case can:
-		say(plain, "can run")
-	default:
-		say(plain, "not now")
+	style := plain
+	if a.Phase == timeline.Waiting {
+		style = plain.Bold(true)
 	}
-	if a.Next != "" {
-		next := "next: " + a.Next
-		if a.Where != "" && a.Next != "begin" {
-			next += " in " + a.Where
-		}
-		say(plain, next)
+	say(style, st.play.Status(m, task))
+	if next := a.Coming(); next != "" {
+		say(plain, "next: "+next)
 	}
-	if len(a.Held) > 0 {
-		say(plain, "holds "+timeline.Names(a.Held))
-	} else if a.Phase == timeline.Ready || a.Phase == timeline.Waiting {
-		say(plain, "holds nothing")
+	if held := a.Holding(); held != "" {
+		say(plain, held)
 	}
 	return lines
 }
@@ -546,7 +491,7 @@ func (st *stepper) history(c canvas, top, bottom, colw int, tasks []int) {
 	y := bottom
 	for i := st.play.At() - 1; i >= 0 && y >= top; i-- {
 		s := &tr.Steps[i]
-		if s.Kind == "start" && !s.Preempts {
+		if !timeline.Tells(s) {
 			continue
 		}
 		mark, style := "", tcell.StyleDefault
@@ -556,16 +501,7 @@ func (st *stepper) history(c canvas, top, bottom, colw int, tasks []int) {
 		if i == culprit {
 			mark, style = "!", style.Bold(true).Reverse(true)
 		}
-		text := s.Label()
-		begins, ok := s.Begins()
-		if ok {
-			text = begins.String()
-		}
-		for _, n := range s.Notes {
-			if n != begins {
-				text += fmt.Sprintf(" [%v]", n)
-			}
-		}
+		text := timeline.Did(s)
 		k := slices.Index(tasks, s.Task)
 		if k < 0 {
 			k, text = 0, fmt.Sprintf("(task %d) %s", s.Task, text)

@@ -230,7 +230,7 @@ func TestStepShortCopy(t *testing.T) {
 	at := st.play.At()
 	press(st, "1f")
 	if got, want := st.play.Schedule(), fmt.Sprintf("%d=1", at); got != want || !st.play.Over() || st.play.Trace().Kind != explore.OK {
-		t.Errorf("schedule %q, want %q: %s", got, want, st.verdict())
+		t.Errorf("schedule %q, want %q: %s", got, want, st.play.Verdict())
 	}
 }
 

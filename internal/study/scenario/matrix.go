@@ -10,6 +10,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
+// CellSchedules ends the search of a cell of the matrix, and of an exhibit. It is a count, so that the matrix is the same on every machine.
+const CellSchedules = 100_000
+
 // Cell is a result in a few characters: "kept" when exhausted, "kept<=2" when all schedules with two preemptions were
 // searched, "kept?n" when n schedules were, or "broken".
 func (r *Result) Cell() string {

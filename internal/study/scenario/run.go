@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 )
 
@@ -69,6 +70,29 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 		r.Replay = s.replayCommand(p.Name, x.Schedule, o.Own)
 	}
 	return r, nil
+}
+
+// Line is a sentence about a result, after a heading that may be empty.
+type Line struct {
+	Head string `json:"head"`
+	Text string `json:"text"`
+}
+
+// Lines are a result in sentences, the verdict first.
+func (r *Result) Lines() []Line {
+	rule, at := r.Rule, r.Switch.String()
+	if r.Own {
+		rule += ", as the policy promises"
+	}
+	if at == "" {
+		at = "every lock, wait, atomic and device transfer"
+	}
+	return []Line{
+		{"", fmt.Sprintf("%s, policy %s: %s", r.Scenario, r.Policy, r.Bound)},
+		{"judged", rule},
+		{"switch points", at},
+		{"", fmt.Sprintf("%s by %s, %d cut off as repetitions, %s, %.3f s", prose.Count(r.Schedules, "schedule"), r.Method, r.Cut, prose.Count(r.Steps, "step"), r.Seconds)},
+	}
 }
 
 // ReplayCommand is the command line that shows a schedule of a scenario as it is in the catalogue.

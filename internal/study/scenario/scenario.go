@@ -247,6 +247,14 @@ func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) 
 	return &n
 }
 
+// Aim is what a player of the scenario tries to reach.
+func (s *Scenario) Aim() string {
+	if s.Goal != "" {
+		return s.Goal
+	}
+	return "find an order that breaks the contract: " + s.About
+}
+
 // All lists the scenarios in the order of the table.
 func All() []*Scenario { return catalog }
 
