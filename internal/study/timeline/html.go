@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
+	"html"
 	"io"
 	"slices"
 	"strings"
@@ -18,42 +18,74 @@ import (
 //go:embed page.html
 var pageText string
 
-var page = template.Must(template.New("page").Parse(pageText))
-
 // WriteHTML writes tr as one page without references to anything outside it: a lane for each task, time going down.
 // A bar at the left of a lane is a lock held, hatching is a wait; the arrow keys move through the steps.
 // Shape, pattern and words carry the meaning, so that it can be printed in black.
+//
+// The places in page.html are filled by a Replacer, not by html/template: that would be a quarter of the program in the browser.
 func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 	d := newDrawing(tr, nil)
-	data := struct {
-		*scenario.Trace
-		Head    template.HTML
-		Chunks  []template.HTML
-		Legend  []lockTag
-		Hidden  string
-		Left    int
-		Verdict string
-		Kept    bool
-		Culprit int
-		Broken  string // what the culprit is
-		Count   int
-		Data    template.JS
-		Width   int
-		PreText string
-		Letters string
-	}{Trace: tr, Head: d.header(), Chunks: d.chunks(), Legend: d.tags, Hidden: d.hidden(), Left: d.left, Kept: tr.Kind == explore.OK, Culprit: d.culprit, Broken: culpritText(tr),
-		Count: len(tr.Steps), Width: d.width, Letters: pageLetters}
-	data.Verdict = kept
-	if !data.Kept {
-		data.Verdict = tr.Violation.Violated()
-	}
-	data.PreText = prose.Count(tr.Preemptions, "preemption")
-	js, err := json.Marshal(d.details())
+	js, err := json.Marshal(d.details()) // it escapes <, > and &
 	if err != nil {
 		return err
 	}
-	data.Data = template.JS(js) // json.Marshal escapes <, > and &
-	return page.Execute(w, data)
+	schedule := tr.Schedule
+	if schedule == "" {
+		schedule = "''"
+	}
+	verdict, class := "✗ "+tr.Violation.Violated(), "verdict"
+	if tr.Kind == explore.OK {
+		verdict, class = kept, "verdict kept"
+	}
+	first, more, _ := strings.Cut(verdict, "\n")
+	head := d.header()
+	fill := []string{"{{about}}", tr.About, "{{scenario}}", tr.Scenario, "{{policy}}", tr.Policy, "{{schedule}}", schedule, "{{replay}}", tr.Replay, "{{letters}}", pageLetters,
+		"{{preemptions}}", prose.Count(tr.Preemptions, "preemption"), "{{verdict}}", first, "{{class}}", class}
+	for i := 1; i < len(fill); i += 2 {
+		fill[i] = html.EscapeString(fill[i])
+	}
+	fill = append(fill, "{{more}}", folded(more), "{{legend}}", d.legend(), "{{culprit}}", d.marked(), "{{head}}", head, "{{chunks}}", d.chunks(head), "{{rest}}", d.rest(), "{{data}}", string(js))
+	_, err = strings.NewReplacer(fill...).WriteString(w, pageText)
+	return err
+}
+
+// folded is the rest of a report, which the page shows when it is asked to.
+func folded(more string) string {
+	var b svg
+	if more != "" {
+		b.add(`<details><summary>The whole report</summary>%s</details>`, more)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// legend names the locks by their tags.
+func (d *drawing) legend() string {
+	var b svg
+	for _, l := range d.tags {
+		b.add(`<div><dt>%s</dt><dd>%s</dd></div>`, l.Tag, l.Name)
+	}
+	return b.String()
+}
+
+// marked says which step is marked, and why.
+func (d *drawing) marked() string {
+	var b svg
+	if d.culprit >= 0 {
+		b.add(`<div><dt>✗</dt><dd>step %d, %s</dd></div>`, d.culprit, culpritText(d.tr))
+	}
+	return b.String()
+}
+
+// rest says what the page does not show.
+func (d *drawing) rest() string {
+	var b svg
+	if d.left > 0 {
+		b.add(`<p>%d steps in the middle are left out; a dotted line shows where. replay prints them all.</p>`, d.left)
+	}
+	if h := d.hidden(); h != "" {
+		b.add(`<p class="keys">Without a lane, for they only start: %s.</p>`, h)
+	}
+	return b.String()
 }
 
 // Sizes in pixels.
@@ -227,7 +259,7 @@ type svg struct{ strings.Builder }
 func (b *svg) add(format string, args ...any) {
 	for i, a := range args {
 		if s, ok := a.(string); ok {
-			args[i] = template.HTMLEscapeString(s)
+			args[i] = html.EscapeString(s)
 		}
 	}
 	fmt.Fprintf(b, format, args...)
@@ -255,32 +287,32 @@ func (d *drawing) size() string {
 	return fmt.Sprintf("width:clamp(%dpx,100%%,%dpx)", d.width*4/5, d.width)
 }
 
-func (d *drawing) header() template.HTML {
+func (d *drawing) header() string {
 	var b svg
 	b.add(`<svg xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" aria-hidden="true">`, d.size(), d.width, headHeight)
 	d.head(&b)
 	b.add(`</svg>`)
-	return template.HTML(b.String())
+	return b.String()
 }
 
-// chunks draws the steps, cut where a printed page may break.
-func (d *drawing) chunks() []template.HTML {
-	var l []template.HTML
+// chunks draws the steps, cut where a printed page may break; each has the head on paper.
+func (d *drawing) chunks(head string) string {
+	var b strings.Builder
 	for from := 0; from < len(d.rows); from += chunkSteps {
-		l = append(l, d.chunk(from, min(from+chunkSteps, len(d.rows))))
+		b.WriteString(`<div class="chunk"><div class="chunkhead">` + head + `</div>` + d.chunk(from, min(from+chunkSteps, len(d.rows))) + "</div>\n")
 	}
-	return l
+	return b.String()
 }
 
 // chunk draws the rows [from, to).
-func (d *drawing) chunk(from, to int) template.HTML {
+func (d *drawing) chunk(from, to int) string {
 	var b svg
 	h := (to - from) * rowHeight
 	b.add(`<svg class="steps" xmlns="http://www.w3.org/2000/svg" style="%s" viewBox="0 0 %d %d" role="img" aria-label="steps %d to %d">`,
 		d.size(), d.width, h, d.rows[from], d.rows[to-1])
 	d.lanesAndSteps(&b, from, to)
 	b.add(`</svg>`)
-	return template.HTML(b.String())
+	return b.String()
 }
 
 // lanesAndSteps draws the rows [from, to), the first with its upper edge at 0.

@@ -1,7 +1,6 @@
 package timeline
 
 import (
-	"html/template"
 	"io"
 	"slices"
 
@@ -33,7 +32,7 @@ func WriteSVG(w io.Writer, tr *scenario.Trace) error {
 	var b svg
 	b.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`, d.width, height, d.width, height)
 	b.add(`<title>%s, policy %s, schedule %s</title><desc>%s</desc>`, tr.Scenario, tr.Policy, tr.Schedule, verdict)
-	b.add(`<style>%s</style>`, template.HTML(svgStyle))
+	b.WriteString("<style>" + svgStyle + "</style>\n")
 	b.add(`<defs><pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">` +
 		`<rect width="7" height="7" fill="#fff"/><line x1="0" y1="0" x2="0" y2="7" stroke="#888" stroke-width="2"/></pattern></defs>`)
 	b.add(`<rect width="%d" height="%d" fill="#fff"/>`, d.width, height)
