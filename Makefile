@@ -17,13 +17,18 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/interop
 
-.PHONY: help build picture demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
+.PHONY: help build site picture demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/btrlab
 	$(GO) build -o $(BIN) ./cmd/btrlab
+
+site: ## build the site, for any browser, from a file or any web server: artifacts/site
+	mkdir -p $(ART)
+	GOOS=js GOARCH=wasm $(GO) build -trimpath -ldflags='-s -w' -o $(ART)/btrlab.wasm ./cmd/btrlab-web
+	$(GO) run ./cmd/btrlab-site -wasm $(ART)/btrlab.wasm -exec "$$($(GO) env GOROOT)/lib/wasm/wasm_exec.js" -out $(ART)/site
 
 picture: build ## draw the picture of the README again
 	$(BIN) replay truncate-race 11:1 --policy unlocked --out labs/reference/truncate-race.svg >/dev/null || [ $$? = 1 ] # 1: it violates

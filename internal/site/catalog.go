@@ -1,0 +1,83 @@
+package site
+
+import (
+	"strings"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+)
+
+// Catalog is what there is to choose from.
+type Catalog struct {
+	Scenarios []ScenarioInfo     `json:"scenarios"`
+	Policies  []PolicyInfo       `json:"policies"`
+	Toggles   []ToggleInfo       `json:"toggles"`
+	Museum    []scenario.Exhibit `json:"museum"`
+	Methods   []explore.Method   `json:"methods"`
+}
+
+// ScenarioInfo is a scenario.
+type ScenarioInfo struct {
+	Name     string   `json:"name"`
+	About    string   `json:"about"`
+	Goal     string   `json:"goal"`
+	Tasks    []string `json:"tasks"`    // with what each does
+	Policies []string `json:"policies"` // those it is about; empty is all presets of buffered writes
+}
+
+// PolicyInfo is a policy: a preset, or one with toggles switched on and off.
+type PolicyInfo struct {
+	Spec    string   `json:"spec"`
+	About   string   `json:"about"`
+	Promise string   `json:"promise"`
+	On      []string `json:"on"` // toggles
+}
+
+// ToggleInfo is a switch of a policy.
+type ToggleInfo struct {
+	Name     string `json:"name"`
+	Source   string `json:"source"`
+	Kernel   string `json:"kernel"`
+	Scenario string `json:"scenario"`
+	Wrong    bool   `json:"wrong"` // an order that was a bug
+}
+
+func (d *Desk) catalog() *Catalog {
+	c := &Catalog{Museum: scenario.Museum, Methods: []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}}
+	for _, s := range scenario.All() {
+		x := ScenarioInfo{Name: s.Name, About: s.About, Goal: s.Aim(), Policies: s.Policies}
+		for _, t := range s.Tasks {
+			var ops []string
+			for _, o := range t.Ops {
+				ops = append(ops, o.String())
+			}
+			x.Tasks = append(x.Tasks, t.Name+": "+strings.Join(ops, ", then "))
+		}
+		c.Scenarios = append(c.Scenarios, x)
+	}
+	for _, p := range policy.All() {
+		c.Policies = append(c.Policies, infoOf(&p))
+	}
+	for i := range policy.Toggles {
+		c.Toggles = append(c.Toggles, toggleOf(&policy.Toggles[i], false))
+	}
+	for i := range policy.Wrongs {
+		c.Toggles = append(c.Toggles, toggleOf(&policy.Wrongs[i], true))
+	}
+	return c
+}
+
+func toggleOf(t *policy.Toggle, wrong bool) ToggleInfo {
+	return ToggleInfo{Name: t.Name, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: wrong}
+}
+
+func infoOf(p *policy.Policy) PolicyInfo {
+	return PolicyInfo{Spec: p.Name, About: p.About, Promise: p.Contract().Promise(), On: append([]string{}, p.On()...)}
+}
+
+// policy is the policy of a specification.
+func (d *Desk) policy(a struct{ Spec string }) (PolicyInfo, error) {
+	p, err := policy.Parse(a.Spec)
+	return infoOf(&p), err
+}

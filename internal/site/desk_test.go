@@ -1,0 +1,147 @@
+package site
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+)
+
+func TestMain(m *testing.M) {
+	sched.SetChecked(true)
+	os.Exit(m.Run())
+}
+
+// ask asks a question as the page does, in JSON.
+func ask[R any](t *testing.T, d *Desk, what string, args any) R {
+	t.Helper()
+	in, err := json.Marshal(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := d.Ask(what, in)
+	if err != nil {
+		t.Fatalf("%s %s: %v", what, in, err)
+	}
+	var r R
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	return r
+}
+
+// A player loses the truncate with the page's moves, takes a step back and plays it again, and the address of a place opens there.
+func TestGame(t *testing.T) {
+	var d Desk
+	v := ask[View](t, &d, "open", Place{Scenario: "truncate-race", Policy: "unlocked"})
+	if v.Goal != "make the truncate get lost" || len(v.Tasks) != 2 || !v.Tasks[0].Can || len(v.Did) != 0 || v.Over {
+		t.Fatalf("%+v", v)
+	}
+	last := func() string { return v.Did[len(v.Did)-1].Text }
+	for v = ask[View](t, &d, "move", Move{Do: "step"}); !strings.Contains(last(), "unlock i_rwsem"); {
+		v = ask[View](t, &d, "move", Move{Do: "step"})
+	}
+	let := v
+	v = ask[View](t, &d, "move", Move{Do: "step", Task: 1})
+	if v.Schedule == let.Schedule || !v.Did[len(v.Did)-1].Preempts {
+		t.Fatalf("a step of the other task is no preemption: %+v", v)
+	}
+	if v = ask[View](t, &d, "move", Move{Do: "undo"}); v.Place != let.Place {
+		t.Fatalf("undo leads to %+v, want %+v", v.Place, let.Place)
+	}
+	if v = ask[View](t, &d, "move", Move{Do: "step", Task: 5}); v.Message != "there is no task 5" || v.Place != let.Place {
+		t.Fatalf("a task that is not there: %q at %+v", v.Message, v.Place)
+	}
+	v = ask[View](t, &d, "move", Move{Do: "run", Task: 1})
+	if v.Tasks[1].Can || !v.Tasks[1].Waits || !strings.HasPrefix(v.Tasks[1].Status, "WAITS for i_dio_count") {
+		t.Fatalf("the truncate does not wait: %+v", v.Tasks[1])
+	}
+	v = ask[View](t, &d, "move", Move{Do: "step", Task: 1})
+	if !strings.Contains(v.Message, "1 truncate waits for i_dio_count") {
+		t.Fatalf("the refusal says %q", v.Message)
+	}
+	v = ask[View](t, &d, "move", Move{Do: "finish"})
+	if !v.Over || !v.Violated || !strings.Contains(v.Verdict, "truncate 2 to 4K has returned") {
+		t.Fatalf("%+v", v)
+	}
+	if n := len(v.Did); n == 0 || v.At < n {
+		t.Fatalf("%d steps are shown, %d done", n, v.At)
+	}
+	var other Desk
+	let.At++ // a place in the middle of that schedule
+	again := ask[View](t, &other, "open", Place{let.Scenario, let.Policy, v.Schedule, let.At})
+	if again.At != let.At || again.Schedule != v.Schedule || again.Over {
+		t.Fatalf("the address opens %+v, want step %d of %q", again.Place, let.At, v.Schedule)
+	}
+	page := ask[string](t, &d, "timeline", v.Place)
+	if !strings.HasPrefix(page, "<!doctype html>") || !strings.Contains(page, "truncate 2 to 4K has returned") {
+		t.Errorf("the timeline is %.80q", page)
+	}
+}
+
+// The page's searches are those of the command line, and end when the page says so.
+func TestSearch(t *testing.T) {
+	var d Desk
+	f := ask[Found](t, &d, "explore", Search{Scenario: "truncate-race", Policy: "unlocked"})
+	if f.Verdict != explore.Violated || f.Schedule != "11:1" || !strings.Contains(f.Replay, "replay truncate-race 11:1") {
+		t.Errorf("%+v", f)
+	}
+	f = ask[Found](t, &d, "explore", Search{Scenario: "truncate-race", Policy: "unlocked-drain"})
+	s, pol, err := (&Place{Scenario: "truncate-race", Policy: "unlocked-drain"}).find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := scenario.Run(s, pol, scenario.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Verdict != explore.Exhausted || f.Schedules != want.Schedules || f.Cut != want.Cut {
+		t.Errorf("have %+v, want %+v", f, want)
+	}
+	// What the page says while it is listened to ends the search.
+	d.Yield = d.Stop
+	f = ask[Found](t, &d, "explore", Search{Scenario: "enospc", Policy: "modern", Preemptions: -1})
+	if !f.Stopped || f.Verdict != explore.Bounded {
+		t.Errorf("a search without end is not stopped: %+v", f)
+	}
+	for _, bad := range []Search{{Scenario: "none", Policy: "locked"}, {Scenario: "truncate-race", Policy: "lokced"}} {
+		in, _ := json.Marshal(bad)
+		if _, err := d.Ask("explore", in); err == nil {
+			t.Errorf("%+v is no error", bad)
+		}
+	}
+}
+
+// The catalogue has everything that the command line has, and the spec of turned switches is a policy.
+func TestCatalog(t *testing.T) {
+	var d Desk
+	c := ask[Catalog](t, &d, "catalog", struct{}{})
+	if len(c.Scenarios) != len(scenario.All()) || len(c.Museum) != len(scenario.Museum) || len(c.Policies) < 17 || len(c.Toggles) < 60 {
+		t.Errorf("%d scenarios, %d exhibits, %d policies, %d toggles", len(c.Scenarios), len(c.Museum), len(c.Policies), len(c.Toggles))
+	}
+	broken, fixed := "may be undone", "a truncate that has returned holds"
+	for spec, want := range map[string]string{"unlocked": broken, "unlocked+SETSIZE_DRAIN_FIRST": fixed, "locked": fixed} {
+		if p := ask[PolicyInfo](t, &d, "policy", map[string]string{"spec": spec}); !strings.Contains(p.Promise, want) || p.Spec != spec {
+			t.Errorf("%s: %+v, want %q", spec, p, want)
+		}
+	}
+	if _, err := d.Ask("policy", []byte(`{"spec":"unlocked+SETSIZE_DRAIN_FIRTS"}`)); err == nil || !strings.Contains(err.Error(), "SETSIZE_DRAIN_FIRST") {
+		t.Errorf("a slip is %v", err)
+	}
+	if _, err := d.Ask("who", nil); err == nil {
+		t.Error("a question that nobody asks is no error")
+	}
+}
+
+// An exhibit proves itself twice, and has a timeline of its bug.
+func TestExhibit(t *testing.T) {
+	var d Desk
+	x := ask[Exhibited](t, &d, "exhibit", map[string]int{"number": 1})
+	if !x.OK || x.Wrong.Verdict != explore.Violated || x.Right.Verdict != explore.Exhausted || !strings.Contains(x.Timeline, "truncate-race under unlocked") {
+		t.Errorf("%+v", x)
+	}
+}

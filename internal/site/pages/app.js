@@ -1,0 +1,367 @@
+"use strict";
+(() => {
+const $ = id => document.getElementById(id);
+
+// make is an element with properties, attributes and children.
+function make(tag, props, ...kids) {
+  const e = document.createElement(tag);
+  for (const [k, v] of Object.entries(props || {})) {
+    if (k === "class") e.className = v;
+    else if (k === "on") e.addEventListener("click", v);
+    else if (v !== undefined && v !== false) e.setAttribute(k, v);
+  }
+  e.append(...kids.filter(k => k !== "" && k !== undefined));
+  return e;
+}
+
+// The worker. A question has a number, and its answer the same one; until then it may tell how far it is.
+const questions = new Map();
+let payload, worker, number = 0, ready, isReady;
+function start() {
+  ready = new Promise(done => { isReady = done; });
+  const source = URL.createObjectURL(new Blob([$("worker-source").textContent], { type: "text/javascript" }));
+  worker = new Worker(source);
+  worker.onerror = e => failed(e.message || "the worker has failed");
+  worker.onmessage = e => {
+    const m = e.data;
+    if (m.ready) { URL.revokeObjectURL(source); isReady(); return; }
+    if (m.failed) { failed(m.failed); return; }
+    const q = questions.get(m.id);
+    if (!q) return;
+    if (m.text !== undefined) { q.tell && q.tell(m); return; }
+    questions.delete(m.id);
+    if (m.error) q.reject(new Error(m.error)); else q.resolve(JSON.parse(m.answer));
+  };
+  worker.postMessage({ wasm: payload });
+}
+function failed(text) {
+  $("status").textContent = text;
+  for (const q of questions.values()) q.reject(new Error(text));
+  questions.clear();
+}
+async function ask(what, args, tell) {
+  await ready;
+  return new Promise((resolve, reject) => {
+    const id = ++number;
+    questions.set(id, { resolve, reject, tell });
+    worker.postMessage({ id, what, args: JSON.stringify(args || {}) });
+  });
+}
+// A search that does not hear the request to stop within two seconds ends with its worker.
+function stop() {
+  const before = worker;
+  worker.postMessage({ id: 0, what: "stop", args: "{}" });
+  const searches = [...questions.keys()];
+  setTimeout(() => {
+    if (worker !== before || !searches.some(id => questions.has(id))) return;
+    before.terminate();
+    failed("stopped; the worker was ended and starts again");
+    start();
+    route();
+  }, 2000);
+}
+globalThis.btrlabFailed = failed;
+globalThis.btrlabWasm = text => { payload = text; start(); begin(); };
+
+// The address: #page?name=value. A plus is a switch of a policy, so it is kept apart from a space.
+function here() {
+  const [page, query] = location.hash.slice(1).split("?");
+  return { page: document.getElementById("page-" + page) ? page : "step", args: new URLSearchParams(query || "") };
+}
+function address(page, args) {
+  const p = new URLSearchParams();
+  for (const [k, v] of Object.entries(args)) if (v !== "" && v !== undefined && v !== 0) p.set(k, v);
+  const q = p.toString().replace(/%3A/g, ":").replace(/%2C/g, ",").replace(/%21/g, "!");
+  return "#" + page + (q ? "?" + q : "");
+}
+let shown;
+function note(page, args) {
+  shown = address(page, args);
+  history.replaceState(null, "", shown);
+}
+
+let catalog;
+const policySelects = ["step-policy", "explore-policy"];
+function fill(select, values, text) {
+  select.replaceChildren(...values.map(v => make("option", { value: v }, text ? text(v) : v)));
+}
+// choose selects a value, also one that is not in the list: a policy with switches turned.
+function choose(select, value) {
+  if (![...select.options].some(o => o.value === value)) select.append(make("option", { value }, value));
+  select.value = value;
+}
+function timeline(where, html, title) {
+  for (const f of where.querySelectorAll("iframe")) URL.revokeObjectURL(f.src);
+  const url = URL.createObjectURL(new Blob([html], { type: "text/html" }));
+  where.replaceChildren(make("iframe", { class: "timeline", src: url, title, tabindex: "0" }));
+}
+// run disables a button while what it has started goes on, and shows an error as a note.
+async function run(button, say, f) {
+  if (button.getAttribute("aria-disabled") === "true") return;
+  button.setAttribute("aria-disabled", "true");
+  try { await f(); } catch (err) { say(err.message); } finally { button.removeAttribute("aria-disabled"); }
+}
+
+// Step.
+let game, moving = false;
+const sayStep = text => { $("step-note").textContent = text; };
+async function move(question, args) {
+  if (moving) return;
+  moving = true;
+  try {
+    game = await ask(question, args);
+    view();
+  } catch (err) { sayStep(err.message); } finally { moving = false; }
+}
+const open = place => move("open", place);
+function view() {
+  const g = game, focused = document.activeElement && document.activeElement.id;
+  choose($("step-scenario"), g.scenario);
+  choose($("step-policy"), g.policy);
+  $("step-about").textContent = g.about;
+  $("step-goal").textContent = g.goal;
+  $("step-replay").textContent = g.replay;
+  $("step-timeline").replaceChildren();
+  $("step-state").replaceChildren(...g.state.map(c => make("div", { class: c.changed ? "changed" : "" }, make("dt", {}, c.name), make("dd", {}, c.value))));
+  $("step-tasks").replaceChildren(...g.tasks.map(card));
+  $("step-did").replaceChildren(...g.did.map(did).reverse());
+  sayStep(g.message || (g.over ? "" : last()));
+  const verdict = [];
+  if (g.over) {
+    const lines = g.verdict.split("\n");
+    const more = lines.slice(1).join("\n");
+    verdict.push(make("div", { class: "verdict" + (g.violated ? " bad" : "") }, g.violated ? make("p", { class: "head" }, "Goal reached: " + g.goal) : "",
+      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : ""));
+  }
+  $("step-verdict").replaceChildren(...verdict);
+  note("step", { scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
+  const again = focused && document.getElementById(focused);
+  if (again && again !== document.activeElement) again.focus({ preventScroll: true });
+}
+// last says what the last step did, for those who do not see the list.
+function last() {
+  const s = game.did[game.did.length - 1];
+  return s ? `step ${s.step}: task ${s.task}, ${s.text}` : "";
+}
+function card(t) {
+  const name = `task ${t.task} ${t.name}`, off = t.can ? undefined : "true";
+  const buttons = [];
+  if (t.values > 0) {
+    const take = val => move("move", { do: "take", task: t.task, val });
+    if (t.values <= 10) {
+      for (let v = 0; v < t.values; v++) buttons.push(make("button", { id: `take-${t.task}-${v}`, "aria-disabled": off, "aria-label": `${name} takes ${v} for ${t.choice}`, on: () => take(v) }, String(v)));
+    } else {
+      const n = make("input", { id: `val-${t.task}`, type: "number", min: 0, max: t.values - 1, value: t.default, "aria-label": `value of ${t.choice}` });
+      buttons.push(n, make("button", { id: `take-${t.task}`, "aria-disabled": off, on: () => take(Number(n.value)) }, "Take"));
+    }
+  } else {
+    buttons.push(make("button", { id: `one-${t.task}`, class: t.can ? "main" : "", "aria-disabled": off, "aria-keyshortcuts": String(t.task), "aria-label": `one step of ${name}`, on: () => one(t.task) }, "Step ", make("kbd", {}, String(t.task))),
+      make("button", { id: `run-${t.task}`, "aria-disabled": off, "aria-label": `run ${name} until it waits or an operation returns`, on: () => move("move", { do: "run", task: t.task }) }, "Run on"));
+  }
+  return make("section", { class: "task" + (t.can ? " can" : "") + (t.waits ? " waits" : ""), "aria-label": name },
+    make("h3", {}, `${t.task} ${t.name}`), make("p", { class: "mono" }, t.op || "nothing to do"), make("p", { class: "status" }, t.status),
+    t.next ? make("p", {}, "next: " + t.next) : "", t.values > 0 ? make("p", {}, `choose ${t.choice}, 0 to ${t.values - 1}`) : "", t.held ? make("p", { class: "held" }, t.held) : "",
+    make("div", { class: "bar" }, ...buttons));
+}
+const one = task => move("move", { do: "step", task });
+function did(s) {
+  return make("li", { class: (s.preempts ? "preempts " : "") + (s.culprit ? "culprit" : "") },
+    make("span", { class: "n" }, (s.culprit ? "✗ " : s.preempts ? "> " : "") + s.step), make("span", { class: "what t" + Math.min(s.task, 7) }, `${s.task}: ${s.text}`));
+}
+function reopen() { open({ scenario: $("step-scenario").value, policy: $("step-policy").value, schedule: "", at: 0 }); }
+
+// Explore.
+const lineOf = l => (l.head ? l.head + ": " : "") + l.text;
+function foundCard(scenario, f) {
+  const bad = f.verdict === "violated", c = make("div", { class: "verdict" + (bad ? " bad" : "") });
+  c.append(make("p", { class: "head" }, f.lines[0].text));
+  if (bad) {
+    const [first, ...more] = f.violated.split("\n");
+    c.append(make("p", {}, first), more.length ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more.join("\n"))) : "");
+  }
+  c.append(make("ul", {}, ...f.lines.slice(1).map(l => make("li", {}, lineOf(l)))));
+  if (bad) {
+    c.append(make("p", { class: "small" }, "The same in a terminal: ", make("code", {}, f.replay)));
+    const drawing = make("div");
+    const draw = make("button", { on: () => run(draw, t => drawing.replaceChildren(t), async () =>
+      timeline(drawing, await ask("timeline", { scenario, policy: f.policy, schedule: f.schedule }), "timeline of schedule " + f.schedule)) }, "Draw the timeline");
+    c.append(make("div", { class: "bar" }, make("a", { class: "button", href: address("step", { scenario, policy: f.policy, schedule: f.schedule }) }, "Step through it"), draw));
+    return make("div", {}, c, drawing);
+  }
+  return c;
+}
+function searching(page, on) {
+  $(page + "-stop").setAttribute("aria-disabled", on ? "false" : "true");
+  if (page === "explore") { $("explore-progress").hidden = !on; $("explore-progress").value = 0; }
+}
+let halted = false;
+async function explore(policies) {
+  const scenario = $("explore-scenario").value, found = $("explore-found"), say = t => { $("explore-note").textContent = t; };
+  note("explore", { scenario, policy: $("explore-policy").value });
+  found.replaceChildren();
+  halted = false;
+  searching("explore", true);
+  say("searching");
+  const rows = make("tbody");
+  if (policies.length > 1) {
+    found.append(make("div", { class: "scroll" }, make("table", {}, make("caption", {}, scenario + " under every policy"),
+      make("thead", {}, make("tr", {}, ...["policy", "verdict", "schedules", "schedule", "seconds"].map(h => make("th", { scope: "col", class: /schedules|seconds/.test(h) ? "num" : "" }, h)))), rows)));
+  }
+  try {
+    for (const policy of policies) {
+      if (halted) break;
+      const f = await ask("explore", { scenario, policy, preemptions: Number($("explore-bound").value), method: $("explore-method").value }, p => {
+        say((policies.length > 1 ? policy + ": " : "") + p.text);
+        $("explore-progress").value = p.share;
+      });
+      if (policies.length === 1) found.append(foundCard(scenario, f));
+      else rows.append(make("tr", {}, make("th", { scope: "row" }, policy), make("td", {}, f.stopped ? "stopped" : f.verdict), make("td", { class: "num" }, String(f.schedules)),
+        make("td", {}, f.verdict === "violated" ? make("a", { href: address("step", { scenario, policy, schedule: f.schedule }) }, f.schedule || "without preemptions") : "none violates"),
+        make("td", { class: "num" }, f.seconds.toFixed(3))));
+      say(f.stopped ? "stopped" : "done: " + f.lines[0].text);
+    }
+  } catch (err) { say(err.message); }
+  searching("explore", false);
+}
+function aboutScenario() {
+  const s = catalog.scenarios.find(s => s.name === $("explore-scenario").value);
+  $("explore-about").replaceChildren(s.about, make("span", { class: "small" }, make("br"), s.tasks.join("; ")));
+}
+// policiesOf are those that a scenario is about.
+const presets = () => catalog.policies.slice(0, 6).map(p => p.spec);
+const policiesOf = name => { const s = catalog.scenarios.find(s => s.name === name); return s && s.policies && s.policies.length ? s.policies : presets(); };
+
+// Museum.
+function exhibit(number) {
+  const e = catalog.museum.find(e => e.number === number) || catalog.museum[0];
+  choose($("museum-number"), String(e.number));
+  $("museum-exhibit").replaceChildren(make("h3", {}, `${e.number}. ${e.title}`), make("p", { class: "small" }, e.source), make("p", {}, e.story),
+    make("p", {}, make("strong", {}, "Rule: "), e.rule), make("p", { class: "small" }, "scenario ", make("code", {}, e.scenario), ", wrong under ", make("code", {}, e.broken), ", right under ", make("code", {}, e.fixed)));
+  $("museum-found").replaceChildren();
+  $("museum-note").textContent = "";
+  note("museum", { exhibit: e.number });
+}
+async function runExhibit() {
+  const e = catalog.museum.find(e => e.number === Number($("museum-number").value)), say = t => { $("museum-note").textContent = t; };
+  searching("museum", true);
+  say("searching");
+  try {
+    const x = await ask("exhibit", { number: e.number }, p => say(p.text));
+    const drawing = make("div");
+    $("museum-found").replaceChildren(make("h3", {}, "The wrong order"), foundCard(e.scenario, x.wrong), make("h3", {}, "The right order"), foundCard(e.scenario, x.right), make("h3", {}, "The schedule that shows the bug"), drawing);
+    if (x.timeline) timeline(drawing, x.timeline, "timeline of exhibit " + e.number);
+    say(x.wrong.stopped || x.right.stopped ? "stopped" : x.ok ? "The exhibit proves itself: the wrong order breaks, and the right one does not." : "The exhibit does not prove itself.");
+  } catch (err) { say(err.message); }
+  searching("museum", false);
+}
+
+// Policies.
+let base, turned;
+function switches(list, where) {
+  where.replaceChildren(...list.map(t => {
+    const id = "switch-" + t.name, box = make("input", { type: "checkbox", role: "switch", id, "aria-describedby": id + "-about" });
+    box.checked = turned.has(t.name);
+    box.addEventListener("change", () => { if (box.checked) turned.add(t.name); else turned.delete(t.name); spec(); });
+    return make("div", { class: "toggle", id: "of-" + t.name }, box, make("label", { for: id }, t.name),
+      make("div", { class: "about", id: id + "-about" }, make("div", {}, t.scenario), make("div", {}, "Source: " + t.source), make("div", {}, make("code", {}, t.kernel))));
+  }));
+}
+// showPolicy shows the switches of a specification that begins with the name of a preset.
+async function showPolicy(text) {
+  const p = await ask("policy", { spec: text });
+  base = catalog.policies.find(b => b.spec === text.split(/[+!]/)[0]);
+  turned = new Set(p.on);
+  choose($("policies-base"), base.spec);
+  switches(catalog.toggles.filter(t => !t.wrong), $("policies-toggles"));
+  switches(catalog.toggles.filter(t => t.wrong), $("policies-wrongs"));
+  await spec();
+}
+async function spec() {
+  let text = base.spec;
+  for (const t of catalog.toggles) {
+    const was = base.on.includes(t.name), is = turned.has(t.name);
+    if (is !== was) text += (is ? "+" : "!") + t.name;
+    $("of-" + t.name).classList.toggle("changed", is !== was);
+  }
+  const p = await ask("policy", { spec: text });
+  $("policies-about").textContent = base.about + (text === base.spec ? "" : ", with " + (text.match(/[+!]/g).length === 1 ? "one switch" : text.match(/[+!]/g).length + " switches") + " turned");
+  $("policies-promise").textContent = p.promise;
+  $("policies-spec").textContent = text;
+  const scenario = here().args.get("scenario") || "truncate-race";
+  $("policies-step").href = address("step", { scenario, policy: text });
+  $("policies-explore").href = address("explore", { scenario, policy: text });
+  note("policies", { policy: text, scenario });
+}
+
+// Routing.
+let page;
+function route() {
+  if (location.hash === shown) return;
+  if (location.hash === "#main") return;
+  const { page: to, args } = here();
+  for (const s of document.querySelectorAll(".page")) s.hidden = s.id !== "page-" + to;
+  for (const a of document.querySelectorAll("nav a")) { if (a.dataset.page === to) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current"); }
+  if (page && page !== to) $("h-" + to).focus();
+  page = to;
+  if (!catalog) return;
+  const scenario = args.get("scenario") || "truncate-race", policy = args.get("policy") || "unlocked";
+  switch (to) {
+  case "step":
+    return open({ scenario, policy, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
+  case "explore":
+    choose($("explore-scenario"), scenario);
+    choose($("explore-policy"), policy);
+    aboutScenario();
+    return note("explore", { scenario, policy });
+  case "museum":
+    return exhibit(Number(args.get("exhibit")) || 1);
+  case "policies":
+    return showPolicy(policy).catch(err => { $("policies-about").textContent = err.message; });
+  }
+}
+
+async function begin() {
+  catalog = await ask("catalog");
+  const names = catalog.scenarios.map(s => s.name);
+  for (const id of ["step-scenario", "explore-scenario"]) fill($(id), names);
+  for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
+  fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
+  fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);
+  shown = undefined; // show the page of the address, now that there is a catalogue
+  await route();
+  const ms = Math.round(performance.now());
+  document.documentElement.dataset.ready = ms;
+  $("status").textContent = `ready after ${(ms / 1000).toFixed(1)} s`;
+}
+
+addEventListener("hashchange", route);
+$("step-scenario").addEventListener("change", () => { const l = policiesOf($("step-scenario").value); if (!l.includes($("step-policy").value)) choose($("step-policy"), l[0]); reopen(); });
+$("step-policy").addEventListener("change", reopen);
+for (const [id, what] of [["move-undo", "undo"], ["move-next", "next"], ["move-finish", "finish"], ["move-begin", "begin"]]) $(id).addEventListener("click", () => move("move", { do: what }));
+$("step-copy").addEventListener("click", async () => {
+  try { await navigator.clipboard.writeText(location.href); sayStep("copied"); } catch { sayStep("copy this: " + location.href); }
+});
+$("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, async () =>
+  timeline($("step-timeline"), await ask("timeline", { scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
+addEventListener("keydown", e => {
+  if (page !== "step" || !game || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
+  const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
+  if (digit) {
+    const t = game.tasks.find(t => t.task === Number(digit[1]));
+    if (t && t.values > 0) { sayStep(`choose ${t.choice}: Tab goes to its values`); return; }
+    e.preventDefault();
+    move("move", { do: e.shiftKey ? "run" : "step", task: Number(digit[1]) });
+    return;
+  }
+  const what = { u: "undo", n: "next", f: "finish", b: "begin" }[e.key];
+  if (what) { e.preventDefault(); move("move", { do: what }); }
+});
+$("explore-scenario").addEventListener("change", () => { const l = policiesOf($("explore-scenario").value); if (!l.includes($("explore-policy").value)) choose($("explore-policy"), l[0]); aboutScenario(); note("explore", { scenario: $("explore-scenario").value, policy: $("explore-policy").value }); });
+$("explore-go").addEventListener("click", () => run($("explore-go"), () => {}, () => explore([$("explore-policy").value])));
+$("explore-all").addEventListener("click", () => run($("explore-all"), () => {}, () => explore(policiesOf($("explore-scenario").value))));
+for (const id of ["explore-stop", "museum-stop"]) $(id).addEventListener("click", () => { if ($(id).getAttribute("aria-disabled") !== "true") { halted = true; stop(); } });
+$("museum-number").addEventListener("change", () => exhibit(Number($("museum-number").value)));
+$("museum-go").addEventListener("click", () => run($("museum-go"), () => {}, runExhibit));
+$("policies-base").addEventListener("change", () => showPolicy($("policies-base").value));
+route();
+})();

@@ -1,0 +1,133 @@
+package pages_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/site/pages"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// loadMax is the most that a browser loads, in bytes.
+const loadMax = 4_000_000
+
+// built makes the site as make site does.
+func built(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	wasm := filepath.Join(dir, "btrlab.wasm")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", wasm, "btrlab/cmd/btrlab-web")
+	cmd.Env = append(os.Environ(), "GOOS=js", "GOARCH=wasm")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	must(t, err)
+	var p pages.Parts
+	p.Wasm, err = os.ReadFile(wasm)
+	must(t, err)
+	p.WasmExec, err = os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "lib/wasm/wasm_exec.js"))
+	must(t, err)
+	site := filepath.Join(dir, "site")
+	n, err := pages.Write(site, p)
+	must(t, err)
+	t.Logf("the site is %d bytes to load", n)
+	if n > loadMax {
+		t.Errorf("bad size of the site, have %d bytes want at most %d", n, loadMax)
+	}
+	return site
+}
+
+// TestInChromium: a browser that has the site as files, and no network, plays it by the keyboard alone: the truncate gets lost at
+// the stepper, the explorer finds the same schedule, and exhausts the drain.
+func TestInChromium(t *testing.T) {
+	b := browse(t)
+	site := built(t)
+	b.show(1200, 900, false)
+	b.call("Page.navigate", map[string]any{"url": "file://" + filepath.Join(site, pages.Page)}, nil)
+	b.until("document.documentElement.dataset.ready")
+	t.Log("the page is", b.text("#status"))
+	shots := os.Getenv("BTRLAB_SHOTS")
+	shot := func(name string) {
+		if shots == "" {
+			return
+		}
+		for _, w := range []int{1200, 375} {
+			for _, dark := range []bool{false, true} {
+				b.show(w, 1000, dark)
+				b.picture(filepath.Join(shots, fmt.Sprintf("%s-%d-%v.png", name, w, dark)))
+			}
+		}
+		b.show(1200, 900, false)
+	}
+	shot("step-0")
+
+	// The writer up to where it has let the lock go, then the truncate until it waits, then to the end.
+	if text := b.text("#step-goal"); text != "make the truncate get lost" {
+		t.Errorf("the goal is %q", text)
+	}
+	did := func() (n int) {
+		b.eval("document.querySelectorAll('#step-did li').length", &n)
+		return n
+	}
+	for n := did(); n == 0 || !strings.Contains(b.text("#step-did li"), "unlock i_rwsem"); n++ {
+		b.press("0")
+		b.until(fmt.Sprintf("document.querySelectorAll('#step-did li').length > %d", n))
+		if n > 50 {
+			t.Fatalf("the writer never lets the lock go: %s", b.text("#step-did"))
+		}
+	}
+	b.press("1")
+	b.until("document.querySelector('#step-did li').textContent.includes('truncate')")
+	shot("step-1")
+	b.press("f")
+	b.until("document.querySelector('#step-verdict .bad')")
+	var address string
+	b.eval("location.hash", &address)
+	t.Log(address, b.text("#step-verdict .head"))
+	shot("step-2")
+
+	// The address shows the same place in a new page.
+	b.call("Page.navigate", map[string]any{"url": "about:blank"}, nil)
+	b.call("Page.navigate", map[string]any{"url": "file://" + filepath.Join(site, pages.Page) + address}, nil)
+	b.until("document.querySelector('#step-verdict .bad')")
+
+	// Explore, by Tab and Enter.
+	b.tabTo("nav a[data-page=explore]")
+	b.press("Enter")
+	b.until("!document.querySelector('#page-explore').hidden")
+	explore := func(policy string) string {
+		b.eval(fmt.Sprintf("document.querySelector('#explore-policy').value = %q", policy), nil)
+		b.tabTo("#explore-go")
+		b.press("Enter")
+		b.until("document.querySelector('#explore-found .verdict')")
+		return b.text("#explore-found .verdict")
+	}
+	found := explore("unlocked")
+	t.Log(found)
+	if !strings.Contains(found, "violated in schedule 9, 1 preemption") || !strings.Contains(found, "replay truncate-race 11:1 --policy unlocked") {
+		t.Errorf("the explorer finds no lost truncate: %s", found)
+	}
+	b.tabTo("#explore-found button")
+	b.press("Enter")
+	b.until("document.querySelector('#explore-found iframe')")
+	shot("explore-1")
+	drain := explore("unlocked-drain")
+	t.Log(drain)
+	if !strings.Contains(drain, "exhausted: 288 schedules") {
+		t.Errorf("the drain is not exhausted: %s", drain)
+	}
+	if len(b.errors) > 0 {
+		t.Errorf("errors on the page:\n%s", strings.Join(b.errors, "\n"))
+	}
+}
