@@ -250,6 +250,7 @@ func TestCloseSaysSo(t *testing.T) {
 // TestManyExtents: a file with more extents than one transaction drops. Punch, truncate and delete
 // go on until all are gone.
 func TestManyExtents(t *testing.T) {
+	fstest.OneTask(t)
 	const extents = 4200 // of one block, every second block; see setsize.itemsPerTransaction
 	x := fstest.New(t)
 	x.Must(x.FS.Sync(x.T))
@@ -285,6 +286,7 @@ func TestManyExtents(t *testing.T) {
 // TestFullPrealloc: what fallocate has reserved can be written on a full image, in a COW file too,
 // once.
 func TestFullPrealloc(t *testing.T) {
+	fstest.OneTask(t)
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/f")
 	const size = 256 << 10

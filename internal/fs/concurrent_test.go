@@ -216,6 +216,7 @@ func (f *faulty) Present(from, to int) int { return min(max(f.present-from, 0), 
 // written, and the reservation of what was not copied goes back (9.2#3: an aligned page that got nothing must be read,
 // or the write never ends).
 func TestShortCopy(t *testing.T) {
+	fstest.OneTask(t)
 	for _, name := range []string{"locked", "unlocked-drain", "range-lock", "modern"} {
 		t.Run(name, func(t *testing.T) {
 			x := fstest.New(t, fstest.Policy(name))

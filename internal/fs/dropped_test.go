@@ -18,6 +18,7 @@ import (
 // Each row takes extents away in one way, then writes or reads where they were. The file is held against a byte array
 // from memory, from disk, and after a remount, beside a second file that gets the freed space.
 func TestDroppedExtents(t *testing.T) {
+	fstest.OneTask(t)
 	const size, cut, end = 256 << 10, 64 << 10, 192 << 10
 	drops := []struct {
 		name string

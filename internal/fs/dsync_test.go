@@ -41,6 +41,7 @@ func (d *cache) Submit(t *sched.Task, b *blockdev.Bio) {
 // TestDurableWrites: what a write with O_DSYNC wrote is in the image that a power cut after it leaves, its size as well, direct or
 // not, waited for or queued, and whether the sync comes under i_rwsem or after it. Nothing stays locked.
 func TestDurableWrites(t *testing.T) {
+	fstest.OneTask(t)
 	for _, p := range append(policy.Names(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED") {
 		for _, c := range directFiles {
 			for _, flags := range []fs.OpenFlags{0, fs.O_DIRECT, fs.O_DIRECT | fs.O_APPEND} {

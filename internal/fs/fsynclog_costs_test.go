@@ -71,6 +71,7 @@ func logCosts(t *testing.T, spec string) sched.LogCounts {
 // TestFsyncLogCosts: what a patch of seed 003 takes away from an fsync, alone and with the other five. L1 and L2 are in package
 // ctree's TestSmallLeaf: what they and L4 save depends on how full the leaves are, which is not the same in every run.
 func TestFsyncLogCosts(t *testing.T) {
+	fstest.OneTask(t)
 	old, all := logCosts(t, "fsync-5.17"), logCosts(t, "fsync-5.18")
 	t.Logf("5.17: %v", old)
 	t.Logf("5.18: %v", all)

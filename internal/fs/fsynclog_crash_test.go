@@ -21,6 +21,7 @@ import (
 // TestFsyncLogCrash: as TestCrash, with fsyncs that write logs in the place of commits: the power may go at any flush, with any part of the writes
 // since the flush before it. What an fsync that has returned promised is there, or what the next one promises, and the image is clean after replay.
 func TestFsyncLogCrash(t *testing.T) {
+	fstest.OneTask(t)
 	const fsyncs = 40
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites

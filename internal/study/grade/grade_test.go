@@ -371,6 +371,7 @@ func TestOrders(t *testing.T) {
 		t.Skip("takes a minute: make labs")
 	}
 	var accepted []string
+	workloads := setsizeWorkloads() // the one that rejected last comes first: it mostly rejects the next order, too
 	var try func(order, left []policy.SetsizeStep)
 	try = func(order, left []policy.SetsizeStep) {
 		for i, s := range left {
@@ -381,12 +382,13 @@ func TestOrders(t *testing.T) {
 			return
 		}
 		student := &Student{Steps: func() []policy.SetsizeStep { return order }}
-		for _, w := range setsizeWorkloads() {
+		for i, w := range workloads {
 			var r Row
 			if err := w.explore(student, &r); err != nil {
 				t.Fatal(err)
 			}
 			if !r.Pass {
+				workloads = slices.Insert(slices.Delete(workloads, i, i+1), 0, w)
 				return
 			}
 		}
