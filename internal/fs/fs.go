@@ -181,6 +181,7 @@ func (f *FS) setPolicy(p *policy.Policy) {
 		Leaves:  ctree.Leaves{Recheck: !p.LogNoRecheck, PushByte: !p.LogPushMin, SumAlways: !p.LogLazySum},
 		OneLeaf: !p.LogReplaceMulti, ExtraRelease: !p.LogNoExtraRelease, FieldByField: !p.LogPrepareFirst,
 	})
+	f.read.SetAheadUnlocked(p.Wrong.ReadAheadUnlocked)
 	f.logs.SetWrong(treelog.Wrong(p.Wrong.Log))
 }
 

@@ -72,15 +72,20 @@ type Reader struct {
 	// Place answers where their ranges are.
 	Place *place.Finder
 
-	fs    *inode.FS
-	items Items
-	store Store
+	fs       *inode.FS
+	items    Items
+	store    Store
+	unlocked bool
 }
 
 // New makes a Reader.
 func New(fs *inode.FS, pl *place.Finder, items Items, store Store) *Reader {
 	return &Reader{Place: pl, fs: fs, items: items, store: store}
 }
+
+// SetAheadUnlocked makes readahead ask where its pages are without their range locked, and with whatever is ordered in it (labs/reference
+// 9.2, number 14). The caller has no operation in flight.
+func (rd *Reader) SetAheadUnlocked(yes bool) { rd.unlocked = yes }
 
 // FillPage makes a locked page uptodate from the disk: a write of a part of a page does so first.
 // The page stays locked and the caller's in every case. busy, if not nil, is an ordered extent over
@@ -357,13 +362,8 @@ func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Pag
 	start := pages[0].Offset()
 	end := start + uint64(len(pages))*pageSize
 	for len(pages) > 0 {
-		if oe := ip.LockUnlessOrdered(t, start, end); oe != nil {
-			oe.Put(t)
-			return
-		}
-		m, err := rd.Place.At(t, ip, start)
-		ip.IOTree.Unlock(t, start, end)
-		if err != nil {
+		m, ok := rd.whereAhead(t, ip, start, end)
+		if !ok {
 			return
 		}
 		n := len(pages)
@@ -379,4 +379,17 @@ func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Pag
 		pages = pages[n:]
 		start += uint64(n) * pageSize
 	}
+}
+
+// whereAhead is what the file has at start, if that can be told: nothing is ordered in [start, end).
+func (rd *Reader) whereAhead(t *sched.Task, ip *inode.Inode, start, end uint64) (m extentmap.Map, ok bool) {
+	if !rd.unlocked {
+		if oe := ip.LockUnlessOrdered(t, start, end); oe != nil {
+			oe.Put(t)
+			return m, false
+		}
+		defer ip.IOTree.Unlock(t, start, end)
+	}
+	m, err := rd.Place.At(t, ip, start)
+	return m, err == nil
 }

@@ -442,6 +442,9 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached || !w.pl.RecheckPages {
 		return nil
 	}
+	if !w.pl.OwnBits { // models the unlock_err of btrfs_get_blocks_direct()
+		w.ip.IOTree.Change(t, start, end, inode.DelallocBits, 0)
+	}
 	w.unlockExtent(t, start, end)
 	if w.pl.Nowait.TryRange {
 		return kiocb.AgainCameIn

@@ -144,7 +144,8 @@ func log(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (
 func begin(t *sched.Task, env *iopath.Env, ip *inode.Inode) (*transaction.Handle, []*ordered.Extent) {
 	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
 	list := ip.Ordered.All(t, nil)
-	if !slices.ContainsFunc(list, func(e *ordered.Extent) bool { return !ip.Ordered.Written(t, e) }) {
+	onItsWay := func(e *ordered.Extent) bool { return !ip.Ordered.Written(t, e) }
+	if env.Policy().Wrong.LogUnwritten || !slices.ContainsFunc(list, onItsWay) {
 		if h := env.Trans.TryStart(t); h != nil {
 			return h, list
 		}

@@ -107,6 +107,8 @@ type Plan struct {
 	CheckUnwritten bool
 	// RecheckPages: a direct write that has its range locked looks for pages once more.
 	RecheckPages bool
+	// OwnBits: a direct write that gives its range up takes its own bits from it, and no others.
+	OwnBits bool
 	// ReserveLate: a direct write reserves with its range locked.
 	ReserveLate bool
 	// NeedsSpace: a direct write without data space is ENOSPC, also where it would go in place.
@@ -251,6 +253,7 @@ func forDirect(op Op, f *Facts, p *Policy) Plan {
 	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true, DrainDirect: queuesSectors(p)}
 	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
 	pl.RecheckPages, pl.ReserveLate, pl.NeedsSpace = !p.Wrong.DirectNoRecheck, p.Wrong.DirectReserveLate, p.Wrong.DirectNeedsSpace
+	pl.OwnBits = !p.Wrong.DirectClearsDelalloc
 	pl.Nofault, pl.SplitOrdered, pl.ChecksAgain = p.DIONofault, !p.Wrong.OrderedWhole, p.Wrong.ChecksAgain
 	switch {
 	case p.Wrong.SyncUnmarked:

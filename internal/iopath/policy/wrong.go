@@ -36,6 +36,11 @@ type Wrong struct {
 	DiskISizeUnlocked bool
 	// DirectNoRecheck: a direct write does not look for pages again once it has its range locked.
 	DirectNoRecheck bool
+	// DirectClearsDelalloc: a direct write that gives its range up clears delayed allocation there, which is a buffered writer's.
+	DirectClearsDelalloc bool
+	// ReadAheadUnlocked: readahead asks where its pages are without their range locked, and does not wait for what is ordered there. No plan
+	// has it: the reader of the file system is told.
+	ReadAheadUnlocked bool
 	// DirectReserveLate: a direct write waits for data space with its range locked.
 	DirectReserveLate bool
 	// DirectNeedsSpace: a direct write fails for want of data space before it knows whether it needs any.
@@ -54,7 +59,9 @@ type Wrong struct {
 	SyncUnmarked bool
 	// SyncMarkOnFile: it learns that from the open file.
 	SyncMarkOnFile bool
-	// LogUnattached: a commit does not wait for an ordered extent that a log has. No plan has it: fsync asks.
+	// LogUnwritten: fsync logs an ordered extent whose data is on its way to the device. It and the next one are in no plan: fsync asks.
+	LogUnwritten bool
+	// LogUnattached: a commit does not wait for an ordered extent that a log has.
 	LogUnattached bool
 	// RingRetryWhole: the worker that goes on after a short attempt begins with the first byte again. It and the next one are of the ring,
 	// which the scenarios make: no plan has them.
@@ -171,6 +178,16 @@ var Wrongs = []Toggle{
 		Field:    func(p *Policy) *bool { return &p.Wrong.DirectNoRecheck },
 	},
 	{
+		Name: "WRONG_DIRECT_CLEARS_DELALLOC", Source: "before 376cc685cb3b (3.14)", Kernel: "fs/btrfs/inode.c:btrfs_get_blocks_direct()",
+		Scenario: "direct-buffered",
+		Field:    func(p *Policy) *bool { return &p.Wrong.DirectClearsDelalloc },
+	},
+	{
+		Name: "WRONG_READAHEAD_UNLOCKED", Source: "from ac325fc2aad5 (6.12) to 6.14", Kernel: "fs/btrfs/extent_io.c:get_extent_map()",
+		Scenario: "direct-readahead",
+		Field:    func(p *Policy) *bool { return &p.Wrong.ReadAheadUnlocked },
+	},
+	{
 		Name: "WRONG_DIRECT_RESERVE_LATE", Source: "before f5585f4f0ef5 (5.19, CVE-2022-49547)", Kernel: "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
 		Scenario: "direct-and-space",
 		Field:    func(p *Policy) *bool { return &p.Wrong.DirectReserveLate },
@@ -229,6 +246,11 @@ var Wrongs = []Toggle{
 		Name: "WRONG_NOWAIT_SPIN", Source: "before ed67f2a913a4 (6.13)", Kernel: "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
 		Scenario: "nowait-dio-refs",
 		Field:    func(p *Policy) *bool { return &p.Wrong.NowaitSpin },
+	},
+	{
+		Name: "WRONG_LOG_UNWRITTEN", Source: "before de0ee0edb21f (4.6), which mended the order that hid the extent", Kernel: "fs/btrfs/inode.c:btrfs_new_extent_direct()",
+		Scenario: "direct-log",
+		Field:    func(p *Policy) *bool { return &p.Wrong.LogUnwritten },
 	},
 	{
 		Name: "WRONG_LOG_UNATTACHED", Source: "never in a kernel: what pending_ordered is for", Kernel: "fs/btrfs/tree-log.c:btrfs_log_changed_extents()",

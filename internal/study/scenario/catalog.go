@@ -563,6 +563,13 @@ var catalog = []*Scenario{
 		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 3,
 	},
 	{
+		Name:  "direct-readahead",
+		About: "a direct write into preallocated space, and a reader whose readahead comes to it",
+		Goal:  "read zeros after the write has returned",
+		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writerAnd(DirectWrite(0, 4*k), "reader", Read(0, 4*k)),
+		Switch: directClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+	},
+	{
 		Name:  "direct-truncate",
 		About: "a direct write inside EOF and a truncate below it",
 		Goal:  "make the truncate get lost",
@@ -594,6 +601,14 @@ var catalog = []*Scenario{
 		Goal:  "let fsync return before the data is out of the device's cache",
 		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"writer", []Op{DirectWrite(0, 4*k), Fsync()}}, {"sync", []Op{Sync()}}},
 		Switch: []string{"i_rwsem", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 3,
+	},
+	{
+		Name:  "direct-log",
+		About: "a queued direct write to a new place, and an fsync that writes a log",
+		Goal:  "let a log have an extent before the device has its data",
+		File:  File{Size: 4 * k}, Tasks: []Task{{"writer", []Op{QueuedWrite(0, 4*k)}}, {"fsync", []Op{Fsync()}}},
+		Switch: []string{"i_rwsem", "extent", "ordered_extent", "device"}, Rule: calls, Deep: true, Preemptions: 2,
+		Policies: policy.FsyncNames(),
 	},
 	{
 		Name:  "direct-dsync",

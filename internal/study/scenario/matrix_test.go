@@ -38,7 +38,7 @@ const (
 //	broken:N  the shortest schedule that breaks it has N preemptions
 //
 // The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of NOWAIT: buffered and direct writes. The fifth
-// is that of direct writes of sectors under their designs. A cell of a policy that a scenario is not about is -.
+// is that of direct writes of sectors under their designs, the sixth that of fsync. A cell of a policy that a scenario is not about is -.
 //
 // The full search takes four minutes of processor time. Its largest cell is enospc under modern: 33,376 schedules with at most 4 preemptions.
 //
@@ -56,7 +56,7 @@ func TestMatrix(t *testing.T) {
 		must(t, err)
 	}
 	rows := matrixRows(string(want))
-	for _, judged := range []string{"rule", "own", "nowait", "direct", "unaligned"} {
+	for _, judged := range []string{"rule", "own", "nowait", "direct", "unaligned", "fsync"} {
 		own, names, scenarios := judged == "own", policy.Names(), All()
 		switch judged {
 		case "own":
@@ -64,8 +64,8 @@ func TestMatrix(t *testing.T) {
 				c := policy.MustParse(name).Contract()
 				return c.WriteAtom == policy.AtomRequest && c.TruncateHolds
 			})
-		case "nowait", "direct", "unaligned":
-			names = map[string][]string{"nowait": nowaitBuffered, "direct": policy.NowaitNames(), "unaligned": policy.UnalignedNames()}[judged]
+		case "nowait", "direct", "unaligned", "fsync":
+			names = map[string][]string{"nowait": nowaitBuffered, "direct": policy.NowaitNames(), "unaligned": policy.UnalignedNames(), "fsync": policy.FsyncNames()}[judged]
 			scenarios = slices.DeleteFunc(slices.Clone(scenarios), func(s *Scenario) bool {
 				other := len(s.Policies) == 0 || slices.Equal(s.Policies, nowaitBuffered) != (judged == "nowait")
 				return other || slices.ContainsFunc(s.Policies, func(p string) bool { return !slices.Contains(names, p) })

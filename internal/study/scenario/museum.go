@@ -45,6 +45,14 @@ shown, because the rest of the page is not the file's, so nothing counts as copi
 		Broken: "locked+WRONG_NO_FORCED_READ", Fixed: "locked", Kinds: []explore.Kind{explore.KindLivelock},
 	},
 	{
+		Number: 4, Title: "bits of another writer", Source: "376cc685cb3b, 3.14",
+		Story: `A direct write of a range of the file has let i_rwsem go. A buffered write dirties a page of the range and marks the range delalloc,
+with space reserved for it. The direct write finds the page, gives the range up to the page cache, and clears from it whatever a
+direct write could have set: the other's delalloc as well. The space was to go with those bits; nobody gives it back.`,
+		Rule: "clear the bits that you have set", Scenario: "direct-buffered",
+		Broken: "locked+WRONG_DIRECT_CLEARS_DELALLOC", Fixed: "locked", Kinds: []explore.Kind{explore.KindPanic},
+	},
+	{
 		Number: 5, Title: "a snapshot that waits for nobody", Source: "\"btrfs: fix hang on snapshot creation after RWF_NOWAIT write\", 5.8",
 		Story: `The check before a NOWAIT direct write keeps snapshots out while it asks whether the write may go in place. It may, and the check
 lets nobody in again. The write ends well; the next snapshot of the subvolume waits for a writer that has gone.`,
@@ -88,6 +96,14 @@ reads the old ones through it.`,
 		Broken: "modern+WRONG_DIRECT_NO_RECHECK", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
+		Number: 10, Title: "an extent in the log, and not on the device", Source: "de0ee0edb21f, 4.6; there the mapping came before the ordered extent, so that fsync did not see what to wait for",
+		Story: `A direct write has an ordered extent, and its data is on the way to the device; i_rwsem is free. An fsync copies what is new of the
+file to a log: the extent and its checksums as well. The log is durable, and the power goes. Replay puts the extent into the file;
+its bytes are whatever the device had there.`,
+		Rule: "fsync logs an extent when the device has its data", Scenario: "direct-log",
+		Broken: "fsync-5.17+WRONG_LOG_UNWRITTEN", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
 		Number: 11, Title: "waiting for space with a range locked, as it was", Source: "f5585f4f0ef5, 5.19, CVE-2022-49547",
 		Story: `A direct write locks its range and then waits for data space. The flush that makes room needs the range of a dirty page, or waits
 for an ordered extent whose completion does. A third task holds that range, and waits for the range of the first.`,
@@ -108,6 +124,14 @@ writes the second half. The write reports 8 KiB, and the first half is a hole.`,
 in, and does its checks again. An append begins at i_size, which it has moved itself: the file is too long and begins with a hole.`,
 		Rule: "check once, and keep i_rwsem while the source is faulted in", Scenario: "direct-append-fault",
 		Broken: "modern+WRONG_CHECKS_AGAIN", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 14, Title: "zeros read ahead", Source: "from ac325fc2aad5, 6.12, to 6.14; there the page comes before the write ends, and cannot be removed while the completion has the range",
+		Story: `A direct write into preallocated space has returned; its completion, which says in the tree that the space is written, is still
+to come. Readahead asks what the file has there, without the range locked: space that is not written. It fills the page with zeros,
+and the page stays.`,
+		Rule: "lock the range, with nothing ordered in it, before a mapping is used", Scenario: "direct-readahead",
+		Broken: "modern+WRONG_READAHEAD_UNLOCKED", Fixed: "modern", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
 		Number: 15, Title: "a direct write from a mapping of its own range", Source: "51bd9563b678, 5.16",
