@@ -253,8 +253,15 @@ func TestEndDoesNotWaitForPages(t *testing.T) {
 }
 
 // TestUnalignedMark: a direct write of a sector does not zero the block that writeback has written and not yet marked.
-func TestUnalignedMark(t *testing.T) {
-	s, err := scenario.Lookup("unaligned-mark")
+func TestUnalignedMark(t *testing.T) { searchUnaligned(t, "unaligned-mark") }
+
+// TestUnalignedReader: no ordered extent keeps a reader from a block while a sector is on its way to it, so the page that it brings
+// into memory has the old sector, and must go.
+func TestUnalignedReader(t *testing.T) { searchUnaligned(t, "unaligned-reader") }
+
+// searchUnaligned searches the scenario under each design of its policies.
+func searchUnaligned(t *testing.T, name string) {
+	s, err := scenario.Lookup(name)
 	if err != nil {
 		t.Fatal(err)
 	}

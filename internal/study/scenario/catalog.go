@@ -647,6 +647,14 @@ var catalog = []*Scenario{
 		Policies: policy.UnalignedNames(),
 	},
 	{
+		Name:  "unaligned-reader",
+		About: "a queued direct write of a sector, and a reader, which brings the block into memory",
+		Goal:  "let the old page stay",
+		File:  File{Size: 4 * k, Nocow: true}, Tasks: writerAnd(QueuedWrite(0, 512), "reader", Read(0, 4*k)),
+		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+		Policies: policy.UnalignedNames(),
+	},
+	{
 		Name:  "unaligned-and-buffered",
 		About: "a queued direct write of a sector, and a write of the next sector through the page cache",
 		Goal:  "read the page before the first sector is on the device, and write it back after that",
