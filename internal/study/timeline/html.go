@@ -326,11 +326,12 @@ func (d *drawing) lanesAndSteps(b *svg, from, to int) {
 			if f >= t {
 				continue
 			}
+			top, end := d.ends(s, y(f)+2, y(t)-2, from, to, h)
 			b.add(`<rect x="%d" y="%d" width="%d" height="%d" class="wait"><title>task %d waits for %s, steps %d to %d</title></rect>`,
-				l.text-2, y(f)+2, l.x+l.w-l.text-6, (t-f)*rowHeight-4, l.task, s.What, s.From, s.To-1)
+				l.text-2, top, l.x+l.w-l.text-6, end-top, l.task, s.What, s.From, s.To-1)
 			word := "waits for " + s.What
-			b.add(`<rect x="%d" y="%d" width="%.0f" height="16" class="waitlabel"/><text x="%d" y="%d" class="waittext">%s</text>`,
-				l.text+6, y(f)+3, float64(utf8.RuneCountInString(word))*charWidth+8, l.text+10, y(f)+15, word)
+			b.add(`<g class="%s"><rect x="%d" y="%d" width="%.0f" height="16" class="waitlabel"/><text x="%d" y="%d" class="waittext">%s</text></g>`,
+				d.again(s, from), l.text+6, y(f)+3, float64(utf8.RuneCountInString(word))*charWidth+8, l.text+10, y(f)+15, word)
 		}
 		for _, s := range l.bars {
 			f, t := max(d.row[s.From], from), min(d.row[s.To], to)
@@ -338,21 +339,36 @@ func (d *drawing) lanesAndSteps(b *svg, from, to int) {
 				continue
 			}
 			x := l.x + lanePad + s.sub*barWidth
-			top, end := y(f)+rowHeight/2-8, y(t)-rowHeight/2+6
-			if d.row[s.From] < from { // it goes on from the chunk before, or into the next one
-				top = 0
-			}
-			if d.row[s.To] > to {
-				end = h
-			}
+			top, end := d.ends(s.span, y(f)+rowHeight/2-8, y(t)-rowHeight/2+6, from, to, h)
 			b.add(`<g class="bar"><title>task %d holds %s, steps %d to %d</title><rect x="%d" y="%d" width="%d" height="%d"/>`,
 				l.task, s.What, s.From, s.To, x, top, barWidth-3, end-top)
-			b.add(`<text x="%d" y="%d" text-anchor="middle">%s</text></g>`, x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
+			b.add(`<text class="%s" x="%d" y="%d" text-anchor="middle">%s</text></g>`, d.again(s.span, from), x+barWidth/2-1, y(f)+rowHeight/2+4, s.tag)
 		}
 	}
 	for r := from; r < to; r++ {
 		d.step(b, d.rows[r], y(r))
 	}
+}
+
+// ends are the edges of s between top and end in a chunk of height h: where s goes on from the chunk before or into the next one, its edge
+// lies outside, so that on the screen, where the chunks touch, it is one piece.
+func (d *drawing) ends(s span, top, end, from, to, h int) (int, int) {
+	const outside = 3 // more than a line is wide
+	if d.row[s.From] < from {
+		top = -outside
+	}
+	if d.row[s.To] > to {
+		end = h + outside
+	}
+	return top, end
+}
+
+// again is the class of a label that a chunk repeats for s, because on paper it may be on another page.
+func (d *drawing) again(s span, from int) string {
+	if d.row[s.From] < from {
+		return "again"
+	}
+	return "first"
 }
 
 // step draws one step with its upper edge at y.
