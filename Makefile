@@ -15,7 +15,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 
 # Packages with tests that Linux, btrfs-progs, fio or a browser judge.
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
-	./internal/interop
+	./internal/site/pages ./internal/interop
 
 .PHONY: help build site picture demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
 
@@ -101,7 +101,7 @@ lint: portable ## gofmt, go vet, staticcheck, errorlint, a tidy go.mod, the othe
 # on Linux only; tag portable gives them the image files of the other systems.
 portable: ## build everything for macOS, Windows and the browser; test the image files of those systems
 	for target in darwin/arm64 windows/amd64 js/wasm; do \
-		echo "== $$target"; GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build ./...; \
+		echo "== $$target"; GOOS=$${target%/*} GOARCH=$${target#*/} CGO_ENABLED=0 $(GO) build -trimpath ./...; \
 	done
 	$(GO) test -tags portable ./internal/blockdev
 

@@ -52,6 +52,19 @@ func Without(t testing.TB, what string) {
 	t.Skipf("SKIPPED, NOT JUDGED BY ANOTHER PROGRAM: no %s", what)
 }
 
+// Browser is a program that shows pages, Chromium or what goes by another of its names.
+func Browser(t testing.TB) string {
+	t.Helper()
+	LeftOut(t)
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if p, err := exec.LookPath(name); err == nil {
+			return p
+		}
+	}
+	Without(t, "chromium")
+	return ""
+}
+
 func has(tool string) bool {
 	switch tool {
 	case Root:

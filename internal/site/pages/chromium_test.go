@@ -5,14 +5,21 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"btrlab/internal/interop/need"
+	"btrlab/internal/site/pages"
 )
+
+var shots = flag.String("shots", "", "keep pictures of the pages in this folder, to be looked at")
 
 // tab is a page in a headless Chromium, driven through the pipe of its DevTools protocol: a message in JSON, then a zero byte.
 type tab struct {
@@ -30,19 +37,7 @@ func browse(t *testing.T) *tab {
 	if testing.Short() {
 		t.Skip("-short: no browser")
 	}
-	browser := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if p, err := exec.LookPath(name); err == nil {
-			browser = p
-			break
-		}
-	}
-	if browser == "" {
-		if os.Getenv("BTRLAB_INTEROP") == "1" {
-			t.Fatal("BTRLAB_INTEROP=1, but there is no chromium")
-		}
-		t.Skip("SKIPPED INTEROP TEST: needs chromium")
-	}
+	browser := need.Browser(t)
 	hear, in, err := os.Pipe()
 	must(t, err)
 	out, say, err := os.Pipe()
@@ -150,6 +145,60 @@ func (b *tab) event(method string, params json.RawMessage) {
 	}
 }
 
+// open goes to an address of the site, which lies in a folder of files, and waits until it is ready.
+func (b *tab) open(site, hash string) {
+	b.t.Helper()
+	b.call("Page.navigate", map[string]any{"url": "file://" + filepath.Join(site, pages.Page) + hash}, nil)
+	b.until("document.documentElement.dataset.ready")
+}
+
+// shot holds what the window shows now to what every page keeps: at 375 pixels nothing of it lies outside the window, and whatever can
+// have the focus has a name. With -shots it keeps pictures.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	for _, width := range []int{1200, 375} {
+		for _, scheme := range []string{"light", "dark"} {
+			if *shots == "" && (width != 375 || scheme != "dark") {
+				continue
+			}
+			b.show(width, 1000, scheme)
+			if *shots != "" {
+				b.picture(filepath.Join(*shots, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)))
+			}
+		}
+	}
+	var wide int
+	b.eval("document.documentElement.scrollWidth", &wide)
+	if wide > 375 {
+		b.t.Errorf("%s: the page is %d pixels wide in a window of 375", name, wide)
+	}
+	var tree struct {
+		Nodes []struct {
+			Ignored    bool
+			Role, Name struct{ Value any }
+			Properties []struct {
+				Name  string
+				Value struct{ Value any }
+			}
+		}
+	}
+	b.call("Accessibility.getFullAXTree", nil, &tree)
+	named := 0
+	for _, n := range tree.Nodes {
+		for _, p := range n.Properties {
+			if p.Name == "focusable" && p.Value.Value == true && !n.Ignored && n.Role.Value != "RootWebArea" && n.Role.Value != "main" {
+				if named++; n.Name.Value == "" || n.Name.Value == nil {
+					b.t.Errorf("%s: a %v without a name", name, n.Role.Value)
+				}
+			}
+		}
+	}
+	if named < 10 {
+		b.t.Errorf("%s: only %d elements can have the focus", name, named)
+	}
+	b.show(1200, 900, "light")
+}
+
 // eval runs a script on the page and waits for its promise.
 func (b *tab) eval(script string, answer any) {
 	b.t.Helper()
@@ -223,12 +272,8 @@ func (b *tab) tabTo(selector string) {
 }
 
 // show sets the size and the colours of the window.
-func (b *tab) show(width, height int, dark bool) {
+func (b *tab) show(width, height int, scheme string) {
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}, nil)
-	scheme := "light"
-	if dark {
-		scheme = "dark"
-	}
 	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 

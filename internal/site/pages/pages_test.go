@@ -53,24 +53,10 @@ func built(t *testing.T) string {
 func TestInChromium(t *testing.T) {
 	b := browse(t)
 	site := built(t)
-	b.show(1200, 900, false)
-	b.call("Page.navigate", map[string]any{"url": "file://" + filepath.Join(site, pages.Page)}, nil)
-	b.until("document.documentElement.dataset.ready")
+	b.show(1200, 900, "light")
+	b.open(site, "")
 	t.Log("the page is", b.text("#status"))
-	shots := os.Getenv("BTRLAB_SHOTS")
-	shot := func(name string) {
-		if shots == "" {
-			return
-		}
-		for _, w := range []int{1200, 375} {
-			for _, dark := range []bool{false, true} {
-				b.show(w, 1000, dark)
-				b.picture(filepath.Join(shots, fmt.Sprintf("%s-%d-%v.png", name, w, dark)))
-			}
-		}
-		b.show(1200, 900, false)
-	}
-	shot("step-0")
+	b.shot("step")
 
 	// The writer up to where it has let the lock go, then the truncate until it waits, then to the end.
 	if text := b.text("#step-goal"); text != "make the truncate get lost" {
@@ -89,17 +75,17 @@ func TestInChromium(t *testing.T) {
 	}
 	b.press("1")
 	b.until("document.querySelector('#step-did li').textContent.includes('truncate')")
-	shot("step-1")
+	b.shot("race")
 	b.press("f")
 	b.until("document.querySelector('#step-verdict .bad')")
 	var address string
 	b.eval("location.hash", &address)
 	t.Log(address, b.text("#step-verdict .head"))
-	shot("step-2")
+	b.shot("lost")
 
 	// The address shows the same place in a new page.
 	b.call("Page.navigate", map[string]any{"url": "about:blank"}, nil)
-	b.call("Page.navigate", map[string]any{"url": "file://" + filepath.Join(site, pages.Page) + address}, nil)
+	b.open(site, address)
 	b.until("document.querySelector('#step-verdict .bad')")
 
 	// Explore, by Tab and Enter.
@@ -121,12 +107,44 @@ func TestInChromium(t *testing.T) {
 	b.tabTo("#explore-found button")
 	b.press("Enter")
 	b.until("document.querySelector('#explore-found iframe')")
-	shot("explore-1")
+	b.shot("explore")
 	drain := explore("unlocked-drain")
 	t.Log(drain)
 	if !strings.Contains(drain, "exhausted: 288 schedules") {
 		t.Errorf("the drain is not exhausted: %s", drain)
 	}
+	// A search without end stops when it is told to, and says how far it came.
+	b.open(site, "#explore?scenario=enospc&policy=modern")
+	b.eval(`document.querySelector("#explore-bound").value = "-1"`, nil)
+	b.tabTo("#explore-go")
+	b.press("Enter")
+	b.until("document.querySelector('#explore-note').textContent.includes('schedules')") // it tells of itself
+	b.tabTo("#explore-stop")
+	b.press("Enter")
+	b.until("document.querySelector('#explore-found .verdict')")
+	if text := b.text("#explore-found .verdict"); !strings.Contains(text, "stopped") || !strings.Contains(text, "no violation in") {
+		t.Errorf("a stopped search says %q", text)
+	}
+
+	// An exhibit of the museum, and a switch that mends the policy that it is about.
+	b.open(site, "#museum?exhibit=1")
+	b.tabTo("#museum-go")
+	b.press("Enter")
+	b.until("document.querySelector('#museum-found iframe')")
+	if text := b.text("#museum-note"); !strings.Contains(text, "proves itself") || strings.Contains(text, "not prove") {
+		t.Errorf("exhibit 1: %s", text)
+	}
+	b.shot("museum")
+	b.open(site, "#policies?policy=unlocked")
+	b.until("document.querySelector('#policies-promise').textContent.includes('may be undone')")
+	b.tabTo("#switch-SETSIZE_DRAIN_FIRST")
+	b.press(" ")
+	b.until("document.querySelector('#policies-promise').textContent.endsWith('a truncate that has returned holds')")
+	b.shot("policies")
+	b.tabTo("#policies-explore")
+	b.press("Enter")
+	b.until("document.querySelector('#explore-policy').value === 'unlocked+SETSIZE_DRAIN_FIRST'")
+
 	if len(b.errors) > 0 {
 		t.Errorf("errors on the page:\n%s", strings.Join(b.errors, "\n"))
 	}

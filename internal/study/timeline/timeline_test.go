@@ -256,16 +256,7 @@ func TestInChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: no browser")
 	}
-	browser := ""
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if p, err := exec.LookPath(name); err == nil {
-			browser = p
-			break
-		}
-	}
-	if browser == "" {
-		need.Without(t, "chromium")
-	}
+	browser := need.Browser(t)
 	dir, err := filepath.Abs("../../../artifacts/timeline")
 	must(t, err)
 	must(t, os.MkdirAll(dir, 0o755))
