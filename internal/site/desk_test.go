@@ -64,6 +64,22 @@ func TestGame(t *testing.T) {
 	if !strings.Contains(v.Message, "1 truncate waits for i_dio_count") {
 		t.Fatalf("the refusal says %q", v.Message)
 	}
+	changes := 0
+	for !v.Over {
+		before := v
+		v = ask[View](t, &d, "move", Move{Do: "next"})
+		for i, c := range v.State { // a value is marked as changed when the place before has another
+			if was := before.State[i].Value; c.Changed != (c.Value != was) {
+				t.Errorf("%s is %q and was %q, marked as changed: %v", c.Name, c.Value, was, c.Changed)
+			} else if c.Changed {
+				changes++
+			}
+		}
+	}
+	if changes < 4 {
+		t.Errorf("%d changes of the file from the wait to the end", changes)
+	}
+	ask[View](t, &d, "move", Move{Do: "undo"})
 	v = ask[View](t, &d, "move", Move{Do: "finish"})
 	if !v.Over || !v.Violated || !strings.Contains(v.Verdict, "truncate 2 to 4K has returned") {
 		t.Fatalf("%+v", v)
@@ -101,6 +117,10 @@ func TestSearch(t *testing.T) {
 	}
 	if f.Verdict != explore.Exhausted || f.Schedules != want.Schedules || f.Cut != want.Cut {
 		t.Errorf("have %+v, want %+v", f, want)
+	}
+	f = ask[Found](t, &d, "explore", Search{Scenario: "truncate-race", Policy: "unlocked-drain", Preemptions: -1})
+	if f.Verdict != explore.Exhausted {
+		t.Errorf("without a bound: %+v", f)
 	}
 	// What the page says while it is listened to ends the search.
 	d.Yield = d.Stop
