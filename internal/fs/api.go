@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/treelog"
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
@@ -45,6 +46,8 @@ type Options struct {
 	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
 	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the design.
 	Sectors func(t *sched.Task, w iopath.SectorWrite)
+	// LogItem puts each file extent of an fsync into a log in the place of the policy's order; nil is that order.
+	LogItem func(t *sched.Task, s treelog.ItemSteps) error
 	// UID and GID own what is created.
 	UID, GID uint32
 	// CheckQuiescence makes Close panic when a counter is not at rest: reservations, outstanding

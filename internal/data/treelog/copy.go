@@ -66,6 +66,7 @@ type copier struct {
 	done  uint64 // file extents that end here or before are in the log
 	how   How
 	path  ctree.Path // for file extents
+	item  func(t *sched.Task, s ItemSteps) error
 
 	ordered []*ordered.Extent // to be logged, ascending
 	ends    uint64            // where the last ordered extent ends, logged or not
@@ -73,7 +74,7 @@ type copier struct {
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, last inode.Logged) *copier {
 	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
-		last: last, again: last.Transid == h.Transid(), wrong: &l.wrong}
+		last: last, again: last.Transid == h.Transid(), wrong: &l.wrong, item: l.cfg.Item}
 	if how := l.how.Load(); how != nil {
 		c.how = *how
 	}
@@ -287,17 +288,12 @@ func (c *copier) inFlight(e *ordered.Extent) error {
 	if e.Type == ordered.Nocow {
 		return nil
 	}
-	if sums := e.Checksums(c.t); len(sums) > 0 && !c.wrong.NoSums {
-		if err := c.dst.InsertCsums(c.t, &c.tr, uint64(e.DiskBytenr), sums); err != nil {
-			return err
-		}
-	}
 	if e.Type == ordered.Prealloc {
 		return c.written(e)
 	}
 	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: e.Len, Type: format.FileExtentTypeReg, DiskBytenr: uint64(e.DiskBytenr),
 		DiskNumBytes: e.Len, NumBytes: e.Len}
-	return c.put(&fe, e.Start, e.End())
+	return c.put(logged{fe: &fe, start: e.Start, end: e.End(), from: e})
 }
 
 // written copies the part of a preallocated extent that the ordered extent writes.
@@ -311,7 +307,7 @@ func (c *copier) written(e *ordered.Extent) error {
 	}
 	fe.Type, fe.Generation = format.FileExtentTypeReg, c.tr.ID
 	fe.Offset, fe.NumBytes = fe.Offset+e.Start-start, e.Len
-	return c.put(&fe, e.Start, e.End())
+	return c.put(logged{fe: &fe, start: e.Start, end: e.End(), from: e})
 }
 
 // extentsIn copies the file extents and holes of [lo, hi).
@@ -333,10 +329,7 @@ func (c *copier) extentsIn(lo, hi, size uint64) error {
 		if fe.Type == format.FileExtentTypeInline {
 			end = start + format.AlignUp(max(fe.RAMBytes, 1), c.src.SectorSize)
 		}
-		if err := c.sums(&fe, start, max(lo, start), min(hi, end)); err != nil {
-			return err
-		}
-		if err := c.extent(&fe, start, end); err != nil {
+		if err := c.extent(logged{fe: &fe, start: start, end: end, lo: max(lo, start), hi: min(hi, end)}); err != nil {
 			return err
 		}
 		pos = end
@@ -359,19 +352,45 @@ func (c *copier) hole(start, end, size uint64) error {
 	return c.dst.InsertFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, &fe)
 }
 
-// extent copies the file extent fe, which covers [start, end). Models log_one_extent().
-func (c *copier) extent(fe *format.FileExtent, start, end uint64) error {
-	if end <= c.done {
-		return nil // it reaches from one changed range into the next
-	}
-	c.done = end
-	return c.put(fe, start, end)
+// logged is a file extent on its way into the log: the item fe for [start, end), and the checksums of what an ordered extent writes or of
+// [lo, hi).
+type logged struct {
+	fe         *format.FileExtent
+	start, end uint64
+	lo, hi     uint64
+	from       *ordered.Extent
 }
 
-// put makes the log have fe for [start, end).
-func (c *copier) put(fe *format.FileExtent, start, end uint64) error {
+// extent copies the file extent x. Models log_one_extent().
+func (c *copier) extent(x logged) error {
+	if x.end <= c.done {
+		return c.sumsOf(&x) // it reaches from one changed range into the next
+	}
+	c.done = x.end
+	return c.put(x)
+}
+
+// sumsOf copies the checksums of x.
+func (c *copier) sumsOf(x *logged) error {
+	if x.from == nil {
+		return c.sums(x.fe, x.start, x.lo, x.hi)
+	}
+	if sums := x.from.Checksums(c.t); len(sums) > 0 && !c.wrong.NoSums {
+		return c.dst.InsertCsums(c.t, &c.tr, uint64(x.from.DiskBytenr), sums)
+	}
+	return nil
+}
+
+// put makes the log have x.
+func (c *copier) put(x logged) error {
 	defer c.release()
-	return c.dst.ReplaceFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, end, fe,
+	if c.item != nil && x.fe.Type != format.FileExtentTypeInline {
+		return c.item(c.t, &itemSteps{c: c, of: x, item: c.dst.Replacement(&c.tr, c.log.root, c.ip.Ino, x.start, x.end, x.fe, &c.path)})
+	}
+	if err := c.sumsOf(&x); err != nil {
+		return err
+	}
+	return c.dst.ReplaceFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, x.start, x.end, x.fe,
 		fstree.Replace{Drop: c.again, OneLeaf: c.how.OneLeaf, FieldByField: c.how.FieldByField}, &c.path)
 }
 

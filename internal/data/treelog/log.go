@@ -74,6 +74,8 @@ type How struct {
 type LogConfig struct {
 	Trans *transaction.Manager
 	Store *fstree.Store
+	// Item, if set, puts each file extent into a log: a lab's order of the steps.
+	Item func(t *sched.Task, s ItemSteps) error
 }
 
 // tree is the log of one subvolume, or the tree of logs. Models the log fields of struct btrfs_root.

@@ -11,7 +11,6 @@ import (
 	"btrlab/internal/lock/extentio"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
-	"btrlab/internal/sched/cost"
 )
 
 // The extents of a file are EXTENT_DATA items keyed by file offset. An item is a window of NumBytes
@@ -141,67 +140,6 @@ func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, 
 	s.Forest.DirtyLeaf(t, tr, p)
 	return nil
 }
-
-// Replace is how ReplaceFileExtent works. The zero value is what the kernel does since 5.18; labs/reference 6.6.
-type Replace struct {
-	// Drop empties the range first: the tree may have items of it.
-	Drop bool
-	// OneLeaf searches again for the place of the item when its range had items in more than one leaf. Without it the item goes
-	// to the last of these leaves.
-	OneLeaf bool
-	// FieldByField writes the item with its leaf locked, one field after the other. Without it the item is made before the search, and
-	// copied.
-	FieldByField bool
-}
-
-// ReplaceFileExtent puts the item fe in the place of all that [start, end) has. It uses the empty path p, and leaves it held. Generation 0 stands for
-// the running transaction. References of what is dropped follow; that of fe's data extent is the caller's.
-//
-// Models fs/btrfs/tree-log.c:log_one_extent() from btrfs_drop_extents() on, and the insertion at the end of that.
-//
-// Preconditions: as DropExtents.
-func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent, how Replace, p *ctree.Path) error {
-	it := *fe
-	if it.Generation == 0 {
-		it.Generation = tr.ID
-	}
-	var made [format.FileExtentSize]byte
-	early := !how.FieldByField && it.Size() <= len(made)
-	if early {
-		t.Spend(cost.Field, extentFields)
-		it.Encode(made[:it.Size()])
-	}
-	done := false
-	if how.Drop {
-		res, leaves := DropResult{NextStart: start}, 0
-		for res.NextStart < end {
-			p.Release(t)
-			if err := s.dropStep(t, tr, r, ino, end, DropOptions{follow: true}, p, &res); err != nil {
-				return err
-			}
-			leaves++
-		}
-		done = (leaves == 1 || !how.OneLeaf) && s.Forest.InsertHere(t, p, extentKey(ino, start), it.Size())
-	}
-	if !done {
-		p.Release(t)
-		if err := s.Forest.InsertEmptyItem(t, tr, r, p, extentKey(ino, start), it.Size()); err != nil {
-			return err
-		}
-	}
-	if early {
-		p.Touch(t, 1)
-		copy(p.Item(), made[:it.Size()])
-	} else {
-		p.Touch(t, extentFields)
-		it.Encode(p.Item())
-	}
-	s.Forest.DirtyLeaf(t, tr, p)
-	return nil
-}
-
-// extentFields is how many fields a file extent item has.
-const extentFields = 10
 
 // DropOptions says how DropExtents works. The zero value drops all.
 type DropOptions struct {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/errno"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -23,6 +24,7 @@ import (
 	rangelock "btrlab/labs/05-range-lock"
 	nowaitdirect "btrlab/labs/07-nowait-direct"
 	ring "btrlab/labs/08-ring"
+	preparefirst "btrlab/labs/09-prepare-first"
 	unaligned "btrlab/labs/10-unaligned"
 	"btrlab/labs/kit"
 )
@@ -139,6 +141,20 @@ var rejects = map[string]string{
 	"08/told-twice":          `kit\.Request\.Done after Punt`,
 	"08/told-unwritten":      `^violated \(completion\): request 0 was told 4 bytes, and byte 0 of them is not in the file`,
 	"08/all-punted":          `times force_async`,
+	"09/sums-held":           `^violated \(lock order\): .*acquires tree_log .* while it holds tree_log`,
+	"09/no-sums":             `^violated \(oracle\): .*csum\.missing`,
+	"09/never-drops":         `^violated \(oracle\): an fsync has committed`,
+	"09/drops-first-only":    `^violated \(oracle\): an fsync has committed`,
+	"09/gives-up":            `^violated \(oracle\): an fsync has committed`,
+	"09/commits-again":       `^violated \(oracle\): an fsync has committed`,
+	"09/drops-and-returns":   `Put has returned nil, and the item is not in the log`,
+	"09/ignores-room":        `kit\.LogItem\.Copy where no empty item is`,
+	"09/tells-nothing":       `Put has returned nil, and the item is not in the log`,
+	"09/keeps-path":          `Put has returned with the path held`,
+	"09/lets-go-first":       `kit\.LogItem\.Release of an empty item`,
+	"09/unprepared":          `kit\.LogItem\.Copy before Prepare`,
+	"09/fills-in-place":      `16\.4 steps with the leaf locked, want at most 8`,
+	"09/prepares-held":       `1887 ns of virtual time, want 1843`,
 	"10/never-alone":         `^violated \(oracle\)`,
 	"10/no-drain":            `^violated \(oracle\)`,
 	"10/marks-unlocked":      `^violated`,
@@ -751,5 +767,76 @@ func TestSectorsStarter(t *testing.T) {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
 		t.Logf("%s: %s", r.Name, r.Result)
+	}
+}
+
+// TestLogStarter: lab 9's starter waits for a leaf that it has, or writes an item where there is no room: no row gives a point.
+func TestLogStarter(t *testing.T) {
+	for _, r := range Judge(9, &Student{LogItem: preparefirst.Put}, "", "") {
+		if r.Pass || r.Score != 0 || r.Name != "costs" && !r.Violated {
+			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
+		}
+		t.Logf("%s: %s", r.Name, r.Result)
+	}
+}
+
+// TestLogFull: the row of a leaf without room is rejected for what the caller is told, and for an item in no place.
+func TestLogFull(t *testing.T) {
+	insert := func(t *kit.Task, x *kit.LogItem) error {
+		x.Prepare(t)
+		err := x.Insert(t)
+		if err == nil {
+			x.Copy(t)
+			x.Release(t)
+		}
+		return err
+	}
+	for _, tt := range []struct {
+		leaf narrowLeaf
+		put  kit.LogPath
+		want string
+	}{
+		{narrowLeaf{}, insert, ""},
+		{narrowLeaf{insert: errno.EIO}, insert, ""},
+		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Drop(t); x.Fill(t); return nil }, "Fill where no empty item is"},
+		{narrowLeaf{insert: errno.EIO}, func(t *kit.Task, x *kit.LogItem) error { x.Insert(t); return nil }, "the item is not in the log"},
+		{narrowLeaf{insert: errno.EIO}, func(t *kit.Task, x *kit.LogItem) error { return errno.ENOSPC }, "and Insert had returned input/output error"},
+		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Insert(t); x.Insert(t); return nil }, "kit.LogItem.Insert with a path held"},
+		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Release(t); return nil }, "kit.LogItem.Release without a path"},
+	} {
+		var r Row
+		w := workload{name: "full", program: tt.leaf.program}
+		if err := w.explore(&Student{LogItem: tt.put}, &r); err != nil || r.Violated != (tt.want != "") || !strings.Contains(r.Result, tt.want) {
+			t.Errorf("have %q %v want %q", r.Result, err, tt.want)
+		}
+	}
+}
+
+// TestLogJudged: an order that leaves what the log has of a range keeps what fsync promises, because the log is refused and the fsync commits.
+// The row says so, and its fsyncs are not counted as logged.
+func TestLogJudged(t *testing.T) {
+	s := &Student{LogItem: func(t *kit.Task, x *kit.LogItem) error {
+		x.Prepare(t)
+		if err := x.Sums(t); err != nil {
+			return err
+		}
+		if err := x.Insert(t); err != nil {
+			return err
+		}
+		x.Copy(t)
+		x.Release(t)
+		return nil
+	}}
+	for _, w := range logWorkloads() {
+		if w.name != "log-around" {
+			continue
+		}
+		var r Row
+		if err := w.explore(s, &r); err != nil || !strings.Contains(r.Result, "an fsync has committed the transaction") {
+			t.Errorf("have %q %v", r.Result, err)
+		}
+	}
+	if ok, text, err := logCosts(s); ok || err != nil || !strings.HasPrefix(text, "63 of 64 fsyncs") {
+		t.Errorf("have %v %q %v", ok, text, err)
 	}
 }

@@ -17,6 +17,7 @@ type Student struct {
 	NewRangeLock func() inode.RangeLocker              // lab 5
 	Nowait       kit.NowaitPath                        // lab 7
 	Ring         kit.SubmitPath                        // lab 8
+	LogItem      kit.LogPath                           // lab 9
 	Sectors      func(t *kit.Task, w *kit.SectorWrite) // lab 10
 
 	progress func(Progress)

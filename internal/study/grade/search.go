@@ -61,7 +61,7 @@ func (w *workload) prog(s *Student) (func(w *explore.World), error) {
 		p := w.program(s)
 		return func(x *explore.World) { dog.again(); p(x) }, nil
 	}
-	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).Program(w.pol(s), false)
+	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).Program(w.pol(s), false)
 	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 

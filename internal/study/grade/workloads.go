@@ -70,6 +70,8 @@ func workloads(n int) []workload {
 		return nowaitWorkloads()
 	case 8:
 		return ringWorkloads()
+	case 9:
+		return logWorkloads()
 	case 10:
 		return sectorWorkloads()
 	}

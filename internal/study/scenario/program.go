@@ -550,26 +550,29 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 }
 
 // replayLog replays the log on dev, if there is one, as a mount does.
-func replayLog(t *sched.Task, dev blockdev.Device) error {
+func replayLog(t *sched.Task, dev blockdev.Device) (had bool, err error) {
 	b := make([]byte, format.SuperSize)
 	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
-		return err
+		return false, err
 	}
 	var sb format.Super
 	if sb.Decode(b); sb.LogRoot == 0 {
-		return nil
+		return false, nil
 	}
 	x, err := fs.Open(t, dev, fs.Options{Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
-		return err
+		return true, err
 	}
-	return x.Close(t)
+	return true, x.Close(t)
 }
 
 // recovered judges what an fsync promised by what is on the device as it was then.
 func (r *run) recovered(t *sched.Task, c crash) error {
-	if err := replayLog(t, c.dev); err != nil {
+	switch had, err := replayLog(t, c.dev); {
+	case err != nil:
 		return fmt.Errorf("after fsync and a crash: %w", err)
+	case !had && r.s.ByLog:
+		return errors.New("an fsync has committed the transaction: what went to the log was refused")
 	}
 	x, err := fs.Open(t, c.dev, fs.Options{ReadOnly: true, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/data/treelog"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
@@ -199,6 +200,8 @@ type Scenario struct {
 	DirtyLimit int64
 	// MaxSteps ends an execution as a livelock; 0 is 20,000.
 	MaxSteps int
+	// ByLog says that a log can tell everything here: with Deep, an fsync that commits is a violation.
+	ByLog bool
 	// Policies are those it is about; empty is all presets.
 	Policies []string
 
@@ -206,6 +209,7 @@ type Scenario struct {
 	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
 	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
 	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
+	logItem    func(*sched.Task, treelog.ItemSteps) error  // WithLogItem
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -253,6 +257,13 @@ func (s *Scenario) Aim() string {
 		return s.Goal
 	}
 	return "find an order that breaks the contract: " + s.About
+}
+
+// WithLogItem is the scenario on a file system whose fsyncs put file extents into logs in an order of another make. No command line replays it.
+func (s *Scenario) WithLogItem(put func(*sched.Task, treelog.ItemSteps) error) *Scenario {
+	n := *s
+	n.logItem = put
+	return &n
 }
 
 // All lists the scenarios in the order of the table.

@@ -1,0 +1,33 @@
+// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See README.md.
+package preparefirst
+
+import "btrlab/labs/kit"
+
+// Put puts the file extent x and its checksums into the log. It takes a dropped range for a logged extent.
+func Put(t *kit.Task, x *kit.LogItem) error {
+	x.Prepare(t)
+	if err := x.Sums(t); err != nil {
+		return err
+	}
+	placed := false
+	if x.Again() {
+		var err error
+		if placed, err = x.Drop(t); err != nil {
+			return err
+		}
+		if !placed {
+			x.Release(t)
+		}
+	}
+	if !placed && x.Again() {
+		return nil
+	}
+	if !placed {
+		if err := x.Insert(t); err != nil {
+			return err
+		}
+	}
+	x.Copy(t)
+	x.Release(t)
+	return nil
+}
