@@ -584,6 +584,9 @@ func DirLogEnd(b []byte) (uint64, error) {
 	return le.Uint64(b), nil
 }
 
+// DirLogItem is a DIR_LOG_INDEX item whose range ends with index last.
+func DirLogItem(last uint64) []byte { return le.AppendUint64(nil, last) }
+
 // FtOf is the directory-entry type of a mode.
 func FtOf(mode uint32) uint8 {
 	switch mode & S_IFMT {

@@ -206,6 +206,7 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 		return nil, f.end(t, h, errno.ENOSPC)
 	}
 	tr, r := h.Trans(), dir.vol.root
+	f.logs.Pin(t, r)
 	err = f.store.InsertInode(t, tr, r, ino, &item)
 	if err == nil && c.target != "" {
 		err = f.store.InsertFileExtent(t, tr, r, ino, 0, &format.FileExtent{
@@ -215,9 +216,11 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	if err == nil {
 		err = f.store.AddLink(t, tr, r, dir.ip.Ino, ino, name, format.FtOf(c.mode), index)
 	}
+	f.logs.Unpin(t, r)
 	if err != nil {
 		return nil, f.abort(t, h, err)
 	}
+	dir.ip.NameAdded(h.Transid(), index)
 	f.dirSizeChanged(t, dir, h, int64(2*len(name)), now)
 	n := f.insertNew(t, dir.vol, ino, &item)
 	n.ip.LastTransid.Store(h.Transid())
@@ -347,13 +350,17 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	if err != nil {
 		return err
 	}
-	if err := f.store.AddLink(t, h.Trans(), d.vol.root, d.ip.Ino, n.ip.Ino, name, format.FtOf(n.typ), index); err != nil {
+	f.logs.Pin(t, d.vol.root)
+	err = f.store.AddLink(t, h.Trans(), d.vol.root, d.ip.Ino, n.ip.Ino, name, format.FtOf(n.typ), index)
+	f.logs.Unpin(t, d.vol.root)
+	if err != nil {
 		// Nothing has changed yet when the name's item has no room for one more.
 		if errors.Is(err, errno.EOVERFLOW) || errors.Is(err, errno.EMLINK) {
 			return f.end(t, h, err)
 		}
 		return f.abort(t, h, err)
 	}
+	d.ip.NameAdded(h.Transid(), index)
 	now := f.now()
 	f.dirSizeChanged(t, d, h, int64(2*len(name)), now)
 	n.ip.Change(t, func(i *format.InodeItem) { i.Nlink++; i.Ctime = now })

@@ -180,25 +180,93 @@ func TestFsyncLogStories(t *testing.T) {
 			x.Must(x.FS.Link(x.T, "/f", "/g"))
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": fill(1, 256*k), "g": fill(1, 256*k)}, nil},
-		// Replay would take the name from the inode that has it in the last commit, and that inode has no other.
-		{"name of a file that was renamed", false, func(x *fstest.Fixture, f *fs.File) {
+		// Replay takes the name from the inode that has it in the last commit; the log must have that inode's other one.
+		{"name of a file that was renamed", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(x.FS.Rename(x.T, "/f", "/old"))
 			g := x.Create("/f")
 			x.WriteAt(g, fill(6, k), 0)
 			x.Must(g.Fsync(x.T))
 			x.Must(g.Close(x.T))
 		}, tree{"f": fill(6, k), "old": fill(1, 256*k)}, nil},
-		{"renamed file", false, func(x *fstest.Fixture, f *fs.File) {
+		{"renamed file", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(x.FS.Rename(x.T, "/f", "/g"))
 			x.Must(f.Fsync(x.T))
 		}, tree{"g": fill(1, 256*k)}, []string{"f"}},
-		// The directory's old name would come back with it.
-		{"file in a new directory that was renamed", false, func(x *fstest.Fixture, f *fs.File) {
+		// The directory comes with its new name.
+		{"file in a new directory that was renamed", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
 			x.Must(x.FS.Rename(x.T, "/d", "/e"))
 			g := x.Create("/e/g")
 			x.Must(g.Fsync(x.T))
 			x.Must(g.Close(x.T))
+		}, tree{"e/g": {}}, []string{"d"}},
+		{"new names in a directory", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.Create("/d/g").Close(x.T))
+			x.Must(x.FS.Fsync(x.T, "/d"))
+			x.Must(x.Create("/d/h").Close(x.T))
+			x.Must(x.Create("/i").Close(x.T))
+			x.Must(x.FS.Fsync(x.T, "/d"))
+		}, tree{"d/g": {}, "d/h": {}}, []string{"i"}},
+		{"names that a directory lost", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Link(x.T, "/f", "/d/f"))
+			x.Must(x.Create("/d/g").Close(x.T))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.FS.Unlink(x.T, "/d/f"))
+			x.Must(x.FS.Rename(x.T, "/d/g", "/g"))
+			x.Must(x.FS.Fsync(x.T, "/d"))
+		}, tree{"f": fill(1, 256*k), "g": {}}, []string{"d/f", "d/g"}},
+		// The log has the entry, and another sync takes it out again.
+		{"entry of a logged directory that moves on", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Sync(x.T))
+			g := x.Create("/d/g")
+			x.Must(x.FS.Fsync(x.T, "/d"))
+			x.Must(x.FS.Rename(x.T, "/d/g", "/g"))
+			x.Must(g.Fsync(x.T))
+			x.Must(g.Close(x.T))
+		}, tree{"g": {}}, []string{"d/g"}},
+		{"file that is gone from a logged directory", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.Create("/d/g").Close(x.T))
+			x.Must(x.FS.Fsync(x.T, "/d"))
+			x.Must(x.FS.Unlink(x.T, "/d/g"))
+			x.Must(x.FS.Fsync(x.T, "/d"))
+		}, tree{"f": fill(1, 256*k)}, []string{"d/g"}},
+		{"new directories below a directory", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Mkdir(x.T, "/d/e", 0o755))
+			x.Must(x.Create("/d/e/g").Close(x.T))
+			x.Must(x.FS.Fsync(x.T, "/"))
+		}, tree{"d/e/g": {}}, nil},
+		// The directory is deleted with what the last commit has in it: the file has another name by now.
+		{"directory that is removed after its file moved out", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Mkdir(x.T, "/e", 0o755))
+			x.Must(x.FS.Rename(x.T, "/f", "/d/f"))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.FS.Rename(x.T, "/d/f", "/e/g"))
+			x.Must(x.FS.Rmdir(x.T, "/d"))
+			x.Must(x.FS.Fsync(x.T, "/"))
+		}, tree{"e/g": fill(1, 256*k)}, []string{"d/f", "d"}},
+		// The name is never away: the file that has it now is logged with the one that had it.
+		{"name that another file takes over", true, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.FS.Link(x.T, "/f", "/d/f"))
+			x.Must(x.Create("/g").Close(x.T))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.FS.Rename(x.T, "/g", "/f"))
+			x.Must(f.Fsync(x.T))
+		}, tree{"f": {}, "d/f": fill(1, 256*k)}, []string{"g"}},
+		{"directory that moved", false, func(x *fstest.Fixture, f *fs.File) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+			x.Must(x.Create("/d/g").Close(x.T))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.FS.Rename(x.T, "/d", "/e"))
+			x.Must(x.FS.Fsync(x.T, "/"))
 		}, tree{"e/g": {}}, []string{"d"}},
 		{"reflink", false, func(x *fstest.Fixture, f *fs.File) {
 			g := x.Create("/g")

@@ -183,7 +183,10 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 	if err != nil {
 		return victim, err
 	}
-	if err := f.renameItems(t, h, oldDir, oldName, newDir, newName, n, victim, index); err != nil {
+	f.logs.Pin(t, newDir.vol.root)
+	err = f.renameItems(t, h, oldDir, oldName, newDir, newName, n, victim, index)
+	f.logs.Unpin(t, newDir.vol.root)
+	if err != nil {
 		return victim, f.abort(t, h, err)
 	}
 	return victim, f.end(t, h, nil)
@@ -204,6 +207,7 @@ func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *Node, old
 	if err := f.store.AddLink(t, tr, r, newDir.ip.Ino, n.ip.Ino, newName, format.FtOf(n.typ), index); err != nil {
 		return err
 	}
+	newDir.ip.NameAdded(h.Transid(), index)
 	now := f.now()
 	f.dirSizeChanged(t, oldDir, h, -int64(2*len(oldName)), now)
 	f.dirSizeChanged(t, newDir, h, int64(2*len(newName)), now)

@@ -220,9 +220,10 @@ func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error 
 	if err != nil {
 		return err
 	}
-	f.logs.Removing(t, d.vol.root, h.Transid(), d.ip.Ino, format.Ino(id), name)
-	f.logs.Removed(t, d.vol.root, h.Transid(), d.ip.Ino, format.Ino(id), ref.Sequence)
+	f.logs.Pin(t, d.vol.root)
+	f.logs.RemovedSubvol(t, d.vol.root, h.Transid(), d.ip.Ino, id, name, ref.Sequence)
 	err = f.store.DelSubvol(t, h.Trans(), d.vol.root, d.ip.Ino, id, name, ref.Sequence)
+	f.logs.Unpin(t, d.vol.root)
 	if err == nil {
 		err = f.trans.UnlinkSubvol(t, h, id, d.vol.root.ID)
 	}

@@ -59,7 +59,10 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	if err != nil {
 		return n, err
 	}
-	if err := f.unlinkInode(t, h, dir, n, name); err != nil {
+	f.logs.Pin(t, dir.vol.root)
+	err = f.unlinkInode(t, h, dir, n, name)
+	f.logs.Unpin(t, dir.vol.root)
+	if err != nil {
 		return n, f.abort(t, h, err)
 	}
 	return n, f.end(t, h, nil)
@@ -111,13 +114,11 @@ func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *Node, nam
 	return f.store.InsertOrphan(t, h.Trans(), n.vol.root, n.ip.Ino)
 }
 
-// delLink takes the name from dir, and tells the log: what is logged from now on must not need it.
+// delLink takes the name from dir, and tells the log.
 func (f *FS) delLink(t *sched.Task, h *transaction.Handle, dir, n *Node, name string) error {
-	r := dir.vol.root
-	f.logs.Removing(t, r, h.Transid(), dir.ip.Ino, n.ip.Ino, name)
-	index, err := f.store.DelLink(t, h.Trans(), r, dir.ip.Ino, n.ip.Ino, name)
+	index, err := f.store.DelLink(t, h.Trans(), dir.vol.root, dir.ip.Ino, n.ip.Ino, name)
 	if err == nil {
-		f.logs.Removed(t, r, h.Transid(), dir.ip.Ino, n.ip.Ino, index)
+		f.logs.Removed(t, h.Transid(), dir.ip.Ino, n.ip, name, index)
 	}
 	return err
 }

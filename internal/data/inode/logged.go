@@ -21,6 +21,8 @@ type logged struct {
 	mu   lock.Mutex // log_mutex; protects last
 	last Logged
 
+	namesIn, namesFrom uint64 // of a directory: NameAdded; protected by i_rwsem
+
 	modified   []Range // protected by Inode.mu, as the one below
 	modifiedIn uint64  // the transaction in which they changed
 }
@@ -63,6 +65,18 @@ func (ip *Inode) ItemsChanged(transid uint64) { ip.itemsIn.Store(transid) }
 
 // TakeItemsChanged reports whether names or attributes have changed in transid and are not in its log. i_rwsem is held.
 func (ip *Inode) TakeItemsChanged(transid uint64) bool { return ip.itemsIn.CompareAndSwap(transid, 0) }
+
+// NameAdded says that transaction transid gives the directory a name with an index, which is larger than those before. i_rwsem is held.
+func (ip *Inode) NameAdded(transid, index uint64) {
+	if l := &ip.log; l.namesIn != transid {
+		l.namesIn, l.namesFrom = transid, index
+	}
+}
+
+// NamesAdded is the index of the first name that transaction transid has given the directory; all later ones have larger ones. i_rwsem is held.
+func (ip *Inode) NamesAdded(transid uint64) (from uint64, ok bool) {
+	return ip.log.namesFrom, ip.log.namesIn == transid
+}
 
 // ExtentsChanged says that transaction transid changes the file extents of [start, end), and forgets the extent maps there.
 // Models the list of modified extents in struct extent_map_tree. Difference: ranges, and what is in them is looked up in the tree.

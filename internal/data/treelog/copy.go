@@ -7,7 +7,6 @@ import (
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
-	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
@@ -15,14 +14,16 @@ import (
 	"btrlab/internal/sched"
 )
 
-// What a log has of a regular file:
+// What a log has of a regular file or a directory:
 //
 //	INODE_ITEM             always, as the inode in memory says
-//	INODE_REF, EXTREF      when the transaction has given it a name; directories that are as new come with it
+//	INODE_REF, EXTREF      when the transaction has given it a name or taken one; what must come with it says plan.go
 //	XATTR_ITEM             all, with the first log: what is not there is deleted at replay
 //	EXTENT_DATA            what lies in the ranges that have changed since the last log; their holes as items of disk address 0;
 //	                       and with the first log what lies beyond EOF, which replay drops unless it is there
 //	EXTENT_CSUM            of what was written in these ranges
+//	DIR_INDEX              of a directory, the entries that came in the transaction
+//	DIR_LOG_INDEX          the ranges of indices of which the log has all entries
 //
 // What an ordered extent writes is logged from the ordered extent, whose items the tree does not have yet.
 //
@@ -61,7 +62,7 @@ type copier struct {
 	last  inode.Logged
 	again bool // the log has the inode: last is of this transaction
 	names bool // the transaction has changed its names or attributes since
-	dirs  []format.Ino
+	dir   bool // it is a directory
 	wrong *Wrong
 	done  uint64 // file extents that end here or before are in the log
 	how   How
@@ -72,9 +73,9 @@ type copier struct {
 	ends    uint64            // where the last ordered extent ends, logged or not
 }
 
-func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, last inode.Logged) *copier {
+func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, dir bool, last inode.Logged) *copier {
 	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
-		last: last, again: last.Transid == h.Transid(), wrong: &l.wrong, item: l.cfg.Item}
+		last: last, again: last.Transid == h.Transid(), dir: dir, wrong: &l.wrong, item: l.cfg.Item}
 	if how := l.how.Load(); how != nil {
 		c.how = *how
 	}
@@ -83,118 +84,81 @@ func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode
 }
 
 // mayLog is ErrCommit for an inode of which a log cannot tell all.
-func (l *Logs) mayLog(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode) error {
+func (l *Logs) mayLog(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (dir bool, err error) {
 	it := ip.Item(t)
-	if it.Mode&format.S_IFMT != format.S_IFREG || it.Nlink == 0 || ip.Barred(h.Transid()) ||
-		!l.wrong.LostNames && log.removed.hasLost(t, h.Transid(), ip.Ino) || !l.usable(h) {
-		return ErrCommit
+	kind := it.Mode & format.S_IFMT
+	dir = kind == format.S_IFDIR
+	if kind != format.S_IFREG && !dir || it.Nlink == 0 || ip.Barred(h.Transid()) || !l.usable(h) {
+		return false, ErrCommit
 	}
-	return nil
+	return dir, nil
 }
 
-// check looks at the names that are to be logged, before anything is. ErrCommit when one of them was another's. It finds the directories
-// that must be logged with the inode. Models btrfs_log_all_new_ancestors().
-func (c *copier) check() error {
-	if c.names = c.ip.TakeItemsChanged(c.tr.ID); !c.names {
-		return nil
+// copyNamed copies the inode with its names, and what must come with them. The error before anything is in the log is ErrCommit.
+func (c *copier) copyNamed() (size uint64, changed bool, err error) {
+	pin := &c.log.pin
+	pin.Lock(c.t)
+	defer pin.Unlock(c.t)
+	p, err := c.plan()
+	if err != nil {
+		return 0, false, err
 	}
-	return c.checkNames(c.ip.Ino, 0)
+	if err := c.logNames(p); err != nil {
+		return 0, true, err
+	}
+	if size, err = c.copyInode(); err == nil {
+		c.log.named.known[c.ip.Ino] = true
+		err = c.logDirs(p)
+	}
+	return size, true, err
 }
 
-// maxDepth bounds the walk up: a tree that is damaged may have a circle.
-const maxDepth = 4096
-
-func (c *copier) checkNames(ino format.Ino, depth int) error {
-	names, err := c.src.Names(c.t, c.root, ino)
-	switch {
-	case err != nil:
-		return err
-	case len(names) == 0 || depth > maxDepth:
-		return ErrCommit
+// copy copies the inode, and returns the size that the log says. After an error the log has a part of it if changed is true.
+func (c *copier) copy() (size uint64, changed bool, err error) {
+	c.names = c.ip.TakeItemsChanged(c.tr.ID) || c.dir
+	if c.names {
+		size, changed, err = c.copyNamed()
+	} else {
+		size, err = c.copyInode()
+		changed = true
 	}
-	for _, n := range names {
-		if !c.wrong.TakenNames && c.log.removed.had(c.t, c.tr.ID, n.Dir, n.Name, n.Index) {
-			return ErrCommit
-		}
-		it, err := c.src.ReadInode(c.t, c.root, n.Dir)
-		if err != nil {
-			return err
-		}
-		if it.Generation != c.tr.ID {
-			continue
-		}
-		if c.log.removed.hasLost(c.t, c.tr.ID, n.Dir) {
-			return ErrCommit
-		}
-		c.dirs = append(c.dirs, n.Dir)
-		if err := c.checkNames(n.Dir, depth+1); err != nil {
-			return err
-		}
-		// Asked again: a rename says what it takes away before it does.
-		if c.log.removed.hasLost(c.t, c.tr.ID, n.Dir) {
-			return ErrCommit
-		}
+	if err != nil || c.dir {
+		return size, changed, err
 	}
-	return nil
+	return size, true, c.extents(size)
 }
 
-// copy copies the inode, and returns the size that the log says. After an error the log has a part of it.
-func (c *copier) copy() (size uint64, err error) {
-	for _, dir := range c.dirs {
-		if err := c.exists(dir); err != nil {
-			return 0, fmt.Errorf("log directory %d: %w", dir, err)
-		}
-	}
+// copyInode copies the inode's item, names and attributes.
+func (c *copier) copyInode() (size uint64, err error) {
 	it := c.ip.Item(c.t)
 	it.Transid = c.tr.ID
 	if c.ends > it.Size {
 		it.Size = max(it.Size, min(c.ip.Size(c.t), c.ends)) // the completion makes the size follow: FollowSize
 	}
-	if err := c.putInode(c.ip.Ino, &it); err != nil {
+	has := c.again || c.names && c.log.named.known[c.ip.Ino]
+	if err := c.putInode(&it, has); err != nil {
 		return 0, err
 	}
-	if err := c.items(); err != nil {
-		return 0, err
-	}
-	return it.Size, c.extents(it.Size)
+	return it.Size, c.items(has)
 }
 
-// putInode puts an inode item into the log.
-func (c *copier) putInode(ino format.Ino, it *format.InodeItem) error {
-	if c.again {
-		if err := c.dst.UpdateInode(c.t, &c.tr, c.log.root, ino, it); !errors.Is(err, errno.ENOENT) {
-			return err
-		}
+// putInode puts the inode's item into the log, which has one already or not.
+func (c *copier) putInode(it *format.InodeItem, has bool) error {
+	if has {
+		return c.dst.UpdateInode(c.t, &c.tr, c.log.root, c.ip.Ino, it)
 	}
-	return c.dst.InsertInode(c.t, &c.tr, c.log.root, ino, it)
-}
-
-// exists logs just enough of a directory that names in it are valid: generation 0 says so. Another task may be at it: the sync of the log waits for
-// both. Models btrfs_log_inode() with LOG_INODE_EXISTS.
-func (c *copier) exists(dir format.Ino) error {
-	it, err := c.src.ReadInode(c.t, c.root, dir)
-	if err != nil {
-		return err
-	}
-	it.Generation, it.Transid, it.Size, it.Nbytes = 0, c.tr.ID, 0, 0
-	if err := c.dst.InsertInode(c.t, &c.tr, c.log.root, dir, &it); err != nil {
-		if errors.Is(err, errno.EEXIST) {
-			return nil
-		}
-		return err
-	}
-	return c.copyItems(dir, format.INODE_REF_KEY, format.XATTR_ITEM_KEY)
+	return c.dst.InsertInode(c.t, &c.tr, c.log.root, c.ip.Ino, it)
 }
 
 // items copies names and attributes, as far as the log does not have them as they are.
-func (c *copier) items() error {
+func (c *copier) items(has bool) error {
 	from := uint8(format.INODE_REF_KEY)
 	switch {
-	case !c.names && (c.again || c.wrong.ChangedXattrs):
+	case !c.names && (has || c.wrong.ChangedXattrs):
 		return nil
 	case !c.names:
 		from = format.XATTR_ITEM_KEY
-	case c.again:
+	case has:
 		if err := c.dropItems(c.ip.Ino, from, format.XATTR_ITEM_KEY); err != nil {
 			return err
 		}
@@ -208,21 +172,25 @@ type item struct {
 	data []byte
 }
 
-// copyItems copies the items of ino with types from first to last.
-func (c *copier) copyItems(ino format.Ino, first, last uint8) error {
-	var list []item
+// itemsOf are the subvolume's items from key on, of its inode and with types up to last.
+func (c *copier) itemsOf(key format.Key, last uint8) (list []item, err error) {
 	var p ctree.Path
-	key := format.Key{Objectid: uint64(ino), Type: first}
+	defer p.Release(c.t)
 	more, err := c.src.Forest.SearchForward(c.t, c.root, key, &p)
 	for more && err == nil {
 		k := p.Key()
-		if k.Objectid != uint64(ino) || k.Type > last {
+		if k.Objectid != key.Objectid || k.Type > last {
 			break
 		}
 		list = append(list, item{k, append([]byte{}, p.Item()...)})
 		more, err = c.src.Forest.NextItem(c.t, c.root, &p)
 	}
-	p.Release(c.t)
+	return list, err
+}
+
+// copyItems copies the items of ino with types from first to last.
+func (c *copier) copyItems(ino format.Ino, first, last uint8) error {
+	list, err := c.itemsOf(format.Key{Objectid: uint64(ino), Type: first}, last)
 	for i := 0; i < len(list) && err == nil; i++ {
 		err = c.dst.Forest.InsertItem(c.t, &c.tr, c.log.root, list[i].key, list[i].data)
 	}
@@ -244,14 +212,9 @@ func (c *copier) dropItems(ino format.Ino, first, last uint8) error {
 		if key.Objectid != uint64(ino) || key.Type > last {
 			return nil
 		}
-		found, err := f.SearchSlot(c.t, &c.tr, c.log.root, key, &p, -1, true)
-		if err != nil || !found {
+		if found, err := c.dropItem(key); err != nil || !found {
 			return errors.Join(err, fmt.Errorf("item %v of a log went away", key))
 		}
-		if err := f.DelItems(c.t, &c.tr, c.log.root, &p, p.Slot(), 1); err != nil {
-			return err
-		}
-		p.Release(c.t)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // How an fsync is logged:
 //
 //	Log     start      the log trees are made if need be; the task is a writer of the subvolume's log       log_mutex
-//	        copy       items of the inode go from the subvolume's tree to the log (copy.go)               log_inode
+//	        copy       items of the inode go from the subvolume's tree to the log (copy.go)               log_inode, log_pin
 //	        end        one writer less
 //	Sync    the subvolume's log     wait for writers, seal its new blocks, number the next sync          log_mutex
 //	                                write them
@@ -31,7 +31,7 @@ import (
 // and one that tasks still write for; each waits for the one before it.
 //
 // What is in a log at any time, whatever is logged after it, can be replayed: names that were removed in its transaction are known (removed.go),
-// and an inode that would need one of them is not logged. Where anything is in doubt the answer is ErrCommit.
+// and what depends on them is logged together (plan.go). Where anything is in doubt the answer is ErrCommit.
 
 var (
 	classMutex     = lockdep.NewClass("log_mutex")
@@ -96,6 +96,8 @@ type tree struct {
 	batch  atomic.Uint64   // counts those that come: log_batch
 
 	removed removed
+	pin     lock.RWSem // shared by changes of names, alone to log names
+	named   named      // protected by pin
 }
 
 // nameLog is what reports of data races call the fields of a tree.
@@ -106,6 +108,7 @@ func (l *tree) init(subvol uint64, mutex *lockdep.Class) {
 	l.mu.Init(mutex)
 	l.wait.Init(&l.mu, classWait)
 	l.removed.mu.Init(classNames)
+	l.pin.Init(classPin)
 }
 
 // NewLogs makes the logs of a file system. Configure comes before the first Log.
@@ -144,7 +147,7 @@ type Ticket struct {
 	sync uint64
 }
 
-// Log copies what the transaction of h did to a regular file to the log of its subvolume. After it Sync makes that durable, with h still open.
+// Log copies what the transaction of h did to a regular file or a directory to the log of its subvolume. After it Sync makes that durable, with h still open.
 // The ordered extents are logged from what they say; the caller attaches them (AttachOrdered). Any error means that the caller ends h, waits
 // for them and commits; ErrCommit is the usual one. Models btrfs_log_dentry_safe().
 //
@@ -153,7 +156,8 @@ type Ticket struct {
 func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list []*ordered.Extent) (Ticket, error) {
 	log := of(ip.Root)
 	log.batch.Add(1)
-	if err := l.mayLog(t, h, log, ip); err != nil {
+	dir, err := l.mayLog(t, h, ip)
+	if err != nil {
 		return Ticket{}, err
 	}
 	k, err := l.start(t, h, log)
@@ -172,14 +176,13 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list [
 	if changed := ip.TakeUnlogged(); !changed && len(list) == 0 && last.Transid == h.Transid() {
 		return Ticket{log, last.Sync}, nil
 	}
-	c := l.copier(t, h, log, ip, last)
+	c := l.copier(t, h, log, ip, dir, last)
 	c.ordered, c.ends = list, ends
-	if err := c.check(); err != nil {
-		return k, err
-	}
-	size, err := c.copy()
+	size, changed, err := c.copy()
 	if err != nil {
-		l.spoil(h)
+		if changed {
+			l.spoil(h)
+		}
 		return k, err
 	}
 	t.CountLog(sched.LogFsyncs, 1)
@@ -230,7 +233,7 @@ func (l *Logs) make(t *sched.Task, h *transaction.Handle, log *tree) error {
 	if err != nil {
 		return err
 	}
-	log.root = root
+	log.root, log.named = root, newNamed()
 	s := *l.cfg.Store
 	s.ExtentTree, s.Csums = noRefs{}, l.cfg.Store.CsumsIn(root)
 	log.store = &s
@@ -458,5 +461,5 @@ func (l *Logs) freeOne(t *sched.Task, log *tree) {
 	}
 	log.root.Close()
 	l.cfg.Trans.Forest.Discard(t, log.dirty)
-	log.root, log.dirty = nil, nil
+	log.root, log.dirty, log.named = nil, nil, named{}
 }

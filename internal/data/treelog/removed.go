@@ -3,6 +3,7 @@ package treelog
 import (
 	"sync/atomic"
 
+	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
@@ -10,27 +11,40 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A name that the transaction has removed is still there after a crash, and a log that gives it to another inode would take it from the one that has it:
-// that inode may live on under a name that the log does not know. So an inode is not logged when
+// A name that the transaction has removed is still there after a crash. A log that moves an inode, or gives its name to another, must say so, or
+// the inode has both names after a replay, or none. So the names that a transaction removes are remembered: plan.go looks at them.
 //
-//   - it has lost a name, or a directory that only the log would bring has;
-//   - one of its new names, or the name's index, was another's before.
-//
-// Difference: the kernel keeps last_unlink_trans for each inode, and logs the inodes that are in the way where it can
-// (btrfs_check_ref_name_override()).
+// Model: labs/reference 6.7. Difference: the kernel keeps last_unlink_trans for each inode, which says that names were removed and not which, and
+// commits for more inodes.
 
-var classNames = lockdep.NewClass("log_names")
+var (
+	classNames = lockdep.NewClass("log_names")
+	classPin   = lockdep.NewClass("log_pin")
+)
 
 // removed is the names that one transaction has removed in one subvolume.
 type removed struct {
-	// unknown is the transaction in which names were removed that the maps do not have.
+	// unknown is the transaction in which names were removed that the lists do not have.
 	unknown atomic.Uint64
 
-	mu    lock.Mutex // leaf; protects the fields below
-	in    uint64     // the transaction
-	lost  map[format.Ino]struct{}
-	names map[nameKey]struct{}
+	mu     lock.Mutex // leaf; protects the fields below, which a task that has the subvolume's names for itself reads without it
+	in     uint64     // the transaction
+	names  []lost     // in the order in which they were removed
+	byIno  map[format.Ino][]int
+	byDir  map[format.Ino][]int
+	byName map[nameKey][]int
 }
+
+// lost is a name that an inode has lost.
+type lost struct {
+	dir, ino format.Ino
+	index    uint64
+	name     string
+	kind     uint8 // format.FtDir, ..., or ftSubvol
+}
+
+// ftSubvol is the kind of a subvolume's name, whose ino is the id of its tree.
+const ftSubvol = 0xff
 
 // nameKey is a name in a directory, or an index.
 type nameKey struct {
@@ -42,57 +56,72 @@ type nameKey struct {
 // removedMax bounds the names of a transaction and subvolume; when there are more, none is told from another.
 const removedMax = 16384
 
-// Removing says that transaction transid is about to take name in dir, of subvolume r, from ino. i_rwsem of both is held.
-// Models btrfs_record_unlink_dir().
-func (l *Logs) Removing(t *sched.Task, r *ctree.Root, transid uint64, dir, ino format.Ino, name string) {
-	of(r).removed.add(t, transid, ino, nameKey{dir: dir, name: name}, l.off.Load())
+// Pin keeps names of subvolume r from being logged until Unpin, so that a log has all of a change of names or nothing. A handle is open. Models
+// btrfs_pin_log_trans(). Difference: it keeps logs of names out, not syncs.
+func (l *Logs) Pin(t *sched.Task, r *ctree.Root) {
+	if !l.off.Load() {
+		of(r).pin.RLock(t)
+	}
 }
 
-// Removed says that the name had the index.
-func (l *Logs) Removed(t *sched.Task, r *ctree.Root, transid uint64, dir, ino format.Ino, index uint64) {
-	of(r).removed.add(t, transid, ino, nameKey{dir: dir, index: index}, l.off.Load())
+// Unpin ends Pin.
+func (l *Logs) Unpin(t *sched.Task, r *ctree.Root) {
+	if !l.off.Load() {
+		of(r).pin.RUnlock(t)
+	}
 }
 
-func (m *removed) add(t *sched.Task, transid uint64, ino format.Ino, k nameKey, off bool) {
+// Removed says that transaction transid has taken name, which had the index, in dir from ip. Models btrfs_record_unlink_dir().
+//
+// Preconditions: i_rwsem of both is held, and the subvolume is pinned.
+func (l *Logs) Removed(t *sched.Task, transid uint64, dir format.Ino, ip *inode.Inode, name string, index uint64) {
+	if !l.wrong.LostNames {
+		ip.ItemsChanged(transid)
+	}
+	it := ip.Item(t)
+	of(ip.Root).removed.add(t, transid, lost{dir, ip.Ino, index, name, format.FtOf(it.Mode)}, l.off.Load())
+}
+
+// RemovedSubvol is Removed for the name of subvolume id in dir, of r.
+func (l *Logs) RemovedSubvol(t *sched.Task, r *ctree.Root, transid uint64, dir format.Ino, id uint64, name string, index uint64) {
+	of(r).removed.add(t, transid, lost{dir, format.Ino(id), index, name, ftSubvol}, l.off.Load())
+}
+
+func (m *removed) add(t *sched.Task, transid uint64, n lost, off bool) {
 	if off {
 		m.unknown.Store(transid)
 		return
 	}
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
-	if m.in != transid || m.names == nil {
-		m.in, m.lost, m.names = transid, make(map[format.Ino]struct{}), make(map[nameKey]struct{})
+	if m.in != transid || m.byIno == nil {
+		m.in, m.names = transid, m.names[:0]
+		m.byIno, m.byDir, m.byName = make(map[format.Ino][]int), make(map[format.Ino][]int), make(map[nameKey][]int)
 	}
 	if len(m.names) >= removedMax {
 		m.unknown.Store(transid)
 		return
 	}
-	m.lost[ino] = struct{}{}
-	m.names[k] = struct{}{}
-}
-
-// hasLost reports whether ino may have lost a name in transid.
-func (m *removed) hasLost(t *sched.Task, transid uint64, ino format.Ino) bool {
-	if m.unknown.Load() == transid {
-		return true
+	i := len(m.names)
+	m.names = append(m.names, n)
+	if n.kind != ftSubvol {
+		m.byIno[n.ino] = append(m.byIno[n.ino], i)
 	}
-	m.mu.Lock(t)
-	defer m.mu.Unlock(t)
-	_, ok := m.lost[ino]
-	return ok && m.in == transid
+	m.byDir[n.dir] = append(m.byDir[n.dir], i)
+	for _, k := range []nameKey{{dir: n.dir, name: n.name}, {dir: n.dir, index: n.index}} {
+		m.byName[k] = append(m.byName[k], i)
+	}
 }
 
-// had reports whether the name or the index may have been another's before transid removed it.
-func (m *removed) had(t *sched.Task, transid uint64, dir format.Ino, name string, index uint64) bool {
+// begin makes the lists those of transid. ErrCommit: they do not have all. No task has the subvolume pinned.
+func (m *removed) begin(t *sched.Task, transid uint64) error {
 	if m.unknown.Load() == transid {
-		return true
+		return ErrCommit
 	}
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
 	if m.in != transid {
-		return false
+		m.in, m.names, m.byIno, m.byDir, m.byName = transid, m.names[:0], nil, nil, nil
 	}
-	_, byName := m.names[nameKey{dir: dir, name: name}]
-	_, byIndex := m.names[nameKey{dir: dir, index: index}]
-	return byName || byIndex
+	return nil
 }

@@ -11,7 +11,7 @@
 //	  ordered_extent
 //	    extent                 all of the file, while it is logged
 //	      transaction          the handle stays open until the log is durable, when nothing else is held any more
-//	        log_inode, log_mutex, log_root_mutex, log_super_mutex      package treelog
+//	        log_inode, log_pin, log_mutex, log_root_mutex, log_super_mutex      package treelog
 //
 // Model: fs/btrfs/file.c:btrfs_sync_file(); labs/reference 6.2.
 package fsync

@@ -56,6 +56,7 @@ var Order = []Row{
 	{"transaction_writers", 106, sleep, "the committer waits for open handles"},
 	{"inode_hook", 108, sleep, "commit: the items of dirty inodes"},
 	{"log_inode", 110, sleep, "treelog: one task at a time copies an inode to the log, with a handle open"},
+	{"log_pin", 111, sleep, "treelog: shared by changes of a subvolume's names, with a handle open; alone to log names"},
 	{"log_mutex", 112, sleep, "treelog: the log of a subvolume is made, joined or synced"},
 	{"log_root_mutex", 113, sleep, "treelog: as log_mutex, of the tree of the logs"},
 	{"log_wait", 114, sleep, "treelog: wait for tasks that log, or for another's sync"},
