@@ -14,6 +14,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	engine "btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
@@ -30,6 +31,7 @@ type writer struct {
 	f     *filler
 	dirs  []string
 	files []string
+	links []string
 	next  int
 	log   []string
 }
@@ -119,6 +121,15 @@ func (w *writer) step() {
 		if w.note(w.x.Unlink(w.tk, f), "unlink %s", f) {
 			w.files = slices.DeleteFunc(w.files, func(s string) bool { return s == f })
 		}
+	case n < 83:
+		to := w.name()
+		if w.note(w.x.Symlink(w.tk, "to/"+f, to), "symlink %s", to) {
+			w.links = append(w.links, to)
+		}
+	case n < 84:
+		if to := w.pick(w.links); to != "" && w.note(w.x.Rename(w.tk, to, to+"x"), "rename %s %sx", to, to) {
+			w.links = append(slices.DeleteFunc(w.links, func(s string) bool { return s == to }), to+"x")
+		}
 	case n < 88:
 		d := w.name() + "d"
 		if w.note(w.x.Mkdir(w.tk, d, 0o755), "mkdir %s", d) {
@@ -128,13 +139,18 @@ func (w *writer) step() {
 		d, to := w.pick(w.dirs), w.name()+"d"
 		inside := func(s string) bool { return s == d || strings.HasPrefix(s, d+"/") }
 		if d != "/" && !inside(to) && w.note(w.x.Rename(w.tk, d, to), "rename %s %s", d, to) {
-			for _, l := range [][]string{w.dirs, w.files} {
+			for _, l := range [][]string{w.dirs, w.files, w.links} {
 				for i := range l {
 					if inside(l[i]) {
 						l[i] = to + l[i][len(d):]
 					}
 				}
 			}
+		}
+	case n < 92:
+		d := w.pick(w.dirs)
+		if d != "/" && w.note(w.x.Rmdir(w.tk, d), "rmdir %s", d) {
+			w.dirs = slices.DeleteFunc(w.dirs, func(s string) bool { return s == d })
 		}
 	case n < 94:
 		from := w.pick(w.files)
@@ -144,9 +160,9 @@ func (w *writer) step() {
 	}
 }
 
-// TestFsyncLog: btrlab does random operations and an fsync, and the image is copied as it is then, as if the power had gone. Linux replays one copy of
-// the log and we another: the file has what it had when fsync returned, everything else is the same in both, and both checkers
-// are content.
+// TestFsyncLog: btrlab does random operations and an fsync of a file or a directory, and the image is copied as it is then, as if the power had gone.
+// Linux replays one copy of the log and we another: the file has what it had when fsync returned, the directory the names that it had, everything
+// else is the same in both, and both checkers are content.
 func TestFsyncLog(t *testing.T) {
 	linux(t)
 	const batch = 25 // sequences of one file system
@@ -169,43 +185,48 @@ func fsyncLog(t *testing.T, seed uint64, sequences int) {
 	x, err := engine.Open(tk, dev, engine.Options{CheckQuiescence: true, Policy: policy.MustParse("locked+FSYNC_LOG")})
 	must(t, err)
 	w := &writer{t: t, tk: tk, x: x, r: rand.New(rand.NewPCG(seed, 8)), f: newFiller(seed), dirs: []string{"/"}}
-	logs := 0
+	logs, ofDirs := 0, 0
 	for i := range sequences {
 		if w.r.IntN(4) == 0 {
 			must(t, x.Sync(tk))
 			w.log = append(w.log[:0:0], "sync")
 		}
-		// Several files are logged in one transaction.
+		// Several inodes are logged in one transaction.
 		var name string
+		isDir := false
 		for range 1 + w.r.IntN(4) {
 			for range 1 + w.r.IntN(3) {
 				w.step()
 			}
-			if name = w.pick(w.files); name != "" {
+			if isDir = w.r.IntN(5) < 2; isDir {
+				name = w.pick(w.dirs)
+				w.note(x.Fsync(tk, name), "fsync %s", name)
+			} else if name = w.pick(w.files); name != "" {
 				w.edit(name, func(h *engine.File) error { return h.Fsync(tk) }, "fsync %s", name)
 			}
 		}
 		if name == "" {
 			continue
 		}
-		size, data := factOf(t, tk, x, name)
 		ours, theirs := fmt.Sprintf("%s.%d", img, i), fmt.Sprintf("%s.%d.linux", img, i)
 		sh(t, "cp", "--sparse=always", img, ours)
 		sh(t, "cp", "--sparse=always", img, theirs)
 		if hasLog(t, ours) {
 			logs++
+			if isDir {
+				ofDirs++
+			}
 		}
 		want := replaysAgree(t, ours, theirs, w.log)
-		rel := strings.TrimPrefix(name, "/")
-		if !slices.ContainsFunc(want, func(l string) bool {
-			// The name may be another: that of a directory above it is only as durable as the directory.
-			same := strings.HasPrefix(l, rel+" ") || strings.Contains(l, "/"+gopath.Base(rel)+" ")
-			return same && strings.Contains(l, size) && strings.Contains(l, data)
-		}) {
+		fits := namesFit
+		if !isDir {
+			fits = fileFits
+		}
+		if why := fits(t, tk, x, name, want); why != "" {
 			for _, l := range w.log {
 				t.Log(l)
 			}
-			t.Fatalf("after fsync of %s, want %s and %s in\n%s", name, size, data, strings.Join(want, "\n"))
+			t.Fatalf("after fsync of %s, want %s in\n%s", name, why, strings.Join(want, "\n"))
 		}
 		must(t, os.Remove(ours))
 		must(t, os.Remove(theirs))
@@ -213,10 +234,58 @@ func fsyncLog(t *testing.T, seed uint64, sequences int) {
 	must(t, x.Close(tk))
 	must(t, dev.Close())
 	judged(t, img)
-	t.Logf("%d of %d images had a log", logs, sequences)
+	t.Logf("%d of %d images had a log, %d after fsync of a directory", logs, sequences, ofDirs)
 	if logs < sequences/4 {
 		t.Errorf("only %d of %d images have a log", logs, sequences)
 	}
+}
+
+// fileFits says what is missing in the facts: the size and the bytes that the file has. Its name may be another: that of a directory above it is only
+// as durable as the directory.
+func fileFits(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []string) string {
+	size, data := factOf(t, tk, x, name)
+	rel := strings.TrimPrefix(name, "/")
+	if slices.ContainsFunc(facts, func(l string) bool {
+		same := strings.HasPrefix(l, rel+" ") || strings.Contains(l, "/"+gopath.Base(rel)+" ")
+		return same && strings.Contains(l, size) && strings.Contains(l, data)
+	}) {
+		return ""
+	}
+	return size + "and" + data
+}
+
+// namesFit says which names the directory has, unless one of its name has them in the facts, each of the same type, and no others.
+func namesFit(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []string) string {
+	list, err := x.ReadDir(tk, name)
+	must(t, err)
+	var want []string
+	for _, e := range list {
+		want = append(want, fmt.Sprintf("%s %d", e.Name, e.Type))
+	}
+	slices.Sort(want)
+	have := map[string][]string{".": nil} // by directory
+	for _, l := range facts {
+		path, rest, _ := strings.Cut(l, " ")
+		var mode uint32
+		if _, err := fmt.Sscanf(rest, "mode=%o", &mode); err != nil {
+			t.Fatal(l, err)
+		}
+		if path == "." {
+			continue
+		}
+		if mode>>12 == 4 {
+			have[path] = append(have[path], []string{}...)
+		}
+		dir := gopath.Dir(path)
+		have[dir] = append(have[dir], fmt.Sprintf("%s %d", gopath.Base(path), format.FtOf(mode)))
+	}
+	for path, names := range have {
+		slices.Sort(names)
+		if slices.Equal(names, want) && (gopath.Base(path) == gopath.Base(name) || path == "." && name == "/") {
+			return ""
+		}
+	}
+	return fmt.Sprintf("names %q", want)
 }
 
 // factOf is what the line of facts says of the size and the bytes of a file. Its blocks are not in it: the trees have them when the ordered
