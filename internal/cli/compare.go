@@ -74,7 +74,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
 	f.BoolVar(&ablation, "ablation", false, "seeds 000 and 003: also a row without each of the patches")
 	linuxFlag(cmd, &linux)
-	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file")
+	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
 	jsonFlag(cmd, &asJSON)
 	dio.flags(cmd)
 	prof.flags(cmd)
@@ -269,7 +269,11 @@ func (a *app) printCompare(title string, results []*experiment.Result, asJSON bo
 	if err != nil {
 		return err
 	}
-	err = report.Write(f, report.Meta{Title: title, Command: strings.Join(os.Args, " ")}, results...)
+	write := report.Write
+	if strings.HasSuffix(out, ".json") {
+		write = report.Save
+	}
+	err = write(f, report.Meta{Title: title, Command: strings.Join(os.Args, " ")}, results...)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

@@ -114,14 +114,8 @@ func write(w io.Writer, meta Meta, results []*experiment.Result) error {
 }
 
 func newSection(r *experiment.Result) (*section, error) {
-	s := &section{Result: r, Classes: r.TopWaits(len(fills)), Conclusion: conclusion(r), Rowname: "policy", RoundsOf: prose.Count(r.Rounds, "round"),
+	s := &section{Result: r, Heading: heading(r), Classes: r.TopWaits(len(fills)), Conclusion: conclusion(r), Rowname: "policy", RoundsOf: prose.Count(r.Rounds, "round"),
 		Costs: r.NowaitCosts(), Logs: r.LogCosts()}
-	model := r.Model
-	if model == "" || model == "none" {
-		s.Heading = "The device as it is: " + r.Device
-	} else {
-		s.Heading = fmt.Sprintf("%s, modelled as %s", r.Device, model)
-	}
 	var opts []string
 	seen := map[string]bool{}
 	for i := len(r.Parameters) - 1; i >= 0; i-- { // what a job says last holds
@@ -218,6 +212,14 @@ func newSection(r *experiment.Result) (*section, error) {
 		pair("clat p99.9", published.p999, float64(l.Clat.P999), float64(u.Clat.P999), nanos)
 	}
 	return s, nil
+}
+
+// heading names the device.
+func heading(r *experiment.Result) string {
+	if r.Model == "" || r.Model == "none" {
+		return "The device as it is: " + r.Device
+	}
+	return fmt.Sprintf("%s, modelled as %s", r.Device, r.Model)
 }
 
 // HasPublished reports whether iops were published for a row.

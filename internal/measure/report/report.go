@@ -9,9 +9,9 @@ import (
 
 // Meta is what the page says about how it was made.
 type Meta struct {
-	Title   string
-	Command string      // the command line that made it
-	Machine [][2]string // name and value: processor, memory, kernel, Go, ...; nil: Machine()
+	Title   string      `json:"title"`
+	Command string      `json:"command"` // the command line that made it
+	Machine [][2]string `json:"machine"` // name and value: processor, memory, kernel, Go, ...; nil: Machine()
 }
 
 // Write writes the page for one or more comparisons (one per device setting).

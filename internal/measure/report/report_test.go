@@ -263,3 +263,68 @@ func TestConclusion(t *testing.T) {
 		t.Errorf("of one row: %q", have)
 	}
 }
+
+// TestRecord: what was measured is kept with when and where, comes back the same, and is drawn: a bar for each row, as long as its iops,
+// and a line for each distribution, which only rises.
+func TestRecord(t *testing.T) {
+	r := sample("ssd-raid5", six...)
+	var b bytes.Buffer
+	if err := Save(&b, Meta{Title: "a <b>", Command: "btrlab compare", Machine: [][2]string{{"processor", "two"}}}, r); err != nil {
+		t.Fatal(err)
+	}
+	rec, err := Load(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec.Title != "a <b>" || rec.Command != "btrlab compare" || rec.Machine[0][1] != "two" || rec.Date.IsZero() || len(rec.Sections) != 1 {
+		t.Fatalf("%+v", rec)
+	}
+	c := rec.Sections[0]
+	if c.Heading != heading(r) || c.Conclusion != conclusion(r) || c.Baseline != "locked" || len(c.Rows) != len(six) {
+		t.Fatalf("%+v", c)
+	}
+	for i, m := range c.Rows {
+		row := r.Rows[i]
+		if m.Policy != row.Policy || math.Abs(m.IOPS-row.IOPS) > 0.1 || m.Ratio != row.Ratio || m.Clat != row.Clat || len(m.RoundIOPS) != 3 {
+			t.Errorf("%+v of %+v", m, row)
+		}
+		for k, p := range m.Curve {
+			if have := row.Hist.Rank(int64(p[0])) / 100; math.Abs(have-p[1]) > 1e-5 {
+				t.Errorf("%s: %v of the latencies are within %v ns, and %v in the histogram", m.Policy, p[1], p[0], have)
+			}
+			if k > 0 && (p[0] <= m.Curve[k-1][0] || p[1] <= m.Curve[k-1][1]) {
+				t.Errorf("%s: the distribution goes from %v to %v", m.Policy, m.Curve[k-1], p)
+			}
+		}
+		if len(m.Curve) < 20 || len(m.Curve) > curvePoints+10 {
+			t.Errorf("%s: %d points", m.Policy, len(m.Curve))
+		}
+	}
+	var bars []float64
+	for _, m := range regexp.MustCompile(`<rect x="[0-9.]+" y="\d+" width="([0-9.]+)"`).FindAllStringSubmatch(c.IOPSVector(), -1) {
+		var w float64
+		fmt.Sscan(m[1], &w)
+		bars = append(bars, w/r.Rows[len(bars)].IOPS)
+	}
+	for _, w := range bars {
+		if math.Abs(w/bars[0]-1) > 0.01 {
+			t.Errorf("the bars are not as long as their iops: %v", bars)
+		}
+	}
+	curves := c.ClatVector()
+	if len(bars) != len(six) || strings.Count(curves, `class="curve"`) != len(six) || strings.Count(c.Legend(), "<li>") != len(six) {
+		t.Errorf("%d bars of %d rows:\n%s", len(bars), len(six), curves)
+	}
+	for _, text := range []string{c.IOPSVector(), curves, c.Legend()} {
+		for d := xml.NewDecoder(strings.NewReader(text)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%v in %s", err, text)
+			}
+		}
+	}
+	if _, err := Load([]byte("{")); err == nil {
+		t.Error("half a record is no error")
+	}
+}

@@ -65,7 +65,11 @@ func packed(wasm []byte) ([]byte, error) {
 
 // page is index.html with its parts in their places.
 func (p *Parts) page() ([]byte, error) {
-	parts := []string{"{{wasm_exec.js}}", string(p.WasmExec)}
+	numbers, err := measured()
+	if err != nil {
+		return nil, err
+	}
+	parts := []string{"{{wasm_exec.js}}", string(p.WasmExec), "{{measured}}", numbers}
 	for _, name := range []string{"style.css", "app.js", "worker.js"} {
 		b, err := files.ReadFile(name)
 		if err != nil {

@@ -145,6 +145,13 @@ func TestInChromium(t *testing.T) {
 	b.press("Enter")
 	b.until("document.querySelector('#explore-policy').value === 'unlocked+SETSIZE_DRAIN_FIRST'")
 
+	b.open(site, "#measured")
+	b.until("!document.querySelector('#page-measured').hidden")
+	if text := b.text("#page-measured"); !strings.Contains(text, "ssd-raid5") || !strings.Contains(text, "recorded") {
+		t.Errorf("the measured page says %q", text)
+	}
+	b.shot("measured")
+
 	if len(b.errors) > 0 {
 		t.Errorf("errors on the page:\n%s", strings.Join(b.errors, "\n"))
 	}
