@@ -1,7 +1,7 @@
 // Package grade grades the labs: it reads what a student wrote, puts it into the real write path, and lets the explorer and virtual
 // time judge. Nothing is graded by the host's clock.
 //
-// The answers to lab 1 are schedules and policies, which are run as they are (schedules.go). Those to the other labs are Go: Grade
+// The answers to labs 0 and 1 are schedules, policies and the word never, which are run as they are (schedules.go, levels.go). Those to the other labs are Go: Grade
 // checks the code (check.go), copies it into a folder of the module that the go tool skips, writes a main for it, builds both and
 // runs the program (build.go), which judges (judge.go, search.go) and leaves the rows of the Report. It ends itself when student code takes
 // too much processor time or memory (watch.go).
@@ -96,6 +96,7 @@ func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared}
 
 // Labs are the labs that can be taken, by number.
 var Labs = []*Lab{
+	{N: 0, Folder: "00-warm-up", Title: "Warm-up", Minutes: 10, File: answersFile},
 	{N: 1, Folder: "01-be-the-scheduler", Title: "Be the scheduler", Minutes: 60, File: "schedules.txt"},
 	{N: 4, Folder: "04-truncate-race", Title: "The truncate race", Minutes: 75, File: "setsize.go",
 		allowed: []string{"btrlab/internal/iopath/policy"}, entry: "Steps", want: "func Steps() []policy.SetsizeStep",
@@ -306,7 +307,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	}
 	var err error
 	if l.allowed == nil {
-		r.Rows, err = gradeSchedules(filepath.Join(dir, l.File), o.Progress)
+		r.Rows, err = gradeAnswers(l.N, filepath.Join(dir, l.File), o.Progress)
 	} else {
 		r.Rows, err = l.gradeGo(ctx, root, dir, o)
 	}

@@ -19,6 +19,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 	truncaterace "btrlab/labs/04-truncate-race"
 	rangelock "btrlab/labs/05-range-lock"
@@ -36,6 +37,15 @@ func root(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func lab(t *testing.T, n int) *Lab {
+	t.Helper()
+	l, err := Lookup(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }
 
 var rewrite = flag.Bool("rewrite", false, "write the schedules of lab 1's solution anew, as the explorer finds them")
@@ -58,14 +68,14 @@ func TestRewrite(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "%s = %s\n", k.name, answer)
 	}
-	if err := os.WriteFile(filepath.Join(Labs[0].Dir(root(t)), "instructor", "_solution", "schedules.txt"), []byte(b.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(lab(t, 1).Dir(root(t)), "instructor", "_solution", "schedules.txt"), []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // TestPredict: answers are kept, and come back beside what is right.
 func TestPredict(t *testing.T) {
-	l, dir := Labs[1], t.TempDir()
+	l, dir := lab(t, 4), t.TempDir()
 	copyIn := func(name string) {
 		b, err := os.ReadFile(filepath.Join(l.Dir(root(t)), name))
 		if err != nil {
@@ -105,6 +115,10 @@ func TestPredict(t *testing.T) {
 
 // rejects is what matches the first row that rejects a mutant, where it matters to the student.
 var rejects = map[string]string{
+	"00/all-never":           `^it can be broken, with 1 preemption: x is 1 at the end, want 2`,
+	"00/breaks-the-lock":     `^this is no schedule of the level: step 4: task 1 cannot run`,
+	"00/one-lost":            `^this schedule breaks nothing: x is 2 or 3 at the end`,
+	"00/twice":               `^line 13: one-lock comes twice`,
 	"01/locked-drains-keeps": `^locked\+SETSIZE_DRAIN_FIRST keeps i_rwsem for the whole write`,
 	"04/no-drain":            `^policy\.DIOWait is missing`,
 	"04/endless":             `^setsize\.go:(9|10): Steps took 2s of processor time`,
@@ -337,6 +351,44 @@ func TestNowaitJudged(t *testing.T) {
 		if err != nil || text != want || ok != strings.HasPrefix(want, "0") {
 			t.Errorf("have %v %q %v, want %q", ok, text, err, want)
 		}
+	}
+}
+
+// TestWarmUp: what starts lab 0 has no points, never everywhere has those of the levels that nothing breaks, and an answer that wins is
+// kept in its line.
+func TestWarmUp(t *testing.T) {
+	r, l := root(t), lab(t, 0)
+	x, err := Grade(t.Context(), r, l, Options{})
+	if err != nil || x.Score != 0 || x.Max != 100 || len(x.Rows) != len(levels.All) {
+		t.Fatalf("the starter: %g of %g in %d rows, %v", x.Score, x.Max, len(x.Rows), err)
+	}
+	x, err = Grade(t.Context(), r, l, Options{Dir: filepath.Join(l.Dir(r), "instructor", "_mutants", "all-never")})
+	if err != nil || x.Score != 24 {
+		t.Errorf("never: %g, %v", x.Score, err)
+	}
+	dir := t.TempDir()
+	b, err := os.ReadFile(filepath.Join(l.Dir(r), l.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, l.File), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []string{levels.Never, "3:1"} { // the second one takes the place of the first
+		if err := KeepAnswer(dir, levels.All[0], answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := KeepAnswer(dir, levels.All[0], strings.Repeat("1:1,", 20)); err == nil {
+		t.Error("an answer that grading refuses is kept")
+	}
+	won, err := Won(dir)
+	if err != nil || len(won) != 1 || !won[levels.All[0].Name] {
+		t.Errorf("%v, %v", won, err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, l.File))
+	if want := strings.Replace(string(b), "lost-update = ?", "lost-update = 3:1", 1); err != nil || string(got) != want {
+		t.Errorf("have\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -638,7 +690,7 @@ btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock(...)
 // TestBuildErrors: the compiler speaks of the student's file; what it says of the grader's own is about the function that is called.
 func TestBuildErrors(t *testing.T) {
 	const out = "# btrlab/labs/_grade/04-7/student\nlabs/_grade/04-7/student/setsize.go:9:2: undefined: x\nlabs/_grade/04-7/main.go:13:63: cannot use student.Steps (value)\n"
-	got := Labs[1].buildErrors(out, "labs/_grade/04-7/")
+	got := lab(t, 4).buildErrors(out, "labs/_grade/04-7/")
 	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep: cannot use Steps (value)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("have %q want %q", got, want)
@@ -675,7 +727,7 @@ func TestCancel(t *testing.T) {
 	before := left()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Grade(ctx, r, Labs[1], Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := Grade(ctx, r, lab(t, 4), Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("have %v want %v", err, context.Canceled)
 	}
 	if after := left(); len(after) > len(before) {

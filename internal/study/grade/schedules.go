@@ -11,6 +11,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 )
 
@@ -43,14 +44,37 @@ var lab1 = []task1{
 	{name: "keep-the-writes", asks: "a policy without i_rwsem around the copy loop that does not mix writes", points: 10, scenario: "two-writers-same", keeps: true},
 }
 
+// asked is one task of a lab without Go: a name that the file has an answer to.
+type asked struct {
+	name, asks string
+	points     float64
+	judge      func(answer string, r *Row) error
+}
+
+// askedIn are the tasks of lab n, none for a lab with Go.
+func askedIn(n int, progress func(Progress)) []asked {
+	var l []asked
+	switch n {
+	case 0:
+		for _, k := range levels.All {
+			l = append(l, asked{k.Name, k.Title + ": " + k.Rule(), k.Points, func(answer string, r *Row) error { judgeLevel(k, answer, r); return nil }})
+		}
+	case 1:
+		for _, k := range lab1 {
+			l = append(l, asked{k.name, k.asks, k.points, func(answer string, r *Row) error { return k.judge(answer, r, progress) }})
+		}
+	}
+	return l
+}
+
 // readAnswers reads lines "name = answer"; # starts a comment.
-func readAnswers(path string) (map[string]string, []string, error) {
+func readAnswers(path string, tasks []asked) (map[string]string, []string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	known := map[string]bool{}
-	for _, k := range lab1 {
+	for _, k := range tasks {
 		known[k.name] = true
 	}
 	got := map[string]string{}
@@ -78,9 +102,10 @@ func readAnswers(path string) (map[string]string, []string, error) {
 	return got, bad, nil
 }
 
-// gradeSchedules grades lab 1.
-func gradeSchedules(path string, progress func(Progress)) ([]Row, error) {
-	got, bad, err := readAnswers(path)
+// gradeAnswers grades lab n, which has no Go: path has the answers.
+func gradeAnswers(n int, path string, progress func(Progress)) ([]Row, error) {
+	tasks := askedIn(n, progress)
+	got, bad, err := readAnswers(path, tasks)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &NoFilesError{Dir: filepath.Dir(path), Want: filepath.Base(path)}
 	}
@@ -88,15 +113,15 @@ func gradeSchedules(path string, progress func(Progress)) ([]Row, error) {
 		return nil, err
 	}
 	if len(bad) > 0 {
-		return refused("check", points(1), bad), nil
+		return refused("check", points(n), bad), nil
 	}
 	var rows []Row
-	for _, k := range lab1 {
+	for _, k := range tasks {
 		r := Row{Name: k.name, Asks: k.asks, Max: k.points}
 		answer, ok := got[k.name]
 		if !ok || answer == "" || answer == "?" {
 			r.Result = noAnswer
-		} else if err := k.judge(answer, &r, progress); err != nil {
+		} else if err := k.judge(answer, &r); err != nil {
 			return nil, err
 		}
 		if r.Pass {

@@ -1,0 +1,59 @@
+package grade
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"btrlab/internal/study/levels"
+)
+
+// judgeLevel grades the answer to one level of lab 0.
+func judgeLevel(l *levels.Level, answer string, r *Row) {
+	v := l.Judge(answer)
+	r.Pass, r.Result, r.Schedules = v.Won, v.Says, v.Schedules
+}
+
+// Won says which levels of lab 0 the answers in dir win.
+func Won(dir string) (map[string]bool, error) {
+	tasks := askedIn(0, nil)
+	got, _, err := readAnswers(filepath.Join(dir, answersFile), tasks)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	won := map[string]bool{}
+	for _, l := range levels.All {
+		if a := got[l.Name]; a != "" && a != "?" {
+			won[l.Name] = l.Judge(a).Won
+		}
+	}
+	return won, nil
+}
+
+const answersFile = "answers.txt"
+
+// KeepAnswer enters the answer to a level into the file of answers in dir, and leaves its other lines as they are.
+func KeepAnswer(dir string, l *levels.Level, answer string) error {
+	if len(answer) > maxSchedule {
+		return fmt.Errorf("an answer of %d characters, want at most %d", len(answer), maxSchedule)
+	}
+	path := filepath.Join(dir, answersFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	line, kept := fmt.Sprintf("%s = %s", l.Name, answer), false
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	for i, old := range lines {
+		if name, _, ok := strings.Cut(old, "="); ok && strings.TrimSpace(name) == l.Name {
+			lines[i], kept = line, true
+		}
+	}
+	if !kept {
+		lines = append(lines, line)
+	}
+	return os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
