@@ -14,6 +14,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
@@ -57,15 +58,9 @@ command that replays what was done, with the policy: step takes unlocked where n
 		if !isTerminal(a.out) {
 			return errors.New("step: standard output is no terminal; replay prints a schedule without one")
 		}
-		screen, err := tcell.NewScreen()
-		if err != nil {
-			return fmt.Errorf("step: %w", err)
+		if err := st.run(); err != nil {
+			return err
 		}
-		if err := screen.Init(); err != nil {
-			return fmt.Errorf("step: %w", err)
-		}
-		st.loop(screen)
-		screen.Fini()
 		_, err = fmt.Fprintln(a.out, st.parting())
 		return err
 	}
@@ -74,13 +69,16 @@ command that replays what was done, with the policy: step takes unlocked where n
 
 // stepper is a Play on a screen.
 type stepper struct {
-	s       *scenario.Scenario
-	pol     string
-	own     bool
+	title   string                       // of the program, and what it runs under
+	goal    string                       // the task for the player
+	again   func(schedule string) string // the command that replays
 	play    *timeline.Play
-	chosen  int    // the task that Enter and r are for
-	asking  bool   // for the value of the chosen task's next step
-	typed   string // of it so far
+	about   []string // stands before the help
+	never   bool     // x says that no schedule reaches the goal
+	said    bool     // that none does
+	chosen  int      // the task that Enter and r are for
+	asking  bool     // for the value of the chosen task's next step
+	typed   string   // of it so far
 	help    bool
 	message string // of the last key
 }
@@ -92,7 +90,33 @@ func newStepper(s *scenario.Scenario, pol, schedule string, own bool) (*stepper,
 	if err != nil {
 		return nil, err
 	}
-	return &stepper{s: s, pol: pol, own: own, play: p}, nil
+	again := func(schedule string) string { return scenario.ReplayCommand(s.Name, pol, schedule, own) }
+	return &stepper{title: s.Name + ", policy " + pol, goal: s.Aim(), again: again, play: p}, nil
+}
+
+// run shows the stepper on the terminal until the user leaves.
+func (st *stepper) run() error {
+	screen, err := tcell.NewScreen()
+	if err != nil {
+		return fmt.Errorf("step: %w", err)
+	}
+	if err := screen.Init(); err != nil {
+		return fmt.Errorf("step: %w", err)
+	}
+	st.loop(screen)
+	screen.Fini()
+	return nil
+}
+
+// answered is what the user has found when it ends: never, or the schedule of a violation; else nothing.
+func (st *stepper) answered() string {
+	switch {
+	case st.said:
+		return levels.Never
+	case st.play.Over() && st.play.Trace().Kind != explore.OK:
+		return st.play.Schedule()
+	}
+	return ""
 }
 
 // loop draws and obeys until the user leaves.
@@ -157,6 +181,9 @@ func (st *stepper) key(ev *tcell.EventKey) bool {
 			st.play.Restart()
 		case r == '?' || r == 'h':
 			st.help = true
+		case r == 'x' && st.never:
+			st.said = true
+			return false
 		case r == 'q':
 			return false
 		}
@@ -252,7 +279,7 @@ func (st *stepper) parting() string {
 }
 
 func (st *stepper) command(w int) string {
-	return prose.Command("replay: ", scenario.ReplayCommand(st.s.Name, st.pol, st.play.Schedule(), st.own), w)
+	return prose.Command("replay: ", st.again(st.play.Schedule()), w)
 }
 
 var stepHelp = []string{
@@ -323,9 +350,9 @@ func (st *stepper) draw(screen tcell.Screen) {
 		c.put(w-n, 0, n, plain.Reverse(true), schedule)
 		room -= n
 	}
-	c.put(0, 0, room, plain.Reverse(true), fmt.Sprintf(" step %d of %s, policy %s", st.play.At(), st.s.Name, st.pol))
+	c.put(0, 0, room, plain.Reverse(true), fmt.Sprintf(" step %d of %s", st.play.At(), st.title))
 	y := 1
-	for i, line := range prose.Words("Goal: "+st.s.Aim(), w) {
+	for i, line := range prose.Words("Goal: "+st.goal, w) {
 		if i < 2 {
 			c.put(0, y, w, bold, line)
 			y++
@@ -335,7 +362,7 @@ func (st *stepper) draw(screen tcell.Screen) {
 	y++
 	c.put(0, h-1, w, plain.Reverse(true), " 0-9 step  r run on  u undo  n next  f finish  b begin  ? help  q quit")
 	if st.help {
-		for i, line := range stepHelp {
+		for i, line := range slices.Concat(st.about, stepHelp) {
 			c.put(2, y+1+i, w-2, plain, line)
 		}
 		return
@@ -405,7 +432,7 @@ func (st *stepper) foot(w, n int) []string {
 	}
 	var head []string
 	if st.play.Trace().Kind != explore.OK {
-		head = prose.Words("GOAL REACHED: "+st.s.Aim(), w)
+		head = prose.Words("GOAL REACHED: "+st.goal, w)
 	}
 	end := strings.Split(st.command(w), "\n")
 	end = append(end, st.note()...)

@@ -146,7 +146,8 @@ func chooser(t *testing.T, schedule string) *stepper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stepper{s: &scenario.Scenario{Name: "toy", Goal: "copy all"}, pol: "locked", play: p}
+	return &stepper{title: "toy, policy locked", goal: "copy all", play: p,
+		again: func(schedule string) string { return scenario.ReplayCommand("toy", "locked", schedule, false) }}
 }
 
 // A choice of the program is one of the player: step asks for the value, takes it back, and the schedule has it.

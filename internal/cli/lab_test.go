@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"btrlab/internal/study/levels"
+)
+
+// TestLabRun: a level is lost or won by an argument; what wins is kept, and then the next level is named.
+func TestLabRun(t *testing.T) {
+	dir := t.TempDir()
+	answers := filepath.Join(dir, "answers.txt")
+	if err := os.WriteFile(answers, []byte("# mine\nlost-update = ?\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want []string
+	}{
+		{"run 0", 0, []string{"lost-update    Two increments", "next: btrlab lab run 0 lost-update"}},
+		{"run 0 lost-update", 0, []string{"0 a          1 b\nr = x        r = x\n", "x is 2 at the end", "lab run 0 lost-update SCHEDULE, or never"}},
+		{"run 0 lost-update 2:1", 1, []string{"LOST: this schedule breaks nothing: x is 2 at the end"}},
+		{"run 0 lost-update never", 1, []string{"LOST: it can be broken, with 1 preemption: x is 1 at the end, want 2"}},
+		{"run 0 lost-update 2:5", 2, []string{"lost-update: this is no schedule of the level: step 2"}},
+		{"run 0 no-level 2:1", 2, []string{`unknown level "no-level"`}},
+		{"run 4", 2, []string{`lab "4" has no levels`}},
+		{"grade 0 --replay lost-update=2:1", 2, []string{"use btrlab lab run"}},
+		{"run 0 lost-update 3:1", 0, []string{"WON: broken (oracle), with 1 preemption", ">3-4", "this is a preemption", "next: btrlab lab run 0 three-lost"}},
+		{"run 00 one-lock never", 0, []string{"WON: never: exhausted: 2 schedules; in each of them x is 2 at the end"}},
+		{"run 0", 0, []string{"Two increments               won", "One lock                     won", "next: btrlab lab run 0 three-lost"}},
+	} {
+		args := append([]string{"lab"}, strings.Fields(c.args)...)
+		if args[1] == "run" {
+			args = append(args, "--dir", dir)
+		}
+		var out, errw bytes.Buffer
+		code := Main(args, strings.NewReader(""), &out, &errw)
+		for _, want := range c.want {
+			if text := out.String() + errw.String(); code != c.code || !strings.Contains(text, want) {
+				t.Errorf("%s: exit %d, want %d, %q in\n%s", c.args, code, c.code, want, text)
+			}
+		}
+	}
+	if b, err := os.ReadFile(answers); err != nil || string(b) != "# mine\nlost-update = 3:1\none-lock = never\n" {
+		t.Errorf("kept is %q, %v", b, err)
+	}
+}
+
+// TestLevelOnScreen: the stepper plays a level: its story and program first, then the lines; x says never, an end that breaks the rule is a schedule.
+func TestLevelOnScreen(t *testing.T) {
+	l, err := levels.Lookup("three-forks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *stepper {
+		st, err := levelStepper(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	st := begin()
+	screen := simulated(t, 80, 24)
+	text := look(st, screen)
+	for _, want := range []string{"Goal: find a schedule after which this is not so, or say never: every task", "Three philosophers", "0 plato     1 hypatia    2 laozi", "lock f      lock g       lock h", "say never"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the first screen has no %q:\n%s", want, text)
+		}
+	}
+	press(st, " ")
+	if text = look(st, screen); !strings.Contains(text, "lock h") || strings.Contains(text, "Three philosophers") {
+		t.Errorf("the program does not begin:\n%s", text)
+	}
+	press(st, "021")
+	if text = look(st, screen); st.answered() != "4:2,5:1" || !strings.Contains(text, "VIOLATED (deadlock)") || !strings.Contains(text, "lab run 0 three-forks '4:2,5:1'") {
+		t.Errorf("have %q\n%s", st.answered(), text)
+	}
+	st = begin()
+	if press(st, " "); st.answered() != "" {
+		t.Errorf("have %q before the first step", st.answered())
+	}
+	if press(st, "f"); st.answered() != "" {
+		t.Errorf("have %q for an end that keeps the rule", st.answered())
+	}
+	if press(st, "x") || st.answered() != levels.Never {
+		t.Errorf("x does not leave, or says %q", st.answered())
+	}
+}
