@@ -14,6 +14,8 @@ import (
 // README shows what `reproduce` prints. It is the same on every machine, so README is wrong as soon as a constant of virtual time, of the
 // device or of the write path moves one figure. The run on a small file is held by every `go test`, the other one by make bench.
 
+var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|iops) +simulated`)
+
 var reproduced = regexp.MustCompile("`(reproduce 00[0-9] [^`\n]*)`")
 
 // readmeRuns are the commands in README that have a table after them, and the lines of it.
@@ -24,8 +26,7 @@ func readmeRuns(t *testing.T) map[string][]string {
 	runs := map[string][]string{}
 	parts := strings.Split(string(b), "```")
 	for i := 1; i < len(parts); i += 2 {
-		if !strings.Contains(parts[i], "clat p") && !strings.Contains(parts[i], "clat avg") && !strings.Contains(parts[i], "read  simulated") &&
-			!strings.Contains(parts[i], "iops  simulated") {
+		if !reproducedTable.MatchString(parts[i]) {
 			continue
 		}
 		l := reproduced.FindAllStringSubmatch(parts[i-1], -1)

@@ -376,7 +376,7 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 	}
 	say("seed %s: %s, file of %.4g GiB, %g virtual seconds; content %s", r.Seed, filepath.Base(r.Job), float64(r.Size)/(1<<30), r.Seconds, r.Content)
 	b.WriteByte('\n')
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.AlignRight) // of 80 columns
 	if r.Rows[0].Published.Read > 0 {
 		say("throughput in MiB/s:")
 		b.WriteByte('\n')
