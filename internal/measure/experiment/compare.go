@@ -621,6 +621,18 @@ func (r *Result) writeLogs(b *strings.Builder) {
 	w.Flush()
 }
 
+// imageWord is what became of the row's image, in a word.
+func (r *Row) imageWord() string {
+	read, checked := r.Content != Unverified, r.Check != Unchecked
+	switch {
+	case read && r.Content != "ok" || checked && r.Check != "clean":
+		return "WRONG"
+	case read || checked:
+		return "ok"
+	}
+	return "-"
+}
+
 func (r *Result) writeText(out io.Writer) error {
 	var b strings.Builder
 	model := r.Model
@@ -628,23 +640,14 @@ func (r *Result) writeText(out io.Writer) error {
 		model = "none"
 	}
 	fmt.Fprintf(&b, "job %s, device %s, model %s, %d rounds of %gs\n", r.Job, r.Device, model, r.Rounds, r.Runtime)
-	fmt.Fprintf(&b, "ratio is of iops to %s, latencies are clat, data is what was read back\n\n", r.Baseline)
+	fmt.Fprintf(&b, "%s\n\n", prose.Wrap("ratio is of iops to "+r.Baseline+", latencies are clat, image says whether it is clean and reads back as it was written", prose.Width))
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.AlignRight) // of 80 columns
-	fmt.Fprintln(w, "policy\tiops\tratio\tmin-max\tmean\tp50\tp99\tp99.9\tmax\tdata\tcheck\t")
-	word := func(v, good string) string {
-		switch v {
-		case good:
-			return v
-		case Unverified, Unchecked:
-			return "-"
-		}
-		return "WRONG"
-	}
+	fmt.Fprintln(w, "policy\tiops\tratio\tmin-max\tmean\tp50\tp99\tp99.9\tmax\timage\t")
 	for _, row := range r.Rows {
 		c := row.Clat
-		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f-%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.Policy, Count(row.IOPS), row.Ratio, row.RatioMin, row.RatioMax,
+		fmt.Fprintf(w, "%s\t%s\t%.2f\t%.2f-%.2f\t%s\t%s\t%s\t%s\t%s\t%s\t\n", row.Policy, Count(row.IOPS), row.Ratio, row.RatioMin, row.RatioMax,
 			Nanos(c.Mean), Nanos(float64(c.P50)), Nanos(float64(c.P99)), Nanos(float64(c.P999)), Nanos(float64(c.Max)),
-			word(row.Content, "ok"), word(row.Check, "clean"))
+			row.imageWord())
 	}
 	w.Flush()
 	r.writePairs(&b)

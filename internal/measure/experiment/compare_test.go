@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -558,5 +559,32 @@ func TestNowaitCosts(t *testing.T) {
 	}
 	if strings.Contains(text, "after 0.00") {
 		t.Errorf("a row without such requests has costs:\n%s", b.String())
+	}
+}
+
+// The table says of each image in a word what became of it, and fits a terminal of 80 columns with the longest names and figures.
+func TestImageWord(t *testing.T) {
+	res := &Result{Job: "j", Baseline: "unlocked-drain"}
+	want := []string{"ok", "ok", "ok", "-", "WRONG", "WRONG"}
+	for _, c := range [][2]string{{"ok", "clean"}, {"ok", Unchecked}, {Unverified, "clean"}, {Unverified, Unchecked}, {"block 3 differs", "clean"}, {"ok", "2 found"}} {
+		row := &Row{Policy: "unlocked-drain", IOPS: 71785, Ratio: 1.55, RatioMin: 1.45, RatioMax: 1.55, Content: c[0], Check: c[1]}
+		row.Clat.Mean, row.Clat.P50, row.Clat.P99, row.Clat.P999, row.Clat.Max = 5.47e6, 55000, 44.3e6, 70.8e6, 86.6e6
+		res.Rows = append(res.Rows, row)
+	}
+	var b strings.Builder
+	if err := res.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	var have []string
+	for line := range strings.Lines(b.String()) {
+		if line = strings.TrimSuffix(line, "\n"); len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+		if f := strings.Fields(line); len(f) == 10 && f[0] == "unlocked-drain" {
+			have = append(have, f[9])
+		}
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("have %q, want %q in\n%s", have, want, &b)
 	}
 }
