@@ -257,15 +257,21 @@ func TestNoWait(t *testing.T) {
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.DropCache(0, 0); err != nil {
-		t.Fatal(err)
-	}
 	if fs, _ := FileSystem(f.path); fs == "tmpfs" {
 		t.Skip("the page cache of a tmpfs is all it has")
 	}
-	if n, err := f.Transfer(Read, false, p, 0, NoWait); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("dropped from the cache: have %d, %v, want EAGAIN", n, err)
+	// The kernel keeps a page that somebody else holds just now, reclaim say: it is asked again.
+	var n int
+	var err error
+	for range 100 {
+		if err := f.DropCache(0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if n, err = f.Transfer(Read, false, p, 0, NoWait); errors.Is(err, unix.EAGAIN) {
+			return
+		}
 	}
+	t.Errorf("dropped from the cache: have %d, %v, want EAGAIN", n, err)
 }
 
 // BenchmarkSystemCall is what the runtime's bookkeeping adds to a system call: the same call with it, and without.
