@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -443,42 +444,22 @@ func TestUnalignedQueuedModel(t *testing.T) {
 // TestUnalignedCrash: tasks keep direct writes of sectors in flight, in blocks that were written and in preallocated ones, and the file is synced
 // after each round. After a crash the image is clean, and each sector holds what the last fsync has promised or what was written since.
 func TestUnalignedCrash(t *testing.T) {
-	const tasks, depth, blocks, rounds = 4, 4, 16, 8
+	const tasks, depth, blocks = 4, 4, 16
 	for _, p := range policy.UnalignedNames() {
 		t.Run(p, func(t *testing.T) {
-			var log *dm.LogWrites
-			x := fstest.New(t, fstest.Policy(p), fstest.Size(128<<20), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
-				log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
-				return log
-			}))
-			f := x.Create("/f")
-			x.Must(f.SetFlags(x.T, nocow))
-			x.Must(f.Fallocate(x.T, 0, 0, blocks*4096))
-			must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, blocks/2*4096), 0))
-			x.Must(x.FS.Sync(x.T))
-			var wrote [blocks * 8][]byte           // of each sector: the byte of each write, in order
-			var synced [rounds + 1][blocks * 8]int // of each mark: how many of them were synced
-			for s := range wrote {
-				wrote[s] = []byte{0}
-				if s < blocks/2*8 {
-					wrote[s][0] = 1
-				}
-				synced[0][s] = 1
-			}
-			log.Mark(x.T, "0")
-			for n := 1; n <= rounds; n++ {
+			crashRounds(t, p, blocks, 512, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
+				var mu sync.Mutex
 				parallel(x.T, tasks, func(tk *sched.Task, i int) { // task i has two sectors of each block
 					r := rand.New(rand.NewPCG(uint64(i), uint64(n)))
 					var res [depth]result
 					for j, b := range r.Perm(blocks)[:depth] {
 						first, sectors := b*8+i*2, 1+r.IntN(2)
+						mu.Lock()
 						for s := first; s < first+sectors; s++ {
-							wrote[s] = append(wrote[s], byte(n+1))
+							wrote(s)
 						}
-						got, err := f.WriteIter(tk, kiocb.Request{Pos: uint64(first) * 512, Flags: kiocb.Direct, Done: &res[j]}, iopath.Source{Buf: bytes.Repeat([]byte{byte(n + 1)}, sectors*512)})
-						if err != errno.EIOCBQUEUED {
-							res[j].Complete(tk, got, err)
-						}
+						mu.Unlock()
+						res[j].submit(tk, f, kiocb.Request{Pos: uint64(first) * 512, Flags: kiocb.Direct}, bytes.Repeat([]byte{byte(n + 1)}, sectors*512))
 					}
 					for j := range depth {
 						if res[j].wait(); res[j].err != nil {
@@ -486,39 +467,79 @@ func TestUnalignedCrash(t *testing.T) {
 						}
 					}
 				})
-				x.Must(f.Fsync(x.T))
-				for s := range wrote {
-					synced[n][s] = len(wrote[s])
-				}
-				log.Mark(x.T, strconv.Itoa(n))
-			}
-			images := 0
-			x.Must(log.Images(x.T, dm.ImageOptions{SectorBytes: 4096, Subsets: 2, Seed: 9}, func(tk *sched.Task, m dm.Image) error {
-				k, err := strconv.Atoi(m.Mark)
-				if err != nil {
-					return nil // before the first
-				}
-				images++
-				if r := must(check.Check(tk, m.Dev, check.Options{})); !r.Clean {
-					return fmt.Errorf("%s after %d: %d findings, first %v", m.Name, k, len(r.Findings), r.Findings[0])
-				}
-				g := must(fs.Open(tk, m.Dev, fs.Options{ReadOnly: true}))
-				h := must(g.OpenFile(tk, "/f", fs.O_RDONLY, 0))
-				got := readFull(t, tk, h.ReadAt, make([]byte, blocks*4096), 0)
-				for s := range wrote {
-					v := got[s*512]
-					may := wrote[s][synced[k][s]-1 : synced[min(k+1, rounds)][s]]
-					if !bytes.Equal(got[s*512:s*512+512], bytes.Repeat([]byte{v}, 512)) || !bytes.Contains(may, []byte{v}) {
-						return fmt.Errorf("%s after fsync %d: sector %d holds %d, want one of %v", m.Name, k, s, v, may)
-					}
-				}
-				x.Must(h.Close(tk))
-				return g.Close(tk)
-			}))
-			if images < 4*rounds {
-				t.Errorf("only %d crash images of %d rounds", images, rounds)
-			}
-			x.Must(f.Close(x.T))
+			})
 		})
 	}
+}
+
+// submit asks for a write that may be queued; wait waits for its end.
+func (r *result) submit(t *sched.Task, f *fs.File, rq kiocb.Request, p []byte) {
+	rq.Done = r
+	if n, err := f.WriteIter(t, rq, iopath.Source{Buf: p}); err != errno.EIOCBQUEUED {
+		r.Complete(t, n, err)
+	}
+}
+
+// crashRounds cuts the power anywhere in eight rounds of writes of a NOCOW file, whose first half is written, with byte 1, and whose second half
+// is preallocated. Round n writes bytes n+1 and reports each write of a unit, of so many bytes, by wrote; the file is synced after it. After a
+// crash the image is clean, and each unit holds what the last fsync has promised or what was written since.
+func crashRounds(t *testing.T, spec string, blocks, unit int, round func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int))) {
+	const rounds = 8
+	var log *dm.LogWrites
+	x := fstest.New(t, fstest.Policy(spec), fstest.Size(128<<20), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
+		log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
+		return log
+	}))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, nocow))
+	x.Must(f.Fallocate(x.T, 0, 0, int64(blocks)*4096))
+	must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, blocks/2*4096), 0))
+	x.Must(x.FS.Sync(x.T))
+	units := blocks * 4096 / unit
+	wrote := make([][]byte, units) // of each unit: the byte of each write, in order
+	var synced [rounds + 1][]int   // of each mark: how many of them were synced
+	for s := range wrote {
+		wrote[s] = []byte{0}
+		if s < units/2 {
+			wrote[s][0] = 1
+		}
+	}
+	for n := range rounds + 1 {
+		if n > 0 {
+			round(x, f, n, func(s int) { wrote[s] = append(wrote[s], byte(n+1)) })
+			x.Must(f.Fsync(x.T))
+		}
+		for s := range wrote {
+			synced[n] = append(synced[n], len(wrote[s]))
+		}
+		log.Mark(x.T, strconv.Itoa(n))
+	}
+	images := 0
+	x.Must(log.Images(x.T, dm.ImageOptions{SectorBytes: 4096, Subsets: 2, Seed: 9}, func(tk *sched.Task, m dm.Image) error {
+		k, err := strconv.Atoi(m.Mark)
+		if err != nil {
+			return nil // before the first
+		}
+		images++
+		if r := must(check.Check(tk, m.Dev, check.Options{})); !r.Clean {
+			return fmt.Errorf("%s after %d: %d findings, first %v", m.Name, k, len(r.Findings), r.Findings[0])
+		}
+		g := must(fs.Open(tk, m.Dev, fs.Options{ReadOnly: !policy.MustParse(spec).FsyncLog})) // a log is replayed
+		h := must(g.OpenFile(tk, "/f", fs.O_RDONLY, 0))
+		got := readFull(t, tk, h.ReadAt, make([]byte, blocks*4096), 0)
+		for s := range wrote {
+			v := got[s*unit]
+			may := wrote[s][synced[k][s]-1 : synced[min(k+1, rounds)][s]]
+			if !bytes.Equal(got[s*unit:(s+1)*unit], bytes.Repeat([]byte{v}, unit)) || !bytes.Contains(may, []byte{v}) {
+				return fmt.Errorf("%s after fsync %d: unit %d holds %d, want one of %v", m.Name, k, s, v, may)
+			}
+		}
+		x.Must(h.Close(tk))
+		return g.Close(tk)
+	}))
+	if images < 4*rounds {
+		t.Errorf("only %d crash images of %d rounds", images, rounds)
+	}
+	t.Logf("%d crash images", images)
+	x.Must(f.Close(x.T))
 }

@@ -498,7 +498,7 @@ func (w *write) placeBlocking(t *sched.Task, start, end uint64) (place.Extent, e
 		return x, errno.ENOTBLK // sectors may be on their way to what is there
 	}
 	if !w.rsv.HasData() {
-		return x, errno.ENOSPC
+		return x, errno.ENOSPC // as in Linux also where it was a quota
 	}
 	return pl.Allocate(t, w.ip, start, end)
 }

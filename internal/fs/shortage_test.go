@@ -1,0 +1,290 @@
+package fs_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+)
+
+// TestDirectErrorInTheMiddle: one of the three bios of a direct write fails, each in turn. The write is EIO and names the place; so is the next
+// fsync. In place the other parts are on the device; elsewhere the file has nothing of the write. Nothing is reserved, the image is clean, and
+// the same write goes well afterwards.
+func TestDirectErrorInTheMiddle(t *testing.T) {
+	fstest.OneTask(t)
+	const part, parts = 1 << 20, 3
+	for _, c := range directFiles {
+		t.Run(c.name, func(t *testing.T) {
+			var dev *dm.Flakey
+			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				dev = dm.NewFlakey(d)
+				return dev
+			}))
+			for i := range 2 * parts {
+				queued, bad := i >= parts, i%parts
+				f := x.Create(fmt.Sprintf("/f%d", i))
+				x.Must(f.SetFlags(x.T, c.flags))
+				if c.prealloc {
+					x.Must(f.Fallocate(x.T, 0, 0, parts*part))
+				}
+				must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, parts*part), 0))
+				x.Must(f.Fsync(x.T))
+				p := bytes.Repeat([]byte{2}, parts*part)
+				var r result
+				write := func() (int, error) {
+					if !queued {
+						return f.WriteDirect(x.T, p, 0)
+					}
+					r.submit(x.T, f, kiocb.Request{Flags: kiocb.Direct}, p)
+					r.wait()
+					return r.n, r.err
+				}
+				dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1 + int64(bad)})
+				n, err := write()
+				dev.Set()
+				if n != 0 || !errors.Is(err, errno.EIO) || !strings.Contains(err.Error(), fmt.Sprintf("at %d:", bad*part)) || queued && r.calls.Load() != 1 {
+					t.Errorf("bio %d fails, queued %v: have %d, %v want 0, EIO at %d", bad, queued, n, err, bad*part)
+				}
+				if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
+					t.Errorf("the first fsync after it: have %v want EIO", err)
+				}
+				x.Must(f.Fsync(x.T))
+				x.Must(x.FS.Sync(x.T))
+				f.Inode().CheckQuiescent(x.T)
+				want := bytes.Repeat([]byte{1}, parts*part)
+				if f.Inode().Nocow() {
+					copy(want, p)
+					copy(want[bad*part:], bytes.Repeat([]byte{1}, part))
+				}
+				if have := readFull(t, x.T, f.ReadDirect, make([]byte, parts*part), 0); !bytes.Equal(have, want) {
+					t.Errorf("bio %d fails, queued %v: the file differs from byte %d on", bad, queued, differs(have, want))
+				}
+				r = result{}
+				if n, err := write(); n != len(p) || err != nil {
+					t.Errorf("the write after it: %d, %v", n, err)
+				}
+				if have := readFull(t, x.T, f.ReadDirect, make([]byte, parts*part), 0); !bytes.Equal(have, p) {
+					t.Errorf("after it the file differs from byte %d on", differs(have, p))
+				}
+				x.Must(f.Close(x.T))
+				x.Must(x.FS.Unlink(x.T, fmt.Sprintf("/f%d", i)))
+			}
+		})
+	}
+}
+
+// shortWrites are writes that need space at different places. The file is NOCOW unless flags say otherwise, its bytes are 1.
+var shortWrites = []struct {
+	name   string
+	flags  uint64
+	layout func(x *fstest.Fixture, f *fs.File)
+	off, n int
+}{
+	{"in place", nocow, written(64 << 10), 16 << 10, 16 << 10},
+	{"two extents", nocow, func(x *fstest.Fixture, f *fs.File) {
+		written(32<<10)(x, f)
+		x.WriteAt(f, bytes.Repeat([]byte{1}, 32<<10), 32<<10)
+	}, 0, 64 << 10},
+	{"written and a hole", nocow, func(x *fstest.Fixture, f *fs.File) {
+		written(32<<10)(x, f)
+		x.Must(f.Truncate(x.T, 64<<10))
+	}, 16 << 10, 32 << 10},
+	{"hole", nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Truncate(x.T, 64<<10)) }, 16 << 10, 32 << 10},
+	{"prealloc", nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Fallocate(x.T, 0, 0, 64<<10)) }, 16 << 10, 16 << 10},
+	{"beyond EOF", nocow, written(10 << 10), 32 << 10, 16 << 10},
+	{"copy on write", 0, written(64 << 10), 16 << 10, 32 << 10},
+	{"sectors", nocow, written(64 << 10), 17 << 10, 1 << 10},
+	{"sectors of an unwritten block", nocow, func(x *fstest.Fixture, f *fs.File) { x.Must(f.Fallocate(x.T, 0, 0, 64<<10)) }, 17 << 10, 1 << 10},
+}
+
+func written(n int) func(x *fstest.Fixture, f *fs.File) {
+	return func(x *fstest.Fixture, f *fs.File) {
+		x.WriteAt(f, bytes.Repeat([]byte{1}, n), 0)
+		x.Must(f.Fsync(x.T))
+	}
+}
+
+// leave takes all space of a kind but so many bytes, until end gives it back.
+func leave(t *sched.Task, m *spaceinfo.Info, bytes uint64) (end func()) {
+	taken := uint64(0)
+	for n := uint64(1) << 40; n >= format.SectorSize; n /= 2 {
+		for m.Reserve(t, n, spaceinfo.NoFlush) == nil {
+			taken += n
+		}
+	}
+	m.Release(t, min(bytes, taken))
+	taken -= min(bytes, taken)
+	return func() { m.Release(t, taken) }
+}
+
+// TestShortages: each kind of write on a file system that has so much space left, from nothing on in small steps, so that it runs out at each of
+// its places in turn: for data, for metadata, and under a quota. A write is done as far as it says and no further, its error is ENOSPC or
+// EDQUOT, or EAGAIN with NOWAIT, and it leaves nothing reserved, nothing locked and no snapshot waiting. A direct write that cannot go in place
+// after all is ENOSPC under a quota as well, as in Linux.
+func TestShortages(t *testing.T) {
+	fstest.OneTask(t)
+	modes := []struct {
+		name   string
+		flags  kiocb.Flags
+		queued bool
+	}{{"direct", kiocb.Direct, false}, {"queued durable", kiocb.Direct | kiocb.DSync, true}, {"direct NOWAIT", kiocb.Direct | kiocb.Nowait, false},
+		{"buffered", 0, false}, {"buffered NOWAIT", kiocb.Nowait, false}}
+	for _, short := range []struct {
+		name  string
+		err   error
+		steps int
+		leave func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) (end func())
+	}{
+		{"data", errno.ENOSPC, 6, func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) func() {
+			return leave(sched.NewTask("other"), sp.Data(), step*8<<10)
+		}},
+		{"metadata", errno.ENOSPC, 6, func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) func() {
+			return leave(sched.NewTask("other"), sp.Metadata(), step*128<<10)
+		}},
+		{"quota", errno.EDQUOT, 8, func(x *fstest.Fixture, sp *spaceinfo.Space, step uint64) func() {
+			rfer, _ := counts(x, format.FS_TREE_OBJECTID)
+			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, rfer+step*16<<10, false, false))
+			return func() { x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, 0, false, true)) }
+		}},
+	} {
+		for _, spec := range []string{"unaligned-check-first!DIO_CSUM_BUFFERED", "nowait-strict"} {
+			t.Run(short.name+"/"+spec, func(t *testing.T) {
+				x := fstest.New(t, fstest.Policy(spec), fstest.Size(64<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
+				if short.name == "quota" {
+					x.Must(x.FS.EnableQuota(x.T))
+				} else { // no chunk more
+					fill := x.Create("/fill")
+					for n := int64(16 << 20); n >= 4096; {
+						if err := fill.Fallocate(x.T, 0, int64(fill.Size(x.T)), n); err != nil {
+							n /= 2
+						}
+					}
+					x.Must(fill.Close(x.T))
+					x.Must(x.FS.Unlink(x.T, "/fill"))
+				}
+				failed, done := 0, 0
+				for _, w := range shortWrites {
+					for _, m := range modes {
+						what := m.name + " " + w.name
+						for step := range short.steps {
+							f := x.Create("/f")
+							x.Must(f.SetFlags(x.T, w.flags))
+							w.layout(x, f)
+							x.Must(x.FS.Sync(x.T))
+							x.FS.DropCaches(x.T)
+							want := x.ReadFile("/f")
+							x.FS.DropCaches(x.T)
+							ip := f.Inode()
+							sp := ip.FS.Space
+							data, meta := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse
+							p := bytes.Repeat([]byte{2}, w.n)
+							end := short.leave(x, sp, uint64(step))
+							var r result
+							rq := kiocb.Request{Pos: uint64(w.off), Flags: m.flags, File: f}
+							if m.queued {
+								r.submit(x.T, f, rq, p)
+								r.wait()
+							} else {
+								n, err := f.WriteIter(x.T, rq, iopath.Source{Buf: p})
+								r.Complete(x.T, n, err)
+							}
+							end()
+							nowait := m.flags&kiocb.Nowait != 0
+							switch {
+							case r.err == nil && (r.n == w.n || nowait && r.n > 0):
+								done++
+							case errors.Is(r.err, short.err), !nowait && m.flags&kiocb.Direct != 0 && errors.Is(r.err, errno.ENOSPC), nowait && errors.Is(r.err, errno.EAGAIN), nowait && errors.Is(r.err, errno.EOPNOTSUPP):
+								failed++
+							default:
+								t.Errorf("%s, step %d: %d bytes, %v", what, step, r.n, r.err)
+							}
+							if wrote := w.off + r.n; r.n > 0 {
+								want = append(want, make([]byte, max(0, wrote-len(want)))...)
+								copy(want[w.off:], p[:r.n])
+							}
+							if n := ip.Root.SnapshotLock.Writers(); n != 0 || ip.DIO.Load() != 0 {
+								t.Errorf("%s, step %d: %d writers keep snapshots out, dio count %d", what, step, n, ip.DIO.Load())
+							}
+							wantWithin(x)
+							ip.CheckQuiescent(x.T)
+							if d, m := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse; d != data || m != meta {
+								t.Errorf("%s, step %d: data may_use %d, %d before; metadata %d, %d before", what, step, d, data, m, meta)
+							}
+							x.FS.DropCaches(x.T)
+							if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
+								t.Errorf("%s, step %d: %d bytes, %v, and the file has %d bytes, want %d%s", what, step, r.n, r.err, len(have), len(want), diffAt(have, want))
+							}
+							x.Must(f.Close(x.T))
+							x.Must(x.FS.Unlink(x.T, "/f"))
+						}
+					}
+				}
+				if t.Logf("%d failed, %d done", failed, done); failed < 50 || done < 50 {
+					t.Errorf("%d writes failed and %d did not, want 50 of each", failed, done)
+				}
+			})
+		}
+	}
+}
+
+// TestNowaitCrash: tasks keep direct writes in flight, queued and with NOWAIT, and write through the page cache with NOWAIT, in blocks that were
+// written and in preallocated ones, and the file is synced after each round. A write that is EAGAIN is made again without NOWAIT, as by a
+// worker. After a crash the image is clean, and each block holds what the last fsync has promised or what was written since.
+func TestNowaitCrash(t *testing.T) {
+	const tasks, depth, blocks = 4, 6, 48
+	for _, spec := range []string{"nowait-5.19", "nowait-6.1", "nowait-6.1+FSYNC_LOG", "nowait-strict+FSYNC_LOG"} {
+		t.Run(spec, func(t *testing.T) {
+			var counts [tasks]sched.Counts
+			again := 0
+			crashRounds(t, spec, blocks, 4096, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
+				var list [tasks][]int // the blocks of each task, of which it writes depth
+				for i := range tasks {
+					list[i] = rand.New(rand.NewPCG(uint64(i), uint64(n))).Perm(blocks / tasks)[:depth]
+					for _, b := range list[i] {
+						wrote(b*tasks + i)
+					}
+				}
+				parallel(x.T, tasks, func(tk *sched.Task, i int) {
+					tk.Counts = &counts[i]
+					var res [depth]result
+					p := bytes.Repeat([]byte{byte(n + 1)}, 4096)
+					for j, b := range list[i] {
+						rq := kiocb.Request{Pos: uint64(b*tasks+i) * 4096, Flags: []kiocb.Flags{kiocb.Direct, kiocb.Direct | kiocb.Nowait, kiocb.Nowait}[j%3]}
+						if rq.Flags&kiocb.Nowait != 0 {
+							got, err := f.WriteIter(tk, rq, iopath.Source{Buf: p})
+							if !errors.Is(err, errno.EAGAIN) && !errors.Is(err, errno.EOPNOTSUPP) {
+								res[j].Complete(tk, got, err)
+								continue
+							}
+							rq.Flags &^= kiocb.Nowait
+						}
+						res[j].submit(tk, f, rq, p)
+					}
+					for j := range depth {
+						if res[j].wait(); res[j].err != nil || res[j].n != len(p) {
+							t.Errorf("%d bytes, %v", res[j].n, res[j].err)
+						}
+					}
+				})
+			})
+			for i := range counts {
+				again += int(counts[i].Punts())
+			}
+			t.Logf("%d writes were EAGAIN", again)
+		})
+	}
+}
