@@ -59,6 +59,8 @@ func (d *Desk) answer(what string, args []byte) (any, error) {
 		return with(args, d.move)
 	case "timeline":
 		return with(args, d.timeline)
+	case "never":
+		return with(args, d.never)
 	case "explore":
 		return with(args, d.explore)
 	case "exhibit":

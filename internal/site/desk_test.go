@@ -89,7 +89,7 @@ func TestGame(t *testing.T) {
 	}
 	var other Desk
 	let.At++ // a place in the middle of that schedule
-	again := ask[View](t, &other, "open", Place{let.Scenario, let.Policy, v.Schedule, let.At})
+	again := ask[View](t, &other, "open", Place{Scenario: let.Scenario, Policy: let.Policy, Schedule: v.Schedule, At: let.At})
 	if again.At != let.At || again.Schedule != v.Schedule || again.Over {
 		t.Fatalf("the address opens %+v, want step %d of %q", again.Place, let.At, v.Schedule)
 	}
@@ -163,5 +163,32 @@ func TestExhibit(t *testing.T) {
 	x := ask[Exhibited](t, &d, "exhibit", map[string]int{"number": 1})
 	if !x.OK || x.Wrong.Verdict != explore.Violated || x.Right.Verdict != explore.Exhausted || !strings.Contains(x.Timeline, "truncate-race under unlocked") {
 		t.Errorf("%+v", x)
+	}
+}
+
+// A level is played as a scenario is: its lines are steps. It is won with a schedule that breaks it, or with never where none does.
+func TestLevel(t *testing.T) {
+	var d Desk
+	v := ask[View](t, &d, "open", Place{Level: "lost-update"})
+	if v.Level == nil || v.Level.Rule != "x is 2 at the end" || v.Level.Moral != "" || v.Tasks[0].Line != 0 || len(v.Tasks[0].Lines) != 2 {
+		t.Fatalf("%+v", v)
+	}
+	v = ask[View](t, &d, "move", Move{Do: "step"})
+	if v.Tasks[0].Line != 1 || v.Tasks[1].Line != 0 || v.Did[0].Text != "r = x" {
+		t.Fatalf("after a line: %+v", v)
+	}
+	ask[View](t, &d, "move", Move{Do: "step", Task: 1})
+	v = ask[View](t, &d, "move", Move{Do: "finish"})
+	if !v.Violated || v.Level.Moral == "" || !strings.Contains(v.Verdict, "x is 1 at the end") || v.Tasks[1].Line != 2 {
+		t.Fatalf("the update is not lost: %+v", v)
+	}
+	if j := ask[Judged](t, &d, "never", map[string]string{"level": "lost-update"}); j.Won || j.Moral != "" {
+		t.Errorf("never: %+v", j)
+	}
+	if j := ask[Judged](t, &d, "never", map[string]string{"level": "one-lock"}); !j.Won || j.Moral == "" || j.Schedules == 0 {
+		t.Errorf("never: %+v", j)
+	}
+	if page := ask[string](t, &d, "timeline", v.Place); !strings.Contains(page, "lost-update") {
+		t.Errorf("the timeline is %.80q", page)
 	}
 }

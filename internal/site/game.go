@@ -6,19 +6,23 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
 )
 
-// game is the Play on the page.
+// game is the Play on the page: of a scenario under a policy, or of a level.
 type game struct {
-	s    *scenario.Scenario
-	pol  *policy.Policy
-	play *timeline.Play
+	of          Place // with neither schedule nor step
+	about, goal string
+	replay      func(schedule string) string // the command of a terminal
+	level       *levels.Level                // nil for a scenario
+	play        *timeline.Play
 }
 
-// Place names a place in a schedule of a scenario: what a shared address holds.
+// Place names a place in a schedule of a scenario, or of a level: what a shared address holds.
 type Place struct {
+	Level    string `json:"level,omitempty"` // else a scenario and a policy
 	Scenario string `json:"scenario"`
 	Policy   string `json:"policy"`
 	Schedule string `json:"schedule"`
@@ -45,6 +49,15 @@ type View struct {
 	State    []Cell     `json:"state"`
 	Tasks    []TaskView `json:"tasks"`
 	Did      []StepView `json:"did"` // the steps done, in order
+	Level    *LevelView `json:"of_level,omitempty"`
+}
+
+// LevelView is what the page of a level shows besides.
+type LevelView struct {
+	Title string `json:"title"`
+	Story string `json:"story"`
+	Rule  string `json:"rule"`
+	Moral string `json:"moral"` // once the level is won
 }
 
 // Cell is a value of the file's state.
@@ -67,6 +80,9 @@ type TaskView struct {
 	Choice  string `json:"choice"`  // what the next step chooses, empty for other steps
 	Values  int    `json:"values"`  // of it
 	Default int    `json:"default"` // the value that comes by itself
+	// Lines are the task's program and Line is the next one of them; a scenario has none.
+	Lines []string `json:"lines,omitempty"`
+	Line  int      `json:"line"`
 }
 
 // StepView is a step done.
@@ -90,20 +106,67 @@ func (p *Place) find() (*scenario.Scenario, *policy.Policy, error) {
 
 // open begins a game at a place.
 func (d *Desk) open(p Place) (*View, error) {
-	s, pol, err := p.find()
+	g, run, err := p.game()
 	if err != nil {
 		return nil, err
 	}
-	play, err := timeline.NewPlay(p.Schedule, func(schedule string) (*scenario.Trace, error) {
-		return scenario.Replay(s, pol, schedule, false)
-	})
+	if g.play, err = timeline.NewPlay(p.Schedule, run); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name(), err)
+	}
+	for g.play.At() < p.At && g.play.Next() {
+	}
+	d.game = g
+	return g.view(""), nil
+}
+
+// name is what the place is in.
+func (p *Place) name() string {
+	if p.Level != "" {
+		return "level " + p.Level
+	}
+	return p.Scenario + " under " + p.Policy
+}
+
+// game is the game of the place, without its Play, and what replays a schedule of it.
+func (p *Place) game() (*game, func(schedule string) (*scenario.Trace, error), error) {
+	if p.Level != "" {
+		l, err := levels.Lookup(p.Level)
+		if err != nil {
+			return nil, nil, err
+		}
+		return &game{of: Place{Level: l.Name}, about: l.Story, goal: l.Goal(), replay: l.Command, level: l},
+			func(schedule string) (*scenario.Trace, error) { return l.Replay(schedule), nil }, nil
+	}
+	s, pol, err := p.find()
 	if err != nil {
-		return nil, fmt.Errorf("%s under %s: %w", p.Scenario, p.Policy, err)
+		return nil, nil, err
 	}
-	for play.At() < p.At && play.Next() {
+	return &game{of: Place{Scenario: s.Name, Policy: pol.Name}, about: s.About, goal: s.Aim(),
+			replay: func(schedule string) string { return scenario.ReplayCommand(s.Name, pol.Name, schedule, false) }},
+		func(schedule string) (*scenario.Trace, error) { return scenario.Replay(s, pol, schedule, false) }, nil
+}
+
+// Judged is the judgement of the answer that no schedule breaks a level.
+type Judged struct {
+	Won   bool   `json:"won"`
+	Says  string `json:"says"`
+	Moral string `json:"moral"` // once it is won
+	// Schedules is how many the search has run.
+	Schedules int `json:"schedules"`
+}
+
+// never judges the answer that no schedule breaks the level.
+func (d *Desk) never(a struct{ Level string }) (*Judged, error) {
+	l, err := levels.Lookup(a.Level)
+	if err != nil {
+		return nil, err
 	}
-	d.game = &game{s, pol, play}
-	return d.game.view(""), nil
+	v := l.Judge(levels.Never)
+	j := &Judged{Won: v.Won, Says: v.Says, Schedules: v.Schedules}
+	if v.Won {
+		j.Moral = l.Moral
+	}
+	return j, nil
 }
 
 // move makes a move.
@@ -146,12 +209,18 @@ func (d *Desk) move(m Move) (*View, error) {
 func (g *game) view(message string) *View {
 	p, tr := g.play, g.play.Trace()
 	m, at := p.Now(), p.At()
-	v := &View{Place: Place{g.s.Name, g.pol.Name, p.Schedule(), at}, About: g.s.About, Goal: g.s.Aim(), Over: p.Over(), Message: message,
-		Replay: scenario.ReplayCommand(g.s.Name, g.pol.Name, p.Schedule(), false), Tasks: []TaskView{}, Did: []StepView{}, State: []Cell{}}
+	v := &View{Place: g.of, About: g.about, Goal: g.goal, Over: p.Over(), Message: message, Replay: g.replay(p.Schedule()), Tasks: []TaskView{}, Did: []StepView{}, State: []Cell{}}
+	v.Schedule, v.At = p.Schedule(), at
 	culprit := -1
 	if v.Over {
 		v.Verdict, v.Violated = p.Verdict(), tr.Kind != explore.OK
 		culprit = timeline.Culprit(tr)
+	}
+	if l := g.level; l != nil {
+		v.Level = &LevelView{Title: l.Title, Story: l.Story, Rule: l.Rule()}
+		if v.Violated {
+			v.Level.Moral = l.Moral
+		}
 	}
 	var before []string
 	if at > 0 {
@@ -170,6 +239,14 @@ func (g *game) view(message string) *View {
 		a := &m.Tasks[t]
 		x := TaskView{Task: t, Name: tr.Tasks[t], Op: a.Op, Status: p.Status(&m, t), Next: a.Coming(), Held: a.Holding(), Can: p.Can(t), Waits: a.Phase == timeline.Waiting}
 		x.Choice, x.Values, x.Default = p.Choice(t)
+		if g.level != nil {
+			x.Lines = g.level.Tasks[t].Lines
+			for _, s := range tr.Steps[:at] { // a line is a step
+				if s.Task == t && s.Kind != "start" {
+					x.Line++
+				}
+			}
+		}
 		v.Tasks = append(v.Tasks, x)
 	}
 	for i := range tr.Steps[:at] {
@@ -182,16 +259,16 @@ func (g *game) view(message string) *View {
 
 // timeline draws a whole schedule, as replay does.
 func (d *Desk) timeline(p Place) (string, error) {
-	s, pol, err := p.find()
+	_, run, err := p.game()
 	if err != nil {
 		return "", err
 	}
-	tr, err := scenario.Replay(s, pol, p.Schedule, false)
+	tr, err := run(p.Schedule)
 	if err != nil {
 		return "", err
 	}
 	if tr.Kind == explore.KindMisfit {
-		return "", fmt.Errorf("%s under %s: %v", s.Name, pol.Name, tr.Violation)
+		return "", fmt.Errorf("%s: %v", p.name(), tr.Violation)
 	}
 	return drawn(tr)
 }

@@ -56,8 +56,7 @@ function stop() {
     if (worker !== before || !searches.some(id => questions.has(id))) return;
     before.terminate();
     failed("stopped; the worker was ended and starts again");
-    start();
-    route();
+    start(); // the game is gone; the next page of one opens it anew
   }, 2000);
 }
 globalThis.btrlabFailed = failed;
@@ -103,23 +102,28 @@ async function run(button, say, f) {
 }
 
 // Step.
-let game, moving = false;
+let game, moves = Promise.resolve();
 const sayStep = text => { $("step-note").textContent = text; };
-async function move(question, args) {
-  if (moving) return;
-  moving = true;
-  try {
-    game = await ask(question, args);
-    view();
-  } catch (err) { sayStep(err.message); } finally { moving = false; }
+// move makes one move after the other, however fast the keys come.
+function move(question, args) {
+  moves = moves.then(async () => {
+    try {
+      game = await ask(question, args);
+      view();
+    } catch (err) { sayStep(err.message); }
+  });
+  return moves;
 }
 const open = place => move("open", place);
 function view() {
   const g = game, focused = document.activeElement && document.activeElement.id;
-  choose($("step-scenario"), g.scenario);
-  choose($("step-policy"), g.policy);
-  $("step-about").textContent = g.about;
-  $("step-goal").textContent = g.goal;
+  if (g.of_level) levelView(g);
+  else {
+    choose($("step-scenario"), g.scenario);
+    choose($("step-policy"), g.policy);
+    $("step-about").textContent = g.about;
+    $("step-goal").textContent = g.goal;
+  }
   $("step-replay").textContent = g.replay;
   $("step-timeline").replaceChildren();
   $("step-state").replaceChildren(...g.state.map(c => make("div", { class: c.changed ? "changed" : "" }, make("dt", {}, c.name), make("dd", {}, c.value))));
@@ -130,11 +134,11 @@ function view() {
   if (g.over) {
     const lines = g.verdict.split("\n");
     const more = lines.slice(1).join("\n");
-    verdict.push(make("div", { class: "verdict" + (g.violated ? " bad" : "") }, g.violated ? make("p", { class: "head" }, "Goal reached: " + g.goal) : "",
-      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : ""));
+    verdict.push(make("div", { class: "verdict" + (g.violated && !g.of_level ? " bad" : "") }, g.violated ? make("p", { class: "head" }, g.of_level ? "Won: the rule is broken" : "Goal reached: " + g.goal) : "",
+      make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : ""));
   }
   $("step-verdict").replaceChildren(...verdict);
-  note("step", { scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
+  note(g.of_level ? "levels" : "step", { level: g.level, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
   const again = focused && document.getElementById(focused);
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });
 }
@@ -159,9 +163,13 @@ function card(t) {
       make("button", { id: `run-${t.task}`, "aria-disabled": off, "aria-label": `run ${name} until it waits or an operation returns`, on: () => move("move", { do: "run", task: t.task }) }, "Run on"));
   }
   return make("section", { class: "task" + (t.can ? " can" : "") + (t.waits ? " waits" : ""), "aria-label": name },
-    make("h3", {}, `${t.task} ${t.name}`), make("p", { class: "mono" }, t.op || "nothing to do"), make("p", { class: "status" }, t.status),
-    t.next ? make("p", {}, "next: " + t.next) : "", t.values > 0 ? make("p", {}, `choose ${t.choice}, 0 to ${t.values - 1}`) : "", t.held ? make("p", { class: "held" }, t.held) : "",
+    make("h3", {}, `${t.task} ${t.name}`), t.lines ? program(t) : make("p", { class: "mono" }, t.op || "nothing to do"), make("p", { class: "status" }, t.status),
+    t.next && !t.lines ? make("p", {}, "next: " + t.next) : "", t.values > 0 ? make("p", {}, `choose ${t.choice}, 0 to ${t.values - 1}`) : "", t.held ? make("p", { class: "held" }, t.held) : "",
     make("div", { class: "bar" }, ...buttons));
+}
+// program is the lines of a task, the next one marked.
+function program(t) {
+  return make("ol", { class: "program" }, ...t.lines.map((l, i) => make("li", { class: i < t.line ? "done" : "", "aria-current": i === t.line ? "step" : undefined }, l)));
 }
 const one = task => move("move", { do: "step", task });
 function did(s) {
@@ -169,6 +177,31 @@ function did(s) {
     make("span", { class: "n" }, (s.culprit ? "✗ " : s.preempts ? "> " : "") + s.step), make("span", { class: "what t" + Math.min(s.task, 7) }, `${s.task}: ${s.text}`));
 }
 function reopen() { open({ scenario: $("step-scenario").value, policy: $("step-policy").value, schedule: "", at: 0 }); }
+
+// Warm-up: the same board, with the program of a level.
+function levelView(g) {
+  const l = g.of_level;
+  choose($("levels-name"), g.level);
+  $("levels-story").textContent = l.story;
+  $("levels-rule").textContent = l.rule;
+  if (l.moral) won(g.level);
+  $("levels-next").hidden = !l.moral;
+}
+function won(level) {
+  const o = [...$("levels-name").options].find(o => o.value === level);
+  if (!o.textContent.endsWith("won")) o.textContent += ", won";
+}
+async function never() {
+  const level = game.level, j = await ask("never", { level });
+  $("levels-said").replaceChildren(make("div", { class: "verdict" + (j.won ? "" : " bad") }, make("p", { class: "head" }, j.won ? "Won" : "Not so"), make("p", {}, j.says), j.moral ? make("p", {}, j.moral) : ""));
+  if (j.won) won(level);
+  $("levels-next").hidden = !j.won;
+}
+function openLevel(name) {
+  $("levels-said").replaceChildren();
+  $("levels-next").hidden = true;
+  return open({ level: name, schedule: "", at: 0 });
+}
 
 // Explore.
 const lineOf = l => (l.head ? l.head + ": " : "") + l.text;
@@ -305,7 +338,11 @@ function route() {
   page = to;
   if (!catalog) return;
   const scenario = args.get("scenario") || "truncate-race", policy = args.get("policy") || "unlocked";
+  if (to === "step" || to === "levels") $(to + "-board").append($("board"));
   switch (to) {
+  case "levels":
+    $("levels-said").replaceChildren();
+    return open({ level: args.get("level") || catalog.levels[0].name, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "step":
     return open({ scenario, policy, schedule: args.get("schedule") || "", at: Number(args.get("at")) || 0 });
   case "explore":
@@ -325,6 +362,7 @@ async function begin() {
   const names = catalog.scenarios.map(s => s.name);
   for (const id of ["step-scenario", "explore-scenario"]) fill($(id), names);
   for (const id of [...policySelects, "policies-base"]) fill($(id), catalog.policies.map(p => p.spec));
+  fill($("levels-name"), catalog.levels.map(l => l.name), n => catalog.levels.findIndex(l => l.name === n) + 1 + ". " + catalog.levels.find(l => l.name === n).title);
   fill($("explore-method"), ["", ...catalog.methods], m => m || "the scenario's");
   fill($("museum-number"), catalog.museum.map(e => String(e.number)), n => n + ". " + catalog.museum.find(e => e.number === Number(n)).title);
   shown = undefined; // show the page of the address, now that there is a catalogue
@@ -338,13 +376,19 @@ addEventListener("hashchange", route);
 $("step-scenario").addEventListener("change", () => { const l = policiesOf($("step-scenario").value); if (!l.includes($("step-policy").value)) choose($("step-policy"), l[0]); reopen(); });
 $("step-policy").addEventListener("change", reopen);
 for (const [id, what] of [["move-undo", "undo"], ["move-next", "next"], ["move-finish", "finish"], ["move-begin", "begin"]]) $(id).addEventListener("click", () => move("move", { do: what }));
+$("levels-name").addEventListener("change", () => openLevel($("levels-name").value));
+$("levels-never").addEventListener("click", () => run($("levels-never"), sayStep, never));
+$("levels-next").addEventListener("click", () => {
+  const l = catalog.levels, next = l[(l.findIndex(x => x.name === game.level) + 1) % l.length].name;
+  openLevel(next).then(() => $("h-levels").focus());
+});
 $("step-copy").addEventListener("click", async () => {
   try { await navigator.clipboard.writeText(location.href); sayStep("copied"); } catch { sayStep("copy this: " + location.href); }
 });
 $("step-draw").addEventListener("click", () => run($("step-draw"), sayStep, async () =>
-  timeline($("step-timeline"), await ask("timeline", { scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
+  timeline($("step-timeline"), await ask("timeline", { level: game.level, scenario: game.scenario, policy: game.policy, schedule: game.schedule }), "timeline of schedule " + game.schedule)));
 addEventListener("keydown", e => {
-  if (page !== "step" || !game || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
+  if (page !== "step" && page !== "levels" || !game || e.ctrlKey || e.altKey || e.metaKey || /^(SELECT|INPUT|TEXTAREA)$/.test(e.target.tagName)) return;
   const digit = /^Digit([0-9])$/.exec(e.code) || /^Numpad([0-9])$/.exec(e.code);
   if (digit) {
     const t = game.tasks.find(t => t.task === Number(digit[1]));
@@ -353,6 +397,7 @@ addEventListener("keydown", e => {
     move("move", { do: e.shiftKey ? "run" : "step", task: Number(digit[1]) });
     return;
   }
+  if (e.key === "x" && page === "levels") { e.preventDefault(); run($("levels-never"), sayStep, never); return; }
   const what = { u: "undo", n: "next", f: "finish", b: "begin" }[e.key];
   if (what) { e.preventDefault(); move("move", { do: what }); }
 });

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ type tab struct {
 	out     *bufio.Reader
 	id      int
 	session string
+	base    string   // of the site's addresses; nothing else may be asked for
 	errors  []string // exceptions and errors on the page's console
 }
 
@@ -139,16 +141,16 @@ func (b *tab) event(method string, params json.RawMessage) {
 	case "Network.requestWillBeSent":
 		var r struct{ Request struct{ URL string } }
 		must(b.t, json.Unmarshal(params, &r))
-		if !strings.HasPrefix(r.Request.URL, "file:") && !strings.HasPrefix(r.Request.URL, "data:") && !strings.HasPrefix(r.Request.URL, "blob:") {
+		if !slices.ContainsFunc([]string{"data:", "blob:", b.base}, func(from string) bool { return strings.HasPrefix(r.Request.URL, from) }) {
 			b.errors = append(b.errors, "asks the network for "+r.Request.URL)
 		}
 	}
 }
 
-// open goes to an address of the site, which lies in a folder of files, and waits until it is ready.
-func (b *tab) open(site, hash string) {
+// open goes to an address of the site and waits until it is ready.
+func (b *tab) open(hash string) {
 	b.t.Helper()
-	b.call("Page.navigate", map[string]any{"url": "file://" + filepath.Join(site, pages.Page) + hash}, nil)
+	b.call("Page.navigate", map[string]any{"url": b.base + pages.Page + hash}, nil)
 	b.until("document.documentElement.dataset.ready")
 }
 

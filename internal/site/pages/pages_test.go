@@ -2,6 +2,8 @@ package pages_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,7 +56,8 @@ func TestInChromium(t *testing.T) {
 	b := browse(t)
 	site := built(t)
 	b.show(1200, 900, "light")
-	b.open(site, "")
+	b.base = "file://" + site + "/"
+	b.open("")
 	t.Log("the page is", b.text("#status"))
 	b.shot("step")
 
@@ -83,9 +86,11 @@ func TestInChromium(t *testing.T) {
 	t.Log(address, b.text("#step-verdict .head"))
 	b.shot("lost")
 
-	// The address shows the same place in a new page.
-	b.call("Page.navigate", map[string]any{"url": "about:blank"}, nil)
-	b.open(site, address)
+	// The address shows the same place in a new page, which comes from a web server now.
+	server := httptest.NewServer(http.FileServer(http.Dir(site)))
+	t.Cleanup(server.Close)
+	b.base = server.URL + "/"
+	b.open(address)
 	b.until("document.querySelector('#step-verdict .bad')")
 
 	// Explore, by Tab and Enter.
@@ -113,8 +118,28 @@ func TestInChromium(t *testing.T) {
 	if !strings.Contains(drain, "exhausted: 288 schedules") {
 		t.Errorf("the drain is not exhausted: %s", drain)
 	}
+	// The first warm-up level is won with three keys, and the third with the word never.
+	b.open("#levels")
+	b.until("document.querySelector('#levels-rule').textContent === 'x is 2 at the end'")
+	b.press("0", "1", "f")
+	b.until("document.querySelector('#step-verdict .verdict')")
+	if text := b.text("#step-verdict"); !strings.Contains(text, "Won") || !strings.Contains(text, "x is 1 at the end") || !strings.Contains(text, "preemption") {
+		t.Errorf("level 1 is not won: %s", text)
+	}
+	b.shot("levels")
+	b.tabTo("#levels-next")
+	b.press("Enter")
+	b.until("document.querySelectorAll('.program').length === 3")
+	b.eval("location.hash = '#levels?level=one-lock'", nil)
+	b.until("document.querySelector('.program').textContent.includes('lock m')")
+	b.press("x")
+	b.until("document.querySelector('#levels-said .verdict')")
+	if text := b.text("#levels-said"); !strings.Contains(text, "Won") || !strings.Contains(text, "exhausted") {
+		t.Errorf("never is not the answer: %s", text)
+	}
+
 	// A search without end stops when it is told to, and says how far it came.
-	b.open(site, "#explore?scenario=enospc&policy=modern")
+	b.open("#explore?scenario=enospc&policy=modern")
 	b.eval(`document.querySelector("#explore-bound").value = "-1"`, nil)
 	b.tabTo("#explore-go")
 	b.press("Enter")
@@ -127,7 +152,7 @@ func TestInChromium(t *testing.T) {
 	}
 
 	// An exhibit of the museum, and a switch that mends the policy that it is about.
-	b.open(site, "#museum?exhibit=1")
+	b.open("#museum?exhibit=1")
 	b.tabTo("#museum-go")
 	b.press("Enter")
 	b.until("document.querySelector('#museum-found iframe')")
@@ -135,7 +160,7 @@ func TestInChromium(t *testing.T) {
 		t.Errorf("exhibit 1: %s", text)
 	}
 	b.shot("museum")
-	b.open(site, "#policies?policy=unlocked")
+	b.open("#policies?policy=unlocked")
 	b.until("document.querySelector('#policies-promise').textContent.includes('may be undone')")
 	b.tabTo("#switch-SETSIZE_DRAIN_FIRST")
 	b.press(" ")
@@ -145,7 +170,7 @@ func TestInChromium(t *testing.T) {
 	b.press("Enter")
 	b.until("document.querySelector('#explore-policy').value === 'unlocked+SETSIZE_DRAIN_FIRST'")
 
-	b.open(site, "#measured")
+	b.open("#measured")
 	b.until("!document.querySelector('#page-measured').hidden")
 	if text := b.text("#page-measured"); !strings.Contains(text, "ssd-raid5") || !strings.Contains(text, "recorded") {
 		t.Errorf("the measured page says %q", text)
