@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -439,6 +440,37 @@ func TestUnalignedQueuedModel(t *testing.T) {
 			x.Close()
 		})
 	}
+}
+
+// TestSectorSteps: before a lab's write of a sector has its lock the file becomes shorter, so that it ends beyond EOF. The write is told so, and
+// through the page cache it makes the file longer again.
+func TestSectorSteps(t *testing.T) {
+	var f *fs.File
+	x := fstest.New(t, fstest.Policy("unaligned-check-first"), fstest.FSOptions(func(o *fs.Options) {
+		o.Sectors = func(tk *sched.Task, w iopath.SectorWrite) {
+			if err := f.Truncate(tk, 256); err != nil {
+				t.Error(err)
+			}
+			w.Alone(tk)
+			if w.Inside() {
+				t.Error("a write of [512, 1024) is told that it is inside a file of 256 bytes")
+			}
+			w.Unlock(tk)
+			w.Cache()
+		}
+	}))
+	f = x.Create("/f")
+	x.Must(f.SetFlags(x.T, nocow))
+	x.WriteAt(f, bytes.Repeat([]byte{1}, 4096), 0)
+	x.Must(f.Fsync(x.T))
+	if n, err := f.WriteDirect(x.T, bytes.Repeat([]byte{2}, 512), 512); n != 512 || err != nil {
+		t.Errorf("have %d, %v want 512", n, err)
+	}
+	want := slices.Concat(bytes.Repeat([]byte{1}, 256), make([]byte, 256), bytes.Repeat([]byte{2}, 512))
+	if have := x.ReadFile("/f"); !bytes.Equal(have, want) {
+		t.Errorf("the file has %d bytes, want %d%s", len(have), len(want), diffAt(have, want))
+	}
+	x.Must(f.Close(x.T))
 }
 
 // TestUnalignedCrash: tasks keep direct writes of sectors in flight, in blocks that were written and in preallocated ones, and the file is synced

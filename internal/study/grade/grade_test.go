@@ -822,6 +822,38 @@ func TestSectorsStarter(t *testing.T) {
 	}
 }
 
+// TestSectorsJudged: an order that is right gets every row of lab 10: it is together with others in a written block, and else alone after those
+// in flight.
+func TestSectorsJudged(t *testing.T) {
+	send := func(t *kit.Task, w *kit.SectorWrite) {
+		sent := w.Submit(t)
+		if sent {
+			w.Wait(t)
+		}
+		if w.Unlock(t); !sent {
+			w.Cache(t)
+		}
+	}
+	for _, r := range Judge(10, &Student{Sectors: func(t *kit.Task, w *kit.SectorWrite) {
+		if w.Share(t); w.Inside(t) && w.Look(t) == kit.Written {
+			send(t, w)
+			return
+		}
+		w.Unlock(t)
+		if w.Alone(t); !w.Inside(t) {
+			w.Unlock(t)
+			w.Cache(t)
+			return
+		}
+		w.Drain(t)
+		send(t, w)
+	}}, "", "") {
+		if !r.Pass {
+			t.Errorf("%s: %s", r.Name, r.Result)
+		}
+	}
+}
+
 // TestLogStarter: lab 9's starter waits for a leaf that it has, or writes an item where there is no room: no row gives a point.
 func TestLogStarter(t *testing.T) {
 	for _, r := range Judge(9, &Student{LogItem: preparefirst.Put}, "", "") {
