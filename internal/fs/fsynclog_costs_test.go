@@ -93,3 +93,38 @@ func TestFsyncLogCosts(t *testing.T) {
 		}
 	}
 }
+
+// TestFsyncLogReplaceMulti: patch 4 of seed 003. An fsync logs a large extent over many small ones, whose items lie in more than one leaf of the
+// log. Since 5.18 the item goes to the last of them, before its place was searched once more; the trees are the same after it.
+func TestFsyncLogReplaceMulti(t *testing.T) {
+	fstest.OneTask(t)
+	searches := func(spec string) int64 {
+		x := fstest.New(t, fstest.Policy(spec))
+		const blocks, large = 1024, 256
+		f := x.Create("/f")
+		p := make([]byte, blocks*4096)
+		x.WriteAt(f, p, 0)
+		x.Must(x.FS.Sync(x.T))
+		for i := 0; i < blocks; i += 2 {
+			x.WriteAt(f, p[:4096], int64(4096*i))
+		}
+		x.Must(f.Fsync(x.T)) // an item for each block, some 200 to a leaf
+		var c sched.Counts
+		w := sched.NewTask("writer")
+		w.Counts = &c
+		x.WriteAt(f, p[:4096*large], 4096*large)
+		x.Must(f.Fsync(w))
+		if n := c.Log.N[sched.LogFsyncs]; n != 1 {
+			t.Fatalf("%s: have %d fsyncs that went to the log want 1", spec, n)
+		}
+		x.Must(f.Close(x.T))
+		return c.Log.N[sched.LogSearches]
+	}
+	with, without := searches("fsync-5.18"), searches("fsync-5.18!L4_REPLACE_MULTI")
+	if with+1 != without {
+		t.Errorf("have %d searches with L4_REPLACE_MULTI and %d without, want one more", with, without)
+	}
+	if alone, none := searches("fsync-5.17+L4_REPLACE_MULTI"), searches("fsync-5.17"); alone+1 != none {
+		t.Errorf("have %d searches with L4_REPLACE_MULTI alone and %d without any, want one more", alone, none)
+	}
+}
