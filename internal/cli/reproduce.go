@@ -66,7 +66,7 @@ a minute.`,
   btrlab reproduce 002 --sensitivity
   btrlab reproduce 002 --save-calibration cal.json && btrlab reproduce 002 --calibration cal.json`,
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"000", "001", "002", "004"},
+		ValidArgs: []string{"000", "001", "002", "003", "004"},
 	}
 	f := cmd.Flags()
 	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")

@@ -218,7 +218,7 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	was := t.Policy
 	t.Policy = r.policy
 	res, err := fio.Run(t, row.job, fio.Options{
-		Open:     opener(s),
+		Open:     Opener(s),
 		Stamper:  r.stamper(),
 		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
 		Stop:     r.opt.Stop,
@@ -266,8 +266,8 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	return nil
 }
 
-// opener opens the files of a run: the session's, or the next of its parts.
-func opener(s Session) func(*sched.Task, *fio.Job, string) (fio.Target, error) {
+// Opener opens the files of a run: the session's, or the next of its parts.
+func Opener(s Session) func(*sched.Task, *fio.Job, string) (fio.Target, error) {
 	p, ok := s.(Parts)
 	next := 0
 	return func(*sched.Task, *fio.Job, string) (fio.Target, error) {

@@ -40,6 +40,10 @@ type Study struct {
 	MiB bool
 	// Written says that the file was written before the job; otherwise it is preallocated only.
 	Written bool
+	// Files, if it is not 0, is how many COW files there are, one for each writer, of Size together. They are sparse, or Written.
+	Files int
+	// Room is the bytes of the image beside the files that a job fills with old versions until a commit frees them.
+	Room int64
 	// Ratio is of the figure of the first row to that of the second, by their names.
 	Ratio       [2]string
 	Calibration Calibration
@@ -113,7 +117,9 @@ type StudyRowResult struct {
 	// Ratio compares with: the contributions and the ratio have one scale.
 	Contributes *float64 `json:"contributes,omitempty"`
 	// Nowait is what the requests cost that were tried without waiting; nil when none was.
-	Nowait *stats.Nowait      `json:"nowait,omitempty"`
+	Nowait *stats.Nowait `json:"nowait,omitempty"`
+	// Log is what the fsyncs cost in the trees of logs; nil when none went to one.
+	Log    *stats.Log         `json:"log,omitempty"`
 	Writes uint64             `json:"writes"`
 	Waits  map[string]float64 `json:"waits"`
 	Stats  vtime.Stats        `json:"machine"`
@@ -213,7 +219,7 @@ func (s *Study) image(o *Options, size int64) (*blockdev.Memory, error) {
 func (s *Study) config(o *Options, size int64) rig.Config {
 	c := &o.Calibration
 	part := float64(size) / float64(s.Size)
-	return rig.Config{Size: size + size/8 + 1<<30, NoPayload: true, DirtyBackground: int64(part * float64(c.DirtyBackground)),
+	return rig.Config{Size: size + size/8 + 1<<30 + s.Room, NoPayload: true, Files: s.Files, DirtyBackground: int64(part * float64(c.DirtyBackground)),
 		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
 }
 
@@ -264,7 +270,7 @@ func (s *Study) Fit(o Options, runs int, tell func(string)) (Calibration, error)
 }
 
 // Studies are the published experiments that Study describes.
-func Studies() []*Study { return []*Study{&Seed000, &Seed001, &Seed004} }
+func Studies() []*Study { return []*Study{&Seed000, &Seed001, &Seed003, &Seed004} }
 
 // unit is that of figure.
 func (s *Study) unit() string {
@@ -312,7 +318,7 @@ func (s *Study) row(o *Options, i int, out *StudyRowResult, image *blockdev.Memo
 		if jf.Jobs[0].FileSize > 0 {
 			file = "filesize"
 		}
-		set := [][2]string{{file, fmt.Sprint(size)}, {"runtime", fmt.Sprintf("%dms", int64(secs*1000))}, {"randseed", fmt.Sprint(c.Seed)}}
+		set := [][2]string{{file, fmt.Sprint(size / int64(max(s.Files, 1)))}, {"runtime", fmt.Sprintf("%dms", int64(secs*1000))}, {"randseed", fmt.Sprint(c.Seed)}}
 		if s.Ramp > 0 {
 			set = append(set, [2]string{"ramp_time", fmt.Sprintf("%dms", int64(secs*1000*s.Ramp/s.Seconds))})
 		}
@@ -348,8 +354,7 @@ func (s *Study) measure(t *sched.Task, o *Options, image *blockdev.Memory, cfg r
 		return errors.Join(err, l.Close())
 	}
 	t.Policy = out.Policy
-	res, err := fio.Run(t, jf, fio.Options{Stop: o.Stop,
-		Open:     func(*sched.Task, *fio.Job, string) (fio.Target, error) { return x.File(), nil },
+	res, err := fio.Run(t, jf, fio.Options{Stop: o.Stop, Open: experiment.Opener(x),
 		Progress: func(p fio.Progress) { o.progress(out.Name, p.Fraction) }})
 	if err == nil {
 		var row Row
@@ -361,6 +366,9 @@ func (s *Study) measure(t *sched.Task, o *Options, image *blockdev.Memory, cfg r
 		}
 		out.Simulated = Means{IOPS: row.Simulated.IOPS, Clat: us(j.Write.Clat.Mean()), Slat: us(j.Write.Slat.Mean()), Read: mib(&j.Read), Write: mib(&j.Write)}
 		out.Writes, out.Waits, out.Nowait = row.Writes, row.Waits, j.Nowait
+		for _, j := range res.Jobs {
+			out.Log = stats.MergeLog(out.Log, j.Log)
+		}
 		if job, text, no := res.FirstError(); no != 0 {
 			err = fmt.Errorf("job %s: %s", job, text)
 		}
@@ -377,7 +385,7 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 	say("seed %s: %s, file of %.4g GiB, %g virtual seconds; content %s", r.Seed, filepath.Base(r.Job), float64(r.Size)/(1<<30), r.Seconds, r.Content)
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.AlignRight) // of 80 columns
-	if r.Rows[0].Published.Read > 0 {
+	if r.Rows[0].Published.Write > 0 {
 		say("throughput in MiB/s:")
 		b.WriteByte('\n')
 	}
@@ -435,6 +443,9 @@ func (r *StudyResult) ablation() (about string, table [][]string) {
 	if !has(func(x *StudyRowResult) bool { return x.Contributes != nil }) {
 		return "", nil
 	}
+	if has(func(x *StudyRowResult) bool { return x.Log != nil }) {
+		return logsAbout, r.logTable()
+	}
 	if !has(func(x *StudyRowResult) bool { return x.Nowait != nil }) {
 		table = append(table, []string{"row", "iops", "of " + r.Ratio.Of})
 		of := r.Rows[slices.IndexFunc(r.Rows, func(x *StudyRowResult) bool { return x.Name == r.Ratio.Of })]
@@ -460,6 +471,30 @@ func (r *StudyResult) ablation() (about string, table [][]string) {
 	return patchesAbout, table
 }
 
+const logsAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of an " +
+	"fsync in the log: searches, leaves copied, bytes of log, and by level of its tree, 0 to 2 from the leaves on, steps with the write lock held, and how " +
+	"long the leaf's was held."
+
+// logTable is the ablation table of a study of fsyncs.
+func (r *StudyResult) logTable() [][]string {
+	table := [][]string{{"row", "MiB/s", "adds", "search", "COW", "log", "steps", "1", "2", "held"}}
+	for _, x := range r.Rows {
+		l := x.Log
+		if l == nil {
+			l = new(stats.Log)
+		}
+		adds := ""
+		if x.Contributes != nil {
+			adds = fmt.Sprintf("%+.1f", 100**x.Contributes)
+		}
+		each := func(c sched.LogCounter) float64 { return l.Each(c.String()) }
+		table = append(table, []string{x.Name, fmt.Sprintf("%.1f", x.Simulated.Read+x.Simulated.Write), adds, fmt.Sprintf("%.2f", each(sched.LogSearches)),
+			fmt.Sprintf("%.2f", each(sched.LogCOWed)), fmt.Sprintf("%.1fK", each(sched.LogBytes)/1024), fmt.Sprintf("%.1f", l.StepsEach(0)),
+			fmt.Sprintf("%.1f", l.StepsEach(1)), fmt.Sprintf("%.1f", l.StepsEach(2)), experiment.Nanos(l.HeldEach(0))})
+	}
+	return table
+}
+
 var studyPage = template.Must(template.New("study").Funcs(template.FuncMap{
 	"figures": (*StudyRowResult).figures,
 	"name":    func(l line) string { return l.name },
@@ -472,7 +507,7 @@ var studyPage = template.Must(template.New("study").Funcs(template.FuncMap{
 th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-child,td:first-child{text-align:left}pre{background:#f4f4f4;padding:1em}</style>
 <h1>Seed {{.R.Seed}} in virtual time</h1>
 <p>{{.R.Job}}, {{.R.Seconds}} virtual seconds. Content {{.R.Content}}.</p>
-{{if (index .R.Rows 0).Published.Read}}<p>Throughput in MiB/s.</p>
+{{if (index .R.Rows 0).Published.Write}}<p>Throughput in MiB/s.</p>
 {{end}}<table><tr><th>row<th>role{{range figures (index .R.Rows 0)}}<th>{{name .}} published<th>simulated<th>error{{end}}</tr>
 {{range .R.Rows}}{{$x := .}}{{with figures .}}<tr><td>{{$x.Name}}<td>{{$x.Role}}{{range .}}<td>{{pub .}}<td>{{sim .}}<td>{{pct (index $x.Errors (name .))}}{{end}}</tr>
 {{end}}{{end}}</table>

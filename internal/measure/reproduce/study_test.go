@@ -192,3 +192,63 @@ func TestSeed004(t *testing.T) {
 		}
 	}
 }
+
+// Seed 003 in a short run on small files, the same bytes each time: each writer has a file of its own, every fsync goes to a log, and a row without
+// a patch has back what the patch saves. What it adds to the throughput is the row with all patches less its own, on the scale of the ratio.
+func TestSeed003(t *testing.T) {
+	o := reproduce.Options{Calibration: reproduce.Seed003.Calibration, Seconds: 0.2, Size: 64 << 20}
+	var first []byte
+	for range 2 {
+		r, err := reproduce.Seed003.Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Rows) != 8 || r.Rows[0].Role != "calibrated on" || r.Rows[1].Role != "predicted" {
+			t.Fatalf("%d rows, %+v", len(r.Rows), r.Rows[0])
+		}
+		before, after := r.Rows[0], r.Rows[1]
+		if x := r.Ratio; x.Published != 1.0776 || math.Abs(x.Simulated-after.Simulated.Write/before.Simulated.Write) > 1e-4 {
+			t.Errorf("ratio %+v, want 1.0776 and %.4f", x, after.Simulated.Write/before.Simulated.Write)
+		}
+		for i, row := range r.Rows {
+			if row.Log == nil || row.Log.Fsyncs < int64(row.Writes)*9/10 || row.Simulated.Write == 0 {
+				t.Fatalf("%s: %d writes, log %+v", row.Name, row.Writes, row.Log)
+			}
+			if i < 2 {
+				continue
+			}
+			want := (after.Simulated.Write - row.Simulated.Write) / before.Simulated.Write
+			if row.Role != "ablation" || row.Contributes == nil || math.Abs(*row.Contributes-want) > 1e-4 {
+				t.Errorf("%s: role %s, contributes %v, want %.4f", row.Name, row.Role, row.Contributes, want)
+			}
+			more := func(c string) bool { return row.Log.Each(c) > after.Log.Each(c)+0.2 }
+			if more("path_releases") != (i == 6) || (row.Log.StepsEach(0) > after.Log.StepsEach(0)+5) != (i == 7) {
+				t.Errorf("%s: releases %.2f, steps with a leaf locked %.2f; with all patches %.2f, %.2f", row.About,
+					row.Log.Each("path_releases"), row.Log.StepsEach(0), after.Log.Each("path_releases"), after.Log.StepsEach(0))
+			}
+		}
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = b
+		} else if !bytes.Equal(first, b) {
+			t.Errorf("two runs differ:\n%s\n%s", first, b)
+		}
+		var text, page strings.Builder
+		if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"hroughput in MiB/s", "no L6: after without L6_PREPARE_FIRST", "held"} {
+			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
+				t.Errorf("%q is missing:\n%s\n%s", want, text.String(), page.String())
+			}
+		}
+		for line := range strings.Lines(text.String()) {
+			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
+	}
+}
