@@ -24,7 +24,12 @@ function start() {
   worker.onerror = e => failed(e.message || "the worker has failed");
   worker.onmessage = e => {
     const m = e.data;
-    if (m.ready) { URL.revokeObjectURL(source); isReady(); return; }
+    if (m.ready) {
+      URL.revokeObjectURL(source);
+      isReady();
+      if (catalog) $("status").textContent = "ready again";
+      return;
+    }
     if (m.failed) { failed(m.failed); return; }
     const q = questions.get(m.id);
     if (!q) return;
@@ -116,7 +121,7 @@ function move(question, args) {
 }
 const open = place => move("open", place);
 function view() {
-  const g = game, focused = document.activeElement && document.activeElement.id;
+  const g = game, over = $("step-verdict").hasChildNodes(), focused = document.activeElement && document.activeElement.id;
   if (g.of_level) levelView(g);
   else {
     choose($("step-scenario"), g.scenario);
@@ -138,6 +143,7 @@ function view() {
       make("p", {}, lines[0]), more ? make("details", {}, make("summary", {}, "The whole report"), make("p", {}, more)) : "", g.of_level && g.of_level.moral ? make("p", {}, g.of_level.moral) : ""));
   }
   $("step-verdict").replaceChildren(...verdict);
+  if (g.over && !over) $("step-verdict").scrollIntoView({ block: "nearest" });
   note(g.of_level ? "levels" : "step", { level: g.level, scenario: g.scenario, policy: g.policy, schedule: g.schedule, at: g.at });
   const again = focused && document.getElementById(focused);
   if (again && again !== document.activeElement) again.focus({ preventScroll: true });

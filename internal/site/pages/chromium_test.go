@@ -217,14 +217,20 @@ func (b *tab) eval(script string, answer any) {
 	}
 }
 
-// until waits until a condition of the page holds; the page looks at each change of its own.
+// until waits until a condition of the page holds; the page looks at each change of its own. A page that does not come to it within a
+// minute never will.
 func (b *tab) until(condition string) {
 	b.t.Helper()
+	var held bool
 	b.eval(fmt.Sprintf(`new Promise(done => {
 		const holds = () => { try { return %s } catch { return false } };
 		if (holds()) return done(true);
+		setTimeout(() => done(false), 60000);
 		new MutationObserver((_, o) => { if (holds()) { o.disconnect(); done(true); } }).observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
-	})`, condition), nil)
+	})`, condition), &held)
+	if !held {
+		b.t.Fatalf("this never holds: %s\nthe page says: %s\n%s", condition, b.text(".page:not([hidden])"), strings.Join(b.errors, "\n"))
+	}
 }
 
 // text is the text of an element.

@@ -151,6 +151,21 @@ func TestInChromium(t *testing.T) {
 		t.Errorf("a stopped search says %q", text)
 	}
 
+	// One that does not hear it ends with its worker, and a new worker answers.
+	b.eval(`const post = Worker.prototype.postMessage;
+		Worker.prototype.postMessage = function (m) { if (m.what !== "stop") post.call(this, m); }`, nil)
+	b.tabTo("#explore-go")
+	b.press("Enter")
+	b.until("document.querySelector('#explore-note').textContent.includes('schedules')")
+	b.tabTo("#explore-stop")
+	b.press("Enter")
+	b.until("document.querySelector('#explore-note').textContent.startsWith('stopped; the worker')")
+	b.open("#explore?scenario=truncate-race")
+	b.until("document.querySelector('#explore-scenario').value === 'truncate-race'")
+	if drain := explore("unlocked-drain"); !strings.Contains(drain, "exhausted: 288 schedules") {
+		t.Errorf("the new worker says %q", drain)
+	}
+
 	// An exhibit of the museum, and a switch that mends the policy that it is about.
 	b.open("#museum?exhibit=1")
 	b.tabTo("#museum-go")
