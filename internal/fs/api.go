@@ -77,7 +77,8 @@ const (
 	O_NOFOLLOW           // a symbolic link is opened itself: ELOOP
 	O_APPEND             // every write goes to the end of the file
 	O_DIRECT             // reads and writes past the page cache
-	O_DSYNC              // every write is durable when it returns
+	O_DSYNC              // every write is durable when it returns, as if fdatasync came after it
+	O_SYNC               // the same with fsync, which is the same in btrfs: see File.Fdatasync
 )
 
 // Fallocate modes, as in linux/falloc.h.

@@ -38,16 +38,19 @@ func (d *cache) Submit(t *sched.Task, b *blockdev.Bio) {
 	}
 }
 
-// TestDurableWrites: what a write with O_DSYNC wrote is in the image that a power cut after it leaves, its size as well, direct or
-// not, waited for or queued, and whether the sync comes under i_rwsem or after it. Nothing stays locked.
+// TestDurableWrites: what a write with O_DSYNC or O_SYNC wrote is in the image that a power cut after it leaves, its size as well, direct or
+// not, waited for or queued, and whether the sync comes under i_rwsem or after it. Where fsync writes a log, so does the write. Nothing stays locked.
 func TestDurableWrites(t *testing.T) {
 	fstest.OneTask(t)
-	for _, p := range append(policy.Names(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED") {
-		for _, c := range directFiles {
+	policies := append(policy.FsyncNames(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED", "modern!FSYNC_LOG", "modern!FSYNC_LOG!DIO_SYNC_HELD")
+	for _, p := range append(policies, policy.Names()...) {
+		logs := policy.MustParse(p).FsyncLog
+		for i, c := range directFiles {
 			for _, flags := range []fs.OpenFlags{0, fs.O_DIRECT, fs.O_DIRECT | fs.O_APPEND} {
 				var dev *cache
 				x := fstest.New(t, fstest.Policy(p), withCache(&dev), fstest.Size(128<<20))
-				f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|fs.O_DSYNC|flags, 0o644))
+				flags |= []fs.OpenFlags{fs.O_DSYNC, fs.O_SYNC}[i%2]
+				f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|flags, 0o644))
 				x.Must(f.SetFlags(x.T, c.flags))
 				if c.prealloc {
 					x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 65536))
@@ -68,7 +71,10 @@ func TestDurableWrites(t *testing.T) {
 					if dev.durable == nil {
 						t.Fatalf("%s, %s, flags %#x, write %d: no flush", p, c.name, flags, i)
 					}
-					y := must(fs.Open(x.T, dev.durable.Snapshot(), fs.Options{ReadOnly: true}))
+					if (superOn(t, x.T, dev.durable).LogRoot != 0) != logs {
+						t.Errorf("%s, %s, flags %#x, write %d: a log is written: have %v want %v", p, c.name, flags, i, !logs, logs)
+					}
+					y := must(fs.Open(x.T, dev.durable.Snapshot(), fs.Options{ReadOnly: !logs}))
 					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
 					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); !bytes.Equal(got, want) {
 						t.Errorf("%s, %s, flags %#x, write %d: after a power cut the file differs from byte %d on, or has %d bytes, want %d", p, c.name, flags, i, differs(got, want), len(got), len(want))

@@ -23,7 +23,7 @@ type File struct {
 	fs    *FS
 	n     *Node
 	write bool
-	flags kiocb.Flags // of every request: O_APPEND, O_DIRECT, O_DSYNC
+	flags kiocb.Flags // of every request: O_APPEND, O_DIRECT, O_DSYNC or O_SYNC
 	path  string
 	ra    fileread.State
 	errs  atomic.Uint64 // data write errors seen by Fsync
@@ -31,7 +31,7 @@ type File struct {
 	inodeHeld atomic.Bool // HoldsInode
 }
 
-// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND, O_DIRECT and O_DSYNC count. The File has a reference of its own.
+// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND, O_DIRECT, O_DSYNC and O_SYNC count. The File has a reference of its own.
 // Models may_open() and do_dentry_open().
 func (n *Node) Open(t *sched.Task, flags OpenFlags) (*File, error) { return n.open(t, flags, "") }
 
@@ -64,7 +64,7 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 	if flags&O_DIRECT != 0 {
 		x.flags |= kiocb.Direct
 	}
-	if flags&O_DSYNC != 0 {
+	if flags&(O_DSYNC|O_SYNC) != 0 {
 		x.flags |= kiocb.DSync
 	}
 	x.errs.Store(n.ip.Pages.ErrorSeq())
@@ -222,13 +222,18 @@ func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
 	return f.opError("fallocate", off, int(n), err)
 }
 
-// Fsync makes the file durable: it writes its data back and commits. An error of an earlier data write is reported once.
+// Fsync makes the file durable: it writes its data back, and logs what has changed of the file or commits, as the policy says. An error of an earlier
+// data write is reported once.
 func (f *File) Fsync(t *sched.Task) error {
 	if f.fs.opt.ReadOnly {
 		return nil
 	}
 	return f.opError("fsync", 0, 0, f.SyncWrite(t))
 }
+
+// Fdatasync is Fsync: Linux's btrfs_sync_file() does not ask whether only the data and the size are wanted. Its times, names and attributes are durable
+// as well.
+func (f *File) Fdatasync(t *sched.Task) error { return f.Fsync(t) }
 
 // DropCache drops the clean pages that lie in [off, off+n) whole; writeback of dirty ones begins, and they stay. Models
 // posix_fadvise() with POSIX_FADV_DONTNEED.

@@ -82,8 +82,9 @@ func (m namespace) in(dir format.Ino) namespace {
 // that it had and no others, a synced file has its names, and an inode that lives is somewhere: no name leads to an inode that it never led to
 // since the last sync, and no inode has more names than it ever had.
 func TestFsyncLogNames(t *testing.T) {
+	fstest.OneTask(t)
 	seeds, steps := uint64(6), 300
-	if fstest.UnderRace || testing.Short() {
+	if testing.Short() {
 		seeds, steps = 2, 200
 	}
 	for seed := range seeds {
