@@ -70,6 +70,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(BIN) crash --bounded 2
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop -policies.runtime 30s
+	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop -fsynclog.sequences 2000
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs
 	$(GO) test -run '^$$' -bench . ./internal/sched/explore ./internal/study/scenario ./internal/sched/vtime
 	BTRLAB_PEERS=$(abspath $(ART))/peers $(GO) test -run '^$$' -bench '^BenchmarkPeers$$' -benchtime 5x -timeout 20m ./internal/sched/explore

@@ -366,7 +366,7 @@ func bytesOf(t *testing.T, tk *sched.Task, dev blockdev.Device) string {
 
 // TestBoundedOne: every sequence of one operation, with every choice of what is synced, keeps its promise. CrashMonkey calls them seq-1.
 func TestBoundedOne(t *testing.T) {
-	for _, name := range []string{"locked", "locked+FSYNC_LOG"} {
+	for _, name := range append(policy.FsyncNames(), "modern") {
 		tk := sched.NewTask(t.Name())
 		sum, err := crash.RunBounded(tk, image(t, tk), crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}}, crash.Bounds{Length: 1, Jobs: 2})
 		if err != nil {
