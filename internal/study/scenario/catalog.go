@@ -611,6 +611,46 @@ var catalog = []*Scenario{
 		Policies: policy.FsyncNames(),
 	},
 	{
+		Name:   "log-writer",
+		About:  "two fsyncs of one file that write a log, each after a write",
+		Goal:   "let an fsync share a sync of the log that has not got its write",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"fsync A", []Op{Write(0, 4*k), Fsync()}}, {"fsync B", []Op{Write(4*k, 4*k), Fsync()}}},
+		Switch: []string{"i_rwsem", "log_mutex", "log_wait"}, Rule: calls, Deep: true, ByLog: true, Preemptions: 2, Policies: logPolicies(),
+	},
+	{
+		Name:   "log-truncate",
+		About:  "an fsync that writes a log, and a truncate",
+		Goal:   "let a log have an extent, or a size, that the truncate has taken away",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"fsync", []Op{Write(0, 8*k), Fsync()}}, {"truncate", []Op{Truncate(4 * k), Fsync()}}},
+		Switch: []string{"i_rwsem", "extent", "log_mutex"}, Rule: calls, Deep: true, Preemptions: 2, Policies: logPolicies(),
+	},
+	{
+		Name:   "log-punch",
+		About:  "an fsync that writes a log, a punch of what it has logged, and another fsync",
+		Goal:   "bring back after a power cut what was punched",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"fsync", []Op{Write(0, 8*k), Fsync()}}, {"punch", []Op{Punch(0, 4*k), Fsync()}}},
+		Switch: []string{"i_rwsem", "extent", "log_mutex"}, Rule: calls, Deep: true, Preemptions: 1, Policies: logPolicies(),
+	},
+	{
+		Name:   "log-punch-block",
+		About:  "a punch inside one block of a file that is durable, and an fsync that writes a log",
+		Goal:   "let an fsync find nothing to do",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"punch", []Op{Punch(1*k, 1*k), Fsync()}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"i_rwsem", "extent", "log_mutex"}, Rule: calls, Deep: true, Preemptions: 1, Policies: logPolicies(),
+	},
+	{
+		Name:   "log-commit",
+		About:  "two fsyncs that write a log, and a commit of the transaction that the log belongs to",
+		Goal:   "let a commit free a log that is all there is of a write",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"fsync A", []Op{Write(0, 4*k), Fsync()}}, {"fsync B", []Op{Write(4*k, 4*k), Fsync()}}, {"sync", []Op{Sync()}}},
+		Switch: []string{"i_rwsem", "log_mutex", "transaction", "commit"}, Rule: calls, Deep: true, Preemptions: 1, Policies: logPolicies(),
+	},
+	{
 		Name:  "direct-dsync",
 		About: "a durable direct write, and an fsync by the same open file",
 		Goal:  "let a task wait for the lock that it has, or rely on one that it has not",
@@ -728,3 +768,6 @@ var catalog = []*Scenario{
 }
 
 func may(o Op) Op { o.Fails = true; return o }
+
+// logPolicies are those under which an fsync writes a log.
+func logPolicies() []string { return []string{"fsync-5.17", "fsync-5.18"} }

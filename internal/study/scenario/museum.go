@@ -317,6 +317,23 @@ second may take i_rwsem first: the bytes that stay are those of the write that w
 		Rule: "the workers carry out the buffered writes of an inode one after the other", Scenario: "ring-order",
 		Broken: "nowait-6.1+WRONG_RING_UNHASHED", Fixed: "nowait-6.1", Kinds: []explore.Kind{explore.KindOracle},
 	},
+	{
+		Number: 47, Title: "the hole that was not logged", Source: "\"Btrfs: fix missing hole after hole punching and fsync when using NO_HOLES\"",
+		Story: `A file system without explicit holes has no item for a hole. A part of a file is punched, and an fsync logs what has changed: the
+file extents, and there is none in the hole. The power goes. Replay puts the extents of the log into the file, and leaves the
+ones that the last commit has in the place of the hole: what was punched is back. btrlab crash --script testdata/crash/missing-hole.ops
+--policy fsync-5.17+WRONG_LOG_NO_HOLES loses it, too.`,
+		Rule: "a log has items for holes, because replay must hear of them", Scenario: "log-punch",
+		Broken: "fsync-5.17+WRONG_LOG_NO_HOLES", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
+		Number: 48, Title: "an fsync with nothing to do", Source: "\"Btrfs: add missing inode update when punching hole\"; generic/059 of xfstests",
+		Story: `A punch inside one block drops no extent: it zeroes a part of a page, which is dirty then. The inode is not marked as changed by the
+transaction. An fsync writes the page back, sees that the last commit has the inode as it is, and returns. The power goes, and the file
+has the old bytes.`,
+		Rule: "what changes data marks the inode, also where no item changes", Scenario: "log-punch-block",
+		Broken: "fsync-5.17+WRONG_LOG_PUNCH_UNMARKED", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+	},
 }
 
 // Shown is an exhibit with what the explorer made of it.
