@@ -344,6 +344,7 @@ func TestSmallInodeCache(t *testing.T) {
 			}
 			return
 		}
+		defer done.Store(true) // also when it gives up
 		r := rand.New(rand.NewPCG(uint64(i), 11))
 		want := map[string]byte{}
 		for n := range 400 {
@@ -377,7 +378,6 @@ func TestSmallInodeCache(t *testing.T) {
 			}
 			want[path] = v
 		}
-		done.Store(true)
 	})
 	if n := x.FS.Statfs(x.T).Files; n > 200 {
 		t.Errorf("%d inodes in memory at the end", n)
