@@ -127,14 +127,14 @@ var Toggles = []Toggle{
 		Name:     "NOWAIT_EDQUOT",
 		Source:   "none: Linux up to 6.19 shows EDQUOT to the caller",
 		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
-		Scenario: "the metadata of a NOWAIT write does not fit the quota, and a flush would help",
+		Scenario: "nowait-quota: the metadata of a NOWAIT write does not fit the quota, and a flush would help",
 		Field:    func(p *Policy) *bool { return &p.NowaitEDQUOT },
 	},
 	{
 		Name:     "NOWAIT_TRY_QUOTA",
 		Source:   "none: Linux up to 6.19 flushes for a quota's data space, and commits",
 		Kernel:   "fs/btrfs/qgroup.c:btrfs_qgroup_reserve_data()",
-		Scenario: "the data of a NOWAIT write does not fit the quota, and a flush would help",
+		Scenario: "nowait-quota: the data of a NOWAIT write does not fit the quota, and a flush would help",
 		Field:    func(p *Policy) *bool { return &p.NowaitTryQuota },
 	},
 	{

@@ -388,6 +388,14 @@ var catalog = []*Scenario{
 		Policies: nowaitBuffered,
 	},
 	{
+		Name:  "nowait-quota",
+		About: "a NOWAIT write whose data does not fit the quota, though dirty data could leave room: Linux flushes and commits for it",
+		Goal:  "let the NOWAIT write sleep for a quota",
+		File:  File{Size: 64 * k, Nocow: true, Dirty: all(8 * k)}, Quota: 48 * k,
+		Tasks:  []Task{{"ring", []Op{NowaitWrite(32*k, 32*k)}}, {"writeback", []Op{Flush()}}},
+		Switch: []string{"i_rwsem", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 2, Policies: nowaitBuffered,
+	},
+	{
 		Name:  "nowait-throttle",
 		About: "a NOWAIT write of two batches that is throttled after the first",
 		Goal:  "leave space reserved that nobody will use",

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,10 +113,28 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 			return err
 		}
 	}
+	if s.Quota > 0 {
+		if err := limit(t, x, s.Quota); err != nil {
+			return err
+		}
+	}
 	if err := f.Close(t); err != nil {
 		return err
 	}
 	return x.Close(t)
+}
+
+// limit turns quotas on and leaves the top-level subvolume left bytes.
+func limit(t *sched.Task, x *fs.FS, left uint64) error {
+	if err := x.EnableQuota(t); err != nil {
+		return err
+	}
+	q, err := x.Quotas(t)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(q.Groups, func(g fs.Qgroup) bool { return g.ID == format.FS_TREE_OBJECTID })
+	return x.LimitQuota(t, format.FS_TREE_OBJECTID, q.Groups[i].Rfer+left, false, false)
 }
 
 // fill leaves about left bytes for data.

@@ -334,6 +334,20 @@ has the old bytes.`,
 		Rule: "what changes data marks the inode, also where no item changes", Scenario: "log-punch-block",
 		Broken: "fsync-5.17+WRONG_LOG_PUNCH_UNMARKED", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
 	},
+	{
+		Number: 49, Title: "a NOWAIT write that makes room in a quota", Source: "Linux 6.1 to 6.19: no fix is known",
+		Story: `The data of a NOWAIT buffered write does not fit the limit of its subvolume. The space of a file system is asked for in the mode that
+gives up; a quota has one mode only. So the submitter of a ring writes the dirty data of the subvolume back, waits for it and commits.`,
+		Rule: "a quota is space as well: with NOWAIT no flush", Scenario: "nowait-quota",
+		Broken: "nowait-6.1", Fixed: "nowait-6.1+NOWAIT_TRY_QUOTA+NOWAIT_EDQUOT", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
+		Number: 50, Title: "a NOWAIT write that shows EDQUOT", Source: "Linux 6.1 to 6.19: no fix is known; number 20 for a quota",
+		Story: `The metadata of a NOWAIT buffered write does not fit the limit, and it may not flush. It turns ENOSPC into EAGAIN, but not EDQUOT: the
+caller of the ring hears that its quota is used up. A worker would have flushed, and had its room.`,
+		Rule: "no quota without a flush is EAGAIN", Scenario: "nowait-quota",
+		Broken: "nowait-6.1+NOWAIT_TRY_QUOTA", Fixed: "nowait-6.1+NOWAIT_TRY_QUOTA+NOWAIT_EDQUOT", Kinds: []explore.Kind{explore.KindOracle},
+	},
 }
 
 // Shown is an exhibit with what the explorer made of it.

@@ -196,6 +196,8 @@ type Scenario struct {
 	Deep bool
 	// FillTo leaves so many bytes for data on the image; 0 fills nothing.
 	FillTo int64
+	// Quota turns quotas on and leaves the subvolume so many bytes until its limit; 0 is no quota.
+	Quota uint64
 	// DirtyLimit is the hard limit on dirty bytes; 0 is the default.
 	DirtyLimit int64
 	// MaxSteps ends an execution as a livelock; 0 is 20,000.
