@@ -185,7 +185,7 @@ func TestLevel(t *testing.T) {
 	if j := ask[Judged](t, &d, "never", map[string]string{"level": "lost-update"}); j.Won || j.Moral != "" {
 		t.Errorf("never: %+v", j)
 	}
-	if j := ask[Judged](t, &d, "never", map[string]string{"level": "one-lock"}); !j.Won || j.Moral == "" || j.Schedules == 0 {
+	if j := ask[Judged](t, &d, "never", map[string]string{"level": "one-lock"}); !j.Won || j.Moral == "" || j.Schedules == 0 || !strings.Contains(j.Replay, "one-lock") {
 		t.Errorf("never: %+v", j)
 	}
 	if page := ask[string](t, &d, "timeline", v.Place); !strings.Contains(page, "lost-update") {

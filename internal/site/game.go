@@ -152,7 +152,8 @@ type Judged struct {
 	Says  string `json:"says"`
 	Moral string `json:"moral"` // once it is won
 	// Schedules is how many the search has run.
-	Schedules int `json:"schedules"`
+	Schedules int    `json:"schedules"`
+	Replay    string `json:"replay"` // the command of a terminal
 }
 
 // never judges the answer that no schedule breaks the level.
@@ -162,7 +163,7 @@ func (d *Desk) never(a struct{ Level string }) (*Judged, error) {
 		return nil, err
 	}
 	v := l.Judge(levels.Never)
-	j := &Judged{Won: v.Won, Says: v.Says, Schedules: v.Schedules}
+	j := &Judged{Won: v.Won, Says: v.Says, Schedules: v.Schedules, Replay: l.Command(levels.Never)}
 	if v.Won {
 		j.Moral = l.Moral
 	}

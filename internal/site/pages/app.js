@@ -199,7 +199,8 @@ function won(level) {
 }
 async function never() {
   const level = game.level, j = await ask("never", { level });
-  $("levels-said").replaceChildren(make("div", { class: "verdict" + (j.won ? "" : " bad") }, make("p", { class: "head" }, j.won ? "Won" : "Not so"), make("p", {}, j.says), j.moral ? make("p", {}, j.moral) : ""));
+  $("levels-said").replaceChildren(make("div", { class: "verdict" + (j.won ? "" : " bad") }, make("p", { class: "head" }, j.won ? "Won" : "Not so"), make("p", {}, j.says), j.moral ? make("p", {}, j.moral) : "",
+    make("p", { class: "small" }, "The same in a terminal: ", make("code", {}, j.replay))));
   if (j.won) won(level);
   $("levels-next").hidden = !j.won;
 }
