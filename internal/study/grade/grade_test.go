@@ -196,6 +196,7 @@ func TestSolutionsAndMutants(t *testing.T) {
 		}
 		instructor := filepath.Join(l.Dir(r), "instructor")
 		t.Run(fmt.Sprintf("%02d/solution", l.N), func(t *testing.T) {
+			t.Parallel()
 			x, err := Grade(t.Context(), r, l, Options{Dir: filepath.Join(instructor, "_solution")})
 			if err != nil {
 				t.Fatal(err)
@@ -213,6 +214,7 @@ func TestSolutionsAndMutants(t *testing.T) {
 		}
 		for _, m := range mutants {
 			t.Run(fmt.Sprintf("%02d/%s", l.N, m.Name()), func(t *testing.T) {
+				t.Parallel()
 				x, err := Grade(t.Context(), r, l, Options{Dir: filepath.Join(instructor, "_mutants", m.Name())})
 				if err != nil {
 					t.Fatal(err)
