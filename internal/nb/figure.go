@@ -89,6 +89,35 @@ func (c *Comparison) Ratios() (Figure, error) {
 	return render(p, 3, alt[:len(alt)-1]+".")
 }
 
+// LogPlot draws how long an fsync had the write lock of each level of the log's tree, by policy.
+func (c *Comparison) LogPlot() (Figure, error) {
+	const levels = 3
+	p := newPlot("write locks of an fsync in the log, ns by level from the leaves on")
+	colors := []color.RGBA{{86, 180, 233, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}}
+	alt, n := "Time of an fsync with a block of the log locked:", 0
+	for _, r := range c.res.Rows {
+		if r.Log == nil {
+			continue
+		}
+		var values plotter.Values
+		for level := range levels {
+			values = append(values, r.Log.HeldEach(level))
+		}
+		bars, err := plotter.NewBarChart(values, vg.Points(24))
+		if err != nil {
+			return Figure{}, err
+		}
+		bars.Color, bars.LineStyle.Width, bars.Offset = colors[n%len(colors)], 0, vg.Points(28*float64(n))
+		p.Add(bars)
+		p.Legend.Add(r.Policy, bars)
+		alt += fmt.Sprintf(" %s %.0f, %.0f and %.0f ns at levels 0, 1 and 2;", r.Policy, values[0], values[1], values[2])
+		n++
+	}
+	p.NominalX("level 0", "level 1", "level 2")
+	p.X.Max, p.Y.Min, p.Legend.Top, p.Legend.Padding = levels-0.2, 0, true, vg.Points(3)
+	return render(p, 3, alt[:len(alt)-1]+".")
+}
+
 func newPlot(title string) *plot.Plot {
 	p := plot.New()
 	for _, s := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {

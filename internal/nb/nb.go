@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
+	"btrlab/internal/measure/stats"
 	"btrlab/internal/sched"
 )
 
@@ -26,12 +27,13 @@ const (
 
 // Options says what to run; the zero value is seed 002's job under every policy on an image in memory.
 type Options struct {
+	Seed     string   // whose job: "002" (default), or "003", whose writers have a file each and fsync after each write
 	Policies []string // default: every preset
 	Model    string   // device model: "none" (default), "nvme", "ssd-raid5", "hdd"
 	Device   string   // image file; default: a fresh image in memory
 	Rounds   int      // default 2, at most MaxRounds
 	Seconds  float64  // of each run; default 1, at most MaxSeconds
-	FileMiB  int      // size of the test file; default 256
+	FileMiB  int      // size of the test file; default 256, and 8 for each of seed 003's
 	Writers  int      // default: the job's 8
 	CPUs     int      // 0: the real machine; otherwise virtual time on so many CPUs, at most MaxCPUs, which gives the same every time
 	DirtyMiB int      // dirty data at which writers are throttled; default an eighth of the file
@@ -53,6 +55,12 @@ func (o *Options) complete() error {
 	if o.Seconds == 0 {
 		o.Seconds = 1
 	}
+	if o.Seed == "003" && o.FileMiB == 0 {
+		o.FileMiB = 8
+	}
+	if o.Seed != "" && o.Seed != "002" && o.Seed != "003" {
+		return fmt.Errorf("seed %q, want 002 or 003", o.Seed)
+	}
 	if o.FileMiB == 0 {
 		o.FileMiB = experiment.DefaultFileSize >> 20
 	}
@@ -69,11 +77,15 @@ func (o *Options) complete() error {
 }
 
 func (o *Options) job() (*fio.JobFile, error) {
-	jf, err := fio.Parse("seed-002", strings.NewReader(rig.Seed002))
+	name, text, size := "seed-002", rig.Seed002, "size"
+	if o.Seed == "003" {
+		name, text, size = "seed-003", rig.Seed003, "filesize"
+	}
+	jf, err := fio.Parse(name, strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
-	set := []string{fmt.Sprintf("size=%dM", o.FileMiB), fmt.Sprintf("runtime=%dms", int64(o.Seconds*1000))}
+	set := []string{fmt.Sprintf("%s=%dM", size, o.FileMiB), fmt.Sprintf("runtime=%dms", int64(o.Seconds*1000))}
 	if o.Writers > 0 {
 		set = append(set, fmt.Sprintf("numjobs=%d", o.Writers))
 	}
@@ -128,13 +140,16 @@ func Compare(o Options) (*Comparison, error) {
 }
 
 func compare(t *sched.Task, o *Options, jf *fio.JobFile) (*Comparison, error) {
-	dirty := int64(o.DirtyMiB) << 20
-	l, err := rig.Open(t, rig.Config{Device: o.Device, Model: o.Model, DirtyBackground: dirty / 2, DirtyLimit: dirty})
+	dirty, files := int64(o.DirtyMiB)<<20, 0
+	if o.Seed == "003" {
+		files = jf.Jobs[0].NumJobs
+	}
+	l, err := rig.Open(t, rig.Config{Device: o.Device, Model: o.Model, DirtyBackground: dirty / 2, DirtyLimit: dirty, Files: files})
 	if err != nil {
 		return nil, err
 	}
 	res, err := experiment.Compare(t, l, experiment.Options{
-		Job: jf, Policies: o.Policies, Rounds: o.Rounds, Device: l.DeviceName(), Model: l.ModelName(),
+		Job: jf, Policies: o.Policies, Rounds: o.Rounds, Device: l.DeviceName(), Model: l.ModelName(), Files: files,
 	})
 	if cerr := l.Close(); err == nil {
 		err = cerr
@@ -191,6 +206,37 @@ func (c *Comparison) CostTable() Table {
 		t.Rows = append(t.Rows, []string{x.Policy, x.Searches, x.Paths, x.LeafSteps, x.MayBlock, x.Slept, x.Punt})
 	}
 	return t
+}
+
+// LogTable shows what an fsync that went to a log cost in its tree, on average: steps are those with the write lock of a level held.
+func (c *Comparison) LogTable() Table {
+	return Table{Caption: experiment.LogAbout, Head: experiment.LogHead, Rows: c.res.LogCosts()}
+}
+
+// LogSteps and LogHeld are, of an fsync of a policy that went to a log, the steps with the write lock of a level held and the nanoseconds that it
+// was held, by level from the leaves on. They are 0 when none went to a log.
+func (c *Comparison) LogSteps(policy string, level int) float64 {
+	if l := c.log(policy); l != nil && level >= 0 && level < len(l.Steps) {
+		return l.StepsEach(level)
+	}
+	return 0
+}
+
+// LogHeld: see LogSteps.
+func (c *Comparison) LogHeld(policy string, level int) float64 {
+	if l := c.log(policy); l != nil && level >= 0 && level < len(l.HeldNs) {
+		return l.HeldEach(level)
+	}
+	return 0
+}
+
+func (c *Comparison) log(policy string) *stats.Log {
+	for _, r := range c.res.Rows {
+		if r.Policy == policy {
+			return r.Log
+		}
+	}
+	return nil
 }
 
 func ns(n int64) string { return time.Duration(n).Round(100 * time.Nanosecond).String() }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -188,5 +189,25 @@ func TestNotebooksUseTheFacade(t *testing.T) {
 		if bytes.Contains(text, []byte(base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n")))) {
 			t.Errorf("%s: has a stored picture", file)
 		}
+	}
+}
+
+// TestLogs: the job of seed 003 on files of its own: an fsync before the series does more steps with the leaf locked, and the figure says how long
+// each level was.
+func TestLogs(t *testing.T) {
+	c, err := Compare(Options{Seed: "003", CPUs: 8, Model: "nvme", Seconds: 0.02, Rounds: 1, Policies: []string{"fsync-commit", "fsync-5.17", "fsync-5.18"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.OK() || len(c.LogTable().Rows) != 2 || c.LogSteps("fsync-commit", 0) != 0 || c.LogHeld("fsync-5.18", 0) <= 0 ||
+		c.LogSteps("fsync-5.17", 0) < c.LogSteps("fsync-5.18", 0)+5 || c.LogSteps("fsync-5.17", 9) != 0 {
+		t.Errorf("%v\n%v", c.Table(), c.LogTable())
+	}
+	f, err := c.LogPlot()
+	if want := fmt.Sprintf("fsync-5.18 %.0f,", c.LogHeld("fsync-5.18", 0)); err != nil || len(f.PNG) == 0 || !strings.Contains(f.Alt, want) {
+		t.Errorf("%v: %q, want %q", err, f.Alt, want)
+	}
+	if _, err := Compare(Options{Seed: "009"}); err == nil {
+		t.Error("seed 009: no error")
 	}
 }
