@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -294,6 +296,63 @@ func (a *app) judgeLevel(cmd *cobra.Command, dir string, l *levels.Level, answer
 	return nil
 }
 
+// gradeAll grades the folders in dir; the table goes to a file after each, or in the end to standard output.
+func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string) error {
+	var known []grade.Submission
+	if table != "" {
+		f, err := os.Open(table)
+		switch {
+		case err == nil:
+			known, err = grade.ReadCSV(f)
+			f.Close()
+			if err != nil {
+				return fmt.Errorf("%s: %w", table, err)
+			}
+		case !errors.Is(err, os.ErrNotExist):
+			return err
+		}
+	}
+	st := a.newStatus()
+	defer st.done()
+	ctx, cancel := a.context(cmd.Context())
+	defer cancel()
+	all, err := grade.GradeAll(ctx, root, l, dir, known, func(all []grade.Submission) error {
+		st.search(all[len(all)-1].Name)
+		if table == "" {
+			return nil
+		}
+		return replaceFile(table, func(w io.Writer) error { return grade.WriteCSV(w, all) })
+	})
+	st.done()
+	var nothing *grade.NoFilesError
+	switch {
+	case errors.As(err, &nothing):
+		return usagef(cmd, "%v", err)
+	case errors.Is(err, context.Canceled):
+		return errNothing
+	case err != nil:
+		return err
+	}
+	if table == "" {
+		return grade.WriteCSV(a.out, all)
+	}
+	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), table)
+	return nil
+}
+
+// replaceFile writes a file anew: a reader sees the old one or the new one.
+func replaceFile(path string, write func(w io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".grades-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
 // context ends when parent does or SIGINT comes.
 func (a *app) context(parent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(parent)
@@ -308,7 +367,7 @@ func (a *app) context(parent context.Context) (context.Context, context.CancelFu
 }
 
 func (a *app) labGrade() *cobra.Command {
-	var dir, replay, results string
+	var dir, replay, results, class, table string
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
@@ -317,11 +376,21 @@ command that replays it and, for the first, its steps. Code that does not end is
 which it was. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
-  btrlab lab grade 4 --replay truncate-race=11:1`,
+  btrlab lab grade 4 --replay truncate-race=11:1
+  btrlab lab grade 5 --all submissions --csv grades.csv`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
 			if err != nil {
 				return err
+			}
+			if class != "" {
+				if dir != "" || replay != "" || results != "" || asJSON {
+					return usagef(cmd, "--all goes with --csv only")
+				}
+				return a.gradeAll(cmd, root, l, class, table)
+			}
+			if table != "" {
+				return usagef(cmd, "--csv goes with --all only")
 			}
 			st := a.newStatus()
 			defer st.done()
@@ -397,6 +466,8 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 	f := cmd.Flags()
 	f.StringVar(&dir, "dir", "", "the folder with your files (default: the lab's own)")
 	f.StringVar(&replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
+	f.StringVar(&class, "all", "", "grade every folder in this one, and print a table")
+	f.StringVar(&table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
 	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
 	jsonFlag(cmd, &asJSON)
 	return cmd

@@ -91,3 +91,67 @@ func TestLevelOnScreen(t *testing.T) {
 		t.Errorf("x does not leave, or says %q", st.answered())
 	}
 }
+
+// TestGradeAll: a folder of submissions is graded into a table. One without files and one with a bad file have no points, a copy is named,
+// and what has not changed is not graded again.
+func TestGradeAll(t *testing.T) {
+	dir := t.TempDir()
+	class, table := filepath.Join(dir, "class"), filepath.Join(dir, "grades.csv")
+	hand := func(name, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(class, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if text == "" {
+			return
+		}
+		if err := os.WriteFile(filepath.Join(class, name, "answers.txt"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hand("ada", "lost-update = 3:1\none-lock = never\n")
+	hand("bob", "one-lock = never # mine\nlost-update  =  3:1\n")
+	hand("cyd", "lost-update: 3:1\n")
+	hand("dee", "")
+	hand("eve", "one-step = never\n")
+	grade := func(args ...string) string {
+		t.Helper()
+		var out, errw bytes.Buffer
+		if code := Main(append([]string{"lab", "grade", "0", "--all", class}, args...), strings.NewReader(""), &out, &errw); code != 0 {
+			t.Fatalf("exit %d: %s", code, errw.String())
+		}
+		return out.String()
+	}
+	check := func(text string, want ...string) {
+		t.Helper()
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		if len(lines) != len(want)+1 {
+			t.Fatalf("have %d lines:\n%s", len(lines), text)
+		}
+		for i, w := range want {
+			if ok, err := filepath.Match(w, lines[i+1]); err != nil || !ok {
+				t.Errorf("have %s\nwant %s", lines[i+1], w)
+			}
+		}
+	}
+	want := []string{"ada,13,100,false,*,three-lost: no answer,bob,1.00", "bob,13,100,false,*,three-lost: no answer,ada,1.00",
+		`cyd,0,100,false,*,check: line 1: want NAME = ANSWER,,0.00`, "dee,0,100,false,*,not graded: dee has no answers.txt,,0.00", "eve,8,100,false,*,lost-update: no answer,,0.00"}
+	text := grade()
+	check(strings.ReplaceAll(text, class+string(filepath.Separator), ""), want...)
+	if out := grade("--csv", table); out != "5 submissions in "+table+"\n" {
+		t.Errorf("have %q", out)
+	}
+	b, err := os.ReadFile(table)
+	if err != nil || string(b) != text {
+		t.Fatalf("the file is not what is printed: %v\n%s", err, b)
+	}
+	// A score that grading never gives shows which lines are taken over.
+	if err := os.WriteFile(table, bytes.ReplaceAll(bytes.ReplaceAll(b, []byte("ada,13"), []byte("ada,99")), []byte("eve,8"), []byte("eve,98")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hand("eve", "lost-update = 3:1\none-step = never\n")
+	grade("--csv", table)
+	if b, err = os.ReadFile(table); err != nil || !bytes.Contains(b, []byte("\nada,99,")) || !bytes.Contains(b, []byte("\neve,13,")) {
+		t.Errorf("%v\n%s", err, b)
+	}
+}
