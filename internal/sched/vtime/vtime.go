@@ -475,8 +475,11 @@ func (w *World) Sleep(t *sched.Task, d time.Duration) {
 	k.yield(struct{}{})
 }
 
-// Charge passes d of CPU time.
+// Charge passes d of CPU time, which is not negative: nobody gets time back.
 func (w *World) Charge(t *sched.Task, d time.Duration) {
+	if d < 0 {
+		panic(fmt.Sprintf("vtime: task %s is charged %v", t.Name, d))
+	}
 	k := w.of(t)
 	if s := w.sibling(k.cpu); s >= 0 && w.cpus[s] != nil {
 		d = time.Duration(float64(d) * w.m.SMT)
