@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/labs/kit"
 )
@@ -21,8 +22,8 @@ func TestTwoHolders(t *testing.T) {
 			var held [2]kit.Range
 			var at explore.Atomic[int] // coming and going are steps
 			for i, r := range tt {
-				w.Go(fmt.Sprint("holder ", i), func(t *kit.Task) {
-					l.Lock(t, r.Start, r.End)
+				w.Go(fmt.Sprint("holder ", i), func(t *sched.Task) {
+					l.Lock(kit.On(t), r.Start, r.End)
 					at.Store(t, i)
 					if held[1-i].Overlaps(r) {
 						panic(fmt.Sprintf("both hold %v and %v", r, held[1-i]))
@@ -30,7 +31,7 @@ func TestTwoHolders(t *testing.T) {
 					held[i] = r
 					at.Store(t, -1)
 					held[i] = kit.Range{}
-					l.Unlock(t, r.Start, r.End)
+					l.Unlock(kit.On(t), r.Start, r.End)
 				})
 			}
 		})

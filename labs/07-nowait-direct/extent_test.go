@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 )
 
@@ -16,14 +17,14 @@ type fakeSteps struct {
 	calls          []string
 }
 
-func (s *fakeSteps) note(call string)        { s.calls = append(s.calls, call) }
-func (s *fakeSteps) TryRange(*kit.Task) bool { s.note("lock"); return !s.busy }
-func (s *fakeSteps) LockRange(*kit.Task)     { s.note("lock") }
-func (s *fakeSteps) UnlockRange(*kit.Task)   { s.note("unlock") }
-func (s *fakeSteps) Release(*kit.Task)       { s.note("release") }
-func (s *fakeSteps) Place(*kit.Task) error   { s.note("place"); return s.place }
-func (s *fakeSteps) Start(*kit.Task)         { s.note("start") }
-func (s *fakeSteps) Reserve(*kit.Task, bool) error {
+func (s *fakeSteps) note(call string)          { s.calls = append(s.calls, call) }
+func (s *fakeSteps) TryRange(*sched.Task) bool { s.note("lock"); return !s.busy }
+func (s *fakeSteps) LockRange(*sched.Task)     { s.note("lock") }
+func (s *fakeSteps) UnlockRange(*sched.Task)   { s.note("unlock") }
+func (s *fakeSteps) Release(*sched.Task)       { s.note("release") }
+func (s *fakeSteps) Place(*sched.Task) error   { s.note("place"); return s.place }
+func (s *fakeSteps) Start(*sched.Task)         { s.note("start") }
+func (s *fakeSteps) Reserve(*sched.Task, bool) error {
 	s.note("reserve")
 	return s.reserve
 }
@@ -31,7 +32,7 @@ func (s *fakeSteps) Reserve(*kit.Task, bool) error {
 // TestAlone: one extent at a time. What was locked is unlocked. More is in btrlab lab grade 7.
 func TestAlone(t *testing.T) {
 	s := &fakeSteps{}
-	if err := kit.NowaitPath(Extent).Run(&kit.Task{}, s); err != nil {
+	if err := kit.NowaitPath(Extent).Run(&sched.Task{}, s); err != nil {
 		t.Fatalf("nothing is short: %v", err)
 	}
 	have := strings.Join(s.calls, " ")

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 )
 
@@ -38,11 +39,11 @@ func (r *fakeRequest) next(call string) (int, error) {
 	return a.n, a.err
 }
 
-func (r *fakeRequest) Try(*kit.Task) (int, error)      { return r.next("try") }
-func (r *fakeRequest) Transfer(*kit.Task) (int, error) { return r.next("transfer") }
-func (r *fakeRequest) Punt(*kit.Task)                  { r.calls = append(r.calls, "punt") }
+func (r *fakeRequest) Try(*sched.Task) (int, error)      { return r.next("try") }
+func (r *fakeRequest) Transfer(*sched.Task) (int, error) { return r.next("transfer") }
+func (r *fakeRequest) Punt(*sched.Task)                  { r.calls = append(r.calls, "punt") }
 
-func (r *fakeRequest) Complete(_ *kit.Task, n int, err error) {
+func (r *fakeRequest) Complete(_ *sched.Task, n int, err error) {
 	if err != nil {
 		r.calls = append(r.calls, err.Error())
 		return
@@ -66,7 +67,7 @@ func TestAlone(t *testing.T) {
 		{"nothing moves", false, []answer{{3, nil}, {0, nil}}, "3 bytes"},
 		{"queued", false, []answer{{0, kit.EIOCBQUEUED}}, "none"},
 	} {
-		task := &kit.Task{}
+		task := &sched.Task{}
 		r := &fakeRequest{nowait: tt.nowait, answers: tt.answers}
 		p := kit.SubmitPath{Submit: Submit, Work: Work}
 		p.Run(task, r, false)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/sched"
 	"btrlab/labs/kit"
 )
 
@@ -13,15 +14,15 @@ type fakeLog struct {
 	calls []string
 }
 
-func (f *fakeLog) note(call string)             { f.calls = append(f.calls, call) }
-func (f *fakeLog) Again() bool                  { return f.again }
-func (f *fakeLog) Prepare(*kit.Task)            { f.note("prepare") }
-func (f *fakeLog) Sums(*kit.Task) error         { f.note("sums"); return nil }
-func (f *fakeLog) Drop(*kit.Task) (bool, error) { f.note("drop"); return true, nil }
-func (f *fakeLog) Insert(*kit.Task) error       { f.note("insert"); return nil }
-func (f *fakeLog) Fill(*kit.Task)               { f.note("write") }
-func (f *fakeLog) Copy(*kit.Task)               { f.note("write") }
-func (f *fakeLog) Release(*kit.Task)            { f.note("release") }
+func (f *fakeLog) note(call string)               { f.calls = append(f.calls, call) }
+func (f *fakeLog) Again() bool                    { return f.again }
+func (f *fakeLog) Prepare(*sched.Task)            { f.note("prepare") }
+func (f *fakeLog) Sums(*sched.Task) error         { f.note("sums"); return nil }
+func (f *fakeLog) Drop(*sched.Task) (bool, error) { f.note("drop"); return true, nil }
+func (f *fakeLog) Insert(*sched.Task) error       { f.note("insert"); return nil }
+func (f *fakeLog) Fill(*sched.Task)               { f.note("write") }
+func (f *fakeLog) Copy(*sched.Task)               { f.note("write") }
+func (f *fakeLog) Release(*sched.Task)            { f.note("release") }
 func (f *fakeLog) at(call string) (last int) {
 	return strings.LastIndex(strings.Join(f.calls, " "), call)
 }
@@ -38,7 +39,7 @@ func TestAlone(t *testing.T) {
 		{"one that it has", fakeLog{again: true}},
 	} {
 		f := tt.log
-		if err := kit.LogPath(Put).Run(&kit.Task{}, &f); err != nil {
+		if err := kit.LogPath(Put).Run(&sched.Task{}, &f); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if !f.has("sums") || !f.before("write", "release") || f.again && !f.before("drop", "write") {

@@ -1,6 +1,9 @@
 // Package kit is what student code of the labs may use instead of sync: a mutex, a condition and a checked field that work under
 // the explorer, in virtual time and with real tasks alike.
 //
+// It is also a library for programs of one's own: Explore runs ten lines of Go with its locks, fields and words by every schedule,
+// shrinks what it finds, and Draw shows it. See the examples.
+//
 // Model: a Mutex is a spinlock of the kernel: nobody sleeps with it held, Cond.Wait lets it go. A Cond wakes every waiter, and
 // each looks again.
 package kit
@@ -14,8 +17,27 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Task is the task that calls.
-type Task = sched.Task
+// Task is the task that calls. It has no methods and no fields that another package can use: what a task does, it does through the types of
+// this package, where every runtime sees it.
+type Task struct{ t *sched.Task }
+
+// On is task t for code of a lab.
+func On(t *sched.Task) *Task { return &Task{t} }
+
+// RangeLocker is a student's lock on byte ranges.
+type RangeLocker interface {
+	Lock(t *Task, start, end uint64)
+	Unlock(t *Task, start, end uint64)
+}
+
+// Locker is a RangeLocker for the write path.
+type Locker struct{ RangeLocker }
+
+// Lock locks the bytes [start, end).
+func (l Locker) Lock(t *sched.Task, start, end uint64) { l.RangeLocker.Lock(On(t), start, end) }
+
+// Unlock lets them go.
+func (l Locker) Unlock(t *sched.Task, start, end uint64) { l.RangeLocker.Unlock(On(t), start, end) }
 
 // The classes stand where the write path takes a range lock: after i_rwsem, before everything else.
 var (
@@ -38,7 +60,7 @@ func (r Range) Overlaps(s Range) bool { return r.Start < s.End && s.Start < r.En
 // use panics, in words for the student, unless t is a task and Init was called: a Mutex without Init would seem to work.
 func use(t *Task, ready bool, what string) {
 	switch {
-	case t == nil:
+	case t == nil || t.t == nil:
 		panic("kit." + what + " without a task: hand on the t that Lock and Unlock were called with")
 	case !ready:
 		panic("kit." + what + " before Init: the zero value is not ready")
@@ -49,7 +71,7 @@ func use(t *Task, ready bool, what string) {
 type Mutex struct {
 	mu    lock.Mutex
 	ready bool
-	owner atomic.Pointer[Task] // who holds it
+	owner atomic.Pointer[sched.Task] // the task that holds it
 }
 
 // Init makes m ready.
@@ -61,16 +83,16 @@ func (m *Mutex) Init() {
 // Lock takes m. A task holds one Mutex at a time.
 func (m *Mutex) Lock(t *Task) {
 	use(t, m.ready, "Mutex.Lock")
-	if m.owner.Load() == t {
+	if m.owner.Load() == t.t {
 		panic("kit.Mutex.Lock by the task that holds it: it would wait for itself")
 	}
-	for _, h := range t.HeldLocks { // empty with real tasks
+	for _, h := range t.t.HeldLocks { // empty with real tasks
 		if h.Class == mutexClass.ID {
 			panic("kit.Mutex.Lock by a task that holds another Mutex: it may wait with one held")
 		}
 	}
-	m.mu.Lock(t)
-	m.owner.Store(t)
+	m.mu.Lock(t.t)
+	m.owner.Store(t.t)
 }
 
 // Unlock lets m go.
@@ -81,11 +103,11 @@ func (m *Mutex) Unlock(t *Task) {
 	use(t, m.ready, "Mutex.Unlock")
 	m.mustHold(t, "Mutex.Unlock")
 	m.owner.Store(nil)
-	m.mu.Unlock(t)
+	m.mu.Unlock(t.t)
 }
 
 func (m *Mutex) mustHold(t *Task, what string) {
-	if m.owner.Load() != t {
+	if m.owner.Load() != t.t {
 		panic("kit." + what + " by a task that does not hold the mutex")
 	}
 }
@@ -112,7 +134,7 @@ func (c *Cond) Wait(t *Task, m *Mutex) {
 	m.mustHold(t, "Cond.Wait")
 	seq := c.seq.Load()
 	m.Unlock(t)
-	c.q.Wait(t, func() bool { return c.seq.Load() != seq })
+	c.q.Wait(t.t, func() bool { return c.seq.Load() != seq })
 	m.Lock(t)
 }
 
@@ -120,7 +142,7 @@ func (c *Cond) Wait(t *Task, m *Mutex) {
 func (c *Cond) Broadcast(t *Task) {
 	use(t, c.ready, "Cond.Broadcast")
 	c.seq.Add(1)
-	c.q.Wake(t)
+	c.q.Wake(t.t)
 }
 
 // Var is a field that tasks share under a Mutex. The explorer reports two accesses that no lock orders, one of them a Store. What
@@ -130,9 +152,9 @@ type Var[T any] struct{ v sched.Var[T] }
 // Load reads the field.
 func (v *Var[T]) Load(t *Task) T {
 	use(t, true, "Var.Load")
-	x := v.v.Load(t)
+	x := v.v.Load(t.t)
 	if refers(reflect.TypeFor[T]()) {
-		v.v.Store(t, x)
+		v.v.Store(t.t, x)
 	}
 	return x
 }
@@ -140,7 +162,7 @@ func (v *Var[T]) Load(t *Task) T {
 // Store writes the field.
 func (v *Var[T]) Store(t *Task, x T) {
 	use(t, true, "Var.Store")
-	v.v.Store(t, x)
+	v.v.Store(t.t, x)
 }
 
 // refers says whether a value of type t leads to memory that is not part of it and can be changed.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )
 
@@ -31,7 +32,7 @@ func TestMisuse(t *testing.T) {
 		{"kit.Mutex.Lock by a task that holds another Mutex", func(t *Task) { m, _ := ready(); n, _ := ready(); m.Lock(t); n.Lock(t) }},
 		{"kit.Mutex.Lock without a task", func(t *Task) { m, _ := ready(); m.Lock(nil) }},
 	} {
-		x := explore.Run(explore.Config{}, func(w *explore.World) { w.Go("user", tt.run) })
+		x := explore.Run(explore.Config{}, func(w *explore.World) { w.Go("user", func(t *sched.Task) { tt.run(On(t)) }) })
 		if x.Kind != explore.KindPanic || !strings.Contains(x.Violation.String(), tt.want) {
 			t.Errorf("want %q, have %s: %s", tt.want, x.Kind, x.Violation)
 		}
@@ -45,7 +46,8 @@ func TestVar(t *testing.T) {
 			m, _ := ready()
 			v := &Var[map[int]bool]{}
 			for i := range 2 {
-				w.Go("user", func(t *Task) {
+				w.Go("user", func(k *sched.Task) {
+					t := On(k)
 					m.Lock(t)
 					if v.Load(t) == nil {
 						v.Store(t, map[int]bool{})

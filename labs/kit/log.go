@@ -1,15 +1,17 @@
 package kit
 
+import "btrlab/internal/sched"
+
 // LogSteps is the file system's side of a LogItem.
 type LogSteps interface {
 	Again() bool
-	Prepare(t *Task)
-	Sums(t *Task) error
-	Drop(t *Task) (placed bool, err error)
-	Insert(t *Task) error
-	Fill(t *Task)
-	Copy(t *Task)
-	Release(t *Task)
+	Prepare(t *sched.Task)
+	Sums(t *sched.Task) error
+	Drop(t *sched.Task) (placed bool, err error)
+	Insert(t *sched.Task) error
+	Fill(t *sched.Task)
+	Copy(t *sched.Task)
+	Release(t *sched.Task)
 }
 
 // LogItem is one file extent that an fsync puts into the log of its subvolume, which all fsyncs of the subvolume write. The file itself is
@@ -28,7 +30,7 @@ type LogItem struct {
 }
 
 func (x *LogItem) use(t *Task, call string) {
-	if t == nil {
+	if t == nil || t.t == nil {
 		panic("kit.LogItem." + call + " without a task: hand on the t that Put was called with")
 	}
 }
@@ -49,13 +51,13 @@ func (x *LogItem) Again() bool { return x.steps.Again() }
 func (x *LogItem) Prepare(t *Task) {
 	x.use(t, "Prepare")
 	x.made = true
-	x.steps.Prepare(t)
+	x.steps.Prepare(t.t)
 }
 
 // Sums copies the checksums of the extent to the log. It searches the same tree, with a path of its own.
 func (x *LogItem) Sums(t *Task) error {
 	x.use(t, "Sums")
-	return x.steps.Sums(t)
+	return x.steps.Sums(t.t)
 }
 
 // Drop deletes what the log has of the extent's range: whole items, and parts of items across its edges. It leaves the path held. true says that
@@ -63,14 +65,14 @@ func (x *LogItem) Sums(t *Task) error {
 func (x *LogItem) Drop(t *Task) (placed bool, err error) {
 	x.search(t, "Drop")
 	x.held = true
-	x.empty, err = x.steps.Drop(t)
+	x.empty, err = x.steps.Drop(t.t)
 	return x.empty, err
 }
 
 // Insert searches the place of the extent, puts an empty item there, and leaves the path held. An error when there is one already.
 func (x *LogItem) Insert(t *Task) error {
 	x.search(t, "Insert")
-	err := x.steps.Insert(t)
+	err := x.steps.Insert(t.t)
 	x.held, x.empty = err == nil, err == nil
 	return err
 }
@@ -88,7 +90,7 @@ func (x *LogItem) write(t *Task, call string) {
 // Fill writes the fields of the empty item one by one, in the leaf.
 func (x *LogItem) Fill(t *Task) {
 	x.write(t, "Fill")
-	x.steps.Fill(t)
+	x.steps.Fill(t.t)
 }
 
 // Copy copies the prepared item to the empty one, in one piece.
@@ -96,7 +98,7 @@ func (x *LogItem) Copy(t *Task) {
 	if x.write(t, "Copy"); !x.made {
 		panic("kit.LogItem.Copy before Prepare: there is nothing to copy")
 	}
-	x.steps.Copy(t)
+	x.steps.Copy(t.t)
 }
 
 // Release lets the path go.
@@ -109,16 +111,16 @@ func (x *LogItem) Release(t *Task) {
 	}
 	x.logged = x.written
 	x.held, x.empty = false, false
-	x.steps.Release(t)
+	x.steps.Release(t.t)
 }
 
 // LogPath puts a file extent into a log. An error makes the fsync commit the transaction, which is right and slow.
 type LogPath func(t *Task, x *LogItem) error
 
 // Run calls p, and sees to it that nothing is left undone.
-func (p LogPath) Run(t *Task, s LogSteps) error {
+func (p LogPath) Run(t *sched.Task, s LogSteps) error {
 	x := &LogItem{steps: s}
-	switch err := p(t, x); {
+	switch err := p(On(t), x); {
 	case err != nil:
 		return err
 	case x.held:

@@ -1,6 +1,9 @@
 package kit
 
-import "btrlab/internal/errno"
+import (
+	"btrlab/internal/errno"
+	"btrlab/internal/sched"
+)
 
 // What Reserve answers when space is short; ask with errors.Is.
 const (
@@ -21,13 +24,13 @@ const (
 
 // NowaitSteps is the write path's side of a NowaitExtent.
 type NowaitSteps interface {
-	TryRange(t *Task) bool
-	LockRange(t *Task)
-	UnlockRange(t *Task)
-	Reserve(t *Task, flush bool) error
-	Release(t *Task)
-	Place(t *Task) error
-	Start(t *Task)
+	TryRange(t *sched.Task) bool
+	LockRange(t *sched.Task)
+	UnlockRange(t *sched.Task)
+	Reserve(t *sched.Task, flush bool) error
+	Release(t *sched.Task)
+	Place(t *sched.Task) error
+	Start(t *sched.Task)
 }
 
 // NowaitExtent is one extent of a direct write whose caller said NOWAIT.
@@ -40,7 +43,7 @@ type NowaitExtent struct {
 
 func (x *NowaitExtent) mine(t *Task, call string) {
 	switch {
-	case t == nil:
+	case t == nil || t.t == nil:
 		panic("kit.NowaitExtent." + call + " without a task: hand on the t that Extent was called with")
 	case x.started && call != "UnlockRange":
 		panic("kit.NowaitExtent." + call + " after Start: the reservation and the extent are the device's")
@@ -52,7 +55,7 @@ func (x *NowaitExtent) mine(t *Task, call string) {
 func (x *NowaitExtent) TryRange(t *Task) bool {
 	x.mine(t, "TryRange")
 	x.twice("TryRange")
-	x.locked = x.steps.TryRange(t)
+	x.locked = x.steps.TryRange(t.t)
 	return x.locked
 }
 
@@ -60,7 +63,7 @@ func (x *NowaitExtent) TryRange(t *Task) bool {
 func (x *NowaitExtent) LockRange(t *Task) {
 	x.mine(t, "LockRange")
 	x.twice("LockRange")
-	x.steps.LockRange(t)
+	x.steps.LockRange(t.t)
 	x.locked = true
 }
 
@@ -77,7 +80,7 @@ func (x *NowaitExtent) UnlockRange(t *Task) {
 		panic("kit.NowaitExtent.UnlockRange of a range that is not locked")
 	}
 	x.locked = false
-	x.steps.UnlockRange(t)
+	x.steps.UnlockRange(t.t)
 }
 
 // Reserve promises the metadata that the end of the write needs, and keeps snapshots out. ENOSPC and EDQUOT say that there is none, and EAGAIN
@@ -87,7 +90,7 @@ func (x *NowaitExtent) Reserve(t *Task, flush Flush) error {
 	if x.reserved {
 		panic("kit.NowaitExtent.Reserve a second time")
 	}
-	err := x.steps.Reserve(t, bool(flush))
+	err := x.steps.Reserve(t.t, bool(flush))
 	x.reserved = err == nil
 	return err
 }
@@ -99,7 +102,7 @@ func (x *NowaitExtent) Release(t *Task) {
 		panic("kit.NowaitExtent.Release of nothing: Reserve has not succeeded, or it was released before")
 	}
 	x.reserved = false
-	x.steps.Release(t)
+	x.steps.Release(t.t)
 }
 
 // Place asks the trees whether the blocks may be overwritten in place. EAGAIN says no; any other error is that of reading a tree. The
@@ -112,7 +115,7 @@ func (x *NowaitExtent) Place(t *Task) error {
 	if !x.locked {
 		panic("kit.NowaitExtent.Place without the range: the answer may be wrong before you have it")
 	}
-	return x.steps.Place(t)
+	return x.steps.Place(t.t)
 }
 
 // Start gives the extent to the device, with what was reserved. The place is the one that Place found last.
@@ -125,7 +128,7 @@ func (x *NowaitExtent) Start(t *Task) {
 		panic("kit.NowaitExtent.Start without a reservation: the end of the write has no metadata")
 	}
 	x.started = true
-	x.steps.Start(t)
+	x.steps.Start(t.t)
 }
 
 // NowaitPath is what becomes of an extent of a NOWAIT direct write. nil says that it was started; EAGAIN that a worker does the whole write again,
@@ -133,9 +136,9 @@ func (x *NowaitExtent) Start(t *Task) {
 type NowaitPath func(t *Task, x *NowaitExtent) error
 
 // Run calls p, and sees to it that what it returns fits what it did.
-func (p NowaitPath) Run(t *Task, s NowaitSteps) error {
+func (p NowaitPath) Run(t *sched.Task, s NowaitSteps) error {
 	x := &NowaitExtent{steps: s}
-	err := p(t, x)
+	err := p(On(t), x)
 	switch {
 	case err == nil && !x.started:
 		panic("Extent has returned nil, and nothing was started: the caller is told of bytes that nobody writes")

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/sched"
 )
 
 // What Try and Transfer answer beside a number of bytes; ask with errors.Is.
@@ -21,10 +22,10 @@ type RingRequest interface {
 	Done() int
 	Left() int
 	Advance(n int)
-	Try(t *Task) (int, error)
-	Transfer(t *Task) (int, error)
-	Punt(t *Task)
-	Complete(t *Task, n int, err error)
+	Try(t *sched.Task) (int, error)
+	Transfer(t *sched.Task) (int, error)
+	Punt(t *sched.Task)
+	Complete(t *sched.Task, n int, err error)
 }
 
 // Request is one read or write that a ring was given, while it is yours. It is so until one of these: Punt, Complete, or a Try or
@@ -46,7 +47,7 @@ func (q *Request) owned(call string) {
 
 // mine is owned for calls with a task.
 func (q *Request) mine(t *Task, call string) {
-	if t == nil {
+	if t == nil || t.t == nil {
 		panic("kit.Request." + call + " without a task: hand on the t that Submit and Work were called with")
 	}
 	q.owned(call)
@@ -73,7 +74,7 @@ func (q *Request) Advance(n int) {
 // Try moves what is left, or the beginning of it, if that needs no sleep, and returns how many bytes it moved.
 func (q *Request) Try(t *Task) (int, error) {
 	q.mine(t, "Try")
-	n, err := q.ring.Try(t)
+	n, err := q.ring.Try(t.t)
 	return q.answer(n, err)
 }
 
@@ -83,7 +84,7 @@ func (q *Request) Transfer(t *Task) (int, error) {
 	if !q.worker {
 		panic("kit.Request.Transfer by the submitting task: it may sleep, and the other requests would wait with it")
 	}
-	n, err := q.ring.Transfer(t)
+	n, err := q.ring.Transfer(t.t)
 	return q.answer(n, err)
 }
 
@@ -104,14 +105,14 @@ func (q *Request) Punt(t *Task) {
 		panic("kit.Request.Punt by a worker: it has the request already")
 	}
 	q.gone = "Punt"
-	q.ring.Punt(t)
+	q.ring.Punt(t.t)
 }
 
 // Complete ends the request. The caller is told err, or n bytes if err is nil.
 func (q *Request) Complete(t *Task, n int, err error) {
 	q.mine(t, "Complete")
 	q.gone = "Complete"
-	q.ring.Complete(t, n, err)
+	q.ring.Complete(t.t, n, err)
 }
 
 // SubmitPath is what becomes of the requests of a ring: Submit is called by the task that submits, Work by a worker after a Punt.
@@ -120,12 +121,12 @@ type SubmitPath struct {
 }
 
 // Run calls Submit or Work and sees to it that neither forgets the request.
-func (p SubmitPath) Run(t *Task, r RingRequest, worker bool) {
+func (p SubmitPath) Run(t *sched.Task, r RingRequest, worker bool) {
 	q := &Request{ring: r, worker: worker}
 	if worker {
-		p.Work(t, q)
+		p.Work(On(t), q)
 	} else {
-		p.Submit(t, q)
+		p.Submit(On(t), q)
 	}
 	switch {
 	case q.gone != "":

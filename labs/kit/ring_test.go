@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"btrlab/internal/sched"
 )
 
 // ringRequest answers Try and Transfer with n and err.
@@ -14,14 +16,14 @@ type ringRequest struct {
 	done int
 }
 
-func (r *ringRequest) Nowait() bool                { return false }
-func (r *ringRequest) Done() int                   { return r.done }
-func (r *ringRequest) Left() int                   { return 8 - r.done }
-func (r *ringRequest) Advance(n int)               { r.done += n }
-func (r *ringRequest) Try(*Task) (int, error)      { return r.n, r.err }
-func (r *ringRequest) Transfer(*Task) (int, error) { return r.n, r.err }
-func (r *ringRequest) Punt(*Task)                  {}
-func (r *ringRequest) Complete(*Task, int, error)  {}
+func (r *ringRequest) Nowait() bool                      { return false }
+func (r *ringRequest) Done() int                         { return r.done }
+func (r *ringRequest) Left() int                         { return 8 - r.done }
+func (r *ringRequest) Advance(n int)                     { r.done += n }
+func (r *ringRequest) Try(*sched.Task) (int, error)      { return r.n, r.err }
+func (r *ringRequest) Transfer(*sched.Task) (int, error) { return r.n, r.err }
+func (r *ringRequest) Punt(*sched.Task)                  {}
+func (r *ringRequest) Complete(*sched.Task, int, error)  {}
 
 // TestRequestMisuse: a request that is used wrongly, or forgotten, is a panic in the words of its user.
 func TestRequestMisuse(t *testing.T) {
@@ -61,7 +63,7 @@ func TestRequestMisuse(t *testing.T) {
 					got = fmt.Sprint(p)
 				}
 			}()
-			SubmitPath{Submit: tt.run, Work: tt.run}.Run(&Task{}, &ringRequest{err: tt.err}, tt.worker)
+			SubmitPath{Submit: tt.run, Work: tt.run}.Run(&sched.Task{}, &ringRequest{err: tt.err}, tt.worker)
 		}()
 		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("have %q want %q", got, tt.want)

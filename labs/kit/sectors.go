@@ -1,5 +1,7 @@
 package kit
 
+import "btrlab/internal/sched"
+
 // Blocks is what SectorWrite.Look answers.
 type Blocks uint8
 
@@ -12,14 +14,14 @@ const (
 
 // SectorSide is the write path's side of a SectorWrite.
 type SectorSide interface {
-	Share(t *Task)
-	Alone(t *Task)
-	Unlock(t *Task)
+	Share(t *sched.Task)
+	Alone(t *sched.Task)
+	Unlock(t *sched.Task)
 	Inside() bool
-	Look(t *Task) Blocks
-	Drain(t *Task)
-	Submit(t *Task) bool
-	Wait(t *Task)
+	Look(t *sched.Task) Blocks
+	Drain(t *sched.Task)
+	Submit(t *sched.Task) bool
+	Wait(t *sched.Task)
 	Cache()
 }
 
@@ -35,7 +37,7 @@ type SectorWrite struct {
 
 func (w *SectorWrite) use(t *Task, call string, held bool) {
 	switch {
-	case t == nil:
+	case t == nil || t.t == nil:
 		panic("kit.SectorWrite." + call + " without a task: hand on the t that Write was called with")
 	case held && !w.shared && !w.alone:
 		panic("kit.SectorWrite." + call + " without i_rwsem: what it finds may be otherwise when it returns")
@@ -49,21 +51,21 @@ func (w *SectorWrite) use(t *Task, call string, held bool) {
 // Share takes i_rwsem shared with other direct writes inside EOF.
 func (w *SectorWrite) Share(t *Task) {
 	w.use(t, "Share", false)
-	w.side.Share(t)
+	w.side.Share(t.t)
 	w.shared = true
 }
 
 // Alone takes i_rwsem exclusive.
 func (w *SectorWrite) Alone(t *Task) {
 	w.use(t, "Alone", false)
-	w.side.Alone(t)
+	w.side.Alone(t.t)
 	w.alone = true
 }
 
 // Unlock lets i_rwsem go.
 func (w *SectorWrite) Unlock(t *Task) {
 	w.use(t, "Unlock", true)
-	w.side.Unlock(t)
+	w.side.Unlock(t.t)
 	w.shared, w.alone = false, false
 }
 
@@ -76,7 +78,7 @@ func (w *SectorWrite) Inside(t *Task) bool {
 // Look says what the block of the write is.
 func (w *SectorWrite) Look(t *Task) Blocks {
 	w.use(t, "Look", true)
-	return w.side.Look(t)
+	return w.side.Look(t.t)
 }
 
 // Drain waits until no direct write of the file is in flight. It needs i_rwsem exclusive, which keeps new ones out.
@@ -88,7 +90,7 @@ func (w *SectorWrite) Drain(t *Task) {
 	if w.sent && !w.ended {
 		panic("kit.SectorWrite.Drain between Submit and Wait: the write is in flight itself")
 	}
-	w.side.Drain(t)
+	w.side.Drain(t.t)
 }
 
 // Submit gives the sectors to the device, and zeros for the rest of a block that is not written. It does not wait. False says that the block
@@ -101,7 +103,7 @@ func (w *SectorWrite) Submit(t *Task) bool {
 	case !w.side.Inside():
 		panic("kit.SectorWrite.Submit of a write that ends beyond EOF: i_size would stay as it is")
 	}
-	w.sent = w.side.Submit(t)
+	w.sent = w.side.Submit(t.t)
 	return w.sent
 }
 
@@ -110,7 +112,7 @@ func (w *SectorWrite) Wait(t *Task) {
 	if w.use(t, "Wait", w.shared || w.alone); !w.sent || w.ended {
 		panic("kit.SectorWrite.Wait, and nothing is in flight")
 	}
-	w.side.Wait(t)
+	w.side.Wait(t.t)
 	w.ended = true
 }
 
@@ -124,9 +126,9 @@ func (w *SectorWrite) Cache(t *Task) {
 }
 
 // RunSectors calls write and sees to it that nothing is left undone.
-func RunSectors(write func(t *Task, w *SectorWrite), t *Task, side SectorSide) {
+func RunSectors(write func(t *Task, w *SectorWrite), t *sched.Task, side SectorSide) {
 	w := &SectorWrite{side: side}
-	write(t, w)
+	write(On(t), w)
 	switch {
 	case w.shared || w.alone:
 		panic("Write has returned with i_rwsem held: all others of the file wait for ever")

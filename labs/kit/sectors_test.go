@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"btrlab/internal/sched"
 )
 
 // sectorSide notes what is called, and answers with what it has.
@@ -13,16 +15,16 @@ type sectorSide struct {
 	refuse bool // Submit does nothing
 }
 
-func (s *sectorSide) note(call string)  { s.calls = append(s.calls, call) }
-func (s *sectorSide) Share(*Task)       { s.note("Share") }
-func (s *sectorSide) Alone(*Task)       { s.note("Alone") }
-func (s *sectorSide) Unlock(*Task)      { s.note("Unlock") }
-func (s *sectorSide) Inside() bool      { return !s.beyond }
-func (s *sectorSide) Look(*Task) Blocks { s.note("Look"); return Unwritten }
-func (s *sectorSide) Drain(*Task)       { s.note("Drain") }
-func (s *sectorSide) Submit(*Task) bool { s.note("Submit"); return !s.refuse }
-func (s *sectorSide) Wait(*Task)        { s.note("Wait") }
-func (s *sectorSide) Cache()            { s.note("Cache") }
+func (s *sectorSide) note(call string)        { s.calls = append(s.calls, call) }
+func (s *sectorSide) Share(*sched.Task)       { s.note("Share") }
+func (s *sectorSide) Alone(*sched.Task)       { s.note("Alone") }
+func (s *sectorSide) Unlock(*sched.Task)      { s.note("Unlock") }
+func (s *sectorSide) Inside() bool            { return !s.beyond }
+func (s *sectorSide) Look(*sched.Task) Blocks { s.note("Look"); return Unwritten }
+func (s *sectorSide) Drain(*sched.Task)       { s.note("Drain") }
+func (s *sectorSide) Submit(*sched.Task) bool { s.note("Submit"); return !s.refuse }
+func (s *sectorSide) Wait(*sched.Task)        { s.note("Wait") }
+func (s *sectorSide) Cache()                  { s.note("Cache") }
 
 // TestSectorMisuse: a write of sectors whose steps are in an order that none can have, or that leaves something undone, is a panic in the words
 // of its user. A right one reaches the write path step by step.
@@ -87,7 +89,7 @@ func TestSectorMisuse(t *testing.T) {
 					got = fmt.Sprint(p)
 				}
 			}()
-			RunSectors(tt.run, &Task{}, &tt.side)
+			RunSectors(tt.run, &sched.Task{}, &tt.side)
 			got = "=" + strings.Join(tt.side.calls, " ")
 		}()
 		if !strings.HasPrefix(got, tt.want) || tt.want[0] == '=' && got != tt.want {

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"go/types"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,6 +48,18 @@ type rules struct {
 // kitPath is the package whose types tasks may share.
 const kitPath = "btrlab/labs/kit"
 
+// policyPath is the package of the steps that lab 4 orders, and setsizeNames what it may use of it: the tables of policies are the grader's.
+const policyPath = "btrlab/internal/iopath/policy"
+
+var setsizeNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems"}
+
+// kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for programs of one's own.
+var kitNames = []string{"Task", "Mutex", "Cond", "Var", "Range", "NowaitExtent", "Flush", "NoFlush", "FlushAll", "ENOSPC", "EDQUOT", "EAGAIN",
+	"EIOCBQUEUED", "Request", "LogItem", "SectorWrite", "Blocks", "Elsewhere", "Unwritten", "Written"}
+
+// useOf are the names that a solution may use of the packages that have more.
+var useOf = map[string][]string{policyPath: setsizeNames, kitPath: kitNames}
+
 // check reads the student's files and returns what the lab does not allow, a line each.
 //
 // Imports: only those in r.allowed, so no sync, sync/atomic, time, unsafe or os; what waits must wait where the explorer sees it. For
@@ -54,6 +67,9 @@ const kitPath = "btrlab/labs/kit"
 // there is no scheduling point, so a race would never show. No variable of the package, which would outlive an execution of the
 // explorer, no init function, no recover, which would stop the panic by which the explorer ends an execution, and no directive to the
 // compiler or linker.
+//
+// Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the grader hands out a pointer (labs 7 to 10)
+// nothing is copied out of one or stored through it, since a request that is put back as it was would seem unused.
 //
 // Model: names are looked up by their spelling, without type checking. What a kit.Var leads to (the elements of a slice, the nodes of
 // a tree) may be plain; a Load of it counts as a Store of all.
@@ -112,8 +128,34 @@ func (c *checker) file(f *ast.File) {
 	for _, d := range f.Decls {
 		c.declares(d)
 	}
+	packages := imported(f)
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.AssignStmt:
+			for _, x := range n.Lhs {
+				c.stores(x, packages)
+			}
+			c.copies(n.Lhs...)
+			c.copies(n.Rhs...)
+		case *ast.IncDecStmt:
+			c.stores(n.X, packages)
+		case *ast.RangeStmt:
+			c.stores(n.Key, packages)
+			c.stores(n.Value, packages)
+		case *ast.UnaryExpr:
+			if n.Op == token.AND {
+				c.stores(n.X, packages)
+			}
+		case *ast.ValueSpec:
+			c.copies(n.Values...)
+		case *ast.ReturnStmt:
+			c.copies(n.Results...)
+		case *ast.SelectorExpr:
+			if id, ok := n.X.(*ast.Ident); ok {
+				if may := useOf[packages[id.Name]]; may != nil && !slices.Contains(may, n.Sel.Name) {
+					c.say(n.Pos(), "uses %s.%s, want only %s", id.Name, n.Sel.Name, strings.Join(may, ", "))
+				}
+			}
 		case *ast.GoStmt:
 			c.say(n.Pos(), "has a go statement")
 		case *ast.SelectStmt:
@@ -124,24 +166,75 @@ func (c *checker) file(f *ast.File) {
 			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "recover" {
 				c.say(n.Pos(), "has a recover: the explorer ends executions by a panic")
 			}
+			c.copies(n.Args...)
 		}
 		return true
 	})
 }
 
-func (c *checker) imports(i *ast.ImportSpec) {
-	path, _ := strconv.Unquote(i.Path.Value)
-	if !slices.Contains(c.allowed, path) {
-		c.say(i.Pos(), "imports %q, want only %s", path, strings.Join(c.allowed, ", "))
+// imported are the paths of the packages that f imports, by the names that it has for them.
+func imported(f *ast.File) map[string]string {
+	m := map[string]string{}
+	for _, i := range f.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		if i.Name != nil {
+			m[i.Name.Name] = p
+		} else {
+			m[path.Base(p)] = p
+		}
 	}
-	if path == kitPath {
+	return m
+}
+
+// stores reports x, which is changed, if it is in a package: policy.Presets[0].Name.
+func (c *checker) stores(x ast.Expr, packages map[string]string) {
+	for at := x; ; {
+		switch e := at.(type) {
+		case *ast.ParenExpr:
+			at = e.X
+		case *ast.StarExpr:
+			at = e.X
+		case *ast.IndexExpr:
+			at = e.X
+		case *ast.SliceExpr:
+			at = e.X
+		case *ast.SelectorExpr:
+			if id, ok := e.X.(*ast.Ident); ok && packages[id.Name] != "" {
+				c.say(x.Pos(), "changes %s, or takes its address: it is not yours", types.ExprString(x))
+				return
+			}
+			at = e.X
+		default:
+			return
+		}
+	}
+}
+
+// copies reports an expression that is all of what a pointer leads to, where the pointers are the grader's.
+func (c *checker) copies(l ...ast.Expr) {
+	if c.shared {
+		return
+	}
+	for _, x := range l {
+		if _, ok := ast.Unparen(x).(*ast.StarExpr); ok {
+			c.say(x.Pos(), "copies %s: what the grader has handed out is used by its methods only", types.ExprString(x))
+		}
+	}
+}
+
+func (c *checker) imports(i *ast.ImportSpec) {
+	p, _ := strconv.Unquote(i.Path.Value)
+	if !slices.Contains(c.allowed, p) {
+		c.say(i.Pos(), "imports %q, want only %s", p, strings.Join(c.allowed, ", "))
+	}
+	if p == kitPath {
 		c.kit["kit"] = true
 		if i.Name != nil {
 			c.kit[i.Name.Name] = true
 		}
 	}
 	if i.Name != nil && (i.Name.Name == "." || i.Name.Name == "_") {
-		c.say(i.Pos(), "imports %q as %s", path, i.Name.Name)
+		c.say(i.Pos(), "imports %q as %s", p, i.Name.Name)
 	}
 }
 

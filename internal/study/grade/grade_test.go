@@ -182,6 +182,20 @@ var rejects = map[string]string{
 	"10/drains-shared":       `Drain with i_rwsem shared`,
 	"10/always-alone":        `times one at a time`,
 	"10/always-cache":        `times one at a time`,
+	"04/overwrites-presets":  `^setsize\.go:\d+: changes policy\.Presets`,
+	"04/other-names":         `^setsize\.go:\d+: uses policy\.Presets, want only SetsizeStep`,
+	"05/charges-back":        `t\.Charge undefined`,
+	"05/sleeps":              `t\.Sleep undefined`,
+	"05/clears-held":         `t\.HeldLocks undefined`,
+	"05/embeds-task":         `undefined`,
+	"05/asks-interface":      `interface conversion`,
+	"05/makes-task":          `kit\.Mutex\.Lock without a task`,
+	"05/own-explorer":        `uses kit\.Explore, want only Task`,
+	"05/ends-early":          `^violated \(panic\)|rangelock\.go:\d+: done`,
+	"07/zeroes-extent":       `^extent\.go:\d+: copies \*x`,
+	"08/puts-back":           `^ring\.go:\d+: copies \*q`,
+	"08/runs-itself":         `uses kit\.SubmitPath, want only Task`,
+	"10/copies-write":        `^sectors\.go:\d+: copies \*w`,
 	"05/nothing":             `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
 }
 
@@ -267,7 +281,7 @@ func TestStarters(t *testing.T) {
 			t.Errorf("schedule %q, want %q: %+v", bad, want, r)
 		}
 	}
-	for _, r := range Judge(5, &Student{NewRangeLock: func() inode.RangeLocker { return rangelock.New() }}, "", "") {
+	for _, r := range Judge(5, &Student{NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: rangelock.New()} }}, "", "") {
 		if want := r.Name != "lock-touching" && r.Name != "virtual-time"; r.Pass != want {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
@@ -530,8 +544,15 @@ func TestCheck(t *testing.T) {
 		{"main", "package main\nfunc f() {}", "x.go:1: package main"},
 		{"nothing to call", "package p\nfunc g() {}\ntype t struct{}\nfunc (t) f() {}", "no func f: want func f()"},
 		{"broken", "package p\nfunc", "x.go:2:"},
+		{"stores in a package", "package p\nimport \"btrlab/internal/iopath/policy\"\nfunc f() { policy.Presets[0].Name = policy.SetISize }", "x.go:3: changes policy.Presets[0].Name, or takes its address"},
+		{"through an address", "package p\nimport q \"btrlab/internal/iopath/policy\"\nfunc f() { p := &q.SetISize; p = p }", "x.go:3: changes q.SetISize, or takes its address"},
+		{"uses another name", "package p\nimport \"btrlab/internal/iopath/policy\"\nfunc f() { l := policy.Presets; l[0] = l[1] }", "x.go:3: uses policy.Presets, want only SetsizeStep, DIOWait"},
+		{"the grader's side", "package p\nimport \"btrlab/labs/kit\"\nfunc f() { kit.On(nil) }", "x.go:3: uses kit.On, want only Task, Mutex"},
+		{"copies out", "package p\nfunc f(q *int) { old := *q; g(*q); _ = old }", "x.go:2: copies *q: "},
+		{"stores through", "package p\nfunc f(q *int) { *q = 0 }", "x.go:2: copies *q: "},
+		{"own pointers", "package p\nfunc f(q *int) *int { var r *int = q; return r }", ""},
 	} {
-		got := checkText(t, tt.src, rules{allowed: []string{"slices"}, entry: "f", want: "func f()"})
+		got := checkText(t, tt.src, rules{allowed: []string{"slices", policyPath, kitPath}, entry: "f", want: "func f()"})
 		if !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
 		}

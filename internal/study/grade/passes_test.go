@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	rangelock "btrlab/labs/05-range-lock"
+	"btrlab/labs/kit"
 )
 
 // nothing is a range lock that locks nothing: wrong, and as fast as can be.
@@ -40,7 +41,7 @@ func TestNoRatioOfTheWrong(t *testing.T) {
 	}
 	// The other one is wrong in the first rows only: the last one before the ratio is kept.
 	for name, s := range map[string]*Student{"nothing": s,
-		"forgetful": {NewRangeLock: func() inode.RangeLocker { return forgetful{rangelock.New()} }}} {
+		"forgetful": {NewRangeLock: func() inode.RangeLocker { return forgetful{kit.Locker{RangeLocker: rangelock.New()}} }}} {
 		rows := Judge(5, s, "", "")
 		violated := 0
 		for _, r := range rows {
