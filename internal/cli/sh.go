@@ -18,6 +18,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 )
 
@@ -191,8 +192,12 @@ func (a *app) line(n int, text string) error {
 	if err != nil {
 		r.Error = oneLine(err)
 		var e errno.Errno
-		if errors.As(err, &e) {
+		var again kiocb.Again
+		switch {
+		case errors.As(err, &e):
 			r.Errno = errno.Name(e)
+		case errors.As(err, &again):
+			r.Errno, r.Place, r.Reason = errno.Name(errno.EAGAIN), again.Place(), again.Reason()
 		}
 	}
 	e := json.NewEncoder(a.out)
@@ -213,6 +218,8 @@ type lineResult struct {
 	Base64 string `json:"base64,omitempty"` // ... when that is no text
 	Errno  string `json:"errno,omitempty"`
 	Error  string `json:"error,omitempty"`
+	Place  string `json:"place,omitempty"`  // of EAGAIN: the step that would have slept
+	Reason string `json:"reason,omitempty"` // ... and what for
 }
 
 // imageVerbs take no path but the image, which is the last word.

@@ -92,7 +92,8 @@ func TestShJSON(t *testing.T) {
 	if code, _, e := shell(t, "", "mkfs", "--size", "256M", img); code != 0 {
 		t.Fatal(e)
 	}
-	in := "mkdir /d\n\nstat /d\nstat /none\nfrobnicate\nwrite --length 4k /d\nls\npolicy\nwrite 'x\n"
+	in := "mkdir /d\n\nstat /d\nstat /none\nfrobnicate\nwrite --length 4k /d\nls\npolicy\nwrite 'x\n" +
+		"touch /d/n\nchattr +C /d/n\nwrite --length 8k /d/n\nwrite --direct --nowait --length 4k /d/n\nrm -r /d/n\n"
 	code, out, errs := shell(t, in, "sh", "--json", "--keep-going", "--policy", "modern", img)
 	if code != 1 || errs != "" {
 		t.Fatalf("exit code %d, %s", code, errs)
@@ -105,6 +106,9 @@ func TestShJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		what := r.Verb + " " + r.Errno
+		if r.Place != "" {
+			what += " at " + r.Place + ": " + r.Reason
+		}
 		switch {
 		case r.Result != nil:
 			what += "result"
@@ -115,7 +119,8 @@ func TestShJSON(t *testing.T) {
 		}
 		have = append(have, what)
 	}
-	want := []string{"mkdir ", "stat result", "stat ENOENT", "frobnicate error", "write EISDIR", "ls result", "policy modern", " error"}
+	want := []string{"mkdir ", "stat result", "stat ENOENT", "frobnicate error", "write EISDIR", "ls result", "policy modern", " error",
+		"touch ", "chattr ", "write ", "write EAGAIN at invalidate: a page of the range is in memory", "rm "}
 	if !slices.Equal(have, want) {
 		t.Errorf("have %q\nwant %q\n%s", have, want, out)
 	}
