@@ -57,6 +57,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
   btrlab compare 000 --ablation
   btrlab compare 001 --rounds 5 --linux /mnt/btrfs
   btrlab compare 003 --ablation
+  btrlab compare 003 --linux /mnt/btrfs
   btrlab compare 004`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: []string{"000", "001", "002", "003", "004"},
@@ -109,7 +110,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		case ablation && len(seed.Ablation) == 0:
 			return usagef(cmd, "--ablation is for seeds 000 and 003")
 		case seed.Baseline != "" && linux != "" && linuxOf[seed.Name] == nil:
-			return usagef(cmd, "--linux is for seeds 001 and 002, have seed %s", seed.Name)
+			return usagef(cmd, "--linux is for seeds 001, 002 and 003, have seed %s", seed.Name)
 		case len(policies) == 0 || len(models) == 0:
 			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
 		}
@@ -129,22 +130,23 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		if err := errors.Join(rt.checkLinux(cmd, linux), dio.check(cmd, device)); err != nil {
 			return err
 		}
-		others, done, err := a.linuxRows(linux, linuxOf[seed.Name])
+		files := 0
+		if seed.OwnFiles {
+			for _, j := range jf.Jobs {
+				files += j.NumJobs
+			}
+		}
+		others, done, err := a.linuxRows(linux, linuxOf[seed.Name], files)
 		if err != nil {
 			return err
 		}
 		defer func() { ret = errors.Join(ret, done()) }()
-		opt := experiment.Options{Job: jf, Policies: policies, Others: others, Rounds: rounds, NoPayload: rt.noPayload, Stop: &a.stop}
+		opt := experiment.Options{Job: jf, Policies: policies, Others: others, Rounds: rounds, Files: files, NoPayload: rt.noPayload, Stop: &a.stop}
 		if seed.Baseline != "" {
 			opt.Variants, opt.Baseline, opt.Pairs = seed.Rows, seed.Baseline, seed.Pairs
 		}
 		if ablation {
 			opt.Variants = slices.Concat(opt.Variants, seed.Ablation)
-		}
-		if seed.OwnFiles {
-			for _, j := range jf.Jobs {
-				opt.Files += j.NumJobs
-			}
 		}
 		if seed.Cached && !dirty.set {
 			dirty.n = 4 * size.n

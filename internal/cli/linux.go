@@ -35,17 +35,19 @@ var linuxOf = map[string][]experiment.Other{
 		{Name: "linux-libaio", About: "the running kernel: io_submit", Open: linuxfile.Row, Set: [][2]string{{"ioengine", "libaio"}}},
 		{Name: "linux-uring", About: "the running kernel: io_uring, which tries by itself", Open: linuxfile.Row, Set: [][2]string{{"ioengine", "io_uring"}}},
 	},
+	"003": {{Name: "linux", About: "the running kernel: pwrite and fsync, each writer on a file of its own", Open: linuxfile.Row}},
 }
 
-// linuxRows are the rows of --linux: own, if there are any. done removes their files.
-func (a *app) linuxRows(dir string, own []experiment.Other) (rows []experiment.Other, done func() error, err error) {
+// linuxRows are the rows of --linux: own, if there are any. files, if it is not 0, is how many COW files they have instead of one NOCOW file. done removes their files.
+func (a *app) linuxRows(dir string, own []experiment.Other, files int) (rows []experiment.Other, done func() error, err error) {
 	if dir == "" {
 		return nil, func() error { return nil }, nil
 	}
-	d, err := linuxfile.Open(dir, true, a.note)
+	d, err := linuxfile.Open(dir, files == 0, a.note)
 	if err != nil {
 		return nil, nil, err
 	}
+	d.Files = files
 	if len(own) == 0 {
 		for _, name := range linuxfile.Rows() {
 			own = append(own, experiment.Other{Name: name})

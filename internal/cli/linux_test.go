@@ -98,3 +98,39 @@ func TestInterruptLinux(t *testing.T) {
 		t.Errorf("no table:\n%s%s", out.String(), errw.String())
 	}
 }
+
+// TestCompareFsyncLinux: the job of seed 003 through the running kernel's own calls beside ours: each writer has a file of its own there as well,
+// and what it wrote is read back.
+func TestCompareFsyncLinux(t *testing.T) {
+	dir := t.TempDir()
+	var out, errw strings.Builder
+	args := []string{"compare", "003", "--linux", dir, "--size", "1M", "--rounds", "1", "--runtime-seconds", "0.05", "--json"}
+	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
+		t.Fatalf("exit code %d: %s", code, errw.String())
+	}
+	var r struct {
+		Rows []struct {
+			Policy, Content, Check string
+			IOPS                   float64
+		}
+	}
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	names := ""
+	for _, row := range r.Rows {
+		names += " " + row.Policy
+		if row.Content != "ok" || row.IOPS == 0 || (row.Check == "clean") != (row.Policy != "linux") {
+			t.Errorf("%+v", row)
+		}
+	}
+	if want := " fsync-commit fsync-5.17 fsync-5.18 linux"; names != want {
+		t.Errorf("rows, have%s want%s", names, want)
+	}
+	if l, err := os.ReadDir(dir); err != nil || len(l) != 0 {
+		t.Errorf("%v: %d files are left", err, len(l))
+	}
+	if code := Main([]string{"compare", "004", "--linux", dir}, strings.NewReader(""), &out, &errw); code != 2 || !strings.Contains(errw.String(), "--linux is for seeds 001, 002 and 003") {
+		t.Errorf("seed 004: exit code %d: %s", code, errw.String())
+	}
+}

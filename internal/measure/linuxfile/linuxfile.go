@@ -48,7 +48,11 @@ type Dir struct {
 	nocow bool
 	open  []*hostio.File
 	byJob map[string]*hostio.File
-	test  *hostio.File
+	tests []*hostio.File // the test files
+	size  int64          // of each
+
+	// Files, if it is not 0, is how many sparse test files there are, one for each task, instead of one that is preallocated. Set before Prepare.
+	Files int
 
 	noNowait sync.Once // the note
 }
@@ -103,7 +107,7 @@ func (d *Dir) Close() error {
 	for _, f := range d.open {
 		err = errors.Join(err, f.Close())
 	}
-	d.open, d.test = nil, nil
+	d.open, d.tests = nil, nil
 	clear(d.byJob)
 	return err
 }
@@ -123,24 +127,38 @@ func (d *Dir) Job(row string, count *Count) func(*sched.Task, *fio.Job, string) 
 	}
 }
 
-// Prepare makes the test file, preallocated. It makes the Dir an experiment.Rig.
+// Prepare makes the test file, preallocated, or the sparse Files of size bytes together. It makes the Dir an experiment.Rig.
 func (d *Dir) Prepare(_ *sched.Task, size int64) (err error) {
-	if d.test, err = d.create(); err != nil {
-		return err
+	n := max(d.Files, 1)
+	d.tests, d.size = nil, size/int64(n)
+	for range n {
+		f, err := d.create()
+		if err != nil {
+			return err
+		}
+		d.tests = append(d.tests, f)
+		if d.Files == 0 {
+			err = f.Fallocate(0, 0, size)
+		}
+		if d.Files > 0 || errors.Is(err, errno.EOPNOTSUPP) {
+			err = f.Truncate(d.size)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err = d.test.Fallocate(0, 0, size); errors.Is(err, errno.EOPNOTSUPP) {
-		err = d.test.Truncate(size)
-	}
-	return err
+	return nil
 }
 
 // Open opens the test file for a row, with nothing of it in the page cache.
 func (d *Dir) Open(_ *sched.Task, row string) (experiment.Session, error) {
-	if err := d.test.DropCache(0, 0); err != nil {
-		return nil, err
+	s := &session{size: d.size}
+	for _, f := range d.tests {
+		if err := f.DropCache(0, 0); err != nil {
+			return nil, err
+		}
+		s.parts = append(s.parts, d.file(f, row, &s.count))
 	}
-	s := &session{}
-	s.f = d.file(d.test, row, &s.count)
 	return s, nil
 }
 
@@ -151,13 +169,27 @@ func (d *Dir) OpenRaw(t *sched.Task, _ string) (experiment.Session, error) { ret
 func (d *Dir) Check(*sched.Task) ([]string, error) { return nil, experiment.ErrUnchecked }
 
 type session struct {
-	f     fio.Target
+	parts []fio.Target
+	size  int64 // of each
 	count Count
 }
 
-func (s *session) File() fio.Target { return s.f }
+func (s *session) File() fio.Target {
+	if len(s.parts) == 1 {
+		return s.parts[0]
+	}
+	return experiment.Spread(s.parts, s.size)
+}
 
-func (s *session) Close(t *sched.Task) error { return s.f.Fsync(t) }
+// Parts makes the session an experiment.Parts.
+func (s *session) Parts() []fio.Target { return s.parts }
+
+func (s *session) Close(t *sched.Task) (err error) {
+	for _, f := range s.parts {
+		err = errors.Join(err, f.Fsync(t))
+	}
+	return err
+}
 
 // Again makes the session an experiment.Nowaiter.
 func (s *session) Again() (again, tried uint64) { return s.count.Load() }

@@ -276,7 +276,7 @@ func (s *session) File() fio.Target {
 	if len(s.files) == 1 {
 		return s.files[0]
 	}
-	return &spread{s.Parts(), s.size}
+	return experiment.Spread(s.Parts(), s.size)
 }
 
 // Parts makes the session an experiment.Parts.

@@ -1,4 +1,4 @@
-package rig
+package experiment
 
 import (
 	"errors"
@@ -7,7 +7,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// spread is several files of one size as one after the other: what fills them and reads them back sees one file.
+// Spread is the file of a Session with Parts: parts of size bytes each, as one after the other. What fills them and reads them back sees one file.
+func Spread(parts []fio.Target, size int64) fio.Target { return &spread{parts, size} }
+
+// spread is it.
 type spread struct {
 	parts []fio.Target
 	size  int64 // of each
