@@ -63,6 +63,8 @@ func TestBugsComeBack(t *testing.T) {
 		{"generic-066", "KEEP_XATTRS", "LOST attribute: /foo has "},
 		{"generic-106", "LOST_NAMES", "LOST names: inode 258 has 2 names, want 1 "},
 		{"generic-107", "LOST_NAMES", "LOST names: inode 257 has 3 names, want 2 "},
+		{"generic-336", "LOST_NAMES", "LOST names: inode 260 has 2 names, want 1 "},
+		{"generic-341", "TAKEN_NAMES", " has 0 names, want 1 "}, // the directory, or a file below it
 		{"generic-342", "TAKEN_NAMES", "LOST names: inode 257 has 0 names, want 1 "},
 		{"link-unlink", "TAKEN_NAMES NO_CONFLICTS", "file exists"},
 		{"link-unlink", "TAKEN_NAMES KEEP_SIZE", "LOST check: the image is damaged after it was opened: "},
