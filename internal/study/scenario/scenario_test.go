@@ -139,16 +139,17 @@ func TestGrowWhileInline(t *testing.T) {
 	}
 }
 
-// TestDirectKept searches what keeps direct writes apart from their neighbours: a buffered writer, a log and readahead (labs/reference 9.2,
-// numbers 4, 10 and 14). A few schedules of each break a planted fault.
+// TestDirectKept searches what keeps direct requests apart from their neighbours: a buffered writer, a log and readahead (labs/reference 9.2,
+// numbers 4, 10 and 14), a reader, truncates. It is TestMatrix in small: a few schedules of each break a planted fault.
 func TestDirectKept(t *testing.T) {
-	for _, c := range []struct{ scenario, policy string }{{"direct-buffered", "locked"}, {"direct-log", "fsync-5.17"}, {"direct-readahead", "modern"}} {
+	for _, c := range []struct{ scenario, policy string }{{"direct-buffered", "locked"}, {"direct-log", "fsync-5.17"}, {"direct-readahead", "modern"},
+		{"direct-reader", "modern"}, {"direct-read-truncate", "locked"}, {"direct-truncate", "locked"}, {"direct-grow", "modern"}} {
 		t.Run(c.scenario, func(t *testing.T) {
 			s, err := Lookup(c.scenario)
 			must(t, err)
-			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Schedules = 200 }})
+			r, err := Run(s, policy.MustParse(c.policy), Options{Config: func(x *explore.Config) { x.Schedules = 300 }})
 			must(t, err)
-			if r.Verdict == explore.Violated || r.Schedules < 100 {
+			if r.Verdict == explore.Violated || r.Schedules < 50 {
 				t.Errorf("%s under %s: %s: %s", c.scenario, c.policy, r.Bound, r.Violation)
 			}
 		})
