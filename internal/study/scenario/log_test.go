@@ -9,7 +9,7 @@ import (
 )
 
 // TestLogScenarios: the scenarios of an fsync that writes a log break by wrong orders of that log, each with the sentence about what is lost, and
-// keep their rule without.
+// keep their rule without, in few schedules: TestMatrix searches more.
 func TestLogScenarios(t *testing.T) {
 	for _, c := range []struct{ scenario, wrong, want string }{
 		{"log-writer", "WRONG_LOG_BEFORE_DATA", "what an fsync promised is not on the device"},
@@ -28,7 +28,7 @@ func TestLogScenarios(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Run(s, &p, Options{Config: func(cfg *explore.Config) { cfg.Schedules = 400 }})
+			r, err := Run(s, &p, Options{Config: func(cfg *explore.Config) { cfg.Schedules = 40 }})
 			if err != nil {
 				t.Fatal(err)
 			}
