@@ -1,4 +1,4 @@
-// Package treelog brings back what fsync logged. An fsync of the kernel does not commit: it copies the items of one inode to a log tree, one for each
+// Package treelog writes what fsync logs, and brings it back. An fsync of the kernel does not commit: it copies the items of one inode to a log tree, one for each
 // subvolume, and makes the superblock point at the tree of these trees. After a crash the last commit is whole, the log says what came
 // after it, and the next mount replays it before anybody looks.
 //
