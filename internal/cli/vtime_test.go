@@ -42,7 +42,7 @@ func TestNoPayload(t *testing.T) {
 	if code := Main(args, strings.NewReader(""), &out, &errw); code != 0 {
 		t.Fatalf("exit %d: %s%s", code, out.String(), errw.String())
 	}
-	if s := out.String(); strings.Count(s, "not verified") != 1 || strings.Count(s, "    - clean") != 2 {
+	if s := out.String(); strings.Count(s, "not verified") != 1 || strings.Count(s, "ms    ok\n") != 2 {
 		t.Errorf("output:\n%s", s)
 	}
 }
