@@ -87,6 +87,11 @@ func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 	now := n.fs.now()
 	n.lock(t)
 	defer n.ip.Unlock(t)
+	if c.Set&(SetUID|SetGID) != 0 && !n.IsDir() { // models chown_common()
+		if err := n.fs.env.RemovePrivs(t, n.ip, false); err != nil {
+			return err
+		}
+	}
 	h, err := n.fs.trans.StartIn(t, n.vol.root, 1)
 	if err != nil {
 		return err

@@ -125,7 +125,7 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	s.nodes[k] = n
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
-	item, err := f.store.ReadInode(t, vol.root, ino)
+	item, bare, err := f.store.LoadInode(t, vol.root, ino)
 	if err != nil {
 		n.err = err
 		s.mu.Lock(t)
@@ -137,6 +137,7 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 		return nil, err
 	}
 	f.setUp(n, &item)
+	n.ip.SetNoSec(bare)
 	// What the running transaction has written into the tree is not durable: fsync must commit it.
 	n.ip.LastTransid.Store(item.Transid)
 	n.ip.BarLog(item.Transid) // ... and what it has changed is not remembered
@@ -184,6 +185,7 @@ func (f *FS) setLockMode(n *Node) {
 func (f *FS) insertNew(t *sched.Task, vol *subvol, ino format.Ino, item *format.InodeItem) *Node {
 	n := &Node{fs: f, ip: &inode.Inode{Ino: ino}, vol: vol, refs: 1, nextIndex: 2}
 	f.setUp(n, item)
+	n.ip.SetNoSec(true) // it has no attributes yet
 	n.state.Store(nodeLive)
 	k := n.key()
 	s := f.inodes.shard(k)

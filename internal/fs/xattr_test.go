@@ -21,22 +21,6 @@ func TestSetxattr(t *testing.T) {
 	}))
 	x.Must(x.Create("/f").Close(x.T))
 	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
-	names := func(path string) []string {
-		at, err := x.FS.Stat(x.T, path)
-		x.Must(err)
-		n, err := x.FS.Node(x.T, at.Subvol, at.Ino)
-		x.Must(err)
-		defer n.Forget(x.T, 1)
-		l, err := n.Listxattr(x.T)
-		x.Must(err)
-		for i, name := range l {
-			v, err := n.Getxattr(x.T, name)
-			x.Must(err)
-			l[i] += "=" + string(v)
-		}
-		slices.Sort(l)
-		return l
-	}
 	before, err := x.FS.Stat(x.T, "/f")
 	x.Must(err)
 	x.Must(x.FS.Setxattr(x.T, "/f", "user.a", []byte("one")))
@@ -49,7 +33,7 @@ func TestSetxattr(t *testing.T) {
 		t.Errorf("ctime %v after %v, mtime %v after %v", after.Ctime, before.Ctime, after.Mtime, before.Mtime)
 	}
 	x.Reopen()
-	if l := names("/f"); !slices.Equal(l, []string{"user.a=two", "user.b="}) {
+	if l := xattrs(x, "/f"); !slices.Equal(l, []string{"user.a=two", "user.b="}) {
 		t.Errorf("/f has %q", l)
 	}
 	x.Must(x.FS.Removexattr(x.T, "/f", "user.b"))
@@ -66,7 +50,25 @@ func TestSetxattr(t *testing.T) {
 	x.Must(x.FS.Fsync(x.T, "/d"))
 	x.Must(x.FS.Fsync(x.T, "/f"))
 	x.Reopen()
-	if l := append(names("/f"), names("/d")...); !slices.Equal(l, []string{"user.a=two", "user.c=three"}) {
+	if l := append(xattrs(x, "/f"), xattrs(x, "/d")...); !slices.Equal(l, []string{"user.a=two", "user.c=three"}) {
 		t.Errorf("in the end: %q", l)
 	}
+}
+
+// xattrs lists the attributes of path as name=value, sorted.
+func xattrs(x *fstest.Fixture, path string) []string {
+	at, err := x.FS.Stat(x.T, path)
+	x.Must(err)
+	n, err := x.FS.Node(x.T, at.Subvol, at.Ino)
+	x.Must(err)
+	defer n.Forget(x.T, 1)
+	l, err := n.Listxattr(x.T)
+	x.Must(err)
+	for i, name := range l {
+		v, err := n.Getxattr(x.T, name)
+		x.Must(err)
+		l[i] += "=" + string(v)
+	}
+	slices.Sort(l)
+	return l
 }

@@ -60,6 +60,10 @@ var states = []state{
 	{"COW, preallocated", false, 8 * kib, 4 * kib, func(f *maker) { f.allocate(0, 0, 64*kib) }, nil},
 	{"COW, preallocated, written over", false, 8 * kib, 4 * kib, func(f *maker) { f.allocate(0, 0, 64*kib); f.write(0, 64*kib) }, nil},
 	{"COW, append to preallocated", false, 64 * kib, 4 * kib, func(f *maker) { f.allocate(unix.FALLOC_FL_KEEP_SIZE, 0, 128*kib); f.write(0, 64*kib) }, nil},
+	{"NOCOW, with capabilities", true, 8 * kib, 4 * kib, func(f *maker) {
+		f.write(0, 64*kib)
+		must(f.t, unix.Fsetxattr(f.fd, "security.capability", []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 0))
+	}, nil},
 	{"compressed", false, 8 * kib, 4 * kib, func(f *maker) { f.sh("chattr", "+c", f.path); f.write(0, 128*kib) }, nil},
 }
 

@@ -15,6 +15,7 @@ const (
 	AgainInode           // i_rwsem
 	AgainRangeLock       // the byte range of a policy with WRITE_RANGE_LOCK
 	AgainMustCOW         // a COW inode, before any step
+	AgainPrivs           // capabilities of the file, which may have to go
 	AgainExpand          // growth: a block must be zeroed
 	AgainGrow            // growth: the range beyond the end of file
 	AgainFault           // a page fault of the source
@@ -51,6 +52,7 @@ var againWords = [Agains][2]string{
 	AgainInode:     {"lock_inode", "another task has i_rwsem"},
 	AgainRangeLock: {"lock_inode", "byte ranges have no try-lock"},
 	AgainMustCOW:   {"write_check", "the inode is neither NOCOW nor preallocated"},
+	AgainPrivs:     {"remove_privs", "the file may have capabilities, which a write takes away"},
 	AgainExpand:    {"expand", "the block at the old end of file must be zeroed"},
 	AgainGrow:      {"expand", "the range after the old end of file is busy"},
 	AgainFault:     {"fault_in", "the source is not in memory"},

@@ -101,6 +101,7 @@ type Inode struct {
 	flags   atomic.Uint64 // format.Inode*
 	dirty   atomic.Bool   // on FS.dirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
+	noSec   atomic.Bool   // known to have no security attribute: NoSec
 	// LastTransid is the last transaction that changed the inode's items, or is about to: an inode that is not dirty is durable
 	// when that one is. Models last_trans.
 	LastTransid atomic.Uint64
@@ -321,6 +322,14 @@ func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
 	ip.mu.Unlock(t)
 	ip.MarkDirty(t)
 }
+
+// NoSec reports whether the inode is known to have no attribute that a change of its bytes takes away. It changes with the
+// inode locked for writing. Models IS_NOSEC(). Difference: an inode that comes into memory without attributes is known to have none; in
+// Linux the first writer asks.
+func (ip *Inode) NoSec() bool { return ip.noSec.Load() }
+
+// SetNoSec changes NoSec.
+func (ip *Inode) SetNoSec(yes bool) { ip.noSec.Store(yes) }
 
 // Touch sets mtime and ctime and counts a change. Models file_update_time().
 func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {

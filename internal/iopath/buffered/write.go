@@ -98,7 +98,7 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	}
 	t.Spend(cost.Syscall, 1)
 	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums(),
-		Nowait: rq.Flags&kiocb.Nowait != 0, MayNocow: ip.MayNocow()}
+		Nowait: rq.Flags&kiocb.Nowait != 0, MayNocow: ip.MayNocow(), MayPrivs: !ip.NoSec()}
 	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: f.Nowait, isize: f.ISize}
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Nowait.Unsupported {
@@ -164,7 +164,7 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 	if w.pl.Lock == policy.LockRange {
 		// A truncate takes the range from the new size on, so i_size cannot get below f.End while we hold this one.
 		w.lockRange(t, f.Start, f.End)
-		if f.ISize = ip.Size(t); f.InEOF() {
+		if f.ISize, f.MayPrivs = ip.Size(t), !ip.NoSec(); f.Inside() {
 			w.sampleISize(f.ISize)
 			return nil
 		}
@@ -227,7 +227,7 @@ func (w *write) lockRange(t *sched.Task, from, to uint64) {
 
 func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
 
-// checkWrite is what comes before the first byte: time stamps, and zeros between the old end of file and the write. A NOWAIT write of
+// checkWrite is what comes before the first byte: capabilities, time stamps, and zeros between the old end of file and the write. A NOWAIT write of
 // a COW inode ends here: it might have to wait for new space later. Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4, 4.3.
 func (w *write) checkWrite(t *sched.Task) error {
 	if w.append && uint64(len(w.src.Buf)) > format.MaxFileSize-w.pos {
@@ -235,6 +235,9 @@ func (w *write) checkWrite(t *sched.Task) error {
 	}
 	if w.pl.Nowait.MustCOW {
 		return kiocb.AgainMustCOW
+	}
+	if err := w.env.RemovePrivs(t, w.ip, w.pl.Nowait.TryPrivs); err != nil {
+		return err
 	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {

@@ -46,7 +46,7 @@ func (w *write) tryFile(t *sched.Task, p *policy.Policy) error {
 		if !w.ip.TryRLock(t) {
 			return kiocb.AgainInode
 		}
-		if f := w.facts(t, false); f.InEOF() {
+		if f := w.facts(t, false); f.Inside() {
 			return nil
 		}
 		w.ip.RUnlock(t)

@@ -87,7 +87,7 @@ func (w *write) facts(t *sched.Task, held bool) policy.Facts {
 		w.pos = w.isize // models generic_write_checks()
 	}
 	return policy.Facts{Start: w.pos, End: w.pos + uint64(len(w.src)), ISize: w.isize, NoDataSum: !w.ip.Sums(), InodeHeld: held,
-		Nowait: w.nowait, MayNocow: w.ip.MayNocow(), SubBlock: w.subBlock()}
+		Nowait: w.nowait, MayNocow: w.ip.MayNocow(), MayPrivs: !w.ip.NoSec(), SubBlock: w.subBlock()}
 }
 
 // lockFile takes the locks of the plan. A plan that does without the exclusive lock holds only while the write ends inside EOF;
@@ -106,13 +106,13 @@ func (w *write) lockFile(t *sched.Task) error {
 	switch w.pl.Lock {
 	case policy.LockShared:
 		ip.RLock(t)
-		if f = w.facts(t, false); f.InEOF() {
+		if f = w.facts(t, false); f.Inside() {
 			return nil
 		}
 		ip.RUnlock(t)
 	case policy.LockRange:
 		w.lockRange(t, f.Start, f.End)
-		if f = w.facts(t, false); f.InEOF() {
+		if f = w.facts(t, false); f.Inside() {
 			return nil
 		}
 		w.unlockRange(t)
@@ -145,7 +145,7 @@ func (w *write) lockRange(t *sched.Task, from, to uint64) {
 
 func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
 
-// checkWrite does what comes before the first byte: time stamps, zeros between the old end of file and the write, and the questions
+// checkWrite does what comes before the first byte: capabilities, time stamps, zeros between the old end of file and the write, and the questions
 // that send the whole request to the page cache. Models btrfs_write_check() and check_direct_IO().
 func (w *write) checkWrite(t *sched.Task) error {
 	if uint64(len(w.src)) > format.MaxFileSize-w.pos {
@@ -161,6 +161,9 @@ func (w *write) checkWrite(t *sched.Task) error {
 	}
 	if w.pl.Unaligned != policy.UnalignedBuffered && w.pos+uint64(len(w.src)) > w.isize {
 		return errno.ENOTBLK
+	}
+	if err := w.env.RemovePrivs(t, w.ip, w.pl.Nowait.TryPrivs); err != nil {
+		return err
 	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {

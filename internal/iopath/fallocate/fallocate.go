@@ -73,6 +73,9 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	if plan.DrainDirect {
 		ip.DIO.WaitZero(t)
 	}
+	if err := env.RemovePrivs(t, ip, false); err != nil {
+		return err
+	}
 	if inside := format.AlignDown(off, block) == format.AlignDown(off+n, block); !env.Policy().Wrong.Log.PunchUnmarked || !inside || mode&PunchHole == 0 {
 		ip.Touch(t, env.Now())
 	}

@@ -23,11 +23,16 @@ type Facts struct {
 	InodeHeld  bool // the caller has taken i_rwsem: a plan without it comes too late
 	Nowait     bool // the request is NOWAIT
 	MayNocow   bool // the inode is NODATACOW or preallocated
+	MayPrivs   bool // the file may have capabilities, which a write takes away
 	SubBlock   bool // a direct write of sectors that are not whole blocks, of a file that takes them in place
 }
 
 // InEOF reports whether the range ends inside the file.
 func (f *Facts) InEOF() bool { return f.End <= f.ISize }
+
+// Inside reports whether a write changes bytes of the file and nothing else, so that it may do without i_rwsem for itself alone.
+// Models the condition of BTRFS_ILOCK_SHARED in btrfs_direct_write().
+func (f *Facts) Inside() bool { return f.InEOF() && !f.MayPrivs }
 
 // Lock is what guards the operation against others on the same file.
 type Lock uint8
@@ -134,6 +139,7 @@ type NowaitPlan struct {
 	MustCOW     bool // the write is EAGAIN before its first step, for the sake of the inode's flags
 	TryPages    bool
 	TryOrdered  bool
+	TryPrivs    bool
 	TryExpand   bool
 	TryFault    bool
 	TryQuota    bool
@@ -201,7 +207,7 @@ func forWrite(f *Facts, p *Policy) Plan {
 		pl.BatchPages = 1
 	}
 	switch {
-	case p.WriteRangeLock && f.InEOF() && !f.InodeHeld:
+	case p.WriteRangeLock && f.Inside() && !f.InodeHeld:
 		pl.Lock, pl.RangeFrom = LockRange, f.Start
 	case p.WriteRangeLock:
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
@@ -231,6 +237,7 @@ func forNowait(pl *Plan, f *Facts, p *Policy) {
 		MustCOW:     !p.NowaitCOW && !f.MayNocow,
 		TryPages:    p.NowaitTryPages,
 		TryOrdered:  p.NowaitTryOrdered,
+		TryPrivs:    p.NowaitTryPrivs,
 		TryExpand:   p.NowaitTryExpand,
 		TryFault:    p.NowaitTryFault,
 		TryQuota:    p.NowaitTryQuota,
@@ -267,11 +274,11 @@ func forDirect(op Op, f *Facts, p *Policy) Plan {
 		pl.Lock = LockShared
 	case op == DirectRead:
 		pl.Lock = LockNone
-	case p.WriteRangeLock && f.InEOF() && !f.InodeHeld:
+	case p.WriteRangeLock && f.Inside() && !f.InodeHeld:
 		pl.Lock, pl.RangeFrom = LockRange, f.Start
 	case p.WriteRangeLock:
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
-	case p.DIOShared && f.InEOF() && !f.InodeHeld:
+	case p.DIOShared && f.Inside() && !f.InodeHeld:
 		pl.Lock = LockShared
 	case !p.DIOShared && f.InEOF():
 		pl.Lock = LockInodeDrop
@@ -318,7 +325,7 @@ func forUnaligned(pl *Plan, f *Facts, p *Policy) {
 	}
 	pl.Drain, pl.CheckUnwritten = !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten
 	pl.Lock, pl.ForceWait = LockShared, p.Wrong.UnalignedUnwritten // its zeros are its own task's, and its mark comes after them
-	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.InEOF() {
+	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.Inside() {
 		pl.Lock, pl.ForceWait = LockInode, true
 	}
 }
@@ -332,8 +339,8 @@ func queuesSectors(p *Policy) bool {
 // 3.6.
 func nowaitDirect(f *Facts, p *Policy) NowaitPlan {
 	return NowaitPlan{
-		MustCOW:   !f.MayNocow,
-		TryExpand: p.NowaitTryExpand, TryFault: p.NowaitTryFault,
+		MustCOW:  !f.MayNocow,
+		TryPrivs: p.NowaitTryPrivs, TryExpand: p.NowaitTryExpand, TryFault: p.NowaitTryFault,
 		CheckTry: p.NowaitCheckTry, CheckWhole: p.NowaitCheckWhole, CheckOnce: p.NowaitCheckOnce,
 		PastEOF: p.NowaitPastEOF, OneExtent: p.NowaitOneExtent, AskAlways: p.NocowAskAlways,
 		TryDirty: p.NowaitAsyncExt, TryRange: p.NowaitTryRange, TryContext: p.NowaitContext, TryMetadata: p.NowaitNoFlush,

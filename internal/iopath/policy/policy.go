@@ -68,6 +68,8 @@ type Policy struct {
 	NowaitTryQuota bool
 	// NowaitTryExpand: a NOWAIT write that begins beyond EOF answers instead of zeroing a block.
 	NowaitTryExpand bool
+	// NowaitTryPrivs: a NOWAIT write of a file that may have capabilities answers instead of taking them away.
+	NowaitTryPrivs bool
 	// NowaitTryFault: a NOWAIT write answers instead of taking a page fault of its source.
 	NowaitTryFault bool
 	// NowaitCOW: a NOWAIT write is tried on every inode, not only on one that is NODATACOW or preallocated.

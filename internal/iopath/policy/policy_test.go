@@ -123,6 +123,8 @@ func TestPlans(t *testing.T) {
 				f.Nowait = true
 			case "may_nocow":
 				f.MayNocow = true
+			case "may_privs":
+				f.MayPrivs = true
 			case "all":
 				pols = slices.Concat(Presets, NowaitPresets)
 			case "subblock":

@@ -72,7 +72,7 @@ var NowaitPresets = []Policy{
 		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
 		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
 		NocowEarlyRelease: true, NowaitContext: true, NowaitNoFlush: true, NowaitTryTree: true,
-		NowaitBuffered: true, NowaitTryPages: true, NowaitTryOrdered: true, NowaitEDQUOT: true, NowaitTryQuota: true, NowaitTryExpand: true, NowaitTryFault: true, NowaitCOW: true,
+		NowaitBuffered: true, NowaitTryPages: true, NowaitTryOrdered: true, NowaitEDQUOT: true, NowaitTryQuota: true, NowaitTryPrivs: true, NowaitTryExpand: true, NowaitTryFault: true, NowaitCOW: true,
 	},
 }
 

@@ -138,6 +138,13 @@ var Toggles = []Toggle{
 		Field:    func(p *Policy) *bool { return &p.NowaitTryQuota },
 	},
 	{
+		Name:     "NOWAIT_TRY_PRIVS",
+		Source:   "none: Linux up to 6.19 takes the capabilities of a NOWAIT write's file away",
+		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
+		Scenario: "nowait-privs: a NOWAIT write of a program with capabilities, while another task commits",
+		Field:    func(p *Policy) *bool { return &p.NowaitTryPrivs },
+	},
+	{
 		Name:     "NOWAIT_TRY_EXPAND",
 		Source:   "none: Linux up to 6.19 zeroes the old last block of a NOWAIT write beyond EOF",
 		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",

@@ -128,6 +128,9 @@ func (c *clone) run(t *sched.Task) error {
 	if err := wb.WaitOrderedRange(t, c.dst, c.to, c.to+c.blocks); err != nil {
 		return err
 	}
+	if err := c.env.RemovePrivs(t, c.dst, false); err != nil {
+		return err
+	}
 	c.dst.Touch(t, c.env.Now())
 	if size := c.dst.Size(t); c.to > size {
 		if err := zero.Expand(t, c.env.Read, c.dst, size, c.to); err != nil {

@@ -59,6 +59,9 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
 		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
 	}
+	if err := env.RemovePrivs(t, ip, false); err != nil {
+		return err
+	}
 	ip.Touch(t, env.Now())
 	return SetSize(t, env, ip, newSize, plan)
 }

@@ -116,21 +116,39 @@ func inodeKey(ino format.Ino) format.Key {
 
 // ReadInode reads the inode item. ENOENT when there is none.
 func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino format.Ino) (item format.InodeItem, err error) {
+	item, _, err = s.LoadInode(t, r, ino)
+	return item, err
+}
+
+// LoadInode is ReadInode of an inode that comes into memory: bare says that it has no extended attribute. The items after the inode's tell,
+// unless the leaf ends before; then bare is false. Models btrfs_read_locked_inode() with acls_after_inode_item().
+func (s *Store) LoadInode(t *sched.Task, r *ctree.Root, ino format.Ino) (item format.InodeItem, bare bool, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	found, err := s.Forest.SearchSlot(t, nil, r, inodeKey(ino), p, 0, false)
 	if err != nil {
-		return item, err
+		return item, false, err
 	}
 	if !found {
-		return item, errno.ENOENT
+		return item, false, errno.ENOENT
 	}
 	b := p.Item()
 	if len(b) < format.InodeItemSize {
-		return item, corrupt(r, p, "bad inode item size, have %d want %d", len(b), format.InodeItemSize)
+		return item, false, corrupt(r, p, "bad inode item size, have %d want %d", len(b), format.InodeItemSize)
 	}
 	item.Decode(b)
-	return item, nil
+	return item, bareAfter(p.Leaf(), p.Slot(), ino), nil
+}
+
+// bareAfter looks for an attribute among the items after the inode's own, of which it reads some.
+func bareAfter(leaf format.Node, slot int, ino format.Ino) bool {
+	const most = 8
+	for i := slot + 1; i < min(leaf.Nritems(), slot+1+most); i++ {
+		if k := leaf.Key(i); k.Objectid != uint64(ino) || k.Type >= format.XATTR_ITEM_KEY {
+			return k.Objectid != uint64(ino) || k.Type > format.XATTR_ITEM_KEY
+		}
+	}
+	return false
 }
 
 // InsertInode adds an inode item. EEXIST when the inode is there.

@@ -396,6 +396,13 @@ var catalog = []*Scenario{
 		Switch: []string{"i_rwsem", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 2, Policies: nowaitBuffered,
 	},
 	{
+		Name:  "nowait-privs",
+		About: "a NOWAIT write of a program with capabilities, which go: that needs a transaction, and the tree",
+		Goal:  "let the NOWAIT write sleep before its first byte",
+		File:  File{Size: 4 * k, Nocow: true, Privileged: true}, Tasks: []Task{{"ring", []Op{NowaitWrite(0, 4*k)}}, {"sync", []Op{Sync()}}},
+		Switch: []string{"i_rwsem", "tree_fs"}, Rule: calls, Deep: true, Policies: nowaitBuffered,
+	},
+	{
 		Name:  "nowait-throttle",
 		About: "a NOWAIT write of two batches that is throttled after the first",
 		Goal:  "leave space reserved that nobody will use",

@@ -348,6 +348,14 @@ caller of the ring hears that its quota is used up. A worker would have flushed,
 		Rule: "no quota without a flush is EAGAIN", Scenario: "nowait-quota",
 		Broken: "nowait-6.1+NOWAIT_TRY_QUOTA", Fixed: "nowait-6.1+NOWAIT_TRY_QUOTA+NOWAIT_EDQUOT", Kinds: []explore.Kind{explore.KindOracle},
 	},
+	{
+		Number: 51, Title: "a NOWAIT write that takes capabilities away", Source: "Linux 6.1 to 6.19: no fix is known",
+		Story: `A write to a program takes its capabilities away, whoever writes. They are an extended attribute: its removal searches the tree and begins
+a transaction, and both sleep. The way that answers EAGAIN instead is in Linux, for other file systems; btrfs calls the older one, which
+knows nothing of NOWAIT.`,
+		Rule: "what a request does before its first byte is of the request, too", Scenario: "nowait-privs",
+		Broken: "nowait-6.1", Fixed: "nowait-6.1+NOWAIT_TRY_PRIVS", Kinds: []explore.Kind{explore.KindNowait},
+	},
 }
 
 // Shown is an exhibit with what the explorer made of it.

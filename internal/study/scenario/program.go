@@ -85,7 +85,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		if o.f, err = o.fs.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
 			panic(err)
 		}
-		s.warm(t, o.f)
+		s.warm(t, o.fs, o.f)
 		o.fs.Pause(t)
 		if limit > 0 {
 			o.fs.SetDirtyLimits(limit/2, limit)
@@ -125,8 +125,8 @@ type crash struct {
 	dev  *overlay
 }
 
-// warm brings the page cache into the state that the scenario begins with.
-func (s *Scenario) warm(t *sched.Task, f *fs.File) {
+// warm brings the page cache, and the attributes, into the state that the scenario begins with.
+func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 	for _, c := range s.File.Cached {
 		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && !errors.Is(err, io.EOF) {
 			panic(err)
@@ -139,7 +139,15 @@ func (s *Scenario) warm(t *sched.Task, f *fs.File) {
 			panic(err)
 		}
 	}
+	if s.File.Privileged {
+		if err := x.Setxattr(t, fileName, "security.capability", capNetRaw); err != nil {
+			panic(err)
+		}
+	}
 }
+
+// capNetRaw is the value of security.capability that setcap cap_net_raw=ep writes. Layout: struct vfs_cap_data.
+var capNetRaw = []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 func (r *run) start() {
 	w := r.w

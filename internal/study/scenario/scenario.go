@@ -171,6 +171,8 @@ type File struct {
 	Extent    int64 // bytes of each extent on disk; 0 is one for the whole file
 	// Cached are the ranges whose pages are in memory, clean; the other pages are not.
 	Cached []oracle.Range
+	// Privileged gives the file capabilities, as setcap does; they are not on disk yet.
+	Privileged bool
 	// Dirty are ranges written again before the tasks start, not yet written back.
 	Dirty []oracle.Range
 }
