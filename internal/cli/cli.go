@@ -222,7 +222,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "image", a.mkfs(), a.check(), a.info(), a.df(), a.dump(), a.quota(), a.rescue())
 	a.add(root, "files", append(a.fileVerbs(), a.sh())...)
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
-	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), a.lab())
+	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), a.lab(), a.practice())
 	a.faultFlags(root)
 	a.noReplayFlag(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })

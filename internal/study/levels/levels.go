@@ -130,7 +130,14 @@ func (l *Level) Config() explore.Config {
 }
 
 // Program is the level for the explorer. It panics on a text that is no program, which a test excludes.
-func (l *Level) Program() func(w *explore.World) {
+func (l *Level) Program() func(w *explore.World) { return l.Judged(l.check) }
+
+// End gives a value at the end of an execution: of a word, or as "task.name" of a name that only that task has. False is no such name.
+type End func(name string) (int, bool)
+
+// Judged is Program with another rule, which is asked at the end of every execution in which all tasks have ended. A search with
+// several jobs asks it concurrently.
+func (l *Level) Judged(rule func(End) error) func(w *explore.World) {
 	code, err := l.compile()
 	if err != nil {
 		panic("levels: " + l.Name + ": " + err.Error())
@@ -148,8 +155,10 @@ func (l *Level) Program() func(w *explore.World) {
 			locks[i].Init(lockClass)
 			w.Name(&locks[i], l.Locks[i])
 		}
+		owns := make([][]int, len(l.Tasks))
 		for i, t := range l.Tasks {
 			own := make([]int, len(code[i].own))
+			owns[i] = own
 			for k, name := range code[i].own {
 				w.Watch(t.Name+"."+name, func() string { return fmt.Sprint(own[k]) })
 			}
@@ -159,23 +168,37 @@ func (l *Level) Program() func(w *explore.World) {
 				}
 			})
 		}
-		w.Check(func() error { return l.check(words) })
+		w.Check(func() error {
+			return rule(func(name string) (int, bool) {
+				if i := l.word(name); i >= 0 {
+					return words[i].Peek(), true
+				}
+				task, own, _ := strings.Cut(name, ".")
+				if i := slices.IndexFunc(l.Tasks, func(t Task) bool { return t.Name == task }); i >= 0 {
+					if k := slices.Index(code[i].own, own); k >= 0 {
+						return owns[i][k], true
+					}
+				}
+				return 0, false
+			})
+		})
 	}
 }
 
 // check judges the values at the end.
-func (l *Level) check(words []explore.Atomic[int]) error {
-	for i, w := range l.Words {
-		if got := words[i].Peek(); w.Name == l.Keeps && !slices.Contains(l.Values, got) {
-			return fmt.Errorf("%s is %d at the end, want %s", w.Name, got, l.right())
-		}
+func (l *Level) check(end End) error {
+	if got, ok := end(l.Keeps); ok && !slices.Contains(l.Values, got) {
+		return fmt.Errorf("%s is %d at the end, want %s", l.Keeps, got, l.right())
 	}
 	return nil
 }
 
 // Replay runs one schedule and records every step; a step is named by its line.
-func (l *Level) Replay(schedule string) *scenario.Trace {
-	x := explore.Replay(l.Config(), schedule, l.Program())
+func (l *Level) Replay(schedule string) *scenario.Trace { return l.Record(schedule, l.Program()) }
+
+// Record is Replay of what Judged has made of the level.
+func (l *Level) Record(schedule string, program func(w *explore.World)) *scenario.Trace {
+	x := explore.Replay(l.Config(), schedule, program)
 	tr := scenario.TraceOf(&x, len(l.Tasks))
 	tr.Scenario, tr.About, tr.Policy = l.Name, l.Title, "level"
 	tr.Replay = l.Command(schedule)

@@ -39,17 +39,21 @@ var blank = sync.OnceValues(func() (*blockdev.Memory, error) {
 	return dev, err
 })
 
-// images are the images of scenarios, by name. Nobody writes them.
+// images are the images of scenarios, by Image or name. Nobody writes them.
 var images sync.Map
 
 // prepare makes the image of a scenario, its file on disk, or finds it.
 func (s *Scenario) prepare() (*blockdev.Memory, error) {
-	if dev, ok := images.Load(s.Name); ok {
+	name := s.Image
+	if name == "" {
+		name = s.Name
+	}
+	if dev, ok := images.Load(name); ok {
 		return dev.(*blockdev.Memory), nil
 	}
 	dev, err := s.make()
 	if err == nil {
-		images.Store(s.Name, dev)
+		images.Store(name, dev)
 	}
 	return dev, err
 }

@@ -621,6 +621,9 @@ func (r *run) look(t *sched.Task, when string) error {
 		return fmt.Errorf("%s: read %d of %d bytes: %w", when, n, len(p), err)
 	}
 	h.Final = unpaint(h.Final[:0], p, 0, r.lastID())
+	if r.s.end != nil {
+		return r.s.end(h)
+	}
 	if r.own && !r.policy.Contract().TruncateHolds && r.s.truncates() {
 		// A truncate that may get lost leaves nothing to promise about the bytes beyond it.
 		return nil

@@ -209,7 +209,11 @@ type Scenario struct {
 	// Policies are those it is about; empty is all presets.
 	Policies []string
 
+	// Image names the prepared image of a scenario that is not in the table; scenarios of one Image have the same File. Empty: Name.
+	Image string
+
 	flags      string                                      // how replay is told of With
+	end        func(*oracle.History) error                 // WithEnd
 	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
 	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
 	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
@@ -252,6 +256,14 @@ func (s *Scenario) WithNowaitExtent(f func(*sched.Task, iopath.NowaitSteps) erro
 func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) *Scenario {
 	n := *s
 	n.sectors = write
+	return &n
+}
+
+// WithEnd is the scenario judged by f and not by its rule: f is asked at the end of every execution what it says to the history, whose
+// slices are its own only until it returns. A search with several jobs asks it concurrently. No command line replays it.
+func (s *Scenario) WithEnd(f func(*oracle.History) error) *Scenario {
+	n := *s
+	n.end = f
 	return &n
 }
 
