@@ -30,7 +30,7 @@ func (a *app) lab() *cobra.Command {
 work in labs/, grade. Grades come from the explorer and from virtual time, never from the clock of this machine.`,
 		Example: "  btrlab lab list\n  btrlab lab show 4\n  btrlab lab grade 4",
 	}
-	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labHint(), a.labRun(), a.labGrade())
+	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labGrade())
 	return cmd
 }
 
@@ -116,6 +116,71 @@ func (a *app) labPredict() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// labQuestions prints the questions that are another one for each student.
+func (a *app) labQuestions() *cobra.Command {
+	var student string
+	var asJSON bool
+	var lf layoutFlags
+	cmd := &cobra.Command{
+		Use: "questions N", Short: "print the personal questions of lab N", Args: cobra.ExactArgs(1),
+		Long: `Questions prints the questions of a lab that are graded and are another one for each student: they are made from the id that --student
+gives. The answers go into personal.txt beside the lab's file, and lab grade N --student ID judges them by exploration.`,
+		Example: "  btrlab lab questions 4 --student ada\n  btrlab lab grade 4 --student ada",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if strings.TrimSpace(student) == "" {
+				return usagef(cmd, "--student %q, want the id that the lab is graded with", student)
+			}
+			qs, err := l.Personal(root, student)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				list := []practiceResult{}
+				for _, q := range qs {
+					list = append(list, practiceResult{Question: q, Title: q.Title(), Text: questionLines(q, prose.Width)})
+				}
+				return a.printJSON(list)
+			}
+			if len(qs) == 0 {
+				fmt.Fprintf(a.out, "lab %d has no personal questions\n", l.N)
+				return nil
+			}
+			for i, q := range qs {
+				if err := a.ask(fmt.Sprintf("lab %d, personal question %d of %s: %s", l.N, i+1, student, q.Title()), q, a.layout(&lf)); err != nil {
+					return err
+				}
+			}
+			a.say("", fmt.Sprintf("Write a line NUMBER = ANSWER for each into %s.", relative(root, l.PersonalFile(root))))
+			fmt.Fprintln(a.out, prose.Command("grade: ", fmt.Sprintf("btrlab lab grade %d --student %s", l.N, quoteWord(student)), a.width()))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&student, "student", "", "the student's id")
+	lf.flags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// relative is path from root where it lies in there.
+func relative(root, path string) string {
+	if rel, err := filepath.Rel(root, path); err == nil && !strings.HasPrefix(rel, "..") {
+		return rel
+	}
+	return path
+}
+
+// quoteWord quotes what a shell would take apart.
+func quoteWord(s string) string {
+	if strings.ContainsAny(s, " '\"$!*?;&|<>()#~\\\t") {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
 }
 
 func (a *app) labHint() *cobra.Command {
@@ -297,7 +362,7 @@ func (a *app) judgeLevel(cmd *cobra.Command, dir string, l *levels.Level, answer
 }
 
 // gradeAll grades the folders in dir; the table goes to a file after each, or in the end to standard output.
-func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string) error {
+func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string, byName bool) error {
 	var known []grade.Submission
 	if table != "" {
 		f, err := os.Open(table)
@@ -316,7 +381,7 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 	defer st.done()
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	all, err := grade.GradeAll(ctx, root, l, dir, known, func(all []grade.Submission) error {
+	all, err := grade.GradeAll(ctx, root, l, dir, byName, known, func(all []grade.Submission) error {
 		st.search(all[len(all)-1].Name)
 		if table == "" {
 			return nil
@@ -367,16 +432,17 @@ func (a *app) context(parent context.Context) (context.Context, context.CancelFu
 }
 
 func (a *app) labGrade() *cobra.Command {
-	var dir, replay, results, class, table string
-	var asJSON bool
+	var dir, replay, results, class, table, student string
+	var asJSON, byName bool
 	cmd := &cobra.Command{
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
 command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
-which it was. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
+which it was. With --student the personal questions of the lab are graded, too: their answers are in personal.txt. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
   btrlab lab grade 4 --replay truncate-race=11:1
+  btrlab lab grade 4 --student ada
   btrlab lab grade 5 --all submissions --csv grades.csv`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
@@ -384,17 +450,20 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 				return err
 			}
 			if class != "" {
-				if dir != "" || replay != "" || results != "" || asJSON {
-					return usagef(cmd, "--all goes with --csv only")
+				if dir != "" || replay != "" || results != "" || student != "" || asJSON {
+					return usagef(cmd, "--all goes with --csv and --by-name only")
 				}
-				return a.gradeAll(cmd, root, l, class, table)
+				return a.gradeAll(cmd, root, l, class, table, byName)
+			}
+			if byName {
+				return usagef(cmd, "--by-name goes with --all only")
 			}
 			if table != "" {
 				return usagef(cmd, "--csv goes with --all only")
 			}
 			st := a.newStatus()
 			defer st.done()
-			o := grade.Options{Dir: dir, Progress: func(p grade.Progress) {
+			o := grade.Options{Dir: dir, Student: strings.TrimSpace(student), Progress: func(p grade.Progress) {
 				st.search(p.Workload)
 				st.progress(p.Progress)
 			}}
@@ -466,6 +535,8 @@ which it was. Exit code 1 means that something failed; 2 that there is nothing t
 	f := cmd.Flags()
 	f.StringVar(&dir, "dir", "", "the folder with your files (default: the lab's own)")
 	f.StringVar(&replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
+	f.StringVar(&student, "student", "", "the student's id: grade the personal questions, which lab questions prints")
+	f.BoolVar(&byName, "by-name", false, "with --all: a folder's name is its student's id, and personal questions are graded")
 	f.StringVar(&class, "all", "", "grade every folder in this one, and print a table")
 	f.StringVar(&table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
 	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")

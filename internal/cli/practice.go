@@ -74,7 +74,7 @@ Exit code 1 means that the answer is wrong; 2 that it is no answer to the questi
 		}
 		res := practiceResult{Question: q, Title: q.Title(), Text: questionLines(q, prose.Width)}
 		if !asJSON && !f.Changed("answer") {
-			if err := a.ask(q, a.layout(&lf)); err != nil {
+			if err := a.ask(fmt.Sprintf("practice, level %d, seed %d: %s", q.Level, q.Seed, q.Title()), q, a.layout(&lf)); err != nil {
 				return err
 			}
 		}
@@ -136,8 +136,8 @@ func questionLines(q *practice.Question, w int) []string {
 }
 
 // ask prints a question, and where a schedule is asked for the steps without preemptions, so that there are numbers to name.
-func (a *app) ask(q *practice.Question, lay timeline.Layout) error {
-	a.say("", fmt.Sprintf("practice, level %d, seed %d: %s", q.Level, q.Seed, q.Title()))
+func (a *app) ask(title string, q *practice.Question, lay timeline.Layout) error {
+	a.say("", title)
 	fmt.Fprintf(a.out, "\n%s\n", strings.Join(questionLines(q, a.width()), "\n"))
 	tr, err := q.Default()
 	if err != nil {

@@ -73,8 +73,8 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 
 // GradeAll grades every folder below dir, by name, and calls each after every one with all so far. What known has of a submission with the same
 // files is taken over. A submission that cannot be graded has no points, and its Result says why; the others go on. When ctx ends,
-// so does the grading, with its error.
-func GradeAll(ctx context.Context, root string, l *Lab, dir string, known []Submission, each func([]Submission) error) ([]Submission, error) {
+// so does the grading, with its error. With byName set the name of a folder is the id of its student, and personal questions are graded.
+func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, known []Submission, each func([]Submission) error) ([]Submission, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -91,10 +91,14 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, known []Subm
 			continue
 		}
 		at := filepath.Join(dir, e.Name())
-		digest := l.digest(at)
+		student := ""
+		if byName {
+			student = e.Name()
+		}
+		digest := l.digest(at, student)
 		x, ok := old[e.Name()]
 		if !ok || x.Digest != digest {
-			if x, err = l.gradeOne(ctx, root, at); err != nil {
+			if x, err = l.gradeOne(ctx, root, at, student); err != nil {
 				return all, err
 			}
 			x.Name, x.Digest = e.Name(), digest
@@ -124,14 +128,14 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, known []Subm
 }
 
 // gradeOne grades one submission; the error is that of ctx only.
-func (l *Lab) gradeOne(ctx context.Context, root, dir string) (x Submission, err error) {
+func (l *Lab) gradeOne(ctx context.Context, root, dir, student string) (x Submission, err error) {
 	x.Max = points(l.N)
 	defer func() {
 		if p := recover(); p != nil { // a file that upsets the grader is that student's matter
 			x.Score, x.Pass, x.Result, err = 0, false, oneLine(fmt.Sprintf("not graded: %v", p)), nil
 		}
 	}()
-	r, err := Grade(ctx, root, l, Options{Dir: dir})
+	r, err := Grade(ctx, root, l, Options{Dir: dir, Student: student})
 	switch {
 	case ctx.Err() != nil:
 		return x, ctx.Err()
@@ -166,9 +170,14 @@ func (l *Lab) files(dir string) []string {
 	return f
 }
 
-func (l *Lab) digest(dir string) string {
+func (l *Lab) digest(dir, student string) string {
 	h := sha256.New()
-	for _, f := range l.files(dir) {
+	files := l.files(dir)
+	if student != "" {
+		fmt.Fprintf(h, "student %s\n", student)
+		files = append(files, filepath.Join(dir, personalFile))
+	}
+	for _, f := range files {
 		if b, err := os.ReadFile(f); err == nil {
 			fmt.Fprintf(h, "%s %d\n%s", filepath.Base(f), len(b), b)
 		}

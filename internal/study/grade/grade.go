@@ -61,6 +61,8 @@ type Report struct {
 	Pass  bool    `json:"pass"`
 	// Prediction are the student's answers of before, if any.
 	Prediction []Answer `json:"prediction,omitempty"`
+	// LeftOut is how many personal questions were not graded, because the student is not named.
+	LeftOut int `json:"left_out,omitempty"`
 	// Unpredicted says that there is no prediction though the lab asks for one.
 	Unpredicted bool `json:"unpredicted,omitempty"`
 }
@@ -187,6 +189,8 @@ type Question struct {
 	Choices []string `json:"choices"` // a, b, c ...
 	Answer  string   `json:"answer"`
 	Why     string   `json:"why"` // shown after grading, with the execution that shows it
+	// Personal is set for a question that is no prediction: it is graded, and each student has another one.
+	Personal *Personal `json:"personal,omitempty"`
 }
 
 // Answer is a student's prediction and what is right, where the answers have been handed out.
@@ -203,6 +207,7 @@ func (l *Lab) Questions(root string) ([]Question, error) {
 	if err := l.readPredict(filepath.Join(l.Dir(root), "predict.json"), &q); err != nil {
 		return nil, err
 	}
+	q = slices.DeleteFunc(q, func(q Question) bool { return q.Personal != nil })
 	err := l.readPredict(filepath.Join(l.Dir(root), "instructor", "predict.json"), &answers)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -284,6 +289,8 @@ type Options struct {
 	Dir string
 	// Workload and Schedule, when Workload is set, run only one schedule of one workload.
 	Workload, Schedule string
+	// Student is the id that the personal questions are made from; without one they are left out.
+	Student string
 	// Progress, if set, is called now and then during a search.
 	Progress func(Progress)
 }
@@ -314,6 +321,11 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	if err != nil {
 		return nil, err
 	}
+	if o.Workload == "" {
+		if err := r.addPersonal(l, root, dir, o); err != nil {
+			return nil, err
+		}
+	}
 	for i := range r.Rows {
 		x := &r.Rows[i]
 		if x.Violated && x.Replay == "" {
@@ -324,6 +336,18 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	r.Unpredicted = r.Prediction == nil
 	r.sum()
 	return r, nil
+}
+
+// addPersonal grades the personal questions, or says that they are left out.
+func (r *Report) addPersonal(l *Lab, root, dir string, o Options) error {
+	if o.Student == "" {
+		all, err := l.personal(root)
+		r.LeftOut = len(all)
+		return err
+	}
+	rows, err := l.gradePersonal(root, dir, o.Student, o.Progress)
+	r.Rows = append(r.Rows, rows...)
+	return err
 }
 
 func (l *Lab) report(root, dir string) *Report {

@@ -66,6 +66,9 @@ func (r *Report) table(b *screen) {
 		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
 	}
 	fmt.Fprintf(b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
+	if r.LeftOut > 0 {
+		b.hang("", fmt.Sprintf("left out: %s; --student ID grades it", prose.Count(r.LeftOut, "personal question")))
+	}
 }
 
 // failures prints the rows that failed in full. Tasks without an answer stand together.
@@ -159,6 +162,9 @@ type gradescopeTest struct {
 // WriteGradescope writes the report as Gradescope's results.json.
 func (r *Report) WriteGradescope(w io.Writer) error {
 	g := gradescope{Score: r.Score, Output: fmt.Sprintf("lab %02d, %s", r.Lab, r.Title), Format: "text"}
+	if r.LeftOut > 0 {
+		g.Output += fmt.Sprintf("\nleft out: %s", prose.Count(r.LeftOut, "personal question"))
+	}
 	for _, x := range r.Rows {
 		t := gradescopeTest{Name: x.Name + ": " + x.Asks, Score: x.Score, MaxScore: x.Max, Status: "failed", Output: x.Result, Format: "text"}
 		if x.Pass {

@@ -1,0 +1,130 @@
+package grade
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"btrlab/internal/study/practice"
+)
+
+// solve answers a personal question as a student with an explorer of his own would: it reads what was found after a wrong answer.
+func solve(t *testing.T, q *practice.Question) string {
+	t.Helper()
+	wrong := map[practice.Kind]string{practice.Break: "", practice.See: map[bool]string{true: "777777", false: "ZZ"}[q.Level <= 3], practice.Count: "0", practice.Fewest: "0"}[q.Kind]
+	v, err := q.Judge(wrong, practice.Options{})
+	if err != nil || v.Right {
+		t.Fatalf("%q: %+v, %v", wrong, v, err)
+	}
+	for _, says := range []string{`which end with (.*); the schedule`, `counted by running each of them: (\d+) schedule`} {
+		if m := regexp.MustCompile(says).FindStringSubmatch(v.Count); m != nil {
+			return m[1]
+		}
+	}
+	t.Fatalf("no answer in %q", v.Count)
+	return ""
+}
+
+func put(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPersonal: labs 1, 4 and 5 have a question of each student's own. What exploring finds is right, for that student only; the row
+// does not give it away.
+func TestPersonal(t *testing.T) {
+	r := root(t)
+	for _, n := range []int{1, 4, 5} {
+		l := lab(t, n)
+		var texts []string
+		var questions []*practice.Question
+		for _, student := range []string{"ada", "bob"} {
+			qs, err := l.Personal(r, student)
+			if err != nil || len(qs) != 1 {
+				t.Fatalf("lab %d: %d personal questions, %v", n, len(qs), err)
+			}
+			texts = append(texts, fmt.Sprint(qs[0].Text()))
+			questions = append(questions, qs[0])
+		}
+		if texts[0] == texts[1] {
+			t.Errorf("lab %d: two students have one question: %s", n, texts[0])
+		}
+		dir, answer := t.TempDir(), solve(t, questions[0])
+		grade := func() Row {
+			t.Helper()
+			rows, err := l.gradePersonal(r, dir, " Ada", nil)
+			if err != nil || len(rows) != 1 || rows[0].Max != personalPoints {
+				t.Fatalf("lab %d: %+v, %v", n, rows, err)
+			}
+			return rows[0]
+		}
+		if x := grade(); x.Pass || x.Result != noAnswer {
+			t.Errorf("lab %d, no file: %+v", n, x)
+		}
+		put(t, dir, personalFile, "# mine\n1 = "+answer+"\n")
+		if x := grade(); !x.Pass || x.Score != personalPoints {
+			t.Errorf("lab %d, %q: %+v", n, answer, x)
+		}
+		wrong := "1"
+		if n > 1 {
+			wrong, _, _ = strings.Cut(answer, ",")
+		}
+		put(t, dir, personalFile, "1 = "+wrong)
+		if x := grade(); x.Pass || x.Score != 0 || strings.Contains(x.Result, answer) || x.Trace != "" || x.Schedule != "" {
+			t.Errorf("lab %d, %q: %+v", n, wrong, x)
+		}
+		for bad, want := range map[string]string{"2 = 1": "personal.txt, line 1: want NUMBER = ANSWER, with a number from 1 to 1", "1": "line 1: want", "1 = 1\n1 = 2": "line 2: 1 comes twice",
+			"1 = " + strings.Repeat("A", 500): "want at most 400", "1 = {}": "want "} {
+			put(t, dir, personalFile, bad)
+			if x := grade(); x.Pass || !strings.Contains(x.Result, want) {
+				t.Errorf("lab %d, %q: %+v, want %q", n, bad, x, want)
+			}
+		}
+	}
+}
+
+// TestPersonalRow: with a student's name the personal question is a row more; without, the hundred points stay, and the report says what was left out.
+func TestPersonalRow(t *testing.T) {
+	r, l, dir := root(t), lab(t, 1), t.TempDir()
+	b, err := os.ReadFile(filepath.Join(l.Dir(r), "instructor", "_solution", "schedules.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	qs, err := l.Personal(r, "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "schedules.txt", string(b))
+	put(t, dir, personalFile, "1 = "+solve(t, qs[0]))
+	for student, want := range map[string]struct {
+		score, max float64
+		left       int
+	}{"": {100, 100, 1}, "ada": {110, 110, 0}, "bob": {100, 110, 0}} {
+		x, err := Grade(t.Context(), r, l, Options{Dir: dir, Student: student})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Score != want.score || x.Max != want.max || x.LeftOut != want.left || x.Pass != (want.score == want.max) {
+			t.Errorf("student %q: %g of %g, %d left out\n%s", student, x.Score, x.Max, x.LeftOut, text(x))
+		}
+		if says := strings.Contains(text(x), "left out: 1 personal question; --student ID grades it"); says != (student == "") {
+			t.Errorf("student %q: the report says that something is left out: %v", student, says)
+		}
+	}
+	if _, err := l.Personal(r, " "); err == nil {
+		t.Error("a student without a name")
+	}
+	if l.digest(dir, "ada") == l.digest(dir, "bob") || l.digest(dir, "ada") == l.digest(dir, "") {
+		t.Error("a submission that was graded for somebody else is not graded again")
+	}
+	d := l.digest(dir, "ada")
+	put(t, dir, personalFile, "1 = 2")
+	if l.digest(dir, "ada") == d {
+		t.Error("a changed answer is not graded again")
+	}
+}
