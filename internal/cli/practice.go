@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -13,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/prose"
+	"btrlab/internal/study/grade"
 	"btrlab/internal/study/practice"
 	"btrlab/internal/study/timeline"
+	"btrlab/labs/own"
 )
 
 // practiceResult is a question, and with an answer its verdict, as practice prints it with --json.
@@ -29,11 +32,11 @@ type practiceResult struct {
 func (a *app) practice() *cobra.Command {
 	var seed uint64
 	level := 1
-	var answer, kind string
-	var asJSON bool
+	var answer, kind, ownFile string
+	var asJSON, template bool
 	var lf layoutFlags
 	cmd := &cobra.Command{
-		Use:   "practice",
+		Use:   "practice [--template [FILE]]",
 		Short: "make a small question about concurrency, and judge the answer by exploration",
 		Long: `Practice makes a question from a seed: what a few tasks do, and what to predict of it. Which schedule breaks the rule, or never; who can
 see what; how few preemptions break it; how many schedules there are. It reads the answer from the terminal, from standard input or from
@@ -43,24 +46,47 @@ anywhere: the explorer decides. The same seed and level are the same question on
 Levels 1 to 3 are programs of a few lines with locks and words: two tasks and at most one lock; then two or three tasks and two locks;
 then three tasks, longer. Levels 4 and 5 are operations on a file on the real write path under a locking policy: two operations on a few
 pages; then writes of two batches, or three tasks.
-Exit code 1 means that the answer is wrong; 2 that it is no answer to the question.`,
+
+With --own it explores a program of your own instead: a Go file with func Program(w *kit.World), ten lines of package labs/kit.
+--template prints one that shows a race, or writes it to a file. Like a lab's code it is checked, built in the clone of btrlab
+around the working directory, and stopped by its processor time; --answer runs one schedule of it.
+Exit code 1 means that the answer is wrong or the program breaks; 2 that it is no answer to the question.`,
 		Example: `  btrlab practice
   btrlab practice --seed 7 --level 2
   btrlab practice --seed 7 --level 2 --answer never
-  btrlab practice --level 4 --kind break`,
-		Args: cobra.NoArgs,
+  btrlab practice --level 4 --kind break
+  btrlab practice --template mine.go; btrlab practice --own mine.go`,
+		Args: cobra.MaximumNArgs(1),
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&seed, "seed", 0, "the question's number (default: another one each time)")
 	f.IntVar(&level, "level", 1, fmt.Sprintf("difficulty, 1 to %d", practice.MaxLevel))
 	f.StringVar(&kind, "kind", "", "break, see, fewest or count (default: the seed chooses)")
 	f.StringVar(&answer, "answer", "", "your answer (default: asked for, or a line of standard input)")
+	f.StringVar(&ownFile, "own", "", "explore the program in this Go file")
+	f.BoolVar(&template, "template", false, "print a program to begin with, or write it to FILE")
 	lf.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "kind", []string{"break", "see", "fewest", "count"})
 	completeFixed(cmd, "level", []string{"1", "2", "3", "4", "5"})
 	f.Lookup("seed").DefValue = ""
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 && !template {
+			return usagef(cmd, "have an argument, %q, want one with --template only", args[0])
+		}
+		for _, name := range []string{"seed", "level", "kind"} {
+			if (template || ownFile != "") && f.Changed(name) {
+				return usagef(cmd, "--%s is about questions, not about a program of your own", name)
+			}
+		}
+		switch {
+		case template && ownFile != "":
+			return usagef(cmd, "want --template or --own, not both")
+		case template:
+			return a.writeTemplate(args)
+		case ownFile != "":
+			return a.exploreOwn(cmd, ownFile, f.Changed("answer"), answer, asJSON)
+		}
 		if !f.Changed("seed") {
 			var b [4]byte // short enough to be typed
 			if _, err := rand.Read(b[:]); err != nil {
@@ -116,6 +142,72 @@ Exit code 1 means that the answer is wrong; 2 that it is no answer to the questi
 		return err
 	}
 	return cmd
+}
+
+// writeTemplate writes the program to begin with to a file that is not there yet, or prints it.
+func (a *app) writeTemplate(args []string) error {
+	if len(args) == 0 {
+		_, err := io.WriteString(a.out, own.Template)
+		return err
+	}
+	w, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, own.Template); err != nil {
+		w.Close()
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.out, prose.Command("explore it: ", "btrlab practice --own "+quoteWord(args[0]), a.width()))
+	return nil
+}
+
+// exploreOwn explores a program of the user's own, or runs one schedule of it.
+func (a *app) exploreOwn(cmd *cobra.Command, file string, one bool, schedule string, asJSON bool) error {
+	root, err := grade.Root(".")
+	if err != nil {
+		return err
+	}
+	st := a.newStatus()
+	defer st.done()
+	var o grade.Options
+	if one {
+		o = grade.OwnReplay(schedule)
+	}
+	o.Progress = func(p grade.Progress) { st.progress(p.Progress) }
+	ctx, cancel := a.context(cmd.Context())
+	defer cancel()
+	r, err := grade.ExploreOwn(ctx, root, file, o)
+	st.done()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errNothing
+	case err != nil:
+		return err
+	case r.Misfit:
+		return usagef(cmd, "--answer %s: %s", schedule, r.Result)
+	}
+	if r.Violated {
+		r.Replay = fmt.Sprintf("btrlab practice --own %s --answer '%s'", quoteWord(file), r.Schedule)
+	}
+	if asJSON {
+		err = a.printJSON(r)
+	} else {
+		if r.Trace != "" {
+			fmt.Fprintf(a.out, "%s\n\n", strings.TrimRight(r.Trace, "\n"))
+		}
+		fmt.Fprintln(a.out, prose.Wrap(r.Result, a.width()))
+		if r.Replay != "" {
+			fmt.Fprintln(a.out, prose.Command("again: ", r.Replay, a.width()))
+		}
+	}
+	if err == nil && !r.Pass {
+		err = errFound
+	}
+	return err
 }
 
 // questionLines is a question in lines of w characters.

@@ -33,7 +33,6 @@ func main() { os.Exit(grade.Main(%s, os.Args[1:])) }
 
 // gradeGo grades a lab whose solution is a Go package.
 func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, error) {
-	total := points(l.N)
 	files, err := sources(dir)
 	if err != nil {
 		return nil, err
@@ -41,6 +40,12 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 	if len(files) == 0 {
 		return nil, &NoFilesError{Dir: dir, Want: "Go file"}
 	}
+	return l.gradeFiles(ctx, root, files, o)
+}
+
+// gradeFiles checks, builds and runs the files of a package.
+func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Options) ([]Row, error) {
+	total := points(l.N)
 	if bad := check(files, l.rules()); len(bad) > 0 {
 		return refused("check", total, bad), nil
 	}

@@ -43,6 +43,9 @@ type rules struct {
 	want    string   // its declaration, for people
 	// shared says that entry makes what tasks share: all its fields must be of package kit, where the explorer sees their uses.
 	shared bool
+	// own is a program of one's own: it may use more of package kit and has pointers of its own, and its tasks are function literals, which
+	// change no plain variable from outside.
+	own bool
 }
 
 // kitPath is the package whose types tasks may share.
@@ -129,6 +132,7 @@ func (c *checker) file(f *ast.File) {
 		c.declares(d)
 	}
 	packages := imported(f)
+	end := token.NoPos // of the last outermost function literal
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.AssignStmt:
@@ -152,9 +156,14 @@ func (c *checker) file(f *ast.File) {
 			c.copies(n.Results...)
 		case *ast.SelectorExpr:
 			if id, ok := n.X.(*ast.Ident); ok {
-				if may := useOf[packages[id.Name]]; may != nil && !slices.Contains(may, n.Sel.Name) {
+				if may := c.useOf(packages[id.Name]); may != nil && !slices.Contains(may, n.Sel.Name) {
 					c.say(n.Pos(), "uses %s.%s, want only %s", id.Name, n.Sel.Name, strings.Join(may, ", "))
 				}
+			}
+		case *ast.FuncLit:
+			if c.own && n.Pos() >= end { // not in a literal that was looked at
+				c.captures(n)
+				end = n.End()
 			}
 		case *ast.GoStmt:
 			c.say(n.Pos(), "has a go statement")
@@ -170,6 +179,94 @@ func (c *checker) file(f *ast.File) {
 		}
 		return true
 	})
+}
+
+// useOf are the names that the code may use of a package; nil is all.
+func (c *checker) useOf(path string) []string {
+	if c.own && path == kitPath {
+		return ownNames
+	}
+	return useOf[path]
+}
+
+// captures reports assignments in a function literal to variables that are declared outside of it. What a task changes so the explorer
+// does not see: between a look at it and the change there is no scheduling point.
+func (c *checker) captures(f *ast.FuncLit) {
+	inside := map[string]bool{"_": true}
+	declare := func(x ast.Node) {
+		if id, ok := x.(*ast.Ident); ok {
+			inside[id.Name] = true
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, x := range n.Lhs {
+					declare(x)
+				}
+			}
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				declare(n.Key)
+				declare(n.Value)
+			}
+		case *ast.ValueSpec:
+			for _, x := range n.Names {
+				declare(x)
+			}
+		case *ast.Field:
+			for _, x := range n.Names {
+				declare(x)
+			}
+		}
+		return true
+	})
+	changes := func(x ast.Expr) {
+		if id := rootOf(x); id != nil && !inside[id.Name] {
+			c.say(x.Pos(), "changes %s, a plain variable from outside of the function, which the explorer does not see: want a kit.Word or a kit.Var", id.Name)
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok != token.DEFINE {
+				for _, x := range n.Lhs {
+					changes(x)
+				}
+			}
+		case *ast.IncDecStmt:
+			changes(n.X)
+		case *ast.RangeStmt:
+			if n.Tok == token.ASSIGN {
+				changes(n.Key)
+				changes(n.Value)
+			}
+		}
+		return true
+	})
+}
+
+// rootOf is the variable that an expression is a part of: x of x.f[i]. Nil is none.
+func rootOf(x ast.Expr) *ast.Ident {
+	for {
+		switch e := x.(type) {
+		case *ast.Ident:
+			return e
+		case *ast.ParenExpr:
+			x = e.X
+		case *ast.StarExpr:
+			x = e.X
+		case *ast.IndexExpr:
+			x = e.X
+		case *ast.SliceExpr:
+			x = e.X
+		case *ast.SelectorExpr:
+			x = e.X
+		default:
+			return nil
+		}
+	}
 }
 
 // imported are the paths of the packages that f imports, by the names that it has for them.
@@ -212,7 +309,7 @@ func (c *checker) stores(x ast.Expr, packages map[string]string) {
 
 // copies reports an expression that is all of what a pointer leads to, where the pointers are the grader's.
 func (c *checker) copies(l ...ast.Expr) {
-	if c.shared {
+	if c.shared || c.own {
 		return
 	}
 	for _, x := range l {

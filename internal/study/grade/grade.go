@@ -90,11 +90,13 @@ type Lab struct {
 	// entry is the function that the grader calls, want its declaration for people, and shared says that tasks share what it makes.
 	entry, want string
 	shared      bool
+	// own says that it is a program of one's own.
+	own bool
 	// main is the expression that makes a Student, with student for the package.
 	main string
 }
 
-func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared} }
+func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own} }
 
 // Labs are the labs that can be taken, by number.
 var Labs = []*Lab{

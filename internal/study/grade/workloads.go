@@ -72,6 +72,8 @@ func workloads(n int) []workload {
 		return logWorkloads()
 	case 10:
 		return sectorWorkloads()
+	case own.N:
+		return ownWorkloads()
 	}
 	return nil
 }

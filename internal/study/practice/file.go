@@ -176,7 +176,7 @@ func newFile(r *random, level int, kind Kind, broken bool) *file {
 	if broken {
 		f.policy = policy.MustParse(of(r, "unlocked", "unlocked", "unlocked-drain"))
 	}
-	n := 3 + r.under(3) // pages
+	n := 3 + r.under(6) // pages
 	at := r.under(n - 1)
 	write := scenario.Write(pages(at), pages(2+r.under(n-1-at)+r.under(3)/2))
 	what := of(r, "truncate", "truncate", "punch", "writer", "reader")
@@ -191,7 +191,7 @@ func newFile(r *random, level int, kind Kind, broken bool) *file {
 		if r.chance(15) {
 			tasks = 3
 		} else { // two batches: 8 pages are the smallest
-			n = 9 + r.under(4)
+			n = 9 + r.under(8)
 			at = r.under(min(2, n-8))
 			write = scenario.Write(pages(at), pages(9+r.under(n-8-at)))
 		}

@@ -1,0 +1,70 @@
+package grade
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"btrlab/internal/sched/explore"
+	"btrlab/labs/kit"
+)
+
+// own is the program of one's own, as a lab that is in no list: its code is checked, built, run and watched as a lab's is.
+var own = &Lab{N: 99, Title: "A program of your own",
+	allowed: []string{kitPath, "cmp", "errors", "fmt", "math", "slices", "sort", "strings"}, entry: "Program", own: true,
+	want: "func Program(w *kit.World)", main: "grade.Student{Own: student.Program}"}
+
+// ownNames are what a program of one's own may use of package kit: Explore and Draw are the grader's there.
+var ownNames = []string{"World", "Task", "Mutex", "Cond", "Var", "Word", "Range"}
+
+// ownName is the name of its one row.
+const ownName = "own"
+
+func ownWorkloads() []workload {
+	return []workload{{name: ownName, asks: "a program of your own keeps its rules in every schedule", points: 1,
+		program: func(s *Student) func(w *explore.World) { return kit.Runs(s.Own) }}}
+}
+
+// RefusedError says why a program of one's own does not run: it is not allowed, not Go, or does not end.
+type RefusedError struct {
+	File  string
+	Lines []string // each with its line of the file
+}
+
+func (e *RefusedError) Error() string {
+	s := e.Lines[0]
+	if !strings.HasPrefix(s, filepath.Base(e.File)) {
+		s = filepath.Base(e.File) + ": " + s
+	}
+	if n := len(e.Lines) - 1; n > 0 {
+		s += fmt.Sprintf(" (and %d more)", n)
+	}
+	return s
+}
+
+// ExploreOwn explores the program in a Go file, which has func Program(w *kit.World), by every schedule; with o.Workload set it runs
+// o.Schedule only. The row has the verdict and, for a violation, the shortest schedule and its steps. An error is a *RefusedError, about the
+// file, or about the tools.
+func ExploreOwn(ctx context.Context, root, file string, o Options) (*Row, error) {
+	if x, err := os.Stat(file); err != nil {
+		return nil, err
+	} else if !x.Mode().IsRegular() || !strings.HasSuffix(file, ".go") {
+		return nil, &RefusedError{file, []string{"want a Go file"}}
+	}
+	if o.Workload != "" {
+		o.Workload = ownName
+	}
+	rows, err := own.gradeFiles(ctx, root, []string{file}, o)
+	if err != nil {
+		return nil, err
+	}
+	if r := &rows[0]; r.Name == ownName {
+		return r, nil
+	}
+	return nil, &RefusedError{file, strings.Split(rows[0].Result, "\n")}
+}
+
+// OwnReplay makes ExploreOwn run one schedule.
+func OwnReplay(schedule string) Options { return Options{Workload: ownName, Schedule: schedule} }
