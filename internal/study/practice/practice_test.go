@@ -11,8 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/prose"
 	"btrlab/internal/study/levels"
+	"btrlab/internal/study/scenario"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the questions of testdata anew")
@@ -167,14 +170,37 @@ func (b *brute) run(s *bruteState) {
 	}
 }
 
-func bruteOf(p *program) *brute {
+func bruteOf(t *testing.T, p *program) *brute {
 	b := &brute{l: p.l, see: p.see}
+	var all []int
 	s := &bruteState{make([]int, len(p.l.Tasks)), map[string]int{}, map[string]int{}}
 	for _, w := range p.l.Words {
 		s.vals[w.Name] = w.Value
 	}
+	for i := range p.l.Tasks {
+		all = append(all, i)
+	}
+	if want := b.serial(s, all); !slices.Equal(p.l.Values, want) {
+		t.Errorf("right are %v, want %v\n%s", p.l.Values, want, p.l.Code())
+	}
 	b.run(s)
 	return b
+}
+
+// serial are the values of the judged word after the tasks have run one after another, each whole, in every order.
+func (b *brute) serial(s *bruteState, left []int) (values []int) {
+	if len(left) == 0 {
+		return []int{s.vals[b.l.Keeps]}
+	}
+	for k, i := range left {
+		n := s
+		for range b.l.Tasks[i].Lines {
+			n = b.step(n, i)
+		}
+		values = append(values, b.serial(n, slices.Concat(left[:k], left[k+1:]))...)
+	}
+	slices.Sort(values)
+	return slices.Compact(values)
 }
 
 // wants judges an answer and wants it right or wrong.
@@ -203,7 +229,7 @@ func TestJudge(t *testing.T) {
 			if p.orders() > 30_000 {
 				continue
 			}
-			b := bruteOf(p)
+			b := bruteOf(t, p)
 			switch q.Kind {
 			case Break:
 				v := wants(t, q, " Never ", b.broken+b.stuck == 0)
@@ -403,5 +429,29 @@ func TestStudentSeed(t *testing.T) {
 	}
 	if len(seen) != 4*12*3 {
 		t.Errorf("%d of %d seeds differ", len(seen), 4*12*3)
+	}
+}
+
+// TestOutcomes: what can be seen of a file under a lock for everything is what the two orders leave, worked out by hand.
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		with   scenario.Op
+		reader int
+		want   string
+	}{
+		{scenario.Truncate(pages(2)), 0, "-A -AA"},
+		{scenario.Truncate(0), 0, ".AA empty"},
+		{scenario.Truncate(pages(6)), 0, "-AA-.."},
+		{scenario.Punch(pages(2), pages(2)), 0, "-A.. -AA."},
+		{scenario.Write(pages(2), pages(3)), 0, "-AABB -ABBB"},
+		{scenario.Read(0, pages(2)), 2, "-- -A"},
+	} {
+		f := &file{policy: policy.MustParse("locked"), reader: c.reader, s: &scenario.Scenario{Name: "outcomes", Switch: []string{"i_rwsem", "page"},
+			File:  scenario.File{Size: pages(4), Cached: []oracle.Range{{Lo: 0, Hi: pages(4)}}},
+			Tasks: []scenario.Task{{Name: "a", Ops: []scenario.Op{scenario.Write(pages(1), pages(2))}}, {Name: "b", Ops: []scenario.Op{c.with}}}}}
+		o, err := (&Question{Kind: See, about: f}).outcomes(Options{})
+		if have := strings.Join(o.list, " "); err != nil || !o.exhausted || have != c.want {
+			t.Errorf("%v: have %q want %q, %v", c.with, have, c.want, err)
+		}
 	}
 }
