@@ -14,6 +14,8 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
+	"btrlab/internal/lock"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 	"btrlab/internal/sched/vtime"
@@ -578,4 +580,89 @@ func TestQueues(tt *testing.T) {
 	if work := int64(n * each); one != 1 || enders != tasks || alone < tasks*work || four < work || four > 2*work {
 		tt.Errorf("%d tasks end all in %v, %d in %v; want 1 and %v, %d and %v", one, time.Duration(alone), enders, time.Duration(four), tasks*n*each, tasks, n*each)
 	}
+}
+
+// TestPlug: what a task with a plug submits to an array begins when the task sleeps, for whatever reason, or ends the plug, and not before: the
+// owner of a lock may wait for it. The stripe cache that is full takes requests again once a quarter of it is free. Without the model, and
+// without a plug, a request begins at once.
+func TestPlug(tt *testing.T) {
+	const ms = time.Millisecond
+	p := Params{Name: "plug", Disks: 1, Channels: 1, Depth: 8, Write: ms, Plug: true}
+	run := func(p Params, plugged bool, f func(t *sched.Task, submit func(n int), ended func() int)) {
+		tt.Helper()
+		_, err := vtime.Run(vtime.Machine{CPUs: 4, Costs: &cost.Table{}}, func(t *sched.Task) {
+			m := New(t, blockdev.NewMemory(1<<20), p)
+			ends := 0
+			submit := func(n int) {
+				for range n {
+					m.Submit(t, &blockdev.Bio{Op: blockdev.OpWrite, Vecs: [][]byte{make([]byte, 512)}, EndIO: func(*sched.Task, *blockdev.Bio) { ends++ }})
+				}
+			}
+			if plugged {
+				t.StartPlug()
+			}
+			f(t, submit, func() int { return ends })
+			t.FinishPlug()
+			t.Sleep(100 * ms)
+			if err := m.Close(); err != nil {
+				tt.Error(err)
+			}
+		})
+		if err != nil {
+			tt.Error(err)
+		}
+	}
+	work := func(want int, sleep func(t *sched.Task)) func(t *sched.Task, submit func(n int), ended func() int) {
+		return func(t *sched.Task, submit func(n int), ended func() int) {
+			tt.Helper()
+			submit(4)
+			t.Charge(5 * ms)
+			if have := ended(); have != want {
+				tt.Errorf("after 5ms of work %d requests have ended, want %d", have, want)
+			}
+			sleep(t)
+			if have := ended(); have != 4 {
+				tt.Errorf("after 5ms without a CPU %d requests have ended, want 4", have)
+			}
+		}
+	}
+	sleeps := func(t *sched.Task) { t.Sleep(5 * ms) }
+	parks := func(t *sched.Task) { t.Simulator().ParkFor(t, 0, 5*ms) }
+	class := lockdep.NewTestClass("plug_test", "")
+	locks := func(t *sched.Task) {
+		var mu lock.Mutex
+		mu.Init(class)
+		other := t.Go("owner", func(t *sched.Task) {
+			mu.Lock(t)
+			t.Sleep(10 * ms)
+			mu.Unlock(t)
+		})
+		t.Charge(5 * ms)
+		mu.Lock(t)
+		mu.Unlock(t)
+		t.Join(other)
+	}
+	ends := func(t *sched.Task) {
+		t.FinishPlug()
+		t.Charge(5 * ms)
+	}
+	for _, how := range []func(t *sched.Task){sleeps, parks, locks, ends} {
+		run(p, true, work(0, how))
+	}
+	run(p, false, work(4, sleeps))
+	other := p
+	other.Plug = false
+	run(other, true, work(4, sleeps))
+
+	full := func(want time.Duration) func(t *sched.Task, submit func(n int), ended func() int) {
+		return func(t *sched.Task, submit func(n int), ended func() int) {
+			begin := t.Now()
+			submit(9)
+			if have := time.Duration(t.Now() - begin); have != want {
+				tt.Errorf("the ninth request has a place after %v, want %v", have, want)
+			}
+		}
+	}
+	run(p, true, full(3*ms))
+	run(other, true, full(ms))
 }

@@ -37,7 +37,10 @@ type Model struct {
 	heap   []*request // by due, then seq
 	seq    uint64
 	inside int
-	nap    bool // the timer task is in ParkFor
+	full   bool // inside reached depth and is not below reopen yet
+	reopen int
+	held   map[*sched.Task][]*request // begin when their task sleeps
+	nap    bool                       // the timer task is in ParkFor
 	free   []*request
 
 	timer   *sched.Task
@@ -64,7 +67,11 @@ func New(t *sched.Task, dev blockdev.Device, p Params) *Model {
 	if err := p.check(); err != nil {
 		panic(err)
 	}
-	m := &Model{dev: dev, depth: p.Depth, queue: newQueue(p, dev.Size())}
+	m := &Model{dev: dev, depth: p.Depth, reopen: p.Depth, queue: newQueue(p, dev.Size())}
+	if p.Plug && t.Simulator() != nil {
+		m.reopen = max(p.Depth*3/4, 1)
+		m.held = map[*sched.Task][]*request{}
+	}
 	m.mu.Init(queueClass)
 	m.room.Init(&m.mu, fullClass)
 	m.idle.Init(idleClass)
@@ -119,7 +126,8 @@ func (m *Model) Close() error {
 func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 	m.mu.Lock(t)
 	if t != m.timer {
-		for m.inside >= m.depth {
+		for m.full || m.inside >= m.depth {
+			m.full = true
 			m.room.Wait(t)
 		}
 	}
@@ -139,22 +147,41 @@ func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 	m.dev.Submit(t, &r.inner)
 }
 
-// endInner gives a request whose bytes have moved its time.
+// endInner begins a request whose bytes have moved, or lets its task hold it back.
 func endInner(t *sched.Task, b *blockdev.Bio) {
 	r := b.Private.(*request)
 	m := r.m
-	n := int64(b.Len())
+	if m.held != nil && b.Op == blockdev.OpWrite && t.HoldFor(m) {
+		m.held[t] = append(m.held[t], r)
+		return
+	}
+	m.begin(t, r)
+}
+
+// Unplug begins the requests that t has held back. Models raid5_unplug().
+func (m *Model) Unplug(t *sched.Task) {
+	list := m.held[t]
+	delete(m.held, t)
+	m.begin(t, list...)
+}
+
+// begin gives requests whose bytes have moved their time.
+func (m *Model) begin(t *sched.Task, list ...*request) {
 	m.mu.Lock(t)
 	now := t.Now()
-	r.due = now
-	if b.Err == nil {
-		r.due = m.queue.end(now, b.Op, b.Off, n)
+	first := false
+	for _, r := range list {
+		b := &r.inner
+		r.due = now
+		if b.Err == nil {
+			r.due = m.queue.end(now, b.Op, b.Off, int64(b.Len()))
+		}
+		m.seq++
+		r.seq = m.seq
+		m.push(r)
+		first = first || m.nap && m.heap[0] == r
 	}
-	m.seq++
-	r.seq = m.seq
-	m.push(r)
 	m.waiting.Store(int64(len(m.heap)))
-	first := m.nap && m.heap[0] == r
 	if first {
 		m.nap = false
 	}
@@ -206,7 +233,8 @@ func (m *Model) run(t *sched.Task) {
 			t.Sleep(time.Duration(max(d, 1)))
 			continue
 		}
-		if m.inside -= n; m.inside < m.depth {
+		if m.inside -= n; m.inside < m.reopen {
+			m.full = false
 			m.room.Broadcast(t)
 		}
 		if len(m.ends) > 0 {

@@ -24,6 +24,10 @@ type Params struct {
 	Channels int // requests that a member serves at once
 	Depth    int // requests inside the device; Submit sleeps while there are so many
 
+	// Plug says that Depth is the stripe cache of md, in the simulated runtime: a request takes its place there at once and begins when its
+	// submitter sleeps, if that has a plug; and who finds no place waits until a quarter of them is free.
+	Plug bool
+
 	ChunkBytes int  // stripe unit; a request goes to the member of each chunk it touches
 	Parity     bool // RAID 5: one chunk of each row is parity, and a write of less than a row reads first
 	// Handle is the CPU time that the array's one thread spends on a write, in the simulated runtime: raid5d of md, which reads, computes
@@ -108,7 +112,7 @@ func Names() []string {
 
 // Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed.
 // The keys are disks, channels, depth, queues, chunk, handle, interrupt, read, write, rate, jitter, flush, gc-bytes, gc-min, gc-max,
-// gc-shape, cache, seed, and slower, which multiplies every time.
+// gc-shape, cache, seed, plug (0 or 1), and slower, which multiplies every time.
 func Parse(spec string) (Params, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	for _, p := range table {
@@ -147,6 +151,8 @@ func (p *Params) set(k, v string) error {
 		*floats[k], err = strconv.ParseFloat(v, 64)
 	case times[k] != nil:
 		*times[k], err = time.ParseDuration(v)
+	case k == "plug":
+		p.Plug, err = strconv.ParseBool(v)
 	case k == "seed":
 		p.Seed, err = strconv.ParseUint(v, 10, 64)
 	case k == "slower":

@@ -137,6 +137,7 @@ func (e *Engine) flushLoop(t *sched.Task) {
 			return
 		}
 		e.kicked.Store(false)
+		t.StartPlug()
 		sync := false
 		for (bdi.OverBackground() || sync) && !e.closed.Load() {
 			list = bdi.DirtyMappings(t, list[:0])
@@ -153,6 +154,7 @@ func (e *Engine) flushLoop(t *sched.Task) {
 			// for the busy pages.
 			sync = wrote == 0
 		}
+		t.FinishPlug()
 	}
 }
 

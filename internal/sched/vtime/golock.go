@@ -46,6 +46,10 @@ func (l *golock) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	k := w.of(t)
 	w.touch(k, &l.cpu)
 	w.settle(k)
+	if l.owner != nil || !read && (l.readers > 0 || l.starving) {
+		t.Unplug() // as in rwsem.go
+		w.settle(k)
+	}
 	if read {
 		if l.owner == nil {
 			l.readers++

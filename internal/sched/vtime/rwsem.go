@@ -97,6 +97,10 @@ func (l *rwsem) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	k := w.of(t)
 	w.touch(k, &l.cpu)
 	w.settle(k)
+	if !l.open(read) {
+		t.Unplug() // the owner may wait for what k holds back
+		w.settle(k)
+	}
 	if l.open(read) {
 		if len(l.queue) > 0 {
 			w.stats.Stolen++

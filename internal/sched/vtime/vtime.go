@@ -421,6 +421,7 @@ func (w *World) Enter(t *sched.Task) {
 // Park blocks t until Unpark.
 func (w *World) Park(t *sched.Task, class sched.ClassID) {
 	k := w.of(t)
+	t.Unplug()
 	w.settle(k)
 	if k.token {
 		k.token = false
@@ -434,6 +435,7 @@ func (w *World) Park(t *sched.Task, class sched.ClassID) {
 // ParkFor is Park that ends after d at the latest.
 func (w *World) ParkFor(t *sched.Task, class sched.ClassID, d time.Duration) {
 	k := w.of(t)
+	t.Unplug()
 	w.settle(k)
 	if !k.token {
 		k.state, k.class = parked, class
@@ -468,6 +470,7 @@ func (w *World) Now() int64 {
 // Sleep passes d without a CPU.
 func (w *World) Sleep(t *sched.Task, d time.Duration) {
 	k := w.of(t)
+	t.Unplug()
 	w.settle(k)
 	k.state = sleeping
 	w.push(w.now+max(int64(d), 0), k, true)
