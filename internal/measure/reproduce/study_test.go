@@ -5,12 +5,56 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 	"testing"
 
 	"btrlab/internal/measure/reproduce"
 )
+
+// same is r as JSON, which must be first if that is there: a study has the same bytes each time.
+func same(t *testing.T, first []byte, r *reproduce.StudyResult) []byte {
+	t.Helper()
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first != nil && !bytes.Equal(first, b) {
+		t.Errorf("two runs differ:\n%s\n%s", first, b)
+	}
+	return b
+}
+
+// written holds what r writes, as text of 80 columns and as a page: both say all of wants.
+func written(t *testing.T, r interface {
+	WriteText(w io.Writer) error
+	WriteHTML(w io.Writer) error
+}, wants ...string) (text, page string) {
+	t.Helper()
+	var tw, pw strings.Builder
+	if err := errors.Join(r.WriteText(&tw), r.WriteHTML(&pw)); err != nil {
+		t.Fatal(err)
+	}
+	text, page = tw.String(), pw.String()
+	for _, want := range wants {
+		if !strings.Contains(text, want) || !strings.Contains(page, want) {
+			t.Errorf("%q is missing:\n%s\n%s", want, text, page)
+		}
+	}
+	columns(t, text)
+	return text, page
+}
+
+// columns holds text to 80 of them.
+func columns(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
 
 // Seed 001 in a short run: the same bytes each time, the calibrated rows where they were fitted, the predicted ones within a tenth of what
 // was published, and so the ratio. A row that lost its policy or its engine would be another row's.
@@ -38,27 +82,8 @@ func TestSeed001(t *testing.T) {
 		if want := r.Rows[2].Simulated.IOPS / r.Rows[1].Simulated.IOPS; math.Abs(x.Simulated-want) > 1e-3 || math.Abs(x.Published-134./55) > 1e-3 || math.Abs(x.Error) > 0.1 {
 			t.Errorf("ratio %+v, want %.3f and 2.436", x, want)
 		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first == nil {
-			first = b
-		} else if !bytes.Equal(first, b) {
-			t.Errorf("two runs differ:\n%s\n%s", first, b)
-		}
-		var text, page strings.Builder
-		if err := r.WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.WriteHTML(&page); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{"without patch", "134,000", "82ns"} {
-			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
-				t.Errorf("%q is missing:\n%s\n%s", want, text.String(), page.String())
-			}
-		}
+		first = same(t, first, r)
+		written(t, r, "without patch", "134,000", "82ns")
 	}
 }
 
@@ -123,29 +148,8 @@ func TestSeed000(t *testing.T) {
 		if before.Nowait.SleepsEach() == 0 || after.Nowait.SleepsEach() != 0 {
 			t.Errorf("sleeps of a request: %g before, %g after", before.Nowait.SleepsEach(), after.Nowait.SleepsEach())
 		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first == nil {
-			first = b
-		} else if !bytes.Equal(first, b) {
-			t.Errorf("two runs differ:\n%s\n%s", first, b)
-		}
-		var text, page strings.Builder
-		if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{"hroughput in MiB/s", "no D7: after without D7_NOFLUSH", "leaf held"} {
-			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
-				t.Errorf("%q is missing:\n%s\n%s", want, text.String(), page.String())
-			}
-		}
-		for line := range strings.Lines(text.String()) {
-			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
-				t.Errorf("%d columns: %s", n, line)
-			}
-		}
+		first = same(t, first, r)
+		written(t, r, "hroughput in MiB/s", "no D7: after without D7_NOFLUSH", "leaf held")
 	}
 }
 
@@ -177,20 +181,7 @@ func TestSeed004(t *testing.T) {
 		at["one queue"] > 0.8*at["patched"] || at["free io tree"] < 1.02*at["patched"] || at["fast CPUs"] < 1.5*at["patched"] {
 		t.Errorf("rows are not as far from each other as they should be: %v", at)
 	}
-	var text, page strings.Builder
-	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"fast CPUs: patched, cpu_factor 1", "801,000", "of patched", fmt.Sprintf("%.3f", at["fast CPUs"]/at["patched"])} {
-		if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
-			t.Errorf("%q is missing:\n%s\n%s", want, text.String(), page.String())
-		}
-	}
-	for line := range strings.Lines(text.String()) {
-		if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
-			t.Errorf("%d columns: %s", n, line)
-		}
-	}
+	written(t, r, "fast CPUs: patched, cpu_factor 1", "801,000", "of patched", fmt.Sprintf("%.3f", at["fast CPUs"]/at["patched"]))
 }
 
 // Seed 003 in a short run on small files, the same bytes each time: each writer has a file of its own, every fsync goes to a log, and a row without
@@ -227,28 +218,7 @@ func TestSeed003(t *testing.T) {
 					row.Log.Each("path_releases"), row.Log.StepsEach(0), after.Log.Each("path_releases"), after.Log.StepsEach(0))
 			}
 		}
-		b, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first == nil {
-			first = b
-		} else if !bytes.Equal(first, b) {
-			t.Errorf("two runs differ:\n%s\n%s", first, b)
-		}
-		var text, page strings.Builder
-		if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{"hroughput in MiB/s", "no L6: after without L6_PREPARE_FIRST", "held"} {
-			if !strings.Contains(text.String(), want) || !strings.Contains(page.String(), want) {
-				t.Errorf("%q is missing:\n%s\n%s", want, text.String(), page.String())
-			}
-		}
-		for line := range strings.Lines(text.String()) {
-			if n := len(strings.TrimSuffix(line, "\n")); n > 80 {
-				t.Errorf("%d columns: %s", n, line)
-			}
-		}
+		first = same(t, first, r)
+		written(t, r, "hroughput in MiB/s", "no L6: after without L6_PREPARE_FIRST", "held")
 	}
 }
