@@ -3,7 +3,6 @@ package reproduce_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -136,19 +135,11 @@ func TestRanks(t *testing.T) {
 			}
 		}
 	}
-	var text, page strings.Builder
-	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page)); err != nil {
-		t.Fatal(err)
-	}
+	text, page := written(t, r)
 	p70 := fmt.Sprintf("%.1f", r.Rows[1].Ranks[8])
-	_, table, _ := strings.Cut(text.String(), "Which percentile of ours")
-	if !strings.Contains(table, "  "+p70+"  ") || !strings.Contains(page.String(), "<td>p"+p70) {
-		t.Errorf("no rank %s of p70 in\n%s\n%s", p70, text.String(), page.String())
-	}
-	for line := range strings.Lines(text.String()) {
-		if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > 80 {
-			t.Errorf("%d columns: %s", n, line)
-		}
+	_, table, _ := strings.Cut(text, "Which percentile of ours")
+	if !strings.Contains(table, "  "+p70+"  ") || !strings.Contains(page, "<td>p"+p70) {
+		t.Errorf("no rank %s of p70 in\n%s\n%s", p70, text, page)
 	}
 }
 
@@ -188,16 +179,19 @@ func TestSensitivity(t *testing.T) {
 			t.Errorf("%s: have %d lines want %d", name, seen[name], n)
 		}
 	}
-	o.Choice = "calls of the io tree"
-	if one, _ := run(); len(one.Effects) != 2 || one.Lock != s.Lock || one.Unlocked != s.Unlocked {
-		t.Errorf("one choice: %d lines, the rows as calibrated at %v and %v; want 2, %v, %v", len(one.Effects), one.Lock, one.Unlocked, s.Lock, s.Unlocked)
-	} else {
+	for name, lines := range map[string]int{"calls of the io tree": 2, "submission": 2, "plug, stripe cache": 1} {
+		o.Choice = name
+		one, _ := run()
+		if len(one.Effects) != lines || one.Lock != s.Lock || one.Unlocked != s.Unlocked {
+			t.Errorf("%s: %d lines, the rows as calibrated at %v and %v; want %d, %v, %v", name, len(one.Effects), one.Lock, one.Unlocked, lines, s.Lock, s.Unlocked)
+			continue
+		}
 		for _, e := range one.Effects {
-			if e.Name != o.Choice || !slices.Contains(s.Effects, e) {
-				t.Errorf("one choice: %+v, which is not in the whole table", e)
+			if e.Name != name || !slices.Contains(s.Effects, e) {
+				t.Errorf("%s: %+v, which is not in the whole table", name, e)
 			}
 			if e.Lock == 0 && e.Unlocked == 0 {
-				t.Errorf("%+v moves neither row: the price of the io tree does not get to the machine", e)
+				t.Errorf("%+v moves neither row: the choice does not get to the machine", e)
 			}
 		}
 	}
@@ -211,9 +205,5 @@ func TestSensitivity(t *testing.T) {
 	if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "two things were chosen for the published unlocked row") {
 		t.Errorf("nothing of what the prediction rests on in\n%s", out.String())
 	}
-	for line := range strings.Lines(out.String()) {
-		if len([]rune(strings.TrimSuffix(line, "\n"))) > 80 {
-			t.Errorf("more than 80 columns: %s", line)
-		}
-	}
+	columns(t, out.String())
 }

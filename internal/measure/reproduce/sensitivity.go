@@ -34,7 +34,7 @@ func (c *Calibration) Rests() string {
 	return fmt.Sprintf("What the prediction rests on: two things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
 		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, was chosen for its iops: the members (%s) could take %.1f "+
 		"thousand writes a second. The iops, p80 and p90 of the unlocked row are therefore no predictions; its other latencies and the lock row's are what "+
-		"the simulation adds. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3)
+		"the simulation adds, and p99 and above hang on how many writes the array takes at once (%g), which nobody tells. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3, c.Depth)
 }
 
 // variation is a change of one choice.
@@ -69,6 +69,7 @@ func variations() []variation {
 		}},
 		variation{name: "calls of the io tree", origin: "kernel", cal: func(c *Calibration, f float64) { c.TreeCalls *= f }},
 		variation{name: "thread of the array", origin: "unlocked row", cal: func(c *Calibration, f float64) { c.HandleNs *= f }},
+		variation{name: "submission", origin: "guess", cal: func(c *Calibration, f float64) { c.SubmitNs *= f }},
 		variation{name: "SMT slowdown", origin: "guess", cal: func(c *Calibration, f float64) { c.SMT = 1 + (c.SMT-1)*f }},
 		variation{name: "length of noise", origin: "guess", cal: func(c *Calibration, f float64) { c.NoiseMeanNs = int64(float64(c.NoiseMeanNs) * f) }},
 		variation{name: "device jitter", origin: "guess", dev: func(p *dm.Params, f float64) { p.Jitter *= f }},
@@ -83,6 +84,7 @@ func variations() []variation {
 		variation{name: "run queue", origin: "structure", other: "one per CPU", mach: func(m *vtime.Machine, _ float64) { m.PerCPU = true }},
 		variation{name: "noise", origin: "structure", other: "none", mach: func(m *vtime.Machine, _ float64) { m.Noise = vtime.Noise{} }},
 		variation{name: "garbage collection", origin: "structure", other: "none", dev: func(p *dm.Params, _ float64) { p.GCBytes = 0 }},
+		variation{name: "plug, stripe cache", origin: "structure", other: "as md's", cal: func(c *Calibration, _ float64) { c.Plug = true }},
 		variation{name: "RAID", origin: "structure", other: "0, not 5", dev: func(p *dm.Params, _ float64) { p.Parity = false }},
 	)
 	return list
