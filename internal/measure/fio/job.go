@@ -111,7 +111,9 @@ type Job struct {
 	IgnoreError    [2][]errno.Errno // by direction: errors that do not end the job
 	IgnoreAll      [2]bool          // by direction: none does
 	Direct         bool
-	Fsync          int // writes between fsyncs; 0: none
+	Fsync          int  // writes between fsyncs; 0: none
+	Fdatasync      int  // writes between calls of fdatasync, which is fsync here; 0: none
+	Sync           bool // every write is durable when it ends, as if the file was opened with O_SYNC or O_DSYNC
 	EndFsync       bool
 	Fallocate      Fallocate
 	NoRandomMap    bool
@@ -360,8 +362,14 @@ func (j *Job) flags() (f kiocb.Flags) {
 	if j.Nowait {
 		f |= kiocb.Nowait
 	}
+	if j.Sync {
+		f |= kiocb.DSync
+	}
 	return f
 }
+
+// syncs reports whether the job waits for its writes to be durable.
+func (j *Job) syncs() bool { return j.Fsync > 0 || j.Fdatasync > 0 || j.Sync }
 
 // batch is how many requests are submitted at once.
 func (j *Job) batch() int {

@@ -47,6 +47,8 @@ func describe(j *Job) string {
 	add(j.Nowait, "nowait")
 	add(len(j.IgnoreError[0])+len(j.IgnoreError[1]) > 0, "ignore=%d", j.IgnoreError)
 	add(j.Fsync > 0, "fsync=%d", j.Fsync)
+	add(j.Fdatasync > 0, "fdatasync=%d", j.Fdatasync)
+	add(j.Sync, "sync")
 	add(j.EndFsync, "end_fsync")
 	add(j.Fallocate != FallocNative, "fallocate=%v", j.Fallocate)
 	add(j.NoRandomMap, "norandommap")

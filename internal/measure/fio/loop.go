@@ -162,7 +162,7 @@ func (k *worker) call(t *sched.Task, u *unit) (now int64) {
 func (k *worker) syscall(t *sched.Task, u *unit, flags kiocb.Flags) (int, error) {
 	f, direct, write := k.file, flags&kiocb.Direct != 0, u.dir == DirWrite
 	switch {
-	case flags&kiocb.Nowait != 0: // preadv2, pwritev2
+	case flags&(kiocb.Nowait|kiocb.DSync) != 0: // preadv2, pwritev2, or an open file that says so
 		rq := kiocb.Request{Pos: uint64(u.off), Flags: flags}
 		if write {
 			return f.iter.WriteIter(t, rq, iopath.Source{Buf: u.left})
@@ -335,14 +335,10 @@ func (k *worker) fsync(t *sched.Task) {
 	k.res.Sync.Add(t.Now() - start)
 }
 
-// syncDue counts a write and reports whether fsync=N asks for an fsync after it.
+// syncDue counts a write and reports whether fsync=N or fdatasync=N asks for a sync after it. With both each counts for itself, and one sync is
+// both's.
 func (k *worker) syncDue() bool {
-	if k.job.Fsync == 0 {
-		return false
-	}
-	if k.sinceSync++; k.sinceSync < k.job.Fsync {
-		return false
-	}
-	k.sinceSync = 0
-	return true
+	k.written++
+	every := func(n int) bool { return n > 0 && k.written%n == 0 }
+	return every(k.job.Fsync) || every(k.job.Fdatasync)
 }

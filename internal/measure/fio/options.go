@@ -345,6 +345,23 @@ var options = []option{
 		return nil
 	}},
 	intOption("fsync", 0, math.MaxInt32, func(j *Job, n int64) { j.Fsync = int(n) }),
+	intOption("fdatasync", 0, math.MaxInt32, func(j *Job, n int64) { j.Fdatasync = int(n) }),
+	{name: "sync", flag: true, set: func(j *Job, v string) error {
+		switch v {
+		case "sync", "dsync":
+			j.Sync = true
+			return nil
+		case "none":
+			j.Sync = false
+			return nil
+		}
+		on, err := parseBool(v)
+		if err != nil {
+			return wantError("none, 0, sync, 1 or dsync")
+		}
+		j.Sync = on
+		return nil
+	}},
 	boolOption("end_fsync", func(j *Job) *bool { return &j.EndFsync }),
 	{name: "fallocate", set: func(j *Job, v string) error {
 		switch v {

@@ -53,6 +53,9 @@ func (k *worker) openQueue(t *sched.Task) (err error) {
 	if j.Nowait && (f.iter == nil || hasOwn) {
 		return errors.New("the target does not support nowait=1")
 	}
+	if j.Sync && j.Write && (f.iter == nil || hasOwn) {
+		return errors.New("the target does not support sync=1")
+	}
 	if !j.Engine.async() {
 		return nil
 	}

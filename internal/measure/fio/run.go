@@ -55,7 +55,7 @@ type worker struct {
 	number    uint64
 	passIOs   uint64
 	passBytes int64
-	sinceSync int
+	written   int      // writes, for fsync= and fdatasync=
 	lastWrite []uint64 // verify: by unit, the number of the write that went there; nil without
 	fly       int      // units that the engine has
 	rateNext  [2]int64
@@ -254,7 +254,7 @@ func (k *worker) awaits(t *sched.Task) {
 
 // main is a worker's task.
 func (k *worker) main(t *sched.Task) {
-	if k.job.tries() || k.job.Fsync > 0 {
+	if k.job.tries() || k.job.syncs() {
 		t.Counts = &k.counts
 	}
 	defer k.finish(t)

@@ -171,6 +171,29 @@ func TestLibaioDirect(t *testing.T) {
 	}
 }
 
+// TestSyncOptions: fdatasync=N counts writes as fsync=N does, and both for themselves, as fio's get_rw_ddir(). sync= makes every write one that is durable
+// when it ends, whichever engine it goes through; a target without such writes refuses it.
+func TestSyncOptions(t *testing.T) {
+	m := &memory{cost: time.Millisecond}
+	r := runJob(t, "[a]\nrw=write\nsize=1m\nnumber_ios=10\nfdatasync=4\nfsync=3", m)
+	noError(t, r)
+	if a := r.Jobs[0]; a.Write.IOs != 10 || m.fsyncs != 5 || a.Sync.N() != 5 { // after writes 3, 4, 6, 8, 9
+		t.Errorf("fdatasync=4 and fsync=3: %d writes, %d fsyncs, %d measured", a.Write.IOs, m.fsyncs, a.Sync.N())
+	}
+	for _, engine := range []string{"psync", "libaio", "io_uring"} {
+		m = &memory{cost: time.Millisecond}
+		r = runJob(t, "[a]\nrw=write\nsize=1m\nnumber_ios=10\nsync=dsync\nioengine="+engine, asDirect{m})
+		noError(t, r)
+		if n := m.synced.Load(); n != 10 {
+			t.Errorf("sync=dsync, %s: %d of 10 writes asked to be durable", engine, n)
+		}
+	}
+	r = runJob(t, "[a]\nrw=write\nsize=1m\nnumber_ios=1\nsync=1", &memory{})
+	if _, text, _ := r.FirstError(); !strings.Contains(text, "does not support sync=1") {
+		t.Errorf("sync=1 on a target without it: %q", text)
+	}
+}
+
 func TestRateTimeAndCounts(t *testing.T) {
 	m := &memory{cost: 100 * time.Microsecond}
 	r := runJob(t, "[j]\nrw=randwrite\nnorandommap\nrate_iops=200\nsize=1m\nruntime=3\ntime_based\nioengine=libaio\niodepth=4", m)

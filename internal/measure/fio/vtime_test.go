@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type memory struct {
 	cost   time.Duration // of every transfer
 	log    []ioRecord
 	fsyncs int
+	synced atomic.Int64 // requests that asked to be durable
 	falloc []uint32
 	// dropped is what DropCache was asked to drop, and when.
 	dropped []string
@@ -53,6 +55,13 @@ type ioRecord struct {
 	n     int
 	task  string
 	at    int64
+}
+
+// asked counts a request that asks to be durable.
+func (m *memory) asked(f kiocb.Flags) {
+	if f&kiocb.DSync != 0 {
+		m.synced.Add(1)
+	}
 }
 
 func (m *memory) record(t *sched.Task, write bool, p []byte, off int64) error {
@@ -137,6 +146,7 @@ func (m asDirect) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, erro
 }
 
 func (m asDirect) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
+	m.asked(rq.Flags)
 	return m.iter(t, rq, src.Buf, m.WriteAt)
 }
 
