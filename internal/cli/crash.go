@@ -210,12 +210,17 @@ func (a *app) crashScript(o *crashFlags, image string, dev blockdev.Device, comm
 	return a.crashFound(o, &res, rec, c, image)
 }
 
-// record runs the script or the command line by line.
-func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []string) error {
+// onRecorder makes the verbs work on the image of r, silently, until its result is called.
+func (a *app) onRecorder(r *crash.Recorder, image string) (end func()) {
 	a.open = &openImage{name: image, dev: r.FS.Device(), fs: r.FS}
 	out := a.out
 	a.out = io.Discard // what the verbs print is no result of crash
-	defer func() { a.open, a.out = nil, out }()
+	return func() { a.open, a.out = nil, out }
+}
+
+// record runs the script or the command line by line.
+func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []string) error {
+	defer a.onRecorder(r, image)()
 	if o.job != "" {
 		return a.recordJob(r, o.job)
 	}
@@ -230,7 +235,12 @@ func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []s
 		return err
 	}
 	defer file.Close()
-	sc := bufio.NewScanner(file)
+	return a.recordScript(r, o.script, file)
+}
+
+// recordScript runs the lines of a script, which messages call name.
+func (a *app) recordScript(r *crash.Recorder, name string, script io.Reader) error {
+	sc := bufio.NewScanner(script)
 	sc.Buffer(nil, 1<<20)
 	for n := 1; sc.Scan(); n++ {
 		if err := a.interrupted(); err != nil {
@@ -241,7 +251,7 @@ func (a *app) record(r *crash.Recorder, o *crashFlags, image string, command []s
 			err = a.recordLine(r, strings.TrimSpace(sc.Text()), words)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: line %d: %w", o.script, n, err)
+			return fmt.Errorf("%s: line %d: %w", name, n, err)
 		}
 	}
 	return sc.Err()
@@ -337,7 +347,7 @@ func (a *app) crashFound(o *crashFlags, res *crashResult, rec *crash.Recording, 
 		if c, err = rec.Shrink(a.t, c); err != nil {
 			return err
 		}
-		res.Found = &crashLoss{Rule: c.Loss.Rule, Text: c.Loss.Text, State: c.State.String(), Timeline: rec.Timeline(c.State)}
+		res.Found = lossOf(rec, c)
 		if o.save != "" {
 			if err := a.saveCrash(o, res.Found, rec, c.State, image); err != nil {
 				return err
@@ -358,6 +368,10 @@ func (a *app) crashFound(o *crashFlags, res *crashResult, rec *crash.Recording, 
 		return errStopped
 	}
 	return nil
+}
+
+func lossOf(rec *crash.Recording, c *crash.Counterexample) *crashLoss {
+	return &crashLoss{Rule: c.Loss.Rule, Text: c.Loss.Text, State: c.State.String(), Timeline: rec.Timeline(c.State)}
 }
 
 func (a *app) printCrash(res *crashResult) {

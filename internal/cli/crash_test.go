@@ -142,3 +142,18 @@ func TestCleanStates(t *testing.T) {
 		}
 	}
 }
+
+// TestMuseumCuts: an exhibit with a script loses what was promised under its wrong order and nothing under the right one; the page says both.
+func TestMuseumCuts(t *testing.T) {
+	for number, loss := range map[string]string{"47": "LOST data: /foo at 16384 has 0x61, want 0x00", "48": "LOST data: /foo at 24000 has 0x61, want 0x00",
+		"52": "LOST names: inode 257 has 0 names, want 1", "53": "file exists"} {
+		var out bytes.Buffer
+		code := Main([]string{"museum", number, "--schedules", "100"}, strings.NewReader(""), &out, &out)
+		text := strings.Join(strings.Fields(out.String()), " ")
+		_, cut, _ := strings.Cut(text, "the same with a power cut")
+		wrong, right, _ := strings.Cut(cut, "right order ")
+		if code != 0 || !strings.Contains(wrong, loss) || !strings.Contains(right, "nothing that was promised is lost in ") {
+			t.Errorf("museum %s: exit code %d\n%s", number, code, out.String())
+		}
+	}
+}

@@ -2,9 +2,13 @@ package cli
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/judge/crash"
 	"btrlab/internal/prose"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
@@ -18,8 +22,9 @@ func (a *app) museum() *cobra.Command {
 		Use:   "museum [NUMBER]",
 		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
 		Long: fmt.Sprintf(`Museum runs historic bugs of btrfs on the real write path: first the wrong order of steps, which a named toggle switches on,
-then the right order. The numbers are those of labs/reference 9.2; from 31 on the bugs are data races of ours. Without a
-number it lists what the explorer found for each. It tries at most %d schedules of each order unless you say otherwise.
+then the right order. The numbers are those of labs/reference 9.2; from 31 on the bugs are data races of ours. Some of them lose what
+fsync promised: those come with a workload in which the power is cut anywhere, as btrlab crash does it, under both orders. Without a
+number it lists what was found for each. It tries at most %d schedules of each order unless you say otherwise.
 Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules),
 		Example: "  btrlab museum\n  btrlab museum 23",
 		Args:    cobra.MaximumNArgs(1),
@@ -36,7 +41,7 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 		}
 		o.Own = false
 		limit := sf.limitCells(&o)
-		var shown []*scenario.Shown
+		var shown []*exhibited
 		ok, stopped := true, false
 		for i := range scenario.Museum {
 			e := &scenario.Museum[i]
@@ -44,15 +49,22 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 				continue
 			}
 			st.search(fmt.Sprintf("exhibit %d", e.Number))
-			x, err := e.Show(o)
+			s, err := e.Show(o)
 			if err != nil {
 				return err
 			}
-			ok = ok && x.OK
+			x := &exhibited{Shown: s}
 			shown = append(shown, x)
 			if stopped = x.Found.Stopped || x.Proof.Stopped; stopped {
 				break
 			}
+			if e.Script != "" {
+				if x.Cut, err = a.cutExhibit(e); err != nil {
+					return err
+				}
+				x.OK = x.OK && x.Cut.Wrong.Found != nil && x.Cut.Right.Found == nil
+			}
+			ok = ok && x.OK
 		}
 		st.done()
 		switch {
@@ -61,7 +73,9 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 		case asJSON:
 			err = a.printJSON(shown)
 		case len(args) == 1:
-			err = timeline.WriteExhibit(a.out, shown[0], a.layout(&lf))
+			if err = timeline.WriteExhibit(a.out, shown[0].Shown, a.layout(&lf)); err == nil {
+				a.printCut(shown[0])
+			}
 		default:
 			for _, x := range shown {
 				a.say(fmt.Sprintf("%3d  ", x.Number), fmt.Sprintf("%s (%s)", x.Title, x.Source))
@@ -69,6 +83,9 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 				a.say("     right: ", x.Proof.Bound.String())
 				if x.Found.Replay != "" {
 					fmt.Fprintln(a.out, prose.Command("     ", x.Found.Replay, a.width()))
+				}
+				if x.Cut != nil {
+					a.say("     power cut: ", fmt.Sprintf("wrong: %s; right: %s", x.Cut.Wrong.verdict(), x.Cut.Right.verdict()))
 				}
 			}
 			a.say("", "searched: at most "+limit+" for each order")
@@ -83,4 +100,101 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 		return err
 	}
 	return cmd
+}
+
+// exhibited is an exhibit with what the explorer made of it, and what the power cuts showed, if it has a script.
+type exhibited struct {
+	*scenario.Shown
+	Cut *cutShown `json:"cut,omitempty"`
+}
+
+// cutShown is the script of an exhibit with the power cut anywhere, under its two orders.
+type cutShown struct {
+	Wrong *crashResult `json:"wrong"`
+	Right *crashResult `json:"right"`
+}
+
+// exhibitStates are the crash states of an exhibit's script at each flush.
+const exhibitStates = 16
+
+// cutExhibit runs the exhibit's script on a fresh image under both orders.
+func (a *app) cutExhibit(e *scenario.Exhibit) (*cutShown, error) {
+	x := &cutShown{}
+	for _, side := range []struct {
+		policy string
+		into   **crashResult
+	}{{e.Broken, &x.Wrong}, {e.Fixed, &x.Right}} {
+		o := &crashFlags{policy: side.policy, jobs: runtime.NumCPU(), choice: crash.Choice{PerFlush: exhibitStates, Seed: 1}}
+		err := a.withBase(nil, func(dev blockdev.Device) error {
+			r, err := crash.NewRecorder(a.t, dev, o.options())
+			if err != nil {
+				return err
+			}
+			end := a.onRecorder(r, "memory")
+			err = a.recordScript(r, fmt.Sprintf("exhibit %d", e.Number), strings.NewReader(e.Script))
+			end()
+			if err != nil {
+				r.Close(a.t)
+				return err
+			}
+			*side.into, err = a.cutAnywhere(r, o)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// cutAnywhere ends a recording and judges its crash states.
+func (a *app) cutAnywhere(r *crash.Recorder, o *crashFlags) (*crashResult, error) {
+	rec, err := r.End(a.t)
+	if err != nil {
+		return nil, err
+	}
+	res := &crashResult{Operations: len(rec.Ops)}
+	res.Writes, res.Flushes = rec.Writes()
+	c, n, err := rec.Search(a.t, rec.States(o.choice), o.jobs, a.stop.Load, nil)
+	if err == nil && c != nil {
+		c, err = rec.Shrink(a.t, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if res.States = n; c != nil {
+		res.Found = lossOf(rec, c)
+	}
+	return res, nil
+}
+
+// verdict is the result in a few words.
+func (r *crashResult) verdict() string {
+	if r.Found == nil {
+		return fmt.Sprintf("nothing that was promised is lost in %s", prose.Count(r.States, "crash state"))
+	}
+	return fmt.Sprintf("LOST %s: %s", r.Found.Rule, r.Found.Text)
+}
+
+// printCut prints the script of an exhibit and what its power cuts showed.
+func (a *app) printCut(x *exhibited) {
+	if x.Cut == nil {
+		return
+	}
+	fmt.Fprintln(a.out, "\nthe same with a power cut, as btrlab crash --script has it:")
+	for _, l := range strings.Split(x.Script, "\n") {
+		fmt.Fprintln(a.out, "  "+l)
+	}
+	side := func(which string, r *crashResult) {
+		for _, l := range prose.Hang(which, strings.Repeat(" ", len(which)), r.verdict(), a.width()) {
+			fmt.Fprintln(a.out, l)
+		}
+	}
+	side("wrong order  ", x.Cut.Wrong)
+	if f := x.Cut.Wrong.Found; f != nil {
+		for _, l := range f.Timeline {
+			fmt.Fprintln(a.out, l)
+		}
+	}
+	side("right order  ", x.Cut.Right)
 }

@@ -59,14 +59,14 @@ const removedMax = 16384
 // Pin keeps names of subvolume r from being logged until Unpin, so that a log has all of a change of names or nothing. A handle is open. Models
 // btrfs_pin_log_trans(). Difference: it keeps logs of names out, not syncs.
 func (l *Logs) Pin(t *sched.Task, r *ctree.Root) {
-	if !l.off.Load() {
+	if !l.off.Load() && !l.wrong.NamesUnpinned {
 		of(r).pin.RLock(t)
 	}
 }
 
 // Unpin ends Pin.
 func (l *Logs) Unpin(t *sched.Task, r *ctree.Root) {
-	if !l.off.Load() {
+	if !l.off.Load() && !l.wrong.NamesUnpinned {
 		of(r).pin.RUnlock(t)
 	}
 }

@@ -16,6 +16,8 @@ type Wrong struct {
 	NoConflicts   bool
 	PunchUnmarked bool // of packages fallocate and fsync
 	OldNumbers    bool // of package fs
+	NamesUnpinned bool
+	ShareEarly    bool
 }
 
 // SetWrong makes the logs make mistakes. The caller has no operation in flight.

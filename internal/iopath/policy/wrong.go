@@ -102,6 +102,10 @@ type WrongLog struct {
 	PunchUnmarked bool
 	// OldNumbers: the first inode number after a replay is the one after the last commit's largest.
 	OldNumbers bool
+	// NamesUnpinned: an inode is logged in the middle of a change of its names.
+	NamesUnpinned bool
+	// ShareEarly: an fsync whose part of the log another task is writing does not wait for that.
+	ShareEarly bool
 }
 
 // Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
@@ -336,5 +340,15 @@ var Wrongs = []Toggle{
 		Name: "WRONG_LOG_OLD_NUMBERS", Source: `before "Btrfs: fix unexpected -EEXIST when creating new inode"; from 4.4 on`, Kernel: "fs/btrfs/tree-log.c:btrfs_recover_log_trees()",
 		Scenario: "testdata/crash/inode-eexist.ops",
 		Field:    func(p *Policy) *bool { return &p.Wrong.Log.OldNumbers },
+	},
+	{
+		Name: "WRONG_LOG_NAMES_UNPINNED", Source: `as before "Btrfs: pin log earlier when renaming" (2016), for all of a rename`, Kernel: "fs/btrfs/inode.c:btrfs_rename()",
+		Scenario: "log-pin",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.NamesUnpinned },
+	},
+	{
+		Name: "WRONG_LOG_SHARE_EARLY", Source: "never in a kernel: what wait_log_commit() is for", Kernel: "fs/btrfs/tree-log.c:btrfs_sync_log()",
+		Scenario: "log-group",
+		Field:    func(p *Policy) *bool { return &p.Wrong.Log.ShareEarly },
 	},
 }

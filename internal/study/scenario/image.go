@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	imageSize = 128 << 20
-	fileName  = "/file"
+	imageSize  = 128 << 20
+	fileName   = "/file"
+	secondName = "/second"
 )
 
 // epoch is the time of everything: two runs of a scenario differ in nothing.
@@ -106,10 +107,15 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 				return err
 			}
 			if s.File.Extent > 0 {
-				if err := f.Fsync(t); err != nil {
+				if err := x.Sync(t); err != nil {
 					return err
 				}
 			}
+		}
+	}
+	if s.Second > 0 {
+		if err := makeSecond(t, x, s.Second); err != nil {
+			return err
 		}
 	}
 	if s.FillTo > 0 {
@@ -126,6 +132,20 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 		return err
 	}
 	return x.Close(t)
+}
+
+// makeSecond makes the second file.
+func makeSecond(t *sched.Task, x *fs.FS, size int64) error {
+	f, err := x.Create(t, secondName, 0o644)
+	if err != nil {
+		return err
+	}
+	p := make([]byte, size)
+	oracle.Paint(p, oracle.Initial)
+	if _, err := f.WriteAt(t, p, 0); err != nil {
+		return err
+	}
+	return f.Close(t)
 }
 
 // limit turns quotas on and leaves the top-level subvolume left bytes.

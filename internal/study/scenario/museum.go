@@ -14,6 +14,9 @@ type Exhibit struct {
 	Scenario string `json:"scenario"`
 	Broken   string `json:"broken"` // policies
 	Fixed    string `json:"fixed"`
+	// Script, if it is not empty, is a workload in the language of btrlab sh, a line each operation: a power cut shows the bug, too. It is in
+	// testdata/crash, where its comment says what it is. The museum of package cli runs it.
+	Script string `json:"script,omitempty"`
 	// Kinds are what the explorer may call the violation.
 	Kinds []explore.Kind `json:"kinds"`
 }
@@ -321,10 +324,14 @@ second may take i_rwsem first: the bytes that stay are those of the write that w
 		Number: 47, Title: "the hole that was not logged", Source: "\"Btrfs: fix missing hole after hole punching and fsync when using NO_HOLES\"",
 		Story: `A file system without explicit holes has no item for a hole. A part of a file is punched, and an fsync logs what has changed: the
 file extents, and there is none in the hole. The power goes. Replay puts the extents of the log into the file, and leaves the
-ones that the last commit has in the place of the hole: what was punched is back. btrlab crash --script testdata/crash/missing-hole.ops
---policy fsync-5.17+WRONG_LOG_NO_HOLES loses it, too.`,
+ones that the last commit has in the place of the hole: what was punched is back.`,
 		Rule: "a log has items for holes, because replay must hear of them", Scenario: "log-punch",
 		Broken: "fsync-5.17+WRONG_LOG_NO_HOLES", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+		Script: `touch /foo
+write --data a --length 65536 /foo
+sync
+fallocate --punch-hole --offset 16384 --length 16384 /foo
+fsync /foo`,
 	},
 	{
 		Number: 48, Title: "an fsync with nothing to do", Source: "\"Btrfs: add missing inode update when punching hole\"; generic/059 of xfstests",
@@ -333,6 +340,11 @@ transaction. An fsync writes the page back, sees that the last commit has the in
 has the old bytes.`,
 		Rule: "what changes data marks the inode, also where no item changes", Scenario: "log-punch-block",
 		Broken: "fsync-5.17+WRONG_LOG_PUNCH_UNMARKED", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+		Script: `touch /foo
+write --data a --length 65536 /foo
+sync
+fallocate --punch-hole --offset 24000 --length 100 /foo
+fsync /foo`,
 	},
 	{
 		Number: 49, Title: "a NOWAIT write that makes room in a quota", Source: "Linux 6.1 to 6.19: no fix is known",
@@ -355,6 +367,43 @@ a transaction, and both sleep. The way that answers EAGAIN instead is in Linux, 
 knows nothing of NOWAIT.`,
 		Rule: "what a request does before its first byte is of the request, too", Scenario: "nowait-privs",
 		Broken: "nowait-6.1", Fixed: "nowait-6.1+NOWAIT_TRY_PRIVS", Kinds: []explore.Kind{explore.KindNowait},
+	},
+	{
+		Number: 52, Title: "the file that another one's fsync took", Source: "\"Btrfs: fix file loss caused by fsync after rename and new inode\"; generic/342 of xfstests",
+		Story: `A file is renamed, and another one takes its name and is synced. The log has that one under the name, and nothing of the
+first. The power goes. Replay makes room for the logged name: it takes it from the first file, whose new name the last commit does
+not have. A file without a name is deleted.`,
+		Rule: "who takes a name in a transaction is logged together with the one that had it", Scenario: "log-rename-chain",
+		Broken: "fsync-5.17+WRONG_LOG_TAKEN_NAMES", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+		Script: `touch /foo
+write --data a --length 16384 /foo
+fsync /foo
+mv /foo /bar
+touch /foo
+write --data b --length 8192 /foo
+fsync /foo`,
+	},
+	{
+		Number: 53, Title: "a log that nobody can replay", Source: "\"Btrfs: fix log replay failure after unlink and link combination\", 1f250e929a9c; a test of CrashMonkey",
+		Story: `A file goes, and another one gets its name in the same directory and is synced. The log has the name, and nothing of the file that
+had it. The power goes. Replay adds the name to the directory, where the last commit has it already, and fails: the image cannot be
+opened for writing any more.`,
+		Rule: "replay asks who has a name before it gives it to another", Scenario: "log-rename",
+		Broken: "fsync-5.17+WRONG_LOG_TAKEN_NAMES+WRONG_LOG_NO_CONFLICTS", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
+		Script: `touch /foo
+ln /foo /bar
+sync
+rm /bar
+touch /bar
+fsync /bar`,
+	},
+	{
+		Number: 54, Title: "logged in the middle of a rename", Source: "as before \"Btrfs: pin log earlier when renaming\", 2016, for all of a rename",
+		Story: `A file has taken the name of another one, and is synced, so the other is logged as well. That one is being renamed: its old name
+is out of the tree, and its new one is not in yet. The log has it without a name. The power goes; replay gives its last committed
+name to the file that was synced, and deletes it.`,
+		Rule: "a change of names keeps the log out from its first step to its last", Scenario: "log-pin",
+		Broken: "fsync-5.17+WRONG_LOG_NAMES_UNPINNED", Fixed: "fsync-5.17", Kinds: []explore.Kind{explore.KindOracle},
 	},
 }
 

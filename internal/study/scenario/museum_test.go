@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,6 +50,36 @@ func TestMuseum(t *testing.T) {
 			}
 		}
 		t.Logf("%d %s: %s %s; %s", e.Number, x.Found.Bound, x.Found.Schedule, x.Found.Kind, x.Proof.Bound)
+	}
+}
+
+// TestExhibitScripts: the script of an exhibit is one of testdata/crash, which the tests of the log and of Linux run too.
+func TestExhibitScripts(t *testing.T) {
+	files, err := filepath.Glob("../../../testdata/crash/*.ops")
+	must(t, err)
+	known := map[string]string{}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		must(t, err)
+		var lines []string
+		for l := range strings.Lines(string(b)) {
+			if !strings.HasPrefix(l, "#") {
+				lines = append(lines, strings.TrimSpace(l))
+			}
+		}
+		known[strings.Join(lines, "\n")] = name
+	}
+	n := 0
+	for _, e := range Museum {
+		if e.Script == "" {
+			continue
+		}
+		if n++; known[e.Script] == "" {
+			t.Errorf("%d %s: no file of testdata/crash has its script:\n%s", e.Number, e.Title, e.Script)
+		}
+	}
+	if n < 4 {
+		t.Errorf("%d exhibits have a crash script, want 4", n)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,19 +57,25 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	o.dev.reset()
 	o.fs.Resume(w.Task())
 	r := &o.run
-	check, seen, ops := r.check, r.hist.Final, r.hist.Ops
-	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, f: o.f, dev: o.dev, check: check}
-	r.hist.Final, r.hist.Ops = seen[:0], ops[:0]
+	check, first, second := r.check, r.first.hist, r.second.hist
+	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check}
+	r.first.start(fileName, o.f, s.File.Size, first)
+	r.second.start(secondName, o.second, s.Second, second)
+	for _, o := range s.Before {
+		r.names = append(r.names, rename{from: o.From, to: o.To})
+	}
 	r.start()
 }
 
 // opened is an open file system that executions use one after the other.
 type opened struct {
-	dev  *overlay
-	fs   *fs.FS
-	f    *fs.File
-	heap *heap
-	run  run
+	dev *overlay
+	fs  *fs.FS
+	f   *fs.File
+	// second is the second file, nil if there is none.
+	second *fs.File
+	heap   *heap
+	run    run
 }
 
 // open opens the image once, brings the page cache into the state that the scenario begins with, and copies everything. It does
@@ -85,6 +93,16 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		if o.f, err = o.fs.OpenFile(t, fileName, fs.O_RDWR, 0); err != nil {
 			panic(err)
 		}
+		if s.Second > 0 {
+			if o.second, err = o.fs.OpenFile(t, secondName, fs.O_RDWR, 0); err != nil {
+				panic(err)
+			}
+		}
+		for _, r := range s.Before {
+			if err := o.fs.Rename(t, r.From, r.To); err != nil {
+				panic(err)
+			}
+		}
 		s.warm(t, o.fs, o.f)
 		o.fs.Pause(t)
 		if limit > 0 {
@@ -95,7 +113,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		panic(fmt.Sprintf("scenario %s: open: %v: %s", s.Name, x.Verdict, x.Violation))
 	}
 	o.dev.base = o.dev.flatten()
-	o.heap = take(o.fs, o.f)
+	o.heap = take(o.fs, o.f, o.second)
 	return o
 }
 
@@ -107,21 +125,57 @@ type run struct {
 	own    bool
 	policy *policy.Policy
 	fs     *fs.FS
-	f      *fs.File
 	dev    *overlay
 	tick   int64
-	hist   oracle.History
-	// crashes are the device as it was when an fsync returned.
+	first  subject
+	second subject // its file is nil if there is none
+	// crashes are the device as it was when an fsync returned, in the order in which they did.
 	crashes []crash
 	err     error // of an operation that must not fail
+	names   []rename
 	// snap is the file in the snapshot right after it was made, if one was, from snapStart to snapEnd.
 	snap               []byte
 	snapStart, snapEnd int64
 	check              oracle.Checker
 }
 
+// subject is a file with what happened to it.
+type subject struct {
+	name string // at the start
+	f    *fs.File
+	hist oracle.History
+}
+
+// start begins a history, in the memory of another one.
+func (x *subject) start(name string, f *fs.File, size int64, old oracle.History) {
+	*x = subject{name: name, f: f, hist: oracle.History{Size: size, FinalSize: oracle.NoSize, Final: old.Final[:0], Ops: old.Ops[:0]}}
+}
+
+// of is the file that an operation is on.
+func (r *run) of(o Op) *subject {
+	if o.Second {
+		return &r.second
+	}
+	return &r.first
+}
+
+// subjects are the files of the scenario.
+func (r *run) subjects() []*subject {
+	if r.second.f == nil {
+		return []*subject{&r.first}
+	}
+	return []*subject{&r.first, &r.second}
+}
+
+// rename is one that has begun. Start and end are 0 of one before the tasks; one that has not returned ends never.
+type rename struct {
+	from, to   string
+	start, end int64
+}
+
 type crash struct {
 	sync oracle.Sync
+	of   *subject // whose it is; nil for a sync of everything
 	dev  *overlay
 }
 
@@ -151,7 +205,6 @@ var capNetRaw = []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 
 func (r *run) start() {
 	w := r.w
-	r.hist.Size, r.hist.FinalSize = r.s.File.Size, oracle.NoSize
 	id := oracle.ID(0)
 	for _, task := range r.s.Tasks {
 		first := id + 1
@@ -177,7 +230,7 @@ func (r *run) start() {
 			}
 		})
 	}
-	ip := r.f.Inode()
+	ip := r.first.f.Inode()
 	if w.Tracing() {
 		ip.Objects(w.Name)
 		w.NameHeld(heldName)
@@ -200,7 +253,7 @@ func heldName(h sched.Held) string {
 // writeback, B both.
 func (r *run) pageStates() string {
 	var b strings.Builder
-	ip := r.f.Inode()
+	ip := r.first.f.Inode()
 	n := uint64(r.pagesShown())
 	for i := range n {
 		b.WriteString(ip.Pages.Describe(i))
@@ -208,12 +261,14 @@ func (r *run) pageStates() string {
 	return b.String()
 }
 
-// pagesShown is how many pages the operations can touch.
+// pagesShown is how many pages of the first file the operations can touch.
 func (r *run) pagesShown() int64 {
 	hi := r.s.File.Size
 	for _, t := range r.s.Tasks {
 		for _, o := range t.Ops {
-			hi = max(hi, o.Off+o.N)
+			if !o.Second {
+				hi = max(hi, o.Off+o.N)
+			}
 		}
 	}
 	return (hi + 4095) / 4096
@@ -224,6 +279,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	r.w.Call(t) // the oracle judges by real time: which operations have returned before
 	r.tick++
 	h := oracle.Op{ID: id, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
+	x := r.of(o)
 	r.note(Begins, id, o)
 	var err error
 	n := 0
@@ -239,12 +295,12 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		enter = n > 0
 		h.Batches = r.batches(o, h.Hi)
 		if o.DSync && err == nil {
-			r.promised(h.Start)
+			r.promised(x, h.Start)
 		}
 	case OpRead:
 		h.Kind = oracle.Read
 		p := make([]byte, o.N)
-		n, err = r.f.ReadIter(t, o.request(), p)
+		n, err = x.f.ReadIter(t, o.request(), p)
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -252,37 +308,41 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		h.See = unpaint(nil, p[:n], o.Off, r.lastID())
 	case OpTruncate:
 		h.Kind, h.Hi = oracle.Truncate, 0
-		err = r.f.Truncate(t, o.Off)
+		err = x.f.Truncate(t, o.Off)
 	case OpPunch:
 		h.Kind = oracle.Punch
-		err = r.f.Fallocate(t, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, o.Off, o.N)
+		err = x.f.Fallocate(t, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, o.Off, o.N)
 	case OpFallocate:
 		h.Kind = oracle.Allocate
-		err = r.f.Fallocate(t, 0, o.Off, o.N)
+		err = x.f.Fallocate(t, 0, o.Off, o.N)
 	case OpFsync:
 		enter = false
-		if err = r.f.Fsync(t); err == nil {
-			r.promised(h.Start)
+		if err = x.f.Fsync(t); err == nil {
+			r.promised(x, h.Start)
 		}
 	case OpSync:
 		enter = false
 		if err = r.fs.Sync(t); err == nil {
-			r.promised(h.Start)
+			r.promised(nil, h.Start)
 		}
 	case OpSnapshot:
 		enter = false
 		err = r.snapshot(t, h.Start)
 	case OpFlush:
 		enter = false
-		err = r.fs.Flush(t, r.f)
+		err = r.fs.Flush(t, x.f)
 	case OpDrop:
 		enter = false
 		r.fs.DropCaches(t)
 	case OpMap:
 		enter = false
-		ip := r.f.Inode()
+		ip := x.f.Inode()
 		ip.IOTree.Lock(t, uint64(o.Off), uint64(o.Off+o.N))
 		ip.IOTree.Unlock(t, uint64(o.Off), uint64(o.Off+o.N))
+	case OpRename:
+		enter = false
+		r.names = append(r.names, rename{o.From, o.To, h.Start, oracle.Never})
+		err = r.fs.Rename(t, o.From, o.To)
 	}
 	r.returned(t, o, h, enter, err)
 }
@@ -292,8 +352,11 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 	r.w.Return(t)
 	r.tick++
 	h.End = r.tick
-	if enter && !(err != nil && h.Kind != oracle.Write) {
-		r.hist.Ops = append(r.hist.Ops, h)
+	if x := r.of(o); enter && !(err != nil && h.Kind != oracle.Write) {
+		x.hist.Ops = append(x.hist.Ops, h)
+	}
+	if o.Kind == OpRename && err == nil {
+		r.names[len(r.names)-1].end = h.End
 	}
 	if err != nil {
 		r.note(Fails, h.ID, err)
@@ -307,15 +370,15 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 
 // write asks for a write, and sleeps until it has ended.
 func (r *run) write(t *sched.Task, o Op, p []byte) (int, error) {
-	rq := o.request()
+	rq, f := o.request(), r.of(o).f
 	if !o.Queued {
-		return r.f.WriteIter(t, rq, r.source(o, p))
+		return f.WriteIter(t, rq, r.source(o, p))
 	}
 	end := new(ending)
 	end.wait.Init(blockdev.WaitClass)
 	rq.Done = end
 	r.dev.defers(t, true)
-	n, err := r.f.WriteIter(t, rq, r.source(o, p))
+	n, err := f.WriteIter(t, rq, r.source(o, p))
 	r.dev.defers(t, false)
 	if errors.Is(err, errno.EIOCBQUEUED) {
 		end.wait.Wait(t, end.over.Load)
@@ -347,10 +410,10 @@ func (o *Op) expects(err error) bool {
 	return o.Fails && errors.Is(err, errno.ENOSPC)
 }
 
-// promised keeps what a power cut at the end of a sync, which began at start, would leave.
-func (r *run) promised(start int64) {
+// promised keeps what a power cut at the end of a sync of x, nil is everything, which began at start, would leave.
+func (r *run) promised(x *subject, start int64) {
 	if r.s.Deep {
-		r.crashes = append(r.crashes, crash{oracle.Sync{Start: start, End: r.tick + 1}, r.dev.crashed()})
+		r.crashes = append(r.crashes, crash{oracle.Sync{Start: start, End: r.tick + 1}, x, r.dev.crashed()})
 	}
 }
 
@@ -430,7 +493,7 @@ type mapped struct {
 }
 
 func (m *mapped) FaultIn(t *sched.Task, from, to int) int {
-	m.r.f.Inode().Pages.Grab(t, m.page).UnlockPut(t)
+	m.r.first.f.Inode().Pages.Grab(t, m.page).UnlockPut(t)
 	return to - from
 }
 
@@ -443,14 +506,14 @@ type cached struct {
 }
 
 func (m *cached) FaultIn(t *sched.Task, from, to int) int {
-	if _, err := m.r.f.ReadAt(t, make([]byte, 1), m.off); err != nil {
+	if _, err := m.r.first.f.ReadAt(t, make([]byte, 1), m.off); err != nil {
 		return 0
 	}
 	return to - from
 }
 
 func (m *cached) Present(from, to int) int {
-	if _, ok := m.r.f.Inode().Pages.NextPage(uint64(m.off)>>12, uint64(m.off)>>12+1); !ok {
+	if _, ok := m.r.first.f.Inode().Pages.NextPage(uint64(m.off)>>12, uint64(m.off)>>12+1); !ok {
 		return 0
 	}
 	return to - from
@@ -494,20 +557,20 @@ func (r *run) judge(t *sched.Task) error {
 	if r.err != nil {
 		return r.err
 	}
-	if err := r.look(t, "at the end"); err != nil {
+	if err := r.lookAll(t, "at the end"); err != nil {
 		return err
 	}
 	if !r.s.Deep && !r.w.Tracing() {
 		return nil
 	}
-	for _, c := range r.crashes {
-		if err := r.recovered(t, c); err != nil {
+	for i := range r.crashes {
+		if err := r.recovered(t, i); err != nil {
 			return err
 		}
 	}
 	if r.snap != nil {
 		rec := oracle.Recovered{At: r.snapEnd, Seen: unpaint(nil, r.snap, 0, r.lastID()), Size: int64(len(r.snap))}
-		if v := r.check.CheckFsync(&r.hist, []oracle.Sync{{Start: r.snapStart, End: r.snapEnd}}, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
+		if v := r.check.CheckFsync(&r.first.hist, []oracle.Sync{{Start: r.snapStart, End: r.snapEnd}}, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
 			return errors.New("what had been written before the snapshot was made is not in it")
 		}
 	}
@@ -515,11 +578,13 @@ func (r *run) judge(t *sched.Task) error {
 		return err
 	}
 	r.fs.CheckQuiescent(t)
-	if ip := r.f.Inode(); ip.DiskSize(t) != ip.Size(t) {
-		return fmt.Errorf("after a sync the inode item says %d bytes, i_size is %d", ip.DiskSize(t), ip.Size(t))
+	for _, x := range r.subjects() {
+		if ip := x.f.Inode(); ip.DiskSize(t) != ip.Size(t) {
+			return fmt.Errorf("after a sync the inode item says %d bytes, i_size is %d", ip.DiskSize(t), ip.Size(t))
+		}
 	}
 	r.fs.DropCaches(t)
-	if err := r.look(t, "on disk"); err != nil || r.snap == nil {
+	if err := r.lookAll(t, "on disk"); err != nil || r.snap == nil {
 		return err
 	}
 	p, err := r.readSnapshot(t)
@@ -557,8 +622,8 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 	return p, f.Close(t)
 }
 
-// replayLog replays the log on dev, if there is one, as a mount does.
-func replayLog(t *sched.Task, dev blockdev.Device) (had bool, err error) {
+// replayLog replays the log on dev, if there is one, as a mount under policy p does.
+func replayLog(t *sched.Task, dev blockdev.Device, p *policy.Policy) (had bool, err error) {
 	b := make([]byte, format.SuperSize)
 	if err := blockdev.Read(t, dev, b, format.SuperOffset); err != nil {
 		return false, err
@@ -567,16 +632,17 @@ func replayLog(t *sched.Task, dev blockdev.Device) (had bool, err error) {
 	if sb.Decode(b); sb.LogRoot == 0 {
 		return false, nil
 	}
-	x, err := fs.Open(t, dev, fs.Options{Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
+	x, err := fs.Open(t, dev, fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit})
 	if err != nil {
 		return true, err
 	}
 	return true, x.Close(t)
 }
 
-// recovered judges what an fsync promised by what is on the device as it was then.
-func (r *run) recovered(t *sched.Task, c crash) error {
-	switch had, err := replayLog(t, c.dev); {
+// recovered judges what the syncs that had returned promised by what is on the device as it was after number i of them.
+func (r *run) recovered(t *sched.Task, i int) error {
+	c := &r.crashes[i]
+	switch had, err := replayLog(t, c.dev, r.policy); {
 	case err != nil:
 		return fmt.Errorf("after fsync and a crash: %w", err)
 	case !had && r.s.ByLog:
@@ -590,7 +656,33 @@ func (r *run) recovered(t *sched.Task, c crash) error {
 	if res, err := check.Check(t, c.dev, check.Options{}); err != nil || !res.Clean {
 		return fmt.Errorf("after fsync and a crash the image is not clean: %v %v", res.Findings, err)
 	}
-	f, err := x.OpenFile(t, fileName, fs.O_RDONLY, 0)
+	at := versionOf{fileName: &r.first}
+	if r.second.f != nil {
+		if at, err = r.recoveredNames(t, x, i); err != nil {
+			return err
+		}
+	}
+	for name, s := range at {
+		if err := r.recoveredFile(t, x, s, name, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncsOf are the first n syncs that promise something of x.
+func (r *run) syncsOf(x *subject, n int) (l []oracle.Sync) {
+	for _, c := range r.crashes[:n] {
+		if c.of == nil || c.of == x {
+			l = append(l, c.sync)
+		}
+	}
+	return l
+}
+
+// recoveredFile judges what is in the file x, whose name is name after crash i.
+func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string, i int) error {
+	f, err := from.OpenFile(t, name, fs.O_RDONLY, 0)
 	if err != nil {
 		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
@@ -598,12 +690,13 @@ func (r *run) recovered(t *sched.Task, c crash) error {
 	if n, err := f.ReadAt(t, p, 0); n != len(p) {
 		return fmt.Errorf("after fsync and a crash: read %d of %d bytes: %w", n, len(p), err)
 	}
-	rec := oracle.Recovered{At: c.sync.End, Seen: unpaint(nil, p, 0, r.lastID()), Size: int64(len(p))}
+	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: unpaint(nil, p, 0, r.lastID()), Size: int64(len(p))}
 	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
-	if v := r.check.CheckFsync(&r.hist, []oracle.Sync{c.sync}, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
+	syncs := r.syncsOf(x, i+1)
+	if v := r.check.CheckFsync(&x.hist, syncs, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
 		text := "what an fsync promised is not on the device"
 		if r.w.Tracing() {
-			if why := r.check.ExplainFsync(&r.hist, []oracle.Sync{c.sync}, rec, oracle.PerPageSync); why != nil {
+			if why := r.check.ExplainFsync(&x.hist, syncs, rec, oracle.PerPageSync); why != nil {
 				text += ":\n" + why.String()
 			}
 		}
@@ -612,12 +705,148 @@ func (r *run) recovered(t *sched.Task, c crash) error {
 	return nil
 }
 
-// look reads the file and judges the history with it.
-func (r *run) look(t *sched.Task, when string) error {
-	h := &r.hist
-	h.FinalSize = r.f.Size(t)
+// versionOf is which file each name leads to.
+type versionOf map[string]*subject
+
+// versions are the names before each rename, and after the last.
+func (r *run) versions() []versionOf {
+	l := []versionOf{{r.first.name: &r.first, r.second.name: &r.second}}
+	for _, n := range r.names {
+		v := maps.Clone(l[len(l)-1])
+		v[n.to] = v[n.from]
+		delete(v, n.from)
+		l = append(l, v)
+	}
+	return l
+}
+
+// namesIn are the names in x, of those that a version has.
+func (r *run) namesIn(t *sched.Task, x *fs.FS) (versionOf, error) {
+	have := versionOf{}
+	for _, v := range r.versions() {
+		for name := range v {
+			at, err := x.Lstat(t, name)
+			switch {
+			case errors.Is(err, errno.ENOENT):
+			case err != nil:
+				return nil, err
+			case at.Ino == r.first.f.Ino():
+				have[name] = &r.first
+			case at.Ino == r.second.f.Ino():
+				have[name] = &r.second
+			default:
+				return nil, fmt.Errorf("%s is inode %d, which is neither file", name, at.Ino)
+			}
+		}
+	}
+	return have, nil
+}
+
+// recoveredNames judges the names after crash i and returns them. Each leads where it led before or after one of the renames that had begun, and
+// each file has as many names as it had then. An fsync of a file promises the names that it had when that began, a sync all names.
+func (r *run) recoveredNames(t *sched.Task, x *fs.FS, i int) (versionOf, error) {
+	have, err := r.namesIn(t, x)
+	if err != nil {
+		return nil, fmt.Errorf("after fsync and a crash: %w", err)
+	}
+	all := r.versions()
+	done := func(s oracle.Sync) (n int) { // renames that had returned when s began
+		for _, m := range r.names {
+			if m.end < s.Start {
+				n++
+			}
+		}
+		return n
+	}
+	hi := 0
+	for _, m := range r.names {
+		if m.start <= r.crashes[i].sync.End {
+			hi++
+		}
+	}
+	since := map[*subject]int{}
+	for _, c := range r.crashes[:i+1] {
+		for _, s := range r.subjects() {
+			if c.of == nil || c.of == s {
+				since[s] = max(since[s], done(c.sync))
+			}
+		}
+	}
+	if text := r.lostName(have, all[:hi+1], since); text != "" {
+		return nil, errors.New("after fsync and a crash " + text)
+	}
+	return have, nil
+}
+
+// lostName says what no version explains of the names that a crash has left, "" is nothing: all are the versions up to the crash, since says from which
+// on each file's names are durable.
+func (r *run) lostName(have versionOf, all []versionOf, since map[*subject]int) string {
+	for _, v := range all {
+		for name := range v {
+			lo := 0
+			for s, n := range since {
+				if all[n][name] == s {
+					lo = max(lo, n)
+				}
+			}
+			if !slices.ContainsFunc(all[lo:], func(v versionOf) bool { return v[name] == have[name] }) {
+				return fmt.Sprintf("%s is %s", name, r.whose(have[name]))
+			}
+		}
+	}
+	for _, s := range r.subjects() {
+		count := func(v versionOf) (n int) {
+			for _, x := range v {
+				if x == s {
+					n++
+				}
+			}
+			return n
+		}
+		if n := count(have); !slices.ContainsFunc(all[since[s]:], func(v versionOf) bool { return count(v) == n }) {
+			return fmt.Sprintf("%s has %d names", r.whose(s), n)
+		}
+	}
+	return ""
+}
+
+// whose names a file, for a reader.
+func (r *run) whose(x *subject) string {
+	switch x {
+	case &r.first:
+		return "the first file"
+	case &r.second:
+		return "the second file"
+	}
+	return "gone"
+}
+
+// lookAll reads the files and judges their histories and names.
+func (r *run) lookAll(t *sched.Task, when string) error {
+	for _, x := range r.subjects() {
+		if err := r.look(t, x, when); err != nil {
+			return err
+		}
+	}
+	if r.second.f == nil {
+		return nil
+	}
+	have, err := r.namesIn(t, r.fs)
+	if all := r.versions(); err == nil && !maps.Equal(have, all[len(all)-1]) {
+		err = errors.New("the names are not those after the renames")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", when, err)
+	}
+	return nil
+}
+
+// look reads a file and judges its history with that.
+func (r *run) look(t *sched.Task, x *subject, when string) error {
+	h := &x.hist
+	h.FinalSize = x.f.Size(t)
 	p := make([]byte, h.FinalSize)
-	if n, err := r.f.ReadAt(t, p, 0); n != len(p) {
+	if n, err := x.f.ReadAt(t, p, 0); n != len(p) {
 		return fmt.Errorf("%s: read %d of %d bytes: %w", when, n, len(p), err)
 	}
 	h.Final = unpaint(h.Final[:0], p, 0, r.lastID())
@@ -629,7 +858,7 @@ func (r *run) look(t *sched.Task, when string) error {
 		return nil
 	}
 	if v := r.check.Check(h, r.rule); v.Outcome == oracle.Broken {
-		return errors.New(r.explain(when))
+		return errors.New(r.explain(h, when))
 	} else if v.Outcome == oracle.Undecided {
 		return fmt.Errorf("%s: the oracle ran out of its budget", when)
 	}
@@ -656,17 +885,17 @@ func (s *Scenario) truncates() bool {
 }
 
 // explain says what is wrong, and in full for a reader: first in a sentence, then as a proof.
-func (r *run) explain(when string) string {
+func (r *run) explain(h *oracle.History, when string) string {
 	if !r.w.Tracing() {
 		return fmt.Sprintf("%s: no order of the operations explains what is there (%v)", when, r.rule)
 	}
-	x := r.check.Explain(&r.hist, r.rule)
+	x := r.check.Explain(h, r.rule)
 	if x == nil {
 		return when + ": broken"
 	}
 	plain := x.Plain(when)
-	for _, f := range oracle.CheckEOF(&r.hist) { // what a truncate has left is the story, whatever else does not fit
-		if s := f.Plain(&r.hist, when); s != "" {
+	for _, f := range oracle.CheckEOF(h) { // what a truncate has left is the story, whatever else does not fit
+		if s := f.Plain(h, when); s != "" {
 			plain = s
 			break
 		}

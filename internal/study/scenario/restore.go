@@ -78,7 +78,7 @@ func (m *heapMap) restore() {
 	if m.live.Len() == len(m.keys) {
 		same := true
 		for i, k := range m.keys {
-			if v := m.live.MapIndex(k); !v.IsValid() || !v.Equal(m.vals[i]) {
+			if v := m.live.MapIndex(k); !v.IsValid() || !v.Comparable() || !v.Equal(m.vals[i]) {
 				same = false
 				break
 			}

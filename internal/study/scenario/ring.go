@@ -58,7 +58,7 @@ func (r *run) submit(t *sched.Task, ring *uring.Ring, ops []Op, first oracle.ID)
 		hist[i] = oracle.Op{ID: id, Kind: oracle.Write, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
 		bufs[i] = make([]byte, o.N)
 		e := ring.GetSQE()
-		*e = uring.SQE{Async: o.Async, Flags: o.request().Flags, File: &ringFile{r, r.f.Ino()}, Pos: uint64(o.Off), Buf: bufs[i], UserData: uint64(i)}
+		*e = uring.SQE{Async: o.Async, Flags: o.request().Flags, File: &ringFile{r, r.first.f.Ino()}, Pos: uint64(o.Off), Buf: bufs[i], UserData: uint64(i)}
 		switch o.Kind {
 		case OpWrite:
 			e.Op = uring.Write
@@ -71,7 +71,7 @@ func (r *run) submit(t *sched.Task, ring *uring.Ring, ops []Op, first oracle.ID)
 			panic(fmt.Sprintf("scenario: a ring has no %v", o.Kind))
 		}
 		if r.policy.Wrong.RingUnhashed {
-			e.File = &ringFile{r, r.f.Ino() + format.Ino(i)}
+			e.File = &ringFile{r, r.first.f.Ino() + format.Ino(i)}
 		}
 	}
 	if n, err := ring.Submit(t); n != len(ops) || err != nil {
@@ -112,7 +112,7 @@ func (r *run) completed(t *sched.Task, o Op, h oracle.Op, c uring.CQE, p []byte)
 		h.See = unpaint(nil, p[:n], o.Off, r.lastID())
 	case OpFsync:
 		if enter = false; err == nil {
-			r.promised(h.Start)
+			r.promised(&r.first, h.Start)
 		}
 	}
 	r.returned(t, o, h, enter, err)
@@ -125,15 +125,15 @@ type ringFile struct {
 }
 
 func (f *ringFile) Ino() format.Ino           { return f.ino }
-func (f *ringFile) Modes() kiocb.Modes        { return f.r.f.Modes() }
-func (f *ringFile) Fsync(t *sched.Task) error { return f.r.f.Fsync(t) }
+func (f *ringFile) Modes() kiocb.Modes        { return f.r.first.f.Modes() }
+func (f *ringFile) Fsync(t *sched.Task) error { return f.r.first.f.Fsync(t) }
 func (f *ringFile) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
-	return f.r.f.ReadIter(t, rq, p)
+	return f.r.first.f.ReadIter(t, rq, p)
 }
 
 func (f *ringFile) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
 	t.Dirty = sched.DirtyState{Pause: minBatch}
-	return f.r.f.WriteIter(t, rq, src)
+	return f.r.first.f.WriteIter(t, rq, src)
 }
 
 // retryWhole is the submit path of WRONG_RING_RETRY_WHOLE: what an attempt has written is not counted, so a worker writes it again.

@@ -44,16 +44,20 @@ const (
 	OpSync  // of the whole file system: all data, and a commit
 	// OpSnapshot makes a snapshot of the top-level subvolume and reads the file in it; at the end the file must read the same.
 	OpSnapshot
+	OpRename // of a file, over the other one perhaps; all are one task's
 )
 
-var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync", "snapshot"}
+var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync", "snapshot", "rename"}
 
 func (k OpKind) String() string { return opNames[k] }
 
-// Op is one operation on the file.
+// Op is one operation on the file, or on the second one.
 type Op struct {
 	Kind   OpKind
+	Second bool  // it is on the second file; requests of a ring are on the first
 	Off, N int64 // bytes [Off, Off+N); truncate: the new size is Off
+	// From and To are the paths of a rename.
+	From, To string
 	// Short lets every copy of a write stop after so many bytes or not, as a page fault does that may come again each time.
 	Short int64
 	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
@@ -89,6 +93,12 @@ func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
 func Sync() Op                  { return Op{Kind: OpSync} }
 func Snapshot() Op              { return Op{Kind: OpSnapshot} }
 
+// Rename moves the name from to the name to. A file stays the first or the second, whatever its name.
+func Rename(from, to string) Op { return Op{Kind: OpRename, From: from, To: to} }
+
+// Second is an operation on the second file.
+func Second(o Op) Op { o.Second = true; return o }
+
 // NowaitWrite is Write with NOWAIT.
 func NowaitWrite(off, n int64) Op { return Op{Kind: OpWrite, Off: off, N: n, Nowait: true} }
 
@@ -118,6 +128,13 @@ func Ring(ops ...Op) []Op {
 func Async(o Op) Op { o.Async = true; return o }
 
 func (o Op) String() string {
+	if o.Kind == OpRename {
+		return fmt.Sprintf("rename %s to %s", o.From, o.To)
+	}
+	if o.Second {
+		o.Second = false
+		return o.String() + " of the second file"
+	}
 	switch o.Kind {
 	case OpTruncate:
 		return "truncate to " + oracle.Offset(o.Off)
@@ -183,7 +200,11 @@ type Scenario struct {
 	About string // one line
 	Goal  string // what a student who plays scheduler tries to reach
 	File  File
-	Tasks []Task
+	// Second, if it is not 0, is the size in bytes of a second file beside the first, painted and on disk as that is.
+	Second int64
+	// Before are renames that the running transaction has done when the tasks start.
+	Before []Op
+	Tasks  []Task
 	// Switch are the lock classes whose operations are scheduling points.
 	Switch []string
 	// Rule is what must hold of the history under every policy that keeps its requests whole; Contract of a policy may
