@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ func (a *app) bench() *cobra.Command {
 	var prof profiles
 	var rt runtimeFlags
 	var dio deviceIO
+	var pic pictures
 	cmd := &cobra.Command{
 		Use:   "bench JOB.fio",
 		Short: "run a fio job file against files in an image",
@@ -30,7 +32,8 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		Example: `  btrlab bench testdata/fio/seed-002.fio --set size=256M --set runtime=10 --nocow --policy unlocked
   btrlab bench job.fio --image disk.img --device-model ssd-raid5 --lockprofile lock.pprof
   btrlab bench job.fio --nocow --linux /mnt/btrfs
-  btrlab bench job.fio --runtime vtime --cpus 16 --seed 1 --device-model nvme --no-payload`,
+  btrlab bench job.fio --runtime vtime --cpus 16 --seed 1 --device-model nvme --no-payload
+  btrlab bench testdata/fio/seed-002.fio --set runtime=1 --set size=256M --nocow --runtime vtime --device-model ssd-raid5 --gantt locks.html`,
 		Args: cobra.ExactArgs(1),
 	}
 	f := cmd.Flags()
@@ -46,10 +49,11 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	dio.flags(cmd)
 	prof.flags(cmd)
 	rt.flags(cmd)
+	pic.flags(cmd)
 	completeFixed(cmd, "policy", policy.Names())
 	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image)); err != nil {
+		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image), pic.check(cmd, &rt)); err != nil {
 			return err
 		}
 		jf, err := a.readJob(syntax, args[0])
@@ -59,6 +63,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		if err := errors.Join(setOptions(cmd, jf, set), rt.seedJob(cmd, jf)); err != nil {
 			return err
 		}
+		pic.record(&rt)
 		var run *stats.Run
 		bar := a.newBar("bench", true)
 		err = prof.around(a, func() (err error) {
@@ -67,7 +72,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 				defer a.limitHeap()()
 			}
 			return a.on(&rt, func() (err error) {
-				run, err = a.runBench(jf, cfg, pol, nocow, bar)
+				run, err = a.runBench(jf, cfg, pol, nocow, bar, &pic)
 				if err == nil && linux != "" && !a.stop.Load() {
 					err = a.benchLinux(jf, linux, nocow, bar, run)
 				}
@@ -77,6 +82,9 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 		bar.done()
 		if err != nil {
 			return named(image, err)
+		}
+		if err := pic.save(filepath.Base(args[0]), pol); err != nil {
+			return err
 		}
 		if asJSON {
 			// json+: fio's own fio_jsonplus_clat2csv wants the bins, other readers pass over them.
@@ -114,7 +122,7 @@ func setOptions(cmd *cobra.Command, jf *fio.JobFile, set []string) error {
 	return nil
 }
 
-func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, bar *bar) (run *stats.Run, err error) {
+func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, bar *bar, pic *pictures) (run *stats.Run, err error) {
 	l, err := rig.Open(a.t, cfg)
 	if err != nil {
 		return nil, err
@@ -129,6 +137,7 @@ func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, 
 	defer func() { err = errors.Join(err, files.Close(a.t)) }()
 	o := a.benchOptions("", bar)
 	o.Open = files.Open
+	pic.frame(&o)
 	return fio.Run(a.t, jf, o)
 }
 

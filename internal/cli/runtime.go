@@ -25,6 +25,7 @@ type runtimeFlags struct {
 	handoff   time.Duration
 	locks     string
 	noPayload bool
+	watch     vtime.Watcher
 }
 
 func (r *runtimeFlags) flags(cmd *cobra.Command) {
@@ -141,7 +142,7 @@ func (a *app) on(r *runtimeFlags, f func() error) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.simulate(vtime.Machine{CPUs: r.cpus, Costs: &costs, Handoff: r.handoff, GoLocks: r.locks == "go"}, f)
+	_, err = a.simulate(vtime.Machine{CPUs: r.cpus, Costs: &costs, Handoff: r.handoff, GoLocks: r.locks == "go", Watch: r.watch}, f)
 	return err
 }
 

@@ -145,6 +145,14 @@ func Count[N int | int64 | uint64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// List is "a", "a and b", "a, b and c".
+func List(words []string) string {
+	if n := len(words) - 1; n > 0 {
+		return strings.Join(words[:n], ", ") + " and " + words[n]
+	}
+	return strings.Join(words, "")
+}
+
 // Nearest is the one of names that word is most likely a slip of: the first in order of those with the fewest letters to change, take away
 // or add, of which at most two; "" when there is none.
 func Nearest(word string, names []string) string {

@@ -317,6 +317,9 @@ func (t *Task) Waited(class ClassID, name string, start int64) {
 	if t.nowait > 0 {
 		t.sleptNowait(class)
 	}
+	if t.sim != nil {
+		t.sim.Waited(t, class, start)
+	}
 	if trace.On() {
 		trace.Waited(trace.Wait{Class: name, Op: t.Op, Policy: t.Policy, Task: t.Name, Nanos: d})
 	}

@@ -14,6 +14,8 @@ type Simulator interface {
 	Spend(t *Task, c Cost, n int)
 	// CPUs is how many the machine has; at least 1.
 	CPUs() int
+	// Waited hears of a wait of t for class that began at since and has just ended.
+	Waited(t *Task, class ClassID, since int64)
 }
 
 // SimLock is a lock under a Simulator.

@@ -81,6 +81,8 @@ type Options struct {
 	Stop *atomic.Bool
 	// Notice, if set, gets fio's notes: an option that has no effect here, ...
 	Notice func(string)
+	// Began and Ended, if set, are told when the tasks of the jobs begin, with all files laid out, and when they have ended.
+	Began, Ended func(now int64)
 }
 
 // ParseJobFile reads the job file at path.

@@ -147,11 +147,17 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 			}
 		}
 	}
+	if opt.Began != nil {
+		opt.Began(t.Now())
+	}
 	over := false
 	for _, w := range waves {
 		if (opt.Stop == nil || !opt.Stop.Load()) && !over {
 			over = w.run(t)
 		}
+	}
+	if opt.Ended != nil {
+		opt.Ended(t.Now())
 	}
 	for _, w := range waves {
 		for _, k := range w.workers {

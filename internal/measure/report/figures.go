@@ -27,31 +27,13 @@ const (
 	figureWidth = 7.2 * vg.Inch
 )
 
-// style is how one policy's line looks. Dashes and marks tell lines apart without colour; the colours differ in
-// lightness too (Okabe and Ito's set).
-type style struct {
-	color  color.Color
-	dashes []vg.Length
-	shape  draw.GlyphDrawer
-}
-
-var styles = []style{
-	{color.RGBA{0, 0, 0, 255}, nil, draw.CircleGlyph{}},
-	{color.RGBA{213, 94, 0, 255}, []vg.Length{6, 2.5}, draw.SquareGlyph{}},
-	{color.RGBA{0, 114, 178, 255}, []vg.Length{1.5, 2}, draw.TriangleGlyph{}},
-	{color.RGBA{0, 158, 115, 255}, []vg.Length{8, 2, 1.5, 2}, draw.PlusGlyph{}},
-	{color.RGBA{204, 121, 167, 255}, []vg.Length{3, 1.5}, draw.CrossGlyph{}},
-	{color.RGBA{130, 100, 0, 255}, []vg.Length{10, 3, 1.5, 2, 1.5, 3}, draw.RingGlyph{}},
-}
-
-// styleOf is the style of row i. After the last one the colours come again, with other dashes and marks.
-func styleOf(i int) style {
-	s := styles[i%len(styles)]
-	if turn := i / len(styles); turn > 0 {
-		o := styles[(i+2*turn)%len(styles)]
-		s.dashes, s.shape = o.dashes, o.shape
+// stylesOf are the styles of the rows.
+func stylesOf(rows []*experiment.Row) []Style {
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.Policy)
 	}
-	return s
+	return Styles(names)
 }
 
 func newPlot() *plot.Plot {
@@ -154,6 +136,7 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 	p.Y.Label.Text = "share of writes at most that slow"
 	p.X.Scale = plot.LogScale{}
 	lo, hi, top := math.Inf(1), 0.0, 1.0
+	styles := stylesOf(r.Rows)
 	for i, row := range r.Rows {
 		pts := cdfPoints(row.Hist)
 		if len(pts) < 2 {
@@ -161,12 +144,12 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 		}
 		lo, hi = math.Min(lo, pts[0].X), math.Max(hi, float64(row.Hist.Max()))
 		top = math.Max(top, pts[len(pts)-1].Y)
-		s := styleOf(i)
+		s := styles[i]
 		line, err := plotter.NewLine(pts)
 		if err != nil {
 			return nil, err
 		}
-		line.Color, line.Dashes, line.Width = s.color, s.dashes, 1.3
+		line.Color, line.Dashes, line.Width = s.Color, s.Dashes, 1.3
 		// A mark at p50, p90, p99, ... of each line.
 		var at plotter.XYs
 		for _, q := range []float64{50, 90, 99, 99.9, 99.99} {
@@ -183,7 +166,7 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		marks.Shape, marks.Color, marks.Radius = s.shape, s.color, 3
+		marks.Shape, marks.Color, marks.Radius = s.Shape, s.Color, 3
 		p.Add(marks)
 		p.Legend.Add(row.Policy, line, marks)
 	}
@@ -209,8 +192,9 @@ func grid() *plotter.Grid {
 
 // iopsBars is one horizontal bar per row, with a line from the slowest round to the fastest, and what was published.
 type iopsBars struct {
-	rows  []*experiment.Row
-	label text.Style
+	rows   []*experiment.Row
+	styles []Style
+	label  text.Style
 }
 
 // spread is the slowest and the fastest round.
@@ -227,7 +211,7 @@ func (b iopsBars) Plot(c draw.Canvas, p *plot.Plot) {
 	ink := draw.LineStyle{Color: color.Gray{40}, Width: 1}
 	for i, row := range b.rows {
 		y := ty(float64(len(b.rows) - 1 - i))
-		col := styleOf(i).color
+		col := b.styles[i].Color
 		c.FillPolygon(col, []vg.Point{{X: tx(0), Y: y - half}, {X: tx(row.IOPS), Y: y - half}, {X: tx(row.IOPS), Y: y + half}, {X: tx(0), Y: y + half}})
 		lo, hi := spread(row)
 		if lo < hi {
@@ -255,7 +239,7 @@ func (b iopsBars) Plot(c draw.Canvas, p *plot.Plot) {
 func iopsFigure(r *experiment.Result) ([]byte, error) {
 	p := newPlot()
 	p.X.Label.Text = "iops"
-	p.Add(iopsBars{r.Rows, p.X.Tick.Label})
+	p.Add(iopsBars{r.Rows, stylesOf(r.Rows), p.X.Tick.Label})
 	var ticks fixedTicks
 	most := 0.0
 	for i, row := range r.Rows {

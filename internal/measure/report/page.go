@@ -108,9 +108,10 @@ func write(w io.Writer, meta Meta, results []*experiment.Result) error {
 	}
 	return page.Execute(w, struct {
 		Meta
+		CSS      template.CSS
 		Date     string
 		Sections []*section
-	}{meta, time.Now().Format("2 January 2006, 15:04 MST"), sections})
+	}{meta, CSS, time.Now().Format("2 January 2006, 15:04 MST"), sections})
 }
 
 func newSection(r *experiment.Result) (*section, error) {
@@ -256,8 +257,24 @@ func conclusion(r *experiment.Result) string {
 	case best.RatioMin <= 1:
 		return fmt.Sprintf("Nothing is faster than %s by more than the spread of the rounds.", base.Policy)
 	}
-	return fmt.Sprintf("%s is fastest: %.2f times the iops of %s (%.2f to %.2f over the rounds). One write in a hundred takes %s or longer; with %s it is %s.",
-		best.Policy, best.Ratio, base.Policy, best.RatioMin, best.RatioMax, nanos(float64(best.Clat.P99)), base.Policy, nanos(float64(base.Clat.P99)))
+	times := fmt.Sprintf("%.2f times the iops of %s (%.2f to %.2f over the rounds)", best.Ratio, base.Policy, best.RatioMin, best.RatioMax)
+	if len(best.RoundIOPS) == 1 {
+		return fmt.Sprintf("%s did the most: %.2f times the iops of %s. One round says nothing of the spread.", best.Policy, best.Ratio, base.Policy)
+	}
+	var tied []string // rows whose rounds lie among the best row's
+	for _, row := range r.Rows {
+		if row != best && row != base && row.RatioMax >= best.RatioMin {
+			tied = append(tied, row.Policy)
+		}
+	}
+	switch len(tied) {
+	case 0:
+		return fmt.Sprintf("%s is fastest: %s. One write in a hundred takes %s or longer; with %s it is %s.",
+			best.Policy, times, nanos(float64(best.Clat.P99)), base.Policy, nanos(float64(base.Clat.P99)))
+	case 1:
+		return fmt.Sprintf("%s does %s. %s is not separable from it: their rounds overlap.", best.Policy, times, tied[0])
+	}
+	return fmt.Sprintf("%s does %s. %s are not separable from it: their rounds overlap.", best.Policy, times, prose.List(tied))
 }
 
 func joinCounts(v []float64) string {

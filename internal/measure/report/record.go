@@ -3,7 +3,6 @@ package report
 import (
 	"encoding/json"
 	"fmt"
-	"html"
 	"io"
 	"math"
 	"strings"
@@ -93,44 +92,13 @@ func Load(b []byte) (*Record, error) {
 	return &r, nil
 }
 
-// vector is a picture in SVG. Its words are the browser's, in the colours of the page around it: class ink is text, line a rule.
-type vector struct{ strings.Builder }
-
-func (v *vector) add(format string, args ...any) {
-	for i, a := range args {
-		if s, ok := a.(string); ok {
-			args[i] = html.EscapeString(s)
-		}
+// styles are those of the rows.
+func (c *Comparison) styles() []Style {
+	var names []string
+	for _, m := range c.Rows {
+		names = append(names, m.Policy)
 	}
-	fmt.Fprintf(v, format+"\n", args...)
-}
-
-// begin begins a picture of the page; alt is read where it cannot be seen.
-func (v *vector) begin(height int, alt string) {
-	v.add(`<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-label="%s">`, vectorWidth, height, alt)
-}
-
-const (
-	vectorWidth = 640
-	letter      = 7.2 // width of a character of 12 px, and a little more
-)
-
-// ink is the colour of row i, as on the page of a comparison; black is the text's colour there, which is light on a dark page.
-func ink(i int) string {
-	r, g, b, _ := styleOf(i).color.RGBA()
-	if r+g+b == 0 {
-		return "currentColor"
-	}
-	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
-}
-
-// dashes are those of row i.
-func dashes(i int) string {
-	var l []string
-	for _, d := range styleOf(i).dashes {
-		l = append(l, fmt.Sprint(float64(d)))
-	}
-	return strings.Join(l, " ")
+	return Styles(names)
 }
 
 // IOPSVector draws a bar for each row, with a line from the slowest round to the fastest, as SVG without a script.
@@ -145,73 +113,46 @@ func (c *Comparison) IOPSVector() string {
 		}
 		alt = append(alt, fmt.Sprintf("%s %s", m.Policy, experiment.Count(m.IOPS)))
 	}
-	var v vector
-	v.begin(top+len(c.Rows)*(bar+gap), "iops: "+strings.Join(alt, "; "))
-	left := float64(name)*letter + 10
-	x := func(n float64) float64 { return left + n/max(most, 1)*(vectorWidth-left-9*letter) }
+	var v Vector
+	v.Begin(VectorWidth, top+len(c.Rows)*(bar+gap), "iops: "+strings.Join(alt, "; "))
+	left, styles := float64(name)*Letter+10, c.styles()
+	x := func(n float64) float64 { return left + n/max(most, 1)*(VectorWidth-left-9*Letter) }
 	for i, m := range c.Rows {
 		y := top + i*(bar+gap)
-		v.add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"/>`, left-8, y+15, m.Policy, left, y, x(m.IOPS)-left, bar, ink(i))
+		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"/>`, left-8, y+15, m.Policy, left, y, x(m.IOPS)-left, bar, styles[i].Ink())
 		lo, hi := m.IOPS, m.IOPS
 		for _, n := range m.RoundIOPS {
 			lo, hi = min(lo, n), max(hi, n)
 		}
 		mid := y + bar/2
 		for _, class := range []string{"halo", "line"} {
-			v.add(`<path class="%s" d="M%.1f %dH%.1fM%.1f %dv10M%.1f %dv10"/>`, class, x(lo), mid, x(hi), x(lo), mid-5, x(hi), mid-5)
+			v.Add(`<path class="%s" d="M%.1f %dH%.1fM%.1f %dv10M%.1f %dv10"/>`, class, x(lo), mid, x(hi), x(lo), mid-5, x(hi), mid-5)
 		}
-		v.add(`<text x="%.1f" y="%d">%s</text>`, x(max(m.IOPS, hi))+8, y+15, experiment.Count(m.IOPS))
+		v.Add(`<text x="%.1f" y="%d">%s</text>`, x(max(m.IOPS, hi))+8, y+15, experiment.Count(m.IOPS))
 	}
 	return v.String() + "</svg>"
 }
 
 // ClatVector draws the latency distributions, each step up a tenth of the requests that are slower still, as SVG without a script.
 func (c *Comparison) ClatVector() string {
-	const height, bottom, left, right = 330, 40, 76, 12
-	lo, hi, top := math.Inf(1), 0.0, 1.0
 	var alt []string
-	for _, m := range c.Rows {
-		for _, p := range m.Curve {
-			lo, hi, top = min(lo, p[0]), max(hi, p[0]), max(top, nines(p[1]))
-		}
-		alt = append(alt, fmt.Sprintf("%s p50 %s, p99 %s", m.Policy, nanos(float64(m.Clat.P50)), nanos(float64(m.Clat.P99))))
-	}
-	if hi <= lo {
-		return ""
-	}
-	lo, hi, top = lo*0.9, hi*1.1, top+0.1
-	x := func(ns float64) float64 {
-		return left + math.Log(ns/lo)/math.Log(hi/lo)*(vectorWidth-left-right)
-	}
-	y := func(n float64) float64 { return height - bottom - n/top*(height-bottom-8) }
-	var v vector
-	v.begin(height, "Latency distributions: "+strings.Join(alt, "; "))
-	for _, t := range nsTicks(lo, hi) {
-		if t.Label != "" {
-			v.add(`<path class="grid" d="M%.1f %.1fV%.1f"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x(t.Value), y(0), y(top), x(t.Value), height-bottom+16, t.Label)
-		}
-	}
-	for _, t := range ninesTicks(top) {
-		v.add(`<path class="grid" d="M%d %.1fH%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`, left, y(t.Value), vectorWidth-right, left-6, y(t.Value)+4, t.Label)
-	}
+	var curves []Curve
+	styles := c.styles()
 	for i, m := range c.Rows {
-		var d strings.Builder
-		pen := 'M'
-		for _, p := range m.Curve {
-			fmt.Fprintf(&d, "%c%.1f %.1f", pen, x(p[0]), y(nines(p[1])))
-			pen = 'L'
-		}
-		v.add(`<path class="curve" style="stroke:%s;stroke-dasharray:%s" d="%s"><title>%s</title></path>`, ink(i), dashes(i), d.String(), m.Policy)
+		alt = append(alt, fmt.Sprintf("%s p50 %s, p99 %s", m.Policy, nanos(float64(m.Clat.P50)), nanos(float64(m.Clat.P99))))
+		curves = append(curves, Curve{Name: m.Policy, Ink: styles[i].Ink(), Dashes: styles[i].DashArray(), Points: m.Curve})
 	}
-	v.add(`<text x="%d" y="%d" text-anchor="middle">completion latency</text>`, (vectorWidth+left)/2, height-6)
-	return v.String() + "</svg>"
+	var v Vector
+	v.Latencies("Latency distributions: "+strings.Join(alt, "; "), curves)
+	return v.String()
 }
 
 // Legend names the lines of ClatVector.
 func (c *Comparison) Legend() string {
-	var v vector
+	var v Vector
+	styles := c.styles()
 	for i, m := range c.Rows {
-		v.add(`<li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%s;stroke-dasharray:%s" d="M0 5H34"/></svg> %s</li>`, ink(i), dashes(i), m.Policy)
+		v.Add(`<li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%s;stroke-dasharray:%s" d="M0 5H34"/></svg> %s</li>`, styles[i].Ink(), styles[i].DashArray(), m.Policy)
 	}
 	return "<ul class=\"key\">\n" + v.String() + "</ul>"
 }

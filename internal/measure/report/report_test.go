@@ -17,6 +17,7 @@ import (
 	"strings"
 	"testing"
 
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/uring"
@@ -38,7 +39,7 @@ func sample(model string, policies ...string) *experiment.Result {
 			h.Add(int64(v))
 		}
 		f := 1 + 0.12*float64(i)
-		row := &experiment.Row{Policy: p, IOPS: 61234 * f, Ratio: f, RatioMin: f - 0.05, RatioMax: f + 0.07, RoundIOPS: []float64{61234 * f, 60100 * f, 63000 * f},
+		row := &experiment.Row{Policy: p, IOPS: 61234 * f, Ratio: f, RatioMin: f - 0.05, RatioMax: f + 0.06, RoundIOPS: []float64{61234 * f, 60100 * f, 63000 * f},
 			Hist: h, Content: "ok", Check: "clean",
 			Clat:  experiment.Clat{Mean: h.Mean(), P50: h.Percentile(50), P99: h.Percentile(99), P999: h.Percentile(99.9), Max: h.Max()},
 			Waits: map[string]float64{"balance_dirty": 0.12 + 0.03*float64(i), "stable_page": 0.08, "page": 0.02 * float64(i), "ordered_extent": 0.05, "extent": 0.011, "space_ticket": 0.0005}}
@@ -114,7 +115,7 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"modern is fastest: 1.60 times the iops of locked (1.55 to 1.67 over the rounds)", "3 rounds of 1 s for each policy"} {
+	for _, want := range []string{"modern is fastest: 1.60 times the iops of locked (1.55 to 1.66 over the rounds)", "3 rounds of 1 s for each policy"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("%q is not on the page", want)
 		}
@@ -242,19 +243,60 @@ func TestPageOfStudy(t *testing.T) {
 	if strings.Contains(write2(t, sample("none", six...)), "A diamond") {
 		t.Error("a diamond is explained, and nothing was published")
 	}
-	seen := map[string]bool{}
-	for i := range 12 {
-		s := styleOf(i)
-		seen[fmt.Sprint(s.color, s.dashes, s.shape)] = true
+}
+
+// A policy looks the same whatever it is compared with, and no two rows of a comparison look the same.
+func TestStyles(t *testing.T) {
+	look := func(s Style) string { return fmt.Sprint(s.Color, s.Dashes, s.Shape) }
+	all := Styles(policy.Names())
+	for i, p := range policy.Names() {
+		if alone := Styles([]string{p})[0]; look(alone) != look(all[i]) {
+			t.Errorf("%s is %v alone and %v among all", p, alone, all[i])
+		}
+		with := Styles([]string{"another", p, "modern+FSYNC_LOG", "linux"})
+		if look(with[1]) != look(all[i]) {
+			t.Errorf("%s is %v beside rows without a style", p, with[1])
+		}
 	}
-	if len(seen) != 12 {
-		t.Errorf("%d styles for 12 rows", len(seen))
+	for _, p := range policy.All() {
+		if _, ok := styleOf[p.Name]; !ok {
+			t.Errorf("policy %s has no style", p.Name)
+		}
+	}
+	for _, rows := range [][]string{policy.Names(), policy.NowaitNames(), policy.UnalignedNames(), policy.FsyncNames(), append(policy.NowaitNames(), policy.Names()...),
+		{"before", "after", "no D0", "no D1", "no D2", "no D3", "no D4", "no D5", "no D6", "no D7", "linux", "linux-nowait"}, {"locked", "locked"}} {
+		seen := map[string]bool{}
+		for _, s := range Styles(rows) {
+			seen[look(s)] = true
+		}
+		if len(seen) != len(rows) {
+			t.Errorf("%d styles for %d rows: %v", len(seen), len(rows), rows)
+		}
 	}
 }
 
-// A sentence says no more than the rounds do.
+// A sentence says no more than the rounds do: rows whose rounds overlap the best row's are named beside it.
 func TestConclusion(t *testing.T) {
-	r := sample("none", "locked", "unlocked")
+	r := sample("none", "locked", "unlocked", "unlocked-drain", "prewait")
+	for i, x := range [][3]float64{{1, 1, 1}, {1.5, 1.4, 1.6}, {1.3, 1.2, 1.41}, {1.2, 1.1, 1.39}} {
+		row := r.Rows[i]
+		row.Ratio, row.RatioMin, row.RatioMax = x[0], x[1], x[2]
+	}
+	says := func(want string) {
+		t.Helper()
+		if have := conclusion(r); !strings.HasPrefix(have, want) || strings.Contains(want, "is fastest") != strings.Contains(have, "is fastest") {
+			t.Errorf("have %q, want %q", have, want)
+		}
+	}
+	says("unlocked does 1.50 times the iops of locked (1.40 to 1.60 over the rounds). unlocked-drain is not separable from it: their rounds overlap.")
+	r.Rows[3].RatioMax = 1.4
+	says("unlocked does 1.50 times the iops of locked (1.40 to 1.60 over the rounds). unlocked-drain and prewait are not separable from it: their rounds overlap.")
+	r.Rows[2].RatioMax, r.Rows[3].RatioMax = 1.39, 1.39
+	says("unlocked is fastest: 1.50 times the iops of locked (1.40 to 1.60 over the rounds). One write in a hundred")
+	r.Rows[1].RoundIOPS = r.Rows[1].RoundIOPS[:1]
+	says("unlocked did the most: 1.50 times the iops of locked. One round says nothing of the spread.")
+
+	r = sample("none", "locked", "unlocked")
 	r.Rows[1].RatioMin = 0.98
 	if have, want := conclusion(r), "Nothing is faster than locked by more than the spread of the rounds."; have != want {
 		t.Errorf("have %q, want %q", have, want)

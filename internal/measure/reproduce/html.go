@@ -1,60 +1,244 @@
 package reproduce
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
+	"math"
+
+	"btrlab/internal/measure/report"
 )
 
-// page needs nothing else: no network, no script, and no colour to be read.
-var page = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Seed {{.R.Seed}} in virtual time</title>
-<style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}
-th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-child,td:first-child{text-align:left}pre{background:#f4f4f4;padding:1em}</style>
-<h1>Seed {{.R.Seed}} in virtual time</h1>
-<p>{{.R.Jobs}} jobs, iodepth {{.R.IODepth}}, 4 KiB random writes into one NOCOW file, {{.R.Seconds}} virtual seconds. Content {{.R.Content}}.</p>
-{{range .Tables}}<h2>{{.Name}}: {{.Role}}</h2>
-<table><tr><th>figure<th>published<th>simulated<th>error<th>published is our</tr>
-{{range .Lines}}<tr><td>{{.Name}}<td>{{.Published}}<td>{{.Simulated}}<td>{{.Error}}<td>{{.Rank}}</tr>
-{{end}}</table>
-{{end}}<h2>Ratio</h2><p>unlocked / lock: published {{.R.Ratio.Published}}, simulated {{.R.Ratio.Simulated}}.</p>
-<p>{{.R.Rests}}</p>
-<h2>Calibration</h2><p>Fitted to the lock row, but for dirty_limit_bytes and device_handle_ns.</p><pre>{{.Calibration}}</pre>
-<h2>Costs</h2><table><tr><th>name<th>unit<th>ns<th>source</tr>
-{{range .R.Costs}}<tr><td>{{.Name}}<td>{{.Unit}}<td>{{printf "%.3g" .Nanos}}<td style="text-align:left">{{.Source}}</tr>
-{{end}}</table></html>
-`))
+//go:embed page.html
+var pageText string
 
-type htmlLine struct{ Name, Published, Simulated, Error, Rank string }
+var page = template.Must(template.New("page").Parse(pageText))
 
+// view is a reproduction as its page shows it.
+type view struct {
+	CSS         template.CSS
+	Seed        string
+	About       string // the job
+	Conclusion  string
+	Figures     []figure
+	Tables      []htmlTable
+	Notes       []string // what the rows of the last table are
+	Rests       string
+	Fitted      string
+	Calibration string
+	Costs       []CostLine
+}
+
+type figure struct {
+	Title   string
+	Picture template.HTML
+	Key     template.HTML
+	Caption string
+}
+
+// htmlTable is a table with its head.
 type htmlTable struct {
-	Name, Role string
-	Lines      []htmlLine
+	Title, About string
+	Head         []string
+	Rows         [][]string
+}
+
+func (v *view) write(w io.Writer, c *Calibration) error {
+	cal, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	v.CSS, v.Calibration = report.CSS, string(cal)
+	return page.Execute(w, v)
 }
 
 // WriteHTML writes the report as one page.
 func (r *Result) WriteHTML(w io.Writer) error {
-	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
-	if err != nil {
-		return err
-	}
-	var tables []htmlTable
+	v := &view{Seed: r.Seed, Rests: r.Rests, Costs: r.Costs, Fitted: "Fitted to the lock row, but for dirty_limit_bytes and device_handle_ns.",
+		About: fmt.Sprintf("%d jobs, iodepth %d, 4 KiB random writes into one NOCOW file of %.4g GiB, %g virtual seconds. Content %s.", r.Jobs, r.IODepth, float64(r.Size)/(1<<30), r.Seconds, r.Content)}
+	last := r.Rows[len(r.Rows)-1]
+	within, of := near(last)
+	v.Conclusion = concludes("unlocked", "lock", "iops", r.Ratio.Published, r.Ratio.Simulated) +
+		fmt.Sprintf(" Of the %d published latency percentiles of %s, %d are predicted within a quarter.", of, last.Name, within) + smaller(r.Seconds < jobSeconds, r.Size < jobSize)
+	var bars []bar
 	for _, row := range r.Rows {
-		t := htmlTable{Name: row.Name, Role: row.Role}
+		bars = append(bars, bar{row.Name, row.Policy, row.Role, row.Published.IOPS, row.Simulated.IOPS})
+	}
+	v.Figures = append(v.Figures, barFigure("Throughput in iops", "iops", bars))
+	for _, row := range r.Rows {
+		v.Figures = append(v.Figures, row.percentileFigure())
+		t := htmlTable{Title: row.Name + ", " + row.Role, Head: []string{"figure", "published", "simulated", "error", "published is our"}}
 		lines := row.lines()
 		for i, l := range lines {
 			rank := ""
 			if k := i - (len(lines) - len(row.Ranks)); k >= 0 { // the percentiles are the last lines
 				rank = fmt.Sprintf("p%.1f", row.Ranks[k])
 			}
-			t.Lines = append(t.Lines, htmlLine{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
+			t.Rows = append(t.Rows, []string{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
 		}
-		tables = append(tables, t)
+		v.Tables = append(v.Tables, t)
 	}
-	return page.Execute(w, struct {
-		R           *Result
-		Tables      []htmlTable
-		Calibration string
-	}{r, tables, string(cal)})
+	v.Tables[0].About = ranksAbout
+	return v.write(w, &r.Calibration)
+}
+
+// smaller says that a run is not the published one.
+func smaller(shorter, less bool) string {
+	switch {
+	case shorter && less:
+		return " This run is shorter than the published one, on a smaller file."
+	case shorter:
+		return " This run is shorter than the published one."
+	case less:
+		return " The file of this run is smaller than the published one."
+	}
+	return ""
+}
+
+// near counts the clat percentiles of a row that are within a quarter of what was published, and all.
+func near(row *Row) (within, of int) {
+	for i := range Percentiles {
+		if math.Abs(relative(row.Simulated.Clat[i], row.Published.Clat[i])) <= 0.25 {
+			within++
+		}
+	}
+	return within, len(Percentiles)
+}
+
+// concludes says in a sentence what came of a ratio. Where a gain was published and less than a quarter of it is simulated, it says so.
+func concludes(of, to, what string, published, simulated float64) string {
+	s := fmt.Sprintf("Published: %s does %.4g times the %s of %s. Simulated: %.4g times, %+.1f %%.", of, published, what, to, simulated, 100*(simulated/published-1))
+	if published > 1 && simulated-1 < (published-1)/4 {
+		s += " The simulation does not show the published gain."
+	}
+	return s
+}
+
+// bar is a figure of a row; published is 0 where there is none.
+type bar struct {
+	name, policy, role   string
+	published, simulated float64
+}
+
+// barFigure draws a bar for each row, with a diamond at what was published.
+func barFigure(title, unit string, bars []bar) figure {
+	const thick, gap, top = 20, 10, 4
+	most, name, some := 1.0, 0, false
+	alt := unit + ":"
+	var policies []string
+	for _, b := range bars {
+		most, name = max(most, b.published, b.simulated), max(name, len(b.name))
+		policies = append(policies, b.policy)
+		alt += fmt.Sprintf(" %s simulated %s", b.name, shown(b.simulated))
+		if b.published > 0 {
+			some = true
+			alt += fmt.Sprintf(", published %s", shown(b.published))
+		}
+		alt += ";"
+	}
+	styles := report.Styles(policies)
+	var v report.Vector
+	v.Begin(report.VectorWidth, top+len(bars)*(thick+gap), alt[:len(alt)-1])
+	left := float64(name)*report.Letter + 10
+	x := func(n float64) float64 { return left + n/most*(report.VectorWidth-left-28*report.Letter) }
+	for i, b := range bars {
+		y := top + i*(thick+gap)
+		mid := y + thick/2
+		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"><title>%s</title></rect>`,
+			left-8, y+15, b.name, left, y, x(b.simulated)-left, thick, styles[i].Ink(), b.role)
+		end, says := b.simulated, shown(b.simulated)
+		if b.published > 0 {
+			end = max(end, b.published)
+			says += ", published " + shown(b.published)
+			v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, x(b.published), mid-7)
+		}
+		v.Add(`<text x="%.1f" y="%d">%s</text>`, x(end)+10, y+15, says)
+	}
+	v.WriteString("</svg>")
+	f := figure{Title: title, Picture: template.HTML(v.String()), Caption: "Bars: simulated, " + unit + "."}
+	if some {
+		f.Caption += " Diamonds: published."
+	}
+	return f
+}
+
+// shown is a figure of a row in words: with thousands set apart, and one place after the point below a hundred.
+func shown(n float64) string {
+	if n < 100 {
+		return fmt.Sprintf("%.1f", n)
+	}
+	l := line{}
+	return l.show(n)
+}
+
+// percentileFigure draws the published percentiles beside the simulated ones.
+func (row *Row) percentileFigure() figure {
+	style := report.Styles([]string{row.Policy})[0]
+	curve := func(us []float64) (pts [][2]float64) {
+		for i, q := range Percentiles {
+			pts = append(pts, [2]float64{us[i] * 1000, q / 100})
+		}
+		return pts
+	}
+	alt := row.Name + ", " + row.Role + ":"
+	for i, q := range Percentiles {
+		if q == 50 || q == 90 || q == 99 || q == 99.9 {
+			p, s := line{microSecs: true}, line{microSecs: true}
+			alt += fmt.Sprintf(" p%g published %s, simulated %s;", q, p.show(row.Published.Clat[i]), s.show(row.Simulated.Clat[i]))
+		}
+	}
+	var v report.Vector
+	v.Latencies(alt[:len(alt)-1], []report.Curve{{Name: "published", Ink: style.Ink(), Dashes: "7 4", Marks: true, Points: curve(row.Published.Clat)},
+		{Name: "simulated", Ink: style.Ink(), Marks: true, Points: curve(row.Simulated.Clat)}})
+	return figure{Title: "Latency, " + row.Name + ": " + row.Role, Picture: template.HTML(v.String()),
+		Key: template.HTML(fmt.Sprintf(`<ul class="key"><li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%[1]s;stroke-dasharray:7 4" d="M0 5H34"/></svg> published</li>
+<li><svg width="34" height="10" aria-hidden="true"><path class="curve" style="stroke:%[1]s" d="M0 5H34"/></svg> simulated</li></ul>`, style.Ink())),
+		Caption: "Completion latency by share of writes. Further left is faster; each step up is a tenth of the writes that are slower still. Points are the percentiles that fio prints."}
+}
+
+// WriteHTML writes the report as one page.
+func (r *StudyResult) WriteHTML(w io.Writer) error {
+	v := &view{Seed: r.Seed, Rests: r.Rests, Costs: r.Costs, About: fmt.Sprintf("%s, file of %.4g GiB, %g virtual seconds. Content %s.", r.Job, float64(r.Size)/(1<<30), r.Seconds, r.Content)}
+	unit := "iops"
+	figureOf := func(m *Means) float64 { return m.IOPS }
+	if r.Rows[0].Published.Write > 0 {
+		unit = "MiB/s"
+		figureOf = func(m *Means) float64 { return m.Read + m.Write }
+	}
+	v.Conclusion = concludes(r.Ratio.Of, r.Ratio.To, unit, r.Ratio.Published, r.Ratio.Simulated)
+	for _, s := range Studies() {
+		if s.Seed == r.Seed {
+			v.Conclusion += smaller(r.Seconds < s.Seconds, r.Size < s.Size)
+		}
+	}
+	var bars []bar
+	t := htmlTable{Title: "The rows", Head: []string{"row", "role"}}
+	for _, f := range r.Rows[0].figures() {
+		t.Head = append(t.Head, f.name+" published", "simulated", "error")
+	}
+	for _, x := range r.Rows {
+		bars = append(bars, bar{x.Name, x.Policy, x.Role, figureOf(&x.Published), figureOf(&x.Simulated)})
+		list := x.figures()
+		if len(list) == 0 {
+			continue
+		}
+		line := []string{x.Name, x.Role}
+		for _, f := range list {
+			line = append(line, f.show(f.pub), f.show(f.sim), fmt.Sprintf("%+.1f%%", 100*x.Errors[f.name]))
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	v.Figures = []figure{barFigure("Throughput in "+unit, unit, bars)}
+	v.Tables = []htmlTable{t}
+	if about, table := r.ablation(); len(table) > 0 {
+		v.Tables = append(v.Tables, htmlTable{Title: "Without one change", About: about, Head: table[0], Rows: table[1:]})
+		for _, x := range r.Rows {
+			if x.About != "" {
+				v.Notes = append(v.Notes, x.Name+": "+x.About)
+			}
+		}
+	}
+	return v.write(w, &r.Calibration)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"path/filepath"
@@ -493,47 +492,4 @@ func (r *StudyResult) logTable() [][]string {
 			fmt.Sprintf("%.1f", l.StepsEach(1)), fmt.Sprintf("%.1f", l.StepsEach(2)), experiment.Nanos(l.HeldEach(0))})
 	}
 	return table
-}
-
-var studyPage = template.Must(template.New("study").Funcs(template.FuncMap{
-	"figures": (*StudyRowResult).figures,
-	"name":    func(l line) string { return l.name },
-	"pub":     func(l line) string { return l.show(l.pub) },
-	"sim":     func(l line) string { return l.show(l.sim) },
-	"pct":     func(v float64) string { return fmt.Sprintf("%+.1f%%", 100*v) },
-}).Parse(`<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Seed {{.R.Seed}} in virtual time</title>
-<style>body{font:15px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}table{border-collapse:collapse}
-th,td{padding:.15em .8em;text-align:right;border-bottom:1px solid #ccc}th:first-child,td:first-child{text-align:left}pre{background:#f4f4f4;padding:1em}</style>
-<h1>Seed {{.R.Seed}} in virtual time</h1>
-<p>{{.R.Job}}, {{.R.Seconds}} virtual seconds. Content {{.R.Content}}.</p>
-{{if (index .R.Rows 0).Published.Write}}<p>Throughput in MiB/s.</p>
-{{end}}<table><tr><th>row<th>role{{range figures (index .R.Rows 0)}}<th>{{name .}} published<th>simulated<th>error{{end}}</tr>
-{{range .R.Rows}}{{$x := .}}{{with figures .}}<tr><td>{{$x.Name}}<td>{{$x.Role}}{{range .}}<td>{{pub .}}<td>{{sim .}}<td>{{pct (index $x.Errors (name .))}}{{end}}</tr>
-{{end}}{{end}}</table>
-<p>{{.R.Ratio.Of}} / {{.R.Ratio.To}}: published {{.R.Ratio.Published}}, simulated {{.R.Ratio.Simulated}}.</p>
-{{if .Ablation}}<h2>Without one change</h2><p>{{.AblationAbout}}</p>
-<table>{{range .Ablation}}<tr>{{range .}}<td>{{.}}{{end}}</tr>
-{{end}}</table>
-{{range .R.Rows}}{{if .About}}<p>{{.Name}}: {{.About}}</p>
-{{end}}{{end}}{{end}}<p>{{.R.Rests}}</p>
-<h2>Calibration</h2><pre>{{.Calibration}}</pre>
-<h2>Costs</h2><table><tr><th>name<th>unit<th>ns<th>source</tr>
-{{range .R.Costs}}<tr><td>{{.Name}}<td>{{.Unit}}<td>{{printf "%.3g" .Nanos}}<td style="text-align:left">{{.Source}}</tr>
-{{end}}</table></html>
-`))
-
-// WriteHTML writes the report as one page.
-func (r *StudyResult) WriteHTML(w io.Writer) error {
-	cal, err := json.MarshalIndent(r.Calibration, "", "  ")
-	if err != nil {
-		return err
-	}
-	about, table := r.ablation()
-	return studyPage.Execute(w, struct {
-		R             *StudyResult
-		Calibration   string
-		AblationAbout string
-		Ablation      [][]string
-	}{r, string(cal), about, table})
 }

@@ -56,7 +56,8 @@ func (l *golock) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 			return 0, false
 		}
 		l.readq = append(l.readq, k)
-		return w.now, l.sleep(k)
+		since = w.now
+		return since, l.sleep(k)
 	}
 	since = w.now
 	if l.owner != nil || l.starving {
@@ -86,6 +87,9 @@ func (l *golock) wait(k *task) {
 			k.debt += goPause
 			w.stats.Spun += goPause
 			w.settle(k)
+			if w.m.Watch != nil {
+				w.m.Watch.Spun(k.t, k.cpu, w.now-goPause, w.now)
+			}
 			continue
 		}
 		if awoke {
@@ -160,6 +164,7 @@ func (l *golock) Release(t *sched.Task, read bool) {
 	l.owner = nil
 	for _, r := range l.readq {
 		l.readers++
+		r.wait = waiter{granted: true, at: w.Now()}
 		w.wake(r)
 	}
 	l.readq = l.readq[:0]
@@ -169,7 +174,7 @@ func (l *golock) Release(t *sched.Task, read bool) {
 	k := l.queue[0]
 	l.queue = append(l.queue[:0], l.queue[1:]...)
 	if l.starving {
-		l.owner, k.wait.granted = k, true
+		l.owner, k.wait.granted, k.wait.at = k, true, w.Now()
 	} else {
 		l.woken = true
 	}

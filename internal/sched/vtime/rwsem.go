@@ -60,6 +60,7 @@ type waiter struct {
 	since   int64 // arrival
 	spun    int64 // begin of the spin
 	on      *rwsem
+	at      int64 // when the lock was granted
 	read    bool
 	granted bool
 	woken   bool
@@ -195,6 +196,9 @@ func (l *rwsem) endSpin(k *task) {
 	spun := w.now - k.wait.spun
 	w.stats.Spun += spun
 	k.quiet -= spun
+	if w.m.Watch != nil {
+		w.m.Watch.Spun(k.t, k.cpu, k.wait.spun, w.now)
+	}
 }
 
 // stopSpin puts one spinner to sleep: the first that is not queued yet, or else the heir.
@@ -332,7 +336,7 @@ func (l *rwsem) disturbed(k *task) bool {
 // handTo gives the free lock to k, which spins.
 func (l *rwsem) handTo(k *task) {
 	k.state = running
-	k.wait.granted = true
+	k.wait.granted, k.wait.at = true, l.w.Now()
 	l.owner, l.cpu = k, int32(k.cpu)
 	l.w.push(l.w.now+l.w.price(cost.Line, 1), k, false)
 }
@@ -359,7 +363,7 @@ func (l *rwsem) grantReaders() {
 		}
 		l.queue = slices.Delete(l.queue, i, i+1)
 		l.readers++
-		k.wait.granted = true
+		k.wait.granted, k.wait.at = true, l.w.Now()
 		l.w.wake(k)
 	}
 }

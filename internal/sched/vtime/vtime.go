@@ -53,6 +53,8 @@ type Machine struct {
 	Noise Noise
 	// Checked lets lockdep watch; it costs half of the speed.
 	Checked bool
+	// Watch, if set, is told what the tasks do. It changes nothing of the run.
+	Watch Watcher
 }
 
 // Defaults of Machine.
@@ -137,6 +139,7 @@ type World struct {
 	idle    int
 	runq    []fifo // one, or one per CPU
 	waiting int    // tasks in them
+	locks   int32  // that the Watcher knows
 	// contended are the locks that somebody spins on.
 	contended []*rwsem
 	stats     Stats
@@ -289,6 +292,9 @@ func (w *World) leaveCPU(k *task) {
 	w.cpus[k.cpu] = nil
 	w.idle++
 	w.stats.CPUBusy += w.now - k.since
+	if w.m.Watch != nil {
+		w.m.Watch.Ran(k.t, k.cpu, k.since, w.now)
+	}
 	w.offCPU(k)
 	w.dispatch(k.cpu)
 }
