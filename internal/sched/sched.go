@@ -89,7 +89,7 @@ type Task struct {
 
 	// Journal is the open transaction handle, as current->journal_info.
 	Journal any
-	// Op and Policy label what the task does in wait profiles.
+	// Op and Policy label what the task does in profiles; Doing changes Op.
 	Op     string
 	Policy string
 	// Dirty is package pagecache's: what the task dirtied since it last looked at the dirty limits.
@@ -219,6 +219,12 @@ func (t *Task) OwnThread() {
 	if t.rt == nil {
 		runtime.LockOSThread()
 	}
+}
+
+// Doing says what the task does from now on, for profiles.
+func (t *Task) Doing(op string) {
+	t.Op = op
+	trace.Doing(op, t.Policy)
 }
 
 // Finish ends a task of another runtime than the real one and lets its joiner go on. It is for runtimes.

@@ -50,6 +50,24 @@ func Waited(w Wait) {
 	}
 }
 
+var labels atomic.Pointer[func(op, policy string)]
+
+// SetLabels installs f for the whole process; nil removes it. A task calls it on its own goroutine when it begins to do something else.
+func SetLabels(f func(op, policy string)) {
+	if f == nil {
+		labels.Store(nil)
+		return
+	}
+	labels.Store(&f)
+}
+
+// Doing passes what a task does from now on to what SetLabels installed.
+func Doing(op, policy string) {
+	if f := labels.Load(); f != nil {
+		(*f)(op, policy)
+	}
+}
+
 // Inside reports whether f is a frame of the packages that wait for their callers: trace, sched, lock and what is in their
 // folders, without their tests. The stack of a wait begins after such frames.
 func Inside(f *runtime.Frame) bool {

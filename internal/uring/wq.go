@@ -163,7 +163,7 @@ func (w *wq) bucketOf(q *request) *bucket {
 // run is the life of a worker. Models io_wq_worker() and io_worker_handle_work().
 func (w *wq) run(t *sched.Task, num int) {
 	t.OwnThread()
-	t.Op = "io-wq"
+	t.Doing("io-wq")
 	t.Serve(w)
 	w.mu.Lock(t)
 	w.mem.Write(t, w)

@@ -194,7 +194,7 @@ func (m *Model) begin(t *sched.Task, list ...*request) {
 
 // run is the timer task: it ends every bio at its time.
 func (m *Model) run(t *sched.Task) {
-	t.Op = "device"
+	t.Doing("device")
 	late := int64(0)
 	if t.Runtime() == nil {
 		late = wakeLateNs
@@ -297,7 +297,7 @@ func (m *Model) handOver(t *sched.Task, batch []*request) {
 }
 
 func (x *ending) run(t *sched.Task) {
-	t.Op = "interrupt"
+	t.Doing("interrupt")
 	var batch [batchMax]*request
 	for {
 		x.idle.Wait(t, func() bool { return x.pending.Load() > 0 || x.m.closing.Load() })
@@ -345,7 +345,7 @@ type interrupts struct {
 const coalesceNs = 100_000
 
 func (x *interrupts) run(t *sched.Task) {
-	t.Op = "interrupt"
+	t.Doing("interrupt")
 	sim := t.Simulator()
 	for !x.m.closing.Load() {
 		if n := x.pending.Swap(0); n > 0 {

@@ -126,7 +126,7 @@ func (e *Engine) Kick(t *sched.Task) {
 // Difference: no page is written because of its age alone; what stays below the limit is written by
 // fsync, sync and close.
 func (e *Engine) flushLoop(t *sched.Task) {
-	t.Op = "flush"
+	t.Doing("flush")
 	bdi := &e.fs.Cache.BDI
 	t.Serve(bdi) // throttled writers wait for it
 	defer t.Discharge(bdi)

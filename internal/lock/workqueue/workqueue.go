@@ -124,7 +124,7 @@ func (q *Queue[T]) Queue(t *sched.Task, w *Work[T]) {
 }
 
 func (q *Queue[T]) run(t *sched.Task) {
-	t.Op = q.name
+	t.Doing(q.name)
 	t.Serve(q)
 	q.mu.Lock(t)
 	for {

@@ -107,7 +107,9 @@ func (k *worker) loop(t *sched.Task) int64 {
 			k.number++
 			u.write = k.fill(u.whole, off)
 		}
-		t.Op = opNames[dir]
+		if t.Op != opNames[dir] {
+			t.Doing(opNames[dir])
+		}
 		t.Spend(cost.Issue, 1)
 		u.start = t.Now()
 		if k.queue == nil {
@@ -326,7 +328,7 @@ func (k *worker) done(u *unit, now int64) {
 }
 
 func (k *worker) fsync(t *sched.Task) {
-	t.Op = "fsync"
+	t.Doing("fsync")
 	start := t.Now()
 	if err := k.file.target.Fsync(t); err != nil {
 		k.failed = fmt.Errorf("fsync: %w", err)

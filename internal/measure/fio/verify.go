@@ -85,7 +85,7 @@ func (k *worker) verify(t *sched.Task) {
 	size := int64(k.gen.unit)
 	u := unit{dir: DirRead, whole: hostio.Aligned(int(size))}
 	began := t.Now()
-	t.Op = opNames[DirRead]
+	t.Doing(opNames[DirRead])
 	for b, number := range k.lastWrite {
 		if number == 0 {
 			continue

@@ -8,6 +8,7 @@
 package profile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -119,6 +120,9 @@ func (l *Locks) Profile() *profile.Profile {
 		fn, file string
 		line     int
 	}
+	// Functions and lines are known: a reader need not look into the program, which it looks for all the same.
+	program := &profile.Mapping{ID: 1, File: executable(), HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
+	p.Mapping = []*profile.Mapping{program}
 	locs := map[place]*profile.Location{}
 	funcs := map[[2]string]*profile.Function{}
 	for _, e := range all {
@@ -148,7 +152,7 @@ func (l *Locks) Profile() *profile.Profile {
 					funcs[[2]string{f.Function, f.File}] = fn
 					p.Function = append(p.Function, fn)
 				}
-				loc = &profile.Location{ID: uint64(len(p.Location) + 1), Line: []profile.Line{{Function: fn, Line: int64(f.Line)}}}
+				loc = &profile.Location{ID: uint64(len(p.Location) + 1), Mapping: program, Line: []profile.Line{{Function: fn, Line: int64(f.Line)}}}
 				locs[at] = loc
 				p.Location = append(p.Location, loc)
 			}
@@ -157,6 +161,27 @@ func (l *Locks) Profile() *profile.Profile {
 		p.Sample = append(p.Sample, s)
 	}
 	return p
+}
+
+// executable is the program's path, or its name.
+func executable() string {
+	if path, err := os.Executable(); err == nil {
+		return path
+	}
+	return os.Args[0]
+}
+
+// labeller gives the samples of a CPU profile what a task does and under which policy.
+func labeller() func(op, policy string) {
+	var known sync.Map // [2]string: context.Context
+	return func(op, policy string) {
+		key := [2]string{op, policy}
+		ctx, ok := known.Load(key)
+		if !ok {
+			ctx, _ = known.LoadOrStore(key, rtpprof.WithLabels(context.Background(), rtpprof.Labels("op", op, "policy", policy)))
+		}
+		rtpprof.SetGoroutineLabels(ctx.(context.Context))
+	}
 }
 
 // WriteLocks writes the lock profile so far as pprof's gzipped protobuf.
@@ -208,7 +233,9 @@ func Start(p Paths) (stop func() error, err error) {
 	}{
 		{p.CPU, func(f *os.File) (func(*os.File) error, error) {
 			err := rtpprof.StartCPUProfile(f)
+			trace.SetLabels(labeller())
 			return func(f *os.File) error {
+				trace.SetLabels(nil)
 				rtpprof.StopCPUProfile()
 				return f.Close()
 			}, err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	rtpprof "runtime/pprof"
 	"strings"
 	"testing"
 
@@ -72,6 +73,9 @@ func TestLockProfile(t *testing.T) {
 	s := p.Sample[0]
 	if s.Value[0] != 1 || s.Value[1] <= 0 {
 		t.Errorf("values %v", s.Value)
+	}
+	if m := p.Mapping; len(m) != 1 || m[0].File == "" || !m[0].HasFunctions || s.Location[0].Mapping != m[0] {
+		t.Errorf("mappings %+v: go tool pprof does not know what the program is", m)
 	}
 	for k, v := range map[string]string{"lock": "test_a", "op": "write", "policy": "locked"} {
 		if got := s.Label[k]; len(got) != 1 || got[0] != v {
@@ -142,6 +146,46 @@ func TestStartWritesFiles(t *testing.T) {
 	}
 	if _, err := Start(Paths{Lock: in("lock2"), Block: in("no/such/folder")}); err == nil || trace.On() {
 		t.Errorf("a path that cannot be made: %v, sink %v", err, trace.On())
+	}
+}
+
+// TestCPULabels: while a CPU profile is taken, the goroutine of a task carries what it does and the policy, and afterwards none is told. The
+// goroutine profile has the labels of goroutines, so no sample has to be waited for.
+func TestCPULabels(t *testing.T) {
+	doing := func() (op, policy string) {
+		k := sched.NewTask("main")
+		k.Policy = "range-lock"
+		var b bytes.Buffer
+		w := k.Go("w", func(k *sched.Task) {
+			k.Doing("truncate")
+			if err := rtpprof.Lookup("goroutine").WriteTo(&b, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		k.Join(w)
+		p, err := profile.Parse(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range p.Sample {
+			if l := s.Label["op"]; len(l) == 1 {
+				return l[0], s.Label["policy"][0]
+			}
+		}
+		return "", ""
+	}
+	stop, err := Start(Paths{CPU: filepath.Join(t.TempDir(), "cpu")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if op, policy := doing(); op != "truncate" || policy != "range-lock" {
+		t.Errorf("a task that truncates under range-lock is labelled %q, %q", op, policy)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if op, _ := doing(); op != "" {
+		t.Errorf("the label %q after the profile", op)
 	}
 }
 
