@@ -91,7 +91,7 @@ Exit code 1 means that something was lost.`,
 	f.StringVar(&o.save, "save", "crash", "name of what is saved of a loss: NAME.img and NAME.ops; '' saves nothing")
 	f.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "crash states at a time")
 	jsonFlag(cmd, &o.json)
-	completeFixed(cmd, "policy", policy.Names())
+	completePolicies(cmd, "policy")
 	completeFixed(cmd, "wrong", crash.Wrongs())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var command []string

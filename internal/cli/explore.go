@@ -57,7 +57,7 @@ Exit code 1 means that a contract was violated.`,
 	view.flags(cmd)
 	lf.flags(cmd)
 	jsonFlag(cmd, &asJSON)
-	completeFixed(cmd, "policy", policy.Names())
+	completePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeScenarios
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if list {

@@ -44,10 +44,6 @@ func (p *profiles) around(a *app, f func() error) (err error) {
 	return f()
 }
 
-func completeFixed(cmd *cobra.Command, flag string, words []string) {
-	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-}
-
 // parsePolicies checks a list of policies.
 func parsePolicies(cmd *cobra.Command, list []string) error {
 	for _, p := range list {

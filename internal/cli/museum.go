@@ -28,6 +28,8 @@ number it lists what was found for each. It tries at most %d schedules of each o
 Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules),
 		Example: "  btrlab museum\n  btrlab museum 23",
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: first(exhibits),
 	}
 	sf.flags(cmd)
 	lf.flags(cmd)

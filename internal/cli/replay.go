@@ -39,8 +39,8 @@ Exit code 1 means that the schedule violates the contract.`,
 	lf.flags(cmd)
 	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
 	jsonFlag(cmd, &asJSON)
-	completeFixed(cmd, "policy", policy.Names())
-	cmd.ValidArgsFunction = completeScenarios
+	completePolicies(cmd, "policy")
+	cmd.ValidArgsFunction = completeSchedule
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := parsePolicies(cmd, []string{pol}); err != nil {
 			return err

@@ -174,10 +174,3 @@ func (s *searchFlags) limitCells(o *scenario.Options) string {
 	}
 	return strings.Join(l, " and ")
 }
-
-func completeScenarios(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return scenario.Names(), cobra.ShellCompDirectiveNoFileComp
-}

@@ -37,7 +37,7 @@ command that replays what was done, with the policy: step takes unlocked where n
 	f := cmd.Flags()
 	f.StringVar(&pol, "policy", "unlocked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
-	completeFixed(cmd, "policy", policy.Names())
+	completePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeScenarios
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := parsePolicies(cmd, []string{pol}); err != nil {

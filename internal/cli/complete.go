@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/scenario"
+)
+
+type completion func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
+
+func completeFixed(cmd *cobra.Command, flag string, words []string) {
+	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completePolicies completes a flag with a policy, or several with commas: a name, and after + or ! a toggle.
+func completePolicies(cmd *cobra.Command, flag string) {
+	cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return policies(word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	})
+}
+
+func policies(word string) (out []string) {
+	if i := strings.LastIndexAny(word, "+!"); i > strings.LastIndex(word, ",") {
+		for t := range policy.Switches() {
+			out = append(out, word[:i+1]+t.Name)
+		}
+		return out
+	}
+	before := word[:strings.LastIndex(word, ",")+1]
+	for _, p := range policy.All() {
+		out = append(out, before+p.Name+"\t"+p.About)
+	}
+	return out
+}
+
+// first completes the first argument only.
+func first(words func() []string) completion {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return words(), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func labNumbers() (out []string) {
+	for _, l := range grade.Labs {
+		out = append(out, fmt.Sprintf("%d\t%s", l.N, l.Title))
+	}
+	return out
+}
+
+// completeLabs completes the number of a lab, and no more arguments, in every verb of lab that takes one and knows no better.
+func completeLabs(lab *cobra.Command) *cobra.Command {
+	for _, c := range lab.Commands() {
+		if c.ValidArgsFunction != nil {
+			own := c.ValidArgsFunction
+			c.ValidArgsFunction = func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+				if len(args) == 0 {
+					return first(labNumbers)(cmd, args, word)
+				}
+				return own(cmd, args, word)
+			}
+		} else if strings.Contains(c.Use, " N") {
+			c.ValidArgsFunction = first(labNumbers)
+		}
+	}
+	return lab
+}
+
+func exhibits() (out []string) {
+	for _, e := range scenario.Museum {
+		out = append(out, fmt.Sprintf("%d\t%s", e.Number, e.Title))
+	}
+	return out
+}
+
+// completeScenarios completes the name of a scenario.
+var completeScenarios = first(scenario.Names)
+
+// completeSchedule completes a scenario, and then the schedule of a violation under the policy of the command line, if there is one that half a
+// second finds.
+func completeSchedule(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return completeScenarios(cmd, args, word)
+	}
+	const quick = 500 * time.Millisecond
+	s, err := scenario.Lookup(args[0])
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	p, err := policy.Parse(cmd.Flag("policy").Value.String())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	r, err := scenario.Run(s, &p, scenario.Options{Config: func(c *explore.Config) { c.Schedules, c.Time = 20_000, quick }})
+	if err != nil || r.Verdict != explore.Violated {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{r.Schedule + "\tviolates its rule under " + p.Name}, cobra.ShellCompDirectiveNoFileComp
+}
+
+// man writes the manual pages.
+func (a *app) man() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "man FOLDER",
+		Short: "write a manual page for each verb into a folder",
+		Long:  "Man writes the help of each verb as a manual page of section 1 into FOLDER, which is made if it is not there.",
+		Example: `  btrlab man man1 && man ./man1/btrlab-compare.1
+  btrlab completion bash > /etc/bash_completion.d/btrlab`,
+		Args: cobra.ExactArgs(1),
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
+			return err
+		}
+		root := a.commands() // without the layout for a terminal
+		root.DisableAutoGenTag = true
+		root.InitDefaultCompletionCmd()
+		return doc.GenManTree(root, &doc.GenManHeader{Title: "BTRLAB", Section: "1", Source: "btrlab", Manual: "btrlab"}, args[0])
+	}
+	return cmd
+}
