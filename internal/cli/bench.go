@@ -50,7 +50,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	prof.flags(cmd)
 	rt.flags(cmd)
 	pic.flags(cmd)
-	completeFixed(cmd, "policy", policy.Names())
+	completePolicies(cmd, "policy")
 	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := errors.Join(parsePolicies(cmd, []string{pol}), parseModel(cmd, model), rt.check(cmd, image), rt.checkLinux(cmd, linux), dio.check(cmd, image), pic.check(cmd, &rt)); err != nil {
@@ -128,6 +128,9 @@ func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
+	was := a.t.Policy
+	a.t.Policy = pol // of the tasks that begin from here on
+	defer func() { a.t.Policy = was }()
 	x, err := l.OpenFS(a.t, pol)
 	if err != nil {
 		return nil, err

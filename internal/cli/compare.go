@@ -23,7 +23,7 @@ func (a *app) compare() *cobra.Command {
 	var size, dirty byteSize
 	var runtime float64
 	var rounds, jobs int
-	var asJSON, ablation bool
+	var asJSON, ablation, nocow bool
 	var prof profiles
 	var rt runtimeFlags
 	var dio deviceIO
@@ -67,7 +67,8 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
 	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
 	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device (default for seeds 000 and 004: delay); may be repeated: "+strings.Join(rig.Models(), ", "))
-	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's; - is standard input")
+	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's, as it is written; - is standard input")
+	f.BoolVar(&nocow, "nocow", false, "with --job: the files are NOCOW, as seed 002's is")
 	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")
 	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
@@ -81,11 +82,13 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 	prof.flags(cmd)
 	rt.flags(cmd)
 	f.Lookup("policy").DefValue = "every preset"
-	completeFixed(cmd, "policy", policy.Names())
+	completePolicies(cmd, "policy")
 	completeFixed(cmd, "device-model", rig.Models())
 	cmd.RunE = func(cmd *cobra.Command, args []string) (ret error) {
 		// A number is seconds, what --runtime was before there were two runtimes.
-		if n, err := strconv.ParseFloat(rt.name, 64); err == nil {
+		n, err := strconv.ParseFloat(rt.name, 64)
+		numeric := err == nil
+		if numeric {
 			runtime, rt.name = n, "real"
 		}
 		seed, err := seedOf(cmd, args)
@@ -111,6 +114,10 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 			return usagef(cmd, "--ablation is for seeds 000 and 003")
 		case seed.Baseline != "" && linux != "" && linuxOf[seed.Name] == nil:
 			return usagef(cmd, "--linux is for seeds 001, 002 and 003, have seed %s", seed.Name)
+		case jobPath != "" && seed.Baseline != "":
+			return usagef(cmd, "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name)
+		case nocow && jobPath == "":
+			return usagef(cmd, "--nocow is for --job: the seeds say what their files are")
 		case len(policies) == 0 || len(models) == 0:
 			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
 		}
@@ -119,6 +126,9 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		}
 		if err := rt.check(cmd, device); err != nil {
 			return err
+		}
+		if jobPath != "" && !f.Changed("runtime-seconds") && !numeric {
+			runtime = 0
 		}
 		jf, err := a.compareJob(cmd, seed, jobPath, &size, runtime, jobs, set)
 		if err == nil {
@@ -130,10 +140,22 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		if err := errors.Join(rt.checkLinux(cmd, linux), dio.check(cmd, device)); err != nil {
 			return err
 		}
-		files := 0
+		files, kind := 0, rig.Usual
 		if seed.OwnFiles {
 			for _, j := range jf.Jobs {
 				files += j.NumJobs
+			}
+		}
+		if jobPath != "" {
+			kind = rig.Cow
+			if nocow {
+				kind = rig.Nocow
+			}
+			if files, err = jobFiles(jf); err != nil {
+				return err
+			}
+			if linux != "" && (files == 0) != nocow {
+				return usagef(cmd, "with --linux one file that all tasks write is NOCOW, and files of their own are not: want --nocow if filename= is set, and only then")
 			}
 		}
 		others, done, err := a.linuxRows(linux, linuxOf[seed.Name], files)
@@ -155,7 +177,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		err = prof.around(a, func() error {
 			for _, m := range models {
 				var r *experiment.Result
-				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Files: opt.Files}, largestFile(jf))
+				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Files: opt.Files, Kind: kind}, largestFile(jf)*int64(max(files, 1)))
 				err := a.on(&rt, func() (err error) {
 					r, err = a.runCompare(cfg, opt)
 					return err
@@ -202,7 +224,26 @@ func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
 	return rig.Seed{}, usagef(cmd, "seed %q, want %s", name, strings.Join(names, ", "))
 }
 
-// compareJob reads the job and scales it by the command line.
+// jobFiles is how many files the tasks of a job use: 0 is one that all share. The comparison judges the blocks of all files as one, so it has no
+// other way.
+func jobFiles(jf *fio.JobFile) (int, error) {
+	tasks, first := 0, jf.Jobs[0]
+	for _, j := range jf.Jobs {
+		tasks += j.NumJobs
+		if j.Filename != first.Filename {
+			return 0, fmt.Errorf("job %s: compare runs all tasks on one file or each on its own, have filename=%s here and filename=%s in job %s", j.Name, j.Filename, first.Filename, first.Name)
+		}
+		if a, b := max(j.FileSize, j.Offset+j.Size), max(first.FileSize, first.Offset+first.Size); j.Filename == "" && a != b {
+			return 0, fmt.Errorf("job %s: compare needs files of one size, have %d here and %d in job %s", j.Name, a, b, first.Name)
+		}
+	}
+	if tasks == 1 || first.Filename != "" {
+		return 0, nil
+	}
+	return tasks, nil
+}
+
+// compareJob reads the job. Seed 002's is scaled by the command line; another one is changed only by what the command line has.
 func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
 	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
 	if path != "" {
@@ -211,14 +252,20 @@ func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *b
 	if err != nil {
 		return nil, err
 	}
-	if !size.set {
+	if !size.set && path == "" {
 		size.n = seed.FileSize
 		if seed.FileSize == 0 {
 			size.n = experiment.DefaultFileSize
 		}
 	}
-	all := []string{fmt.Sprintf("size=%d", size.n), fmt.Sprintf("runtime=%dms", int64(runtime*1000))}
-	if jf.Jobs[0].FileSize > 0 {
+	var all []string
+	if size.n > 0 {
+		all = append(all, fmt.Sprintf("size=%d", size.n))
+	}
+	if runtime > 0 {
+		all = append(all, fmt.Sprintf("runtime=%dms", int64(runtime*1000)))
+	}
+	if jf.Jobs[0].FileSize > 0 && size.n > 0 {
 		all = append(all, fmt.Sprintf("filesize=%d", size.n))
 	}
 	if path == "" {

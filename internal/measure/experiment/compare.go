@@ -171,6 +171,10 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 		}
 	}
 	res.finish(rows, opt.Pairs)
+	if opt.stopped() { // a row that no run of has ended has no figures
+		res.Rows = slices.DeleteFunc(res.Rows, func(row *Row) bool { return len(row.RoundIOPS) == 0 })
+		res.Pairs = slices.DeleteFunc(res.Pairs, func(p PairRatio) bool { return p.Ratio == 0 })
+	}
 	return res, nil
 }
 
@@ -207,6 +211,9 @@ func openRaw(t *sched.Task, rig Rig, policy string) (Session, error) {
 // do is one run: the job under the policy, then the image closed and checked, then the file read back
 // from the device by a new session.
 func (r *run) do(t *sched.Task, row *rowSum) error {
+	was := t.Policy
+	t.Policy = r.policy // of the tasks that begin from here on
+	defer func() { t.Policy = was }()
 	s, err := r.rig.Open(t, r.policy)
 	if err != nil {
 		return err
@@ -215,15 +222,12 @@ func (r *run) do(t *sched.Task, row *rowSum) error {
 	// What the last run left in the heap must not be collected at this one's expense.
 	runtime.GC()
 	r.progress("run", 0, 0)
-	was := t.Policy
-	t.Policy = r.policy
 	res, err := fio.Run(t, row.job, fio.Options{
 		Open:     Opener(s),
 		Stamper:  r.stamper(),
 		Progress: func(p fio.Progress) { r.progress("run", p.Fraction, p.IOs) },
 		Stop:     r.opt.Stop,
 	})
-	t.Policy = was
 	if n, ok := s.(Nowaiter); ok {
 		again, tried := n.Again()
 		row.again, row.tried = row.again+again, row.tried+tried
@@ -353,6 +357,14 @@ func (s *rowSum) add(r *run, res *stats.Run, f *findings, found []string) {
 		}
 		note(&s.check, what)
 	}
+}
+
+// RunTime is " of 2s" for runs of two seconds, and nothing for runs that end with the work.
+func (r *Result) RunTime(unit string) string {
+	if r.Runtime == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %g%s", r.Runtime, unit)
 }
 
 func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
@@ -639,7 +651,7 @@ func (r *Result) writeText(out io.Writer) error {
 	if model == "" {
 		model = "none"
 	}
-	fmt.Fprintf(&b, "job %s, device %s, model %s, %d rounds of %gs\n", r.Job, r.Device, model, r.Rounds, r.Runtime)
+	fmt.Fprintf(&b, "job %s, device %s, model %s, %s%s\n", r.Job, r.Device, model, prose.Count(r.Rounds, "round"), r.RunTime("s"))
 	fmt.Fprintf(&b, "%s\n\n", prose.Wrap("ratio is of iops to "+r.Baseline+", latencies are clat, image says whether it is clean and reads back as it was written", prose.Width))
 	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', tabwriter.AlignRight) // of 80 columns
 	fmt.Fprintln(w, "policy\tiops\tratio\tmin-max\tmean\tp50\tp99\tp99.9\tmax\timage\t")

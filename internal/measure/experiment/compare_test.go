@@ -397,7 +397,22 @@ func TestStop(t *testing.T) {
 		}
 	}
 	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Policies: []string{"a", "b"}, Rounds: 5, Stop: &stop})
-	if err != nil || r.Rounds != 0 || l.session || !r.OK() || len(r.Rows) != 2 {
+	if err != nil || r.Rounds != 0 || l.session || !r.OK() || len(r.Rows) != 1 || r.Rows[0].Policy != "a" {
+		t.Errorf("%v %+v", err, r)
+	}
+	// A row whose run has ended is shown, one whose run has not is not.
+	stop.Store(false)
+	runs := 0
+	step := func(p Progress) {
+		if p.Step == "run" && p.IOs == 0 {
+			runs++
+		}
+		if runs == 2 {
+			stop.Store(true)
+		}
+	}
+	r, err = Compare(sched.NewTask("test"), &fakeLab{}, Options{Job: testJob(t, ""), Policies: []string{"a", "b", "c"}, Rounds: 5, Stop: &stop, Progress: step})
+	if err != nil || r.Rounds != 0 || len(r.Rows) != 1 || r.Rows[0].Policy != "a" || r.Rows[0].IOPS == 0 {
 		t.Errorf("%v %+v", err, r)
 	}
 }

@@ -64,9 +64,21 @@ type Config struct {
 	// Files, if it is not 0, is how many COW files there are instead of one NOCOW file that is preallocated: the session's file is one
 	// after the other.
 	Files int
+	// Kind is that of the test files.
+	Kind Kind
 	// Params, if set, is the model instead of Model, which then only names it.
 	Params *dm.Params
 }
+
+// Kind says whether test files are copied on write.
+type Kind uint8
+
+// The kinds. Usual is NOCOW for one file, and COW for several.
+const (
+	Usual Kind = iota
+	Cow
+	Nocow
+)
 
 // DefaultSize is the size of an image in memory, in bytes.
 const DefaultSize = 1 << 30
@@ -154,7 +166,7 @@ func (r *Rig) Prepare(t *sched.Task, size int64) error {
 	if err != nil {
 		return err
 	}
-	err = prepare(t, x, size, r.cfg.Files)
+	err = prepare(t, x, size, r.cfg.Files, r.cfg.Kind)
 	if cerr := x.Close(t); err == nil {
 		err = cerr
 	}
@@ -173,7 +185,7 @@ func testFiles(files int) []string {
 	return names
 }
 
-func prepare(t *sched.Task, x *fs.FS, size int64, files int) error {
+func prepare(t *sched.Task, x *fs.FS, size int64, files int, kind Kind) error {
 	for _, name := range testFiles(files) {
 		if files == 0 {
 			break
@@ -182,6 +194,9 @@ func prepare(t *sched.Task, x *fs.FS, size int64, files int) error {
 			return err
 		}
 		f, err := x.Create(t, name, 0o644)
+		if err == nil && kind == Nocow {
+			err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum)
+		}
 		if err == nil {
 			err = f.Truncate(t, size/int64(files))
 			err = errors.Join(err, f.Close(t))
@@ -200,7 +215,9 @@ func prepare(t *sched.Task, x *fs.FS, size int64, files int) error {
 	if err != nil {
 		return err
 	}
-	if err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err == nil {
+	if kind == Cow {
+		err = f.Truncate(t, size)
+	} else if err = f.SetFlags(t, format.InodeNoDataCow|format.InodeNoDataSum); err == nil {
 		err = f.Fallocate(t, 0, 0, size)
 	}
 	if cerr := f.Close(t); err == nil {
