@@ -6,7 +6,10 @@ import r "reflect"
 func Binds() map[string]r.Value {
 	return map[string]r.Value{
 		"Binds":        r.ValueOf(Binds),
+		"Cells":        r.ValueOf(Cells),
 		"Compare":      r.ValueOf(Compare),
+		"Draw":         r.ValueOf(Draw),
+		"Expect":       r.ValueOf(Expect),
 		"Explore":      r.ValueOf(Explore),
 		"Matrix":       r.ValueOf(Matrix),
 		"MaxCPUs":      r.ValueOf(MaxCPUs),

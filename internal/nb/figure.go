@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
 
+	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/report"
 )
 
@@ -62,26 +63,28 @@ func (c *Comparison) WaitPlot() (Figure, error) {
 func (c *Comparison) Ratios() (Figure, error) {
 	p := newPlot("iops, relative to " + c.res.Baseline)
 	var names []string
-	var values plotter.Values
 	points := ratioPoints{}
+	styles := report.Styles(policies(c.res))
 	for i, r := range c.res.Rows {
 		names = append(names, r.Policy)
-		values = append(values, r.Ratio)
+		bar, err := plotter.NewBarChart(plotter.Values{r.Ratio}, vg.Points(28))
+		if err != nil {
+			return Figure{}, err
+		}
+		bar.XMin, bar.Color, bar.LineStyle.Width = float64(i), styles[i].Color, 0
+		p.Add(bar)
 		points.XYs = append(points.XYs, plotter.XY{X: float64(i), Y: r.Ratio})
 		points.YErrors = append(points.YErrors, struct{ Low, High float64 }{r.Ratio - r.RatioMin, r.RatioMax - r.Ratio})
 	}
-	bars, err := plotter.NewBarChart(values, vg.Points(28))
-	if err != nil {
-		return Figure{}, err
-	}
-	bars.Color, bars.LineStyle.Width = color.RGBA{86, 180, 233, 255}, 0
 	errs, err := plotter.NewYErrorBars(points)
 	if err != nil {
 		return Figure{}, err
 	}
-	p.Add(bars, errs)
+	errs.LineStyle = draw.LineStyle{Color: color.Gray{110}, Width: vg.Points(1.5)}
+	p.Add(errs)
 	p.NominalX(names...)
 	p.X.Min, p.X.Max, p.Y.Min = -0.6, float64(len(names))-0.4, 0
+	p.Y.Max *= 1.05 // a whisker ends below the title
 	alt := "Ratios of iops:"
 	for _, r := range c.res.Rows {
 		alt += fmt.Sprintf(" %s %.2f (%.2f to %.2f);", r.Policy, r.Ratio, r.RatioMin, r.RatioMax)
@@ -93,9 +96,9 @@ func (c *Comparison) Ratios() (Figure, error) {
 func (c *Comparison) LogPlot() (Figure, error) {
 	const levels = 3
 	p := newPlot("write locks of an fsync in the log, ns by level from the leaves on")
-	colors := []color.RGBA{{86, 180, 233, 255}, {230, 159, 0, 255}, {0, 158, 115, 255}}
+	styles := report.Styles(policies(c.res))
 	alt, n := "Time of an fsync with a block of the log locked:", 0
-	for _, r := range c.res.Rows {
+	for i, r := range c.res.Rows {
 		if r.Log == nil {
 			continue
 		}
@@ -107,7 +110,7 @@ func (c *Comparison) LogPlot() (Figure, error) {
 		if err != nil {
 			return Figure{}, err
 		}
-		bars.Color, bars.LineStyle.Width, bars.Offset = colors[n%len(colors)], 0, vg.Points(28*float64(n))
+		bars.Color, bars.LineStyle.Width, bars.Offset = styles[i].Color, 0, vg.Points(28*float64(n))
 		p.Add(bars)
 		p.Legend.Add(r.Policy, bars)
 		alt += fmt.Sprintf(" %s %.0f, %.0f and %.0f ns at levels 0, 1 and 2;", r.Policy, values[0], values[1], values[2])
@@ -116,6 +119,14 @@ func (c *Comparison) LogPlot() (Figure, error) {
 	p.NominalX("level 0", "level 1", "level 2")
 	p.X.Max, p.Y.Min, p.Legend.Top, p.Legend.Padding = levels-0.2, 0, true, vg.Points(3)
 	return render(p, 3, alt[:len(alt)-1]+".")
+}
+
+// policies are those of the rows.
+func policies(r *experiment.Result) (names []string) {
+	for _, row := range r.Rows {
+		names = append(names, row.Policy)
+	}
+	return names
 }
 
 func newPlot(title string) *plot.Plot {

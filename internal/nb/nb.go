@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"html"
 	"strings"
-	"time"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
@@ -178,7 +177,7 @@ func (c *Comparison) Table() Table {
 		Head: []string{"policy", "iops", "ratio", "min..max", "clat mean", "p50", "p99", "p99.9", "max", "content", "image"},
 	}
 	for _, r := range c.res.Rows {
-		t.Rows = append(t.Rows, []string{r.Policy, fmt.Sprintf("%.0f", r.IOPS), fmt.Sprintf("%.2f", r.Ratio),
+		t.Rows = append(t.Rows, []string{r.Policy, experiment.Count(r.IOPS), fmt.Sprintf("%.2f", r.Ratio),
 			fmt.Sprintf("%.2f..%.2f", r.RatioMin, r.RatioMax), ns(int64(r.Clat.Mean)), ns(r.Clat.P50), ns(r.Clat.P99),
 			ns(r.Clat.P999), ns(r.Clat.Max), r.Content, r.Check})
 	}
@@ -239,7 +238,7 @@ func (c *Comparison) log(policy string) *stats.Log {
 	return nil
 }
 
-func ns(n int64) string { return time.Duration(n).Round(100 * time.Nanosecond).String() }
+func ns(n int64) string { return experiment.Nanos(float64(n)) }
 
 // Table shows itself as an HTML table, and as text.
 type Table struct {
@@ -253,23 +252,42 @@ func (t Table) SimpleRender() map[string]interface{} {
 	return map[string]interface{}{"text/html": t.HTML(), "text/plain": t.String()}
 }
 
-// HTML is the table with its caption.
+// HTML is the table with its caption. It scrolls where it is wider than the page; columns of words stand left and columns of numbers right,
+// which Jupyter would all set right.
 func (t Table) HTML() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "<table><caption>%s</caption><thead><tr>", html.EscapeString(t.Caption))
-	for _, h := range t.Head {
-		fmt.Fprintf(&b, "<th>%s</th>", html.EscapeString(h))
+	styles := make([]string, len(t.Head))
+	for i := range t.Head {
+		styles[i] = "text-align:right;vertical-align:top;white-space:nowrap"
+		if t.words(i) {
+			styles[i] = "text-align:left;vertical-align:top"
+		}
 	}
-	b.WriteString("</tr></thead><tbody>")
-	for _, r := range t.Rows {
+	row := func(tag string, cells []string) {
 		b.WriteString("<tr>")
-		for _, c := range r {
-			fmt.Fprintf(&b, "<td>%s</td>", html.EscapeString(c))
+		for i, c := range cells {
+			fmt.Fprintf(&b, `<%s style="%s">%s</%s>`, tag, styles[min(i, len(styles)-1)], html.EscapeString(c), tag)
 		}
 		b.WriteString("</tr>")
 	}
-	b.WriteString("</tbody></table>")
+	fmt.Fprintf(&b, `<div style="overflow-x:auto"><table><caption style="text-align:left">%s</caption><thead>`, html.EscapeString(t.Caption))
+	row("th", t.Head)
+	b.WriteString("</thead><tbody>")
+	for _, r := range t.Rows {
+		row("td", r)
+	}
+	b.WriteString("</tbody></table></div>")
 	return b.String()
+}
+
+// words reports whether a column has words: something that begins with a letter.
+func (t Table) words(column int) bool {
+	for _, r := range t.Rows {
+		if column < len(r) && r[column] != "" && !strings.ContainsRune("0123456789+-.", rune(r[column][0])) {
+			return true
+		}
+	}
+	return len(t.Rows) == 0
 }
 
 // String is the table in columns.

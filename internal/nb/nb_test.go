@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,6 +12,7 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -120,6 +122,11 @@ func TestTables(t *testing.T) {
 	if got := c.WaitTable().Head; len(got) != 3 || got[1] != "i_rwsem" {
 		t.Errorf("wait classes %v, want i_rwsem first", got)
 	}
+	for _, want := range []string{`<th style="text-align:left;vertical-align:top">policy</th>`, `<td style="text-align:right;vertical-align:top;white-space:nowrap">2,000</td>`, `<div style="overflow-x:auto"><table>`} {
+		if h := c.Table().HTML(); !strings.Contains(h, want) {
+			t.Errorf("the table lacks %q:\n%s", want, h)
+		}
+	}
 	if h := (Table{Caption: "a<b", Head: []string{"&"}}).HTML(); strings.Contains(h, "a<b") || !strings.Contains(h, "&amp;") {
 		t.Errorf("HTML not escaped: %s", h)
 	}
@@ -157,7 +164,7 @@ func TestNotebooksUseTheFacade(t *testing.T) {
 		t.Fatalf("notebooks: %v, %v", files, err)
 	}
 	binds, types := Binds(), Types()
-	name := regexp.MustCompile(`\bnb\.([A-Z]\w*)`)
+	name := regexp.MustCompile(`\b(?:nb|lab)\.([A-Z]\w*)`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -185,10 +192,54 @@ func TestNotebooksUseTheFacade(t *testing.T) {
 					t.Errorf("%s: cell %d uses nb.%s, which is not bound", file, i, m[1])
 				}
 			}
+			if src := strings.Join(c.Source, ""); bytes.Contains(text, []byte(`btrlab/lab`)) && strings.Contains(src, "panic(") {
+				t.Errorf("%s: cell %d panics; the functions of btrlab/lab do so with the error", file, i)
+			}
 		}
 		if bytes.Contains(text, []byte(base64.StdEncoding.EncodeToString([]byte("\x89PNG\r\n")))) {
 			t.Errorf("%s: has a stored picture", file)
 		}
+	}
+}
+
+// TestCells: a function of btrlab/lab has no error among its results, and ends its cell with it; a value that is none stays.
+func TestCells(t *testing.T) {
+	cells := Cells()
+	fails := func(f func()) (text string) {
+		defer func() {
+			if err, ok := recover().(error); ok {
+				text = err.Error()
+			}
+		}()
+		f()
+		return ""
+	}
+	explore := cells["Explore"].Interface().(func(name, spec string) *Exploration)
+	if e := explore("truncate-race", "unlocked"); e.Kept() {
+		t.Error("truncate-race keeps its rule under unlocked")
+	}
+	if text := fails(func() { explore("no such", "locked") }); !strings.Contains(text, "no such") {
+		t.Errorf("an unknown scenario ends the cell with %q", text)
+	}
+	for name, f := range cells {
+		if typ := f.Type(); typ.Kind() == reflect.Func && typ.NumOut() > 0 && typ.Out(typ.NumOut()-1) == reflect.TypeFor[error]() {
+			t.Errorf("%s has an error among its results", name)
+		}
+	}
+	if cells["MaxCPUs"].Int() != MaxCPUs || len(cells) != len(Binds()) {
+		t.Errorf("MaxCPUs is %v; %d names of %d", cells["MaxCPUs"], len(cells), len(Binds()))
+	}
+	if f := Draw(sample().Ratios); len(f.PNG) == 0 {
+		t.Error("no picture")
+	}
+	if text := fails(func() { Draw(func() (Figure, error) { return Figure{}, errors.New("no ink") }) }); text != "no ink" {
+		t.Errorf("a picture that cannot be drawn ends the cell with %q", text)
+	}
+	if Expect("fine", true, 1 < 2) != "fine" {
+		t.Error("facts that hold")
+	}
+	if text := fails(func() { Expect("fine", true, false, true, false) }); !strings.HasSuffix(text, "of the facts in this cell, not: 2 and 4") {
+		t.Errorf("facts that do not hold: %q", text)
 	}
 }
 

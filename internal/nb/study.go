@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/experiment"
 	"btrlab/internal/measure/reproduce"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
@@ -152,8 +153,10 @@ func (l Timeline) HTML() string {
 		return "<pre>" + html.EscapeString(err.Error()) + "</pre>"
 	}
 	title := fmt.Sprintf("timeline of %s under %s, schedule '%s'", l.tr.Scenario, l.tr.Policy, l.tr.Schedule)
-	return fmt.Sprintf(`<iframe title="%s" sandbox="allow-scripts" style="width:100%%;height:860px;border:1px solid #777" srcdoc="%s"></iframe>`,
-		html.EscapeString(title), html.EscapeString(b.String()))
+	// As high as the page is in a frame as wide as a notebook: what is above the steps and below them, and the steps. A very long one scrolls.
+	height := min(540+22*l.Steps(), 3000)
+	return fmt.Sprintf(`<iframe title="%s" sandbox="allow-scripts" style="width:100%%;height:%dpx;border:1px solid #777" srcdoc="%s"></iframe>`,
+		html.EscapeString(title), height, html.EscapeString(b.String()))
 }
 
 // SimpleRender is what the notebook kernel asks for.
@@ -242,18 +245,18 @@ func Reproduce(seconds float64) (Table, error) {
 	}
 	t := Table{Caption: fmt.Sprintf("seed 002: published (180 s, 16 GiB) and simulated (%g virtual s, 0.5 GiB)", r.Seconds),
 		Head: []string{"", "published", "simulated", "error"}}
-	line := func(name, format string, pub, sim float64) {
-		t.Rows = append(t.Rows, []string{name, fmt.Sprintf(format, pub), fmt.Sprintf(format, sim), fmt.Sprintf("%+.0f%%", 100*(sim/pub-1))})
+	line := func(name string, show func(float64) string, pub, sim float64) {
+		t.Rows = append(t.Rows, []string{name, show(pub), show(sim), fmt.Sprintf("%+.0f%%", 100*(sim/pub-1))})
 	}
 	for _, row := range r.Rows {
 		name := row.Name + " (" + row.Role + "): "
-		line(name+"iops", "%.0f", row.Published.IOPS, row.Simulated.IOPS)
+		line(name+"iops", experiment.Count, row.Published.IOPS, row.Simulated.IOPS)
 		for i, p := range reproduce.Percentiles {
 			if p == 50 || p == 99 {
-				line(fmt.Sprintf("%sclat p%g, us", name, p), "%.0f", row.Published.Clat[i], row.Simulated.Clat[i])
+				line(fmt.Sprintf("%sclat p%g", name, p), experiment.Nanos, 1000*row.Published.Clat[i], 1000*row.Simulated.Clat[i])
 			}
 		}
 	}
-	line("iops, unlocked by lock", "%.2f", r.Ratio.Published, r.Ratio.Simulated)
+	line("iops, unlocked by lock", func(x float64) string { return fmt.Sprintf("%.2f", x) }, r.Ratio.Published, r.Ratio.Simulated)
 	return t, nil
 }

@@ -109,7 +109,7 @@ func TestReproduce(t *testing.T) {
 		}
 	}
 	r, err := Reproduce(0.01)
-	if err != nil || len(r.Rows) != 7 || r.Rows[0][1] != "68470" {
+	if err != nil || len(r.Rows) != 7 || r.Rows[0][1] != "68,470" {
 		t.Errorf("%v, %v", r.Rows, err)
 	}
 }

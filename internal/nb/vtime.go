@@ -9,6 +9,8 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
+	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/report"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
@@ -83,18 +85,15 @@ func (s *Scaling) Table() Table {
 	for i, r := range res.Rows {
 		row := []string{r.Policy}
 		for _, c := range s.runs {
-			row = append(row, fmt.Sprintf("%.0f (%.2f)", c.res.Rows[i].IOPS, c.res.Rows[i].Ratio))
+			row = append(row, fmt.Sprintf("%s (%.2f)", experiment.Count(c.res.Rows[i].IOPS), c.res.Rows[i].Ratio))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
 }
 
-// Colors and marks of lines; the mark tells them apart in black.
-var (
-	lineColors = []color.Color{color.RGBA{213, 94, 0, 255}, color.RGBA{0, 114, 178, 255}, color.RGBA{0, 158, 115, 255}, color.Black}
-	lineMarks  = []draw.GlyphDrawer{draw.SquareGlyph{}, draw.CircleGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}}
-)
+// verdicts are the colours of a step that breaks the rule and of one that does not.
+var verdicts = [2]color.Color{color.RGBA{0, 114, 178, 255}, color.RGBA{213, 94, 0, 255}}
 
 // Plot draws iops over the number of CPUs, a line for each policy.
 func (s *Scaling) Plot() (Figure, error) {
@@ -102,6 +101,7 @@ func (s *Scaling) Plot() (Figure, error) {
 	p.X.Label.Text = "simulated CPUs"
 	p.Legend.Top, p.Legend.Left = true, true
 	alt := "Thousand writes a second by CPUs:"
+	styles := report.Styles(policies(s.runs[0].res))
 	for i, r := range s.runs[0].res.Rows {
 		var xy plotter.XYs
 		alt += " " + r.Policy
@@ -115,8 +115,8 @@ func (s *Scaling) Plot() (Figure, error) {
 		if err != nil {
 			return Figure{}, err
 		}
-		line.Color, line.Width = lineColors[i%len(lineColors)], vg.Points(1.5)
-		points.Color, points.Shape, points.Radius = line.Color, lineMarks[i%len(lineMarks)], vg.Points(3.5)
+		line.Color, line.Dashes, line.Width = styles[i].Color, styles[i].Dashes, vg.Points(1.5)
+		points.Color, points.Shape, points.Radius = line.Color, styles[i].Shape, vg.Points(3.5)
 		p.Add(line, points)
 		p.Legend.Add(r.Policy, line, points)
 	}
@@ -145,7 +145,7 @@ func (w *Window) Plot() (Figure, error) {
 		if err != nil {
 			return Figure{}, err
 		}
-		points.Color, points.Radius = lineColors[1-y], vg.Points(3.5)
+		points.Color, points.Radius = verdicts[y], vg.Points(3.5)
 		points.Shape = draw.GlyphDrawer(draw.CircleGlyph{})
 		if y == 1 {
 			points.Shape = draw.BoxGlyph{}

@@ -12,4 +12,5 @@ import (
 func init() {
 	delete(imports.Packages["display"].Proxies, "JSONer") // the pinned interpreter refuses it
 	imports.Packages["btrlab/nb"] = imports.Package{Binds: nb.Binds(), Types: nb.Types()}
+	imports.Packages["btrlab/lab"] = imports.Package{Binds: nb.Cells(), Types: nb.Types()} // an error ends the cell
 }
