@@ -189,6 +189,12 @@ func (f *FS) setPolicy(p *policy.Policy) {
 // for studies.
 func (f *FS) SetReclaim(reclaim func(t *sched.Task)) { f.env.Reclaim = reclaim }
 
+// SetWaits lets write carry out the buffered writes of one batch whose source is in memory, if it is not nil: a lab's order of their waits.
+// The caller has no request in flight.
+func (f *FS) SetWaits(write func(t *sched.Task, w iopath.WaitedWrite) error) {
+	f.env.Waits = write
+}
+
 // SetDirtyLimits changes the limits of Options, in bytes.
 func (f *FS) SetDirtyLimits(background, hard int64) { f.cache.BDI.SetLimits(background, hard) }
 

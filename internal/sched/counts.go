@@ -23,6 +23,9 @@ type Counts struct {
 	Tried int64
 	// Again counts the answers to NOWAIT requests that would have slept, by kiocb.Again.
 	Again [32]int64
+	// InodeNs is how long the task had an i_rwsem for writing, and Inodes how often.
+	InodeNs, Inodes int64
+	inodeFrom       int64 // when it got the one that it has
 	// Log is what the task's fsyncs cost in the trees of logs.
 	Log LogCounts
 }
@@ -73,6 +76,7 @@ func (t *Task) CountLog(c LogCounter, n int) {
 // Add adds o.
 func (c *Counts) Add(o *Counts) {
 	c.Tried += o.Tried
+	c.InodeNs, c.Inodes = c.InodeNs+o.InodeNs, c.Inodes+o.Inodes
 	for i := range c.N {
 		c.N[i] += o.N[i]
 	}
@@ -101,6 +105,22 @@ func (t *Task) Count(c Counter) {
 	if t.Counts != nil {
 		t.Counts.N[c]++
 	}
+}
+
+// CountInode notes that the task has an i_rwsem for writing from now on, or no longer. Of two that it has at one time the later is counted.
+func (t *Task) CountInode(has bool) {
+	if t.Counts != nil {
+		t.Counts.inode(t.Now(), has)
+	}
+}
+
+func (c *Counts) inode(now int64, has bool) {
+	if has {
+		c.inodeFrom = now
+		return
+	}
+	c.InodeNs += now - c.inodeFrom
+	c.Inodes++
 }
 
 // CountTried counts a NOWAIT request.

@@ -153,17 +153,32 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 }
 
 // Lock takes i_rwsem for writing.
-func (ip *Inode) Lock(t *sched.Task) { ip.rwsem.LockNested(t, uint64(ip.Ino)) }
+func (ip *Inode) Lock(t *sched.Task) {
+	ip.rwsem.LockNested(t, uint64(ip.Ino))
+	t.CountInode(true)
+}
 
 // LockDir is Lock of a directory, which may be locked while others are: sub is its place among them, ascending.
 // Models inode_lock_nested() with I_MUTEX_PARENT, I_MUTEX_PARENT2 and I_MUTEX_CHILD.
-func (ip *Inode) LockDir(t *sched.Task, sub uint64) { ip.rwsem.LockNested(t, sub) }
+func (ip *Inode) LockDir(t *sched.Task, sub uint64) {
+	ip.rwsem.LockNested(t, sub)
+	t.CountInode(true)
+}
 
 // TryLock takes i_rwsem for writing if it is free.
-func (ip *Inode) TryLock(t *sched.Task) bool { return ip.rwsem.TryLockNested(t, uint64(ip.Ino)) }
+func (ip *Inode) TryLock(t *sched.Task) bool {
+	ok := ip.rwsem.TryLockNested(t, uint64(ip.Ino))
+	if ok {
+		t.CountInode(true)
+	}
+	return ok
+}
 
 // Unlock ends Lock or TryLock.
-func (ip *Inode) Unlock(t *sched.Task) { ip.rwsem.Unlock(t) }
+func (ip *Inode) Unlock(t *sched.Task) {
+	t.CountInode(false)
+	ip.rwsem.Unlock(t)
+}
 
 // RLock takes i_rwsem for reading.
 func (ip *Inode) RLock(t *sched.Task) { ip.rwsem.RLockNested(t, uint64(ip.Ino)) }

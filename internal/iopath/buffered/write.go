@@ -65,6 +65,8 @@ type write struct {
 	isize   uint64 // i_size before the write, under the lock if the plan says so
 	dropped bool   // i_rwsem was let go for the copy loop
 
+	ownWaits bool // a lab has the waits: preparePages leaves writeback alone
+
 	// The batch at hand.
 	n       int                  // bytes to copy
 	rsv     delalloc.Reservation // its space
@@ -103,6 +105,9 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	w.pl = policy.For(policy.Write, f, p)
 	if w.pl.Nowait.Unsupported {
 		return 0, errno.EOPNOTSUPP
+	}
+	if w.takesWaits() {
+		return w.byWaits(t, f)
 	}
 	if w.pl.Prewait {
 		w.prewait(t, f.End)
@@ -461,7 +466,7 @@ func (w *write) preparePages(t *sched.Task) error {
 				continue
 			}
 		}
-		if w.pl.StableWait || raceEnabled {
+		if !w.ownWaits && (w.pl.StableWait || raceEnabled) {
 			p.WaitWriteback(t)
 		}
 		w.pages.add(p)

@@ -44,6 +44,8 @@ type Violation struct {
 	// Task panicked, "0 writer", with the value Panic.
 	Task  string
 	Panic any
+	// At is where that was, when recorded by Replay.
+	At Stack `json:"-"`
 	// Waits are the classes that the tasks in What wait for.
 	Waits []sched.ClassID
 	// Sides are the two accesses of a data race, when recorded by Replay.

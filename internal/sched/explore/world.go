@@ -25,6 +25,7 @@ package explore
 
 import (
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"sync"
 
@@ -273,6 +274,10 @@ func (w *world) protect(f func()) (ok bool) {
 func (w *world) panicked(k *task, r any) {
 	v := Violation{Kind: KindPanic, Task: k.String(), Panic: r}.saying(fmt.Sprint(r))
 	v.Lead = "task " + v.Task
+	if w.tracing {
+		pc := make([]uintptr, 64)
+		v.At = framesOf(pc[:runtime.Callers(3, pc)])
+	}
 	if _, ok := r.(sched.OrderViolation); ok {
 		v.Kind = KindOrder
 		w.fail(v)

@@ -51,17 +51,18 @@ type rules struct {
 // kitPath is the package whose types tasks may share.
 const kitPath = "btrlab/labs/kit"
 
-// policyPath is the package of the steps that lab 4 orders, and setsizeNames what it may use of it: the tables of policies are the grader's.
+// policyPath is the package of the steps that labs 4 and 11 order, and stepNames what they may use of it: the tables of policies are the grader's.
 const policyPath = "btrlab/internal/iopath/policy"
 
-var setsizeNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems"}
+var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems",
+	"WriteStep", "FaultIn", "Reserve", "PreparePages", "LockExtent", "CopyFromUser", "DirtyPages", "ISizeWrite", "SetDelalloc", "DropPages", "BalanceDirty"}
 
 // kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for programs of one's own.
 var kitNames = []string{"Task", "Mutex", "Cond", "Var", "Range", "NowaitExtent", "Flush", "NoFlush", "FlushAll", "ENOSPC", "EDQUOT", "EAGAIN",
-	"EIOCBQUEUED", "Request", "LogItem", "SectorWrite", "Blocks", "Elsewhere", "Unwritten", "Written"}
+	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "SectorWrite", "Blocks", "Elsewhere", "Unwritten", "Written"}
 
 // useOf are the names that a solution may use of the packages that have more.
-var useOf = map[string][]string{policyPath: setsizeNames, kitPath: kitNames}
+var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
 
 // check reads the student's files and returns what the lab does not allow, a line each.
 //

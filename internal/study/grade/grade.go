@@ -109,6 +109,10 @@ var Labs = []*Lab{
 		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
 		want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)",
 		main: "grade.Student{NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: student.New()} }}"},
+	{N: 6, Folder: "06-move-the-waits", Title: "Move the waits out", Minutes: 90, File: "write.go",
+		allowed: []string{kitPath}, entry: "Write",
+		want: "func Write(t *kit.Task, w *kit.WaitedWrite) error",
+		main: "grade.Student{Waits: student.Write}"},
 	{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
 		allowed: []string{kitPath, "errors"}, entry: "Extent",
 		want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error",
@@ -125,6 +129,10 @@ var Labs = []*Lab{
 		allowed: []string{kitPath}, entry: "Write",
 		want: "func Write(t *kit.Task, w *kit.SectorWrite)",
 		main: "grade.Student{Sectors: student.Write}"},
+	{N: 11, Folder: "11-order-a-write", Title: "Order a write", Minutes: 90, File: "order.go",
+		allowed: []string{policyPath}, entry: "Locked",
+		want: "func Locked and func Unlocked, which return []policy.WriteStep, and func Answers() map[string]string",
+		main: "grade.Student{Orders: grade.Orders{Locked: student.Locked, Unlocked: student.Unlocked, Answers: student.Answers}}"},
 }
 
 // Lookup finds a lab by its number.

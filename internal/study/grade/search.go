@@ -38,6 +38,13 @@ func (w *workload) pol(s *Student) *policy.Policy {
 		copy(p.SetsizeSteps[:], s.Steps())
 		p.Name += " with your order"
 	}
+	if w.order != nil {
+		p.WriteSteps = policy.WriteOrder(w.order(s))
+		p.Name += " with your order"
+		if w.question {
+			p.Name = w.policy + ", " + w.asks
+		}
+	}
 	return p
 }
 
@@ -61,7 +68,7 @@ func (w *workload) prog(s *Student) (func(w *explore.World), error) {
 		p := w.program(s)
 		return func(x *explore.World) { dog.again(); p(x) }, nil
 	}
-	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).Program(w.pol(s), false)
+	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).WithWaits(s.waits()).Program(w.pol(s), false)
 	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 
@@ -116,9 +123,16 @@ func (w *workload) replay(s *Student, schedule string, r *Row) error {
 	if tr.Kind == explore.OK {
 		r.Pass, r.Result = true, "this schedule keeps the contract"
 	} else {
+		at := ""
+		if w.order != nil {
+			at = atStep(tr)
+		}
 		tr.Violation = w.words(tr.Violation)
 		tr.Kind = tr.Violation.Kind
 		r.violated(tr.Violation)
+		if at != "" {
+			r.Result += "; the batch is at " + at
+		}
 	}
 	var b strings.Builder
 	if err := timeline.WriteText(&b, tr, timeline.Layout{}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -21,10 +22,12 @@ type workload struct {
 	scenario *scenario.Scenario
 	program  func(s *Student) func(w *explore.World)
 	ratio    func(s *Student) (ok bool, text string, err error)
-	policy   string // of the scenario
-	limit    int    // schedules of each pass; 0 is maxSchedules
-	stuck    string // what it means that a task waits in a Cond for ever; empty is what the explorer says
-	anyWait  bool   // stuck says it of every wait
+	policy   string                              // of the scenario
+	order    func(s *Student) []policy.WriteStep // of a batch; nil is the policy's
+	question bool                                // order is not the student's, who answers by a schedule, or never
+	limit    int                                 // schedules of each pass; 0 is maxSchedules
+	stuck    string                              // what it means that a task waits in a Cond for ever; empty is what the explorer says
+	anyWait  bool                                // stuck says it of every wait
 }
 
 // points are what lab n gives for all its rows: the tasks of labs 0 and 1, the workloads of the others.
@@ -64,6 +67,8 @@ func workloads(n int) []workload {
 		return setsizeWorkloads()
 	case 5:
 		return rangeWorkloads()
+	case 6:
+		return waitWorkloads()
 	case 7:
 		return nowaitWorkloads()
 	case 8:
@@ -74,6 +79,8 @@ func workloads(n int) []workload {
 		return sectorWorkloads()
 	case own.N:
 		return ownWorkloads()
+	case 11:
+		return orderWorkloads()
 	}
 	return nil
 }

@@ -83,7 +83,10 @@ type opened struct {
 func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 	o := &opened{dev: newOverlay(dev)}
 	x := explore.Once(explore.OnceConfig{}, func(t *sched.Task) {
-		opt := s.options(p)
+		// A lab's order is for the tasks: the file is made by the policy's.
+		plain := *p
+		plain.WriteSteps = policy.WriteOrder{}
+		opt := s.options(&plain)
 		limit := opt.DirtyLimit
 		opt.DirtyLimit, opt.DirtyBackground = 0, 0
 		var err error
@@ -105,6 +108,8 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		}
 		s.warm(t, o.fs, o.f)
 		o.fs.Pause(t)
+		o.fs.SetPolicy(t, p)
+		o.fs.SetWaits(s.waits)
 		if limit > 0 {
 			o.fs.SetDirtyLimits(limit/2, limit)
 		}

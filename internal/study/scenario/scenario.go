@@ -238,6 +238,7 @@ type Scenario struct {
 	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
 	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
 	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
+	waits      func(*sched.Task, iopath.WaitedWrite) error // WithWaits
 	logItem    func(*sched.Task, treelog.ItemSteps) error  // WithLogItem
 }
 
@@ -285,6 +286,14 @@ func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) 
 func (s *Scenario) WithEnd(f func(*oracle.History) error) *Scenario {
 	n := *s
 	n.end = f
+	return &n
+}
+
+// WithWaits is the scenario on a file system whose buffered writes of one batch have their waits in an order of another make. No command
+// line replays it.
+func (s *Scenario) WithWaits(write func(t *sched.Task, w iopath.WaitedWrite) error) *Scenario {
+	n := *s
+	n.waits = write
 	return &n
 }
 

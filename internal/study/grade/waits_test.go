@@ -1,0 +1,144 @@
+package grade
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"btrlab/internal/sched/explore"
+	movethewaits "btrlab/labs/06-move-the-waits"
+	"btrlab/labs/kit"
+)
+
+func init() {
+	maps.Copy(rejects, map[string]string{
+		"06/drains-outside-only": `^violated \(oracle\)`,
+		"06/drains-after-copy":   `^violated \(oracle\)`,
+		"06/waits-inside":        `with i_rwsem held for each write, want at most`,
+		"06/throttled-inside":    `with i_rwsem held for each write, want at most`,
+		"06/lock-around-all":     `with i_rwsem held for each write, want at most`,
+		"06/spins":               `^violated \(livelock\)`,
+		"06/waits-with-pages":    `^violated \(lock order\): .*waits for ordered_extent .* while it holds page`,
+		"06/copies-unlocked":     `^violated`,
+		"06/keeps-lock":          `Write has returned with i_rwsem held`,
+		"06/copies-write":        `^write\.go:\d+: copies \*w`,
+	})
+}
+
+// TestWaitStarter: lab 6's starter waits with every lock held: no row gives a point.
+func TestWaitStarter(t *testing.T) {
+	for _, r := range Judge(6, &Student{Waits: movethewaits.Write}, "", "") {
+		if r.Pass || r.Score != 0 || !strings.HasPrefix(r.Name, "hold-") && !r.Violated {
+			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
+		}
+	}
+}
+
+// waiting is lab 6's solution with what is left out of it.
+type waiting struct {
+	noRound  bool // of waits before i_rwsem
+	noStable bool // look, with the pages locked
+	noLook   bool // for ordered extents, with the range locked
+	noDrain  bool // with i_rwsem held
+	early    bool // throttled with i_rwsem held
+	again    bool // everything is let go for an ordered extent
+}
+
+func (x waiting) write(t *kit.Task, w *kit.WaitedWrite) error {
+	start, end := w.Range()
+	round := func() {
+		w.WaitWriteback(t, start, end)
+		w.WaitOrdered(t, start, end)
+		w.Drain(t)
+	}
+	if !x.noRound && w.Inside(t) {
+		round()
+	}
+	if err := w.Reserve(t); err != nil {
+		return err
+	}
+	if err := w.Lock(t); err != nil {
+		return err
+	}
+	for {
+		if !x.noDrain {
+			w.Drain(t)
+		}
+		if err := w.LockPages(t); err != nil {
+			w.Unlock(t)
+			return err
+		}
+		if !x.noStable {
+			w.WaitWriteback(t, start, end)
+		}
+		if w.LockRange(t); x.noLook || !w.Ordered(t) {
+			break
+		}
+		w.UnlockRange(t)
+		w.UnlockPages(t)
+		if !x.again {
+			w.WaitOrdered(t, start, end)
+			continue
+		}
+		w.Unlock(t)
+		round()
+		if err := w.Lock(t); err != nil {
+			return err
+		}
+	}
+	w.Copy(t)
+	w.UnlockPages(t)
+	if x.early {
+		w.Throttle(t)
+	}
+	w.Unlock(t)
+	if !x.early {
+		w.Throttle(t)
+	}
+	return nil
+}
+
+// TestWaitJudged: a write that waits before i_rwsem and looks again has every row. Without a look the row that is about it is violated, by a
+// schedule of which no part can be left out; without the first round, or throttled too early, all is kept and i_rwsem is held for long.
+func TestWaitJudged(t *testing.T) {
+	for name, tt := range map[string]struct {
+		w    waiting
+		kind map[string]explore.Kind // by row
+		slow string                  // rows that fail for their time
+	}{
+		"right":     {},
+		"no stable": {w: waiting{noStable: true}}, // an ordered extent is there for as long as its pages are under writeback
+		"no look":   {w: waiting{noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindPanic, "wait-ordered": explore.KindPanic}},
+		"neither":   {w: waiting{noStable: true, noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace}},
+		"no drain":  {w: waiting{noDrain: true}, kind: map[string]explore.Kind{"wait-direct": explore.KindOracle}},
+		"again":     {w: waiting{again: true}, kind: map[string]explore.Kind{"wait-again": explore.KindLivelock}},
+		"no round":  {w: waiting{noRound: true}, slow: "hold-stable"},
+		"early":     {w: waiting{early: true}, slow: "hold-throttle"},
+	} {
+		if testing.Short() && name != "right" && name != "neither" && name != "again" {
+			continue
+		}
+		s := &Student{Waits: tt.w.write}
+		for _, r := range Judge(6, s, "", "") {
+			want, broken := tt.kind[r.Name]
+			switch {
+			case broken && (r.Kind != want || !r.Violated):
+				t.Errorf("%s, %s: have %v %q want %s", name, r.Name, r.Violated, r.Result, want)
+			case broken && r.Schedule != "":
+				shorter := r.Schedule[:max(0, strings.LastIndexByte(r.Schedule, ','))]
+				if x := Judge(6, s, r.Name, shorter)[0]; !x.Pass {
+					t.Errorf("%s, %s: schedule %q is enough, have %q", name, r.Name, shorter, r.Schedule)
+				}
+			case broken || r.Name == tt.slow:
+				if r.Pass {
+					t.Errorf("%s, %s: passes, %s", name, r.Name, r.Result)
+				}
+			case tt.kind == nil && !r.Pass:
+				t.Errorf("%s, %s: %s", name, r.Name, r.Result)
+			}
+			if testing.Verbose() && !r.Pass {
+				t.Logf("%s, %s: %q %s", name, r.Name, r.Schedule, r.Result)
+			}
+		}
+	}
+}
