@@ -105,7 +105,7 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
 			}
 		}
 		given := f.Changed("answer")
-		if !given {
+		if in, ok := a.in.(*os.File); !given && !(asJSON && ok && isTerminal(in)) { // nobody has seen the question yet
 			if answer, given, err = a.readAnswer(); err != nil {
 				return err
 			}
@@ -249,7 +249,7 @@ func (a *app) ask(title string, q *practice.Question, lay timeline.Layout) error
 // readAnswer reads a line of standard input; false is none.
 func (a *app) readAnswer() (string, bool, error) {
 	if f, ok := a.in.(*os.File); ok && isTerminal(f) {
-		fmt.Fprint(a.out, "your answer: ")
+		fmt.Fprint(a.err, "your answer: ")
 	}
 	line, err := bufio.NewReader(a.stdin()).ReadString('\n')
 	if errors.Is(err, io.EOF) {

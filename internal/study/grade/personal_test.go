@@ -128,3 +128,27 @@ func TestPersonalRow(t *testing.T) {
 		t.Error("a changed answer is not graded again")
 	}
 }
+
+// TestByName: in a class whose folders are named by the ids each student is graded by the question of that name.
+func TestByName(t *testing.T) {
+	r, l, class := root(t), lab(t, 1), t.TempDir()
+	qs, err := l.Personal(r, "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := solve(t, qs[0])
+	for _, name := range []string{"ada", "bob"} {
+		dir := filepath.Join(class, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		put(t, dir, "schedules.txt", "lose-the-truncate = ?\n")
+		put(t, dir, personalFile, "1 = "+answer)
+	}
+	for byName, want := range map[bool][2]float64{true: {personalPoints, 0}, false: {0, 0}} {
+		all, err := GradeAll(t.Context(), r, l, class, byName, nil, func([]Submission) error { return nil })
+		if err != nil || len(all) != 2 || all[0].Score != want[0] || all[1].Score != want[1] {
+			t.Errorf("by name %v: %+v, %v, want %v", byName, all, err, want)
+		}
+	}
+}
