@@ -573,7 +573,7 @@ func WriteExhibit(w io.Writer, x *scenario.Shown, lay Layout) error {
 	b.WriteByte('\n')
 	order("wrong order  ", x.Broken, x.Found.Bound)
 	if x.Found.Replay != "" {
-		fmt.Fprintln(&b, prose.Command("             ", x.Found.Replay, width))
+		fmt.Fprintln(&b, prose.Command("            ", x.Found.Replay, width))
 	}
 	order("right order  ", x.Fixed, x.Proof.Bound)
 	_, err := io.WriteString(w, b.String())

@@ -120,7 +120,7 @@ func TestTextFits(t *testing.T) {
 		must(t, timeline.WriteExhibit(&b, x, timeline.Layout{}))
 		fits(t, x.Title, b.String(), 80)
 	}
-	numbers := regexp.MustCompile(`^ *[>!]?(\d+)(?:-(\d+))? `)
+	numbers := regexp.MustCompile(`^ *[>!]{0,2}(\d+)(?:-(\d+))? `)
 	for _, tr := range traces {
 		for _, lay := range []timeline.Layout{{}, {All: true}, {Width: 132}} {
 			got := text(t, tr, lay)
