@@ -46,6 +46,8 @@ type Options struct {
 	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
 	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the design.
 	Sectors func(t *sched.Task, w iopath.SectorWrite)
+	// Locking carries out buffered writes in the place of the policy's locks; nil is those.
+	Locking func(t *sched.Task, w iopath.LockedWrite)
 	// LogItem puts each file extent of an fsync into a log in the place of the policy's order; nil is that order.
 	LogItem func(t *sched.Task, s treelog.ItemSteps) error
 	// UID and GID own what is created.

@@ -129,6 +129,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
 	f.env.Read, f.env.Writeback, f.env.Store, f.env.Trans, f.env.Now = f.read, f.engine, f.store, f.trans, f.now
 	f.env.Finish, f.env.Device, f.env.Logs, f.env.Sectors = f.finish, f.vols, f.logs, f.opt.Sectors
+	f.env.Locking = f.opt.Locking
 	f.setPolicy(f.opt.Policy)
 	if f.opt.ReadOnly {
 		return

@@ -46,6 +46,8 @@ type Env struct {
 	// Waits, if set, carries out buffered writes of one batch whose source is in memory: a lab's order of their waits. An error is the
 	// write's; what it has reserved and not used goes back.
 	Waits func(t *sched.Task, w WaitedWrite) error
+	// Locking, if set, carries out buffered writes, but for NOWAIT ones and those under range locks: a lab's order of their locks.
+	Locking func(t *sched.Task, w LockedWrite)
 
 	// Requests keeps what package direct needs for a request.
 	Requests Pool
@@ -96,6 +98,20 @@ type WaitedWrite interface {
 	UnlockRange(t *sched.Task)
 	Copy(t *sched.Task)
 	Throttle(t *sched.Task)
+}
+
+// LockedWrite is a buffered write between its locks; what each step does is with its implementation in package buffered.
+type LockedWrite interface {
+	Share(t *sched.Task)
+	Unshare(t *sched.Task)
+	Lock(t *sched.Task)
+	Unlock(t *sched.Task)
+	Place(t *sched.Task) uint64
+	Size(t *sched.Task) uint64
+	Len() uint64
+	Begin(t *sched.Task)
+	End(t *sched.Task)
+	Copy(t *sched.Task)
 }
 
 // Policy is the locking policy in force. A request asks for it once.

@@ -52,3 +52,29 @@ func TestFlagsAreRefused(t *testing.T) {
 		t.Errorf("have %d %q %v want \"\\x00bcd\"", n, got, err)
 	}
 }
+
+// A caller can be told where a write has begun: an append, which looks for the end of the file under its lock, and any other.
+func TestWrote(t *testing.T) {
+	x := fstest.New(t)
+	f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close(x.T)
+	for _, c := range []struct {
+		rq   kiocb.Request
+		n    int
+		want uint64
+	}{
+		{kiocb.Request{Pos: 100}, 4000, 100},
+		{kiocb.Request{Pos: 7, Flags: kiocb.Append}, 9000, 4100},
+		{kiocb.Request{Flags: kiocb.Append}, 1, 13100},
+		{kiocb.Request{Pos: 5, Flags: kiocb.Append}, 0, 77}, // nothing is written, and nothing is told
+	} {
+		at := uint64(77)
+		c.rq.Wrote = &at
+		if n, err := f.WriteIter(x.T, c.rq, iopath.Source{Buf: make([]byte, c.n)}); n != c.n || err != nil || at != c.want {
+			t.Errorf("write of %d bytes: have %d, %v at %d want %d", c.n, n, err, at, c.want)
+		}
+	}
+}

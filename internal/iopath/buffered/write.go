@@ -109,6 +109,11 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if w.takesWaits() {
 		return w.byWaits(t, f)
 	}
+	if env.Locking != nil && !w.nowait && !w.pl.Lock.Range() {
+		err := w.bySteps(t)
+		w.tell(rq)
+		return w.done, err
+	}
 	if w.pl.Prewait {
 		w.prewait(t, f.End)
 	}
@@ -126,7 +131,15 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if w.pl.BalanceOutside && w.done > 0 {
 		_ = w.balanceDirty(t) // an error is for those that do not sleep
 	}
+	w.tell(rq)
 	return w.done, err
+}
+
+// tell says where the write has begun.
+func (w *write) tell(rq kiocb.Request) {
+	if rq.Wrote != nil && w.done > 0 {
+		*rq.Wrote = w.pos - uint64(w.done)
+	}
 }
 
 // refuse is the error for flags that reads and writes through the page cache do not have. EINVAL is what O_DIRECT gets from a file

@@ -59,7 +59,7 @@ var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", 
 
 // kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for programs of one's own.
 var kitNames = []string{"Task", "Mutex", "Cond", "Var", "Range", "NowaitExtent", "Flush", "NoFlush", "FlushAll", "ENOSPC", "EDQUOT", "EAGAIN",
-	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "SectorWrite", "Blocks", "Elsewhere", "Unwritten", "Written"}
+	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "Client", "Summary", "Profile", "Prediction", "LockedWrite", "SectorWrite", "Blocks", "Elsewhere", "Unwritten", "Written"}
 
 // useOf are the names that a solution may use of the packages that have more.
 var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}

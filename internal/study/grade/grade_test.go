@@ -21,6 +21,7 @@ import (
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
+	unlocked "btrlab/labs/03-unlocked"
 	truncaterace "btrlab/labs/04-truncate-race"
 	rangelock "btrlab/labs/05-range-lock"
 	nowaitdirect "btrlab/labs/07-nowait-direct"
@@ -115,88 +116,114 @@ func TestPredict(t *testing.T) {
 
 // rejects is what matches the first row that rejects a mutant, where it matters to the student.
 var rejects = map[string]string{
-	"00/all-never":           `^it can be broken, with 1 preemption: x is 1 at the end, want 2`,
-	"00/breaks-the-lock":     `^this is no schedule of the level: step 4: task 1 cannot run`,
-	"00/one-lost":            `^this schedule breaks nothing: x is 2 or 3 at the end`,
-	"00/twice":               `^line 13: one-lock comes twice`,
-	"01/locked-drains-keeps": `^locked\+SETSIZE_DRAIN_FIRST keeps i_rwsem for the whole write`,
-	"04/no-drain":            `^policy\.DIOWait is missing`,
-	"04/endless":             `^setsize\.go:(9|10): Steps took 2s of processor time`,
-	"05/plain-field":         `^rangelock\.go:16: field held is a plain \[\]kit\.Range`,
-	"05/no-mutex-plain":      `^rangelock\.go:16: field held is a plain \[\]kit\.Range`,
-	"05/no-mutex":            `^violated \(data race\)`,
-	"05/stores-without":      `^violated \(data race\)`,
-	"05/no-init":             `rangelock\.go:33: kit\.Mutex\.Lock before Init`,
-	"05/locks-twice":         `rangelock\.go:45: kit\.Mutex\.Lock by the task that holds it`,
-	"05/unlocks-twice":       `rangelock\.go:50: kit\.Mutex\.Unlock by a task that does not hold the mutex`,
-	"05/spins":               `^rangelock\.go:(28, called in rangelock\.go:)?35: lock-identical took 10s of processor time`,
-	"05/busy-wait":           `^violated \(livelock\): 5000 steps`,
-	"05/one-for-all":         `whoever comes second may not wait for the first`,
-	"07/flushes":             `^violated \(nowait sleep\)`,
-	"07/keeps-reservation":   `^violated \(undo\): 1 reservations are left after resource temporarily unavailable`,
-	"07/enospc-told":         `^violated \(undo\): the caller is told`,
-	"07/all-again":           `^violated \(undo\): the caller is told resource temporarily unavailable, want input/output error`,
-	"07/all-punted":          `^violated \(undo\): the caller is told resource temporarily unavailable, want that it is written`,
-	"07/starts-unlocked":     `kit\.NowaitExtent\.Start without the range`,
-	"07/releases-twice":      `kit\.NowaitExtent\.Release after Start`,
-	"07/told-unwritten":      `Extent has returned nil, and nothing was started`,
-	"07/waits-for-range":     `^violated \(nowait sleep\)`,
-	"07/asks-unlocked":       `kit\.NowaitExtent\.Place without the range`,
-	"07/keeps-range":         `^violated \(undo\): the range is still locked after resource temporarily unavailable`,
-	"07/asks-first":          `^violated \(oracle\)`,
-	"07/asks-twice":          `^0 of 64 answered EAGAIN, want 0; 6\.00 tree searches of each, want at most 3`,
-	"08/forgets":             `Submit has returned, and the request has neither`,
-	"08/sleeps":              `kit\.Request\.Transfer by the submitting task`,
-	"08/short-is-enough":     `^violated \(completion\): request 0 was told 3 bytes, want 8 bytes`,
-	"08/restarts":            `^violated \(completion\): byte 0 of file 0 was written 2 times, want 1`,
-	"08/stalls":              `^violated \(livelock\)`,
-	"08/nowait-punted":       `nobody may sleep for a request with RWF_NOWAIT`,
-	"08/queued-told":         `kit\.Request\.Advance after EIOCBQUEUED`,
-	"08/told-twice":          `kit\.Request\.Done after Punt`,
-	"08/told-unwritten":      `^violated \(completion\): request 0 was told 4 bytes, and byte 0 of them is not in the file`,
-	"08/all-punted":          `times force_async`,
-	"09/sums-held":           `^violated \(lock order\): .*acquires tree_log .* while it holds tree_log`,
-	"09/no-sums":             `^violated \(oracle\): .*csum\.missing`,
-	"09/never-drops":         `^violated \(oracle\): an fsync has committed`,
-	"09/drops-first-only":    `^violated \(oracle\): an fsync has committed`,
-	"09/gives-up":            `^violated \(oracle\): an fsync has committed`,
-	"09/commits-again":       `^violated \(oracle\): an fsync has committed`,
-	"09/drops-and-returns":   `Put has returned nil, and the item is not in the log`,
-	"09/ignores-room":        `kit\.LogItem\.Copy where no empty item is`,
-	"09/tells-nothing":       `Put has returned nil, and the item is not in the log`,
-	"09/keeps-path":          `Put has returned with the path held`,
-	"09/lets-go-first":       `kit\.LogItem\.Release of an empty item`,
-	"09/unprepared":          `kit\.LogItem\.Copy before Prepare`,
-	"09/fills-in-place":      `16\.4 steps with the leaf locked, want at most 8`,
-	"09/prepares-held":       `1887 ns of virtual time, want 1843`,
-	"10/never-alone":         `^violated \(oracle\)`,
-	"10/no-drain":            `^violated \(oracle\)`,
-	"10/marks-unlocked":      `^violated`,
-	"10/waits-for-another":   `^violated \(livelock\)`,
-	"10/no-second-look":      `Submit of a write that ends beyond EOF`,
-	"10/looks-before":        `Wait, and nothing is in flight`,
-	"10/forgets-cache":       `neither Submit nor Cache`,
-	"10/upgrades":            `Alone by a write that has i_rwsem`,
-	"10/no-wait":             `returned before the end of its write`,
-	"10/keeps-lock":          `returned with i_rwsem held`,
-	"10/drains-shared":       `Drain with i_rwsem shared`,
-	"10/always-alone":        `times one at a time`,
-	"10/always-cache":        `times one at a time`,
-	"04/overwrites-presets":  `^setsize\.go:\d+: changes policy\.Presets`,
-	"04/other-names":         `^setsize\.go:\d+: uses policy\.Presets, want only SetsizeStep`,
-	"05/charges-back":        `t\.Charge undefined`,
-	"05/sleeps":              `t\.Sleep undefined`,
-	"05/clears-held":         `t\.HeldLocks undefined`,
-	"05/embeds-task":         `undefined`,
-	"05/asks-interface":      `interface conversion`,
-	"05/makes-task":          `kit\.Mutex\.Lock without a task`,
-	"05/own-explorer":        `uses kit\.Explore, want only Task`,
-	"05/ends-early":          `^violated \(panic\)|rangelock\.go:\d+: done`,
-	"07/zeroes-extent":       `^extent\.go:\d+: copies \*x`,
-	"08/puts-back":           `^ring\.go:\d+: copies \*q`,
-	"08/runs-itself":         `uses kit\.SubmitPath, want only Task`,
-	"10/copies-write":        `^sectors\.go:\d+: copies \*w`,
-	"05/nothing":             `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
+	"00/all-never":            `^it can be broken, with 1 preemption: x is 1 at the end, want 2`,
+	"00/breaks-the-lock":      `^this is no schedule of the level: step 4: task 1 cannot run`,
+	"00/one-lost":             `^this schedule breaks nothing: x is 2 or 3 at the end`,
+	"00/twice":                `^line 13: one-lock comes twice`,
+	"01/locked-drains-keeps":  `^locked\+SETSIZE_DRAIN_FIRST keeps i_rwsem for the whole write`,
+	"02/one-writer":           `^writers with \[4 4\] latencies: Ops is 4, want 8`,
+	"02/percentiles-averaged": `^writers with \[4 4\] latencies: P50`,
+	"02/mean-for-median":      `^writers with \[2\] latencies: P50`,
+	"02/rates-of-latencies":   `^writers with \[1\] latencies: PerSecond`,
+	"02/lower-edges":          `off by 1/103, want 1/128`,
+	"02/coordinated-omission": `^request 100 was due at 4000000 ns, began at`,
+	"02/closed-loop":          `^request \d+ begins \d+ ns after it could`,
+	"02/counts-warm-up":       `^400 latencies of 400 requests`,
+	"02/nobody-waits":         `^10 writers: predicted .* writes a second`,
+	"02/waits-for-itself":     `^6 writers: predicted .* writers that wait`,
+	"02/wait-twice":           `^1 writers: predicted .* writes a second`,
+	"02/stops-early":          `^7 writers, want 8`,
+	"03/up-to-eof":            `^CanUnlock\(4096, 4096, 8192\) is false, want true`,
+	"03/one-too-many":         `^CanUnlock\(4096, 4097, 8192\) is true, want false`,
+	"03/starts-only":          `^CanUnlock\(4096, 4097, 8192\) is true, want false`,
+	"03/wraps":                `^CanUnlock\(18446744073709547520, 8192, 1099511627776\) is true`,
+	"03/uncounted":            `^violated \(oracle\): truncate 2 to 4K has returned`,
+	"03/counts-late":          `^violated \(oracle\): truncate 2 to 4K has returned`,
+	"03/trusts-a-look":        `^violated \(oracle\): truncate 2 to 4K has returned`,
+	"03/keeps-the-answer":     `^violated \(lock order\)`,
+	"03/extends-shared":       `^violated \(lock order\)`,
+	"03/locks-counted":        `^violated \(deadlock\)`,
+	"03/no-recheck":           `^violated \(oracle\): write 1 \[4K, 8K\) has returned, yet at the end bytes`,
+	"03/stale-append":         `^violated \(oracle\): write 1 \[4K, 8K\) has returned, yet at the end bytes`,
+	"03/always-locks":         `^0 of 40 writes inside EOF copied without i_rwsem`,
+	"03/copies-shared":        `^0 of 40 writes inside EOF copied without i_rwsem`,
+	"04/no-drain":             `^policy\.DIOWait is missing`,
+	"04/endless":              `^setsize\.go:(9|10): Steps took 2s of processor time`,
+	"05/plain-field":          `^rangelock\.go:16: field held is a plain \[\]kit\.Range`,
+	"05/no-mutex-plain":       `^rangelock\.go:16: field held is a plain \[\]kit\.Range`,
+	"05/no-mutex":             `^violated \(data race\)`,
+	"05/stores-without":       `^violated \(data race\)`,
+	"05/no-init":              `rangelock\.go:33: kit\.Mutex\.Lock before Init`,
+	"05/locks-twice":          `rangelock\.go:45: kit\.Mutex\.Lock by the task that holds it`,
+	"05/unlocks-twice":        `rangelock\.go:50: kit\.Mutex\.Unlock by a task that does not hold the mutex`,
+	"05/spins":                `^rangelock\.go:(28, called in rangelock\.go:)?35: lock-identical took 10s of processor time`,
+	"05/busy-wait":            `^violated \(livelock\): 5000 steps`,
+	"05/one-for-all":          `whoever comes second may not wait for the first`,
+	"07/flushes":              `^violated \(nowait sleep\)`,
+	"07/keeps-reservation":    `^violated \(undo\): 1 reservations are left after resource temporarily unavailable`,
+	"07/enospc-told":          `^violated \(undo\): the caller is told`,
+	"07/all-again":            `^violated \(undo\): the caller is told resource temporarily unavailable, want input/output error`,
+	"07/all-punted":           `^violated \(undo\): the caller is told resource temporarily unavailable, want that it is written`,
+	"07/starts-unlocked":      `kit\.NowaitExtent\.Start without the range`,
+	"07/releases-twice":       `kit\.NowaitExtent\.Release after Start`,
+	"07/told-unwritten":       `Extent has returned nil, and nothing was started`,
+	"07/waits-for-range":      `^violated \(nowait sleep\)`,
+	"07/asks-unlocked":        `kit\.NowaitExtent\.Place without the range`,
+	"07/keeps-range":          `^violated \(undo\): the range is still locked after resource temporarily unavailable`,
+	"07/asks-first":           `^violated \(oracle\)`,
+	"07/asks-twice":           `^0 of 64 answered EAGAIN, want 0; 6\.00 tree searches of each, want at most 3`,
+	"08/forgets":              `Submit has returned, and the request has neither`,
+	"08/sleeps":               `kit\.Request\.Transfer by the submitting task`,
+	"08/short-is-enough":      `^violated \(completion\): request 0 was told 3 bytes, want 8 bytes`,
+	"08/restarts":             `^violated \(completion\): byte 0 of file 0 was written 2 times, want 1`,
+	"08/stalls":               `^violated \(livelock\)`,
+	"08/nowait-punted":        `nobody may sleep for a request with RWF_NOWAIT`,
+	"08/queued-told":          `kit\.Request\.Advance after EIOCBQUEUED`,
+	"08/told-twice":           `kit\.Request\.Done after Punt`,
+	"08/told-unwritten":       `^violated \(completion\): request 0 was told 4 bytes, and byte 0 of them is not in the file`,
+	"08/all-punted":           `times force_async`,
+	"09/sums-held":            `^violated \(lock order\): .*acquires tree_log .* while it holds tree_log`,
+	"09/no-sums":              `^violated \(oracle\): .*csum\.missing`,
+	"09/never-drops":          `^violated \(oracle\): an fsync has committed`,
+	"09/drops-first-only":     `^violated \(oracle\): an fsync has committed`,
+	"09/gives-up":             `^violated \(oracle\): an fsync has committed`,
+	"09/commits-again":        `^violated \(oracle\): an fsync has committed`,
+	"09/drops-and-returns":    `Put has returned nil, and the item is not in the log`,
+	"09/ignores-room":         `kit\.LogItem\.Copy where no empty item is`,
+	"09/tells-nothing":        `Put has returned nil, and the item is not in the log`,
+	"09/keeps-path":           `Put has returned with the path held`,
+	"09/lets-go-first":        `kit\.LogItem\.Release of an empty item`,
+	"09/unprepared":           `kit\.LogItem\.Copy before Prepare`,
+	"09/fills-in-place":       `16\.4 steps with the leaf locked, want at most 8`,
+	"09/prepares-held":        `1887 ns of virtual time, want 1843`,
+	"10/never-alone":          `^violated \(oracle\)`,
+	"10/no-drain":             `^violated \(oracle\)`,
+	"10/marks-unlocked":       `^violated`,
+	"10/waits-for-another":    `^violated \(livelock\)`,
+	"10/no-second-look":       `Submit of a write that ends beyond EOF`,
+	"10/looks-before":         `Wait, and nothing is in flight`,
+	"10/forgets-cache":        `neither Submit nor Cache`,
+	"10/upgrades":             `Alone by a write that has i_rwsem`,
+	"10/no-wait":              `returned before the end of its write`,
+	"10/keeps-lock":           `returned with i_rwsem held`,
+	"10/drains-shared":        `Drain with i_rwsem shared`,
+	"10/always-alone":         `times one at a time`,
+	"10/always-cache":         `times one at a time`,
+	"04/overwrites-presets":   `^setsize\.go:\d+: changes policy\.Presets`,
+	"04/other-names":          `^setsize\.go:\d+: uses policy\.Presets, want only SetsizeStep`,
+	"05/charges-back":         `t\.Charge undefined`,
+	"05/sleeps":               `t\.Sleep undefined`,
+	"05/clears-held":          `t\.HeldLocks undefined`,
+	"05/embeds-task":          `undefined`,
+	"05/asks-interface":       `interface conversion`,
+	"05/makes-task":           `kit\.Mutex\.Lock without a task`,
+	"05/own-explorer":         `uses kit\.Explore, want only Task`,
+	"05/ends-early":           `^violated \(panic\)|rangelock\.go:\d+: done`,
+	"07/zeroes-extent":        `^extent\.go:\d+: copies \*x`,
+	"08/puts-back":            `^ring\.go:\d+: copies \*q`,
+	"08/runs-itself":          `uses kit\.SubmitPath, want only Task`,
+	"10/copies-write":         `^sectors\.go:\d+: copies \*w`,
+	"05/nothing":              `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
 }
 
 // TestSolutionsAndMutants: every solution gets full marks and every planted mistake is rejected. Labs with Go code build a program
@@ -832,6 +859,58 @@ func TestGradescope(t *testing.T) {
 	if got.Score != 40 || len(got.Tests) != 2 || got.Tests[0].Status != "passed" || got.Tests[1].Status != "failed" || got.Tests[1].Max_score != 60 ||
 		!strings.Contains(got.Tests[1].Output, "--replay c=4:1") || rep.Pass {
 		t.Errorf("%+v\n%s", got, b.String())
+	}
+}
+
+// TestLockingStarter: lab 3's starter is wrong in every row, so that it has no points.
+func TestLockingStarter(t *testing.T) {
+	for _, r := range Judge(3, &Student{Locking: Locking{CanUnlock: unlocked.CanUnlock, Write: unlocked.Write}}, "", "") {
+		if r.Pass || r.Score != 0 {
+			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
+		}
+		t.Logf("%s: %s", r.Name, r.Result)
+	}
+}
+
+// TestLockingJudged: what the rows of lab 3 ask apart from each other: a right order that keeps the lock has no row of speed, and CanUnlock is judged
+// whatever Write does.
+func TestLockingJudged(t *testing.T) {
+	inside := func(pos, n, isize uint64) bool { return n <= isize && pos <= isize-n }
+	locked := func(t *kit.Task, w *kit.LockedWrite) { w.Lock(t); w.Place(t); w.Copy(t); w.Unlock(t) }
+	right := func(t *kit.Task, w *kit.LockedWrite) {
+		w.Lock(t)
+		if !inside(w.Place(t), w.Len(), w.Size(t)) {
+			w.Copy(t)
+			w.Unlock(t)
+			return
+		}
+		w.Begin(t)
+		w.Unlock(t)
+		w.Copy(t)
+		w.End(t)
+	}
+	for _, tt := range []struct {
+		name string
+		s    Locking
+		want string // the rows that fail
+	}{
+		{"right", Locking{inside, right}, ""},
+		{"locked", Locking{inside, locked}, " fast-path virtual-time"},
+		{"undecided", Locking{func(pos, n, isize uint64) bool { return false }, right}, " decide"},
+		{"starter, decided", Locking{inside, unlocked.Write}, " inside-truncate one-byte-beyond appends gap append-truncate fast-path virtual-time"},
+	} {
+		failed := ""
+		for _, r := range Judge(3, &Student{Locking: tt.s}, "", "") {
+			if !r.Pass {
+				failed += " " + r.Name
+			}
+			if (r.Score == r.Max) != r.Pass {
+				t.Errorf("%s, %s: %g of %g, pass %v", tt.name, r.Name, r.Score, r.Max, r.Pass)
+			}
+		}
+		if failed != tt.want {
+			t.Errorf("%s: have%s want%s", tt.name, failed, tt.want)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
-	"btrlab/internal/data/inode"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
@@ -26,15 +25,15 @@ const (
 // disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem.
 func disjointRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minRatio,
-		func() (int64, error) { return disjoint("locked", nil) },
-		func() (int64, error) { return disjoint("range-lock", s.NewRangeLock) })
+		func() (int64, error) { return disjoint("locked", fs.Options{}) },
+		func() (int64, error) { return disjoint("range-lock", fs.Options{NewRangeLocker: s.NewRangeLock}) })
 }
 
-// disjoint is the virtual time that the writers take, in nanoseconds.
-func disjoint(pol string, rangeLocks func() inode.RangeLocker) (took int64, err error) {
+// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in nanoseconds. opt has a lab's code.
+func disjoint(pol string, opt fs.Options) (took int64, err error) {
 	const size = ratioTasks * ratioWrites * ratioBytes
-	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow,
-		opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: 2 * size, DirtyBackground: 2 * size, NewRangeLocker: rangeLocks}}
+	opt.Policy, opt.DirtyLimit, opt.DirtyBackground = policy.MustParse(pol), 2*size, 2*size
+	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: opt}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		if err := f.Fallocate(t, 0, 0, size); err != nil {
 			return err

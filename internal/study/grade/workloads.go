@@ -63,6 +63,10 @@ func all(n int64) []oracle.Range { return []oracle.Range{{Lo: 0, Hi: n}} }
 // workloads are the rows of a lab, in the order of the report.
 func workloads(n int) []workload {
 	switch n {
+	case 2:
+		return baselineWorkloads()
+	case 3:
+		return lockingWorkloads()
 	case 4:
 		return setsizeWorkloads()
 	case 5:

@@ -295,8 +295,9 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		p := make([]byte, o.N)
 		oracle.Paint(p, id)
 		t.Dirty = sched.DirtyState{Pause: minBatch} // small batches
-		n, err = r.write(t, o, p)
-		h.Hi = o.Off + int64(n)
+		if n, err = r.write(t, o, p, &h); h.Kind == oracle.Write {
+			h.Hi = o.Off + int64(n)
+		}
 		enter = n > 0
 		h.Batches = r.batches(o, h.Hi)
 		if o.DSync && err == nil {
@@ -373,9 +374,16 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 	r.note(Returns, h.ID, "")
 }
 
-// write asks for a write, and sleeps until it has ended.
-func (r *run) write(t *sched.Task, o Op, p []byte) (int, error) {
+// write asks for a write, and sleeps until it has ended. A buffered append enters into h the place that it has found.
+func (r *run) write(t *sched.Task, o Op, p []byte, h *oracle.Op) (int, error) {
 	rq, f := o.request(), r.of(o).f
+	if o.Append && !o.Direct {
+		var at uint64
+		rq.Wrote = &at
+		n, err := f.WriteIter(t, rq, r.source(o, p))
+		h.Kind, h.Lo, h.Hi = oracle.Append, int64(at), int64(at)+int64(n)
+		return n, err
+	}
 	if !o.Queued {
 		return f.WriteIter(t, rq, r.source(o, p))
 	}

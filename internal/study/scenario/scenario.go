@@ -240,6 +240,7 @@ type Scenario struct {
 	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
 	waits      func(*sched.Task, iopath.WaitedWrite) error // WithWaits
 	logItem    func(*sched.Task, treelog.ItemSteps) error  // WithLogItem
+	locking    func(t *sched.Task, w iopath.LockedWrite)   // WithLocking
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -294,6 +295,13 @@ func (s *Scenario) WithEnd(f func(*oracle.History) error) *Scenario {
 func (s *Scenario) WithWaits(write func(t *sched.Task, w iopath.WaitedWrite) error) *Scenario {
 	n := *s
 	n.waits = write
+	return &n
+}
+
+// WithLocking is the scenario on a file system whose buffered writes take their locks in an order of another make. No command line replays it.
+func (s *Scenario) WithLocking(write func(t *sched.Task, w iopath.LockedWrite)) *Scenario {
+	n := *s
+	n.locking = write
 	return &n
 }
 

@@ -1,0 +1,159 @@
+package grade
+
+import (
+	"fmt"
+	"math"
+
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/sched"
+	"btrlab/internal/study/scenario"
+	"btrlab/labs/kit"
+)
+
+// Locking is what a student writes for lab 3.
+type Locking struct {
+	CanUnlock func(pos, n, isize uint64) bool
+	Write     func(t *kit.Task, w *kit.LockedWrite)
+}
+
+// locking is the student's order as the file system takes it; nil is none.
+func (s *Student) locking() func(t *sched.Task, w iopath.LockedWrite) {
+	if s.Locking.Write == nil {
+		return nil
+	}
+	return func(t *sched.Task, w iopath.LockedWrite) { kit.RunLocked(s.Locking.Write, t, w) }
+}
+
+// drained is the policy of lab 3: its truncate waits for the writes in flight before it changes i_size.
+const drained = "unlocked-drain"
+
+// lockingWorkloads are lab 3's: the decision alone, a write beside what changes the size of the file, then how many writes go without
+// i_rwsem and what that is worth.
+func lockingWorkloads() []workload {
+	classes := []string{"i_rwsem", "dio_wait", "page"}
+	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
+	app := func(n int64) scenario.Op { return scenario.Op{Kind: scenario.OpWrite, N: n, Append: true} }
+	w := func(name, asks string, points float64, size int64, tasks ...scenario.Task) workload {
+		return workload{name: name, asks: asks, points: points, policy: drained, limit: 4_000,
+			scenario: &scenario.Scenario{Name: name, About: asks, File: scenario.File{Size: size, Cached: all(size)}, Tasks: tasks, Switch: classes, Rule: calls, Deep: true}}
+	}
+	return []workload{
+		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: decide},
+		w("inside-truncate", "a write inside EOF, and a truncate below it: the truncate is not lost", 15, 16*kib,
+			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib))),
+		w("one-byte-beyond", "a write that ends a byte beyond EOF, and one that makes the file longer: the longer one counts", 10, 8*kib-1,
+			task("writer", scenario.Write(4*kib, 4*kib)), task("extend", scenario.Write(8*kib, 4*kib))),
+		w("appends", "two appends: both are in the file", 10, 4*kib,
+			task("append A", app(4*kib)), task("append B", app(4*kib))),
+		w("gap", "a write beyond EOF, and one that makes the file longer: no zeros over its bytes", 5, 2*kib,
+			task("extend", scenario.Write(2*kib, 1*kib)), task("beyond", scenario.Write(6*kib, 2*kib))),
+		w("append-truncate", "an append, and a truncate: the append is at the end that it finds", 10, 12*kib,
+			task("append", app(2*kib)), task("truncate", scenario.Truncate(4*kib))),
+		{name: "fast-path", points: 20, ratio: fastPath, asks: "writes inside EOF copy without i_rwsem, all of them and no others"},
+		{name: "virtual-time", points: 20, ratio: lockingRatio,
+			asks: fmt.Sprintf("%d writers inside EOF on %d CPUs: at least %v times policy locked", ratioTasks, ratioTasks, minUnlocked)},
+	}
+}
+
+// decisions are the cases of the row decide.
+var decisions = []struct {
+	pos, n, isize uint64
+	want          bool
+}{
+	{0, 4096, 8192, true},
+	{4096, 4096, 8192, true}, // ends at EOF: i_size stays
+	{4096, 4097, 8192, false},
+	{4096, 4096, 8191, false},
+	{0, 1, 0, false},
+	{8191, 1, 8192, true},
+	{8192, 1, 8192, false},
+	{12288, 4096, 8192, false},
+	{0, 8192, 8192, true},
+	{0, 8193, 8192, false},
+	{math.MaxUint64 - 4095, 8192, 1 << 40, false}, // pos+n is 4096
+	{4096, math.MaxUint64 - 4095, 1 << 40, false}, // pos+n is 0
+	{1<<40 - 4096, 4096, 1 << 40, true},
+}
+
+func decide(s *Student) (bool, string, error) {
+	for _, d := range decisions {
+		if have := s.Locking.CanUnlock(d.pos, d.n, d.isize); have != d.want {
+			return false, fmt.Sprintf("CanUnlock(%d, %d, %d) is %v, want %v", d.pos, d.n, d.isize, have, d.want), nil
+		}
+	}
+	return true, fmt.Sprintf("%d cases", len(decisions)), nil
+}
+
+// fastPath counts, of writes inside EOF and of others, which copy without i_rwsem. One task makes them, so that it knows the end of the file.
+func fastPath(s *Student) (ok bool, text string, err error) {
+	var total, unlocked [2]int // of those beyond EOF, and of those inside
+	kind := 0
+	look := func(t *sched.Task, w iopath.LockedWrite) {
+		x := &held{LockedWrite: w}
+		kit.RunLocked(s.Locking.Write, t, x)
+		total[kind]++
+		if !x.copied {
+			unlocked[kind]++
+		}
+	}
+	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(drained), Locking: look}}
+	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
+		size := uint64(0)
+		for i := range uint64(fastWrites) {
+			rq, n := kiocb.Request{}, 1+i*977%9000
+			switch at := i * 7919; i % 8 {
+			case 0: // beyond EOF
+				rq.Pos = size + at%5000
+			case 1: // across it, or from it on
+				rq.Pos = size - min(size, at%n)
+			case 2:
+				rq.Pos, rq.Flags = size, kiocb.Append
+			case 3: // up to it
+				n = min(n, size)
+				rq.Pos = size - n
+			default:
+				n = min(n, size)
+				rq.Pos = at % (size - n + 1)
+			}
+			if kind = 0; rq.Pos+n <= size {
+				kind = 1
+			}
+			if _, err := f.WriteIter(t, rq, iopath.Source{Buf: make([]byte, n)}); err != nil {
+				return err
+			}
+			size = max(size, rq.Pos+n)
+		}
+		return nil
+	})
+	return unlocked[1] == total[1] && unlocked[0] == 0,
+		fmt.Sprintf("%d of %d writes inside EOF copied without i_rwsem, want all; %d of %d others, want none", unlocked[1], total[1], unlocked[0], total[0]), err
+}
+
+const fastWrites = 64
+
+// held is a write that notes whether it has i_rwsem when its bytes are copied.
+type held struct {
+	iopath.LockedWrite
+	now, copied bool
+}
+
+func (h *held) Share(t *sched.Task)   { h.LockedWrite.Share(t); h.now = true }
+func (h *held) Lock(t *sched.Task)    { h.LockedWrite.Lock(t); h.now = true }
+func (h *held) Unshare(t *sched.Task) { h.LockedWrite.Unshare(t); h.now = false }
+func (h *held) Unlock(t *sched.Task)  { h.LockedWrite.Unlock(t); h.now = false }
+func (h *held) Copy(t *sched.Task)    { h.copied = h.now; h.LockedWrite.Copy(t) }
+
+// minUnlocked is what the row virtual-time asks for.
+const minUnlocked = 3
+
+// lockingRatio measures how much faster writers inside EOF are with the student's order than under i_rwsem.
+func lockingRatio(s *Student) (bool, string, error) {
+	return speedup("locked", minUnlocked,
+		func() (int64, error) { return disjoint("locked", fs.Options{}) },
+		func() (int64, error) { return disjoint(drained, fs.Options{Locking: s.locking()}) })
+}
+
+var _ kit.LockedSide = (iopath.LockedWrite)(nil)

@@ -1,0 +1,129 @@
+package kit
+
+import "btrlab/internal/sched"
+
+// LockedSide is the write path's side of a LockedWrite.
+type LockedSide interface {
+	Share(t *sched.Task)
+	Unshare(t *sched.Task)
+	Lock(t *sched.Task)
+	Unlock(t *sched.Task)
+	Place(t *sched.Task) uint64
+	Size(t *sched.Task) uint64
+	Len() uint64
+	Begin(t *sched.Task)
+	End(t *sched.Task)
+	Copy(t *sched.Task)
+}
+
+// LockedWrite is a buffered write between its locks.
+//
+// Model: the steps of btrfs_file_write_iter() with the patch of seed 002, and i_rwsem shared as ext4_dio_write_checks() takes it.
+// Difference: a use that no order can have is a panic.
+type LockedWrite struct {
+	side           LockedSide
+	shared, locked bool // how i_rwsem is held
+	placed         bool
+	counted        bool
+	copied         bool
+}
+
+func (w *LockedWrite) use(t *Task, call string) {
+	if t == nil || t.t == nil {
+		panic("kit.LockedWrite." + call + " without a task: hand on the t that Write was called with")
+	}
+}
+
+func (w *LockedWrite) take(t *Task, call string) {
+	if w.use(t, call); w.shared || w.locked {
+		panic("kit.LockedWrite." + call + " by a write that has i_rwsem: it would wait for itself")
+	}
+}
+
+// Share takes i_rwsem shared: others may have it shared as well.
+func (w *LockedWrite) Share(t *Task) {
+	w.take(t, "Share")
+	w.side.Share(t.t)
+	w.shared = true
+}
+
+// Lock takes i_rwsem exclusive.
+func (w *LockedWrite) Lock(t *Task) {
+	w.take(t, "Lock")
+	w.side.Lock(t.t)
+	w.locked = true
+}
+
+// Unlock lets i_rwsem go, however it is held.
+func (w *LockedWrite) Unlock(t *Task) {
+	switch w.use(t, "Unlock"); {
+	case w.locked:
+		w.side.Unlock(t.t)
+	case w.shared:
+		w.side.Unshare(t.t)
+	default:
+		panic("kit.LockedWrite.Unlock by a write that has not got i_rwsem")
+	}
+	w.shared, w.locked = false, false
+}
+
+// Place says at which byte the write begins: for an append at the end of the file as it is now. Copy writes at the place that was
+// said last, and zeroes what lies between the end of the file as it was then and the write.
+func (w *LockedWrite) Place(t *Task) uint64 {
+	w.use(t, "Place")
+	w.placed = true
+	return w.side.Place(t.t)
+}
+
+// Len is the number of bytes of the write.
+func (w *LockedWrite) Len() uint64 { return w.side.Len() }
+
+// Size is i_size, the end of the file in bytes. It may be asked without i_rwsem.
+func (w *LockedWrite) Size(t *Task) uint64 {
+	w.use(t, "Size")
+	return w.side.Size(t.t)
+}
+
+// Begin counts the write among those in flight, i_dio_count. A truncate takes i_rwsem, and then waits until nobody is counted.
+func (w *LockedWrite) Begin(t *Task) {
+	if w.use(t, "Begin"); w.counted {
+		panic("kit.LockedWrite.Begin twice: a truncate would wait for ever")
+	}
+	w.side.Begin(t.t)
+	w.counted = true
+}
+
+// End ends Begin.
+func (w *LockedWrite) End(t *Task) {
+	if w.use(t, "End"); !w.counted {
+		panic("kit.LockedWrite.End without Begin")
+	}
+	w.counted = false
+	w.side.End(t.t)
+}
+
+// Copy writes all bytes, in batches, and i_size where the write ends beyond it.
+func (w *LockedWrite) Copy(t *Task) {
+	switch w.use(t, "Copy"); {
+	case !w.placed:
+		panic("kit.LockedWrite.Copy before Place: nobody has said where")
+	case w.copied:
+		panic("kit.LockedWrite.Copy twice: the bytes are written already")
+	}
+	w.copied = true
+	w.side.Copy(t.t)
+}
+
+// RunLocked calls write and sees to it that nothing is left undone.
+func RunLocked(write func(t *Task, w *LockedWrite), t *sched.Task, side LockedSide) {
+	w := &LockedWrite{side: side}
+	write(On(t), w)
+	switch {
+	case w.shared || w.locked:
+		panic("Write has returned with i_rwsem held: all others of the file wait for ever")
+	case w.counted:
+		panic("Write has returned, and is still counted among those in flight: a truncate waits for ever")
+	case !w.copied:
+		panic("Write has returned, and the bytes went nowhere: no Copy")
+	}
+}
