@@ -108,7 +108,7 @@ func TestWaitJudged(t *testing.T) {
 	}{
 		"right":     {},
 		"no stable": {w: waiting{noStable: true}}, // an ordered extent is there for as long as its pages are under writeback
-		"no look":   {w: waiting{noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindPanic, "wait-ordered": explore.KindPanic}},
+		"no look":   {w: waiting{noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace, "wait-ordered": explore.KindRace}},
 		"neither":   {w: waiting{noStable: true, noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace}},
 		"no drain":  {w: waiting{noDrain: true}, kind: map[string]explore.Kind{"wait-direct": explore.KindOracle}},
 		"again":     {w: waiting{again: true}, kind: map[string]explore.Kind{"wait-again": explore.KindLivelock}},
