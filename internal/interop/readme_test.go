@@ -5,16 +5,18 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"btrlab/internal/cli"
+	"btrlab/internal/measure/reproduce"
 )
 
 // README shows what `reproduce` prints. It is the same on every machine, so README is wrong as soon as a constant of virtual time, of the
 // device or of the write path moves one figure. The run on a small file is held by every `go test`, the other one by make bench.
 
-var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|iops) +simulated`)
+var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|iops) +simulated|choice +from`)
 
 var reproduced = regexp.MustCompile("`(reproduce 00[0-9] [^`\n]*)`")
 
@@ -78,7 +80,29 @@ func TestReadmeReproduce(t *testing.T) {
 	}
 }
 
-// TestNumbersReproduce holds all of them: a minute.
+// TestReadmeSensitivity: README shows lines of the table of choices, and each is of a choice that there still is, in the table's order. A choice that
+// the command has and that is not in README moves neither row by much, README says.
+func TestReadmeSensitivity(t *testing.T) {
+	var lines []string
+	for command, l := range readmeRuns(t) {
+		if strings.Contains(command, " --sensitivity") {
+			lines = l
+		}
+	}
+	if len(lines) < 10 {
+		t.Fatalf("README has %d lines of reproduce 002 --sensitivity, want at least 10", len(lines))
+	}
+	at := -1
+	for _, line := range lines[1:] {
+		i := slices.IndexFunc(reproduce.Choices(), func(name string) bool { return strings.HasPrefix(line, name+"  ") })
+		if i < at || i < 0 {
+			t.Errorf("README: %q is of no choice, or out of order; the choices are %q", line, reproduce.Choices())
+		}
+		at = i
+	}
+}
+
+// TestNumbersReproduce holds all of them, the table of choices too: a quarter of an hour of processor time.
 func TestNumbersReproduce(t *testing.T) {
 	measurement(t)
 	runs := readmeRuns(t)
