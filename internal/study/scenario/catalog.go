@@ -699,7 +699,7 @@ var catalog = []*Scenario{
 		File:   File{Size: 4 * k},
 		Second: 4 * k,
 		Tasks:  []Task{{"fsync", []Op{Write(0, 4*k), Fsync()}}, {"rename", []Op{Second(Write(0, 4*k)), Rename("/second", "/file"), Second(Fsync())}}},
-		Switch: []string{"i_rwsem", "log_pin", "log_mutex", "tree_fs"}, Rule: calls, Deep: true, Preemptions: 1, Policies: logPolicies(),
+		Switch: []string{"i_rwsem", "log_pin", "log_mutex"}, Rule: calls, Deep: true, Preemptions: 1, Policies: logPolicies(),
 	},
 	{
 		Name:   "log-pin",
