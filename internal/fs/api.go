@@ -42,6 +42,8 @@ type Options struct {
 	Now func() time.Time
 	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil is an extent tree.
 	NewRangeLocker func() inode.RangeLocker
+	// NewFilePolicy makes the policy of each inode, in the place of Policy for what iopath.FilePolicy has; nil is none.
+	NewFilePolicy func() iopath.FilePolicy
 	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is package direct itself.
 	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
 	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the design.

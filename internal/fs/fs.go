@@ -101,6 +101,9 @@ func (f *FS) wire(t *sched.Task) {
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
 	f.data.NewRangeLocker = f.opt.NewRangeLocker
+	if own := f.opt.NewFilePolicy; own != nil {
+		f.data.NewOwn = func() any { return own() }
+	}
 	f.env.NowaitExtent = f.opt.NowaitExtent
 	f.data.Quota = f.trans.Quota
 	limit := f.opt.CacheInodes

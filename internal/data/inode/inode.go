@@ -58,6 +58,9 @@ type FS struct {
 	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes. It is the door through which a
 	// lab puts another lock into the write path.
 	NewRangeLocker func() RangeLocker
+	// NewOwn, if set before the first inode is made, makes Inode.Own of each. It is the door through which a lab puts a policy of its own
+	// into the write path.
+	NewOwn func() any
 	// Logging says that fsync writes a log, so that an inode remembers which file extents have changed.
 	Logging atomic.Bool
 
@@ -90,6 +93,8 @@ type Inode struct {
 	DIO lock.Counter
 	// Range locks byte ranges of whole writes, for the policy range-lock.
 	Range RangeLock
+	// Own is a policy for this file alone, nil for none: package iopath knows its type.
+	Own any
 
 	IOTree  extentio.Tree
 	Pages   pagecache.Mapping
@@ -139,6 +144,9 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	}
 	ip.DIO.Init(DIOClass)
 	ip.Range.init(f)
+	if f.NewOwn != nil {
+		ip.Own = f.NewOwn()
+	}
 	ip.mu.Init(muClass)
 	ip.log.mu.Init(classLog)
 	ip.IOTree.Init(hooks{ip})

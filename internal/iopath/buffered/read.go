@@ -23,6 +23,14 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	pos, nowait := rq.Pos, rq.Flags&kiocb.Nowait != 0
 	t.Spend(cost.Syscall, 1)
 	t.Spend(cost.Cold, 1)
+	if own := iopath.Own(ip); own != nil && !nowait {
+		return readBy(t, env, ip, pos, p, ra, own)
+	}
+	return read(t, env, ip, pos, nowait, p, ra)
+}
+
+// read is Read without its locks, of which a policy for the file may have some.
+func read(t *sched.Task, env *iopath.Env, ip *inode.Inode, pos uint64, nowait bool, p []byte, ra *fileread.State) (int, error) {
 	done := 0
 	for done < len(p) {
 		size := ip.Size(t)

@@ -64,6 +64,7 @@ type write struct {
 	cap     int    // pages of a batch; 1 after a short copy
 	isize   uint64 // i_size before the write, under the lock if the plan says so
 	dropped bool   // i_rwsem was let go for the copy loop
+	bare    bool   // the file's capabilities are gone
 
 	ownWaits bool // a lab has the waits: preparePages leaves writeback alone
 
@@ -111,6 +112,11 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	}
 	if env.Locking != nil && !w.nowait && !w.pl.Lock.Range() {
 		err := w.bySteps(t)
+		w.tell(rq)
+		return w.done, err
+	}
+	if own := iopath.Own(ip); own != nil && !w.nowait {
+		err := w.by(t, own)
 		w.tell(rq)
 		return w.done, err
 	}
@@ -254,8 +260,10 @@ func (w *write) checkWrite(t *sched.Task) error {
 	if w.pl.Nowait.MustCOW {
 		return kiocb.AgainMustCOW
 	}
-	if err := w.env.RemovePrivs(t, w.ip, w.pl.Nowait.TryPrivs); err != nil {
-		return err
+	if !w.bare {
+		if err := w.env.RemovePrivs(t, w.ip, w.pl.Nowait.TryPrivs); err != nil {
+			return err
+		}
 	}
 	w.ip.Touch(t, w.env.Now())
 	if w.pos > w.isize {

@@ -58,13 +58,12 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	if off > format.MaxFileSize || n > format.MaxFileSize-off {
 		return errno.EFBIG
 	}
+	if own := iopath.Own(ip); own != nil {
+		return by(t, env, ip, mode, off, off+n, own)
+	}
 	ip.Lock(t)
 	defer ip.Unlock(t)
-	op := policy.Fallocate
-	if mode&(PunchHole|ZeroRange) != 0 {
-		op = policy.PunchHole
-	}
-	plan := policy.For(op, policy.Facts{Start: off, End: off + n, ISize: ip.Size(t)}, env.Policy())
+	plan := planOf(t, env, ip, mode, off, off+n)
 	if plan.Lock.Range() {
 		from := format.AlignDown(plan.RangeFrom, block)
 		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
@@ -76,6 +75,19 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	if err := env.RemovePrivs(t, ip, false); err != nil {
 		return err
 	}
+	return change(t, env, ip, mode, off, n, plan)
+}
+
+func planOf(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, end uint64) policy.Plan {
+	op := policy.Fallocate
+	if mode&(PunchHole|ZeroRange) != 0 {
+		op = policy.PunchHole
+	}
+	return policy.For(op, policy.Facts{Start: off, End: end, ISize: ip.Size(t)}, env.Policy())
+}
+
+// change is Fallocate without its locks.
+func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64, plan policy.Plan) error {
 	if inside := format.AlignDown(off, block) == format.AlignDown(off+n, block); !env.Policy().Wrong.Log.PunchUnmarked || !inside || mode&PunchHole == 0 {
 		ip.Touch(t, env.Now())
 	}

@@ -44,6 +44,9 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	} else if p.Wrong.Log.PunchUnmarked && durable(t, env, ip) {
 		return startOrderedOps(t, env, ip)
 	}
+	if own := iopath.Own(ip); own != nil && !held {
+		return syncBy(t, env, ip, seen, own)
+	}
 	var h *transaction.Handle
 	var ticket treelog.Ticket
 	err := startOrderedOps(t, env, ip)

@@ -51,6 +51,9 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 	if newSize > format.MaxFileSize {
 		return errno.EFBIG
 	}
+	if own := iopath.Own(ip); own != nil {
+		return truncateBy(t, env, ip, newSize, own)
+	}
 	ip.Lock(t)
 	defer ip.Unlock(t)
 	plan := policy.For(policy.SetSize, policy.Facts{ISize: ip.Size(t), NewSize: newSize}, env.Policy())

@@ -1,0 +1,34 @@
+package fallocate
+
+import (
+	"btrlab/internal/data/inode"
+	"btrlab/internal/iopath"
+	"btrlab/internal/sched"
+)
+
+// ownChange is a fallocate between the steps of a policy for the file.
+type ownChange struct {
+	iopath.FileLocks
+	env      *iopath.Env
+	ip       *inode.Inode
+	mode     uint32
+	off, end uint64
+	err      error
+}
+
+func by(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, end uint64, own iopath.FilePolicy) error {
+	if err := env.Bare(t, ip); err != nil {
+		return err
+	}
+	o := &ownChange{FileLocks: iopath.LocksOf(ip), env: env, ip: ip, mode: mode, off: off, end: end}
+	own.Fallocate(t, o)
+	return o.err
+}
+
+func (o *ownChange) Range(*sched.Task) (start, end uint64) { return o.off, o.end }
+
+func (o *ownChange) Punches() bool { return o.mode&(PunchHole|ZeroRange) != 0 }
+
+func (o *ownChange) Change(t *sched.Task) {
+	o.err = change(t, o.env, o.ip, o.mode, o.off, o.end-o.off, planOf(t, o.env, o.ip, o.mode, o.off, o.end))
+}
