@@ -431,8 +431,19 @@ func (a *app) context(parent context.Context) (context.Context, context.CancelFu
 	return ctx, cancel
 }
 
+// writeReport writes the page of a report to path. A profile that was not made, because nothing was measured, is not named.
+func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string) error {
+	if dir == "" {
+		dir = l.Dir(root)
+	}
+	if _, err := os.Stat(profile); err != nil {
+		profile = ""
+	}
+	return replaceFile(path, func(w io.Writer) error { return l.WriteMarkdown(w, r, dir, profile) })
+}
+
 func (a *app) labGrade() *cobra.Command {
-	var dir, replay, results, class, table, student string
+	var dir, replay, results, class, table, student, page string
 	var asJSON, byName bool
 	cmd := &cobra.Command{
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
@@ -443,14 +454,15 @@ which it was. With --student the personal questions of the lab are graded, too: 
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
   btrlab lab grade 4 --replay truncate-race=11:1
   btrlab lab grade 4 --student ada
-  btrlab lab grade 5 --all submissions --csv grades.csv`,
+  btrlab lab grade 5 --all submissions --csv grades.csv
+  btrlab lab grade 12 --report lab-12.markdown`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, root, err := findLab(cmd, args[0])
 			if err != nil {
 				return err
 			}
 			if class != "" {
-				if dir != "" || replay != "" || results != "" || student != "" || asJSON {
+				if dir != "" || replay != "" || results != "" || student != "" || page != "" || asJSON {
 					return usagef(cmd, "--all goes with --csv and --by-name only")
 				}
 				return a.gradeAll(cmd, root, l, class, table, byName)
@@ -486,6 +498,20 @@ which it was. With --student the personal questions of the lab are graded, too: 
 				}
 				f.Close()
 			}
+			if page != "" {
+				if replay != "" {
+					return usagef(cmd, "--report goes with a whole grade, not with --replay")
+				}
+				f, err := os.OpenFile(page, os.O_WRONLY|os.O_CREATE, 0o644)
+				if err != nil {
+					return err
+				}
+				f.Close()
+				o.Profile = strings.TrimSuffix(page, filepath.Ext(page)) + ".lock.pprof"
+				if err := os.Remove(o.Profile); err != nil && !errors.Is(err, os.ErrNotExist) {
+					return err // one of an earlier grade
+				}
+			}
 			ctx, cancel := a.context(cmd.Context())
 			defer cancel()
 			r, err := grade.Grade(ctx, root, l, o)
@@ -510,6 +536,11 @@ which it was. With --student the personal questions of the lab are graded, too: 
 					return err
 				}
 				if err := os.WriteFile(results, b.Bytes(), 0o644); err != nil {
+					return err
+				}
+			}
+			if page != "" {
+				if err := writeReport(l, r, root, dir, page, o.Profile); err != nil {
 					return err
 				}
 			}
@@ -539,6 +570,7 @@ which it was. With --student the personal questions of the lab are graded, too: 
 	f.BoolVar(&byName, "by-name", false, "with --all: a folder's name is its student's id, and personal questions are graded")
 	f.StringVar(&class, "all", "", "grade every folder in this one, and print a table")
 	f.StringVar(&table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
+	f.StringVar(&page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
 	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
 	jsonFlag(cmd, &asJSON)
 	return cmd

@@ -21,7 +21,7 @@ import (
 	"btrlab/internal/study/grade"
 	student "btrlab/labs/_grade/%s/student"
 	"btrlab/labs/kit"
-)
+%s)
 
 var (
 	_ inode.RangeLocker
@@ -74,8 +74,11 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 	}
 	report := filepath.Join(work, "report.json")
 	args := []string{report, fmt.Sprint(l.N)}
-	if o.Workload != "" {
+	switch {
+	case o.Workload != "":
 		args = append(args, o.Workload, o.Schedule)
+	case o.First || o.Schedules > 0:
+		args = append(args, fmt.Sprint(o.Schedules), fmt.Sprint(o.First), "")
 	}
 	// Without a limit of time: the program watches itself (watch.go).
 	unwatch := watchFile(report+progressSuffix, o.Progress)
@@ -92,7 +95,21 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 		return refused("run", total, []string{"the grader left no report"}), nil
 	}
 	var rows []Row
-	return rows, json.Unmarshal(b, &rows)
+	if err := json.Unmarshal(b, &rows); err != nil {
+		return nil, err
+	}
+	if o.Profile != "" {
+		if p, err := os.ReadFile(report + profileSuffix); err == nil {
+			if err := os.WriteFile(o.Profile, p, 0o644); err != nil {
+				return nil, err
+			}
+		}
+	}
+	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was stopped, or that First stops at
+	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {
+		rows = append(rows, textRow(filepath.Join(filepath.Dir(files[0]), l.text)))
+	}
+	return rows, nil
 }
 
 // stage makes a folder of the module with the student's files and a main for them. The caller removes it, also after an error.
@@ -118,7 +135,11 @@ func (l *Lab) stage(root string, files []string) (work string, err error) {
 			return work, err
 		}
 	}
-	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, filepath.Base(work), l.main), 0o644)
+	imports := ""
+	if l.imports != "" {
+		imports = fmt.Sprintf("\n\t%q\n", l.imports)
+	}
+	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, filepath.Base(work), imports, l.main), 0o644)
 }
 
 // buildErrors are the compiler's words without the folder. An error in the grader's own file is about what it calls.

@@ -46,6 +46,8 @@ type rules struct {
 	// own is a program of one's own: it may use more of package kit and has pointers of its own, and its tasks are function literals, which
 	// change no plain variable from outside.
 	own bool
+	// lends says that the grader hands out pointers, of which nothing may be copied; without shared it does.
+	lends bool
 }
 
 // kitPath is the package whose types tasks may share.
@@ -59,7 +61,8 @@ var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", 
 
 // kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for programs of one's own.
 var kitNames = []string{"Task", "Mutex", "Cond", "Var", "Range", "NowaitExtent", "Flush", "NoFlush", "FlushAll", "ENOSPC", "EDQUOT", "EAGAIN",
-	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "Client", "Summary", "Profile", "Prediction", "LockedWrite", "SectorWrite", "Blocks", "Elsewhere", "Unwritten", "Written"}
+	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "Client", "Summary", "Profile", "Prediction", "LockedWrite", "SectorWrite", "WriteOp", "ReadOp", "TruncateOp", "FallocateOp", "FsyncOp", "BatchOne", "BatchMin", "BatchMax",
+	"PageBytes", "EndOfFiles", "Blocks", "Elsewhere", "Unwritten", "Written"}
 
 // useOf are the names that a solution may use of the packages that have more.
 var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
@@ -310,7 +313,7 @@ func (c *checker) stores(x ast.Expr, packages map[string]string) {
 
 // copies reports an expression that is all of what a pointer leads to, where the pointers are the grader's.
 func (c *checker) copies(l ...ast.Expr) {
-	if c.shared || c.own {
+	if c.shared && !c.lends || c.own {
 		return
 	}
 	for _, x := range l {

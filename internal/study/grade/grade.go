@@ -13,6 +13,7 @@
 package grade
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,37 @@ type Row struct {
 	// Schedules is how many the searches have run that Result names, and Switch where tasks were switched, when not everywhere.
 	Schedules int              `json:"schedules,omitempty"`
 	Switch    explore.Switches `json:"switch,omitempty"`
+	// Workload is what Schedule is for, where the row has several.
+	Workload string `json:"workload,omitempty"`
+	// Parts are the searches of such a row, and Times what was measured.
+	Parts []Part `json:"parts,omitempty"`
+	Times []Time `json:"times,omitempty"`
+	Locks []Wait `json:"locks,omitempty"` // what the tasks waited for
+	Holds []Wait `json:"holds,omitempty"` // what they held, and how long
+}
+
+// Part is one search of a row that has several.
+type Part struct {
+	Name   string `json:"name"`
+	Pass   bool   `json:"pass"`
+	Result string `json:"result"`
+}
+
+// Time is the virtual time that a job takes under a policy, in nanoseconds. Yours is the name of the student's policy.
+type Time struct {
+	Policy string `json:"policy"`
+	Nanos  int64  `json:"nanos"`
+}
+
+// Yours names the student's policy among the Times of a row.
+const Yours = "yours"
+
+// Wait is how often and how long, in virtual time, the tasks of a job waited for a lock, or held it.
+type Wait struct {
+	Policy string `json:"policy"`
+	Lock   string `json:"lock"`
+	Count  int64  `json:"count"`
+	Nanos  int64  `json:"nanos"`
 }
 
 // Report is what grading came to.
@@ -92,11 +124,15 @@ type Lab struct {
 	shared      bool
 	// own says that it is a program of one's own.
 	own bool
+	// imports is an import of main's, and text the file with the sections of the student's own report.
+	imports, text string
+	// lends says that its methods are handed pointers of the grader's although shared is set.
+	lends bool
 	// main is the expression that makes a Student, with student for the package.
 	main string
 }
 
-func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own} }
+func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own, l.lends} }
 
 // Labs are the labs that can be taken, by number.
 var Labs = []*Lab{
@@ -142,6 +178,11 @@ var Labs = []*Lab{
 		allowed: []string{policyPath}, entry: "Locked",
 		want: "func Locked and func Unlocked, which return []policy.WriteStep, and func Answers() map[string]string",
 		main: "grade.Student{Orders: grade.Orders{Locked: student.Locked, Unlocked: student.Unlocked, Answers: student.Answers}}"},
+	{N: 12, Folder: "12-capstone", Title: "A policy of one's own", Minutes: 240, File: "policy.go",
+		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true, lends: true,
+		want:    "func New() *Policy, which has Write, Read, Truncate, Fallocate and Fsync (t *kit.Task, and a pointer to the kit's type of the operation)",
+		main:    "grade.Student{Policy: func() kit.Policy { return student.New() }, Profile: profile.NewLocks()}",
+		imports: "btrlab/internal/measure/profile", text: "REPORT.md"},
 }
 
 // Lookup finds a lab by its number.
@@ -310,6 +351,12 @@ type Options struct {
 	Workload, Schedule string
 	// Student is the id that the personal questions are made from; without one they are left out.
 	Student string
+	// First ends the grading at the first row that fails; the rows after it are missing.
+	First bool
+	// Schedules, unless it is 0, bounds each pass of each search that has no bound of its own below it.
+	Schedules int
+	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the lab measures and nothing is violated.
+	Profile string
 	// Progress, if set, is called now and then during a search.
 	Progress func(Progress)
 }
@@ -348,7 +395,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	for i := range r.Rows {
 		x := &r.Rows[i]
 		if x.Violated && x.Replay == "" {
-			x.Replay = fmt.Sprintf("btrlab lab grade %d --dir %s --replay %s=%s", l.N, r.Dir, x.Name, x.Schedule)
+			x.Replay = fmt.Sprintf("btrlab lab grade %d --dir %s --replay %s=%s", l.N, r.Dir, cmp.Or(x.Workload, x.Name), x.Schedule)
 		}
 	}
 	r.Prediction = l.prediction(root)

@@ -2,12 +2,18 @@ package grade
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/prose"
+	"btrlab/internal/trace"
 	"btrlab/labs/kit"
 )
 
@@ -22,15 +28,32 @@ type Student struct {
 	Ring         kit.SubmitPath                        // lab 8
 	LogItem      kit.LogPath                           // lab 9
 	Sectors      func(t *kit.Task, w *kit.SectorWrite) // lab 10
+	Policy       func() kit.Policy                     // lab 12
 	Own          func(w *kit.World)                    // no lab: a program of one's own
 	Orders       Orders                                // lab 11
 
-	progress func(Progress)
+	// Profile, if set, gets the waits of what is measured.
+	Profile LockProfile
+
+	progress  func(Progress)
+	watch     func(kit.FileSide) kit.FileSide // between the operations of Policy and their locks
+	first     bool                            // stop at the first row that fails
+	schedules int                             // of each pass, unless it is 0 or more than a workload has
 }
 
-// Main is the main function of the generated grader. args: result file, lab number [, workload, schedule to replay].
+// LockProfile is a profile of waits: profile.Locks, which this package does not know.
+type LockProfile interface {
+	trace.Sink
+	WriteLocks(w io.Writer) error
+}
+
+// profileSuffix is the file of the profile, beside the report.
+const profileSuffix = ".pprof"
+
+// Main is the main function of the generated grader. args: result file, lab number [, workload, schedule to replay]
+// or [, schedules of each pass, stop at the first row that fails, ""].
 func Main(s Student, args []string) int {
-	if len(args) != 2 && len(args) != 4 {
+	if len(args) != 2 && len(args) != 4 && len(args) != 5 {
 		return 2
 	}
 	n, err := strconv.Atoi(args[1])
@@ -38,8 +61,14 @@ func Main(s Student, args []string) int {
 		return 2
 	}
 	only, schedule := "", ""
-	if len(args) == 4 {
+	switch len(args) {
+	case 4:
 		only, schedule = args[2], args[3]
+	case 5:
+		s.first = args[3] == "true"
+		if s.schedules, err = strconv.Atoi(args[2]); err != nil {
+			return 2
+		}
 	}
 	var ending sync.Mutex
 	write := func(rows []Row) int {
@@ -52,7 +81,13 @@ func Main(s Student, args []string) int {
 	}
 	s.progress = toFile(args[0] + progressSuffix)
 	dog.start(func(wrong string) { os.Exit(write(refused("run", points(n), []string{wrong}))) })
-	return write(Judge(n, &s, only, schedule))
+	rows := Judge(n, &s, only, schedule)
+	if s.Profile != nil && only == "" {
+		if err := writeProfile(s.Profile, args[0]+profileSuffix); err != nil {
+			return 1
+		}
+	}
+	return write(rows)
 }
 
 // Judge runs the workloads of lab n under the student's code; with only set, one schedule of that workload.
@@ -82,14 +117,16 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		switch {
 		case w.question && only == "":
 			err = w.answer(s, &r)
-		case only != "" && w.ratio == nil:
+		case only != "" && w.ratio == nil && w.measure == nil:
 			err = w.replay(s, schedule, &r)
-		case w.ratio == nil:
+		case w.ratio == nil && w.measure == nil:
 			err = w.search(s, &r)
 			if shown {
 				r.Trace = "" // the first is enough to read
 			}
 			shown = shown || r.Trace != ""
+		case w.measure != nil:
+			err = w.measure(s, clean, &r)
 		case !clean:
 			r.Result = "not measured: a workload is violated"
 		default:
@@ -101,11 +138,71 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		if r.Pass {
 			r.Score = r.Max
 		}
-		clean = clean && (r.Pass || w.ratio != nil)
+		clean = clean && (r.Pass || w.ratio != nil || w.measure != nil)
 		rows = append(rows, r)
+		if s.first && !r.Pass {
+			break
+		}
 	}
 	if len(rows) == 0 {
 		return refused(only, 0, []string{"no such workload"})
 	}
+	if only == "" {
+		rows = fold(workloads(n), rows)
+	}
 	return rows
+}
+
+// fold puts the rows of the workloads of a family together, in the place of its first.
+func fold(of []workload, rows []Row) []Row {
+	family := map[string]*family{}
+	for _, w := range of {
+		family[w.name] = w.family
+	}
+	var out []Row
+	at := map[string]int{}
+	for _, r := range rows {
+		f := family[r.Name]
+		if f == nil {
+			out = append(out, r)
+			continue
+		}
+		i, ok := at[f.name]
+		if !ok {
+			i = len(out)
+			at[f.name], out = i, append(out, Row{Name: f.name, Asks: f.asks, Max: f.points, Pass: true})
+		}
+		g := &out[i]
+		result := r.Result
+		if !r.Pass && g.Pass {
+			g.Pass, g.Violated, g.Kind, g.Schedule, g.Trace, g.Workload = false, r.Violated, r.Kind, r.Schedule, r.Trace, r.Name
+			g.Result = r.Name + ": " + r.Result
+		}
+		if i := strings.IndexByte(result, '\n'); i >= 0 {
+			result = result[:i]
+		}
+		g.Parts = append(g.Parts, Part{r.Name, r.Pass, result})
+		g.Schedules += r.Schedules
+	}
+	for i := range out {
+		if g := &out[i]; len(g.Parts) > 0 && g.Pass {
+			proved := 0
+			for _, p := range g.Parts {
+				if strings.HasPrefix(p.Result, "exhausted") {
+					proved++
+				}
+			}
+			g.Score = g.Max
+			g.Result = fmt.Sprintf("%s kept in %s; %d exhausted", prose.Count(len(g.Parts), "scenario"), prose.Count(g.Schedules, "schedule"), proved)
+		}
+	}
+	return out
+}
+
+func writeProfile(p LockProfile, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.WriteLocks(f), f.Close())
 }

@@ -68,7 +68,7 @@ func (w *workload) prog(s *Student) (func(w *explore.World), error) {
 		p := w.program(s)
 		return func(x *explore.World) { dog.again(); p(x) }, nil
 	}
-	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).WithWaits(s.waits()).WithLocking(s.locking()).Program(w.pol(s), false)
+	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).WithWaits(s.waits()).WithLocking(s.locking()).WithFilePolicy(s.filePolicy()).Program(w.pol(s), false)
 	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 
@@ -82,6 +82,9 @@ func (w *workload) explore(s *Student, r *Row) error {
 	prog, err := w.prog(s)
 	if err != nil {
 		return err
+	}
+	if s.schedules > 0 {
+		cfg.Schedules = min(cfg.Schedules, s.schedules)
 	}
 	cfg.Preemptions, cfg.Progress = maxPreemptions, of(w.name, s.progress)
 	first := explore.Run(cfg, prog)

@@ -22,6 +22,9 @@ type workload struct {
 	scenario *scenario.Scenario
 	program  func(s *Student) func(w *explore.World)
 	ratio    func(s *Student) (ok bool, text string, err error)
+	// measure fills a row with what a policy costs; clean says that nothing is violated.
+	measure  func(s *Student, clean bool, r *Row) error
+	family   *family                             // whose row it is in, if it has none of its own
 	policy   string                              // of the scenario
 	order    func(s *Student) []policy.WriteStep // of a batch; nil is the policy's
 	question bool                                // order is not the student's, who answers by a schedule, or never
@@ -30,14 +33,28 @@ type workload struct {
 	anyWait  bool                                // stuck says it of every wait
 }
 
+// family is a row of several workloads.
+type family struct {
+	name, asks string
+	points     float64
+}
+
 // points are what lab n gives for all its rows: the tasks of labs 0 and 1, the workloads of the others.
 func points(n int) float64 {
 	sum := 0.0
 	for _, k := range askedIn(n, nil) {
 		sum += k.points
 	}
+	var last *family
 	for _, w := range workloads(n) {
 		sum += w.points
+		if w.family != nil && w.family != last {
+			sum += w.family.points
+		}
+		last = w.family
+	}
+	if l, err := Lookup(n); err == nil && l.text != "" {
+		sum += textPoints
 	}
 	return sum
 }
@@ -46,7 +63,7 @@ func points(n int) float64 {
 func Workloads(n int) []string {
 	var l []string
 	for _, w := range workloads(n) {
-		if w.ratio == nil {
+		if w.ratio == nil && w.measure == nil {
 			l = append(l, w.name)
 		}
 	}
@@ -81,6 +98,8 @@ func workloads(n int) []workload {
 		return logWorkloads()
 	case 10:
 		return sectorWorkloads()
+	case 12:
+		return policyWorkloads()
 	case own.N:
 		return ownWorkloads()
 	case 11:

@@ -241,6 +241,7 @@ type Scenario struct {
 	waits      func(*sched.Task, iopath.WaitedWrite) error // WithWaits
 	logItem    func(*sched.Task, treelog.ItemSteps) error  // WithLogItem
 	locking    func(t *sched.Task, w iopath.LockedWrite)   // WithLocking
+	own        func() iopath.FilePolicy                    // WithFilePolicy
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -317,6 +318,13 @@ func (s *Scenario) Aim() string {
 func (s *Scenario) WithLogItem(put func(*sched.Task, treelog.ItemSteps) error) *Scenario {
 	n := *s
 	n.logItem = put
+	return &n
+}
+
+// WithFilePolicy is the scenario on a file system whose files have a policy of another make. No command line replays it.
+func (s *Scenario) WithFilePolicy(newPolicy func() iopath.FilePolicy) *Scenario {
+	n := *s
+	n.own = newPolicy
 	return &n
 }
 

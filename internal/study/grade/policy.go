@@ -1,0 +1,134 @@
+package grade
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"btrlab/internal/iopath"
+	"btrlab/internal/sched"
+	"btrlab/labs/kit"
+)
+
+// filePolicy makes an iopath.FilePolicy of a student's policy.
+type filePolicy struct{ l kit.Locking }
+
+func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps)         { p.l.Write(t, w) }
+func (p filePolicy) Read(t *sched.Task, r iopath.ReadSteps)           { p.l.Read(t, r) }
+func (p filePolicy) Truncate(t *sched.Task, x iopath.TruncateSteps)   { p.l.Truncate(t, x) }
+func (p filePolicy) Fallocate(t *sched.Task, x iopath.FallocateSteps) { p.l.Fallocate(t, x) }
+func (p filePolicy) Fsync(t *sched.Task, x iopath.FsyncSteps)         { p.l.Fsync(t, x) }
+
+// filePolicy makes the student's policy of each file as the file system takes it; nil is none.
+func (s *Student) filePolicy() func() iopath.FilePolicy {
+	if s.Policy == nil {
+		return nil
+	}
+	return func() iopath.FilePolicy { return filePolicy{kit.Locking{Policy: s.Policy(), Watch: s.watch}} }
+}
+
+// ownBase is the policy of a file system with a policy of the student's: what does not go by the steps of the kit follows it. Dirty
+// throttling is the student's, and so is not in a batch.
+const ownBase = "locked+BALANCE_OUTSIDE"
+
+// ownSchedules bounds each pass of each search of lab 12, so that all of them together take less than a minute.
+const ownSchedules = 200
+
+// families are the rows of lab 12's scenarios. Every scenario of the matrix whose operations go by the steps of the kit is in one.
+var families = []struct {
+	family
+	scenarios []string
+}{
+	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
+		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "long-write-truncate",
+		"truncate-writeback", "grow-writeback", "truncate-fsync"}},
+	{family{"writers", "two writers: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
+		"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-disjoint", "two-writers-page", "two-writers-eof",
+		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}},
+	{family{"direct", "direct reads and writes, which keep the rules of Linux 4.17, beside yours", 6}, []string{
+		"direct-reader", "direct-buffered", "direct-readahead", "direct-truncate", "direct-read-truncate", "direct-punch", "direct-grow", "direct-fsync",
+		"direct-dsync"}},
+	{family{"holes", "holes and allocations beside writers and writeback", 6}, []string{
+		"writer-punch", "long-write-punch", "writer-fallocate", "punch-writeback", "prealloc-punch"}},
+	{family{"readers", "a reader sees each page as it was before a write or after it", 4}, []string{
+		"writer-reader", "reader-writeback", "mmap-source", "short-copy"}},
+	{family{"writeback", "writeback of what is being overwritten: the device gets stable pages", 6}, []string{
+		"stable-pages", "ordered-retry", "page-state-wait", "nocow-rewrite", "append-writeback", "nocow-snapshot", "snapshot-writeback"}},
+	{family{"fsync", "what fsync has promised is there after a power cut", 4}, []string{
+		"fsync-writer", "fsync-writeback", "page-state-fsync", "nocow-fsync"}},
+	{family{"space", "space and dirty pages run short: nobody waits for ever, nothing leaks", 4}, []string{
+		"enospc", "balance-dirty", "range-and-space"}},
+}
+
+// policyWorkloads are lab 12's: every scenario of the matrix that goes by the steps of the kit, then what the policy costs.
+func policyWorkloads() []workload {
+	var l []workload
+	for i := range families {
+		f := &families[i]
+		for _, name := range f.scenarios {
+			s := *must(name)
+			if len(s.Switch) > 0 { // where the student's own locks are, tasks are switched as well
+				s.Switch = slices.Concat(s.Switch, kit.Classes())
+			}
+			l = append(l, workload{name: name, asks: s.About, family: &f.family, policy: ownBase, scenario: &s, limit: ownSchedules})
+		}
+	}
+	for i := range jobs {
+		j := &jobs[i]
+		l = append(l, workload{name: j.name, asks: j.asks(), points: j.points, measure: j.measure})
+	}
+	return l
+}
+
+// The student's own text: the sections that it has, and how much each must say at least, in characters.
+var textSections = []string{"Idea", "Invariants", "What it is good for", "What it costs", "What I could not show"}
+
+const (
+	textRowName = "text"
+	textPoints  = 10
+	minSection  = 200
+)
+
+var comment = regexp.MustCompile(`(?s)<!--.*?-->`)
+
+// sections are the parts of a report by their headings of the second level, without comments.
+func sections(text string) map[string]string {
+	m := map[string]string{}
+	name := ""
+	for line := range strings.Lines(comment.ReplaceAllString(text, "")) {
+		if h, ok := strings.CutPrefix(line, "## "); ok {
+			name = strings.TrimSpace(h)
+			continue
+		}
+		m[name] += line
+	}
+	for k, v := range m {
+		m[k] = strings.TrimSpace(v)
+	}
+	return m
+}
+
+// textRow asks whether the student's text is there; what it says is for the teacher to judge.
+func textRow(path string) Row {
+	r := Row{Name: textRowName, Asks: "your own report has its sections; the teacher reads them", Max: textPoints}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		r.Result = "no REPORT.md in the folder"
+		return r
+	}
+	have := sections(string(b))
+	var short []string
+	for _, name := range textSections {
+		if len(have[name]) < minSection {
+			short = append(short, fmt.Sprintf("%q has %d characters", name, len(have[name])))
+		}
+	}
+	if len(short) > 0 {
+		r.Result = fmt.Sprintf("want at least %d characters in each section: %s", minSection, strings.Join(short, ", "))
+		return r
+	}
+	r.Pass, r.Score, r.Result = true, r.Max, fmt.Sprintf("%d sections, for the teacher to judge", len(textSections))
+	return r
+}

@@ -1,0 +1,381 @@
+package grade
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"btrlab/internal/iopath/policy"
+	locks "btrlab/internal/measure/profile"
+	"btrlab/internal/sched/explore"
+	"btrlab/internal/study/scenario"
+	capstone "btrlab/labs/12-capstone"
+	"btrlab/labs/kit"
+)
+
+// preset is a preset of seed 002 by the steps of the kit.
+type preset struct {
+	unlock, drainFirst, prewait, ranges bool
+	pages                               int
+	balance                             int // before a batch -1, after it 0, after the locks 1
+}
+
+// byKit are the presets as a student can write them. Modern is here without what it does to direct and NOWAIT requests, and it waits for stable
+// pages of files without checksums.
+var byKit = map[string]preset{
+	"locked":         {},
+	"unlocked":       {unlock: true},
+	"unlocked-drain": {unlock: true, drainFirst: true},
+	"prewait":        {prewait: true, balance: 1},
+	"range-lock":     {ranges: true},
+	"modern":         {pages: kit.BatchOne, balance: -1},
+}
+
+func (p preset) Write(t *kit.Task, w *kit.WriteOp) {
+	r := w.Range(t)
+	inside := r.End <= w.Size(t)
+	if p.prewait && inside {
+		w.Prewait(t)
+	}
+	if p.ranges && inside {
+		w.LockRange(t, r.Start, r.End)
+		if r.End <= w.Size(t) {
+			p.copies(t, w)
+			w.UnlockRange(t)
+			return
+		}
+		w.UnlockRange(t)
+	}
+	w.Alone(t)
+	if r = w.Range(t); p.ranges {
+		w.LockRange(t, min(r.Start, w.Size(t)), r.End)
+	}
+	if p.unlock {
+		inside = r.End <= w.Size(t)
+		p.drops(t, w, inside)
+	} else {
+		p.copies(t, w)
+	}
+	if p.ranges {
+		w.UnlockRange(t)
+	}
+	w.Unlock(t)
+	if p.balance > 0 {
+		w.Balance(t)
+	}
+}
+
+// drops is the copy loop of the patch of seed 002.
+func (p preset) drops(t *kit.Task, w *kit.WriteOp, inside bool) {
+	more := w.Begin(t)
+	w.Count(t)
+	if inside {
+		w.Unlock(t)
+	}
+	for more {
+		more = w.Batch(t, kit.BatchMax)
+		w.Balance(t)
+	}
+	w.Uncount(t)
+	if inside {
+		w.Alone(t)
+	}
+}
+
+func (p preset) copies(t *kit.Task, w *kit.WriteOp) {
+	pages := p.pages
+	if pages == 0 {
+		pages = kit.BatchMax
+	}
+	for more := w.Begin(t); more; {
+		if p.balance < 0 {
+			w.Balance(t)
+		}
+		if more = w.Batch(t, pages); p.balance == 0 {
+			w.Balance(t)
+		}
+	}
+}
+
+func (preset) Read(t *kit.Task, r *kit.ReadOp) { r.Copy(t) }
+
+func (p preset) Truncate(t *kit.Task, x *kit.TruncateOp) {
+	x.Alone(t)
+	if p.ranges {
+		x.LockRange(t, min(x.NewSize(t), x.Size(t)), kit.EndOfFiles)
+	}
+	if p.drainFirst {
+		x.Drain(t)
+	}
+	if x.SetSize(t) {
+		if !p.drainFirst {
+			x.Drain(t)
+		}
+		x.DropExtents(t)
+	}
+	if p.ranges {
+		x.UnlockRange(t)
+	}
+	x.Unlock(t)
+}
+
+func (p preset) Fallocate(t *kit.Task, x *kit.FallocateOp) {
+	x.Alone(t)
+	if p.ranges {
+		x.LockRange(t, min(x.Range(t).Start, x.Size(t)), kit.EndOfFiles)
+	}
+	x.Change(t)
+	if p.ranges {
+		x.UnlockRange(t)
+	}
+	x.Unlock(t)
+}
+
+func (preset) Fsync(t *kit.Task, x *kit.FsyncOp) {
+	x.Start(t)
+	x.Alone(t)
+	x.Flush(t)
+	x.Unlock(t)
+	x.Commit(t)
+}
+
+func (p preset) student() *Student { return &Student{Policy: func() kit.Policy { return p }} }
+
+// broken are the scenarios that the matrix of package scenario finds broken under the unlocked presets.
+var broken = map[string][]string{
+	"unlocked": {"truncate-race", "truncate-into", "two-writers-truncate", "two-writers-same", "two-writers-nested", "two-writers-overlap",
+		"two-writers-extend", "long-write-punch", "long-write-truncate"},
+	"unlocked-drain": {"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-extend", "long-write-punch"},
+}
+
+// TestPresetsByKit: the steps of the kit are enough for every preset, and what is written with them is the preset: the same scenarios are
+// broken, and the same jobs take about the same virtual time. Not to the nanosecond, because a policy that asks for i_size once more is a
+// task that can be interrupted there. Modern skips a wait that the kit always has, so its times are not compared.
+func TestPresetsByKit(t *testing.T) {
+	for name, p := range byKit {
+		s := p.student()
+		s.schedules = 20
+		if testing.Short() {
+			s.schedules = 4
+		}
+		for _, w := range policyWorkloads() {
+			var r Row
+			if w.scenario == nil {
+				continue
+			}
+			if err := w.explore(s, &r); err != nil {
+				t.Fatal(err)
+			}
+			if want := !slices.Contains(broken[name], w.name); r.Pass != want && (want || !testing.Short()) {
+				t.Errorf("%s, %s: kept is %v want %v: %s", name, w.name, r.Pass, want, r.Result)
+			}
+		}
+		for i := range jobs {
+			if j := &jobs[i]; name != "modern" {
+				want, err := j.run(name+"!EXTENT_LOCK_BACK_OFF", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				have, err := j.run(ownBase, s.filePolicy())
+				if x := float64(have) / float64(want); err != nil || x < 0.9 || x > 1.1 {
+					t.Errorf("%s, %s: have %d ns %v want %d ns within 10 per cent", name, j.name, have, err, want)
+				}
+			}
+		}
+	}
+}
+
+// TestFamilies: every scenario of the matrix that goes by the steps of the kit is in a row, once.
+func TestFamilies(t *testing.T) {
+	in := map[string]int{}
+	for _, f := range families {
+		for _, name := range f.scenarios {
+			in[name]++
+		}
+	}
+	for _, s := range scenario.All() {
+		steps := slices.ContainsFunc(s.Tasks, func(k scenario.Task) bool { return slices.ContainsFunc(k.Ops, byStep) })
+		want := 0
+		if steps && len(s.Policies) == 0 && !slices.Contains(unkept, s.Name) {
+			want = 1
+		}
+		if in[s.Name] != want {
+			t.Errorf("%s is in %d rows, want %d", s.Name, in[s.Name], want)
+		}
+	}
+	if n := points(12); n != 100 {
+		t.Errorf("lab 12 gives %g points, want 100", n)
+	}
+}
+
+// unkept are scenarios that no policy keeps by their rules: a direct write of several extents, and one from a mapping of its own range.
+var unkept = []string{"direct-extents-whole", "direct-mapped"}
+
+// byStep reports whether an operation goes by the steps of the kit. A direct write and a read beside nothing else do not.
+func byStep(o scenario.Op) bool {
+	switch o.Kind {
+	case scenario.OpWrite, scenario.OpRead:
+		return !o.Direct && !o.Nowait
+	case scenario.OpTruncate, scenario.OpPunch, scenario.OpFallocate, scenario.OpFsync:
+		return true
+	}
+	return false
+}
+
+// TestPolicyStarter: the starter does nothing, and the panic says in each row which step is missing.
+func TestPolicyStarter(t *testing.T) {
+	s := &Student{Policy: func() kit.Policy { return capstone.New() }, schedules: 5}
+	rows := Judge(12, s, "", "")
+	for _, r := range rows {
+		if r.Pass || r.Score != 0 {
+			t.Errorf("%s: %g points: %s", r.Name, r.Score, r.Result)
+		}
+		if len(r.Parts) > 0 && (!r.Violated || r.Kind != explore.KindPanic || !strings.Contains(r.Result, "has returned ")) {
+			t.Errorf("%s: %s", r.Name, r.Result)
+		}
+		if len(r.Parts) == 0 && (r.Result != "not measured: a workload is violated" || len(r.Times) != len(policy.Names())) {
+			t.Errorf("%s: %s, %v", r.Name, r.Result, r.Times)
+		}
+	}
+	first := rows[0]
+	again := Judge(12, s, first.Workload, first.Schedule)
+	if len(again) != 1 || again[0].Pass || again[0].Name != first.Workload || again[0].Trace == "" {
+		t.Errorf("the schedule of %s does not show it again: %+v", first.Workload, again)
+	}
+	s.first = true
+	if rows := Judge(12, s, "", ""); len(rows) != 1 || rows[0].Pass {
+		t.Errorf("have %d rows want the one that fails first", len(rows))
+	}
+}
+
+// TestPolicyProfile: what was measured leaves its waits, with the student's policy for a name, and a profile that pprof reads.
+func TestPolicyProfile(t *testing.T) {
+	l := locks.NewLocks()
+	s := byKit["unlocked"].student()
+	s.Profile = l
+	var r Row
+	if err := jobs[1].measure(s, true, &r); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Pass || r.Times[0].Policy != Yours || len(r.Times) != len(policy.Names())+1 || len(r.Locks) == 0 || r.Locks[0].Nanos == 0 {
+		t.Errorf("%+v", r)
+	}
+	if len(r.Holds) != 1 || r.Holds[0].Lock != "i_rwsem for writing" || r.Holds[0].Count != 2*8*512 || r.Holds[0].Nanos == 0 {
+		t.Errorf("8 writers of 512 writes that take i_rwsem twice: %+v", r.Holds)
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	if err := writeProfile(l, path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.Parse(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nanos := map[string]int64{}
+	for _, x := range p.Sample {
+		if l := x.Label; len(l["op"]) == 1 && l["op"][0] == "writer" {
+			if l["policy"][0] != Yours {
+				t.Fatalf("a sample of %v", l)
+			}
+			if leaf := x.Location[0].Line[0].Function.Name; !strings.HasPrefix(leaf, "btrlab/internal/data/") && !strings.HasPrefix(leaf, "btrlab/internal/iopath") {
+				t.Errorf("a wait for %v in %s, want where the write path waits", l["lock"], leaf)
+			}
+			nanos[l["lock"][0]] += x.Value[1]
+		}
+	}
+	for _, w := range r.Locks {
+		if nanos[w.Lock] < w.Nanos || strings.HasSuffix(w.Lock, "_idle") {
+			t.Errorf("%s: the profile has %d ns, the row %d", w.Lock, nanos[w.Lock], w.Nanos)
+		}
+	}
+	if err := jobs[1].measure(s, false, &r); err != nil || r.Result != "not measured: a workload is violated" {
+		t.Errorf("%s %v", r.Result, err)
+	}
+}
+
+// TestTextRow: the sections of the student's text must be there and say something; comments are nothing.
+func TestTextRow(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "REPORT.md")
+	if r := textRow(path); r.Pass || r.Result != "no REPORT.md in the folder" {
+		t.Errorf("%+v", r)
+	}
+	full := ""
+	for _, name := range textSections {
+		full += "## " + name + "\n\n" + strings.Repeat("Words, ", 40) + "\n\n"
+	}
+	for _, tt := range []struct {
+		text, want string
+	}{
+		{full, "5 sections, for the teacher to judge"},
+		{strings.Replace(full, "## Idea", "## Ideas", 1), `want at least 200 characters in each section: "Idea" has 0 characters`},
+		{strings.Replace(strings.Replace(full, "Words, ", "<!-- ", 1), "Words, \n", "-->\n", 1), `want at least 200 characters in each section: "Idea" has 0 characters`},
+	} {
+		if err := os.WriteFile(path, []byte(tt.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if r := textRow(path); !strings.HasPrefix(r.Result, tt.want) {
+			t.Errorf("have %q want %q", r.Result, tt.want)
+		}
+	}
+	starter := textRow(filepath.Join(lab(t, 12).Dir(root(t)), "REPORT.md"))
+	if starter.Pass || strings.Count(starter.Result, "has 0 characters") != len(textSections) {
+		t.Errorf("the starter's text: %s", starter.Result)
+	}
+}
+
+// TestPage: the page has what was proved and measured, the student's text, and the rubric with a line for the teacher.
+func TestPage(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "REPORT.md"), []byte("# Mine\n\n## Idea\n\nPages | keep writers apart. <!-- not this -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{Lab: 12, Title: "A policy of one's own", Dir: "mine", Score: 25, Max: 100, Rows: []Row{
+		{Name: "writers", Asks: "two writers", Max: 10, Score: 10, Pass: true, Result: "1 scenario kept", Parts: []Part{{"two-writers-same", true, "exhausted: 3 schedules"}}},
+		{Name: "holes", Asks: "holes", Max: 6, Result: "long-write-punch: violated\nmore", Parts: []Part{{"long-write-punch", false, "violated"}}, Replay: "btrlab lab grade 12 --replay long-write-punch=1:1"},
+		{Name: "time-alone", Asks: "one writer", Max: 5, Score: 5, Pass: true, Result: "2.00 times locked", Times: []Time{{Yours, 5e5}, {"locked", 1e6}},
+			Locks: []Wait{{Yours, "i_rwsem", 3, 2500}}, Holds: []Wait{{Yours, "range", 2, 1_500_000}}},
+		textRow(filepath.Join(dir, "REPORT.md"))}}
+	var b strings.Builder
+	if err := lab(t, 12).WriteMarkdown(&b, r, dir, "x.lock.pprof"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"# Report of lab 12: A policy of one's own\n", "25 of 100 points before the teacher",
+		"| writers | 10 of 10 | 1 scenario kept |\n", "| two-writers-same | yes | exhausted: 3 schedules |\n",
+		"| holes | 0 of 6 | long-write-punch: violated |\n", "| long-write-punch | **no** | violated |\n\n`btrlab lab grade 12 --replay long-write-punch=1:1`",
+		"| **yours** | 2.00 | 0.50 |\n| locked | 1.00 | 1.00 |\n", "waited for:\n\n| lock or event | waits | ms |\n|---|---|---|\n| i_rwsem | 3 | 0.003 |\n",
+		"held:\n\n| lock | times | ms |\n|---|---|---|\n| range | 2 | 1.500 |\n", "go tool pprof -top -tagroot=lock x.lock.pprof",
+		"### Idea\n\nPages | keep writers apart.\n", "### Invariants\n\n(empty)\n",
+		"| time-alone: one writer | 5 | 5 |  |\n", "| 10 | 0 | _____ of 10 |\n", "| sum | 100 | 25 | |\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page has no %q:\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "not this") {
+		t.Error("a comment is in the page")
+	}
+}
+
+// TestCheckLends: a policy has shared fields, as a range lock has, and is handed operations, which it may not copy; its own pointers it may not
+// copy either. A range lock may.
+func TestCheckLends(t *testing.T) {
+	const src = "package p\nimport \"btrlab/labs/kit\"\ntype L struct{ n kit.Var[int] }\nfunc New() *L { return &L{} }\nfunc (l *L) Write(t *kit.Task, w *kit.WriteOp) { own := *w; own.Alone(t) }\n"
+	for n, want := range map[int]string{5: "", 12: "x.go:5: copies *w: what the grader has handed out"} {
+		if got := checkText(t, src, lab(t, n).rules()); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
+			t.Errorf("lab %d: have %q want %q", n, got, want)
+		}
+	}
+	if got := checkText(t, strings.Replace(src, "kit.Var[int]", "int", 1), lab(t, 12).rules()); !strings.Contains(got, "field n is a plain int") {
+		t.Errorf("have %q", got)
+	}
+}
