@@ -7,6 +7,7 @@ func Binds() map[string]r.Value {
 	return map[string]r.Value{
 		"Binds":        r.ValueOf(Binds),
 		"Cells":        r.ValueOf(Cells),
+		"Capstone":     r.ValueOf(Capstone),
 		"Compare":      r.ValueOf(Compare),
 		"Draw":         r.ValueOf(Draw),
 		"Expect":       r.ValueOf(Expect),
@@ -34,6 +35,7 @@ func Types() map[string]r.Type {
 		"Comparison":  r.TypeFor[Comparison](),
 		"Exploration": r.TypeFor[Exploration](),
 		"Figure":      r.TypeFor[Figure](),
+		"Graded":      r.TypeFor[Graded](),
 		"Options":     r.TypeFor[Options](),
 		"Scaling":     r.TypeFor[Scaling](),
 		"Table":       r.TypeFor[Table](),
