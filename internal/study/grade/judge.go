@@ -150,6 +150,7 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 	if only == "" {
 		rows = fold(workloads(n), rows)
 	}
+	count(n, rows)
 	return rows
 }
 

@@ -8,7 +8,9 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
+	"btrlab/internal/lock"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 	"btrlab/labs/kit"
 )
@@ -38,9 +40,9 @@ func sectorWorkloads() []workload {
 	}
 	unwritten, written := scenario.File{Nocow: true, Unwritten: 4 * kib}, scenario.File{Nocow: true, Size: 8 * kib}
 	return []workload{
-		w("sectors-unwritten", "two sectors of a block that is not written: no zeros over another's bytes", 20, design, unwritten,
+		w("sectors-unwritten", "two sectors of a block that is not written: no zeros over another's bytes", 15, design, unwritten,
 			task("writer A", scenario.DirectWrite(0, 512)), task("writer B", scenario.DirectWrite(512, 512))),
-		w("sectors-block", "a sector of a block that a direct write in flight has not marked yet", 15, "locked+UNALIGNED_CHECK_FIRST", unwritten,
+		w("sectors-block", "a sector of a block that a direct write in flight has not marked yet", 10, "locked+UNALIGNED_CHECK_FIRST", unwritten,
 			task("block", scenario.DirectWrite(0, 4*kib)), task("sector", scenario.DirectWrite(512, 512))),
 		w("sectors-written", "two sectors of a written block, and a reader", 5, design, written,
 			task("writer A", scenario.DirectWrite(0, 512)), task("writer B", scenario.DirectWrite(512, 512)), task("reader", scenario.Read(0, 4*kib))),
@@ -48,10 +50,61 @@ func sectorWorkloads() []workload {
 			task("sector", scenario.DirectWrite(512, 512)), task("punch", scenario.Punch(0, 4*kib))),
 		w("sectors-truncate", "a file that becomes shorter before the write has its lock", 15, design, scenario.File{Nocow: true, Unwritten: 8 * kib},
 			task("sector", scenario.DirectWrite(4*kib+512, 512)), task("truncate", scenario.Truncate(4*kib))),
-		w("sectors-beyond", "a write beyond EOF, and one of a sector inside it", 10, design, scenario.File{Nocow: true, Size: 2 * kib},
+		w("sectors-beyond", "a write beyond EOF, and one of a sector inside it", 5, design, scenario.File{Nocow: true, Size: 2 * kib},
 			task("beyond", scenario.DirectWrite(2*kib, 512)), task("inside", scenario.DirectWrite(512, 512))),
+		{name: "sectors-together", asks: "two sectors of a written block are on their way at one time", points: 15, program: sectorsTogether,
+			stuck: "the block of both writes is written, and no zeros come with them: whoever comes second may not wait for the first", anyWait: true},
 		{name: "virtual-time", points: 20, ratio: sectorRatio,
 			asks: fmt.Sprintf("%d writers of sectors of written blocks, a device of 1 ms: at least %d times one at a time", sectorTasks, minSectors)},
+	}
+}
+
+// togetherSide is a direct write of a sector of a written block, inside EOF. It is over only after two have been submitted, so a write that
+// keeps the other one out waits for ever.
+type togetherSide struct {
+	file   *lock.RWSem
+	alone  bool
+	flying *explore.Atomic[int] // writes that were submitted
+}
+
+func (s *togetherSide) Share(t *sched.Task) { s.file.RLock(t); s.alone = false }
+func (s *togetherSide) Alone(t *sched.Task) { s.file.Lock(t); s.alone = true }
+
+func (s *togetherSide) Unlock(t *sched.Task) {
+	if s.alone {
+		s.file.Unlock(t)
+	} else {
+		s.file.RUnlock(t)
+	}
+}
+
+func (s *togetherSide) Inside() bool                { return true }
+func (s *togetherSide) Look(*sched.Task) kit.Blocks { return kit.Written }
+
+// Drain waits for the submitted writes, which end together.
+func (s *togetherSide) Drain(t *sched.Task) { s.flying.Await(t, func(n int) bool { return n != 1 }) }
+
+func (s *togetherSide) Submit(t *sched.Task) bool {
+	s.flying.Update(t, func(n int) int { return n + 1 })
+	return true
+}
+
+func (s *togetherSide) Wait(t *sched.Task) { s.flying.Await(t, func(n int) bool { return n == 2 }) }
+
+func (s *togetherSide) Cache() {
+	panic("sectors of a written block inside EOF go through the page cache, where one waits for the other")
+}
+
+// sectorsTogether is a program without a file system: two writes of sectors of one written block.
+func sectorsTogether(s *Student) func(w *explore.World) {
+	return func(w *explore.World) {
+		file, flying := &lock.RWSem{}, &explore.Atomic[int]{}
+		file.Init(labFile)
+		flying.Class = studentClass.ID
+		w.Name(flying, "the writes submitted")
+		for _, name := range []string{"writer A", "writer B"} {
+			w.Go(name, func(t *sched.Task) { kit.RunSectors(s.Sectors, t, &togetherSide{file: file, flying: flying}) })
+		}
 	}
 }
 

@@ -69,7 +69,17 @@ func (r *Report) table(b *screen) {
 	if r.LeftOut > 0 {
 		b.hang("", fmt.Sprintf("left out: %s; --student ID grades it", prose.Count(r.LeftOut, "personal question")))
 	}
+	if slices.ContainsFunc(r.Rows, Row.uncounted) {
+		b.WriteByte('\n')
+		b.hang("", "What is ok with 0 points, the starter does as well. "+uncounted)
+	}
 }
+
+// uncounted says when a row counts that the starter passes.
+const uncounted = "It counts once a row is ok that the starter fails."
+
+// uncounted reports whether the row passes and does not count.
+func (r Row) uncounted() bool { return r.Pass && r.Given && r.Score == 0 }
 
 // failures prints the rows that failed in full. Tasks without an answer stand together.
 func (r *Report) failures(b *screen) {
@@ -169,6 +179,9 @@ func (r *Report) WriteGradescope(w io.Writer) error {
 		t := gradescopeTest{Name: x.Name + ": " + x.Asks, Score: x.Score, MaxScore: x.Max, Status: "failed", Output: x.Result, Format: "text"}
 		if x.Pass {
 			t.Status = "passed"
+		}
+		if x.uncounted() {
+			t.Output += "\nThe starter does this as well. " + uncounted
 		}
 		if x.Replay != "" {
 			t.Output += "\nreplay: " + x.Replay
