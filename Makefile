@@ -17,7 +17,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/site/pages ./internal/interop
 
-.PHONY: help build site picture demo test race grade labs interop notebook notebooks bench mutants fuzz lint portable ci clean
+.PHONY: help build site picture demo test race grade handout labs interop notebook notebooks bench mutants fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,12 @@ grade: ## grade a lab: make grade LAB=4 (DIR=folder with your files)
 	$(MAKE) --no-print-directory build
 	$(BIN) lab grade $(LAB) $(if $(DIR),--dir $(DIR))
 
+handout: build ## make what a class is given, without solutions and history: artifacts/handout, and a zip
+	rm -rf $(ART)/handout $(ART)/handout.zip
+	$(BIN) lab handout $(ART)/handout
+
 labs: ## grade every solution (full marks) and every planted mistake (rejected)
+	@if [ -e HANDOUT ]; then echo "bad target, have a handout want a clone: a handout has no solutions to grade" >&2; exit 2; fi
 	BTRLAB_LABS=1 $(GO) test -count=1 -v -timeout 60m -run '^Test(SolutionsAndMutants|Orders)$$' ./internal/study/grade
 
 interop: build ## let Linux, btrfs-progs and a browser judge (root, btrfs-progs, chromium)
@@ -69,6 +74,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	$(BIN) crash --bounded 2
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
+	$(GO) test -count=1 -v -timeout 60m -run '^TestInside$$' ./internal/study/handout -handout.all
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop -policies.runtime 30s
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop -fsynclog.sequences 2000
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs

@@ -16,6 +16,7 @@ import (
 
 	"btrlab/internal/prose"
 	"btrlab/internal/study/grade"
+	"btrlab/internal/study/handout"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 	"btrlab/internal/study/timeline"
@@ -30,7 +31,7 @@ func (a *app) lab() *cobra.Command {
 work in labs/, grade. Grades come from the explorer and from virtual time, never from the clock of this machine.`,
 		Example: "  btrlab lab list\n  btrlab lab show 4\n  btrlab lab grade 4",
 	}
-	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labGrade())
+	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labGrade(), a.labHandout())
 	return cmd
 }
 
@@ -403,6 +404,43 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 	}
 	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), table)
 	return nil
+}
+
+// labHandout makes what a class is given.
+func (a *app) labHandout() *cobra.Command {
+	return &cobra.Command{
+		Use: "handout DIR", Short: "make what a class is given: a tree and a zip without solutions", Args: cobra.ExactArgs(1),
+		Long: `Handout takes the last commit of this clone without the folders instructor, the tests that hold solutions and the history, and
+writes it as a tree to DIR and as a zip to DIR.zip. Labs can be predicted and graded in it, and make test passes. The same commit gives the
+same bytes. If a line of a solution were left in it, that is an error, and nothing is written.`,
+		Example: "  btrlab lab handout artifacts/handout",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := grade.Root(".")
+			if err != nil {
+				return err
+			}
+			tree, err := handout.Committed(root)
+			if err != nil {
+				return err
+			}
+			files, err := handout.From(tree)
+			if err != nil {
+				return err
+			}
+			if leaks := handout.Leaks(tree, files); len(leaks) > 0 {
+				return fmt.Errorf("not handed out: %s", strings.Join(leaks, "\n"))
+			}
+			dir := filepath.Clean(args[0])
+			if err := handout.WriteTree(dir, files); err != nil {
+				return err
+			}
+			if err := replaceFile(dir+".zip", func(w io.Writer) error { return handout.WriteZip(w, "btrlab", files) }); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s in %s and %s.zip\n", prose.Count(len(files), "file"), dir, dir)
+			return nil
+		},
+	}
 }
 
 // replaceFile writes a file anew: a reader sees the old one or the new one.

@@ -271,7 +271,7 @@ func (l *Lab) Hint(root string, level int) (string, error) {
 	return strings.TrimSpace(text) + "\n", nil
 }
 
-// Question is asked before the lab. predict.json has what is asked; what is so is in the file of the same name under instructor.
+// Question is asked before the lab. predict.json has what is asked; what is so is in AnswersFile, or SealedFile in a handout.
 type Question struct {
 	Ask     string   `json:"ask"`
 	Choices []string `json:"choices"` // a, b, c ...
@@ -296,7 +296,10 @@ func (l *Lab) Questions(root string) ([]Question, error) {
 		return nil, err
 	}
 	q = slices.DeleteFunc(q, func(q Question) bool { return q.Personal != nil })
-	err := l.readPredict(filepath.Join(l.Dir(root), "instructor", "predict.json"), &answers)
+	err := l.readPredict(filepath.Join(l.Dir(root), filepath.FromSlash(AnswersFile)), &answers)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = l.readSealed(root, &answers)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return q, nil

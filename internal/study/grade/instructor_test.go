@@ -3,6 +3,7 @@ package grade
 // The tests of what is under instructor. This file is not handed out, because it holds solutions: see package handout.
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,10 +14,13 @@ import (
 	"sync"
 	"testing"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 	unlocked "btrlab/labs/03-unlocked"
 	truncaterace "btrlab/labs/04-truncate-race"
+	ring "btrlab/labs/08-ring"
 	"btrlab/labs/kit"
 )
 
@@ -451,6 +455,191 @@ func TestLockingJudged(t *testing.T) {
 		}
 		if failed != tt.want {
 			t.Errorf("%s: have%s want%s", tt.name, failed, tt.want)
+		}
+	}
+}
+
+// TestWarmUp: what starts lab 0 has no points, and an answer that wins is kept in its line.
+func TestWarmUp(t *testing.T) {
+	r, l := root(t), lab(t, 0)
+	x, err := Grade(t.Context(), r, l, Options{})
+	if err != nil || x.Score != 0 || x.Max != 100 || len(x.Rows) != len(levels.All) {
+		t.Fatalf("the starter: %g of %g in %d rows, %v", x.Score, x.Max, len(x.Rows), err)
+	}
+	dir := t.TempDir()
+	b, err := os.ReadFile(filepath.Join(l.Dir(r), l.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, l.File), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []string{levels.Never, "3:1"} { // the second one takes the place of the first
+		if err := KeepAnswer(dir, levels.All[0], answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := KeepAnswer(dir, levels.All[0], strings.Repeat("1:1,", 20)); err == nil {
+		t.Error("an answer that grading refuses is kept")
+	}
+	won, err := Won(dir)
+	if err != nil || len(won) != 1 || !won[levels.All[0].Name] {
+		t.Errorf("%v, %v", won, err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, l.File))
+	if want := strings.Replace(string(b), "lost-update = ?", "lost-update = 3:1", 1); err != nil || string(got) != want {
+		t.Errorf("have\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestOvertake: what lab 8 says of the order. A write that is done at once may end before an older one that a worker has.
+func TestOvertake(t *testing.T) {
+	s := &Student{Ring: kit.SubmitPath{Work: ring.Work, Submit: func(t *kit.Task, q *kit.Request) {
+		n, err := q.Try(t)
+		if errors.Is(err, kit.EAGAIN) {
+			q.Punt(t)
+			return
+		}
+		q.Advance(n)
+		q.Complete(t, n, err)
+	}}}
+	for _, ordered := range []bool{false, true} {
+		x := ringWork{beside: true, ordered: ordered, writes: []ringWrite{{n: 4, res: 4}, {at: 4, n: 4, res: 4}}}
+		r := Row{}
+		w := workload{name: "overtake", program: x.program}
+		if err := w.explore(s, &r); err != nil || r.Violated != ordered || ordered && r.Kind != completion {
+			t.Errorf("ordered %v: %v %s, %v", ordered, r.Violated, r.Result, err)
+		}
+	}
+}
+
+// TestRingJudged: what a completion says is compared with what was asked for and with the file.
+func TestRingJudged(t *testing.T) {
+	for _, tt := range []struct {
+		submit func(t *kit.Task, q *kit.Request)
+		want   string
+	}{
+		{func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Complete(t, n, err) }, ""},
+		{func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Complete(t, n-1, err) }, "request 0 was told 3 bytes, want 4 bytes"},
+		{func(t *kit.Task, q *kit.Request) { q.Complete(t, q.Left(), nil) }, "request 0 was told 4 bytes, and byte 0 of them is not in the file"},
+		{func(t *kit.Task, q *kit.Request) { q.Try(t); n, err := q.Try(t); q.Complete(t, n, err) }, "byte 0 of file 0 was written 2 times, want 1"},
+	} {
+		r := Row{}
+		w := workload{name: "judged", program: ringWork{writes: []ringWrite{{n: 4, res: 4}}}.program}
+		err := w.explore(&Student{Ring: kit.SubmitPath{Submit: tt.submit}}, &r)
+		if err != nil || r.Violated != (tt.want != "") || tt.want != "" && (r.Kind != completion || !strings.Contains(r.Result, tt.want)) {
+			t.Errorf("have %s %q %v, want %q", r.Kind, r.Result, err, tt.want)
+		}
+	}
+}
+
+// TestLogFull: the row of a leaf without room is rejected for what the caller is told, and for an item in no place.
+func TestLogFull(t *testing.T) {
+	insert := func(t *kit.Task, x *kit.LogItem) error {
+		x.Prepare(t)
+		err := x.Insert(t)
+		if err == nil {
+			x.Copy(t)
+			x.Release(t)
+		}
+		return err
+	}
+	for _, tt := range []struct {
+		leaf narrowLeaf
+		put  kit.LogPath
+		want string
+	}{
+		{narrowLeaf{}, insert, ""},
+		{narrowLeaf{insert: errno.EIO}, insert, ""},
+		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Drop(t); x.Fill(t); return nil }, "Fill where no empty item is"},
+		{narrowLeaf{insert: errno.EIO}, func(t *kit.Task, x *kit.LogItem) error { x.Insert(t); return nil }, "the item is not in the log"},
+		{narrowLeaf{insert: errno.EIO}, func(t *kit.Task, x *kit.LogItem) error { return errno.ENOSPC }, "and Insert had returned input/output error"},
+		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Insert(t); x.Insert(t); return nil }, "kit.LogItem.Insert with a path held"},
+		{narrowLeaf{}, func(t *kit.Task, x *kit.LogItem) error { x.Release(t); return nil }, "kit.LogItem.Release without a path"},
+	} {
+		var r Row
+		w := workload{name: "full", program: tt.leaf.program}
+		if err := w.explore(&Student{LogItem: tt.put}, &r); err != nil || r.Violated != (tt.want != "") || !strings.Contains(r.Result, tt.want) {
+			t.Errorf("have %q %v want %q", r.Result, err, tt.want)
+		}
+	}
+}
+
+// TestLogJudged: an order that leaves what the log has of a range keeps what fsync promises, because the log is refused and the fsync commits.
+// The row says so, and its fsyncs are not counted as logged.
+func TestLogJudged(t *testing.T) {
+	s := &Student{LogItem: func(t *kit.Task, x *kit.LogItem) error {
+		x.Prepare(t)
+		if err := x.Sums(t); err != nil {
+			return err
+		}
+		if err := x.Insert(t); err != nil {
+			return err
+		}
+		x.Copy(t)
+		x.Release(t)
+		return nil
+	}}
+	for _, w := range logWorkloads() {
+		if w.name != "log-around" {
+			continue
+		}
+		var r Row
+		if err := w.explore(s, &r); err != nil || !strings.Contains(r.Result, "an fsync has committed the transaction") {
+			t.Errorf("have %q %v", r.Result, err)
+		}
+	}
+	if ok, text, err := logCosts(s); ok || err != nil || !strings.HasPrefix(text, "63 of 64 fsyncs") {
+		t.Errorf("have %v %q %v", ok, text, err)
+	}
+}
+
+// TestNowaitJudged: what an extent does not give back, and what is told of it, is compared with what was short.
+func TestNowaitJudged(t *testing.T) {
+	for _, tt := range []struct {
+		work   shortWork
+		extent func(t *kit.Task, x *kit.NowaitExtent) error
+		want   string
+	}{
+		{shortWork{place: kit.EAGAIN, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { x.TryRange(t); x.UnlockRange(t); return kit.EAGAIN }, ""},
+		{shortWork{place: kit.EAGAIN, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { x.TryRange(t); return kit.EAGAIN }, "the range is still locked after"},
+		{shortWork{place: kit.EAGAIN, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { x.Reserve(t, kit.NoFlush); return kit.EAGAIN }, "1 reservations are left after"},
+		{shortWork{reserve: kit.EDQUOT, want: kit.EAGAIN}, func(t *kit.Task, x *kit.NowaitExtent) error { return x.Reserve(t, kit.NoFlush) }, "the caller is told " + kit.EDQUOT.Error() + ", want " + kit.EAGAIN.Error()},
+	} {
+		r := Row{}
+		w := workload{name: "judged", program: tt.work.program}
+		err := w.explore(&Student{Nowait: tt.extent}, &r)
+		if err != nil || r.Violated != (tt.want != "") || tt.want != "" && (r.Kind != undone || !strings.Contains(r.Result, tt.want)) {
+			t.Errorf("have %s %q %v, want %q", r.Kind, r.Result, err, tt.want)
+		}
+	}
+}
+
+// TestSayNoInstructor: what a student is told names nothing that only whoever teaches has: texts, hints, the words after a prediction.
+func TestSayNoInstructor(t *testing.T) {
+	r := root(t)
+	for _, l := range Labs {
+		readme, err := l.Text(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := map[string]string{"README.md": readme}
+		for level := range MaxHint {
+			if told[fmt.Sprint("hint ", level+1)], err = l.Hint(r, level+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		qs, err := l.Questions(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, q := range qs {
+			told[fmt.Sprint("question ", i+1)] = strings.Join(append(q.Choices, q.Ask, q.Why), "\n")
+		}
+		for what, text := range told {
+			if strings.Contains(text, "instructor") || strings.Contains(text, "_mutants") {
+				t.Errorf("lab %d, %s: %s", l.N, what, text)
+			}
 		}
 	}
 }
