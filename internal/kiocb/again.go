@@ -52,7 +52,7 @@ var againWords = [Agains][2]string{
 	AgainInode:     {"lock_inode", "another task has i_rwsem"},
 	AgainRangeLock: {"lock_inode", "byte ranges have no try-lock"},
 	AgainMustCOW:   {"write_check", "the inode is neither NOCOW nor preallocated"},
-	AgainPrivs:     {"remove_privs", "the file may have capabilities, which a write takes away"},
+	AgainPrivs:     {"remove_privs", "the file may have capabilities, which must go"},
 	AgainExpand:    {"expand", "the block at the old end of file must be zeroed"},
 	AgainGrow:      {"expand", "the range after the old end of file is busy"},
 	AgainFault:     {"fault_in", "the source is not in memory"},

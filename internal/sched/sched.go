@@ -117,7 +117,7 @@ type Task struct {
 	checked bool
 	nowait  int
 	audit   *audit // nil until the first NOWAIT request
-	plug    plug
+	plug    *plug  // nil without one
 	park    chan struct{}
 	done    chan struct{}
 	ended   bool
@@ -178,7 +178,7 @@ func (t *Task) Reset(name string) {
 	t.resetNowait()
 	t.Next = Op{}
 	t.Counts, t.ended, t.joiner, t.end = nil, false, nil, Obj{}
-	t.plug = plug{}
+	t.plug = nil
 	if t.rt != nil {
 		t.checked = t.rt.Checked()
 	}
