@@ -1,11 +1,17 @@
 package lockedbaseline
 
 import (
+	"os"
 	"testing"
 
 	"btrlab/internal/sched"
 	"btrlab/labs/kit"
+	"btrlab/labs/kit/starter"
 )
+
+func TestMain(m *testing.M) {
+	os.Exit(starter.Main(m, "measure.go", "dfe380395e2831d82b295e34026d0427c4b501a3f20700f91ee6056cb635d428"))
+}
 
 // fakeClient has a request due every 10 ns. Each takes 1 ns, and the third one 25.
 type fakeClient struct{ now int64 }
