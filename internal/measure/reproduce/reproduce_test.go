@@ -202,7 +202,7 @@ func TestSensitivity(t *testing.T) {
 	if err := s.WriteText(&out); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "two things were chosen for the published unlocked row") {
+	if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), "three things were chosen for the published unlocked row") {
 		t.Errorf("nothing of what the prediction rests on in\n%s", out.String())
 	}
 	columns(t, out.String())

@@ -31,10 +31,10 @@ func (c *Calibration) Rests() string {
 		rate /= 2
 		how += ", RAID 5"
 	}
-	return fmt.Sprintf("What the prediction rests on: two things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
+	return fmt.Sprintf("What the prediction rests on: three things were chosen for the published unlocked row. How many pages may be dirty (%.3g MiB) sets "+
 		"the length of its pauses, and %v that the array's one thread works on a write, besides ending it, was chosen for its iops: the members (%s) could take %.1f "+
-		"thousand writes a second. The iops, p80 and p90 of the unlocked row are therefore no predictions; its other latencies and the lock row's are what "+
-		"the simulation adds, and p99 and above hang on how many writes the array takes at once (%g), which nobody tells. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3, c.Depth)
+		"thousand writes a second. How many writes the array takes at once (%g) was thought of for the tail. The iops, p80, p90 and p99 of the unlocked row "+
+		"are therefore no predictions; its other latencies and the lock row's are what the simulation adds. reproduce --sensitivity shows what each choice is worth.", float64(c.DirtyLimit)/(1<<20), time.Duration(c.HandleNs), how, rate/1e3, c.Depth)
 }
 
 // variation is a change of one choice.
