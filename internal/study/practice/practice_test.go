@@ -403,7 +403,7 @@ func TestVariety(t *testing.T) {
 		t.Logf("level %d: of %d seeds %d questions differ; %v; %d of %d can be broken; %d to %d schedules, median %d", level, n, len(texts), kinds, broken, asked,
 			schedules[0], schedules[n-1], schedules[n/2])
 		if len(texts)*100 < 90*n {
-			t.Errorf("level %d: %d of %d questions differ, want 90 of 100", level, len(texts), n)
+			t.Fatalf("level %d: %d of %d questions differ, want 90 of 100", level, len(texts), n)
 		}
 		if asked >= 20 && (broken*4 < asked || broken*10 > 9*asked) {
 			t.Errorf("level %d: %d of %d can be broken, want a quarter to nine tenths: else one answer is always right", level, broken, asked)
