@@ -226,7 +226,7 @@ func (c *Cache) drop(t *sched.Task, p *Page) bool {
 		return false
 	}
 	m := p.m.Load()
-	if m == nil || p.flags.Load()&(flagDirty|flagWriteback) != 0 || !p.refs.CompareAndSwap(1, 0) {
+	if m == nil || p.Dirty() || p.UnderWriteback(t) || !p.refs.CompareAndSwap(1, 0) {
 		p.Unlock(t)
 		return false
 	}
