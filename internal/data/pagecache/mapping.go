@@ -98,22 +98,29 @@ func (m *Mapping) WritebackPages(t *sched.Task) int64 {
 // its chunk and a count of its mapping, and another task may look between two of them.
 func (m *Mapping) look(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
-		m.point(t, st, sched.PointLoad, sched.Reads)
+		point(t, st, sched.Op{Kind: sched.PointLoad, Class: StateClass.ID, Use: sched.Reads, Obj: &m.state, ID: &m.state})
 	}
 }
 
 func (m *Mapping) change(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
-		m.point(t, st, sched.PointAtomic, sched.Writes)
+		point(t, st, sched.Op{Kind: sched.PointAtomic, Class: StateClass.ID, Use: sched.Writes, Obj: &m.state, ID: &m.state})
+	}
+}
+
+// changeTable is the scheduling point before a change of the table: a page has a slot and a bit, and another task may look between.
+func (m *Mapping) changeTable(t *sched.Task) {
+	if st := t.Stepper(); st != nil {
+		point(t, st, sched.Op{Kind: sched.PointAtomic, Class: TableClass.ID, Use: sched.Writes, Obj: &m.table, ID: &m.table})
 	}
 }
 
 //go:noinline
-func (m *Mapping) point(t *sched.Task, st sched.Stepper, kind sched.PointKind, use sched.Use) {
+func point(t *sched.Task, st sched.Stepper, op sched.Op) {
 	if st.Aborting() {
 		return
 	}
-	t.Next = sched.Op{Kind: kind, Class: StateClass.ID, Use: use, Obj: &m.state, ID: &m.state}
+	t.Next = op
 	st.Enter(t)
 }
 
@@ -233,7 +240,8 @@ func (m *Mapping) Get(t *sched.Task, index uint64) *Page {
 			return nil
 		}
 		if !p.get() {
-			continue // being freed; the slot is about to change
+			t.Enter(sched.PointYield, 0, nil) // being freed; the slot is about to change
+			continue
 		}
 		if slot.Load() == p {
 			if p.flags.Load()&flagReferenced == 0 {
@@ -338,6 +346,7 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 	}
 	t.Touch(&m.table, sched.Writes)
 	m.pages.Add(1) // before the page is present: NextPage relies on it
+	m.changeTable(t)
 	c.present.Or(1 << i)
 	return p
 }
@@ -345,15 +354,17 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 // forget takes the page out of the table. The page is locked; the mapping's reference is the caller's now.
 func (m *Mapping) forget(t *sched.Task, p *Page) {
 	p.mu.AssertHeld(t)
-	t.Touch(&m.table, sched.Writes)
 	c := m.chunk(p.index)
 	i := p.index & (chunkPages - 1)
+	// The slot is emptied last: from then on another task may put a page there, and its bit must stay.
+	m.pages.Add(-1)
+	m.changeTable(t)
+	c.present.And(^(uint64(1) << i))
+	m.changeTable(t)
 	if !c.pages[i].CompareAndSwap(p, nil) {
 		panic(fmt.Sprintf("pagecache: page %d is not in its mapping", p.index))
 	}
-	c.present.And(^(uint64(1) << i))
 	p.m.Store(nil)
-	m.pages.Add(-1)
 }
 
 // SetDirty marks a locked, uptodate page dirty; it reports whether it was clean.

@@ -24,6 +24,8 @@ var (
 	// StateClass is the flags, tags and counts of pages, which are atomics and no lock. It is a scheduling point for a study that
 	// names it.
 	StateClass = lockdep.NewClass("page_state")
+	// TableClass is the table that a mapping finds its pages in, atomics as well.
+	TableClass = lockdep.NewClass("page_table")
 
 	classMapping = lockdep.NewClass("mapping")
 	classCache   = lockdep.NewClass("page_cache")

@@ -78,8 +78,8 @@ func TestPageSchedules(tt *testing.T) {
 					c, m := newMapping(0, &recorder{})
 					write(w.Task(), m, 0, 1)
 					var errs [2]error
-					w.Go("a", func(t *sched.Task) { errs[0] = a.do(t, c, m) })
-					w.Go("b", func(t *sched.Task) { errs[1] = b.do(t, c, m) })
+					w.Go("a", func(t *sched.Task) { w.Call(t); errs[0] = a.do(t, c, m) })
+					w.Go("b", func(t *sched.Task) { w.Call(t); errs[1] = b.do(t, c, m) })
 					w.Finally(func(t *sched.Task) error {
 						for _, err := range errs {
 							if err != nil {
@@ -107,6 +107,21 @@ func TestPageSchedules(tt *testing.T) {
 			})
 		}
 	}
+}
+
+// A mapping that has been truncated is empty at once, for the inode goes next, even while an eviction takes its last page out.
+func TestEmptySchedules(tt *testing.T) {
+	search(tt, 0, func(w *explore.World) {
+		c, m := newMapping(0, &recorder{})
+		write(w.Task(), m, 0, 1)
+		_ = writeBack(w.Task(), m, 0)
+		w.Go("inode goes", func(t *sched.Task) {
+			w.Call(t)
+			m.Truncate(t, 0, MaxFileEnd)
+			m.CheckEmpty()
+		})
+		w.Go("drop", func(t *sched.Task) { w.Call(t); c.DropClean(t) })
+	})
 }
 
 // A wait for a range of pages ends when all that were under writeback when it began are not any

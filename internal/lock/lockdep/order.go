@@ -108,6 +108,7 @@ var Order = []Row{
 	{"ordered_pool", rankLeaf + 2, spin, "ordered: free list"},
 	{"page_cache", rankLeaf + 2, spin, "pagecache: under mapping"},
 	{"page_state", rankLeaf + 2, spin, "pagecache: no lock but the atomics of a page's state, for explore"},
+	{"page_table", rankLeaf + 2, spin, "pagecache: no lock but the atomics of a mapping's table, for explore"},
 	{"path_list", rankLeaf + 2, spin, "fstree: free list"},
 	{"qgroup_lock", rankLeaf + 2, spin, "qgroup: counts, limits and reservations"},
 	{"trans_lock", rankLeaf + 2, spin, "transaction"},
