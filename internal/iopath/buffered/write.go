@@ -214,15 +214,20 @@ func (w *write) drainDirect(t *sched.Task) error {
 	return nil
 }
 
-// planLocked makes the plan again now that i_rwsem is held, from facts that stay true.
+// planLocked makes the plan again now that i_rwsem is held, from facts that stay true. Where they are what they were so is the plan:
+// that i_rwsem is held changes those alone that lock ranges.
 func (w *write) planLocked(t *sched.Task, f policy.Facts) policy.Facts {
 	w.ip.AssertLocked(t)
+	was := f
 	f.ISize = w.ip.Size(t)
 	w.sampleISize(f.ISize)
 	if w.append { // the file may have grown or shrunk since the plan was made; models generic_write_checks()
 		w.pos, f.Start, f.End = f.ISize, f.ISize, f.ISize+uint64(len(w.src.Buf))
 	}
 	f.MayNocow = w.ip.MayNocow()
+	if f == was && !w.pl.Lock.Range() {
+		return f
+	}
 	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
 	w.pl = policy.For(policy.Write, f, w.p)
 	return f

@@ -20,6 +20,7 @@ type store struct {
 	free   [][]state
 	small  []state // a recycled chunk of less than full size
 	last   pos     // where the last search ended: a write locks, marks and unlocks one range
+	sought uint64  // what it was for
 }
 
 const (
@@ -28,18 +29,23 @@ const (
 	chunkLow  = 12 // a chunk with fewer is joined with a neighbour
 	freeMax   = 16 // recycled chunks kept
 	nearMax   = 2  // states after the last place in which a search looks first: what a lock inserts before it
+	nearBytes = 1 << 20
 )
 
 // pos is the place of a state, or of the end. It is valid until the next splice.
 type pos struct{ c, i int }
 
-// find is the place of the first state that ends after off.
+// find is the place of the first state that ends after off. What is far from the last place is not looked for there: that would touch
+// memory for nothing.
 func (s *store) find(off uint64) pos {
-	p, ok := s.near(off)
+	ok, p := false, pos{}
+	if off-s.sought < nearBytes {
+		p, ok = s.near(off)
+	}
 	if !ok {
 		p = s.search(off)
 	}
-	s.last = p
+	s.last, s.sought = p, off
 	return p
 }
 
