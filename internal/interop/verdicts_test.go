@@ -279,7 +279,7 @@ func sayers(t *testing.T) map[string][]string {
 // every state, buffered and direct, with its range cold, cached and dirty. Both answer on files that Linux has made in one image. The
 // two must agree: where the kernel would sleep, so would we.
 //
-// Run with -v it prints the table of the README.
+// Run with -v it prints the table of labs/reference 4.4.
 func TestVerdicts(t *testing.T) {
 	linux(t, "chattr")
 	kernel := strings.Fields(sh(t, "uname", "-r"))[0]
