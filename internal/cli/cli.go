@@ -212,7 +212,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 		}
 		err := fmt.Errorf("there is no verb %q", args[0])
 		if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
-			err = fmt.Errorf("there is no verb %q, did you mean %q?", args[0], s[0])
+			err = fmt.Errorf("there is no verb %q (did you mean %q?)", args[0], s[0])
 		}
 		return &usageError{err, "btrlab"}
 	}

@@ -145,7 +145,7 @@ func Parse(spec string) (Policy, error) {
 	if i < 0 {
 		known := slices.Concat(Names(), NowaitNames(), UnalignedNames(), FsyncNames())
 		if n := prose.Nearest(name, known); n != "" {
-			return Policy{}, fmt.Errorf("unknown policy %q, did you mean %q?", name, n)
+			return Policy{}, fmt.Errorf("unknown policy %q (did you mean %q?)", name, n)
 		}
 		return Policy{}, fmt.Errorf("unknown policy %q, want one of %s", name, strings.Join(known, ", "))
 	}
@@ -156,7 +156,7 @@ func Parse(spec string) (Policy, error) {
 		t := Find(name)
 		if t == nil {
 			if n := nearest(name); n != "" {
-				return p, fmt.Errorf("unknown toggle %q in policy %q, did you mean %q?", name, spec, n)
+				return p, fmt.Errorf("unknown toggle %q in policy %q (did you mean %q?)", name, spec, n)
 			}
 			return p, fmt.Errorf("unknown toggle %q in policy %q", name, spec)
 		}

@@ -475,7 +475,7 @@ func OptionNames() []string {
 
 func suggest(key string) string {
 	if n := prose.Nearest(key, OptionNames()); n != "" {
-		return fmt.Sprintf(", did you mean %q?", n)
+		return fmt.Sprintf(" (did you mean %q?)", n)
 	}
 	return "; known options: " + strings.Join(OptionNames(), " ")
 }
