@@ -392,6 +392,36 @@ func TestQuotaOverwrite(t *testing.T) {
 	wantWithin(z)
 }
 
+// A write at the limit flushes, and the extents that its flush finishes leave it all that they do not need: two writes of four blocks, apart
+// from each other, fit where there is room for the first one's data, the second one's and a node. Linux 6.18 answers the same at each limit.
+func TestQuotaFlushFrees(t *testing.T) {
+	const part, node = 16 << 10, 16 << 10
+	for _, c := range []struct {
+		room          uint64
+		first, second error
+	}{
+		{part, errno.EDQUOT, errno.EDQUOT},
+		{part + node, nil, errno.EDQUOT},
+		{2*part + node, nil, nil},
+		{2*part + 2*node, nil, nil},
+	} {
+		for _, flags := range []uint64{0, format.InodeNoDataCow} {
+			x := fstest.New(t)
+			x.Must(x.FS.EnableQuota(x.T))
+			f := x.Create("/f")
+			x.Must(f.SetFlags(x.T, flags))
+			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, node+c.room, false, false)) // commits: nothing is reserved now
+			for i, want := range []error{c.first, c.second} {
+				if _, err := f.WriteAt(x.T, make([]byte, part), int64(i)*4*part); !errors.Is(err, want) {
+					t.Errorf("%d KiB, flags %#x, write %d: have %v want %v", c.room>>10, flags, i, err, want)
+				}
+			}
+			x.Must(f.Close(x.T))
+			wantWithin(x)
+		}
+	}
+}
+
 // zeroedIn reads the file after a failure that may have left zeros in [from, to) where m has other bytes.
 func zeroedIn(x *fstest.Fixture, f *fs.File, m []byte, from, to int) []byte {
 	x.Helper()

@@ -88,33 +88,32 @@ func (ip *Inode) csumLeaves(n int64) int64 {
 func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spaceinfo.FlushMode) error {
 	nr := Extents(n)
 	a := &ip.acct
-	// The counters go up first: a completion that releases surplus meanwhile must leave ours.
+	// The qgroup comes before the counters: an ordered extent that its flush completes leaves its tree block to the extents that
+	// are counted, and ours has none yet.
+	quota, err := ip.FS.Quota.ReserveMeta(t, ip.Root.ID, uint64(nr)*ip.FS.Space.NodeSize(), true, mode == spaceinfo.NoFlush)
+	if err != nil {
+		return err
+	}
+	// The counters go up before the space: a completion that releases surplus meanwhile must leave ours.
 	ip.mu.Lock(t)
 	a.class(inPlace).Add(nr)
 	if !inPlace && ip.Sums() {
 		a.csumBytes.Add(int64(n))
 	}
 	a.rsv.Write(t, nameReserved)
+	a.quota += quota
 	need := uint64(0)
 	if size, have := ip.rsvSize(), a.reserved+a.pending; size > have {
 		need = size - have
 		a.pending += need
 	}
 	ip.mu.Unlock(t)
-	if need == 0 && !ip.FS.Quota.On() {
+	if need == 0 {
 		return nil
 	}
-	quota, err := ip.FS.Quota.ReserveMeta(t, ip.Root.ID, uint64(nr)*ip.FS.Space.NodeSize(), true, mode == spaceinfo.NoFlush)
-	if err == nil && need > 0 {
-		err = ip.FS.Space.Metadata().Reserve(t, need, mode)
-	}
-	if err != nil {
-		ip.FS.Quota.Free(t, ip.Root.ID, quota, qgroup.MetaPrealloc)
-		quota = 0
-	}
+	err = ip.FS.Space.Metadata().Reserve(t, need, mode)
 	ip.mu.Lock(t)
 	a.rsv.Write(t, nameReserved)
-	a.quota += quota
 	a.pending -= need
 	if err == nil {
 		a.reserved += need
@@ -126,7 +125,7 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	}
 	ip.mu.Unlock(t)
 	if err != nil {
-		ip.Settle(t)
+		ip.Settle(t) // of the qgroup, too
 	}
 	return err
 }
