@@ -8,6 +8,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,6 +132,19 @@ func (a *app) interrupted() error {
 		return errInterrupted
 	}
 	return nil
+}
+
+// context ends when parent does or SIGINT comes.
+func (a *app) context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	go func() {
+		select {
+		case <-a.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // stdin is standard input for a verb's data.

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/prose"
+	"btrlab/internal/study/grade"
+)
+
+func (a *app) labGrade() *cobra.Command {
+	var dir, replay, results, class, table, student, page string
+	var asJSON, byName bool
+	cmd := &cobra.Command{
+		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
+		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
+command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
+which it was. With --student the personal questions of the lab are graded, too: their answers are in personal.txt. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
+		Example: `  btrlab lab grade 4
+  btrlab lab grade 5 --dir ~/mine --gradescope results.json
+  btrlab lab grade 4 --replay truncate-race=11:1
+  btrlab lab grade 4 --student ada
+  btrlab lab grade 5 --all submissions --csv grades.csv
+  btrlab lab grade 12 --report lab-12.markdown`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if class != "" {
+				if dir != "" || replay != "" || results != "" || student != "" || page != "" || asJSON {
+					return usagef(cmd, "--all goes with --csv and --by-name only")
+				}
+				return a.gradeAll(cmd, root, l, class, table, byName)
+			}
+			if byName {
+				return usagef(cmd, "--by-name goes with --all only")
+			}
+			if table != "" {
+				return usagef(cmd, "--csv goes with --all only")
+			}
+			st := a.newStatus()
+			defer st.done()
+			o := grade.Options{Dir: dir, Student: strings.TrimSpace(student), Progress: func(p grade.Progress) {
+				st.search(p.Workload)
+				st.progress(p.Progress)
+			}}
+			if replay != "" {
+				var ok bool
+				if o.Workload, o.Schedule, ok = strings.Cut(replay, "="); !ok || o.Workload == "" {
+					return usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", replay)
+				}
+				if l.N == 0 || l.N == 1 {
+					return usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, map[int]string{0: "lab run", 1: "replay"}[l.N])
+				}
+				if names := grade.Workloads(l.N); !slices.Contains(names, o.Workload) {
+					return usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, o.Workload, strings.Join(names, ", "))
+				}
+			}
+			if results != "" { // a bad path is an error now, not after minutes of grading
+				f, err := os.OpenFile(results, os.O_WRONLY|os.O_CREATE, 0o644)
+				if err != nil {
+					return err
+				}
+				f.Close()
+			}
+			if page != "" {
+				if replay != "" {
+					return usagef(cmd, "--report goes with a whole grade, not with --replay")
+				}
+				f, err := os.OpenFile(page, os.O_WRONLY|os.O_CREATE, 0o644)
+				if err != nil {
+					return err
+				}
+				f.Close()
+				o.Profile = strings.TrimSuffix(page, filepath.Ext(page)) + ".lock.pprof"
+				if err := os.Remove(o.Profile); err != nil && !errors.Is(err, os.ErrNotExist) {
+					return err // one of an earlier grade
+				}
+			}
+			ctx, cancel := a.context(cmd.Context())
+			defer cancel()
+			r, err := grade.Grade(ctx, root, l, o)
+			st.done()
+			var nothing *grade.NoFilesError
+			switch {
+			case errors.As(err, &nothing) && results != "":
+				r = l.Nothing(nothing)
+			case nothing != nil:
+				return usagef(cmd, "%v", err)
+			case errors.Is(err, context.Canceled):
+				return errNothing
+			case err != nil:
+				return err
+			}
+			if i := slices.IndexFunc(r.Rows, func(x grade.Row) bool { return x.Misfit }); i >= 0 {
+				return usagef(cmd, "--replay %s: %s", replay, r.Rows[i].Result)
+			}
+			if results != "" {
+				var b bytes.Buffer
+				if err := r.WriteGradescope(&b); err != nil {
+					return err
+				}
+				if err := os.WriteFile(results, b.Bytes(), 0o644); err != nil {
+					return err
+				}
+			}
+			if page != "" {
+				if err := writeReport(l, r, root, dir, page, o.Profile); err != nil {
+					return err
+				}
+			}
+			switch {
+			case asJSON:
+				err = a.printJSON(r)
+			case o.Workload != "":
+				for _, x := range r.Rows {
+					if x.Trace != "" {
+						fmt.Fprintf(a.out, "%s\n\n", strings.TrimRight(x.Trace, "\n"))
+					}
+					fmt.Fprintln(a.out, prose.Wrap(x.Name+": "+x.Result, a.width()))
+				}
+			default:
+				err = r.WriteText(a.out)
+			}
+			if err == nil && !r.Pass {
+				err = errFound
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&dir, "dir", "", "the folder with your files (default: the lab's own)")
+	f.StringVar(&replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
+	f.StringVar(&student, "student", "", "the student's id: grade the personal questions, which lab questions prints")
+	f.BoolVar(&byName, "by-name", false, "with --all: a folder's name is its student's id, and personal questions are graded")
+	f.StringVar(&class, "all", "", "grade every folder in this one, and print a table")
+	f.StringVar(&table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
+	f.StringVar(&page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
+	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// writeReport writes the page of a report to path. A profile that was not made, because nothing was measured, is not named.
+func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string) error {
+	if dir == "" {
+		dir = l.Dir(root)
+	}
+	if _, err := os.Stat(profile); err != nil {
+		profile = ""
+	}
+	return replaceFile(path, func(w io.Writer) error { return l.WriteMarkdown(w, r, dir, profile) })
+}
+
+// gradeAll grades the folders in dir; the table goes to a file after each, or in the end to standard output.
+func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string, byName bool) error {
+	var known []grade.Submission
+	if table != "" {
+		f, err := os.Open(table)
+		switch {
+		case err == nil:
+			known, err = grade.ReadCSV(f)
+			f.Close()
+			if err != nil {
+				return fmt.Errorf("%s: %w", table, err)
+			}
+		case !errors.Is(err, os.ErrNotExist):
+			return err
+		}
+	}
+	st := a.newStatus()
+	defer st.done()
+	ctx, cancel := a.context(cmd.Context())
+	defer cancel()
+	all, err := grade.GradeAll(ctx, root, l, dir, byName, known, func(all []grade.Submission) error {
+		st.search(all[len(all)-1].Name)
+		if table == "" {
+			return nil
+		}
+		return replaceFile(table, func(w io.Writer) error { return grade.WriteCSV(w, all) })
+	})
+	st.done()
+	var nothing *grade.NoFilesError
+	switch {
+	case errors.As(err, &nothing):
+		return usagef(cmd, "%v", err)
+	case errors.Is(err, context.Canceled):
+		return errNothing
+	case err != nil:
+		return err
+	}
+	if table == "" {
+		return grade.WriteCSV(a.out, all)
+	}
+	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), table)
+	return nil
+}

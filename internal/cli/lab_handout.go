@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/prose"
+	"btrlab/internal/study/grade"
+	"btrlab/internal/study/handout"
+)
+
+// labHandout makes what a class is given.
+func (a *app) labHandout() *cobra.Command {
+	return &cobra.Command{
+		Use: "handout DIR", Short: "make what a class is given: a tree and a zip without solutions", Args: cobra.ExactArgs(1),
+		Long: `Handout takes the last commit of this clone without the folders instructor, the tests that hold solutions and the history, and
+writes it as a tree to DIR and as a zip to DIR.zip. Labs can be predicted and graded in it, and make test passes. The same commit gives the
+same bytes. If a line of a solution were left in it, that is an error, and nothing is written.`,
+		Example: "  btrlab lab handout artifacts/handout",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := grade.Root(".")
+			if err != nil {
+				return err
+			}
+			tree, err := handout.Committed(root)
+			if err != nil {
+				return err
+			}
+			files, err := handout.From(tree)
+			if err != nil {
+				return err
+			}
+			if leaks := handout.Leaks(tree, files); len(leaks) > 0 {
+				return fmt.Errorf("not handed out: %s", strings.Join(leaks, "\n"))
+			}
+			dir := filepath.Clean(args[0])
+			if err := handout.WriteTree(dir, files); err != nil {
+				return err
+			}
+			if err := replaceFile(dir+".zip", func(w io.Writer) error { return handout.WriteZip(w, "btrlab", files) }); err != nil {
+				return err
+			}
+			fmt.Fprintf(a.out, "%s in %s and %s.zip\n", prose.Count(len(files), "file"), dir, dir)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) labPredict() *cobra.Command {
+	return &cobra.Command{
+		Use: "predict N [LETTER...]", Short: "show the questions that come before lab N, or keep your answers",
+		Long:    "Predict prints the questions; with a letter for each it keeps your answers, and grade sets them beside what is so.",
+		Args:    cobra.MinimumNArgs(1),
+		Example: "  btrlab lab predict 4\n  btrlab lab predict 4 b a c",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 {
+				if err := l.Predict(root, args[1:]); err != nil {
+					return usagef(cmd, "%v", err)
+				}
+				fmt.Fprintf(a.out, "kept; btrlab lab grade %d shows what is so\n", l.N)
+				return nil
+			}
+			qs, err := l.Questions(root)
+			if err != nil {
+				return err
+			}
+			for i, q := range qs {
+				a.say(fmt.Sprintf("%d. ", i+1), q.Ask)
+				for j, c := range q.Choices {
+					a.say(fmt.Sprintf("   %c  ", 'a'+j), c)
+				}
+			}
+			fmt.Fprintf(a.out, "\nanswer: btrlab lab predict %d%s\n", l.N, strings.Repeat(" LETTER", len(qs)))
+			return nil
+		},
+	}
+}

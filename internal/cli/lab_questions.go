@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"btrlab/internal/prose"
+)
+
+// labQuestions prints the questions that are another one for each student.
+func (a *app) labQuestions() *cobra.Command {
+	var student string
+	var asJSON bool
+	var lf layoutFlags
+	cmd := &cobra.Command{
+		Use: "questions N", Short: "print the personal questions of lab N", Args: cobra.ExactArgs(1),
+		Long: `Questions prints the questions of a lab that are graded and are another one for each student: they are made from the id that --student
+gives. The answers go into personal.txt beside the lab's file, and lab grade N --student ID judges them by exploration.`,
+		Example: "  btrlab lab questions 4 --student ada\n  btrlab lab grade 4 --student ada",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, root, err := findLab(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			if strings.TrimSpace(student) == "" {
+				return usagef(cmd, "--student %q, want the id that the lab is graded with", student)
+			}
+			qs, err := l.Personal(root, student)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				list := []practiceResult{}
+				for _, q := range qs {
+					list = append(list, practiceResult{Question: q, Title: q.Title(), Text: questionLines(q, prose.Width)})
+				}
+				return a.printJSON(list)
+			}
+			if len(qs) == 0 {
+				fmt.Fprintf(a.out, "lab %d has no personal questions\n", l.N)
+				return nil
+			}
+			for i, q := range qs {
+				if err := a.ask(fmt.Sprintf("lab %d, personal question %d of %s: %s", l.N, i+1, student, q.Title()), q, a.layout(&lf)); err != nil {
+					return err
+				}
+			}
+			a.say("", fmt.Sprintf("Write a line NUMBER = ANSWER for each into %s.", relative(root, l.PersonalFile(root))))
+			fmt.Fprintln(a.out, prose.Command("grade: ", fmt.Sprintf("btrlab lab grade %d --student %s", l.N, quoteWord(student)), a.width()))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&student, "student", "", "the student's id")
+	lf.flags(cmd)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
