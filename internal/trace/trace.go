@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+
+	"btrlab/internal/module"
 )
 
 // Wait is one finished wait of a task: for a lock, or for something that behaves like one.
@@ -71,7 +73,7 @@ func Doing(op, policy string) {
 // Inside reports whether f is a frame of the packages that wait for their callers: trace, sched, lock and what is in their
 // folders, without their tests. The stack of a wait begins after such frames.
 func Inside(f *runtime.Frame) bool {
-	pkg, ok := strings.CutPrefix(f.Function, "btrlab/internal/")
+	pkg, ok := strings.CutPrefix(f.Function, module.Path+"/internal/")
 	if !ok || strings.HasSuffix(f.File, "_test.go") {
 		return false
 	}

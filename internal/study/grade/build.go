@@ -10,17 +10,28 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"btrlab/internal/module"
 )
+
+// What every program imports.
+const (
+	inodePath = module.Path + "/internal/data/inode"
+	gradePath = module.Path + "/internal/study/grade"
+)
+
+// studentPath is the package of the files that are graded in a folder of labs/_grade.
+func studentPath(folder string) string { return module.Path + "/labs/_grade/" + folder + "/student" }
 
 const mainText = `package main
 
 import (
 	"os"
 
-	"btrlab/internal/data/inode"
-	"btrlab/internal/study/grade"
-	student "btrlab/labs/_grade/%s/student"
-	"btrlab/labs/kit"
+	%q
+	%q
+	student %q
+	%q
 %s)
 
 var (
@@ -59,7 +70,7 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 	name := filepath.Base(work)
 	bin := filepath.Join(work, "grader")
 	// The student's package is not optimised: an optimised loop has instructions without a line.
-	build := command(ctx, root, "go", "build", "-gcflags=btrlab/labs/_grade/"+name+"/student=-N -l", "-o", bin, "./labs/_grade/"+name)
+	build := command(ctx, root, "go", "build", "-gcflags="+studentPath(name)+"=-N -l", "-o", bin, "./labs/_grade/"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		var exit *exec.ExitError
 		switch {
@@ -139,7 +150,7 @@ func (l *Lab) stage(root string, files []string) (work string, err error) {
 	if l.imports != "" {
 		imports = fmt.Sprintf("\n\t%q\n", l.imports)
 	}
-	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, filepath.Base(work), imports, l.main), 0o644)
+	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, inodePath, gradePath, studentPath(filepath.Base(work)), kitPath, imports, l.main), 0o644)
 }
 
 // buildErrors are the compiler's words without the folder. An error in the grader's own file is about what it calls.

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"btrlab/internal/module"
 )
 
 // NoFilesError says that a folder has nothing that could be graded.
@@ -51,10 +53,10 @@ type rules struct {
 }
 
 // kitPath is the package whose types tasks may share.
-const kitPath = "btrlab/labs/kit"
+const kitPath = module.Path + "/labs/kit"
 
 // policyPath is the package of the steps that labs 4 and 11 order, and stepNames what they may use of it: the tables of policies are the grader's.
-const policyPath = "btrlab/internal/iopath/policy"
+const policyPath = module.Path + "/internal/iopath/policy"
 
 var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems",
 	"WriteStep", "FaultIn", "Reserve", "PreparePages", "LockExtent", "CopyFromUser", "DirtyPages", "ISizeWrite", "SetDelalloc", "DropPages", "BalanceDirty"}

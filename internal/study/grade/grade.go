@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/module"
 	"btrlab/internal/sched/explore"
 )
 
@@ -210,7 +211,7 @@ var Labs = []*Lab{
 		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true, lends: true,
 		want:    "func New() *Policy, which has Write, Read, Truncate, Fallocate and Fsync (t *kit.Task, and a pointer to the kit's type of the operation)",
 		main:    "grade.Student{Policy: func() kit.Policy { return student.New() }, Profile: profile.NewLocks()}",
-		imports: "btrlab/internal/measure/profile", text: "REPORT.md"},
+		imports: module.Path + "/internal/measure/profile", text: "REPORT.md"},
 }
 
 // Lookup finds a lab by its number.
@@ -233,7 +234,7 @@ func Root(dir string) (string, error) {
 	}
 	for at := dir; ; at = filepath.Dir(at) {
 		b, err := os.ReadFile(filepath.Join(at, "go.mod"))
-		if err == nil && strings.HasPrefix(string(b), "module btrlab\n") {
+		if err == nil && strings.HasPrefix(string(b), "module "+module.Path+"\n") {
 			return at, nil
 		}
 		if at == filepath.Dir(at) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/module"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
 )
@@ -173,7 +174,7 @@ func (w *workload) answer(s *Student, r *Row) error {
 // stepOf is the step of a batch that a stack is in.
 func stepOf(stack explore.Stack) (policy.WriteStep, bool) {
 	for _, f := range stack {
-		name, ok := strings.CutPrefix(f.Func, "btrlab/internal/iopath/buffered.(*write).")
+		name, ok := strings.CutPrefix(f.Func, module.Path+"/internal/iopath/buffered.(*write).")
 		if !ok {
 			continue
 		}

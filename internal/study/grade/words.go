@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"btrlab/internal/module"
 	"btrlab/internal/sched/explore"
 	"btrlab/labs/kit"
 )
@@ -26,7 +27,7 @@ func studentFrame(s explore.Stack) (explore.Frame, bool) {
 
 // inLab says that a call is in a lab's package and not in package kit.
 func inLab(f explore.Frame) bool {
-	return strings.HasPrefix(f.Func, "btrlab/labs/") && !strings.HasPrefix(f.Func, kitPath+".")
+	return strings.HasPrefix(f.Func, module.Path+"/labs/") && !strings.HasPrefix(f.Func, kitPath+".")
 }
 
 // function is the name of a call's function without its package and type.

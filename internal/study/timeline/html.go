@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"btrlab/internal/module"
 	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
@@ -440,7 +441,7 @@ func (d *drawing) details() []stepDetail {
 	l := []stepDetail{}
 	for _, i := range d.rows {
 		s := &d.tr.Steps[i]
-		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: strings.ReplaceAll(s.Stack.String(), "btrlab/internal/", "")}
+		x := stepDetail{Step: i, What: fmt.Sprintf("step %d: task %d %s, %s", i, s.Task, d.tr.Tasks[s.Task], s.Label()), Stack: strings.ReplaceAll(s.Stack.String(), module.Path+"/internal/", "")}
 		for _, n := range s.Notes {
 			x.What += fmt.Sprintf(" [%v]", n)
 		}
