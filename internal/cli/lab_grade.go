@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,7 +25,7 @@ func (a *app) labGrade() *cobra.Command {
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
 command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
-which it was. With --student the personal questions of the lab are graded, too: their answers are in personal.txt. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
+which it was; it loses that row. With --student the personal questions of the lab are graded, too: their answers are in personal.txt. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
   btrlab lab grade 4 --replay truncate-race=11:1
@@ -89,6 +90,7 @@ which it was. With --student the personal questions of the lab are graded, too: 
 			}
 			ctx, cancel := a.context(cmd.Context())
 			defer cancel()
+			began := time.Now()
 			r, err := grade.Grade(ctx, root, l, o)
 			st.done()
 			var nothing *grade.NoFilesError
@@ -107,7 +109,7 @@ which it was. With --student the personal questions of the lab are graded, too: 
 			}
 			if results != "" {
 				var b bytes.Buffer
-				if err := r.WriteGradescope(&b); err != nil {
+				if err := r.WriteGradescope(&b, time.Since(began)); err != nil {
 					return err
 				}
 				if err := os.WriteFile(results, b.Bytes(), 0o644); err != nil {

@@ -3,13 +3,14 @@ package grade
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"btrlab/internal/module"
 )
@@ -42,6 +43,18 @@ var (
 func main() { os.Exit(grade.Main(%s, os.Args[1:])) }
 `
 
+// Needs are the packages that the program is built of that grades a student's package: see mainText.
+func (l *Lab) Needs() []string {
+	needs := []string{inodePath, gradePath, kitPath}
+	for _, p := range append([]string{l.imports}, l.allowed...) {
+		if strings.HasPrefix(p, module.Path+"/") {
+			needs = append(needs, p)
+		}
+	}
+	slices.Sort(needs)
+	return slices.Compact(needs)
+}
+
 // gradeGo grades a lab whose solution is a Go package.
 func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, error) {
 	files, err := sources(dir)
@@ -56,7 +69,7 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 
 // gradeFiles checks, builds and runs the files of a package.
 func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Options) ([]Row, error) {
-	total := points(l.N)
+	total, begun := points(l.N), time.Now()
 	if bad := check(files, l.rules()); len(bad) > 0 {
 		return refused("check", total, bad), nil
 	}
@@ -70,12 +83,16 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 	name := filepath.Base(work)
 	bin := filepath.Join(work, "grader")
 	// The student's package is not optimised: an optimised loop has instructions without a line.
-	build := command(ctx, root, "go", "build", "-gcflags="+studentPath(name)+"=-N -l", "-o", bin, "./labs/_grade/"+name)
+	within, cancel := o.within(ctx, begun)
+	defer cancel()
+	build := command(within, root, "go", "build", "-gcflags="+studentPath(name)+"=-N -l", "-o", bin, "./labs/_grade/"+name)
 	if out, err := build.CombinedOutput(); err != nil {
 		var exit *exec.ExitError
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
+		case within.Err() != nil:
+			return refused("build", total, []string{o.late()}), nil
 		case !errors.As(err, &exit):
 			return nil, fmt.Errorf("build the grader: %w", err)
 		case !strings.Contains(string(out), "labs/_grade/"+name+"/"): // not the student's
@@ -84,29 +101,8 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 		return refused("build", total, l.buildErrors(string(out), "labs/_grade/"+name+"/")), nil
 	}
 	report := filepath.Join(work, "report.json")
-	args := []string{report, fmt.Sprint(l.N)}
-	switch {
-	case o.Workload != "":
-		args = append(args, o.Workload, o.Schedule)
-	case o.First || o.Schedules > 0:
-		args = append(args, fmt.Sprint(o.Schedules), fmt.Sprint(o.First), "")
-	}
-	// Without a limit of time: the program watches itself (watch.go).
-	unwatch := watchFile(report+progressSuffix, o.Progress)
-	out, err := command(ctx, work, bin, args...).CombinedOutput()
-	unwatch()
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case err != nil:
-		return refused("run", total, crash(err, out)), nil
-	}
-	b, err := os.ReadFile(report)
+	rows, err := l.attempts(ctx, work, bin, report, o, begun)
 	if err != nil {
-		return refused("run", total, []string{"the grader left no report"}), nil
-	}
-	var rows []Row
-	if err := json.Unmarshal(b, &rows); err != nil {
 		return nil, err
 	}
 	if o.Profile != "" {
@@ -116,7 +112,7 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 			}
 		}
 	}
-	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was stopped, or that First stops at
+	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was refused, or that First stops at
 	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {
 		rows = append(rows, textRow(filepath.Join(filepath.Dir(files[0]), l.text)))
 	}
@@ -184,6 +180,9 @@ func crash(err error, out []byte) []string {
 			what = "calls itself without end"
 		}
 		return []string{at + ": " + what}
+	}
+	if strings.Contains(err.Error(), "signal: killed") {
+		return []string{"the system killed the program: has it run out of memory?"}
 	}
 	return append([]string{err.Error()}, lines[:min(len(lines), 12)]...)
 }

@@ -4,7 +4,7 @@
 // The answers to labs 0 and 1 are schedules, policies and the word never, which are run as they are (schedules.go, levels.go). Those to the other labs are Go: Grade
 // checks the code (check.go), copies it into a folder of the module that the go tool skips, writes a main for it, builds both and
 // runs the program (build.go), which judges (judge.go, search.go) and leaves the rows of the Report. It ends itself when student code takes
-// too much processor time or memory (watch.go).
+// too much processor time or memory (watch.go); then another process goes on at the next row (ledger.go).
 //
 // Invariants:
 //   - correctness comes before any ratio: a ratio counts only when no workload is violated;
@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"btrlab/internal/module"
 	"btrlab/internal/sched/explore"
@@ -387,6 +388,9 @@ type Options struct {
 	First bool
 	// Schedules, unless it is 0, bounds each pass of each search that has no bound of its own below it.
 	Schedules int
+	// Limit, unless it is 0, bounds the building and running of a student's code, in time of this machine: the rows that are not judged by then have no
+	// points. An autograder is stopped by its service and then has no report at all; nobody else needs a limit.
+	Limit time.Duration
 	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the lab measures and nothing is violated.
 	Profile string
 	// Progress, if set, is called now and then during a search.

@@ -404,7 +404,7 @@ func TestWatchdog(t *testing.T) {
 	var d watchdog
 	wrong := make(chan string, 1)
 	d.begin("a workload", 200*time.Millisecond)
-	d.start(func(w string) { wrong <- w })
+	d.start(false, func(w string) { wrong <- w })
 	from, last := cpuTime(), cpuTime()
 	spin(func() bool { // steps all the time, for longer than the limit
 		if now := cpuTime(); now-last > time.Millisecond {
@@ -615,23 +615,29 @@ func TestGradescope(t *testing.T) {
 		{Name: "c", Asks: "d", Max: 60, Result: "violated", Schedule: "4:1", Replay: "btrlab lab grade 4 --replay c=4:1"}}}
 	rep.sum()
 	var b strings.Builder
-	if err := rep.WriteGradescope(&b); err != nil {
+	if err := rep.WriteGradescope(&b, 1500*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
-		Score float64
-		Tests []struct {
-			Status    string
-			Max_score float64
-			Output    string
+		Score          float64
+		Execution_time float64
+		Tests          []struct {
+			Status     string
+			Max_score  float64
+			Output     string
+			Visibility string
 		}
 	}
 	if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.Score != 40 || len(got.Tests) != 2 || got.Tests[0].Status != "passed" || got.Tests[1].Status != "failed" || got.Tests[1].Max_score != 60 ||
-		!strings.Contains(got.Tests[1].Output, "--replay c=4:1") || rep.Pass {
+		!strings.Contains(got.Tests[1].Output, "--replay c=4:1") || rep.Pass || got.Execution_time != 1.5 || got.Tests[0].Visibility != "visible" {
 		t.Errorf("%+v\n%s", got, b.String())
+	}
+	b.Reset()
+	if err := (&Report{}).WriteGradescope(&b, 0); err != nil || !strings.Contains(b.String(), `"tests": []`) {
+		t.Errorf("a report without rows has no list of tests: %v\n%s", err, b.String())
 	}
 }
 

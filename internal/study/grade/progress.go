@@ -9,8 +9,7 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// The grading program tells how far it is by a file beside its report, because its output is for what goes wrong. It is written under
-// another name first, so that nobody reads half of it.
+// The grading program tells how far it is by a file beside its ledger, because its output is for what goes wrong.
 const (
 	progressSuffix = ".progress"
 	progressEvery  = 250 * time.Millisecond
@@ -33,8 +32,8 @@ func toFile(path string) func(Progress) {
 			return
 		}
 		workload, next = p.Workload, p.Took+progressEvery
-		if b, err := json.Marshal(p); err == nil && os.WriteFile(path+"~", b, 0o644) == nil {
-			_ = os.Rename(path+"~", path)
+		if b, err := json.Marshal(p); err == nil {
+			_ = replace(path, b)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package grade
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -150,49 +149,4 @@ func (r *Report) switchNotes() []string {
 		at[i] = rows[i] + ": " + at[i]
 	}
 	return at
-}
-
-// gradescope is results.json of a Gradescope autograder.
-type gradescope struct {
-	Score  float64          `json:"score"`
-	Output string           `json:"output"`
-	Format string           `json:"output_format"`
-	Tests  []gradescopeTest `json:"tests"`
-}
-
-type gradescopeTest struct {
-	Name     string  `json:"name"`
-	Score    float64 `json:"score"`
-	MaxScore float64 `json:"max_score"`
-	Status   string  `json:"status"`
-	Output   string  `json:"output"`
-	Format   string  `json:"output_format"`
-}
-
-// WriteGradescope writes the report as Gradescope's results.json.
-func (r *Report) WriteGradescope(w io.Writer) error {
-	g := gradescope{Score: r.Score, Output: fmt.Sprintf("lab %02d, %s", r.Lab, r.Title), Format: "text"}
-	if r.LeftOut > 0 {
-		g.Output += fmt.Sprintf("\nleft out: %s", prose.Count(r.LeftOut, "personal question"))
-	}
-	for _, x := range r.Rows {
-		t := gradescopeTest{Name: x.Name + ": " + x.Asks, Score: x.Score, MaxScore: x.Max, Status: "failed", Output: x.Result, Format: "text"}
-		if x.Pass {
-			t.Status = "passed"
-		}
-		if x.uncounted() {
-			t.Output += "\nThe starter does this as well. " + uncounted
-		}
-		if x.Replay != "" {
-			t.Output += "\nreplay: " + x.Replay
-		}
-		if x.Trace != "" {
-			t.Output += "\n\n" + x.Trace
-		}
-		g.Tests = append(g.Tests, t)
-	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(g)
 }

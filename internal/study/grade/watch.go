@@ -16,6 +16,7 @@ import (
 // milliseconds and the whole grader 200 MiB.
 const (
 	cpuOfExecution = 10 * time.Second
+	cpuOfResumed   = 3 * time.Second // once an execution was stopped
 	cpuOfSteps     = 2 * time.Second
 	maxHeap        = 1 << 30
 	maxStack       = 64 << 20
@@ -42,16 +43,20 @@ func (d *watchdog) begin(what string, limit time.Duration) {
 // again says that what began last begins anew.
 func (d *watchdog) again() { d.begun.Add(1) }
 
-// start watches from now on; end is called once, on a goroutine of its own, with what is wrong.
-func (d *watchdog) start(end func(wrong string)) {
+// start watches from now on; end is called once, on a goroutine of its own, with what is wrong. With resumed set, code was stopped before,
+// and no execution gets more than cpuOfResumed.
+func (d *watchdog) start(resumed bool, end func(wrong string)) {
 	debug.SetMaxStack(maxStack)
 	go func() {
 		seen, since := d.begun.Load(), cpuTime()
 		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 		for range time.Tick(lookEvery) {
 			metrics.Read(heap)
-			n, now := d.begun.Load(), cpuTime()
-			switch limit := time.Duration(d.limit.Load()); {
+			n, now, limit := d.begun.Load(), cpuTime(), time.Duration(d.limit.Load())
+			if resumed {
+				limit = min(limit, cpuOfResumed)
+			}
+			switch {
 			case heap[0].Value.Uint64() > maxHeap:
 				end(d.wrong(fmt.Sprintf("more than %d GiB of memory", maxHeap>>30), "is there a loop that appends without end?"))
 				return

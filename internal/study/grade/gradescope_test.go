@@ -1,0 +1,61 @@
+package grade
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAutograderFind: the folder with the lab's file, which may lie in a whole tree that somebody hands in.
+func TestAutograderFind(t *testing.T) {
+	for _, tt := range []struct{ files, want string }{
+		{"setsize.go", "."},
+		{"setsize.go labs/04-truncate-race/setsize.go", "."},
+		{"mine/setsize.go", "mine"},
+		{"btrlab/labs/04-truncate-race/setsize.go btrlab/a/setsize.go btrlab/z/setsize.go", "btrlab/labs/04-truncate-race"},
+		{"other.go", "."},
+		{"", "."},
+	} {
+		dir := t.TempDir()
+		for _, f := range strings.Fields(tt.files) {
+			put(t, dir, f, "package p\n")
+		}
+		if got, err := lab(t, 4).find(dir); err != nil || got != filepath.Join(dir, filepath.FromSlash(tt.want)) {
+			t.Errorf("%q: have %s, %v, want %s", tt.files, got, err, tt.want)
+		}
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	if got, err := lab(t, 4).find(none); err != nil || got != none {
+		t.Errorf("have %s, %v", got, err)
+	}
+}
+
+// TestAutograderStudent: the id is the field of the first user that the teacher has chosen.
+func TestAutograderStudent(t *testing.T) {
+	for _, tt := range []struct{ field, metadata, want, wrong string }{
+		{"email", `{"users": [{"email": "ada@x.edu", "id": 17, "name": "Ada"}, {"email": "bob@x.edu"}]}`, "ada@x.edu", ""},
+		{"id", `{"users": [{"email": "ada@x.edu", "id": 1234567}]}`, "1234567", ""},
+		{"name", `{"users": [{"name": "  Ada "}]}`, "Ada", ""},
+		{"email", `{"users": [{"name": "Ada"}]}`, "", `users[0] has no "email"`},
+		{"email", `{"users": []}`, "", `users[0] has no "email"`},
+		{"email", `[]`, "", "submission_metadata.json: json"},
+	} {
+		dir := t.TempDir()
+		put(t, dir, "submission_metadata.json", tt.metadata)
+		got, err := Autograder{Base: dir, Student: tt.field}.student()
+		if got != tt.want || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+			t.Errorf("%s of %s: have %q, %v, want %q %q", tt.field, tt.metadata, got, err, tt.want, tt.wrong)
+		}
+	}
+}
+
+// TestHome: a student replays in the lab's own folder, not in the autograder's.
+func TestHome(t *testing.T) {
+	r := Report{Dir: "/autograder/submission", Rows: []Row{{Replay: "btrlab lab grade 4 --dir /autograder/submission --replay truncate-race=11:1"}, {Replay: "btrlab replay a"}, {}}}
+	r.home()
+	for i, want := range []string{"btrlab lab grade 4 --replay truncate-race=11:1", "btrlab replay a", ""} {
+		if r.Rows[i].Replay != want {
+			t.Errorf("have %q, want %q", r.Rows[i].Replay, want)
+		}
+	}
+}

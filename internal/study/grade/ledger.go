@@ -1,0 +1,149 @@
+package grade
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// How a program with student code is run, so that code that hangs, eats memory or crashes costs the row that it does it in and no other:
+//
+//	attempt      starts the grading program, which writes its ledger before each row     (Main)
+//	  the program ends itself (watch.go), crashes or is killed: the row in hand fails
+//	attempt      starts it again: it takes the rows that are judged from the ledger
+//	maxStops     times; then the rest is not run
+//
+// What happens before the first row, in Steps or Answers, has no row: then the report is one line, as it is when code is refused.
+
+// ledger is what a grading program leaves behind, now and when it ends.
+type ledger struct {
+	Rows []Row  `json:"rows"`
+	At   string `json:"at,omitempty"` // the workload in hand; empty before the first
+	// Wrong is why the program has ended itself.
+	Wrong string `json:"wrong,omitempty"`
+	// Done says that all is judged: Rows are those of the report.
+	Done bool `json:"done,omitempty"`
+}
+
+// maxStops is how many rows may stop the program; after that the rows that are left are not run.
+const maxStops = 3
+
+// write replaces the file, so that a reader finds the old ledger or the new one.
+func (g *ledger) write(path string) error {
+	b, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	return replace(path, b)
+}
+
+// replace writes a file under another name first, so that nobody reads half of it.
+func replace(path string, b []byte) error {
+	if err := os.WriteFile(path+"~", b, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+"~", path)
+}
+
+// readLedger reads what write wrote. No file is an empty ledger.
+func readLedger(path string) (*ledger, error) {
+	g := &ledger{}
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return g, nil
+	case err != nil:
+		return nil, err
+	}
+	return g, json.Unmarshal(b, g)
+}
+
+// stop fails the row in hand of lab n, and with rest all that are left, for which it says why.
+func (g *ledger) stop(n int, wrong string, rest bool) {
+	for _, w := range workloads(n) {
+		why := wrong
+		switch {
+		case slices.ContainsFunc(g.Rows, func(r Row) bool { return r.Name == w.name }):
+			continue
+		case w.name == g.At:
+		case rest:
+			why = "not run: the program was stopped before"
+		default:
+			continue
+		}
+		g.Rows = append(g.Rows, Row{Name: w.name, Asks: w.asks, Max: w.points, Result: why})
+	}
+	g.At, g.Wrong = "", ""
+}
+
+// attempts runs the grading program until every row is judged or maxStops rows have stopped it. begun is when the grading began.
+func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options, begun time.Time) ([]Row, error) {
+	args := []string{report, fmt.Sprint(l.N)}
+	switch {
+	case o.Workload != "":
+		args = append(args, o.Workload, o.Schedule)
+	case o.First || o.Schedules > 0:
+		args = append(args, fmt.Sprint(o.Schedules), fmt.Sprint(o.First), "")
+	}
+	for stops := 1; ; stops++ {
+		// Without a limit of time, unless o has one: the program watches itself (watch.go).
+		within, cancel := o.within(ctx, begun)
+		var out bytes.Buffer
+		c := command(within, work, bin, args...)
+		c.Stdout, c.Stderr = &out, &out
+		unwatch := watchFile(report+progressSuffix, o.Progress)
+		err := c.Run()
+		late := within.Err() != nil
+		cancel()
+		unwatch()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		g, bad := readLedger(report)
+		if bad != nil {
+			return nil, bad
+		}
+		if g.Done {
+			return g.Rows, nil
+		}
+		wrong := []string{g.Wrong}
+		switch {
+		case late:
+			wrong = []string{o.late()}
+		case g.Wrong != "":
+		case err != nil:
+			wrong = crash(err, out.Bytes())
+		default:
+			wrong = []string{"the grader left no report"}
+		}
+		if g.At == "" && len(g.Rows) == 0 || o.Workload != "" || l.own {
+			return refused("run", points(l.N), wrong), nil
+		}
+		last := late || stops == maxStops || g.At == ""
+		if g.stop(l.N, strings.Join(wrong, "\n"), last && !o.First); last || o.First {
+			return finish(l.N, g.Rows), nil
+		}
+		if err := g.write(report); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// within is ctx with o's limit of time, counted from begun.
+func (o *Options) within(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
+	if o.Limit <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, begun.Add(o.Limit))
+}
+
+// late says that the limit of time was reached.
+func (o *Options) late() string {
+	return fmt.Sprintf("stopped: the grading took longer than %v", o.Limit)
+}
