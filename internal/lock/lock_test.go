@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -176,6 +177,63 @@ func TestWaitQueueLosesNothing(t *testing.T) {
 		if len(q.list) != 0 || q.n.Load() != 0 {
 			t.Fatalf("%d waiters are left", len(q.list))
 		}
+	})
+}
+
+// A wait that ends by the clock is off the queue, and takes the wake-up with it that met it on the way: the next wait of the task does not
+// end early, and the waker does not hang.
+func TestWaitAtMost(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var q WaitQueue
+		var m Mutex
+		var next Cond
+		q.Init(waitClass)
+		m.Init(testClass)
+		next.Init(&m, waitClass)
+		var stop, now atomic.Bool
+		told, waits, byClock := false, 0, 0
+		crowd(2, func(k *sched.Task, i int) {
+			if i == 1 {
+				for !stop.Load() {
+					now.Store(true)
+					q.Wake(k)
+					m.Lock(k)
+					if len(next.list) > 0 {
+						told = true
+						next.Signal(k)
+					}
+					m.Unlock(k)
+				}
+				return
+			}
+			defer stop.Store(true)
+			for r := range 300 {
+				now.Store(false)
+				q.WaitAtMost(k, time.Duration(r%20)*time.Microsecond, now.Load)
+				if waits++; !now.Load() {
+					byClock++
+				}
+				m.Lock(k)
+				told = false
+				next.Wait(k)
+				early := !told
+				m.Unlock(k)
+				if early {
+					t.Errorf("round %d: an old wake-up ends the next wait", r)
+					return
+				}
+			}
+		})
+		if len(q.list) != 0 || q.n.Load() != 0 {
+			t.Errorf("%d waiters are left", len(q.list))
+		}
+		k := sched.NewTask("alone")
+		start := k.Now()
+		q.WaitAtMost(k, time.Millisecond, func() bool { return false })
+		if d := k.Now() - start; d < int64(time.Millisecond) || len(q.list) != 0 {
+			t.Errorf("a wait of 1 ms takes %d ns and leaves %d waiters", d, len(q.list))
+		}
+		t.Logf("%d waits, %d ended by the clock", waits, byClock)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
@@ -104,10 +105,7 @@ func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
 	start := t.Now()
 	slept := false
 	for {
-		q.mu.Lock()
-		q.list = append(q.list, t)
-		q.n.Store(int32(len(q.list)))
-		q.mu.Unlock()
+		q.add(t)
 		// Look again now that a waker would see us: one that came before did not.
 		if cond() && q.remove(t) {
 			break
@@ -125,6 +123,38 @@ func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
 	if slept {
 		t.Waited(c.ID, c.Name, start)
 	}
+}
+
+// WaitAtMost is Wait that ends after d of the runtime's time at the latest. A Stepper has no time: there it is Wait.
+func (q *WaitQueue) WaitAtMost(t *sched.Task, d time.Duration, cond func() bool) {
+	if t.Stepper() != nil {
+		q.Wait(t, cond)
+		return
+	}
+	c := classOf(q.class)
+	lockdep.MightWait(t, c)
+	start := t.Now()
+	for left := d; left > 0 && !cond(); left = d - time.Duration(t.Now()-start) {
+		q.add(t)
+		if cond() && q.remove(t) {
+			return
+		}
+		t.BlockedOn(q)
+		if t.ParkFor(c.ID, left) {
+			q.remove(t)
+		} else if !q.remove(t) {
+			t.Park(c.ID) // a waker has taken us off: its Unpark is on its way
+		}
+	}
+	t.Waited(c.ID, c.Name, start)
+}
+
+// add puts t on the list.
+func (q *WaitQueue) add(t *sched.Task) {
+	q.mu.Lock()
+	q.list = append(q.list, t)
+	q.n.Store(int32(len(q.list)))
+	q.mu.Unlock()
 }
 
 func (q *WaitQueue) remove(t *sched.Task) bool {

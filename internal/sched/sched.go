@@ -307,6 +307,29 @@ func (t *Task) Park(class ClassID) {
 	t.Unblocks()
 }
 
+// ParkFor is Park that ends after d at the latest. False: time was up, and an Unpark by a task that did not know is still to come; a
+// Simulator makes it void itself. A Stepper has no time: there it is Park.
+func (t *Task) ParkFor(class ClassID, d time.Duration) bool {
+	switch {
+	case t.sim != nil:
+		t.sim.ParkFor(t, class, d)
+		return true
+	case t.rt != nil:
+		t.rt.Park(t, class)
+		return true
+	}
+	up := time.NewTimer(d)
+	defer up.Stop()
+	t.Blocks(class)
+	defer t.Unblocks()
+	select {
+	case <-t.park:
+		return true
+	case <-up.C:
+		return false
+	}
+}
+
 // Unpark lets a parked task, or its next Park, go on. At most one Unpark may be outstanding.
 func (t *Task) Unpark() {
 	if t.rt != nil {

@@ -91,6 +91,7 @@ var Order = []Row{
 	{"aio_completion", rankLeaf + 2, spin, "aio: the event ring; ends of requests take it"},
 	{"bio_list", rankLeaf + 2, spin, "volumes"},
 	{"bounce", rankLeaf + 2, spin, "blockdev: free list of aligned buffers"},
+	{"committer_idle", rankLeaf + 2, spin, "transaction: the committer without work"},
 	{"device", rankLeaf + 2, spin, "blockdev: wait for a synchronous transfer"},
 	{"device_ring", rankLeaf + 2, spin, "blockdev: requests in the kernel's ring"},
 	{"device_slot", rankLeaf + 2, spin, "blockdev: wait for room in the kernel's ring"},

@@ -612,6 +612,35 @@ func TestParkFor(t *testing.T) {
 	}
 }
 
+// A wait with a limit ends when it is woken, or at its limit; a wake-up that comes with the limit, or while its condition does not hold, does
+// not end a later wait.
+func TestWaitAtMost(t *testing.T) {
+	const ms = time.Millisecond
+	var q lock.WaitQueue
+	q.Init(classSem)
+	var ends []time.Duration
+	go1 := false
+	simulate(t, free(2), func(k *sched.Task) {
+		w := k.Go("w", func(k *sched.Task) {
+			for range 4 {
+				q.WaitAtMost(k, 10*ms, func() bool { return go1 })
+				ends = append(ends, time.Duration(k.Now()))
+			}
+		})
+		k.Sleep(3 * ms)
+		q.Wake(k) // for nothing: the limit stays at 10 ms
+		k.Sleep(7 * ms)
+		q.Wake(k) // with the limit
+		k.Sleep(15 * ms)
+		go1 = true
+		q.Wake(k)
+		k.Join(w)
+	})
+	if want := []time.Duration{10 * ms, 20 * ms, 25 * ms, 25 * ms}; !slices.Equal(ends, want) {
+		t.Errorf("the waits end at %v, want %v", ends, want)
+	}
+}
+
 // Two tasks on one core are slower by Machine.SMT each; a task that has a core to itself is not, whatever the others do.
 func TestSMT(t *testing.T) {
 	const ms = int64(time.Millisecond)
