@@ -36,6 +36,9 @@ type Options struct {
 	CacheBlocks int
 	// DirtyMetadata is the bytes of changed tree blocks above which a commit begins; zero is no limit, or follows from Memory.
 	DirtyMetadata int64
+	// CommitInterval is the age at which a task of the file system commits a transaction, in the runtime's time; zero is never. The mount
+	// option commit; Linux has DefaultCommitInterval.
+	CommitInterval time.Duration
 	// FirstFit allocates from the start of every block group: what was freed too early is used again at once. Tests set it.
 	FirstFit bool
 	// Now gives inodes their time stamps; nil is the clock.
@@ -66,6 +69,7 @@ const (
 	DefaultEndioWorkers    = 2
 	DefaultCacheInodes     = 32768
 	DefaultCacheBlocks     = 16384
+	DefaultCommitInterval  = 30 * time.Second
 )
 
 // OpenFlags says how OpenFile opens; the names are those of open(2).

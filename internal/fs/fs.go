@@ -144,10 +144,19 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.OnCommit(f.writeInodes)
 	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, Item: f.opt.LogItem})
 	f.trans.OnSettled(f.logs.Free)
+	f.startCommitter(t)
 }
 
-// stop ends the tasks.
+// startCommitter starts the task that commits by the clock, if there is to be one.
+func (f *FS) startCommitter(t *sched.Task) {
+	if f.opt.CommitInterval > 0 && !f.opt.ReadOnly {
+		f.trans.StartCommitter(t, f.opt.CommitInterval)
+	}
+}
+
+// stop ends the tasks. The committer is first: its commit may wait for the others.
 func (f *FS) stop(t *sched.Task) {
+	f.trans.StopCommitter(t)
 	f.engine.Close(t)
 	f.finish.Close(t)
 }
@@ -160,6 +169,7 @@ func (f *FS) Pause(t *sched.Task) { f.stop(t) }
 func (f *FS) Resume(t *sched.Task) {
 	f.finish.Restart(t)
 	f.engine.Restart(t)
+	f.startCommitter(t)
 }
 
 // Device is what the image is on.

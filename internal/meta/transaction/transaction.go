@@ -25,6 +25,8 @@
 // A log may have the data of an ordered extent that the trees do not have yet (Attach). The commit of its transaction waits for the
 // extent, with Start kept out and Join, which the extent's completion needs, let in.
 //
+// A task of the Manager commits transactions that are old, if it is told to (committer.go).
+//
 // Model: fs/btrfs/transaction.c. Differences: three stages of blocking instead of six states; the committer is the
 // calling task.
 package transaction
@@ -73,6 +75,7 @@ type Transaction struct {
 	whole   bool                   // no more of them: a task that finishes ordered extents commits
 	done    bool
 	err     error
+	began   int64 // Task.Now; only with a committer
 }
 
 // The waits of a transaction, as events of sched.WaitGraph. The committer owes the first two; every task with an open handle owes
@@ -144,6 +147,12 @@ type Manager struct {
 	aborted    error
 	broken     atomic.Bool // aborted is set; read without mu
 	roots      map[uint64]*ctree.Root
+
+	committer *sched.Task // nil without one
+	interval  int64       // nanoseconds after which it commits; 0 without one
+	idle      lock.WaitQueue
+	begun     atomic.Bool // a transaction has begun since the committer found none
+	stop      atomic.Bool
 
 	lastSubvol uint64 // the highest id that a subvolume has or had since the open; 0 is not known yet. The committer's
 }
@@ -347,10 +356,15 @@ func (m *Manager) join(t *sched.Task, bytes uint64, start bool) (*Handle, error)
 // enter opens a handle of the running transaction, which it begins if there is none. It is called with mu and lets it go.
 func (m *Manager) enter(t *sched.Task, bytes uint64, start bool) *Handle {
 	m.mu.AssertHeld(t)
+	wake := false
 	if m.running == nil {
 		m.running = &Transaction{id: m.super.Generation + 1, dirty: ctree.NewDirtySet(), roots: make(map[uint64]*ctree.Root)}
 		if c := m.committing; c != nil {
 			m.running.id = c.id + 1
+		}
+		if m.interval > 0 {
+			m.running.began = t.Now()
+			wake = m.begun.CompareAndSwap(false, true)
 		}
 	}
 	tx := m.running
@@ -360,6 +374,9 @@ func (m *Manager) enter(t *sched.Task, bytes uint64, start bool) *Handle {
 	}
 	t.Owe(handles{tx})
 	m.mu.Unlock(t)
+	if wake {
+		m.idle.Wake(t)
+	}
 	h := m.open(t, tx, bytes)
 	h.start = start
 	return h
