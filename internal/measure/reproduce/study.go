@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"text/tabwriter"
+	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
@@ -43,6 +44,8 @@ type Study struct {
 	Files int
 	// Room is the bytes of the image beside the files that a job fills with old versions until a commit frees them.
 	Room int64
+	// Commit is the age at which a transaction is committed; 0 is never.
+	Commit time.Duration
 	// Ratio is of the figure of the first row to that of the second, by their names.
 	Ratio       [2]string
 	Calibration Calibration
@@ -219,7 +222,7 @@ func (s *Study) config(o *Options, size int64) rig.Config {
 	c := &o.Calibration
 	part := float64(size) / float64(s.Size)
 	return rig.Config{Size: size + size/8 + 1<<30 + s.Room, NoPayload: true, Files: s.Files, DirtyBackground: int64(part * float64(c.DirtyBackground)),
-		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed}
+		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed, CommitInterval: s.Commit}
 }
 
 // Fit sets the knobs to the published figures of their rows, one after the other, each by halving the interval. tell hears of each run.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"btrlab/internal/measure/reproduce"
 )
@@ -220,5 +221,28 @@ func TestSeed003(t *testing.T) {
 		}
 		first = same(t, first, r)
 		written(t, r, "hroughput in MiB/s", "no L6: after without L6_PREPARE_FIRST", "held")
+	}
+}
+
+// A transaction that gets old is committed while the job of seed 003 runs: by default, as by Linux, in none of its shorter runs.
+func TestSeed003Commits(t *testing.T) {
+	o := reproduce.Options{Calibration: reproduce.Seed003.Calibration, Seconds: 0.2, Size: 64 << 20}
+	run := func(every time.Duration) *reproduce.StudyResult {
+		s := reproduce.Seed003
+		s.Rows, s.Commit = s.Rows[:2], every
+		r, err := s.Run(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	never, often := run(0), run(20*time.Millisecond)
+	for i, x := range often.Rows {
+		if was := never.Rows[i]; was.Waits["transaction"] != 0 || x.Waits["transaction"] == 0 || x.Writes == was.Writes {
+			t.Errorf("%s: %d writes and waits %v with commits, %d and %v without", x.Name, x.Writes, x.Waits, was.Writes, was.Waits)
+		}
+	}
+	if have := reproduce.Seed003.Commit; have != 30*time.Second {
+		t.Errorf("a commit every %v, want 30 s", have)
 	}
 }

@@ -57,6 +57,8 @@ type Config struct {
 	CacheLimit   int64
 	NoPayload    bool
 	EndioWorkers int
+	// CommitInterval is fs.Options; 0 is never.
+	CommitInterval time.Duration
 	// Seed of the model; 0 leaves what Model says.
 	Seed uint64
 	// Faults are what the device below the model fails.
@@ -269,7 +271,8 @@ func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 		return fs.Options{}, err
 	}
 	o := fs.Options{Policy: &p, DirtyBackground: r.cfg.DirtyBackground, DirtyLimit: r.cfg.DirtyLimit,
-		Memory: r.cfg.Memory, CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers}
+		Memory: r.cfg.Memory, CacheLimit: r.cfg.CacheLimit, NoPayload: r.cfg.NoPayload, EndioWorkers: r.cfg.EndioWorkers,
+		CommitInterval: r.cfg.CommitInterval}
 	if o.DirtyLimit == 0 && r.size > 0 {
 		o.DirtyBackground, o.DirtyLimit = r.size/16, r.size/8
 	}
