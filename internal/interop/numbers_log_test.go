@@ -1,0 +1,201 @@
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"btrlab/internal/blockdev"
+	engine "btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched"
+)
+
+const fsyncJob = `[w]
+ioengine=psync
+rw=randwrite
+bs=4k
+filesize=16M
+norandommap
+fsync=1
+numjobs=8
+thread
+group_reporting
+time_based
+runtime=2
+`
+
+// TestNumbersFsyncLog: eight writers with a file each, which write 4 KiB and fsync, by the log and by a commit for each fsync: in memory, and
+// on a device that takes its time. The goal is 5.
+func TestNumbersFsyncLog(t *testing.T) {
+	measurement(t)
+	bin := binary(t)
+	job := filepath.Join(t.TempDir(), "job")
+	must(t, os.WriteFile(job, []byte(fsyncJob), 0o644))
+	for _, model := range []string{"none", "nvme"} {
+		rate := func(policy string) float64 {
+			return fioIOPS(t, sh(t, bin, "bench", job, "--policy", policy, "--device-model", model, "--json"))
+		}
+		var a, b []float64
+		for range numberRounds {
+			a = append(a, rate("fsync-5.18"))
+			b = append(b, rate("fsync-commit"))
+		}
+		spread(t, fmt.Sprintf("4k and fsync, 8 writers, device %s, fsync-5.18, goal 5", model), a, "fsync-commit", b, "iops")
+	}
+}
+
+// TestNumbersFsyncLinux: seed 003's job with files of 16 MiB, ours and Linux's, each on an image in memory that is new in every round. The
+// goal is 1.
+func TestNumbersFsyncLinux(t *testing.T) {
+	numbers(t, "fio")
+	bin := binary(t)
+	posted, err := os.ReadFile("../../testdata/fio/seed-003.fio")
+	must(t, err)
+	job := func(name, dir string) string {
+		path := filepath.Join(t.TempDir(), name)
+		text := strings.NewReplacer("directory=/mnt/sdi", "directory="+dir, "filesize=128M", "filesize=16M", "runtime=200", "runtime=3").Replace(string(posted))
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+		return path
+	}
+	our := job("ours.fio", "/")
+	var a, b []float64
+	for range numberRounds {
+		img := image(t, "img")
+		sh(t, bin, "mkfs", "-q", "--size", "16G", img)
+		a = append(a, fioIOPS(t, sh(t, bin, "bench", our, "--image", img, "--policy", "fsync-5.18", "--json")))
+		judged(t, img)
+		must(t, os.Remove(img))
+		sh(t, "truncate", "-s", "16G", img)
+		sh(t, "mkfs.btrfs", "-q", img)
+		mounted(t, img, "", func(dir string) {
+			b = append(b, fioIOPS(t, sh(t, "fio", "--output-format=json", job("linux.fio", dir))))
+		})
+		must(t, os.Remove(img))
+	}
+	spread(t, "seed 003's job, 8 writers, fsync-5.18, goal 1", a, "Linux", b, "iops")
+}
+
+// TestNumbersReplay: an open that replays a log of 10,000 inodes, ours against Linux's mount of the same image. Half of the files were there
+// before and have grown, half are new. The goal is 2.
+func TestNumbersReplay(t *testing.T) {
+	numbers(t)
+	const files = 10_000
+	img := image(t, "crashed.img")
+	sh(t, "truncate", "-s", "64G", img)
+	sh(t, "mkfs.btrfs", "-q", "-m", "single", img) // a block group that holds every version of the log
+	crashed := logged(t, img, files)
+	all := func(dir string) {
+		t.Helper()
+		n, size := 0, int64(0)
+		must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				var st os.FileInfo
+				if st, err = d.Info(); err == nil {
+					n, size = n+1, size+st.Size()
+				}
+			}
+			return err
+		}))
+		if n != files || size != files/2*(8192+4096) {
+			t.Errorf("%s: %d files of %d bytes, want %d of %d", dir, n, size, files, files/2*(8192+4096))
+		}
+	}
+	var a, b []float64
+	for range numberRounds {
+		sh(t, "cp", "--sparse=always", crashed, img)
+		a = append(a, 1000*replayTime(t, img))
+		mounted(t, img, "", all)
+		judged(t, img)
+		sh(t, "cp", "--sparse=always", crashed, img)
+		b = append(b, 1000*mountTime(t, img, all))
+	}
+	spread(t, "replay of 10,000 logged inodes (less is better), goal 2", a, "Linux", b, "ms")
+}
+
+// logged makes n files in img, each synced by an fsync that the log takes, and returns a copy of the image from before the commit.
+func logged(t *testing.T, img string, n int) string {
+	t.Helper()
+	tk := sched.NewTask("log")
+	dev, err := blockdev.Open(img, 0)
+	must(t, err)
+	x, err := engine.Open(tk, dev, engine.Options{Policy: policy.MustParse("fsync-5.18")})
+	must(t, err)
+	put := func(i int, off int64) *engine.File {
+		name := fmt.Sprintf("/dir%02d/f%d", i/100, i)
+		if i%100 == 0 && off == 0 {
+			must(t, x.Mkdir(tk, filepath.Dir(name), 0o755))
+		}
+		f, err := x.OpenFile(tk, name, engine.O_RDWR|engine.O_CREAT, 0o644)
+		must(t, err)
+		_, err = f.WriteAt(tk, bytes.Repeat([]byte{byte(i)}, 4096), off)
+		must(t, err)
+		return f
+	}
+	// The new ones are in directories of their own, which are logged with them.
+	for i := range n / 2 {
+		must(t, put(i, 0).Close(tk))
+	}
+	must(t, x.Sync(tk))
+	super := x.Super(tk)
+	start := super.Generation
+	for i := range n {
+		off := int64(4096)
+		if i >= n/2 {
+			off = 0
+		}
+		f := put(i, off)
+		must(t, f.Fsync(tk))
+		must(t, f.Close(tk))
+	}
+	if super = x.Super(tk); super.Generation != start {
+		t.Fatalf("%d commits while %d files were logged, want none", super.Generation-start, n)
+	}
+	crashed := img + ".crashed"
+	sh(t, "cp", "--sparse=always", img, crashed)
+	must(t, x.Close(tk))
+	must(t, dev.Close())
+	if !hasLog(t, crashed) {
+		t.Fatal("the image has no log")
+	}
+	return crashed
+}
+
+// replayTime is the seconds that our open of img takes.
+func replayTime(t *testing.T, img string) float64 {
+	t.Helper()
+	tk := sched.NewTask("replay")
+	dev, err := blockdev.Open(img, 0)
+	must(t, err)
+	start := time.Now()
+	x, err := engine.Open(tk, dev, engine.Options{})
+	must(t, err)
+	took := time.Since(start).Seconds()
+	must(t, x.Close(tk))
+	must(t, dev.Close())
+	return took
+}
+
+// mountTime is the seconds that Linux's mount of img takes; look is at what is mounted then.
+func mountTime(t *testing.T, img string, look func(dir string)) float64 {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "mnt")
+	must(t, os.Mkdir(dir, 0o755))
+	loopFiles[img] = true
+	loop := strings.TrimSpace(sh(t, "losetup", "--find", "--show", img))
+	defer sh(t, "losetup", "-d", loop)
+	start := time.Now()
+	must(t, unix.Mount(loop, dir, "btrfs", 0, ""))
+	took := time.Since(start).Seconds()
+	look(dir)
+	sh(t, "sync", "-f", dir)
+	must(t, unix.Unmount(dir, 0))
+	return took
+}
