@@ -70,6 +70,12 @@ type Device interface {
 	Close() error
 }
 
+// Forgetter is a Device that can do without bytes that nobody will read before they are written again. It is for simulations that would
+// not have the memory to keep them, and stands for no discard.
+type Forgetter interface {
+	Forget(off, n int64)
+}
+
 // Base is the device at the bottom of d, under the models that lie over it.
 func Base(d Device) Device {
 	for {

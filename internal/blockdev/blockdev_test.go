@@ -328,3 +328,63 @@ func BenchmarkMemoryWrite4K(b *testing.B) {
 		m.Submit(k, bio)
 	}
 }
+
+// Bytes that nobody reads again are not kept once all that was written of their chunk is forgotten; what lies beside them, a snapshot, and what is
+// written meanwhile are as they were.
+func TestMemoryForget(t *testing.T) {
+	k := sched.NewTask("test")
+	m := NewMemory(1 << 20)
+	put := func(off int64, p []byte) {
+		t.Helper()
+		if err := Write(k, m, p, off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds := func(d Device, off int64, want []byte) {
+		t.Helper()
+		have := make([]byte, len(want))
+		if err := Read(k, d, have, off); err != nil || !bytes.Equal(have, want) {
+			t.Errorf("other bytes at %d (%v)", off, err)
+		}
+	}
+	small, node := pattern(1, 4096), pattern(2, 16384)
+	put(60<<10, small)
+	put(64<<10, small)
+	put(80<<10, node)
+	m.Forget(80<<10, 16384)
+	holds(m, 64<<10, small)
+	m.Forget(64<<10, 4096)
+	holds(m, 60<<10, small)
+	if n := m.Allocated(); n != 64<<10 {
+		t.Errorf("%d bytes are kept, want one chunk", n)
+	}
+	put(80<<10, node)
+	holds(m, 80<<10, node)
+	s := m.Snapshot()
+	m.Forget(80<<10, 16384)
+	holds(s, 80<<10, node)
+	put(64<<10, small)
+	m.Forget(64<<10, 4096) // of the copy: the rest of it may be read
+	holds(m, 80<<10, node)
+
+	m = NewMemory(64 << 10)
+	done := make(chan error)
+	for w := range int64(2) {
+		go func() {
+			k, p, have := sched.NewTask("writer"), pattern(uint64(w), 4096), make([]byte, 4096)
+			var err error
+			for i := 0; i < 5000 && err == nil; i++ {
+				if err = errors.Join(Write(k, m, p, w<<12), Read(k, m, have, w<<12)); err == nil && !bytes.Equal(have, p) {
+					err = errors.New("a write beside bytes that are forgotten is lost")
+				}
+				m.Forget(w<<12, 4096)
+			}
+			done <- err
+		}()
+	}
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -28,8 +28,16 @@ var NoPayload [4096]byte
 
 type memChunk struct {
 	epoch uint64
-	mu    sync.Mutex // held for a copy into data
+	mu    sync.Mutex // held for a copy into data; protects the two below
+	kept  uint16     // a bit for each 4 KiB that Forget must not drop
+	gone  bool       // Forget has dropped the chunk
 	data  [memChunkSize]byte
+}
+
+// memKept are the bits of memChunk.kept of the bytes [from, to) of a chunk, those of a block in part too.
+func memKept(from, to int) uint16 {
+	const block = memChunkSize / 16
+	return uint16(1<<((to+block-1)/block) - 1<<(from/block))
 }
 
 type memLeaf [memLeafSize]atomic.Pointer[memChunk]
@@ -137,7 +145,12 @@ func (m *Memory) write(p []byte, off int64) {
 		li, slot, in := memPlace(off)
 		c := m.chunk(li, slot)
 		c.mu.Lock()
+		if c.gone {
+			c.mu.Unlock()
+			continue // there is another one now
+		}
 		n := copy(c.data[in:], p)
+		c.kept |= memKept(in, in+n)
 		c.mu.Unlock()
 		p, off = p[n:], off+int64(n)
 	}
@@ -160,11 +173,34 @@ func (m *Memory) chunk(li, slot int) *memChunk {
 		}
 		c := &memChunk{epoch: m.epoch}
 		if old != nil {
-			c.data = old.data
+			c.data, c.kept = old.data, 0xffff
 		}
 		if l[slot].CompareAndSwap(old, c) {
 			return c
 		}
+	}
+}
+
+// Forget makes Memory a Forgetter, for whole blocks of 4 KiB. A chunk of which nothing else was written is not kept, unless a snapshot has
+// it as well.
+func (m *Memory) Forget(off, n int64) {
+	m.writing.Add(1)
+	defer m.writing.Add(-1)
+	for n > 0 {
+		li, slot, in := memPlace(off)
+		part := min(n, int64(memChunkSize-in))
+		if l := m.leaves[li].Load(); l != nil {
+			if c := l[slot].Load(); c != nil && c.epoch == m.epoch {
+				c.mu.Lock()
+				c.kept &^= memKept(in, in+int(part))
+				if c.kept == 0 && !c.gone {
+					c.gone = true
+					l[slot].Store(nil)
+				}
+				c.mu.Unlock()
+			}
+		}
+		off, n = off+part, n-part
 	}
 }
 

@@ -25,7 +25,8 @@ type Options struct {
 	Memory int64
 	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit, or follows from Memory.
 	CacheLimit int64
-	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real. It is for
+	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real, and a memory device has one version of
+	// a log's blocks. It is for
 	// experiments in virtual time on files larger than memory.
 	NoPayload bool
 	// CacheInodes is the number of inodes in memory above which unused ones are dropped; zero takes the default.

@@ -102,6 +102,13 @@ func (m *Model) Name() string { return m.dev.Name() }
 // Under is the device under the model.
 func (m *Model) Under() blockdev.Device { return m.dev }
 
+// Forget passes it on to the device below, and takes no time.
+func (m *Model) Forget(off, n int64) {
+	if f, ok := m.dev.(blockdev.Forgetter); ok {
+		f.Forget(off, n)
+	}
+}
+
 // Size is in bytes.
 func (m *Model) Size() int64 { return m.dev.Size() }
 

@@ -76,6 +76,9 @@ type LogConfig struct {
 	Store *fstree.Store
 	// Item, if set, puts each file extent into a log: a lab's order of the steps.
 	Item func(t *sched.Task, s ItemSteps) error
+	// Forget lets a memory device drop the versions of blocks that no log has any more, before the commit: nobody looks at a device that
+	// keeps no data after a power cut.
+	Forget bool
 }
 
 // tree is the log of one subvolume, or the tree of logs. Models the log fields of struct btrfs_root.
@@ -361,9 +364,20 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	}
 	if err != nil {
 		l.spoil(h)
+	} else {
+		l.forget(blocks)
 	}
 	log.leave(t, k.sync, err)
 	return err
+}
+
+// forget is called when the superblock leads to a tree whose newest blocks are those of the set.
+func (l *Logs) forget(blocks *ctree.DirtySet) {
+	if l.cfg.Forget {
+		for _, b := range blocks.Left {
+			l.cfg.Trans.Volumes.Forget(b, l.cfg.Trans.Space.NodeSize())
+		}
+	}
 }
 
 // write writes blocks that were sealed.
@@ -406,6 +420,8 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	}
 	if err != nil {
 		l.spoil(h)
+	} else {
+		l.forget(blocks)
 	}
 	top.leave(t, n, err)
 	return err

@@ -20,6 +20,10 @@ const dirtyShards = 16
 type DirtySet struct {
 	shards [dirtyShards]dirtyShard
 	count  atomic.Int64 // of all lists, for a look without their locks
+
+	// Left are the blocks that the device has and the tree has left while this set was its own. The allocator keeps it, for trees of
+	// logs only, and protects it.
+	Left []uint64
 }
 
 type dirtyShard struct {

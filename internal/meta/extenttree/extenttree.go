@@ -209,7 +209,7 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 // item records yet is free at once; any other is pinned when its reference is run. Models btrfs_free_tree_block().
 func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer, last bool) error {
 	if r.ID == format.TREE_LOG_OBJECTID {
-		e.freeLogBlock(t, b)
+		e.freeLogBlock(t, tr, b)
 		return nil
 	}
 	level := b.Node.Level()

@@ -27,7 +27,7 @@ var classLogBlocks = lockdep.NewClass("log_blocks")
 
 // logBlocks is the blocks of the running transaction's logs.
 type logBlocks struct {
-	mu  lock.Mutex // leaf; protects all
+	mu  lock.Mutex // leaf; protects all, and DirtySet.Left of the trees
 	all map[format.Logical]struct{}
 }
 
@@ -55,8 +55,11 @@ func (e *ExtentTree) allocLogBlock(t *sched.Task) (uint64, error) {
 }
 
 // freeLogBlock says that no log points at b, which is locked for writing.
-func (e *ExtentTree) freeLogBlock(t *sched.Task, b *ctree.Buffer) {
+func (e *ExtentTree) freeLogBlock(t *sched.Task, tr *ctree.Trans, b *ctree.Buffer) {
 	if b.Node.Written() {
+		e.logs.mu.Lock(t)
+		tr.Dirty.Left = append(tr.Dirty.Left, b.Bytenr)
+		e.logs.mu.Unlock(t)
 		return
 	}
 	bytenr := format.Logical(b.Bytenr)

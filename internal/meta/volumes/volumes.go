@@ -134,6 +134,19 @@ func Open(dev blockdev.Device, sb *format.Super) (*Volumes, error) {
 	return v, nil
 }
 
+// Forget tells a device that makes use of it that nobody will read n bytes at logical before they are written again.
+func (v *Volumes) Forget(logical, n uint64) {
+	dev, ok := v.dev.(blockdev.Forgetter)
+	if !ok {
+		return
+	}
+	if c, err := v.mapping(logical, n); err == nil {
+		for _, s := range c.Chunk.Stripes {
+			dev.Forget(int64(s.Offset+logical-c.Logical), int64(n))
+		}
+	}
+}
+
 // Device is the device under the map.
 func (v *Volumes) Device() blockdev.Device { return v.dev }
 
