@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
@@ -69,7 +70,8 @@ type copier struct {
 	path  ctree.Path // for file extents
 	item  func(t *sched.Task, s ItemSteps) error
 
-	ordered []*ordered.Extent // to be logged, ascending
+	ordered []*ordered.Extent // in flight, ascending; those of LoggedIn are in the log, unless over has their place
+	over    []inode.Range     // what the log has from the subvolume's tree now, as it is without the ordered extents
 	ends    uint64            // where the last ordered extent ends, logged or not
 }
 
@@ -236,6 +238,11 @@ func (c *copier) extents(size uint64) error {
 	}
 	c.again = c.again || len(list) > 0 // the log may have items in the way
 	for _, e := range c.ordered {
+		// A preallocated extent that reaches here, or a hole, has gone over one that was logged.
+		gone := func(r inode.Range) bool { return r.Start < e.End() && e.Start < r.End }
+		if e.LoggedIn == c.tr.ID && !slices.ContainsFunc(c.over, gone) {
+			continue
+		}
 		if err := c.inFlight(e); err != nil {
 			return err
 		}
@@ -280,19 +287,20 @@ func (c *copier) extentsIn(lo, hi, size uint64) error {
 		if err != nil {
 			return err
 		}
-		if !ok {
-			end := min(start, hi)
-			if err := c.hole(pos, end, size); err != nil {
-				return err
+		from, end := pos, min(start, hi)
+		if ok {
+			from, end = start, start+fe.NumBytes
+			if fe.Type == format.FileExtentTypeInline {
+				end = start + format.AlignUp(max(fe.RAMBytes, 1), c.src.SectorSize)
 			}
-			pos = end
-			continue
 		}
-		end := start + fe.NumBytes
-		if fe.Type == format.FileExtentTypeInline {
-			end = start + format.AlignUp(max(fe.RAMBytes, 1), c.src.SectorSize)
+		c.over = append(c.over, inode.Range{Start: from, End: end})
+		if ok {
+			err = c.extent(logged{fe: &fe, start: start, end: end, lo: max(lo, start), hi: min(hi, end)})
+		} else {
+			err = c.hole(from, end, size)
 		}
-		if err := c.extent(logged{fe: &fe, start: start, end: end, lo: max(lo, start), hi: min(hi, end)}); err != nil {
+		if err != nil {
 			return err
 		}
 		pos = end

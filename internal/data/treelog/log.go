@@ -175,8 +175,8 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list [
 	if n := len(list); n > 0 {
 		ends = list[n-1].End()
 	}
-	list = slices.DeleteFunc(slices.Clone(list), func(e *ordered.Extent) bool { return e.LoggedIn == h.Transid() })
-	if changed := ip.TakeUnlogged(); !changed && len(list) == 0 && last.Transid == h.Transid() {
+	more := slices.ContainsFunc(list, func(e *ordered.Extent) bool { return e.LoggedIn != h.Transid() })
+	if changed := ip.TakeUnlogged(); !changed && !more && last.Transid == h.Transid() {
 		return Ticket{log, last.Sync}, nil
 	}
 	c := l.copier(t, h, log, ip, dir, last)
