@@ -241,7 +241,7 @@ func openLoop(s *Student) (ok bool, text string, err error) {
 				i, l.Due(i)-l.begin, l.begun[i]-l.begin, l.done[i]-l.begin, have[i-loopWarmup], want), nil
 		}
 	}
-	return true, fmt.Sprintf("%d latencies; %d requests began late, behind the long write", len(have), late), nil
+	return true, fmt.Sprintf("%d latencies; %d requests began late, after the long write", len(have), late), nil
 }
 
 // The writers of lab 2.
