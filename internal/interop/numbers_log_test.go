@@ -90,7 +90,7 @@ func TestNumbersReplay(t *testing.T) {
 	const files = 10_000
 	img := image(t, "crashed.img")
 	sh(t, "truncate", "-s", "64G", img)
-	sh(t, "mkfs.btrfs", "-q", "-m", "single", img) // a block group that holds every version of the log
+	sh(t, "mkfs.btrfs", "-q", img) // large: one block group holds every version of the log
 	crashed := logged(t, img, files)
 	all := func(dir string) {
 		t.Helper()
