@@ -19,10 +19,10 @@ func (a *app) lab() *cobra.Command {
 		Use:   "lab",
 		Short: "the labs: their texts, predictions, hints and grades",
 		Long: `Lab needs a clone of btrlab around the working directory, and for labs with Go code the go tool. Read first (show), predict,
-work in labs/, grade. Grades come from the explorer and from virtual time, never from the clock of this machine.`,
+work in labs/, grade (or watch, which grades each time you save). Grades come from the explorer and from virtual time, never from the clock of this machine.`,
 		Example: "  btrlab lab list\n  btrlab lab show 4\n  btrlab lab grade 4",
 	}
-	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labGrade(), a.labHandout())
+	cmd.AddCommand(a.labList(), a.labShow(), a.labPredict(), a.labQuestions(), a.labHint(), a.labRun(), a.labGrade(), a.labWatch(), a.labStatus(), a.labHandout())
 	return cmd
 }
 

@@ -90,7 +90,7 @@ which it was; it loses that row. With --student the personal questions of the la
 			}
 			ctx, cancel := a.context(cmd.Context())
 			defer cancel()
-			began := time.Now()
+			began, digest := time.Now(), l.Digest(root, o)
 			r, err := grade.Grade(ctx, root, l, o)
 			st.done()
 			var nothing *grade.NoFilesError
@@ -106,6 +106,11 @@ which it was; it loses that row. With --student the personal questions of the la
 			}
 			if i := slices.IndexFunc(r.Rows, func(x grade.Row) bool { return x.Misfit }); i >= 0 {
 				return usagef(cmd, "--replay %s: %s", replay, r.Rows[i].Result)
+			}
+			if replay == "" && nothing == nil {
+				if err := l.Keep(root, r, o, digest); err != nil {
+					return err
+				}
 			}
 			if results != "" {
 				var b bytes.Buffer
@@ -189,7 +194,7 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 		if table == "" {
 			return nil
 		}
-		return replaceFile(table, func(w io.Writer) error { return grade.WriteCSV(w, all) })
+		return keepTable(table, all, known)
 	})
 	st.done()
 	var nothing *grade.NoFilesError
@@ -204,6 +209,21 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 	if table == "" {
 		return grade.WriteCSV(a.out, all)
 	}
+	if err := keepTable(table, all, nil); err != nil { // without those that have gone
+		return err
+	}
 	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), table)
 	return nil
+}
+
+// keepTable writes what is graded so far, and after it what an earlier grading has of submissions that this one has not come to: if it is
+// interrupted nothing is lost.
+func keepTable(table string, all, known []grade.Submission) error {
+	rows := slices.Clone(all)
+	for _, x := range known {
+		if !slices.ContainsFunc(all, func(y grade.Submission) bool { return y.Name == x.Name }) {
+			rows = append(rows, x)
+		}
+	}
+	return replaceFile(table, func(w io.Writer) error { return grade.WriteCSV(w, rows) })
 }

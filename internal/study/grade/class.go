@@ -173,6 +173,9 @@ func (l *Lab) files(dir string) []string {
 func (l *Lab) digest(dir, student string) string {
 	h := sha256.New()
 	files := l.files(dir)
+	if l.text != "" {
+		files = append(files, filepath.Join(dir, l.text))
+	}
 	if student != "" {
 		fmt.Fprintf(h, "student %s\n", student)
 		files = append(files, filepath.Join(dir, personalFile))
