@@ -152,7 +152,7 @@ func TestKillBench(t *testing.T) {
 	}
 	for round := range 3 {
 		from := generation()
-		cmd := exec.Command(program(t), "bench", job, "--image", img)
+		cmd := exec.Command(program(t), "bench", job, "--image", img, "--policy", "fsync-commit") // each fsync is a generation
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -91,7 +91,7 @@ func TestUnalignedAllocatesNothing(t *testing.T) {
 		f := must(x.Create(tk, "/f", 0o644))
 		must(0, f.SetFlags(tk, nocow))
 		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
-		must(0, f.Fsync(tk))
+		must(0, x.Sync(tk))
 		buf, i, res := make([]byte, 2048), 0, new(result)
 		run := func() {
 			i = (i + 37) & 511

@@ -107,7 +107,7 @@ func TestFsyncCommits(t *testing.T) {
 	} {
 		for _, sync := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/sync=%v", c.name, sync), func(t *testing.T) {
-				x := setup(c.opts...)
+				x := setup(append(c.opts, fstest.Policy("fsync-commit"))...)
 				f := c.do(x)
 				flushes := dev.Count(blockdev.OpFlush)
 				if sync {

@@ -199,7 +199,7 @@ func TestDirectGoesInPlace(t *testing.T) {
 		p := make([]byte, 65536)
 		must(f.WriteDirect(x.T, p, 0))
 		first := dev.off
-		x.Must(f.Fsync(x.T))
+		x.Must(x.FS.Sync(x.T))
 		must(f.WriteDirect(x.T, p[:4096], 8192))
 		if same := dev.off == first+8192; same != c.same {
 			t.Errorf("flags %#x: written at %d, the file begins at %d, want in place: %v", c.flags, dev.off, first, c.same)
@@ -218,7 +218,7 @@ func TestDirectOverDirtyPages(t *testing.T) {
 	f := x.Create("/f")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
 	must(f.WriteAt(x.T, make([]byte, 8192), 0))
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	must(f.WriteAt(x.T, bytes.Repeat([]byte{1}, 8192), 0))
 	n := dev.Count(blockdev.OpWrite)
 	p := bytes.Repeat([]byte{2}, 4096)
@@ -247,7 +247,7 @@ func TestDirectErrors(t *testing.T) {
 				x.Must(f.Fallocate(x.T, 0, 0, 65536))
 			}
 			must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, 65536), 0))
-			x.Must(f.Fsync(x.T))
+			x.Must(x.FS.Sync(x.T))
 			dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1})
 			if n, err := f.WriteDirect(x.T, make([]byte, 8192), 4096); n != 0 || !errors.Is(err, errno.EIO) {
 				t.Errorf("write on a device that fails: have %d, %v want 0, EIO", n, err)
@@ -303,7 +303,7 @@ func TestDirectInline(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
 	must(f.WriteAt(x.T, []byte("inline"), 0))
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	f.DropCache(x.T, 0, 4096)
 	if got := readFull(t, x.T, f.ReadDirect, make([]byte, 4096), 0); string(got) != "inline" {
 		t.Errorf("have %q want %q", got, "inline")

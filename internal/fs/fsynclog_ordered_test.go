@@ -33,7 +33,7 @@ func TestFsyncLogOrdered(t *testing.T) {
 		policy string
 		kind   explore.Kind
 	}{
-		{"locked+FSYNC_LOG", ""}, {"locked+FSYNC_LOG+WRONG_LOG_UNATTACHED", explore.KindOracle},
+		{"locked", ""}, {"locked+WRONG_LOG_UNATTACHED", explore.KindOracle},
 	} {
 		t.Run(c.policy, func(t *testing.T) {
 			o := fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, FirstFit: true, Policy: policy.MustParse(c.policy),

@@ -44,7 +44,7 @@ func TestReplayCrash(t *testing.T) {
 	for _, wrong := range []string{"", "+WRONG_LOG_UNPINNED"} {
 		dev := logged.Snapshot()
 		log := dm.NewLogWrites(dev, dev.Snapshot())
-		f, err := fs.Open(x.T, log, fs.Options{FirstFit: true, Policy: policy.MustParse("locked+FSYNC_LOG" + wrong)})
+		f, err := fs.Open(x.T, log, fs.Options{FirstFit: true, Policy: policy.MustParse("locked" + wrong)})
 		if err == nil {
 			err = f.Close(x.T)
 		}

@@ -71,7 +71,7 @@ func TestNowaitDirectCosts(t *testing.T) {
 			if n, err := nowaitDirect(w, f, p, 4096*i); n != len(p) || err != nil {
 				t.Errorf("%s: wrote %d, %v", c.spec, n, err)
 			}
-			x.Must(f.Fsync(x.T)) // the ordered extent has finished
+			x.Must(x.FS.Sync(x.T)) // the ordered extent has finished
 		}
 		if counts.N != c.want {
 			t.Errorf("%s: have %v want %v", c.spec, counts.N, c.want)
@@ -242,9 +242,9 @@ func TestNowaitDirectEras(t *testing.T) {
 	}
 	twoExtents := func(x *fstest.Fixture, f *fs.File) {
 		x.WriteAt(f, make([]byte, 4096), 4096)
-		x.Must(f.Fsync(x.T))
+		x.Must(x.FS.Sync(x.T))
 		x.WriteAt(f, make([]byte, 4096), 0)
-		x.Must(f.Fsync(x.T))
+		x.Must(x.FS.Sync(x.T))
 		x.WriteAt(f, make([]byte, 4096), 64<<10)
 	}
 	for _, c := range []struct {
@@ -316,7 +316,7 @@ func TestNowaitDirectRead(t *testing.T) {
 	read("not a block", 4096, 100, 0, kiocb.AgainCached) // through the cache, where it is not
 	x.WriteAt(f, bytes.Repeat([]byte{0xee}, 4096), 4096)
 	read("dirty page", 4096, 4096, 0, kiocb.AgainFlush)
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	read("clean page", 4096, 4096, 4096, nil)
 	x.Must(f.Truncate(x.T, 128<<10))
 	read("a hole after the extent", 60<<10, 8192, 0, kiocb.AgainExtents)

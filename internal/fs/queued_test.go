@@ -163,7 +163,7 @@ func TestQueuedWrite(t *testing.T) {
 				if c.prealloc {
 					x.Must(f.Fallocate(x.T, 0, 65536, 65536))
 				}
-				x.Must(f.Fsync(x.T))
+				x.Must(x.FS.Sync(x.T))
 				dev.hold(blockdev.OpWrite)
 				q := bytes.Repeat([]byte{2}, 8192)
 				a := queue(t, x, f, blockdev.OpWrite, q, 4096)
@@ -253,7 +253,7 @@ func TestDirectWaitsForAll(t *testing.T) {
 		x.Must(f.SetFlags(x.T, nocow))
 		p := make([]byte, 2<<20)
 		must(f.WriteDirect(x.T, p, 0))
-		x.Must(f.Fsync(x.T))
+		x.Must(x.FS.Sync(x.T))
 		readFull(t, x.T, f.ReadDirect, p, 0)
 		dev.skip = 1
 		dev.hold(op)
@@ -293,7 +293,7 @@ func TestQueuedRead(t *testing.T) {
 				old := make([]byte, 40960)
 				random(rand.New(rand.NewPCG(1, 2)), old)
 				must(f.WriteDirect(x.T, old, 0))
-				x.Must(f.Fsync(x.T))
+				x.Must(x.FS.Sync(x.T))
 				readFull(t, x.T, f.ReadDirect, make([]byte, 40960), 0) // the trees are in memory
 				dev.hold(blockdev.OpRead)
 				got := make([]byte, 8192)
@@ -347,7 +347,7 @@ func TestQueuedErrors(t *testing.T) {
 				x.Must(f.Fallocate(x.T, 0, 0, 65536))
 			}
 			must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, 65536), 0))
-			x.Must(f.Fsync(x.T))
+			x.Must(x.FS.Sync(x.T))
 			dev.hold(blockdev.OpWrite)
 			w := queue(t, x, f, blockdev.OpWrite, make([]byte, 8192), 4096)
 			dev.letGo(x.T, errno.EIO)

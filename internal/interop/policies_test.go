@@ -25,10 +25,10 @@ import (
 
 var policiesRuntime = flag.Duration("policies.runtime", 0, "how long TestNowaitPolicies writes under each policy; 0 is a sample")
 
-// nowaitPolicies are the presets of NOWAIT and of sectors, and some of them with logs of fsync.
+// nowaitPolicies are the presets of NOWAIT and of sectors, and some of them without logs of fsync.
 func nowaitPolicies() []string {
 	all := append(policy.NowaitNames(), policy.UnalignedNames()...)
-	return append(all, "nowait-6.1+FSYNC_LOG", "nowait-strict+FSYNC_LOG", "modern+FSYNC_LOG", "unaligned-check-first+FSYNC_LOG")
+	return append(all, "nowait-6.1!FSYNC_LOG", "nowait-strict!FSYNC_LOG", "modern!FSYNC_LOG", "unaligned-check-first!FSYNC_LOG")
 }
 
 // The ways in of a task of TestNowaitPolicies.

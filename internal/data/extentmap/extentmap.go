@@ -2,7 +2,7 @@
 // writeback of a NOCOW range need not search the tree again.
 //
 // Model: fs/btrfs/extent_map.c. Differences: a map is what the tree says, never what writeback is about to write, because
-// fsync commits and needs no list of modified maps; and a map may carry the verdict that its bytes can be
+// fsync logs from the tree and the ordered extents, and needs no list of modified maps; and a map may carry the verdict that its bytes can be
 // overwritten in place, which the kernel asks the trees for each time.
 //
 // Whoever changes file extents holds the extent lock of the range, changes the tree, then calls Drop. Whoever reads the

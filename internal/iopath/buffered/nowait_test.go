@@ -153,7 +153,7 @@ func TestNowaitWrite(t *testing.T) {
 				}
 				file := bytes.Repeat([]byte{old}, size)
 				x.WriteAt(f, file, 0)
-				x.Must(f.Fsync(x.T))
+				x.Must(x.FS.Sync(x.T))
 				x.FS.DropCaches(x.T)
 				other, writer := sched.NewTask("other"), sched.NewTask("writer")
 				writer.Dirty.Pages = 1000
@@ -202,7 +202,7 @@ func TestNowaitShort(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("nowait-strict+COPY_BY_FOLIO"))
 	f := x.Create("/f")
 	x.WriteAt(f, bytes.Repeat([]byte{old}, 16384), 0)
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	other := sched.NewTask("other")
 	p := f.Inode().Pages.Grab(other, 2)
 	n, err := f.WriteIter(x.T, kiocb.Request{Pos: 100, Flags: kiocb.Nowait}, iopath.Source{Buf: bytes.Repeat([]byte{fresh}, 16000)})
@@ -259,7 +259,7 @@ func TestNowaitRead(t *testing.T) {
 	x := fstest.New(t)
 	f := x.Create("/f")
 	x.WriteAt(f, bytes.Repeat([]byte{old}, 16000), 0)
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	read := func(pos, size int) (int, error) {
 		p := make([]byte, size)
 		n, err := f.ReadIter(x.T, kiocb.Request{Pos: uint64(pos), Flags: kiocb.Nowait}, p)

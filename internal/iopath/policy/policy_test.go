@@ -236,9 +236,9 @@ func TestStudentOrder(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for _, c := range []struct{ spec, on, err string }{
-		{spec: "locked", on: "PUNCH_RECHECK_OE"},
-		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE"},
-		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF"},
+		{spec: "locked", on: "PUNCH_RECHECK_OE FSYNC_LOG"},
+		{spec: "unlocked+SETSIZE_DRAIN_FIRST", on: "BUF_UNLOCK_IN_EOF SETSIZE_DRAIN_FIRST PUNCH_RECHECK_OE FSYNC_LOG"},
+		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF FSYNC_LOG"},
 		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry, fsync-commit, fsync-5.17, fsync-5.18`},
 		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry, fsync-commit, fsync-5.17, fsync-5.18`},
 		{spec: "locked+", err: `unknown toggle "" in policy "locked+"`},

@@ -6,26 +6,32 @@ import "slices"
 var Presets = []Policy{
 	{
 		Name: "locked", About: "Linux 4.17: the whole write under i_rwsem",
+		FsyncLog:       true,
 		PunchRecheckOE: true,
 	},
 	{
 		Name: "unlocked", About: "seed 002 as posted: writes inside EOF drop i_rwsem",
+		FsyncLog:       true,
 		BufUnlockInEOF: true, PunchRecheckOE: true,
 	},
 	{
 		Name: "unlocked-drain", About: "seed 002 with the fix of the thread: setsize waits for writers first",
+		FsyncLog:       true,
 		BufUnlockInEOF: true, SetsizeDrainFirst: true, PunchRecheckOE: true,
 	},
 	{
 		Name: "prewait", About: "Mason: stable-page waits before, throttling after i_rwsem",
+		FsyncLog:       true,
 		PrewaitOutside: true, BalanceOutside: true, PunchRecheckOE: true,
 	},
 	{
 		Name: "range-lock", About: "Hellwig: the byte range of the write is locked instead of the inode",
+		FsyncLog:       true,
 		WriteRangeLock: true, PunchRecheckOE: true, ExtentLockBackOff: true,
 	},
 	{
 		Name: "modern", About: "Linux 6.18: one folio at a time under i_rwsem",
+		FsyncLog:           true,
 		BalanceBeforeFolio: true, CopyByFolio: true, StableSkipNodatasum: true,
 		ExtentLockBackOff: true,
 		DIOShared:         true, DIOLocked: true, DIOCsumBuffered: true, DIONofault: true, DIOSyncHeld: true,
@@ -41,17 +47,20 @@ var Presets = []Policy{
 var NowaitPresets = []Policy{
 	{
 		Name: "nowait-4.13", About: "Linux 4.13 to 5.7: direct writes with NOWAIT, which check first and wait all the same",
+		FsyncLog:       true,
 		PunchRecheckOE: true,
 		NocowAskAlways: true,
 	},
 	{
 		Name: "nowait-5.8", About: "Linux 5.11 to 5.18, with the fixes of 5.8: the kernel before seed 000",
+		FsyncLog:       true,
 		PunchRecheckOE: true, DIOShared: true, DIONofault: true,
 		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
 		NocowAskAlways: true,
 	},
 	{
 		Name: "nowait-5.19", About: "the same kernel with the eight patches of seed 000",
+		FsyncLog:       true,
 		PunchRecheckOE: true, DIOShared: true, DIONofault: true,
 		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
 		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
@@ -60,6 +69,7 @@ var NowaitPresets = []Policy{
 	},
 	{
 		Name: "nowait-6.1", About: "Linux 6.1: buffered writes with NOWAIT, which sleep at some places",
+		FsyncLog:           true,
 		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true, DIONofault: true,
 		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
 		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
@@ -68,6 +78,7 @@ var NowaitPresets = []Policy{
 	},
 	{
 		Name: "nowait-strict", About: "no kernel: a NOWAIT write never sleeps, and may be of any file",
+		FsyncLog:           true,
 		BalanceBeforeFolio: true, ExtentLockBackOff: true, DIOShared: true, DIONofault: true,
 		NowaitCheckTry: true, NowaitCheckWhole: true, NowaitPastEOF: true, NowaitOneExtent: true,
 		NowaitAsyncExt: true, NowaitTryRange: true, NowaitCheckOnce: true, NocowPathReuse: true, NocowPathFree: true,
@@ -92,9 +103,8 @@ func unaligned(name, about string, field func(p *Policy) *bool) Policy {
 // FsyncPresets are the ways of an fsync, oldest first: the kernel of nowait-5.8 with each. Names does not list them.
 var FsyncPresets = []Policy{
 	like(NowaitPresets, "nowait-5.8", "fsync-commit", "Linux 5.17 with notreelog: every fsync commits the transaction", func(p *Policy) { p.FsyncLog = false }),
-	like(NowaitPresets, "nowait-5.8", "fsync-5.17", "Linux 5.17: an fsync writes a log tree; the kernel before seed 003", func(p *Policy) { p.FsyncLog = true }),
+	like(NowaitPresets, "nowait-5.8", "fsync-5.17", "Linux 5.17: an fsync writes a log tree; the kernel before seed 003", func(*Policy) {}),
 	like(NowaitPresets, "nowait-5.8", "fsync-5.18", "Linux 5.18: the same kernel with the six patches of seed 003", func(p *Policy) {
-		p.FsyncLog = true
 		p.LogNoRecheck, p.LogPushMin, p.LogLazySum, p.LogReplaceMulti, p.LogNoExtraRelease, p.LogPrepareFirst = true, true, true, true, true, true
 	}),
 }

@@ -261,7 +261,7 @@ func TestStateText(t *testing.T) {
 
 // TestLogHasAttributes: an attribute that comes after the file was logged is in its next log.
 func TestLogHasAttributes(t *testing.T) {
-	tk, rec := record(t, crash.Options{FS: fs.Options{Policy: policy.MustParse("locked+FSYNC_LOG")}},
+	tk, rec := record(t, crash.Options{FS: fs.Options{Policy: policy.MustParse("locked")}},
 		"write /f 0 100 a", "fsync /f", "setxattr /f user.a value", "fsync /f")
 	if x, _ := find(t, tk, rec, crash.Choice{}); x != nil {
 		t.Errorf("state %s: %s", x.State, x.Loss)
@@ -270,7 +270,7 @@ func TestLogHasAttributes(t *testing.T) {
 
 // TestDirectoryAbove: an fsync of a file does not promise the new name of a directory above it, a log need not have that. It promises the file.
 func TestDirectoryAbove(t *testing.T) {
-	for _, name := range []string{"locked", "locked+FSYNC_LOG"} {
+	for _, name := range []string{"locked!FSYNC_LOG", "locked"} {
 		tk, rec := record(t, crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}},
 			"mkdir /a", "write /a/f 0 100 a", "ln /a/f /f", "sync", "mv /a /b", "write /f 50 100 b", "fsync /f")
 		if x, _ := find(t, tk, rec, crash.Choice{}); x != nil {
