@@ -177,7 +177,7 @@ func TestPresetsByKit(t *testing.T) {
 		}
 		for i := range jobs {
 			if j := &jobs[i]; name != "modern" {
-				want, err := j.run(name+"!EXTENT_LOCK_BACK_OFF", nil)
+				want, err := j.run(name+"!EXTENT_LOCK_BACK_OFF"+commits, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

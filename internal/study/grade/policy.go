@@ -31,7 +31,7 @@ func (s *Student) filePolicy() func() iopath.FilePolicy {
 
 // ownBase is the policy of a file system with a policy of the student's: what does not go by the steps of the kit follows it. Dirty
 // throttling is the student's, and so is not in a batch.
-const ownBase = "locked+BALANCE_OUTSIDE"
+const ownBase = "locked+BALANCE_OUTSIDE" + commits
 
 // ownSchedules bounds each pass of each search of lab 12, so that all of them together take less than a minute.
 const ownSchedules = 200
