@@ -32,7 +32,7 @@ func TestDirectAllocatesNothing(t *testing.T) {
 		f := must(x.Create(tk, "/f", 0o644))
 		must(0, f.SetFlags(tk, nocow))
 		must(f.WriteDirect(tk, make([]byte, 1<<20), 0))
-		must(0, f.Fsync(tk))
+		must(0, x.Sync(tk))
 		buf, i := make([]byte, 4096), 0
 		res := new(result)
 		var later *blockdev.Bio

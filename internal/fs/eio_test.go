@@ -139,7 +139,7 @@ func TestTruncateEIO(t *testing.T) {
 	f := x.Create("/f")
 	old := bytes.Repeat([]byte("old "), 25000)
 	x.WriteAt(f, old, 0)
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	x.WriteAt(f, []byte("new"), 50000)
 	dev.Set(dm.Fault{Op: blockdev.OpWrite})
 	wantErr(t, "truncate on a dead device", f.Truncate(x.T, 50000), errno.EIO)

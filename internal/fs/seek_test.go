@@ -21,7 +21,7 @@ func TestSeekData(t *testing.T) {
 	if start, end, err := f.SeekData(x.T, 0); err != nil || start > 10<<30 || end < 10<<30+5000 {
 		t.Errorf("dirty: have [%d, %d), %v, want it to hold [10G, 10G+5000)", start, end, err)
 	}
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	start, end, err := f.SeekData(x.T, 0)
 	if err != nil || start != 10<<30 || end != 10<<30+8192 {
 		t.Errorf("written: have [%d, %d), %v, want [10G, 10G+8192)", start, end, err)

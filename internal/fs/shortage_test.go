@@ -42,7 +42,7 @@ func TestDirectErrorInTheMiddle(t *testing.T) {
 					x.Must(f.Fallocate(x.T, 0, 0, parts*part))
 				}
 				must(f.WriteDirect(x.T, bytes.Repeat([]byte{1}, parts*part), 0))
-				x.Must(f.Fsync(x.T))
+				x.Must(x.FS.Sync(x.T))
 				p := bytes.Repeat([]byte{2}, parts*part)
 				var r result
 				write := func() (int, error) {
@@ -114,7 +114,7 @@ var shortWrites = []struct {
 func written(n int) func(x *fstest.Fixture, f *fs.File) {
 	return func(x *fstest.Fixture, f *fs.File) {
 		x.WriteAt(f, bytes.Repeat([]byte{1}, n), 0)
-		x.Must(f.Fsync(x.T))
+		x.Must(x.FS.Sync(x.T))
 	}
 }
 

@@ -73,7 +73,7 @@ func TestFullNocow(t *testing.T) {
 	f := x.Create("/nocow")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
 	x.WriteAt(f, make([]byte, 1<<20), 0)
-	x.Must(f.Fsync(x.T))
+	x.Must(x.FS.Sync(x.T))
 	fill := x.Create("/fill")
 	p := make([]byte, 1<<20)
 	var err error

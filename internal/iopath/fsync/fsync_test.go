@@ -43,13 +43,13 @@ func TestFsyncDuringCommit(t *testing.T) {
 			Tasks: []scenario.Task{{Name: "writer", Ops: []scenario.Op{scenario.Write(6*k, k), scenario.Sync()}}, commit},
 		},
 	} {
-		for _, p := range []string{"locked!FSYNC_LOG", "locked"} {
+		for p, n := range map[string]int{"locked!FSYNC_LOG": 1500, "locked": 400} {
 			t.Run(s.Name+", "+p, func(t *testing.T) {
 				s.Switch = []string{"i_rwsem", "inode_mu", "trans_lock", "tree_fs", "tree_root", "ordered_extent"}
 				s.Rule = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
 				s.Deep = true
 				r, err := scenario.Run(s, policy.MustParse(p), scenario.Options{Config: func(c *explore.Config) {
-					c.Preemptions, c.Schedules = 2, fstest.Schedules(1500)
+					c.Preemptions, c.Schedules = 2, fstest.Schedules(n)
 				}})
 				if err != nil {
 					t.Fatal(err)
