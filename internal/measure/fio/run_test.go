@@ -249,6 +249,19 @@ func TestRampTime(t *testing.T) {
 	}
 }
 
+// A request that takes longer than ramp_time and the run time together leaves a worker with what it has in flight, and no time: the rate of those
+// requests is by the time that was to be measured, not by the moment in which they are reaped.
+func TestRampTimeMissed(t *testing.T) {
+	for cost, want := range map[time.Duration]int64{2 * time.Second: 1.5e9, 1200 * time.Millisecond: 1.9e9} { // the second one ends while the run goes on
+		m := &memory{cost: cost}
+		r := runJob(t, "[j]\nrw=randwrite\nnorandommap\nsize=1m\nruntime=1\nramp_time=500ms\ntime_based\niodepth=4\nioengine=libaio", m)
+		noError(t, r)
+		if w := &r.Jobs[0].Write; w.IOs == 0 || w.RunNs != want || w.IOPS() > 4 {
+			t.Errorf("requests of %v: %d writes in %d ns, %g iops, want %d ns", cost, w.IOs, w.RunNs, w.IOPS(), want)
+		}
+	}
+}
+
 func TestMixAndSplit(t *testing.T) {
 	m := &memory{}
 	r := runJob(t, "[j]\nrw=randrw\nrwmixread=70\nsize=8m\nnorandommap\nbssplit=4k/60:16k/40,8k\nio_size=64m", m)
