@@ -623,6 +623,29 @@ func nameText(p Placed, k Kind, torn, image bool) string {
 	return s
 }
 
+// OrderWords names the pieces of Order, in its order, as explanations do: "write 1", "truncate 2", "write 1 [4096, 8192)". Pieces of one operation that
+// follow each other and touch are one. Like Order it may be called after a Check whose verdict was Kept.
+func (c *Checker) OrderWords() []string {
+	var joined []Placed
+	for _, p := range c.Order() {
+		if n := len(joined); n > 0 && joined[n-1].Op == p.Op && joined[n-1].Hi == p.Lo {
+			joined[n-1].Hi = p.Hi
+			continue
+		}
+		joined = append(joined, p)
+	}
+	times := map[ID]int{}
+	for _, p := range joined {
+		times[p.Op]++
+	}
+	var out []string
+	for _, p := range joined {
+		o := &c.h.Ops[c.opIndex(p.Op)]
+		out = append(out, nameText(p, o.Kind, times[p.Op] > 1, o.image))
+	}
+	return out
+}
+
 func bytesText(r Range) string {
 	if r.Hi == math.MaxInt64 {
 		return fmt.Sprintf("bytes from %d on", r.Lo)

@@ -382,6 +382,31 @@ func TestFsync(t *testing.T) {
 	}
 }
 
+// TestOrderWords: an order is told as explanations tell it. An operation that the rule cuts is told in its pieces, those that touch and follow each
+// other as one: the reader takes two pages before the write, and one after it.
+func TestOrderWords(t *testing.T) {
+	const p = 4096
+	for _, k := range []struct {
+		h    History
+		want string
+	}{
+		{History{Size: p, FinalSize: 2 * p, Final: []Seen{{0, p, 1}, {p, 2 * p, Zero}}, Ops: []Op{
+			{ID: 1, Lo: 0, Hi: p, Start: 1, End: 4}, {ID: 2, Kind: Truncate, Lo: 2 * p, Start: 2, End: 3}}}, "truncate 2, write 1"},
+		{History{Size: 3 * p, FinalSize: 3 * p, Final: []Seen{{0, 3 * p, 1}}, Ops: []Op{
+			{ID: 1, Lo: 0, Hi: 3 * p, Start: 1, End: 9},
+			{ID: 2, Kind: Read, Lo: 0, Hi: 3 * p, Got: 3 * p, See: []Seen{{0, 2 * p, Initial}, {2 * p, 3 * p, 1}}, Start: 2, End: 8}}},
+			"read 2 [0, 8192), write 1, read 2 [8192, 12288)"},
+	} {
+		var c Checker
+		if v := c.Check(&k.h, Rule{Write: Request, Read: Page, Sizes: SizesWith}); v.Outcome != Kept {
+			t.Fatalf("%v: %v", k.h.Ops, v)
+		}
+		if have := strings.Join(c.OrderWords(), ", "); have != k.want {
+			t.Errorf("have %s want %s", have, k.want)
+		}
+	}
+}
+
 func TestPaint(t *testing.T) {
 	p := make([]byte, 100)
 	Paint(p[:30], 1)

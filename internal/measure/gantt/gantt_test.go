@@ -2,10 +2,7 @@ package gantt
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -14,6 +11,7 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/vtime"
 )
@@ -213,15 +211,7 @@ func TestPage(t *testing.T) {
 	if boxes < 500 {
 		t.Errorf("%d boxes", boxes)
 	}
-	d := xml.NewDecoder(strings.NewReader(page))
-	d.Strict, d.AutoClose, d.Entity = false, []string{"meta", "br"}, xml.HTMLEntity
-	for {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	pagetest.WellFormedHTML(t, page)
 	short, long := len(write(400*time.Millisecond)), len(write(1600*time.Millisecond))
 	if long > short*3/2 || long > 1<<19 {
 		t.Errorf("the page of a run has %d bytes, that of one four times as long %d", short, long)

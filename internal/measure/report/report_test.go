@@ -19,6 +19,7 @@ import (
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/experiment"
+	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/measure/stats"
 	"btrlab/internal/uring"
 )
@@ -358,13 +359,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("%d bars of %d rows:\n%s", len(bars), len(six), curves)
 	}
 	for _, text := range []string{c.IOPSVector(), curves, c.Legend()} {
-		for d := xml.NewDecoder(strings.NewReader(text)); ; {
-			if _, err := d.Token(); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("%v in %s", err, text)
-			}
-		}
+		pagetest.WellFormedXML(t, text)
 	}
 	if _, err := Load([]byte("{")); err == nil {
 		t.Error("half a record is no error")

@@ -2,13 +2,12 @@ package reproduce
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
 	"flag"
-	"io"
 	"os"
 	"strings"
 	"testing"
+
+	"btrlab/internal/measure/pagetest"
 )
 
 var keep = flag.String("keep", "", "write the page of the test here, to be looked at")
@@ -87,13 +86,5 @@ func TestPage(t *testing.T) {
 	if n := strings.Count(page, "<circle"); n != 2*2*len(Percentiles) {
 		t.Errorf("%d points, want two for each percentile of both rows", n)
 	}
-	d := xml.NewDecoder(strings.NewReader(page))
-	d.Strict, d.AutoClose, d.Entity = false, []string{"meta", "br"}, xml.HTMLEntity
-	for {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	pagetest.WellFormedHTML(t, page)
 }

@@ -30,6 +30,12 @@ import (
 // Program makes the scenario under policy p a program for the explorer. With own set it judges by what the policy
 // promises, not by the scenario's rule.
 func (s *Scenario) Program(p *policy.Policy, own bool) (func(w *explore.World), error) {
+	return s.program(p, own, nil)
+}
+
+// program is Program. Unless it is nil, kept is called for each file when every task has returned and an order of its operations explains it: with
+// the file's name and that order.
+func (s *Scenario) program(p *policy.Policy, own bool, kept func(file string, order []string)) (func(w *explore.World), error) {
 	dev, err := s.prepare()
 	if err != nil {
 		return nil, err
@@ -48,6 +54,7 @@ func (s *Scenario) Program(p *policy.Policy, own bool) (func(w *explore.World), 
 			mu.Unlock()
 		}
 		o.start(s, w, p, rule, own)
+		o.run.kept = kept
 	}, nil
 }
 
@@ -142,6 +149,7 @@ type run struct {
 	snap               []byte
 	snapStart, snapEnd int64
 	check              oracle.Checker
+	kept               func(file string, order []string) // see Scenario.program
 }
 
 // subject is a file with what happened to it.
@@ -573,6 +581,7 @@ func (r *run) judge(t *sched.Task) error {
 	if err := r.lookAll(t, "at the end"); err != nil {
 		return err
 	}
+	r.kept = nil // told: the rest looks at the same operations again
 	if !r.s.Deep && !r.w.Tracing() {
 		return nil
 	}
@@ -882,6 +891,9 @@ func (r *run) look(t *sched.Task, x *subject, when string) error {
 		if f := oracle.CheckEOF(h); len(f) > 0 {
 			return fmt.Errorf("%s: %s", when, f[0].Text)
 		}
+	}
+	if r.kept != nil {
+		r.kept(x.name, r.check.OrderWords())
 	}
 	return nil
 }

@@ -67,6 +67,34 @@ func TestPlain(t *testing.T) {
 	}
 }
 
+// What was kept is told with the order that explains it: who sees "kept" can check it. There is one for each file, and none where something is violated.
+func TestKeptSaysTheOrder(t *testing.T) {
+	for _, c := range []struct{ scenario, schedule, want string }{
+		{"truncate-race", "", "\nthis order of the operations explains every byte: write 1, truncate 2"},
+		{"truncate-race", "4:1", "\nthis order of the operations explains every byte: truncate 2, write 1"},
+		{"log-rename-victim", "", "\nthis order of the operations explains every byte of /file: write 1" +
+			"\nthis order of the operations explains every byte of /second: write 3"},
+	} {
+		s, err := Lookup(c.scenario)
+		must(t, err)
+		tr, err := Replay(s, policy.MustParse("unlocked"), c.schedule, false)
+		must(t, err)
+		if have := tr.Kept(); tr.Kind != explore.OK || have != "kept: nothing was violated in this schedule"+c.want {
+			t.Errorf("%s %q: %s %s\nwant %s", c.scenario, c.schedule, tr.Kind, have, c.want)
+		}
+	}
+	s, err := Lookup("direct-log") // an order explains what is in memory, and after a crash the file is wrong
+	must(t, err)
+	p := policy.MustParse("fsync-5.17+WRONG_LOG_UNWRITTEN")
+	r, err := Run(s, p, Options{})
+	must(t, err)
+	tr, err := Replay(s, p, r.Schedule, false)
+	must(t, err)
+	if tr.Kind == explore.OK || tr.Orders != nil {
+		t.Errorf("%s: %v", tr.Kind, tr.Orders)
+	}
+}
+
 // A file system that was put back is one that was just opened: after thousands of executions, many of them given up in the middle, every
 // scenario takes the same steps as on a fresh one, and ends with the same state.
 func TestRestore(t *testing.T) {

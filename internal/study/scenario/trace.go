@@ -31,6 +31,30 @@ type Trace struct {
 	// Stuck are the tasks that wait for ever.
 	Stuck  []TraceStuck `json:"stuck,omitempty"`
 	Replay string       `json:"replay"`
+	// Orders, of an execution that violates nothing, has for each file an order of its operations that explains every byte and size seen.
+	Orders []Order `json:"orders,omitempty"`
+}
+
+// Order is an order of the operations on a file, each in words: "write 1", "truncate 2".
+type Order struct {
+	File string   `json:"file"`
+	Ops  []string `json:"operations"`
+}
+
+// Kept is the verdict on an execution that violates nothing, with the orders that explain it.
+func (tr *Trace) Kept() string {
+	text := "kept: nothing was violated in this schedule"
+	for _, o := range tr.Orders {
+		if len(o.Ops) == 0 {
+			continue
+		}
+		of := ""
+		if len(tr.Orders) > 1 {
+			of = " of " + o.File
+		}
+		text += fmt.Sprintf("\nthis order of the operations explains every byte%s: %s", of, strings.Join(o.Ops, ", "))
+	}
+	return text
 }
 
 // TraceStuck is a task that waits for ever.
@@ -132,12 +156,17 @@ func Replay(s *Scenario, p *policy.Policy, schedule string, own bool) (*Trace, e
 	if err != nil {
 		return nil, err
 	}
-	prog, err := s.Program(p, own)
+	var orders []Order
+	prog, err := s.program(p, own, func(file string, order []string) { orders = append(orders, Order{file, order}) })
 	if err != nil {
 		return nil, err
 	}
 	x := explore.Replay(cfg, schedule, prog)
-	return s.trace(p, &x, own), nil
+	tr := s.trace(p, &x, own)
+	if tr.Kind == explore.OK {
+		tr.Orders = orders
+	}
+	return tr, nil
 }
 
 func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trace {

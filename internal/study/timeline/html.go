@@ -34,11 +34,11 @@ func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 	if schedule == "" {
 		schedule = "''"
 	}
-	verdict, class := "✗ "+tr.Violation.Violated(), "verdict"
+	first, more, _ := strings.Cut("✗ "+tr.Violation.Violated(), "\n")
+	class := "verdict"
 	if tr.Kind == explore.OK {
-		verdict, class = kept, "verdict kept"
+		first, more, class = tr.Kept(), "", "verdict kept"
 	}
-	first, more, _ := strings.Cut(verdict, "\n")
 	head := d.header()
 	fill := []string{"{{about}}", tr.About, "{{scenario}}", tr.Scenario, "{{policy}}", tr.Policy, "{{schedule}}", schedule, "{{replay}}", tr.Replay, "{{letters}}", pageLetters,
 		"{{preemptions}}", prose.Count(tr.Preemptions, "preemption"), "{{verdict}}", first, "{{class}}", class}

@@ -25,7 +25,7 @@ func WriteSVG(w io.Writer, tr *scenario.Trace) error {
 		return len(s.Notes) > 0 || s.Preempts || i > 0 && !slices.Equal(s.State, tr.Steps[i-1].State)
 	})
 	height := headHeight + len(d.rows)*rowHeight + 4
-	verdict := kept
+	verdict := tr.Kept()
 	if d.culprit >= 0 {
 		verdict = tr.Violation.Violated()
 	}

@@ -433,7 +433,9 @@ func (t *table) print(b *strings.Builder) {
 	b.WriteByte('\n')
 	t.legend(say)
 	if tr.Kind == explore.OK {
-		say("%s", kept)
+		for l := range strings.SplitSeq(tr.Kept(), "\n") {
+			fmt.Fprintln(b, strings.Join(prose.Hang("", "  ", l, w), "\n"))
+		}
 		return
 	}
 	for _, l := range strings.Split("! "+strings.TrimSpace(tr.Violation.Violated()), "\n") {

@@ -211,11 +211,8 @@ func culpritText(tr *scenario.Trace) string {
 	return "where it breaks"
 }
 
-// What table and page both say.
-const (
-	kept        = "kept: nothing was violated in this schedule"
-	pageLetters = "- not in memory, c clean, n new, D dirty, W under writeback, B both" // of the pages column; pagecache.Mapping.Describe
-)
+// pageLetters is the legend of the pages column in table and page: see pagecache.Mapping.Describe.
+const pageLetters = "- not in memory, c clean, n new, D dirty, W under writeback, B both"
 
 // inMemory is how many letters of the pages column, from the left, are ever other than "-": the pages after them are never in memory.
 func inMemory(tr *scenario.Trace) int {

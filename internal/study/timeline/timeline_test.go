@@ -3,11 +3,8 @@ package timeline_test
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
-	"errors"
 	"fmt"
 	"image/png"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +16,7 @@ import (
 
 	"btrlab/internal/interop/need"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/measure/pagetest"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/scenario"
@@ -153,13 +151,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 		for _, s := range regexp.MustCompile(`(?s)<svg class="steps".*?</svg>`).FindAllString(text, -1) {
-			for d := xml.NewDecoder(strings.NewReader(s)); ; {
-				if _, err := d.Token(); errors.Is(err, io.EOF) {
-					break
-				} else if err != nil {
-					t.Fatalf("%s: %v", tr.Scenario, err)
-				}
-			}
+			pagetest.WellFormedXML(t, s)
 		}
 	}
 	var b bytes.Buffer
@@ -246,6 +238,12 @@ func TestPlay(t *testing.T) {
 	if p.At() != start || p.Schedule() != "" {
 		t.Fatalf("at %d, schedule %q", p.At(), p.Schedule())
 	}
+	p, err = timeline.NewPlay("", replayer(t, "unlocked"))
+	must(t, err)
+	p.Finish()
+	if want := "KEPT: nothing was violated in this schedule\nthis order of the operations explains every byte: write 1, truncate 2. u takes"; !strings.HasPrefix(p.Verdict(), want) {
+		t.Errorf("have %s want %s", p.Verdict(), want)
+	}
 	if _, err := timeline.NewPlay("0:63", replayer(t, "unlocked")); err == nil {
 		t.Error("a schedule that does not fit is no error")
 	}
@@ -330,13 +328,7 @@ func TestPicture(t *testing.T) {
 	var b bytes.Buffer
 	must(t, timeline.WriteSVG(&b, tr))
 	text := b.String()
-	for d := xml.NewDecoder(strings.NewReader(text)); ; {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-	}
+	pagetest.WellFormedXML(t, text)
 	for _, bad := range []string{"href=", "src=", "@import", "<script"} {
 		if strings.Contains(text, bad) {
 			t.Errorf("the picture contains %q", bad)

@@ -91,7 +91,7 @@ func Tells(s *scenario.TraceStep) bool { return s.Kind != "start" || s.Preempts 
 // Verdict is the judgement of a schedule that has ended.
 func (p *Play) Verdict() string {
 	if p.tr.Kind == explore.OK {
-		return "KEPT: nothing was violated in this schedule. u takes a step back, b begins again"
+		return "KEPT" + strings.TrimPrefix(p.tr.Kept(), "kept") + ". u takes a step back, b begins again"
 	}
 	return fmt.Sprintf("VIOLATED (%s): %s", p.tr.Kind, strings.TrimSpace(p.tr.Violation.String()))
 }
