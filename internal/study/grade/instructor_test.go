@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -32,20 +33,100 @@ func TestRewrite(t *testing.T) {
 		t.Skip("only with -rewrite")
 	}
 	var b strings.Builder
-	b.WriteString("# Found with btrlab explore.\n")
+	b.WriteString("# Found by go test ./internal/study/grade -run Rewrite -rewrite.\n")
 	for _, k := range lab1 {
 		answer := map[string]string{"keep-the-truncate": "unlocked-drain", "keep-the-writes": "range-lock"}[k.name]
 		if !k.keeps {
-			x, err := scenario.Run(must(k.scenario), policy.MustParse(k.policy), scenario.Options{})
-			if err != nil || x.Schedule == "" {
-				t.Fatalf("%s: %+v, %v", k.name, x, err)
-			}
-			answer = x.Schedule
+			answer = witness(t, &k)
 		}
 		fmt.Fprintf(&b, "%s = %s\n", k.name, answer)
 	}
 	if err := os.WriteFile(filepath.Join(lab(t, 1).Dir(root(t)), "instructor", "_solution", "schedules.txt"), []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// witness is a schedule that task k accepts: the first one that names one step, else the first that names two.
+func witness(t *testing.T, k *task1) string {
+	try := func(schedule string) bool {
+		var r Row
+		if err := k.judge(schedule, &r, nil); err != nil {
+			t.Fatal(err)
+		}
+		return r.Pass
+	}
+	const steps = 60
+	tasks := len(must(k.scenario).Tasks)
+	var first []string
+	for step := range steps {
+		for task := range tasks {
+			if first = append(first, fmt.Sprintf("%d:%d", step, task)); try(first[len(first)-1]) {
+				return first[len(first)-1]
+			}
+		}
+	}
+	for i, one := range first {
+		for _, two := range first[i+1:] {
+			if try(one + "," + two) {
+				return one + "," + two
+			}
+		}
+	}
+	t.Fatalf("%s: no schedule of at most two steps", k.name)
+	return ""
+}
+
+// TestPrinted: no schedule that a student can copy from what the project prints is an answer of lab 1: not those in README, labs/README,
+// the text and the files of the lab, the help of the verbs and the museum's exhibit, and not what explore prints for the scenario of the task itself.
+func TestPrinted(t *testing.T) {
+	r := root(t)
+	printed := map[string]string{}
+	schedule := regexp.MustCompile(`\b\d+:\d(,\d+:\d)*\b`)
+	for _, glob := range []string{"README.md", "Makefile", "labs/README.md", "labs/*/README.md", "labs/*/hints.md", "labs/*/*.txt", "labs/*/*.go", "labs/reference/*.md", "notebooks/*.ipynb", "internal/cli/*.go"} {
+		files, err := filepath.Glob(filepath.Join(r, filepath.FromSlash(glob)))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", glob, err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range schedule.FindAllString(string(b), -1) {
+				printed[s] = f
+			}
+		}
+	}
+	if printed["11:1"] == "" || len(printed) < 6 {
+		t.Fatalf("printed is only %v", printed)
+	}
+	for _, k := range lab1 {
+		if k.keeps {
+			continue
+		}
+		all := maps.Clone(printed) // with what is found in the scenario of the task
+		explored := func(pol, where string) {
+			x, err := scenario.Run(must(k.scenario), policy.MustParse(pol), scenario.Options{})
+			if err != nil || x.Schedule == "" {
+				t.Fatalf("%s under %s: %+v, %v", k.scenario, pol, x, err)
+			}
+			all[x.Schedule] = where
+		}
+		explored(k.policy, "explore "+k.scenario)
+		for _, e := range scenario.Museum {
+			if e.Scenario == k.scenario {
+				explored(e.Broken, fmt.Sprint("museum ", e.Number))
+			}
+		}
+		for s, where := range all {
+			var row Row
+			if err := k.judge(s, &row, nil); err != nil || row.Pass {
+				t.Errorf("%s: %q of %s is an answer: %s %v", k.name, s, where, row.Result, err)
+			}
+		}
 	}
 }
 
@@ -96,6 +177,9 @@ var rejects = map[string]string{
 	"00/breaks-the-lock":      `^this is no schedule of the level: step 4: task 1 cannot run`,
 	"00/one-lost":             `^this schedule breaks nothing: x is 2 or 3 at the end`,
 	"00/twice":                `^line 13: one-lock comes twice`,
+	"01/printed":              `^found, but a write has returned before the truncate`,
+	"01/not-the-last":         `^found, with 1 preemption; a later one alone does it, too`,
+	"01/one-step-late":        `^nothing is violated by this schedule`,
 	"01/locked-drains-keeps":  `^locked\+SETSIZE_DRAIN_FIRST keeps i_rwsem for the whole write`,
 	"04/no-drain":             `^policy\.DIOWait is missing`,
 	"04/endless":              `^setsize\.go:(9|10): Steps took 2s of processor time`,
