@@ -94,7 +94,11 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
 			}
 			seed = uint64(binary.LittleEndian.Uint32(b[:]))
 		}
-		q, err := practice.New(seed, level, practice.Kind(kind))
+		making := a.newStatus()
+		q, err := practice.Make(seed, level, practice.Kind(kind), func(n int) {
+			making.show(fmt.Sprintf("making the question: candidate %d", n))
+		})
+		making.done()
 		if err != nil {
 			return usagef(cmd, "%v", err)
 		}

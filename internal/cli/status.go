@@ -56,9 +56,23 @@ func (s *status) progress(p explore.Progress) {
 		s.after = p.Took - p.Took%statusEvery + statusEvery
 		return
 	}
+	s.write(line)
+}
+
+// write puts a line over the last one.
+func (s *status) write(line string) {
 	n := utf8.RuneCountInString(line)
 	fmt.Fprintf(s.w, "\r%s%s", line, strings.Repeat(" ", max(0, s.width-n)))
 	s.width = n
+}
+
+// show puts a line on the terminal, where there is one, until done or the next line.
+func (s *status) show(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.terminal {
+		s.write(line)
+	}
 }
 
 // done takes the line away.

@@ -45,6 +45,23 @@ truncate-race: 20000 of about 51000 schedules, 1000/s, 0:20, left 0:40
 	}
 }
 
+// What has no schedules to count is told in the same line of a terminal: over the last one, and nowhere else.
+func TestStatusShow(t *testing.T) {
+	var b bytes.Buffer
+	s := (&app{err: &b}).newStatus()
+	s.show("candidate 10")
+	if b.Len() > 0 {
+		t.Errorf("not on a terminal: %q", b.String())
+	}
+	s.terminal = true
+	s.show("candidate 10")
+	s.show("two")
+	s.done()
+	if have, want := b.String(), "\rcandidate 10\rtwo         \r   \r"; have != want {
+		t.Errorf("have %q want %q", have, want)
+	}
+}
+
 func TestStatusLine(t *testing.T) {
 	for _, c := range []struct {
 		p    explore.Progress

@@ -44,6 +44,30 @@ func question(t *testing.T, seed uint64, level int, kind Kind) *Question {
 	return q
 }
 
+// TestMake: whoever waits for a question is told of each candidate, in order, and gets the question of New.
+func TestMake(t *testing.T) {
+	most := 0
+	for seed := range uint64(5) {
+		last := 0
+		q, err := Make(seed, 2, Break, func(n int) {
+			if n != last+1 {
+				t.Fatalf("candidate %d after %d", n, last)
+			}
+			last = n
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have, want := whole(q), whole(question(t, seed, 2, Break)); have != want || last == 0 {
+			t.Errorf("seed %d: after %d candidates have\n%s\nwant\n%s", seed, last, have, want)
+		}
+		most = max(most, last)
+	}
+	if most < 2 {
+		t.Error("every first candidate is a question: this shows nothing")
+	}
+}
+
 // TestSameQuestion: a seed and a level are the same question on every machine and in every build. A change of the generator or of the
 // engine that moves one shows here: a class in the middle of its term then has other questions.
 func TestSameQuestion(t *testing.T) {

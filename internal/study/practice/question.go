@@ -66,6 +66,11 @@ type Para struct {
 
 // New makes the question of a seed. The kind is the seed's choice unless it is given; not every level has every kind.
 func New(seed uint64, level int, kind Kind) (*Question, error) {
+	return Make(seed, level, kind, nil)
+}
+
+// Make is New. Unless it is nil, trying is called with the number of each candidate, from 1, before the candidate is explored: that may take seconds in all.
+func Make(seed uint64, level int, kind Kind, trying func(candidate int)) (*Question, error) {
 	if level < 1 || level > MaxLevel {
 		return nil, fmt.Errorf("level %d, want 1 to %d", level, MaxLevel)
 	}
@@ -82,7 +87,7 @@ func New(seed uint64, level int, kind Kind) (*Question, error) {
 		pick = kind
 	}
 	q := &Question{Seed: seed, Level: level, Kind: pick, given: kind != ""}
-	return q, q.draw(&r)
+	return q, q.draw(&r, trying)
 }
 
 // kindsOf are the kinds of each level; one that is there twice is drawn twice as often.
@@ -126,10 +131,13 @@ const (
 )
 
 // draw takes candidates until one is a question.
-func (q *Question) draw(r *random) error {
+func (q *Question) draw(r *random, trying func(candidate int)) error {
 	broken := r.chance(65)                   // the answer is a schedule or a number, not never
 	deep := q.Kind == Fewest && r.chance(50) // one preemption is not enough
 	for try := range tries {
+		if trying != nil {
+			trying(try + 1)
+		}
 		c := random(r.next()) // one candidate takes as many numbers as it likes
 		if q.Level <= 3 {
 			q.about = newProgram(&c, q.Level, q.Kind)
