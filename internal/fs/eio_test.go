@@ -67,10 +67,11 @@ func TestSyncEIO(t *testing.T) {
 		}, nil},
 		{"fsync was told", func(x *fstest.Fixture, f *fs.File) { wantErr(t, "fsync", f.Fsync(x.T), errno.EIO) }, nil},
 	} {
-		for _, closed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/closed=%v", c.name, closed), func(t *testing.T) {
+		for i := range 4 {
+			closed, pol := i&1 != 0, []string{"locked", "locked!FSYNC_LOG"}[i>>1]
+			t.Run(fmt.Sprintf("%s/closed=%v/%s", c.name, closed, pol), func(t *testing.T) {
 				var dev *dm.Flakey
-				x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 1 }), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				x := fstest.New(t, fstest.Policy(pol), fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 1 }), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
 					dev = dm.NewFlakey(d)
 					return dev
 				}))
