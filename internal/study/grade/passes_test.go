@@ -32,6 +32,14 @@ func (l forgetful) Unlock(t *sched.Task, start, end uint64) {
 	}
 }
 
+// scored are the points of rows as Judge has counted them.
+func scored(rows []Row) (sum float64) {
+	for _, r := range rows {
+		sum += r.Score
+	}
+	return sum
+}
+
 // TestNoRatioOfTheWrong: correctness comes before any ratio. A lock that locks nothing lets disjoint writes run as fast as they can; if
 // that counted, a student would have points for a lock that is none.
 func TestNoRatioOfTheWrong(t *testing.T) {
@@ -48,6 +56,9 @@ func TestNoRatioOfTheWrong(t *testing.T) {
 			if r.Violated {
 				violated++
 			}
+		}
+		if sum := scored(rows); name == "nothing" && sum != 0 {
+			t.Errorf("no lock at all has %g points: %+v", sum, rows)
 		}
 		last, before := rows[len(rows)-1], rows[len(rows)-2]
 		if violated == 0 || last.Pass || last.Score != 0 || !strings.HasPrefix(last.Result, "not measured") {

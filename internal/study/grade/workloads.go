@@ -221,16 +221,21 @@ func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
 	}
 }
 
-// together is a program in which two disjoint ranges must be held at one time: each holder waits for the other before it unlocks.
+// together is a program in which two disjoint ranges must be held at one time: each holder waits for the other before it unlocks. Then both take a range over the
+// two, of another lock, and exclude each other: a lock that locks nothing holds anything at one time.
 func together(a, b span) func(s *Student) func(w *explore.World) {
 	return func(s *Student) func(w *explore.World) {
 		return func(w *explore.World) {
-			l := s.NewRangeLock()
+			l, other := s.NewRangeLock(), s.NewRangeLock()
 			held := make([]span, 2)
 			watchHeld(w, held)
 			var in explore.Atomic[int]
 			in.Class = studentClass.ID
 			w.Name(&in, "the number of holders")
+			both := span{min(a.start, b.start), max(a.end, b.end)}
+			var at explore.Atomic[int]
+			at.Class = studentClass.ID
+			w.Name(&at, "who holds both")
 			for i, x := range []span{a, b} {
 				w.Go(holder(x), func(t *sched.Task) {
 					l.Lock(t, x.start, x.end)
@@ -239,6 +244,15 @@ func together(a, b span) func(s *Student) func(w *explore.World) {
 					in.Await(t, func(n int) bool { return n == 2 })
 					held[i] = span{}
 					l.Unlock(t, x.start, x.end)
+					other.Lock(t, both.start, both.end)
+					at.Store(t, i)
+					if held[1-i] == both {
+						panic(overlap{i, 1 - i, both, both})
+					}
+					held[i] = both
+					at.Store(t, -1)
+					held[i] = span{}
+					other.Unlock(t, both.start, both.end)
 				})
 			}
 		}
@@ -251,7 +265,7 @@ func rangeWorkloads() []workload {
 		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 8, program: holders([]span{{0, 8}}, []span{{0, 8}})},
 		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 8, program: holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
 		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 8, program: holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
-		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time", points: 8, program: together(span{0, 8}, span{8, 16}),
+		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time, and a range over both by one task only", points: 8, program: together(span{0, 8}, span{8, 16}),
 			stuck: "[0, 8) and [8, 16) are wanted at one time, and they have no byte in common: whoever comes second may not wait for the first"},
 		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 8, program: holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
 	}
