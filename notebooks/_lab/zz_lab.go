@@ -9,8 +9,8 @@ import (
 	"btrlab/internal/nb"
 )
 
+// Cells import btrlab/lab. Where a function of it fails, the cell ends with the error.
 func init() {
 	delete(imports.Packages["display"].Proxies, "JSONer") // the pinned interpreter refuses it
-	imports.Packages["btrlab/nb"] = imports.Package{Binds: nb.Binds(), Types: nb.Types()}
-	imports.Packages["btrlab/lab"] = imports.Package{Binds: nb.Cells(), Types: nb.Types()} // an error ends the cell
+	imports.Packages["btrlab/lab"] = imports.Package{Binds: nb.Cells(), Types: nb.Types()}
 }
