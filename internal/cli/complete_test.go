@@ -16,6 +16,9 @@ func TestCompletion(t *testing.T) {
 		{"lab run ", "0\tWarm-up", ""},
 		{"lab run 0 ", "lost-update", "Warm-up"},
 		{"lab watch ", "4\tThe truncate race", ""},
+		{"lab autograder ", "5\tA range lock", ""},
+		{"lab autograder 5 ", "zip", "A range lock"},
+		{"lab autograder 5 x.zip --student ", "email", ""},
 		{"lab ", "status", ""},
 		{"museum ", "23\t", ""},
 		{"museum 23 ", ":4", "23"},
@@ -52,7 +55,7 @@ func TestMan(t *testing.T) {
 	if err != nil || len(pages) < 40 {
 		t.Errorf("%d pages, %v", len(pages), err)
 	}
-	for name, want := range map[string]string{"btrlab.1": "btrlab-compare(1)", "btrlab-compare.1": `--policy`, "btrlab-lab-grade.1": ".SH EXAMPLE", "btrlab-lab-watch.1": "Ctrl-C", "btrlab-lab-status.1": "last score", "btrlab-mkfs.1": `.TH "BTRLAB" "1"`} {
+	for name, want := range map[string]string{"btrlab.1": "btrlab-compare(1)", "btrlab-compare.1": `--policy`, "btrlab-lab-grade.1": ".SH EXAMPLE", "btrlab-lab-watch.1": "Ctrl-C", "btrlab-lab-status.1": "last score", "btrlab-lab-autograder.1": "Gradescope", "btrlab-mkfs.1": `.TH "BTRLAB" "1"`} {
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil || !strings.Contains(string(b), want) {
 			t.Errorf("%s: %v, want %q in\n%.600s", name, err, want, b)

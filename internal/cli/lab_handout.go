@@ -26,16 +26,9 @@ same bytes. If a line of a solution were left in it, that is an error, and nothi
 			if err != nil {
 				return err
 			}
-			tree, err := handout.Committed(root)
+			files, err := handedOut(root)
 			if err != nil {
 				return err
-			}
-			files, err := handout.From(tree)
-			if err != nil {
-				return err
-			}
-			if leaks := handout.Leaks(tree, files); len(leaks) > 0 {
-				return fmt.Errorf("not handed out: %s", strings.Join(leaks, "\n"))
 			}
 			dir := filepath.Clean(args[0])
 			if err := handout.WriteTree(dir, files); err != nil {
@@ -48,4 +41,20 @@ same bytes. If a line of a solution were left in it, that is an error, and nothi
 			return nil
 		},
 	}
+}
+
+// handedOut are the files that a class is given of the last commit of the clone at root. A line of a solution among them is an error.
+func handedOut(root string) ([]handout.File, error) {
+	tree, err := handout.Committed(root)
+	if err != nil {
+		return nil, err
+	}
+	files, err := handout.From(tree)
+	if err != nil {
+		return nil, err
+	}
+	if leaks := handout.Leaks(tree, files); len(leaks) > 0 {
+		return nil, fmt.Errorf("not handed out: %s", strings.Join(leaks, "\n"))
+	}
+	return files, nil
 }

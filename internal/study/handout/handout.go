@@ -4,6 +4,8 @@
 // the predictions go along sealed (package grade), so that grading can set them beside what a student said. File HANDOUT says
 // what the tree is, and has the digests of the starters: a test of a starter that a student has changed says so and is skipped.
 //
+// Of such a tree, the part that grading one lab needs is in an autograder for Gradescope (autograder.go).
+//
 // Invariants:
 //   - the same commit gives the same bytes;
 //   - the working tree has no say: a solution that was written where the starter is and not committed is not handed out.
@@ -41,12 +43,9 @@ func Committed(root string) ([]File, error) {
 	if _, err := os.Stat(filepath.Join(root, grade.HandoutFile)); err == nil {
 		return nil, fmt.Errorf("%s is a handout itself: it is made from a clone", root)
 	}
-	c := exec.Command("git", "-C", root, "archive", "--format=tar", "HEAD")
-	var wrong bytes.Buffer
-	c.Stderr = &wrong
-	out, err := c.Output()
+	out, err := output(exec.Command("git", "-C", root, "archive", "--format=tar", "HEAD"))
 	if err != nil {
-		return nil, fmt.Errorf("read the last commit of %s: %w: %s", root, err, strings.TrimSpace(wrong.String()))
+		return nil, fmt.Errorf("read the last commit of %s: %w", root, err)
 	}
 	return untar(bytes.NewReader(out))
 }
