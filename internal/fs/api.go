@@ -46,14 +46,10 @@ type Options struct {
 	Now func() time.Time
 	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil is an extent tree.
 	NewRangeLocker func() inode.RangeLocker
-	// NewFilePolicy makes the policy of each inode, in the place of Policy for what iopath.FilePolicy has; nil is none.
-	NewFilePolicy func() iopath.FilePolicy
 	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is package direct itself.
 	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
 	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the design.
 	Sectors func(t *sched.Task, w iopath.SectorWrite)
-	// Locking carries out buffered writes in the place of the policy's locks; nil is those.
-	Locking func(t *sched.Task, w iopath.LockedWrite)
 	// LogItem puts each file extent of an fsync into a log in the place of the policy's order; nil is that order.
 	LogItem func(t *sched.Task, s treelog.ItemSteps) error
 	// UID and GID own what is created.

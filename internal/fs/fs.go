@@ -101,9 +101,6 @@ func (f *FS) wire(t *sched.Task) {
 	f.data = inode.NewFS(f.trans.Space, f.cache)
 	f.data.Pool.OnAttachedDone(f.trans.OrderedDone)
 	f.data.NewRangeLocker = f.opt.NewRangeLocker
-	if own := f.opt.NewFilePolicy; own != nil {
-		f.data.NewOwn = func() any { return own() }
-	}
 	f.env.NowaitExtent = f.opt.NowaitExtent
 	f.data.Quota = f.trans.Quota
 	limit := f.opt.CacheInodes
@@ -132,7 +129,6 @@ func (f *FS) wire(t *sched.Task) {
 	f.engine = writeback.New(t, writeback.Config{FS: f.data, Place: pl, Finish: f.finish, Store: f.vols})
 	f.env.Read, f.env.Writeback, f.env.Store, f.env.Trans, f.env.Now = f.read, f.engine, f.store, f.trans, f.now
 	f.env.Finish, f.env.Device, f.env.Logs, f.env.Sectors = f.finish, f.vols, f.logs, f.opt.Sectors
-	f.env.Locking = f.opt.Locking
 	f.setPolicy(f.opt.Policy)
 	if f.opt.ReadOnly {
 		return
@@ -203,10 +199,16 @@ func (f *FS) setPolicy(p *policy.Policy) {
 // for studies.
 func (f *FS) SetReclaim(reclaim func(t *sched.Task)) { f.env.Reclaim = reclaim }
 
-// SetWaits lets write carry out the buffered writes of one batch whose source is in memory, if it is not nil: a lab's order of their waits.
-// The caller has no request in flight.
-func (f *FS) SetWaits(write func(t *sched.Task, w iopath.WaitedWrite) error) {
-	f.env.Waits = write
+// SetFilePolicy gives each inode a policy of its own, in the place of Policy for what it carries out; nil takes them away. A lab puts its
+// locks and waits into the write path so. The caller has no operation in flight.
+func (f *FS) SetFilePolicy(t *sched.Task, newPolicy func() iopath.WritePolicy) {
+	f.data.NewOwn = nil
+	if newPolicy != nil {
+		f.data.NewOwn = func() any { return newPolicy() }
+	}
+	for _, n := range f.nodes(t) {
+		n.ip.SetOwn()
+	}
 }
 
 // SetDirtyLimits changes the limits of Options, in bytes.

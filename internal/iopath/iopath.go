@@ -43,12 +43,6 @@ type Env struct {
 	// Sectors, if set, carries out the direct writes of sectors that a policy sends to the device: a lab's order of their steps.
 	Sectors func(t *sched.Task, w SectorWrite)
 
-	// Waits, if set, carries out buffered writes of one batch whose source is in memory: a lab's order of their waits. An error is the
-	// write's; what it has reserved and not used goes back.
-	Waits func(t *sched.Task, w WaitedWrite) error
-	// Locking, if set, carries out buffered writes, but for NOWAIT ones and those under range locks: a lab's order of their locks.
-	Locking func(t *sched.Task, w LockedWrite)
-
 	// Requests keeps what package direct needs for a request.
 	Requests Pool
 
@@ -79,39 +73,6 @@ type SectorWrite interface {
 	Submit(t *sched.Task) bool
 	Wait(t *sched.Task)
 	Cache()
-}
-
-// WaitedWrite is a buffered write of one batch between its waits; what each step does is with its implementation in package buffered.
-type WaitedWrite interface {
-	Range() (start, end uint64)
-	Inside(t *sched.Task) bool
-	Lock(t *sched.Task) error
-	Unlock(t *sched.Task)
-	WaitWriteback(t *sched.Task, start, end uint64)
-	WaitOrdered(t *sched.Task, start, end uint64)
-	Drain(t *sched.Task)
-	Reserve(t *sched.Task) error
-	LockPages(t *sched.Task) error
-	UnlockPages(t *sched.Task)
-	LockRange(t *sched.Task)
-	Ordered(t *sched.Task) bool
-	UnlockRange(t *sched.Task)
-	Copy(t *sched.Task)
-	Throttle(t *sched.Task)
-}
-
-// LockedWrite is a buffered write between its locks; what each step does is with its implementation in package buffered.
-type LockedWrite interface {
-	Share(t *sched.Task)
-	Unshare(t *sched.Task)
-	Lock(t *sched.Task)
-	Unlock(t *sched.Task)
-	Place(t *sched.Task) uint64
-	Size(t *sched.Task) uint64
-	Len() uint64
-	Begin(t *sched.Task)
-	End(t *sched.Task)
-	Copy(t *sched.Task)
 }
 
 // Policy is the locking policy in force. A request asks for it once.

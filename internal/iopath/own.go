@@ -6,22 +6,34 @@ import (
 	"btrlab/internal/sched"
 )
 
-// FilePolicy carries out the operations on one file, each by its steps, in the place of the plans of package policy. It is for labs:
-// fs.Options.NewFilePolicy makes one for each inode.
+// WritePolicy carries out the buffered writes of one file by their steps, in the place of the plans of package policy. It is for labs:
+// fs.FS.SetFilePolicy gives each inode one. Write returns the write's error. Space that it has reserved and not used goes back, and pages and
+// blocks that are still locked are let go.
 //
-// What does not come here follows the policy of the file system: direct requests, clones, NOWAIT requests and the end of a file that is
-// deleted.
+// What does not come here follows the policy of the file system: direct requests, clones, NOWAIT requests, the end of a file that is
+// deleted, and all operations but writes unless the policy is a FilePolicy.
 //
 // Difference: Linux has no such door.
+type WritePolicy interface {
+	Write(t *sched.Task, w WriteSteps) error
+}
+
+// FilePolicy is a WritePolicy that carries out the other operations of the file as well.
 type FilePolicy interface {
-	Write(t *sched.Task, w WriteSteps)
+	WritePolicy
 	Read(t *sched.Task, r ReadSteps)
 	Truncate(t *sched.Task, x TruncateSteps)
 	Fallocate(t *sched.Task, x FallocateSteps)
 	Fsync(t *sched.Task, x FsyncSteps)
 }
 
-// Own is the policy of the file's own, nil for none.
+// OwnWrite is the policy of the file's own for its writes, nil for none.
+func OwnWrite(ip *inode.Inode) WritePolicy {
+	p, _ := ip.Own.(WritePolicy)
+	return p
+}
+
+// Own is the policy of the file's own for all operations, nil for none.
 func Own(ip *inode.Inode) FilePolicy {
 	p, _ := ip.Own.(FilePolicy)
 	return p
@@ -38,22 +50,50 @@ func (e *Env) Bare(t *sched.Task, ip *inode.Inode) error {
 	return e.RemovePrivs(t, ip, false)
 }
 
-// WriteSteps are the steps of one buffered write.
+// WriteSteps are the steps of one buffered write. Its bytes are copied by Batch, or by BatchSteps.
 type WriteSteps interface {
 	FileSteps
-	// Range is the bytes of the write; before Begin those of an append are where the end of file is now.
+	BatchSteps
+	// Len is how many bytes are to be written.
+	Len() uint64
+	// Range is the bytes of the write; before Place those of an append are where the end of file is now.
 	Range(t *sched.Task) (start, end uint64)
-	// Appends reports whether the write begins at the end of file, wherever that is at Begin.
+	// Appends reports whether the write begins at the end of file, wherever that is at Place.
 	Appends() bool
+	// Place takes i_size and returns where the write begins. The last Place before Begin counts. Models generic_write_checks().
+	Place(t *sched.Task) uint64
 	// Prewait waits for writeback and ordered extents of the range. It promises nothing.
 	Prewait(t *sched.Task)
-	// Begin takes i_size, sets the time stamps, and writes zeros between the end of file and the write. False ends the write with an error.
-	Begin(t *sched.Task) bool
-	// Batch does one round of the copy loop with at most so many pages, and reports whether bytes are left. A batch that fails ends the
-	// write with an error.
-	Batch(t *sched.Task, pages int) bool
+	// Begin sets the time stamps, and writes zeros between the i_size of Place and the write. It comes before the first byte. Direct writes in
+	// flight are the policy's to wait for: Drain.
+	Begin(t *sched.Task) error
+	// Batch does one round of the copy loop with at most so many pages, and reports whether bytes are left. After an error none are.
+	Batch(t *sched.Task, pages int) (more bool, err error)
 	// Balance throttles the writer while too much is dirty.
 	Balance(t *sched.Task)
+}
+
+// BatchSteps are the steps of a Batch that has all bytes of the write, but for the waits: they are steps of their own.
+type BatchSteps interface {
+	// WaitWriteback waits for the end of writeback of the pages of [start, end), one after the other. With the pages locked none of them
+	// can begin again.
+	WaitWriteback(t *sched.Task, start, end uint64)
+	// WaitOrdered waits for the ordered extents of [start, end). Their ends may need a page.
+	WaitOrdered(t *sched.Task, start, end uint64)
+	// Reserve promises data and metadata space for the whole write, or nothing.
+	Reserve(t *sched.Task) error
+	// LockPages locks the pages in ascending order and reads those that are overwritten in part, or locks none. It does not wait for
+	// writeback.
+	LockPages(t *sched.Task) error
+	UnlockPages(t *sched.Task)
+	// LockExtent locks the blocks of the write in the inode's io tree.
+	LockExtent(t *sched.Task)
+	// Ordered reports whether an ordered extent is in them. The answer holds as long as they are locked.
+	Ordered(t *sched.Task) bool
+	UnlockExtent(t *sched.Task)
+	// Copy copies the source to the pages, makes them dirty, lets i_size follow and hands the reservation to the blocks, whose lock goes
+	// with it. Space is reserved, pages and blocks are locked.
+	Copy(t *sched.Task)
 }
 
 // ReadSteps are the steps of one buffered read.

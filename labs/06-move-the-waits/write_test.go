@@ -18,20 +18,28 @@ type fakeFile struct {
 }
 
 func (f *fakeFile) note(call string)                             { f.calls = append(f.calls, call) }
-func (f *fakeFile) Range() (start, end uint64)                   { return 4096, 12288 }
-func (f *fakeFile) Inside(*sched.Task) bool                      { return !f.outside }
-func (f *fakeFile) Lock(*sched.Task) error                       { f.note("lock"); return nil }
+func (f *fakeFile) Range(*sched.Task) (start, end uint64)        { return 4096, 12288 }
+func (f *fakeFile) Alone(*sched.Task)                            { f.note("lock") }
 func (f *fakeFile) Unlock(*sched.Task)                           { f.note("unlock") }
+func (f *fakeFile) Place(*sched.Task) uint64                     { return 4096 }
+func (f *fakeFile) Begin(*sched.Task) error                      { return nil }
 func (f *fakeFile) WaitWriteback(_ *sched.Task, from, to uint64) { f.note("writeback") }
 func (f *fakeFile) WaitOrdered(_ *sched.Task, from, to uint64)   { f.note("ordered") }
 func (f *fakeFile) Drain(*sched.Task)                            { f.note("drain") }
 func (f *fakeFile) Reserve(*sched.Task) error                    { f.note("reserve"); return f.space }
 func (f *fakeFile) LockPages(*sched.Task) error                  { f.note("pages"); return nil }
 func (f *fakeFile) UnlockPages(*sched.Task)                      { f.note("drop") }
-func (f *fakeFile) LockRange(*sched.Task)                        { f.note("range") }
-func (f *fakeFile) UnlockRange(*sched.Task)                      { f.note("range_drop") }
+func (f *fakeFile) LockExtent(*sched.Task)                       { f.note("range") }
+func (f *fakeFile) UnlockExtent(*sched.Task)                     { f.note("range_drop") }
 func (f *fakeFile) Copy(*sched.Task)                             { f.note("copy") }
-func (f *fakeFile) Throttle(*sched.Task)                         { f.note("throttle") }
+func (f *fakeFile) Balance(*sched.Task)                          { f.note("throttle") }
+
+func (f *fakeFile) Size(*sched.Task) uint64 {
+	if f.outside {
+		return 8192
+	}
+	return 12288
+}
 
 func (f *fakeFile) Ordered(*sched.Task) bool {
 	f.ordered--

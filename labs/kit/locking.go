@@ -5,15 +5,15 @@ import "btrlab/internal/sched"
 // LockedSide is the write path's side of a LockedWrite.
 type LockedSide interface {
 	Share(t *sched.Task)
-	Unshare(t *sched.Task)
-	Lock(t *sched.Task)
+	Alone(t *sched.Task)
 	Unlock(t *sched.Task)
-	Place(t *sched.Task) uint64
+	Count(t *sched.Task)
+	Uncount(t *sched.Task)
 	Size(t *sched.Task) uint64
 	Len() uint64
-	Begin(t *sched.Task)
-	End(t *sched.Task)
-	Copy(t *sched.Task)
+	Place(t *sched.Task) uint64
+	Begin(t *sched.Task) error
+	Batch(t *sched.Task, pages int) (more bool, err error)
 }
 
 // LockedWrite is a buffered write between its locks.
@@ -21,11 +21,12 @@ type LockedSide interface {
 // Model: the steps of btrfs_file_write_iter() with the patch of seed 002, and i_rwsem shared as ext4_dio_write_checks() takes it.
 // Difference: a use that no order can have is a panic.
 type LockedWrite struct {
-	side           LockedSide
-	shared, locked bool // how i_rwsem is held
-	placed         bool
-	counted        bool
-	copied         bool
+	side    LockedSide
+	locked  bool // i_rwsem is held
+	placed  bool
+	counted bool
+	copied  bool
+	err     error // the write's
 }
 
 func (w *LockedWrite) use(t *Task, call string) {
@@ -35,7 +36,7 @@ func (w *LockedWrite) use(t *Task, call string) {
 }
 
 func (w *LockedWrite) take(t *Task, call string) {
-	if w.use(t, call); w.shared || w.locked {
+	if w.use(t, call); w.locked {
 		panic("kit.LockedWrite." + call + " by a write that has i_rwsem: it would wait for itself")
 	}
 }
@@ -44,27 +45,23 @@ func (w *LockedWrite) take(t *Task, call string) {
 func (w *LockedWrite) Share(t *Task) {
 	w.take(t, "Share")
 	w.side.Share(t.t)
-	w.shared = true
+	w.locked = true
 }
 
 // Lock takes i_rwsem exclusive.
 func (w *LockedWrite) Lock(t *Task) {
 	w.take(t, "Lock")
-	w.side.Lock(t.t)
+	w.side.Alone(t.t)
 	w.locked = true
 }
 
 // Unlock lets i_rwsem go, however it is held.
 func (w *LockedWrite) Unlock(t *Task) {
-	switch w.use(t, "Unlock"); {
-	case w.locked:
-		w.side.Unlock(t.t)
-	case w.shared:
-		w.side.Unshare(t.t)
-	default:
+	if w.use(t, "Unlock"); !w.locked {
 		panic("kit.LockedWrite.Unlock by a write that has not got i_rwsem")
 	}
-	w.shared, w.locked = false, false
+	w.side.Unlock(t.t)
+	w.locked = false
 }
 
 // Place says at which byte the write begins: for an append at the end of the file as it is now. Copy writes at the place that was
@@ -89,7 +86,7 @@ func (w *LockedWrite) Begin(t *Task) {
 	if w.use(t, "Begin"); w.counted {
 		panic("kit.LockedWrite.Begin twice: a truncate would wait for ever")
 	}
-	w.side.Begin(t.t)
+	w.side.Count(t.t)
 	w.counted = true
 }
 
@@ -99,7 +96,7 @@ func (w *LockedWrite) End(t *Task) {
 		panic("kit.LockedWrite.End without Begin")
 	}
 	w.counted = false
-	w.side.End(t.t)
+	w.side.Uncount(t.t)
 }
 
 // Copy writes all bytes, in batches, and i_size where the write ends beyond it.
@@ -111,19 +108,23 @@ func (w *LockedWrite) Copy(t *Task) {
 		panic("kit.LockedWrite.Copy twice: the bytes are written already")
 	}
 	w.copied = true
-	w.side.Copy(t.t)
+	w.err = w.side.Begin(t.t)
+	for more := w.err == nil; more; {
+		more, w.err = w.side.Batch(t.t, BatchMax)
+	}
 }
 
-// RunLocked calls write and sees to it that nothing is left undone.
-func RunLocked(write func(t *Task, w *LockedWrite), t *sched.Task, side LockedSide) {
+// RunLocked calls write and sees to it that nothing is left undone. The error is the write's.
+func RunLocked(write func(t *Task, w *LockedWrite), t *sched.Task, side LockedSide) error {
 	w := &LockedWrite{side: side}
 	write(On(t), w)
 	switch {
-	case w.shared || w.locked:
+	case w.locked:
 		panic("Write has returned with i_rwsem held: all others of the file wait for ever")
 	case w.counted:
 		panic("Write has returned, and is still counted among those in flight: a truncate waits for ever")
 	case !w.copied:
 		panic("Write has returned, and the bytes went nowhere: no Copy")
 	}
+	return w.err
 }

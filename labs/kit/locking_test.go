@@ -11,16 +11,16 @@ import (
 // lockSide is a write whose steps do nothing.
 type lockSide struct{}
 
-func (lockSide) Share(*sched.Task)        {}
-func (lockSide) Unshare(*sched.Task)      {}
-func (lockSide) Lock(*sched.Task)         {}
-func (lockSide) Unlock(*sched.Task)       {}
-func (lockSide) Place(*sched.Task) uint64 { return 0 }
-func (lockSide) Size(*sched.Task) uint64  { return 0 }
-func (lockSide) Len() uint64              { return 1 }
-func (lockSide) Begin(*sched.Task)        {}
-func (lockSide) End(*sched.Task)          {}
-func (lockSide) Copy(*sched.Task)         {}
+func (lockSide) Share(*sched.Task)                    {}
+func (lockSide) Alone(*sched.Task)                    {}
+func (lockSide) Unlock(*sched.Task)                   {}
+func (lockSide) Count(*sched.Task)                    {}
+func (lockSide) Uncount(*sched.Task)                  {}
+func (lockSide) Size(*sched.Task) uint64              { return 0 }
+func (lockSide) Len() uint64                          { return 1 }
+func (lockSide) Place(*sched.Task) uint64             { return 0 }
+func (lockSide) Begin(*sched.Task) error              { return nil }
+func (lockSide) Batch(*sched.Task, int) (bool, error) { return false, nil }
 
 // TestLockedWrite: what no order can have is said in words, at once and without another task.
 func TestLockedWrite(t *testing.T) {
@@ -51,7 +51,7 @@ func TestLockedWrite(t *testing.T) {
 					said = p.(string)
 				}
 			}()
-			kit.RunLocked(func(t *kit.Task, w *kit.LockedWrite) {
+			_ = kit.RunLocked(func(t *kit.Task, w *kit.LockedWrite) {
 				for _, c := range strings.Fields(tt.calls) {
 					switch c {
 					case "share":

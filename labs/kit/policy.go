@@ -179,9 +179,10 @@ type WriteSide interface {
 	FileSide
 	Range(t *sched.Task) (start, end uint64)
 	Appends() bool
+	Place(t *sched.Task) uint64
 	Prewait(t *sched.Task)
-	Begin(t *sched.Task) bool
-	Batch(t *sched.Task, pages int) bool
+	Begin(t *sched.Task) error
+	Batch(t *sched.Task, pages int) (more bool, err error)
 	Balance(t *sched.Task)
 }
 
@@ -190,7 +191,8 @@ type WriteOp struct {
 	op
 	side  WriteSide
 	begun bool
-	more  bool // bytes are left
+	more  bool  // bytes are left
+	err   error // the write's
 }
 
 // Range is the bytes that are written. Those of an append begin where the file ends now, until Begin has fixed them.
@@ -224,7 +226,9 @@ func (w *WriteOp) Begin(t *Task) bool {
 		}
 	}
 	w.begun = true
-	w.more = w.side.Begin(t.t)
+	w.side.Place(t.t)
+	w.err = w.side.Begin(t.t)
+	w.more = w.err == nil
 	return w.more
 }
 
@@ -239,7 +243,7 @@ func (w *WriteOp) Batch(t *Task, pages int) bool {
 	case pages < 1:
 		w.wrong("Batch", "of no pages")
 	}
-	w.more = w.side.Batch(t.t, pages)
+	w.more, w.err = w.side.Batch(t.t, pages)
 	return w.more
 }
 
@@ -421,10 +425,11 @@ func undone(bad bool, what string) string {
 }
 
 // Write carries out a write.
-func (l Locking) Write(t *sched.Task, side WriteSide) {
+func (l Locking) Write(t *sched.Task, side WriteSide) error {
 	w := &WriteOp{op: l.begin(t, "WriteOp", side), side: side}
 	l.Policy.Write(On(t), w)
 	w.end("Write", undone(!w.begun || w.more, "before its last batch: bytes are left"))
+	return w.err
 }
 
 // Read carries out a read.

@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,9 +11,10 @@ import (
 
 // fileSide notes what is called. A write of it has two batches, a truncate of it cuts.
 type fileSide struct {
-	calls   []string
-	batches int
-	start   uint64 // of the operation; the file has 100 bytes
+	calls        []string
+	batches      int
+	start        uint64 // of the operation; the file has 100 bytes
+	begin, batch error  // of Begin and of the second batch
 }
 
 func (s *fileSide) note(call string)                      { s.calls = append(s.calls, call) }
@@ -26,9 +28,11 @@ func (s *fileSide) Uncount(*sched.Task)                   { s.note("Uncount") }
 func (s *fileSide) Drain(*sched.Task)                     { s.note("Drain") }
 func (s *fileSide) Size(*sched.Task) uint64               { return 100 }
 func (s *fileSide) Range(*sched.Task) (start, end uint64) { return s.start, s.start + 50 }
+func (s *fileSide) Len() uint64                           { return 50 }
 func (s *fileSide) Appends() bool                         { return false }
 func (s *fileSide) Prewait(*sched.Task)                   { s.note("Prewait") }
-func (s *fileSide) Begin(*sched.Task) bool                { s.note("Begin"); return true }
+func (s *fileSide) Place(*sched.Task) uint64              { return s.start }
+func (s *fileSide) Begin(*sched.Task) error               { s.note("Begin"); return s.begin }
 func (s *fileSide) Balance(*sched.Task)                   { s.note("Balance") }
 func (s *fileSide) Copy(*sched.Task)                      { s.note("Copy") }
 func (s *fileSide) NewSize() uint64                       { return 10 }
@@ -39,10 +43,12 @@ func (s *fileSide) Change(*sched.Task)                    { s.note("Change") }
 func (s *fileSide) Start(*sched.Task)                     { s.note("Start") }
 func (s *fileSide) Flush(*sched.Task)                     { s.note("Flush") }
 func (s *fileSide) Commit(*sched.Task)                    { s.note("Commit") }
-func (s *fileSide) Batch(_ *sched.Task, pages int) bool {
+func (s *fileSide) Batch(_ *sched.Task, pages int) (more bool, err error) {
 	s.note(fmt.Sprint("Batch ", pages))
-	s.batches++
-	return s.batches < 2
+	if s.batches++; s.batches == 2 {
+		return false, s.batch
+	}
+	return true, nil
 }
 
 // funcs is a policy of functions.
@@ -140,7 +146,7 @@ func TestPolicyMisuse(t *testing.T) {
 			l, task := Locking{Policy: tt.f}, &sched.Task{}
 			switch f := tt.f; {
 			case f.write != nil:
-				l.Write(task, side)
+				_ = l.Write(task, side)
 			case f.read != nil:
 				l.Read(task, side)
 			case f.truncate != nil:
@@ -154,6 +160,35 @@ func TestPolicyMisuse(t *testing.T) {
 		}()
 		if !strings.HasPrefix(got, tt.want) || tt.want[0] == '=' && got != tt.want {
 			t.Errorf("have %q want %q", got, tt.want)
+		}
+	}
+}
+
+// TestWriteFails: an error of Begin or of a batch ends the write, and is the write's, in each lab's words.
+func TestWriteFails(t *testing.T) {
+	failed := errors.New("failed")
+	policy := funcs{write: func(t *Task, w *WriteOp) {
+		for more := w.Begin(t); more; {
+			more = w.Batch(t, BatchMax)
+		}
+	}}
+	for _, tt := range []struct {
+		begin, batch error
+		calls        string
+	}{
+		{begin: failed, calls: "Begin"},
+		{batch: failed, calls: "Begin Batch 512 Batch 512"},
+	} {
+		for name, write := range map[string]func(t *sched.Task, side *fileSide) error{
+			"policy": func(t *sched.Task, side *fileSide) error { return Locking{Policy: policy}.Write(t, side) },
+			"locked": func(t *sched.Task, side *fileSide) error {
+				return RunLocked(func(t *Task, w *LockedWrite) { w.Place(t); w.Copy(t) }, t, side)
+			},
+		} {
+			side := &fileSide{begin: tt.begin, batch: tt.batch}
+			if err := write(&sched.Task{}, side); !errors.Is(err, failed) || strings.Join(side.calls, " ") != tt.calls {
+				t.Errorf("%s: have %v after %q want %v after %q", name, err, side.calls, failed, tt.calls)
+			}
 		}
 	}
 }

@@ -4,28 +4,31 @@ import "btrlab/internal/sched"
 
 // WaitSide is the write path's side of a WaitedWrite.
 type WaitSide interface {
-	Range() (start, end uint64)
-	Inside(t *sched.Task) bool
-	Lock(t *sched.Task) error
+	Range(t *sched.Task) (start, end uint64)
+	Size(t *sched.Task) uint64
+	Alone(t *sched.Task)
 	Unlock(t *sched.Task)
+	Place(t *sched.Task) uint64
+	Begin(t *sched.Task) error
 	WaitWriteback(t *sched.Task, start, end uint64)
 	WaitOrdered(t *sched.Task, start, end uint64)
 	Drain(t *sched.Task)
 	Reserve(t *sched.Task) error
 	LockPages(t *sched.Task) error
 	UnlockPages(t *sched.Task)
-	LockRange(t *sched.Task)
+	LockExtent(t *sched.Task)
 	Ordered(t *sched.Task) bool
-	UnlockRange(t *sched.Task)
+	UnlockExtent(t *sched.Task)
 	Copy(t *sched.Task)
-	Throttle(t *sched.Task)
+	Balance(t *sched.Task)
 }
 
-// WaitedWrite is a write of a few pages through the page cache: one batch.
+// WaitedWrite is a write through the page cache, all of it in one batch.
 //
 // Model: the steps of __btrfs_buffered_write(), with each wait a step of its own. Difference: a use that no order can have is a panic.
 type WaitedWrite struct {
 	side                  WaitSide
+	start, end            uint64 // the bytes of the write
 	locked, pages, ranged bool
 	reserved, copied      bool
 	paid                  bool
@@ -42,20 +45,26 @@ func (w *WaitedWrite) use(t *Task, call string, has bool, without string) {
 }
 
 // Range is the blocks of the write: the bytes [start, end), whole pages.
-func (w *WaitedWrite) Range() (start, end uint64) { return w.side.Range() }
+func (w *WaitedWrite) Range() (start, end uint64) {
+	return w.start &^ (PageBytes - 1), (w.end + PageBytes - 1) &^ (PageBytes - 1)
+}
 
 // Inside reports whether the write ends inside EOF. Without i_rwsem that may be otherwise when it returns.
 func (w *WaitedWrite) Inside(t *Task) bool {
 	w.use(t, "Inside", true, "")
-	return w.side.Inside(t.t)
+	return w.end <= w.side.Size(t.t)
 }
 
 // Lock takes i_rwsem exclusive and does what comes before the first byte: time stamps, and zeros up to the write if EOF is before it. An
 // error is the write's, and has let i_rwsem go.
 func (w *WaitedWrite) Lock(t *Task) error {
 	w.use(t, "Lock", !w.locked, "by a write that has i_rwsem: it would wait for itself")
-	err := w.side.Lock(t.t)
-	w.locked = err == nil
+	w.side.Alone(t.t)
+	w.side.Place(t.t)
+	err := w.side.Begin(t.t)
+	if w.locked = err == nil; !w.locked {
+		w.side.Unlock(t.t)
+	}
 	return err
 }
 
@@ -110,7 +119,7 @@ func (w *WaitedWrite) UnlockPages(t *Task) {
 // LockRange locks the extent range of the write.
 func (w *WaitedWrite) LockRange(t *Task) {
 	w.use(t, "LockRange", !w.ranged, "of a range that the write has locked: it would wait for itself")
-	w.side.LockRange(t.t)
+	w.side.LockExtent(t.t)
 	w.ranged = true
 }
 
@@ -123,7 +132,7 @@ func (w *WaitedWrite) Ordered(t *Task) bool {
 // UnlockRange lets the extent range go.
 func (w *WaitedWrite) UnlockRange(t *Task) {
 	w.use(t, "UnlockRange", w.ranged, "of a range that is not locked")
-	w.side.UnlockRange(t.t)
+	w.side.UnlockExtent(t.t)
 	w.ranged = false
 }
 
@@ -140,7 +149,7 @@ func (w *WaitedWrite) Copy(t *Task) {
 // Throttle makes the task wait when too much is dirty: the price of its pages. Each write pays it once.
 func (w *WaitedWrite) Throttle(t *Task) {
 	w.use(t, "Throttle", true, "")
-	w.side.Throttle(t.t)
+	w.side.Balance(t.t)
 	w.paid = true
 }
 
@@ -150,6 +159,7 @@ type WaitPath func(t *Task, w *WaitedWrite) error
 // RunWaits calls write and sees to it that nothing is left undone.
 func RunWaits(write WaitPath, t *sched.Task, side WaitSide) error {
 	w := &WaitedWrite{side: side}
+	w.start, w.end = side.Range(t)
 	err := write(On(t), w)
 	switch {
 	case w.locked:

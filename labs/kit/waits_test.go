@@ -15,11 +15,13 @@ type waitSide struct {
 	lock, space, pages error
 }
 
-func (s *waitSide) note(call string)           { s.calls = append(s.calls, call) }
-func (s *waitSide) Range() (start, end uint64) { return 4096, 8192 }
-func (s *waitSide) Inside(*sched.Task) bool    { return true }
-func (s *waitSide) Lock(*sched.Task) error     { s.note("Lock"); return s.lock }
-func (s *waitSide) Unlock(*sched.Task)         { s.note("Unlock") }
+func (s *waitSide) note(call string)                      { s.calls = append(s.calls, call) }
+func (s *waitSide) Range(*sched.Task) (start, end uint64) { return 4100, 8000 }
+func (s *waitSide) Size(*sched.Task) uint64               { return 8000 }
+func (s *waitSide) Alone(*sched.Task)                     { s.note("Alone") }
+func (s *waitSide) Unlock(*sched.Task)                    { s.note("Unlock") }
+func (s *waitSide) Place(*sched.Task) uint64              { s.note("Place"); return 4100 }
+func (s *waitSide) Begin(*sched.Task) error               { s.note("Begin"); return s.lock }
 func (s *waitSide) WaitWriteback(_ *sched.Task, a, b uint64) {
 	s.note(fmt.Sprint("WaitWriteback ", a, "-", b))
 }
@@ -30,11 +32,11 @@ func (s *waitSide) Drain(*sched.Task)           { s.note("Drain") }
 func (s *waitSide) Reserve(*sched.Task) error   { s.note("Reserve"); return s.space }
 func (s *waitSide) LockPages(*sched.Task) error { s.note("LockPages"); return s.pages }
 func (s *waitSide) UnlockPages(*sched.Task)     { s.note("UnlockPages") }
-func (s *waitSide) LockRange(*sched.Task)       { s.note("LockRange") }
+func (s *waitSide) LockExtent(*sched.Task)      { s.note("LockExtent") }
 func (s *waitSide) Ordered(*sched.Task) bool    { s.note("Ordered"); return false }
-func (s *waitSide) UnlockRange(*sched.Task)     { s.note("UnlockRange") }
+func (s *waitSide) UnlockExtent(*sched.Task)    { s.note("UnlockExtent") }
 func (s *waitSide) Copy(*sched.Task)            { s.note("Copy") }
-func (s *waitSide) Throttle(*sched.Task)        { s.note("Throttle") }
+func (s *waitSide) Balance(*sched.Task)         { s.note("Balance") }
 
 // TestWaitMisuse: a write whose steps are in an order that none can have, or that leaves something undone, is a panic in the words of its
 // user. A right one reaches the write path step by step, and its error reaches the caller.
@@ -80,10 +82,10 @@ func TestWaitMisuse(t *testing.T) {
 		want string // the panic, or the calls after "="
 		err  error
 	}{
-		{run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve Lock Drain LockPages LockRange Ordered UnlockRange LockRange Copy UnlockPages Unlock Throttle"},
+		{run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve Alone Place Begin Drain LockPages LockExtent Ordered UnlockExtent LockExtent Copy UnlockPages Unlock Balance"},
 		{side: waitSide{space: broken}, run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve", err: broken},
-		{side: waitSide{lock: broken}, run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve Lock", err: broken},
-		{side: waitSide{pages: broken}, run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve Lock Drain LockPages Unlock", err: broken},
+		{side: waitSide{lock: broken}, run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve Alone Place Begin Unlock", err: broken},
+		{side: waitSide{pages: broken}, run: whole, want: "=WaitWriteback 4096-8192 WaitOrdered 4096-8192 Reserve Alone Place Begin Drain LockPages Unlock", err: broken},
 		{run: does(func(_ *Task, w *WaitedWrite) { w.Drain(nil) }), want: "kit.WaitedWrite.Drain without a task"},
 		{run: does(func(t *Task, w *WaitedWrite) { w.Lock(t); w.Lock(t) }), want: "kit.WaitedWrite.Lock by a write that has i_rwsem"},
 		{run: does(func(t *Task, w *WaitedWrite) { w.Unlock(t) }), want: "kit.WaitedWrite.Unlock without i_rwsem"},

@@ -58,8 +58,7 @@ type FS struct {
 	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes. It is the door through which a
 	// lab puts another lock into the write path.
 	NewRangeLocker func() RangeLocker
-	// NewOwn, if set before the first inode is made, makes Inode.Own of each. It is the door through which a lab puts a policy of its own
-	// into the write path.
+	// NewOwn, if set, makes Inode.Own of each inode. It is the door through which a lab puts a policy of its own into the write path.
 	NewOwn func() any
 	// Logging says that fsync writes a log, so that an inode remembers which file extents have changed.
 	Logging atomic.Bool
@@ -144,9 +143,7 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	}
 	ip.DIO.Init(DIOClass)
 	ip.Range.init(f)
-	if f.NewOwn != nil {
-		ip.Own = f.NewOwn()
-	}
+	ip.SetOwn()
 	ip.mu.Init(muClass)
 	ip.log.mu.Init(classLog)
 	ip.IOTree.Init(hooks{ip})
@@ -158,6 +155,14 @@ func (f *FS) New(root *ctree.Root, ino format.Ino, item *format.InodeItem) *Inod
 	ip.diskSize.Name = "disk_i_size"
 	ip.flags.Store(item.Flags)
 	return ip
+}
+
+// SetOwn makes Own again, as FS.NewOwn says now. No operation on the inode is in flight.
+func (ip *Inode) SetOwn() {
+	ip.Own = nil
+	if ip.FS.NewOwn != nil {
+		ip.Own = ip.FS.NewOwn()
+	}
 }
 
 // Lock takes i_rwsem for writing.

@@ -21,6 +21,9 @@
 // Every step is a function of its own on the state of the write, so that a schedule can stop between any two, and so that another
 // order is another plan.
 //
+// A file with a policy of its own (iopath.WritePolicy, for labs) has other steps between its locks, or other waits inside a batch: that is
+// own.go, and Write asks for it in one place.
+//
 // With NOWAIT (kiocb.Nowait) each step that would sleep answers with a kiocb.Again, which names the step and the reason: lockFile,
 // checkWrite, reserve, balanceDirty (which comes before preparePages then), preparePages, lockExtent. Where Linux sleeps all the
 // same, so does this, unless a toggle of the policy closes the gap; the task's record (sched.Task.NowaitSleeps) says at which step. A write

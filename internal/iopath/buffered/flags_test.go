@@ -1,7 +1,9 @@
 package buffered_test
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"btrlab/internal/errno"
@@ -9,6 +11,7 @@ import (
 	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/sched"
 )
 
 // A flag that reads and writes through the page cache do not have is refused, and the file stays as it is: to carry the request out
@@ -53,28 +56,117 @@ func TestFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// A caller can be told where a write has begun: an append, which looks for the end of the file under its lock, and any other.
+// A caller can be told where a write has begun: an append, which looks for the end of the file under its lock, and any other; also of a file
+// with a policy of its own.
 func TestWrote(t *testing.T) {
-	x := fstest.New(t)
-	f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close(x.T)
-	for _, c := range []struct {
-		rq   kiocb.Request
-		n    int
-		want uint64
-	}{
-		{kiocb.Request{Pos: 100}, 4000, 100},
-		{kiocb.Request{Pos: 7, Flags: kiocb.Append}, 9000, 4100},
-		{kiocb.Request{Flags: kiocb.Append}, 1, 13100},
-		{kiocb.Request{Pos: 5, Flags: kiocb.Append}, 0, 77}, // nothing is written, and nothing is told
-	} {
-		at := uint64(77)
-		c.rq.Wrote = &at
-		if n, err := f.WriteIter(x.T, c.rq, iopath.Source{Buf: make([]byte, c.n)}); n != c.n || err != nil || at != c.want {
-			t.Errorf("write of %d bytes: have %d, %v at %d want %d", c.n, n, err, at, c.want)
+	for name, own := range map[string]writePolicy{"plan": nil, "batches": batches, "steps": batchSteps} {
+		x := fstest.New(t)
+		f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
+		if err != nil {
+			t.Fatal(err)
 		}
+		writes := 0
+		if own != nil {
+			x.FS.SetFilePolicy(x.T, func() iopath.WritePolicy {
+				return writePolicy(func(t *sched.Task, w iopath.WriteSteps) error { writes++; return own(t, w) })
+			})
+		}
+		for _, c := range []struct {
+			rq   kiocb.Request
+			n    int
+			want uint64
+		}{
+			{kiocb.Request{Pos: 100}, 4000, 100},
+			{kiocb.Request{Pos: 7, Flags: kiocb.Append}, 9000, 4100},
+			{kiocb.Request{Flags: kiocb.Append}, 1, 13100},
+			{kiocb.Request{Pos: 5, Flags: kiocb.Append}, 0, 77}, // nothing is written, and nothing is told
+		} {
+			at := uint64(77)
+			c.rq.Wrote = &at
+			if n, err := f.WriteIter(x.T, c.rq, iopath.Source{Buf: bytes.Repeat([]byte{1}, c.n)}); n != c.n || err != nil || at != c.want {
+				t.Errorf("%s: write of %d bytes: have %d, %v at %d want %d", name, c.n, n, err, at, c.want)
+			}
+		}
+		x.FS.SetFilePolicy(x.T, nil)
+		if want := append(make([]byte, 100), bytes.Repeat([]byte{1}, 13001)...); !bytes.Equal(x.ReadFile("/f"), want) {
+			t.Errorf("%s: the file has other bytes", name)
+		}
+		if own != nil && writes != 3 {
+			t.Errorf("%s: %d writes by the policy, want 3", name, writes)
+		}
+		x.Must(f.Close(x.T))
+		x.Close()
 	}
+}
+
+// writePolicy is a policy of writes alone.
+type writePolicy func(t *sched.Task, w iopath.WriteSteps) error
+
+func (p writePolicy) Write(t *sched.Task, w iopath.WriteSteps) error { return p(t, w) }
+
+// batches is policy locked.
+func batches(t *sched.Task, w iopath.WriteSteps) error {
+	w.Alone(t)
+	defer w.Unlock(t)
+	w.Place(t)
+	err := w.Begin(t)
+	for more := err == nil; more; {
+		more, err = w.Batch(t, 1)
+	}
+	return err
+}
+
+// batchSteps is the same in one batch, step by step.
+func batchSteps(t *sched.Task, w iopath.WriteSteps) error {
+	w.Alone(t)
+	defer w.Unlock(t)
+	w.Place(t)
+	start, end := w.Range(t)
+	if err := errors.Join(w.Begin(t), w.Reserve(t), w.LockPages(t)); err != nil {
+		return err
+	}
+	w.WaitWriteback(t, start, end)
+	w.LockExtent(t)
+	w.Copy(t)
+	w.UnlockPages(t)
+	return nil
+}
+
+// TestOwnWriteGivesBack: a file's own policy that gives a write up leaves nothing promised and nothing locked: another write goes on, and the
+// file system comes to rest.
+func TestOwnWriteGivesBack(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	for _, steps := range []string{"", "begin", "begin reserve", "begin reserve pages", "begin reserve pages extent", "pages extent", "extent"} {
+		x.FS.SetFilePolicy(x.T, func() iopath.WritePolicy {
+			return writePolicy(func(t *sched.Task, w iopath.WriteSteps) error {
+				w.Alone(t)
+				defer w.Unlock(t)
+				w.Place(t)
+				var err error
+				for _, step := range strings.Fields(steps) {
+					switch step {
+					case "begin":
+						err = w.Begin(t)
+					case "reserve":
+						err = w.Reserve(t)
+					case "pages":
+						err = w.LockPages(t)
+					case "extent":
+						w.LockExtent(t)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return errno.EIO
+			})
+		})
+		if n, err := f.WriteAt(x.T, make([]byte, 5000), 0); n != 0 || !errors.Is(err, errno.EIO) {
+			t.Errorf("%q: have %d, %v want %v", steps, n, err, errno.EIO)
+		}
+		x.FS.SetFilePolicy(x.T, nil)
+		x.WriteAt(f, make([]byte, 8192), 0)
+	}
+	x.Must(f.Close(x.T))
 }

@@ -5,73 +5,144 @@ import (
 
 	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
+	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 )
 
-// ownWrite is a write between the steps of a policy for the file.
+// ownWrite is a write between the steps of the file's own policy. A lab's order of its locks, its waits or both is such a policy.
 type ownWrite struct {
 	iopath.FileLocks
 	*write
-	sized bool // cap is chosen
-	err   error
+	placed bool // an append has its position
+	sized  bool // cap is chosen
 }
 
-// by lets a policy for the file carry out the write. What a batch does, and in which order, is the plan's.
-func (w *write) by(t *sched.Task, own iopath.FilePolicy) error {
+var _ iopath.WriteSteps = (*ownWrite)(nil)
+
+// by lets the file's own policy carry out the write. The plan counts for what a Batch does, and in which order.
+func (w *write) by(t *sched.Task, own iopath.WritePolicy) error {
 	if err := w.env.Bare(t, w.ip); err != nil {
 		return err
 	}
 	mine := *w // w stays on its task's stack: others allocate nothing
 	mine.pl.Lock, mine.pl.DIOBegin, mine.pl.Prewait, mine.bare = policy.LockNone, false, false, true
+	mine.cap, mine.n = policy.BatchMaxPages, len(w.src.Buf)
 	o := &ownWrite{FileLocks: iopath.LocksOf(w.ip), write: &mine}
-	own.Write(t, o)
+	err := own.Write(t, o)
+	if o.locked {
+		o.UnlockExtent(t) // abandon unlocks what is reserved
+	}
+	o.abandon(t)
 	w.pos, w.done = mine.pos, mine.done
-	return o.err
+	return err
 }
+
+func (o *ownWrite) Len() uint64 { return uint64(len(o.src.Buf)) }
 
 func (o *ownWrite) Range(t *sched.Task) (start, end uint64) {
 	start = o.pos - uint64(o.done)
-	if o.append && o.cap == 0 {
+	if o.append && !o.placed {
 		start = o.ip.Size(t)
 	}
-	return start, start + uint64(len(o.src.Buf))
+	return start, start + o.Len()
 }
 
 func (o *ownWrite) Appends() bool { return o.append }
+
+func (o *ownWrite) Place(t *sched.Task) uint64 {
+	o.isize, o.placed = o.ip.Size(t), true
+	if o.append {
+		o.pos = o.isize
+	}
+	return o.pos
+}
 
 func (o *ownWrite) Prewait(t *sched.Task) {
 	_, end := o.Range(t)
 	o.prewait(t, end)
 }
 
-// Begin has what the plans do between the lock and the copy loop.
-func (o *ownWrite) Begin(t *sched.Task) bool {
-	o.isize = o.ip.Size(t)
-	if o.append {
-		o.pos = o.isize
-	}
-	if o.err = o.drainDirect(t); o.err == nil {
-		o.err = o.checkWrite(t)
-	}
-	o.cap = policy.BatchMaxPages
-	return o.err == nil
-}
+func (o *ownWrite) Begin(t *sched.Task) error { return o.checkWrite(t) }
 
-func (o *ownWrite) Batch(t *sched.Task, pages int) bool {
+func (o *ownWrite) Batch(t *sched.Task, pages int) (more bool, err error) {
 	if pages = max(1, min(pages, policy.BatchMaxPages)); !o.sized {
 		o.pl.BatchPages, o.sized = pages, true
 		o.cap = o.batchPages(t)
 	}
 	o.cap = min(o.cap, pages)
-	if o.err == nil {
-		o.err = o.batch(t)
-	}
-	return o.err == nil && o.done < len(o.src.Buf)
+	err = o.batch(t)
+	return err == nil && o.done < len(o.src.Buf), err
 }
 
 func (o *ownWrite) Balance(t *sched.Task) { _ = o.balanceDirty(t) } // an error is for those that do not sleep
+
+func (o *ownWrite) WaitWriteback(t *sched.Task, start, end uint64) {
+	o.ip.Pages.WaitWriteback(t, start>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift)
+}
+
+func (o *ownWrite) WaitOrdered(t *sched.Task, start, end uint64) {
+	_ = o.ip.Ordered.WaitRange(t, start, end) // an extent's error is its owner's to report, at fsync
+}
+
+// Reserve is all or nothing. Difference: a write for which there is no data space is not tried in place.
+func (o *ownWrite) Reserve(t *sched.Task) error {
+	err := o.reserve(t)
+	if err == nil && o.n < len(o.src.Buf) {
+		o.n, err = len(o.src.Buf), errno.ENOSPC
+	}
+	if err != nil {
+		o.rsv.Release(t, o.ip)
+	}
+	return err
+}
+
+func (o *ownWrite) LockPages(t *sched.Task) error {
+	o.ownWaits = true
+	return o.preparePages(t)
+}
+
+func (o *ownWrite) UnlockPages(t *sched.Task) { o.dropPages(t) }
+
+// blocks is the blocks of the write, in bytes.
+func (o *ownWrite) blocks() (start, end uint64) {
+	start = o.pos - uint64(o.done)
+	return format.AlignDown(start, format.SectorSize), format.AlignUp(start+o.Len(), format.SectorSize)
+}
+
+// LockExtent locks the extent range. Difference: beyond EOF as well.
+func (o *ownWrite) LockExtent(t *sched.Task) {
+	start, end := o.blocks()
+	o.ip.IOTree.Lock(t, start, end)
+	o.locked = true
+}
+
+func (o *ownWrite) UnlockExtent(t *sched.Task) {
+	start, end := o.blocks()
+	o.ip.IOTree.Unlock(t, start, end)
+	o.locked = false
+}
+
+func (o *ownWrite) Ordered(t *sched.Task) bool {
+	start, end := o.blocks()
+	oe := o.ip.Ordered.First(t, start, end)
+	if oe != nil {
+		oe.Put(t)
+	}
+	return oe != nil
+}
+
+func (o *ownWrite) Copy(t *sched.Task) {
+	o.copyFromUser(t)
+	o.dirtyPages(t)
+	o.iSizeWrite(t)
+	o.setDelalloc(t)
+	o.pos += uint64(o.copied)
+	o.done += o.copied
+}
 
 // ownRead is a read between the steps of a policy for the file.
 type ownRead struct {

@@ -107,15 +107,7 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if w.pl.Nowait.Unsupported {
 		return 0, errno.EOPNOTSUPP
 	}
-	if w.takesWaits() {
-		return w.byWaits(t, f)
-	}
-	if env.Locking != nil && !w.nowait && !w.pl.Lock.Range() {
-		err := w.bySteps(t)
-		w.tell(rq)
-		return w.done, err
-	}
-	if own := iopath.Own(ip); own != nil && !w.nowait {
+	if own := iopath.OwnWrite(ip); own != nil && !w.nowait {
 		err := w.by(t, own)
 		w.tell(rq)
 		return w.done, err

@@ -19,12 +19,9 @@ type Locking struct {
 	Write     func(t *kit.Task, w *kit.LockedWrite)
 }
 
-// locking is the student's order as the file system takes it; nil is none.
-func (s *Student) locking() func(t *sched.Task, w iopath.LockedWrite) {
-	if s.Locking.Write == nil {
-		return nil
-	}
-	return func(t *sched.Task, w iopath.LockedWrite) { kit.RunLocked(s.Locking.Write, t, w) }
+// write carries out a write by the student's order.
+func (l *Locking) write(t *sched.Task, w iopath.WriteSteps) error {
+	return kit.RunLocked(l.Write, t, w)
 }
 
 // drained is the policy of lab 3: its truncate waits for the writes in flight before it changes i_size.
@@ -91,15 +88,16 @@ func decide(s *Student) (bool, string, error) {
 func fastPath(s *Student) (ok bool, text string, err error) {
 	var total, unlocked [2]int // of those beyond EOF, and of those inside
 	kind := 0
-	look := func(t *sched.Task, w iopath.LockedWrite) {
-		x := &held{LockedWrite: w}
-		kit.RunLocked(s.Locking.Write, t, x)
+	look := func(t *sched.Task, w iopath.WriteSteps) error {
+		x := &held{WriteSteps: w}
+		err := s.Locking.write(t, x)
 		total[kind]++
 		if !x.copied {
 			unlocked[kind]++
 		}
+		return err
 	}
-	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(drained), Locking: look}}
+	r := rig{cpus: 2, opt: fs.Options{Policy: policy.MustParse(drained)}, own: writesBy(look)}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		size := uint64(0)
 		for i := range uint64(fastWrites) {
@@ -136,15 +134,18 @@ const fastWrites = 64
 
 // held is a write that notes whether it has i_rwsem when its bytes are copied.
 type held struct {
-	iopath.LockedWrite
+	iopath.WriteSteps
 	now, copied bool
 }
 
-func (h *held) Share(t *sched.Task)   { h.LockedWrite.Share(t); h.now = true }
-func (h *held) Lock(t *sched.Task)    { h.LockedWrite.Lock(t); h.now = true }
-func (h *held) Unshare(t *sched.Task) { h.LockedWrite.Unshare(t); h.now = false }
-func (h *held) Unlock(t *sched.Task)  { h.LockedWrite.Unlock(t); h.now = false }
-func (h *held) Copy(t *sched.Task)    { h.copied = h.now; h.LockedWrite.Copy(t) }
+func (h *held) Share(t *sched.Task)  { h.WriteSteps.Share(t); h.now = true }
+func (h *held) Alone(t *sched.Task)  { h.WriteSteps.Alone(t); h.now = true }
+func (h *held) Unlock(t *sched.Task) { h.WriteSteps.Unlock(t); h.now = false }
+
+func (h *held) Begin(t *sched.Task) error {
+	h.copied = h.now
+	return h.WriteSteps.Begin(t)
+}
 
 // minUnlocked is what the row virtual-time asks for.
 const minUnlocked = 3
@@ -152,8 +153,6 @@ const minUnlocked = 3
 // lockingRatio measures how much faster writers inside EOF are with the student's order than under i_rwsem.
 func lockingRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minUnlocked,
-		func() (int64, error) { return disjoint("locked", fs.Options{}) },
-		func() (int64, error) { return disjoint(drained, fs.Options{Locking: s.locking()}) })
+		func() (int64, error) { return disjoint("locked", fs.Options{}, nil) },
+		func() (int64, error) { return disjoint(drained, fs.Options{}, s.filePolicy()) })
 }
-
-var _ kit.LockedSide = (iopath.LockedWrite)(nil)

@@ -15,18 +15,36 @@ import (
 // filePolicy makes an iopath.FilePolicy of a student's policy.
 type filePolicy struct{ l kit.Locking }
 
-func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps)         { p.l.Write(t, w) }
+var _ iopath.FilePolicy = filePolicy{}
+
+func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps) error   { return p.l.Write(t, w) }
 func (p filePolicy) Read(t *sched.Task, r iopath.ReadSteps)           { p.l.Read(t, r) }
 func (p filePolicy) Truncate(t *sched.Task, x iopath.TruncateSteps)   { p.l.Truncate(t, x) }
 func (p filePolicy) Fallocate(t *sched.Task, x iopath.FallocateSteps) { p.l.Fallocate(t, x) }
 func (p filePolicy) Fsync(t *sched.Task, x iopath.FsyncSteps)         { p.l.Fsync(t, x) }
 
-// filePolicy makes the student's policy of each file as the file system takes it; nil is none.
-func (s *Student) filePolicy() func() iopath.FilePolicy {
-	if s.Policy == nil {
-		return nil
+// writePolicy is a policy of writes alone.
+type writePolicy func(t *sched.Task, w iopath.WriteSteps) error
+
+func (p writePolicy) Write(t *sched.Task, w iopath.WriteSteps) error { return p(t, w) }
+
+// writesBy makes each file's policy of write.
+func writesBy(write writePolicy) func() iopath.WritePolicy {
+	return func() iopath.WritePolicy { return write }
+}
+
+// filePolicy makes the student's policy of each file as the file system takes it: of writes in labs 3 and 6, of all operations in lab 12;
+// nil is none.
+func (s *Student) filePolicy() func() iopath.WritePolicy {
+	switch {
+	case s.Policy != nil:
+		return func() iopath.WritePolicy { return filePolicy{kit.Locking{Policy: s.Policy(), Watch: s.watch}} }
+	case s.Locking.Write != nil:
+		return writesBy(s.Locking.write)
+	case s.Waits != nil:
+		return writesBy(func(t *sched.Task, w iopath.WriteSteps) error { return kit.RunWaits(s.Waits, t, w) })
 	}
-	return func() iopath.FilePolicy { return filePolicy{kit.Locking{Policy: s.Policy(), Watch: s.watch}} }
+	return nil
 }
 
 // ownBase is the policy of a file system with a policy of the student's: what does not go by the steps of the kit follows it. Dirty

@@ -227,12 +227,12 @@ func syncs(n int) func(*sched.Task, *fs.File, int) error {
 }
 
 // run is the virtual time that the job takes, in nanoseconds.
-func (j *job) run(pol string, own func() iopath.FilePolicy) (took int64, err error) {
+func (j *job) run(pol string, own func() iopath.WritePolicy) (took int64, err error) {
 	return j.runWith(pol, own, &waits{}, nil)
 }
 
 // runWith is run with the waits of the job's tasks added to w, and those of all tasks meanwhile handed to profile, if it is not nil.
-func (j *job) runWith(pol string, own func() iopath.FilePolicy, w *waits, profile LockProfile) (took int64, err error) {
+func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profile LockProfile) (took int64, err error) {
 	name := ""
 	if own != nil {
 		name = Yours
@@ -242,7 +242,7 @@ func (j *job) runWith(pol string, own func() iopath.FilePolicy, w *waits, profil
 		dirty = 4 * j.size
 	}
 	r := rig{cpus: j.cpus, flags: j.flags, model: j.model,
-		opt: fs.Options{Policy: policy.MustParse(pol), NewFilePolicy: own, DirtyLimit: dirty, DirtyBackground: dirty / 2}}
+		opt: fs.Options{Policy: policy.MustParse(pol), DirtyLimit: dirty, DirtyBackground: dirty / 2}, own: own}
 	err = r.run(func(t *sched.Task, x *fs.FS, f *fs.File) error {
 		p := make([]byte, 1<<20)
 		for at := int64(0); at < j.size; at += int64(len(p)) {

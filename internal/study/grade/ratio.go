@@ -8,6 +8,7 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
@@ -25,15 +26,15 @@ const (
 // disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem.
 func disjointRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minRatio,
-		func() (int64, error) { return disjoint("locked", fs.Options{}) },
-		func() (int64, error) { return disjoint("range-lock", fs.Options{NewRangeLocker: s.NewRangeLock}) })
+		func() (int64, error) { return disjoint("locked", fs.Options{}, nil) },
+		func() (int64, error) { return disjoint("range-lock", fs.Options{NewRangeLocker: s.NewRangeLock}, nil) })
 }
 
-// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in nanoseconds. opt has a lab's code.
-func disjoint(pol string, opt fs.Options) (took int64, err error) {
+// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in nanoseconds. opt and own have a lab's code.
+func disjoint(pol string, opt fs.Options, own func() iopath.WritePolicy) (took int64, err error) {
 	const size = ratioTasks * ratioWrites * ratioBytes
 	opt.Policy, opt.DirtyLimit, opt.DirtyBackground = policy.MustParse(pol), 2*size, 2*size
-	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: opt}
+	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: opt, own: own}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		if err := f.Fallocate(t, 0, 0, size); err != nil {
 			return err
@@ -73,6 +74,7 @@ type rig struct {
 	flags uint64 // of the file
 	model string // of the device; "" has none
 	opt   fs.Options
+	own   func() iopath.WritePolicy // of the files; nil is the policy's
 }
 
 // run runs body in virtual time and returns its error, or what went wrong around it.
@@ -101,6 +103,7 @@ func (r rig) open(t *sched.Task, body func(t *sched.Task, x *fs.FS, f *fs.File) 
 		return err
 	}
 	defer func() { err = errors.Join(err, x.Close(t)) }()
+	x.SetFilePolicy(t, r.own)
 	f, err := x.Create(t, "/file", 0o644)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func (w *workload) prog(s *Student) (func(w *explore.World), error) {
 		p := w.program(s)
 		return func(x *explore.World) { dog.again(); p(x) }, nil
 	}
-	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).WithWaits(s.waits()).WithLocking(s.locking()).WithFilePolicy(s.filePolicy()).Program(w.pol(s), false)
+	p, err := w.scenario.WithRangeLocker(s.NewRangeLock).WithNowaitExtent(s.extent()).WithSectors(s.sectors()).WithLogItem(s.logItem()).WithFilePolicy(s.filePolicy()).Program(w.pol(s), false)
 	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 

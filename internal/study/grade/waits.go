@@ -16,14 +16,6 @@ import (
 	"btrlab/labs/kit"
 )
 
-// waits is the student's order as the file system takes it; nil is none.
-func (s *Student) waits() func(t *sched.Task, w iopath.WaitedWrite) error {
-	if s.Waits == nil {
-		return nil
-	}
-	return func(t *sched.Task, w iopath.WaitedWrite) error { return kit.RunWaits(s.Waits, t, w) }
-}
-
 // waitPolicy is what the file system of lab 6 does beside the student's writes: direct writes of sectors hold no i_rwsem while they are
 // in flight.
 const waitPolicy = "locked+UNALIGNED_CHECK_FIRST"
@@ -98,17 +90,19 @@ func (h *hot) free(t *sched.Task) {
 	}
 }
 
-func (h *hot) Range() (start, end uint64)  { return 0, 8 * kib }
-func (h *hot) Inside(*sched.Task) bool     { return true }
-func (h *hot) Lock(t *sched.Task) error    { h.free(t); h.locked = true; return nil }
-func (h *hot) Unlock(t *sched.Task)        { h.locked = false; h.free(t) }
-func (h *hot) Drain(t *sched.Task)         { h.set(t, 0, busyDirect); h.free(t) }
-func (h *hot) Reserve(*sched.Task) error   { return nil }
-func (h *hot) LockPages(*sched.Task) error { h.pages = true; return nil }
-func (h *hot) UnlockPages(*sched.Task)     { h.pages = false }
-func (h *hot) LockRange(*sched.Task)       {}
-func (h *hot) UnlockRange(*sched.Task)     {}
-func (h *hot) Throttle(*sched.Task)        {}
+func (h *hot) Range(*sched.Task) (start, end uint64) { return 0, 8 * kib }
+func (h *hot) Size(*sched.Task) uint64               { return 8 * kib }
+func (h *hot) Alone(t *sched.Task)                   { h.free(t); h.locked = true }
+func (h *hot) Unlock(t *sched.Task)                  { h.locked = false; h.free(t) }
+func (h *hot) Place(*sched.Task) uint64              { return 0 }
+func (h *hot) Begin(*sched.Task) error               { return nil }
+func (h *hot) Drain(t *sched.Task)                   { h.set(t, 0, busyDirect); h.free(t) }
+func (h *hot) Reserve(*sched.Task) error             { return nil }
+func (h *hot) LockPages(*sched.Task) error           { h.pages = true; return nil }
+func (h *hot) UnlockPages(*sched.Task)               { h.pages = false }
+func (h *hot) LockExtent(*sched.Task)                {}
+func (h *hot) UnlockExtent(*sched.Task)              {}
+func (h *hot) Balance(*sched.Task)                   {}
 
 func (h *hot) WaitWriteback(t *sched.Task, start, end uint64) {
 	h.set(t, 0, busyPages)
@@ -160,14 +154,14 @@ const (
 
 // holdRatio compares how long a write of job holds i_rwsem: the student's, one under policy locked, and one under prewait, of which it may take
 // most per cent.
-func holdRatio(job func(pol string, waits func(t *sched.Task, w iopath.WaitedWrite) error) (sched.Counts, error), most int64) func(s *Student) (bool, string, error) {
+func holdRatio(job func(pol string, own func() iopath.WritePolicy) (sched.Counts, error), most int64) func(s *Student) (bool, string, error) {
 	return func(s *Student) (bool, string, error) {
 		var each [3]float64
 		for i, x := range []struct {
-			pol   string
-			waits func(t *sched.Task, w iopath.WaitedWrite) error
-		}{{"locked", nil}, {"prewait", nil}, {"locked", s.waits()}} {
-			c, err := job(x.pol, x.waits)
+			pol string
+			own func() iopath.WritePolicy
+		}{{"locked", nil}, {"prewait", nil}, {"locked", s.filePolicy()}} {
+			c, err := job(x.pol, x.own)
 			if err != nil {
 				return false, "", err
 			}
@@ -183,14 +177,14 @@ func holdRatio(job func(pol string, waits func(t *sched.Task, w iopath.WaitedWri
 }
 
 // hotJob is writers of a few blocks of one file, which a task writes back again and again meanwhile.
-func hotJob(pol string, waits func(t *sched.Task, w iopath.WaitedWrite) error) (sched.Counts, error) {
+func hotJob(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
 	return holdJob{background: 1 << 30, hard: 1 << 30, think: 50_000, flush: 200_000,
-		block: func(i, n int) int64 { return int64((n*holdTasks + i) * 7 % holdBlocks) }}.run(pol, waits)
+		block: func(i, n int) int64 { return int64((n*holdTasks + i) * 7 % holdBlocks) }}.run(pol, own)
 }
 
 // dirtyJob is writers of blocks of their own, faster than the device takes them.
-func dirtyJob(pol string, waits func(t *sched.Task, w iopath.WaitedWrite) error) (sched.Counts, error) {
-	return holdJob{background: 16 << 10, hard: 64 << 10, block: func(i, n int) int64 { return int64(n*holdTasks + i) }}.run(pol, waits)
+func dirtyJob(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
+	return holdJob{background: 16 << 10, hard: 64 << 10, block: func(i, n int) int64 { return int64(n*holdTasks + i) }}.run(pol, own)
 }
 
 // holdJob is writers of blocks of one file.
@@ -202,7 +196,7 @@ type holdJob struct {
 }
 
 // run lets the tasks write, in virtual time, and counts how long they hold i_rwsem. The bytes are compared afterwards.
-func (j holdJob) run(pol string, waits func(t *sched.Task, w iopath.WaitedWrite) error) (sched.Counts, error) {
+func (j holdJob) run(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
 	const size = format.SectorSize
 	var sum sched.Counts
 	r := rig{cpus: holdTasks, model: "delay", opt: fs.Options{Policy: policy.MustParse(pol)}}
@@ -214,7 +208,7 @@ func (j holdJob) run(pol string, waits func(t *sched.Task, w iopath.WaitedWrite)
 			return err
 		}
 		x.SetDirtyLimits(j.background, j.hard)
-		x.SetWaits(waits)
+		x.SetFilePolicy(t, own)
 		var counts [holdTasks]sched.Counts
 		writing := holdTasks
 		if _, err := inTasks(t, holdTasks+1, func(t *sched.Task, i int) error {
@@ -244,7 +238,7 @@ func (j holdJob) run(pol string, waits func(t *sched.Task, w iopath.WaitedWrite)
 		}); err != nil {
 			return err
 		}
-		x.SetWaits(nil)
+		x.SetFilePolicy(t, nil)
 		for i := range counts {
 			sum.Add(&counts[i])
 		}
@@ -268,5 +262,3 @@ func (j holdJob) run(pol string, waits func(t *sched.Task, w iopath.WaitedWrite)
 	})
 	return sum, err
 }
-
-var _ kit.WaitSide = (iopath.WaitedWrite)(nil)

@@ -187,6 +187,5 @@ func fill(t *sched.Task, x *fs.FS, left int64) error {
 // options are the file system's for an execution.
 func (s *Scenario) options(p *policy.Policy) fs.Options {
 	return fs.Options{Policy: p, Now: now, EndioWorkers: 1, CacheBlocks: 256, Memory: fs.NoLimit, DirtyLimit: s.DirtyLimit, DirtyBackground: s.DirtyLimit / 2,
-		NewRangeLocker: s.rangeLocks, NowaitExtent: s.extents, Sectors: s.sectors, LogItem: s.logItem, Locking: s.locking,
-		NewFilePolicy: s.own}
+		NewRangeLocker: s.rangeLocks, NowaitExtent: s.extents, Sectors: s.sectors, LogItem: s.logItem}
 }

@@ -90,7 +90,7 @@ type opened struct {
 func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 	o := &opened{dev: newOverlay(dev)}
 	x := explore.Once(explore.OnceConfig{}, func(t *sched.Task) {
-		// A lab's order is for the tasks: the file is made by the policy's.
+		// A lab's order, here and below, is for the tasks: the file is made by the policy's.
 		plain := *p
 		plain.WriteSteps = policy.WriteOrder{}
 		opt := s.options(&plain)
@@ -116,7 +116,7 @@ func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 		s.warm(t, o.fs, o.f)
 		o.fs.Pause(t)
 		o.fs.SetPolicy(t, p)
-		o.fs.SetWaits(s.waits)
+		o.fs.SetFilePolicy(t, s.own)
 		if limit > 0 {
 			o.fs.SetDirtyLimits(limit/2, limit)
 		}

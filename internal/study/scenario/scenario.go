@@ -238,10 +238,8 @@ type Scenario struct {
 	rangeLocks func() inode.RangeLocker                    // WithRangeLocker
 	extents    func(*sched.Task, iopath.NowaitSteps) error // WithNowaitExtent
 	sectors    func(t *sched.Task, w iopath.SectorWrite)   // WithSectors
-	waits      func(*sched.Task, iopath.WaitedWrite) error // WithWaits
 	logItem    func(*sched.Task, treelog.ItemSteps) error  // WithLogItem
-	locking    func(t *sched.Task, w iopath.LockedWrite)   // WithLocking
-	own        func() iopath.FilePolicy                    // WithFilePolicy
+	own        func() iopath.WritePolicy                   // WithFilePolicy
 }
 
 // With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
@@ -291,21 +289,6 @@ func (s *Scenario) WithEnd(f func(*oracle.History) error) *Scenario {
 	return &n
 }
 
-// WithWaits is the scenario on a file system whose buffered writes of one batch have their waits in an order of another make. No command
-// line replays it.
-func (s *Scenario) WithWaits(write func(t *sched.Task, w iopath.WaitedWrite) error) *Scenario {
-	n := *s
-	n.waits = write
-	return &n
-}
-
-// WithLocking is the scenario on a file system whose buffered writes take their locks in an order of another make. No command line replays it.
-func (s *Scenario) WithLocking(write func(t *sched.Task, w iopath.LockedWrite)) *Scenario {
-	n := *s
-	n.locking = write
-	return &n
-}
-
 // Aim is what a player of the scenario tries to reach.
 func (s *Scenario) Aim() string {
 	if s.Goal != "" {
@@ -321,8 +304,8 @@ func (s *Scenario) WithLogItem(put func(*sched.Task, treelog.ItemSteps) error) *
 	return &n
 }
 
-// WithFilePolicy is the scenario on a file system whose files have a policy of another make. No command line replays it.
-func (s *Scenario) WithFilePolicy(newPolicy func() iopath.FilePolicy) *Scenario {
+// WithFilePolicy is the scenario on a file system whose files have a policy of their own once its tasks begin. No command line replays it.
+func (s *Scenario) WithFilePolicy(newPolicy func() iopath.WritePolicy) *Scenario {
 	n := *s
 	n.own = newPolicy
 	return &n
