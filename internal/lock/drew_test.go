@@ -18,6 +18,7 @@ func TestDREWInEveryOrder(t *testing.T) {
 		var writers, readers explore.Atomic[int]
 		for range 2 {
 			w.Go("writer", func(t *sched.Task) {
+				w.Call(t)
 				if !d.TryWrite(t) {
 					refused++
 					return
@@ -31,6 +32,7 @@ func TestDREWInEveryOrder(t *testing.T) {
 			})
 		}
 		w.Go("reader", func(t *sched.Task) {
+			w.Call(t)
 			d.ReadLock(t)
 			if d.Writers() != 0 {
 				panic("a reader beside a writer")

@@ -137,8 +137,9 @@ func TestFollowSizeSchedules(tt *testing.T) {
 	r := explore.Run(explore.Config{MaxSteps: 1000}, func(w *explore.World) {
 		ip := newFS().New(ctree.BareRoot(5), 257, &format.InodeItem{Size: 100, Mode: format.S_IFREG})
 		ip.SetSize(w.Task(), 8192)
-		w.Go("completion", func(t *sched.Task) { ip.FollowSize(t) })
+		w.Go("completion", func(t *sched.Task) { w.Call(t); ip.FollowSize(t) })
 		w.Go("truncate", func(t *sched.Task) {
+			w.Call(t)
 			ip.SetSize(t, 4096)
 			ip.SetDiskSize(t, 4096)
 		})

@@ -198,6 +198,7 @@ func TestWaitSchedules(tt *testing.T) {
 					var items [3]bool // in the trees: completion calls Remove next
 					var bad error
 					w.Go("wait", func(t *sched.Task) {
+						w.Call(t)
 						if err := c.wait(t, pool, tr); err != nil {
 							bad = err
 						}
@@ -208,6 +209,7 @@ func TestWaitSchedules(tt *testing.T) {
 						}
 					})
 					w.Go("finish", func(t *sched.Task) {
+						w.Call(t)
 						late := tr.Add(t, nil, Nocow, 1<<20, 4096, 1<<30)
 						for _, i := range order {
 							items[i] = true

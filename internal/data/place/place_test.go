@@ -253,6 +253,7 @@ func TestCanNocowOrdered(t *testing.T) {
 		var n, m uint64
 		var err, merr error
 		w.Go("ask", func(t *sched.Task) {
+			w.Call(t)
 			if !oe.Finished() {
 				m, merr = f.CanNocow(t, ip, 0, 8*kb, true)
 			} else {
@@ -261,6 +262,7 @@ func TestCanNocowOrdered(t *testing.T) {
 			n, err = f.CanNocow(t, ip, 0, 8*kb, false)
 		})
 		w.Go("complete", func(t *sched.Task) {
+			w.Call(t)
 			ip.IOTree.Lock(t, 4*kb, 8*kb)
 			x.items = []item{{0, 4 * kb, format.FileExtentTypeReg, true}, {4 * kb, 8 * kb, format.FileExtentTypeReg, false}}
 			ip.IOTree.Unlock(t, 4*kb, 8*kb)

@@ -127,6 +127,7 @@ func TestReadAndTruncate(t *testing.T) {
 		x.DropCaches(w.Task())
 		var bad error
 		w.Go("reader", func(t *sched.Task) {
+			w.Call(t)
 			p := make([]byte, size-4096) // the last page, which is not in memory
 			n, err := f.ReadAt(t, p, 4096)
 			if err != nil && err != io.EOF {
@@ -141,7 +142,7 @@ func TestReadAndTruncate(t *testing.T) {
 				bad = fmt.Errorf("read %d bytes, and %d of them are the file's", n, bytes.Count(p[:n], []byte{0xff}))
 			}
 		})
-		w.Go("truncate", func(t *sched.Task) { must(f.Truncate(t, cut)) })
+		w.Go("truncate", func(t *sched.Task) { w.Call(t); must(f.Truncate(t, cut)) })
 		w.Check(func() error { return bad })
 	})
 	if r.Verdict == explore.Violated || r.Schedules < 5 {
