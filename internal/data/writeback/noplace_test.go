@@ -5,14 +5,20 @@ import (
 	"math"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/data/datatest"
+	"btrlab/internal/data/finish"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/place"
 	"btrlab/internal/data/writeback"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 // stingy is an allocator that has no space when it is told so.
@@ -121,5 +127,56 @@ func TestWritePagesRange(t *testing.T) {
 			t.Errorf("[%d, %d): have %s want %s", c.start, c.end, have, c.want)
 		}
 		w.Close()
+	}
+}
+
+// TestErrorBeforeEnd: another task has the page in hand and loses its data: no place for it, or no transaction for an inline file. An fsync that
+// waits for the page hears of it, whenever it begins: the error is there before writeback ends.
+func TestErrorBeforeEnd(t *testing.T) {
+	mem := blockdev.NewMemory(128 << 20)
+	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))
+	for _, c := range []struct {
+		name string
+		size int
+	}{{"no place", pageSize}, {"inline", 100}} {
+		cfg := explore.Config{Preemptions: 1, MaxSteps: 20_000, Schedules: 400, NoCache: true}
+		for _, class := range lockdep.Classes() {
+			if class.Name == "page_state" || class.Name == "extent" || class.Name == "stable_page" || class.Name == "mapping" {
+				cfg.Switch = append(cfg.Switch, class.ID)
+			}
+		}
+		r := explore.Run(cfg, func(x *explore.World) {
+			dev := mem.Snapshot()
+			w := datatest.Mount(panicTB{t}, x.Task(), dev, dev)
+			space := &stingy{Extents: w.Manager.Extents}
+			space.none.Store(1)
+			done := finish.New(x.Task(), finish.Config{FS: w.FS, Items: w.Items, Extents: w.Manager.Extents, Workers: 1,
+				Join: func(*sched.Task, uint64) (finish.Handle, error) { return nil, errno.EROFS }})
+			e := writeback.New(x.Task(), writeback.Config{FS: w.FS, Place: place.New(w.Items, space), Finish: done, Store: w.Manager.Volumes})
+			ip := w.Create(0)
+			var since atomic.Uint64
+			datatest.Must(panicTB{t}, w.Write(x.Task(), ip, make([]byte, c.size), 0))
+			x.Go("writeback", func(t *sched.Task) {
+				x.Call(t)
+				_ = e.WritePages(t, ip, 0, pagecache.MaxFileEnd, false)
+			})
+			var err error
+			x.Go("fsync", func(t *sched.Task) {
+				x.Call(t)
+				if err = e.FlushPages(t, ip, 0, pagecache.MaxFileEnd); err == nil {
+					err = ip.Pages.CheckError(t, &since)
+				}
+			})
+			x.Check(func() error {
+				if err == nil {
+					return errors.New("the data is lost, and fsync reports success")
+				}
+				return nil
+			})
+		})
+		if r.Verdict == explore.Violated || r.Schedules < 10 {
+			t.Errorf("%s: %v after %d schedules: %s; schedule %q", c.name, r.Verdict, r.Schedules, r.Violation, r.Schedule)
+		}
+		t.Logf("%s: %d schedules", c.name, r.Schedules)
 	}
 }

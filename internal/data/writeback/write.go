@@ -162,9 +162,6 @@ func (e *Engine) writeRun(t *sched.Task, ip *inode.Inode, w *run) error {
 	for _, pt := range w.parts {
 		e.submit(t, ip, pt.oe, pt.pages)
 	}
-	if err != nil {
-		m.SetError(t, err)
-	}
 	return err
 }
 
@@ -179,6 +176,9 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 	rsv := ip.TakeSurplus(t)
 	err := e.cfg.Finish.Inline(t, ip, data, rsv)
 	ip.IOTree.Unlock(t, 0, end)
+	if err != nil {
+		ip.Pages.SetError(t, err) // before the end of writeback: a task that waits for it asks for errors next
+	}
 	t.Discharge(p)
 	ip.Pages.EndWriteback(t, p)
 	return err
@@ -194,7 +194,7 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 		pages := w.pages[(x.Start-start)>>pageShift:][:x.Len>>pageShift]
 		cur = x.Start + x.Len
 		if err != nil {
-			e.dropRange(t, ip, x.Start, cur, pages)
+			e.dropRange(t, ip, x.Start, cur, pages, err)
 			if first == nil {
 				first = err
 			}
@@ -213,8 +213,10 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 }
 
 // dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its
-// data.
-func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page) {
+// data, and err says why. Models extent_clear_unlock_delalloc() with PAGE_SET_ERROR and PAGE_END_WRITEBACK.
+func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page, err error) {
+	ip.IOTree.AssertLocked(t, start, end)
+	ip.Pages.SetError(t, err) // before the end of writeback: a task that waits for it asks for errors next
 	ip.FreeQuota(t, start, end)
 	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
 	for _, p := range pages {
