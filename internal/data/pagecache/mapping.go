@@ -370,6 +370,7 @@ func (m *Mapping) forget(t *sched.Task, p *Page) {
 // SetDirty marks a locked, uptodate page dirty; it reports whether it was clean.
 // Models __set_page_dirty_nobuffers().
 func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
+	p.mu.AssertHeld(t)
 	f := p.flags.Load()
 	if f&flagDirty != 0 {
 		return false
@@ -390,6 +391,7 @@ func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
 // ClearDirty takes the dirty mark off a locked page and reports whether it was there: the caller writes
 // the page or drops it. Models clear_page_dirty_for_io() and cancel_dirty_page().
 func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
+	p.mu.AssertHeld(t)
 	if p.flags.Load()&flagDirty == 0 {
 		return false
 	}
@@ -407,6 +409,7 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 // StartWriteback says that the device is going to read the locked page. t owes its end (sched.WaitGraph) until it has submitted
 // the page to the device or is about to call EndWriteback itself, and then calls Discharge. Models set_page_writeback().
 func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
+	p.mu.AssertHeld(t)
 	m.change(t)
 	if p.flags.Or(flagWriteback)&flagWriteback != 0 {
 		panic(fmt.Sprintf("pagecache: page %d is under writeback already", p.index))
@@ -550,10 +553,10 @@ func (m *Mapping) remove(t *sched.Task, p *Page) {
 
 // SetError records that writing the mapping's data failed. Models mapping_set_error().
 func (m *Mapping) SetError(t *sched.Task, err error) {
-	m.mu.Lock(t)
+	m.mu.Lock(t) // to the end: CheckError tells of it, and forgets it in the cache, or does neither
+	defer m.mu.Unlock(t)
 	m.err = err
 	m.errors.Add(1)
-	m.mu.Unlock(t)
 	c := m.cache
 	c.mu.Lock(t)
 	if !slices.ContainsFunc(c.untold, func(e dataError) bool { return e.m == m }) {
@@ -568,13 +571,15 @@ func (m *Mapping) ErrorSeq() uint64 { return m.errors.Load() }
 // CheckError returns the last error since the mark and moves the mark, so that each open file reports an
 // error once. Models file_check_and_advance_wb_err().
 func (m *Mapping) CheckError(t *sched.Task, since *atomic.Uint64) error {
-	n := m.errors.Load()
-	if since.Swap(n) == n {
+	if m.errors.Load() == since.Load() {
 		return nil
 	}
-	m.cache.told(t, m)
 	m.mu.Lock(t)
 	defer m.mu.Unlock(t)
+	if n := m.errors.Load(); since.Swap(n) == n {
+		return nil // another task of the open file has told
+	}
+	m.cache.told(t, m)
 	return m.err
 }
 

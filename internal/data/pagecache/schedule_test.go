@@ -1,7 +1,9 @@
 package pagecache
 
 import (
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"btrlab/internal/sched"
@@ -145,6 +147,32 @@ func TestReuseSchedules(tt *testing.T) {
 	})
 }
 
+// TestErrorSchedules: an error of writeback meets two fsyncs of one open file. One of them tells it, or the next one does, and never both; a sync
+// of the file system afterwards does not tell it again.
+func TestErrorSchedules(tt *testing.T) {
+	search(tt, 0, func(w *explore.World) {
+		c, m := newMapping(0, nil)
+		var since atomic.Uint64
+		var told [2]error
+		w.Go("writeback", func(t *sched.Task) { w.Call(t); m.SetError(t, errors.New("broken")) })
+		for i := range told {
+			w.Go("fsync", func(t *sched.Task) { w.Call(t); told[i] = m.CheckError(t, &since) })
+		}
+		w.Finally(func(t *sched.Task) error {
+			n := 0
+			for _, err := range append(told[:], m.CheckError(t, &since)) {
+				if err != nil {
+					n++
+				}
+			}
+			if err := c.TakeError(t); n != 1 || err != nil {
+				return fmt.Errorf("told %d times by fsync, and %v by sync, want once and nil", n, err)
+			}
+			return nil
+		})
+	})
+}
+
 // A wait for a range of pages ends when all that were under writeback when it began are not any
 // more.
 func TestWaitRangeSchedules(tt *testing.T) {
@@ -158,6 +186,7 @@ func TestWaitRangeSchedules(tt *testing.T) {
 		}
 		var bad error
 		w.Go("writeback", func(t *sched.Task) {
+			w.Call(t)
 			for _, p := range pages {
 				p.Lock(t)
 				m.StartWriteback(t, p)
@@ -170,6 +199,7 @@ func TestWaitRangeSchedules(tt *testing.T) {
 			}
 		})
 		w.Go("wait", func(t *sched.Task) {
+			w.Call(t)
 			var was []uint64
 			for _, i := range indexes {
 				if _, ok := m.NextWriteback(t, i, i+1); ok {
@@ -211,10 +241,11 @@ func TestThrottledWakes(tt *testing.T) {
 					write(w.Task(), m, i, 1)
 				}
 				w.Go("writer", func(t *sched.Task) {
+					w.Call(t)
 					t.Dirty.Pages = defaultPollPages
 					cache.BDI.BalanceDirty(t)
 				})
-				w.Go(c.name, func(t *sched.Task) { c.do(t, m) })
+				w.Go(c.name, func(t *sched.Task) { w.Call(t); c.do(t, m) })
 				w.Check(func() error {
 					if cache.BDI.Waiting() {
 						return fmt.Errorf("a writer waits with %d dirty pages", cache.BDI.Dirty.Load())
