@@ -74,7 +74,7 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 	$(BIN) compare --policy locked,unlocked,range-lock --device-model ssd-raid5 --rounds 5 --runtime-seconds 3
 	$(BIN) crash --bounded 2
 	BTRLAB_NUMBERS=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNumbers' ./internal/interop
-	$(GO) test -count=1 -v -timeout 60m -run '^TestInside$$' ./internal/study/handout -handout.all
+	$(GO) test -count=1 -v -timeout 60m -run '^Test(Inside|OtherPath)$$' ./internal/study/handout -handout.all
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 20m -run '^TestNowaitPolicies$$' ./internal/interop -policies.runtime 30s
 	BTRLAB_INTEROP=1 $(GO) test -count=1 -v -timeout 30m -run '^TestFsyncLog$$' ./internal/interop -fsynclog.sequences 2000
 	$(GO) test -run '^$$' -bench '^BenchmarkNowaitDirectOverwrite$$' ./internal/fs

@@ -140,7 +140,7 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
-var everything = flag.Bool("handout.all", false, "TestInside: make test and every lab in the handout, for minutes")
+var everything = flag.Bool("handout.all", false, "TestInside: make test and every lab in the handout, for minutes; TestOtherPath")
 
 // TestInside: a handout is a tree to work in: its code vets, the tests of what students touch pass, and its labs can be graded.
 func TestInside(t *testing.T) {
