@@ -156,7 +156,7 @@ func TestOrderAnswers(t *testing.T) {
 		s.Orders.Answers = func() map[string]string { return map[string]string{name: tt.answer} }
 		pass := strings.HasPrefix(tt.want, "found") || strings.HasPrefix(tt.want, "never")
 		for _, r := range orderRows(t, s, name) {
-			if !strings.HasPrefix(r.Result, tt.want) || r.Schedule != "" || r.Violated || r.Pass != pass {
+			if !strings.HasPrefix(r.Result, tt.want) || r.Schedule != "" || r.Violated || r.Misfit || r.Pass != pass {
 				t.Errorf("%s = %q: have %v %q (schedule %q), want %q", name, tt.answer, r.Pass, r.Result, r.Schedule, tt.want)
 			}
 		}
