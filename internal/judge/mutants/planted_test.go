@@ -27,7 +27,7 @@ var (
 
 // patience is go test's timeout for the tests of one fault. They take seconds, and a stuck test ends by itself within ten; the
 // rest is for a busy machine. A test that is still running then hangs.
-const patience = "60s"
+const patience = "2m"
 
 // verdict is what became of a planted fault.
 type verdict int
