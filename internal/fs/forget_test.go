@@ -13,6 +13,7 @@ import (
 // memory for the version that the superblock leads to and for the one that is being written; without NoPayload for all. What a
 // power cut leaves is whole at any time: the log is there, and replays.
 func TestForgetLogs(t *testing.T) {
+	fstest.OneTask(t)
 	const fsyncs = 400
 	grown := func(noPayload bool) int64 {
 		opts := []fstest.Option{fstest.Policy("fsync-5.18"), fstest.FSOptions(func(o *fs.Options) { o.NoPayload = noPayload })}

@@ -164,6 +164,7 @@ func TestReplayLostNames(t *testing.T) {
 // TestReplayBadLog: a log that is damaged, or that names space in use, ends the open with one line, and not a byte on the device changes.
 // Without the log the image can still be read.
 func TestReplayBadLog(t *testing.T) {
+	fstest.OneTask(t)
 	image := func() (*blockdev.Memory, *sched.Task) {
 		x := fstest.New(t, fstest.Image("testdata/log/extents.blocks.gz"), fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
 		return x.Dev.(*blockdev.Memory).Snapshot(), x.T

@@ -225,6 +225,7 @@ func wantWithin(x *fstest.Fixture) {
 // Every operation that needs room stops at the limit with EDQUOT, not before there is none, and leaves nothing reserved; those that
 // make room go on, and then there is room again. Without the limit all goes on.
 func TestQuotaLimit(t *testing.T) {
+	fstest.OneTask(t)
 	const limit = 2 << 20
 	chunk := make([]byte, 64<<10)
 	fill := func(x *fstest.Fixture, f *fs.File, off int64) (int64, error) {
@@ -339,6 +340,7 @@ func TestQuotaLimit(t *testing.T) {
 // A file at its limit may be written over as long as it is dirty: its blocks are reserved already. One that is on disk needs room for
 // the copy, unless it is overwritten in place. A full device is ENOSPC, with or without room in the quota.
 func TestQuotaOverwrite(t *testing.T) {
+	fstest.OneTask(t)
 	x := limited(t, 512<<10+2*16<<10) // a node for the dirty extent, and one for the block at hand
 	f := x.Create("/f")
 	x.Must(x.FS.Sync(x.T)) // the nodes that the transaction has reserved
@@ -440,6 +442,7 @@ func zeroedIn(x *fstest.Fixture, f *fs.File, m []byte, from, to int) []byte {
 // Random operations at a limit that is often in the way: a write has what it says, nothing else of the file changes, and a punch
 // or truncate that fails may have zeroed edges. At each sync nothing is reserved, the subvolume is within its limit, and the checker counts the same.
 func TestQuotaModel(t *testing.T) {
+	fstest.OneTask(t)
 	for seed := range uint64(4) {
 		x := limited(t, 1<<20)
 		rng := rand.New(rand.NewPCG(seed, 77))
