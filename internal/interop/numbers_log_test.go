@@ -52,6 +52,46 @@ func TestNumbersFsyncLog(t *testing.T) {
 	}
 }
 
+// TestNumbersFsyncLogLinux: what a log is worth to Linux: the same job with the log tree and with the mount option notreelog, by which an fsync
+// commits, and ours by both, all on images in memory that are new in every round.
+func TestNumbersFsyncLogLinux(t *testing.T) {
+	numbers(t, "fio")
+	bin := binary(t)
+	our := filepath.Join(t.TempDir(), "ours.fio")
+	must(t, os.WriteFile(our, []byte(fsyncJob), 0o644))
+	rate := func(run func(img string) float64, mkfs ...string) float64 {
+		img := image(t, "img")
+		sh(t, "truncate", "-s", "16G", img)
+		sh(t, mkfs[0], append(mkfs[1:], img)...)
+		defer os.Remove(img)
+		return run(img)
+	}
+	linuxRate := func(options string) float64 {
+		return rate(func(img string) (iops float64) {
+			mounted(t, img, options, func(dir string) {
+				iops = fioIOPS(t, sh(t, "fio", "--output-format=json", "--directory="+dir, our))
+			})
+			return iops
+		}, "mkfs.btrfs", "-q")
+	}
+	ourRate := func(policy string) float64 {
+		return rate(func(img string) float64 {
+			return fioIOPS(t, sh(t, bin, "bench", our, "--image", img, "--policy", policy, "--json"))
+		}, bin, "mkfs", "-q", "--force")
+	}
+	var ourLog, ourCommit, log, commit []float64
+	for range numberRounds {
+		ourLog = append(ourLog, ourRate("fsync-5.18"))
+		log = append(log, linuxRate(""))
+		ourCommit = append(ourCommit, ourRate("fsync-commit"))
+		commit = append(commit, linuxRate("notreelog"))
+	}
+	spread(t, "4k and fsync, 8 writers, image in memory, fsync-5.18", ourLog, "fsync-commit", ourCommit, "iops")
+	spread(t, "the same by Linux (the first figure)", log, "notreelog", commit, "iops")
+	spread(t, "the same, fsync-5.18", ourLog, "Linux", log, "iops")
+	spread(t, "the same, fsync-commit", ourCommit, "Linux notreelog", commit, "iops")
+}
+
 // TestNumbersFsyncLinux: seed 003's job with files of 16 MiB, ours and Linux's, each on an image in memory that is new in every round. The
 // goal is 1.
 func TestNumbersFsyncLinux(t *testing.T) {

@@ -23,8 +23,9 @@ import (
 //	        copy       items of the inode go from the subvolume's tree to the log (copy.go)               log_inode, log_pin
 //	        end        one writer less
 //	Sync    the subvolume's log     wait for writers, seal its new blocks, number the next sync          log_mutex
-//	                                write them
+//	                                begin to write them
 //	        the tree of logs        its ROOT_ITEM for this log; seal, number, write                       log_root_mutex
+//	                                wait for its blocks, and for those of all logs that it names
 //	        the superblock          flush, primary copy, flush                                           log_super_mutex
 //
 // The tasks that have logged when the blocks are sealed share one sync (group commit). Two syncs of a log may be under way: one that goes to the device,
@@ -56,9 +57,10 @@ type Logs struct {
 
 	wrong Wrong
 
-	top  tree // of the logs
-	mu   lock.Mutex
-	subs []*tree // of all subvolumes that were opened; protected by mu
+	top   tree            // of the logs
+	named []*ctree.Flight // of the logs that top names since it was sealed last; protected by top.mu
+	mu    lock.Mutex
+	subs  []*tree // of all subvolumes that were opened; protected by mu
 }
 
 // How is how items are put into a log. The zero value is what the kernel does since 5.18, each field what it did before: the patches of seed 003;
@@ -328,8 +330,8 @@ func (l *Logs) seal(t *sched.Task, log *tree, n uint64) (blocks *ctree.DirtySet,
 
 // Sync makes durable what Log gave the ticket for. An error means that the caller ends h and commits.
 //
-// Models btrfs_sync_log(). Differences: the blocks of the subvolume's log are on the device before the tree of logs names them, where the
-// kernel waits for them before the superblock only; no wait for more tasks on a disk that turns.
+// Models btrfs_sync_log(). Differences: who writes the superblock waits for the blocks of every log that the tree of logs names, where the kernel's
+// task waits for those of its own log; no wait for more tasks on a disk that turns.
 //
 // Preconditions: h is the handle of Log; the task holds neither an inode's log mutex nor a tree block.
 func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
@@ -358,9 +360,10 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	blocks, bytenr, level := l.seal(t, log, k.sync)
 	log.mu.Unlock(t)
 
-	err = l.write(t, blocks)
+	fl, err := l.write(t, blocks)
 	if err == nil {
-		err = l.syncTop(t, h, log.subvol, bytenr, level)
+		err = l.syncTop(t, h, log.subvol, bytenr, level, fl)
+		err = errors.Join(err, fl.End(t))
 	}
 	if err != nil {
 		l.spoil(h)
@@ -380,16 +383,16 @@ func (l *Logs) forget(blocks *ctree.DirtySet) {
 	}
 }
 
-// write writes blocks that were sealed.
-func (l *Logs) write(t *sched.Task, blocks *ctree.DirtySet) error {
+// write starts to write blocks that were sealed.
+func (l *Logs) write(t *sched.Task, blocks *ctree.DirtySet) (*ctree.Flight, error) {
 	n := blocks.Len(t)
 	t.CountLog(sched.LogBlocks, n)
 	t.CountLog(sched.LogBytes, n*l.cfg.Trans.Forest.NodeSize())
-	return l.cfg.Trans.Forest.WriteOut(t, blocks, l.cfg.Trans.Volumes)
+	return l.cfg.Trans.Forest.StartOut(t, blocks, l.cfg.Trans.Volumes)
 }
 
-// syncTop makes the tree of logs name the log of subvol at bytenr, and makes that durable.
-func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint64, level int) error {
+// syncTop makes the tree of logs name the log of subvol at bytenr, whose blocks fl has, and makes that durable.
+func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint64, level int, fl *ctree.Flight) error {
 	top := &l.top
 	top.mu.Lock(t)
 	top.data.Write(t, nameLog)
@@ -397,6 +400,7 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 		top.mu.Unlock(t)
 		return err
 	}
+	l.named = append(l.named, fl)
 	n := top.next
 	done, err := l.enter(t, h, top, n)
 	if done || err != nil {
@@ -404,12 +408,14 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 		return err
 	}
 	blocks, bytenr, level := l.seal(t, top, n)
+	named := l.named
+	l.named = nil
 	top.mu.Unlock(t)
 
 	if l.wrong.SuperFirst {
 		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level, true)
 	}
-	err = errors.Join(err, l.write(t, blocks))
+	err = errors.Join(err, l.writeTop(t, blocks, named))
 	if err == nil && !l.usable(h) {
 		err = ErrCommit
 	}
@@ -424,6 +430,20 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 		l.forget(blocks)
 	}
 	top.leave(t, n, err)
+	return err
+}
+
+// writeTop writes the blocks of the tree of logs, and waits for those of the logs that it names: the syncs of other subvolumes may still have
+// theirs on the way.
+func (l *Logs) writeTop(t *sched.Task, blocks *ctree.DirtySet, named []*ctree.Flight) error {
+	fl, err := l.write(t, blocks)
+	if err != nil {
+		return err
+	}
+	err = fl.End(t)
+	for _, fl := range named {
+		err = errors.Join(err, fl.Wait(t))
+	}
 	return err
 }
 
@@ -464,6 +484,7 @@ func (l *Logs) Free(t *sched.Task) {
 		l.freeOne(t, log)
 	}
 	l.freeOne(t, &l.top)
+	l.named = nil
 	f := l.cfg.Trans.Forest
 	l.cfg.Trans.Extents.FreeLogs(t, func(bytenr uint64) { f.DropBuffer(t, bytenr) })
 }

@@ -141,17 +141,26 @@ const chunkAlign = 64 << 10
 //
 // Models fs/btrfs/disk-io.c:btree_csum_one_bio() and transaction.c:btrfs_write_and_wait_transaction().
 func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
+	fl, err := f.StartOut(t, d, w)
+	if err != nil {
+		return err
+	}
+	return fl.End(t)
+}
+
+// StartOut is WriteOut up to the wait, which is Flight.End. Models btrfs_write_marked_extents().
+func (f *Forest) StartOut(t *sched.Task, d *DirtySet, w Submitter) (*Flight, error) {
 	all := d.Buffers(t)
 	for _, b := range all {
 		if err := f.checkOut(b); err != nil {
-			return err
+			return nil, err
 		}
 		// Readers of the block and tasks that copy it do not look at the checksum.
 		b.Node.UpdateCsum()
 		t.Spend(cost.Checksum, len(b.Node))
 	}
-	var flight writeFlight
-	flight.left.Init(classWrite)
+	fl := &Flight{forest: f, blocks: all}
+	fl.left.Init(classWrite)
 	size := uint64(f.cfg.NodeSize)
 	for i := 0; i < len(all); {
 		end := min(boundary(w, all[i].Bytenr), all[i].Bytenr+writeBytesMax)
@@ -160,23 +169,15 @@ func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
 			j++
 		}
 		bio := &blockdev.Bio{Op: blockdev.OpWrite, Off: int64(all[i].Bytenr), Vecs: make([][]byte, 0, j-i),
-			EndIO: writeEnd, Private: &flight}
+			EndIO: writeEnd, Private: fl}
 		for _, b := range all[i:j] {
 			bio.Vecs = append(bio.Vecs, b.Node)
 		}
-		flight.left.Inc(t)
+		fl.left.Inc(t)
 		w.Submit(t, bio)
 		i = j
 	}
-	flight.left.WaitZero(t)
-	if e := flight.err.Load(); e != nil {
-		return e.err
-	}
-	for _, b := range all {
-		f.cache.setDirty(b, false)
-	}
-	f.cache.trim(t)
-	return nil
+	return fl, nil
 }
 
 // Discard forgets the blocks of a set that nobody will write: a log that a commit makes needless. No task uses their trees.
@@ -204,16 +205,39 @@ func (f *Forest) checkOut(b *Buffer) error {
 	return nil
 }
 
-// writeFlight is the bios of one WriteOut.
-type writeFlight struct {
-	left lock.Counter
-	err  atomic.Pointer[writeError] // the first
+// Flight is the blocks of a sealed set on their way to the device.
+type Flight struct {
+	forest *Forest
+	blocks []*Buffer
+	left   lock.Counter               // bios
+	err    atomic.Pointer[writeError] // the first
+}
+
+// Wait waits until the device has all blocks. Any task may call it, at any time. Models btrfs_wait_tree_log_extents().
+func (fl *Flight) Wait(t *sched.Task) error {
+	fl.left.WaitZero(t)
+	if e := fl.err.Load(); e != nil {
+		return e.err
+	}
+	return nil
+}
+
+// End is Wait for the task of StartOut, which calls it once: from here on the blocks are clean.
+func (fl *Flight) End(t *sched.Task) error {
+	if err := fl.Wait(t); err != nil {
+		return err
+	}
+	for _, b := range fl.blocks {
+		fl.forest.cache.setDirty(b, false)
+	}
+	fl.forest.cache.trim(t)
+	return nil
 }
 
 type writeError struct{ err error }
 
 func writeEnd(t *sched.Task, b *blockdev.Bio) {
-	fl := b.Private.(*writeFlight)
+	fl := b.Private.(*Flight)
 	if b.Err != nil {
 		fl.err.CompareAndSwap(nil, &writeError{fmt.Errorf("write tree blocks at %d len %d: %w", b.Off, b.Len(), b.Err)})
 	}

@@ -1,0 +1,127 @@
+package fs_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/progs/check"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/vtime"
+)
+
+// lateDevice has the bytes of a write when the write ends, after a random time, and keeps what a power cut leaves right after each primary
+// superblock: that, and the writes that had ended.
+type lateDevice struct {
+	*blockdev.Memory
+	late  *rand.Rand // nil: at once
+	crash []*blockdev.Memory
+	logs  int // superblocks that name a tree of logs
+}
+
+func (d *lateDevice) Submit(t *sched.Task, b *blockdev.Bio) {
+	if b.Op != blockdev.OpWrite || d.late == nil {
+		d.Memory.Submit(t, b)
+		return
+	}
+	if b.Off == format.SuperOffset {
+		var sb format.Super
+		if sb.Decode(b.Vecs[0]); sb.LogRoot != 0 {
+			d.logs++
+		}
+		m := d.Snapshot()
+		m.Submit(t, &blockdev.Bio{Op: b.Op, Off: b.Off, Vecs: b.Vecs, EndIO: func(*sched.Task, *blockdev.Bio) {}})
+		d.crash = append(d.crash, m)
+	}
+	wait := time.Duration(d.late.IntN(2000)+50) * time.Microsecond
+	t.Go("disk", func(t *sched.Task) {
+		t.Sleep(wait)
+		d.Memory.Submit(t, b)
+	})
+}
+
+// TestFsyncLogLateBlocks: the blocks of a log are on their way to the device while the tree of logs is changed and written, and another
+// subvolume's sync may be the one that writes the superblock. Whatever the device's order is, a superblock names only blocks that it has.
+func TestFsyncLogLateBlocks(t *testing.T) {
+	const rounds = 12
+	_, err := vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
+		dev := &lateDevice{Memory: blockdev.NewMemory(256 << 20)}
+		must(0, mkfs.Make(k, dev, mkfs.Options{Now: time.Unix(0, 0)}))
+		x := must(fs.Open(k, dev, fs.Options{Policy: policy.MustParse("fsync-5.18"), CheckQuiescence: true, Now: func() time.Time { return time.Unix(0, k.Now()) }}))
+		var files []*fs.File
+		for i := range 4 {
+			dir := fmt.Sprint("/s", i)
+			must(0, x.Subvolume(k, dir, 0o755))
+			f := must(x.Create(k, dir+"/f", 0o644))
+			must(f.WriteAt(k, make([]byte, rounds*4096), 0))
+			files = append(files, f)
+		}
+		must(0, x.Sync(k))
+		dev.late = rand.New(rand.NewPCG(11, 11))
+		var tasks []*sched.Task
+		for _, f := range files {
+			tasks = append(tasks, k.Go("writer", func(t *sched.Task) {
+				for i := range rounds {
+					must(f.WriteAt(t, make([]byte, 4096), int64(i)*4096))
+					must(0, f.Fsync(t))
+				}
+			}))
+		}
+		for _, w := range tasks {
+			k.Join(w)
+		}
+		dev.late = nil
+		for _, f := range files {
+			must(0, f.Close(k))
+		}
+		must(0, x.Close(k))
+		for i, m := range dev.crash {
+			y, err := fs.Open(k, m, fs.Options{})
+			if err != nil {
+				t.Fatalf("after superblock %d: %v", i, err)
+			}
+			must(0, y.Close(k))
+			if res, err := check.Check(k, m, check.Options{}); err != nil || len(res.Findings) > 0 {
+				t.Fatalf("after superblock %d: %v %v", i, err, res.Findings)
+			}
+		}
+		if dev.logs < rounds {
+			t.Errorf("%d of %d superblocks name a log, want at least %d", dev.logs, len(dev.crash), rounds)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFsyncLogDeviceTimes: an fsync of one block waits for the device three times, not counting flushes: for the data, for the blocks of the log and
+// of the tree of logs together, and for the superblock.
+func TestFsyncLogDeviceTimes(t *testing.T) {
+	const service = 10 * time.Millisecond
+	must(vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
+		model := dm.New(k, blockdev.NewMemory(256<<20), dm.Params{Name: "test", Disks: 1, Channels: 64, Depth: 64, Write: service})
+		must(0, mkfs.Make(k, model, mkfs.Options{Now: time.Unix(0, 0)}))
+		x := must(fs.Open(k, model, fs.Options{Policy: policy.MustParse("fsync-5.18")}))
+		f := must(x.Create(k, "/f", 0o644))
+		must(f.WriteAt(k, make([]byte, 64<<10), 0))
+		must(0, x.Sync(k))
+		for i := range 3 {
+			must(f.WriteAt(k, make([]byte, 4096), int64(i)*4096))
+			from := k.Now()
+			must(0, f.Fsync(k))
+			if took := time.Duration(k.Now() - from); took < 3*service || took >= 3*service+service/2 {
+				t.Errorf("fsync %d took %v, want three writes of %v", i, took, service)
+			}
+		}
+		must(0, f.Close(k))
+		must(0, x.Close(k))
+		must(0, model.Close())
+	}))
+}
