@@ -69,7 +69,7 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
 	jsonFlag(cmd, &asJSON)
 	completeFixed(cmd, "kind", []string{"break", "see", "fewest", "count"})
 	completeFixed(cmd, "level", []string{"1", "2", "3", "4", "5"})
-	f.Lookup("seed").DefValue = ""
+	f.Lookup("seed").DefValue = "0" // pflag leaves a zero out
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 && !template {
 			return usagef(cmd, "have an argument, %q, want one with --template only", args[0])

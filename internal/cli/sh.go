@@ -59,7 +59,7 @@ func (a *app) sh() *cobra.Command {
 the end. A path in the image is /path, without IMAGE:. Words are split at spaces; quotes and backslashes keep them together; a line
 that begins with # is a comment. Besides the verbs for images and files there are fsync, fdatasync, sync, drop-caches, policy, help
 and quit. The first line that fails ends sh with exit code 1, after what was done before is committed.`,
-		Example: `  echo 'write --nowait --offset 4k --length 4k /file' | btrlab sh disk.img
+		Example: `  echo 'write --nowait --length 4k /file' | btrlab sh --policy modern disk.img
   btrlab sh --json --policy modern disk.img script`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

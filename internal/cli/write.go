@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
@@ -54,6 +57,9 @@ request: of the text again and again, or of 0xcd.`,
 				n, err := f.WriteIter(a.t, how.request(offset.n), iopath.Source{Buf: repeat(data, int(length.n), length.set)})
 				if a.open != nil {
 					a.open.bytes = &n
+				}
+				if how.nowait && errors.Is(err, errno.EOPNOTSUPP) {
+					err = fmt.Errorf("%w; want --nowait with --direct, or in btrlab sh --policy modern", err)
 				}
 				return err
 			}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// The examples of the verbs that work on an image are run by a shell, each beside an image and host files that have what the examples name.
+// It must end well, and what it leaves must be clean.
+func TestImageExamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a hundred processes; TestExamples looks at the flags and arguments")
+	}
+	bin := filepath.Dir(program(t))
+	template, dir := t.TempDir(), t.TempDir()
+	shell := func(where, line string) (code int, out string) {
+		c := exec.Command("sh", "-c", line)
+		c.Dir, c.Env = where, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		b, _ := c.CombinedOutput() // the exit code says it
+		return c.ProcessState.ExitCode(), string(b)
+	}
+	// The names are those of the examples: on the host, then in the image, by btrlab sh.
+	if code, out := shell(template, `set -e
+mkdir -p src/sub; echo text | tee notes.txt src/a > src/sub/b
+echo 'ls -l /' | tee script > /dev/null
+printf 'touch /new\nfsync /new\n' > ops.txt
+printf '[w]\nrw=randwrite\nbs=4k\nsize=64k\nfsync=4\n' > job.fio
+btrlab mkfs -q --size 256M disk.img
+btrlab put notes.txt disk.img:/draft.txt; btrlab put --nocow notes.txt disk.img:/file; btrlab put -r src disk.img:/src
+cat > made <<END
+mkdir -p /etc /tmp/deep /usr
+subvolume create /home /old
+mkdir /backup /vm
+snapshot / /before
+snapshot /home /snap
+setxattr user.origin mirror /file
+touch /log /a /b /etc/passwd
+write --length 2M /a
+write --data root /etc/passwd
+write --length 1M /file
+reflink /a /vm.img
+quota enable
+END
+btrlab sh disk.img made`); code != 0 {
+		t.Fatalf("the image of the examples: exit code %d\n%s", code, out)
+	}
+	// What an example wants otherwise than the image is.
+	before := map[string]string{
+		"btrlab subvolume create disk.img:/home": "btrlab subvolume delete disk.img:/home",
+		"btrlab mkfs ":                           "rm disk.img",
+		"btrlab quota enable disk.img":           "btrlab quota disable disk.img",
+		"btrlab snapshot disk.img:/ /before":     "btrlab subvolume delete disk.img:/before",
+		"btrlab ln disk.img:/a /b":               "btrlab rm disk.img:/b",
+		"disk.img:/doc":                          "mkdir -p usr/share/doc; touch usr/share/doc/it",
+	}
+	short := strings.NewReplacer("/usr/share/doc", "usr/share/doc", "/tmp/src", "copy", "put -r src /src", "put src/a /src/c", "--bounded 1", "--bounded 1 --part 1/50")
+	ran := map[string]int{}
+	run := func(verb, line string) {
+		ran[verb]++
+		if code, out := shell(dir, "rm -rf ./* && cp -R --sparse=always "+template+"/. ."); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		for part, do := range before {
+			if strings.Contains(line, part) {
+				if code, out := shell(dir, do); code != 0 {
+					t.Fatalf("%s: %s: exit code %d\n%s", line, do, code, out)
+				}
+			}
+		}
+		want := 0
+		if strings.Contains(line, "--wrong") || strings.Contains(line, "dump log") {
+			want = exitFailed // it finds what is lost; there is no log
+		}
+		if code, out := shell(dir, short.Replace(line)); code != want {
+			t.Errorf("%s: exit code %d, want %d\n%s", line, code, want, out)
+		}
+		if code, out := shell(dir, "btrlab check disk.img"); code != 0 {
+			t.Errorf("%s leaves an image that is not clean\n%s", line, out)
+		}
+	}
+	root := (&app{out: io.Discard, err: io.Discard}).commands()
+	for _, c := range root.Commands() {
+		if c.GroupID != "image" && c.GroupID != "files" && c.Name() != "crash" {
+			continue
+		}
+		var walk func(cmd *cobra.Command)
+		walk = func(cmd *cobra.Command) {
+			for line := range strings.Lines(cmd.Example) {
+				run(c.Name(), strings.TrimSpace(line))
+			}
+			for _, sub := range cmd.Commands() {
+				walk(sub)
+			}
+		}
+		walk(c)
+	}
+	for _, v := range []string{"mkfs", "dump", "quota", "rescue", "put", "get", "sh", "reflink", "crash"} {
+		if ran[v] == 0 {
+			t.Errorf("no example of %s was run", v)
+		}
+	}
+}
