@@ -55,7 +55,7 @@ rows that it has earned. The same commit and options give the same bytes.`,
 				return usagef(cmd, "--go %s is no archive of Go, want go1.N.linux-ARCH.tar.gz", toolchain)
 			}
 		}
-		files, err := handedOut(root)
+		files, err := a.handedOut(root)
 		if err != nil {
 			return err
 		}

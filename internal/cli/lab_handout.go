@@ -26,7 +26,7 @@ same bytes. If a line of a solution were left in it, that is an error, and nothi
 			if err != nil {
 				return err
 			}
-			files, err := handedOut(root)
+			files, err := a.handedOut(root)
 			if err != nil {
 				return err
 			}
@@ -43,11 +43,24 @@ same bytes. If a line of a solution were left in it, that is an error, and nothi
 	}
 }
 
-// handedOut are the files that a class is given of the last commit of the clone at root. A line of a solution among them is an error.
-func handedOut(root string) ([]handout.File, error) {
+// handedOut are the files that a class is given of the last commit of the clone at root. A line of a solution among them is an error;
+// changes that are not committed are said on standard error.
+func (a *app) handedOut(root string) ([]handout.File, error) {
 	tree, err := handout.Committed(root)
 	if err != nil {
 		return nil, err
+	}
+	changed, err := handout.Uncommitted(root)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(changed); n > 0 {
+		const most = 3
+		more := ""
+		if n > most {
+			more = fmt.Sprintf(" and %d more", n-most)
+		}
+		fmt.Fprintf(a.err, "btrlab: not committed, so not in it: %s%s\n", strings.Join(changed[:min(n, most)], ", "), more)
 	}
 	files, err := handout.From(tree)
 	if err != nil {

@@ -50,6 +50,29 @@ func Committed(root string) ([]File, error) {
 	return untar(bytes.NewReader(out))
 }
 
+// Uncommitted are the paths in the clone at root that differ from the last commit, with those that git does not know and does not
+// ignore: their changes are not handed out.
+func Uncommitted(root string) ([]string, error) {
+	out, err := output(exec.Command("git", "-C", root, "status", "--porcelain", "-z"))
+	if err != nil {
+		return nil, fmt.Errorf("read the state of %s: %w", root, err)
+	}
+	const status = len("XY ")
+	var l []string
+	entries := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+	for i := 0; i < len(entries); i++ {
+		e := entries[i]
+		if len(e) <= status {
+			continue
+		}
+		l = append(l, e[status:])
+		if strings.ContainsAny(e[:2], "RC") {
+			i++ // its old name
+		}
+	}
+	return l, nil
+}
+
 func untar(r io.Reader) ([]File, error) {
 	var l []File
 	for t := tar.NewReader(r); ; {

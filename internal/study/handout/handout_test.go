@@ -183,3 +183,39 @@ func TestInside(t *testing.T) {
 		}
 	}
 }
+
+// TestUncommitted: a teacher is told of what is changed, new, renamed or gone since the commit that is handed out.
+func TestUncommitted(t *testing.T) {
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		c := exec.Command("git", append([]string{"-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.org"}, args...)...)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	git("init", "-q")
+	for _, name := range []string{"same", "a name", "old", "gone"} {
+		write(name, "the text of "+name)
+	}
+	git("add", ".")
+	git("commit", "-q", "-m", "all")
+	if l, err := Uncommitted(dir); err != nil || len(l) != 0 {
+		t.Errorf("all is committed: have %q, %v", l, err)
+	}
+	write("a name", "ändert")
+	write("neu.ü", "new")
+	git("mv", "old", "moved")
+	git("rm", "-q", "gone")
+	l, err := Uncommitted(dir)
+	slices.Sort(l)
+	if want := []string{"a name", "gone", "moved", "neu.ü"}; err != nil || !slices.Equal(l, want) {
+		t.Errorf("have %q, %v, want %q", l, err, want)
+	}
+}
