@@ -101,7 +101,8 @@ func (c *Comparison) styles() []Style {
 	return Styles(names)
 }
 
-// IOPSVector draws a bar for each row, with a line from the slowest round to the fastest, as SVG without a script.
+// IOPSVector draws a bar for each row, with a line from the slowest round to the fastest, as SVG without a script. The figures are before
+// the bars: a narrow window cuts the ends off.
 func (c *Comparison) IOPSVector() string {
 	const bar, gap, top = 20, 10, 4
 	name, most := 0, 0.0
@@ -115,11 +116,12 @@ func (c *Comparison) IOPSVector() string {
 	}
 	var v Vector
 	v.Begin(VectorWidth, top+len(c.Rows)*(bar+gap), "iops: "+strings.Join(alt, "; "))
-	left, styles := float64(name)*Letter+10, c.styles()
-	x := func(n float64) float64 { return left + n/max(most, 1)*(VectorWidth-left-9*Letter) }
+	figure := float64(name)*Letter + 8*Letter // where the figures end
+	left, styles := figure+8, c.styles()
+	x := func(n float64) float64 { return left + n/max(most, 1)*(VectorWidth-left-4) }
 	for i, m := range c.Rows {
 		y := top + i*(bar+gap)
-		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"/>`, left-8, y+15, m.Policy, left, y, x(m.IOPS)-left, bar, styles[i].Ink())
+		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"/>`, float64(name)*Letter+2, y+15, m.Policy, left, y, x(m.IOPS)-left, bar, styles[i].Ink())
 		lo, hi := m.IOPS, m.IOPS
 		for _, n := range m.RoundIOPS {
 			lo, hi = min(lo, n), max(hi, n)
@@ -128,7 +130,7 @@ func (c *Comparison) IOPSVector() string {
 		for _, class := range []string{"halo", "line"} {
 			v.Add(`<path class="%s" d="M%.1f %dH%.1fM%.1f %dv10M%.1f %dv10"/>`, class, x(lo), mid, x(hi), x(lo), mid-5, x(hi), mid-5)
 		}
-		v.Add(`<text x="%.1f" y="%d">%s</text>`, x(max(m.IOPS, hi))+8, y+15, experiment.Count(m.IOPS))
+		v.Add(`<text x="%.1f" y="%d" text-anchor="end">%s</text>`, figure, y+15, experiment.Count(m.IOPS))
 	}
 	return v.String() + "</svg>"
 }
