@@ -7,6 +7,7 @@ import (
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/progs/check"
+	"btrlab/internal/prose"
 )
 
 func (a *app) check() *cobra.Command {
@@ -61,7 +62,7 @@ func (a *app) printCheck(image string, res check.Result) {
 		fmt.Fprintln(a.out, "note:", n)
 	}
 	if !res.Clean {
-		fmt.Fprintf(a.out, "%s: %d found\n", image, len(res.Findings))
+		fmt.Fprintf(a.out, "%s: %s found\n", image, prose.Count(len(res.Findings), "broken rule"))
 		return
 	}
 	s := res.Stats

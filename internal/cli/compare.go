@@ -65,7 +65,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 	f := cmd.Flags()
 	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
 	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
-	f.StringVar(&device, "device", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
+	f.StringVar(&device, "device", "", "image or block device that holds a btrfs; what the job writes stays in it, and files of that name are replaced (default: a fresh one in memory)")
 	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device (default for seeds 000 and 004: delay); may be repeated: "+strings.Join(rig.Models(), ", "))
 	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's, as it is written; - is standard input")
 	f.BoolVar(&nocow, "nocow", false, "with --job: the files are NOCOW, as seed 002's is")

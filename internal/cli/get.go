@@ -42,7 +42,7 @@ devices, pipes and sockets; get goes on, and the exit code is 1.`,
 				return inImage(image, path, err)
 			}
 			if at.IsDir() && !recursive {
-				return usagef(cmd, "%s:%s is a directory, want -r", image, path)
+				return usagef(cmd, "%s is a directory, want -r", path)
 			}
 			if dest == "-" {
 				f, err := x.OpenFile(a.t, path, fs.O_RDONLY, 0)

@@ -71,7 +71,7 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 		st.done()
 		switch {
 		case len(shown) == 0:
-			return usagef(cmd, "no exhibit %s, see btrlab museum", args[0])
+			return usagef(cmd, "no exhibit %s, want a number that btrlab museum lists", args[0])
 		case asJSON:
 			err = a.printJSON(shown)
 		case len(args) == 1:

@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 )
 
@@ -14,7 +18,15 @@ func (a *app) removexattr() *cobra.Command {
 		Args:    cobra.MinimumNArgs(2),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.eachImage(cmd, args[1:], func(x *fs.FS, path string) error { return x.Removexattr(a.t, path, args[0]) })
+		return a.eachImage(cmd, args[1:], func(x *fs.FS, path string) error {
+			err := x.Removexattr(a.t, path, args[0])
+			if errors.Is(err, errno.ENOENT) {
+				if _, gone := x.Stat(a.t, path); gone == nil {
+					return fmt.Errorf("there is no attribute %q", args[0])
+				}
+			}
+			return err
+		})
 	}
 	return cmd
 }

@@ -1,10 +1,16 @@
 package cli
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/fs"
 )
+
+// namespaces are what the names of extended attributes begin with.
+var namespaces = []string{"user", "trusted", "security", "system"}
 
 func (a *app) setxattr() *cobra.Command {
 	cmd := &cobra.Command{
@@ -14,6 +20,11 @@ func (a *app) setxattr() *cobra.Command {
 		Args:    cobra.ExactArgs(3),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// Linux answers EOPNOTSUPP to other names, and shows no program those that are there.
+		space, name, ok := strings.Cut(args[0], ".")
+		if !ok || name == "" || !slices.Contains(namespaces, space) {
+			return usagef(cmd, "attribute %q, want a name that begins with user., trusted., security. or system.", args[0])
+		}
 		return a.eachImage(cmd, args[2:], func(x *fs.FS, path string) error { return x.Setxattr(a.t, path, args[0], []byte(args[1])) })
 	}
 	return cmd

@@ -158,7 +158,7 @@ func Parse(spec string) (Policy, error) {
 			if n := nearest(name); n != "" {
 				return p, fmt.Errorf("unknown toggle %q in policy %q (did you mean %q?)", name, spec, n)
 			}
-			return p, fmt.Errorf("unknown toggle %q in policy %q", name, spec)
+			return p, fmt.Errorf("unknown toggle %q in policy %q, btrlab policy list shows all", name, spec)
 		}
 		*t.Field(&p) = on
 	}

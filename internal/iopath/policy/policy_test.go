@@ -241,9 +241,9 @@ func TestParse(t *testing.T) {
 		{spec: "range-lock!PUNCH_RECHECK_OE+BALANCE_OUTSIDE", on: "BALANCE_OUTSIDE WRITE_RANGE_LOCK EXTENT_LOCK_BACK_OFF FSYNC_LOG"},
 		{spec: "nope", err: `unknown policy "nope", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry, fsync-commit, fsync-5.17, fsync-5.18`},
 		{spec: "", err: `unknown policy "", want one of locked, unlocked, unlocked-drain, prewait, range-lock, modern, nowait-4.13, nowait-5.8, nowait-5.19, nowait-6.1, nowait-strict, unaligned-exclusive, unaligned-check-first, unaligned-retry, fsync-commit, fsync-5.17, fsync-5.18`},
-		{spec: "locked+", err: `unknown toggle "" in policy "locked+"`},
-		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE"`},
-		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE"`},
+		{spec: "locked+", err: `unknown toggle "" in policy "locked+", btrlab policy list shows all`},
+		{spec: "locked+!PUNCH_RECHECK_OE", err: `unknown toggle "" in policy "locked+!PUNCH_RECHECK_OE", btrlab policy list shows all`},
+		{spec: "locked+NOPE", err: `unknown toggle "NOPE" in policy "locked+NOPE", btrlab policy list shows all`},
 	} {
 		p, err := Parse(c.spec)
 		if c.err != "" {

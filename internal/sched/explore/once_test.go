@@ -238,7 +238,7 @@ func TestMismatch(t *testing.T) {
 	var size int
 	for schedule, want := range map[string]string{
 		"0:1":     "the schedule names step 0, which is a task's start and no decision",
-		"1:3":     "step 1: task 3 cannot run, enabled are [0]; there are 1 tasks",
+		"1:3":     "step 1: there is no task 3, enabled are [0]",
 		"11:0":    "step 11: task 0 cannot run",
 		"999:1":   "the schedule names step 999",
 		"5:1,4:1": "step 4 comes after step 5",

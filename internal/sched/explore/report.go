@@ -121,11 +121,12 @@ func (w *world) waitName(k *task) string {
 	return className(k.parkClass)
 }
 
-func (w *world) whereIs(num int) string {
+// whyNot says why task num, which is not enabled, cannot run.
+func (w *world) whyNot(num int, enabled uint64) string {
 	if num < 0 || num >= len(w.tasks) {
-		return fmt.Sprintf("; there are %d tasks", len(w.tasks))
+		return fmt.Sprintf("there is no task %d, enabled are %v", num, bitList(enabled))
 	}
-	return "; it " + w.waits(w.tasks[num])
+	return fmt.Sprintf("task %d cannot run, enabled are %v; it %s", num, bitList(enabled), w.waits(w.tasks[num]))
 }
 
 func (w *world) unfinished() string {

@@ -191,7 +191,7 @@ func (w *world) choose(last *task, mask, closed uint64) {
 		w.pruned = w.pruned || w.viol == nil
 		return
 	case pick >= len(w.tasks) || mask&(1<<pick) == 0:
-		w.fail(Violation{Kind: KindMismatch, Lead: fmt.Sprintf("step %d", step), What: fmt.Sprintf("task %d cannot run, enabled are %v%s", pick, bitList(mask), w.whereIs(pick))})
+		w.fail(Violation{Kind: KindMismatch, Lead: fmt.Sprintf("step %d", step), What: w.whyNot(pick, mask)})
 		return
 	}
 	k := w.tasks[pick]

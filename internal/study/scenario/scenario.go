@@ -23,6 +23,7 @@ import (
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )
@@ -330,7 +331,10 @@ func Lookup(name string) (*Scenario, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("unknown scenario %q, want one of %s", name, strings.Join(Names(), ", "))
+	if n := prose.Nearest(name, Names()); n != "" {
+		return nil, fmt.Errorf("unknown scenario %q (did you mean %q?)", name, n)
+	}
+	return nil, fmt.Errorf("unknown scenario %q, btrlab explore --list shows all", name)
 }
 
 // Classes lists the names of the lock classes that can be switch points.
