@@ -395,8 +395,13 @@ func TestDirectConcurrent(t *testing.T) {
 }
 
 func must[T any](v T, err error) T {
+	noError(err)
+	return v
+}
+
+// noError is for what cannot fail in an exploration.
+func noError(err error) {
 	if err != nil {
 		panic(err)
 	}
-	return v
 }

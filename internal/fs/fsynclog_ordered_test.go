@@ -19,16 +19,8 @@ import (
 // TestFsyncLogOrdered: an fsync by log does not wait until the trees have what it wrote. A commit that comes then frees the log, so it waits for
 // that instead: the power goes when both are over, and what was synced is there. A commit that does not wait loses it.
 func TestFsyncLogOrdered(t *testing.T) {
-	image := blockdev.NewMemory(128 << 20)
+	image, search := loggedImage(t)
 	page := bytes.Repeat([]byte{7}, 4096)
-	task := sched.NewTask("mkfs")
-	if err := mkfs.Make(task, image, mkfs.Options{Now: fstest.Epoch}); err != nil {
-		t.Fatal(err)
-	}
-	var classes []sched.ClassID
-	for _, name := range []string{"extent", "trans_lock", "log_mutex", "tree_fs"} {
-		classes = append(classes, classNamed(name))
-	}
 	for _, c := range []struct {
 		policy string
 		kind   explore.Kind
@@ -36,21 +28,14 @@ func TestFsyncLogOrdered(t *testing.T) {
 		{"locked", ""}, {"locked+WRONG_LOG_UNATTACHED", explore.KindOracle},
 	} {
 		t.Run(c.policy, func(t *testing.T) {
-			o := fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, FirstFit: true, Policy: policy.MustParse(c.policy),
-				Now: func() time.Time { return fstest.Epoch }}
+			o := loggedOptions(c.policy)
 			inFlight, both := 0, 0
-			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(1500), NoShrink: true, Switch: classes}, func(w *explore.World) {
-				must := func(err error) {
-					if err != nil {
-						panic(err)
-					}
-				}
+			search.Schedules = fstest.Schedules(1500)
+			r := explore.Run(search, func(w *explore.World) {
 				dev := image.Snapshot()
-				x, err := fs.Open(w.Task(), dev, o)
-				must(err)
-				f, err := x.Create(w.Task(), "/f", 0o644)
-				must(err)
-				must(x.Sync(w.Task()))
+				x := must(fs.Open(w.Task(), dev, o))
+				f := must(x.Create(w.Task(), "/f", 0o644))
+				noError(x.Sync(w.Task()))
 				synced, committed := false, false
 				var crash *blockdev.Memory
 				ended := func(done *bool) {
@@ -60,29 +45,21 @@ func TestFsyncLogOrdered(t *testing.T) {
 					}
 				}
 				w.Go("fsync", func(t *sched.Task) {
-					_, err := f.WriteAt(t, page, 0)
-					must(err)
-					must(f.Fsync(t))
+					must(f.WriteAt(t, page, 0))
+					noError(f.Fsync(t))
 					if f.Inode().Ordered.Len() > 0 {
 						inFlight++
 					}
 					ended(&synced)
 				})
 				w.Go("commit", func(t *sched.Task) {
-					must(x.CommitOnly(t))
+					noError(x.CommitOnly(t))
 					ended(&committed)
 				})
 				w.Check(func() error {
-					must(f.Close(w.Task()))
-					must(x.Close(w.Task()))
-					y, err := fs.Open(w.Task(), crash, o)
-					must(err)
-					have, err := readTree(w.Task(), y)
-					must(errors.Join(err, y.Close(w.Task())))
-					if !bytes.Equal(have["f"], page) {
-						return fmt.Errorf("bad file after the commit, have %d bytes want the %d that were synced", len(have["f"]), len(page))
-					}
-					return nil
+					noError(f.Close(w.Task()))
+					noError(x.Close(w.Task()))
+					return holdsAfterPowerCut(w.Task(), crash, o, page)
 				})
 			})
 			t.Logf("%v after %d schedules, %d fsyncs returned with an ordered extent in flight", r.Verdict, r.Schedules, inFlight)
@@ -100,38 +77,22 @@ func TestFsyncLogOrdered(t *testing.T) {
 // preallocated extent for all. The second log copies that, and with it again what the first one had of the ordered extent. The power
 // goes at its end.
 func TestFsyncLogPreallocated(t *testing.T) {
-	image := blockdev.NewMemory(128 << 20)
-	task := sched.NewTask("mkfs")
-	if err := mkfs.Make(task, image, mkfs.Options{Now: fstest.Epoch}); err != nil {
-		t.Fatal(err)
-	}
-	var classes []sched.ClassID
-	for _, name := range []string{"extent", "trans_lock", "log_mutex", "tree_fs"} {
-		classes = append(classes, classNamed(name))
-	}
-	o := fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, FirstFit: true, Policy: policy.MustParse("fsync-5.17"),
-		Now: func() time.Time { return fstest.Epoch }}
+	image, search := loggedImage(t)
+	o := loggedOptions("fsync-5.17")
 	want := append(bytes.Repeat([]byte{7}, 4096), bytes.Repeat([]byte{8}, 4096)...)
 	inFlight := 0
-	r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(100), NoShrink: true, Switch: classes}, func(w *explore.World) {
-		must := func(err error) {
-			if err != nil {
-				panic(err)
-			}
-		}
+	search.Schedules = fstest.Schedules(100)
+	r := explore.Run(search, func(w *explore.World) {
 		dev := image.Snapshot()
-		x, err := fs.Open(w.Task(), dev, o)
-		must(err)
-		f, err := x.Create(w.Task(), "/f", 0o644)
-		must(err)
-		must(f.Fallocate(w.Task(), fs.FALLOC_FL_KEEP_SIZE, 0, 64<<10))
-		must(x.Sync(w.Task()))
+		x := must(fs.Open(w.Task(), dev, o))
+		f := must(x.Create(w.Task(), "/f", 0o644))
+		noError(f.Fallocate(w.Task(), fs.FALLOC_FL_KEEP_SIZE, 0, 64<<10))
+		noError(x.Sync(w.Task()))
 		var crash *blockdev.Memory
 		w.Go("fsync", func(t *sched.Task) {
 			for off := 0; off < len(want); off += 4096 {
-				_, err := f.WriteAt(t, want[off:off+4096], int64(off))
-				must(err)
-				must(f.Fsync(t))
+				must(f.WriteAt(t, want[off:off+4096], int64(off)))
+				noError(f.Fsync(t))
 			}
 			if f.Inode().Ordered.Len() > 1 {
 				inFlight++
@@ -139,16 +100,9 @@ func TestFsyncLogPreallocated(t *testing.T) {
 			crash = dev.Snapshot()
 		})
 		w.Check(func() error {
-			must(f.Close(w.Task()))
-			must(x.Close(w.Task()))
-			y, err := fs.Open(w.Task(), crash, o)
-			must(err)
-			have, err := readTree(w.Task(), y)
-			must(errors.Join(err, y.Close(w.Task())))
-			if !bytes.Equal(have["f"], want) {
-				return fmt.Errorf("bad file after the power cut, have %d bytes want %d, first other byte %d", len(have["f"]), len(want), differs(have["f"], want))
-			}
-			return nil
+			noError(f.Close(w.Task()))
+			noError(x.Close(w.Task()))
+			return holdsAfterPowerCut(w.Task(), crash, o, want)
 		})
 	})
 	t.Logf("%v after %d schedules, %d ended with both ordered extents in flight", r.Verdict, r.Schedules, inFlight)
@@ -158,4 +112,39 @@ func TestFsyncLogPreallocated(t *testing.T) {
 	if r.Kind != "" {
 		t.Errorf("%s: %s; schedule %q", r.Kind, r.Violation, r.Schedule)
 	}
+}
+
+// loggedImage makes an image, and a search that switches tasks where an fsync by log, a commit and the end of an ordered extent meet.
+func loggedImage(tb testing.TB) (*blockdev.Memory, explore.Config) {
+	tb.Helper()
+	image := blockdev.NewMemory(128 << 20)
+	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
+		tb.Fatal(err)
+	}
+	search := explore.Config{Preemptions: 2, NoShrink: true}
+	for _, name := range []string{"extent", "trans_lock", "log_mutex", "tree_fs"} {
+		search.Switch = append(search.Switch, classNamed(name))
+	}
+	return image, search
+}
+
+func loggedOptions(spec string) fs.Options {
+	return fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, FirstFit: true, Policy: policy.MustParse(spec),
+		Now: func() time.Time { return fstest.Epoch }}
+}
+
+// holdsAfterPowerCut opens the image as the power cut has left it, with replay, and compares /f.
+func holdsAfterPowerCut(t *sched.Task, crash *blockdev.Memory, o fs.Options, want []byte) error {
+	x, err := fs.Open(t, crash, o)
+	if err != nil {
+		return err
+	}
+	have, err := readTree(t, x)
+	if err := errors.Join(err, x.Close(t)); err != nil {
+		return err
+	}
+	if !bytes.Equal(have["f"], want) {
+		return fmt.Errorf("bad file after the power cut, have %d bytes want %d, first other byte %d", len(have["f"]), len(want), differs(have["f"], want))
+	}
+	return nil
 }

@@ -36,40 +36,35 @@ func TestPruneSchedules(t *testing.T) {
 	tk := sched.NewTask("mkfs")
 	image := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(tk, image, mkfs.Options{Now: time.Unix(1e9, 0)}))
-	must := func(err error) {
-		if err != nil {
-			panic(err)
-		}
-	}
 	for _, size := range []int{1000, 8192} { // inline, and with an extent
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: fstest.Schedules(300), Switch: classIDs(t, "page_state", "trans_lock", "inode_hook", "workqueue_idle")}
 			r := explore.Run(cfg, func(w *explore.World) {
 				x, err := fs.Open(w.Task(), image.Snapshot(), fs.Options{CacheInodes: 2, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit,
 					Now: func() time.Time { return fstest.Epoch }})
-				must(err)
+				noError(err)
 				file := func(name string) *fs.File {
 					f, err := x.Create(w.Task(), name, 0o644)
-					must(err)
+					noError(err)
 					return f
 				}
 				f, other := file("/f"), file("/other")
 				_, err = f.WriteAt(w.Task(), make([]byte, size), 0)
-				must(err)
-				must(f.Close(w.Task()))
-				must(other.Fsync(w.Task())) // the item of f is in the tree, its data is not
+				noError(err)
+				noError(f.Close(w.Task()))
+				noError(other.Fsync(w.Task())) // the item of f is in the tree, its data is not
 				var open []*fs.File
 				for i := range 6 {
 					open = append(open, file(fmt.Sprintf("/g%d", i)))
 				}
 				var bad error
-				w.Go("sync", func(t *sched.Task) { must(x.Sync(t)) })
+				w.Go("sync", func(t *sched.Task) { noError(x.Sync(t)) })
 				w.Go("prune", func(t *sched.Task) {
 					for _, f := range open {
-						must(f.Close(t))
+						noError(f.Close(t))
 					}
 					a, err := x.Stat(t, "/f")
-					must(err)
+					noError(err)
 					if a.Size != uint64(size) {
 						bad = fmt.Errorf("the file has %d bytes, want %d", a.Size, size)
 					}

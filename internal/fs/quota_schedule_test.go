@@ -41,22 +41,17 @@ func TestQuotaSchedules(t *testing.T) {
 		classes = append(classes, ordered.WaitClass.ID)
 		stopped, flushed := 0, 0
 		r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(250), NoShrink: true, Switch: classes}, func(w *explore.World) {
-			must := func(err error) {
-				if err != nil {
-					panic(err)
-				}
-			}
 			x, err := fs.Open(w.Task(), image.Snapshot(), o)
-			must(err)
+			noError(err)
 			var files [2]*fs.File
 			for i := range files {
 				files[i], err = x.Create(w.Task(), fmt.Sprintf("/f%d", i), 0o644)
-				must(err)
+				noError(err)
 			}
-			must(x.EnableQuota(w.Task()))
+			noError(x.EnableQuota(w.Task()))
 			limits := func(t *sched.Task) (rfer, most uint64) {
 				q, err := x.Quotas(t)
-				must(err)
+				noError(err)
 				g := q.Groups[0]
 				if g.Rfer+g.Reserved > g.MaxRfer && g.LimitFlags != 0 {
 					panic(fmt.Sprintf("over the limit: %d and %d reserved, want at most %d", g.Rfer, g.Reserved, g.MaxRfer))
@@ -64,7 +59,7 @@ func TestQuotaSchedules(t *testing.T) {
 				return g.Rfer, g.MaxRfer
 			}
 			rfer, _ := limits(w.Task())
-			must(x.LimitQuota(w.Task(), format.FS_TREE_OBJECTID, rfer+c.room, false, false))
+			noError(x.LimitQuota(w.Task(), format.FS_TREE_OBJECTID, rfer+c.room, false, false))
 			before := x.Super(w.Task()).Generation
 			for i, f := range files {
 				w.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
@@ -74,7 +69,7 @@ func TestQuotaSchedules(t *testing.T) {
 							stopped++
 							err = nil
 						}
-						must(err)
+						noError(err)
 						limits(t)
 					}
 				})
@@ -85,7 +80,7 @@ func TestQuotaSchedules(t *testing.T) {
 				if x.Super(w.Task()).Generation > before {
 					flushed++
 				}
-				must(x.Sync(w.Task()))
+				noError(x.Sync(w.Task()))
 				x.CheckQuiescent(w.Task())
 				limits(w.Task())
 				return nil
