@@ -26,8 +26,7 @@ type Options struct {
 	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit, or follows from Memory.
 	CacheLimit int64
 	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real, and a memory device has one version of
-	// a log's blocks. It is for
-	// experiments in virtual time on files larger than memory.
+	// a log's blocks. It is for experiments in virtual time on files larger than memory.
 	NoPayload bool
 	// CacheInodes is the number of inodes in memory above which unused ones are dropped; zero takes the default.
 	CacheInodes int
