@@ -3,7 +3,8 @@
 //
 // Model: fs/btrfs/extent_map.c. Differences: a map is what the tree says, never what writeback is about to write, because
 // fsync logs from the tree and the ordered extents, and needs no list of modified maps; and a map may carry the verdict that its bytes can be
-// overwritten in place, which the kernel asks the trees for each time.
+// overwritten in place, which the kernel asks the trees for each time. Of maps that are joined the older generation counts, not the younger one:
+// what is asked of it is whether a snapshot has the extent.
 //
 // Whoever changes file extents holds the extent lock of the range, changes the tree, then calls Drop. Whoever reads the
 // tree takes Gen first and passes it to Insert, which refuses when any Drop came in between.
@@ -73,13 +74,23 @@ func (m Map) advance(start uint64) Map {
 	return m
 }
 
+// join adds n, which begins where m ends, if the extent on disk goes on there and the same is known of it. Models mergeable_maps() and try_merge_map().
+func (m *Map) join(n Map) bool {
+	if n.Kind != m.Kind || n.Nocow != m.Nocow || n.Asked != m.Asked || m.DiskBytenr == 0 || m.Compression != 0 || n.Compression != 0 ||
+		n.ExtentBytenr != m.ExtentBytenr || n.ExtentOffset != m.ExtentOffset+m.End-m.Start {
+		return false
+	}
+	m.End, m.Generation = n.End, min(m.Generation, n.Generation)
+	return true
+}
+
 // Cache is the maps of one inode.
 type Cache struct {
 	gen atomic.Uint64
 	n   atomic.Int64
 	mu  lock.RWSem // leaf; protects the fields below
 	by  *btree.BTreeG[Map]
-	// last is the map of the last Insert as long as nothing of it was dropped, or empty: most files that are written in place are one
+	// last is what the last Insert left as long as nothing of it was dropped, or empty: most files that are written in place are one
 	// extent, and its map is found without a search.
 	last Map
 
@@ -125,7 +136,8 @@ func (c *Cache) atLocked(t *sched.Task, off uint64) (m Map, ok bool) {
 }
 
 // Insert adds what the tree said about [m.Start, m.End), in place of what was known, unless something was
-// dropped since gen. It reports whether it did.
+// dropped since gen. It reports whether it did. Maps that go on in each other become one: the blocks of a preallocated extent that were
+// written one by one.
 func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 	if m.Start >= m.End {
 		panic(fmt.Sprintf("extentmap: insert [%d, %d)", m.Start, m.End))
@@ -140,6 +152,14 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 	}
 	c.data.Write(t, nameMaps)
 	c.cutLocked(t, m.Start, m.End)
+	if m.Start > 0 {
+		if prev, ok := c.atLocked(t, m.Start-1); ok && prev.join(m) {
+			m = prev
+		}
+	}
+	if next, ok := c.by.Get(Map{Start: m.End}); ok && m.join(next) {
+		c.by.Delete(next)
+	}
 	c.by.Set(m)
 	c.last = m
 	c.n.Store(int64(c.by.Len()))

@@ -31,7 +31,13 @@ func TestModel(tt *testing.T) {
 				clear(model[a:b])
 			} else {
 				disk := uint64(1+rng.IntN(1000)) << 30
+				if rng.IntN(2) == 0 {
+					disk = 1<<40 + uint64(a)*bs // what joins its neighbours
+				}
 				m := Map{Start: uint64(a) * bs, End: uint64(b) * bs, Kind: Regular, DiskBytenr: disk, ExtentBytenr: disk - 8*bs, ExtentOffset: 8 * bs}
+				if disk >= 1<<40 {
+					m.ExtentBytenr, m.ExtentOffset = 1<<40-8*bs, uint64(a+8)*bs
+				}
 				if !c.Insert(t, m, c.Gen()) {
 					tt.Fatal("insert refused")
 				}
@@ -74,6 +80,76 @@ func TestStaleInsert(tt *testing.T) {
 	}
 	if !c.Insert(t, Map{Start: 0, End: math.MaxUint64, Kind: Hole}, c.Gen()) {
 		tt.Fatal("a fresh map was refused")
+	}
+}
+
+// Maps that go on in each other are one, and others are not: in whatever order they come, and a drop takes them apart again.
+func TestJoin(tt *testing.T) {
+	t := sched.NewTask("test")
+	const bs = 4096
+	block := func(i uint64) Map { // of one extent of the disk
+		return Map{Start: i * bs, End: (i + 1) * bs, Kind: Regular, Nocow: true, DiskBytenr: 1<<30 + i*bs, ExtentBytenr: 1 << 30, ExtentLen: 1 << 20,
+			ExtentOffset: i * bs, Generation: 9}
+	}
+	whole := func(tt *testing.T, c *Cache, want Map, maps int) {
+		tt.Helper()
+		for off := want.Start; off < want.End; off += bs {
+			if m, ok := c.Lookup(t, off); !ok || m != want {
+				tt.Errorf("at %d have %+v, %v want %+v", off, m, ok, want)
+			}
+		}
+		if c.Len() != maps {
+			tt.Errorf("have %d maps want %d", c.Len(), maps)
+		}
+	}
+	for _, order := range [][]uint64{{0, 1, 2}, {2, 1, 0}, {0, 2, 1}} {
+		var c Cache
+		c.Init()
+		for _, i := range order {
+			m := block(i)
+			m.Generation += i
+			c.Insert(t, m, c.Gen())
+		}
+		want := block(0)
+		want.End = 3 * bs // of the oldest generation
+		whole(tt, &c, want, 1)
+
+		c.Drop(t, bs, 2*bs)
+		want.End = bs
+		whole(tt, &c, want, 2)
+		want = block(2)
+		whole(tt, &c, want, 2)
+	}
+	for name, other := range map[string]func(m *Map){
+		"another kind":       func(m *Map) { m.Kind = Prealloc },
+		"another verdict":    func(m *Map) { m.Nocow = false },
+		"asked":              func(m *Map) { m.Asked = true },
+		"compressed":         func(m *Map) { m.Compression = 1 },
+		"another extent":     func(m *Map) { m.ExtentBytenr += 1 << 20 },
+		"elsewhere in it":    func(m *Map) { m.ExtentOffset += bs; m.DiskBytenr += bs },
+		"a block in between": func(m *Map) { *m = block(2) },
+	} {
+		tt.Run(name, func(tt *testing.T) {
+			for _, first := range []int{0, 1} {
+				var c Cache
+				c.Init()
+				maps := [2]Map{block(0), block(1)}
+				other(&maps[1])
+				c.Insert(t, maps[first], c.Gen())
+				c.Insert(t, maps[1-first], c.Gen())
+				whole(tt, &c, maps[0], 2)
+				whole(tt, &c, maps[1], 2)
+			}
+		})
+	}
+	for _, kind := range []Kind{Hole, Inline} {
+		var c Cache
+		c.Init()
+		c.Insert(t, Map{Start: 0, End: bs, Kind: kind}, c.Gen())
+		c.Insert(t, Map{Start: bs, End: 2 * bs, Kind: kind}, c.Gen())
+		if c.Len() != 2 {
+			tt.Errorf("%v: have %d maps want 2", kind, c.Len())
+		}
 	}
 }
 
