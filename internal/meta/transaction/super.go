@@ -20,17 +20,17 @@ import (
 //
 // An older generation is a broken invariant. Models write_all_supers() with its max_mirrors, and tree_log_mutex around it.
 func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error {
-	return m.writeSuper(t, sb, copies, m.Volumes.WriteSupers)
+	return m.writeSuper(t, sb, copies, m.checkOursLocked, m.Volumes.WriteSupers)
 }
 
-// writeSuper is WriteSuper with the way to the device.
-func (m *Manager) writeSuper(t *sched.Task, sb *format.Super, copies int, write func(t *sched.Task, sb *format.Super, n int) error) error {
+// writeSuper is WriteSuper with what is asked before, and the way to the device.
+func (m *Manager) writeSuper(t *sched.Task, sb *format.Super, copies int, check func(t *sched.Task) error, write func(t *sched.Task, sb *format.Super, n int) error) error {
 	m.superMu.Lock(t)
 	defer m.superMu.Unlock(t)
 	if sb.Generation < m.superGen {
 		panic(fmt.Sprintf("transaction: superblock of generation %d written over generation %d", sb.Generation, m.superGen))
 	}
-	if err := m.checkOursLocked(t); err != nil {
+	if err := check(t); err != nil {
 		return err
 	}
 	if err := write(t, sb, copies); err != nil {
@@ -62,10 +62,13 @@ func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level i
 		return fmt.Errorf("log of transaction %d: the commit before it failed, have generation %d: %w", h.Transid(), sb.Generation, errno.EIO)
 	}
 	sb.LogRoot, sb.LogRootLevel = bytenr, uint8(level)
+	// Whether Linux has mounted the image is not asked for each log, as it is for a commit: that takes longer than all else. The device
+	// asks now and then, before any write.
+	write := m.Volumes.WriteSupers
 	if !flush {
-		return m.writeSuper(t, &sb, 1, m.Volumes.PutSupers)
+		write = m.Volumes.PutSupers
 	}
-	return m.WriteSuper(t, &sb, 1)
+	return m.writeSuper(t, &sb, 1, m.sameSuperLocked, write)
 }
 
 // guard begins to watch the device for other programs, if they can get at it.
@@ -90,11 +93,19 @@ func (m *Manager) checkOurs(t *sched.Task) error {
 // checkOursLocked is checkOurs under superMu.
 func (m *Manager) checkOursLocked(t *sched.Task) error {
 	m.superMu.AssertHeld(t)
+	if m.file != nil {
+		if err := m.file.Taken(t); err != nil {
+			return err
+		}
+	}
+	return m.sameSuperLocked(t)
+}
+
+// sameSuperLocked is the half of checkOurs that costs little: is the superblock the one that was read or written here last? superMu is held.
+func (m *Manager) sameSuperLocked(t *sched.Task) error {
+	m.superMu.AssertHeld(t)
 	if m.file == nil {
 		return nil
-	}
-	if err := m.file.Taken(t); err != nil {
-		return err
 	}
 	b := make([]byte, format.SuperSize)
 	if err := blockdev.Read(t, m.file, b, format.SuperOffset); err != nil {
