@@ -122,14 +122,16 @@ type bar struct {
 	published, simulated float64
 }
 
-// barFigure draws a bar for each row, with a diamond at what was published.
+// barFigure draws a bar for each row, with a diamond at what was published. The figures stand over the bar, from the left on: a narrow window
+// cuts the right end off.
 func barFigure(title, unit string, bars []bar) figure {
-	const thick, gap, top = 20, 10, 4
-	most, name, some := 1.0, 0, false
+	const thick, words, gap = 16, 18, 8
+	const end = report.VectorWidth - report.Letter // room for half a diamond
+	most, some := 1.0, false
 	alt := unit + ":"
 	var policies []string
 	for _, b := range bars {
-		most, name = max(most, b.published, b.simulated), max(name, len(b.name))
+		most = max(most, b.published, b.simulated)
 		policies = append(policies, b.policy)
 		alt += fmt.Sprintf(" %s simulated %s", b.name, shown(b.simulated))
 		if b.published > 0 {
@@ -140,21 +142,19 @@ func barFigure(title, unit string, bars []bar) figure {
 	}
 	styles := report.Styles(policies)
 	var v report.Vector
-	v.Begin(report.VectorWidth, top+len(bars)*(thick+gap), alt[:len(alt)-1])
-	left := float64(name)*report.Letter + 10
-	x := func(n float64) float64 { return left + n/most*(report.VectorWidth-left-28*report.Letter) }
+	v.Begin(report.VectorWidth, len(bars)*(words+thick+gap), alt[:len(alt)-1])
+	x := func(n float64) float64 { return n / most * end }
 	for i, b := range bars {
-		y := top + i*(thick+gap)
-		mid := y + thick/2
-		v.Add(`<text x="%.0f" y="%d" text-anchor="end">%s</text><rect x="%.1f" y="%d" width="%.1f" height="%d" style="fill:%s"><title>%s</title></rect>`,
-			left-8, y+15, b.name, left, y, x(b.simulated)-left, thick, styles[i].Ink(), b.role)
-		end, says := b.simulated, shown(b.simulated)
+		y := i*(words+thick+gap) + words
+		says := b.name + " " + shown(b.simulated)
 		if b.published > 0 {
-			end = max(end, b.published)
 			says += ", published " + shown(b.published)
-			v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, x(b.published), mid-7)
 		}
-		v.Add(`<text x="%.1f" y="%d">%s</text>`, x(end)+10, y+15, says)
+		v.Add(`<text x="0" y="%d">%s</text><rect x="0" y="%d" width="%.1f" height="%d" style="fill:%s"><title>%s</title></rect>`,
+			y-5, says, y, x(b.simulated), thick, styles[i].Ink(), b.role)
+		if b.published > 0 {
+			v.Add(`<path class="mark" d="M%.1f %dl7 7l-7 7l-7 -7z"/>`, x(b.published), y+thick/2-7)
+		}
 	}
 	v.WriteString("</svg>")
 	f := figure{Title: title, Picture: template.HTML(v.String()), Caption: "Bars: simulated, " + unit + "."}
