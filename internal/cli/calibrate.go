@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +35,7 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 	}
 	f := cmd.Flags()
 	f.StringVar(&out, "out", "", "write the costs, as JSON, to this file")
+	outputFlag(cmd, "out")
 	f.IntVar(&rounds, "rounds", calibrate.DefaultRounds, "rounds; each measures every cost once")
 	f.DurationVar(&loop, "loop", calibrate.DefaultLoop, "how long each cost is measured in a round")
 	size.n = calibrate.DefaultSize
@@ -64,13 +64,11 @@ real runtime's. A run from which other processes took more than 3 % of the machi
 			return a.orStopped(err)
 		}
 		if out != "" {
-			var b bytes.Buffer
-			e := json.NewEncoder(&b)
-			e.SetIndent("", "  ")
-			err := e.Encode(r)
-			if err == nil {
-				err = os.WriteFile(out, b.Bytes(), 0o644)
-			}
+			err := replaceFile(out, func(w io.Writer) error {
+				e := json.NewEncoder(w)
+				e.SetIndent("", "  ")
+				return e.Encode(r)
+			})
 			if err != nil {
 				return fmt.Errorf("costs %s: %w", out, err)
 			}

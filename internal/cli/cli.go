@@ -230,6 +230,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 		}
 		return &usageError{err, "btrlab"}
 	}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkOutputs(cmd) }
 	root.SuggestionsMinimumDistance = 2
 	root.AddGroup(&cobra.Group{ID: "image", Title: "Images:"}, &cobra.Group{ID: "files", Title: "Files in an image:"},
 		&cobra.Group{ID: "measure", Title: "Measure:"}, &cobra.Group{ID: "study", Title: "Study:"})

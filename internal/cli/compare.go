@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -77,6 +78,7 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 	f.BoolVar(&ablation, "ablation", false, "seeds 000 and 003: also a row without each of the patches")
 	linuxFlag(cmd, &linux)
 	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
+	outputFlag(cmd, "out")
 	jsonFlag(cmd, &asJSON)
 	dio.flags(cmd)
 	prof.flags(cmd)
@@ -314,18 +316,13 @@ func (a *app) printCompare(title string, results []*experiment.Result, asJSON bo
 	if err != nil || out == "" {
 		return err
 	}
-	f, err := os.Create(out)
-	if err != nil {
-		return err
-	}
 	write := report.Write
 	if strings.HasSuffix(out, ".json") {
 		write = report.Save
 	}
-	err = write(f, report.Meta{Title: title, Command: strings.Join(os.Args, " ")}, results...)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	err = replaceFile(out, func(w io.Writer) error {
+		return write(w, report.Meta{Title: title, Command: strings.Join(os.Args, " ")}, results...)
+	})
 	if err != nil {
 		return fmt.Errorf("report %s: %w", out, err)
 	}

@@ -24,6 +24,7 @@ type pictures struct {
 func (p *pictures) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&p.path, "gantt", "", "with vtime: write a page to this file that shows which task each CPU runs, who has each lock and how many wait")
+	outputFlag(cmd, "gantt")
 	f.DurationSliceVar(&p.spans, "gantt-span", gantt.DefaultSpans, "with --gantt: also draw a window of this length; several, with commas")
 	f.DurationVar(&p.at, "gantt-at", -1, "with --gantt: when the windows begin, since the job began (default: of some windows, the busiest)")
 	f.Lookup("gantt-at").DefValue = "0s" // the help says what it is

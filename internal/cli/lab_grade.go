@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -67,22 +66,10 @@ which it was; it loses that row. With --student the personal questions of the la
 					return usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, o.Workload, strings.Join(names, ", "))
 				}
 			}
-			if results != "" { // a bad path is an error now, not after minutes of grading
-				f, err := os.OpenFile(results, os.O_WRONLY|os.O_CREATE, 0o644)
-				if err != nil {
-					return err
-				}
-				f.Close()
-			}
 			if page != "" {
 				if replay != "" {
 					return usagef(cmd, "--report goes with a whole grade, not with --replay")
 				}
-				f, err := os.OpenFile(page, os.O_WRONLY|os.O_CREATE, 0o644)
-				if err != nil {
-					return err
-				}
-				f.Close()
 				o.Profile = strings.TrimSuffix(page, filepath.Ext(page)) + ".lock.pprof"
 				if err := os.Remove(o.Profile); err != nil && !errors.Is(err, os.ErrNotExist) {
 					return err // one of an earlier grade
@@ -108,16 +95,12 @@ which it was; it loses that row. With --student the personal questions of the la
 				return usagef(cmd, "--replay %s: %s", replay, r.Rows[i].Result)
 			}
 			if replay == "" && nothing == nil {
-				if err := l.Keep(root, r, o, digest); err != nil {
-					return err
+				if err := l.Keep(root, r, o, digest); err != nil { // no reason to lose the report
+					fmt.Fprintf(a.err, "btrlab: lab status will not show this grade: %s\n", oneLine(err))
 				}
 			}
 			if results != "" {
-				var b bytes.Buffer
-				if err := r.WriteGradescope(&b, time.Since(began)); err != nil {
-					return err
-				}
-				if err := os.WriteFile(results, b.Bytes(), 0o644); err != nil {
+				if err := replaceFile(results, func(w io.Writer) error { return r.WriteGradescope(w, time.Since(began)) }); err != nil {
 					return err
 				}
 			}
@@ -154,6 +137,7 @@ which it was; it loses that row. With --student the personal questions of the la
 	f.StringVar(&table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
 	f.StringVar(&page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
 	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
+	outputFlag(cmd, "csv", "report", "gradescope")
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"fmt"
-	"os"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,6 +38,7 @@ Exit code 1 means that the schedule violates the contract.`,
 	view.flags(cmd)
 	lf.flags(cmd)
 	f.StringVar(&page, "out", "", "also write the timeline to this file, as one HTML page, or a picture if it ends in .svg")
+	outputFlag(cmd, "out")
 	jsonFlag(cmd, &asJSON)
 	completePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeSchedule
@@ -77,17 +78,12 @@ Exit code 1 means that the schedule violates the contract.`,
 
 // writeTimeline writes the HTML page of tr to a file, or its picture to an .svg.
 func writeTimeline(name string, tr *scenario.Trace) error {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
 	write := timeline.WriteHTML
 	if strings.HasSuffix(name, ".svg") {
 		write = timeline.WriteSVG
 	}
-	if err := write(f, tr); err != nil {
-		f.Close()
+	if err := replaceFile(name, func(w io.Writer) error { return write(w, tr) }); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return f.Close()
+	return nil
 }

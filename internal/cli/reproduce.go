@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,6 +74,7 @@ a minute.`,
 	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
 	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
 	f.StringVar(&out, "out", "", "write the report as one HTML page to this file")
+	outputFlag(cmd, "save-calibration", "out")
 	f.StringVar(&costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
 	f.BoolVar(&sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
 	f.StringVar(&choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
@@ -204,23 +204,22 @@ func (a *app) reproduced(r interface {
 	WriteText(w io.Writer) error
 	WriteHTML(w io.Writer) error
 }, c *reproduce.Calibration, saveFile, out string, asJSON bool) error {
-	if err := errors.Join(saveCalibration(saveFile, c), savePage(out, r.WriteHTML)); err != nil {
-		return err
-	}
+	saved := errors.Join(saveCalibration(saveFile, c), savePage(out, r.WriteHTML))
 	if asJSON {
-		return a.printJSON(r)
+		return errors.Join(a.printJSON(r), saved)
 	}
-	return r.WriteText(a.out)
+	return errors.Join(r.WriteText(a.out), saved)
 }
 
 func saveCalibration(path string, c *reproduce.Calibration) error {
 	if path == "" {
 		return nil
 	}
-	b, err := json.MarshalIndent(c, "", "  ")
-	if err == nil {
-		err = os.WriteFile(path, append(b, '\n'), 0o644)
-	}
+	err := replaceFile(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(c)
+	})
 	if err != nil {
 		return fmt.Errorf("calibration %s: %w", path, err)
 	}
@@ -231,12 +230,7 @@ func savePage(path string, write func(io.Writer) error) error {
 	if path == "" {
 		return nil
 	}
-	var page bytes.Buffer
-	err := write(&page)
-	if err == nil {
-		err = os.WriteFile(path, page.Bytes(), 0o644)
-	}
-	if err != nil {
+	if err := replaceFile(path, write); err != nil {
 		return fmt.Errorf("report %s: %w", path, err)
 	}
 	return nil
