@@ -44,11 +44,3 @@ func relative(root, path string) string {
 	}
 	return path
 }
-
-// quoteWord quotes what a shell would take apart.
-func quoteWord(s string) string {
-	if strings.ContainsAny(s, " '\"$!*?;&|<>()#~\\\t") {
-		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-	}
-	return s
-}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +21,10 @@ func (a *app) labPredict() *cobra.Command {
 				return err
 			}
 			if len(args) > 1 {
-				if err := l.Predict(root, args[1:]); err != nil {
+				var file *fs.PathError
+				if err := l.Predict(root, args[1:]); errors.As(err, &file) {
+					return err
+				} else if err != nil {
 					return usagef(cmd, "%v", err)
 				}
 				fmt.Fprintf(a.out, "kept; btrlab lab grade %d shows what is so\n", l.N)

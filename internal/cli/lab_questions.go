@@ -48,7 +48,7 @@ gives. The answers go into personal.txt beside the lab's file, and lab grade N -
 				}
 			}
 			a.say("", fmt.Sprintf("Write a line NUMBER = ANSWER for each into %s.", relative(root, l.PersonalFile(root))))
-			fmt.Fprintln(a.out, prose.Command("grade: ", fmt.Sprintf("btrlab lab grade %d --student %s", l.N, quoteWord(student)), a.width()))
+			fmt.Fprintln(a.out, prose.Command("grade: ", fmt.Sprintf("btrlab lab grade %d --student %s", l.N, prose.ShellWord(student)), a.width()))
 			return nil
 		},
 	}

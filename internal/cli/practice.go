@@ -165,7 +165,7 @@ func (a *app) writeTemplate(args []string) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintln(a.out, prose.Command("explore it: ", "btrlab practice --own "+quoteWord(args[0]), a.width()))
+	fmt.Fprintln(a.out, prose.Command("explore it: ", "btrlab practice --own "+prose.ShellWord(args[0]), a.width()))
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (a *app) exploreOwn(cmd *cobra.Command, file string, one bool, schedule str
 		return usagef(cmd, "--answer %s: %s", schedule, r.Result)
 	}
 	if r.Violated {
-		r.Replay = fmt.Sprintf("btrlab practice --own %s --answer '%s'", quoteWord(file), r.Schedule)
+		r.Replay = fmt.Sprintf("btrlab practice --own %s --answer '%s'", prose.ShellWord(file), r.Schedule)
 	}
 	if asJSON {
 		err = a.printJSON(r)

@@ -137,6 +137,14 @@ func Command(indent, command string, w int) string {
 	return b.String() + line
 }
 
+// ShellWord quotes s for a shell where the shell would not take it as one word.
+func ShellWord(s string) string {
+	if s == "" || strings.ContainsAny(s, " '\"$!*?;&|<>()#~\\\t") {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
+
 // Count is n things: "1 step", "2 steps".
 func Count[N int | int64 | uint64](n N, thing string) string {
 	if n == 1 {

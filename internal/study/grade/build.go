@@ -122,12 +122,11 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 // stage makes a folder of the module with the student's files and a main for them. The caller removes it, also after an error.
 func (l *Lab) stage(root string, files []string) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		return "", err
+	if err = os.MkdirAll(work, 0o755); err == nil {
+		work, err = os.MkdirTemp(work, fmt.Sprintf("%02d-", l.N))
 	}
-	work, err = os.MkdirTemp(work, fmt.Sprintf("%02d-", l.N))
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("your code is built beside the labs, want a clone that can be written: %w", err)
 	}
 	student := filepath.Join(work, "student")
 	if err := os.Mkdir(student, 0o755); err != nil {

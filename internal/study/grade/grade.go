@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"btrlab/internal/module"
+	"btrlab/internal/prose"
 	"btrlab/internal/sched/explore"
 )
 
@@ -431,7 +432,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	for i := range r.Rows {
 		x := &r.Rows[i]
 		if x.Violated && x.Replay == "" {
-			x.Replay = fmt.Sprintf("btrlab lab grade %d --dir %s --replay %s=%s", l.N, r.Dir, cmp.Or(x.Workload, x.Name), x.Schedule)
+			x.Replay = l.replay(o.Dir, cmp.Or(x.Workload, x.Name), x.Schedule)
 		}
 	}
 	r.Prediction = l.prediction(root)
@@ -439,6 +440,18 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	r.sum()
 	return r, nil
 }
+
+// replay is the command that shows a schedule of a workload again. The folder is named as it was given, and not where it was not: it may
+// be relative to another folder than the clone's.
+func (l *Lab) replay(dir, workload, schedule string) string {
+	in := ""
+	if dir != "" {
+		in = dirFlag(dir)
+	}
+	return fmt.Sprintf("btrlab lab grade %d%s --replay %s=%s", l.N, in, workload, schedule)
+}
+
+func dirFlag(dir string) string { return " --dir " + prose.ShellWord(dir) }
 
 // addPersonal grades the personal questions, or says that they are left out.
 func (r *Report) addPersonal(l *Lab, root, dir string, o Options) error {

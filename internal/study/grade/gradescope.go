@@ -136,14 +136,14 @@ func (g Autograder) report(ctx context.Context, l *Lab) (*Report, error) {
 	case err != nil:
 		return nil, err
 	}
-	r.home()
+	r.home(dir)
 	return r, nil
 }
 
-// home makes the commands of a report those of a student, who has the files in the lab's own folder.
-func (r *Report) home() {
+// home makes the commands of a report on folder dir those of a student, who has the files in the lab's own folder.
+func (r *Report) home(dir string) {
 	for i := range r.Rows {
-		r.Rows[i].Replay = strings.Replace(r.Rows[i].Replay, " --dir "+r.Dir, "", 1)
+		r.Rows[i].Replay = strings.Replace(r.Rows[i].Replay, dirFlag(dir), "", 1)
 	}
 }
 

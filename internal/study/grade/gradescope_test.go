@@ -49,10 +49,24 @@ func TestAutograderStudent(t *testing.T) {
 	}
 }
 
+// TestReplayCommand: the command of a row can be pasted where the grade was asked for, whatever the folder is called.
+func TestReplayCommand(t *testing.T) {
+	l := &Lab{N: 4}
+	for _, c := range [][2]string{
+		{"", "btrlab lab grade 4 --replay truncate-race=11:1"},
+		{"../mine", "btrlab lab grade 4 --dir ../mine --replay truncate-race=11:1"},
+		{"/home/ada/my work", "btrlab lab grade 4 --dir '/home/ada/my work' --replay truncate-race=11:1"},
+	} {
+		if have := l.replay(c[0], "truncate-race", "11:1"); have != c[1] {
+			t.Errorf("%q: have %s want %s", c[0], have, c[1])
+		}
+	}
+}
+
 // TestHome: a student replays in the lab's own folder, not in the autograder's.
 func TestHome(t *testing.T) {
-	r := Report{Dir: "/autograder/submission", Rows: []Row{{Replay: "btrlab lab grade 4 --dir /autograder/submission --replay truncate-race=11:1"}, {Replay: "btrlab replay a"}, {}}}
-	r.home()
+	r := Report{Rows: []Row{{Replay: "btrlab lab grade 4 --dir /autograder/submission --replay truncate-race=11:1"}, {Replay: "btrlab replay a"}, {}}}
+	r.home("/autograder/submission")
 	for i, want := range []string{"btrlab lab grade 4 --replay truncate-race=11:1", "btrlab replay a", ""} {
 		if r.Rows[i].Replay != want {
 			t.Errorf("have %q, want %q", r.Rows[i].Replay, want)

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"strings"
 
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/prose"
@@ -102,18 +101,11 @@ func ReplayCommand(name, pol, schedule string, own bool) string {
 
 // replayCommand is the command line that shows a schedule.
 func (s *Scenario) replayCommand(pol, schedule string, own bool) string {
-	c := fmt.Sprintf("btrlab replay %s %s --policy %s", s.Name, quote(schedule), quote(pol)) + s.flags
+	c := fmt.Sprintf("btrlab replay %s %s --policy %s", s.Name, prose.ShellWord(schedule), prose.ShellWord(pol)) + s.flags
 	if own {
 		c += " --own"
 	}
 	return c
-}
-
-func quote(s string) string {
-	if s == "" || strings.ContainsAny(s, "!*$ ") {
-		return "'" + s + "'"
-	}
-	return s
 }
 
 func parsePolicy(name string) (*policy.Policy, error) {
