@@ -59,13 +59,13 @@ func TestAlone(t *testing.T) {
 	for _, start := range []uint64{0, 32 << 10, 128 << 10} {
 		for _, tt := range []struct {
 			name, want string
-			run        func(l kit.Locking, t *sched.Task, f *file)
+			run        func(p kit.PolicyRunner, t *sched.Task, f *file)
 		}{
-			{"write", "begin batch batch", func(l kit.Locking, t *sched.Task, f *file) { _ = l.Write(t, f) }},
-			{"read", "copy", func(l kit.Locking, t *sched.Task, f *file) { l.Read(t, f) }},
-			{"truncate", "set-size", func(l kit.Locking, t *sched.Task, f *file) { l.Truncate(t, f) }},
-			{"fallocate", "change", func(l kit.Locking, t *sched.Task, f *file) { l.Fallocate(t, f) }},
-			{"fsync", "flush commit", func(l kit.Locking, t *sched.Task, f *file) { l.Fsync(t, f) }},
+			{"write", "begin batch batch", func(p kit.PolicyRunner, t *sched.Task, f *file) { _ = p.Write(t, f) }},
+			{"read", "copy", func(p kit.PolicyRunner, t *sched.Task, f *file) { p.Read(t, f) }},
+			{"truncate", "set-size", func(p kit.PolicyRunner, t *sched.Task, f *file) { p.Truncate(t, f) }},
+			{"fallocate", "change", func(p kit.PolicyRunner, t *sched.Task, f *file) { p.Fallocate(t, f) }},
+			{"fsync", "flush commit", func(p kit.PolicyRunner, t *sched.Task, f *file) { p.Fsync(t, f) }},
 		} {
 			f := &file{start: start}
 			func() {
@@ -74,7 +74,7 @@ func TestAlone(t *testing.T) {
 						t.Errorf("%s at %d: %v", tt.name, start, p)
 					}
 				}()
-				tt.run(kit.Locking{Policy: New()}, &sched.Task{}, f)
+				tt.run(kit.PolicyRunner{Policy: New()}, &sched.Task{}, f)
 			}()
 			steps := strings.Fields(tt.want)
 			did := slices.DeleteFunc(f.calls, func(c string) bool { return !slices.Contains(steps, c) })

@@ -402,16 +402,16 @@ func (x *FsyncOp) Commit(t *Task) {
 	x.side.Commit(t.t)
 }
 
-// Locking makes the operations of the write path those of a Policy, and sees to it that none is left undone. It is the grader's.
-type Locking struct {
+// PolicyRunner carries out the operations of the write path by a Policy, and sees to it that none is left undone. It is the grader's.
+type PolicyRunner struct {
 	Policy Policy
 	// Watch, if set, puts something between an operation and its locks.
 	Watch func(FileSide) FileSide
 }
 
-func (l Locking) begin(t *sched.Task, name string, side FileSide) op {
-	if l.Watch != nil {
-		side = l.Watch(side)
+func (p PolicyRunner) begin(t *sched.Task, name string, side FileSide) op {
+	if p.Watch != nil {
+		side = p.Watch(side)
 	}
 	return op{side: side, task: t, name: name}
 }
@@ -425,37 +425,37 @@ func undone(bad bool, what string) string {
 }
 
 // Write carries out a write.
-func (l Locking) Write(t *sched.Task, side WriteSide) error {
-	w := &WriteOp{op: l.begin(t, "WriteOp", side), side: side}
-	l.Policy.Write(On(t), w)
+func (p PolicyRunner) Write(t *sched.Task, side WriteSide) error {
+	w := &WriteOp{op: p.begin(t, "WriteOp", side), side: side}
+	p.Policy.Write(On(t), w)
 	w.end("Write", undone(!w.begun || w.more, "before its last batch: bytes are left"))
 	return w.err
 }
 
 // Read carries out a read.
-func (l Locking) Read(t *sched.Task, side ReadSide) {
-	r := &ReadOp{op: l.begin(t, "ReadOp", side), side: side}
-	l.Policy.Read(On(t), r)
+func (p PolicyRunner) Read(t *sched.Task, side ReadSide) {
+	r := &ReadOp{op: p.begin(t, "ReadOp", side), side: side}
+	p.Policy.Read(On(t), r)
 	r.end("Read", undone(!r.copied, "without Copy"))
 }
 
 // Truncate carries out a truncate.
-func (l Locking) Truncate(t *sched.Task, side TruncateSide) {
-	x := &TruncateOp{op: l.begin(t, "TruncateOp", side), side: side}
-	l.Policy.Truncate(On(t), x)
+func (p PolicyRunner) Truncate(t *sched.Task, side TruncateSide) {
+	x := &TruncateOp{op: p.begin(t, "TruncateOp", side), side: side}
+	p.Policy.Truncate(On(t), x)
 	x.end("Truncate", undone(!x.set, "without SetSize")+undone(x.cuts, "without DropExtents, which SetSize has asked for"))
 }
 
 // Fallocate carries out an allocation, a punch or a zeroing.
-func (l Locking) Fallocate(t *sched.Task, side FallocateSide) {
-	x := &FallocateOp{op: l.begin(t, "FallocateOp", side), side: side}
-	l.Policy.Fallocate(On(t), x)
+func (p PolicyRunner) Fallocate(t *sched.Task, side FallocateSide) {
+	x := &FallocateOp{op: p.begin(t, "FallocateOp", side), side: side}
+	p.Policy.Fallocate(On(t), x)
 	x.end("Fallocate", undone(!x.changed, "without Change"))
 }
 
 // Fsync carries out an fsync.
-func (l Locking) Fsync(t *sched.Task, side FsyncSide) {
-	x := &FsyncOp{op: l.begin(t, "FsyncOp", side), side: side}
-	l.Policy.Fsync(On(t), x)
+func (p PolicyRunner) Fsync(t *sched.Task, side FsyncSide) {
+	x := &FsyncOp{op: p.begin(t, "FsyncOp", side), side: side}
+	p.Policy.Fsync(On(t), x)
 	x.end("Fsync", undone(!x.durable, "without Commit"))
 }

@@ -143,7 +143,7 @@ func TestPolicyMisuse(t *testing.T) {
 					got = fmt.Sprint(p)
 				}
 			}()
-			l, task := Locking{Policy: tt.f}, &sched.Task{}
+			l, task := PolicyRunner{Policy: tt.f}, &sched.Task{}
 			switch f := tt.f; {
 			case f.write != nil:
 				_ = l.Write(task, side)
@@ -180,7 +180,7 @@ func TestWriteFails(t *testing.T) {
 		{batch: failed, calls: "Begin Batch 512 Batch 512"},
 	} {
 		for name, write := range map[string]func(t *sched.Task, side *fileSide) error{
-			"policy": func(t *sched.Task, side *fileSide) error { return Locking{Policy: policy}.Write(t, side) },
+			"policy": func(t *sched.Task, side *fileSide) error { return PolicyRunner{Policy: policy}.Write(t, side) },
 			"locked": func(t *sched.Task, side *fileSide) error {
 				return RunLocked(func(t *Task, w *LockedWrite) { w.Place(t); w.Copy(t) }, t, side)
 			},

@@ -13,15 +13,15 @@ import (
 )
 
 // filePolicy makes an iopath.FilePolicy of a student's policy.
-type filePolicy struct{ l kit.Locking }
+type filePolicy struct{ run kit.PolicyRunner }
 
 var _ iopath.FilePolicy = filePolicy{}
 
-func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps) error   { return p.l.Write(t, w) }
-func (p filePolicy) Read(t *sched.Task, r iopath.ReadSteps)           { p.l.Read(t, r) }
-func (p filePolicy) Truncate(t *sched.Task, x iopath.TruncateSteps)   { p.l.Truncate(t, x) }
-func (p filePolicy) Fallocate(t *sched.Task, x iopath.FallocateSteps) { p.l.Fallocate(t, x) }
-func (p filePolicy) Fsync(t *sched.Task, x iopath.FsyncSteps)         { p.l.Fsync(t, x) }
+func (p filePolicy) Write(t *sched.Task, w iopath.WriteSteps) error   { return p.run.Write(t, w) }
+func (p filePolicy) Read(t *sched.Task, r iopath.ReadSteps)           { p.run.Read(t, r) }
+func (p filePolicy) Truncate(t *sched.Task, x iopath.TruncateSteps)   { p.run.Truncate(t, x) }
+func (p filePolicy) Fallocate(t *sched.Task, x iopath.FallocateSteps) { p.run.Fallocate(t, x) }
+func (p filePolicy) Fsync(t *sched.Task, x iopath.FsyncSteps)         { p.run.Fsync(t, x) }
 
 // writePolicy is a policy of writes alone.
 type writePolicy func(t *sched.Task, w iopath.WriteSteps) error
@@ -38,7 +38,7 @@ func writesBy(write writePolicy) func() iopath.WritePolicy {
 func (s *Student) filePolicy() func() iopath.WritePolicy {
 	switch {
 	case s.Policy != nil:
-		return func() iopath.WritePolicy { return filePolicy{kit.Locking{Policy: s.Policy(), Watch: s.watch}} }
+		return func() iopath.WritePolicy { return filePolicy{kit.PolicyRunner{Policy: s.Policy(), Watch: s.watch}} }
 	case s.Locking.Write != nil:
 		return writesBy(s.Locking.write)
 	case s.Waits != nil:

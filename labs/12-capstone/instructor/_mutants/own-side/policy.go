@@ -58,7 +58,7 @@ func oneBatch(r kit.Range) bool {
 }
 
 // Read needs no lock: a reader sees each page as it is.
-func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) { kit.Locking{Policy: p}.Read(nil, nil) }
+func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) { kit.PolicyRunner{Policy: p}.Read(nil, nil) }
 
 // Truncate is alone. Direct reads and writes in flight hold nothing and are counted, so it waits for them before their blocks are free. Those
 // that begin after SetSize see the new size: to wait before it would let a read in between.
