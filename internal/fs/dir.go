@@ -253,17 +253,11 @@ func (f *FS) mayCreate(t *sched.Task, dir *Node, name string) error {
 	return nil
 }
 
-// absent is EEXIST when dir has the name. dir is locked.
+// absent is EEXIST when dir has the name, EOVERFLOW when it has too many of the same hash: known before a transaction begins, which
+// would have to be aborted. dir is locked.
 func (f *FS) absent(t *sched.Task, dir *Node, name string) error {
 	dir.ip.AssertLocked(t)
-	_, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name)
-	switch {
-	case err == nil:
-		return errno.EEXIST
-	case errors.Is(err, errno.ENOENT):
-		return nil
-	}
-	return err
+	return f.store.RoomForName(t, dir.vol.root, dir.ip.Ino, name)
 }
 
 // inheritFlags gives a new inode the flags of its directory. Models btrfs_inherit_iflags(): NODATACOW on a

@@ -1,6 +1,7 @@
 package fs_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -436,5 +437,65 @@ func TestRemoveAll(t *testing.T) {
 	x.Must(x.FS.Sync(x.T))
 	if after := x.FS.Statfs(x.T); after.DataUsed != before.DataUsed || after.MetadataUsed != before.MetadataUsed {
 		t.Errorf("used after all was removed: data %d metadata %d, want %d %d", after.DataUsed, after.MetadataUsed, before.DataUsed, before.MetadataUsed)
+	}
+}
+
+// oneHash are n names of 255 bytes with one hash: a CRC does not see its polynomial, so any of 50 places may have it or not.
+func oneHash(n int) (names []string) {
+	poly := []byte{0xf1, 0x76, 0xec, 0x05, 0x01} // of CRC32C, first bit first
+	for i := range n {
+		b := bytes.Repeat([]byte("a"), 255)
+		for bit := range 50 {
+			for k := range poly {
+				if i>>bit&1 == 1 {
+					b[5*bit+k] ^= poly[k]
+				}
+			}
+		}
+		names = append(names, string(b))
+	}
+	return names
+}
+
+// TestNamesOfOneHash: the names of one hash share an item, which a leaf bounds. One more is EOVERFLOW, whatever makes it, and nothing else happens: it
+// came in the middle of the transaction, which was aborted, and all that no commit had was lost.
+func TestNamesOfOneHash(t *testing.T) {
+	x := fstest.New(t)
+	names := oneHash(60)
+	made := 0
+	var err error
+	for _, name := range names {
+		if err = x.FS.Mkdir(x.T, "/"+name, 0o755); err != nil {
+			break
+		}
+		made++
+	}
+	if !errors.Is(err, errno.EOVERFLOW) || made < 50 {
+		t.Fatalf("%d directories, then %v, want EOVERFLOW after at least 50", made, err)
+	}
+	first, more := "/"+names[0], "/"+names[made]
+	f := x.Create("/f")
+	x.WriteAt(f, []byte("data"), 0)
+	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+	for what, do := range map[string]func() error{
+		"create":    func() error { _, err := x.FS.Create(x.T, more, 0o644); return err },
+		"symlink":   func() error { return x.FS.Symlink(x.T, "target", more) },
+		"link":      func() error { return x.FS.Link(x.T, "/f", more) },
+		"rename":    func() error { return x.FS.Rename(x.T, "/f", more) },
+		"subvolume": func() error { return x.FS.Subvolume(x.T, more, 0o755) },
+		"snapshot":  func() error { return x.FS.Snapshot(x.T, "/", more, false) },
+	} {
+		if err := do(); !errors.Is(err, errno.EOVERFLOW) {
+			t.Errorf("%s: have %v want EOVERFLOW", what, err)
+		}
+	}
+	x.Must(x.FS.Rename(x.T, "/d", first)) // takes no room
+	x.Must(x.FS.Rmdir(x.T, first))
+	x.Must(x.FS.Rename(x.T, "/f", more))
+	x.Must(f.Fsync(x.T))
+	x.Must(f.Close(x.T))
+	x.Reopen()
+	if have := string(x.ReadFile(more)); have != "data" {
+		t.Errorf("the file has %q", have)
 	}
 }

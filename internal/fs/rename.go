@@ -175,6 +175,9 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 			return victim, err
 		}
 	}
+	if err := f.roomFor(t, newDir, newName, n, victim); err != nil {
+		return victim, err
+	}
 	index, err := f.takeDirIndex(t, newDir)
 	if err != nil {
 		return victim, err
@@ -190,6 +193,18 @@ func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *N
 		return victim, f.abort(t, h, err)
 	}
 	return victim, f.end(t, h, nil)
+}
+
+// roomFor is EOVERFLOW or EMLINK when the tree has no room for the new name of n, which replaces victim's: later the old one would be gone, and
+// the transaction with it. What the old name takes up counts. Models btrfs_check_dir_item_collision() in btrfs_rename(), and its
+// order of btrfs_insert_inode_ref().
+func (f *FS) roomFor(t *sched.Task, newDir *Node, newName string, n, victim *Node) error {
+	if victim == nil {
+		if err := f.absent(t, newDir, newName); err != nil {
+			return err
+		}
+	}
+	return f.store.RoomForRef(t, newDir.vol.root, newDir.ip.Ino, n.ip.Ino, newName)
 }
 
 // renameItems moves the name in the tree.

@@ -121,19 +121,12 @@ func (s *Store) appendPacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, p *c
 	if !found {
 		return nil, fmt.Errorf("root=%d key=%v: item went away while its directory was locked", r.ID, key)
 	}
-	old := p.Item()
-	_, _, exists, err := f.in(old)
-	if err != nil {
-		return nil, corrupt(r, p, "%v", err)
+	have := len(p.Item())
+	if err := packedRoom(r, p, size, f); err != nil {
+		p.Release(t)
+		return nil, err
 	}
-	have, most := len(old), format.MaxItemSize(len(p.Leaf()))
 	p.Release(t)
-	switch {
-	case exists:
-		return nil, errno.EEXIST
-	case have+size > most:
-		return nil, errno.EOVERFLOW
-	}
 	p.ForExtension = true
 	if found, err = s.Forest.SearchSlot(t, tr, r, key, p, size, true); err != nil {
 		return nil, err
@@ -291,6 +284,58 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 		return err
 	}
 	return s.insertDirIndex(t, tr, r, dir, &d, index)
+}
+
+// RoomForName says whether dir can get a name: EEXIST when it has it, EOVERFLOW when too many of its names have the hash. Models
+// btrfs_check_dir_item_collision().
+//
+// Preconditions: as AddLink.
+func (s *Store) RoomForName(t *sched.Task, r *ctree.Root, dir format.Ino, name string) error {
+	d := format.DirItem{Name: name}
+	return s.roomIn(t, r, dirItemKey(dir, name), d.Size(), find{typ: format.DIR_ITEM_KEY, name: name})
+}
+
+// RoomForRef says whether the references of ino have room for a name in dir: EMLINK when they are full.
+//
+// Preconditions: ino does not have the name; those of AddLink.
+func (s *Store) RoomForRef(t *sched.Task, r *ctree.Root, dir, ino format.Ino, name string) error {
+	ref := format.InodeRef{Name: name}
+	key := format.Key{Objectid: uint64(ino), Type: format.INODE_REF_KEY, Offset: uint64(dir)}
+	err := s.roomIn(t, r, key, ref.Size(), find{typ: format.INODE_REF_KEY, name: name})
+	if errors.Is(err, errno.EOVERFLOW) && s.Extref {
+		ext := format.InodeExtref{Parent: uint64(dir), Name: name}
+		key = format.Key{Objectid: uint64(ino), Type: format.INODE_EXTREF_KEY, Offset: format.ExtrefHash(dir, name)}
+		err = s.roomIn(t, r, key, ext.Size(), find{typ: format.INODE_EXTREF_KEY, dir: dir, name: name})
+	}
+	if errors.Is(err, errno.EOVERFLOW) {
+		return errno.EMLINK
+	}
+	return err
+}
+
+// roomIn says whether appendPacked would find room: the same errors.
+func (s *Store) roomIn(t *sched.Task, r *ctree.Root, key format.Key, size int, f find) error {
+	p := s.paths.get(t)
+	defer s.paths.put(t, p)
+	found, err := s.Forest.SearchSlot(t, nil, r, key, p, 0, false)
+	if err != nil || !found {
+		return err
+	}
+	return packedRoom(r, p, size, f)
+}
+
+// packedRoom is EEXIST when f finds its entry in the item at p, and EOVERFLOW when one of size bytes would not fit into it.
+func packedRoom(r *ctree.Root, p *ctree.Path, size int, f find) error {
+	b := p.Item()
+	switch _, _, exists, err := f.in(b); {
+	case err != nil:
+		return corrupt(r, p, "%v", err)
+	case exists:
+		return errno.EEXIST
+	case len(b)+size > format.MaxItemSize(len(p.Leaf())):
+		return errno.EOVERFLOW
+	}
+	return nil
 }
 
 // AddSubvol gives a directory a name for the subvolume with tree id. The way back is in the root tree.

@@ -197,6 +197,12 @@ func TestLinkLimits(t *testing.T) {
 	if err != errno.EOVERFLOW || added < 50 {
 		t.Errorf("names with one hash: %d added, then %v", added, err)
 	}
+	list := collisions(added + 1)
+	for name, want := range map[string]error{list[added]: errno.EOVERFLOW, list[0]: errno.EEXIST, "other": nil} {
+		if err := e.s.RoomForName(e.t, e.fs, rootDir, name); err != want {
+			t.Errorf("room for name %q: have %v want %v", name, err, want)
+		}
+	}
 	if n, err := e.s.NextDirIndex(e.t, e.fs, rootDir); n != uint64(added+2) || err != nil {
 		t.Errorf("have next index %d, %v want %d", n, err, added+2)
 	}
@@ -213,6 +219,20 @@ func TestLinkLimits(t *testing.T) {
 	}
 	if err != errno.EMLINK {
 		t.Errorf("names of one inode without extended references: %v", err)
+	}
+	for _, extref := range []bool{false, true} {
+		e.s.Extref = extref
+		want := error(errno.EMLINK)
+		if extref {
+			want = nil
+		}
+		if err := e.s.RoomForRef(e.t, e.fs, rootDir, 999, strings.Repeat("y", 102)); err != want {
+			t.Errorf("room for a reference, extended ones %v: have %v want %v", extref, err, want)
+		}
+	}
+	e.s.Extref = false
+	if err := e.s.RoomForRef(e.t, e.fs, rootDir, 257, "other"); err != nil {
+		t.Errorf("room for the second reference of an inode: %v", err)
 	}
 	if _, err := e.s.Lookup(e.t, e.fs, rootDir, fmt.Sprintf("%s%d", strings.Repeat("y", 100), added)); err != errno.ENOENT {
 		t.Errorf("the name that did not fit is in the directory: %v", err)
