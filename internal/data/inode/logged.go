@@ -66,6 +66,14 @@ func (ip *Inode) ItemsChanged(transid uint64) { ip.itemsIn.Store(transid) }
 // TakeItemsChanged reports whether names or attributes have changed in transid and are not in its log. i_rwsem is held.
 func (ip *Inode) TakeItemsChanged(transid uint64) bool { return ip.itemsIn.CompareAndSwap(transid, 0) }
 
+// Relog undoes TakeUnlogged, and with items TakeItemsChanged of transid: what they took did not get into a log. i_rwsem is held.
+func (ip *Inode) Relog(transid uint64, items bool) {
+	if items {
+		ip.ItemsChanged(transid)
+	}
+	ip.unlogged.Store(true)
+}
+
 // NameAdded says that transaction transid gives the directory a name with an index, which is larger than those before. i_rwsem is held.
 func (ip *Inode) NameAdded(transid, index uint64) {
 	if l := &ip.log; l.namesIn != transid {

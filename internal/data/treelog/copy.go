@@ -115,9 +115,10 @@ func (c *copier) copyNamed() (size uint64, changed bool, err error) {
 	return size, true, err
 }
 
-// copy copies the inode, and returns the size that the log says. After an error the log has a part of it if changed is true.
-func (c *copier) copy() (size uint64, changed bool, err error) {
-	c.names = c.ip.TakeItemsChanged(c.tr.ID) || c.dir
+// copy copies the inode, with its names and attributes if items says that they have changed, and returns the size that the log says. After an
+// error the log has a part of it if changed is true.
+func (c *copier) copy(items bool) (size uint64, changed bool, err error) {
+	c.names = items || c.dir
 	if c.names {
 		size, changed, err = c.copyNamed()
 	} else {

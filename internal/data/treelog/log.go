@@ -183,11 +183,15 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list [
 	}
 	c := l.copier(t, h, log, ip, dir, last)
 	c.ordered, c.ends = list, ends
-	size, changed, err := c.copy()
-	if err != nil {
-		if changed {
-			l.spoil(h)
-		}
+	items := ip.TakeItemsChanged(h.Transid())
+	size, changed, err := c.copy(items)
+	switch {
+	case err != nil && changed:
+		l.spoil(h)
+		return k, err
+	case err != nil:
+		// The log is as it was. An fsync that comes before the caller's commit must find that there is something to log.
+		ip.Relog(h.Transid(), items)
 		return k, err
 	}
 	t.CountLog(sched.LogFsyncs, 1)
