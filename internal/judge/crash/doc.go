@@ -13,7 +13,8 @@
 //     renamed before, that may come undone;
 //   - a name leads to the inode of one such version, an inode has as many names as in one: after a rename the old one or the new;
 //   - a block of a file has the bytes of one such version, or is a hole where one such version has no bytes: nothing that nobody wrote. The
-//     blocks of a NODATACOW file may mix versions.
+//     blocks of a NODATACOW file may mix versions, and the rest of a block that the file ended in may be older, when it has grown since and
+//     was not synced.
 //
 // A state that breaks it is made smaller until no lost write can be given back (Shrink).
 //
