@@ -12,6 +12,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/progs/check"
 )
 
 // TestDataEIO: the device fails while data is written back. fsync says so, once; what was on disk before is still there,
@@ -159,4 +160,78 @@ func TestTruncateEIO(t *testing.T) {
 	if have := x.ReadFile("/f"); !bytes.Equal(have, old[:50000]) {
 		t.Errorf("after a truncate that went well: %d bytes%s", len(have), diffAt(have, old))
 	}
+}
+
+// TestFsyncLogEIO: one write or flush of the device fails, each in turn, in the middle of fsyncs that log, and of those that follow. An fsync that returns
+// without an error has made its file durable, by the log or by the commit in its place: the power goes after each.
+func TestFsyncLogEIO(t *testing.T) {
+	fstest.OneTask(t)
+	for _, f := range []dm.Fault{{Op: blockdev.OpWrite}, {Op: blockdev.OpFlush}, {Op: blockdev.OpWrite, On: true}} {
+		t.Run(fmt.Sprint(f.Op, " ", f.On), func(t *testing.T) {
+			told, kept, nth := 0, 0, int64(1)
+			step := int64(1)
+			if testing.Short() {
+				step = 5
+			}
+			for ; fsyncsWithFault(t, f, nth, &told, &kept); nth += step {
+				if nth > 300 {
+					t.Fatal("no end")
+				}
+			}
+			t.Logf("%d faults, %d fsyncs failed, %d promised", nth-1, told, kept)
+			if told == 0 && f.Op == blockdev.OpWrite || kept == 0 { // a commit flushes again
+				t.Errorf("%d fsyncs failed, %d promised", told, kept)
+			}
+		})
+	}
+}
+
+// fsyncsWithFault makes the fault the nth bio's, and reports whether there are so many.
+func fsyncsWithFault(t *testing.T, fault dm.Fault, nth int64, told, kept *int) bool {
+	var dev *dm.Flakey
+	var mem *blockdev.Memory
+	x := fstest.New(t, logging(fstest.NoCheck(), fstest.Size(64<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		mem = d.(*blockdev.Memory)
+		dev = dm.NewFlakey(d)
+		return dev
+	}))...)
+	f := x.Create("/f")
+	x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 32<<10))
+	x.Must(x.FS.Sync(x.T))
+	op := fault.Op
+	fault.Nth = dev.Count(op) + nth
+	dev.Set(fault)
+	for i := range 6 {
+		want := bytes.Repeat([]byte{byte('a' + i)}, 12<<10+100*i)
+		_, err := f.WriteAt(x.T, want, 0)
+		name := "f"
+		if err == nil && i == 3 {
+			err = x.FS.Rename(x.T, "/f", "/g")
+		}
+		if i >= 3 {
+			name = "g"
+		}
+		if err == nil {
+			err = f.Fsync(x.T)
+		}
+		if err != nil {
+			*told++
+			if errors.Is(err, errno.EROFS) || x.FS.Chmod(x.T, "/", 0o755) != nil {
+				break
+			}
+			continue
+		}
+		*kept++
+		if have := recovered(t, x.T, mem.Snapshot()); !bytes.Equal(have[name], want) {
+			t.Errorf("%v %d fails, and after fsync %d, which does not: %s", op, nth, i, diff(tree{name: have[name]}, tree{name: want}, false))
+		}
+	}
+	failed := dev.Failed() > 0
+	dev.Set()
+	_ = f.Close(x.T)
+	x.Close()
+	if r, err := check.Check(x.T, mem, check.Options{}); err != nil || !r.Clean {
+		t.Errorf("%v %d fails: check: %v, %v", op, nth, r.Findings, err)
+	}
+	return failed
 }

@@ -34,6 +34,7 @@ type writer struct {
 	links []string
 	next  int
 	log   []string
+	open  []*engine.File // some have lost their name
 }
 
 func (w *writer) pick(list []string) string {
@@ -76,11 +77,14 @@ func (w *writer) edit(f string, do func(h *engine.File) error, format string, a 
 
 func (w *writer) step() {
 	f, size := w.pick(w.files), int64(w.r.IntN(200<<10))
-	switch n := w.r.IntN(100); {
+	switch n := w.r.IntN(120); {
 	case n < 14 || f == "":
 		f = w.name()
 		h, err := w.x.OpenFile(w.tk, f, engine.O_RDWR|engine.O_CREAT|engine.O_TRUNC, 0o644)
 		if err == nil {
+			if w.r.IntN(5) == 0 && h.Size(w.tk) == 0 {
+				must(w.t, h.SetFlags(w.tk, format.InodeNoDataCow))
+			}
 			_, err = h.WriteAt(w.tk, w.f.bytes(w.r.IntN([]int{10, 3000, 100000}[w.r.IntN(3)])), 0)
 			must(w.t, h.Close(w.tk))
 		}
@@ -155,8 +159,54 @@ func (w *writer) step() {
 	case n < 94:
 		from := w.pick(w.files)
 		w.reflink(from, f)
-	default:
+	case n < 99:
 		w.note(w.x.Chmod(w.tk, f, 0o600+uint32(w.r.IntN(0o77))), "chmod %s", f)
+	case n < 105:
+		at, name := w.pick([]string{f, w.pick(w.dirs)}), "user."+w.pick([]string{"a", "b"})
+		if w.r.IntN(3) == 0 {
+			w.note(w.x.Removexattr(w.tk, at, name), "removexattr %s %s", name, at)
+		} else {
+			w.note(w.x.Setxattr(w.tk, at, name, w.f.bytes(1+w.r.IntN(900))), "setxattr %s %s", name, at)
+		}
+	case n < 107:
+		w.x.DropCaches(w.tk)
+		w.note(nil, "drop caches")
+	case n < 109:
+		w.edit(f, func(h *engine.File) error { return w.x.Flush(w.tk, h) }, "flush %s", f)
+	case n < 114:
+		w.hold(f)
+	case n < 116:
+		d := w.name() + "v"
+		if w.note(w.x.Subvolume(w.tk, d, 0o755), "subvolume %s", d) {
+			w.dirs = append(w.dirs, d)
+		}
+	case n < 118:
+		// Read-only: nothing below it is picked.
+		w.note(w.x.Snapshot(w.tk, "/", fmt.Sprintf("/snapshot%d", w.next), true), "snapshot%d", w.next)
+		w.next++
+	default:
+		from, to, long := int64(w.r.IntN(20))<<12, int64(w.r.IntN(30))<<12, int64(1+w.r.IntN(9))<<12
+		w.edit(f, func(h *engine.File) error { return h.Reflink(w.tk, h, from, long, to) }, "reflink in %s %d+%d to %d", f, from, long, to)
+	}
+}
+
+// hold opens a file and keeps it, or writes to one that it keeps, or lets one go: unlink takes names from under it.
+func (w *writer) hold(f string) {
+	if n := len(w.open); n > 0 && w.r.IntN(2) == 0 {
+		h := w.open[w.r.IntN(n)]
+		_, err := h.WriteAt(w.tk, w.f.bytes(1+w.r.IntN(20000)), int64(w.r.IntN(100000)))
+		if w.note(err, "write an open file, inode %d", h.Ino()) && w.r.IntN(2) == 0 {
+			w.note(h.Fsync(w.tk), "fsync an open file, inode %d", h.Ino())
+		}
+		return
+	}
+	if len(w.open) > 2 {
+		w.note(w.open[0].Close(w.tk), "close")
+		w.open = w.open[1:]
+	}
+	h, err := w.x.OpenFile(w.tk, f, engine.O_RDWR, 0)
+	if w.note(err, "open %s", f) {
+		w.open = append(w.open, h)
 	}
 }
 
@@ -178,11 +228,11 @@ func TestFsyncLog(t *testing.T) {
 func fsyncLog(t *testing.T, seed uint64, sequences int) {
 	img := image(t, "live.img")
 	sh(t, "truncate", "-s", "192M", img)
-	sh(t, "mkfs.btrfs", "-q", "-m", "single", img)
+	sh(t, "mkfs.btrfs", "-q", "-m", []string{"single", "dup"}[seed/3%2], "-n", []string{"16k", "4k", "64k"}[seed%3], img)
 	tk := sched.NewTask("writer")
 	dev, err := blockdev.Open(img, 0)
 	must(t, err)
-	x, err := engine.Open(tk, dev, engine.Options{CheckQuiescence: true, Policy: policy.MustParse("locked")})
+	x, err := engine.Open(tk, dev, engine.Options{CheckQuiescence: true, Policy: policy.MustParse([]string{"locked", "modern"}[seed%2])})
 	must(t, err)
 	w := &writer{t: t, tk: tk, x: x, r: rand.New(rand.NewPCG(seed, 8)), f: newFiller(seed), dirs: []string{"/"}}
 	logs, ofDirs := 0, 0
@@ -230,6 +280,9 @@ func fsyncLog(t *testing.T, seed uint64, sequences int) {
 		}
 		must(t, os.Remove(ours))
 		must(t, os.Remove(theirs))
+	}
+	for _, h := range w.open {
+		must(t, h.Close(tk))
 	}
 	must(t, x.Close(tk))
 	must(t, dev.Close())

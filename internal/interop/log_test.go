@@ -189,7 +189,7 @@ func facts(t *testing.T, dir string, times bool) []string {
 		}
 		st := info.Sys().(*syscall.Stat_t)
 		text := fmt.Sprintf("%s mode=%o links=%d", rel, st.Mode, st.Nlink)
-		if times {
+		if times && st.Ino != 2 { // Linux makes up the directory that stands for a subvolume of the original in a snapshot: it is of now
 			text += fmt.Sprint(" mtime=", info.ModTime().UnixNano())
 		}
 		switch {
