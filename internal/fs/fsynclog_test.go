@@ -261,6 +261,15 @@ func TestFsyncLogStories(t *testing.T) {
 			x.Must(x.FS.Rename(x.T, "/g", "/f"))
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": {}, "d/f": fill(1, 256*k)}, []string{"g"}},
+		// The first log has g under the name, which takes it from f; the second one must still say that f has lost it.
+		{"name of a deleted file that is taken and let go", true, func(x *fstest.Fixture, f *fs.File) {
+			g := x.Create("/g")
+			x.Must(x.FS.Rename(x.T, "/g", "/f"))
+			x.Must(g.Fsync(x.T))
+			x.Must(x.FS.Rename(x.T, "/f", "/h"))
+			x.Must(g.Fsync(x.T))
+			x.Must(g.Close(x.T))
+		}, tree{"h": {}}, []string{"f", "g"}},
 		{"directory that moved", false, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
 			x.Must(x.Create("/d/g").Close(x.T))

@@ -3,6 +3,7 @@ package treelog
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -229,7 +230,9 @@ func (c *copier) planCuts(p *plan, ino format.Ino, always bool) error {
 func (c *copier) planDead(p *plan, ino format.Ino) error {
 	rm := &c.log.removed
 	p.dead = append(p.dead, ino)
-	if err := c.planCuts(p, ino, false); err != nil {
+	// The inode that has taken one of its names need not have it in the next log: this one says that the dead inode has lost it.
+	fresh := slices.ContainsFunc(rm.byIno[ino], func(i int) bool { return rm.names[i].fresh })
+	if err := c.planCuts(p, ino, !fresh); err != nil {
 		return err
 	}
 	if l := rm.byIno[ino]; len(l) == 0 || rm.names[l[0]].kind != format.FtDir {

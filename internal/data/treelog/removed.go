@@ -41,6 +41,7 @@ type lost struct {
 	index    uint64
 	name     string
 	kind     uint8 // format.FtDir, ..., or ftSubvol
+	fresh    bool  // the inode is of this transaction: the last commit has no name of it
 }
 
 // ftSubvol is the kind of a subvolume's name, whose ino is the id of its tree.
@@ -79,12 +80,12 @@ func (l *Logs) Removed(t *sched.Task, transid uint64, dir format.Ino, ip *inode.
 		ip.ItemsChanged(transid)
 	}
 	it := ip.Item(t)
-	of(ip.Root).removed.add(t, transid, lost{dir, ip.Ino, index, name, format.FtOf(it.Mode)}, l.off.Load())
+	of(ip.Root).removed.add(t, transid, lost{dir, ip.Ino, index, name, format.FtOf(it.Mode), it.Generation == transid}, l.off.Load())
 }
 
 // RemovedSubvol is Removed for the name of subvolume id in dir, of r.
 func (l *Logs) RemovedSubvol(t *sched.Task, r *ctree.Root, transid uint64, dir format.Ino, id uint64, name string, index uint64) {
-	of(r).removed.add(t, transid, lost{dir, format.Ino(id), index, name, ftSubvol}, l.off.Load())
+	of(r).removed.add(t, transid, lost{dir, format.Ino(id), index, name, ftSubvol, false}, l.off.Load())
 }
 
 func (m *removed) add(t *sched.Task, transid uint64, n lost, off bool) {
