@@ -403,3 +403,31 @@ func TestBoundedFinds(t *testing.T) {
 	}
 	t.Logf("%d sequences of two", n)
 }
+
+// TestNamesOfSubvolumes: a snapshot has the names of the subvolumes in its original, which lead nowhere there. They are no files, and no reason to end.
+func TestNamesOfSubvolumes(t *testing.T) {
+	tk := sched.NewTask(t.Name())
+	r, err := crash.NewRecorder(tk, image(t, tk), crash.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []struct {
+		crash.Op
+		do func() error
+	}{
+		{crash.Op{Text: "subvolume create /s"}, func() error { return r.FS.Subvolume(tk, "/s", 0o755) }},
+		{crash.Op{Text: "snapshot / /t"}, func() error { return r.FS.Snapshot(tk, "/", "/t", false) }},
+		{crash.Op{Text: "sync", Promise: crash.All}, func() error { return r.FS.Sync(tk) }},
+	} {
+		if err := r.Do(tk, op.Op, op.do); err != nil {
+			t.Fatalf("%s: %v", op.Text, err)
+		}
+	}
+	rec, err := r.End(tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, _ := find(t, tk, rec, crash.Choice{PerFlush: 4}); x != nil {
+		t.Errorf("state %s: %s", x.State, x.Loss)
+	}
+}
