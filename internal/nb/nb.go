@@ -191,7 +191,7 @@ func (c *Comparison) WaitTable() Table {
 	for _, r := range c.res.Rows {
 		row := []string{r.Policy}
 		for _, class := range classes {
-			row = append(row, fmt.Sprintf("%.1f", 100*r.Waits[class]))
+			row = append(row, r.Percent(r.Waits[class]))
 		}
 		t.Rows = append(t.Rows, row)
 	}

@@ -375,11 +375,14 @@ func (r *Result) finish(rows []*rowSum, pairs [][2]string) {
 		}
 	}
 	for _, s := range rows {
-		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Waits: map[string]float64{}, Content: "ok", Check: "clean",
+		row := &Row{Policy: s.Name, Published: s.Published, PublishedMiB: s.PublishedMiB, About: s.About, IOPS: median(s.iops), RoundIOPS: s.iops, Hist: s.clat, Content: "ok", Check: "clean",
 			Clat: Clat{Mean: s.clat.Mean(), P50: s.clat.Percentile(50), P99: s.clat.Percentile(99), P999: s.clat.Percentile(99.9), Max: s.clat.Max()}}
 		row.Ratio, row.RatioMin, row.RatioMax = ratio(s.iops, base)
+		if !s.unchecked { // a file of the running kernel, whose locks nobody sees
+			row.Waits = map[string]float64{}
+		}
 		for _, w := range s.waits {
-			if s.taskNs > 0 && w.Nanos > 0 {
+			if row.Waits != nil && s.taskNs > 0 && w.Nanos > 0 {
 				row.Waits[w.Class] = float64(w.Nanos) / float64(s.taskNs)
 			}
 		}
@@ -472,6 +475,14 @@ func (r *Result) TopWaits(most int) []string {
 		return a < b || a == b && out[i] < out[k]
 	})
 	return out
+}
+
+// Percent shows a share of the waits, "-" where they are not known.
+func (row *Row) Percent(share float64) string {
+	if row.Waits == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f", 100*share)
 }
 
 // AllWaits is the share of the writers' time spent waiting for anything.
@@ -669,7 +680,7 @@ func (r *Result) writeText(out io.Writer) error {
 		line := func(name string, share func(row *Row) float64) {
 			fmt.Fprintf(w, "%s\t", name)
 			for _, row := range r.Rows {
-				fmt.Fprintf(w, "%.1f\t", 100*share(row))
+				fmt.Fprintf(w, "%s\t", row.Percent(share(row)))
 			}
 			fmt.Fprintln(w)
 		}

@@ -530,8 +530,18 @@ func TestOthers(t *testing.T) {
 		if k := r.Rows[2]; k.Again == nil || *k.Again != 0.25 || r.Rows[1].Again != nil || r.Rows[0].Again != nil {
 			t.Errorf("shares: %v %v %v, want 0.25 for the last only", r.Rows[0].Again, r.Rows[1].Again, k.Again)
 		}
+		// What the kernel's writers wait for is not known, which is not nothing.
+		if r.Rows[0].Waits == nil || r.Rows[1].Waits != nil || r.Rows[2].Waits != nil {
+			t.Errorf("waits %v, %v and %v, want nil for what is not known", r.Rows[0].Waits, r.Rows[1].Waits, r.Rows[2].Waits)
+		}
+		r.Rows[0].Waits["i_rwsem"] = 0.5
 		var text strings.Builder
 		r.WriteText(&text)
+		for _, line := range []string{"i_rwsem 50.0 - -", "other 0.0 - -", "all waits 50.0 - -"} {
+			if !strings.Contains(strings.Join(strings.Fields(text.String()), " "), line) {
+				t.Errorf("no %q in\n%s", line, text.String())
+			}
+		}
 		if !strings.Contains(text.String(), "kernel-nowait: RWF_NOWAIT answered EAGAIN to 25.0 % of the requests") {
 			t.Errorf("no share in\n%s", text.String())
 		}

@@ -144,7 +144,7 @@ type Row struct {
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
 	Clat     Clat    `json:"clat_ns"`
-	// Waits is, by lock class, the share of the writers' time spent waiting for it.
+	// Waits is, by lock class, the share of the writers' time spent waiting for it. Nil is not known: the running kernel tells nothing of its locks.
 	Waits map[string]float64 `json:"waits"`
 	// Content is "ok", or Unverified, or what the blocks read back are.
 	Content string `json:"content"`

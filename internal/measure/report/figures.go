@@ -400,7 +400,11 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		}
 		s := b.label
 		s.XAlign, s.YAlign = text.XLeft, text.YCenter
-		c.FillText(s, vg.Point{X: tx(at) + 4, Y: y}, fmt.Sprintf("%.1f %%", at))
+		says := fmt.Sprintf("%.1f %%", at)
+		if row.Waits == nil {
+			says = "not known"
+		}
+		c.FillText(s, vg.Point{X: tx(at) + 4, Y: y}, says)
 	}
 }
 

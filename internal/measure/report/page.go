@@ -178,13 +178,13 @@ func newSection(r *experiment.Result) (*section, error) {
 		sum, worst, most := row.AllWaits(), "", 0.0
 		for _, k := range s.Classes {
 			v := row.Waits[k]
-			wr.Cells = append(wr.Cells, fmt.Sprintf("%.1f", 100*v))
+			wr.Cells = append(wr.Cells, row.Percent(v))
 			if v > most {
 				worst, most = k, v
 			}
 		}
-		wr.Other = fmt.Sprintf("%.1f", 100*row.OtherWaits(s.Classes))
-		wr.Sum = fmt.Sprintf("%.1f", 100*sum)
+		wr.Other = row.Percent(row.OtherWaits(s.Classes))
+		wr.Sum = row.Percent(sum)
 		s.WaitRows = append(s.WaitRows, wr)
 		if row.About != "" {
 			s.Rowname = "row"
