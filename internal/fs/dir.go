@@ -363,7 +363,8 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	return f.end(t, h, nil)
 }
 
-// Readlink gives the target of a symbolic link: the one inline extent of the inode.
+// Readlink gives the target of a symbolic link: of the one inline extent of the inode as many bytes as i_size says. mkfs.btrfs --rootdir of
+// btrfs-progs 6.2 stores a NUL after them. Models page_get_link().
 func (n *Node) Readlink(t *sched.Task) (string, error) {
 	if !n.IsSymlink() {
 		return "", errno.EINVAL
@@ -377,5 +378,5 @@ func (n *Node) Readlink(t *sched.Task) (string, error) {
 	case fe.Compression != format.CompressNone:
 		return "", errno.EOPNOTSUPP
 	}
-	return string(fe.Inline), nil
+	return string(fe.Inline[:min(uint64(len(fe.Inline)), n.ip.Size(t))]), nil
 }

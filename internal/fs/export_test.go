@@ -40,3 +40,10 @@ func (f *FS) SpoilQuota(t *sched.Task, flags uint64) {
 		panic(err)
 	}
 }
+
+// SetISize sets i_size of an inode that is in memory, and nothing else.
+func (n *Node) SetISize(t *sched.Task, size uint64) {
+	n.lock(t)
+	n.ip.SetSize(t, size)
+	n.ip.Unlock(t)
+}

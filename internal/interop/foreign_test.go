@@ -33,6 +33,9 @@ func made(t *testing.T, options ...string) (img string, files map[string][]byte)
 			t.Fatal(err)
 		}
 	}
+	if err := os.Symlink("small", filepath.Join(tree, "link")); err != nil {
+		t.Fatal(err)
+	}
 	img = filepath.Join(dir, "image")
 	sh(t, "truncate", "-s", "160M", img)
 	sh(t, "mkfs.btrfs", append(append([]string{"-q", "--rootdir", tree}, options...), img)...)
@@ -50,6 +53,11 @@ func readable(t *testing.T, img string, files map[string][]byte) {
 		if out := btrlab(t, "cat", img+":/"+name); out != string(p) {
 			t.Errorf("cat of /%s, have %d bytes want %d of another content", name, len(out), len(p))
 		}
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	btrlab(t, "get", "-r", img+":/", out)
+	if to, err := os.Readlink(filepath.Join(out, "link")); err != nil || to != "small" { // mkfs.btrfs may store a NUL with it
+		t.Errorf("the link leads to %q, %v, want small", to, err)
 	}
 }
 
