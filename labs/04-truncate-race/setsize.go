@@ -16,3 +16,14 @@ func Steps() []policy.SetsizeStep {
 		policy.TruncateItems, // file extents beyond the new size are dropped
 	}
 }
+
+// Answers says of each two neighbours of your Steps what becomes of the truncate when these two are swapped: WORKLOAD=SCHEDULE, which
+// breaks it, or "never". README.md has the rules.
+func Answers() map[string]string {
+	return map[string]string{
+		"swap-1-2": "?", // your first step and your second one
+		"swap-2-3": "?",
+		"swap-3-4": "?",
+		"swap-4-5": "?",
+	}
+}

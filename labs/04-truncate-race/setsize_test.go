@@ -1,6 +1,7 @@
 package truncaterace
 
 import (
+	"regexp"
 	"testing"
 
 	"btrlab/internal/iopath/policy"
@@ -20,5 +21,22 @@ func TestSteps(t *testing.T) {
 	}
 	for s := range seen {
 		t.Errorf("step %d is none of the five", s)
+	}
+}
+
+// answer is what a question may be answered with: a workload with or without a schedule, never, or nothing yet.
+var answer = regexp.MustCompile(`^(\?|never|[a-z][a-z-]*(=[0-9:,!*$]*)?)?$`)
+
+// TestAnswers: there are four questions, and each answer is well-formed.
+func TestAnswers(t *testing.T) {
+	answers := Answers()
+	for _, name := range []string{"swap-1-2", "swap-2-3", "swap-3-4", "swap-4-5"} {
+		if a := answers[name]; !answer.MatchString(a) {
+			t.Errorf("%s: bad answer %q, want WORKLOAD=SCHEDULE, as truncate-race=2:1,7:0, or never", name, a)
+		}
+		delete(answers, name)
+	}
+	for name := range answers {
+		t.Errorf("unknown question %q, want swap-1-2 to swap-4-5", name)
 	}
 }

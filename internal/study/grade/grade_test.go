@@ -113,7 +113,7 @@ var starters = map[int]*Student{
 	2: {Baseline: Baseline{lockedbaseline.Measure, lockedbaseline.Summarize, lockedbaseline.Bin, lockedbaseline.Value,
 		lockedbaseline.Predict, lockedbaseline.Enough}},
 	3:  {Locking: Locking{CanUnlock: unlocked.CanUnlock, Write: unlocked.Write}},
-	4:  {Steps: truncaterace.Steps},
+	4:  {Steps: truncaterace.Steps, Answers: truncaterace.Answers},
 	5:  {NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: rangelock.New()} }},
 	6:  {Waits: movethewaits.Write},
 	7:  {Nowait: nowaitdirect.Extent},
@@ -517,7 +517,7 @@ btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock(...)
 func TestBuildErrors(t *testing.T) {
 	const out = "# btrlab/labs/_grade/04-7/student\nlabs/_grade/04-7/student/setsize.go:9:2: undefined: x\nlabs/_grade/04-7/main.go:13:63: cannot use student.Steps (value)\n"
 	got := lab(t, 4).buildErrors(out, "labs/_grade/04-7/")
-	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep: cannot use Steps (value)"}
+	want := []string{"setsize.go:9:2: undefined: x", "want func Steps() []policy.SetsizeStep and func Answers() map[string]string: cannot use Steps (value)"}
 	if !slices.Equal(got, want) {
 		t.Errorf("have %q want %q", got, want)
 	}

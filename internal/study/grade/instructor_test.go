@@ -363,6 +363,9 @@ var better = [][2]string{
 	{"05/nothing", "05/looks-once"}, // an if for a for
 	{"05/looks-once", "05/unlocks-all"},
 	{"04/as-posted", "04/items-first"},
+	{"04/swaps-unsolved", "04/swaps-of-all"},
+	{"04/swaps-of-all", "04/swaps-named"},
+	{"04/swaps-never", "04/swaps-named"},
 	{"04/items-first", "04/ordered-last"},
 }
 

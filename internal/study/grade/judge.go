@@ -22,6 +22,7 @@ type Student struct {
 	Baseline     Baseline                              // lab 2
 	Locking      Locking                               // lab 3
 	Steps        func() []policy.SetsizeStep           // lab 4
+	Answers      func() map[string]string              // lab 4: to its questions
 	NewRangeLock func() inode.RangeLocker              // lab 5
 	Waits        kit.WaitPath                          // lab 6
 	Nowait       kit.NowaitPath                        // lab 7
@@ -35,6 +36,7 @@ type Student struct {
 	// Profile, if set, gets the waits of what is measured.
 	Profile LockProfile
 
+	answers   map[string]string // Answers, once they are called
 	progress  func(Progress)
 	watch     func(kit.FileSide) kit.FileSide // between the operations of Policy and their locks
 	keep      func(done []Row, at string)     // before a row is judged
@@ -118,6 +120,12 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		}
 		s.Steps = func() []policy.SetsizeStep { return order }
 	}
+	if s.Answers != nil {
+		var bad []string
+		if s.answers, bad = written(s.Answers, workloads(n)); len(bad) > 0 {
+			return refused("answers", points(n), bad)
+		}
+	}
 	if s.Orders.Locked != nil {
 		if bad := s.Orders.read(); len(bad) > 0 {
 			return refused("order", points(n), bad)
@@ -141,6 +149,10 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		var err error
 		dog.begin(w.name, cpuOfExecution)
 		switch {
+		case w.swap > 0 && only == "":
+			err = w.judgeSwap(s, rows, &r)
+		case w.swap > 0:
+			err = w.replaySwap(s, schedule, &r)
 		case w.question && only == "":
 			err = w.answer(s, &r)
 		case only != "" && w.ratio == nil && w.measure == nil:

@@ -33,19 +33,26 @@ func (o *Orders) read() (bad []string) {
 			bad = append(bad, x.name+": "+err.Error())
 		}
 	}
+	answers, wrong := written(o.Answers, orderWorkloads())
+	o.answers = answers
+	return append(bad, wrong...)
+}
+
+// written calls a student's Answers, once, and says what is wrong on sight: the questions are the workloads that are none of the student's own.
+func written(answers func() map[string]string, of []workload) (got map[string]string, bad []string) {
 	dog.begin("Answers", cpuOfSteps)
-	o.answers = map[string]string{}
-	for name, answer := range o.Answers() {
-		o.answers[name] = answer
+	got = map[string]string{}
+	for name, answer := range answers() {
+		got[name] = answer
 		switch {
-		case !slices.ContainsFunc(orderQuestions, func(q orderQuestion) bool { return q.name == name }):
+		case !slices.ContainsFunc(of, func(w workload) bool { return w.name == name && (w.question || w.swap > 0) }):
 			bad = append(bad, fmt.Sprintf("Answers: unknown question %q", name))
 		case len(answer) > maxSchedule:
 			bad = append(bad, fmt.Sprintf("Answers: %s has %d characters, want at most %d", name, len(answer), maxSchedule))
 		}
 	}
 	slices.Sort(bad)
-	return bad
+	return got, bad
 }
 
 // orderQuestion is an order of somebody else: which schedule breaks it, or never.

@@ -55,8 +55,11 @@ func (r *Report) table(b *screen) {
 	fmt.Fprintf(b, "%-*s  %-6s %7s  %s\n%s\n", name, "workload", "", "points", "result", strings.Repeat("-", prose.Width))
 	for _, x := range r.Rows {
 		verdict := "FAILED"
-		if x.Pass {
+		switch {
+		case x.Pass:
 			verdict = "ok"
+		case x.Score > 0:
+			verdict = "partly"
 		}
 		result := x.Result
 		if x.Kind != explore.OK { // the rest is below

@@ -28,6 +28,7 @@ type workload struct {
 	policy   string                              // of the scenario
 	order    func(s *Student) []policy.WriteStep // of a batch; nil is the policy's
 	question bool                                // order is not the student's, who answers by a schedule, or never
+	swap     int                                 // a question of lab 4: the first of the two steps, from 1, that are swapped
 	limit    int                                 // schedules of each pass; 0 is maxSchedules
 	stuck    string                              // what it means that a task waits in a Cond for ever; empty is what the explorer says
 	anyWait  bool                                // stuck says it of every wait
@@ -85,7 +86,7 @@ func workloads(n int) []workload {
 	case 3:
 		return lockingWorkloads()
 	case 4:
-		return setsizeWorkloads()
+		return append(setsizeWorkloads(), swapWorkloads()...)
 	case 5:
 		return rangeWorkloads()
 	case 6:
@@ -123,18 +124,18 @@ func setsizeWorkloads() []workload {
 	dirty := scenario.File{Size: 16 * kib, Dirty: all(16 * kib)}
 	locks := []string{"i_rwsem", "dio_wait", "page", "extent"}
 	return []workload{
-		{name: "truncate-race", asks: "a writer and a truncate below it: the truncate is not lost", points: 25, policy: "unlocked", scenario: must("truncate-race")},
-		{name: "truncate-into", asks: "a truncate into the middle of a write, inside a page", points: 15, policy: "unlocked", scenario: must("truncate-into")},
-		{name: "two-writers-truncate", asks: "two writers and a truncate below both", points: 15, policy: "unlocked", scenario: must("two-writers-truncate")},
-		{name: "shrink-grow", asks: "what was cut does not come back when the file grows", points: 15, policy: "unlocked", scenario: &scenario.Scenario{
+		{name: "truncate-race", asks: "a writer and a truncate below it: the truncate is not lost", points: 10, policy: "unlocked", scenario: must("truncate-race")},
+		{name: "truncate-into", asks: "a truncate into the middle of a write, inside a page", points: 10, policy: "unlocked", scenario: must("truncate-into")},
+		{name: "two-writers-truncate", asks: "two writers and a truncate below both", points: 10, policy: "unlocked", scenario: must("two-writers-truncate")},
+		{name: "shrink-grow", asks: "what was cut does not come back when the file grows", points: 10, policy: "unlocked", scenario: &scenario.Scenario{
 			Name: "shrink-grow", About: "a truncate below the end, one above it, and a look at what is in between",
 			File: cached, Tasks: []scenario.Task{{Name: "truncate", Ops: grow}}, Switch: locks, Rule: calls, Deep: true}},
-		{name: "shrink-grow-reader", asks: "nor when a reader comes in between", points: 15, policy: "unlocked", scenario: &scenario.Scenario{
+		{name: "shrink-grow-reader", asks: "nor when a reader comes in between", points: 10, policy: "unlocked", scenario: &scenario.Scenario{
 			Name: "shrink-grow-reader", About: "a truncate below the end, one above it, and a reader that brings pages back",
 			File:   scenario.File{Size: 16 * kib},
-			Tasks:  []scenario.Task{{Name: "truncate", Ops: grow}, {Name: "reader", Ops: []scenario.Op{scenario.Read(8*kib, 4*kib)}}},
+			Tasks:  []scenario.Task{{Name: "truncate", Ops: []scenario.Op{grow[0], grow[1], scenario.Read(8*kib, 4*kib)}}, {Name: "reader", Ops: []scenario.Op{scenario.Read(8*kib, 4*kib)}}},
 			Switch: locks, Rule: calls, Deep: true}},
-		{name: "shrink-writeback", asks: "nor when what is cut is on its way to the disk", points: 15, policy: "unlocked", limit: 5_000, scenario: &scenario.Scenario{
+		{name: "shrink-writeback", asks: "nor when what is cut is on its way to the disk", points: 10, policy: "unlocked", limit: 5_000, scenario: &scenario.Scenario{
 			Name: "shrink-writeback", About: "a truncate while dirty pages beyond the new end are written back",
 			File:   dirty,
 			Tasks:  []scenario.Task{{Name: "truncate", Ops: grow}, {Name: "writeback", Ops: []scenario.Op{scenario.Flush()}}},

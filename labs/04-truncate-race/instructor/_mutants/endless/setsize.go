@@ -11,3 +11,6 @@ func Steps() []policy.SetsizeStep {
 	}
 	return steps
 }
+
+// Answers has none.
+func Answers() map[string]string { return nil }

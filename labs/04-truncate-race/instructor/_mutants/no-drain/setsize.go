@@ -12,3 +12,6 @@ func Steps() []policy.SetsizeStep {
 		policy.TruncateItems,
 	}
 }
+
+// Answers has none.
+func Answers() map[string]string { return nil }

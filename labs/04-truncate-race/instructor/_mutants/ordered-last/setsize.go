@@ -13,3 +13,6 @@ func Steps() []policy.SetsizeStep {
 		policy.WaitOrdered,
 	}
 }
+
+// Answers has none.
+func Answers() map[string]string { return nil }

@@ -18,3 +18,6 @@ func Steps() []policy.SetsizeStep {
 		policy.TruncateItems, // file extents beyond the new size are dropped
 	}
 }
+
+// Answers has none.
+func Answers() map[string]string { return nil }

@@ -1,0 +1,25 @@
+// Package truncaterace is the order of 2018, with the answers to the swaps of another one.
+package truncaterace
+
+import "btrlab/internal/iopath/policy"
+
+// Steps is the order of the steps.
+func Steps() []policy.SetsizeStep {
+	return []policy.SetsizeStep{
+		policy.SetISize,
+		policy.TruncatePages,
+		policy.DIOWait,
+		policy.WaitOrdered,
+		policy.TruncateItems,
+	}
+}
+
+// Answers says what becomes of the truncate when two neighbours are swapped.
+func Answers() map[string]string {
+	return map[string]string{
+		"swap-1-2": "truncate-race=15:2",
+		"swap-2-3": "shrink-grow-reader=19:1,33:2",
+		"swap-3-4": "never",
+		"swap-4-5": "shrink-writeback=5:2",
+	}
+}
