@@ -360,6 +360,7 @@ var better = [][2]string{
 	{"08/sleeps", "08/stalls"},
 	{"07/flushes", "07/keeps-range"},
 	{"07/keeps-range", "07/edquot-told"},
+	{"06/no-look", "06/if-for-a-for"},
 	{"05/nothing", "05/looks-once"}, // an if for a for
 	{"05/looks-once", "05/unlocks-all"},
 	{"04/as-posted", "04/items-first"},

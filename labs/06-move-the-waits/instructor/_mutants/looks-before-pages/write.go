@@ -1,0 +1,34 @@
+// Package movethewaits is lab 6: the waits of a buffered write. See README.md.
+package movethewaits
+
+import "btrlab/labs/kit"
+
+// Write writes w, a few pages, through the page cache: it looks again with i_rwsem held, before it has the pages.
+func Write(t *kit.Task, w *kit.WaitedWrite) error {
+	start, end := w.Range()
+	if w.Inside(t) {
+		w.WaitWriteback(t, start, end)
+		w.WaitOrdered(t, start, end)
+		w.Drain(t)
+	}
+	if err := w.Reserve(t); err != nil {
+		return err
+	}
+	if err := w.Lock(t); err != nil {
+		return err
+	}
+	w.Drain(t)
+	for w.Ordered(t) {
+		w.WaitOrdered(t, start, end)
+	}
+	if err := w.LockPages(t); err != nil {
+		w.Unlock(t)
+		return err
+	}
+	w.LockRange(t)
+	w.Copy(t)
+	w.UnlockPages(t)
+	w.Unlock(t)
+	w.Throttle(t)
+	return nil
+}

@@ -1,0 +1,39 @@
+// Package orderawrite is lab 11: the order of the steps of a buffered write. See README.md.
+package orderawrite
+
+import "btrlab/internal/iopath/policy"
+
+// Locked is the order of Linux 4.17.
+func Locked() []policy.WriteStep {
+	return []policy.WriteStep{
+		policy.FaultIn,
+		policy.Reserve,
+		policy.PreparePages,
+		policy.LockExtent,
+		policy.CopyFromUser,
+		policy.DirtyPages,
+		policy.ISizeWrite,
+		policy.SetDelalloc,
+		policy.DropPages,
+		policy.BalanceDirty,
+	}
+}
+
+// Unlocked is the same order: nothing of it needs i_rwsem inside EOF.
+func Unlocked() []policy.WriteStep { return Locked() }
+
+// Answers has a schedule for each order of the questions, also for those that nothing breaks.
+func Answers() map[string]string {
+	return map[string]string{
+		"size-last":        "14:1",
+		"size-last-inside": "14:1",
+		"size-first":       "14:1",
+		"delalloc-last":    "14:1",
+		"copy-early":       "4:1,18:0",
+		"dirty-early":      "4:1,18:0",
+		"reserve-first":    "14:1",
+		"source-last":      "14:1",
+		"dirty-late":       "14:1",
+		"range-first":      "12:1",
+	}
+}
