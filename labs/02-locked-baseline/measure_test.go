@@ -2,6 +2,9 @@ package lockedbaseline
 
 import (
 	"os"
+	"runtime"
+	"slices"
+	"sync"
 	"testing"
 
 	"btrlab/internal/sched"
@@ -24,12 +27,26 @@ func (f *fakeClient) Write(_ *sched.Task, i int)         { f.now += []int64{1, 1
 // TestMeasure: requests that wait for the slow one have waited. More is in btrlab lab grade 2.
 func TestMeasure(t *testing.T) {
 	l := kit.RunClient(Measure, &sched.Task{}, &fakeClient{}, 6, 1)
-	want := []int64{1, 25, 16, 7, 1}
-	for i := range want {
-		if len(l) != len(want) || l[i] != want[i] {
-			t.Fatalf("have %v want %v", l, want)
-		}
+	if want := []int64{1, 25, 16, 7, 1}; !slices.Equal(l, want) {
+		t.Fatalf("have %v want %v", l, want)
 	}
+}
+
+// TestTogether: clients that are measured at once have nothing in common. go test -race says so, too.
+func TestTogether(t *testing.T) {
+	alone := kit.RunClient(Measure, &sched.Task{}, &fakeClient{}, 6, 1)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 100 {
+				l := kit.RunClient(Measure, &sched.Task{}, &fakeClient{}, 6, 1)
+				if runtime.Gosched(); !slices.Equal(l, alone) {
+					t.Errorf("beside others %v, alone %v", l, alone)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestSummarize(t *testing.T) {

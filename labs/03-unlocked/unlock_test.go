@@ -3,6 +3,7 @@ package unlocked
 import (
 	"os"
 	"slices"
+	"sync"
 	"testing"
 
 	"btrlab/internal/sched"
@@ -66,4 +67,28 @@ func TestAlone(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, f.calls)
 		}
 	}
+}
+
+// TestTogether: writes of different files have nothing in common: each takes the locks that it takes alone. go test -race says so, too.
+func TestTogether(t *testing.T) {
+	calls := func(isize uint64) []string {
+		f := fakeWrite{pos: 4096, n: 4096, isize: isize}
+		if err := kit.RunLocked(Write, &sched.Task{}, &f); err != nil {
+			t.Error(err)
+		}
+		return f.calls
+	}
+	var all sync.WaitGroup
+	for i := range uint64(4) {
+		alone := calls(4096 << i)
+		all.Go(func() {
+			for range 100 {
+				if have := calls(4096 << i); !slices.Equal(have, alone) {
+					t.Errorf("beside others %v, alone %v", have, alone)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
 }
