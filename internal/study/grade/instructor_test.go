@@ -17,6 +17,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/sched/explore"
 	"btrlab/internal/study/levels"
 	"btrlab/internal/study/scenario"
 	unlocked "btrlab/labs/03-unlocked"
@@ -76,8 +77,8 @@ func witness(t *testing.T, k *task1) string {
 	return ""
 }
 
-// TestPrinted: no schedule that a student can copy from what the project prints is an answer of lab 1: not those in README, labs/README,
-// the text and the files of the lab, the help of the verbs and the museum's exhibit, and not what explore prints for the scenario of the task itself.
+// TestPrinted: no schedule that a student can copy from what the project prints is an answer of lab 1, or of a swap of lab 4: not those in README,
+// labs/README, the text and the files of the labs, the help of the verbs and the museum's exhibit, and not what explore prints for a scenario of writes and truncates.
 func TestPrinted(t *testing.T) {
 	r := root(t)
 	printed := map[string]string{}
@@ -102,6 +103,39 @@ func TestPrinted(t *testing.T) {
 	}
 	if printed["11:1"] == "" || len(printed) < 6 {
 		t.Fatalf("printed is only %v", printed)
+	}
+	for _, s := range scenario.All() { // those with the operations of these labs; the shortest schedules are found at once, if any
+		other := func(k scenario.Task) bool {
+			return slices.ContainsFunc(k.Ops, func(o scenario.Op) bool {
+				return o.Kind != scenario.OpWrite && o.Kind != scenario.OpTruncate || o.Direct || o.Nowait || o.Ring != 0
+			})
+		}
+		if slices.ContainsFunc(s.Tasks, other) {
+			continue
+		}
+		for _, pol := range []string{"unlocked", "unlocked-drain"} {
+			x, err := scenario.Run(s, policy.MustParse(pol), scenario.Options{Config: func(c *explore.Config) { c.Schedules = 60 }})
+			if err != nil {
+				t.Fatal(s.Name, err)
+			}
+			if x.Schedule != "" {
+				printed[x.Schedule] = "explore " + s.Name + " --policy " + pol
+			}
+		}
+	}
+	if printed["16:1"] == "" {
+		t.Errorf("explore prints %v", printed)
+	}
+	student := &Student{Steps: func() []policy.SetsizeStep { return drainFirst }}
+	for _, q := range swapWorkloads() {
+		for _, w := range setsizeWorkloads() {
+			for s, where := range printed {
+				var row Row
+				if err := q.replaySwap(student, w.name+"="+s, &row); err != nil || row.Violated {
+					t.Errorf("%s: %q of %s breaks %s: %s %v", q.name, s, where, w.name, row.Result, err)
+				}
+			}
+		}
 	}
 	for _, k := range lab1 {
 		if k.keeps {

@@ -46,7 +46,7 @@ var lab1 = []task1{
 	{name: "lose-the-truncate", asks: "two writes and a truncate that returns before both of them, and gets lost", points: 20, scenario: "two-writers-truncate", policy: "unlocked", most: -1,
 		also: truncateFirst, but: "a write has returned before the truncate"},
 	{name: "lose-it-late", asks: "a truncate that gets lost with one preemption, at the last step at which that is possible", points: 15, scenario: "truncate-race", policy: "unlocked", most: 1, late: true},
-	{name: "beyond-the-end", asks: "a truncate that begins when a part of the write is in the page cache, and bytes beyond the new end", points: 15, scenario: "long-write-truncate", policy: "unlocked", most: -1,
+	{name: "beyond-the-end", asks: "a truncate that begins, as late as it can, when a part of the write is in the page cache, and bytes beyond the new end", points: 15, scenario: "long-write-truncate", policy: "unlocked", most: 1, late: true,
 		also: dirtyAtTruncate, but: "nothing of the write is in the page cache when the truncate begins"},
 	{name: "mix-two-writes", asks: "two writes to one range of which writer B's begins first, and some bytes of each at the end", points: 20, scenario: "two-writers-same", policy: "unlocked", most: -1,
 		also: secondFirst, but: "writer A's write begins first"},
