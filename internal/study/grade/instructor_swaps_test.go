@@ -155,7 +155,10 @@ func TestSwapReplay(t *testing.T) {
 	if !r.Violated || r.Schedule != answer || !strings.Contains(r.Trace, "other reader") {
 		t.Errorf("%+v", r)
 	}
-	if r := Judge(4, s, "swap-1-2", "never")[0]; !r.Misfit || !strings.HasPrefix(r.Result, `no workload "never"`) {
+	if r := swapRow(t, drainFirst, "swap-1-2", "newer"); !strings.HasSuffix(r.Result, "shrink-writeback, or never") {
+		t.Errorf("%+v", r)
+	}
+	if r := Judge(4, s, "swap-1-2", "never")[0]; !r.Misfit || !strings.HasPrefix(r.Result, `no workload "never"`) || strings.Contains(r.Result, "or never") {
 		t.Errorf("%+v", r)
 	}
 }

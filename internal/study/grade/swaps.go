@@ -54,7 +54,7 @@ func setsizeWorkload(name string) (w workload, wrong string) {
 		}
 		names = append(names, w.name)
 	}
-	return w, fmt.Sprintf("no workload %q, want one of %s, or %s", name, strings.Join(names, ", "), never)
+	return w, fmt.Sprintf("no workload %q, want one of %s", name, strings.Join(names, ", "))
 }
 
 // replaySwap runs an answer, WORKLOAD=SCHEDULE, and leaves the steps in the row.
@@ -84,7 +84,7 @@ func (w *workload) judgeSwap(s *Student, done []Row, r *Row) error {
 	name, _, shown := strings.Cut(answer, "=")
 	in, wrong := setsizeWorkload(name)
 	if wrong != "" {
-		r.Result = wrong
+		r.Result = wrong + ", or " + never
 		return nil
 	}
 	if !slices.ContainsFunc(done, func(d Row) bool { return d.Name == name && d.Pass }) {
