@@ -74,9 +74,16 @@ type app struct {
 
 // Main runs the command line args and returns the exit code.
 func Main(args []string, in io.Reader, out, errw io.Writer) int {
+	kept := &keptOutput{w: out}
+	if !isTerminal(out) {
+		out = kept
+	}
 	a := &app{in: in, out: out, err: errw, t: sched.NewTask("main"), stopped: make(chan struct{})}
 	defer a.watchSignals()()
 	err := a.run(args)
+	if kept.err != nil && (err == nil || errors.Is(err, errFound)) {
+		err = kept.err
+	}
 	var usage *usageError
 	var stop interruption
 	switch {

@@ -92,3 +92,30 @@ func TestReplaceFile(t *testing.T) {
 		t.Errorf("the link has been replaced: %v", err)
 	}
 }
+
+// TestOutputFull: a verb whose output was cut off says so and fails, however it prints.
+func TestOutputFull(t *testing.T) {
+	img := filepath.Join(t.TempDir(), "a.img")
+	verb(t, 0, "mkfs", "-q", "--size", "64M", img)
+	verb(t, 0, "mkdir", img+":/d")
+	full := errors.New("disk full")
+	for _, args := range [][]string{{"info", img}, {"df", img}, {"ls", "-lR", img}, {"check", img}, {"info", "--json", img}, {"policy", "list"}, {"dump", "super", img},
+		{"explore", "truncate-race", "--policy", "modern"}, {"explore", "truncate-race", "--policy", "unlocked"}, {"explore", "--list"}} {
+		room := 20
+		out := writeFunc(func(p []byte) (int, error) {
+			n := min(len(p), room)
+			if room -= n; n < len(p) {
+				return n, full
+			}
+			return n, nil
+		})
+		var errw bytes.Buffer
+		if code := Main(args, strings.NewReader(""), out, &errw); code != exitFailed || errw.String() != "btrlab: disk full\n" {
+			t.Errorf("%v: exit code %d, %q, want 1 and the reason", args, code, errw.String())
+		}
+	}
+}
+
+type writeFunc func(p []byte) (int, error)
+
+func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
