@@ -201,7 +201,7 @@ func TestUncommitted(t *testing.T) {
 		}
 	}
 	git("init", "-q")
-	for _, name := range []string{"same", "a name", "old", "gone"} {
+	for _, name := range []string{"same", "a name", "the old name", "gone"} {
 		write(name, "the text of "+name)
 	}
 	git("add", ".")
@@ -211,7 +211,7 @@ func TestUncommitted(t *testing.T) {
 	}
 	write("a name", "ändert")
 	write("neu.ü", "new")
-	git("mv", "old", "moved")
+	git("mv", "the old name", "moved")
 	git("rm", "-q", "gone")
 	l, err := Uncommitted(dir)
 	slices.Sort(l)
