@@ -3,6 +3,7 @@ package fs_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/progs/check"
 	"btrlab/internal/progs/mkfs"
@@ -100,6 +102,43 @@ func TestFsyncLogLateBlocks(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFsyncLogGroups: eight writers on one processor, and a device in memory, which nobody sleeps for. A sync of the log serves those that are ready
+// to log, and not one writer after the other.
+func TestFsyncLogGroups(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	x := fstest.New(t, fstest.Policy("fsync-5.18"))
+	const writers, rounds = 8, 50
+	var files []*fs.File
+	for i := range writers {
+		f := x.Create(fmt.Sprint("/f", i))
+		x.WriteAt(f, make([]byte, rounds*4096), 0)
+		files = append(files, f)
+	}
+	x.Must(x.FS.Sync(x.T))
+	counts := make([]sched.Counts, writers)
+	var tasks []*sched.Task
+	for i, f := range files {
+		tasks = append(tasks, x.T.Go("writer", func(k *sched.Task) {
+			k.Counts = &counts[i]
+			for n := range rounds {
+				must(f.WriteAt(k, make([]byte, 4096), int64(n)*4096))
+				must(0, f.Fsync(k))
+			}
+		}))
+	}
+	var sum sched.Counts
+	for i, k := range tasks {
+		x.T.Join(k)
+		sum.Add(&counts[i])
+		x.Must(files[i].Close(x.T))
+	}
+	fsyncs, syncs := sum.Log.N[sched.LogFsyncs], sum.Log.N[sched.LogSupers]
+	if fsyncs != writers*rounds || 2*syncs > fsyncs {
+		t.Errorf("%d fsyncs went to the log in %d syncs, want %d in at most half as many", fsyncs, syncs, writers*rounds)
+	}
+	t.Logf("%d fsyncs, %d syncs", fsyncs, syncs)
 }
 
 // TestFsyncLogDeviceTimes: an fsync of one block waits for the device three times, not counting flushes: for the data, for the blocks of the log and

@@ -272,6 +272,14 @@ func (t *Task) Sleep(d time.Duration) {
 	sleepReal(d)
 }
 
+// Yield lets goroutines that are ready run before t goes on, in the real runtime. Elsewhere it is nothing: a simulated task has a CPU of its own,
+// and an explorer tries every order.
+func (t *Task) Yield() {
+	if t.rt == nil {
+		runtime.Gosched()
+	}
+}
+
 // Charge accounts d of CPU time; the real runtime has spent it already.
 func (t *Task) Charge(d time.Duration) {
 	if t.rt != nil {

@@ -99,6 +99,8 @@ type tree struct {
 	busy   [2]bool         // a sync with this number modulo 2 is under way: log_commit
 	active int             // tasks that write: log_writers
 	batch  atomic.Uint64   // counts those that come: log_batch
+	first  *sched.Task     // that logged in this transaction: log_start_pid
+	many   bool            // it is not the only one: BTRFS_ROOT_MULTI_LOG_TASKS
 
 	removed removed
 	pin     lock.RWSem // shared by changes of names, alone to log names
@@ -243,6 +245,7 @@ func (l *Logs) make(t *sched.Task, h *transaction.Handle, log *tree) error {
 		return err
 	}
 	log.root, log.named = root, newNamed()
+	log.first, log.many = t, false
 	s := *l.cfg.Store
 	s.ExtentTree, s.Csums = noRefs{}, l.cfg.Store.CsumsIn(root)
 	log.store = &s
@@ -271,6 +274,7 @@ func (l *Logs) start(t *sched.Task, h *transaction.Handle, log *tree) (Ticket, e
 		return Ticket{}, err
 	}
 	log.active++
+	log.many = log.many || log.first != t
 	return Ticket{log, log.next}, nil
 }
 
@@ -335,7 +339,8 @@ func (l *Logs) seal(t *sched.Task, log *tree, n uint64) (blocks *ctree.DirtySet,
 // Sync makes durable what Log gave the ticket for. An error means that the caller ends h and commits.
 //
 // Models btrfs_sync_log(). Differences: who writes the superblock waits for the blocks of every log that the tree of logs names, where the kernel's
-// task waits for those of its own log; no wait for more tasks on a disk that turns.
+// task waits for those of its own log; no sleep for more tasks on a disk that turns, but in the real runtime a task that is not the
+// only one lets others run first.
 //
 // Preconditions: h is the handle of Log; the task holds neither an inode's log mutex nor a tree block.
 func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
@@ -349,6 +354,13 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	}
 	for {
 		batch := log.batch.Load()
+		if log.many && t.Runtime() == nil {
+			// A goroutine that does not sleep keeps its processor: on a device in memory it would log and sync alone, again and again, while the
+			// others are ready to log. One sync for all of them costs hardly more. The kernel sleeps here on a disk that turns only.
+			log.mu.Unlock(t)
+			t.Yield()
+			log.mu.Lock(t)
+		}
 		for log.active > 0 {
 			log.wait.Wait(t)
 		}
