@@ -41,6 +41,9 @@ func (a *app) labPredict() *cobra.Command {
 				}
 			}
 			fmt.Fprintf(a.out, "\nanswer: btrlab lab predict %d%s\n", l.N, strings.Repeat(" LETTER", len(qs)))
+			if said := l.Said(root); said != nil {
+				fmt.Fprintf(a.out, "kept so far: %s\n", strings.Join(said, " "))
+			}
 			return nil
 		},
 	}

@@ -359,6 +359,14 @@ func (l *Lab) Predict(root string, said []string) error {
 	return os.WriteFile(l.predictionFile(root), append(b, '\n'), 0o644)
 }
 
+// Said are the answers that Predict has kept, nil for none.
+func (l *Lab) Said(root string) (said []string) {
+	for _, a := range l.prediction(root) {
+		said = append(said, a.Said)
+	}
+	return said
+}
+
 // prediction is what was predicted, beside what is right. None is no error.
 func (l *Lab) prediction(root string) []Answer {
 	b, err := os.ReadFile(l.predictionFile(root))
