@@ -179,7 +179,7 @@ var rejects = map[string]string{
 	"12/copies-op":            `^policy\.go:\d+: copies \*w`,
 	"12/global":               `^policy\.go:\d+: has a variable of the package`,
 	"12/plain-count":          `^policy\.go:\d+: field writers is a plain int`,
-	"12/own-side":             `^policy\.go:\d+: uses kit\.Locking, want only Task`,
+	"12/own-side":             `^policy\.go:\d+: uses kit\.PolicyRunner, want only Task`,
 	"12/always-alone":         `^1\.00 times locked`,
 	"02/one-writer":           `^writers with \[4 4\] latencies: Ops is 4, want 8`,
 	"02/percentiles-averaged": `^writers with \[4 4\] latencies: P50`,
