@@ -241,6 +241,30 @@ func TestLockSplitsAndMerges(t *testing.T) {
 	}
 }
 
+// A search begins where the last one ended. That one looked in a gap and found the state after it, which may be the first of a chunk; then the
+// state before the gap, in the chunk before, grows over the gap.
+func TestGrowsAfterTheSearch(t *testing.T) {
+	k := sched.NewTask("test")
+	var x Tree
+	x.Init(&account{})
+	const states, apart = 200, 8
+	for i := range uint64(states) {
+		x.Set(k, i*apart, i*apart+2, Delalloc)
+	}
+	if n := len(x.states.chunks); n < 3 {
+		t.Fatalf("%d chunks, want some", n)
+	}
+	for i := range uint64(states) {
+		at := i*apart + 2
+		for end := at + 1; end < at+4; end++ {
+			x.Set(k, end-1, end, Delalloc)
+			if !x.Any(k, end-1, end, Delalloc) {
+				t.Fatalf("byte %d is not delalloc after it was set", end-1)
+			}
+		}
+	}
+}
+
 // mustPanic runs f and wants a panic that says want.
 func mustPanic(t *testing.T, want string, f func()) {
 	t.Helper()
