@@ -89,7 +89,7 @@ type Cache struct {
 	gen atomic.Uint64
 	n   atomic.Int64
 	mu  lock.RWSem // leaf; protects the fields below
-	by  *btree.BTreeG[Map]
+	by  *btree.Map[uint64, Map] // by Start
 	// last is what the last Insert left as long as nothing of it was dropped, or empty: most files that are written in place are one
 	// extent, and its map is found without a search.
 	last Map
@@ -109,8 +109,6 @@ func (c *Cache) Gen() uint64 { return c.gen.Load() }
 // Len is the number of maps.
 func (c *Cache) Len() int { return int(c.n.Load()) }
 
-func less(a, b Map) bool { return a.Start < b.Start }
-
 // Lookup finds the map that covers off.
 func (c *Cache) Lookup(t *sched.Task, off uint64) (m Map, ok bool) {
 	if c.n.Load() == 0 {
@@ -128,7 +126,7 @@ func (c *Cache) atLocked(t *sched.Task, off uint64) (m Map, ok bool) {
 	if c.last.Start <= off && off < c.last.End {
 		return c.last, true
 	}
-	c.by.Descend(Map{Start: off}, func(e Map) bool {
+	c.by.Descend(off, func(_ uint64, e Map) bool {
 		m, ok = e, off < e.End
 		return false
 	})
@@ -148,7 +146,7 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 		return false
 	}
 	if c.by == nil {
-		c.by = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+		c.by = btree.NewMap[uint64, Map](0)
 	}
 	c.data.Write(t, nameMaps)
 	c.cutLocked(t, m.Start, m.End)
@@ -157,10 +155,10 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 			m = prev
 		}
 	}
-	if next, ok := c.by.Get(Map{Start: m.End}); ok && m.join(next) {
-		c.by.Delete(next)
+	if next, ok := c.by.Get(m.End); ok && m.join(next) {
+		c.by.Delete(next.Start)
 	}
-	c.by.Set(m)
+	c.by.Set(m.Start, m)
 	c.last = m
 	c.n.Store(int64(c.by.Len()))
 	return true
@@ -200,24 +198,24 @@ func (c *Cache) cutLocked(t *sched.Task, start, end uint64) {
 	if e, ok := c.atLocked(t, start); ok && e.Start < start {
 		head := e
 		head.End = start
-		c.by.Set(head)
+		c.by.Set(head.Start, head)
 		if e.End > end {
-			c.by.Set(e.advance(end))
+			c.by.Set(end, e.advance(end))
 		}
 	}
 	for {
 		var e Map
 		found := false
-		c.by.Ascend(Map{Start: start}, func(m Map) bool {
+		c.by.Ascend(start, func(_ uint64, m Map) bool {
 			e, found = m, m.Start < end
 			return false
 		})
 		if !found {
 			return
 		}
-		c.by.Delete(e)
+		c.by.Delete(e.Start)
 		if e.End > end {
-			c.by.Set(e.advance(end))
+			c.by.Set(end, e.advance(end))
 		}
 	}
 }
