@@ -19,7 +19,7 @@ func (a *app) get() *cobra.Command {
 		Long: `Get copies a file, or with -r a tree, to the host: files with their holes and hard links, symbolic links and
 directories, with modes and times. DEST is a name or an existing directory, default the current one; - is standard output.
 With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message, and so are
-devices, pipes and sockets; get goes on, and the exit code is 1.`,
+links that the host refuses, devices, pipes and sockets; get goes on, and the exit code is 1.`,
 		Example: `  btrlab get disk.img:/etc/passwd
   btrlab get -r disk.img:/src /tmp/src`,
 		Args: cobra.RangeArgs(1, 2),

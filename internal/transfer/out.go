@@ -8,6 +8,7 @@ import (
 	"os"
 	gopath "path"
 	"path/filepath"
+	"syscall"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -38,7 +39,7 @@ func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
 	return &Out{t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
 }
 
-// unreadable is an error of the image.
+// unreadable is an error of one object that is left out: of the image, or a link that the host refuses.
 type unreadable struct{ err error }
 
 func (e *unreadable) Error() string { return e.err.Error() }
@@ -55,7 +56,7 @@ func (c *Out) leave(path string, err error) error {
 }
 
 // Tree copies what path names, with everything below a directory, to dest. A symbolic link at path is followed; those below
-// are copied. What cannot be read below path is left out; the error is of path itself, or of the host.
+// are copied. What cannot be read below path is left out, and so is a link that the host refuses; the error is of path itself, or of the host.
 func (c *Out) Tree(path, dest string) error {
 	at, err := c.x.Stat(c.t, path)
 	if err == nil {
@@ -80,17 +81,11 @@ func (c *Out) entry(path, dest string, at fs.Attr) error {
 		if err != nil {
 			return &unreadable{err}
 		}
-		if err := removeOld(dest); err != nil {
-			return err
-		}
-		return os.Symlink(target, dest)
+		return linkAt(dest, func() error { return os.Symlink(target, dest) })
 	case at.IsRegular():
 		id := inode{at.Subvol, at.Ino}
 		if first, ok := c.links[id]; ok {
-			if err := removeOld(dest); err != nil {
-				return err
-			}
-			return os.Link(first, dest)
+			return linkAt(dest, func() error { return os.Link(first, dest) })
 		}
 		err := c.file(path, dest, at)
 		if err == nil && at.Nlink > 1 {
@@ -101,6 +96,19 @@ func (c *Out) entry(path, dest string, at fs.Attr) error {
 		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
 		return nil
 	}
+}
+
+// linkAt makes a link at dest. The host may refuse one and take the rest: FAT has no links, a directory may be where this one belongs, and some
+// have fewer names for a file or shorter targets than btrfs. A host without room takes nothing more, and its error ends the transfer.
+func linkAt(dest string, link func() error) error {
+	err := removeOld(dest)
+	if err == nil {
+		err = link()
+	}
+	if err == nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) {
+		return err
+	}
+	return &unreadable{err}
 }
 
 func removeOld(dest string) error {

@@ -9,7 +9,7 @@
 //
 // Out is the same the other way round, into subvolumes as well. In stops at the first error: what was copied before it stays, a file
 // that it has made and not filled is removed. Out stops at errors of the host; what it cannot read of the image it removes, reports and
-// goes on, because the rest of a damaged image may be all that can be saved.
+// goes on, because the rest of a damaged image may be all that can be saved. A link that the host refuses it reports, too, and goes on.
 //
 // Owners and extended attributes are not copied.
 package transfer
@@ -35,10 +35,10 @@ type Watcher interface {
 	Stop() error
 }
 
-// LeftOut is an object that is not copied: one that cannot be read, a snapshot, or a device, a pipe or a socket.
+// LeftOut is an object that is not copied: one that cannot be read, a link that the host refuses, a snapshot, or a device, a pipe or a socket.
 type LeftOut struct {
 	Name     string // at the source
-	Err      error  // why it cannot be read, or nil
+	Err      error  // why it cannot be read or made, or nil
 	Snapshot bool
 	Mode     uint32 // S_IFMT and permissions of the others
 }
