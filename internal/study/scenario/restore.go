@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -31,7 +32,6 @@ type heap struct {
 	objs   []heapObj
 	plain  []heapBytes
 	maps   []heapMap
-	bytes  int
 }
 
 type heapKey struct {
@@ -58,7 +58,43 @@ func take(roots ...any) *heap {
 		h.walk(reflect.ValueOf(r))
 	}
 	h.seen, h.shapes = nil, nil
+	h.dropInner()
 	return h
+}
+
+// dropInner forgets the objects that lie in another one, which brings them back: a page of a slab, a lock of a struct.
+func (h *heap) dropInner() {
+	type span struct{ start, end uintptr }
+	spans := make([]span, 0, len(h.objs)+len(h.plain))
+	objSpan := func(o heapObj) span {
+		p := o.live.Addr().Pointer()
+		return span{p, p + o.live.Type().Size()}
+	}
+	bytesSpan := func(b heapBytes) span {
+		p := uintptr(unsafe.Pointer(unsafe.SliceData(b.live)))
+		return span{p, p + uintptr(len(b.live))}
+	}
+	for _, o := range h.objs {
+		spans = append(spans, objSpan(o))
+	}
+	for _, b := range h.plain {
+		spans = append(spans, bytesSpan(b))
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
+	outer := map[span]bool{} // true until its object is met
+	end := uintptr(0)
+	for _, s := range spans {
+		if s.end > end {
+			outer[s], end = true, s.end
+		}
+	}
+	inner := func(s span) bool {
+		is := !outer[s]
+		delete(outer, s) // of two types at one address the first stays
+		return is
+	}
+	h.objs = slices.DeleteFunc(h.objs, func(o heapObj) bool { return inner(objSpan(o)) })
+	h.plain = slices.DeleteFunc(h.plain, func(b heapBytes) bool { return inner(bytesSpan(b)) })
 }
 
 // restore puts everything back.
@@ -151,7 +187,6 @@ func (h *heap) object(p unsafe.Pointer, t reflect.Type) {
 	}
 	h.seen[heapKey{p, t}] = true
 	live := reflect.NewAt(t, p).Elem()
-	h.bytes += int(t.Size())
 	if !s.pointers {
 		b := unsafe.Slice((*byte)(p), t.Size())
 		h.plain = append(h.plain, heapBytes{b, append([]byte(nil), b...)})
