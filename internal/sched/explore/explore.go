@@ -216,11 +216,11 @@ func Run(cfg Config, prog func(w *World)) Result {
 	return s.result()
 }
 
-// gcPercent is the collector's target during a search of more than gcRuns executions: each leaves its objects as garbage, and
+// gcPercent is the collector's target during a search of more than gcSteps steps: each execution leaves its objects as garbage, and
 // little else is alive, so that at the usual rate the collector takes most of the time.
 const (
 	gcPercent = 800
-	gcRuns    = 256
+	gcSteps   = 2000
 )
 
 // schedule is a list of deviations, steps ascending.

@@ -150,10 +150,10 @@ func (s *search) account(w *world) bool {
 		defer s.mu.Unlock()
 	}
 	s.runs++
-	if s.runs == gcRuns {
+	s.steps += int64(len(w.ev))
+	if s.steps > gcSteps && !s.gcChanged {
 		s.gcOld, s.gcChanged = debug.SetGCPercent(gcPercent), true
 	}
-	s.steps += int64(len(w.ev))
 	if s.runs == 1 && !w.pruned && w.trails && w.byDefault() {
 		s.firstTrail, s.firstSteps = w.trail, len(w.ev)
 	}
