@@ -29,8 +29,14 @@ type Desk struct {
 	yielded time.Time
 }
 
-// yieldEvery is the time of a search between two calls of Yield.
-const yieldEvery = 50 * time.Millisecond
+// The time of a search between two calls of Yield, and of one that a question may interrupt.
+const (
+	yieldEvery     = 50 * time.Millisecond
+	warmYieldEvery = 5 * time.Millisecond
+)
+
+// warmSearches is how many searches it takes until a browser has compiled well what they run through.
+const warmSearches = 3
 
 // Progress is how far a search is.
 type Progress struct {
@@ -83,11 +89,34 @@ func (d *Desk) Stop() { d.stop.Store(true) }
 
 // stopped lets the page be heard, and says whether it has asked for the end.
 func (d *Desk) stopped() bool {
-	if now := time.Now(); d.Yield != nil && now.Sub(d.yielded) >= yieldEvery {
+	d.yield(yieldEvery)
+	return d.stop.Load()
+}
+
+func (d *Desk) yield(every time.Duration) {
+	if now := time.Now(); d.Yield != nil && now.Sub(d.yielded) >= every {
 		d.Yield()
 		d.yielded = time.Now()
 	}
-	return d.stop.Load()
+}
+
+// Warm searches what a visitor is likely to search first, and drops what it finds: a browser compiles a function well once it has
+// been called often, and the first search of a page takes three times as long as the next. It gives up as soon as busy says that a
+// question waits, and reports whether it came to its end.
+func (d *Desk) Warm(busy func() bool) bool {
+	s, pol, err := (&Place{Scenario: "truncate-race", Policy: "unlocked-drain"}).find()
+	if err != nil {
+		panic(err) // both are the program's own
+	}
+	for range warmSearches {
+		r, err := scenario.Run(s, pol, scenario.Options{Config: func(c *explore.Config) {
+			c.Stop = func() bool { d.yield(warmYieldEvery); return busy() }
+		}})
+		if err != nil || r.Stopped {
+			return false
+		}
+	}
+	return true
 }
 
 // search fills the options of a search that the page can watch and stop.

@@ -122,6 +122,15 @@ func TestSearch(t *testing.T) {
 	if f.Verdict != explore.Exhausted {
 		t.Errorf("without a bound: %+v", f)
 	}
+	// Warming up ends for a question that waits, and else changes nothing but what the browser has compiled.
+	yields := 0
+	d.Yield = func() { yields++ }
+	if d.Warm(func() bool { return true }) || !d.Warm(func() bool { return false }) {
+		t.Error("warming up does not do what the question that waits asks of it")
+	}
+	if yields == 0 {
+		t.Error("warming up never let the page be heard")
+	}
 	// What the page says while it is listened to ends the search.
 	d.Yield = d.Stop
 	f = ask[Found](t, &d, "explore", Search{Scenario: "enospc", Policy: "modern", Preemptions: -1})
