@@ -157,3 +157,24 @@ func TestGradeAll(t *testing.T) {
 		t.Errorf("%v\n%s", err, b)
 	}
 }
+
+// TestHandoutFails: a handout whose zip cannot be written, or whose tree, leaves no tree, no folder for one, and what was there before as it was.
+func TestHandoutFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "out.zip", "mine"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 250) // with .part~ it is longer than a name may be
+	for _, to := range []string{"out", "new/deep/" + long} {
+		var out, errw bytes.Buffer
+		if code := Main([]string{"lab", "handout", filepath.Join(dir, to)}, strings.NewReader(""), &out, &errw); code != exitFailed {
+			t.Errorf("%s: exit %d\n%s%s", to, code, out.String(), errw.String())
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 || filepath.Base(left[0]) != "out.zip" {
+			t.Errorf("%s leaves %v, %v; want out.zip only", to, left, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "out.zip", "mine")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -19,7 +21,7 @@ func (a *app) labHandout() *cobra.Command {
 		Use: "handout DIR", Short: "make what a class is given: a tree and a zip without solutions", Args: cobra.ExactArgs(1),
 		Long: `Handout takes the last commit of this clone without the folders instructor, the tests that hold solutions and the history, and
 writes it as a tree to DIR and as a zip to DIR.zip. Labs can be predicted and graded in it, and make test passes. The same commit gives the
-same bytes. If a line of a solution were left in it, that is an error, and nothing is written.`,
+same bytes. If a line of a solution were left in it, that is an error. After an error nothing of it is there.`,
 		Example: "  btrlab lab handout artifacts/handout",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, err := grade.Root(".")
@@ -31,10 +33,17 @@ same bytes. If a line of a solution were left in it, that is an error, and nothi
 				return err
 			}
 			dir := filepath.Clean(args[0])
+			undo, err := makeDirs(filepath.Dir(dir))
+			if err != nil {
+				return err
+			}
 			if err := handout.WriteTree(dir, files); err != nil {
+				undo()
 				return err
 			}
 			if err := replaceFile(dir+".zip", func(w io.Writer) error { return handout.WriteZip(w, "btrlab", files) }); err != nil {
+				err = errors.Join(err, os.RemoveAll(dir)) // half of a handout looks like one
+				undo()
 				return err
 			}
 			fmt.Fprintf(a.out, "%s in %s and %s.zip\n", prose.Count(len(files), "file"), dir, dir)

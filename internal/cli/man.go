@@ -18,13 +18,31 @@ func (a *app) man() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := os.MkdirAll(args[0], 0o755); err != nil {
+		undo, err := makeDirs(args[0])
+		if err != nil {
 			return err
 		}
-		root := a.commands() // without the layout for a terminal
-		root.DisableAutoGenTag = true
-		root.InitDefaultCompletionCmd()
-		return doc.GenManTree(root, &doc.GenManHeader{Title: "BTRLAB", Section: "1", Source: "btrlab", Manual: "btrlab"}, args[0])
+		if err := a.manPages(args[0]); err != nil {
+			undo()
+			return err
+		}
+		return nil
 	}
 	return cmd
+}
+
+// manPages writes the pages beside those in dir, and moves them there when all are whole.
+func (a *app) manPages(dir string) error {
+	part, err := os.MkdirTemp(dir, ".part~")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(part)
+	root := a.commands() // without the layout for a terminal
+	root.DisableAutoGenTag = true
+	root.InitDefaultCompletionCmd()
+	if err := doc.GenManTree(root, &doc.GenManHeader{Title: "BTRLAB", Section: "1", Source: "btrlab", Manual: "btrlab"}, part); err != nil {
+		return err
+	}
+	return moveInto(dir, part)
 }

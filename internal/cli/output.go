@@ -2,9 +2,11 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -72,6 +74,47 @@ func replaceFile(path string, write func(w io.Writer) error) error {
 		return err
 	}
 	return os.Rename(part, path)
+}
+
+// makeDirs makes the directory dir and those above it that are missing. undo removes what it has made, if nothing is in it; so does an error.
+func makeDirs(dir string) (undo func(), err error) {
+	var made []string // the innermost first
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := os.Stat(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
+			break
+		}
+		made = append(made, d)
+	}
+	undo = func() {
+		for _, d := range made {
+			os.Remove(d) // somebody may have put something there
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, nil
+}
+
+// moveInto moves the files of folder part, which is on the same disk, into dir, over files of the same names. A folder with such a name is an
+// error before the first has moved.
+func moveInto(dir, part string) error {
+	list, err := os.ReadDir(part)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if st, err := os.Lstat(filepath.Join(dir, e.Name())); err == nil && st.IsDir() {
+			return fmt.Errorf("%s is a folder, want a file or none", filepath.Join(dir, e.Name()))
+		}
+	}
+	for _, e := range list {
+		if err := os.Rename(filepath.Join(part, e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keptOutput is a standard output that keeps its first error: a verb prints line by line and does not look, and what a full disk has cut off must

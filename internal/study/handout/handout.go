@@ -144,16 +144,21 @@ func (f File) mode() fs.FileMode {
 	return 0o644
 }
 
-// WriteTree writes the files below dir, which must not be there.
+// WriteTree writes the files below dir, which must not be there. They are written beside it, to dir with .part~ at the end: dir is whole or not there.
 func WriteTree(dir string, l []File) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if _, err := os.Lstat(dir); err == nil {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: fs.ErrExist}
+	}
+	part := dir + ".part~"
+	if err := os.RemoveAll(part); err != nil { // of one that was killed
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	defer os.RemoveAll(part)
+	if err := os.Mkdir(part, 0o755); err != nil {
 		return err
 	}
 	for _, f := range l {
-		to := filepath.Join(dir, filepath.FromSlash(f.Path))
+		to := filepath.Join(part, filepath.FromSlash(f.Path))
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
@@ -161,7 +166,7 @@ func WriteTree(dir string, l []File) error {
 			return err
 		}
 	}
-	return nil
+	return os.Rename(part, dir)
 }
 
 // WriteZip writes the files as a zip, in folder under, which may be empty. The bytes depend on nothing else.

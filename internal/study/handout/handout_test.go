@@ -108,6 +108,12 @@ func TestKept(t *testing.T) {
 	if err := WriteTree(dir, out); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a tree over a tree: %v", err)
 	}
+	half := filepath.Join(t.TempDir(), "half")
+	err = WriteTree(half, []File{{Path: "a", Data: []byte("a")}, {Path: "a/b"}}) // a file where a folder is wanted
+	left, lerr := os.ReadDir(filepath.Dir(half))
+	if err == nil || lerr != nil || len(left) != 0 {
+		t.Errorf("a tree that cannot be written: %v, and %v is left (%v)", err, left, lerr)
+	}
 }
 
 // TestLeaks: a line of a solution is found wherever it is; one of the starter, the kit or anybody is not.
