@@ -251,3 +251,46 @@ func nameStep(t *testing.T, x *fstest.Fixture, rng *rand.Rand) string {
 	x.Must(err)
 	return text
 }
+
+// TestFsyncLogOneHash: the names of one hash fill their item. One goes, another comes and is synced: a log that has the new one only cannot be
+// replayed, because the item has no room for it beside the old ones. Linux 6.18 writes that log, and cannot mount the image then.
+func TestFsyncLogOneHash(t *testing.T) {
+	const room = 57 // names of 255 bytes
+	names := oneHash(room + 1)
+	for _, how := range []string{"unlink a committed name", "unlink a logged name", "rename a committed name"} {
+		t.Run(how, func(t *testing.T) {
+			var mem *blockdev.Memory
+			x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+				mem = d.(*blockdev.Memory)
+				return d
+			}))...)
+			create := func(name string) {
+				f, err := x.FS.Create(x.T, "/"+name, 0o644)
+				x.Must(err)
+				x.Must(f.Fsync(x.T))
+				x.Must(f.Close(x.T))
+			}
+			for _, name := range names[:room-1] {
+				create(name)
+			}
+			x.Must(x.FS.Sync(x.T))
+			create(names[room-1])
+			if superOn(t, x.T, mem).LogRoot == 0 {
+				t.Fatal("the last name that has room is not logged")
+			}
+			switch how {
+			case "unlink a committed name":
+				x.Must(x.FS.Unlink(x.T, "/"+names[0]))
+			case "unlink a logged name":
+				x.Must(x.FS.Unlink(x.T, "/"+names[room-1]))
+			default:
+				x.Must(x.FS.Rename(x.T, "/"+names[0], "/elsewhere"))
+			}
+			create(names[room])
+			want := namespaceOf(t, x.T, x.FS)
+			if have := recoveredNames(t, x.T, mem.Snapshot()); !maps.Equal(have, want) {
+				t.Errorf("after the crash there are %d names, want the %d there were", len(have), len(want))
+			}
+		})
+	}
+}

@@ -17,7 +17,8 @@ import (
 //   - has all of its names in the log, with the directories that are new, and their names, up to one that the last commit has;
 //   - has none of those that it has lost: the log says of their indices that the directory has nothing there (DIR_LOG_INDEX), and the inode that
 //     has such a name now is logged as well;
-//   - takes no name from an inode that lives on: one that had the name is logged, too, or is out of the log when it has no name left.
+//   - takes no name from an inode that lives on: one that had the name, or another with its hash, is logged, too, or is out of the log when it has
+//     no name left.
 //
 // A directory that is synced has every name in the log that the transaction gave it (DIR_INDEX), with the inodes of those names, and says that there are
 // no others: the range from the first new index on is whole, and so is the index of each name that it has lost. A new directory that comes with it
@@ -142,7 +143,7 @@ func (c *copier) planNames(p *plan, ino format.Ino) error {
 		if ino == format.FIRST_FREE_OBJECTID {
 			break // "..", the name of a top directory
 		}
-		if err := c.planName(p, ino, nameKey{dir: n.Dir, name: n.Name}); err != nil {
+		if err := c.planName(p, ino, keyOf(n.Dir, n.Name)); err != nil {
 			return err
 		}
 		if err := c.planName(p, ino, nameKey{dir: n.Dir, index: n.Index}); err != nil {
@@ -171,7 +172,7 @@ func (c *copier) lookAt(ino format.Ino) (it format.InodeItem, names []fstree.Nam
 	return it, names, err
 }
 
-// planName looks at the inodes that had a name, or an index, of ino before.
+// planName looks at the inodes that had an index of ino before, or a name with the hash of one of its names.
 func (c *copier) planName(p *plan, ino format.Ino, k nameKey) error {
 	rm := &c.log.removed
 	l := rm.byName[k]

@@ -47,11 +47,19 @@ type lost struct {
 // ftSubvol is the kind of a subvolume's name, whose ino is the id of its tree.
 const ftSubvol = 0xff
 
-// nameKey is a name in a directory, or an index.
+// nameKey is an index of a directory, or the names in it that have one hash. Such names share an item, which a leaf bounds: a replay that keeps a
+// removed one beside a new one may have no room for both, and the image could not be opened. So a name is taken from all of them, and the log says
+// where they went.
+//
+// Difference: Linux 6.18 looks for the same name only, and cannot mount the image then.
 type nameKey struct {
 	dir   format.Ino
-	index uint64
-	name  string
+	index uint64 // 0 is none
+	hash  uint64
+}
+
+func keyOf(dir format.Ino, name string) nameKey {
+	return nameKey{dir: dir, hash: format.NameHash(name)}
 }
 
 // removedMax bounds the names of a transaction and subvolume; when there are more, none is told from another.
@@ -109,7 +117,7 @@ func (m *removed) add(t *sched.Task, transid uint64, n lost, off bool) {
 		m.byIno[n.ino] = append(m.byIno[n.ino], i)
 	}
 	m.byDir[n.dir] = append(m.byDir[n.dir], i)
-	for _, k := range []nameKey{{dir: n.dir, name: n.name}, {dir: n.dir, index: n.index}} {
+	for _, k := range []nameKey{keyOf(n.dir, n.name), {dir: n.dir, index: n.index}} {
 		m.byName[k] = append(m.byName[k], i)
 	}
 }
