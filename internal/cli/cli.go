@@ -246,6 +246,7 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	a.add(root, "measure", a.bench(), a.compare(), a.calibrate(), a.reproduce())
 	a.add(root, "study", a.explore(), a.replay(), a.step(), a.museum(), a.policy(), a.crash(), completeLabs(a.lab()), a.practice())
 	root.AddCommand(a.man())
+	root.InitDefaultCompletionCmd() // for wrapArgs
 	a.faultFlags(root)
 	a.noReplayFlag(root)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &usageError{err, cmd.CommandPath()} })
@@ -318,6 +319,7 @@ func wrapArgs(cmd *cobra.Command) {
 		wrapArgs(c)
 		if c.HasSubCommands() && !c.Runnable() {
 			c.DisableFlagsInUseLine = true
+			c.Args = nil // completion's refuses the word by its number
 			c.RunE = func(cmd *cobra.Command, given []string) error {
 				if len(given) == 0 {
 					return cmd.Help()
