@@ -1,8 +1,12 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 )
 
@@ -21,7 +25,12 @@ func (a *app) mv() *cobra.Command {
 			return err
 		}
 		return a.writeFS(image, func(x *fs.FS) error {
-			return inImage(image, from, x.Rename(a.t, from, a.intoDir(x, from, to)))
+			to := a.intoDir(x, from, to)
+			err := x.Rename(a.t, from, to)
+			if errors.Is(err, errno.EINVAL) {
+				err = fmt.Errorf("a directory does not move into itself, to %s: %w", to, err)
+			}
+			return inImage(image, from, err)
 		})
 	}
 	return cmd

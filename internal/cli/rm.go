@@ -2,11 +2,13 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	gopath "path"
 
 	"github.com/spf13/cobra"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 )
 
@@ -15,6 +17,7 @@ func (a *app) rm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "rm IMAGE:/path...",
 		Short:   "delete files, or trees with -r",
+		Long:    "Rm deletes files, and with -r directories with everything below. Of a directory with a subvolume in it nothing is deleted.",
 		Example: "  btrlab rm -r disk.img:/tmp",
 		Args:    cobra.MinimumNArgs(1),
 	}
@@ -35,6 +38,12 @@ func (a *app) rm() *cobra.Command {
 			}
 			if !recursive {
 				return errors.New("is a directory, want -r")
+			}
+			if err := a.nestedSubvolume(x, path); err != nil { // before the first file is gone
+				return err
+			}
+			if at.Ino == format.FIRST_FREE_OBJECTID && path != "/" {
+				return errors.New("is a subvolume, want btrlab subvolume delete for it")
 			}
 			if err := a.rmTree(x, path); err != nil || path == "/" {
 				return err
@@ -57,9 +66,6 @@ func (a *app) rmTree(x *fs.FS, path string) error {
 			return err
 		}
 		full := gopath.Join(path, e.Name)
-		if e.Subvol != 0 {
-			return errors.New("has the subvolume " + e.Name + ", want btrlab subvolume delete for it")
-		}
 		at, err := x.Lstat(a.t, full)
 		if err != nil {
 			return err
@@ -70,6 +76,33 @@ func (a *app) rmTree(x *fs.FS, path string) error {
 			err = x.Rmdir(a.t, full)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nestedSubvolume is an error that names a subvolume below the directory path, or the place of one of the original in a snapshot.
+func (a *app) nestedSubvolume(x *fs.FS, path string) error {
+	list, err := x.ReadDir(a.t, path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := a.interrupted(); err != nil {
+			return err
+		}
+		full := gopath.Join(path, e.Name)
+		if e.Subvol != 0 {
+			if _, err := x.Lstat(a.t, full); errors.Is(err, errno.ENOENT) {
+				return fmt.Errorf("has the place of a subvolume of the original, %s, want btrlab subvolume delete for the snapshot", full)
+			}
+			return fmt.Errorf("has the subvolume %s, want btrlab subvolume delete for it", full)
+		}
+		if e.Type != format.FtDir {
+			continue
+		}
+		if err := a.nestedSubvolume(x, full); err != nil {
 			return err
 		}
 	}

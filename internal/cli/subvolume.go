@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"btrlab/internal/errno"
 	"btrlab/internal/fs"
 )
 
@@ -34,7 +36,15 @@ between, the next verb that writes, or a mount in Linux, goes on. A subvolume in
 		Example: "  btrlab subvolume delete disk.img:/before",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.eachImage(cmd, args, func(x *fs.FS, path string) error { return x.DeleteSubvolume(a.t, path) })
+			return a.eachImage(cmd, args, func(x *fs.FS, path string) error {
+				err := x.DeleteSubvolume(a.t, path)
+				if errors.Is(err, errno.ENOTEMPTY) {
+					if nested := a.nestedSubvolume(x, path); nested != nil {
+						err = fmt.Errorf("%w: %w", nested, err)
+					}
+				}
+				return err
+			})
 		},
 	}
 	create.ValidArgsFunction, remove.ValidArgsFunction = a.completeSpec, a.completeSpec
