@@ -59,37 +59,39 @@ func (t Type) String() string { return typeNames[t] }
 
 // Extent is one data write in flight: [Start, Start+Len) of the file. Models struct btrfs_ordered_extent.
 type Extent struct {
-	Start, Len uint64 // file range, bytes
+	// Of the 64 bytes of a cache line, first what a walk of the tree looks at, and what a new extent is given: with many in flight
+	// each node of the walk is a cache miss, which may as well be the only one.
+	Start, Len uint64  // file range, bytes
+	left_      *Extent // children in the tree
+	right_     *Extent
+	prio       uint32
+	refs       atomic.Int32
+	done       atomic.Bool
 	Type       Type
+	inTree     bool // and attached: protected by Tree.mu
+	attached   bool
 	DiskBytenr format.Logical // of the first byte written
-	// QuotaData is the data bytes that are reserved for it in the subvolume's qgroup, QuotaMeta the bytes of tree blocks: TakeOrdered
-	// leaves them to the completion.
-	QuotaData, QuotaMeta uint64
+	nextFree   *Extent
+
+	left   atomic.Int64 // bytes whose bios have not ended
+	failed atomic.Pointer[error]
+	older  *Extent // neighbours in Pool.oldest..newest
+	newer  *Extent
+	seq    uint64
+	wait   *lock.WaitQueue
+	pool   *Pool
+	tree   *Tree
+
 	// Owner is the inode: see inode.OfOrdered.
 	Owner any
 	// Completion links the extent into the queue of those that wait to be finished.
 	Completion workqueue.Work[*Extent]
-
+	// QuotaData is the data bytes that are reserved for it in the subvolume's qgroup, QuotaMeta the bytes of tree blocks: TakeOrdered
+	// leaves them to the completion.
+	QuotaData, QuotaMeta uint64
 	// LoggedIn is the transaction whose log has what the extent writes; 0 is none. The extent lock of the range is held.
 	LoggedIn uint64
 
-	left   atomic.Int64 // bytes whose bios have not ended
-	failed atomic.Pointer[error]
-	done   atomic.Bool
-	refs   atomic.Int32
-	pool   *Pool
-	wait   *lock.WaitQueue
-
-	tree        *Tree
-	left_       *Extent // children in the tree
-	right_      *Extent
-	prio        uint32
-	inTree      bool // and attached: protected by Tree.mu
-	attached    bool
-	nextFree    *Extent
-	older       *Extent // neighbours in Pool.oldest..newest
-	newer       *Extent
-	seq         uint64
 	sums        []uint32 // crc32c of each sector; see SetSums
 	sumsStorage []uint32
 	sumsData    sched.Shared // sums, to an explorer
@@ -97,6 +99,8 @@ type Extent struct {
 
 // End is the first byte after the file range.
 func (e *Extent) End() uint64 { return e.Start + e.Len }
+
+func (e *Extent) overlaps(o *Extent) bool { return e.Start < o.End() && o.Start < e.End() }
 
 func (e *Extent) String() string {
 	return fmt.Sprintf("ordered extent [%d, %d) %v at %d, %d bytes left, done=%v", e.Start, e.End(), e.Type, e.DiskBytenr, e.left.Load(), e.done.Load())

@@ -87,6 +87,29 @@ func TestModel(tt *testing.T) {
 	}
 }
 
+// An extent over another one is refused, wherever in the tree the two have their places.
+func TestOverlap(tt *testing.T) {
+	t := sched.NewTask("test")
+	const bs = 4096
+	for seed := range uint32(100) {
+		for _, over := range [][2]uint64{{9, 11}, {10, 11}, {11, 12}, {11, 13}, {15, 25}, {0, 60}} {
+			_, tr := newTree()
+			tr.rng += seed
+			for _, at := range []uint64{10, 30, 20, 0, 50} {
+				tr.Add(t, nil, Nocow, at*bs, 2*bs, 1<<30)
+			}
+			func() {
+				defer func() {
+					if recover() == nil {
+						tt.Errorf("seed %d: blocks %d are added over others", seed, over)
+					}
+				}()
+				tr.Add(t, nil, Nocow, over[0]*bs, (over[1]-over[0])*bs, 1<<30)
+			}()
+		}
+	}
+}
+
 // The last bio's end is told apart, whatever the order, and the first error stays.
 func TestDone(tt *testing.T) {
 	t := sched.NewTask("test")
@@ -231,24 +254,32 @@ func TestWaitSchedules(tt *testing.T) {
 	}
 }
 
+// BenchmarkAddRemove is what a direct overwrite asks of the tree, with others in flight at random places: nothing is ordered there, now it is,
+// and the oldest is finished.
 func BenchmarkAddRemove(b *testing.B) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)
 	t := sched.NewTask("bench")
-	_, tr := newTree()
-	const n = 4096
-	var ring [n]*Extent
-	for i := range ring {
-		ring[i] = tr.Add(t, nil, Nocow, uint64(i)*2654435761%n<<12, 4096, 1<<30)
-	}
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		e := ring[i%n]
-		off := e.Start
-		tr.Remove(t, e)
-		e.Put(t)
-		ring[i%n] = tr.Add(t, nil, Nocow, off, 4096, 1<<30)
-		i++
+	for _, n := range []int{32, 1024} {
+		b.Run(fmt.Sprintf("flying=%d", n), func(b *testing.B) {
+			_, tr := newTree()
+			r := rand.New(rand.NewPCG(1, 1))
+			ring := make([]*Extent, n)
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				off := r.Uint64N(1<<20) << 12
+				if e := tr.First(t, off, off+4096); e != nil {
+					e.Put(t)
+					continue
+				}
+				if e := ring[i]; e != nil {
+					tr.Remove(t, e)
+					e.Put(t)
+				}
+				ring[i] = tr.Add(t, nil, Nocow, off, 4096, 1<<30)
+				i = (i + 1) % n
+			}
+		})
 	}
 }

@@ -45,15 +45,14 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 	e.left_, e.right_ = nil, nil
 	tr.mu.Lock(t)
 	tr.data.Write(t, nameTree)
-	if o := tr.firstLocked(t, start, start+length); o != nil {
-		tr.mu.Unlock(t)
-		panic(fmt.Sprintf("ordered: add [%d, %d) over %v", start, start+length, o))
-	}
 	e.prio = tr.nextPrio()
 	e.inTree = true
-	tr.insertLocked(t, e)
+	o := tr.insertLocked(t, e)
 	tr.n.Add(1)
 	tr.mu.Unlock(t)
+	if o != nil {
+		panic(fmt.Sprintf("ordered: add [%d, %d) over %v", start, start+length, o))
+	}
 	t.Owe(e)
 	return e
 }
@@ -95,32 +94,40 @@ func (tr *Tree) nextPrio() uint32 {
 	return tr.rng
 }
 
-// insertLocked puts e at its place: down to the first node of lower priority, whose subtree is split at e.
-func (tr *Tree) insertLocked(t *sched.Task, e *Extent) {
+// insertLocked puts e at its place: down to the first node of lower priority, whose subtree is split at e. On its way it passes both
+// neighbours of e, and reports one that overlaps with e.
+func (tr *Tree) insertLocked(t *sched.Task, e *Extent) (over *Extent) {
 	tr.mu.AssertHeld(t)
 	link := &tr.root
-	for *link != nil && (*link).prio >= e.prio {
-		if e.Start < (*link).Start {
-			link = &(*link).left_
+	for n := *link; n != nil && n.prio >= e.prio; n = *link {
+		if e.overlaps(n) {
+			over = n
+		}
+		if e.Start < n.Start {
+			link = &n.left_
 		} else {
-			link = &(*link).right_
+			link = &n.right_
 		}
 	}
-	old := *link
+	n := *link
 	*link = e
 	l, r := &e.left_, &e.right_
-	for old != nil {
-		if old.Start < e.Start {
-			*l = old
-			l = &old.right_
-			old = old.right_
+	for n != nil {
+		if e.overlaps(n) {
+			over = n
+		}
+		if n.Start < e.Start {
+			*l = n
+			l = &n.right_
+			n = n.right_
 		} else {
-			*r = old
-			r = &old.left_
-			old = old.left_
+			*r = n
+			r = &n.left_
+			n = n.left_
 		}
 	}
 	*l, *r = nil, nil
+	return over
 }
 
 // Remove takes a finished extent out, wakes those who wait for it and drops the tree's reference.
