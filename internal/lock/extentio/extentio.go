@@ -498,6 +498,9 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	if start >= end {
 		panic(fmt.Sprintf("extentio: empty range [%d,%d)", start, end))
 	}
+	if s := x.states.at(p); s != nil && s.start == start && s.end == end && s.changeBits(clear, set) {
+		return
+	}
 	first, n := p, 0
 	out := x.scratch[:0]
 	if l, ok := x.states.prev(p); ok {
@@ -568,6 +571,17 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	if cap(out) <= 4*chunkMax {
 		x.scratch = out[:0]
 	}
+}
+
+// changeBits is changeAt of all of s where that changes s alone: no hook hears of it, and a lock bit keeps s apart from its neighbours.
+// So it is with the second lock of a direct I/O and the first unlock.
+func (s *state) changeBits(clear, set Bits) bool {
+	bits := s.bits&^clear | set
+	if (clear|set)&Delalloc != 0 || clear&LockBits&^s.bits != 0 || bits&LockBits == 0 {
+		return false
+	}
+	s.bits = bits
+	return true
 }
 
 // emit appends s to out, or merges it with the last one. Models merge_state().

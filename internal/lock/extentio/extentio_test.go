@@ -300,6 +300,7 @@ func TestMisuse(t *testing.T) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)
 	mustPanic(t, "which is not locked from 0 on", func() { k, x := newTree(); x.Unlock(k, 0, 4096) })
+	mustPanic(t, "which is DIO_LOCKED from 0 on", func() { k, x := newTree(); x.LockDIO(k, 0, 4096); x.Unlock(k, 0, 4096) })
 	mustPanic(t, "which is DELALLOC from 4096 on", func() {
 		k, x := newTree()
 		x.Set(k, 4096, 8192, Delalloc)
@@ -461,6 +462,25 @@ func BenchmarkLockSetUnlock(b *testing.B) {
 		x.Lock(k, s, s+4096)
 		x.Set(k, s, s+4096, Delalloc)
 		x.Unlock(k, s, s+4096)
+	}
+}
+
+// BenchmarkDirect is the two locks of a direct write, in a tree with nothing else.
+func BenchmarkDirect(b *testing.B) {
+	sched.SetChecked(false)
+	defer sched.SetChecked(true)
+	t := sched.NewTask("bench")
+	x := new(Tree)
+	x.Init(nil)
+	b.ReportAllocs()
+	off := uint64(0)
+	for b.Loop() {
+		off = (off + 0x9e3779b9000) & (1<<30 - 1)
+		if !x.TryLockBits(t, off, off+4096, DIOLocked) || !x.TryLock(t, off, off+4096) {
+			b.Fatal("busy")
+		}
+		x.Unlock(t, off, off+4096)
+		x.UnlockDIO(t, off, off+4096)
 	}
 }
 
