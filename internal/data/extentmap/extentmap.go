@@ -88,7 +88,7 @@ func (m *Map) join(n Map) bool {
 type Cache struct {
 	gen atomic.Uint64
 	n   atomic.Int64
-	mu  lock.RWSem // leaf; protects the fields below
+	mu  lock.RWSem              // leaf; protects the fields below
 	by  *btree.Map[uint64, Map] // by Start
 	// last is what the last Insert left as long as nothing of it was dropped, or empty: most files that are written in place are one
 	// extent, and its map is found without a search.
