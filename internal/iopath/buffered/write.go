@@ -103,7 +103,7 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums(),
 		Nowait: rq.Flags&kiocb.Nowait != 0, MayNocow: ip.MayNocow(), MayPrivs: !ip.NoSec()}
 	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: f.Nowait, isize: f.ISize}
-	w.pl = policy.For(policy.Write, f, p)
+	w.pl.Make(policy.Write, &f, p)
 	if w.pl.Nowait.Unsupported {
 		return 0, errno.EOPNOTSUPP
 	}
@@ -221,7 +221,7 @@ func (w *write) planLocked(t *sched.Task, f policy.Facts) policy.Facts {
 		return f
 	}
 	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
-	w.pl = policy.For(policy.Write, f, w.p)
+	w.pl.Make(policy.Write, &f, w.p)
 	return f
 }
 

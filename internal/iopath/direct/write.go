@@ -99,7 +99,7 @@ func (w *write) lockFile(t *sched.Task) error {
 	if f.Start > format.MaxFileSize || uint64(len(w.src)) > format.MaxFileSize-f.Start {
 		return errno.EFBIG
 	}
-	w.pl = policy.For(policy.DirectWrite, f, p)
+	w.pl.Make(policy.DirectWrite, &f, p)
 	if w.nowait {
 		return w.tryFile(t, p)
 	}
@@ -119,7 +119,7 @@ func (w *write) lockFile(t *sched.Task) error {
 	}
 	ip.Lock(t)
 	f = w.facts(t, true)
-	w.pl = policy.For(policy.DirectWrite, f, p)
+	w.pl.Make(policy.DirectWrite, &f, p)
 	if w.pl.Lock.Range() {
 		w.lockRange(t, w.pl.RangeFrom, f.End)
 	}

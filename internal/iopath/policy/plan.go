@@ -171,38 +171,46 @@ var markNames = [...]string{"task", "none", "file"}
 func (m Mark) String() string { return markNames[m] }
 
 // For is the plan of an operation. It allocates nothing.
-func For(op Op, f Facts, p *Policy) Plan {
+func For(op Op, f Facts, p *Policy) (pl Plan) {
+	pl.Make(op, &f, p)
+	return pl
+}
+
+// Make makes pl the plan of an operation, as For does, in the place where the plan stays: its many single bytes are dear to copy right after
+// they were written.
+func (pl *Plan) Make(op Op, f *Facts, p *Policy) {
+	*pl = Plan{}
 	switch op {
 	case Write:
-		return forWrite(&f, p)
+		pl.forWrite(f, p)
+		return
 	case SetSize:
-		return forSetSize(&f, p)
+		*pl = forSetSize(f, p)
+		return
 	case DirectWrite, DirectRead:
-		return forDirect(op, &f, p)
+		pl.forDirect(op, f, p)
+		return
 	}
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: true, AllocSteps: allocOrder(p), RecheckOrdered: p.PunchRecheckOE,
-		DrainDirect: queuesSectors(p)}
+	pl.Lock, pl.BatchPages, pl.StableWait = LockInode, 1, true
+	pl.AllocSteps, pl.RecheckOrdered, pl.DrainDirect = allocOrder(p), p.PunchRecheckOE, queuesSectors(p)
 	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
 	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
 	if p.WriteRangeLock {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
 	}
-	return pl
 }
 
-func forWrite(f *Facts, p *Policy) Plan {
-	pl := Plan{
-		WriteSteps:     writeOrder(p),
-		BalanceOutside: p.BalanceOutside && p.WriteSteps[0] == NoStep,
-		BatchPages:     BatchMaxPages,
-		StableWait:     !(p.StableSkipNodatasum && f.NoDataSum),
-		ISizeUnderLock: !p.Wrong.StaleISize,
-		ForceRead:      !p.Wrong.NoForcedRead,
-		NoSnapshot:     !p.Wrong.SnapshotUnlocked,
-		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
-		DIOBegin:    p.BufUnlockInEOF,
-		DrainDirect: queuesSectors(p),
-	}
+func (pl *Plan) forWrite(f *Facts, p *Policy) {
+	pl.WriteSteps = writeOrder(p)
+	pl.BalanceOutside = p.BalanceOutside && p.WriteSteps[0] == NoStep
+	pl.BatchPages = BatchMaxPages
+	pl.StableWait = !(p.StableSkipNodatasum && f.NoDataSum)
+	pl.ISizeUnderLock = !p.Wrong.StaleISize
+	pl.ForceRead = !p.Wrong.NoForcedRead
+	pl.NoSnapshot = !p.Wrong.SnapshotUnlocked
+	// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
+	pl.DIOBegin = p.BufUnlockInEOF
+	pl.DrainDirect = queuesSectors(p)
 	if p.CopyByFolio {
 		pl.BatchPages = 1
 	}
@@ -216,15 +224,14 @@ func forWrite(f *Facts, p *Policy) Plan {
 	}
 	pl.Prewait = p.PrewaitOutside && f.InEOF()
 	if f.Nowait {
-		forNowait(&pl, f, p)
+		pl.forNowait(f, p)
 	}
-	return pl
 }
 
 // forNowait changes the plan of a write into one that tries. The inode lock is not let go, because to take it again would be a wait; nothing is
 // awaited before it; and throttling comes before the batch, so that EAGAIN finds nothing done. Models the loop of
 // btrfs_buffered_write() since 6.1; labs/reference 4.1.
-func forNowait(pl *Plan, f *Facts, p *Policy) {
+func (pl *Plan) forNowait(f *Facts, p *Policy) {
 	if pl.Lock == LockInodeDrop {
 		pl.Lock = LockInode
 	}
@@ -256,8 +263,8 @@ func forSetSize(f *Facts, p *Policy) Plan {
 }
 
 // forDirect is the plan of a direct read or write. Models btrfs_direct_write() and btrfs_direct_read(); labs/reference 3.2, 3.3.
-func forDirect(op Op, f *Facts, p *Policy) Plan {
-	pl := Plan{DIOBegin: true, DIOLocked: p.DIOLocked, CsumBuffered: p.DIOCsumBuffered, ISizeUnderLock: true, DrainDirect: queuesSectors(p)}
+func (pl *Plan) forDirect(op Op, f *Facts, p *Policy) {
+	pl.DIOBegin, pl.DIOLocked, pl.CsumBuffered, pl.ISizeUnderLock, pl.DrainDirect = true, p.DIOLocked, p.DIOCsumBuffered, true, queuesSectors(p)
 	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
 	pl.RecheckPages, pl.ReserveLate, pl.NeedsSpace = !p.Wrong.DirectNoRecheck, p.Wrong.DirectReserveLate, p.Wrong.DirectNeedsSpace
 	pl.OwnBits = !p.Wrong.DirectClearsDelalloc
@@ -284,13 +291,12 @@ func forDirect(op Op, f *Facts, p *Policy) Plan {
 		pl.Lock = LockInodeDrop
 	}
 	if f.SubBlock {
-		forUnaligned(&pl, f, p)
+		pl.forUnaligned(f, p)
 	}
 	pl.SyncHeld = p.DIOSyncHeld && (pl.Lock == LockInode || pl.Lock == LockShared || pl.Lock == LockBoth)
 	if f.Nowait {
-		pl.Nowait = nowaitDirect(f, p)
+		pl.Nowait.forDirect(f, p)
 	}
-	return pl
 }
 
 // Unaligned is a design of direct writes of sectors; labs/reference 7.1.
@@ -310,7 +316,7 @@ func (u Unaligned) String() string { return unalignedNames[u] }
 
 // forUnaligned makes pl the plan of a direct write of sectors. Where buffered writers do without i_rwsem it goes through the page cache,
 // because nothing else keeps them away.
-func forUnaligned(pl *Plan, f *Facts, p *Policy) {
+func (pl *Plan) forUnaligned(f *Facts, p *Policy) {
 	switch {
 	case p.WriteRangeLock || p.BufUnlockInEOF:
 		return
@@ -335,18 +341,16 @@ func queuesSectors(p *Policy) bool {
 	return (p.UnalignedCheckFirst || p.UnalignedRetry) && !p.UnalignedExclusive && !p.WriteRangeLock && !p.BufUnlockInEOF && !p.Wrong.UnalignedNoWait
 }
 
-// nowaitDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and btrfs_dio_iomap_begin(); labs/reference 3.5,
+// forDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and btrfs_dio_iomap_begin(); labs/reference 3.5,
 // 3.6.
-func nowaitDirect(f *Facts, p *Policy) NowaitPlan {
-	return NowaitPlan{
-		MustCOW:  !f.MayNocow,
-		TryPrivs: p.NowaitTryPrivs, TryExpand: p.NowaitTryExpand, TryFault: p.NowaitTryFault,
-		CheckTry: p.NowaitCheckTry, CheckWhole: p.NowaitCheckWhole, CheckOnce: p.NowaitCheckOnce,
-		PastEOF: p.NowaitPastEOF, OneExtent: p.NowaitOneExtent, AskAlways: p.NocowAskAlways,
-		TryDirty: p.NowaitAsyncExt, TryRange: p.NowaitTryRange, TryContext: p.NowaitContext, TryMetadata: p.NowaitNoFlush,
-		TryTree: p.NowaitTryTree,
-		OwnPath: !p.NocowPathReuse, KeepPath: !p.NocowPathFree, KeepLeaf: !p.NocowEarlyRelease, Spin: p.Wrong.NowaitSpin,
-		KeepSnapshot: p.Wrong.NowaitSnapshotKept, WaitCsums: p.Wrong.NowaitCsumSearch,
-		NoFallback: p.NowaitBuffered,
-	}
+func (n *NowaitPlan) forDirect(f *Facts, p *Policy) {
+	n.MustCOW = !f.MayNocow
+	n.TryPrivs, n.TryExpand, n.TryFault = p.NowaitTryPrivs, p.NowaitTryExpand, p.NowaitTryFault
+	n.CheckTry, n.CheckWhole, n.CheckOnce = p.NowaitCheckTry, p.NowaitCheckWhole, p.NowaitCheckOnce
+	n.PastEOF, n.OneExtent, n.AskAlways = p.NowaitPastEOF, p.NowaitOneExtent, p.NocowAskAlways
+	n.TryDirty, n.TryRange, n.TryContext = p.NowaitAsyncExt, p.NowaitTryRange, p.NowaitContext
+	n.TryMetadata, n.TryTree = p.NowaitNoFlush, p.NowaitTryTree
+	n.OwnPath, n.KeepPath, n.KeepLeaf = !p.NocowPathReuse, !p.NocowPathFree, !p.NocowEarlyRelease
+	n.Spin, n.KeepSnapshot, n.WaitCsums = p.Wrong.NowaitSpin, p.Wrong.NowaitSnapshotKept, p.Wrong.NowaitCsumSearch
+	n.NoFallback = p.NowaitBuffered
 }
