@@ -15,7 +15,7 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// runtimeFlags choose the runtime of a measurement: goroutines, or simulated processors.
+// runtimeFlags choose the runtime of a measurement, goroutines or simulated processors, and what both runtimes do by the clock.
 type runtimeFlags struct {
 	name      string
 	cpus      int
@@ -25,6 +25,7 @@ type runtimeFlags struct {
 	handoff   time.Duration
 	locks     string
 	noPayload bool
+	commit    time.Duration
 	watch     vtime.Watcher
 }
 
@@ -38,6 +39,8 @@ func (r *runtimeFlags) flags(cmd *cobra.Command) {
 	f.DurationVar(&r.handoff, "handoff", vtime.DefaultHandoff, "how long the first waiter of a lock is passed over, with vtime; negative is never, as before Linux 5.3")
 	f.StringVar(&r.locks, "locks", "linux", "how tasks wait for locks, with vtime: as in linux, or as in go, which is what the real runtime does")
 	f.BoolVar(&r.noPayload, "no-payload", false, "keep no file data: large files need little memory, contents are not verified; with vtime, on an image in memory")
+	f.DurationVar(&r.commit, "commit-interval", 0, "age at which a transaction commits by itself, as with the mount option commit, which is 30s by default; 0 is never")
+	f.Lookup("commit-interval").DefValue = "never"
 	completeFixed(cmd, "runtime", []string{"real", "vtime"})
 	completeFixed(cmd, "locks", []string{"linux", "go"})
 }
@@ -52,6 +55,8 @@ func (r *runtimeFlags) check(cmd *cobra.Command, image string) error {
 		return usagef(cmd, "%d cpus, want 1 to 4096", r.cpus)
 	case r.noPayload && (r.name != "vtime" || image != ""):
 		return usagef(cmd, "--no-payload needs --runtime vtime and an image in memory")
+	case r.commit < 0:
+		return usagef(cmd, "commit-interval %v, want 0 for never, or more", r.commit)
 	}
 	for _, name := range []string{"cpus", "cost", "costs", "handoff", "locks"} {
 		if r.name != "vtime" && cmd.Flags().Changed(name) {
@@ -106,7 +111,7 @@ func (r *runtimeFlags) setCosts(t *cost.Table) error {
 
 // config adds the flags to a rig; largest is the largest file of the job, in bytes.
 func (r *runtimeFlags) config(cfg rig.Config, largest int64) rig.Config {
-	cfg.Seed, cfg.NoPayload = r.seed, r.noPayload
+	cfg.Seed, cfg.NoPayload, cfg.CommitInterval = r.seed, r.noPayload, r.commit
 	if cfg.Device == "" && cfg.Size == 0 { // the image in memory has room for the job
 		cfg.Size = max(rig.DefaultSize, largest+largest/4)
 	}

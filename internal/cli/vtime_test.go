@@ -2,9 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+
+	"btrlab/internal/format"
 )
 
 // In virtual time every byte of the output is the same for the same seed, whatever the host does.
@@ -44,5 +49,34 @@ func TestNoPayload(t *testing.T) {
 	}
 	if s := out.String(); strings.Count(s, "not verified") != 1 || strings.Count(s, "ms    ok\n") != 2 {
 		t.Errorf("output:\n%s", s)
+	}
+}
+
+// TestCommitInterval: a transaction that has the age commits by itself. Otherwise only the ends of the phases of a run do.
+func TestCommitInterval(t *testing.T) {
+	dir := t.TempDir()
+	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
+	text := "[j]\nrw=randwrite\nbs=4k\nsize=4m\nruntime=60ms\ntime_based\nnorandommap\n"
+	if err := os.WriteFile(job, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"bench", job, "--image", img},
+		{"compare", "--job", job, "--device", img, "--policy", "locked", "--rounds", "1"},
+	} {
+		commits := func(interval string) uint64 {
+			verb(t, 0, "mkfs", "-q", "--force", "--size", "128M", img)
+			verb(t, 0, append(args, "--runtime", "vtime", "--commit-interval", interval)...)
+			b, err := os.ReadFile(img)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return binary.LittleEndian.Uint64(b[format.SuperOffset+0x48:])
+		}
+		never, late, often := commits("0"), commits("30s"), commits("10ms")
+		if never != late || often < never+4 {
+			t.Errorf("%s: generation %d without an interval, %d with 30 s, %d with 10 ms; want the same twice, and 4 more at least", args[0], never, late, often)
+		}
+		verb(t, 2, append(args, "--commit-interval", "-1s")...)
 	}
 }
