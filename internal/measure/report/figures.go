@@ -25,6 +25,7 @@ import (
 const (
 	figureDPI   = 192
 	figureWidth = 7.2 * vg.Inch
+	narrowWidth = 3.6 * vg.Inch // of the bars on a telephone, whose text stays as large
 )
 
 // stylesOf are the styles of the rows.
@@ -47,8 +48,8 @@ func newPlot() *plot.Plot {
 }
 
 // render draws p on white with a margin, so that nothing at its edge is cut off.
-func render(p *plot.Plot, height vg.Length) ([]byte, error) {
-	c := vgimg.NewWith(vgimg.UseWH(figureWidth, height), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
+func render(p *plot.Plot, width, height vg.Length) ([]byte, error) {
+	c := vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
 	dc := draw.New(c)
 	p.Draw(draw.Crop(dc, 6, -14, 6, -8))
 	var b bytes.Buffer
@@ -181,7 +182,7 @@ func cdfFigure(r *experiment.Result) ([]byte, error) {
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding = 2
 	p.Legend.XOffs, p.Legend.YOffs = 8, -4
-	return render(p, 4.1*vg.Inch)
+	return render(p, figureWidth, 4.1*vg.Inch)
 }
 
 func grid() *plotter.Grid {
@@ -236,7 +237,7 @@ func (b iopsBars) Plot(c draw.Canvas, p *plot.Plot) {
 }
 
 // iopsFigure draws the iops of every row; nil when nothing was measured.
-func iopsFigure(r *experiment.Result) ([]byte, error) {
+func iopsFigure(r *experiment.Result, width vg.Length) ([]byte, error) {
 	p := newPlot()
 	p.X.Label.Text = "iops"
 	p.Add(iopsBars{r.Rows, stylesOf(r.Rows), p.X.Tick.Label})
@@ -253,8 +254,8 @@ func iopsFigure(r *experiment.Result) ([]byte, error) {
 	p.Y.Tick.Marker = ticks
 	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
 	p.X.Tick.Marker = countTicks{}
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, most*1.13, -0.6, float64(len(r.Rows))-0.4
-	return render(p, vg.Length(0.27*float64(len(r.Rows))+0.75)*vg.Inch)
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, most*(1+0.13*float64(figureWidth/width)), -0.6, float64(len(r.Rows))-0.4
+	return render(p, width, vg.Length(0.27*float64(len(r.Rows))+0.75)*vg.Inch)
 }
 
 // countTicks are gonum's, with thousands set apart.
@@ -417,7 +418,7 @@ func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 }
 
 // waitFigure draws what each policy's writers waited for.
-func waitFigure(r *experiment.Result, classes []string) ([]byte, error) {
+func waitFigure(r *experiment.Result, classes []string, width vg.Length) ([]byte, error) {
 	if len(classes) == 0 {
 		return nil, nil
 	}
@@ -432,29 +433,42 @@ func waitFigure(r *experiment.Result, classes []string) ([]byte, error) {
 	p.Y.Tick.Marker = ticks
 	p.Y.Tick.Length, p.Y.LineStyle.Width = 0, 0
 	_, hi, ymin, ymax := b.DataRange()
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, hi*1.09, ymin, ymax
+	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, hi*(1+0.09*float64(figureWidth/width)), ymin, ymax
 	for i, c := range classes {
 		p.Legend.Add(c, b.fills[i])
 	}
 	p.Legend.Add("other", other)
-	// The legend stands in a column of its own, right of the bars.
+	// The legend stands in a column of its own, right of the bars, or below them where there is no room.
 	p.Legend.Top = true
 	p.Legend.ThumbnailWidth = 22
 	p.Legend.Padding = 3
 	p.Legend.Left = true
-	return renderBeside(p, vg.Length(math.Max(1.3, 0.42*float64(len(r.Rows))+0.6))*vg.Inch)
+	if width < figureWidth {
+		p.X.Label.Text = "percent of the writers' time spent waiting"
+	}
+	return renderBeside(p, width, vg.Length(math.Max(1.3, 0.42*float64(len(r.Rows))+0.6))*vg.Inch)
 }
 
-// renderBeside draws the plot with its legend to the right of it.
-func renderBeside(p *plot.Plot, height vg.Length) ([]byte, error) {
+// renderBeside draws the plot with its legend to the right of it, or below a narrow one.
+func renderBeside(p *plot.Plot, width, height vg.Length) ([]byte, error) {
 	legend := p.Legend
 	p.Legend = plot.NewLegend()
-	c := vgimg.NewWith(vgimg.UseWH(figureWidth, height), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
+	below := vg.Length(0)
+	if width < figureWidth {
+		r := legend.Rectangle(draw.New(vgimg.New(width, height)))
+		below = r.Max.Y - r.Min.Y + 10
+	}
+	c := vgimg.NewWith(vgimg.UseWH(width, height+below), vgimg.UseDPI(figureDPI), vgimg.UseBackgroundColor(color.White))
 	dc := draw.New(c)
 	r := legend.Rectangle(dc)
 	w := r.Max.X - r.Min.X
-	p.Draw(draw.Crop(dc, 6, -w-18, 6, -8))
-	legend.Draw(draw.Crop(dc, figureWidth-w-12, -6, 6, -8))
+	if below > 0 {
+		p.Draw(draw.Crop(dc, 6, -14, 6+below, -8))
+		legend.Draw(draw.Crop(dc, 12, -6, 6, -height))
+	} else {
+		p.Draw(draw.Crop(dc, 6, -w-18, 6, -8))
+		legend.Draw(draw.Crop(dc, width-w-12, -6, 6, -8))
+	}
 	var b bytes.Buffer
 	if _, err := (vgimg.PngCanvas{Canvas: c}).WriteTo(&b); err != nil {
 		return nil, err

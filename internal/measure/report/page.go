@@ -21,27 +21,29 @@ var published = struct {
 
 type section struct {
 	*experiment.Result
-	Heading    string
-	Conclusion string
-	Rowname    string // what a row is: a policy, or a row of a study
-	RoundsOf   string
-	IOPS       template.URL
-	CDF        template.URL
-	Waits      template.URL
-	IOPSAlt    string
-	CDFAlt     string
-	WaitsAlt   string
-	About      []string // what the rows are
-	Table      []tableRow
-	Classes    []string
-	WaitRows   []waitRow
-	Seed       []seedRow
-	Costs      []experiment.NowaitCosts
-	Logs       [][]string
-	Places     []placeRow
-	Rings      []ringRow
-	Wrong      []string
-	Params     string
+	Heading                 string
+	Conclusion              string
+	Rowname                 string // what a row is: a policy, or a row of a study
+	RoundsOf                string
+	IOPS                    template.URL
+	NarrowIOPS, NarrowWaits template.Srcset // the bars for a telephone
+	Heads                   []template.HTML // Classes, which may be broken after an underscore
+	CDF                     template.URL
+	Waits                   template.URL
+	IOPSAlt                 string
+	CDFAlt                  string
+	WaitsAlt                string
+	About                   []string // what the rows are
+	Table                   []tableRow
+	Classes                 []string
+	WaitRows                []waitRow
+	Seed                    []seedRow
+	Costs                   []experiment.NowaitCosts
+	Logs                    [][]string
+	Places                  []placeRow
+	Rings                   []ringRow
+	Wrong                   []string
+	Params                  string
 }
 
 type tableRow struct {
@@ -133,7 +135,7 @@ func newSection(r *experiment.Result) (*section, error) {
 	}
 	s.Params = strings.Join(opts, " ")
 
-	iops, err := iopsFigure(r)
+	iops, err := iopsFigure(r, figureWidth)
 	if err != nil {
 		return nil, fmt.Errorf("iops figure: %w", err)
 	}
@@ -141,11 +143,23 @@ func newSection(r *experiment.Result) (*section, error) {
 	if err != nil {
 		return nil, fmt.Errorf("latency figure: %w", err)
 	}
-	waits, err := waitFigure(r, s.Classes)
+	waits, err := waitFigure(r, s.Classes, figureWidth)
 	if err != nil {
 		return nil, fmt.Errorf("wait figure: %w", err)
 	}
+	narrowIOPS, err := iopsFigure(r, narrowWidth)
+	if err != nil {
+		return nil, fmt.Errorf("narrow iops figure: %w", err)
+	}
+	narrowWaits, err := waitFigure(r, s.Classes, narrowWidth)
+	if err != nil {
+		return nil, fmt.Errorf("narrow wait figure: %w", err)
+	}
 	s.IOPS, s.CDF, s.Waits = dataURL(iops), dataURL(cdf), dataURL(waits)
+	s.NarrowIOPS, s.NarrowWaits = template.Srcset(dataURL(narrowIOPS)), template.Srcset(dataURL(narrowWaits))
+	for _, c := range s.Classes {
+		s.Heads = append(s.Heads, template.HTML(strings.ReplaceAll(template.HTMLEscapeString(c), "_", "_<wbr>")))
+	}
 	by := map[string]*experiment.Row{}
 	var iopsAlt, cdfAlt, waitAlt []string
 	for _, row := range r.Rows {

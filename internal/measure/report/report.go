@@ -23,4 +23,6 @@ func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
 func LatencyPNG(r *experiment.Result) ([]byte, error) { return cdfFigure(r) }
 
 // WaitsPNG draws what the writers of every policy waited for, as on the page; nil when nobody waited.
-func WaitsPNG(r *experiment.Result) ([]byte, error) { return waitFigure(r, r.TopWaits(len(fills))) }
+func WaitsPNG(r *experiment.Result) ([]byte, error) {
+	return waitFigure(r, r.TopWaits(len(fills)), figureWidth)
+}

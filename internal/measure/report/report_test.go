@@ -87,7 +87,7 @@ func TestRings(t *testing.T) {
 func images(t *testing.T, page string) []image.Image {
 	t.Helper()
 	var out []image.Image
-	for _, m := range regexp.MustCompile(`src="data:image/png;base64,([^"]+)"`).FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile(`src(?:set)?="data:image/png;base64,([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		b, err := base64.StdEncoding.DecodeString(strings.NewReplacer("&#43;", "+", "%2b", "+").Replace(m[1]))
 		if err != nil {
 			t.Fatal(err)
@@ -148,9 +148,15 @@ func TestPage(t *testing.T) {
 	if have := strings.Count(page, "tried without waiting</h3>"); have != 1 {
 		t.Errorf("%d tables of costs, want that of the second comparison", have)
 	}
+	if want := "<th>balance_<wbr>dirty</th>"; !strings.Contains(page, want) {
+		t.Errorf("the head of the wait table cannot be broken, which no paper is wide enough for: want %s", want)
+	}
+	if have := strings.Count(page, `<source media="screen and (max-width: 40rem)" srcset="data:image/png;base64,`); have != 4 {
+		t.Errorf("%d bars for a telephone, want 2 of each comparison", have)
+	}
 	imgs := images(t, page)
-	if len(imgs) != 6 {
-		t.Fatalf("%d figures, want 6", len(imgs))
+	if len(imgs) != 10 {
+		t.Fatalf("%d figures, want 6 and 4 for a telephone", len(imgs))
 	}
 	for i, img := range imgs {
 		r := img.Bounds()
@@ -181,7 +187,7 @@ func TestPageWellFormed(t *testing.T) {
 	page := write2(t, sample("none", six...))
 	d := xml.NewDecoder(strings.NewReader(page))
 	d.Strict = false
-	d.AutoClose = []string{"meta", "img", "br"}
+	d.AutoClose = []string{"meta", "img", "br", "source", "wbr"}
 	d.Entity = xml.HTMLEntity
 	depth := 0
 	for {
@@ -221,8 +227,8 @@ func TestPageOfLittle(t *testing.T) {
 	if text := regexp.MustCompile(`base64,[^"]+"`).ReplaceAllString(page, `"`); strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 		t.Error("NaN or Inf on the page")
 	}
-	if n := len(images(t, page)); n != 2 {
-		t.Errorf("%d figures, want 2: the iops and the latencies of one row", n)
+	if n := len(images(t, page)); n != 3 {
+		t.Errorf("%d figures, want 3: the iops, twice, and the latencies of one row", n)
 	}
 }
 
