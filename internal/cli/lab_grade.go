@@ -155,31 +155,11 @@ func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string)
 
 // gradeAll grades the folders in dir; the table goes to a file after each, or in the end to standard output.
 func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string, byName bool) error {
-	var known []grade.Submission
-	if table != "" {
-		f, err := os.Open(table)
-		switch {
-		case err == nil:
-			known, err = grade.ReadCSV(f)
-			f.Close()
-			if err != nil {
-				return fmt.Errorf("%s: %w", table, err)
-			}
-		case !errors.Is(err, os.ErrNotExist):
-			return err
-		}
-	}
 	st := a.newStatus()
 	defer st.done()
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	all, err := grade.GradeAll(ctx, root, l, dir, byName, known, func(all []grade.Submission) error {
-		st.search(all[len(all)-1].Name)
-		if table == "" {
-			return nil
-		}
-		return keepTable(table, all, known)
-	})
+	all, err := gradeInto(ctx, root, l, dir, table, byName, st.search)
 	st.done()
 	var nothing *grade.NoFilesError
 	switch {
@@ -198,6 +178,32 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 	}
 	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), table)
 	return nil
+}
+
+// gradeInto grades the folders in dir and keeps the table after each, if there is one; what stands in it already is taken over where the files
+// are the same. It calls graded with each name.
+func gradeInto(ctx context.Context, root string, l *grade.Lab, dir, table string, byName bool, graded func(name string)) ([]grade.Submission, error) {
+	var known []grade.Submission
+	if table != "" {
+		f, err := os.Open(table)
+		switch {
+		case err == nil:
+			known, err = grade.ReadCSV(f)
+			f.Close()
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", table, err)
+			}
+		case !errors.Is(err, os.ErrNotExist):
+			return nil, err
+		}
+	}
+	return grade.GradeAll(ctx, root, l, dir, byName, known, func(all []grade.Submission) error {
+		graded(all[len(all)-1].Name)
+		if table == "" {
+			return nil
+		}
+		return keepTable(table, all, known)
+	})
 }
 
 // keepTable writes what is graded so far, and after it what an earlier grading has of submissions that this one has not come to: if it is
