@@ -122,6 +122,9 @@ func TestGradeAll(t *testing.T) {
 		if code := Main(append([]string{"lab", "grade", "0", "--all", class}, args...), strings.NewReader(""), &out, &errw); code != 0 {
 			t.Fatalf("exit %d: %s", code, errw.String())
 		}
+		if text := errw.String(); strings.Count(text, " of 100 points\n") != 5 || !strings.Contains(text, "cyd: 0 of 100 points\n") {
+			t.Errorf("standard error is no line for each submission: %q", text)
+		}
 		return out.String()
 	}
 	check := func(text string, want ...string) {

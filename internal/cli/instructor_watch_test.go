@@ -129,7 +129,7 @@ func TestGradeAllResumed(t *testing.T) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		_, err := gradeInto(ctx, root, l, class, table, false, func(string) {
+		_, err := gradeInto(ctx, root, l, class, table, false, func(grade.Submission) {
 			if n--; n == 0 {
 				stop()
 			}

@@ -24,7 +24,9 @@ func (a *app) labGrade() *cobra.Command {
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
 command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
-which it was; it loses that row. With --student the personal questions of the lab are graded, too: their answers are in personal.txt. Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
+which it was; it loses that row. Elsewhere than on a terminal, standard error has a line for each row as it is judged, and with
+--all one for each submission. With --student the personal questions of the lab are graded, too: their answers are in personal.txt.
+Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4
   btrlab lab grade 5 --dir ~/mine --gradescope results.json
   btrlab lab grade 4 --replay truncate-race=11:1
@@ -54,6 +56,9 @@ which it was; it loses that row. With --student the personal questions of the la
 				st.search(p.Workload)
 				st.progress(p.Progress)
 			}}
+			if !st.terminal && replay == "" {
+				o.Judged = func(name string, pass bool) { fmt.Fprintf(a.err, "%s: %s\n", name, okOr(pass)) }
+			}
 			if replay != "" {
 				var ok bool
 				if o.Workload, o.Schedule, ok = strings.Cut(replay, "="); !ok || o.Workload == "" {
@@ -77,6 +82,7 @@ which it was; it loses that row. With --student the personal questions of the la
 			}
 			ctx, cancel := a.context(cmd.Context())
 			defer cancel()
+			st.show("building")
 			began, digest := time.Now(), l.Digest(root, o)
 			r, err := grade.Grade(ctx, root, l, o)
 			st.done()
@@ -142,6 +148,14 @@ which it was; it loses that row. With --student the personal questions of the la
 	return cmd
 }
 
+// okOr is the verdict on a row, as in the table.
+func okOr(pass bool) string {
+	if pass {
+		return "ok"
+	}
+	return "FAILED"
+}
+
 // writeReport writes the page of a report to path. A profile that was not made, because nothing was measured, is not named.
 func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string) error {
 	if dir == "" {
@@ -155,12 +169,11 @@ func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string)
 
 // gradeAll grades the folders in dir; the table goes to a file after each, or in the end to standard output.
 func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string, byName bool) error {
-	st := a.newStatus()
-	defer st.done()
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	all, err := gradeInto(ctx, root, l, dir, table, byName, st.search)
-	st.done()
+	all, err := gradeInto(ctx, root, l, dir, table, byName, func(x grade.Submission) {
+		fmt.Fprintf(a.err, "%s: %g of %g points\n", x.Name, x.Score, x.Max)
+	})
 	var nothing *grade.NoFilesError
 	switch {
 	case errors.As(err, &nothing):
@@ -181,8 +194,8 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 }
 
 // gradeInto grades the folders in dir and keeps the table after each, if there is one; what stands in it already is taken over where the files
-// are the same. It calls graded with each name.
-func gradeInto(ctx context.Context, root string, l *grade.Lab, dir, table string, byName bool, graded func(name string)) ([]grade.Submission, error) {
+// are the same. It calls graded with each.
+func gradeInto(ctx context.Context, root string, l *grade.Lab, dir, table string, byName bool, graded func(x grade.Submission)) ([]grade.Submission, error) {
 	var known []grade.Submission
 	if table != "" {
 		f, err := os.Open(table)
@@ -198,7 +211,7 @@ func gradeInto(ctx context.Context, root string, l *grade.Lab, dir, table string
 		}
 	}
 	return grade.GradeAll(ctx, root, l, dir, byName, known, func(all []grade.Submission) error {
-		graded(all[len(all)-1].Name)
+		graded(all[len(all)-1])
 		if table == "" {
 			return nil
 		}

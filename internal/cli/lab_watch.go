@@ -63,6 +63,7 @@ func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Lab, o grade.
 		st.search(p.Workload)
 		st.progress(p.Progress)
 	}
+	st.show("building")
 	r, err := grade.Grade(unchanged, root, l, o)
 	st.done()
 	var nothing *grade.NoFilesError

@@ -404,6 +404,8 @@ type Options struct {
 	Profile string
 	// Progress, if set, is called now and then during a search.
 	Progress func(Progress)
+	// Judged, if set, is called with the name of each row, once, when it is known whether it passes. Rows of a family come before the family's.
+	Judged func(name string, pass bool)
 }
 
 // Progress is how far a search of the grading is.
@@ -423,9 +425,10 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	if x, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || err == nil && !x.IsDir() {
 		return nil, &NoFilesError{Dir: dir, Want: "files: it is no folder"}
 	}
+	o.Judged = onceEach(o.Judged)
 	var err error
 	if l.allowed == nil {
-		r.Rows, err = gradeAnswers(l.N, filepath.Join(dir, l.File), o.Progress)
+		r.Rows, err = gradeAnswers(l.N, filepath.Join(dir, l.File), o)
 	} else {
 		r.Rows, err = l.gradeGo(ctx, root, dir, o)
 	}
@@ -439,6 +442,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	}
 	for i := range r.Rows {
 		x := &r.Rows[i]
+		o.Judged(x.Name, x.Pass)
 		if x.Violated && x.Replay == "" {
 			x.Replay = l.replay(o.Dir, cmp.Or(x.Workload, x.Name), x.Schedule)
 		}

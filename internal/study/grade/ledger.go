@@ -97,11 +97,12 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 		var out bytes.Buffer
 		c := command(within, work, bin, args...)
 		c.Stdout, c.Stderr = &out, &out
-		unwatch := watchFile(report+progressSuffix, o.Progress)
+		unwatch, unwatchRows := watchFile(report+progressSuffix, o.Progress), watchRows(report, o.Judged)
 		err := c.Run()
 		late := within.Err() != nil
 		cancel()
 		unwatch()
+		unwatchRows()
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

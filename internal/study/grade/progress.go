@@ -38,27 +38,58 @@ func toFile(path string) func(Progress) {
 	}
 }
 
+// onceEach leaves out the names that were told before; nil tells nobody.
+func onceEach(tell func(name string, pass bool)) func(name string, pass bool) {
+	told := map[string]bool{}
+	return func(name string, pass bool) {
+		if tell != nil && !told[name] {
+			told[name] = true
+			tell(name, pass)
+		}
+	}
+}
+
+// watchRows calls tell for the rows of the ledger, each time it looks and a last time when the function that it returns is called.
+func watchRows(path string, tell func(name string, pass bool)) (unwatch func()) {
+	look := func() {
+		if g, err := readLedger(path); err == nil {
+			for _, r := range g.Rows {
+				tell(r.Name, r.Pass)
+			}
+		}
+	}
+	stop := every(progressEvery, look)
+	return func() { stop(); look() }
+}
+
 // watchFile calls tell with what toFile writes, until the function that it returns is called.
 func watchFile(path string, tell func(Progress)) (unwatch func()) {
 	if tell == nil {
 		return func() {}
 	}
+	var last Progress
+	return every(progressEvery, func() {
+		var p Progress
+		if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &p) == nil && p != last {
+			last = p
+			tell(p)
+		}
+	})
+}
+
+// every calls f again and again until stop is called; f does not run any more when that returns.
+func every(d time.Duration, f func()) (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(progressEvery)
+		tick := time.NewTicker(d)
 		defer tick.Stop()
-		var last Progress
 		for {
 			select {
 			case <-done:
 				return
 			case <-tick.C:
-			}
-			var p Progress
-			if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &p) == nil && p != last {
-				last = p
-				tell(p)
+				f()
 			}
 		}
 	})

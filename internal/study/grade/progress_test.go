@@ -2,6 +2,7 @@ package grade
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,4 +43,27 @@ func TestProgressFile(t *testing.T) {
 		}
 	}
 	watchFile(path, nil)() // nobody wants to know
+}
+
+// A row is told while those after it are judged, and once; the last ones are told at the end.
+func TestRowsAsTheyEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.json")
+	keep := func(rows ...Row) {
+		t.Helper()
+		if err := (&ledger{Rows: rows, At: "next"}).write(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(chan string, 100)
+	unwatch := watchRows(path, onceEach(func(name string, pass bool) { got <- fmt.Sprint(name, " ", pass) }))
+	keep(Row{Name: "a", Pass: true})
+	if r := <-got; r != "a true" {
+		t.Errorf("have %s", r)
+	}
+	keep(Row{Name: "a", Pass: true}, Row{Name: "b"})
+	unwatch()
+	if r := <-got; r != "b false" || len(got) > 0 {
+		t.Errorf("have %s and %d more", r, len(got))
+	}
+	onceEach(nil)("a", true)
 }

@@ -115,8 +115,8 @@ func readAnswers(path string, tasks []asked) (map[string]string, []string, error
 }
 
 // gradeAnswers grades lab n, which has no Go: path has the answers.
-func gradeAnswers(n int, path string, progress func(Progress)) ([]Row, error) {
-	tasks := askedIn(n, progress)
+func gradeAnswers(n int, path string, o Options) ([]Row, error) {
+	tasks := askedIn(n, o.Progress)
 	got, bad, err := readAnswers(path, tasks)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &NoFilesError{Dir: filepath.Dir(path), Want: filepath.Base(path)}
@@ -139,6 +139,7 @@ func gradeAnswers(n int, path string, progress func(Progress)) ([]Row, error) {
 		if r.Pass {
 			r.Score = r.Max
 		}
+		o.Judged(r.Name, r.Pass)
 		rows = append(rows, r)
 	}
 	return rows, nil
