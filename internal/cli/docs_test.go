@@ -168,6 +168,86 @@ func TestDocCommands(t *testing.T) {
 	}
 }
 
+// What labs print and TestLabCommands does not run, by how the command begins.
+var notRun = map[string]string{
+	"make":      "builds, or grades",
+	"lab grade": "builds and explores for up to minutes; package grade has the solutions and the starters",
+	"step":      "wants a terminal; TestStepTruncateRace has its screens",
+	"bench":     "measures for seconds, or is a part of a longer command",
+	"compare":   "measures for a minute and more",
+	"replay":    "without a scenario: the name of the verb",
+	"explore two-writers-truncate --policy unlocked-drain": "takes 8 s and more; a row of package scenario's matrix",
+}
+
+// What a command of a lab ends with, unless it is 0.
+var labExits = map[string]int{
+	"explore nowait-dio-range --policy nowait-5.8":            exitFailed, // the kernel slept
+	"explore two-writers-overlap --policy unlocked":           exitFailed, // the bytes of two writes mix
+	"lab run 0 lost-update 2:1":                               exitFailed, // lost
+	"explore truncate-race --policy unlocked":                 exitFailed, // ... in the place of a policy
+	"explore truncate-race --policy unlocked --preemptions 0": exitOK,     // the answer to question 1 of lab 01
+}
+
+// TestLabCommands: what the texts of the labs tell a student to run ends as the text says.
+func TestLabCommands(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join("..", "..", "labs", "*", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, ran, left := t.TempDir(), map[string]bool{}, map[string]bool{}
+	if err := os.WriteFile(filepath.Join(dir, "answers.txt"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		for _, c := range commandsOf(name, readDoc(t, name)) {
+			words := strings.Fields(strings.TrimPrefix(c.text, "btrlab "))
+			line := strings.Join(words, " ")
+			if line = strings.Replace(line, "--policy ...", "--policy unlocked", 1); ran[line] {
+				continue
+			}
+			if skip := unrun(line); skip != "" {
+				left[skip] = true
+				continue
+			}
+			ran[line] = true
+			args := strings.Fields(line)
+			for i := range args {
+				args[i] = strings.Trim(args[i], "'")
+			}
+			if strings.HasPrefix(line, "lab run") {
+				args = append(args, "--dir", dir) // where an answer that wins is kept
+			}
+			var out, errw bytes.Buffer
+			if code := Main(args, strings.NewReader(""), &out, &errw); code != labExits[line] {
+				t.Errorf("%s: %s: exit code %d, want %d\n%s%s", c.at, line, code, labExits[line], out.String(), errw.String())
+			}
+		}
+	}
+	for line := range labExits {
+		if !ran[line] {
+			t.Errorf("no lab prints %q any more", line)
+		}
+	}
+	for skip := range notRun {
+		if !left[skip] {
+			t.Errorf("no lab prints %q any more, which is not run", skip)
+		}
+	}
+	if len(ran) < 25 {
+		t.Errorf("%d commands, want all", len(ran))
+	}
+}
+
+// unrun is the row of notRun for a command, or empty.
+func unrun(line string) string {
+	for begin := range notRun {
+		if line == begin || begin != "replay" && strings.HasPrefix(line, begin+" ") {
+			return begin
+		}
+	}
+	return ""
+}
+
 // TestSeedPages: each of the five seeds has a page that says what was published, when, and what became of it, and ends with commands.
 func TestSeedPages(t *testing.T) {
 	for n := range 5 {
