@@ -57,42 +57,24 @@ func (a *app) rm() *cobra.Command {
 
 // rmTree empties the directory path.
 func (a *app) rmTree(x *fs.FS, path string) error {
-	list, err := x.ReadDir(a.t, path)
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		if err := a.interrupted(); err != nil {
-			return err
-		}
-		full := gopath.Join(path, e.Name)
+	return a.eachName(x, path, func(full string, _ fs.DirEntry) error {
 		at, err := x.Lstat(a.t, full)
 		if err != nil {
 			return err
 		}
 		if !at.IsDir() {
-			err = x.Unlink(a.t, full)
-		} else if err = a.rmTree(x, full); err == nil {
-			err = x.Rmdir(a.t, full)
+			return x.Unlink(a.t, full)
 		}
-		if err != nil {
+		if err := a.rmTree(x, full); err != nil {
 			return err
 		}
-	}
-	return nil
+		return x.Rmdir(a.t, full)
+	})
 }
 
 // nestedSubvolume is an error that names a subvolume below the directory path, or the place of one of the original in a snapshot.
 func (a *app) nestedSubvolume(x *fs.FS, path string) error {
-	list, err := x.ReadDir(a.t, path)
-	if err != nil {
-		return err
-	}
-	for _, e := range list {
-		if err := a.interrupted(); err != nil {
-			return err
-		}
-		full := gopath.Join(path, e.Name)
+	return a.eachName(x, path, func(full string, e fs.DirEntry) error {
 		if e.Subvol != 0 {
 			if _, err := x.Lstat(a.t, full); errors.Is(err, errno.ENOENT) {
 				return fmt.Errorf("has the place of a subvolume of the original, %s, want btrlab subvolume delete for the snapshot", full)
@@ -100,9 +82,23 @@ func (a *app) nestedSubvolume(x *fs.FS, path string) error {
 			return fmt.Errorf("has the subvolume %s, want btrlab subvolume delete for it", full)
 		}
 		if e.Type != format.FtDir {
-			continue
+			return nil
 		}
-		if err := a.nestedSubvolume(x, full); err != nil {
+		return a.nestedSubvolume(x, full)
+	})
+}
+
+// eachName calls f with the full path and the entry of each name in the directory path, until an error or an interrupt.
+func (a *app) eachName(x *fs.FS, path string, f func(full string, e fs.DirEntry) error) error {
+	list, err := x.ReadDir(a.t, path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if err := a.interrupted(); err != nil {
+			return err
+		}
+		if err := f(gopath.Join(path, e.Name), e); err != nil {
 			return err
 		}
 	}
