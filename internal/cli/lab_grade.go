@@ -57,7 +57,7 @@ Exit code 1 means that something failed; 2 that there is nothing to grade, or no
 				st.progress(p.Progress)
 			}}
 			if !st.terminal && replay == "" {
-				o.Judged = func(name string, pass bool) { fmt.Fprintf(a.err, "%s: %s\n", name, okOr(pass)) }
+				o.Judged = func(name, verdict string) { fmt.Fprintf(a.err, "%s: %s\n", name, verdict) }
 			}
 			if replay != "" {
 				var ok bool
@@ -146,14 +146,6 @@ Exit code 1 means that something failed; 2 that there is nothing to grade, or no
 	outputFlag(cmd, "csv", "report", "gradescope")
 	jsonFlag(cmd, &asJSON)
 	return cmd
-}
-
-// okOr is the verdict on a row, as in the table.
-func okOr(pass bool) string {
-	if pass {
-		return "ok"
-	}
-	return "FAILED"
 }
 
 // writeReport writes the page of a report to path. A profile that was not made, because nothing was measured, is not named.

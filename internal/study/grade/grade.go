@@ -404,8 +404,8 @@ type Options struct {
 	Profile string
 	// Progress, if set, is called now and then during a search.
 	Progress func(Progress)
-	// Judged, if set, is called with the name of each row, once, when it is known whether it passes. Rows of a family come before the family's.
-	Judged func(name string, pass bool)
+	// Judged, if set, is called with the name and the Verdict of each row, once, when it is known. Rows of a family come before the family's.
+	Judged func(name, verdict string)
 }
 
 // Progress is how far a search of the grading is.
@@ -442,7 +442,7 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	}
 	for i := range r.Rows {
 		x := &r.Rows[i]
-		o.Judged(x.Name, x.Pass)
+		o.Judged(x.Name, x.Verdict())
 		if x.Violated && x.Replay == "" {
 			x.Replay = l.replay(o.Dir, cmp.Or(x.Workload, x.Name), x.Schedule)
 		}

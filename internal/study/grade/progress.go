@@ -39,25 +39,25 @@ func toFile(path string) func(Progress) {
 }
 
 // onceEach leaves out the names that were told before; nil tells nobody.
-func onceEach(tell func(name string, pass bool)) func(name string, pass bool) {
+func onceEach(tell func(name, verdict string)) func(name, verdict string) {
 	told := map[string]bool{}
-	return func(name string, pass bool) {
+	return func(name, verdict string) {
 		if tell != nil && !told[name] {
 			told[name] = true
-			tell(name, pass)
+			tell(name, verdict)
 		}
 	}
 }
 
 // watchRows calls tell for the rows of the ledger, each time it looks and a last time when the function that it returns is called; nil tells nobody.
-func watchRows(path string, tell func(name string, pass bool)) (unwatch func()) {
+func watchRows(path string, tell func(name, verdict string)) (unwatch func()) {
 	if tell == nil {
 		return func() {}
 	}
 	look := func() {
 		if g, err := readLedger(path); err == nil {
 			for _, r := range g.Rows {
-				tell(r.Name, r.Pass)
+				tell(r.Name, r.Verdict())
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package grade
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -55,15 +54,15 @@ func TestRowsAsTheyEnd(t *testing.T) {
 		}
 	}
 	got := make(chan string, 100)
-	unwatch := watchRows(path, onceEach(func(name string, pass bool) { got <- fmt.Sprint(name, " ", pass) }))
+	unwatch := watchRows(path, onceEach(func(name, verdict string) { got <- name + " " + verdict }))
 	keep(Row{Name: "a", Pass: true})
-	if r := <-got; r != "a true" {
+	if r := <-got; r != "a ok" {
 		t.Errorf("have %s", r)
 	}
-	keep(Row{Name: "a", Pass: true}, Row{Name: "b"})
+	keep(Row{Name: "a", Pass: true}, Row{Name: "b", Score: 5, Max: 10})
 	unwatch()
-	if r := <-got; r != "b false" || len(got) > 0 {
+	if r := <-got; r != "b partly" || len(got) > 0 {
 		t.Errorf("have %s and %d more", r, len(got))
 	}
-	onceEach(nil)("a", true)
+	onceEach(nil)("a", "ok")
 }

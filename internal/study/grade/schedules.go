@@ -139,7 +139,7 @@ func gradeAnswers(n int, path string, o Options) ([]Row, error) {
 		if r.Pass {
 			r.Score = r.Max
 		}
-		o.Judged(r.Name, r.Pass)
+		o.Judged(r.Name, r.Verdict())
 		rows = append(rows, r)
 	}
 	return rows, nil

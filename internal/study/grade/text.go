@@ -46,6 +46,17 @@ func (b *screen) hang(first, text string) {
 	}
 }
 
+// Verdict is the word for the row in the table.
+func (r Row) Verdict() string {
+	switch {
+	case r.Pass:
+		return "ok"
+	case r.Score > 0:
+		return "partly"
+	}
+	return "FAILED"
+}
+
 // table prints a line for each row, and the sum.
 func (r *Report) table(b *screen) {
 	name := len("workload")
@@ -54,18 +65,11 @@ func (r *Report) table(b *screen) {
 	}
 	fmt.Fprintf(b, "%-*s  %-6s %7s  %s\n%s\n", name, "workload", "", "points", "result", strings.Repeat("-", prose.Width))
 	for _, x := range r.Rows {
-		verdict := "FAILED"
-		switch {
-		case x.Pass:
-			verdict = "ok"
-		case x.Score > 0:
-			verdict = "partly"
-		}
 		result := x.Result
 		if x.Kind != explore.OK { // the rest is below
 			result = fmt.Sprintf("violated (%s)", x.Kind)
 		}
-		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, verdict, x.Score, x.Max), result)
+		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, x.Verdict(), x.Score, x.Max), result)
 	}
 	fmt.Fprintf(b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
 	if r.LeftOut > 0 {
