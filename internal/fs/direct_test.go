@@ -46,7 +46,7 @@ func readFull(t *testing.T, tk *sched.Task, read func(*sched.Task, []byte, int64
 func TestDirectModel(t *testing.T) {
 	ops := 1200
 	switch {
-	case fstest.UnderRace:
+	case sched.UnderRace:
 		ops = 40 // one task beside the file system's own; TestDirectConcurrent has many
 	case testing.Short():
 		ops = 300
@@ -322,7 +322,7 @@ func TestDirectConcurrent(t *testing.T) {
 	const blocks = 64
 	rounds := 150
 	switch {
-	case fstest.UnderRace:
+	case sched.UnderRace:
 		rounds = 20
 	case testing.Short():
 		rounds = 40

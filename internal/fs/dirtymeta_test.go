@@ -42,7 +42,7 @@ func TestDirtyMetadata(t *testing.T) {
 			}},
 		} {
 			t.Run(fmt.Sprintf("%s/bounded=%v", c.name, bounded), func(t *testing.T) {
-				if fstest.UnderRace && (!bounded || c.name == "extents") {
+				if sched.UnderRace && (!bounded || c.name == "extents") {
 					t.Skip("too slow for what it adds: the file system's own tasks are those of the other cases, and without a bound nobody waits")
 				}
 				x := fstest.New(t, fstest.Size(512<<20), fstest.FSOptions(func(o *fs.Options) {

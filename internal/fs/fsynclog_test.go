@@ -61,7 +61,7 @@ func superOn(tb testing.TB, t *sched.Task, dev blockdev.Device) *format.Super {
 // what it had then, and the image is clean.
 func TestFsyncLogModel(t *testing.T) {
 	seeds, steps := uint64(4), 400
-	if fstest.UnderRace { // a file system of one task: the detector sees in a part what it sees in all
+	if sched.UnderRace { // a file system of one task: the detector sees in a part what it sees in all
 		seeds, steps = 2, 150
 	}
 	for seed := range seeds {

@@ -8,6 +8,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/sched"
 )
 
 // TestDeleteWhenFull: on an image without room for metadata names can be taken and files be emptied, because deletes may use what is
@@ -16,7 +17,7 @@ func TestDeleteWhenFull(t *testing.T) {
 	fstest.OneTask(t)
 	for _, how := range []string{"unlink", "rmdir", "truncate", "reopen"} {
 		t.Run(how, func(t *testing.T) {
-			if fstest.UnderRace && how != "unlink" {
+			if sched.UnderRace && how != "unlink" {
 				t.Skip("the flusher and the commits that race are those of unlink; make test runs the others")
 			}
 			x := fstest.New(t, fstest.Size(64<<20))

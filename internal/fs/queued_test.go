@@ -379,7 +379,7 @@ func TestQueuedErrors(t *testing.T) {
 // device with a latency, beside buffered readers, a truncate beyond them all and an fsync. Each read finds what was written last.
 func TestQueuedModel(t *testing.T) {
 	rounds := 60
-	if testing.Short() || fstest.UnderRace {
+	if testing.Short() || sched.UnderRace {
 		rounds = 15
 	}
 	const tasks, depth = 3, 8

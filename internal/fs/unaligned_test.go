@@ -210,7 +210,8 @@ func TestUnalignedQueued(t *testing.T) {
 				x.T.Join(other)
 				c.end(want)
 				if got := readFull(t, x.T, f.ReadAt, make([]byte, 4096), 0); !bytes.Equal(got, want) {
-					t.Errorf("differs from byte %d on", differs(got, want))
+					d := differs(got, want)
+					t.Errorf("differs from byte %d on: have %x want %x", d, got[d:d+16], want[d:d+16])
 				}
 				x.Must(f.Fsync(x.T))
 				x.FS.DropCaches(x.T)
@@ -378,7 +379,7 @@ func TestUnalignedNowait(t *testing.T) {
 // the end what its task wrote last.
 func TestUnalignedQueuedModel(t *testing.T) {
 	rounds := 40
-	if testing.Short() || fstest.UnderRace {
+	if testing.Short() || sched.UnderRace {
 		rounds = 10
 	}
 	const tasks, depth, blocks = 3, 8, 32
@@ -431,7 +432,8 @@ func TestUnalignedQueuedModel(t *testing.T) {
 			})
 			for range 2 {
 				if got := readFull(t, x.T, f.ReadAt, make([]byte, len(want)), 0); !bytes.Equal(got, want) {
-					t.Errorf("differs from byte %d on", differs(got, want))
+					d := differs(got, want)
+					t.Errorf("differs from byte %d on: have %x want %x", d, got[d:d+16], want[d:d+16])
 				}
 				x.Must(f.Fsync(x.T))
 				x.FS.DropCaches(x.T)

@@ -134,7 +134,7 @@ func TestReadAndTruncate(t *testing.T) {
 				bad = err
 			}
 			own := n
-			if fstest.UnderRace && n > cut-4096 && bytes.Equal(p[cut-4096:n], make([]byte, n-(cut-4096))) {
+			if sched.UnderRace && n > cut-4096 && bytes.Equal(p[cut-4096:n], make([]byte, n-(cut-4096))) {
 				// Readers lock the page that they copy there, and a truncate gets between i_size and the lock: the same window.
 				own = cut - 4096
 			}

@@ -259,6 +259,10 @@ func TestUnalignedMark(t *testing.T) { searchUnaligned(t, "unaligned-mark") }
 // into memory has the old sector, and must go.
 func TestUnalignedReader(t *testing.T) { searchUnaligned(t, "unaligned-reader") }
 
+// TestUnalignedZeros: a reader takes a block for zeros until it is marked written, and the page with them must go: it may have come when the
+// sectors were on the device.
+func TestUnalignedZeros(t *testing.T) { searchUnaligned(t, "unaligned-zeros") }
+
 // searchUnaligned searches the scenario under each design of its policies.
 func searchUnaligned(t *testing.T, name string) {
 	s, err := scenario.Lookup(name)

@@ -765,6 +765,14 @@ var catalog = []*Scenario{
 		Policies: policy.UnalignedNames(),
 	},
 	{
+		Name:  "unaligned-zeros",
+		About: "a direct write of a sector of a block that is allocated and not written, and a reader, to whom it is zeros until it is marked",
+		Goal:  "let a page of zeros stay",
+		File:  File{Nocow: true, Unwritten: 4 * k}, Tasks: writerAnd(DirectWrite(0, 512), "reader", Read(0, 4*k)),
+		Switch: unalignedClasses, Rule: sectorRule, Deep: true, Preemptions: 2,
+		Policies: policy.UnalignedNames(),
+	},
+	{
 		Name:  "unaligned-and-buffered",
 		About: "a queued direct write of a sector, and a write of the next sector through the page cache",
 		Goal:  "read the page before the first sector is on the device, and write it back after that",

@@ -1,6 +1,6 @@
 //go:build !race
 
-package fstest
+package sched
 
 // UnderRace is true under the race detector.
 const UnderRace = false
