@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+
+	"btrlab/internal/sched"
 )
 
 func init() { programs["btrlab-peak"] = peak }
@@ -52,7 +54,7 @@ func peakOf(t *testing.T, out io.Writer, most int, args ...string) {
 // TestMemoryBound: a file eight times the cache goes into an image, is printed and comes out, and a bench reads and overwrites it, in
 // the memory of the cache and 64 MiB.
 func TestMemoryBound(t *testing.T) {
-	if raceEnabled {
+	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")
 	}
 	const cache, size = 32, 256
@@ -105,7 +107,7 @@ func (s *same) Write(p []byte) (int, error) {
 
 // TestMemorySmallFiles: many small files are put and fetched in bounded memory: inodes and tree blocks go as well.
 func TestMemorySmallFiles(t *testing.T) {
-	if raceEnabled {
+	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")
 	}
 	const files = 20000

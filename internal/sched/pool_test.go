@@ -15,7 +15,7 @@ func TestAdoptAllocatesNothing(t *testing.T) {
 		k.HeldLocks = append(k.HeldLocks, Held{Class: 7})[:0]
 		k.Retire()
 	})
-	if n != 0 && !raceEnabled {
+	if n != 0 && !UnderRace {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }

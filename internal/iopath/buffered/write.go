@@ -484,7 +484,7 @@ func (w *write) preparePages(t *sched.Task) error {
 				continue
 			}
 		}
-		if !w.ownWaits && (w.pl.StableWait || raceEnabled) {
+		if !w.ownWaits && w.stable() {
 			p.WaitWriteback(t)
 		}
 		w.pages.add(p)
@@ -509,12 +509,16 @@ func (w *write) tryPages(t *sched.Task) error {
 		default:
 			return kiocb.AgainRead
 		}
-		if (w.pl.StableWait || raceEnabled) && p.UnderWriteback(t) {
+		if w.stable() && p.UnderWriteback(t) {
 			return kiocb.AgainStable
 		}
 	}
 	return nil
 }
+
+// stable reports whether a page under writeback may not change. The kernel lets one of a file without checksums change while the device
+// reads it; the race detector would report that.
+func (w *write) stable() bool { return w.pl.StableWait || sched.UnderRace }
 
 // partial reports whether the batch leaves bytes of page i as they are, so that it must be read first. After a copy that got
 // nothing an aligned first page counts too, or it would never become uptodate (2a0f7f576999).

@@ -1,5 +1,0 @@
-//go:build !race
-
-package buffered
-
-const raceEnabled = false
