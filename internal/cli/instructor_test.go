@@ -48,6 +48,15 @@ func TestLabRun(t *testing.T) {
 			}
 		}
 	}
+	for to, code := range map[string]int{t.TempDir(): 0, "/none": 2} { // a folder without answers gets them
+		var out bytes.Buffer
+		if have := Main([]string{"lab", "run", "0", "one-lock", "never", "--dir", to}, strings.NewReader(""), &out, &out); have != code {
+			t.Errorf("--dir %s: exit %d, want %d\n%s", to, have, code, &out)
+		}
+		if b, err := os.ReadFile(filepath.Join(to, "answers.txt")); code == 0 && string(b) != "one-lock = never\n" {
+			t.Errorf("in a new folder is %q, %v", b, err)
+		}
+	}
 	if b, err := os.ReadFile(answers); err != nil || string(b) != "# mine\nlost-update = 3:1\none-lock = never\n" {
 		t.Errorf("kept is %q, %v", b, err)
 	}

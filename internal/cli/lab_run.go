@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,8 @@ schedule or the word never, it judges that. An answer that wins is kept in answe
 		}
 		if dir == "" {
 			dir = lab.Dir(root)
+		} else if _, err := os.ReadDir(dir); err != nil {
+			return usagef(cmd, "--dir: %v", err)
 		}
 		won, err := grade.Won(dir)
 		if err != nil {

@@ -12,9 +12,10 @@ import (
 
 func (a *app) mv() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "mv IMAGE:/from /to",
-		Short:   "rename or move within an image",
-		Long:    "Mv renames a file or directory and replaces what has the new name, as rename(2). Into a directory that exists it keeps its name.",
+		Use:   "mv IMAGE:/from /to",
+		Short: "rename or move within an image",
+		Long: `Mv renames a file or directory and replaces what has the new name, as rename(2). Into a directory that exists it keeps its name.
+A name cannot move to another subvolume: reflink the file there and rm it.`,
 		Example: "  btrlab mv disk.img:/draft.txt /final.txt",
 		Args:    cobra.ExactArgs(2),
 	}

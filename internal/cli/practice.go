@@ -108,23 +108,19 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
 				return err
 			}
 		}
+		var v *practice.Verdict
+		judge := func(answer string) (err error) {
+			st := a.newStatus()
+			defer st.done()
+			v, err = q.Judge(answer, practice.Options{Progress: st.progress, Stop: a.stop.Load})
+			return err
+		}
 		given := f.Changed("answer")
-		if in, ok := a.in.(*os.File); !given && !(asJSON && ok && isTerminal(in)) { // nobody has seen the question yet
-			if answer, given, err = a.readAnswer(); err != nil {
-				return err
-			}
+		if given {
+			err = judge(answer)
+		} else if in, ok := a.in.(*os.File); !(asJSON && ok && isTerminal(in)) { // else nobody has seen the question yet
+			answer, given, err = a.answered(judge)
 		}
-		if !given {
-			if asJSON {
-				return a.printJSON(res)
-			}
-			fmt.Fprintln(a.out, prose.Command("answer: ", q.Command()+" --answer ANSWER", a.width()))
-			return nil
-		}
-		st := a.newStatus()
-		defer st.done()
-		v, err := q.Judge(answer, practice.Options{Progress: st.progress, Stop: a.stop.Load})
-		st.done()
 		var bad *practice.BadAnswer
 		switch {
 		case errors.As(err, &bad):
@@ -133,6 +129,12 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
 			return errNothing
 		case err != nil:
 			return err
+		case given:
+		case asJSON:
+			return a.printJSON(res)
+		default:
+			fmt.Fprintln(a.out, prose.Command("answer: ", q.Command()+" --answer ANSWER", a.width()))
+			return nil
 		}
 		res.Answer, res.Verdict = strings.TrimSpace(answer), v
 		if asJSON {
@@ -250,19 +252,25 @@ func (a *app) ask(title string, q *practice.Question, lay timeline.Layout) error
 	return nil
 }
 
-// readAnswer reads a line of standard input; false is none.
-func (a *app) readAnswer() (string, bool, error) {
-	if f, ok := a.in.(*os.File); ok && isTerminal(f) {
-		fmt.Fprint(a.err, "your answer: ")
-	}
-	line, err := bufio.NewReader(a.stdin()).ReadString('\n')
-	if errors.Is(err, io.EOF) {
-		err = nil
-		if line == "" {
-			return "", false, nil
+// answered reads an answer from standard input and judges it; false is none. On a terminal it says what is no answer to the question, and
+// asks again.
+func (a *app) answered(judge func(answer string) error) (answer string, given bool, err error) {
+	f, ok := a.in.(*os.File)
+	asks := ok && isTerminal(f)
+	for in := bufio.NewScanner(a.stdin()); ; {
+		if asks {
+			fmt.Fprint(a.err, "your answer: ")
 		}
+		if !in.Scan() {
+			return "", false, in.Err()
+		}
+		err = judge(in.Text())
+		var bad *practice.BadAnswer
+		if !asks || !errors.As(err, &bad) {
+			return in.Text(), true, err
+		}
+		a.say("", err.Error())
 	}
-	return strings.TrimRight(line, "\r\n"), true, err
 }
 
 func (a *app) printVerdict(q *practice.Question, v *practice.Verdict, lay timeline.Layout) error {

@@ -303,6 +303,10 @@ func (f *FS) dirSizeChanged(t *sched.Task, dir *Node, h *transaction.Handle, by 
 	dir.ip.LastTransid.Store(h.Transid())
 }
 
+func errElsewhere() error {
+	return fmt.Errorf("the new name is in another subvolume: %w", errno.EXDEV)
+}
+
 // Link gives n, which is no directory, one more name. EXDEV when it is in another subvolume. Models btrfs_link().
 func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	f := d.fs
@@ -312,7 +316,7 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	case n.IsDir():
 		return errno.EPERM
 	case n.vol != d.vol:
-		return errno.EXDEV
+		return errElsewhere()
 	}
 	if err := d.writable(); err != nil {
 		return err

@@ -15,7 +15,7 @@ func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName strin
 	case !d.IsDir() || !newDir.IsDir():
 		return errno.ENOTDIR
 	case d.vol != newDir.vol:
-		return errno.EXDEV
+		return errElsewhere()
 	}
 	if err := d.writable(); err != nil {
 		return err

@@ -35,18 +35,21 @@ func Won(dir string) (map[string]bool, error) {
 
 const answersFile = "answers.txt"
 
-// KeepAnswer enters the answer to a level into the file of answers in dir, and leaves its other lines as they are.
+// KeepAnswer enters the answer to a level into the file of answers in dir, which it makes, and leaves its other lines as they are.
 func KeepAnswer(dir string, l *levels.Level, answer string) error {
 	if len(answer) > maxSchedule {
 		return fmt.Errorf("an answer of %d characters, want at most %d", len(answer), maxSchedule)
 	}
 	path := filepath.Join(dir, answersFile)
 	b, err := os.ReadFile(path)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	line, kept := fmt.Sprintf("%s = %s", l.Name, answer), false
-	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	var lines []string
+	if len(b) > 0 {
+		lines = strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	}
 	for i, old := range lines {
 		if name, _, ok := strings.Cut(old, "="); ok && strings.TrimSpace(name) == l.Name {
 			lines[i], kept = line, true
