@@ -110,6 +110,8 @@ type Plan struct {
 	DrainDirect bool
 	// CheckUnwritten: such a write under the shared lock leaves a block alone that is not written.
 	CheckUnwritten bool
+	// PagesLast: such a write that marks a block written takes its page out of memory after that.
+	PagesLast bool
 	// RecheckPages: a direct write that has its range locked looks for pages once more.
 	RecheckPages bool
 	// OwnBits: a direct write that gives its range up takes its own bits from it, and no others.
@@ -329,7 +331,7 @@ func (pl *Plan) forUnaligned(f *Facts, p *Policy) {
 	default:
 		return
 	}
-	pl.Drain, pl.CheckUnwritten = !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten
+	pl.Drain, pl.CheckUnwritten, pl.PagesLast = !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten, !p.Wrong.UnalignedPagesFirst
 	pl.Lock, pl.ForceWait = LockShared, p.Wrong.UnalignedUnwritten // its zeros are its own task's, and its mark comes after them
 	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.Inside() {
 		pl.Lock, pl.ForceWait = LockInode, true

@@ -51,6 +51,8 @@ type Wrong struct {
 	UnalignedUnwritten bool
 	// UnalignedNoWait: writes through the page cache, and zeros, do not wait for direct writes of sectors in flight.
 	UnalignedNoWait bool
+	// UnalignedPagesFirst: a direct write of sectors takes the page of its block out of memory before it marks the block written.
+	UnalignedPagesFirst bool
 	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
 	OrderedWhole bool
 	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its position again.
@@ -215,6 +217,11 @@ var Wrongs = []Toggle{
 		Name: "WRONG_UNALIGNED_NO_WAIT", Source: "ext4 and XFS, where direct and buffered writes of one page do not go together", Kernel: "fs/ext4/file.c:ext4_buffered_write_iter()",
 		Scenario: "unaligned-and-buffered",
 		Field:    func(p *Policy) *bool { return &p.Wrong.UnalignedNoWait },
+	},
+	{
+		Name: "WRONG_UNALIGNED_PAGES_FIRST", Source: "before c771c14baa33 (iomap, 2017)", Kernel: "fs/iomap/direct-io.c:iomap_dio_complete()",
+		Scenario: "unaligned-zeros",
+		Field:    func(p *Policy) *bool { return &p.Wrong.UnalignedPagesFirst },
 	},
 	{
 		Name: "WRONG_ORDERED_WHOLE", Source: `before "btrfs: split partial dio bios before submit" (6.4)`, Kernel: "fs/btrfs/direct-io.c:btrfs_dio_submit_io()",

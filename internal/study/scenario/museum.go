@@ -185,6 +185,13 @@ the block, as it was. The direct write ends. The page is written back: with the 
 		Broken: "unaligned-check-first+WRONG_UNALIGNED_NO_WAIT", Fixed: "unaligned-check-first", Kinds: []explore.Kind{explore.KindOracle},
 	},
 	{
+		Number: 55, Title: "zeros that stay", Source: "c771c14baa33, iomap, 2017; generic/418 of xfstests. This tool had it as well",
+		Story: `A direct write of a sector of a block that is allocated and not written is on the device. It takes the page of the block out of memory,
+then marks the block written. A reader comes in between: a block that is not written is zeros, whatever the device has. Its page stays.`,
+		Rule: "mark the block, then remove its page", Scenario: "unaligned-zeros",
+		Broken: "unaligned-check-first+WRONG_UNALIGNED_PAGES_FIRST", Fixed: "unaligned-check-first", Kinds: []explore.Kind{explore.KindOracle},
+	},
+	{
 		Number: 28, Title: "no space for what needs none", Source: "f0bfa76a11e9, ~5.18",
 		Story: `A direct write of a NOCOW file reserves data space before it knows that it goes in place. The file system is full.`,
 		Rule:  "fail when a new extent is needed, not before", Scenario: "direct-full",
