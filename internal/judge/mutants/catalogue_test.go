@@ -91,9 +91,11 @@ func root(t *testing.T) string {
 }
 
 // The catalogue keeps up with the code: every fault has its fields, an id of its own, a text that stands once in its file and one that
-// parses in its place, and names tests that exist.
+// parses in its place, and names tests that exist. A handout leaves some of those out.
 func TestCatalogue(t *testing.T) {
 	top := root(t)
+	_, err := os.Stat(filepath.Join(top, "HANDOUT"))
+	whole := err != nil
 	ids := map[string]bool{}
 	tests := map[string][]string{}
 	for _, f := range catalogue(t) {
@@ -122,7 +124,7 @@ func TestCatalogue(t *testing.T) {
 				tests[pkg] = testsOf(t, filepath.Join(top, pkg))
 			}
 		}
-		if err := f.names(tests); err != nil {
+		if err := f.names(tests); err != nil && whole {
 			t.Errorf("fault %s: %v", f.id, err)
 		}
 	}
