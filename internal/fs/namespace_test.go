@@ -406,6 +406,20 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
+// TestMaxLinks: an inode has at most 65,535 names, as in Linux; the next one is EMLINK, and one less makes room.
+func TestMaxLinks(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	count := func(n uint32) { f.Inode().Change(x.T, func(i *format.InodeItem) { i.Nlink = n }) }
+	count(65534) // so many names take seconds to make
+	x.Must(x.FS.Link(x.T, "/f", "/last"))
+	wantErr(t, "one name more", x.FS.Link(x.T, "/f", "/more"), errno.EMLINK)
+	x.Must(x.FS.Unlink(x.T, "/last"))
+	x.Must(x.FS.Link(x.T, "/f", "/more"))
+	count(2)
+	x.Must(f.Close(x.T))
+}
+
 // TestRemoveAll: every kind of inode goes with all its items, and their space comes back.
 func TestRemoveAll(t *testing.T) {
 	x := fstest.New(t)
