@@ -21,8 +21,10 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	testClass = lockdep.NewTestClass("test", "i_rwsem")
-	waitClass = lockdep.NewTestClass("test_wait", "ordered_extent")
+	testClass  = lockdep.NewTestClass("test", "i_rwsem")
+	waitClass  = lockdep.NewTestClass("test_wait", "ordered_extent")
+	innerClass = lockdep.NewTestClass("test_inner", "page")
+	leafClass  = lockdep.NewTestClass("test_leaf", "io_tree")
 )
 
 // both runs f with and without lockdep: the two ways through every lock in the real runtime.
@@ -527,8 +529,8 @@ func TestWaitsAreChecked(t *testing.T) {
 	var k Cond
 	var q WaitQueue
 	var c Counter
-	inner.Init(lockdep.NewTestClass("test_inner", "page"))
-	l.Init(lockdep.NewTestClass("test_leaf", "io_tree"))
+	inner.Init(innerClass)
+	l.Init(leafClass)
 	k.Init(&l, waitClass)
 	q.Init(waitClass)
 	c.Init(waitClass)
@@ -544,7 +546,7 @@ func TestWaitsAreChecked(t *testing.T) {
 		func() {
 			defer func() {
 				if _, ok := recover().(sched.OrderViolation); !ok {
-					t.Errorf("%s: a wait for %s under %s passes", name, waitClass.Name, "test_inner")
+					t.Errorf("%s: a wait for %s under %s passes", name, waitClass.Name, innerClass.Name)
 				}
 			}()
 			wait(task)

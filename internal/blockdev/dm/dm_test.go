@@ -26,6 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+var plugClass = lockdep.NewTestClass("plug_test", "")
+
 // load runs n requests against a model's queue in its own time, outstanding of them at any moment, and
 // returns requests a second and the sorted latencies.
 func load(t *testing.T, spec string, op blockdev.Op, outstanding, n int, size int64, place func(i int) int64) (iops float64, lat []time.Duration) {
@@ -628,10 +630,9 @@ func TestPlug(tt *testing.T) {
 	}
 	sleeps := func(t *sched.Task) { t.Sleep(5 * ms) }
 	parks := func(t *sched.Task) { t.Simulator().ParkFor(t, 0, 5*ms) }
-	class := lockdep.NewTestClass("plug_test", "")
 	locks := func(t *sched.Task) {
 		var mu lock.Mutex
-		mu.Init(class)
+		mu.Init(plugClass)
 		other := t.Go("owner", func(t *sched.Task) {
 			mu.Lock(t)
 			t.Sleep(10 * ms)
