@@ -197,6 +197,7 @@ func TestWaitAtMost(t *testing.T) {
 		crowd(2, func(k *sched.Task, i int) {
 			if i == 1 {
 				for !stop.Load() {
+					runtime.Gosched() // with one processor the other would wait for the end of a time slice, twice in a round
 					now.Store(true)
 					q.Wake(k)
 					m.Lock(k)
@@ -238,6 +239,43 @@ func TestWaitAtMost(t *testing.T) {
 		t.Logf("%d waits, %d ended by the clock", waits, byClock)
 	})
 }
+
+// The same meeting on purpose: the wake-up waits for the list's lock, then the clock ends the wait, and the task comes for that lock after it.
+func TestWaitAtMostMeetsAWaker(t *testing.T) {
+	both(t, func(t *testing.T) {
+		var q WaitQueue
+		q.Init(waitClass)
+		k := sched.Adopt("request")
+		looks := 0
+		callAtMost(k, &q, func() bool {
+			if looks++; looks == 2 { // it is on the list, and sleeps next
+				q.mu.Lock()
+				go callWake(&q)
+				awaitAsleep("callWake")
+				go func() {
+					awaitAsleep("callAtMost")
+					q.mu.Unlock()
+				}()
+			}
+			return false
+		})
+		if looks != 2 || len(q.list) != 0 {
+			t.Errorf("%d looks, %d waiters are left", looks, len(q.list))
+		}
+		defer func() {
+			if r := recover(); r != nil {
+				t.Errorf("after the wait: %v", r)
+			}
+		}()
+		k.Retire() // refuses a task with a wake-up that no wait has taken
+	})
+}
+
+//go:noinline
+func callAtMost(t *sched.Task, q *WaitQueue, cond func() bool) { q.WaitAtMost(t, 1, cond) }
+
+//go:noinline
+func callWake(q *WaitQueue) { q.Wake(sched.NewTask("waker")) }
 
 func TestCounter(t *testing.T) {
 	both(t, func(t *testing.T) {
@@ -328,10 +366,11 @@ func TestWaitIsReportedWhereItHappens(t *testing.T) {
 		for _, tc := range cases {
 			tc.prepare()
 			w := root.Go(tc.name, tc.wait)
-			awaitParked(&m, &r, &r2, &l, &k, &q, &c, tc.name)
+			call := "call" + strings.ToUpper(tc.name[:1]) + tc.name[1:]
+			awaitAsleep(call)
 			tc.release()
 			root.Join(w)
-			if got := s.funcs[tc.name]; !strings.HasSuffix(strings.ToLower(got), ".call"+strings.ReplaceAll(tc.name, "_", "")) {
+			if got := s.funcs[tc.name]; !strings.HasSuffix(got, "."+call) {
 				t.Errorf("%s: reported at %s", tc.name, got)
 			}
 			if n := w.Waits.Of(testClass.ID).Count + w.Waits.Of(waitClass.ID).Count; n != 1 {
@@ -365,34 +404,20 @@ func callCond(t *sched.Task, k *Cond, flag *bool) {
 	k.L.Unlock(t)
 }
 
-// awaitParked returns when the task under test is asleep in the primitive. The sync primitives do not
-// tell, so those get a good many turns of the scheduler.
-func awaitParked(m *Mutex, r, r2 *RWSem, l *Mutex, k *Cond, q *WaitQueue, c *Counter, name string) {
-	for i := 0; ; i++ {
-		runtime.Gosched()
-		switch name {
-		case "cond":
-			l.mu.Lock()
-			n := len(k.list)
-			l.mu.Unlock()
-			if n > 0 {
-				return
-			}
-		case "queue":
-			if q.n.Load() > 0 {
-				return
-			}
-		case "counter":
-			if c.q.n.Load() > 0 {
-				return
-			}
-		default:
-			buf := make([]byte, 1<<16)
-			buf = buf[:runtime.Stack(buf, true)]
-			if strings.Contains(string(buf), "[sync.Mutex.Lock") || strings.Contains(string(buf), "[sync.RWMutex") {
+// awaitAsleep returns when a goroutine sleeps inside the function of this package with the name. That it is on a list of waiters is not enough:
+// it looks at its condition once more before it sleeps.
+func awaitAsleep(name string) {
+	buf := make([]byte, 1<<20)
+	for {
+		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			head, stack, _ := strings.Cut(g, "\n")
+			_, state, _ := strings.Cut(head, " [")
+			asleep := strings.HasPrefix(state, "chan receive") || strings.HasPrefix(state, "sync.")
+			if asleep && strings.Contains(stack, "/lock."+name+"(") {
 				return
 			}
 		}
+		runtime.Gosched()
 	}
 }
 
@@ -404,13 +429,11 @@ func TestNowaitSleepIsRecorded(t *testing.T) {
 	root := sched.NewTask("root")
 	w := root.Go("nowait", func(k *sched.Task) {
 		k.BeginNowait()
-		q.Wait(k, flag.Load)
+		callQueue(k, &q, &flag)
 		k.EndNowait()
 		flag.Store(false)
 	})
-	for q.n.Load() == 0 {
-		runtime.Gosched()
-	}
+	awaitAsleep("callQueue")
 	flag.Store(true)
 	q.Wake(root)
 	root.Join(w)
