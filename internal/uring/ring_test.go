@@ -284,7 +284,7 @@ func TestWorkers(t *testing.T) {
 		files[1].ino = c.ino
 		var mu sync.Mutex
 		var in, most, begun, want int
-		var full chan struct{}
+		var full, sent chan struct{}
 		for _, f := range files {
 			f.modes |= c.mode
 			f.gate = func(*sched.Task) {
@@ -297,6 +297,7 @@ func TestWorkers(t *testing.T) {
 				}
 				mu.Unlock()
 				<-full
+				<-sent
 				mu.Lock()
 				in--
 				mu.Unlock()
@@ -304,12 +305,16 @@ func TestWorkers(t *testing.T) {
 		}
 		r := newRing(t, k, Config{Entries: n, Workers: 4})
 		for round, n := range []int{1, n, n} { // in the second one some workers are made and one is woken
-			in, most, begun, want, full = 0, 0, 0, min(n, c.most), make(chan struct{})
+			in, most, begun, want, full, sent = 0, 0, 0, min(n, c.most), make(chan struct{}), make(chan struct{})
 			for i := range n {
 				e := c.sqe
 				e.Async, e.File, e.Buf, e.UserData = true, files[i%2], []byte{byte(i)}, uint64(i)
 				put(r, e)
 			}
+			if _, err := r.Submit(k); err != nil {
+				t.Fatal(err)
+			}
+			close(sent) // no work ends before: one that comes while a woken worker is not there yet may get a new one
 			got := all(k, r, n)
 			if len(got) != n || most != want {
 				t.Errorf("%s: %d completions, at most %d at a time, want %d and %d", c.name, len(got), most, n, want)
