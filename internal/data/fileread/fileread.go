@@ -97,19 +97,16 @@ func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) (b
 		return nil, nil
 	}
 	start, end := p.Offset(), p.Offset()+pageSize
-	// The page went out of memory before its data got into the trees. Beyond EOF the data is still
-	// on its way while the truncate that cut it off waits for it, so this comes before the look at
-	// i_size.
-	if busy = ip.Ordered.First(t, start, end); busy != nil {
+	// The page went out of memory before its data got into the trees; or, beyond EOF, it is cut off and still on its way.
+	if busy = ip.LockUnlessOrdered(t, start, end); busy != nil {
 		return busy, nil
 	}
+	// With the range locked: a direct write, or a clone, has looked for pages under that lock, and makes the file longer before it lets it go.
 	if start >= ip.Size(t) {
+		ip.IOTree.Unlock(t, start, end)
 		clear(p.Edit(t))
 		p.SetUptodate()
 		return nil, nil
-	}
-	if busy = ip.LockUnlessOrdered(t, start, end); busy != nil {
-		return busy, nil
 	}
 	m, err := rd.Place.At(t, ip, start)
 	// The page lock keeps the extent: a task that replaces or drops it must have this page first.

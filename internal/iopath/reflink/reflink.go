@@ -199,13 +199,14 @@ func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExt
 		return lo, err
 	}
 	r, err := c.env.Store.DropExtents(t, h.Trans(), dst.Root, dst.Ino, lo+shift, end+shift, fstree.DropOptions{MaxItems: itemsPerTransaction})
-	dst.ExtentsChanged(t, h.Transid(), lo+shift, end+shift)
 	delta := -int64(r.BytesFound)
 	if err == nil && fe != nil && r.NextStart == end+shift {
 		err = c.env.Store.ShareFileExtent(t, h.Trans(), dst.Root, dst.Ino, pos+shift, fe)
 		src.Extents.Drop(t, pos, end)
 		delta += int64(fe.NumBytes)
 	}
+	// After the last change: a reader before the range, which locks its own block, may have found the hole in between and remembers all of it.
+	dst.ExtentsChanged(t, h.Transid(), lo+shift, end+shift)
 	if err != nil {
 		h.Abort(t, err)
 		return lo, errors.Join(err, h.End(t))

@@ -1,0 +1,97 @@
+package reflink_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+const block = 4096
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// readAt reads the block at off, as much of it as the file has.
+func readAt(t *sched.Task, f *fs.File, off int64) []byte {
+	p := make([]byte, block)
+	n, err := f.ReadAt(t, p, off)
+	if err != io.EOF {
+		must(err)
+	}
+	return p[:n]
+}
+
+// TestReader: a clone into a hole of a file meets a reader of that file. When the clone has returned, every task reads what it has cloned, whatever the
+// reader has left in memory.
+func TestReader(t *testing.T) {
+	image := blockdev.NewMemory(128 << 20)
+	must(mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
+	for _, c := range []struct {
+		name   string
+		size   int64 // of the destination: a hole
+		cut    int64 // it is cut to that before the clone
+		to, at int64 // where the clone goes, and what is read
+		locks  []string
+	}{
+		// The reader locks its block alone, and remembers the hole as far as it goes.
+		{"the hole before it", 4 * block, 4 * block, 2 * block, block, []string{"i_rwsem", "extent", "tree_fs"}},
+		// The reader has seen the size of before the cut, and finds its block beyond the end.
+		{"the block beyond the end", 2 * block, block, block, block, []string{"i_rwsem", "page", "extent"}},
+	} {
+		for _, name := range []string{"locked", "modern"} {
+			t.Run(c.name+"/"+name, func(t *testing.T) {
+				cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(400), NoShrink: true}
+				for _, k := range lockdep.Classes() {
+					if slices.Contains(c.locks, k.Name) {
+						cfg.Switch = append(cfg.Switch, k.ID)
+					}
+				}
+				r := explore.Run(cfg, func(w *explore.World) {
+					o := fs.Options{Policy: policy.MustParse(name), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }}
+					x, err := fs.Open(w.Task(), image.Snapshot(), o)
+					must(err)
+					src, err := x.Create(w.Task(), "/src", 0o644)
+					must(err)
+					dst, err := x.Create(w.Task(), "/dst", 0o644)
+					must(err)
+					ones := bytes.Repeat([]byte{1}, block)
+					_, err = src.WriteAt(w.Task(), ones, 0)
+					must(err)
+					must(dst.Truncate(w.Task(), c.size))
+					must(x.Sync(w.Task()))
+					w.Go("clone", func(t *sched.Task) {
+						w.Call(t)
+						must(dst.Truncate(t, c.cut))
+						must(dst.Reflink(t, src, 0, block, c.to))
+					})
+					w.Go("reader", func(t *sched.Task) { w.Call(t); readAt(t, dst, c.at) })
+					w.Check(func() error {
+						if p := readAt(w.Task(), dst, c.to); !bytes.Equal(p, ones) {
+							return fmt.Errorf("the block at %d has %d bytes that begin with %d, want %d of 1", c.to, len(p), p[0], block)
+						}
+						return nil
+					})
+				})
+				t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+				if r.Verdict == explore.Violated || r.Schedules < 5 {
+					t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+				}
+			})
+		}
+	}
+}
