@@ -35,7 +35,16 @@ func (r *RangeLock) Lock(t *sched.Task, start, end uint64) {
 	r.tree.Lock(t, start, end)
 }
 
-// Unlock ends Lock.
+// LockNested is Lock for a task that has locked bytes of another inode, and holds i_rwsem of both.
+func (r *RangeLock) LockNested(t *sched.Task, start, end uint64) {
+	if r.other != nil {
+		r.other.Lock(t, start, end)
+		return
+	}
+	r.tree.LockNested(t, start, end)
+}
+
+// Unlock ends Lock or LockNested.
 func (r *RangeLock) Unlock(t *sched.Task, start, end uint64) {
 	if r.other != nil {
 		r.other.Unlock(t, start, end)

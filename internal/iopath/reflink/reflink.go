@@ -20,7 +20,7 @@
 // Lock order:
 //
 //	i_rwsem                        two inodes: lower ino first
-//	  range_lock                   of the destination, with policy range-lock
+//	  range_lock                   of the destination, then of the source, with policy range-lock
 //	    dio_wait
 //	    ordered_extent, space_ticket
 //	      page                     dropping pages; the copy of an inline extent
@@ -78,8 +78,15 @@ func Clone(t *sched.Task, env *iopath.Env, src, dst *inode.Inode, off, n, to uin
 	plan := policy.For(policy.PunchHole, policy.Facts{Start: to, End: to + c.blocks, ISize: dst.Size(t)}, env.Policy())
 	if plan.Lock.Range() {
 		from := format.AlignDown(plan.RangeFrom, block)
+		if src == dst {
+			from = min(from, off)
+		}
 		dst.Range.Lock(t, from, pagecache.MaxFileEnd)
 		defer dst.Range.Unlock(t, from, pagecache.MaxFileEnd)
+		if src != dst { // its writers hold nothing else: of one in the middle a half would be cloned
+			src.Range.LockNested(t, off, off+c.blocks)
+			defer src.Range.Unlock(t, off, off+c.blocks)
+		}
 	}
 	return c.run(t)
 }

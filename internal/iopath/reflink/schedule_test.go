@@ -95,3 +95,49 @@ func TestReader(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceWriter: a clone of a range that is being written has all of the write, or nothing of it.
+func TestSourceWriter(t *testing.T) {
+	const size = 9 * block // two batches
+	image := blockdev.NewMemory(128 << 20)
+	must(mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
+	for _, name := range []string{"locked", "range-lock", "unlocked-drain", "modern"} {
+		t.Run(name, func(t *testing.T) {
+			cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(400), NoShrink: true}
+			for _, k := range lockdep.Classes() {
+				if slices.Contains([]string{"i_rwsem", "dio_wait", "range_lock", "extent"}, k.Name) {
+					cfg.Switch = append(cfg.Switch, k.ID)
+				}
+			}
+			r := explore.Run(cfg, func(w *explore.World) {
+				o := fs.Options{Policy: policy.MustParse(name), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }}
+				x, err := fs.Open(w.Task(), image.Snapshot(), o)
+				must(err)
+				src, err := x.Create(w.Task(), "/src", 0o644)
+				must(err)
+				dst, err := x.Create(w.Task(), "/dst", 0o644)
+				must(err)
+				_, err = src.WriteAt(w.Task(), bytes.Repeat([]byte{1}, size), 0)
+				must(err)
+				must(x.Sync(w.Task()))
+				w.Go("clone", func(t *sched.Task) { must(dst.Reflink(t, src, 0, size, 0)) })
+				w.Go("writer", func(t *sched.Task) {
+					t.Dirty = sched.DirtyState{Pause: policy.BatchMinPages}
+					_, err := src.WriteAt(t, bytes.Repeat([]byte{2}, size), 0)
+					must(err)
+				})
+				w.Check(func() error {
+					first, last := readAt(w.Task(), dst, 0), readAt(w.Task(), dst, size-block)
+					if first[0] != last[0] {
+						return fmt.Errorf("the clone begins with %d and ends with %d", first[0], last[0])
+					}
+					return nil
+				})
+			})
+			t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+			if r.Verdict == explore.Violated || r.Schedules < 5 {
+				t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+			}
+		})
+	}
+}

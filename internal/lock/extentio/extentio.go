@@ -176,9 +176,20 @@ func (x *Tree) LockDIO(t *sched.Task, start, end uint64) { x.LockBits(t, start, 
 // LockBits is Lock that sets more bits: Locked|FinishingOrdered, or DIOLocked.
 // Exactly one lock bit is among bits.
 func (x *Tree) LockBits(t *sched.Task, start, end uint64, bits Bits) {
+	x.lockBits(t, start, end, bits, start)
+}
+
+// LockNested is Lock for a task that has a range of another tree of the class. What it holds beside them, a lock of both trees' owners, orders
+// those that do so. Models down_write_nested() with SINGLE_DEPTH_NESTING.
+func (x *Tree) LockNested(t *sched.Task, start, end uint64) {
+	x.lockBits(t, start, end, Locked, start+1<<63)
+}
+
+// lockBits is LockBits; sub is the range's place among those of its class.
+func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64) {
 	lb := lockBitOf(bits)
 	if t.Checked() {
-		x.acquired(t, x.classOf(lb), start, end, lockdep.Write)
+		x.acquiredAs(t, x.classOf(lb), start, end, sub, lockdep.Write)
 	}
 	x.point(t, sched.PointLock, lb)
 	x.mu.Lock(t)
@@ -386,8 +397,12 @@ func (x *Tree) ClearCount(t *sched.Task, start, end uint64, bit Bits) (n uint64)
 
 // acquired tells lockdep that t has, or will have, [start, end).
 func (x *Tree) acquired(t *sched.Task, c *lockdep.Class, start, end uint64, mode lockdep.Mode) {
+	x.acquiredAs(t, c, start, end, start, mode)
+}
+
+func (x *Tree) acquiredAs(t *sched.Task, c *lockdep.Class, start, end, sub uint64, mode lockdep.Mode) {
 	r := heldRange{x, start, end}
-	lockdep.Acquire(t, c, start, r, mode)
+	lockdep.Acquire(t, c, sub, r, mode)
 	if x.hushed {
 		lockdep.Novalidate(t, c, r, true)
 	}
