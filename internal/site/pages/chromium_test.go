@@ -31,7 +31,11 @@ type tab struct {
 	session string
 	base    string   // of the site's addresses; nothing else may be asked for
 	errors  []string // exceptions and errors on the page's console
+	end     *time.Timer
 }
+
+// answerIn is how long the browser may think about one question; until waits for a minute at most.
+const answerIn = 3 * time.Minute
 
 // browse starts Chromium, or skips the test without one.
 func browse(t *testing.T) *tab {
@@ -54,9 +58,9 @@ func browse(t *testing.T) *tab {
 	hear.Close()
 	say.Close()
 	b := &tab{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20)}
-	end := time.AfterFunc(3*time.Minute, func() { cmd.Process.Kill() }) // then the pipe ends, and with it the test
+	b.end = time.AfterFunc(answerIn, func() { cmd.Process.Kill() }) // then the pipe ends, and with it the test
 	t.Cleanup(func() {
-		end.Stop()
+		b.end.Stop()
 		b.send("", "Browser.close", nil)
 		cmd.Wait()
 		in.Close()
@@ -102,6 +106,8 @@ func (b *tab) send(session, method string, params any) int {
 func (b *tab) call(method string, params, answer any) {
 	b.t.Helper()
 	id := b.send(b.session, method, params)
+	b.end.Reset(answerIn)
+	defer b.end.Stop()
 	for {
 		line, err := b.out.ReadBytes(0)
 		if err != nil {
