@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	rtpprof "runtime/pprof"
 	"strings"
 	"testing"
@@ -31,20 +32,26 @@ func waiterUnderTest(t *sched.Task, m *lock.Mutex) {
 	m.Unlock(t)
 }
 
+// waits says that a goroutine with the function on its stack waits for a mutex.
+func waits(fn string) bool {
+	buf := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if head, stack, _ := strings.Cut(g, "\n"); strings.Contains(head, " [sync.Mutex.Lock") && strings.Contains(stack, fn) {
+			return true
+		}
+	}
+	return false
+}
+
 // contend makes one task wait once for a mutex of classA.
 func contend(t *sched.Task) {
 	var m lock.Mutex
 	m.Init(classA)
 	m.Lock(t)
 	t.Op, t.Policy = "write", "locked"
-	waiting := make(chan struct{})
-	c := t.Go("waiter", func(c *sched.Task) {
-		close(waiting)
-		waiterUnderTest(c, &m)
-	})
-	<-waiting
-	for range 1000 { // until it waits: a waiter that found the lock free would record nothing
-		t.Sleep(1e5)
+	c := t.Go("waiter", func(c *sched.Task) { waiterUnderTest(c, &m) })
+	for !waits(".waiterUnderTest(") { // a waiter that found the lock free would record nothing
+		runtime.Gosched()
 	}
 	m.Unlock(t)
 	t.Join(c)
