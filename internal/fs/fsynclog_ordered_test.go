@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
-	"btrlab/internal/iopath/policy"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -122,15 +121,14 @@ func loggedImage(tb testing.TB) (*blockdev.Memory, explore.Config) {
 		tb.Fatal(err)
 	}
 	search := explore.Config{Preemptions: 2, NoShrink: true}
-	for _, name := range []string{"extent", "trans_lock", "log_mutex", "tree_fs"} {
-		search.Switch = append(search.Switch, classNamed(name))
-	}
+	search.Switch = lockdep.IDs("extent", "trans_lock", "log_mutex", "tree_fs")
 	return image, search
 }
 
 func loggedOptions(spec string) fs.Options {
-	return fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, FirstFit: true, Policy: policy.MustParse(spec),
-		Now: func() time.Time { return fstest.Epoch }}
+	o := fstest.Explored(spec)
+	o.FirstFit = true
+	return o
 }
 
 // holdsAfterPowerCut opens the image as the power cut has left it, with replay, and compares /f.

@@ -7,6 +7,7 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 )
@@ -16,7 +17,7 @@ import (
 // the file has its name.
 func TestFsyncLogRefused(t *testing.T) {
 	image, search := loggedImage(t)
-	search.Switch = []sched.ClassID{classNamed("i_rwsem"), classNamed("trans_lock")}
+	search.Switch = lockdep.IDs("i_rwsem", "trans_lock")
 	search.Schedules = fstest.Schedules(60)
 	o := loggedOptions("locked")
 	for _, logged := range []bool{false, true} { // the file, in the transaction before it got the name

@@ -2,7 +2,6 @@ package fs_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,18 +15,6 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// classIDs finds lock classes by name.
-func classIDs(t *testing.T, names ...string) (ids []sched.ClassID) {
-	for _, name := range names {
-		i := slices.IndexFunc(lockdep.Classes(), func(c *lockdep.Class) bool { return c.Name == name })
-		if i < 0 {
-			t.Fatalf("no lock class %s", name)
-		}
-		ids = append(ids, lockdep.Classes()[i].ID)
-	}
-	return ids
-}
-
 // TestPruneSchedules: inodes leave memory while one of them is written back and committed. In
 // between it has neither dirty pages nor an item to write, or no pages in hand and an item that
 // nobody has written yet. Whenever somebody looks, the file is as long as it was made: from memory,
@@ -38,10 +25,11 @@ func TestPruneSchedules(t *testing.T) {
 	datatest.Must(t, mkfs.Make(tk, image, mkfs.Options{Now: time.Unix(1e9, 0)}))
 	for _, size := range []int{1000, 8192} { // inline, and with an extent
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: fstest.Schedules(300), Switch: classIDs(t, "page_state", "trans_lock", "inode_hook", "workqueue_idle")}
+			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: fstest.Schedules(300), Switch: lockdep.IDs("page_state", "trans_lock", "inode_hook", "workqueue_idle")}
 			r := explore.Run(cfg, func(w *explore.World) {
-				x, err := fs.Open(w.Task(), image.Snapshot(), fs.Options{CacheInodes: 2, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit,
-					Now: func() time.Time { return fstest.Epoch }})
+				o := fstest.Explored("locked")
+				o.CacheInodes = 2
+				x, err := fs.Open(w.Task(), image.Snapshot(), o)
 				noError(err)
 				file := func(name string) *fs.File {
 					f, err := x.Create(w.Task(), name, 0o644)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/ordered"
@@ -26,7 +25,7 @@ func TestQuotaSchedules(t *testing.T) {
 	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
 		t.Fatal(err)
 	}
-	o := fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }}
+	o := fstest.Explored("locked")
 	for _, c := range []struct {
 		name string
 		room uint64 // beyond what is there
@@ -34,10 +33,7 @@ func TestQuotaSchedules(t *testing.T) {
 	}{
 		{"room", 4*n + 3*node, false}, {"no room", 3*n + node, true},
 	} {
-		var classes []sched.ClassID
-		for _, name := range []string{"qgroup_lock", "qgroup_flush", "transaction", "commit"} {
-			classes = append(classes, classNamed(name))
-		}
+		classes := lockdep.IDs("qgroup_lock", "qgroup_flush", "transaction", "commit")
 		classes = append(classes, ordered.WaitClass.ID)
 		stopped, flushed := 0, 0
 		r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(250), NoShrink: true, Switch: classes}, func(w *explore.World) {
@@ -91,14 +87,4 @@ func TestQuotaSchedules(t *testing.T) {
 			t.Errorf("%s: %v after %d schedules, %d stopped, %d flushed: %s; schedule %q", c.name, r.Verdict, r.Schedules, stopped, flushed, r.Violation, r.Schedule)
 		}
 	}
-}
-
-// classNamed is the id of a lock class.
-func classNamed(name string) sched.ClassID {
-	for _, c := range lockdep.Classes() {
-		if c.Name == name {
-			return c.ID
-		}
-	}
-	panic("no lock class " + name)
 }

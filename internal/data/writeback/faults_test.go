@@ -76,12 +76,7 @@ func TestWriteError(t *testing.T) {
 func TestWriteErrorFinished(t *testing.T) {
 	mem := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))
-	var classes []sched.ClassID
-	for _, c := range lockdep.Classes() {
-		if c.Name == "extent" || c.Name == "ordered_extent" || c.Name == "page_state" || c.Name == "workqueue_idle" {
-			classes = append(classes, c.ID)
-		}
-	}
+	classes := lockdep.IDs("extent", "ordered_extent", "page_state", "workqueue_idle")
 	for _, c := range []struct {
 		name string
 		wait func(e *writeback.Engine, t *sched.Task, ip *inode.Inode) error

@@ -139,12 +139,7 @@ func TestErrorBeforeEnd(t *testing.T) {
 		name string
 		size int
 	}{{"no place", pageSize}, {"inline", 100}} {
-		cfg := explore.Config{Preemptions: 1, MaxSteps: 20_000, Schedules: 400, NoCache: true}
-		for _, class := range lockdep.Classes() {
-			if class.Name == "page_state" || class.Name == "extent" || class.Name == "stable_page" || class.Name == "mapping" {
-				cfg.Switch = append(cfg.Switch, class.ID)
-			}
-		}
+		cfg := explore.Config{Preemptions: 1, MaxSteps: 20_000, Schedules: 400, NoCache: true, Switch: lockdep.IDs("page_state", "extent", "stable_page", "mapping")}
 		r := explore.Run(cfg, func(x *explore.World) {
 			dev := mem.Snapshot()
 			w := datatest.Mount(panicTB{t}, x.Task(), dev, dev)

@@ -1,7 +1,6 @@
 package writeback_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -22,12 +21,7 @@ func TestThrottleSchedules(t *testing.T) {
 	const background, hard = 4, 16 // pages
 	mem := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))
-	var ids []sched.ClassID
-	for _, c := range lockdep.Classes() {
-		if slices.Contains([]string{"page", "balance_dirty", "flusher_idle"}, c.Name) {
-			ids = append(ids, c.ID)
-		}
-	}
+	ids := lockdep.IDs("page", "balance_dirty", "flusher_idle")
 	write := func(t *sched.Task, w *datatest.World, ip *inode.Inode, from, to uint64) {
 		for i := from; i < to; i++ {
 			if err := w.WritePage(t, ip, make([]byte, pageSize), i*pageSize); err != nil {

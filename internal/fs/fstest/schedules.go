@@ -2,7 +2,10 @@ package fstest
 
 import (
 	"testing"
+	"time"
 
+	"btrlab/internal/fs"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/sched"
 )
 
@@ -13,6 +16,11 @@ func Schedules(most int) int {
 		return max(most/10, 1)
 	}
 	return most
+}
+
+// Explored are the options of a file system in a search: one worker, few tree blocks in memory, and a clock that stands.
+func Explored(spec string) fs.Options {
+	return fs.Options{Policy: policy.MustParse(spec), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return Epoch }}
 }
 
 // OneTask skips, under the race detector, a long test whose calls all come from one task: those of the flusher beside it are seen elsewhere.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"testing"
-	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/inode"
@@ -117,7 +116,7 @@ func TestReadAndTruncate(t *testing.T) {
 				panic(err)
 			}
 		}
-		x, err := fs.Open(w.Task(), image.Snapshot(), fs.Options{EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }})
+		x, err := fs.Open(w.Task(), image.Snapshot(), fstest.Explored("locked"))
 		must(err)
 		f, err := x.Create(w.Task(), "/f", 0o644)
 		must(err)

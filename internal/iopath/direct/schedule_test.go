@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"testing"
-	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/data/inode"
@@ -115,8 +113,7 @@ func TestQueuedSchedules(t *testing.T) {
 					}
 				}
 				dev := &late{Device: image.Snapshot()}
-				p := policy.MustParse(name + "!DIO_CSUM_BUFFERED")
-				x, err := fs.Open(w.Task(), dev, fs.Options{Policy: p, EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }})
+				x, err := fs.Open(w.Task(), dev, fstest.Explored(name+"!DIO_CSUM_BUFFERED"))
 				must(err)
 				f, err := x.Create(w.Task(), "/f", 0o644)
 				must(err)
@@ -206,8 +203,7 @@ func TestQueuedReadOverwritten(t *testing.T) {
 				}
 			}
 			dev := &late{Device: image.Snapshot(), reads: true}
-			o := fs.Options{Policy: policy.MustParse(name), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }}
-			x, err := fs.Open(w.Task(), dev, o)
+			x, err := fs.Open(w.Task(), dev, fstest.Explored(name))
 			must(err)
 			f, err := x.Create(w.Task(), "/f", 0o644)
 			must(err)
@@ -256,12 +252,7 @@ func TestEndDoesNotWaitForPages(t *testing.T) {
 	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(300), NoShrink: true}
-	for _, c := range lockdep.Classes() {
-		if slices.Contains([]string{"snapshot_lock", "page", "device"}, c.Name) {
-			cfg.Switch = append(cfg.Switch, c.ID)
-		}
-	}
+	cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(300), NoShrink: true, Switch: lockdep.IDs("snapshot_lock", "page", "device")}
 	r := explore.Run(cfg, func(w *explore.World) {
 		must := func(err error) {
 			if err != nil {
@@ -269,7 +260,7 @@ func TestEndDoesNotWaitForPages(t *testing.T) {
 			}
 		}
 		dev := &late{Device: image.Snapshot(), one: true}
-		x, err := fs.Open(w.Task(), dev, fs.Options{Policy: policy.MustParse("unaligned-check-first"), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }})
+		x, err := fs.Open(w.Task(), dev, fstest.Explored("unaligned-check-first"))
 		must(err)
 		f, err := x.Create(w.Task(), "/f", 0o644)
 		must(err)

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"testing"
-	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/fs"
@@ -36,11 +34,34 @@ func readAt(t *sched.Task, f *fs.File, off int64) []byte {
 	return p[:n]
 }
 
+// searched explores a clone of /src, which has its first bytes, into /dst, of size bytes, both on disk, beside what prog starts.
+func searched(t *testing.T, spec string, first []byte, size int64, locks []string, prog func(w *explore.World, src, dst *fs.File)) {
+	t.Helper()
+	image := blockdev.NewMemory(128 << 20)
+	must(mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
+	cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(400), NoShrink: true, Switch: lockdep.IDs(locks...)}
+	r := explore.Run(cfg, func(w *explore.World) {
+		x, err := fs.Open(w.Task(), image.Snapshot(), fstest.Explored(spec))
+		must(err)
+		src, err := x.Create(w.Task(), "/src", 0o644)
+		must(err)
+		dst, err := x.Create(w.Task(), "/dst", 0o644)
+		must(err)
+		_, err = src.WriteAt(w.Task(), first, 0)
+		must(err)
+		must(dst.Truncate(w.Task(), size))
+		must(x.Sync(w.Task()))
+		prog(w, src, dst)
+	})
+	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+	if r.Verdict == explore.Violated || r.Schedules < 5 {
+		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+}
+
 // TestReader: a clone into a hole of a file meets a reader of that file. When the clone has returned, every task reads what it has cloned, whatever the
 // reader has left in memory.
 func TestReader(t *testing.T) {
-	image := blockdev.NewMemory(128 << 20)
-	must(mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
 	for _, c := range []struct {
 		name   string
 		size   int64 // of the destination: a hole
@@ -55,25 +76,8 @@ func TestReader(t *testing.T) {
 	} {
 		for _, name := range []string{"locked", "modern"} {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
-				cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(400), NoShrink: true}
-				for _, k := range lockdep.Classes() {
-					if slices.Contains(c.locks, k.Name) {
-						cfg.Switch = append(cfg.Switch, k.ID)
-					}
-				}
-				r := explore.Run(cfg, func(w *explore.World) {
-					o := fs.Options{Policy: policy.MustParse(name), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }}
-					x, err := fs.Open(w.Task(), image.Snapshot(), o)
-					must(err)
-					src, err := x.Create(w.Task(), "/src", 0o644)
-					must(err)
-					dst, err := x.Create(w.Task(), "/dst", 0o644)
-					must(err)
-					ones := bytes.Repeat([]byte{1}, block)
-					_, err = src.WriteAt(w.Task(), ones, 0)
-					must(err)
-					must(dst.Truncate(w.Task(), c.size))
-					must(x.Sync(w.Task()))
+				ones := bytes.Repeat([]byte{1}, block)
+				searched(t, name, ones, c.size, c.locks, func(w *explore.World, src, dst *fs.File) {
 					w.Go("clone", func(t *sched.Task) {
 						w.Call(t)
 						must(dst.Truncate(t, c.cut))
@@ -87,10 +91,6 @@ func TestReader(t *testing.T) {
 						return nil
 					})
 				})
-				t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
-				if r.Verdict == explore.Violated || r.Schedules < 5 {
-					t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
-				}
 			})
 		}
 	}
@@ -99,27 +99,10 @@ func TestReader(t *testing.T) {
 // TestSourceWriter: a clone of a range that is being written has all of the write, or nothing of it.
 func TestSourceWriter(t *testing.T) {
 	const size = 9 * block // two batches
-	image := blockdev.NewMemory(128 << 20)
-	must(mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
 	for _, name := range []string{"locked", "range-lock", "unlocked-drain", "modern"} {
 		t.Run(name, func(t *testing.T) {
-			cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(400), NoShrink: true}
-			for _, k := range lockdep.Classes() {
-				if slices.Contains([]string{"i_rwsem", "dio_wait", "range_lock", "extent"}, k.Name) {
-					cfg.Switch = append(cfg.Switch, k.ID)
-				}
-			}
-			r := explore.Run(cfg, func(w *explore.World) {
-				o := fs.Options{Policy: policy.MustParse(name), EndioWorkers: 1, CacheBlocks: 64, Memory: fs.NoLimit, Now: func() time.Time { return fstest.Epoch }}
-				x, err := fs.Open(w.Task(), image.Snapshot(), o)
-				must(err)
-				src, err := x.Create(w.Task(), "/src", 0o644)
-				must(err)
-				dst, err := x.Create(w.Task(), "/dst", 0o644)
-				must(err)
-				_, err = src.WriteAt(w.Task(), bytes.Repeat([]byte{1}, size), 0)
-				must(err)
-				must(x.Sync(w.Task()))
+			locks := []string{"i_rwsem", "dio_wait", "range_lock", "extent"}
+			searched(t, name, bytes.Repeat([]byte{1}, size), 0, locks, func(w *explore.World, src, dst *fs.File) {
 				w.Go("clone", func(t *sched.Task) { must(dst.Reflink(t, src, 0, size, 0)) })
 				w.Go("writer", func(t *sched.Task) {
 					t.Dirty = sched.DirtyState{Pause: policy.BatchMinPages}
@@ -134,10 +117,6 @@ func TestSourceWriter(t *testing.T) {
 					return nil
 				})
 			})
-			t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
-			if r.Verdict == explore.Violated || r.Schedules < 5 {
-				t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
-			}
 		})
 	}
 }

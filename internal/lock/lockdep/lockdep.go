@@ -99,6 +99,29 @@ func Classes() []*Class {
 // ByID finds a registered class.
 func ByID(id sched.ClassID) *Class { return table[id].Load() }
 
+// ByName finds a registered class; nil is none.
+func ByName(name string) *Class {
+	for _, c := range Classes() {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// IDs are the ids of the classes of these names, for the switch points of a search. It panics at a name that nobody has registered.
+func IDs(names ...string) []sched.ClassID {
+	ids := make([]sched.ClassID, len(names))
+	for i, name := range names {
+		c := ByName(name)
+		if c == nil {
+			panic(fmt.Sprintf("lockdep: there is no class %q", name))
+		}
+		ids[i] = c.ID
+	}
+	return ids
+}
+
 // Mode is how a lock is taken: Write or Read, and Try.
 type Mode uint8
 

@@ -288,12 +288,7 @@ func TestNewChunk(tt *testing.T) {
 	}
 	// The same by a search that switches once: the list of groups is no lock and has scheduling points of its own, else the second task has
 	// looked for space, and found none, before anything is decided.
-	var some []sched.ClassID
-	for _, c := range lockdep.Classes() {
-		if c.Name == "chunk_mutex" || c.Name == "delayed_refs" || c.Name == "block_group" {
-			some = append(some, c.ID)
-		}
-	}
+	some := lockdep.IDs("chunk_mutex", "delayed_refs", "block_group")
 	r := explore.Run(explore.Config{Preemptions: 1, Switch: some, NoShrink: true}, func(x *explore.World) {
 		w := &world{tb: tt, t: x.Task(), firstFit: true, dev: &device{Device: base.Snapshot()}}
 		w.open()

@@ -115,12 +115,7 @@ func commitWaits(tt *testing.T, begin func(t *sched.Task, m *transaction.Manager
 			}
 		})
 	}
-	cfg := explore.Config{Preemptions: 1}
-	for _, c := range lockdep.Classes() {
-		if slices.Contains([]string{"tree_fs", "trans_lock", "transaction_writers", "commit"}, c.Name) {
-			cfg.Switch = append(cfg.Switch, c.ID)
-		}
-	}
+	cfg := explore.Config{Preemptions: 1, Switch: lockdep.IDs("tree_fs", "trans_lock", "transaction_writers", "commit")}
 	r := explore.Run(cfg, prog)
 	if r.Kind != "" {
 		tt.Errorf("%s, %s, schedule %q: %s", r.Bound, r.Kind, r.Schedule, r.Violation)

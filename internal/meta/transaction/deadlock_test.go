@@ -57,12 +57,7 @@ func TestCommitDeadlock(tt *testing.T) {
 			w.Go("sync", func(t *sched.Task) { must(m.Commit(t)) })
 		}
 	}
-	cfg := explore.Config{Preemptions: 2}
-	for _, c := range lockdep.Classes() {
-		if c == outerClass || c.Name == "transaction_writers" || c.Name == "commit" {
-			cfg.Switch = append(cfg.Switch, c.ID)
-		}
-	}
+	cfg := explore.Config{Preemptions: 2, Switch: lockdep.IDs(outerClass.Name, "transaction_writers", "commit")}
 	r := explore.Run(cfg, prog(false))
 	want := fmt.Sprintf("deadlock: task 0 writer waits for mu, which task 1 other holds; task 1 other waits for the commit of transaction %[1]d, which task 2 sync must get through; "+
 		"task 2 sync waits for the open handles of transaction %[1]d, which task 0 writer must end\n", id)

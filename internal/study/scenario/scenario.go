@@ -353,11 +353,11 @@ func Classes() []string {
 func classes(names []string) ([]sched.ClassID, error) {
 	var ids []sched.ClassID
 	for _, n := range names {
-		i := slices.IndexFunc(lockdep.Classes(), func(c *lockdep.Class) bool { return c.Name == n })
-		if i < 0 {
+		c := lockdep.ByName(n)
+		if c == nil {
 			return nil, fmt.Errorf("unknown lock class %q, want all or some of %s", n, strings.Join(Classes(), ", "))
 		}
-		ids = append(ids, lockdep.Classes()[i].ID)
+		ids = append(ids, c.ID)
 	}
 	return ids, nil
 }
