@@ -309,7 +309,7 @@ func TestQueuedRead(t *testing.T) {
 					written.Store(true)
 				})
 				bit := extentio.Locked
-				if p == "modern" && !ip.Sums() {
+				if p == "modern" {
 					bit = extentio.DIOLocked
 				}
 				if !ip.IOTree.All(x.T, 4096, 12288, bit) || written.Load() {

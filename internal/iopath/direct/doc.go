@@ -34,8 +34,7 @@
 // A write of sectors that are not whole blocks goes through the page cache, or by the designs of ext4 and XFS: unaligned.go.
 //
 // A read locks the range of its rest extent by extent, too, and keeps the lock of each until the device has read it: without
-// that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go. With DIO_LOCKED, of a file without
-// checksums, it keeps that bit alone, which completions and punches do not mind: as in Linux 6.12, a queued read may meet both.
+// that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go.
 //
 // Lock order:
 //

@@ -78,8 +78,7 @@ type read struct {
 }
 
 // extent starts the read of the part of p that is in the extent at pos. The range of that part stays locked until the device has read
-// it: by its extent lock, or since 6.12 by the bit of direct I/O alone. Difference: a file with checksums keeps the extent lock, because they
-// are looked up after the transfer; Linux has them by then (btrfs_lookup_bio_sums()).
+// it: by its extent lock, or since 6.12 by the bit of direct I/O alone.
 func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	start, end := pos, pos+uint64(len(p))
 	tree, lb := &r.ip.IOTree, extentio.Locked
@@ -87,11 +86,7 @@ func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	if err != nil && r.nowait {
 		return 0, err // it is not locked
 	}
-	switch {
-	case !r.pl.DIOLocked:
-	case r.ip.Sums(): // until they are checked: a completion, which minds the extent lock alone, would take them away with the extent
-		tree.UnlockDIO(t, start, end)
-	default:
+	if r.pl.DIOLocked {
 		tree.Unlock(t, start, end)
 		lb = extentio.DIOLocked
 	}
