@@ -60,8 +60,8 @@ var families = []struct {
 	scenarios []string
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
-		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "long-write-truncate",
-		"truncate-writeback", "grow-writeback", "truncate-fsync"}},
+		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",
+		"long-write-truncate", "truncate-writeback", "grow-writeback", "truncate-fsync"}},
 	{family{"writers", "two writers: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
 		"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-disjoint", "two-writers-page", "two-writers-eof",
 		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}},

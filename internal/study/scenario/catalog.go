@@ -93,6 +93,14 @@ var catalog = []*Scenario{
 		Switch: rangeClasses, Rule: calls,
 	},
 	{
+		Name:   "truncate-rewrite",
+		About:  "two writers of one block inside EOF, who write it back, and a truncate below both: Linux panics when a block gets a second ordered extent",
+		Goal:   "give one block two ordered extents",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"writer A", []Op{Write(4*k, 4*k), Flush()}}, {"writer B", []Op{Write(4*k, 4*k), Flush()}}, {"truncate", []Op{Truncate(0)}}},
+		Switch: []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "workqueue_idle"}, Rule: calls, Preemptions: 1,
+	},
+	{
 		Name:  "two-writers-same",
 		About: "two writes of two batches to the same range: Hellwig's interleaving",
 		Goal:  "end with the first batch of one and the second of the other",

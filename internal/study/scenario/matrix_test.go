@@ -44,9 +44,10 @@ const (
 //
 // So a new scenario, a wider policy or a wait that got lost shows as a row that differs, and a search that no longer ends shows with
 // -matrix.full. By the rule, what is broken is what the thread of seed 002 found: whole writes, the truncate and the punch under the
-// unlocked policies, because they hold no lock between two batches. By its own promise no policy is broken; those that promise whole
-// requests have no second table, because it would be the same search. Direct writes promise whole extents only (direct-extents-whole), and
-// one from a mapping of its own range waited for itself before 5.16 (direct-mapped).
+// unlocked policies, because they hold no lock between two batches. By its own promise unlocked alone is broken: with a lost truncate a block
+// may get two ordered extents (truncate-rewrite). Those that promise whole requests have no second table, because it would be the same
+// search. Direct writes promise whole extents only (direct-extents-whole), and one from a mapping of its own range waited for itself before
+// 5.16 (direct-mapped).
 func TestMatrix(t *testing.T) {
 	full := *matrixFull || *matrixRewrite
 	var table bytes.Buffer
