@@ -326,6 +326,33 @@ func TestNowaitDirectRead(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
+// TestNowaitReadOfChecksums: the checksums of a direct read are looked up before the device reads, and where a NOWAIT read would have to read
+// them from the tree it waits, as in Linux, and says so.
+func TestNowaitReadOfChecksums(t *testing.T) {
+	x := fstest.New(t, fstest.Policy("modern"))
+	f := x.Create("/f")
+	const size = 20 << 20 // more checksums than a tree block has: the root alone is in memory after a mount
+	x.WriteAt(f, bytes.Repeat([]byte{0xee}, size), 0)
+	x.Must(f.Close(x.T))
+	x.Reopen()
+	f = x.Open("/f")
+	_, _, err := f.SeekData(x.T, 0) // the file's own tree block
+	x.Must(err)
+	r, counts := sched.NewTask("reader"), sched.Counts{}
+	r.Counts = &counts
+	for range 2 {
+		p := make([]byte, 8192)
+		n, err := f.ReadIter(r, kiocb.Request{Pos: size - 8192, Flags: kiocb.Direct | kiocb.Nowait}, p)
+		if n != len(p) || err != nil || !bytes.Equal(p, bytes.Repeat([]byte{0xee}, len(p))) {
+			t.Errorf("have %d, %v want %d and the bytes", n, err, len(p))
+		}
+		if counts.N[sched.CountMayBlock] != 1 {
+			t.Errorf("%d steps that may block, want 1: the checksums that are not in memory", counts.N[sched.CountMayBlock])
+		}
+	}
+	x.Must(f.Close(x.T))
+}
+
 // TestDirectNoPayload: a file system that keeps no file data moves none past the cache either: what was written cannot be read back, and the
 // reader's memory is as it was.
 func TestDirectNoPayload(t *testing.T) {

@@ -7,7 +7,7 @@
 //	  readAhead    the pages that are missing are added, locked
 //	    readRun    i_size; extent lock with nothing ordered in the range; place.At; unlock
 //	      fill     zeros, inline bytes, or
-//	        ReadSectors  one bio; LookupCsums; each page checked; a bad one from the other mirrors
+//	        ReadSectors  LookupSums; one bio; each page checked; a bad one from the other mirrors
 //	               pages uptodate and unlocked; a page that failed stays as it was
 //	  ReadPage     finds the page uptodate; if not, FillPage reads it alone and reports the error
 //
@@ -34,6 +34,7 @@ package fileread
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
@@ -57,6 +58,7 @@ const (
 type Items interface {
 	LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
 	LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error
+	TryLookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error
 	CsumType() format.CsumType
 }
 
@@ -168,21 +170,48 @@ func (rd *Reader) fill(t *sched.Task, ip *inode.Inode, m extentmap.Map, pages []
 	return nil
 }
 
+// Sums is the checksums of consecutive sectors, as they were looked up. The zero value has none.
+type Sums struct {
+	raw  []byte
+	have []bool // of each sector; empty: the file has no checksums
+}
+
+// LookupSums looks the checksums of n sectors from the logical address bytenr on up, before the device reads them: once the extent is
+// free a commit takes them away. With try it answers EAGAIN rather than wait or read. Models btrfs_lookup_bio_sums().
+//
+// Preconditions:
+//   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its extent lock.
+func (rd *Reader) LookupSums(t *sched.Task, ip *inode.Inode, bytenr uint64, n int, try bool, s *Sums) error {
+	s.raw, s.have = s.raw[:0], s.have[:0]
+	if !ip.Sums() {
+		return nil
+	}
+	size := n * rd.items.CsumType().Size()
+	s.raw, s.have = slices.Grow(s.raw, size)[:size], slices.Grow(s.have, n)[:n]
+	lookup := rd.items.LookupCsums
+	if try {
+		lookup = rd.items.TryLookupCsums
+	}
+	return lookup(t, bytenr, uint64(n)*format.SectorSize, s.raw, s.have)
+}
+
 // ReadSectors reads consecutive sectors of the file from off on, which are at the logical address bytenr, and checks them against the
 // checksum tree. One that does not match is read from the other mirrors.
 //
 // Preconditions:
 //   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its range lock.
 func (rd *Reader) ReadSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte) error {
+	var sums Sums
+	if err := rd.LookupSums(t, ip, bytenr, len(sectors), false, &sums); err != nil {
+		return err
+	}
 	b := blockdev.Bio{Op: blockdev.OpRead, Off: int64(bytenr), Vecs: sectors}
-	return rd.CheckSectors(t, ip, off, bytenr, sectors, blockdev.Do(t, rd.store, &b))
+	return rd.CheckSectors(t, ip, off, bytenr, sectors, &sums, blockdev.Do(t, rd.store, &b))
 }
 
 // CheckSectors is the part of ReadSectors after the device has read them, with its error.
-//
-// Preconditions: as ReadSectors.
-func (rd *Reader) CheckSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte, ioErr error) error {
-	if !ip.Sums() {
+func (rd *Reader) CheckSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte, sums *Sums, ioErr error) error {
+	if len(sums.have) == 0 {
 		if ioErr != nil {
 			return fmt.Errorf("read ino=%d off=%d: %w", ip.Ino, off, ioErr)
 		}
@@ -190,17 +219,12 @@ func (rd *Reader) CheckSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint6
 	}
 	csum := rd.items.CsumType()
 	size := csum.Size()
-	sums := make([]byte, len(sectors)*size)
-	have := make([]bool, len(sectors))
-	if err := rd.items.LookupCsums(t, bytenr, uint64(len(sectors))*format.SectorSize, sums, have); err != nil {
-		return err
-	}
 	for i, s := range sectors {
 		at := uint64(i) * format.SectorSize
-		if !have[i] {
+		if !sums.have[i] {
 			return fmt.Errorf("csum hole root=%d ino=%d off=%d logical=%d: %w", ip.Root.ID, ip.Ino, off+at, bytenr+at, errno.EIO)
 		}
-		want := sums[i*size:][:size]
+		want := sums.raw[i*size:][:size]
 		if ioErr == nil && csum.Match(want, s) {
 			continue
 		}

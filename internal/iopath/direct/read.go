@@ -1,7 +1,10 @@
 package direct
 
 import (
+	"errors"
+
 	"btrlab/internal/data/extentmap"
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -78,7 +81,8 @@ type read struct {
 }
 
 // extent starts the read of the part of p that is in the extent at pos. The range of that part stays locked until the device has read
-// it: by its extent lock, or since 6.12 by the bit of direct I/O alone.
+// it: by its extent lock, or since 6.12 by the bit of direct I/O alone. That bit does not keep the checksums: when a queued read
+// has let i_rwsem go, a completion and a commit take those of a replaced extent away. So they are looked up first.
 func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	start, end := pos, pos+uint64(len(p))
 	tree, lb := &r.ip.IOTree, extentio.Locked
@@ -86,26 +90,41 @@ func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	if err != nil && r.nowait {
 		return 0, err // it is not locked
 	}
+	n, b := 0, r.io.bio()
+	if err == nil && m.Kind == extentmap.Regular && m.Compression == format.CompressNone {
+		n = int(min(m.End, end, pos+maxBio) - pos)
+		err = r.sums(t, m.Bytenr(pos), n, &b.sums)
+	}
 	if r.pl.DIOLocked {
 		tree.Unlock(t, start, end)
 		lb = extentio.DIOLocked
 	}
-	n := 0
 	switch {
 	case err != nil:
+		n = 0
 	case m.Kind == extentmap.Inline || m.Compression != format.CompressNone:
 		err = errno.ENOTBLK
 	case m.Kind != extentmap.Regular:
 		n = int(min(m.End, end) - pos)
 		clear(p[:n])
 	default:
-		n = int(min(m.End, end, pos+maxBio) - pos)
 		if start += uint64(n); start < end { // of the rest nothing is read yet
 			tree.Change(t, start, end, lb, 0)
 		}
-		r.io.submitRead(t, lb, pos, int64(m.Bytenr(pos)), p[:n])
+		r.io.submitRead(t, b, lb, pos, int64(m.Bytenr(pos)), p[:n])
 		return n, nil
 	}
 	tree.Change(t, start, end, lb, 0)
 	return n, err
+}
+
+// sums looks up the checksums of the n bytes at bytenr. With NOWAIT it waits only where it has to, as Linux does, which does not try.
+func (r *read) sums(t *sched.Task, bytenr uint64, n int, into *fileread.Sums) error {
+	rd, sectors := r.env.Read, n/format.SectorSize
+	err := rd.LookupSums(t, r.ip, bytenr, sectors, r.nowait, into)
+	if r.nowait && errors.Is(err, errno.EAGAIN) {
+		mayBlock(t, "lookup_csums")
+		err = rd.LookupSums(t, r.ip, bytenr, sectors, false, into)
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/data/fileread"
 	"btrlab/internal/data/finish"
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/ordered"
@@ -55,7 +56,7 @@ type request struct {
 	syncs      bool // later is the sync of a durable write
 	later      workqueue.Work[finish.Deferred]
 
-	bios   []*bio // the first used of them are this request's
+	bios   []*bio // the first used of them were started for this request
 	used   int
 	copies []byte // of what a file with checksums is written from
 }
@@ -67,9 +68,10 @@ type bio struct {
 	oe    *ordered.Extent // the extent that a write is a part of
 	off   uint64          // in the file
 	n     uint64          // bytes
-	lock  extentio.Bits   // a read's: how [off, off+n) is locked
 	vecs  [][]byte
-	check workqueue.Work[finish.Deferred] // of a read: its checksums
+	lock  extentio.Bits                   // a read's: how [off, off+n) is locked
+	sums  fileread.Sums                   // ... what it is checked with
+	check workqueue.Work[finish.Deferred] // ... on a worker
 }
 
 // newRequest takes a request from the pool and counts it among the I/Os in flight, as t's.
@@ -103,7 +105,7 @@ func (rq *request) prepare(t *sched.Task) {
 	}
 }
 
-// bio is the next bio of the request.
+// bio is the next bio of the request, which start makes one of its own.
 func (rq *request) bio() *bio {
 	if rq.used == len(rq.bios) {
 		b := new(bio)
@@ -111,7 +113,6 @@ func (rq *request) bio() *bio {
 		rq.bios = append(rq.bios, b)
 	}
 	b := rq.bios[rq.used]
-	rq.used++
 	b.rq, b.Err = rq, nil
 	return b
 }
@@ -119,6 +120,7 @@ func (rq *request) bio() *bio {
 // start submits the bio, for vecs at the address at.
 func (b *bio) start(t *sched.Task, op blockdev.Op, at int64, end func(*sched.Task, *blockdev.Bio)) {
 	b.Op, b.Off, b.Vecs, b.Bio.EndIO = op, at, b.vecs, end
+	b.rq.used++
 	b.rq.left.Add(1)
 	b.rq.env.Device.Submit(t, &b.Bio)
 }
@@ -178,10 +180,9 @@ func endWrite(t *sched.Task, bb *blockdev.Bio) {
 	rq.put(t)
 }
 
-// submitRead starts the read of p, from the address at, into [off, off+len(p)) of the file, which is locked as lb says until the bytes
+// submitRead starts b as the read of p, from the address at, of [off, off+len(p)) of the file, which is locked as lb says until the bytes
 // are there.
-func (rq *request) submitRead(t *sched.Task, lb extentio.Bits, off uint64, at int64, p []byte) {
-	b := rq.bio()
+func (rq *request) submitRead(t *sched.Task, b *bio, lb extentio.Bits, off uint64, at int64, p []byte) {
 	b.oe, b.off, b.n, b.lock = nil, off, uint64(len(p)), lb
 	b.vecs = b.vecs[:0]
 	if !rq.ip.Sums() {
@@ -195,7 +196,7 @@ func (rq *request) submitRead(t *sched.Task, lb extentio.Bits, off uint64, at in
 	b.start(t, blockdev.OpRead, at, endRead)
 }
 
-// endRead is the end of a bio. It never sleeps: checksums are looked up by a worker, or by the submitter if it waits.
+// endRead is the end of a bio. It never sleeps: checksums are computed by a worker, or by the submitter if it waits.
 // Models btrfs_simple_end_io() and btrfs_dio_end_io().
 func endRead(t *sched.Task, bb *blockdev.Bio) {
 	b := bb.Private.(*bio)
@@ -224,7 +225,7 @@ func (b *bio) Run(t *sched.Task) {
 // checked compares what was read with its checksums, if it has any, and lets the range go.
 func (b *bio) checked(t *sched.Task) {
 	rq := b.rq
-	if err := rq.env.Read.CheckSectors(t, rq.ip, b.off, uint64(b.Off), b.vecs, b.Err); err != nil {
+	if err := rq.env.Read.CheckSectors(t, rq.ip, b.off, uint64(b.Off), b.vecs, &b.sums, b.Err); err != nil {
 		rq.fail(err)
 	}
 	rq.ip.IOTree.Adopt(t, b.off, b.off+b.n, b.lock)

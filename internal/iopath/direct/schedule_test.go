@@ -30,16 +30,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// late is a device that ends each transfer on a task of its own, or with one set all of them, one after the other, on one task.
+// late is a device that ends each transfer on a task of its own, or with one set all of them, one after the other, on one task; with reads set
+// those that write end at once.
 type late struct {
 	blockdev.Device
 	on, one bool
+	reads   bool
 	list    []*blockdev.Bio // with one: not begun
 	busy    bool            // the task of one is there
 }
 
 func (d *late) Submit(t *sched.Task, b *blockdev.Bio) {
-	if !d.on || b.Op == blockdev.OpFlush {
+	if !d.on || b.Op == blockdev.OpFlush || d.reads && b.Op == blockdev.OpWrite {
 		d.Device.Submit(t, b)
 		return
 	}
@@ -178,6 +180,67 @@ func TestQueuedSchedules(t *testing.T) {
 			if r.Verdict == explore.Violated || r.Schedules < fstest.Schedules(100) || queued < fstest.Schedules(100) {
 				t.Errorf("%s, checksums %v: %v after %d schedules, %d requests queued: %s; schedule %q", name, sums, r.Verdict, r.Schedules, queued, r.Violation, r.Schedule)
 			}
+		}
+	}
+}
+
+// TestQueuedReadOverwritten: the blocks of a queued read are written anew elsewhere, and committed, before the device has read them. The read gets
+// its blocks as they were or as they are, and no error: their checksums are there until it has looked at them.
+func TestQueuedReadOverwritten(t *testing.T) {
+	const size = 8192
+	image := blockdev.NewMemory(128 << 20)
+	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"locked", "modern"} {
+		cfg := explore.Config{Preemptions: 2, Schedules: fstest.Schedules(150), NoShrink: true, Switch: lockdep.IDs("i_rwsem", "extent", "dio_locked", "device")}
+		queued := 0
+		r := explore.Run(cfg, func(w *explore.World) {
+			must := func(err error) {
+				if err != nil {
+					panic(err)
+				}
+			}
+			dev := &late{Device: image.Snapshot(), reads: true}
+			o := fstest.Explored(name)
+			x, err := fs.Open(w.Task(), dev, o)
+			must(err)
+			f, err := x.Create(w.Task(), "/f", 0o644)
+			must(err)
+			_, err = f.WriteAt(w.Task(), bytes.Repeat([]byte{1}, size), 0)
+			must(err)
+			must(x.Sync(w.Task()))
+			x.DropCaches(w.Task())
+			dev.on = true
+			seen := make([]byte, size)
+			w.Go("reader", func(t *sched.Task) {
+				d := new(told)
+				d.q.Init(blockdev.WaitClass)
+				n, err := f.ReadIter(t, kiocb.Request{Flags: kiocb.Direct, Done: d}, seen)
+				if err == errno.EIOCBQUEUED {
+					queued++
+				}
+				if n, err = d.do(t, n, err); n != size || err != nil {
+					panic(fmt.Sprint("read: ", n, err))
+				}
+			})
+			w.Go("writer", func(t *sched.Task) {
+				_, err := f.WriteAt(t, bytes.Repeat([]byte{2}, size), 0)
+				must(err)
+				must(x.Sync(t))
+			})
+			w.Check(func() error {
+				for i, b := range seen {
+					if b != seen[i&^4095] || b != 1 && b != 2 {
+						return fmt.Errorf("byte %d of the read is %d", i, b)
+					}
+				}
+				return nil
+			})
+		})
+		t.Logf("%s: %v after %d schedules, %d requests queued", name, r.Verdict, r.Schedules, queued)
+		if r.Verdict == explore.Violated || r.Schedules < 5 || queued < 5 {
+			t.Errorf("%s: %v after %d schedules, %d requests queued: %s; schedule %q", name, r.Verdict, r.Schedules, queued, r.Violation, r.Schedule)
 		}
 	}
 }

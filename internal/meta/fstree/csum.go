@@ -195,12 +195,22 @@ func (c *Csums) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, en
 //
 // Models fs/btrfs/file-item.c:btrfs_lookup_bio_sums().
 func (c *Csums) LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error {
+	return c.lookupCsums(t, bytenr, length, out, have, false)
+}
+
+// TryLookupCsums is LookupCsums that answers EAGAIN rather than wait or read.
+func (c *Csums) TryLookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error {
+	return c.lookupCsums(t, bytenr, length, out, have, true)
+}
+
+func (c *Csums) lookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool, nowait bool) error {
 	n := int(length / c.sectorSize)
 	size := c.CsumType().Size()
 	out, have = out[:n*size], have[:n]
 	clear(have)
 	p := c.paths.get(t)
 	defer c.paths.put(t, p)
+	p.Nowait = nowait
 	start, end, ok, err := c.seekCsum(t, p, bytenr)
 	for {
 		if err != nil {
