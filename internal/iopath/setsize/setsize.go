@@ -204,7 +204,7 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 	if err != nil {
 		return false, err
 	}
-	freed, more, err := env.Store.TruncateItems(t, h.Trans(), ip.Root, ip.Ino, size, itemsPerTransaction)
+	freed, left, err := env.Store.TruncateItems(t, h.Trans(), ip.Root, ip.Ino, size, itemsPerTransaction)
 	if err != nil {
 		h.Abort(t, err)
 		_ = h.End(t)
@@ -212,9 +212,11 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 	}
 	ip.ExtentsChanged(t, h.Transid(), start, pagecache.MaxFileEnd)
 	ip.AddBytes(t, -int64(freed))
-	ip.SetDiskSize(t, size)
+	// Not size while there is more: after a crash, extents beyond EOF would come back when the file grows. But what is dropped first may
+	// be preallocated beyond the old EOF. Models last_size of btrfs_truncate().
+	ip.SetDiskSize(t, min(left, max(size, ip.DiskSize(t))))
 	ip.MarkDirty(t)
-	return more, h.End(t)
+	return left > size, h.End(t)
 }
 
 // Evict drops everything of a file that nobody can reach any more: pages, ordered extents, file extents.

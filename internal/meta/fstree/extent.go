@@ -317,31 +317,32 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 
 // TruncateItems deletes the extents of a file from newSize on, last first, and trims the one that
 // crosses it to the sector; an inline extent to the byte. At most maxItems items are changed (0 is no
-// bound); more then says that there may be others. bytesFreed is what nbytes loses. EOPNOTSUPP when
-// newSize cuts a compressed inline extent.
+// bound): nothing is left from size on, which is newSize once there are no others. bytesFreed is what nbytes
+// loses. EOPNOTSUPP when newSize cuts a compressed inline extent.
 //
 // Models fs/btrfs/inode-item.c:btrfs_truncate_inode_items().
-func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, maxItems int) (bytesFreed uint64, more bool, err error) {
+func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, maxItems int) (bytesFreed, size uint64, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
 	for items := 0; ; {
-		n, freed, done, err := s.truncateStep(t, tr, r, ino, newSize, maxItems-items, p)
+		n, freed, last, done, err := s.truncateStep(t, tr, r, ino, newSize, maxItems-items, p)
 		bytesFreed += freed
 		if err != nil || done {
-			return bytesFreed, false, err
+			return bytesFreed, newSize, err
 		}
 		if items += n; maxItems > 0 && items >= maxItems {
-			return bytesFreed, true, nil
+			return bytesFreed, last, nil
 		}
 		p.Release(t)
 	}
 }
 
-// truncateStep truncates in one leaf, the last that has extents of ino. budget <= 0 is no bound.
-func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, budget int, p *ctree.Path) (items int, freed uint64, done bool, err error) {
+// truncateStep truncates in one leaf, the last that has extents of ino; the last one that it has deleted began at last.
+// budget <= 0 is no bound.
+func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, budget int, p *ctree.Path) (items int, freed, last uint64, done bool, err error) {
 	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, math.MaxUint64), p, -1, true)
 	if err != nil {
-		return 0, 0, false, err
+		return 0, 0, 0, false, err
 	}
 	leaf, slot := p.Leaf(), p.Slot()
 	if !found {
@@ -361,19 +362,19 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 			break
 		}
 		if err := decodeExtent(r, leaf, slot, &fe); err != nil {
-			return items, freed, false, err
+			return items, freed, last, false, err
 		}
 		extEnd := extentEnd(off, &fe)
 		if off >= newSize {
 			if onDisk(&fe) {
 				if err := s.ExtentTree.FreeExtent(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes); err != nil {
-					return items, freed, false, err
+					return items, freed, last, false, err
 				}
 			}
 			if onDisk(&fe) || fe.Type == format.FileExtentTypeInline {
 				freed += extEnd - off
 			}
-			delSlot = slot
+			delSlot, last = slot, off
 			delNr++
 			slot--
 			if items++; items == budget {
@@ -392,7 +393,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 			items++
 		case fe.Type == format.FileExtentTypeInline && extEnd > newSize:
 			if fe.Compression != format.CompressNone {
-				return items, freed, false, fmt.Errorf("truncate of inode %d to %d cuts its compressed inline extent: %w", ino, newSize, errno.EOPNOTSUPP)
+				return items, freed, last, false, fmt.Errorf("truncate of inode %d to %d cuts its compressed inline extent: %w", ino, newSize, errno.EOPNOTSUPP)
 			}
 			extentAt(leaf, slot).SetRAMBytes(newSize - off)
 			p.Slots[0] = slot
@@ -405,10 +406,10 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 	}
 	if delNr > 0 {
 		if err := s.Forest.DelItems(t, tr, r, p, delSlot, delNr); err != nil {
-			return items, freed, false, err
+			return items, freed, last, false, err
 		}
 	}
-	return items, freed, done, nil
+	return items, freed, last, done, nil
 }
 
 // MarkExtentWritten turns [start, end) of a preallocated extent into a written one. It splits the item

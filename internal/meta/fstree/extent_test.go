@@ -200,15 +200,19 @@ func extentsModel(t *testing.T, seed uint64) {
 		case k < 65: // a truncate
 			size := from*sector + uint64(rnd.IntN(2)*rnd.IntN(sector))
 			edge := (size + sector - 1) / sector
-			for more := true; more; {
-				n, again, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, size, opt.MaxItems)
+			for left := uint64(math.MaxUint64); left > size; {
+				n, now, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, size, opt.MaxItems)
 				e.ok(err)
-				before -= n
-				more = again
-			}
-			clear(m.cells[edge:])
-			if before != m.nbytes() {
-				t.Fatalf("op %d: truncate to %d leaves nbytes %d want %d", op, size, before, m.nbytes())
+				if now >= left || now < size {
+					t.Fatalf("op %d: truncate to %d leaves size %d after %d", op, size, now, left)
+				}
+				before, left = before-n, now
+				if edge = (now + sector - 1) / sector; edge < uint64(len(m.cells)) {
+					clear(m.cells[edge:])
+				}
+				if before != m.nbytes() {
+					t.Fatalf("op %d: truncate to %d leaves size %d and nbytes %d want %d", op, size, now, before, m.nbytes())
+				}
 			}
 		case k < 75: // a reflink: another window of an extent
 			o := files[rnd.IntN(len(files))]
@@ -268,10 +272,10 @@ func extentsModel(t *testing.T, seed uint64) {
 		e.lookups(rnd, m)
 	}
 	for _, m := range files {
-		_, more, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, 0, 0)
+		_, left, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, 0, 0)
 		e.ok(err)
-		if more {
-			t.Fatal("an unbounded truncate has more to do")
+		if left > 0 {
+			t.Fatalf("an unbounded truncate leaves %d bytes", left)
 		}
 		e.ok(e.s.DeleteInode(e.t, e.tr, e.fs, m.ino))
 	}
