@@ -173,7 +173,7 @@ func TestSyncKeepsTheRest(t *testing.T) {
 // not on disk yet stays, also when its item has been committed.
 func TestPrunedKeepsData(t *testing.T) {
 	// With a bound on memory the data would be written when the file is closed.
-	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.CacheInodes, o.Memory = 2, fs.NoLimit }))
+	x := fstest.New(t, fstest.Policy("fsync-commit"), fstest.FSOptions(func(o *fs.Options) { o.CacheInodes, o.Memory = 2, fs.NoLimit }))
 	other := x.Create("/other")
 	f := x.Create("/f")
 	x.WriteAt(f, []byte("dirty data"), 0)
