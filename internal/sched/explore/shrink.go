@@ -2,6 +2,9 @@ package explore
 
 import "time"
 
+// shrinkSchedules bounds the search for a schedule with fewer preemptions: by what it does, so that the answer is the same on every machine.
+const shrinkSchedules = 5000
+
 // shrink makes the violating schedule shorter: first a search with fewer preemptions, then deviations are left out one by one.
 // What it keeps is the kind of violation.
 func (s *search) shrink() {
@@ -12,8 +15,8 @@ func (s *search) shrink() {
 		if s.pre == 0 {
 			c.Preemptions = -1
 		}
-		c.Schedules, c.Time = 20_000, 2*time.Second
-		b := &search{cfg: &c, prog: s.prog, start: time.Now(), pre: -1, until: time.Now().Add(c.Time)}
+		c.Schedules, c.Time = shrinkSchedules, 0
+		b := &search{cfg: &c, prog: s.prog, start: time.Now(), pre: -1}
 		defer b.close()
 		b.byQueue()
 		if b.viol != nil && b.viol.Kind == s.viol.Kind && (b.pre < s.pre || b.pre == s.pre && len(b.sched) < len(s.sched)) {
