@@ -209,6 +209,10 @@ func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align uint64, 
 		if start, ok := e.findInGroups(t, typ, length, align, hint); ok {
 			return start, length, nil
 		}
+		if most := max(minLen, e.chunkSize(typ)); length > most {
+			length = most // no new chunk has room for more, and one after the other would be added
+			continue
+		}
 		added, err := e.AllocChunk(t, typ)
 		if err != nil {
 			return 0, 0, err
@@ -256,7 +260,7 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 
 // AllocChunk adds a chunk of the type (format.BlockGroupData, ...) with the profile that the type has
 // already; false when the device has no room. Its items enter the trees in the next run of delayed references.
-// Models btrfs_chunk_alloc(); sizes as decide_stripe_size_regular(): a tenth of the file system at most.
+// Models btrfs_chunk_alloc().
 func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	seen := len(e.list(t))
 	e.chunkMu.Lock(t)
@@ -272,18 +276,7 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 			break
 		}
 	}
-	size := uint64(1 << 30)
-	switch typ {
-	case format.BlockGroupMetadata:
-		size = 256 << 20
-		if e.devSize > 50<<30 {
-			size = 1 << 30
-		}
-	case format.BlockGroupSystem:
-		size = 32 << 20
-	}
-	size = format.AlignUp(min(size, max(e.devSize/10, 1<<20)), format.StripeLen)
-	c, err := e.vols.AllocChunk(t, flags, size)
+	c, err := e.vols.AllocChunk(t, flags, e.chunkSize(typ))
 	if errors.Is(err, errno.ENOSPC) {
 		return false, nil
 	}
@@ -307,4 +300,20 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	e.insertGroup(t, g)
 	e.space.Of(flags).AddTotal(t, g.Length, 0, supers)
 	return true, nil
+}
+
+// chunkSize is the size of a new chunk of the type, if the device has that much in one piece. Models decide_stripe_size_regular(): a
+// tenth of the file system at most.
+func (e *ExtentTree) chunkSize(typ uint64) uint64 {
+	size := uint64(1 << 30)
+	switch typ {
+	case format.BlockGroupMetadata:
+		size = 256 << 20
+		if e.devSize > 50<<30 {
+			size = 1 << 30
+		}
+	case format.BlockGroupSystem:
+		size = 32 << 20
+	}
+	return format.AlignUp(min(size, max(e.devSize/10, 1<<20)), format.StripeLen)
 }

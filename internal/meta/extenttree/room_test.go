@@ -105,6 +105,28 @@ func TestNoRoomForATreeBlock(t *testing.T) {
 	}
 }
 
+// An extent longer than any chunk of a small device takes pieces of the chunks that its promise has made, and not chunk after chunk
+// until the device has none: metadata would find no room.
+func TestExtentLongerThanAChunk(t *testing.T) {
+	w := newWorld(t, 256<<20)
+	const n = 60 << 20
+	w.ok(w.m.Space.Data().Reserve(w.t, n, spaceinfo.FlushData))
+	before := w.m.Volumes.FreeDeviceBytes()
+	var got []format.Range[format.Logical]
+	for left := uint64(n); left > 0; {
+		start, length, err := w.m.Extents.ReserveExtent(w.t, left, format.SectorSize, 0)
+		w.ok(err)
+		got = append(got, format.RangeOf(start, length))
+		left -= length
+	}
+	if after := w.m.Volumes.FreeDeviceBytes(); after != before || len(got) > 4 {
+		t.Errorf("%d pieces and %d bytes of the device in no chunk, want at most 4 and %d: %v", len(got), after, before, got)
+	}
+	for _, s := range got {
+		w.m.Extents.FreeReservedExtent(w.t, s.Start, s.Len())
+	}
+}
+
 // edit changes an item of a tree in a transaction of its own.
 func (w *world) edit(tree uint64, k format.Key, insLen int, f func(h *transaction.Handle, p *ctree.Path)) {
 	w.tb.Helper()
