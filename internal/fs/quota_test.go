@@ -592,9 +592,12 @@ func TestQuotaCrash(t *testing.T) {
 func TestQuotaWriters(t *testing.T) {
 	const limit = 4 << 20
 	x := limited(t, limit)
-	var tasks []*sched.Task
+	var files []*fs.File
 	for i := range 4 {
-		f := x.Create(fmt.Sprintf("/f%d", i))
+		files = append(files, x.Create(fmt.Sprintf("/f%d", i))) // before the limit is in reach
+	}
+	var tasks []*sched.Task
+	for i, f := range files {
 		tasks = append(tasks, x.T.Go(fmt.Sprint("writer", i), func(t *sched.Task) {
 			full, off := 0, int64(0)
 			for full < 3 {
