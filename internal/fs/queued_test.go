@@ -37,7 +37,18 @@ type holding struct {
 	on   bool
 	skip int // so many are not kept
 	kept []*blockdev.Bio
-	rot  bool // what is read has a wrong byte
+	rot  bool // of what is kept and read, a byte is wrong
+	rots int  // of so many of the next reads that are not kept
+}
+
+// spoil changes a byte of what b reads.
+func spoil(b *blockdev.Bio) {
+	end := b.EndIO
+	b.EndIO = func(t *sched.Task, b *blockdev.Bio) {
+		b.Vecs[0][0] ^= 0xff
+		b.EndIO = end
+		end(t, b)
+	}
 }
 
 func (d *holding) hold(op blockdev.Op) {
@@ -55,6 +66,9 @@ func (d *holding) Submit(t *sched.Task, b *blockdev.Bio) {
 	}
 	if keep {
 		d.kept = append(d.kept, b)
+	} else if b.Op == blockdev.OpRead && d.rots > 0 {
+		d.rots--
+		spoil(b)
 	}
 	d.mu.Unlock()
 	if !keep {
@@ -81,12 +95,7 @@ func (d *holding) letGo(t *sched.Task, err error) {
 			continue
 		}
 		if d.rot {
-			end := b.EndIO
-			b.EndIO = func(t *sched.Task, b *blockdev.Bio) {
-				b.Vecs[0][0] ^= 0xff
-				b.EndIO = end
-				end(t, b)
-			}
+			spoil(b)
 		}
 		d.Device.Submit(t, b)
 	}
@@ -368,6 +377,10 @@ func TestQueuedErrors(t *testing.T) {
 				r.want(t, "read", len(p), nil)
 				if !bytes.Equal(p, bytes.Repeat([]byte{1}, len(p))) {
 					t.Error("a read whose checksum does not fit is handed out")
+				}
+				dev.rots = 1
+				if n, err := f.ReadDirect(x.T, p, 32768); n != len(p) || err != nil || dev.rots != 0 || !bytes.Equal(p, bytes.Repeat([]byte{1}, len(p))) {
+					t.Errorf("a read that is waited for, whose checksum does not fit: %d, %v, first byte %d", n, err, p[0])
 				}
 			}
 			x.Must(f.Close(x.T))

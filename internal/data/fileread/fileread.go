@@ -235,6 +235,18 @@ func (rd *Reader) CheckSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint6
 	return nil
 }
 
+// Match reports whether sectors that the device has read without an error are what their checksums say. It does not sleep.
+func (rd *Reader) Match(sectors [][]byte, sums *Sums) bool {
+	csum := rd.items.CsumType()
+	size := csum.Size()
+	for i := range sums.have {
+		if !sums.have[i] || !csum.Match(sums.raw[i*size:][:size], sectors[i]) {
+			return false
+		}
+	}
+	return true
+}
+
 // readMirrors reads one sector from each mirror until one has the checksum. Models
 // btrfs_repair_one_sector(). Difference: a bad copy is not rewritten.
 func (rd *Reader) readMirrors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sector, want []byte) error {

@@ -71,6 +71,7 @@ type bio struct {
 	vecs  [][]byte
 	lock  extentio.Bits                   // a read's: how [off, off+n) is locked
 	sums  fileread.Sums                   // ... what it is checked with
+	let   bool                            // ... it is checked, and its range unlocked
 	check workqueue.Work[finish.Deferred] // ... on a worker
 }
 
@@ -183,7 +184,7 @@ func endWrite(t *sched.Task, bb *blockdev.Bio) {
 // submitRead starts b as the read of p, from the address at, of [off, off+len(p)) of the file, which is locked as lb says until the bytes
 // are there.
 func (rq *request) submitRead(t *sched.Task, b *bio, lb extentio.Bits, off uint64, at int64, p []byte) {
-	b.oe, b.off, b.n, b.lock = nil, off, uint64(len(p)), lb
+	b.oe, b.off, b.n, b.lock, b.let = nil, off, uint64(len(p)), lb, false
 	b.vecs = b.vecs[:0]
 	if !rq.ip.Sums() {
 		b.vecs = rq.vectors(b.vecs, p)
@@ -196,8 +197,11 @@ func (rq *request) submitRead(t *sched.Task, b *bio, lb extentio.Bits, off uint6
 	b.start(t, blockdev.OpRead, at, endRead)
 }
 
-// endRead is the end of a bio. It never sleeps: checksums are computed by a worker, or by the submitter if it waits.
-// Models btrfs_simple_end_io() and btrfs_dio_end_io().
+// endRead is the end of a bio. It never sleeps. Who is queued leaves the checksums to a worker. Of a sync read they are compared here: its
+// range may not stay locked until the submitter comes to it, which may wait for an ordered extent behind it whose completion waits, by way
+// of others, for this range. Only a bad sector is left to the submitter, who looks for a good copy.
+//
+// Models btrfs_simple_end_io() and btrfs_dio_end_io(). Difference: there a worker checks every read.
 func endRead(t *sched.Task, bb *blockdev.Bio) {
 	b := bb.Private.(*bio)
 	t.Spend(cost.Complete, 1)
@@ -208,6 +212,9 @@ func endRead(t *sched.Task, bb *blockdev.Bio) {
 	case rq.req.Done != nil:
 		rq.env.Finish.Defer(t, finish.CheckRead, &b.check, &rq.ip.DIO)
 	default:
+		if b.Err == nil && rq.env.Read.Match(b.vecs, &b.sums) {
+			b.unlock(t)
+		}
 		rq.put(t)
 	}
 }
@@ -228,8 +235,15 @@ func (b *bio) checked(t *sched.Task) {
 	if err := rq.env.Read.CheckSectors(t, rq.ip, b.off, uint64(b.Off), b.vecs, &b.sums, b.Err); err != nil {
 		rq.fail(err)
 	}
-	rq.ip.IOTree.Adopt(t, b.off, b.off+b.n, b.lock)
-	rq.ip.IOTree.Change(t, b.off, b.off+b.n, b.lock, 0)
+	b.unlock(t)
+}
+
+// unlock lets the range of a read go.
+func (b *bio) unlock(t *sched.Task) {
+	b.let = true
+	tree := &b.rq.ip.IOTree
+	tree.Adopt(t, b.off, b.off+b.n, b.lock)
+	tree.Change(t, b.off, b.off+b.n, b.lock, 0)
 }
 
 // fail records the first error.
@@ -302,8 +316,10 @@ func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error)
 	} else if rq.left.Add(-1) != 0 {
 		rq.wait.Wait(t, rq.ended.Load)
 	}
-	for i := 0; !rq.write && rq.ip.Sums() && rq.req.Done == nil && i < rq.used; i++ {
-		rq.bios[i].checked(t)
+	for i := 0; !rq.write && rq.req.Done == nil && i < rq.used; i++ {
+		if b := rq.bios[i]; !b.let {
+			b.checked(t)
+		}
 	}
 	rq.complete(t, true)
 	n, err = rq.n, rq.err

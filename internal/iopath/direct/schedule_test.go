@@ -245,6 +245,34 @@ func TestQueuedReadOverwritten(t *testing.T) {
 	}
 }
 
+// TestReadPieces: a direct read of two extents waits for an ordered extent in the second while an fsync has locked the file up to the
+// first, which is read already. What the fsync waits for, the completions wait for, and the read for them: nobody may wait for a reader
+// who has not come to a piece that he has.
+func TestReadPieces(t *testing.T) {
+	const k = 1024
+	s := &scenario.Scenario{
+		Name: "direct-read-pieces",
+		File: scenario.File{Size: 12 * k, Extent: 4 * k},
+		Tasks: []scenario.Task{
+			{Name: "reader", Ops: []scenario.Op{scenario.DirectRead(4*k, 8*k)}},
+			{Name: "writer", Ops: []scenario.Op{scenario.DirectWrite(0, 4*k), scenario.DirectWrite(8*k, 4*k)}},
+			{Name: "fsync", Ops: []scenario.Op{scenario.Fsync()}},
+		},
+		Switch: []string{"extent", "ordered_extent", "workqueue_idle"}, Deep: true,
+	}
+	for _, name := range []string{"unlocked", "locked"} {
+		r, err := scenario.Run(s, policy.MustParse(name), scenario.Options{Own: true, Config: func(c *explore.Config) {
+			c.Schedules, c.NoShrink, c.Preemptions = fstest.Schedules(300), true, 2
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Verdict == explore.Violated || r.Schedules < 20 {
+			t.Errorf("%s: %v after %d schedules: %s: %s; schedule %q", name, r.Verdict, r.Schedules, r.Kind, r.Violation, r.Schedule)
+		}
+	}
+}
+
 // TestEndDoesNotWaitForPages: the end of a queued write finds no page in memory, and a reader brings one, locks it and waits for the
 // device, which is still in that end. The end may not wait for the page.
 func TestEndDoesNotWaitForPages(t *testing.T) {
