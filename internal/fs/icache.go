@@ -115,6 +115,10 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	k := nodeKey{vol.root.ID, ino}
 	s := f.inodes.shard(k)
 	s.mu.Lock(t)
+	if vol.dead.Load() {
+		s.mu.Unlock(t)
+		return nil, errno.ENOENT
+	}
 	n := s.nodes[k]
 	if n != nil {
 		n.refs++

@@ -176,13 +176,19 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	if err := f.unlinkSubvol(t, d, name, v); err != nil {
 		return err
 	}
-	if err := f.trans.Commit(t); err != nil {
-		return err
-	}
 	f.subvolMu.Lock(t)
 	delete(f.subvols, v.root.ID)
 	f.subvolMu.Unlock(t)
-	if f.busy(t, v) {
+	v.dead.Store(true) // for a task that has looked up the subvolume and no inode of it yet
+	// Before the commit: what others have changed in the tree until now is in it, and if nobody is there nobody comes.
+	busy := f.busy(t, v)
+	if !busy {
+		_ = f.engine.SyncRoot(t, v.root.ID) // of those who came and went since; what cannot be written is deleted anyway
+	}
+	if err := f.trans.Commit(t); err != nil {
+		return err
+	}
+	if busy {
 		return nil // somebody was quicker than the unlink: the next open drops the tree
 	}
 	f.discard(t, v)

@@ -19,7 +19,8 @@ import (
 type subvol struct {
 	root    *ctree.Root
 	nextIno atomic.Uint64
-	frozen  error // why nothing in it can be changed; nil when it can
+	frozen  error       // why nothing in it can be changed; nil when it can
+	dead    atomic.Bool // its tree is about to be dropped: iget finds nothing in it any more; set before busy is asked
 }
 
 // subvol finds a subvolume by its tree and opens it the first time: an open one stays in the table of roots.

@@ -1,0 +1,93 @@
+package fs_test
+
+import (
+	"errors"
+	"testing"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/errno"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
+)
+
+// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task is on its way into it, deletes a file of it, or is the first to
+// open it and deletes what a crash has left. One of the two is told that there is nothing, or that somebody is at work. Nobody changes a
+// tree that is being dropped.
+func TestDeleteSubvolumeSchedules(t *testing.T) {
+	image := blockdev.NewMemory(128 << 20)
+	tk := sched.NewTask("image")
+	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
+	o := fstest.Explored("locked")
+	x, err := fs.Open(tk, image, o)
+	noError(err)
+	noError(x.Subvolume(tk, "/s", 0o755))
+	create := func(path string) *fs.File {
+		f, err := x.Create(tk, path, 0o644)
+		noError(err)
+		_, err = f.WriteAt(tk, make([]byte, 8192), 0)
+		noError(err)
+		return f
+	}
+	noError(create("/s/f").Close(tk))
+	left := create("/s/left")
+	noError(errors.Join(x.Sync(tk), x.Unlink(tk, "/s/left"), x.Sync(tk)))
+	orphan := image.Snapshot()
+	noError(errors.Join(left.Close(tk), x.Close(tk)))
+
+	for _, c := range []struct {
+		name  string
+		image *blockdev.Memory
+		other func(t *sched.Task, x *fs.FS) error
+	}{
+		{"write", image, func(t *sched.Task, x *fs.FS) error {
+			f, err := x.OpenFile(t, "/s/f", fs.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(t, make([]byte, 4096), 0)
+			return errors.Join(err, f.Fsync(t), f.Close(t))
+		}},
+		{"unlink", image, func(t *sched.Task, x *fs.FS) error { return x.Unlink(t, "/s/f") }},
+		{"orphan", orphan, func(t *sched.Task, x *fs.FS) error {
+			_, err := x.Stat(t, "/s")
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(800), NoShrink: true,
+				Switch: lockdep.IDs("subvol_open", "inode_cache", "transaction", "commit")}, func(w *explore.World) {
+				dev := c.image.Snapshot()
+				x, err := fs.Open(w.Task(), dev, o)
+				noError(err)
+				for _, do := range []func(t *sched.Task, x *fs.FS) error{c.other,
+					func(t *sched.Task, x *fs.FS) error { return x.DeleteSubvolume(t, "/s") }} {
+					w.Go("task", func(t *sched.Task) {
+						if err := do(t, x); !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EBUSY) {
+							noError(err)
+						}
+					})
+				}
+				w.Check(func() error {
+					noError(x.Sync(w.Task()))
+					x.CheckQuiescent(w.Task())
+					noError(x.Close(w.Task()))
+					y, err := fs.Open(w.Task(), dev, o) // drops what a busy subvolume has left
+					noError(err)
+					noError(y.Close(w.Task()))
+					if s := fstest.Findings(w.Task(), dev); s != "" {
+						return errors.New(s)
+					}
+					return nil
+				})
+			})
+			if r.Verdict == explore.Violated {
+				t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+			}
+			t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+		})
+	}
+}
