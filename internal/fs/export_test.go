@@ -47,3 +47,6 @@ func (n *Node) SetISize(t *sched.Task, size uint64) {
 	n.ip.SetSize(t, size)
 	n.ip.Unlock(t)
 }
+
+// DirtyBlocks is the tree blocks in memory that wait to be written.
+func (f *FS) DirtyBlocks(t *sched.Task) int { return f.trans.Forest.Stats(t).Dirty }

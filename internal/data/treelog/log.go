@@ -93,14 +93,15 @@ type tree struct {
 	root   *ctree.Root // nil in a transaction that has logged nothing
 	store  *fstree.Store
 	in     atomic.Uint64
-	dirty  *ctree.DirtySet // the blocks that no sync has sealed
-	next   uint64          // the number of the sync that takes what is written now: log_transid
-	synced uint64          // the last one that is durable: log_transid_committed
-	busy   [2]bool         // a sync with this number modulo 2 is under way: log_commit
-	active int             // tasks that write: log_writers
-	batch  atomic.Uint64   // counts those that come: log_batch
-	first  *sched.Task     // that logged in this transaction: log_start_pid
-	many   bool            // it is not the only one: BTRFS_ROOT_MULTI_LOG_TASKS
+	dirty  *ctree.DirtySet   // the blocks that no sync has sealed
+	next   uint64            // the number of the sync that takes what is written now: log_transid
+	synced uint64            // the last one that is durable: log_transid_committed
+	busy   [2]bool           // a sync with this number modulo 2 is under way: log_commit
+	failed []*ctree.DirtySet // blocks of syncs that failed: some may be dirty for ever
+	active int               // tasks that write: log_writers
+	batch  atomic.Uint64     // counts those that come: log_batch
+	first  *sched.Task       // that logged in this transaction: log_start_pid
+	many   bool              // it is not the only one: BTRFS_ROOT_MULTI_LOG_TASKS
 
 	removed removed
 	pin     lock.RWSem // shared by changes of names, alone to log names
@@ -311,12 +312,16 @@ func (l *Logs) enter(t *sched.Task, h *transaction.Handle, log *tree, n uint64) 
 	return false, nil
 }
 
-// leave ends sync number n.
-func (l *tree) leave(t *sched.Task, n uint64, err error) {
+// leave ends sync number n, which has sealed the blocks, or none.
+func (l *tree) leave(t *sched.Task, n uint64, blocks *ctree.DirtySet, err error) {
 	l.mu.Lock(t)
 	l.data.Write(t, nameLog)
-	if l.busy[n%2] = false; err == nil {
+	l.busy[n%2] = false
+	switch {
+	case err == nil:
 		l.synced = n
+	case blocks != nil:
+		l.failed = append(l.failed, blocks)
 	}
 	l.wait.Broadcast(t)
 	l.mu.Unlock(t)
@@ -370,7 +375,7 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	}
 	if !l.usable(h) {
 		log.mu.Unlock(t)
-		log.leave(t, k.sync, ErrCommit)
+		log.leave(t, k.sync, nil, ErrCommit)
 		return ErrCommit
 	}
 	blocks, bytenr, level := l.seal(t, log, k.sync)
@@ -386,7 +391,7 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	} else {
 		l.forget(blocks)
 	}
-	log.leave(t, k.sync, err)
+	log.leave(t, k.sync, blocks, err)
 	return err
 }
 
@@ -445,7 +450,7 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	} else {
 		l.forget(blocks)
 	}
-	top.leave(t, n, err)
+	top.leave(t, n, blocks, err)
 	return err
 }
 
@@ -517,5 +522,8 @@ func (l *Logs) freeOne(t *sched.Task, log *tree) {
 	}
 	log.root.Close()
 	l.cfg.Trans.Forest.Discard(t, log.dirty)
-	log.root, log.dirty, log.named = nil, nil, named{}
+	for _, blocks := range log.failed { // other blocks will lie there
+		l.cfg.Trans.Forest.Discard(t, blocks)
+	}
+	log.root, log.dirty, log.failed, log.named = nil, nil, nil, named{}
 }
