@@ -66,6 +66,12 @@ func TestSchedules(t *testing.T) {
 			{Name: "fallocate", Ops: []scenario.Op{scenario.Punch(4*k, 4*k), scenario.Fallocate(0, 8*k)}}},
 		Switch: []string{"i_rwsem", "extent"}, Rule: calls, Deep: true, Policies: []string{"unlocked", "unlocked-drain"},
 	}, &scenario.Scenario{
+		// A punch beyond EOF looks for the next extent while the last one of the file gets into the tree.
+		Name:   "punch-beyond",
+		File:   scenario.File{Size: 4 * k},
+		Tasks:  []scenario.Task{{Name: "writer", Ops: []scenario.Op{scenario.Write(4*k, 4*k), scenario.Flush()}}, {Name: "punch", Ops: []scenario.Op{scenario.Punch(16*k, 4*k)}}},
+		Switch: []string{"tree_fs", "workqueue_idle"}, Rule: calls, Deep: true,
+	}, &scenario.Scenario{
 		// A file is cut while the data beyond the cut gets into the trees, and grows again.
 		Name:   "truncate-ordered",
 		File:   scenario.File{Size: 12 * k, Dirty: all(12 * k)},

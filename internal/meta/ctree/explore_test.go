@@ -206,6 +206,49 @@ func TestWalkPreempted(t *testing.T) {
 	}
 }
 
+// TestSearchForwardPreempted: a search for a key that lies behind the last item of its leaf is stopped at each of its steps, and items come in before
+// the key. What it finds is not before the key.
+func TestSearchForwardPreempted(t *testing.T) {
+	for _, items := range []uint64{4, 9} { // one leaf, and three
+		for key := uint64(5); key < items*10; key += 10 {
+			for step := 0; ; step++ {
+				b := newBed(t, 4096, 100)
+				for i := range items {
+					must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i*10), fill(i, 900)))
+				}
+				cut := &switchOnce{after: step, to: 2}
+				r := explore.Once(explore.OnceConfig{Strategy: cut}, func(task *sched.Task) {
+					task.Go("search", func(task *sched.Task) {
+						var p Path
+						more, err := b.f.SearchForward(task, b.root, k(key), &p)
+						want := key + 5
+						switch {
+						case err != nil:
+							t.Error(err)
+						case more && p.Key() != k(want), more != (want < items*10):
+							t.Errorf("search for %d at step %d: have %v, %v want %d, if there is one of %d", key, step, p.Key(), more, want, items*10)
+						}
+						p.Release(task)
+					})
+					task.Go("writer", func(task *sched.Task) {
+						for _, i := range []uint64{1, 2} {
+							if err := b.f.InsertItem(task, b.tr, b.root, k(key-i), fill(i, 100)); err != nil {
+								t.Error(err)
+							}
+						}
+					})
+				})
+				if r.Verdict != explore.OK {
+					t.Fatalf("key %d, schedule %q: %v: %s", key, r.Schedule, r.Verdict, r.Violation)
+				}
+				if !cut.done {
+					break
+				}
+			}
+		}
+	}
+}
+
 // switchOnce lets task to run instead of another one, once: after so many steps at which it could have run.
 type switchOnce struct {
 	after, to int

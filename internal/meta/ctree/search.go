@@ -430,7 +430,10 @@ func (f *Forest) SearchForward(t *sched.Task, r *Root, key format.Key, p *Path) 
 	if p.Slots[0] < p.Nodes[0].Node.Nritems() {
 		return true, nil
 	}
-	more, err = f.NextLeaf(t, r, p)
+	// On the way to the next leaf nothing is locked: an item that came in meanwhile may lie before key.
+	for more, err = f.NextLeaf(t, r, p); more && p.Key().Less(key); {
+		more, err = f.NextItem(t, r, p)
+	}
 	if !more {
 		p.Release(t)
 	}
