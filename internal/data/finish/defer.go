@@ -23,7 +23,7 @@ type Stage uint8
 // The stages. Model: btrfs_end_io_wq() for CheckRead, s_dio_done_wq for the other two. Difference: Linux adds workers
 // when all of a queue sleep, so it needs no second queue for fsync.
 const (
-	CheckRead Stage = iota // checksums of what was read: waits for tree blocks and the device
+	CheckRead Stage = iota // checksums of what was read: of a bad sector it reads the other copies
 	EndWrite               // removes pages: waits for a page that a reader has locked, who waits for the range of a read
 	SyncWrite              // fsync: waits for i_rwsem, whose holder may wait for i_dio_count
 	stages
