@@ -199,7 +199,6 @@ func extentsModel(t *testing.T, seed uint64) {
 			}
 		case k < 65: // a truncate
 			size := from*sector + uint64(rnd.IntN(2)*rnd.IntN(sector))
-			edge := (size + sector - 1) / sector
 			for left := uint64(math.MaxUint64); left > size; {
 				n, now, err := e.s.TruncateItems(e.t, e.tr, e.fs, m.ino, size, opt.MaxItems)
 				e.ok(err)
@@ -207,7 +206,7 @@ func extentsModel(t *testing.T, seed uint64) {
 					t.Fatalf("op %d: truncate to %d leaves size %d after %d", op, size, now, left)
 				}
 				before, left = before-n, now
-				if edge = (now + sector - 1) / sector; edge < uint64(len(m.cells)) {
+				if edge := (now + sector - 1) / sector; edge < uint64(len(m.cells)) {
 					clear(m.cells[edge:])
 				}
 				if before != m.nbytes() {
