@@ -362,7 +362,7 @@ func TestFullMetadata(t *testing.T) {
 	img := image(t, "full.img")
 	btrlab(t, "mkfs", "-q", "--size", "64M", "-m", "single", img)
 	src, f := t.TempDir(), newFiller(6)
-	write(t, filepath.Join(src, "large"), f.bytes(30<<20)) // takes the room that metadata could grow into
+	write(t, filepath.Join(src, "large"), f.bytes(40<<20)) // takes the room that metadata could grow into
 	btrlab(t, "put", filepath.Join(src, "large"), img+":/")
 	const dirs, files = 30, 200
 	for i := range dirs * files {
