@@ -118,7 +118,7 @@ func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	return n, err
 }
 
-// sums looks up the checksums of the n bytes at bytenr. With NOWAIT it waits only where it has to, as Linux does, which does not try.
+// sums looks up the checksums of the n bytes at bytenr. With NOWAIT it tries first, so that a wait is seen; Linux waits without a try.
 func (r *read) sums(t *sched.Task, bytenr uint64, n int, into *fileread.Sums) error {
 	rd, sectors := r.env.Read, n/format.SectorSize
 	err := rd.LookupSums(t, r.ip, bytenr, sectors, r.nowait, into)
