@@ -1,7 +1,6 @@
 package vtime
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -34,7 +33,9 @@ func (l *spinlock) turn(at int64) int64 {
 	for n < len(l.holds) && l.holds[n].to <= l.w.now {
 		n++
 	}
-	l.holds = slices.Delete(l.holds, 0, n)
+	if n > 0 {
+		l.holds = slices.Delete(l.holds, 0, n)
+	}
 	for _, h := range l.holds {
 		if at < h.to && at+l.held > h.from {
 			at = h.to
@@ -47,7 +48,10 @@ func (l *spinlock) turn(at int64) int64 {
 func (l *spinlock) free(to int64) {
 	if to > l.from {
 		l.held = to - l.from
-		i, _ := slices.BinarySearchFunc(l.holds, l.from, func(h hold, at int64) int { return cmp.Compare(h.from, at) })
+		i := len(l.holds)
+		for i > 0 && l.holds[i-1].from > l.from {
+			i--
+		}
 		l.holds = slices.Insert(l.holds, i, hold{l.from, to})
 	}
 	l.owner = nil
