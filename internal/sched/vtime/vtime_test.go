@@ -310,7 +310,8 @@ func TestReaders(t *testing.T) {
 }
 
 // A task's own time may be ahead of the clock, so tasks come to a spinlock out of order. Each waits for the hold that it meets, and for no other:
-// one that comes before a hold has the lock first, and the hold that is noted later is not forgotten for it.
+// one that comes before a hold has the lock first, and the hold that is noted later is not forgotten for it. One that has no room between
+// two holds waits for both, whichever was noted first.
 func TestSpinlockOutOfOrder(t *testing.T) {
 	got := map[string]int64{}
 	st := simulate(t, free(4), func(k *sched.Task) {
@@ -325,11 +326,11 @@ func TestSpinlockOutOfOrder(t *testing.T) {
 				m.Unlock(k)
 			})
 		}
-		for _, x := range []*sched.Task{task("late", 900, 500), task("early", 100, 100), task("amid", 950, 100), task("last", 920, 100)} {
+		for _, x := range []*sched.Task{task("late", 900, 500), task("early", 350, 500), task("amid", 400, 100), task("last", 920, 100)} {
 			k.Join(x)
 		}
 	})
-	if want := map[string]int64{"late": 900, "early": 100, "amid": 1400, "last": 1500}; !maps.Equal(got, want) || st.Spun != 450+580 {
+	if want := map[string]int64{"late": 900, "early": 350, "amid": 1400, "last": 1500}; !maps.Equal(got, want) || st.Spun != 1000+580 {
 		t.Errorf("the lock is had at %v, want %v; %d ns spun", got, want, st.Spun)
 	}
 }
