@@ -27,7 +27,7 @@ func TestPruneSchedules(t *testing.T) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			cfg := explore.Config{Preemptions: 2, MaxSteps: 50_000, Schedules: fstest.Schedules(300), Switch: lockdep.IDs("page_state", "trans_lock", "inode_hook", "workqueue_idle")}
 			r := explore.Run(cfg, func(w *explore.World) {
-				o := fstest.Explored("locked")
+				o := fstest.Explored("locked!FSYNC_LOG")
 				o.CacheInodes = 2
 				x, err := fs.Open(w.Task(), image.Snapshot(), o)
 				noError(err)
@@ -40,7 +40,7 @@ func TestPruneSchedules(t *testing.T) {
 				_, err = f.WriteAt(w.Task(), make([]byte, size), 0)
 				noError(err)
 				noError(f.Close(w.Task()))
-				noError(other.Fsync(w.Task())) // the item of f is in the tree, its data is not
+				noError(other.Fsync(w.Task())) // which commits: the item of f is in the tree, its data is not
 				var open []*fs.File
 				for i := range 6 {
 					open = append(open, file(fmt.Sprintf("/g%d", i)))
