@@ -28,6 +28,8 @@
 package setsize
 
 import (
+	"errors"
+
 	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/zero"
@@ -35,6 +37,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
@@ -205,13 +208,21 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 		return false, err
 	}
 	freed, left, err := env.Store.TruncateItems(t, h.Trans(), ip.Root, ip.Ino, size, itemsPerTransaction)
-	if err != nil {
+	var whole *fstree.CompressedInlineError
+	if err != nil && !errors.As(err, &whole) {
 		h.Abort(t, err)
 		_ = h.End(t)
 		return false, err
 	}
 	ip.ExtentsChanged(t, h.Transid(), start, pagecache.MaxFileEnd)
 	ip.AddBytes(t, -int64(freed))
+	if whole != nil { // so the size on disk stays
+		ip.MarkDirty(t)
+		if end := h.End(t); end != nil {
+			return false, end
+		}
+		return false, err
+	}
 	// Not size while there is more: after a crash, extents beyond EOF would come back when the file grows. But what is dropped first may
 	// be preallocated beyond the old EOF. Models last_size of btrfs_truncate().
 	ip.SetDiskSize(t, min(left, max(size, ip.DiskSize(t))))

@@ -2,9 +2,14 @@ package setsize_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
+	"btrlab/internal/blockdev"
+	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/pagecache"
+	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
 )
@@ -40,4 +45,52 @@ func TestTailIsZeroed(t *testing.T) {
 	if f.Inode().Pages.Get(x.T, 2) != nil {
 		t.Error("the page beyond the new size is still in memory")
 	}
+}
+
+// compressInline says in the device's leaves that the inline extent which holds p is compressed.
+func compressInline(t *testing.T, x *fstest.Fixture, p []byte) {
+	const nodeSize, compression = 16384, 16 // in the item
+	image := make([]byte, x.Dev.Size())
+	datatest.Must(t, blockdev.Read(x.T, x.Dev, image, 0))
+	leaves := 0
+	for at := 0; ; leaves++ {
+		i := bytes.Index(image[at:], p)
+		if i < 0 {
+			break
+		}
+		at += i
+		image[at-format.FileExtentInline+compression] = format.CompressZlib
+		leaf := image[at/nodeSize*nodeSize:][:nodeSize]
+		sum := format.CsumCRC32C.Sum(leaf[format.CsumField:])
+		copy(leaf, sum[:])
+		datatest.Must(t, blockdev.Write(x.T, x.Dev, leaf, int64(at/nodeSize*nodeSize)))
+		at += len(p)
+	}
+	if leaves == 0 {
+		t.Fatal("no inline extent found")
+	}
+}
+
+// A compressed inline extent cannot be cut without being read. The truncate says so and changes nothing, and the file system goes on.
+func TestCompressedInline(t *testing.T) {
+	x := fstest.New(t)
+	f := x.Create("/f")
+	data := bytes.Repeat([]byte("inline"), 200)
+	x.WriteAt(f, data, 0)
+	x.Must(f.Close(x.T))
+	x.Close()
+	compressInline(t, x, data)
+	x.Reopen()
+	f = x.Open("/f")
+	if err := f.Truncate(x.T, 100); !errors.Is(err, errno.EOPNOTSUPP) {
+		t.Errorf("have %v, want EOPNOTSUPP", err)
+	}
+	if size := f.Inode().Size(x.T); size != uint64(len(data)) {
+		t.Errorf("the file has %d bytes, want %d", size, len(data))
+	}
+	g := x.Create("/g")
+	x.WriteAt(g, data, 0)
+	x.Must(g.Close(x.T))
+	x.Must(f.Truncate(x.T, 0))
+	x.Must(f.Close(x.T))
 }

@@ -315,10 +315,24 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 	return nil
 }
 
+// CompressedInlineError says that newSize cuts the compressed inline extent of a file, which would have to be read and written again.
+// It is EOPNOTSUPP to errors.Is. Models BTRFS_NEED_TRUNCATE_BLOCK.
+type CompressedInlineError struct {
+	Ino     format.Ino
+	NewSize uint64 // in bytes
+}
+
+func (e *CompressedInlineError) Error() string {
+	return fmt.Sprintf("truncate of inode %d to %d cuts its compressed inline extent: %v", e.Ino, e.NewSize, errno.EOPNOTSUPP)
+}
+
+// Is makes the error an EOPNOTSUPP.
+func (e *CompressedInlineError) Is(target error) bool { return target == error(errno.EOPNOTSUPP) }
+
 // TruncateItems deletes the extents of a file from newSize on, last first, and trims the one that
 // crosses it to the sector; an inline extent to the byte. At most maxItems items are changed (0 is no
 // bound): nothing is left from size on, which is newSize once there are no others. bytesFreed is what nbytes
-// loses. EOPNOTSUPP when newSize cuts a compressed inline extent.
+// loses. With a CompressedInlineError it has all the same dropped what it could.
 //
 // Models fs/btrfs/inode-item.c:btrfs_truncate_inode_items().
 func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, maxItems int) (bytesFreed, size uint64, err error) {
@@ -351,6 +365,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 	var fe format.FileExtent
 	edge := format.AlignUp(newSize, s.SectorSize)
 	delSlot, delNr := slot+1, 0
+	var stopped error
 	done = true // until this leaf was all ours: then the one before it may have more
 	for {
 		if slot < 0 {
@@ -393,7 +408,8 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 			items++
 		case fe.Type == format.FileExtentTypeInline && extEnd > newSize:
 			if fe.Compression != format.CompressNone {
-				return items, freed, last, false, fmt.Errorf("truncate of inode %d to %d cuts its compressed inline extent: %w", ino, newSize, errno.EOPNOTSUPP)
+				stopped = &CompressedInlineError{ino, newSize}
+				break
 			}
 			extentAt(leaf, slot).SetRAMBytes(newSize - off)
 			p.Slots[0] = slot
@@ -409,7 +425,7 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 			return items, freed, last, false, err
 		}
 	}
-	return items, freed, last, done, nil
+	return items, freed, last, done, stopped
 }
 
 // MarkExtentWritten turns [start, end) of a preallocated extent into a written one. It splits the item

@@ -473,7 +473,11 @@ func TestMarkWrittenRefuses(t *testing.T) {
 	if _, err := e.s.DropExtents(e.t, e.tr, e.fs, 258, 0, sector, DropOptions{}); !errors.Is(err, errno.EOPNOTSUPP) {
 		t.Errorf("cut of an inline extent: %v", err)
 	}
+	e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 258, 2*sector, reg(0, 0, 0, 8)))
 	if _, _, err := e.s.TruncateItems(e.t, e.tr, e.fs, 258, 100, 0); !errors.Is(err, errno.EOPNOTSUPP) {
 		t.Errorf("truncate of a compressed inline extent: %v", err)
+	}
+	if left := e.items(258); len(left) != 1 {
+		t.Errorf("%d extents are left, want the inline one", len(left))
 	}
 }
