@@ -44,7 +44,7 @@ type Violation struct {
 	// Task panicked, "0 writer", with the value Panic.
 	Task  string
 	Panic any
-	// At is where that was, when recorded by Replay.
+	// At is where it panicked, when recorded by Replay.
 	At Stack `json:"-"`
 	// Waits are the classes that the tasks in What wait for.
 	Waits []sched.ClassID
@@ -77,6 +77,9 @@ func (v Violation) String() string {
 	}
 	if v.More != "" {
 		s += "\n" + v.More
+	}
+	if v.Kind == KindPanic && len(v.At) > 0 {
+		s += "\n" + strings.TrimSuffix(v.At.String(), "\n")
 	}
 	for _, x := range v.Sides {
 		s += "\n" + x.String()

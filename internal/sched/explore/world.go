@@ -26,7 +26,6 @@ package explore
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 	"sync"
 
 	"btrlab/internal/sched"
@@ -274,7 +273,7 @@ func (w *world) protect(f func()) (ok bool) {
 func (w *world) panicked(k *task, r any) {
 	v := Violation{Kind: KindPanic, Task: k.String(), Panic: r}.saying(fmt.Sprint(r))
 	v.Lead = "task " + v.Task
-	if w.tracing {
+	if w.tracing || w.verbose {
 		pc := make([]uintptr, 64)
 		v.At = framesOf(pc[:runtime.Callers(3, pc)])
 	}
@@ -284,12 +283,6 @@ func (w *world) panicked(k *task, r any) {
 		return
 	}
 	v.Lead += ": panic"
-	if w.tracing || w.verbose {
-		if v.More != "" {
-			v.More += "\n"
-		}
-		v.More += string(debug.Stack())
-	}
 	w.fail(v)
 }
 

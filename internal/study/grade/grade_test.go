@@ -471,12 +471,7 @@ func TestWords(t *testing.T) {
 			frame("btrlab/labs/_grade/05-1/student.(*RangeLock).Lock", "rangelock.go", 34),
 			frame("btrlab/internal/study/grade.holders.func1", "judge.go", 442)}}}}
 	panicked := explore.Violation{Kind: explore.KindPanic, Lead: "task 0 a: panic", Task: "0 a", What: "kit.Mutex.Unlock by a task that does not hold the mutex",
-		More: `goroutine 20 [running]:
-btrlab/labs/kit.(*Mutex).Unlock(...)
-	/src/labs/kit/kit.go:70 +0x44
-btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock(...)
-	/src/labs/_grade/05-1/student/rangelock.go:50 +0x44
-`}
+		At: explore.Stack{frame("btrlab/labs/kit.(*Mutex).Unlock", "kit.go", 70), frame("btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock", "rangelock.go", 50)}}
 	both := overlap{1, 0, span{0, 8}, span{4, 12}}
 	exclude := explore.Violation{Kind: explore.KindPanic, Lead: "task 1 b: panic", Task: "1 b", What: both.String(), Panic: both}
 	oracle := explore.Violation{Kind: explore.KindOracle, What: "at the end:", More: "  more"}
@@ -492,7 +487,7 @@ btrlab/labs/_grade/05-1/student.(*RangeLock).Unlock(...)
 	}{
 		{workload{}, race, []string{"violated (data race): task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them",
 			"\ntask 1 b, step 1:\n  rangelock.go:34, in Lock\na Load"}, "judge.go"},
-		{workload{}, panicked, []string{"violated (panic): rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex (task 0 a)"}, "goroutine"},
+		{workload{}, panicked, []string{"violated (panic): rangelock.go:50: kit.Mutex.Unlock by a task that does not hold the mutex (task 0 a)"}, "kit.go"},
 		{workload{}, exclude, []string{"violated (exclusion): task 1 got [0, 8) while task 0 holds [4, 12)"}, "panic"},
 		{workload{}, oracle, []string{"violated (oracle): at the end", "more"}, "::"},
 		{together, gone("in student_wait", kit.CondClass()), []string{"violated (orphaned wait): both are wanted", "waits in student_wait\ntask 1 holds nothing"}, "lost"},

@@ -48,6 +48,17 @@ func raceLines(sides []explore.Side) string {
 	return strings.Join(l, "\n")
 }
 
+// panicLine is studentLine of the stack of a panic.
+func panicLine(at explore.Stack) string {
+	var l []string
+	for _, f := range at {
+		if inLab(f) && len(l) < 2 {
+			l = append(l, fmt.Sprintf("%s:%d", f.File, f.Line))
+		}
+	}
+	return strings.Join(l, ", called in ")
+}
+
 // words are a violation in words for the student. The kind, which the report names first, is not in them.
 func (w *workload) words(v explore.Violation) explore.Violation {
 	s := explore.Violation{Kind: v.Kind, What: v.Line(), More: v.More}
@@ -69,7 +80,7 @@ func (w *workload) words(v explore.Violation) explore.Violation {
 			return explore.Violation{Kind: undone, What: b.String()}
 		}
 		s.What, s.More = fmt.Sprintf("%s (task %s)", v.What, v.Task), ""
-		if at := studentLine([]byte(v.More)); at != "" {
+		if at := panicLine(v.At); at != "" {
 			s.What = at + ": " + s.What
 		}
 	}
