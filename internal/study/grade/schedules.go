@@ -231,7 +231,7 @@ func secondFirst(tr *scenario.Trace) bool {
 
 // line is the report of a violation, without what explains it.
 func line(v explore.Violation) string {
-	v.More, v.Sides = "", nil
+	v.More, v.At, v.Sides = "", nil, nil
 	return v.String()
 }
 
