@@ -59,7 +59,7 @@ type icache struct {
 	count  atomic.Int64
 	limit  int64          // count above which unused inodes are dropped
 	next   atomic.Int64   // count above which prune looks again; at least limit
-	wait   lock.WaitQueue // for a node to be read
+	wait   lock.WaitQueue // for a node to be read, or deleted
 
 	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode looks clean and is not
 	// in the tree yet.
@@ -224,8 +224,13 @@ func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 		}
 		return nil
 	}
+	n.vol.evicting.Add(1)
 	s.mu.Unlock(t)
-	return f.evict(t, n)
+	err := f.evict(t, n)
+	if n.vol.evicting.Add(-1); n.vol.dead.Load() { // else nobody waits yet, and who does later looks first
+		f.inodes.wait.Wake(t)
+	}
+	return err
 }
 
 // evict deletes an inode without names and references: its data, its items, and its orphan item in the same transaction.

@@ -180,9 +180,11 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	delete(f.subvols, v.root.ID)
 	f.subvolMu.Unlock(t)
 	v.dead.Store(true) // for a task that has looked up the subvolume and no inode of it yet
-	// Before the commit: what others have changed in the tree until now is in it, and if nobody is there nobody comes.
+	// Before the commit: what others have changed in the tree until now is in it, and if nobody is there nobody comes; who is on the way out
+	// is waited for.
 	busy := f.busy(t, v)
 	if !busy {
+		f.inodes.wait.Wait(t, func() bool { return v.evicting.Load() == 0 })
 		_ = f.engine.SyncRoot(t, v.root.ID) // of those who came and went since; what cannot be written is deleted anyway
 	}
 	if err := f.trans.Commit(t); err != nil {

@@ -21,6 +21,8 @@ type subvol struct {
 	nextIno atomic.Uint64
 	frozen  error       // why nothing in it can be changed; nil when it can
 	dead    atomic.Bool // its tree is about to be dropped: iget finds nothing in it any more; set before busy is asked
+	// evicting counts its inodes without references that are being deleted, which takes changes of the tree.
+	evicting atomic.Int32
 }
 
 // subvol finds a subvolume by its tree and opens it the first time: an open one stays in the table of roots.

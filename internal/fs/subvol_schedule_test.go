@@ -14,8 +14,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task is on its way into it, deletes a file of it, or is the first to
-// open it and deletes what a crash has left. One of the two is told that there is nothing, or that somebody is at work. Nobody changes a
+// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes the last file of it, is on its way into it, deletes a file of it,
+// or is the first to open it and deletes what a crash has left. One of the two is told that there is nothing, or that somebody is at work. Nobody changes a
 // tree that is being dropped.
 func TestDeleteSubvolumeSchedules(t *testing.T) {
 	image := blockdev.NewMemory(128 << 20)
@@ -41,9 +41,11 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		image *blockdev.Memory
-		other func(t *sched.Task, x *fs.FS) error
+		open  string // held open, and unlinked
+		other func(t *sched.Task, x *fs.FS, f *fs.File) error
 	}{
-		{"write", image, func(t *sched.Task, x *fs.FS) error {
+		{"close", image, "/s/f", func(t *sched.Task, x *fs.FS, f *fs.File) error { return f.Close(t) }},
+		{"write", image, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error {
 			f, err := x.OpenFile(t, "/s/f", fs.O_RDWR, 0)
 			if err != nil {
 				return err
@@ -51,22 +53,27 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 			_, err = f.WriteAt(t, make([]byte, 4096), 0)
 			return errors.Join(err, f.Fsync(t), f.Close(t))
 		}},
-		{"unlink", image, func(t *sched.Task, x *fs.FS) error { return x.Unlink(t, "/s/f") }},
-		{"orphan", orphan, func(t *sched.Task, x *fs.FS) error {
+		{"unlink", image, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error { return x.Unlink(t, "/s/f") }},
+		{"orphan", orphan, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error {
 			_, err := x.Stat(t, "/s")
 			return err
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(800), NoShrink: true,
-				Switch: lockdep.IDs("subvol_open", "inode_cache", "transaction", "commit")}, func(w *explore.World) {
+				Switch: lockdep.IDs("subvol_open", "inode_cache", "extent", "transaction", "commit")}, func(w *explore.World) {
 				dev := c.image.Snapshot()
 				x, err := fs.Open(w.Task(), dev, o)
 				noError(err)
-				for _, do := range []func(t *sched.Task, x *fs.FS) error{c.other,
-					func(t *sched.Task, x *fs.FS) error { return x.DeleteSubvolume(t, "/s") }} {
+				var f *fs.File
+				if c.open != "" {
+					f, err = x.OpenFile(w.Task(), c.open, fs.O_RDWR, 0)
+					noError(errors.Join(err, x.Unlink(w.Task(), c.open)))
+				}
+				for _, do := range []func(t *sched.Task, x *fs.FS, f *fs.File) error{c.other,
+					func(t *sched.Task, x *fs.FS, _ *fs.File) error { return x.DeleteSubvolume(t, "/s") }} {
 					w.Go("task", func(t *sched.Task) {
-						if err := do(t, x); !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EBUSY) {
+						if err := do(t, x, f); !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EBUSY) {
 							noError(err)
 						}
 					})
