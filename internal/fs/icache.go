@@ -59,7 +59,7 @@ type icache struct {
 	count  atomic.Int64
 	limit  int64          // count above which unused inodes are dropped
 	next   atomic.Int64   // count above which prune looks again; at least limit
-	wait   lock.WaitQueue // for a node to be read, or deleted
+	wait   lock.WaitQueue // for a node to be read or deleted, or a subvolume to be opened
 
 	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode looks clean and is not
 	// in the tree yet.

@@ -23,6 +23,8 @@ type subvol struct {
 	dead    atomic.Bool // its tree is about to be dropped: iget finds nothing in it any more; set before busy is asked
 	// evicting counts its inodes without references that are being deleted, which takes changes of the tree.
 	evicting atomic.Int32
+	// cleaning: the task that has opened it deletes its orphans. Nobody else is let in, or the two delete the same inode.
+	cleaning atomic.Bool
 }
 
 // subvol finds a subvolume by its tree and opens it the first time: an open one stays in the table of roots.
@@ -34,16 +36,23 @@ func (f *FS) subvol(t *sched.Task, id uint64) (*subvol, error) {
 		return nil, errno.ENOENT
 	}
 	f.subvolMu.Lock(t)
-	v, isNew := f.subvols[id], false
+	v, cleans := f.subvols[id], false
 	var err error
 	if v == nil {
 		if v, err = f.openSubvol(t, id); err == nil {
-			f.subvols[id], isNew = v, true
+			cleans = v.frozen == nil && !f.opt.ReadOnly
+			v.cleaning.Store(cleans)
+			f.subvols[id] = v
 		}
 	}
 	f.subvolMu.Unlock(t)
-	if err == nil && isNew && v.frozen == nil && !f.opt.ReadOnly {
+	switch {
+	case cleans:
 		err = f.cleanOrphans(t, v)
+		v.cleaning.Store(false)
+		f.inodes.wait.Wake(t)
+	case err == nil && v.cleaning.Load():
+		f.inodes.wait.Wait(t, func() bool { return !v.cleaning.Load() })
 	}
 	return v, err
 }

@@ -98,3 +98,45 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 		})
 	}
 }
+
+// TestOrphanSchedules: a task that opens a subvolume deletes what a crash has left in it, while another one unlinks a file of it
+// and closes it. Each orphan item is taken by one of the two.
+func TestOrphanSchedules(t *testing.T) {
+	image := blockdev.NewMemory(128 << 20)
+	tk := sched.NewTask("image")
+	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
+	o := fstest.Explored("locked")
+	x, err := fs.Open(tk, image, o)
+	noError(err)
+	noError(x.Subvolume(tk, "/s", 0o755))
+	left, err := x.Create(tk, "/s/left", 0o644)
+	noError(err)
+	f, err := x.Create(tk, "/s/f", 0o644)
+	noError(err)
+	_, err = f.WriteAt(tk, make([]byte, 8192), 0)
+	noError(errors.Join(err, f.Close(tk), x.Sync(tk), x.Unlink(tk, "/s/left"), x.Sync(tk)))
+	orphan := image.Snapshot()
+	noError(errors.Join(left.Close(tk), x.Close(tk)))
+	r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true,
+		Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
+		dev := orphan.Snapshot()
+		x, err := fs.Open(w.Task(), dev, o)
+		noError(err)
+		w.Go("open", func(t *sched.Task) {
+			_, err := x.Stat(t, "/s")
+			noError(err)
+		})
+		w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
+		w.Check(func() error {
+			noError(x.Close(w.Task()))
+			if s := fstest.Findings(w.Task(), dev); s != "" {
+				return errors.New(s)
+			}
+			return nil
+		})
+	})
+	if r.Verdict == explore.Violated {
+		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+}
