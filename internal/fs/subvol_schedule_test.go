@@ -14,14 +14,11 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes the last file of it, is on its way into it, deletes a file of it,
-// or is the first to open it and deletes what a crash has left. One of the two is told that there is nothing, or that somebody is at work. Nobody changes a
-// tree that is being dropped.
-func TestDeleteSubvolumeSchedules(t *testing.T) {
-	image := blockdev.NewMemory(128 << 20)
+// subvolImages makes an image with a file /s/f in a subvolume, and one in which a crash has also left a file there without a name.
+func subvolImages(o fs.Options) (image, orphan *blockdev.Memory) {
+	image = blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
 	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
-	o := fstest.Explored("locked")
 	x, err := fs.Open(tk, image, o)
 	noError(err)
 	noError(x.Subvolume(tk, "/s", 0o755))
@@ -35,9 +32,26 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 	noError(create("/s/f").Close(tk))
 	left := create("/s/left")
 	noError(errors.Join(x.Sync(tk), x.Unlink(tk, "/s/left"), x.Sync(tk)))
-	orphan := image.Snapshot()
+	orphan = image.Snapshot()
 	noError(errors.Join(left.Close(tk), x.Close(tk)))
+	return image, orphan
+}
 
+// notViolated fails the test with the schedule that a search has found.
+func notViolated(t *testing.T, r explore.Result) {
+	t.Helper()
+	if r.Verdict == explore.Violated {
+		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
+	}
+	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+}
+
+// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes an unlinked file of it, is on its way into it, deletes a
+// file of it, or is the first to open it and deletes what a crash has left. One of the two is told that there is nothing, or that somebody
+// is at work. Nobody changes a tree that is being dropped.
+func TestDeleteSubvolumeSchedules(t *testing.T) {
+	o := fstest.Explored("locked")
+	image, orphan := subvolImages(o)
 	for _, c := range []struct {
 		name  string
 		image *blockdev.Memory
@@ -91,10 +105,7 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 					return nil
 				})
 			})
-			if r.Verdict == explore.Violated {
-				t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
-			}
-			t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+			notViolated(t, r)
 		})
 	}
 }
@@ -102,21 +113,8 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 // TestOrphanSchedules: a task that opens a subvolume deletes what a crash has left in it, while another one unlinks a file of it
 // and closes it. Each orphan item is taken by one of the two.
 func TestOrphanSchedules(t *testing.T) {
-	image := blockdev.NewMemory(128 << 20)
-	tk := sched.NewTask("image")
-	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
 	o := fstest.Explored("locked")
-	x, err := fs.Open(tk, image, o)
-	noError(err)
-	noError(x.Subvolume(tk, "/s", 0o755))
-	left, err := x.Create(tk, "/s/left", 0o644)
-	noError(err)
-	f, err := x.Create(tk, "/s/f", 0o644)
-	noError(err)
-	_, err = f.WriteAt(tk, make([]byte, 8192), 0)
-	noError(errors.Join(err, f.Close(tk), x.Sync(tk), x.Unlink(tk, "/s/left"), x.Sync(tk)))
-	orphan := image.Snapshot()
-	noError(errors.Join(left.Close(tk), x.Close(tk)))
+	_, orphan := subvolImages(o)
 	r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true,
 		Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
 		dev := orphan.Snapshot()
@@ -135,8 +133,5 @@ func TestOrphanSchedules(t *testing.T) {
 			return nil
 		})
 	})
-	if r.Verdict == explore.Violated {
-		t.Errorf("%v after %d schedules: %s; schedule %q", r.Verdict, r.Schedules, r.Violation, r.Schedule)
-	}
-	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
+	notViolated(t, r)
 }
