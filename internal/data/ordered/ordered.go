@@ -95,6 +95,7 @@ type Extent struct {
 	sums        []uint32 // crc32c of each sector; see SetSums
 	sumsStorage []uint32
 	sumsData    sched.Shared // sums, to an explorer
+	refsObj     sched.Obj    // refs, to an explorer
 }
 
 // End is the first byte after the file range.
@@ -149,8 +150,9 @@ func (e *Extent) WaitPut(t *sched.Task) {
 func (e *Extent) Event() (name, verb string) { return "ordered extent", "finish" }
 func (e *Extent) Range() (start, end uint64) { return e.Start, e.End() }
 
-// Put gives a reference back.
+// Put gives a reference back. The last one comes after all that the others did with the extent: only then may another write have it.
 func (e *Extent) Put(t *sched.Task) {
+	t.Touch(&e.refsObj, sched.Writes)
 	if n := e.refs.Add(-1); n > 0 {
 		return
 	} else if n < 0 {

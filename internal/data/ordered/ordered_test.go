@@ -254,6 +254,35 @@ func TestWaitSchedules(tt *testing.T) {
 	}
 }
 
+// The storage of an extent goes to another write with its last reference, which its count orders after all that the others did with it: no schedule has
+// a data race between a log that reads the checksums of the extent and the write that sets its own in the same storage.
+func TestReuseSchedules(tt *testing.T) {
+	reused := false
+	explored(tt, func(w *explore.World) {
+		_, tr := newTree()
+		e := tr.Add(w.Task(), nil, Regular, 0, 4096, 1<<30)
+		e.SetSums(w.Task(), []uint32{1})
+		w.Go("log", func(t *sched.Task) {
+			if e := tr.First(t, 0, 4096); e != nil {
+				e.Checksums(t)
+				e.Put(t)
+			}
+		})
+		w.Go("finish", func(t *sched.Task) {
+			tr.Remove(t, e)
+			e.Put(t)
+			n := tr.Add(t, nil, Regular, 1<<20, 4096, 1<<31)
+			reused = reused || n == e
+			n.SetSums(t, []uint32{2})
+			tr.Remove(t, n)
+			n.Put(t)
+		})
+	})
+	if !reused {
+		tt.Error("no write got the storage of the first")
+	}
+}
+
 // BenchmarkAddRemove is what a direct overwrite asks of the tree, with others in flight at random places: nothing is ordered there, now it is,
 // and the oldest is finished.
 func BenchmarkAddRemove(b *testing.B) {
