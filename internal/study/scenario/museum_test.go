@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"btrlab/internal/sched/explore"
 )
@@ -39,7 +38,7 @@ var edges = map[string][]string{
 func TestMuseum(t *testing.T) {
 	for i := range Museum {
 		e := &Museum[i]
-		x, err := e.Show(Options{Config: func(c *explore.Config) { c.Time = 10 * time.Second; c.Schedules = 20_000 }})
+		x, err := e.Show(Options{Config: func(c *explore.Config) { c.Schedules = 20_000 }})
 		must(t, err)
 		if !x.OK {
 			t.Errorf("%d %s: wrong order %s %q %q, right order %s %q", e.Number, e.Title, x.Found.Bound, x.Found.Kind, x.Found.Violation, x.Proof.Bound, x.Proof.Violation)
