@@ -18,16 +18,22 @@ import (
 	"btrlab/internal/measure/rig"
 )
 
+// compareFlags is the command line of compare.
+type compareFlags struct {
+	device, jobPath, out, linux string
+	policies, models, set       []string
+	size, dirty                 byteSize
+	seconds                     float64
+	rounds, jobs                int
+	asJSON, ablation, nocow     bool
+
+	prof profiles
+	rt   runtimeFlags
+	dio  deviceIO
+}
+
 func (a *app) compare() *cobra.Command {
-	var device, jobPath, out, linux string
-	var policies, models, set []string
-	var size, dirty byteSize
-	var runtime float64
-	var rounds, jobs int
-	var asJSON, ablation, nocow bool
-	var prof profiles
-	var rt runtimeFlags
-	var dio deviceIO
+	var c compareFlags
 	cmd := &cobra.Command{
 		Use:   "compare [SEED]",
 		Short: "run one job under every locking policy and say what each costs and keeps",
@@ -63,141 +69,17 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: []string{"000", "001", "002", "003", "004"},
 	}
-	f := cmd.Flags()
-	f.StringSliceVar(&policies, "policy", policy.Names(), "policies to compare")
-	f.IntVar(&rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
-	f.StringVar(&device, "device", "", "image or block device that holds a btrfs; what the job writes stays in it, and files of that name are replaced (default: a fresh one in memory)")
-	f.StringArrayVar(&models, "device-model", []string{"none"}, "latency model over the device (default for seeds 000 and 004: delay); may be repeated: "+strings.Join(rig.Models(), ", "))
-	f.StringVar(&jobPath, "job", "", "fio job file to run instead of seed 002's, as it is written; - is standard input")
-	f.BoolVar(&nocow, "nocow", false, "with --job: the files are NOCOW, as seed 002's is")
-	f.Var(&size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
-	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")
-	f.Float64Var(&runtime, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
-	f.IntVar(&jobs, "jobs", 0, "number of writers (default: the job's)")
-	f.StringArrayVar(&set, "set", nil, "change another option of the job, as key=value; may be repeated")
-	f.BoolVar(&ablation, "ablation", false, "seeds 000 and 003: also a row without each of the patches")
-	linuxFlag(cmd, &linux)
-	f.StringVar(&out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
-	outputFlag(cmd, "out")
-	jsonFlag(cmd, &asJSON)
-	dio.flags(cmd)
-	prof.flags(cmd)
-	rt.flags(cmd)
-	f.Lookup("policy").DefValue = "every preset"
-	completePolicies(cmd, "policy")
-	completeFixed(cmd, "device-model", rig.Models())
-	cmd.RunE = func(cmd *cobra.Command, args []string) (ret error) {
-		// A number is seconds, what --runtime was before there were two runtimes.
-		n, err := strconv.ParseFloat(rt.name, 64)
-		numeric := err == nil
-		if numeric {
-			runtime, rt.name = n, "real"
-		}
+	c.flags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		seed, err := seedOf(cmd, args)
 		if err != nil {
 			return err
 		}
-		if err := parsePolicies(cmd, policies); err != nil {
-			return err
-		}
-		for _, m := range models {
-			if err := parseModel(cmd, m); err != nil {
-				return err
-			}
-		}
-		switch {
-		case rounds < 1:
-			return usagef(cmd, "rounds %d, want at least 1", rounds)
-		case runtime <= 0:
-			return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", runtime)
-		case seed.Baseline != "" && f.Changed("policy"):
-			return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
-		case ablation && len(seed.Ablation) == 0:
-			return usagef(cmd, "--ablation is for seeds 000 and 003")
-		case seed.Baseline != "" && linux != "" && linuxOf[seed.Name] == nil:
-			return usagef(cmd, "--linux is for seeds 001, 002 and 003, have seed %s", seed.Name)
-		case jobPath != "" && seed.Baseline != "":
-			return usagef(cmd, "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name)
-		case nocow && jobPath == "":
-			return usagef(cmd, "--nocow is for --job: the seeds say what their files are")
-		case len(policies) == 0 || len(models) == 0:
-			return usagef(cmd, "nothing to compare, want at least one policy and one device model")
-		}
-		if seed.Model != "" && !f.Changed("device-model") {
-			models = []string{seed.Model}
-		}
-		if err := rt.check(cmd, device); err != nil {
-			return err
-		}
-		if jobPath != "" && !f.Changed("runtime-seconds") && !numeric {
-			runtime = 0
-		}
-		jf, err := a.compareJob(cmd, seed, jobPath, &size, runtime, jobs, set)
-		if err == nil {
-			err = rt.seedJob(cmd, jf)
-		}
+		results, err := a.comparison(cmd, seed, &c)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(rt.checkLinux(cmd, linux), dio.check(cmd, device)); err != nil {
-			return err
-		}
-		files, kind := 0, rig.Usual
-		if seed.OwnFiles {
-			for _, j := range jf.Jobs {
-				files += j.NumJobs
-			}
-		}
-		if jobPath != "" {
-			kind = rig.Cow
-			if nocow {
-				kind = rig.Nocow
-			}
-			if files, err = jobFiles(jf); err != nil {
-				return err
-			}
-			if linux != "" && (files == 0) != nocow {
-				return usagef(cmd, "with --linux one file that all tasks write is NOCOW, and files of their own are not: want --nocow if filename= is set, and only then")
-			}
-		}
-		others, done, err := a.linuxRows(linux, linuxOf[seed.Name], files)
-		if err != nil {
-			return err
-		}
-		defer func() { ret = errors.Join(ret, done()) }()
-		opt := experiment.Options{Job: jf, Policies: policies, Others: others, Rounds: rounds, Files: files, NoPayload: rt.noPayload, Stop: &a.stop}
-		if seed.Baseline != "" {
-			opt.Variants, opt.Baseline, opt.Pairs = seed.Rows, seed.Baseline, seed.Pairs
-		}
-		if ablation {
-			opt.Variants = slices.Concat(opt.Variants, seed.Ablation)
-		}
-		if seed.Cached && !dirty.set {
-			dirty.n = 4 * size.n
-		}
-		var results []*experiment.Result
-		err = prof.around(a, func() error {
-			for _, m := range models {
-				var r *experiment.Result
-				cfg := rt.config(rig.Config{Device: device, DeviceFlags: dio.open(), Model: m, DirtyBackground: dirty.n / 2, DirtyLimit: dirty.n, Files: opt.Files, Kind: kind}, largestFile(jf)*int64(max(files, 1)))
-				err := a.on(&rt, func() (err error) {
-					r, err = a.runCompare(cfg, opt)
-					return err
-				})
-				if err != nil {
-					return named(device, err)
-				}
-				results = append(results, r)
-				if a.stop.Load() {
-					break
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if err := a.printCompare(seed.Title, results, asJSON, out); err != nil {
+		if err := a.printCompare(seed.Title, results, c.asJSON, c.out); err != nil {
 			return err
 		}
 		for _, r := range results {
@@ -208,6 +90,150 @@ Seed 004: eight writers with 256 direct writes of 2 KiB each in flight, half blo
 		return a.interrupted()
 	}
 	return cmd
+}
+
+func (c *compareFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&c.policies, "policy", policy.Names(), "policies to compare")
+	f.IntVar(&c.rounds, "rounds", experiment.DefaultRounds, "rounds; each runs every policy once")
+	f.StringVar(&c.device, "device", "", "image or block device that holds a btrfs; what the job writes stays in it, and files of that name are replaced (default: a fresh one in memory)")
+	f.StringArrayVar(&c.models, "device-model", []string{"none"}, "latency model over the device (default for seeds 000 and 004: delay); may be repeated: "+strings.Join(rig.Models(), ", "))
+	f.StringVar(&c.jobPath, "job", "", "fio job file to run instead of seed 002's, as it is written; - is standard input")
+	f.BoolVar(&c.nocow, "nocow", false, "with --job: the files are NOCOW, as seed 002's is")
+	f.Var(&c.size, "size", fmt.Sprintf("size of the test file (default %dM)", experiment.DefaultFileSize>>20))
+	f.Var(&c.dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default: an eighth of the file)")
+	f.Float64Var(&c.seconds, "runtime-seconds", experiment.DefaultRuntime/1000.0, "seconds of each run")
+	f.IntVar(&c.jobs, "jobs", 0, "number of writers (default: the job's)")
+	f.StringArrayVar(&c.set, "set", nil, "change another option of the job, as key=value; may be repeated")
+	f.BoolVar(&c.ablation, "ablation", false, "seeds 000 and 003: also a row without each of the patches")
+	linuxFlag(cmd, &c.linux)
+	f.StringVar(&c.out, "out", "", "write a report, one HTML page, to this file, or its numbers if it ends in .json")
+	outputFlag(cmd, "out")
+	jsonFlag(cmd, &c.asJSON)
+	c.dio.flags(cmd)
+	c.prof.flags(cmd)
+	c.rt.flags(cmd)
+	f.Lookup("policy").DefValue = "every preset"
+	completePolicies(cmd, "policy")
+	completeFixed(cmd, "device-model", rig.Models())
+}
+
+// check refuses what does not go together, and takes what a seed says itself.
+func (c *compareFlags) check(cmd *cobra.Command, seed rig.Seed) error {
+	f := cmd.Flags()
+	// A number is seconds, what --runtime was before there were two runtimes.
+	n, err := strconv.ParseFloat(c.rt.name, 64)
+	numeric := err == nil
+	if numeric {
+		c.seconds, c.rt.name = n, "real"
+	}
+	if err := parsePolicies(cmd, c.policies); err != nil {
+		return err
+	}
+	for _, m := range c.models {
+		if err := parseModel(cmd, m); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.rounds < 1:
+		return usagef(cmd, "rounds %d, want at least 1", c.rounds)
+	case c.seconds <= 0:
+		return usagef(cmd, "runtime-seconds %g, want more than 0 seconds", c.seconds)
+	case seed.Baseline != "" && f.Changed("policy"):
+		return usagef(cmd, "--policy is for seed 002: the rows of seed %s have policies of their own", seed.Name)
+	case c.ablation && len(seed.Ablation) == 0:
+		return usagef(cmd, "--ablation is for seeds 000 and 003")
+	case seed.Baseline != "" && c.linux != "" && linuxOf[seed.Name] == nil:
+		return usagef(cmd, "--linux is for seeds 001, 002 and 003, have seed %s", seed.Name)
+	case c.jobPath != "" && seed.Baseline != "":
+		return usagef(cmd, "--job is for the policies of seed 002: the rows of seed %s change the options of its job", seed.Name)
+	case c.nocow && c.jobPath == "":
+		return usagef(cmd, "--nocow is for --job: the seeds say what their files are")
+	case len(c.policies) == 0 || len(c.models) == 0:
+		return usagef(cmd, "nothing to compare, want at least one policy and one device model")
+	}
+	if seed.Model != "" && !f.Changed("device-model") {
+		c.models = []string{seed.Model}
+	}
+	if c.jobPath != "" && !f.Changed("runtime-seconds") && !numeric {
+		c.seconds = 0
+	}
+	return c.rt.check(cmd, c.device)
+}
+
+// files is how many files the tasks of the job use, 0 if they share one, and what kind of files.
+func (c *compareFlags) files(cmd *cobra.Command, seed rig.Seed, jf *fio.JobFile) (n int, kind rig.Kind, err error) {
+	if c.jobPath == "" {
+		if seed.OwnFiles {
+			n = jf.Tasks()
+		}
+		return n, rig.Usual, nil
+	}
+	kind = rig.Cow
+	if c.nocow {
+		kind = rig.Nocow
+	}
+	if n, err = jobFiles(jf); err == nil && c.linux != "" && (n == 0) != c.nocow {
+		err = usagef(cmd, "with --linux one file that all tasks write is NOCOW, and files of their own are not: want --nocow if filename= is set, and only then")
+	}
+	return n, kind, err
+}
+
+// comparison runs the seed on each device model, until it is interrupted.
+func (a *app) comparison(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (results []*experiment.Result, ret error) {
+	if err := c.check(cmd, seed); err != nil {
+		return nil, err
+	}
+	jf, err := a.compareJob(cmd, seed, c)
+	if err == nil {
+		err = c.rt.seedJob(cmd, jf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.rt.checkLinux(cmd, c.linux), c.dio.check(cmd, c.device)); err != nil {
+		return nil, err
+	}
+	files, kind, err := c.files(cmd, seed, jf)
+	if err != nil {
+		return nil, err
+	}
+	others, done, err := a.linuxRows(c.linux, linuxOf[seed.Name], files)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { ret = errors.Join(ret, done()) }()
+	opt := experiment.Options{Job: jf, Policies: c.policies, Others: others, Rounds: c.rounds, Files: files, NoPayload: c.rt.noPayload, Stop: &a.stop}
+	if seed.Baseline != "" {
+		opt.Variants, opt.Baseline, opt.Pairs = seed.Rows, seed.Baseline, seed.Pairs
+	}
+	if c.ablation {
+		opt.Variants = slices.Concat(opt.Variants, seed.Ablation)
+	}
+	if seed.Cached && !c.dirty.set {
+		c.dirty.n = 4 * c.size.n
+	}
+	err = c.prof.around(a, func() error {
+		for _, m := range c.models {
+			var r *experiment.Result
+			cfg := c.rt.config(rig.Config{Device: c.device, DeviceFlags: c.dio.open(), Model: m, DirtyBackground: c.dirty.n / 2, DirtyLimit: c.dirty.n,
+				Files: files, Kind: kind}, largestFile(jf)*int64(max(files, 1)))
+			err := a.on(&c.rt, func() (err error) {
+				r, err = a.runCompare(cfg, opt)
+				return err
+			})
+			if err != nil {
+				return named(c.device, err)
+			}
+			results = append(results, r)
+			if a.stop.Load() {
+				break
+			}
+		}
+		return nil
+	})
+	return results, err
 }
 
 // seedOf is the published experiment that the argument names.
@@ -229,9 +255,8 @@ func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
 // jobFiles is how many files the tasks of a job use: 0 is one that all share. The comparison judges the blocks of all files as one, so it has no
 // other way.
 func jobFiles(jf *fio.JobFile) (int, error) {
-	tasks, first := 0, jf.Jobs[0]
+	first := jf.Jobs[0]
 	for _, j := range jf.Jobs {
-		tasks += j.NumJobs
 		if j.Filename != first.Filename {
 			return 0, fmt.Errorf("job %s: compare runs all tasks on one file or each on its own, have filename=%s here and filename=%s in job %s", j.Name, j.Filename, first.Filename, first.Name)
 		}
@@ -239,45 +264,45 @@ func jobFiles(jf *fio.JobFile) (int, error) {
 			return 0, fmt.Errorf("job %s: compare needs files of one size, have %d here and %d in job %s", j.Name, a, b, first.Name)
 		}
 	}
-	if tasks == 1 || first.Filename != "" {
+	if jf.Tasks() == 1 || first.Filename != "" {
 		return 0, nil
 	}
-	return tasks, nil
+	return jf.Tasks(), nil
 }
 
 // compareJob reads the job. Seed 002's is scaled by the command line; another one is changed only by what the command line has.
-func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, path string, size *byteSize, runtime float64, jobs int, set []string) (*fio.JobFile, error) {
+func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (*fio.JobFile, error) {
 	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
-	if path != "" {
-		jf, err = a.readJob(fio.Syntax{}, path)
+	if c.jobPath != "" {
+		jf, err = a.readJob(fio.Syntax{}, c.jobPath)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if !size.set && path == "" {
-		size.n = seed.FileSize
+	if !c.size.set && c.jobPath == "" {
+		c.size.n = seed.FileSize
 		if seed.FileSize == 0 {
-			size.n = experiment.DefaultFileSize
+			c.size.n = experiment.DefaultFileSize
 		}
 	}
 	var all []string
-	if size.n > 0 {
-		all = append(all, fmt.Sprintf("size=%d", size.n))
+	if c.size.n > 0 {
+		all = append(all, fmt.Sprintf("size=%d", c.size.n))
 	}
-	if runtime > 0 {
-		all = append(all, fmt.Sprintf("runtime=%dms", int64(runtime*1000)))
+	if c.seconds > 0 {
+		all = append(all, fmt.Sprintf("runtime=%dms", int64(c.seconds*1000)))
 	}
-	if jf.Jobs[0].FileSize > 0 && size.n > 0 {
-		all = append(all, fmt.Sprintf("filesize=%d", size.n))
+	if jf.Jobs[0].FileSize > 0 && c.size.n > 0 {
+		all = append(all, fmt.Sprintf("filesize=%d", c.size.n))
 	}
-	if path == "" {
+	if c.jobPath == "" {
 		// Without it a short run measures how fast an empty page cache takes what it will write back later.
-		all = append(all, fmt.Sprintf("ramp_time=%dms", int64(runtime*experiment.DefaultRamp*1000)))
+		all = append(all, fmt.Sprintf("ramp_time=%dms", int64(c.seconds*experiment.DefaultRamp*1000)))
 	}
-	if jobs > 0 {
-		all = append(all, fmt.Sprintf("numjobs=%d", jobs))
+	if c.jobs > 0 {
+		all = append(all, fmt.Sprintf("numjobs=%d", c.jobs))
 	}
-	return jf, setOptions(cmd, jf, append(all, set...))
+	return jf, setOptions(cmd, jf, append(all, c.set...))
 }
 
 func (a *app) runCompare(cfg rig.Config, o experiment.Options) (r *experiment.Result, err error) {

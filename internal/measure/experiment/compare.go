@@ -90,10 +90,7 @@ func compare(t *sched.Task, rig Rig, opt Options) (*Result, error) {
 	if len(opt.Variants) == 0 {
 		return nil, errors.New("no policy to compare")
 	}
-	tasks := 0
-	for _, j := range opt.Job.Jobs {
-		tasks += j.NumJobs
-	}
+	tasks := opt.Job.Tasks()
 	if tasks > maxWriters-1 {
 		return nil, fmt.Errorf("compare tells apart %d tasks, the job has %d", maxWriters-1, tasks)
 	}

@@ -140,6 +140,15 @@ type JobFile struct {
 	Notes []string
 }
 
+// Tasks is how many tasks the jobs have, numjobs of each, also where they do not run at once.
+func (jf *JobFile) Tasks() int {
+	n := 0
+	for _, j := range jf.Jobs {
+		n += j.NumJobs
+	}
+	return n
+}
+
 // Exit is what the end of a task with ExitAll ends.
 type Exit uint8
 
