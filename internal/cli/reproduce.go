@@ -16,7 +16,7 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// orStopped returns err, or errStopped if SIGINT caused it.
+// orStopped returns err, or errNothing after an interruption, which is what caused it.
 func (a *app) orStopped(err error) error {
 	if a.stop.Load() {
 		return errNothing
@@ -24,12 +24,17 @@ func (a *app) orStopped(err error) error {
 	return err
 }
 
+// reproduceFlags is the command line of reproduce.
+type reproduceFlags struct {
+	seconds, warm                            float64
+	size                                     byteSize
+	calFile, saveFile, costFile, out, choice string
+	fit                                      int
+	asJSON, sensitivity                      bool
+}
+
 func (a *app) reproduce() *cobra.Command {
-	var asJSON, sensitivity bool
-	var seconds, warm float64
-	var size byteSize
-	var calFile, saveFile, costFile, out, choice string
-	var fit int
+	var c reproduceFlags
 	cmd := &cobra.Command{
 		Use:   "reproduce SEED",
 		Short: "repeat a published experiment in virtual time, beside its published figures",
@@ -46,6 +51,9 @@ Seed 001 (one writer, 4 KiB sequential buffered writes, 100,000 MiB, 600 seconds
 patch and with it. The machine is calibrated on psync and on the row without the patch; the other two are predicted. --calibrate is the
 number of runs for each of the two knobs, of 1 virtual second or as --runtime-seconds says.
 
+Seed 003 (8 writers, each with a file of 128 MiB, 4 KiB to 1 MiB and an fsync after each write, 200 seconds) is run by a log tree before its six
+patches, with them, and without each of them. The device is calibrated on the throughput before; the throughput with the patches is predicted.
+
 Seed 004 (8 writers, iodepth 256, 2 KiB direct writes, 10 GiB, 60 seconds after 10) is run alone and together. The device is calibrated on the row
 before the patch; the other is predicted, with seed 001's processors. Further rows say what the other designs, and each guess, are worth.
 
@@ -60,6 +68,7 @@ a minute.`,
 		Example: `  btrlab reproduce 002
   btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
+  btrlab reproduce 003 --size 256M --runtime-seconds 4.4
   btrlab reproduce 004 --size 256M --runtime-seconds 0.1
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity
@@ -67,145 +76,170 @@ a minute.`,
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: []string{"000", "001", "002", "003", "004"},
 	}
-	f := cmd.Flags()
-	f.Float64Var(&seconds, "runtime-seconds", 0, "virtual seconds of each row (default: the published 180)")
-	f.Float64Var(&warm, "warm", 0, "virtual seconds of the job before those that count; a short run then says what a long one does")
-	f.Var(&size, "size", "size of the file (default: the published 16G)")
-	f.StringVar(&calFile, "calibration", "", "take the calibration from this file")
-	f.StringVar(&saveFile, "save-calibration", "", "write the calibration that was used to this file")
-	f.StringVar(&out, "out", "", "write the report as one HTML page to this file")
-	outputFlag(cmd, "save-calibration", "out")
-	f.StringVar(&costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
-	f.BoolVar(&sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
-	f.StringVar(&choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
-	f.IntVar(&fit, "calibrate", 0, "fit the calibration to the published lock row first, in at most so many runs of 8 virtual seconds")
-	jsonFlag(cmd, &asJSON)
+	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var study *reproduce.Study
-		names := []string{"002"}
-		for _, s := range reproduce.Studies() {
-			names = append(names, s.Seed)
-			if s.Seed == args[0] {
-				study = s
-			}
+		study, err := c.check(cmd, args[0])
+		if err != nil {
+			return err
 		}
-		slices.Sort(names)
-		switch {
-		case study == nil && args[0] != "002":
-			return usagef(cmd, "seed %q, want %s", args[0], strings.Join(names, ", "))
-		case study != nil && (sensitivity || f.Changed("warm")):
-			return usagef(cmd, "--sensitivity and --warm are for seed 002")
-		case f.Changed("runtime-seconds") && seconds <= 0:
-			return usagef(cmd, "runtime-seconds %g, want more than 0", seconds)
-		case warm < 0:
-			return usagef(cmd, "warm %g, want at least 0 seconds", warm)
-		case size.set && size.n < 1<<20:
-			return usagef(cmd, "size %d, want at least 1M", size.n)
-		case fit < 0:
-			return usagef(cmd, "calibrate %d, want at least 0 runs", fit)
-		case choice != "" && !sensitivity:
-			return usagef(cmd, "--choice is for --sensitivity")
-		case choice != "" && !slices.Contains(reproduce.Choices(), choice):
-			return usagef(cmd, "choice %q, want one of: %s", choice, strings.Join(reproduce.Choices(), ", "))
-		case sensitivity && out != "":
-			return usagef(cmd, "--sensitivity has no page for --out")
-		}
-		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: seconds, Warm: warm, Size: size.n, Choice: choice, Stop: &a.stop}
+		o := reproduce.Options{Calibration: reproduce.Default002, Seconds: c.seconds, Warm: c.warm, Size: c.size.n, Choice: c.choice, Stop: &a.stop}
 		if study != nil {
 			o.Calibration = study.Calibration
 		}
-		if calFile != "" {
-			b, err := os.ReadFile(calFile)
-			if err == nil {
-				err = json.Unmarshal(b, &o.Calibration)
-			}
-			if err != nil {
-				return fmt.Errorf("calibration %s: %w", calFile, err)
-			}
-		}
-		if costFile != "" {
-			t := cost.Default()
-			if err := loadCosts(&t, costFile); err != nil {
-				return err
-			}
-			o.Costs = &t
+		if err := c.read(&o); err != nil {
+			return err
 		}
 		if study != nil {
-			return a.reproduceStudy(study, o, fit, saveFile, out, asJSON)
+			return a.reproduceStudy(study, o, &c)
 		}
-		if fit > 0 {
-			c := o
-			c.Seconds, c.Warm = 8, 4 // the dirty pages of the start have gone by then
-			var err error
-			if o.Calibration, err = reproduce.Calibrate(c, fit, func(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }); err != nil {
-				return a.orStopped(err)
-			}
-		}
-		bar := a.newBar("reproduce", true)
-		var mu sync.Mutex
-		at := map[string]float64{}
-		o.Progress = func(step string, fraction float64) {
-			mu.Lock()
-			defer mu.Unlock()
-			at[step] = fraction
-			bar.set(step, uint64(100*at["write the file"]+450*at["lock"]+450*at["unlocked"]+900*at["sensitivity"]), 1000)
-		}
-		if sensitivity {
-			s, err := reproduce.Sensitivity002(o)
-			bar.done()
-			if err != nil {
-				return a.orStopped(err)
-			}
-			if asJSON {
-				return a.printJSON(s)
-			}
-			return s.WriteText(a.out)
-		}
-		r, err := reproduce.Seed002(o)
-		bar.done()
-		if err != nil {
-			return a.orStopped(err)
-		}
-		return a.reproduced(r, &r.Calibration, saveFile, out, asJSON)
+		return a.reproduce002(o, &c)
 	}
 	return cmd
 }
 
-// reproduceStudy fits a study if that is asked for, and runs it.
-func (a *app) reproduceStudy(s *reproduce.Study, o reproduce.Options, fit int, saveFile, out string, asJSON bool) (err error) {
-	if fit > 0 {
-		if o.Calibration, err = s.Fit(o, fit, a.note); err != nil {
+func (c *reproduceFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Float64Var(&c.seconds, "runtime-seconds", 0, "virtual seconds of each row (default: what was published)")
+	f.Float64Var(&c.warm, "warm", 0, "virtual seconds of the job before those that count; a short run then says what a long one does")
+	f.Var(&c.size, "size", "size of all files (default: what was published)")
+	f.StringVar(&c.calFile, "calibration", "", "take the calibration from this file")
+	f.StringVar(&c.saveFile, "save-calibration", "", "write the calibration that was used to this file")
+	f.StringVar(&c.out, "out", "", "write the report as one HTML page to this file")
+	outputFlag(cmd, "save-calibration", "out")
+	f.StringVar(&c.costFile, "costs", "", "table of costs: a file that btrlab calibrate has written. cpu_factor multiplies it")
+	f.BoolVar(&c.sensitivity, "sensitivity", false, "change each choice of the calibration by a fifth, and say what that does to both rows")
+	f.StringVar(&c.choice, "choice", "", "change this choice of the --sensitivity table only, by its name there")
+	f.IntVar(&c.fit, "calibrate", 0, "fit the calibration to the published row before the change first, in at most so many runs; of seed 002 8 virtual seconds each")
+	jsonFlag(cmd, &c.asJSON)
+}
+
+// check refuses what does not go together, and returns the study of the seed; seed 002 has none.
+func (c *reproduceFlags) check(cmd *cobra.Command, seed string) (study *reproduce.Study, err error) {
+	names := []string{"002"}
+	for _, s := range reproduce.Studies() {
+		names = append(names, s.Seed)
+		if s.Seed == seed {
+			study = s
+		}
+	}
+	slices.Sort(names)
+	switch {
+	case study == nil && seed != "002":
+		err = usagef(cmd, "seed %q, want %s", seed, strings.Join(names, ", "))
+	case study != nil && (c.sensitivity || cmd.Flags().Changed("warm")):
+		err = usagef(cmd, "--sensitivity and --warm are for seed 002")
+	case cmd.Flags().Changed("runtime-seconds") && c.seconds <= 0:
+		err = usagef(cmd, "runtime-seconds %g, want more than 0", c.seconds)
+	case c.warm < 0:
+		err = usagef(cmd, "warm %g, want at least 0 seconds", c.warm)
+	case c.size.set && c.size.n < 1<<20:
+		err = usagef(cmd, "size %d, want at least 1M", c.size.n)
+	case c.fit < 0:
+		err = usagef(cmd, "calibrate %d, want at least 0 runs", c.fit)
+	case c.choice != "" && !c.sensitivity:
+		err = usagef(cmd, "--choice is for --sensitivity")
+	case c.choice != "" && !slices.Contains(reproduce.Choices(), c.choice):
+		err = usagef(cmd, "choice %q, want one of: %s", c.choice, strings.Join(reproduce.Choices(), ", "))
+	case c.sensitivity && c.out != "":
+		err = usagef(cmd, "--sensitivity has no page for --out")
+	}
+	return study, err
+}
+
+// read takes the calibration and the costs from their files, where there are some.
+func (c *reproduceFlags) read(o *reproduce.Options) error {
+	if c.calFile != "" {
+		b, err := os.ReadFile(c.calFile)
+		if err == nil {
+			err = json.Unmarshal(b, &o.Calibration)
+		}
+		if err != nil {
+			return fmt.Errorf("calibration %s: %w", c.calFile, err)
+		}
+	}
+	if c.costFile != "" {
+		t := cost.Default()
+		if err := loadCosts(&t, c.costFile); err != nil {
+			return err
+		}
+		o.Costs = &t
+	}
+	return nil
+}
+
+// shares shows the progress of steps, of which some may run at a time; share is what a step is of the whole.
+func (b *bar) shares(share func(step string) float64) func(step string, fraction float64) {
+	var mu sync.Mutex
+	at := map[string]float64{}
+	return func(step string, fraction float64) {
+		mu.Lock()
+		defer mu.Unlock()
+		at[step] = fraction
+		sum := 0.0
+		for step, fraction := range at {
+			sum += share(step) * fraction
+		}
+		b.set(step, uint64(1000*sum), 1000)
+	}
+}
+
+// shares002 is what the steps of seed 002 are of the whole; the table of choices has two of them.
+var shares002 = map[string]float64{"write the file": 0.1, "lock": 0.45, "unlocked": 0.45, "sensitivity": 0.9}
+
+func (a *app) reproduce002(o reproduce.Options, c *reproduceFlags) error {
+	if c.fit > 0 {
+		short := o
+		short.Seconds, short.Warm = 8, 4 // the dirty pages of the start have gone by then
+		var err error
+		if o.Calibration, err = reproduce.Calibrate(short, c.fit, a.note); err != nil {
 			return a.orStopped(err)
 		}
 	}
 	bar := a.newBar("reproduce", true)
-	var mu sync.Mutex
-	at := map[string]float64{}
-	o.Progress = func(row string, fraction float64) {
-		mu.Lock()
-		defer mu.Unlock()
-		at[row] = fraction
-		sum := 0.0
-		for _, v := range at {
-			sum += v
+	o.Progress = bar.shares(func(step string) float64 { return shares002[step] })
+	if c.sensitivity {
+		s, err := reproduce.Sensitivity002(o)
+		bar.done()
+		if err != nil {
+			return a.orStopped(err)
 		}
-		bar.set(row, uint64(1000*sum/float64(len(s.Rows))), 1000)
+		if c.asJSON {
+			return a.printJSON(s)
+		}
+		return s.WriteText(a.out)
 	}
+	r, err := reproduce.Seed002(o)
+	bar.done()
+	if err != nil {
+		return a.orStopped(err)
+	}
+	return a.reproduced(r, &r.Calibration, c)
+}
+
+// reproduceStudy fits a study if that is asked for, and runs it.
+func (a *app) reproduceStudy(s *reproduce.Study, o reproduce.Options, c *reproduceFlags) (err error) {
+	if c.fit > 0 {
+		if o.Calibration, err = s.Fit(o, c.fit, a.note); err != nil {
+			return a.orStopped(err)
+		}
+	}
+	bar := a.newBar("reproduce", true)
+	o.Progress = bar.shares(func(string) float64 { return 1 / float64(len(s.Rows)) })
 	r, err := s.Run(o)
 	bar.done()
 	if err != nil {
 		return a.orStopped(err)
 	}
-	return a.reproduced(r, &r.Calibration, saveFile, out, asJSON)
+	return a.reproduced(r, &r.Calibration, c)
 }
 
 // reproduced saves and prints what a reproduction came to.
 func (a *app) reproduced(r interface {
 	WriteText(w io.Writer) error
 	WriteHTML(w io.Writer) error
-}, c *reproduce.Calibration, saveFile, out string, asJSON bool) error {
-	saved := errors.Join(saveCalibration(saveFile, c), savePage(out, r.WriteHTML))
-	if asJSON {
+}, cal *reproduce.Calibration, c *reproduceFlags) error {
+	saved := errors.Join(saveCalibration(c.saveFile, cal), savePage(c.out, r.WriteHTML))
+	if c.asJSON {
 		return errors.Join(a.printJSON(r), saved)
 	}
 	return errors.Join(r.WriteText(a.out), saved)
