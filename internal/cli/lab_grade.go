@@ -17,9 +17,14 @@ import (
 	"btrlab/internal/study/grade"
 )
 
+// gradeFlags is the command line of lab grade.
+type gradeFlags struct {
+	dir, replay, results, class, table, student, page string
+	asJSON, byName                                    bool
+}
+
 func (a *app) labGrade() *cobra.Command {
-	var dir, replay, results, class, table, student, page string
-	var asJSON, byName bool
+	var c gradeFlags
 	cmd := &cobra.Command{
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
@@ -38,114 +43,145 @@ Exit code 1 means that something failed; 2 that there is nothing to grade, or no
 			if err != nil {
 				return err
 			}
-			if class != "" {
-				if dir != "" || replay != "" || results != "" || student != "" || page != "" || asJSON {
-					return usagef(cmd, "--all goes with --csv and --by-name only")
-				}
-				return a.gradeAll(cmd, root, l, class, table, byName)
-			}
-			if byName {
-				return usagef(cmd, "--by-name goes with --all only")
-			}
-			if table != "" {
-				return usagef(cmd, "--csv goes with --all only")
-			}
-			st := a.newStatus()
-			defer st.done()
-			o := grade.Options{Dir: dir, Student: strings.TrimSpace(student), Progress: func(p grade.Progress) {
-				st.search(p.Workload)
-				st.progress(p.Progress)
-			}}
-			if !st.terminal && replay == "" {
-				o.Judged = func(name, verdict string) { fmt.Fprintf(a.err, "%s: %s\n", name, verdict) }
-			}
-			if replay != "" {
-				var ok bool
-				if o.Workload, o.Schedule, ok = strings.Cut(replay, "="); !ok || o.Workload == "" {
-					return usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", replay)
-				}
-				if l.N == 0 || l.N == 1 {
-					return usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, map[int]string{0: "lab run", 1: "replay"}[l.N])
-				}
-				if names := grade.Workloads(l.N); !slices.Contains(names, o.Workload) {
-					return usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, o.Workload, strings.Join(names, ", "))
-				}
-			}
-			if page != "" {
-				if replay != "" {
-					return usagef(cmd, "--report goes with a whole grade, not with --replay")
-				}
-				o.Profile = strings.TrimSuffix(page, filepath.Ext(page)) + ".lock.pprof"
-				if err := os.Remove(o.Profile); err != nil && !errors.Is(err, os.ErrNotExist) {
-					return err // one of an earlier grade
-				}
-			}
-			ctx, cancel := a.context(cmd.Context())
-			defer cancel()
-			st.show("building")
-			began, digest := time.Now(), l.Digest(root, o)
-			r, err := grade.Grade(ctx, root, l, o)
-			st.done()
-			var nothing *grade.NoFilesError
-			switch {
-			case errors.As(err, &nothing) && results != "":
-				r = l.Nothing(nothing)
-			case nothing != nil:
-				return usagef(cmd, "%v", err)
-			case errors.Is(err, context.Canceled):
-				return errNothing
-			case err != nil:
+			if err := c.check(cmd); err != nil {
 				return err
 			}
-			if i := slices.IndexFunc(r.Rows, func(x grade.Row) bool { return x.Misfit }); i >= 0 {
-				return usagef(cmd, "--replay %s: %s", replay, r.Rows[i].Result)
+			if c.class != "" {
+				return a.gradeAll(cmd, root, l, &c)
 			}
-			if replay == "" && nothing == nil {
-				if err := l.Keep(root, r, o, digest); err != nil { // no reason to lose the report
-					fmt.Fprintf(a.err, "btrlab: lab status will not show this grade: %s\n", oneLine(err))
-				}
-			}
-			if results != "" {
-				if err := replaceFile(results, func(w io.Writer) error { return r.WriteGradescope(w, time.Since(began)) }); err != nil {
-					return err
-				}
-			}
-			if page != "" {
-				if err := writeReport(l, r, root, dir, page, o.Profile); err != nil {
-					return err
-				}
-			}
-			switch {
-			case asJSON:
-				err = a.printJSON(r)
-			case o.Workload != "":
-				for _, x := range r.Rows {
-					if x.Trace != "" {
-						fmt.Fprintf(a.out, "%s\n\n", strings.TrimRight(x.Trace, "\n"))
-					}
-					fmt.Fprintln(a.out, prose.Wrap(x.Name+": "+x.Result, a.width()))
-				}
-			default:
-				err = r.WriteText(a.out)
-			}
-			if err == nil && !r.Pass {
-				err = errFound
-			}
-			return err
+			return a.gradeOne(cmd, root, l, &c)
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&dir, "dir", "", "the folder with your files (default: the lab's own)")
-	f.StringVar(&replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
-	f.StringVar(&student, "student", "", "the student's id: grade the personal questions, which lab questions prints")
-	f.BoolVar(&byName, "by-name", false, "with --all: a folder's name is its student's id, and personal questions are graded")
-	f.StringVar(&class, "all", "", "grade every folder in this one, and print a table")
-	f.StringVar(&table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
-	f.StringVar(&page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
-	f.StringVar(&results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
-	outputFlag(cmd, "csv", "report", "gradescope")
-	jsonFlag(cmd, &asJSON)
+	c.flags(cmd)
 	return cmd
+}
+
+func (c *gradeFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&c.dir, "dir", "", "the folder with your files (default: the lab's own)")
+	f.StringVar(&c.replay, "replay", "", "run one schedule of one workload, WORKLOAD=SCHEDULE, and show its steps")
+	f.StringVar(&c.student, "student", "", "the student's id: grade the personal questions, which lab questions prints")
+	f.BoolVar(&c.byName, "by-name", false, "with --all: a folder's name is its student's id, and personal questions are graded")
+	f.StringVar(&c.class, "all", "", "grade every folder in this one, and print a table")
+	f.StringVar(&c.table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
+	f.StringVar(&c.page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
+	f.StringVar(&c.results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
+	outputFlag(cmd, "csv", "report", "gradescope")
+	jsonFlag(cmd, &c.asJSON)
+}
+
+// check refuses what does not go together.
+func (c *gradeFlags) check(cmd *cobra.Command) error {
+	switch one := c.dir != "" || c.replay != "" || c.results != "" || c.student != "" || c.page != "" || c.asJSON; {
+	case c.class != "" && one:
+		return usagef(cmd, "--all goes with --csv and --by-name only")
+	case c.class == "" && c.byName:
+		return usagef(cmd, "--by-name goes with --all only")
+	case c.class == "" && c.table != "":
+		return usagef(cmd, "--csv goes with --all only")
+	}
+	return nil
+}
+
+// replayed is what --replay names: a workload of the lab and a schedule.
+func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Lab) (workload, schedule string, err error) {
+	if c.replay == "" {
+		return "", "", nil
+	}
+	workload, schedule, ok := strings.Cut(c.replay, "=")
+	names := grade.Workloads(l.N)
+	switch {
+	case !ok || workload == "":
+		err = usagef(cmd, "--replay %q, want WORKLOAD=SCHEDULE", c.replay)
+	case l.N == 0 || l.N == 1:
+		err = usagef(cmd, "lab %d has no code to replay; use btrlab %s", l.N, map[int]string{0: "lab run", 1: "replay"}[l.N])
+	case !slices.Contains(names, workload):
+		err = usagef(cmd, "--replay: lab %d has no workload %q with schedules, want one of %s", l.N, workload, strings.Join(names, ", "))
+	case c.page != "":
+		err = usagef(cmd, "--report goes with a whole grade, not with --replay")
+	}
+	return workload, schedule, err
+}
+
+// gradeOne grades one folder: the lab's own, or --dir.
+func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) (err error) {
+	st := a.newStatus()
+	defer st.done()
+	o := grade.Options{Dir: c.dir, Student: strings.TrimSpace(c.student), Progress: func(p grade.Progress) {
+		st.search(p.Workload)
+		st.progress(p.Progress)
+	}}
+	if !st.terminal && c.replay == "" {
+		o.Judged = func(name, verdict string) { fmt.Fprintf(a.err, "%s: %s\n", name, verdict) }
+	}
+	if o.Workload, o.Schedule, err = c.replayed(cmd, l); err != nil {
+		return err
+	}
+	if c.page != "" {
+		o.Profile = strings.TrimSuffix(c.page, filepath.Ext(c.page)) + ".lock.pprof"
+		if err := os.Remove(o.Profile); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err // one of an earlier grade
+		}
+	}
+	ctx, cancel := a.context(cmd.Context())
+	defer cancel()
+	st.show("building")
+	began, digest := time.Now(), l.Digest(root, o)
+	r, err := grade.Grade(ctx, root, l, o)
+	st.done()
+	var nothing *grade.NoFilesError
+	switch {
+	case errors.As(err, &nothing) && c.results != "":
+		r = l.Nothing(nothing)
+	case nothing != nil:
+		return usagef(cmd, "%v", err)
+	case errors.Is(err, context.Canceled):
+		return errNothing
+	case err != nil:
+		return err
+	}
+	if i := slices.IndexFunc(r.Rows, func(x grade.Row) bool { return x.Misfit }); i >= 0 {
+		return usagef(cmd, "--replay %s: %s", c.replay, r.Rows[i].Result)
+	}
+	if c.replay == "" && nothing == nil {
+		if err := l.Keep(root, r, o, digest); err != nil { // no reason to lose the report
+			fmt.Fprintf(a.err, "btrlab: lab status will not show this grade: %s\n", oneLine(err))
+		}
+	}
+	if c.results != "" {
+		if err := replaceFile(c.results, func(w io.Writer) error { return r.WriteGradescope(w, time.Since(began)) }); err != nil {
+			return err
+		}
+	}
+	if c.page != "" {
+		if err := writeReport(l, r, root, c.dir, c.page, o.Profile); err != nil {
+			return err
+		}
+	}
+	if err := a.printGrade(r, c); err != nil {
+		return err
+	}
+	if !r.Pass {
+		return errFound
+	}
+	return nil
+}
+
+// printGrade writes the report, or of a replay the steps and the verdict.
+func (a *app) printGrade(r *grade.Report, c *gradeFlags) error {
+	if c.asJSON {
+		return a.printJSON(r)
+	}
+	if c.replay == "" {
+		return r.WriteText(a.out)
+	}
+	for _, x := range r.Rows {
+		if x.Trace != "" {
+			fmt.Fprintf(a.out, "%s\n\n", strings.TrimRight(x.Trace, "\n"))
+		}
+		fmt.Fprintln(a.out, prose.Wrap(x.Name+": "+x.Result, a.width()))
+	}
+	return nil
 }
 
 // writeReport writes the page of a report to path. A profile that was not made, because nothing was measured, is not named.
@@ -159,11 +195,11 @@ func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string)
 	return replaceFile(path, func(w io.Writer) error { return l.WriteMarkdown(w, r, dir, profile) })
 }
 
-// gradeAll grades the folders in dir; the table goes to a file after each, or in the end to standard output.
-func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table string, byName bool) error {
+// gradeAll grades the folders in --all; the table goes to a file after each, or in the end to standard output.
+func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) error {
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	all, err := gradeInto(ctx, root, l, dir, table, byName, func(x grade.Submission) {
+	all, err := gradeInto(ctx, root, l, c.class, c.table, c.byName, func(x grade.Submission) {
 		fmt.Fprintf(a.err, "%s: %g of %g points\n", x.Name, x.Score, x.Max)
 	})
 	var nothing *grade.NoFilesError
@@ -175,13 +211,13 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, dir, table
 	case err != nil:
 		return err
 	}
-	if table == "" {
+	if c.table == "" {
 		return grade.WriteCSV(a.out, all)
 	}
-	if err := keepTable(table, all, nil); err != nil { // without those that have gone
+	if err := keepTable(c.table, all, nil); err != nil { // without those that have gone
 		return err
 	}
-	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), table)
+	fmt.Fprintf(a.out, "%s in %s\n", prose.Count(len(all), "submission"), c.table)
 	return nil
 }
 
