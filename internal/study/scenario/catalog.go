@@ -26,6 +26,9 @@ var directClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "dio_l
 // extentClasses leave out what lies inside an extent's turn.
 var extentClasses = []string{"i_rwsem", "range_lock", "dio_locked", "extent", "ordered_extent"}
 
+// stampClasses are for an fsync beside a commit: in the tree lies the window between an inode that is not dirty any more and its item.
+var stampClasses = []string{"i_rwsem", "extent", "ordered_extent", "tree_fs"}
+
 // ringClasses are what the requests of a ring wait for, its workers' lists among it.
 var ringClasses = []string{"i_rwsem", "page", "extent", "io_wq"}
 
@@ -272,7 +275,7 @@ var catalog = []*Scenario{
 		Goal:   "let fsync return before the data is out of the device's cache",
 		File:   File{Size: 4 * k, Nocow: true, Cached: all(4 * k)},
 		Tasks:  []Task{{"writer", []Op{Write(0, 4*k), Fsync()}}, {"sync", []Op{Sync()}}},
-		Switch: []string{"i_rwsem", "page", "extent", "ordered_extent"}, Rule: calls, Deep: true,
+		Switch: append([]string{"page"}, stampClasses...), Rule: calls, Deep: true, Preemptions: 3,
 	},
 	{
 		Name:  "nocow-snapshot",
@@ -623,7 +626,7 @@ var catalog = []*Scenario{
 		About: "a direct write and an fsync, while a sync of the file system commits its time stamps",
 		Goal:  "let fsync return before the data is out of the device's cache",
 		File:  File{Size: 4 * k, Nocow: true}, Tasks: []Task{{"writer", []Op{DirectWrite(0, 4*k), Fsync()}}, {"sync", []Op{Sync()}}},
-		Switch: []string{"i_rwsem", "extent", "ordered_extent"}, Rule: calls, Deep: true, Preemptions: 3,
+		Switch: stampClasses, Rule: calls, Deep: true, Preemptions: 3,
 	},
 	{
 		Name:  "direct-log",
