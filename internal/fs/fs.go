@@ -10,6 +10,7 @@
 //	snapshot_lock                    a snapshot is being made: of writes in place, which only try
 //	s_vfs_rename_mutex               rename between two directories
 //	  i_rwsem_dir                    parent, second parent, child directory, second child directory
+//	    subvol_sem                   shared: a subvolume is made; alone: the name of one is taken
 //	    i_rwsem                      a file whose name changes; two: lower ino first
 //	      inode_new                  wait for an inode that another task is reading
 //	      subvol_open                open a subvolume: it reads the root tree and its own
@@ -67,8 +68,10 @@ type FS struct {
 	inodes   icache
 	subvolMu lock.Mutex         // class subvol_open; protects subvols, held while one is opened
 	subvols  map[uint64]*subvol // the table of roots: the open subvolumes, by tree
-	top      *Node              // the top directory of the top-level subvolume
-	renameMu lock.Mutex         // class s_vfs_rename_mutex
+	// subvolSem (class subvol_sem): nobody makes a subvolume in one that is asked whether it has any, and then deleted.
+	subvolSem lock.RWSem
+	top       *Node      // the top directory of the top-level subvolume
+	renameMu  lock.Mutex // class s_vfs_rename_mutex
 }
 
 // flushers is the door of spaceinfo: what can win space.
@@ -110,6 +113,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.inodes.init(limit)
 	f.renameMu.Init(classRename)
 	f.subvolMu.Init(classSubvol)
+	f.subvolSem.Init(classSubvolSem)
 	workers := f.opt.EndioWorkers
 	if workers == 0 {
 		workers = DefaultEndioWorkers

@@ -22,12 +22,13 @@ import (
 // is room, or something of it waits for writeback or for a commit. The last reference to an inode without a name deletes it.
 
 var (
-	classShard  = lockdep.NewClass("inode_cache")
-	classNew    = lockdep.NewClass("inode_new")
-	classHook   = lockdep.NewClass("inode_hook")
-	classShrink = lockdep.NewClass("inode_shrink")
-	classSubvol = lockdep.NewClass("subvol_open")
-	classRename = lockdep.NewClass("s_vfs_rename_mutex")
+	classShard     = lockdep.NewClass("inode_cache")
+	classNew       = lockdep.NewClass("inode_new")
+	classHook      = lockdep.NewClass("inode_hook")
+	classShrink    = lockdep.NewClass("inode_shrink")
+	classSubvol    = lockdep.NewClass("subvol_open")
+	classSubvolSem = lockdep.NewClass("subvol_sem")
+	classRename    = lockdep.NewClass("s_vfs_rename_mutex")
 )
 
 const cacheShards = 64

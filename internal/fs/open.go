@@ -217,18 +217,13 @@ func (f *FS) checkRoots(t *sched.Task) (*format.RootItem, error) {
 	return &it, nil
 }
 
-// cleanOrphans deletes what was unlinked while it was open when the last user went away.
-// Models btrfs_orphan_cleanup().
+// cleanOrphans deletes what was unlinked while it was open when the last user went away. Others wait in subvol until it is done, so the
+// subvolume is not deleted meanwhile. Models btrfs_orphan_cleanup().
 func (f *FS) cleanOrphans(t *sched.Task, vol *subvol) error {
 	list, err := f.store.Orphans(t, vol.root)
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	top, err := f.iget(t, vol, format.FIRST_FREE_OBJECTID) // keeps the subvolume from being deleted meanwhile
-	if err != nil {
-		return err
-	}
-	defer f.put(t, top)
 	for _, ino := range list {
 		n, err := f.iget(t, vol, ino)
 		switch {

@@ -86,6 +86,11 @@ func (f *FS) makeSubvol(t *sched.Task, d *Node, name string, s *transaction.NewS
 func (f *FS) enterSubvol(t *sched.Task, d *Node, name string, s *transaction.NewSubvol) error {
 	d.lockParent(t)
 	defer d.ip.Unlock(t)
+	f.subvolSem.RLock(t)
+	defer f.subvolSem.RUnlock(t)
+	if d.vol.dead.Load() { // models the look at root_refs in btrfs_mksubvol()
+		return errno.ENOENT
+	}
 	if err := f.mayCreate(t, d, name); err != nil {
 		return err
 	}
@@ -179,7 +184,6 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	f.subvolMu.Lock(t)
 	delete(f.subvols, v.root.ID)
 	f.subvolMu.Unlock(t)
-	v.dead.Store(true) // for a task that has looked up the subvolume and no inode of it yet
 	// Before the commit: what others have changed in the tree until now is in it, and if nobody is there nobody comes; who is on the way out
 	// is waited for.
 	busy := f.busy(t, v)
@@ -204,6 +208,8 @@ const rootTreeDir = 6
 func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error {
 	d.lockParent(t)
 	defer d.ip.Unlock(t)
+	f.subvolSem.Lock(t)
+	defer f.subvolSem.Unlock(t)
 	id := v.root.ID
 	it, err := f.store.Lookup(t, d.vol.root, d.ip.Ino, name)
 	if err != nil {
@@ -239,6 +245,7 @@ func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error 
 		return f.abort(t, h, err)
 	}
 	f.dirSizeChanged(t, d, h, -int64(2*len(name)), f.now())
+	v.dead.Store(true) // for a task that has looked up the subvolume and no inode of it yet
 	return f.end(t, h, nil)
 }
 
@@ -259,7 +266,7 @@ type Subvol struct {
 // Snapshot reports whether it was made as a snapshot.
 func (s *Subvol) Snapshot() bool { return !s.ParentUUID.IsZero() }
 
-// Subvolumes lists all subvolumes but the top-level one, by id.
+// Subvolumes lists all subvolumes but the top-level one, by id. One that is deleted meanwhile may be missing.
 func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {
 	ids, items, err := f.trans.Subvols(t)
 	if err != nil {
@@ -271,6 +278,12 @@ func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {
 			s.Path, err = f.subvolPath(t, s.ID)
 		}
 		if err != nil {
+			f.subvolSem.RLock(t) // after a deletion that has taken some of its links
+			now, gone := f.trans.RootItem(t, s.ID)
+			f.subvolSem.RUnlock(t)
+			if errors.Is(gone, transaction.ErrNoRoot) || gone == nil && now.Refs == 0 {
+				continue
+			}
 			return list, fmt.Errorf("path of subvolume %d: %w", s.ID, err)
 		}
 		list = append(list, s)

@@ -2,6 +2,7 @@ package fs_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -47,8 +48,8 @@ func notViolated(t *testing.T, r explore.Result) {
 }
 
 // TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes an unlinked file of it, is on its way into it, deletes a
-// file of it, or is the first to open it and deletes what a crash has left. One of the two is told that there is nothing, or that somebody
-// is at work. Nobody changes a tree that is being dropped.
+// file of it, is the first to open it and deletes what a crash has left, or makes a subvolume in it. One of the two is told that there is
+// nothing, or that somebody is at work. Nobody changes a tree that is being dropped, and nothing that is to stay lies in it.
 func TestDeleteSubvolumeSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image, orphan := subvolImages(o)
@@ -57,8 +58,10 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 		image *blockdev.Memory
 		open  string // held open, and unlinked
 		other func(t *sched.Task, x *fs.FS, f *fs.File) error
+		also  string // a class of locks inside the step
+		alone bool   // one of the two cannot be done when the other is
 	}{
-		{"close", image, "/s/f", func(t *sched.Task, x *fs.FS, f *fs.File) error { return f.Close(t) }},
+		{"close", image, "/s/f", func(t *sched.Task, x *fs.FS, f *fs.File) error { return f.Close(t) }, "extent", false},
 		{"write", image, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error {
 			f, err := x.OpenFile(t, "/s/f", fs.O_RDWR, 0)
 			if err != nil {
@@ -66,16 +69,20 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 			}
 			_, err = f.WriteAt(t, make([]byte, 4096), 0)
 			return errors.Join(err, f.Fsync(t), f.Close(t))
-		}},
-		{"unlink", image, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error { return x.Unlink(t, "/s/f") }},
+		}, "", false},
+		{"unlink", image, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error { return x.Unlink(t, "/s/f") }, "", false},
 		{"orphan", orphan, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error {
 			_, err := x.Stat(t, "/s")
 			return err
-		}},
+		}, "", false},
+		{"subvolume", image, "", func(t *sched.Task, x *fs.FS, _ *fs.File) error { return x.Subvolume(t, "/s/n", 0o755) }, "tree_root", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(800), NoShrink: true,
-				Switch: lockdep.IDs("subvol_open", "inode_cache", "extent", "transaction", "commit")}, func(w *explore.World) {
+			classes := lockdep.IDs("subvol_open", "inode_cache", "transaction", "commit")
+			if c.also != "" { // in this case alone: each class takes schedules from the others
+				classes = append(classes, lockdep.IDs(c.also)...)
+			}
+			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(800), NoShrink: true, Switch: classes}, func(w *explore.World) {
 				dev := c.image.Snapshot()
 				x, err := fs.Open(w.Task(), dev, o)
 				noError(err)
@@ -84,15 +91,20 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 					f, err = x.OpenFile(w.Task(), c.open, fs.O_RDWR, 0)
 					noError(errors.Join(err, x.Unlink(w.Task(), c.open)))
 				}
-				for _, do := range []func(t *sched.Task, x *fs.FS, f *fs.File) error{c.other,
+				var done [2]bool
+				for i, do := range []func(t *sched.Task, x *fs.FS, f *fs.File) error{c.other,
 					func(t *sched.Task, x *fs.FS, _ *fs.File) error { return x.DeleteSubvolume(t, "/s") }} {
 					w.Go("task", func(t *sched.Task) {
-						if err := do(t, x, f); !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EBUSY) {
+						err := do(t, x, f)
+						if done[i] = err == nil; !errors.Is(err, errno.ENOENT) && !errors.Is(err, errno.EBUSY) && !errors.Is(err, errno.ENOTEMPTY) {
 							noError(err)
 						}
 					})
 				}
 				w.Check(func() error {
+					if c.alone && done[0] && done[1] {
+						return errors.New("both have returned success")
+					}
 					noError(x.Sync(w.Task()))
 					x.CheckQuiescent(w.Task())
 					noError(x.Close(w.Task()))
@@ -132,6 +144,28 @@ func TestOrphanSchedules(t *testing.T) {
 			}
 			return nil
 		})
+	})
+	notViolated(t, r)
+}
+
+// TestSubvolumesSchedules: the subvolumes are listed while one of them is deleted. The list has it or not, and the others.
+func TestSubvolumesSchedules(t *testing.T) {
+	o := fstest.Explored("locked")
+	image, _ := subvolImages(o)
+	r := explore.Run(explore.Config{Preemptions: 1, Schedules: fstest.Schedules(400), NoShrink: true,
+		Switch: lockdep.IDs("tree_root")}, func(w *explore.World) {
+		x, err := fs.Open(w.Task(), image.Snapshot(), o)
+		noError(err)
+		noError(x.Subvolume(w.Task(), "/other", 0o755))
+		w.Go("list", func(t *sched.Task) {
+			list, err := x.Subvolumes(t)
+			noError(err)
+			if n := len(list); n == 0 || list[n-1].Path != "/other" {
+				panic(fmt.Sprint("the list is ", list))
+			}
+		})
+		w.Go("delete", func(t *sched.Task) { noError(x.DeleteSubvolume(t, "/s")) })
+		w.Check(func() error { return x.Close(w.Task()) })
 	})
 	notViolated(t, r)
 }

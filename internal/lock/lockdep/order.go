@@ -33,6 +33,7 @@ var Order = []Row{
 	{"s_vfs_rename_mutex", 20, sleep, "fs: rename between two directories"},
 	{"snapshot_lock", 22, sleep, "fs: while a snapshot is made; a writer in place only tries"},
 	{"i_rwsem_dir", 25, sleep, "fs: parents, then children"},
+	{"subvol_sem", 28, sleep, "fs: shared while a subvolume is made, alone while the name of one is taken; under i_rwsem_dir"},
 	{"lab_file", 30, sleep, "grade: a file of lab 8, in the place of i_rwsem; of lab 7, in the place of a range"},
 	{"i_rwsem", 30, sleep, "buffered.Write, setsize, fallocate, fsync; fs under i_rwsem_dir"},
 	{"inode_new", 31, sleep, "fs: wait for an inode that another task reads, under i_rwsem_dir"},
