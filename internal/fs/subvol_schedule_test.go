@@ -47,6 +47,15 @@ func notViolated(t *testing.T, r explore.Result) {
 	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
 }
 
+// closedClean closes x, which is on dev, and says what check finds.
+func closedClean(t *sched.Task, x *fs.FS, dev *blockdev.Memory) error {
+	noError(x.Close(t))
+	if s := fstest.Findings(t, dev); s != "" {
+		return errors.New(s)
+	}
+	return nil
+}
+
 // TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes an unlinked file of it, is on its way into it, deletes a
 // file of it, is the first to open it and deletes what a crash has left, or makes a subvolume in it. One of the two is told that there is
 // nothing, or that somebody is at work. Nobody changes a tree that is being dropped, and nothing that is to stay lies in it.
@@ -110,11 +119,7 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 					noError(x.Close(w.Task()))
 					y, err := fs.Open(w.Task(), dev, o) // drops what a busy subvolume has left
 					noError(err)
-					noError(y.Close(w.Task()))
-					if s := fstest.Findings(w.Task(), dev); s != "" {
-						return errors.New(s)
-					}
-					return nil
+					return closedClean(w.Task(), y, dev)
 				})
 			})
 			notViolated(t, r)
@@ -137,13 +142,7 @@ func TestOrphanSchedules(t *testing.T) {
 			noError(err)
 		})
 		w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
-		w.Check(func() error {
-			noError(x.Close(w.Task()))
-			if s := fstest.Findings(w.Task(), dev); s != "" {
-				return errors.New(s)
-			}
-			return nil
-		})
+		w.Check(func() error { return closedClean(w.Task(), x, dev) })
 	})
 	notViolated(t, r)
 }
@@ -166,6 +165,24 @@ func TestSubvolumesSchedules(t *testing.T) {
 		})
 		w.Go("delete", func(t *sched.Task) { noError(x.DeleteSubvolume(t, "/s")) })
 		w.Check(func() error { return x.Close(w.Task()) })
+	})
+	notViolated(t, r)
+}
+
+// TestTwoSubvolumesSchedules: one commit makes a subvolume and a snapshot of what it is made in. When the snapshot has the name of the new one, its
+// directory has the size with it.
+func TestTwoSubvolumesSchedules(t *testing.T) {
+	o := fstest.Explored("locked")
+	image, _ := subvolImages(o)
+	r := explore.Run(explore.Config{Preemptions: 1, Schedules: fstest.Schedules(400), NoShrink: true,
+		Switch: lockdep.IDs("i_rwsem_dir", "trans_lock")}, func(w *explore.World) {
+		dev := image.Snapshot()
+		x, err := fs.Open(w.Task(), dev, o)
+		noError(err)
+		noError(x.Mkdir(w.Task(), "/d", 0o755))
+		w.Go("subvolume", func(t *sched.Task) { noError(x.Subvolume(t, "/n", 0o755)) })
+		w.Go("snapshot", func(t *sched.Task) { noError(x.Snapshot(t, "/", "/d/snap", false)) })
+		w.Check(func() error { return closedClean(w.Task(), x, dev) })
 	})
 	notViolated(t, r)
 }

@@ -74,7 +74,13 @@ func (m *Manager) makeSubvols(t *sched.Task, h *Handle) error {
 	m.lockRead(t)
 	pending := h.tx.pending
 	m.mu.Unlock(t)
-	for _, s := range pending {
+	for i, s := range pending {
+		// A snapshot of a directory that has got the last one's name has its size, too: btrfs_run_delayed_items() of create_pending_snapshot().
+		if i > 0 {
+			if err := m.runHooks(t, h); err != nil {
+				return err
+			}
+		}
 		h.rsv.Add(t, s.bytes)
 		if err := m.makeSubvol(t, h, s); err != nil {
 			return fmt.Errorf("make subvolume %q: %w", s.Ref.Name, err)
