@@ -326,6 +326,33 @@ func TestNowaitDirectRead(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
+// TestReadsHeld: a direct read that needs no i_rwsem takes it while a truncate holds reads, and goes without it before and after. This
+// task has i_rwsem, which a read would wait for.
+func TestReadsHeld(t *testing.T) {
+	x := fstest.New(t, fstest.Policy("unlocked-drain"))
+	f := nowaitFile(x, 64<<10)
+	ip, reader := f.Inode(), sched.NewTask("reader")
+	read := func(what string, flags kiocb.Flags, want int, wantErr error) {
+		t.Helper()
+		n, err := f.ReadIter(reader, kiocb.Request{Pos: 4096, Flags: kiocb.Direct | flags}, make([]byte, 8192))
+		if n != want || err != wantErr {
+			t.Errorf("%s: have %d, %v want %d, %v", what, n, err, want, wantErr)
+		}
+	}
+	ip.Lock(x.T)
+	read("before", 0, 8192, nil)
+	ip.HoldReads(x.T, true)
+	read("held, NOWAIT", kiocb.Nowait, 0, kiocb.AgainInode)
+	ip.HoldReads(x.T, false)
+	read("after", kiocb.Nowait, 8192, nil)
+	ip.Unlock(x.T)
+	x.Must(f.Truncate(x.T, 32<<10))
+	ip.Lock(x.T)
+	read("after a truncate", kiocb.Nowait, 8192, nil)
+	ip.Unlock(x.T)
+	x.Must(f.Close(x.T))
+}
+
 // TestNowaitReadOfChecksums: the checksums of a direct read are looked up before the device reads, and where a NOWAIT read would have to read
 // them from the tree it waits, as in Linux, and says so.
 func TestNowaitReadOfChecksums(t *testing.T) {

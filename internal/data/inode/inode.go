@@ -102,6 +102,8 @@ type Inode struct {
 
 	size    atomic.Uint64 // i_size: written under rwsem and Point; see SetSize
 	sizeObj sched.Obj     // size, to an explorer
+	held    atomic.Bool   // HoldReads
+	heldObj sched.Obj     // held, to an explorer
 	flags   atomic.Uint64 // format.Inode*
 	dirty   atomic.Bool   // on FS.dirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
@@ -257,6 +259,7 @@ func (ip *Inode) loadSize(t *sched.Task) uint64 {
 func (ip *Inode) Objects(name func(id any, name string)) {
 	name(&ip.rwsem, "i_rwsem")
 	name(&ip.size, "i_size")
+	name(&ip.held, "READDIO_NEED_LOCK")
 	name(&ip.DIO, "i_dio_count")
 	name(&ip.IOTree, "extent range")
 	name(&ip.Range, "byte range")
@@ -269,6 +272,33 @@ func (ip *Inode) DebugSize() uint64 { return ip.size.Load() }
 func (ip *Inode) SetSize(t *sched.Task, size uint64) {
 	ip.sizePoint(t, sched.PointAtomic, sched.Writes)
 	ip.size.Store(size)
+}
+
+// HoldReads says whether direct reads that would go without i_rwsem take it: a shrinking setsize waits for i_dio_count and has not
+// set i_size yet, and a read that began in between would see the old one. ip is locked for writing.
+//
+// Models BTRFS_INODE_READDIO_NEED_LOCK.
+func (ip *Inode) HoldReads(t *sched.Task, yes bool) {
+	ip.heldPoint(t, sched.PointAtomic, sched.Writes)
+	ip.held.Store(yes)
+}
+
+// ReadsHeld reports what HoldReads said last. A read asks after it has counted in DIO.
+func (ip *Inode) ReadsHeld(t *sched.Task) bool {
+	ip.heldPoint(t, sched.PointLoad, sched.Reads)
+	held := ip.held.Load()
+	if st := t.Stepper(); st != nil {
+		st.See(t, sched.HashOf(held))
+	}
+	return held
+}
+
+// heldPoint is the scheduling point of an access to held, for searches that switch at direct I/O: to others it is no step.
+func (ip *Inode) heldPoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
+	if rt := t.Runtime(); rt != nil {
+		t.Next = sched.Op{Kind: kind, Class: extentio.DIOClass.ID, Use: use, Obj: &ip.heldObj, ID: &ip.held}
+		rt.Enter(t)
+	}
 }
 
 // DiskSize is the size in the inode item.
@@ -486,6 +516,9 @@ func (ip *Inode) CheckQuiescent(t *sched.Task) {
 	ip.checkAccount(t)
 	if n := ip.DIO.Load(); n != 0 {
 		panic(fmt.Sprintf("inode: ino=%d at rest has dio count %d", ip.Ino, n))
+	}
+	if ip.held.Load() {
+		panic(fmt.Sprintf("inode: ino=%d at rest holds direct reads", ip.Ino))
 	}
 }
 

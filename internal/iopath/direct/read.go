@@ -49,7 +49,16 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	}
 	r := read{ip: ip, pl: pl, nowait: nowait, env: env, io: newRequest(t, env, ip, false, rq)}
 	// The count first: without i_rwsem a truncate may come, which waits for those that have seen the old i_size before it drops what
-	// they read.
+	// they read. One that has waited for them and has not set i_size holds those that come now.
+	if pl.HoldReads && ip.ReadsHeld(t) {
+		if nowait {
+			return r.io.submitted(t, start, start, 0, kiocb.AgainInode)
+		}
+		ip.DIO.Dec(t)
+		ip.RLock(t)
+		defer ip.RUnlock(t)
+		ip.DIO.Inc(t)
+	}
 	size := ip.Size(t)
 	if start >= size {
 		return r.io.submitted(t, start, start, 0, nil)

@@ -89,6 +89,8 @@ type Plan struct {
 	NoSnapshot bool
 	// SetsizeSteps is the order of the steps of a shrinking setsize.
 	SetsizeSteps SetsizeOrder
+	// HoldReads: direct reads without i_rwsem take it while a shrinking setsize has waited for i_dio_count and not yet set i_size.
+	HoldReads bool
 	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
 	LockDiskISize bool
 	// AllocSteps is the order of the steps of a fallocate for each gap.
@@ -257,7 +259,7 @@ func (pl *Plan) forNowait(f *Facts, p *Policy) {
 
 func forSetSize(f *Facts, p *Policy) Plan {
 	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: !p.Wrong.ZeroUnderWriteback, SetsizeSteps: setsizeOrder(p), LockDiskISize: !p.Wrong.DiskISizeUnlocked,
-		DrainDirect: queuesSectors(p)}
+		HoldReads: holdsReads(p), DrainDirect: queuesSectors(p)}
 	if p.WriteRangeLock {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
 	}
@@ -282,7 +284,7 @@ func (pl *Plan) forDirect(op Op, f *Facts, p *Policy) {
 	case op == DirectRead && p.DIOShared:
 		pl.Lock = LockShared
 	case op == DirectRead:
-		pl.Lock = LockNone
+		pl.Lock, pl.HoldReads = LockNone, holdsReads(p)
 	case p.WriteRangeLock && f.Inside() && !f.InodeHeld:
 		pl.Lock, pl.RangeFrom = LockRange, f.Start
 	case p.WriteRangeLock:

@@ -47,6 +47,7 @@ func planText(op Op, p Plan) string {
 	case DirectWrite, DirectRead:
 		add(p.DIOLocked, "dio_locked")
 		add(p.CsumBuffered, "csum_buffered")
+		add(p.HoldReads, "hold_reads")
 		nowait()
 		add(p.ForceWait, "force_wait")
 		add(p.Unaligned != UnalignedBuffered, "unaligned="+p.Unaligned.String())
@@ -62,6 +63,7 @@ func planText(op Op, p Plan) string {
 	case SetSize:
 		add(!p.StableWait, "no_stable_wait")
 		add(!p.LockDiskISize, "disk_i_size_unlocked")
+		add(p.HoldReads, "hold_reads")
 		w = append(w, orderText(p.SetsizeSteps[:]))
 	default:
 		add(p.RecheckOrdered, "recheck_ordered")

@@ -159,6 +159,19 @@ func setsizeOrder(p *Policy) SetsizeOrder {
 	return SetsizeOrder{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}
 }
 
+// holdsReads reports whether direct reads go without i_rwsem and may come between the wait of a setsize and its i_size.
+func holdsReads(p *Policy) bool {
+	for _, s := range setsizeOrder(p) {
+		switch s {
+		case DIOWait:
+			return !p.DIOShared
+		case TruncateSetsize, SetISize:
+			return false
+		}
+	}
+	return false
+}
+
 func allocOrder(p *Policy) AllocOrder {
 	if p.Wrong.ReserveUnderRange {
 		return AllocOrder{ReserveMeta, LockGap, ReserveData, Preallocate}

@@ -5,16 +5,17 @@
 //	Truncate -> i_rwsem, and with range locks [new size, end)
 //	         -> SetSize -> in the order of the plan:
 //	                         truncateSetsize   i_size, then the pages beyond it
-//	                         dioWait           i_dio_count is zero
+//	                         dioWait           i_dio_count is zero; unlocked direct reads are held from here on until i_size is set
 //	                         waitOrdered       ordered extents beyond i_size have finished
 //	                         truncateItems     file extents, nbytes, size on disk
 //
 // The order of the first two is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
-// must be waited for before i_size changes, or it puts i_size back (labs/reference 1.3 and 1.4).
+// must be waited for before i_size changes, or it puts i_size back (labs/reference 1.3 and 1.4). Then a direct read that holds
+// none either must not begin in between: nobody would wait for it, and its blocks are freed under it.
 //
 // Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); labs/reference 2.1, 2.2 and 2.4. Differences: no orphan item; the
-// extent lock is taken before the transaction is joined, as completions do it, where the kernel takes it inside;
-// no READDIO_NEED_LOCK bit, because reads in flight hold pages, not extents.
+// extent lock is taken before the transaction is joined, as completions do it, where the kernel takes it inside; direct reads are
+// held only where the wait comes before i_size; until 5.10 the kernel held them also during a wait after it, so that it ended.
 //
 // Lock order:
 //
@@ -92,6 +93,7 @@ func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, pl
 			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
 			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 			ip.SetSize(t, ip.DiskSize(t))
+			holdReads(t, ip, plan, false)
 			return err
 		}
 	}
@@ -102,10 +104,13 @@ func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, s
 	switch step {
 	case policy.TruncateSetsize:
 		truncateSetsize(t, ip, newSize, plan.StableWait)
+		holdReads(t, ip, plan, false)
 	case policy.DIOWait:
+		holdReads(t, ip, plan, true)
 		dioWait(t, ip)
 	case policy.SetISize:
 		setISize(t, ip, newSize)
+		holdReads(t, ip, plan, false)
 	case policy.TruncatePages:
 		truncatePages(t, ip, newSize, plan.StableWait)
 	case policy.WaitOrdered:
@@ -169,6 +174,12 @@ func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
 		clear(p.Edit(t)[in:])
 	}
 	p.UnlockPut(t)
+}
+
+func holdReads(t *sched.Task, ip *inode.Inode, plan policy.Plan, yes bool) {
+	if plan.HoldReads {
+		ip.HoldReads(t, yes)
+	}
 }
 
 // dioWait waits until no direct and no unlocked buffered I/O is in flight; i_rwsem keeps new ones out.

@@ -6,12 +6,16 @@ import (
 	"testing"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/data/datatest"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/iopath/policy"
+	"btrlab/internal/kiocb"
+	"btrlab/internal/sched"
 )
 
 // A shrink into the middle of a page zeroes the rest of the page in memory: a mapping of it would show the old bytes, and
@@ -92,5 +96,46 @@ func TestCompressedInline(t *testing.T) {
 	x.WriteAt(g, data, 0)
 	x.Must(g.Close(x.T))
 	x.Must(f.Truncate(x.T, 0))
+	x.Must(f.Close(x.T))
+}
+
+// Direct reads that need no i_rwsem go on without it after a truncate, also after one that fails before it has set i_size.
+func TestReadsGoOn(t *testing.T) {
+	var dev *dm.Flakey
+	x := fstest.New(t, fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		dev = dm.NewFlakey(d)
+		return dev
+	}))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, f.Flags()|format.InodeNoDataCow))
+	x.WriteAt(f, make([]byte, 9000), 0)
+	x.Must(x.FS.Sync(x.T))
+	reader := sched.NewTask("reader")
+	truncate := func(order policy.SetsizeOrder, size int64) error {
+		t.Helper()
+		p := *policy.MustParse("unlocked-drain")
+		p.SetsizeSteps = order
+		x.FS.SetPolicy(x.T, &p)
+		err := f.Truncate(x.T, size)
+		f.Inode().Lock(x.T)
+		defer f.Inode().Unlock(x.T)
+		// NOWAIT, which says so where another read would wait for this task.
+		if n, again := f.ReadIter(reader, kiocb.Request{Flags: kiocb.Direct | kiocb.Nowait}, make([]byte, 4096)); n != 4096 || again != nil {
+			t.Errorf("%v: a read has %d, %v", order, n, again)
+		}
+		return err
+	}
+	late := policy.SetsizeOrder{policy.DIOWait, policy.WaitOrdered, policy.SetISize, policy.TruncatePages, policy.TruncateItems}
+	x.Must(truncate(late, 8500))
+	x.Must(truncate(policy.SetsizeOrder{}, 8400))
+	x.WriteAt(f, []byte("new"), 8200)
+	dev.Set(dm.Fault{Op: blockdev.OpWrite})
+	if err := truncate(late, 4096); !errors.Is(err, errno.EIO) {
+		t.Errorf("on a dead device: have %v want EIO", err)
+	}
+	dev.Set()
+	if err := f.Fsync(x.T); !errors.Is(err, errno.EIO) {
+		t.Errorf("fsync: have %v want EIO", err)
+	}
 	x.Must(f.Close(x.T))
 }
