@@ -66,12 +66,18 @@ func (m *image) subvol(id, at uint64) {
 // linkSubvol gives a subvolume its link from the root directory.
 func (m *image) linkSubvol(id uint64, name string) {
 	ref := format.RootRef{Dirid: 256, Sequence: 20, Name: name}
-	m.add(rootTree, key(fsTree, format.ROOT_REF_KEY, id), enc(format.RootRefSize+len(name), &ref))
-	m.add(rootTree, key(id, format.ROOT_BACKREF_KEY, fsTree), enc(format.RootRefSize+len(name), &ref))
+	m.linkRoots(fsTree, id, ref)
 	d := format.DirItem{Location: key(id, format.ROOT_ITEM_KEY, ^uint64(0)), Transid: 1, Type: format.FtDir, Name: name}
 	m.add(fsTree, key(256, format.DIR_ITEM_KEY, format.NameHash(name)), enc(d.Size(), &d))
 	m.add(fsTree, key(256, format.DIR_INDEX_KEY, 20), enc(d.Size(), &d))
 	m.editInode(256, func(i *format.InodeItem) { i.Size += 2 * uint64(len(name)) })
+}
+
+// linkRoots gives a subvolume both ends of a link in the root tree.
+func (m *image) linkRoots(parent, child uint64, ref format.RootRef) {
+	p := enc(format.RootRefSize+len(ref.Name), &ref)
+	m.add(rootTree, key(parent, format.ROOT_REF_KEY, child), p)
+	m.add(rootTree, key(child, format.ROOT_BACKREF_KEY, parent), p)
 }
 
 func TestDamageByOne(t *testing.T) {
@@ -247,6 +253,16 @@ func TestDamageByOne(t *testing.T) {
 		{"two subvolumes, one without a name", "root.ref", func(m *image) { m.subvol(300, 70); m.linkSubvol(300, "sub"); m.subvol(301, 71) }},
 		{"subvolume without a name", "root.ref", func(m *image) { m.subvol(300, 70) }},
 		{"link to no subvolume", "root.ref", func(m *image) { m.linkSubvol(300, "sub") }},
+		{"link in no subvolume", "root.ref", func(m *image) {
+			m.subvol(300, 70)
+			m.linkRoots(400, 300, format.RootRef{Dirid: 256, Sequence: 20, Name: "sub"})
+		}},
+		{"link in a subvolume that is being deleted", "root.ref", func(m *image) {
+			m.subvol(300, 70)
+			m.subvol(400, 71)
+			m.rootItem(400, func(r *format.RootItem) { r.Refs = 0 })
+			m.linkRoots(400, 300, format.RootRef{Dirid: 256, Sequence: 20, Name: "sub"})
+		}},
 		{"link from one end only", "root.ref", func(m *image) {
 			m.subvol(300, 70)
 			m.linkSubvol(300, "sub")

@@ -110,15 +110,19 @@ func (c *checker) checkRootRefs() {
 		linked[r.child] = true
 	}
 	for k, v := range pairs {
+		where := fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name)
 		if v != 3 {
 			have := "a ROOT_REF without its ROOT_BACKREF"
 			if v == 2 {
 				have = "a ROOT_BACKREF without its ROOT_REF"
 			}
-			c.find("root.ref", fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name), have, "both, alike")
+			c.find("root.ref", where, have, "both, alike")
 		}
-		if _, ok := c.roots[k.child]; !ok {
-			c.find("root.ref", fmt.Sprintf("root=1 parent=%d child=%d name=%q", k.parent, k.child, k.ref.Name), "a link to no subvolume", "")
+		switch child, ok := c.roots[k.child]; {
+		case !ok:
+			c.find("root.ref", where, "a link to no subvolume", "")
+		case child.item.Refs > 0 && c.roots[k.parent].item.Refs == 0: // nobody can come to it any more
+			c.find("root.ref", where, "a link in a subvolume that is gone or being deleted", "")
 		}
 	}
 	for _, id := range c.rootIDs {
