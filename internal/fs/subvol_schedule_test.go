@@ -15,14 +15,17 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// subvolImages makes an image with a file /s/f in a subvolume, and one in which a crash has also left a file there without a name.
-func subvolImages(o fs.Options) (image, orphan *blockdev.Memory) {
+// subvolImages makes an image with a file /s/f in a subvolume, and one in which a crash has also left a file there without a name; with
+// more subvolumes if there are any.
+func subvolImages(o fs.Options, also ...string) (image, orphan *blockdev.Memory) {
 	image = blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
 	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
 	x, err := fs.Open(tk, image, o)
 	noError(err)
-	noError(x.Subvolume(tk, "/s", 0o755))
+	for _, path := range append([]string{"/s"}, also...) {
+		noError(x.Subvolume(tk, path, 0o755))
+	}
 	create := func(path string) *fs.File {
 		f, err := x.Create(tk, path, 0o644)
 		noError(err)
@@ -128,23 +131,27 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 }
 
 // TestOrphanSchedules: a task that opens a subvolume deletes what a crash has left in it, while another one unlinks a file of it
-// and closes it. Each orphan item is taken by one of the two.
+// and closes it. Each orphan item is taken by one of the two. One that lists the subvolumes comes to no inode of it, and wakes the other all the same.
 func TestOrphanSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
-	_, orphan := subvolImages(o)
-	r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true,
-		Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
-		dev := orphan.Snapshot()
-		x, err := fs.Open(w.Task(), dev, o)
-		noError(err)
-		w.Go("open", func(t *sched.Task) {
-			_, err := x.Stat(t, "/s")
-			noError(err)
+	_, orphan := subvolImages(o, "/s/inner")
+	for name, open := range map[string]func(t *sched.Task, x *fs.FS) error{
+		"stat": func(t *sched.Task, x *fs.FS) error { _, err := x.Stat(t, "/s"); return err },
+		"list": func(t *sched.Task, x *fs.FS) error { _, err := x.Subvolumes(t); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true,
+				Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
+				dev := orphan.Snapshot()
+				x, err := fs.Open(w.Task(), dev, o)
+				noError(err)
+				w.Go("open", func(t *sched.Task) { noError(open(t, x)) })
+				w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
+				w.Check(func() error { return closedClean(w.Task(), x, dev) })
+			})
+			notViolated(t, r)
 		})
-		w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
-		w.Check(func() error { return closedClean(w.Task(), x, dev) })
-	})
-	notViolated(t, r)
+	}
 }
 
 // TestSubvolumesSchedules: the subvolumes are listed while one of them is deleted. The list has it or not, and the others.
