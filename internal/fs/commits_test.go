@@ -18,14 +18,6 @@ import (
 	"btrlab/internal/sched"
 )
 
-// withFaults is an option that puts a device in between which counts and can be told to fail.
-func withFaults(dev **dm.Flakey) fstest.Option {
-	return fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		*dev = dm.NewFlakey(d)
-		return *dev
-	})
-}
-
 // TestFsyncCommits: whatever was done to a file, fsync of it, or a sync of all, makes that durable:
 // a commit whose flush comes after the data is on the device, also where nothing of the file is
 // dirty in memory. The image as it is then, opened, has the file with its contents, size and time.
@@ -147,7 +139,7 @@ func TestFsyncCommits(t *testing.T) {
 // could be.
 func TestSyncKeepsTheRest(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, withFaults(&dev))
+	x := fstest.New(t, fstest.Faults(&dev))
 	x.Must(x.Create("/bad").Close(x.T))
 	x.Must(x.FS.Sync(x.T))
 	f := x.Open("/bad")
@@ -230,7 +222,7 @@ func TestLiveOrphan(tt *testing.T) {
 // says so, and the file goes with the next mount.
 func TestCloseSaysSo(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.NoCheck(), withFaults(&dev))
+	x := fstest.New(t, fstest.NoCheck(), fstest.Faults(&dev))
 	f := x.Create("/f")
 	x.WriteAt(f, make([]byte, 100000), 0)
 	x.Must(x.FS.Unlink(x.T, "/f"))

@@ -304,10 +304,7 @@ func TestCommitEIO(t *testing.T) {
 // commitWithFault fails the nth bio of a commit, and reports whether the commit had that many.
 func commitWithFault(t *testing.T, op blockdev.Op, nth int64) bool {
 	var flakey *dm.Flakey
-	x := fstest.New(t, fstest.Size(64<<20), fstest.NoCheck(), fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
-		flakey = dm.NewFlakey(dev)
-		return flakey
-	}))
+	x := fstest.New(t, fstest.Size(64<<20), fstest.NoCheck(), fstest.Faults(&flakey))
 	w := &workload{tb: t, t: x.T, f: x.FS, model: tree{}, rng: rand.New(rand.NewPCG(1, uint64(nth)))}
 	for range 10 {
 		w.step()

@@ -211,10 +211,7 @@ func TestDirectGoesInPlace(t *testing.T) {
 // TestDirectOverDirtyPages: what is dirty under a direct write is written back before it: the device gets both, and no page is left.
 func TestDirectOverDirtyPages(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.Policy("modern"), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		dev = dm.NewFlakey(d)
-		return dev
-	}))
+	x := fstest.New(t, fstest.Policy("modern"), fstest.Faults(&dev))
 	f := x.Create("/f")
 	x.Must(f.SetFlags(x.T, format.InodeNoDataCow))
 	must(f.WriteAt(x.T, make([]byte, 8192), 0))
@@ -237,10 +234,7 @@ func TestDirectErrors(t *testing.T) {
 	for _, c := range directFiles {
 		t.Run(c.name, func(t *testing.T) {
 			var dev *dm.Flakey
-			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-				dev = dm.NewFlakey(d)
-				return dev
-			}))
+			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Faults(&dev))
 			f := x.Create("/f")
 			x.Must(f.SetFlags(x.T, c.flags))
 			if c.prealloc {

@@ -14,10 +14,7 @@ import (
 // file is not; what is dirty is written, not lost.
 func TestDropCache(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		dev = dm.NewFlakey(d)
-		return dev
-	}))
+	x := fstest.New(t, fstest.Faults(&dev))
 	data := bytes.Repeat([]byte("12345678"), 64<<10/8)
 	f, g := x.Create("/f"), x.Create("/g")
 	for _, file := range []*fs.File{f, g} {

@@ -19,10 +19,7 @@ import (
 // nothing stays reserved, and the file can be written again.
 func TestDataEIO(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		dev = dm.NewFlakey(d)
-		return dev
-	}))
+	x := fstest.New(t, fstest.Faults(&dev))
 	f := x.Create("/f")
 	old := bytes.Repeat([]byte("old "), 25000)
 	x.WriteAt(f, old, 0)
@@ -72,10 +69,7 @@ func TestSyncEIO(t *testing.T) {
 			closed, pol := i&1 != 0, []string{"locked", "locked!FSYNC_LOG"}[i>>1]
 			t.Run(fmt.Sprintf("%s/closed=%v/%s", c.name, closed, pol), func(t *testing.T) {
 				var dev *dm.Flakey
-				x := fstest.New(t, fstest.Policy(pol), fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 1 }), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-					dev = dm.NewFlakey(d)
-					return dev
-				}))
+				x := fstest.New(t, fstest.Policy(pol), fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 1 }), fstest.Faults(&dev))
 				f := x.Create("/f")
 				x.WriteAt(f, make([]byte, 100000), 0)
 				x.Must(x.FS.Sync(x.T))
@@ -106,10 +100,7 @@ func TestSyncEIO(t *testing.T) {
 // TestReadEIO: a read error is the reader's; the next read works again.
 func TestReadEIO(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		dev = dm.NewFlakey(d)
-		return dev
-	}))
+	x := fstest.New(t, fstest.Faults(&dev))
 	f := x.Create("/f")
 	x.WriteAt(f, make([]byte, 100000), 0)
 	x.Must(f.Fsync(x.T))
@@ -137,7 +128,7 @@ func TestReadEIO(t *testing.T) {
 // is as long as it was and has what is on disk.
 func TestTruncateEIO(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, withFaults(&dev))
+	x := fstest.New(t, fstest.Faults(&dev))
 	f := x.Create("/f")
 	old := bytes.Repeat([]byte("old "), 25000)
 	x.WriteAt(f, old, 0)

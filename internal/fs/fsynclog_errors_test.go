@@ -27,7 +27,7 @@ func TestFsyncLogBlockEIO(t *testing.T) {
 	fstest.OneTask(t)
 	for nth := int64(1); ; nth++ { // of the writes of two fsyncs, each a log block or a superblock
 		var dev *dm.Flakey
-		x := fstest.New(t, oneCopy(withFaults(&dev))...)
+		x := fstest.New(t, oneCopy(fstest.Faults(&dev))...)
 		f := x.Create("/f")
 		x.Must(x.FS.Sync(x.T))
 		logged := func(text string) {

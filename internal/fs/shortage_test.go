@@ -30,10 +30,7 @@ func TestDirectErrorInTheMiddle(t *testing.T) {
 	for _, c := range directFiles {
 		t.Run(c.name, func(t *testing.T) {
 			var dev *dm.Flakey
-			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-				dev = dm.NewFlakey(d)
-				return dev
-			}))
+			x := fstest.New(t, fstest.Policy("modern!DIO_CSUM_BUFFERED"), fstest.Faults(&dev))
 			for i := range 2 * parts {
 				queued, bad := i >= parts, i%parts
 				f := x.Create(fmt.Sprintf("/f%d", i))

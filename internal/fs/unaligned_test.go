@@ -85,10 +85,7 @@ func TestUnalignedModel(t *testing.T) {
 func TestUnalignedGoesToTheDevice(t *testing.T) {
 	for _, p := range unalignedDesigns {
 		var dev *dm.Flakey
-		x := fstest.New(t, fstest.Policy(p), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-			dev = dm.NewFlakey(d)
-			return dev
-		}))
+		x := fstest.New(t, fstest.Policy(p), fstest.Faults(&dev))
 		f := x.Create("/f")
 		x.Must(f.SetFlags(x.T, nocow))
 		x.Must(f.Fallocate(x.T, 0, 0, 16384))

@@ -363,10 +363,7 @@ func (n noted) Submit(t *sched.Task, b *blockdev.Bio) {
 // block ended the copy, and the beginning of its file lay there as if it were the file.
 func TestOutLeavesOut(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		dev = dm.NewFlakey(d)
-		return dev
-	}))
+	x := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }), fstest.Faults(&dev))
 	want := map[string][]byte{}
 	put := func(name string, data []byte) {
 		t.Helper()

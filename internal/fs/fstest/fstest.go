@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"btrlab/internal/blockdev"
+	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
@@ -70,6 +71,14 @@ func Image(path string) Option { return func(c *config) { c.image = path } }
 
 // Wrap puts a device model between the file system and the memory device.
 func Wrap(f func(blockdev.Device) blockdev.Device) Option { return func(c *config) { c.wrap = f } }
+
+// Faults puts a device in between that counts transfers and can be told to fail; dev is it, once New has returned.
+func Faults(dev **dm.Flakey) Option {
+	return Wrap(func(d blockdev.Device) blockdev.Device {
+		*dev = dm.NewFlakey(d)
+		return *dev
+	})
+}
 
 // NoCheck leaves out the checks at the end: the test breaks the image on purpose.
 func NoCheck() Option { return func(c *config) { c.noCheck = true } }

@@ -102,10 +102,7 @@ func TestCompressedInline(t *testing.T) {
 // Direct reads that need no i_rwsem go on without it after a truncate, also after one that fails before it has set i_size.
 func TestReadsGoOn(t *testing.T) {
 	var dev *dm.Flakey
-	x := fstest.New(t, fstest.Wrap(func(d blockdev.Device) blockdev.Device {
-		dev = dm.NewFlakey(d)
-		return dev
-	}))
+	x := fstest.New(t, fstest.Faults(&dev))
 	f := x.Create("/f")
 	x.Must(f.SetFlags(x.T, f.Flags()|format.InodeNoDataCow))
 	x.WriteAt(f, make([]byte, 9000), 0)
