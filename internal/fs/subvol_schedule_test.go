@@ -131,21 +131,25 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 }
 
 // TestOrphanSchedules: a task that opens a subvolume deletes what a crash has left in it, while another one unlinks a file of it
-// and closes it. Each orphan item is taken by one of the two. One that lists the subvolumes comes to no inode of it, and wakes the other all the same.
+// and closes it. Each orphan item is taken by one of the two. A task that lists the subvolumes opens it too, comes to no inode of it, and
+// still wakes the other one.
 func TestOrphanSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	_, orphan := subvolImages(o, "/s/inner")
-	for name, open := range map[string]func(t *sched.Task, x *fs.FS) error{
-		"stat": func(t *sched.Task, x *fs.FS) error { _, err := x.Stat(t, "/s"); return err },
-		"list": func(t *sched.Task, x *fs.FS) error { _, err := x.Subvolumes(t); return err },
+	for _, c := range []struct {
+		name string
+		open func(t *sched.Task, x *fs.FS) error
+	}{
+		{"stat", func(t *sched.Task, x *fs.FS) error { _, err := x.Stat(t, "/s"); return err }},
+		{"list", func(t *sched.Task, x *fs.FS) error { _, err := x.Subvolumes(t); return err }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true,
 				Switch: lockdep.IDs("subvol_open", "inode_cache", "tree_fs")}, func(w *explore.World) {
 				dev := orphan.Snapshot()
 				x, err := fs.Open(w.Task(), dev, o)
 				noError(err)
-				w.Go("open", func(t *sched.Task) { noError(open(t, x)) })
+				w.Go("open", func(t *sched.Task) { noError(c.open(t, x)) })
 				w.Go("unlink", func(t *sched.Task) { noError(x.Unlink(t, "/s/f")) })
 				w.Check(func() error { return closedClean(w.Task(), x, dev) })
 			})

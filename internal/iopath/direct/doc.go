@@ -34,7 +34,8 @@
 // A write of sectors that are not whole blocks goes through the page cache, or by the designs of ext4 and XFS: unaligned.go.
 //
 // A read locks the range of its rest extent by extent, too, and keeps the lock of each until the device has read it: without
-// that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go.
+// that a truncate or an overwrite elsewhere would free the blocks under it. The end of a bio lets it go. Until 5.10 a read took no i_rwsem,
+// but while a truncate that drains first holds it (Plan.HoldReads).
 //
 // Lock order:
 //

@@ -89,7 +89,7 @@ type Plan struct {
 	NoSnapshot bool
 	// SetsizeSteps is the order of the steps of a shrinking setsize.
 	SetsizeSteps SetsizeOrder
-	// HoldReads: direct reads without i_rwsem take it while a shrinking setsize has waited for i_dio_count and not yet set i_size.
+	// HoldReads: direct reads without i_rwsem take it from before a shrinking setsize waits for i_dio_count until it has set i_size.
 	HoldReads bool
 	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
 	LockDiskISize bool

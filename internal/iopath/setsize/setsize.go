@@ -5,13 +5,13 @@
 //	Truncate -> i_rwsem, and with range locks [new size, end)
 //	         -> SetSize -> in the order of the plan:
 //	                         truncateSetsize   i_size, then the pages beyond it
-//	                         dioWait           i_dio_count is zero; unlocked direct reads are held from here on until i_size is set
+//	                         dioWait           i_dio_count is zero; before i_size, unlocked direct reads are held
 //	                         waitOrdered       ordered extents beyond i_size have finished
 //	                         truncateItems     file extents, nbytes, size on disk
 //
 // The order of the first two is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
 // must be waited for before i_size changes, or it puts i_size back (labs/reference 1.3 and 1.4). Then a direct read that holds
-// none either must not begin in between: nobody would wait for it, and its blocks are freed under it.
+// none either must not begin in between: nobody would wait for it, and its blocks would be freed under it (Plan.HoldReads).
 //
 // Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); labs/reference 2.1, 2.2 and 2.4. Differences: no orphan item; the
 // extent lock is taken before the transaction is joined, as completions do it, where the kernel takes it inside; direct reads are
