@@ -27,7 +27,9 @@ import (
 //
 //	          10 %  25 %  50 %  75 %
 //	median     2.5   1.5   1.3   1.1 times
-//	worst     11.6   7.2   2.8   3.6 times
+//	worst     11.6   4.6   2.8   5.1 times
+//
+// The 5.1 is punch-writeback under locked by DPOR, which the test does not allow: after 1,866 of 2,487 schedules 12,669 are foreseen.
 
 const wildly = 20
 
