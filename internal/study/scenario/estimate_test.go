@@ -43,7 +43,7 @@ var estimated = []struct {
 // bounds are those that it keeps today, so that a mistake in the estimate shows.
 func TestEstimate(t *testing.T) {
 	points := []float64{.1, .25, .5, .75}
-	bounds := []float64{20, 8, 4, 4}
+	bounds := []float64{20, 8, 4, 2}
 	off := make([][]float64, len(points)) // how many times too high or too low, by point
 	once := map[explore.Method]bool{}
 	for _, c := range estimated {
