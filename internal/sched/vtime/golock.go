@@ -5,7 +5,7 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// The steps of Go's sync.Mutex and sync.RWMutex, which are the locks of the real runtime. With Machine.GoLocks sleeping locks and page
+// The steps of Go's sync.Mutex and sync.RWMutex, which are the locks of the real runtime, its spinlocks too. With Machine.GoLocks all
 // locks wait like them, so that virtual time can say what the real runtime does on a machine whose costs are known.
 //
 //	a writer comes     the mutex is free and nobody starves: take it, although others are queued
@@ -40,10 +40,19 @@ type golock struct {
 	cpu      int32
 }
 
-// Acquire gets the lock.
+// Acquire gets the lock. When another CPU had it last, a line of what it protects moves too, and the lock is held meanwhile.
 func (l *golock) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
+	k := l.w.of(t)
+	moved := l.cpu >= 0 && l.cpu != int32(k.cpu)
+	since, waited = l.get(t, k, read)
+	if moved {
+		k.debt += l.w.price(cost.Line, 1)
+	}
+	return since, waited
+}
+
+func (l *golock) get(t *sched.Task, k *task, read bool) (since int64, waited bool) {
 	w := l.w
-	k := w.of(t)
 	w.touch(k, &l.cpu)
 	w.settle(k)
 	if l.owner != nil || !read && (l.readers > 0 || l.starving) {

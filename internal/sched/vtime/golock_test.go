@@ -30,6 +30,15 @@ func TestGoLocks(t *testing.T) {
 			k.Join(owner)
 			k.Join(other)
 		}, [3]int64{3 * us, 4 * us}, 3 * us},
+		// A spinlock of the real runtime is a mutex of Go.
+		{"a spinlock's spinner looks", 3, func(k *sched.Task, _ *lock.RWSem) {
+			var m lock.Mutex
+			m.Init(classLeaf)
+			owner := k.Go("owner", func(k *sched.Task) { m.Lock(k); charge(k, 3*us); m.Unlock(k); at[0] = k.Now() })
+			other := k.Go("other", func(k *sched.Task) { charge(k, 1*us); m.Lock(k); at[1] = k.Now(); m.Unlock(k) })
+			k.Join(owner)
+			k.Join(other)
+		}, [3]int64{3 * us, 4 * us}, 3 * us},
 		// After four looks it sleeps, at 7, and is woken.
 		{"four looks and to bed", 3, func(k *sched.Task, s *lock.RWSem) {
 			owner := k.Go("owner", func(k *sched.Task) { s.Lock(k); charge(k, 20*us); s.Unlock(k); at[0] = k.Now() })
@@ -81,5 +90,35 @@ func TestGoLocks(t *testing.T) {
 				t.Errorf("have %v, %d ns spun, want %v, %d\n%+v", at, st.Spun, c.want, c.spun, st)
 			}
 		})
+	}
+}
+
+// TestGoLockLines: a lock that another CPU had last costs its line and one of what it protects. The second moves while the lock is held:
+// who comes then pauses.
+func TestGoLockLines(t *testing.T) {
+	const us = int64(time.Microsecond)
+	table := cost.Table{CPU: 1}
+	table.Entries[cost.Line].Nano = 100
+	var at [4]int64
+	st := simulate(t, vtime.Machine{CPUs: 3, Costs: &table, GoLocks: true, Checked: true}, func(k *sched.Task) {
+		var m lock.Mutex
+		m.Init(classLeaf)
+		take := func(k *sched.Task, i int, comes int64) {
+			k.Charge(time.Duration(comes - k.Now()))
+			m.Lock(k)
+			at[i] = k.Now()
+			m.Unlock(k)
+		}
+		b := k.Go("b", func(k *sched.Task) { take(k, 1, 10*us) })
+		c := k.Go("c", func(k *sched.Task) { take(k, 2, 10*us+50) })
+		take(k, 0, 5*us)
+		k.Join(b)
+		k.Join(c)
+		take(k, 3, 50*us)
+	})
+	// c has paid the lock's line when it finds it held, at 10.15, and pays it again after the pause.
+	want := [4]int64{5 * us, 10*us + 200, 11*us + 650 + 200, 50*us + 200}
+	if at != want || st.Spun != 1500 {
+		t.Errorf("have %v, %d ns spun, want %v", at, st.Spun, want)
 	}
 }

@@ -6,17 +6,17 @@ import (
 )
 
 // NewLock makes a lock. Each kind waits as it does in Linux: rwsem.go for mutexes and rw_semaphores, bitlock as a
-// rwsem that neither spins nor hands over, spinlock.go for spinlocks. With Machine.GoLocks golock.go is for the first two.
+// rwsem that neither spins nor hands over, spinlock.go for spinlocks. With Machine.GoLocks golock.go is for all.
 func (w *World) NewLock(kind sched.LockKind, class sched.ClassID) sched.SimLock {
 	return w.watch(w.newLock(kind, class), class)
 }
 
 func (w *World) newLock(kind sched.LockKind, class sched.ClassID) sched.SimLock {
 	switch {
-	case kind == sched.LockSpin:
-		return &spinlock{w: w, class: class, cpu: -1}
 	case w.m.GoLocks:
 		return &golock{w: w, class: class, cpu: -1}
+	case kind == sched.LockSpin:
+		return &spinlock{w: w, class: class, cpu: -1}
 	case kind == sched.LockBit:
 		return &rwsem{w: w, class: class, bit: true, cpu: -1}
 	default:

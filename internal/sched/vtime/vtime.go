@@ -47,7 +47,7 @@ type Machine struct {
 	Handoff time.Duration
 	// NoSpin lets every waiter of a sleeping lock sleep at once: Linux before 3.16.
 	NoSpin bool
-	// GoLocks lets sleeping locks and page locks wait as Go's do, which are the real runtime's.
+	// GoLocks lets all locks wait as Go's do, which are the real runtime's.
 	GoLocks bool
 	// Noise is what else goes on in the machine.
 	Noise Noise
