@@ -144,10 +144,13 @@ func (r *round) measure(t *sched.Task, b *bench, w *work, units [][cost.Count]fl
 	r.path = make([]float64, len(paths))
 	for i := range paths {
 		p := &paths[i]
-		if err := w.before(t, p); err != nil {
-			return err
+		err := w.before(t, p)
+		if err == nil {
+			err = w.warm(t, p)
 		}
-		var err error
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 		r.path[i] = per(b.loop, p.count, func() {
 			if err == nil {
 				err = p.do(t, w, p.count)

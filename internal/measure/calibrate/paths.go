@@ -23,7 +23,8 @@ type path struct {
 	// dirty says that every page of the file is dirty before; else none is.
 	dirty bool
 	do    func(t *sched.Task, w *work, n int) error
-	count int // operations of a loop
+	count int   // operations of a loop
+	bytes int64 // of the file, that one operation moves
 	rest  []sched.Cost
 }
 
@@ -35,11 +36,11 @@ const (
 
 // paths are in the order in which they make costs known. One without a rest is a check of the others.
 var paths = []path{
-	{name: "read 4k", unit: "a 4 KiB read of a page in the cache", dirty: true, do: readPages, count: 1024, rest: []sched.Cost{cost.Syscall}},
-	{name: "write 4k", unit: "a 4 KiB overwrite of a dirty page", dirty: true, do: writeBlocks(4096), count: 1024, rest: []sched.Cost{cost.Reserve}},
-	{name: "write 64k", unit: "a 64 KiB overwrite of dirty pages", dirty: true, do: writeBlocks(64 << 10), count: 128},
-	{name: "stream", unit: "4 MiB in a row, written and synced", do: stream, count: 4, rest: []sched.Cost{cost.Vec}},
-	{name: "scatter", unit: "1024 pages here and there, written and synced", do: scatter, count: 4, rest: []sched.Cost{cost.Submit, cost.Complete, cost.Ordered}},
+	{name: "read 4k", unit: "a 4 KiB read of a page in the cache", dirty: true, do: readPages, count: 1024, bytes: 4096, rest: []sched.Cost{cost.Syscall}},
+	{name: "write 4k", unit: "a 4 KiB overwrite of a dirty page", dirty: true, do: writeBlocks(4096), count: 1024, bytes: 4096, rest: []sched.Cost{cost.Reserve}},
+	{name: "write 64k", unit: "a 64 KiB overwrite of dirty pages", dirty: true, do: writeBlocks(64 << 10), count: 128, bytes: 64 << 10},
+	{name: "stream", unit: "4 MiB in a row, written and synced", do: stream, count: 4, bytes: streamBytes, rest: []sched.Cost{cost.Vec}},
+	{name: "scatter", unit: "1024 pages here and there, written and synced", do: scatter, count: 4, bytes: scatterPages * 4096, rest: []sched.Cost{cost.Submit, cost.Complete, cost.Ordered}},
 	{name: "files", unit: "an empty file, made and removed", do: files, count: 128, rest: []sched.Cost{cost.Search, cost.Item}},
 }
 
@@ -75,6 +76,14 @@ func open(t *sched.Task, size int64, payload bool) (*work, error) {
 		err = w.x.Sync(t)
 	}
 	return w, err
+}
+
+// warm does what p does, as often as it moves the file warm times.
+func (w *work) warm(t *sched.Task, p *path) error {
+	if p.bytes == 0 {
+		return nil
+	}
+	return p.do(t, w, int(warm*w.size/p.bytes))
 }
 
 // before brings the pages into the state that p wants.
