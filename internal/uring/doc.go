@@ -14,7 +14,8 @@
 //	      queued    a direct request is on its way: Complete ends it
 //	  punt        io_wq: works of one inode that write wait for each other
 //	work          a worker: File.WriteIter without Nowait, until all is done or an error ends it
-//	complete      uring_completion: one completion with the count of all parts; tasks in Wait are woken when they have enough
+//	complete      one completion with the count of all parts: of a request that its Submit ends, with the others when Submit
+//	              returns, else at once; uring_completion; tasks in Wait are woken when they have enough
 //	Reap          the task takes completions
 //
 // Every request that Submit took has one completion, whatever becomes of it: one that finds the queue full waits in a list until
@@ -27,9 +28,9 @@
 //	  io_wq             punt, work, Cancel
 //
 // Invariants:
-//   - inFlight is the requests without a completion; it is 0 after Close
+//   - inFlight is the requests without a completion, but for those that their Submit has in its hands; it is 0 after Close
 //   - at most one work of a bucket of inodes is in the run queue or with a worker
-//   - a request is in one place: the free list, the task that issues it, io_wq, a worker, the device, or the overflow list
+//   - a request is in one place: a list of free ones, the task that issues it, io_wq, a worker, the device, or the overflow list
 //
 // Model: io_uring/io_uring.c, rw.c, io-wq.c and cancel.c; labs/reference 4.2. Differences: a completion is a call and not shared
 // memory, and carries the error beside its number; no links, fixed files, polling or registered buffers; a buffered read that

@@ -226,6 +226,26 @@ func TestInEveryOrder(t *testing.T) {
 				r.Close(t)
 			})
 		}},
+		{"what Submit ends wakes a task that waits while another request is in flight", func(w *explore.World) {
+			f := newFile()
+			var fly kiocb.Completion
+			f.device = func(_ *sched.Task, rq kiocb.Request, _ []byte) { fly = rq.Done }
+			w.Go("ring", func(t *sched.Task) {
+				r := must(New(t, Config{Entries: 4}))
+				j := judge{got: map[uint64]CQE{}}
+				e := write(f, 0, 0, 'a')
+				e.Flags = kiocb.Direct
+				put(r, e)
+				must(r.Submit(t))
+				other := t.Go("other", func(t *sched.Task) { j.reap(t, r, 1) })
+				put(r, SQE{Op: Nop, UserData: 1})
+				must(r.Submit(t))
+				t.Join(other)
+				j.want(1, 0)
+				fly.Complete(t, 4, nil)
+				r.Close(t)
+			})
+		}},
 	} {
 		r := explore.Run(explore.Config{Preemptions: 2, Schedules: 3000}, c.prog)
 		if r.Verdict == explore.Violated {

@@ -110,13 +110,14 @@ type Stats struct {
 type request struct {
 	ring *Ring
 	SQE
-	way    way
-	done   int  // bytes of the parts that have ended
-	hashed bool // waits for other writes of its inode
-	res    int
-	err    error
-	next   *request
-	mem    sched.Shared
+	way     way
+	counted bool // in inFlight: it may outlive its Submit
+	done    int  // bytes of the parts that have ended
+	hashed  bool // waits for other writes of its inode
+	res     int
+	err     error
+	next    *request
+	mem     sched.Shared
 }
 
 // way is how a request gets to its end.
@@ -133,10 +134,13 @@ func (q *request) String() string { return fmt.Sprintf("request %d of a ring", q
 // Ring is a submission queue, a completion queue and the workers between. One task at a time fills entries and submits; any task may
 // take completions.
 type Ring struct {
-	mu lock.Mutex // uring_lock; protects the submission queue and wq.tasks
+	mu lock.Mutex // uring_lock; protects the submission queue, what follows, and wq.tasks
 
 	sq             []SQE
 	sqHead, sqTail uint32
+	spare          *request // free ones for the next Submit
+	over           list     // those that this Submit has ended
+	closed         bool
 
 	completion lock.Mutex // protects the fields below
 	mem        sched.Shared
@@ -145,12 +149,11 @@ type Ring struct {
 	cqTail     uint32
 	overflow   list // completed requests for which the queue has no room
 	overflowN  int
-	free       *request
-	inFlight   int
-	waiting    int // tasks in Wait and Close
-	want       int // the least number of completions that one of them waits for
+	free       *request // that ended after their Submit
+	inFlight   int      // counted requests without a completion
+	waiting    int      // tasks in Wait and Close
+	want       int      // the least number of completions that one of them waits for
 	more       lock.Cond
-	closed     bool
 	stats      Stats
 
 	wq   wq
@@ -199,8 +202,7 @@ func (r *Ring) GetSQE() *SQE {
 	if int(r.sqTail-r.sqHead) == len(r.sq) {
 		return nil
 	}
-	e := &r.sq[r.sqTail%uint32(len(r.sq))]
-	*e = SQE{}
+	e := &r.sq[r.sqTail%uint32(len(r.sq))] // Submit left it zero
 	r.sqTail++
 	return e
 }
@@ -215,87 +217,134 @@ func (r *Ring) Submit(t *sched.Task) (int, error) {
 		return 0, nil
 	}
 	r.mu.Lock(t)
-	batch := r.take(t, n)
-	if batch == nil {
-		r.mu.Unlock(t)
+	defer r.mu.Unlock(t)
+	if r.closed {
 		return 0, errno.EBADF
 	}
-	for batch != nil {
-		q := batch
-		batch, q.next = q.next, nil
-		q.mem.Write(t, q)
-		q.SQE = r.sq[r.sqHead%uint32(len(r.sq))]
-		r.sq[r.sqHead%uint32(len(r.sq))] = SQE{}
+	for range n {
+		q := r.request(t)
+		e := &r.sq[r.sqHead%uint32(len(r.sq))]
+		q.SQE, *e = *e, SQE{}
 		r.sqHead++
 		t.Spend(cost.Ring, 1)
 		r.issue(t, q)
 	}
-	r.mu.Unlock(t)
+	r.flush(t)
 	return n, nil
 }
 
-// take counts n requests in and returns them, linked; nil when the ring is closed.
-func (r *Ring) take(t *sched.Task, n int) (batch *request) {
-	r.completion.Lock(t)
-	r.mem.Write(t, r)
-	if r.closed {
+// request gives a free request. Models io_alloc_req().
+//
+// Preconditions:
+//   - uring_lock is held.
+func (r *Ring) request(t *sched.Task) *request {
+	if r.spare == nil {
+		r.completion.Lock(t)
+		r.mem.Write(t, r)
+		r.spare, r.free = r.free, nil
 		r.completion.Unlock(t)
-		return nil
 	}
-	r.inFlight += n
-	r.stats.Submitted += int64(n)
-	for range n {
-		q := r.free
-		if q == nil {
-			q = &request{ring: r}
-		} else {
-			r.free = q.next
-		}
-		q.next, batch = batch, q
+	q := r.spare
+	if q == nil {
+		q = &request{ring: r}
 	}
-	r.completion.Unlock(t)
-	return batch
+	r.spare, q.next = q.next, nil
+	q.mem.Write(t, q)
+	return q
 }
 
-// complete ends q: its completion is in the queue, or waits for room there. It never sleeps. q is free afterwards.
+// mayOutlive is called before another task may end q.
+func (r *Ring) mayOutlive(t *sched.Task, q *request) {
+	if !q.counted {
+		r.completion.Lock(t)
+		r.mem.Write(t, r)
+		r.count(q)
+		r.completion.Unlock(t)
+	}
+}
+
+// count makes q one that may outlive its Submit. Under completion.
+func (r *Ring) count(q *request) {
+	q.counted = true
+	r.inFlight++
+	r.stats.Submitted++
+}
+
+// flush posts the completions of the requests that this Submit has ended, under one hold of the lock. Models io_submit_flush_completions().
 //
-// Models io_fill_cqe_req() and io_req_complete_post().
-func (r *Ring) complete(t *sched.Task, q *request, res int, err error) {
+// Preconditions:
+//   - uring_lock is held.
+func (r *Ring) flush(t *sched.Task) {
+	if r.over.head == nil {
+		return
+	}
 	r.completion.Lock(t)
 	r.mem.Write(t, r)
+	for q := r.over.pop(); q != nil; q = r.over.pop() {
+		r.stats.Submitted++
+		if r.fill(q) {
+			q.next, r.spare = r.spare, q
+		}
+	}
+	r.wake(t)
+	r.completion.Unlock(t)
+}
+
+// complete ends q: its completion is in the queue, or waits for room there, at once or when the Submit that has ended it returns. It never
+// sleeps. q is free afterwards.
+//
+// Models io_req_complete_defer() and io_req_complete_post().
+func (r *Ring) complete(t *sched.Task, q *request, res int, err error) {
 	q.mem.Write(t, q)
 	q.res, q.err = res, err
-	q.File, q.Buf = nil, nil
+	if !q.counted {
+		r.over.push(q)
+		return
+	}
+	r.completion.Lock(t)
+	r.mem.Write(t, r)
+	r.inFlight--
+	if r.fill(q) {
+		q.next, r.free = r.free, q
+	}
+	r.wake(t)
+	r.completion.Unlock(t)
+}
+
+// fill posts q's completion and reports true, or lets it wait for room. Under completion. Models io_fill_cqe_req().
+func (r *Ring) fill(q *request) bool {
 	switch {
-	case errors.Is(err, errno.ECANCELED):
+	case errors.Is(q.err, errno.ECANCELED):
 		r.stats.Cancelled++
 	case q.way == inline:
 		r.stats.Inline++
 	case q.way == queued:
 		r.stats.Queued++
 	}
-	r.inFlight--
-	if int(r.cqTail-r.cqHead) == len(r.cq) {
-		// Reap fills the queue from this list at once: while a completion waits for room there is none, and they stay in order.
-		r.overflow.push(q)
-		r.overflowN++
-		r.stats.Overflows++
-	} else {
+	if int(r.cqTail-r.cqHead) < len(r.cq) {
 		r.post(q)
+		return true
 	}
+	// Reap fills the queue from this list at once: while a completion waits for room there is none, and they stay in order.
+	r.overflow.push(q)
+	r.overflowN++
+	r.stats.Overflows++
+	return false
+}
+
+// wake wakes the tasks in Wait and Close when they have enough. Under completion.
+func (r *Ring) wake(t *sched.Task) {
 	if r.waiting > 0 && (r.available() >= r.want || r.inFlight == 0) {
 		r.want = len(r.cq) + MaxEntries // those that wait on set it again
 		r.more.Broadcast(t)
 	}
-	r.completion.Unlock(t)
 }
 
-// post writes q's completion and frees q.
+// post writes q's completion: q is free.
 func (r *Ring) post(q *request) {
 	r.cq[r.cqTail%uint32(len(r.cq))] = CQE{UserData: q.UserData, Res: q.res, Err: q.err}
 	r.cqTail++
-	q.SQE, q.err, q.way, q.done, q.hashed = SQE{}, nil, inline, 0, false
-	q.next, r.free = r.free, q
+	q.SQE, q.err, q.way, q.counted, q.done, q.hashed = SQE{}, nil, inline, false, 0, false
 }
 
 func (r *Ring) available() int { return int(r.cqTail-r.cqHead) + r.overflowN }
@@ -320,13 +369,14 @@ func (r *Ring) Reap(t *sched.Task, dst []CQE) int {
 			r.overflowN--
 			q.mem.Write(t, q)
 			r.post(q)
+			q.next, r.free = r.free, q
 		}
 	}
 	r.completion.Unlock(t)
 	return n
 }
 
-// Wait sleeps until n completions can be taken, or as many as there still will be.
+// Wait sleeps until n completions can be taken, or as many as there still will be: those of a Submit that has not returned may be left out.
 //
 // Models io_uring_enter(2) with IORING_ENTER_GETEVENTS. Difference: there a task that waits for more than is in flight waits on.
 func (r *Ring) Wait(t *sched.Task, n int) {
@@ -350,7 +400,7 @@ func (r *Ring) wait(t *sched.Task, n int) {
 	r.mem.Read(t, r)
 }
 
-// Pending is the number of requests without a completion.
+// Pending is the number of requests without a completion. A Submit that has not returned may have more.
 func (r *Ring) Pending(t *sched.Task) int {
 	r.completion.Lock(t)
 	defer r.completion.Unlock(t)
@@ -381,10 +431,7 @@ func (r *Ring) Workers(t *sched.Task) int {
 func (r *Ring) Close(t *sched.Task) {
 	r.mu.Lock(t)
 	r.sqHead = r.sqTail
-	r.completion.Lock(t)
-	r.mem.Write(t, r)
 	r.closed = true
-	r.completion.Unlock(t)
 	for q := r.wq.takeAll(t); q != nil; {
 		next := q.next
 		q.next = nil

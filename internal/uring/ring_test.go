@@ -413,8 +413,8 @@ func TestCancel(t *testing.T) {
 	}
 	put(r, SQE{Op: Cancel, Target: 1, UserData: 13})
 	got := all(k, r, 6)
-	want := []CQE{{10, -int(errno.EALREADY), errno.EALREADY}, {1, -int(errno.ECANCELED), errno.ECANCELED}, {11, 0, nil},
-		{2, -int(errno.ECANCELED), errno.ECANCELED}, {12, 0, nil}, {13, -int(errno.ENOENT), errno.ENOENT}}
+	want := []CQE{{1, -int(errno.ECANCELED), errno.ECANCELED}, {2, -int(errno.ECANCELED), errno.ECANCELED}, // of an earlier Submit: at once
+		{10, -int(errno.EALREADY), errno.EALREADY}, {11, 0, nil}, {12, 0, nil}, {13, -int(errno.ENOENT), errno.ENOENT}}
 	same(t, "completions", got, want)
 	close(goOn)
 	same(t, "the running one ends with its first part", all(k, r, 1), []CQE{{0, 1, nil}})

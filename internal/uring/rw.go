@@ -86,6 +86,7 @@ func (q *request) transfer(t *sched.Task, flags kiocb.Flags) (n int, err error) 
 	rq := kiocb.Request{Pos: q.Pos + uint64(q.done), Flags: flags}
 	was := q.way
 	if flags&kiocb.Direct != 0 {
+		q.ring.mayOutlive(t, q)
 		q.way, rq.Done = queued, q
 	}
 	p := q.Buf[q.done:]

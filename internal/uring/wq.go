@@ -117,6 +117,9 @@ func (r *Ring) punt(t *sched.Task, q *request, why reason) {
 	t.Spend(cost.Punt, 1)
 	r.completion.Lock(t)
 	r.mem.Write(t, r)
+	if !q.counted {
+		r.count(q)
+	}
 	r.stats.Punted++
 	switch why {
 	case reasonAgain:
