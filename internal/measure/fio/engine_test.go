@@ -9,6 +9,8 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/cost"
+	"btrlab/internal/sched/vtime"
 )
 
 // A tenth of a second of 4 KiB writes that take 10 us each, on one file: how many an engine does, and which part of the time it takes for
@@ -31,6 +33,7 @@ func TestEngines(t *testing.T) {
 		{"libaio\ndirect=1\niodepth=4", 40_000, 0, 10 * us, 2},
 		{"io_uring", 10_000, 10 * us, 0, 0},
 		{"io_uring\niodepth=4", 10_000, 10 * us, 30 * us, 2},
+		{"io_uring\niodepth=4\niodepth_batch_submit=3", 10_000, 30 * us, 30 * us, 2}, // a full queue is submitted as it is
 		{"io_uring\ndirect=1\niodepth=4", 40_000, 0, 10 * us, 2},
 		{"io_uring\nforce_async=1", 10_000, 0, 10 * us, 0},
 		{"io_uring\nforce_async=1\niodepth=4", 10_000, 0, 40 * us, 2}, // the writes of one inode wait for each other
@@ -57,6 +60,55 @@ func TestEngines(t *testing.T) {
 		if d.Lat.N() != d.IOs || d.Bytes != 4096*d.IOs {
 			t.Errorf("%s: %d latencies, %d bytes of %d requests", c.job, d.Lat.N(), d.Bytes, d.IOs)
 		}
+	}
+}
+
+// In real time a request that had ended when it was looked at ended with its Submit, and one that was waited for after the wait.
+func TestEndsInRealTime(t *testing.T) {
+	for _, c := range []struct {
+		job       string
+		m         Target
+		lat, clat int64 // the shortest, in ns
+	}{
+		{"io_uring\niodepth=4\niodepth_batch_submit=3", asDirect{&memory{cost: 10 * time.Microsecond}}, 10_000, 0}, // reap submits the fourth
+		{"libaio\niodepth=8", &queueMemory{}, 12_000, 10_000},
+	} {
+		jf, err := Parse("test.fio", strings.NewReader("[j]\nrw=write\nsize=256k\nfallocate=none\nioengine="+c.job))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(sched.NewTask("test"), jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return c.m, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		noError(t, r)
+		if d := &r.Jobs[0].Write; d.IOs != 64 || d.Lat.Min() < c.lat || d.Clat.Min() < c.clat {
+			t.Errorf("%s: %d writes, lat from %d, clat from %d, want 64, %d and %d", c.job, d.IOs, d.Lat.Min(), d.Clat.Min(), c.lat, c.clat)
+		}
+	}
+}
+
+// In virtual time a look at the completions takes what it costs.
+func TestLookTakesTime(t *testing.T) {
+	jf, err := Parse("test.fio", strings.NewReader("[j]\nrw=write\nsize=256k\nfallocate=none\nioengine=io_uring"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	costs := cost.Table{CPU: 1}
+	costs.Entries[cost.RingReap].Nano = 40
+	_, err = vtime.Run(vtime.Machine{CPUs: 1, Costs: &costs}, func(task *sched.Task) {
+		r, err := Run(task, jf, Options{Open: func(*sched.Task, *Job, string) (Target, error) { return asDirect{&memory{}}, nil }})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		noError(t, r)
+		if d := &r.Jobs[0].Write; d.Clat.Min() != 40 || d.Clat.Max() != 40 {
+			t.Errorf("clat from %d to %d, want 40", d.Clat.Min(), d.Clat.Max())
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

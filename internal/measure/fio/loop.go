@@ -210,7 +210,7 @@ func (k *worker) issue(t *sched.Task, u *unit) (now int64) {
 		now = k.commit(t)
 	}
 	for full := k.fly == len(k.units); full && k.failed == nil && (k.fly == len(k.units) || k.fly > k.job.low()); {
-		now = k.reap(t, k.job.BatchMin, k.job.BatchMax)
+		now = k.reap(t, now, k.job.BatchMin, k.job.BatchMax)
 	}
 	return now
 }
@@ -259,18 +259,22 @@ func (k *worker) commit(t *sched.Task) (now int64) {
 }
 
 // reap waits for at least atLeast requests and ends up to most, or as many when most is less. Of what was moved in part the rest goes into
-// the queue again. Models wait_for_completions() and io_u_queued_complete().
-func (k *worker) reap(t *sched.Task, atLeast, most int) (now int64) {
+// the queue again. now is the last reading of the clock. It is the end of those that had ended by then: fio reads the clock once more.
+// Models wait_for_completions() and io_u_queued_complete().
+func (k *worker) reap(t *sched.Task, now int64, atLeast, most int) int64 {
 	if len(k.batch) > 0 {
-		k.commit(t)
+		now = k.commit(t)
 	}
 	atLeast = max(1, min(atLeast, k.fly))
-	if err := k.queue.Wait(t, atLeast); err != nil {
+	looked, err := k.queue.Wait(t, atLeast)
+	if err != nil {
 		k.fail(fmt.Errorf("wait for requests: %w", err))
 		k.fly = 0 // nobody knows
 		return t.Now()
 	}
-	now = t.Now()
+	if !looked || t.Simulator() != nil { // there a reading costs nothing, and a look takes its time
+		now = t.Now()
+	}
 	got := 0
 	for got < max(most, atLeast) {
 		tag, n, err, ok := k.queue.Reap(t)
@@ -292,7 +296,7 @@ func (k *worker) reap(t *sched.Task, atLeast, most int) (now int64) {
 // drain waits for all requests in flight.
 func (k *worker) drain(t *sched.Task, now int64) int64 {
 	for k.fly > 0 {
-		now = k.reap(t, k.fly, k.fly)
+		now = k.reap(t, now, k.fly, k.fly)
 	}
 	return now
 }

@@ -22,8 +22,8 @@ type Queue interface {
 	Prep(t *sched.Task, dir int, p []byte, off int64, tag uint32) error
 	// Submit starts what Prep put in.
 	Submit(t *sched.Task) error
-	// Wait sleeps until n requests have ended, which are in flight.
-	Wait(t *sched.Task, n int) error
+	// Wait sleeps until n requests have ended, which are in flight. looked is true when a look at memory was enough: no time has passed.
+	Wait(t *sched.Task, n int) (looked bool, err error)
 	// Reap takes the end of a request: the bytes moved, or the error. ok is false when none has ended.
 	Reap(t *sched.Task) (tag uint32, n int, err error, ok bool)
 	// Close gives the queue back. Nothing is in flight.
@@ -148,12 +148,13 @@ func (q *aioQueue) Over(tag uint32) bool {
 	return ok && err == nil && n == len(x.Buf)
 }
 
-func (q *aioQueue) Wait(t *sched.Task, n int) error {
+func (q *aioQueue) Wait(t *sched.Task, n int) (looked bool, err error) {
 	q.got, q.first = copy(q.events, q.events[q.first:q.got]), 0
-	if q.got < n {
-		q.got += q.c.GetEvents(t, n-q.got, q.events[q.got:max(n, q.most)])
+	if q.got >= n {
+		return true, nil
 	}
-	return nil
+	q.got += q.c.GetEvents(t, n-q.got, q.events[q.got:max(n, q.most)])
+	return false, nil
 }
 
 func (q *aioQueue) Reap(*sched.Task) (tag uint32, n int, err error, ok bool) {
@@ -211,14 +212,15 @@ func (q *ringQueue) Submit(t *sched.Task) error {
 }
 
 // Wait looks at the completions first, as fio does, and enters the ring only when there are too few.
-func (q *ringQueue) Wait(t *sched.Task, n int) error {
-	q.got, q.first = copy(q.cqes, q.cqes[q.first:q.got]), 0
+func (q *ringQueue) Wait(t *sched.Task, n int) (looked bool, err error) {
+	q.got, q.first, looked = copy(q.cqes, q.cqes[q.first:q.got]), 0, true
 	for end := max(n, q.most); q.got < n; {
 		if q.got += q.r.Reap(t, q.cqes[q.got:end]); q.got < n {
 			q.r.Wait(t, n-q.got)
+			looked = false
 		}
 	}
-	return nil
+	return looked, nil
 }
 
 func (q *ringQueue) Reap(*sched.Task) (tag uint32, n int, err error, ok bool) {

@@ -52,16 +52,16 @@ func (q *memoryQueue) Submit(t *sched.Task) error {
 	return nil
 }
 
-func (q *memoryQueue) Wait(t *sched.Task, n int) error {
-	for len(q.ended) < n {
+func (q *memoryQueue) Wait(t *sched.Task, n int) (looked bool, err error) {
+	for looked = true; len(q.ended) < n; looked = false {
 		if len(q.fly) == 0 {
-			return errors.New("a wait for what is not in flight")
+			return false, errors.New("a wait for what is not in flight")
 		}
 		i := q.r.IntN(len(q.fly))
 		q.ended, q.fly = append(q.ended, q.fly[i]), append(q.fly[:i], q.fly[i+1:]...)
 		t.Sleep(10_000)
 	}
-	return nil
+	return looked, nil
 }
 
 func (q *memoryQueue) Reap(t *sched.Task) (uint32, int, error, bool) {

@@ -326,13 +326,13 @@ func (q *queue) Prep(_ *sched.Task, dir int, p []byte, off int64, tag uint32) er
 func (q *queue) Submit(*sched.Task) error { return q.q.Enter(0) }
 
 // Wait waits for ends, and gives requests in again that answered EAGAIN: they have not ended.
-func (q *queue) Wait(_ *sched.Task, n int) error {
-	for {
+func (q *queue) Wait(_ *sched.Task, n int) (looked bool, err error) {
+	for looked = true; ; looked = false {
 		if err := q.take(); err != nil || len(q.over) >= n {
-			return err
+			return looked, err
 		}
 		if err := q.q.Enter(n - len(q.over)); err != nil {
-			return err
+			return false, err
 		}
 	}
 }
