@@ -52,10 +52,10 @@ func (b *bench) ringParts(async bool) (submit, reap float64) {
 	return submit / float64(n), reap / float64(n)
 }
 
-// The locks of a request: uring_lock, and uring_completion when it is taken in and when it ends.
+// The locks of a request: uring_lock, and uring_completion when it ends.
 func (b *bench) ring() float64 {
 	submit, _ := b.ringParts(false)
-	return max(0, submit-3*b.ns[cost.Lock])
+	return max(0, submit-2*b.ns[cost.Lock])
 }
 
 func (b *bench) ringReap() float64 {

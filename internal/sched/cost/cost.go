@@ -92,7 +92,7 @@ var defaults = [Count]Entry{
 	Kick:      {Name: "kick", Unit: "wake-up", Nano: 0, Source: "none: the row before is of a wake-up with an interrupt"},
 	Switch:    {Name: "switch", Unit: "switch", Nano: 1500, Source: "estimate: a switch with a cold stack, 1-2 us"},
 	IdleExit:  {Name: "idle-exit", Unit: "wake-up", Nano: 5000, Source: "estimate: 2-50 us, by the depth of the sleep", Fixed: true},
-	Ring:      {Name: "ring", Unit: "request", Nano: 320, Source: "measured: the seed 001 job on btrfs nodatacow, io_uring 210k/s against psync 231k/s: 0.43 us with ring-reap and four locks"},
+	Ring:      {Name: "ring", Unit: "request", Nano: 335, Source: "measured: the seed 001 job on btrfs nodatacow, io_uring 210k/s against psync 231k/s: 0.43 us with ring-reap and three locks"},
 	RingReap:  {Name: "ring-reap", Unit: "call", Nano: 50, Source: "estimate: two loads of what another task stored, and a store"},
 	Punt:      {Name: "punt", Unit: "request", Nano: 300, Source: "estimate: a copy of the request's state, and a work queued"},
 	AIO:       {Name: "aio", Unit: "request", Nano: 250, Source: "measured: the seed 001 job, libaio 197k/s against psync 231k/s: 0.75 us with events"},
