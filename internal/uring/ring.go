@@ -124,8 +124,9 @@ type request struct {
 type way uint8
 
 const (
-	inline way = iota
-	queued     // by the device
+	free way = iota // it has none
+	inline
+	queued // by the device
 	punted
 )
 
@@ -224,7 +225,8 @@ func (r *Ring) Submit(t *sched.Task) (int, error) {
 	for range n {
 		q := r.request(t)
 		e := &r.sq[r.sqHead%uint32(len(r.sq))]
-		q.SQE, *e = *e, SQE{}
+		q.SQE = *e
+		*e = SQE{}
 		r.sqHead++
 		t.Spend(cost.Ring, 1)
 		r.issue(t, q)
@@ -250,6 +252,10 @@ func (r *Ring) request(t *sched.Task) *request {
 	}
 	r.spare, q.next = q.next, nil
 	q.mem.Write(t, q)
+	if q.way != free {
+		panic("uring: a request is used twice")
+	}
+	q.way = inline
 	return q
 }
 
@@ -344,7 +350,7 @@ func (r *Ring) wake(t *sched.Task) {
 func (r *Ring) post(q *request) {
 	r.cq[r.cqTail%uint32(len(r.cq))] = CQE{UserData: q.UserData, Res: q.res, Err: q.err}
 	r.cqTail++
-	q.SQE, q.err, q.way, q.counted, q.done, q.hashed = SQE{}, nil, inline, false, 0, false
+	q.SQE, q.err, q.way, q.counted, q.done, q.hashed = SQE{}, nil, free, false, 0, false
 }
 
 func (r *Ring) available() int { return int(r.cqTail-r.cqHead) + r.overflowN }
@@ -362,7 +368,8 @@ func (r *Ring) Reap(t *sched.Task, dst []CQE) int {
 			break
 		}
 		e := &r.cq[r.cqHead%uint32(len(r.cq))]
-		dst[n], *e = *e, CQE{}
+		dst[n] = *e
+		*e = CQE{}
 		r.cqHead++
 		n++
 		if q := r.overflow.pop(); q != nil {
