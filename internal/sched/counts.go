@@ -23,8 +23,10 @@ type Counts struct {
 	Tried int64
 	// Again counts the answers to NOWAIT requests that would have slept, by kiocb.Again.
 	Again [32]int64
-	// InodeNs is how long the task had an i_rwsem for writing, and Inodes how often.
+	// InodeNs is how long the task had an i_rwsem for writing, and Inodes how often, if TimeInodes is set: that takes two readings of the
+	// clock each time.
 	InodeNs, Inodes int64
+	TimeInodes      bool
 	inodeFrom       int64 // when it got the one that it has
 	// Log is what the task's fsyncs cost in the trees of logs.
 	Log LogCounts
@@ -109,8 +111,8 @@ func (t *Task) Count(c Counter) {
 
 // CountInode notes that the task has an i_rwsem for writing from now on, or no longer. Of two that it has at one time the later is counted.
 func (t *Task) CountInode(has bool) {
-	if t.Counts != nil {
-		t.Counts.inode(t.Now(), has)
+	if c := t.Counts; c != nil && c.TimeInodes {
+		c.inode(t.Now(), has)
 	}
 }
 

@@ -243,18 +243,11 @@ func (pl *Plan) forNowait(f *Facts, p *Policy) {
 	if p.WriteSteps[0] == NoStep {
 		pl.WriteSteps = nowaitOrder
 	}
-	pl.Nowait = NowaitPlan{
-		Unsupported: !p.NowaitBuffered,
-		MustCOW:     !p.NowaitCOW && !f.MayNocow,
-		TryPages:    p.NowaitTryPages,
-		TryOrdered:  p.NowaitTryOrdered,
-		TryPrivs:    p.NowaitTryPrivs,
-		TryExpand:   p.NowaitTryExpand,
-		TryFault:    p.NowaitTryFault,
-		TryQuota:    p.NowaitTryQuota,
-
-		ReleaseThrottled: !p.Wrong.NowaitThrottleLeak,
-	}
+	n := &pl.Nowait // see Make
+	n.Unsupported, n.MustCOW = !p.NowaitBuffered, !p.NowaitCOW && !f.MayNocow
+	n.TryPages, n.TryOrdered, n.TryPrivs = p.NowaitTryPages, p.NowaitTryOrdered, p.NowaitTryPrivs
+	n.TryExpand, n.TryFault, n.TryQuota = p.NowaitTryExpand, p.NowaitTryFault, p.NowaitTryQuota
+	n.ReleaseThrottled = !p.Wrong.NowaitThrottleLeak
 }
 
 func forSetSize(f *Facts, p *Policy) Plan {

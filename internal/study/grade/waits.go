@@ -226,6 +226,7 @@ func (j holdJob) run(pol string, own func() iopath.WritePolicy) (sched.Counts, e
 			}
 			defer func() { writing-- }()
 			t.Counts = &counts[i]
+			t.Counts.TimeInodes = true
 			p := make([]byte, size)
 			for n := range holdWrites {
 				at := j.block(i, n)
