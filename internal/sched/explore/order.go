@@ -15,8 +15,25 @@ import (
 // Models kernel/locking/lockdep.c's dependency graph, with classes as bits.
 type orderGraph struct {
 	mu    sync.Mutex
-	after []sched.ClassSet // after[c]: taken while c was held; nil before the first
+	after []after // a short list: few classes are without a rank
 	first map[[2]sched.ClassID]string
+}
+
+// after is the classes that were taken while one was held.
+type after struct {
+	held  sched.ClassID
+	taken sched.ClassSet
+}
+
+// under is what was taken under c.
+func (g *orderGraph) under(c sched.ClassID) *sched.ClassSet {
+	for i := range g.after {
+		if a := &g.after[i]; a.held == c {
+			return &a.taken
+		}
+	}
+	g.after = append(g.after, after{held: c})
+	return &g.after[len(g.after)-1].taken
 }
 
 // lockOrder records that k takes op's lock with what it holds, and fails when that closes a cycle. The last of the
@@ -28,15 +45,19 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 	g := w.order
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.after == nil {
-		g.after, g.first = make([]sched.ClassSet, sched.MaxClasses), map[[2]sched.ClassID]string{}
+	if g.first == nil {
+		g.first = map[[2]sched.ClassID]string{}
 	}
 	held := k.t.HeldLocks
 	for _, h := range held[:len(held)-1] {
-		if h.Class == op.Class || sched.ClassByID(h.Class).Rank != 0 || g.after[h.Class].Has(op.Class) {
+		if h.Class == op.Class || sched.ClassByID(h.Class).Rank != 0 {
 			continue
 		}
-		g.after[h.Class].Add(op.Class)
+		taken := g.under(h.Class)
+		if taken.Has(op.Class) {
+			continue
+		}
+		taken.Add(op.Class)
 		g.first[[2]sched.ClassID{h.Class, op.Class}] = fmt.Sprintf("%s is taken under %s by task %s in step %d", className(op.Class), className(h.Class), k, len(w.ev)-1)
 		if path := g.path(op.Class, h.Class, &sched.ClassSet{}); path != nil {
 			var b strings.Builder
@@ -58,7 +79,7 @@ func (g *orderGraph) path(from, to sched.ClassID, seen *sched.ClassSet) []sched.
 		return []sched.ClassID{from}
 	}
 	seen.Add(from)
-	for c := range g.after[from].All {
+	for c := range g.under(from).All {
 		if seen.Has(c) {
 			continue
 		}
