@@ -41,6 +41,7 @@ demo: build ## format an image and compare the locking policies on it (a minute)
 
 test: ## run the tests; no root, no btrfs-progs
 	$(GO) test ./...
+	@echo "all tests passed"
 
 race: ## run the tests of the concurrent packages under the race detector
 	$(GO) test -race -short $(RACE)
