@@ -94,8 +94,10 @@ func TestNumbersSandbox(t *testing.T) {
 	}
 	dir := t.TempDir()
 	base, image := filepath.Join(dir, "autograder"), filepath.Join(dir, "image")
-	if err := os.Mkdir(image, 0o755); err != nil {
-		t.Fatal(err)
+	for _, d := range []string{base, image} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if c.copied != "/autograder/source" {
 		t.Fatalf("the Containerfile copies to %s, want /autograder/source", c.copied)
