@@ -66,7 +66,7 @@ func (b *bench) ringReap() float64 {
 // punt is what a submission costs more when a worker gets the request: one lock more, and now and then a wake-up.
 func (b *bench) punt() float64 {
 	submit, _ := b.ringParts(true)
-	return max(0, submit-b.ns[cost.Ring]-4*b.ns[cost.Lock])
+	return max(0, submit-b.ns[cost.Ring]-3*b.ns[cost.Lock])
 }
 
 // aioParts are the times of a request's submission and of the call that takes its event.
