@@ -43,6 +43,8 @@ const (
 	LogShifted                    // bytes that a change of a leaf moved in it or to its neighbour
 	LogRechecks                   // free space of a leaf asked for again
 	LogSums                       // item sizes added up for a deletion
+	LogSmall                      // leaves that a deletion made so small that they were to be emptied
+	LogEmptied                    // of these, those whose items went to the neighbours
 	LogReleases                   // releases of the path that logs extents
 	LogBlocks                     // tree blocks written
 	LogSupers                     // superblocks written
@@ -51,7 +53,7 @@ const (
 )
 
 var logCounterNames = [LogCounters]string{"fsyncs", "tree_searches", "leaves_cowed", "bytes_shifted", "free_space_rechecks", "sizes_summed",
-	"path_releases", "log_blocks", "superblocks", "log_bytes"}
+	"leaves_small", "leaves_emptied", "path_releases", "log_blocks", "superblocks", "log_bytes"}
 
 func (c LogCounter) String() string { return logCounterNames[c] }
 

@@ -52,9 +52,9 @@ func (p *Path) Touch(t *sched.Task, n int) {
 	p.step(t, n)
 }
 
-// countShift counts bytes that were moved in or to the leaf b.
-func countShift(t *sched.Task, b *Buffer, bytes int) {
-	if n := b.logCounts(t); n != nil {
-		n.N[sched.LogShifted] += int64(bytes)
+// count adds n to c, if b is a block of a log.
+func (b *Buffer) count(t *sched.Task, c sched.LogCounter, n int) {
+	if l := b.logCounts(t); l != nil {
+		l.N[c] += int64(n)
 	}
 }

@@ -151,7 +151,7 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 		drop(t, right)
 		return false, nil
 	}
-	countShift(t, right, spaceUsed(n, nr-items, items))
+	right.count(t, sched.LogShifted, spaceUsed(n, nr-items, items))
 	moveRight(n, right.Node, items)
 	upper.Node.SetKey(uslot+1, right.Node.Key(0))
 	if keep := nr - items; slot >= keep {
@@ -168,9 +168,7 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 // asked under its lock: the answer is yes. Models push_leaf_left() and push_leaf_right() before b4e098a97f17.
 func (p *Path) recheck(t *sched.Task, b *Buffer, need int) bool {
 	p.Touch(t, 4) // item count, offset of the last item, and both ends of the sum
-	if c := b.logCounts(t); c != nil {
-		c.N[sched.LogRechecks]++
-	}
+	b.count(t, sched.LogRechecks, 1)
 	return b.Node.LeafFreeSpace() >= need
 }
 
@@ -229,7 +227,7 @@ func (f *Forest) pushLeafLeft(t *sched.Task, tr *Trans, r *Root, p *Path, minSiz
 		return false, nil
 	}
 	leftNr := left.Node.Nritems()
-	countShift(t, left, spaceUsed(n, 0, items))
+	left.count(t, sched.LogShifted, spaceUsed(n, 0, items))
 	moveLeft(left.Node, n, items)
 	if items < nr {
 		p.fixLowKeys(n.Key(0), 1)
@@ -344,7 +342,7 @@ func (f *Forest) splitLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p 
 			p.replace(t, right, 0)
 			return nil
 		}
-		countShift(t, right, spaceUsed(n, mid, nr-mid))
+		right.count(t, sched.LogShifted, spaceUsed(n, mid, nr-mid))
 		moveRight(n, right.Node, nr-mid)
 		f.insertPtr(p, right.Node.Key(0), right, p.Slots[1]+1, 1)
 		if mid <= slot {
@@ -412,7 +410,7 @@ func (f *Forest) setupItems(t *sched.Task, p *Path, keys []format.Key, sizes []i
 	}
 	low := n.LeafDataEnd()
 	p.step(t, len(keys))
-	countShift(t, p.Nodes[0], end-low+(nr-slot)*format.ItemHeaderSize)
+	p.Nodes[0].count(t, sched.LogShifted, end-low+(nr-slot)*format.ItemHeaderSize)
 	copy(data(n, low-total, end-total), data(n, low, end))
 	clear(data(n, end-total, end))
 	copy(heads(n, slot+len(keys), nr+len(keys)), heads(n, slot, nr))
@@ -532,7 +530,7 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	}
 	if rest > 0 {
 		low := n.LeafDataEnd()
-		countShift(t, leaf, n.ItemOffset(slot+nr-1)-low+rest*format.ItemHeaderSize)
+		leaf.count(t, sched.LogShifted, n.ItemOffset(slot+nr-1)-low+rest*format.ItemHeaderSize)
 		copy(data(n, low+size, itemEnd(n, slot)), data(n, low, n.ItemOffset(slot+nr-1)))
 		copy(heads(n, slot, have-nr), heads(n, slot+nr, have))
 		shiftOffsets(n, slot, have-nr, size)
@@ -552,6 +550,7 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	if used >= f.dataMax/3 || p.top == 0 {
 		return nil
 	}
+	leaf.count(t, sched.LogSmall, 1)
 	// Nearly empty: try to get rid of the leaf. The pushes may move the path to a neighbour and let the leaf go: keep a
 	// reference, and lock it again then.
 	leaf.refs.Add(1)
@@ -576,6 +575,7 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 		leaf.Put()
 		return err
 	}
+	leaf.count(t, sched.LogEmptied, 1)
 	if e := f.delLeaf(t, tr, r, p, leaf, uslot); err == nil {
 		err = e
 	}

@@ -276,8 +276,8 @@ func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot 
 	// may be storing b's checksum.
 	c.Node.SetNritems(b.Node.Nritems())
 	copy(c.Node[format.HeaderSize:], b.Node[format.HeaderSize:])
-	if n := b.logCounts(t); n != nil && b.level == 0 {
-		n.N[sched.LogCOWed]++
+	if b.level == 0 {
+		b.count(t, sched.LogCOWed, 1)
 	}
 	last := true
 	if r.mayBeShared(b, parent) {

@@ -9,18 +9,21 @@ import (
 
 // TestSmallLeaf: patch 2 of seed 003. A delete leaves a leaf less than a third full between two neighbours that have room for some bytes, but for no
 // item. Since 5.18 they are left alone; before, both were copied, nothing moved, and the copies were written. Patches 1 and 3 change no block: with and
-// without them the tree is the same, and only what is counted differs.
+// without them the tree is the same, and only what is counted differs. Neighbours with room for all of its items get them, and the leaf goes.
 func TestSmallLeaf(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		leaves        Leaves
+		roomy         bool  // the neighbours have room for all
 		copied        int64 // leaves
 		rechecks, sum int64
+		emptied       int64 // leaves
 	}{
-		{"5.18", Leaves{}, 1, 0, 0},
-		{"a byte is enough", Leaves{PushByte: true}, 3, 0, 0},
-		{"a byte is enough, asked twice", Leaves{PushByte: true, Recheck: true}, 3, 2, 0},
-		{"sums", Leaves{SumAlways: true}, 1, 0, 100},
+		{"5.18", Leaves{}, false, 1, 0, 0, 0},
+		{"a byte is enough", Leaves{PushByte: true}, false, 3, 0, 0, 0},
+		{"a byte is enough, asked twice", Leaves{PushByte: true, Recheck: true}, false, 3, 2, 0, 0},
+		{"sums", Leaves{SumAlways: true}, false, 1, 0, 100, 0},
+		{"emptied", Leaves{}, true, 2, 0, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBed(t, 16384, 1024)
@@ -38,7 +41,11 @@ func TestSmallLeaf(t *testing.T) {
 				insert(4 * i)
 			}
 			var p Path
-			for i := range uint64(1200) { // as many more as fit
+			more := uint64(1200) // as many as fit
+			if c.roomy {
+				more = 0
+			}
+			for i := range more {
 				i += i/3 + 1
 				_, err := b.f.SearchSlot(b.task, nil, b.root, k(i), &p, 0, false)
 				must(t, err)
@@ -71,6 +78,9 @@ func TestSmallLeaf(t *testing.T) {
 			n := &counts.Log.N
 			if n[sched.LogCOWed] != c.copied || n[sched.LogRechecks] != c.rechecks || (n[sched.LogSums] > 0) != (c.sum > 0) {
 				t.Errorf("have %d leaves copied, %d free spaces asked again, %d sizes added up want %d, %d, %d", n[sched.LogCOWed], n[sched.LogRechecks], n[sched.LogSums], c.copied, c.rechecks, c.sum)
+			}
+			if n[sched.LogSmall] != 1 || n[sched.LogEmptied] != c.emptied {
+				t.Errorf("have %d small leaves, %d of them emptied, want 1 and %d", n[sched.LogSmall], n[sched.LogEmptied], c.emptied)
 			}
 			if counts.Log.Steps[0] == 0 || counts.Log.HeldNs[0] == 0 || counts.Log.Steps[1] == 0 {
 				t.Errorf("have steps %v and times %v want some on levels 0 and 1", counts.Log.Steps, counts.Log.HeldNs)
