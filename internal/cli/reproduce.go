@@ -68,7 +68,7 @@ a minute.`,
 		Example: `  btrlab reproduce 002
   btrlab reproduce 000 --runtime-seconds 40
   btrlab reproduce 001 --runtime-seconds 10
-  btrlab reproduce 003 --size 256M --runtime-seconds 4.4
+  btrlab reproduce 003 --size 256M --runtime-seconds 2.1
   btrlab reproduce 004 --size 256M --runtime-seconds 0.1
   btrlab reproduce 002 --runtime-seconds 20 --json
   btrlab reproduce 002 --sensitivity

@@ -17,9 +17,9 @@ import (
 // The page of a seed, and README, show what `reproduce` prints. It is the same on every machine, so the page is wrong as soon as a constant of virtual
 // time, of the device or of the write path moves one figure. The runs on small files are held by every `go test`, the others by make bench.
 
-var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|iops) +simulated|choice +from`)
+var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|write|iops) +simulated|choice +from`)
 
-var reproduced = regexp.MustCompile("`(reproduce 00[0-9] [^`\n]*)`")
+var reproduced = regexp.MustCompile("`(reproduce 00[0-9][^`\n]*)`")
 
 // shownRuns are the commands in the pages that have a table after them, and the lines of it.
 func shownRuns(t *testing.T) map[string][]string {
@@ -132,7 +132,7 @@ func TestPagesSensitivity(t *testing.T) {
 	}
 }
 
-// TestNumbersReproduce holds all of them, the table of choices too: a quarter of an hour of processor time.
+// TestNumbersReproduce holds all of them, the table of choices too: half an hour of processor time.
 func TestNumbersReproduce(t *testing.T) {
 	measurement(t)
 	runs := shownRuns(t)
