@@ -66,6 +66,6 @@ func (a *app) printCheck(image string, res check.Result) {
 		return
 	}
 	s := res.Stats
-	fmt.Fprintf(a.out, "%s: clean; %d tree blocks, %d inodes (%d files,\n  %d directories), %d data extents, %s of data verified by checksum\n",
-		image, s.TreeBlocks, s.Inodes, s.Files, s.Dirs, s.DataExtents, humanSize(s.DataBytes))
+	fmt.Fprintf(a.out, "%s: clean; %s, %s (%s,\n  %s), %s, %s of data verified by checksum\n", image, prose.Count(s.TreeBlocks, "tree block"),
+		prose.Count(s.Inodes, "inode"), prose.Count(s.Files, "file"), prose.Count(s.Dirs, "directory"), prose.Count(s.DataExtents, "data extent"), humanSize(s.DataBytes))
 }

@@ -58,7 +58,7 @@ func TestCommand(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	if got := Count(1, "step") + Count(0, "step") + Count(int64(2), "step"); got != "1 step0 steps2 steps" {
+	if got := Count(1, "step") + Count(0, "step") + Count(int64(2), "step") + Count(1, "directory") + Count(2, "directory"); got != "1 step0 steps2 steps1 directory2 directories" {
 		t.Error(got)
 	}
 }
