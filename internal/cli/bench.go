@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"btrlab/internal/iopath/policy"
 	"btrlab/internal/measure/fio"
 	"btrlab/internal/measure/rig"
 	"btrlab/internal/measure/stats"
@@ -38,7 +37,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	}
 	f := cmd.Flags()
 	f.StringVar(&image, "image", "", "image or block device that holds a btrfs (default: a fresh one in memory)")
-	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringVar(&pol, "policy", "locked", policyUsage())
 	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(rig.Models(), ", "))
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
 	f.BoolVar(&syntax.IgnoreUnknown, "ignore-unknown", false, "leave options of the job file out that btrlab does not know")

@@ -83,7 +83,7 @@ Exit code 1 means that something was lost.`,
 	f.IntVar(&o.bounded, "bounded", 0, "run every sequence of this many operations: 1, 2 or, sampled, 3")
 	f.IntVar(&o.sample, "sample", 1000, "sequences of three operations")
 	f.StringVar(&o.part, "part", "", "I/N: every N-th sequence of --bounded from the I-th on; the parts 1/N to N/N are all")
-	f.StringVar(&o.policy, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringVar(&o.policy, "policy", "locked", policyUsage())
 	f.StringVar(&o.wrong, "wrong", "", "a wrong order of writes: "+strings.Join(crash.Wrongs(), ", "))
 	f.IntVar(&o.choice.PerFlush, "states", crash.DefaultPerFlush, "crash states at each flush; all of them where there are no more")
 	f.Uint64Var(&o.choice.Seed, "seed", 1, "seed of the states and sequences that are taken by chance")

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +48,7 @@ Exit code 1 means that a contract was violated.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&pols, "policy", []string{"locked"}, "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringSliceVar(&pols, "policy", []string{"locked"}, policyUsage())
 	f.BoolVar(&all, "all", false, fmt.Sprintf("every scenario under every policy: the matrix, with at most %d schedules a cell", scenario.CellSchedules))
 	f.BoolVar(&list, "list", false, "list the scenarios")
 	sf.flags(cmd)

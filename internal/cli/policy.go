@@ -20,6 +20,11 @@ func (a *app) policy() *cobra.Command {
 	return cmd
 }
 
+// policyUsage is what a flag that takes a policy says of itself.
+func policyUsage() string {
+	return "locking policy: " + strings.Join(policy.Names(), ", ") + ", or an era of 'btrlab policy list', with +TOGGLE and !TOGGLE"
+}
+
 // policyInfo is a policy as list and show print it with --json.
 type policyInfo struct {
 	Name    string       `json:"name"`

@@ -33,7 +33,7 @@ Exit code 1 means that the schedule violates the contract.`,
 		Args: cobra.ExactArgs(2),
 	}
 	f := cmd.Flags()
-	f.StringVar(&pol, "policy", "locked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringVar(&pol, "policy", "locked", policyUsage())
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
 	view.flags(cmd)
 	lf.flags(cmd)

@@ -35,7 +35,7 @@ command that replays what was done, with the policy: step takes unlocked where n
 		Args: cobra.RangeArgs(1, 2),
 	}
 	f := cmd.Flags()
-	f.StringVar(&pol, "policy", "unlocked", "locking policy: "+strings.Join(policy.Names(), ", ")+", with +TOGGLE and !TOGGLE")
+	f.StringVar(&pol, "policy", "unlocked", policyUsage())
 	f.BoolVar(&own, "own", false, "judge by what the policy promises, not by the scenario's rule")
 	completePolicies(cmd, "policy")
 	cmd.ValidArgsFunction = completeScenarios
