@@ -205,7 +205,8 @@ func (a *app) crashScript(o *crashFlags, image string, dev blockdev.Device, comm
 	}
 	res.States, res.Seconds = n, time.Since(began).Seconds()
 	if !o.json {
-		fmt.Fprintf(a.out, "%s: %d operations, %d writes, %d flushes; %d crash states in %.1f s\n", image, res.Operations, res.Writes, res.Flushes, n, res.Seconds)
+		fmt.Fprintf(a.out, "%s: %s, %s, %s; %s in %.1f s\n", image, prose.Count(res.Operations, "operation"), prose.Count(res.Writes, "write"),
+			prose.Count(res.Flushes, "flush"), prose.Count(n, "crash state"), res.Seconds)
 	}
 	return a.crashFound(o, &res, rec, c, image)
 }

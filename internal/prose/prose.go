@@ -145,13 +145,17 @@ func ShellWord(s string) string {
 	return s
 }
 
-// Count is n things: "1 step", "2 steps", "2 directories".
+// Count is n things: "1 step", "2 steps", "2 flushes", "2 directories".
 func Count[N int | int64 | uint64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	if stem, y := strings.CutSuffix(thing, "ory"); y {
-		return fmt.Sprintf("%d %sories", n, stem)
+	stem, y := strings.CutSuffix(thing, "ory")
+	switch {
+	case y:
+		thing = stem + "orie"
+	case strings.HasSuffix(thing, "sh"):
+		thing += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -1,6 +1,7 @@
 package prose
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -58,8 +59,9 @@ func TestCommand(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	if got := Count(1, "step") + Count(0, "step") + Count(int64(2), "step") + Count(1, "directory") + Count(2, "directory"); got != "1 step0 steps2 steps1 directory2 directories" {
-		t.Error(got)
+	got := []string{Count(1, "step"), Count(0, "step"), Count(int64(2), "step"), Count(2, "flush"), Count(1, "directory"), Count(2, "directory")}
+	if want := []string{"1 step", "0 steps", "2 steps", "2 flushes", "1 directory", "2 directories"}; !slices.Equal(got, want) {
+		t.Errorf("have %q want %q", got, want)
 	}
 }
 
