@@ -3,14 +3,20 @@ package fs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
+	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/progs/mkfs"
+	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 // TestSetxattr: attributes come, change and go, with the ctime; what cannot be leaves everything as it was.
@@ -71,4 +77,54 @@ func xattrs(x *fstest.Fixture, path string) []string {
 	}
 	slices.Sort(l)
 	return l
+}
+
+// TestSetxattrSchedules: an attribute gets another value, longer or shorter, while another task reads it, and a third syncs the directory
+// that the file was renamed in, which logs the file's attributes with its new name. Who looks, and who opens the image after a power cut, finds one of
+// the two values.
+func TestSetxattrSchedules(t *testing.T) {
+	o := fstest.Explored("fsync-5.18")
+	image := blockdev.NewMemory(128 << 20)
+	tk := sched.NewTask("image")
+	noError(mkfs.Make(tk, image, mkfs.Options{Now: fstest.Epoch}))
+	x, err := fs.Open(tk, image, o)
+	noError(err)
+	f, err := x.Create(tk, "/f", 0o644)
+	noError(errors.Join(err, f.Close(tk), x.Setxattr(tk, "/f", "user.a", []byte("old")), x.Close(tk)))
+	for _, value := range []string{"longer", "s"} {
+		t.Run(value, func(t *testing.T) {
+			one := func(v []byte, err error) {
+				if noError(err); string(v) != "old" && string(v) != value {
+					panic(fmt.Sprintf("the attribute is %q", v))
+				}
+			}
+			r := explore.Run(explore.Config{Preemptions: 2, Schedules: fstest.Schedules(2000), NoShrink: true, Switch: lockdep.IDs("tree_fs")}, func(w *explore.World) {
+				dev := image.Snapshot()
+				x, err := fs.Open(w.Task(), dev, o)
+				noError(errors.Join(err, x.Rename(w.Task(), "/f", "/g")))
+				ino, err := x.Lookup(w.Task(), "/g")
+				noError(err)
+				n, err := x.Node(w.Task(), format.FS_TREE_OBJECTID, ino)
+				noError(err)
+				var cut *blockdev.Memory
+				w.Go("set", func(t *sched.Task) { noError(n.Setxattr(t, "user.a", []byte(value))) })
+				w.Go("get", func(t *sched.Task) { one(n.Getxattr(t, "user.a")) })
+				w.Go("fsync", func(t *sched.Task) {
+					noError(x.Fsync(t, "/"))
+					cut = dev.Snapshot()
+				})
+				w.Check(func() error {
+					noError(errors.Join(n.Forget(w.Task(), 1), x.Close(w.Task())))
+					y, err := fs.Open(w.Task(), cut, o)
+					noError(err)
+					n, err := y.Node(w.Task(), format.FS_TREE_OBJECTID, ino)
+					noError(err)
+					one(n.Getxattr(w.Task(), "user.a"))
+					noError(n.Forget(w.Task(), 1))
+					return closedClean(w.Task(), y, cut)
+				})
+			})
+			notViolated(t, r)
+		})
+	}
 }

@@ -307,7 +307,16 @@ func TestXattrs(t *testing.T) {
 	for i, n := range names {
 		e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, n, []byte(strings.Repeat("v", i*10))))
 	}
+	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], []byte("longer than it was")))
+	for i, want := range []string{"", "longer than it was", strings.Repeat("v", 20)} { // what lies beside it in the item is as it was
+		if v, err := e.s.Getxattr(e.t, e.fs, 257, names[i]); err != nil || string(v) != want {
+			t.Errorf("%s: have %q, %v want %q", names[i], v, err, want)
+		}
+	}
 	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], []byte("changed")))
+	if v, err := e.s.Getxattr(e.t, e.fs, 257, names[2]); err != nil || string(v) != strings.Repeat("v", 20) {
+		t.Errorf("have %q, %v", v, err)
+	}
 	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.empty", nil))
 	e.ok(e.s.Removexattr(e.t, e.tr, e.fs, 257, names[0]))
 	// What does not fit leaves what was there: a value too large for an item, and one too large beside another of the same hash.

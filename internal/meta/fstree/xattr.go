@@ -1,7 +1,7 @@
 package fstree
 
 import (
-	"errors"
+	"fmt"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -53,46 +53,80 @@ func (s *Store) Listxattr(t *sched.Task, r *ctree.Root, ino format.Ino) ([]strin
 	return names, err
 }
 
-// Setxattr makes the attribute have the value; ENOSPC when that does not fit an item, which leaves the attribute as it was.
+// Setxattr makes the attribute have the value; ENOSPC when that does not fit an item, or a leaf finds no room, which leaves the attribute as
+// it was. Whoever looks meanwhile, and a log that gets the items of the inode, sees the old value or the new one.
+//
+// Models fs/btrfs/xattr.c:btrfs_setxattr() since "Btrfs: make xattr replace operations atomic", before which an attribute was taken away first.
 func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, name string, value []byte) error {
 	d := format.DirItem{Transid: tr.ID, Type: format.FtXattr, Name: name, Data: value}
-	if fits, err := s.xattrFits(t, r, ino, &d); err != nil {
-		return err
-	} else if !fits {
-		return errno.ENOSPC
-	}
-	if err := s.Removexattr(t, tr, r, ino, name); err != nil && !errors.Is(err, errno.ENOENT) {
+	key := xattrKey(ino, name)
+	old, err := s.xattrSize(t, r, key, &d)
+	if err != nil {
 		return err
 	}
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
-	b, err := s.appendPacked(t, tr, r, p, xattrKey(ino, name), d.Size(), find{typ: format.XATTR_ITEM_KEY, name: name})
+	if old == 0 {
+		b, err := s.appendPacked(t, tr, r, p, key, d.Size(), find{typ: format.XATTR_ITEM_KEY, name: name})
+		if err != nil {
+			return err
+		}
+		d.Encode(b)
+		s.Forest.DirtyLeaf(t, tr, p)
+		return nil
+	}
+	more := d.Size() - old
+	p.ForExtension = more > 0
+	found, err := s.Forest.SearchSlot(t, tr, r, key, p, max(more, 0), true)
 	if err != nil {
 		return err
 	}
-	d.Encode(b)
+	if !found {
+		return fmt.Errorf("root=%d key=%v: item went away while its inode was locked", r.ID, key)
+	}
+	start, end, ok, err := findDirItem(p.Item(), name)
+	if err != nil {
+		return corrupt(r, p, "%v", err)
+	}
+	if !ok || end-start != old {
+		return fmt.Errorf("root=%d key=%v: item changed while its inode was locked", r.ID, key)
+	}
+	size := len(p.Item())
+	if more > 0 {
+		s.Forest.ExtendItem(t, p, more)
+	}
+	b := p.Item()
+	copy(b[end+more:], b[end:size])
+	d.Encode(b[start : end+more])
+	if more < 0 {
+		s.Forest.TruncateItem(t, p, size+more, true)
+	}
 	s.Forest.DirtyLeaf(t, tr, p)
 	return nil
 }
 
-// xattrFits reports whether d has room in its item, beside other attributes whose names have the same hash, once it has taken
-// the place of the attribute of its name.
-func (s *Store) xattrFits(t *sched.Task, r *ctree.Root, ino format.Ino, d *format.DirItem) (bool, error) {
-	size := d.Size()
+// xattrSize is the size of the entry whose place d takes, 0 when there is none. ENOSPC when d has no room in the item, beside other attributes
+// whose names have the same hash.
+func (s *Store) xattrSize(t *sched.Task, r *ctree.Root, key format.Key, d *format.DirItem) (old int, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
-	found, err := s.Forest.SearchSlot(t, nil, r, xattrKey(ino, d.Name), p, 0, false)
+	found, err := s.Forest.SearchSlot(t, nil, r, key, p, 0, false)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
+	size := d.Size()
 	if found {
 		start, end, _, err := findDirItem(p.Item(), d.Name)
 		if err != nil {
-			return false, corrupt(r, p, "%v", err)
+			return 0, corrupt(r, p, "%v", err)
 		}
-		size += len(p.Item()) - (end - start)
+		old = end - start
+		size += len(p.Item()) - old
 	}
-	return size <= format.MaxItemSize(s.Forest.NodeSize()), nil
+	if size > format.MaxItemSize(s.Forest.NodeSize()) {
+		return 0, errno.ENOSPC
+	}
+	return old, nil
 }
 
 // Removexattr takes an attribute away. ENOENT when the inode has none of the name.
