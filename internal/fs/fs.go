@@ -144,7 +144,6 @@ func (f *FS) wire(t *sched.Task) {
 	f.trans.OnCommit(f.writeInodes)
 	f.logs.Configure(treelog.LogConfig{Trans: f.trans, Store: f.store, Item: f.opt.LogItem, Forget: f.opt.NoPayload})
 	f.trans.OnSettled(f.logs.Free)
-	f.startCommitter(t)
 }
 
 // startCommitter starts the task that commits by the clock, if there is to be one.

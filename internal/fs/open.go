@@ -116,6 +116,7 @@ func open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 			return nil, &logError{sb.LogRoot, err}
 		}
 	}
+	f.startCommitter(t) // replay is alone, and commits by itself
 	if f.top, err = f.iget(t, vol, format.FIRST_FREE_OBJECTID); err == nil && !f.top.IsDir() {
 		err = fmt.Errorf("inode %d has mode %o, want a directory", f.top.ip.Ino, f.top.typ)
 	}
