@@ -69,8 +69,8 @@ func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) 
 	}
 	logged := h != nil && env.Logs.Sync(t, h, ticket) == nil
 	if h != nil {
-		if eerr := h.End(t); err == nil {
-			err = eerr
+		if h.End(t) != nil && err == nil {
+			err = env.Trans.Aborted(t) // says why, to every task that shared the sync
 		}
 	}
 	if !logged && env.Policy().FsyncLog {

@@ -46,7 +46,8 @@ func (m *Manager) writeSuper(t *sched.Task, sb *format.Super, copies int, check 
 
 // WriteLogSuper makes the primary superblock name the tree of logs at bytenr, whose blocks are on their way to the device: what was written before
 // is durable first, then the superblock. The open handle keeps the transaction of the logs from being committed meanwhile; the commit before
-// it is waited for. An error leaves the logs useless, and the caller commits.
+// it is waited for. An error leaves the logs useless. One of the device aborts the transaction: what a flush failed to keep may be gone, data of
+// other files too, and no later flush says so.
 //
 // Without flush nothing before it need be durable: a wrong order, for studies.
 //
@@ -68,7 +69,11 @@ func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level i
 	if !flush {
 		write = m.Volumes.PutSupers
 	}
-	return m.writeSuper(t, &sb, 1, m.sameSuperLocked, write)
+	err := m.writeSuper(t, &sb, 1, m.sameSuperLocked, write)
+	if err != nil {
+		m.abort(t, err)
+	}
+	return err
 }
 
 // guard begins to watch the device for other programs, if they can get at it.
