@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -126,6 +127,8 @@ func (o *crashFlags) check(cmd *cobra.Command, args, command []string) error {
 		return usagef(cmd, "bad --bounded, have %d want 1, 2 or 3", o.bounded)
 	case len(args) > 1 || len(args) == 0 && o.bounded == 0:
 		return usagef(cmd, "have %d images, want one", len(args))
+	case o.wrong != "" && !slices.Contains(crash.Wrongs(), o.wrong):
+		return usagef(cmd, "bad --wrong, have %q want one of %s", o.wrong, strings.Join(crash.Wrongs(), ", "))
 	case o.part != "" && o.bounded == 0:
 		return usagef(cmd, "--part is for --bounded")
 	case o.part != "" && !validPart(o.part):

@@ -116,7 +116,7 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	}
 	dev, err := blockdev.Open(image, flags)
 	if err != nil {
-		return named(image, err)
+		return named(image, whole(image, err))
 	}
 	if flags&blockdev.ReadOnly != 0 && !a.noReplay {
 		a.warnLog(dev)
@@ -126,6 +126,20 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 		err = cerr
 	}
 	return named(image, err)
+}
+
+// whole is err, which opening image came to, or says that the image is wanted where a file in it was named.
+func whole(image string, err error) error {
+	spec := image
+	if strings.HasSuffix(spec, ":") {
+		spec += "/"
+	}
+	if name, _, ok := splitSpec(spec); ok && errors.Is(err, iofs.ErrNotExist) {
+		if _, serr := os.Stat(name); serr == nil {
+			return fmt.Errorf("names a file in an image, want the image: %s", name)
+		}
+	}
+	return err
 }
 
 // warnLog warns of a log tree, which only an open for writing replays: what the reader sees is older than the last fsyncs. It

@@ -17,7 +17,7 @@ func (a *app) labList() *cobra.Command {
 				return a.printJSON(grade.Labs)
 			}
 			for _, l := range grade.Labs {
-				fmt.Fprintf(a.out, "%2d  %-27s %3d min  labs/%s/%s\n", l.N, l.Title, l.Minutes, l.Folder, l.File)
+				fmt.Fprintf(a.out, "%2d  %-28s %3d min  labs/%s/%s\n", l.N, l.Title, l.Minutes, l.Folder, l.File)
 			}
 			return nil
 		},

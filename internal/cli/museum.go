@@ -22,7 +22,7 @@ func (a *app) museum() *cobra.Command {
 		Use:   "museum [NUMBER]",
 		Short: "show bugs that the kernel had: the story, the schedule, and that the right order passes",
 		Long: fmt.Sprintf(`Museum runs historic bugs of btrfs on the real write path: first the wrong order of steps, which a named toggle switches on,
-then the right order. The numbers are those of labs/reference 9.2; from 31 on the bugs are data races of ours. Some of them lose what
+then the right order. The numbers are those of labs/reference 9.2; from 31 on there are data races of ours among them. Some lose what
 fsync promised: those come with a workload in which the power is cut anywhere, as btrlab crash does it, under both orders. Without a
 number it lists what was found for each. It tries at most %d schedules of each order unless you say otherwise.
 Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules),

@@ -102,8 +102,15 @@ func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags, st *status) (sce
 	default:
 		return o, usagef(cmd, "method %q, want bound, dpor, state, naive, random, pct, pos or portfolio", method)
 	}
-	if s.preemptions < -1 || s.schedules < 0 || s.limit < 0 || s.jobs < 0 {
-		return o, usagef(cmd, "a limit below zero")
+	switch {
+	case s.preemptions < -1:
+		return o, usagef(cmd, "bad --preemptions, have %d want at least 0, or -1 for no bound", s.preemptions)
+	case s.schedules < 0:
+		return o, usagef(cmd, "bad --schedules, have %d want at least 0", s.schedules)
+	case s.limit < 0:
+		return o, usagef(cmd, "bad --time, have %v want at least 0", s.limit)
+	case s.jobs < 0:
+		return o, usagef(cmd, "bad --jobs, have %d want at least 0", s.jobs)
 	}
 	if s.set("preemptions") && method != explore.Bound {
 		return o, usagef(cmd, "--preemptions bounds method bound, not %s", method)

@@ -225,7 +225,11 @@ func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree
 			least, most = min(least, r.trees[v].count[id]), max(most, r.trees[v].count[id])
 		}
 		if n := have.count[id]; n < least || n > most {
-			return lossf("names", "inode %d has %d names, want %d to %d", id.ino, n, least, most)
+			want := fmt.Sprint(least)
+			if most > least {
+				want = fmt.Sprintf("%d to %d", least, most)
+			}
+			return lossf("names", "inode %d has %d names, want %s", id.ino, n, want)
 		}
 	}
 	return nil

@@ -339,7 +339,7 @@ func (l *Lab) Predict(root string, said []string) error {
 		return err
 	}
 	if len(said) != len(qs) {
-		return fmt.Errorf("have %d answers, want %d", len(said), len(qs))
+		return fmt.Errorf("have %s, want %d", prose.Count(len(said), "answer"), len(qs))
 	}
 	said = slices.Clone(said)
 	for i, s := range said {

@@ -121,8 +121,12 @@ func (q *Question) shown(f facts, v *Verdict) (err error) {
 	if f.broken == 0 {
 		return nil
 	}
-	v.Count = fmt.Sprintf("exhausted: %s, of which %d break the rule; the shortest of them needs %s", prose.Count(f.schedules, "schedule"),
-		f.broken, prose.Count(f.preemptions, "preemption"))
+	broken := fmt.Sprintf("%d break", f.broken)
+	if f.broken == 1 {
+		broken = "1 breaks"
+	}
+	v.Count = fmt.Sprintf("exhausted: %s, of which %s the rule; the shortest of them needs %s", prose.Count(f.schedules, "schedule"),
+		broken, prose.Count(f.preemptions, "preemption"))
 	v.Schedule = f.schedule
 	v.Trace, err = q.about.record(nil, f.schedule)
 	return err
