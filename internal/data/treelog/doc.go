@@ -5,7 +5,7 @@
 // Replay goes over all log trees four times, in one transaction:
 //
 //	pin       the blocks of the logs look free: nothing may be allocated there
-//	inodes    inode items; names and attributes that are not in the log go, and file extents beyond the logged size
+//	inodes    inode items; names and attributes that are not in the log go, and file extents beyond the size that the inode has then
 //	names     entries of directories whose inode is not logged with that name
 //	rest      names of inodes, attributes, file extents with their references and checksums
 //
