@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/errno"
@@ -292,5 +293,35 @@ func TestFsyncLogOneHash(t *testing.T) {
 				t.Errorf("after the crash there are %d names, want the %d there were", len(have), len(want))
 			}
 		})
+	}
+}
+
+// TestFsyncLogStubAttributes: an inode comes into a log with its name only, because another one was synced: the directory of a new file, a file of a
+// directory. It was changed since it was made, which the tree gets with the commit. After a power cut it has the mode, owner and times that it had:
+// a directory that was closed to all others is not open again.
+func TestFsyncLogStubAttributes(t *testing.T) {
+	stamp := fstest.Epoch.Add(-1000 * time.Hour)
+	for _, sync := range []string{"/d/f", "/"} {
+		var mem *blockdev.Memory
+		x := fstest.New(t, logging(fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+			mem = d.(*blockdev.Memory)
+			return d
+		}))...)
+		x.Must(x.FS.Mkdir(x.T, "/d", 0o777))
+		x.Must(x.Create("/d/f").Close(x.T))
+		x.Must(x.FS.Chmod(x.T, "/d", 0o700))
+		x.Must(x.FS.Chown(x.T, "/d", 7, 8))
+		x.Must(x.FS.Utimes(x.T, "/d", stamp, stamp))
+		x.Must(x.FS.Fsync(x.T, sync))
+		if superOn(t, x.T, mem).LogRoot == 0 {
+			t.Fatalf("fsync %s has written no log", sync)
+		}
+		y, err := fs.Open(x.T, mem.Snapshot(), fs.Options{})
+		x.Must(err)
+		st, err := y.Stat(x.T, "/d")
+		x.Must(errors.Join(err, y.Close(x.T)))
+		if st.Mode&0o777 != 0o700 || st.UID != 7 || st.GID != 8 || !st.Mtime.Equal(stamp) {
+			t.Errorf("fsync %s: /d has mode %o, owner %d:%d, mtime %v", sync, st.Mode, st.UID, st.GID, st.Mtime)
+		}
 	}
 }

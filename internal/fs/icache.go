@@ -151,6 +151,18 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 	return n, nil
 }
 
+// inMemory is the item of an inode that is in memory, as it is there.
+func (f *FS) inMemory(t *sched.Task, subvol uint64, ino format.Ino) (it format.InodeItem, ok bool) {
+	k := nodeKey{subvol, ino}
+	s := f.inodes.shard(k)
+	s.mu.Lock(t)
+	defer s.mu.Unlock(t)
+	if n := s.nodes[k]; n != nil && n.state.Load() == nodeLive {
+		return n.ip.Item(t), true
+	}
+	return it, false
+}
+
 // ready waits until a node found in the cache has been read.
 func (f *FS) ready(t *sched.Task, n *Node) (*Node, error) {
 	if n.state.Load() == nodeNew {

@@ -69,6 +69,7 @@ type copier struct {
 	how   How
 	path  ctree.Path // for file extents
 	item  func(t *sched.Task, s ItemSteps) error
+	inMem func(t *sched.Task, subvol uint64, ino format.Ino) (format.InodeItem, bool)
 
 	ordered []*ordered.Extent // in flight, ascending; those of LoggedIn are in the log, unless over has their place
 	over    []inode.Range     // what the log has from the subvolume's tree now, as it is without the ordered extents
@@ -77,7 +78,7 @@ type copier struct {
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, dir bool, last inode.Logged) *copier {
 	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
-		last: last, again: last.Transid == h.Transid(), dir: dir, wrong: &l.wrong, item: l.cfg.Item}
+		last: last, again: last.Transid == h.Transid(), dir: dir, wrong: &l.wrong, item: l.cfg.Item, inMem: l.cfg.InMemory}
 	if how := l.how.Load(); how != nil {
 		c.how = *how
 	}

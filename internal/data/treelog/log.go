@@ -76,6 +76,8 @@ type How struct {
 type LogConfig struct {
 	Trans *transaction.Manager
 	Store *fstree.Store
+	// InMemory is the item of an inode of the subvolume as it is in memory, if it is there: the tree gets it with the commit.
+	InMemory func(t *sched.Task, subvol uint64, ino format.Ino) (it format.InodeItem, ok bool)
 	// Item, if set, puts each file extent into a log: a lab's order of the steps.
 	Item func(t *sched.Task, s ItemSteps) error
 	// Forget lets a memory device drop the versions of blocks that no log has any more, before the commit: nobody looks at a device that

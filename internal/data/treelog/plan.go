@@ -445,6 +445,10 @@ func (c *copier) insertStub(ino format.Ino) (made bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if now, ok := c.inMem(c.t, c.root.ID, ino); ok { // what chmod, chown and utimes have done since the last commit
+		now.Generation, now.Size, now.Nbytes, now.Nlink = it.Generation, it.Size, it.Nbytes, it.Nlink
+		it = now
+	}
 	if it.Transid = c.tr.ID; it.Mode&format.S_IFMT != format.S_IFLNK {
 		it.Generation, it.Size, it.Nbytes = 0, 0, 0
 	}
