@@ -198,7 +198,7 @@ func (c *Cache) evict(t *sched.Task, n int) int {
 		}
 		p := &slabs[hand/slabPages].pages[hand%slabPages]
 		hand++
-		if p.refs.Load() != 1 {
+		if !p.unused(t) {
 			continue
 		}
 		f := p.flags.Load()
@@ -226,7 +226,7 @@ func (c *Cache) drop(t *sched.Task, p *Page) bool {
 		return false
 	}
 	m := p.m.Load()
-	if m == nil || p.Dirty() || p.UnderWriteback(t) || !p.refs.CompareAndSwap(1, 0) {
+	if m == nil || p.Dirty() || p.UnderWriteback(t) || !p.take(t) {
 		p.Unlock(t)
 		return false
 	}
@@ -245,7 +245,7 @@ func (c *Cache) DropClean(t *sched.Task) int {
 	for _, s := range slabs {
 		for i := range s.pages {
 			p := &s.pages[i]
-			if p.refs.Load() == 1 && c.drop(t, p) {
+			if p.unused(t) && c.drop(t, p) {
 				n++
 			}
 		}
@@ -289,7 +289,7 @@ func (m *Mapping) DropClean(t *sched.Task, from, to uint64) int {
 			break
 		}
 		// The page may be gone and be another file's by now: that it is dropped there is as well.
-		if p := m.chunk(from).pages[from&(chunkPages-1)].Load(); p != nil && p.refs.Load() == 1 && m.cache.drop(t, p) {
+		if p := m.chunk(from).pages[from&(chunkPages-1)].Load(); p != nil && p.unused(t) && m.cache.drop(t, p) {
 			n++
 		}
 	}

@@ -239,7 +239,7 @@ func (m *Mapping) Get(t *sched.Task, index uint64) *Page {
 		if p == nil {
 			return nil
 		}
-		if !p.get() {
+		if !p.get(t) {
 			t.Enter(sched.PointYield, 0, nil) // being freed; the slot is about to change
 			continue
 		}

@@ -58,6 +58,7 @@ type Page struct {
 
 	content sched.Shared // data, to an explorer
 	wbObj   sched.Obj    // flagWriteback, to an explorer
+	refsObj sched.Obj    // refs
 }
 
 // Index is the page's offset in the file, in pages.
@@ -140,7 +141,8 @@ func (p *Page) UnderWriteback(t *sched.Task) bool {
 }
 
 // get takes a reference unless the page is free.
-func (p *Page) get() bool {
+func (p *Page) get(t *sched.Task) bool {
+	t.Touch(&p.refsObj, sched.Adds)
 	for {
 		n := p.refs.Load()
 		if n == 0 {
@@ -152,8 +154,21 @@ func (p *Page) get() bool {
 	}
 }
 
+// unused says that nobody but the mapping has a reference.
+func (p *Page) unused(t *sched.Task) bool {
+	t.Touch(&p.refsObj, sched.Reads)
+	return p.refs.Load() == 1
+}
+
+// take takes the mapping's reference away, if it is the only one.
+func (p *Page) take(t *sched.Task) bool {
+	t.Touch(&p.refsObj, sched.Writes)
+	return p.refs.CompareAndSwap(1, 0)
+}
+
 // Put gives a reference back.
 func (p *Page) Put(t *sched.Task) {
+	t.Touch(&p.refsObj, sched.Adds)
 	if n := p.refs.Add(-1); n > 0 {
 		return
 	} else if n < 0 {
