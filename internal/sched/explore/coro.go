@@ -146,7 +146,7 @@ func (w *world) ended(k *task) {
 	r := recover()
 	k.state, *k.op = ended, sched.Op{}
 	if k.user {
-		w.users--
+		w.left()
 	}
 	if w.aborting { // what deferred calls did while unwinding does not count
 		w.release(k)

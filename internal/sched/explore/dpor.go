@@ -53,6 +53,7 @@ type node struct {
 	plans     []plan // how to go on after a task of backtrack
 	seq       []int8 // the tasks of the plans
 	fixed     bool   // a task's start: no decision
+	ends      bool   // the execution ends here; that daemons go on is still to be tried (beyond.go)
 	full      bool   // everything enabled is tried, so that its subtrees can be divided
 	branches  int    // full nodes with a choice above
 	open      open   // for the estimate
@@ -85,6 +86,12 @@ type dpor struct {
 	group []int32         // events that what waits must come before
 	opens []int32         // those of them that open the gate
 
+	// Beyond the end of the present execution (beyond.go):
+	over     int     // the number of its events, -1 before the end
+	lasts    []int32 // the events of it that can come last
+	lastSeen int32   // events that lasts knows
+	under    []int32 // events that take a counter below zero
+
 	full, part, parts int // levels of full nodes; this is part of parts
 	prefix            int // number of the present one
 
@@ -116,8 +123,9 @@ func (d *dpor) search(w *world) {
 	for {
 		d.seen = max(0, d.keep-1)
 		d.n = d.keep
+		d.over, d.under = -1, nil
 		w.execute(d.s.prog, d)
-		if w.fair && (w.viol == nil || d.s.cfg.All) {
+		if (w.fair || len(w.invariant) > 0) && (w.viol == nil || d.s.cfg.All) {
 			d.s.refuse()
 			return
 		}
@@ -125,7 +133,7 @@ func (d *dpor) search(w *world) {
 		if mine {
 			d.runs++
 		}
-		if mine && !d.s.account(w) {
+		if mine && !d.account(w) {
 			if d.next(w) {
 				d.s.leave()
 			}
@@ -160,7 +168,17 @@ func (d *dpor) next(w *world) bool {
 	for d.n > 0 {
 		i := d.n - 1
 		nd := &d.nodes[i]
-		if !nd.fixed && i < len(w.ev) {
+		if nd.ends {
+			nd.ends = false
+			if left := nd.backtrack &^ nd.asleep; left != 0 {
+				if d.estimate {
+					nd.open.next(&d.shrinks, d.runs)
+				}
+				nd.task = lowest(left)
+				d.way, d.keep = d.way[:0], d.n
+				return true
+			}
+		} else if !nd.fixed && i < len(w.ev) {
 			left := nd.backtrack &^ nd.done &^ nd.asleep &^ (1 << nd.task)
 			if nd.nval > 0 || left != 0 {
 				d.addFoot(&w.log, nd, i)
@@ -211,7 +229,11 @@ func (d *dpor) whole() float64 {
 		if nd.fixed {
 			continue
 		}
-		left := bits.OnesCount64(nd.backtrack &^ nd.done &^ nd.asleep &^ (1 << nd.task))
+		todo := nd.backtrack &^ nd.done &^ nd.asleep
+		if !nd.ends {
+			todo &^= 1 << nd.task
+		}
+		left := bits.OnesCount64(todo)
 		est = nd.open.whole(&d.shrinks, est, left+max(0, nd.nval-nd.val-1))
 	}
 	return est
@@ -271,7 +293,7 @@ func (d *dpor) push(l *log) *node {
 	}
 	nd := &d.nodes[d.n]
 	nd.trail, nd.mask, nd.backtrack, nd.done, nd.asleep = 0, 0, 0, 0, 0
-	nd.task, nd.val, nd.nval, nd.fixed, nd.branches = 0, 0, 0, false, 0
+	nd.task, nd.val, nd.nval, nd.fixed, nd.ends, nd.branches = 0, 0, 0, false, false, 0
 	nd.sleep, nd.foot, nd.plans, nd.seq = nd.sleep[:0], nd.foot[:0], nd.plans[:0], nd.seq[:0]
 	if d.n > 0 {
 		up := &d.nodes[d.n-1]
@@ -369,10 +391,11 @@ func (d *dpor) before(l *log, last, wake int32) []int32 {
 
 // chain walks the accesses of one object from the given one back, for those that race with s. What waits may have to come before
 // several events that commute with each other, as all that count up before it: then it races with the group of them, at the point
-// where it last could have gone on. A store knows no gate; a task that stood at a closed one before it, having done nothing since its
-// last event, could not have gone on.
+// where it last could have gone on: the gate was open there, or what comes before s in any case opens it. A store knows no gate; a task
+// that stood at a closed one before it, having done nothing since its last event, could not have gone on.
 func (d *dpor) chain(l *log, access int32, s *second) {
 	d.group, d.opens = d.group[:0], d.opens[:0]
+	opened := false // by an event that comes before s in any case
 	for ; access >= 0; access = l.acc[access].prev {
 		x := &l.acc[access]
 		writes := x.use == sched.Writes
@@ -384,6 +407,7 @@ func (d *dpor) chain(l *log, access int32, s *second) {
 			if writes {
 				return // what is older is ordered before the write
 			}
+			opened = opened || x.frees
 			continue
 		}
 		if s.mode == 0 {
@@ -399,13 +423,14 @@ func (d *dpor) chain(l *log, access int32, s *second) {
 		if x.open == openUnknown && s.last < x.ev && first.closed&(1<<s.proc) != 0 {
 			open = false
 		}
-		if open {
+		could := open || opened
+		if could {
 			d.race(l, int(x.ev), s)
 		}
 		if x.frees {
 			d.opens = append(d.opens, x.ev)
 		}
-		if !writes && !x.frees && (open && len(d.group) > 1 || !open && (s.two || d.apart(l, first, d.opens))) {
+		if !writes && !x.frees && (could && len(d.group) > 1 || !could && (s.two || d.apart(l, first, d.opens))) {
 			// Alone: the others of the group may have opened the gate again, or what happened to a second object.
 			all := d.group
 			d.group = all[len(all)-1:]
@@ -468,9 +493,9 @@ func (d *dpor) race(l *log, first int, s *second) {
 	}
 	switch can := initials & nd.mask; {
 	case can&(1<<s.proc) != 0:
-		d.plan(l, nd, s.proc, first, s)
+		d.plan(l, nd, s.proc, first, s.ev, s.proc)
 	case can != 0:
-		d.plan(l, nd, lowest(can), first, s)
+		d.plan(l, nd, lowest(can), first, s.ev, s.proc)
 	case initials == 1<<s.proc: // it would have to wait there
 	default:
 		nd.backtrack |= nd.mask
@@ -495,24 +520,26 @@ func (d *dpor) begun(l *log, nd *node, first int, s *second) bool {
 	return true
 }
 
-// plan has the node before the event first try task lead, and then what else does not follow the group, up to s.
-func (d *dpor) plan(l *log, nd *node, lead, first int, s *second) {
+// plan has the node before the event first try task lead, then what else comes before event end and does not follow the group, and then
+// a step of task then; -1 is no task.
+func (d *dpor) plan(l *log, nd *node, lead, first, end, then int) {
 	nd.backtrack |= 1 << lead
 	lo := int32(len(nd.seq))
 	own := true // lead's first step is the node's own
-	for ev := first + 1; ev <= s.ev; ev++ {
-		proc := s.proc
-		if ev < s.ev {
-			proc = int(l.ev[ev].task)
-			if d.nodes[ev].fixed || d.follows(l, l.row(int32(ev))) {
-				continue
-			}
-		}
+	add := func(proc int) {
 		if proc == lead && own {
 			own = false
-			continue
+			return
 		}
 		nd.seq = append(nd.seq, int8(proc))
+	}
+	for ev := first + 1; ev < end; ev++ {
+		if !d.nodes[ev].fixed && !d.follows(l, l.row(int32(ev))) {
+			add(int(l.ev[ev].task))
+		}
+	}
+	if then >= 0 {
+		add(then)
 	}
 	nd.plans = append(nd.plans, plan{int32(lead), lo, int32(len(nd.seq))})
 }
@@ -605,4 +632,5 @@ func (d *dpor) end(w *world) {
 		}
 	}
 	d.blocked(w, left)
+	d.under = w.underflow()
 }

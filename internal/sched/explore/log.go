@@ -59,6 +59,8 @@ type access struct {
 	mode  uint8 // what a waiting operation needed
 	use   sched.Use
 	frees bool
+	// What it does to a counter (underflow): the change, and the lowest point on the way.
+	net, low int16
 }
 
 // openUnknown is the gate before an access that knows no gate: a store, which a task may wait for with its own condition.
@@ -70,6 +72,7 @@ func depend(a, b sched.Use) bool { return a != b || a == sched.Writes }
 type object struct {
 	last, lastW int32 // accesses, -1 for none
 	adds        bool
+	downs       bool // a count that has been taken down
 	id          any
 	class       sched.ClassID
 	wakes       int32 // of a queue: how often it was woken
@@ -223,6 +226,7 @@ func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	if o.last >= 0 {
 		if x := &l.acc[o.last]; x.ev == i && (x.use == sched.Writes || x.use == use) {
 			x.epoch, l.curK.dataAcc = l.curK.n, -1
+			x.count(o, use, frees)
 			return
 		}
 	}
@@ -254,6 +258,8 @@ func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	l.acc = l.acc[:a+1]
 	x := &l.acc[a]
 	x.obj, x.ev, x.prev, x.epoch, x.open, x.mode, x.use, x.frees = n, i, o.last, l.curK.n, open, mode, use, frees
+	x.net, x.low = 0, 0
+	x.count(o, use, frees)
 	e.accHi = a + 1
 	o.last = a
 	switch use {
@@ -261,6 +267,19 @@ func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 		o.lastW = a
 	case sched.Adds:
 		o.adds = true
+	}
+}
+
+// count adds one change of a counter to an access.
+func (x *access) count(o *object, use sched.Use, frees bool) {
+	switch {
+	case use != sched.Adds || x.use != sched.Adds:
+	case frees:
+		o.downs = true
+		x.net--
+		x.low = min(x.low, x.net)
+	default:
+		x.net++
 	}
 }
 
@@ -289,6 +308,9 @@ func (l *log) row(ev int32) []int32 {
 	lo := int(ev) * l.stride
 	return l.clk[lo : lo+l.stride]
 }
+
+// comesAfter says that event i comes after event j in every order, or is j.
+func (l *log) comesAfter(i, j int32) bool { return l.row(i)[l.ev[j].task] >= l.ev[j].idx }
 
 func assign(dst, src []int32) {
 	if len(dst) == smallTasks && len(src) == smallTasks {

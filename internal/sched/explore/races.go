@@ -102,6 +102,57 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer)
 	}
 }
 
+// racesHash is the hash of what Data goes by: for each access that a field remembers, the tasks that come after it already, and the objects
+// whose next user will. Two histories that lead to the same values can differ in it, if tasks took the same locks in another order; then
+// the next access is a race in one of them.
+func (w *world) racesHash() (h uint64) {
+	for i := range w.vars {
+		v := &w.vars[i]
+		x := sched.Mix(v.version, 5)
+		if v.wTask >= 0 {
+			h += sched.Mix(x, w.ordered(int(v.wTask), v.wIdx))
+		}
+		for r, epoch := range v.reads {
+			if epoch > 0 {
+				h += sched.Mix(x, sched.Mix(w.tasks[r].seed, w.ordered(r, epoch)))
+			}
+		}
+	}
+	return h
+}
+
+// ordered is the hash of what comes after the given epoch of a task, and of what will.
+func (w *world) ordered(task int, epoch int32) (h uint64) {
+	by := func(ev, upTo int32) bool {
+		return ev >= 0 && (int(w.ev[ev].task) == task && upTo >= epoch || w.row(ev)[task] >= epoch)
+	}
+	for _, k := range w.tasks {
+		if k.num == task || by(k.last, k.n) || by(k.wake, k.wakeEpoch) {
+			h += sched.Mix(k.seed, 1)
+		}
+		if k.token && by(k.tokenEv, k.tokenEpoch) {
+			h += sched.Mix(k.seed, 2)
+		}
+	}
+	for i := range w.objs {
+		o := &w.objs[i]
+		var uses uint64 // that come after the epoch, and that what comes next may come after
+		for a := o.last; a >= 0; a = w.acc[a].prev {
+			x := &w.acc[a]
+			if by(x.ev, x.epoch) {
+				uses |= 1 << x.use
+			}
+			if x.use == sched.Writes {
+				break
+			}
+		}
+		if uses != 0 {
+			h += sched.Mix(o.sig, 8|uses)
+		}
+	}
+	return h
+}
+
 // look keeps what a report of a race will want to know of this access.
 func (w *world) look(k *task, field int32, write bool) {
 	if w.looks == nil {

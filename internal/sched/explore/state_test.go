@@ -8,18 +8,29 @@ import (
 
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/extentio"
+	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
+)
+
+// end is when an execution of a program must end for its violation to be seen.
+type end int
+
+const (
+	anyEnd  end = iota
+	settled     // when daemons have nothing to do either
+	early       // in the midst of what they do
 )
 
 // unsoundOnce are small programs whose violation a search once missed and said "exhausted", each with the reason.
 var unsoundOnce = []struct {
 	name string
+	end  end
 	prog func(w *explore.World)
 }{
 	// Two tasks wait for a condition and a third wakes one. The hash of the state had that both wait, not who came first, so the two
 	// orders of waiting were one state, and only the first that came was ever woken.
-	{"the order of waiters", func(w *explore.World) {
+	{"the order of waiters", settled, func(w *explore.World) {
 		var mu lock.Mutex
 		var cond lock.Cond
 		mu.Init(aClass)
@@ -50,7 +61,7 @@ var unsoundOnce = []struct {
 		})
 	}},
 	// A task that got a range and one that found it busy had done the same, as far as the hash of the state went, and so had the tree.
-	{"a range that is busy", func(w *explore.World) {
+	{"a range that is busy", anyEnd, func(w *explore.World) {
 		var tree extentio.Tree
 		var mu lock.Mutex
 		tree.InitClass(aClass)
@@ -80,7 +91,7 @@ var unsoundOnce = []struct {
 	}},
 	// Blind stores to two words that have no name. The hash of the state had the values in the order in which the words were used first, so
 	// that x=2, y=1 after x was used first was the same as x=1, y=2 after y was.
-	{"which word has which value", func(w *explore.World) {
+	{"which word has which value", anyEnd, func(w *explore.World) {
 		var x, y explore.Atomic[int]
 		var bad bool
 		done := 0
@@ -95,7 +106,7 @@ var unsoundOnce = []struct {
 		})
 	}},
 	// Two tasks sleep until the same time. The one with the lower number always went on first.
-	{"two sleepers that are due together", func(w *explore.World) {
+	{"two sleepers that are due together", anyEnd, func(w *explore.World) {
 		var x explore.Atomic[int]
 		for i := range 2 {
 			w.Go("sleeper", func(t *sched.Task) {
@@ -111,7 +122,7 @@ var unsoundOnce = []struct {
 		})
 	}},
 	// Two waits end by a timeout at the same time, which a task each brings about.
-	{"two timeouts that are due together", func(w *explore.World) {
+	{"two timeouts that are due together", anyEnd, func(w *explore.World) {
 		var q [2]lock.WaitQueue
 		var late [2]explore.Atomic[bool]
 		var first explore.Atomic[int]
@@ -136,7 +147,7 @@ var unsoundOnce = []struct {
 	}},
 	// A task that yields lets others go first. That it has done so was in no order and no object, so DPOR did not know that the step before
 	// a yield cannot change places with a step of the other task.
-	{"a yield", func(w *explore.World) {
+	{"a yield", anyEnd, func(w *explore.World) {
 		var x explore.Atomic[int]
 		var other, own explore.Atomic[int]
 		seen := 0
@@ -153,6 +164,85 @@ var unsoundOnce = []struct {
 		w.Check(func() error {
 			if seen == 1 {
 				return errors.New("the load comes first")
+			}
+			return nil
+		})
+	}},
+	// A daemon need not end, and an execution ends in the midst of what it does. DPOR raced its next operation and none after that.
+	{"the second step of a daemon", early, func(w *explore.World) {
+		var x, y explore.Atomic[int]
+		seen := 0
+		w.Task().Go("daemon", func(t *sched.Task) { y.Store(t, 1); x.Store(t, 1) })
+		w.Go("user", func(t *sched.Task) { seen = x.Load(t) })
+		w.Check(func() error {
+			if seen == 1 {
+				return errors.New("the daemon comes first")
+			}
+			return nil
+		})
+	}},
+	// What a worker does has nothing to do with the last step of the task that queued the work, but for the oracles.
+	{"a work that ends before the tasks do", early, func(w *explore.World) {
+		var x, y explore.Atomic[int]
+		q := workqueue.New(w.Task(), "wq", workqueue.Config{Workers: 1}, func(t *sched.Task, _ int) { y.Store(t, 1); y.Store(t, 2) })
+		work := &workqueue.Work[int]{}
+		w.Go("user", func(t *sched.Task) { q.Queue(t, work); x.Load(t) })
+		w.Check(func() error {
+			if y.Peek() == 1 {
+				return errors.New("the work is half done")
+			}
+			return nil
+		})
+	}},
+	// A daemon's step takes no part in what the other tasks do.
+	{"a daemon by itself", early, func(w *explore.World) {
+		var x, y explore.Atomic[int]
+		w.Task().Go("daemon", func(t *sched.Task) { y.Store(t, 1); y.Store(t, 2); y.Store(t, 3) })
+		w.Go("user", func(t *sched.Task) { x.Store(t, 1) })
+		w.Check(func() error {
+			if y.Peek() == 2 {
+				return errors.New("the daemon has done two steps")
+			}
+			return nil
+		})
+	}},
+	// Inc and Dec commute, but not below zero.
+	{"a counter below zero", anyEnd, func(w *explore.World) {
+		var c lock.Counter
+		c.Init(aClass)
+		w.Go("inc", func(t *sched.Task) { c.Inc(t) })
+		w.Go("dec", func(t *sched.Task) { c.Dec(t) })
+	}},
+	// Two tasks take away what was there, and a third puts one there in time only if it comes before the second.
+	{"a counter below zero by two", anyEnd, func(w *explore.World) {
+		var c lock.Counter
+		c.Init(aClass)
+		c.Inc(w.Task())
+		w.Go("inc", func(t *sched.Task) { c.Inc(t) })
+		w.Go("dec", func(t *sched.Task) { c.Dec(t) })
+		w.Go("dec too", func(t *sched.Task) { c.Dec(t) })
+	}},
+	// A lock that was taken in another order makes a later access a race, though all values are the same: State takes values for a state.
+	{"a race after locks in another order", anyEnd, func(w *explore.World) {
+		var mu lock.Mutex
+		mu.Init(aClass)
+		var v sched.Var[int]
+		w.Go("first", func(t *sched.Task) { v.Store(t, 1); mu.Lock(t); mu.Unlock(t) })
+		w.Go("second", func(t *sched.Task) {
+			mu.Lock(t)
+			mu.Unlock(t)
+			t.Sleep(time.Second) // until the other has ended
+			v.Load(t)
+		})
+	}},
+	// DPOR takes two orders of steps that do not depend on each other for one, and so never sees what is between them.
+	{"an invariant between two steps", anyEnd, func(w *explore.World) {
+		var x, y explore.Atomic[int]
+		w.Go("x", func(t *sched.Task) { x.Store(t, 1); x.Store(t, 0) })
+		w.Go("y", func(t *sched.Task) { y.Store(t, 1); y.Store(t, 0) })
+		w.Invariant(func() error {
+			if x.Peek()+y.Peek() == 2 {
+				return errors.New("both are set")
 			}
 			return nil
 		})
@@ -214,7 +304,7 @@ func TestYieldRefusesDPOR(t *testing.T) {
 		}
 	}
 	r := explore.Run(explore.Config{Method: explore.DPOR}, prog)
-	if r.Verdict != explore.Exhausted || r.Method != explore.Bound || !strings.Contains(r.Bound.String(), "not by dpor, which cannot judge yields and NOWAIT") {
+	if r.Verdict != explore.Exhausted || r.Method != explore.Bound || !strings.Contains(r.Bound.String(), "not by dpor, which cannot judge yields, NOWAIT and invariants") {
 		t.Errorf("%s by %s", r.Bound, r.Method)
 	}
 	if r := explore.Run(explore.Config{Method: explore.DPOR, Shards: 2}, prog); r.Verdict != explore.Bounded || !strings.Contains(r.Bound.String(), "cannot judge yields") {
@@ -229,8 +319,17 @@ func TestYieldRefusesDPOR(t *testing.T) {
 func TestUnsoundOnce(t *testing.T) {
 	for _, tc := range unsoundOnce {
 		for _, m := range searches {
-			if r := explore.Run(explore.Config{Method: m, Settle: true}, tc.prog); r.Kind != explore.KindOracle {
-				t.Errorf("%s by %s: %s, %s", tc.name, m, r.Bound, r.Violation)
+			for _, settle := range []bool{false, true} {
+				if tc.end == settled && !settle || tc.end == early && settle {
+					continue
+				}
+				r := explore.Run(explore.Config{Method: m, Settle: settle}, tc.prog)
+				if r.Verdict != explore.Violated || r.Kind == explore.KindDisagree {
+					t.Errorf("%s by %s, settle %v: %s, %s", tc.name, m, settle, r.Bound, r.Violation)
+				}
+				if x := explore.Replay(explore.Config{Settle: settle}, r.Schedule, tc.prog); x.Verdict != r.Kind {
+					t.Errorf("%s by %s: schedule %q is replayed as %s", tc.name, m, r.Schedule, x.Verdict)
+				}
 			}
 		}
 	}
@@ -267,6 +366,29 @@ func TestTryIsInTheState(t *testing.T) {
 		})
 		if r.Kind != explore.KindOracle {
 			t.Errorf("a try that comes to %v: %s", want, r.Bound)
+		}
+	}
+}
+
+// A right program in which one task can take one unit only and another can take either: the one that
+// may choose must give way. DPOR must not call it wrong, or say that it has not tried everything.
+func TestCounterMatching(t *testing.T) {
+	set := func(ok bool) bool { return ok }
+	for _, m := range searches {
+		for takes := range 2 {
+			r := explore.Run(explore.Config{Method: m}, func(w *explore.World) {
+				var c lock.Counter
+				var added [2]explore.Atomic[bool]
+				c.Init(aClass)
+				for i := range 2 {
+					w.Go("adds", func(t *sched.Task) { c.Inc(t); added[i].Store(t, true) })
+				}
+				w.Go("takes one", func(t *sched.Task) { added[takes].Await(t, set); c.Dec(t) })
+				w.Go("takes either", func(t *sched.Task) { added[0].Await(t, set); added[1].Await(t, set); c.Dec(t) })
+			})
+			if r.Verdict != explore.Exhausted {
+				t.Errorf("%s: %s: %s", m, r.Bound, r.Violation)
+			}
 		}
 	}
 }

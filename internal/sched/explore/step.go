@@ -22,8 +22,7 @@ func (w *world) decide(last *task) {
 		w.decideQuiet(last)
 		return
 	case w.users == 0 && !w.cfg.Settle:
-		w.drv.end(w)
-		w.cur = nil
+		w.outlive(last)
 		return
 	}
 	if last != nil && last.fresh { // it only came to its first operation

@@ -246,7 +246,7 @@ func (c Coverage) String() string {
 		where = ", switching at " + c.At.Classes() + " only"
 	}
 	if c.Refused {
-		where += ", not by dpor, which cannot judge yields and NOWAIT"
+		where += ", not by dpor, which cannot judge yields, NOWAIT and invariants"
 	}
 	if c.Shards > 1 {
 		where += fmt.Sprintf(", shard %d of %d", c.Shard, c.Shards)

@@ -26,7 +26,7 @@ func (w *world) Owe(t *sched.Task, ev any) { w.owe(obligation{ev: ev, by: w.of(t
 func (w *world) Serve(t *sched.Task, ev any) {
 	if k := w.of(t); k.user && !w.aborting {
 		k.user = false
-		w.users--
+		w.left()
 	}
 	w.owe(obligation{ev: ev, by: w.of(t), life: true})
 }

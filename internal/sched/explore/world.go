@@ -137,7 +137,9 @@ type turns struct {
 	tasks  []*task // explored, by number
 	prior  *task   // the task that ran before the one that is fresh
 	clock  int64
+	moved  int32    // events before the clock was moved last
 	users  int      // tasks that must end and have not
+	finals []int32  // the events by which others did
 	idle   int      // times the clock was moved without a step of such a task
 	yields bool     // a task lets others go first
 	fair   bool     // a task has yielded in this execution
@@ -147,6 +149,7 @@ type turns struct {
 func (t *turns) reset() {
 	t.tasks, t.prior = t.tasks[:0], nil
 	t.clock, t.users, t.idle, t.yields, t.fair = 0, 0, 0, false, false
+	t.finals, t.moved = t.finals[:0], 0
 }
 
 // oracles are what the program asks of the execution.
@@ -292,6 +295,14 @@ func (k *task) String() string {
 		return k.name
 	}
 	return fmt.Sprintf("%d %s", k.num, k.name)
+}
+
+// left notes that the task that runs need not end any more.
+func (w *world) left() {
+	w.users--
+	if w.phase == exploring && w.curEv >= 0 {
+		w.finals = append(w.finals, w.curEv)
+	}
 }
 
 // explore runs the tasks until those that must end have ended.
