@@ -68,7 +68,7 @@ func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole boo
 			return err
 		}
 	}
-	if whole && dst.Ino() != src.Ino() {
+	if whole && !dst.SameInode(src) {
 		if err := dst.Truncate(a.t, 0); err != nil {
 			return err
 		}

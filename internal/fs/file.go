@@ -80,6 +80,9 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 // Ino is the inode number.
 func (f *File) Ino() format.Ino { return f.n.ip.Ino }
 
+// SameInode reports whether f and g are one file: an inode number alone is another file's in another subvolume.
+func (f *File) SameInode(g *File) bool { return f.n == g.n }
+
 // Inode is the inode in memory, for studies that look at its locks and states.
 func (f *File) Inode() *inode.Inode { return f.n.ip }
 
