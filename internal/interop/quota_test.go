@@ -135,3 +135,44 @@ func TestQuota(t *testing.T) {
 	mounted(t, img, "", func(dir string) { sh(t, "btrfs", "quota", "enable", dir); sh(t, "btrfs", "quota", "rescan", "-w", dir) })
 	sameQgroups(t, img)
 }
+
+// TestQuotaDelete: one side begins to delete a subvolume, and is stopped; the other finishes, and comes to the right counts. The qgroup
+// goes with the subvolume.
+func TestQuotaDelete(t *testing.T) {
+	linux(t)
+	src := t.TempDir()
+	f := newFiller(12)
+	for i := range 1500 {
+		write(t, filepath.Join(src, fmt.Sprintf("f%d", i)), f.bytes(6000))
+	}
+	img := image(t, "quota.img")
+	begin := func() {
+		btrlab(t, "mkfs", "-q", "--force", "--size", "512M", img)
+		btrlab(t, "subvolume", "create", img+":/sub")
+		btrlab(t, "put", "-r", src, img+":/sub/d")
+		btrlab(t, "snapshot", img+":/sub", "/snap")
+		btrlab(t, "quota", "enable", img)
+		btrlab(t, "rm", img+":/snap/d/f7", img+":/sub/d/f8")
+	}
+	left := func(want int) {
+		t.Helper()
+		sameQgroups(t, img)
+		if have := ourQgroups(t, img); len(have) != want {
+			t.Errorf("qgroups %v, want %d", have, want)
+		}
+	}
+	for _, gone := range []string{"/sub", "/snap"} {
+		begin()
+		mounted(t, img, "", func(dir string) { sh(t, "btrfs", "subvolume", "delete", "-c", dir+gone) })
+		btrlab(t, "mkdir", img+":/after")
+		left(2)
+		for flush := 3; flush <= 6; flush += 3 { // after the name is gone, and after parts of the tree are
+			begin()
+			if code, _ := try("subvolume", "delete", "--fault", fmt.Sprintf("eio:flush:%d+", flush), img+":"+gone); code == 0 {
+				t.Logf("%s is gone before flush %d", gone, flush)
+			}
+			mounted(t, img, "", func(dir string) { sh(t, "btrfs", "subvolume", "sync", dir) })
+			left(2)
+		}
+	}
+}

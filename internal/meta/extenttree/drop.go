@@ -134,7 +134,9 @@ func (d *drop) slot(b *ctree.Buffer, i int, ref backRef, resume bool) error {
 		return fmt.Errorf("corrupt extent tree: tree block %d of deleted tree %d, bad refs, have %d want %s: %w", c.Bytenr,
 			d.r.ID, refs, map[bool]string{false: "at least 1", true: "1"}[resume], errno.EUCLEAN)
 	case refs > 1:
-		err = d.byParents(c, full)
+		if err = d.traceBelow(c); err == nil {
+			err = d.byParents(c, full)
+		}
 	default:
 		err = d.node(c, full, resume)
 	}

@@ -77,6 +77,7 @@ type ExtentTree struct {
 	running       map[format.Logical]*head
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
+	traced        map[format.Logical]Traced
 	nheads        atomic.Int64 // len(heads), for hints
 	newGroups     atomic.Int64 // groups that no commit has, for a look without refsMu
 
@@ -90,7 +91,6 @@ type ExtentTree struct {
 	// The fields below belong to the committer, the one task between enter and leave, and are not locked.
 	committer   atomic.Pointer[sched.Task]
 	pinned      []span
-	traced      map[format.Logical]Traced
 	dirtyGroups []*BlockGroup
 	fstOp       fstOp
 	bytesUsed   uint64

@@ -56,7 +56,7 @@ func (e *ExtentTree) RunDelayedRefs(t *sched.Task, tr *ctree.Trans, all bool) er
 		tracing := e.tracing.Load()
 		for _, h := range list {
 			if tracing {
-				e.trace(h)
+				e.trace(t, h)
 			}
 			if err := e.runHead(t, tr, h); err != nil {
 				return err

@@ -41,12 +41,15 @@ func (q *Quota) Settle(t *sched.Task, tr *ctree.Trans, last, now TreeAt) error {
 	if !q.On() {
 		return nil
 	}
-	traced := q.extents.TakeTraced()
+	traced := q.extents.TakeTraced(t)
 	d := delta{}
 	if err := q.changes(t, d, traced, last, now); err != nil {
 		q.status.Flags |= format.QgroupStatusInconsistent
 	}
 	q.apply(t, d)
+	if err := q.removeGone(t, tr); err != nil {
+		return err
+	}
 	return q.write(t, tr)
 }
 
@@ -203,6 +206,49 @@ func (q *Quota) apply(t *sched.Task, d delta) {
 		}
 		g.rfer, g.excl, g.dirty = q.sum(g.rfer, x.rfer), q.sum(g.excl, x.excl), true
 	}
+}
+
+// removeGone removes the groups of the subvolumes that are dropped. What one still counts now was wrong, and so is what those above
+// it count. Models btrfs_qgroup_cleanup_dropped_subvolume() (839d6ea4f86d, Linux 6.11) with btrfs_remove_qgroup(). Difference: the
+// commit that drops the last of the subvolume removes the group, not a later one.
+func (q *Quota) removeGone(t *sched.Task, tr *ctree.Trans) error {
+	var list []*group
+	q.lock(t)
+	for id, g := range q.groups {
+		if g.gone {
+			delete(q.groups, id)
+			list = append(list, g)
+		}
+	}
+	q.mu.Unlock(t)
+	slices.SortFunc(list, func(a, b *group) int { return cmp.Compare(a.id, b.id) })
+	for _, g := range list {
+		if g.rfer != 0 || g.excl != 0 {
+			q.status.Flags |= format.QgroupStatusInconsistent
+		}
+		keys := []format.Key{{Type: format.QGROUP_INFO_KEY, Offset: g.id}, {Type: format.QGROUP_LIMIT_KEY, Offset: g.id}}
+		for _, p := range g.parents {
+			keys = append(keys, format.Key{Objectid: g.id, Type: format.QGROUP_RELATION_KEY, Offset: p.id},
+				format.Key{Objectid: p.id, Type: format.QGROUP_RELATION_KEY, Offset: g.id})
+		}
+		for _, k := range keys {
+			if err := q.remove(t, tr, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// remove deletes an item of the quota tree, if it is there.
+func (q *Quota) remove(t *sched.Task, tr *ctree.Trans, k format.Key) error {
+	var p ctree.Path
+	defer p.Release(t)
+	found, err := q.forest.SearchSlot(t, tr, q.tree, k, &p, -1, true)
+	if err != nil || !found {
+		return err
+	}
+	return q.forest.DelItems(t, tr, q.tree, &p, p.Slot(), 1)
 }
 
 // sum is have+by. A count that would go below zero was wrong before, which only inconsistent ones are.

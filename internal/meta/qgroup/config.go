@@ -181,6 +181,17 @@ func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 // Preconditions: a handle is open.
 func (q *Quota) Rescan() { q.recount = true }
 
+// Dropped says that the running transaction drops the last of a subvolume: its commit removes the qgroup.
+//
+// Preconditions: a handle is open.
+func (q *Quota) Dropped(t *sched.Task, id uint64) {
+	q.lock(t)
+	if g := q.groups[id]; g != nil {
+		g.gone = true
+	}
+	q.mu.Unlock(t)
+}
+
 // Limit sets a limit of a qgroup in bytes, or with none set takes it away; excl says which. The commit writes it. ENOENT when
 // there is no such qgroup. Models btrfs_limit_qgroup().
 //

@@ -35,8 +35,9 @@
 //   - old_roots is looked up at commit, in the trees of the last commit, not when a reference is queued;
 //   - a rescan is one step of a commit, with no handle open, not a task beside the writers: an image is never
 //     left in the middle of one, and one that Linux left there is counted again by the first commit;
-//   - a snapshot does not inherit, and the end of a subvolume does not walk what it shares: the commit that makes one, or takes its
-//     name, counts again from the start;
+//   - a snapshot does not inherit: the commit that makes one counts again from the start;
+//   - a deleted subvolume reaches what it has not dropped yet, also in the trees of the commit that is being made (Linux takes it out
+//     of those, BTRFS_ROOT_DELETING), so an extent that it loses piece by piece is lost once;
 //   - a task that has waited for another's flush flushes as well before it gives up; a punch of a hole and a delete reserve nothing;
 //   - simple quotas (squota) are refused; no qgroup above level 0 is made or related here, those of Linux are kept right;
 //   - the committer owes what it cannot find out (a damaged image) as Linux does: the status says inconsistent.

@@ -57,6 +57,7 @@ type group struct {
 	dirty      bool // the counts are not in the tree
 	limitDirty bool
 	flushing   bool // a task flushes the subvolume
+	gone       bool // the subvolume is dropped: the commit removes the group
 }
 
 func (g *group) reserved() uint64 { return g.rsv[Data] + g.rsv[MetaPrealloc] + g.rsv[MetaPertrans] }

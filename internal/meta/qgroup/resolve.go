@@ -18,25 +18,34 @@ type view struct {
 	f       *ctree.Forest
 	tree    *ctree.Root // of roots
 	extent  *ctree.Root
-	subvols map[uint64]*ctree.Root // those that were looked up; nil for one that is not there
-	memo    map[uint64][]uint64    // roots of tree blocks
+	subvols map[uint64]*subvol  // those that were looked up; nil for one that is not there
+	memo    map[uint64][]uint64 // roots of tree blocks
 	path    ctree.Path
+}
+
+// subvol is the tree of a subvolume. A deleted one reaches what it still has references to until all of it is dropped, as in
+// Linux: the deletion changes the counts, not the loss of the name.
+type subvol struct {
+	*ctree.Root
+	dropped format.Key // of a tree that is being dropped: what comes before it is gone, blocks and items
 }
 
 // newView opens the trees that the tree of roots at the address leads to. Close it.
 func newView(t *sched.Task, f *ctree.Forest, bytenr uint64, level int, generation uint64) (*view, error) {
-	v := &view{f: f, subvols: make(map[uint64]*ctree.Root), memo: make(map[uint64][]uint64)}
+	v := &view{f: f, subvols: make(map[uint64]*subvol), memo: make(map[uint64][]uint64)}
 	var err error
 	if v.tree, err = f.OpenRoot(t, format.ROOT_TREE_OBJECTID, bytenr, level, generation, 0); err != nil {
 		return nil, err
 	}
-	if v.extent, err = v.open(t, format.EXTENT_TREE_OBJECTID); err == nil && v.extent == nil {
+	extent, err := v.open(t, format.EXTENT_TREE_OBJECTID)
+	if err == nil && extent == nil {
 		err = errTrees
 	}
 	if err != nil {
 		v.close()
 		return nil, err
 	}
+	v.extent = extent.Root
 	return v, nil
 }
 
@@ -52,8 +61,8 @@ func (v *view) close() {
 	v.tree.Close()
 }
 
-// open opens the tree with the id; nil when it is not there, or is a subvolume that is being deleted.
-func (v *view) open(t *sched.Task, id uint64) (*ctree.Root, error) {
+// open opens the tree with the id; nil when it is not there.
+func (v *view) open(t *sched.Task, id uint64) (*subvol, error) {
 	defer v.path.Release(t)
 	more, err := v.f.SearchBackward(t, v.tree, format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: ^uint64(0)}, &v.path)
 	if err != nil || !more || v.path.Key().Objectid != id || v.path.Key().Type != format.ROOT_ITEM_KEY {
@@ -62,14 +71,19 @@ func (v *view) open(t *sched.Task, id uint64) (*ctree.Root, error) {
 	var it format.RootItem
 	it.Decode(v.path.Item())
 	v.path.Release(t)
-	if format.IsFSTree(id) && it.Refs == 0 {
-		return nil, nil
+	r, err := v.f.OpenRoot(t, id, it.Bytenr, int(it.Level), it.Generation, it.LastSnapshot)
+	if err != nil {
+		return nil, err
 	}
-	return v.f.OpenRoot(t, id, it.Bytenr, int(it.Level), it.Generation, it.LastSnapshot)
+	s := &subvol{Root: r}
+	if it.Refs == 0 {
+		s.dropped = it.DropProgress
+	}
+	return s, nil
 }
 
 // subvol is open for a subvolume, once. nil is for what no qgroup counts.
-func (v *view) subvol(t *sched.Task, id uint64) (*ctree.Root, error) {
+func (v *view) subvol(t *sched.Task, id uint64) (*subvol, error) {
 	if !format.IsFSTree(id) {
 		return nil, nil
 	}
@@ -218,7 +232,7 @@ func (v *view) withTreeRef(t *sched.Task, list []uint64, id, bytenr uint64, b *b
 	c.Put()
 	p := ctree.Path{LowestLevel: b.level + 1}
 	defer p.Release(t)
-	if _, err := v.f.SearchSlot(t, nil, r, key, &p, 0, false); err != nil {
+	if _, err := v.f.SearchSlot(t, nil, r.Root, key, &p, 0, false); err != nil {
 		return nil, err
 	}
 	up := p.Nodes[b.level+1]
@@ -261,16 +275,20 @@ func (v *view) withDataRef(t *sched.Task, list []uint64, bytenr uint64, b *backR
 type leafAt struct{ bytenr, generation uint64 }
 
 // leaves finds the leaves of r with the file extents that d counts.
-func (v *view) leaves(t *sched.Task, r *ctree.Root, bytenr uint64, d *format.ExtentDataRef) (list []leafAt, err error) {
+func (v *view) leaves(t *sched.Task, r *subvol, bytenr uint64, d *format.ExtentDataRef) (list []leafAt, err error) {
 	key := format.Key{Objectid: uint64(d.Ino), Type: format.EXTENT_DATA_KEY}
 	if int64(d.Offset) > 0 { // it is before 0 when the front of the extent has been overwritten
 		key.Offset = uint64(d.Offset)
 	}
+	from := key
+	if from.Less(r.dropped) {
+		from = r.dropped // the leaves before it are free, and may be another tree's
+	}
 	p := &v.path
 	defer p.Release(t)
 	var n uint32
-	more, err := v.f.SearchForward(t, r, key, p)
-	for ; more && err == nil && n < d.Count; more, err = v.f.NextItem(t, r, p) {
+	more, err := v.f.SearchForward(t, r.Root, from, p)
+	for ; more && err == nil && n < d.Count; more, err = v.f.NextItem(t, r.Root, p) {
 		k := p.Key()
 		if k.Objectid != key.Objectid || k.Type != key.Type {
 			break

@@ -264,9 +264,6 @@ func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) erro
 	if err := m.Forest.InsertItem(t, &h.tr, tree, orphanKey(id), nil); err != nil {
 		return err
 	}
-	m.quotaMu.Lock(t)
-	m.Quota.Rescan()
-	m.quotaMu.Unlock(t)
 	if r := m.Root(format.UUID_TREE_OBJECTID); r != nil && !uuid.IsZero() {
 		if err := m.delete(t, h, r, uuidKey(uuid)); err != nil && !errors.Is(err, errno.ENOENT) {
 			return err
@@ -389,6 +386,9 @@ func (m *Manager) dropSome(t *sched.Task, h *Handle, id uint64) (done bool, err 
 	}
 	if err == nil {
 		err = m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
+	}
+	if err == nil {
+		m.Quota.Dropped(t, id)
 	}
 	return true, err
 }
