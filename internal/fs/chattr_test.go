@@ -94,3 +94,23 @@ func TestImmutableAndAppend(t *testing.T) {
 		})
 	}
 }
+
+// A subvolume does not inherit the flags of its directory, as in Linux: what was put into one made in a +C directory had no checksums.
+func TestSubvolumeInheritsNoFlags(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+	x.Must(x.FS.SetFlags(x.T, "/d", format.InodeNoDataCow))
+	x.Must(x.FS.Mkdir(x.T, "/d/dir", 0o755))
+	x.Must(x.FS.Subvolume(x.T, "/d/sub", 0o755))
+	x.Must(x.FS.Snapshot(x.T, "/d/sub", "/d/snap", false))
+	for _, name := range []string{"/d/sub/f", "/d/snap/f"} {
+		x.Must(x.Create(name).Close(x.T))
+	}
+	for path, want := range map[string]uint64{"/d/dir": format.InodeNoDataCow, "/d/sub": 0, "/d/sub/f": 0, "/d/snap": 0, "/d/snap/f": 0} {
+		at, err := x.FS.Stat(x.T, path)
+		x.Must(err)
+		if at.Flags != want {
+			t.Errorf("%s: flags %#x want %#x", path, at.Flags, want)
+		}
+	}
+}

@@ -60,15 +60,16 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 }
 
 // Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top directory, with one reference.
+// It does not inherit the flags of d: chattr +C ends at a subvolume.
 //
-// Models create_subvol(). Difference: it commits.
+// Models create_subvol(), and btrfs_create_new_inode() of a subvolume. Difference: it commits.
 func (d *Node) Subvolume(t *sched.Task, name string, mode uint32, own Owner) (*Node, error) {
 	if !d.IsDir() {
 		return nil, errno.ENOTDIR
 	}
 	now := d.fs.now()
-	return d.fs.makeSubvol(t, d, name, &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID, Mode: format.S_IFDIR | mode&0o7777, Flags: inheritFlags(d.ip.Flags(), format.S_IFDIR),
-		Atime: now, Ctime: now, Mtime: now, Otime: now}})
+	return d.fs.makeSubvol(t, d, name, &transaction.NewSubvol{Dir: format.InodeItem{Nlink: 1, UID: own.UID, GID: own.GID,
+		Mode: format.S_IFDIR | mode&0o7777, Atime: now, Ctime: now, Mtime: now, Otime: now}})
 }
 
 // makeSubvol makes s with a name in the directory d.
