@@ -15,9 +15,11 @@ func (a *app) mv() *cobra.Command {
 		Use:   "mv IMAGE:/from /to",
 		Short: "rename or move within an image",
 		Long: `Mv renames a file or directory and replaces what has the new name, as rename(2). Into a directory that exists it keeps its name.
-A name cannot move to another subvolume: reflink the file there and rm it.`,
-		Example: "  btrlab mv disk.img:/draft.txt /final.txt",
-		Args:    cobra.ExactArgs(2),
+A subvolume moves as well, also into another one. A file or a directory stays in its subvolume: reflink the file there
+and rm it.`,
+		Example: `  btrlab mv disk.img:/draft.txt /final.txt
+  btrlab mv disk.img:/@ /@old`,
+		Args: cobra.ExactArgs(2),
 	}
 	cmd.ValidArgsFunction = a.completeSpec
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -57,8 +57,11 @@ func (a *app) rm() *cobra.Command {
 
 // rmTree empties the directory path.
 func (a *app) rmTree(x *fs.FS, path string) error {
-	return a.eachName(x, path, func(full string, _ fs.DirEntry) error {
+	return a.eachName(x, path, func(full string, e fs.DirEntry) error {
 		at, err := x.Lstat(a.t, full)
+		if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {
+			return x.Rmdir(a.t, full)
+		}
 		if err != nil {
 			return err
 		}
@@ -72,12 +75,12 @@ func (a *app) rmTree(x *fs.FS, path string) error {
 	})
 }
 
-// nestedSubvolume is an error that names a subvolume below the directory path, or the place of one of the original in a snapshot.
+// nestedSubvolume is an error that names a subvolume below the directory path.
 func (a *app) nestedSubvolume(x *fs.FS, path string) error {
 	return a.eachName(x, path, func(full string, e fs.DirEntry) error {
 		if e.Subvol != 0 {
 			if _, err := x.Lstat(a.t, full); errors.Is(err, errno.ENOENT) {
-				return fmt.Errorf("has the place of a subvolume of the original, %s, want btrlab subvolume delete for the snapshot", full)
+				return nil // the place of a subvolume of the original: an empty directory
 			}
 			return fmt.Errorf("has the subvolume %s, want btrlab subvolume delete for it", full)
 		}

@@ -232,12 +232,10 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	return n, nil
 }
 
-// mayCreate says why dir may not get something new with the name. dir is locked for writing.
+// mayCreate says why dir may not get something new with the name. dir is locked for writing. Models filename_create(), whose EEXIST
+// comes before the EROFS of a read-only mount, with may_create().
 func (f *FS) mayCreate(t *sched.Task, dir *Node, name string) error {
 	dir.ip.AssertLocked(t)
-	if err := dir.writable(); err != nil {
-		return err
-	}
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -247,10 +245,10 @@ func (f *FS) mayCreate(t *sched.Task, dir *Node, name string) error {
 	if err := f.absent(t, dir, name); err != nil {
 		return err
 	}
-	if dir.sealed() {
-		return errno.EPERM // models may_create()
+	if err := f.writable(); err != nil {
+		return err
 	}
-	return nil
+	return dir.mayChange()
 }
 
 // absent is EEXIST when dir has the name, EOVERFLOW when it has too many of the same hash: known before a transaction begins, which
@@ -307,38 +305,30 @@ func errElsewhere() error {
 	return fmt.Errorf("the new name is in another subvolume: %w", errno.EXDEV)
 }
 
-// Link gives n, which is no directory, one more name. EXDEV when it is in another subvolume. Models btrfs_link().
+// Link gives n, which is no directory, one more name. EXDEV when it is in another subvolume. Models vfs_link() with btrfs_link(), and
+// the order of their errors.
 func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	f := d.fs
-	switch {
-	case !d.IsDir():
+	if !d.IsDir() {
 		return errno.ENOTDIR
-	case n.IsDir():
-		return errno.EPERM
-	case n.vol != d.vol:
-		return errElsewhere()
-	}
-	if err := d.writable(); err != nil {
-		return err
-	}
-	if err := checkName(name); err != nil {
-		return err
 	}
 	d.lockParent(t)
 	defer d.ip.Unlock(t)
+	if err := f.mayCreate(t, d, name); err != nil {
+		return err
+	}
+	if n.IsDir() || n.pinned() {
+		return errno.EPERM
+	}
 	n.lockChild(t, subChild)
 	defer n.ip.Unlock(t)
 	switch links := n.nlink(t); {
-	case links == 0 || d.nlink(t) == 0:
+	case links == 0:
 		return errno.ENOENT
+	case n.vol != d.vol:
+		return errElsewhere()
 	case links >= maxLinks:
 		return errno.EMLINK
-	}
-	if err := f.absent(t, d, name); err != nil {
-		return err
-	}
-	if d.sealed() || n.pinned() {
-		return errno.EPERM // models may_create() and vfs_link()
 	}
 	index, err := f.takeDirIndex(t, d)
 	if err != nil {

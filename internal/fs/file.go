@@ -45,17 +45,17 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 		return nil, errno.ELOOP
 	case !n.IsRegular():
 		return nil, errno.EINVAL
-	case write && n.sealed(),
-		write && n.appendOnly() && (flags&O_APPEND == 0 || flags&O_TRUNC != 0):
+	case write && n.fs.writable() != nil:
+		return nil, n.fs.writable()
+	case write && n.sealed():
+		return nil, errno.EPERM
+	case write && n.vol.frozen != nil:
+		return nil, n.vol.frozen
+	case write && n.appendOnly() && (flags&O_APPEND == 0 || flags&O_TRUNC != 0):
 		return nil, errno.EPERM
 	case !write && n.ip.DebugSize() > format.MaxFileSize:
 		return nil, fmt.Errorf("corrupt inode: root=%d ino=%d, bad size, have %d want at most %d: %w",
 			n.ip.Root.ID, n.ip.Ino, n.ip.DebugSize(), uint64(format.MaxFileSize), errno.EIO)
-	}
-	if write {
-		if err := n.writable(); err != nil {
-			return nil, err
-		}
 	}
 	x := &File{fs: n.fs, n: n.fs.get(t, n), write: write, path: path}
 	if flags&O_APPEND != 0 {

@@ -102,12 +102,10 @@ func (f *FS) igetEntry(t *sched.Task, dir *Node, it format.DirItem) (*Node, erro
 	return f.igetHere(t, dir, it)
 }
 
-// igetHere finds the inode that an entry of dir leads to in dir's subvolume, for a change of the entry; dir may be locked. An
-// entry of a subvolume is EXDEV: its name is in the root tree as well, and neither deleting nor moving it is supported.
+// igetHere finds the inode that an entry of dir leads to in dir's subvolume; dir may be locked.
+//
+// Preconditions: it is no entry of a subvolume.
 func (f *FS) igetHere(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
-	if it.Location.Type != format.INODE_ITEM_KEY {
-		return nil, fmt.Errorf("%q is a subvolume, which can be neither deleted nor renamed: %w", it.Name, errno.EXDEV)
-	}
 	return f.iget(t, dir.vol, format.Ino(it.Location.Objectid))
 }
 

@@ -58,11 +58,6 @@ func (f *FS) OpenFile(t *sched.Task, path string, flags OpenFlags, mode uint32) 
 }
 
 func (f *FS) openPath(t *sched.Task, path string, flags OpenFlags, mode uint32) (*File, error) {
-	if flags&O_RDWR != 0 {
-		if err := f.writable(); err != nil {
-			return nil, err
-		}
-	}
 	var n *Node
 	var err error
 	if flags&O_CREAT == 0 {

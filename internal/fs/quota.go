@@ -8,7 +8,6 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/qgroup"
-	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
 
@@ -54,10 +53,7 @@ func (f *FS) Quotas(t *sched.Task) (Quotas, error) {
 func (f *FS) subvolPath(t *sched.Task, id uint64) (string, error) {
 	var names []string
 	for id != format.FS_TREE_OBJECTID {
-		parent, ref, err := f.trans.SubvolParent(t, id)
-		if errors.Is(err, transaction.ErrNoRoot) {
-			return "", errno.ENOENT
-		}
+		parent, ref, err := f.subvolParent(t, id)
 		if err != nil {
 			return "", err
 		}

@@ -1,68 +1,70 @@
 package fs
 
 import (
+	"errors"
+	"fmt"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
-	"errors"
 )
 
-// Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV when newDir is in
-// another subvolume. Models vfs_rename() with btrfs_rename().
+// Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV when newDir is in another subvolume,
+// unless oldName is a subvolume's name, which goes everywhere. Models do_renameat2() with vfs_rename() and btrfs_rename(), and the
+// order of their errors.
 func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName string) error {
-	switch {
-	case !d.IsDir() || !newDir.IsDir():
+	if !d.IsDir() || !newDir.IsDir() {
 		return errno.ENOTDIR
-	case d.vol != newDir.vol:
-		return errElsewhere()
 	}
-	if err := d.writable(); err != nil {
-		return err
-	}
-	switch oldName {
-	case "", ".", "..":
-		return errno.EBUSY
-	}
-	if err := checkName(newName); err != nil {
-		if errors.Is(err, errno.EEXIST) {
-			err = errno.EBUSY
+	for _, name := range []string{oldName, newName} {
+		if name == "" || name == "." || name == ".." {
+			return errno.EBUSY
 		}
-		return err
 	}
 	f := d.fs
-	if err := f.lockParents(t, d, newDir); err != nil {
+	if err := f.writable(); err != nil {
 		return err
 	}
-	victim, err := f.renameLocked(t, d, oldName, newDir, newName)
+	trap, err := f.lockParents(t, d, newDir)
+	if err != nil {
+		return err
+	}
+	r := rename{f: f, oldDir: d, newDir: newDir, oldName: oldName, newName: newName}
+	err = r.locked(t, trap)
 	f.unlockParents(t, d, newDir)
-	if victim != nil {
-		f.put(t, victim)
+	for _, n := range []*Node{r.n, r.victim} {
+		if n != nil {
+			f.put(t, n)
+		}
 	}
 	return err
 }
 
-// lockParents locks the directories of a rename; unlockParents ends it. Of two directories the upper one is locked first. Only
+// lockParents locks the directories of a rename; unlockParents ends it. Of two directories the upper one is locked first, and trap is
+// the directory in it that leads to the lower one, which can be neither moved nor replaced; without an upper one trap is zero. Only
 // renames between directories change which of two is the upper one, so renameMu makes them take turns.
 // Models lock_rename().
-func (f *FS) lockParents(t *sched.Task, oldDir, newDir *Node) error {
+func (f *FS) lockParents(t *sched.Task, oldDir, newDir *Node) (trap nodeKey, err error) {
 	if oldDir == newDir {
 		oldDir.lockParent(t)
-		return nil
+		return trap, nil
 	}
 	f.renameMu.Lock(t)
 	first, second := oldDir, newDir
-	below, err := f.isBelow(t, oldDir, newDir)
+	below, trap, err := f.isBelow(t, oldDir, newDir)
+	if err == nil && below {
+		first, second = newDir, oldDir
+	} else if err == nil {
+		_, trap, err = f.isBelow(t, newDir, oldDir)
+	}
 	if err != nil {
 		f.renameMu.Unlock(t)
-		return err
-	}
-	if below {
-		first, second = newDir, oldDir
+		return trap, err
 	}
 	first.lockParent(t)
 	second.ip.LockDir(t, subParent2)
-	return nil
+	return trap, nil
 }
 
 func (f *FS) unlockParents(t *sched.Task, oldDir, newDir *Node) {
@@ -73,36 +75,45 @@ func (f *FS) unlockParents(t *sched.Task, oldDir, newDir *Node) {
 	}
 }
 
-// isBelow reports whether dir lies under top, or is it. Both are in one subvolume.
-func (f *FS) isBelow(t *sched.Task, dir, top *Node) (bool, error) {
+// isBelow reports whether dir lies under top, also by way of subvolumes; by is the directory in top that leads there. Models d_ancestor().
+func (f *FS) isBelow(t *sched.Task, dir, top *Node) (below bool, by nodeKey, err error) {
 	n := f.get(t, dir)
-	for n != top && !n.isTop() {
+	for n != top && n != f.top {
+		by = n.key()
 		up, err := f.parent(t, n)
 		f.put(t, n)
 		if err != nil {
-			return false, err
+			return false, nodeKey{}, err
 		}
 		n = up
 	}
-	below := n == top
+	below = n == top
 	f.put(t, n)
-	return below, nil
+	if !below {
+		by = nodeKey{}
+	}
+	return below, by, nil
 }
 
-// lockMoved locks what a rename moves, n, and what it replaces, victim, if anything; unlockMoved ends it. A directory is
-// locked before a file, and of two alike the lower inode number first. Models lock_two_nondirectories() and the locks of
-// child directories in vfs_rename().
+// lockMoved locks what a rename moves, n, and what it replaces, victim, as far as these are inodes of the directories' subvolumes;
+// unlockMoved ends it. A directory is locked before a file, and of two alike the lower inode number first; of two subvolumes the lower
+// one's. Models lock_two_nondirectories() and the locks of child directories in vfs_rename().
 func lockMoved(t *sched.Task, n, victim *Node) {
 	first, second := n, victim
 	switch {
-	case victim == nil:
-		n.lockChild(t, subChild)
+	case n == nil && victim == nil:
+		return
+	case n == nil || victim == nil:
+		if n == nil {
+			first = victim
+		}
+		first.lockChild(t, subChild)
 		return
 	case n.IsDir() != victim.IsDir(): // the rename will fail, but only a lock makes the answer stay true
 		if victim.IsDir() {
 			first, second = victim, n
 		}
-	case victim.ip.Ino < n.ip.Ino:
+	case victim.ip.Ino < n.ip.Ino || victim.ip.Ino == n.ip.Ino && victim.Subvol() < n.Subvol():
 		first, second = victim, n
 	}
 	first.lockChild(t, subChild)
@@ -110,124 +121,269 @@ func lockMoved(t *sched.Task, n, victim *Node) {
 }
 
 func unlockMoved(t *sched.Task, n, victim *Node) {
-	n.ip.Unlock(t)
-	if victim != nil {
-		victim.ip.Unlock(t)
+	for _, x := range []*Node{n, victim} {
+		if x != nil {
+			x.ip.Unlock(t)
+		}
 	}
 }
 
-// renameLocked is Rename under the locks of both directories. The caller puts the victim, also with an error.
-func (f *FS) renameLocked(t *sched.Task, oldDir *Node, oldName string, newDir *Node, newName string) (victim *Node, err error) {
-	oldDir.ip.AssertLocked(t)
-	newDir.ip.AssertLocked(t)
-	it, err := f.store.Lookup(t, oldDir.vol.root, oldDir.ip.Ino, oldName)
-	if err != nil {
-		return nil, err
-	}
-	n, err := f.igetHere(t, oldDir, it)
-	if err != nil {
-		return nil, err
-	}
-	defer f.put(t, n)
-	if n.IsDir() && oldDir != newDir {
-		if below, err := f.isBelow(t, newDir, n); err != nil {
-			return nil, err
-		} else if below {
-			return nil, errno.EINVAL
-		}
-	}
-	it, err = f.store.Lookup(t, newDir.vol.root, newDir.ip.Ino, newName)
-	switch {
-	case err == nil:
-		if victim, err = f.igetHere(t, newDir, it); err != nil {
-			return nil, err
-		}
-	case !errors.Is(err, errno.ENOENT):
-		return nil, err
-	}
-	switch {
-	case victim == n:
-		return victim, nil // two names of one file: nothing happens
-	case n == newDir || n == oldDir:
-		return victim, errno.EINVAL
-	case victim == oldDir || victim == newDir:
-		return victim, errno.ENOTEMPTY // a directory that has n below it
-	}
-	lockMoved(t, n, victim)
-	defer unlockMoved(t, n, victim)
-	if newDir.nlink(t) == 0 {
-		return victim, errno.ENOENT
-	}
-	if err := oldDir.mayTake(n); err != nil {
-		return victim, err
-	}
-	if newDir.sealed() {
-		return victim, errno.EPERM
-	}
-	if victim != nil {
-		switch {
-		case n.IsDir() && !victim.IsDir():
-			return victim, errno.ENOTDIR
-		case !n.IsDir() && victim.IsDir():
-			return victim, errno.EISDIR
-		}
-		if err := f.mayRemove(t, newDir, victim, victim.IsDir()); err != nil {
-			return victim, err
-		}
-	}
-	if err := f.roomFor(t, newDir, newName, n, victim); err != nil {
-		return victim, err
-	}
-	index, err := f.takeDirIndex(t, newDir)
-	if err != nil {
-		return victim, err
-	}
-	h, err := f.trans.StartIn(t, newDir.vol.root, unitsRename)
-	if err != nil {
-		return victim, err
-	}
-	f.logs.Pin(t, newDir.vol.root)
-	err = f.renameItems(t, h, oldDir, oldName, newDir, newName, n, victim, index)
-	f.logs.Unpin(t, newDir.vol.root)
-	if err != nil {
-		return victim, f.abort(t, h, err)
-	}
-	return victim, f.end(t, h, nil)
+// rename is a rename under way.
+type rename struct {
+	f                *FS
+	oldDir, newDir   *Node
+	oldName, newName string
+
+	entry, over format.DirItem // of the two names; over is zero when there is none
+	n, victim   *Node          // the inodes that they lead to; nil for a subvolume
+	ref         format.RootRef // of the subvolume that moves: where it is linked
 }
 
-// roomFor is EOVERFLOW or EMLINK when the tree has no room for the new name of n, which replaces victim's: later the old one would be gone, and
-// the transaction with it. What the old name takes up counts. Models btrfs_check_dir_item_collision() in btrfs_rename(), and its
-// order of btrfs_insert_inode_ref().
-func (f *FS) roomFor(t *sched.Task, newDir *Node, newName string, n, victim *Node) error {
-	if victim == nil {
-		if err := f.absent(t, newDir, newName); err != nil {
-			return err
-		}
+// entryKey is the identity of what the entry it of dir leads to.
+func entryKey(dir *Node, it format.DirItem) nodeKey {
+	if it.Location.Type == format.ROOT_ITEM_KEY {
+		return nodeKey{it.Location.Objectid, format.FIRST_FREE_OBJECTID}
 	}
-	return f.store.RoomForRef(t, newDir.vol.root, newDir.ip.Ino, n.ip.Ino, newName)
+	return nodeKey{dir.vol.root.ID, format.Ino(it.Location.Objectid)}
 }
 
-// renameItems moves the name in the tree.
-func (f *FS) renameItems(t *sched.Task, h *transaction.Handle, oldDir *Node, oldName string, newDir *Node, newName string,
-	n, victim *Node, index uint64) error {
-	tr, r := h.Trans(), oldDir.vol.root
-	if err := f.delLink(t, h, oldDir, n, oldName); err != nil {
+// look finds what name of dir is: nothing, an inode, or a subvolume, for which n is nil.
+func (f *FS) look(t *sched.Task, dir *Node, name string) (it format.DirItem, n *Node, err error) {
+	if len(name) > format.MaxNameLen {
+		return it, nil, errno.ENAMETOOLONG
+	}
+	it, err = f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name)
+	if err == nil && it.Location.Type == format.INODE_ITEM_KEY {
+		n, err = f.igetHere(t, dir, it)
+	}
+	return it, n, err
+}
+
+// locked is Rename under the locks of both directories.
+func (r *rename) locked(t *sched.Task, trap nodeKey) (err error) {
+	f := r.f
+	r.oldDir.ip.AssertLocked(t)
+	r.newDir.ip.AssertLocked(t)
+	if r.entry, r.n, err = f.look(t, r.oldDir, r.oldName); err != nil {
 		return err
 	}
-	if victim != nil {
-		if err := f.unlinkInode(t, h, newDir, victim, newName); err != nil {
-			return err
-		}
+	if r.over, r.victim, err = f.look(t, r.newDir, r.newName); errors.Is(err, errno.ENOENT) {
+		r.over, err = format.DirItem{}, checkName(r.newName)
 	}
-	if err := f.store.AddLink(t, tr, r, newDir.ip.Ino, n.ip.Ino, newName, format.FtOf(n.typ), index); err != nil {
+	if err != nil {
 		return err
 	}
-	newDir.ip.NameAdded(h.Transid(), index)
-	now := f.now()
-	f.dirSizeChanged(t, oldDir, h, -int64(2*len(oldName)), now)
-	f.dirSizeChanged(t, newDir, h, int64(2*len(newName)), now)
-	n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
-	n.ip.LastTransid.Store(h.Transid())
-	n.ip.ItemsChanged(h.Transid())
+	replaces := r.over.Name != ""
+	switch from := entryKey(r.oldDir, r.entry); {
+	case from == trap:
+		return errno.EINVAL // a directory does not move below itself
+	case replaces && entryKey(r.newDir, r.over) == trap:
+		return errno.ENOTEMPTY
+	case r.n != nil && r.n == r.victim, r.n == nil && r.oldDir == r.newDir && r.oldName == r.newName:
+		return nil // two names of one file: nothing happens
+	}
+	lockMoved(t, r.n, r.victim)
+	defer unlockMoved(t, r.n, r.victim)
+	if r.isSubvol() || replaces && r.victim == nil {
+		// What lists subvolumes, or goes up from one, finds it under its old name or its new one.
+		f.subvolSem.Lock(t)
+		defer f.subvolSem.Unlock(t)
+	}
+	if err := r.allowed(t); err != nil {
+		return err
+	}
+	if r.isSubvol() {
+		err = r.mayMoveSubvol(t)
+	} else if r.oldDir.vol != r.newDir.vol {
+		err = errElsewhere()
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.mayReplace(t); err != nil {
+		return err
+	}
+	return r.change(t)
+}
+
+// isSubvol reports whether a subvolume moves.
+func (r *rename) isSubvol() bool { return r.n == nil }
+
+// isDir reports whether a directory moves.
+func (r *rename) isDir() bool { return r.n == nil || r.n.IsDir() }
+
+// allowed says what the virtual file system says. Models may_delete() and may_create() in vfs_rename().
+func (r *rename) allowed(t *sched.Task) error {
+	if err := r.oldDir.mayTake(r.n); err != nil {
+		return err
+	}
+	if r.newDir.nlink(t) == 0 || r.newDir.vol.dead.Load() {
+		return errno.ENOENT
+	}
+	if r.over.Name == "" {
+		if err := r.newDir.mayChange(); err != nil {
+			return err
+		}
+	} else {
+		if err := r.newDir.mayTake(r.victim); err != nil {
+			return err
+		}
+		switch isDir := r.victim == nil || r.victim.IsDir(); {
+		case r.isDir() && !isDir:
+			return errno.ENOTDIR
+		case !r.isDir() && isDir:
+			return errno.EISDIR
+		}
+	}
+	if r.n != nil && r.n.IsDir() && r.oldDir != r.newDir { // its ".." changes
+		return r.n.mayChange()
+	}
 	return nil
+}
+
+// mayMoveSubvol finds out where the subvolume is linked. ENOTEMPTY when it is not linked here: the name came with a snapshot of the
+// directory. EROFS when it is read-only and would get another directory above it, as in Linux.
+func (r *rename) mayMoveSubvol(t *sched.Task) (err error) {
+	f, id := r.f, r.entry.Location.Objectid
+	if r.ref, err = f.linkOf(t, r.oldDir, r.entry); errors.Is(err, errno.ENOENT) {
+		return fmt.Errorf("%q is not the subvolume but its place in a snapshot: %w", r.oldName, errno.ENOTEMPTY)
+	}
+	if err != nil || r.oldDir == r.newDir {
+		return err
+	}
+	it, err := f.trans.RootItem(t, id)
+	if err == nil && it.Flags&format.RootSubvolReadonly != 0 {
+		err = fmt.Errorf("a read-only subvolume stays in its directory: %w", errno.EROFS)
+	}
+	return err
+}
+
+// linkOf is where the root tree has the subvolume that the entry it of dir names. ENOENT when that is not here.
+func (f *FS) linkOf(t *sched.Task, dir *Node, it format.DirItem) (ref format.RootRef, err error) {
+	ref, err = f.trans.SubvolRef(t, dir.vol.root.ID, it.Location.Objectid)
+	if errors.Is(err, transaction.ErrNoRoot) || err == nil && (ref.Dirid != uint64(dir.ip.Ino) || ref.Name != it.Name) {
+		err = errno.ENOENT
+	}
+	return ref, err
+}
+
+// mayReplace says why what has the new name may not be replaced, or why there is no room for the name: later the old one would be gone,
+// and the transaction with it. What the old name takes up counts. Models btrfs_check_dir_item_collision() in btrfs_rename(), and its
+// order of btrfs_insert_inode_ref().
+func (r *rename) mayReplace(t *sched.Task) error {
+	f := r.f
+	switch {
+	case r.over.Name == "":
+		if err := f.absent(t, r.newDir, r.newName); err != nil {
+			return err
+		}
+	case r.victim == nil:
+		if _, err := f.linkOf(t, r.newDir, r.over); !errors.Is(err, errno.ENOENT) {
+			return errors.Join(err, errno.ENOTEMPTY)
+		}
+	default:
+		if err := f.mayRemove(t, r.newDir, r.victim, r.victim.IsDir()); err != nil {
+			return err
+		}
+	}
+	if r.isSubvol() {
+		return nil
+	}
+	return f.store.RoomForRef(t, r.newDir.vol.root, r.newDir.ip.Ino, r.n.ip.Ino, r.newName)
+}
+
+// change moves the name.
+func (r *rename) change(t *sched.Task) error {
+	f := r.f
+	index, err := f.takeDirIndex(t, r.newDir)
+	if err != nil {
+		return err
+	}
+	units := unitsRename
+	if r.isSubvol() {
+		units += transaction.UnitsMoveSubvol
+	}
+	h, err := f.trans.StartIn(t, r.newDir.vol.root, units)
+	if err != nil {
+		return err
+	}
+	if r.isSubvol() || r.over.Name != "" && r.victim == nil {
+		f.logs.CommitNext(h.Transid()) // no log can say it: BTRFS_FIRST_FREE_OBJECTID in btrfs_rename()
+	}
+	f.logs.Pin(t, r.newDir.vol.root)
+	err = r.items(t, h, index)
+	f.logs.Unpin(t, r.newDir.vol.root)
+	if err != nil {
+		return f.abort(t, h, err)
+	}
+	return f.end(t, h, nil)
+}
+
+// items changes the trees.
+func (r *rename) items(t *sched.Task, h *transaction.Handle, index uint64) error {
+	f := r.f
+	now := f.now()
+	if err := r.unlinkOld(t, h); err != nil {
+		return err
+	}
+	switch {
+	case r.over.Name == "":
+	case r.victim == nil:
+		if err := f.delPlace(t, h, r.newDir, r.over); err != nil {
+			return err
+		}
+		f.dirSizeChanged(t, r.newDir, h, -int64(2*len(r.newName)), now)
+	default:
+		if err := f.unlinkInode(t, h, r.newDir, r.victim, r.newName); err != nil {
+			return err
+		}
+	}
+	if err := r.linkNew(t, h, index); err != nil {
+		return err
+	}
+	r.newDir.ip.NameAdded(h.Transid(), index)
+	f.dirSizeChanged(t, r.oldDir, h, -int64(2*len(r.oldName)), now)
+	f.dirSizeChanged(t, r.newDir, h, int64(2*len(r.newName)), now)
+	if r.n != nil {
+		r.n.ip.Change(t, func(i *format.InodeItem) { i.Ctime = now })
+		r.n.ip.LastTransid.Store(h.Transid())
+		r.n.ip.ItemsChanged(h.Transid())
+	}
+	return nil
+}
+
+func (r *rename) unlinkOld(t *sched.Task, h *transaction.Handle) error {
+	f, d := r.f, r.oldDir
+	if !r.isSubvol() {
+		return f.delLink(t, h, d, r.n, r.oldName)
+	}
+	return f.store.DelSubvol(t, h.Trans(), d.vol.root, d.ip.Ino, r.entry.Location.Objectid, r.oldName, r.ref.Sequence)
+}
+
+func (r *rename) linkNew(t *sched.Task, h *transaction.Handle, index uint64) error {
+	f, d := r.f, r.newDir
+	if !r.isSubvol() {
+		return f.store.AddLink(t, h.Trans(), d.vol.root, d.ip.Ino, r.n.ip.Ino, r.newName, format.FtOf(r.n.typ), index)
+	}
+	id := r.entry.Location.Objectid
+	if err := f.store.AddSubvol(t, h.Trans(), d.vol.root, d.ip.Ino, id, r.newName, index); err != nil {
+		return err
+	}
+	return f.trans.MoveSubvol(t, h, id, r.oldDir.vol.root.ID, d.vol.root.ID, format.RootRef{Dirid: uint64(d.ip.Ino), Sequence: index, Name: r.newName})
+}
+
+// delPlace takes the entry it out of dir, the place of a subvolume of the original in a snapshot. Nothing else knows of it.
+// Models btrfs_unlink_subvol() of BTRFS_EMPTY_SUBVOL_DIR_OBJECTID, which looks for the index as well.
+func (f *FS) delPlace(t *sched.Task, h *transaction.Handle, dir *Node, it format.DirItem) error {
+	var at uint64
+	err := f.store.ReadDir(t, dir.vol.root, dir.ip.Ino, 0, func(index uint64, e format.DirItem) bool {
+		if e.Name == it.Name {
+			at = index
+		}
+		return at == 0
+	})
+	if err != nil {
+		return err
+	}
+	return f.store.DelSubvol(t, h.Trans(), dir.vol.root, dir.ip.Ino, it.Location.Objectid, it.Name, at)
 }

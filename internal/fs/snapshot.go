@@ -40,7 +40,7 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 		return nil, fmt.Errorf("only a subvolume can be the source of a snapshot, inode %d of tree %d is not its top directory: %w",
 			src.ip.Ino, src.Subvol(), errno.EINVAL)
 	}
-	if err := d.writable(); err != nil {
+	if err := d.fs.writable(); err != nil {
 		return nil, err
 	}
 	r := src.vol.root
@@ -162,7 +162,7 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	if !d.IsDir() {
 		return errno.ENOTDIR
 	}
-	if err := d.writable(); err != nil {
+	if err := f.writable(); err != nil {
 		return err
 	}
 	top, err := d.Lookup(t, name)
@@ -172,6 +172,9 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	v := top.vol
 	isSubvol := top.isTop() && v != d.vol
 	f.put(t, top)
+	if err := d.mayChange(); err != nil {
+		return err
+	}
 	if !isSubvol {
 		return fmt.Errorf("%q is no subvolume: %w", name, errno.EINVAL)
 	}
@@ -224,7 +227,9 @@ func (f *FS) unlinkSubvol(t *sched.Task, d *Node, name string, v *subvol) error 
 		return errors.Join(err, herr)
 	case it.Location.Type != format.ROOT_ITEM_KEY || it.Location.Objectid != id || ref.Dirid != uint64(d.ip.Ino) || ref.Name != name:
 		return errno.ENOENT
-	case d.sealed() || d.appendOnly(), derr == nil && def.Location.Objectid == id:
+	case d.mayTake(nil) != nil:
+		return d.mayTake(nil)
+	case derr == nil && def.Location.Objectid == id:
 		return errno.EPERM // the default subvolume is what a mount shows
 	case has:
 		return errno.ENOTEMPTY
@@ -275,7 +280,7 @@ func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {
 	}
 	for i, it := range items {
 		s := Subvol{ID: ids[i], Generation: it.Generation, ReadOnly: it.Flags&format.RootSubvolReadonly != 0, UUID: it.UUID, ParentUUID: it.ParentUUID}
-		if s.Parent, _, err = f.trans.SubvolParent(t, s.ID); err == nil {
+		if s.Parent, _, err = f.subvolParent(t, s.ID); err == nil {
 			s.Path, err = f.subvolPath(t, s.ID)
 		}
 		if err != nil {

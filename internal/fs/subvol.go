@@ -95,8 +95,10 @@ func (f *FS) IsSnapshot(t *sched.Task, id uint64) (bool, error) {
 // the kernel shows an empty directory.
 func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	id := it.Location.Objectid
-	ref, err := f.trans.SubvolRef(t, dir.vol.root.ID, id)
-	if errors.Is(err, transaction.ErrNoRoot) || err == nil && (ref.Dirid != uint64(dir.ip.Ino) || ref.Name != it.Name) {
+	f.subvolSem.RLock(t)
+	_, err := f.linkOf(t, dir, it)
+	f.subvolSem.RUnlock(t)
+	if errors.Is(err, errno.ENOENT) {
 		return nil, fmt.Errorf("subvolume %d is not in this directory but in the one that this is a snapshot of: %w", id, errno.ENOENT)
 	}
 	if err != nil {
@@ -114,10 +116,7 @@ func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {
 	if n == f.top {
 		return f.get(t, n), nil
 	}
-	parent, ref, err := f.trans.SubvolParent(t, n.vol.root.ID)
-	if errors.Is(err, transaction.ErrNoRoot) {
-		return nil, errno.ENOENT
-	}
+	parent, ref, err := f.subvolParent(t, n.vol.root.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -126,4 +125,15 @@ func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {
 		return nil, err
 	}
 	return f.iget(t, v, format.Ino(ref.Dirid))
+}
+
+// subvolParent is where subvolume id is linked. ENOENT when it is nowhere. A rename under way is waited for.
+func (f *FS) subvolParent(t *sched.Task, id uint64) (parent uint64, ref format.RootRef, err error) {
+	f.subvolSem.RLock(t)
+	defer f.subvolSem.RUnlock(t)
+	parent, ref, err = f.trans.SubvolParent(t, id)
+	if errors.Is(err, transaction.ErrNoRoot) {
+		err = errno.ENOENT
+	}
+	return parent, ref, err
 }

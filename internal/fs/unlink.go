@@ -1,6 +1,9 @@
 package fs
 
 import (
+	"errors"
+	"fmt"
+
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/meta/transaction"
@@ -19,7 +22,7 @@ func (d *Node) remove(t *sched.Task, name string, wantDir bool) error {
 	if !d.IsDir() {
 		return errno.ENOTDIR
 	}
-	if err := d.writable(); err != nil {
+	if err := d.fs.writable(); err != nil {
 		return err
 	}
 	switch name {
@@ -42,13 +45,12 @@ func (d *Node) remove(t *sched.Task, name string, wantDir bool) error {
 // removeLocked is remove under the directory's lock. The caller puts the node it gets, also with an error.
 func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (*Node, error) {
 	dir.ip.AssertLocked(t)
-	it, err := f.store.Lookup(t, dir.vol.root, dir.ip.Ino, name)
+	it, n, err := f.look(t, dir, name)
 	if err != nil {
 		return nil, err
 	}
-	n, err := f.igetHere(t, dir, it)
-	if err != nil {
-		return nil, err
+	if n == nil {
+		return nil, f.removePlace(t, dir, it, wantDir)
 	}
 	n.lockChild(t, subChild)
 	defer n.ip.Unlock(t)
@@ -66,6 +68,36 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 		return n, f.abort(t, h, err)
 	}
 	return n, f.end(t, h, nil)
+}
+
+// removePlace removes the entry it of dir if it is the place of a subvolume of the original in a snapshot, which is an empty directory.
+// EXDEV for a subvolume itself: DeleteSubvolume deletes it. Models btrfs_rmdir(). Difference: there rmdir deletes an empty subvolume.
+func (f *FS) removePlace(t *sched.Task, dir *Node, it format.DirItem, wantDir bool) error {
+	if err := dir.mayTake(nil); err != nil {
+		return err
+	}
+	if !wantDir {
+		return errno.EISDIR
+	}
+	f.subvolSem.RLock(t)
+	defer f.subvolSem.RUnlock(t)
+	_, err := f.linkOf(t, dir, it)
+	if err == nil {
+		err = fmt.Errorf("%q is a subvolume, which rmdir does not delete: %w", it.Name, errno.EXDEV)
+	}
+	if !errors.Is(err, errno.ENOENT) {
+		return err
+	}
+	h, err := f.trans.StartDelete(t, unitsUnlink)
+	if err != nil {
+		return err
+	}
+	f.logs.CommitNext(h.Transid())
+	if err := f.delPlace(t, h, dir, it); err != nil {
+		return f.abort(t, h, err)
+	}
+	f.dirSizeChanged(t, dir, h, -int64(2*len(it.Name)), f.now())
+	return f.end(t, h, nil)
 }
 
 // mayRemove says why n may not be unlinked from dir, or rmdir'ed with wantDir. Both are locked.

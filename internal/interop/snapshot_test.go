@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // volumes is an image with subvolumes, and beside it what their files should hold.
@@ -276,4 +279,64 @@ func TestDeadSubvolume(t *testing.T) {
 		t.Errorf("the root tree has an orphan:\n%s", tail([]byte(out)))
 	}
 	mounted(t, img, "", func(dir string) { sameTree(t, filepath.Join(dir, "a"), src) })
+}
+
+// Subvolumes are renamed and moved by both, by the same steps: the verdicts, the names and the ids are the same afterwards, and both
+// checkers find nothing. Linux mounts what we have renamed, by the new name as well, and goes on.
+func TestSubvolumeRename(t *testing.T) {
+	linux(t)
+	dir := t.TempDir()
+	imgs := []string{filepath.Join(dir, "ours.img"), filepath.Join(dir, "theirs.img")}
+	btrlab(t, "mkfs", "-q", "--size", "512M", imgs[0])
+	btrlabIn(t, `mkdir /dir
+subvolume create /@
+subvolume create /@/inner
+subvolume create /other
+mkdir /other/d
+snapshot /@ /snap
+snapshot -r /@ /ro
+`, "sh", imgs[0])
+	sh(t, "cp", imgs[0], imgs[1])
+	steps := [][2]string{{"/@", "/@old"}, {"/@old", "/dir/@"}, {"/dir/@/inner", "/other/d/in"}, {"/dir", "/dir2"}, {"/dir2/@", "/other/d/@"},
+		{"/ro", "/read"}, {"/read", "/dir2/read"}, {"/other", "/other/d/x"}, {"/other", "/other/d/@/x"}, {"/other/d", "/dir2/d"},
+		{"/snap/inner", "/snap/in"}, {"/other/d/in", "/read/inner"}, {"/other/d/in", "/snap/inner"}, {"/snap/inner", "/dir2/back"}, {"/none", "/x"},
+		{"/read/none", "/x"}, {"/read/inner", "/read/x"}, {"/read/inner", "/read/inner"}}
+	verdicts := [2][]string{}
+	for _, s := range steps {
+		_, out := try("mv", imgs[0]+":"+s[0], s[1])
+		verdicts[0] = append(verdicts[0], strings.TrimSpace(out[strings.LastIndex(out, ":")+1:]))
+	}
+	mounted(t, imgs[1], "", func(dir string) {
+		for _, s := range steps {
+			var errno unix.Errno
+			word := ""
+			if errors.As(unix.Rename(dir+s[0], dir+s[1]), &errno) {
+				word = errno.Error()
+			}
+			verdicts[1] = append(verdicts[1], word)
+		}
+	})
+	for i, s := range steps {
+		if verdicts[0][i] != verdicts[1][i] {
+			t.Errorf("mv %s %s: %q, Linux %q", s[0], s[1], verdicts[0][i], verdicts[1][i])
+		}
+	}
+	var lists [2]string
+	for i, img := range imgs {
+		judged(t, img)
+		mounted(t, img, "", func(dir string) {
+			for _, l := range strings.Split(sh(t, "btrfs", "subvolume", "list", "-r", dir)+sh(t, "btrfs", "subvolume", "list", dir), "\n") {
+				if f := strings.Fields(l); len(f) > 8 {
+					lists[i] += f[1] + " in " + f[6] + " " + f[8] + "\n" // without the generation
+				}
+			}
+			sh(t, "touch", dir+"/other/d/@/x")
+			sh(t, "btrfs", "subvolume", "delete", "-c", dir+"/other/d/@")
+		})
+		judged(t, img)
+	}
+	if lists[0] == "" || lists[0] != lists[1] {
+		t.Errorf("subvolumes\n%s\nLinux\n%s", lists[0], lists[1])
+	}
+	mounted(t, imgs[0], "subvol=/other", func(dir string) { sh(t, "ls", dir+"/d") })
 }

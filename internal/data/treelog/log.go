@@ -223,6 +223,11 @@ func (l *Logs) AttachOrdered(t *sched.Task, h *transaction.Handle, ip *inode.Ino
 }
 
 // spoil says that the logs of h's transaction must not be synced. Models btrfs_set_log_full_commit().
+// CommitNext makes every later fsync of transaction transid commit: it changes what no log can say. Models btrfs_set_log_full_commit().
+//
+// Preconditions: a handle of the transaction is open.
+func (l *Logs) CommitNext(transid uint64) { l.unusable.Store(transid) }
+
 func (l *Logs) spoil(h *transaction.Handle) { l.unusable.Store(h.Transid()) }
 
 // usable reports whether the logs of h's transaction can be replayed after a crash. Models !btrfs_need_log_full_commit().

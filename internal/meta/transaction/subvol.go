@@ -108,6 +108,7 @@ func (m *Manager) makeSubvol(t *sched.Task, h *Handle, s *NewSubvol) error {
 	it.Bytenr, it.Level, it.Refs = bytenr, uint8(level), 1
 	it.Generation, it.GenerationV2, it.LastSnapshot = h.tr.ID, h.tr.ID, r.LastSnapshot()
 	it.UUID, it.Otime, it.Otransid = s.UUID, s.Now, h.tr.ID
+
 	m.lockWrite(t)
 	delete(h.tx.roots, id) // the item below is right
 	m.mu.Unlock(t)
@@ -117,12 +118,8 @@ func (m *Manager) makeSubvol(t *sched.Task, h *Handle, s *NewSubvol) error {
 	if err := m.Forest.InsertItem(t, &h.tr, tree, format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: s.keyOffset(h)}, item[:]); err != nil {
 		return err
 	}
-	ref := make([]byte, format.RootRefSize+len(s.Ref.Name))
-	s.Ref.Encode(ref)
-	for _, k := range []format.Key{{Objectid: s.Parent, Type: format.ROOT_REF_KEY, Offset: id}, {Objectid: id, Type: format.ROOT_BACKREF_KEY, Offset: s.Parent}} {
-		if err := m.Forest.InsertItem(t, &h.tr, tree, k, ref); err != nil {
-			return err
-		}
+	if err := m.insertLinks(t, h, s.Parent, id, s.Ref); err != nil {
+		return err
 	}
 	if err := s.Link(t, h, id); err != nil {
 		return err
@@ -250,7 +247,7 @@ const UnitsUnlinkSubvol = 8
 // Models the root tree's part of btrfs_delete_subvolume().
 func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) error {
 	tree := m.Root(format.ROOT_TREE_OBJECTID)
-	for _, k := range []format.Key{{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: id}, {Objectid: id, Type: format.ROOT_BACKREF_KEY, Offset: parent}} {
+	for _, k := range linkKeys(parent, id) {
 		if err := m.delete(t, h, tree, k); err != nil {
 			return err
 		}
@@ -266,6 +263,38 @@ func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) erro
 	}
 	if r := m.Root(format.UUID_TREE_OBJECTID); r != nil && !uuid.IsZero() {
 		if err := m.delete(t, h, r, uuidKey(uuid)); err != nil && !errors.Is(err, errno.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnitsMoveSubvol is the reservation for MoveSubvol in inserted items: root ref and back ref, of the old place and of the new one.
+const UnitsMoveSubvol = 4
+
+// MoveSubvol makes ref in subvolume to the place of subvolume id, which was linked in subvolume from. After an error the transaction
+// must be aborted. Models btrfs_del_root_ref() and btrfs_add_root_ref() in btrfs_rename().
+func (m *Manager) MoveSubvol(t *sched.Task, h *Handle, id, from, to uint64, ref format.RootRef) error {
+	tree := m.Root(format.ROOT_TREE_OBJECTID)
+	for _, k := range linkKeys(from, id) {
+		if err := m.delete(t, h, tree, k); err != nil {
+			return err
+		}
+	}
+	return m.insertLinks(t, h, to, id, ref)
+}
+
+// linkKeys are the keys of the two items that link subvolume id in subvolume parent.
+func linkKeys(parent, id uint64) []format.Key {
+	return []format.Key{{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: id}, {Objectid: id, Type: format.ROOT_BACKREF_KEY, Offset: parent}}
+}
+
+// insertLinks links subvolume id in subvolume parent.
+func (m *Manager) insertLinks(t *sched.Task, h *Handle, parent, id uint64, ref format.RootRef) error {
+	b := make([]byte, format.RootRefSize+len(ref.Name))
+	ref.Encode(b)
+	for _, k := range linkKeys(parent, id) {
+		if err := m.Forest.InsertItem(t, &h.tr, m.Root(format.ROOT_TREE_OBJECTID), k, b); err != nil {
 			return err
 		}
 	}
