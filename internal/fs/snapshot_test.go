@@ -315,3 +315,20 @@ func TestSubvolumeErrors(t *testing.T) {
 		t.Errorf("dropped trees are still waiting to be dropped:\n%s", root.String())
 	}
 }
+
+// The root item of what is made here says that its flags count. It did not, and Linux took a read-only snapshot for a writable one.
+func TestSnapshotFlagsCount(t *testing.T) {
+	x := fstest.New(t)
+	x.Must(x.FS.Subvolume(x.T, "/sub", 0o755))
+	x.Must(x.FS.Snapshot(x.T, "/", "/top", true))
+	x.Must(x.FS.Snapshot(x.T, "/sub", "/ro", true))
+	list, err := x.FS.Subvolumes(x.T)
+	x.Must(err)
+	for _, s := range list {
+		it, err := x.FS.RootItem(x.T, s.ID)
+		x.Must(err)
+		if it.Inode.Flags&format.InodeRootItemInit == 0 || s.ReadOnly != (s.Path != "/sub") {
+			t.Errorf("%s: read-only %v, inode flags %#x want %#x", s.Path, s.ReadOnly, it.Inode.Flags, uint64(format.InodeRootItemInit))
+		}
+	}
+}

@@ -108,6 +108,7 @@ func (m *Manager) makeSubvol(t *sched.Task, h *Handle, s *NewSubvol) error {
 	it.Bytenr, it.Level, it.Refs = bytenr, uint8(level), 1
 	it.Generation, it.GenerationV2, it.LastSnapshot = h.tr.ID, h.tr.ID, r.LastSnapshot()
 	it.UUID, it.Otime, it.Otransid = s.UUID, s.Now, h.tr.ID
+	it.Inode.Flags |= format.InodeRootItemInit
 
 	m.lockWrite(t)
 	delete(h.tx.roots, id) // the item below is right
