@@ -3,7 +3,6 @@ package cli
 import (
 	"os"
 	gopath "path"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +16,9 @@ func (a *app) get() *cobra.Command {
 		Use:   "get IMAGE:/path [DEST]",
 		Short: "copy files or trees out of an image",
 		Long: `Get copies a file, or with -r a tree, to the host: files with their holes and hard links, symbolic links and
-directories, with modes and times. DEST is a name or an existing directory, default the current one; - is standard output.
+directories, with modes and times, and without owners: setuid and setgid go with an owner that the copy does not have.
+DEST is a name or an existing directory, default the current one; - is standard output. A symbolic link that lies in a
+directory of DEST is not followed: a file takes its place, a directory is left out.
 With -r it goes into subvolumes, and into snapshots with --snapshots. What cannot be read is left out with a message, and so are
 links that the host refuses, devices, pipes and sockets; get goes on, and the exit code is 1.`,
 		Example: `  btrlab get disk.img:/etc/passwd
@@ -55,14 +56,15 @@ links that the host refuses, devices, pipes and sockets; get goes on, and the ex
 				}
 				return inImage(image, path, err)
 			}
-			if st, err := os.Stat(dest); err == nil && st.IsDir() && path != "/" {
-				dest = filepath.Join(dest, gopath.Base(path))
-			}
 			w := &watcher{app: a, verb: "get", bar: a.newBar("get", true), image: image}
 			defer w.bar.done()
 			out := transfer.NewOut(a.t, x, w)
 			out.Snapshots = snapshots
-			err = out.Tree(path, dest)
+			if st, serr := os.Stat(dest); serr == nil && st.IsDir() && path != "/" {
+				err = out.Into(path, dest, gopath.Base(path))
+			} else {
+				err = out.Tree(path, dest)
+			}
 			if err == nil {
 				err = w.allThere()
 			}

@@ -19,7 +19,8 @@ func (a *app) put() *cobra.Command {
 		Use:   "put SOURCE... IMAGE:/path",
 		Short: "copy files or trees of the host into an image",
 		Long: `Put copies files into an image; SOURCE - is standard input. With -r it copies trees: files with their holes and
-hard links, symbolic links and directories, with modes and times. Into a directory that exists the copy keeps its
+hard links, symbolic links and directories, with modes and times, and without owners: setuid and setgid go with an owner
+that the copy does not have. Into a directory that exists the copy keeps its
 name; otherwise, with one SOURCE, /path is its new name. What was put before an interrupt or an error is committed.`,
 		Example: `  btrlab put notes.txt disk.img:/
   btrlab put -r /usr/share/doc disk.img:/doc

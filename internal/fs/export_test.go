@@ -52,4 +52,6 @@ func (n *Node) SetISize(t *sched.Task, size uint64) {
 func (f *FS) DirtyBlocks(t *sched.Task) int { return f.trans.Forest.Stats(t).Dirty }
 
 // RootItem is the root item of a subvolume.
-func (f *FS) RootItem(t *sched.Task, id uint64) (format.RootItem, error) { return f.trans.RootItem(t, id) }
+func (f *FS) RootItem(t *sched.Task, id uint64) (format.RootItem, error) {
+	return f.trans.RootItem(t, id)
+}

@@ -112,9 +112,18 @@ func (c *In) dir(src, to string, st iofs.FileInfo) error {
 	return c.attrs(to, st)
 }
 
-// attrs copies mode and times.
+// attrs copies mode and times. An owner that is not kept takes setuid and setgid along, as in chown(2): a user's program would run for the
+// owner of the copy, who is root.
 func (c *In) attrs(to string, st iofs.FileInfo) error {
-	if err := c.x.Chmod(c.t, to, imageMode(st.Mode())&0o7777); err != nil {
+	mode := imageMode(st.Mode()) & 0o7777
+	at, err := c.x.Lstat(c.t, to)
+	if err != nil {
+		return err
+	}
+	if uid, gid, ok := owner(st); !ok || uid != at.UID || gid != at.GID {
+		mode &^= 0o6000
+	}
+	if err := c.x.Chmod(c.t, to, mode); err != nil {
 		return err
 	}
 	return c.x.Utimes(c.t, to, st.ModTime(), st.ModTime())
@@ -153,7 +162,7 @@ func (c *In) file(src, to string, st iofs.FileInfo) error {
 	}
 	defer in.Close()
 	_, statErr := c.x.Lstat(c.t, to)
-	f, err := c.create(to, imageMode(st.Mode())&0o7777)
+	f, err := c.create(to, imageMode(st.Mode())&0o777)
 	if err != nil {
 		return err
 	}

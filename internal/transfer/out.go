@@ -24,7 +24,8 @@ type Out struct {
 	t     *sched.Task
 	x     *fs.FS
 	count count
-	links map[inode]string // inodes with several names -> where the first one went
+	top   *os.Root         // the directory of the host at which the transfer begins
+	links map[inode]string // inodes with several names -> where the first one went, from top
 	dirs  map[inode]string // directories that have been begun -> their path in the image
 }
 
@@ -57,11 +58,42 @@ func (c *Out) leave(path string, err error) error {
 
 // Tree copies what path names, with everything below a directory, to dest. A symbolic link at path is followed; those below
 // are copied. What cannot be read below path is left out, and so is a link that the host refuses; the error is of path itself, or of the host.
+// A link at dest is followed, as the caller has named it; those below are not.
 func (c *Out) Tree(path, dest string) error {
 	at, err := c.x.Stat(c.t, path)
-	if err == nil {
-		err = c.entry(path, dest, at)
+	if err != nil {
+		return err
 	}
+	if err := c.count.next(dest); err != nil {
+		return err
+	}
+	switch {
+	case at.IsDir():
+		err = c.typedDir(path, dest, at)
+	case at.IsRegular():
+		err = c.fill(path, at, func() (*os.File, error) { return os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) },
+			func() error { return removeOld(dest) }, func() error { return os.Chtimes(dest, at.Atime, at.Mtime) })
+	default:
+		c.count.w.LeaveOut(LeftOut{Name: path, Mode: at.Mode})
+	}
+	return bare(err)
+}
+
+// Into is Tree to name in the directory dir: a link that is there under that name is not followed.
+func (c *Out) Into(path, dir, name string) error {
+	at, err := c.x.Stat(c.t, path)
+	if err != nil {
+		return err
+	}
+	if c.top, err = os.OpenRoot(dir); err != nil {
+		return err
+	}
+	defer c.top.Close()
+	return bare(c.entry(path, place{dir: c.top, name: name, path: filepath.Join(dir, name), rel: name}, at))
+}
+
+// bare is err without the mark of what is left out.
+func bare(err error) error {
 	var u *unreadable
 	if errors.As(err, &u) {
 		return u.err
@@ -69,27 +101,44 @@ func (c *Out) Tree(path, dest string) error {
 	return err
 }
 
-func (c *Out) entry(path, dest string, at fs.Attr) error {
-	if err := c.count.next(dest); err != nil {
+// typedDir copies a directory to dest, which the caller has named.
+func (c *Out) typedDir(path, dest string, at fs.Attr) (err error) {
+	if err := os.Mkdir(dest, 0o700|iofs.FileMode(at.Mode&0o777)); err != nil && !errors.Is(err, iofs.ErrExist) {
+		return err
+	}
+	if c.top, err = os.OpenRoot(dest); err != nil {
+		return err
+	}
+	defer c.top.Close()
+	return c.dir(path, c.top, place{path: dest}, at)
+}
+
+func (c *Out) entry(path string, p place, at fs.Attr) error {
+	if err := c.count.next(p.path); err != nil {
 		return err
 	}
 	switch {
 	case at.IsDir():
-		return c.dir(path, dest, at)
+		sub, err := p.mkdir(0o700 | iofs.FileMode(at.Mode&0o777))
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		return c.dir(path, sub, p, at)
 	case at.IsSymlink():
 		target, err := c.x.Readlink(c.t, path)
 		if err != nil {
 			return &unreadable{err}
 		}
-		return linkAt(dest, func() error { return os.Symlink(target, dest) })
+		return linkAt(p, func() error { return p.dir.Symlink(target, p.name) })
 	case at.IsRegular():
 		id := inode{at.Subvol, at.Ino}
 		if first, ok := c.links[id]; ok {
-			return linkAt(dest, func() error { return os.Link(first, dest) })
+			return linkAt(p, func() error { return c.top.Link(first, p.rel) })
 		}
-		err := c.file(path, dest, at)
+		err := c.fill(path, at, p.create, p.clear, func() error { return p.named(p.dir.Chtimes(p.name, at.Atime, at.Mtime)) })
 		if err == nil && at.Nlink > 1 {
-			c.links[id] = dest
+			c.links[id] = p.rel
 		}
 		return err
 	default:
@@ -98,12 +147,12 @@ func (c *Out) entry(path, dest string, at fs.Attr) error {
 	}
 }
 
-// linkAt makes a link at dest. The host may refuse one and take the rest: FAT has no links, a directory may be where this one belongs, and some
+// linkAt makes a link at p. The host may refuse one and take the rest: FAT has no links, a directory may be where this one belongs, and some
 // have fewer names for a file or shorter targets than btrfs. A host without room takes nothing more, and its error ends the transfer.
-func linkAt(dest string, link func() error) error {
-	err := removeOld(dest)
+func linkAt(p place, link func() error) error {
+	err := p.clear()
 	if err == nil {
-		err = link()
+		err = p.named(link())
 	}
 	if err == nil || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) {
 		return err
@@ -118,16 +167,13 @@ func removeOld(dest string) error {
 	return nil
 }
 
-// dir copies a directory. A second name of one is damage, and may lead to a directory above: then the tree has no end.
-func (c *Out) dir(path, dest string, at fs.Attr) error {
+// dir copies a directory to to, which is at p. A second name of one is damage, and may lead to a directory above: then the tree has no end.
+func (c *Out) dir(path string, to *os.Root, p place, at fs.Attr) error {
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.dirs[id]; ok {
 		return &unreadable{fmt.Errorf("bad directory %s, have inode %d of %s want one of its own", path, at.Ino, first)}
 	}
 	c.dirs[id] = path
-	if err := os.Mkdir(dest, 0o700|iofs.FileMode(at.Mode&0o777)); err != nil && !errors.Is(err, iofs.ErrExist) {
-		return err
-	}
 	list, err := c.x.ReadDir(c.t, path)
 	if err != nil { // the names before the damage are there
 		if err := c.leave(path, &unreadable{err}); err != nil {
@@ -137,20 +183,36 @@ func (c *Out) dir(path, dest string, at fs.Attr) error {
 	c.count.known += uint64(len(list))
 	for _, e := range list {
 		full := gopath.Join(path, e.Name)
-		if err := c.leave(full, c.name(path, dest, full, e)); err != nil {
+		if err := c.leave(full, c.name(path, full, p.in(to, e.Name), e)); err != nil {
 			return err
 		}
 	}
-	return c.attrs(dest, at)
+	st, err := to.Stat(".")
+	if err == nil {
+		err = to.Chmod(".", modeFor(st, at))
+	}
+	if err == nil {
+		err = to.Chtimes(".", at.Atime, at.Mtime)
+	}
+	return p.named(err)
 }
 
-// name copies what the entry e of directory path leads to; full is its path.
-func (c *Out) name(path, dest, full string, e fs.DirEntry) error {
+// modeFor is the mode for the file st of the host that was made for at. It runs for its owner only if that is the image's: an owner that
+// is not kept takes setuid and setgid along, as in chown(2), or a user's program would run for the one who has copied it.
+func modeFor(st os.FileInfo, at fs.Attr) iofs.FileMode {
+	mode := hostMode(at.Mode)
+	if uid, gid, ok := owner(st); !ok || uid != at.UID || gid != at.GID {
+		mode &^= iofs.ModeSetuid | iofs.ModeSetgid
+	}
+	return mode
+}
+
+// name copies what the entry e of directory path leads to, to to; full is its path.
+func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
 	// A name that would leave dest cannot come from a sound image; do not follow it from any other.
 	if e.Name == "." || e.Name == ".." || filepath.Base(e.Name) != e.Name {
 		return &unreadable{fmt.Errorf("directory %s has the name %q, want one without /", path, e.Name)}
 	}
-	to := filepath.Join(dest, e.Name)
 	if e.Subvol != 0 && !c.Snapshots {
 		if snap, err := c.x.IsSnapshot(c.t, e.Subvol); err == nil && snap {
 			c.count.w.LeaveOut(LeftOut{Name: full, Snapshot: true})
@@ -160,10 +222,11 @@ func (c *Out) name(path, dest, full string, e fs.DirEntry) error {
 	at, err := c.x.Lstat(c.t, full)
 	if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {
 		// A subvolume of the original, in a snapshot: an empty directory in Linux, too.
-		if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, iofs.ErrExist) {
-			return err
+		sub, err := to.mkdir(0o755)
+		if err == nil {
+			err = sub.Close()
 		}
-		return nil
+		return err
 	}
 	if err != nil {
 		return &unreadable{err}
@@ -171,21 +234,15 @@ func (c *Out) name(path, dest, full string, e fs.DirEntry) error {
 	return c.entry(full, to, at)
 }
 
-func (c *Out) attrs(dest string, at fs.Attr) error {
-	if err := os.Chmod(dest, hostMode(at.Mode)); err != nil {
-		return err
-	}
-	return os.Chtimes(dest, at.Atime, at.Mtime)
-}
-
-// file copies a regular file. What is read of a file that cannot be read whole is removed: nobody must take it for the file.
-func (c *Out) file(path, dest string, at fs.Attr) error {
+// fill copies a regular file to the one that create makes. What is read of a file that cannot be read whole is removed: nobody must take it
+// for the file.
+func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove, setTimes func() error) error {
 	f, err := c.x.OpenFile(c.t, path, fs.O_RDONLY|fs.O_NOFOLLOW, 0)
 	if err != nil {
 		return &unreadable{err}
 	}
 	defer f.Close(c.t)
-	out, err := os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	out, err := create()
 	if err != nil {
 		return err
 	}
@@ -193,7 +250,7 @@ func (c *Out) file(path, dest string, at fs.Attr) error {
 	err = Read(c.t, stop, f, w)
 	if err != nil && w.err == nil && stop.err == nil {
 		out.Close()
-		if rerr := removeOld(dest); rerr != nil {
+		if rerr := remove(); rerr != nil {
 			return errors.Join(rerr, err)
 		}
 		return &unreadable{err}
@@ -201,13 +258,19 @@ func (c *Out) file(path, dest string, at fs.Attr) error {
 	if err == nil {
 		err = out.Truncate(f.Size(c.t))
 	}
+	if err == nil {
+		var st os.FileInfo
+		if st, err = out.Stat(); err == nil {
+			err = out.Chmod(modeFor(st, at)) // after the last write, which takes setuid away
+		}
+	}
 	if cerr := out.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
 		return err
 	}
-	return c.attrs(dest, at)
+	return setTimes()
 }
 
 // stopper keeps the error that ended a transfer.
