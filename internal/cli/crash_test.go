@@ -9,11 +9,11 @@ import (
 )
 
 // TestKnownBugs: the bugs of btrfs that CrashMonkey reproduces, generic tests of xfstests and three of
-// its own, each as a workload, and four more. None of them loses anything here, neither by commits nor by logs.
+// its own, each as a workload, and five more. None of them loses anything here, neither by commits nor by logs.
 func TestKnownBugs(t *testing.T) {
 	scripts, err := filepath.Glob("../../testdata/crash/*.ops")
-	if err != nil || len(scripts) != 22 {
-		t.Fatalf("have %d scripts, want 22, %v", len(scripts), err)
+	if err != nil || len(scripts) != 23 {
+		t.Fatalf("have %d scripts, want 23, %v", len(scripts), err)
 	}
 	image := filepath.Join(t.TempDir(), "a.img")
 	run := func(args ...string) (string, int) {

@@ -149,26 +149,33 @@ func (c *checker) loadCsums(d *dataCheck) {
 			} else {
 				c.csums = append(c.csums, s)
 			}
-			// Each byte must lie in a data extent.
-			at := s.start
-			for ; x < len(c.extents) && at < s.end; x++ {
-				e := &c.extents[x]
-				if e.start+e.length <= at {
-					continue
-				}
-				if e.tree || e.start > at {
-					break
-				}
-				if at = e.start + e.length; at > s.end {
-					break // the next csum may be in it too
-				}
-			}
-			if at < s.end && c.extentsWhole {
-				c.stray = append(c.stray, strayCsums{span{at, s.end}, where})
-			}
+			x = c.straysOf(s, x, where)
 			d.queue(s.start, b)
 		}
 	})
+}
+
+// straysOf notes the parts of s, the range of a csum item, that lie in no data extent. x is the first extent that may reach into s; it returns the
+// first that may reach into the next item.
+func (c *checker) straysOf(s span, x int, where string) int {
+	for at := s.start; at < s.end; {
+		for x < len(c.extents) && c.extents[x].start+c.extents[x].length <= at {
+			x++
+		}
+		data, end := false, s.end
+		if x < len(c.extents) {
+			if e := &c.extents[x]; e.start <= at {
+				data, end = !e.tree, min(end, e.start+e.length)
+			} else {
+				end = min(end, e.start)
+			}
+		}
+		if !data && c.extentsWhole {
+			c.stray = append(c.stray, strayCsums{span{at, end}, where})
+		}
+		at = end
+	}
+	return x
 }
 
 // queue cuts a csum item into jobs that each lie in one chunk.
@@ -199,16 +206,21 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 	}
 }
 
-// uncovered is the first byte of [start, end) without checksum.
-func (c *checker) uncovered(start, end uint64) (uint64, bool) {
-	i := sort.Search(len(c.csums), func(i int) bool { return c.csums[i].end > start })
-	if i == len(c.csums) || c.csums[i].start > start {
-		return start, true
+// uncovered is the first byte of [start, end) that lies in none of the lists, each of them ascending and without overlaps.
+func uncovered(start, end uint64, lists ...[]span) (uint64, bool) {
+	for at := start; at < end; {
+		from := at
+		for _, l := range lists {
+			i := sort.Search(len(l), func(i int) bool { return l[i].end > at })
+			if i < len(l) && l[i].start <= at {
+				at = l[i].end
+			}
+		}
+		if at == from {
+			return at, true
+		}
 	}
-	if c.csums[i].end >= end { // merged: no neighbour goes on
-		return 0, false
-	}
-	return c.csums[i].end, true
+	return 0, false
 }
 
 // blameData turns bad data into findings that name a file.

@@ -203,7 +203,7 @@ func (f *fileCheck) extent(k format.Key, b []byte) {
 		if fe.Compression != format.CompressNone {
 			r = span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
 		}
-		if at, bad := c.uncovered(r.start, r.end); bad {
+		if at, bad := uncovered(r.start, r.end, c.csums); bad {
 			c.find("csum.missing", where(), fmt.Sprintf("no checksum of logical %d", at), fmt.Sprintf("all of %d..%d", r.start, r.end))
 		}
 	}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -54,20 +55,32 @@ func (c *checker) checkLog(data *dataCheck) {
 
 // strayCsums blames the checksums in the checksum tree that belong neither to an extent nor to a log.
 func (l *logs) strayCsums() {
+	logged := merged(l.extents)
 	for _, x := range l.c.stray {
-		if !slices.ContainsFunc(l.extents, func(e span) bool { return e.start <= x.start && x.end <= e.end }) {
-			l.c.find("csum.extent", x.where, fmt.Sprintf("csums of %d..%d", x.start, x.end), "data allocated there")
+		if at, bad := uncovered(x.start, x.end, logged); bad {
+			l.c.find("csum.extent", x.where, fmt.Sprintf("csums of %d..%d", at, x.end), "data allocated there")
 		}
 	}
+}
+
+// merged sorts the spans and joins those that touch or overlap.
+func merged(l []span) []span {
+	slices.SortFunc(l, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	var m []span
+	for _, s := range l {
+		if n := len(m); n > 0 && s.start <= m[n-1].end {
+			m[n-1].end = max(m[n-1].end, s.end)
+		} else {
+			m = append(m, s)
+		}
+	}
+	return m
 }
 
 // overlaps judges the extents that are new against each other: an extent that two logs or two files name is the same in both.
 func (l *logs) overlaps() {
 	slices.SortFunc(l.fresh, func(a, b span) int {
-		if a.start != b.start {
-			return int(int64(a.start - b.start))
-		}
-		return int(int64(a.end - b.end))
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))
 	})
 	for i := 1; i < len(l.fresh); i++ {
 		if a, b := l.fresh[i-1], l.fresh[i]; a != b && b.start < a.end {
@@ -104,17 +117,13 @@ func (l *logs) one(subvol uint64, r *format.RootItem) {
 	if w.cut {
 		return
 	}
+	if !l.c.csumsWhole {
+		return
+	}
+	// A replay adds the checksums of the log to those of the checksum tree. An extent that was preallocated and written piece by piece has some in
+	// each, in any order.
 	for _, d := range o.needs {
-		at := d.start
-		for _, s := range o.sums {
-			if s.start <= at && at < s.end {
-				at = s.end
-			}
-		}
-		if at >= d.end {
-			continue
-		}
-		if off, missing := l.c.uncovered(at, d.end); missing && l.c.csumsWhole {
+		if off, missing := uncovered(d.start, d.end, o.sums, l.c.csums); missing {
 			l.c.find("log.csum", d.where, fmt.Sprintf("no csum of logical %d", off), "one, in the log or in tree 7")
 		}
 	}

@@ -1,0 +1,77 @@
+package check
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestUncovered: what several lists cover together is covered, in whatever order their spans alternate.
+func TestUncovered(t *testing.T) {
+	for _, c := range []struct {
+		lists string
+		want  string
+	}{
+		{"", "10"},
+		{"10-20", "-"},
+		{"0-30", "-"},
+		{"0-10 20-30", "10"},
+		{"0-15", "15"},
+		{"12-20", "10"},
+		{"10-14 15-20", "14"},
+		{"10-14 16-20; 14-16", "-"}, // log, tree, log
+		{"14-16; 10-14 16-20", "-"}, // tree, log, tree
+		{"10-15; 15-20", "-"},
+		{"15-20; 10-15", "-"},
+		{"10-16; 12-20", "-"},
+		{"10-12 14-16 18-20; 12-14 16-17", "17"},
+		{"10-12; 13-20", "12"},
+	} {
+		var lists [][]span
+		l := []span{}
+		for rest := c.lists; rest != ""; {
+			var s span
+			var sep rune
+			n, _ := fmt.Sscanf(rest, "%d-%d%c", &s.start, &s.end, &sep)
+			if l = append(l, s); n == 2 {
+				break
+			}
+			if sep == ';' {
+				lists, l = append(lists, l), nil
+			}
+			rest = rest[len(fmt.Sprintf("%d-%d%c", s.start, s.end, sep)):]
+			for rest[0] == ' ' {
+				rest = rest[1:]
+			}
+		}
+		lists = append(lists, l)
+		have := "-"
+		if at, missing := uncovered(10, 20, lists...); missing {
+			have = fmt.Sprint(at)
+		}
+		if have != c.want {
+			t.Errorf("[10, 20) by %q: have %s want %s", c.lists, have, c.want)
+		}
+	}
+}
+
+// TestStrays: each part of a checksum item without data is noted by itself: a log may have the data of one gap while the next extent goes on in the
+// commit. The judge took everything after the first gap for stray.
+func TestStrays(t *testing.T) {
+	c := &checker{extentsWhole: true, extents: []extent{{start: 10, length: 5}, {start: 20, length: 4, tree: true}, {start: 30, length: 10}, {start: 50, length: 10}}}
+	x := c.straysOf(span{5, 35}, 0, "a")
+	x = c.straysOf(span{35, 45}, x, "b")
+	c.straysOf(span{52, 70}, x, "c")
+	if have, want := fmt.Sprint(c.stray), "[{{5 10} a} {{15 20} a} {{20 24} a} {{24 30} a} {{40 45} b} {{60 70} c}]"; have != want {
+		t.Errorf("have %s want %s", have, want)
+	}
+	// Logs name two of the gaps, one of them twice.
+	r := &logs{c: c, extents: []span{{16, 18}, {14, 30}, {55, 100}}}
+	r.strayCsums()
+	have := ""
+	for _, f := range c.findings {
+		have += f.Have + "\n"
+	}
+	if want := "csums of 5..10\ncsums of 40..45\n"; have != want {
+		t.Errorf("have\n%swant\n%s", have, want)
+	}
+}
