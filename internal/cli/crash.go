@@ -31,7 +31,7 @@ type crashFlags struct {
 	part                                    string
 	choice                                  crash.Choice
 	bounded, sample, jobs                   int
-	json                                    bool
+	json, promises                          bool
 }
 
 // crashResult is what crash --json prints.
@@ -63,7 +63,8 @@ func (a *app) crash() *cobra.Command {
 		Long: `Crash runs a workload on an image, which is not changed, and records every write and flush. Then it cuts the power:
 at every flush, with any part of the writes since the flush before lost or torn. Each such state is checked, opened as after a power cut,
 with the log replayed, checked again, and held against what was promised: what sync and fsync made durable is there, nothing is there that
-nobody wrote, a renamed file has its old name or its new one.
+nobody wrote, a renamed file has its old name or its new one. Then the power goes once more, in the first commit after the crash.
+Btrlab crash --promises lists the promises.
 The workload is a script in the language of btrlab sh, a fio job, or one verb after --, which is followed by a sync. With --bounded it is every sequence of
 one or two operations on a few files, with every choice of sync, fsync and fdatasync after each, as in CrashMonkey; without IMAGE on a
 fresh one in memory; of three operations as many as --sample says are taken by --seed.
@@ -74,7 +75,8 @@ Exit code 1 means that something was lost.`,
   btrlab crash --script ops.txt --wrong super-first disk.img
   btrlab crash --job job.fio disk.img
   btrlab crash disk.img -- put -r src /src
-  btrlab crash --bounded 1`,
+  btrlab crash --bounded 1
+  btrlab crash --promises`,
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
@@ -90,6 +92,7 @@ Exit code 1 means that something was lost.`,
 	f.Uint64Var(&o.choice.Seed, "seed", 1, "seed of the states and sequences that are taken by chance")
 	f.StringVar(&o.state, "state", "", "look at one crash state only, as it was printed")
 	f.StringVar(&o.save, "save", "crash", "name of what is saved of a loss: NAME.img and NAME.ops; '' saves nothing")
+	f.BoolVar(&o.promises, "promises", false, "list what crash states are held against, and run nothing")
 	f.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "crash states at a time")
 	jsonFlag(cmd, &o.json)
 	completePolicies(cmd, "policy")
@@ -98,6 +101,10 @@ Exit code 1 means that something was lost.`,
 		var command []string
 		if n := cmd.ArgsLenAtDash(); n >= 0 {
 			args, command = args[:n], args[n:]
+		}
+		if o.promises {
+			a.printPromises()
+			return nil
 		}
 		if err := o.check(cmd, args, command); err != nil {
 			return err
@@ -110,6 +117,15 @@ Exit code 1 means that something was lost.`,
 		})
 	}
 	return cmd
+}
+
+// printPromises lists what crash states are held against.
+func (a *app) printPromises() {
+	for _, p := range crash.Promises {
+		for _, l := range prose.Hang(fmt.Sprintf("%-11s", p.Rule), strings.Repeat(" ", 11), p.Text+" ("+p.Source+")", prose.Width) {
+			fmt.Fprintln(a.out, l)
+		}
+	}
 }
 
 // check rejects flags that make no sense together.
@@ -290,11 +306,11 @@ func (a *app) recordJob(r *crash.Recorder, name string) error {
 
 // recordLine runs one line, which promises what its verb does.
 func (a *app) recordLine(r *crash.Recorder, text string, words []string) error {
-	op := crash.Op{Text: text}
-	switch words[0] {
-	case "sync":
-		op.Promise = crash.All
-	case "fsync", "fdatasync":
+	op := crash.Op{Text: text, Steps: words[0] == "put"}
+	switch promise := crash.PromiseOf(words[0]); promise {
+	case crash.All:
+		op.Promise = promise
+	case crash.Inode, crash.Data:
 		if len(words) > 2 { // one promise after the other
 			for _, w := range words[1:] {
 				if err := a.recordLine(r, words[0]+" "+w, []string{words[0], w}); err != nil {
@@ -304,7 +320,7 @@ func (a *app) recordLine(r *crash.Recorder, text string, words []string) error {
 			return nil
 		}
 		if len(words) == 2 {
-			op.Promise, op.Path = crash.Inode, words[1]
+			op.Promise, op.Path = promise, words[1]
 		}
 	}
 	return r.Do(a.t, op, func() error { return a.verbLine(words) })

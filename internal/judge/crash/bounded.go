@@ -232,10 +232,7 @@ func (q *Sequence) Run(t *sched.Task, base blockdev.Device, o Options) (found *C
 		from = len(r.rec.Ops)
 		err = run(Op{Text: s.text}, func() error { return s.do(t, r.FS) })
 		if y := q.syncs[i]; err == nil && y.verb != "" {
-			op := Op{Text: y.String(), Promise: Inode, Path: y.path}
-			if y.verb == "sync" {
-				op.Promise, op.Path = All, ""
-			}
+			op := Op{Text: y.String(), Promise: PromiseOf(y.verb), Path: y.path}
 			err = run(op, func() error { return Sync(t, r.FS, y.path) })
 		}
 	}

@@ -1,11 +1,12 @@
 package crash
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	gopath "path"
 	"slices"
+	"time"
 
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
@@ -26,15 +27,17 @@ func (l *Loss) String() string { return l.Rule + ": " + l.Text }
 
 func lossf(rule, format string, args ...any) *Loss { return &Loss{rule, fmt.Sprintf(format, args...)} }
 
-// Judge looks at the crash s: nil is nothing lost. A log is replayed twice: the power goes a second time when the first replay is about to
-// write its superblock. After a replay a new file must be possible as well.
+// Judge looks at the crash s: nil is nothing lost. The power goes a second time as well: of an image with a log when the replay is about to write its
+// superblock, and of one without when the first commit after the open is, if there is one. Where that commit has written before its superblock what no
+// flush covers, it goes once more after the superblock. After a replay a new file must be possible as well.
 func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
+	e := &r.epochs[s.Flush-1]
 	dev, err := r.Device(t, s)
 	if err != nil {
 		return nil, err
 	}
-	if l, err := checked(t, dev, "the image is damaged"); l != nil || err != nil {
-		return l, err
+	if l := checked(t, dev, "the image is damaged"); l != nil {
+		return l, nil
 	}
 	logged := hasLog(t, dev)
 	if logged {
@@ -42,32 +45,76 @@ func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
 			return nil, err
 		}
 	}
+	life := dm.NewLogWrites(dev, nil)
+	if l := r.live(t, e, life, logged); l != nil || dev.Writes(t) == 0 {
+		return l, nil
+	}
+	if l := checked(t, dev, "the image is damaged after it was opened"); l != nil {
+		return l, nil
+	}
+	if !logged {
+		if dev, err = r.Device(t, s); err != nil {
+			return nil, err
+		}
+		r.cutCommit(t, dev)
+		if l := r.relive(t, e, dev, "the power went again at the next superblock"); l != nil {
+			return l, nil
+		}
+	}
+	for _, kept := range uncovered(r.order(life.Records(t), &r.sb)) {
+		if dev, err = r.Device(t, s); err != nil {
+			return nil, err
+		}
+		for _, w := range kept {
+			if err := dev.Cover(t, w.Data, w.Off); err != nil {
+				return nil, err
+			}
+		}
+		if l := r.relive(t, e, dev, "the power went again after the next superblock"); l != nil {
+			return l, nil
+		}
+	}
+	return nil, nil
+}
+
+// live opens what a crash in e left on dev, compares it with the versions, uses it after a replay, and closes it.
+func (r *Recording) live(t *sched.Task, e *Epoch, dev blockdev.Device, use bool) *Loss {
 	f, err := r.open(t, dev)
 	if err != nil {
-		return lossf("open", "%v", err), nil
+		return lossf("open", "%v", err)
 	}
 	have, err := observe(t, f, nil)
 	if err != nil {
 		f.Pause(t)
-		return lossf("read", "%v", err), nil
+		return lossf("read", "%v", err)
 	}
-	if l := r.compare(&r.epochs[s.Flush-1], have); l != nil {
+	l := r.compare(e, have)
+	if l == nil && use {
+		l = usable(t, f, have)
+	}
+	if l != nil {
 		f.Pause(t)
-		return l, nil
-	}
-	if logged {
-		if l := usable(t, f, have); l != nil {
-			f.Pause(t)
-			return l, nil
-		}
+		return l
 	}
 	if err := f.Close(t); err != nil {
-		return lossf("close", "%v", err), nil
+		return lossf("open", "and closed again: %v", err)
 	}
-	if dev.Writes(t) == 0 {
-		return nil, nil
+	return nil
+}
+
+// relive is live after a second power cut, which when describes, with a check before and after.
+func (r *Recording) relive(t *sched.Task, e *Epoch, dev *dm.Overlay, when string) *Loss {
+	l := checked(t, dev, "the image is damaged")
+	if l == nil {
+		l = r.live(t, e, dev, hasLog(t, dev))
 	}
-	return checked(t, dev, "the image is damaged after it was opened")
+	if l == nil {
+		l = checked(t, dev, "the image is damaged after it was opened")
+	}
+	if l != nil {
+		return lossf("again", "%s: %s: %s", when, l.Rule, l.Text)
+	}
+	return nil
 }
 
 // open opens what a crash left.
@@ -75,15 +122,49 @@ func (r *Recording) open(t *sched.Task, dev blockdev.Device) (*fs.FS, error) {
 	return fs.Open(t, dev, fs.Options{Memory: fs.NoLimit, EndioWorkers: 1, CacheBlocks: 256, Policy: r.policy})
 }
 
+// noSuper is dev without power from the next superblock on.
+func noSuper(dev blockdev.Device) blockdev.Device {
+	return dm.NewFlakey(dev, dm.Fault{Op: blockdev.OpWrite, Start: format.SuperOffset, End: format.SuperOffset + format.SuperSize})
+}
+
 // cutReplay replays the log on dev until the power goes: all that the replay wrote is there, but for its superblock. A log that
 // cannot be replayed is the next open's to find.
 func (r *Recording) cutReplay(t *sched.Task, dev blockdev.Device) error {
-	cut := dm.NewFlakey(dev, dm.Fault{Op: blockdev.OpWrite, Start: format.SuperOffset, End: format.SuperOffset + format.SuperSize})
-	if f, err := r.open(t, cut); err == nil {
+	if f, err := r.open(t, noSuper(dev)); err == nil {
 		f.Pause(t)
 		return errors.New("a replay has ended without a superblock")
 	}
 	return nil
+}
+
+// cutCommit opens and closes dev until the power goes at a superblock. What an open without a replay does is commit at the end.
+func (r *Recording) cutCommit(t *sched.Task, dev blockdev.Device) {
+	f, err := r.open(t, noSuper(dev))
+	if err != nil {
+		return
+	}
+	if f.Close(t) != nil {
+		f.Pause(t)
+	}
+}
+
+// uncovered are the states after a superblock that was written before a flush had covered all that was written before it: the writes that are there
+// in each. A commit that flushes first has none.
+func uncovered(l []dm.Record) (states [][]dm.Record) {
+	safe := 0 // records before it are on the medium
+	for i, w := range l {
+		switch {
+		case w.Kind == dm.RecordFlush:
+			safe = max(safe, w.Safe)
+		case w.Kind == dm.RecordWrite && w.Off == format.SuperOffset:
+			loose := func(o dm.Record) bool { return o.Kind == dm.RecordWrite && !isSuper(&o) }
+			if slices.ContainsFunc(l[safe:i], loose) {
+				kept := slices.DeleteFunc(slices.Clone(l[:safe]), func(o dm.Record) bool { return o.Kind != dm.RecordWrite })
+				states = append(states, append(kept, w))
+			}
+		}
+	}
+	return states
 }
 
 // hasLog reports whether the next open replays a log.
@@ -121,15 +202,15 @@ func usable(t *sched.Task, f *fs.FS, have *tree) *Loss {
 }
 
 // checked is what a check finds.
-func checked(t *sched.Task, dev blockdev.Device, what string) (*Loss, error) {
+func checked(t *sched.Task, dev blockdev.Device, what string) *Loss {
 	res, err := check.Check(t, dev, check.Options{})
 	if err != nil {
-		return lossf("check", "%v", err), nil
+		return lossf("check", "%v", err)
 	}
 	if !res.Clean {
-		return lossf("check", "%s: %v", what, res.Findings[0]), nil
+		return lossf("check", "%s: %v", what, res.Findings[0])
 	}
-	return nil, nil
+	return nil
 }
 
 // window is the versions that a crash may show of something: trees[lo:hi+1].
@@ -139,12 +220,15 @@ type window struct{ lo, hi int }
 func (r *Recording) compare(e *Epoch, have *tree) *Loss {
 	base := window{0, e.begun}
 	synced := map[inodeID]int{} // since which version
+	whole := map[inodeID]int{}  // the same, with mode, owner, flags and times
 	for i := range e.ended {
 		switch r.Ops[i].Promise {
 		case All:
 			base.lo = i
-		case Inode:
+		case Data:
 			synced[r.ids[i]] = i
+		case Inode:
+			synced[r.ids[i]], whole[r.ids[i]] = i, i
 		}
 	}
 	loose := e.begun > e.ended && r.Ops[e.begun-1].Loose
@@ -153,8 +237,10 @@ func (r *Recording) compare(e *Epoch, have *tree) *Loss {
 			delete(synced, id)
 		}
 	}
-	if l := r.compareNames(base, synced, have, loose); l != nil {
-		return l
+	if !loose {
+		if l := r.compareNames(base, synced, have); l != nil {
+			return l
+		}
 	}
 	if l := r.compareFiles(e, have); l != nil {
 		return l
@@ -164,61 +250,60 @@ func (r *Recording) compare(e *Epoch, have *tree) *Loss {
 		if r.files[id] != nil {
 			continue
 		}
-		w := base
-		if lo, ok := synced[id]; ok {
-			w.lo = lo
-		}
+		w, all := base, base
+		w.lo, all.lo = max(w.lo, synced[id]), max(all.lo, whole[id])
 		if l := r.compareNode(w, path, id, have.nodes[id], loose); l != nil {
+			return l
+		}
+		if loose {
+			continue
+		}
+		if l := r.compareAttrs(all, path, id, have.nodes[id]); l != nil {
 			return l
 		}
 	}
 	return nil
 }
 
-// compareNames: each name leads where it led in one of the versions, and each inode has as many names as in one of them.
-func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree, loose bool) *Loss {
-	paths := map[string]bool{}
+// compareNames: each entry of a directory leads where it led in one of the versions, and each inode has as many names as in one of them. An entry is
+// compared wherever its directory is: the new path of a directory may come with an entry from before the rename.
+func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree) *Loss {
+	entries := map[entry]bool{}
 	ids := map[inodeID]bool{}
-	for v := base.lo; v <= base.hi; v++ {
-		for p, id := range r.trees[v].names {
-			paths[p], ids[id] = true, true
+	note := func(v *tree) {
+		for e, id := range v.entries {
+			entries[e], ids[id] = true, true
 		}
 	}
-	for p, id := range have.names {
-		paths[p], ids[id] = true, true
+	for v := base.lo; v <= base.hi; v++ {
+		note(r.trees[v])
 	}
-	moved := map[inodeID]bool{}
-	if len(synced) > 0 {
-		moved = r.moved(base)
-	}
-	for _, p := range slices.Sorted(maps.Keys(paths)) {
+	note(have)
+	var bad *Loss // of the first path
+	for x := range entries {
+		if have.nodes[x.dir] == nil {
+			continue // the names of its inode, or of the directory, are counted
+		}
 		w := base
 		for id, lo := range synced {
-			if v := r.trees[lo]; lo > w.lo && !v.below(p, moved) && (v.names[p] == id || v.names[gopath.Dir(p)] == id && p != "/") {
+			if lo > w.lo && (x.dir == id || r.trees[lo].entries[x] == id) {
 				w.lo = lo
 			}
 		}
-		ok := loose
+		ok := false
 		for v := w.lo; v <= w.hi && !ok; v++ {
-			ok = r.trees[v].names[p] == have.names[p]
+			ok = r.trees[v].entries[x] == have.entries[x]
 		}
-		if ok {
-			continue
-		}
-		id, there := have.names[p]
-		switch want, was := r.trees[w.lo].names[p]; {
-		case !there:
-			return lossf("name", "%s is gone, want inode %d, durable since %s", p, want.ino, r.since(w.lo))
-		case !was:
-			return lossf("name", "%s is there as inode %d, want no such name, durable since %s", p, id.ino, r.since(w.lo))
-		default:
-			return lossf("name", "%s is inode %d, want inode %d, durable since %s", p, id.ino, want.ino, r.since(w.lo))
+		if !ok {
+			if l := r.badName(w, x, have); bad == nil || l.Text < bad.Text {
+				bad = l
+			}
 		}
 	}
-	if loose {
-		return nil
+	if bad != nil {
+		return bad
 	}
-	for id := range ids {
+	for _, id := range slices.SortedFunc(maps.Keys(ids), compareIDs) {
 		lo := max(base.lo, synced[id])
 		least, most := 1<<30, 0
 		for v := lo; v <= base.hi; v++ {
@@ -235,32 +320,22 @@ func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree
 	return nil
 }
 
-// moved are the directories that have more than one path in the versions of w. An fsync of what lies below does not make their new one durable.
-func (r *Recording) moved(w window) map[inodeID]bool {
-	paths, moved := map[inodeID]string{}, map[inodeID]bool{}
-	for v := w.lo; v <= w.hi; v++ {
-		for p, id := range r.trees[v].names {
-			if n := r.trees[v].nodes[id]; n.kind != format.S_IFDIR {
-				continue
-			}
-			if old, ok := paths[id]; ok && old != p {
-				moved[id] = true
-			}
-			paths[id] = p
-		}
-	}
-	return moved
+func compareIDs(a, b inodeID) int {
+	return cmp.Or(cmp.Compare(a.subvol, b.subvol), cmp.Compare(a.ino, b.ino))
 }
 
-// below reports whether p lies below one of the directories.
-func (v *tree) below(p string, dirs map[inodeID]bool) bool {
-	for len(dirs) > 0 && p != "/" {
-		p = gopath.Dir(p)
-		if dirs[v.names[p]] {
-			return true
-		}
+// badName says what is wrong with the entry x, which is as in none of the versions of w.
+func (r *Recording) badName(w window, x entry, have *tree) *Loss {
+	p := have.pathOf(x)
+	id, there := have.entries[x]
+	switch want, was := r.trees[w.lo].entries[x]; {
+	case !there:
+		return lossf("name", "%s is gone, want inode %d, durable since %s", p, want.ino, r.since(w.lo))
+	case !was:
+		return lossf("name", "%s is there as inode %d, want no such name, durable since %s", p, id.ino, r.since(w.lo))
+	default:
+		return lossf("name", "%s is inode %d, want inode %d, durable since %s", p, id.ino, want.ino, r.since(w.lo))
 	}
-	return false
 }
 
 // since names the operation that made version v durable, or the start.
@@ -313,8 +388,57 @@ func (r *Recording) compareNode(w window, path string, id inodeID, have *node, l
 	if loose {
 		return nil
 	}
-	return r.compareData(w, path, have, vs)
+	return r.compareData(w, path, id, have, vs)
 }
+
+// compareAttrs: mode, owner, flags and times are each those of a version. A version lacks the inode, or one of them is of the versions.
+func (r *Recording) compareAttrs(w window, path string, id inodeID, have *node) *Loss {
+	var vs []*node
+	steps := false // an operation of several steps has made or changed it
+	for v := w.lo; v <= w.hi; v++ {
+		n := r.trees[v].nodes[id]
+		if v > w.lo && r.Ops[v-1].Steps && n != r.trees[v-1].nodes[id] {
+			steps = true
+		}
+		if n != nil && (len(vs) == 0 || n != vs[len(vs)-1]) {
+			vs = append(vs, n)
+		}
+	}
+	some := func(same func(n *node) bool) bool { return slices.ContainsFunc(vs, same) }
+	want := &vs[0].attrs
+	switch {
+	case steps:
+	case !some(func(n *node) bool { return n.mode == have.mode }):
+		return lossf("mode", "%s has mode %04o, want %04o, durable since %s", path, have.mode, want.mode, r.since(w.lo))
+	case !some(func(n *node) bool { return n.uid == have.uid }) || !some(func(n *node) bool { return n.gid == have.gid }):
+		return lossf("owner", "%s is %d:%d's, want %d:%d, durable since %s", path, have.uid, have.gid, want.uid, want.gid, r.since(w.lo))
+	case !some(func(n *node) bool { return n.flags == have.flags }):
+		return lossf("flags", "%s has flags %#x, want %#x, durable since %s", path, have.flags, want.flags, r.since(w.lo))
+	}
+	if !some(func(n *node) bool { return n.rdev == have.rdev }) {
+		return lossf("inode", "%s is device %#x, want %#x", path, have.rdev, want.rdev)
+	}
+	for i := range times {
+		of := times[i].of
+		if x := of(&have.attrs); !some(func(n *node) bool { return of(&n.attrs).Equal(x) }) && !r.gave(w, x) {
+			return lossf("time", "%s has %s %s, want %s, durable since %s", path, times[i].name, stampText(x), stampText(of(want)), r.since(w.lo))
+		}
+	}
+	return nil
+}
+
+// times are the times of an inode.
+var times = []struct {
+	name string
+	of   func(a *attrs) time.Time
+}{
+	{"atime", func(a *attrs) time.Time { return a.atime }},
+	{"mtime", func(a *attrs) time.Time { return a.mtime }},
+	{"ctime", func(a *attrs) time.Time { return a.ctime }},
+	{"otime", func(a *attrs) time.Time { return a.otime }},
+}
+
+func stampText(x time.Time) string { return x.UTC().Format("2006-01-02T15:04:05.999999999") }
 
 func first(vs []*node) *node {
 	for _, n := range vs {
@@ -332,7 +456,7 @@ func orNone(s string) string {
 	return s
 }
 
-func (r *Recording) compareData(w window, path string, have *node, vs []*node) *Loss {
+func (r *Recording) compareData(w window, path string, id inodeID, have *node, vs []*node) *Loss {
 	for i := uint64(0); i*blockSize < have.size; i++ {
 		p := have.block(i, blockSize)
 		ok, differ := false, false
@@ -347,7 +471,7 @@ func (r *Recording) compareData(w window, path string, have *node, vs []*node) *
 		if !ok && differ && have.flags&format.InodeNoDataCow != 0 {
 			ok = true // written in place, and torn
 		}
-		if ok || slices.ContainsFunc(vs, func(n *node) bool { return staleTail(n, have, i, p) }) {
+		if ok || r.staleTail(w, id, vs, i, p) {
 			continue
 		}
 		at, x, y := uint64(0), byte(0), byte(0)
@@ -367,12 +491,36 @@ func (r *Recording) compareData(w window, path string, have *node, vs []*node) *
 	return nil
 }
 
-// staleTail reports whether p, block i of have, is as in version n, which ended in it, and have has grown since. What lies in the block beyond that end
-// may be what was there before the file was cut off: the zeros that go over it are data, and a commit may have the new size before
-// the device has them. In Linux it is the same.
-func staleTail(n, have *node, i uint64, p []byte) bool {
-	if n == nil || n.size <= i*blockSize || n.size >= i*blockSize+uint64(len(p)) || have.size <= n.size {
-		return false
+// staleTail reports whether p, block i of a file, is as in a version that ended in it and had grown in a later one. What lies in the block beyond that
+// end may be what was there before the file was cut off: the zeros that go over it are data, and a commit may have the new size before the device
+// has them. In Linux it is the same. Each such byte is one that some version had there.
+func (r *Recording) staleTail(w window, id inodeID, vs []*node, i uint64, p []byte) bool {
+	for k, n := range vs {
+		if n == nil || n.size <= i*blockSize || n.size >= i*blockSize+uint64(len(p)) {
+			continue
+		}
+		end := n.size - i*blockSize
+		grown := slices.ContainsFunc(vs[k+1:], func(m *node) bool { return m != nil && m.size > n.size })
+		if grown && sameBlock(p[:end], n.block(i, len(p))) && r.hadBytes(w.hi, id, i, p, end) {
+			return true
+		}
 	}
-	return sameBlock(p[:n.size-i*blockSize], n.block(i, len(p)))
+	return false
+}
+
+// hadBytes reports whether each byte of p from from on, of block i, is zero or as in a version up to the last.
+func (r *Recording) hadBytes(last int, id inodeID, i uint64, p []byte, from uint64) bool {
+	for j := from; j < uint64(len(p)); j++ {
+		had := p[j] == 0
+		for v := 0; v <= last && !had; v++ {
+			if n := r.trees[v].nodes[id]; n != nil {
+				b := n.block(i, len(p))
+				had = j < uint64(len(b)) && b[j] == p[j]
+			}
+		}
+		if !had {
+			return false
+		}
+	}
+	return true
 }

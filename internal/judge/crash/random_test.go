@@ -8,6 +8,7 @@ import (
 	gopath "path"
 	"strings"
 	"testing"
+	"time"
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
@@ -156,9 +157,12 @@ func (c *chaos) do(op crash.Op, do func() error) bool {
 		c.tb.Fatal(text)
 	}
 	if no == errno.EROFS { // below a read-only snapshot, or of a file system that has given up
-		if err := c.r.FS.Chmod(c.t, "/", 0o755); err != nil {
-			c.tb.Fatal(err)
-		}
+		c.do(crash.Op{Text: "chmod 755 /"}, func() error {
+			if err := c.r.FS.Chmod(c.t, "/", 0o755); err != nil {
+				c.tb.Fatal(err)
+			}
+			return nil
+		})
 	}
 	return err == nil
 }
@@ -207,7 +211,7 @@ func (c *chaos) span() (off, n int64) {
 // create writes n bytes to a file, which it makes if need be.
 func (c *chaos) create(path string, n int64) {
 	nocow := c.rng.IntN(4) == 0
-	c.do(crash.Op{Text: fmt.Sprintf("write --length %d %s, nocow=%v", n, path, nocow)}, func() error {
+	c.do(crash.Op{Text: fmt.Sprintf("write --length %d %s, nocow=%v", n, path, nocow), Steps: nocow}, func() error {
 		x, err := c.r.FS.OpenFile(c.t, path, fs.O_RDWR|fs.O_CREAT, 0o644)
 		if err != nil {
 			return err
@@ -243,7 +247,7 @@ func (c *chaos) step() {
 	off, n := c.span()
 	path, file, dir := c.free(), c.one(c.files), c.one(c.dirs)
 	op := func(format string, a ...any) crash.Op { return crash.Op{Text: fmt.Sprintf(format, a...)} }
-	switch k := c.rng.IntN(120); {
+	switch k := c.rng.IntN(130); {
 	case k < 10:
 		c.create(path, n)
 	case k < 24:
@@ -344,11 +348,39 @@ func (c *chaos) step() {
 		}
 	case k < 104:
 		c.do(crash.Op{Text: "sync", Promise: crash.All}, func() error { return f.Sync(c.t) })
+	case k < 114:
+		c.attrs(c.one([]string{file, file, dir, c.one(c.other)}))
 	default:
 		what := file
 		if c.rng.IntN(3) == 0 {
 			what = dir
 		}
-		c.do(crash.Op{Text: "fsync " + what, Promise: crash.Inode, Path: what}, func() error { return f.Fsync(c.t, what) })
+		verb := c.one([]string{"fsync", "fsync", "fsync", "fdatasync"})
+		c.do(crash.Op{Text: verb + " " + what, Promise: crash.PromiseOf(verb), Path: what}, func() error { return f.Fsync(c.t, what) })
+	}
+}
+
+// attrs changes one of the attributes that an inode has beside its bytes and names.
+func (c *chaos) attrs(what string) {
+	f := c.r.FS
+	x := uint32(c.rng.IntN(3000))
+	op := func(format string, a ...any) crash.Op { return crash.Op{Text: fmt.Sprintf(format, a...)} }
+	switch c.rng.IntN(4) {
+	case 0:
+		c.do(op("chmod %o %s", x, what), func() error { return f.Chmod(c.t, what, x) })
+	case 1:
+		c.do(op("chown %d:%d %s", x, x+1, what), func() error { return f.Chown(c.t, what, x, x+1) })
+	case 2:
+		at := time.Unix(int64(x)*1000, int64(x))
+		c.do(op("touch --time %s %s", at.UTC(), what), func() error { return f.Utimes(c.t, what, at, at.Add(time.Second)) })
+	default:
+		c.do(op("chattr %s", what), func() error {
+			at, err := f.Stat(c.t, what)
+			if err != nil {
+				return err
+			}
+			x := c.rng.Uint64() & (format.InodeNoDump | format.InodeNoAtime | format.InodeSync)
+			return f.SetFlags(c.t, what, at.Flags&format.InodeNoDataCow|x)
+		})
 	}
 }

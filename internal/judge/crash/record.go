@@ -19,15 +19,24 @@ type Promise uint8
 // The promises.
 const (
 	Nothing Promise = iota
-	Inode           // the file or directory at Path, as it was when the operation began
-	All             // everything
+	Data            // fdatasync: of the file at Path all that is needed to find and read its bytes: not its mode, owner, flags and times
+	Inode           // fsync: the file or directory at Path, as it was when the operation began
+	All             // sync: everything
 )
+
+// PromiseOf is what a verb of btrlab sh promises.
+func PromiseOf(verb string) Promise {
+	return map[string]Promise{"sync": All, "fsync": Inode, "fdatasync": Data}[verb]
+}
 
 // Op is one operation of a workload.
 type Op struct {
 	Text    string // as btrlab sh has it
 	Promise Promise
-	Path    string // of Inode
+	Path    string // of Data and Inode
+	// Steps is an operation of several steps, between which a commit may come: an inode that it makes or changes may have a mode, an owner or flags
+	// that no version has.
+	Steps bool
 	// Loose is an operation that makes versions which nobody sees: while it runs, contents and names are compared with none.
 	Loose bool
 }
@@ -58,12 +67,14 @@ type Recording struct {
 	Ops  []Op
 
 	trees   []*tree // trees[i] is before operation i; one more than there are operations
+	clock   []int64 // clock[i] is how many stamps the clock had given when trees[i] was seen; nil if the clock is not the recorder's
 	ids     []inodeID
 	records []dm.Record
 	hist    map[int64][]cover // by block
 	epochs  []Epoch
 	files   map[inodeID]*history // what Files did
 	policy  *policy.Policy       // of every open
+	order   order                // in which a device gets writes
 	sb      format.Super
 }
 
@@ -78,11 +89,12 @@ func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, err
 	if err := checkWrong(o.Wrong); err != nil {
 		return nil, err
 	}
-	r := &Recorder{o: o, rec: &Recording{Base: base, policy: o.FS.Policy}}
+	r := &Recorder{o: o, rec: &Recording{Base: base, policy: o.FS.Policy, order: wrongs[o.Wrong]}}
 	r.over = dm.NewOverlay(base, nil)
 	r.log = dm.NewLogWrites(r.over, nil)
-	if r.o.FS.Now == nil {
-		r.o.FS.Now = func() time.Time { return stamp.Add(time.Duration(r.ticks.Add(1)) * time.Millisecond) }
+	ours := r.o.FS.Now == nil
+	if ours {
+		r.o.FS.Now = func() time.Time { return stamp.Add(time.Duration(r.ticks.Add(1)) * tick) }
 	}
 	if r.o.FS.Memory == 0 {
 		r.o.FS.Memory = fs.NoLimit
@@ -98,18 +110,29 @@ func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, err
 		return nil, fmt.Errorf("read the tree: %w", err)
 	}
 	r.rec.trees = append(r.rec.trees, v)
+	if ours {
+		r.rec.clock = append(r.rec.clock, r.ticks.Load())
+	}
 	return r, nil
 }
 
-// stamp is the first time stamp of a workload: those of a workload are the same each time.
+// stamp is the first time stamp of a workload, and tick the time between two: those of a workload are the same each time.
 var stamp = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const tick = time.Millisecond
+
+// gave reports whether the clock gave x to an operation between the versions of w: an inode has such a stamp between two steps of it.
+func (r *Recording) gave(w window, x time.Time) bool {
+	n := int64(x.Sub(stamp) / tick)
+	return r.clock != nil && r.clock[w.lo] < n && n <= r.clock[w.hi] && stamp.Add(time.Duration(n)*tick).Equal(x)
+}
 
 // Do runs one operation, which do carries out. Its error is do's: an operation that failed has promised nothing, and what it did is seen all the
 // same.
 func (r *Recorder) Do(t *sched.Task, op Op, do func() error) error {
 	i := len(r.rec.Ops)
 	id := inodeID{}
-	if op.Promise == Inode {
+	if op.Promise == Inode || op.Promise == Data {
 		if at, err := r.FS.Stat(t, op.Path); err == nil { // of a symbolic link the file that it leads to
 			id = inodeID{at.Subvol, at.Ino}
 		}
@@ -126,6 +149,9 @@ func (r *Recorder) Do(t *sched.Task, op Op, do func() error) error {
 		return fmt.Errorf("read the tree after %q: %w", op.Text, oerr)
 	}
 	r.rec.trees = append(r.rec.trees, v)
+	if r.rec.clock != nil {
+		r.rec.clock = append(r.rec.clock, r.ticks.Load())
+	}
 	return err
 }
 
@@ -134,7 +160,7 @@ func (r *Recorder) End(t *sched.Task) (*Recording, error) {
 	rec := r.rec
 	rec.records = r.log.Records(t)
 	r.FS.Pause(t)
-	rec.records = wrongs[r.o.Wrong](rec.records, &rec.sb)
+	rec.records = rec.order(rec.records, &rec.sb)
 	for i := range rec.records {
 		if w := &rec.records[i]; w.Kind == dm.RecordWrite && (w.Off%blockSize != 0 || len(w.Data)%blockSize != 0) {
 			return nil, fmt.Errorf("bad write of %d bytes at %d, want whole blocks of %d", len(w.Data), w.Off, blockSize)

@@ -24,20 +24,54 @@ type inodeID struct {
 
 // tree is one version: everything that can be seen from the top directory.
 type tree struct {
-	names map[string]inodeID // by path
-	nodes map[inodeID]*node
-	count map[inodeID]int // names of an inode
+	names   map[string]inodeID // by path
+	entries map[entry]inodeID  // the same by directory: all but that of the top directory
+	nodes   map[inodeID]*node
+	count   map[inodeID]int // names of an inode
+}
+
+// entry is a name in a directory.
+type entry struct {
+	dir  inodeID
+	name string
+}
+
+// pathOf is the path of the entry, "" if its directory is not there.
+func (v *tree) pathOf(x entry) string {
+	dir := ""
+	for p, id := range v.names {
+		if id == x.dir && (dir == "" || p < dir) {
+			dir = p
+		}
+	}
+	if dir == "" {
+		return ""
+	}
+	return gopath.Join(dir, x.name)
 }
 
 // node is an inode. Contents are not changed once it is made.
 type node struct {
 	kind   uint32
-	flags  uint64
 	size   uint64
 	data   []byte
 	target string
 	xattrs string
-	ctime  time.Time
+	attrs
+}
+
+// attrs are what chmod(1), chown(1), chattr(1) and touch(1) change.
+type attrs struct {
+	mode                       uint32 // permissions
+	uid, gid                   uint32
+	rdev                       uint64
+	flags                      uint64
+	atime, mtime, ctime, otime time.Time
+}
+
+func attrsOf(at *fs.Attr) attrs {
+	return attrs{mode: at.Mode &^ format.S_IFMT, uid: at.UID, gid: at.GID, rdev: at.Rdev, flags: at.Flags,
+		atime: at.Atime, mtime: at.Mtime, ctime: at.Ctime, otime: at.Otime}
 }
 
 // againMax is the size in bytes of a file that is read after every operation, whatever its stamps say: an operation that forgets to mark an
@@ -47,17 +81,21 @@ const againMax = 256 << 10
 // observe looks at everything. A node of prev with the same ctime and size that is larger than againMax is taken over: between two
 // operations of one task that means the same contents. Nil is nothing to take over.
 func observe(t *sched.Task, f *fs.FS, prev *tree) (*tree, error) {
-	v := &tree{map[string]inodeID{}, map[inodeID]*node{}, map[inodeID]int{}}
-	return v, v.add(t, f, prev, "/")
+	v := &tree{map[string]inodeID{}, map[entry]inodeID{}, map[inodeID]*node{}, map[inodeID]int{}}
+	return v, v.add(t, f, prev, "/", entry{})
 }
 
-func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string) error {
+// add looks at what is at path, the entry x.
+func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string, x entry) error {
 	at, err := f.Lstat(t, path)
 	if err != nil {
 		return err
 	}
 	id := inodeID{at.Subvol, at.Ino}
 	v.names[path] = id
+	if x.name != "" {
+		v.entries[x] = id
+	}
 	v.count[id]++
 	if v.nodes[id] == nil {
 		var old *node
@@ -77,7 +115,7 @@ func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string) error {
 	}
 	for _, e := range list {
 		// In a snapshot the name of a subvolume of the original leads nowhere (fs.FS.enter): nothing can be made durable in it.
-		err := v.add(t, f, prev, gopath.Join(path, e.Name))
+		err := v.add(t, f, prev, gopath.Join(path, e.Name), entry{id, e.Name})
 		if err != nil && !(e.Subvol != 0 && errors.Is(err, errno.ENOENT)) {
 			return err
 		}
@@ -87,9 +125,14 @@ func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string) error {
 
 func look(t *sched.Task, f *fs.FS, path string, at *fs.Attr, old *node) (*node, error) {
 	if old != nil && old.ctime.Equal(at.Ctime) && old.size == at.Size && old.size > againMax {
-		return old, nil
+		if old.attrs == attrsOf(at) {
+			return old, nil
+		}
+		n := *old
+		n.attrs = attrsOf(at)
+		return &n, nil
 	}
-	n := &node{kind: at.Mode & format.S_IFMT, flags: at.Flags, size: at.Size, ctime: at.Ctime}
+	n := &node{kind: at.Mode & format.S_IFMT, size: at.Size, attrs: attrsOf(at)}
 	switch {
 	case at.IsSymlink():
 		to, err := f.Readlink(t, path)

@@ -105,12 +105,20 @@ const (
 	kindTree
 )
 
-// kindOf looks at the bytes of a write.
-func kindOf(r *dm.Record, sb *format.Super) kind {
+// isSuper reports whether a write is of a superblock.
+func isSuper(r *dm.Record) bool {
 	for i := range format.SuperMirrorMax {
 		if uint64(r.Off) == format.SuperMirror(i) && len(r.Data) == format.SuperSize {
-			return kindSuper
+			return true
 		}
+	}
+	return false
+}
+
+// kindOf looks at the bytes of a write.
+func kindOf(r *dm.Record, sb *format.Super) kind {
+	if isSuper(r) {
+		return kindSuper
 	}
 	if n := format.Node(r.Data); len(n) >= int(sb.NodeSize) && n.FSID() == sb.TreeFSID() && sb.CsumType.BlockMatch(n[:sb.NodeSize]) {
 		return kindTree
