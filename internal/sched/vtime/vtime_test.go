@@ -309,6 +309,45 @@ func TestReaders(t *testing.T) {
 	}
 }
 
+// A writer that has watched readers in vain stops all writers from spinning, and only until those readers have gone: a writer that meets the next ones
+// spins again, and has the lock without a wake-up. Linux forgets RWSEM_NONSPINNABLE when the last reader leaves (rwsem_wake); a lock that never
+// did would send every writer to sleep at readers for good, once one of them had been slow.
+func TestSpinsAgain(t *testing.T) {
+	table := cost.Table{CPU: 1}
+	table.Entries[cost.IdleExit].Nano = 50000 // what a sleep costs
+	m := free(4)
+	m.Costs = &table
+	var at []int64 // how long after the readers' end a writer has the lock
+	st := simulate(t, m, func(k *sched.Task) {
+		var s lock.RWSem
+		s.Init(classSem)
+		// met has a writer come to a reader that stays for hold.
+		met := func(hold time.Duration) {
+			var left int64
+			r := k.Go("r", func(k *sched.Task) {
+				s.RLock(k)
+				k.Sleep(hold)
+				left = k.Now()
+				s.RUnlock(k)
+			})
+			w := k.Go("w", func(k *sched.Task) {
+				k.Sleep(time.Microsecond)
+				s.Lock(k)
+				at = append(at, k.Now()-left)
+				s.Unlock(k)
+			})
+			k.Join(r)
+			k.Join(w)
+		}
+		met(5 * time.Microsecond)   // it spins until the reader leaves
+		met(500 * time.Microsecond) // in vain: it goes to sleep
+		met(5 * time.Microsecond)   // and the next one spins again
+	})
+	if len(at) != 3 || at[0] >= 50000 || at[1] < 50000 || at[2] != at[0] || st.Spun == 0 {
+		t.Errorf("after the reader's end the writers have the lock in %d ns, want a wake-up of 50000 for the second only; %+v", at, st)
+	}
+}
+
 // A task's own time may be ahead of the clock, so tasks come to a spinlock out of order. Each waits for the hold that it meets, and for no other:
 // one that comes before a hold has the lock first, and the hold that is noted later is not forgotten for it. One that has no room between
 // two holds waits for both, whichever was noted first.
