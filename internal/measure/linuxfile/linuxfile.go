@@ -40,16 +40,33 @@ const (
 // Rows are both.
 func Rows() []string { return []string{Row, RowNowait} }
 
+// host is what is asked of a file of the running kernel: *hostio.File.
+type host interface {
+	Transfer(op hostio.Op, direct bool, p []byte, off int64, flags uint32) (int, error)
+	FD(direct bool) (int, error)
+	Truncate(size int64) error
+	Fallocate(mode uint32, off, n int64) error
+	Sync() error
+	Size() int64
+	DropCache(off, n int64) error
+	SetNoCow() error
+	Close() error
+}
+
 // Dir is a directory of a mounted file system with files to work on. It is for one task.
 type Dir struct {
 	path  string
 	fs    string
 	note  func(string)
 	nocow bool
-	open  []*hostio.File
-	byJob map[string]*hostio.File
-	tests []*hostio.File // the test files
-	size  int64          // of each
+	open  []host
+	byJob map[string]host
+	tests []host // the test files
+	size  int64  // of each
+
+	make func(path string) (host, error) // hostio.Create
+	ring func(depth int) (hostio.Queue, error)
+	aio  func(depth int) (hostio.Queue, error)
 
 	// Files, if it is not 0, is how many sparse test files there are, one for each task, instead of one that is preallocated. Set before Prepare.
 	Files int
@@ -75,15 +92,18 @@ func Open(path string, nocow bool, note func(string)) (*Dir, error) {
 	if note == nil {
 		note = func(string) {}
 	}
-	return &Dir{path: path, fs: fs, note: note, nocow: nocow, byJob: map[string]*hostio.File{}}, nil
+	return &Dir{path: path, fs: fs, note: note, nocow: nocow, byJob: map[string]host{},
+		make: func(path string) (host, error) { return hostio.Create(path) },
+		ring: func(depth int) (hostio.Queue, error) { return hostio.NewRing(depth) },
+		aio:  func(depth int) (hostio.Queue, error) { return hostio.NewAIO(depth) }}, nil
 }
 
 // FileSystem is the type of the file system: "btrfs", "ext4", ...
 func (d *Dir) FileSystem() string { return d.fs }
 
 // create makes a file that Close removes.
-func (d *Dir) create() (*hostio.File, error) {
-	f, err := hostio.Create(filepath.Join(d.path, fmt.Sprintf("btrlab-%d-%d", os.Getpid(), len(d.open))))
+func (d *Dir) create() (host, error) {
+	f, err := d.make(filepath.Join(d.path, fmt.Sprintf("btrlab-%d-%d", os.Getpid(), len(d.open))))
 	if err != nil {
 		return nil, err
 	}
@@ -203,12 +223,12 @@ func (c *Count) Load() (again, tried uint64) { return c.again.Load(), c.tried.Lo
 // file is a fio.QueueTarget, fio.DirectTarget and fio.CachedTarget.
 type file struct {
 	d      *Dir
-	h      *hostio.File
+	h      host
 	nowait bool
 	*Count
 }
 
-func (d *Dir) file(h *hostio.File, row string, c *Count) *file {
+func (d *Dir) file(h host, row string, c *Count) *file {
 	return &file{d, h, row == RowNowait, c}
 }
 
@@ -276,12 +296,11 @@ func (f *file) OpenQueue(_ *sched.Task, e fio.Engine, depth int, direct bool) (f
 		return nil, err
 	}
 	q := &queue{f: f, fd: fd, last: make([]request, depth)}
+	open := f.d.aio
 	if e == fio.IOUring {
-		q.q, err = hostio.NewRing(depth)
-	} else {
-		q.q, err = hostio.NewAIO(depth)
+		open = f.d.ring
 	}
-	if err != nil {
+	if q.q, err = open(depth); err != nil {
 		return nil, err
 	}
 	return q, nil
