@@ -261,6 +261,7 @@ func TestDamageByOne(t *testing.T) {
 			m.subvol(300, 70)
 			m.subvol(400, 71)
 			m.rootItem(400, func(r *format.RootItem) { r.Refs = 0 })
+			m.orphanRoot(400)
 			m.linkRoots(400, 300, format.RootRef{Dirid: 256, Sequence: 20, Name: "sub"})
 		}},
 		{"link from one end only", "root.ref", func(m *image) {
@@ -376,6 +377,7 @@ func TestHalfDeletedSubvolume(t *testing.T) {
 	m.rootItem(sub, func(r *format.RootItem) {
 		r.Bytenr, r.Level, r.Refs, r.DropProgress, r.DropLevel = root.Bytenr(), 1, 0, inodeKey(300), 1
 	})
+	m.orphanRoot(sub)
 	m.settle()
 	if r := m.check(); !r.Clean || !strings.Contains(r.text(), "subvolume 300 is being deleted") {
 		t.Errorf("have:\n%s", r.text())

@@ -130,7 +130,7 @@ func TestEachRuleFires(t *testing.T) {
 		{"owner", "tree.owner", func(m *image) { m.node(m.root(csumTree), func(n format.Node) { n.SetOwner(devTree) }) }},
 		{"first key", "tree.first_key", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetKey(1, key(inlineIn, 0, 0)) }) }},
 		{"key range", "tree.key_range", func(m *image) {
-			m.node(fsLeaf(m, 0), func(n format.Node) { n.SetKey(n.Nritems()-1, key(subIno, format.XATTR_ITEM_KEY-1, 0)) })
+			m.node(fsLeaf(m, 0), func(n format.Node) { n.SetKey(n.Nritems()-1, key(subIno, 36, 0)) })
 		}},
 		{"pointer loop", "tree.loop", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetBlockptr(1, n.Bytenr()) }) }},
 		{"block twice in a tree", "tree.loop", func(m *image) { m.node(m.root(fsTree), func(n format.Node) { n.SetBlockptr(1, n.Blockptr(0)) }) }},
@@ -327,6 +327,25 @@ func TestEachRuleFires(t *testing.T) {
 				m.edit(fsTree, k, func(b []byte) { b[29] = format.FtFifo })
 			}
 		}},
+		{"subvolume that nobody will delete", "root.orphan", func(m *image) {
+			m.subvol(300, 70)
+			m.rootItem(300, func(r *format.RootItem) { r.Refs = 0 })
+		}},
+		{"orphan item of another subvolume", "root.orphan", func(m *image) {
+			m.subvol(300, 70)
+			m.rootItem(300, func(r *format.RootItem) { r.Refs = 0 })
+			m.orphanRoot(301)
+		}},
+		{"tree with an offset in its key", "root.item", func(m *image) {
+			m.rekey(rootTree, key(csumTree, format.ROOT_ITEM_KEY, 0), key(csumTree, format.ROOT_ITEM_KEY, 2))
+		}},
+		{"item of no type", "tree.key_type", func(m *image) { m.add(fsTree, key(deepIno, 77, 0), []byte{1}) }},
+		{"item of no type in the root tree", "tree.key_type", func(m *image) { m.add(rootTree, key(csumTree, 133, 0), []byte{1}) }},
+		{"two files of one name", "dir.name", func(m *image) { m.again("nocow", fileIno, format.FtRegFile) }},
+		{"file and directory of one name", "dir.name", func(m *image) { m.again("deep", fileIno, format.FtRegFile) }},
+		{"orphan with more extents than bytes", "inode.nbytes", func(m *image) {
+			m.halfOrphan(2*blk, blk)
+		}},
 		{"directory below itself", "dir.cycle", func(m *image) {
 			// dir's entry in the root directory moves to deep, which is in dir.
 			for _, k := range []format.Key{key(256, format.DIR_ITEM_KEY, format.NameHash("dir")), key(256, format.DIR_INDEX_KEY, 4), key(dirIno, format.INODE_REF_KEY, 256)} {
@@ -363,6 +382,76 @@ func TestEachRuleFires(t *testing.T) {
 	}
 	if r := base.check(); !r.Clean {
 		t.Errorf("the sample itself was damaged:\n%s", r.text())
+	}
+}
+
+// orphanRoot gives a subvolume its orphan item.
+func (m *image) orphanRoot(id uint64) {
+	m.add(rootTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, id), nil)
+}
+
+// again gives ino a name in dir that another inode has there.
+func (m *image) again(name string, ino uint64, ft uint8) {
+	const index = 90
+	ref := format.InodeRef{Index: index, Name: name}
+	m.add(fsTree, key(ino, format.INODE_REF_KEY, dirIno), enc(ref.Size(), ref))
+	d := format.DirItem{Location: inodeKey(ino), Transid: 1, Type: ft, Name: name}
+	k := key(dirIno, format.DIR_ITEM_KEY, format.NameHash(name))
+	n := m.block(m.leafOf(fsTree, k))
+	slot, found := n.Search(k)
+	if !found {
+		m.t.Fatalf("no name %q", name)
+	}
+	both := append(slices.Clone(n.Item(slot)), enc(d.Size(), &d)...)
+	m.del(fsTree, k)
+	m.add(fsTree, k, both)
+	m.add(fsTree, key(dirIno, format.DIR_INDEX_KEY, index), enc(d.Size(), &d))
+	m.editInode(dirIno, func(i *format.InodeItem) { i.Size += 2 * uint64(len(name)) })
+	m.editInode(ino, func(i *format.InodeItem) { i.Nlink++ })
+}
+
+// halfOrphan gives the orphan a file extent, and an inode item that says how many bytes it has.
+func (m *image) halfOrphan(extent, nbytes uint64) {
+	at := m.data0() + 24*blk
+	m.fileExtent(orphan, 0, format.FileExtent{Type: format.FileExtentTypePrealloc, RAMBytes: extent, DiskBytenr: at, DiskNumBytes: extent, NumBytes: extent})
+	m.dataExtent(at, extent, orphan, 0)
+	m.editInode(orphan, func(i *format.InodeItem) { i.Size, i.Nbytes = 8*blk, nbytes })
+	m.settle()
+}
+
+// TestRightAsItIs: what looks odd and that the kernel makes, or goes on with, is no damage.
+func TestRightAsItIs(t *testing.T) {
+	base := newImage(t)
+	for _, c := range []struct {
+		name string
+		do   func(m *image)
+	}{
+		// btrfs-convert makes the tree for relocated data as a subvolume is made, with the transaction in the key.
+		{"converted from ext4", func(m *image) {
+			m.rekey(rootTree, key(relocTree, format.ROOT_ITEM_KEY, 0), key(relocTree, format.ROOT_ITEM_KEY, 2))
+		}},
+		// Deleting an orphan takes transactions, and its inode item stays as it was until the last.
+		{"an orphan whose last extents are gone", func(m *image) { m.halfOrphan(2*blk, 8*blk) }},
+		{"an orphan whose extents are all gone", func(m *image) { m.editInode(orphan, func(i *format.InodeItem) { i.Size, i.Nbytes = 8*blk, 8*blk }) }},
+		{"an orphan item of an inode with a name", func(m *image) { m.add(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, fileIno), nil) }},
+		{"an orphan item of an inode that is gone", func(m *image) { m.add(fsTree, key(format.ORPHAN_OBJECTID, format.ORPHAN_ITEM_KEY, 999), nil) }},
+		{"an orphan item of a subvolume that is gone", func(m *image) { m.orphanRoot(999) }},
+		{"a subvolume that a mount will delete", func(m *image) {
+			m.subvol(300, 70)
+			m.rootItem(300, func(r *format.RootItem) { r.Refs = 0 })
+			m.orphanRoot(300)
+		}},
+		{"one name in two directories", func(m *image) {
+			m.link(deepIno, fileIno, "sym", 2, format.FtRegFile)
+			m.editInode(fileIno, func(i *format.InodeItem) { i.Nlink++ })
+		}},
+		{"the head of an old free space cache", func(m *image) { m.add(rootTree, key(^uint64(0)-10, 0, 1<<20), make([]byte, 41)) }},
+	} {
+		m := base.clone(t)
+		c.do(m)
+		if r := m.check(); !r.Clean {
+			t.Errorf("%s:\n%s", c.name, r.text())
+		}
 	}
 }
 

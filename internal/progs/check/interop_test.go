@@ -93,6 +93,26 @@ func TestLinuxImages(t *testing.T) {
 	}
 }
 
+// TestConverted: what btrfs-convert makes of ext4 is clean, by btrfs check and by this package.
+func TestConverted(t *testing.T) {
+	need.All(t, "bash", "mkfs.ext4", "btrfs-convert", "btrfs")
+	img := filepath.Join(t.TempDir(), "image")
+	if out, err := exec.Command("bash", "-c", "truncate -s 200M $1 && mkfs.ext4 -q -b 4096 $1 && btrfs-convert $1", "script", img).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if out, err := exec.Command("btrfs", "check", "--check-data-csum", img).CombinedOutput(); err != nil {
+		t.Fatalf("btrfs check: %v\n%s", err, out)
+	}
+	dev, err := blockdev.Open(img, blockdev.ReadOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if r, err := Check(sched.NewTask("test"), dev, Options{}); err != nil || !r.Clean {
+		t.Errorf("%v\n%s", err, r.text())
+	}
+}
+
 // TestFindsWhatBtrfsCheckFinds damages a byte of a tree block, under a good checksum: what btrfs check finds is found here.
 func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 	need.All(t, need.Root, "btrfs")

@@ -23,6 +23,8 @@ type rootRef struct {
 // loadRoots reads the root tree.
 func (c *checker) loadRoots() {
 	s := &c.sb
+	var dying []uint64               // subvolumes without a name
+	orphans := map[uint64]struct{}{} // subvolumes that a mount goes on to delete
 	whole := c.walkTree(format.ROOT_TREE_OBJECTID, s.Root, s.Generation, s.RootLevel, func(n format.Node, _ bool) {
 		for i := range n.Nritems() {
 			k, b := n.Key(i), n.Item(i)
@@ -34,7 +36,8 @@ func (c *checker) loadRoots() {
 					c.cut = true
 					continue
 				}
-				if k.Offset != 0 && !format.IsFSTree(k.Objectid) {
+				// The kernel looks the tree for relocated data up by its last item, whatever the offset: btrfs-convert gives it the transaction.
+				if k.Offset != 0 && !format.IsFSTree(k.Objectid) && k.Objectid != format.DATA_RELOC_TREE_OBJECTID {
 					c.find("root.item", where, "key offset "+num(k.Offset), "0")
 				}
 				var r rootInfo
@@ -61,7 +64,12 @@ func (c *checker) loadRoots() {
 						c.find("root.item", where, "refs 0", "1")
 					} else {
 						c.note("subvolume %d is being deleted", k.Objectid)
+						dying = append(dying, k.Objectid)
 					}
+				}
+			case format.ORPHAN_ITEM_KEY:
+				if k.Objectid == format.ORPHAN_OBJECTID {
+					orphans[k.Offset] = struct{}{}
 				}
 			case format.ROOT_REF_KEY, format.ROOT_BACKREF_KEY:
 				r := rootRef{parent: k.Objectid, child: k.Offset}
@@ -76,6 +84,11 @@ func (c *checker) loadRoots() {
 	slices.Sort(c.rootIDs)
 	if !whole {
 		return // a root that is not seen may be there
+	}
+	for _, id := range dying {
+		if _, ok := orphans[id]; !ok { // btrfs_find_orphan_roots() follows the items, not the roots
+			c.find("root.orphan", treeName(id), "refs 0 without orphan item: nobody will delete it", "one")
+		}
 	}
 	need := []uint64{format.EXTENT_TREE_OBJECTID, format.DEV_TREE_OBJECTID, format.FS_TREE_OBJECTID, format.CSUM_TREE_OBJECTID, format.DATA_RELOC_TREE_OBJECTID}
 	if s.CompatROFlags&format.CompatROFreeSpaceTree != 0 {

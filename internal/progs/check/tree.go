@@ -291,5 +291,18 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 		c.findErr("tree.block", where, err)
 		return false
 	}
+	if level == 0 {
+		w.keyTypes(n, where)
+	}
 	return true
+}
+
+// keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves their items alone, as the kernel does, and nobody finds
+// what they were.
+func (w *walk) keyTypes(n format.Node, where string) {
+	for i := range n.Nritems() {
+		if k := n.Key(i); !format.KnownKeyType(k.Type) {
+			w.c.find("tree.key_type", fmt.Sprintf("%s slot=%d", where, i), k.String(), "a type that btrfs has")
+		}
+	}
 }
