@@ -541,19 +541,44 @@ func TestWokenForNothing(t *testing.T) {
 	}
 }
 
-// A wait for zero comes after an increment and its decrement in any case, so it can come before another increment that stands between the
-// two, though the count was not zero there. DPOR looked at the count as it was (seed 9084951).
-func TestWaitBeforeIncrement(t *testing.T) {
-	p := &rprog{tasks: [][]rop{
+// Programs whose orders DPOR did not have whole.
+var dporMissed = []struct {
+	story string
+	prog  rprog
+}{
+	// A wait for zero comes after an increment and its decrement in any case, so it can come before another increment that stands between
+	// the two, though the count was not zero there.
+	{"a wait before an increment", rprog{tasks: [][]rop{
 		{{kind: '+'}},
 		{{kind: 'z'}, {kind: 'u'}, {kind: 'z'}},
 		{{kind: '+'}, {kind: '-'}, {kind: 'u'}},
-	}}
-	all, e := p.explore(explore.Naive, 0, true), p.explore(explore.DPOR, 0, true)
-	for o := range all.orders {
-		if e.orders[o] == 0 {
-			t.Errorf("DPOR has %d of %d orders", len(e.orders), len(all.orders))
-			break
+	}}},
+	// An execution ends as well without the step of a daemon that starts a task, and then without the start.
+	{"an end before a daemon starts a task", rprog{children: 1,
+		tasks:   [][]rop{{{kind: 'B'}, {kind: 'u'}, {kind: 'S', obj: 1}}},
+		daemons: [][]rop{{{kind: 'd'}, {kind: 'g', obj: 1, child: 1}}},
+	}},
+	// What ended a task cannot come after a step of the clock, which waits until no task can run.
+	{"an end before the clock moves", rprog{
+		tasks: [][]rop{
+			{{kind: 'P'}, {kind: 'K'}, {kind: 'f'}},
+			{{kind: 't'}, {kind: 'B'}, {kind: 'i'}},
+		},
+		daemons: [][]rop{{{kind: 'C'}}},
+	}},
+}
+
+func TestOrdersDPORMissed(t *testing.T) {
+	for _, tc := range dporMissed {
+		all, e := tc.prog.explore(explore.Naive, 0, true), tc.prog.explore(explore.DPOR, 0, true)
+		if all.result.Verdict != e.result.Verdict {
+			t.Errorf("%s: DPOR says %s want %s", tc.story, e.result.Verdict, all.result.Verdict)
+		}
+		for o := range all.orders {
+			if e.orders[o] == 0 {
+				t.Errorf("%s: DPOR has %d of %d orders", tc.story, len(e.orders), len(all.orders))
+				break
+			}
 		}
 	}
 }

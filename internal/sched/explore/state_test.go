@@ -235,6 +235,31 @@ var unsoundOnce = []struct {
 			v.Load(t)
 		})
 	}},
+	// The same by way of a third task, which took one lock before it knew of the store or after, and knows of it by now in any case: what
+	// the lock hands on is in no task.
+	{"a race after locks by way of another task", anyEnd, func(w *explore.World) {
+		var a, b lock.Mutex
+		a.Init(aClass)
+		b.Init(bClass)
+		var v sched.Var[int]
+		w.Go("first", func(t *sched.Task) { v.Store(t, 1); a.Lock(t); a.Unlock(t) })
+		w.Go("another", func(t *sched.Task) {
+			for _, m := range []*lock.Mutex{&a, &b, nil, &a} {
+				if m == nil {
+					t.Sleep(time.Second) // until the first has ended
+					continue
+				}
+				m.Lock(t)
+				m.Unlock(t)
+			}
+		})
+		w.Go("last", func(t *sched.Task) {
+			t.Sleep(2 * time.Second) // until the others have ended
+			b.Lock(t)
+			b.Unlock(t)
+			v.Load(t)
+		})
+	}},
 	// DPOR takes two orders of steps that do not depend on each other for one, and so never sees what is between them.
 	{"an invariant between two steps", anyEnd, func(w *explore.World) {
 		var x, y explore.Atomic[int]
