@@ -17,7 +17,7 @@ RACE := ./internal/fs/... ./internal/sched ./internal/lock/... ./internal/blockd
 INTEROP := ./internal/blockdev ./internal/meta/fstree ./internal/progs/... ./internal/measure/stats ./internal/study/timeline \
 	./internal/site/pages ./internal/interop
 
-.PHONY: help build site picture demo test race grade handout labs interop notebook notebooks bench mutants fuzz lint portable ci clean
+.PHONY: help build site picture demo test race grade handout labs interop notebook notebooks bench mutants drawn fuzz lint portable ci clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -88,6 +88,10 @@ bench: build ## measure the numbers of the project, as ratios in alternating rou
 mutants: ## plant every fault of the catalogue: the tests must notice (half an hour; ID=regexp, SAMPLE=20)
 	$(GO) test -count=1 -v -timeout 5h -run '^TestPlanted$$' ./internal/judge/mutants -plant '$(or $(ID),.)' -sample $(or $(SAMPLE),0) \
 		-jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/mutants.txt
+
+drawn: ## plant faults that a seed draws from the engine and its judges (N=100 SEED=text; an hour for N=1000)
+	$(GO) test -count=1 -v -timeout 10h -run '^TestDrawn$$' ./internal/judge/mutants/drawn -draw $(or $(N),100) -seed '$(SEED)' \
+		-least $(or $(LEAST),0.9) -jobs $(or $(JOBS),2) -report $(CURDIR)/$(ART)/drawn.txt
 
 fuzz: ## fuzz every target for FUZZTIME each
 	$(GO) list ./... | while read -r pkg; do \

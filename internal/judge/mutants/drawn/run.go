@@ -1,0 +1,153 @@
+package drawn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Verdict is what became of a fault.
+type Verdict int
+
+// The verdicts.
+const (
+	Killed    Verdict = iota // a test failed
+	Hangs                    // the tests took far longer than without it, and were ended
+	Survives                 // all tests passed that reach it
+	Unreached                // no test reaches it
+)
+
+func (v Verdict) String() string {
+	return [...]string{"killed", "hangs", "survives", "not reached"}[v]
+}
+
+// Noticed says that whoever runs the tests would have seen it.
+func (v Verdict) Noticed() bool { return v == Killed || v == Hangs }
+
+// Test is one test of a binary.
+type Test struct {
+	Bin  *Binary
+	Name string
+	Took time.Duration // without a fault
+}
+
+// patience is what the tests of a fault may take beside ten times of what they take without it.
+var patience = 30 * time.Second
+
+// memoryKiB bounds a test process: a fault may make a loop that allocates for ever.
+const memoryKiB = 12 << 20
+
+// run runs tests of a binary with the given additions to the environment.
+func run(b *Binary, names []string, limit time.Duration, env ...string) (out []byte, late bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	pattern := "^(" + strings.Join(names, "|") + ")$"
+	c := exec.CommandContext(ctx, "sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, memoryKiB), b.Path, "-test.short", "-test.failfast", "-test.timeout=0", "-test.run", pattern)
+	c.Dir = b.dir
+	c.Env = append(os.Environ(), env...)
+	c.WaitDelay = time.Second
+	out, err = c.CombinedOutput()
+	return out, ctx.Err() != nil, err
+}
+
+// Tests lists the tests of a binary.
+func (b *Binary) Tests() ([]string, error) {
+	c := exec.Command(b.Path, "-test.list", "^Test")
+	c.Dir = b.dir
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.Pkg, err)
+	}
+	return regexp.MustCompile(`(?m)^Test\S*`).FindAllString(string(out), -1), nil
+}
+
+// longest is the time after which a test without a fault is given up.
+const longest = 5 * time.Minute
+
+// Reach runs a test of b without a fault and returns the numbers of the sites that it comes to. A
+// test that fails by itself is an error.
+func (b *Binary) Reach(name, dir string) (Test, []int, error) {
+	file := filepath.Join(dir, filepath.Base(b.Path)+"."+name)
+	began := time.Now()
+	out, late, err := run(b, []string{name}, longest, Env+"=0", EnvReached+"="+file)
+	t := Test{Bin: b, Name: name, Took: time.Since(began)}
+	if err != nil || late {
+		return t, nil, fmt.Errorf("%s of %s fails without a fault: %w\n%s", name, b.Pkg, err, out)
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return t, nil, nil
+	}
+	if err != nil {
+		return t, nil, err
+	}
+	var sites []int
+	for _, f := range bytes.Fields(text) {
+		n, err := strconv.Atoi(string(f))
+		if err != nil {
+			return t, nil, err
+		}
+		sites = append(sites, n)
+	}
+	return t, sites, os.Remove(file)
+}
+
+// Try runs the given tests, which reach the site, with its fault on, until one fails: those of the
+// site's own package first, then the short ones. It returns the name of the test that failed.
+func Try(s *Site, tests []Test) (Verdict, string) {
+	if len(tests) == 0 {
+		return Unreached, ""
+	}
+	groups := map[*Binary][]Test{}
+	var bins []*Binary
+	for _, t := range tests {
+		if groups[t.Bin] == nil {
+			bins = append(bins, t.Bin)
+		}
+		groups[t.Bin] = append(groups[t.Bin], t)
+	}
+	took := func(b *Binary) (d time.Duration) {
+		for _, t := range groups[b] {
+			d += t.Took
+		}
+		return d
+	}
+	own := func(b *Binary) int {
+		if b.Pkg == "./"+s.Dir() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(bins, func(a, b *Binary) int {
+		if d := own(a) - own(b); d != 0 {
+			return d
+		}
+		return int(took(a) - took(b))
+	})
+	for _, b := range bins {
+		var names []string
+		for _, t := range groups[b] {
+			names = append(names, t.Name)
+		}
+		out, late, err := run(b, names, patience+10*took(b), fmt.Sprintf("%s=%d", Env, s.nth))
+		switch {
+		case late:
+			return Hangs, b.Pkg
+		case err != nil:
+			if m := regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`).FindSubmatch(out); m != nil {
+				return Killed, string(m[1])
+			}
+			return Killed, b.Pkg
+		}
+	}
+	return Survives, ""
+}
