@@ -90,7 +90,19 @@ func (d *dpor) account(w *world) bool {
 		turns = w.turnsOf(append(events, d.lasts[0]))
 	}
 	w.viol = nil // the execution in the legal order has it as well
-	return d.s.account(w) && (turns == nil || d.perform(turns, false))
+	return d.count(w) && (turns == nil || d.perform(turns, false))
+}
+
+// count counts an execution, and tells how far the search is.
+func (d *dpor) count(w *world) bool {
+	if !d.s.account(w) {
+		return false
+	}
+	if d.s.due() {
+		d.s.estimates(d.part%d.s.cfg.Jobs, d.whole())
+		d.s.tell()
+	}
+	return true
 }
 
 // judge counts a complete execution, and makes one in which the events under come first.
@@ -99,7 +111,7 @@ func (d *dpor) judge(w *world, under []int32) bool {
 	if under != nil && w.viol == nil && !w.pruned {
 		turns = w.turnsOf(under)
 	}
-	return d.s.account(w) && (turns == nil || d.perform(turns, true))
+	return d.count(w) && (turns == nil || d.perform(turns, true))
 }
 
 // perform makes an execution with the given turns and counts it; panics says that it is to end by a

@@ -139,10 +139,6 @@ func (d *dpor) search(w *world) {
 			}
 			return
 		}
-		if mine && d.s.due() {
-			d.s.estimates(d.part%d.s.cfg.Jobs, d.whole())
-			d.s.tell()
-		}
 		if !mine && d.s.stop.Load() {
 			d.s.leave() // there may be a prefix that is mine
 			return

@@ -31,7 +31,6 @@ var estimated = []struct {
 	{"two-writers-truncate", "range-lock", explore.DPOR, true},
 	{"ordered-retry", "unlocked", explore.DPOR, true},
 	{"reader-writeback", "locked", explore.DPOR, true},
-	{"punch-writeback", "locked", explore.DPOR, true},
 	{"ordered-retry", "modern", explore.DPOR, false},
 	{"writer-punch", "unlocked", explore.DPOR, false},
 	{"two-writers-truncate", "unlocked-drain", explore.State, true},

@@ -90,6 +90,7 @@ func WriteMatrix(w io.Writer, results []Result, policies []string, limit string)
 		"broken: the contract is violated, by the schedule below.\n"+
 		"Schedules switch at the scenario's switch points only. Judged is "+judged(results)+".\n"+
 		"Searched: at most "+limit+" in a cell, and what the scenario bounds the preemptions to.", prose.Width) + "\n")
+	b.WriteString(counts(results) + "\n")
 	for i := range results {
 		if r := &results[i]; r.Verdict == explore.Violated {
 			b.WriteString(prose.Command("  ", r.Replay, prose.Width) + "\n")
@@ -97,6 +98,25 @@ func WriteMatrix(w io.Writer, results []Result, policies []string, limit string)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// counts says how many of the cells are what.
+func counts(results []Result) string {
+	var n struct{ exhausted, bounded, limit, broken int }
+	for i := range results {
+		switch r := &results[i]; {
+		case r.Verdict == explore.Exhausted:
+			n.exhausted++
+		case r.Verdict == explore.Violated:
+			n.broken++
+		case r.Preemptions >= 0:
+			n.bounded++
+		default:
+			n.limit++
+		}
+	}
+	return prose.Wrap(fmt.Sprintf("Of %d cells %d are exhausted, %d are searched up to a number of preemptions, %d up to a number of schedules, and %d are broken.",
+		len(results), n.exhausted, n.bounded, n.limit, n.broken), prose.Width)
 }
 
 // judged says by what the results were judged.

@@ -56,7 +56,7 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	x := explore.Run(cfg, prog)
+	x := s.search(cfg, prog)
 	r := Result{Scenario: s.Name, Policy: p.Name, Verdict: x.Verdict, Schedules: x.Schedules, Preemptions: x.Preemptions, Seconds: x.Seconds,
 		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
 		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards, Stopped: x.Stopped, Own: o.Own}
@@ -69,6 +69,22 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 		r.Replay = s.replayCommand(p.Name, x.Schedule, o.Own)
 	}
 	return r, nil
+}
+
+// search searches by cfg, and then by DPOR if that is the scenario's default search and has ended at its bound.
+func (s *Scenario) search(cfg explore.Config, prog func(*explore.World)) explore.Result {
+	x := explore.Run(cfg, prog)
+	byDefault := cfg.Method == s.Method && cfg.Preemptions == s.Preemptions && cfg.Shards <= 1
+	if !s.Prove || !byDefault || x.Verdict != explore.Bounded || x.Stopped || x.Preemptions < s.Preemptions {
+		return x
+	}
+	cfg.Method, cfg.Preemptions = explore.DPOR, 0
+	p := explore.Run(cfg, prog)
+	if p.Verdict == explore.Bounded {
+		return x
+	}
+	p.Seconds += x.Seconds
+	return p
 }
 
 // Line is a sentence about a result, after a heading that may be empty.

@@ -215,6 +215,9 @@ type Scenario struct {
 	Preemptions int
 	// Method is the default search; empty is explore.Bound. DPOR is for what it exhausts and bound does not in minutes.
 	Method explore.Method
+	// Prove says that DPOR exhausts it: after the default search has kept to its bound of Preemptions without a violation, DPOR tries the
+	// schedules that are left. (It would find no shortest schedule, so it does not come first.)
+	Prove bool
 	// Deep ends every execution with a sync, a look at all reservations and a second reading, from disk. Without it only
 	// replays do.
 	Deep bool
