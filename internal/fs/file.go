@@ -83,6 +83,9 @@ func (f *File) Ino() format.Ino { return f.n.ip.Ino }
 // SameInode reports whether f and g are one file: an inode number alone is another file's in another subvolume.
 func (f *File) SameInode(g *File) bool { return f.n == g.n }
 
+// Node is the inode that f has open. The reference is f's: it is valid until f is closed.
+func (f *File) Node() *Node { return f.n }
+
 // Inode is the inode in memory, for studies that look at its locks and states.
 func (f *File) Inode() *inode.Inode { return f.n.ip }
 

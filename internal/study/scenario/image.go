@@ -10,7 +10,6 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath/policy"
-	"btrlab/internal/judge/oracle"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 )
@@ -96,8 +95,7 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 		}
 	}
 	if s.File.Size > 0 {
-		p := make([]byte, s.File.Size)
-		oracle.Paint(p, oracle.Initial)
+		p := s.content(false, s.File.Size)
 		step := s.File.Size
 		if s.File.Extent > 0 {
 			step = s.File.Extent
@@ -114,7 +112,7 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 		}
 	}
 	if s.Second > 0 {
-		if err := makeSecond(t, x, s.Second); err != nil {
+		if err := makeSecond(t, x, s.content(true, s.Second)); err != nil {
 			return err
 		}
 	}
@@ -124,6 +122,9 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 		}
 	}
 	if s.Quota > 0 {
+		if err := x.EnableQuota(t); err != nil {
+			return err
+		}
 		if err := limit(t, x, s.Quota); err != nil {
 			return err
 		}
@@ -134,25 +135,20 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 	return x.Close(t)
 }
 
-// makeSecond makes the second file.
-func makeSecond(t *sched.Task, x *fs.FS, size int64) error {
+// makeSecond makes the second file, which has the bytes p.
+func makeSecond(t *sched.Task, x *fs.FS, p []byte) error {
 	f, err := x.Create(t, secondName, 0o644)
 	if err != nil {
 		return err
 	}
-	p := make([]byte, size)
-	oracle.Paint(p, oracle.Initial)
 	if _, err := f.WriteAt(t, p, 0); err != nil {
 		return err
 	}
 	return f.Close(t)
 }
 
-// limit turns quotas on and leaves the top-level subvolume left bytes.
+// limit leaves the top-level subvolume left bytes. Quotas are on.
 func limit(t *sched.Task, x *fs.FS, left uint64) error {
-	if err := x.EnableQuota(t); err != nil {
-		return err
-	}
 	q, err := x.Quotas(t)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func TestLostName(t *testing.T) {
 	r := &run{}
 	r.first.start(fileName, new(fs.File), 0, oracle.History{})
 	r.second.start(secondName, new(fs.File), 0, oracle.History{})
-	r.names = []rename{{from: secondName, to: fileName}}
+	r.names = []naming{{kind: OpRename, from: secondName, to: fileName}}
 	a, b, all := &r.first, &r.second, r.versions()
 	before, after := versionOf{fileName: a, secondName: b}, versionOf{fileName: b}
 	for _, c := range []struct {

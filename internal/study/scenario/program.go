@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	r.first.start(fileName, o.f, s.File.Size, first)
 	r.second.start(secondName, o.second, s.Second, second)
 	for _, o := range s.Before {
-		r.names = append(r.names, rename{from: o.From, to: o.To})
+		r.names = append(r.names, naming{kind: OpRename, from: o.From, to: o.To})
 	}
 	r.start()
 }
@@ -144,7 +145,8 @@ type run struct {
 	// crashes are the device as it was when an fsync returned, in the order in which they did.
 	crashes []crash
 	err     error // of an operation that must not fail
-	names   []rename
+	names   []naming
+	clones  []clone
 	// snap is the file in the snapshot right after it was made, if one was, from snapStart to snapEnd.
 	snap               []byte
 	snapStart, snapEnd int64
@@ -157,6 +159,7 @@ type subject struct {
 	name string // at the start
 	f    *fs.File
 	hist oracle.History
+	sets []set // of attributes
 }
 
 // start begins a history, in the memory of another one.
@@ -178,12 +181,6 @@ func (r *run) subjects() []*subject {
 		return []*subject{&r.first}
 	}
 	return []*subject{&r.first, &r.second}
-}
-
-// rename is one that has begun. Start and end are 0 of one before the tasks; one that has not returned ends never.
-type rename struct {
-	from, to   string
-	start, end int64
 }
 
 type crash struct {
@@ -319,7 +316,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 			err = nil
 		}
 		h.Got = int64(n)
-		h.See = unpaint(nil, p[:n], o.Off, r.lastID())
+		h.See = r.seen(x, nil, p[:n], o.Off)
 	case OpTruncate:
 		h.Kind, h.Hi = oracle.Truncate, 0
 		err = x.f.Truncate(t, o.Off)
@@ -353,10 +350,18 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		ip := x.f.Inode()
 		ip.IOTree.Lock(t, uint64(o.Off), uint64(o.Off+o.N))
 		ip.IOTree.Unlock(t, uint64(o.Off), uint64(o.Off+o.N))
-	case OpRename:
+	case OpRename, OpLink, OpUnlink:
 		enter = false
-		r.names = append(r.names, rename{o.From, o.To, h.Start, oracle.Never})
-		err = r.fs.Rename(t, o.From, o.To)
+		err = r.changeName(t, o, h.Start)
+	case OpReflink:
+		h.Kind = oracle.Write
+		err = x.f.Reflink(t, r.other(x).f, o.Source, o.N, o.Off)
+	case OpChmod, OpSetxattr:
+		enter = false
+		err = r.setAttr(t, x, o, h.Start)
+	case OpLimit:
+		enter = false
+		err = limit(t, r.fs, uint64(o.N))
 	}
 	r.returned(t, o, h, enter, err)
 }
@@ -369,8 +374,16 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 	if x := r.of(o); enter && !(err != nil && h.Kind != oracle.Write) {
 		x.hist.Ops = append(x.hist.Ops, h)
 	}
-	if o.Kind == OpRename && err == nil {
-		r.names[len(r.names)-1].end = h.End
+	if err == nil {
+		switch o.Kind {
+		case OpRename, OpLink, OpUnlink:
+			r.names[len(r.names)-1].end = h.End
+		case OpChmod, OpSetxattr:
+			x := r.of(o)
+			x.sets[slices.IndexFunc(x.sets, func(s set) bool { return s.start == h.Start })].end = h.End
+		case OpReflink:
+			r.clones = append(r.clones, clone{o, h.ID, h.Start, h.End})
+		}
 	}
 	if err != nil {
 		r.note(Fails, h.ID, err)
@@ -428,7 +441,7 @@ func (o *Op) expects(err error) bool {
 	if o.Nowait && !o.Sure {
 		return errors.Is(err, errno.EAGAIN) || errors.Is(err, errno.EOPNOTSUPP)
 	}
-	return o.Fails && errors.Is(err, errno.ENOSPC)
+	return o.Fails && (errors.Is(err, errno.ENOSPC) || errors.Is(err, errno.EDQUOT))
 }
 
 // promised keeps what a power cut at the end of a sync of x, nil is everything, which began at start, would leave.
@@ -591,7 +604,7 @@ func (r *run) judge(t *sched.Task) error {
 		}
 	}
 	if r.snap != nil {
-		rec := oracle.Recovered{At: r.snapEnd, Seen: unpaint(nil, r.snap, 0, r.lastID()), Size: int64(len(r.snap))}
+		rec := oracle.Recovered{At: r.snapEnd, Seen: r.seen(&r.first, nil, r.snap, 0), Size: int64(len(r.snap))}
 		if v := r.check.CheckFsync(&r.first.hist, []oracle.Sync{{Start: r.snapStart, End: r.snapEnd}}, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
 			return errors.New("what had been written before the snapshot was made is not in it")
 		}
@@ -679,7 +692,7 @@ func (r *run) recovered(t *sched.Task, i int) error {
 		return fmt.Errorf("after fsync and a crash the image is not clean: %v %v", res.Findings, err)
 	}
 	at := versionOf{fileName: &r.first}
-	if r.second.f != nil {
+	if r.named() {
 		if at, err = r.recoveredNames(t, x, i); err != nil {
 			return err
 		}
@@ -712,7 +725,7 @@ func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string,
 	if n, err := f.ReadAt(t, p, 0); n != len(p) {
 		return fmt.Errorf("after fsync and a crash: read %d of %d bytes: %w", n, len(p), err)
 	}
-	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: unpaint(nil, p, 0, r.lastID()), Size: int64(len(p))}
+	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: r.seen(x, nil, p, 0), Size: int64(len(p))}
 	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
 	syncs := r.syncsOf(x, i+1)
 	if v := r.check.CheckFsync(&x.hist, syncs, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
@@ -724,138 +737,31 @@ func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string,
 		}
 		return errors.New(text)
 	}
+	if text, err := x.lostAttr(t, f.Node(), syncs, rec.At); err != nil || text != "" {
+		return cmp.Or(err, errors.New("after fsync and a crash "+text))
+	}
 	return nil
-}
-
-// versionOf is which file each name leads to.
-type versionOf map[string]*subject
-
-// versions are the names before each rename, and after the last.
-func (r *run) versions() []versionOf {
-	l := []versionOf{{r.first.name: &r.first, r.second.name: &r.second}}
-	for _, n := range r.names {
-		v := maps.Clone(l[len(l)-1])
-		v[n.to] = v[n.from]
-		delete(v, n.from)
-		l = append(l, v)
-	}
-	return l
-}
-
-// namesIn are the names in x, of those that a version has.
-func (r *run) namesIn(t *sched.Task, x *fs.FS) (versionOf, error) {
-	have := versionOf{}
-	for _, v := range r.versions() {
-		for name := range v {
-			at, err := x.Lstat(t, name)
-			switch {
-			case errors.Is(err, errno.ENOENT):
-			case err != nil:
-				return nil, err
-			case at.Ino == r.first.f.Ino():
-				have[name] = &r.first
-			case at.Ino == r.second.f.Ino():
-				have[name] = &r.second
-			default:
-				return nil, fmt.Errorf("%s is inode %d, which is neither file", name, at.Ino)
-			}
-		}
-	}
-	return have, nil
-}
-
-// recoveredNames judges the names after crash i and returns them. Each leads where it led before or after one of the renames that had begun, and
-// each file has as many names as it had then. An fsync of a file promises the names that it had when that began, a sync all names.
-func (r *run) recoveredNames(t *sched.Task, x *fs.FS, i int) (versionOf, error) {
-	have, err := r.namesIn(t, x)
-	if err != nil {
-		return nil, fmt.Errorf("after fsync and a crash: %w", err)
-	}
-	all := r.versions()
-	done := func(s oracle.Sync) (n int) { // renames that had returned when s began
-		for _, m := range r.names {
-			if m.end < s.Start {
-				n++
-			}
-		}
-		return n
-	}
-	hi := 0
-	for _, m := range r.names {
-		if m.start <= r.crashes[i].sync.End {
-			hi++
-		}
-	}
-	since := map[*subject]int{}
-	for _, c := range r.crashes[:i+1] {
-		for _, s := range r.subjects() {
-			if c.of == nil || c.of == s {
-				since[s] = max(since[s], done(c.sync))
-			}
-		}
-	}
-	if text := r.lostName(have, all[:hi+1], since); text != "" {
-		return nil, errors.New("after fsync and a crash " + text)
-	}
-	return have, nil
-}
-
-// lostName says what no version explains of the names that a crash has left, "" is nothing: all are the versions up to the crash, since says from which
-// on each file's names are durable.
-func (r *run) lostName(have versionOf, all []versionOf, since map[*subject]int) string {
-	for _, v := range all {
-		for name := range v {
-			lo := 0
-			for s, n := range since {
-				if all[n][name] == s {
-					lo = max(lo, n)
-				}
-			}
-			if !slices.ContainsFunc(all[lo:], func(v versionOf) bool { return v[name] == have[name] }) {
-				return fmt.Sprintf("%s is %s", name, r.whose(have[name]))
-			}
-		}
-	}
-	for _, s := range r.subjects() {
-		count := func(v versionOf) (n int) {
-			for _, x := range v {
-				if x == s {
-					n++
-				}
-			}
-			return n
-		}
-		if n := count(have); !slices.ContainsFunc(all[since[s]:], func(v versionOf) bool { return count(v) == n }) {
-			return fmt.Sprintf("%s has %d names", r.whose(s), n)
-		}
-	}
-	return ""
-}
-
-// whose names a file, for a reader.
-func (r *run) whose(x *subject) string {
-	switch x {
-	case &r.first:
-		return "the first file"
-	case &r.second:
-		return "the second file"
-	}
-	return "gone"
 }
 
 // lookAll reads the files and judges their histories and names.
 func (r *run) lookAll(t *sched.Task, when string) error {
+	if err := r.enterClones(t); err != nil {
+		return err
+	}
 	for _, x := range r.subjects() {
 		if err := r.look(t, x, when); err != nil {
 			return err
 		}
+		if text, err := x.lostAttr(t, x.f.Node(), nil, r.tick); err != nil || text != "" {
+			return cmp.Or(err, fmt.Errorf("%s %s", when, text))
+		}
 	}
-	if r.second.f == nil {
+	if !r.named() {
 		return nil
 	}
 	have, err := r.namesIn(t, r.fs)
 	if all := r.versions(); err == nil && !maps.Equal(have, all[len(all)-1]) {
-		err = errors.New("the names are not those after the renames")
+		err = errors.New("the names are not those after the last change")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", when, err)
@@ -871,7 +777,7 @@ func (r *run) look(t *sched.Task, x *subject, when string) error {
 	if n, err := x.f.ReadAt(t, p, 0); n != len(p) {
 		return fmt.Errorf("%s: read %d of %d bytes: %w", when, n, len(p), err)
 	}
-	h.Final = unpaint(h.Final[:0], p, 0, r.lastID())
+	h.Final = r.seen(x, h.Final[:0], p, 0)
 	if r.s.end != nil {
 		return r.s.end(h)
 	}

@@ -45,10 +45,18 @@ const (
 	OpSync  // of the whole file system: all data, and a commit
 	// OpSnapshot makes a snapshot of the top-level subvolume and reads the file in it; at the end the file must read the same.
 	OpSnapshot
-	OpRename // of a file, over the other one perhaps; all are one task's
+	OpRename // of a file, over the other one perhaps; changes of names are all one task's
+	OpLink   // another name of a file
+	OpUnlink // a name goes; the task has the file open
+	// OpReflink shares a range of the other file: to the oracle a write here, and a read there.
+	OpReflink
+	OpChmod
+	OpSetxattr // of user.a
+	OpLimit    // of the subvolume's quota, as many bytes beyond what it has
 )
 
-var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync", "snapshot", "rename"}
+var opNames = [...]string{"write", "read", "truncate", "punch", "fallocate", "fsync", "flush", "drop", "fiemap", "sync", "snapshot", "rename",
+	"link", "unlink", "reflink", "chmod", "setxattr", "limit"}
 
 func (k OpKind) String() string { return opNames[k] }
 
@@ -57,8 +65,12 @@ type Op struct {
 	Kind   OpKind
 	Second bool  // it is on the second file; requests of a ring are on the first
 	Off, N int64 // bytes [Off, Off+N); truncate: the new size is Off
-	// From and To are the paths of a rename.
+	// From and To are the paths of a rename or a link; From is that of an unlink.
 	From, To string
+	// Source is where a reflink begins in the other file.
+	Source int64
+	// Value is what a chmod (in octal) or a setxattr sets.
+	Value string
 	// Short lets every copy of a write stop after so many bytes or not, as a page fault does that may come again each time.
 	Short int64
 	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
@@ -97,6 +109,20 @@ func Snapshot() Op              { return Op{Kind: OpSnapshot} }
 // Rename moves the name from to the name to. A file stays the first or the second, whatever its name.
 func Rename(from, to string) Op { return Op{Kind: OpRename, From: from, To: to} }
 
+// Link gives the file from another name, and Unlink takes a name away.
+func Link(from, to string) Op { return Op{Kind: OpLink, From: from, To: to} }
+func Unlink(name string) Op   { return Op{Kind: OpUnlink, From: name} }
+
+// Reflink shares [source, source+n) of the other file at off.
+func Reflink(source, n, off int64) Op { return Op{Kind: OpReflink, Off: off, N: n, Source: source} }
+
+// Chmod sets the permissions, in octal, and Setxattr the attribute user.a.
+func Chmod(mode string) Op     { return Op{Kind: OpChmod, Value: mode} }
+func Setxattr(value string) Op { return Op{Kind: OpSetxattr, Value: value} }
+
+// Limit lets the subvolume have left bytes more than it has. The scenario has a Quota.
+func Limit(left int64) Op { return Op{Kind: OpLimit, N: left} }
+
 // Second is an operation on the second file.
 func Second(o Op) Op { o.Second = true; return o }
 
@@ -129,8 +155,15 @@ func Ring(ops ...Op) []Op {
 func Async(o Op) Op { o.Async = true; return o }
 
 func (o Op) String() string {
-	if o.Kind == OpRename {
+	switch o.Kind {
+	case OpRename:
 		return fmt.Sprintf("rename %s to %s", o.From, o.To)
+	case OpLink:
+		return fmt.Sprintf("link %s as %s", o.From, o.To)
+	case OpUnlink:
+		return "unlink " + o.From
+	case OpLimit:
+		return "limit the subvolume to " + oracle.Offset(o.N) + " more"
 	}
 	if o.Second {
 		o.Second = false
@@ -141,6 +174,10 @@ func (o Op) String() string {
 		return "truncate to " + oracle.Offset(o.Off)
 	case OpFsync, OpFlush, OpDrop, OpSync, OpSnapshot:
 		return o.Kind.String()
+	case OpChmod, OpSetxattr:
+		return o.Kind.String() + " " + o.Value
+	case OpReflink:
+		return fmt.Sprintf("reflink [%s, %s) of the other file to %s", oracle.Offset(o.Source), oracle.Offset(o.Source+o.N), oracle.Offset(o.Off))
 	}
 	s := fmt.Sprintf("%v [%s, %s)", o.Kind, oracle.Offset(o.Off), oracle.Offset(o.Off+o.N))
 	if o.Append {
