@@ -39,8 +39,12 @@ demo: build ## format an image and compare the locking policies on it (a minute)
 	$(BIN) compare --device $(ART)/demo.img --device-model ssd-raid5 --out $(ART)/demo.html
 	$(BIN) check $(ART)/demo.img
 
+# The timeout is for a package, on a machine that a class shares.
 test: ## run the tests; no root, no btrfs-progs
-	$(GO) test ./...
+	@mkdir -p $(ART)
+	$(GO) test -timeout 45m ./... | tee $(ART)/tests.txt
+	@echo; echo "the slowest packages:"
+	@awk '$$1 == "ok" && $$3 ~ /^[0-9.]+s$$/ { printf "%8.1f s  %s\n", $$3, $$2 }' $(ART)/tests.txt | sort -rn | sed 10q
 	@echo "all tests passed"
 
 race: ## run the tests of the concurrent packages under the race detector

@@ -7,18 +7,21 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The driver itself, on a module of one function: each verdict comes out of what go test really says.
 func TestDriver(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs the go command nine times")
+		t.Skip("runs the go command a dozen times")
 	}
 	top := t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":      "module m\n\ngo 1.24\n",
 		"a/a.go":      "package a\n\nfunc Small(x int) bool {\n\treturn x < 3\n}\n\nfunc Unused() int {\n\treturn 1\n}\n",
 		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestSmall(t *testing.T) {\n\tif !Small(2) || Small(4) {\n\t\tt.Error(\"wrong\")\n\t}\n}\n\nfunc TestNothing(t *testing.T) {}\n",
+		"c/c.go":      "package c\n\nfunc Small(x int) bool {\n\treturn x < 3\n}\n",
+		"c/c_test.go": "package c\n\nimport (\n\t\"testing\"\n\t\"time\"\n)\n\nfunc TestLong(t *testing.T) {\n\tfor began := time.Now(); time.Since(began) < time.Second; {\n\t}\n\tif Small(4) {\n\t\tt.Error(\"wrong\")\n\t}\n}\n",
 		"b/b.go":      "package b\n",
 		"b/b_test.go": "package b\n\nimport \"testing\"\n\nfunc TestRed(t *testing.T) { t.Error(\"red\") }\n",
 	} {
@@ -45,9 +48,14 @@ func TestDriver(t *testing.T) {
 	}
 	want := []verdict{killed, survives, survives, noTests, hangs, unbuilt, equivalent, refuted}
 	for i, f := range faults {
-		if o := try(t.TempDir(), top, "2s", f); o.verdict != want[i] {
+		if o := try(t.TempDir(), top, 2*time.Second, f); o.verdict != want[i] {
 			t.Errorf("%s: %v, want %v\n%s", f.id, o.verdict, want[i], o.output)
 		}
+	}
+	// A test that takes longer than its time does not hang: it takes as long without the fault.
+	long := &fault{id: "long", file: "c/c.go", pkg: "./c", old: "\treturn x < 3\n", new: "\treturn x < 5\n"}
+	if o := try(t.TempDir(), top, 500*time.Millisecond, long); o.verdict != killed {
+		t.Errorf("on a slow machine: %v, want killed\n%s", o.verdict, o.output)
 	}
 	red := healthy(top, []*fault{{pkg: "./a ./b"}, {pkg: "./b", test: "TestRed"}})
 	if len(red) != 1 || !strings.Contains(string(red["./b"]), "TestRed") {
