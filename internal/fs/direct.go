@@ -48,35 +48,53 @@ func (f *File) readDirect(t *sched.Task, rq kiocb.Request, p []byte) (int, error
 // the next direct read finds it on the device.
 func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
 	n, err := direct.Write(t, &f.fs.env, f.n.ip, rq, src)
-	if !errors.Is(err, errno.ENOTBLK) {
+	switch {
+	case err == nil, errors.Is(err, errno.EIOCBQUEUED): // direct.Write syncs it
 		return n, err
+	case !errors.Is(err, errno.ENOTBLK):
+		return f.syncWritten(t, rq, n, err)
 	}
 	// NOWAIT ends here: a kernel that falls back at all sleeps in the page cache.
 	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^(kiocb.Direct|kiocb.Nowait)
-	m, err := f.writeBuffered(t, rq, src.After(n))
+	m, err := f.writeCache(t, rq, src.After(n))
 	if m > 0 {
 		start, end := rq.Pos, rq.Pos+uint64(m)
 		if rq.Flags&kiocb.Append != 0 {
 			end = f.n.ip.Size(t)
 			start = end - min(end, uint64(m)) // all of it, unless another append came meanwhile
 		}
-		if ferr := f.fs.engine.FlushPages(t, f.n.ip, start, end); err == nil {
-			err = ferr
+		if ferr := f.fs.engine.FlushPages(t, f.n.ip, start, end); ferr != nil {
+			m, err = 0, ferr
 		}
 		f.n.ip.Pages.Invalidate(t, start>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift)
 	}
-	return n + m, err
+	return f.syncWritten(t, rq, n+m, err)
 }
 
-// writeBuffered is buffered.Write with the sync of a durable write after it. Models the end of btrfs_do_write_iter().
+// writeBuffered models btrfs_do_write_iter().
 func (f *File) writeBuffered(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
-	durable := rq.Flags&kiocb.DSync != 0
+	n, err := f.writeCache(t, rq, src)
+	return f.syncWritten(t, rq, n, err)
+}
+
+// writeCache writes to the page cache and syncs nothing.
+func (f *File) writeCache(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
 	rq.Flags &^= kiocb.DSync
-	n, err := buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
-	if n > 0 && durable {
-		if serr := f.SyncWrite(t); serr != nil {
-			return 0, serr
-		}
+	return buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
+}
+
+// syncWritten syncs the n bytes of a durable write, also those before an error: a ring, and libaio, report a short write as n, without its
+// error. If the sync fails the answer is that none is written. Models the end of btrfs_do_write_iter().
+func (f *File) syncWritten(t *sched.Task, rq kiocb.Request, n int, err error) (int, error) {
+	if n == 0 || rq.Flags&kiocb.DSync == 0 {
+		return n, err
+	}
+	if err != nil {
+		// Extents that the write gave up with its source end with an error that is not the sync's. An error of the device is recorded in the mapping.
+		_ = f.n.ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
+	}
+	if serr := f.SyncWrite(t); serr != nil {
+		return 0, serr
 	}
 	return n, err
 }

@@ -3,6 +3,7 @@ package fs_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
 	"btrlab/internal/blockdev"
@@ -131,6 +132,86 @@ func TestDurableQueued(t *testing.T) {
 			}
 			flakey.Set()
 			_ = f.Close(x.T)
+		}
+	}
+}
+
+// TestDurableParts: a durable write that an error ends on its way says how much is written, and a ring or libaio says no more than that. So this
+// much is on the device after a power cut: what went in place before the data space ended, or before the source did, direct or through the
+// page cache. If the sync of it fails, nothing is written; nor is it if the sync of a whole write fails.
+func TestDurableParts(t *testing.T) {
+	fstest.OneTask(t)
+	full := func(x *fstest.Fixture, f *fs.File) {
+		fill := x.Create("/fill")
+		for n := int64(16 << 20); n >= 4096; {
+			if err := fill.Fallocate(x.T, 0, int64(fill.Size(x.T)), n); err != nil {
+				n /= 2
+			}
+		}
+		x.Must(fill.Close(x.T))
+		x.Must(x.FS.Sync(x.T))
+	}
+	for _, c := range []struct {
+		name   string
+		flags  kiocb.Flags
+		n      int // bytes of the write; the first 8192 have a place
+		faults func() iopath.Faulter
+		short  func(x *fstest.Fixture, f *fs.File)
+		want   int
+		err    error
+	}{
+		{"no space", kiocb.Direct, 16384, nil, full, 8192, errno.ENOSPC},
+		{"no source", kiocb.Direct, 16384, func() iopath.Faulter { return &partly{good: 4096} }, nil, 4096, errno.EFAULT},
+		{"no source for the page cache", 0, 16384, func() iopath.Faulter { return &partly{good: 4096} }, nil, 4096, errno.EFAULT},
+		{"whole", kiocb.Direct, 8192, nil, full, 8192, nil},
+		{"whole, by the page cache", 0, 8192, nil, full, 8192, nil},
+		{"whole, after an error in the background", kiocb.Direct, 8192, nil, func(x *fstest.Fixture, f *fs.File) { f.Inode().SetError(x.T, errno.EIO) }, 0, errno.EIO},
+	} {
+		for _, p := range []string{"modern", "locked", "modern!FSYNC_LOG", "modern!DIO_SYNC_HELD"} {
+			for _, fails := range []bool{false, true} {
+				what := fmt.Sprintf("%s, %s, the sync fails: %v", c.name, p, fails)
+				var dev *cache
+				var flakey *dm.Flakey
+				x := fstest.New(t, fstest.Policy(p), fstest.NoCheck(), fstest.Size(64<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+					dev = &cache{Device: d}
+					flakey = dm.NewFlakey(dev)
+					return flakey
+				}))
+				f := x.Create("/f")
+				x.Must(f.SetFlags(x.T, nocow))
+				x.Must(f.Fallocate(x.T, 0, 0, 8192))
+				x.Must(x.FS.Sync(x.T))
+				if c.short != nil {
+					c.short(x, f)
+				}
+				dev.durable = nil
+				if fails {
+					flakey.Set(dm.Fault{Op: blockdev.OpFlush})
+				}
+				src := iopath.Source{Buf: bytes.Repeat([]byte{7}, c.n)}
+				if c.faults != nil {
+					src.Faults = c.faults()
+				}
+				n, err := f.WriteIter(x.T, kiocb.Request{Flags: c.flags | kiocb.DSync}, src)
+				switch {
+				case fails && (n != 0 || err == nil):
+					t.Errorf("%s: have %d, %v want 0 and an error", what, n, err)
+				case !fails && (n != c.want || !errors.Is(err, c.err)):
+					t.Errorf("%s: have %d, %v want %d, %v", what, n, err, c.want, c.err)
+				case n > 0 && dev.durable == nil:
+					t.Errorf("%s: %d bytes, and no flush", what, n)
+				case n > 0:
+					y := must(fs.Open(x.T, dev.durable.Snapshot(), fs.Options{}))
+					g := must(y.OpenFile(x.T, "/f", fs.O_RDONLY, 0))
+					if got := readFull(t, x.T, g.ReadAt, make([]byte, 65536), 0); len(got) < n || !bytes.Equal(got[:n], src.Buf[:n]) {
+						t.Errorf("%s: after a power cut the file has %d bytes and differs from byte %d on", what, len(got), differs(got, src.Buf[:n]))
+					}
+					x.Must(g.Close(x.T))
+					x.Must(y.Close(x.T))
+				}
+				flakey.Set()
+				_ = f.Close(x.T)
+			}
 		}
 	}
 }

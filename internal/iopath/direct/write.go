@@ -44,7 +44,8 @@ type write struct {
 // Write writes src at rq.Pos, or at the end of the file, and returns when the device has it: how many bytes were written. ENOTBLK
 // says that the rest must go through the page cache, EOPNOTSUPP that the flags are not known here, EIOCBQUEUED that rq.Done will be
 // told the rest: the device has it all, and no lock of the file is held for it. With NOWAIT a step that would sleep is a kiocb.Again, and
-// with no byte written nothing has changed. With any other error nothing is promised about the bytes of the range.
+// with no byte written nothing has changed. With any other error nothing is promised about the bytes of the range. A durable write (DSync)
+// without an error is synced; after an error the caller syncs the bytes that were written, if there are any.
 //
 // Models fs/btrfs/direct-io.c:btrfs_direct_write(); labs/reference 3.2, 3.3, 3.5, 3.6.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
@@ -69,12 +70,21 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	}
 	w.unlockFile(t)
 	if err == nil && !w.pl.SyncHeld && w.durable() {
-		err = rq.File.SyncWrite(t)
+		err = w.sync(t)
 	}
 	if w.pl.Nowait.NoFallback && errors.Is(err, errno.ENOTBLK) {
 		err = kiocb.AgainBuffered
 	}
 	return w.done, err
+}
+
+// sync syncs the file. If that fails the answer is that no byte is written: it is a durable write.
+func (w *write) sync(t *sched.Task) error {
+	err := w.rq.File.SyncWrite(t)
+	if err != nil {
+		w.done = 0
+	}
+	return err
 }
 
 // durable reports whether the write has to be on the device, and the inode with it, when it returns.
@@ -316,7 +326,7 @@ func (w *write) syncHeld(t *sched.Task) error {
 		f.HoldsInode(true)
 		defer f.HoldsInode(false)
 	}
-	return w.rq.File.SyncWrite(t)
+	return w.sync(t)
 }
 
 // extent starts the I/O of the next extent. Models btrfs_dio_iomap_begin() and btrfs_dio_submit_io() for a write.
