@@ -1,0 +1,183 @@
+package treelog_test
+
+import (
+	"bytes"
+	"maps"
+	"testing"
+	"time"
+
+	"btrlab/internal/blockdev"
+	"btrlab/internal/format"
+	"btrlab/internal/fs"
+	"btrlab/internal/fs/fstest"
+)
+
+// powerCut lets do work on a new file system whose fsyncs write logs, cuts the power, and opens what is there: the log is replayed. The fixture checks the
+// image when it closes.
+func powerCut(t *testing.T, do func(x *fstest.Fixture)) *fstest.Fixture {
+	t.Helper()
+	var mem *blockdev.Memory
+	x := fstest.New(t, fstest.Policy("locked"), fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+		mem = d.(*blockdev.Memory)
+		return d
+	}))
+	do(x)
+	var sb format.Super
+	b := make([]byte, format.SuperSize)
+	x.Must(blockdev.Read(x.T, mem, b, format.SuperOffset))
+	if sb.Decode(b); sb.LogRoot == 0 {
+		t.Fatal("no log is written")
+	}
+	crash := mem.Snapshot()
+	return fstest.New(t, fstest.Wrap(func(blockdev.Device) blockdev.Device { return crash }))
+}
+
+// fsynced is Fsync of a path.
+func fsynced(x *fstest.Fixture, path string) { x.Must(x.FS.Fsync(x.T, path)) }
+
+// attributes are the extended attributes of path, which is no symbolic link.
+func attributes(x *fstest.Fixture, path string) map[string]string {
+	st, err := x.FS.Stat(x.T, path)
+	x.Must(err)
+	n, err := x.FS.Node(x.T, st.Subvol, st.Ino)
+	x.Must(err)
+	names, err := n.Listxattr(x.T)
+	x.Must(err)
+	m := map[string]string{}
+	for _, name := range names {
+		v, err := n.Getxattr(x.T, name)
+		x.Must(err)
+		m[name] = string(v)
+	}
+	x.Must(n.Forget(x.T, 1))
+	return m
+}
+
+// TestLongExtent: a file extent of more sectors than the log copies checksums of at once has all of them in the log, each at its address.
+func TestLongExtent(t *testing.T) {
+	const n = 9 << 20 // three times: 4 MiB, 4 MiB, 1 MiB
+	want := make([]byte, n)
+	for i := range want {
+		want[i] = byte(i>>12) ^ byte(i>>20)
+	}
+	y := powerCut(t, func(x *fstest.Fixture) {
+		f := x.Create("/f")
+		x.Must(f.Fallocate(x.T, 0, 0, n+8<<20)) // a chunk that is new in the transaction asks for a commit
+		x.Must(x.FS.Sync(x.T))
+		x.Must(f.Truncate(x.T, 0))
+		x.Must(x.FS.Sync(x.T))
+		x.WriteAt(f, want, 0)
+		x.Must(x.FS.Flush(x.T, f))
+		x.Must(f.Inode().Ordered.WaitRange(x.T, 0, n)) // the tree has it, and the log copies from there
+		x.Must(f.Fsync(x.T))
+		x.Must(f.Close(x.T))
+	})
+	if have := y.ReadFile("/f"); !bytes.Equal(have, want) {
+		t.Errorf("%d bytes, want %d, or others", len(have), n)
+	}
+}
+
+// TestDirectoryInPart: a log has a directory only because a name in it is gone. The directory keeps its attributes, mode, owner and times: those
+// of the last commit and those that came later.
+func TestDirectoryInPart(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		stamp := fstest.Epoch.Add(-500 * time.Hour)
+		y := powerCut(t, func(x *fstest.Fixture) {
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o750))
+			x.Must(x.FS.Setxattr(x.T, "/d", "user.a", []byte("one")))
+			x.Must(x.FS.Setxattr(x.T, "/d", "user.b", []byte("two")))
+			x.Must(x.Create("/d/f").Close(x.T))
+			x.Must(x.Create("/d/g").Close(x.T))
+			x.Must(x.FS.Chown(x.T, "/d", 5, 6))
+			x.Must(x.FS.Sync(x.T))
+			x.Must(x.FS.Rename(x.T, "/d/f", "/f"))
+			x.Must(x.FS.Utimes(x.T, "/d", stamp, stamp))
+			fsynced(x, "/f")
+			if again { // the log has the directory
+				x.Must(x.FS.Rename(x.T, "/d/g", "/g"))
+				x.Must(x.FS.Utimes(x.T, "/d", stamp, stamp))
+				fsynced(x, "/g")
+			}
+		})
+		if have, want := attributes(y, "/d"), (map[string]string{"user.a": "one", "user.b": "two"}); !maps.Equal(have, want) {
+			t.Errorf("two syncs %v: attributes %q, want %q", again, have, want)
+		}
+		st, err := y.FS.Stat(y.T, "/d")
+		y.Must(err)
+		if st.Mode&0o777 != 0o750 || st.UID != 5 || st.GID != 6 {
+			t.Errorf("two syncs %v: /d has mode %o, owner %d:%d", again, st.Mode, st.UID, st.GID)
+		}
+		for name, there := range map[string]bool{"/d/f": false, "/f": true, "/d/g": !again, "/g": again} {
+			if _, err := y.FS.Stat(y.T, name); (err == nil) != there {
+				t.Errorf("two syncs %v: %s: %v", again, name, err)
+			}
+		}
+	}
+}
+
+// TestPreallocatedBeyondEOF: replay drops what an inode has beyond its size, so the log has the preallocated extents there: in the first log of a
+// transaction, which did not change them, and in later ones.
+func TestPreallocatedBeyondEOF(t *testing.T) {
+	for syncs := range 3 {
+		y := powerCut(t, func(x *fstest.Fixture) {
+			f := x.Create("/f")
+			x.Must(f.Fallocate(x.T, fs.FALLOC_FL_KEEP_SIZE, 0, 256<<10))
+			x.Must(x.FS.Sync(x.T))
+			for i := range syncs + 1 {
+				x.WriteAt(f, bytes.Repeat([]byte{byte(i + 1)}, 4096), int64(i)*4096)
+				x.Must(f.Fsync(x.T))
+			}
+			x.Must(f.Close(x.T))
+		})
+		st, err := y.FS.Stat(y.T, "/f")
+		y.Must(err)
+		if st.Nbytes != 256<<10 || st.Size != uint64(syncs+1)*4096 {
+			t.Errorf("after %d syncs: %d bytes are allocated, size %d; want %d, %d", syncs+1, st.Nbytes, st.Size, 256<<10, (syncs+1)*4096)
+		}
+		for i, b := range y.ReadFile("/f") {
+			if b != byte(i>>12+1) {
+				t.Fatalf("after %d syncs: byte %d is %d", syncs+1, i, b)
+			}
+		}
+	}
+}
+
+// TestReplayedAttributes: an inode that the last commit has gets mode, owner, times, flags and attributes of the log, whether the log was written because of
+// them or because of data, and whether it is a file or a directory. What the inode does not have any more is gone.
+func TestReplayedAttributes(t *testing.T) {
+	mtime, atime := fstest.Epoch.Add(-300*time.Hour), fstest.Epoch.Add(-200*time.Hour)
+	for _, c := range []struct {
+		name string
+		data bool
+	}{{"/f", false}, {"/f", true}, {"/d", false}} {
+		y := powerCut(t, func(x *fstest.Fixture) {
+			f := x.Create("/f")
+			x.WriteAt(f, make([]byte, 8192), 0)
+			x.Must(x.FS.Mkdir(x.T, "/d", 0o777))
+			x.Must(x.FS.Setxattr(x.T, c.name, "user.gone", []byte("x")))
+			x.Must(x.FS.Setxattr(x.T, c.name, "user.kept", []byte("y")))
+			x.Must(x.FS.Setxattr(x.T, c.name, "user.other", []byte("old")))
+			x.Must(x.FS.Sync(x.T))
+			if c.data {
+				x.WriteAt(f, []byte("data"), 4096)
+			}
+			x.Must(x.FS.Removexattr(x.T, c.name, "user.gone"))
+			x.Must(x.FS.Setxattr(x.T, c.name, "user.other", []byte("a new value")))
+			x.Must(x.FS.Setxattr(x.T, c.name, "user.new", nil))
+			x.Must(x.FS.Chown(x.T, c.name, 5, 6))
+			x.Must(x.FS.Chmod(x.T, c.name, 0o640))
+			x.Must(x.FS.SetFlags(x.T, c.name, format.InodeNoAtime))
+			x.Must(x.FS.Utimes(x.T, c.name, atime, mtime))
+			fsynced(x, c.name)
+			x.Must(f.Close(x.T))
+		})
+		st, err := y.FS.Stat(y.T, c.name)
+		y.Must(err)
+		if st.Mode&0o777 != 0o640 || st.UID != 5 || st.GID != 6 || !st.Mtime.Equal(mtime) || !st.Atime.Equal(atime) || st.Flags&format.InodeNoAtime == 0 {
+			t.Errorf("%s: mode %o, owner %d:%d, mtime %v, atime %v, flags %#x", c.name, st.Mode&0o777, st.UID, st.GID, st.Mtime, st.Atime, st.Flags)
+		}
+		if have, want := attributes(y, c.name), (map[string]string{"user.kept": "y", "user.other": "a new value", "user.new": ""}); !maps.Equal(have, want) {
+			t.Errorf("%s: attributes %q, want %q", c.name, have, want)
+		}
+	}
+}
