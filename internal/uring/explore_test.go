@@ -186,6 +186,33 @@ func TestInEveryOrder(t *testing.T) {
 				}
 			})
 		}},
+		{"two tasks wait, one of them for fewer", func(w *explore.World) {
+			f := newFile()
+			var ends []kiocb.Completion
+			f.device = func(t *sched.Task, rq kiocb.Request, p []byte) { ends = append(ends, rq.Done) }
+			w.Go("ring", func(t *sched.Task) {
+				r := must(New(t, Config{Entries: 4}))
+				j := judge{got: map[uint64]CQE{}}
+				for i := range uint64(3) {
+					e := write(f, i, 0, 'a')
+					e.Flags = kiocb.Direct
+					put(r, e)
+				}
+				must(r.Submit(t))
+				waits := func(n int) *sched.Task {
+					return t.Go(fmt.Sprint("waits for ", n), func(t *sched.Task) { r.Wait(t, n) })
+				}
+				three, one, two := waits(3), waits(1), waits(2)
+				ends[0].Complete(t, 4, nil)
+				t.Join(one)
+				ends[1].Complete(t, 4, nil)
+				t.Join(two) // which was woken for the first completion, and waits again
+				ends[2].Complete(t, 4, nil)
+				t.Join(three)
+				j.reap(t, r, 3)
+				r.Close(t)
+			})
+		}},
 		{"queued by a device", func(w *explore.World) {
 			f := newFile()
 			f.device = func(t *sched.Task, rq kiocb.Request, p []byte) {
