@@ -92,13 +92,18 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	case errors.Is(err, errFound):
 		return exitFailed
 	case errors.As(err, &stop):
+		each(err, func(err error) {
+			if !errors.Is(err, stop) {
+				fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err))
+			}
+		})
 		fmt.Fprintln(errw, "btrlab:", stop)
 		return exitInterrupted
 	case errors.As(err, &usage):
 		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", oneLine(err), usage.path)
 		return exitUsage
 	default:
-		fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err))
+		each(err, func(err error) { fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err)) })
 		return exitFailed
 	}
 }

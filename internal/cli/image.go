@@ -199,10 +199,7 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 			return err
 		}
 		err = f(x)
-		if cerr := x.Close(a.t); cerr != nil && (err == nil || errors.Is(err, errInterrupted)) {
-			err = cerr
-		}
-		return err
+		return withCommit(err, x.Close(a.t))
 	})
 }
 

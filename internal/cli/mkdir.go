@@ -54,7 +54,7 @@ func (a *app) mkdirAll(x *fs.FS, path string, perm uint32) error {
 	return x.Mkdir(a.t, path, perm)
 }
 
-// eachImage calls f for each IMAGE:/path of args, and opens an image once for a run of arguments that name it.
+// eachImage calls f for each IMAGE:/path of args, and opens an image once for a run of arguments that name it. It goes on after an error.
 func (a *app) eachImage(cmd *cobra.Command, args []string, f func(x *fs.FS, path string) error) error {
 	type target struct{ image, path string }
 	targets := make([]target, len(args))
@@ -65,26 +65,26 @@ func (a *app) eachImage(cmd *cobra.Command, args []string, f func(x *fs.FS, path
 		}
 		targets[i] = target{image, path}
 	}
+	var failed several
 	for len(targets) > 0 {
 		image, n := targets[0].image, 1
 		for n < len(targets) && targets[n].image == image {
 			n++
 		}
 		err := a.writeFS(image, func(x *fs.FS) error {
+			var failed several
 			for _, g := range targets[:n] {
-				if err := a.interrupted(); err != nil {
-					return err
+				if !failed.add(a.interrupted()) {
+					break
 				}
-				if err := f(x, g.path); err != nil {
-					return inImage(image, g.path, err)
-				}
+				each(f(x, g.path), func(err error) { failed.add(inImage(image, g.path, err)) })
 			}
-			return nil
+			return failed.err()
 		})
-		if err != nil {
-			return err
+		if !failed.add(err) {
+			break
 		}
 		targets = targets[n:]
 	}
-	return nil
+	return failed.err()
 }

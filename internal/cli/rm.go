@@ -15,9 +15,10 @@ import (
 func (a *app) rm() *cobra.Command {
 	var recursive, force bool
 	cmd := &cobra.Command{
-		Use:     "rm IMAGE:/path...",
-		Short:   "delete files, or trees with -r",
-		Long:    "Rm deletes files, and with -r directories with everything below. Of a directory with a subvolume in it nothing is deleted.",
+		Use:   "rm IMAGE:/path...",
+		Short: "delete files, or trees with -r",
+		Long: `Rm deletes files, and with -r directories with everything below. Of a directory with a subvolume in it nothing is deleted. Rm goes on after
+what it cannot delete, says so of each, and exits with 1.`,
 		Example: "  btrlab rm -r disk.img:/tmp",
 		Args:    cobra.MinimumNArgs(1),
 	}
@@ -55,24 +56,32 @@ func (a *app) rm() *cobra.Command {
 	return cmd
 }
 
-// rmTree empties the directory path.
+// rmTree empties the directory path. It goes on after what it cannot delete, and leaves the directories above that.
 func (a *app) rmTree(x *fs.FS, path string) error {
-	return a.eachName(x, path, func(full string, e fs.DirEntry) error {
-		at, err := x.Lstat(a.t, full)
-		if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {
-			return x.Rmdir(a.t, full)
-		}
-		if err != nil {
-			return err
-		}
-		if !at.IsDir() {
-			return x.Unlink(a.t, full)
-		}
-		if err := a.rmTree(x, full); err != nil {
-			return err
-		}
+	var failed several
+	failed.add(a.eachName(x, path, func(full string, e fs.DirEntry) error {
+		failed.add(a.rmName(x, full, e))
+		return nil // eachName ends after an interrupt
+	}))
+	return failed.err()
+}
+
+// rmName deletes the name full, with everything below.
+func (a *app) rmName(x *fs.FS, full string, e fs.DirEntry) error {
+	at, err := x.Lstat(a.t, full)
+	if e.Subvol != 0 && errors.Is(err, errno.ENOENT) {
 		return x.Rmdir(a.t, full)
-	})
+	}
+	if err != nil {
+		return err
+	}
+	if !at.IsDir() {
+		return x.Unlink(a.t, full)
+	}
+	if err := a.rmTree(x, full); err != nil {
+		return err
+	}
+	return x.Rmdir(a.t, full)
 }
 
 // nestedSubvolume is an error that names a subvolume below the directory path.
