@@ -72,6 +72,9 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	if plan.DrainDirect {
 		ip.DIO.WaitZero(t)
 	}
+	if nothing, err := punchesNothing(t, env, ip, mode, off, off+n); nothing || err != nil {
+		return err
+	}
 	if err := env.RemovePrivs(t, ip, false); err != nil {
 		return err
 	}
@@ -86,7 +89,20 @@ func planOf(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, e
 	return policy.For(op, policy.Facts{Start: off, End: end, ISize: ip.Size(t)}, env.Policy())
 }
 
-// change is Fallocate without its locks.
+// punchesNothing reports whether mode is a punch and the blocks of [off, end) are a hole already: then the file stays as it is, with its times. The
+// range of a punch is written back, and its ordered extents are finished, afterwards.
+func punchesNothing(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, end uint64) (bool, error) {
+	if mode&PunchHole == 0 {
+		return false, nil
+	}
+	start, stop := format.AlignDown(off, block), format.AlignUp(end, block)
+	if err := env.Writeback.WaitOrderedRange(t, ip, start, stop); err != nil {
+		return false, err
+	}
+	return isHole(t, env, ip, start, stop)
+}
+
+// change is Fallocate without its locks, after punchesNothing has said no.
 func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64, plan policy.Plan) error {
 	if inside := format.AlignDown(off, block) == format.AlignDown(off+n, block); !env.Policy().Wrong.Log.PunchUnmarked || !inside || mode&PunchHole == 0 {
 		ip.Touch(t, env.Now())
@@ -95,6 +111,9 @@ func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n
 	case mode&PunchHole != 0:
 		return punch(t, env, ip, off, off+n, plan)
 	case mode&ZeroRange != 0:
+		if err := env.Writeback.WaitOrderedRange(t, ip, format.AlignDown(off, block), format.AlignUp(off+n, block)); err != nil {
+			return err
+		}
 		if err := punch(t, env, ip, off, off+n, plan); err != nil {
 			return err
 		}
@@ -270,6 +289,18 @@ func nextGap(t *sched.Task, env *iopath.Env, ip *inode.Inode, pos, stop uint64) 
 	return 0, 0, false, nil
 }
 
+// isHole reports whether [start, stop) has no file extents. Models find_first_non_hole().
+func isHole(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, stop uint64) (bool, error) {
+	for start < stop {
+		lo, hi, ok, err := nextGap(t, env, ip, start, stop)
+		if err != nil || !ok || lo > start {
+			return false, err
+		}
+		start = hi
+	}
+	return true, nil
+}
+
 // gapBytes adds up the gaps of [start, stop).
 func gapBytes(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, stop uint64) (sum uint64, err error) {
 	for {
@@ -326,21 +357,32 @@ func (a *allocation) preallocate(t *sched.Task) error {
 	return h.End(t)
 }
 
-// punch models btrfs_punch_hole().
-func punch(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, plan policy.Plan) error {
-	if err := env.Writeback.WaitOrderedRange(t, ip, format.AlignDown(off, block), format.AlignUp(end, block)); err != nil {
+// zeroEdge zeroes the part of the block of pos that lies on one side of it. A hole stays one.
+func zeroEdge(t *sched.Task, env *iopath.Env, ip *inode.Inode, pos uint64, side zero.Side) error {
+	start := format.AlignDown(pos, block)
+	if start == pos {
+		return nil
+	}
+	if hole, err := isHole(t, env, ip, start, start+block); hole || err != nil {
 		return err
 	}
+	return zero.Block(t, env.Read, ip, pos, side)
+}
+
+// punch models btrfs_punch_hole().
+//
+// Preconditions: the range was written back, and has no ordered extents.
+func punch(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, plan policy.Plan) error {
 	size := format.AlignUp(ip.Size(t), block)
 	if off < size {
 		if format.AlignDown(off, block) == format.AlignDown(end, block) {
 			return zero.Range(t, env.Read, ip, off, end)
 		}
-		if err := zero.Block(t, env.Read, ip, off, zero.After); err != nil {
+		if err := zeroEdge(t, env, ip, off, zero.After); err != nil {
 			return err
 		}
 		if end < size {
-			if err := zero.Block(t, env.Read, ip, end, zero.Before); err != nil {
+			if err := zeroEdge(t, env, ip, end, zero.Before); err != nil {
 				return err
 			}
 		}

@@ -30,5 +30,9 @@ func (o *ownChange) Range(*sched.Task) (start, end uint64) { return o.off, o.end
 func (o *ownChange) Punches() bool { return o.mode&(PunchHole|ZeroRange) != 0 }
 
 func (o *ownChange) Change(t *sched.Task) {
+	var nothing bool
+	if nothing, o.err = punchesNothing(t, o.env, o.ip, o.mode, o.off, o.end); nothing || o.err != nil {
+		return
+	}
 	o.err = change(t, o.env, o.ip, o.mode, o.off, o.end-o.off, planOf(t, o.env, o.ip, o.mode, o.off, o.end))
 }
