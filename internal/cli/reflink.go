@@ -68,10 +68,8 @@ func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole boo
 			return err
 		}
 	}
-	if whole && !dst.SameInode(src) {
-		if err := dst.Truncate(a.t, 0); err != nil {
-			return err
-		}
+	if whole {
+		return dst.ReflinkAll(a.t, src)
 	}
 	return dst.Reflink(a.t, src, off, n, at)
 }

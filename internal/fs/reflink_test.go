@@ -48,6 +48,53 @@ func TestReflinkErrors(t *testing.T) {
 	}
 }
 
+// TestReflinkAll: a whole file takes the place of another, longer or shorter. A file that can share nothing with it, or may not be changed, stays.
+func TestReflinkAll(t *testing.T) {
+	x := fstest.New(t)
+	src, nocow := x.Create("/src"), x.Create("/nocow")
+	x.Must(nocow.SetFlags(x.T, nocow.Flags()|format.InodeNoDataCow))
+	want, old := bytes.Repeat([]byte{1}, 10000), bytes.Repeat([]byte{2}, 20000)
+	x.WriteAt(src, want, 0)
+	x.WriteAt(nocow, old, 0)
+	for _, n := range []int{0, 100, 20000} {
+		dst := x.Create("/dst")
+		x.WriteAt(dst, old[:n], 0)
+		x.Must(dst.ReflinkAll(x.T, src))
+		x.Must(dst.Close(x.T))
+		if have := x.ReadFile("/dst"); !bytes.Equal(have, want) {
+			t.Errorf("over %d bytes: %d bytes, want %d%s", n, len(have), len(want), diffAt(have, want))
+		}
+		x.Must(x.FS.Unlink(x.T, "/dst"))
+	}
+	fixed := x.Create("/fixed")
+	x.WriteAt(fixed, old, 0)
+	x.Must(fixed.SetFlags(x.T, format.InodeImmutable))
+	ro, err := x.FS.OpenFile(x.T, "/src", fs.O_RDONLY, 0)
+	x.Must(err)
+	for _, c := range []struct {
+		what     string
+		path     string
+		from, to *fs.File
+		left     []byte
+		want     error
+	}{
+		{"from checksums to none", "/nocow", src, nocow, old, errno.EINVAL},
+		{"from no checksums to checksums", "/src", nocow, src, want, errno.EINVAL},
+		{"into an immutable file", "/fixed", src, fixed, old, errno.EPERM},
+		{"into a file open for reading", "/src", fixed, ro, want, errno.EBADF},
+		{"into itself", "/src", src, src, want, errno.EINVAL},
+	} {
+		wantErr(t, c.what, c.to.ReflinkAll(x.T, c.from), c.want)
+		if have := x.ReadFile(c.path); !bytes.Equal(have, c.left) {
+			t.Errorf("%s: the file has %d bytes, want the %d that it had", c.what, len(have), len(c.left))
+		}
+	}
+	x.Must(fixed.SetFlags(x.T, 0))
+	for _, f := range []*fs.File{src, nocow, fixed, ro} {
+		x.Must(f.Close(x.T))
+	}
+}
+
 // A small file's data lies in the tree. Its clone at the start of a file that has no more is an item as well; elsewhere it is a block.
 func TestReflinkInline(t *testing.T) {
 	x := fstest.New(t)

@@ -91,11 +91,19 @@ func Clone(t *sched.Task, env *iopath.Env, src, dst *inode.Inode, off, n, to uin
 	return c.run(t)
 }
 
+// Check is EINVAL for two files that can share no data, whatever the range.
+func Check(src, dst *inode.Inode) error {
+	if src.Sums() != dst.Sums() {
+		return fmt.Errorf("one file has checksums and the other has none: %w", errno.EINVAL)
+	}
+	return nil
+}
+
 // check models generic_remap_checks() and generic_remap_check_len(), and what btrfs_remap_file_range_prep() adds.
 func (c *clone) check(t *sched.Task) error {
 	size := c.src.Size(t)
-	if c.src.Sums() != c.dst.Sums() {
-		return fmt.Errorf("one file has checksums and the other has none: %w", errno.EINVAL)
+	if err := Check(c.src, c.dst); err != nil {
+		return err
 	}
 	if c.n == 0 {
 		if c.off > size {
