@@ -327,6 +327,12 @@ func TestEachRuleFires(t *testing.T) {
 				m.edit(fsTree, k, func(b []byte) { b[29] = format.FtFifo })
 			}
 		}},
+		{"read-only flag that Linux ignores", "root.flags", func(m *image) {
+			m.rootItem(fsTree, func(r *format.RootItem) {
+				r.Flags |= format.RootSubvolReadonly
+				r.Inode.Flags &^= format.InodeRootItemInit
+			})
+		}},
 		{"subvolume that nobody will delete", "root.orphan", func(m *image) {
 			m.subvol(300, 70)
 			m.rootItem(300, func(r *format.RootItem) { r.Refs = 0 })
@@ -733,6 +739,17 @@ func (m *image) link4(inline string) {
 	m.del(fsTree, key(symIno, format.EXTENT_DATA_KEY, 0))
 	m.fileExtent(symIno, 0, format.FileExtent{RAMBytes: uint64(len(inline)), Inline: []byte(inline)})
 	m.editInode(symIno, func(i *format.InodeItem) { i.Nbytes = uint64(len(inline)) })
+}
+
+// TestReadonly: a read-only subvolume whose flags count breaks no rule, nor does a writable one whose flags do not.
+func TestReadonly(t *testing.T) {
+	for _, c := range []struct{ flags, inode uint64 }{{format.RootSubvolReadonly, format.InodeRootItemInit}, {0, 0}, {0, format.InodeRootItemInit}} {
+		m := newImage(t)
+		m.rootItem(fsTree, func(r *format.RootItem) { r.Flags, r.Inode.Flags = c.flags, c.inode })
+		if r := m.check(); !r.Clean {
+			t.Errorf("flags %#x, inode flags %#x:\n%s", c.flags, c.inode, r.text())
+		}
+	}
 }
 
 // TestLinkNul: the NUL that mkfs.btrfs --rootdir stores after a target is beyond i_size and worth a note. Linux and btrfs check take it.

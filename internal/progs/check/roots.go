@@ -56,6 +56,11 @@ func (c *checker) loadRoots() {
 				if format.IsFSTree(k.Objectid) && r.item.RootDirid != format.FIRST_FREE_OBJECTID {
 					c.find("root.item", where, "root_dirid "+num(r.item.RootDirid), num(format.FIRST_FREE_OBJECTID))
 				}
+				ignored := r.item.Inode.Flags&format.InodeRootItemInit == 0 && r.item.Refs != 0
+				if format.IsFSTree(k.Objectid) && r.item.Flags&format.RootSubvolReadonly != 0 && ignored {
+					c.find("root.flags", where, fmt.Sprintf("a read-only subvolume, inode flags %#x: Linux takes it for writable", r.item.Inode.Flags),
+						fmt.Sprintf("%#x", r.item.Inode.Flags|format.InodeRootItemInit))
+				}
 				if r.item.Bytenr == 0 {
 					c.find("root.item", where, "bytenr 0", "")
 				}

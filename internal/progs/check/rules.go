@@ -31,6 +31,7 @@ var Rules = []Rule{
 
 	{"root.missing", "the trees that a mount needs are there (10.3)"},
 	{"root.item", "a root item agrees with itself: generation_v2, level, refs (1)"},
+	{"root.flags", "a read-only subvolume has BTRFS_INODE_ROOT_ITEM_INIT, without which Linux ignores that it is read-only"},
 	{"root.orphan", "a subvolume without a name has an orphan item, by which a mount deletes it"},
 	{"root.ref", "subvolume references and back references pair up"},
 
