@@ -155,4 +155,4 @@ func (a *app) benchOptions(row string, bar *bar) fio.Options {
 }
 
 // note prints a note: one line on standard error.
-func (a *app) note(s string) { fmt.Fprintln(a.err, "btrlab: note:", s) }
+func (a *app) note(s string) { fmt.Fprintln(a.err, "btrlab: note:", shown(a.err, s)) }

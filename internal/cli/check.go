@@ -56,10 +56,10 @@ Exit code 1 means that something was found.`,
 
 func (a *app) printCheck(image string, res check.Result) {
 	for _, f := range res.Findings {
-		fmt.Fprintln(a.out, f)
+		fmt.Fprintln(a.out, shown(a.out, f.String()))
 	}
 	for _, n := range res.Notes {
-		fmt.Fprintln(a.out, "note:", n)
+		fmt.Fprintln(a.out, "note:", shown(a.out, n))
 	}
 	if !res.Clean {
 		fmt.Fprintf(a.out, "%s: %s found\n", image, prose.Count(len(res.Findings), "broken rule"))

@@ -94,16 +94,16 @@ func Main(args []string, in io.Reader, out, errw io.Writer) int {
 	case errors.As(err, &stop):
 		each(err, func(err error) {
 			if !errors.Is(err, stop) {
-				fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err))
+				fmt.Fprintf(errw, "btrlab: %s\n", shown(errw, oneLine(err)))
 			}
 		})
 		fmt.Fprintln(errw, "btrlab:", stop)
 		return exitInterrupted
 	case errors.As(err, &usage):
-		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", oneLine(err), usage.path)
+		fmt.Fprintf(errw, "btrlab: %s; see '%s --help'\n", shown(errw, oneLine(err)), usage.path)
 		return exitUsage
 	default:
-		each(err, func(err error) { fmt.Fprintf(errw, "btrlab: %s\n", oneLine(err)) })
+		each(err, func(err error) { fmt.Fprintf(errw, "btrlab: %s\n", shown(errw, oneLine(err))) })
 		return exitFailed
 	}
 }

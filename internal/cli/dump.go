@@ -32,8 +32,12 @@ func (a *app) dump() *cobra.Command {
 			Use: use, Short: short, Example: "  " + example, Args: cobra.ExactArgs(nargs),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				w := bufio.NewWriterSize(a.out, 64<<10)
+				var text io.Writer = w
+				if isTerminal(a.out) {
+					text = lineWriter{w}
+				}
 				err := a.withDevice(args[nargs-1], blockdev.ReadOnly, func(dev blockdev.Device) error {
-					return f(a.t, w, dev, args)
+					return f(a.t, text, dev, args)
 				})
 				if ferr := w.Flush(); err == nil {
 					err = ferr

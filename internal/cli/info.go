@@ -24,6 +24,7 @@ func (a *app) info() *cobra.Command {
 		if asJSON {
 			return a.printJSON(info)
 		}
+		info.Label = shown(a.out, info.Label)
 		dump.PrintInfo(a.out, info)
 		return nil
 	}

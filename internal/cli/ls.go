@@ -54,7 +54,7 @@ func (a *app) ls() *cobra.Command {
 					name = full
 				}
 				if !long && !asJSON {
-					_, err := fmt.Fprintln(w, name)
+					_, err := fmt.Fprintln(w, shown(a.out, name))
 					return err
 				}
 				le, err := a.lsEntry(x, name, full, e)
@@ -65,7 +65,7 @@ func (a *app) ls() *cobra.Command {
 					all = append(all, le)
 					return nil
 				}
-				return printLong(w, le)
+				return a.printLong(w, le)
 			}
 			return inImage(image, path, a.list(x, path, recursive, show))
 		})
@@ -137,13 +137,13 @@ func (a *app) lsEntry(x *fs.FS, name, full string, e fs.DirEntry) (lsEntry, erro
 	return le, err
 }
 
-func printLong(w io.Writer, e lsEntry) error {
+func (a *app) printLong(w io.Writer, e lsEntry) error {
 	name := e.Path
 	if e.Target != "" {
 		name += " -> " + e.Target
 	}
 	_, err := fmt.Fprintf(w, "%s %3d %5d %5d %12d %s %s\n", e.Mode, e.Nlink, e.UID, e.GID, e.Size,
-		e.Mtime.UTC().Format("2006-01-02 15:04:05"), name)
+		e.Mtime.UTC().Format("2006-01-02 15:04:05"), shown(a.out, name))
 	return err
 }
 

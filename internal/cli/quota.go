@@ -181,7 +181,7 @@ func (a *app) qgroupTable(list []qgroupResult, raw bool) error {
 		if path == "" {
 			path = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Qgroupid, size(g.Referenced), size(g.Exclusive), most(g.MaxReferenced), most(g.MaxExclusive), parents, path)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Qgroupid, size(g.Referenced), size(g.Exclusive), most(g.MaxReferenced), most(g.MaxExclusive), parents, shown(a.out, path))
 	}
 	return w.Flush()
 }

@@ -133,7 +133,7 @@ func (a *app) lines(in io.Reader, name string, o shFlags) error {
 		}
 		failed = !terminal
 		if !o.json {
-			fmt.Fprintf(a.err, "btrlab: %s\n", oneLine(err))
+			fmt.Fprintf(a.err, "btrlab: %s\n", shown(a.err, oneLine(err)))
 		}
 	}
 	if err := sc.Err(); err != nil {

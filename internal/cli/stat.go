@@ -98,7 +98,7 @@ access: %s
 modify: %s
 change: %s
  birth: %s
-`, name, r.Type, r.Mode, r.Nlink, r.UID, r.GID, r.Ino, r.Gen, flags, r.Size, r.Nbytes,
+`, shown(a.out, name), r.Type, r.Mode, r.Nlink, r.UID, r.GID, r.Ino, r.Gen, flags, r.Size, r.Nbytes,
 			r.Atime.Format(layout), r.Mtime.Format(layout), r.Ctime.Format(layout), r.Otime.Format(layout))
 		return err
 	}

@@ -102,7 +102,7 @@ func (a *app) subvolumeList() *cobra.Command {
 			case e.ReadOnly:
 				kind = "read-only subvolume"
 			}
-			if _, err := fmt.Fprintf(a.out, "%d generation %d in %d: %s, %s\n", e.ID, e.Generation, e.Parent, e.Path, kind); err != nil {
+			if _, err := fmt.Fprintf(a.out, "%d generation %d in %d: %s, %s\n", e.ID, e.Generation, e.Parent, shown(a.out, e.Path), kind); err != nil {
 				return err
 			}
 		}
