@@ -181,3 +181,101 @@ func TestReplayedAttributes(t *testing.T) {
 		}
 	}
 }
+
+// TestSyncedDirectories: a log has every name of the new directories below one that is synced, with links and their targets, and the names that came and
+// went between two syncs.
+func TestSyncedDirectories(t *testing.T) {
+	y := powerCut(t, func(x *fstest.Fixture) {
+		x.Must(x.FS.Mkdir(x.T, "/old", 0o755))
+		x.Must(x.Create("/old/gone").Close(x.T))
+		x.Must(x.FS.Sync(x.T))
+		x.Must(x.FS.Mkdir(x.T, "/old/new", 0o755))
+		x.Must(x.Create("/old/new/first").Close(x.T))
+		x.Must(x.FS.Mkdir(x.T, "/old/new/below", 0o755))
+		x.Must(x.Create("/old/new/below/f").Close(x.T))
+		x.Must(x.FS.Symlink(x.T, "target", "/old/new/link"))
+		x.Must(x.FS.Unlink(x.T, "/old/gone"))
+		fsynced(x, "/old")
+		x.Must(x.Create("/old/new/second").Close(x.T))
+		x.Must(x.FS.Rename(x.T, "/old/new/first", "/old/moved"))
+		x.Must(x.Create("/old/third").Close(x.T))
+		x.Must(x.FS.Unlink(x.T, "/old/new/below/f"))
+		fsynced(x, "/old/new/below")
+		fsynced(x, "/old/new")
+		fsynced(x, "/old")
+	})
+	for name, there := range map[string]bool{"/old/gone": false, "/old/new/first": false, "/old/moved": true, "/old/third": true,
+		"/old/new/second": true, "/old/new/below": true, "/old/new/below/f": false, "/old/new/link": true} {
+		if _, err := y.FS.Lstat(y.T, name); (err == nil) != there {
+			t.Errorf("%s: %v, want it there: %v", name, err, there)
+		}
+	}
+	if to, err := y.FS.Readlink(y.T, "/old/new/link"); err != nil || to != "target" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+}
+
+// TestAttributesTwice: attributes and names change between two syncs in one transaction: the log has them as they are, each once.
+func TestAttributesTwice(t *testing.T) {
+	y := powerCut(t, func(x *fstest.Fixture) {
+		f := x.Create("/f")
+		x.WriteAt(f, make([]byte, 8192), 0)
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.a", []byte("a")))
+		x.Must(x.FS.Sync(x.T))
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.b", []byte("b")))
+		x.Must(f.Fsync(x.T))
+		x.Must(x.FS.Removexattr(x.T, "/f", "user.b"))
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.a", []byte("longer")))
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.c", []byte("c")))
+		x.Must(x.FS.Link(x.T, "/f", "/g"))
+		x.Must(f.Fsync(x.T))
+		x.Must(f.Close(x.T))
+	})
+	if have, want := attributes(y, "/g"), (map[string]string{"user.a": "longer", "user.c": "c"}); !maps.Equal(have, want) {
+		t.Errorf("attributes %q, want %q", have, want)
+	}
+	if st, err := y.FS.Stat(y.T, "/f"); err != nil || st.Nlink != 2 {
+		t.Errorf("%d links, %v", st.Nlink, err)
+	}
+}
+
+// TestAttributesOfData: a log that was written for data alone has the attributes: replay deletes those that a log does not have.
+func TestAttributesOfData(t *testing.T) {
+	y := powerCut(t, func(x *fstest.Fixture) {
+		f := x.Create("/f")
+		x.WriteAt(f, make([]byte, 8192), 0)
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.a", []byte("a")))
+		x.Must(x.FS.Sync(x.T))
+		x.WriteAt(f, []byte("data"), 0)
+		x.Must(f.Fsync(x.T))
+		x.Must(f.Close(x.T))
+	})
+	if have := attributes(y, "/f"); have["user.a"] != "a" {
+		t.Errorf("attributes %q", have)
+	}
+}
+
+// TestPartOfExtent: the front of an extent is overwritten in the transaction that wrote it. The checksums of the rest are those of the rest.
+func TestPartOfExtent(t *testing.T) {
+	want := make([]byte, 64<<10)
+	for i := range want {
+		want[i] = byte(i>>12 + 1)
+	}
+	y := powerCut(t, func(x *fstest.Fixture) {
+		f := x.Create("/f")
+		x.Must(x.FS.Sync(x.T))
+		write := func(p []byte, off int64) {
+			x.WriteAt(f, p, off)
+			x.Must(x.FS.Flush(x.T, f))
+			x.Must(f.Inode().Ordered.WaitRange(x.T, 0, 64<<10))
+		}
+		write(want, 0)
+		write(bytes.Repeat([]byte{77}, 8192), 0)
+		x.Must(f.Fsync(x.T))
+		x.Must(f.Close(x.T))
+	})
+	copy(want, bytes.Repeat([]byte{77}, 8192))
+	if have := y.ReadFile("/f"); !bytes.Equal(have, want) {
+		t.Errorf("%d bytes, want %d, or others", len(have), len(want))
+	}
+}
