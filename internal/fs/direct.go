@@ -55,14 +55,14 @@ func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (
 		return f.syncWritten(t, rq, n, err)
 	}
 	// NOWAIT ends here: a kernel that falls back at all sleeps in the page cache.
-	rq.Pos, rq.Flags = rq.Pos+uint64(n), rq.Flags&^(kiocb.Direct|kiocb.Nowait)
+	start, wrote := rq.Pos+uint64(n), rq.Wrote
+	rq.Pos, rq.Flags, rq.Wrote = start, rq.Flags&^(kiocb.Direct|kiocb.Nowait), &start
 	m, err := f.writeCache(t, rq, src.After(n))
 	if m > 0 {
-		start, end := rq.Pos, rq.Pos+uint64(m)
-		if rq.Flags&kiocb.Append != 0 {
-			end = f.n.ip.Size(t)
-			start = end - min(end, uint64(m)) // all of it, unless another append came meanwhile
+		if wrote != nil && n == 0 {
+			*wrote = start
 		}
+		end := start + uint64(m)
 		if ferr := f.fs.engine.FlushPages(t, f.n.ip, start, end); ferr != nil {
 			m, err = 0, ferr
 		}

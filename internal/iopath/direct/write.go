@@ -60,6 +60,7 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if err := w.lockFile(t); err != nil {
 		return 0, err
 	}
+	at := w.pos
 	err := w.checkWrite(t)
 	switch {
 	case err != nil:
@@ -69,6 +70,9 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		err = w.transfer(t)
 	}
 	w.unlockFile(t)
+	if rq.Wrote != nil && w.done > 0 {
+		*rq.Wrote = at
+	}
 	if err == nil && !w.pl.SyncHeld && w.durable() {
 		err = w.sync(t)
 	}

@@ -550,6 +550,15 @@ var catalog = []*Scenario{
 		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 2, Prove: true, Policies: policy.NowaitNames(),
 	},
 	{
+		Name:  "direct-append",
+		About: "two direct appends to a file that is not empty, and a buffered one",
+		Goal:  "let two of them find the same end",
+		File:  File{Size: 4 * k},
+		Tasks: []Task{{"writer A", []Op{{Kind: OpWrite, N: 4 * k, Direct: true, Append: true}}},
+			{"writer B", []Op{{Kind: OpWrite, N: 8 * k, Direct: true, Append: true}, {Kind: OpWrite, N: 2 * k, Append: true}}}},
+		Switch: extentClasses, Rule: oracle.Rule{Write: oracle.Extent, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 2,
+	},
+	{
 		Name:  "direct-writers",
 		About: "two direct writes of the same extent of a NOCOW file",
 		Goal:  "end with a block of one and a block of the other",

@@ -26,6 +26,7 @@ func TestOperations(t *testing.T) {
 		{"setxattr-fsync", "fsync-5.18"},
 		{"setxattr-snapshot", "locked"},
 		{"quota-limit", "modern"},
+		{"direct-append", "modern"},
 	} {
 		s, err := Lookup(c.scenario)
 		must(t, err)

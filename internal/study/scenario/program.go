@@ -395,16 +395,21 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 	r.note(Returns, h.ID, "")
 }
 
-// write asks for a write, and sleeps until it has ended. A buffered append enters into h the place that it has found.
+// write asks for a write, and sleeps until it has ended. An append enters into h the place that it has found.
 func (r *run) write(t *sched.Task, o Op, p []byte, h *oracle.Op) (int, error) {
-	rq, f := o.request(), r.of(o).f
-	if o.Append && !o.Direct {
-		var at uint64
-		rq.Wrote = &at
-		n, err := f.WriteIter(t, rq, r.source(o, p))
+	rq := o.request()
+	at := rq.Pos
+	rq.Wrote = &at
+	n, err := r.request(t, rq, o, p)
+	if o.Append {
 		h.Kind, h.Lo, h.Hi = oracle.Append, int64(at), int64(at)+int64(n)
-		return n, err
 	}
+	return n, err
+}
+
+// request carries out the request of a write, up to its end.
+func (r *run) request(t *sched.Task, rq kiocb.Request, o Op, p []byte) (int, error) {
+	f := r.of(o).f
 	if !o.Queued {
 		return f.WriteIter(t, rq, r.source(o, p))
 	}
