@@ -26,7 +26,7 @@ func TestOperations(t *testing.T) {
 		{"setxattr-fsync", "fsync-5.18"},
 		{"setxattr-snapshot", "locked"},
 		{"quota-limit", "modern"},
-		{"direct-append", "modern"},
+		{"direct-append", "locked"},
 	} {
 		s, err := Lookup(c.scenario)
 		must(t, err)
