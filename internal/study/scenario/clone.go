@@ -95,7 +95,7 @@ func (r *run) enterClones(t *sched.Task) error {
 			continue // what the reflink has put there may be gone
 		}
 		p := make([]byte, c.N)
-		if n, err := to.f.ReadAt(t, p, c.Off); n != len(p) {
+		if n, err := to.f.ReadAt(t, p, to.at+c.Off); n != len(p) {
 			return fmt.Errorf("read %d of %d bytes of a reflink: %w", n, len(p), err)
 		}
 		from.hist.Ops = append(from.hist.Ops, oracle.Op{ID: c.id, Kind: oracle.Read, Lo: c.Source, Hi: c.Source + c.N, Got: c.N,

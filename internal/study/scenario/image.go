@@ -84,13 +84,19 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 			return err
 		}
 	}
+	at := s.File.At
+	if at > 0 {
+		if err := f.Truncate(t, at); err != nil {
+			return err
+		}
+	}
 	if s.File.Prealloc > 0 {
-		if err := f.Fallocate(t, fs.FALLOC_FL_KEEP_SIZE, 0, s.File.Prealloc); err != nil {
+		if err := f.Fallocate(t, fs.FALLOC_FL_KEEP_SIZE, at, s.File.Prealloc); err != nil {
 			return err
 		}
 	}
 	if s.File.Unwritten > 0 {
-		if err := f.Fallocate(t, 0, 0, s.File.Unwritten); err != nil {
+		if err := f.Fallocate(t, 0, at, s.File.Unwritten); err != nil {
 			return err
 		}
 	}
@@ -101,7 +107,7 @@ func (s *Scenario) prepareOn(t *sched.Task, dev *blockdev.Memory) error {
 			step = s.File.Extent
 		}
 		for off := int64(0); off < s.File.Size; off += step {
-			if _, err := f.WriteAt(t, p[off:min(off+step, s.File.Size)], off); err != nil {
+			if _, err := f.WriteAt(t, p[off:min(off+step, s.File.Size)], at+off); err != nil {
 				return err
 			}
 			if s.File.Extent > 0 {

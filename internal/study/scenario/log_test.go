@@ -52,8 +52,8 @@ func TestLogScenarios(t *testing.T) {
 // the file that it has replaced was, that one has none.
 func TestLostName(t *testing.T) {
 	r := &run{}
-	r.first.start(fileName, new(fs.File), 0, oracle.History{})
-	r.second.start(secondName, new(fs.File), 0, oracle.History{})
+	r.first.start(fileName, new(fs.File), 0, 0, oracle.History{})
+	r.second.start(secondName, new(fs.File), 0, 0, oracle.History{})
 	r.names = []naming{{kind: OpRename, from: secondName, to: fileName}}
 	a, b, all := &r.first, &r.second, r.versions()
 	before, after := versionOf{fileName: a, secondName: b}, versionOf{fileName: b}

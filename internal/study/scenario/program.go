@@ -67,8 +67,8 @@ func (o *opened) start(s *Scenario, w *explore.World, p *policy.Policy, rule ora
 	r := &o.run
 	check, first, second := r.check, r.first.hist, r.second.hist
 	*r = run{s: s, w: w, rule: rule, own: own, policy: p, fs: o.fs, dev: o.dev, check: check}
-	r.first.start(fileName, o.f, s.File.Size, first)
-	r.second.start(secondName, o.second, s.Second, second)
+	r.first.start(fileName, o.f, s.File.At, s.File.Size, first)
+	r.second.start(secondName, o.second, 0, s.Second, second)
 	for _, o := range s.Before {
 		r.names = append(r.names, naming{kind: OpRename, from: o.From, to: o.To})
 	}
@@ -158,13 +158,27 @@ type run struct {
 type subject struct {
 	name string // at the start
 	f    *fs.File
+	at   int64 // where offset 0 of the history is in the file: File.At
 	hist oracle.History
 	sets []set // of attributes
 }
 
 // start begins a history, in the memory of another one.
-func (x *subject) start(name string, f *fs.File, size int64, old oracle.History) {
-	*x = subject{name: name, f: f, hist: oracle.History{Size: size, FinalSize: oracle.NoSize, Final: old.Final[:0], Ops: old.Ops[:0]}}
+func (x *subject) start(name string, f *fs.File, at, size int64, old oracle.History) {
+	*x = subject{name: name, f: f, at: at, hist: oracle.History{Size: size, FinalSize: oracle.NoSize, Final: old.Final[:0], Ops: old.Ops[:0]}}
+}
+
+// read reads all of f, which is x or a copy of it, from where the history begins.
+func (x *subject) read(t *sched.Task, f *fs.File) ([]byte, error) {
+	size := f.Size(t)
+	if size < x.at {
+		return nil, fmt.Errorf("the file has %d bytes, and nobody has cut it below %d", size, x.at)
+	}
+	p := make([]byte, size-x.at)
+	if n, err := f.ReadAt(t, p, x.at); n != len(p) {
+		return nil, fmt.Errorf("read %d of %d bytes: %w", n, len(p), err)
+	}
+	return p, nil
 }
 
 // of is the file that an operation is on.
@@ -192,14 +206,14 @@ type crash struct {
 // warm brings the page cache, and the attributes, into the state that the scenario begins with.
 func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 	for _, c := range s.File.Cached {
-		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), c.Lo); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := f.ReadAt(t, make([]byte, c.Hi-c.Lo), s.File.At+c.Lo); err != nil && !errors.Is(err, io.EOF) {
 			panic(err)
 		}
 	}
 	for _, c := range s.File.Dirty {
 		p := make([]byte, c.Hi-c.Lo)
 		oracle.Paint(p, oracle.Initial)
-		if _, err := f.WriteAt(t, p, c.Lo); err != nil {
+		if _, err := f.WriteAt(t, p, s.File.At+c.Lo); err != nil {
 			panic(err)
 		}
 	}
@@ -244,7 +258,7 @@ func (r *run) start() {
 	if w.Tracing() {
 		ip.Objects(w.Name)
 		w.NameHeld(heldName)
-		w.Watch("i_size", func() string { return oracle.Offset(int64(ip.DebugSize())) })
+		w.Watch("i_size", func() string { return oracle.Offset(int64(ip.DebugSize()) - r.first.at) })
 		w.Watch("dio", func() string { return fmt.Sprint(ip.DIO.Load()) })
 		w.Watch("pages", r.pageStates)
 	}
@@ -264,9 +278,9 @@ func heldName(h sched.Held) string {
 func (r *run) pageStates() string {
 	var b strings.Builder
 	ip := r.first.f.Inode()
-	n := uint64(r.pagesShown())
+	n, first := uint64(r.pagesShown()), uint64(r.first.at)>>12
 	for i := range n {
-		b.WriteString(ip.Pages.Describe(i))
+		b.WriteString(ip.Pages.Describe(first + i))
 	}
 	return b.String()
 }
@@ -290,6 +304,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	r.tick++
 	h := oracle.Op{ID: id, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
 	x := r.of(o)
+	at := x.at + o.Off // in the file
 	r.note(Begins, id, o)
 	var err error
 	n := 0
@@ -311,7 +326,7 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	case OpRead:
 		h.Kind = oracle.Read
 		p := make([]byte, o.N)
-		n, err = x.f.ReadIter(t, o.request(), p)
+		n, err = x.f.ReadIter(t, o.request(x.at), p)
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
@@ -319,13 +334,13 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 		h.See = r.seen(x, nil, p[:n], o.Off)
 	case OpTruncate:
 		h.Kind, h.Hi = oracle.Truncate, 0
-		err = x.f.Truncate(t, o.Off)
+		err = x.f.Truncate(t, at)
 	case OpPunch:
 		h.Kind = oracle.Punch
-		err = x.f.Fallocate(t, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, o.Off, o.N)
+		err = x.f.Fallocate(t, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, at, o.N)
 	case OpFallocate:
 		h.Kind = oracle.Allocate
-		err = x.f.Fallocate(t, 0, o.Off, o.N)
+		err = x.f.Fallocate(t, 0, at, o.N)
 	case OpFsync:
 		enter = false
 		if err = x.f.Fsync(t); err == nil {
@@ -348,14 +363,14 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	case OpMap:
 		enter = false
 		ip := x.f.Inode()
-		ip.IOTree.Lock(t, uint64(o.Off), uint64(o.Off+o.N))
-		ip.IOTree.Unlock(t, uint64(o.Off), uint64(o.Off+o.N))
+		ip.IOTree.Lock(t, uint64(at), uint64(at+o.N))
+		ip.IOTree.Unlock(t, uint64(at), uint64(at+o.N))
 	case OpRename, OpLink, OpUnlink:
 		enter = false
 		err = r.changeName(t, o, h.Start)
 	case OpReflink:
 		h.Kind = oracle.Write
-		err = x.f.Reflink(t, r.other(x).f, o.Source, o.N, o.Off)
+		err = x.f.Reflink(t, r.other(x).f, r.other(x).at+o.Source, o.N, at)
 	case OpChmod, OpSetxattr:
 		enter = false
 		err = r.setAttr(t, x, o, h.Start)
@@ -397,12 +412,14 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 
 // write asks for a write, and sleeps until it has ended. An append enters into h the place that it has found.
 func (r *run) write(t *sched.Task, o Op, p []byte, h *oracle.Op) (int, error) {
-	rq := o.request()
-	at := rq.Pos
-	rq.Wrote = &at
+	x := r.of(o)
+	rq := o.request(x.at)
+	wrote := rq.Pos
+	rq.Wrote = &wrote
 	n, err := r.request(t, rq, o, p)
 	if o.Append {
-		h.Kind, h.Lo, h.Hi = oracle.Append, int64(at), int64(at)+int64(n)
+		at := int64(wrote) - x.at
+		h.Kind, h.Lo, h.Hi = oracle.Append, at, at+int64(n)
 	}
 	return n, err
 }
@@ -466,9 +483,9 @@ func (r *run) note(e Event, id oracle.ID, what any) {
 // minBatch is the pages of the smallest batch of a write that is not cut to single folios.
 const minBatch = policy.BatchMinPages
 
-// request is the operation as the file system is asked for it.
-func (o Op) request() kiocb.Request {
-	rq := kiocb.Request{Pos: uint64(o.Off)}
+// request is the operation as the file system is asked for it, on a file whose history begins at byte at.
+func (o Op) request(at int64) kiocb.Request {
+	rq := kiocb.Request{Pos: uint64(at + o.Off)}
 	for flag, on := range map[kiocb.Flags]bool{kiocb.Direct: o.Direct, kiocb.Append: o.Append, kiocb.DSync: o.DSync, kiocb.Nowait: o.Nowait} {
 		if on {
 			rq.Flags |= flag
@@ -500,9 +517,9 @@ func (r *run) source(o Op, p []byte) iopath.Source {
 	src := iopath.Source{Buf: p}
 	switch {
 	case o.Mapped && o.Direct:
-		src.Faults = &cached{r: r, off: o.MapOff}
+		src.Faults = &cached{r: r, off: r.first.at + o.MapOff}
 	case o.Mapped:
-		src.Faults = &mapped{r: r, page: uint64(o.MapOff) >> 12}
+		src.Faults = &mapped{r: r, page: uint64(r.first.at+o.MapOff) >> 12}
 	case o.Short > 0:
 		src.Faults = &shortly{r, int(o.Short)}
 	}
@@ -655,9 +672,9 @@ func (r *run) readSnapshot(t *sched.Task) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := make([]byte, f.Size(t))
-	if n, err := f.ReadAt(t, p, 0); n != len(p) {
-		return nil, fmt.Errorf("read %d of %d bytes of the snapshot: %w", n, len(p), err)
+	p, err := r.first.read(t, f)
+	if err != nil {
+		return nil, fmt.Errorf("the snapshot: %w", err)
 	}
 	return p, f.Close(t)
 }
@@ -726,9 +743,9 @@ func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string,
 	if err != nil {
 		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
-	p := make([]byte, f.Size(t))
-	if n, err := f.ReadAt(t, p, 0); n != len(p) {
-		return fmt.Errorf("after fsync and a crash: read %d of %d bytes: %w", n, len(p), err)
+	p, err := x.read(t, f)
+	if err != nil {
+		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
 	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: r.seen(x, nil, p, 0), Size: int64(len(p))}
 	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
@@ -777,11 +794,11 @@ func (r *run) lookAll(t *sched.Task, when string) error {
 // look reads a file and judges its history with that.
 func (r *run) look(t *sched.Task, x *subject, when string) error {
 	h := &x.hist
-	h.FinalSize = x.f.Size(t)
-	p := make([]byte, h.FinalSize)
-	if n, err := x.f.ReadAt(t, p, 0); n != len(p) {
-		return fmt.Errorf("%s: read %d of %d bytes: %w", when, n, len(p), err)
+	p, err := x.read(t, x.f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", when, err)
 	}
+	h.FinalSize = int64(len(p))
 	h.Final = r.seen(x, h.Final[:0], p, 0)
 	if r.s.end != nil {
 		return r.s.end(h)

@@ -58,7 +58,7 @@ func (r *run) submit(t *sched.Task, ring *uring.Ring, ops []Op, first oracle.ID)
 		hist[i] = oracle.Op{ID: id, Kind: oracle.Write, Lo: o.Off, Hi: o.Off + o.N, Start: r.tick}
 		bufs[i] = make([]byte, o.N)
 		e := ring.GetSQE()
-		*e = uring.SQE{Async: o.Async, Flags: o.request().Flags, File: &ringFile{r, r.first.f.Ino()}, Pos: uint64(o.Off), Buf: bufs[i], UserData: uint64(i)}
+		*e = uring.SQE{Async: o.Async, Flags: o.request(0).Flags, File: &ringFile{r, r.first.f.Ino()}, Pos: uint64(r.first.at + o.Off), Buf: bufs[i], UserData: uint64(i)}
 		switch o.Kind {
 		case OpWrite:
 			e.Op = uring.Write

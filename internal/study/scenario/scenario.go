@@ -218,6 +218,9 @@ type Task struct {
 
 // File is the file before the tasks start.
 type File struct {
+	// At is the size of a hole before everything else, whole pages: all offsets and sizes of the scenario
+	// count from its end. Code that asks for the size of the file finds the scenario in a big one.
+	At       int64
 	Size     int64 // bytes, painted with oracle.Initial and on disk
 	Nocow    bool
 	Prealloc int64 // bytes allocated in advance, from 0 on
@@ -319,6 +322,14 @@ func (s *Scenario) WithNowaitExtent(f func(*sched.Task, iopath.NowaitSteps) erro
 func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) *Scenario {
 	n := *s
 	n.sectors = write
+	return &n
+}
+
+// Far is the scenario, by another name, on a file that begins with a hole of at bytes.
+func (s *Scenario) Far(name string, at int64) *Scenario {
+	n := *s
+	n.Name, n.Image, n.File.At = name, "", at
+	n.About += fmt.Sprintf(", %s into the file, from where offsets count", oracle.Offset(at))
 	return &n
 }
 

@@ -216,3 +216,28 @@ func TestDrainProved(t *testing.T) {
 		t.Logf("%s: %s, %.0f schedules/s", name, r.Bound, float64(r.Schedules)/r.Seconds)
 	}
 }
+
+// TestFar: a scenario 32 MiB into a file ends as it does at the beginning: the same schedule breaks it, and what is kept stays kept, with the crash
+// images and the second reading of Deep.
+func TestFar(t *testing.T) {
+	for _, name := range []string{"truncate-race", "two-writers-same", "two-appends", "writer-punch", "direct-buffered", "mmap-source", "truncate-fsync", "nocow-snapshot"} {
+		near, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pol := range []string{"locked", "unlocked"} {
+			run := func(s *Scenario) Result {
+				x, err := Run(s.With(nil, true), policy.MustParse(pol), Options{Config: func(c *explore.Config) { c.Schedules = 40 }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return x
+			}
+			have, want := run(near.Far(name+"-far", 32<<20)), run(near)
+			if have.Verdict != want.Verdict || have.Schedule != want.Schedule || have.Schedules != want.Schedules {
+				t.Errorf("%s under %s, far: %v by %q in %d schedules, want %v by %q in %d: %v", name, pol, have.Verdict, have.Schedule, have.Schedules,
+					want.Verdict, want.Schedule, want.Schedules, have.Violation)
+			}
+		}
+	}
+}
