@@ -182,7 +182,7 @@ var Labs = []*Lab{
 		want: "func New() *RangeLock, which has Lock and Unlock (t *kit.Task, start, end uint64)",
 		main: "grade.Student{NewRangeLock: func() inode.RangeLocker { return kit.Locker{RangeLocker: student.New()} }}",
 		given: []string{"lock-identical", "lock-nested", "lock-overlap", "lock-waiters", "two-writers-same", "two-writers-nested",
-			"two-writers-overlap", "two-writers-disjoint", "two-writers-eof", "truncate-race", "truncate-into"}},
+			"two-writers-overlap", "two-writers-disjoint", "two-writers-eof", "truncate-race", "truncate-into", "lock-far", "lock-stress", "far-writers"}},
 	{N: 6, Folder: "06-move-the-waits", Title: "Move the waits out", Minutes: 90, File: "write.go",
 		allowed: []string{kitPath}, entry: "Write",
 		want: "func Write(t *kit.Task, w *kit.WaitedWrite) error",

@@ -57,7 +57,7 @@ func TestStops(t *testing.T) {
 			t.Errorf("%s: %+v", x.Name, x)
 		}
 	}
-	if len(r.Rows) != len(rangeWorkloads()) || r.Score != score || score != 32 || r.Max != 100 {
+	if len(r.Rows) != len(rangeWorkloads()) || r.Score != score || score != 28 || r.Max != 100 {
 		t.Errorf("%d rows, %g of %g points, want %g\n%s", len(r.Rows), r.Score, r.Max, score, text(r))
 	}
 }

@@ -139,7 +139,7 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		}
 		if i := slices.IndexFunc(s.before, func(r Row) bool { return r.Name == w.name }); i >= 0 {
 			r := s.before[i]
-			rows, clean, shown = append(rows, r), clean && (r.Pass || w.ratio != nil || w.measure != nil), shown || r.Trace != ""
+			rows, clean, shown = append(rows, r), clean && (r.Pass || w.onlyMeasures()), shown || r.Trace != ""
 			continue
 		}
 		if s.keep != nil {
@@ -165,7 +165,7 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 			shown = shown || r.Trace != ""
 		case w.measure != nil:
 			err = w.measure(s, clean, &r)
-		case !clean:
+		case !clean && !w.judges:
 			r.Result = "not measured: a workload is violated"
 		default:
 			r.Pass, r.Result, err = w.ratio(s)
@@ -176,7 +176,7 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		if r.Pass {
 			r.Score = r.Max
 		}
-		clean = clean && (r.Pass || w.ratio != nil || w.measure != nil)
+		clean = clean && (r.Pass || w.onlyMeasures())
 		rows = append(rows, r)
 		if s.first && !r.Pass {
 			break
@@ -191,6 +191,9 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 	}
 	return finish(n, rows)
 }
+
+// onlyMeasures reports whether the workload may fail and violate nothing.
+func (w *workload) onlyMeasures() bool { return w.ratio != nil && !w.judges || w.measure != nil }
 
 // finish makes the rows of the report of those of lab n's workloads.
 func finish(n int, rows []Row) []Row {

@@ -7,6 +7,7 @@ import (
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
+	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
 	"btrlab/internal/study/scenario"
@@ -39,21 +40,28 @@ func lockingWorkloads() []workload {
 	}
 	return []workload{
 		{name: "decide", asks: "CanUnlock says yes inside EOF, and nowhere else", points: 10, ratio: decide},
-		w("inside-truncate", "a write inside EOF, and a truncate below it: the truncate is not lost", 15, 16*kib,
+		w("inside-truncate", "a write inside EOF, and a truncate below it: the truncate is not lost", 10, 16*kib,
 			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib))),
 		w("one-byte-beyond", "a write that ends a byte beyond EOF, and one that makes the file longer: the longer one counts", 10, 8*kib-1,
 			task("writer", scenario.Write(4*kib, 4*kib)), task("extend", scenario.Write(8*kib, 4*kib))),
-		w("appends", "two appends: both are in the file", 10, 4*kib,
+		w("appends", "two appends: both are in the file", 7, 4*kib,
 			task("append A", app(4*kib)), task("append B", app(4*kib))),
 		w("gap", "a write beyond EOF, and one that makes the file longer: no zeros over its bytes", 5, 2*kib,
 			task("extend", scenario.Write(2*kib, 1*kib)), task("beyond", scenario.Write(6*kib, 2*kib))),
 		w("append-truncate", "an append, and a truncate: the append is at the end that it finds", 10, 12*kib,
 			task("append", app(2*kib)), task("truncate", scenario.Truncate(4*kib))),
+		far(w("far-truncate", "a write inside EOF and a truncate below it, in a file as big as the measured one", 5, 16*kib,
+			task("writer", scenario.Write(8*kib, 4*kib)), task("truncate", scenario.Truncate(4*kib)))),
+		far(w("far-appends", "two appends to a file as big as the measured one", 3, 4*kib,
+			task("append A", app(4*kib)), task("append B", app(4*kib)))),
 		{name: "fast-path", points: 20, ratio: fastPath, asks: "writes inside EOF copy without i_rwsem, all of them and no others"},
 		{name: "virtual-time", points: 20, ratio: lockingRatio,
 			asks: fmt.Sprintf("%d writers inside EOF on %d CPUs: at least %v times policy locked", ratioTasks, ratioTasks, minUnlocked)},
 	}
 }
+
+// batches is what policy unlocked-drain promises: two writes inside EOF may mix batch by batch.
+var batches = oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}
 
 // decisions are the cases of the row decide.
 var decisions = []struct {
@@ -153,6 +161,6 @@ const minUnlocked = 3
 // lockingRatio measures how much faster writers inside EOF are with the student's order than under i_rwsem.
 func lockingRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minUnlocked,
-		func() (int64, error) { return disjoint("locked", fs.Options{}, nil) },
-		func() (int64, error) { return disjoint(drained, fs.Options{}, s.filePolicy()) })
+		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) { return disjoint(drained, fs.Options{}, s.filePolicy(), &meeting{rule: batches}) })
 }

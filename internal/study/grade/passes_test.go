@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"btrlab/internal/data/inode"
+	"btrlab/internal/fs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
 	rangelock "btrlab/labs/05-range-lock"
@@ -44,8 +45,17 @@ func scored(rows []Row) (sum float64) {
 // that counted, a student would have points for a lock that is none.
 func TestNoRatioOfTheWrong(t *testing.T) {
 	s := &Student{NewRangeLock: func() inode.RangeLocker { return nothing{} }}
-	if ok, text, err := disjointRatio(s); err != nil || !ok {
+	ok, text, err := speedup("locked", minRatio,
+		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) {
+			return disjoint("range-lock", fs.Options{NewRangeLocker: s.NewRangeLock}, nil, nil)
+		})
+	if err != nil || !ok {
 		t.Fatalf("without a lock the ratio is %s %v: too slow to tempt anybody", text, err)
+	}
+	// What was measured says that it is wrong, too.
+	if ok, _, err := disjointRatio(s); ok || err == nil || !strings.Contains(err.Error(), "violated (oracle): when requests met") {
+		t.Errorf("without a lock requests do not mix in the measured file: %v", err)
 	}
 	// The other one is wrong in the first rows only: the last one before the ratio is kept.
 	for name, s := range map[string]*Student{"nothing": s,

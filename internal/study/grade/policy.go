@@ -58,26 +58,27 @@ const ownSchedules = 200
 var families = []struct {
 	family
 	scenarios []string
+	far       []string // those that are tried as well in files as big as the measured ones
 }{
 	{family{"truncate", "writers, readers and writeback with a truncate: what was cut is gone, and i_size stays", 10}, []string{
 		"truncate-race", "truncate-into", "truncate-above", "truncate-grow", "two-writers-truncate", "truncate-rewrite",
-		"long-write-truncate", "truncate-writeback", "grow-writeback", "truncate-fsync"}},
+		"long-write-truncate", "truncate-writeback", "grow-writeback", "truncate-fsync"}, []string{"truncate-race", "two-writers-truncate"}},
 	{family{"writers", "two writers: no write is mixed into another, and none gets lost at the end of the file", 10}, []string{
 		"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-disjoint", "two-writers-page", "two-writers-eof",
-		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}},
+		"writer-eof-inside", "two-writers-extend", "two-appends", "page-and-extent"}, []string{"two-writers-same", "two-appends"}},
 	{family{"direct", "direct reads and writes, which keep the rules of Linux 4.17, beside yours", 6}, []string{
 		"direct-reader", "direct-buffered", "direct-readahead", "direct-truncate", "direct-read-truncate", "direct-punch", "direct-grow", "direct-fsync",
-		"direct-dsync"}},
+		"direct-dsync"}, []string{"direct-truncate", "direct-buffered"}},
 	{family{"holes", "holes and allocations beside writers and writeback", 6}, []string{
-		"writer-punch", "long-write-punch", "writer-fallocate", "punch-writeback", "prealloc-punch"}},
+		"writer-punch", "long-write-punch", "writer-fallocate", "punch-writeback", "prealloc-punch"}, []string{"long-write-punch"}},
 	{family{"readers", "a reader sees each page as it was before a write or after it", 4}, []string{
-		"writer-reader", "reader-writeback", "mmap-source", "short-copy"}},
+		"writer-reader", "reader-writeback", "mmap-source", "short-copy"}, []string{"writer-reader"}},
 	{family{"writeback", "writeback of what is being overwritten: the device gets stable pages", 6}, []string{
-		"stable-pages", "ordered-retry", "page-state-wait", "nocow-rewrite", "append-writeback", "nocow-snapshot", "snapshot-writeback"}},
+		"stable-pages", "ordered-retry", "page-state-wait", "nocow-rewrite", "append-writeback", "nocow-snapshot", "snapshot-writeback"}, []string{"stable-pages"}},
 	{family{"fsync", "what fsync has promised is there after a power cut", 4}, []string{
-		"fsync-writer", "fsync-writeback", "page-state-fsync", "nocow-fsync"}},
+		"fsync-writer", "fsync-writeback", "page-state-fsync", "nocow-fsync"}, []string{"fsync-writer"}},
 	{family{"space", "space and dirty pages run short: nobody waits for ever, nothing leaks", 4}, []string{
-		"enospc", "balance-dirty", "range-and-space"}},
+		"enospc", "balance-dirty", "range-and-space"}, []string{"range-and-space"}},
 }
 
 // policyWorkloads are lab 12's: every scenario of the matrix that goes by the steps of the kit, then what the policy costs.
@@ -91,6 +92,14 @@ func policyWorkloads() []workload {
 				s.Switch = slices.Concat(s.Switch, kit.Classes())
 			}
 			l = append(l, workload{name: name, asks: s.About, family: &f.family, policy: ownBase, scenario: &s, limit: ownSchedules})
+		}
+		for k, name := range f.far {
+			i := slices.IndexFunc(l, func(w workload) bool { return w.name == name })
+			w := l[i]
+			w.name = "far-" + name
+			w.scenario = w.scenario.Far(w.name, jobs[(i+k)%2].size-w.scenario.File.Size)
+			w.asks = w.scenario.About
+			l = append(l, w)
 		}
 	}
 	for i := range jobs {

@@ -31,7 +31,7 @@ type job struct {
 type jobTask struct {
 	name string
 	n    int // tasks
-	do   func(t *sched.Task, f *fs.File, task int) error
+	do   func(t *sched.Task, w *recorder, task int) error
 }
 
 // jobs are what policies are compared by.
@@ -149,11 +149,11 @@ func (h *holding) UnlockRange(t *sched.Task) {
 }
 
 // stripes writes n pieces; neighbours in the file are of different tasks.
-func stripes(n int, bytes int64, tasks int) func(*sched.Task, *fs.File, int) error {
-	return func(t *sched.Task, f *fs.File, task int) error {
+func stripes(n int, bytes int64, tasks int) func(*sched.Task, *recorder, int) error {
+	return func(t *sched.Task, w *recorder, task int) error {
 		p := make([]byte, bytes)
 		for i := range n {
-			if _, err := f.WriteAt(t, p, int64(i*tasks+task%tasks)*bytes%(4<<20)); err != nil {
+			if err := w.write(t, int64(i*tasks+task%tasks)*bytes%(4<<20), p, 0); err != nil {
 				return err
 			}
 		}
@@ -168,11 +168,11 @@ func spot(task, i int, bytes int64) int64 {
 	return int64(x%(4<<20/uint64(bytes))) * bytes
 }
 
-func scattered(n int, bytes int64) func(*sched.Task, *fs.File, int) error {
-	return func(t *sched.Task, f *fs.File, task int) error {
+func scattered(n int, bytes int64) func(*sched.Task, *recorder, int) error {
+	return func(t *sched.Task, w *recorder, task int) error {
 		p := make([]byte, bytes)
 		for i := range n {
-			if _, err := f.WriteAt(t, p, spot(task, i, bytes)); err != nil {
+			if err := w.write(t, spot(task, i, bytes), p, 0); err != nil {
 				return err
 			}
 		}
@@ -180,11 +180,11 @@ func scattered(n int, bytes int64) func(*sched.Task, *fs.File, int) error {
 	}
 }
 
-func reads(n int, bytes int64) func(*sched.Task, *fs.File, int) error {
-	return func(t *sched.Task, f *fs.File, task int) error {
+func reads(n int, bytes int64) func(*sched.Task, *recorder, int) error {
+	return func(t *sched.Task, w *recorder, task int) error {
 		p := make([]byte, bytes)
 		for i := range n {
-			if _, err := f.ReadAt(t, p, spot(task, i, bytes)); err != nil {
+			if err := w.read(t, spot(task, i, bytes), p); err != nil {
 				return err
 			}
 		}
@@ -192,11 +192,11 @@ func reads(n int, bytes int64) func(*sched.Task, *fs.File, int) error {
 	}
 }
 
-func appends(n int, bytes int64) func(*sched.Task, *fs.File, int) error {
-	return func(t *sched.Task, f *fs.File, _ int) error {
+func appends(n int, bytes int64) func(*sched.Task, *recorder, int) error {
+	return func(t *sched.Task, w *recorder, _ int) error {
 		p := make([]byte, bytes)
 		for range n {
-			if _, err := f.WriteAt(t, p, int64(f.Size(t))); err != nil {
+			if err := w.write(t, int64(w.f.Size(t)), p, 0); err != nil {
 				return err
 			}
 		}
@@ -204,10 +204,10 @@ func appends(n int, bytes int64) func(*sched.Task, *fs.File, int) error {
 	}
 }
 
-func resizes(n int, size int64) func(*sched.Task, *fs.File, int) error {
-	return func(t *sched.Task, f *fs.File, _ int) error {
+func resizes(n int, size int64) func(*sched.Task, *recorder, int) error {
+	return func(t *sched.Task, w *recorder, _ int) error {
 		for i := range n {
-			if err := f.Truncate(t, size+int64(n-i)*64<<10); err != nil {
+			if err := w.truncate(t, size+int64(n-i)*64<<10); err != nil {
 				return err
 			}
 		}
@@ -215,10 +215,10 @@ func resizes(n int, size int64) func(*sched.Task, *fs.File, int) error {
 	}
 }
 
-func syncs(n int) func(*sched.Task, *fs.File, int) error {
-	return func(t *sched.Task, f *fs.File, _ int) error {
+func syncs(n int) func(*sched.Task, *recorder, int) error {
+	return func(t *sched.Task, w *recorder, _ int) error {
 		for range n {
-			if err := f.Fsync(t); err != nil {
+			if err := w.f.Fsync(t); err != nil {
 				return err
 			}
 		}
@@ -253,30 +253,45 @@ func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profi
 		if err := x.Sync(t); err != nil {
 			return err
 		}
+		seen := newRecorder(t, f)
 		var all []func(t *sched.Task) error
 		for _, k := range j.tasks {
 			for range k.n {
 				i := len(all)
 				all = append(all, func(t *sched.Task) error {
 					t.Op, t.Policy = k.name, cmp.Or(name, pol)
-					return k.do(t, f, i)
+					return k.do(t, seen, i)
 				})
 			}
 		}
-		if profile != nil {
-			defer trace.SetSink(trace.SetSink(profile))
-		}
-		took, err = inTasks(t, len(all), func(t *sched.Task, i int) error {
-			err := all[i](t)
-			for _, x := range t.Waits {
-				w.add(sched.ClassByID(x.Class).Name, x.Count, x.Nanos)
-			}
+		if took, err = timed(t, all, w, profile); err != nil || own == nil {
 			return err
-		})
-		return err
+		}
+		if err := seen.judge(t, 0, j.size, calls, "in what was measured"); err != nil {
+			return err
+		}
+		x.SetDirtyLimits(8*j.size, 8*j.size) // the requests that meet now come from no device's queue
+		if err := f.Truncate(t, j.size); err != nil {
+			return err
+		}
+		return meeting{rule: calls, holes: true}.meet(t, f)
 	})
 	if err != nil {
-		err = fmt.Errorf("%s under %s: %w", j.name, pol, err)
+		err = fmt.Errorf("%s under %s: %w", j.name, cmp.Or(name, pol), err)
 	}
 	return took, err
+}
+
+// timed is the virtual time of the tasks; their waits are added to w, and all waits meanwhile handed to profile, if it is not nil.
+func timed(t *sched.Task, all []func(t *sched.Task) error, w *waits, profile LockProfile) (int64, error) {
+	if profile != nil {
+		defer trace.SetSink(trace.SetSink(profile))
+	}
+	return inTasks(t, len(all), func(t *sched.Task, i int) error {
+		err := all[i](t)
+		for _, x := range t.Waits {
+			w.add(sched.ClassByID(x.Class).Name, x.Count, x.Nanos)
+		}
+		return err
+	})
 }

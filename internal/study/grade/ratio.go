@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -21,35 +22,48 @@ const (
 	ratioWrites = 64 // of each
 	ratioBytes  = 64 << 10
 	minRatio    = 3
+
+	measuredBytes = ratioTasks * ratioWrites * ratioBytes // of the file
 )
 
 // disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem.
 func disjointRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minRatio,
-		func() (int64, error) { return disjoint("locked", fs.Options{}, nil) },
-		func() (int64, error) { return disjoint("range-lock", fs.Options{NewRangeLocker: s.NewRangeLock}, nil) })
+		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
+		func() (int64, error) {
+			judge := &exclusion{newLock: s.NewRangeLock}
+			took, err := disjoint("range-lock", fs.Options{NewRangeLocker: judge.make}, nil, &meeting{rule: calls})
+			return took, cmp.Or(err, judge.wrong)
+		})
 }
 
-// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in nanoseconds. opt and own have a lab's code.
-func disjoint(pol string, opt fs.Options, own func() iopath.WritePolicy) (took int64, err error) {
-	const size = ratioTasks * ratioWrites * ratioBytes
+// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in nanoseconds. opt and own have a lab's code; with
+// judged set what it has written is judged, and requests meet in the file afterwards.
+func disjoint(pol string, opt fs.Options, own func() iopath.WritePolicy, judged *meeting) (took int64, err error) {
+	const size = measuredBytes
 	opt.Policy, opt.DirtyLimit, opt.DirtyBackground = policy.MustParse(pol), 2*size, 2*size
 	r := rig{cpus: ratioTasks, flags: format.InodeNoDataCow, opt: opt, own: own}
 	err = r.run(func(t *sched.Task, _ *fs.FS, f *fs.File) error {
 		if err := f.Fallocate(t, 0, 0, size); err != nil {
 			return err
 		}
-		took, err = inTasks(t, ratioTasks, func(t *sched.Task, i int) error {
+		w := newRecorder(t, f)
+		if took, err = inTasks(t, ratioTasks, func(t *sched.Task, i int) error {
 			p := make([]byte, ratioBytes)
 			for n := range ratioWrites {
 				// Neighbours in the file belong to different writers.
-				if _, err := f.WriteAt(t, p, int64(n*ratioTasks+i)*ratioBytes); err != nil {
+				if err := w.write(t, int64(n*ratioTasks+i)*ratioBytes, p, 0); err != nil {
 					return err
 				}
 			}
 			return nil
-		})
-		return err
+		}); err != nil || judged == nil {
+			return err
+		}
+		if err := w.judge(t, 0, size, judged.rule, "in what was measured"); err != nil {
+			return err
+		}
+		return judged.meet(t, f)
 	})
 	return took, err
 }

@@ -71,7 +71,7 @@ func (w *workload) words(v explore.Violation) explore.Violation {
 		}
 	case explore.KindPanic:
 		if o, ok := v.Panic.(overlap); ok {
-			return explore.Violation{Kind: exclusion, What: o.String()}
+			return explore.Violation{Kind: overlaps, What: o.String()}
 		}
 		if b, ok := v.Panic.(badCompletion); ok {
 			return explore.Violation{Kind: completion, What: b.String()}

@@ -22,6 +22,7 @@ type workload struct {
 	scenario *scenario.Scenario
 	program  func(s *Student) func(w *explore.World)
 	ratio    func(s *Student) (ok bool, text string, err error)
+	judges   bool // ratio compares nothing: it says whether the code is right, and what comes after it is not measured if not
 	// measure fills a row with what a policy costs; clean says that nothing is violated.
 	measure  func(s *Student, clean bool, r *Row) error
 	family   *family                             // whose row it is in, if it has none of its own
@@ -72,6 +73,12 @@ func Workloads(n int) []string {
 }
 
 const kib = 1024
+
+// far is a workload on a file that is as big as that of disjoint when the tasks begin.
+func far(w workload) workload {
+	w.scenario = w.scenario.Far(w.name, measuredBytes-w.scenario.File.Size)
+	return w
+}
 
 // calls is POSIX as far as Linux has it: writes whole, the size with them, reads page by page.
 var calls = oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesWith}
@@ -147,8 +154,8 @@ func setsizeWorkloads() []workload {
 // studentClass is where a lock-level workload looks: between the lock and the unlock, another task may run.
 var studentClass = lockdep.NewClass("lab_bytes")
 
-// exclusion is the kind of violation in which two tasks hold one byte.
-const exclusion explore.Kind = "exclusion"
+// overlaps is the kind of violation in which two tasks hold one byte.
+const overlaps explore.Kind = "exclusion"
 
 // span is one hold of a lock-level workload.
 type span struct{ start, end uint64 }
@@ -263,30 +270,38 @@ func together(a, b span) func(s *Student) func(w *explore.World) {
 // rangeWorkloads are lab 5's: the lock alone, then whole writes of the real write path under policy range-lock, then the ratio.
 func rangeWorkloads() []workload {
 	l := []workload{
-		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 8, program: holders([]span{{0, 8}}, []span{{0, 8}})},
-		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 8, program: holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
-		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 8, program: holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
+		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 6, program: holders([]span{{0, 8}}, []span{{0, 8}})},
+		{name: "lock-nested", asks: "so do a range and one inside it, in both orders", points: 7, program: holders([]span{{0, 16}}, []span{{4, 8}, {0, 16}})},
+		{name: "lock-overlap", asks: "three ranges of which neighbours overlap, everybody gets his turn", points: 7, program: holders([]span{{0, 8}}, []span{{4, 12}}, []span{{8, 16}})},
 		{name: "lock-touching", asks: "ranges that touch have no byte in common: both are held at one time, and a range over both by one task only", points: 8, program: together(span{0, 8}, span{8, 16}),
 			stuck: "[0, 8) and [8, 16) are wanted at one time, and they have no byte in common: whoever comes second may not wait for the first"},
-		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 8, program: holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
+		{name: "lock-waiters", asks: "two waiters for different parts of a range both go on", points: 7, program: holders([]span{{0, 16}}, []span{{0, 4}}, []span{{8, 12}})},
 	}
 	for _, x := range []struct {
 		name string
 		pts  float64
 		asks string
 	}{
-		{"two-writers-same", 7, "two writes to the same range do not mix"},
+		{"two-writers-same", 6, "two writes to the same range do not mix"},
 		{"two-writers-nested", 6, "a write around another"},
-		{"two-writers-overlap", 7, "writes that overlap in part"},
-		{"two-writers-disjoint", 5, "writes of different pages"},
-		{"two-writers-eof", 5, "writes across the end of the file"},
+		{"two-writers-overlap", 6, "writes that overlap in part"},
+		{"two-writers-disjoint", 4, "writes of different pages"},
+		{"two-writers-eof", 4, "writes across the end of the file"},
 		{"truncate-race", 5, "a write and a truncate below it"},
-		{"truncate-into", 5, "a truncate into the middle of a write"},
+		{"truncate-into", 4, "a truncate into the middle of a write"},
 	} {
 		s := *must(x.name)
 		s.Switch = append(append([]string(nil), s.Switch...), kit.Classes()...)
 		l = append(l, workload{name: x.name, asks: x.asks, points: x.pts, policy: "range-lock", scenario: &s})
 	}
+	const at = measuredBytes
+	same := *must("two-writers-same")
+	same.Switch = append(append([]string(nil), same.Switch...), kit.Classes()...)
+	same.Name = "far-writers"
+	l = append(l,
+		workload{name: "lock-far", asks: "ranges that overlap at the end of the measured file", points: 2, program: holders([]span{{at - 16, at}}, []span{{at - 8, at + 8}, {0, 1 << 40}})},
+		workload{name: "lock-stress", asks: "thousands of wake-ups that are for others, and ranges of every size on 8 CPUs: no byte is held twice", points: 3, ratio: lockStress, judges: true},
+		far(workload{name: "far-writers", asks: "two writes to one range do not mix in a file as big as the measured one", points: 5, policy: "range-lock", scenario: &same}))
 	return append(l, workload{name: "virtual-time", points: 20, ratio: disjointRatio,
 		asks: fmt.Sprintf("%d writers of different pages on %d CPUs: at least %d times policy locked", ratioTasks, ratioTasks, minRatio)})
 }

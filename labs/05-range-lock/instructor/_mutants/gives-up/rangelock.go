@@ -1,0 +1,50 @@
+// Package rangelock is a solution of lab 5: a list of held ranges under a mutex.
+package rangelock
+
+import (
+	"slices"
+
+	"btrlab/labs/kit"
+)
+
+// RangeLock lets tasks hold ranges of bytes: no byte is held by two.
+type RangeLock struct {
+	mu   kit.Mutex
+	cond kit.Cond // held became shorter
+
+	// held is what somebody holds. Protected by mu.
+	held kit.Var[[]kit.Range]
+}
+
+// New makes a lock that nobody holds.
+func New() *RangeLock {
+	l := &RangeLock{}
+	l.mu.Init()
+	l.cond.Init()
+	return l
+}
+
+func (l *RangeLock) free(t *kit.Task, r kit.Range) bool {
+	return !slices.ContainsFunc(l.held.Load(t), r.Overlaps)
+}
+
+// Lock returns when t holds [start, end).
+func (l *RangeLock) Lock(t *kit.Task, start, end uint64) {
+	r := kit.Range{Start: start, End: end}
+	l.mu.Lock(t)
+	for n := 0; n < 3 && !l.free(t, r); n++ {
+		l.cond.Wait(t, &l.mu)
+	}
+	l.held.Store(t, append(l.held.Load(t), r))
+	l.mu.Unlock(t)
+}
+
+// Unlock ends the Lock of the same range by t.
+func (l *RangeLock) Unlock(t *kit.Task, start, end uint64) {
+	l.mu.Lock(t)
+	held := l.held.Load(t)
+	i := slices.Index(held, kit.Range{Start: start, End: end})
+	l.held.Store(t, slices.Delete(held, i, i+1))
+	l.cond.Broadcast(t)
+	l.mu.Unlock(t)
+}
