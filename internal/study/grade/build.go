@@ -68,9 +68,17 @@ func (l *Lab) gradeGo(ctx context.Context, root, dir string, o Options) ([]Row, 
 }
 
 // gradeFiles checks, builds and runs the files of a package.
-func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Options) ([]Row, error) {
+func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Options) ([]Row, error) {
 	total, begun := points(l.N), time.Now()
-	if bad := check(files, l.rules()); len(bad) > 0 {
+	files, err := readAll(paths)
+	if err != nil {
+		return unread(err, total)
+	}
+	bad, untyped, err := check(ctx, root, files, l.rules())
+	switch {
+	case err != nil:
+		return nil, err
+	case len(bad) > 0:
 		return refused("check", total, bad), nil
 	}
 	work, err := l.stage(root, files)
@@ -100,6 +108,9 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 		}
 		return refused("build", total, l.buildErrors(string(out), "labs/_grade/"+name+"/")), nil
 	}
+	if untyped != "" { // the compiler and the type checker have seen different files
+		return refused("check", total, []string{"cannot be checked: " + untyped}), nil
+	}
 	report := filepath.Join(work, "report.json")
 	rows, err := l.attempts(ctx, work, bin, report, o, begun)
 	if err != nil {
@@ -114,13 +125,13 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, files []string, o Opt
 	}
 	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was refused, or that First stops at
 	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {
-		rows = append(rows, textRow(filepath.Join(filepath.Dir(files[0]), l.text)))
+		rows = append(rows, textRow(filepath.Join(filepath.Dir(paths[0]), l.text)))
 	}
 	return rows, nil
 }
 
 // stage makes a folder of the module with the student's files and a main for them. The caller removes it, also after an error.
-func (l *Lab) stage(root string, files []string) (work string, err error) {
+func (l *Lab) stage(root string, files []handedFile) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
 	if err = os.MkdirAll(work, 0o755); err == nil {
 		work, err = os.MkdirTemp(work, fmt.Sprintf("%02d-", l.N))
@@ -133,11 +144,7 @@ func (l *Lab) stage(root string, files []string) (work string, err error) {
 		return work, err
 	}
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return work, err
-		}
-		if err := os.WriteFile(filepath.Join(student, filepath.Base(f)), b, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(student, filepath.Base(f.path)), f.data, 0o644); err != nil {
 			return work, err
 		}
 	}

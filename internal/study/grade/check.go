@@ -1,13 +1,13 @@
 package grade
 
 import (
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -31,9 +31,14 @@ func sources(dir string) ([]string, error) {
 	}
 	var l []string
 	for _, e := range entries {
-		if n := e.Name(); strings.HasSuffix(n, ".go") && !strings.HasSuffix(n, "_test.go") && e.Type().IsRegular() {
-			l = append(l, filepath.Join(dir, n))
+		n := e.Name()
+		if !strings.HasSuffix(n, ".go") || strings.HasSuffix(n, "_test.go") || e.IsDir() {
+			continue
 		}
+		if !e.Type().IsRegular() && strings.ContainsAny(n[:1], "._") {
+			continue // an editor's, which the go tool does not see
+		}
+		l = append(l, filepath.Join(dir, n))
 	}
 	return l, nil
 }
@@ -80,18 +85,28 @@ var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
 // Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the grader hands out a pointer (labs 7 to 10)
 // nothing is copied out of one or stored through it, since a request that is put back as it was would seem unused.
 //
-// Model: names are looked up by their spelling, without type checking. What a kit.Var leads to (the elements of a slice, the nodes of
-// a tree) may be plain; a Load of it counts as a Store of all.
-func check(files []string, r rules) []string {
+// What a kit.Var leads to (the elements of a slice, the nodes of a tree) may be plain; a Load of it counts as a Store of all. A value of package kit that has
+// fields of its own is nowhere copied (typed.go).
+//
+// untyped is why the type checker has not understood the files, empty if it has: then what was not found may be there, and the compiler must refuse them.
+func check(ctx context.Context, root string, files []handedFile, r rules) (bad []string, untyped string, err error) {
 	c := &checker{rules: r, fset: token.NewFileSet(), types: map[string]ast.Expr{}, kit: map[string]bool{}, seen: map[string]bool{}}
+	if err := exported(ctx, root, r.allowed); err != nil {
+		return nil, "", err
+	}
 	parsed := true
-	for _, name := range files {
-		f, err := parser.ParseFile(c.fset, name, nil, parser.ParseComments)
+	var all []*ast.File
+	for _, x := range files {
+		f, err := parser.ParseFile(c.fset, x.path, x.data, parser.ParseComments)
 		if err != nil {
-			c.bad = append(c.bad, strings.ReplaceAll(err.Error(), filepath.Dir(name)+string(filepath.Separator), ""))
+			c.bad = append(c.bad, strings.ReplaceAll(err.Error(), filepath.Dir(x.path)+string(filepath.Separator), ""))
 			parsed = false
 			continue
 		}
+		all = append(all, f)
+	}
+	c.typed(root, all)
+	for _, f := range all {
 		c.file(f)
 	}
 	switch {
@@ -101,7 +116,7 @@ func check(files []string, r rules) []string {
 	case r.shared:
 		c.result()
 	}
-	return c.bad
+	return c.bad, c.untyped, nil
 }
 
 // checker is what is known of a package while it is checked.
@@ -113,6 +128,9 @@ type checker struct {
 	kit   map[string]bool     // names under which files import package kit
 	made  *ast.FuncDecl       // declares the entry
 	seen  map[string]bool     // types that fields or result have come to
+
+	info    *types.Info
+	untyped string // the first error of the type checker
 }
 
 func (c *checker) say(pos token.Pos, format string, a ...any) {
@@ -129,7 +147,7 @@ func (c *checker) file(f *ast.File) {
 	}
 	for _, g := range f.Comments {
 		for _, x := range g.List {
-			if strings.HasPrefix(x.Text, "//go:") || strings.HasPrefix(x.Text, "//line") || strings.HasPrefix(x.Text, "//export") {
+			if strings.HasPrefix(x.Text, "//go:") || strings.HasPrefix(x.Text, "//line") || strings.HasPrefix(x.Text, "/*line") || strings.HasPrefix(x.Text, "//export") {
 				c.say(x.Pos(), "has the directive %s", strings.Fields(x.Text)[0])
 			}
 		}
@@ -137,34 +155,26 @@ func (c *checker) file(f *ast.File) {
 	for _, d := range f.Decls {
 		c.declares(d)
 	}
-	packages := imported(f)
 	end := token.NoPos // of the last outermost function literal
 	ast.Inspect(f, func(n ast.Node) bool {
+		c.values(n)
 		switch n := n.(type) {
 		case *ast.AssignStmt:
 			for _, x := range n.Lhs {
-				c.stores(x, packages)
+				c.stores(x)
 			}
-			c.copies(n.Lhs...)
-			c.copies(n.Rhs...)
 		case *ast.IncDecStmt:
-			c.stores(n.X, packages)
+			c.stores(n.X)
 		case *ast.RangeStmt:
-			c.stores(n.Key, packages)
-			c.stores(n.Value, packages)
+			c.stores(n.Key)
+			c.stores(n.Value)
 		case *ast.UnaryExpr:
 			if n.Op == token.AND {
-				c.stores(n.X, packages)
+				c.stores(n.X)
 			}
-		case *ast.ValueSpec:
-			c.copies(n.Values...)
-		case *ast.ReturnStmt:
-			c.copies(n.Results...)
 		case *ast.SelectorExpr:
-			if id, ok := n.X.(*ast.Ident); ok {
-				if may := c.useOf(packages[id.Name]); may != nil && !slices.Contains(may, n.Sel.Name) {
-					c.say(n.Pos(), "uses %s.%s, want only %s", id.Name, n.Sel.Name, strings.Join(may, ", "))
-				}
+			if may := c.useOf(c.pkg(n.X)); may != nil && !slices.Contains(may, n.Sel.Name) {
+				c.say(n.Pos(), "uses %s, want only %s", types.ExprString(n), strings.Join(may, ", "))
 			}
 		case *ast.FuncLit:
 			if c.own && n.Pos() >= end { // not in a literal that was looked at
@@ -177,11 +187,6 @@ func (c *checker) file(f *ast.File) {
 			c.say(n.Pos(), "has a select")
 		case *ast.ChanType:
 			c.say(n.Pos(), "has a channel")
-		case *ast.CallExpr:
-			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "recover" {
-				c.say(n.Pos(), "has a recover: the explorer ends executions by a panic")
-			}
-			c.copies(n.Args...)
 		}
 		return true
 	})
@@ -198,38 +203,12 @@ func (c *checker) useOf(path string) []string {
 // captures reports assignments in a function literal to variables that are declared outside of it. What a task changes so the explorer
 // does not see: between a look at it and the change there is no scheduling point.
 func (c *checker) captures(f *ast.FuncLit) {
-	inside := map[string]bool{"_": true}
-	declare := func(x ast.Node) {
-		if id, ok := x.(*ast.Ident); ok {
-			inside[id.Name] = true
-		}
-	}
-	ast.Inspect(f, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.AssignStmt:
-			if n.Tok == token.DEFINE {
-				for _, x := range n.Lhs {
-					declare(x)
-				}
-			}
-		case *ast.RangeStmt:
-			if n.Tok == token.DEFINE {
-				declare(n.Key)
-				declare(n.Value)
-			}
-		case *ast.ValueSpec:
-			for _, x := range n.Names {
-				declare(x)
-			}
-		case *ast.Field:
-			for _, x := range n.Names {
-				declare(x)
-			}
-		}
-		return true
-	})
 	changes := func(x ast.Expr) {
-		if id := rootOf(x); id != nil && !inside[id.Name] {
+		id := rootOf(x)
+		if id == nil {
+			return
+		}
+		if v, ok := c.info.Uses[id].(*types.Var); ok && (v.Pos() < f.Pos() || v.Pos() >= f.End()) {
 			c.say(x.Pos(), "changes %s, a plain variable from outside of the function, which the explorer does not see: want a kit.Word or a kit.Var", id.Name)
 		}
 	}
@@ -275,22 +254,8 @@ func rootOf(x ast.Expr) *ast.Ident {
 	}
 }
 
-// imported are the paths of the packages that f imports, by the names that it has for them.
-func imported(f *ast.File) map[string]string {
-	m := map[string]string{}
-	for _, i := range f.Imports {
-		p, _ := strconv.Unquote(i.Path.Value)
-		if i.Name != nil {
-			m[i.Name.Name] = p
-		} else {
-			m[path.Base(p)] = p
-		}
-	}
-	return m
-}
-
 // stores reports x, which is changed, if it is in a package: policy.Presets[0].Name.
-func (c *checker) stores(x ast.Expr, packages map[string]string) {
+func (c *checker) stores(x ast.Expr) {
 	for at := x; ; {
 		switch e := at.(type) {
 		case *ast.ParenExpr:
@@ -302,25 +267,13 @@ func (c *checker) stores(x ast.Expr, packages map[string]string) {
 		case *ast.SliceExpr:
 			at = e.X
 		case *ast.SelectorExpr:
-			if id, ok := e.X.(*ast.Ident); ok && packages[id.Name] != "" {
+			if c.pkg(e.X) != "" {
 				c.say(x.Pos(), "changes %s, or takes its address: it is not yours", types.ExprString(x))
 				return
 			}
 			at = e.X
 		default:
 			return
-		}
-	}
-}
-
-// copies reports an expression that is all of what a pointer leads to, where the pointers are the grader's.
-func (c *checker) copies(l ...ast.Expr) {
-	if c.shared && !c.lends || c.own {
-		return
-	}
-	for _, x := range l {
-		if _, ok := ast.Unparen(x).(*ast.StarExpr); ok {
-			c.say(x.Pos(), "copies %s: what the grader has handed out is used by its methods only", types.ExprString(x))
 		}
 	}
 }

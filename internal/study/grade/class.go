@@ -9,6 +9,7 @@ import (
 	"go/scanner"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -181,8 +182,11 @@ func (l *Lab) digest(dir, student string) string {
 		files = append(files, filepath.Join(dir, personalFile))
 	}
 	for _, f := range files {
-		if b, err := os.ReadFile(f); err == nil {
+		switch b, err := readHanded(f); {
+		case err == nil:
 			fmt.Fprintf(h, "%s %d\n%s", filepath.Base(f), len(b), b)
+		case !errors.Is(err, fs.ErrNotExist):
+			fmt.Fprintf(h, "%s\n", err)
 		}
 	}
 	return fmt.Sprintf("%x", h.Sum(nil)[:8])
@@ -195,7 +199,7 @@ const shingleLen = 6
 func (l *Lab) shingles(dir string) map[string]bool {
 	m := map[string]bool{}
 	for _, f := range l.files(dir) {
-		b, err := os.ReadFile(f)
+		b, err := readHanded(f)
 		if err != nil {
 			continue
 		}

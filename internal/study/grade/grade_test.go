@@ -322,11 +322,20 @@ func checkText(t *testing.T, src string, r rules) string {
 	if err := os.WriteFile(file, []byte(src), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(check([]string{file}, r), "\n")
+	files, err := readAll([]string{file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad, _, err := check(t.Context(), root(t), files, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(bad, "\n")
 }
 
 // TestCheck: everything that would let student code wait, or keep state, where the explorer does not see it.
 func TestCheck(t *testing.T) {
+	const kitted = "package p\nimport \"btrlab/labs/kit\"\n"
 	for _, tt := range []struct{ name, src, want string }{
 		{"variable", "package p\nimport \"slices\"\nvar _ = 1\nfunc f() {}", "x.go:3: has a variable of the package, which outlives an execution: declare it in the function"},
 		{"allowed", "package p\nimport \"slices\"\nfunc f(l []int) { slices.Sort(l) }", ""},
@@ -351,8 +360,31 @@ func TestCheck(t *testing.T) {
 		{"through an address", "package p\nimport q \"btrlab/internal/iopath/policy\"\nfunc f() { p := &q.SetISize; p = p }", "x.go:3: changes q.SetISize, or takes its address"},
 		{"uses another name", "package p\nimport \"btrlab/internal/iopath/policy\"\nfunc f() { l := policy.Presets; l[0] = l[1] }", "x.go:3: uses policy.Presets, want only SetsizeStep, DIOWait"},
 		{"the grader's side", "package p\nimport \"btrlab/labs/kit\"\nfunc f() { kit.On(nil) }", "x.go:3: uses kit.On, want only Task, Mutex"},
-		{"copies out", "package p\nfunc f(q *int) { old := *q; g(*q); _ = old }", "x.go:2: copies *q: "},
-		{"stores through", "package p\nfunc f(q *int) { *q = 0 }", "x.go:2: copies *q: "},
+		{"copies out", kitted + "func f(q *kit.Request) { old := *q; _ = old }", "x.go:3: copies *q: what the grader"},
+		{"copies as an argument", kitted + "func f(q *kit.Request) { g((*q)) }\nfunc g(any) {}", "x.go:3: copies *q: "},
+		{"copies by range", kitted + "func f(w *kit.LockedWrite, l []kit.LockedWrite) { for _, *w = range l {} }", "x.go:3: copies *w: "},
+		{"copies by a variable of a range", kitted + "func f(l [1]kit.Request) { for _, q := range l { g(&q) } }\nfunc g(*kit.Request) {}", "x.go:3: copies a [1]kit.Request"},
+		{"copies into a literal", kitted + "func f(w *kit.LockedWrite) { g([]kit.LockedWrite{*w}) }\nfunc g([]kit.LockedWrite) {}", "x.go:3: copies *w: "},
+		{"copies into a field", kitted + "type s struct{ q kit.Request }\nfunc f(q *kit.Request) *s { return &s{q: *q} }", "x.go:4: copies *q: "},
+		{"copies by an alias", kitted + "type r = kit.Request\nfunc f(q *r) { var old r = *q; _ = &old }", "x.go:4: copies *q: "},
+		{"copies what has one", kitted + "type s struct{ a [2]kit.Request }\nfunc f(x *s) { y := *x; _ = &y }", "x.go:4: copies *x: "},
+		{"copies by a type parameter", kitted + "func f(q *kit.Request) { g(q) }\nfunc g[T any](p *T) { x := *p; _ = x }", "x.go:3: copies a btrlab/labs/kit.Request in g"},
+		{"copies by append", kitted + "func f(l []kit.Request) []kit.Request { return append(l[:0:0], l...) }", "x.go:3: copies the elements of l[:0:0]"},
+		{"stores through", kitted + "func f(q *kit.Request) { *q = kit.Request{} }", "x.go:3: copies *q: "},
+		{"copies a lock", kitted + "type s struct{ m kit.Mutex }\nfunc f(x *s) { y := x.m; y.Init() }", "x.go:4: copies x.m, in which is a kit.Mutex"},
+		{"receives a lock", kitted + "type s struct{ m kit.Mutex }\nfunc (x s) g() {}\nfunc f() {}", "x.go:4: copies a s, in which is a kit.Mutex"},
+		{"makes a lock", kitted + "type s struct{ m [2]kit.Mutex }\nfunc f() *s { var x s; y := &s{m: [2]kit.Mutex{}}; y.m[0].Init(); return &x }", ""},
+		{"copies a range", kitted + "func f(r *kit.Range) kit.Range { x := *r; l := []kit.Range{x}; return append(l, *r)[0] }", ""},
+		{"an interface of one", kitted + "func f(q *kit.Request) { var x any = q; _ = x }", "x.go:3: makes an interface of q"},
+		{"an interface by a call", kitted + "func f(q *kit.Request) { g(1, q) }\nfunc g(l ...any) {}", "x.go:3: makes an interface of q"},
+		{"an interface by a panic", kitted + "func f(q *kit.Request) { panic(q) }", "x.go:3: makes an interface of q"},
+		{"an interface in a literal", kitted + "func f(q *kit.Request) { _ = map[string]any{\"q\": q} }", "x.go:3: makes an interface of q"},
+		{"a type parameter", kitted + "func f(q *kit.Request) { g(q) }\nfunc g[T any](p T) { _ = any(p) }", "x.go:3: hands *btrlab/labs/kit.Request to g"},
+		{"a local name of a package", kitted + "func f(w *kit.LockedWrite, t *kit.Task) { kit := w; kit.Lock(t) }", ""},
+		{"a package by parentheses", kitted + "func f() { (kit).On(nil) }", "x.go:3: uses (kit).On, want only Task"},
+		{"recover in parentheses", "package p\nfunc f() { defer func() { _ = (recover)() }() }", "x.go:2: has a recover"},
+		{"a recover of one's own", "package p\nfunc f() { recover := func() {}; recover() }", ""},
+		{"another directive", "package p\nfunc f() { /*line y.go:7*/ }", "x.go:2: has the directive /*line"},
 		{"own pointers", "package p\nfunc f(q *int) *int { var r *int = q; return r }", ""},
 	} {
 		got := checkText(t, tt.src, rules{allowed: []string{"slices", policyPath, kitPath}, entry: "f", want: "func f()"})

@@ -150,7 +150,7 @@ func (r *Report) home(dir string) {
 // find is the folder of a submission that has the lab's file: the submission itself, or one below it, as of somebody who hands in a whole tree.
 // Without any it is the submission.
 func (l *Lab) find(submission string) (string, error) {
-	if _, err := os.Stat(filepath.Join(submission, l.File)); err == nil {
+	if _, err := os.Lstat(filepath.Join(submission, l.File)); err == nil {
 		return submission, nil
 	}
 	whole := ""

@@ -285,7 +285,7 @@ var rejects = map[string]string{
 	"05/sleeps":               `t\.Sleep undefined`,
 	"05/clears-held":          `t\.HeldLocks undefined`,
 	"05/embeds-task":          `undefined`,
-	"05/asks-interface":       `interface conversion`,
+	"05/asks-interface":       `^rangelock\.go:\d+: makes an interface of t`,
 	"05/makes-task":           `kit\.Mutex\.Lock without a task`,
 	"05/own-explorer":         `uses kit\.Explore, want only Task`,
 	"05/ends-early":           `^violated \(panic\)|rangelock\.go:\d+: done`,

@@ -41,7 +41,7 @@ func KeepAnswer(dir string, l *levels.Level, answer string) error {
 		return fmt.Errorf("an answer of %d characters, want at most %d", len(answer), maxSchedule)
 	}
 	path := filepath.Join(dir, answersFile)
-	b, err := os.ReadFile(path)
+	b, err := readHanded(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,7 +60,7 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 	}
 	if l.text != "" {
 		p("## The student's text\n")
-		text, err := os.ReadFile(filepath.Join(dir, l.text))
+		text, err := readHanded(filepath.Join(dir, l.text))
 		have := sections(string(text))
 		if err != nil {
 			p("There is no %s.\n", l.text)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -70,7 +69,7 @@ func (l *Lab) PersonalFile(root string) string { return filepath.Join(l.Dir(root
 
 // readPersonal reads the answers, by number; what is wrong with a line is an error of its own.
 func readPersonal(path string, n int) (map[string]string, error) {
-	b, err := os.ReadFile(path)
+	b, err := readHanded(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

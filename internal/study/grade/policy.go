@@ -1,8 +1,9 @@
 package grade
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -140,9 +141,13 @@ func sections(text string) map[string]string {
 // textRow asks whether the student's text is there; what it says is for the teacher to judge.
 func textRow(path string) Row {
 	r := Row{Name: textRowName, Asks: "your own report has its sections; the teacher reads them", Max: textPoints}
-	b, err := os.ReadFile(path)
-	if err != nil {
+	b, err := readHanded(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		r.Result = "no REPORT.md in the folder"
+		return r
+	case err != nil:
+		r.Result = err.Error()
 		return r
 	}
 	have := sections(string(b))

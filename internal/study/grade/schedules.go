@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -81,7 +80,7 @@ func askedIn(n int, progress func(Progress)) []asked {
 
 // readAnswers reads lines "name = answer"; # starts a comment.
 func readAnswers(path string, tasks []asked) (map[string]string, []string, error) {
-	b, err := os.ReadFile(path)
+	b, err := readHanded(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -122,7 +121,7 @@ func gradeAnswers(n int, path string, o Options) ([]Row, error) {
 		return nil, &NoFilesError{Dir: filepath.Dir(path), Want: filepath.Base(path)}
 	}
 	if err != nil {
-		return nil, err
+		return unread(err, points(n))
 	}
 	if len(bad) > 0 {
 		return refused("check", points(n), bad), nil
