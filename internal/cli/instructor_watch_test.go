@@ -133,7 +133,7 @@ func TestGradeAllResumed(t *testing.T) {
 		t.Helper()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		_, err := gradeInto(ctx, root, l, class, table, false, func(grade.Submission) {
+		_, err := gradeInto(ctx, root, l, &gradeFlags{class: class, table: table}, func(grade.Submission) {
 			if n--; n == 0 {
 				stop()
 			}

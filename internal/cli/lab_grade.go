@@ -21,6 +21,7 @@ import (
 type gradeFlags struct {
 	dir, replay, results, class, table, student, page string
 	asJSON, byName                                    bool
+	limit                                             time.Duration
 }
 
 func (a *app) labGrade() *cobra.Command {
@@ -65,6 +66,7 @@ func (c *gradeFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&c.class, "all", "", "grade every folder in this one, and print a table")
 	f.StringVar(&c.table, "csv", "", "with --all: keep the table in this file, and grade only what has changed since")
 	f.StringVar(&c.page, "report", "", "also write a page with tables and the rubric to this file (Markdown), and beside it the profile of the waits")
+	f.DurationVar(&c.limit, "limit", 5*time.Minute, "stop a submission after this much processor time, or six times as long by the clock")
 	f.StringVar(&c.results, "gradescope", "", "also write the report as Gradescope's results.json to this file")
 	outputFlag(cmd, "csv", "report", "gradescope")
 	jsonFlag(cmd, &c.asJSON)
@@ -72,6 +74,9 @@ func (c *gradeFlags) flags(cmd *cobra.Command) {
 
 // check refuses what does not go together.
 func (c *gradeFlags) check(cmd *cobra.Command) error {
+	if c.limit < time.Second {
+		return usagef(cmd, "--limit %v, want 1s or more", c.limit)
+	}
 	switch one := c.dir != "" || c.replay != "" || c.results != "" || c.student != "" || c.page != "" || c.asJSON; {
 	case c.class != "" && one:
 		return usagef(cmd, "--all goes with --csv and --by-name only")
@@ -82,6 +87,9 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 	}
 	return nil
 }
+
+// limits are those of each submission. A busy machine takes long for little processor time.
+func (c *gradeFlags) limits() grade.Options { return grade.Options{CPU: c.limit, Limit: 6 * c.limit} }
 
 // replayed is what --replay names: a workload of the lab and a schedule.
 func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Lab) (workload, schedule string, err error) {
@@ -107,10 +115,11 @@ func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Lab) (workload, sched
 func (a *app) gradeOne(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) (err error) {
 	st := a.newStatus()
 	defer st.done()
-	o := grade.Options{Dir: c.dir, Student: strings.TrimSpace(c.student), Progress: func(p grade.Progress) {
+	o := c.limits()
+	o.Dir, o.Student, o.Progress = c.dir, strings.TrimSpace(c.student), func(p grade.Progress) {
 		st.search(p.Workload)
 		st.progress(p.Progress)
-	}}
+	}
 	if !st.terminal && c.replay == "" {
 		o.Judged = func(name, verdict string) { fmt.Fprintf(a.err, "%s: %s\n", name, verdict) }
 	}
@@ -199,7 +208,7 @@ func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string)
 func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) error {
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
-	all, err := gradeInto(ctx, root, l, c.class, c.table, c.byName, func(x grade.Submission) {
+	all, err := gradeInto(ctx, root, l, c, func(x grade.Submission) {
 		fmt.Fprintf(a.err, "%s: %g of %g points\n", x.Name, x.Score, x.Max)
 	})
 	var nothing *grade.NoFilesError
@@ -221,9 +230,10 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFl
 	return nil
 }
 
-// gradeInto grades the folders in dir and keeps the table after each, if there is one; what stands in it already is taken over where the files
+// gradeInto grades the folders in --all and keeps the table after each, if there is one; what stands in it already is taken over where the files
 // are the same. It calls graded with each.
-func gradeInto(ctx context.Context, root string, l *grade.Lab, dir, table string, byName bool, graded func(x grade.Submission)) ([]grade.Submission, error) {
+func gradeInto(ctx context.Context, root string, l *grade.Lab, c *gradeFlags, graded func(x grade.Submission)) ([]grade.Submission, error) {
+	table := c.table
 	var known []grade.Submission
 	if table != "" {
 		f, err := os.Open(table)
@@ -238,7 +248,7 @@ func gradeInto(ctx context.Context, root string, l *grade.Lab, dir, table string
 			return nil, err
 		}
 	}
-	return grade.GradeAll(ctx, root, l, dir, byName, known, func(all []grade.Submission) error {
+	return grade.GradeAll(ctx, root, l, c.class, c.byName, c.limits(), known, func(all []grade.Submission) error {
 		graded(all[len(all)-1])
 		if table == "" {
 			return nil

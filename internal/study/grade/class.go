@@ -74,8 +74,8 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 
 // GradeAll grades every folder below dir, by name, and calls each after every one with all so far. What known has of a submission with the same
 // files is taken over. A submission that cannot be graded has no points, and its Result says why; the others go on. When ctx ends,
-// so does the grading, with its error. With byName set the name of a folder is the id of its student, and personal questions are graded.
-func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, known []Submission, each func([]Submission) error) ([]Submission, error) {
+// so does the grading, with its error. o has the limits of each. With byName set the name of a folder is the id of its student, and personal questions are graded.
+func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, o Options, known []Submission, each func([]Submission) error) ([]Submission, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 		digest := l.digest(at, student)
 		x, ok := old[e.Name()]
 		if !ok || x.Digest != digest {
-			if x, err = l.gradeOne(ctx, root, at, student); err != nil {
+			if x, err = l.gradeOne(ctx, root, at, student, o); err != nil {
 				return all, err
 			}
 			x.Name, x.Digest = e.Name(), digest
@@ -129,14 +129,15 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 }
 
 // gradeOne grades one submission; the error is that of ctx only.
-func (l *Lab) gradeOne(ctx context.Context, root, dir, student string) (x Submission, err error) {
+func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options) (x Submission, err error) {
 	x.Max = points(l.N)
 	defer func() {
 		if p := recover(); p != nil { // a file that upsets the grader is that student's matter
 			x.Score, x.Pass, x.Result, err = 0, false, oneLine(fmt.Sprintf("not graded: %v", p)), nil
 		}
 	}()
-	r, err := Grade(ctx, root, l, Options{Dir: dir, Student: student})
+	o.Dir, o.Student = dir, student
+	r, err := Grade(ctx, root, l, o)
 	switch {
 	case ctx.Err() != nil:
 		return x, ctx.Err()

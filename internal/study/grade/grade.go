@@ -397,9 +397,9 @@ type Options struct {
 	First bool
 	// Schedules, unless it is 0, bounds each pass of each search that has no bound of its own below it.
 	Schedules int
-	// Limit, unless it is 0, bounds the building and running of a student's code, in time of this machine: the rows that are not judged by then have no
-	// points. An autograder is stopped by its service and then has no report at all; nobody else needs a limit.
-	Limit time.Duration
+	// Limit, unless it is 0, bounds the building and running of a student's code, in time of this machine, and CPU the running, in processor time of
+	// all its processes: the rows that are not judged by then have no points, and the report says which limit it was.
+	Limit, CPU time.Duration
 	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the lab measures and nothing is violated.
 	Profile string
 	// Progress, if set, is called now and then during a search.

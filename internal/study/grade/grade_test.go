@@ -436,7 +436,7 @@ func TestWatchdog(t *testing.T) {
 	var d watchdog
 	wrong := make(chan string, 1)
 	d.begin("a workload", 200*time.Millisecond)
-	d.start(false, func(w string) { wrong <- w })
+	d.start(false, 0, func(w string, _ bool) { wrong <- w })
 	from, last := cpuTime(), cpuTime()
 	spin(func() bool { // steps all the time, for longer than the limit
 		if now := cpuTime(); now-last > time.Millisecond {

@@ -121,7 +121,7 @@ func (g Autograder) report(ctx context.Context, l *Lab) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := Options{Dir: dir, Limit: g.Limit}
+	o := Options{Dir: dir, Limit: g.Limit, CPU: g.Limit}
 	if g.Student != "" {
 		if o.Student, err = g.student(); err != nil {
 			return nil, err

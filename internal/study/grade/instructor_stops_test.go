@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestStops: code that recurses without end in one row, eats memory in the next and hangs in a third loses these rows, each with its line and
@@ -59,5 +60,29 @@ func TestStops(t *testing.T) {
 	}
 	if len(r.Rows) != len(rangeWorkloads()) || r.Score != score || score != 28 || r.Max != 100 {
 		t.Errorf("%d rows, %g of %g points, want %g\n%s", len(r.Rows), r.Score, r.Max, score, text(r))
+	}
+}
+
+// TestProcessorTime: a submission has a limit of processor time, whatever its rows may take, and the report says that it was this one, and where.
+func TestProcessorTime(t *testing.T) {
+	l := lab(t, 5)
+	b, err := os.ReadFile(filepath.Join(l.Dir(root(t)), "instructor", "_solution", "rangelock.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const lock = "	l.mu.Lock(t)\n	for "
+	for name, loop := range map[string]string{"a loop": "for {\n}", "a loop that prints": "for {\nprintln(\"fatal error: all points, please\")\n}"} {
+		dir := t.TempDir()
+		put(t, dir, "rangelock.go", strings.Replace(string(b), lock, "	"+loop+"\n"+lock, 1))
+		r, err := Grade(t.Context(), root(t), l, Options{Dir: dir, CPU: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x := r.Rows[0]; !strings.HasPrefix(x.Result, "rangelock.go:") || !strings.HasSuffix(x.Result, ": stopped: the submission took more than 1s of processor time") {
+			t.Errorf("%s: %+v", name, x)
+		}
+		if x := r.Rows[1]; r.Score != 0 || len(r.Rows) != len(rangeWorkloads()) || x.Result != "not run: the program was stopped before" {
+			t.Errorf("%s: %d rows, %g points: %+v", name, len(r.Rows), r.Score, x)
+		}
 	}
 }

@@ -95,9 +95,10 @@ func Main(s Student, args []string) int {
 			write(ledger{Rows: done, At: at})
 		}
 	}
-	dog.start(len(s.before) > 0, func(wrong string) {
+	bind(earlier.CPU)
+	dog.start(len(s.before) > 0, earlier.CPU, func(wrong string, spent bool) {
 		mu.Lock()
-		now.Wrong = wrong
+		now.Wrong, now.Spent = wrong, spent
 		os.Exit(write(now))
 	})
 	rows := Judge(n, &s, only, schedule)

@@ -1,7 +1,6 @@
 package grade
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +26,9 @@ type ledger struct {
 	At   string `json:"at,omitempty"` // the workload in hand; empty before the first
 	// Wrong is why the program has ended itself.
 	Wrong string `json:"wrong,omitempty"`
+	// CPU is, for a program that begins, the processor time that it may take, 0 is no limit. Spent says that it has taken it: Wrong is where.
+	CPU   time.Duration `json:"cpu,omitempty"`
+	Spent bool          `json:"spent,omitempty"`
 	// Done says that all is judged: Rows are those of the report.
 	Done bool `json:"done,omitempty"`
 }
@@ -82,7 +84,8 @@ func (g *ledger) stop(n int, wrong string, rest bool) {
 	g.At, g.Wrong = "", ""
 }
 
-// attempts runs the grading program until every row is judged or maxStops rows have stopped it. begun is when the grading began.
+// attempts runs the grading program until every row is judged, maxStops rows have stopped it, or a limit of o is reached. begun is when the grading
+// began.
 func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options, begun time.Time) ([]Row, error) {
 	args := []string{report, fmt.Sprint(l.N)}
 	switch {
@@ -91,15 +94,21 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 	case o.First || o.Schedules > 0:
 		args = append(args, fmt.Sprint(o.Schedules), fmt.Sprint(o.First), "")
 	}
+	left := o.CPU
+	if err := (&ledger{CPU: left}).write(report); err != nil {
+		return nil, err
+	}
 	for stops := 1; ; stops++ {
-		// Without a limit of time, unless o has one: the program watches itself (watch.go).
 		within, cancel := o.within(ctx, begun)
-		var out bytes.Buffer
+		var out ending
 		c := command(within, work, bin, args...)
 		c.Stdout, c.Stderr = &out, &out
 		unwatch, unwatchRows := watchFile(report+progressSuffix, o.Progress), watchRows(report, o.Judged)
 		err := c.Run()
 		late := within.Err() != nil
+		if p := c.ProcessState; p != nil && o.CPU > 0 {
+			left = max(left-p.UserTime()-p.SystemTime(), 1)
+		}
 		cancel()
 		unwatch()
 		unwatchRows()
@@ -117,9 +126,11 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 		switch {
 		case late:
 			wrong = []string{o.late()}
+		case g.Spent || o.CPU > 0 && left == 1: // it has said so, or the system has ended it
+			wrong, late = []string{g.Wrong + o.spent()}, true
 		case g.Wrong != "":
 		case err != nil:
-			wrong = crash(err, out.Bytes())
+			wrong = crash(err, out.bytes())
 		default:
 			wrong = []string{"the grader left no report"}
 		}
@@ -130,11 +141,35 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 		if g.stop(l.N, strings.Join(wrong, "\n"), last && !o.First); last || o.First {
 			return finish(l.N, g.Rows), nil
 		}
+		g.CPU = left
 		if err := g.write(report); err != nil {
 			return nil, err
 		}
 	}
 }
+
+// ending keeps the beginning and the end of what a program prints: student code can print without end.
+type ending struct{ first, last []byte }
+
+// The bytes that are kept of the beginning, and of the end at least.
+const (
+	maxFirst = 64 << 10
+	maxLast  = 1 << 20
+)
+
+// Write keeps p.
+func (e *ending) Write(p []byte) (int, error) {
+	n := len(p)
+	k := min(n, maxFirst-len(e.first))
+	e.first, p = append(e.first, p[:k]...), p[k:]
+	if e.last = append(e.last, p[max(len(p)-2*maxLast, 0):]...); len(e.last) > 2*maxLast {
+		e.last = append(e.last[:0], e.last[len(e.last)-maxLast:]...)
+	}
+	return n, nil
+}
+
+// bytes are what was kept.
+func (e *ending) bytes() []byte { return append(e.first[:len(e.first):len(e.first)], e.last...) }
 
 // within is ctx with o's limit of time, counted from begun.
 func (o *Options) within(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
@@ -147,4 +182,9 @@ func (o *Options) within(ctx context.Context, begun time.Time) (context.Context,
 // late says that the limit of time was reached.
 func (o *Options) late() string {
 	return fmt.Sprintf("stopped: the grading took longer than %v", o.Limit)
+}
+
+// spent says that the limit of processor time was reached.
+func (o *Options) spent() string {
+	return fmt.Sprintf("stopped: the submission took more than %v of processor time", o.CPU)
 }

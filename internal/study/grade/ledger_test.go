@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,5 +93,26 @@ func TestLimit(t *testing.T) {
 	cancel()
 	if _, err := Grade(ctx, root(t), lab(t, 4), Options{Limit: time.Hour}); !errors.Is(err, context.Canceled) {
 		t.Errorf("have %v, want %v", err, context.Canceled)
+	}
+}
+
+// TestEnding: of what a program prints the beginning and the end are kept, however much it is.
+func TestEnding(t *testing.T) {
+	var e ending
+	line := []byte(strings.Repeat("x", 1023) + "\n")
+	_, _ = e.Write([]byte("first\n"))
+	for range 10 << 10 {
+		if n, err := e.Write(line); n != len(line) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	_, _ = e.Write([]byte("last\n"))
+	if b := e.bytes(); len(b) > maxFirst+2*maxLast || !strings.HasPrefix(string(b), "first\nx") || !strings.HasSuffix(string(b), "x\nlast\n") {
+		t.Errorf("%d bytes of 10 MiB are kept: %.20q ... %q", len(b), b, b[len(b)-20:])
+	}
+	var small ending
+	_, _ = small.Write([]byte("all"))
+	if string(small.bytes()) != "all" {
+		t.Errorf("%q", small.bytes())
 	}
 }

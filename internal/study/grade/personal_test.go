@@ -107,7 +107,7 @@ func TestByName(t *testing.T) {
 		put(t, dir, personalFile, "1 = "+answer)
 	}
 	for byName, want := range map[bool][2]float64{true: {personalPoints, 0}, false: {0, 0}} {
-		all, err := GradeAll(t.Context(), r, l, class, byName, nil, func([]Submission) error { return nil })
+		all, err := GradeAll(t.Context(), r, l, class, byName, Options{}, nil, func([]Submission) error { return nil })
 		if err != nil || len(all) != 2 || all[0].Score != want[0] || all[1].Score != want[1] {
 			t.Errorf("by name %v: %+v, %v, want %v", byName, all, err, want)
 		}

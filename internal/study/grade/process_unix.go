@@ -18,6 +18,27 @@ func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return c
 }
 
+// bind bounds what the system gives this process: memory that a single allocation takes before the watchdog looks, files, and, as the last resort, the
+// processor time. A system that knows no such bound goes without.
+func bind(cpu time.Duration) {
+	limit := func(what int, most uint64) {
+		var l syscall.Rlimit
+		if syscall.Getrlimit(what, &l) != nil {
+			return
+		}
+		if uint64(l.Cur) > most {
+			l.Cur = most
+			_ = syscall.Setrlimit(what, &l)
+		}
+	}
+	limit(syscall.RLIMIT_AS, maxAddress)
+	limit(syscall.RLIMIT_FSIZE, maxWritten)
+	limit(syscall.RLIMIT_CORE, 0)
+	if cpu > 0 {
+		limit(syscall.RLIMIT_CPU, uint64(cpu/time.Second)+2)
+	}
+}
+
 // cpuTime is the processor time of this process.
 func cpuTime() time.Duration {
 	var u syscall.Rusage

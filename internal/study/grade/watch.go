@@ -19,6 +19,8 @@ const (
 	cpuOfResumed   = 3 * time.Second // once an execution was stopped
 	cpuOfSteps     = 2 * time.Second
 	maxHeap        = 1 << 30
+	maxAddress     = 8 << 30 // of the process, where the system bounds it
+	maxWritten     = 64 << 20
 	maxStack       = 64 << 20
 	lookEvery      = 50 * time.Millisecond
 )
@@ -43,9 +45,10 @@ func (d *watchdog) begin(what string, limit time.Duration) {
 // again says that what began last begins anew.
 func (d *watchdog) again() { d.begun.Add(1) }
 
-// start watches from now on; end is called once, on a goroutine of its own, with what is wrong. With resumed set, code was stopped before,
-// and no execution gets more than cpuOfResumed.
-func (d *watchdog) start(resumed bool, end func(wrong string)) {
+// start watches from now on; end is called once, on a goroutine of its own, with what is wrong, and with spent set if that is the processor time
+// of the submission: all is what the process has of it, 0 is no limit. With resumed set, code was stopped before, and no execution gets more than
+// cpuOfResumed.
+func (d *watchdog) start(resumed bool, all time.Duration, end func(wrong string, spent bool)) {
 	debug.SetMaxStack(maxStack)
 	go func() {
 		seen, since := d.begun.Load(), cpuTime()
@@ -57,29 +60,36 @@ func (d *watchdog) start(resumed bool, end func(wrong string)) {
 				limit = min(limit, cpuOfResumed)
 			}
 			switch {
+			case all > 0 && now > all:
+				end(d.at(), true)
+				return
 			case heap[0].Value.Uint64() > maxHeap:
-				end(d.wrong(fmt.Sprintf("more than %d GiB of memory", maxHeap>>30), "is there a loop that appends without end?"))
+				end(d.wrong(fmt.Sprintf("more than %d GiB of memory", maxHeap>>30), "is there a loop that appends without end?"), false)
 				return
 			case n != seen || limit == 0:
 				seen, since = n, now
 			case now-since > limit:
-				end(d.wrong(fmt.Sprintf("%v of processor time", limit), "is there a loop that does not end and does not wait?"))
+				end(d.wrong(fmt.Sprintf("%v of processor time", limit), "is there a loop that does not end and does not wait?"), false)
 				return
 			}
 		}
 	}()
 }
 
-func (d *watchdog) wrong(took, hint string) string {
-	at := ""
+// at is the line of the student's that runs, with a colon; empty for none.
+func (d *watchdog) at() string {
 	if line := runningLine(stacks()); line != "" {
-		at = line + ": "
+		return line + ": "
 	}
+	return ""
+}
+
+func (d *watchdog) wrong(took, hint string) string {
 	what := "the student's code"
 	if p := d.what.Load(); p != nil {
 		what = *p
 	}
-	return fmt.Sprintf("%s%s took %s and did not end: %s", at, what, took, hint)
+	return fmt.Sprintf("%s%s took %s and did not end: %s", d.at(), what, took, hint)
 }
 
 // stacks are those of all goroutines, the caller's first.
