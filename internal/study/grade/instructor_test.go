@@ -641,6 +641,42 @@ func TestOvertake(t *testing.T) {
 	}
 }
 
+// TestRingNowaitParts: with RWF_NOWAIT as many attempts as need no sleep are right, also those after a part; a worker, who may sleep, is not.
+func TestRingNowaitParts(t *testing.T) {
+	l := ringWorkloads()
+	w := l[slices.IndexFunc(l, func(w workload) bool { return w.name == "ring-nowait-part" })]
+	for _, tt := range []struct {
+		name   string
+		submit func(t *kit.Task, q *kit.Request)
+		want   string
+	}{
+		{"one", func(t *kit.Task, q *kit.Request) { n, err := q.Try(t); q.Advance(n); q.Complete(t, q.Done(), err) }, ""},
+		{"two", func(t *kit.Task, q *kit.Request) {
+			n, _ := q.Try(t)
+			q.Advance(n)
+			n, _ = q.Try(t)
+			q.Advance(n)
+			q.Complete(t, q.Done(), nil)
+		}, ""},
+		{"all", func(t *kit.Task, q *kit.Request) {
+			for q.Left() > 0 {
+				n, _ := q.Try(t)
+				q.Advance(n)
+			}
+			q.Complete(t, q.Done(), nil)
+		}, ""},
+		{"none", func(t *kit.Task, q *kit.Request) { q.Complete(t, 0, nil) }, "request 0 was told 0 bytes, want 3 bytes"},
+		{"too many", func(t *kit.Task, q *kit.Request) { n, _ := q.Try(t); q.Complete(t, n+1, nil) }, "request 0 was told 4 bytes, and byte 3 of them is not in the file"},
+		{"a worker", func(t *kit.Task, q *kit.Request) { n, _ := q.Try(t); q.Advance(n); q.Punt(t) }, "a transfer that may sleep is asked for"},
+	} {
+		var r Row
+		err := w.explore(&Student{Ring: kit.SubmitPath{Submit: tt.submit, Work: ring.Work}}, &r)
+		if err != nil || r.Violated != (tt.want != "") || !strings.Contains(r.Result, tt.want) {
+			t.Errorf("%s: have %q %v, want %q", tt.name, r.Result, err, tt.want)
+		}
+	}
+}
+
 // TestRingJudged: what a completion says is compared with what was asked for and with the file.
 func TestRingJudged(t *testing.T) {
 	for _, tt := range []struct {
