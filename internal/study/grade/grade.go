@@ -39,6 +39,8 @@ type Row struct {
 	Pass  bool    `json:"pass"`
 	// Given says that the starter passes the row as well: see count.
 	Given bool `json:"given,omitempty"`
+	// Teacher is what a teacher may give for the row, beside Max.
+	Teacher float64 `json:"teacher,omitempty"`
 	// Result is the verdict in one line: the bound of a search, a ratio, what is wrong.
 	Result string `json:"result"`
 	// Violated says that Schedule, which may be empty, shows a violation; Replay is the command for it and Trace the execution step
@@ -96,6 +98,8 @@ type Report struct {
 	Score float64 `json:"score"`
 	Max   float64 `json:"max"`
 	Pass  bool    `json:"pass"`
+	// Teacher are the points that a teacher may give beside Max.
+	Teacher float64 `json:"teacher,omitempty"`
 	// Prediction are the student's answers of before, if any.
 	Prediction []Answer `json:"prediction,omitempty"`
 	// LeftOut is how many personal questions were not graded, because the student is not named.
@@ -106,20 +110,23 @@ type Report struct {
 
 // sum fills the totals.
 func (r *Report) sum() {
-	r.Score, r.Max, r.Pass = 0, 0, len(r.Rows) > 0
+	r.Score, r.Max, r.Teacher, r.Pass = 0, 0, 0, len(r.Rows) > 0
 	for _, x := range r.Rows {
 		r.Score += x.Score
 		r.Max += x.Max
+		r.Teacher += x.Teacher
 		r.Pass = r.Pass && x.Pass
 	}
 }
 
 // count takes from lab n's rows the points that are not earned. A row that the untouched starter passes is nobody's work yet: it counts as soon as one row
-// passes that the starter fails. So a starter has no points, and whoever mends one thing keeps the points for what was right.
+// passes that the starter fails. So a starter has no points, and whoever mends one thing keeps the points for what was right. Where code that does nothing
+// breaks nothing, the rows count once that of the lab's basis passes, which asks for something to be done.
 func count(n int, rows []Row) {
 	var given []string
 	if l, err := Lookup(n); err == nil {
 		given = l.given
+		onBasis(l.basis, rows)
 	}
 	earned := false
 	for i := range rows {
@@ -130,6 +137,45 @@ func count(n int, rows []Row) {
 	for i := range rows {
 		if r := &rows[i]; r.Given && !earned {
 			r.Score = 0
+		}
+	}
+}
+
+// onBasis takes the points of all rows unless that of the basis passes, if there is one.
+func onBasis(basis string, rows []Row) {
+	i := slices.IndexFunc(rows, func(r Row) bool { return r.Name == basis })
+	if i < 0 || rows[i].Pass {
+		return
+	}
+	for k := range rows {
+		if r := &rows[k]; r.Score > 0 {
+			r.Score = 0
+			r.Result += "; it counts once " + basis + " is ok"
+		}
+	}
+}
+
+// guesses takes the points of right answers that may be guesses: each wrong never takes those of a right one, since who says never to everything knows
+// nothing. said are the answers by the names of rows.
+func guesses(rows []Row, said map[string]string) {
+	right, wrong := 0, 0
+	for _, r := range rows {
+		switch {
+		case !strings.EqualFold(strings.TrimSpace(said[r.Name]), never):
+		case r.Pass:
+			right++
+		default:
+			wrong++
+		}
+	}
+	if right == 0 || wrong == 0 {
+		return
+	}
+	for i := range rows {
+		if r := &rows[i]; r.Pass && strings.EqualFold(strings.TrimSpace(said[r.Name]), never) {
+			r.Score = r.Max * float64(max(right-wrong, 0)) / float64(right)
+			r.Result += fmt.Sprintf("; %s that %s wrong %s the points of as many that are right", prose.Count(wrong, "never"),
+				map[bool]string{true: "is", false: "are"}[wrong == 1], map[bool]string{true: "takes", false: "take"}[wrong == 1])
 		}
 	}
 }
@@ -157,6 +203,8 @@ type Lab struct {
 	main string
 	// given are the rows that the untouched starter passes: see count.
 	given []string
+	// basis is the row without which no other counts: see count.
+	basis string
 }
 
 func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own, l.lends} }
@@ -190,7 +238,7 @@ var Labs = []*Lab{
 	{N: 7, Folder: "07-nowait-direct", Title: "NOWAIT direct IO", Minutes: 75, File: "extent.go",
 		allowed: []string{kitPath, "errors"}, entry: "Extent",
 		want: "func Extent(t *kit.Task, x *kit.NowaitExtent) error",
-		main: "grade.Student{Nowait: student.Extent}"},
+		main: "grade.Student{Nowait: student.Extent}", basis: "nowait-free"},
 	{N: 8, Folder: "08-ring", Title: "The ring", Minutes: 90, File: "ring.go",
 		allowed: []string{kitPath, "errors"}, entry: "Submit",
 		want:  "func Submit and func Work (t *kit.Task, q *kit.Request)",
@@ -199,7 +247,7 @@ var Labs = []*Lab{
 	{N: 9, Folder: "09-prepare-first", Title: "Prepare before the path lock", Minutes: 75, File: "item.go",
 		allowed: []string{kitPath}, entry: "Put",
 		want: "func Put(t *kit.Task, x *kit.LogItem) error",
-		main: "grade.Student{LogItem: student.Put}"},
+		main: "grade.Student{LogItem: student.Put}", basis: "log-new"},
 	{N: 10, Folder: "10-unaligned", Title: "Less than a block", Minutes: 75, File: "sectors.go",
 		allowed: []string{kitPath}, entry: "Write",
 		want:  "func Write(t *kit.Task, w *kit.SectorWrite)",

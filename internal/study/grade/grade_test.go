@@ -560,7 +560,7 @@ func TestNothing(t *testing.T) {
 				t.Errorf("lab %d: %v", l.N, err)
 				continue
 			}
-			if r := l.Nothing(none); r.Pass || r.Score != 0 || r.Max != 100 || !strings.Contains(r.Rows[0].Result, dir) {
+			if r := l.Nothing(none); r.Pass || r.Score != 0 || r.Max != points(l.N) || !strings.Contains(r.Rows[0].Result, dir) {
 				t.Errorf("lab %d: %+v", l.N, r)
 			}
 		}
@@ -698,5 +698,52 @@ func TestLogStarter(t *testing.T) {
 			t.Errorf("%s: %v, %s", r.Name, r.Pass, r.Result)
 		}
 		t.Logf("%s: %s", r.Name, r.Result)
+	}
+}
+
+// TestGuesses: a wrong never takes the points of a right one, and of what nobody calls never nothing is taken.
+func TestGuesses(t *testing.T) {
+	rows := func() []Row {
+		return []Row{{Name: "a", Pass: true, Score: 3, Max: 3}, {Name: "b", Pass: true, Score: 3, Max: 3}, {Name: "c", Max: 3}, {Name: "d", Pass: true, Score: 3, Max: 3}}
+	}
+	for _, tt := range []struct {
+		said map[string]string
+		want float64
+	}{
+		{map[string]string{"a": "never", "b": "never", "c": "4:1", "d": "2:0"}, 9},
+		{map[string]string{"a": "never", "b": "never", "c": "never", "d": "2:0"}, 6},
+		{map[string]string{"a": " Never", "b": "1:1", "c": "never", "d": "2:0"}, 6},
+		{map[string]string{"a": "1:2", "b": "1:1", "c": "never", "d": "2:0"}, 9},
+		{nil, 9},
+	} {
+		l := rows()
+		if guesses(l, tt.said); scored(l) != tt.want {
+			t.Errorf("%v: have %g points want %g: %+v", tt.said, scored(l), tt.want, l)
+		}
+	}
+}
+
+// TestOnBasis: code that does nothing breaks nothing, and its rows count once the one passes that asks for something to be done.
+func TestOnBasis(t *testing.T) {
+	nothing := map[int]*Student{
+		7: {Nowait: func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }},
+		9: {LogItem: func(*kit.Task, *kit.LogItem) error { return kit.ENOSPC }},
+	}
+	for n, s := range nothing {
+		rows := Judge(n, s, "", "")
+		passed := 0
+		for _, r := range rows {
+			if r.Pass {
+				passed++
+			}
+		}
+		if scored(rows) != 0 || passed == 0 {
+			t.Errorf("lab %d: nothing done has %g points for %d rows: %+v", n, scored(rows), passed, rows)
+		}
+	}
+	for _, l := range Labs {
+		if l.basis != "" && !slices.ContainsFunc(workloads(l.N), func(w workload) bool { return w.name == l.basis }) {
+			t.Errorf("lab %d has no row %s", l.N, l.basis)
+		}
 	}
 }

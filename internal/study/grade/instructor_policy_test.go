@@ -211,8 +211,8 @@ func TestFamilies(t *testing.T) {
 			t.Errorf("%s is in %d rows, want %d", s.Name, in[s.Name], want)
 		}
 	}
-	if n := points(12); n != 100 {
-		t.Errorf("lab 12 gives %g points, want 100", n)
+	if n := points(12) + textPoints; n != 100 {
+		t.Errorf("lab 12 gives %g points with the teacher's, want 100", n)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestTextRow(t *testing.T) {
 	for _, tt := range []struct {
 		text, want string
 	}{
-		{full, "5 sections, for the teacher to judge"},
+		{full, "5 sections; up to 10 points more are the teacher's"},
 		{strings.Replace(full, "## Idea", "## Ideas", 1), `want at least 200 characters in each section: "Idea" has 0 characters`},
 		{strings.Replace(strings.Replace(full, "Words, ", "<!-- ", 1), "Words, \n", "-->\n", 1), `want at least 200 characters in each section: "Idea" has 0 characters`},
 	} {
@@ -341,7 +341,7 @@ func TestPage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "REPORT.md"), []byte("# Mine\n\n## Idea\n\nPages | keep writers apart. <!-- not this -->\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := &Report{Lab: 12, Title: "A policy of one's own", Dir: "mine", Score: 25, Max: 100, Rows: []Row{
+	r := &Report{Lab: 12, Title: "A policy of one's own", Dir: "mine", Score: 25, Max: 90, Teacher: 10, Rows: []Row{
 		{Name: "writers", Asks: "two writers", Max: 10, Score: 10, Pass: true, Result: "1 scenario kept", Parts: []Part{{"two-writers-same", true, "exhausted: 3 schedules"}}},
 		{Name: "holes", Asks: "holes", Max: 6, Result: "long-write-punch: violated\nmore", Parts: []Part{{"long-write-punch", false, "violated"}}, Replay: "btrlab lab grade 12 --replay long-write-punch=1:1"},
 		{Name: "time-alone", Asks: "one writer", Max: 5, Score: 5, Pass: true, Result: "2.00 times locked", Times: []Time{{Yours, 5e5}, {"locked", 1e6}},

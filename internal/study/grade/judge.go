@@ -190,7 +190,10 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		count(n, rows)
 		return rows
 	}
-	return finish(n, rows)
+	rows = finish(n, rows)
+	guesses(rows, s.answers)
+	guesses(rows, s.Orders.answers)
+	return rows
 }
 
 // onlyMeasures reports whether the workload may fail and violate nothing.

@@ -34,7 +34,7 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 	var b strings.Builder
 	p := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	p("# Report of lab %02d: %s\n", r.Lab, r.Title)
-	p("Folder `%s`: %g of %g points before the teacher has read the text.\n", r.Dir, r.Score, r.Max)
+	p("Folder `%s`: %g of %g points before the teacher has read the text.\n", r.Dir, r.Score, r.Max+r.Teacher)
 	p("## What was proved\n")
 	p("| row | points | result |\n|---|---|---|")
 	for _, x := range r.Rows {
@@ -73,11 +73,11 @@ func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 	for _, x := range r.Rows {
 		teacher := ""
 		if x.Name == textRowName {
-			teacher = fmt.Sprintf("_____ of %g", x.Max)
+			teacher = fmt.Sprintf("_____ of %g", x.Teacher)
 		}
-		p("| %s: %s | %g | %g | %s |", x.Name, cell(x.Asks), x.Max, x.Score, teacher)
+		p("| %s: %s | %g | %g | %s |", x.Name, cell(x.Asks), x.Max+x.Teacher, x.Score, teacher)
 	}
-	p("| sum | %g | %g | |", r.Max, r.Score)
+	p("| sum | %g | %g | |", r.Max+r.Teacher, r.Score)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -140,7 +140,7 @@ func sections(text string) map[string]string {
 
 // textRow asks whether the student's text is there; what it says is for the teacher to judge.
 func textRow(path string) Row {
-	r := Row{Name: textRowName, Asks: "your own report has its sections; the teacher reads them", Max: textPoints}
+	r := Row{Name: textRowName, Asks: "your own report has its sections; the teacher reads them and gives the points", Teacher: textPoints}
 	b, err := readHanded(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -161,6 +161,6 @@ func textRow(path string) Row {
 		r.Result = fmt.Sprintf("want at least %d characters in each section: %s", minSection, strings.Join(short, ", "))
 		return r
 	}
-	r.Pass, r.Score, r.Result = true, r.Max, fmt.Sprintf("%d sections, for the teacher to judge", len(textSections))
+	r.Pass, r.Result = true, fmt.Sprintf("%d sections; up to %d points more are the teacher's, who reads them", len(textSections), textPoints)
 	return r
 }

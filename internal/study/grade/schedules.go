@@ -141,6 +141,7 @@ func gradeAnswers(n int, path string, o Options) ([]Row, error) {
 		o.Judged(r.Name, r.Verdict())
 		rows = append(rows, r)
 	}
+	guesses(rows, got)
 	return rows, nil
 }
 

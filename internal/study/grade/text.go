@@ -72,6 +72,9 @@ func (r *Report) table(b *screen) {
 		b.hang(fmt.Sprintf("%-*s  %-6s %3g/%3g  ", name, x.Name, x.Verdict(), x.Score, x.Max), result)
 	}
 	fmt.Fprintf(b, "%-*s  %-6s %3g/%3g\n", name, "sum", "", r.Score, r.Max)
+	if r.Teacher > 0 {
+		b.hang("", fmt.Sprintf("beside these, up to %g points are the teacher's, who reads your text", r.Teacher))
+	}
 	if r.LeftOut > 0 {
 		b.hang("", fmt.Sprintf("left out: %s; --student ID grades it", prose.Count(r.LeftOut, "personal question")))
 	}

@@ -41,7 +41,7 @@ type family struct {
 	points     float64
 }
 
-// points are what lab n gives for all its rows: the tasks of labs 0 and 1, the workloads of the others.
+// points are what the grader gives for all rows of lab n: the tasks of labs 0 and 1, the workloads of the others. A teacher may give more.
 func points(n int) float64 {
 	sum := 0.0
 	for _, k := range askedIn(n, nil) {
@@ -54,9 +54,6 @@ func points(n int) float64 {
 			sum += w.family.points
 		}
 		last = w.family
-	}
-	if l, err := Lookup(n); err == nil && l.text != "" {
-		sum += textPoints
 	}
 	return sum
 }
