@@ -30,7 +30,8 @@ func (a *app) labGrade() *cobra.Command {
 		Use: "grade N", Short: "grade lab N", Args: cobra.ExactArgs(1),
 		Long: `Grade runs every workload of the lab under your code and prints a table; a violation comes with its shortest schedule, the
 command that replays it and, for the first, its steps. Code that does not end is stopped by its processor time, with the line in
-which it was; it loses that row. Elsewhere than on a terminal, standard error has a line for each row as it is judged, and with
+which it was; it loses that row. --limit bounds the whole submission, and the report says which limit ended it. With --all the
+same code, but for comments, layout and local names, is explored once. Elsewhere than on a terminal, standard error has a line for each row as it is judged, and with
 --all one for each submission. With --student the personal questions of the lab are graded, too: their answers are in personal.txt.
 Exit code 1 means that something failed; 2 that there is nothing to grade, or no such workload or schedule.`,
 		Example: `  btrlab lab grade 4

@@ -74,12 +74,15 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 	if err != nil {
 		return unread(err, total)
 	}
-	bad, untyped, err := check(ctx, root, files, l.rules())
+	code, err := check(ctx, root, files, l.rules())
 	switch {
 	case err != nil:
 		return nil, err
-	case len(bad) > 0:
-		return refused("check", total, bad), nil
+	case len(code.bad) > 0:
+		return refused("check", total, code.bad), nil
+	}
+	if rows := o.Explored.find(code.canon); rows != nil {
+		return l.withText(rows, paths[0], o), nil
 	}
 	work, err := l.stage(root, files)
 	if work != "" {
@@ -108,11 +111,11 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 		}
 		return refused("build", total, l.buildErrors(string(out), "labs/_grade/"+name+"/")), nil
 	}
-	if untyped != "" { // the compiler and the type checker have seen different files
-		return refused("check", total, []string{"cannot be checked: " + untyped}), nil
+	if code.untyped != "" { // the compiler and the type checker have seen different files
+		return refused("check", total, []string{"cannot be checked: " + code.untyped}), nil
 	}
 	report := filepath.Join(work, "report.json")
-	rows, err := l.attempts(ctx, work, bin, report, o, begun)
+	rows, late, err := l.attempts(ctx, work, bin, report, o, begun)
 	if err != nil {
 		return nil, err
 	}
@@ -123,11 +126,19 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 			}
 		}
 	}
+	if !late {
+		o.Explored.keep(code.canon, o.Name, rows)
+	}
+	return l.withText(rows, paths[0], o), nil
+}
+
+// withText is the rows of the code, with one for the student's own text beside it, if the lab wants one. file is one of the code.
+func (l *Lab) withText(rows []Row, file string, o Options) []Row {
 	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was refused, or that First stops at
 	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {
-		rows = append(rows, textRow(filepath.Join(filepath.Dir(paths[0]), l.text)))
+		rows = append(rows, textRow(filepath.Join(filepath.Dir(file), l.text)))
 	}
-	return rows, nil
+	return rows
 }
 
 // stage makes a folder of the module with the student's files and a main for them. The caller removes it, also after an error.

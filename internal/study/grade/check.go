@@ -87,19 +87,17 @@ var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
 //
 // What a kit.Var leads to (the elements of a slice, the nodes of a tree) may be plain; a Load of it counts as a Store of all. A value of package kit that has
 // fields of its own is nowhere copied (typed.go).
-//
-// untyped is why the type checker has not understood the files, empty if it has: then what was not found may be there, and the compiler must refuse them.
-func check(ctx context.Context, root string, files []handedFile, r rules) (bad []string, untyped string, err error) {
+func check(ctx context.Context, root string, files []handedFile, r rules) (x checked, err error) {
 	c := &checker{rules: r, fset: token.NewFileSet(), types: map[string]ast.Expr{}, kit: map[string]bool{}, seen: map[string]bool{}}
 	if err := exported(ctx, root, r.allowed); err != nil {
-		return nil, "", err
+		return x, err
 	}
 	parsed := true
 	var all []*ast.File
-	for _, x := range files {
-		f, err := parser.ParseFile(c.fset, x.path, x.data, parser.ParseComments)
+	for _, h := range files {
+		f, err := parser.ParseFile(c.fset, h.path, h.data, parser.ParseComments)
 		if err != nil {
-			c.bad = append(c.bad, strings.ReplaceAll(err.Error(), filepath.Dir(x.path)+string(filepath.Separator), ""))
+			c.bad = append(c.bad, strings.ReplaceAll(err.Error(), filepath.Dir(h.path)+string(filepath.Separator), ""))
 			parsed = false
 			continue
 		}
@@ -116,7 +114,20 @@ func check(ctx context.Context, root string, files []handedFile, r rules) (bad [
 	case r.shared:
 		c.result()
 	}
-	return c.bad, c.untyped, nil
+	x = checked{bad: c.bad, untyped: c.untyped}
+	if len(c.bad) == 0 && c.untyped == "" {
+		x.canon = c.canon(files, all)
+	}
+	return x, nil
+}
+
+// checked is what check says of files.
+type checked struct {
+	bad []string // what the lab does not allow
+	// untyped is why the type checker has not understood the files, empty if it has: then what was not found may be there, and the compiler must refuse
+	// them.
+	untyped string
+	canon   string // the same for the same code, see canon.go; empty unless all is well
 }
 
 // checker is what is known of a package while it is checked.

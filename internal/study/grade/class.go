@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"btrlab/internal/prose"
 )
 
 // Submission is one folder of a class, graded.
@@ -86,6 +88,7 @@ func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool,
 	}
 	var all []Submission
 	var prints []map[string]bool
+	o.Explored = &Explored{}
 	base := l.shingles(l.Dir(root))
 	for _, e := range entries {
 		if !e.IsDir() {
@@ -136,7 +139,7 @@ func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options
 			x.Score, x.Pass, x.Result, err = 0, false, oneLine(fmt.Sprintf("not graded: %v", p)), nil
 		}
 	}()
-	o.Dir, o.Student = dir, student
+	o.Dir, o.Student, o.Name = dir, student, filepath.Base(dir)
 	r, err := Grade(ctx, root, l, o)
 	switch {
 	case ctx.Err() != nil:
@@ -151,6 +154,9 @@ func (l *Lab) gradeOne(ctx context.Context, root, dir, student string, o Options
 			x.Result = oneLine(row.Name + ": " + row.Result)
 			break
 		}
+	}
+	if name, rows := r.shared(); name != "" {
+		x.Result += fmt.Sprintf(" (same code as %s, explored once: %s shared)", name, prose.Count(len(rows), "row"))
 	}
 	return x, nil
 }

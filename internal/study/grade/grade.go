@@ -56,6 +56,8 @@ type Row struct {
 	// Schedules is how many the searches have run that Result names, and Switch where tasks were switched, when not everywhere.
 	Schedules int              `json:"schedules,omitempty"`
 	Switch    explore.Switches `json:"switch,omitempty"`
+	// Shared is the submission that has the same code and was explored in the place of this one; lines and schedules are that one's.
+	Shared string `json:"shared,omitempty"`
 	// Workload is what Schedule is for, where the row has several.
 	Workload string `json:"workload,omitempty"`
 	// Parts are the searches of such a row, and Times what was measured.
@@ -450,6 +452,9 @@ type Options struct {
 	Limit, CPU time.Duration
 	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the lab measures and nothing is violated.
 	Profile string
+	// Explored, if set, has the rows of code that was explored before, and gets those of this one, whose name is Name: see GradeAll.
+	Explored *Explored
+	Name     string
 	// Progress, if set, is called now and then during a search.
 	Progress func(Progress)
 	// Judged, if set, is called with the name and the Verdict of each row, once, when it is known. Rows of a family come before the family's.

@@ -326,11 +326,11 @@ func checkText(t *testing.T, src string, r rules) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad, _, err := check(t.Context(), root(t), files, r)
+	x, err := check(t.Context(), root(t), files, r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Join(bad, "\n")
+	return strings.Join(x.bad, "\n")
 }
 
 // TestCheck: everything that would let student code wait, or keep state, where the explorer does not see it.

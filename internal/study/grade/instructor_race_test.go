@@ -126,10 +126,11 @@ func TestRaced(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(work, name, l.File), b, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			bad, _, err := check(t.Context(), root(t), []handedFile{{file, b}}, l.rules())
+			code, err := check(t.Context(), root(t), []handedFile{{file, b}}, l.rules())
 			if err != nil {
 				t.Fatal(err)
 			}
+			bad := code.bad
 			refused[name] = len(bad) > 0
 			if len(bad) > 0 && !strings.Contains(bad[0], "has a variable of the package") {
 				t.Errorf("%s is refused for %q", name, bad)

@@ -84,9 +84,9 @@ func (g *ledger) stop(n int, wrong string, rest bool) {
 	g.At, g.Wrong = "", ""
 }
 
-// attempts runs the grading program until every row is judged, maxStops rows have stopped it, or a limit of o is reached. begun is when the grading
-// began.
-func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options, begun time.Time) ([]Row, error) {
+// attempts runs the grading program until every row is judged, maxStops rows have stopped it, or a limit of o is reached, which late says. begun is when the
+// grading began.
+func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options, begun time.Time) (rows []Row, late bool, err error) {
 	args := []string{report, fmt.Sprint(l.N)}
 	switch {
 	case o.Workload != "":
@@ -96,7 +96,7 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 	}
 	left := o.CPU
 	if err := (&ledger{CPU: left}).write(report); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for stops := 1; ; stops++ {
 		within, cancel := o.within(ctx, begun)
@@ -105,7 +105,7 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 		c.Stdout, c.Stderr = &out, &out
 		unwatch, unwatchRows := watchFile(report+progressSuffix, o.Progress), watchRows(report, o.Judged)
 		err := c.Run()
-		late := within.Err() != nil
+		late = within.Err() != nil
 		if p := c.ProcessState; p != nil && o.CPU > 0 {
 			left = max(left-p.UserTime()-p.SystemTime(), 1)
 		}
@@ -113,14 +113,14 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 		unwatch()
 		unwatchRows()
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, false, ctx.Err()
 		}
 		g, bad := readLedger(report)
 		if bad != nil {
-			return nil, bad
+			return nil, false, bad
 		}
 		if g.Done {
-			return g.Rows, nil
+			return g.Rows, false, nil
 		}
 		wrong := []string{g.Wrong}
 		switch {
@@ -135,15 +135,15 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 			wrong = []string{"the grader left no report"}
 		}
 		if g.At == "" && len(g.Rows) == 0 || o.Workload != "" || l.own {
-			return refused("run", points(l.N), wrong), nil
+			return refused("run", points(l.N), wrong), late, nil
 		}
 		last := late || stops == maxStops || g.At == ""
 		if g.stop(l.N, strings.Join(wrong, "\n"), last && !o.First); last || o.First {
-			return finish(l.N, g.Rows), nil
+			return finish(l.N, g.Rows), late, nil
 		}
 		g.CPU = left
 		if err := g.write(report); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 }

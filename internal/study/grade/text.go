@@ -78,10 +78,28 @@ func (r *Report) table(b *screen) {
 	if r.LeftOut > 0 {
 		b.hang("", fmt.Sprintf("left out: %s; --student ID grades it", prose.Count(r.LeftOut, "personal question")))
 	}
+	if name, rows := r.shared(); name != "" {
+		b.WriteByte('\n')
+		b.hang("", sharedNote(name, rows))
+	}
 	if slices.ContainsFunc(r.Rows, Row.uncounted) {
 		b.WriteByte('\n')
 		b.hang("", "What is ok with 0 points, the starter does as well. "+uncounted)
 	}
+}
+
+// shared are the rows that were explored with another submission's code, which is the same, and the name of that.
+func (r *Report) shared() (name string, rows []string) {
+	for _, x := range r.Rows {
+		if x.Shared != "" {
+			name, rows = x.Shared, append(rows, x.Name)
+		}
+	}
+	return name, rows
+}
+
+func sharedNote(name string, rows []string) string {
+	return fmt.Sprintf("The code is that of %s but for comments, layout and local names, and was explored once; shared with it: %s.", name, strings.Join(rows, ", "))
 }
 
 // uncounted says when a row counts that the starter passes.
