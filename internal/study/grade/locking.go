@@ -162,5 +162,7 @@ const minUnlocked = 3
 func lockingRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minUnlocked,
 		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
-		func() (int64, error) { return disjoint(drained, fs.Options{}, s.filePolicy(), &meeting{rule: batches}) })
+		func() (int64, error) {
+			return disjoint(drained, fs.Options{}, s.filePolicy(), &meeting{rule: batches, piece: ratioBytes})
+		})
 }

@@ -20,10 +20,11 @@ type job struct {
 	points      float64
 	least       float64 // times policy locked
 	cpus        int
-	size        int64  // of the file
-	flags       uint64 // of the file
-	model       string // of the device
-	dirty       int64  // the hard limit on dirty bytes; 0 is twice the file
+	size        int64   // of the file
+	flags       uint64  // of the file
+	model       string  // of the device
+	dirty       int64   // the hard limit on dirty bytes; 0 is twice the file
+	pieces      []int64 // the sizes of the requests
 	tasks       []jobTask
 }
 
@@ -37,16 +38,16 @@ type jobTask struct {
 // jobs are what policies are compared by.
 var jobs = []job{
 	{name: "time-overwrite", about: "8 writers of different pages of a file in memory, 8 CPUs", points: 10, least: 3,
-		cpus: 8, size: 8 << 20, flags: format.InodeNoDataCow, tasks: []jobTask{{"writer", 8, stripes(64, 16<<10, 8)}}},
+		cpus: 8, size: 8 << 20, flags: format.InodeNoDataCow, pieces: []int64{16 << 10}, tasks: []jobTask{{"writer", 8, stripes(64, 16<<10, 8)}}},
 	{name: "time-writeback", about: "8 writers of random pages while the file is being written back to a device of 1 ms, 8 CPUs", points: 10, least: 1.4,
-		cpus: 8, size: 4 << 20, flags: format.InodeNoDataCow, model: "delay", dirty: 2 << 20, tasks: []jobTask{{"writer", 8, scattered(512, 4096)}}},
+		cpus: 8, size: 4 << 20, flags: format.InodeNoDataCow, model: "delay", dirty: 2 << 20, pieces: []int64{4096}, tasks: []jobTask{{"writer", 8, scattered(512, 4096)}}},
 	{name: "time-append", about: "one task appends and 7 overwrite different pages, 8 CPUs", points: 10, least: 1.8,
-		cpus: 8, size: 4 << 20, flags: format.InodeNoDataCow, tasks: []jobTask{{"append", 1, appends(64, 64<<10)}, {"writer", 7, stripes(64, 16<<10, 7)}}},
+		cpus: 8, size: 4 << 20, flags: format.InodeNoDataCow, pieces: []int64{64 << 10, 16 << 10}, tasks: []jobTask{{"append", 1, appends(64, 64<<10)}, {"writer", 7, stripes(64, 16<<10, 7)}}},
 	{name: "time-mixed", about: "4 writers, 3 readers, a task that truncates and one that syncs, a device of 1 ms, 8 CPUs", points: 5, least: 0.95,
-		cpus: 8, size: 4 << 20, flags: format.InodeNoDataCow, model: "delay",
+		cpus: 8, size: 4 << 20, flags: format.InodeNoDataCow, model: "delay", pieces: []int64{16 << 10},
 		tasks: []jobTask{{"writer", 4, scattered(64, 16<<10)}, {"reader", 3, reads(64, 16<<10)}, {"truncate", 1, resizes(8, 4<<20)}, {"fsync", 1, syncs(4)}}},
 	{name: "time-alone", about: "one writer on one CPU, with nobody to wait for", points: 5, least: 0.75,
-		cpus: 1, size: 4 << 20, flags: format.InodeNoDataCow, tasks: []jobTask{{"writer", 1, scattered(512, 4096)}}},
+		cpus: 1, size: 4 << 20, flags: format.InodeNoDataCow, pieces: []int64{4096}, tasks: []jobTask{{"writer", 1, scattered(512, 4096)}}},
 }
 
 // asks says what the row of the job wants.
@@ -274,7 +275,12 @@ func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profi
 		if err := f.Truncate(t, j.size); err != nil {
 			return err
 		}
-		return meeting{rule: calls, holes: true}.meet(t, f)
+		for _, piece := range j.pieces {
+			if err := (meeting{rule: calls, holes: true, piece: piece}).meet(t, f); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		err = fmt.Errorf("%s under %s: %w", j.name, cmp.Or(name, pol), err)

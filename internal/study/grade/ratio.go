@@ -32,7 +32,7 @@ func disjointRatio(s *Student) (bool, string, error) {
 		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
 		func() (int64, error) {
 			judge := &exclusion{newLock: s.NewRangeLock}
-			took, err := disjoint("range-lock", fs.Options{NewRangeLocker: judge.make}, nil, &meeting{rule: calls})
+			took, err := disjoint("range-lock", fs.Options{NewRangeLocker: judge.make}, nil, &meeting{rule: calls, piece: ratioBytes})
 			return took, cmp.Or(err, judge.wrong)
 		})
 }

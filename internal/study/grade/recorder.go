@@ -202,6 +202,8 @@ func (s *slowly) Present(from, to int) int {
 type meeting struct {
 	rule  oracle.Rule
 	holes bool
+	// piece is the size of the measured requests: some that meet are like those in size and place.
+	piece int64
 }
 
 // The measures of a round.
@@ -231,6 +233,23 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 			inside = append(inside, func(t *sched.Task) error { return w.punch(t, at+24*kib, 40*kib) })
 		}
 		if err := c.round(t, w, at, at+meetBytes, inside); err != nil {
+			return err
+		}
+		alike := []func(t *sched.Task) error{
+			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), int(c.piece/2)) },
+			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), 0) },
+		}
+		if err := c.round(t, w, at, at+meetBytes, alike); err != nil {
+			return err
+		}
+		alike = []func(t *sched.Task) error{
+			func(t *sched.Task) error { return w.write(t, size-c.piece, buf(c.piece), int(c.piece/2)) },
+			func(t *sched.Task) error { return w.truncate(t, size-c.piece+c.piece/4) },
+		}
+		if err := c.round(t, w, size-meetBytes, size+meetBytes, alike); err != nil {
+			return err
+		}
+		if err := f.Truncate(t, size); err != nil {
 			return err
 		}
 		cut := size - 96*kib + i*8*kib
