@@ -53,8 +53,6 @@ type rules struct {
 	// own is a program of one's own: it may use more of package kit and has pointers of its own, and its tasks are function literals, which
 	// change no plain variable from outside.
 	own bool
-	// lends says that the grader hands out pointers, of which nothing may be copied; without shared it does.
-	lends bool
 }
 
 // kitPath is the package whose types tasks may share.
@@ -82,7 +80,7 @@ var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
 // explorer, no init function, no recover, which would stop the panic by which the explorer ends an execution, and no directive to the
 // compiler or linker.
 //
-// Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the grader hands out a pointer (labs 7 to 10)
+// Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the grader hands out a pointer
 // nothing is copied out of one or stored through it, since a request that is put back as it was would seem unused.
 //
 // What a kit.Var leads to (the elements of a slice, the nodes of a tree) may be plain; a Load of it counts as a Store of all. A value of package kit that has

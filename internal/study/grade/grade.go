@@ -199,8 +199,6 @@ type Lab struct {
 	own bool
 	// imports is an import of main's, and text the file with the sections of the student's own report.
 	imports, text string
-	// lends says that its methods are handed pointers of the grader's although shared is set.
-	lends bool
 	// main is the expression that makes a Student, with student for the package.
 	main string
 	// given are the rows that the untouched starter passes: see count.
@@ -209,7 +207,7 @@ type Lab struct {
 	basis string
 }
 
-func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own, l.lends} }
+func (l *Lab) rules() rules { return rules{l.allowed, l.entry, l.want, l.shared, l.own} }
 
 // Labs are the labs that can be taken, by number.
 var Labs = []*Lab{
@@ -260,7 +258,7 @@ var Labs = []*Lab{
 		want: "func Locked and func Unlocked, which return []policy.WriteStep, and func Answers() map[string]string",
 		main: "grade.Student{Orders: grade.Orders{Locked: student.Locked, Unlocked: student.Unlocked, Answers: student.Answers}}"},
 	{N: 12, Folder: "12-capstone", Title: "A policy of one's own", Minutes: 240, File: "policy.go",
-		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true, lends: true,
+		allowed: []string{kitPath, "cmp", "fmt", "math", "slices", "sort"}, entry: "New", shared: true,
 		want:    "func New() *Policy, which has Write, Read, Truncate, Fallocate and Fsync (t *kit.Task, and a pointer to the kit's type of the operation)",
 		main:    "grade.Student{Policy: func() kit.Policy { return student.New() }, Profile: profile.NewLocks()}",
 		imports: module.Path + "/internal/measure/profile", text: "REPORT.md"},

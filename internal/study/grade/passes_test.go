@@ -120,3 +120,21 @@ func TestSecondPass(t *testing.T) {
 		t.Errorf("two passes of three schedules: have %d schedules, %q, %v", r.Schedules, r.Result, err)
 	}
 }
+
+// TestLockStress: in virtual time a range lock that is wrong for some ranges only lets a byte be held twice.
+func TestLockStress(t *testing.T) {
+	right := func() inode.RangeLocker { return kit.Locker{RangeLocker: rangelock.New()} }
+	for name, tt := range map[string]struct {
+		lock func() inode.RangeLocker
+		want string
+	}{
+		"right":     {right, ""},
+		"nothing":   {func() inode.RangeLocker { return nothing{} }, "violated (exclusion): writer "},
+		"forgetful": {func() inode.RangeLocker { return forgetful{right()} }, "violated (exclusion): writer "},
+	} {
+		ok, text, err := lockStress(&Student{NewRangeLock: tt.lock})
+		if ok != (tt.want == "") || (err == nil) != ok || err != nil && !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: %v %q %v, want %q", name, ok, text, err, tt.want)
+		}
+	}
+}

@@ -200,7 +200,7 @@ func (s *slowly) Present(from, to int) int {
 // meeting is rounds of requests that meet in a file: writers over each other whose sources are slow, a reader, appends, truncates, and holes
 // if the student's policy has a say in them. The file has its size again after each round.
 type meeting struct {
-	rule  oracle.Rule
+	rule  oracle.Rule // of writers over each other; what changes the size is whole in every lab
 	holes bool
 	// piece is the size of the measured requests: some that meet are like those in size and place.
 	piece int64
@@ -232,21 +232,21 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 		if c.holes {
 			inside = append(inside, func(t *sched.Task) error { return w.punch(t, at+24*kib, 40*kib) })
 		}
-		if err := c.round(t, w, at, at+meetBytes, inside); err != nil {
+		if err := c.round(t, w, at, at+meetBytes, c.rule, inside); err != nil {
 			return err
 		}
 		alike := []func(t *sched.Task) error{
 			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), int(c.piece/2)) },
 			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), 0) },
 		}
-		if err := c.round(t, w, at, at+meetBytes, alike); err != nil {
+		if err := c.round(t, w, at, at+meetBytes, c.rule, alike); err != nil {
 			return err
 		}
 		alike = []func(t *sched.Task) error{
 			func(t *sched.Task) error { return w.write(t, size-c.piece, buf(c.piece), int(c.piece/2)) },
 			func(t *sched.Task) error { return w.truncate(t, size-c.piece+c.piece/4) },
 		}
-		if err := c.round(t, w, size-meetBytes, size+meetBytes, alike); err != nil {
+		if err := c.round(t, w, size-meetBytes, size+meetBytes, calls, alike); err != nil {
 			return err
 		}
 		if err := f.Truncate(t, size); err != nil {
@@ -264,7 +264,7 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 				func(t *sched.Task) error { return w.write(t, size-16*kib, buf(48*kib), 32*kib) },
 			}
 		}
-		if err := c.round(t, w, size-meetBytes, size+meetBytes, ending); err != nil {
+		if err := c.round(t, w, size-meetBytes, size+meetBytes, calls, ending); err != nil {
 			return err
 		}
 		if err := f.Truncate(t, size); err != nil {
@@ -275,7 +275,7 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 }
 
 // round runs the tasks together, each a little later than the one before, and judges what they leave in [lo, hi).
-func (c meeting) round(t *sched.Task, w *recorder, lo, hi int64, tasks []func(t *sched.Task) error) error {
+func (c meeting) round(t *sched.Task, w *recorder, lo, hi int64, rule oracle.Rule, tasks []func(t *sched.Task) error) error {
 	w.begin(t)
 	w.hist.Holes = nil
 	// A write by one task alone, so that the bytes before have a number.
@@ -289,5 +289,5 @@ func (c meeting) round(t *sched.Task, w *recorder, lo, hi int64, tasks []func(t 
 	}); err != nil {
 		return err
 	}
-	return w.judge(t, lo, hi, c.rule, fmt.Sprintf("when requests met in the measured file, %s to %s", oracle.Offset(lo), oracle.Offset(hi)))
+	return w.judge(t, lo, hi, rule, fmt.Sprintf("when requests met in the measured file, %s to %s", oracle.Offset(lo), oracle.Offset(hi)))
 }
