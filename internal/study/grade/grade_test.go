@@ -464,6 +464,27 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
+// TestWatchdogSpent: what goes on and on within its rows is ended by the processor time of the submission, and that is said.
+func TestWatchdogSpent(t *testing.T) {
+	var d watchdog
+	d.begin("a workload", time.Hour)
+	spent := make(chan bool, 1)
+	from := cpuTime()
+	d.start(false, from+200*time.Millisecond, func(_ string, is bool) { spent <- is })
+	for cpuTime() < from+10*time.Second {
+		d.again()
+		select {
+		case is := <-spent:
+			if !is {
+				t.Error("the limit that was reached is said to be another one")
+			}
+			return
+		default:
+		}
+	}
+	t.Error("a submission goes on beyond its processor time")
+}
+
 // TestStudentLine: of a stack's lines those in the student's folder, of goroutines the one that runs.
 func TestStudentLine(t *testing.T) {
 	const all = `goroutine 7 [running]:
