@@ -7,11 +7,13 @@ import (
 	"io"
 	"time"
 
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/iopath"
 	"btrlab/internal/judge/oracle"
 	"btrlab/internal/kiocb"
 	"btrlab/internal/sched"
+	"btrlab/labs/kit"
 )
 
 // The explorer judges small scenarios, and a measurement runs one schedule on a big file. Code that tells the
@@ -235,15 +237,19 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 		if err := c.round(t, w, at, at+meetBytes, c.rule, inside); err != nil {
 			return err
 		}
+		slow := 0
+		if c.piece > format.SectorSize*kit.BatchMin { // a fault makes two batches of what a policy may take for one
+			slow = int(c.piece / 2)
+		}
 		alike := []func(t *sched.Task) error{
-			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), int(c.piece/2)) },
+			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), slow) },
 			func(t *sched.Task) error { return w.write(t, at, buf(c.piece), 0) },
 		}
 		if err := c.round(t, w, at, at+meetBytes, c.rule, alike); err != nil {
 			return err
 		}
 		alike = []func(t *sched.Task) error{
-			func(t *sched.Task) error { return w.write(t, size-c.piece, buf(c.piece), int(c.piece/2)) },
+			func(t *sched.Task) error { return w.write(t, size-c.piece, buf(c.piece), slow) },
 			func(t *sched.Task) error { return w.truncate(t, size-c.piece+c.piece/4) },
 		}
 		if err := c.round(t, w, size-meetBytes, size+meetBytes, calls, alike); err != nil {
