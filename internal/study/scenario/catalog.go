@@ -243,7 +243,7 @@ var catalog = []*Scenario{
 		File:  File{Size: 64 * k}, DirtyLimit: 64 * k,
 		Tasks:  writers(Write(0, big), Write(28*k, big)),
 		Switch: []string{"i_rwsem", "balance_dirty", "flusher_idle", "ordered_extent"},
-		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Method: explore.DPOR,
+		Rule:   oracle.Rule{Write: oracle.Batch, Read: oracle.Page, Sizes: oracle.SizesWith}, Deep: true, Preemptions: 3, Prove: true,
 	},
 	{
 		Name:  "truncate-writeback",
