@@ -41,7 +41,7 @@ const (
 // The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of NOWAIT: buffered and direct writes. The fifth
 // is that of direct writes of sectors under their designs, the sixth that of fsync. A cell of a policy that a scenario is not about is -.
 //
-// The full search takes four minutes of processor time. Its largest cell is enospc under modern: 33,376 schedules with at most 4 preemptions.
+// The full search takes a quarter of an hour of processor time. Of 702 cells 509 are proved, 144 kept, 3 at the limit and 46 broken.
 //
 // So a new scenario, a wider policy or a wait that got lost shows as a row that differs, and a search that no longer ends shows with
 // -matrix.full. By the rule, what is broken is what the thread of seed 002 found: whole writes, the truncate and the punch under the
@@ -108,7 +108,8 @@ func TestMatrix(t *testing.T) {
 					if r.Scenario != s.Name || r.Policy != name {
 						t.Fatalf("%s under %s, want %v", r.Scenario, r.Policy, cell)
 					}
-					small := !full && strings.HasPrefix(have, "limit") && !strings.HasPrefix(expect, "broken") // it need not end
+					// A small search need not end, neither by number of preemptions nor by DPOR.
+					small := !full && !strings.HasPrefix(expect, "broken") && (strings.HasPrefix(have, "limit") || strings.HasPrefix(have, "kept") && expect == "proved")
 					if have != expect && !*matrixRewrite && !small {
 						t.Errorf("%s under %s, judged by its %s: have %s want %s: %s: %s\n%s", r.Scenario, r.Policy, judged, have,
 							cmp.Or(expect, "a row in "+matrixFile), r.Kind, r.Violation, r.Replay)
