@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// openNow opens a named pipe without a wait for its writer.
+const openNow = syscall.O_NONBLOCK
+
 // command is a program in a process group of its own, which is killed as a whole when ctx ends.
 func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
