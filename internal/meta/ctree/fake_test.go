@@ -35,6 +35,7 @@ type store struct {
 	stale  map[uint64][]byte // what the first mirror of a block has instead
 	failW  int               // fail the n-th bio from now on; 0 is never
 	bios   int
+	met    int  // reads that were bad
 	two    bool // two mirrors
 }
 
@@ -56,6 +57,7 @@ func (s *store) Read(t *sched.Task, p []byte, logical uint64, mirror int) error 
 	}
 	copy(p, b)
 	if mirror < s.bad[logical] {
+		s.met++
 		p[200] ^= 1
 	}
 	return nil
