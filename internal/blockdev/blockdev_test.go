@@ -367,6 +367,22 @@ func TestMemoryForget(t *testing.T) {
 	m.Forget(64<<10, 4096) // of the copy: the rest of it may be read
 	holds(m, 80<<10, node)
 
+	// What lies across chunks goes from each of them, and from no other.
+	m = NewMemory(1 << 20)
+	put(0, small)
+	put(120<<10, node)
+	put(136<<10, small)
+	m.Forget(120<<10, 16384)
+	holds(m, 0, small)
+	holds(m, 136<<10, small)
+	if n := m.Allocated(); n != 128<<10 {
+		t.Errorf("%d bytes are kept after a node across two chunks was forgotten, want two chunks", n)
+	}
+	m.Forget(136<<10, 4096)
+	if n := m.Allocated(); n != 64<<10 {
+		t.Errorf("%d bytes are kept in the end, want one chunk", n)
+	}
+
 	m = NewMemory(64 << 10)
 	done := make(chan error)
 	for w := range int64(2) {

@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/lock"
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 func TestMain(m *testing.M) {
@@ -383,6 +384,40 @@ func TestFull(t *testing.T) {
 		if _, err := New(k, cfg); !errors.Is(err, errno.EINVAL) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
+	}
+}
+
+// A task that waits for eleven completions has them when eight are in the queue and three wait for room there, though one more request is with
+// the device; and when they are taken only what is left counts. If those without room did not count, or counted after they were taken,
+// the task would sleep for ever, or return with too few.
+func TestWaitCountsOverflow(t *testing.T) {
+	r := explore.Once(explore.OnceConfig{}, func(k *sched.Task) {
+		f := newFile()
+		var late kiocb.Request
+		f.device = func(_ *sched.Task, rq kiocb.Request, p []byte) { late = rq }
+		r := newRing(t, k, Config{Entries: 8, CQEntries: 8})
+		put(r, SQE{Op: Write, File: f, Flags: kiocb.Direct, Buf: make([]byte, 8), UserData: 9})
+		must(r.Submit(k))
+		for _, n := range []int{8, 3} {
+			for i := range n {
+				put(r, SQE{Op: Nop, UserData: uint64(i)})
+			}
+			must(r.Submit(k))
+		}
+		r.Wait(k, 11)
+		buf := make([]CQE, 16)
+		if n := r.Reap(k, buf); n != 11 {
+			t.Errorf("%d completions, want 11", n)
+		}
+		k.Go("device", func(t *sched.Task) { late.Done.Complete(t, 8, nil) })
+		r.Wait(k, 1)
+		if n := r.Reap(k, buf); n != 1 || buf[0].UserData != 9 {
+			t.Errorf("%d completions after a wait for one: %v", n, buf[:n])
+		}
+		r.Close(k)
+	})
+	if r.Verdict != explore.OK {
+		t.Errorf("%v: %s", r.Verdict, r.Violation)
 	}
 }
 

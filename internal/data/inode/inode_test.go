@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"btrlab/internal/data/ordered"
@@ -47,6 +48,21 @@ func (r *tree) UpdateInode(t *sched.Task, tr *ctree.Trans, root *ctree.Root, ino
 
 func newFS() *FS {
 	return NewFS(spaceinfo.New(16384, 1), pagecache.NewCache(0, 1<<20, 2<<20))
+}
+
+// A schedule's report names the locks and values of an inode as the kernel does: each has a name, and no two share one.
+func TestObjects(tt *testing.T) {
+	ip := newFS().New(ctree.BareRoot(format.FS_TREE_OBJECTID), 257, &format.InodeItem{Mode: format.S_IFREG})
+	var names []string
+	ids := map[any]bool{}
+	ip.Objects(func(id any, name string) {
+		names = append(names, name)
+		ids[id] = true
+	})
+	want := []string{"i_rwsem", "i_size", "READDIO_NEED_LOCK", "i_dio_count", "extent range", "byte range"}
+	if !slices.Equal(names, want) || len(ids) != len(want) {
+		tt.Errorf("%d objects are named %q, want %q", len(ids), names, want)
+	}
 }
 
 // Items are written once per commit however often the inode changed, with the size that is on disk and not i_size; a change that

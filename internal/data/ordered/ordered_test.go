@@ -24,6 +24,28 @@ func newTree() (*Pool, *Tree) {
 	return p, tr
 }
 
+// A file written from its start to its end has its extents in ascending order. The tree is a treap: with priorities that are all alike
+// it would be a list, and each write would walk over all extents before it.
+func TestDepth(tt *testing.T) {
+	t := sched.NewTask("test")
+	_, tr := newTree()
+	const n, bs = 4096, 4096
+	for i := range uint64(n) {
+		e := tr.Add(t, nil, Regular, i*bs, bs, 1<<30)
+		t.Discharge(e)
+	}
+	var depth func(e *Extent) int
+	depth = func(e *Extent) int {
+		if e == nil {
+			return 0
+		}
+		return 1 + max(depth(e.left_), depth(e.right_))
+	}
+	if d := depth(tr.root); d < 12 || d > 60 {
+		tt.Errorf("%d extents lie up to %d deep, want about 30", n, d)
+	}
+}
+
 // Random adds and removes against a model that knows each block.
 func TestModel(tt *testing.T) {
 	t := sched.NewTask("test")

@@ -105,6 +105,43 @@ func TestNoRoomForATreeBlock(t *testing.T) {
 	}
 }
 
+// A tree block that is freed in the transaction that made it gives its bytes back to what has paid for them. A block of the chunk tree
+// is paid by the account of system chunks: put into the handle's bucket its bytes would be a promise of metadata that nobody made, and
+// the system account would keep one that nobody ends.
+func TestTreeBlockGivenBack(t *testing.T) {
+	w := newWorld(t, 64<<20)
+	x, meta, system := w.m.Extents, w.m.Space.Metadata(), w.m.Space.System()
+	var bucket spaceinfo.BlockRsv
+	w.ok(meta.Reserve(w.t, 3*format.NodeSize, spaceinfo.NoFlush))
+	w.m.Space.InitRsv(&bucket, 3*format.NodeSize)
+	id := w.m.Generation(w.t) + 1
+	state := func() string {
+		return fmt.Sprintf("metadata %+v, system %+v, bucket %d", meta.Usage(w.t), system.Usage(w.t), bucket.Reserved(w.t))
+	}
+	for _, c := range []struct {
+		name string
+		root uint64
+		tr   *ctree.Trans
+	}{
+		{"a subvolume's, paid by the handle", format.FS_TREE_OBJECTID, &ctree.Trans{ID: id, Priv: &bucket}},
+		{"the chunk tree's, of a handle", format.CHUNK_TREE_OBJECTID, &ctree.Trans{ID: id, Priv: &bucket}},
+		{"the chunk tree's, of the committer", format.CHUNK_TREE_OBJECTID, &ctree.Trans{ID: id}},
+	} {
+		before, root := state(), ctree.BareRoot(c.root)
+		bytenr, err := x.AllocTreeBlock(w.t, c.tr, root, 0, 0)
+		w.ok(err)
+		if during := state(); during == before {
+			t.Errorf("%s: nobody pays for the block: %s", c.name, during)
+		}
+		b := &ctree.Buffer{Bytenr: bytenr, Node: make(format.Node, format.NodeSize)}
+		b.Node.SetGeneration(id)
+		w.ok(x.FreeTreeBlock(w.t, c.tr, root, b, true))
+		if after := state(); after != before {
+			t.Errorf("%s: before %s\nafter %s", c.name, before, after)
+		}
+	}
+}
+
 // An extent longer than any chunk of a small device takes pieces of the chunks that its promise has made, and not chunk after chunk
 // until the device has none: metadata would find no room.
 func TestExtentLongerThanAChunk(t *testing.T) {

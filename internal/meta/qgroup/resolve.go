@@ -140,11 +140,8 @@ func (b *backRefs) add(k format.Key, item []byte, nodeSize uint64) (err error) {
 		return err
 	case format.EXTENT_DATA_REF_KEY:
 		r.Data.Decode(item)
-		r.Count = r.Data.Count
-	case format.SHARED_DATA_REF_KEY:
-		r.Count = format.SharedDataRefCount(item)
-	case format.TREE_BLOCK_REF_KEY, format.SHARED_BLOCK_REF_KEY:
-		r.Count = 1
+	case format.SHARED_DATA_REF_KEY, format.TREE_BLOCK_REF_KEY, format.SHARED_BLOCK_REF_KEY:
+		// The subvolumes are those of the block in the key, however often it refers to the extent.
 	default:
 		return nil // a block group that begins here
 	}

@@ -188,6 +188,10 @@ func TestMirrors(t *testing.T) {
 		if err := v.Read(tk, p, logical+4096, 1); err != nil {
 			t.Errorf("read of the good mirror: %v", err)
 		}
+		// A block that is bad on all its mirrors makes its reader ask for one more: there is none.
+		if err := v.Read(tk, p, logical+4096, 2); !errors.Is(err, errno.EIO) || !strings.Contains(err.Error(), "mirror 2") {
+			t.Errorf("read of a third mirror: %v", err)
+		}
 		// A write that fails on one mirror fails, after both have ended.
 		if err := v.Write(tk, data, logical+4096); !errors.Is(err, errno.EIO) {
 			t.Errorf("write with a bad mirror: %v", err)
