@@ -1,8 +1,11 @@
 package fs
 
 import (
+	"fmt"
+
 	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
 	"btrlab/internal/sched"
 )
 
@@ -39,6 +42,22 @@ func (f *FS) SpoilQuota(t *sched.Task, flags uint64) {
 	if err := <-done; err != nil {
 		panic(err)
 	}
+}
+
+// QuotaStatus is the status item of the quota tree as of the last commit.
+func (f *FS) QuotaStatus(t *sched.Task) (s format.QgroupStatus) {
+	r, _, err := f.trans.OpenSubvol(t, format.QUOTA_TREE_OBJECTID)
+	if err != nil {
+		panic(err)
+	}
+	defer r.Close()
+	var p ctree.Path
+	defer p.Release(t)
+	if found, err := f.trans.Forest.SearchSlot(t, nil, r, format.Key{Type: format.QGROUP_STATUS_KEY}, &p, 0, false); err != nil || !found {
+		panic(fmt.Sprint("no status: ", err))
+	}
+	s.Decode(p.Item())
+	return s
 }
 
 // SetISize sets i_size of an inode that is in memory, and nothing else.

@@ -55,6 +55,17 @@ type shard struct {
 	_     [32]byte
 }
 
+// put and drop change the map, which the caller has locked: a task that looks at it at the same time would crash the program.
+func (s *shard) put(t *sched.Task, k nodeKey, n *Node) {
+	s.mu.AssertHeld(t)
+	s.nodes[k] = n
+}
+
+func (s *shard) drop(t *sched.Task, k nodeKey) {
+	s.mu.AssertHeld(t)
+	delete(s.nodes, k)
+}
+
 type icache struct {
 	shards [cacheShards]shard
 	count  atomic.Int64
@@ -125,14 +136,14 @@ func (f *FS) iget(t *sched.Task, vol *subvol, ino format.Ino) (*Node, error) {
 		return f.ready(t, n)
 	}
 	n = &Node{fs: f, ip: &inode.Inode{Ino: ino}, vol: vol, refs: 1}
-	s.nodes[k] = n
+	s.put(t, k, n)
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
 	item, bare, err := f.store.LoadInode(t, vol.root, ino)
 	if err != nil {
 		n.err = err
 		s.mu.Lock(t)
-		delete(s.nodes, k)
+		s.drop(t, k)
 		s.mu.Unlock(t)
 		f.inodes.count.Add(-1)
 		n.state.Store(nodeFailed)
@@ -209,7 +220,7 @@ func (f *FS) insertNew(t *sched.Task, vol *subvol, ino format.Ino, item *format.
 		s.mu.Unlock(t)
 		panic(fmt.Sprintf("fs: new inode %d of tree %d is in memory already", ino, k.root))
 	}
-	s.nodes[k] = n
+	s.put(t, k, n)
 	s.mu.Unlock(t)
 	f.inodes.count.Add(1)
 	return n
@@ -253,7 +264,7 @@ func (f *FS) evict(t *sched.Task, n *Node) error {
 	}
 	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
-	delete(s.nodes, n.key())
+	s.drop(t, n.key())
 	s.mu.Unlock(t)
 	f.inodes.count.Add(-1)
 	return err
@@ -306,7 +317,7 @@ func (f *FS) prune(t *sched.Task) {
 		s.mu.Lock(t)
 		for k, n := range s.nodes {
 			if n.refs == 0 && n.state.Load() == nodeLive && clean(t, n) {
-				delete(s.nodes, k)
+				s.drop(t, k)
 				victims = append(victims, n)
 			}
 		}
@@ -355,7 +366,7 @@ func (f *FS) discard(t *sched.Task, vol *subvol) {
 		s.mu.Lock(t)
 		for k, n := range s.nodes {
 			if n.vol == vol {
-				delete(s.nodes, k)
+				s.drop(t, k)
 				victims = append(victims, n)
 			}
 		}

@@ -257,6 +257,9 @@ func TestOrphan(t *testing.T) {
 	if used, now := r.Statfs(x.T).Used, x.FS.Statfs(x.T).Used; used != now {
 		t.Errorf("bytes used after the orphan went: have %d want %d", used, now)
 	}
+	if s := r.Statfs(x.T); s.Free == 0 || s.Free != s.Total-s.Used {
+		t.Errorf("of an image that is open read-only %d bytes are free, want what is not used, %d", s.Free, s.Total-s.Used)
+	}
 	x.Must(r.Close(x.T))
 
 	x.Close()

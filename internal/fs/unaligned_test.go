@@ -88,7 +88,7 @@ func TestUnalignedGoesToTheDevice(t *testing.T) {
 		x := fstest.New(t, fstest.Policy(p), fstest.Faults(&dev))
 		f := x.Create("/f")
 		x.Must(f.SetFlags(x.T, nocow))
-		x.Must(f.Fallocate(x.T, 0, 0, 16384))
+		x.Must(f.Fallocate(x.T, 0, 0, 24576))
 		must(f.WriteDirect(x.T, make([]byte, 4096), 0))
 		x.Must(x.FS.Sync(x.T))
 		for _, c := range []struct {
@@ -103,6 +103,14 @@ func TestUnalignedGoesToTheDevice(t *testing.T) {
 			must(f.WriteDirect(x.T, make([]byte, 1024), c.off))
 			if n = dev.Count(blockdev.OpWrite) - n; int64(n) != want {
 				t.Errorf("%s: a write of two sectors at %d is %d writes of the device, want %d", p, c.off, n, want)
+			}
+		}
+		// Parts of sectors no device can write: the page cache makes a block of them.
+		for off, n := range map[int64]int{12288 + 100: 1024, 16384 + 1024: 700, 20480 + 1: 511} {
+			before := dev.Count(blockdev.OpWrite)
+			must(f.WriteDirect(x.T, bytes.Repeat([]byte{7}, n), off))
+			if have := dev.Count(blockdev.OpWrite) - before; have != 1 {
+				t.Errorf("%s: a write of %d bytes at %d is %d writes of the device, want 1 of a block", p, n, off, have)
 			}
 		}
 		x.Must(f.Truncate(x.T, 1024)) // in a block that is written

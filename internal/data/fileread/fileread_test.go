@@ -187,6 +187,47 @@ func TestTailReadsZero(t *testing.T) {
 	w.Close()
 }
 
+// Pages are used again: what was of another file is in them. A hole, preallocated blocks and the rest of the block of an inline extent have
+// no bytes on disk, so a page of them must be zeroed before it is filled, or its file shows those of the other.
+func TestUsedPagesAreZeroed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(w *datatest.World) (ip *inode.Inode, want []byte)
+	}{
+		{"inline", func(w *datatest.World) (*inode.Inode, []byte) {
+			ip, data := w.Create(0), []byte("a few bytes")
+			datatest.Must(t, w.Write(w.T, ip, data, 0))
+			return ip, data
+		}},
+		{"hole", func(w *datatest.World) (*inode.Inode, []byte) {
+			ip := w.Create(0)
+			datatest.Must(t, w.Write(w.T, ip, datatest.Pattern(pageSize, 3), pageSize))
+			return ip, nil
+		}},
+		{"prealloc", func(w *datatest.World) (*inode.Inode, []byte) {
+			ip := w.Create(datatest.Nocow)
+			w.Prealloc(ip, 4*pageSize)
+			return ip, nil
+		}},
+	} {
+		w := datatest.New(t, 256<<20)
+		ip, want := c.make(w)
+		w.Sync()
+		w.FS.Cache.DropClean(w.T)
+		other := w.Create(0)
+		datatest.Must(t, w.Write(w.T, other, bytes.Repeat([]byte{0xff}, 64*pageSize), 0))
+		w.Sync()
+		w.FS.Cache.DropClean(w.T)
+		p, err := w.Reader.ReadPage(w.T, ip, 0, 1, nil)
+		datatest.Must(t, err)
+		if !bytes.Equal(p.Data(), append(want, make([]byte, pageSize-len(want))...)) {
+			t.Errorf("%s: the page has bytes of another file: %d of 0xff", c.name, bytes.Count(p.Data(), []byte{0xff}))
+		}
+		p.Put(w.T)
+		w.Close()
+	}
+}
+
 // panicTB makes a failure the panic of the task that noticed it, which ends the run with its schedule.
 type panicTB struct{ testing.TB }
 

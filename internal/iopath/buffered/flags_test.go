@@ -3,14 +3,17 @@ package buffered_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"btrlab/internal/errno"
+	"btrlab/internal/format"
 	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/meta/spaceinfo"
 	"btrlab/internal/sched"
 )
 
@@ -172,4 +175,73 @@ func TestOwnWriteGivesBack(t *testing.T) {
 	x.Must(f.Close(x.T))
 	x.Must(x.FS.Sync(x.T))
 	x.Check(x.Dev)
+}
+
+// TestOwnReserveAgain: a file's own policy that is told ENOSPC by Reserve has nothing promised, so it may wait until there is room and ask
+// again. Data space or a snapshot's wait that stayed with the first time would be forgotten by the second, and never come back.
+func TestOwnReserveAgain(t *testing.T) {
+	const n = 64 << 10
+	x := fstest.New(t, fstest.Size(64<<20))
+	fill := x.Create("/fill") // the device has no room for a chunk more
+	for size := int64(16 << 20); size >= 4096; {
+		if fill.Fallocate(x.T, 0, int64(fill.Size(x.T)), size) != nil {
+			size /= 2
+		}
+	}
+	x.Must(fill.Close(x.T))
+	x.Must(x.FS.Unlink(x.T, "/fill"))
+	x.Must(x.FS.Sync(x.T))
+	f := x.Create("/f")
+	x.Must(f.SetFlags(x.T, format.InodeNoDataCow|format.InodeNoDataSum))
+	x.WriteAt(f, make([]byte, n/2), 0) // the first half can be overwritten in place
+	x.Must(x.FS.Sync(x.T))
+	ip := f.Inode()
+	for name, short := range map[string]*spaceinfo.Info{"data": ip.FS.Space.Data(), "metadata": ip.FS.Space.Metadata()} {
+		x.FS.SetFilePolicy(x.T, func() iopath.WritePolicy {
+			return writePolicy(func(t *sched.Task, w iopath.WriteSteps) error {
+				w.Alone(t)
+				defer w.Unlock(t)
+				w.Place(t)
+				start, end := w.Range(t)
+				x.Must(w.Begin(t))
+				promised := func() string {
+					return fmt.Sprintf("data %+v, %d writers keep snapshots out", ip.FS.Space.Data().Usage(t), ip.Root.SnapshotLock.Writers())
+				}
+				taken := uint64(0)
+				for size := uint64(1) << 40; size >= format.SectorSize; size /= 2 {
+					for short.Reserve(sched.NewTask("other"), size, spaceinfo.NoFlush) == nil {
+						taken += size
+					}
+				}
+				before := promised()
+				err := w.Reserve(t)
+				after := promised()
+				short.Release(t, taken)
+				if !errors.Is(err, errno.ENOSPC) || after != before {
+					return fmt.Errorf("with no space: %v\nbefore %s\nafter %s", err, before, after)
+				}
+				if err := errors.Join(w.Reserve(t), w.LockPages(t)); err != nil {
+					return err
+				}
+				w.WaitWriteback(t, start, end)
+				w.LockExtent(t)
+				w.Copy(t)
+				w.UnlockPages(t)
+				return nil
+			})
+		})
+		p := bytes.Repeat([]byte{name[0]}, n)
+		if have, err := f.WriteAt(x.T, p, 0); have != n || err != nil {
+			t.Errorf("%s: have %d, %v want %d", name, have, err, n)
+		}
+		x.FS.SetFilePolicy(x.T, nil)
+		x.Must(x.FS.Sync(x.T))
+		idle(t, x, ip)
+		if !bytes.Equal(x.ReadFile("/f"), p) {
+			t.Errorf("%s: the file has other bytes", name)
+		}
+		x.Must(f.Truncate(x.T, n/2))
+		x.Must(x.FS.Sync(x.T))
+	}
+	x.Must(f.Close(x.T))
 }

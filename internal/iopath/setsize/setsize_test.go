@@ -11,7 +11,6 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
@@ -19,35 +18,35 @@ import (
 )
 
 // A shrink into the middle of a page zeroes the rest of the page in memory: a mapping of it would show the old bytes, and
-// i_size alone hides them from reads only.
+// i_size alone hides them from reads only. The pages after it go, or the bytes would be there again as soon as the file grows.
+// That holds for each order of the steps.
 func TestTailIsZeroed(t *testing.T) {
-	x := fstest.New(t)
-	f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close(x.T)
-	if _, err := f.WriteAt(x.T, bytes.Repeat([]byte{0xff}, 3*pagecache.PageSize), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Fsync(x.T); err != nil { // a dirty page would be zeroed beyond EOF by its writeback
-		t.Fatal(err)
-	}
-	if err := f.Truncate(x.T, pagecache.PageSize+100); err != nil {
-		t.Fatal(err)
-	}
-	p := f.Inode().Pages.Get(x.T, 1)
-	if p == nil {
-		t.Fatal("the last page is not in memory")
-	}
-	defer p.Put(x.T)
-	d := make([]byte, pagecache.PageSize)
-	p.Read(x.T, d, 0)
-	if d[99] != 0xff || d[100] != 0 || d[4095] != 0 {
-		t.Errorf("have bytes 99, 100 and 4095 %#x %#x %#x want 0xff 0 0", d[99], d[100], d[4095])
-	}
-	if f.Inode().Pages.Get(x.T, 2) != nil {
-		t.Error("the page beyond the new size is still in memory")
+	apart := policy.SetsizeOrder{policy.DIOWait, policy.WaitOrdered, policy.SetISize, policy.TruncatePages, policy.TruncateItems}
+	for _, order := range []policy.SetsizeOrder{{}, apart} {
+		x := fstest.New(t)
+		f := x.Create("/f")
+		p := *policy.MustParse("modern")
+		p.SetsizeSteps = order
+		x.FS.SetPolicy(x.T, &p)
+		x.WriteAt(f, bytes.Repeat([]byte{0xff}, 3*pagecache.PageSize), 0)
+		x.Must(f.Fsync(x.T)) // a dirty page would be zeroed beyond EOF by its writeback
+		x.Must(f.Truncate(x.T, pagecache.PageSize+100))
+		page := f.Inode().Pages.Get(x.T, 1)
+		if page == nil {
+			t.Fatal("the last page is not in memory")
+		}
+		d := make([]byte, pagecache.PageSize)
+		page.Read(x.T, d, 0)
+		page.Put(x.T)
+		if d[99] != 0xff || d[100] != 0 || d[4095] != 0 {
+			t.Errorf("%v: have bytes 99, 100 and 4095 %#x %#x %#x want 0xff 0 0", order, d[99], d[100], d[4095])
+		}
+		if p := f.Inode().Pages.Get(x.T, 2); p != nil {
+			t.Errorf("%v: the page beyond the new size is still in memory", order)
+			p.Put(x.T)
+		}
+		x.Must(f.Close(x.T))
+		x.Close()
 	}
 }
 

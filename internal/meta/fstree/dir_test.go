@@ -9,6 +9,7 @@ import (
 
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/meta/ctree"
 )
 
 const rootDir = 256
@@ -178,6 +179,39 @@ func TestLinksModel(t *testing.T) {
 	}
 	if keys := e.keys(e.fs); len(keys) != 6 {
 		t.Errorf("left over: %v", keys)
+	}
+}
+
+// TestRoomReadsErrors: a directory or an inode whose item cannot be read has not room for a name: nobody knows. A caller that took the error for
+// room would begin a transaction for the name, and abort it where the same block cannot be read.
+func TestRoomReadsErrors(t *testing.T) {
+	e := newEnv(t, 4096)
+	e.inode(rootDir, format.S_IFDIR|0o755)
+	for i := range 100 {
+		ino := format.Ino(257 + i)
+		e.inode(ino, format.S_IFREG|0o644)
+		e.ok(e.s.AddLink(e.t, e.tr, e.fs, rootDir, ino, fmt.Sprintf("name%d", i), format.FtRegFile, uint64(i+2)))
+	}
+	e.commit()
+	bytenr, level, gen := e.fs.Pointer()
+	for _, bad := range []bool{false, true} {
+		e.f = ctree.NewForest(ctree.Config{NodeSize: 4096, FSID: format.UUID{1}, ChunkTreeUUID: format.UUID{2}, Reader: e.disk, CacheBlocks: 64})
+		e.f.SetAllocator(e.disk)
+		fs, err := e.f.OpenRoot(e.t, format.FS_TREE_OBJECTID, bytenr, level, gen, 0)
+		e.ok(err)
+		e.s = New(e.f, e.refs, fs, sector)
+		var want, exists error = nil, errno.EEXIST
+		if bad {
+			want, exists = errno.EIO, errno.EIO
+			for at := range e.disk.blocks {
+				if at != bytenr {
+					delete(e.disk.blocks, at)
+				}
+			}
+		}
+		e.want(e.s.RoomForName(e.t, fs, rootDir, "name7"), exists)
+		e.want(e.s.RoomForName(e.t, fs, rootDir, "other"), want)
+		e.want(e.s.RoomForRef(e.t, fs, rootDir, 260, "other"), want)
 	}
 }
 

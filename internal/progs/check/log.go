@@ -169,7 +169,7 @@ func (o *oneLog) extent(n format.Node, k format.Key, b []byte, where string) {
 	var fe format.FileExtent
 	fe.Decode(b)
 	where += fmt.Sprintf(" ino=%d file_offset=%d", k.Objectid, k.Offset)
-	if fe.Type == format.FileExtentTypeInline || fe.DiskBytenr == 0 || o.gone {
+	if fe.DiskBytenr == 0 || o.gone { // zero are holes, and what Decode makes of inline extents
 		return
 	}
 	s := span{fe.DiskBytenr, fe.DiskBytenr + fe.DiskNumBytes}
