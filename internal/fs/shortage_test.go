@@ -285,3 +285,72 @@ func TestNowaitCrash(t *testing.T) {
 		})
 	}
 }
+
+// TestRangeShortages: fallocate and truncate on a file system with so much metadata space left, from none on. They do all of it or say ENOSPC,
+// after a part of it perhaps; nothing stays promised, and a byte is what it was or what the operation makes of it. An error that got lost in a
+// loop over the range would make the loop endless.
+func TestRangeShortages(t *testing.T) {
+	fstest.OneTask(t)
+	x := fstest.New(t, fstest.Size(64<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
+	fill := x.Create("/fill") // no chunk more
+	for n := int64(16 << 20); n >= 4096; {
+		if err := fill.Fallocate(x.T, 0, int64(fill.Size(x.T)), n); err != nil {
+			n /= 2
+		}
+	}
+	x.Must(fill.Close(x.T))
+	x.Must(x.FS.Unlink(x.T, "/fill"))
+	const size, from, to = 256 << 10, 30<<10 + 5, 200<<10 + 7
+	for name, op := range map[string]func(f *fs.File) error{
+		"punch":    func(f *fs.File) error { return f.Fallocate(x.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, from, to-from) },
+		"zero":     func(f *fs.File) error { return f.Fallocate(x.T, fs.FALLOC_FL_ZERO_RANGE, from, to-from) },
+		"allocate": func(f *fs.File) error { return f.Fallocate(x.T, 0, size, 64<<10) },
+		"truncate": func(f *fs.File) error { return f.Truncate(x.T, from) },
+	} {
+		failed, done := 0, 0
+		for step := range uint64(12) {
+			f := x.Create("/f")
+			p := bytes.Repeat([]byte{1}, size)
+			x.WriteAt(f, p, 0)
+			x.Must(x.FS.Sync(x.T))
+			x.FS.DropCaches(x.T)
+			ip := f.Inode()
+			sp := ip.FS.Space
+			data, meta := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse
+			end := leave(sched.NewTask("other"), sp.Metadata(), step*128<<10)
+			err := op(f)
+			end()
+			x.Must(x.FS.Sync(x.T))
+			switch {
+			case err == nil:
+				done++
+			case errors.Is(err, errno.ENOSPC):
+				failed++
+			default:
+				t.Errorf("%s, step %d: %v", name, step, err)
+			}
+			ip.CheckQuiescent(x.T)
+			if d, m := sp.Data().Usage(x.T).MayUse, sp.Metadata().Usage(x.T).MayUse; d != data || m != meta {
+				t.Errorf("%s, step %d: data may_use %d, %d before; metadata %d, %d before", name, step, d, data, m, meta)
+			}
+			x.FS.DropCaches(x.T)
+			have := x.ReadFile("/f")
+			for i, b := range have {
+				inside := i >= from && i < to
+				if old := i < size; b != 1 && old && !(inside && (name == "punch" || name == "zero")) || b == 1 && err == nil && inside && (name == "punch" || name == "zero") || b != 0 && !old {
+					t.Errorf("%s, step %d, %v: byte %d is %d", name, step, err, i, b)
+					break
+				}
+			}
+			if n := len(have); name == "truncate" && err == nil && n != from || name == "punch" && n != size {
+				t.Errorf("%s, step %d: %v, and the file has %d bytes", name, step, err, n)
+			}
+			x.Must(f.Close(x.T))
+			x.Must(x.FS.Unlink(x.T, "/f"))
+		}
+		// A truncate may take what the commit has put by: it gives space back.
+		if t.Logf("%s: %d failed, %d done", name, failed, done); failed == 0 && name != "truncate" || done == 0 {
+			t.Errorf("%s: %d failed and %d did not, want some of each", name, failed, done)
+		}
+	}
+}
