@@ -302,7 +302,9 @@ func TestRangeShortages(t *testing.T) {
 	x.Must(x.FS.Unlink(x.T, "/fill"))
 	const size, from, to = 256 << 10, 30<<10 + 5, 200<<10 + 7
 	for name, op := range map[string]func(f *fs.File) error{
-		"punch":    func(f *fs.File) error { return f.Fallocate(x.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, from, to-from) },
+		"punch": func(f *fs.File) error {
+			return f.Fallocate(x.T, fs.FALLOC_FL_PUNCH_HOLE|fs.FALLOC_FL_KEEP_SIZE, from, to-from)
+		},
 		"zero":     func(f *fs.File) error { return f.Fallocate(x.T, fs.FALLOC_FL_ZERO_RANGE, from, to-from) },
 		"allocate": func(f *fs.File) error { return f.Fallocate(x.T, 0, size, 64<<10) },
 		"truncate": func(f *fs.File) error { return f.Truncate(x.T, from) },

@@ -435,6 +435,11 @@ func TestValidate(t *testing.T) {
 	if err := good().Validate(); err != nil {
 		t.Fatal(err)
 	}
+	last := good() // the largest number an operation can have is one that can be seen
+	last.Ops[0].ID, last.Ops[1].See[0].From, last.Final[0].From = MaxID, MaxID, MaxID
+	if err := last.Validate(); err != nil {
+		t.Errorf("with the largest ID: %v", err)
+	}
 	for name, spoil := range map[string]func(h *History){
 		"id":              func(h *History) { h.Ops[0].ID = 0 },
 		"big id":          func(h *History) { h.Ops[0].ID = MaxID + 1 },
@@ -447,6 +452,7 @@ func TestValidate(t *testing.T) {
 		"sees too far":    func(h *History) { h.Ops[1].Got = 9 },
 		"overlap":         func(h *History) { h.Ops[1].See[1].Lo = 3 },
 		"source":          func(h *History) { h.Final[0].From = -3 },
+		"big source":      func(h *History) { h.Final[0].From = MaxID + 1 },
 		"cut":             func(h *History) { h.Ops[0].Batches[1] = 10 },
 		"cut order":       func(h *History) { h.Ops[0].Batches[1] = 3 },
 		"hole":            func(h *History) { h.Holes = []Range{{4, 3}} },

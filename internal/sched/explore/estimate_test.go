@@ -38,3 +38,37 @@ func TestShrinks(t *testing.T) {
 		}
 	}
 }
+
+// A level is estimated by how far it has come: by the shape of the level before it, where most of the executions may belong to the first
+// items; without one, each item counts alike.
+func TestLevels(t *testing.T) {
+	var l levels
+	if have := l.whole(1, 4, 10); have != 40 {
+		t.Errorf("the first level: have %g want 40", have)
+	}
+	// 32 items, of which the first half has 896 executions and the second 96.
+	runs := 0
+	for i := range 32 {
+		l.taken(i, 32, runs)
+		if i < 16 {
+			runs += 56
+		} else {
+			runs += 6
+		}
+	}
+	l.ended(1000) // 8 of them beside
+	if l.begun != 1000 || len(l.sizes) != 1 || l.sizes[0] != 1000 {
+		t.Fatalf("after a level of 1000 executions: begun %d, sizes %v", l.begun, l.sizes)
+	}
+	for _, n := range []int{4, 8, 16} {
+		made := float64(3 * n * 56) // three times as many as last time
+		if have := l.whole(n, 32, made); have < 2990 || have > 3010 {
+			t.Errorf("%d of 32 items are done in %g executions: have %g want 3000", n, made, have)
+		}
+	}
+	l.taken(0, 2, 1000)
+	l.ended(1500)
+	if l.begun != 1500 || l.sizes[1] != 500 || len(l.now) != 0 {
+		t.Errorf("after the second level: begun %d, sizes %v, now %v", l.begun, l.sizes, l.now)
+	}
+}

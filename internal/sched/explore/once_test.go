@@ -2,6 +2,7 @@ package explore_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -404,5 +405,61 @@ func TestMismatchOfChoice(t *testing.T) {
 	want := fmt.Sprintf("the schedule gives step %d the value 3, and its choice is 0 to 2", at)
 	if x := explore.Replay(explore.Config{}, fmt.Sprintf("%d=3", at), prog); x.Verdict != explore.KindMisfit || x.Violation.String() != want {
 		t.Errorf("%v %q, want %q", x.Verdict, x.Violation, want)
+	}
+}
+
+// Tasks of an execution are numbered from 0, in each execution alike: reports, and programs that print a task, say the same again.
+func TestTaskNumbers(t *testing.T) {
+	var have [2]string
+	for i := range have {
+		r := explore.Once(config(""), func(t *sched.Task) {
+			k := t.Go("writer", func(t *sched.Task) { have[i] += t.String() + " " })
+			have[i] += t.String() + " "
+			t.Join(k)
+		})
+		if r.Verdict != explore.OK {
+			t.Fatal(r.Violation)
+		}
+	}
+	if !strings.Contains(have[0], "#0 ") || !strings.Contains(have[0], "writer#1 ") || have[1] != have[0] {
+		t.Errorf("have %q, then %q", have[0], have[1])
+	}
+}
+
+// A search by chance writes a schedule down without looking at it again. It is the one that its replay writes down: a switch from a task
+// that cannot go on is no choice, unless another task than the first is picked.
+func TestRandomScheduleIsShort(t *testing.T) {
+	prog := func(fail bool) func(w *explore.World) {
+		return func(w *explore.World) {
+			var mu lock.Mutex
+			mu.Init(muClass)
+			n := 0
+			for range 3 {
+				w.Go("adder", func(t *sched.Task) {
+					for range 2 {
+						mu.Lock(t)
+						t.Yield()
+						n++
+						mu.Unlock(t)
+					}
+				})
+			}
+			w.Check(func() error {
+				if fail && n == 6 {
+					return errors.New("done")
+				}
+				return nil
+			})
+		}
+	}
+	for seed := range uint64(20) {
+		cfg := explore.Config{Method: explore.Random, Seed: seed, NoShrink: true, Schedules: 3}
+		r := explore.Run(cfg, prog(true))
+		if r.Verdict != explore.Violated {
+			t.Fatalf("seed %d: %s", seed, r.Bound)
+		}
+		if x := explore.Replay(cfg, r.Schedule, prog(true)); x.Schedule != r.Schedule {
+			t.Errorf("seed %d: have %q, and its replay %q", seed, r.Schedule, x.Schedule)
+		}
 	}
 }

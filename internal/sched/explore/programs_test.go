@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"btrlab/internal/lock"
@@ -853,5 +854,28 @@ func TestDataRaceInOneStep(t *testing.T) {
 	}
 	if r := explore.Run(cfg, prog(false)); r.Verdict != explore.Exhausted {
 		t.Errorf("before the unlock: %s: %s", r.Bound, r.Violation)
+	}
+}
+
+// A worker that has nothing to do waits until another one has alternatives to share, and is woken for them: else a search by two would be
+// one by one of them, and nobody would see more than that it takes long.
+func TestWorkersShare(t *testing.T) {
+	for _, m := range []explore.Method{explore.Bound, explore.Naive} {
+		var now, most atomic.Int32
+		r := explore.Run(explore.Config{Method: m, Jobs: 2, Schedules: 20_000}, func(w *explore.World) {
+			n := now.Add(1)
+			for i := 0; i < 2000 && n == 1 && most.Load() < 2; i++ {
+				runtime.Gosched() // the other one may come
+				n = now.Load()
+			}
+			if n > 1 {
+				most.Store(n)
+			}
+			sections(3, 2)(w)
+			w.Check(func() error { now.Add(-1); return nil })
+		})
+		if most.Load() != 2 {
+			t.Errorf("%v: %d schedules, and never two at a time", m, r.Schedules)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package explore_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -317,6 +318,55 @@ func TestHeldWhileWaiting(t *testing.T) {
 		if !strings.Contains(r.Violation.String(), line) {
 			t.Errorf("no %q in\n%s", line, r.Violation)
 		}
+	}
+}
+
+// A trace names the range that a step locks, which nobody has told the explorer by name.
+func TestRangesInTrace(t *testing.T) {
+	cfg := explore.Config{Switch: []sched.ClassID{extentio.ExtentClass.ID, ordered.WaitClass.ID}}
+	r := explore.Run(cfg, holdAndWait(false))
+	x := explore.Replay(cfg, r.Schedule, holdAndWait(false))
+	var objects []string
+	for _, d := range x.Details {
+		objects = append(objects, d.Object)
+	}
+	for _, want := range []string{"extent [0, 4K)", "extent [8K, 16K)"} {
+		if !slices.Contains(objects, want) {
+			t.Errorf("no step locks %s: %q", want, objects)
+		}
+	}
+}
+
+// A task that holds a lock somebody waits for is named with what it is at: what it has taken on last and not done. That it serves a queue
+// for life says nothing about why it does not go on.
+func TestDutyIsNotForLife(t *testing.T) {
+	r := explore.Run(explore.Config{Off: explore.CheckLockOrder | explore.CheckLeftovers}, func(w *explore.World) {
+		var a, b lock.Mutex
+		a.Init(aClass)
+		b.Init(bClass)
+		w.Name(&a, "a")
+		w.Name(&b, "b")
+		scrub, queue := new(completion), new(completion)
+		scrub.init("the scrub")
+		queue.init("the queue")
+		w.Go("server", func(t *sched.Task) {
+			t.Owe(scrub)
+			t.Serve(queue)
+			a.Lock(t)
+			b.Lock(t)
+			b.Unlock(t)
+			a.Unlock(t)
+			scrub.complete(t)
+		})
+		w.Go("other", func(t *sched.Task) {
+			b.Lock(t)
+			a.Lock(t)
+			a.Unlock(t)
+			b.Unlock(t)
+		})
+	})
+	if v := r.Violation.String(); r.Kind != explore.KindDeadlock || !strings.Contains(v, "task 0 server, which must complete the scrub, waits for b") {
+		t.Errorf("%s, %s: %s", r.Bound, r.Kind, v)
 	}
 }
 
