@@ -2,7 +2,6 @@ package explore_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -426,40 +425,30 @@ func TestTaskNumbers(t *testing.T) {
 	}
 }
 
-// A search by chance writes a schedule down without looking at it again. It is the one that its replay writes down: a switch from a task
-// that cannot go on is no choice, unless another task than the first is picked.
+// A search by chance writes the schedule of each execution down without looking at it again. It is the one that a replay writes down: to go
+// on with the first task when the last one cannot is no choice.
 func TestRandomScheduleIsShort(t *testing.T) {
-	prog := func(fail bool) func(w *explore.World) {
-		return func(w *explore.World) {
-			var mu lock.Mutex
-			mu.Init(muClass)
-			n := 0
-			for range 3 {
-				w.Go("adder", func(t *sched.Task) {
-					for range 2 {
-						mu.Lock(t)
-						t.Yield()
-						n++
-						mu.Unlock(t)
-					}
-				})
-			}
-			w.Check(func() error {
-				if fail && n == 6 {
-					return errors.New("done")
+	prog := func(w *explore.World) {
+		var mu lock.Mutex
+		mu.Init(muClass)
+		for range 3 {
+			w.Go("adder", func(t *sched.Task) {
+				for range 2 {
+					mu.Lock(t)
+					mu.Unlock(t)
 				}
-				return nil
 			})
 		}
 	}
-	for seed := range uint64(20) {
-		cfg := explore.Config{Method: explore.Random, Seed: seed, NoShrink: true, Schedules: 3}
-		r := explore.Run(cfg, prog(true))
-		if r.Verdict != explore.Violated {
-			t.Fatalf("seed %d: %s", seed, r.Bound)
-		}
-		if x := explore.Replay(cfg, r.Schedule, prog(true)); x.Schedule != r.Schedule {
-			t.Errorf("seed %d: have %q, and its replay %q", seed, r.Schedule, x.Schedule)
+	var schedules []string
+	cfg := explore.Config{Method: explore.Random, Seed: 1, Schedules: 50, Off: ^explore.Checks(0)}
+	cfg.Done = func(_ int, x *explore.End) { schedules = append(schedules, x.Schedule()) }
+	if r := explore.Run(cfg, prog); r.Verdict != explore.Bounded || len(schedules) != 50 {
+		t.Fatalf("%s, %d schedules", r.Bound, len(schedules))
+	}
+	for _, have := range schedules {
+		if x := explore.Replay(cfg, have, prog); x.Schedule != have {
+			t.Errorf("have %q, and its replay %q", have, x.Schedule)
 		}
 	}
 }
