@@ -228,6 +228,34 @@ func TestUsedPagesAreZeroed(t *testing.T) {
 	}
 }
 
+// Readahead goes on after a page that is in memory already: what comes after it is read as well.
+func TestReadaheadAfterAPage(t *testing.T) {
+	const pages = 16
+	w := datatest.New(t, 256<<20)
+	ip := w.Create(0)
+	data := datatest.Pattern(pages*pageSize, 4)
+	datatest.Must(t, w.Write(w.T, ip, data, 0))
+	w.Sync()
+	w.FS.Cache.DropClean(w.T)
+	for _, c := range []struct{ first, want uint64 }{{5, 1}, {0, pages}} {
+		p, err := w.Reader.ReadPage(w.T, ip, c.first, int(c.want), nil)
+		datatest.Must(t, err)
+		p.Put(w.T)
+	}
+	for i := range uint64(pages) {
+		p := ip.Pages.Get(w.T, i)
+		if p == nil || !p.Uptodate() {
+			t.Errorf("page %d is not in memory", i)
+			continue
+		}
+		if !bytes.Equal(p.Data(), data[i*pageSize:(i+1)*pageSize]) {
+			t.Errorf("page %d has other bytes", i)
+		}
+		p.Put(w.T)
+	}
+	w.Close()
+}
+
 // panicTB makes a failure the panic of the task that noticed it, which ends the run with its schedule.
 type panicTB struct{ testing.TB }
 

@@ -65,6 +65,34 @@ func TestObjects(tt *testing.T) {
 	}
 }
 
+// An inode with many changed ranges keeps one that has all of them: an fsync logs too much then, and never less than what has changed.
+func TestManyModifiedRanges(tt *testing.T) {
+	t := sched.NewTask("test")
+	fs := newFS()
+	fs.Logging.Store(true)
+	for _, down := range []bool{false, true} {
+		ip := fs.New(ctree.BareRoot(format.FS_TREE_OBJECTID), 257, &format.InodeItem{Mode: format.S_IFREG})
+		const n, step = 3*modifiedMax + 1, 16 << 12
+		ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
+		for i := range uint64(n) {
+			if down {
+				i = n - 1 - i
+			}
+			ip.ExtentsChanged(t, 7, i*step, i*step+4096)
+		}
+		list := ip.TakeModified(t, 7, nil)
+		ip.IOTree.Unlock(t, 0, pagecache.MaxFileEnd)
+		if len(list) > modifiedMax {
+			tt.Errorf("down %v: %d ranges, want at most %d", down, len(list), modifiedMax)
+		}
+		for i := range uint64(n) {
+			if !slices.ContainsFunc(list, func(r Range) bool { return r.Start <= i*step && r.End >= i*step+4096 }) {
+				tt.Fatalf("down %v: the change at %d is in none of %v", down, i*step, list)
+			}
+		}
+	}
+}
+
 // Items are written once per commit however often the inode changed, with the size that is on disk and not i_size; a change that
 // comes while the item is being written is not lost; a failed commit forgets nobody.
 func TestWriteDirty(tt *testing.T) {

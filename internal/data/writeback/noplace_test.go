@@ -175,3 +175,31 @@ func TestErrorBeforeEnd(t *testing.T) {
 		t.Logf("%s: %d schedules", c.name, r.Schedules)
 	}
 }
+
+// A round of the flusher writes about as many pages of a file as it is told, goes on where the last one stopped, and begins again after the end
+// of the file. If it did not count what it writes, one large file would keep all others waiting.
+func TestFlushSome(t *testing.T) {
+	const pages, n = 40, 16
+	w := datatest.New(t, 256<<20)
+	ip := w.Create(0)
+	dirty := func() {
+		datatest.Must(t, w.Write(w.T, ip, datatest.Pattern(pages*pageSize, 1), 0))
+	}
+	dirty()
+	for left := pages; left > 0; left -= n {
+		want := min(n, left)
+		if have := w.Engine.FlushSome(w.T, ip, n); have != want {
+			t.Errorf("with %d pages dirty: %d are written, want %d", left, have, want)
+		}
+		if have := int(ip.Pages.DirtyPages(w.T)); have != left-want {
+			t.Errorf("with %d pages dirty: %d are left, want %d", left, have, left-want)
+		}
+	}
+	w.Sync()
+	dirty()
+	if have := w.Engine.FlushSome(w.T, ip, pages); have != pages {
+		t.Errorf("from the end of the file on: %d pages are written, want %d", have, pages)
+	}
+	w.Sync()
+	w.Close()
+}

@@ -42,3 +42,17 @@ func TestKindOf(t *testing.T) {
 		}
 	}
 }
+
+// Tasks write at once: a history has their writes in the order in which they were noted, which need not be that of the records that the log had
+// then. A write before the crash counts, whatever comes before it in the list.
+func TestCompareAnyOrder(t *testing.T) {
+	byteOf := func(v byte, at int) noted {
+		return noted{off: 0, data: []byte{v}, size: 1, at: at, from: 1, to: underWay, done: underWay}
+	}
+	h := &history{writes: []noted{byteOf(1, 10), byteOf(2, 5)}}
+	for v, ok := range map[byte]bool{0: true, 1: false, 2: true} {
+		if loss := h.compare("/f", 7, &node{size: 1, data: []byte{v}}, nil); (loss == nil) != ok {
+			t.Errorf("byte %d: %v, want it allowed: %v", v, loss, ok)
+		}
+	}
+}

@@ -49,3 +49,35 @@ func TestSnapshots(t *testing.T) {
 		})
 	}
 }
+
+// A snapshot shares the blocks of its tree, so the tree copies even those that this transaction has made, until the snapshot is done. After that
+// a block is copied once in a transaction again, or each change of each item would cost a path of new blocks.
+func TestSnapshotEnds(t *testing.T) {
+	b := newBed(t, 4096, 200)
+	for i := range uint64(200) {
+		must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), fill(i, 100)))
+	}
+	path := func() string {
+		var p Path
+		defer p.Release(b.task)
+		found, err := b.f.SearchSlot(b.task, b.tr, b.root, k(100), &p, 0, true)
+		if err != nil || !found {
+			t.Fatal(found, err)
+		}
+		return fmt.Sprint(p.Nodes[0].Bytenr, " in ", p.Nodes[1].Bytenr)
+	}
+	old := path()
+	if again := path(); again != old {
+		t.Errorf("the second change in a transaction copies %s to %s", old, again)
+	}
+	_, err := b.f.Snapshot(b.task, b.tr, b.root, testTree+1)
+	must(t, err)
+	shared := path()
+	if shared == old {
+		t.Errorf("a change of %s, which a snapshot has as well, copies nothing", old)
+	}
+	b.root.EndSnapshot()
+	if again := path(); again != shared {
+		t.Errorf("after the snapshot a change copies %s to %s", shared, again)
+	}
+}

@@ -458,6 +458,38 @@ func TestMarkWrittenGeneration(t *testing.T) {
 	}
 }
 
+// TestMarkWrittenMerges: the items of a preallocated extent that is written piece by piece become one, so that a file has as many items as it has
+// windows, and not as it had writes.
+func TestMarkWrittenMerges(t *testing.T) {
+	for _, c := range []struct {
+		steps [][2]uint64
+		want  int // items
+	}{
+		{[][2]uint64{{0, 8}}, 1},
+		{[][2]uint64{{0, 2}}, 2},
+		{[][2]uint64{{2, 4}}, 3},
+		{[][2]uint64{{0, 4}, {4, 8}}, 1},
+		{[][2]uint64{{4, 8}, {0, 4}}, 1},
+		{[][2]uint64{{0, 2}, {4, 8}, {2, 4}}, 1},
+		{[][2]uint64{{0, 1}, {1, 2}, {2, 3}}, 2},
+		{[][2]uint64{{0, 2}, {4, 6}, {2, 4}}, 2},
+		{[][2]uint64{{0, 2}, {4, 5}}, 4},
+	} {
+		e := newEnv(t, 4096)
+		e.inode(257, format.S_IFREG|0o644)
+		pre := reg(1<<40, 8, 0, 8)
+		pre.Type = format.FileExtentTypePrealloc
+		e.ok(e.s.InsertFileExtent(e.t, e.tr, e.fs, 257, 0, pre))
+		e.ok(e.refs.AllocReservedFileExtent(e.t, e.tr, refOf(e.fs, 257, 0), 1<<40, 8*sector))
+		for _, s := range c.steps {
+			e.ok(e.s.MarkExtentWritten(e.t, e.tr, e.fs, 257, s[0]*sector, s[1]*sector))
+		}
+		if have := len(e.items(257)); have != c.want {
+			t.Errorf("%v: %d items, want %d:\n%s", c.steps, have, c.want, e.dump(257))
+		}
+	}
+}
+
 func TestMarkWrittenRefuses(t *testing.T) {
 	e := newEnv(t, 4096)
 	e.inode(257, format.S_IFREG|0o644)

@@ -424,31 +424,3 @@ func TestTaskNumbers(t *testing.T) {
 		t.Errorf("have %q, then %q", have[0], have[1])
 	}
 }
-
-// A search by chance writes the schedule of each execution down without looking at it again. It is the one that a replay writes down: to go
-// on with the first task when the last one cannot is no choice.
-func TestRandomScheduleIsShort(t *testing.T) {
-	prog := func(w *explore.World) {
-		var mu lock.Mutex
-		mu.Init(muClass)
-		for range 3 {
-			w.Go("adder", func(t *sched.Task) {
-				for range 2 {
-					mu.Lock(t)
-					mu.Unlock(t)
-				}
-			})
-		}
-	}
-	var schedules []string
-	cfg := explore.Config{Method: explore.Random, Seed: 1, Schedules: 50, Off: ^explore.Checks(0)}
-	cfg.Done = func(_ int, x *explore.End) { schedules = append(schedules, x.Schedule()) }
-	if r := explore.Run(cfg, prog); r.Verdict != explore.Bounded || len(schedules) != 50 {
-		t.Fatalf("%s, %d schedules", r.Bound, len(schedules))
-	}
-	for _, have := range schedules {
-		if x := explore.Replay(cfg, have, prog); x.Schedule != have {
-			t.Errorf("have %q, and its replay %q", have, x.Schedule)
-		}
-	}
-}
