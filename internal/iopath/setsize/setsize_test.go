@@ -8,13 +8,18 @@ import (
 	"btrlab/internal/blockdev"
 	"btrlab/internal/blockdev/dm"
 	"btrlab/internal/data/datatest"
+	"btrlab/internal/data/inode"
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
+	"btrlab/internal/fs"
 	"btrlab/internal/fs/fstest"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/kiocb"
+	"btrlab/internal/lock/extentio"
+	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
+	"btrlab/internal/sched/explore"
 )
 
 // A shrink into the middle of a page zeroes the rest of the page in memory: a mapping of it would show the old bytes, and
@@ -134,4 +139,54 @@ func TestReadsGoOn(t *testing.T) {
 		t.Errorf("fsync: have %v want EIO", err)
 	}
 	x.Must(f.Close(x.T))
+}
+
+// A direct read that needs no i_rwsem is held from before a truncate waits for i_dio_count until it has set i_size. If reads were let go
+// first, one could begin with the old i_size after the wait, and its blocks would be freed while it reads them.
+func TestReadsAreHeldUntilTheSizeIsSet(t *testing.T) {
+	image := blockdev.NewMemory(128 << 20)
+	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))
+	const old, size = 3 * pagecache.PageSize, pagecache.PageSize
+	for _, order := range []policy.SetsizeOrder{
+		{policy.DIOWait, policy.TruncateSetsize, policy.WaitOrdered, policy.TruncateItems},
+		{policy.DIOWait, policy.WaitOrdered, policy.SetISize, policy.TruncatePages, policy.TruncateItems},
+	} {
+		held := 0
+		cfg := explore.Config{Preemptions: 3, Schedules: 20_000, Switch: []sched.ClassID{extentio.DIOClass.ID, inode.Class.ID}}
+		r := explore.Run(cfg, func(w *explore.World) {
+			o := fstest.Explored("unlocked-drain")
+			p := *o.Policy
+			p.SetsizeSteps = order
+			o.Policy = &p
+			x, err := fs.Open(w.Task(), image.Snapshot(), o)
+			must(err)
+			f, err := x.Create(w.Task(), "/f", 0o644)
+			must(err)
+			_, err = f.WriteAt(w.Task(), make([]byte, old), 0)
+			must(err)
+			must(f.Fsync(w.Task()))
+			var bad error
+			w.Go("truncate", func(t *sched.Task) { must(f.Truncate(t, size)) })
+			w.Go("reader", func(t *sched.Task) {
+				ip := f.Inode()
+				if !ip.ReadsHeld(t) {
+					return
+				}
+				held++
+				if !ip.ReadsHeld(t) && ip.DebugSize() == old {
+					bad = errors.New("a read that was held is let go, and i_size is the old one")
+				}
+			})
+			w.Check(func() error { return bad })
+		})
+		if r.Verdict == explore.Violated || held == 0 {
+			t.Errorf("%v: %s, held %d times: %s; schedule %q", order, r.Bound, held, r.Violation, r.Schedule)
+		}
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }

@@ -323,14 +323,14 @@ func TestEachRuleFires(t *testing.T) {
 			m.editInode(dirIno, func(i *format.InodeItem) { i.Size += 10 })
 		}},
 		{"DIR_ITEM of no inode, without an index", "dir.index dir.ref", func(m *image) {
-			d := format.DirItem{Location: inodeKey(999), Transid: 1, Type: format.FtRegFile, Name: "~host"}
-			m.add(fsTree, key(dirIno, format.DIR_ITEM_KEY, format.NameHash("~host")), enc(d.Size(), &d))
-			m.editInode(dirIno, func(i *format.InodeItem) { i.Size += 5 })
+			d := format.DirItem{Location: inodeKey(999), Transid: 1, Type: format.FtRegFile, Name: "ghost"}
+			m.add(fsTree, key(deepIno, format.DIR_ITEM_KEY, format.NameHash("ghost")), enc(d.Size(), &d))
+			m.editInode(deepIno, func(i *format.InodeItem) { i.Size += 5 })
 		}},
 		{"DIR_INDEX of no inode, without an item", "dir.item dir.ref", func(m *image) {
-			d := format.DirItem{Location: inodeKey(999), Transid: 1, Type: format.FtRegFile, Name: "~host"}
-			m.add(fsTree, key(dirIno, format.DIR_INDEX_KEY, 99), enc(d.Size(), &d))
-			m.editInode(dirIno, func(i *format.InodeItem) { i.Size += 5 })
+			d := format.DirItem{Location: inodeKey(999), Transid: 1, Type: format.FtRegFile, Name: "ghost"}
+			m.add(fsTree, key(deepIno, format.DIR_INDEX_KEY, 99), enc(d.Size(), &d))
+			m.editInode(deepIno, func(i *format.InodeItem) { i.Size += 5 })
 		}},
 		{"entry type", "dir.type", func(m *image) {
 			for _, k := range []format.Key{key(dirIno, format.DIR_ITEM_KEY, format.NameHash("nocow")), key(dirIno, format.DIR_INDEX_KEY, 4)} {

@@ -417,3 +417,44 @@ func TestCounterMatching(t *testing.T) {
 		}
 	}
 }
+
+// A value that the program has told by a sched.Shared is a part of the state whether races are checked or not: with the same locks free and the
+// same tasks ended, the last writer is another one.
+func TestStateSeesShared(t *testing.T) {
+	prog := func(w *explore.World) {
+		var mu lock.Mutex
+		mu.Init(aClass)
+		data, name := new(sched.Shared), sharedName("v")
+		v, n, seen := 0, 0, 0
+		w.Go("reader", func(t *sched.Task) {
+			mu.Lock(t)
+			if data.Read(t, name); n == 2 {
+				seen = v
+			}
+			mu.Unlock(t)
+		})
+		for i := range 2 {
+			w.Go("writer", func(t *sched.Task) {
+				mu.Lock(t)
+				data.Write(t, name)
+				v, n = i+1, n+1
+				mu.Unlock(t)
+			})
+		}
+		w.Check(func() error {
+			if seen == 1 {
+				return errors.New("the first writer was the last")
+			}
+			return nil
+		})
+	}
+	for _, off := range []explore.Checks{0, explore.CheckRaces, ^explore.Checks(0)} {
+		if r := explore.Run(explore.Config{Method: explore.State, Off: off}, prog); r.Verdict != explore.Violated {
+			t.Errorf("without checks %#x: %s", off, r.Bound)
+		}
+	}
+}
+
+type sharedName string
+
+func (s sharedName) String() string { return string(s) }
