@@ -27,6 +27,9 @@ has as few as possible. It says what it has searched: "exhausted" means that no 
 the limit. Tasks are switched at the switch points of the scenario only, and memory is sequentially consistent. With --all it
 prints the matrix of policies and scenarios.
 
+Many scenarios bound the preemptions. If nothing is violated up to the bound, dpor tries the orders that are left, in the
+scenarios that it is known to exhaust.
+
 The methods: bound counts preemptions. dpor tries one of all schedules that differ only in the order of independent steps,
 and needs the fewest. state tries equal states once; it takes two states for equal when dependent steps led there in the same
 order, because it does not see all data that the write path keeps under locks. naive tries every schedule. random, pct, pos and

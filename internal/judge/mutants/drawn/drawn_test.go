@@ -16,7 +16,7 @@ import (
 var (
 	draw   = flag.Int("draw", 0, "draw so many faults and plant them")
 	seed   = flag.String("seed", "", "by which they are drawn; empty is the commit")
-	only   = flag.String("only", "", "plant the fault with this identity, whatever the seed")
+	only   = flag.String("only", "", "plant the faults whose identities are the lines of this file, whatever the seed")
 	jobs   = flag.Int("jobs", 2, "test processes at a time")
 	report = flag.String("report", "", "write the report into this file as well")
 	least  = flag.Float64("least", 0.9, "the share of the faults, of those not equivalent, that must be noticed")
@@ -54,7 +54,11 @@ func TestDrawn(t *testing.T) {
 	n := *draw
 	sites := Draw(all, n+n/5+20, by) // some do not compile
 	if *only != "" {
-		sites, n = slices.DeleteFunc(all, func(s *Site) bool { return s.ID != *only }), 1
+		text, err := os.ReadFile(*only)
+		must(t, err)
+		ids := strings.Split(string(text), "\n")
+		sites = Draw(slices.DeleteFunc(all, func(s *Site) bool { return !slices.Contains(ids, s.ID) }), len(ids), by)
+		n = len(sites)
 	}
 	began := time.Now()
 	since := func(what string, args ...any) {
