@@ -144,6 +144,25 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
+// A line of argued.txt is about a fault that can be drawn. When the code or its function changes its name goes, and the argument must be made
+// anew.
+func TestArguedExist(t *testing.T) {
+	argued, err := Argued("testdata/argued.txt")
+	must(t, err)
+	var dirs []string
+	for _, r := range rooms {
+		dirs = append(dirs, "internal/"+r)
+	}
+	all, err := Find(filepath.FromSlash("../../../.."), dirs)
+	must(t, err)
+	for _, s := range all {
+		delete(argued, s.ID)
+	}
+	for id := range argued {
+		t.Errorf("argued is %s, which no code has", id)
+	}
+}
+
 // parallel calls f for all binaries, one after the other; what f gives to each runs -jobs at a time.
 func parallel(bins []Binary, f func(b *Binary, each func(func()))) {
 	work := make(chan func())
