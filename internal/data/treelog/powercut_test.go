@@ -279,3 +279,73 @@ func TestPartOfExtent(t *testing.T) {
 		t.Errorf("%d bytes, want %d, or others", len(have), len(want))
 	}
 }
+
+// TestLostNamesOfDirectories: a directory that was there at the last commit has lost its name to a rename. Its log would have to say that for all that
+// is below, so its fsync commits; the wrong order that forgets lost names writes a log.
+func TestLostNamesOfDirectories(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		logs   bool
+	}{{"locked", false}, {"locked+WRONG_LOG_LOST_NAMES", true}} {
+		var mem *blockdev.Memory
+		x := fstest.New(t, fstest.Policy(c.policy), fstest.Wrap(func(d blockdev.Device) blockdev.Device {
+			mem = d.(*blockdev.Memory)
+			return d
+		}))
+		x.Must(x.FS.Mkdir(x.T, "/old", 0o755))
+		x.Must(x.FS.Sync(x.T))
+		x.Must(x.FS.Rename(x.T, "/old", "/new"))
+		before := super(x, mem).Generation
+		fsynced(x, "/new")
+		if sb := super(x, mem); (sb.LogRoot != 0) != c.logs || (sb.Generation > before) == c.logs {
+			t.Errorf("%s: log root %d, generation %d after %d; want a log: %v", c.policy, sb.LogRoot, sb.Generation, before, c.logs)
+		}
+		x.Must(x.FS.Sync(x.T))
+	}
+}
+
+// super is the superblock on the device.
+func super(x *fstest.Fixture, dev blockdev.Device) (sb format.Super) {
+	b := make([]byte, format.SuperSize)
+	x.Must(blockdev.Read(x.T, dev, b, format.SuperOffset))
+	sb.Decode(b)
+	return sb
+}
+
+// TestNewNameAfterData: the log has a file's data and attributes when the directory of a new name of the file is synced. The log then has the names and
+// attributes that the file has by then, each once, and still its data.
+func TestNewNameAfterData(t *testing.T) {
+	var logged, after format.Super
+	y := powerCut(t, func(x *fstest.Fixture) {
+		mem := x.Dev
+		f := x.Create("/f")
+		x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
+		x.WriteAt(f, make([]byte, 8192), 0)
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.gone", []byte("a")))
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.kept", []byte("b")))
+		x.Must(x.FS.Sync(x.T))
+		x.WriteAt(f, []byte("data"), 4096)
+		x.Must(f.Fsync(x.T))
+		logged = super(x, mem)
+		x.Must(x.FS.Removexattr(x.T, "/f", "user.gone"))
+		x.Must(x.FS.Setxattr(x.T, "/f", "user.kept", []byte("another")))
+		x.Must(x.FS.Link(x.T, "/f", "/d/g"))
+		fsynced(x, "/d")
+		after = super(x, mem)
+		x.Must(f.Close(x.T))
+	})
+	if after.Generation != logged.Generation || after.LogRoot == 0 {
+		t.Errorf("the second fsync commits: generation %d, then %d", logged.Generation, after.Generation)
+	}
+	if have, want := attributes(y, "/d/g"), (map[string]string{"user.kept": "another"}); !maps.Equal(have, want) {
+		t.Errorf("attributes %q, want %q", have, want)
+	}
+	if have := y.ReadFile("/d/g"); len(have) != 8192 || string(have[4096:4100]) != "data" {
+		t.Errorf("%d bytes, or others", len(have))
+	}
+	g := y.Open("/d/g")
+	if have, want := g.Inode().LastTransid.Load(), logged.Generation+1; have != want {
+		t.Errorf("the inode was changed in transaction %d last, want %d, that of the log", have, want)
+	}
+	y.Must(g.Close(y.T))
+}

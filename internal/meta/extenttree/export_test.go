@@ -16,8 +16,3 @@ func (e *ExtentTree) Free(t *sched.Task, start format.Logical) (free []format.Ra
 
 // Pinned lists what the running transaction has freed so far, in order of time.
 func (e *ExtentTree) Pinned() []format.Range[format.Logical] { return e.pinned }
-
-// LookupBlock is what the trees and the queue say about a tree block.
-func (e *ExtentTree) LookupBlock(t *sched.Task, bytenr format.Logical, level int) (refs int64, full bool, err error) {
-	return e.lookupBlock(t, bytenr, level)
-}

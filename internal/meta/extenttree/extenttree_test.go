@@ -70,7 +70,6 @@ type world struct {
 	dev      *device
 	m        *transaction.Manager
 	firstFit bool
-	readOnly bool // open reads no block groups
 	extents  map[string]extent
 	reserved int // extents without a reference: the trees do not know them
 }
@@ -160,7 +159,7 @@ func (w *world) open() {
 	sb.Decode(b)
 	v, err := volumes.Open(w.dev, sb)
 	w.ok(err)
-	w.m, err = transaction.Open(w.t, transaction.Config{Volumes: v, Super: sb, ReadOnly: w.readOnly})
+	w.m, err = transaction.Open(w.t, transaction.Config{Volumes: v, Super: sb})
 	w.ok(err)
 	w.m.Space.SetFlushers(flushers{w.m})
 	w.m.Extents.SetFirstFit(w.firstFit)

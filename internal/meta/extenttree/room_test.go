@@ -142,37 +142,6 @@ func TestTreeBlockGivenBack(t *testing.T) {
 	}
 }
 
-// The references of a tree block that cannot be read are not none: a snapshot's block would be taken for the tree's alone, be changed in place
-// of a copy, and be freed.
-func TestLookupBlockError(t *testing.T) {
-	w := newWorld(t, 128<<20)
-	w.txn(func(h *transaction.Handle) {
-		for i := range uint64(1000) {
-			w.alloc(h, 4096, i<<20)
-		}
-	})
-	at, _, _ := w.m.Root(format.FS_TREE_OBJECTID).Pointer()
-	w.open()
-	if refs, _, err := w.m.Extents.LookupBlock(w.t, format.Logical(at), 0); refs != 1 || err != nil {
-		t.Fatalf("have %d, %v want one reference", refs, err)
-	}
-	w.open()
-	var p ctree.Path
-	_, err := w.m.Forest.SearchSlot(w.t, nil, w.m.Root(format.EXTENT_TREE_OBJECTID), format.Key{Objectid: at, Type: format.METADATA_ITEM_KEY}, &p, 0, false)
-	w.ok(err)
-	if p.Nodes[1] == nil {
-		t.Fatal("the extent tree is one leaf, which stays in memory")
-	}
-	leaf := p.Nodes[0].Bytenr
-	p.Release(w.t)
-	w.ok(w.m.Volumes.Write(w.t, make([]byte, format.NodeSize), leaf))
-	w.readOnly = true
-	w.open()
-	if refs, _, err := w.m.Extents.LookupBlock(w.t, format.Logical(at), 0); !errors.Is(err, errno.EUCLEAN) {
-		t.Errorf("have %d, %v want %v", refs, err, errno.EUCLEAN)
-	}
-}
-
 // An extent longer than any chunk of a small device takes pieces of the chunks that its promise has made, and not chunk after chunk
 // until the device has none: metadata would find no room.
 func TestExtentLongerThanAChunk(t *testing.T) {
