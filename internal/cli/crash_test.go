@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestKnownBugs: the bugs of btrfs that CrashMonkey reproduces, generic tests of xfstests and three of
-// its own, each as a workload, and five more. None of them loses anything here, neither by commits nor by logs.
+// TestKnownBugs: the bugs of btrfs that CrashMonkey reproduces, generic tests of xfstests and three
+// of its own, each as a workload, and five more. None of them loses anything here, neither by
+// commits nor by logs.
 func TestKnownBugs(t *testing.T) {
 	scripts, err := filepath.Glob("../../testdata/crash/*.ops")
 	if err != nil || len(scripts) != 23 {

@@ -231,8 +231,8 @@ func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFl
 	return nil
 }
 
-// gradeInto grades the folders in --all and keeps the table after each, if there is one; what stands in it already is taken over where the files
-// are the same. It calls graded with each.
+// gradeInto grades the folders in --all and keeps the table after each, if there is one; what
+// stands in it already is taken over where the files are the same. It calls graded with each.
 func gradeInto(ctx context.Context, root string, l *grade.Lab, c *gradeFlags, graded func(x grade.Submission)) ([]grade.Submission, error) {
 	table := c.table
 	var known []grade.Submission

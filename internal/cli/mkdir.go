@@ -54,7 +54,8 @@ func (a *app) mkdirAll(x *fs.FS, path string, perm uint32) error {
 	return x.Mkdir(a.t, path, perm)
 }
 
-// eachImage calls f for each IMAGE:/path of args, and opens an image once for a run of arguments that name it. It goes on after an error.
+// eachImage calls f for each IMAGE:/path of args, and opens an image once for a run of arguments
+// that name it. It goes on after an error.
 func (a *app) eachImage(cmd *cobra.Command, args []string, f func(x *fs.FS, path string) error) error {
 	type target struct{ image, path string }
 	targets := make([]target, len(args))

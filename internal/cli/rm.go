@@ -56,7 +56,8 @@ what it cannot delete, says so of each, and exits with 1.`,
 	return cmd
 }
 
-// rmTree empties the directory path. It goes on after what it cannot delete, and leaves the directories above that.
+// rmTree empties the directory path. It goes on after what it cannot delete, and leaves the
+// directories above that.
 func (a *app) rmTree(x *fs.FS, path string) error {
 	var failed several
 	failed.add(a.eachName(x, path, func(full string, e fs.DirEntry) error {

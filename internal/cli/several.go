@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// several is the errors of a verb that goes on after what it cannot do, as rm does. Main prints each on a line of its own.
+// several is the errors of a verb that goes on after what it cannot do, as rm does. Main prints
+// each on a line of its own.
 type several []error
 
 func (s several) Error() string {
@@ -48,7 +49,8 @@ func (s several) err() error {
 	return s
 }
 
-// withCommit is err and the error of the commit after it, which says that what the verb has done is not in the image.
+// withCommit is err and the error of the commit after it, which says that what the verb has done is
+// not in the image.
 func withCommit(err, commit error) error {
 	switch l, ok := err.(several); {
 	case commit == nil:

@@ -19,8 +19,9 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// shown is text with names from an image as it is printed to w. On a terminal control characters are escaped, because a name may have some that
-// retitle the window, hide what was printed before, or end the line; a file or a pipe gets the text as it is.
+// shown is text with names from an image as it is printed to w. On a terminal control characters
+// are escaped, because a name may have some that retitle the window, hide what was printed before,
+// or end the line; a file or a pipe gets the text as it is.
 func shown(w io.Writer, text string) string {
 	if !isTerminal(w) {
 		return text
@@ -28,7 +29,8 @@ func shown(w io.Writer, text string) string {
 	return escape(text)
 }
 
-// lineWriter escapes what is written to it, but for the ends of lines and tabs. A character comes in one Write.
+// lineWriter escapes what is written to it, but for the ends of lines and tabs. A character comes
+// in one Write.
 type lineWriter struct{ w io.Writer }
 
 func (l lineWriter) Write(p []byte) (int, error) {

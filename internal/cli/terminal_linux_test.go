@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal is a pseudoterminal: what is written to tty can be read from the other end, lines end in \r\n.
+// openTerminal is a pseudoterminal: what is written to tty can be read from the other end, lines
+// end in \r\n.
 func openTerminal(t *testing.T) (tty *os.File, lines *bufio.Reader) {
 	t.Helper()
 	m, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -35,7 +36,8 @@ func openTerminal(t *testing.T) (tty *os.File, lines *bufio.Reader) {
 	return tty, bufio.NewReader(m)
 }
 
-// TestControlCharacters: names, links and labels of an image with control characters reach a terminal escaped, and a pipe as they are, as with ls.
+// TestControlCharacters: names, links and labels of an image with control characters reach a
+// terminal escaped, and a pipe as they are, as with ls.
 func TestControlCharacters(t *testing.T) {
 	img := filepath.Join(t.TempDir(), "a.img")
 	const bad, escaped = "a\x1b[2Jb\nc\x07\xff", `a\x1b[2Jb\nc\a\xff`

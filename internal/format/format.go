@@ -137,8 +137,9 @@ const (
 	STRING_ITEM_KEY          = 253
 )
 
-// knownKeyTypes are all types that btrfs has given to a key (include/uapi/linux/btrfs_tree.h), those of features that this program does not know
-// among them: 0 heads the old free space caches, 36 and 37 are fs-verity's, 172 the owner of an extent in simple quotas, 180 a reference of the
+// knownKeyTypes are all types that btrfs has given to a key (include/uapi/linux/btrfs_tree.h),
+// those of features that this program does not know among them: 0 heads the old free space caches,
+// 36 and 37 are fs-verity's, 172 the owner of an extent in simple quotas, 180 a reference of the
 // first format, 230 a stripe of the RAID stripe tree, 250 a device replace.
 var knownKeyTypes = func() (known [256]bool) {
 	for _, t := range []uint8{0, INODE_ITEM_KEY, INODE_REF_KEY, INODE_EXTREF_KEY, XATTR_ITEM_KEY, 36, 37, ORPHAN_ITEM_KEY, DIR_LOG_ITEM_KEY, DIR_LOG_INDEX_KEY,

@@ -326,8 +326,9 @@ const (
 	InodeDirSync    = 1 << 10
 	InodeCompress   = 1 << 11
 
-	// InodeRootItemInit, in the inode of a root item, says that the item's Flags count: BTRFS_INODE_ROOT_ITEM_INIT. Without it Linux takes
-	// them for zero (btrfs_check_and_init_root_item()).
+	// InodeRootItemInit, in the inode of a root item, says that the item's Flags count:
+	// BTRFS_INODE_ROOT_ITEM_INIT. Without it Linux takes them for zero
+	// (btrfs_check_and_init_root_item()).
 	InodeRootItemInit = 1 << 31
 )
 

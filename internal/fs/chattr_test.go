@@ -95,7 +95,8 @@ func TestImmutableAndAppend(t *testing.T) {
 	}
 }
 
-// A subvolume does not inherit the flags of its directory, as in Linux: what was put into one made in a +C directory had no checksums.
+// A subvolume does not inherit the flags of its directory, as in Linux: what was put into one made
+// in a +C directory had no checksums.
 func TestSubvolumeInheritsNoFlags(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))

@@ -232,8 +232,8 @@ func (f *FS) create(t *sched.Task, dir *Node, name string, c *creation) (*Node, 
 	return n, nil
 }
 
-// mayCreate says why dir may not get something new with the name. dir is locked for writing. Models filename_create(), whose EEXIST
-// comes before the EROFS of a read-only mount, with may_create().
+// mayCreate says why dir may not get something new with the name. dir is locked for writing. Models
+// filename_create(), whose EEXIST comes before the EROFS of a read-only mount, with may_create().
 func (f *FS) mayCreate(t *sched.Task, dir *Node, name string) error {
 	dir.ip.AssertLocked(t)
 	if err := checkName(name); err != nil {
@@ -305,8 +305,8 @@ func errElsewhere() error {
 	return fmt.Errorf("the new name is in another subvolume: %w", errno.EXDEV)
 }
 
-// Link gives n, which is no directory, one more name. EXDEV when it is in another subvolume. Models vfs_link() with btrfs_link(), and
-// the order of their errors.
+// Link gives n, which is no directory, one more name. EXDEV when it is in another subvolume. Models
+// vfs_link() with btrfs_link(), and the order of their errors.
 func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	f := d.fs
 	if !d.IsDir() {

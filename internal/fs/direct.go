@@ -83,14 +83,16 @@ func (f *File) writeCache(t *sched.Task, rq kiocb.Request, src iopath.Source) (i
 	return buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
 }
 
-// syncWritten syncs the n bytes of a durable write, also those before an error: a ring, and libaio, report a short write as n, without its
-// error. If the sync fails the answer is that none is written. Models the end of btrfs_do_write_iter().
+// syncWritten syncs the n bytes of a durable write, also those before an error: a ring, and libaio,
+// report a short write as n, without its error. If the sync fails the answer is that none is
+// written. Models the end of btrfs_do_write_iter().
 func (f *File) syncWritten(t *sched.Task, rq kiocb.Request, n int, err error) (int, error) {
 	if n == 0 || rq.Flags&kiocb.DSync == 0 {
 		return n, err
 	}
 	if err != nil {
-		// Extents that the write gave up with its source end with an error that is not the sync's. An error of the device is recorded in the mapping.
+		// Extents that the write gave up with its source end with an error that is not the sync's.
+		// An error of the device is recorded in the mapping.
 		_ = f.n.ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 	}
 	if serr := f.SyncWrite(t); serr != nil {

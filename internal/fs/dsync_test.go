@@ -136,9 +136,10 @@ func TestDurableQueued(t *testing.T) {
 	}
 }
 
-// TestDurableParts: a durable write that an error ends on its way says how much is written, and a ring or libaio says no more than that. So this
-// much is on the device after a power cut: what went in place before the data space ended, or before the source did, direct or through the
-// page cache. If the sync of it fails, nothing is written; nor is it if the sync of a whole write fails.
+// TestDurableParts: a durable write that an error ends on its way says how much is written, and a
+// ring or libaio says no more than that. So this much is on the device after a power cut: what went
+// in place before the data space ended, or before the source did, direct or through the page cache.
+// If the sync of it fails, nothing is written; nor is it if the sync of a whole write fails.
 func TestDurableParts(t *testing.T) {
 	fstest.OneTask(t)
 	full := func(x *fstest.Fixture, f *fs.File) {

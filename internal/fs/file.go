@@ -80,7 +80,8 @@ func (n *Node) open(t *sched.Task, flags OpenFlags, path string) (*File, error) 
 // Ino is the inode number.
 func (f *File) Ino() format.Ino { return f.n.ip.Ino }
 
-// SameInode reports whether f and g are one file: an inode number alone is another file's in another subvolume.
+// SameInode reports whether f and g are one file: an inode number alone is another file's in
+// another subvolume.
 func (f *File) SameInode(g *File) bool { return f.n == g.n }
 
 // Node is the inode that f has open. The reference is f's: it is valid until f is closed.

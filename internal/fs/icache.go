@@ -55,7 +55,8 @@ type shard struct {
 	_     [32]byte
 }
 
-// put and drop change the map, which the caller has locked: a task that looks at it at the same time would crash the program.
+// put and drop change the map, which the caller has locked: a task that looks at it at the same
+// time would crash the program.
 func (s *shard) put(t *sched.Task, k nodeKey, n *Node) {
 	s.mu.AssertHeld(t)
 	s.nodes[k] = n

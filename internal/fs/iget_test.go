@@ -17,8 +17,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestInodeSchedules: tasks look for one inode at a time. One of them reads it, and the others wait for that: they have the same inode, or the same error,
-// and none waits for ever. Afterwards the inode can be looked for again.
+// TestInodeSchedules: tasks look for one inode at a time. One of them reads it, and the others wait
+// for that: they have the same inode, or the same error, and none waits for ever. Afterwards the
+// inode can be looked for again.
 func TestInodeSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image := blockdev.NewMemory(128 << 20)

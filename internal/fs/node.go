@@ -97,8 +97,9 @@ func (n *Node) appendOnly() bool { return n.ip.Flags()&format.InodeAppend != 0 }
 // pinned reports whether the inode's names and attributes stay as they are: chattr +i or +a.
 func (n *Node) pinned() bool { return n.ip.Flags()&(format.InodeImmutable|format.InodeAppend) != 0 }
 
-// mayChange is EPERM or EROFS when names of the directory d may not be changed. Models inode_permission() with MAY_WRITE, which comes
-// after the lookup: a name that is there, or is not, is the answer before it.
+// mayChange is EPERM or EROFS when names of the directory d may not be changed. Models
+// inode_permission() with MAY_WRITE, which comes after the lookup: a name that is there, or is not,
+// is the answer before it.
 func (d *Node) mayChange() error {
 	if d.sealed() {
 		return errno.EPERM
@@ -106,8 +107,8 @@ func (d *Node) mayChange() error {
 	return d.vol.frozen
 }
 
-// mayTake is EPERM or EROFS when the name of n may not be taken from the directory d; n is nil for a subvolume. Models the first part of
-// may_delete(). Both are locked.
+// mayTake is EPERM or EROFS when the name of n may not be taken from the directory d; n is nil for
+// a subvolume. Models the first part of may_delete(). Both are locked.
 func (d *Node) mayTake(n *Node) error {
 	if err := d.mayChange(); err != nil {
 		return err

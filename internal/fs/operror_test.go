@@ -11,8 +11,8 @@ import (
 	"btrlab/internal/kiocb"
 )
 
-// TestErrorsNameTheFile: an operation on an open file that fails says which one, of which file and where: "write /f ino=257 off=5 len=3", and not
-// its errno alone.
+// TestErrorsNameTheFile: an operation on an open file that fails says which one, of which file and
+// where: "write /f ino=257 off=5 len=3", and not its errno alone.
 func TestErrorsNameTheFile(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.Create("/f").Close(x.T))

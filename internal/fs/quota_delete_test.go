@@ -16,8 +16,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// deletable makes a file system with quotas and gives its device, closed. Its subvolumes /sub and /snap share blocks and extents, and
-// take several transactions to delete. One of these ends inside a file whose extent has thousands of references at one offset.
+// deletable makes a file system with quotas and gives its device, closed. Its subvolumes /sub and
+// /snap share blocks and extents, and take several transactions to delete. One of these ends inside
+// a file whose extent has thousands of references at one offset.
 func deletable(t *testing.T) *blockdev.Memory {
 	const files, blocks = 500, 5000
 	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }))
@@ -50,7 +51,8 @@ func deletable(t *testing.T) *blockdev.Memory {
 	return x.Dev.(*blockdev.Memory)
 }
 
-// countsRight fails unless the checker comes to the counts of the image, and each qgroup has its subvolume.
+// countsRight fails unless the checker comes to the counts of the image, and each qgroup has its
+// subvolume.
 func countsRight(t *sched.Task, dev blockdev.Device) error {
 	r, err := check.Check(t, dev, check.Options{})
 	if err != nil {
@@ -72,10 +74,11 @@ func countsRight(t *sched.Task, dev blockdev.Device) error {
 	return errors.Join(err, f.Close(t))
 }
 
-// A crash at any flush of a long deletion leaves counts from which the next open, which finishes it, comes to the right ones; and the
-// qgroup goes with its subvolume. The bug: the counts were those without the subvolume from the loss of its name on, and the rest of the
-// deletion changed nothing. Of one that Linux had begun, whose counts have the subvolume still, the others' exclusive bytes stayed too
-// small.
+// A crash at any flush of a long deletion leaves counts from which the next open, which finishes
+// it, comes to the right ones; and the qgroup goes with its subvolume. The bug: the counts were
+// those without the subvolume from the loss of its name on, and the rest of the deletion changed
+// nothing. Of one that Linux had begun, whose counts have the subvolume still, the others'
+// exclusive bytes stayed too small.
 func TestQuotaDeleteCrash(t *testing.T) {
 	fstest.OneTask(t)
 	dev := deletable(t)

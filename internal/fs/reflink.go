@@ -35,7 +35,8 @@ func (f *File) mayReflink(src *File) error {
 	return err
 }
 
-// ReflinkAll makes f have the bytes of src and no others, and share its extents. If the two files can share nothing f stays as it is.
+// ReflinkAll makes f have the bytes of src and no others, and share its extents. If the two files
+// can share nothing f stays as it is.
 func (f *File) ReflinkAll(t *sched.Task, src *File) error {
 	err := f.mayReflink(src)
 	if err == nil {

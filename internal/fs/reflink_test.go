@@ -48,7 +48,8 @@ func TestReflinkErrors(t *testing.T) {
 	}
 }
 
-// TestReflinkAll: a whole file takes the place of another, longer or shorter. A file that can share nothing with it, or may not be changed, stays.
+// TestReflinkAll: a whole file takes the place of another, longer or shorter. A file that can share
+// nothing with it, or may not be changed, stays.
 func TestReflinkAll(t *testing.T) {
 	x := fstest.New(t)
 	src, nocow := x.Create("/src"), x.Create("/nocow")

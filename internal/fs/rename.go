@@ -10,9 +10,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV when newDir is in another subvolume,
-// unless oldName is a subvolume's name, which goes everywhere. Models do_renameat2() with vfs_rename() and btrfs_rename(), and the
-// order of their errors.
+// Rename moves oldName of d to newName of newDir and replaces what is there, as rename(2). EXDEV
+// when newDir is in another subvolume, unless oldName is a subvolume's name, which goes everywhere.
+// Models do_renameat2() with vfs_rename() and btrfs_rename(), and the order of their errors.
 func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName string) error {
 	if !d.IsDir() || !newDir.IsDir() {
 		return errno.ENOTDIR
@@ -41,10 +41,11 @@ func (d *Node) Rename(t *sched.Task, oldName string, newDir *Node, newName strin
 	return err
 }
 
-// lockParents locks the directories of a rename; unlockParents ends it. Of two directories the upper one is locked first, and trap is
-// the directory in it that leads to the lower one, which can be neither moved nor replaced; without an upper one trap is zero. Only
-// renames between directories change which of two is the upper one, so renameMu makes them take turns.
-// Models lock_rename().
+// lockParents locks the directories of a rename; unlockParents ends it. Of two directories the
+// upper one is locked first, and trap is the directory in it that leads to the lower one, which can
+// be neither moved nor replaced; without an upper one trap is zero. Only renames between
+// directories change which of two is the upper one, so renameMu makes them take turns. Models
+// lock_rename().
 func (f *FS) lockParents(t *sched.Task, oldDir, newDir *Node) (trap nodeKey, err error) {
 	if oldDir == newDir {
 		oldDir.lockParent(t)
@@ -75,7 +76,8 @@ func (f *FS) unlockParents(t *sched.Task, oldDir, newDir *Node) {
 	}
 }
 
-// isBelow reports whether dir lies under top, also by way of subvolumes; by is the directory in top that leads there. Models d_ancestor().
+// isBelow reports whether dir lies under top, also by way of subvolumes; by is the directory in top
+// that leads there. Models d_ancestor().
 func (f *FS) isBelow(t *sched.Task, dir, top *Node) (below bool, by nodeKey, err error) {
 	n := f.get(t, dir)
 	for n != top && n != f.top {
@@ -95,9 +97,10 @@ func (f *FS) isBelow(t *sched.Task, dir, top *Node) (below bool, by nodeKey, err
 	return below, by, nil
 }
 
-// lockMoved locks what a rename moves, n, and what it replaces, victim, as far as these are inodes of the directories' subvolumes;
-// unlockMoved ends it. A directory is locked before a file, and of two alike the lower inode number first; of two subvolumes the lower
-// one's. Models lock_two_nondirectories() and the locks of child directories in vfs_rename().
+// lockMoved locks what a rename moves, n, and what it replaces, victim, as far as these are inodes
+// of the directories' subvolumes; unlockMoved ends it. A directory is locked before a file, and of
+// two alike the lower inode number first; of two subvolumes the lower one's. Models
+// lock_two_nondirectories() and the locks of child directories in vfs_rename().
 func lockMoved(t *sched.Task, n, victim *Node) {
 	first, second := n, victim
 	switch {
@@ -241,8 +244,9 @@ func (r *rename) allowed(t *sched.Task) error {
 	return nil
 }
 
-// mayMoveSubvol finds out where the subvolume is linked. ENOTEMPTY when it is not linked here: the name came with a snapshot of the
-// directory. EROFS when it is read-only and would get another directory above it, as in Linux.
+// mayMoveSubvol finds out where the subvolume is linked. ENOTEMPTY when it is not linked here: the
+// name came with a snapshot of the directory. EROFS when it is read-only and would get another
+// directory above it, as in Linux.
 func (r *rename) mayMoveSubvol(t *sched.Task) (err error) {
 	f, id := r.f, r.entry.Location.Objectid
 	if r.ref, err = f.linkOf(t, r.oldDir, r.entry); errors.Is(err, errno.ENOENT) {
@@ -258,7 +262,8 @@ func (r *rename) mayMoveSubvol(t *sched.Task) (err error) {
 	return err
 }
 
-// linkOf is where the root tree has the subvolume that the entry it of dir names. ENOENT when that is not here.
+// linkOf is where the root tree has the subvolume that the entry it of dir names. ENOENT when that
+// is not here.
 func (f *FS) linkOf(t *sched.Task, dir *Node, it format.DirItem) (ref format.RootRef, err error) {
 	ref, err = f.trans.SubvolRef(t, dir.vol.root.ID, it.Location.Objectid)
 	if errors.Is(err, transaction.ErrNoRoot) || err == nil && (ref.Dirid != uint64(dir.ip.Ino) || ref.Name != it.Name) {
@@ -267,9 +272,10 @@ func (f *FS) linkOf(t *sched.Task, dir *Node, it format.DirItem) (ref format.Roo
 	return ref, err
 }
 
-// mayReplace says why what has the new name may not be replaced, or why there is no room for the name: later the old one would be gone,
-// and the transaction with it. What the old name takes up counts. Models btrfs_check_dir_item_collision() in btrfs_rename(), and its
-// order of btrfs_insert_inode_ref().
+// mayReplace says why what has the new name may not be replaced, or why there is no room for the
+// name: later the old one would be gone, and the transaction with it. What the old name takes up
+// counts. Models btrfs_check_dir_item_collision() in btrfs_rename(), and its order of
+// btrfs_insert_inode_ref().
 func (r *rename) mayReplace(t *sched.Task) error {
 	f := r.f
 	switch {
@@ -372,8 +378,9 @@ func (r *rename) linkNew(t *sched.Task, h *transaction.Handle, index uint64) err
 	return f.trans.MoveSubvol(t, h, id, r.oldDir.vol.root.ID, d.vol.root.ID, format.RootRef{Dirid: uint64(d.ip.Ino), Sequence: index, Name: r.newName})
 }
 
-// delPlace takes the entry it out of dir, the place of a subvolume of the original in a snapshot. Nothing else knows of it.
-// Models btrfs_unlink_subvol() of BTRFS_EMPTY_SUBVOL_DIR_OBJECTID, which looks for the index as well.
+// delPlace takes the entry it out of dir, the place of a subvolume of the original in a snapshot.
+// Nothing else knows of it. Models btrfs_unlink_subvol() of BTRFS_EMPTY_SUBVOL_DIR_OBJECTID, which
+// looks for the index as well.
 func (f *FS) delPlace(t *sched.Task, h *transaction.Handle, dir *Node, it format.DirItem) error {
 	var at uint64
 	err := f.store.ReadDir(t, dir.vol.root, dir.ip.Ino, 0, func(index uint64, e format.DirItem) bool {

@@ -286,9 +286,10 @@ func TestNowaitCrash(t *testing.T) {
 	}
 }
 
-// TestRangeShortages: fallocate and truncate on a file system with so much metadata space left, from none on. They do all of it or say ENOSPC,
-// after a part of it perhaps; nothing stays promised, and a byte is what it was or what the operation makes of it. An error that got lost in a
-// loop over the range would make the loop endless.
+// TestRangeShortages: fallocate and truncate on a file system with so much metadata space left,
+// from none on. They do all of it or say ENOSPC, after a part of it perhaps; nothing stays
+// promised, and a byte is what it was or what the operation makes of it. An error that got lost in
+// a loop over the range would make the loop endless.
 func TestRangeShortages(t *testing.T) {
 	fstest.OneTask(t)
 	x := fstest.New(t, fstest.Size(64<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))

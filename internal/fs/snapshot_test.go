@@ -316,7 +316,8 @@ func TestSubvolumeErrors(t *testing.T) {
 	}
 }
 
-// The root item of what is made here says that its flags count. It did not, and Linux took a read-only snapshot for a writable one.
+// The root item of what is made here says that its flags count. It did not, and Linux took a
+// read-only snapshot for a writable one.
 func TestSnapshotFlagsCount(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.Subvolume(x.T, "/sub", 0o755))

@@ -127,7 +127,8 @@ func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {
 	return f.iget(t, v, format.Ino(ref.Dirid))
 }
 
-// subvolParent is where subvolume id is linked. ENOENT when it is nowhere. A rename under way is waited for.
+// subvolParent is where subvolume id is linked. ENOENT when it is nowhere. A rename under way is
+// waited for.
 func (f *FS) subvolParent(t *sched.Task, id uint64) (parent uint64, ref format.RootRef, err error) {
 	f.subvolSem.RLock(t)
 	defer f.subvolSem.RUnlock(t)

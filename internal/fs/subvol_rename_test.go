@@ -36,8 +36,9 @@ func subvolPaths(x *fstest.Fixture) string {
 	return strings.Join(paths, " ")
 }
 
-// Subvolumes are renamed and moved, also to other subvolumes; what is open in them stays open. That is the way back of those who roll
-// back: mv @ @old, snapshot of a snapshot as @. A read-only one stays in its directory, and nothing replaces one, as in Linux.
+// Subvolumes are renamed and moved, also to other subvolumes; what is open in them stays open. That
+// is the way back of those who roll back: mv @ @old, snapshot of a snapshot as @. A read-only one
+// stays in its directory, and nothing replaces one, as in Linux.
 func TestSubvolumeRename(t *testing.T) {
 	x := fstest.New(t)
 	f, tk := x.FS, x.T
@@ -118,9 +119,10 @@ func mustStat(x *fstest.Fixture, path string) fs.Attr {
 	return at
 }
 
-// A crash at any flush while subvolumes are renamed and files beside them are fsynced: each subvolume has one name, an old one or the
-// new one, and once an fsync has returned the file that it was for is there. A log says nothing of subvolumes: what it says of the
-// directories would take their names away.
+// A crash at any flush while subvolumes are renamed and files beside them are fsynced: each
+// subvolume has one name, an old one or the new one, and once an fsync has returned the file that
+// it was for is there. A log says nothing of subvolumes: what it says of the directories would take
+// their names away.
 func TestSubvolumeRenameCrash(t *testing.T) {
 	fstest.OneTask(t)
 	base := blockdev.NewMemory(128 << 20)
@@ -182,8 +184,8 @@ func TestSubvolumeRenameCrash(t *testing.T) {
 	}))
 }
 
-// A subvolume moves while another task goes up from it, lists the subvolumes, deletes it, or moves another one below it: nobody finds it
-// without a name, and no two lie in each other.
+// A subvolume moves while another task goes up from it, lists the subvolumes, deletes it, or moves
+// another one below it: nobody finds it without a name, and no two lie in each other.
 func TestSubvolumeRenameSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image, _ := subvolImages(o, "/other")
@@ -235,8 +237,8 @@ func TestSubvolumeRenameSchedules(t *testing.T) {
 	}
 }
 
-// What is there, or is not, is said before what may not be done: EEXIST and ENOENT come before EROFS and EXDEV, as in Linux. Scripts
-// that test for EEXIST saw another error.
+// What is there, or is not, is said before what may not be done: EEXIST and ENOENT come before
+// EROFS and EXDEV, as in Linux. Scripts that test for EEXIST saw another error.
 func TestErrorOrder(t *testing.T) {
 	x := fstest.New(t)
 	f, tk := x.FS, x.T

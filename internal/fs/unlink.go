@@ -70,8 +70,9 @@ func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (
 	return n, f.end(t, h, nil)
 }
 
-// removePlace removes the entry it of dir if it is the place of a subvolume of the original in a snapshot, which is an empty directory.
-// EXDEV for a subvolume itself: DeleteSubvolume deletes it. Models btrfs_rmdir(). Difference: there rmdir deletes an empty subvolume.
+// removePlace removes the entry it of dir if it is the place of a subvolume of the original in a
+// snapshot, which is an empty directory. EXDEV for a subvolume itself: DeleteSubvolume deletes it.
+// Models btrfs_rmdir(). Difference: there rmdir deletes an empty subvolume.
 func (f *FS) removePlace(t *sched.Task, dir *Node, it format.DirItem, wantDir bool) error {
 	if err := dir.mayTake(nil); err != nil {
 		return err

@@ -136,8 +136,8 @@ func TestQuota(t *testing.T) {
 	sameQgroups(t, img)
 }
 
-// TestQuotaDelete: one side begins to delete a subvolume, and is stopped; the other finishes, and comes to the right counts. The qgroup
-// goes with the subvolume.
+// TestQuotaDelete: one side begins to delete a subvolume, and is stopped; the other finishes, and
+// comes to the right counts. The qgroup goes with the subvolume.
 func TestQuotaDelete(t *testing.T) {
 	linux(t)
 	src := t.TempDir()

@@ -281,8 +281,9 @@ func TestDeadSubvolume(t *testing.T) {
 	mounted(t, img, "", func(dir string) { sameTree(t, filepath.Join(dir, "a"), src) })
 }
 
-// Subvolumes are renamed and moved by both, by the same steps: the verdicts, the names and the ids are the same afterwards, and both
-// checkers find nothing. Linux mounts what we have renamed, by the new name as well, and goes on.
+// Subvolumes are renamed and moved by both, by the same steps: the verdicts, the names and the ids
+// are the same afterwards, and both checkers find nothing. Linux mounts what we have renamed, by
+// the new name as well, and goes on.
 func TestSubvolumeRename(t *testing.T) {
 	linux(t)
 	dir := t.TempDir()

@@ -12,8 +12,9 @@ type mapped int
 func (m mapped) FaultIn(_ *sched.Task, from, to int) int { return m.Present(from, to) }
 func (m mapped) Present(from, to int) int                { return max(0, min(to, int(m))-from) }
 
-// TestSourceAfter: a direct write that has written n bytes leaves the rest to the page cache, which gets the bytes after them, and faults in the
-// pages of those. With the bytes of the start the file would have them twice.
+// TestSourceAfter: a direct write that has written n bytes leaves the rest to the page cache, which
+// gets the bytes after them, and faults in the pages of those. With the bytes of the start the file
+// would have them twice.
 func TestSourceAfter(t *testing.T) {
 	s := Source{Buf: []byte("abcdefgh"), Faults: mapped(6)}
 	k := sched.NewTask("test")

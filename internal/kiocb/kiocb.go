@@ -16,8 +16,9 @@ type Request struct {
 	Done Completion
 	// File is the open file that the request came by. A durable direct write (DSync) asks it.
 	File File
-	// Wrote, if set, is given the position of the first byte that a write has written: an append finds it under its lock. A write
-	// without a byte leaves it alone. Models ki_pos, which is the position after the last byte.
+	// Wrote, if set, is given the position of the first byte that a write has written: an append
+	// finds it under its lock. A write without a byte leaves it alone. Models ki_pos, which is the
+	// position after the last byte.
 	Wrote *uint64
 }
 

@@ -112,8 +112,8 @@ func (c *In) dir(src, to string, st iofs.FileInfo) error {
 	return c.attrs(to, st)
 }
 
-// attrs copies mode and times. An owner that is not kept takes setuid and setgid along, as in chown(2): a user's program would run for the
-// owner of the copy, who is root.
+// attrs copies mode and times. An owner that is not kept takes setuid and setgid along, as in
+// chown(2): a user's program would run for the owner of the copy, who is root.
 func (c *In) attrs(to string, st iofs.FileInfo) error {
 	mode := imageMode(st.Mode()) & 0o7777
 	at, err := c.x.Lstat(c.t, to)

@@ -147,8 +147,9 @@ func (c *Out) entry(path string, p place, at fs.Attr) error {
 	}
 }
 
-// linkAt makes a link at p. The host may refuse one and take the rest: FAT has no links, a directory may be where this one belongs, and some
-// have fewer names for a file or shorter targets than btrfs. A host without room takes nothing more, and its error ends the transfer.
+// linkAt makes a link at p. The host may refuse one and take the rest: FAT has no links, a
+// directory may be where this one belongs, and some have fewer names for a file or shorter targets
+// than btrfs. A host without room takes nothing more, and its error ends the transfer.
 func linkAt(p place, link func() error) error {
 	err := p.clear()
 	if err == nil {
@@ -167,7 +168,8 @@ func removeOld(dest string) error {
 	return nil
 }
 
-// dir copies a directory to to, which is at p. A second name of one is damage, and may lead to a directory above: then the tree has no end.
+// dir copies a directory to to, which is at p. A second name of one is damage, and may lead to a
+// directory above: then the tree has no end.
 func (c *Out) dir(path string, to *os.Root, p place, at fs.Attr) error {
 	id := inode{at.Subvol, at.Ino}
 	if first, ok := c.dirs[id]; ok {
@@ -197,8 +199,9 @@ func (c *Out) dir(path string, to *os.Root, p place, at fs.Attr) error {
 	return p.named(err)
 }
 
-// modeFor is the mode for the file st of the host that was made for at. It runs for its owner only if that is the image's: an owner that
-// is not kept takes setuid and setgid along, as in chown(2), or a user's program would run for the one who has copied it.
+// modeFor is the mode for the file st of the host that was made for at. It runs for its owner only
+// if that is the image's: an owner that is not kept takes setuid and setgid along, as in chown(2),
+// or a user's program would run for the one who has copied it.
 func modeFor(st os.FileInfo, at fs.Attr) iofs.FileMode {
 	mode := hostMode(at.Mode)
 	if uid, gid, ok := owner(st); !ok || uid != at.UID || gid != at.GID {
@@ -234,8 +237,8 @@ func (c *Out) name(path, full string, to place, e fs.DirEntry) error {
 	return c.entry(full, to, at)
 }
 
-// fill copies a regular file to the one that create makes. What is read of a file that cannot be read whole is removed: nobody must take it
-// for the file.
+// fill copies a regular file to the one that create makes. What is read of a file that cannot be
+// read whole is removed: nobody must take it for the file.
 func (c *Out) fill(path string, at fs.Attr, create func() (*os.File, error), remove, setTimes func() error) error {
 	f, err := c.x.OpenFile(c.t, path, fs.O_RDONLY|fs.O_NOFOLLOW, 0)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"path/filepath"
 )
 
-// place is a name in a directory of the host that a transfer fills. What is reached by it lies in that directory: a symbolic link that
-// is there already is not followed, it is in the way of a directory and makes room for anything else.
+// place is a name in a directory of the host that a transfer fills. What is reached by it lies in
+// that directory: a symbolic link that is there already is not followed, it is in the way of a
+// directory and makes room for anything else.
 type place struct {
 	dir  *os.Root
 	name string

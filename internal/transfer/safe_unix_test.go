@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/fs/fstest"
 )
 
-// A file whose owner is not kept loses setuid and setgid, into the image and out of it: root's copy of a user's program ran as root for
-// everybody. One whose owner is the same in the copy keeps them.
+// A file whose owner is not kept loses setuid and setgid, into the image and out of it: root's copy
+// of a user's program ran as root for everybody. One whose owner is the same in the copy keeps
+// them.
 func TestSetuidGoesWithTheOwner(t *testing.T) {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	for _, c := range []struct {
@@ -61,8 +62,9 @@ func TestSetuidGoesWithTheOwner(t *testing.T) {
 	}
 }
 
-// Nothing is written through a symbolic link that lies in the destination: a file takes its place, a directory is left out and named.
-// Two images one after the other into one folder were enough to write outside of it.
+// Nothing is written through a symbolic link that lies in the destination: a file takes its place,
+// a directory is left out and named. Two images one after the other into one folder were enough to
+// write outside of it.
 func TestOutFollowsNoLink(t *testing.T) {
 	x := fstest.New(t)
 	must(t, x.FS.Mkdir(x.T, "/s", 0o755))

@@ -11,8 +11,8 @@
 // that it has made and not filled is removed. Out stops at errors of the host; what it cannot read of the image it removes, reports and
 // goes on, because the rest of a damaged image may be all that can be saved. A link that the host refuses it reports, too, and goes on.
 //
-// Owners and extended attributes are not copied, nor are setuid and setgid of a file whose copy has another owner. Out follows no symbolic
-// link in the directory that it fills (place.go).
+// Owners and extended attributes are not copied, nor are setuid and setgid of a file whose copy has
+// another owner. Out follows no symbolic link in the directory that it fills (place.go).
 package transfer
 
 import (

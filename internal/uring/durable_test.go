@@ -11,8 +11,9 @@ import (
 	"btrlab/internal/uring"
 )
 
-// TestDurablePart: a durable direct write has a place for its first blocks, and the data space ends there. The completion says how many bytes are on the
-// device for good: those, or, when the sync of them fails, the error.
+// TestDurablePart: a durable direct write has a place for its first blocks, and the data space ends
+// there. The completion says how many bytes are on the device for good: those, or, when the sync of
+// them fails, the error.
 func TestDurablePart(t *testing.T) {
 	for _, spec := range []string{"nowait-6.1", "locked"} {
 		for _, fails := range []bool{false, true} {

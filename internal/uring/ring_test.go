@@ -387,9 +387,10 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A task that waits for eleven completions has them when eight are in the queue and three wait for room there, though one more request is with
-// the device; and when they are taken only what is left counts. If those without room did not count, or counted after they were taken,
-// the task would sleep for ever, or return with too few.
+// A task that waits for eleven completions has them when eight are in the queue and three wait for
+// room there, though one more request is with the device; and when they are taken only what is left
+// counts. If those without room did not count, or counted after they were taken, the task would
+// sleep for ever, or return with too few.
 func TestWaitCountsOverflow(t *testing.T) {
 	r := explore.Once(explore.OnceConfig{}, func(k *sched.Task) {
 		f := newFile()

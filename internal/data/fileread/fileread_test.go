@@ -187,8 +187,9 @@ func TestTailReadsZero(t *testing.T) {
 	w.Close()
 }
 
-// Pages are used again: what was of another file is in them. A hole, preallocated blocks and the rest of the block of an inline extent have
-// no bytes on disk, so a page of them must be zeroed before it is filled, or its file shows those of the other.
+// Pages are used again: what was of another file is in them. A hole, preallocated blocks and the
+// rest of the block of an inline extent have no bytes on disk, so a page of them must be zeroed
+// before it is filled, or its file shows those of the other.
 func TestUsedPagesAreZeroed(t *testing.T) {
 	for _, c := range []struct {
 		name string

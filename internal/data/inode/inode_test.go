@@ -50,7 +50,8 @@ func newFS() *FS {
 	return NewFS(spaceinfo.New(16384, 1), pagecache.NewCache(0, 1<<20, 2<<20))
 }
 
-// A schedule's report names the locks and values of an inode as the kernel does: each has a name, and no two share one.
+// A schedule's report names the locks and values of an inode as the kernel does: each has a name,
+// and no two share one.
 func TestObjects(tt *testing.T) {
 	ip := newFS().New(ctree.BareRoot(format.FS_TREE_OBJECTID), 257, &format.InodeItem{Mode: format.S_IFREG})
 	var names []string
@@ -65,7 +66,8 @@ func TestObjects(tt *testing.T) {
 	}
 }
 
-// An inode with many changed ranges keeps one that has all of them: an fsync logs too much then, and never less than what has changed.
+// An inode with many changed ranges keeps one that has all of them: an fsync logs too much then,
+// and never less than what has changed.
 func TestManyModifiedRanges(tt *testing.T) {
 	t := sched.NewTask("test")
 	fs := newFS()

@@ -24,8 +24,9 @@ func newTree() (*Pool, *Tree) {
 	return p, tr
 }
 
-// A file written from its start to its end has its extents in ascending order. The tree is a treap: with priorities that are all alike
-// it would be a list, and each write would walk over all extents before it.
+// A file written from its start to its end has its extents in ascending order. The tree is a treap:
+// with priorities that are all alike it would be a list, and each write would walk over all extents
+// before it.
 func TestDepth(tt *testing.T) {
 	t := sched.NewTask("test")
 	_, tr := newTree()

@@ -222,8 +222,9 @@ func (l *Logs) AttachOrdered(t *sched.Task, h *transaction.Handle, ip *inode.Ino
 	return nil
 }
 
-// spoil says that the logs of h's transaction must not be synced. Models btrfs_set_log_full_commit().
-// CommitNext makes every later fsync of transaction transid commit: it changes what no log can say. Models btrfs_set_log_full_commit().
+// spoil says that the logs of h's transaction must not be synced. Models
+// btrfs_set_log_full_commit(). CommitNext makes every later fsync of transaction transid commit: it
+// changes what no log can say. Models btrfs_set_log_full_commit().
 //
 // Preconditions: a handle of the transaction is open.
 func (l *Logs) CommitNext(transid uint64) { l.unusable.Store(transid) }

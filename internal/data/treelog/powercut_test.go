@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/fs/fstest"
 )
 
-// powerCut lets do work on a new file system whose fsyncs write logs, cuts the power, and opens what is there: the log is replayed. The fixture checks the
-// image when it closes.
+// powerCut lets do work on a new file system whose fsyncs write logs, cuts the power, and opens
+// what is there: the log is replayed. The fixture checks the image when it closes.
 func powerCut(t *testing.T, do func(x *fstest.Fixture)) *fstest.Fixture {
 	t.Helper()
 	var mem *blockdev.Memory
@@ -53,7 +53,8 @@ func attributes(x *fstest.Fixture, path string) map[string]string {
 	return m
 }
 
-// TestLongExtent: a file extent of more sectors than the log copies checksums of at once has all of them in the log, each at its address.
+// TestLongExtent: a file extent of more sectors than the log copies checksums of at once has all of
+// them in the log, each at its address.
 func TestLongExtent(t *testing.T) {
 	const n = 9 << 20 // three times: 4 MiB, 4 MiB, 1 MiB
 	want := make([]byte, n)
@@ -77,8 +78,8 @@ func TestLongExtent(t *testing.T) {
 	}
 }
 
-// TestDirectoryInPart: a log has a directory only because a name in it is gone. The directory keeps its attributes, mode, owner and times: those
-// of the last commit and those that came later.
+// TestDirectoryInPart: a log has a directory only because a name in it is gone. The directory keeps
+// its attributes, mode, owner and times: those of the last commit and those that came later.
 func TestDirectoryInPart(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		stamp := fstest.Epoch.Add(-500 * time.Hour)
@@ -115,8 +116,9 @@ func TestDirectoryInPart(t *testing.T) {
 	}
 }
 
-// TestPreallocatedBeyondEOF: replay drops what an inode has beyond its size, so the log has the preallocated extents there: in the first log of a
-// transaction, which did not change them, and in later ones.
+// TestPreallocatedBeyondEOF: replay drops what an inode has beyond its size, so the log has the
+// preallocated extents there: in the first log of a transaction, which did not change them, and in
+// later ones.
 func TestPreallocatedBeyondEOF(t *testing.T) {
 	for syncs := range 3 {
 		y := powerCut(t, func(x *fstest.Fixture) {
@@ -142,8 +144,9 @@ func TestPreallocatedBeyondEOF(t *testing.T) {
 	}
 }
 
-// TestReplayedAttributes: an inode that the last commit has gets mode, owner, times, flags and attributes of the log, whether the log was written because of
-// them or because of data, and whether it is a file or a directory. What the inode does not have any more is gone.
+// TestReplayedAttributes: an inode that the last commit has gets mode, owner, times, flags and
+// attributes of the log, whether the log was written because of them or because of data, and
+// whether it is a file or a directory. What the inode does not have any more is gone.
 func TestReplayedAttributes(t *testing.T) {
 	mtime, atime := fstest.Epoch.Add(-300*time.Hour), fstest.Epoch.Add(-200*time.Hour)
 	for _, c := range []struct {
@@ -182,8 +185,8 @@ func TestReplayedAttributes(t *testing.T) {
 	}
 }
 
-// TestSyncedDirectories: a log has every name of the new directories below one that is synced, with links and their targets, and the names that came and
-// went between two syncs.
+// TestSyncedDirectories: a log has every name of the new directories below one that is synced, with
+// links and their targets, and the names that came and went between two syncs.
 func TestSyncedDirectories(t *testing.T) {
 	y := powerCut(t, func(x *fstest.Fixture) {
 		x.Must(x.FS.Mkdir(x.T, "/old", 0o755))
@@ -215,7 +218,8 @@ func TestSyncedDirectories(t *testing.T) {
 	}
 }
 
-// TestAttributesTwice: attributes and names change between two syncs in one transaction: the log has them as they are, each once.
+// TestAttributesTwice: attributes and names change between two syncs in one transaction: the log
+// has them as they are, each once.
 func TestAttributesTwice(t *testing.T) {
 	y := powerCut(t, func(x *fstest.Fixture) {
 		f := x.Create("/f")
@@ -239,7 +243,8 @@ func TestAttributesTwice(t *testing.T) {
 	}
 }
 
-// TestAttributesOfData: a log that was written for data alone has the attributes: replay deletes those that a log does not have.
+// TestAttributesOfData: a log that was written for data alone has the attributes: replay deletes
+// those that a log does not have.
 func TestAttributesOfData(t *testing.T) {
 	y := powerCut(t, func(x *fstest.Fixture) {
 		f := x.Create("/f")
@@ -255,7 +260,8 @@ func TestAttributesOfData(t *testing.T) {
 	}
 }
 
-// TestPartOfExtent: the front of an extent is overwritten in the transaction that wrote it. The checksums of the rest are those of the rest.
+// TestPartOfExtent: the front of an extent is overwritten in the transaction that wrote it. The
+// checksums of the rest are those of the rest.
 func TestPartOfExtent(t *testing.T) {
 	want := make([]byte, 64<<10)
 	for i := range want {
@@ -280,8 +286,9 @@ func TestPartOfExtent(t *testing.T) {
 	}
 }
 
-// TestLostNamesOfDirectories: a directory that was there at the last commit has lost its name to a rename. Its log would have to say that for all that
-// is below, so its fsync commits; the wrong order that forgets lost names writes a log.
+// TestLostNamesOfDirectories: a directory that was there at the last commit has lost its name to a
+// rename. Its log would have to say that for all that is below, so its fsync commits; the wrong
+// order that forgets lost names writes a log.
 func TestLostNamesOfDirectories(t *testing.T) {
 	for _, c := range []struct {
 		policy string
@@ -312,8 +319,9 @@ func super(x *fstest.Fixture, dev blockdev.Device) (sb format.Super) {
 	return sb
 }
 
-// TestNewNameAfterData: the log has a file's data and attributes when the directory of a new name of the file is synced. The log then has the names and
-// attributes that the file has by then, each once, and still its data.
+// TestNewNameAfterData: the log has a file's data and attributes when the directory of a new name
+// of the file is synced. The log then has the names and attributes that the file has by then, each
+// once, and still its data.
 func TestNewNameAfterData(t *testing.T) {
 	var logged, after format.Super
 	y := powerCut(t, func(x *fstest.Fixture) {

@@ -176,8 +176,9 @@ func TestErrorBeforeEnd(t *testing.T) {
 	}
 }
 
-// A round of the flusher writes about as many pages of a file as it is told, goes on where the last one stopped, and begins again after the end
-// of the file. If it did not count what it writes, one large file would keep all others waiting.
+// A round of the flusher writes about as many pages of a file as it is told, goes on where the last
+// one stopped, and begins again after the end of the file. If it did not count what it writes, one
+// large file would keep all others waiting.
 func TestFlushSome(t *testing.T) {
 	const pages, n = 40, 16
 	w := datatest.New(t, 256<<20)

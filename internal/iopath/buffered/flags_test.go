@@ -177,8 +177,9 @@ func TestOwnWriteGivesBack(t *testing.T) {
 	x.Check(x.Dev)
 }
 
-// TestOwnReserveAgain: a file's own policy that is told ENOSPC by Reserve has nothing promised, so it may wait until there is room and ask
-// again. Data space or a snapshot's wait that stayed with the first time would be forgotten by the second, and never come back.
+// TestOwnReserveAgain: a file's own policy that is told ENOSPC by Reserve has nothing promised, so
+// it may wait until there is room and ask again. Data space or a snapshot's wait that stayed with
+// the first time would be forgotten by the second, and never come back.
 func TestOwnReserveAgain(t *testing.T) {
 	const n = 64 << 10
 	x := fstest.New(t, fstest.Size(64<<20))

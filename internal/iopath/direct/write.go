@@ -41,11 +41,13 @@ type write struct {
 	rq  kiocb.Request
 }
 
-// Write writes src at rq.Pos, or at the end of the file, and returns when the device has it: how many bytes were written. ENOTBLK
-// says that the rest must go through the page cache, EOPNOTSUPP that the flags are not known here, EIOCBQUEUED that rq.Done will be
-// told the rest: the device has it all, and no lock of the file is held for it. With NOWAIT a step that would sleep is a kiocb.Again, and
-// with no byte written nothing has changed. With any other error nothing is promised about the bytes of the range. A durable write (DSync)
-// without an error is synced; after an error the caller syncs the bytes that were written, if there are any.
+// Write writes src at rq.Pos, or at the end of the file, and returns when the device has it: how
+// many bytes were written. ENOTBLK says that the rest must go through the page cache, EOPNOTSUPP
+// that the flags are not known here, EIOCBQUEUED that rq.Done will be told the rest: the device has
+// it all, and no lock of the file is held for it. With NOWAIT a step that would sleep is a
+// kiocb.Again, and with no byte written nothing has changed. With any other error nothing is
+// promised about the bytes of the range. A durable write (DSync) without an error is synced; after
+// an error the caller syncs the bytes that were written, if there are any.
 //
 // Models fs/btrfs/direct-io.c:btrfs_direct_write(); labs/reference 3.2, 3.3, 3.5, 3.6.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {

@@ -89,8 +89,9 @@ func planOf(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, e
 	return policy.For(op, policy.Facts{Start: off, End: end, ISize: ip.Size(t)}, env.Policy())
 }
 
-// punchesNothing reports whether mode is a punch and the blocks of [off, end) are a hole already: then the file stays as it is, with its times. The
-// range of a punch is written back, and its ordered extents are finished, afterwards.
+// punchesNothing reports whether mode is a punch and the blocks of [off, end) are a hole already:
+// then the file stays as it is, with its times. The range of a punch is written back, and its
+// ordered extents are finished, afterwards.
 func punchesNothing(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, end uint64) (bool, error) {
 	if mode&PunchHole == 0 {
 		return false, nil

@@ -59,9 +59,10 @@ func hasXattr(x *fstest.Fixture, path, name string) bool {
 	return slices.Contains(names, name)
 }
 
-// TestRanges: what a mode does to a range: bytes, size, space, and whether times change and capabilities go. Times and errors are those of Linux 6.18, where each
-// row was tried: a punch of what is a hole already leaves the file alone, an allocation of what is allocated does not. A block of a hole stays a hole
-// when a punch reaches into it.
+// TestRanges: what a mode does to a range: bytes, size, space, and whether times change and
+// capabilities go. Times and errors are those of Linux 6.18, where each row was tried: a punch of
+// what is a hole already leaves the file alone, an allocation of what is allocated does not. A
+// block of a hole stays a hole when a punch reaches into it.
 func TestRanges(t *testing.T) {
 	two := slices.Concat(fill(1, 16*k), make([]byte, 48*k), fill(2, 16*k))
 	for _, c := range []struct {
@@ -143,7 +144,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestPunchMany: a punch of more file extents than one transaction drops is several transactions, and drops all of them.
+// TestPunchMany: a punch of more file extents than one transaction drops is several transactions,
+// and drops all of them.
 func TestPunchMany(t *testing.T) {
 	const n = 4096 + 100
 	x := fstest.New(t)

@@ -22,9 +22,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// A shrink into the middle of a page zeroes the rest of the page in memory: a mapping of it would show the old bytes, and
-// i_size alone hides them from reads only. The pages after it go, or the bytes would be there again as soon as the file grows.
-// That holds for each order of the steps.
+// A shrink into the middle of a page zeroes the rest of the page in memory: a mapping of it would
+// show the old bytes, and i_size alone hides them from reads only. The pages after it go, or the
+// bytes would be there again as soon as the file grows. That holds for each order of the steps.
 func TestTailIsZeroed(t *testing.T) {
 	apart := policy.SetsizeOrder{policy.DIOWait, policy.WaitOrdered, policy.SetISize, policy.TruncatePages, policy.TruncateItems}
 	for _, order := range []policy.SetsizeOrder{{}, apart} {
@@ -141,8 +141,9 @@ func TestReadsGoOn(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// A direct read that needs no i_rwsem is held from before a truncate waits for i_dio_count until it has set i_size. If reads were let go
-// first, one could begin with the old i_size after the wait, and its blocks would be freed while it reads them.
+// A direct read that needs no i_rwsem is held from before a truncate waits for i_dio_count until it
+// has set i_size. If reads were let go first, one could begin with the old i_size after the wait,
+// and its blocks would be freed while it reads them.
 func TestReadsAreHeldUntilTheSizeIsSet(t *testing.T) {
 	image := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}))

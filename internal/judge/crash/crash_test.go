@@ -246,9 +246,10 @@ func ruleOf(x *crash.Counterexample) string {
 	return x.Loss.Rule
 }
 
-// TestReplayKeepsAttributes: a file comes back with the mode, owner, flags and times that it had at the fsync, whether the last commit has the file or
-// not, and a directory as well; so does a file that is logged for a name of it only, or that another name pushes into the log. For two years of this program the judge looked
-// at none of them.
+// TestReplayKeepsAttributes: a file comes back with the mode, owner, flags and times that it had at
+// the fsync, whether the last commit has the file or not, and a directory as well; so does a file
+// that is logged for a name of it only, or that another name pushes into the log. For two years of
+// this program the judge looked at none of them.
 func TestReplayKeepsAttributes(t *testing.T) {
 	const change = "; chmod /f 384; chown /f 5 6; chattr /f 256; utimes /f 7 8"
 	for _, lines := range []string{
@@ -293,8 +294,9 @@ func TestReplayFaults(t *testing.T) {
 	}
 }
 
-// TestPowerGoesAgain: a commit after the crash that sends no flush before its superblock is found, though everything that the workload wrote is there:
-// by a replay, and by the end of what had lost its last name.
+// TestPowerGoesAgain: a commit after the crash that sends no flush before its superblock is found,
+// though everything that the workload wrote is there: by a replay, and by the end of what had lost
+// its last name.
 func TestPowerGoesAgain(t *testing.T) {
 	tk, rec := record(t, crash.Options{Wrong: "no-flush", FS: fs.Options{Policy: policy.MustParse("modern")}}, "write /f 0 4096 a", "fsync /f")
 	loss, err := rec.Judge(tk, crash.State{Flush: 1})

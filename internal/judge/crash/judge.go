@@ -27,9 +27,11 @@ func (l *Loss) String() string { return l.Rule + ": " + l.Text }
 
 func lossf(rule, format string, args ...any) *Loss { return &Loss{rule, fmt.Sprintf(format, args...)} }
 
-// Judge looks at the crash s: nil is nothing lost. The power goes a second time as well: of an image with a log when the replay is about to write its
-// superblock, and of one without when the first commit after the open is, if there is one. Where that commit has written before its superblock what no
-// flush covers, it goes once more after the superblock. After a replay a new file must be possible as well.
+// Judge looks at the crash s: nil is nothing lost. The power goes a second time as well: of an
+// image with a log when the replay is about to write its superblock, and of one without when the
+// first commit after the open is, if there is one. Where that commit has written before its
+// superblock what no flush covers, it goes once more after the superblock. After a replay a new
+// file must be possible as well.
 func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
 	e := &r.epochs[s.Flush-1]
 	dev, err := r.Device(t, s)
@@ -77,7 +79,8 @@ func (r *Recording) Judge(t *sched.Task, s State) (*Loss, error) {
 	return nil, nil
 }
 
-// live opens what a crash in e left on dev, compares it with the versions, uses it after a replay, and closes it.
+// live opens what a crash in e left on dev, compares it with the versions, uses it after a replay,
+// and closes it.
 func (r *Recording) live(t *sched.Task, e *Epoch, dev blockdev.Device, use bool) *Loss {
 	f, err := r.open(t, dev)
 	if err != nil {
@@ -137,7 +140,8 @@ func (r *Recording) cutReplay(t *sched.Task, dev blockdev.Device) error {
 	return nil
 }
 
-// cutCommit opens and closes dev until the power goes at a superblock. What an open without a replay does is commit at the end.
+// cutCommit opens and closes dev until the power goes at a superblock. What an open without a
+// replay does is commit at the end.
 func (r *Recording) cutCommit(t *sched.Task, dev blockdev.Device) {
 	f, err := r.open(t, noSuper(dev))
 	if err != nil {
@@ -148,8 +152,8 @@ func (r *Recording) cutCommit(t *sched.Task, dev blockdev.Device) {
 	}
 }
 
-// uncovered are the states after a superblock that was written before a flush had covered all that was written before it: the writes that are there
-// in each. A commit that flushes first has none.
+// uncovered are the states after a superblock that was written before a flush had covered all that
+// was written before it: the writes that are there in each. A commit that flushes first has none.
 func uncovered(l []dm.Record) (states [][]dm.Record) {
 	safe := 0 // records before it are on the medium
 	for i, w := range l {
@@ -265,8 +269,9 @@ func (r *Recording) compare(e *Epoch, have *tree) *Loss {
 	return nil
 }
 
-// compareNames: each entry of a directory leads where it led in one of the versions, and each inode has as many names as in one of them. An entry is
-// compared wherever its directory is: the new path of a directory may come with an entry from before the rename.
+// compareNames: each entry of a directory leads where it led in one of the versions, and each inode
+// has as many names as in one of them. An entry is compared wherever its directory is: the new path
+// of a directory may come with an entry from before the rename.
 func (r *Recording) compareNames(base window, synced map[inodeID]int, have *tree) *Loss {
 	entries := map[entry]bool{}
 	ids := map[inodeID]bool{}
@@ -391,7 +396,8 @@ func (r *Recording) compareNode(w window, path string, id inodeID, have *node, l
 	return r.compareData(w, path, id, have, vs)
 }
 
-// compareAttrs: mode, owner, flags and times are each those of a version. A version lacks the inode, or one of them is of the versions.
+// compareAttrs: mode, owner, flags and times are each those of a version. A version lacks the
+// inode, or one of them is of the versions.
 func (r *Recording) compareAttrs(w window, path string, id inodeID, have *node) *Loss {
 	var vs []*node
 	steps := false // an operation of several steps has made or changed it
@@ -491,8 +497,9 @@ func (r *Recording) compareData(w window, path string, id inodeID, have *node, v
 	return nil
 }
 
-// staleTail reports whether p, block i of a file, is as in a version that ended in it and had grown in a later one. What lies in the block beyond that
-// end may be what was there before the file was cut off: the zeros that go over it are data, and a commit may have the new size before the device
+// staleTail reports whether p, block i of a file, is as in a version that ended in it and had grown
+// in a later one. What lies in the block beyond that end may be what was there before the file was
+// cut off: the zeros that go over it are data, and a commit may have the new size before the device
 // has them. In Linux it is the same. Each such byte is one that some version had there.
 func (r *Recording) staleTail(w window, id inodeID, vs []*node, i uint64, p []byte) bool {
 	for k, n := range vs {
@@ -508,7 +515,8 @@ func (r *Recording) staleTail(w window, id inodeID, vs []*node, i uint64, p []by
 	return false
 }
 
-// hadBytes reports whether each byte of p from from on, of block i, is zero or as in a version up to the last.
+// hadBytes reports whether each byte of p from from on, of block i, is zero or as in a version up
+// to the last.
 func (r *Recording) hadBytes(last int, id inodeID, i uint64, p []byte, from uint64) bool {
 	for j := from; j < uint64(len(p)); j++ {
 		had := p[j] == 0

@@ -7,8 +7,9 @@ import (
 	"btrlab/internal/format"
 )
 
-// A write of a tree block is known by its bytes, alone or at the start of a longer write of several. If it were taken for data, the wrong
-// order late-data would hold tree blocks back, and what an image has to be would be judged by the wrong writes.
+// A write of a tree block is known by its bytes, alone or at the start of a longer write of
+// several. If it were taken for data, the wrong order late-data would hold tree blocks back, and
+// what an image has to be would be judged by the wrong writes.
 func TestKindOf(t *testing.T) {
 	sb := &format.Super{NodeSize: format.NodeSize, FSID: format.UUID{5}}
 	node := func(n int, fsid byte) []byte {
@@ -43,8 +44,9 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// Tasks write at once: a history has their writes in the order in which they were noted, which need not be that of the records that the log had
-// then. A write before the crash counts, whatever comes before it in the list.
+// Tasks write at once: a history has their writes in the order in which they were noted, which need
+// not be that of the records that the log had then. A write before the crash counts, whatever comes
+// before it in the list.
 func TestCompareAnyOrder(t *testing.T) {
 	byteOf := func(v byte, at int) noted {
 		return noted{off: 0, data: []byte{v}, size: 1, at: at, from: 1, to: underWay, done: underWay}

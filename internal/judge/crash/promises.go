@@ -14,7 +14,8 @@ const (
 	btrfs = "btrfs"
 )
 
-// Promises are all, in the order in which a state is held against them. Between two promises each of these is as in one version since the last.
+// Promises are all, in the order in which a state is held against them. Between two promises each
+// of these is as in one version since the last.
 var Promises = []Promised{
 	{"check", "the image breaks no rule of check, before it is opened and after", btrfs + ": a commit is whole or not there", "checked"},
 	{"open", "it can be opened for writing, which replays the log, and closed", btrfs + ": mount", "live"},

@@ -37,7 +37,8 @@ func sources(t *testing.T) string {
 	return b.String()
 }
 
-// TestPromiseTable: every loss has its row and every row its loss, the functions that judge it are there, and the page of the reference has the rows.
+// TestPromiseTable: every loss has its row and every row its loss, the functions that judge it are
+// there, and the page of the reference has the rows.
 func TestPromiseTable(t *testing.T) {
 	code := sources(t)
 	var have, want []string
@@ -92,8 +93,9 @@ func madeTree(t *testing.T, names string, nodes map[inodeID]*node) *tree {
 	return v
 }
 
-// TestPlantedStates: a state that breaks one promise is told by its rule, and the same state is right where nothing was promised. The first version
-// is before an operation that changes what it changes, the last after it.
+// TestPlantedStates: a state that breaks one promise is told by its rule, and the same state is
+// right where nothing was promised. The first version is before an operation that changes what it
+// changes, the last after it.
 func TestPlantedStates(t *testing.T) {
 	at := func(n int) time.Time { return stamp.Add(time.Duration(n) * tick) }
 	base := node{kind: format.S_IFREG, size: 5000, data: bytesOf("a", 5000), attrs: attrs{mode: 0o644, atime: at(1), mtime: at(1), ctime: at(1), otime: at(1)}}
@@ -139,7 +141,8 @@ func TestPlantedStates(t *testing.T) {
 		{name: "both names of a rename", now: &base, names: "/d=257 /d/g=258", entries: here + " /d/g=258", rule: "names name", always: true},
 		{name: "no name of a rename", now: &base, names: "/d=257 /d/g=258", entries: "/d=257", rule: "names name", always: true},
 		{name: "a name that nobody gave", now: &base, entries: "/d=257 /d/x=258", rule: "name", always: true},
-		// The file ended in the block in no version before it was longer: what lies there then was written.
+		// The file ended in the block in no version before it was longer: what lies there then was
+		// written.
 		{name: "a tail of nobody", now: with(func(n *node) { n.size, n.data = 8192, bytesOf("a", 8192) }), have: with(func(n *node) {
 			n.size, n.data = 8192, append(bytesOf("a", 5000), bytesOf("x", 3192)...)
 		}), rule: "data", always: true},
@@ -181,7 +184,8 @@ func TestPlantedStates(t *testing.T) {
 
 func bytesOf(s string, n int) []byte { return []byte(strings.Repeat(s, n)) }
 
-// TestStepsBetween: between two steps of one operation an inode may have a mode that no version has; after its end it may not.
+// TestStepsBetween: between two steps of one operation an inode may have a mode that no version
+// has; after its end it may not.
 func TestStepsBetween(t *testing.T) {
 	n := func(mode uint32) *node { return &node{kind: format.S_IFREG, attrs: attrs{mode: mode}} }
 	v := func(mode uint32) *tree { return madeTree(t, "/f=258", map[inodeID]*node{file: n(mode)}) }
@@ -196,7 +200,8 @@ func TestStepsBetween(t *testing.T) {
 	}
 }
 
-// TestTailOfGrown: a file was cut off in a block and has grown again. What was there before may be there until that is synced, and nothing else.
+// TestTailOfGrown: a file was cut off in a block and has grown again. What was there before may be
+// there until that is synced, and nothing else.
 func TestTailOfGrown(t *testing.T) {
 	v := func(data []byte) *tree {
 		return madeTree(t, "/f=258", map[inodeID]*node{file: {kind: format.S_IFREG, size: uint64(len(data)), data: data}})

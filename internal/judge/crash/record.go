@@ -34,8 +34,8 @@ type Op struct {
 	Text    string // as btrlab sh has it
 	Promise Promise
 	Path    string // of Data and Inode
-	// Steps is an operation of several steps, between which a commit may come: an inode that it makes or changes may have a mode, an owner or flags
-	// that no version has.
+	// Steps is an operation of several steps, between which a commit may come: an inode that it
+	// makes or changes may have a mode, an owner or flags that no version has.
 	Steps bool
 	// Loose is an operation that makes versions which nobody sees: while it runs, contents and names are compared with none.
 	Loose bool
@@ -116,12 +116,14 @@ func NewRecorder(t *sched.Task, base blockdev.Device, o Options) (*Recorder, err
 	return r, nil
 }
 
-// stamp is the first time stamp of a workload, and tick the time between two: those of a workload are the same each time.
+// stamp is the first time stamp of a workload, and tick the time between two: those of a workload
+// are the same each time.
 var stamp = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const tick = time.Millisecond
 
-// gave reports whether the clock gave x to an operation between the versions of w: an inode has such a stamp between two steps of it.
+// gave reports whether the clock gave x to an operation between the versions of w: an inode has
+// such a stamp between two steps of it.
 func (r *Recording) gave(w window, x time.Time) bool {
 	n := int64(x.Sub(stamp) / tick)
 	return r.clock != nil && r.clock[w.lo] < n && n <= r.clock[w.hi] && stamp.Add(time.Duration(n)*tick).Equal(x)

@@ -25,9 +25,9 @@ var (
 	report = flag.String("report", "", "write the report into this file as well")
 )
 
-// patience is go test's timeout for the tests of one fault. They take seconds, and a stuck test ends by itself within ten. Tests that
-// are still running then are run without the fault: if those take long as well it is the machine that is slow, and the fault gets more time
-// (try).
+// patience is go test's timeout for the tests of one fault. They take seconds, and a stuck test
+// ends by itself within ten. Tests that are still running then are run without the fault: if those
+// take long as well it is the machine that is slow, and the fault gets more time (try).
 const patience = 2 * time.Minute
 
 // verdict is what became of a planted fault.

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// Bytes that nobody can have put there: the witness says where, who saw them, and why that is impossible. A wrong reason sends its reader
-// to look for a hole or a writer that the history does not have.
+// Bytes that nobody can have put there: the witness says where, who saw them, and why that is
+// impossible. A wrong reason sends its reader to look for a hole or a writer that the history does
+// not have.
 func TestImpossibleReasons(t *testing.T) {
 	h := func(from ID) *History {
 		return &History{Size: 100, Holes: []Range{{40, 60}}, FinalSize: NoSize, Ops: []Op{

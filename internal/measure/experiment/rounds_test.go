@@ -10,8 +10,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestWaitsOfAllRounds: the share of a lock is that of the time of all tasks in all rounds. A table that had the waits of the last round only, or of the last
-// job, would call a lock idle that writers stood at in the round before.
+// TestWaitsOfAllRounds: the share of a lock is that of the time of all tasks in all rounds. A table
+// that had the waits of the last round only, or of the last job, would call a lock idle that
+// writers stood at in the round before.
 func TestWaitsOfAllRounds(t *testing.T) {
 	row := &rowSum{Variant: Variant{Name: "a"}, clat: &stats.Hist{}}
 	other := &rowSum{Variant: Variant{Name: "b"}, clat: &stats.Hist{}}
@@ -69,7 +70,8 @@ func (l *refusals) OpenRaw(t *sched.Task, name string) (Session, error) {
 
 func (l *refusals) Check(*sched.Task) ([]string, error) { return nil, ErrUnchecked }
 
-// TestRefusalsOfAllRounds: the share of requests that answered EAGAIN is that of all runs of the row, and of nothing else.
+// TestRefusalsOfAllRounds: the share of requests that answered EAGAIN is that of all runs of the
+// row, and of nothing else.
 func TestRefusalsOfAllRounds(t *testing.T) {
 	jf, err := fio.Parse("j", strings.NewReader("[j]\nrw=randwrite\nnorandommap\nsize=64k\nnumber_ios=50\nio_size=1g"))
 	if err != nil {

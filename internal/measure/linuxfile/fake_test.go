@@ -17,8 +17,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// What the running kernel answers to RWF_NOWAIT and O_DIRECT depends on the machine. Here a file is one in memory that answers what the test says, and
-// notes what it is asked.
+// What the running kernel answers to RWF_NOWAIT and O_DIRECT depends on the machine. Here a file is
+// one in memory that answers what the test says, and notes what it is asked.
 
 type fakeFile struct {
 	data     []byte
@@ -107,8 +107,8 @@ func target(t *testing.T, d *Dir, row string, count *Count) *file {
 	return x.(*file)
 }
 
-// TestRequests: each call asks for its bytes at its place, past the cache or not; a read at the end is io.EOF, a short one is short, and an error is
-// what the kernel said.
+// TestRequests: each call asks for its bytes at its place, past the cache or not; a read at the end
+// is io.EOF, a short one is short, and an error is what the kernel said.
 func TestRequests(t *testing.T) {
 	d, files, _ := fakes(t, false, nil)
 	f := target(t, d, Row, new(Count))
@@ -152,8 +152,9 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestNowaitRequests: a request of the second row is tried without waiting. EAGAIN is counted and the same request done again without the flag; a file system
-// that does not know the flag counts the same, and is told of once; another error is the request's, and done or not it was tried once.
+// TestNowaitRequests: a request of the second row is tried without waiting. EAGAIN is counted and
+// the same request done again without the flag; a file system that does not know the flag counts
+// the same, and is told of once; another error is the request's, and done or not it was tried once.
 func TestNowaitRequests(t *testing.T) {
 	d, files, notes := fakes(t, false, nil)
 	var count Count
@@ -201,8 +202,8 @@ func TestNowaitRequests(t *testing.T) {
 	}
 }
 
-// TestNoDirect: a file system without O_DIRECT fails a direct request by name. It is never done through the cache instead, which would be another
-// measurement.
+// TestNoDirect: a file system without O_DIRECT fails a direct request by name. It is never done
+// through the cache instead, which would be another measurement.
 func TestNoDirect(t *testing.T) {
 	refused := &os.PathError{Op: "open with O_DIRECT", Path: "/mnt/x", Err: errno.EINVAL}
 	d, files, _ := fakes(t, false, func(_ int, f *fakeFile) { f.noDirect = refused })
@@ -225,7 +226,8 @@ func TestNoDirect(t *testing.T) {
 	}
 }
 
-// TestRounds: before each run the page cache is dropped for every file, a run that is over has synced them all, and each run counts for itself.
+// TestRounds: before each run the page cache is dropped for every file, a run that is over has
+// synced them all, and each run counts for itself.
 func TestRounds(t *testing.T) {
 	for n := range 3 {
 		d, files, _ := fakes(t, false, nil)
@@ -310,8 +312,9 @@ func TestSpreadOffsets(t *testing.T) {
 	}
 }
 
-// TestMakeFiles: where files cannot be preallocated they are set to their size; where they cannot be NOCOW that is told once, and another answer is an
-// error; a name of a job is one file, and every file is closed, whatever one of them says.
+// TestMakeFiles: where files cannot be preallocated they are set to their size; where they cannot
+// be NOCOW that is told once, and another answer is an error; a name of a job is one file, and
+// every file is closed, whatever one of them says.
 func TestMakeFiles(t *testing.T) {
 	k := sched.NewTask("test")
 	d, files, notes := fakes(t, true, func(n int, f *fakeFile) { f.err["fallocate"], f.err["nocow"] = errno.EOPNOTSUPP, errno.EOPNOTSUPP })
@@ -385,8 +388,8 @@ func (q *fakeQueue) Next() (uint32, int32, bool) {
 
 func (q *fakeQueue) Close() error { q.closed = true; return nil }
 
-// TestQueueDoesAgain: a queued request that answers EAGAIN has not ended. It is given in again, the same without the flag, and ends by its second
-// answer; a request ends once.
+// TestQueueDoesAgain: a queued request that answers EAGAIN has not ended. It is given in again, the
+// same without the flag, and ends by its second answer; a request ends once.
 func TestQueueDoesAgain(t *testing.T) {
 	const eagain, eio = -int32(errno.EAGAIN), -int32(errno.EIO)
 	for _, engine := range []fio.Engine{fio.LibAIO, fio.IOUring} {
@@ -457,7 +460,8 @@ func TestQueueDoesAgain(t *testing.T) {
 	}
 }
 
-// TestPlainFile: on a file of the machine the bytes are where they were written, and a second Dir has files of its own.
+// TestPlainFile: on a file of the machine the bytes are where they were written, and a second Dir
+// has files of its own.
 func TestPlainFile(t *testing.T) {
 	d, _ := dir(t, false)
 	k := sched.NewTask("test")

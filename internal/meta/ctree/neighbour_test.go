@@ -9,9 +9,10 @@ import (
 	"btrlab/internal/errno"
 )
 
-// A search for a change reads the neighbours of the nodes on its way, to move items and pointers. A neighbour that cannot be read is
-// a corrupt tree: an insert or a delete that meets one must say so. If it goes on with a split instead, nobody learns of the damage
-// until the bytes in that leaf are asked for.
+// A search for a change reads the neighbours of the nodes on its way, to move items and pointers. A
+// neighbour that cannot be read is a corrupt tree: an insert or a delete that meets one must say
+// so. If it goes on with a split instead, nobody learns of the damage until the bytes in that leaf
+// are asked for.
 func TestBadNeighbour(t *testing.T) {
 	b := newBed(t, 4096, 1000)
 	b.ptrs = 12
@@ -91,8 +92,9 @@ func TestBadNeighbour(t *testing.T) {
 	}
 }
 
-// A tree whose items go from the end on: the last node gives its pointers to its left neighbour, its only one, and goes. If it took some
-// back the two would never join, and the tree would keep the height that it once had.
+// A tree whose items go from the end on: the last node gives its pointers to its left neighbour,
+// its only one, and goes. If it took some back the two would never join, and the tree would keep
+// the height that it once had.
 func TestLastNodeJoins(t *testing.T) {
 	const ptrs = 12
 	for leaves := uint64(ptrs); leaves <= 3*ptrs; leaves++ {

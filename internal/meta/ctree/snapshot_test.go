@@ -50,8 +50,9 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// A snapshot shares the blocks of its tree, so the tree copies even those that this transaction has made, until the snapshot is done. After that
-// a block is copied once in a transaction again, or each change of each item would cost a path of new blocks.
+// A snapshot shares the blocks of its tree, so the tree copies even those that this transaction has
+// made, until the snapshot is done. After that a block is copied once in a transaction again, or
+// each change of each item would cost a path of new blocks.
 func TestSnapshotEnds(t *testing.T) {
 	b := newBed(t, 4096, 200)
 	for i := range uint64(200) {

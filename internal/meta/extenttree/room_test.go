@@ -105,9 +105,10 @@ func TestNoRoomForATreeBlock(t *testing.T) {
 	}
 }
 
-// A tree block that is freed in the transaction that made it gives its bytes back to what has paid for them. A block of the chunk tree
-// is paid by the account of system chunks: put into the handle's bucket its bytes would be a promise of metadata that nobody made, and
-// the system account would keep one that nobody ends.
+// A tree block that is freed in the transaction that made it gives its bytes back to what has paid
+// for them. A block of the chunk tree is paid by the account of system chunks: put into the
+// handle's bucket its bytes would be a promise of metadata that nobody made, and the system account
+// would keep one that nobody ends.
 func TestTreeBlockGivenBack(t *testing.T) {
 	w := newWorld(t, 64<<20)
 	x, meta, system := w.m.Extents, w.m.Space.Metadata(), w.m.Space.System()

@@ -52,8 +52,9 @@ func (e *ExtentTree) TakeTraced(t *sched.Task) []Traced {
 	return list
 }
 
-// traceBelow notes the blocks and the data below b, a block that a deleted tree shares with others: the tree reaches them no longer,
-// and no reference of theirs says so. Models btrfs_qgroup_trace_subtree() as do_walk_down() calls it.
+// traceBelow notes the blocks and the data below b, a block that a deleted tree shares with others:
+// the tree reaches them no longer, and no reference of theirs says so. Models
+// btrfs_qgroup_trace_subtree() as do_walk_down() calls it.
 func (d *drop) traceBelow(b *ctree.Buffer) error {
 	if d.e.tracing.Load() {
 		return d.traceItems(b)

@@ -182,8 +182,9 @@ func TestLinksModel(t *testing.T) {
 	}
 }
 
-// TestRoomReadsErrors: a directory or an inode whose item cannot be read has not room for a name: nobody knows. A caller that took the error for
-// room would begin a transaction for the name, and abort it where the same block cannot be read.
+// TestRoomReadsErrors: a directory or an inode whose item cannot be read has not room for a name:
+// nobody knows. A caller that took the error for room would begin a transaction for the name, and
+// abort it where the same block cannot be read.
 func TestRoomReadsErrors(t *testing.T) {
 	e := newEnv(t, 4096)
 	e.inode(rootDir, format.S_IFDIR|0o755)

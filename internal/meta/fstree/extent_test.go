@@ -458,8 +458,8 @@ func TestMarkWrittenGeneration(t *testing.T) {
 	}
 }
 
-// TestMarkWrittenMerges: the items of a preallocated extent that is written piece by piece become one, so that a file has as many items as it has
-// windows, and not as it had writes.
+// TestMarkWrittenMerges: the items of a preallocated extent that is written piece by piece become
+// one, so that a file has as many items as it has windows, and not as it had writes.
 func TestMarkWrittenMerges(t *testing.T) {
 	for _, c := range []struct {
 		steps [][2]uint64

@@ -208,9 +208,10 @@ func (q *Quota) apply(t *sched.Task, d delta) {
 	}
 }
 
-// removeGone removes the groups of the subvolumes that are dropped. What one still counts now was wrong, and so is what those above
-// it count. Models btrfs_qgroup_cleanup_dropped_subvolume() (839d6ea4f86d, Linux 6.11) with btrfs_remove_qgroup(). Difference: the
-// commit that drops the last of the subvolume removes the group, not a later one.
+// removeGone removes the groups of the subvolumes that are dropped. What one still counts now was
+// wrong, and so is what those above it count. Models btrfs_qgroup_cleanup_dropped_subvolume()
+// (839d6ea4f86d, Linux 6.11) with btrfs_remove_qgroup(). Difference: the commit that drops the last
+// of the subvolume removes the group, not a later one.
 func (q *Quota) removeGone(t *sched.Task, tr *ctree.Trans) error {
 	var list []*group
 	q.lock(t)

@@ -181,7 +181,8 @@ func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 // Preconditions: a handle is open.
 func (q *Quota) Rescan() { q.recount = true }
 
-// Dropped says that the running transaction drops the last of a subvolume: its commit removes the qgroup.
+// Dropped says that the running transaction drops the last of a subvolume: its commit removes the
+// qgroup.
 //
 // Preconditions: a handle is open.
 func (q *Quota) Dropped(t *sched.Task, id uint64) {

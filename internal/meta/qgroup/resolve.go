@@ -23,8 +23,8 @@ type view struct {
 	path    ctree.Path
 }
 
-// subvol is the tree of a subvolume. A deleted one reaches what it still has references to until all of it is dropped, as in
-// Linux: the deletion changes the counts, not the loss of the name.
+// subvol is the tree of a subvolume. A deleted one reaches what it still has references to until
+// all of it is dropped, as in Linux: the deletion changes the counts, not the loss of the name.
 type subvol struct {
 	*ctree.Root
 	dropped format.Key // of a tree that is being dropped: what comes before it is gone, blocks and items

@@ -270,11 +270,13 @@ func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) erro
 	return nil
 }
 
-// UnitsMoveSubvol is the reservation for MoveSubvol in inserted items: root ref and back ref, of the old place and of the new one.
+// UnitsMoveSubvol is the reservation for MoveSubvol in inserted items: root ref and back ref, of
+// the old place and of the new one.
 const UnitsMoveSubvol = 4
 
-// MoveSubvol makes ref in subvolume to the place of subvolume id, which was linked in subvolume from. After an error the transaction
-// must be aborted. Models btrfs_del_root_ref() and btrfs_add_root_ref() in btrfs_rename().
+// MoveSubvol makes ref in subvolume to the place of subvolume id, which was linked in subvolume
+// from. After an error the transaction must be aborted. Models btrfs_del_root_ref() and
+// btrfs_add_root_ref() in btrfs_rename().
 func (m *Manager) MoveSubvol(t *sched.Task, h *Handle, id, from, to uint64, ref format.RootRef) error {
 	tree := m.Root(format.ROOT_TREE_OBJECTID)
 	for _, k := range linkKeys(from, id) {

@@ -155,8 +155,8 @@ func (c *checker) loadCsums(d *dataCheck) {
 	})
 }
 
-// straysOf notes the parts of s, the range of a csum item, that lie in no data extent. x is the first extent that may reach into s; it returns the
-// first that may reach into the next item.
+// straysOf notes the parts of s, the range of a csum item, that lie in no data extent. x is the
+// first extent that may reach into s; it returns the first that may reach into the next item.
 func (c *checker) straysOf(s span, x int, where string) int {
 	for at := s.start; at < s.end; {
 		for x < len(c.extents) && c.extents[x].start+c.extents[x].length <= at {
@@ -206,7 +206,8 @@ func (d *dataCheck) queue(logical uint64, sums []byte) {
 	}
 }
 
-// uncovered is the first byte of [start, end) that lies in none of the lists, each of them ascending and without overlaps.
+// uncovered is the first byte of [start, end) that lies in none of the lists, each of them
+// ascending and without overlaps.
 func uncovered(start, end uint64, lists ...[]span) (uint64, bool) {
 	for at := start; at < end; {
 		from := at

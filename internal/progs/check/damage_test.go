@@ -442,7 +442,8 @@ func TestRightAsItIs(t *testing.T) {
 		name string
 		do   func(m *image)
 	}{
-		// btrfs-convert makes the tree for relocated data as a subvolume is made, with the transaction in the key.
+		// btrfs-convert makes the tree for relocated data as a subvolume is made, with the
+		// transaction in the key.
 		{"converted from ext4", func(m *image) {
 			m.rekey(rootTree, key(relocTree, format.ROOT_ITEM_KEY, 0), key(relocTree, format.ROOT_ITEM_KEY, 2))
 		}},
@@ -751,7 +752,8 @@ func (m *image) link4(inline string) {
 	m.editInode(symIno, func(i *format.InodeItem) { i.Nbytes = uint64(len(inline)) })
 }
 
-// TestReadonly: a read-only subvolume whose flags count breaks no rule, nor does a writable one whose flags do not.
+// TestReadonly: a read-only subvolume whose flags count breaks no rule, nor does a writable one
+// whose flags do not.
 func TestReadonly(t *testing.T) {
 	for _, c := range []struct{ flags, inode uint64 }{{format.RootSubvolReadonly, format.InodeRootItemInit}, {0, 0}, {0, format.InodeRootItemInit}} {
 		m := newImage(t)

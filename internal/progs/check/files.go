@@ -244,7 +244,8 @@ func (f *fileCheck) endInode() {
 	if s.extents && kind != format.S_IFREG && kind != format.S_IFLNK {
 		f.findWhole("inode.kind", where, fmt.Sprintf("mode 0%o with file extents", i.Mode), "")
 	}
-	// The kernel deletes the items of an orphan from the end, in as many transactions as it takes, and leaves its inode item until the last.
+	// The kernel deletes the items of an orphan from the end, in as many transactions as it takes,
+	// and leaves its inode item until the last.
 	if s.nbytes != i.Nbytes && !(i.Nlink == 0 && s.nbytes < i.Nbytes) {
 		f.findWhole("inode.nbytes", where, num(i.Nbytes), num(s.nbytes))
 	}

@@ -120,8 +120,8 @@ func (l *logs) one(subvol uint64, r *format.RootItem) {
 	if !l.c.csumsWhole {
 		return
 	}
-	// A replay adds the checksums of the log to those of the checksum tree. An extent that was preallocated and written piece by piece has some in
-	// each, in any order.
+	// A replay adds the checksums of the log to those of the checksum tree. An extent that was
+	// preallocated and written piece by piece has some in each, in any order.
 	for _, d := range o.needs {
 		if off, missing := uncovered(d.start, d.end, o.sums, l.c.csums); missing {
 			l.c.find("log.csum", d.where, fmt.Sprintf("no csum of logical %d", off), "one, in the log or in tree 7")

@@ -16,8 +16,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A database preallocates its file, writes pieces of it past the cache, and syncs. Pieces that a commit has have their checksums in the checksum tree,
-// pieces that only an fsync has have them in the log, and one file extent covers both. A pattern says for each block of the file when it is
+// A database preallocates its file, writes pieces of it past the cache, and syncs. Pieces that a
+// commit has have their checksums in the checksum tree, pieces that only an fsync has have them in
+// the log, and one file extent covers both. A pattern says for each block of the file when it is
 // written: t before the commit, l after it, a dot never.
 
 // mixture leaves an image with a file of one preallocated extent, and its log if the pattern has an l.
@@ -76,8 +77,9 @@ func patternsOf(letters string, n int) []string {
 	return l
 }
 
-// TestLogMixtures: wherever the checksums of a logged extent are, in the log or in the checksum tree, the image is whole. The judge blamed those that
-// had some of the log's after some of the tree's.
+// TestLogMixtures: wherever the checksums of a logged extent are, in the log or in the checksum
+// tree, the image is whole. The judge blamed those that had some of the log's after some of the
+// tree's.
 func TestLogMixtures(t *testing.T) {
 	for _, p := range patternsOf("tl.", 4) {
 		dev, tk := mixture(t, p)
@@ -88,7 +90,8 @@ func TestLogMixtures(t *testing.T) {
 	}
 }
 
-// TestLogMixtureDamaged: of a logged extent, whose data lies in an extent of the last commit, every checksum counts, on both sides.
+// TestLogMixtureDamaged: of a logged extent, whose data lies in an extent of the last commit, every
+// checksum counts, on both sides.
 func TestLogMixtureDamaged(t *testing.T) {
 	for _, p := range patternsOf("tl", 4) {
 		for _, where := range []byte("tl") {
@@ -136,7 +139,8 @@ func TestLogMixtureDamaged(t *testing.T) {
 	}
 }
 
-// loggedData is where the data extent lies that the log names, and which bytes of it the log says are written.
+// loggedData is where the data extent lies that the log names, and which bytes of it the log says
+// are written.
 func loggedData(t *testing.T, tk *sched.Task, dev *blockdev.Memory) (start uint64, has func(at uint64) bool) {
 	t.Helper()
 	var written [][2]uint64

@@ -36,7 +36,8 @@ func (c *checker) loadRoots() {
 					c.cut = true
 					continue
 				}
-				// The kernel looks the tree for relocated data up by its last item, whatever the offset: btrfs-convert gives it the transaction.
+				// The kernel looks the tree for relocated data up by its last item, whatever the
+				// offset: btrfs-convert gives it the transaction.
 				if k.Offset != 0 && !format.IsFSTree(k.Objectid) && k.Objectid != format.DATA_RELOC_TREE_OBJECTID {
 					c.find("root.item", where, "key offset "+num(k.Offset), "0")
 				}

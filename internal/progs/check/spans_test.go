@@ -54,8 +54,9 @@ func TestUncovered(t *testing.T) {
 	}
 }
 
-// TestStrays: each part of a checksum item without data is noted by itself: a log may have the data of one gap while the next extent goes on in the
-// commit. The judge took everything after the first gap for stray.
+// TestStrays: each part of a checksum item without data is noted by itself: a log may have the data
+// of one gap while the next extent goes on in the commit. The judge took everything after the first
+// gap for stray.
 func TestStrays(t *testing.T) {
 	c := &checker{extentsWhole: true, extents: []extent{{start: 10, length: 5}, {start: 20, length: 4, tree: true}, {start: 30, length: 10}, {start: 50, length: 10}}}
 	x := c.straysOf(span{5, 35}, 0, "a")

@@ -297,8 +297,8 @@ func (w *walk) judge(n format.Node, bytenr, generation uint64, level int, where 
 	return true
 }
 
-// keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves their items alone, as the kernel does, and nobody finds
-// what they were.
+// keyTypes finds the types that no version of btrfs has given to a key: the tree checker leaves
+// their items alone, as the kernel does, and nobody finds what they were.
 func (w *walk) keyTypes(n format.Node, where string) {
 	for i := range n.Nritems() {
 		if k := n.Key(i); !format.KnownKeyType(k.Type) {

@@ -385,10 +385,12 @@ func (d *dpor) before(l *log, last, wake int32) []int32 {
 	return pre
 }
 
-// chain walks the accesses of one object from the given one back, for those that race with s. What waits may have to come before
-// several events that commute with each other, as all that count up before it: then it races with the group of them, at the point
-// where it last could have gone on: the gate was open there, or what comes before s in any case opens it. A store knows no gate; a task
-// that stood at a closed one before it, having done nothing since its last event, could not have gone on.
+// chain walks the accesses of one object from the given one back, for those that race with s. What
+// waits may have to come before several events that commute with each other, as all that count up
+// before it: then it races with the group of them, at the point where it last could have gone on:
+// the gate was open there, or what comes before s in any case opens it. A store knows no gate; a
+// task that stood at a closed one before it, having done nothing since its last event, could not
+// have gone on.
 func (d *dpor) chain(l *log, access int32, s *second) {
 	d.group, d.opens = d.group[:0], d.opens[:0]
 	opened := false // by an event that comes before s in any case
@@ -516,8 +518,8 @@ func (d *dpor) begun(l *log, nd *node, first int, s *second) bool {
 	return true
 }
 
-// plan has the node before the event first try task lead, then what else comes before event end and does not follow the group, and then
-// a step of task then; -1 is no task.
+// plan has the node before the event first try task lead, then what else comes before event end and
+// does not follow the group, and then a step of task then; -1 is no task.
 func (d *dpor) plan(l *log, nd *node, lead, first, end, then int) {
 	nd.backtrack |= 1 << lead
 	lo := int32(len(nd.seq))

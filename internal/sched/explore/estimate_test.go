@@ -39,8 +39,8 @@ func TestShrinks(t *testing.T) {
 	}
 }
 
-// A level is estimated by how far it has come: by the shape of the level before it, where most of the executions may belong to the first
-// items; without one, each item counts alike.
+// A level is estimated by how far it has come: by the shape of the level before it, where most of
+// the executions may belong to the first items; without one, each item counts alike.
 func TestLevels(t *testing.T) {
 	var l levels
 	if have := l.whole(1, 4, 10); have != 40 {

@@ -407,7 +407,8 @@ func TestMismatchOfChoice(t *testing.T) {
 	}
 }
 
-// Tasks of an execution are numbered from 0, in each execution alike: reports, and programs that print a task, say the same again.
+// Tasks of an execution are numbered from 0, in each execution alike: reports, and programs that
+// print a task, say the same again.
 func TestTaskNumbers(t *testing.T) {
 	var have [2]string
 	for i := range have {

@@ -857,8 +857,9 @@ func TestDataRaceInOneStep(t *testing.T) {
 	}
 }
 
-// A worker that has nothing to do waits until another one has alternatives to share, and is woken for them: else a search by two would be
-// one by one of them, and nobody would see more than that it takes long.
+// A worker that has nothing to do waits until another one has alternatives to share, and is woken
+// for them: else a search by two would be one by one of them, and nobody would see more than that
+// it takes long.
 func TestWorkersShare(t *testing.T) {
 	for _, m := range []explore.Method{explore.Bound, explore.Naive} {
 		var now, most atomic.Int32

@@ -102,9 +102,10 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer)
 	}
 }
 
-// racesHash is the hash of what Data goes by: for each access that a field remembers, the tasks that come after it already, and the objects
-// whose next user will. Two histories that lead to the same values can differ in it, if tasks took the same locks in another order; then
-// the next access is a race in one of them.
+// racesHash is the hash of what Data goes by: for each access that a field remembers, the tasks
+// that come after it already, and the objects whose next user will. Two histories that lead to the
+// same values can differ in it, if tasks took the same locks in another order; then the next access
+// is a race in one of them.
 func (w *world) racesHash() (h uint64) {
 	for i := range w.vars {
 		v := &w.vars[i]

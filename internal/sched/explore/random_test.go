@@ -546,14 +546,15 @@ var dporMissed = []struct {
 	story string
 	prog  rprog
 }{
-	// A wait for zero comes after an increment and its decrement in any case, so it can come before another increment that stands between
-	// the two, though the count was not zero there.
+	// A wait for zero comes after an increment and its decrement in any case, so it can come before
+	// another increment that stands between the two, though the count was not zero there.
 	{"a wait before an increment", rprog{tasks: [][]rop{
 		{{kind: '+'}},
 		{{kind: 'z'}, {kind: 'u'}, {kind: 'z'}},
 		{{kind: '+'}, {kind: '-'}, {kind: 'u'}},
 	}}},
-	// An execution ends as well without the step of a daemon that starts a task, and then without the start.
+	// An execution ends as well without the step of a daemon that starts a task, and then without
+	// the start.
 	{"an end before a daemon starts a task", rprog{children: 1,
 		tasks:   [][]rop{{{kind: 'B'}, {kind: 'u'}, {kind: 'S', obj: 1}}},
 		daemons: [][]rop{{{kind: 'd'}, {kind: 'g', obj: 1, child: 1}}},

@@ -168,7 +168,8 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// A daemon need not end, and an execution ends in the midst of what it does. DPOR raced its next operation and none after that.
+	// A daemon need not end, and an execution ends in the midst of what it does. DPOR raced its
+	// next operation and none after that.
 	{"the second step of a daemon", early, func(w *explore.World) {
 		var x, y explore.Atomic[int]
 		seen := 0
@@ -181,7 +182,8 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// What a worker does has nothing to do with the last step of the task that queued the work, but for the oracles.
+	// What a worker does has nothing to do with the last step of the task that queued the work, but
+	// for the oracles.
 	{"a work that ends before the tasks do", early, func(w *explore.World) {
 		var x, y explore.Atomic[int]
 		q := workqueue.New(w.Task(), "wq", workqueue.Config{Workers: 1}, func(t *sched.Task, _ int) { y.Store(t, 1); y.Store(t, 2) })
@@ -213,7 +215,8 @@ var unsoundOnce = []struct {
 		w.Go("inc", func(t *sched.Task) { c.Inc(t) })
 		w.Go("dec", func(t *sched.Task) { c.Dec(t) })
 	}},
-	// Two tasks take away what was there, and a third puts one there in time only if it comes before the second.
+	// Two tasks take away what was there, and a third puts one there in time only if it comes
+	// before the second.
 	{"a counter below zero by two", anyEnd, func(w *explore.World) {
 		var c lock.Counter
 		c.Init(aClass)
@@ -222,7 +225,8 @@ var unsoundOnce = []struct {
 		w.Go("dec", func(t *sched.Task) { c.Dec(t) })
 		w.Go("dec too", func(t *sched.Task) { c.Dec(t) })
 	}},
-	// A lock that was taken in another order makes a later access a race, though all values are the same: State takes values for a state.
+	// A lock that was taken in another order makes a later access a race, though all values are the
+	// same: State takes values for a state.
 	{"a race after locks in another order", anyEnd, func(w *explore.World) {
 		var mu lock.Mutex
 		mu.Init(aClass)
@@ -235,8 +239,8 @@ var unsoundOnce = []struct {
 			v.Load(t)
 		})
 	}},
-	// The same by way of a third task, which took one lock before it knew of the store or after, and knows of it by now in any case: what
-	// the lock hands on is in no task.
+	// The same by way of a third task, which took one lock before it knew of the store or after,
+	// and knows of it by now in any case: what the lock hands on is in no task.
 	{"a race after locks by way of another task", anyEnd, func(w *explore.World) {
 		var a, b lock.Mutex
 		a.Init(aClass)
@@ -260,7 +264,8 @@ var unsoundOnce = []struct {
 			v.Load(t)
 		})
 	}},
-	// DPOR takes two orders of steps that do not depend on each other for one, and so never sees what is between them.
+	// DPOR takes two orders of steps that do not depend on each other for one, and so never sees
+	// what is between them.
 	{"an invariant between two steps", anyEnd, func(w *explore.World) {
 		var x, y explore.Atomic[int]
 		w.Go("x", func(t *sched.Task) { x.Store(t, 1); x.Store(t, 0) })
@@ -418,8 +423,9 @@ func TestCounterMatching(t *testing.T) {
 	}
 }
 
-// A value that the program has told by a sched.Shared is a part of the state whether races are checked or not: with the same locks free and the
-// same tasks ended, the last writer is another one.
+// A value that the program has told by a sched.Shared is a part of the state whether races are
+// checked or not: with the same locks free and the same tasks ended, the last writer is another
+// one.
 func TestStateSeesShared(t *testing.T) {
 	prog := func(w *explore.World) {
 		var mu lock.Mutex

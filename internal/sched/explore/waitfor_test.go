@@ -337,8 +337,8 @@ func TestRangesInTrace(t *testing.T) {
 	}
 }
 
-// A task that holds a lock somebody waits for is named with what it is at: what it has taken on last and not done. That it serves a queue
-// for life says nothing about why it does not go on.
+// A task that holds a lock somebody waits for is named with what it is at: what it has taken on
+// last and not done. That it serves a queue for life says nothing about why it does not go on.
 func TestDutyIsNotForLife(t *testing.T) {
 	r := explore.Run(explore.Config{Off: explore.CheckLockOrder | explore.CheckLeftovers}, func(w *explore.World) {
 		var a, b lock.Mutex

@@ -309,9 +309,10 @@ func TestReaders(t *testing.T) {
 	}
 }
 
-// A writer that has watched readers in vain stops all writers from spinning, and only until those readers have gone: a writer that meets the next ones
-// spins again, and has the lock without a wake-up. Linux forgets RWSEM_NONSPINNABLE when the last reader leaves (rwsem_wake); a lock that never
-// did would send every writer to sleep at readers for good, once one of them had been slow.
+// A writer that has watched readers in vain stops all writers from spinning, and only until those
+// readers have gone: a writer that meets the next ones spins again, and has the lock without a
+// wake-up. Linux forgets RWSEM_NONSPINNABLE when the last reader leaves (rwsem_wake); a lock that
+// never did would send every writer to sleep at readers for good, once one of them had been slow.
 func TestSpinsAgain(t *testing.T) {
 	table := cost.Table{CPU: 1}
 	table.Entries[cost.IdleExit].Nano = 50000 // what a sleep costs

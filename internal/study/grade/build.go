@@ -132,7 +132,8 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 	return l.withText(rows, paths[0], o), nil
 }
 
-// withText is the rows of the code, with one for the student's own text beside it, if the lab wants one. file is one of the code.
+// withText is the rows of the code, with one for the student's own text beside it, if the lab wants
+// one. file is one of the code.
 func (l *Lab) withText(rows []Row, file string, o Options) []Row {
 	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was refused, or that First stops at
 	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {

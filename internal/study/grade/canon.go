@@ -10,8 +10,9 @@ import (
 	"slices"
 )
 
-// The same code is explored once in a class. It is the same if its tokens are, without comments and layout, and with local variables, constants and
-// labels numbered in the order in which they come. Names of types, fields, functions and packages stay: a program can print or print by them.
+// The same code is explored once in a class. It is the same if its tokens are, without comments and
+// layout, and with local variables, constants and labels numbered in the order in which they come.
+// Names of types, fields, functions and packages stay: a program can print or print by them.
 
 // locals are the declarations of the local names in the files, by the position of each use.
 func (c *checker) locals(files []*ast.File) map[token.Pos]token.Pos {
@@ -52,7 +53,8 @@ func (c *checker) locals(files []*ast.File) map[token.Pos]token.Pos {
 	return at
 }
 
-// canon is a hash of what the files say to a compiler, by the rules above. It needs a package that the type checker has understood.
+// canon is a hash of what the files say to a compiler, by the rules above. It needs a package that
+// the type checker has understood.
 func (c *checker) canon(files []handedFile, parsed []*ast.File) string {
 	at := c.locals(parsed)
 	numbers := map[token.Pos]int{}
@@ -101,7 +103,8 @@ type exploredRows struct {
 	rows []Row
 }
 
-// find is the rows of code that was explored, with a note in each whose they are; nil if there are none.
+// find is the rows of code that was explored, with a note in each whose they are; nil if there are
+// none.
 func (e *Explored) find(canon string) []Row {
 	if e == nil || canon == "" {
 		return nil

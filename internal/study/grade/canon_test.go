@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestCanon: comments, layout and local names make no other code; everything that could be seen in an execution does.
+// TestCanon: comments, layout and local names make no other code; everything that could be seen in
+// an execution does.
 func TestCanon(t *testing.T) {
 	const src = `package p
 
@@ -72,7 +73,8 @@ func g(n int) int { return n }
 	}
 }
 
-// TestExploredOnce: of a class in which two have the same code it is explored once, and the table and the report say so.
+// TestExploredOnce: of a class in which two have the same code it is explored once, and the table
+// and the report say so.
 func TestExploredOnce(t *testing.T) {
 	class, l := t.TempDir(), lab(t, 4)
 	const src = "package p\n\nimport \"btrlab/internal/iopath/policy\"\n\nfunc Steps() []policy.SetsizeStep { return []policy.SetsizeStep{policy.DIOWait} }\n" +

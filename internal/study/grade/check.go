@@ -80,11 +80,13 @@ var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
 // explorer, no init function, no recover, which would stop the panic by which the explorer ends an execution, and no directive to the
 // compiler or linker.
 //
-// Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the grader hands out a pointer
-// nothing is copied out of one or stored through it, since a request that is put back as it was would seem unused.
+// Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the
+// grader hands out a pointer nothing is copied out of one or stored through it, since a request
+// that is put back as it was would seem unused.
 //
-// What a kit.Var leads to (the elements of a slice, the nodes of a tree) may be plain; a Load of it counts as a Store of all. A value of package kit that has
-// fields of its own is nowhere copied (typed.go).
+// What a kit.Var leads to (the elements of a slice, the nodes of a tree) may be plain; a Load of it
+// counts as a Store of all. A value of package kit that has fields of its own is nowhere copied
+// (typed.go).
 func check(ctx context.Context, root string, files []handedFile, r rules) (x checked, err error) {
 	c := &checker{rules: r, fset: token.NewFileSet(), types: map[string]ast.Expr{}, kit: map[string]bool{}, seen: map[string]bool{}}
 	if err := exported(ctx, root, r.allowed); err != nil {
@@ -122,8 +124,8 @@ func check(ctx context.Context, root string, files []handedFile, r rules) (x che
 // checked is what check says of files.
 type checked struct {
 	bad []string // what the lab does not allow
-	// untyped is why the type checker has not understood the files, empty if it has: then what was not found may be there, and the compiler must refuse
-	// them.
+	// untyped is why the type checker has not understood the files, empty if it has: then what was
+	// not found may be there, and the compiler must refuse them.
 	untyped string
 	canon   string // the same for the same code, see canon.go; empty unless all is well
 }

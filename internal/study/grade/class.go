@@ -74,9 +74,11 @@ func ReadCSV(r io.Reader) ([]Submission, error) {
 	return l, nil
 }
 
-// GradeAll grades every folder below dir, by name, and calls each after every one with all so far. What known has of a submission with the same
-// files is taken over. A submission that cannot be graded has no points, and its Result says why; the others go on. When ctx ends,
-// so does the grading, with its error. o has the limits of each. With byName set the name of a folder is the id of its student, and personal questions are graded.
+// GradeAll grades every folder below dir, by name, and calls each after every one with all so far.
+// What known has of a submission with the same files is taken over. A submission that cannot be
+// graded has no points, and its Result says why; the others go on. When ctx ends, so does the
+// grading, with its error. o has the limits of each. With byName set the name of a folder is the id
+// of its student, and personal questions are graded.
 func GradeAll(ctx context.Context, root string, l *Lab, dir string, byName bool, o Options, known []Submission, each func([]Submission) error) ([]Submission, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -56,7 +56,8 @@ type Row struct {
 	// Schedules is how many the searches have run that Result names, and Switch where tasks were switched, when not everywhere.
 	Schedules int              `json:"schedules,omitempty"`
 	Switch    explore.Switches `json:"switch,omitempty"`
-	// Shared is the submission that has the same code and was explored in the place of this one; lines and schedules are that one's.
+	// Shared is the submission that has the same code and was explored in the place of this one;
+	// lines and schedules are that one's.
 	Shared string `json:"shared,omitempty"`
 	// Workload is what Schedule is for, where the row has several.
 	Workload string `json:"workload,omitempty"`
@@ -121,9 +122,11 @@ func (r *Report) sum() {
 	}
 }
 
-// count takes from lab n's rows the points that are not earned. A row that the untouched starter passes is nobody's work yet: it counts as soon as one row
-// passes that the starter fails. So a starter has no points, and whoever mends one thing keeps the points for what was right. Where code that does nothing
-// breaks nothing, the rows count once that of the lab's basis passes, which asks for something to be done.
+// count takes from lab n's rows the points that are not earned. A row that the untouched starter
+// passes is nobody's work yet: it counts as soon as one row passes that the starter fails. So a
+// starter has no points, and whoever mends one thing keeps the points for what was right. Where
+// code that does nothing breaks nothing, the rows count once that of the lab's basis passes, which
+// asks for something to be done.
 func count(n int, rows []Row) {
 	var given []string
 	if l, err := Lookup(n); err == nil {
@@ -157,8 +160,9 @@ func onBasis(basis string, rows []Row) {
 	}
 }
 
-// guesses takes the points of right answers that may be guesses: each wrong never takes those of a right one, since who says never to everything knows
-// nothing. said are the answers by the names of rows.
+// guesses takes the points of right answers that may be guesses: each wrong never takes those of a
+// right one, since who says never to everything knows nothing. said are the answers by the names of
+// rows.
 func guesses(rows []Row, said map[string]string) {
 	right, wrong := 0, 0
 	for _, r := range rows {
@@ -445,12 +449,14 @@ type Options struct {
 	First bool
 	// Schedules, unless it is 0, bounds each pass of each search that has no bound of its own below it.
 	Schedules int
-	// Limit, unless it is 0, bounds the building and running of a student's code, in time of this machine, and CPU the running, in processor time of
-	// all its processes: the rows that are not judged by then have no points, and the report says which limit it was.
+	// Limit, unless it is 0, bounds the building and running of a student's code, in time of this
+	// machine, and CPU the running, in processor time of all its processes: the rows that are not
+	// judged by then have no points, and the report says which limit it was.
 	Limit, CPU time.Duration
 	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the lab measures and nothing is violated.
 	Profile string
-	// Explored, if set, has the rows of code that was explored before, and gets those of this one, whose name is Name: see GradeAll.
+	// Explored, if set, has the rows of code that was explored before, and gets those of this one,
+	// whose name is Name: see GradeAll.
 	Explored *Explored
 	Name     string
 	// Progress, if set, is called now and then during a search.

@@ -464,7 +464,8 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// TestWatchdogSpent: what goes on and on within its rows is ended by the processor time of the submission, and that is said.
+// TestWatchdogSpent: what goes on and on within its rows is ended by the processor time of the
+// submission, and that is said.
 func TestWatchdogSpent(t *testing.T) {
 	var d watchdog
 	d.begin("a workload", time.Hour)
@@ -722,7 +723,8 @@ func TestLogStarter(t *testing.T) {
 	}
 }
 
-// TestGuesses: a wrong never takes the points of a right one, and of what nobody calls never nothing is taken.
+// TestGuesses: a wrong never takes the points of a right one, and of what nobody calls never
+// nothing is taken.
 func TestGuesses(t *testing.T) {
 	rows := func() []Row {
 		return []Row{{Name: "a", Pass: true, Score: 3, Max: 3}, {Name: "b", Pass: true, Score: 3, Max: 3}, {Name: "c", Max: 3}, {Name: "d", Pass: true, Score: 3, Max: 3}}
@@ -744,7 +746,8 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestOnBasis: code that does nothing breaks nothing, and its rows count once the one passes that asks for something to be done.
+// TestOnBasis: code that does nothing breaks nothing, and its rows count once the one passes that
+// asks for something to be done.
 func TestOnBasis(t *testing.T) {
 	nothing := map[int]*Student{
 		7: {Nowait: func(*kit.Task, *kit.NowaitExtent) error { return kit.EAGAIN }},

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// What a student hands in is small, and regular files. A named pipe would keep the grader waiting, a device would fill its memory, and a
-// link may lead to what is not the student's.
+// What a student hands in is small, and regular files. A named pipe would keep the grader waiting,
+// a device would fill its memory, and a link may lead to what is not the student's.
 const (
 	maxHanded = 1 << 20 // bytes of a file
 	maxFiles  = 64      // Go files of a submission
@@ -28,7 +28,8 @@ type handedFile struct {
 	data []byte
 }
 
-// readHanded reads a file of a student's. An error is a *HandedError if the file is none to be read, or the system's.
+// readHanded reads a file of a student's. An error is a *HandedError if the file is none to be
+// read, or the system's.
 func readHanded(path string) ([]byte, error) {
 	at, err := os.Lstat(path)
 	if err != nil {
@@ -100,7 +101,8 @@ func readAll(paths []string) ([]handedFile, error) {
 	return l, nil
 }
 
-// unread is the rows of a submission with a file that is not read, or nil and the error if that is another one.
+// unread is the rows of a submission with a file that is not read, or nil and the error if that is
+// another one.
 func unread(err error, max float64) ([]Row, error) {
 	var h *HandedError
 	if errors.As(err, &h) {

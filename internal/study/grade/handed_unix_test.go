@@ -10,8 +10,10 @@ import (
 	"testing"
 )
 
-// TestHanded: a named pipe without a writer kept the grader waiting for ever, and a link to /dev/zero killed it for want of memory. Whatever is
-// no regular file, or is too long, ends the grading of that submission with one line; and so does a link to a regular file, which may be another's.
+// TestHanded: a named pipe without a writer kept the grader waiting for ever, and a link to
+// /dev/zero killed it for want of memory. Whatever is no regular file, or is too long, ends the
+// grading of that submission with one line; and so does a link to a regular file, which may be
+// another's.
 func TestHanded(t *testing.T) {
 	huge := func(t *testing.T, at string) {
 		if err := os.WriteFile(at, nil, 0o644); err != nil {

@@ -85,8 +85,9 @@ func failed(r *Report) string {
 	return ""
 }
 
-// TestHostile: submissions that were written to have points for nothing have none, or those for what is right in them. Most are refused by the check, or
-// have no code; the others are built and run by make labs.
+// TestHostile: submissions that were written to have points for nothing have none, or those for
+// what is right in them. Most are refused by the check, or have no code; the others are built and
+// run by make labs.
 func TestHostile(t *testing.T) {
 	all := hostiles(t)
 	if len(all) < 40 {

@@ -369,7 +369,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestCheckLends: a policy has shared fields, as a range lock has, and is handed operations, which no lab may copy.
+// TestCheckLends: a policy has shared fields, as a range lock has, and is handed operations, which
+// no lab may copy.
 func TestCheckLends(t *testing.T) {
 	const src = "package p\nimport \"btrlab/labs/kit\"\ntype L struct{ n kit.Var[int] }\nfunc New() *L { return &L{} }\nfunc (l *L) Write(t *kit.Task, w *kit.WriteOp) { own := *w; own.Alone(t) }\n"
 	for n, want := range map[int]string{5: "x.go:5: copies *w: what the grader has handed out", 12: "x.go:5: copies *w: what the grader has handed out"} {

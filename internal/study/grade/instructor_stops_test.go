@@ -63,7 +63,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestProcessorTime: a submission has a limit of processor time, whatever its rows may take, and the report says that it was this one, and where.
+// TestProcessorTime: a submission has a limit of processor time, whatever its rows may take, and
+// the report says that it was this one, and where.
 func TestProcessorTime(t *testing.T) {
 	l := lab(t, 5)
 	b, err := os.ReadFile(filepath.Join(l.Dir(root(t)), "instructor", "_solution", "rangelock.go"))

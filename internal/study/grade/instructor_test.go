@@ -527,7 +527,8 @@ func TestNowaitCosts(t *testing.T) {
 	}
 }
 
-// TestNever: never everywhere knows nothing, and has no points, not even for the levels that nothing breaks.
+// TestNever: never everywhere knows nothing, and has no points, not even for the levels that
+// nothing breaks.
 func TestNever(t *testing.T) {
 	r, l := root(t), lab(t, 0)
 	x, err := Grade(t.Context(), r, l, Options{Dir: filepath.Join(l.Dir(r), "instructor", "_mutants", "all-never")})
@@ -641,7 +642,8 @@ func TestOvertake(t *testing.T) {
 	}
 }
 
-// TestRingNowaitParts: with RWF_NOWAIT as many attempts as need no sleep are right, also those after a part; a worker, who may sleep, is not.
+// TestRingNowaitParts: with RWF_NOWAIT as many attempts as need no sleep are right, also those
+// after a part; a worker, who may sleep, is not.
 func TestRingNowaitParts(t *testing.T) {
 	l := ringWorkloads()
 	w := l[slices.IndexFunc(l, func(w workload) bool { return w.name == "ring-nowait-part" })]

@@ -26,7 +26,8 @@ type ledger struct {
 	At   string `json:"at,omitempty"` // the workload in hand; empty before the first
 	// Wrong is why the program has ended itself.
 	Wrong string `json:"wrong,omitempty"`
-	// CPU is, for a program that begins, the processor time that it may take, 0 is no limit. Spent says that it has taken it: Wrong is where.
+	// CPU is, for a program that begins, the processor time that it may take, 0 is no limit. Spent
+	// says that it has taken it: Wrong is where.
 	CPU   time.Duration `json:"cpu,omitempty"`
 	Spent bool          `json:"spent,omitempty"`
 	// Done says that all is judged: Rows are those of the report.
@@ -84,8 +85,8 @@ func (g *ledger) stop(n int, wrong string, rest bool) {
 	g.At, g.Wrong = "", ""
 }
 
-// attempts runs the grading program until every row is judged, maxStops rows have stopped it, or a limit of o is reached, which late says. begun is when the
-// grading began.
+// attempts runs the grading program until every row is judged, maxStops rows have stopped it, or a
+// limit of o is reached, which late says. begun is when the grading began.
 func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options, begun time.Time) (rows []Row, late bool, err error) {
 	args := []string{report, fmt.Sprint(l.N)}
 	switch {

@@ -121,7 +121,8 @@ func TestSecondPass(t *testing.T) {
 	}
 }
 
-// TestLockStress: in virtual time a range lock that is wrong for some ranges only lets a byte be held twice.
+// TestLockStress: in virtual time a range lock that is wrong for some ranges only lets a byte be
+// held twice.
 func TestLockStress(t *testing.T) {
 	right := func() inode.RangeLocker { return kit.Locker{RangeLocker: rangelock.New()} }
 	for name, tt := range map[string]struct {

@@ -288,7 +288,8 @@ func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profi
 	return took, err
 }
 
-// timed is the virtual time of the tasks; their waits are added to w, and all waits meanwhile handed to profile, if it is not nil.
+// timed is the virtual time of the tasks; their waits are added to w, and all waits meanwhile
+// handed to profile, if it is not nil.
 func timed(t *sched.Task, all []func(t *sched.Task) error, w *waits, profile LockProfile) (int64, error) {
 	if profile != nil {
 		defer trace.SetSink(trace.SetSink(profile))

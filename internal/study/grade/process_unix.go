@@ -21,8 +21,9 @@ func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return c
 }
 
-// bind bounds what the system gives this process: memory that a single allocation takes before the watchdog looks, files, and, as the last resort, the
-// processor time. A system that knows no such bound goes without.
+// bind bounds what the system gives this process: memory that a single allocation takes before the
+// watchdog looks, files, and, as the last resort, the processor time. A system that knows no such
+// bound goes without.
 func bind(cpu time.Duration) {
 	limit := func(what int, most uint64) {
 		var l syscall.Rlimit

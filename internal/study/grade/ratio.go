@@ -37,8 +37,9 @@ func disjointRatio(s *Student) (bool, string, error) {
 		})
 }
 
-// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in nanoseconds. opt and own have a lab's code; with
-// judged set what it has written is judged, and requests meet in the file afterwards.
+// disjoint is the virtual time that writers of different pages inside EOF take under a policy, in
+// nanoseconds. opt and own have a lab's code; with judged set what it has written is judged, and
+// requests meet in the file afterwards.
 func disjoint(pol string, opt fs.Options, own func() iopath.WritePolicy, judged *meeting) (took int64, err error) {
 	const size = measuredBytes
 	opt.Policy, opt.DirtyLimit, opt.DirtyBackground = policy.MustParse(pol), 2*size, 2*size

@@ -16,8 +16,9 @@ import (
 	"btrlab/labs/kit"
 )
 
-// The explorer judges small scenarios, and a measurement runs one schedule on a big file. Code that tells the
-// two apart could lock in the first and not in the second. So what is measured is judged as well:
+// The explorer judges small scenarios, and a measurement runs one schedule on a big file. Code that
+// tells the two apart could lock in the first and not in the second. So what is measured is judged
+// as well:
 //
 //	recorder   notes each request of the timed tasks, and the oracle judges their history and the file
 //	meeting    afterwards, on the same file and not timed: rounds of requests that do meet, judged alike
@@ -83,7 +84,8 @@ func (w *recorder) unpaint(dst []oracle.Seen, p []byte, off int64) []oracle.Seen
 	return dst
 }
 
-// write writes n bytes at off by way of p; with slow set the source is not there from slow on until it was waited for.
+// write writes n bytes at off by way of p; with slow set the source is not there from slow on until
+// it was waited for.
 func (w *recorder) write(t *sched.Task, off int64, p []byte, slow int) error {
 	id := w.enter(t, oracle.Op{Kind: oracle.Write, Lo: off, Hi: off + int64(len(p)), Batches: pagesIn(off, off+int64(len(p)))})
 	paint(p, id)
@@ -137,7 +139,8 @@ func whole(n, want int, err error) error {
 	return err
 }
 
-// pagesIn are the offsets in (lo, hi) at which a page begins: where a policy of its own may end a batch.
+// pagesIn are the offsets in (lo, hi) at which a page begins: where a policy of its own may end a
+// batch.
 func pagesIn(lo, hi int64) (l []int64) {
 	for at := lo&^4095 + 4096; at < hi; at += 4096 {
 		l = append(l, at)
@@ -145,7 +148,8 @@ func pagesIn(lo, hi int64) (l []int64) {
 	return l
 }
 
-// judge reads [lo, hi), as far as the file goes, when all that was noted has returned, and asks for an order that explains it.
+// judge reads [lo, hi), as far as the file goes, when all that was noted has returned, and asks for
+// an order that explains it.
 func (w *recorder) judge(t *sched.Task, lo, hi int64, rule oracle.Rule, when string) error {
 	size := w.f.Size(t)
 	w.hist.FinalSize = size
@@ -199,8 +203,9 @@ func (s *slowly) Present(from, to int) int {
 	return max(s.at-from, 0)
 }
 
-// meeting is rounds of requests that meet in a file: writers over each other whose sources are slow, a reader, appends, truncates, and holes
-// if the student's policy has a say in them. The file has its size again after each round.
+// meeting is rounds of requests that meet in a file: writers over each other whose sources are
+// slow, a reader, appends, truncates, and holes if the student's policy has a say in them. The file
+// has its size again after each round.
 type meeting struct {
 	rule  oracle.Rule // of writers over each other; what changes the size is whole in every lab
 	holes bool
@@ -280,7 +285,8 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 	return nil
 }
 
-// round runs the tasks together, each a little later than the one before, and judges what they leave in [lo, hi).
+// round runs the tasks together, each a little later than the one before, and judges what they
+// leave in [lo, hi).
 func (c meeting) round(t *sched.Task, w *recorder, lo, hi int64, rule oracle.Rule, tasks []func(t *sched.Task) error) error {
 	w.begin(t)
 	w.hist.Holes = nil

@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// exclusion makes range locks of newLock's and notes the first time that a task is told that it holds a byte which another task holds. It
-// is for virtual time, where one task runs at a time.
+// exclusion makes range locks of newLock's and notes the first time that a task is told that it
+// holds a byte which another task holds. It is for virtual time, where one task runs at a time.
 type exclusion struct {
 	newLock func() inode.RangeLocker
 	wrong   error
@@ -62,8 +62,9 @@ const (
 	stressRandom = 400 // ranges of each task in the second half
 )
 
-// lockStress asks a range lock twice in virtual time. First one task holds a range and others wait for it while the rest take and leave
-// ranges of their own, thousands of times: each of those wake-ups is for nobody. Then all take ranges of every size and place.
+// lockStress asks a range lock twice in virtual time. First one task holds a range and others wait
+// for it while the rest take and leave ranges of their own, thousands of times: each of those
+// wake-ups is for nobody. Then all take ranges of every size and place.
 func lockStress(s *Student) (bool, string, error) {
 	dog.again()
 	turns, judge := 0, &exclusion{newLock: s.NewRangeLock}
@@ -111,7 +112,8 @@ func lockStress(s *Student) (bool, string, error) {
 	return true, fmt.Sprintf("%d turns of %d tasks, no byte held twice", turns, stressTasks), nil
 }
 
-// anyRange is the n-th range of a task: of a byte to gigabytes, at the beginning of a file or far into it. The same in every run.
+// anyRange is the n-th range of a task: of a byte to gigabytes, at the beginning of a file or far
+// into it. The same in every run.
 func anyRange(task, n int) (start, end uint64) {
 	x := uint64(task*7919+n+1) * 0x9e3779b97f4a7c15
 	x ^= x >> 29

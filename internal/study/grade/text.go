@@ -88,7 +88,8 @@ func (r *Report) table(b *screen) {
 	}
 }
 
-// shared are the rows that were explored with another submission's code, which is the same, and the name of that.
+// shared are the rows that were explored with another submission's code, which is the same, and the
+// name of that.
 func (r *Report) shared() (name string, rows []string) {
 	for _, x := range r.Rows {
 		if x.Shared != "" {

@@ -14,10 +14,11 @@ import (
 	"sync"
 )
 
-// The rules about values ask the type checker: an expression in parentheses, an alias, a name that hides another and a copy by range
-// or in a literal are told from what they look like.
+// The rules about values ask the type checker: an expression in parentheses, an alias, a name that
+// hides another and a copy by range or in a literal are told from what they look like.
 
-// exports are the files with the export data of packages, by root and path: the go tool makes them, for the build needs them as well.
+// exports are the files with the export data of packages, by root and path: the go tool makes them,
+// for the build needs them as well.
 var exports struct {
 	sync.Mutex
 	files map[string]string
@@ -55,7 +56,8 @@ func exported(ctx context.Context, root string, paths []string) error {
 	return nil
 }
 
-// typed asks the type checker about the files. What does not compile is left for the compiler to say; untyped keeps that it is so.
+// typed asks the type checker about the files. What does not compile is left for the compiler to
+// say; untyped keeps that it is so.
 func (c *checker) typed(root string, files []*ast.File) {
 	lookup := func(path string) (io.ReadCloser, error) {
 		exports.Lock()
@@ -96,8 +98,9 @@ func (c *checker) builtin(fun ast.Expr) string {
 	return ""
 }
 
-// guarded is the type of package kit that a value of type t has in it, nil for none: one with a field of its own, as a lock, a checked field or an
-// operation has, which is used where it is. A Range or a Profile may be copied.
+// guarded is the type of package kit that a value of type t has in it, nil for none: one with a
+// field of its own, as a lock, a checked field or an operation has, which is used where it is. A
+// Range or a Profile may be copied.
 func guarded(t types.Type) *types.Named { return guardedIn(t, map[types.Type]bool{}) }
 
 func guardedIn(t types.Type, seen map[types.Type]bool) *types.Named {
@@ -144,7 +147,8 @@ func lent(t types.Type) *types.Named {
 	return nil
 }
 
-// copied reports the expressions that are values of a guarded type which exist elsewhere: all but literals and what a function has made.
+// copied reports the expressions that are values of a guarded type which exist elsewhere: all but
+// literals and what a function has made.
 func (c *checker) copied(l ...ast.Expr) {
 	if c.own {
 		return
@@ -198,7 +202,8 @@ func (c *checker) overwritten(l ...ast.Expr) {
 	}
 }
 
-// values looks at a node for copies of guarded values, and for what leaves the sight of the rules by way of an interface or a type parameter.
+// values looks at a node for copies of guarded values, and for what leaves the sight of the rules
+// by way of an interface or a type parameter.
 func (c *checker) values(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.AssignStmt:
@@ -312,8 +317,8 @@ func (c *checker) elements(n *ast.CompositeLit) {
 	}
 }
 
-// hidden reports x, which becomes a value of type to, if what the grader has handed out becomes an interface there: its methods could be asked for by
-// name alone, and its fields printed.
+// hidden reports x, which becomes a value of type to, if what the grader has handed out becomes an
+// interface there: its methods could be asked for by name alone, and its fields printed.
 func (c *checker) hidden(x ast.Expr, to types.Type) {
 	if x == nil || to == nil || c.own || !types.IsInterface(to) {
 		return
@@ -337,8 +342,8 @@ func (c *checker) signature(recv *ast.FieldList, f *ast.FuncType) {
 	}
 }
 
-// instance reports a generic function that is used with a guarded type, or with a pointer that the grader has handed out: inside of it nobody sees which
-// type that is.
+// instance reports a generic function that is used with a guarded type, or with a pointer that the
+// grader has handed out: inside of it nobody sees which type that is.
 func (c *checker) instance(id *ast.Ident) {
 	in, ok := c.info.Instances[id]
 	if !ok || c.own {

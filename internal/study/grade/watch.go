@@ -45,8 +45,9 @@ func (d *watchdog) begin(what string, limit time.Duration) {
 // again says that what began last begins anew.
 func (d *watchdog) again() { d.begun.Add(1) }
 
-// start watches from now on; end is called once, on a goroutine of its own, with what is wrong, and with spent set if that is the processor time
-// of the submission: all is what the process has of it, 0 is no limit. With resumed set, code was stopped before, and no execution gets more than
+// start watches from now on; end is called once, on a goroutine of its own, with what is wrong, and
+// with spent set if that is the processor time of the submission: all is what the process has of
+// it, 0 is no limit. With resumed set, code was stopped before, and no execution gets more than
 // cpuOfResumed.
 func (d *watchdog) start(resumed bool, all time.Duration, end func(wrong string, spent bool)) {
 	debug.SetMaxStack(maxStack)

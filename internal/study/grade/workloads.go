@@ -41,7 +41,8 @@ type family struct {
 	points     float64
 }
 
-// points are what the grader gives for all rows of lab n: the tasks of labs 0 and 1, the workloads of the others. A teacher may give more.
+// points are what the grader gives for all rows of lab n: the tasks of labs 0 and 1, the workloads
+// of the others. A teacher may give more.
 func points(n int) float64 {
 	sum := 0.0
 	for _, k := range askedIn(n, nil) {

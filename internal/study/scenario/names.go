@@ -83,8 +83,9 @@ func (r *run) namesIn(t *sched.Task, x *fs.FS) (versionOf, error) {
 	return have, nil
 }
 
-// recoveredNames judges the names after crash i and returns them. Each leads where it led before or after one of the changes that had begun, and
-// each file has as many names as it had then. An fsync of a file promises the names that it had when that began, a sync all names.
+// recoveredNames judges the names after crash i and returns them. Each leads where it led before or
+// after one of the changes that had begun, and each file has as many names as it had then. An fsync
+// of a file promises the names that it had when that began, a sync all names.
 func (r *run) recoveredNames(t *sched.Task, x *fs.FS, i int) (versionOf, error) {
 	have, err := r.namesIn(t, x)
 	if err != nil {
@@ -119,8 +120,8 @@ func (r *run) recoveredNames(t *sched.Task, x *fs.FS, i int) (versionOf, error) 
 	return have, nil
 }
 
-// lostName says what no version explains of the names that a crash has left, "" is nothing: all are the versions up to the crash, since says from which
-// on each file's names are durable.
+// lostName says what no version explains of the names that a crash has left, "" is nothing: all are
+// the versions up to the crash, since says from which on each file's names are durable.
 func (r *run) lostName(have versionOf, all []versionOf, since map[*subject]int) string {
 	for _, v := range all {
 		for name := range v {

@@ -410,7 +410,8 @@ func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) 
 	r.note(Returns, h.ID, "")
 }
 
-// write asks for a write, and sleeps until it has ended. An append enters into h the place that it has found.
+// write asks for a write, and sleeps until it has ended. An append enters into h the place that it
+// has found.
 func (r *run) write(t *sched.Task, o Op, p []byte, h *oracle.Op) (int, error) {
 	x := r.of(o)
 	rq := o.request(x.at)
@@ -483,7 +484,8 @@ func (r *run) note(e Event, id oracle.ID, what any) {
 // minBatch is the pages of the smallest batch of a write that is not cut to single folios.
 const minBatch = policy.BatchMinPages
 
-// request is the operation as the file system is asked for it, on a file whose history begins at byte at.
+// request is the operation as the file system is asked for it, on a file whose history begins at
+// byte at.
 func (o Op) request(at int64) kiocb.Request {
 	rq := kiocb.Request{Pos: uint64(at + o.Off)}
 	for flag, on := range map[kiocb.Flags]bool{kiocb.Direct: o.Direct, kiocb.Append: o.Append, kiocb.DSync: o.DSync, kiocb.Nowait: o.Nowait} {

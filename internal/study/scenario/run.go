@@ -71,8 +71,8 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 	return r, nil
 }
 
-// search searches by cfg, and then by DPOR if that is the scenario's default search and has ended at its bound. If DPOR does not end, the
-// result is that of the first search.
+// search searches by cfg, and then by DPOR if that is the scenario's default search and has ended
+// at its bound. If DPOR does not end, the result is that of the first search.
 func (s *Scenario) search(cfg explore.Config, prog func(*explore.World)) explore.Result {
 	x := explore.Run(cfg, prog)
 	byDefault := cfg.Method == s.Method && cfg.Preemptions == s.Preemptions && cfg.Shards <= 1

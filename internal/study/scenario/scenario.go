@@ -218,8 +218,9 @@ type Task struct {
 
 // File is the file before the tasks start.
 type File struct {
-	// At is the size of a hole before everything else, whole pages: all offsets and sizes of the scenario
-	// count from its end. Code that asks for the size of the file finds the scenario in a big one.
+	// At is the size of a hole before everything else, whole pages: all offsets and sizes of the
+	// scenario count from its end. Code that asks for the size of the file finds the scenario in a
+	// big one.
 	At       int64
 	Size     int64 // bytes, painted with oracle.Initial and on disk
 	Nocow    bool
@@ -255,8 +256,9 @@ type Scenario struct {
 	Preemptions int
 	// Method is the default search; empty is explore.Bound. DPOR is for what it exhausts and bound does not in minutes.
 	Method explore.Method
-	// Prove says that DPOR exhausts it: after the default search has kept to its bound of Preemptions without a violation, DPOR tries the
-	// schedules that are left. (It would find no shortest schedule, so it does not come first.)
+	// Prove says that DPOR exhausts it: after the default search has kept to its bound of
+	// Preemptions without a violation, DPOR tries the schedules that are left. (It would find no
+	// shortest schedule, so it does not come first.)
 	Prove bool
 	// Deep ends every execution with a sync, a look at all reservations and a second reading, from disk. Without it only
 	// replays do.

@@ -217,8 +217,8 @@ func TestDrainProved(t *testing.T) {
 	}
 }
 
-// TestFar: a scenario 32 MiB into a file ends as it does at the beginning: the same schedule breaks it, and what is kept stays kept, with the crash
-// images and the second reading of Deep.
+// TestFar: a scenario 32 MiB into a file ends as it does at the beginning: the same schedule breaks
+// it, and what is kept stays kept, with the crash images and the second reading of Deep.
 func TestFar(t *testing.T) {
 	for _, name := range []string{"truncate-race", "two-writers-same", "two-appends", "writer-punch", "direct-buffered", "mmap-source", "truncate-fsync", "nocow-snapshot"} {
 		near, err := Lookup(name)

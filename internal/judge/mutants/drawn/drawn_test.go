@@ -144,8 +144,8 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// A line of argued.txt is about a fault that can be drawn. When the code or its function changes its name goes, and the argument must be made
-// anew.
+// A line of argued.txt is about a fault that can be drawn. When the code or its function changes
+// its name goes, and the argument must be made anew.
 func TestArguedExist(t *testing.T) {
 	argued, err := Argued("testdata/argued.txt")
 	must(t, err)

@@ -145,7 +145,8 @@ func (f *finder) at(p token.Pos) int { return f.fset.Position(p).Offset }
 
 func (f *finder) textOf(n ast.Node) string { return string(f.src[f.at(n.Pos()):f.at(n.End())]) }
 
-// add adds a site that replaces [from, to). What stands there is old with the fault off, new with it on.
+// add adds a site that replaces [from, to). What stands there is old with the fault off, new with
+// it on.
 func (f *finder) add(op string, from, to token.Pos, old, new string, text func(n int) string) {
 	kind := f.file + ":" + f.fn + ":" + op + ":" + short(old)
 	f.alike[kind]++

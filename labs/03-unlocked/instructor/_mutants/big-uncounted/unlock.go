@@ -1,4 +1,5 @@
-// Package unlocked is a mutant of lab 3: buffered writes without i_rwsem, where that may be. See README.md.
+// Package unlocked is a mutant of lab 3: buffered writes without i_rwsem, where that may be. See
+// README.md.
 package unlocked
 
 import "btrlab/labs/kit"
