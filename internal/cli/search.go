@@ -127,7 +127,7 @@ func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags, st *status) (sce
 		jobs = goruntime.GOMAXPROCS(0)
 	}
 	o.Config = func(c *explore.Config) {
-		if s.set("method") || s.set("preemptions") || s.shard != "" || c.Method == "" {
+		if s.set("method") || s.set("preemptions") || s.shard != "" {
 			c.Method = method
 		}
 		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, jobs, part, parts

@@ -20,7 +20,7 @@ type watcher struct {
 // Begin prints the name, or moves the bar.
 func (w *watcher) Begin(name string, begun, known uint64) {
 	if w.verbose {
-		fmt.Fprintln(w.out, name)
+		fmt.Fprintln(w.out, shown(w.out, name))
 	}
 	w.bar.set(fmt.Sprintf("%s %d files", w.verb, begun), begun, known)
 }
@@ -29,12 +29,12 @@ func (w *watcher) Begin(name string, begun, known uint64) {
 func (w *watcher) LeaveOut(x transfer.LeftOut) {
 	switch {
 	case x.Snapshot:
-		fmt.Fprintf(w.err, "btrlab: note: %s is a snapshot, want --snapshots to copy it\n", x.Name)
+		fmt.Fprintf(w.err, "btrlab: note: %s is a snapshot, want --snapshots to copy it\n", shown(w.err, x.Name))
 		return
 	case x.Err != nil:
-		fmt.Fprintf(w.err, "btrlab: left out: %s\n", oneLine(inImage(w.image, x.Name, x.Err)))
+		fmt.Fprintf(w.err, "btrlab: left out: %s\n", shown(w.err, oneLine(inImage(w.image, x.Name, x.Err))))
 	default:
-		fmt.Fprintf(w.err, "btrlab: %s: %s left out, want files, directories and links\n", x.Name, typeWord(x.Mode))
+		fmt.Fprintf(w.err, "btrlab: %s: %s left out, want files, directories and links\n", shown(w.err, x.Name), typeWord(x.Mode))
 	}
 	w.left++
 }

@@ -192,7 +192,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 		x.acquiredAs(t, x.classOf(lb), start, end, sub, lockdep.Write)
 	}
 	x.point(t, sched.PointLock, lb)
-	x.mu.Lock(t)
+	x.lockStates(t)
 	p := x.states.find(start)
 	f, ok := x.conflict(p, end, lb)
 	if !ok {
@@ -212,7 +212,7 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 		w := x.newWaiter(t, f, end, lb)
 		x.mu.Unlock(t)
 		x.park(t, c, from, start, f, end)
-		x.mu.Lock(t)
+		x.lockStates(t)
 		x.spare = append(x.spare, w)
 		p = x.states.find(start)
 		f, ok = x.conflict(p, end, lb)
@@ -238,6 +238,15 @@ func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64)
 	t.BlockedOn(heldRange{x, f, end})
 	t.Park(c.ID)
 	hold(end)
+}
+
+// lockStates locks the states. A Stepper is told that they are state: a task that only looks at bits, or
+// changes them, takes no range lock.
+func (x *Tree) lockStates(t *sched.Task) {
+	if st := t.Stepper(); st != nil {
+		st.Keep(&x.kept, x)
+	}
+	x.mu.Lock(t)
 }
 
 // point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
@@ -295,7 +304,7 @@ func (x *Tree) TryLock(t *sched.Task, start, end uint64) bool {
 func (x *Tree) TryLockBits(t *sched.Task, start, end uint64, bits Bits) bool {
 	lb := lockBitOf(bits)
 	x.point(t, sched.PointTryLock, lb)
-	x.mu.Lock(t)
+	x.lockStates(t)
 	p := x.states.find(start)
 	_, busy := x.conflict(p, end, lb)
 	x.seeIf(t, busy)
@@ -350,7 +359,7 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	if clear&LockBits != 0 {
 		x.point(t, sched.PointUnlock, clear&LockBits)
 	}
-	x.mu.Lock(t)
+	x.lockStates(t)
 	x.changeAt(t, x.states.find(start), start, end, clear, set)
 	if clear&LockBits != 0 && len(x.waiters) > 0 {
 		x.wake(start, end, clear)
@@ -361,7 +370,7 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 // SetMissing adds bit, no lock, to the first run of bytes at or after start that do not have it, and returns the run; ok is false
 // when every byte of [start, end) has it. Models set_record_extent_bits(), run by run.
 func (x *Tree) SetMissing(t *sched.Task, start, end uint64, bit Bits) (from, to uint64, ok bool) {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	p := x.states.find(start)
 	s := x.states.at(p)
@@ -386,7 +395,7 @@ func (x *Tree) SetMissing(t *sched.Task, start, end uint64, bit Bits) (from, to 
 
 // ClearCount takes bit away from every byte of [start, end) and returns how many had it. Models clear_record_extent_bits().
 func (x *Tree) ClearCount(t *sched.Task, start, end uint64, bit Bits) (n uint64) {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	if n = x.count(start, end, bit); n > 0 {
 		x.changeAt(t, x.states.find(start), start, end, bit, 0)
@@ -616,7 +625,7 @@ func (x *Tree) emit(t *sched.Task, out []state, s state) []state {
 
 // Any reports whether some byte of [start, end) has one of bits.
 func (x *Tree) Any(t *sched.Task, start, end uint64, bits Bits) bool {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	_, ok := x.conflict(x.states.find(start), end, bits)
 	x.seeIf(t, ok)
@@ -625,7 +634,7 @@ func (x *Tree) Any(t *sched.Task, start, end uint64, bits Bits) bool {
 
 // All reports whether every byte of [start, end) has all of bits. Models test_range_bit().
 func (x *Tree) All(t *sched.Task, start, end uint64, bits Bits) bool {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	all := x.all(start, end, bits)
 	x.seeIf(t, all)
@@ -646,14 +655,14 @@ func (x *Tree) all(start, end uint64, bits Bits) bool {
 
 // FirstSet finds the first run of bytes at or after from that have one of bits. Models find_first_extent_bit().
 func (x *Tree) FirstSet(t *sched.Task, from uint64, bits Bits) (start, end uint64, ok bool) {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	return x.run(t, from, bits, ^uint64(0))
 }
 
 // FindDelalloc finds the first run of delalloc bytes at or after from, at most maxBytes of it. Models btrfs_find_delalloc_range().
 func (x *Tree) FindDelalloc(t *sched.Task, from, maxBytes uint64) (start, end uint64, ok bool) {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	return x.run(t, from, Delalloc, maxBytes)
 }
@@ -690,7 +699,7 @@ func (x *Tree) firstRun(from uint64, bits Bits, maxBytes uint64) (start, end uin
 
 // Count is the number of bytes in [start, end) that have all of bits. Models count_range_bits().
 func (x *Tree) Count(t *sched.Task, start, end uint64, bits Bits) uint64 {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	n := x.count(start, end, bits)
 	x.see(t, n)
@@ -710,14 +719,14 @@ func (x *Tree) count(start, end uint64, bits Bits) (n uint64) {
 
 // Len is the number of states.
 func (x *Tree) Len(t *sched.Task) int {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	return x.states.len()
 }
 
 // Dump prints the states, one a line: "[0,4096) LOCKED|DELALLOC".
 func (x *Tree) Dump(t *sched.Task) string {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	var b strings.Builder
 	for _, c := range x.states.chunks {
@@ -730,7 +739,7 @@ func (x *Tree) Dump(t *sched.Task) string {
 
 // CheckInvariants returns the first broken invariant of the package comment.
 func (x *Tree) CheckInvariants(t *sched.Task) error {
-	x.mu.Lock(t)
+	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	if err := x.states.check(); err != nil {
 		return err

@@ -1,6 +1,10 @@
 package explore
 
-import "btrlab/internal/sched"
+import (
+	"slices"
+
+	"btrlab/internal/sched"
+)
 
 // What DPOR looks at beyond the executions that it makes: what daemons would do after the end, and
 // counters that another order of the same events takes below zero.
@@ -169,9 +173,10 @@ func (d *dpor) outlive(w *world, mask uint64) int {
 	if d.over < 0 {
 		d.over, d.lasts, d.lastSeen, d.way = step, d.lasts[:0], 0, d.way[:0]
 		for _, f := range w.finals {
-			// No event can be moved over one that the clock waited for, and a start cannot be
-			// moved at all.
-			if l.ev[f].kind != stepStart && f >= w.moved {
+			for f >= 0 && l.ev[f].kind == stepStart { // a start belongs to the step that made the task
+				f = l.ev[f].wake
+			}
+			if f >= 0 && f >= w.moved() { // the clock waited for it
 				d.lasts = append(d.lasts, f)
 			}
 		}
@@ -196,13 +201,13 @@ func (d *dpor) outlive(w *world, mask uint64) int {
 	return -1
 }
 
-// last drops from lasts the events that another one comes after.
+// last drops from lasts the events that another one comes after, but for starts, as nothingAfter.
 func (d *dpor) last(l *log) {
 	keep := d.lasts[:0]
 	for _, f := range d.lasts {
 		free := true
 		for i := max(f+1, d.lastSeen); free && i < int32(len(l.ev)); i++ {
-			free = !l.comesAfter(i, f)
+			free = l.ev[i].kind == stepStart || !l.comesAfter(i, f)
 		}
 		if free {
 			keep = append(keep, f)
@@ -262,10 +267,10 @@ func (d *dpor) ending(l *log, first int) {
 
 // underflow returns events that can come before all others and take a counter below zero, in an
 // order in which they can be done; nil if there are none.
-func (l *log) underflow() []int32 {
-	for n := range l.objs {
-		if l.objs[n].downs {
-			if under := l.below(int32(n)); under != nil {
+func (w *world) underflow() []int32 {
+	for n := range w.objs {
+		if w.objs[n].downs {
+			if under := w.below(int32(n)); under != nil {
 				return under
 			}
 		}
@@ -275,7 +280,8 @@ func (l *log) underflow() []int32 {
 
 // below is underflow for the counter that is object n. It matches every unit that is taken with one
 // that was added before it, by augmenting paths.
-func (l *log) below(n int32) []int32 {
+func (w *world) below(n int32) []int32 {
+	l := &w.log
 	c, ok := l.objs[n].id.(interface{ Load() int64 })
 	if !ok {
 		return nil
@@ -300,7 +306,7 @@ func (l *log) below(n int32) []int32 {
 		adds = append(adds, -1)
 	}
 	m := matching{takes: takes, adds: adds, taker: make([]int, len(adds)), tried: make([]bool, len(adds)),
-		before: func(add, take int32) bool { return add < 0 || add != take && l.comesAfter(take, add) }}
+		before: func(add, take int32) bool { return add < 0 || add != take && w.follows(take, add) }}
 	for t := range takes {
 		clear(m.tried)
 		if m.give(t) {
@@ -312,7 +318,7 @@ func (l *log) below(n int32) []int32 {
 				few = append(few, takes[m.taker[a]-1])
 			}
 		}
-		return l.upTo(few)
+		return w.upTo(few)
 	}
 	return nil
 }
@@ -340,12 +346,18 @@ func (m *matching) give(t int) bool {
 	return false
 }
 
+// follows is comesAfter, and knows that the clock moves only when no task can run: what comes after
+// that comes after all that came before.
+func (w *world) follows(i, j int32) bool {
+	return w.comesAfter(i, j) || slices.ContainsFunc(w.moves, func(m int32) bool { return j < m && m <= i })
+}
+
 // upTo returns the given events and all that come before one of them.
-func (l *log) upTo(events []int32) []int32 {
+func (w *world) upTo(events []int32) []int32 {
 	var all []int32
-	for i := range int32(len(l.ev)) {
+	for i := range int32(len(w.ev)) {
 		for _, f := range events {
-			if l.comesAfter(f, i) {
+			if w.follows(f, i) {
 				all = append(all, i)
 				break
 			}

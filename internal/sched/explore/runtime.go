@@ -319,7 +319,7 @@ func (w *world) wakeSleepers() bool {
 	if first == nil {
 		return false
 	}
-	w.clock, w.moved = max(w.clock, first.due), int32(len(w.ev))
+	w.clock, w.moves = max(w.clock, first.due), append(w.moves, int32(len(w.ev)))
 	for _, k := range w.all[:w.nAll] {
 		if k.state == sleeping && k.due <= w.clock {
 			k.state = ready

@@ -208,6 +208,46 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
+	// The last step of a task starts another one, which ends at once or serves. The start belongs to that step, which can come last.
+	{"an end that starts a task", early, func(w *explore.World) {
+		var x, y explore.Atomic[int]
+		w.Task().Go("daemon", func(t *sched.Task) { y.Store(t, 1) })
+		w.Go("user", func(t *sched.Task) { x.Load(t); t.Go("child", func(*sched.Task) {}) })
+		w.Check(func() error {
+			if y.Peek() == 1 {
+				return errors.New("the daemon comes first")
+			}
+			return nil
+		})
+	}},
+	{"an end that starts a server", early, func(w *explore.World) {
+		var x, y explore.Atomic[int]
+		w.Task().Go("daemon", func(t *sched.Task) { y.Store(t, 1); y.Store(t, 2) })
+		w.Go("user", func(t *sched.Task) { x.Load(t); t.Go("server", func(t *sched.Task) { t.Serve(&x); x.Load(t) }) })
+		w.Check(func() error {
+			if y.Peek() == 1 {
+				return errors.New("the daemon has done one step")
+			}
+			return nil
+		})
+	}},
+	// Bits of a tree that no task locks. State did not know the tree, and Set, Clear left what Clear, Set does.
+	{"bits without a range lock", anyEnd, func(w *explore.World) {
+		var tree extentio.Tree
+		tree.InitClass(aClass)
+		found := true
+		w.Go("clears", func(t *sched.Task) { tree.Clear(t, 4096, 12288, extentio.Delalloc) })
+		w.Go("sets", func(t *sched.Task) {
+			tree.Set(t, 4096, 12288, extentio.Delalloc)
+			found = tree.Any(t, 4096, 12288, extentio.Delalloc)
+		})
+		w.Check(func() error {
+			if !found {
+				return errors.New("the bits are gone")
+			}
+			return nil
+		})
+	}},
 	// Inc and Dec commute, but not below zero.
 	{"a counter below zero", anyEnd, func(w *explore.World) {
 		var c lock.Counter
@@ -464,3 +504,18 @@ func TestStateSeesShared(t *testing.T) {
 type sharedName string
 
 func (s sharedName) String() string { return string(s) }
+
+// A decrement that the clock keeps after its increment: the clock moves when no task can run. DPOR said that it had not tried everything.
+func TestCounterAfterSleep(t *testing.T) {
+	for _, m := range searches {
+		r := explore.Run(explore.Config{Method: m}, func(w *explore.World) {
+			var c lock.Counter
+			c.Init(aClass)
+			w.Go("sleeps", func(t *sched.Task) { t.Sleep(time.Second); c.Dec(t) })
+			w.Go("adds", func(t *sched.Task) { c.Inc(t) })
+		})
+		if r.Verdict != explore.Exhausted {
+			t.Errorf("%s: %s: %s", m, r.Bound, r.Violation)
+		}
+	}
+}

@@ -137,7 +137,7 @@ type turns struct {
 	tasks  []*task // explored, by number
 	prior  *task   // the task that ran before the one that is fresh
 	clock  int64
-	moved  int32    // events before the clock was moved last
+	moves  []int32  // for each time that the clock was moved, the events before it
 	users  int      // tasks that must end and have not
 	finals []int32  // the events by which others did
 	idle   int      // times the clock was moved without a step of such a task
@@ -149,7 +149,15 @@ type turns struct {
 func (t *turns) reset() {
 	t.tasks, t.prior = t.tasks[:0], nil
 	t.clock, t.users, t.idle, t.yields, t.fair = 0, 0, 0, false, false
-	t.finals, t.moved = t.finals[:0], 0
+	t.finals, t.moves = t.finals[:0], t.moves[:0]
+}
+
+// moved is the number of events before the clock was moved last.
+func (t *turns) moved() int32 {
+	if n := len(t.moves); n > 0 {
+		return t.moves[n-1]
+	}
+	return 0
 }
 
 // oracles are what the program asks of the execution.
