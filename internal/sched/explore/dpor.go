@@ -354,15 +354,32 @@ func (d *dpor) races(l *log, ev int) {
 	s := second{ev: ev, proc: int(e.task), last: e.before, two: e.accHi-e.accLo > 1}
 	for a := e.accLo; a < e.accHi; a++ {
 		x := &l.acc[a]
-		if x.prev < 0 || l.wroteLast(x.prev, e.task) {
+		stopped := l.objs[x.obj].stopped
+		chained := x.prev >= 0 && !l.wroteLast(x.prev, e.task)
+		if x.use == stops || !chained && stopped < 0 {
 			continue
 		}
 		if s.pre == nil {
 			s.pre = d.before(l, e.before, e.wake)
 		}
 		s.use, s.mode = x.use, x.mode
-		d.chain(l, x.prev, &s)
+		if chained {
+			d.chain(l, x.prev, &s)
+		}
+		for ; stopped >= 0; stopped = l.acc[stopped].prev {
+			d.stopped(l, int(l.acc[stopped].ev), &s)
+		}
 	}
+}
+
+// stopped races s with event first, which has stopped at the gate of the object: before it s may have opened the gate, and first goes on.
+func (d *dpor) stopped(l *log, first int, s *second) {
+	e := &l.ev[first]
+	if first >= s.ev || int(e.task) == s.proc || s.pre[e.task] >= e.idx {
+		return
+	}
+	d.group = append(d.group[:0], int32(first))
+	d.race(l, first, s)
 }
 
 // wroteLast says that access a is a write by the task itself, as a lock is before its unlock: nothing before it can race.
@@ -550,7 +567,9 @@ func (d *dpor) without(l *log, first int, s *second) []int32 {
 		e := &l.ev[s.ev]
 		d.uses = d.uses[:0]
 		for _, x := range l.acc[e.accLo:e.accHi] {
-			d.uses = append(d.uses, chained{x.prev, x.use})
+			if x.use != stops {
+				d.uses = append(d.uses, chained{x.prev, x.use})
+			}
 		}
 	}
 	for _, u := range d.uses {

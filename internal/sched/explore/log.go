@@ -71,6 +71,7 @@ func depend(a, b sched.Use) bool { return a != b || a == sched.Writes }
 
 type object struct {
 	last, lastW int32 // accesses, -1 for none
+	stopped     int32 // the last access that stopped at its closed gate, -1 for none
 	adds        bool
 	downs       bool // a count that has been taken down
 	id          any
@@ -150,7 +151,7 @@ func (l *log) numberOf(o *sched.Obj, id any, class sched.ClassID) int32 {
 		return o.Num
 	}
 	o.Run, o.Num = l.run, int32(len(l.objs))
-	l.objs = append(l.objs, object{last: -1, lastW: -1, id: id, class: class, lastWake: -1})
+	l.objs = append(l.objs, object{last: -1, lastW: -1, stopped: -1, id: id, class: class, lastWake: -1})
 	return o.Num
 }
 
@@ -283,13 +284,16 @@ func (x *access) count(o *object, use sched.Use, frees bool) {
 	}
 }
 
-// stops is the use of an object whose gate was closed, by a step that went no further for that. It orders nothing and is not chained to the
-// other uses; DPOR takes it for one that depends on all of them but its like: what opens the gate makes another step of this one.
+// stops is the use of an object whose gate was closed, by a step that went no further for that. It
+// orders nothing, and is in a chain of its own. DPOR takes it for one that depends on all other
+// uses: what opens the gate makes another step of this one.
 const stops sched.Use = 255
 
 // stop adds such a use to the present event.
 func (l *log) stop(n int32) {
-	l.acc = append(l.acc, access{obj: n, ev: l.curEv, prev: -1, epoch: l.curK.n, open: openUnknown, use: stops})
+	o := &l.objs[n]
+	l.acc = append(l.acc, access{obj: n, ev: l.curEv, prev: o.stopped, epoch: l.curK.n, open: openUnknown, use: stops})
+	o.stopped = int32(len(l.acc)) - 1
 	l.ev[l.curEv].accHi = int32(len(l.acc))
 }
 

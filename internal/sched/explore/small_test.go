@@ -530,3 +530,21 @@ func TestWalkIsTheSameWalk(t *testing.T) {
 		}
 	}
 }
+
+// A step stops at a mutex that another task holds, which is no switch point. Had the other task let it go before, the step would have gone on:
+// two orders, of which DPOR tried the first.
+func TestStoppedStepGoesOn(t *testing.T) {
+	for _, m := range searches {
+		orders := map[uint64]bool{}
+		r := explore.Run(explore.Config{Method: m, Switch: []sched.ClassID{0}, Done: func(_ int, x *explore.End) { orders[x.Order] = true }}, func(w *explore.World) {
+			var mu lock.Mutex
+			var x, y explore.Atomic[int]
+			mu.Init(aClass)
+			w.Go("stops", func(t *sched.Task) { y.Load(t); mu.Lock(t); mu.Unlock(t) })
+			w.Go("holds", func(t *sched.Task) { mu.Lock(t); x.Store(t, 1); mu.Unlock(t) })
+		})
+		if len(orders) != 2 && m != explore.State {
+			t.Errorf("%s: %d orders, want 2: %s", m, len(orders), r.Bound)
+		}
+	}
+}
