@@ -612,6 +612,14 @@ var catalog = []*Scenario{
 		Switch: directClasses, Rule: calls, Deep: true, Preemptions: 3, Prove: true,
 	},
 	{
+		Name:   "direct-truncate-read",
+		About:  "a direct write, a truncate into it and a buffered read: the read has i_size and the page from two moments, as in Linux",
+		Goal:   "let the read see what no order of the other two leaves",
+		File:   File{Size: 8 * k},
+		Tasks:  []Task{{"writer", []Op{DirectWrite(0, 8*k)}}, {"truncate", []Op{Truncate(4 * k)}}, {"reader", []Op{Read(0, 8*k)}}},
+		Switch: extentClasses, Rule: oracle.Rule{Write: oracle.Extent, Read: oracle.Page, Sizes: oracle.SizesApart}, Deep: true, Preemptions: 2,
+	},
+	{
 		Name:  "direct-read-truncate",
 		About: "a direct read, and a truncate whose blocks another file's write could take",
 		File:  File{Size: 8 * k, Nocow: true}, Tasks: []Task{{"reader", []Op{DirectRead(0, 8*k)}}, {"truncate", []Op{Truncate(4 * k), DirectWrite(4*k, 4*k)}}},
