@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"embed"
-	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -47,7 +47,26 @@ func Write(dir string, p Parts) (int, error) {
 	return len(page) + len(program), os.WriteFile(filepath.Join(dir, Page), page, 0o644)
 }
 
-// packed is the program as a script: gzip, then base64.
+// digits are those of Z85 (ZeroMQ RFC 32): none ends a string of a script. Five of them are four bytes,
+// where base64 needs five and a third.
+const digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+// text is b in digits; the first says how many bytes were added at the end. worker.js reads it.
+func text(b []byte) string {
+	pad := -len(b) & 3
+	b = append(b, 0, 0, 0)[:len(b)+pad]
+	out := make([]byte, 1, 1+len(b)/4*5)
+	out[0] = digits[pad]
+	for ; len(b) > 0; b = b[4:] {
+		v := binary.BigEndian.Uint32(b)
+		for div := uint32(85 * 85 * 85 * 85); div > 0; div /= 85 {
+			out = append(out, digits[v/div%85])
+		}
+	}
+	return string(out)
+}
+
+// packed is the program as a script: gzip, then text.
 func packed(wasm []byte) ([]byte, error) {
 	var z bytes.Buffer
 	w, err := gzip.NewWriterLevel(&z, gzip.BestCompression)
@@ -60,7 +79,7 @@ func packed(wasm []byte) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return []byte(`btrlabWasm("` + base64.StdEncoding.EncodeToString(z.Bytes()) + "\");\n"), nil
+	return []byte(`btrlabWasm("` + text(z.Bytes()) + "\");\n"), nil
 }
 
 // page is index.html with its parts in their places.
