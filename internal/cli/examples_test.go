@@ -35,7 +35,7 @@ btrlab mkfs -q --size 256M disk.img
 btrlab put notes.txt disk.img:/draft.txt; btrlab put --nocow notes.txt disk.img:/file; btrlab put -r src disk.img:/src
 cat > made <<END
 mkdir -p /etc /tmp/deep /usr
-subvolume create /home /old
+subvolume create /home /old /@
 mkdir /backup /vm
 snapshot / /before
 snapshot /home /snap
