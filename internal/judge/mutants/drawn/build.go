@@ -176,19 +176,38 @@ func compile(top, overlay string, sites []*Site, lines map[string][]span) (map[*
 	bad := map[*Site]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: `).FindAllSubmatch(out, -1) {
 		line, _ := strconv.Atoi(string(m[2]))
-		for file, spans := range lines {
-			if filepath.Base(string(m[1])) != file {
-				continue
-			}
-			for _, s := range spans {
-				if s.from <= line && line <= s.to {
-					bad[s.site] = true
-				}
-			}
+		for _, s := range blame(lines[filepath.Base(string(m[1]))], line) {
+			bad[s] = true
 		}
 	}
 	if len(bad) == 0 {
 		return nil, fmt.Errorf("the changed packages do not build: %w\n%s", err, out)
 	}
 	return bad, nil
+}
+
+// blame returns the sites that an error at the given line comes from: those of the line or, when it
+// has none, all of the function that it is in. A break in an endless loop, say, leaves a function
+// without its return, and the compiler names the closing brace. spans are those of one file, in
+// order.
+func blame(spans []span, line int) []*Site {
+	var at, in []*Site
+	fn := 0
+	for _, s := range spans {
+		if s.from <= line && line <= s.to {
+			at = append(at, s.site)
+		}
+		if s.from <= line {
+			fn = s.site.fn
+		}
+	}
+	if len(at) > 0 {
+		return at
+	}
+	for _, s := range spans {
+		if s.site.fn == fn {
+			in = append(in, s.site)
+		}
+	}
+	return in
 }

@@ -23,6 +23,7 @@ type Site struct {
 	Old, New string
 
 	start, end int                // the bytes of the file that change
+	fn         int                // the line that its function begins in
 	text       func(n int) string // what stands there when the fault has number n
 	nth        int                // its number in a build, from 1
 }
@@ -90,7 +91,7 @@ type finder struct {
 	file  string
 	src   []byte
 	fset  *token.FileSet
-	fn    string // the function that is walked
+	fn    *ast.FuncDecl // the function that is walked
 	sites []*Site
 	alike map[string]int
 }
@@ -111,7 +112,7 @@ func sitesOf(file string, src []byte) ([]*Site, error) {
 		if !ok || fd.Body == nil || describes[fd.Name.Name] {
 			continue
 		}
-		f.fn = fd.Name.Name
+		f.fn = fd
 		f.block(fd.Body.List, fd.Type.Results)
 		f.walk(fd.Body, fd.Type.Results)
 	}
@@ -148,10 +149,10 @@ func (f *finder) textOf(n ast.Node) string { return string(f.src[f.at(n.Pos()):f
 // add adds a site that replaces [from, to). What stands there is old with the fault off, new with
 // it on.
 func (f *finder) add(op string, from, to token.Pos, old, new string, text func(n int) string) {
-	kind := f.file + ":" + f.fn + ":" + op + ":" + short(old)
+	kind := f.file + ":" + f.fn.Name.Name + ":" + op + ":" + short(old)
 	f.alike[kind]++
 	f.sites = append(f.sites, &Site{ID: fmt.Sprintf("%s:%d", kind, f.alike[kind]), File: f.file, Line: f.fset.Position(from).Line, Op: op,
-		Old: old, New: new, start: f.at(from), end: f.at(to), text: text})
+		Old: old, New: new, start: f.at(from), end: f.at(to), fn: f.fset.Position(f.fn.Pos()).Line, text: text})
 }
 
 // short is a text without spaces, cut to a length that still tells it from others.
