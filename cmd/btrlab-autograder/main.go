@@ -1,9 +1,10 @@
-// Command btrlab-autograder grades one submission of a Gradescope assignment. run_autograder, in the zip that `btrlab lab autograder` makes, starts it:
+// Command btrlab-autograder grades one submission of a Gradescope assignment. run_autograder, in
+// the zip that `btrlab lab autograder` makes, starts it:
 //
 //	btrlab-autograder -base /autograder -limit 9m 4
 //
-// It writes results/results.json below the base, whatever the submission is. Exit code 1 means that the grader itself has failed, 2 that its
-// arguments are wrong.
+// It writes results/results.json below the base, whatever the submission is. Exit code 1 means that
+// the grader itself has failed, 2 that its arguments are wrong.
 package main
 
 import (

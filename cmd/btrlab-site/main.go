@@ -1,4 +1,5 @@
-// Command btrlab-site writes the site of `make site` into a folder. It needs the program, compiled for the browser:
+// Command btrlab-site writes the site of `make site` into a folder. It needs the program, compiled
+// for the browser:
 //
 //	GOOS=js GOARCH=wasm go build -trimpath -ldflags='-s -w' -o btrlab.wasm ./cmd/btrlab-web
 //	go run ./cmd/btrlab-site -wasm btrlab.wasm -out artifacts/site

@@ -1,5 +1,6 @@
-// Command btrlab-web is the part of the site that runs in a web worker of the browser: the write path, the explorer and the
-// timelines, compiled to WebAssembly. worker.js starts it and hands on the questions of the page.
+// Command btrlab-web is the part of the site that runs in a web worker of the browser: the write
+// path, the explorer and the timelines, compiled to WebAssembly. worker.js starts it and hands on
+// the questions of the page.
 package main
 
 import (
@@ -23,7 +24,8 @@ func main() {
 	)
 	running := 0 // number of the question that is answered
 	desk := &site.Desk{
-		Yield: func() { time.Sleep(time.Millisecond) }, // the browser delivers messages while all tasks of the program wait
+		// the browser delivers messages while all tasks of the program wait
+		Yield: func() { time.Sleep(time.Millisecond) },
 	}
 	desk.Tell = func(p site.Progress) {
 		post(map[string]any{"id": running, "text": p.Text, "share": p.Share})

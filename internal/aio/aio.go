@@ -1,5 +1,6 @@
-// Package aio is Linux's older asynchronous interface, which fio's libaio uses. It carries out a request in the call that submits
-// it, and only a direct request that the file queues ends later: a buffered one blocks io_submit.
+// Package aio is Linux's older asynchronous interface, which fio's libaio uses. It carries out a
+// request in the call that submits it, and only a direct request that the file queues ends later: a
+// buffered one blocks io_submit.
 //
 // The life of a request:
 //
@@ -55,7 +56,8 @@ type IOCB struct {
 	next *IOCB
 }
 
-// Ended says how the request ended, once Submit or GetEvents has seen it; it is for the task that uses the context.
+// Ended says how the request ended, once Submit or GetEvents has seen it; it is for the task that
+// uses the context.
 func (x *IOCB) Ended() (n int, err error, ok bool) {
 	if !x.over {
 		return 0, nil, false // Complete may be writing the rest
@@ -101,7 +103,8 @@ func Setup(n int) (*Context, error) {
 
 func (c *Context) String() string { return "the events of an aio context" }
 
-// Submit carries out or begins the requests in their order, and returns how many; EAGAIN when there was no slot for the first.
+// Submit carries out or begins the requests in their order, and returns how many; EAGAIN when there
+// was no slot for the first.
 //
 // Models io_submit(2).
 func (c *Context) Submit(t *sched.Task, list []*IOCB) (int, error) {
@@ -142,7 +145,8 @@ func (c *Context) add(x *IOCB, n int, err error) {
 	c.events++
 }
 
-// Complete ends a queued request; it is a kiocb.Completion and never sleeps. Models aio_complete_rw().
+// Complete ends a queued request; it is a kiocb.Completion and never sleeps. Models
+// aio_complete_rw().
 func (x *IOCB) Complete(t *sched.Task, n int, err error) {
 	c := x.ctx
 	c.mu.Lock(t)
@@ -161,8 +165,9 @@ func (x *IOCB) Complete(t *sched.Task, n int, err error) {
 	c.mu.Unlock(t)
 }
 
-// GetEvents waits until there are at least atLeast events, or as many as there still will be, and moves up to len(dst) of them to
-// dst. Models io_getevents(2). Difference: there a task that waits for more than there are requests waits on.
+// GetEvents waits until there are at least atLeast events, or as many as there still will be, and
+// moves up to len(dst) of them to dst. Models io_getevents(2). Difference: there a task that waits
+// for more than there are requests waits on.
 func (c *Context) GetEvents(t *sched.Task, atLeast int, dst []Event) int {
 	t.Spend(cost.Events, 1)
 	if c.queued > 0 {
@@ -178,7 +183,8 @@ func (c *Context) GetEvents(t *sched.Task, atLeast int, dst []Event) int {
 	return n
 }
 
-// collect waits until atLeast queued requests have ended, and moves the ends of all that have to the ring.
+// collect waits until atLeast queued requests have ended, and moves the ends of all that have to
+// the ring.
 func (c *Context) collect(t *sched.Task, atLeast int) {
 	c.mu.Lock(t)
 	c.mem.Write(t, c)
@@ -194,7 +200,8 @@ func (c *Context) collect(t *sched.Task, atLeast int) {
 	c.mu.Unlock(t)
 }
 
-// Destroy waits for the requests that the file has queued. Their events are lost. Models io_destroy(2).
+// Destroy waits for the requests that the file has queued. Their events are lost. Models
+// io_destroy(2).
 func (c *Context) Destroy(t *sched.Task) {
 	if c.queued > 0 {
 		c.collect(t, c.queued)

@@ -72,8 +72,9 @@ func text(list []Event) string {
 	return s
 }
 
-// A buffered request has its event when Submit returns; a direct one when the device says so, in the order in which they end. A part
-// that was moved counts more than the error that stopped it, and the end of a file is no error.
+// A buffered request has its event when Submit returns; a direct one when the device says so, in
+// the order in which they end. A part that was moved counts more than the error that stopped it,
+// and the end of a file is no error.
 func TestEvents(t *testing.T) {
 	k := sched.NewTask("test")
 	out := make([]Event, 8)
@@ -144,7 +145,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// In every order of the devices and the task that waits, each request has one event and no wake-up is lost.
+// In every order of the devices and the task that waits, each request has one event and no wake-up
+// is lost.
 func TestInEveryOrder(t *testing.T) {
 	for _, atLeast := range []int{0, 1, 2, 3} {
 		r := explore.Run(explore.Config{Preemptions: 3, Schedules: 3000}, func(w *explore.World) {

@@ -1,6 +1,6 @@
 // Package arch holds the rules of the house as data (rules.txt) and checks every package by them:
-// imports run downward only, siblings do not know each other, the checker shares nothing with what it
-// judges, and the write path does not go round the scheduler.
+// imports run downward only, siblings do not know each other, the checker shares nothing with what
+// it judges, and the write path does not go round the scheduler.
 //
 // Models go/build/deps_test.go: the rule file is the documentation, and the test reads it.
 package arch
@@ -348,8 +348,8 @@ func scan(f *ast.File, hit func(pos token.Pos, what string)) {
 	})
 }
 
-// packageVars calls found for each variable of the package that f declares. Lock classes and error values are none: they are made once,
-// by name.
+// packageVars calls found for each variable of the package that f declares. Lock classes and error
+// values are none: they are made once, by name.
 func packageVars(f *ast.File, found func(name *ast.Ident)) {
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)
@@ -381,7 +381,8 @@ func madeOnce(x ast.Expr) bool {
 	return ok && (pkg.Name == "lockdep" && f.Sel.Name == "NewClass" || pkg.Name == "errors" && f.Sel.Name == "New")
 }
 
-// writes calls hit for each assignment in f to one of vars, which are the package's, or to a part of one.
+// writes calls hit for each assignment in f to one of vars, which are the package's, or to a part
+// of one.
 func writes(f *ast.File, vars map[string]bool, hit func(pos token.Pos, what string)) {
 	top := map[any]bool{} // the parser's objects; types would need every import
 	for _, o := range f.Scope.Objects {

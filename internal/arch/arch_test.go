@@ -88,7 +88,8 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestCheckFinds proves the checker on wrong code: one planted violation of each kind, and its place.
+// TestCheckFinds proves the checker on wrong code: one planted violation of each kind, and its
+// place.
 func TestCheckFinds(t *testing.T) {
 	const rules = `
 room 0 words

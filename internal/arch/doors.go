@@ -11,7 +11,8 @@ import (
 // an upper one: an exported interface, an exported field or variable of a function type, or an
 // exported method Set... or On... that takes a function.
 type Door struct {
-	Name    string   // "pkg.Interface", "pkg.Struct.Field", "pkg.Type.SetFunc" or "pkg.Var", pkg without its folders
+	// "pkg.Interface", "pkg.Struct.Field", "pkg.Type.SetFunc" or "pkg.Var", pkg without its folders
+	Name    string
 	Room    string   // the package that has it
 	Methods []string // of an interface, without those of embedded ones
 	Pos     token.Pos

@@ -28,7 +28,8 @@ func documents(t *testing.T) []string {
 	return docs
 }
 
-// TestDocLinks: every `path` of ours in the documents is there, and `path:/regexp/` matches a line of it.
+// TestDocLinks: every `path` of ours in the documents is there, and `path:/regexp/` matches a line
+// of it.
 func TestDocLinks(t *testing.T) {
 	root := filepath.Join("..", "..")
 	quoted := regexp.MustCompile("`((?:internal|cmd|labs|notebooks|testdata|\\.ci)/[^`\\s:]*(?::/[^`]*/)?)`")
@@ -64,8 +65,8 @@ func TestDocLinks(t *testing.T) {
 	}
 }
 
-// TestReference: a citation "labs/reference 1.3" of a section, "9.2 #18" of a row and "1.1 c" of a step, in code and documents,
-// names one that is there. So does every name of a document.
+// TestReference: a citation "labs/reference 1.3" of a section, "9.2 #18" of a row and "1.1 c" of a
+// step, in code and documents, names one that is there. So does every name of a document.
 func TestReference(t *testing.T) {
 	root := filepath.Join("..", "..")
 	there := map[string]bool{}
@@ -108,7 +109,8 @@ func TestReference(t *testing.T) {
 		named[filepath.Base(doc)] = true
 	}
 	document := regexp.MustCompile(`[\w./-]*\w\.md\b`)
-	// One citation is one or more sections, each with rows or steps: "labs/reference 1.1 c, d, 5.2 and 9.2 #18".
+	// One citation is one or more sections, each with rows or steps: "labs/reference 1.1 c, d, 5.2
+	// and 9.2 #18".
 	cite := regexp.MustCompile(`labs/reference (\d[\d.]*(?:(?:,? and|,)? (?:#?\d[\d.]*|[a-z]\b))*)`)
 	seen := 0
 	for _, file := range files {

@@ -11,7 +11,8 @@ import (
 
 var lockedFunc = regexp.MustCompile(`(?ms)^func [^\n]*?(\w+Locked)\([^\n]*\{$.*?^\}$`)
 
-// A function of the write path that is named Locked relies on a lock, and asserts it: its callers are checked in every test.
+// A function of the write path that is named Locked relies on a lock, and asserts it: its callers
+// are checked in every test.
 func TestLockedFunctionsAssert(t *testing.T) {
 	seen := 0
 	for _, room := range []string{"blockdev", "meta", "data", "iopath", "fs", "lock"} {

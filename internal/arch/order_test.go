@@ -15,8 +15,8 @@ import (
 	_ "btrlab/labs/kit"
 )
 
-// Every row of the lock order is a class of the program, and every class of the program has a row: a row without a class would
-// be a rule about nothing.
+// Every row of the lock order is a class of the program, and every class of the program has a row:
+// a row without a class would be a rule about nothing.
 func TestOrderIsOfTheProgram(t *testing.T) {
 	registered := map[string]*lockdep.Class{}
 	for _, c := range lockdep.Classes() {
@@ -41,7 +41,8 @@ func TestOrderIsOfTheProgram(t *testing.T) {
 	}
 }
 
-// Every "Lock order:" of a package comment and that of ARCHITECTURE.md is a tree of classes that the ranks allow.
+// Every "Lock order:" of a package comment and that of ARCHITECTURE.md is a tree of classes that
+// the ranks allow.
 func TestOrderTrees(t *testing.T) {
 	root := filepath.Join("..", "..")
 	trees := 0
@@ -100,9 +101,10 @@ func TestOrderTrees(t *testing.T) {
 // asPackage is the other form of a lock order: "Lock order: as package setsize."
 var asPackage = regexp.MustCompile(`^Lock order: (as package [a-z]+|the table in order\.go)\.`)
 
-// orderTree checks the text from a "Lock order" on and returns how many lines its tree has. A tree follows a line that ends in a
-// colon. A line of it is "classes   note": names with spaces or commas between them, or a prefix such as tree_*, indented by two
-// columns more than the line that they nest under. A line with more than 24 columns of indentation goes on with the note above.
+// orderTree checks the text from a "Lock order" on and returns how many lines its tree has. A tree
+// follows a line that ends in a colon. A line of it is "classes note": names with spaces or commas
+// between them, or a prefix such as tree_*, indented by two columns more than the line that they
+// nest under. A line with more than 24 columns of indentation goes on with the note above.
 func orderTree(text string) (n int, bad []string) {
 	head, rest, _ := strings.Cut(text, "\n")
 	if !strings.HasSuffix(head, ":") {
@@ -171,7 +173,8 @@ func ranks(name string) (lo, hi int) {
 	return lo, hi
 }
 
-// rankSpin is beyond the classes that tree_* means: the locks of tree blocks, not those of their cache.
+// rankSpin is beyond the classes that tree_* means: the locks of tree blocks, not those of their
+// cache.
 const rankSpin = 150
 
 // The checker finds what is wrong in a tree, and nothing in one that is right.

@@ -1,8 +1,8 @@
 // Package blockdev is the device under a file system: something with a size that takes bios.
 //
-// Read and Write are for callers that want one transfer done; the write path submits bios and learns
-// of their end by EndIO. A device may complete a bio on the submitting task before Submit returns, or on
-// any task later.
+// Read and Write are for callers that want one transfer done; the write path submits bios and
+// learns of their end by EndIO. A device may complete a bio on the submitting task before Submit
+// returns, or on any task later.
 package blockdev
 
 import (
@@ -70,8 +70,9 @@ type Device interface {
 	Close() error
 }
 
-// Forgetter is a Device that can do without bytes that nobody will read before they are written again. It is for simulations that would
-// not have the memory to keep them, and stands for no discard.
+// Forgetter is a Device that can do without bytes that nobody will read before they are written
+// again. It is for simulations that would not have the memory to keep them, and stands for no
+// discard.
 type Forgetter interface {
 	Forget(off, n int64)
 }

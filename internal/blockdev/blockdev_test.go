@@ -103,8 +103,8 @@ func TestTransfersAgreeWithModel(t *testing.T) {
 	})
 }
 
-// A bio of more vectors than one system call takes, and of more bytes than a bounce buffer has: all of it is moved, and nothing
-// beside it. Memory that is not aligned is bounced under O_DIRECT.
+// A bio of more vectors than one system call takes, and of more bytes than a bounce buffer has: all
+// of it is moved, and nothing beside it. Memory that is not aligned is bounced under O_DIRECT.
 func TestManyVectors(t *testing.T) {
 	const n, size, off = 2600, 16 << 20, 64 << 10
 	aligned := func(skew int) []byte {
@@ -329,8 +329,8 @@ func BenchmarkMemoryWrite4K(b *testing.B) {
 	}
 }
 
-// Bytes that nobody reads again are not kept once all that was written of their chunk is forgotten; what lies beside them, a snapshot, and what is
-// written meanwhile are as they were.
+// Bytes that nobody reads again are not kept once all that was written of their chunk is forgotten;
+// what lies beside them, a snapshot, and what is written meanwhile are as they were.
 func TestMemoryForget(t *testing.T) {
 	k := sched.NewTask("test")
 	m := NewMemory(1 << 20)

@@ -18,12 +18,13 @@ type Flags uint8
 const (
 	// ReadOnly refuses writes with EROFS and takes a shared lock only.
 	ReadOnly Flags = 1 << iota
-	// Direct goes around the host's page cache (O_DIRECT; Linux only). Offsets and lengths must be multiples of
-	// the device's logical block; memory that is not aligned is bounced.
+	// Direct goes around the host's page cache (O_DIRECT; Linux only). Offsets and lengths must be
+	// multiples of the device's logical block; memory that is not aligned is bounced.
 	Direct
-	// Ring submits through io_uring: Submit returns with the transfer under way, and a task of the device's ends it. What a ring cannot
-	// take is done in Submit. Where there is no io_uring, or the machine forbids it, each transfer has a task of its own. The real
-	// runtime only; elsewhere it changes nothing.
+	// Ring submits through io_uring: Submit returns with the transfer under way, and a task of the
+	// device's ends it. What a ring cannot take is done in Submit. Where there is no io_uring, or
+	// the machine forbids it, each transfer has a task of its own. The real runtime only; elsewhere
+	// it changes nothing.
 	Ring
 )
 
@@ -32,8 +33,8 @@ var ErrInUse = errors.New("device is in use")
 
 const createMode = 0o644
 
-// File is a device on an image file or, on Linux, a block device. It completes every bio in Submit, with
-// positioned reads and writes and a sync; with Ring, later.
+// File is a device on an image file or, on Linux, a block device. It completes every bio in Submit,
+// with positioned reads and writes and a sync; with Ring, later.
 type File struct {
 	f     *os.File
 	name  string
@@ -49,8 +50,8 @@ type File struct {
 	host // what this operating system adds
 }
 
-// Open opens an image file or, on Linux, a block device. It locks it, exclusively unless ReadOnly, so
-// that two processes never write one image; opening for writing refuses what Linux has mounted.
+// Open opens an image file or, on Linux, a block device. It locks it, exclusively unless ReadOnly,
+// so that two processes never write one image; opening for writing refuses what Linux has mounted.
 func Open(path string, flags Flags) (Device, error) {
 	// Without this look, the open of a pipe would wait for a writer.
 	if st, err := os.Stat(path); err == nil && st.Mode()&os.ModeNamedPipe != 0 {
@@ -103,8 +104,8 @@ func (d *File) IsBlock() bool { return d.block }
 // lookEvery bounds how often writes look whether the image was mounted meanwhile.
 const lookEvery = 100 * time.Millisecond
 
-// Taken is ErrInUse once Linux has mounted the image that is open for writing here: a lock keeps no loop device away from a file. From
-// then on no write is done.
+// Taken is ErrInUse once Linux has mounted the image that is open for writing here: a lock keeps no
+// loop device away from a file. From then on no write is done.
 func (d *File) Taken(t *sched.Task) error {
 	if err := d.taken.Load(); err != nil {
 		return *err

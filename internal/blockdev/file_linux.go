@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	directAlign  = 4096 // alignment of memory under O_DIRECT; enough for every logical block size in use
-	bounceKept   = 16   // bounce buffers kept for reuse
+	// alignment of memory under O_DIRECT; enough for every logical block size in use
+	directAlign  = 4096
+	bounceKept   = 16 // bounce buffers kept for reuse
 	bounceMax    = 1 << 20
 	iovMax       = 1024 // IOV_MAX
 	sectorMin    = 512
@@ -27,7 +28,8 @@ const (
 
 var bounceClass = lockdep.NewClass("bounce")
 
-// host is Linux's part of a File: pread, pwrite and their vector forms on the descriptor, and O_DIRECT.
+// host is Linux's part of a File: pread, pwrite and their vector forms on the descriptor, and
+// O_DIRECT.
 type host struct {
 	fd    int
 	align int64 // of offsets and lengths under Direct

@@ -22,8 +22,9 @@ func onLoop(t *testing.T, tools ...string) {
 	need.All(t, append([]string{need.Root, need.Loop, "losetup"}, tools...)...)
 }
 
-// Linux as the judge: a loop device opens as a block device with its size, nobody gets a device twice, and
-// neither a mounted device nor the file under a mounted loop device can be opened for writing.
+// Linux as the judge: a loop device opens as a block device with its size, nobody gets a device
+// twice, and neither a mounted device nor the file under a mounted loop device can be opened for
+// writing.
 func TestBlockDeviceAndMounted(t *testing.T) {
 	onLoop(t, "mount", "umount", "mkfs.btrfs")
 	run := func(name string, args ...string) string {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockFile keeps other processes away until f is closed: all, or those that write. Windows refuses reads and writes of
-// locked bytes, so the byte that is locked lies beyond every image.
+// lockFile keeps other processes away until f is closed: all, or those that write. Windows refuses
+// reads and writes of locked bytes, so the byte that is locked lies beyond every image.
 func lockFile(f *os.File, exclusive bool) error {
 	how := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if exclusive {

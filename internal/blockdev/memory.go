@@ -22,8 +22,9 @@ const (
 // that wrote it first; a device writes only chunks of its own epoch in place.
 var memEpoch atomic.Uint64
 
-// NoPayload stands for bytes that nobody wants to see again. A memory device neither stores a transfer from it nor fills it, so
-// that an experiment that only counts and times costs no memory for data. What it holds means nothing.
+// NoPayload stands for bytes that nobody wants to see again. A memory device neither stores a
+// transfer from it nor fills it, so that an experiment that only counts and times costs no memory
+// for data. What it holds means nothing.
 var NoPayload [4096]byte
 
 type memChunk struct {
@@ -34,7 +35,8 @@ type memChunk struct {
 	data  [memChunkSize]byte
 }
 
-// memKept are the bits of memChunk.kept of the bytes [from, to) of a chunk, those of a block in part too.
+// memKept are the bits of memChunk.kept of the bytes [from, to) of a chunk, those of a block in
+// part too.
 func memKept(from, to int) uint16 {
 	const block = memChunkSize / 16
 	return uint16(1<<((to+block-1)/block) - 1<<(from/block))
@@ -42,8 +44,9 @@ func memKept(from, to int) uint16 {
 
 type memLeaf [memLeafSize]atomic.Pointer[memChunk]
 
-// Memory is a sparse device in memory. It completes every bio in Submit. Of bios that overlap in time and place some parts may be the
-// one's and some the other's, as on any device; two writes do not mix inside a sector, a read and a write may.
+// Memory is a sparse device in memory. It completes every bio in Submit. Of bios that overlap in
+// time and place some parts may be the one's and some the other's, as on any device; two writes do
+// not mix inside a sector, a read and a write may.
 type Memory struct {
 	name    string
 	size    int64
@@ -137,7 +140,8 @@ func (m *Memory) read(p []byte, off int64) {
 	}
 }
 
-// read copies from data. A write may be at work in it: on a device that is no error, and the race detector is not to see one.
+// read copies from data. A write may be at work in it: on a device that is no error, and the race
+// detector is not to see one.
 func (c *memChunk) read(p []byte, in int) {
 	if sched.UnderRace {
 		c.mu.Lock()
@@ -190,8 +194,8 @@ func (m *Memory) chunk(li, slot int) *memChunk {
 	}
 }
 
-// Forget makes Memory a Forgetter, for whole blocks of 4 KiB. A chunk of which nothing else was written is not kept, unless a snapshot has
-// it as well.
+// Forget makes Memory a Forgetter, for whole blocks of 4 KiB. A chunk of which nothing else was
+// written is not kept, unless a snapshot has it as well.
 func (m *Memory) Forget(off, n int64) {
 	m.writing.Add(1)
 	defer m.writing.Add(-1)

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounted says where the block device st, or a loop device on the file st, is mounted, as "mounted at /mnt"; "" when it is not, or
-// when neither /proc nor /sys tells. It compares device numbers of the mount sources, since a btrfs mount shows an anonymous device
-// number of its own.
+// mounted says where the block device st, or a loop device on the file st, is mounted, as "mounted
+// at /mnt"; "" when it is not, or when neither /proc nor /sys tells. It compares device numbers of
+// the mount sources, since a btrfs mount shows an anonymous device number of its own.
 func mounted(st *unix.Stat_t) string {
 	devs := map[uint64]bool{}
 	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
@@ -27,7 +27,8 @@ func mounted(st *unix.Stat_t) string {
 	if at := mountedAt(devs); at != "" {
 		return "mounted at " + at
 	}
-	// A mount of another namespace is not in our mountinfo; sysfs has the devices of every btrfs that is mounted.
+	// A mount of another namespace is not in our mountinfo; sysfs has the devices of every btrfs
+	// that is mounted.
 	files, _ := filepath.Glob("/sys/fs/btrfs/*/devices/*/dev")
 	for _, f := range files {
 		data, err := os.ReadFile(f)

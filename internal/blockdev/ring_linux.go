@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ringDepth is how many bios of a device are with the kernel at a time; the next one waits in Submit.
+// ringDepth is how many bios of a device are with the kernel at a time; the next one waits in
+// Submit.
 const ringDepth = 256
 
 var (
@@ -26,8 +27,8 @@ var (
 //	reap     the ring's task: waits for completions, frees the slot, ends the bio
 //	redo     a short transfer or EAGAIN: a task of its own does the rest with system calls
 //
-// The reaping task is made by the first bio and ends with Close. It calls EndIO, which never sleeps, so one task is enough; no
-// request has a task of its own.
+// The reaping task is made by the first bio and ends with Close. It calls EndIO, which never
+// sleeps, so one task is enough; no request has a task of its own.
 type ring struct {
 	d *File
 	q *hostio.Ring
@@ -66,7 +67,8 @@ func newRing(d *File) (*ring, error) {
 	return r, nil
 }
 
-// queue gives b to the kernel. It reports false for what a ring does not take: then nothing was done.
+// queue gives b to the kernel. It reports false for what a ring does not take: then nothing was
+// done.
 func (d *File) queue(t *sched.Task, b *Bio) bool {
 	r := d.ring
 	if r == nil || t.Runtime() != nil || b.Op == OpFlush && d.flags&ReadOnly != 0 {
@@ -169,7 +171,8 @@ func (r *ring) end(t *sched.Task, f flight, res int32) {
 		d.putBounce(t, f.bounce)
 	}
 	if again || short {
-		t.Go("device transfer", func(t *sched.Task) { d.finish(t, b) }) // whole: what was moved once may be moved twice
+		// whole: what was moved once may be moved twice
+		t.Go("device transfer", func(t *sched.Task) { d.finish(t, b) })
 		return
 	}
 	b.Err = d.wrap(b.Op.String(), b, err)

@@ -37,8 +37,9 @@ func (e *ended) bio(k *sched.Task, op Op, p []byte, off int64) *Bio {
 	}}
 }
 
-// flood writes every block of a device by several tasks, each with more bios in flight than the ring has slots, and reads them back.
-// Every bio ends once, with its own bytes, in memory that is aligned or not.
+// flood writes every block of a device by several tasks, each with more bios in flight than the
+// ring has slots, and reads them back. Every bio ends once, with its own bytes, in memory that is
+// aligned or not.
 func flood(t *testing.T, d Device) {
 	const block, per, tasks = 4096, ringDepth + 100, 3
 	k := sched.NewTask("test")
@@ -86,8 +87,8 @@ func TestRingFull(t *testing.T) {
 	}
 }
 
-// Where the machine forbids io_uring each transfer has a task of its own, and Submit does not wait for it: the submitter holds a lock that
-// the end of its bio needs.
+// Where the machine forbids io_uring each transfer has a task of its own, and Submit does not wait
+// for it: the submitter holds a lock that the end of its bio needs.
 func TestNoRing(t *testing.T) {
 	d := reopened(t, 16<<20, Ring|Direct).(*File)
 	d.stop()
@@ -109,7 +110,8 @@ func TestNoRing(t *testing.T) {
 	d.Close()
 }
 
-// A device that has gone answers each bio with its error, and Close ends a ring that was used and one that was not.
+// A device that has gone answers each bio with its error, and Close ends a ring that was used and
+// one that was not.
 func TestRingFails(t *testing.T) {
 	reopened(t, 1<<20, Ring).Close()
 	k := sched.NewTask("test")

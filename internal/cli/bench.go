@@ -143,7 +143,8 @@ func (a *app) runBench(jf *fio.JobFile, cfg rig.Config, pol string, nocow bool, 
 	return fio.Run(a.t, jf, o)
 }
 
-// benchOptions are a run's options without its files; row, if any, stands before the name of the job in the progress.
+// benchOptions are a run's options without its files; row, if any, stands before the name of the
+// job in the progress.
 func (a *app) benchOptions(row string, bar *bar) fio.Options {
 	return fio.Options{
 		Stop: &a.stop,

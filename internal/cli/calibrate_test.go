@@ -11,8 +11,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// A calibration prints a table and writes a file that the other verbs take: with it virtual time gives other figures, the same every
-// time. What cannot be is a usage error.
+// A calibration prints a table and writes a file that the other verbs take: with it virtual time
+// gives other figures, the same every time. What cannot be is a usage error.
 func TestCalibrate(t *testing.T) {
 	costs := filepath.Join(t.TempDir(), "costs.json")
 	run := func(want int, args ...string) (string, string) {
@@ -42,7 +42,8 @@ func TestCalibrate(t *testing.T) {
 	}
 	bench := []string{"bench", "-", "--runtime", "vtime", "--nocow", "--json"}
 	plain, _ := run(0, bench...)
-	// A loop of a millisecond on a busy machine measures anything: figures that are judged come from a file that does not vary.
+	// A loop of a millisecond on a busy machine measures anything: figures that are judged come
+	// from a file that does not vary.
 	if err := os.WriteFile(costs, []byte(`{"costs": [{"name": "copy", "ns": 0.31}, {"name": "cold", "ns": 400}]}`), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,8 @@ type attribute struct {
 	flag         uint64
 }
 
-// attributes are those that chattr changes: the letter of chattr(1), the inode flag, and the name of the hidden flag for -letter.
+// attributes are those that chattr changes: the letter of chattr(1), the inode flag, and the name
+// of the hidden flag for -letter.
 var attributes = []attribute{
 	{"C", "cow", format.InodeNoDataCow}, {"i", "mutable", format.InodeImmutable}, {"a", "anywhere", format.InodeAppend},
 }

@@ -1,10 +1,10 @@
 // Package cli is the command line: one file per verb. It parses, calls the rooms below and prints;
 // nothing imports it, and nothing below it prints.
 //
-// Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line on
-// standard error that names the file, the place and what was expected. The first SIGINT lets the
-// operation in hand finish and commits what was done, or lets a search print what it has found so far. A second one ends the
-// process, and the image stays at its last commit.
+// Exit codes: 0 done, 1 failed or found something, 2 usage, 130 interrupted. An error is one line
+// on standard error that names the file, the place and what was expected. The first SIGINT lets the
+// operation in hand finish and commits what was done, or lets a search print what it has found so
+// far. A second one ends the process, and the image stays at its last commit.
 package cli
 
 import (
@@ -38,8 +38,8 @@ const (
 var (
 	// errFound ends a verb that has printed what it found.
 	errFound = errors.New("found something")
-	// SIGINT ends a verb with one of these: errInterrupted when it has changed an image, errStopped when it has printed what
-	// it found so far, errNothing when it has nothing to print.
+	// SIGINT ends a verb with one of these: errInterrupted when it has changed an image, errStopped
+	// when it has printed what it found so far, errNothing when it has nothing to print.
 	errInterrupted error = interruption("interrupted; what was done before is committed")
 	errStopped     error = interruption("interrupted; the result is what was searched until then")
 	errNothing     error = interruption("interrupted; there is no result")
@@ -259,7 +259,8 @@ An image is named by its path, a file in it as IMAGE:/path. Sizes take the suffi
 	return root
 }
 
-// programVersion is the module's version, and of a build in a checkout the commit; the Go that built it, and for what.
+// programVersion is the module's version, and of a build in a checkout the commit; the Go that
+// built it, and for what.
 func programVersion() string {
 	b, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -317,8 +318,8 @@ func (a *app) add(root *cobra.Command, group string, verbs ...*cobra.Command) {
 	}
 }
 
-// wrapArgs makes every error about arguments a usage error, and rejects an unknown word after a verb that has
-// only subcommands.
+// wrapArgs makes every error about arguments a usage error, and rejects an unknown word after a
+// verb that has only subcommands.
 func wrapArgs(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		wrapArgs(c)

@@ -32,7 +32,8 @@ var programs = map[string]func(){
 	"btrlab": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 }
 
-// TestScripts runs the verbs as people do, one process each. The scripts need neither root nor btrfs-progs.
+// TestScripts runs the verbs as people do, one process each. The scripts need neither root nor
+// btrfs-progs.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "../../testdata/script",
@@ -96,7 +97,8 @@ func random(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o644))
 }
 
-// logged STORY FILE makes the image that Linux left with a log after a story of internal/fs/testdata/log.
+// logged STORY FILE makes the image that Linux left with a log after a story of
+// internal/fs/testdata/log.
 func logged(ts *testscript.TestScript, neg bool, args []string) {
 	f, err := os.Open("../fs/testdata/log/" + args[0] + ".blocks.gz")
 	ts.Check(err)
@@ -144,8 +146,9 @@ func TestEveryVerbExplained(t *testing.T) {
 	walk(root)
 }
 
-// The examples in the help work. Those of the explorer are run, as a shell does, and find what they are examples for: a schedule in one
-// gets stale when the write path takes another step. Of the others the flags and the number of arguments are looked at.
+// The examples in the help work. Those of the explorer are run, as a shell does, and find what they
+// are examples for: a schedule in one gets stale when the write path takes another step. Of the
+// others the flags and the number of arguments are looked at.
 func TestExamples(t *testing.T) {
 	found := regexp.MustCompile(`truncate-race( 11:1.*)? --policy unlocked( --out|$)|--all`)
 	// These take their time; with fewer schedules they say the same.

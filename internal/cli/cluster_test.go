@@ -32,8 +32,8 @@ func indexedCommand(t *testing.T) string {
 	return strings.Join(l, "\n")
 }
 
-// The two job files are run as their schedulers would run them, as processes of their own at once: the parts together
-// find what one search finds, and a part that is missing is said to be.
+// The two job files are run as their schedulers would run them, as processes of their own at once:
+// the parts together find what one search finds, and a part that is missing is said to be.
 func TestClusterFiles(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -125,8 +125,8 @@ func TestClusterStopped(t *testing.T) {
 	}
 }
 
-// Shards divide the work: without a method by name each does a part of the search, not nearly all of it again, as the parts of
-// method bound do, which know nothing of what the others have seen.
+// Shards divide the work: without a method by name each does a part of the search, not nearly all
+// of it again, as the parts of method bound do, which know nothing of what the others have seen.
 func TestShardsDivide(t *testing.T) {
 	search := func(more ...string) (r scenario.Result) {
 		t.Helper()

@@ -252,8 +252,8 @@ func seedOf(cmd *cobra.Command, args []string) (rig.Seed, error) {
 	return rig.Seed{}, usagef(cmd, "seed %q, want %s", name, strings.Join(names, ", "))
 }
 
-// jobFiles is how many files the tasks of a job use: 0 is one that all share. The comparison judges the blocks of all files as one, so it has no
-// other way.
+// jobFiles is how many files the tasks of a job use: 0 is one that all share. The comparison judges
+// the blocks of all files as one, so it has no other way.
 func jobFiles(jf *fio.JobFile) (int, error) {
 	first := jf.Jobs[0]
 	for _, j := range jf.Jobs {
@@ -270,7 +270,8 @@ func jobFiles(jf *fio.JobFile) (int, error) {
 	return jf.Tasks(), nil
 }
 
-// compareJob reads the job. Seed 002's is scaled by the command line; another one is changed only by what the command line has.
+// compareJob reads the job. Seed 002's is scaled by the command line; another one is changed only
+// by what the command line has.
 func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (*fio.JobFile, error) {
 	jf, err := fio.Parse("seed-"+seed.Name, strings.NewReader(seed.Job))
 	if c.jobPath != "" {
@@ -296,7 +297,8 @@ func (a *app) compareJob(cmd *cobra.Command, seed rig.Seed, c *compareFlags) (*f
 		all = append(all, fmt.Sprintf("filesize=%d", c.size.n))
 	}
 	if c.jobPath == "" {
-		// Without it a short run measures how fast an empty page cache takes what it will write back later.
+		// Without it a short run measures how fast an empty page cache takes what it will write
+		// back later.
 		all = append(all, fmt.Sprintf("ramp_time=%dms", int64(c.seconds*experiment.DefaultRamp*1000)))
 	}
 	if c.jobs > 0 {

@@ -19,7 +19,8 @@ func completeFixed(cmd *cobra.Command, flag string, words []string) {
 	cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completePolicies completes a flag with a policy, or several with commas: a name, and after + or ! a toggle.
+// completePolicies completes a flag with a policy, or several with commas: a name, and after + or !
+// a toggle.
 func completePolicies(cmd *cobra.Command, flag string) {
 	cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return policies(word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
@@ -57,7 +58,8 @@ func labNumbers() (out []string) {
 	return out
 }
 
-// completeLabs completes the number of a lab, and no more arguments, in every verb of lab that takes one and knows no better.
+// completeLabs completes the number of a lab, and no more arguments, in every verb of lab that
+// takes one and knows no better.
 func completeLabs(lab *cobra.Command) *cobra.Command {
 	for _, c := range lab.Commands() {
 		if c.ValidArgsFunction != nil {
@@ -85,8 +87,8 @@ func exhibits() (out []string) {
 // completeScenarios completes the name of a scenario.
 var completeScenarios = first(scenario.Names)
 
-// completeSchedule completes a scenario, and then the schedule of a violation under the policy of the command line, if there is one that half a
-// second finds.
+// completeSchedule completes a scenario, and then the schedule of a violation under the policy of
+// the command line, if there is one that half a second finds.
 func completeSchedule(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) != 1 {
 		return completeScenarios(cmd, args, word)

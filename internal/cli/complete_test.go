@@ -63,7 +63,8 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// TestNoColour: what is printed has no escape sequence, whatever NO_COLOR says: the program marks with letters and words.
+// TestNoColour: what is printed has no escape sequence, whatever NO_COLOR says: the program marks
+// with letters and words.
 func TestNoColour(t *testing.T) {
 	for _, no := range []string{"", "1"} {
 		t.Setenv("NO_COLOR", no)

@@ -41,8 +41,9 @@ func TestKnownBugs(t *testing.T) {
 	}
 }
 
-// TestBugsComeBack: a wrong order of the log or of its replay is found, by the workload that came with the kernel's change where there was one.
-// What a kernel had wrong together is switched on together. The last row is one half of such a pair, which the other half makes good.
+// TestBugsComeBack: a wrong order of the log or of its replay is found, by the workload that came
+// with the kernel's change where there was one. What a kernel had wrong together is switched on
+// together. The last row is one half of such a pair, which the other half makes good.
 func TestBugsComeBack(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "a.img")
 	run := func(args ...string) (string, int) {
@@ -108,8 +109,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// TestCleanStates: what people do with files they care about loses nothing: writers that sync, a tree that is copied in. An editor's save is
-// among the scripts.
+// TestCleanStates: what people do with files they care about loses nothing: writers that sync, a
+// tree that is copied in. An editor's save is among the scripts.
 func TestCleanStates(t *testing.T) {
 	dir := t.TempDir()
 	image, job, src := filepath.Join(dir, "a.img"), filepath.Join(dir, "writers.fio"), filepath.Join(dir, "src")
@@ -144,7 +145,8 @@ func TestCleanStates(t *testing.T) {
 	}
 }
 
-// TestMuseumCuts: an exhibit with a script loses what was promised under its wrong order and nothing under the right one; the page says both.
+// TestMuseumCuts: an exhibit with a script loses what was promised under its wrong order and
+// nothing under the right one; the page says both.
 func TestMuseumCuts(t *testing.T) {
 	for number, loss := range map[string]string{"47": "LOST data: /foo at 16384 has 0x61, want 0x00", "48": "LOST data: /foo at 24000 has 0x61, want 0x00",
 		"52": "LOST names: inode 257 has 0 names, want 1", "53": "file exists"} {

@@ -21,7 +21,8 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// A page that prints a command must print one that exists: the verb, its flags, and the seed, scenario, policy, exhibit or lab that it names.
+// A page that prints a command must print one that exists: the verb, its flags, and the seed,
+// scenario, policy, exhibit or lab that it names.
 
 // printed is a command in a document.
 type printed struct {
@@ -36,7 +37,8 @@ var (
 	afterCommand  = regexp.MustCompile(`\s+#\s.*|\s{2,}.*|\s*(?:&&|\||;|>|2>).*`)
 )
 
-// commandsOf are the commands that a document prints: in blocks and between backticks. A placeholder, which is upper case or "...", ends one.
+// commandsOf are the commands that a document prints: in blocks and between backticks. A
+// placeholder, which is upper case or "...", ends one.
 func commandsOf(name, text string) []printed {
 	var all []printed
 	add := func(line int, text string) {
@@ -181,11 +183,14 @@ var notRun = map[string]string{
 
 // What a command of a lab ends with, unless it is 0.
 var labExits = map[string]int{
-	"explore nowait-dio-range --policy nowait-5.8":            exitFailed, // the kernel slept
-	"explore two-writers-overlap --policy unlocked":           exitFailed, // the bytes of two writes mix
-	"lab run 0 lost-update 2:1":                               exitFailed, // lost
-	"explore truncate-race --policy unlocked":                 exitFailed, // ... in the place of a policy
-	"explore truncate-race --policy unlocked --preemptions 0": exitOK,     // the answer to question 1 of lab 01
+	"explore nowait-dio-range --policy nowait-5.8": exitFailed, // the kernel slept
+	// the bytes of two writes mix
+	"explore two-writers-overlap --policy unlocked": exitFailed,
+	"lab run 0 lost-update 2:1":                     exitFailed, // lost
+	// ... in the place of a policy
+	"explore truncate-race --policy unlocked": exitFailed,
+	// the answer to question 1 of lab 01
+	"explore truncate-race --policy unlocked --preemptions 0": exitOK,
 }
 
 // TestLabCommands: what the texts of the labs tell a student to run ends as the text says.
@@ -248,7 +253,8 @@ func unrun(line string) string {
 	return ""
 }
 
-// TestSeedPages: each of the five seeds has a page that says what was published, when, and what became of it, and ends with commands.
+// TestSeedPages: each of the five seeds has a page that says what was published, when, and what
+// became of it, and ends with commands.
 func TestSeedPages(t *testing.T) {
 	for n := range 5 {
 		name := fmt.Sprintf("12-seed-%03d", n) + ".md"
@@ -288,7 +294,8 @@ func TestMakeGrade(t *testing.T) {
 	}
 }
 
-// TestReadmePicture: the picture of the README is what its command draws today, and README shows it with the command.
+// TestReadmePicture: the picture of the README is what its command draws today, and README shows it
+// with the command.
 func TestReadmePicture(t *testing.T) {
 	root := filepath.Join("..", "..")
 	const picture, command = "labs/reference/truncate-race.svg", "replay truncate-race 11:1 --policy unlocked --out "

@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/blockdev/dm"
 )
 
-// faults is --fault: the reads, writes and flushes that the device fails, to see how a verb takes it.
+// faults is --fault: the reads, writes and flushes that the device fails, to see how a verb takes
+// it.
 type faults []dm.Fault
 
 func (l *faults) String() string { return "" }

@@ -40,7 +40,8 @@ func (o *offsets) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestSparse: 20 GiB with three bytes of data go into an image, come out with their holes, and are printed, with little memory.
+// TestSparse: 20 GiB with three bytes of data go into an image, come out with their holes, and are
+// printed, with little memory.
 func TestSparse(t *testing.T) {
 	const size = 20 << 30
 	at := []int64{0, 10<<30 + 5, size - 1}

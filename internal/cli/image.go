@@ -19,8 +19,8 @@ import (
 	"btrlab/internal/progs/mkfs"
 )
 
-// splitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a file,
-// so that both names may hold colons.
+// splitSpec takes IMAGE:/path apart. The image is the longest prefix before a ":/" that names a
+// file, so that both names may hold colons.
 func splitSpec(spec string) (image, path string, ok bool) {
 	first := -1
 	for i := 0; i+1 < len(spec); i++ {
@@ -128,7 +128,8 @@ func (a *app) withDevice(image string, flags blockdev.Flags, f func(dev blockdev
 	return named(image, err)
 }
 
-// whole is err, which opening image came to, or says that the image is wanted where a file in it was named.
+// whole is err, which opening image came to, or says that the image is wanted where a file in it
+// was named.
 func whole(image string, err error) error {
 	spec := image
 	if strings.HasSuffix(spec, ":") {
@@ -142,8 +143,8 @@ func whole(image string, err error) error {
 	return err
 }
 
-// warnLog warns of a log tree, which only an open for writing replays: what the reader sees is older than the last fsyncs. It
-// leaves all errors to the verb.
+// warnLog warns of a log tree, which only an open for writing replays: what the reader sees is
+// older than the last fsyncs. It leaves all errors to the verb.
 func (a *app) warnLog(dev blockdev.Device) {
 	p := make([]byte, format.SuperSize)
 	if dev.Size() < format.SuperOffset+format.SuperSize || blockdev.Read(a.t, dev, p, format.SuperOffset) != nil ||
@@ -177,8 +178,8 @@ func (a *app) readFS(image string, f func(x *fs.FS) error) error {
 	return a.withFS(image, blockdev.ReadOnly, fs.Options{ReadOnly: true}, f)
 }
 
-// writeFS runs f on the image opened for writing, and commits even if f fails: the operations that f
-// finished are kept. It returns the first error.
+// writeFS runs f on the image opened for writing, and commits even if f fails: the operations that
+// f finished are kept. It returns the first error.
 func (a *app) writeFS(image string, f func(x *fs.FS) error) error {
 	return a.withFS(image, 0, fs.Options{}, f)
 }
@@ -214,8 +215,9 @@ func (a *app) cacheSize() int64 {
 	return fs.DefaultMemory()
 }
 
-// limitHeap makes the garbage collector keep the heap within the caches and a little more. Without a limit the heap may grow
-// to twice the size of the caches. A lower limit that the user has set (GOMEMLIMIT) stays.
+// limitHeap makes the garbage collector keep the heap within the caches and a little more. Without
+// a limit the heap may grow to twice the size of the caches. A lower limit that the user has set
+// (GOMEMLIMIT) stays.
 func (a *app) limitHeap() (undo func()) {
 	old := debug.SetMemoryLimit(-1)
 	debug.SetMemoryLimit(min(old, a.cacheSize()+heapSlack))

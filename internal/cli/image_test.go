@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/errno"
 )
 
-// An error names its image and its file once each. That is asked of the errors, not of their text: "a" is in "a.img: bad
-// magic" and in nothing that is called a.
+// An error names its image and its file once each. That is asked of the errors, not of their text:
+// "a" is in "a.img: bad magic" and in nothing that is called a.
 func TestNamed(t *testing.T) {
 	plain := errors.New("bad a")
 	for _, c := range []struct {
@@ -37,7 +37,8 @@ func TestNamed(t *testing.T) {
 		{"/f", op("/f"), "a: read /f: bad a"},
 		{"/f", op("/f/g"), "a: read /f/g: bad a"},
 		{"/f", op("/far"), "a:/f: read /far: bad a"},
-		{"/f", &iofs.PathError{Op: "open", Path: "/f", Err: plain}, "a:/f: open /f: bad a"}, // the host's /f
+		// the host's /f
+		{"/f", &iofs.PathError{Op: "open", Path: "/f", Err: plain}, "a:/f: open /f: bad a"},
 		{"/", op("/f"), "a:/: read /f: bad a"},
 		{"/f", errInterrupted, errInterrupted.Error()},
 	} {

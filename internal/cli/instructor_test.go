@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/study/levels"
 )
 
-// TestLabRun: a level is lost or won by an argument; what wins is kept, and then the next level is named.
+// TestLabRun: a level is lost or won by an argument; what wins is kept, and then the next level is
+// named.
 func TestLabRun(t *testing.T) {
 	dir := t.TempDir()
 	answers := filepath.Join(dir, "answers.txt")
@@ -48,7 +49,8 @@ func TestLabRun(t *testing.T) {
 			}
 		}
 	}
-	for to, code := range map[string]int{t.TempDir(): 0, "/none": 2} { // a folder without answers gets them
+	// a folder without answers gets them
+	for to, code := range map[string]int{t.TempDir(): 0, "/none": 2} {
 		var out bytes.Buffer
 		if have := Main([]string{"lab", "run", "0", "one-lock", "never", "--dir", to}, strings.NewReader(""), &out, &out); have != code {
 			t.Errorf("--dir %s: exit %d, want %d\n%s", to, have, code, &out)
@@ -62,7 +64,8 @@ func TestLabRun(t *testing.T) {
 	}
 }
 
-// TestLevelOnScreen: the stepper plays a level: its story and program first, then the lines; x says never, an end that breaks the rule is a schedule.
+// TestLevelOnScreen: the stepper plays a level: its story and program first, then the lines; x says
+// never, an end that breaks the rule is a schedule.
 func TestLevelOnScreen(t *testing.T) {
 	l, err := levels.Lookup("three-forks")
 	if err != nil {
@@ -103,8 +106,8 @@ func TestLevelOnScreen(t *testing.T) {
 	}
 }
 
-// TestGradeAll: a folder of submissions is graded into a table. One without files and one with a bad file have no points, a copy is named,
-// and what has not changed is not graded again.
+// TestGradeAll: a folder of submissions is graded into a table. One without files and one with a
+// bad file have no points, a copy is named, and what has not changed is not graded again.
 func TestGradeAll(t *testing.T) {
 	dir := t.TempDir()
 	class, table := filepath.Join(dir, "class"), filepath.Join(dir, "grades.csv")
@@ -170,7 +173,8 @@ func TestGradeAll(t *testing.T) {
 	}
 }
 
-// TestHandoutFails: a handout whose zip cannot be written, or whose tree, leaves no tree, no folder for one, and what was there before as it was.
+// TestHandoutFails: a handout whose zip cannot be written, or whose tree, leaves no tree, no folder
+// for one, and what was there before as it was.
 func TestHandoutFails(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "out.zip", "mine"), 0o755); err != nil {

@@ -30,8 +30,8 @@ func clone(t *testing.T) (dir, answers string) {
 	return dir, answers
 }
 
-// TestLabWatch: watch grades at once, again when the file is saved, shows how far all labs are, keeps the score for lab status, and ends with
-// exit code 0 at SIGINT.
+// TestLabWatch: watch grades at once, again when the file is saved, shows how far all labs are,
+// keeps the score for lab status, and ends with exit code 0 at SIGINT.
 func TestLabWatch(t *testing.T) {
 	dir, answers := clone(t)
 	bin := program(t)
@@ -44,7 +44,8 @@ func TestLabWatch(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	nothing := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() }) // for a watch that sees nothing
+	// for a watch that sees nothing
+	nothing := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer nothing.Stop()
 	lines := bufio.NewScanner(out)
 	until := func(want ...string) {
@@ -59,7 +60,8 @@ func TestLabWatch(t *testing.T) {
 		}
 		t.Fatalf("watch has ended without a line with %q", want)
 	}
-	save := func(text string) { // as a whole: watch may look at any moment, and would grade a file without its text as well
+	// as a whole: watch may look at any moment, and would grade a file without its text as well
+	save := func(text string) {
 		t.Helper()
 		name := filepath.Join(t.TempDir(), "answers")
 		if err := errors.Join(os.WriteFile(name, []byte(text), 0o644), os.Rename(name, answers)); err != nil {
@@ -101,8 +103,9 @@ func TestLabWatch(t *testing.T) {
 	status("0 Warm-up 8/100 changed: btrlab lab grade 0 1 Be")
 }
 
-// TestGradeAllResumed: a class whose grading is interrupted after some submissions has these in the table, and is graded to the end by the same
-// command; what upsets the grader is one student's matter.
+// TestGradeAllResumed: a class whose grading is interrupted after some submissions has these in the
+// table, and is graded to the end by the same command; what upsets the grader is one student's
+// matter.
 func TestGradeAllResumed(t *testing.T) {
 	root, err := grade.Root(".")
 	if err != nil {
@@ -121,7 +124,8 @@ func TestGradeAllResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(class, "fay", "answers.txt"), 0o755); err != nil { // a folder where a file should be
+	// a folder where a file should be
+	if err := os.MkdirAll(filepath.Join(class, "fay", "answers.txt"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(class, "list.txt"), []byte("no submission\n"), 0o644); err != nil {

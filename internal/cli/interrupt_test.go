@@ -58,8 +58,8 @@ func wantExit(t *testing.T, err error, want int) {
 	}
 }
 
-// TestInterruptPut: SIGINT while put waits for more input. The half of the file is taken away, what was there
-// stays, and the image is clean.
+// TestInterruptPut: SIGINT while put waits for more input. The half of the file is taken away, what
+// was there stays, and the image is clean.
 func TestInterruptPut(t *testing.T) {
 	img := filepath.Join(t.TempDir(), "a.img")
 	verb(t, 0, "mkfs", "-q", "--size", "256M", img)
@@ -91,7 +91,8 @@ func TestInterruptPut(t *testing.T) {
 	}
 }
 
-// TestInterruptBench: SIGINT while jobs run ends them, prints what was measured, and the image is clean.
+// TestInterruptBench: SIGINT while jobs run ends them, prints what was measured, and the image is
+// clean.
 func TestInterruptBench(t *testing.T) {
 	dir := t.TempDir()
 	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
@@ -129,7 +130,8 @@ func TestInterruptBench(t *testing.T) {
 	verb(t, 0, "check", img)
 }
 
-// TestKillBench: a process that is killed while it writes and commits leaves the last commit, and that is clean.
+// TestKillBench: a process that is killed while it writes and commits leaves the last commit, and
+// that is clean.
 func TestKillBench(t *testing.T) {
 	dir := t.TempDir()
 	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")
@@ -152,7 +154,8 @@ func TestKillBench(t *testing.T) {
 	}
 	for round := range 3 {
 		from := generation()
-		cmd := exec.Command(program(t), "bench", job, "--image", img, "--policy", "fsync-commit") // each fsync is a generation
+		// each fsync is a generation
+		cmd := exec.Command(program(t), "bench", job, "--image", img, "--policy", "fsync-commit")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +200,8 @@ func TestInterruptExplore(t *testing.T) {
 	}
 }
 
-// Every verb that searches or simulates ends soon once SIGINT has come, with exit code 130, whatever the method.
+// Every verb that searches or simulates ends soon once SIGINT has come, with exit code 130,
+// whatever the method.
 func TestInterrupted(t *testing.T) {
 	for _, args := range []string{
 		"explore truncate-race", "explore truncate-race --json", "explore truncate-race --method dpor", "explore truncate-race --method state",
@@ -218,11 +222,13 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptQueue: SIGINT with 256 requests in flight, direct ones with the device and buffered ones with the workers of a ring. The job
-// takes all their ends, prints what was measured, and the image is clean.
+// TestInterruptQueue: SIGINT with 256 requests in flight, direct ones with the device and buffered
+// ones with the workers of a ring. The job takes all their ends, prints what was measured, and the
+// image is clean.
 func TestInterruptQueue(t *testing.T) {
-	// A direct write takes so long that the job waits nearly always, however slow the machine is. The file is laid out before, as for a
-	// job that reads, and no block is written twice in a pass: else the job would wait in submitting.
+	// A direct write takes so long that the job waits nearly always, however slow the machine is.
+	// The file is laid out before, as for a job that reads, and no block is written twice in a
+	// pass: else the job would wait in submitting.
 	for _, c := range []struct{ engine, waits, model string }{
 		{"ioengine=io_uring\ndirect=1", "uring.(*Ring).Wait", "nvme:write=50ms"},
 		{"ioengine=io_uring\nforce_async=1", "uring.(*Ring).Wait", "nvme:write=1ms"},

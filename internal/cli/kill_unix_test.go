@@ -112,7 +112,8 @@ func commitAndDie() {
 			}
 			files = append(files, f)
 		}
-		for _, f := range files { // the data is on the device, and its items in the trees: what follows is the commit
+		// the data is on the device, and its items in the trees: what follows is the commit
+		for _, f := range files {
 			f.Inode().Pages.WaitWriteback(t, 0, dieSize)
 			if err := f.Inode().Ordered.WaitRange(t, 0, dieSize); err != nil {
 				return err
@@ -166,7 +167,8 @@ func TestKillInsideCommit(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			img := filepath.Join(t.TempDir(), "a.img")
 			verb(t, 0, "mkfs", "-q", "--size", "128M", img)
-			was, kills := -1, map[bool]int{} // kills after which the new version is there, and those after which it is not
+			// kills after which the new version is there, and those after which it is not
+			was, kills := -1, map[bool]int{}
 			for n := 1; ; n++ {
 				var errw bytes.Buffer
 				cmd := exec.Command(child, img, strconv.Itoa(n), how)

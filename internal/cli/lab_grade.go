@@ -194,7 +194,8 @@ func (a *app) printGrade(r *grade.Report, c *gradeFlags) error {
 	return nil
 }
 
-// writeReport writes the page of a report to path. A profile that was not made, because nothing was measured, is not named.
+// writeReport writes the page of a report to path. A profile that was not made, because nothing was
+// measured, is not named.
 func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string) error {
 	if dir == "" {
 		dir = l.Dir(root)
@@ -205,7 +206,8 @@ func writeReport(l *grade.Lab, r *grade.Report, root, dir, path, profile string)
 	return replaceFile(path, func(w io.Writer) error { return l.WriteMarkdown(w, r, dir, profile) })
 }
 
-// gradeAll grades the folders in --all; the table goes to a file after each, or in the end to standard output.
+// gradeAll grades the folders in --all; the table goes to a file after each, or in the end to
+// standard output.
 func (a *app) gradeAll(cmd *cobra.Command, root string, l *grade.Lab, c *gradeFlags) error {
 	ctx, cancel := a.context(cmd.Context())
 	defer cancel()
@@ -258,8 +260,8 @@ func gradeInto(ctx context.Context, root string, l *grade.Lab, c *gradeFlags, gr
 	})
 }
 
-// keepTable writes what is graded so far, and after it what an earlier grading has of submissions that this one has not come to: if it is
-// interrupted nothing is lost.
+// keepTable writes what is graded so far, and after it what an earlier grading has of submissions
+// that this one has not come to: if it is interrupted nothing is lost.
 func keepTable(table string, all, known []grade.Submission) error {
 	rows := slices.Clone(all)
 	for _, x := range known {

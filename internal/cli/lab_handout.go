@@ -52,8 +52,8 @@ same bytes. If a line of a solution were left in it, that is an error. After an 
 	}
 }
 
-// handedOut are the files that a class is given of the last commit of the clone at root. A line of a solution among them is an error;
-// changes that are not committed are said on standard error.
+// handedOut are the files that a class is given of the last commit of the clone at root. A line of
+// a solution among them is an error; changes that are not committed are said on standard error.
 func (a *app) handedOut(root string) ([]handout.File, error) {
 	tree, err := handout.Committed(root)
 	if err != nil {

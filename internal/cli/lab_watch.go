@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/study/grade"
 )
 
-// watchEvery is how often lab watch looks at the files: they are few and small, and a second look costs less than a watch of the system's, which
-// editors that replace files upset.
+// watchEvery is how often lab watch looks at the files: they are few and small, and a second look
+// costs less than a watch of the system's, which editors that replace files upset.
 const watchEvery = 200 * time.Millisecond
 
 // labWatch grades a lab whenever its files are saved.
@@ -45,7 +45,8 @@ runs begins it again. Ctrl-C ends it.`,
 	return cmd
 }
 
-// gradeOnce grades the files as they are, prints what it comes to, and returns when they have changed or ctx has ended.
+// gradeOnce grades the files as they are, prints what it comes to, and returns when they have
+// changed or ctx has ended.
 func (a *app) gradeOnce(ctx context.Context, root string, l *grade.Lab, o grade.Options) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

@@ -38,7 +38,8 @@ var linuxOf = map[string][]experiment.Other{
 	"003": {{Name: "linux", About: "the running kernel: pwrite and fsync, each writer on a file of its own", Open: linuxfile.Row}},
 }
 
-// linuxRows are the rows of --linux: own, if there are any. files, if it is not 0, is how many COW files they have instead of one NOCOW file. done removes their files.
+// linuxRows are the rows of --linux: own, if there are any. files, if it is not 0, is how many COW
+// files they have instead of one NOCOW file. done removes their files.
 func (a *app) linuxRows(dir string, own []experiment.Other, files int) (rows []experiment.Other, done func() error, err error) {
 	if dir == "" {
 		return nil, func() error { return nil }, nil

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestCompareSeedLinux: the job of seed 001 through the running kernel's own calls beside ours. The row with RWF_NOWAIT has its share of
-// EAGAIN, the rows of the model's rings say which way their requests went, and the page has both.
+// TestCompareSeedLinux: the job of seed 001 through the running kernel's own calls beside ours. The
+// row with RWF_NOWAIT has its share of EAGAIN, the rows of the model's rings say which way their
+// requests went, and the page has both.
 func TestCompareSeedLinux(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(t.TempDir(), "page.html")
@@ -61,8 +62,8 @@ func TestCompareSeedLinux(t *testing.T) {
 	}
 }
 
-// TestInterruptLinux: SIGINT while a comparison has a file in the folder of --linux. The table of what was done is printed, and the file
-// is gone.
+// TestInterruptLinux: SIGINT while a comparison has a file in the folder of --linux. The table of
+// what was done is printed, and the file is gone.
 func TestInterruptLinux(t *testing.T) {
 	dir := t.TempDir()
 	var out, errw strings.Builder
@@ -99,8 +100,8 @@ func TestInterruptLinux(t *testing.T) {
 	}
 }
 
-// TestCompareFsyncLinux: the job of seed 003 through the running kernel's own calls beside ours: each writer has a file of its own there as well,
-// and what it wrote is read back.
+// TestCompareFsyncLinux: the job of seed 003 through the running kernel's own calls beside ours:
+// each writer has a file of its own there as well, and what it wrote is read back.
 func TestCompareFsyncLinux(t *testing.T) {
 	dir := t.TempDir()
 	var out, errw strings.Builder

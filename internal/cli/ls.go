@@ -87,7 +87,8 @@ func (a *app) ls() *cobra.Command {
 	return cmd
 }
 
-// list calls show, with the absolute path, for path itself, or for each name in it when it is a directory.
+// list calls show, with the absolute path, for path itself, or for each name in it when it is a
+// directory.
 func (a *app) list(x *fs.FS, path string, recursive bool, show func(full string, e fs.DirEntry) error) error {
 	at, err := x.Stat(a.t, path)
 	if err != nil {
@@ -110,7 +111,8 @@ func (a *app) list(x *fs.FS, path string, recursive bool, show func(full string,
 			return err
 		}
 		if recursive && e.Type == format.FtDir {
-			// A subvolume's name in a snapshot of its parent leads nowhere: an empty directory in Linux.
+			// A subvolume's name in a snapshot of its parent leads nowhere: an empty directory in
+			// Linux.
 			if err := a.list(x, full, true, show); err != nil && !(e.Subvol != 0 && errors.Is(err, errno.ENOENT)) {
 				return err
 			}

@@ -51,8 +51,8 @@ func peakOf(t *testing.T, out io.Writer, most int, args ...string) {
 	}
 }
 
-// TestMemoryBound: a file eight times the cache goes into an image, is printed and comes out, and a bench reads and overwrites it, in
-// the memory of the cache and 64 MiB.
+// TestMemoryBound: a file eight times the cache goes into an image, is printed and comes out, and a
+// bench reads and overwrites it, in the memory of the cache and 64 MiB.
 func TestMemoryBound(t *testing.T) {
 	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")
@@ -105,7 +105,8 @@ func (s *same) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemorySmallFiles: many small files are put and fetched in bounded memory: inodes and tree blocks go as well.
+// TestMemorySmallFiles: many small files are put and fetched in bounded memory: inodes and tree
+// blocks go as well.
 func TestMemorySmallFiles(t *testing.T) {
 	if sched.UnderRace {
 		t.Skip("the race detector needs memory of its own")

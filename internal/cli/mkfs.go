@@ -73,8 +73,8 @@ It refuses what already holds a file system unless --force is given, and a mount
 	return cmd
 }
 
-// openForMkfs opens image, or creates it. A regular file whose size must change is changed only when it
-// holds nothing, or when force is set.
+// openForMkfs opens image, or creates it. A regular file whose size must change is changed only
+// when it holds nothing, or when force is set.
 func openForMkfs(image string, size byteSize, force bool) (dev blockdev.Device, made bool, err error) {
 	st, err := os.Stat(image)
 	switch {

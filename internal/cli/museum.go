@@ -104,7 +104,8 @@ Exit code 1 means that an exhibit did not prove itself.`, scenario.CellSchedules
 	return cmd
 }
 
-// exhibited is an exhibit with what the explorer made of it, and what the power cuts showed, if it has a script.
+// exhibited is an exhibit with what the explorer made of it, and what the power cuts showed, if it
+// has a script.
 type exhibited struct {
 	*scenario.Shown
 	Cut *cutShown `json:"cut,omitempty"`

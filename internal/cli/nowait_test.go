@@ -10,8 +10,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Seed 000's table says what its patches do: together they halve the tree searches of a write and take the places away at which a request
-// may sleep, and without one of them that one's cost is back. Virtual time, so the counts are the same everywhere.
+// Seed 000's table says what its patches do: together they halve the tree searches of a write and
+// take the places away at which a request may sleep, and without one of them that one's cost is
+// back. Virtual time, so the counts are the same everywhere.
 func TestCompare000(t *testing.T) {
 	var out, errw bytes.Buffer
 	args := strings.Fields("compare 000 --ablation --json --runtime vtime --no-payload --rounds 1 --runtime-seconds 0.05 --size 64M --set iodepth=16")
@@ -32,7 +33,8 @@ func TestCompare000(t *testing.T) {
 	if len(rows) != 10 || len(r.Pairs) != 1 || r.Pairs[0].Published < 1.06 || r.Pairs[0].Published > 1.08 {
 		t.Fatalf("%d rows, pairs %+v; want 10 and after by before with 1.07", len(rows), r.Pairs)
 	}
-	// Every request of a ring is tried, reads too; in flight when the time was up are at most 4 times 16.
+	// Every request of a ring is tried, reads too; in flight when the time was up are at most 4
+	// times 16.
 	if have, want := float64(rows["after"].Nowait.Tried), rows["after"].IOPS*0.05; have < want-64 || have > want+200 {
 		t.Errorf("%.0f requests tried, about %.0f made", have, want)
 	}
@@ -50,7 +52,8 @@ func TestCompare000(t *testing.T) {
 			t.Errorf("%s: %.2f %v, with all patches %.2f; want %.1f more", c.without, have, c.counter, all, c.least)
 		}
 	}
-	// Without D1 a request waits for the range that another one has; with it the same request is EAGAIN.
+	// Without D1 a request waits for the range that another one has; with it the same request is
+	// EAGAIN.
 	slept := func(row string) (n int64) {
 		for place, v := range rows[row].Nowait.Slept {
 			if strings.HasSuffix(place, " in lock_extent") {

@@ -14,7 +14,8 @@ import (
 
 const outputMark = "btrlab_output"
 
-// outputFlag marks flags that name a file to write. A path that cannot be written is an error before the verb begins and not after its hour.
+// outputFlag marks flags that name a file to write. A path that cannot be written is an error
+// before the verb begins and not after its hour.
 func outputFlag(cmd *cobra.Command, names ...string) {
 	for _, name := range names {
 		if err := cmd.Flags().SetAnnotation(name, outputMark, []string{""}); err != nil {
@@ -37,7 +38,8 @@ func checkOutputs(cmd *cobra.Command) (err error) {
 func writable(path string) error {
 	st, err := os.Stat(path)
 	isNew := errors.Is(err, fs.ErrNotExist)
-	if path == "" || err == nil && !st.Mode().IsRegular() && !st.IsDir() { // to open a pipe waits for its reader
+	// to open a pipe waits for its reader
+	if path == "" || err == nil && !st.Mode().IsRegular() && !st.IsDir() {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
@@ -50,8 +52,8 @@ func writable(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// replaceFile writes a file anew: a reader sees the old one or the new one, and an error leaves the old one. What is no regular file, such as
-// /dev/stdout, is written as it is.
+// replaceFile writes a file anew: a reader sees the old one or the new one, and an error leaves the
+// old one. What is no regular file, such as /dev/stdout, is written as it is.
 func replaceFile(path string, write func(w io.Writer) error) error {
 	mode := fs.FileMode(0o644)
 	if st, err := os.Stat(path); err == nil {
@@ -76,7 +78,8 @@ func replaceFile(path string, write func(w io.Writer) error) error {
 	return os.Rename(part, path)
 }
 
-// makeDirs makes the directory dir and those above it that are missing. undo removes what it has made, if nothing is in it; so does an error.
+// makeDirs makes the directory dir and those above it that are missing. undo removes what it has
+// made, if nothing is in it; so does an error.
 func makeDirs(dir string) (undo func(), err error) {
 	var made []string // the innermost first
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
@@ -97,8 +100,8 @@ func makeDirs(dir string) (undo func(), err error) {
 	return undo, nil
 }
 
-// moveInto moves the files of folder part, which is on the same disk, into dir, over files of the same names. A folder with such a name is an
-// error before the first has moved.
+// moveInto moves the files of folder part, which is on the same disk, into dir, over files of the
+// same names. A folder with such a name is an error before the first has moved.
 func moveInto(dir, part string) error {
 	list, err := os.ReadDir(part)
 	if err != nil {
@@ -117,8 +120,8 @@ func moveInto(dir, part string) error {
 	return nil
 }
 
-// keptOutput is a standard output that keeps its first error: a verb prints line by line and does not look, and what a full disk has cut off must
-// not look whole.
+// keptOutput is a standard output that keeps its first error: a verb prints line by line and does
+// not look, and what a full disk has cut off must not look whole.
 type keptOutput struct {
 	w   io.Writer
 	err error

@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// TestOutputFirst: a path that cannot be written is an error before the verb has worked, whatever it would have written there at its end. The
-// paths that can be are left as they were: a verb that fails for another reason makes no empty file.
+// TestOutputFirst: a path that cannot be written is an error before the verb has worked, whatever
+// it would have written there at its end. The paths that can be are left as they were: a verb that
+// fails for another reason makes no empty file.
 func TestOutputFirst(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "no folder", "out")
 	for _, args := range []string{
@@ -23,7 +24,8 @@ func TestOutputFirst(t *testing.T) {
 		words := strings.Fields(args)
 		words[len(words)-1] = bad
 		var out bytes.Buffer
-		a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, stopped: make(chan struct{})} // without a task nothing can run
+		// without a task nothing can run
+		a := &app{in: strings.NewReader(""), out: &out, err: io.Discard, stopped: make(chan struct{})}
 		if err := a.run(words); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), bad) || out.Len() > 0 {
 			t.Errorf("%s: %v, want %s not to be there\n%s", args, err, bad, out.String())
 		}
@@ -35,8 +37,8 @@ func TestOutputFirst(t *testing.T) {
 	}
 }
 
-// TestReplaceFile: an error in the middle leaves the old file and nothing else, a new one can be read by others as the umask has it, and
-// what is no regular file is not replaced.
+// TestReplaceFile: an error in the middle leaves the old file and nothing else, a new one can be
+// read by others as the umask has it, and what is no regular file is not replaced.
 func TestReplaceFile(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "page.html")

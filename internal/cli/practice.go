@@ -118,7 +118,8 @@ Exit code 1 means that the answer is wrong or the program breaks; 2 that it is n
 		given := f.Changed("answer")
 		if given {
 			err = judge(answer)
-		} else if in, ok := a.in.(*os.File); !(asJSON && ok && isTerminal(in)) { // else nobody has seen the question yet
+		} else if in, ok := a.in.(*os.File); !(asJSON && ok && isTerminal(in)) {
+			// else nobody has seen the question yet
 			answer, given, err = a.answered(judge)
 		}
 		var bad *practice.BadAnswer
@@ -233,7 +234,8 @@ func questionLines(q *practice.Question, w int) []string {
 	return l
 }
 
-// ask prints a question, and where a schedule is asked for the steps without preemptions, so that there are numbers to name.
+// ask prints a question, and where a schedule is asked for the steps without preemptions, so that
+// there are numbers to name.
 func (a *app) ask(title string, q *practice.Question, lay timeline.Layout) error {
 	a.say("", title)
 	fmt.Fprintf(a.out, "\n%s\n", strings.Join(questionLines(q, a.width()), "\n"))
@@ -252,8 +254,8 @@ func (a *app) ask(title string, q *practice.Question, lay timeline.Layout) error
 	return nil
 }
 
-// answered reads an answer from standard input and judges it; false is none. On a terminal it says what is no answer to the question, and
-// asks again.
+// answered reads an answer from standard input and judges it; false is none. On a terminal it says
+// what is no answer to the question, and asks again.
 func (a *app) answered(judge func(answer string) error) (answer string, given bool, err error) {
 	f, ok := a.in.(*os.File)
 	asks := ok && isTerminal(f)

@@ -45,8 +45,9 @@ of 4k; a range may end at the end of the source if /dest is not longer.`,
 	return cmd
 }
 
-// reflinkFile makes a range of to share what from has. A file that it makes takes mode and NOCOW from the source, because a file with
-// checksums shares nothing with one without; whole replaces what to has.
+// reflinkFile makes a range of to share what from has. A file that it makes takes mode and NOCOW
+// from the source, because a file with checksums shares nothing with one without; whole replaces
+// what to has.
 func (a *app) reflinkFile(x *fs.FS, from, to string, off, n, at int64, whole bool) (err error) {
 	src, err := x.OpenFile(a.t, from, fs.O_RDONLY, 0)
 	if err != nil {

@@ -167,7 +167,8 @@ func (c *reproduceFlags) read(o *reproduce.Options) error {
 	return nil
 }
 
-// shares shows the progress of steps, of which some may run at a time; share is what a step is of the whole.
+// shares shows the progress of steps, of which some may run at a time; share is what a step is of
+// the whole.
 func (b *bar) shares(share func(step string) float64) func(step string, fraction float64) {
 	var mu sync.Mutex
 	at := map[string]float64{}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A scaled-down reproduction: the same bytes twice, both rows beside the published ones, and the calibration that was used is
-// what --calibration takes.
+// A scaled-down reproduction: the same bytes twice, both rows beside the published ones, and the
+// calibration that was used is what --calibration takes.
 func TestReproduce(t *testing.T) {
 	cal := filepath.Join(t.TempDir(), "cal.json")
 	run := func(args ...string) string {

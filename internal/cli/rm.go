@@ -101,7 +101,8 @@ func (a *app) nestedSubvolume(x *fs.FS, path string) error {
 	})
 }
 
-// eachName calls f with the full path and the entry of each name in the directory path, until an error or an interrupt.
+// eachName calls f with the full path and the entry of each name in the directory path, until an
+// error or an interrupt.
 func (a *app) eachName(x *fs.FS, path string, f func(full string, e fs.DirEntry) error) error {
 	list, err := x.ReadDir(a.t, path)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// runtimeFlags choose the runtime of a measurement, goroutines or simulated processors, and what both runtimes do by the clock.
+// runtimeFlags choose the runtime of a measurement, goroutines or simulated processors, and what
+// both runtimes do by the clock.
 type runtimeFlags struct {
 	name      string
 	cpus      int

@@ -47,10 +47,12 @@ type searchFlags struct {
 	set func(name string) bool // reports whether the user has given a flag
 }
 
-// sampled is the number of schedules that the sampling methods try without a limit of the user; they never end by themselves.
+// sampled is the number of schedules that the sampling methods try without a limit of the user;
+// they never end by themselves.
 const sampled = 10_000
 
-// viewFlags change the scheduling points of a scenario and how deeply it is judged; explore and replay must agree on them.
+// viewFlags change the scheduling points of a scenario and how deeply it is judged; explore and
+// replay must agree on them.
 type viewFlags struct {
 	classes []string
 	deep    bool
@@ -133,7 +135,8 @@ func (a *app) searchOptions(cmd *cobra.Command, s *searchFlags, st *status) (sce
 		c.Seed, c.Jobs, c.Shard, c.Shards = s.seed, jobs, part, parts
 		c.Stop, c.Progress = a.stop.Load, st.progress
 		if s.set("preemptions") {
-			switch c.Preemptions = s.preemptions; s.preemptions { // the explorer's zero value is no bound
+			// the explorer's zero value is no bound
+			switch c.Preemptions = s.preemptions; s.preemptions {
 			case 0:
 				c.Preemptions = -1
 			case -1:
@@ -162,7 +165,8 @@ func (s *searchFlags) hint(sc *scenario.Scenario, r *scenario.Result) string {
 	return ""
 }
 
-// limitCells gives each search of a matrix or a museum a limit, unless the user has set one, and returns its words.
+// limitCells gives each search of a matrix or a museum a limit, unless the user has set one, and
+// returns its words.
 func (s *searchFlags) limitCells(o *scenario.Options) string {
 	config := o.Config
 	o.Config = func(c *explore.Config) {

@@ -22,8 +22,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// openImage is an image that stays open while sh runs verbs on it, line by line. Every verb opens its image through withFS or
-// withDevice, which give it this one.
+// openImage is an image that stays open while sh runs verbs on it, line by line. Every verb opens
+// its image through withFS or withDevice, which give it this one.
 type openImage struct {
 	name  string
 	dev   blockdev.Device
@@ -249,7 +249,8 @@ func (a *app) verbLine(words []string) error {
 	switch {
 	case errors.As(err, &usage):
 		verb := strings.TrimPrefix(strings.TrimPrefix(usage.path, root.Name()), " ")
-		return fmt.Errorf("%v; see '%s'", err, strings.TrimSpace("help "+verb)) // a bad line is no usage error of btrlab
+		// a bad line is no usage error of btrlab
+		return fmt.Errorf("%v; see '%s'", err, strings.TrimSpace("help "+verb))
 	case errors.Is(err, errFound):
 		return errors.New(words[0] + " has found something")
 	}
@@ -322,8 +323,8 @@ func (a *app) policyVerb() *cobra.Command {
 		}}
 }
 
-// splitWords splits a line at spaces. Quotes keep a word together; a backslash, not in single quotes, takes the next character as it
-// is. A line that begins with # has no words.
+// splitWords splits a line at spaces. Quotes keep a word together; a backslash, not in single
+// quotes, takes the next character as it is. A line that begins with # has no words.
 func splitWords(line string) (words []string, err error) {
 	var word strings.Builder
 	in, quote, escaped := false, rune(0), false

@@ -38,8 +38,9 @@ func shell(t *testing.T, in string, args ...string) (code int, out, errs string)
 	return code, o.String(), e.String()
 }
 
-// The verbs of one script see each other's work through the caches of one open image; after it the image has it, and is clean. A line
-// that fails ends the script with its number and exit code 1, and what came before is kept.
+// The verbs of one script see each other's work through the caches of one open image; after it the
+// image has it, and is clean. A line that fails ends the script with its number and exit code 1,
+// and what came before is kept.
 func TestSh(t *testing.T) {
 	dir := t.TempDir()
 	img, script := filepath.Join(dir, "d.img"), filepath.Join(dir, "script")

@@ -13,8 +13,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// A search says nothing for statusAfter. Then a line on standard error tells how far it is: on a terminal one that is written over,
-// elsewhere a new one every statusEvery.
+// A search says nothing for statusAfter. Then a line on standard error tells how far it is: on a
+// terminal one that is written over, elsewhere a new one every statusEvery.
 const (
 	statusAfter = 2 * time.Second
 	statusEvery = 10 * time.Second
@@ -85,7 +85,8 @@ func (s *status) done() {
 	}
 }
 
-// statusLine is how far a search is, in a line that is shorter than 80 characters: a terminal begins a new line after the last.
+// statusLine is how far a search is, in a line that is shorter than 80 characters: a terminal
+// begins a new line after the last.
 func statusLine(name string, p explore.Progress) string {
 	line := roughly(float64(p.Schedules), 3)
 	if p.Total > 0 {

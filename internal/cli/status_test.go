@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// A search is told after two seconds: every ten where nobody looks at a terminal, and on one in a line that is written over and taken away.
+// A search is told after two seconds: every ten where nobody looks at a terminal, and on one in a
+// line that is written over and taken away.
 func TestStatus(t *testing.T) {
 	var b bytes.Buffer
 	s := (&app{err: &b}).newStatus()
@@ -45,7 +46,8 @@ truncate-race: 20000 of about 51000 schedules, 1000/s, 0:20, left 0:40
 	}
 }
 
-// What has no schedules to count is told in the same line of a terminal: over the last one, and nowhere else.
+// What has no schedules to count is told in the same line of a terminal: over the last one, and
+// nowhere else.
 func TestStatusShow(t *testing.T) {
 	var b bytes.Buffer
 	s := (&app{err: &b}).newStatus()

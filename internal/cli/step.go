@@ -108,7 +108,8 @@ func (st *stepper) run() error {
 	return nil
 }
 
-// answered is what the user has found when it ends: never, or the schedule of a violation; else nothing.
+// answered is what the user has found when it ends: never, or the schedule of a violation; else
+// nothing.
 func (st *stepper) answered() string {
 	switch {
 	case st.said:
@@ -205,7 +206,8 @@ func (st *stepper) one(task int) {
 	}
 }
 
-// answer obeys a key while the chosen task's next step wants a value: digits, and Enter where one digit may not be all.
+// answer obeys a key while the chosen task's next step wants a value: digits, and Enter where one
+// digit may not be all.
 func (st *stepper) answer(ev *tcell.EventKey) {
 	_, n, val := st.play.Choice(st.chosen)
 	switch ev.Key() {
@@ -418,8 +420,8 @@ func (st *stepper) state(c canvas, y int, m *timeline.Moment) {
 	}
 }
 
-// foot is the text above the keys, at most n lines of w characters: the verdict and how to see it again, a
-// question, or the answer to the last key.
+// foot is the text above the keys, at most n lines of w characters: the verdict and how to see it
+// again, a question, or the answer to the last key.
 func (st *stepper) foot(w, n int) []string {
 	switch {
 	case st.asking:
@@ -473,7 +475,8 @@ type styled struct {
 	text  string
 }
 
-// column is a task in lines of w characters: its operation, what it waits for or does next, what it holds.
+// column is a task in lines of w characters: its operation, what it waits for or does next, what it
+// holds.
 func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
 	plain := tcell.StyleDefault
 	a := m.Tasks[task]
@@ -505,7 +508,8 @@ func (st *stepper) column(w, task int, m *timeline.Moment) []styled {
 	return lines
 }
 
-// history shows the last steps in the rows [top, bottom], each where its task's column begins, or further left where it would not fit.
+// history shows the last steps in the rows [top, bottom], each where its task's column begins, or
+// further left where it would not fit.
 func (st *stepper) history(c canvas, top, bottom, colw int, tasks []int) {
 	tr := st.play.Trace()
 	culprit := -1

@@ -53,8 +53,8 @@ func press(st *stepper, keys string) (stay bool) {
 	return stay
 }
 
-// A student loses the truncate at the keyboard of an 80x24 terminal: the schedule that explore finds, chosen step by
-// step, taken back and chosen again.
+// A student loses the truncate at the keyboard of an 80x24 terminal: the schedule that explore
+// finds, chosen step by step, taken back and chosen again.
 func TestStepTruncateRace(t *testing.T) {
 	s, err := scenario.Lookup("truncate-race")
 	if err != nil {
@@ -113,7 +113,8 @@ func TestStepTruncateRace(t *testing.T) {
 	}
 }
 
-// chooser is a stepper on a program that has a choice: two tasks, and how much the first one copies.
+// chooser is a stepper on a program that has a choice: two tasks, and how much the first one
+// copies.
 func chooser(t *testing.T, schedule string) *stepper {
 	t.Helper()
 	prog := func(w *explore.World) {
@@ -150,7 +151,8 @@ func chooser(t *testing.T, schedule string) *stepper {
 		again: func(schedule string) string { return scenario.ReplayCommand("toy", "locked", schedule, false) }}
 }
 
-// A choice of the program is one of the player: step asks for the value, takes it back, and the schedule has it.
+// A choice of the program is one of the player: step asks for the value, takes it back, and the
+// schedule has it.
 func TestStepChoice(t *testing.T) {
 	st := chooser(t, "")
 	screen := simulated(t, 80, 24)

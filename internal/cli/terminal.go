@@ -66,7 +66,8 @@ func escape(s string) string {
 	return b.String()
 }
 
-// width is that of the terminal that the output goes to, in characters; 80 without one, or on a narrower one.
+// width is that of the terminal that the output goes to, in characters; 80 without one, or on a
+// narrower one.
 func (a *app) width() int {
 	f, ok := a.out.(*os.File)
 	if !ok {
@@ -79,7 +80,8 @@ func (a *app) width() int {
 	return max(columns, prose.Width)
 }
 
-// say prints heading and text, wrapped at the output's width; further lines are indented by the heading's width.
+// say prints heading and text, wrapped at the output's width; further lines are indented by the
+// heading's width.
 func (a *app) say(heading, text string) {
 	for _, l := range prose.Hang(heading, strings.Repeat(" ", utf8.RuneCountInString(heading)), text, a.width()) {
 		fmt.Fprintln(a.out, l)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestVerbFiles: each verb is made in the file of its name; verb grade of lab is labGrade in lab_grade.go.
+// TestVerbFiles: each verb is made in the file of its name; verb grade of lab is labGrade in
+// lab_grade.go.
 func TestVerbFiles(t *testing.T) {
 	names := []string{"merge"} // of explore
 	for _, c := range (&app{}).commands().Commands() {

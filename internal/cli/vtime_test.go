@@ -52,7 +52,8 @@ func TestNoPayload(t *testing.T) {
 	}
 }
 
-// TestCommitInterval: a transaction that has the age commits by itself. Otherwise only the ends of the phases of a run do.
+// TestCommitInterval: a transaction that has the age commits by itself. Otherwise only the ends of
+// the phases of a run do.
 func TestCommitInterval(t *testing.T) {
 	dir := t.TempDir()
 	img, job := filepath.Join(dir, "a.img"), filepath.Join(dir, "job.fio")

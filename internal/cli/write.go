@@ -92,7 +92,8 @@ func (r *requestFlags) request(off int64) kiocb.Request {
 	return rq
 }
 
-// repeat is text, or with exact set n bytes of it again and again; of 0xcd without a text, as xfs_io writes.
+// repeat is text, or with exact set n bytes of it again and again; of 0xcd without a text, as
+// xfs_io writes.
 func repeat(text string, n int, exact bool) []byte {
 	switch {
 	case !exact:

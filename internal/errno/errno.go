@@ -1,8 +1,8 @@
-// Package errno holds the system's answers: the error numbers that a file-system call returns, under
-// the kernel's names, and the one wrapper that says which operation on which object got them.
+// Package errno holds the system's answers: the error numbers that a file-system call returns,
+// under the kernel's names, and the one wrapper that says which operation on which object got them.
 //
-// The numbers and the words are Linux's on every system: an image, a schedule and a result mean the same
-// everywhere.
+// The numbers and the words are Linux's on every system: an image, a schedule and a result mean the
+// same everywhere.
 //
 // The tool's own troubles (bad input, a corrupt image) are sentences, not errnos.
 package errno

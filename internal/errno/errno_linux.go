@@ -2,8 +2,8 @@ package errno
 
 import "syscall"
 
-// Errno is an error number. It is the operating system's own type, so errors.Is matches what a system call
-// returned.
+// Errno is an error number. It is the operating system's own type, so errors.Is matches what a
+// system call returned.
 type Errno = syscall.Errno
 
 // The numbers the write path returns.

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOther: the numbers and words for systems other than Linux are Linux's. That file is not built here, so its
-// source is read.
+// TestOther: the numbers and words for systems other than Linux are Linux's. That file is not built
+// here, so its source is read.
 func TestOther(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "errno_other.go", nil, 0)
 	if err != nil {

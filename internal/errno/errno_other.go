@@ -7,7 +7,8 @@ import (
 	"io/fs"
 )
 
-// Errno is an error number of Linux. The numbers of other systems differ, and some have no EUCLEAN at all.
+// Errno is an error number of Linux. The numbers of other systems differ, and some have no EUCLEAN
+// at all.
 type Errno uint16
 
 // The numbers the write path returns. A test on Linux holds them and their words against Linux's.

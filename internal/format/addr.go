@@ -2,8 +2,8 @@ package format
 
 import "math"
 
-// Addresses. A btrfs file system counts bytes in three spaces; a type for each keeps an argument from
-// landing in the parameter of another space.
+// Addresses. A btrfs file system counts bytes in three spaces; a type for each keeps an argument
+// from landing in the parameter of another space.
 type (
 	// Logical is an address in the file system's own space, where block groups and extents lie.
 	Logical uint64
@@ -38,10 +38,10 @@ func (r Range[A]) Intersect(o Range[A]) Range[A] {
 	return Range[A]{max(r.Start, o.Start), min(r.End, o.End)}
 }
 
-// DataRef names one user of a data extent: inode Ino of the subvolume tree Root. Offset is the file offset
-// at which the extent's first byte would lie: the offset of an EXTENT_DATA item minus the item's offset
-// inside the extent. The items that a split or a trim leaves therefore name the same reference.
-// The difference may wrap below zero, as it may in the kernel.
+// DataRef names one user of a data extent: inode Ino of the subvolume tree Root. Offset is the file
+// offset at which the extent's first byte would lie: the offset of an EXTENT_DATA item minus the
+// item's offset inside the extent. The items that a split or a trim leaves therefore name the same
+// reference. The difference may wrap below zero, as it may in the kernel.
 type DataRef struct {
 	Root   uint64
 	Ino    Ino

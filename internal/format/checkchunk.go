@@ -75,7 +75,8 @@ func (k *checker) chunk(b []byte) error {
 	return nil
 }
 
-// chunkErr says what is wrong with a chunk, which is long enough for its stripes, at logical; "" is nothing.
+// chunkErr says what is wrong with a chunk, which is long enough for its stripes, at logical; "" is
+// nothing.
 //
 // Models fs/btrfs/tree-checker.c:btrfs_check_chunk_valid().
 func chunkErr(c ChunkView, logical, mask uint64) string {

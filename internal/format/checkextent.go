@@ -137,7 +137,8 @@ func (k *checker) extentItem(b []byte) error {
 	return nil
 }
 
-// treeBlockInfoSize is a key and a level, between an EXTENT_ITEM of a tree block and its references.
+// treeBlockInfoSize is a key and a level, between an EXTENT_ITEM of a tree block and its
+// references.
 const treeBlockInfoSize = KeySize + 1
 
 func (k *checker) blockGroup(b []byte) error {

@@ -2,8 +2,8 @@ package format
 
 // Items of files: inodes, their names, extents and checksums.
 
-// sameInode: in a subvolume tree an inode's other items follow its INODE_ITEM, so the item before one of
-// them, when it is in this leaf, is of the same inode. Log trees are not like that.
+// sameInode: in a subvolume tree an inode's other items follow its INODE_ITEM, so the item before
+// one of them, when it is in this leaf, is of the same inode. Log trees are not like that.
 func (k *checker) sameInode() error {
 	if k.slot > 0 && k.prev.Objectid != k.key.Objectid && IsFSTree(k.n.Owner()) {
 		return k.err("item without inode item before it, have %v after %v", k.key, k.prev)

@@ -69,14 +69,15 @@ func superErr(format string, args ...any) error {
 	return &CorruptError{Block: "superblock", text: fmt.Sprintf(format, args...)}
 }
 
-// CheckSuper reports the first rule that the primary superblock in b (SuperSize bytes) breaks, or nil.
-// devSize is the device's size in bytes. A file system that is sound but needs a feature that this
-// program does not have is an *UnsupportedError; every other error is a *CorruptError.
+// CheckSuper reports the first rule that the primary superblock in b (SuperSize bytes) breaks, or
+// nil. devSize is the device's size in bytes. A file system that is sound but needs a feature that
+// this program does not have is an *UnsupportedError; every other error is a *CorruptError.
 //
 // Models fs/btrfs/disk-io.c:btrfs_validate_super() and btrfs_check_features().
 func CheckSuper(b []byte, devSize int64) error { return CheckSuperAt(b, devSize, SuperOffset) }
 
-// CheckSuperAt is CheckSuper for a superblock read from the device offset bytenr: a copy knows its own place.
+// CheckSuperAt is CheckSuper for a superblock read from the device offset bytenr: a copy knows its
+// own place.
 func CheckSuperAt(b []byte, devSize int64, bytenr uint64) error {
 	if len(b) < SuperSize {
 		return superErr("bytenr=%d, bad size, have %d want %d", bytenr, len(b), SuperSize)

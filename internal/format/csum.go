@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/blake2b"
 )
 
-// CsumType is the algorithm of a file system's checksums: those of superblocks, tree blocks and data. The
-// zero value is crc32c. Names and references are hashed with crc32c in every file system.
+// CsumType is the algorithm of a file system's checksums: those of superblocks, tree blocks and
+// data. The zero value is crc32c. Names and references are hashed with crc32c in every file system.
 type CsumType uint16
 
 // Checksum types, as the superblock numbers them.
@@ -21,8 +21,8 @@ const (
 	CsumBLAKE2b
 )
 
-// CsumField is the room for a checksum at the start of a superblock or tree block. What the type does not
-// fill is zero.
+// CsumField is the room for a checksum at the start of a superblock or tree block. What the type
+// does not fill is zero.
 const CsumField = 32
 
 var csumTypes = [...]struct {
@@ -76,7 +76,8 @@ func (c CsumType) Match(sum, p []byte) bool {
 	return n > 0 && bytes.Equal(sum[:n], want[:n])
 }
 
-// Text is the checksum in the first Size bytes of sum for messages: a number for crc32c, else the bytes.
+// Text is the checksum in the first Size bytes of sum for messages: a number for crc32c, else the
+// bytes.
 func (c CsumType) Text(sum []byte) string {
 	if c == CsumCRC32C {
 		return fmt.Sprintf("0x%08x", le.Uint32(sum))
@@ -84,8 +85,8 @@ func (c CsumType) Text(sum []byte) string {
 	return fmt.Sprintf("0x%x", sum[:c.Size()])
 }
 
-// BlockText is Text of the checksum that b, a superblock or tree block, carries and of the one that it should
-// carry.
+// BlockText is Text of the checksum that b, a superblock or tree block, carries and of the one that
+// it should carry.
 func (c CsumType) BlockText(b []byte) (have, want string) {
 	sum := c.Sum(b[CsumField:])
 	return c.Text(b), c.Text(sum[:])

@@ -1,9 +1,9 @@
 // Package format is the on-disk format of btrfs: every structure with its byte offsets, keys, name
 // hashes and checksums. It is pure: bytes in, values out, no I/O.
 //
-// All integers on disk are little endian. A structure has Decode(b), which reads its fields from the
-// start of b, and Encode(b), which writes them; both panic when b is too short, so callers that read
-// foreign images run the tree checker (CheckLeaf, CheckNode, CheckSuper) first.
+// All integers on disk are little endian. A structure has Decode(b), which reads its fields from
+// the start of b, and Encode(b), which writes them; both panic when b is too short, so callers that
+// read foreign images run the tree checker (CheckLeaf, CheckNode, CheckSuper) first.
 //
 // Models the layout in include/uapi/linux/btrfs_tree.h; offsets as in labs/reference 10.
 package format
@@ -44,10 +44,11 @@ const (
 const (
 	Magic = 0x4D5F53665248425F // "_BHRfS_M"
 
-	HeaderFlagWritten          = 1 << 0
-	HeaderFlagReloc            = 1 << 1
-	SuperFlagSeeding           = 1 << 32
-	SuperFlagMetadump          = 1 << 33 // made by btrfs-image -r: the metadata is there, file data is not
+	HeaderFlagWritten = 1 << 0
+	HeaderFlagReloc   = 1 << 1
+	SuperFlagSeeding  = 1 << 32
+	// made by btrfs-image -r: the metadata is there, file data is not
+	SuperFlagMetadump          = 1 << 33
 	SuperFlagMetadumpV2        = 1 << 34
 	MixedBackrefRev            = 1
 	BackrefRevShift            = 56
@@ -208,7 +209,8 @@ func (k Key) Next() Key {
 	return k
 }
 
-// String gives "(257 108 4096)"; objectids from -255 on are shown negative, as the kernel does not but readers like.
+// String gives "(257 108 4096)"; objectids from -255 on are shown negative, as the kernel does not
+// but readers like.
 func (k Key) String() string {
 	if k.Objectid >= LAST_FREE_OBJECTID {
 		return fmt.Sprintf("(%d %d %d)", int64(k.Objectid), k.Type, k.Offset)
@@ -235,8 +237,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // CRC32C is the checksum of data and tree blocks: the standard CRC-32C.
 func CRC32C(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
 
-// rawCRC32C is the register without the inversions at both ends, from a seed, as the kernel's crc32c(). It is
-// for names and references: a table byte by byte, because hash/crc32 would move its argument to the heap.
+// rawCRC32C is the register without the inversions at both ends, from a seed, as the kernel's
+// crc32c(). It is for names and references: a table byte by byte, because hash/crc32 would move its
+// argument to the heap.
 func rawCRC32C[T string | []byte](crc uint32, p T) uint32 {
 	for i := range len(p) {
 		crc = castagnoli[byte(crc)^p[i]] ^ crc>>8

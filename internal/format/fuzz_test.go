@@ -140,8 +140,8 @@ func samples() []testItem {
 	}
 }
 
-// FuzzCheckLeaf: whatever the bytes, no panic; what passes decodes. The bytes are laid over a good block, and
-// take the place of an item: few would get past the header otherwise.
+// FuzzCheckLeaf: whatever the bytes, no panic; what passes decodes. The bytes are laid over a good
+// block, and take the place of an item: few would get past the header otherwise.
 func FuzzCheckLeaf(f *testing.F) {
 	all := samples()
 	for i, it := range all {
@@ -211,8 +211,8 @@ func goodSuper() []byte {
 	return b
 }
 
-// FuzzSuper: no panic, and a superblock that passes encodes to itself. The bytes are laid over a good one, and
-// the checksum is made right, or nothing would get past it.
+// FuzzSuper: no panic, and a superblock that passes encodes to itself. The bytes are laid over a
+// good one, and the checksum is made right, or nothing would get past it.
 func FuzzSuper(f *testing.F) {
 	f.Add(uint16(0x40), []byte("_BHRfS_M"))
 	f.Add(uint16(0xa0), []byte{129, 0, 0, 0})

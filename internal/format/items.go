@@ -253,7 +253,8 @@ type InlineRef struct {
 	Size   int // bytes, type byte included
 }
 
-// InlineRefSize is the size of an inline reference of the type, type byte included; 0 for an unknown type.
+// InlineRefSize is the size of an inline reference of the type, type byte included; 0 for an
+// unknown type.
 func InlineRefSize(typ uint8) int {
 	switch typ {
 	case TREE_BLOCK_REF_KEY, SHARED_BLOCK_REF_KEY:
@@ -394,7 +395,8 @@ func (i *InodeItem) Encode(b []byte) {
 	i.Otime.encode(b[148:])
 }
 
-// RootSubvolReadonly, in RootItem.Flags, is a subvolume that takes no writes. BTRFS_ROOT_SUBVOL_RDONLY.
+// RootSubvolReadonly, in RootItem.Flags, is a subvolume that takes no writes.
+// BTRFS_ROOT_SUBVOL_RDONLY.
 const RootSubvolReadonly = 1 << 0
 
 // RootItem describes a tree: its root block, and for a subvolume its directory inode and history.
@@ -488,7 +490,8 @@ func (r *RootItem) Encode(b []byte) {
 	r.Rtime.encode(b[363:])
 }
 
-// InodeRef is one name of an inode in a directory: key (ino, INODE_REF, dir); several may share an item.
+// InodeRef is one name of an inode in a directory: key (ino, INODE_REF, dir); several may share an
+// item.
 type InodeRef struct {
 	Index uint64
 	Name  string
@@ -581,7 +584,8 @@ const (
 	S_IFIFO  = 0o010000
 )
 
-// DirLogEnd is the last index of the range that a DIR_LOG_INDEX item of a log tree covers; the first is the offset of its key.
+// DirLogEnd is the last index of the range that a DIR_LOG_INDEX item of a log tree covers; the
+// first is the offset of its key.
 func DirLogEnd(b []byte) (uint64, error) {
 	if len(b) != 8 {
 		return 0, fmt.Errorf("bad dir log item size, have %d want 8", len(b))
@@ -613,7 +617,8 @@ func FtOf(mode uint32) uint8 {
 	return FtUnknown
 }
 
-// DirItem is a directory entry (DIR_ITEM, DIR_INDEX) or an extended attribute (XATTR_ITEM, with Data).
+// DirItem is a directory entry (DIR_ITEM, DIR_INDEX) or an extended attribute (XATTR_ITEM, with
+// Data).
 type DirItem struct {
 	Location Key // the inode's (ino, INODE_ITEM, 0), or a subvolume's (root, ROOT_ITEM, -1)
 	Transid  uint64
@@ -669,7 +674,8 @@ const (
 	CompressZstd = 3
 )
 
-// FileExtent is an EXTENT_DATA item: part of a file, inline, on disk, preallocated, or a hole (DiskBytenr 0).
+// FileExtent is an EXTENT_DATA item: part of a file, inline, on disk, preallocated, or a hole
+// (DiskBytenr 0).
 type FileExtent struct {
 	Generation    uint64
 	RAMBytes      uint64 // uncompressed size of the whole extent

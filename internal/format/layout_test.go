@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// The items of a fixed size as the kernel's uapi/linux/btrfs_tree.h lays them out, each field after the one before, without gaps.
-// Encode and Decode must both agree with that: where they agree only with each other, an image reads well here and nowhere else.
+// The items of a fixed size as the kernel's uapi/linux/btrfs_tree.h lays them out, each field after
+// the one before, without gaps. Encode and Decode must both agree with that: where they agree only
+// with each other, an image reads well here and nowhere else.
 
 type inodeWire struct {
 	Generation, Transid, Size, Nbytes, BlockGroup uint64
@@ -94,7 +95,8 @@ func clearReserved(v reflect.Value) {
 	}
 }
 
-// sameFields compares the fields that item and wire have both; an item's structure is compared with the one of the same name in wire.
+// sameFields compares the fields that item and wire have both; an item's structure is compared with
+// the one of the same name in wire.
 func sameFields(t *testing.T, item, wire reflect.Value) {
 	t.Helper()
 	for i := range wire.NumField() {
@@ -149,7 +151,8 @@ func TestLayout(t *testing.T) {
 		}
 		c.item.Decode(b)
 		sameFields(t, reflect.ValueOf(c.item).Elem(), reflect.ValueOf(c.wire).Elem())
-		if r, ok := c.item.(*RootItem); ok { // the relic of an inode in it keeps its reserved bytes to itself
+		// the relic of an inode in it keeps its reserved bytes to itself
+		if r, ok := c.item.(*RootItem); ok {
 			r.Inode.Encode(b)
 			if _, err := binary.Decode(b, binary.LittleEndian, c.wire); err != nil {
 				t.Fatal(err)

@@ -1,7 +1,7 @@
 package format
 
-// Node is a tree block, leaf or inner node, as it lies on disk: a header, then in a leaf item headers
-// growing up and item data growing down from the end, in an inner node key pointers.
+// Node is a tree block, leaf or inner node, as it lies on disk: a header, then in a leaf item
+// headers growing up and item data growing down from the end, in an inner node key pointers.
 // Accessors do not check bounds beyond Go's own; run CheckBlock on foreign bytes first.
 type Node []byte
 
@@ -124,7 +124,8 @@ func LeafDataSize(nodesize int) int { return nodesize - HeaderSize }
 // MaxItemSize is the largest item data that fits a leaf.
 func MaxItemSize(nodesize int) int { return LeafDataSize(nodesize) - ItemHeaderSize }
 
-// LeafDataEnd is the offset (from the end of the header) where item data begins; the leaf's size when empty.
+// LeafDataEnd is the offset (from the end of the header) where item data begins; the leaf's size
+// when empty.
 func (n Node) LeafDataEnd() int {
 	nr := n.Nritems()
 	if nr == 0 {

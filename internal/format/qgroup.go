@@ -17,7 +17,8 @@ const (
 	QgroupStatusOn           = 1 << 0
 	QgroupStatusRescan       = 1 << 1 // a rescan is under way, and has come to Rescan
 	QgroupStatusInconsistent = 1 << 2 // the counts are out of date until the next rescan
-	QgroupStatusSimple       = 1 << 3 // simple quotas: what a subvolume has allocated, not what it reaches
+	// simple quotas: what a subvolume has allocated, not what it reaches
+	QgroupStatusSimple = 1 << 3
 )
 
 // QgroupLimit.Flags.
@@ -26,7 +27,8 @@ const (
 	QgroupLimitMaxExcl = 1 << 1
 )
 
-// QgroupLevelShift is where the level is in a qgroup's id; below it is a subvolume's id, or on a level above 0 any number.
+// QgroupLevelShift is where the level is in a qgroup's id; below it is a subvolume's id, or on a
+// level above 0 any number.
 const QgroupLevelShift = 48
 
 // QgroupName is a qgroup's id as the tools write it: level/number.
@@ -64,8 +66,9 @@ func (q *QgroupStatus) Encode(b []byte) {
 
 // QgroupInfo is what a qgroup counts, in bytes: QGROUP_INFO.
 type QgroupInfo struct {
-	Generation     uint64
-	Rfer, RferCmpr uint64 // of the extents that its subvolumes reach; the kernel keeps the two alike
+	Generation uint64
+	// of the extents that its subvolumes reach; the kernel keeps the two alike
+	Rfer, RferCmpr uint64
 	Excl, ExclCmpr uint64 // ... and no other subvolume does
 }
 

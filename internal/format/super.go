@@ -35,11 +35,12 @@ type Super struct {
 	Backups             [4]RootBackup
 }
 
-// Metadump reports whether btrfs-image restored the file system from a dump, which has no file data.
+// Metadump reports whether btrfs-image restored the file system from a dump, which has no file
+// data.
 func (s *Super) Metadump() bool { return s.Flags&(SuperFlagMetadump|SuperFlagMetadumpV2) != 0 }
 
-// TreeFSID is the identifier in tree blocks and device items. btrfstune -m changes the file system's identifier
-// in the superblock only, and keeps the old one as metadata_uuid.
+// TreeFSID is the identifier in tree blocks and device items. btrfstune -m changes the file
+// system's identifier in the superblock only, and keeps the old one as metadata_uuid.
 func (s *Super) TreeFSID() UUID {
 	if s.IncompatFlags&IncompatMetadataUUID != 0 {
 		return s.MetadataUUID
@@ -103,8 +104,8 @@ func (r *RootBackup) encode(b []byte) {
 	}
 }
 
-// superView is the bytes of a superblock, SuperSize of them: the fields that are read before it is decoded,
-// and those that Super does not keep.
+// superView is the bytes of a superblock, SuperSize of them: the fields that are read before it is
+// decoded, and those that Super does not keep.
 type superView []byte
 
 func (v superView) magic() uint64          { return le.Uint64(v[0x40:]) }
@@ -205,13 +206,15 @@ func (s *Super) Encode(b []byte) {
 	superView(b).updateCsum()
 }
 
-// SetBytenr changes the bytenr of an encoded superblock and its checksum: a copy knows where it lies.
+// SetBytenr changes the bytenr of an encoded superblock and its checksum: a copy knows where it
+// lies.
 func SetBytenr(b []byte, bytenr uint64) {
 	le.PutUint64(b[0x30:], bytenr)
 	superView(b).updateCsum()
 }
 
-// ClearLog makes an encoded superblock point at no log, and mends its checksum. All other bytes stay, also those that this program does not know.
+// ClearLog makes an encoded superblock point at no log, and mends its checksum. All other bytes
+// stay, also those that this program does not know.
 func ClearLog(b []byte) {
 	le.PutUint64(b[0x60:], 0)
 	b[0xc8] = 0

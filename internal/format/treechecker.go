@@ -9,15 +9,16 @@ import (
 )
 
 // The tree checker: rules that a tree block or superblock can be judged by alone, without reading
-// anything else. It runs on every metadata block that is read, and on every one before it is written, so
-// that neither a bad disk nor a bug of ours spreads. What passes can be decoded: no Decode, Item,
-// InlineRefs, DirItems, InodeRefs or InodeExtrefs of a checked block panics or fails.
+// anything else. It runs on every metadata block that is read, and on every one before it is
+// written, so that neither a bad disk nor a bug of ours spreads. What passes can be decoded: no
+// Decode, Item, InlineRefs, DirItems, InodeRefs or InodeExtrefs of a checked block panics or fails.
 //
 // Models fs/btrfs/tree-checker.c and disk-io.c:btrfs_validate_super().
 
 // CheckContext is what the reader or writer of a tree block knows about it from elsewhere.
 type CheckContext struct {
-	// Root is the tree the block was reached from, for the error text; the header's owner decides the rules.
+	// Root is the tree the block was reached from, for the error text; the header's owner decides
+	// the rules.
 	Root       uint64
 	SectorSize uint32 // bytes; a power of two
 	NodeSize   uint32 // bytes
@@ -26,7 +27,8 @@ type CheckContext struct {
 	Csum       CsumType
 }
 
-// CorruptError is a broken rule of the tree checker. It is EUCLEAN to errors.Is, as the kernel answers.
+// CorruptError is a broken rule of the tree checker. It is EUCLEAN to errors.Is, as the kernel
+// answers.
 type CorruptError struct {
 	Block string // "leaf", "node", "superblock"
 	text  string
@@ -41,8 +43,8 @@ func (e *CorruptError) Detail() string { return e.text }
 // Is makes the error an EUCLEAN.
 func (e *CorruptError) Is(target error) bool { return target == error(errno.EUCLEAN) }
 
-// UnsupportedError says that a file system is well formed but uses a feature that this program does not have.
-// It is EOPNOTSUPP to errors.Is.
+// UnsupportedError says that a file system is well formed but uses a feature that this program does
+// not have. It is EOPNOTSUPP to errors.Is.
 type UnsupportedError struct{ Feature string }
 
 // Error gives "unsupported feature: zoned (incompat 0x1000)".

@@ -106,7 +106,8 @@ func TestCheckerRefuses(t *testing.T) {
 		{DIR_ITEM_KEY, p8(27, 200), "bad dir item lengths"},
 		{DIR_ITEM_KEY, p8(25, 1), "bad dir item data length"},
 		{DIR_ITEM_KEY, cut(20), "bad dir item size"},
-		{DIR_ITEM_KEY, func(it *testItem) { it.b = append(it.b, it.b...); it.b[len(it.b)-1]++ }, "bad name hash"}, // of the second name
+		// of the second name
+		{DIR_ITEM_KEY, func(it *testItem) { it.b = append(it.b, it.b...); it.b[len(it.b)-1]++ }, "bad name hash"},
 		{DIR_INDEX_KEY, p8(27, 3), "bad dir index size"},
 		{XATTR_ITEM_KEY, p8(29, FtRegFile), "bad dir item type"},
 		{XATTR_ITEM_KEY, p64(0, 257), "bad dir item location"},
@@ -187,7 +188,8 @@ func TestCheckerRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckerRefusesFileExtents pokes the fields of an extent on disk, which starts at 8192 of its file and is 8192 bytes long.
+// TestCheckerRefusesFileExtents pokes the fields of an extent on disk, which starts at 8192 of its
+// file and is 8192 bytes long.
 func TestCheckerRefusesFileExtents(t *testing.T) {
 	const disk, diskNum, off, num, ram = 21, 29, 37, 45, 8
 	minus := func(n uint64) uint64 { return -n }
@@ -199,7 +201,8 @@ func TestCheckerRefusesFileExtents(t *testing.T) {
 	}{
 		{"", 8192, 0, nil},
 		{"", 8192, 0, map[int]uint64{off: 4096, num: 4096}},
-		{"", 8192, 0, map[int]uint64{disk: 0, diskNum: 0, off: 4096}}, // a hole may be a window of a longer one
+		// a hole may be a window of a longer one
+		{"", 8192, 0, map[int]uint64{disk: 0, diskNum: 0, off: 4096}},
 		{"", minus(8192 * 2), 0, nil},
 		{"bad file extent size, have 52 want 53", 8192, 1, nil},
 		{"unaligned file extent", 8192, 0, map[int]uint64{ram: 8193}},
@@ -228,7 +231,8 @@ func TestCheckerRefusesFileExtents(t *testing.T) {
 	}
 }
 
-// TestCheckerFullLeaf fills a leaf to the last byte: data may touch the item headers and not cover one.
+// TestCheckerFullLeaf fills a leaf to the last byte: data may touch the item headers and not cover
+// one.
 func TestCheckerFullLeaf(t *testing.T) {
 	full := MaxItemSize(NodeSize)
 	for n := full; n <= full+2; n++ { // beyond, the data would say another size
@@ -239,7 +243,8 @@ func TestCheckerFullLeaf(t *testing.T) {
 	}
 }
 
-// TestCheckerNeighbourCsums: the sectors of an item are counted by the size of the file system's checksums.
+// TestCheckerNeighbourCsums: the sectors of an item are counted by the size of the file system's
+// checksums.
 func TestCheckerNeighbourCsums(t *testing.T) {
 	for typ := CsumCRC32C; typ.Known(); typ++ {
 		c := ctx()

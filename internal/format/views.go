@@ -1,8 +1,8 @@
 package format
 
-// Views: the fields of an item where it lies, for the tree checker, which may not decode before it has
-// checked, for the codecs, and for changes in place. A view does not allocate, and each offset stands here
-// once. Items of a fixed size need none: decoding one is as cheap.
+// Views: the fields of an item where it lies, for the tree checker, which may not decode before it
+// has checked, for the codecs, and for changes in place. A view does not allocate, and each offset
+// stands here once. Items of a fixed size need none: decoding one is as cheap.
 //
 // Preconditions: the item is as long as the field needs.
 

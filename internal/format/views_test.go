@@ -9,9 +9,10 @@ import (
 	"testing"
 )
 
-// Each view must read what the codec writes and, where it has setters, write what the codec reads. Codec and view
-// share their offsets, so both are held against packed, which lays the fields out by itself. Every field gets a
-// value that no other field has: a wrong offset or width cannot go unseen.
+// Each view must read what the codec writes and, where it has setters, write what the codec reads.
+// Codec and view share their offsets, so both are held against packed, which lays the fields out by
+// itself. Every field gets a value that no other field has: a wrong offset or width cannot go
+// unseen.
 
 // packed is the item in b as the structure of fields says, without gaps, followed by the rest.
 func packed(t *testing.T, b []byte, fields any, rest ...string) {

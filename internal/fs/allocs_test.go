@@ -20,7 +20,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestDirectAllocatesNothing: an overwrite in place, and a read, need no memory, waited for or queued.
+// TestDirectAllocatesNothing: an overwrite in place, and a read, need no memory, waited for or
+// queued.
 func TestDirectAllocatesNothing(t *testing.T) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)
@@ -79,7 +80,8 @@ func TestDirectAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestUnalignedAllocatesNothing: a direct write of sectors of a written block needs no memory, waited for or queued.
+// TestUnalignedAllocatesNothing: a direct write of sectors of a written block needs no memory,
+// waited for or queued.
 func TestUnalignedAllocatesNothing(t *testing.T) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)
@@ -120,7 +122,8 @@ func TestUnalignedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestNowaitDirectDoesNotAllocate: an overwrite in place costs no allocation, whether the answer is known or the trees are asked.
+// TestNowaitDirectDoesNotAllocate: an overwrite in place costs no allocation, whether the answer is
+// known or the trees are asked.
 func TestNowaitDirectDoesNotAllocate(t *testing.T) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)

@@ -17,39 +17,50 @@ type Options struct {
 	ReadOnly bool
 	// Policy is the locking policy of the write path; nil is policy "locked".
 	Policy *policy.Policy
-	// DirtyBackground and DirtyLimit are bytes of dirty page cache: above the first the flusher starts,
-	// at the second writers are throttled. Zero takes the default.
+	// DirtyBackground and DirtyLimit are bytes of dirty page cache: above the first the flusher
+	// starts, at the second writers are throttled. Zero takes the default.
 	DirtyBackground, DirtyLimit int64
-	// Memory bounds the caches together, in bytes: the limits below that are zero follow from it. Zero takes DefaultMemory under
-	// the real runtime and NoLimit under a simulated one, whose results must not depend on the machine.
+	// Memory bounds the caches together, in bytes: the limits below that are zero follow from it.
+	// Zero takes DefaultMemory under the real runtime and NoLimit under a simulated one, whose
+	// results must not depend on the machine.
 	Memory int64
-	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit, or follows from Memory.
+	// CacheLimit is the bytes of page cache above which clean pages are dropped; zero is no limit,
+	// or follows from Memory.
 	CacheLimit int64
-	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is real, and a memory device has one version of
-	// a log's blocks. It is for experiments in virtual time on files larger than memory.
+	// NoPayload keeps no file data: what was written to a file cannot be read back. Metadata is
+	// real, and a memory device has one version of a log's blocks. It is for experiments in virtual
+	// time on files larger than memory.
 	NoPayload bool
-	// CacheInodes is the number of inodes in memory above which unused ones are dropped; zero takes the default.
+	// CacheInodes is the number of inodes in memory above which unused ones are dropped; zero takes
+	// the default.
 	CacheInodes int
 	// EndioWorkers is the number of tasks that finish ordered extents; zero takes the default.
 	EndioWorkers int
-	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one makes Open cheap.
+	// CacheBlocks is the number of clean tree blocks kept; zero takes ctree's default. A small one
+	// makes Open cheap.
 	CacheBlocks int
-	// DirtyMetadata is the bytes of changed tree blocks above which a commit begins; zero is no limit, or follows from Memory.
+	// DirtyMetadata is the bytes of changed tree blocks above which a commit begins; zero is no
+	// limit, or follows from Memory.
 	DirtyMetadata int64
-	// CommitInterval is the age at which a task of the file system commits a transaction, in the runtime's time; zero is never. The mount
-	// option commit; Linux has DefaultCommitInterval.
+	// CommitInterval is the age at which a task of the file system commits a transaction, in the
+	// runtime's time; zero is never. The mount option commit; Linux has DefaultCommitInterval.
 	CommitInterval time.Duration
-	// FirstFit allocates from the start of every block group: what was freed too early is used again at once. Tests set it.
+	// FirstFit allocates from the start of every block group: what was freed too early is used
+	// again at once. Tests set it.
 	FirstFit bool
 	// Now gives inodes their time stamps; nil is the clock.
 	Now func() time.Time
-	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil is an extent tree.
+	// NewRangeLocker makes the byte-range lock of each inode, for the policies that have one; nil
+	// is an extent tree.
 	NewRangeLocker func() inode.RangeLocker
-	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is package direct itself.
+	// NowaitExtent puts the steps of each extent of a NOWAIT direct write into order; nil is
+	// package direct itself.
 	NowaitExtent func(t *sched.Task, x iopath.NowaitSteps) error
-	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the design.
+	// Sectors carries out direct writes of sectors in the place of the policy's design; nil is the
+	// design.
 	Sectors func(t *sched.Task, w iopath.SectorWrite)
-	// LogItem puts each file extent of an fsync into a log in the place of the policy's order; nil is that order.
+	// LogItem puts each file extent of an fsync into a log in the place of the policy's order; nil
+	// is that order.
 	LogItem func(t *sched.Task, s treelog.ItemSteps) error
 	// UID and GID own what is created.
 	UID, GID uint32
@@ -108,5 +119,6 @@ type Statfs struct {
 	NodeSize, SectorSize                 uint32
 	Files                                uint64 // inodes in memory
 	DirtyBytes, WritebackBytes, CacheLen int64
-	DirtyMetadata                        int64 // bytes of tree blocks that the running transaction has changed
+	// bytes of tree blocks that the running transaction has changed
+	DirtyMetadata int64
 }

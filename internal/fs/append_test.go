@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestAppend: tasks that append to one file lose no record and mix none, under every policy: the end of the file is taken under the
-// lock, not where the write begins. The offset that they give does not count.
+// TestAppend: tasks that append to one file lose no record and mix none, under every policy: the
+// end of the file is taken under the lock, not where the write begins. The offset that they give
+// does not count.
 func TestAppend(t *testing.T) {
 	const tasks, records = 4, 200
 	for _, name := range policy.Names() {

@@ -11,14 +11,16 @@ import (
 
 // Attr is the attributes of an inode, as struct stat has them.
 type Attr struct {
-	Ino                        format.Ino
-	Subvol                     uint64 // the tree with the inode: inode numbers are unique in one subvolume
-	Mode                       uint32 // S_IFMT and permissions
-	Nlink                      uint32
-	UID, GID                   uint32
-	Rdev                       uint64 // of a device file: the kernel's number, major<<20 | minor
-	Size                       uint64 // bytes
-	Nbytes                     uint64 // bytes allocated, as written; delayed allocation is not in it
+	Ino format.Ino
+	// the tree with the inode: inode numbers are unique in one subvolume
+	Subvol   uint64
+	Mode     uint32 // S_IFMT and permissions
+	Nlink    uint32
+	UID, GID uint32
+	Rdev     uint64 // of a device file: the kernel's number, major<<20 | minor
+	Size     uint64 // bytes
+	// bytes allocated, as written; delayed allocation is not in it
+	Nbytes                     uint64
 	Blocks                     uint64 // units of 512 bytes, with delayed allocation: st_blocks
 	Flags                      uint64 // format.InodeNoDataCow, ...
 	Generation                 uint64
@@ -69,8 +71,9 @@ type SetAttr struct {
 	Atime, Mtime time.Time
 }
 
-// SetAttr changes attributes; ctime becomes now. The size is set first, by the policy in force, and the rest in one
-// transaction of its own. EISDIR and EINVAL for the size of what is no regular file. Models btrfs_setattr().
+// SetAttr changes attributes; ctime becomes now. The size is set first, by the policy in force, and
+// the rest in one transaction of its own. EISDIR and EINVAL for the size of what is no regular
+// file. Models btrfs_setattr().
 func (n *Node) SetAttr(t *sched.Task, c SetAttr) error {
 	if err := n.writable(); err != nil {
 		return err
@@ -136,9 +139,10 @@ const chattrFlags = format.InodeNoDataCow | format.InodeNoDataSum | format.Inode
 // Flags are the inode flags, format.InodeNoDataCow and so on.
 func (n *Node) Flags() uint64 { return n.ip.Flags() }
 
-// SetFlags replaces the inode flags that chattr(1) may change; a directory passes format.InodeNoDataCow
-// on to what is created in it, a file takes it only while it is empty (EINVAL). Models btrfs_fileattr_set(): NODATACOW on a
-// regular file brings NODATASUM with it, and neither changes once the file has data.
+// SetFlags replaces the inode flags that chattr(1) may change; a directory passes
+// format.InodeNoDataCow on to what is created in it, a file takes it only while it is empty
+// (EINVAL). Models btrfs_fileattr_set(): NODATACOW on a regular file brings NODATASUM with it, and
+// neither changes once the file has data.
 func (n *Node) SetFlags(t *sched.Task, flags uint64) error {
 	if err := n.writable(); err != nil {
 		return err

@@ -38,7 +38,8 @@ func benchFS(b *testing.B, t *sched.Task, size int64, o fs.Options) *fs.FS {
 	return x
 }
 
-// cpuNanos is the processor time of this process in user mode and in the kernel: on a machine that is shared it says more than the clock.
+// cpuNanos is the processor time of this process in user mode and in the kernel: on a machine that
+// is shared it says more than the clock.
 func cpuNanos() int64 {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -47,8 +48,8 @@ func cpuNanos() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// BenchmarkOverwrite is the inner loop of seed 002: 4 KiB at random places of a cached NOCOW file of 256 MiB, by one task and
-// by eight. Writeback does not run.
+// BenchmarkOverwrite is the inner loop of seed 002: 4 KiB at random places of a cached NOCOW file
+// of 256 MiB, by one task and by eight. Writeback does not run.
 func BenchmarkOverwrite(b *testing.B) {
 	for _, name := range policy.Names() {
 		for _, tasks := range []int{1, 8} {
@@ -132,7 +133,8 @@ func BenchmarkFiles(b *testing.B) {
 	}
 }
 
-// benchFile makes a file system with a NOCOW file of size bytes, written in one extent, none of them cached.
+// benchFile makes a file system with a NOCOW file of size bytes, written in one extent, none of
+// them cached.
 func benchFile(b *testing.B, t *sched.Task, policyName string, size int) (*fs.FS, *fs.File) {
 	x := benchFS(b, t, 1<<30, fs.Options{Policy: policy.MustParse(policyName)})
 	f, err := x.Create(t, "/f", 0o644)
@@ -152,8 +154,8 @@ func benchFile(b *testing.B, t *sched.Task, policyName string, size int) (*fs.FS
 	return x, f
 }
 
-// BenchmarkDirectOverwrite overwrites 4 KiB at random places of a NOCOW file in place, past the page cache, on a device in memory:
-// each write waited for, and told of to Done.
+// BenchmarkDirectOverwrite overwrites 4 KiB at random places of a NOCOW file in place, past the
+// page cache, on a device in memory: each write waited for, and told of to Done.
 func BenchmarkDirectOverwrite(b *testing.B) {
 	for _, name := range []string{"locked", "modern"} {
 		for _, queued := range []bool{false, true} {
@@ -184,9 +186,10 @@ func BenchmarkDirectOverwrite(b *testing.B) {
 	}
 }
 
-// BenchmarkNowaitDirectOverwrite is BenchmarkDirectOverwrite with NOWAIT in one extent, queued: without the answer kept (nowait-5.8,
-// nowait-5.19, nowait-6.1) and with it (nowait-strict, modern). With copied=false the device in memory takes no bytes
-// (blockdev.NoPayload), so that what is left is the path above it.
+// BenchmarkNowaitDirectOverwrite is BenchmarkDirectOverwrite with NOWAIT in one extent, queued:
+// without the answer kept (nowait-5.8, nowait-5.19, nowait-6.1) and with it (nowait-strict,
+// modern). With copied=false the device in memory takes no bytes (blockdev.NoPayload), so that what
+// is left is the path above it.
 func BenchmarkNowaitDirectOverwrite(b *testing.B) {
 	for _, name := range []string{"nowait-5.8", "nowait-5.19", "nowait-6.1", "nowait-strict", "modern"} {
 		for _, copied := range []bool{true, false} {

@@ -10,14 +10,15 @@ import (
 	"btrlab/internal/fs/fstest"
 )
 
-// TestImmutableAndAppend: what Linux refuses for inodes with chattr +i and +a is refused, by path and by an open file, and changes
-// nothing; what it allows works. Files were deleted here that no tool of Linux deletes. A file
-// that was open for writing before +i can be written to as in Linux.
+// TestImmutableAndAppend: what Linux refuses for inodes with chattr +i and +a is refused, by path
+// and by an open file, and changes nothing; what it allows works. Files were deleted here that no
+// tool of Linux deletes. A file that was open for writing before +i can be written to as in Linux.
 func TestImmutableAndAppend(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		flag     uint64
-		add, cut errno.Errno // what bytes and names get that are added, and the cut of a file that was open before
+		name string
+		flag uint64
+		// what bytes and names get that are added, and the cut of a file that was open before
+		add, cut errno.Errno
 	}{
 		{"+i", format.InodeImmutable, errno.EPERM, 0},
 		{"+a", format.InodeAppend, 0, errno.EPERM},

@@ -197,7 +197,8 @@ func TestLiveOrphan(tt *testing.T) {
 	h, err := w.Manager.Start(t, 4)
 	datatest.Must(tt, err)
 	datatest.Must(tt, w.Items.InsertOrphan(t, h.Trans(), live.Root, live.Ino))
-	datatest.Must(tt, w.Items.InsertOrphan(t, h.Trans(), live.Root, gone)) // of an inode that is not there any more
+	// of an inode that is not there any more
+	datatest.Must(tt, w.Items.InsertOrphan(t, h.Trans(), live.Root, gone))
 	datatest.Must(tt, h.End(t))
 	w.Stop()
 

@@ -17,7 +17,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// clocked runs prog in virtual time with an open file system whose transactions are committed after 30 s.
+// clocked runs prog in virtual time with an open file system whose transactions are committed after
+// 30 s.
 func clocked(tb testing.TB, prog func(t *sched.Task, x *fs.FS, dev *blockdev.Memory)) error {
 	_, err := vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(t *sched.Task) {
 		dev := blockdev.NewMemory(fstest.DefaultSize)
@@ -43,8 +44,9 @@ func clocked(tb testing.TB, prog func(t *sched.Task, x *fs.FS, dev *blockdev.Mem
 	return err
 }
 
-// What nobody syncs is lost when the power goes; Linux loses half a minute of it. A transaction is committed 30 s after it began, whoever
-// committed the one before it, and without a transaction there is no commit.
+// What nobody syncs is lost when the power goes; Linux loses half a minute of it. A transaction is
+// committed 30 s after it began, whoever committed the one before it, and without a transaction
+// there is no commit.
 func TestCommitter(t *testing.T) {
 	err := clocked(t, func(k *sched.Task, x *fs.FS, dev *blockdev.Memory) {
 		super := x.Super(k)
@@ -96,7 +98,8 @@ func TestCommitter(t *testing.T) {
 	}
 }
 
-// The blocks of logs are used again after the commit by the clock: without it a job of fsyncs takes new ones until the device is full.
+// The blocks of logs are used again after the commit by the clock: without it a job of fsyncs takes
+// new ones until the device is full.
 func TestCommitterFreesLogs(t *testing.T) {
 	err := clocked(t, func(k *sched.Task, x *fs.FS, _ *blockdev.Memory) {
 		f, err := x.Create(k, "/f", 0o644)
@@ -146,7 +149,8 @@ func TestCommitterIsNoProgress(t *testing.T) {
 	}
 }
 
-// Commits by the clock beside writers that fsync to logs, in the real runtime: all of it is there afterwards.
+// Commits by the clock beside writers that fsync to logs, in the real runtime: all of it is there
+// afterwards.
 func TestCommitterBesideWriters(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("fsync-5.18"), fstest.FSOptions(func(o *fs.Options) { o.CommitInterval = time.Millisecond }))
 	super := x.FS.Super(x.T)

@@ -50,9 +50,10 @@ func random(r *rand.Rand, p []byte) {
 	}
 }
 
-// TestConcurrent lets writers, a truncating task, a punching task, a syncing task and readers loose on one file under
-// every policy, under small dirty limits. What each policy promises about single blocks is held: when all is over no 4 KiB
-// block is mixed from two writes. The image is clean afterwards.
+// TestConcurrent lets writers, a truncating task, a punching task, a syncing task and readers loose
+// on one file under every policy, under small dirty limits. What each policy promises about single
+// blocks is held: when all is over no 4 KiB block is mixed from two writes. The image is clean
+// afterwards.
 func TestConcurrent(t *testing.T) {
 	rounds := 60
 	if testing.Short() {
@@ -155,7 +156,8 @@ func checkBlocks(fail func(string, ...any), p []byte, first int) {
 	}
 }
 
-// TestConcurrentNames lets tasks make, move and remove names in the same directories while another commits.
+// TestConcurrentNames lets tasks make, move and remove names in the same directories while another
+// commits.
 func TestConcurrentNames(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.Mkdir(x.T, "/d0", 0o755))
@@ -212,9 +214,9 @@ func (f *faulty) FaultIn(t *sched.Task, from, to int) int {
 
 func (f *faulty) Present(from, to int) int { return min(max(f.present-from, 0), to-from) }
 
-// TestShortCopy: the source faults at random places of a batch. Every byte arrives once, no page shows bytes that were never
-// written, and the reservation of what was not copied goes back (9.2#3: an aligned page that got nothing must be read,
-// or the write never ends).
+// TestShortCopy: the source faults at random places of a batch. Every byte arrives once, no page
+// shows bytes that were never written, and the reservation of what was not copied goes back (9.2#3:
+// an aligned page that got nothing must be read, or the write never ends).
 func TestShortCopy(t *testing.T) {
 	fstest.OneTask(t)
 	for _, name := range []string{"locked", "unlocked-drain", "range-lock", "modern"} {

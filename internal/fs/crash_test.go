@@ -57,8 +57,8 @@ func readTree(t *sched.Task, f *fs.FS) (tree, error) {
 	return m, nil
 }
 
-// diff names the first difference. With inPlace set, writes are on their way to the device, and the bytes of NOCOW files,
-// which no commit protects, may be old or new.
+// diff names the first difference. With inPlace set, writes are on their way to the device, and the
+// bytes of NOCOW files, which no commit protects, may be old or new.
 func diff(have, want tree, inPlace bool) string {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		b, ok := have[name]
@@ -212,8 +212,9 @@ func (w *workload) step() {
 	}
 }
 
-// A crash at any flush, with the writes since the flush before it lost, all there, torn, or any part of them there,
-// leaves an image that checks clean and holds exactly what the last commit, or the one under way, made durable.
+// A crash at any flush, with the writes since the flush before it lost, all there, torn, or any
+// part of them there, leaves an image that checks clean and holds exactly what the last commit, or
+// the one under way, made durable.
 func TestCrash(t *testing.T) {
 	const commits = 12
 	base := blockdev.NewMemory(128 << 20)
@@ -236,7 +237,8 @@ func TestCrash(t *testing.T) {
 		log.Mark(x.T, strconv.Itoa(i))
 	}
 	images := 0
-	// A superblock is 4 KiB and btrfs trusts the device to write it whole, as the kernel does (labs/reference 10.1).
+	// A superblock is 4 KiB and btrfs trusts the device to write it whole, as the kernel does
+	// (labs/reference 10.1).
 	opt := dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 3, Seed: 9}
 	err := log.Images(x.T, opt, func(t *sched.Task, m dm.Image) error {
 		images++
@@ -283,8 +285,8 @@ func checkCrash(t *sched.Task, m dm.Image, snaps []tree) error {
 	return nil
 }
 
-// The device fails in the middle of a commit, at every write and flush of it in turn: the commit reports EIO, the file
-// system turns read-only, and the image is the last commit, clean.
+// The device fails in the middle of a commit, at every write and flush of it in turn: the commit
+// reports EIO, the file system turns read-only, and the image is the last commit, clean.
 func TestCommitEIO(t *testing.T) {
 	for _, op := range []blockdev.Op{blockdev.OpWrite, blockdev.OpFlush} {
 		for nth := int64(1); ; nth++ {

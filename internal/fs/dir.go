@@ -11,14 +11,16 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Units of metadata reservation of the namespace operations: items that they insert or change, as the
-// kernel counts them in btrfs_create_new_inode(), btrfs_unlink() and btrfs_rename().
+// Units of metadata reservation of the namespace operations: items that they insert or change, as
+// the kernel counts them in btrfs_create_new_inode(), btrfs_unlink() and btrfs_rename().
 const (
-	unitsCreate = 6 // inode item, inode ref, dir item, dir index, parent's inode item, symlink's extent
+	// inode item, inode ref, dir item, dir index, parent's inode item, symlink's extent
+	unitsCreate = 6
 	unitsUnlink = 6 // dir item, dir index, inode ref, both inode items, orphan item
 	unitsLink   = 5 // dir item, dir index, inode ref, both inode items
-	// unitsRename is the kernel's count: two unlinks, of the name that moves and of the one that it replaces, with five
-	// items each (dir item, dir index, inode ref, inode item, orphan item), and one for the new link.
+	// unitsRename is the kernel's count: two unlinks, of the name that moves and of the one that it
+	// replaces, with five items each (dir item, dir index, inode ref, inode item, orphan item), and
+	// one for the new link.
 	unitsRename = 11
 	unitsEvict  = 2
 )
@@ -42,7 +44,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// Lookup finds what the directory calls name; "." and ".." are the directory and its parent. Models btrfs_lookup().
+// Lookup finds what the directory calls name; "." and ".." are the directory and its parent. Models
+// btrfs_lookup().
 func (d *Node) Lookup(t *sched.Task, name string) (*Node, error) {
 	switch {
 	case !d.IsDir():
@@ -84,13 +87,15 @@ type DirEntry struct {
 	Ino   format.Ino
 	Type  uint8  // format.FtRegFile, ...
 	Index uint64 // DIR_INDEX: the order in which ReadDir goes
-	// Subvol is the tree id when the entry is a subvolume, whose top directory is inode Ino of that tree; else zero.
+	// Subvol is the tree id when the entry is a subvolume, whose top directory is inode Ino of that
+	// tree; else zero.
 	Subvol uint64
 }
 
-// ReadDir calls f for the entries of the directory whose index is from or more, in the order of the index and without "." and "..",
-// until f returns false. Index+1 of the last entry is where the next call goes on, also after entries came and went. The
-// directory is locked for reading meanwhile: f must not use the file system. Models btrfs_real_readdir().
+// ReadDir calls f for the entries of the directory whose index is from or more, in the order of the
+// index and without "." and "..", until f returns false. Index+1 of the last entry is where the
+// next call goes on, also after entries came and went. The directory is locked for reading
+// meanwhile: f must not use the file system. Models btrfs_real_readdir().
 func (d *Node) ReadDir(t *sched.Task, from uint64, f func(e DirEntry) bool) error {
 	if !d.IsDir() {
 		return errno.ENOTDIR
@@ -106,8 +111,9 @@ func (d *Node) ReadDir(t *sched.Task, from uint64, f func(e DirEntry) bool) erro
 	})
 }
 
-// Create makes an empty regular file, or finds the file that has the name unless flags has O_EXCL. The name is looked up and the
-// file made under one lock of the directory. Models open_last_lookups() with btrfs_create().
+// Create makes an empty regular file, or finds the file that has the name unless flags has O_EXCL.
+// The name is looked up and the file made under one lock of the directory. Models
+// open_last_lookups() with btrfs_create().
 func (d *Node) Create(t *sched.Task, name string, flags OpenFlags, mode uint32, own Owner) (*Node, error) {
 	if !d.IsDir() {
 		return nil, errno.ENOTDIR
@@ -134,8 +140,8 @@ func (d *Node) Mkdir(t *sched.Task, name string, mode uint32, own Owner) (*Node,
 	return d.make(t, name, &creation{mode: format.S_IFDIR | mode&0o7777, own: own})
 }
 
-// Mknod makes a device file, a named pipe, a socket or an empty regular file, as the type in mode (S_IFMT) says; rdev is the
-// kernel's device number, major<<20 | minor, of a device file.
+// Mknod makes a device file, a named pipe, a socket or an empty regular file, as the type in mode
+// (S_IFMT) says; rdev is the kernel's device number, major<<20 | minor, of a device file.
 func (d *Node) Mknod(t *sched.Task, name string, mode uint32, rdev uint64, own Owner) (*Node, error) {
 	c := creation{mode: mode & (format.S_IFMT | 0o7777), own: own}
 	switch mode & format.S_IFMT {
@@ -177,7 +183,8 @@ type creation struct {
 	target string // of a symbolic link
 }
 
-// create makes a new inode with a name in dir. Models btrfs_create_new_inode() and btrfs_create_common().
+// create makes a new inode with a name in dir. Models btrfs_create_new_inode() and
+// btrfs_create_common().
 //
 // Preconditions:
 //   - dir is locked for writing and is a directory.
@@ -251,15 +258,15 @@ func (f *FS) mayCreate(t *sched.Task, dir *Node, name string) error {
 	return dir.mayChange()
 }
 
-// absent is EEXIST when dir has the name, EOVERFLOW when it has too many of the same hash: known before a transaction begins, which
-// would have to be aborted. dir is locked.
+// absent is EEXIST when dir has the name, EOVERFLOW when it has too many of the same hash: known
+// before a transaction begins, which would have to be aborted. dir is locked.
 func (f *FS) absent(t *sched.Task, dir *Node, name string) error {
 	dir.ip.AssertLocked(t)
 	return f.store.RoomForName(t, dir.vol.root, dir.ip.Ino, name)
 }
 
-// inheritFlags gives a new inode the flags of its directory. Models btrfs_inherit_iflags(): NODATACOW on a
-// regular file brings NODATASUM with it.
+// inheritFlags gives a new inode the flags of its directory. Models btrfs_inherit_iflags():
+// NODATACOW on a regular file brings NODATASUM with it.
 func inheritFlags(dir uint64, mode uint32) uint64 {
 	var flags uint64
 	if dir&format.InodeNoDataCow != 0 {
@@ -291,7 +298,8 @@ func (f *FS) takeDirIndex(t *sched.Task, dir *Node) (uint64, error) {
 	return dir.nextIndex - 1, nil
 }
 
-// dirSizeChanged accounts a name that came or went. A directory's size is twice the sum of its names' lengths.
+// dirSizeChanged accounts a name that came or went. A directory's size is twice the sum of its
+// names' lengths.
 func (f *FS) dirSizeChanged(t *sched.Task, dir *Node, h *transaction.Handle, by int64, now format.Timespec) {
 	dir.ip.Change(t, func(i *format.InodeItem) {
 		i.Size = uint64(int64(i.Size) + by)
@@ -357,8 +365,9 @@ func (d *Node) Link(t *sched.Task, name string, n *Node) error {
 	return f.end(t, h, nil)
 }
 
-// Readlink gives the target of a symbolic link: of the one inline extent of the inode as many bytes as i_size says. mkfs.btrfs --rootdir of
-// btrfs-progs 6.2 stores a NUL after them. Models page_get_link().
+// Readlink gives the target of a symbolic link: of the one inline extent of the inode as many bytes
+// as i_size says. mkfs.btrfs --rootdir of btrfs-progs 6.2 stores a NUL after them. Models
+// page_get_link().
 func (n *Node) Readlink(t *sched.Task) (string, error) {
 	if !n.IsSymlink() {
 		return "", errno.EINVAL

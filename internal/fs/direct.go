@@ -13,11 +13,11 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Direct I/O, and what of it must go through the page cache after all: the rest of a request that direct.Write or direct.Read
-// ended with ENOTBLK.
+// Direct I/O, and what of it must go through the page cache after all: the rest of a request that
+// direct.Write or direct.Read ended with ENOTBLK.
 
-// ReadDirect is ReadAt past the page cache. off and len(p) are best whole sectors of 4096 bytes: other reads go through the
-// cache, as in Linux.
+// ReadDirect is ReadAt past the page cache. off and len(p) are best whole sectors of 4096 bytes:
+// other reads go through the cache, as in Linux.
 func (f *File) ReadDirect(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, f.opError("read", off, len(p), errno.EINVAL)
@@ -25,7 +25,8 @@ func (f *File) ReadDirect(t *sched.Task, p []byte, off int64) (int, error) {
 	return f.ReadIter(t, kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct}, p)
 }
 
-// WriteDirect is WriteAt past the page cache. It returns when the device has the bytes; they are durable after Fsync.
+// WriteDirect is WriteAt past the page cache. It returns when the device has the bytes; they are
+// durable after Fsync.
 func (f *File) WriteDirect(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 && f.mayWrite() == nil {
 		return 0, f.opError("write", off, len(p), errno.EINVAL)
@@ -44,8 +45,8 @@ func (f *File) readDirect(t *sched.Task, rq kiocb.Request, p []byte) (int, error
 	return n + m, err
 }
 
-// writeDirect models the end of btrfs_direct_write(): what was written through the cache is written back and removed from it, so that
-// the next direct read finds it on the device.
+// writeDirect models the end of btrfs_direct_write(): what was written through the cache is written
+// back and removed from it, so that the next direct read finds it on the device.
 func (f *File) writeDirect(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error) {
 	n, err := direct.Write(t, &f.fs.env, f.n.ip, rq, src)
 	switch {
@@ -109,6 +110,6 @@ func (f *File) SyncWrite(t *sched.Task) error {
 	return fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs)
 }
 
-// HoldsInode leaves word with the open file that i_rwsem is held: a wrong order (policy.MarkFile), because other tasks have the file open
-// as well.
+// HoldsInode leaves word with the open file that i_rwsem is held: a wrong order (policy.MarkFile),
+// because other tasks have the file open as well.
 func (f *File) HoldsInode(yes bool) { f.inodeHeld.Store(yes) }

@@ -41,8 +41,9 @@ func readFull(t *testing.T, tk *sched.Task, read func(*sched.Task, []byte, int64
 	return p[:n]
 }
 
-// TestDirectModel mixes direct and buffered reads and writes with truncates, punches, allocations and fsyncs of one file, in random
-// order, and compares each read with a slice of bytes. The image is clean at the end, its data checksums too.
+// TestDirectModel mixes direct and buffered reads and writes with truncates, punches, allocations
+// and fsyncs of one file, in random order, and compares each read with a slice of bytes. The image
+// is clean at the end, its data checksums too.
 func TestDirectModel(t *testing.T) {
 	ops := 1200
 	switch {
@@ -146,8 +147,9 @@ func differs(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// TestDirectLeavesNoPages: a direct write removes the pages of its range and brings none in, unless it goes through the cache, which
-// then is written back and emptied as well. Its bytes are on the device when it returns.
+// TestDirectLeavesNoPages: a direct write removes the pages of its range and brings none in, unless
+// it goes through the cache, which then is written back and emptied as well. Its bytes are on the
+// device when it returns.
 func TestDirectLeavesNoPages(t *testing.T) {
 	for _, c := range directFiles {
 		for _, n := range []int{8192, 8192 - 512} {
@@ -183,7 +185,8 @@ func (d *lastWrite) Submit(t *sched.Task, b *blockdev.Bio) {
 	d.Device.Submit(t, b)
 }
 
-// TestDirectGoesInPlace: an overwrite of a NOCOW file stays where it is; one of a COW file gets new space.
+// TestDirectGoesInPlace: an overwrite of a NOCOW file stays where it is; one of a COW file gets new
+// space.
 func TestDirectGoesInPlace(t *testing.T) {
 	for _, c := range []struct {
 		flags uint64
@@ -208,7 +211,8 @@ func TestDirectGoesInPlace(t *testing.T) {
 	}
 }
 
-// TestDirectOverDirtyPages: what is dirty under a direct write is written back before it: the device gets both, and no page is left.
+// TestDirectOverDirtyPages: what is dirty under a direct write is written back before it: the
+// device gets both, and no page is left.
 func TestDirectOverDirtyPages(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.Policy("modern"), fstest.Faults(&dev))
@@ -292,7 +296,8 @@ func TestDirectFull(t *testing.T) {
 	x.Must(cow.Close(x.T))
 }
 
-// TestDirectInline: a file whose bytes are in the tree is read and overwritten through the page cache.
+// TestDirectInline: a file whose bytes are in the tree is read and overwritten through the page
+// cache.
 func TestDirectInline(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
@@ -310,9 +315,10 @@ func TestDirectInline(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestDirectConcurrent lets direct and buffered writers and readers, a truncating, a punching and a syncing task loose on one file
-// under every policy. No block that is read is mixed from two writes of a block, by whichever way it was written. Under unlocked
-// nothing is truncated: a writer that finds EOF before its range may give a block a second ordered extent (scenario truncate-rewrite).
+// TestDirectConcurrent lets direct and buffered writers and readers, a truncating, a punching and a
+// syncing task loose on one file under every policy. No block that is read is mixed from two writes
+// of a block, by whichever way it was written. Under unlocked nothing is truncated: a writer that
+// finds EOF before its range may give a block a second ordered extent (scenario truncate-rewrite).
 func TestDirectConcurrent(t *testing.T) {
 	const blocks = 64
 	rounds := 150

@@ -10,9 +10,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestDirtyMetadata: nobody syncs, and still the tree blocks that wait for a commit stay bounded, because a task that changes something
-// commits first when there are too many: names that tasks make at once, and file extents that enter the trees as random writes end.
-// Without the bound they grow as long as the transaction does.
+// TestDirtyMetadata: nobody syncs, and still the tree blocks that wait for a commit stay bounded,
+// because a task that changes something commits first when there are too many: names that tasks
+// make at once, and file extents that enter the trees as random writes end. Without the bound they
+// grow as long as the transaction does.
 func TestDirtyMetadata(t *testing.T) {
 	const limit, blocks = 1 << 20, 16 << 10
 	for _, bounded := range []bool{true, false} {

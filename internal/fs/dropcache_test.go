@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/fs/fstest"
 )
 
-// TestDropCache: a file that was written and synced is read from the device again after DropCache, only inside the range, and another
-// file is not; what is dirty is written, not lost.
+// TestDropCache: a file that was written and synced is read from the device again after DropCache,
+// only inside the range, and another file is not; what is dirty is written, not lost.
 func TestDropCache(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.Faults(&dev))

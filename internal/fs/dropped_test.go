@@ -10,13 +10,15 @@ import (
 	"btrlab/internal/fs/fstest"
 )
 
-// TestDroppedExtents: what the file system remembers of a file's extents goes when the extents go. A NOCOW write asks
-// that memory whether it may write in place. If a truncate, a punch or a zero range leaves it as it was, the next write goes
-// into an extent that is freed: no file extent item is made, and after the next mount the range reads as a hole, or another file
-// has lost its bytes. The page cache hides it until then. A read that asks the same memory finds bytes that are gone.
+// TestDroppedExtents: what the file system remembers of a file's extents goes when the extents go.
+// A NOCOW write asks that memory whether it may write in place. If a truncate, a punch or a zero
+// range leaves it as it was, the next write goes into an extent that is freed: no file extent item
+// is made, and after the next mount the range reads as a hole, or another file has lost its bytes.
+// The page cache hides it until then. A read that asks the same memory finds bytes that are gone.
 //
-// Each row takes extents away in one way, then writes or reads where they were. The file is held against a byte array
-// from memory, from disk, and after a remount, beside a second file that gets the freed space.
+// Each row takes extents away in one way, then writes or reads where they were. The file is held
+// against a byte array from memory, from disk, and after a remount, beside a second file that gets
+// the freed space.
 func TestDroppedExtents(t *testing.T) {
 	fstest.OneTask(t)
 	const size, cut, end = 256 << 10, 64 << 10, 192 << 10

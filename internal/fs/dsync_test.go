@@ -39,8 +39,10 @@ func (d *cache) Submit(t *sched.Task, b *blockdev.Bio) {
 	}
 }
 
-// TestDurableWrites: what a write with O_DSYNC or O_SYNC wrote is in the image that a power cut after it leaves, its size as well, direct or
-// not, waited for or queued, and whether the sync comes under i_rwsem or after it. Where fsync writes a log, so does the write. Nothing stays locked.
+// TestDurableWrites: what a write with O_DSYNC or O_SYNC wrote is in the image that a power cut
+// after it leaves, its size as well, direct or not, waited for or queued, and whether the sync
+// comes under i_rwsem or after it. Where fsync writes a log, so does the write. Nothing stays
+// locked.
 func TestDurableWrites(t *testing.T) {
 	fstest.OneTask(t)
 	policies := append(policy.FsyncNames(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED", "modern!FSYNC_LOG", "modern!FSYNC_LOG!DIO_SYNC_HELD")
@@ -90,8 +92,9 @@ func TestDurableWrites(t *testing.T) {
 	}
 }
 
-// TestDurableQueued: Done of a durable write is told when the file is synced, whose sync takes i_rwsem on a worker: a truncate that has it,
-// and waits for i_dio_count, is let through first. An error of the sync is the write's.
+// TestDurableQueued: Done of a durable write is told when the file is synced, whose sync takes
+// i_rwsem on a worker: a truncate that has it, and waits for i_dio_count, is let through first. An
+// error of the sync is the write's.
 func TestDurableQueued(t *testing.T) {
 	for _, p := range []string{"locked", "modern"} {
 		for _, fails := range []bool{false, true} {
@@ -217,8 +220,9 @@ func TestDurableParts(t *testing.T) {
 	}
 }
 
-// partly is a source of which only the bytes before good are there; FaultIn brings in so many more. With lock set it is memory that is a
-// mapping of the page of the file under it: the fault brings that page into memory.
+// partly is a source of which only the bytes before good are there; FaultIn brings in so many more.
+// With lock set it is memory that is a mapping of the page of the file under it: the fault brings
+// that page into memory.
 type partly struct {
 	good, step int
 	faults     int
@@ -236,9 +240,10 @@ func (s *partly) FaultIn(t *sched.Task, from, to int) int {
 
 func (s *partly) Present(from, to int) int { return min(max(s.good-from, 0), to-from) }
 
-// TestDirectFaults: a direct write whose source is not there is written in parts, and the parts that were given up leave nothing: neither
-// space nor an item. A source that never comes is EFAULT; one that is a mapping of the range itself, which each fault brings back
-// into memory, goes through the page cache in the end.
+// TestDirectFaults: a direct write whose source is not there is written in parts, and the parts
+// that were given up leave nothing: neither space nor an item. A source that never comes is EFAULT;
+// one that is a mapping of the range itself, which each fault brings back into memory, goes through
+// the page cache in the end.
 func TestDirectFaults(t *testing.T) {
 	for _, p := range []string{"locked!PUNCH_RECHECK_OE", "modern!DIO_CSUM_BUFFERED", "modern"} {
 		for _, c := range directFiles {
@@ -287,7 +292,8 @@ func TestDirectFaults(t *testing.T) {
 	}
 }
 
-// stubborn is a source of which nothing is there before the fifth fault, although each fault says that something came.
+// stubborn is a source of which nothing is there before the fifth fault, although each fault says
+// that something came.
 type stubborn struct {
 	faults int
 	look   func(t *sched.Task, fault int)
@@ -306,8 +312,9 @@ func (s *stubborn) Present(from, to int) int {
 	return to - from
 }
 
-// TestDirectFaultWithoutProgress: a direct write whose source is no more there after a fault than before goes through the page cache at once, which
-// has the file to itself. The first fault comes with i_rwsem shared, the second does not.
+// TestDirectFaultWithoutProgress: a direct write whose source is no more there after a fault than
+// before goes through the page cache at once, which has the file to itself. The first fault comes
+// with i_rwsem shared, the second does not.
 func TestDirectFaultWithoutProgress(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
@@ -332,8 +339,8 @@ func TestDirectFaultWithoutProgress(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestDirectAppendFault: the place of an append is taken once; another append that comes while the source is faulted in waits for
-// i_rwsem (labs/reference 9.2, number 13).
+// TestDirectAppendFault: the place of an append is taken once; another append that comes while the
+// source is faulted in waits for i_rwsem (labs/reference 9.2, number 13).
 func TestDirectAppendFault(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := must(x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT|fs.O_APPEND|fs.O_DIRECT, 0o644))

@@ -18,8 +18,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestDataEIO: the device fails while data is written back. fsync says so, once; what was on disk before is still there,
-// nothing stays reserved, and the file can be written again.
+// TestDataEIO: the device fails while data is written back. fsync says so, once; what was on disk
+// before is still there, nothing stays reserved, and the file can be written again.
 func TestDataEIO(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.Faults(&dev))
@@ -47,9 +47,11 @@ func TestDataEIO(t *testing.T) {
 	}
 }
 
-// TestSyncEIO: data that could not be written is lost, so somebody has to be told: the fsync of its file, or else the next sync or
-// close of the file system, also when the file has been closed and its inode has left memory meanwhile. An error that comes with the
-// end of a bio is easily forgotten, as the writer has long gone on: then a copy into an image succeeds, and the file is empty.
+// TestSyncEIO: data that could not be written is lost, so somebody has to be told: the fsync of its
+// file, or else the next sync or close of the file system, also when the file has been closed and
+// its inode has left memory meanwhile. An error that comes with the end of a bio is easily
+// forgotten, as the writer has long gone on: then a copy into an image succeeds, and the file is
+// empty.
 func TestSyncEIO(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -77,7 +79,8 @@ func TestSyncEIO(t *testing.T) {
 				x.WriteAt(f, make([]byte, 100000), 0)
 				x.Must(x.FS.Sync(x.T))
 				x.WriteAt(f, bytes.Repeat([]byte("new "), 25000), 0)
-				dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1}) // the data; a commit's writes succeed
+				// the data; a commit's writes succeed
+				dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: dev.Count(blockdev.OpWrite) + 1})
 				c.do(x, f)
 				if closed {
 					x.Must(f.Close(x.T))
@@ -127,8 +130,8 @@ func TestReadEIO(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestTruncateEIO: the block at the new end of a file cannot be written, so the truncate fails before it has dropped an extent. The file
-// is as long as it was and has what is on disk.
+// TestTruncateEIO: the block at the new end of a file cannot be written, so the truncate fails
+// before it has dropped an extent. The file is as long as it was and has what is on disk.
 func TestTruncateEIO(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.Faults(&dev))
@@ -156,9 +159,10 @@ func TestTruncateEIO(t *testing.T) {
 	}
 }
 
-// TestFsyncLogFlushEIO: a flush of a logged fsync fails, the one before the superblock or the one after it. A device may have lost what it had not
-// kept by then, and the next flush goes well: so nobody may commit in the log's place. The fsync says that the device failed, also on a file, whose superblock
-// is compared with the last one that was written.
+// TestFsyncLogFlushEIO: a flush of a logged fsync fails, the one before the superblock or the one
+// after it. A device may have lost what it had not kept by then, and the next flush goes well: so
+// nobody may commit in the log's place. The fsync says that the device failed, also on a file,
+// whose superblock is compared with the last one that was written.
 func TestFsyncLogFlushEIO(t *testing.T) {
 	for _, where := range []string{"memory", "file"} {
 		for nth := range int64(2) {
@@ -199,8 +203,9 @@ func onFile(t *testing.T, d blockdev.Device) blockdev.Device {
 	return file
 }
 
-// TestFsyncLogEIO: one write or flush of the device fails, each in turn, in the middle of fsyncs that log, and of those that follow. An fsync that returns
-// without an error has made its file durable, by the log or by the commit in its place: the power goes after each.
+// TestFsyncLogEIO: one write or flush of the device fails, each in turn, in the middle of fsyncs
+// that log, and of those that follow. An fsync that returns without an error has made its file
+// durable, by the log or by the commit in its place: the power goes after each.
 func TestFsyncLogEIO(t *testing.T) {
 	fstest.OneTask(t)
 	for _, f := range []dm.Fault{{Op: blockdev.OpWrite}, {Op: blockdev.OpFlush}, {Op: blockdev.OpWrite, On: true}} {

@@ -31,8 +31,8 @@ type File struct {
 	inodeHeld atomic.Bool // HoldsInode
 }
 
-// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND, O_DIRECT, O_DSYNC and O_SYNC count. The File has a reference of its own.
-// Models may_open() and do_dentry_open().
+// Open opens a regular file; of the flags O_RDWR, O_TRUNC, O_APPEND, O_DIRECT, O_DSYNC and O_SYNC
+// count. The File has a reference of its own. Models may_open() and do_dentry_open().
 func (n *Node) Open(t *sched.Task, flags OpenFlags) (*File, error) { return n.open(t, flags, "") }
 
 // open is Open of a file that was found by path.
@@ -100,7 +100,8 @@ func (f *File) opError(op string, off int64, n int, err error) error {
 	return &errno.OpError{Op: op, Path: f.path, Ino: uint64(f.n.ip.Ino), Off: uint64(off), Len: uint64(n), Err: err}
 }
 
-// again is the answer to a NOWAIT request that would have slept: no failure, and not worth the words of opError. The caller asks again.
+// again is the answer to a NOWAIT request that would have slept: no failure, and not worth the
+// words of opError. The caller asks again.
 func again(t *sched.Task, a kiocb.Again) error {
 	if t.Counts != nil {
 		t.Counts.Again[a]++
@@ -124,8 +125,9 @@ func (f *File) ReadAt(t *sched.Task, p []byte, off int64) (int, error) {
 	return f.ReadIter(t, kiocb.Request{Pos: uint64(off)}, p)
 }
 
-// ReadIter is ReadAt with the flags of a request. With kiocb.Direct and rq.Done set it may return EIOCBQUEUED: rq.Done is told the
-// rest, and the file stays open until then. Done is told no io.EOF: the file ended where fewer bytes came than asked for.
+// ReadIter is ReadAt with the flags of a request. With kiocb.Direct and rq.Done set it may return
+// EIOCBQUEUED: rq.Done is told the rest, and the file stays open until then. Done is told no
+// io.EOF: the file ended where fewer bytes came than asked for.
 func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) {
 	var n int
 	var err error
@@ -152,8 +154,8 @@ func (f *File) ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error) 
 	return n, f.opError("read", int64(rq.Pos), len(p), err)
 }
 
-// WriteAt writes p at off by the policy in force, or under O_APPEND at the end of the file; a short count comes with the error
-// that stopped it.
+// WriteAt writes p at off by the policy in force, or under O_APPEND at the end of the file; a short
+// count comes with the error that stopped it.
 func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 	if off < 0 && f.mayWrite() == nil {
 		return 0, f.opError("write", off, len(p), errno.EINVAL)
@@ -161,8 +163,9 @@ func (f *File) WriteAt(t *sched.Task, p []byte, off int64) (int, error) {
 	return f.WriteIter(t, kiocb.Request{Pos: uint64(off)}, iopath.Source{Buf: p})
 }
 
-// WriteIter is WriteAt with the flags of a request, from memory whose pages may fault. With kiocb.Direct and rq.Done set it may return
-// EIOCBQUEUED: rq.Done is told the rest, and the file stays open until then.
+// WriteIter is WriteAt with the flags of a request, from memory whose pages may fault. With
+// kiocb.Direct and rq.Done set it may return EIOCBQUEUED: rq.Done is told the rest, and the file
+// stays open until then.
 func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n int, err error) {
 	rq.Flags |= f.flags
 	rq.File = f
@@ -190,8 +193,8 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 	return n, nil
 }
 
-// Modes says which requests of the file may carry kiocb.Nowait, for a ring. Models FMODE_NOWAIT, which btrfs_file_open() sets, and
-// fop_flags.
+// Modes says which requests of the file may carry kiocb.Nowait, for a ring. Models FMODE_NOWAIT,
+// which btrfs_file_open() sets, and fop_flags.
 func (f *File) Modes() kiocb.Modes {
 	if f.fs.env.Policy().NowaitBuffered {
 		return kiocb.ModeNowait | kiocb.ModeBufferWAsync
@@ -229,8 +232,8 @@ func (f *File) Fallocate(t *sched.Task, mode uint32, off, n int64) error {
 	return f.opError("fallocate", off, int(n), err)
 }
 
-// Fsync makes the file durable: it writes its data back, and logs what has changed of the file or commits, as the policy says. An error of an earlier
-// data write is reported once.
+// Fsync makes the file durable: it writes its data back, and logs what has changed of the file or
+// commits, as the policy says. An error of an earlier data write is reported once.
 func (f *File) Fsync(t *sched.Task) error {
 	if f.fs.opt.ReadOnly {
 		return nil
@@ -238,17 +241,18 @@ func (f *File) Fsync(t *sched.Task) error {
 	return f.opError("fsync", 0, 0, f.SyncWrite(t))
 }
 
-// Fdatasync is Fsync: Linux's btrfs_sync_file() does not ask whether only the data and the size are wanted. Its times, names and attributes are durable
-// as well.
+// Fdatasync is Fsync: Linux's btrfs_sync_file() does not ask whether only the data and the size are
+// wanted. Its times, names and attributes are durable as well.
 func (f *File) Fdatasync(t *sched.Task) error { return f.Fsync(t) }
 
-// DropCache drops the clean pages that lie in [off, off+n) whole; writeback of dirty ones begins, and they stay. Models
-// posix_fadvise() with POSIX_FADV_DONTNEED.
+// DropCache drops the clean pages that lie in [off, off+n) whole; writeback of dirty ones begins,
+// and they stay. Models posix_fadvise() with POSIX_FADV_DONTNEED.
 func (f *File) DropCache(t *sched.Task, off, n int64) {
 	if off < 0 || n <= 0 {
 		return
 	}
-	_ = f.fs.engine.WritePages(t, f.n.ip, uint64(off), uint64(off+n), false) // an error waits in the mapping for fsync
+	// an error waits in the mapping for fsync
+	_ = f.fs.engine.WritePages(t, f.n.ip, uint64(off), uint64(off+n), false)
 	f.n.ip.Pages.DropClean(t, uint64(off+pagecache.PageSize-1)>>pagecache.PageShift, uint64(off+n)>>pagecache.PageShift)
 }
 

@@ -9,9 +9,10 @@ import (
 	"btrlab/internal/progs/check"
 )
 
-// Every fsync writes new blocks for a log, and none is used again before the next commit. A device of a simulation that keeps no file data has
-// memory for the version that the superblock leads to and for the one that is being written; without NoPayload for all. What a
-// power cut leaves is whole at any time: the log is there, and replays.
+// Every fsync writes new blocks for a log, and none is used again before the next commit. A device
+// of a simulation that keeps no file data has memory for the version that the superblock leads to
+// and for the one that is being written; without NoPayload for all. What a power cut leaves is
+// whole at any time: the log is there, and replays.
 func TestForgetLogs(t *testing.T) {
 	fstest.OneTask(t)
 	const fsyncs = 400

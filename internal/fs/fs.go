@@ -1,8 +1,8 @@
-// Package fs is the file system as one object: it opens an image, wires the doors that lower packages
-// declare, and offers files and names.
+// Package fs is the file system as one object: it opens an image, wires the doors that lower
+// packages declare, and offers files and names.
 //
-// Two ways lead in. Node has the operations by handle and name, as FUSE and NFS ask for them; the methods of FS that
-// take a path walk to a Node and call it. File is an open file.
+// Two ways lead in. Node has the operations by handle and name, as FUSE and NFS ask for them; the
+// methods of FS that take a path walk to a Node and call it. File is an open file.
 //
 // Lock order of the namespace, outside of what package inode says about files:
 //
@@ -21,9 +21,11 @@
 //
 // Invariants:
 //   - an inode is in memory at most once;
-//   - an inode without names has an orphan item until its own items are gone, in every committed state.
+//   - an inode without names has an orphan item until its own items are gone, in every committed
+//     state.
 //
-// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Difference: no dentry cache.
+// Model: fs/btrfs/inode.c and super.c, and what the VFS does around them. Difference: no dentry
+// cache.
 package fs
 
 import (
@@ -68,7 +70,8 @@ type FS struct {
 	inodes   icache
 	subvolMu lock.Mutex         // class subvol_open; protects subvols, held while one is opened
 	subvols  map[uint64]*subvol // the table of roots: the open subvolumes, by tree
-	// subvolSem (class subvol_sem): nobody makes a subvolume in one that is asked whether it has any, and then deleted.
+	// subvolSem (class subvol_sem): nobody makes a subvolume in one that is asked whether it has
+	// any, and then deleted.
 	subvolSem lock.RWSem
 	top       *Node      // the top directory of the top-level subvolume
 	renameMu  lock.Mutex // class s_vfs_rename_mutex
@@ -160,8 +163,9 @@ func (f *FS) stop(t *sched.Task) {
 	f.finish.Close(t)
 }
 
-// Pause ends the tasks of the file system without writing anything back; nothing else runs. Resume starts them again, on
-// another runtime if need be. The explorer opens an image once and runs it many times.
+// Pause ends the tasks of the file system without writing anything back; nothing else runs. Resume
+// starts them again, on another runtime if need be. The explorer opens an image once and runs it
+// many times.
 func (f *FS) Pause(t *sched.Task) { f.stop(t) }
 
 // Resume ends Pause.
@@ -198,12 +202,13 @@ func (f *FS) setPolicy(p *policy.Policy) {
 	f.logs.SetWrong(treelog.Wrong(p.Wrong.Log))
 }
 
-// SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs calls it first, and it may sleep. It is
-// for studies.
+// SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs
+// calls it first, and it may sleep. It is for studies.
 func (f *FS) SetReclaim(reclaim func(t *sched.Task)) { f.env.Reclaim = reclaim }
 
-// SetFilePolicy gives each inode a policy of its own, in the place of Policy for what it carries out; nil takes them away. A lab puts its
-// locks and waits into the write path so. The caller has no operation in flight.
+// SetFilePolicy gives each inode a policy of its own, in the place of Policy for what it carries
+// out; nil takes them away. A lab puts its locks and waits into the write path so. The caller has
+// no operation in flight.
 func (f *FS) SetFilePolicy(t *sched.Task, newPolicy func() iopath.WritePolicy) {
 	f.data.NewOwn = nil
 	if newPolicy != nil {
@@ -219,7 +224,8 @@ func (f *FS) SetDirtyLimits(background, hard int64) { f.cache.BDI.SetLimits(back
 
 func (f *FS) now() format.Timespec { return format.TimespecOf(f.opt.Now()) }
 
-// writable is EROFS when nothing can be changed: the image is open for reading, or a transaction was aborted.
+// writable is EROFS when nothing can be changed: the image is open for reading, or a transaction
+// was aborted.
 func (f *FS) writable() error {
 	if f.opt.ReadOnly || f.trans.Broken() {
 		return errno.EROFS
@@ -235,7 +241,8 @@ func (f *FS) end(t *sched.Task, h *transaction.Handle, err error) error {
 	return err
 }
 
-// abort gives the transaction up because of err, in the middle of a change of several items, and closes the handle.
+// abort gives the transaction up because of err, in the middle of a change of several items, and
+// closes the handle.
 func (f *FS) abort(t *sched.Task, h *transaction.Handle, err error) error {
 	h.Abort(t, err)
 	return f.end(t, h, err)
@@ -257,8 +264,8 @@ func (f *FS) Sync(t *sched.Task) error {
 	return opError("sync", "", err)
 }
 
-// commit commits the running transaction. Dirty inodes get one that takes their items: the running one may be past that, see
-// package fsync.
+// commit commits the running transaction. Dirty inodes get one that takes their items: the running
+// one may be past that, see package fsync.
 func (f *FS) commit(t *sched.Task) error {
 	if f.data.DirtyCount(t) > 0 {
 		h, err := f.trans.Join(t)
@@ -284,7 +291,8 @@ func (f *FS) Close(t *sched.Task) error {
 	return err
 }
 
-// Flush starts writeback of a file and does not wait for its end. Models sync_file_range() with SYNC_FILE_RANGE_WRITE.
+// Flush starts writeback of a file and does not wait for its end. Models sync_file_range() with
+// SYNC_FILE_RANGE_WRITE.
 func (f *FS) Flush(t *sched.Task, x *File) error {
 	return f.engine.WritePages(t, x.n.ip, 0, pagecache.MaxFileEnd, true)
 }
@@ -312,7 +320,8 @@ func (f *FS) DropCaches(t *sched.Task) { f.cache.DropClean(t) }
 // Super is a copy of the superblock as last committed.
 func (f *FS) Super(t *sched.Task) format.Super { return *f.trans.Super(t) }
 
-// Statfs gives the space accounting. An image that is open read-only has its chunks and its superblock only.
+// Statfs gives the space accounting. An image that is open read-only has its chunks and its
+// superblock only.
 func (f *FS) Statfs(t *sched.Task) Statfs {
 	sb := f.trans.Super(t)
 	s := Statfs{

@@ -9,8 +9,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestFsyncLogOverwrite: an fsync of one overwritten block of a file writes the leaf of the log, the leaf of the tree of logs and one superblock, under each
-// policy of logs, and never more than three blocks.
+// TestFsyncLogOverwrite: an fsync of one overwritten block of a file writes the leaf of the log,
+// the leaf of the tree of logs and one superblock, under each policy of logs, and never more than
+// three blocks.
 func TestFsyncLogOverwrite(t *testing.T) {
 	for _, spec := range []string{"fsync-5.17", "fsync-5.18"} {
 		x := fstest.New(t, fstest.Policy(spec))
@@ -38,7 +39,8 @@ func TestFsyncLogOverwrite(t *testing.T) {
 	}
 }
 
-// logCosts is what fsyncs cost in a log that has two files in many leaves, after writes like those of seed 003's job: of 4 KiB to 1 MiB at random.
+// logCosts is what fsyncs cost in a log that has two files in many leaves, after writes like those
+// of seed 003's job: of 4 KiB to 1 MiB at random.
 func logCosts(t *testing.T, spec string) sched.LogCounts {
 	x := fstest.New(t, fstest.Policy(spec))
 	const blocks = 2048
@@ -68,8 +70,9 @@ func logCosts(t *testing.T, spec string) sched.LogCounts {
 	return c.Log
 }
 
-// TestFsyncLogCosts: what a patch of seed 003 takes away from an fsync, alone and with the other five. L1 and L2 are in package
-// ctree's TestSmallLeaf: what they and L4 save depends on how full the leaves are, which is not the same in every run.
+// TestFsyncLogCosts: what a patch of seed 003 takes away from an fsync, alone and with the other
+// five. L1 and L2 are in package ctree's TestSmallLeaf: what they and L4 save depends on how full
+// the leaves are, which is not the same in every run.
 func TestFsyncLogCosts(t *testing.T) {
 	fstest.OneTask(t)
 	old, all := logCosts(t, "fsync-5.17"), logCosts(t, "fsync-5.18")
@@ -94,8 +97,9 @@ func TestFsyncLogCosts(t *testing.T) {
 	}
 }
 
-// TestFsyncLogReplaceMulti: patch 4 of seed 003. An fsync logs a large extent over many small ones, whose items lie in more than one leaf of the
-// log. Since 5.18 the item goes to the last of them, before its place was searched once more; the trees are the same after it.
+// TestFsyncLogReplaceMulti: patch 4 of seed 003. An fsync logs a large extent over many small ones,
+// whose items lie in more than one leaf of the log. Since 5.18 the item goes to the last of them,
+// before its place was searched once more; the trees are the same after it.
 func TestFsyncLogReplaceMulti(t *testing.T) {
 	fstest.OneTask(t)
 	searches := func(spec string) int64 {
@@ -108,7 +112,8 @@ func TestFsyncLogReplaceMulti(t *testing.T) {
 		for i := 0; i < blocks; i += 2 {
 			x.WriteAt(f, p[:4096], int64(4096*i))
 		}
-		// An fsync logs what is on its way into the tree, and what is in it, at different costs: fallocate, which has nothing to do, waits for all.
+		// An fsync logs what is on its way into the tree, and what is in it, at different costs:
+		// fallocate, which has nothing to do, waits for all.
 		inTree := func() { x.Must(f.Fallocate(x.T, 0, 0, blocks*4096)) }
 		inTree()
 		x.Must(f.Fsync(x.T)) // an item for each block, some 200 to a leaf

@@ -18,8 +18,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestFsyncLogCrash: as TestCrash, with fsyncs that write logs in the place of commits: the power may go at any flush, with any part of the writes
-// since the flush before it. What an fsync that has returned promised is there, or what the next one promises, and the image is clean after replay.
+// TestFsyncLogCrash: as TestCrash, with fsyncs that write logs in the place of commits: the power
+// may go at any flush, with any part of the writes since the flush before it. What an fsync that
+// has returned promised is there, or what the next one promises, and the image is clean after
+// replay.
 func TestFsyncLogCrash(t *testing.T) {
 	fstest.OneTask(t)
 	const fsyncs = 40
@@ -96,9 +98,11 @@ func TestFsyncLogCrash(t *testing.T) {
 	}
 }
 
-// TestFsyncLogTasks: tasks write files of their own and of all, fsync them and create new ones, beside a task that commits: the syncs of the log are shared,
-// and a commit frees a log that nobody writes. In the end the power goes: every file is as its last fsync left it. So it is when the one worker that
-// finishes ordered extents must commit, for want of memory, while logs have some that it has not finished.
+// TestFsyncLogTasks: tasks write files of their own and of all, fsync them and create new ones,
+// beside a task that commits: the syncs of the log are shared, and a commit frees a log that nobody
+// writes. In the end the power goes: every file is as its last fsync left it. So it is when the one
+// worker that finishes ordered extents must commit, for want of memory, while logs have some that
+// it has not finished.
 func TestFsyncLogTasks(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { fsyncTasks(t, 0) })
 	t.Run("commits by the worker", func(t *testing.T) { fsyncTasks(t, 96<<10) })

@@ -19,8 +19,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// lateDevice has the bytes of a write when the write ends, after a random time, and keeps what a power cut leaves right after each primary
-// superblock: that, and the writes that had ended.
+// lateDevice has the bytes of a write when the write ends, after a random time, and keeps what a
+// power cut leaves right after each primary superblock: that, and the writes that had ended.
 type lateDevice struct {
 	*blockdev.Memory
 	late  *rand.Rand // nil: at once
@@ -49,8 +49,9 @@ func (d *lateDevice) Submit(t *sched.Task, b *blockdev.Bio) {
 	})
 }
 
-// TestFsyncLogLateBlocks: the blocks of a log are on their way to the device while the tree of logs is changed and written, and another
-// subvolume's sync may be the one that writes the superblock. Whatever the device's order is, a superblock names only blocks that it has.
+// TestFsyncLogLateBlocks: the blocks of a log are on their way to the device while the tree of logs
+// is changed and written, and another subvolume's sync may be the one that writes the superblock.
+// Whatever the device's order is, a superblock names only blocks that it has.
 func TestFsyncLogLateBlocks(t *testing.T) {
 	const rounds = 12
 	_, err := vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {
@@ -104,8 +105,8 @@ func TestFsyncLogLateBlocks(t *testing.T) {
 	}
 }
 
-// TestFsyncLogGroups: eight writers on one processor, and a device in memory, which nobody sleeps for. A sync of the log serves those that are ready
-// to log, and not one writer after the other.
+// TestFsyncLogGroups: eight writers on one processor, and a device in memory, which nobody sleeps
+// for. A sync of the log serves those that are ready to log, and not one writer after the other.
 func TestFsyncLogGroups(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	x := fstest.New(t, fstest.Policy("fsync-5.18"))
@@ -141,8 +142,9 @@ func TestFsyncLogGroups(t *testing.T) {
 	t.Logf("%d fsyncs, %d syncs", fsyncs, syncs)
 }
 
-// TestFsyncLogDeviceTimes: an fsync of one block waits for the device three times, not counting flushes: for the data, for the blocks of the log and
-// of the tree of logs together, and for the superblock.
+// TestFsyncLogDeviceTimes: an fsync of one block waits for the device three times, not counting
+// flushes: for the data, for the blocks of the log and of the tree of logs together, and for the
+// superblock.
 func TestFsyncLogDeviceTimes(t *testing.T) {
 	const service = 10 * time.Millisecond
 	must(vtime.Run(vtime.Machine{CPUs: 4, Checked: true}, func(k *sched.Task) {

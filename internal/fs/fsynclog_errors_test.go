@@ -15,14 +15,16 @@ import (
 	"btrlab/internal/sched"
 )
 
-// oneCopy makes a file system whose tree blocks have one copy, so that one failed write of a block counts, and which uses free space again at once.
+// oneCopy makes a file system whose tree blocks have one copy, so that one failed write of a block
+// counts, and which uses free space again at once.
 func oneCopy(opts ...fstest.Option) []fstest.Option {
 	return logging(append(opts, fstest.Size(64<<20), fstest.FSOptions(func(o *fs.Options) { o.FirstFit = true }),
 		fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))...)
 }
 
-// TestFsyncLogBlockEIO: a block of a log cannot be written, so the fsync commits, and all is well. The log is freed with the commit, and other blocks
-// come to lie where it was: a block of it that stays in memory as dirty is in their way.
+// TestFsyncLogBlockEIO: a block of a log cannot be written, so the fsync commits, and all is well.
+// The log is freed with the commit, and other blocks come to lie where it was: a block of it that
+// stays in memory as dirty is in their way.
 func TestFsyncLogBlockEIO(t *testing.T) {
 	fstest.OneTask(t)
 	for nth := int64(1); ; nth++ { // of the writes of two fsyncs, each a log block or a superblock
@@ -35,7 +37,8 @@ func TestFsyncLogBlockEIO(t *testing.T) {
 			x.Must(f.Fsync(x.T))
 		}
 		before := dev.Count(blockdev.OpWrite)
-		dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: before + nth, Start: 1 << 20, End: 64 << 20}) // but a superblock, which is fatal
+		// but a superblock, which is fatal
+		dev.Set(dm.Fault{Op: blockdev.OpWrite, Nth: before + nth, Start: 1 << 20, End: 64 << 20})
 		logged("first")
 		logged("second")
 		writes := dev.Count(blockdev.OpWrite) - before
@@ -58,8 +61,9 @@ func TestFsyncLogBlockEIO(t *testing.T) {
 	}
 }
 
-// TestFsyncLogBlockENOSPC: there is room for so many blocks of a log and for no more, from none on, while a directory is synced in which all
-// names have moved. The fsync commits when the room runs out, at each of its places in turn, and keeps its promise: the power goes after it.
+// TestFsyncLogBlockENOSPC: there is room for so many blocks of a log and for no more, from none on,
+// while a directory is synced in which all names have moved. The fsync commits when the room runs
+// out, at each of its places in turn, and keeps its promise: the power goes after it.
 func TestFsyncLogBlockENOSPC(t *testing.T) {
 	fstest.OneTask(t)
 	const names, node = 400, 16 << 10

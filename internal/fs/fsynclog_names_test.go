@@ -79,9 +79,10 @@ func (m namespace) in(dir format.Ino) namespace {
 	return n
 }
 
-// TestFsyncLogNames: names come, go and move at random, files and directories are synced, and the power goes after each. A synced directory has the names
-// that it had and no others, a synced file has its names, and an inode that lives is somewhere: no name leads to an inode that it never led to
-// since the last sync, and no inode has more names than it ever had.
+// TestFsyncLogNames: names come, go and move at random, files and directories are synced, and the
+// power goes after each. A synced directory has the names that it had and no others, a synced file
+// has its names, and an inode that lives is somewhere: no name leads to an inode that it never led
+// to since the last sync, and no inode has more names than it ever had.
 func TestFsyncLogNames(t *testing.T) {
 	fstest.OneTask(t)
 	seeds, steps := uint64(6), 300
@@ -217,7 +218,8 @@ func anyPath(t *testing.T, x *fstest.Fixture, rng *rand.Rand, dir bool) (string,
 	return n.path, n.at
 }
 
-// nameStep changes a name, and says what it did; nothing when that was not possible. Few names make them meet.
+// nameStep changes a name, and says what it did; nothing when that was not possible. Few names make
+// them meet.
 func nameStep(t *testing.T, x *fstest.Fixture, rng *rand.Rand) string {
 	t.Helper()
 	dir, _ := anyPath(t, x, rng, true)
@@ -253,8 +255,9 @@ func nameStep(t *testing.T, x *fstest.Fixture, rng *rand.Rand) string {
 	return text
 }
 
-// TestFsyncLogOneHash: the names of one hash fill their item. One goes, another comes and is synced: a log that has the new one only cannot be
-// replayed, because the item has no room for it beside the old ones. Linux 6.18 writes that log, and cannot mount the image then.
+// TestFsyncLogOneHash: the names of one hash fill their item. One goes, another comes and is
+// synced: a log that has the new one only cannot be replayed, because the item has no room for it
+// beside the old ones. Linux 6.18 writes that log, and cannot mount the image then.
 func TestFsyncLogOneHash(t *testing.T) {
 	const room = 57 // names of 255 bytes
 	names := oneHash(room + 1)
@@ -296,9 +299,10 @@ func TestFsyncLogOneHash(t *testing.T) {
 	}
 }
 
-// TestFsyncLogStubAttributes: an inode comes into a log with its name only, because another one was synced: the directory of a new file, a file of a
-// directory. It was changed since it was made, which the tree gets with the commit. After a power cut it has the mode, owner and times that it had:
-// a directory that was closed to all others is not open again.
+// TestFsyncLogStubAttributes: an inode comes into a log with its name only, because another one was
+// synced: the directory of a new file, a file of a directory. It was changed since it was made,
+// which the tree gets with the commit. After a power cut it has the mode, owner and times that it
+// had: a directory that was closed to all others is not open again.
 func TestFsyncLogStubAttributes(t *testing.T) {
 	stamp := fstest.Epoch.Add(-1000 * time.Hour)
 	for _, sync := range []string{"/d/f", "/"} {

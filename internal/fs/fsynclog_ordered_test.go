@@ -15,8 +15,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestFsyncLogOrdered: an fsync by log does not wait until the trees have what it wrote. A commit that comes then frees the log, so it waits for
-// that instead: the power goes when both are over, and what was synced is there. A commit that does not wait loses it.
+// TestFsyncLogOrdered: an fsync by log does not wait until the trees have what it wrote. A commit
+// that comes then frees the log, so it waits for that instead: the power goes when both are over,
+// and what was synced is there. A commit that does not wait loses it.
 func TestFsyncLogOrdered(t *testing.T) {
 	image, search := loggedImage(t)
 	page := bytes.Repeat([]byte{7}, 4096)
@@ -72,9 +73,10 @@ func TestFsyncLogOrdered(t *testing.T) {
 	}
 }
 
-// TestFsyncLogPreallocated: two fsyncs by log, each after a write of a preallocated block, with the ordered extents of both in flight: the tree has one
-// preallocated extent for all. The second log copies that, and with it again what the first one had of the ordered extent. The power
-// goes at its end.
+// TestFsyncLogPreallocated: two fsyncs by log, each after a write of a preallocated block, with the
+// ordered extents of both in flight: the tree has one preallocated extent for all. The second log
+// copies that, and with it again what the first one had of the ordered extent. The power goes at
+// its end.
 func TestFsyncLogPreallocated(t *testing.T) {
 	image, search := loggedImage(t)
 	o := loggedOptions("fsync-5.17")
@@ -113,7 +115,8 @@ func TestFsyncLogPreallocated(t *testing.T) {
 	}
 }
 
-// loggedImage makes an image, and a search that switches tasks where an fsync by log, a commit and the end of an ordered extent meet.
+// loggedImage makes an image, and a search that switches tasks where an fsync by log, a commit and
+// the end of an ordered extent meet.
 func loggedImage(tb testing.TB) (*blockdev.Memory, explore.Config) {
 	tb.Helper()
 	image := blockdev.NewMemory(128 << 20)

@@ -12,15 +12,17 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestFsyncLogRefused: two fsyncs of one file whose names only a commit can make durable: it has taken the name of a directory that moved. The first
-// one finds that out, lets the file go and commits; the second one comes before the commit. The power goes when one of them has returned:
+// TestFsyncLogRefused: two fsyncs of one file whose names only a commit can make durable: it has
+// taken the name of a directory that moved. The first one finds that out, lets the file go and
+// commits; the second one comes before the commit. The power goes when one of them has returned:
 // the file has its name.
 func TestFsyncLogRefused(t *testing.T) {
 	image, search := loggedImage(t)
 	search.Switch = lockdep.IDs("i_rwsem", "trans_lock")
 	search.Schedules = fstest.Schedules(60)
 	o := loggedOptions("locked")
-	for _, logged := range []bool{false, true} { // the file, in the transaction before it got the name
+	// the file, in the transaction before it got the name
+	for _, logged := range []bool{false, true} {
 		t.Run(fmt.Sprint(logged), func(t *testing.T) {
 			r := explore.Run(search, func(w *explore.World) {
 				must := func(err error) {

@@ -15,8 +15,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestReplayCrash: the power goes a second time, while a log is replayed: at any flush, with any part of the writes since the flush before it. The next
-// replay gives the same files, from the same log or from the commit of the first. A replay that does not pin the blocks of the log writes over them.
+// TestReplayCrash: the power goes a second time, while a log is replayed: at any flush, with any
+// part of the writes since the flush before it. The next replay gives the same files, from the same
+// log or from the commit of the first. A replay that does not pin the blocks of the log writes over
+// them.
 func TestReplayCrash(t *testing.T) {
 	var mem *blockdev.Memory
 	x := fstest.New(t, logging(fstest.Size(128<<20), fstest.Wrap(func(d blockdev.Device) blockdev.Device {

@@ -57,11 +57,12 @@ func superOn(tb testing.TB, t *sched.Task, dev blockdev.Device) *format.Super {
 	return sb
 }
 
-// TestFsyncLogModel: operations at random; right after each fsync the power goes. Every file that was not changed since its fsync, or since a sync, has
-// what it had then, and the image is clean.
+// TestFsyncLogModel: operations at random; right after each fsync the power goes. Every file that
+// was not changed since its fsync, or since a sync, has what it had then, and the image is clean.
 func TestFsyncLogModel(t *testing.T) {
 	seeds, steps := uint64(4), 400
-	if sched.UnderRace { // a file system of one task: the detector sees in a part what it sees in all
+	// a file system of one task: the detector sees in a part what it sees in all
+	if sched.UnderRace {
 		seeds, steps = 2, 150
 	}
 	for seed := range seeds {
@@ -119,8 +120,8 @@ func fsyncModel(t *testing.T, seed uint64, steps int) {
 	}
 }
 
-// TestFsyncLogStories: what went wrong, or would without a rule of package treelog. In each a file is committed, things happen in one transaction, and
-// the power goes after the last fsync.
+// TestFsyncLogStories: what went wrong, or would without a rule of package treelog. In each a file
+// is committed, things happen in one transaction, and the power goes after the last fsync.
 func TestFsyncLogStories(t *testing.T) {
 	const k = 1024
 	fill := func(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n) }
@@ -135,7 +136,8 @@ func TestFsyncLogStories(t *testing.T) {
 			x.WriteAt(f, fill(2, 8*k), 64*k)
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": slices.Concat(fill(1, 64*k), fill(2, 8*k), fill(1, 184*k))}, nil},
-		// What the trees have is logged from there, and what is in flight from the ordered extent: TestFsyncLogOrdered.
+		// What the trees have is logged from there, and what is in flight from the ordered extent:
+		// TestFsyncLogOrdered.
 		{"two overwrites, finished", true, func(x *fstest.Fixture, f *fs.File) {
 			for _, at := range []int64{64 * k, 128 * k} {
 				x.WriteAt(f, fill(2, 8*k), at)
@@ -144,7 +146,8 @@ func TestFsyncLogStories(t *testing.T) {
 			}
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": slices.Concat(fill(1, 64*k), fill(2, 8*k), fill(1, 56*k), fill(2, 8*k), fill(1, 120*k))}, nil},
-		// The log does not say what lies beyond the size; the next one must, when the size grows over it.
+		// The log does not say what lies beyond the size; the next one must, when the size grows
+		// over it.
 		{"truncate, fsync, grow", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(f.Truncate(x.T, 16*k))
 			x.Must(f.Fsync(x.T))
@@ -180,7 +183,8 @@ func TestFsyncLogStories(t *testing.T) {
 			x.Must(x.FS.Link(x.T, "/f", "/g"))
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": fill(1, 256*k), "g": fill(1, 256*k)}, nil},
-		// Replay takes the name from the inode that has it in the last commit; the log must have that inode's other one.
+		// Replay takes the name from the inode that has it in the last commit; the log must have
+		// that inode's other one.
 		{"name of a file that was renamed", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(x.FS.Rename(x.T, "/f", "/old"))
 			g := x.Create("/f")
@@ -242,7 +246,8 @@ func TestFsyncLogStories(t *testing.T) {
 			x.Must(x.Create("/d/e/g").Close(x.T))
 			x.Must(x.FS.Fsync(x.T, "/"))
 		}, tree{"d/e/g": {}}, nil},
-		// The directory is deleted with what the last commit has in it: the file has another name by now.
+		// The directory is deleted with what the last commit has in it: the file has another name
+		// by now.
 		{"directory that is removed after its file moved out", true, func(x *fstest.Fixture, f *fs.File) {
 			x.Must(x.FS.Mkdir(x.T, "/d", 0o755))
 			x.Must(x.FS.Mkdir(x.T, "/e", 0o755))
@@ -261,7 +266,8 @@ func TestFsyncLogStories(t *testing.T) {
 			x.Must(x.FS.Rename(x.T, "/g", "/f"))
 			x.Must(f.Fsync(x.T))
 		}, tree{"f": {}, "d/f": fill(1, 256*k)}, []string{"g"}},
-		// The first log has g under the name, which takes it from f; the second one must still say that f has lost it.
+		// The first log has g under the name, which takes it from f; the second one must still say
+		// that f has lost it.
 		{"name of a deleted file that is taken and let go", true, func(x *fstest.Fixture, f *fs.File) {
 			g := x.Create("/g")
 			x.Must(x.FS.Rename(x.T, "/g", "/f"))

@@ -11,8 +11,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestDeleteWhenFull: on an image without room for metadata names can be taken and files be emptied, because deletes may use what is
-// kept for commits; otherwise nobody could ever make room. What they freed can be used again, also after a new open.
+// TestDeleteWhenFull: on an image without room for metadata names can be taken and files be
+// emptied, because deletes may use what is kept for commits; otherwise nobody could ever make room.
+// What they freed can be used again, also after a new open.
 func TestDeleteWhenFull(t *testing.T) {
 	fstest.OneTask(t)
 	for _, how := range []string{"unlink", "rmdir", "truncate", "reopen"} {

@@ -18,8 +18,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The inode cache. An inode is in memory once. While somebody has a reference it stays; without one it stays as long as there
-// is room, or something of it waits for writeback or for a commit. The last reference to an inode without a name deletes it.
+// The inode cache. An inode is in memory once. While somebody has a reference it stays; without one
+// it stays as long as there is room, or something of it waits for writeback or for a commit. The
+// last reference to an inode without a name deletes it.
 
 var (
 	classShard     = lockdep.NewClass("inode_cache")
@@ -74,8 +75,8 @@ type icache struct {
 	next   atomic.Int64   // count above which prune looks again; at least limit
 	wait   lock.WaitQueue // for a node to be read or deleted, or a subvolume to be opened
 
-	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode looks clean and is not
-	// in the tree yet.
+	// hookMu keeps pruning out while the items of dirty inodes are written: in between an inode
+	// looks clean and is not in the tree yet.
 	hookMu lock.Mutex
 
 	shrinkMu lock.Mutex            // one task writes for want of memory
@@ -105,8 +106,8 @@ func (f *FS) get(t *sched.Task, n *Node) *Node {
 	return n
 }
 
-// igetEntry finds the inode that an entry of dir leads to: of dir's subvolume, or the top directory of another. The task has no
-// lock.
+// igetEntry finds the inode that an entry of dir leads to: of dir's subvolume, or the top directory
+// of another. The task has no lock.
 func (f *FS) igetEntry(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	if it.Location.Type == format.ROOT_ITEM_KEY {
 		return f.enter(t, dir, it)
@@ -227,11 +228,12 @@ func (f *FS) insertNew(t *sched.Task, vol *subvol, ino format.Ino, item *format.
 	return n
 }
 
-// put gives a reference back. The last one deletes an inode without names; an error of that leaves the orphan item
-// for the next open. No lock is held.
+// put gives a reference back. The last one deletes an inode without names; an error of that leaves
+// the orphan item for the next open. No lock is held.
 func (f *FS) put(t *sched.Task, n *Node) { _ = f.putRefs(t, n, 1) }
 
-// putRefs gives count references back and returns the error of the deletion, if there was one. Models iput().
+// putRefs gives count references back and returns the error of the deletion, if there was one.
+// Models iput().
 func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 	s := f.inodes.shard(n.key())
 	s.mu.Lock(t)
@@ -250,14 +252,15 @@ func (f *FS) putRefs(t *sched.Task, n *Node, count int) error {
 	n.vol.evicting.Add(1)
 	s.mu.Unlock(t)
 	err := f.evict(t, n)
-	if n.vol.evicting.Add(-1); n.vol.dead.Load() { // else nobody waits yet, and who does later looks first
+	// else nobody waits yet, and who does later looks first
+	if n.vol.evicting.Add(-1); n.vol.dead.Load() {
 		f.inodes.wait.Wake(t)
 	}
 	return err
 }
 
-// evict deletes an inode without names and references: its data, its items, and its orphan item in the same transaction.
-// Models btrfs_evict_inode().
+// evict deletes an inode without names and references: its data, its items, and its orphan item in
+// the same transaction. Models btrfs_evict_inode().
 func (f *FS) evict(t *sched.Task, n *Node) error {
 	err := setsize.Evict(t, &f.env, n.ip)
 	if err == nil {
@@ -276,7 +279,8 @@ func (f *FS) deleteItems(t *sched.Task, n *Node) error {
 	if err != nil {
 		return err // the item is still on the dirty list and will say that there are no links
 	}
-	n.ip.Forget(t) // before the item goes: a commit that meets the inode then knows why there is none
+	// before the item goes: a commit that meets the inode then knows why there is none
+	n.ip.Forget(t)
 	if err := f.store.DeleteInode(t, h.Trans(), n.vol.root, n.ip.Ino); err != nil {
 		return f.abort(t, h, err)
 	}
@@ -286,9 +290,9 @@ func (f *FS) deleteItems(t *sched.Task, n *Node) error {
 	return f.end(t, h, nil)
 }
 
-// shrink makes room in the inode cache. Under a bound on memory it does not stop at what is clean: it writes data back and commits,
-// so that inodes and tree blocks become clean. No lock is held and no transaction is open. The error of a commit is returned; one
-// of data comes with the next Sync.
+// shrink makes room in the inode cache. Under a bound on memory it does not stop at what is clean:
+// it writes data back and commits, so that inodes and tree blocks become clean. No lock is held and
+// no transaction is open. The error of a commit is returned; one of data comes with the next Sync.
 func (f *FS) shrink(t *sched.Task) error {
 	f.prune(t)
 	if f.opt.Memory <= 0 || f.opt.ReadOnly || f.inodes.count.Load() <= f.inodes.limit {
@@ -334,9 +338,10 @@ func (f *FS) prune(t *sched.Task) {
 	}
 }
 
-// clean reports whether n has nothing to write. Data on its way is delayed allocation, then a page under writeback or an ordered
-// extent, and in the end a dirty item, and each is there before the one before it goes. So they are asked for in that order, or
-// data that moves on meanwhile is in none of the answers.
+// clean reports whether n has nothing to write. Data on its way is delayed allocation, then a page
+// under writeback or an ordered extent, and in the end a dirty item, and each is there before the
+// one before it goes. So they are asked for in that order, or data that moves on meanwhile is in
+// none of the answers.
 func clean(t *sched.Task, n *Node) bool {
 	ip := n.ip
 	return ip.DelallocBytes() == 0 && ip.Ordered.Len() == 0 && ip.Pages.DirtyPages(t) == 0 && ip.Pages.WritebackPages(t) == 0 && !ip.Dirty()
@@ -358,7 +363,8 @@ func (f *FS) busy(t *sched.Task, vol *subvol) bool {
 	return false
 }
 
-// discard drops the inodes of vol, which is deleted: nothing of them is written any more. Nobody has a reference.
+// discard drops the inodes of vol, which is deleted: nothing of them is written any more. Nobody
+// has a reference.
 func (f *FS) discard(t *sched.Task, vol *subvol) {
 	f.inodes.hookMu.Lock(t)
 	var victims []*Node
@@ -384,7 +390,8 @@ func (f *FS) discard(t *sched.Task, vol *subvol) {
 	}
 }
 
-// writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes go into the trees.
+// writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes
+// go into the trees.
 func (f *FS) writeInodes(t *sched.Task, h *transaction.Handle) error {
 	f.inodes.hookMu.Lock(t)
 	defer f.inodes.hookMu.Unlock(t)

@@ -60,7 +60,8 @@ func TestInodeSchedules(t *testing.T) {
 	}
 }
 
-// TestInodeReadEIO: an inode that the device cannot read is an error, and is read when the device can.
+// TestInodeReadEIO: an inode that the device cannot read is an error, and is read when the device
+// can.
 func TestInodeReadEIO(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.Faults(&dev))

@@ -25,8 +25,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestReplayStories: the logs that Linux left after each story of testdata/log are replayed, and everything is as Linux shows it after its own
-// replay. Package interop makes the images and asks Linux again.
+// TestReplayStories: the logs that Linux left after each story of testdata/log are replayed, and
+// everything is as Linux shows it after its own replay. Package interop makes the images and asks
+// Linux again.
 func TestReplayStories(t *testing.T) {
 	stories, err := filepath.Glob("testdata/log/*.txt")
 	if err != nil || len(stories) == 0 {
@@ -117,8 +118,9 @@ func facts(x *fstest.Fixture, path string, l []string, inodes map[string]string)
 	return l
 }
 
-// TestReplayTwice: the power goes while replay is committed, before the superblock is written. The log is as it was, and is replayed again.
-// With first fit the new tree blocks would lie in the log's, if these were not pinned.
+// TestReplayTwice: the power goes while replay is committed, before the superblock is written. The
+// log is as it was, and is replayed again. With first fit the new tree blocks would lie in the
+// log's, if these were not pinned.
 func TestReplayTwice(t *testing.T) {
 	for _, name := range []string{"extents", "directory", "leaves"} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +141,9 @@ func TestReplayTwice(t *testing.T) {
 	}
 }
 
-// TestReplayLostNames: a file lost a name in a directory, and the log has the file's names there but no range of the directory's indices that
-// covers the lost one. The name goes, and everything is as when the log has the range.
+// TestReplayLostNames: a file lost a name in a directory, and the log has the file's names there
+// but no range of the directory's indices that covers the lost one. The name goes, and everything
+// is as when the log has the range.
 func TestReplayLostNames(t *testing.T) {
 	want := facts(fstest.New(t, fstest.Image("testdata/log/two-names.blocks.gz")), "/", nil, map[string]string{})
 	ro := fstest.New(t, fstest.Image("testdata/log/two-names.blocks.gz"), fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
@@ -161,8 +164,8 @@ func TestReplayLostNames(t *testing.T) {
 	}
 }
 
-// TestReplayBadLog: a log that is damaged, or that names space in use, ends the open with one line, and not a byte on the device changes.
-// Without the log the image can still be read.
+// TestReplayBadLog: a log that is damaged, or that names space in use, ends the open with one line,
+// and not a byte on the device changes. Without the log the image can still be read.
 func TestReplayBadLog(t *testing.T) {
 	fstest.OneTask(t)
 	image := func() (*blockdev.Memory, *sched.Task) {
@@ -180,7 +183,8 @@ func TestReplayBadLog(t *testing.T) {
 			if leaf.Key(slot).Type != format.EXTENT_DATA_KEY || fe.DiskBytenr() == 0 || fe.Generation() != leaf.Generation() {
 				return false
 			}
-			// A neighbour of an extent of the last commit: the length is none that an extent has, so it is no second reference.
+			// A neighbour of an extent of the last commit: the length is none that an extent has,
+			// so it is no second reference.
 			b := leaf.Item(slot)
 			le.PutUint64(b[21:], fe.DiskBytenr()&^(1<<20-1))
 			leaf.UpdateCsum()
@@ -226,7 +230,8 @@ func TestReplayBadLog(t *testing.T) {
 
 var le = binary.LittleEndian
 
-// hurtLog lets hurt change a leaf of the log tree of the top-level subvolume: it is shown item by item until it says true.
+// hurtLog lets hurt change a leaf of the log tree of the top-level subvolume: it is shown item by
+// item until it says true.
 func hurtLog(t *testing.T, tk *sched.Task, dev blockdev.Device, hurt func(leaf format.Node, slot int) bool) {
 	t.Helper()
 	b := make([]byte, format.SuperSize)

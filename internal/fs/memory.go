@@ -6,13 +6,16 @@ import (
 	"strings"
 )
 
-// The caches of a file system share one bound, Options.Memory. Three quarters are pages; an eighth is clean tree blocks, an eighth
-// inodes. Beside them a sixteenth, and at least minDirtyMetadata, is for the changed tree blocks of a transaction: above it the next
-// task that changes something commits first. Pages and tree blocks are evicted by their own clocks as new ones come; unused inodes go when there are too many, and
-// when those that are left wait for a commit, the task that gave the last one back writes data and commits. Dirty pages are
-// bounded by the dirty limit, which is at most half of the pages.
+// The caches of a file system share one bound, Options.Memory. Three quarters are pages; an eighth
+// is clean tree blocks, an eighth inodes. Beside them a sixteenth, and at least minDirtyMetadata,
+// is for the changed tree blocks of a transaction: above it the next task that changes something
+// commits first. Pages and tree blocks are evicted by their own clocks as new ones come; unused
+// inodes go when there are too many, and when those that are left wait for a commit, the task that
+// gave the last one back writes data and commits. Dirty pages are bounded by the dirty limit, which
+// is at most half of the pages.
 //
-// Model: the kernel's shrinkers for one machine that has this much memory. Difference: the split is fixed.
+// Model: the kernel's shrinkers for one machine that has this much memory. Difference: the split is
+// fixed.
 
 // NoLimit as Options.Memory lets the caches grow.
 const NoLimit = -1
@@ -20,7 +23,8 @@ const NoLimit = -1
 const (
 	maxDefaultMemory = 1 << 30
 	minMemory        = 2 << 20 // below this the write path would wait for its own pages
-	bytesPerInode    = 4096    // an inode in memory with the tables of its pages and extents, rounded up
+	// an inode in memory with the tables of its pages and extents, rounded up
+	bytesPerInode    = 4096
 	minInodes        = 64
 	minBlocks        = 64
 	maxDirtyMetadata = 64 << 20
@@ -47,7 +51,8 @@ func defaultMemory(meminfo string) int64 {
 	return maxDefaultMemory
 }
 
-// bound fills the limits that Memory decides and that are not set one by one. nodeSize is the size of a tree block.
+// bound fills the limits that Memory decides and that are not set one by one. nodeSize is the size
+// of a tree block.
 func (o *Options) bound(nodeSize uint32) {
 	if o.Memory <= 0 {
 		return

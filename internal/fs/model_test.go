@@ -167,8 +167,9 @@ func (m *modelFile) verifyHoles(x *fstest.Fixture) {
 	}
 }
 
-// TestModel does the same random operations under every policy, to COW and NOCOW files, and holds them against byte
-// arrays: before and after the cache is dropped, and after the image was opened again.
+// TestModel does the same random operations under every policy, to COW and NOCOW files, and holds
+// them against byte arrays: before and after the cache is dropped, and after the image was opened
+// again.
 func TestModel(t *testing.T) {
 	steps := 400
 	if testing.Short() {
@@ -219,7 +220,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestModelSmallMemory is TestModel with so little memory that pages, inodes and tree blocks are evicted all the time.
+// TestModelSmallMemory is TestModel with so little memory that pages, inodes and tree blocks are
+// evicted all the time.
 func TestModelSmallMemory(t *testing.T) {
 	steps := 400
 	if testing.Short() {
@@ -258,7 +260,8 @@ func TestModelSmallMemory(t *testing.T) {
 	}
 }
 
-// TestChattr: NODATACOW goes to empty files and to directories, and from a directory to what is made in it.
+// TestChattr: NODATACOW goes to empty files and to directories, and from a directory to what is
+// made in it.
 func TestChattr(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.Mkdir(x.T, "/d", 0o755))

@@ -225,8 +225,8 @@ func TestNamesRandom(t *testing.T) {
 	}
 }
 
-// TestOrphan: a file that is unlinked while open can be read and written until it is closed, and is gone after a crash
-// at any committed state in between.
+// TestOrphan: a file that is unlinked while open can be read and written until it is closed, and is
+// gone after a crash at any committed state in between.
 func TestOrphan(t *testing.T) {
 	x := fstest.New(t)
 	f := x.Create("/f")
@@ -333,8 +333,8 @@ func TestManyFiles(t *testing.T) {
 	}
 }
 
-// TestSmallInodeCache: inodes come and go while tasks create, read, write and remove files and another commits. What was
-// written is there however often its inode was dropped.
+// TestSmallInodeCache: inodes come and go while tasks create, read, write and remove files and
+// another commits. What was written is there however often its inode was dropped.
 func TestSmallInodeCache(t *testing.T) {
 	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) { o.CacheInodes = 20 }))
 	var done atomic.Bool
@@ -388,7 +388,8 @@ func TestSmallInodeCache(t *testing.T) {
 	}
 }
 
-// TestManyLinks: names of one file in one directory fill an INODE_REF item and go on in INODE_EXTREF items.
+// TestManyLinks: names of one file in one directory fill an INODE_REF item and go on in
+// INODE_EXTREF items.
 func TestManyLinks(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.Create("/f").Close(x.T))
@@ -409,7 +410,8 @@ func TestManyLinks(t *testing.T) {
 	}
 }
 
-// TestMaxLinks: an inode has at most 65,535 names, as in Linux; the next one is EMLINK, and one less makes room.
+// TestMaxLinks: an inode has at most 65,535 names, as in Linux; the next one is EMLINK, and one
+// less makes room.
 func TestMaxLinks(t *testing.T) {
 	x := fstest.New(t)
 	f := x.Create("/f")
@@ -457,7 +459,8 @@ func TestRemoveAll(t *testing.T) {
 	}
 }
 
-// oneHash are n names of 255 bytes with one hash: a CRC does not see its polynomial, so any of 50 places may have it or not.
+// oneHash are n names of 255 bytes with one hash: a CRC does not see its polynomial, so any of 50
+// places may have it or not.
 func oneHash(n int) (names []string) {
 	poly := []byte{0xf1, 0x76, 0xec, 0x05, 0x01} // of CRC32C, first bit first
 	for i := range n {
@@ -474,8 +477,9 @@ func oneHash(n int) (names []string) {
 	return names
 }
 
-// TestNamesOfOneHash: the names of one hash share an item, which a leaf bounds. One more is EOVERFLOW, whatever makes it, and nothing else happens: it
-// came in the middle of the transaction, which was aborted, and all that no commit had was lost.
+// TestNamesOfOneHash: the names of one hash share an item, which a leaf bounds. One more is
+// EOVERFLOW, whatever makes it, and nothing else happens: it came in the middle of the transaction,
+// which was aborted, and all that no commit had was lost.
 func TestNamesOfOneHash(t *testing.T) {
 	x := fstest.New(t)
 	names := oneHash(60)
@@ -517,8 +521,8 @@ func TestNamesOfOneHash(t *testing.T) {
 	}
 }
 
-// TestLinkNul: mkfs.btrfs --rootdir of btrfs-progs 6.2 stores the NUL of C after a symbolic link's target, beyond i_size. It is no part of the
-// target: get -r made no link and gave the tree up.
+// TestLinkNul: mkfs.btrfs --rootdir of btrfs-progs 6.2 stores the NUL of C after a symbolic link's
+// target, beyond i_size. It is no part of the target: get -r made no link and gave the tree up.
 func TestLinkNul(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.Symlink(x.T, "target-", "/link"))

@@ -9,17 +9,18 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Node is a handle of a file, directory or symbolic link: what a FUSE server finds by node id, and an NFS
-// server by file handle. The operations of the file system are its methods; those by path in FS walk to a node and call
-// them.
+// Node is a handle of a file, directory or symbolic link: what a FUSE server finds by node id, and
+// an NFS server by file handle. The operations of the file system are its methods; those by path in
+// FS walk to a node and call them.
 //
-// An inode is in memory once, so two handles of one inode are the same pointer, and (Subvol, Ino) is its identity;
-// with Generation it stays one when the number is used again. A call that returns a Node gives its caller one reference,
-// which Forget gives back. While a Node has references, its inode stays, also without a name.
+// An inode is in memory once, so two handles of one inode are the same pointer, and (Subvol, Ino)
+// is its identity; with Generation it stays one when the number is used again. A call that returns
+// a Node gives its caller one reference, which Forget gives back. While a Node has references, its
+// inode stays, also without a name.
 //
-// The methods take names, never paths, follow no symbolic link and check no permission; what chattr +i and +a forbid is EPERM, as
-// for root in Linux. Their errors wrap errnos of package
-// errno, to be asked by errors.As; any other error is a sentence about a damaged image.
+// The methods take names, never paths, follow no symbolic link and check no permission; what chattr
+// +i and +a forbid is EPERM, as for root in Linux. Their errors wrap errnos of package errno, to be
+// asked by errors.As; any other error is a sentence about a damaged image.
 //
 // Models struct inode with the reference that a dentry or a file handle has.
 type Node struct {
@@ -42,8 +43,8 @@ type Owner struct{ UID, GID uint32 }
 // Root is the top directory of the image, with one reference for the caller.
 func (f *FS) Root(t *sched.Task) *Node { return f.get(t, f.top) }
 
-// Node finds the inode with number ino of a subvolume, as a file handle names it. ENOENT when there is none.
-// Models btrfs_get_dentry().
+// Node finds the inode with number ino of a subvolume, as a file handle names it. ENOENT when there
+// is none. Models btrfs_get_dentry().
 func (f *FS) Node(t *sched.Task, subvol uint64, ino format.Ino) (*Node, error) {
 	v, err := f.subvol(t, subvol)
 	if err != nil {
@@ -52,8 +53,8 @@ func (f *FS) Node(t *sched.Task, subvol uint64, ino format.Ino) (*Node, error) {
 	return f.iget(t, v, ino)
 }
 
-// Forget gives count references back. The last one deletes an inode without names; an error of that is returned, and the
-// inode's orphan item stays for the next open.
+// Forget gives count references back. The last one deletes an inode without names; an error of that
+// is returned, and the inode's orphan item stays for the next open.
 func (n *Node) Forget(t *sched.Task, count int) error { return n.fs.putRefs(t, n, count) }
 
 // Ino is the inode number.
@@ -87,8 +88,9 @@ func (n *Node) writable() error {
 	return n.vol.frozen
 }
 
-// sealed reports whether the inode's data, or the names in a directory, may not be changed: chattr +i, or a flag of btrfs's own.
-// Models inode_permission() with MAY_WRITE. The answer to it is EPERM.
+// sealed reports whether the inode's data, or the names in a directory, may not be changed: chattr
+// +i, or a flag of btrfs's own. Models inode_permission() with MAY_WRITE. The answer to it is
+// EPERM.
 func (n *Node) sealed() bool { return n.ip.Flags()&(format.InodeImmutable|format.InodeReadonly) != 0 }
 
 // appendOnly reports chattr +a: a file only grows at its end, and a directory loses no names.
@@ -130,8 +132,8 @@ const (
 // lockParent locks a directory whose names change.
 func (n *Node) lockParent(t *sched.Task) { n.ip.LockDir(t, subParent) }
 
-// lockChild locks an inode whose name in a locked directory changes; sub, subChild or subChild2, is a directory's place among
-// the locked ones.
+// lockChild locks an inode whose name in a locked directory changes; sub, subChild or subChild2, is
+// a directory's place among the locked ones.
 func (n *Node) lockChild(t *sched.Task, sub uint64) {
 	if n.IsDir() {
 		n.ip.LockDir(t, sub)

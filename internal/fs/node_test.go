@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/fs/fstest"
 )
 
-// entries lists a directory by its handle, max names a call, as a FUSE server answers READDIR: each call goes on after the last
-// index of the one before.
+// entries lists a directory by its handle, max names a call, as a FUSE server answers READDIR: each
+// call goes on after the last index of the one before.
 func entries(x *fstest.Fixture, dir *fs.Node, max int, between func()) string {
 	x.Helper()
 	var names []string
@@ -35,8 +35,9 @@ func entries(x *fstest.Fixture, dir *fs.Node, max int, between func()) string {
 	return strings.Join(names, " ")
 }
 
-// TestNode does by node handles what TestNames does by path: it is what a FUSE server needs. Handles of one inode are
-// one pointer, a handle outlives the inode's names, and the last Forget deletes what has none.
+// TestNode does by node handles what TestNames does by path: it is what a FUSE server needs.
+// Handles of one inode are one pointer, a handle outlives the inode's names, and the last Forget
+// deletes what has none.
 func TestNode(t *testing.T) {
 	x := fstest.New(t)
 	tk := x.T

@@ -38,8 +38,9 @@ func nowaitDirect(t *sched.Task, f *fs.File, p []byte, off int) (int, error) {
 	return f.WriteIter(t, kiocb.Request{Pos: uint64(off), Flags: kiocb.Direct | kiocb.Nowait}, iopath.Source{Buf: p})
 }
 
-// TestNowaitDirectCosts: what an overwrite costs in each era, and what each patch of seed 000 takes away: a second question is three tree
-// searches, and each of three patches one of the things that a question needs.
+// TestNowaitDirectCosts: what an overwrite costs in each era, and what each patch of seed 000 takes
+// away: a second question is three tree searches, and each of three patches one of the things that
+// a question needs.
 func TestNowaitDirectCosts(t *testing.T) {
 	type costs = [sched.Counters]int64
 	for _, c := range []struct {
@@ -76,7 +77,8 @@ func TestNowaitDirectCosts(t *testing.T) {
 		if counts.N != c.want {
 			t.Errorf("%s: have %v want %v", c.spec, counts.N, c.want)
 		}
-		// A step that may block sleeps if a task of the file system happens to have the lock; one that may not never does.
+		// A step that may block sleeps if a task of the file system happens to have the lock; one
+		// that may not never does.
 		if c.want[sched.CountMayBlock] == 0 && len(w.NowaitSleeps()) != 0 {
 			t.Errorf("%s: slept: %v", c.spec, w.NowaitSleeps())
 		}
@@ -92,7 +94,8 @@ func TestNowaitDirect(t *testing.T) {
 		make func(t *sched.Task, x *fstest.Fixture, f *fs.File) (end func())
 		off  int
 		n    int
-		// old is the answer under nowait-5.8, new under nowait-5.19, 6.1 and nowait-strict; 0 is that the write is done.
+		// old is the answer under nowait-5.8, new under nowait-5.19, 6.1 and nowait-strict; 0 is
+		// that the write is done.
 		old, new kiocb.Again
 		waits    bool // the old one would wait for this test
 	}{
@@ -207,8 +210,9 @@ func orderedIn(t *sched.Task, ip *inode.Inode) (end func()) {
 	}
 }
 
-// TestNowaitDirectEras: what the kernels before 5.8 and before 5.17 did wrong. Number 6 of labs/reference 9.2: preallocated space beyond
-// EOF. Number 7: only the first extent was looked at, and a hole after it was copied to new space. Number 16: a request of two extents.
+// TestNowaitDirectEras: what the kernels before 5.8 and before 5.17 did wrong. Number 6 of
+// labs/reference 9.2: preallocated space beyond EOF. Number 7: only the first extent was looked at,
+// and a hole after it was copied to new space. Number 16: a request of two extents.
 func TestNowaitDirectEras(t *testing.T) {
 	write := func(spec, what string, layout func(x *fstest.Fixture, f *fs.File), off, n int) (int, sched.Counts, error) {
 		x := fstest.New(t, fstest.Policy(spec))
@@ -271,7 +275,8 @@ func TestNowaitDirectEras(t *testing.T) {
 	}
 }
 
-// TestNowaitDirectMemory: a request that needs memory when there is none waits for it before D6, and is EAGAIN since.
+// TestNowaitDirectMemory: a request that needs memory when there is none waits for it before D6,
+// and is EAGAIN since.
 func TestNowaitDirectMemory(t *testing.T) {
 	for spec, want := range map[string]error{"nowait-5.8": nil, "nowait-5.8+D6_GFP_NOWAIT": kiocb.AgainContext} {
 		x := fstest.New(t, fstest.Policy(spec))
@@ -326,8 +331,8 @@ func TestNowaitDirectRead(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestReadsHeld: a direct read that needs no i_rwsem takes it while a truncate holds reads, and goes without it before and after. This
-// task has i_rwsem, which a read would wait for.
+// TestReadsHeld: a direct read that needs no i_rwsem takes it while a truncate holds reads, and
+// goes without it before and after. This task has i_rwsem, which a read would wait for.
 func TestReadsHeld(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("unlocked-drain"))
 	f := nowaitFile(x, 64<<10)
@@ -353,12 +358,13 @@ func TestReadsHeld(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestNowaitReadOfChecksums: the checksums of a direct read are looked up before the device reads, and where a NOWAIT read would have to read
-// them from the tree it waits, as in Linux, and says so.
+// TestNowaitReadOfChecksums: the checksums of a direct read are looked up before the device reads,
+// and where a NOWAIT read would have to read them from the tree it waits, as in Linux, and says so.
 func TestNowaitReadOfChecksums(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
-	const size = 20 << 20 // more checksums than a tree block has: the root alone is in memory after a mount
+	// more checksums than a tree block has: the root alone is in memory after a mount
+	const size = 20 << 20
 	x.WriteAt(f, bytes.Repeat([]byte{0xee}, size), 0)
 	x.Must(f.Close(x.T))
 	x.Reopen()
@@ -380,8 +386,8 @@ func TestNowaitReadOfChecksums(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestDirectNoPayload: a file system that keeps no file data moves none past the cache either: what was written cannot be read back, and the
-// reader's memory is as it was.
+// TestDirectNoPayload: a file system that keeps no file data moves none past the cache either: what
+// was written cannot be read back, and the reader's memory is as it was.
 func TestDirectNoPayload(t *testing.T) {
 	for _, none := range []bool{false, true} {
 		task, dev := sched.NewTask("test"), blockdev.NewMemory(64<<20)

@@ -57,9 +57,9 @@ func checkWritable(sb *format.Super) error {
 	return nil
 }
 
-// Open reads the trees of the image on dev in the order of labs/reference 10.2: superblock, system chunks, chunk
-// tree, root tree, the trees that every file system has, block groups, and when it may write, orphans. Errors are
-// one line that starts with the device's name.
+// Open reads the trees of the image on dev in the order of labs/reference 10.2: superblock, system
+// chunks, chunk tree, root tree, the trees that every file system has, block groups, and when it
+// may write, orphans. Errors are one line that starts with the device's name.
 func Open(t *sched.Task, dev blockdev.Device, o Options) (*FS, error) {
 	f, err := open(t, dev, o)
 	if err != nil {
@@ -147,8 +147,9 @@ func (e *logError) Error() string        { return fmt.Sprintf("replay log tree a
 func (e *logError) Unwrap() error        { return e.err }
 func (e *logError) Is(target error) bool { return target == ErrLog }
 
-// replayLog replays what fsync logged after the last commit, and commits it. No inode is in memory yet. After an error the image is as
-// it was. A read-only open leaves the log alone and shows the last commit, as Linux does under rescue=nologreplay.
+// replayLog replays what fsync logged after the last commit, and commits it. No inode is in memory
+// yet. After an error the image is as it was. A read-only open leaves the log alone and shows the
+// last commit, as Linux does under rescue=nologreplay.
 func (f *FS) replayLog(t *sched.Task, sb *format.Super) error {
 	h, err := f.trans.Join(t)
 	if err != nil {
@@ -187,7 +188,8 @@ func (f *FS) loggedSubvol(t *sched.Task, id uint64) (*ctree.Root, error) {
 	return v.root, v.frozen
 }
 
-// finishDeletes finishes the deletes that the last mount began: of inodes in the subvolumes that are open, and of subvolumes.
+// finishDeletes finishes the deletes that the last mount began: of inodes in the subvolumes that
+// are open, and of subvolumes.
 func (f *FS) finishDeletes(t *sched.Task) error {
 	for _, v := range f.subvols {
 		if err := f.cleanOrphans(t, v); err != nil {
@@ -206,7 +208,8 @@ func (f *FS) finishDeletes(t *sched.Task) error {
 	return nil
 }
 
-// checkRoots refuses what only shows in the root tree, and gives the root item of the top-level subvolume.
+// checkRoots refuses what only shows in the root tree, and gives the root item of the top-level
+// subvolume.
 func (f *FS) checkRoots(t *sched.Task) (*format.RootItem, error) {
 	it, err := f.trans.RootItem(t, format.FS_TREE_OBJECTID)
 	if err != nil {
@@ -218,8 +221,9 @@ func (f *FS) checkRoots(t *sched.Task) (*format.RootItem, error) {
 	return &it, nil
 }
 
-// cleanOrphans deletes what was unlinked while it was open when the last user went away. Others wait in subvol until it is done, so the
-// subvolume is not deleted meanwhile. Models btrfs_orphan_cleanup().
+// cleanOrphans deletes what was unlinked while it was open when the last user went away. Others
+// wait in subvol until it is done, so the subvolume is not deleted meanwhile. Models
+// btrfs_orphan_cleanup().
 func (f *FS) cleanOrphans(t *sched.Task, vol *subvol) error {
 	list, err := f.store.Orphans(t, vol.root)
 	if err != nil || len(list) == 0 {

@@ -23,7 +23,8 @@ func damage(x *fstest.Fixture, dev blockdev.Device, f func(sb *format.Super)) {
 	x.Must(blockdev.Write(x.T, dev, b, format.SuperOffset))
 }
 
-// TestOpenRefuses: what cannot be opened is refused in one clear line, and the image is left as it was.
+// TestOpenRefuses: what cannot be opened is refused in one clear line, and the image is left as it
+// was.
 func TestOpenRefuses(t *testing.T) {
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/f")
@@ -170,8 +171,9 @@ func TestMirror(t *testing.T) {
 	x.Must(y.Close(x.T))
 }
 
-// FuzzOpen opens damaged images: an error or a file system, never a panic and never a loop. The input is
-// offset/value pairs that are applied to the metadata of a small image, with checksums made right again.
+// FuzzOpen opens damaged images: an error or a file system, never a panic and never a loop. The
+// input is offset/value pairs that are applied to the metadata of a small image, with checksums
+// made right again.
 func FuzzOpen(f *testing.F) {
 	sched.SetChecked(false)
 	f.Add([]byte{0})

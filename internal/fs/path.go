@@ -10,9 +10,11 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The operations by path: each walks to the node, or to the directory of the last name, and calls the node's method.
+// The operations by path: each walks to the node, or to the directory of the last name, and calls
+// the node's method.
 
-// opError names the operation and the path of an error; one that names its operation already stays as it is.
+// opError names the operation and the path of an error; one that names its operation already stays
+// as it is.
 func opError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -201,8 +203,8 @@ func (f *FS) Removexattr(t *sched.Task, path, name string) error {
 	return f.at(t, "removexattr", path, true, func(n *Node) error { return n.Removexattr(t, name) })
 }
 
-// Fsync makes the file or the directory at path durable: a file with its bytes, a directory with its entries. An error of a write in the
-// background is returned once.
+// Fsync makes the file or the directory at path durable: a file with its bytes, a directory with
+// its entries. An error of a write in the background is returned once.
 func (f *FS) Fsync(t *sched.Task, path string) error {
 	return f.at(t, "fsync", path, true, func(n *Node) error {
 		if f.opt.ReadOnly {

@@ -18,7 +18,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// atFlush calls hook once, before the next flush goes to the device, in the task that flushes: the committer.
+// atFlush calls hook once, before the next flush goes to the device, in the task that flushes: the
+// committer.
 type atFlush struct {
 	blockdev.Device
 	hook atomic.Pointer[func(t *sched.Task)]
@@ -33,7 +34,8 @@ func (d *atFlush) Submit(t *sched.Task, b *blockdev.Bio) {
 	d.Device.Submit(t, b)
 }
 
-// churn is files that are rewritten again and again. Every 8 bytes of a file say which file, which version and which block.
+// churn is files that are rewritten again and again. Every 8 bytes of a file say which file, which
+// version and which block.
 type churn struct {
 	x        *fstest.Fixture
 	files    []*fs.File
@@ -50,7 +52,8 @@ func newChurn(x *fstest.Fixture, n int) *churn {
 	return c
 }
 
-// rewrite writes the next version of file i and brings it to the device. Nothing of it is committed.
+// rewrite writes the next version of file i and brings it to the device. Nothing of it is
+// committed.
 func (c *churn) rewrite(t *sched.Task, i int) {
 	c.versions[i]++
 	p := make([]byte, churnBlocks*4096)
@@ -68,7 +71,8 @@ func (c *churn) rewrite(t *sched.Task, i int) {
 	}
 }
 
-// check holds an image against the versions that a commit has promised: every block is of its file and place, and as new as promised.
+// check holds an image against the versions that a commit has promised: every block is of its file
+// and place, and as new as promised.
 func (c *churn) check(t *sched.Task, m dm.Image, promised []uint32) error {
 	r, err := check.Check(t, m.Dev, check.Options{})
 	if err != nil {
@@ -103,13 +107,15 @@ func (c *churn) check(t *sched.Task, m dm.Image, promised []uint32) error {
 	return f.Close(t)
 }
 
-// TestPinned: what a commit frees may not be used again before its superblock is on the device, or a crash until then finds
-// the previous commit, which points at it, overwritten. The allocator takes the lowest free space first, so that it is used at
-// once; and writers go on while the commit is on its way: at the first flush, when the tree blocks are written and the superblock
-// is not, or at the second, when the superblock may be on the device.
+// TestPinned: what a commit frees may not be used again before its superblock is on the device, or
+// a crash until then finds the previous commit, which points at it, overwritten. The allocator
+// takes the lowest free space first, so that it is used at once; and writers go on while the commit
+// is on its way: at the first flush, when the tree blocks are written and the superblock is not, or
+// at the second, when the superblock may be on the device.
 //
-// A crash at any flush, with any part of what is in flight, leaves an image that checks clean and holds what the last commit
-// promised. That includes crashes inside each commit: the test counts them.
+// A crash at any flush, with any part of what is in flight, leaves an image that checks clean and
+// holds what the last commit promised. That includes crashes inside each commit: the test counts
+// them.
 func TestPinned(t *testing.T) {
 	const commits = 6
 	for _, at := range []int{1, 2} {

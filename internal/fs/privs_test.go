@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/kiocb"
 )
 
-// TestCapabilities: a change of a file's bytes takes its capabilities away, by whatever way it goes and under every lock, and no other
-// attribute; what changes no byte leaves them. The file is opened anew before each change: nothing of it is in memory.
+// TestCapabilities: a change of a file's bytes takes its capabilities away, by whatever way it goes
+// and under every lock, and no other attribute; what changes no byte leaves them. The file is
+// opened anew before each change: nothing of it is in memory.
 func TestCapabilities(t *testing.T) {
 	block := make([]byte, 4096)
 	iter := func(pos uint64, flags kiocb.Flags) func(x *fstest.Fixture, f *fs.File) error {
@@ -94,7 +95,8 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestCapabilitiesAgain: what a file had taken away it can be given again, and the next write takes it again.
+// TestCapabilitiesAgain: what a file had taken away it can be given again, and the next write takes
+// it again.
 func TestCapabilitiesAgain(t *testing.T) {
 	x := fstest.New(t)
 	f := x.Create("/f")

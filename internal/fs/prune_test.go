@@ -40,7 +40,8 @@ func TestPruneSchedules(t *testing.T) {
 				_, err = f.WriteAt(w.Task(), make([]byte, size), 0)
 				noError(err)
 				noError(f.Close(w.Task()))
-				noError(other.Fsync(w.Task())) // which commits: the item of f is in the tree, its data is not
+				// which commits: the item of f is in the tree, its data is not
+				noError(other.Fsync(w.Task()))
 				var open []*fs.File
 				for i := range 6 {
 					open = append(open, file(fmt.Sprintf("/g%d", i)))

@@ -28,8 +28,8 @@ import (
 
 const nocow = format.InodeNoDataCow | format.InodeNoDataSum
 
-// holding is a device that keeps the transfers of one kind, while it is told to, until the test lets them go on. What
-// it ends then ends on the task of the test.
+// holding is a device that keeps the transfers of one kind, while it is told to, until the test
+// lets them go on. What it ends then ends on the task of the test.
 type holding struct {
 	blockdev.Device
 	mu   sync.Mutex
@@ -153,8 +153,9 @@ func withHolding(dev **holding) fstest.Option {
 	})
 }
 
-// TestQueuedWrite: a write that is queued holds no lock of the file but its count. Its end comes once, with what the write would have
-// returned; a truncate waits for it; the pages that a reader brought in meanwhile are gone when Done is told.
+// TestQueuedWrite: a write that is queued holds no lock of the file but its count. Its end comes
+// once, with what the write would have returned; a truncate waits for it; the pages that a reader
+// brought in meanwhile are gone when Done is told.
 func TestQueuedWrite(t *testing.T) {
 	for _, p := range []string{"locked", "range-lock", "modern", "modern!DIO_LOCKED"} {
 		for _, c := range directFiles {
@@ -210,7 +211,8 @@ func TestQueuedWrite(t *testing.T) {
 	}
 }
 
-// TestQueuedWriteBeyondEOF: until 5.10 a write beyond EOF is not asynchronous; since then it is, and i_size is there before its end.
+// TestQueuedWriteBeyondEOF: until 5.10 a write beyond EOF is not asynchronous; since then it is,
+// and i_size is there before its end.
 func TestQueuedWriteBeyondEOF(t *testing.T) {
 	var dev *holding
 	x := fstest.New(t, fstest.Policy("modern"), withHolding(&dev))
@@ -233,8 +235,8 @@ func TestQueuedWriteBeyondEOF(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestQueuedAtOnce: what the device ends before it is asked for more is no queued request: the call says how it ended, and Done hears
-// nothing.
+// TestQueuedAtOnce: what the device ends before it is asked for more is no queued request: the call
+// says how it ended, and Done hears nothing.
 func TestQueuedAtOnce(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("modern"))
 	f := x.Create("/f")
@@ -253,7 +255,8 @@ func TestQueuedAtOnce(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestDirectWaitsForAll: a request ends with its last bio, also when the first one ended before the second began.
+// TestDirectWaitsForAll: a request ends with its last bio, also when the first one ended before the
+// second began.
 func TestDirectWaitsForAll(t *testing.T) {
 	for _, op := range []blockdev.Op{blockdev.OpRead, blockdev.OpWrite} {
 		var dev *holding
@@ -285,8 +288,9 @@ func TestDirectWaitsForAll(t *testing.T) {
 	}
 }
 
-// TestQueuedRead: a read that is queued keeps its range, and no other lock, until the device is done; so a write of the range waits, and one
-// beside it does not. Data is checked although the bio's end may not look checksums up.
+// TestQueuedRead: a read that is queued keeps its range, and no other lock, until the device is
+// done; so a write of the range waits, and one beside it does not. Data is checked although the
+// bio's end may not look checksums up.
 func TestQueuedRead(t *testing.T) {
 	for _, p := range []string{"locked", "modern", "modern!DIO_LOCKED"} {
 		for _, c := range directFiles {
@@ -344,7 +348,8 @@ func TestQueuedRead(t *testing.T) {
 	}
 }
 
-// TestQueuedErrors: an error of the device is told to Done, and a write's to fsync as well. A wrong checksum is an error.
+// TestQueuedErrors: an error of the device is told to Done, and a write's to fsync as well. A wrong
+// checksum is an error.
 func TestQueuedErrors(t *testing.T) {
 	for _, c := range directFiles {
 		t.Run(c.name, func(t *testing.T) {
@@ -388,8 +393,9 @@ func TestQueuedErrors(t *testing.T) {
 	}
 }
 
-// TestQueuedModel is TestDirectModel for requests that overlap: tasks keep eight requests each in flight, in blocks of their own, on a
-// device with a latency, beside buffered readers, a truncate beyond them all and an fsync. Each read finds what was written last.
+// TestQueuedModel is TestDirectModel for requests that overlap: tasks keep eight requests each in
+// flight, in blocks of their own, on a device with a latency, beside buffered readers, a truncate
+// beyond them all and an fsync. Each read finds what was written last.
 func TestQueuedModel(t *testing.T) {
 	rounds := 60
 	if testing.Short() || sched.UnderRace {

@@ -11,7 +11,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// FlushRoot is the door of qgroup. A failed commit aborts the file system; the reservation then fails over its limit.
+// FlushRoot is the door of qgroup. A failed commit aborts the file system; the reservation then
+// fails over its limit.
 func (d flushers) FlushRoot(t *sched.Task, root uint64) {
 	_ = d.f.engine.SyncRoot(t, root) // recorded for fsync
 	_ = d.f.trans.Commit(t)
@@ -20,14 +21,16 @@ func (d flushers) FlushRoot(t *sched.Task, root uint64) {
 // Qgroup is a quota group as it is shown.
 type Qgroup struct {
 	qgroup.Info
-	// Path is the subvolume's, "/" for the top-level one; empty for a group above level 0, and for one whose subvolume is gone.
+	// Path is the subvolume's, "/" for the top-level one; empty for a group above level 0, and for
+	// one whose subvolume is gone.
 	Path string
 }
 
 // Quotas is the state of quotas.
 type Quotas struct {
 	On bool
-	// Inconsistent says that the counts are out of date, and Rescan that one was under way when the image was left.
+	// Inconsistent says that the counts are out of date, and Rescan that one was under way when the
+	// image was left.
 	Inconsistent, Rescan bool
 	Groups               []Qgroup // by id
 }
@@ -49,7 +52,8 @@ func (f *FS) Quotas(t *sched.Task) (Quotas, error) {
 	return q, nil
 }
 
-// subvolPath is the path of the subvolume with tree id. ENOENT when it is gone, or its name leads nowhere.
+// subvolPath is the path of the subvolume with tree id. ENOENT when it is gone, or its name leads
+// nowhere.
 func (f *FS) subvolPath(t *sched.Task, id uint64) (string, error) {
 	var names []string
 	for id != format.FS_TREE_OBJECTID {
@@ -84,7 +88,8 @@ func (f *FS) subvolPath(t *sched.Task, id uint64) (string, error) {
 	return b.String(), nil
 }
 
-// configureQuota writes back what is dirty, which has reserved nothing if quotas are off, and then does the change.
+// configureQuota writes back what is dirty, which has reserved nothing if quotas are off, and then
+// does the change.
 func (f *FS) configureQuota(t *sched.Task, do func(t *sched.Task) error) error {
 	if err := f.writable(); err != nil {
 		return err
@@ -95,15 +100,16 @@ func (f *FS) configureQuota(t *sched.Task, do func(t *sched.Task) error) error {
 	return do(t)
 }
 
-// EnableQuota turns quotas on: each subvolume gets a qgroup, which counts what it has. The caller has no operation in flight.
-// Models btrfs_ioctl_quota_ctl() with BTRFS_QUOTA_CTL_ENABLE.
+// EnableQuota turns quotas on: each subvolume gets a qgroup, which counts what it has. The caller
+// has no operation in flight. Models btrfs_ioctl_quota_ctl() with BTRFS_QUOTA_CTL_ENABLE.
 func (f *FS) EnableQuota(t *sched.Task) error { return f.configureQuota(t, f.trans.EnableQuota) }
 
 // DisableQuota turns quotas off; counts and limits are gone. The caller has no operation in flight.
 // Models btrfs_ioctl_quota_ctl() with BTRFS_QUOTA_CTL_DISABLE.
 func (f *FS) DisableQuota(t *sched.Task) error { return f.configureQuota(t, f.trans.DisableQuota) }
 
-// RescanQuota counts again from the start; other tasks wait meanwhile as for a commit. qgroup.ErrOff when quotas are off.
+// RescanQuota counts again from the start; other tasks wait meanwhile as for a commit.
+// qgroup.ErrOff when quotas are off.
 func (f *FS) RescanQuota(t *sched.Task) error {
 	if err := f.writable(); err != nil {
 		return err
@@ -111,8 +117,9 @@ func (f *FS) RescanQuota(t *sched.Task) error {
 	return f.trans.RescanQuota(t)
 }
 
-// LimitQuota limits qgroup id to bytes of what it reaches, or with excl of what no other subvolume reaches; with none the limit
-// goes. The change is durable when it returns. Errors: qgroup.ErrOff, ENOENT without such a qgroup, EROFS.
+// LimitQuota limits qgroup id to bytes of what it reaches, or with excl of what no other subvolume
+// reaches; with none the limit goes. The change is durable when it returns. Errors: qgroup.ErrOff,
+// ENOENT without such a qgroup, EROFS.
 func (f *FS) LimitQuota(t *sched.Task, id, bytes uint64, excl, none bool) error {
 	if err := f.writable(); err != nil {
 		return err

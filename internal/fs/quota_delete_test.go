@@ -42,7 +42,8 @@ func deletable(t *testing.T) *blockdev.Memory {
 		}
 	}
 	last, kept := x.Create("/sub/last"), x.Create("/kept/f")
-	x.Must(last.Reflink(x.T, big, 0, 64<<10, 0)) // in the first leaf of the file and in the last of the subvolume
+	// in the first leaf of the file and in the last of the subvolume
+	x.Must(last.Reflink(x.T, big, 0, 64<<10, 0))
 	x.Must(kept.Reflink(x.T, big, 0, 64<<10, 0))
 	x.Must(errors.Join(big.Close(x.T), last.Close(x.T), kept.Close(x.T)))
 	x.Must(x.FS.Sync(x.T))

@@ -17,8 +17,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestQuotaSchedules: two writers come to a limit at once. What is counted and promised together is never over it. When there is room
-// for all that they write, with a node for each extent that is not on disk yet, no write fails: a flush finds it.
+// TestQuotaSchedules: two writers come to a limit at once. What is counted and promised together is
+// never over it. When there is room for all that they write, with a node for each extent that is
+// not on disk yet, no write fails: a flush finds it.
 func TestQuotaSchedules(t *testing.T) {
 	const node, n = 16 << 10, 8 << 10
 	image := blockdev.NewMemory(128 << 20)

@@ -47,8 +47,8 @@ func counts(x *fstest.Fixture, id uint64) (rfer, excl uint64) {
 	return 0, 0
 }
 
-// The counts follow what is written, overwritten, punched, truncated and deleted, over commits and mounts, and are those that the
-// checker makes.
+// The counts follow what is written, overwritten, punched, truncated and deleted, over commits and
+// mounts, and are those that the checker makes.
 func TestQuotaCounts(t *testing.T) {
 	x := fstest.New(t)
 	tk := x.T
@@ -119,8 +119,8 @@ func TestQuotaOnOff(t *testing.T) {
 	}
 }
 
-// Subvolumes that share extents with snapshots: what only one reaches is exclusive, and what is written or freed in one changes the
-// others' counts as well.
+// Subvolumes that share extents with snapshots: what only one reaches is exclusive, and what is
+// written or freed in one changes the others' counts as well.
 func TestQuotaShared(t *testing.T) {
 	x := fstest.New(t, fstest.Image(nested))
 	tk := x.T
@@ -149,8 +149,9 @@ func TestQuotaShared(t *testing.T) {
 	judgedQuota(x)
 }
 
-// Counts that are not of the last commit, as when a kernel without quotas has written, are inconsistent until a rescan, and those of
-// a rescan that was broken off are made again by the next commit.
+// Counts that are not of the last commit, as when a kernel without quotas has written, are
+// inconsistent until a rescan, and those of a rescan that was broken off are made again by the next
+// commit.
 func TestQuotaRescan(t *testing.T) {
 	for _, flags := range []uint64{format.QgroupStatusInconsistent, format.QgroupStatusRescan} {
 		x := fstest.New(t)
@@ -172,15 +173,16 @@ func TestQuotaRescan(t *testing.T) {
 		if q, err = x.FS.Quotas(x.T); err != nil || q.Inconsistent || q.Rescan {
 			t.Errorf("flags %#x: in the end: %+v, %v", flags, q, err)
 		}
-		// A kernel that finds a rescan under way goes on with it; it looks for the place in the status.
+		// A kernel that finds a rescan under way goes on with it; it looks for the place in the
+		// status.
 		if s := x.FS.QuotaStatus(x.T); s.Rescan != ^uint64(0) || s.Flags != format.QgroupStatusOn {
 			t.Errorf("flags %#x: the status says %+v, want no rescan", flags, s)
 		}
 	}
 }
 
-// A tree of three levels, of which a snapshot shares the one in the middle: a leaf's only reference is by the tree that made it, and
-// both reach it.
+// A tree of three levels, of which a snapshot shares the one in the middle: a leaf's only reference
+// is by the tree that made it, and both reach it.
 func TestQuotaDeep(t *testing.T) {
 	x := fstest.New(t)
 	x.Must(x.FS.EnableQuota(x.T))
@@ -203,7 +205,8 @@ func TestQuotaDeep(t *testing.T) {
 	}
 }
 
-// limited makes a file system whose top-level subvolume may have n bytes beyond what an empty one has, 16 KiB.
+// limited makes a file system whose top-level subvolume may have n bytes beyond what an empty one
+// has, 16 KiB.
 func limited(t *testing.T, n uint64, opts ...fstest.Option) *fstest.Fixture {
 	t.Helper()
 	x := fstest.New(t, opts...)
@@ -212,7 +215,8 @@ func limited(t *testing.T, n uint64, opts ...fstest.Option) *fstest.Fixture {
 	return x
 }
 
-// wantWithin fails when the subvolume has more than its limit, or something is still reserved after a sync.
+// wantWithin fails when the subvolume has more than its limit, or something is still reserved after
+// a sync.
 func wantWithin(x *fstest.Fixture) {
 	x.Helper()
 	x.Must(x.FS.Sync(x.T))
@@ -226,8 +230,9 @@ func wantWithin(x *fstest.Fixture) {
 	judgedQuota(x)
 }
 
-// Every operation that needs room stops at the limit with EDQUOT, not before there is none, and leaves nothing reserved; those that
-// make room go on, and then there is room again. Without the limit all goes on.
+// Every operation that needs room stops at the limit with EDQUOT, not before there is none, and
+// leaves nothing reserved; those that make room go on, and then there is room again. Without the
+// limit all goes on.
 func TestQuotaLimit(t *testing.T) {
 	fstest.OneTask(t)
 	const limit = 2 << 20
@@ -244,7 +249,8 @@ func TestQuotaLimit(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(x *fstest.Fixture, f *fs.File) error // until the limit stops it
-		full bool                                      // it needs the whole limit but for a few nodes
+		// it needs the whole limit but for a few nodes
+		full bool
 	}{
 		{"write", func(x *fstest.Fixture, f *fs.File) error { _, err := fill(x, f, 0); return err }, true},
 		{"append", func(x *fstest.Fixture, f *fs.File) error {
@@ -341,8 +347,9 @@ func TestQuotaLimit(t *testing.T) {
 	}
 }
 
-// A file at its limit may be written over as long as it is dirty: its blocks are reserved already. One that is on disk needs room for
-// the copy, unless it is overwritten in place. A full device is ENOSPC, with or without room in the quota.
+// A file at its limit may be written over as long as it is dirty: its blocks are reserved already.
+// One that is on disk needs room for the copy, unless it is overwritten in place. A full device is
+// ENOSPC, with or without room in the quota.
 func TestQuotaOverwrite(t *testing.T) {
 	fstest.OneTask(t)
 	x := limited(t, 512<<10+2*16<<10) // a node for the dirty extent, and one for the block at hand
@@ -374,7 +381,8 @@ func TestQuotaOverwrite(t *testing.T) {
 	}
 	wantWithin(y)
 	for range 3 {
-		for off := int64(0); off < 960<<10; off += 64 << 10 { // 16 KiB are left: no data, but the node of one extent
+		// 16 KiB are left: no data, but the node of one extent
+		for off := int64(0); off < 960<<10; off += 64 << 10 {
 			y.WriteAt(g, make([]byte, 64<<10), off)
 		}
 		y.Must(y.FS.Sync(y.T))
@@ -398,8 +406,9 @@ func TestQuotaOverwrite(t *testing.T) {
 	wantWithin(z)
 }
 
-// A write at the limit flushes, and the extents that its flush finishes leave it all that they do not need: two writes of four blocks, apart
-// from each other, fit where there is room for the first one's data, the second one's and a node. Linux 6.18 answers the same at each limit.
+// A write at the limit flushes, and the extents that its flush finishes leave it all that they do
+// not need: two writes of four blocks, apart from each other, fit where there is room for the first
+// one's data, the second one's and a node. Linux 6.18 answers the same at each limit.
 func TestQuotaFlushFrees(t *testing.T) {
 	const part, node = 16 << 10, 16 << 10
 	for _, c := range []struct {
@@ -416,7 +425,8 @@ func TestQuotaFlushFrees(t *testing.T) {
 			x.Must(x.FS.EnableQuota(x.T))
 			f := x.Create("/f")
 			x.Must(f.SetFlags(x.T, flags))
-			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, node+c.room, false, false)) // commits: nothing is reserved now
+			// commits: nothing is reserved now
+			x.Must(x.FS.LimitQuota(x.T, format.FS_TREE_OBJECTID, node+c.room, false, false))
 			for i, want := range []error{c.first, c.second} {
 				if _, err := f.WriteAt(x.T, make([]byte, part), int64(i)*4*part); !errors.Is(err, want) {
 					t.Errorf("%d KiB, flags %#x, write %d: have %v want %v", c.room>>10, flags, i, err, want)
@@ -428,7 +438,8 @@ func TestQuotaFlushFrees(t *testing.T) {
 	}
 }
 
-// zeroedIn reads the file after a failure that may have left zeros in [from, to) where m has other bytes.
+// zeroedIn reads the file after a failure that may have left zeros in [from, to) where m has other
+// bytes.
 func zeroedIn(x *fstest.Fixture, f *fs.File, m []byte, from, to int) []byte {
 	x.Helper()
 	have := make([]byte, f.Size(x.T))
@@ -443,8 +454,9 @@ func zeroedIn(x *fstest.Fixture, f *fs.File, m []byte, from, to int) []byte {
 	return have
 }
 
-// Random operations at a limit that is often in the way: a write has what it says, nothing else of the file changes, and a punch
-// or truncate that fails may have zeroed edges. At each sync nothing is reserved, the subvolume is within its limit, and the checker counts the same.
+// Random operations at a limit that is often in the way: a write has what it says, nothing else of
+// the file changes, and a punch or truncate that fails may have zeroed edges. At each sync nothing
+// is reserved, the subvolume is within its limit, and the checker counts the same.
 func TestQuotaModel(t *testing.T) {
 	fstest.OneTask(t)
 	for seed := range uint64(4) {
@@ -539,7 +551,8 @@ func TestQuotaModel(t *testing.T) {
 	}
 }
 
-// A crash at any flush leaves the counts of the commit that it leaves, or the mark that they are out of date.
+// A crash at any flush leaves the counts of the commit that it leaves, or the mark that they are
+// out of date.
 func TestQuotaCrash(t *testing.T) {
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites
@@ -630,8 +643,9 @@ func TestQuotaWriters(t *testing.T) {
 	wantWithin(x)
 }
 
-// What a snapshot shares is exclusive to neither; writes, deletes and reflinks on both sides, and the end of one, move bytes between
-// the two counts. The trees are higher than a leaf, so most of them is shared by way of a block above.
+// What a snapshot shares is exclusive to neither; writes, deletes and reflinks on both sides, and
+// the end of one, move bytes between the two counts. The trees are higher than a leaf, so most of
+// them is shared by way of a block above.
 func TestQuotaSnapshots(t *testing.T) {
 	x := fstest.New(t)
 	tk, rng := x.T, rand.New(rand.NewPCG(5, 6))
@@ -692,8 +706,10 @@ func TestQuotaSnapshots(t *testing.T) {
 	judgedQuota(x)
 }
 
-// A NOWAIT write at the limit flushes for data space, as in Linux, and sleeps. Where that gap is closed it does not, and gets EAGAIN if a flush
-// might have given it data space; for metadata EDQUOT as in Linux, EAGAIN where that gap is closed as well. A blocking write flushes and goes on.
+// A NOWAIT write at the limit flushes for data space, as in Linux, and sleeps. Where that gap is
+// closed it does not, and gets EAGAIN if a flush might have given it data space; for metadata
+// EDQUOT as in Linux, EAGAIN where that gap is closed as well. A blocking write flushes and goes
+// on.
 func TestQuotaNowait(t *testing.T) {
 	for _, c := range []struct {
 		policy     string
@@ -721,7 +737,8 @@ func TestQuotaNowait(t *testing.T) {
 		if err := write(kiocb.Nowait, 512<<10); !errors.Is(err, c.want) {
 			t.Errorf("%s: NOWAIT at the limit: have %v want %v", c.policy, err, c.want)
 		}
-		// Whether a flush finds something to wait for is the machine's to say; without one nothing sleeps.
+		// Whether a flush finds something to wait for is the machine's to say; without one nothing
+		// sleeps.
 		if slept := fmt.Sprint(x.T.NowaitSleeps()); c.want != nil && strings.Contains(slept, "{reserve ") {
 			t.Errorf("%s: slept %s", c.policy, slept)
 		}

@@ -13,8 +13,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// gate is a source that stops the writer at a place of the source: after the locks are taken or dropped, before any page
-// is locked.
+// gate is a source that stops the writer at a place of the source: after the locks are taken or
+// dropped, before any page is locked.
 type gate struct {
 	at     int // source offset
 	inside atomic.Bool
@@ -37,9 +37,10 @@ func until(cond func() bool) {
 	}
 }
 
-// TestTruncateRace is the race that Omar Sandoval found in seed 002 (labs/reference 1.3). A writer inside EOF has begun when a
-// truncate to a smaller size comes. As posted, the truncate sets i_size, waits for the writer, and the writer puts i_size
-// back: the truncate is lost. With the wait first, or with any other lock, it is not.
+// TestTruncateRace is the race that Omar Sandoval found in seed 002 (labs/reference 1.3). A writer
+// inside EOF has begun when a truncate to a smaller size comes. As posted, the truncate sets
+// i_size, waits for the writer, and the writer puts i_size back: the truncate is lost. With the
+// wait first, or with any other lock, it is not.
 func TestTruncateRace(t *testing.T) {
 	const size, newSize = 64 << 10, 4096
 	for i := range policy.Presets {
@@ -62,7 +63,8 @@ func TestTruncateRace(t *testing.T) {
 			})
 			lost := !p.Contract().TruncateHolds
 			if lost {
-				until(func() bool { return f.Size(x.T) == newSize }) // i_size is changed, the writer still there
+				// i_size is changed, the writer still there
+				until(func() bool { return f.Size(x.T) == newSize })
 			} else {
 				until(func() bool { // the truncate has i_rwsem, or waits for the writer that has it
 					if f.Inode().TryLock(x.T) {
@@ -87,9 +89,10 @@ func TestTruncateRace(t *testing.T) {
 	}
 }
 
-// TestInterleave is Christoph Hellwig's objection to seed 002 (labs/reference 1.5). A writer has done its first batch when
-// another, of the same range, comes and goes. Without a lock over the whole write the file ends as a mix that no order of
-// the two explains; with i_rwsem or a range lock the second waits.
+// TestInterleave is Christoph Hellwig's objection to seed 002 (labs/reference 1.5). A writer has
+// done its first batch when another, of the same range, comes and goes. Without a lock over the
+// whole write the file ends as a mix that no order of the two explains; with i_rwsem or a range
+// lock the second waits.
 func TestInterleave(t *testing.T) {
 	const size = 64 * 4096 // two batches of 32 pages; one page each where the plan says so
 	for i := range policy.Presets {

@@ -6,9 +6,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Reflink makes [to, to+n) of f share the extents of [off, off+n) of src, which is of the same file system; n = 0 is up to the end of
-// src. Offsets are multiples of the block size, n is one too unless the range ends at the end of src and not before the end of f. It
-// returns once the trees have it; a Sync makes it durable. Errors: EBADF, EROFS, EPERM, EXDEV, EINVAL, EFBIG, ENOSPC, EIO.
+// Reflink makes [to, to+n) of f share the extents of [off, off+n) of src, which is of the same file
+// system; n = 0 is up to the end of src. Offsets are multiples of the block size, n is one too
+// unless the range ends at the end of src and not before the end of f. It returns once the trees
+// have it; a Sync makes it durable. Errors: EBADF, EROFS, EPERM, EXDEV, EINVAL, EFBIG, ENOSPC, EIO.
 //
 // Models FICLONERANGE: vfs_clone_file_range().
 func (f *File) Reflink(t *sched.Task, src *File, off, n, to int64) error {

@@ -96,7 +96,8 @@ func TestReflinkAll(t *testing.T) {
 	}
 }
 
-// A small file's data lies in the tree. Its clone at the start of a file that has no more is an item as well; elsewhere it is a block.
+// A small file's data lies in the tree. Its clone at the start of a file that has no more is an
+// item as well; elsewhere it is a block.
 func TestReflinkInline(t *testing.T) {
 	x := fstest.New(t)
 	src := x.Create("/src")
@@ -132,8 +133,8 @@ func TestReflinkInline(t *testing.T) {
 	x.Must(src.Close(x.T))
 }
 
-// A NOCOW file knows that it may overwrite its extents. After a clone it may not: the clone keeps the old bytes, and both files
-// the ones that are written to them later.
+// A NOCOW file knows that it may overwrite its extents. After a clone it may not: the clone keeps
+// the old bytes, and both files the ones that are written to them later.
 func TestReflinkNocow(t *testing.T) {
 	x := fstest.New(t)
 	write := func(f *fs.File, b byte, off int64) {

@@ -112,7 +112,8 @@ func lockMoved(t *sched.Task, n, victim *Node) {
 		}
 		first.lockChild(t, subChild)
 		return
-	case n.IsDir() != victim.IsDir(): // the rename will fail, but only a lock makes the answer stay true
+	case n.IsDir() != victim.IsDir():
+		// the rename will fail, but only a lock makes the answer stay true
 		if victim.IsDir() {
 			first, second = victim, n
 		}
@@ -215,7 +216,8 @@ func (r *rename) isSubvol() bool { return r.n == nil }
 // isDir reports whether a directory moves.
 func (r *rename) isDir() bool { return r.n == nil || r.n.IsDir() }
 
-// allowed says what the virtual file system says. Models may_delete() and may_create() in vfs_rename().
+// allowed says what the virtual file system says. Models may_delete() and may_create() in
+// vfs_rename().
 func (r *rename) allowed(t *sched.Task) error {
 	if err := r.oldDir.mayTake(r.n); err != nil {
 		return err
@@ -314,7 +316,8 @@ func (r *rename) change(t *sched.Task) error {
 		return err
 	}
 	if r.isSubvol() || r.over.Name != "" && r.victim == nil {
-		f.logs.CommitNext(h.Transid()) // no log can say it: BTRFS_FIRST_FREE_OBJECTID in btrfs_rename()
+		// no log can say it: BTRFS_FIRST_FREE_OBJECTID in btrfs_rename()
+		f.logs.CommitNext(h.Transid())
 	}
 	f.logs.Pin(t, r.newDir.vol.root)
 	err = r.items(t, h, index)

@@ -12,11 +12,13 @@ import (
 	"btrlab/internal/sched"
 )
 
-// SeekData finds the first run of data [start, end) at or after off, so that a copy can leave the holes out: they read as
-// zeros. io.EOF means that only a hole is left. Space that is preallocated and not written counts as a hole. EIO when the inode
-// is longer than its extents and the image keeps an item for each hole (no NO_HOLES): the size is damaged.
+// SeekData finds the first run of data [start, end) at or after off, so that a copy can leave the
+// holes out: they read as zeros. io.EOF means that only a hole is left. Space that is preallocated
+// and not written counts as a hole. EIO when the inode is longer than its extents and the image
+// keeps an item for each hole (no NO_HOLES): the size is damaged.
 //
-// Models find_desired_extent(). Difference: a hole with delayed allocation anywhere in it counts as data as a whole.
+// Models find_desired_extent(). Difference: a hole with delayed allocation anywhere in it counts as
+// data as a whole.
 func (f *File) SeekData(t *sched.Task, off int64) (start, end int64, err error) {
 	if off < 0 {
 		return 0, 0, f.opError("seek", off, 0, errno.EINVAL)
@@ -38,13 +40,14 @@ func (f *File) SeekData(t *sched.Task, off int64) (start, end int64, err error) 
 	}
 }
 
-// mapAt is the extent at off, a multiple of the sector size or not, in a file that ends at end. A hole or a preallocated extent
-// with delayed allocation in it comes back as Regular.
+// mapAt is the extent at off, a multiple of the sector size or not, in a file that ends at end. A
+// hole or a preallocated extent with delayed allocation in it comes back as Regular.
 func (f *File) mapAt(t *sched.Task, off, end uint64) (extentmap.Map, error) {
 	ip := f.n.ip
 	start := off &^ (format.SectorSize - 1)
 	for {
-		// While the range is locked writeback takes no delayed allocation of it: what is not in the tree has a bit.
+		// While the range is locked writeback takes no delayed allocation of it: what is not in the
+		// tree has a bit.
 		if busy := ip.LockUnlessOrdered(t, start, end); busy != nil {
 			busy.WaitPut(t)
 			continue

@@ -38,7 +38,8 @@ func TestSeekData(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestBadSize: a size that no file can have, and on an image without NO_HOLES one beyond the extents, is an error.
+// TestBadSize: a size that no file can have, and on an image without NO_HOLES one beyond the
+// extents, is an error.
 func TestBadSize(t *testing.T) {
 	x := fstest.New(t, fstest.NoCheck())
 	for _, name := range []string{"/long", "/absurd"} {

@@ -21,8 +21,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestDirectErrorInTheMiddle: one of the three bios of a direct write fails, each in turn. The write is EIO and names the place; so is the next
-// fsync. In place the other parts are on the device; elsewhere the file has nothing of the write. Nothing is reserved, the image is clean, and
+// TestDirectErrorInTheMiddle: one of the three bios of a direct write fails, each in turn. The
+// write is EIO and names the place; so is the next fsync. In place the other parts are on the
+// device; elsewhere the file has nothing of the write. Nothing is reserved, the image is clean, and
 // the same write goes well afterwards.
 func TestDirectErrorInTheMiddle(t *testing.T) {
 	fstest.OneTask(t)
@@ -84,7 +85,8 @@ func TestDirectErrorInTheMiddle(t *testing.T) {
 	}
 }
 
-// shortWrites are writes that need space at different places. The file is NOCOW unless flags say otherwise, its bytes are 1.
+// shortWrites are writes that need space at different places. The file is NOCOW unless flags say
+// otherwise, its bytes are 1.
 var shortWrites = []struct {
 	name   string
 	flags  uint64
@@ -128,10 +130,11 @@ func leave(t *sched.Task, m *spaceinfo.Info, bytes uint64) (end func()) {
 	return func() { m.Release(t, taken) }
 }
 
-// TestShortages: each kind of write on a file system that has so much space left, from nothing on in small steps, so that it runs out at each of
-// its places in turn: for data, for metadata, and under a quota. A write is done as far as it says and no further, its error is ENOSPC or
-// EDQUOT, or EAGAIN with NOWAIT, and it leaves nothing reserved, nothing locked and no snapshot waiting. A direct write that cannot go in place
-// after all is ENOSPC under a quota as well, as in Linux.
+// TestShortages: each kind of write on a file system that has so much space left, from nothing on
+// in small steps, so that it runs out at each of its places in turn: for data, for metadata, and
+// under a quota. A write is done as far as it says and no further, its error is ENOSPC or EDQUOT,
+// or EAGAIN with NOWAIT, and it leaves nothing reserved, nothing locked and no snapshot waiting. A
+// direct write that cannot go in place after all is ENOSPC under a quota as well, as in Linux.
 func TestShortages(t *testing.T) {
 	fstest.OneTask(t)
 	modes := []struct {
@@ -238,9 +241,11 @@ func TestShortages(t *testing.T) {
 	}
 }
 
-// TestNowaitCrash: tasks keep direct writes in flight, queued and with NOWAIT, and write through the page cache with NOWAIT, in blocks that were
-// written and in preallocated ones, and the file is synced after each round. A write that is EAGAIN is made again without NOWAIT, as by a
-// worker. After a crash the image is clean, and each block holds what the last fsync has promised or what was written since.
+// TestNowaitCrash: tasks keep direct writes in flight, queued and with NOWAIT, and write through
+// the page cache with NOWAIT, in blocks that were written and in preallocated ones, and the file is
+// synced after each round. A write that is EAGAIN is made again without NOWAIT, as by a worker.
+// After a crash the image is clean, and each block holds what the last fsync has promised or what
+// was written since.
 func TestNowaitCrash(t *testing.T) {
 	const tasks, depth, blocks = 4, 6, 48
 	for _, spec := range []string{"nowait-5.19!FSYNC_LOG", "nowait-6.1!FSYNC_LOG", "nowait-6.1", "nowait-strict"} {

@@ -20,9 +20,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A crash at any flush while snapshots come and go: the image is clean, or half of a deleted tree is left, which the next open drops; and
-// every snapshot that was there has the bytes of the moment it was made, whatever its original did since. NOCOW files are
-// among them: what is overwritten in place after a snapshot must be a copy.
+// A crash at any flush while snapshots come and go: the image is clean, or half of a deleted tree
+// is left, which the next open drops; and every snapshot that was there has the bytes of the moment
+// it was made, whatever its original did since. NOCOW files are among them: what is overwritten in
+// place after a snapshot must be a copy.
 func TestSnapshotCrash(t *testing.T) {
 	base := blockdev.NewMemory(128 << 20)
 	var log *dm.LogWrites
@@ -79,7 +80,8 @@ func TestSnapshotCrash(t *testing.T) {
 	err := log.Images(x.T, dm.ImageOptions{SectorBytes: format.SectorSize, Subsets: 2, Seed: 4}, func(tk *sched.Task, m dm.Image) error {
 		images++
 		k, _ := strconv.Atoi(m.Mark)
-		must := map[string]bool{} // snapshots that are durable, and not deleted even by what comes next
+		// snapshots that are durable, and not deleted even by what comes next
+		must := map[string]bool{}
 		for i, e := range events {
 			if i < k {
 				must[e.name] = true
@@ -97,7 +99,8 @@ func TestSnapshotCrash(t *testing.T) {
 }
 
 func snapshotsAfterCrash(t *sched.Task, m dm.Image, made map[string][][]byte, must map[string]bool) error {
-	for _, readOnly := range []bool{true, false} { // as it is, and after what an open for writing does
+	// as it is, and after what an open for writing does
+	for _, readOnly := range []bool{true, false} {
 		if res, err := check.Check(t, m.Dev, check.Options{}); err != nil || !res.Clean {
 			return fmt.Errorf("%s after mark %s: %v, %d findings %v", m.Name, m.Mark, err, len(res.Findings), res.Findings[:min(1, len(res.Findings))])
 		}

@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Snapshots come and go while writers are at work, on COW files and on NOCOW files: a snapshot has whole blocks of some moment, and what
-// it has never changes.
+// Snapshots come and go while writers are at work, on COW files and on NOCOW files: a snapshot has
+// whole blocks of some moment, and what it has never changes.
 func TestSnapshotsBesideWriters(t *testing.T) {
 	x := fstest.New(t)
 	f, tk := x.FS, x.T

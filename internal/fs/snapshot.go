@@ -23,12 +23,15 @@ import (
 //	    Make        transaction                 the commit copies the root node, makes root item and name
 //	                ReadUnlock, ForceDataCOW    the generation of the extents says no from here on (fstree.CanNocow)
 //
-// Without the lock a writer's range could be found free to overwrite before the snapshot and be dirty after it: writeback must then
-// copy what has no space reserved. Without ForceDataCOW it could be overwritten in the snapshot as well (labs/reference 9.2).
+// Without the lock a writer's range could be found free to overwrite before the snapshot and be
+// dirty after it: writeback must then copy what has no space reserved. Without ForceDataCOW it
+// could be overwritten in the snapshot as well (labs/reference 9.2).
 
-// Snapshot makes name in the directory d a snapshot of the subvolume whose top directory is src, and commits. What has been
-// written to the source before the call is in it. readOnly makes it one that takes no writes. Errors: EINVAL when src is no top directory; those of a
-// creation; those of the write-back of the source. The caller gets the top directory of the snapshot, with one reference.
+// Snapshot makes name in the directory d a snapshot of the subvolume whose top directory is src,
+// and commits. What has been written to the source before the call is in it. readOnly makes it one
+// that takes no writes. Errors: EINVAL when src is no top directory; those of a creation; those of
+// the write-back of the source. The caller gets the top directory of the snapshot, with one
+// reference.
 //
 // Models btrfs_mksnapshot() and create_snapshot().
 func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*Node, error) {
@@ -59,8 +62,8 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 	return f.makeSubvol(t, d, name, &transaction.NewSubvol{Source: r, ReadOnly: readOnly})
 }
 
-// Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top directory, with one reference.
-// It does not inherit the flags of d: chattr +C ends at a subvolume.
+// Subvolume makes name in the directory d an empty subvolume, and commits. The caller gets its top
+// directory, with one reference. It does not inherit the flags of d: chattr +C ends at a subvolume.
 //
 // Models create_subvol(), and btrfs_create_new_inode() of a subvolume. Difference: it commits.
 func (d *Node) Subvolume(t *sched.Task, name string, mode uint32, own Owner) (*Node, error) {
@@ -113,8 +116,8 @@ func (f *FS) enterSubvol(t *sched.Task, d *Node, name string, s *transaction.New
 	return f.trans.Make(t, s)
 }
 
-// newUUID is a uuid that no other subvolume has: a hash of what makes this one different. Of a given image at a given time it is
-// always the same. Difference: the kernel draws one by lot.
+// newUUID is a uuid that no other subvolume has: a hash of what makes this one different. Of a
+// given image at a given time it is always the same. Difference: the kernel draws one by lot.
 func (f *FS) newUUID(t *sched.Task, dir *Node, name string, now format.Timespec) (u format.UUID) {
 	sb := f.trans.Super(t)
 	h := sha256.New()
@@ -152,11 +155,13 @@ func (f *FS) Subvolume(t *sched.Task, path string, mode uint32) error {
 	})
 }
 
-// DeleteSubvolume deletes the subvolume that the directory d calls name, with all that is in it: its name first, which a commit makes durable,
-// then its tree, transaction by transaction. After a crash in between, the next open goes on, or Linux does. Errors: EINVAL when
-// it is no subvolume, ENOTEMPTY when it has another one in it, EBUSY when somebody uses a file of it.
+// DeleteSubvolume deletes the subvolume that the directory d calls name, with all that is in it:
+// its name first, which a commit makes durable, then its tree, transaction by transaction. After a
+// crash in between, the next open goes on, or Linux does. Errors: EINVAL when it is no subvolume,
+// ENOTEMPTY when it has another one in it, EBUSY when somebody uses a file of it.
 //
-// Models btrfs_delete_subvolume() and the cleaner. Difference: the caller drops the tree, and files of it must be closed.
+// Models btrfs_delete_subvolume() and the cleaner. Difference: the caller drops the tree, and files
+// of it must be closed.
 func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	f := d.fs
 	if !d.IsDir() {
@@ -188,12 +193,13 @@ func (d *Node) DeleteSubvolume(t *sched.Task, name string) error {
 	f.subvolMu.Lock(t)
 	delete(f.subvols, v.root.ID)
 	f.subvolMu.Unlock(t)
-	// Before the commit: what others have changed in the tree until now is in it, and if nobody is there nobody comes; who is on the way out
-	// is waited for.
+	// Before the commit: what others have changed in the tree until now is in it, and if nobody is
+	// there nobody comes; who is on the way out is waited for.
 	busy := f.busy(t, v)
 	if !busy {
 		f.inodes.wait.Wait(t, func() bool { return v.evicting.Load() == 0 })
-		_ = f.engine.SyncRoot(t, v.root.ID) // of those who came and went since; what cannot be written is deleted anyway
+		// of those who came and went since; what cannot be written is deleted anyway
+		_ = f.engine.SyncRoot(t, v.root.ID)
 	}
 	if err := f.trans.Commit(t); err != nil {
 		return err
@@ -272,7 +278,8 @@ type Subvol struct {
 // Snapshot reports whether it was made as a snapshot.
 func (s *Subvol) Snapshot() bool { return !s.ParentUUID.IsZero() }
 
-// Subvolumes lists all subvolumes but the top-level one, by id. One that is deleted meanwhile may be missing.
+// Subvolumes lists all subvolumes but the top-level one, by id. One that is deleted meanwhile may
+// be missing.
 func (f *FS) Subvolumes(t *sched.Task) (list []Subvol, err error) {
 	ids, items, err := f.trans.Subvols(t)
 	if err != nil {

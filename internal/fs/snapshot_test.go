@@ -187,8 +187,9 @@ func (w *world) compare() {
 	}
 }
 
-// Files of the top-level subvolume, of snapshots and of snapshots of these change at random, share extents and go; each subvolume keeps
-// its own bytes, and the fixture checks the references of every image.
+// Files of the top-level subvolume, of snapshots and of snapshots of these change at random, share
+// extents and go; each subvolume keeps its own bytes, and the fixture checks the references of
+// every image.
 func TestSnapshotModel(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4}
 	if testing.Short() {
@@ -220,7 +221,8 @@ func TestSnapshotModel(t *testing.T) {
 	}
 }
 
-// A deep tree: snapshots of a directory with many files share whole subtrees, which both sides then change block by block.
+// A deep tree: snapshots of a directory with many files share whole subtrees, which both sides then
+// change block by block.
 func TestSnapshotTree(t *testing.T) {
 	x := fstest.New(t)
 	put := func(path string, b byte) {

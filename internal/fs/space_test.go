@@ -14,8 +14,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestFull fills the image until ENOSPC and holds that nothing that a write accepted is lost, that the image is clean, and
-// that a removed file makes room again.
+// TestFull fills the image until ENOSPC and holds that nothing that a write accepted is lost, that
+// the image is clean, and that a removed file makes room again.
 func TestFull(t *testing.T) {
 	for _, name := range []string{"locked", "range-lock", "modern"} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestFullNocow: a NOCOW file can be overwritten on an image without any free data space (labs/reference 1.1 c).
+// TestFullNocow: a NOCOW file can be overwritten on an image without any free data space
+// (labs/reference 1.1 c).
 func TestFullNocow(t *testing.T) {
 	x := fstest.New(t, fstest.Size(64<<20))
 	f := x.Create("/nocow")
@@ -148,9 +149,11 @@ func full(x *fstest.Fixture) *fs.File {
 	return f
 }
 
-// TestFullNocowHole: what can be overwritten in place are extents that the file has, written or preallocated, not its holes. Without
-// any free data space a write ends where the first hole begins, with a short count or ENOSPC. If a hole counts as overwritable,
-// the write is accepted, and writeback, which has to allocate after all, drops it: the caller hears of it at fsync, if at all.
+// TestFullNocowHole: what can be overwritten in place are extents that the file has, written or
+// preallocated, not its holes. Without any free data space a write ends where the first hole
+// begins, with a short count or ENOSPC. If a hole counts as overwritable, the write is accepted,
+// and writeback, which has to allocate after all, drops it: the caller hears of it at fsync, if at
+// all.
 func TestFullNocowHole(t *testing.T) {
 	const blk = 64 << 10
 	x := fstest.New(t, fstest.Size(64<<20))
@@ -196,9 +199,10 @@ func TestFullNocowHole(t *testing.T) {
 	}
 }
 
-// TestFullMetadata: a write that is promised data space and no metadata gives the data space back, and so do the steps around it that
-// make a block dirty. The data space is there, the metadata is not: data chunks take the whole device first. At the end nothing may be
-// promised; the fixture's quiescence check asks the same of every inode.
+// TestFullMetadata: a write that is promised data space and no metadata gives the data space back,
+// and so do the steps around it that make a block dirty. The data space is there, the metadata is
+// not: data chunks take the whole device first. At the end nothing may be promised; the fixture's
+// quiescence check asks the same of every inode.
 func TestFullMetadata(t *testing.T) {
 	x := fstest.New(t, fstest.Size(96<<20), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
 	fill := full(x)

@@ -19,16 +19,19 @@ import (
 type subvol struct {
 	root    *ctree.Root
 	nextIno atomic.Uint64
-	frozen  error       // why nothing in it can be changed; nil when it can
-	dead    atomic.Bool // its tree is about to be dropped: iget finds nothing in it any more; set before busy is asked
-	// evicting counts its inodes without references that are being deleted, which takes changes of the tree.
+	frozen  error // why nothing in it can be changed; nil when it can
+	// its tree is about to be dropped: iget finds nothing in it any more; set before busy is asked
+	dead atomic.Bool
+	// evicting counts its inodes without references that are being deleted, which takes changes of
+	// the tree.
 	evicting atomic.Int32
-	// cleaning: the task that has opened it deletes its orphans. Nobody else is let in, or the two delete the same inode.
+	// cleaning: the task that has opened it deletes its orphans. Nobody else is let in, or the two
+	// delete the same inode.
 	cleaning atomic.Bool
 }
 
-// subvol finds a subvolume by its tree and opens it the first time: an open one stays in the table of roots.
-// ENOENT when there is none. Models btrfs_get_fs_root().
+// subvol finds a subvolume by its tree and opens it the first time: an open one stays in the table
+// of roots. ENOENT when there is none. Models btrfs_get_fs_root().
 //
 // Preconditions: the task has no lock; the orphans of a subvolume are deleted when it is opened.
 func (f *FS) subvol(t *sched.Task, id uint64) (*subvol, error) {
@@ -60,7 +63,8 @@ func (f *FS) subvol(t *sched.Task, id uint64) (*subvol, error) {
 // openSubvol reads the subvolume with tree id.
 func (f *FS) openSubvol(t *sched.Task, id uint64) (*subvol, error) {
 	r, it, err := f.trans.OpenSubvol(t, id)
-	if errors.Is(err, transaction.ErrNoRoot) || err == nil && it.Refs == 0 { // gone, or being deleted
+	// gone, or being deleted
+	if errors.Is(err, transaction.ErrNoRoot) || err == nil && it.Refs == 0 {
 		return nil, errno.ENOENT
 	}
 	if err != nil {
@@ -90,9 +94,9 @@ func (f *FS) IsSnapshot(t *sched.Task, id uint64) (bool, error) {
 	return it.ParentUUID != format.UUID{}, err
 }
 
-// enter goes from the entry it of directory dir to the top directory of the subvolume that it names. Models
-// fixup_tree_root_location(). Difference: in a snapshot the name of a subvolume that lies in the original leads nowhere (ENOENT);
-// the kernel shows an empty directory.
+// enter goes from the entry it of directory dir to the top directory of the subvolume that it
+// names. Models fixup_tree_root_location(). Difference: in a snapshot the name of a subvolume that
+// lies in the original leads nowhere (ENOENT); the kernel shows an empty directory.
 func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	id := it.Location.Objectid
 	f.subvolSem.RLock(t)
@@ -111,7 +115,8 @@ func (f *FS) enter(t *sched.Task, dir *Node, it format.DirItem) (*Node, error) {
 	return f.iget(t, v, format.FIRST_FREE_OBJECTID)
 }
 
-// above is the directory that has the subvolume with top directory n; the top-level subvolume's is itself.
+// above is the directory that has the subvolume with top directory n; the top-level subvolume's is
+// itself.
 func (f *FS) above(t *sched.Task, n *Node) (*Node, error) {
 	if n == f.top {
 		return f.get(t, n), nil

@@ -74,7 +74,8 @@ func TestSubvolumeRename(t *testing.T) {
 		{"/other/d/in", "/read/inner", errno.EROFS, ""},    // over a place in a read-only one
 		{"/snap/inner", "/snap/in", errno.ENOTEMPTY, ""},   // a place
 		{"/other/d/in", "/snap/inner", nil, "/other /other/d/@ /read /snap /snap/inner"},
-		{"/snap/inner", "/dir2", nil, "/dir2 /other /other/d/@ /read /snap"}, // over an empty directory
+		// over an empty directory
+		{"/snap/inner", "/dir2", nil, "/dir2 /other /other/d/@ /read /snap"},
 	}
 	for _, c := range steps {
 		err := f.Rename(tk, c.from, c.to)

@@ -15,8 +15,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// subvolImages makes an image with a file /s/f in a subvolume, and one in which a crash has also left a file there without a name; with
-// more subvolumes if there are any.
+// subvolImages makes an image with a file /s/f in a subvolume, and one in which a crash has also
+// left a file there without a name; with more subvolumes if there are any.
 func subvolImages(o fs.Options, also ...string) (image, orphan *blockdev.Memory) {
 	image = blockdev.NewMemory(128 << 20)
 	tk := sched.NewTask("image")
@@ -59,9 +59,11 @@ func closedClean(t *sched.Task, x *fs.FS, dev *blockdev.Memory) error {
 	return nil
 }
 
-// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes an unlinked file of it, is on its way into it, deletes a
-// file of it, is the first to open it and deletes what a crash has left, or makes a subvolume in it. One of the two is told that there is
-// nothing, or that somebody is at work. Nobody changes a tree that is being dropped, and nothing that is to stay lies in it.
+// TestDeleteSubvolumeSchedules: a subvolume is deleted while another task closes an unlinked file
+// of it, is on its way into it, deletes a file of it, is the first to open it and deletes what a
+// crash has left, or makes a subvolume in it. One of the two is told that there is nothing, or that
+// somebody is at work. Nobody changes a tree that is being dropped, and nothing that is to stay
+// lies in it.
 func TestDeleteSubvolumeSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image, orphan := subvolImages(o)
@@ -130,9 +132,10 @@ func TestDeleteSubvolumeSchedules(t *testing.T) {
 	}
 }
 
-// TestOrphanSchedules: a task that opens a subvolume deletes what a crash has left in it, while another one unlinks a file of it
-// and closes it. Each orphan item is taken by one of the two. A task that lists the subvolumes opens it too, comes to no inode of it, and
-// still wakes the other one.
+// TestOrphanSchedules: a task that opens a subvolume deletes what a crash has left in it, while
+// another one unlinks a file of it and closes it. Each orphan item is taken by one of the two. A
+// task that lists the subvolumes opens it too, comes to no inode of it, and still wakes the other
+// one.
 func TestOrphanSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	_, orphan := subvolImages(o, "/s/inner")
@@ -158,7 +161,8 @@ func TestOrphanSchedules(t *testing.T) {
 	}
 }
 
-// TestSubvolumesSchedules: the subvolumes are listed while one of them is deleted. The list has it or not, and the others.
+// TestSubvolumesSchedules: the subvolumes are listed while one of them is deleted. The list has it
+// or not, and the others.
 func TestSubvolumesSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image, _ := subvolImages(o)
@@ -180,8 +184,8 @@ func TestSubvolumesSchedules(t *testing.T) {
 	notViolated(t, r)
 }
 
-// TestTwoSubvolumesSchedules: one commit makes a subvolume and a snapshot of what it is made in. When the snapshot has the name of the new one, its
-// directory has the size with it.
+// TestTwoSubvolumesSchedules: one commit makes a subvolume and a snapshot of what it is made in.
+// When the snapshot has the name of the new one, its directory has the size with it.
 func TestTwoSubvolumesSchedules(t *testing.T) {
 	o := fstest.Explored("locked")
 	image, _ := subvolImages(o)

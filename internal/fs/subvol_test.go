@@ -23,8 +23,8 @@ import (
 //	btrfs subvolume snapshot m/dir/src m/snap; btrfs subvolume snapshot -r m/sub m/ro
 const nested = "testdata/nested.blocks.gz"
 
-// TestSubvolRead walks into nested subvolumes and snapshots. Inode 257 exists in each of them: the cache must not take one for
-// the other, and ".." must find the way out again.
+// TestSubvolRead walks into nested subvolumes and snapshots. Inode 257 exists in each of them: the
+// cache must not take one for the other, and ".." must find the way out again.
 func TestSubvolRead(t *testing.T) {
 	for _, readOnly := range []bool{true, false} {
 		x := fstest.New(t, fstest.Image(nested), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = readOnly }))
@@ -62,8 +62,9 @@ func TestSubvolRead(t *testing.T) {
 	}
 }
 
-// TestSubvolWrite writes into subvolumes of Linux, with snapshots and without, at once; the fixture checks the image. A read-only
-// snapshot takes nothing, and a name that would leave its subvolume is refused.
+// TestSubvolWrite writes into subvolumes of Linux, with snapshots and without, at once; the fixture
+// checks the image. A read-only snapshot takes nothing, and a name that would leave its subvolume
+// is refused.
 func TestSubvolWrite(t *testing.T) {
 	x := fstest.New(t, fstest.Image(nested))
 	f, tk := x.FS, x.T

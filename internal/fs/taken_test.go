@@ -18,10 +18,11 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestAnotherWriter: another program writes its superblock while we have the image open, as a virtual machine does, or a loop device
-// of another host. Our next commit would build on blocks that may be its own by now: it is refused, and not a byte changes, also
-// when a model lies over the file. The superblock of a log is refused as well, but the blocks of the log are there by then. Our own
-// commits before it are no reason.
+// TestAnotherWriter: another program writes its superblock while we have the image open, as a
+// virtual machine does, or a loop device of another host. Our next commit would build on blocks
+// that may be its own by now: it is refused, and not a byte changes, also when a model lies over
+// the file. The superblock of a log is refused as well, but the blocks of the log are there by
+// then. Our own commits before it are no reason.
 func TestAnotherWriter(t *testing.T) {
 	t.Run("sync", func(t *testing.T) {
 		anotherWriter(t, func(tk *sched.Task, x *fs.FS, _ *fs.File) error { return x.Sync(tk) }, func(b []byte) []byte { return b })

@@ -14,9 +14,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A truncate of a file with more extents than one transaction drops, and a crash between two of them: the file has a size between the
-// old one and the new one, nothing of it is beyond that size, and what it grows by then is zeroes. Space preallocated beyond EOF makes it
-// no longer than it was.
+// A truncate of a file with more extents than one transaction drops, and a crash between two of
+// them: the file has a size between the old one and the new one, nothing of it is beyond that size,
+// and what it grows by then is zeroes. Space preallocated beyond EOF makes it no longer than it
+// was.
 func TestTruncateCrash(t *testing.T) {
 	fstest.OneTask(t)
 	const extents, block, step, small = 4200, format.SectorSize, 2 * format.SectorSize, 12 * format.SectorSize
@@ -43,7 +44,8 @@ func TestTruncateCrash(t *testing.T) {
 			x := fstest.New(t, fstest.Wrap(func(dev blockdev.Device) blockdev.Device {
 				log = dm.NewLogWrites(dev, dev.(*blockdev.Memory).Snapshot())
 				return log
-			}), fstest.FSOptions(func(o *fs.Options) { o.DirtyMetadata = 1 << 20 })) // one transaction's frees are more
+				// one transaction's frees are more
+			}), fstest.FSOptions(func(o *fs.Options) { o.DirtyMetadata = 1 << 20 }))
 			f := x.Create("/f")
 			c.fill(x, f)
 			x.Must(x.FS.Sync(x.T))

@@ -26,8 +26,9 @@ import (
 
 var unalignedDesigns = []string{"unaligned-exclusive", "unaligned-check-first", "unaligned-retry", "locked+UNALIGNED_CHECK_FIRST", "modern"}
 
-// TestUnalignedModel writes sectors and blocks at random places of a NOCOW file, in written and preallocated blocks, in holes and beyond
-// EOF, past the cache and through it, and compares each read with a slice of bytes.
+// TestUnalignedModel writes sectors and blocks at random places of a NOCOW file, in written and
+// preallocated blocks, in holes and beyond EOF, past the cache and through it, and compares each
+// read with a slice of bytes.
 func TestUnalignedModel(t *testing.T) {
 	const most = 64 * 4096
 	for _, p := range unalignedDesigns {
@@ -80,8 +81,8 @@ func TestUnalignedModel(t *testing.T) {
 	}
 }
 
-// TestUnalignedGoesToTheDevice: two sectors of a written block are one write of the device, of that size; the page cache writes a block. The
-// first sector of a preallocated block comes with zeros.
+// TestUnalignedGoesToTheDevice: two sectors of a written block are one write of the device, of that
+// size; the page cache writes a block. The first sector of a preallocated block comes with zeros.
 func TestUnalignedGoesToTheDevice(t *testing.T) {
 	for _, p := range unalignedDesigns {
 		var dev *dm.Flakey
@@ -122,8 +123,8 @@ func TestUnalignedGoesToTheDevice(t *testing.T) {
 	}
 }
 
-// TestUnalignedConcurrent: tasks write sectors of their own in the same blocks, none of which was written before; no task's bytes are
-// covered by the zeros of another.
+// TestUnalignedConcurrent: tasks write sectors of their own in the same blocks, none of which was
+// written before; no task's bytes are covered by the zeros of another.
 func TestUnalignedConcurrent(t *testing.T) {
 	const tasks, blocks = 8, 32
 	for _, p := range unalignedDesigns {
@@ -147,8 +148,9 @@ func TestUnalignedConcurrent(t *testing.T) {
 	}
 }
 
-// TestUnalignedQueued: direct writes of sectors of one written block are in flight together, and hold no lock of the file but their count.
-// What reads the block to write it back waits for them, and so does a snapshot.
+// TestUnalignedQueued: direct writes of sectors of one written block are in flight together, and
+// hold no lock of the file but their count. What reads the block to write it back waits for them,
+// and so does a snapshot.
 func TestUnalignedQueued(t *testing.T) {
 	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
 		for _, c := range []struct {
@@ -229,8 +231,9 @@ func TestUnalignedQueued(t *testing.T) {
 	}
 }
 
-// TestUnalignedFsync: an fsync while sectors are in flight does not wait for them and promises nothing about them; one after their end finds a reason
-// for a flush of the device. Under policies without logs a clean inode is the one that has none.
+// TestUnalignedFsync: an fsync while sectors are in flight does not wait for them and promises
+// nothing about them; one after their end finds a reason for a flush of the device. Under policies
+// without logs a clean inode is the one that has none.
 func TestUnalignedFsync(t *testing.T) {
 	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
 		var dev *holding
@@ -257,8 +260,9 @@ func TestUnalignedFsync(t *testing.T) {
 	}
 }
 
-// TestUnalignedAlone: a write of sectors that has i_rwsem alone is not queued: under unaligned-exclusive all of them, and those of a
-// block that is not written. When it returns its block is written.
+// TestUnalignedAlone: a write of sectors that has i_rwsem alone is not queued: under
+// unaligned-exclusive all of them, and those of a block that is not written. When it returns its
+// block is written.
 func TestUnalignedAlone(t *testing.T) {
 	for _, c := range []struct {
 		policy string
@@ -283,7 +287,8 @@ func TestUnalignedAlone(t *testing.T) {
 			t.Errorf("%s: i_rwsem is free while a write that is alone is in flight", c.policy)
 			f.Inode().Unlock(x.T)
 		}
-		until(func() bool { return dev.count() == 1 || dev.count() == 3 }) // zeros before and after it
+		// zeros before and after it
+		until(func() bool { return dev.count() == 1 || dev.count() == 3 })
 		if c.off > 4096 {
 			until(func() bool { return dev.count() == 3 })
 		}
@@ -300,8 +305,8 @@ func TestUnalignedAlone(t *testing.T) {
 	}
 }
 
-// TestUnalignedErrors: the error of a queued write of sectors is told to Done and to fsync, and nothing is left of the write: neither its count
-// nor its hold on snapshots.
+// TestUnalignedErrors: the error of a queued write of sectors is told to Done and to fsync, and
+// nothing is left of the write: neither its count nor its hold on snapshots.
 func TestUnalignedErrors(t *testing.T) {
 	for _, p := range []string{"unaligned-check-first", "unaligned-retry"} {
 		var dev *holding
@@ -325,8 +330,9 @@ func TestUnalignedErrors(t *testing.T) {
 	}
 }
 
-// TestUnalignedNewExtent: while a snapshot is made nothing is overwritten in place. A direct write of a whole block then needs a new extent, and
-// goes through the page cache, because sectors could be on their way to the old one, which the next commit frees: it is not queued.
+// TestUnalignedNewExtent: while a snapshot is made nothing is overwritten in place. A direct write
+// of a whole block then needs a new extent, and goes through the page cache, because sectors could
+// be on their way to the old one, which the next commit frees: it is not queued.
 func TestUnalignedNewExtent(t *testing.T) {
 	var dev *holding
 	x := fstest.New(t, fstest.Policy("unaligned-check-first"), withHolding(&dev))
@@ -353,7 +359,8 @@ func TestUnalignedNewExtent(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestUnalignedNowait: a NOWAIT write through the page cache does not wait for sectors in flight, and a NOWAIT write of sectors is EAGAIN.
+// TestUnalignedNowait: a NOWAIT write through the page cache does not wait for sectors in flight,
+// and a NOWAIT write of sectors is EAGAIN.
 func TestUnalignedNowait(t *testing.T) {
 	var dev *holding
 	x := fstest.New(t, fstest.Policy("unaligned-check-first"), withHolding(&dev))
@@ -379,9 +386,10 @@ func TestUnalignedNowait(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestUnalignedQueuedModel: tasks keep writes of sectors of their own in flight, in blocks that all of them write and that were written or
-// preallocated before, on a device with a latency, beside a task that reads and one that writes through the page cache. Each sector holds in
-// the end what its task wrote last.
+// TestUnalignedQueuedModel: tasks keep writes of sectors of their own in flight, in blocks that all
+// of them write and that were written or preallocated before, on a device with a latency, beside a
+// task that reads and one that writes through the page cache. Each sector holds in the end what its
+// task wrote last.
 func TestUnalignedQueuedModel(t *testing.T) {
 	rounds := 40
 	if testing.Short() || sched.UnderRace {
@@ -449,8 +457,9 @@ func TestUnalignedQueuedModel(t *testing.T) {
 	}
 }
 
-// TestSectorSteps: before a lab's write of a sector has its lock the file becomes shorter, so that it ends beyond EOF. The write is told so, and
-// through the page cache it makes the file longer again.
+// TestSectorSteps: before a lab's write of a sector has its lock the file becomes shorter, so that
+// it ends beyond EOF. The write is told so, and through the page cache it makes the file longer
+// again.
 func TestSectorSteps(t *testing.T) {
 	var f *fs.File
 	x := fstest.New(t, fstest.Policy("unaligned-check-first"), fstest.FSOptions(func(o *fs.Options) {
@@ -480,15 +489,17 @@ func TestSectorSteps(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestUnalignedCrash: tasks keep direct writes of sectors in flight, in blocks that were written and in preallocated ones, and the file is synced
-// after each round. After a crash the image is clean, and each sector holds what the last fsync has promised or what was written since.
+// TestUnalignedCrash: tasks keep direct writes of sectors in flight, in blocks that were written
+// and in preallocated ones, and the file is synced after each round. After a crash the image is
+// clean, and each sector holds what the last fsync has promised or what was written since.
 func TestUnalignedCrash(t *testing.T) {
 	const tasks, depth, blocks = 4, 4, 16
 	for _, p := range policy.UnalignedNames() {
 		t.Run(p, func(t *testing.T) {
 			crashRounds(t, p, blocks, 512, func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int)) {
 				var mu sync.Mutex
-				parallel(x.T, tasks, func(tk *sched.Task, i int) { // task i has two sectors of each block
+				// task i has two sectors of each block
+				parallel(x.T, tasks, func(tk *sched.Task, i int) {
 					r := rand.New(rand.NewPCG(uint64(i), uint64(n)))
 					var res [depth]result
 					for j, b := range r.Perm(blocks)[:depth] {
@@ -519,9 +530,11 @@ func (r *result) submit(t *sched.Task, f *fs.File, rq kiocb.Request, p []byte) {
 	}
 }
 
-// crashRounds cuts the power anywhere in eight rounds of writes of a NOCOW file, whose first half is written, with byte 1, and whose second half
-// is preallocated. Round n writes bytes n+1 and reports each write of a unit, of so many bytes, by wrote; the file is synced after it. After a
-// crash the image is clean, and each unit holds what the last fsync has promised or what was written since.
+// crashRounds cuts the power anywhere in eight rounds of writes of a NOCOW file, whose first half
+// is written, with byte 1, and whose second half is preallocated. Round n writes bytes n+1 and
+// reports each write of a unit, of so many bytes, by wrote; the file is synced after it. After a
+// crash the image is clean, and each unit holds what the last fsync has promised or what was
+// written since.
 func crashRounds(t *testing.T, spec string, blocks, unit int, round func(x *fstest.Fixture, f *fs.File, n int, wrote func(unit int))) {
 	const rounds = 8
 	var log *dm.LogWrites
@@ -563,7 +576,8 @@ func crashRounds(t *testing.T, spec string, blocks, unit int, round func(x *fste
 		if r := must(check.Check(tk, m.Dev, check.Options{})); !r.Clean {
 			return fmt.Errorf("%s after %d: %d findings, first %v", m.Name, k, len(r.Findings), r.Findings[0])
 		}
-		g := must(fs.Open(tk, m.Dev, fs.Options{ReadOnly: !policy.MustParse(spec).FsyncLog})) // a log is replayed
+		// a log is replayed
+		g := must(fs.Open(tk, m.Dev, fs.Options{ReadOnly: !policy.MustParse(spec).FsyncLog}))
 		h := must(g.OpenFile(tk, "/f", fs.O_RDONLY, 0))
 		got := readFull(t, tk, h.ReadAt, make([]byte, blocks*4096), 0)
 		for s := range wrote {

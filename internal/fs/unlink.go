@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Unlink takes a name from a file. Without names the file is deleted once its last reference is gone.
-// Models vfs_unlink() with btrfs_unlink().
+// Unlink takes a name from a file. Without names the file is deleted once its last reference is
+// gone. Models vfs_unlink() with btrfs_unlink().
 func (d *Node) Unlink(t *sched.Task, name string) error { return d.remove(t, name, false) }
 
 // Rmdir deletes an empty directory. Models vfs_rmdir() with btrfs_rmdir().
@@ -42,7 +42,8 @@ func (d *Node) remove(t *sched.Task, name string, wantDir bool) error {
 	return err
 }
 
-// removeLocked is remove under the directory's lock. The caller puts the node it gets, also with an error.
+// removeLocked is remove under the directory's lock. The caller puts the node it gets, also with an
+// error.
 func (f *FS) removeLocked(t *sched.Task, dir *Node, name string, wantDir bool) (*Node, error) {
 	dir.ip.AssertLocked(t)
 	it, n, err := f.look(t, dir, name)
@@ -128,8 +129,9 @@ func (f *FS) mayRemove(t *sched.Task, dir, n *Node, wantDir bool) error {
 	return err
 }
 
-// unlinkInode takes the name from dir and one link from n; without links n becomes an orphan, which the last
-// put deletes, or the next writable open after a crash. Models btrfs_unlink_inode() and btrfs_orphan_add().
+// unlinkInode takes the name from dir and one link from n; without links n becomes an orphan, which
+// the last put deletes, or the next writable open after a crash. Models btrfs_unlink_inode() and
+// btrfs_orphan_add().
 func (f *FS) unlinkInode(t *sched.Task, h *transaction.Handle, dir, n *Node, name string) error {
 	if err := f.delLink(t, h, dir, n, name); err != nil {
 		return err

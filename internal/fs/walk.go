@@ -63,8 +63,8 @@ func (f *FS) walkFrom(t *sched.Task, dir *Node, path string, follow bool, links 
 	return n, nil
 }
 
-// walkParent follows path up to its last name: the directory that has it or will have it, and the name.
-// The caller puts the directory.
+// walkParent follows path up to its last name: the directory that has it or will have it, and the
+// name. The caller puts the directory.
 func (f *FS) walkParent(t *sched.Task, path string) (*Node, string, error) {
 	path = strings.TrimRight(path, "/")
 	i := strings.LastIndexByte(path, '/')

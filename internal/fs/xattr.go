@@ -6,25 +6,29 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Listxattr lists the names of the inode's extended attributes, in the order of its tree. Models btrfs_listxattr().
+// Listxattr lists the names of the inode's extended attributes, in the order of its tree. Models
+// btrfs_listxattr().
 func (n *Node) Listxattr(t *sched.Task) ([]string, error) {
 	return n.fs.store.Listxattr(t, n.vol.root, n.ip.Ino)
 }
 
-// Getxattr reads an extended attribute. ENOENT when the inode has none of the name: ENODATA to a system call. Models btrfs_getxattr().
+// Getxattr reads an extended attribute. ENOENT when the inode has none of the name: ENODATA to a
+// system call. Models btrfs_getxattr().
 func (n *Node) Getxattr(t *sched.Task, name string) ([]byte, error) {
 	return n.fs.store.Getxattr(t, n.vol.root, n.ip.Ino, name)
 }
 
-// Setxattr makes the extended attribute have the value. ENOSPC when it is too large for an item, EPERM for an immutable or append-only inode.
-// Models btrfs_setxattr_trans(). Difference: no flags, and any name is taken.
+// Setxattr makes the extended attribute have the value. ENOSPC when it is too large for an item,
+// EPERM for an immutable or append-only inode. Models btrfs_setxattr_trans(). Difference: no flags,
+// and any name is taken.
 func (n *Node) Setxattr(t *sched.Task, name string, value []byte) error {
 	return n.changeXattr(t, name, func(h *transaction.Handle) error {
 		return n.fs.store.Setxattr(t, h.Trans(), n.vol.root, n.ip.Ino, name, value)
 	})
 }
 
-// Removexattr takes the extended attribute away. ENOENT when the inode has none of the name: ENODATA to a system call.
+// Removexattr takes the extended attribute away. ENOENT when the inode has none of the name:
+// ENODATA to a system call.
 func (n *Node) Removexattr(t *sched.Task, name string) error {
 	return n.changeXattr(t, name, func(h *transaction.Handle) error {
 		return n.fs.store.Removexattr(t, h.Trans(), n.vol.root, n.ip.Ino, name)

@@ -19,7 +19,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestSetxattr: attributes come, change and go, with the ctime; what cannot be leaves everything as it was.
+// TestSetxattr: attributes come, change and go, with the ctime; what cannot be leaves everything as
+// it was.
 func TestSetxattr(t *testing.T) {
 	now := fstest.Epoch
 	x := fstest.New(t, fstest.FSOptions(func(o *fs.Options) {
@@ -79,8 +80,9 @@ func xattrs(x *fstest.Fixture, path string) []string {
 	return l
 }
 
-// TestSetxattrSchedules: an attribute gets another value, longer or shorter, while another task reads it, and a third syncs the directory
-// that the file was renamed in, which logs the file's attributes with its new name. Who looks, and who opens the image after a power cut, finds one of
+// TestSetxattrSchedules: an attribute gets another value, longer or shorter, while another task
+// reads it, and a third syncs the directory that the file was renamed in, which logs the file's
+// attributes with its new name. Who looks, and who opens the image after a power cut, finds one of
 // the two values.
 func TestSetxattrSchedules(t *testing.T) {
 	o := fstest.Explored("fsync-5.18")

@@ -36,8 +36,8 @@ type ioEvent struct {
 	res, res2 int64
 }
 
-// AIO is a Queue on the kernel's asynchronous I/O, as libaio uses it. The kernel does a buffered request inside io_submit: it has ended
-// when Enter returns.
+// AIO is a Queue on the kernel's asynchronous I/O, as libaio uses it. The kernel does a buffered
+// request inside io_submit: it has ended when Enter returns.
 type AIO struct {
 	ctx    uintptr
 	iocbs  []iocb   // by tag
@@ -77,8 +77,9 @@ func (a *AIO) Prep(op Op, fd int, p []byte, off int64, flags uint32, tag uint32)
 	return nil
 }
 
-// Enter gives the kernel what is prepared, and waits until wait completions can be taken. A request that the kernel does not even take
-// is a completion with its error, as io_submit(2) has it for the first of a list.
+// Enter gives the kernel what is prepared, and waits until wait completions can be taken. A request
+// that the kernel does not even take is a completion with its error, as io_submit(2) has it for the
+// first of a list.
 func (a *AIO) Enter(wait int) error {
 	for q := a.queued; len(q) > 0; {
 		n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.ctx, uintptr(len(q)), uintptr(unsafe.Pointer(unsafe.SliceData(q))))
@@ -102,7 +103,8 @@ func (a *AIO) Enter(wait int) error {
 
 // take takes completions from the kernel, and waits for at least least of them.
 func (a *AIO) take(least int) error {
-	room := a.got[len(a.got):cap(a.got)] // no more than depth requests are in flight, so they have room
+	// no more than depth requests are in flight, so they have room
+	room := a.got[len(a.got):cap(a.got)]
 	n, _, e := unix.Syscall6(unix.SYS_IO_GETEVENTS, a.ctx, uintptr(least), uintptr(len(room)), uintptr(unsafe.Pointer(unsafe.SliceData(room))), 0, 0)
 	if e == unix.EINTR {
 		return nil

@@ -14,7 +14,8 @@ import (
 // NoWait is RWF_NOWAIT: a request that would wait answers EAGAIN.
 const NoWait = unix.RWF_NOWAIT
 
-// File is a file of the host that is open twice: through the page cache, and past it with O_DIRECT where the file system has that.
+// File is a file of the host that is open twice: through the page cache, and past it with O_DIRECT
+// where the file system has that.
 type File struct {
 	path     string
 	buffered int
@@ -43,10 +44,12 @@ func (f *File) FD(direct bool) (int, error) {
 	return f.buffered, nil
 }
 
-// Transfer is one preadv2 or pwritev2 with flags, or pread or pwrite without: it gives the bytes moved, as the kernel said.
+// Transfer is one preadv2 or pwritev2 with flags, or pread or pwrite without: it gives the bytes
+// moved, as the kernel said.
 //
-// What it costs more than the same call from C: the runtime notes that the goroutine enters and leaves the kernel, and when the call
-// sleeps, gives its processor to another thread and takes one again. BenchmarkSystemCall measures the first part.
+// What it costs more than the same call from C: the runtime notes that the goroutine enters and
+// leaves the kernel, and when the call sleeps, gives its processor to another thread and takes one
+// again. BenchmarkSystemCall measures the first part.
 func (f *File) Transfer(op Op, direct bool, p []byte, off int64, flags uint32) (int, error) {
 	fd, err := f.FD(direct)
 	if err != nil {
@@ -119,7 +122,8 @@ func (f *File) DropCache(off, n int64) error {
 
 const noCow = 0x00800000 // FS_NOCOW_FL
 
-// SetNoCow makes the file, which must be empty, NOCOW. The error is EOPNOTSUPP where the file system knows no such thing.
+// SetNoCow makes the file, which must be empty, NOCOW. The error is EOPNOTSUPP where the file
+// system knows no such thing.
 func (f *File) SetNoCow() error {
 	flags, err := unix.IoctlGetInt(f.buffered, unix.FS_IOC_GETFLAGS)
 	if err == nil {

@@ -1,8 +1,9 @@
-// Package hostio asks the kernel of the machine for reads and writes of a file that is open: through io_uring, through libaio, and by
-// single system calls with RWF flags. It knows descriptors, bytes and offsets, and nothing of images.
+// Package hostio asks the kernel of the machine for reads and writes of a file that is open:
+// through io_uring, through libaio, and by single system calls with RWF flags. It knows
+// descriptors, bytes and offsets, and nothing of images.
 //
-// Package blockdev submits the bios of an image through a Ring, and measure/linuxfile runs jobs through all of it, so that the running
-// kernel stands in the tables beside the engine.
+// Package blockdev submits the bios of an image through a Ring, and measure/linuxfile runs jobs
+// through all of it, so that the running kernel stands in the tables beside the engine.
 //
 // Only Linux has these calls; elsewhere the constructors fail with ErrNotLinux.
 package hostio
@@ -28,22 +29,27 @@ const (
 	Sync // fdatasync
 )
 
-// Queue is a queue of requests on open files: the kernel works on many of them at a time. Requests are submitted by one task at a
-// time; one task at a time takes completions. The two may be different tasks.
+// Queue is a queue of requests on open files: the kernel works on many of them at a time. Requests
+// are submitted by one task at a time; one task at a time takes completions. The two may be
+// different tasks.
 type Queue interface {
-	// Prep puts a request into the queue; the kernel sees it at the next Enter. p must stay as it is, and is kept alive, until the
-	// completion with the same tag is taken. tag is below the queue's depth, and no two requests in the queue share it. flags are the
-	// RWF flags of preadv2(2). The error is ErrFull or nil.
+	// Prep puts a request into the queue; the kernel sees it at the next Enter. p must stay as it
+	// is, and is kept alive, until the completion with the same tag is taken. tag is below the
+	// queue's depth, and no two requests in the queue share it. flags are the RWF flags of
+	// preadv2(2). The error is ErrFull or nil.
 	Prep(op Op, fd int, p []byte, off int64, flags uint32, tag uint32) error
-	// Enter gives the kernel all requests that are prepared, and waits until wait completions can be taken.
+	// Enter gives the kernel all requests that are prepared, and waits until wait completions can
+	// be taken.
 	Enter(wait int) error
-	// Next takes a completion: its tag, and the bytes moved or the negative errno. ok is false when there is none now.
+	// Next takes a completion: its tag, and the bytes moved or the negative errno. ok is false when
+	// there is none now.
 	Next() (tag uint32, res int32, ok bool)
 	// Close gives everything back. No request may be in flight.
 	Close() error
 }
 
-// Align is the alignment of memory, offsets and lengths that O_DIRECT accepts on every file system and device.
+// Align is the alignment of memory, offsets and lengths that O_DIRECT accepts on every file system
+// and device.
 const Align = 4096
 
 // Aligned is n bytes of memory that O_DIRECT accepts.

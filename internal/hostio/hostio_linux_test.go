@@ -24,7 +24,8 @@ func open(t testing.TB) *File {
 	return f
 }
 
-// queues runs f on each kind of queue. A machine may forbid io_uring to its users; then the kernel's word is shown.
+// queues runs f on each kind of queue. A machine may forbid io_uring to its users; then the
+// kernel's word is shown.
 func queues(t *testing.T, depth int, f func(t *testing.T, q Queue)) {
 	for name, make := range map[string]func() (Queue, error){
 		"io_uring": func() (Queue, error) { return NewRing(depth) },
@@ -46,8 +47,9 @@ func queues(t *testing.T, depth int, f func(t *testing.T, q Queue)) {
 	}
 }
 
-// Random writes and reads, many in flight, agree with an array: no completion is lost, none comes twice, each has the bytes of its
-// request. Requests in flight do not overlap, as the kernel orders none of them.
+// Random writes and reads, many in flight, agree with an array: no completion is lost, none comes
+// twice, each has the bytes of its request. Requests in flight do not overlap, as the kernel orders
+// none of them.
 func TestQueueAgreesWithModel(t *testing.T) {
 	const depth, blocks, block, requests = 16, 64, 4096, 4000
 	for _, direct := range []bool{false, true} {
@@ -123,8 +125,8 @@ func TestQueueAgreesWithModel(t *testing.T) {
 	}
 }
 
-// A full queue says so, and gives room once a completion is taken. A request that fails is a completion with its errno, not an error
-// of Enter.
+// A full queue says so, and gives room once a completion is taken. A request that fails is a
+// completion with its errno, not an error of Enter.
 func TestQueueFullAndFailed(t *testing.T) {
 	queues(t, 2, func(t *testing.T, q Queue) {
 		f := open(t)
@@ -168,8 +170,8 @@ func TestQueueFullAndFailed(t *testing.T) {
 	})
 }
 
-// One task submits while another takes completions, as package blockdev has it: all come, in memory that the collector may move
-// around as much as it likes, because the ring keeps it.
+// One task submits while another takes completions, as package blockdev has it: all come, in memory
+// that the collector may move around as much as it likes, because the ring keeps it.
 func TestRingTwoTasks(t *testing.T) {
 	for _, events := range []bool{false, true} {
 		t.Run(fmt.Sprintf("events=%v", events), func(t *testing.T) { ringTwoTasks(t, events) })
@@ -241,8 +243,9 @@ func ringTwoTasks(t *testing.T, events bool) {
 	}
 }
 
-// RWF_NOWAIT reaches the kernel: a read of what is not in the page cache answers EAGAIN, and the same read of what is there answers
-// with bytes. A kernel or file system without the flag says EOPNOTSUPP.
+// RWF_NOWAIT reaches the kernel: a read of what is not in the page cache answers EAGAIN, and the
+// same read of what is there answers with bytes. A kernel or file system without the flag says
+// EOPNOTSUPP.
 func TestNoWait(t *testing.T) {
 	f := open(t)
 	p := make([]byte, 1<<16)
@@ -274,7 +277,8 @@ func TestNoWait(t *testing.T) {
 	t.Errorf("dropped from the cache: have %d, %v, want EAGAIN", n, err)
 }
 
-// BenchmarkSystemCall is what the runtime's bookkeeping adds to a system call: the same call with it, and without.
+// BenchmarkSystemCall is what the runtime's bookkeeping adds to a system call: the same call with
+// it, and without.
 func BenchmarkSystemCall(b *testing.B) {
 	b.Run("go", func(b *testing.B) {
 		for b.Loop() {

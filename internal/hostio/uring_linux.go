@@ -71,8 +71,9 @@ type cqe struct {
 
 // Ring is a Queue on an io_uring.
 //
-// One Enter is one system call for all requests prepared since the last; taking completions needs none. There is no thread of the
-// kernel that polls (IORING_SETUP_SQPOLL), as in fio without sqthread_poll=1.
+// One Enter is one system call for all requests prepared since the last; taking completions needs
+// none. There is no thread of the kernel that polls (IORING_SETUP_SQPOLL), as in fio without
+// sqthread_poll=1.
 type Ring struct {
 	fd       int
 	ring     []byte // the queues, mapped
@@ -86,7 +87,8 @@ type Ring struct {
 	sqMask, cqMask uint32
 	tail           uint32 // of the submission queue, with what the kernel has not been told
 
-	// told is the tail that Enter told the kernel last. Next loads it, so that the race detector sees a completion after its request.
+	// told is the tail that Enter told the kernel last. Next loads it, so that the race detector
+	// sees a completion after its request.
 	told  atomic.Uint32
 	depth uint32
 	slots []slot // by tag
@@ -192,7 +194,8 @@ func (r *Ring) Enter(wait int) error {
 	return r.Push(r.Publish(), wait)
 }
 
-// Publish shows the kernel what is prepared, and gives the number of requests for Push. It belongs to the submission side, as Prep does.
+// Publish shows the kernel what is prepared, and gives the number of requests for Push. It belongs
+// to the submission side, as Prep does.
 func (r *Ring) Publish() (submit uint32) {
 	atomic.StoreUint32(r.sqTail, r.tail)
 	submit = r.tail - r.told.Load()
@@ -200,12 +203,13 @@ func (r *Ring) Publish() (submit uint32) {
 	return submit
 }
 
-// Push lets the kernel take submit published requests, and waits until wait completions can be taken. Many tasks may push at a time: one
-// may take what another has published.
+// Push lets the kernel take submit published requests, and waits until wait completions can be
+// taken. Many tasks may push at a time: one may take what another has published.
 func (r *Ring) Push(submit uint32, wait int) error {
 	for {
 		n, err := r.enter(submit, uint32(wait))
-		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) { // EAGAIN: no memory for a request now
+		// EAGAIN: no memory for a request now
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) {
 			n = 0
 		} else if err != nil {
 			return fmt.Errorf("io_uring_enter: %w", err)
@@ -220,9 +224,10 @@ func (r *Ring) Push(submit uint32, wait int) error {
 	}
 }
 
-// Events makes Wait a wait in the runtime's poller, beside network connections, and not in a system call. A goroutine that sleeps in a
-// system call keeps its processor until the runtime's monitor takes it away, and gets one back only when one is idle; a ring whose
-// completions are taken by a task of their own is better off with an eventfd.
+// Events makes Wait a wait in the runtime's poller, beside network connections, and not in a system
+// call. A goroutine that sleeps in a system call keeps its processor until the runtime's monitor
+// takes it away, and gets one back only when one is idle; a ring whose completions are taken by a
+// task of their own is better off with an eventfd.
 //
 // Models io_uring_register_eventfd(3).
 func (r *Ring) Events() error {
@@ -239,8 +244,8 @@ func (r *Ring) Events() error {
 	return nil
 }
 
-// Wait waits until a completion can be taken, or may be; it submits nothing. It is for a task that takes completions while another
-// submits.
+// Wait waits until a completion can be taken, or may be; it submits nothing. It is for a task that
+// takes completions while another submits.
 func (r *Ring) Wait() error {
 	if r.events != nil {
 		var count [8]byte

@@ -13,7 +13,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestCrashStates: Linux mounts what a power cut leaves, with the log replayed, finds the tree that btrlab finds, and has nothing to repair.
+// TestCrashStates: Linux mounts what a power cut leaves, with the log replayed, finds the tree that
+// btrlab finds, and has nothing to repair.
 func TestCrashStates(t *testing.T) {
 	linux(t)
 	img := image(t, "base.img")

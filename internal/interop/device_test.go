@@ -13,9 +13,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestDeviceIO: jobs on an image file and on a loop device, through a ring and past the page cache, in every combination. Each block that
-// a job has written is read back and judged by the job itself (verify=crc32c); both checkers find the image right, and Linux reads the
-// same bytes as we do.
+// TestDeviceIO: jobs on an image file and on a loop device, through a ring and past the page cache,
+// in every combination. Each block that a job has written is read back and judged by the job itself
+// (verify=crc32c); both checkers find the image right, and Linux reads the same bytes as we do.
 func TestDeviceIO(t *testing.T) {
 	linux(t)
 	job := filepath.Join(t.TempDir(), "job.fio")
@@ -89,7 +89,8 @@ direct=1
 	}
 }
 
-// TestLinuxRows: --linux on a mounted btrfs. The job's file is NOCOW there, its blocks are judged as ours are, and it is gone at the end.
+// TestLinuxRows: --linux on a mounted btrfs. The job's file is NOCOW there, its blocks are judged
+// as ours are, and it is gone at the end.
 func TestLinuxRows(t *testing.T) {
 	linux(t, "lsattr")
 	img := image(t, "img")

@@ -22,8 +22,9 @@ type told chan error
 
 func (c told) Complete(t *sched.Task, n int, err error) { c <- err }
 
-// TestDirectWriters: tasks write past the page cache, each in blocks of its own of files that all share, waited for, queued, durable and in
-// sectors, under every policy. Linux accepts the image and reads the same bytes.
+// TestDirectWriters: tasks write past the page cache, each in blocks of its own of files that all
+// share, waited for, queued, durable and in sectors, under every policy. Linux accepts the image
+// and reads the same bytes.
 func TestDirectWriters(t *testing.T) {
 	linux(t)
 	const tasks, blocks = 4, 16 // of each task

@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/interop/need"
 )
 
-// made is an image of mkfs.btrfs with the given options. It holds the files of a small tree, which is returned by path.
+// made is an image of mkfs.btrfs with the given options. It holds the files of a small tree, which
+// is returned by path.
 func made(t *testing.T, options ...string) (img string, files map[string][]byte) {
 	t.Helper()
 	if _, err := exec.LookPath("mkfs.btrfs"); err != nil {
@@ -56,7 +57,8 @@ func readable(t *testing.T, img string, files map[string][]byte) {
 	}
 	out := filepath.Join(t.TempDir(), "out")
 	btrlab(t, "get", "-r", img+":/", out)
-	if to, err := os.Readlink(filepath.Join(out, "link")); err != nil || to != "small" { // mkfs.btrfs may store a NUL with it
+	// mkfs.btrfs may store a NUL with it
+	if to, err := os.Readlink(filepath.Join(out, "link")); err != nil || to != "small" {
 		t.Errorf("the link leads to %q, %v, want small", to, err)
 	}
 }
@@ -93,7 +95,8 @@ func TestMixedGroups(t *testing.T) {
 	}
 }
 
-// TestMetadataUUID: an image whose identifier btrfstune changed in the superblock only is read and written.
+// TestMetadataUUID: an image whose identifier btrfstune changed in the superblock only is read and
+// written.
 func TestMetadataUUID(t *testing.T) {
 	img, files := made(t)
 	if _, err := exec.LookPath("btrfstune"); err != nil {
@@ -113,7 +116,8 @@ func TestMetadataUUID(t *testing.T) {
 	readable(t, img, files)
 }
 
-// TestRestoredDump: an image that btrfs-image restored has metadata only. It can be checked and listed.
+// TestRestoredDump: an image that btrfs-image restored has metadata only. It can be checked and
+// listed.
 func TestRestoredDump(t *testing.T) {
 	img, _ := made(t)
 	if _, err := exec.LookPath("btrfs-image"); err != nil {

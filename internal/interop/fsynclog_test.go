@@ -49,7 +49,8 @@ func (w *writer) name() string {
 	return gopath.Join(w.pick(w.dirs), fmt.Sprintf("%c%d", "fghij"[w.r.IntN(5)], w.next%37))
 }
 
-// note says what was done. Errors that are part of the game are dropped: a name that is taken, a directory that is not empty.
+// note says what was done. Errors that are part of the game are dropped: a name that is taken, a
+// directory that is not empty.
 func (w *writer) note(err error, format string, a ...any) bool {
 	w.t.Helper()
 	text := fmt.Sprintf(format, a...)
@@ -190,7 +191,8 @@ func (w *writer) step() {
 	}
 }
 
-// hold opens a file and keeps it, or writes to one that it keeps, or lets one go: unlink takes names from under it.
+// hold opens a file and keeps it, or writes to one that it keeps, or lets one go: unlink takes
+// names from under it.
 func (w *writer) hold(f string) {
 	if n := len(w.open); n > 0 && w.r.IntN(2) == 0 {
 		h := w.open[w.r.IntN(n)]
@@ -210,9 +212,10 @@ func (w *writer) hold(f string) {
 	}
 }
 
-// TestFsyncLog: btrlab does random operations and an fsync of a file or a directory, and the image is copied as it is then, as if the power had gone.
-// Linux replays one copy of the log and we another: the file has what it had when fsync returned, the directory the names that it had, everything
-// else is the same in both, and both checkers are content.
+// TestFsyncLog: btrlab does random operations and an fsync of a file or a directory, and the image
+// is copied as it is then, as if the power had gone. Linux replays one copy of the log and we
+// another: the file has what it had when fsync returned, the directory the names that it had,
+// everything else is the same in both, and both checkers are content.
 func TestFsyncLog(t *testing.T) {
 	linux(t)
 	const batch = 25 // sequences of one file system
@@ -293,8 +296,8 @@ func fsyncLog(t *testing.T, seed uint64, sequences int) {
 	}
 }
 
-// fileFits says what is missing in the facts: the size and the bytes that the file has. Its name may be another: that of a directory above it is only
-// as durable as the directory.
+// fileFits says what is missing in the facts: the size and the bytes that the file has. Its name
+// may be another: that of a directory above it is only as durable as the directory.
 func fileFits(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []string) string {
 	size, data := factOf(t, tk, x, name)
 	rel := strings.TrimPrefix(name, "/")
@@ -307,7 +310,8 @@ func fileFits(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []s
 	return size + "and" + data
 }
 
-// namesFit says which names the directory has, unless one of its name has them in the facts, each of the same type, and no others.
+// namesFit says which names the directory has, unless one of its name has them in the facts, each
+// of the same type, and no others.
 func namesFit(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []string) string {
 	list, err := x.ReadDir(tk, name)
 	must(t, err)
@@ -341,8 +345,8 @@ func namesFit(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []s
 	return fmt.Sprintf("names %q", want)
 }
 
-// factOf is what the line of facts says of the size and the bytes of a file. Its blocks are not in it: the trees have them when the ordered
-// extents are finished, which fsync does not wait for.
+// factOf is what the line of facts says of the size and the bytes of a file. Its blocks are not in
+// it: the trees have them when the ordered extents are finished, which fsync does not wait for.
 func factOf(t *testing.T, tk *sched.Task, x *engine.FS, name string) (size, data string) {
 	h, err := x.OpenFile(tk, name, engine.O_RDONLY, 0)
 	must(t, err)

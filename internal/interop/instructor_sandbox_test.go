@@ -16,7 +16,8 @@ import (
 	"btrlab/internal/study/handout"
 )
 
-// containerfile is what labs/kit/Containerfile does: which folder is copied to where, what is run in the image, and what a container runs.
+// containerfile is what labs/kit/Containerfile does: which folder is copied to where, what is run
+// in the image, and what a container runs.
 type containerfile struct{ copied, run, cmd string }
 
 func readContainerfile(t *testing.T, path string) (c containerfile) {
@@ -44,7 +45,8 @@ func readContainerfile(t *testing.T, path string) (c containerfile) {
 	return c
 }
 
-// sandbox is a folder that stands for the image: the host's programs and Go, read-only, and an /autograder.
+// sandbox is a folder that stands for the image: the host's programs and Go, read-only, and an
+// /autograder.
 const sandbox = `set -eu
 root=$1 goroot=$2 base=$3
 shift 3
@@ -61,11 +63,13 @@ mount --rbind "$base" "$root/autograder"
 exec chroot "$root" /usr/bin/env -i PATH=/goroot/bin:/usr/bin:/bin HOME=/root /bin/sh -c "$1"
 `
 
-// TestNumbersSandbox is the trial of labs/kit/Containerfile without a container engine: its RUN and CMD lines in a chroot with namespaces of its own,
-// without a network. The solution gets full marks, code that never ends a line; nothing of the host can be seen or written, and the limit holds.
+// TestNumbersSandbox is the trial of labs/kit/Containerfile without a container engine: its RUN and
+// CMD lines in a chroot with namespaces of its own, without a network. The solution gets full
+// marks, code that never ends a line; nothing of the host can be seen or written, and the limit
+// holds.
 //
-// What a container engine adds, cgroups for the memory of the whole, is not tried. It measures nothing, but it builds all anew, for minutes, and so is
-// with those that make bench runs.
+// What a container engine adds, cgroups for the memory of the whole, is not tried. It measures
+// nothing, but it builds all anew, for minutes, and so is with those that make bench runs.
 func TestNumbersSandbox(t *testing.T) {
 	measurement(t)
 	need.All(t, need.Root, "unshare", "chroot", "timeout")

@@ -56,7 +56,8 @@ func keepTimes(t *testing.T, dir, want, sub string) {
 	}))
 }
 
-// btrlabTurn reads everything back and writes: new files, an overwrite, a truncate, a hole, a rename and deletes.
+// btrlabTurn reads everything back and writes: new files, an overwrite, a truncate, a hole, a
+// rename and deletes.
 func btrlabTurn(t *testing.T, img, want string, turn int) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
@@ -128,8 +129,8 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// TestPutTree: thousands of files and every kind of file, put by us, are the same to Linux; and the image takes
-// turns of both from there.
+// TestPutTree: thousands of files and every kind of file, put by us, are the same to Linux; and the
+// image takes turns of both from there.
 func TestPutTree(t *testing.T) {
 	linux(t)
 	img := image(t, "put.img")
@@ -155,7 +156,8 @@ func TestPutTree(t *testing.T) {
 	})
 }
 
-// TestComparePolicies: 5 s of the experiment under each policy, and what is left is an image that Linux takes.
+// TestComparePolicies: 5 s of the experiment under each policy, and what is left is an image that
+// Linux takes.
 func TestComparePolicies(t *testing.T) {
 	linux(t)
 	for _, p := range pick(policy.Names(), []string{"locked", "unlocked", "range-lock"}) {
@@ -216,7 +218,8 @@ numjobs=3
 	}
 }
 
-// TestLinuxTree: an image that mkfs.btrfs made and Linux filled is listed, read byte for byte and written by us, and stays clean.
+// TestLinuxTree: an image that mkfs.btrfs made and Linux filled is listed, read byte for byte and
+// written by us, and stays clean.
 func TestLinuxTree(t *testing.T) {
 	linux(t)
 	many := pick(2000, 200)
@@ -229,7 +232,8 @@ func TestLinuxTree(t *testing.T) {
 			mounted(t, img, "", func(dir string) {
 				tree(t, dir, 3, many)
 				must(t, os.Chmod(dir, 0o755))
-				// Deletes, overwrites, a hole, preallocation and a NOCOW file: what a used file system has.
+				// Deletes, overwrites, a hole, preallocation and a NOCOW file: what a used file
+				// system has.
 				for i := 0; i < many; i += 3 {
 					must(t, os.Remove(filepath.Join(dir, "many", fmt.Sprintf("file-%05d", i))))
 				}
@@ -279,7 +283,8 @@ func TestLinuxTree(t *testing.T) {
 	}
 }
 
-// TestFull: an image that we filled until ENOSPC is clean, keeps what was put, and is writable again after a delete.
+// TestFull: an image that we filled until ENOSPC is clean, keeps what was put, and is writable
+// again after a delete.
 func TestFull(t *testing.T) {
 	linux(t)
 	img := image(t, "full.img")
@@ -319,7 +324,8 @@ func TestFull(t *testing.T) {
 	judged(t, img)
 }
 
-// TestBlockDevice: the same on a block device, which is not touched while it is mounted or holds something.
+// TestBlockDevice: the same on a block device, which is not touched while it is mounted or holds
+// something.
 func TestBlockDevice(t *testing.T) {
 	linux(t)
 	img := image(t, "disk.img")
@@ -355,14 +361,16 @@ func TestBlockDevice(t *testing.T) {
 	}
 }
 
-// TestFullMetadata: small files are put until no metadata is left. Then rm makes room, though even a delete needs some, and files go in
-// again; Linux finds no fault in the image and the files that must be there.
+// TestFullMetadata: small files are put until no metadata is left. Then rm makes room, though even
+// a delete needs some, and files go in again; Linux finds no fault in the image and the files that
+// must be there.
 func TestFullMetadata(t *testing.T) {
 	linux(t)
 	img := image(t, "full.img")
 	btrlab(t, "mkfs", "-q", "--size", "64M", "-m", "single", img)
 	src, f := t.TempDir(), newFiller(6)
-	write(t, filepath.Join(src, "large"), f.bytes(40<<20)) // takes the room that metadata could grow into
+	// takes the room that metadata could grow into
+	write(t, filepath.Join(src, "large"), f.bytes(40<<20))
 	btrlab(t, "put", filepath.Join(src, "large"), img+":/")
 	const dirs, files = 30, 200
 	for i := range dirs * files {

@@ -118,8 +118,9 @@ func mounted(t *testing.T, img, options string, f func(dir string)) {
 			return
 		}
 		up = false
-		// Linux 6.18 can crash in an umount that has data to write back: the last of it ends when the file system is closed already
-		// (btrfs_add_delayed_iput warns, then busy inodes are a BUG). So it is written before.
+		// Linux 6.18 can crash in an umount that has data to write back: the last of it ends when
+		// the file system is closed already (btrfs_add_delayed_iput warns, then busy inodes are a
+		// BUG). So it is written before.
 		_ = exec.Command("sync", "-f", dir).Run()
 		for try := 0; ; try++ {
 			out, err := exec.Command("umount", dir).CombinedOutput()
@@ -194,8 +195,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tree fills dir with every kind of file that both sides handle: sizes around every border, sparse files, many
-// small files, deep folders, hard and symbolic links, long and odd names.
+// tree fills dir with every kind of file that both sides handle: sizes around every border, sparse
+// files, many small files, deep folders, hard and symbolic links, long and odd names.
 func tree(t *testing.T, dir string, seed uint64, many int) {
 	t.Helper()
 	f := newFiller(seed)
@@ -369,8 +370,8 @@ func try(args ...string) (code int, stderr string) {
 	return code, errw.String()
 }
 
-// TestMountedMeanwhile: Linux mounts the image while btrlab has it open for writing: no lock keeps a loop device away. The commit is
-// refused with one line, and the image is as Linux left it.
+// TestMountedMeanwhile: Linux mounts the image while btrlab has it open for writing: no lock keeps
+// a loop device away. The commit is refused with one line, and the image is as Linux left it.
 func TestMountedMeanwhile(t *testing.T) {
 	linux(t)
 	for _, options := range pick([]string{"ro", "rw"}, []string{"rw"}) {
@@ -382,7 +383,8 @@ func TestMountedMeanwhile(t *testing.T) {
 			code := make(chan int)
 			go func() { code <- cli.Main([]string{"put", "-", img + ":/f"}, in, io.Discard, &errw) }()
 			chunk := newFiller(1).bytes(1 << 20)
-			// Once the second chunk is taken, the first is in the file system's memory, so the image is open.
+			// Once the second chunk is taken, the first is in the file system's memory, so the
+			// image is open.
 			for range 2 {
 				_, err := feed.Write(chunk)
 				must(t, err)

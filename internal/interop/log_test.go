@@ -49,7 +49,8 @@ func (s *scribbler) name() string {
 	return filepath.Join(s.pick(s.dirs), fmt.Sprintf("%c%d", "fghij"[s.r.IntN(5)], s.next%37))
 }
 
-// note says what was done, and drops errors that are part of the game: a name that is taken, a directory that is not empty.
+// note says what was done, and drops errors that are part of the game: a name that is taken, a
+// directory that is not empty.
 func (s *scribbler) note(err error, format string, a ...any) bool {
 	text := fmt.Sprintf(format, a...)
 	if err != nil {
@@ -189,7 +190,9 @@ func facts(t *testing.T, dir string, times bool) []string {
 		}
 		st := info.Sys().(*syscall.Stat_t)
 		text := fmt.Sprintf("%s mode=%o links=%d", rel, st.Mode, st.Nlink)
-		if times && st.Ino != 2 { // Linux makes up the directory that stands for a subvolume of the original in a snapshot: it is of now
+		// Linux makes up the directory that stands for a subvolume of the original in a snapshot:
+		// it is of now
+		if times && st.Ino != 2 {
 			text += fmt.Sprint(" mtime=", info.ModTime().UnixNano())
 		}
 		switch {
@@ -236,8 +239,9 @@ func facts(t *testing.T, dir string, times bool) []string {
 	return l
 }
 
-// TestReplay: Linux does random operations and an fsync, and the image is copied as it is then, as if the power had gone. We replay one copy and
-// Linux another: everything that can be seen must be the same, and both checkers content with ours.
+// TestReplay: Linux does random operations and an fsync, and the image is copied as it is then, as
+// if the power had gone. We replay one copy and Linux another: everything that can be seen must be
+// the same, and both checkers content with ours.
 func TestReplay(t *testing.T) {
 	linux(t)
 	const batch = 25 // sequences of one file system
@@ -259,7 +263,8 @@ func TestReplay(t *testing.T) {
 				s := &scribbler{t: t, r: rand.New(rand.NewPCG(seed, 7)), f: newFiller(seed), dir: dir, dirs: []string{""}}
 				for i := range min(batch, all) {
 					if s.r.IntN(4) == 0 {
-						sh(t, "sync", "-f", dir) // not sync(2), which writes back every file system of the machine
+						// not sync(2), which writes back every file system of the machine
+						sh(t, "sync", "-f", dir)
 						s.log = append(s.log[:0:0], "sync")
 					}
 					for range 1 + s.r.IntN(8) {
@@ -290,8 +295,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// replaysAgree lets btrlab replay ours and Linux its copy theirs, and wants the same files and no damage. It returns the facts of the
-// files; did is what was done to them, for the message.
+// replaysAgree lets btrlab replay ours and Linux its copy theirs, and wants the same files and no
+// damage. It returns the facts of the files; did is what was done to them, for the message.
 func replaysAgree(t *testing.T, ours, theirs string, did []string) []string {
 	t.Helper()
 	var have, want []string

@@ -18,11 +18,13 @@ import (
 
 var logUpdate = flag.Bool("log.update", false, "TestReplayStories writes the stories' images and facts into testdata of package fs")
 
-// The stories of logs that are tests without Linux, too: NAME.txt has what is done, a line for each operation, and after a line of dashes what
-// Linux shows when it has replayed the log. NAME.blocks.gz is the image before that.
+// The stories of logs that are tests without Linux, too: NAME.txt has what is done, a line for each
+// operation, and after a line of dashes what Linux shows when it has replayed the log.
+// NAME.blocks.gz is the image before that.
 const logStories = "../fs/testdata/log"
 
-// TestReplayStories: Linux does what each story says and replays the log: everything must be as the story has it.
+// TestReplayStories: Linux does what each story says and replays the log: everything must be as the
+// story has it.
 func TestReplayStories(t *testing.T) {
 	linux(t)
 	stories, err := filepath.Glob(filepath.Join(logStories, "*.txt"))

@@ -18,8 +18,9 @@ import (
 // inMemoryTest says to a test process that it runs one test of memory.
 const inMemoryTest = "BTRLAB_MEMORY_TEST"
 
-// large reports that the test is to go on. It runs the test in a process of its own: a program's peak of resident memory begins with that
-// of the process that starts it, and this one has had images in memory.
+// large reports that the test is to go on. It runs the test in a process of its own: a program's
+// peak of resident memory begins with that of the process that starts it, and this one has had
+// images in memory.
 func large(t *testing.T) bool {
 	t.Helper()
 	if !need.Forced() {
@@ -88,7 +89,8 @@ func (n *countLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemoryLargeFile: a file of 3 GiB is put, printed, fetched, and read and overwritten by a bench in 256 MiB and 64 MiB.
+// TestMemoryLargeFile: a file of 3 GiB is put, printed, fetched, and read and overwritten by a
+// bench in 256 MiB and 64 MiB.
 func TestMemoryLargeFile(t *testing.T) {
 	if !large(t) {
 		return

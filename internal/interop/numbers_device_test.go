@@ -23,9 +23,9 @@ runtime=3
 thread
 `
 
-// TestNumbersDevice: 4 KiB direct requests at random places, 32 in flight: ours on an image that is opened with O_DIRECT, through a ring or
-// by a task for each, and fio's on a raw file of the same file system. The goal is 0.9. The files lie where TMPDIR says: on a tmpfs there
-// is no device.
+// TestNumbersDevice: 4 KiB direct requests at random places, 32 in flight: ours on an image that is
+// opened with O_DIRECT, through a ring or by a task for each, and fio's on a raw file of the same
+// file system. The goal is 0.9. The files lie where TMPDIR says: on a tmpfs there is no device.
 func TestNumbersDevice(t *testing.T) {
 	numbers(t, "fio")
 	bin := binary(t)

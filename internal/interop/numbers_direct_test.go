@@ -21,10 +21,12 @@ time_based
 runtime=2
 `
 
-// TestNumbersShared: direct overwrites of a NOCOW file on a device of 1 ms. The writers' requests are in the device at the same time if
-// they share i_rwsem, and one after the other if each has it alone. Linux here, ext4 with 8 writers of 2 KiB: 8.4. The goal is 7.
+// TestNumbersShared: direct overwrites of a NOCOW file on a device of 1 ms. The writers' requests
+// are in the device at the same time if they share i_rwsem, and one after the other if each has it
+// alone. Linux here, ext4 with 8 writers of 2 KiB: 8.4. The goal is 7.
 //
-// No policy keeps i_rwsem for the I/O of whole blocks, so that row's peer is one writer, which an exclusive lock leaves of any number.
+// No policy keeps i_rwsem for the I/O of whole blocks, so that row's peer is one writer, which an
+// exclusive lock leaves of any number.
 func TestNumbersShared(t *testing.T) {
 	measurement(t)
 	bin := binary(t)

@@ -32,8 +32,8 @@ time_based
 runtime=2
 `
 
-// TestNumbersFsyncLog: eight writers with a file each, which write 4 KiB and fsync, by the log and by a commit for each fsync: in memory, and
-// on a device that takes its time. The goal is 5.
+// TestNumbersFsyncLog: eight writers with a file each, which write 4 KiB and fsync, by the log and
+// by a commit for each fsync: in memory, and on a device that takes its time. The goal is 5.
 func TestNumbersFsyncLog(t *testing.T) {
 	measurement(t)
 	bin := binary(t)
@@ -52,8 +52,9 @@ func TestNumbersFsyncLog(t *testing.T) {
 	}
 }
 
-// TestNumbersFsyncLogLinux: what a log is worth to Linux: the same job with the log tree and with the mount option notreelog, by which an fsync
-// commits, and ours by both, all on images in memory that are new in every round.
+// TestNumbersFsyncLogLinux: what a log is worth to Linux: the same job with the log tree and with
+// the mount option notreelog, by which an fsync commits, and ours by both, all on images in memory
+// that are new in every round.
 func TestNumbersFsyncLogLinux(t *testing.T) {
 	numbers(t, "fio")
 	bin := binary(t)
@@ -92,8 +93,8 @@ func TestNumbersFsyncLogLinux(t *testing.T) {
 	spread(t, "the same, fsync-commit", ourCommit, "Linux notreelog", commit, "iops")
 }
 
-// TestNumbersFsyncLinux: seed 003's job with files of 16 MiB, ours and Linux's, each on an image in memory that is new in every round. The
-// goal is 1.
+// TestNumbersFsyncLinux: seed 003's job with files of 16 MiB, ours and Linux's, each on an image in
+// memory that is new in every round. The goal is 1.
 func TestNumbersFsyncLinux(t *testing.T) {
 	numbers(t, "fio")
 	bin := binary(t)
@@ -123,8 +124,8 @@ func TestNumbersFsyncLinux(t *testing.T) {
 	spread(t, "seed 003's job, 8 writers, fsync-5.18, goal 1", a, "Linux", b, "iops")
 }
 
-// TestNumbersReplay: an open that replays a log of 10,000 inodes, ours against Linux's mount of the same image. Half of the files were there
-// before and have grown, half are new. The goal is 2.
+// TestNumbersReplay: an open that replays a log of 10,000 inodes, ours against Linux's mount of the
+// same image. Half of the files were there before and have grown, half are new. The goal is 2.
 func TestNumbersReplay(t *testing.T) {
 	numbers(t)
 	const files = 10_000
@@ -160,7 +161,8 @@ func TestNumbersReplay(t *testing.T) {
 	spread(t, "replay of 10,000 logged inodes (less is better), goal 2", a, "Linux", b, "ms")
 }
 
-// logged makes n files in img, each synced by an fsync that the log takes, and returns a copy of the image from before the commit.
+// logged makes n files in img, each synced by an fsync that the log takes, and returns a copy of
+// the image from before the commit.
 func logged(t *testing.T, img string, n int) string {
 	t.Helper()
 	tk := sched.NewTask("log")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNumbersRing: seed 001's job on cached pages. The attempt without waiting against a worker for each write (goal 2.4, what was
-// published), and against pwrite (goal 0.9).
+// TestNumbersRing: seed 001's job on cached pages. The attempt without waiting against a worker for
+// each write (goal 2.4, what was published), and against pwrite (goal 0.9).
 func TestNumbersRing(t *testing.T) {
 	measurement(t)
 	bin := binary(t)
@@ -46,8 +46,9 @@ ramp_time=1
 thread
 `
 
-// TestNumbersRingLinux: the same job through io_uring, ours and that of Linux on a NOCOW file of a btrfs, both on an image in memory and
-// with nothing written back for want of memory. The goal is 2.
+// TestNumbersRingLinux: the same job through io_uring, ours and that of Linux on a NOCOW file of a
+// btrfs, both on an image in memory and with nothing written back for want of memory. The goal is
+// 2.
 func TestNumbersRingLinux(t *testing.T) {
 	numbers(t, "fio", "chattr")
 	bin := binary(t)

@@ -16,8 +16,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The numbers of the project against Linux on this machine: ratios in alternating rounds of one run, printed with
-// their spread. They are measured by make bench and never judged: the clock is the machine's, and its neighbours'.
+// The numbers of the project against Linux on this machine: ratios in alternating rounds of one
+// run, printed with their spread. They are measured by make bench and never judged: the clock is
+// the machine's, and its neighbours'.
 
 const numberRounds = 5
 
@@ -97,13 +98,14 @@ numjobs=%d
 filename=%s
 `
 
-// TestNumbersOverwrite: buffered 4 KiB random overwrites of a cached NOCOW file of 256 MiB, ours and Linux's, both
-// on an image in memory.
+// TestNumbersOverwrite: buffered 4 KiB random overwrites of a cached NOCOW file of 256 MiB, ours
+// and Linux's, both on an image in memory.
 func TestNumbersOverwrite(t *testing.T) {
 	numbers(t, "fio", "chattr")
 	bin := binary(t)
 	ours, theirs := image(t, "ours.img"), image(t, "theirs.img")
-	// Large and sparse: in a small image Linux keeps flushing for want of metadata space, at a fifth of the rate.
+	// Large and sparse: in a small image Linux keeps flushing for want of metadata space, at a
+	// fifth of the rate.
 	sh(t, bin, "mkfs", "-q", "--size", "16G", ours)
 	sh(t, "truncate", "-s", "16G", theirs)
 	sh(t, "mkfs.btrfs", "-q", theirs)
@@ -112,7 +114,8 @@ func TestNumbersOverwrite(t *testing.T) {
 		sh(t, "sh", "-c", fmt.Sprintf("touch %s && chattr +C %s && head -c 268435456 /dev/zero > %s", file, file, file))
 		sh(t, "sync", "-f", dir)
 		src := filepath.Join(t.TempDir(), "zero")
-		must(t, os.WriteFile(src, make([]byte, 256<<20), 0o644)) // written, not a hole: put keeps holes
+		// written, not a hole: put keeps holes
+		must(t, os.WriteFile(src, make([]byte, 256<<20), 0o644))
 		sh(t, bin, "put", "--nocow", src, ours+":/f")
 		job := func(name string, jobs int, file string) string {
 			path := filepath.Join(t.TempDir(), name)
@@ -134,7 +137,8 @@ func TestNumbersOverwrite(t *testing.T) {
 	})
 }
 
-// TestNumbersPut: 10,000 files of 4 KiB put into an image and committed, against mkfs.btrfs --rootdir.
+// TestNumbersPut: 10,000 files of 4 KiB put into an image and committed, against mkfs.btrfs
+// --rootdir.
 func TestNumbersPut(t *testing.T) {
 	numbers(t)
 	bin := binary(t)
@@ -167,7 +171,8 @@ func TestNumbersPut(t *testing.T) {
 	fmt.Printf("host space:\n%s", out)
 }
 
-// TestNumbersEviction: the same work with a cache of an eighth of the file and with one that holds all of it. The goal is 0.8.
+// TestNumbersEviction: the same work with a cache of an eighth of the file and with one that holds
+// all of it. The goal is 0.8.
 func TestNumbersEviction(t *testing.T) {
 	measurement(t)
 	bin := binary(t)
@@ -237,7 +242,8 @@ func TestNumbersLock(t *testing.T) {
 	spread(t, "uncontended lock and unlock (less is better)", a, "sync.Mutex", b, "ns")
 }
 
-// TestNumbersFirstUse: from the shell to the race, its shortest schedule and its timeline. The goal is a second.
+// TestNumbersFirstUse: from the shell to the race, its shortest schedule and its timeline. The goal
+// is a second.
 func TestNumbersFirstUse(t *testing.T) {
 	measurement(t)
 	bin := binary(t)
@@ -253,8 +259,8 @@ func TestNumbersFirstUse(t *testing.T) {
 	fmt.Printf("%-58s %.0f ms (%.0f..%.0f, %d rounds), goal 1000 ms\n", "explore truncate-race --policy unlocked, the process", ms[len(ms)/2], ms[0], ms[len(ms)-1], len(ms))
 }
 
-// TestNumbersCalibrate: what the costs of this machine let virtual time say of jobs that keep two processors busy, beside what the real
-// runtime does, in alternating rounds. The goal is 15 %.
+// TestNumbersCalibrate: what the costs of this machine let virtual time say of jobs that keep two
+// processors busy, beside what the real runtime does, in alternating rounds. The goal is 15 %.
 func TestNumbersCalibrate(t *testing.T) {
 	measurement(t)
 	bin := binary(t)

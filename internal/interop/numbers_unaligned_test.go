@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestNumbersUnaligned: seed 004's job on a device that takes 1 ms. Together in written blocks is to be at least 7 times alone.
+// TestNumbersUnaligned: seed 004's job on a device that takes 1 ms. Together in written blocks is
+// to be at least 7 times alone.
 func TestNumbersUnaligned(t *testing.T) {
 	measurement(t)
 	text := sh(t, binary(t), "compare", "004", "--rounds", fmt.Sprint(numberRounds), "--json")

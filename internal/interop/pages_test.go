@@ -14,8 +14,9 @@ import (
 	"btrlab/internal/measure/reproduce"
 )
 
-// The page of a seed, and README, show what `reproduce` prints. It is the same on every machine, so the page is wrong as soon as a constant of virtual
-// time, of the device or of the write path moves one figure. The runs on small files are held by every `go test`, the others by make bench.
+// The page of a seed, and README, show what `reproduce` prints. It is the same on every machine, so
+// the page is wrong as soon as a constant of virtual time, of the device or of the write path moves
+// one figure. The runs on small files are held by every `go test`, the others by make bench.
 
 var reproducedTable = regexp.MustCompile(`clat (p|avg)|(read|write|iops) +simulated|choice +from`)
 
@@ -111,7 +112,8 @@ func TestPagesReproduce(t *testing.T) {
 	}
 }
 
-// TestPagesSensitivity: the page of seed 002 shows lines of the table of choices, and each is of a choice that there still is, in the table's order.
+// TestPagesSensitivity: the page of seed 002 shows lines of the table of choices, and each is of a
+// choice that there still is, in the table's order.
 func TestPagesSensitivity(t *testing.T) {
 	var lines []string
 	for command, l := range shownRuns(t) {

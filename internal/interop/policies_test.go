@@ -54,16 +54,18 @@ var wayNames = [mixWays]string{
 	"buffered", "NOWAIT", "direct", "queued", "DSYNC", "sectors", "NOWAIT direct", "ring", "ring direct", "appends", "punches", "fsyncs", "reads", "direct reads",
 }
 
-// The files that all tasks of TestNowaitPolicies write. A block belongs to one task; in the last file each block has sectors of all tasks.
+// The files that all tasks of TestNowaitPolicies write. A block belongs to one task; in the last
+// file each block has sectors of all tasks.
 const (
 	mixTasks  = 4
 	mixBlocks = 64 // of each task
 	sector    = 512
 )
 
-// TestNowaitPolicies: tasks write the same files in every way there is, each its own bytes of them: through the page cache and past it,
-// waited for and queued, with NOWAIT, durable, in sectors, through rings. Linux accepts the image and reads the bytes. Under
-// make interop a sample; make bench gives each policy 30 s.
+// TestNowaitPolicies: tasks write the same files in every way there is, each its own bytes of them:
+// through the page cache and past it, waited for and queued, with NOWAIT, durable, in sectors,
+// through rings. Linux accepts the image and reads the bytes. Under make interop a sample; make
+// bench gives each policy 30 s.
 func TestNowaitPolicies(t *testing.T) {
 	linux(t)
 	runtime := *policiesRuntime
@@ -244,7 +246,8 @@ func (m *mixer) step(w int) error {
 		return m.submit(w == wayRingDirect)
 	case wayAppend:
 		return m.grow()
-	case wayPunch: // and preallocated again, so that blocks that are not written come up all the time
+	case wayPunch:
+		// and preallocated again, so that blocks that are not written come up all the time
 		clear(p)
 		if err := f.Fallocate(m.t, btrfs.FALLOC_FL_PUNCH_HOLE|btrfs.FALLOC_FL_KEEP_SIZE, int64(pos), int64(len(p))); err != nil {
 			return err
@@ -260,8 +263,8 @@ func (m *mixer) step(w int) error {
 	panic(w)
 }
 
-// write is a write system call until all is written. It goes on without NOWAIT where the request would sleep, and where the kernel does
-// not know such requests.
+// write is a write system call until all is written. It goes on without NOWAIT where the request
+// would sleep, and where the kernel does not know such requests.
 func (m *mixer) write(f *btrfs.File, pos uint64, flags kiocb.Flags, p []byte) error {
 	for len(p) > 0 {
 		n, err := f.WriteIter(m.t, kiocb.Request{Pos: pos, Flags: flags}, iopath.Source{Buf: p})

@@ -75,12 +75,14 @@ func allocating(name string, mode uint32, n int64) change {
 		func(k *sched.Task, x *fs.FS, f *fs.File) error { return f.Fallocate(k, mode, 0, n) }}
 }
 
-// TestCapabilities: the system calls that take a program's capabilities away are the same on both sides. Linux makes two programs for
-// each and says in the end which of them have theirs. A NOWAIT direct write is among the states of TestVerdicts.
+// TestCapabilities: the system calls that take a program's capabilities away are the same on both
+// sides. Linux makes two programs for each and says in the end which of them have theirs. A NOWAIT
+// direct write is among the states of TestVerdicts.
 func TestCapabilities(t *testing.T) {
 	linux(t, "chattr")
 	const attr = "security.capability"
-	caps := []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // struct vfs_cap_data: cap_net_raw=ep
+	// struct vfs_cap_data: cap_net_raw=ep
+	caps := []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	img := image(t, "privs.img")
 	must(t, os.WriteFile(img, nil, 0o600))
 	must(t, os.Truncate(img, 256<<20))
@@ -100,7 +102,8 @@ func TestCapabilities(t *testing.T) {
 			path := filepath.Join(dir, "kernel", c.name)
 			fd, err := unix.Open(path, unix.O_RDWR, 0)
 			must(t, err)
-			_, err = unix.Pread(fd, make([]byte, 8*kib), 0) // so that what NOWAIT asks the trees is in memory
+			// so that what NOWAIT asks the trees is in memory
+			_, err = unix.Pread(fd, make([]byte, 8*kib), 0)
 			must(t, err)
 			must(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
 			if err := c.linux(fd, path); err != nil {

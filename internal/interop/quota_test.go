@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// theirQgroups is what btrfs qgroup show says of a mounted file system: id, referenced, exclusive and the limits of each.
+// theirQgroups is what btrfs qgroup show says of a mounted file system: id, referenced, exclusive
+// and the limits of each.
 func theirQgroups(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string
@@ -53,8 +54,8 @@ func ourQgroups(t *testing.T, img string) []string {
 	return list
 }
 
-// sameQgroups wants both sides to show the same, and both checkers to find it right. A mount of Linux begins no rescan: the counts
-// are those of the last commit.
+// sameQgroups wants both sides to show the same, and both checkers to find it right. A mount of
+// Linux begins no rescan: the counts are those of the last commit.
 func sameQgroups(t *testing.T, img string) {
 	t.Helper()
 	judged(t, img)
@@ -72,8 +73,8 @@ func sameQgroups(t *testing.T, img string) {
 	})
 }
 
-// TestQuota: both sides turn quotas on, limit, write and delete in turn, with subvolumes and a qgroup above them; the counts that one
-// leaves are those that the other goes on with.
+// TestQuota: both sides turn quotas on, limit, write and delete in turn, with subvolumes and a
+// qgroup above them; the counts that one leaves are those that the other goes on with.
 func TestQuota(t *testing.T) {
 	linux(t)
 	img, src := image(t, "quota.img"), t.TempDir()
@@ -166,7 +167,8 @@ func TestQuotaDelete(t *testing.T) {
 		mounted(t, img, "", func(dir string) { sh(t, "btrfs", "subvolume", "delete", "-c", dir+gone) })
 		btrlab(t, "mkdir", img+":/after")
 		left(2)
-		for flush := 3; flush <= 6; flush += 3 { // after the name is gone, and after parts of the tree are
+		// after the name is gone, and after parts of the tree are
+		for flush := 3; flush <= 6; flush += 3 {
 			begin()
 			if code, _ := try("subvolume", "delete", "--fault", fmt.Sprintf("eio:flush:%d+", flush), img+":"+gone); code == 0 {
 				t.Logf("%s is gone before flush %d", gone, flush)

@@ -142,8 +142,8 @@ func noTimes(t *testing.T, dirs ...string) {
 	}
 }
 
-// TestRandomEdits: random edits, one process's worth each, on an image and on a folder; the image is the folder to us
-// and to Linux, and Linux writes in between.
+// TestRandomEdits: random edits, one process's worth each, on an image and on a folder; the image
+// is the folder to us and to Linux, and Linux writes in between.
 func TestRandomEdits(t *testing.T) {
 	linux(t)
 	for seed := range uint64(pick(4, 1)) {

@@ -124,7 +124,8 @@ func (x *volumes) file(v *volumeModel) string {
 	return names[x.r.IntN(len(names))]
 }
 
-// step does one operation; reflinks of NOCOW files are ours alone, because cp makes files that are COW.
+// step does one operation; reflinks of NOCOW files are ours alone, because cp makes files that are
+// COW.
 func (x *volumes) step(do turner, nocowLinks bool) {
 	v, from := x.writable(), x.vols[x.r.IntN(len(x.vols))]
 	name := x.file(v)
@@ -210,8 +211,9 @@ func (x *volumes) compare(dir, whose string) {
 	}
 }
 
-// Snapshots, shared extents and deleted subvolumes by turns: Linux makes them and we go on, and the other way round. After each turn both
-// checkers find nothing, and both of us read the same bytes, the model's.
+// Snapshots, shared extents and deleted subvolumes by turns: Linux makes them and we go on, and the
+// other way round. After each turn both checkers find nothing, and both of us read the same bytes,
+// the model's.
 func TestSnapshots(t *testing.T) {
 	linux(t, "chattr", "cp")
 	for _, c := range []struct {
@@ -258,7 +260,8 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// A subvolume whose deletion was cut off after its name had gone is dropped by whoever opens the image next.
+// A subvolume whose deletion was cut off after its name had gone is dropped by whoever opens the
+// image next.
 func TestDeadSubvolume(t *testing.T) {
 	linux(t)
 	img := filepath.Join(t.TempDir(), "i.img")

@@ -24,7 +24,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// state is a file as Linux makes it, and the write that is tried on it without waiting: n bytes at off.
+// state is a file as Linux makes it, and the write that is tried on it without waiting: n bytes at
+// off.
 type state struct {
 	name   string
 	nocow  bool
@@ -48,7 +49,8 @@ var states = []state{
 	{"NOCOW, beyond EOF", true, 100 * kib, 4 * kib, func(f *maker) { f.write(0, 64*kib) }, nil},
 	{"NOCOW, 512 bytes", true, 8*kib + 512, 512, func(f *maker) { f.write(0, 64*kib) }, nil},
 	{"NOCOW, several extents", true, 8 * kib, 16 * kib, func(f *maker) {
-		for off := int64(0); off < 64*kib; off += 4 * kib { // an extent each: what lies between is written first
+		// an extent each: what lies between is written first
+		for off := int64(0); off < 64*kib; off += 4 * kib {
 			f.write((off+32*kib)%(64*kib), 4*kib)
 			f.sync()
 		}
@@ -137,8 +139,8 @@ func verdictOf(n int, want int64, err error) string {
 	return err.Error()
 }
 
-// askLinux makes the files of the cells in an image and tries the write of each by the running kernel. The files of our side are made
-// alike and left as they are.
+// askLinux makes the files of the cells in an image and tries the write of each by the running
+// kernel. The files of our side are made alike and left as they are.
 func askLinux(t *testing.T, img string, cells []*cell) map[*cell]string {
 	t.Helper()
 	said := map[*cell]string{}
@@ -183,8 +185,9 @@ func tryLinux(t *testing.T, path string, c *cell) string {
 			t.Fatal(err)
 		}
 	}
-	must(t, unix.Syncfs(fd)) // the end of the last cell's write has tree blocks locked, for a moment
-	read()                   // so that the metadata is in memory in every state of the range
+	// the end of the last cell's write has tree blocks locked, for a moment
+	must(t, unix.Syncfs(fd))
+	read() // so that the metadata is in memory in every state of the range
 	must(t, unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
 	p := hostio.Aligned(int(c.s.n))
 	switch c.cache {
@@ -238,7 +241,8 @@ func askUs(t *testing.T, img, spec string, cells []*cell) map[*cell]answer {
 		case "dirty":
 			_, readErr = f.WriteAt(k, p, c.s.off)
 		}
-		if readErr != nil && !errors.Is(readErr, errno.EOPNOTSUPP) { // compressed extents are not read
+		// compressed extents are not read
+		if readErr != nil && !errors.Is(readErr, errno.EOPNOTSUPP) {
 			t.Fatal(readErr)
 		}
 		rq := kiocb.Request{Pos: uint64(c.s.off), Flags: kiocb.Nowait}
@@ -275,9 +279,10 @@ func sayers(t *testing.T) map[string][]string {
 	return out
 }
 
-// TestVerdicts asks the running kernel and our engine, under the policy that models it, for a write that must not wait, of files in
-// every state, buffered and direct, with its range cold, cached and dirty. Both answer on files that Linux has made in one image. The
-// two must agree: where the kernel would sleep, so would we.
+// TestVerdicts asks the running kernel and our engine, under the policy that models it, for a write
+// that must not wait, of files in every state, buffered and direct, with its range cold, cached and
+// dirty. Both answer on files that Linux has made in one image. The two must agree: where the
+// kernel would sleep, so would we.
 //
 // Run with -v it prints the table of labs/reference 4.4.
 func TestVerdicts(t *testing.T) {

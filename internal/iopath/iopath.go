@@ -1,5 +1,5 @@
-// Package iopath has what the rooms of its floor are given. All of them take (t, env, ip, request ...): the task, the file system, the
-// inode, and what is asked for.
+// Package iopath has what the rooms of its floor are given. All of them take (t, env, ip, request
+// ...): the task, the file system, the inode, and what is asked for.
 package iopath
 
 import (
@@ -34,13 +34,15 @@ type Env struct {
 	// NoPayload says that no file data is kept: direct transfers move none.
 	NoPayload bool
 
-	// Reclaim, if set, says that memory is short: an allocation calls it, and it may sleep. A study sets it.
+	// Reclaim, if set, says that memory is short: an allocation calls it, and it may sleep. A study
+	// sets it.
 	Reclaim func(t *sched.Task)
 
-	// NowaitExtent, if set, puts the steps of each extent of a NOWAIT direct write into order, in the place of package direct: nil says that it
-	// has started the extent. It is for labs.
+	// NowaitExtent, if set, puts the steps of each extent of a NOWAIT direct write into order, in
+	// the place of package direct: nil says that it has started the extent. It is for labs.
 	NowaitExtent func(t *sched.Task, x NowaitSteps) error
-	// Sectors, if set, carries out the direct writes of sectors that a policy sends to the device: a lab's order of their steps.
+	// Sectors, if set, carries out the direct writes of sectors that a policy sends to the device:
+	// a lab's order of their steps.
 	Sectors func(t *sched.Task, w SectorWrite)
 
 	// Requests keeps what package direct needs for a request.
@@ -52,17 +54,20 @@ type Env struct {
 // Blocks is what the blocks are that a direct write of sectors touches.
 type Blocks uint8
 
-// The kinds. Only written ones, and unwritten ones with zeros around the sectors, may be written in place.
+// The kinds. Only written ones, and unwritten ones with zeros around the sectors, may be written in
+// place.
 const (
-	BlocksElsewhere Blocks = iota // a hole, shared, or of several extents: the write goes through the page cache
-	BlocksUnwritten               // allocated and not written
+	// a hole, shared, or of several extents: the write goes through the page cache
+	BlocksElsewhere Blocks = iota
+	BlocksUnwritten        // allocated and not written
 	BlocksWritten
 )
 
 // ThroughCache is the error of a direct write that goes through the page cache.
 const ThroughCache = errno.ENOTBLK
 
-// SectorWrite is a direct write of sectors between its steps; what each does is with its implementation in package direct.
+// SectorWrite is a direct write of sectors between its steps; what each does is with its
+// implementation in package direct.
 type SectorWrite interface {
 	Share(t *sched.Task)
 	Alone(t *sched.Task)
@@ -81,18 +86,20 @@ func (e *Env) Policy() *policy.Policy { return e.policy.Load() }
 // SetPolicy changes the policy. The caller has no request in flight.
 func (e *Env) SetPolicy(p *policy.Policy) { e.policy.Store(p) }
 
-// DirectSync is what sched.Task.Journal holds while a direct write syncs its file: the task holds i_rwsem, shared or not, and fsync takes
-// what the task holds for its own. It is the task's, not the file's, which other tasks have open as well.
-// Models BTRFS_TRANS_DIO_WRITE_STUB.
+// DirectSync is what sched.Task.Journal holds while a direct write syncs its file: the task holds
+// i_rwsem, shared or not, and fsync takes what the task holds for its own. It is the task's, not
+// the file's, which other tasks have open as well. Models BTRFS_TRANS_DIO_WRITE_STUB.
 type DirectSync struct{}
 
 // NowaitSteps are the steps of one extent of a NOWAIT direct write, for NowaitExtent.
 type NowaitSteps interface {
-	// TryRange locks the range if nobody has it and neither an ordered extent nor a page is in it. LockRange waits for it.
+	// TryRange locks the range if nobody has it and neither an ordered extent nor a page is in it.
+	// LockRange waits for it.
 	TryRange(t *sched.Task) bool
 	LockRange(t *sched.Task)
 	UnlockRange(t *sched.Task)
-	// Reserve promises metadata, and keeps snapshots out until Release, or until Start has used it. ENOSPC, EDQUOT and EAGAIN promise nothing.
+	// Reserve promises metadata, and keeps snapshots out until Release, or until Start has used it.
+	// ENOSPC, EDQUOT and EAGAIN promise nothing.
 	Reserve(t *sched.Task, flush bool) error
 	Release(t *sched.Task)
 	// Place asks whether the blocks may be overwritten in place; EAGAIN says no.
@@ -111,8 +118,8 @@ type Source struct {
 
 // Faulter models user memory that may not be mapped.
 type Faulter interface {
-	// FaultIn makes the bytes [from, to) of the buffer present, as far as it can; it may sleep and reports how
-	// many of them may be touched next. Zero is EFAULT. Models fault_in_readable().
+	// FaultIn makes the bytes [from, to) of the buffer present, as far as it can; it may sleep and
+	// reports how many of them may be touched next. Zero is EFAULT. Models fault_in_readable().
 	FaultIn(t *sched.Task, from, to int) int
 	// Present is how many bytes of [from, to) can be copied now, with page faults disabled.
 	Present(from, to int) int

@@ -6,12 +6,14 @@ import (
 	"btrlab/internal/sched"
 )
 
-// WritePolicy carries out the buffered writes of one file by their steps, in the place of the plans of package policy. It is for labs:
-// fs.FS.SetFilePolicy gives each inode one. Write returns the write's error. Space that it has reserved and not used goes back, and pages and
-// blocks that are still locked are let go.
+// WritePolicy carries out the buffered writes of one file by their steps, in the place of the plans
+// of package policy. It is for labs: fs.FS.SetFilePolicy gives each inode one. Write returns the
+// write's error. Space that it has reserved and not used goes back, and pages and blocks that are
+// still locked are let go.
 //
-// What does not come here follows the policy of the file system: direct requests, clones, NOWAIT requests, the end of a file that is
-// deleted, and all operations but writes unless the policy is a FilePolicy.
+// What does not come here follows the policy of the file system: direct requests, clones, NOWAIT
+// requests, the end of a file that is deleted, and all operations but writes unless the policy is a
+// FilePolicy.
 //
 // Difference: Linux has no such door.
 type WritePolicy interface {
@@ -39,8 +41,9 @@ func Own(ip *inode.Inode) FilePolicy {
 	return p
 }
 
-// Bare takes the file's capabilities away before a policy of the file's own has an operation that changes bytes: under i_rwsem, which that
-// policy need not take. Difference: Linux does so under the locks of the operation; here an attribute that is set in between stays.
+// Bare takes the file's capabilities away before a policy of the file's own has an operation that
+// changes bytes: under i_rwsem, which that policy need not take. Difference: Linux does so under
+// the locks of the operation; here an attribute that is set in between stays.
 func (e *Env) Bare(t *sched.Task, ip *inode.Inode) error {
 	if ip.NoSec() {
 		return nil
@@ -56,43 +59,49 @@ type WriteSteps interface {
 	BatchSteps
 	// Len is how many bytes are to be written.
 	Len() uint64
-	// Range is the bytes of the write; before Place those of an append are where the end of file is now.
+	// Range is the bytes of the write; before Place those of an append are where the end of file is
+	// now.
 	Range(t *sched.Task) (start, end uint64)
 	// Appends reports whether the write begins at the end of file, wherever that is at Place.
 	Appends() bool
-	// Place takes i_size and returns where the write begins. The last Place before Begin counts. Models generic_write_checks().
+	// Place takes i_size and returns where the write begins. The last Place before Begin counts.
+	// Models generic_write_checks().
 	Place(t *sched.Task) uint64
 	// Prewait waits for writeback and ordered extents of the range. It promises nothing.
 	Prewait(t *sched.Task)
-	// Begin sets the time stamps, and writes zeros between the i_size of Place and the write. It comes before the first byte. Direct writes in
-	// flight are the policy's to wait for: Drain.
+	// Begin sets the time stamps, and writes zeros between the i_size of Place and the write. It
+	// comes before the first byte. Direct writes in flight are the policy's to wait for: Drain.
 	Begin(t *sched.Task) error
-	// Batch does one round of the copy loop with at most so many pages, and reports whether bytes are left. After an error none are.
+	// Batch does one round of the copy loop with at most so many pages, and reports whether bytes
+	// are left. After an error none are.
 	Batch(t *sched.Task, pages int) (more bool, err error)
 	// Balance throttles the writer while too much is dirty.
 	Balance(t *sched.Task)
 }
 
-// BatchSteps are the steps of a Batch that has all bytes of the write, but for the waits: they are steps of their own.
+// BatchSteps are the steps of a Batch that has all bytes of the write, but for the waits: they are
+// steps of their own.
 type BatchSteps interface {
-	// WaitWriteback waits for the end of writeback of the pages of [start, end), one after the other. With the pages locked none of them
-	// can begin again.
+	// WaitWriteback waits for the end of writeback of the pages of [start, end), one after the
+	// other. With the pages locked none of them can begin again.
 	WaitWriteback(t *sched.Task, start, end uint64)
 	// WaitOrdered waits for the ordered extents of [start, end). Their ends may need a page.
 	WaitOrdered(t *sched.Task, start, end uint64)
 	// Reserve promises data and metadata space for the whole write, or nothing.
 	Reserve(t *sched.Task) error
-	// LockPages locks the pages in ascending order and reads those that are overwritten in part, or locks none. It does not wait for
-	// writeback.
+	// LockPages locks the pages in ascending order and reads those that are overwritten in part, or
+	// locks none. It does not wait for writeback.
 	LockPages(t *sched.Task) error
 	UnlockPages(t *sched.Task)
 	// LockExtent locks the blocks of the write in the inode's io tree.
 	LockExtent(t *sched.Task)
-	// Ordered reports whether an ordered extent is in them. The answer holds as long as they are locked.
+	// Ordered reports whether an ordered extent is in them. The answer holds as long as they are
+	// locked.
 	Ordered(t *sched.Task) bool
 	UnlockExtent(t *sched.Task)
-	// Copy copies the source to the pages, makes them dirty, lets i_size follow and hands the reservation to the blocks, whose lock goes
-	// with it. Space is reserved, pages and blocks are locked.
+	// Copy copies the source to the pages, makes them dirty, lets i_size follow and hands the
+	// reservation to the blocks, whose lock goes with it. Space is reserved, pages and blocks are
+	// locked.
 	Copy(t *sched.Task)
 }
 
@@ -108,8 +117,9 @@ type ReadSteps interface {
 type TruncateSteps interface {
 	FileSteps
 	NewSize() uint64
-	// SetSize makes the new size visible: a file that becomes shorter loses the pages beyond it, one that becomes longer gets zeros.
-	// False says that no extents are to be dropped: the file was not longer, or an error.
+	// SetSize makes the new size visible: a file that becomes shorter loses the pages beyond it,
+	// one that becomes longer gets zeros. False says that no extents are to be dropped: the file
+	// was not longer, or an error.
 	SetSize(t *sched.Task) bool
 	// DropExtents waits for ordered extents beyond i_size and drops the file extents there.
 	DropExtents(t *sched.Task)
@@ -136,7 +146,8 @@ type FsyncSteps interface {
 	Commit(t *sched.Task)
 }
 
-// FileSteps are what every operation may do: with the locks of the file, and with its count of I/O in flight.
+// FileSteps are what every operation may do: with the locks of the file, and with its count of I/O
+// in flight.
 type FileSteps interface {
 	Share(t *sched.Task)
 	Alone(t *sched.Task)

@@ -5,8 +5,9 @@ import "sync/atomic"
 // poolSize is how many objects a Pool keeps.
 const poolSize = 512
 
-// Pool keeps the objects of a room for its next requests. It takes no lock, because a NOWAIT request comes here as well, and is no
-// scheduling point: an object is made ready by the task that gets it. The zero value is empty.
+// Pool keeps the objects of a room for its next requests. It takes no lock, because a NOWAIT
+// request comes here as well, and is no scheduling point: an object is made ready by the task that
+// gets it. The zero value is empty.
 type Pool struct {
 	n     atomic.Int64 // about where the free slots begin
 	slots [poolSize]atomic.Pointer[Pooled]

@@ -13,18 +13,21 @@ import (
 )
 
 const (
-	// capabilities is the attribute that gives a program privileges, whoever runs it. Models XATTR_NAME_CAPS.
+	// capabilities is the attribute that gives a program privileges, whoever runs it. Models
+	// XATTR_NAME_CAPS.
 	capabilities = "security.capability"
 	// unitsXattr is a change of an attribute in reserved items: the attribute, the inode item.
 	unitsXattr = 2
 )
 
-// RemovePrivs takes the file's capabilities away, because its bytes are about to change: a program that others have written must not
-// have them. It searches the tree unless ip.NoSec(), and to take them away it needs a transaction; both may sleep. With try, AgainPrivs
-// is the answer instead. On error nothing has changed.
+// RemovePrivs takes the file's capabilities away, because its bytes are about to change: a program
+// that others have written must not have them. It searches the tree unless ip.NoSec(), and to take
+// them away it needs a transaction; both may sleep. With try, AgainPrivs is the answer instead. On
+// error nothing has changed.
 //
-// Models fs/inode.c:file_remove_privs() with security/commoncap.c:cap_inode_killpriv(); labs/reference 1.1 step 3. Difference: setuid and
-// setgid bits stay, as they do for a writer with CAP_FSETID, which every caller here is.
+// Models fs/inode.c:file_remove_privs() with security/commoncap.c:cap_inode_killpriv();
+// labs/reference 1.1 step 3. Difference: setuid and setgid bits stay, as they do for a writer with
+// CAP_FSETID, which every caller here is.
 //
 // Preconditions:
 //   - ip.NoSec(), or ip is locked for writing.
@@ -52,8 +55,9 @@ func (e *Env) RemovePrivs(t *sched.Task, ip *inode.Inode, try bool) error {
 	return nil
 }
 
-// ChangeXattr lets do change the attribute of the name, and the ctime with it. ENOSPC and ENOENT of do say that nothing has changed; any other
-// error aborts the transaction. Models btrfs_setxattr_trans().
+// ChangeXattr lets do change the attribute of the name, and the ctime with it. ENOSPC and ENOENT of
+// do say that nothing has changed; any other error aborts the transaction. Models
+// btrfs_setxattr_trans().
 //
 // Preconditions:
 //   - ip is locked for writing.

@@ -2,11 +2,12 @@ package kiocb
 
 import "btrlab/internal/errno"
 
-// Again is the EAGAIN of a NOWAIT request: it names the step that would have slept, and what for. errors.Is finds EAGAIN in it. Each value is
-// returned for one reason, and being one byte it costs no allocation as an error.
+// Again is the EAGAIN of a NOWAIT request: it names the step that would have slept, and what for.
+// errors.Is finds EAGAIN in it. Each value is returned for one reason, and being one byte it costs
+// no allocation as an error.
 //
-// Model: the places at which the kernel answers EAGAIN under IOCB_NOWAIT; labs/reference 4.1. Difference: the kernel's EAGAIN
-// does not say which it was.
+// Model: the places at which the kernel answers EAGAIN under IOCB_NOWAIT; labs/reference 4.1.
+// Difference: the kernel's EAGAIN does not say which it was.
 type Again uint8
 
 // The answers, in the order of a request's steps.

@@ -8,8 +8,8 @@ import (
 	"btrlab/internal/errno"
 )
 
-// TestAgain: every value has a place and a reason of its own, is EAGAIN and nothing else, and is no allocation as an error: a
-// ring gets it for every request that it punts.
+// TestAgain: every value has a place and a reason of its own, is EAGAIN and nothing else, and is no
+// allocation as an error: a ring gets it for every request that it punts.
 func TestAgain(t *testing.T) {
 	seen := map[string]Again{}
 	for a := Again(1); a < Agains; a++ {

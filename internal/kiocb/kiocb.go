@@ -1,8 +1,9 @@
-// Package kiocb is one request to read or write a file: where, and how, and who is told of its end. It is the word that the ways in
-// (a system call, a ring, a mount) and the rooms that carry requests out have in common.
+// Package kiocb is one request to read or write a file: where, and how, and who is told of its end.
+// It is the word that the ways in (a system call, a ring, a mount) and the rooms that carry
+// requests out have in common.
 //
-// Model: struct kiocb and the RWF_ flags of preadv2(2). Difference: the memory that is read into or written from is an argument
-// beside it, as the iov_iter is in Linux.
+// Model: struct kiocb and the RWF_ flags of preadv2(2). Difference: the memory that is read into or
+// written from is an argument beside it, as the iov_iter is in Linux.
 package kiocb
 
 import "btrlab/internal/sched"
@@ -11,8 +12,8 @@ import "btrlab/internal/sched"
 type Request struct {
 	Pos   uint64 // in bytes
 	Flags Flags
-	// Done, if set, is told the end of a direct request that was queued: the call has returned EIOCBQUEUED then. Other requests end
-	// before the call returns, and Done hears nothing of them.
+	// Done, if set, is told the end of a direct request that was queued: the call has returned
+	// EIOCBQUEUED then. Other requests end before the call returns, and Done hears nothing of them.
 	Done Completion
 	// File is the open file that the request came by. A durable direct write (DSync) asks it.
 	File File
@@ -24,15 +25,17 @@ type Request struct {
 
 // File is an open file, as the end of a request sees it. Models kiocb.ki_filp.
 type File interface {
-	// SyncWrite makes durable what a write has written, and reports data errors as fsync does. Models generic_write_sync().
+	// SyncWrite makes durable what a write has written, and reports data errors as fsync does.
+	// Models generic_write_sync().
 	SyncWrite(t *sched.Task) error
 }
 
 // Completion is told the end of queued requests. Models kiocb.ki_complete.
 type Completion interface {
-	// Complete is called once for each request that returned EIOCBQUEUED, with what the call would have returned without Done. t is the
-	// task that ended the last bio, or a worker: Complete does not sleep. It may come before the call has returned. From here on
-	// the memory of the request is the caller's again.
+	// Complete is called once for each request that returned EIOCBQUEUED, with what the call would
+	// have returned without Done. t is the task that ended the last bio, or a worker: Complete does
+	// not sleep. It may come before the call has returned. From here on the memory of the request
+	// is the caller's again.
 	Complete(t *sched.Task, n int, err error)
 }
 

@@ -10,11 +10,12 @@ import (
 // drewShards is the number of counts that a DREW's writers share; a power of two.
 const drewShards = 8
 
-// DREW is a lock that many writers hold at once, or many readers, but never a writer and a reader. Writers only try, so they never
-// wait; a reader keeps new writers out and waits for those inside. A writer touches a count that few other tasks touch.
+// DREW is a lock that many writers hold at once, or many readers, but never a writer and a reader.
+// Writers only try, so they never wait; a reader keeps new writers out and waits for those inside.
+// A writer touches a count that few other tasks touch.
 //
-// Models struct btrfs_drew_lock, which is a root's snapshot_lock: writers overwrite data in place, readers make a snapshot.
-// Difference: no writer waits.
+// Models struct btrfs_drew_lock, which is a root's snapshot_lock: writers overwrite data in place,
+// readers make a snapshot. Difference: no writer waits.
 type DREW struct {
 	class   *lockdep.Class
 	readers atomic.Int32
@@ -80,7 +81,8 @@ func (d *DREW) leave(t *sched.Task) {
 	}
 }
 
-// Disown lets t go on while its place as a writer stays taken: the device has what it writes. WriteUnlockDisowned gives the place back.
+// Disown lets t go on while its place as a writer stays taken: the device has what it writes.
+// WriteUnlockDisowned gives the place back.
 func (d *DREW) Disown(t *sched.Task) {
 	lockdep.Release(t, classOf(d.class), d)
 	t.Discharge(d)
@@ -109,8 +111,9 @@ func (d *DREW) ReadUnlock(t *sched.Task) {
 	}
 }
 
-// Writers is the number of writers. While tasks come and go it may count one that has gone, never miss one that stays. A single count
-// may be negative: a writer that was disowned leaves by another task's.
+// Writers is the number of writers. While tasks come and go it may count one that has gone, never
+// miss one that stays. A single count may be negative: a writer that was disowned leaves by another
+// task's.
 func (d *DREW) Writers() int64 {
 	sum := int64(0)
 	for i := range d.writers {

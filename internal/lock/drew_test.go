@@ -8,8 +8,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Two writers and a reader of a DREW in every order: nobody is inside with the other kind, a writer never waits, and the reader's wait
-// ends.
+// Two writers and a reader of a DREW in every order: nobody is inside with the other kind, a writer
+// never waits, and the reader's wait ends.
 func TestDREWInEveryOrder(t *testing.T) {
 	refused, let := 0, 0
 	everyOrder(t, func(w *explore.World) {

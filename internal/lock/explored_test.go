@@ -17,8 +17,8 @@ func everyOrder(t *testing.T, prog func(w *explore.World)) {
 	}
 }
 
-// A wake-up is for every waiter, and is no promise: the condition is looked at again, and a waker that comes while a task
-// gets ready to sleep is not missed.
+// A wake-up is for every waiter, and is no promise: the condition is looked at again, and a waker
+// that comes while a task gets ready to sleep is not missed.
 func TestQueueInEveryOrder(t *testing.T) {
 	everyOrder(t, func(w *explore.World) {
 		var q WaitQueue
@@ -40,8 +40,9 @@ func TestQueueInEveryOrder(t *testing.T) {
 	})
 }
 
-// A task joins the queue between two looks at its condition, and each look may be a step of its own: a wake-up that falls between the
-// joining and the second look is tried by every search, though no step of the condition has to do with the queue.
+// A task joins the queue between two looks at its condition, and each look may be a step of its
+// own: a wake-up that falls between the joining and the second look is tried by every search,
+// though no step of the condition has to do with the queue.
 func TestQueueJoinsInSight(t *testing.T) {
 	var all map[string]bool
 	for _, m := range []explore.Method{explore.Naive, explore.DPOR, explore.Bound, explore.State} {
@@ -71,7 +72,8 @@ func TestQueueJoinsInSight(t *testing.T) {
 		}
 		if m == explore.Naive {
 			all = seen
-			if !all["ft"] || !all["ftt"] { // the second look finds the task on the queue, and taken off it
+			// the second look finds the task on the queue, and taken off it
+			if !all["ft"] || !all["ftt"] {
 				t.Errorf("what the looks find: %v", all)
 			}
 		}

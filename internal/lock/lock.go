@@ -1,7 +1,9 @@
-// Package lock holds the locks and wait queues of the write path. Each has a lockdep class, which names it
-// in profiles and gives it its place in the one order; Init before use. The zero value is an unclassed leaf.
+// Package lock holds the locks and wait queues of the write path. Each has a lockdep class, which
+// names it in profiles and gives it its place in the one order; Init before use. The zero value is
+// an unclassed leaf.
 //
-// The same lock behaves by the runtime of the task that uses it. No lock is shared by tasks of two runtimes.
+// The same lock behaves by the runtime of the task that uses it. No lock is shared by tasks of two
+// runtimes.
 //
 //	               real                    explore (Stepper)            vtime (Simulator)
 //	state          sync.Mutex, RWMutex     fields of detState           detState.sim
@@ -18,11 +20,12 @@
 //	                                       the checks off
 //	wait times     Task.Waited             none: it has no time         Task.Waited
 //
-// In the real runtime without lockdep (Task.Slow is false) a lock costs what sync's costs plus one branch.
-// The files: lock.go has the locks and the real runtime, lock_step.go what a Stepper is told, sim.go what a
-// Simulator is asked, wait.go the conditions, queues and counters.
+// In the real runtime without lockdep (Task.Slow is false) a lock costs what sync's costs plus one
+// branch. The files: lock.go has the locks and the real runtime, lock_step.go what a Stepper is
+// told, sim.go what a Simulator is asked, wait.go the conditions, queues and counters.
 //
-// Mutex and RWSem are one algorithm with a mode: lockdep.Write is exclusive, lockdep.Read is shared.
+// Mutex and RWSem are one algorithm with a mode: lockdep.Write is exclusive, lockdep.Read is
+// shared.
 package lock
 
 import (
@@ -121,8 +124,8 @@ func (m *Mutex) block(t *sched.Task) {
 // TryLock takes the lock if no task has it.
 func (m *Mutex) TryLock(t *sched.Task) bool { return m.TryLockNested(t, 0) }
 
-// TryLockNested is TryLock that tells lockdep the order inside the class. A try is not checked itself;
-// sub is for what is locked later.
+// TryLockNested is TryLock that tells lockdep the order inside the class. A try is not checked
+// itself; sub is for what is locked later.
 func (m *Mutex) TryLockNested(t *sched.Task, sub uint64) bool {
 	if !t.Slow() {
 		return m.mu.TryLock()
@@ -187,7 +190,8 @@ type RWSem struct {
 // Init gives the lock its class.
 func (s *RWSem) Init(c *lockdep.Class) { s.class = c }
 
-// SetClass changes the class of a lock that no task holds: a tree block moves from one tree to another.
+// SetClass changes the class of a lock that no task holds: a tree block moves from one tree to
+// another.
 func (s *RWSem) SetClass(c *lockdep.Class) { s.class = c }
 
 // Lock takes the lock for writing; it may sleep.
@@ -345,7 +349,8 @@ func (s *RWSem) unlockSlow(t *sched.Task, mode lockdep.Mode) {
 	}
 }
 
-// AssertHeld panics when a checked task does not hold the lock for writing. Elsewhere it costs one load.
+// AssertHeld panics when a checked task does not hold the lock for writing. Elsewhere it costs one
+// load.
 func (s *RWSem) AssertHeld(t *sched.Task) {
 	if t.Checked() {
 		lockdep.AssertHeld(t, classOf(s.class), s, lockdep.Write)

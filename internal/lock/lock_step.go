@@ -5,17 +5,20 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Under a Stepper one task runs at a time and a lock is plain fields. Before a task changes them it says what it is about to do
-// (next, arrive) and calls Stepper.Enter, which returns when the schedule says so and, for a lock, when the gate is open.
+// Under a Stepper one task runs at a time and a lock is plain fields. Before a task changes them it
+// says what it is about to do (next, arrive) and calls Stepper.Enter, which returns when the
+// schedule says so and, for a lock, when the gate is open.
 
 // detState is a lock's state under a runtime that runs one task at a time.
 type detState struct {
-	writer         *sched.Task
-	readers        int32
-	waitingWriters int32 // keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
+	writer  *sched.Task
+	readers int32
+	// keep new readers out, as they do in sync.RWMutex and in the kernel's rwsem
+	waitingWriters int32
 
-	// obj and arrivals are the two objects a Stepper sees. A waiting writer blocks new readers (arrivals) before it owns the
-	// lock (obj); keeping them apart lets arrivals of two writers commute.
+	// obj and arrivals are the two objects a Stepper sees. A waiting writer blocks new readers
+	// (arrivals) before it owns the lock (obj); keeping them apart lets arrivals of two writers
+	// commute.
 	obj, arrivals sched.Obj
 
 	sim sched.SimLock // all there is under a Simulator
@@ -41,8 +44,9 @@ func (d *detState) Open() uint8 {
 	return m
 }
 
-// next says what t does to lock id at the scheduling point that follows. It does not call Stepper.Enter: each method of a lock does
-// that itself, since after a switch to another task the processor mispredicts the return from every call in between.
+// next says what t does to lock id at the scheduling point that follows. It does not call
+// Stepper.Enter: each method of a lock does that itself, since after a switch to another task the
+// processor mispredicts the return from every call in between.
 func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mode lockdep.Mode, id any) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, c, sched.Writes, kind == sched.PointUnlock, 0
@@ -61,7 +65,8 @@ func (d *detState) next(t *sched.Task, kind sched.PointKind, c sched.ClassID, mo
 	}
 }
 
-// arrive says that t, a writer of lock id, arrives: from the scheduling point that follows it keeps new readers out.
+// arrive says that t, a writer of lock id, arrives: from the scheduling point that follows it keeps
+// new readers out.
 func (d *detState) arrive(t *sched.Task, c sched.ClassID, id any) {
 	t.Next = sched.Op{Kind: sched.PointArrive, Class: c, Use: sched.Adds, Obj: &d.arrivals, ID: id}
 }

@@ -182,8 +182,8 @@ func TestWaitQueueLosesNothing(t *testing.T) {
 	})
 }
 
-// A wait that ends by the clock is off the queue, and takes the wake-up with it that met it on the way: the next wait of the task does not
-// end early, and the waker does not hang.
+// A wait that ends by the clock is off the queue, and takes the wake-up with it that met it on the
+// way: the next wait of the task does not end early, and the waker does not hang.
 func TestWaitAtMost(t *testing.T) {
 	both(t, func(t *testing.T) {
 		var q WaitQueue
@@ -197,7 +197,9 @@ func TestWaitAtMost(t *testing.T) {
 		crowd(2, func(k *sched.Task, i int) {
 			if i == 1 {
 				for !stop.Load() {
-					runtime.Gosched() // with one processor the other would wait for the end of a time slice, twice in a round
+					// with one processor the other would wait for the end of a time slice, twice in
+					// a round
+					runtime.Gosched()
 					now.Store(true)
 					q.Wake(k)
 					m.Lock(k)
@@ -240,7 +242,8 @@ func TestWaitAtMost(t *testing.T) {
 	})
 }
 
-// The same meeting on purpose: the wake-up waits for the list's lock, then the clock ends the wait, and the task comes for that lock after it.
+// The same meeting on purpose: the wake-up waits for the list's lock, then the clock ends the wait,
+// and the task comes for that lock after it.
 func TestWaitAtMostMeetsAWaker(t *testing.T) {
 	both(t, func(t *testing.T) {
 		var q WaitQueue
@@ -324,8 +327,8 @@ func (s *sink) Waited(w trace.Wait) {
 	s.funcs[w.Task] = f.Function
 }
 
-// A wait is booked on the task and reported with the class, and outside of the frames of lock and sched its stack begins at
-// the code that called the lock.
+// A wait is booked on the task and reported with the class, and outside of the frames of lock and
+// sched its stack begins at the code that called the lock.
 func TestWaitIsReportedWhereItHappens(t *testing.T) {
 	s := &sink{funcs: map[string]string{}}
 	defer trace.SetSink(trace.SetSink(s))
@@ -404,8 +407,9 @@ func callCond(t *sched.Task, k *Cond, flag *bool) {
 	k.L.Unlock(t)
 }
 
-// awaitAsleep returns when a goroutine sleeps inside the function of this package with the name. That it is on a list of waiters is not enough:
-// it looks at its condition once more before it sleeps.
+// awaitAsleep returns when a goroutine sleeps inside the function of this package with the name.
+// That it is on a list of waiters is not enough: it looks at its condition once more before it
+// sleeps.
 func awaitAsleep(name string) {
 	buf := make([]byte, 1<<20)
 	for {
@@ -501,7 +505,8 @@ func TestAssertHeld(t *testing.T) {
 	s.AssertHeld(u)
 }
 
-// Lockdep gets the order inside the class, the mode, and whether it was a try, from each way to take a lock.
+// Lockdep gets the order inside the class, the mode, and whether it was a try, from each way to
+// take a lock.
 func TestNested(t *testing.T) {
 	k := sched.NewTask("test")
 	var m Mutex
@@ -609,7 +614,8 @@ func TestCondFIFO(t *testing.T) {
 	}
 }
 
-// A waiter looks at its condition again once a waker would see it, and is off the list when it does not sleep.
+// A waiter looks at its condition again once a waker would see it, and is off the list when it does
+// not sleep.
 func TestWaitQueueLooksTwice(t *testing.T) {
 	var q WaitQueue
 	q.Init(waitClass)

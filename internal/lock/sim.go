@@ -5,8 +5,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Under a Simulator a lock is the simulator's: it knows CPUs, spinning and handing over. The methods here tell it the kind of
-// lock and keep lockdep and the wait statistics.
+// Under a Simulator a lock is the simulator's: it knows CPUs, spinning and handing over. The
+// methods here tell it the kind of lock and keep lockdep and the wait statistics.
 
 func (k *core) simLock(sim sched.Simulator, c *lockdep.Class) sched.SimLock {
 	d := k.state()

@@ -42,7 +42,8 @@ func (k *Cond) wait(t *sched.Task, ev any) {
 	k.L.Lock(t)
 }
 
-// Hash is the hash of the waiters in their order, for state matching: the next Signal wakes the first.
+// Hash is the hash of the waiters in their order, for state matching: the next Signal wakes the
+// first.
 func (k *Cond) Hash() uint64 {
 	h := uint64(len(k.list))
 	for _, w := range k.list {
@@ -88,7 +89,8 @@ func (q *WaitQueue) Objects(f func(*sched.Obj)) { f(&q.obj) }
 // Wait sleeps until cond holds. It does not sleep when cond holds already.
 func (q *WaitQueue) Wait(t *sched.Task, cond func() bool) { q.wait(t, q, cond) }
 
-// WaitFor is Wait for an event that some task owes (sched.WaitGraph), on a queue that many events share.
+// WaitFor is Wait for an event that some task owes (sched.WaitGraph), on a queue that many events
+// share.
 func (q *WaitQueue) WaitFor(t *sched.Task, ev any, cond func() bool) { q.wait(t, ev, cond) }
 
 func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
@@ -125,7 +127,8 @@ func (q *WaitQueue) wait(t *sched.Task, ev any, cond func() bool) {
 	}
 }
 
-// WaitAtMost is Wait that ends after d of the runtime's time at the latest. A Stepper has no time: there it is Wait.
+// WaitAtMost is Wait that ends after d of the runtime's time at the latest. A Stepper has no time:
+// there it is Wait.
 func (q *WaitQueue) WaitAtMost(t *sched.Task, d time.Duration, cond func() bool) {
 	if t.Stepper() != nil {
 		q.Wait(t, cond)
@@ -158,7 +161,8 @@ func (q *WaitQueue) add(t *sched.Task) {
 }
 
 func (q *WaitQueue) remove(t *sched.Task) bool {
-	t.Touch(&q.obj, sched.Writes) // cond, if it has a scheduling point, has begun another step than the one that named the queue
+	// cond, if it has a scheduling point, has begun another step than the one that named the queue
+	t.Touch(&q.obj, sched.Writes)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	i := slices.Index(q.list, t)
@@ -253,7 +257,8 @@ func (k *Counter) Dec(t *sched.Task) {
 	}
 }
 
-// Disown says that t does not owe what it added any more: a device has it, which waits for no task, or another task after Adopt.
+// Disown says that t does not owe what it added any more: a device has it, which waits for no task,
+// or another task after Adopt.
 func (k *Counter) Disown(t *sched.Task) { t.Discharge(k) }
 
 // Adopt makes t owe what another task added and disowned.

@@ -15,8 +15,9 @@ import (
 // Graded is a folder with a solution of lab 12, graded.
 type Graded struct{ rep *grade.Report }
 
-// Capstone grades the policy in dir, a folder below a clone, with at most so many schedules in each pass of each search; 0 is as many as
-// btrlab lab grade 12 takes, which is up to a minute. It needs the go tool.
+// Capstone grades the policy in dir, a folder below a clone, with at most so many schedules in each
+// pass of each search; 0 is as many as btrlab lab grade 12 takes, which is up to a minute. It needs
+// the go tool.
 func Capstone(dir string, schedules int) (*Graded, error) {
 	if schedules < 0 || schedules > MaxSchedules {
 		return nil, fmt.Errorf("%d schedules, want 0 to %d", schedules, MaxSchedules)
@@ -64,7 +65,8 @@ func (g *Graded) Scenarios() Table {
 	return t
 }
 
-// Measured has how many times as fast as policy locked each policy is in each job. Yours is missing while a scenario is violated.
+// Measured has how many times as fast as policy locked each policy is in each job. Yours is missing
+// while a scenario is violated.
 func (g *Graded) Measured() Table {
 	t := Table{Caption: "virtual time: times policy locked", Head: []string{"job"}}
 	for _, r := range g.rep.Measured() {

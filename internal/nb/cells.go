@@ -8,8 +8,8 @@ import (
 	"btrlab/internal/prose"
 )
 
-// Cells are Binds for cells, as package btrlab/lab: a function that can fail has no error among its results. Where it fails the cell ends with
-// the error's text, and so does the notebook.
+// Cells are Binds for cells, as package btrlab/lab: a function that can fail has no error among its
+// results. Where it fails the cell ends with the error's text, and so does the notebook.
 func Cells() map[string]r.Value {
 	out := map[string]r.Value{}
 	for name, f := range Binds() {
@@ -47,7 +47,8 @@ func withoutError(f r.Value) r.Value {
 	})
 }
 
-// Draw is the picture that a method makes, as in lab.Draw(comparison.Ratios). If there is none the cell ends with the reason.
+// Draw is the picture that a method makes, as in lab.Draw(comparison.Ratios). If there is none the
+// cell ends with the reason.
 func Draw(picture func() (Figure, error)) Figure {
 	f, err := picture()
 	if err != nil {
@@ -56,7 +57,8 @@ func Draw(picture func() (Figure, error)) Figure {
 	return f
 }
 
-// Expect is says if all facts hold. Otherwise the cell ends, and says which do not: the text around it would be wrong.
+// Expect is says if all facts hold. Otherwise the cell ends, and says which do not: the text around
+// it would be wrong.
 func Expect(says string, facts ...bool) string {
 	var wrong []string
 	for i, ok := range facts {

@@ -59,7 +59,8 @@ func (c *Comparison) WaitPlot() (Figure, error) {
 	return Figure{png, alt[:len(alt)-1] + "."}, err
 }
 
-// Ratios draws each policy's iops by the baseline's in the same round: a bar at the median, whiskers to the extremes.
+// Ratios draws each policy's iops by the baseline's in the same round: a bar at the median,
+// whiskers to the extremes.
 func (c *Comparison) Ratios() (Figure, error) {
 	p := newPlot("iops, relative to " + c.res.Baseline)
 	var names []string

@@ -1,8 +1,10 @@
-// Package nb is what notebooks see of btrlab: a façade whose values show themselves as tables and pictures.
-// Cells are interpreted Go of about 1.13, slow and without generics, so everything that is measured runs
-// here, compiled, and every run is bounded here: an interrupt does not stop a cell.
+// Package nb is what notebooks see of btrlab: a façade whose values show themselves as tables and
+// pictures. Cells are interpreted Go of about 1.13, slow and without generics, so everything that
+// is measured runs here, compiled, and every run is bounded here: an interrupt does not stop a
+// cell.
 //
-// A displayed value has SimpleRender, which the notebook kernel asks for; this package imports nothing of it.
+// A displayed value has SimpleRender, which the notebook kernel asks for; this package imports
+// nothing of it.
 package nb
 
 import (
@@ -24,9 +26,12 @@ const (
 	MaxRounds  = 10
 )
 
-// Options says what to run; the zero value is seed 002's job under every policy on an image in memory.
+// Options says what to run; the zero value is seed 002's job under every policy on an image in
+// memory.
 type Options struct {
-	Seed     string   // whose job: "002" (default), or "003", whose writers have a file each and fsync after each write
+	// whose job: "002" (default), or "003", whose writers have a file each and fsync after each
+	// write
+	Seed     string
 	Policies []string // default: every preset
 	Model    string   // device model: "none" (default), "nvme", "ssd-raid5", "hdd"
 	Device   string   // image file; default: a fresh image in memory
@@ -34,7 +39,9 @@ type Options struct {
 	Seconds  float64  // of each run; default 1, at most MaxSeconds
 	FileMiB  int      // size of the test file; default 256, and 8 for each of seed 003's
 	Writers  int      // default: the job's 8
-	CPUs     int      // 0: the real machine; otherwise virtual time on so many CPUs, at most MaxCPUs, which gives the same every time
+	// 0: the real machine; otherwise virtual time on so many CPUs, at most MaxCPUs, which gives the
+	// same every time
+	CPUs     int
 	DirtyMiB int      // dirty data at which writers are throttled; default an eighth of the file
 	Set      []string // further options of the job, as key=value
 }
@@ -198,7 +205,8 @@ func (c *Comparison) WaitTable() Table {
 	return t
 }
 
-// CostTable shows what requests cost that were tried without waiting: averages of a request, and the percentage that answered EAGAIN.
+// CostTable shows what requests cost that were tried without waiting: averages of a request, and
+// the percentage that answered EAGAIN.
 func (c *Comparison) CostTable() Table {
 	t := Table{Caption: "A request that was tried without waiting", Head: []string{"policy", "tree searches", "paths", "steps with a leaf held", "steps that may block", "sleeps", "EAGAIN, percent"}}
 	for _, x := range c.res.NowaitCosts() {
@@ -207,13 +215,15 @@ func (c *Comparison) CostTable() Table {
 	return t
 }
 
-// LogTable shows what an fsync that went to a log cost in its tree, on average: steps are those with the write lock of a level held.
+// LogTable shows what an fsync that went to a log cost in its tree, on average: steps are those
+// with the write lock of a level held.
 func (c *Comparison) LogTable() Table {
 	return Table{Caption: experiment.LogAbout, Head: experiment.LogHead, Rows: c.res.LogCosts()}
 }
 
-// LogSteps and LogHeld are, of an fsync of a policy that went to a log, the steps with the write lock of a level held and the nanoseconds that it
-// was held, by level from the leaves on. They are 0 when none went to a log.
+// LogSteps and LogHeld are, of an fsync of a policy that went to a log, the steps with the write
+// lock of a level held and the nanoseconds that it was held, by level from the leaves on. They are
+// 0 when none went to a log.
 func (c *Comparison) LogSteps(policy string, level int) float64 {
 	if l := c.log(policy); l != nil && level >= 0 && level < len(l.Steps) {
 		return l.StepsEach(level)
@@ -252,8 +262,8 @@ func (t Table) SimpleRender() map[string]interface{} {
 	return map[string]interface{}{"text/html": t.HTML(), "text/plain": t.String()}
 }
 
-// HTML is the table with its caption. It scrolls where it is wider than the page; columns of words stand left and columns of numbers right,
-// which Jupyter would all set right.
+// HTML is the table with its caption. It scrolls where it is wider than the page; columns of words
+// stand left and columns of numbers right, which Jupyter would all set right.
 func (t Table) HTML() string {
 	var b strings.Builder
 	styles := make([]string, len(t.Head))

@@ -22,7 +22,8 @@ import (
 	"btrlab/internal/measure/stats"
 )
 
-// TestEveryNameBound: a façade name that cells cannot see is a trap for whoever writes the next notebook.
+// TestEveryNameBound: a façade name that cells cannot see is a trap for whoever writes the next
+// notebook.
 func TestEveryNameBound(t *testing.T) {
 	fset := token.NewFileSet()
 	var files []*ast.File
@@ -157,14 +158,16 @@ func TestSeedCopies(t *testing.T) {
 	}
 }
 
-// TestNotebooksUseTheFacade: every lab.Name in a notebook is bound, and no notebook is stored with outputs.
+// TestNotebooksUseTheFacade: every lab.Name in a notebook is bound, and no notebook is stored with
+// outputs.
 func TestNotebooksUseTheFacade(t *testing.T) {
 	files, err := filepath.Glob("../../notebooks/*.ipynb")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("notebooks: %v, %v", files, err)
 	}
 	binds, types := Binds(), Types()
-	other := regexp.MustCompile(`"btrlab/(?:[^l]|l[^a])\w*"`) // of ours the kernel has btrlab/lab only
+	// of ours the kernel has btrlab/lab only
+	other := regexp.MustCompile(`"btrlab/(?:[^l]|l[^a])\w*"`)
 	name := regexp.MustCompile(`\blab\.([A-Z]\w*)`)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -206,7 +209,8 @@ func TestNotebooksUseTheFacade(t *testing.T) {
 	}
 }
 
-// TestCells: a function of btrlab/lab has no error among its results, and ends its cell with it; a value that is none stays.
+// TestCells: a function of btrlab/lab has no error among its results, and ends its cell with it; a
+// value that is none stays.
 func TestCells(t *testing.T) {
 	cells := Cells()
 	fails := func(f func()) (text string) {
@@ -247,8 +251,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestLogs: the job of seed 003 on files of its own: an fsync before the series does more steps with the leaf locked, and the figure says how long
-// each level was.
+// TestLogs: the job of seed 003 on files of its own: an fsync before the series does more steps
+// with the leaf locked, and the figure says how long each level was.
 func TestLogs(t *testing.T) {
 	c, err := Compare(Options{Seed: "003", CPUs: 8, Model: "nvme", Seconds: 0.02, Rounds: 1, Policies: []string{"fsync-commit", "fsync-5.17", "fsync-5.18"}})
 	if err != nil {

@@ -51,8 +51,9 @@ type Exploration struct {
 	Command          string // that replays it outside of a notebook
 }
 
-// Explore runs a scenario under a policy in every order of its steps, those with the fewest preemptions first, and stops at
-// the first violation. It ends after MaxSchedules or five seconds; Bound says if it did.
+// Explore runs a scenario under a policy in every order of its steps, those with the fewest
+// preemptions first, and stops at the first violation. It ends after MaxSchedules or five seconds;
+// Bound says if it did.
 func Explore(name, spec string) (*Exploration, error) {
 	s, p, err := lookup(name, spec)
 	if err != nil {
@@ -85,8 +86,9 @@ func (e *Exploration) Table() Table {
 	return t
 }
 
-// Matrix explores each scenario under each policy and says in a word what came of it: kept, when every schedule was
-// searched; kept<=N, when those with N preemptions were; kept?N, when N schedules were; or broken.
+// Matrix explores each scenario under each policy and says in a word what came of it: kept, when
+// every schedule was searched; kept<=N, when those with N preemptions were; kept?N, when N
+// schedules were; or broken.
 func Matrix(scenarios, policies []string) (Table, error) {
 	t := Table{Caption: "Policies and scenarios", Head: append([]string{"scenario"}, policies...)}
 	for _, name := range scenarios {
@@ -109,12 +111,14 @@ func Matrix(scenarios, policies []string) (Table, error) {
 	return t, nil
 }
 
-// Timeline is one execution, step by step. It shows itself as a page in a frame: click a step, or go with the arrow keys.
+// Timeline is one execution, step by step. It shows itself as a page in a frame: click a step, or
+// go with the arrow keys.
 type Timeline struct {
 	tr *scenario.Trace
 }
 
-// Replay runs one schedule of a scenario under a policy and records every step. The empty schedule has no preemptions.
+// Replay runs one schedule of a scenario under a policy and records every step. The empty schedule
+// has no preemptions.
 func Replay(name, schedule, spec string) (Timeline, error) {
 	s, p, err := lookup(name, spec)
 	if err != nil {
@@ -153,7 +157,8 @@ func (l Timeline) HTML() string {
 		return "<pre>" + html.EscapeString(err.Error()) + "</pre>"
 	}
 	title := fmt.Sprintf("timeline of %s under %s, schedule '%s'", l.tr.Scenario, l.tr.Policy, l.tr.Schedule)
-	// As high as the page is in a frame as wide as a notebook: what is above the steps and below them, and the steps. A very long one scrolls.
+	// As high as the page is in a frame as wide as a notebook: what is above the steps and below
+	// them, and the steps. A very long one scrolls.
 	height := min(540+22*l.Steps(), 3000)
 	return fmt.Sprintf(`<iframe title="%s" sandbox="allow-scripts" style="width:100%%;height:%dpx;border:1px solid #777" srcdoc="%s"></iframe>`,
 		html.EscapeString(title), height, html.EscapeString(b.String()))
@@ -177,8 +182,8 @@ type windowStep struct {
 	where  string // the step that the preemption puts off
 }
 
-// Preempt replays a scenario once for every step at which another task can be given the CPU: the schedules "step:task".
-// task goes on from there for as long as it can.
+// Preempt replays a scenario once for every step at which another task can be given the CPU: the
+// schedules "step:task". task goes on from there for as long as it can.
 func Preempt(name, spec string, task int) (*Window, error) {
 	base, err := Replay(name, "", spec)
 	if err != nil {
@@ -233,8 +238,9 @@ func (w *Window) Table() Table {
 // MaxVirtual bounds the virtual seconds of Reproduce.
 const MaxVirtual = 5.0
 
-// Reproduce runs seed 002 in virtual time, with the calibration of btrlab reproduce, on a file of 512 MiB instead of 16 GiB
-// and for a short time after one of the same length that does not count. Two virtual seconds take about two real ones.
+// Reproduce runs seed 002 in virtual time, with the calibration of btrlab reproduce, on a file of
+// 512 MiB instead of 16 GiB and for a short time after one of the same length that does not count.
+// Two virtual seconds take about two real ones.
 func Reproduce(seconds float64) (Table, error) {
 	if seconds <= 0 || seconds > MaxVirtual {
 		return Table{}, fmt.Errorf("%g virtual seconds, want more than 0 and at most %g", seconds, MaxVirtual)

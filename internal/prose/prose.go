@@ -1,4 +1,5 @@
-// Package prose sets text for a terminal: lines of a given width, counted things, commands that go on in the next line.
+// Package prose sets text for a terminal: lines of a given width, counted things, commands that go
+// on in the next line.
 package prose
 
 import (
@@ -8,14 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Width is the width of a line where nobody says otherwise, and the smallest one that tables are made for.
+// Width is the width of a line where nobody says otherwise, and the smallest one that tables are
+// made for.
 const Width = 80
 
 // marker is the indentation of a line and the mark of a list's item.
 var marker = regexp.MustCompile(`^ *(?:[-*] +|[0-9]+\. +)?`)
 
-// Words cuts text into lines of at most w characters, at blanks where it can. Blanks at the beginning of text, and as many as the mark of
-// an item, "- " or "1. ", takes, begin the lines after the first, too; the other blanks are single afterwards.
+// Words cuts text into lines of at most w characters, at blanks where it can. Blanks at the
+// beginning of text, and as many as the mark of an item, "- " or "1. ", takes, begin the lines
+// after the first, too; the other blanks are single afterwards.
 func Words(text string, w int) []string {
 	first := marker.FindString(text)
 	return Hang(first, strings.Repeat(" ", len(first)), text[len(first):], w)
@@ -78,8 +81,9 @@ func Wrap(text string, w int) string {
 	return b.String()
 }
 
-// Fill is Wrap for a text whose paragraphs and items are broken into lines somewhere: they are broken anew. Headings, tables, blocks
-// between fences, and indented lines that go on no item stay as they are.
+// Fill is Wrap for a text whose paragraphs and items are broken into lines somewhere: they are
+// broken anew. Headings, tables, blocks between fences, and indented lines that go on no item stay
+// as they are.
 func Fill(text string, w int) string {
 	var l []string
 	open, item, fence := false, false, false // the last line goes on; in an item
@@ -114,8 +118,8 @@ func Fill(text string, w int) string {
 	return strings.Join(l, "\n")
 }
 
-// Command sets a command line after a heading; where it is too long it goes on in the next line, at an option, as a
-// shell has it.
+// Command sets a command line after a heading; where it is too long it goes on in the next line, at
+// an option, as a shell has it.
 func Command(indent, command string, w int) string {
 	if utf8.RuneCountInString(indent+command) <= w {
 		return indent + command
@@ -168,8 +172,8 @@ func List(words []string) string {
 	return strings.Join(words, "")
 }
 
-// Nearest is the one of names that word is most likely a slip of: the first in order of those with the fewest letters to change, take away
-// or add, of which at most two; "" when there is none.
+// Nearest is the one of names that word is most likely a slip of: the first in order of those with
+// the fewest letters to change, take away or add, of which at most two; "" when there is none.
 func Nearest(word string, names []string) string {
 	best, at := "", 3
 	for _, n := range names {

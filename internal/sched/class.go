@@ -42,7 +42,8 @@ type ClassInfo struct {
 	Leaf bool
 }
 
-// OrderViolation is the value that package lockdep panics with: a sentence that names the task and the locks.
+// OrderViolation is the value that package lockdep panics with: a sentence that names the task and
+// the locks.
 type OrderViolation string
 
 func (v OrderViolation) Error() string { return string(v) }
@@ -66,7 +67,8 @@ type WaitStat struct {
 	Count int64
 }
 
-// Waits are the waits of a task by class: a short list, in the order of the first waits, because a task waits for few classes.
+// Waits are the waits of a task by class: a short list, in the order of the first waits, because a
+// task waits for few classes.
 type Waits []ClassWait
 
 // ClassWait is one class of a Waits.

@@ -1,6 +1,7 @@
 package sched
 
-// Counter is one of the costs of a request that do not show as time: what the patches of seed 000 removed.
+// Counter is one of the costs of a request that do not show as time: what the patches of seed 000
+// removed.
 type Counter uint8
 
 // The counters.
@@ -16,15 +17,16 @@ var counterNames = [Counters]string{"tree_searches", "path_allocations", "leaf_h
 
 func (c Counter) String() string { return counterNames[c] }
 
-// Counts are the costs of a task's requests. A task counts for whoever sets Task.Counts, and does nothing otherwise.
+// Counts are the costs of a task's requests. A task counts for whoever sets Task.Counts, and does
+// nothing otherwise.
 type Counts struct {
 	N [Counters]int64
 	// Tried counts the requests that were NOWAIT.
 	Tried int64
 	// Again counts the answers to NOWAIT requests that would have slept, by kiocb.Again.
 	Again [32]int64
-	// InodeNs is how long the task had an i_rwsem for writing, and Inodes how often, if TimeInodes is set: that takes two readings of the
-	// clock each time.
+	// InodeNs is how long the task had an i_rwsem for writing, and Inodes how often, if TimeInodes
+	// is set: that takes two readings of the clock each time.
 	InodeNs, Inodes int64
 	TimeInodes      bool
 	inodeFrom       int64 // when it got the one that it has
@@ -32,7 +34,8 @@ type Counts struct {
 	Log LogCounts
 }
 
-// LogCounter is one of the costs of an fsync in the tree of a log: what the patches of seed 003 removed.
+// LogCounter is one of the costs of an fsync in the tree of a log: what the patches of seed 003
+// removed.
 type LogCounter uint8
 
 // The counters of logs.
@@ -43,13 +46,14 @@ const (
 	LogShifted                    // bytes that a change of a leaf moved in it or to its neighbour
 	LogRechecks                   // free space of a leaf asked for again
 	LogSums                       // item sizes added up for a deletion
-	LogSmall                      // leaves that a deletion made so small that they were to be emptied
-	LogEmptied                    // of these, those whose items went to the neighbours
-	LogReleases                   // releases of the path that logs extents
-	LogBlocks                     // tree blocks written
-	LogSupers                     // superblocks written
-	LogBytes                      // bytes of both
-	LogCounters                   // how many there are
+	// leaves that a deletion made so small that they were to be emptied
+	LogSmall
+	LogEmptied  // of these, those whose items went to the neighbours
+	LogReleases // releases of the path that logs extents
+	LogBlocks   // tree blocks written
+	LogSupers   // superblocks written
+	LogBytes    // bytes of both
+	LogCounters // how many there are
 )
 
 var logCounterNames = [LogCounters]string{"fsyncs", "tree_searches", "leaves_cowed", "bytes_shifted", "free_space_rechecks", "sizes_summed",
@@ -63,8 +67,9 @@ const LogLevels = 8
 // LogCounts are the costs of a task's fsyncs in the trees of logs.
 type LogCounts struct {
 	N [LogCounters]int64
-	// Steps counts, by level, what was done while the path had the write lock of a block of that level: a block searched, an item
-	// inserted or deleted, a field of an item written, a free space or a size looked up.
+	// Steps counts, by level, what was done while the path had the write lock of a block of that
+	// level: a block searched, an item inserted or deleted, a field of an item written, a free
+	// space or a size looked up.
 	Steps [LogLevels]int64
 	// HeldNs is how long the path had these locks.
 	HeldNs [LogLevels]int64
@@ -111,7 +116,8 @@ func (t *Task) Count(c Counter) {
 	}
 }
 
-// CountInode notes that the task has an i_rwsem for writing from now on, or no longer. Of two that it has at one time the later is counted.
+// CountInode notes that the task has an i_rwsem for writing from now on, or no longer. Of two that
+// it has at one time the later is counted.
 func (t *Task) CountInode(has bool) {
 	if c := t.Counts; c != nil && c.TimeInodes {
 		c.inode(t.Now(), has)

@@ -2,7 +2,8 @@ package sched
 
 import "testing"
 
-// TestCounts: a task counts for whoever asks, and for nobody else; the counters have names, for results.
+// TestCounts: a task counts for whoever asks, and for nobody else; the counters have names, for
+// results.
 func TestCounts(t *testing.T) {
 	k := NewTask("k")
 	k.Count(CountSearches)

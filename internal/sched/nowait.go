@@ -1,7 +1,7 @@
 package sched
 
-// The audit of NOWAIT: the places at which requests that must not sleep slept. The functions that may not sleep are told so by their
-// callers; this only looks on.
+// The audit of NOWAIT: the places at which requests that must not sleep slept. The functions that
+// may not sleep are told so by their callers; this only looks on.
 
 // NowaitSleep counts the sleeps of a task's NOWAIT requests at one place.
 type NowaitSleep struct {
@@ -64,7 +64,8 @@ func (t *Task) EndNowait() {
 // Nowait reports whether the task's request is NOWAIT.
 func (t *Task) Nowait() bool { return t.nowait > 0 }
 
-// At names the step that the task's request does next, for the record of sleeps. It does nothing unless the request is NOWAIT.
+// At names the step that the task's request does next, for the record of sleeps. It does nothing
+// unless the request is NOWAIT.
 func (t *Task) At(step string) {
 	if t.nowait > 0 {
 		t.audit.step = step
@@ -79,7 +80,8 @@ func (t *Task) Step() string {
 	return t.audit.step
 }
 
-// NowaitSleeps lists the places at which the task slept while its request was NOWAIT. Ask when the task is not running.
+// NowaitSleeps lists the places at which the task slept while its request was NOWAIT. Ask when the
+// task is not running.
 func (t *Task) NowaitSleeps() []NowaitSleep {
 	if t.audit == nil {
 		return nil

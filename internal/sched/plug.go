@@ -6,27 +6,30 @@ type Unplugger interface {
 	Unplug(t *Task)
 }
 
-// plug is what a task holds back. Models struct blk_plug, which schedule() flushes. Differences: one device at a time; only a Simulator
-// knows when a task sleeps, so the other runtimes hold back nothing.
+// plug is what a task holds back. Models struct blk_plug, which schedule() flushes. Differences:
+// one device at a time; only a Simulator knows when a task sleeps, so the other runtimes hold back
+// nothing.
 type plug struct {
 	held Unplugger
 }
 
-// StartPlug lets t hold back the requests that it submits, until it sleeps or calls FinishPlug. Models blk_start_plug().
+// StartPlug lets t hold back the requests that it submits, until it sleeps or calls FinishPlug.
+// Models blk_start_plug().
 func (t *Task) StartPlug() {
 	if t.sim != nil {
 		t.plug = new(plug)
 	}
 }
 
-// FinishPlug starts the requests that t holds back, and those that follow at once. Models blk_finish_plug().
+// FinishPlug starts the requests that t holds back, and those that follow at once. Models
+// blk_finish_plug().
 func (t *Task) FinishPlug() {
 	t.Unplug()
 	t.plug = nil
 }
 
-// HoldFor reports whether t holds back the request that it submits to u now: then u starts it once Unplug is called. Models
-// blk_check_plugged().
+// HoldFor reports whether t holds back the request that it submits to u now: then u starts it once
+// Unplug is called. Models blk_check_plugged().
 func (t *Task) HoldFor(u Unplugger) bool {
 	if t.plug == nil {
 		return false
@@ -38,7 +41,8 @@ func (t *Task) HoldFor(u Unplugger) bool {
 	return true
 }
 
-// Unplug starts the requests that t holds back; a Simulator calls it before t sleeps. Models blk_schedule_flush_plug().
+// Unplug starts the requests that t holds back; a Simulator calls it before t sleeps. Models
+// blk_schedule_flush_plug().
 func (t *Task) Unplug() {
 	if t.plug == nil || t.plug.held == nil {
 		return

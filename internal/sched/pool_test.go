@@ -20,7 +20,8 @@ func TestAdoptAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The next request sees nothing of the last but what it dirtied, and lockdep watches it if it watches new tasks.
+// The next request sees nothing of the last but what it dirtied, and lockdep watches it if it
+// watches new tasks.
 func TestAdoptIsANewLife(t *testing.T) {
 	seen := map[uint64]bool{}
 	for i := range 100 {

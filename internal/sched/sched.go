@@ -1,11 +1,11 @@
-// Package sched decides which task runs: it has the Task that every blocking function takes first, and the Runtime
-// that a task runs under.
+// Package sched decides which task runs: it has the Task that every blocking function takes first,
+// and the Runtime that a task runs under.
 //
 // A task is the kernel's `current`. Under the real runtime (Runtime() == nil) a task is a goroutine
-// and waits are real. The other two run tasks one at a time: a Stepper (package explore) tries orders, a
-// Simulator (package vtime) has CPUs and a clock. There every wait and device step calls Enter, where the
-// runtime may run another task, and a task that cannot go on calls Park. The locks of package lock choose
-// by Task.Slow, one load on the hot path.
+// and waits are real. The other two run tasks one at a time: a Stepper (package explore) tries
+// orders, a Simulator (package vtime) has CPUs and a clock. There every wait and device step calls
+// Enter, where the runtime may run another task, and a task that cannot go on calls Park. The locks
+// of package lock choose by Task.Slow, one load on the hot path.
 //
 // Nothing else in the write path uses sync, time, channels or go; internal/arch enforces it.
 package sched
@@ -42,14 +42,15 @@ var pointNames = [...]string{"lock", "trylock", "unlock", "wait", "wake", "atomi
 
 func (k PointKind) String() string { return pointNames[k] }
 
-// Runtime runs tasks one at a time. It is a Stepper or a Simulator; the real runtime is the nil Runtime.
-// All methods but Go and Now are called by the running task only.
+// Runtime runs tasks one at a time. It is a Stepper or a Simulator; the real runtime is the nil
+// Runtime. All methods but Go and Now are called by the running task only.
 type Runtime interface {
 	// Go starts f as a new task; child is already set up.
 	Go(parent, child *Task, f func(t *Task))
 	// Enter is a scheduling point: the runtime may run other tasks before t does t.Next.
 	Enter(t *Task)
-	// Park blocks t until some task calls Unpark(t). An Unpark that came first makes Park return at once.
+	// Park blocks t until some task calls Unpark(t). An Unpark that came first makes Park return at
+	// once.
 	Park(t *Task, class ClassID)
 	// Unpark makes a parked t runnable; it does not switch.
 	Unpark(t *Task)
@@ -96,14 +97,16 @@ type Task struct {
 	Dirty DirtyState
 	// HeldLocks is package lockdep's: others only look. Lockdep has functions that change it.
 	HeldLocks []Held
-	// Waits are the task's waits by class. Read them when the task is not running. Waited alone writes them.
+	// Waits are the task's waits by class. Read them when the task is not running. Waited alone
+	// writes them.
 	Waits Waits
 	// Counts, if set, counts what the task's requests cost. Read it when the task is not running.
 	Counts *Counts
 
 	// Slot is the runtime's: where it keeps what it knows of the task.
 	Slot int
-	// Mark names the task alike in every execution of a program, whatever the schedule. The runtime sets it, if it explores.
+	// Mark names the task alike in every execution of a program, whatever the schedule. The runtime
+	// sets it, if it explores.
 	Mark uint64
 	// Next is the operation that the task does next. It is set before each Runtime.Enter.
 	Next Op
@@ -131,13 +134,15 @@ var (
 	epoch   = time.Now()
 )
 
-// SetChecked turns lockdep, and the watch for stuck tests, on for tasks made from now on. Tests call it in TestMain.
+// SetChecked turns lockdep, and the watch for stuck tests, on for tasks made from now on. Tests
+// call it in TestMain.
 func SetChecked(on bool) { checked.Store(on) }
 
 // NewTask returns a task of the real runtime for the calling goroutine.
 func NewTask(name string) *Task { return newTask(name, nil) }
 
-// NewTaskOn returns a task of runtime rt, which numbers it. It is for runtimes; file-system code uses Task.Go.
+// NewTaskOn returns a task of runtime rt, which numbers it. It is for runtimes; file-system code
+// uses Task.Go.
 func NewTaskOn(rt Runtime, name string) *Task { return newTask(name, rt) }
 
 func newTask(name string, rt Runtime) *Task {
@@ -159,7 +164,8 @@ func newTask(name string, rt Runtime) *Task {
 	return t
 }
 
-// setChecked says whether lockdep, and the watch for stuck tests, watch t, which is of the real runtime.
+// setChecked says whether lockdep, and the watch for stuck tests, watch t, which is of the real
+// runtime.
 func (t *Task) setChecked(on bool) {
 	t.checked, t.slow = on, on
 	if !on {
@@ -169,8 +175,9 @@ func (t *Task) setChecked(on bool) {
 	}
 }
 
-// Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use tasks again, thousands of
-// times in a search: it clears what the last life used, field by field, and leaves alone what the runtime set.
+// Reset makes a task that has ended a new one of the same runtime. It is for runtimes that use
+// tasks again, thousands of times in a search: it clears what the last life used, field by field,
+// and leaves alone what the runtime set.
 func (t *Task) Reset(name string) {
 	t.Name, t.Op, t.Policy = name, "", ""
 	t.Journal, t.Dirty = nil, DirtyState{}
@@ -213,8 +220,9 @@ func (t *Task) Go(name string, f func(t *Task)) *Task {
 	return c
 }
 
-// OwnThread makes t, of the real runtime, a thread of the host until it ends, so that waking it costs what waking a thread of the
-// kernel costs: goroutines that wake each other may take turns on one thread for a tenth of that. Tasks of other runtimes are threads.
+// OwnThread makes t, of the real runtime, a thread of the host until it ends, so that waking it
+// costs what waking a thread of the kernel costs: goroutines that wake each other may take turns on
+// one thread for a tenth of that. Tasks of other runtimes are threads.
 func (t *Task) OwnThread() {
 	if t.rt == nil {
 		runtime.LockOSThread()
@@ -227,7 +235,8 @@ func (t *Task) Doing(op string) {
 	trace.Doing(op, t.Policy)
 }
 
-// Finish ends a task of another runtime than the real one and lets its joiner go on. It is for runtimes.
+// Finish ends a task of another runtime than the real one and lets its joiner go on. It is for
+// runtimes.
 func (t *Task) Finish() {
 	t.ended = true
 	if t.joiner != nil {
@@ -272,8 +281,8 @@ func (t *Task) Sleep(d time.Duration) {
 	sleepReal(d)
 }
 
-// Yield lets goroutines that are ready run before t goes on, in the real runtime. Elsewhere it is nothing: a simulated task has a CPU of its own,
-// and an explorer tries every order.
+// Yield lets goroutines that are ready run before t goes on, in the real runtime. Elsewhere it is
+// nothing: a simulated task has a CPU of its own, and an explorer tries every order.
 func (t *Task) Yield() {
 	if t.rt == nil {
 		runtime.Gosched()
@@ -287,8 +296,9 @@ func (t *Task) Charge(d time.Duration) {
 	}
 }
 
-// Enter is a scheduling point for an operation on obj, which may be nil: a device, a yield. It does nothing in the real runtime.
-// An object with an Obj of its own, such as a lock, fills Next itself and calls the runtime's Enter.
+// Enter is a scheduling point for an operation on obj, which may be nil: a device, a yield. It does
+// nothing in the real runtime. An object with an Obj of its own, such as a lock, fills Next itself
+// and calls the runtime's Enter.
 func (t *Task) Enter(kind PointKind, class ClassID, obj any) {
 	if t.rt != nil {
 		t.enter(kind, class, obj)
@@ -315,8 +325,9 @@ func (t *Task) Park(class ClassID) {
 	t.Unblocks()
 }
 
-// ParkFor is Park that ends after d at the latest. False: time was up, and an Unpark by a task that did not know is still to come; a
-// Simulator makes it void itself. A Stepper has no time: there it is Park.
+// ParkFor is Park that ends after d at the latest. False: time was up, and an Unpark by a task that
+// did not know is still to come; a Simulator makes it void itself. A Stepper has no time: there it
+// is Park.
 func (t *Task) ParkFor(class ClassID, d time.Duration) bool {
 	switch {
 	case t.sim != nil:

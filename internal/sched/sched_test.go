@@ -9,8 +9,9 @@ import (
 	"unsafe"
 )
 
-// Reset forgets the last life of a task: every field but those of the runtime. It names the fields it clears, so that
-// one added later would be left out without this test, which sets every field and says so where it cannot.
+// Reset forgets the last life of a task: every field but those of the runtime. It names the fields
+// it clears, so that one added later would be left out without this test, which sets every field
+// and says so where it cannot.
 func TestReset(t *testing.T) {
 	runtimes := []string{"ID", "Slot", "Mark", "rt", "st", "sim", "graph", "slow", "checked", "park", "done"}
 	k := &Task{ID: 1, Slot: 2, slow: true, checked: true}

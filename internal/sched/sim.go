@@ -2,8 +2,8 @@ package sched
 
 import "time"
 
-// Simulator is a Runtime with simulated CPUs and a clock (package vtime): it decides itself how a task waits for a
-// lock, by sleeping, spinning, stealing or being handed it.
+// Simulator is a Runtime with simulated CPUs and a clock (package vtime): it decides itself how a
+// task waits for a lock, by sleeping, spinning, stealing or being handed it.
 type Simulator interface {
 	Runtime
 	// NewLock makes what a lock of package lock is under this runtime.
@@ -33,9 +33,10 @@ type LockKind uint8
 
 // The kinds.
 const (
-	LockSpin  LockKind = iota // a spinlock: no task sleeps while it holds one
-	LockSleep                 // a mutex or rw_semaphore: waiters spin while the owner runs, then sleep
-	LockBit                   // a bit with a wait queue (a page lock): waiters sleep
+	LockSpin LockKind = iota // a spinlock: no task sleeps while it holds one
+	// a mutex or rw_semaphore: waiters spin while the owner runs, then sleep
+	LockSleep
+	LockBit // a bit with a wait queue (a page lock): waiters sleep
 )
 
 // Cost names an entry of the cost table (package cost).

@@ -2,9 +2,10 @@ package sched
 
 import "fmt"
 
-// Stepper is a Runtime that runs tasks by a schedule and wants to know what each step depends on (package explore).
-// A task's step begins at Enter, with one operation on one object, and may Touch more objects until the next Enter. If the
-// operation has a mode, the task can be run only while the gate is open for it.
+// Stepper is a Runtime that runs tasks by a schedule and wants to know what each step depends on
+// (package explore). A task's step begins at Enter, with one operation on one object, and may Touch
+// more objects until the next Enter. If the operation has a mode, the task can be run only while
+// the gate is open for it.
 type Stepper interface {
 	Runtime
 	WaitGraph
@@ -14,15 +15,16 @@ type Stepper interface {
 	Aborting() bool
 	// Data checks an access to plain memory, which reports call what, for a race.
 	Data(t *Task, o *Obj, write bool, what fmt.Stringer)
-	// Keep says that x is state which neither the tasks' own histories nor an object of theirs have, such as the order of a queue. Its
-	// Hash is equal in two executions when it is in the same state. o tells that it has been said before.
+	// Keep says that x is state which neither the tasks' own histories nor an object of theirs
+	// have, such as the order of a queue. Its Hash is equal in two executions when it is in the
+	// same state. o tells that it has been said before.
 	Keep(o *Obj, x interface{ Hash() uint64 })
 	// See folds a value that t has just read into what t knows.
 	See(t *Task, hash uint64)
 }
 
-// Use is how a step uses an object. Two steps depend on each other, and cannot change places, when they use one object
-// in different ways or both write it.
+// Use is how a step uses an object. Two steps depend on each other, and cannot change places, when
+// they use one object in different ways or both write it.
 type Use uint8
 
 // The uses. Adds are changes that commute: counts.
@@ -32,12 +34,13 @@ const (
 	Adds
 )
 
-// Op is an operation that a task is about to do. A lock fills Task.Next in place, field by field: copying an Op
-// costs as much as the step.
+// Op is an operation that a task is about to do. A lock fills Task.Next in place, field by field:
+// copying an Op costs as much as the step.
 type Op struct {
 	Kind  PointKind
 	Class ClassID
-	// Use is how the operation uses Obj. One whose result depends on its order with operations that read writes.
+	// Use is how the operation uses Obj. One whose result depends on its order with operations that
+	// read writes.
 	Use Use
 	// Frees says that the operation only opens the gate, as an unlock does.
 	Frees bool
@@ -53,8 +56,8 @@ type Op struct {
 	ID any
 }
 
-// Touch tells a Stepper that the present step uses o, which stands for shared data that is in no lock: a table that is
-// read without one. It costs one load elsewhere.
+// Touch tells a Stepper that the present step uses o, which stands for shared data that is in no
+// lock: a table that is read without one. It costs one load elsewhere.
 func (t *Task) Touch(o *Obj, use Use) {
 	if t.st != nil {
 		t.st.Touch(t, o, use)
@@ -67,7 +70,8 @@ type Gate interface {
 	Open() uint8
 }
 
-// Obj is a Stepper's note on an object: its number in the run Run. The zero value is an object not seen yet.
+// Obj is a Stepper's note on an object: its number in the run Run. The zero value is an object not
+// seen yet.
 type Obj struct {
 	Run uint64
 	Num int32

@@ -14,9 +14,10 @@ import (
 	"weak"
 )
 
-// Stuck tests. A deadlock of goroutines ends a test when go test's timeout comes, with stacks that name no lock. Where lockdep
-// watches (SetChecked), tasks of the real runtime have a wait-for graph as tasks under a Stepper have one: the watch notes which task
-// waits for what and which owes it. Once every goroutine of the process has been blocked for stuckAfter, the watch panics with who
+// Stuck tests. A deadlock of goroutines ends a test when go test's timeout comes, with stacks that
+// name no lock. Where lockdep watches (SetChecked), tasks of the real runtime have a wait-for graph
+// as tasks under a Stepper have one: the watch notes which task waits for what and which owes it.
+// Once every goroutine of the process has been blocked for stuckAfter, the watch panics with who
 // waits for whom.
 //
 //	task waits       Blocks, Unblocks            a task waits; its locks are in HeldLocks
@@ -151,8 +152,8 @@ func (w *watch) Discharge(t *Task, ev any) {
 	w.owes[ev] = slices.Delete(l, i, i+1)
 }
 
-// Blocks says that t begins to wait in class, for what BlockedOn has named. It is for the primitives of package lock that
-// wait in the real runtime by other means than Park.
+// Blocks says that t begins to wait in class, for what BlockedOn has named. It is for the
+// primitives of package lock that wait in the real runtime by other means than Park.
 func (t *Task) Blocks(class ClassID) {
 	if w, ok := t.graph.(*watch); ok {
 		w.blocks(t, class)
@@ -189,8 +190,9 @@ func (w *watch) run() {
 // blockedStates are the states of a goroutine that only another one can end.
 var blockedStates = [][]byte{[]byte("chan "), []byte("select"), []byte("semacquire"), []byte("sync."), []byte("coroutine")}
 
-// allBlocked reports that every goroutine but the caller's waits for another one. A goroutine in a system call, in a sleep or waiting
-// for I/O goes on by itself; the one that receives signals does not count.
+// allBlocked reports that every goroutine but the caller's waits for another one. A goroutine in a
+// system call, in a sleep or waiting for I/O goes on by itself; the one that receives signals does
+// not count.
 func allBlocked() bool {
 	buf := make([]byte, 1<<20)
 	n := runtime.Stack(buf, true)

@@ -160,7 +160,8 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// A process in which a goroutine computes, sleeps or waits for the system is not stuck, however long a task waits for it.
+// A process in which a goroutine computes, sleeps or waits for the system is not stuck, however
+// long a task waits for it.
 func TestNotStuck(t *testing.T) {
 	if how := os.Getenv("NOT_STUCK"); how != "" {
 		sched.SetStuckAfter(time.Millisecond)

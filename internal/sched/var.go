@@ -10,8 +10,9 @@ type Label string
 
 func (l Label) String() string { return string(l) }
 
-// Var is a plain field that tasks share. It is no scheduling point and costs what a field costs in the real runtime, where
-// the Go race detector watches it; under a Stepper every access is checked for races by vector clocks.
+// Var is a plain field that tasks share. It is no scheduling point and costs what a field costs in
+// the real runtime, where the Go race detector watches it; under a Stepper every access is checked
+// for races by vector clocks.
 type Var[T any] struct {
 	v T
 	o Obj
@@ -49,9 +50,10 @@ func (v *Var[T]) data(t *Task, write bool) {
 	}
 }
 
-// Shared stands for plain memory that tasks share and that is no Var: the bytes of a page, a list, a struct. Read and Write
-// come before the access, under the lock that protects it; they are no scheduling points and cost one test in
-// the real runtime. Their argument names the memory in reports.
+// Shared stands for plain memory that tasks share and that is no Var: the bytes of a page, a list,
+// a struct. Read and Write come before the access, under the lock that protects it; they are no
+// scheduling points and cost one test in the real runtime. Their argument names the memory in
+// reports.
 type Shared struct{ o Obj }
 
 // Read says that t reads the memory.

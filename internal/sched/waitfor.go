@@ -2,12 +2,14 @@ package sched
 
 import "fmt"
 
-// WaitGraph is told which task waits for which: the wait-for graph, as a general resource graph (Holt 1972). Its
-// reusable resources are locks, whose holders are in HeldLocks. Its consumable ones are events: an ordered extent finishes, a
-// transaction commits, a ticket is granted. No task holds an event. The task that must bring it about, its producer, owes it; lockdep's
-// cross-release and the obligations of Kobayashi's type systems follow the same edge.
+// WaitGraph is told which task waits for which: the wait-for graph, as a general resource graph
+// (Holt 1972). Its reusable resources are locks, whose holders are in HeldLocks. Its consumable
+// ones are events: an ordered extent finishes, a transaction commits, a ticket is granted. No task
+// holds an event. The task that must bring it about, its producer, owes it; lockdep's cross-release
+// and the obligations of Kobayashi's type systems follow the same edge.
 //
-// An event is any comparable value, mostly a pointer. An event that no task owes is no edge: a bio in the hands of the device.
+// An event is any comparable value, mostly a pointer. An event that no task owes is no edge: a bio
+// in the hands of the device.
 type WaitGraph interface {
 	// BlockedOn says what t waits for in the Park that follows. Models task_struct.blocked_on.
 	BlockedOn(t *Task, obj any)
@@ -15,14 +17,15 @@ type WaitGraph interface {
 	Owe(t *Task, ev any)
 	// Serve is Owe for a task's life: a worker serves its queue.
 	Serve(t *Task, ev any)
-	// Delegate makes the tasks that serve `to` owe ev, and ends an obligation of t's own: a work is queued, its queue has workers.
+	// Delegate makes the tasks that serve `to` owe ev, and ends an obligation of t's own: a work is
+	// queued, its queue has workers.
 	Delegate(t *Task, ev, to any)
 	// Discharge ends one obligation for ev: t's own, or else the oldest.
 	Discharge(t *Task, ev any)
 }
 
-// Event is an event that reports can name: "task 0 writer waits for NAME, which task 2 endio must VERB". One with a method
-// Range() (start, end uint64) is named with its bytes.
+// Event is an event that reports can name: "task 0 writer waits for NAME, which task 2 endio must
+// VERB". One with a method Range() (start, end uint64) is named with its bytes.
 type Event interface {
 	Event() (name, verb string)
 }

@@ -27,11 +27,12 @@ type LevelInfo struct {
 
 // ScenarioInfo is a scenario.
 type ScenarioInfo struct {
-	Name     string   `json:"name"`
-	About    string   `json:"about"`
-	Goal     string   `json:"goal"`
-	Tasks    []string `json:"tasks"`    // with what each does
-	Policies []string `json:"policies"` // those it is about; empty is all presets of buffered writes
+	Name  string   `json:"name"`
+	About string   `json:"about"`
+	Goal  string   `json:"goal"`
+	Tasks []string `json:"tasks"` // with what each does
+	// those it is about; empty is all presets of buffered writes
+	Policies []string `json:"policies"`
 }
 
 // PolicyInfo is a policy: a preset, or one with toggles switched on and off.

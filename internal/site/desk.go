@@ -1,8 +1,10 @@
-// Package site answers the questions of the page that `make site` builds: which scenarios there are, what a player's step leads to,
-// what a search finds. The page asks in JSON and shows the answers; the rooms that play, search and draw are those of the command line.
+// Package site answers the questions of the page that `make site` builds: which scenarios there
+// are, what a player's step leads to, what a search finds. The page asks in JSON and shows the
+// answers; the rooms that play, search and draw are those of the command line.
 //
-// A Desk is for one page. The page asks one question at a time, but for Stop, which it may ask while a search runs: then the search
-// has called Yield, so that the browser could deliver the question.
+// A Desk is for one page. The page asks one question at a time, but for Stop, which it may ask
+// while a search runs: then the search has called Yield, so that the browser could deliver the
+// question.
 package site
 
 import (
@@ -19,7 +21,8 @@ import (
 
 // Desk answers the questions of one page.
 type Desk struct {
-	// Yield is called during a search about twenty times a second, so that the page can be heard; nil is never.
+	// Yield is called during a search about twenty times a second, so that the page can be heard;
+	// nil is never.
 	Yield func()
 	// Tell is called about ten times a second with how far a search is; nil is never.
 	Tell func(Progress)
@@ -35,7 +38,8 @@ const (
 	warmYieldEvery = 5 * time.Millisecond
 )
 
-// warmSearches is how many searches it takes until a browser has compiled well what they run through.
+// warmSearches is how many searches it takes until a browser has compiled well what they run
+// through.
 const warmSearches = 3
 
 // Progress is how far a search is.
@@ -44,7 +48,8 @@ type Progress struct {
 	Share float64 `json:"share"` // 0 to 1, by the estimate of the whole; 0 is not known
 }
 
-// Ask answers one question: what is asked, with its arguments in JSON. The error is a sentence for the user of the page.
+// Ask answers one question: what is asked, with its arguments in JSON. The error is a sentence for
+// the user of the page.
 func (d *Desk) Ask(what string, args []byte) ([]byte, error) {
 	answer, err := d.answer(what, args)
 	if err != nil {
@@ -100,9 +105,10 @@ func (d *Desk) yield(every time.Duration) {
 	}
 }
 
-// Warm searches what a visitor is likely to search first, and drops what it finds: a browser compiles a function well once it has
-// been called often, and the first search of a page takes three times as long as the next. It gives up as soon as busy says that a
-// question waits, and reports whether it came to its end.
+// Warm searches what a visitor is likely to search first, and drops what it finds: a browser
+// compiles a function well once it has been called often, and the first search of a page takes
+// three times as long as the next. It gives up as soon as busy says that a question waits, and
+// reports whether it came to its end.
 func (d *Desk) Warm(busy func() bool) bool {
 	s, pol, err := (&Place{Scenario: "truncate-race", Policy: "unlocked-drain"}).find()
 	if err != nil {

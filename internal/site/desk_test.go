@@ -34,7 +34,8 @@ func ask[R any](t *testing.T, d *Desk, what string, args any) R {
 	return r
 }
 
-// A player loses the truncate with the page's moves, takes a step back and plays it again, and the address of a place opens there.
+// A player loses the truncate with the page's moves, takes a step back and plays it again, and the
+// address of a place opens there.
 func TestGame(t *testing.T) {
 	var d Desk
 	v := ask[View](t, &d, "open", Place{Scenario: "truncate-race", Policy: "unlocked"})
@@ -68,7 +69,8 @@ func TestGame(t *testing.T) {
 	for !v.Over {
 		before := v
 		v = ask[View](t, &d, "move", Move{Do: "next"})
-		for i, c := range v.State { // a value is marked as changed when the place before has another
+		// a value is marked as changed when the place before has another
+		for i, c := range v.State {
 			if was := before.State[i].Value; c.Changed != (c.Value != was) {
 				t.Errorf("%s is %q and was %q, marked as changed: %v", c.Name, c.Value, was, c.Changed)
 			} else if c.Changed {
@@ -122,7 +124,8 @@ func TestSearch(t *testing.T) {
 	if f.Verdict != explore.Exhausted {
 		t.Errorf("without a bound: %+v", f)
 	}
-	// Warming up ends for a question that waits, and else changes nothing but what the browser has compiled.
+	// Warming up ends for a question that waits, and else changes nothing but what the browser has
+	// compiled.
 	yields := 0
 	d.Yield = func() { yields++ }
 	if d.Warm(func() bool { return true }) || !d.Warm(func() bool { return false }) {
@@ -145,7 +148,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// The catalogue has everything that the command line has, and the spec of turned switches is a policy.
+// The catalogue has everything that the command line has, and the spec of turned switches is a
+// policy.
 func TestCatalog(t *testing.T) {
 	var d Desk
 	c := ask[Catalog](t, &d, "catalog", struct{}{})
@@ -175,7 +179,8 @@ func TestExhibit(t *testing.T) {
 	}
 }
 
-// A level is played as a scenario is: its lines are steps. It is won with a schedule that breaks it, or with never where none does.
+// A level is played as a scenario is: its lines are steps. It is won with a schedule that breaks
+// it, or with never where none does.
 func TestLevel(t *testing.T) {
 	var d Desk
 	v := ask[View](t, &d, "open", Place{Level: "lost-update"})

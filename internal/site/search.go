@@ -13,7 +13,8 @@ type Search struct {
 	Policy   string `json:"policy"`
 	// Preemptions bounds the search; 0 is the scenario's bound, -1 none.
 	Preemptions int `json:"preemptions"`
-	// Method is one of Catalog.Methods; empty is the scenario's. A bound of preemptions is for method bound alone.
+	// Method is one of Catalog.Methods; empty is the scenario's. A bound of preemptions is for
+	// method bound alone.
 	Method explore.Method `json:"method"`
 }
 
@@ -26,7 +27,8 @@ type Found struct {
 	Stopped   bool            `json:"stopped"`
 	Seconds   float64         `json:"seconds"`
 	Lines     []scenario.Line `json:"lines"`
-	// Schedule violates the rule, with as few preemptions as possible; Replay is the command that shows it.
+	// Schedule violates the rule, with as few preemptions as possible; Replay is the command that
+	// shows it.
 	Schedule string `json:"schedule"`
 	Replay   string `json:"replay"`
 	Violated string `json:"violated"`
@@ -51,7 +53,8 @@ func (d *Desk) explore(a Search) (*Found, error) {
 	d.search(&o, func(c *explore.Config) {
 		switch {
 		case a.Preemptions != 0:
-			c.Method, c.Preemptions = explore.Bound, max(a.Preemptions, 0) // the explorer's zero value is no bound
+			// the explorer's zero value is no bound
+			c.Method, c.Preemptions = explore.Bound, max(a.Preemptions, 0)
 		case a.Method != "":
 			c.Method = a.Method
 		}
@@ -66,10 +69,11 @@ func (d *Desk) explore(a Search) (*Found, error) {
 
 // Exhibited is an exhibit of the museum after both of its searches.
 type Exhibited struct {
-	Number int   `json:"number"`
-	OK     bool  `json:"ok"` // the wrong order breaks, in the way that the story says, and the right one does not
-	Wrong  Found `json:"wrong"`
-	Right  Found `json:"right"`
+	Number int `json:"number"`
+	// the wrong order breaks, in the way that the story says, and the right one does not
+	OK    bool  `json:"ok"`
+	Wrong Found `json:"wrong"`
+	Right Found `json:"right"`
 	// Timeline is the page of the schedule that shows the bug.
 	Timeline string `json:"timeline"`
 }

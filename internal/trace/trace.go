@@ -22,7 +22,8 @@ type Wait struct {
 // Sink receives reports. Its methods are called on the reporting task, possibly with locks held,
 // so they must not block for long and must not call back into the file system.
 type Sink interface {
-	// Waited reports a finished wait. The code that waited is on the stack, outside of the frames that are Inside.
+	// Waited reports a finished wait. The code that waited is on the stack, outside of the frames
+	// that are Inside.
 	Waited(w Wait)
 }
 
@@ -54,7 +55,8 @@ func Waited(w Wait) {
 
 var labels atomic.Pointer[func(op, policy string)]
 
-// SetLabels installs f for the whole process; nil removes it. A task calls it on its own goroutine when it begins to do something else.
+// SetLabels installs f for the whole process; nil removes it. A task calls it on its own goroutine
+// when it begins to do something else.
 func SetLabels(f func(op, policy string)) {
 	if f == nil {
 		labels.Store(nil)
@@ -70,8 +72,9 @@ func Doing(op, policy string) {
 	}
 }
 
-// Inside reports whether f is a frame of the packages that wait for their callers: trace, sched, lock and what is in their
-// folders, without their tests. The stack of a wait begins after such frames.
+// Inside reports whether f is a frame of the packages that wait for their callers: trace, sched,
+// lock and what is in their folders, without their tests. The stack of a wait begins after such
+// frames.
 func Inside(f *runtime.Frame) bool {
 	pkg, ok := strings.CutPrefix(f.Function, module.Path+"/internal/")
 	if !ok || strings.HasSuffix(f.File, "_test.go") {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nextData is the first run of data of f at or after off; io.EOF when only a hole is left. A file system that does not
-// tell its holes has one run, up to size.
+// nextData is the first run of data of f at or after off; io.EOF when only a hole is left. A file
+// system that does not tell its holes has one run, up to size.
 func nextData(f *os.File, off, size int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {

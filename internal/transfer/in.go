@@ -30,13 +30,14 @@ type In struct {
 // hostIno names a file of the host, whatever its path.
 type hostIno struct{ dev, ino uint64 }
 
-// NewIn copies into x. Files that its calls have in common by hard links have one inode in the image.
+// NewIn copies into x. Files that its calls have in common by hard links have one inode in the
+// image.
 func NewIn(t *sched.Task, x *fs.FS, w Watcher) *In {
 	return &In{t: t, x: x, count: count{w: w}, links: map[hostIno]string{}, buf: make([]byte, chunk)}
 }
 
-// Tree copies what src names, with everything below a directory, to the path to. A symbolic link at src is followed; those
-// below are copied.
+// Tree copies what src names, with everything below a directory, to the path to. A symbolic link at
+// src is followed; those below are copied.
 func (c *In) Tree(src, to string) error {
 	st, err := os.Stat(src)
 	if err != nil {

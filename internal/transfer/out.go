@@ -18,7 +18,8 @@ import (
 
 // Out copies files of an image to the host.
 type Out struct {
-	// Snapshots copies snapshots as well, not only the subvolumes that are none. Model: btrfs restore -s.
+	// Snapshots copies snapshots as well, not only the subvolumes that are none. Model: btrfs
+	// restore -s.
 	Snapshots bool
 
 	t     *sched.Task
@@ -40,7 +41,8 @@ func NewOut(t *sched.Task, x *fs.FS, w Watcher) *Out {
 	return &Out{t: t, x: x, count: count{w: w}, links: map[inode]string{}, dirs: map[inode]string{}}
 }
 
-// unreadable is an error of one object that is left out: of the image, or a link that the host refuses.
+// unreadable is an error of one object that is left out: of the image, or a link that the host
+// refuses.
 type unreadable struct{ err error }
 
 func (e *unreadable) Error() string { return e.err.Error() }
@@ -56,9 +58,10 @@ func (c *Out) leave(path string, err error) error {
 	return err
 }
 
-// Tree copies what path names, with everything below a directory, to dest. A symbolic link at path is followed; those below
-// are copied. What cannot be read below path is left out, and so is a link that the host refuses; the error is of path itself, or of the host.
-// A link at dest is followed, as the caller has named it; those below are not.
+// Tree copies what path names, with everything below a directory, to dest. A symbolic link at path
+// is followed; those below are copied. What cannot be read below path is left out, and so is a link
+// that the host refuses; the error is of path itself, or of the host. A link at dest is followed,
+// as the caller has named it; those below are not.
 func (c *Out) Tree(path, dest string) error {
 	at, err := c.x.Stat(c.t, path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package transfer copies trees of files between the host and an image: contents with their holes, hard links, symbolic
-// links, directories, modes and times.
+// Package transfer copies trees of files between the host and an image: contents with their holes,
+// hard links, symbolic links, directories, modes and times.
 //
 // The normal case of a tree into an image:
 //
@@ -7,9 +7,11 @@
 //	                 -> file      Create, the runs of data (nextData), mode and times
 //	                 -> link      a file of the host that has gone in under another name
 //
-// Out is the same the other way round, into subvolumes as well. In stops at the first error: what was copied before it stays, a file
-// that it has made and not filled is removed. Out stops at errors of the host; what it cannot read of the image it removes, reports and
-// goes on, because the rest of a damaged image may be all that can be saved. A link that the host refuses it reports, too, and goes on.
+// Out is the same the other way round, into subvolumes as well. In stops at the first error: what
+// was copied before it stays, a file that it has made and not filled is removed. Out stops at
+// errors of the host; what it cannot read of the image it removes, reports and goes on, because the
+// rest of a damaged image may be all that can be saved. A link that the host refuses it reports,
+// too, and goes on.
 //
 // Owners and extended attributes are not copied, nor are setuid and setgid of a file whose copy has
 // another owner. Out follows no symbolic link in the directory that it fills (place.go).
@@ -27,16 +29,18 @@ const chunk = 1 << 20 // bytes per read or write
 
 // Watcher is told of the progress of a transfer.
 type Watcher interface {
-	// Begin is called before each object, with its name at the destination, how many objects have begun, and how many are
-	// known to be there so far.
+	// Begin is called before each object, with its name at the destination, how many objects have
+	// begun, and how many are known to be there so far.
 	Begin(name string, begun, known uint64)
 	// LeaveOut is told of each object that is not copied.
 	LeaveOut(x LeftOut)
-	// Stop is asked before each object and each chunk of data; its error, such as that of an interrupt, ends the transfer.
+	// Stop is asked before each object and each chunk of data; its error, such as that of an
+	// interrupt, ends the transfer.
 	Stop() error
 }
 
-// LeftOut is an object that is not copied: one that cannot be read, a link that the host refuses, a snapshot, or a device, a pipe or a socket.
+// LeftOut is an object that is not copied: one that cannot be read, a link that the host refuses, a
+// snapshot, or a device, a pipe or a socket.
 type LeftOut struct {
 	Name     string // at the source
 	Err      error  // why it cannot be read or made, or nil

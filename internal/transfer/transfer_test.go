@@ -101,8 +101,8 @@ func hostTree(t *testing.T) string {
 	return dir
 }
 
-// facts are what a copy of a tree must keep: for each path its mode, size, time, target and contents, and which path is the same
-// file.
+// facts are what a copy of a tree must keep: for each path its mode, size, time, target and
+// contents, and which path is the same file.
 func facts(t *testing.T, dir string) map[string]string {
 	m := map[string]string{}
 	var seen []iofs.FileInfo
@@ -144,7 +144,8 @@ func facts(t *testing.T, dir string) map[string]string {
 	return m
 }
 
-// A tree goes in and comes out as it was: hard links, holes, symbolic links, modes and times. What cannot be copied is reported.
+// A tree goes in and comes out as it was: hard links, holes, symbolic links, modes and times. What
+// cannot be copied is reported.
 func TestRoundTrip(t *testing.T) {
 	x := fstest.New(t)
 	src := hostTree(t)
@@ -191,7 +192,8 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("sparse takes %d bytes on the host, want holes", blocks*512)
 	}
 
-	// Once more over what is there: the same, but a directory that was there keeps its own mode and time.
+	// Once more over what is there: the same, but a directory that was there keeps its own mode and
+	// time.
 	must(t, NewIn(x.T, x.FS, &watch{t: t}).Tree(src, "/tree"))
 	must(t, NewOut(x.T, x.FS, &watch{t: t}).Tree("/tree", dest))
 	for name, s := range facts(t, dest) {
@@ -201,8 +203,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A transfer into an image that ends in the middle of a file names the trouble; files before it stay, a new file is removed, one
-// that was there stays.
+// A transfer into an image that ends in the middle of a file names the trouble; files before it
+// stay, a new file is removed, one that was there stays.
 func TestInStops(t *testing.T) {
 	src := t.TempDir()
 	for _, name := range []string{"1", "2", "3"} {
@@ -216,7 +218,8 @@ func TestInStops(t *testing.T) {
 			must(t, err)
 			must(t, f.Close(x.T))
 		}
-		// The directory, file 1 with 5 chunks (the last is empty), file 2 with its first: the question after that.
+		// The directory, file 1 with 5 chunks (the last is empty), file 2 with its first: the
+		// question after that.
 		w := &watch{t: t, stopAt: 1 + 6 + 3}
 		if err := NewIn(x.T, x.FS, w).Tree(src, "/t"); err != errStop {
 			t.Fatalf("have %v, want the watcher's error", err)
@@ -243,7 +246,8 @@ func names(t *testing.T, x *fstest.Fixture, dir string) []string {
 	return l
 }
 
-// A source that fails, and an image that is full: the error is theirs, with the file's name, and the new file is gone.
+// A source that fails, and an image that is full: the error is theirs, with the file's name, and
+// the new file is gone.
 func TestInFails(t *testing.T) {
 	x := fstest.New(t)
 	broken := errors.New("the tape is torn")
@@ -303,8 +307,8 @@ func TestOutStops(t *testing.T) {
 	}
 }
 
-// A file of the host that is written over, longer and full of other bytes, has the new contents only: zeros in the holes, and the new
-// end.
+// A file of the host that is written over, longer and full of other bytes, has the new contents
+// only: zeros in the holes, and the new end.
 func TestOutOverAnOldFile(t *testing.T) {
 	x := fstest.New(t)
 	f, err := x.FS.Create(x.T, "/f", 0o644)
@@ -358,9 +362,10 @@ func (n noted) Submit(t *sched.Task, b *blockdev.Bio) {
 	n.Device.Submit(t, b)
 }
 
-// TestOutLeavesOut: a tree from a damaged image comes out without what is damaged: the data of a file with two names, or the items of
-// some files. Each is reported with its reason and leaves no stump on the host, and the rest is whole. Earlier the first bad
-// block ended the copy, and the beginning of its file lay there as if it were the file.
+// TestOutLeavesOut: a tree from a damaged image comes out without what is damaged: the data of a
+// file with two names, or the items of some files. Each is reported with its reason and leaves no
+// stump on the host, and the rest is whole. Earlier the first bad block ended the copy, and the
+// beginning of its file lay there as if it were the file.
 func TestOutLeavesOut(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }), fstest.Faults(&dev))
@@ -387,7 +392,8 @@ func TestOutLeavesOut(t *testing.T) {
 	x.Close()
 
 	// copyOut copies the tree with faults, and compares what is there.
-	var data, leaf int64 // where a chunk of 2-bad is, and the first tree block that a file of 4-dir needs
+	// where a chunk of 2-bad is, and the first tree block that a file of 4-dir needs
+	var data, leaf int64
 	copyOut := func(what string, faults ...dm.Fault) (left []string) {
 		t.Helper()
 		w := &watch{t: t}
@@ -475,9 +481,10 @@ func relink(t *testing.T, task *sched.Task, dev blockdev.Device, name string, in
 	}
 }
 
-// TestOutCycle: on a damaged image a directory has an entry that leads to a directory above it, or to one that has another name. Linux
-// refuses a second dentry of a directory; the copy followed the first until the host's names got too long, without a word of damage. Both
-// names are left out with their paths, and all else is copied.
+// TestOutCycle: on a damaged image a directory has an entry that leads to a directory above it, or
+// to one that has another name. Linux refuses a second dentry of a directory; the copy followed the
+// first until the host's names got too long, without a word of damage. Both names are left out with
+// their paths, and all else is copied.
 func TestOutCycle(t *testing.T) {
 	x := fstest.New(t, fstest.NoCheck(), fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }))
 	for _, d := range []string{"/t", "/t/a", "/t/a/b", "/t/a/b/loop", "/t/c", "/t/c/twin"} {
@@ -516,9 +523,9 @@ func TestOutCycle(t *testing.T) {
 	}
 }
 
-// TestOutSubvolumes: a tree goes out with the subvolumes in it, as btrfs restore does it, and with snapshots when they are wanted. A
-// subvolume's name in a snapshot of its parent is an empty directory, as in Linux. The file numbers of subvolumes are alike: they are
-// not hard links.
+// TestOutSubvolumes: a tree goes out with the subvolumes in it, as btrfs restore does it, and with
+// snapshots when they are wanted. A subvolume's name in a snapshot of its parent is an empty
+// directory, as in Linux. The file numbers of subvolumes are alike: they are not hard links.
 func TestOutSubvolumes(t *testing.T) {
 	x := fstest.New(t, fstest.Image("../fs/testdata/nested.blocks.gz"), fstest.FSOptions(func(o *fs.Options) { o.ReadOnly = true }))
 	always := map[string]string{"file": "top\n", "sub/file": "inner\n", "sub/d/deep/f": "deepest\n", "dir/src/one": "one\n"}

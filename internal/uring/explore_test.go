@@ -49,8 +49,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// TestInEveryOrder: whatever the order of a submitter, its workers, a device and other writers, each request has one completion with the
-// count that it asked for, no task waits for ever, no data races, and the bytes are those of whole writes.
+// TestInEveryOrder: whatever the order of a submitter, its workers, a device and other writers,
+// each request has one completion with the count that it asked for, no task waits for ever, no data
+// races, and the bytes are those of whole writes.
 func TestInEveryOrder(t *testing.T) {
 	write := func(f *fakeFile, user uint64, at int, c byte) SQE {
 		return SQE{Op: Write, File: f, Pos: uint64(at), Buf: []byte{c, c, c, c}, UserData: user}

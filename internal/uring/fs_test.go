@@ -10,8 +10,9 @@ import (
 	"btrlab/internal/uring"
 )
 
-// 256 requests of every kind in flight on a real file system when the ring closes: each has one completion, a write that reports success is
-// in the file, and the file system that closes after it finds nothing reserved and the image clean (the fixture looks).
+// 256 requests of every kind in flight on a real file system when the ring closes: each has one
+// completion, a write that reports success is in the file, and the file system that closes after it
+// finds nothing reserved and the image clean (the fixture looks).
 func TestCloseInFlight(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("nowait-6.1"))
 	f := x.Create("/f")

@@ -9,18 +9,21 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Path decides what becomes of reads and writes in the place of a ring's own submit path. The ring keeps what does not depend on it:
-// the queues, the workers and their order, and the requests that ask for a worker themselves (Async, fsync).
+// Path decides what becomes of reads and writes in the place of a ring's own submit path. The ring
+// keeps what does not depend on it: the queues, the workers and their order, and the requests that
+// ask for a worker themselves (Async, fsync).
 //
-// Difference from the ring's own path: Stats does not count Again, and a worker does not look whether it was cancelled between two parts.
+// Difference from the ring's own path: Stats does not count Again, and a worker does not look
+// whether it was cancelled between two parts.
 type Path struct {
-	// Submit is called by the submitting task, which must not sleep. It ends with one of Punt, Complete, and a Try that was queued;
-	// afterwards the request is not the caller's.
+	// Submit is called by the submitting task, which must not sleep. It ends with one of Punt,
+	// Complete, and a Try that was queued; afterwards the request is not the caller's.
 	//
 	// Preconditions:
 	//   - uring_lock is held.
 	Submit func(t *sched.Task, h Handle)
-	// Work is called by a worker, which may sleep. It ends with Complete, or a Transfer that was queued.
+	// Work is called by a worker, which may sleep. It ends with Complete, or a Transfer that was
+	// queued.
 	Work func(t *sched.Task, h Handle)
 }
 
@@ -39,8 +42,9 @@ func (h Handle) Left() int { return len(h.q.Buf) - h.q.done }
 // Advance counts n bytes as moved: the next Try or Transfer begins after them.
 func (h Handle) Advance(n int) { h.q.done += n }
 
-// Try moves bytes with Nowait and returns how many. EAGAIN means that it would have slept, or that the file does not take such a
-// request with Nowait; EIOCBQUEUED that the request is on its way: its own end completes it.
+// Try moves bytes with Nowait and returns how many. EAGAIN means that it would have slept, or that
+// the file does not take such a request with Nowait; EIOCBQUEUED that the request is on its way:
+// its own end completes it.
 func (h Handle) Try(t *sched.Task) (int, error) {
 	if !h.q.nowaitOffered() {
 		return 0, errno.EAGAIN

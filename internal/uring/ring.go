@@ -40,11 +40,12 @@ type Op uint8
 
 // The operations.
 const (
-	Nop    Op = iota // completes with 0
-	Read             // Buf from Pos on
-	Write            // Buf at Pos
-	Fsync            // always by a worker, as io_fsync()
-	Cancel           // the request with UserData Target: 0, ENOENT, or EALREADY for one that a worker has begun
+	Nop   Op = iota // completes with 0
+	Read            // Buf from Pos on
+	Write           // Buf at Pos
+	Fsync           // always by a worker, as io_fsync()
+	// the request with UserData Target: 0, ENOENT, or EALREADY for one that a worker has begun
+	Cancel
 )
 
 var opNames = [...]string{"nop", "read", "write", "fsync", "cancel"}
@@ -56,7 +57,8 @@ type SQE struct {
 	Op Op
 	// Async gives the request to a worker without an attempt. Models IOSQE_ASYNC.
 	Async bool
-	// Flags are the caller's. With Nowait the request ends with EAGAIN where it would sleep: no worker gets it.
+	// Flags are the caller's. With Nowait the request ends with EAGAIN where it would sleep: no
+	// worker gets it.
 	Flags kiocb.Flags
 	File  File
 	Pos   uint64
@@ -132,8 +134,8 @@ const (
 
 func (q *request) String() string { return fmt.Sprintf("request %d of a ring", q.UserData) }
 
-// Ring is a submission queue, a completion queue and the workers between. One task at a time fills entries and submits; any task may
-// take completions.
+// Ring is a submission queue, a completion queue and the workers between. One task at a time fills
+// entries and submits; any task may take completions.
 type Ring struct {
 	mu lock.Mutex // uring_lock; protects the submission queue, what follows, and wq.tasks
 
@@ -196,7 +198,8 @@ func (r *Ring) Event() (name, verb string) { return "a completion of the ring", 
 // Entries is the size of the submission queue.
 func (r *Ring) Entries() int { return len(r.sq) }
 
-// GetSQE returns the next free entry, or nil when the submission queue is full: then Submit makes room. The entry is zero.
+// GetSQE returns the next free entry, or nil when the submission queue is full: then Submit makes
+// room. The entry is zero.
 //
 // Models io_uring_get_sqe(3).
 func (r *Ring) GetSQE() *SQE {
@@ -208,8 +211,9 @@ func (r *Ring) GetSQE() *SQE {
 	return e
 }
 
-// Submit hands in all filled entries and returns how many. Requests that need no wait have completed by then. It sleeps only for
-// the ring's own lock, and where a File sleeps in spite of Nowait.
+// Submit hands in all filled entries and returns how many. Requests that need no wait have
+// completed by then. It sleeps only for the ring's own lock, and where a File sleeps in spite of
+// Nowait.
 //
 // Models io_uring_enter(2) and io_submit_sqes().
 func (r *Ring) Submit(t *sched.Task) (int, error) {
@@ -276,7 +280,8 @@ func (r *Ring) count(q *request) {
 	r.stats.Submitted++
 }
 
-// flush posts the completions of the requests that this Submit has ended, under one hold of the lock. Models io_submit_flush_completions().
+// flush posts the completions of the requests that this Submit has ended, under one hold of the
+// lock. Models io_submit_flush_completions().
 //
 // Preconditions:
 //   - uring_lock is held.
@@ -296,8 +301,8 @@ func (r *Ring) flush(t *sched.Task) {
 	r.completion.Unlock(t)
 }
 
-// complete ends q: its completion is in the queue, or waits for room there, at once or when the Submit that has ended it returns. It never
-// sleeps. q is free afterwards.
+// complete ends q: its completion is in the queue, or waits for room there, at once or when the
+// Submit that has ended it returns. It never sleeps. q is free afterwards.
 //
 // Models io_req_complete_defer() and io_req_complete_post().
 func (r *Ring) complete(t *sched.Task, q *request, res int, err error) {
@@ -317,7 +322,8 @@ func (r *Ring) complete(t *sched.Task, q *request, res int, err error) {
 	r.completion.Unlock(t)
 }
 
-// fill posts q's completion and reports true, or lets it wait for room. Under completion. Models io_fill_cqe_req().
+// fill posts q's completion and reports true, or lets it wait for room. Under completion. Models
+// io_fill_cqe_req().
 func (r *Ring) fill(q *request) bool {
 	switch {
 	case errors.Is(q.err, errno.ECANCELED):
@@ -331,7 +337,8 @@ func (r *Ring) fill(q *request) bool {
 		r.post(q)
 		return true
 	}
-	// Reap fills the queue from this list at once: while a completion waits for room there is none, and they stay in order.
+	// Reap fills the queue from this list at once: while a completion waits for room there is none,
+	// and they stay in order.
 	r.overflow.push(q)
 	r.overflowN++
 	r.stats.Overflows++
@@ -357,7 +364,8 @@ func (r *Ring) available() int { return int(r.cqTail-r.cqHead) + r.overflowN }
 
 // Reap moves completions to dst and returns how many. It does not wait.
 //
-// Models io_uring_peek_batch_cqe(3), which enters the kernel for completions that found the queue full.
+// Models io_uring_peek_batch_cqe(3), which enters the kernel for completions that found the queue
+// full.
 func (r *Ring) Reap(t *sched.Task, dst []CQE) int {
 	t.Spend(cost.RingReap, 1)
 	r.completion.Lock(t)
@@ -383,9 +391,11 @@ func (r *Ring) Reap(t *sched.Task, dst []CQE) int {
 	return n
 }
 
-// Wait sleeps until n completions can be taken, or as many as there still will be: those of a Submit that has not returned may be left out.
+// Wait sleeps until n completions can be taken, or as many as there still will be: those of a
+// Submit that has not returned may be left out.
 //
-// Models io_uring_enter(2) with IORING_ENTER_GETEVENTS. Difference: there a task that waits for more than is in flight waits on.
+// Models io_uring_enter(2) with IORING_ENTER_GETEVENTS. Difference: there a task that waits for
+// more than is in flight waits on.
 func (r *Ring) Wait(t *sched.Task, n int) {
 	t.Spend(cost.Events, 1)
 	r.completion.Lock(t)
@@ -407,7 +417,8 @@ func (r *Ring) wait(t *sched.Task, n int) {
 	r.mem.Read(t, r)
 }
 
-// Pending is the number of requests without a completion. A Submit that has not returned may have more.
+// Pending is the number of requests without a completion. A Submit that has not returned may have
+// more.
 func (r *Ring) Pending(t *sched.Task) int {
 	r.completion.Lock(t)
 	defer r.completion.Unlock(t)
@@ -431,8 +442,9 @@ func (r *Ring) Workers(t *sched.Task) int {
 	return len(r.wq.running)
 }
 
-// Close ends the ring: it takes no more requests, those that no worker has begun end with ECANCELED, and it waits for the others. All
-// their completions can still be taken. Entries that were not submitted are dropped.
+// Close ends the ring: it takes no more requests, those that no worker has begun end with
+// ECANCELED, and it waits for the others. All their completions can still be taken. Entries that
+// were not submitted are dropped.
 //
 // Models io_ring_exit_work(). Difference: there the completions are lost with the ring.
 func (r *Ring) Close(t *sched.Task) {

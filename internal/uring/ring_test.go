@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 
 var fileClass = lockdep.NewTestClass("test_file", "i_rwsem")
 
-// fakeFile is bytes under one lock. A Nowait request that finds the lock taken, or that is told to, answers EAGAIN.
+// fakeFile is bytes under one lock. A Nowait request that finds the lock taken, or that is told to,
+// answers EAGAIN.
 type fakeFile struct {
 	lock  lock.Mutex
 	mem   sched.Shared
@@ -215,8 +216,8 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// A direct request that the file has queued leaves the submitter and the workers free; its end is a completion, also when it comes
-// before the file's own answer.
+// A direct request that the file has queued leaves the submitter and the workers free; its end is a
+// completion, also when it comes before the file's own answer.
 func TestQueued(t *testing.T) {
 	for _, early := range []bool{true, false} {
 		k := sched.NewTask("test")
@@ -261,8 +262,8 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-// Works that write one inode are done one at a time and in the order they came; others of another inode, reads, and direct ones where
-// the file takes several, at the same time.
+// Works that write one inode are done one at a time and in the order they came; others of another
+// inode, reads, and direct ones where the file takes several, at the same time.
 func TestWorkers(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -305,7 +306,8 @@ func TestWorkers(t *testing.T) {
 			}
 		}
 		r := newRing(t, k, Config{Entries: n, Workers: 4})
-		for round, n := range []int{1, n, n} { // in the second one some workers are made and one is woken
+		// in the second one some workers are made and one is woken
+		for round, n := range []int{1, n, n} {
 			in, most, begun, want, full, sent = 0, 0, 0, min(n, c.most), make(chan struct{}), make(chan struct{})
 			for i := range n {
 				e := c.sqe
@@ -315,7 +317,9 @@ func TestWorkers(t *testing.T) {
 			if _, err := r.Submit(k); err != nil {
 				t.Fatal(err)
 			}
-			close(sent) // no work ends before: one that comes while a woken worker is not there yet may get a new one
+			// no work ends before: one that comes while a woken worker is not there yet may get a
+			// new one
+			close(sent)
 			got := all(k, r, n)
 			if len(got) != n || most != want {
 				t.Errorf("%s: %d completions, at most %d at a time, want %d and %d", c.name, len(got), most, n, want)
@@ -340,7 +344,8 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// A full submission queue has no entry until Submit; completions that find no room wait for it and stay in order.
+// A full submission queue has no entry until Submit; completions that find no room wait for it and
+// stay in order.
 func TestFull(t *testing.T) {
 	k := sched.NewTask("test")
 	r := newRing(t, k, Config{Entries: 4, CQEntries: 4})
@@ -422,7 +427,8 @@ func TestWaitCountsOverflow(t *testing.T) {
 	}
 }
 
-// Cancel takes back what no worker has begun, tells what a worker has, and ends the latter after the part at hand.
+// Cancel takes back what no worker has begun, tells what a worker has, and ends the latter after
+// the part at hand.
 func TestCancel(t *testing.T) {
 	k := sched.NewTask("test")
 	f := newFile()
@@ -449,12 +455,14 @@ func TestCancel(t *testing.T) {
 	}
 	put(r, SQE{Op: Cancel, Target: 1, UserData: 13})
 	got := all(k, r, 6)
-	want := []CQE{{1, -int(errno.ECANCELED), errno.ECANCELED}, {2, -int(errno.ECANCELED), errno.ECANCELED}, // of an earlier Submit: at once
+	// of an earlier Submit: at once
+	want := []CQE{{1, -int(errno.ECANCELED), errno.ECANCELED}, {2, -int(errno.ECANCELED), errno.ECANCELED},
 		{10, -int(errno.EALREADY), errno.EALREADY}, {11, 0, nil}, {12, 0, nil}, {13, -int(errno.ENOENT), errno.ENOENT}}
 	same(t, "completions", got, want)
 	close(goOn)
 	same(t, "the running one ends with its first part", all(k, r, 1), []CQE{{0, 1, nil}})
-	put(r, SQE{Op: Write, Async: true, File: f, Buf: make([]byte, 1), UserData: 20}) // the bucket is free again
+	// the bucket is free again
+	put(r, SQE{Op: Write, Async: true, File: f, Buf: make([]byte, 1), UserData: 20})
 	same(t, "the next one", all(k, r, 1), []CQE{{20, 1, nil}})
 	r.Close(k)
 
@@ -473,7 +481,8 @@ func TestCancel(t *testing.T) {
 	r.Close(k)
 }
 
-// A ring that is closed with requests in every place has one completion for each of them, and takes no more.
+// A ring that is closed with requests in every place has one completion for each of them, and takes
+// no more.
 func TestClose(t *testing.T) {
 	k := sched.NewTask("test")
 	f := newFile()

@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// issue begins q by the submitting task, which must not sleep for it. From here on q is the ring's: it may have been completed and used
-// again when issue returns.
+// issue begins q by the submitting task, which must not sleep for it. From here on q is the ring's:
+// it may have been completed and used again when issue returns.
 //
 // Models io_issue_sqe() under IO_URING_F_NONBLOCK and io_queue_async().
 //
@@ -33,15 +33,16 @@ func (r *Ring) issue(t *sched.Task, q *request) {
 	case r.path != nil:
 		r.path.Submit(t, Handle{q})
 	case !q.nowaitOffered():
-		// The gate. Before seed 001 each buffered write of btrfs was sent away here, without an attempt.
+		// The gate. Before seed 001 each buffered write of btrfs was sent away here, without an
+		// attempt.
 		r.again(t, q)
 	default:
 		r.attempt(t, q)
 	}
 }
 
-// nowaitOffered says whether the file takes q with Nowait. Models io_file_supports_nowait() and the look at FOP_BUFFER_WASYNC in
-// io_write().
+// nowaitOffered says whether the file takes q with Nowait. Models io_file_supports_nowait() and the
+// look at FOP_BUFFER_WASYNC in io_write().
 func (q *request) nowaitOffered() bool {
 	need := kiocb.ModeNowait
 	if q.Op == Write && q.Flags&kiocb.Direct == 0 {
@@ -56,10 +57,12 @@ func (r *Ring) attempt(t *sched.Task, q *request) {
 	switch {
 	case errors.Is(err, errno.EIOCBQUEUED): // Complete has q, and may have ended it
 	case n == 0 && (errors.Is(err, errno.EAGAIN) || errors.Is(err, errno.EOPNOTSUPP)):
-		// EOPNOTSUPP is a kind of request for which the file has no Nowait; Linux tries it again without, as well.
+		// EOPNOTSUPP is a kind of request for which the file has no Nowait; Linux tries it again
+		// without, as well.
 		r.again(t, q)
 	case n > 0 && n < len(q.Buf) && !errors.Is(err, io.EOF):
-		// What stopped it may be gone when a worker goes on, or else stops the worker. Models need_complete_io().
+		// What stopped it may be gone when a worker goes on, or else stops the worker. Models
+		// need_complete_io().
 		q.done = n
 		if q.Flags&kiocb.Nowait != 0 {
 			r.end(t, q, nil)
@@ -72,7 +75,8 @@ func (r *Ring) attempt(t *sched.Task, q *request) {
 	}
 }
 
-// again is the end of an attempt that would have slept: the caller's answer, if it said Nowait itself, else a worker's work.
+// again is the end of an attempt that would have slept: the caller's answer, if it said Nowait
+// itself, else a worker's work.
 func (r *Ring) again(t *sched.Task, q *request) {
 	if q.Flags&kiocb.Nowait != 0 {
 		r.end(t, q, errno.EAGAIN)
@@ -128,7 +132,8 @@ func (r *Ring) work(t *sched.Task, q *request, num int) {
 	}
 }
 
-// end completes q with what it has done, or with err if that is nothing. Models io_rw_fail() and io_fixup_rw_res().
+// end completes q with what it has done, or with err if that is nothing. Models io_rw_fail() and
+// io_fixup_rw_res().
 func (r *Ring) end(t *sched.Task, q *request, err error) {
 	if q.done > 0 || err == nil || errors.Is(err, io.EOF) {
 		r.complete(t, q, q.done, nil)
@@ -144,7 +149,8 @@ func (r *Ring) end(t *sched.Task, q *request, err error) {
 	r.complete(t, q, res, err)
 }
 
-// Complete ends a direct request that was queued; it is a kiocb.Completion. Models io_complete_rw().
+// Complete ends a direct request that was queued; it is a kiocb.Completion. Models
+// io_complete_rw().
 func (q *request) Complete(t *sched.Task, n int, err error) {
 	q.mem.Write(t, q)
 	q.done += n

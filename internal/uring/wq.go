@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// buckets is the number of sets of inodes whose writes wait for each other. Models IO_WQ_HASH_ORDER.
+// buckets is the number of sets of inodes whose writes wait for each other. Models
+// IO_WQ_HASH_ORDER.
 const buckets = 64
 
 // list is a queue of requests by their next.
@@ -63,7 +64,8 @@ type bucket struct {
 	stall list // the others, in the order they came
 }
 
-// wq is the works of a ring and the tasks that do them. Models struct io_wq with its bounded workers.
+// wq is the works of a ring and the tasks that do them. Models struct io_wq with its bounded
+// workers.
 type wq struct {
 	ring  *Ring
 	max   int           // workers
@@ -87,7 +89,8 @@ func (w *wq) init(r *Ring, workers int) {
 
 func (w *wq) String() string { return "the workers of a ring" }
 
-// work is what a worker does. It has a copy of the user data, because the request is free again before the worker knows.
+// work is what a worker does. It has a copy of the user data, because the request is free again
+// before the worker knows.
 type work struct {
 	busy     bool
 	userData uint64
@@ -103,8 +106,8 @@ const (
 	reasonShort
 )
 
-// punt gives q to the workers. Writes of one inode that go through the page cache, and direct ones unless the file takes several at a
-// time, are done one after the other in the order they came.
+// punt gives q to the workers. Writes of one inode that go through the page cache, and direct ones
+// unless the file takes several at a time, are done one after the other in the order they came.
 //
 // Models io_queue_iowq() with io_prep_async_work(), and io_wq_enqueue().
 //
@@ -197,7 +200,8 @@ func (w *wq) run(t *sched.Task, num int) {
 	w.mu.Unlock(t)
 }
 
-// next lets the next work of a bucket run, after one has ended. The worker that calls it takes a work right after. Under mu.
+// next lets the next work of a bucket run, after one has ended. The worker that calls it takes a
+// work right after. Under mu.
 func (w *wq) next(b *bucket) {
 	if b == nil {
 		return
@@ -219,8 +223,8 @@ func (w *wq) cancelled(t *sched.Task, num int) bool {
 
 // cancelTarget ends the request with the user data if no worker has begun it, and answers Cancel.
 //
-// Models io_try_cancel() and io_wq_cancel_cb(). Difference: a worker that sleeps in a file system is not woken by a signal; it
-// looks after each part.
+// Models io_try_cancel() and io_wq_cancel_cb(). Difference: a worker that sleeps in a file system
+// is not woken by a signal; it looks after each part.
 func (r *Ring) cancelTarget(t *sched.Task, userData uint64) error {
 	w := &r.wq
 	w.mu.Lock(t)

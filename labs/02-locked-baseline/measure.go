@@ -1,4 +1,5 @@
-// Package lockedbaseline is lab 2: how long writers wait for one lock, measured and predicted. See README.md.
+// Package lockedbaseline is lab 2: how long writers wait for one lock, measured and predicted. See
+// README.md.
 package lockedbaseline
 
 import (
@@ -21,7 +22,8 @@ func Measure(t *kit.Task, c *kit.Client) []int64 {
 	return l
 }
 
-// Summarize is what the latencies of all writers come to, in nanoseconds, measured in elapsed nanoseconds.
+// Summarize is what the latencies of all writers come to, in nanoseconds, measured in elapsed
+// nanoseconds.
 //
 // This one summarizes the writers, and then their summaries. Change it.
 func Summarize(writers [][]int64, elapsed int64) kit.Summary {
@@ -46,7 +48,8 @@ func mean(l []int64) float64 {
 	return float64(sum) / float64(len(l))
 }
 
-// Bin is the bin of a histogram that a latency falls into, and Value the latency that stands for all of a bin, both in nanoseconds.
+// Bin is the bin of a histogram that a latency falls into, and Value the latency that stands for
+// all of a bin, both in nanoseconds.
 //
 // This one has a bin for each microsecond. Change it.
 func Bin(ns int64) int  { return int(ns / 1000) }
@@ -60,7 +63,8 @@ func Predict(alone, crowd kit.Profile, writers int) kit.Prediction {
 	return kit.Prediction{PerSecond: float64(writers) * 1e9 / each}
 }
 
-// Enough is the smallest number of writers that get all there is: with more of them the throughput does not grow.
+// Enough is the smallest number of writers that get all there is: with more of them the throughput
+// does not grow.
 func Enough(alone, crowd kit.Profile) int {
 	return crowd.Writers
 }

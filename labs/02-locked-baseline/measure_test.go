@@ -32,7 +32,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestTogether: clients that are measured at once have nothing in common. go test -race says so, too.
+// TestTogether: clients that are measured at once have nothing in common. go test -race says so,
+// too.
 func TestTogether(t *testing.T) {
 	alone := kit.RunClient(Measure, &sched.Task{}, &fakeClient{}, 6, 1)
 	var all sync.WaitGroup

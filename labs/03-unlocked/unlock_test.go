@@ -34,7 +34,8 @@ func (f *fakeWrite) Begin(*sched.Task) error       { f.note("copy"); return nil 
 
 func (f *fakeWrite) Batch(*sched.Task, int) (more bool, err error) { return false, nil }
 
-// TestAlone: a write by itself, inside EOF and not: whether the lock is held at its copy. More is in btrlab lab grade 3.
+// TestAlone: a write by itself, inside EOF and not: whether the lock is held at its copy. More is
+// in btrlab lab grade 3.
 func TestAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -69,7 +70,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestTogether: writes of different files have nothing in common: each takes the locks that it takes alone. go test -race says so, too.
+// TestTogether: writes of different files have nothing in common: each takes the locks that it
+// takes alone. go test -race says so, too.
 func TestTogether(t *testing.T) {
 	calls := func(isize uint64) []string {
 		f := fakeWrite{pos: 4096, n: 4096, isize: isize}

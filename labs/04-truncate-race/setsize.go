@@ -3,8 +3,9 @@ package truncaterace
 
 import "btrlab/internal/iopath/policy"
 
-// Steps is the order in which a truncate that makes a file shorter takes its steps. Each comes once. The caller holds i_rwsem for
-// writing; writers inside the file do not hold it while they copy, but count themselves in i_dio_count.
+// Steps is the order in which a truncate that makes a file shorter takes its steps. Each comes
+// once. The caller holds i_rwsem for writing; writers inside the file do not hold it while they
+// copy, but count themselves in i_dio_count.
 //
 // This is the order of 2018. Change it.
 func Steps() []policy.SetsizeStep {
@@ -17,8 +18,8 @@ func Steps() []policy.SetsizeStep {
 	}
 }
 
-// Answers says of each two neighbours of your Steps what becomes of the truncate when these two are swapped: WORKLOAD=SCHEDULE, which
-// breaks it, or "never". README.md has the rules.
+// Answers says of each two neighbours of your Steps what becomes of the truncate when these two are
+// swapped: WORKLOAD=SCHEDULE, which breaks it, or "never". README.md has the rules.
 func Answers() map[string]string {
 	return map[string]string{
 		"swap-1-2": "?", // your first step and your second one

@@ -24,7 +24,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// answer is what a question may be answered with: a workload with or without a schedule, never, or nothing yet.
+// answer is what a question may be answered with: a workload with or without a schedule, never, or
+// nothing yet.
 var answer = regexp.MustCompile(`^(\?|never|[a-z][a-z-]*(=[0-9:,!*$]*)?)?$`)
 
 // TestAnswers: there are four questions, and each answer is well-formed.

@@ -9,7 +9,8 @@ import (
 	"btrlab/labs/kit"
 )
 
-// TestTwoHolders explores two tasks that lock a range each, in every order. More is in btrlab lab grade 5.
+// TestTwoHolders explores two tasks that lock a range each, in every order. More is in btrlab lab
+// grade 5.
 func TestTwoHolders(t *testing.T) {
 	for _, tt := range [][2]kit.Range{
 		{{Start: 0, End: 8}, {Start: 0, End: 8}},

@@ -3,9 +3,11 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache. An error is the write's; what is reserved goes back then.
+// Write writes w, a few pages, through the page cache. An error is the write's; what is reserved
+// goes back then.
 //
-// This one takes all its locks first and then waits with them held, and not every wait can be done so. Change it.
+// This one takes all its locks first and then waits with them held, and not every wait can be done
+// so. Change it.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if err := w.Lock(t); err != nil {

@@ -53,7 +53,8 @@ func (f *fakeFile) before(call, other string) bool {
 	return at >= 0 && at < strings.LastIndex(l, " "+other+" ")
 }
 
-// TestAlone: one write by itself: what must be done, and what comes before it. More is in btrlab lab grade 6.
+// TestAlone: one write by itself: what must be done, and what comes before it. More is in btrlab
+// lab grade 6.
 func TestAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -3,9 +3,11 @@ package nowaitdirect
 
 import "btrlab/labs/kit"
 
-// Extent starts the extent x of a direct write whose caller said NOWAIT: nil. With EAGAIN a worker does the write again, and may sleep.
+// Extent starts the extent x of a direct write whose caller said NOWAIT: nil. With EAGAIN a worker
+// does the write again, and may sleep.
 //
-// These are the steps of a write that may wait, as the kernel before the patches took them. Change them.
+// These are the steps of a write that may wait, as the kernel before the patches took them. Change
+// them.
 func Extent(t *kit.Task, x *kit.NowaitExtent) error {
 	if err := x.Reserve(t, kit.FlushAll); err != nil {
 		return err

@@ -11,7 +11,8 @@ import (
 	"btrlab/labs/kit"
 )
 
-// fakeRequest is a request of 8 bytes that answers Try and Transfer by a list and notes what is done with it.
+// fakeRequest is a request of 8 bytes that answers Try and Transfer by a list and notes what is
+// done with it.
 type fakeRequest struct {
 	nowait  bool
 	answers []answer
@@ -51,8 +52,8 @@ func (r *fakeRequest) Complete(_ *sched.Task, n int, err error) {
 	r.calls = append(r.calls, fmt.Sprint(n, " bytes"))
 }
 
-// TestAlone: requests by themselves, with a file that answers as it is told: the last call is what the caller is told. More is in
-// btrlab lab grade 8.
+// TestAlone: requests by themselves, with a file that answers as it is told: the last call is what
+// the caller is told. More is in btrlab lab grade 8.
 func TestAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -1,9 +1,11 @@
-// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See README.md.
+// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See
+// README.md.
 package preparefirst
 
 import "btrlab/labs/kit"
 
-// Put puts the file extent x and its checksums into the log: nil. With an error the fsync commits the transaction instead.
+// Put puts the file extent x and its checksums into the log: nil. With an error the fsync commits
+// the transaction instead.
 //
 // This one does everything with the path held, and not everything can be done so. Change it.
 func Put(t *kit.Task, x *kit.LogItem) error {

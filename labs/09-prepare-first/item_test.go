@@ -29,7 +29,8 @@ func (f *fakeLog) at(call string) (last int) {
 func (f *fakeLog) has(call string) (there bool)   { return f.at(call) >= 0 }
 func (f *fakeLog) before(call, other string) bool { return f.has(call) && f.at(call) < f.at(other) }
 
-// TestAlone: one extent by itself: what must be done, and what comes before it. More is in btrlab lab grade 9.
+// TestAlone: one extent by itself: what must be done, and what comes before it. More is in btrlab
+// lab grade 9.
 func TestAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -27,7 +27,8 @@ func (f *fakeSide) Submit(*sched.Task) (ok bool) { f.note("submit"); return f.bl
 func (f *fakeSide) Wait(*sched.Task)             { f.note("wait") }
 func (f *fakeSide) Cache()                       { f.note("cache") }
 
-// TestAlone: writes by themselves: where the bytes go, and what a block that is not written asks for. More is in btrlab lab grade 10.
+// TestAlone: writes by themselves: where the bytes go, and what a block that is not written asks
+// for. More is in btrlab lab grade 10.
 func TestAlone(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

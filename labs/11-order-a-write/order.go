@@ -3,13 +3,16 @@ package orderawrite
 
 import "btrlab/internal/iopath/policy"
 
-// Locked is the order in which one batch of a buffered write takes its steps while the write has i_rwsem. Each comes once.
+// Locked is the order in which one batch of a buffered write takes its steps while the write has
+// i_rwsem. Each comes once.
 //
 // This one has what every batch needs, as it comes to mind. Change it.
 func Locked() []policy.WriteStep {
 	return []policy.WriteStep{
-		policy.PreparePages, // the pages are locked, and those that are overwritten in part are read
-		policy.LockExtent,   // the extent range is locked, if it is inside EOF; an ordered extent in it is waited for
+		// the pages are locked, and those that are overwritten in part are read
+		policy.PreparePages,
+		// the extent range is locked, if it is inside EOF; an ordered extent in it is waited for
+		policy.LockExtent,
 		policy.FaultIn,      // the source is present
 		policy.Reserve,      // space is promised for data and metadata
 		policy.CopyFromUser, // the bytes are copied
@@ -24,7 +27,8 @@ func Locked() []policy.WriteStep {
 // Unlocked is the order of a batch of a write inside EOF that has let i_rwsem go.
 func Unlocked() []policy.WriteStep { return Locked() }
 
-// Answers says of each order of the questions which schedule breaks it, or "never". README.md has the questions.
+// Answers says of each order of the questions which schedule breaks it, or "never". README.md has
+// the questions.
 func Answers() map[string]string {
 	return map[string]string{
 		"size-last":        "?",

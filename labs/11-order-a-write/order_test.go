@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/iopath/policy"
 )
 
-// TestSteps: the lists are well-formed. Whether they are right, the explorer says: btrlab lab grade 11.
+// TestSteps: the lists are well-formed. Whether they are right, the explorer says: btrlab lab grade
+// 11.
 func TestSteps(t *testing.T) {
 	for name, steps := range map[string][]policy.WriteStep{"Locked": Locked(), "Unlocked": Unlocked()} {
 		if err := policy.CheckWriteOrder(steps); err != nil {

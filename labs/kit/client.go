@@ -14,8 +14,9 @@ type ClientSide interface {
 	Write(t *sched.Task, i int)
 }
 
-// Client is one source of requests: each is due at a time of its own, whether the one before has ended or not, as with users who do not
-// know of each other. Only one is carried out at a time: one that is due earlier waits, and its user with it.
+// Client is one source of requests: each is due at a time of its own, whether the one before has
+// ended or not, as with users who do not know of each other. Only one is carried out at a time: one
+// that is due earlier waits, and its user with it.
 type Client struct {
 	side             ClientSide
 	requests, warmup int
@@ -25,7 +26,8 @@ type Client struct {
 // Requests is how many requests there are.
 func (c *Client) Requests() int { return c.requests }
 
-// Warmup is how many of them, from the first on, only bring the file into memory. They do not count.
+// Warmup is how many of them, from the first on, only bring the file into memory. They do not
+// count.
 func (c *Client) Warmup() int { return c.warmup }
 
 // Due is when request i is due, in nanoseconds of the clock.
@@ -49,7 +51,8 @@ func (c *Client) SleepUntil(t *Task, at int64) {
 	c.side.SleepUntil(t.t, at)
 }
 
-// Write carries request i out, and returns when the write has ended. Requests are written in their order, each once and not before it is due.
+// Write carries request i out, and returns when the write has ended. Requests are written in their
+// order, each once and not before it is due.
 func (c *Client) Write(t *Task, i int) {
 	switch c.use(t, "Write"); {
 	case i != c.next:
@@ -81,7 +84,8 @@ type Summary struct {
 	P50, P99  int64 // the smallest latency that at least 50 and 99 per cent of all do not exceed
 }
 
-// Profile is a run of writers of one file, and what the lock profile has of it for i_rwsem. Each writer waits a while, writes, and begins anew.
+// Profile is a run of writers of one file, and what the lock profile has of it for i_rwsem. Each
+// writer waits a while, writes, and begins anew.
 type Profile struct {
 	Writers int
 	Ops     int   // of all writers

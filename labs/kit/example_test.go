@@ -6,7 +6,8 @@ import (
 	"btrlab/labs/kit"
 )
 
-// Two tasks add one to a word, in two steps each. Explore finds the schedule in which an increment is lost, and Draw shows it.
+// Two tasks add one to a word, in two steps each. Explore finds the schedule in which an increment
+// is lost, and Draw shows it.
 func Example() {
 	program := func(w *kit.World) {
 		x := new(kit.Word)
@@ -35,8 +36,8 @@ func Example() {
 	// violated (oracle): x is 1, want 2
 }
 
-// Two consumers and one item at a time. A consumer that looks again after it was woken never takes what is not there; one that looks
-// once does.
+// Two consumers and one item at a time. A consumer that looks again after it was woken never takes
+// what is not there; one that looks once does.
 func ExampleCond() {
 	program := func(again bool) func(w *kit.World) {
 		return func(w *kit.World) {
@@ -75,7 +76,8 @@ func ExampleCond() {
 	// Output: true false
 }
 
-// A Var is a plain field: two accesses that no lock orders are a data race, also in a schedule in which they do not meet.
+// A Var is a plain field: two accesses that no lock orders are a data race, also in a schedule in
+// which they do not meet.
 func ExampleVar() {
 	r := kit.Explore(func(w *kit.World) {
 		var n kit.Var[int]

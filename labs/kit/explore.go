@@ -8,7 +8,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// World is one execution of a program of one's own: its tasks, and what must hold when they have ended.
+// World is one execution of a program of one's own: its tasks, and what must hold when they have
+// ended.
 type World struct{ w *explore.World }
 
 // Go adds a task, numbered from 0. It starts when the program has returned, and must end.
@@ -32,8 +33,8 @@ func (w *World) Name(x any, name string) {
 
 var wordClass = lockdep.NewClass("student_word")
 
-// Word is a number that tasks share without a lock. Each use is a step, between any two of which another task may run. The zero value
-// is ready and 0.
+// Word is a number that tasks share without a lock. Each use is a step, between any two of which
+// another task may run. The zero value is ready and 0.
 type Word struct{ v explore.Atomic[int] }
 
 func (x *Word) use(t *Task, what string) {
@@ -61,11 +62,13 @@ func (v *Var[T]) Value() T { return v.v.Peek() }
 
 // Result is what Explore found.
 type Result struct {
-	// Proved says that every schedule was tried and keeps every rule. Schedules is how many it took, where those that differ only in
-	// the order of steps that do not touch the same thing count once.
+	// Proved says that every schedule was tried and keeps every rule. Schedules is how many it
+	// took, where those that differ only in the order of steps that do not touch the same thing
+	// count once.
 	Proved    bool
 	Schedules int
-	// Broken is the violation in words, empty when none was found, and Schedule the one that shows it with the fewest preemptions.
+	// Broken is the violation in words, empty when none was found, and Schedule the one that shows
+	// it with the fewest preemptions.
 	Broken, Schedule string
 }
 
@@ -92,9 +95,10 @@ func Runs(program func(w *World)) func(w *explore.World) {
 	return func(w *explore.World) { program(&World{w}) }
 }
 
-// Explore runs program by every schedule, as far as 200,000 of them go, fewest preemptions first, until one breaks a rule: a Check
-// fails, tasks wait for each other, two accesses of a Var race, a task panics, or an execution does not end. The violation is
-// shrunk: no part of its schedule can be left out. The program must do the same each time it is called.
+// Explore runs program by every schedule, as far as 200,000 of them go, fewest preemptions first,
+// until one breaks a rule: a Check fails, tasks wait for each other, two accesses of a Var race, a
+// task panics, or an execution does not end. The violation is shrunk: no part of its schedule can
+// be left out. The program must do the same each time it is called.
 func Explore(program func(w *World)) Result {
 	r := explore.Run(config(), Runs(program))
 	x := Result{Proved: r.Verdict == explore.Exhausted, Schedules: r.Schedules, Schedule: r.Schedule}
@@ -104,8 +108,8 @@ func Explore(program func(w *World)) Result {
 	return x
 }
 
-// Draw runs program once by schedule and returns the steps as text, one a line; a preemption is marked with >. A schedule that
-// does not fit is said after the steps that did.
+// Draw runs program once by schedule and returns the steps as text, one a line; a preemption is
+// marked with >. A schedule that does not fit is said after the steps that did.
 func Draw(program func(w *World), schedule string) string {
 	x := explore.Replay(config(), schedule, Runs(program))
 	text := x.Trace()

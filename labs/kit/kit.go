@@ -1,15 +1,16 @@
-// Package kit is what student code of the labs may use instead of sync: a mutex, a condition and a checked field that work under
-// the explorer, in virtual time and with real tasks alike.
+// Package kit is what student code of the labs may use instead of sync: a mutex, a condition and a
+// checked field that work under the explorer, in virtual time and with real tasks alike.
 //
-// It is also a library for programs of one's own: Explore runs ten lines of Go with its locks, fields and words by every schedule,
-// shrinks what it finds, and Draw shows it. See the examples.
+// It is also a library for programs of one's own: Explore runs ten lines of Go with its locks,
+// fields and words by every schedule, shrinks what it finds, and Draw shows it. See the examples.
 //
-// A Policy is the locking of one file, written with the documented steps of the write path: what a write, a read, a truncate, a hole and an
-// fsync lock, and in which order they go on. It is the extension point for policies of one's own: lab 12 explores one in every scenario of
-// the matrix, and measures it against every preset.
+// A Policy is the locking of one file, written with the documented steps of the write path: what a
+// write, a read, a truncate, a hole and an fsync lock, and in which order they go on. It is the
+// extension point for policies of one's own: lab 12 explores one in every scenario of the matrix,
+// and measures it against every preset.
 //
-// Model: a Mutex is a spinlock of the kernel: nobody sleeps with it held, Cond.Wait lets it go. A Cond wakes every waiter, and
-// each looks again.
+// Model: a Mutex is a spinlock of the kernel: nobody sleeps with it held, Cond.Wait lets it go. A
+// Cond wakes every waiter, and each looks again.
 package kit
 
 import (
@@ -21,8 +22,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Task is the task that calls. It has no methods and no fields that another package can use: what a task does, it does through the types of
-// this package, where every runtime sees it.
+// Task is the task that calls. It has no methods and no fields that another package can use: what a
+// task does, it does through the types of this package, where every runtime sees it.
 type Task struct{ t *sched.Task }
 
 // On is task t for code of a lab.
@@ -61,7 +62,8 @@ type Range struct{ Start, End uint64 }
 // Overlaps reports whether the two have a byte in common.
 func (r Range) Overlaps(s Range) bool { return r.Start < s.End && s.Start < r.End }
 
-// use panics, in words for the student, unless t is a task and Init was called: a Mutex without Init would seem to work.
+// use panics, in words for the student, unless t is a task and Init was called: a Mutex without
+// Init would seem to work.
 func use(t *Task, ready bool, what string) {
 	switch {
 	case t == nil || t.t == nil:
@@ -116,7 +118,8 @@ func (m *Mutex) mustHold(t *Task, what string) {
 	}
 }
 
-// Cond is a place to wait for a change of what a Mutex protects. The zero value is not ready: call Init.
+// Cond is a place to wait for a change of what a Mutex protects. The zero value is not ready: call
+// Init.
 type Cond struct {
 	q     lock.WaitQueue
 	ready bool
@@ -129,7 +132,8 @@ func (c *Cond) Init() {
 	c.ready = true
 }
 
-// Wait lets m go, sleeps until a Broadcast that comes after, and takes m again. Meanwhile anything may have changed.
+// Wait lets m go, sleeps until a Broadcast that comes after, and takes m again. Meanwhile anything
+// may have changed.
 //
 // Preconditions:
 //   - m is held by t.
@@ -149,8 +153,9 @@ func (c *Cond) Broadcast(t *Task) {
 	c.q.Wake(t.t)
 }
 
-// Var is a field that tasks share under a Mutex. The explorer reports two accesses that no lock orders, one of them a Store. What
-// a Load returns may refer to more, as a slice or a map does, which can be changed without a Store: such a Load counts as one.
+// Var is a field that tasks share under a Mutex. The explorer reports two accesses that no lock
+// orders, one of them a Store. What a Load returns may refer to more, as a slice or a map does,
+// which can be changed without a Store: such a Load counts as one.
 type Var[T any] struct{ v sched.Var[T] }
 
 // Load reads the field.

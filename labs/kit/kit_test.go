@@ -16,7 +16,8 @@ func ready() (*Mutex, *Cond) {
 	return m, c
 }
 
-// TestMisuse: what a lock that is used wrongly does is said in the words of its user, and in every schedule.
+// TestMisuse: what a lock that is used wrongly does is said in the words of its user, and in every
+// schedule.
 func TestMisuse(t *testing.T) {
 	for _, tt := range []struct {
 		want string
@@ -39,7 +40,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestVar: tasks that change a map in place, outside one another's mutex sections, race though the field is never stored again.
+// TestVar: tasks that change a map in place, outside one another's mutex sections, race though the
+// field is never stored again.
 func TestVar(t *testing.T) {
 	for _, locked := range []bool{true, false} {
 		x := explore.Run(explore.Config{}, func(w *explore.World) {

@@ -18,8 +18,8 @@ type LockedSide interface {
 
 // LockedWrite is a buffered write between its locks.
 //
-// Model: the steps of btrfs_file_write_iter() with the patch of seed 002, and i_rwsem shared as ext4_dio_write_checks() takes it.
-// Difference: a use that no order can have is a panic.
+// Model: the steps of btrfs_file_write_iter() with the patch of seed 002, and i_rwsem shared as
+// ext4_dio_write_checks() takes it. Difference: a use that no order can have is a panic.
 type LockedWrite struct {
 	side    LockedSide
 	locked  bool // i_rwsem is held
@@ -64,8 +64,9 @@ func (w *LockedWrite) Unlock(t *Task) {
 	w.locked = false
 }
 
-// Place says at which byte the write begins: for an append at the end of the file as it is now. Copy writes at the place that was
-// said last, and zeroes what lies between the end of the file as it was then and the write.
+// Place says at which byte the write begins: for an append at the end of the file as it is now.
+// Copy writes at the place that was said last, and zeroes what lies between the end of the file as
+// it was then and the write.
 func (w *LockedWrite) Place(t *Task) uint64 {
 	w.use(t, "Place")
 	w.placed = true
@@ -81,7 +82,8 @@ func (w *LockedWrite) Size(t *Task) uint64 {
 	return w.side.Size(t.t)
 }
 
-// Begin counts the write among those in flight, i_dio_count. A truncate takes i_rwsem, and then waits until nobody is counted.
+// Begin counts the write among those in flight, i_dio_count. A truncate takes i_rwsem, and then
+// waits until nobody is counted.
 func (w *LockedWrite) Begin(t *Task) {
 	if w.use(t, "Begin"); w.counted {
 		panic("kit.LockedWrite.Begin twice: a truncate would wait for ever")

@@ -14,11 +14,13 @@ type LogSteps interface {
 	Release(t *sched.Task)
 }
 
-// LogItem is one file extent that an fsync puts into the log of its subvolume, which all fsyncs of the subvolume write. The file itself is
-// the task's: nobody else logs or changes the extent meanwhile.
+// LogItem is one file extent that an fsync puts into the log of its subvolume, which all fsyncs of
+// the subvolume write. The file itself is the task's: nobody else logs or changes the extent
+// meanwhile.
 //
-// A path is the locks that a search takes from the root of the log down to a leaf, and an item in that leaf. The leaf is locked for writing until
-// Release; a search for deletion has locked up to two levels above it, too.
+// A path is the locks that a search takes from the root of the log down to a leaf, and an item in
+// that leaf. The leaf is locked for writing until Release; a search for deletion has locked up to
+// two levels above it, too.
 //
 // Model: the steps of log_one_extent(). Difference: a use that no order can have is a panic.
 type LogItem struct {
@@ -44,7 +46,8 @@ func (x *LogItem) search(t *Task, call string) {
 	}
 }
 
-// Again reports whether this transaction has logged the file before: then the log may have items in the way.
+// Again reports whether this transaction has logged the file before: then the log may have items in
+// the way.
 func (x *LogItem) Again() bool { return x.steps.Again() }
 
 // Prepare makes the item in memory of the task: ten fields.
@@ -54,14 +57,16 @@ func (x *LogItem) Prepare(t *Task) {
 	x.steps.Prepare(t.t)
 }
 
-// Sums copies the checksums of the extent to the log. It searches the same tree, with a path of its own.
+// Sums copies the checksums of the extent to the log. It searches the same tree, with a path of its
+// own.
 func (x *LogItem) Sums(t *Task) error {
 	x.use(t, "Sums")
 	return x.steps.Sums(t.t)
 }
 
-// Drop deletes what the log has of the extent's range: whole items, and parts of items across its edges. It leaves the path held. true says that
-// the path points at an empty item for the extent; false that the last leaf has no room for it.
+// Drop deletes what the log has of the extent's range: whole items, and parts of items across its
+// edges. It leaves the path held. true says that the path points at an empty item for the extent;
+// false that the last leaf has no room for it.
 func (x *LogItem) Drop(t *Task) (placed bool, err error) {
 	x.search(t, "Drop")
 	x.held = true
@@ -69,7 +74,8 @@ func (x *LogItem) Drop(t *Task) (placed bool, err error) {
 	return x.empty, err
 }
 
-// Insert searches the place of the extent, puts an empty item there, and leaves the path held. An error when there is one already.
+// Insert searches the place of the extent, puts an empty item there, and leaves the path held. An
+// error when there is one already.
 func (x *LogItem) Insert(t *Task) error {
 	x.search(t, "Insert")
 	err := x.steps.Insert(t.t)
@@ -114,7 +120,8 @@ func (x *LogItem) Release(t *Task) {
 	x.steps.Release(t.t)
 }
 
-// LogPath puts a file extent into a log. An error makes the fsync commit the transaction, which is right and slow.
+// LogPath puts a file extent into a log. An error makes the fsync commit the transaction, which is
+// right and slow.
 type LogPath func(t *Task, x *LogItem) error
 
 // Run calls p, and sees to it that nothing is left undone.

@@ -50,8 +50,8 @@ func (x *NowaitExtent) mine(t *Task, call string) {
 	}
 }
 
-// TryRange locks the range of the write. false says that another task has it, that something is being written there, or that a page of it
-// is in memory; nothing is locked then.
+// TryRange locks the range of the write. false says that another task has it, that something is
+// being written there, or that a page of it is in memory; nothing is locked then.
 func (x *NowaitExtent) TryRange(t *Task) bool {
 	x.mine(t, "TryRange")
 	x.twice("TryRange")
@@ -83,8 +83,9 @@ func (x *NowaitExtent) UnlockRange(t *Task) {
 	x.steps.UnlockRange(t.t)
 }
 
-// Reserve promises the metadata that the end of the write needs, and keeps snapshots out. ENOSPC and EDQUOT say that there is none, and EAGAIN
-// that a snapshot is being made; nothing is reserved then.
+// Reserve promises the metadata that the end of the write needs, and keeps snapshots out. ENOSPC
+// and EDQUOT say that there is none, and EAGAIN that a snapshot is being made; nothing is reserved
+// then.
 func (x *NowaitExtent) Reserve(t *Task, flush Flush) error {
 	x.mine(t, "Reserve")
 	if x.reserved {
@@ -105,8 +106,9 @@ func (x *NowaitExtent) Release(t *Task) {
 	x.steps.Release(t.t)
 }
 
-// Place asks the trees whether the blocks may be overwritten in place. EAGAIN says no; any other error is that of reading a tree. The
-// answer holds while the range is locked and snapshots are kept out.
+// Place asks the trees whether the blocks may be overwritten in place. EAGAIN says no; any other
+// error is that of reading a tree. The answer holds while the range is locked and snapshots are
+// kept out.
 //
 // Preconditions:
 //   - the range is locked.
@@ -118,7 +120,8 @@ func (x *NowaitExtent) Place(t *Task) error {
 	return x.steps.Place(t.t)
 }
 
-// Start gives the extent to the device, with what was reserved. The place is the one that Place found last.
+// Start gives the extent to the device, with what was reserved. The place is the one that Place
+// found last.
 func (x *NowaitExtent) Start(t *Task) {
 	x.mine(t, "Start")
 	switch {
@@ -131,8 +134,9 @@ func (x *NowaitExtent) Start(t *Task) {
 	x.steps.Start(t.t)
 }
 
-// NowaitPath is what becomes of an extent of a NOWAIT direct write. nil says that it was started; EAGAIN that a worker does the whole write again,
-// which may sleep; any other error is the caller's.
+// NowaitPath is what becomes of an extent of a NOWAIT direct write. nil says that it was started;
+// EAGAIN that a worker does the whole write again, which may sleep; any other error is the
+// caller's.
 type NowaitPath func(t *Task, x *NowaitExtent) error
 
 // Run calls p, and sees to it that what it returns fits what it did.

@@ -2,19 +2,20 @@ package kit
 
 import "btrlab/internal/sched"
 
-// Policy is a locking policy for one file: each method carries out one operation on it, by the steps of what it is handed. The grader
-// makes one for every file; what a Policy keeps in fields is shared by the tasks that use the file.
+// Policy is a locking policy for one file: each method carries out one operation on it, by the
+// steps of what it is handed. The grader makes one for every file; what a Policy keeps in fields is
+// shared by the tasks that use the file.
 //
-// Every operation is handed the locks of the file, which its methods Share, Alone, Unlock, LockRange, UnlockRange, Count, Uncount,
-// Drain and Size use:
+// Every operation is handed the locks of the file, which its methods Share, Alone, Unlock,
+// LockRange, UnlockRange, Count, Uncount, Drain and Size use:
 //
 //	Share, Alone, Unlock        i_rwsem: any number of readers, or one writer
 //	LockRange, UnlockRange      one range of bytes, rounded to blocks; ranges of two tasks do not overlap. After i_rwsem, never before it
 //	Count, Uncount, Drain       i_dio_count: operations in flight that hold no lock. Drain waits until it is zero
 //	Size                        i_size now. It stays only under a lock that keeps all others from changing it
 //
-// A use that no policy can have, or one that leaves something undone, is a panic in words. Everything else is allowed, and judged by what
-// it does.
+// A use that no policy can have, or one that leaves something undone, is a panic in words.
+// Everything else is allowed, and judged by what it does.
 type Policy interface {
 	Write(t *Task, w *WriteOp)
 	Read(t *Task, r *ReadOp)
@@ -23,8 +24,9 @@ type Policy interface {
 	Fsync(t *Task, x *FsyncOp)
 }
 
-// The pages of a batch. The copy loop locks all pages of a batch together; the file system may take fewer than it is asked for while
-// much is dirty, but never fewer than BatchMin unless it is asked to, and one page at a time after a copy that came short.
+// The pages of a batch. The copy loop locks all pages of a batch together; the file system may take
+// fewer than it is asked for while much is dirty, but never fewer than BatchMin unless it is asked
+// to, and one page at a time after a copy that came short.
 const (
 	BatchOne = 1
 	BatchMin = 8
@@ -50,7 +52,8 @@ type FileSide interface {
 	Size(t *sched.Task) uint64
 }
 
-// op is what the operations have in common: the locks of the file, and what the operation holds of them.
+// op is what the operations have in common: the locks of the file, and what the operation holds of
+// them.
 type op struct {
 	side    FileSide
 	task    *sched.Task // whose operation it is
@@ -144,8 +147,8 @@ func (o *op) Uncount(t *Task) {
 	o.counted = false
 }
 
-// Drain waits until no operation is counted: buffered writes that called Count, and direct writes. New ones may come in meanwhile unless a
-// lock keeps them out.
+// Drain waits until no operation is counted: buffered writes that called Count, and direct writes.
+// New ones may come in meanwhile unless a lock keeps them out.
 func (o *op) Drain(t *Task) {
 	if o.use(t, "Drain"); o.counted {
 		o.wrong("Drain", "by an operation that is counted: it would wait for itself")
@@ -195,7 +198,8 @@ type WriteOp struct {
 	err   error // the write's
 }
 
-// Range is the bytes that are written. Those of an append begin where the file ends now, until Begin has fixed them.
+// Range is the bytes that are written. Those of an append begin where the file ends now, until
+// Begin has fixed them.
 func (w *WriteOp) Range(t *Task) Range {
 	w.use(t, "Range")
 	start, end := w.side.Range(t.t)
@@ -208,14 +212,16 @@ func (w *WriteOp) Appends(t *Task) bool {
 	return w.side.Appends()
 }
 
-// Prewait waits until nothing of the range is under writeback and no ordered extent is in it. It promises nothing: more may come.
+// Prewait waits until nothing of the range is under writeback and no ordered extent is in it. It
+// promises nothing: more may come.
 func (w *WriteOp) Prewait(t *Task) {
 	w.use(t, "Prewait")
 	w.side.Prewait(t.t)
 }
 
-// Begin takes the end of the file as it is now, fixes the position of an append, and writes zeros between the end of the file and the
-// write if there is a gap. It comes once, before the first Batch. False ends the write. A write with a gap needs i_rwsem for writing.
+// Begin takes the end of the file as it is now, fixes the position of an append, and writes zeros
+// between the end of the file and the write if there is a gap. It comes once, before the first
+// Batch. False ends the write. A write with a gap needs i_rwsem for writing.
 func (w *WriteOp) Begin(t *Task) bool {
 	if w.use(t, "Begin"); w.begun {
 		w.wrong("Begin", "a second time")
@@ -232,8 +238,9 @@ func (w *WriteOp) Begin(t *Task) bool {
 	return w.more
 }
 
-// Batch copies the next bytes, in at most so many pages: it reserves space, locks the pages and waits until the device reads none of them,
-// locks the extent range, copies, moves i_size when the batch ends beyond it, and unlocks. It reports whether there are bytes left.
+// Batch copies the next bytes, in at most so many pages: it reserves space, locks the pages and
+// waits until the device reads none of them, locks the extent range, copies, moves i_size when the
+// batch ends beyond it, and unlocks. It reports whether there are bytes left.
 func (w *WriteOp) Batch(t *Task, pages int) bool {
 	switch w.use(t, "Batch"); {
 	case !w.begun:
@@ -247,7 +254,8 @@ func (w *WriteOp) Batch(t *Task, pages int) bool {
 	return w.more
 }
 
-// Balance waits while too much is dirty; the flusher writes meanwhile. A policy that never calls it fills the memory.
+// Balance waits while too much is dirty; the flusher writes meanwhile. A policy that never calls it
+// fills the memory.
 func (w *WriteOp) Balance(t *Task) {
 	w.use(t, "Balance")
 	w.side.Balance(t.t)
@@ -304,8 +312,9 @@ func (x *TruncateOp) NewSize(t *Task) uint64 {
 	return x.side.NewSize()
 }
 
-// SetSize makes the new size visible. Of a file that becomes shorter the pages beyond it leave memory, and SetSize says that DropExtents is
-// to come; one that becomes longer gets zeros. It needs i_rwsem for writing.
+// SetSize makes the new size visible. Of a file that becomes shorter the pages beyond it leave
+// memory, and SetSize says that DropExtents is to come; one that becomes longer gets zeros. It
+// needs i_rwsem for writing.
 func (x *TruncateOp) SetSize(t *Task) bool {
 	switch x.use(t, "SetSize"); {
 	case !x.alone:
@@ -318,7 +327,8 @@ func (x *TruncateOp) SetSize(t *Task) bool {
 	return x.cuts
 }
 
-// DropExtents waits until nothing is being written beyond i_size, and drops what the file has there on disk. It looks at i_size itself.
+// DropExtents waits until nothing is being written beyond i_size, and drops what the file has there
+// on disk. It looks at i_size itself.
 func (x *TruncateOp) DropExtents(t *Task) {
 	if x.use(t, "DropExtents"); !x.cuts {
 		x.wrong("DropExtents", "where SetSize has not asked for it")
@@ -335,22 +345,24 @@ type FallocateSide interface {
 	Change(t *sched.Task)
 }
 
-// FallocateOp is one allocation of a range in advance, one hole that is punched, or one range that is zeroed. It has the locks of the file; see
-// Policy.
+// FallocateOp is one allocation of a range in advance, one hole that is punched, or one range that
+// is zeroed. It has the locks of the file; see Policy.
 type FallocateOp struct {
 	op
 	side    FallocateSide
 	changed bool
 }
 
-// Range is the bytes of the operation. One that begins beyond the end of the file changes the bytes from the end of the file on.
+// Range is the bytes of the operation. One that begins beyond the end of the file changes the bytes
+// from the end of the file on.
 func (x *FallocateOp) Range(t *Task) Range {
 	x.use(t, "Range")
 	start, end := x.side.Range(t.t)
 	return Range{start, end}
 }
 
-// Punches reports whether the bytes of the range are dropped; else they stay, and holes among them get space.
+// Punches reports whether the bytes of the range are dropped; else they stay, and holes among them
+// get space.
 func (x *FallocateOp) Punches(t *Task) bool {
 	x.use(t, "Punches")
 	return x.side.Punches()
@@ -402,7 +414,8 @@ func (x *FsyncOp) Commit(t *Task) {
 	x.side.Commit(t.t)
 }
 
-// PolicyRunner carries out the operations of the write path by a Policy, and sees to it that none is left undone. It is the grader's.
+// PolicyRunner carries out the operations of the write path by a Policy, and sees to it that none
+// is left undone. It is the grader's.
 type PolicyRunner struct {
 	Policy Policy
 	// Watch, if set, puts something between an operation and its locks.

@@ -66,8 +66,9 @@ func (f funcs) Truncate(t *Task, x *TruncateOp)   { f.truncate(t, x) }
 func (f funcs) Fallocate(t *Task, x *FallocateOp) { f.fallocate(t, x) }
 func (f funcs) Fsync(t *Task, x *FsyncOp)         { f.fsync(t, x) }
 
-// TestPolicyMisuse: an operation whose steps are in an order that none can have, that is another's, or that leaves something undone, is a panic in
-// the words of its user. A right one reaches the write path step by step.
+// TestPolicyMisuse: an operation whose steps are in an order that none can have, that is another's,
+// or that leaves something undone, is a panic in the words of its user. A right one reaches the
+// write path step by step.
 func TestPolicyMisuse(t *testing.T) {
 	all := func(t *Task, w *WriteOp) {
 		for more := w.Begin(t); more; {
@@ -164,7 +165,8 @@ func TestPolicyMisuse(t *testing.T) {
 	}
 }
 
-// TestWriteFails: an error of Begin or of a batch ends the write, and is the write's, in each lab's words.
+// TestWriteFails: an error of Begin or of a batch ends the write, and is the write's, in each lab's
+// words.
 func TestWriteFails(t *testing.T) {
 	failed := errors.New("failed")
 	policy := funcs{write: func(t *Task, w *WriteOp) {

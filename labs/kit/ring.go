@@ -28,10 +28,12 @@ type RingRequest interface {
 	Complete(t *sched.Task, n int, err error)
 }
 
-// Request is one read or write that a ring was given, while it is yours. It is so until one of these: Punt, Complete, or a Try or
-// Transfer that answers EIOCBQUEUED. After that it may have ended and be another request already.
+// Request is one read or write that a ring was given, while it is yours. It is so until one of
+// these: Punt, Complete, or a Try or Transfer that answers EIOCBQUEUED. After that it may have
+// ended and be another request already.
 //
-// Model: struct io_kiocb with its struct io_rw. Difference: a use after the end is a panic here, in Linux it is memory of somebody else.
+// Model: struct io_kiocb with its struct io_rw. Difference: a use after the end is a panic here, in
+// Linux it is memory of somebody else.
 type Request struct {
 	ring   RingRequest
 	worker bool
@@ -71,7 +73,8 @@ func (q *Request) Advance(n int) {
 	q.ring.Advance(n)
 }
 
-// Try moves what is left, or the beginning of it, if that needs no sleep, and returns how many bytes it moved.
+// Try moves what is left, or the beginning of it, if that needs no sleep, and returns how many
+// bytes it moved.
 func (q *Request) Try(t *Task) (int, error) {
 	q.mine(t, "Try")
 	n, err := q.ring.Try(t.t)
@@ -115,7 +118,8 @@ func (q *Request) Complete(t *Task, n int, err error) {
 	q.ring.Complete(t.t, n, err)
 }
 
-// SubmitPath is what becomes of the requests of a ring: Submit is called by the task that submits, Work by a worker after a Punt.
+// SubmitPath is what becomes of the requests of a ring: Submit is called by the task that submits,
+// Work by a worker after a Punt.
 type SubmitPath struct {
 	Submit, Work func(t *Task, q *Request)
 }

@@ -25,7 +25,8 @@ func (r *ringRequest) Transfer(*sched.Task) (int, error) { return r.n, r.err }
 func (r *ringRequest) Punt(*sched.Task)                  {}
 func (r *ringRequest) Complete(*sched.Task, int, error)  {}
 
-// TestRequestMisuse: a request that is used wrongly, or forgotten, is a panic in the words of its user.
+// TestRequestMisuse: a request that is used wrongly, or forgotten, is a panic in the words of its
+// user.
 func TestRequestMisuse(t *testing.T) {
 	end := func(t *Task, q *Request) { q.Complete(t, 0, nil) }
 	for _, tt := range []struct {

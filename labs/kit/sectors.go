@@ -7,9 +7,10 @@ type Blocks uint8
 
 // The kinds of blocks.
 const (
-	Elsewhere Blocks = iota // a hole, shared with a snapshot, or of several extents: only Cache writes it
-	Unwritten               // allocated and not written: Submit puts zeros around the sectors
-	Written                 // Submit writes the sectors and nothing else
+	// a hole, shared with a snapshot, or of several extents: only Cache writes it
+	Elsewhere Blocks = iota
+	Unwritten        // allocated and not written: Submit puts zeros around the sectors
+	Written          // Submit writes the sectors and nothing else
 )
 
 // SectorSide is the write path's side of a SectorWrite.
@@ -27,7 +28,8 @@ type SectorSide interface {
 
 // SectorWrite is a direct write of sectors of one block of a file.
 //
-// Model: the steps of ext4_dio_write_iter() and iomap_dio_rw(). Difference: a use that no order can have is a panic.
+// Model: the steps of ext4_dio_write_iter() and iomap_dio_rw(). Difference: a use that no order can
+// have is a panic.
 type SectorWrite struct {
 	side          SectorSide
 	shared, alone bool // how i_rwsem is held
@@ -81,7 +83,8 @@ func (w *SectorWrite) Look(t *Task) Blocks {
 	return w.side.Look(t.t)
 }
 
-// Drain waits until no direct write of the file is in flight. It needs i_rwsem exclusive, which keeps new ones out.
+// Drain waits until no direct write of the file is in flight. It needs i_rwsem exclusive, which
+// keeps new ones out.
 func (w *SectorWrite) Drain(t *Task) {
 	w.use(t, "Drain", true)
 	if w.shared {
@@ -93,8 +96,8 @@ func (w *SectorWrite) Drain(t *Task) {
 	w.side.Drain(t.t)
 }
 
-// Submit gives the sectors to the device, and zeros for the rest of a block that is not written. It does not wait. False says that the block
-// cannot be written in place, and nothing was done.
+// Submit gives the sectors to the device, and zeros for the rest of a block that is not written. It
+// does not wait. False says that the block cannot be written in place, and nothing was done.
 func (w *SectorWrite) Submit(t *Task) bool {
 	w.use(t, "Submit", true)
 	switch {

@@ -26,8 +26,9 @@ func (s *sectorSide) Submit(*sched.Task) bool { s.note("Submit"); return !s.refu
 func (s *sectorSide) Wait(*sched.Task)        { s.note("Wait") }
 func (s *sectorSide) Cache()                  { s.note("Cache") }
 
-// TestSectorMisuse: a write of sectors whose steps are in an order that none can have, or that leaves something undone, is a panic in the words
-// of its user. A right one reaches the write path step by step.
+// TestSectorMisuse: a write of sectors whose steps are in an order that none can have, or that
+// leaves something undone, is a panic in the words of its user. A right one reaches the write path
+// step by step.
 func TestSectorMisuse(t *testing.T) {
 	whole := func(t *Task, w *SectorWrite) {
 		w.Alone(t)

@@ -25,7 +25,8 @@ type WaitSide interface {
 
 // WaitedWrite is a write through the page cache, all of it in one batch.
 //
-// Model: the steps of __btrfs_buffered_write(), with each wait a step of its own. Difference: a use that no order can have is a panic.
+// Model: the steps of __btrfs_buffered_write(), with each wait a step of its own. Difference: a use
+// that no order can have is a panic.
 type WaitedWrite struct {
 	side                  WaitSide
 	start, end            uint64 // the bytes of the write
@@ -49,14 +50,15 @@ func (w *WaitedWrite) Range() (start, end uint64) {
 	return w.start &^ (PageBytes - 1), (w.end + PageBytes - 1) &^ (PageBytes - 1)
 }
 
-// Inside reports whether the write ends inside EOF. Without i_rwsem that may be otherwise when it returns.
+// Inside reports whether the write ends inside EOF. Without i_rwsem that may be otherwise when it
+// returns.
 func (w *WaitedWrite) Inside(t *Task) bool {
 	w.use(t, "Inside", true, "")
 	return w.end <= w.side.Size(t.t)
 }
 
-// Lock takes i_rwsem exclusive and does what comes before the first byte: time stamps, and zeros up to the write if EOF is before it. An
-// error is the write's, and has let i_rwsem go.
+// Lock takes i_rwsem exclusive and does what comes before the first byte: time stamps, and zeros up
+// to the write if EOF is before it. An error is the write's, and has let i_rwsem go.
 func (w *WaitedWrite) Lock(t *Task) error {
 	w.use(t, "Lock", !w.locked, "by a write that has i_rwsem: it would wait for itself")
 	w.side.Alone(t.t)
@@ -75,7 +77,8 @@ func (w *WaitedWrite) Unlock(t *Task) {
 	w.locked = false
 }
 
-// WaitWriteback waits until the device has read the pages that touch the bytes [start, end). Nobody can begin with a page again that is locked.
+// WaitWriteback waits until the device has read the pages that touch the bytes [start, end). Nobody
+// can begin with a page again that is locked.
 func (w *WaitedWrite) WaitWriteback(t *Task, start, end uint64) {
 	w.use(t, "WaitWriteback", true, "")
 	w.side.WaitWriteback(t.t, start, end)
@@ -93,7 +96,8 @@ func (w *WaitedWrite) Drain(t *Task) {
 	w.side.Drain(t.t)
 }
 
-// Reserve promises the space for the write. It may wait for writeback and for a commit. An error has promised nothing.
+// Reserve promises the space for the write. It may wait for writeback and for a commit. An error
+// has promised nothing.
 func (w *WaitedWrite) Reserve(t *Task) error {
 	w.use(t, "Reserve", !w.reserved, "twice")
 	err := w.side.Reserve(t.t)
@@ -101,7 +105,8 @@ func (w *WaitedWrite) Reserve(t *Task) error {
 	return err
 }
 
-// LockPages locks the pages of the write in ascending order, and reads those that are overwritten in part. An error has locked none.
+// LockPages locks the pages of the write in ascending order, and reads those that are overwritten
+// in part. An error has locked none.
 func (w *WaitedWrite) LockPages(t *Task) error {
 	w.use(t, "LockPages", !w.pages, "of pages that the write has locked: it would wait for itself")
 	err := w.side.LockPages(t.t)
@@ -123,7 +128,8 @@ func (w *WaitedWrite) LockRange(t *Task) {
 	w.ranged = true
 }
 
-// Ordered reports whether an ordered extent is in the range. Without the range locked that may be otherwise when it returns.
+// Ordered reports whether an ordered extent is in the range. Without the range locked that may be
+// otherwise when it returns.
 func (w *WaitedWrite) Ordered(t *Task) bool {
 	w.use(t, "Ordered", true, "")
 	return w.side.Ordered(t.t)
@@ -136,7 +142,8 @@ func (w *WaitedWrite) UnlockRange(t *Task) {
 	w.ranged = false
 }
 
-// Copy copies the bytes to the pages, marks them dirty, lets i_size follow, and gives the range what was reserved. It lets the range go.
+// Copy copies the bytes to the pages, marks them dirty, lets i_size follow, and gives the range
+// what was reserved. It lets the range go.
 func (w *WaitedWrite) Copy(t *Task) {
 	w.use(t, "Copy", !w.copied, "twice")
 	w.use(t, "Copy", w.reserved, "before Reserve: nothing is promised to the pages that it makes dirty")
@@ -146,14 +153,16 @@ func (w *WaitedWrite) Copy(t *Task) {
 	w.copied, w.ranged = true, false
 }
 
-// Throttle makes the task wait when too much is dirty: the price of its pages. Each write pays it once.
+// Throttle makes the task wait when too much is dirty: the price of its pages. Each write pays it
+// once.
 func (w *WaitedWrite) Throttle(t *Task) {
 	w.use(t, "Throttle", true, "")
 	w.side.Balance(t.t)
 	w.paid = true
 }
 
-// WaitPath carries out a write. After an error, which is the write's, what it has reserved goes back.
+// WaitPath carries out a write. After an error, which is the write's, what it has reserved goes
+// back.
 type WaitPath func(t *Task, w *WaitedWrite) error
 
 // RunWaits calls write and sees to it that nothing is left undone.

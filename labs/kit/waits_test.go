@@ -38,8 +38,9 @@ func (s *waitSide) UnlockExtent(*sched.Task)    { s.note("UnlockExtent") }
 func (s *waitSide) Copy(*sched.Task)            { s.note("Copy") }
 func (s *waitSide) Balance(*sched.Task)         { s.note("Balance") }
 
-// TestWaitMisuse: a write whose steps are in an order that none can have, or that leaves something undone, is a panic in the words of its
-// user. A right one reaches the write path step by step, and its error reaches the caller.
+// TestWaitMisuse: a write whose steps are in an order that none can have, or that leaves something
+// undone, is a panic in the words of its user. A right one reaches the write path step by step, and
+// its error reaches the caller.
 func TestWaitMisuse(t *testing.T) {
 	ready := func(t *Task, w *WaitedWrite) {
 		w.Reserve(t)

@@ -1,4 +1,5 @@
-// Package own is a program of your own for the explorer: btrlab practice --own FILE.go runs it by every schedule.
+// Package own is a program of your own for the explorer: btrlab practice --own FILE.go runs it by
+// every schedule.
 package own
 
 import (
@@ -7,10 +8,12 @@ import (
 	"btrlab/labs/kit"
 )
 
-// Program starts two tasks that add one to n. Only one of them takes the lock, and that is the race.
+// Program starts two tasks that add one to n. Only one of them takes the lock, and that is the
+// race.
 //
-// What tasks share is a kit.Var (a field that a lock protects), a kit.Word (a number that is read or changed in one step), a
-// kit.Mutex or a kit.Cond. A plain variable that tasks share is refused, because the explorer does not see it.
+// What tasks share is a kit.Var (a field that a lock protects), a kit.Word (a number that is read
+// or changed in one step), a kit.Mutex or a kit.Cond. A plain variable that tasks share is refused,
+// because the explorer does not see it.
 func Program(w *kit.World) {
 	var m kit.Mutex
 	var n kit.Var[int]

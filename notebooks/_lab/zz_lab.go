@@ -1,6 +1,6 @@
-// The kernel of the notebooks is gophernotes with this file added; notebooks/run.sh builds it. The name
-// sorts after x_package.go, because Go runs the init functions of a package in file order and this one
-// mends what that file registers.
+// The kernel of the notebooks is gophernotes with this file added; notebooks/run.sh builds it. The
+// name sorts after x_package.go, because Go runs the init functions of a package in file order and
+// this one mends what that file registers.
 package main
 
 import (

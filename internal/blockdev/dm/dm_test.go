@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 
 var plugClass = lockdep.NewTestClass("plug_test", "")
 
-// load runs n requests against a model's queue in its own time, outstanding of them at any moment, and
-// returns requests a second and the sorted latencies.
+// load runs n requests against a model's queue in its own time, outstanding of them at any moment,
+// and returns requests a second and the sorted latencies.
 func load(t *testing.T, spec string, op blockdev.Op, outstanding, n int, size int64, place func(i int) int64) (iops float64, lat []time.Duration) {
 	t.Helper()
 	p, err := Parse(spec)
@@ -62,8 +62,8 @@ func random(spec string) func(int) int64 {
 
 func pct(lat []time.Duration, p float64) time.Duration { return lat[int(float64(len(lat)-1)*p/100)] }
 
-// The models have the properties they are named for. All of this is in the queue's own time, so the figures
-// are the same in every run.
+// The models have the properties they are named for. All of this is in the queue's own time, so the
+// figures are the same in every run.
 func TestModelsAreWhatTheySay(t *testing.T) {
 	in := func(what string, have, lo, hi float64) {
 		t.Helper()
@@ -74,8 +74,9 @@ func TestModelsAreWhatTheySay(t *testing.T) {
 	}
 	us := func(d time.Duration) float64 { return float64(d) / 1e3 }
 
-	// Seed 002's volume: a small write has a base of a few hundred microseconds and a tail of tens of milliseconds;
-	// many overlap; the volume does some 75k of them a second, 95k if no garbage were collected.
+	// Seed 002's volume: a small write has a base of a few hundred microseconds and a tail of tens
+	// of milliseconds; many overlap; the volume does some 75k of them a second, 95k if no garbage
+	// were collected.
 	one, lat := load(t, "ssd-raid5", blockdev.OpWrite, 1, 100000, 4096, random("ssd-raid5"))
 	in("ssd-raid5 1 writer iops", one, 1000, 3500)
 	in("ssd-raid5 1 writer p1 us", us(pct(lat, 1)), 150, 330)
@@ -200,8 +201,8 @@ func TestModelMovesBytes(t *testing.T) {
 			if ended.Load() != blocks || w.ended.Load() != blocks+1 {
 				t.Fatalf("%d ends of %d after a flush, %d below", ended.Load(), blocks, w.ended.Load())
 			}
-			// A submitter counts before it waits for room, and a batch of bios makes room before it ends: up to 4 and up
-			// to Depth more than Depth are seen.
+			// A submitter counts before it waits for room, and a batch of bios makes room before it
+			// ends: up to 4 and up to Depth more than Depth are seen.
 			if n := most.Load(); n > 2*int64(p.Depth)+4 {
 				t.Errorf("%d bios inside, depth %d", n, p.Depth)
 			}
@@ -292,8 +293,8 @@ func TestFlakey(t *testing.T) {
 	}
 }
 
-// The crash images of a small log, each as the first byte of three blocks: what a flush covered is always there,
-// and a torn block has both halves.
+// The crash images of a small log, each as the first byte of three blocks: what a flush covered is
+// always there, and a torn block has both halves.
 func TestCrashImages(t *testing.T) {
 	k := sched.NewTask("test")
 	mem := blockdev.NewMemory(1 << 20)
@@ -362,7 +363,8 @@ func TestCrashImages(t *testing.T) {
 	}
 }
 
-// hold keeps writes, or flushes, until it is told to let them end: a device that completes out of order.
+// hold keeps writes, or flushes, until it is told to let them end: a device that completes out of
+// order.
 type hold struct {
 	blockdev.Device
 	flushes bool
@@ -490,8 +492,9 @@ func BenchmarkModelOverhead(b *testing.B) {
 	}
 }
 
-// An array's own work takes processor time: one thread handles every write before it ends, and the ends of the four requests at its members
-// keep other processors busy, while nobody waits for them. Reads cost neither.
+// An array's own work takes processor time: one thread handles every write before it ends, and the
+// ends of the four requests at its members keep other processors busy, while nobody waits for them.
+// Reads cost neither.
 func TestArrayWork(tt *testing.T) {
 	const n = 200
 	p := Params{Name: "array", Disks: 6, Channels: 8, Depth: 64, ChunkBytes: 64 << 10, Parity: true, Handle: 10 * time.Microsecond, Interrupt: 3 * time.Microsecond}
@@ -522,7 +525,8 @@ func TestArrayWork(tt *testing.T) {
 	}
 }
 
-// TestQueues: the requests of a submitter end on the task of its queue, each once, and queues end theirs at the same time.
+// TestQueues: the requests of a submitter end on the task of its queue, each once, and queues end
+// theirs at the same time.
 func TestQueues(tt *testing.T) {
 	const tasks, n, each = 4, 300, 10 * time.Microsecond
 	run := func(queues int) (took int64, enders int) {
@@ -584,9 +588,10 @@ func TestQueues(tt *testing.T) {
 	}
 }
 
-// TestPlug: what a task with a plug submits to an array begins when the task sleeps, for whatever reason, or ends the plug, and not before: the
-// owner of a lock may wait for it. The stripe cache that is full takes requests again once a quarter of it is free. Without the model, and
-// without a plug, a request begins at once.
+// TestPlug: what a task with a plug submits to an array begins when the task sleeps, for whatever
+// reason, or ends the plug, and not before: the owner of a lock may wait for it. The stripe cache
+// that is full takes requests again once a quarter of it is free. Without the model, and without a
+// plug, a request begins at once.
 func TestPlug(tt *testing.T) {
 	const ms = time.Millisecond
 	p := Params{Name: "plug", Disks: 1, Channels: 1, Depth: 8, Write: ms, Plug: true}

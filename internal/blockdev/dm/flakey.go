@@ -81,8 +81,8 @@ func (f *Flakey) Submit(t *sched.Task, b *blockdev.Bio) {
 	f.dev.Submit(t, b)
 }
 
-// ParseFault reads a fault as people write it: eio:write:3 is the third write, eio:write:3+ that and all later ones. The
-// operations are read, write and flush.
+// ParseFault reads a fault as people write it: eio:write:3 is the third write, eio:write:3+ that
+// and all later ones. The operations are read, write and flush.
 func ParseFault(spec string) (Fault, error) {
 	bad := fmt.Errorf("bad fault, have %q want eio:OP:N or eio:OP:N+, with OP read, write or flush and N from 1", spec)
 	kind, rest, _ := strings.Cut(spec, ":")

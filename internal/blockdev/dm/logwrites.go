@@ -12,9 +12,9 @@ import (
 
 var logClass = lockdep.NewClass("device_log")
 
-// LogWrites records every write and flush that passes, in the order in which they ended, and builds from them
-// what a crash may leave: what was written before a flush began is there after it; of what came
-// later, anything.
+// LogWrites records every write and flush that passes, in the order in which they ended, and builds
+// from them what a crash may leave: what was written before a flush began is there after it; of
+// what came later, anything.
 type LogWrites struct {
 	dev  blockdev.Device
 	base *blockdev.Memory
@@ -106,8 +106,8 @@ func endLogged(t *sched.Task, b *blockdev.Bio) {
 	r.bio.EndIO(t, r.bio)
 }
 
-// Mark notes in the log that something is promised from here on: "fsync 17 returned". An image says the
-// last mark before its crash.
+// Mark notes in the log that something is promised from here on: "fsync 17 returned". An image says
+// the last mark before its crash.
 func (l *LogWrites) Mark(t *sched.Task, name string) {
 	l.mu.Lock(t)
 	l.log = append(l.log, record{kind: recMark, mark: name})
@@ -143,8 +143,8 @@ type Image struct {
 
 // ImageOptions choose the crashes.
 type ImageOptions struct {
-	// SectorBytes is what the device writes at once: a torn write ends at a multiple of it. 0 is 512.
-	// With 4096 a superblock is never torn.
+	// SectorBytes is what the device writes at once: a torn write ends at a multiple of it. 0 is
+	// 512. With 4096 a superblock is never torn.
 	SectorBytes int
 	// Subsets is the number of random subsets of the pending writes at each crash.
 	Subsets int
@@ -153,15 +153,16 @@ type ImageOptions struct {
 	Stride int
 }
 
-// Images calls f with what a crash just before the end of each flush, and one at the end of the log, may leave:
+// Images calls f with what a crash just before the end of each flush, and one at the end of the
+// log, may leave:
 //
 //	dropped     no pending write has reached the medium
 //	all         every one has
 //	torn        all, but the last one only in part
 //	subset N    a random part of them, and one of them torn
 //
-// Where there are no pending writes all of these are one, "flushed". It stops at f's first error. The device
-// must be idle.
+// Where there are no pending writes all of these are one, "flushed". It stops at f's first error.
+// The device must be idle.
 func (l *LogWrites) Images(t *sched.Task, opt ImageOptions, f func(t *sched.Task, m Image) error) error {
 	l.mu.Lock(t)
 	log := l.log
@@ -284,7 +285,8 @@ type Record struct {
 	Kind RecordKind
 	Off  int64  // of a write, bytes
 	Data []byte // of a write; not to be changed
-	// Safe is of a flush: the records before it in the log ended before the flush began, and are durable once it has ended.
+	// Safe is of a flush: the records before it in the log ended before the flush began, and are
+	// durable once it has ended.
 	Safe int
 	Mark string
 }

@@ -25,8 +25,8 @@ const (
 	batchMax = 64
 )
 
-// Model is a device with the latency of its Params. The bytes move when a bio is submitted, on the submitting
-// task; its end comes later, on the model's timer task, in order of the model's time.
+// Model is a device with the latency of its Params. The bytes move when a bio is submitted, on the
+// submitting task; its end comes later, on the model's timer task, in order of the model's time.
 type Model struct {
 	dev   blockdev.Device
 	depth int
@@ -128,8 +128,9 @@ func (m *Model) Close() error {
 	return m.dev.Close()
 }
 
-// Submit moves b's bytes and queues its end. It sleeps while the device is full, except on the timer
-// task: an end that submits again must not wait for the ends that follow it. A task of Queues may wait: the timer task makes room.
+// Submit moves b's bytes and queues its end. It sleeps while the device is full, except on the
+// timer task: an end that submits again must not wait for the ends that follow it. A task of Queues
+// may wait: the timer task makes room.
 func (m *Model) Submit(t *sched.Task, b *blockdev.Bio) {
 	m.mu.Lock(t)
 	if t != m.timer {
@@ -339,7 +340,8 @@ func (m *Model) handle(t *sched.Task) {
 	}
 }
 
-// interrupts are those of one member. They come together: a drive reports what has ended in the last coalesceNs at once.
+// interrupts are those of one member. They come together: a drive reports what has ended in the
+// last coalesceNs at once.
 type interrupts struct {
 	m       *Model
 	task    *sched.Task

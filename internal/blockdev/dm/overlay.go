@@ -12,8 +12,10 @@ var overlayClass = lockdep.NewClass("device_overlay")
 // overlayBlock is the unit of an overlay in bytes.
 const overlayBlock = 4096
 
-// Overlay is a device over one that nobody writes. What is written stays in memory, in blocks of 4 KiB, so that many overlays share a base
-// without a copy of it. It has no device under it in the sense of Under: what another program writes to the base is not what was written here. Between the two may lie a layer that many overlays share as well.
+// Overlay is a device over one that nobody writes. What is written stays in memory, in blocks of 4
+// KiB, so that many overlays share a base without a copy of it. It has no device under it in the
+// sense of Under: what another program writes to the base is not what was written here. Between the
+// two may lie a layer that many overlays share as well.
 type Overlay struct {
 	base blockdev.Device
 	// layer, if set, gives the bytes of a block that cover those of base, or nil.
@@ -29,15 +31,16 @@ type coverBlock struct {
 	own  bool // by this overlay alone: may be changed
 }
 
-// NewOverlay covers base, and the layer over it, with nothing yet. Layer may be nil; it is called with the number of a 4 KiB block and must
-// always give the same.
+// NewOverlay covers base, and the layer over it, with nothing yet. Layer may be nil; it is called
+// with the number of a 4 KiB block and must always give the same.
 func NewOverlay(base blockdev.Device, layer func(block int64) []byte) *Overlay {
 	o := &Overlay{base: base, layer: layer, blocks: map[int64]coverBlock{}}
 	o.mu.Init(overlayClass)
 	return o
 }
 
-// Cover puts p over the bytes from off on, as a write would, without a bio. Whole blocks are not copied: p must not change any more.
+// Cover puts p over the bytes from off on, as a write would, without a bio. Whole blocks are not
+// copied: p must not change any more.
 func (o *Overlay) Cover(t *sched.Task, p []byte, off int64) error {
 	for len(p) > 0 {
 		in := int(off % overlayBlock)
@@ -103,7 +106,8 @@ func (o *Overlay) do(t *sched.Task, b *blockdev.Bio) error {
 	return nil
 }
 
-// covering is the block that covers the base, or nil. Copied under the lock into p, from the byte in on.
+// covering is the block that covers the base, or nil. Copied under the lock into p, from the byte
+// in on.
 func (o *Overlay) covering(t *sched.Task, block int64, p []byte, in int) bool {
 	o.mu.Lock(t)
 	c, ok := o.blocks[block]

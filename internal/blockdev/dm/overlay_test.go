@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestOverlay: an overlay reads as a copy of its base with the layer over it would, after the same writes, and base and layer stay as they are.
+// TestOverlay: an overlay reads as a copy of its base with the layer over it would, after the same
+// writes, and base and layer stay as they are.
 func TestOverlay(t *testing.T) {
 	tk := sched.NewTask("overlay")
 	const size = 1 << 20

@@ -1,6 +1,6 @@
-// Package dm puts something between a file system and its device: a latency and queue model (Model), errors
-// on demand (Flakey), or a log of every write from which crash images are built (LogWrites). Each takes a
-// blockdev.Device and is one, so they stack.
+// Package dm puts something between a file system and its device: a latency and queue model
+// (Model), errors on demand (Flakey), or a log of every write from which crash images are built
+// (LogWrites). Each takes a blockdev.Device and is one, so they stack.
 //
 // Model: the names follow Linux's device mapper targets dm-delay, dm-flakey and dm-log-writes.
 package dm
@@ -13,8 +13,8 @@ import (
 )
 
 // Params is a latency and queue model: member disks with channels that serve one request each, in
-// order of arrival. It is made of what a data sheet says (service times, channels), so that throughput and
-// tail come out of the queue and need no numbers of their own.
+// order of arrival. It is made of what a data sheet says (service times, channels), so that
+// throughput and tail come out of the queue and need no numbers of their own.
 type Params struct {
 	Name string
 	// About says in a line what is modelled.
@@ -24,21 +24,26 @@ type Params struct {
 	Channels int // requests that a member serves at once
 	Depth    int // requests inside the device; Submit sleeps while there are so many
 
-	// Plug says that Depth is the stripe cache of md, in the simulated runtime: a request takes its place there at once and begins when its
-	// submitter sleeps, if that has a plug; and who finds no place waits until a quarter of them is free.
+	// Plug says that Depth is the stripe cache of md, in the simulated runtime: a request takes its
+	// place there at once and begins when its submitter sleeps, if that has a plug; and who finds
+	// no place waits until a quarter of them is free.
 	Plug bool
 
-	ChunkBytes int  // stripe unit; a request goes to the member of each chunk it touches
-	Parity     bool // RAID 5: one chunk of each row is parity, and a write of less than a row reads first
-	// Handle is the CPU time that the array's one thread spends on a write, in the simulated runtime: raid5d of md, which reads, computes
-	// parity, starts the writes and ends the request. It bounds the writes of a second whatever the members can do.
+	ChunkBytes int // stripe unit; a request goes to the member of each chunk it touches
+	// RAID 5: one chunk of each row is parity, and a write of less than a row reads first
+	Parity bool
+	// Handle is the CPU time that the array's one thread spends on a write, in the simulated
+	// runtime: raid5d of md, which reads, computes parity, starts the writes and ends the request.
+	// It bounds the writes of a second whatever the members can do.
 	Handle time.Duration
-	// Interrupt is the CPU time of the end of one request at a member, in the simulated runtime: a small write of a RAID 5 has four of
-	// them. They end on CPUs of their own, one for each member at most, and nobody waits for them: they only keep the machine busy.
+	// Interrupt is the CPU time of the end of one request at a member, in the simulated runtime: a
+	// small write of a RAID 5 has four of them. They end on CPUs of their own, one for each member
+	// at most, and nobody waits for them: they only keep the machine busy.
 	Interrupt time.Duration
 
-	// Queues is how many tasks end requests, in the simulated runtime: the hardware queues of blk-mq, each with an interrupt on a CPU of its
-	// own. The requests of one submitter end in one queue; submitters get queues in turn. 0 is one, the device's own task.
+	// Queues is how many tasks end requests, in the simulated runtime: the hardware queues of
+	// blk-mq, each with an interrupt on a CPU of its own. The requests of one submitter end in one
+	// queue; submitters get queues in turn. 0 is one, the device's own task.
 	Queues int
 
 	Read, Write time.Duration // service of a request's first 4 KiB
@@ -46,15 +51,16 @@ type Params struct {
 	Jitter      float64       // sigma of the lognormal factor on each service time
 	Flush       time.Duration // of a flush, after all writes that came before it
 
-	// After GCBytes written to a member, on average (exponential), the channel that wrote last collects garbage and serves
-	// nothing for a time between GCMin and GCMax (bounded Pareto with shape GCShape). 0 is never. With garbage
-	// collection a block lies in one channel, and only that one serves it.
+	// After GCBytes written to a member, on average (exponential), the channel that wrote last
+	// collects garbage and serves nothing for a time between GCMin and GCMax (bounded Pareto with
+	// shape GCShape). 0 is never. With garbage collection a block lies in one channel, and only
+	// that one serves it.
 	GCBytes      int64
 	GCMin, GCMax time.Duration
 	GCShape      float64
 
-	// A rotating member moves its head: between SeekMin and SeekMax with the root of the distance, then
-	// waits for up to one Turn. A request that begins where the last one ended does neither.
+	// A rotating member moves its head: between SeekMin and SeekMax with the root of the distance,
+	// then waits for up to one Turn. A request that begins where the last one ended does neither.
 	SeekMin, SeekMax, Turn time.Duration
 
 	// A write ends after CacheWrite when CacheBytes have room for it, and reaches the medium later.
@@ -64,12 +70,14 @@ type Params struct {
 	Seed uint64 // of everything random
 }
 
-// table holds the models. Sources of the numbers: nvme, a data-centre drive of 2020 (4 KiB random read 80 us, write
-// 20 us into its protected buffer, about 500k iops at depth 64); ssd-raid5, seed 002's volume of six Intel S3710
-// 200 GB (data sheet: 85k random reads and 43k random writes a second per drive) under md RAID 5, where
-// a small write costs a read and a write on two members, some 85k a second for the volume, less what uneven channels lose. The data sheet's write rate is
-// the sustained one: an eighth of it is garbage collection, which stops one channel of a member for 8 to 50 ms after some
-// 2.5 MiB, about an erase block, so a write takes 162 us and not 186; hdd, a drive of 7,200 turns a minute.
+// table holds the models. Sources of the numbers: nvme, a data-centre drive of 2020 (4 KiB random
+// read 80 us, write 20 us into its protected buffer, about 500k iops at depth 64); ssd-raid5, seed
+// 002's volume of six Intel S3710 200 GB (data sheet: 85k random reads and 43k random writes a
+// second per drive) under md RAID 5, where a small write costs a read and a write on two members,
+// some 85k a second for the volume, less what uneven channels lose. The data sheet's write rate is
+// the sustained one: an eighth of it is garbage collection, which stops one channel of a member for
+// 8 to 50 ms after some 2.5 MiB, about an erase block, so a write takes 162 us and not 186; hdd, a
+// drive of 7,200 turns a minute.
 var table = []Params{
 	{
 		Name: "nvme", About: "data-centre NVMe drive: 80 us reads, 20 us buffered writes, 40 channels",
@@ -110,9 +118,10 @@ func Names() []string {
 	return n
 }
 
-// Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed.
-// The keys are disks, channels, depth, queues, chunk, handle, interrupt, read, write, rate, jitter, flush, gc-bytes, gc-min, gc-max,
-// gc-shape, cache, seed, plug (0 or 1), and slower, which multiplies every time.
+// Parse reads "NAME" or "NAME:key=value,...": a model with some of its parameters changed. The keys
+// are disks, channels, depth, queues, chunk, handle, interrupt, read, write, rate, jitter, flush,
+// gc-bytes, gc-min, gc-max, gc-shape, cache, seed, plug (0 or 1), and slower, which multiplies
+// every time.
 func Parse(spec string) (Params, error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	for _, p := range table {

@@ -9,7 +9,8 @@ import (
 )
 
 // queue is the pure part of a model: when does a request end that arrives now? Every channel is a
-// server with the time at which it will be free, so the answer is known at arrival and never changes.
+// server with the time at which it will be free, so the answer is known at arrival and never
+// changes.
 type queue struct {
 	p     Params
 	size  int64
@@ -105,8 +106,8 @@ func (q *queue) transfer(now int64, op blockdev.Op, off, n int64) int64 {
 	return end
 }
 
-// row does the part of a request that lies in one stripe row. RAID 5 writes a row that is not full by
-// reading old data and old parity first, on the members where it will write the new.
+// row does the part of a request that lies in one stripe row. RAID 5 writes a row that is not full
+// by reading old data and old parity first, on the members where it will write the new.
 func (q *queue) row(now int64, op blockdev.Op, off, n, chunk, data int64, full bool) int64 {
 	end := now
 	r := off / (chunk * data)
@@ -140,8 +141,8 @@ func (q *queue) row(now int64, op blockdev.Op, off, n, chunk, data int64, full b
 	return end
 }
 
-// channel chooses the one that serves a request at off: the first that is free, but in flash the one
-// where the block lies.
+// channel chooses the one that serves a request at off: the first that is free, but in flash the
+// one where the block lies.
 func (q *queue) channel(d *disk, now, off int64) int {
 	if q.p.GCBytes > 0 {
 		return int(uint64(off>>12) * 0x9e3779b97f4a7c15 >> 32 % uint64(len(d.free)))
@@ -158,8 +159,9 @@ func (q *queue) channel(d *disk, now, off int64) int {
 	return c
 }
 
-// serve puts n bytes at off on a channel of d; extra is service that comes before. A write that fills an erase block makes
-// the channel collect one: it serves nothing meanwhile, the others go on.
+// serve puts n bytes at off on a channel of d; extra is service that comes before. A write that
+// fills an erase block makes the channel collect one: it serves nothing meanwhile, the others go
+// on.
 func (q *queue) serve(d *disk, now int64, op blockdev.Op, off, n, extra int64) int64 {
 	c := q.channel(d, now, off)
 	start := max(now, d.free[c])

@@ -1,5 +1,5 @@
-// Package delalloc is delayed allocation as a writer sees it: promise data and metadata space for a block range, make the range
-// dirty without choosing its place on disk, or give the promise back.
+// Package delalloc is delayed allocation as a writer sees it: promise data and metadata space for a
+// block range, make the range dirty without choosing its place on disk, or give the promise back.
 //
 // A writer's batch carries one Reservation:
 //
@@ -25,8 +25,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Reservation is what one batch of a write has been promised. The zero value is none; it lives on the writer's stack.
-// Models struct extent_changeset and the loose variables of btrfs_buffered_write().
+// Reservation is what one batch of a write has been promised. The zero value is none; it lives on
+// the writer's stack. Models struct extent_changeset and the loose variables of
+// btrfs_buffered_write().
 type Reservation struct {
 	// Start and End are the block-aligned byte range.
 	Start, End uint64
@@ -38,7 +39,8 @@ type Reservation struct {
 	held    bool // the subvolume's SnapshotLock, for the write in place
 	quota   fresh
 
-	// QuotaFlush lets ReserveData flush for the quota although its mode is NoFlush, as Linux does (labs/reference 4.1).
+	// QuotaFlush lets ReserveData flush for the quota although its mode is NoFlush, as Linux does
+	// (labs/reference 4.1).
 	QuotaFlush bool
 	// Unlocked does without that lock: a wrong order of the museum.
 	Unlocked bool
@@ -51,9 +53,10 @@ func (r *Reservation) String() string {
 	return fmt.Sprintf("reservation [%d, %d) data=%v nocow=%v meta=%v in_place=%v", r.Start, r.End, r.data, r.nocow, r.meta, r.inPlace)
 }
 
-// ReserveData promises data space for the blocks that touch [start, end), and then that much of the subvolume's quota. ENOSPC and
-// EDQUOT leave r as it was. Models btrfs_check_data_free_space(); the mode is spaceinfo.FlushData, or NoFlush for a NOWAIT write.
-// With NoFlush the quota does not flush either, unless QuotaFlush is set.
+// ReserveData promises data space for the blocks that touch [start, end), and then that much of the
+// subvolume's quota. ENOSPC and EDQUOT leave r as it was. Models btrfs_check_data_free_space(); the
+// mode is spaceinfo.FlushData, or NoFlush for a NOWAIT write. With NoFlush the quota does not flush
+// either, unless QuotaFlush is set.
 func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uint64, mode spaceinfo.FlushMode) error {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if r.Active() {
@@ -72,9 +75,10 @@ func (r *Reservation) ReserveData(t *sched.Task, ip *inode.Inode, start, end uin
 	return nil
 }
 
-// NoSnapshot keeps snapshots of the file's subvolume out until the reservation ends, so that what may be overwritten now may be
-// when it is. It never waits: false says that a snapshot is being made, and nothing may be overwritten.
-// Models the btrfs_drew_try_write_lock() of btrfs_check_nocow_lock().
+// NoSnapshot keeps snapshots of the file's subvolume out until the reservation ends, so that what
+// may be overwritten now may be when it is. It never waits: false says that a snapshot is being
+// made, and nothing may be overwritten. Models the btrfs_drew_try_write_lock() of
+// btrfs_check_nocow_lock().
 func (r *Reservation) NoSnapshot(t *sched.Task, ip *inode.Inode) bool {
 	if r.Unlocked {
 		return true
@@ -91,8 +95,8 @@ func (r *Reservation) letSnapshot(t *sched.Task, ip *inode.Inode) {
 	}
 }
 
-// HandSnapshot gives what NoSnapshot holds to I/O that ends after the reservation. The end of the I/O calls WriteUnlockDisowned of the
-// subvolume's SnapshotLock.
+// HandSnapshot gives what NoSnapshot holds to I/O that ends after the reservation. The end of the
+// I/O calls WriteUnlockDisowned of the subvolume's SnapshotLock.
 //
 // Preconditions: NoSnapshot has succeeded.
 func (r *Reservation) HandSnapshot(t *sched.Task, ip *inode.Inode) {
@@ -103,8 +107,9 @@ func (r *Reservation) HandSnapshot(t *sched.Task, ip *inode.Inode) {
 	ip.Root.SnapshotLock.Disown(t)
 }
 
-// Nocow starts a batch in NOCOW mode: the caller has asked (place.Finder.CanNocow) whether the blocks can be
-// overwritten in place, after ReserveData failed, and keeps snapshots out. Models the only_release_metadata mode.
+// Nocow starts a batch in NOCOW mode: the caller has asked (place.Finder.CanNocow) whether the
+// blocks can be overwritten in place, after ReserveData failed, and keeps snapshots out. Models the
+// only_release_metadata mode.
 func (r *Reservation) Nocow(start, end uint64) {
 	start, end = format.AlignDown(start, format.SectorSize), format.AlignUp(end, format.SectorSize)
 	if r.Active() || !r.held && !r.Unlocked {
@@ -113,9 +118,9 @@ func (r *Reservation) Nocow(start, end uint64) {
 	r.Start, r.End, r.nocow = start, end, true
 }
 
-// ReserveMetadata promises the metadata that writing the range back will need. On error only the data
-// reservation is left, for Release. Models btrfs_delalloc_reserve_metadata(); the mode is spaceinfo.FlushAll, or NoFlush
-// for a NOWAIT write.
+// ReserveMetadata promises the metadata that writing the range back will need. On error only the
+// data reservation is left, for Release. Models btrfs_delalloc_reserve_metadata(); the mode is
+// spaceinfo.FlushAll, or NoFlush for a NOWAIT write.
 func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
 	r.inPlace = ip.Nocow() && r.NoSnapshot(t, ip) && pl.InPlace(t, ip, r.Start, r.End, mode == spaceinfo.NoFlush)
 	if !r.inPlace && !r.nocow {
@@ -128,7 +133,8 @@ func (r *Reservation) ReserveMetadata(t *sched.Task, pl *place.Finder, ip *inode
 	return nil
 }
 
-// ReserveMetadataNowait is ReserveMetadata for a NOWAIT write that will go in place: the trees are not asked, whatever the mode.
+// ReserveMetadataNowait is ReserveMetadata for a NOWAIT write that will go in place: the trees are
+// not asked, whatever the mode.
 //
 // Preconditions: NoSnapshot has succeeded.
 func (r *Reservation) ReserveMetadataNowait(t *sched.Task, pl *place.Finder, ip *inode.Inode, mode spaceinfo.FlushMode) error {
@@ -138,7 +144,8 @@ func (r *Reservation) ReserveMetadataNowait(t *sched.Task, pl *place.Finder, ip 
 	return err
 }
 
-// Shrink gives back what lies beyond end, which is rounded up to a block; an end at or before Start releases all.
+// Shrink gives back what lies beyond end, which is rounded up to a block; an end at or before Start
+// releases all.
 func (r *Reservation) Shrink(t *sched.Task, ip *inode.Inode, end uint64) {
 	end = format.AlignUp(end, format.SectorSize)
 	if end >= r.End {
@@ -180,15 +187,17 @@ func (r *Reservation) Release(t *sched.Task, ip *inode.Inode) {
 	*r = Reservation{}
 }
 
-// Leak forgets what is reserved without giving it back: a wrong order of the museum. The lock goes all the same.
+// Leak forgets what is reserved without giving it back: a wrong order of the museum. The lock goes
+// all the same.
 func (r *Reservation) Leak(t *sched.Task, ip *inode.Inode) {
 	r.letSnapshot(t, ip)
 	*r = Reservation{}
 }
 
-// Ordered hands the reservation of the first n bytes over to the ordered extent of type typ that the caller has made for them
-// without delayed allocation: a direct write. Data space that was reserved for an overwrite in place is given back.
-// Models btrfs_delalloc_release_extents() and the release of data space in btrfs_get_blocks_direct_write().
+// Ordered hands the reservation of the first n bytes over to the ordered extent of type typ that
+// the caller has made for them without delayed allocation: a direct write. Data space that was
+// reserved for an overwrite in place is given back. Models btrfs_delalloc_release_extents() and the
+// release of data space in btrfs_get_blocks_direct_write().
 func (r *Reservation) Ordered(t *sched.Task, ip *inode.Inode, n uint64, typ ordered.Type) {
 	if r.data && typ != ordered.Regular {
 		ip.FS.Space.Data().Release(t, n)
@@ -208,10 +217,11 @@ func (r *Reservation) Ordered(t *sched.Task, ip *inode.Inode, n uint64, typ orde
 // HasData reports whether data space is reserved for the range.
 func (r *Reservation) HasData() bool { return r.data }
 
-// SetDelalloc makes the range DELALLOC and, when locked is set, unlocks its extent lock in the same step; the range owns the
-// reservation from then on and r is empty. What was reserved for blocks that were delalloc already is given back.
-// Models btrfs_set_extent_delalloc() in btrfs_dirty_pages(), with the clearing of 1.1 f/h before it and
-// btrfs_delalloc_release_extents() of 1.1 i after it.
+// SetDelalloc makes the range DELALLOC and, when locked is set, unlocks its extent lock in the same
+// step; the range owns the reservation from then on and r is empty. What was reserved for blocks
+// that were delalloc already is given back. Models btrfs_set_extent_delalloc() in
+// btrfs_dirty_pages(), with the clearing of 1.1 f/h before it and btrfs_delalloc_release_extents()
+// of 1.1 i after it.
 //
 // Preconditions:
 //   - the pages of the range are locked, and copied;

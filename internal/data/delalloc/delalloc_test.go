@@ -33,7 +33,8 @@ const (
 // noTrees knows only what is in an inode's extent maps.
 var noTrees = place.New(nil, nil)
 
-// newInode gives an inode of a file system with so many bytes of data and metadata space and nobody to win more.
+// newInode gives an inode of a file system with so many bytes of data and metadata space and nobody
+// to win more.
 func newInode(t *sched.Task, data, metadata uint64, flags uint64) *inode.Inode {
 	s := spaceinfo.New(16384, 1)
 	s.Data().AddTotal(t, data, 0, 0)
@@ -46,8 +47,8 @@ func usage(t *sched.Task, ip *inode.Inode) (data, metadata uint64) {
 	return ip.FS.Space.Data().Usage(t).MayUse, ip.FS.Space.Metadata().Usage(t).MayUse
 }
 
-// The counter of outstanding extents goes 1, 2, 1 for one small write, 2, 1, 0 on its way to the disk
-// (labs/reference 5.2), and the promises follow.
+// The counter of outstanding extents goes 1, 2, 1 for one small write, 2, 1, 0 on its way to the
+// disk (labs/reference 5.2), and the promises follow.
 func TestLifeOfOneWrite(tt *testing.T) {
 	t := sched.NewTask("test")
 	ip := newInode(t, 1<<20, 64<<20, 0)
@@ -91,8 +92,9 @@ func TestLifeOfOneWrite(tt *testing.T) {
 	ip.CheckQuiescent(t)
 }
 
-// Random batches, some given back, some cut short, some in NOCOW mode, over and over the same blocks: the data promise
-// is always the delalloc bytes that were not dirtied in NOCOW mode, and when all is dropped nothing is left.
+// Random batches, some given back, some cut short, some in NOCOW mode, over and over the same
+// blocks: the data promise is always the delalloc bytes that were not dirtied in NOCOW mode, and
+// when all is dropped nothing is left.
 func TestAccountingModel(tt *testing.T) {
 	for _, flags := range []uint64{0, format.InodeNoDataCow | format.InodeNoDataSum} {
 		for seed := range uint64(10) {
@@ -215,8 +217,9 @@ func (x *oneExtent) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, 
 	return min(length, blocks*bs-off), e, nil
 }
 
-// Dirtying bytes that are known to be overwritten in place promises no insert. The trees are asked about the first block and
-// about its whole extent, and not again; a write that may not sleep asks nobody.
+// Dirtying bytes that are known to be overwritten in place promises no insert. The trees are asked
+// about the first block and about its whole extent, and not again; a write that may not sleep asks
+// nobody.
 func TestInPlaceIsCheap(tt *testing.T) {
 	t := sched.NewTask("test")
 	ip := newInode(t, 1<<30, 1<<20, format.InodeNoDataCow|format.InodeNoDataSum)
@@ -284,7 +287,8 @@ func TestParallel(tt *testing.T) {
 	}
 }
 
-// A dirty range longer than an extent may be counts as several, however it is merged, split and written back.
+// A dirty range longer than an extent may be counts as several, however it is merged, split and
+// written back.
 func TestLongRanges(tt *testing.T) {
 	t := sched.NewTask("test")
 	const size = 5*inode.MaxExtent/2 + 3*bs

@@ -7,8 +7,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// fresh is the ranges whose data bytes a reservation has reserved in the qgroup; other blocks of its range were reserved already, as
-// they are dirty. It does not allocate up to smallFresh of them. Models struct extent_changeset.
+// fresh is the ranges whose data bytes a reservation has reserved in the qgroup; other blocks of
+// its range were reserved already, as they are dirty. It does not allocate up to smallFresh of
+// them. Models struct extent_changeset.
 type fresh struct {
 	n     int
 	first [smallFresh]span
@@ -35,9 +36,10 @@ func (f *fresh) at(i int) *span {
 	return &f.more[i-smallFresh]
 }
 
-// reserve promises the bytes of [start, end) that are not reserved. EDQUOT leaves everything as it was.
-// Models btrfs_qgroup_reserve_data(). Difference: the bits are set after the promise is made, so that whoever clears one has what it
-// stands for; should writeback have taken some meanwhile, it is asked again.
+// reserve promises the bytes of [start, end) that are not reserved. EDQUOT leaves everything as it
+// was. Models btrfs_qgroup_reserve_data(). Difference: the bits are set after the promise is made,
+// so that whoever clears one has what it stands for; should writeback have taken some meanwhile, it
+// is asked again.
 func (f *fresh) reserve(t *sched.Task, ip *inode.Inode, start, end uint64, noflush bool) error {
 	q, root := ip.FS.Quota, ip.Root.ID
 	for {
@@ -76,9 +78,10 @@ func (f *fresh) free(t *sched.Task, ip *inode.Inode, from uint64) {
 	}
 }
 
-// topUp reserves, over any limit, the blocks of [start, end) that are about to be dirty and are not reserved any more: they were, as
-// dirty blocks, when the write looked, and writeback or a truncate has had them since. So a limit may be exceeded by a batch; Linux
-// then writes without a reservation.
+// topUp reserves, over any limit, the blocks of [start, end) that are about to be dirty and are not
+// reserved any more: they were, as dirty blocks, when the write looked, and writeback or a truncate
+// has had them since. So a limit may be exceeded by a batch; Linux then writes without a
+// reservation.
 func topUp(t *sched.Task, ip *inode.Inode, start, end uint64) {
 	q, root := ip.FS.Quota, ip.Root.ID
 	n := end - start - ip.IOTree.Count(t, start, end, extentio.QgroupReserved)

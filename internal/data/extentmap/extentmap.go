@@ -1,13 +1,15 @@
-// Package extentmap remembers, per inode, which file extent covers which bytes, so that a read or the
-// writeback of a NOCOW range need not search the tree again.
+// Package extentmap remembers, per inode, which file extent covers which bytes, so that a read or
+// the writeback of a NOCOW range need not search the tree again.
 //
-// Model: fs/btrfs/extent_map.c. Differences: a map is what the tree says, never what writeback is about to write, because
-// fsync logs from the tree and the ordered extents, and needs no list of modified maps; and a map may carry the verdict that its bytes can be
-// overwritten in place, which the kernel asks the trees for each time. Of maps that are joined the older generation counts, not the younger one:
-// what is asked of it is whether a snapshot has the extent.
+// Model: fs/btrfs/extent_map.c. Differences: a map is what the tree says, never what writeback is
+// about to write, because fsync logs from the tree and the ordered extents, and needs no list of
+// modified maps; and a map may carry the verdict that its bytes can be overwritten in place, which
+// the kernel asks the trees for each time. Of maps that are joined the older generation counts, not
+// the younger one: what is asked of it is whether a snapshot has the extent.
 //
-// Whoever changes file extents holds the extent lock of the range, changes the tree, then calls Drop. Whoever reads the
-// tree takes Gen first and passes it to Insert, which refuses when any Drop came in between.
+// Whoever changes file extents holds the extent lock of the range, changes the tree, then calls
+// Drop. Whoever reads the tree takes Gen first and passes it to Insert, which refuses when any Drop
+// came in between.
 //
 // Lock order:
 //
@@ -74,7 +76,8 @@ func (m Map) advance(start uint64) Map {
 	return m
 }
 
-// join adds n, which begins where m ends, if the extent on disk goes on there and the same is known of it. Models mergeable_maps() and try_merge_map().
+// join adds n, which begins where m ends, if the extent on disk goes on there and the same is known
+// of it. Models mergeable_maps() and try_merge_map().
 func (m *Map) join(n Map) bool {
 	if n.Kind != m.Kind || n.Nocow != m.Nocow || n.Asked != m.Asked || m.DiskBytenr == 0 || m.Compression != 0 || n.Compression != 0 ||
 		n.ExtentBytenr != m.ExtentBytenr || n.ExtentOffset != m.ExtentOffset+m.End-m.Start {
@@ -90,8 +93,8 @@ type Cache struct {
 	n   atomic.Int64
 	mu  lock.RWSem              // leaf; protects the fields below
 	by  *btree.Map[uint64, Map] // by Start
-	// last is what the last Insert left as long as nothing of it was dropped, or empty: most files that are written in place are one
-	// extent, and its map is found without a search.
+	// last is what the last Insert left as long as nothing of it was dropped, or empty: most files
+	// that are written in place are one extent, and its map is found without a search.
 	last Map
 
 	data sched.Shared // by, to an explorer
@@ -133,9 +136,9 @@ func (c *Cache) atLocked(t *sched.Task, off uint64) (m Map, ok bool) {
 	return m, ok
 }
 
-// Insert adds what the tree said about [m.Start, m.End), in place of what was known, unless something was
-// dropped since gen. It reports whether it did. Maps that go on in each other become one: the blocks of a preallocated extent that were
-// written one by one.
+// Insert adds what the tree said about [m.Start, m.End), in place of what was known, unless
+// something was dropped since gen. It reports whether it did. Maps that go on in each other become
+// one: the blocks of a preallocated extent that were written one by one.
 func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 	if m.Start >= m.End {
 		panic(fmt.Sprintf("extentmap: insert [%d, %d)", m.Start, m.End))
@@ -168,8 +171,8 @@ func (c *Cache) Insert(t *sched.Task, m Map, gen uint64) bool {
 func (c *Cache) Drop(t *sched.Task, start, end uint64) {
 	c.gen.Add(1)
 	if c.n.Load() == 0 {
-		// An Insert that has seen the old gen cannot be under way any more once we have passed its lock,
-		// but one that took the lock before us may have added a map.
+		// An Insert that has seen the old gen cannot be under way any more once we have passed its
+		// lock, but one that took the lock before us may have added a map.
 		c.mu.RLock(t)
 		n := c.n.Load()
 		c.mu.RUnlock(t)

@@ -83,7 +83,8 @@ func TestStaleInsert(tt *testing.T) {
 	}
 }
 
-// Maps that go on in each other are one, and others are not: in whatever order they come, and a drop takes them apart again.
+// Maps that go on in each other are one, and others are not: in whatever order they come, and a
+// drop takes them apart again.
 func TestJoin(tt *testing.T) {
 	t := sched.NewTask("test")
 	const bs = 4096

@@ -85,8 +85,8 @@ func New(fs *inode.FS, pl *place.Finder, items Items, store Store) *Reader {
 	return &Reader{Place: pl, fs: fs, items: items, store: store}
 }
 
-// SetAheadUnlocked makes readahead ask where its pages are without their range locked, and with whatever is ordered in it (labs/reference
-// 9.2, number 14). The caller has no operation in flight.
+// SetAheadUnlocked makes readahead ask where its pages are without their range locked, and with
+// whatever is ordered in it (labs/reference 9.2, number 14). The caller has no operation in flight.
 func (rd *Reader) SetAheadUnlocked(yes bool) { rd.unlocked = yes }
 
 // FillPage makes a locked page uptodate from the disk: a write of a part of a page does so first.
@@ -99,11 +99,13 @@ func (rd *Reader) FillPage(t *sched.Task, ip *inode.Inode, p *pagecache.Page) (b
 		return nil, nil
 	}
 	start, end := p.Offset(), p.Offset()+pageSize
-	// The page went out of memory before its data got into the trees; or, beyond EOF, it is cut off and still on its way.
+	// The page went out of memory before its data got into the trees; or, beyond EOF, it is cut off
+	// and still on its way.
 	if busy = ip.LockUnlessOrdered(t, start, end); busy != nil {
 		return busy, nil
 	}
-	// With the range locked: a direct write, or a clone, has looked for pages under that lock, and makes the file longer before it lets it go.
+	// With the range locked: a direct write, or a clone, has looked for pages under that lock, and
+	// makes the file longer before it lets it go.
 	if start >= ip.Size(t) {
 		ip.IOTree.Unlock(t, start, end)
 		clear(p.Edit(t))
@@ -176,11 +178,13 @@ type Sums struct {
 	have []bool // of each sector; empty: the file has no checksums
 }
 
-// LookupSums looks the checksums of n sectors from the logical address bytenr on up, before the device reads them: once the extent is
-// free a commit takes them away. With try it answers EAGAIN rather than wait or read. Models btrfs_lookup_bio_sums().
+// LookupSums looks the checksums of n sectors from the logical address bytenr on up, before the
+// device reads them: once the extent is free a commit takes them away. With try it answers EAGAIN
+// rather than wait or read. Models btrfs_lookup_bio_sums().
 //
 // Preconditions:
-//   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its extent lock.
+//   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its extent
+//     lock.
 func (rd *Reader) LookupSums(t *sched.Task, ip *inode.Inode, bytenr uint64, n int, try bool, s *Sums) error {
 	s.raw, s.have = s.raw[:0], s.have[:0]
 	if !ip.Sums() {
@@ -195,11 +199,13 @@ func (rd *Reader) LookupSums(t *sched.Task, ip *inode.Inode, bytenr uint64, n in
 	return lookup(t, bytenr, uint64(n)*format.SectorSize, s.raw, s.have)
 }
 
-// ReadSectors reads consecutive sectors of the file from off on, which are at the logical address bytenr, and checks them against the
-// checksum tree. One that does not match is read from the other mirrors.
+// ReadSectors reads consecutive sectors of the file from off on, which are at the logical address
+// bytenr, and checks them against the checksum tree. One that does not match is read from the other
+// mirrors.
 //
 // Preconditions:
-//   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its range lock.
+//   - the extent cannot be freed meanwhile: the caller has the pages of the range, or its range
+//     lock.
 func (rd *Reader) ReadSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint64, sectors [][]byte) error {
 	var sums Sums
 	if err := rd.LookupSums(t, ip, bytenr, len(sectors), false, &sums); err != nil {
@@ -235,7 +241,8 @@ func (rd *Reader) CheckSectors(t *sched.Task, ip *inode.Inode, off, bytenr uint6
 	return nil
 }
 
-// Match reports whether sectors that the device has read without an error are what their checksums say. It does not sleep.
+// Match reports whether sectors that the device has read without an error are what their checksums
+// say. It does not sleep.
 func (rd *Reader) Match(sectors [][]byte, sums *Sums) bool {
 	csum := rd.items.CsumType()
 	size := csum.Size()
@@ -342,8 +349,9 @@ func (rd *Reader) ReadPage(t *sched.Task, ip *inode.Inode, index uint64, want in
 	}
 }
 
-// CachedPage is ReadPage that does not sleep: nil when the page is not in memory. Models filemap_get_pages() with IOCB_NOWAIT.
-// Difference: no readahead begins; ours is the caller's own work.
+// CachedPage is ReadPage that does not sleep: nil when the page is not in memory. Models
+// filemap_get_pages() with IOCB_NOWAIT. Difference: no readahead begins; ours is the caller's own
+// work.
 func (rd *Reader) CachedPage(t *sched.Task, ip *inode.Inode, index uint64) *pagecache.Page {
 	p := ip.Pages.Get(t, index)
 	if p != nil && !p.Uptodate() {
@@ -414,7 +422,8 @@ func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Pag
 	}
 }
 
-// whereAhead is what the file has at start, if that can be told: nothing is ordered in [start, end).
+// whereAhead is what the file has at start, if that can be told: nothing is ordered in [start,
+// end).
 func (rd *Reader) whereAhead(t *sched.Task, ip *inode.Inode, start, end uint64) (m extentmap.Map, ok bool) {
 	if !rd.unlocked {
 		if oe := ip.LockUnlessOrdered(t, start, end); oe != nil {

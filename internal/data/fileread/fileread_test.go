@@ -78,7 +78,8 @@ func TestBadChecksum(t *testing.T) {
 	w.Close()
 }
 
-// The device fails: the reader is told, whether the file has checksums or not, and the next read works.
+// The device fails: the reader is told, whether the file has checksums or not, and the next read
+// works.
 func TestReadError(t *testing.T) {
 	for _, flags := range []uint64{0, datatest.Nocow} {
 		w, f := datatest.Flaky(t, 256<<20)
@@ -100,7 +101,8 @@ func TestReadError(t *testing.T) {
 	}
 }
 
-// unfinished writes data into page index of ip as direct I/O does, up to the end of its bio. What finish then does is the rest.
+// unfinished writes data into page index of ip as direct I/O does, up to the end of its bio. What
+// finish then does is the rest.
 func unfinished(w *datatest.World, ip *inode.Inode, index uint64, data []byte) (finish func()) {
 	t, off := w.T, index*pageSize
 	datatest.Must(w.TB, ip.FS.Space.Data().Reserve(t, pageSize, spaceinfo.FlushData))
@@ -121,8 +123,9 @@ func unfinished(w *datatest.World, ip *inode.Inode, index uint64, data []byte) (
 	}
 }
 
-// A page is not in memory, and the trees do not know yet what an unfinished ordered extent has put there: nobody reads the page from
-// the trees until they do. That holds beyond EOF as well, where a truncate waits for the ordered extent.
+// A page is not in memory, and the trees do not know yet what an unfinished ordered extent has put
+// there: nobody reads the page from the trees until they do. That holds beyond EOF as well, where a
+// truncate waits for the ordered extent.
 func TestFillWaits(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	ip := w.Create(0)
@@ -166,7 +169,8 @@ func TestFillWaits(t *testing.T) {
 	w.Close()
 }
 
-// A file ends inside a page, and the disk has more in that block. Who reads the page gets zeros there, also who looks at the page.
+// A file ends inside a page, and the disk has more in that block. Who reads the page gets zeros
+// there, also who looks at the page.
 func TestTailReadsZero(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	ip := w.Create(0)
@@ -257,15 +261,17 @@ func TestReadaheadAfterAPage(t *testing.T) {
 	w.Close()
 }
 
-// panicTB makes a failure the panic of the task that noticed it, which ends the run with its schedule.
+// panicTB makes a failure the panic of the task that noticed it, which ends the run with its
+// schedule.
 type panicTB struct{ testing.TB }
 
 func (p panicTB) Helper()                   {}
 func (p panicTB) Fatal(a ...any)            { panic(fmt.Sprint(a...)) }
 func (p panicTB) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
 
-// A truncate comes while a reader reads ahead. The bytes that it cuts off are on disk until it drops their extents. No page of them
-// may come into memory after it has dropped the pages, or they are back as soon as the file grows.
+// A truncate comes while a reader reads ahead. The bytes that it cuts off are on disk until it
+// drops their extents. No page of them may come into memory after it has dropped the pages, or they
+// are back as soon as the file grows.
 func TestReadaheadAndTruncate(t *testing.T) {
 	const pages = 4
 	mem := blockdev.NewMemory(128 << 20)

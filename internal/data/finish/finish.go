@@ -92,7 +92,8 @@ type Finisher struct {
 	fs    *inode.FS
 	queue *workqueue.Queue[*ordered.Extent]
 
-	mu       lock.Mutex // the first request of a stage makes its workers; protects changes of deferred
+	// the first request of a stage makes its workers; protects changes of deferred
+	mu       lock.Mutex
 	deferred [stages]atomic.Pointer[workqueue.Queue[Deferred]]
 }
 
@@ -153,8 +154,9 @@ func (f *Finisher) finish(t *sched.Task, oe *ordered.Extent) {
 	ip.DropQuota(t, oe) // what no transaction has
 	if err == nil && oe.Type == ordered.Nocow {
 		ip.FollowSize(t)
-		// Also when the size is the same: the data is in the device's cache, and only a commit flushes that. Without a dirty inode
-		// fsync would not see a reason for one. Models btrfs_update_inode_fallback() in btrfs_finish_one_ordered().
+		// Also when the size is the same: the data is in the device's cache, and only a commit
+		// flushes that. Without a dirty inode fsync would not see a reason for one. Models
+		// btrfs_update_inode_fallback() in btrfs_finish_one_ordered().
 		ip.MarkDirty(t)
 	}
 	ip.Ordered.Remove(t, oe)
@@ -192,7 +194,8 @@ func (f *Finisher) finishItems(t *sched.Task, ip *inode.Inode, oe *ordered.Exten
 	return err
 }
 
-// extentsChanged tells the inode that its extents of the range are others now, which the log of the transaction may know.
+// extentsChanged tells the inode that its extents of the range are others now, which the log of the
+// transaction may know.
 func extentsChanged(t *sched.Task, ip *inode.Inode, oe *ordered.Extent, transid uint64) {
 	if oe.LoggedIn == transid {
 		ip.Extents.Drop(t, oe.Start, oe.End())
@@ -252,7 +255,8 @@ func (f *Finisher) Inline(t *sched.Task, ip *inode.Inode, data []byte, rsv uint6
 		h.Abort(t, err)
 	} else {
 		ip.AddBytes(t, int64(size)-int64(res.BytesFound))
-		ip.FollowSize(t) // not size: a truncate may have made the file longer since, beyond the zeros of this page
+		// not size: a truncate may have made the file longer since, beyond the zeros of this page
+		ip.FollowSize(t)
 		ip.LastTransid.Store(tr.ID)
 		ip.MarkDirty(t)
 	}

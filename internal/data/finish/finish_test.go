@@ -36,7 +36,8 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 		x, err := w.Reader.Place.Next(t, ip, at, off+n)
 		datatest.Must(w.TB, err)
 		ip.AddOrdered(t, x.Type, x.Start, x.Len, x.DiskBytenr)
-		made = append(made, ip.Ordered.First(t, x.Start, x.Start+x.Len)) // with a reference: it may be finished before the wait
+		// with a reference: it may be finished before the wait
+		made = append(made, ip.Ordered.First(t, x.Start, x.Start+x.Len))
 		if x.Type != ordered.Regular {
 			space.Data().Release(t, x.Len)
 		}
@@ -72,7 +73,8 @@ func direct(w *datatest.World, ip *inode.Inode, data []byte, off uint64, fail er
 	return types, err
 }
 
-// hooked is the items of a file system that calls before with each change of a file's items, and fails it if that says so.
+// hooked is the items of a file system that calls before with each change of a file's items, and
+// fails it if that says so.
 type hooked struct {
 	finish.Items
 	before func(t *sched.Task, op string) error
@@ -164,8 +166,8 @@ func TestFailedWithoutPages(t *testing.T) {
 	w.Close()
 }
 
-// Items that cannot be inserted leave the trees half changed: the transaction is given up, and the last commit stays what it was.
-// Whoever waits for the data is told, and so is the next fsync.
+// Items that cannot be inserted leave the trees half changed: the transaction is given up, and the
+// last commit stays what it was. Whoever waits for the data is told, and so is the next fsync.
 func TestItemsFail(t *testing.T) {
 	for _, at := range []string{"extent", "csums"} {
 		w := datatest.New(t, 256<<20)
@@ -196,9 +198,9 @@ func TestItemsFail(t *testing.T) {
 	}
 }
 
-// What others see while the items of a file change does not outlive the change: a look at the trees in the middle of it finds the
-// range empty, and must not be remembered; a truncate that makes a small file longer is not undone; and until it is over there is
-// an ordered extent to wait for.
+// What others see while the items of a file change does not outlive the change: a look at the trees
+// in the middle of it finds the range empty, and must not be remembered; a truncate that makes a
+// small file longer is not undone; and until it is over there is an ordered extent to wait for.
 func TestMapsFollowItems(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	ip := w.Create(0)

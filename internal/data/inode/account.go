@@ -21,11 +21,12 @@ import (
 //	ClearDelalloc hook  outstanding 1
 //	TakeOrdered         outstanding 0   completion; metadata goes to its transaction
 //
-// Models labs/reference 5.2, fs/btrfs/delalloc-space.c. Difference: an extent over bytes that are known to be
-// overwritten in place (extentio.InPlace) is counted apart and reserves no insert, only the inode's update: nothing but
-// a commit with everything flushed can turn them into COW bytes.
+// Models labs/reference 5.2, fs/btrfs/delalloc-space.c. Difference: an extent over bytes that are
+// known to be overwritten in place (extentio.InPlace) is counted apart and reserves no insert, only
+// the inode's update: nothing but a commit with everything flushed can turn them into COW bytes.
 
-// MaxExtent is the longest file extent that writeback makes, in bytes. Models BTRFS_MAX_EXTENT_SIZE.
+// MaxExtent is the longest file extent that writeback makes, in bytes. Models
+// BTRFS_MAX_EXTENT_SIZE.
 const MaxExtent = 128 << 20
 
 // DelallocBits are the bits of a dirty range; they go together.
@@ -43,8 +44,9 @@ type account struct {
 
 	// reserved and pending are metadata bytes held, and on their way; under Inode.mu.
 	reserved, pending uint64
-	quota             uint64       // bytes of tree blocks reserved in the subvolume's qgroup; under Inode.mu
-	rsv               sched.Shared // all three
+	// bytes of tree blocks reserved in the subvolume's qgroup; under Inode.mu
+	quota uint64
+	rsv   sched.Shared // all three
 }
 
 // Outstanding is the number of extents counted now, of both kinds.
@@ -60,7 +62,8 @@ func (a *account) class(inPlace bool) *atomic.Int64 {
 	return &a.outstanding
 }
 
-// rsvSize is what the counters are worth in metadata bytes. Models btrfs_calculate_inode_block_rsv_size().
+// rsvSize is what the counters are worth in metadata bytes. Models
+// btrfs_calculate_inode_block_rsv_size().
 func (ip *Inode) rsvSize() uint64 {
 	a := &ip.acct
 	o, p, c := a.outstanding.Load(), a.inPlace.Load(), a.csumBytes.Load()
@@ -75,26 +78,28 @@ func (ip *Inode) rsvSize() uint64 {
 	return n
 }
 
-// csumLeaves is how many leaves of checksums n bytes need at most. Models btrfs_csum_bytes_to_leaves().
+// csumLeaves is how many leaves of checksums n bytes need at most. Models
+// btrfs_csum_bytes_to_leaves().
 func (ip *Inode) csumLeaves(n int64) int64 {
 	const perLeaf = 1000 * format.SectorSize // at the smallest node size; larger nodes need fewer
 	return (n + perLeaf - 1) / perLeaf
 }
 
-// ReserveExtents counts the extents of n bytes and reserves their metadata: first a tree block each in the subvolume's qgroup, then
-// the space. On error, ENOSPC or EDQUOT, nothing has changed.
-// inPlace says that the bytes are known to be overwritten in place. With a mode other than NoFlush it may sleep.
-// Models btrfs_delalloc_reserve_metadata().
+// ReserveExtents counts the extents of n bytes and reserves their metadata: first a tree block each
+// in the subvolume's qgroup, then the space. On error, ENOSPC or EDQUOT, nothing has changed.
+// inPlace says that the bytes are known to be overwritten in place. With a mode other than NoFlush
+// it may sleep. Models btrfs_delalloc_reserve_metadata().
 func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spaceinfo.FlushMode) error {
 	nr := Extents(n)
 	a := &ip.acct
-	// The qgroup comes before the counters: an ordered extent that its flush completes leaves its tree block to the extents that
-	// are counted, and ours has none yet.
+	// The qgroup comes before the counters: an ordered extent that its flush completes leaves its
+	// tree block to the extents that are counted, and ours has none yet.
 	quota, err := ip.FS.Quota.ReserveMeta(t, ip.Root.ID, uint64(nr)*ip.FS.Space.NodeSize(), true, mode == spaceinfo.NoFlush)
 	if err != nil {
 		return err
 	}
-	// The counters go up before the space: a completion that releases surplus meanwhile must leave ours.
+	// The counters go up before the space: a completion that releases surplus meanwhile must leave
+	// ours.
 	ip.mu.Lock(t)
 	a.class(inPlace).Add(nr)
 	if !inPlace && ip.Sums() {
@@ -130,9 +135,10 @@ func (ip *Inode) ReserveExtents(t *sched.Task, n uint64, inPlace bool, mode spac
 	return err
 }
 
-// ReleaseExtents takes the temporary count of n bytes back once SetDelalloc has counted the extent itself, or because
-// the bytes will not be dirtied; in that case released says how many bytes' checksums are not needed either.
-// Models btrfs_delalloc_release_extents() and btrfs_delalloc_release_metadata(). Call Settle afterwards.
+// ReleaseExtents takes the temporary count of n bytes back once SetDelalloc has counted the extent
+// itself, or because the bytes will not be dirtied; in that case released says how many bytes'
+// checksums are not needed either. Models btrfs_delalloc_release_extents() and
+// btrfs_delalloc_release_metadata(). Call Settle afterwards.
 func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 	a := &ip.acct
 	a.class(inPlace).Add(-Extents(n))
@@ -141,8 +147,8 @@ func (ip *Inode) ReleaseExtents(n uint64, inPlace bool, released uint64) {
 	}
 }
 
-// AddOrdered makes an ordered extent for [start, start+n), which will be written to diskBytenr, and counts it: unless it is in
-// place it needs an insert. The caller owes its submission.
+// AddOrdered makes an ordered extent for [start, start+n), which will be written to diskBytenr, and
+// counts it: unless it is in place it needs an insert. The caller owes its submission.
 //
 // Preconditions:
 //   - the extent lock of the range is held, and nothing ordered is in it.
@@ -156,10 +162,12 @@ func (ip *Inode) AddOrdered(t *sched.Task, typ ordered.Type, start, n uint64, di
 	return oe
 }
 
-// SplitOrdered cuts an ordered extent that AddOrdered has made after its first n bytes and returns the rest, which the caller owes as
-// well. It needs metadata for one extent more, which it takes without flushing: the range is locked, or was lately.
+// SplitOrdered cuts an ordered extent that AddOrdered has made after its first n bytes and returns
+// the rest, which the caller owes as well. It needs metadata for one extent more, which it takes
+// without flushing: the range is locked, or was lately.
 //
-// Models btrfs_split_ordered_extent(). Difference: that counts the extent and reserves nothing for it.
+// Models btrfs_split_ordered_extent(). Difference: that counts the extent and reserves nothing for
+// it.
 func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ordered.Extent, error) {
 	rest, inPlace := oe.Len-n, oe.Type == ordered.Nocow
 	if err := ip.ReserveExtents(t, rest, inPlace, spaceinfo.NoFlush); err != nil {
@@ -170,9 +178,10 @@ func (ip *Inode) SplitOrdered(t *sched.Task, oe *ordered.Extent, n uint64) (*ord
 	return ip.Ordered.Split(t, oe, n), nil
 }
 
-// TakeOrdered ends the count of AddOrdered: the extent, and its checksums, are about to go into the trees. The metadata bytes
-// that were reserved for it are the caller's now, who gives them to its transaction handle or releases them.
-// Models trans->block_rsv = &inode->block_rsv in btrfs_finish_one_ordered().
+// TakeOrdered ends the count of AddOrdered: the extent, and its checksums, are about to go into the
+// trees. The metadata bytes that were reserved for it are the caller's now, who gives them to its
+// transaction handle or releases them. Models trans->block_rsv = &inode->block_rsv in
+// btrfs_finish_one_ordered().
 func (ip *Inode) TakeOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
 	ip.acct.class(oe.Type == ordered.Nocow).Add(-1)
 	if ip.Sums() {
@@ -182,8 +191,8 @@ func (ip *Inode) TakeOrdered(t *sched.Task, oe *ordered.Extent) uint64 {
 	return ip.TakeSurplus(t)
 }
 
-// Settle gives back what the counters no longer ask for: data bytes that hooks collected, and surplus metadata.
-// It never sleeps; no io-tree mutex is held. Models btrfs_inode_rsv_release().
+// Settle gives back what the counters no longer ask for: data bytes that hooks collected, and
+// surplus metadata. It never sleeps; no io-tree mutex is held. Models btrfs_inode_rsv_release().
 func (ip *Inode) Settle(t *sched.Task) {
 	ip.FS.Quota.Free(t, ip.Root.ID, ip.TakeQuota(t), qgroup.MetaPrealloc)
 	if n := ip.TakeSurplus(t); n > 0 {
@@ -222,7 +231,8 @@ func (ip *Inode) checkAccount(t *sched.Task) {
 	}
 }
 
-// hooks keeps the counters in step with the io tree. They run under its mutex and touch atomics only.
+// hooks keeps the counters in step with the io tree. They run under its mutex and touch atomics
+// only.
 type hooks struct{ ip *Inode }
 
 // SetDelalloc models btrfs_set_delalloc_extent().

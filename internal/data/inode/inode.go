@@ -1,5 +1,5 @@
-// Package inode is the inode in memory: its locks, sizes, pages, extent state and reservation accounting, and the list of
-// those whose item must be written at the next commit.
+// Package inode is the inode in memory: its locks, sizes, pages, extent state and reservation
+// accounting, and the list of those whose item must be written at the next commit.
 //
 // Lock order:
 //
@@ -16,8 +16,9 @@
 //   - no byte of IOTree has a bit, no extent is ordered, no page is dirty or under writeback;
 //   - outstanding extents, checksum bytes and the metadata reservation are zero.
 //
-// Model: struct btrfs_inode with struct inode in it. Difference: the inode item is written at commit for every inode that
-// changed (as the delayed inode code does), never by the completion of an ordered extent.
+// Model: struct btrfs_inode with struct inode in it. Difference: the inode item is written at
+// commit for every inode that changed (as the delayed inode code does), never by the completion of
+// an ordered extent.
 package inode
 
 import (
@@ -55,12 +56,14 @@ type FS struct {
 	Quota *qgroup.Quota // nil has quotas off
 	Cache *pagecache.Cache
 	Pool  ordered.Pool
-	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes. It is the door through which a
-	// lab puts another lock into the write path.
+	// NewRangeLocker, if set before the first inode is made, makes the range locks of all inodes.
+	// It is the door through which a lab puts another lock into the write path.
 	NewRangeLocker func() RangeLocker
-	// NewOwn, if set, makes Inode.Own of each inode. It is the door through which a lab puts a policy of its own into the write path.
+	// NewOwn, if set, makes Inode.Own of each inode. It is the door through which a lab puts a
+	// policy of its own into the write path.
 	NewOwn func() any
-	// Logging says that fsync writes a log, so that an inode remembers which file extents have changed.
+	// Logging says that fsync writes a log, so that an inode remembers which file extents have
+	// changed.
 	Logging atomic.Bool
 
 	// delalloc is the bytes of all inodes that are dirty and have no place on disk yet.
@@ -108,8 +111,8 @@ type Inode struct {
 	dirty   atomic.Bool   // on FS.dirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
 	noSec   atomic.Bool   // known to have no security attribute: NoSec
-	// LastTransid is the last transaction that changed the inode's items, or is about to: an inode that is not dirty is durable
-	// when that one is. Models last_trans.
+	// LastTransid is the last transaction that changed the inode's items, or is about to: an inode
+	// that is not dirty is durable when that one is. Models last_trans.
 	LastTransid atomic.Uint64
 
 	unlogged atomic.Bool   // changed since TakeUnlogged
@@ -123,7 +126,8 @@ type Inode struct {
 	mu       lock.Mutex // leaf; protects the fields below and those of acct that are not atomic
 	item     format.InodeItem
 	itemData sched.Shared
-	// diskSize is disk_i_size: what the inode item says. It follows i_size as data reaches the disk.
+	// diskSize is disk_i_size: what the inode item says. It follows i_size as data reaches the
+	// disk.
 	diskSize sched.Var[uint64]
 }
 
@@ -173,8 +177,9 @@ func (ip *Inode) Lock(t *sched.Task) {
 	t.CountInode(true)
 }
 
-// LockDir is Lock of a directory, which may be locked while others are: sub is its place among them, ascending.
-// Models inode_lock_nested() with I_MUTEX_PARENT, I_MUTEX_PARENT2 and I_MUTEX_CHILD.
+// LockDir is Lock of a directory, which may be locked while others are: sub is its place among
+// them, ascending. Models inode_lock_nested() with I_MUTEX_PARENT, I_MUTEX_PARENT2 and
+// I_MUTEX_CHILD.
 func (ip *Inode) LockDir(t *sched.Task, sub uint64) {
 	ip.rwsem.LockNested(t, sub)
 	t.CountInode(true)
@@ -204,8 +209,8 @@ func (ip *Inode) TryRLock(t *sched.Task) bool { return ip.rwsem.TryRLockNested(t
 // RUnlock ends RLock or TryRLock.
 func (ip *Inode) RUnlock(t *sched.Task) { ip.rwsem.RUnlock(t) }
 
-// LockTwo takes i_rwsem of two inodes for writing, of the lower number first; they may be the same. Models
-// lock_two_nondirectories(). Difference: the kernel goes by the address.
+// LockTwo takes i_rwsem of two inodes for writing, of the lower number first; they may be the same.
+// Models lock_two_nondirectories(). Difference: the kernel goes by the address.
 func LockTwo(t *sched.Task, a, b *Inode) {
 	switch {
 	case a == b:
@@ -233,7 +238,8 @@ func (ip *Inode) AssertLocked(t *sched.Task) { ip.rwsem.AssertHeld(t) }
 // AssertRLocked panics when a checked task holds i_rwsem neither for writing nor for reading.
 func (ip *Inode) AssertRLocked(t *sched.Task) { ip.rwsem.AssertRHeld(t) }
 
-// Size is i_size in bytes. It changes under i_rwsem, but unlocked writers and readers look without it.
+// Size is i_size in bytes. It changes under i_rwsem, but unlocked writers and readers look without
+// it.
 func (ip *Inode) Size(t *sched.Task) uint64 {
 	ip.sizePoint(t, sched.PointLoad, sched.Reads)
 	return ip.loadSize(t)
@@ -274,8 +280,9 @@ func (ip *Inode) SetSize(t *sched.Task, size uint64) {
 	ip.size.Store(size)
 }
 
-// HoldReads says whether direct reads that would go without i_rwsem take it: a shrinking setsize waits for i_dio_count and has not
-// set i_size yet, and a read that began in between would see the old one. ip is locked for writing.
+// HoldReads says whether direct reads that would go without i_rwsem take it: a shrinking setsize
+// waits for i_dio_count and has not set i_size yet, and a read that began in between would see the
+// old one. ip is locked for writing.
 //
 // Models BTRFS_INODE_READDIO_NEED_LOCK.
 func (ip *Inode) HoldReads(t *sched.Task, yes bool) {
@@ -293,7 +300,8 @@ func (ip *Inode) ReadsHeld(t *sched.Task) bool {
 	return held
 }
 
-// heldPoint is the scheduling point of an access to held, for searches that switch at direct I/O: to others it is no step.
+// heldPoint is the scheduling point of an access to held, for searches that switch at direct I/O:
+// to others it is no step.
 func (ip *Inode) heldPoint(t *sched.Task, kind sched.PointKind, use sched.Use) {
 	if rt := t.Runtime(); rt != nil {
 		t.Next = sched.Op{Kind: kind, Class: extentio.DIOClass.ID, Use: use, Obj: &ip.heldObj, ID: &ip.held}
@@ -312,7 +320,8 @@ func (ip *Inode) DiskSize(t *sched.Task) uint64 {
 // Models btrfs_inode_safe_disk_i_size_write() with a size.
 func (ip *Inode) SetDiskSize(t *sched.Task, size uint64) { ip.SetDiskSizeLocking(t, size, true) }
 
-// SetDiskSizeLocking is SetDiskSize for a plan that says whether Inode.mu is taken; the museum has one that does not.
+// SetDiskSizeLocking is SetDiskSize for a plan that says whether Inode.mu is taken; the museum has
+// one that does not.
 func (ip *Inode) SetDiskSizeLocking(t *sched.Task, size uint64, locking bool) {
 	if locking {
 		ip.mu.Lock(t)
@@ -321,10 +330,11 @@ func (ip *Inode) SetDiskSizeLocking(t *sched.Task, size uint64, locking bool) {
 	ip.diskSize.Store(t, size)
 }
 
-// FollowSize makes the size in the inode item i_size and reports whether it was another; MarkDirty makes it durable. i_size is
-// looked at under the lock: a truncate sets i_size before it calls SetDiskSize, so whoever of the two comes last here
-// leaves the new size. Models btrfs_inode_safe_disk_i_size_write() with NO_HOLES, where the disk size is i_size once
-// any data is there.
+// FollowSize makes the size in the inode item i_size and reports whether it was another; MarkDirty
+// makes it durable. i_size is looked at under the lock: a truncate sets i_size before it calls
+// SetDiskSize, so whoever of the two comes last here leaves the new size. Models
+// btrfs_inode_safe_disk_i_size_write() with NO_HOLES, where the disk size is i_size once any data
+// is there.
 func (ip *Inode) FollowSize(t *sched.Task) bool {
 	ip.sizePoint(t, sched.PointLoad, sched.Reads)
 	ip.mu.Lock(t)
@@ -371,8 +381,8 @@ func (ip *Inode) Item(t *sched.Task) format.InodeItem {
 	return it
 }
 
-// Change edits the inode item under Inode.mu and marks the inode dirty. Size (of regular files) and Flags of the item are not
-// looked at: use SetSize, SetDiskSize and SetFlags.
+// Change edits the inode item under Inode.mu and marks the inode dirty. Size (of regular files) and
+// Flags of the item are not looked at: use SetSize, SetDiskSize and SetFlags.
 func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
 	ip.mu.Lock(t)
 	ip.itemData.Write(t, nameItem)
@@ -381,9 +391,9 @@ func (ip *Inode) Change(t *sched.Task, f func(it *format.InodeItem)) {
 	ip.MarkDirty(t)
 }
 
-// NoSec reports whether the inode is known to have no attribute that a change of its bytes takes away. It changes with the
-// inode locked for writing. Models IS_NOSEC(). Difference: an inode that comes into memory without attributes is known to have none; in
-// Linux the first writer asks.
+// NoSec reports whether the inode is known to have no attribute that a change of its bytes takes
+// away. It changes with the inode locked for writing. Models IS_NOSEC(). Difference: an inode that
+// comes into memory without attributes is known to have none; in Linux the first writer asks.
 func (ip *Inode) NoSec() bool { return ip.noSec.Load() }
 
 // SetNoSec changes NoSec.
@@ -399,8 +409,8 @@ func (ip *Inode) Touch(t *sched.Task, now format.Timespec) {
 	ip.MarkDirty(t)
 }
 
-// AddBytes changes the bytes allocated to the file. The item of a damaged image may say less than its extents have: the count
-// stops at zero then. Models inode_add_bytes() and inode_sub_bytes().
+// AddBytes changes the bytes allocated to the file. The item of a damaged image may say less than
+// its extents have: the count stops at zero then. Models inode_add_bytes() and inode_sub_bytes().
 func (ip *Inode) AddBytes(t *sched.Task, delta int64) {
 	ip.mu.Lock(t)
 	ip.itemData.Write(t, nameItem)
@@ -448,17 +458,18 @@ type Updater interface {
 	UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, it *format.InodeItem) error
 }
 
-// WriteDirty writes the items of all dirty inodes into the transaction; every commit calls it first while other handles are
-// open, and again when none is. So an inode may be deleted, its item with it, after WriteDirty took the list that
-// has it: the missing item is no error then. Models btrfs_run_delayed_items() for inode items.
+// WriteDirty writes the items of all dirty inodes into the transaction; every commit calls it first
+// while other handles are open, and again when none is. So an inode may be deleted, its item with
+// it, after WriteDirty took the list that has it: the missing item is no error then. Models
+// btrfs_run_delayed_items() for inode items.
 func (f *FS) WriteDirty(t *sched.Task, tr *ctree.Trans, u Updater) error {
 	f.mu.Lock(t)
 	list := f.dirty
 	f.dirty = nil
 	f.mu.Unlock(t)
 	for i, ip := range list {
-		// An fsync that finds no mark waits for this transaction, so that comes first: the item is in the tree only later, and
-		// durable later still.
+		// An fsync that finds no mark waits for this transaction, so that comes first: the item is
+		// in the tree only later, and durable later still.
 		ip.LastTransid.Store(tr.ID)
 		// The mark goes before the item is read: a change that comes later marks the inode again.
 		ip.dirty.Store(false)
@@ -492,10 +503,11 @@ func OfMapping(m *pagecache.Mapping) *Inode { return m.Owner().(*Inode) }
 // SetError records that writing the inode's data failed, for fsync. Models mapping_set_error().
 func (ip *Inode) SetError(t *sched.Task, err error) { ip.Pages.SetError(t, err) }
 
-// Invalidate drops delayed allocation of the bytes [from, to), whose pages are locked or gone, with its reservation.
+// Invalidate drops delayed allocation of the bytes [from, to), whose pages are locked or gone, with
+// its reservation.
 //
-// Models btrfs_invalidate_folio(). Difference: an ordered extent over the page has all its bios submitted, so it ends by
-// itself and is left alone.
+// Models btrfs_invalidate_folio(). Difference: an ordered extent over the page has all its bios
+// submitted, so it ends by itself and is left alone.
 func (ip *Inode) Invalidate(t *sched.Task, from, to uint64) {
 	ip.IOTree.Lock(t, from, to)
 	ip.IOTree.Change(t, from, to, extentio.Locked|DelallocBits|extentio.DoAccounting, 0)
@@ -503,8 +515,8 @@ func (ip *Inode) Invalidate(t *sched.Task, from, to uint64) {
 	ip.Settle(t)
 }
 
-// CheckQuiescent panics unless the inode is at rest: no delayed allocation, no locked range, nothing ordered, dirty or under
-// writeback, and nothing reserved.
+// CheckQuiescent panics unless the inode is at rest: no delayed allocation, no locked range,
+// nothing ordered, dirty or under writeback, and nothing reserved.
 func (ip *Inode) CheckQuiescent(t *sched.Task) {
 	ip.Ordered.CheckEmpty(t)
 	if n := ip.IOTree.Len(t); n != 0 {

@@ -95,8 +95,9 @@ func TestManyModifiedRanges(tt *testing.T) {
 	}
 }
 
-// Items are written once per commit however often the inode changed, with the size that is on disk and not i_size; a change that
-// comes while the item is being written is not lost; a failed commit forgets nobody.
+// Items are written once per commit however often the inode changed, with the size that is on disk
+// and not i_size; a change that comes while the item is being written is not lost; a failed commit
+// forgets nobody.
 func TestWriteDirty(tt *testing.T) {
 	t := sched.NewTask("test")
 	fs := newFS()
@@ -156,7 +157,8 @@ func TestWriteDirty(tt *testing.T) {
 		tt.Fatal("a deleted inode waits for a commit")
 	}
 
-	// An inode is deleted while the items are written. That the item of any other is missing is damage.
+	// An inode is deleted while the items are written. That the item of any other is missing is
+	// damage.
 	a.MarkDirty(t)
 	b.MarkDirty(t)
 	missing := errno.ENOENT
@@ -178,7 +180,8 @@ func TestWriteDirty(tt *testing.T) {
 	}
 }
 
-// A completion brings the size on disk to i_size while a truncate changes both: whoever comes last, the truncate's size stays.
+// A completion brings the size on disk to i_size while a truncate changes both: whoever comes last,
+// the truncate's size stays.
 func TestFollowSizeSchedules(tt *testing.T) {
 	r := explore.Run(explore.Config{MaxSteps: 1000}, func(w *explore.World) {
 		ip := newFS().New(ctree.BareRoot(5), 257, &format.InodeItem{Size: 100, Mode: format.S_IFREG})
@@ -250,8 +253,8 @@ func TestCheckQuiescent(tt *testing.T) {
 	}
 }
 
-// A try has the inode's place in the order, as Lock has: with a lower inode held by a try, a higher one may be locked, and lockdep
-// stops the other way round.
+// A try has the inode's place in the order, as Lock has: with a lower inode held by a try, a higher
+// one may be locked, and lockdep stops the other way round.
 func TestTryLockKeepsTheOrder(tt *testing.T) {
 	root := ctree.BareRoot(format.FS_TREE_OBJECTID)
 	fs := newFS()

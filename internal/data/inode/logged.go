@@ -15,8 +15,9 @@ var classLog = lockdep.NewClass("log_inode")
 // Range is bytes of a file.
 type Range = format.Range[uint64]
 
-// logged is what fsync remembers of an inode from one log of it to the next. Models the log fields of struct btrfs_inode: log_mutex,
-// logged_trans, last_sub_trans, last_log_commit, BTRFS_INODE_COPY_EVERYTHING and the modified extents.
+// logged is what fsync remembers of an inode from one log of it to the next. Models the log fields
+// of struct btrfs_inode: log_mutex, logged_trans, last_sub_trans, last_log_commit,
+// BTRFS_INODE_COPY_EVERYTHING and the modified extents.
 type logged struct {
 	mu   lock.Mutex // log_mutex; protects last
 	last Logged
@@ -55,18 +56,21 @@ func (ip *Inode) SetLogged(t *sched.Task, l Logged) {
 	ip.log.last = l
 }
 
-// TakeUnlogged reports whether anything of the inode has changed since the call before, and begins again: a change that comes later shows in the next
-// answer, whether or not the caller's look at the inode finds it.
+// TakeUnlogged reports whether anything of the inode has changed since the call before, and begins
+// again: a change that comes later shows in the next answer, whether or not the caller's look at
+// the inode finds it.
 func (ip *Inode) TakeUnlogged() bool { return ip.unlogged.Swap(false) }
 
-// ItemsChanged says that transaction transid changes the inode's names or attributes: the next log of the inode has all of them.
-// Models BTRFS_INODE_COPY_EVERYTHING.
+// ItemsChanged says that transaction transid changes the inode's names or attributes: the next log
+// of the inode has all of them. Models BTRFS_INODE_COPY_EVERYTHING.
 func (ip *Inode) ItemsChanged(transid uint64) { ip.itemsIn.Store(transid) }
 
-// TakeItemsChanged reports whether names or attributes have changed in transid and are not in its log. i_rwsem is held.
+// TakeItemsChanged reports whether names or attributes have changed in transid and are not in its
+// log. i_rwsem is held.
 func (ip *Inode) TakeItemsChanged(transid uint64) bool { return ip.itemsIn.CompareAndSwap(transid, 0) }
 
-// Relog undoes TakeUnlogged, and with items TakeItemsChanged of transid: what they took did not get into a log. i_rwsem is held.
+// Relog undoes TakeUnlogged, and with items TakeItemsChanged of transid: what they took did not get
+// into a log. i_rwsem is held.
 func (ip *Inode) Relog(transid uint64, items bool) {
 	if items {
 		ip.ItemsChanged(transid)
@@ -74,20 +78,23 @@ func (ip *Inode) Relog(transid uint64, items bool) {
 	ip.unlogged.Store(true)
 }
 
-// NameAdded says that transaction transid gives the directory a name with an index, which is larger than those before. i_rwsem is held.
+// NameAdded says that transaction transid gives the directory a name with an index, which is larger
+// than those before. i_rwsem is held.
 func (ip *Inode) NameAdded(transid, index uint64) {
 	if l := &ip.log; l.namesIn != transid {
 		l.namesIn, l.namesFrom = transid, index
 	}
 }
 
-// NamesAdded is the index of the first name that transaction transid has given the directory; all later ones have larger ones. i_rwsem is held.
+// NamesAdded is the index of the first name that transaction transid has given the directory; all
+// later ones have larger ones. i_rwsem is held.
 func (ip *Inode) NamesAdded(transid uint64) (from uint64, ok bool) {
 	return ip.log.namesFrom, ip.log.namesIn == transid
 }
 
-// ExtentsChanged says that transaction transid changes the file extents of [start, end), and forgets the extent maps there.
-// Models the list of modified extents in struct extent_map_tree. Difference: ranges, and what is in them is looked up in the tree.
+// ExtentsChanged says that transaction transid changes the file extents of [start, end), and
+// forgets the extent maps there. Models the list of modified extents in struct extent_map_tree.
+// Difference: ranges, and what is in them is looked up in the tree.
 //
 // Preconditions: the extent lock of the range is held, and a handle of the transaction is open.
 func (ip *Inode) ExtentsChanged(t *sched.Task, transid, start, end uint64) {
@@ -124,7 +131,8 @@ func (ip *Inode) BarLog(transid uint64) { ip.barredIn.Store(transid) }
 // Barred reports whether BarLog was called for transid.
 func (ip *Inode) Barred(transid uint64) bool { return ip.barredIn.Load() == transid }
 
-// TakeModified moves the ranges whose file extents have changed in transid since the last log to into, ascending and disjoint.
+// TakeModified moves the ranges whose file extents have changed in transid since the last log to
+// into, ascending and disjoint.
 //
 // Preconditions: the extent lock of the whole file is held.
 func (ip *Inode) TakeModified(t *sched.Task, transid uint64, into []Range) []Range {

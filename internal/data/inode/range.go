@@ -5,14 +5,15 @@ import (
 	"btrlab/internal/sched"
 )
 
-// RangeLocker is a lock on byte ranges: Lock returns when nobody else holds a byte of [start, end), Unlock is called by the same
-// task with the same range. It has no readers.
+// RangeLocker is a lock on byte ranges: Lock returns when nobody else holds a byte of [start, end),
+// Unlock is called by the same task with the same range. It has no readers.
 type RangeLocker interface {
 	Lock(t *sched.Task, start, end uint64)
 	Unlock(t *sched.Task, start, end uint64)
 }
 
-// RangeLock is the lock on the byte ranges of whole writes: an extent tree, or what FS.NewRangeLocker made.
+// RangeLock is the lock on the byte ranges of whole writes: an extent tree, or what
+// FS.NewRangeLocker made.
 type RangeLock struct {
 	tree  extentio.Tree
 	other RangeLocker

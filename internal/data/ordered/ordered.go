@@ -1,12 +1,14 @@
-// Package ordered holds the ordered extents of an inode: data writes in flight, from the choice of their place on disk
-// until the trees know them.
+// Package ordered holds the ordered extents of an inode: data writes in flight, from the choice of
+// their place on disk until the trees know them.
 //
-// Writeback makes an extent (Add). Each finished bio is accounted (Done); the end of the last one hands the extent to a
-// completion worker, which removes it (Remove) when the file extent items and checksums are in the trees. A task that
-// wants to change or read the range meanwhile finds the extent (First) and waits for it (WaitPut).
+// Writeback makes an extent (Add). Each finished bio is accounted (Done); the end of the last one
+// hands the extent to a completion worker, which removes it (Remove) when the file extent items and
+// checksums are in the trees. A task that wants to change or read the range meanwhile finds the
+// extent (First) and waits for it (WaitPut).
 //
-// Model: fs/btrfs/ordered-data.c. Difference: an extent's bios are always submitted right after it is made, so there is
-// nothing to start (btrfs_start_ordered_extent) and invalidation never has to finish one.
+// Model: fs/btrfs/ordered-data.c. Difference: an extent's bios are always submitted right after it
+// is made, so there is nothing to start (btrfs_start_ordered_extent) and invalidation never has to
+// finish one.
 //
 // Lock order:
 //
@@ -57,10 +59,12 @@ var typeNames = [...]string{"regular", "nocow", "prealloc"}
 
 func (t Type) String() string { return typeNames[t] }
 
-// Extent is one data write in flight: [Start, Start+Len) of the file. Models struct btrfs_ordered_extent.
+// Extent is one data write in flight: [Start, Start+Len) of the file. Models struct
+// btrfs_ordered_extent.
 type Extent struct {
-	// Of the 64 bytes of a cache line, first what a walk of the tree looks at, and what a new extent is given: with many in flight
-	// each node of the walk is a cache miss, which may as well be the only one.
+	// Of the 64 bytes of a cache line, first what a walk of the tree looks at, and what a new
+	// extent is given: with many in flight each node of the walk is a cache miss, which may as well
+	// be the only one.
 	Start, Len uint64  // file range, bytes
 	left_      *Extent // children in the tree
 	right_     *Extent
@@ -86,10 +90,11 @@ type Extent struct {
 	Owner any
 	// Completion links the extent into the queue of those that wait to be finished.
 	Completion workqueue.Work[*Extent]
-	// QuotaData is the data bytes that are reserved for it in the subvolume's qgroup, QuotaMeta the bytes of tree blocks: TakeOrdered
-	// leaves them to the completion.
+	// QuotaData is the data bytes that are reserved for it in the subvolume's qgroup, QuotaMeta the
+	// bytes of tree blocks: TakeOrdered leaves them to the completion.
 	QuotaData, QuotaMeta uint64
-	// LoggedIn is the transaction whose log has what the extent writes; 0 is none. The extent lock of the range is held.
+	// LoggedIn is the transaction whose log has what the extent writes; 0 is none. The extent lock
+	// of the range is held.
 	LoggedIn uint64
 
 	sums        []uint32 // crc32c of each sector; see SetSums
@@ -107,8 +112,9 @@ func (e *Extent) String() string {
 	return fmt.Sprintf("ordered extent [%d, %d) %v at %d, %d bytes left, done=%v", e.Start, e.End(), e.Type, e.DiskBytenr, e.left.Load(), e.done.Load())
 }
 
-// Done accounts bytes whose bio has ended, with err or nil. It reports true exactly once: to the caller that ended the
-// last byte, who queues the extent for completion. It never sleeps. Models btrfs_mark_ordered_io_finished().
+// Done accounts bytes whose bio has ended, with err or nil. It reports true exactly once: to the
+// caller that ended the last byte, who queues the extent for completion. It never sleeps. Models
+// btrfs_mark_ordered_io_finished().
 func (e *Extent) Done(bytes uint64, err error) (last bool) {
 	if err != nil {
 		e.Fail(err)
@@ -150,7 +156,8 @@ func (e *Extent) WaitPut(t *sched.Task) {
 func (e *Extent) Event() (name, verb string) { return "ordered extent", "finish" }
 func (e *Extent) Range() (start, end uint64) { return e.Start, e.End() }
 
-// Put gives a reference back. The last one comes after all that the others did with the extent: only then may another write have it.
+// Put gives a reference back. The last one comes after all that the others did with the extent:
+// only then may another write have it.
 func (e *Extent) Put(t *sched.Task) {
 	t.Touch(&e.refsObj, sched.Writes)
 	if n := e.refs.Add(-1); n > 0 {
@@ -184,7 +191,8 @@ func (p *Pool) Init() {
 	}
 }
 
-// OnAttachedDone sets the function that is told the end of each attached extent: see Tree.Attach. Call it before the first Add.
+// OnAttachedDone sets the function that is told the end of each attached extent: see Tree.Attach.
+// Call it before the first Add.
 func (p *Pool) OnAttachedDone(f func(t *sched.Task, e sched.Event)) { p.attachedDone = f }
 
 // InFlight counts the extents that are not finished, and their bytes.
@@ -280,8 +288,8 @@ func (p *Pool) put(t *sched.Task, e *Extent) {
 // SumsBuffer gives an empty slice to append the checksums to, for SetSums.
 func (e *Extent) SumsBuffer() []uint32 { return e.sumsStorage[:0] }
 
-// SetSums sets the crc32c of each sector. Whoever submits the extent does so before its first bio; an extent of an inode without
-// checksums has none.
+// SetSums sets the crc32c of each sector. Whoever submits the extent does so before its first bio;
+// an extent of an inode without checksums has none.
 func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
 	e.tree.mu.Lock(t) // for Tree.Written
 	e.sumsData.Write(t, nameSums)

@@ -152,7 +152,8 @@ func TestDone(tt *testing.T) {
 	e.Put(t)
 }
 
-// Waiters wake when the extent is removed; WaitRange waits for all that overlap, WaitAll for all that are there.
+// Waiters wake when the extent is removed; WaitRange waits for all that overlap, WaitAll for all
+// that are there.
 func TestWait(tt *testing.T) {
 	t := sched.NewTask("test")
 	pool, tr := newTree()
@@ -222,8 +223,8 @@ func explored(tt *testing.T, prog func(w *explore.World)) {
 	tt.Logf("%d schedules", r.Schedules)
 }
 
-// In whatever order extents finish, and whatever is made meanwhile, a wait ends when all are finished that were there when it
-// began: WaitRange those of its range, WaitAll all.
+// In whatever order extents finish, and whatever is made meanwhile, a wait ends when all are
+// finished that were there when it began: WaitRange those of its range, WaitAll all.
 func TestWaitSchedules(tt *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -277,8 +278,9 @@ func TestWaitSchedules(tt *testing.T) {
 	}
 }
 
-// The storage of an extent goes to another write with its last reference, which its count orders after all that the others did with it: no schedule has
-// a data race between a log that reads the checksums of the extent and the write that sets its own in the same storage.
+// The storage of an extent goes to another write with its last reference, which its count orders
+// after all that the others did with it: no schedule has a data race between a log that reads the
+// checksums of the extent and the write that sets its own in the same storage.
 func TestReuseSchedules(tt *testing.T) {
 	reused := false
 	explored(tt, func(w *explore.World) {
@@ -306,8 +308,8 @@ func TestReuseSchedules(tt *testing.T) {
 	}
 }
 
-// BenchmarkAddRemove is what a direct overwrite asks of the tree, with others in flight at random places: nothing is ordered there, now it is,
-// and the oldest is finished.
+// BenchmarkAddRemove is what a direct overwrite asks of the tree, with others in flight at random
+// places: nothing is ordered there, now it is, and the oldest is finished.
 func BenchmarkAddRemove(b *testing.B) {
 	sched.SetChecked(false)
 	defer sched.SetChecked(true)

@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Tree is the ordered extents of one inode, disjoint, by file offset. It is a treap linked through the
-// extents, so that adding one allocates nothing.
+// Tree is the ordered extents of one inode, disjoint, by file offset. It is a treap linked through
+// the extents, so that adding one allocates nothing.
 type Tree struct {
 	pool *Pool
 	n    atomic.Int64
@@ -32,7 +32,8 @@ func (tr *Tree) Init(p *Pool) {
 // Len is the number of extents.
 func (tr *Tree) Len() int { return int(tr.n.Load()) }
 
-// Add makes an extent with two references, the tree's and the caller's, who owes its submission. Overlap with another is a bug.
+// Add makes an extent with two references, the tree's and the caller's, who owes its submission.
+// Overlap with another is a bug.
 //
 // Preconditions: the extent lock of the range is held, and First found nothing under it.
 func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, diskBytenr format.Logical) *Extent {
@@ -57,8 +58,8 @@ func (tr *Tree) Add(t *sched.Task, owner any, typ Type, start, length uint64, di
 	return e
 }
 
-// Split cuts e after its first n bytes, and returns the rest as an extent of its own with two references, as Add: the caller owes
-// its submission as well. Models btrfs_split_ordered_extent().
+// Split cuts e after its first n bytes, and returns the rest as an extent of its own with two
+// references, as Add: the caller owes its submission as well. Models btrfs_split_ordered_extent().
 //
 // Preconditions: no bio of e has been submitted, and no checksums are set.
 func (tr *Tree) Split(t *sched.Task, e *Extent, n uint64) *Extent {
@@ -94,8 +95,8 @@ func (tr *Tree) nextPrio() uint32 {
 	return tr.rng
 }
 
-// insertLocked puts e at its place: down to the first node of lower priority, whose subtree is split at e. On its way it passes both
-// neighbours of e, and reports one that overlaps with e.
+// insertLocked puts e at its place: down to the first node of lower priority, whose subtree is
+// split at e. On its way it passes both neighbours of e, and reports one that overlaps with e.
 func (tr *Tree) insertLocked(t *sched.Task, e *Extent) (over *Extent) {
 	tr.mu.AssertHeld(t)
 	link := &tr.root
@@ -181,8 +182,8 @@ func (tr *Tree) Remove(t *sched.Task, e *Extent) {
 	e.Put(t)
 }
 
-// Attach makes Remove tell the pool's OnAttachedDone, once, that e is finished. It is false when that is too late, or is arranged for
-// already. Models BTRFS_ORDERED_PENDING.
+// Attach makes Remove tell the pool's OnAttachedDone, once, that e is finished. It is false when
+// that is too late, or is arranged for already. Models BTRFS_ORDERED_PENDING.
 func (tr *Tree) Attach(t *sched.Task, e *Extent) bool {
 	tr.mu.Lock(t)
 	defer tr.mu.Unlock(t)
@@ -194,7 +195,8 @@ func (tr *Tree) Attach(t *sched.Task, e *Extent) bool {
 	return true
 }
 
-// All appends every extent to list, ascending, with a reference for each. Models btrfs_get_ordered_extents_for_logging().
+// All appends every extent to list, ascending, with a reference for each. Models
+// btrfs_get_ordered_extents_for_logging().
 func (tr *Tree) All(t *sched.Task, list []*Extent) []*Extent {
 	for at := uint64(0); ; {
 		e := tr.First(t, at, ^uint64(0))
@@ -205,16 +207,16 @@ func (tr *Tree) All(t *sched.Task, list []*Extent) []*Extent {
 	}
 }
 
-// Written reports whether the device has all bytes of e, in its cache at least, without an error. Under the lock, so that the checksums,
-// which were set before, can be read.
+// Written reports whether the device has all bytes of e, in its cache at least, without an error.
+// Under the lock, so that the checksums, which were set before, can be read.
 func (tr *Tree) Written(t *sched.Task, e *Extent) bool {
 	tr.mu.Lock(t)
 	defer tr.mu.Unlock(t)
 	return e.left.Load() == 0 && e.Err() == nil
 }
 
-// First finds the first extent that overlaps [start, end) and takes a reference; nil when there is none.
-// With no extent in flight it costs one load. Models btrfs_lookup_ordered_range().
+// First finds the first extent that overlaps [start, end) and takes a reference; nil when there is
+// none. With no extent in flight it costs one load. Models btrfs_lookup_ordered_range().
 func (tr *Tree) First(t *sched.Task, start, end uint64) *Extent {
 	if tr.n.Load() == 0 {
 		return nil
@@ -246,8 +248,8 @@ func (tr *Tree) firstLocked(t *sched.Task, start, end uint64) *Extent {
 	return nil
 }
 
-// WaitRange waits for every extent that overlaps [start, end) now or comes before the last of them is
-// finished, and reports the first error. No page and no range may be locked.
+// WaitRange waits for every extent that overlaps [start, end) now or comes before the last of them
+// is finished, and reports the first error. No page and no range may be locked.
 func (tr *Tree) WaitRange(t *sched.Task, start, end uint64) error {
 	var first error
 	for {

@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// simulate runs f as the first task of a simulated machine on which code costs nothing: time passes by Sleep and Charge.
+// simulate runs f as the first task of a simulated machine on which code costs nothing: time passes
+// by Sleep and Charge.
 func simulate(tt *testing.T, f func(t *sched.Task)) {
 	tt.Helper()
 	if _, err := vtime.Run(vtime.Machine{Costs: &cost.Table{}, Checked: true}, f); err != nil {
@@ -18,7 +19,8 @@ func simulate(tt *testing.T, f func(t *sched.Task)) {
 	}
 }
 
-// The flusher's chunk is half a second of the device, an eighth of a small limit, and never less than 4 MiB.
+// The flusher's chunk is half a second of the device, an eighth of a small limit, and never less
+// than 4 MiB.
 func TestChunkPages(tt *testing.T) {
 	for _, c := range []struct{ bandwidth, hardPages, want int64 }{
 		{100_000, 400_000, 50_176}, // the kernel's rounding: half a second is 50,000
@@ -35,7 +37,8 @@ func TestChunkPages(tt *testing.T) {
 	}
 }
 
-// A writer that is faster than the device is slowed to the device's rate, by pauses and not by hitting the limit.
+// A writer that is faster than the device is slowed to the device's rate, by pauses and not by
+// hitting the limit.
 func TestThrottleToDeviceRate(tt *testing.T) {
 	const deviceRate = 20000 // pages per second
 	const tick = 50 * time.Microsecond
@@ -88,9 +91,10 @@ func TestThrottleToDeviceRate(tt *testing.T) {
 	}
 }
 
-// Eight writers that are faster than the device share it, and the dirty pages stay between the limits, below the hard one: a writer that has
-// waited there pauses once more, or all of them stand at the limit for good and go on for a few pages at a time, with pauses that the
-// rate says nothing of.
+// Eight writers that are faster than the device share it, and the dirty pages stay between the
+// limits, below the hard one: a writer that has waited there pauses once more, or all of them stand
+// at the limit for good and go on for a few pages at a time, with pauses that the rate says nothing
+// of.
 func TestThrottleOfEight(tt *testing.T) {
 	const deviceRate = 20000 // pages per second
 	const tick = 50 * time.Microsecond
@@ -137,8 +141,8 @@ func TestThrottleOfEight(tt *testing.T) {
 	}
 }
 
-// A pause ends one jiffy after its time, as the kernel's timers do since Linux 4.8: it is never shorter than its jiffies, wherever in a
-// jiffy it begins, and less than one of them longer.
+// A pause ends one jiffy after its time, as the kernel's timers do since Linux 4.8: it is never
+// shorter than its jiffies, wherever in a jiffy it begins, and less than one of them longer.
 func TestPauseIsNeverEarly(tt *testing.T) {
 	b := &BDI{}
 	b.init(20<<20, 40<<20)
@@ -157,8 +161,9 @@ func TestPauseIsNeverEarly(tt *testing.T) {
 	})
 }
 
-// A task over the hard limit sleeps for the longest pause, again and again, until there are fewer dirty pages; it does not go on when the
-// first of them is written. Then it owes for its pages as before, and pauses for them.
+// A task over the hard limit sleeps for the longest pause, again and again, until there are fewer
+// dirty pages; it does not go on when the first of them is written. Then it owes for its pages as
+// before, and pauses for them.
 func TestPausesAtTheHardLimit(tt *testing.T) {
 	const free = int64(100 * time.Millisecond) // from when on there is room
 	b := &BDI{}
@@ -184,7 +189,8 @@ func TestPausesAtTheHardLimit(tt *testing.T) {
 		since := t.Now()
 		b.BalanceDirty(t)
 		slept, n := t.Now()-since, t.Waits.Of(ThrottleClass.ID).Count
-		// Pauses of whole jiffies, each a jiffy late, until one ends after free; then one more, for 32 pages at 1000 a second.
+		// Pauses of whole jiffies, each a jiffy late, until one ends after free; then one more, for
+		// 32 pages at 1000 a second.
 		want := int64(0)
 		for ; want < free; n-- {
 			want += (longest + 1) * jiffy
@@ -197,8 +203,9 @@ func TestPausesAtTheHardLimit(tt *testing.T) {
 	})
 }
 
-// A pause is worth sleeping from half of the one that is aimed at, which is 10 ms for one writer and 10 ms more with each doubling of them,
-// as far as the longest one allows; so is the number of pages between two looks at the limits. The figures are the kernel's at HZ=1000.
+// A pause is worth sleeping from half of the one that is aimed at, which is 10 ms for one writer
+// and 10 ms more with each doubling of them, as far as the longest one allows; so is the number of
+// pages between two looks at the limits. The figures are the kernel's at HZ=1000.
 func TestMinPause(tt *testing.T) {
 	for _, c := range []struct {
 		bandwidth, rate, longest int64
@@ -220,8 +227,9 @@ func TestMinPause(tt *testing.T) {
 	}
 }
 
-// A task looks at the limits after as many pages as its processor may dirty, although it was told to look later: with 12 of them and 40 MiB
-// after 26, and never more often than after 16. A pause is then the shortest that is worth sleeping, because the task owes little more.
+// A task looks at the limits after as many pages as its processor may dirty, although it was told
+// to look later: with 12 of them and 40 MiB after 26, and never more often than after 16. A pause
+// is then the shortest that is worth sleeping, because the task owes little more.
 func TestLookByCPU(tt *testing.T) {
 	for _, c := range []struct {
 		cpus int
@@ -252,8 +260,9 @@ func TestLookByCPU(tt *testing.T) {
 	}
 }
 
-// The rate of a task follows the bandwidth that was smoothed twice, as the kernel's write_bw = wb->avg_write_bandwidth: with one that has
-// just doubled, the rate at which all keep pace is still that of before.
+// The rate of a task follows the bandwidth that was smoothed twice, as the kernel's write_bw =
+// wb->avg_write_bandwidth: with one that has just doubled, the rate at which all keep pace is still
+// that of before.
 func TestRateByAverage(tt *testing.T) {
 	b := &BDI{}
 	b.init(1000<<PageShift, 2000<<PageShift)
@@ -340,7 +349,8 @@ func TestPosRatio(tt *testing.T) {
 	}
 }
 
-// A pause is an eighth of the time in which the device writes what is dirty, in milliseconds, rounded as the kernel does at HZ=1000.
+// A pause is an eighth of the time in which the device writes what is dirty, in milliseconds,
+// rounded as the kernel does at HZ=1000.
 func TestMaxPause(tt *testing.T) {
 	for _, c := range []struct {
 		bandwidth, all int64

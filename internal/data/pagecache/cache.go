@@ -1,12 +1,14 @@
-// Package pagecache keeps file contents in memory: pages with their own locks, per-file mappings that find them
-// without a lock, stable pages under writeback, and the dirty limits that slow writers down.
+// Package pagecache keeps file contents in memory: pages with their own locks, per-file mappings
+// that find them without a lock, stable pages under writeback, and the dirty limits that slow
+// writers down.
 //
-// A page is found by Get (no lock, one reference) and used under its lock. A writer that finds one under
-// writeback waits for it (WaitWriteback) before it changes a byte. Dirty pages are tagged in a bitmap per 64 pages,
-// so that writeback finds them in index order without looking at the pages.
+// A page is found by Get (no lock, one reference) and used under its lock. A writer that finds one
+// under writeback waits for it (WaitWriteback) before it changes a byte. Dirty pages are tagged in
+// a bitmap per 64 pages, so that writeback finds them in index order without looking at the pages.
 //
-// Model: mm/filemap.c, mm/truncate.c and mm/page-writeback.c, as btrfs sees them. Differences: no large folios; a page
-// is read by the task that wants it, which keeps the page lock until the bytes are there.
+// Model: mm/filemap.c, mm/truncate.c and mm/page-writeback.c, as btrfs sees them. Differences: no
+// large folios; a page is read by the task that wants it, which keeps the page lock until the bytes
+// are there.
 //
 // Lock order:
 //
@@ -29,11 +31,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// slabPages is the number of pages allocated together: few objects for the garbage collector to visit.
+// slabPages is the number of pages allocated together: few objects for the garbage collector to
+// visit.
 const slabPages = 256
 
-// fillPages is the number of pages whose bytes are allocated together, when the first of them is needed: a cache that
-// lives for one short run does not pay for a whole slab.
+// fillPages is the number of pages whose bytes are allocated together, when the first of them is
+// needed: a cache that lives for one short run does not pay for a whole slab.
 const fillPages = 16
 
 type slab struct {
@@ -56,7 +59,8 @@ type Cache struct {
 	slabs []*slab
 	blank *[PageSize]byte // what all pages share, when set
 	hand  int             // next page the eviction looks at
-	// untold are the data errors that no caller has been told of, first one first. A mapping may be gone by now.
+	// untold are the data errors that no caller has been told of, first one first. A mapping may be
+	// gone by now.
 	untold []dataError
 }
 
@@ -65,8 +69,9 @@ type dataError struct {
 	err error
 }
 
-// TakeError returns the first data error of any file that no caller has been told of, and forgets all of them. Models
-// errseq_check_and_advance() of sb->s_wb_err in syncfs(). Difference: what fsync has reported is not reported again.
+// TakeError returns the first data error of any file that no caller has been told of, and forgets
+// all of them. Models errseq_check_and_advance() of sb->s_wb_err in syncfs(). Difference: what
+// fsync has reported is not reported again.
 func (c *Cache) TakeError(t *sched.Task) error {
 	c.mu.Lock(t)
 	defer c.mu.Unlock(t)
@@ -85,7 +90,8 @@ func (c *Cache) told(t *sched.Task, m *Mapping) {
 	c.mu.Unlock(t)
 }
 
-// NewCache makes an empty cache that evicts clean pages when it holds more than limitBytes; 0 is no limit.
+// NewCache makes an empty cache that evicts clean pages when it holds more than limitBytes; 0 is no
+// limit.
 func NewCache(limitBytes int64, background, hard int64) *Cache {
 	c := &Cache{}
 	c.mu.Init(classCache)
@@ -95,8 +101,9 @@ func NewCache(limitBytes int64, background, hard int64) *Cache {
 	return c
 }
 
-// ShareData lets all pages have their bytes at p, which then mean nothing: an experiment that only counts and times needs
-// no memory for data. For a cache that is still empty, under a runtime that runs one task at a time.
+// ShareData lets all pages have their bytes at p, which then mean nothing: an experiment that only
+// counts and times needs no memory for data. For a cache that is still empty, under a runtime that
+// runs one task at a time.
 func (c *Cache) ShareData(p *[PageSize]byte) { c.blank = p }
 
 // SetLimit changes the limit; pages beyond it go as new ones come.
@@ -173,8 +180,8 @@ func (c *Cache) put(t *sched.Task, p *Page) {
 	c.mu.Unlock(t)
 }
 
-// shrink makes room for some pages. When every page is dirty or in use, the next look waits until there are some more: a look at all
-// pages for each new one would take the writers' time.
+// shrink makes room for some pages. When every page is dirty or in use, the next look waits until
+// there are some more: a look at all pages for each new one would take the writers' time.
 func (c *Cache) shrink(t *sched.Task, used int64) {
 	next := int64(0)
 	if c.evict(t, 32) == 0 {
@@ -221,7 +228,8 @@ func (c *Cache) evict(t *sched.Task, n int) int {
 
 // drop frees p if it is clean and nobody but its mapping refers to it.
 func (c *Cache) drop(t *sched.Task, p *Page) bool {
-	// Without a reference the index may not be looked at, and no other page is locked under this one.
+	// Without a reference the index may not be looked at, and no other page is locked under this
+	// one.
 	if !p.mu.TryLock(t) {
 		return false
 	}
@@ -253,9 +261,9 @@ func (c *Cache) DropClean(t *sched.Task) int {
 	return n
 }
 
-// Invalidate removes the pages of [from, to), in pages: each is locked, and its writeback waited for. It reports whether none is
-// left: a dirty one stays. A task that has a reference goes on with a page that is no file's any more.
-// Models invalidate_inode_pages2_range().
+// Invalidate removes the pages of [from, to), in pages: each is locked, and its writeback waited
+// for. It reports whether none is left: a dirty one stays. A task that has a reference goes on with
+// a page that is no file's any more. Models invalidate_inode_pages2_range().
 func (m *Mapping) Invalidate(t *sched.Task, from, to uint64) bool {
 	all := true
 	for ; from < to; from++ {
@@ -279,8 +287,8 @@ func (m *Mapping) Invalidate(t *sched.Task, from, to uint64) bool {
 	return all
 }
 
-// DropClean frees the clean pages of [from, to), in pages, that nobody uses; it returns how many. Models
-// mapping_try_invalidate().
+// DropClean frees the clean pages of [from, to), in pages, that nobody uses; it returns how many.
+// Models mapping_try_invalidate().
 func (m *Mapping) DropClean(t *sched.Task, from, to uint64) int {
 	n := 0
 	for ; from < to; from++ {

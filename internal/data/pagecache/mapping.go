@@ -11,10 +11,11 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Owner is the file of a mapping, package inode's Inode. The cache calls it when it is about to drop a page.
+// Owner is the file of a mapping, package inode's Inode. The cache calls it when it is about to
+// drop a page.
 type Owner interface {
-	// Invalidate drops what the owner keeps for the bytes [from, to) of a page that is locked and not under
-	// writeback: delayed allocation and its reservation. Models btrfs_invalidate_folio().
+	// Invalidate drops what the owner keeps for the bytes [from, to) of a page that is locked and
+	// not under writeback: delayed allocation and its reservation. Models btrfs_invalidate_folio().
 	Invalidate(t *sched.Task, from, to uint64)
 	// String names the file in reports.
 	String() string
@@ -67,7 +68,8 @@ type Mapping struct {
 	errors atomic.Uint64
 }
 
-// Init makes m an empty mapping of the cache. A mapping without an owner, nil, has no delayed allocation.
+// Init makes m an empty mapping of the cache. A mapping without an owner, nil, has no delayed
+// allocation.
 func (m *Mapping) Init(c *Cache, owner Owner) {
 	m.cache, m.owner = c, owner
 	m.mu.Init(classMapping)
@@ -94,8 +96,9 @@ func (m *Mapping) WritebackPages(t *sched.Task) int64 {
 	return m.writeback.Load()
 }
 
-// look and change are the scheduling points of page state: a change is several atomics, a flag of the page, a tag of
-// its chunk and a count of its mapping, and another task may look between two of them.
+// look and change are the scheduling points of page state: a change is several atomics, a flag of
+// the page, a tag of its chunk and a count of its mapping, and another task may look between two of
+// them.
 func (m *Mapping) look(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
 		point(t, st, sched.Op{Kind: sched.PointLoad, Class: StateClass.ID, Use: sched.Reads, Obj: &m.state, ID: &m.state})
@@ -108,7 +111,8 @@ func (m *Mapping) change(t *sched.Task) {
 	}
 }
 
-// changeTable is the scheduling point before a change of the table: a page has a slot and a bit, and another task may look between.
+// changeTable is the scheduling point before a change of the table: a page has a slot and a bit,
+// and another task may look between.
 func (m *Mapping) changeTable(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
 		point(t, st, sched.Op{Kind: sched.PointAtomic, Class: TableClass.ID, Use: sched.Writes, Obj: &m.table, ID: &m.table})
@@ -288,8 +292,8 @@ func (m *Mapping) TryLock(t *sched.Task, index uint64) (p *Page, busy bool) {
 	}
 }
 
-// Grab finds or makes the page and returns it locked and referenced. A page it made is not Uptodate, and
-// its bytes are stale: fill them before SetUptodate. Models find_or_create_page().
+// Grab finds or makes the page and returns it locked and referenced. A page it made is not
+// Uptodate, and its bytes are stale: fill them before SetUptodate. Models find_or_create_page().
 func (m *Mapping) Grab(t *sched.Task, index uint64) *Page {
 	for {
 		if p := m.Lock(t, index); p != nil {
@@ -301,7 +305,8 @@ func (m *Mapping) Grab(t *sched.Task, index uint64) *Page {
 	}
 }
 
-// TryGrab is Grab that gives up, with nil, when another task has the page locked. Models find_or_create_page() with FGP_NOWAIT.
+// TryGrab is Grab that gives up, with nil, when another task has the page locked. Models
+// find_or_create_page() with FGP_NOWAIT.
 func (m *Mapping) TryGrab(t *sched.Task, index uint64) *Page {
 	for {
 		p, busy := m.TryLock(t, index)
@@ -317,8 +322,8 @@ func (m *Mapping) TryGrab(t *sched.Task, index uint64) *Page {
 	}
 }
 
-// Add makes the page, if there is none, and returns it locked and referenced; nil when there is one already.
-// Readahead uses it, which has no business with pages that are there.
+// Add makes the page, if there is none, and returns it locked and referenced; nil when there is one
+// already. Readahead uses it, which has no business with pages that are there.
 func (m *Mapping) Add(t *sched.Task, index uint64) *Page {
 	if p := m.Get(t, index); p != nil {
 		p.Put(t)
@@ -351,12 +356,14 @@ func (m *Mapping) add(t *sched.Task, index uint64) *Page {
 	return p
 }
 
-// forget takes the page out of the table. The page is locked; the mapping's reference is the caller's now.
+// forget takes the page out of the table. The page is locked; the mapping's reference is the
+// caller's now.
 func (m *Mapping) forget(t *sched.Task, p *Page) {
 	p.mu.AssertHeld(t)
 	c := m.chunk(p.index)
 	i := p.index & (chunkPages - 1)
-	// The slot is emptied last: from then on another task may put a page there, and its bit must stay.
+	// The slot is emptied last: from then on another task may put a page there, and its bit must
+	// stay.
 	m.pages.Add(-1)
 	m.changeTable(t)
 	c.present.And(^(uint64(1) << i))
@@ -388,8 +395,8 @@ func (m *Mapping) SetDirty(t *sched.Task, p *Page) bool {
 	return true
 }
 
-// ClearDirty takes the dirty mark off a locked page and reports whether it was there: the caller writes
-// the page or drops it. Models clear_page_dirty_for_io() and cancel_dirty_page().
+// ClearDirty takes the dirty mark off a locked page and reports whether it was there: the caller
+// writes the page or drops it. Models clear_page_dirty_for_io() and cancel_dirty_page().
 func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	p.mu.AssertHeld(t)
 	if p.flags.Load()&flagDirty == 0 {
@@ -406,8 +413,9 @@ func (m *Mapping) ClearDirty(t *sched.Task, p *Page) bool {
 	return true
 }
 
-// StartWriteback says that the device is going to read the locked page. t owes its end (sched.WaitGraph) until it has submitted
-// the page to the device or is about to call EndWriteback itself, and then calls Discharge. Models set_page_writeback().
+// StartWriteback says that the device is going to read the locked page. t owes its end
+// (sched.WaitGraph) until it has submitted the page to the device or is about to call EndWriteback
+// itself, and then calls Discharge. Models set_page_writeback().
 func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 	p.mu.AssertHeld(t)
 	m.change(t)
@@ -423,8 +431,8 @@ func (m *Mapping) StartWriteback(t *sched.Task, p *Page) {
 	t.Owe(p)
 }
 
-// EndWriteback says that the device has done with the page, and wakes who waits for it. It never sleeps.
-// The page is not locked; writeback holds it in the mapping. Models end_page_writeback().
+// EndWriteback says that the device has done with the page, and wakes who waits for it. It never
+// sleeps. The page is not locked; writeback holds it in the mapping. Models end_page_writeback().
 func (m *Mapping) EndWriteback(t *sched.Task, p *Page) {
 	q := p.queue()
 	m.change(t)
@@ -477,8 +485,8 @@ func (m *Mapping) nextTag(from, to uint64, tag func(*chunk) uint64) (uint64, boo
 	return 0, false
 }
 
-// Describe is the state of a page in one letter, for who watches from outside: - not in memory, c clean, D dirty, W under
-// writeback, B both, n not uptodate.
+// Describe is the state of a page in one letter, for who watches from outside: - not in memory, c
+// clean, D dirty, W under writeback, B both, n not uptodate.
 func (m *Mapping) Describe(index uint64) string {
 	c := m.chunk(index)
 	if c == nil {
@@ -516,8 +524,9 @@ func (m *Mapping) WaitWriteback(t *sched.Task, from, to uint64) {
 	}
 }
 
-// Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Each page is locked, its
-// writeback waited for, its owner told (Owner.Invalidate), and removed. Models the whole pages of truncate_inode_pages_range().
+// Truncate drops the pages of [from, to), in bytes; MaxFileEnd as to is the whole rest. Each page
+// is locked, its writeback waited for, its owner told (Owner.Invalidate), and removed. Models the
+// whole pages of truncate_inode_pages_range().
 //
 // Preconditions:
 //   - from and to are page-aligned: what becomes of a part of a page is the caller's plan.
@@ -568,8 +577,8 @@ func (m *Mapping) SetError(t *sched.Task, err error) {
 // ErrorSeq is a mark for CheckError: an open file takes it once.
 func (m *Mapping) ErrorSeq() uint64 { return m.errors.Load() }
 
-// CheckError returns the last error since the mark and moves the mark, so that each open file reports an
-// error once. Models file_check_and_advance_wb_err().
+// CheckError returns the last error since the mark and moves the mark, so that each open file
+// reports an error once. Models file_check_and_advance_wb_err().
 func (m *Mapping) CheckError(t *sched.Task, since *atomic.Uint64) error {
 	if m.errors.Load() == since.Load() {
 		return nil
@@ -583,8 +592,8 @@ func (m *Mapping) CheckError(t *sched.Task, since *atomic.Uint64) error {
 	return m.err
 }
 
-// ErrorSince returns the last error since the mark and tells nobody: open files still report it. Models filemap_check_errors(), which has
-// flags of its own for those that wait for writeback.
+// ErrorSince returns the last error since the mark and tells nobody: open files still report it.
+// Models filemap_check_errors(), which has flags of its own for those that wait for writeback.
 func (m *Mapping) ErrorSince(t *sched.Task, mark uint64) error {
 	if m.errors.Load() == mark {
 		return nil

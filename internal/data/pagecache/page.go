@@ -21,8 +21,8 @@ var (
 	// StableClass is the wait for the writeback of a page that somebody wants to change.
 	StableClass = lockdep.NewClass("stable_page")
 
-	// StateClass is the flags, tags and counts of pages, which are atomics and no lock. It is a scheduling point for a study that
-	// names it.
+	// StateClass is the flags, tags and counts of pages, which are atomics and no lock. It is a
+	// scheduling point for a study that names it.
 	StateClass = lockdep.NewClass("page_state")
 	// TableClass is the table that a mapping finds its pages in, atomics as well.
 	TableClass = lockdep.NewClass("page_table")
@@ -39,10 +39,11 @@ const (
 	flagReferenced // used since the eviction hand came by last
 )
 
-// Page is one page of a file in memory. A caller that may use it holds a reference (Put) or its lock.
+// Page is one page of a file in memory. A caller that may use it holds a reference (Put) or its
+// lock.
 //
-// Models struct page with PG_locked, PG_uptodate, PG_dirty and PG_writeback. Difference: page structs are
-// never freed, only used again, so that looking at one that is gone is harmless.
+// Models struct page with PG_locked, PG_uptodate, PG_dirty and PG_writeback. Difference: page
+// structs are never freed, only used again, so that looking at one that is gone is harmless.
 type Page struct {
 	mu    lock.Mutex // class "page", ordered by index
 	flags atomic.Uint32
@@ -91,11 +92,13 @@ func (p *Page) String() string {
 	return fmt.Sprintf("page %d", p.index)
 }
 
-// Mapping is the file that the page belongs to; nil when it was truncated away. Stable under the lock.
+// Mapping is the file that the page belongs to; nil when it was truncated away. Stable under the
+// lock.
 func (p *Page) Mapping() *Mapping { return p.m.Load() }
 
-// Read copies the page's bytes from off on to dst, as many as there are, without the lock: a write at the same time may be seen in
-// part, as in the kernel (labs/reference 1.5), and is no data race. The page is referenced and uptodate.
+// Read copies the page's bytes from off on to dst, as many as there are, without the lock: a write
+// at the same time may be seen in part, as in the kernel (labs/reference 1.5), and is no data race.
+// The page is referenced and uptodate.
 func (p *Page) Read(t *sched.Task, dst []byte, off uint64) int {
 	if raceEnabled {
 		p.Lock(t)
@@ -130,8 +133,8 @@ func (p *Page) Dirty() bool { return p.flags.Load()&flagDirty != 0 }
 // Writeback reports whether the device is reading the page now.
 func (p *Page) Writeback() bool { return p.flags.Load()&flagWriteback != 0 }
 
-// UnderWriteback is Writeback for a task that acts on the answer: what the device did before the end comes before what
-// the task does next.
+// UnderWriteback is Writeback for a task that acts on the answer: what the device did before the
+// end comes before what the task does next.
 func (p *Page) UnderWriteback(t *sched.Task) bool {
 	if m := p.m.Load(); m != nil {
 		m.look(t)
@@ -190,8 +193,8 @@ func (p *Page) UnlockPut(t *sched.Task) {
 	p.Put(t)
 }
 
-// WaitWriteback waits until the device no longer reads the page: a stable page may not change while it is
-// checksummed and written. The page is locked or referenced. Models wait_on_page_writeback().
+// WaitWriteback waits until the device no longer reads the page: a stable page may not change while
+// it is checksummed and written. The page is locked or referenced. Models wait_on_page_writeback().
 func (p *Page) WaitWriteback(t *sched.Task) {
 	if !p.UnderWriteback(t) {
 		return

@@ -38,7 +38,8 @@ func dirty(t *sched.Task, m *Mapping, index uint64) {
 	p.UnlockPut(t)
 }
 
-// Pages are found at every distance: in the first chunk, in the first top, in far tops made in any order.
+// Pages are found at every distance: in the first chunk, in the first top, in far tops made in any
+// order.
 func TestFindAnywhere(tt *testing.T) {
 	t := sched.NewTask("test")
 	c, m := newMapping(0, nil)
@@ -116,7 +117,8 @@ func TestDirtyTags(tt *testing.T) {
 	}
 }
 
-// Truncate keeps the page before its range as it is, drops those in it, and tells the owner of each.
+// Truncate keeps the page before its range as it is, drops those in it, and tells the owner of
+// each.
 func TestTruncateEdge(tt *testing.T) {
 	t := sched.NewTask("test")
 	r := &recorder{}
@@ -175,7 +177,8 @@ func TestStablePage(tt *testing.T) {
 	}
 }
 
-// With a limit the cache drops clean pages that were not used lately, never dirty or referenced ones.
+// With a limit the cache drops clean pages that were not used lately, never dirty or referenced
+// ones.
 func TestEviction(tt *testing.T) {
 	t := sched.NewTask("test")
 	c, m := newMapping(100*PageSize, nil)
@@ -308,7 +311,8 @@ func TestErrors(tt *testing.T) {
 	}
 }
 
-// A sync of the file system reports what no fsync has reported. An fsync that has nothing to report leaves it the error.
+// A sync of the file system reports what no fsync has reported. An fsync that has nothing to report
+// leaves it the error.
 func TestErrorsUntold(tt *testing.T) {
 	t := sched.NewTask("test")
 	c, m := newMapping(0, nil)
@@ -334,7 +338,8 @@ func TestErrorsUntold(tt *testing.T) {
 	}
 }
 
-// What is dirty, under writeback or in use stays in memory; the rest goes, and does not come back as if it had been read.
+// What is dirty, under writeback or in use stays in memory; the rest goes, and does not come back
+// as if it had been read.
 func TestDropClean(tt *testing.T) {
 	t := sched.NewTask("test")
 	c, m := newMapping(0, nil)
@@ -375,7 +380,8 @@ func TestDropClean(tt *testing.T) {
 	}
 }
 
-// A file whose pages are all under writeback is busy, however often somebody asks for the dirty ones.
+// A file whose pages are all under writeback is busy, however often somebody asks for the dirty
+// ones.
 func TestBusyMappings(tt *testing.T) {
 	t := sched.NewTask("test")
 	c, m := newMapping(0, nil)

@@ -112,7 +112,8 @@ func TestPageSchedules(tt *testing.T) {
 	}
 }
 
-// A mapping that has been truncated is empty at once, for the inode goes next, even while an eviction takes its last page out.
+// A mapping that has been truncated is empty at once, for the inode goes next, even while an
+// eviction takes its last page out.
 func TestEmptySchedules(tt *testing.T) {
 	search(tt, 0, func(w *explore.World) {
 		c, m := newMapping(0, &recorder{})
@@ -127,10 +128,10 @@ func TestEmptySchedules(tt *testing.T) {
 	})
 }
 
-// A page that a task refers to stays. That it does is shared by the tasks, so every search tries the
-// drops before and after the step in which a reader lets the page go. Searches that count on the
-// order of dependent steps did not know of the reference, and called the scenario reader-writeback
-// exhausted with two of seven schedules.
+// A page that a task refers to stays. That it does is shared by the tasks, so every search tries
+// the drops before and after the step in which a reader lets the page go. Searches that count on
+// the order of dependent steps did not know of the reference, and called the scenario
+// reader-writeback exhausted with two of seven schedules.
 func TestReferenceSchedules(tt *testing.T) {
 	var all map[[2]int]bool
 	for _, method := range []explore.Method{explore.Naive, explore.Bound, explore.DPOR, explore.State} {
@@ -159,8 +160,9 @@ func TestReferenceSchedules(tt *testing.T) {
 	}
 }
 
-// A page that is evicted after its writeback comes back in another file: the device has read the old ones before, and the explorer knows
-// it. Two random schedules of package writeback in 2,500 found an eviction that looked at the flag and did not say so.
+// A page that is evicted after its writeback comes back in another file: the device has read the
+// old ones before, and the explorer knows it. Two random schedules of package writeback in 2,500
+// found an eviction that looked at the flag and did not say so.
 func TestReuseSchedules(tt *testing.T) {
 	search(tt, 0, func(w *explore.World) {
 		c, m := newMapping(0, &recorder{})
@@ -180,8 +182,9 @@ func TestReuseSchedules(tt *testing.T) {
 	})
 }
 
-// TestErrorSchedules: an error of writeback meets two fsyncs of one open file. One of them tells it, or the next one does, and never both; a sync
-// of the file system afterwards does not tell it again.
+// TestErrorSchedules: an error of writeback meets two fsyncs of one open file. One of them tells
+// it, or the next one does, and never both; a sync of the file system afterwards does not tell it
+// again.
 func TestErrorSchedules(tt *testing.T) {
 	search(tt, 0, func(w *explore.World) {
 		c, m := newMapping(0, nil)

@@ -17,7 +17,8 @@
 // range go.
 //
 // An answer is remembered in the extent maps unless something was dropped from them while it was on
-// its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer in the cache.
+// its way (extentmap.Cache.Gen), so that a lookup without a lock never leaves an old answer in the
+// cache.
 //
 // Lock order:
 //
@@ -171,7 +172,8 @@ func (f *Finder) Next(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent
 	return f.Allocate(t, ip, start, min(cur, start+inode.MaxExtent))
 }
 
-// Overwrite finds the first piece of [start, end) if it may be written in place; ok is false when it may not.
+// Overwrite finds the first piece of [start, end) if it may be written in place; ok is false when
+// it may not.
 //
 // Preconditions: as Next; the caller keeps snapshots out until the extent is ordered.
 func (f *Finder) Overwrite(t *sched.Task, ip *inode.Inode, start, end uint64) (x Extent, ok bool, err error) {
@@ -191,8 +193,9 @@ func (f *Finder) Guess(t *sched.Task, ip *inode.Inode, start, end uint64) (x Ext
 	return inPlace(m, start, end), true, nil
 }
 
-// OverwriteNowait is Overwrite for a NOWAIT request, which asks as c says; with always set the trees are asked although the answer is
-// known, as kernels do. The piece ends where the extent ends.
+// OverwriteNowait is Overwrite for a NOWAIT request, which asks as c says; with always set the
+// trees are asked although the answer is known, as kernels do. The piece ends where the extent
+// ends.
 //
 // Models the part of btrfs_get_blocks_direct_write() that asks can_nocow_extent().
 //
@@ -233,10 +236,12 @@ func checkOf(ip *inode.Inode, c fstree.NocowCheck) fstree.NocowCheck {
 	return c
 }
 
-// CheckNocow reports up to which byte of [start, end), which are sectors, a write goes in place, as CanNocow does, but asks as c says,
-// and, unless whole is set, about the first extent only. With try the range is tried: EAGAIN.
+// CheckNocow reports up to which byte of [start, end), which are sectors, a write goes in place, as
+// CanNocow does, but asks as c says, and, unless whole is set, about the first extent only. With
+// try the range is tried: EAGAIN.
 //
-// Models check_can_nocow() of 4.13 and btrfs_check_nocow_nolock() of 5.8, as btrfs_write_check() calls them for NOWAIT.
+// Models check_can_nocow() of 4.13 and btrfs_check_nocow_nolock() of 5.8, as btrfs_write_check()
+// calls them for NOWAIT.
 func (f *Finder) CheckNocow(t *sched.Task, ip *inode.Inode, start, end uint64, c fstree.NocowCheck, try, whole bool) (uint64, error) {
 	if err := lockForCheck(t, ip, start, end, try); err != nil {
 		return start, err
@@ -264,8 +269,8 @@ func inPlace(m extentmap.Map, start, end uint64) Extent {
 	return x
 }
 
-// Allocate reserves new space for the first piece of [start, end), as long as one piece of free space
-// allows. The data space was reserved before.
+// Allocate reserves new space for the first piece of [start, end), as long as one piece of free
+// space allows. The data space was reserved before.
 //
 // Preconditions: as Next; end - start is at most inode.MaxExtent.
 func (f *Finder) Allocate(t *sched.Task, ip *inode.Inode, start, end uint64) (Extent, error) {
@@ -350,8 +355,8 @@ func nocowMap(off, n uint64, x *fstree.NocowExtent) extentmap.Map {
 // InPlace reports whether a write of [start, end) is known to go in place, without checksums. The
 // trees are asked once per extent; with nowait they are not asked and an extent that is not known
 // yet counts as none. No lock is needed: an answer that a change overtakes while it is on its way
-// counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents). The caller keeps
-// snapshots out (delalloc.Reservation.NoSnapshot).
+// counts as no, and one that a change overtakes later must do no harm (see inode.ReserveExtents).
+// The caller keeps snapshots out (delalloc.Reservation.NoSnapshot).
 func (f *Finder) InPlace(t *sched.Task, ip *inode.Inode, start, end uint64, nowait bool) bool {
 	if !ip.Nocow() || ip.Sums() {
 		return false

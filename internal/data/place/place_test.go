@@ -164,8 +164,8 @@ func newInode(t *sched.Task, data, flags uint64) *inode.Inode {
 	return inode.NewFS(s, pagecache.NewCache(0, 1<<20, 2<<20)).New(ctree.BareRoot(5), 257, &format.InodeItem{Mode: format.S_IFREG, Flags: flags})
 }
 
-// An extent is dropped while a look at it is on its way: the answer is of before, so it is not remembered, and a question that was
-// asked without a lock is answered with no.
+// An extent is dropped while a look at it is on its way: the answer is of before, so it is not
+// remembered, and a question that was asked without a lock is answered with no.
 func TestOvertaken(t *testing.T) {
 	for _, typ := range []uint8{format.FileExtentTypeReg, format.FileExtentTypePrealloc} {
 		task := sched.NewTask("test")
@@ -221,8 +221,9 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// Preallocated space of a COW file that is dirty already will be converted by that writeback; then the next write of it is a copy,
-// and needs space. So such a range does not count as one to overwrite, wherever the dirty block lies.
+// Preallocated space of a COW file that is dirty already will be converted by that writeback; then
+// the next write of it is a copy, and needs space. So such a range does not count as one to
+// overwrite, wherever the dirty block lies.
 func TestCanNocowDirty(t *testing.T) {
 	for dirty := uint64(0); dirty < 16*kb; dirty += 4 * kb {
 		task := sched.NewTask("test")
@@ -242,8 +243,9 @@ func TestCanNocowDirty(t *testing.T) {
 	}
 }
 
-// What the trees say about a range does not hold while an ordered extent of the range is unfinished: its completion may replace
-// the extent that they show. A question that may wait gets the answer of after, one that may not gets EAGAIN.
+// What the trees say about a range does not hold while an ordered extent of the range is
+// unfinished: its completion may replace the extent that they show. A question that may wait gets
+// the answer of after, one that may not gets EAGAIN.
 func TestCanNocowOrdered(t *testing.T) {
 	r := explore.Run(explore.Config{MaxSteps: 1000}, func(w *explore.World) {
 		ip := newInode(w.Task(), 1<<20, nocow)
@@ -284,8 +286,9 @@ func TestCanNocowOrdered(t *testing.T) {
 	}
 }
 
-// Blocks that were dirtied without data space, because they were to be overwritten, and have to be copied after all, get theirs
-// before they get a place; others have it. Without space they have no place.
+// Blocks that were dirtied without data space, because they were to be overwritten, and have to be
+// copied after all, get theirs before they get a place; others have it. Without space they have no
+// place.
 func TestBackData(t *testing.T) {
 	for _, c := range []struct {
 		data, want uint64 // data space, and what of it is promised in the end

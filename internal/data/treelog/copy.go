@@ -26,10 +26,12 @@ import (
 //	DIR_INDEX              of a directory, the entries that came in the transaction
 //	DIR_LOG_INDEX          the ranges of indices of which the log has all entries
 //
-// What an ordered extent writes is logged from the ordered extent, whose items the tree does not have yet.
+// What an ordered extent writes is logged from the ordered extent, whose items the tree does not
+// have yet.
 //
-// Model: fs/btrfs/tree-log.c:btrfs_log_inode() and btrfs_log_changed_extents(). Differences: all other extents are those of the subvolume's
-// tree, not of extent maps; there is one way for first and later logs of an inode.
+// Model: fs/btrfs/tree-log.c:btrfs_log_inode() and btrfs_log_changed_extents(). Differences: all
+// other extents are those of the subvolume's tree, not of extent maps; there is one way for first
+// and later logs of an inode.
 
 // noRefs is the references to data extents from a log: none is counted.
 type noRefs struct{}
@@ -71,9 +73,11 @@ type copier struct {
 	item  func(t *sched.Task, s ItemSteps) error
 	inMem func(t *sched.Task, subvol uint64, ino format.Ino) (format.InodeItem, bool)
 
-	ordered []*ordered.Extent // in flight, ascending; those of LoggedIn are in the log, unless over has their place
-	over    []inode.Range     // what the log has from the subvolume's tree now, as it is without the ordered extents
-	ends    uint64            // where the last ordered extent ends, logged or not
+	// in flight, ascending; those of LoggedIn are in the log, unless over has their place
+	ordered []*ordered.Extent
+	// what the log has from the subvolume's tree now, as it is without the ordered extents
+	over []inode.Range
+	ends uint64 // where the last ordered extent ends, logged or not
 }
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, dir bool, last inode.Logged) *copier {
@@ -97,7 +101,8 @@ func (l *Logs) mayLog(t *sched.Task, h *transaction.Handle, ip *inode.Inode) (di
 	return dir, nil
 }
 
-// copyNamed copies the inode with its names, and what must come with them. The error before anything is in the log is ErrCommit.
+// copyNamed copies the inode with its names, and what must come with them. The error before
+// anything is in the log is ErrCommit.
 func (c *copier) copyNamed() (size uint64, changed bool, err error) {
 	pin := &c.log.pin
 	pin.Lock(c.t)
@@ -116,8 +121,8 @@ func (c *copier) copyNamed() (size uint64, changed bool, err error) {
 	return size, true, err
 }
 
-// copy copies the inode, with its names and attributes if items says that they have changed, and returns the size that the log says. After an
-// error the log has a part of it if changed is true.
+// copy copies the inode, with its names and attributes if items says that they have changed, and
+// returns the size that the log says. After an error the log has a part of it if changed is true.
 func (c *copier) copy(items bool) (size uint64, changed bool, err error) {
 	c.names = items || c.dir
 	if c.names {
@@ -137,7 +142,8 @@ func (c *copier) copyInode() (size uint64, err error) {
 	it := c.ip.Item(c.t)
 	it.Transid = c.tr.ID
 	if c.ends > it.Size {
-		it.Size = max(it.Size, min(c.ip.Size(c.t), c.ends)) // the completion makes the size follow: FollowSize
+		// the completion makes the size follow: FollowSize
+		it.Size = max(it.Size, min(c.ip.Size(c.t), c.ends))
 	}
 	has := c.again || c.names && c.log.named.known[c.ip.Ino]
 	if err := c.putInode(&it, has); err != nil {
@@ -201,7 +207,8 @@ func (c *copier) copyItems(ino format.Ino, first, last uint8) error {
 	return err
 }
 
-// dropItems deletes what the log has of ino with types from first to last. Models drop_inode_items().
+// dropItems deletes what the log has of ino with types from first to last. Models
+// drop_inode_items().
 func (c *copier) dropItems(ino format.Ino, first, last uint8) error {
 	var p ctree.Path
 	defer p.Release(c.t)
@@ -227,7 +234,8 @@ func (c *copier) extents(size uint64) error {
 	size = format.AlignUp(size, c.src.SectorSize)
 	list := c.ip.TakeModified(c.t, c.tr.ID, nil)
 	if was := format.AlignUp(c.last.Size, c.src.SectorSize); c.again && was < size {
-		// The last log had no holes beyond the size that it logged: replay dropped what the last commit had there.
+		// The last log had no holes beyond the size that it logged: replay dropped what the last
+		// commit had there.
 		list = inode.AddRange(list, inode.Range{Start: was, End: size})
 	}
 	if !c.again && c.ip.Flags()&format.InodePrealloc != 0 {
@@ -310,8 +318,8 @@ func (c *copier) extentsIn(lo, hi, size uint64) error {
 	return nil
 }
 
-// hole says that [start, end) has no file extents. Beyond the size nothing needs to be said but what the log said before.
-// Models btrfs_log_holes().
+// hole says that [start, end) has no file extents. Beyond the size nothing needs to be said but
+// what the log said before. Models btrfs_log_holes().
 func (c *copier) hole(start, end, size uint64) error {
 	if c.again {
 		if _, err := c.dst.DropExtents(c.t, &c.tr, c.log.root, c.ip.Ino, start, end, fstree.DropOptions{}); err != nil {
@@ -325,8 +333,8 @@ func (c *copier) hole(start, end, size uint64) error {
 	return c.dst.InsertFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, start, &fe)
 }
 
-// logged is a file extent on its way into the log: the item fe for [start, end), and the checksums of what an ordered extent writes or of
-// [lo, hi).
+// logged is a file extent on its way into the log: the item fe for [start, end), and the checksums
+// of what an ordered extent writes or of [lo, hi).
 type logged struct {
 	fe         *format.FileExtent
 	start, end uint64
@@ -373,7 +381,8 @@ func (c *copier) release() {
 	c.path.Release(c.t)
 }
 
-// sums copies the checksums of [lo, hi), a part of the file extent fe at start, if this transaction has written it. Models log_extent_csums().
+// sums copies the checksums of [lo, hi), a part of the file extent fe at start, if this transaction
+// has written it. Models log_extent_csums().
 func (c *copier) sums(fe *format.FileExtent, start, lo, hi uint64) error {
 	if fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || fe.Generation != c.tr.ID || !c.ip.Sums() || c.wrong.NoSums {
 		return nil

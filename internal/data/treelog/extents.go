@@ -9,8 +9,8 @@ import (
 	"btrlab/internal/meta/fstree"
 )
 
-// extent replays a file extent: what is there gives way, the item is inserted, its data extent gets a reference and its checksums. Models
-// replay_one_extent().
+// extent replays a file extent: what is there gives way, the item is inserted, its data extent gets
+// a reference and its checksums. Models replay_one_extent().
 func (r *replayer) extent(l *log, ino format.Ino, start uint64, item []byte) error {
 	key := format.Key{Objectid: uint64(ino), Type: format.EXTENT_DATA_KEY, Offset: start}
 	old, err := r.item(l.root, key)
@@ -57,8 +57,8 @@ func (r *replayer) dropExtents(l *log, ino format.Ino, start, end, adds uint64) 
 	return r.change(l, ino, func(it *format.InodeItem) { it.Nbytes += adds - res.BytesFound })
 }
 
-// sums copies the checksums of a range from the log. Older ones of the range go first: an item that covers a part of it with older bounds
-// must not stay beside the new one.
+// sums copies the checksums of a range from the log. Older ones of the range go first: an item that
+// covers a part of it with older bounds must not stay beside the new one.
 func (r *replayer) sums(l *log, at, length uint64) error {
 	n := length / r.Store.SectorSize
 	raw, have := make([]byte, 4*n), make([]bool, n)

@@ -28,11 +28,13 @@ import (
 //	                                wait for its blocks, and for those of all logs that it names
 //	        the superblock          flush, primary copy, flush                                           log_super_mutex
 //
-// The tasks that have logged when the blocks are sealed share one sync (group commit). Two syncs of a log may be under way: one that goes to the device,
-// and one that tasks still write for; each waits for the one before it.
+// The tasks that have logged when the blocks are sealed share one sync (group commit). Two syncs of
+// a log may be under way: one that goes to the device, and one that tasks still write for; each
+// waits for the one before it.
 //
-// What is in a log at any time, whatever is logged after it, can be replayed: names that were removed in its transaction are known (removed.go),
-// and what depends on them is logged together (plan.go). Where anything is in doubt the answer is ErrCommit.
+// What is in a log at any time, whatever is logged after it, can be replayed: names that were
+// removed in its transaction are known (removed.go), and what depends on them is logged together
+// (plan.go). Where anything is in doubt the answer is ErrCommit.
 
 var (
 	classMutex     = lockdep.NewClass("log_mutex")
@@ -40,15 +42,16 @@ var (
 	classWait      = lockdep.NewClass("log_wait")
 )
 
-// ErrCommit says that the inode, or the log, needs a commit of the transaction. Models BTRFS_LOG_FORCE_COMMIT.
+// ErrCommit says that the inode, or the log, needs a commit of the transaction. Models
+// BTRFS_LOG_FORCE_COMMIT.
 var ErrCommit = errors.New("only a commit can make it durable")
 
 // Logs is the logs of one file system. Models the tree-log fields of struct btrfs_fs_info.
 type Logs struct {
 	cfg LogConfig
 
-	// unusable is the transaction whose logs must not be synced any more: one of them has half of something. Models
-	// fs_info->last_trans_log_full_commit.
+	// unusable is the transaction whose logs must not be synced any more: one of them has half of
+	// something. Models fs_info->last_trans_log_full_commit.
 	unusable atomic.Uint64
 
 	// off says that no inode is logged: then nothing is remembered of names.
@@ -57,14 +60,15 @@ type Logs struct {
 
 	wrong Wrong
 
-	top   tree            // of the logs
-	named []*ctree.Flight // of the logs that top names since it was sealed last; protected by top.mu
+	top tree // of the logs
+	// of the logs that top names since it was sealed last; protected by top.mu
+	named []*ctree.Flight
 	mu    lock.Mutex
 	subs  []*tree // of all subvolumes that were opened; protected by mu
 }
 
-// How is how items are put into a log. The zero value is what the kernel does since 5.18, each field what it did before: the patches of seed 003;
-// labs/reference 6.6.
+// How is how items are put into a log. The zero value is what the kernel does since 5.18, each
+// field what it did before: the patches of seed 003; labs/reference 6.6.
 type How struct {
 	Leaves       ctree.Leaves // of the trees of logs
 	OneLeaf      bool         // fstree.Replace
@@ -76,16 +80,18 @@ type How struct {
 type LogConfig struct {
 	Trans *transaction.Manager
 	Store *fstree.Store
-	// InMemory is the item of an inode of the subvolume as it is in memory, if it is there: the tree gets it with the commit.
+	// InMemory is the item of an inode of the subvolume as it is in memory, if it is there: the
+	// tree gets it with the commit.
 	InMemory func(t *sched.Task, subvol uint64, ino format.Ino) (it format.InodeItem, ok bool)
 	// Item, if set, puts each file extent into a log: a lab's order of the steps.
 	Item func(t *sched.Task, s ItemSteps) error
-	// Forget lets a memory device drop the versions of blocks that no log has any more, before the commit: nobody looks at a device that
-	// keeps no data after a power cut.
+	// Forget lets a memory device drop the versions of blocks that no log has any more, before the
+	// commit: nobody looks at a device that keeps no data after a power cut.
 	Forget bool
 }
 
-// tree is the log of one subvolume, or the tree of logs. Models the log fields of struct btrfs_root.
+// tree is the log of one subvolume, or the tree of logs. Models the log fields of struct
+// btrfs_root.
 type tree struct {
 	subvol uint64
 
@@ -129,7 +135,8 @@ func NewLogs() *Logs {
 	return l
 }
 
-// Configure says what the logs work with. Every commit must call Free when its transaction is settled.
+// Configure says what the logs work with. Every commit must call Free when its transaction is
+// settled.
 func (l *Logs) Configure(c LogConfig) { l.cfg = c }
 
 // SetOff says whether nothing will be logged. The caller has no operation in flight.
@@ -157,12 +164,13 @@ type Ticket struct {
 	sync uint64
 }
 
-// Log copies what the transaction of h did to a regular file or a directory to the log of its subvolume. After it Sync makes that durable, with h still open.
-// The ordered extents are logged from what they say; the caller attaches them (AttachOrdered). Any error means that the caller ends h, waits
-// for them and commits; ErrCommit is the usual one. Models btrfs_log_dentry_safe().
+// Log copies what the transaction of h did to a regular file or a directory to the log of its
+// subvolume. After it Sync makes that durable, with h still open. The ordered extents are logged
+// from what they say; the caller attaches them (AttachOrdered). Any error means that the caller
+// ends h, waits for them and commits; ErrCommit is the usual one. Models btrfs_log_dentry_safe().
 //
-// Preconditions: ip is locked (i_rwsem), and so is its whole extent range; list is its ordered extents, ascending, all of them written; h is
-// of Start or TryStart.
+// Preconditions: ip is locked (i_rwsem), and so is its whole extent range; list is its ordered
+// extents, ascending, all of them written; h is of Start or TryStart.
 func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list []*ordered.Extent) (Ticket, error) {
 	log := of(ip.Root)
 	log.batch.Add(1)
@@ -195,7 +203,8 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list [
 		l.spoil(h)
 		return k, err
 	case err != nil:
-		// The log is as it was. An fsync that comes before the caller's commit must find that there is something to log.
+		// The log is as it was. An fsync that comes before the caller's commit must find that there
+		// is something to log.
 		ip.Relog(h.Transid(), items)
 		return k, err
 	}
@@ -207,7 +216,8 @@ func (l *Logs) Log(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list [
 	return k, nil
 }
 
-// AttachOrdered makes the commit of h's transaction wait for the ordered extents of list, which Log has logged. ErrCommit: it must not.
+// AttachOrdered makes the commit of h's transaction wait for the ordered extents of list, which Log
+// has logged. ErrCommit: it must not.
 //
 // Preconditions: those of Log, still.
 func (l *Logs) AttachOrdered(t *sched.Task, h *transaction.Handle, ip *inode.Inode, list []*ordered.Extent) error {
@@ -231,12 +241,14 @@ func (l *Logs) CommitNext(transid uint64) { l.unusable.Store(transid) }
 
 func (l *Logs) spoil(h *transaction.Handle) { l.unusable.Store(h.Transid()) }
 
-// usable reports whether the logs of h's transaction can be replayed after a crash. Models !btrfs_need_log_full_commit().
+// usable reports whether the logs of h's transaction can be replayed after a crash. Models
+// !btrfs_need_log_full_commit().
 func (l *Logs) usable(h *transaction.Handle) bool {
 	return l.unusable.Load() != h.Transid() && !l.cfg.Trans.Extents.NewGroups()
 }
 
-// trans is the transaction as the trees of logs see it: their blocks belong to a set of their own, and no root item waits for the commit.
+// trans is the transaction as the trees of logs see it: their blocks belong to a set of their own,
+// and no root item waits for the commit.
 func (l *tree) trans(h *transaction.Handle) ctree.Trans {
 	return ctree.Trans{ID: h.Transid(), Dirty: l.dirty}
 }
@@ -297,8 +309,9 @@ func (l *tree) end(t *sched.Task) {
 	l.mu.Unlock(t)
 }
 
-// enter waits until sync number n of the log is durable, or the caller's to do: then it is under way. The lock is held, and let go meanwhile.
-// Models the first part of btrfs_sync_log() with wait_log_commit().
+// enter waits until sync number n of the log is durable, or the caller's to do: then it is under
+// way. The lock is held, and let go meanwhile. Models the first part of btrfs_sync_log() with
+// wait_log_commit().
 func (l *Logs) enter(t *sched.Task, h *transaction.Handle, log *tree, n uint64) (done bool, err error) {
 	log.mu.AssertHeld(t)
 	for log.synced < n && log.busy[n%2] {
@@ -335,8 +348,8 @@ func (l *tree) leave(t *sched.Task, n uint64, blocks *ctree.DirtySet, err error)
 	l.mu.Unlock(t)
 }
 
-// seal ends the writing of sync number n: from here on its blocks are copied before a change. Returned are the blocks, and where the tree
-// is. The lock is held, and no task writes.
+// seal ends the writing of sync number n: from here on its blocks are copied before a change.
+// Returned are the blocks, and where the tree is. The lock is held, and no task writes.
 func (l *Logs) seal(t *sched.Task, log *tree, n uint64) (blocks *ctree.DirtySet, bytenr uint64, level int) {
 	log.mu.AssertHeld(t)
 	if log.next != n || log.active != 0 {
@@ -349,13 +362,16 @@ func (l *Logs) seal(t *sched.Task, log *tree, n uint64) (blocks *ctree.DirtySet,
 	return blocks, bytenr, level
 }
 
-// Sync makes durable what Log gave the ticket for. An error means that the caller ends h, which says whether the transaction was aborted, and else commits.
+// Sync makes durable what Log gave the ticket for. An error means that the caller ends h, which
+// says whether the transaction was aborted, and else commits.
 //
-// Models btrfs_sync_log(). Differences: who writes the superblock waits for the blocks of every log that the tree of logs names, where the kernel's
-// task waits for those of its own log; no sleep for more tasks on a disk that turns, but in the real runtime a task that is not the
-// only one lets others run first.
+// Models btrfs_sync_log(). Differences: who writes the superblock waits for the blocks of every log
+// that the tree of logs names, where the kernel's task waits for those of its own log; no sleep for
+// more tasks on a disk that turns, but in the real runtime a task that is not the only one lets
+// others run first.
 //
-// Preconditions: h is the handle of Log; the task holds neither an inode's log mutex nor a tree block.
+// Preconditions: h is the handle of Log; the task holds neither an inode's log mutex nor a tree
+// block.
 func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	log := k.log
 	log.mu.Lock(t)
@@ -368,8 +384,9 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	for {
 		batch := log.batch.Load()
 		if log.many && t.Runtime() == nil {
-			// A goroutine that does not sleep keeps its processor: on a device in memory it would log and sync alone, again and again, while the
-			// others are ready to log. One sync for all of them costs hardly more. The kernel sleeps here on a disk that turns only.
+			// A goroutine that does not sleep keeps its processor: on a device in memory it would
+			// log and sync alone, again and again, while the others are ready to log. One sync for
+			// all of them costs hardly more. The kernel sleeps here on a disk that turns only.
 			log.mu.Unlock(t)
 			t.Yield()
 			log.mu.Lock(t)
@@ -420,7 +437,8 @@ func (l *Logs) write(t *sched.Task, blocks *ctree.DirtySet) (*ctree.Flight, erro
 	return l.cfg.Trans.Forest.StartOut(t, blocks, l.cfg.Trans.Volumes)
 }
 
-// syncTop makes the tree of logs name the log of subvol at bytenr, whose blocks fl has, and makes that durable.
+// syncTop makes the tree of logs name the log of subvol at bytenr, whose blocks fl has, and makes
+// that durable.
 func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint64, level int, fl *ctree.Flight) error {
 	top := &l.top
 	top.mu.Lock(t)
@@ -462,8 +480,8 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	return err
 }
 
-// writeTop writes the blocks of the tree of logs, and waits for those of the logs that it names: the syncs of other subvolumes may still have
-// theirs on the way.
+// writeTop writes the blocks of the tree of logs, and waits for those of the logs that it names:
+// the syncs of other subvolumes may still have theirs on the way.
 func (l *Logs) writeTop(t *sched.Task, blocks *ctree.DirtySet, named []*ctree.Flight) error {
 	fl, err := l.write(t, blocks)
 	if err != nil {
@@ -476,7 +494,8 @@ func (l *Logs) writeTop(t *sched.Task, blocks *ctree.DirtySet, named []*ctree.Fl
 	return err
 }
 
-// putRoot makes the tree of logs name the log of subvol at bytenr. Models update_log_root() and the root item of alloc_log_tree().
+// putRoot makes the tree of logs name the log of subvol at bytenr. Models update_log_root() and the
+// root item of alloc_log_tree().
 func (l *Logs) putRoot(t *sched.Task, h *transaction.Handle, subvol, bytenr uint64, level int) error {
 	l.top.mu.AssertHeld(t)
 	it := format.RootItem{
@@ -501,8 +520,8 @@ func (l *Logs) putRoot(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	return nil
 }
 
-// Free frees the logs of the transaction that is committed: the commit has all that they have. Models btrfs_free_log() and
-// btrfs_free_log_root_tree().
+// Free frees the logs of the transaction that is committed: the commit has all that they have.
+// Models btrfs_free_log() and btrfs_free_log_root_tree().
 //
 // Preconditions: no handle of the transaction is open but the committer's.
 func (l *Logs) Free(t *sched.Task) {

@@ -8,12 +8,13 @@ import (
 	"btrlab/internal/format"
 )
 
-// Names. A log has a name of an inode twice if both the inode and its directory were logged: as the inode's INODE_REF and as the
-// directory's DIR_INDEX. The INODE_REF is replayed last and wins: it takes the name from whoever has it, and takes from its inode the names
-// of the same directory that the log does not have.
+// Names. A log has a name of an inode twice if both the inode and its directory were logged: as the
+// inode's INODE_REF and as the directory's DIR_INDEX. The INODE_REF is replayed last and wins: it
+// takes the name from whoever has it, and takes from its inode the names of the same directory that
+// the log does not have.
 
-// dropEntries removes the entries of directory dir that the log says are gone: those in the ranges of indices that it
-// covers, and does not have. Models replay_dir_deletes().
+// dropEntries removes the entries of directory dir that the log says are gone: those in the ranges
+// of indices that it covers, and does not have. Models replay_dir_deletes().
 func (r *replayer) dropEntries(l *log, dir format.Ino) error {
 	if ok, err := r.exists(l, dir); err != nil || !ok {
 		return err
@@ -38,7 +39,8 @@ func (r *replayer) dropEntries(l *log, dir format.Ino) error {
 	})
 }
 
-// dropRange unlinks the entries of dir with indices from first to last, but for those that keep wants.
+// dropRange unlinks the entries of dir with indices from first to last, but for those that keep
+// wants.
 func (r *replayer) dropRange(l *log, dir format.Ino, first, last uint64, keep func(index uint64, name string) (bool, error)) error {
 	var gone []format.DirItem
 	var failed error
@@ -114,8 +116,8 @@ func (r *replayer) at(l *log, dir format.Ino, index uint64) (d format.DirItem, o
 	return list[0], true, nil
 }
 
-// entry replays a directory entry. Nothing is done for one whose inode the log names itself, or whose inode is not there. Models
-// replay_one_dir_item().
+// entry replays a directory entry. Nothing is done for one whose inode the log names itself, or
+// whose inode is not there. Models replay_one_dir_item().
 func (r *replayer) entry(l *log, dir format.Ino, index uint64, item []byte) error {
 	list, err := format.DirItems(item)
 	if err != nil {

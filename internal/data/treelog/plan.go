@@ -11,30 +11,38 @@ import (
 	"btrlab/internal/meta/fstree"
 )
 
-// Names in a log. A log is a part of a transaction, and a replay adds that part to the last commit: the part must be whole by itself. An inode
-// whose names are logged
+// Names in a log. A log is a part of a transaction, and a replay adds that part to the last commit:
+// the part must be whole by itself. An inode whose names are logged
 //
-//   - has all of its names in the log, with the directories that are new, and their names, up to one that the last commit has;
-//   - has none of those that it has lost: the log says of their indices that the directory has nothing there (DIR_LOG_INDEX), and the inode that
-//     has such a name now is logged as well;
-//   - takes no name from an inode that lives on: one that had the name, or another with its hash, is logged, too, or is out of the log when it has
-//     no name left.
+//   - has all of its names in the log, with the directories that are new, and their names, up to
+//     one that the last commit has;
+//   - has none of those that it has lost: the log says of their indices that the directory has
+//     nothing there (DIR_LOG_INDEX), and the inode that has such a name now is logged as well;
+//   - takes no name from an inode that lives on: one that had the name, or another with its hash,
+//     is logged, too, or is out of the log when it has no name left.
 //
-// A directory that is synced has every name in the log that the transaction gave it (DIR_INDEX), with the inodes of those names, and says that there are
-// no others: the range from the first new index on is whole, and so is the index of each name that it has lost. A new directory that comes with it
-// is logged in the same way. The next log of it in the transaction has what has changed since.
+// A directory that is synced has every name in the log that the transaction gave it (DIR_INDEX),
+// with the inodes of those names, and says that there are no others: the range from the first new
+// index on is whole, and so is the index of each name that it has lost. A new directory that comes
+// with it is logged in the same way. The next log of it in the transaction has what has changed
+// since.
 //
-// ErrCommit is the answer where that does not end: a directory that the last commit has under another name would move what is below it, or make a
-// circle with what is not logged; a directory that is gone may have had names of inodes that live on; the name of a subvolume; and
-// where names were removed that are not remembered.
+// ErrCommit is the answer where that does not end: a directory that the last commit has under
+// another name would move what is below it, or make a circle with what is not logged; a directory
+// that is gone may have had names of inodes that live on; the name of a subvolume; and where names
+// were removed that are not remembered.
 //
-// Nothing changes while it is found out which inodes these are, nor while their names are logged: log_pin keeps changes of names out.
+// Nothing changes while it is found out which inodes these are, nor while their names are logged:
+// log_pin keeps changes of names out.
 //
-// Models btrfs_log_inode() with LOG_INODE_EXISTS, log_new_dir_dentries(), btrfs_log_all_new_ancestors(), log_conflicting_inodes() and
-// last_unlink_trans; the form is that since 5.17, without keys of DIR_ITEM. Differences: the kernel logs no name that an inode has lost in a directory
-// that is not synced, so after a crash a file may have both of its names; it commits where a synced directory has lost a name by a rename.
+// Models btrfs_log_inode() with LOG_INODE_EXISTS, log_new_dir_dentries(),
+// btrfs_log_all_new_ancestors(), log_conflicting_inodes() and last_unlink_trans; the form is that
+// since 5.17, without keys of DIR_ITEM. Differences: the kernel logs no name that an inode has lost
+// in a directory that is not synced, so after a crash a file may have both of its names; it commits
+// where a synced directory has lost a name by a rename.
 
-// named is what a log has of names. Only the task that has the subvolume's names for itself looks at it.
+// named is what a log has of names. Only the task that has the subvolume's names for itself looks
+// at it.
 type named struct {
 	known map[format.Ino]bool   // inodes with an item in the log whose names were logged
 	dirs  map[format.Ino]wholly // directories of which the log has every new name
@@ -93,7 +101,8 @@ func (p *plan) add(ino format.Ino, dir bool) {
 	}
 }
 
-// plan finds out what must be logged with the inode, before anything is. ErrCommit: that does not end.
+// plan finds out what must be logged with the inode, before anything is. ErrCommit: that does not
+// end.
 func (c *copier) plan() (*plan, error) {
 	if err := c.log.removed.begin(c.t, c.tr.ID); err != nil {
 		return nil, err
@@ -172,7 +181,8 @@ func (c *copier) lookAt(ino format.Ino) (it format.InodeItem, names []fstree.Nam
 	return it, names, err
 }
 
-// planName looks at the inodes that had an index of ino before, or a name with the hash of one of its names.
+// planName looks at the inodes that had an index of ino before, or a name with the hash of one of
+// its names.
 func (c *copier) planName(p *plan, ino format.Ino, k nameKey) error {
 	rm := &c.log.removed
 	l := rm.byName[k]
@@ -226,12 +236,13 @@ func (c *copier) planCuts(p *plan, ino format.Ino, always bool) error {
 	return nil
 }
 
-// planDead looks at an inode that has no name: the log must not have any. A replay deletes a directory with its names, so the inodes that had one of
-// them are logged.
+// planDead looks at an inode that has no name: the log must not have any. A replay deletes a
+// directory with its names, so the inodes that had one of them are logged.
 func (c *copier) planDead(p *plan, ino format.Ino) error {
 	rm := &c.log.removed
 	p.dead = append(p.dead, ino)
-	// The inode that has taken one of its names need not have it in the next log: this one says that the dead inode has lost it.
+	// The inode that has taken one of its names need not have it in the next log: this one says
+	// that the dead inode has lost it.
 	fresh := slices.ContainsFunc(rm.byIno[ino], func(i int) bool { return rm.names[i].fresh })
 	if err := c.planCuts(p, ino, !fresh); err != nil {
 		return err
@@ -257,7 +268,8 @@ func (c *copier) planLost(p *plan, dir format.Ino, done int) error {
 	return nil
 }
 
-// planDir looks at the names that came to the directory and went, since the log had it wholly. A new one has none but new ones.
+// planDir looks at the names that came to the directory and went, since the log had it wholly. A
+// new one has none but new ones.
 func (c *copier) planDir(p *plan, dir format.Ino) error {
 	state, again := c.log.named.dirs[dir]
 	if !again {
@@ -365,7 +377,8 @@ func (c *copier) logDirs(p *plan) error {
 	return nil
 }
 
-// noOthers says that the directory has no names with indices from first to last but those in the log. Models insert_dir_log_key().
+// noOthers says that the directory has no names with indices from first to last but those in the
+// log. Models insert_dir_log_key().
 func (c *copier) noOthers(dir format.Ino, first, last uint64) error {
 	key := format.Key{Objectid: uint64(dir), Type: format.DIR_LOG_INDEX_KEY, Offset: first}
 	insert := func() error {
@@ -404,7 +417,8 @@ func (c *copier) cut(x cut, whole map[format.Ino]wholly) error {
 	return c.noOthers(x.dir, x.index, x.index)
 }
 
-// stub makes the log have an item of a directory, so that the log can say what the directory does not have.
+// stub makes the log have an item of a directory, so that the log can say what the directory does
+// not have.
 func (c *copier) stub(dir format.Ino) error {
 	if c.log.named.known[dir] {
 		return nil
@@ -417,8 +431,9 @@ func (c *copier) stub(dir format.Ino) error {
 	return err
 }
 
-// exists logs just enough of an inode that its names are valid: generation 0 says so. What the log has of the inode stays, but for names and
-// attributes. A symbolic link is logged with its target. Models btrfs_log_inode() with LOG_INODE_EXISTS.
+// exists logs just enough of an inode that its names are valid: generation 0 says so. What the log
+// has of the inode stays, but for names and attributes. A symbolic link is logged with its target.
+// Models btrfs_log_inode() with LOG_INODE_EXISTS.
 func (c *copier) exists(ino format.Ino) error {
 	made, err := c.insertStub(ino)
 	if err != nil {
@@ -445,7 +460,8 @@ func (c *copier) insertStub(ino format.Ino) (made bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if now, ok := c.inMem(c.t, c.root.ID, ino); ok { // what chmod, chown and utimes have done since the last commit
+	// what chmod, chown and utimes have done since the last commit
+	if now, ok := c.inMem(c.t, c.root.ID, ino); ok {
 		now.Generation, now.Size, now.Nbytes, now.Nlink = it.Generation, it.Size, it.Nbytes, it.Nlink
 		it = now
 	}

@@ -63,13 +63,15 @@ func TestLongExtent(t *testing.T) {
 	}
 	y := powerCut(t, func(x *fstest.Fixture) {
 		f := x.Create("/f")
-		x.Must(f.Fallocate(x.T, 0, 0, n+8<<20)) // a chunk that is new in the transaction asks for a commit
+		// a chunk that is new in the transaction asks for a commit
+		x.Must(f.Fallocate(x.T, 0, 0, n+8<<20))
 		x.Must(x.FS.Sync(x.T))
 		x.Must(f.Truncate(x.T, 0))
 		x.Must(x.FS.Sync(x.T))
 		x.WriteAt(f, want, 0)
 		x.Must(x.FS.Flush(x.T, f))
-		x.Must(f.Inode().Ordered.WaitRange(x.T, 0, n)) // the tree has it, and the log copies from there
+		// the tree has it, and the log copies from there
+		x.Must(f.Inode().Ordered.WaitRange(x.T, 0, n))
 		x.Must(f.Fsync(x.T))
 		x.Must(f.Close(x.T))
 	})

@@ -11,11 +11,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A name that the transaction has removed is still there after a crash. A log that moves an inode, or gives its name to another, must say so, or
-// the inode has both names after a replay, or none. So the names that a transaction removes are remembered: plan.go looks at them.
+// A name that the transaction has removed is still there after a crash. A log that moves an inode,
+// or gives its name to another, must say so, or the inode has both names after a replay, or none.
+// So the names that a transaction removes are remembered: plan.go looks at them.
 //
-// Model: labs/reference 6.7. Difference: the kernel keeps last_unlink_trans for each inode, which says that names were removed and not which, and
-// commits for more inodes.
+// Model: labs/reference 6.7. Difference: the kernel keeps last_unlink_trans for each inode, which
+// says that names were removed and not which, and commits for more inodes.
 
 var (
 	classNames = lockdep.NewClass("log_names")
@@ -27,9 +28,11 @@ type removed struct {
 	// unknown is the transaction in which names were removed that the lists do not have.
 	unknown atomic.Uint64
 
-	mu     lock.Mutex // leaf; protects the fields below, which a task that has the subvolume's names for itself reads without it
-	in     uint64     // the transaction
-	names  []lost     // in the order in which they were removed
+	// leaf; protects the fields below, which a task that has the subvolume's names for itself reads
+	// without it
+	mu     lock.Mutex
+	in     uint64 // the transaction
+	names  []lost // in the order in which they were removed
 	byIno  map[format.Ino][]int
 	byDir  map[format.Ino][]int
 	byName map[nameKey][]int
@@ -47,9 +50,10 @@ type lost struct {
 // ftSubvol is the kind of a subvolume's name, whose ino is the id of its tree.
 const ftSubvol = 0xff
 
-// nameKey is an index of a directory, or the names in it that have one hash. Such names share an item, which a leaf bounds: a replay that keeps a
-// removed one beside a new one may have no room for both, and the image could not be opened. So a name is taken from all of them, and the log says
-// where they went.
+// nameKey is an index of a directory, or the names in it that have one hash. Such names share an
+// item, which a leaf bounds: a replay that keeps a removed one beside a new one may have no room
+// for both, and the image could not be opened. So a name is taken from all of them, and the log
+// says where they went.
 //
 // Difference: Linux 6.18 looks for the same name only, and cannot mount the image then.
 type nameKey struct {
@@ -62,11 +66,13 @@ func keyOf(dir format.Ino, name string) nameKey {
 	return nameKey{dir: dir, hash: format.NameHash(name)}
 }
 
-// removedMax bounds the names of a transaction and subvolume; when there are more, none is told from another.
+// removedMax bounds the names of a transaction and subvolume; when there are more, none is told
+// from another.
 const removedMax = 16384
 
-// Pin keeps names of subvolume r from being logged until Unpin, so that a log has all of a change of names or nothing. A handle is open. Models
-// btrfs_pin_log_trans(). Difference: it keeps logs of names out, not syncs.
+// Pin keeps names of subvolume r from being logged until Unpin, so that a log has all of a change
+// of names or nothing. A handle is open. Models btrfs_pin_log_trans(). Difference: it keeps logs of
+// names out, not syncs.
 func (l *Logs) Pin(t *sched.Task, r *ctree.Root) {
 	if !l.off.Load() && !l.wrong.NamesUnpinned {
 		of(r).pin.RLock(t)
@@ -80,7 +86,8 @@ func (l *Logs) Unpin(t *sched.Task, r *ctree.Root) {
 	}
 }
 
-// Removed says that transaction transid has taken name, which had the index, in dir from ip. Models btrfs_record_unlink_dir().
+// Removed says that transaction transid has taken name, which had the index, in dir from ip. Models
+// btrfs_record_unlink_dir().
 //
 // Preconditions: i_rwsem of both is held, and the subvolume is pinned.
 func (l *Logs) Removed(t *sched.Task, transid uint64, dir format.Ino, ip *inode.Inode, name string, index uint64) {
@@ -122,7 +129,8 @@ func (m *removed) add(t *sched.Task, transid uint64, n lost, off bool) {
 	}
 }
 
-// begin makes the lists those of transid. ErrCommit: they do not have all. No task has the subvolume pinned.
+// begin makes the lists those of transid. ErrCommit: they do not have all. No task has the
+// subvolume pinned.
 func (m *removed) begin(t *sched.Task, transid uint64) error {
 	if m.unknown.Load() == transid {
 		return ErrCommit

@@ -41,8 +41,8 @@ const (
 	passes
 )
 
-// Replay replays the logs that the tree at bytenr leads to. Its blocks are of generation gen, the one after that of the superblock. The caller
-// commits tr after it, or after an error aborts it.
+// Replay replays the logs that the tree at bytenr leads to. Its blocks are of generation gen, the
+// one after that of the superblock. The caller commits tr after it, or after an error aborts it.
 //
 // Preconditions: no other task is at work, and nothing has changed since the trees were opened.
 func Replay(t *sched.Task, tr *ctree.Trans, c Config, bytenr uint64, level int, gen uint64) error {
@@ -91,7 +91,8 @@ type log struct {
 	tree   *ctree.Root
 	csums  *fstree.Csums
 	fix    map[format.Ino]struct{} // the inodes whose links must be counted
-	dead   format.Ino              // the inode at hand, if the log says that it has no name: nothing of it is replayed
+	// the inode at hand, if the log says that it has no name: nothing of it is replayed
+	dead format.Ino
 }
 
 // open pins the blocks of a log tree and opens it.
@@ -145,7 +146,8 @@ func (r *replayer) logs(top *ctree.Root) (list []*log, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// All logs are pinned: from here on trees may change, as they do when a subvolume is opened that has orphans.
+	// All logs are pinned: from here on trees may change, as they do when a subvolume is opened
+	// that has orphans.
 	for _, l := range list {
 		if l.root, err = r.Subvol(r.t, l.subvol); err != nil && !errors.Is(err, errno.ENOENT) {
 			return nil, err
@@ -154,7 +156,8 @@ func (r *replayer) logs(top *ctree.Root) (list []*log, err error) {
 	return list, nil
 }
 
-// each calls f for the items of tree from key on, until f says false. The item is a copy, and no tree is locked.
+// each calls f for the items of tree from key on, until f says false. The item is a copy, and no
+// tree is locked.
 func (r *replayer) each(tree *ctree.Root, key format.Key, f func(k format.Key, item []byte) (bool, error)) error {
 	var p ctree.Path
 	defer p.Release(r.t)
@@ -215,7 +218,8 @@ func (r *replayer) walk(l *log, p pass) error {
 	})
 }
 
-// inode replays an inode item, and what of the inode is not in the log: attributes, a directory's names, file extents beyond the size.
+// inode replays an inode item, and what of the inode is not in the log: attributes, a directory's
+// names, file extents beyond the size.
 func (r *replayer) inode(l *log, ino format.Ino, it format.InodeItem) error {
 	if err := r.dropXattrs(l, ino); err != nil {
 		return err
@@ -231,7 +235,8 @@ func (r *replayer) inode(l *log, ino format.Ino, it format.InodeItem) error {
 		return err
 	}
 	if it.Mode&format.S_IFMT == format.S_IFREG {
-		// Now, and not with the extents: preallocated ones beyond the size may be among those in the log.
+		// Now, and not with the extents: preallocated ones beyond the size may be among those in
+		// the log.
 		if err := r.dropExtents(l, ino, format.AlignUp(size, r.Store.SectorSize), format.AlignDown(^uint64(0), r.Store.SectorSize), 0); err != nil {
 			return err
 		}
@@ -240,9 +245,10 @@ func (r *replayer) inode(l *log, ino format.Ino, it format.InodeItem) error {
 	return nil
 }
 
-// putInode writes the inode item and returns the size that it has then. What an inode takes up follows its extents and names, so
-// nbytes and a directory's size stay. An item of generation 0 was logged to make a name valid: of an inode that is there only its size
-// counts, if there is one. Models overwrite_item().
+// putInode writes the inode item and returns the size that it has then. What an inode takes up
+// follows its extents and names, so nbytes and a directory's size stay. An item of generation 0 was
+// logged to make a name valid: of an inode that is there only its size counts, if there is one.
+// Models overwrite_item().
 func (r *replayer) putInode(l *log, ino format.Ino, it format.InodeItem) (size uint64, err error) {
 	old, err := r.Store.ReadInode(r.t, l.root, ino)
 	kind := it.Mode & format.S_IFMT
@@ -344,8 +350,8 @@ func (r *replayer) dropXattrs(l *log, ino format.Ino) error {
 	return nil
 }
 
-// fixLinks counts the names of every inode that replay touched. One without a name becomes an orphan, a directory after its own names
-// have gone. Models fixup_inode_link_counts().
+// fixLinks counts the names of every inode that replay touched. One without a name becomes an
+// orphan, a directory after its own names have gone. Models fixup_inode_link_counts().
 func (r *replayer) fixLinks(l *log) error {
 	for len(l.fix) > 0 { // emptying a directory adds to it
 		list := slices.Sorted(maps.Keys(l.fix))

@@ -36,8 +36,9 @@ func (p *pins) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRe
 	return p.Extents.AddLoggedExtent(t, tr, ref, bytenr, n)
 }
 
-// TestReplayPins: every block of every log is pinned, once, before anything is replayed. What a pinned block is good for is tested where
-// space is given out: in a small log the new tree blocks rarely come to lie in the old ones.
+// TestReplayPins: every block of every log is pinned, once, before anything is replayed. What a
+// pinned block is good for is tested where space is given out: in a small log the new tree blocks
+// rarely come to lie in the old ones.
 func TestReplayPins(t *testing.T) {
 	for _, name := range []string{"leaves", "subvol"} {
 		t.Run(name, func(t *testing.T) {

@@ -5,8 +5,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ItemSteps are the steps by which an fsync puts one file extent and its checksums into a log, for a lab that orders them. LogConfig.Item is called in the
-// place of the order of put; an error makes the fsync commit. The path is the task's only one, and let go when Item returns.
+// ItemSteps are the steps by which an fsync puts one file extent and its checksums into a log, for
+// a lab that orders them. LogConfig.Item is called in the place of the order of put; an error makes
+// the fsync commit. The path is the task's only one, and let go when Item returns.
 type ItemSteps interface {
 	// Again reports whether the log may have items in the way.
 	Again() bool
@@ -14,9 +15,11 @@ type ItemSteps interface {
 	Prepare(t *sched.Task)
 	// Sums searches the log with a path of its own, and copies the checksums.
 	Sums(t *sched.Task) error
-	// Drop empties the range with a search for deletion, and leaves the path held; placed says that it points at an empty item.
+	// Drop empties the range with a search for deletion, and leaves the path held; placed says that
+	// it points at an empty item.
 	Drop(t *sched.Task) (placed bool, err error)
-	// Insert searches the place of the item, and leaves the path held at an empty item. EEXIST when there is one.
+	// Insert searches the place of the item, and leaves the path held at an empty item. EEXIST when
+	// there is one.
 	Insert(t *sched.Task) error
 	// Fill writes the empty item field by field, Copy what was prepared in one piece.
 	Fill(t *sched.Task)

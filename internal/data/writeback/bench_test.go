@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// BenchmarkOverwrite is a buffered 4 KiB random overwrite of a cached NOCOW file, without writeback.
+// BenchmarkOverwrite is a buffered 4 KiB random overwrite of a cached NOCOW file, without
+// writeback.
 func BenchmarkOverwrite(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -44,8 +45,8 @@ func BenchmarkOverwrite(b *testing.B) {
 	}
 }
 
-// BenchmarkWriteback is what the writeback of one random dirty 4 KiB page costs, from WritePages until its ordered
-// extent is finished.
+// BenchmarkWriteback is what the writeback of one random dirty 4 KiB page costs, from WritePages
+// until its ordered extent is finished.
 func BenchmarkWriteback(b *testing.B) {
 	for _, c := range []struct {
 		name  string

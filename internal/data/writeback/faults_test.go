@@ -21,8 +21,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Data that the device refuses is not entered into the trees: the file keeps what it had, fsync hears of it once, the space
-// comes back and the image stays clean.
+// Data that the device refuses is not entered into the trees: the file keeps what it had, fsync
+// hears of it once, the space comes back and the image stays clean.
 func TestWriteError(t *testing.T) {
 	for _, flags := range []uint64{0, datatest.Nocow} {
 		w, f := datatest.Flaky(t, 256<<20)
@@ -71,8 +71,9 @@ func TestWriteError(t *testing.T) {
 	}
 }
 
-// The wait hears of data that the device refuses, also when the ordered extent was finished before the wait looks for it: a truncate that
-// takes the wait for success drops what is on disk. The real runtime lost the error in one of some hundred runs.
+// The wait hears of data that the device refuses, also when the ordered extent was finished before
+// the wait looks for it: a truncate that takes the wait for success drops what is on disk. The real
+// runtime lost the error in one of some hundred runs.
 func TestWriteErrorFinished(t *testing.T) {
 	mem := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))
@@ -112,8 +113,8 @@ func TestWriteErrorFinished(t *testing.T) {
 	}
 }
 
-// A full file system says so to the writer; what was written before is there, and nothing stays reserved. Overwriting a NOCOW file
-// still works.
+// A full file system says so to the writer; what was written before is there, and nothing stays
+// reserved. Overwriting a NOCOW file still works.
 func TestNoSpace(t *testing.T) {
 	w := datatest.New(t, 128<<20)
 	inPlace := w.Create(datatest.Nocow)
@@ -152,8 +153,8 @@ func TestNoSpace(t *testing.T) {
 	w.Close()
 }
 
-// Dirty pages that are truncated away take their reservations along; an ordered extent that is finished later is dropped with
-// the items.
+// Dirty pages that are truncated away take their reservations along; an ordered extent that is
+// finished later is dropped with the items.
 func TestTruncateDirty(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	for _, flags := range []uint64{0, datatest.Nocow} {
@@ -176,7 +177,8 @@ func TestTruncateDirty(t *testing.T) {
 	w.Close()
 }
 
-// A dirty page beyond the end of the file, as a lost race with truncate leaves it, is dropped by writeback.
+// A dirty page beyond the end of the file, as a lost race with truncate leaves it, is dropped by
+// writeback.
 func TestDirtyBeyondEnd(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	ip := w.Create(0)
@@ -188,7 +190,8 @@ func TestDirtyBeyondEnd(t *testing.T) {
 	w.Close()
 }
 
-// With a slow device the bios end on other tasks, writers wait for stable pages and are throttled, and nothing is lost.
+// With a slow device the bios end on other tasks, writers wait for stable pages and are throttled,
+// and nothing is lost.
 func TestSlowDevice(t *testing.T) {
 	task := sched.NewTask("test")
 	mem := blockdev.NewMemory(256 << 20)

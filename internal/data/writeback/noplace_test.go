@@ -130,8 +130,9 @@ func TestWritePagesRange(t *testing.T) {
 	}
 }
 
-// TestErrorBeforeEnd: another task has the page in hand and loses its data: no place for it, or no transaction for an inline file. An fsync that
-// waits for the page hears of it, whenever it begins: the error is there before writeback ends.
+// TestErrorBeforeEnd: another task has the page in hand and loses its data: no place for it, or no
+// transaction for an inline file. An fsync that waits for the page hears of it, whenever it begins:
+// the error is there before writeback ends.
 func TestErrorBeforeEnd(t *testing.T) {
 	mem := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))

@@ -17,7 +17,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// panicTB makes a failure the panic of the task that noticed it, which ends the run with its schedule.
+// panicTB makes a failure the panic of the task that noticed it, which ends the run with its
+// schedule.
 type panicTB struct{ testing.TB }
 
 func (p panicTB) Helper()                   {}
@@ -25,9 +26,9 @@ func (p panicTB) Fatal(a ...any)            { panic(fmt.Sprint(a...)) }
 func (p panicTB) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
 func (p panicTB) Error(a ...any)            { panic(fmt.Sprint(a...)) }
 
-// Writers of the same pages, a reader, writeback, waits for ordered extents, evictions and commits, one step at a time with a
-// switch at every scheduling point: each page ends with the bytes of one of the last writes to it, on disk too, nothing
-// stays reserved or locked, and the image is clean.
+// Writers of the same pages, a reader, writeback, waits for ordered extents, evictions and commits,
+// one step at a time with a switch at every scheduling point: each page ends with the bytes of one
+// of the last writes to it, on disk too, nothing stays reserved or locked, and the image is clean.
 func TestSchedules(t *testing.T) {
 	mem := blockdev.NewMemory(128 << 20)
 	datatest.Must(t, mkfs.Make(sched.NewTask("mkfs"), mem, mkfs.Options{Now: time.Unix(1e9, 0)}))

@@ -18,8 +18,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// BenchmarkFile is 4 KiB random overwrites of one cached 256 MiB NOCOW file through package fs, with the flusher at work:
-// what a user sees.
+// BenchmarkFile is 4 KiB random overwrites of one cached 256 MiB NOCOW file through package fs,
+// with the flusher at work: what a user sees.
 func BenchmarkFile(b *testing.B) {
 	for _, pol := range []string{"locked", "unlocked-drain", "range-lock", "modern"} {
 		for _, writers := range []int{1, 8} {
@@ -35,7 +35,8 @@ func BenchmarkModel(b *testing.B) {
 	}
 }
 
-// BenchmarkPrealloc begins with a file that fallocate made: every first write of a page converts it.
+// BenchmarkPrealloc begins with a file that fallocate made: every first write of a page converts
+// it.
 func BenchmarkPrealloc(b *testing.B) {
 	for _, pol := range []string{"locked", "range-lock"} {
 		b.Run(pol, func(b *testing.B) { benchFile(b, pol, 8, "", true) })

@@ -177,7 +177,8 @@ func (e *Engine) writeInline(t *sched.Task, ip *inode.Inode, w *run, size uint64
 	err := e.cfg.Finish.Inline(t, ip, data, rsv)
 	ip.IOTree.Unlock(t, 0, end)
 	if err != nil {
-		ip.Pages.SetError(t, err) // before the end of writeback: a task that waits for it asks for errors next
+		// before the end of writeback: a task that waits for it asks for errors next
+		ip.Pages.SetError(t, err)
 	}
 	t.Discharge(p)
 	ip.Pages.EndWriteback(t, p)
@@ -213,10 +214,12 @@ func (e *Engine) runDelalloc(t *sched.Task, ip *inode.Inode, w *run, start, end 
 }
 
 // dropRange gives up [start, end), which is dirty and locked and has no place on disk: it loses its
-// data, and err says why. Models extent_clear_unlock_delalloc() with PAGE_SET_ERROR and PAGE_END_WRITEBACK.
+// data, and err says why. Models extent_clear_unlock_delalloc() with PAGE_SET_ERROR and
+// PAGE_END_WRITEBACK.
 func (e *Engine) dropRange(t *sched.Task, ip *inode.Inode, start, end uint64, pages []*pagecache.Page, err error) {
 	ip.IOTree.AssertLocked(t, start, end)
-	ip.Pages.SetError(t, err) // before the end of writeback: a task that waits for it asks for errors next
+	// before the end of writeback: a task that waits for it asks for errors next
+	ip.Pages.SetError(t, err)
 	ip.FreeQuota(t, start, end)
 	ip.IOTree.Change(t, start, end, extentio.Locked|inode.DelallocBits|extentio.DoAccounting, 0)
 	for _, p := range pages {

@@ -192,9 +192,9 @@ func (e *Engine) WritePages(t *sched.Task, ip *inode.Inode, start, end uint64, s
 }
 
 // WaitOrderedRange writes back [start, end) and waits until every ordered extent in it is finished.
-// No page and no range may be locked. The error is of starting, or of data of the file that
-// failed meanwhile; fsync asks Pages.CheckError for what failed before, and still has this one to tell. Models
-// btrfs_wait_ordered_range().
+// No page and no range may be locked. The error is of starting, or of data of the file that failed
+// meanwhile; fsync asks Pages.CheckError for what failed before, and still has this one to tell.
+// Models btrfs_wait_ordered_range().
 func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uint64) error {
 	mark := ip.Pages.ErrorSeq()
 	err := e.FlushPages(t, ip, start, end)
@@ -202,13 +202,15 @@ func (e *Engine) WaitOrderedRange(t *sched.Task, ip *inode.Inode, start, end uin
 		err = err2
 	}
 	if err == nil {
-		err = ip.Pages.ErrorSince(t, mark) // of an extent that could not be finished, and was gone when WaitRange looked
+		// of an extent that could not be finished, and was gone when WaitRange looked
+		err = ip.Pages.ErrorSince(t, mark)
 	}
 	return err
 }
 
-// FlushPages writes back the dirty pages of the bytes [start, end) and waits until the device has them; their ordered extents may
-// not be finished. The error is of starting, or of data of the file that failed meanwhile. Models filemap_write_and_wait_range().
+// FlushPages writes back the dirty pages of the bytes [start, end) and waits until the device has
+// them; their ordered extents may not be finished. The error is of starting, or of data of the file
+// that failed meanwhile. Models filemap_write_and_wait_range().
 func (e *Engine) FlushPages(t *sched.Task, ip *inode.Inode, start, end uint64) error {
 	mark := ip.Pages.ErrorSeq()
 	err := e.WritePages(t, ip, start, end, true)
@@ -245,10 +247,11 @@ func (e *Engine) FlushDelalloc(t *sched.Task, n uint64, wait bool) {
 	}
 }
 
-// SyncRoot writes back every page of subvolume root's inodes that is dirty, waits for those that others write back, and for every
-// ordered extent of the file system. The first error of starting is returned; those of the device are recorded for fsync. What was
-// under writeback at the call has its ordered extents finished afterwards, and nothing of it is on its way to a place chosen before.
-// Models btrfs_start_delalloc_snapshot() and btrfs_wait_ordered_extents().
+// SyncRoot writes back every page of subvolume root's inodes that is dirty, waits for those that
+// others write back, and for every ordered extent of the file system. The first error of starting
+// is returned; those of the device are recorded for fsync. What was under writeback at the call has
+// its ordered extents finished afterwards, and nothing of it is on its way to a place chosen
+// before. Models btrfs_start_delalloc_snapshot() and btrfs_wait_ordered_extents().
 func (e *Engine) SyncRoot(t *sched.Task, root uint64) error {
 	err := e.syncPages(t, func(ip *inode.Inode) bool { return ip.Root.ID == root })
 	e.fs.Pool.WaitAll(t)
@@ -260,14 +263,16 @@ func (e *Engine) SyncRoot(t *sched.Task, root uint64) error {
 func (e *Engine) SyncAll(t *sched.Task) error {
 	first := e.syncPages(t, func(*inode.Inode) bool { return true })
 	e.fs.Pool.WaitAll(t)
-	// The device's errors come with the end of a bio, and those of earlier writeback may never have been told.
+	// The device's errors come with the end of a bio, and those of earlier writeback may never have
+	// been told.
 	if err := e.fs.Cache.TakeError(t); first == nil {
 		first = err
 	}
 	return first
 }
 
-// syncPages writes back the dirty pages of the inodes that of accepts, and waits for those that others write back.
+// syncPages writes back the dirty pages of the inodes that of accepts, and waits for those that
+// others write back.
 func (e *Engine) syncPages(t *sched.Task, of func(ip *inode.Inode) bool) error {
 	var first error
 	busy := e.fs.Cache.BDI.BusyMappings(t, nil)

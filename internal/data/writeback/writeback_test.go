@@ -40,7 +40,8 @@ func TestInlineGrowsOut(t *testing.T) {
 	w.Close()
 }
 
-// Random writes into a COW file, with writeback and commits in between, read back from cache and disk.
+// Random writes into a COW file, with writeback and commits in between, read back from cache and
+// disk.
 func TestRandomCow(t *testing.T) { testRandom(t, 0) }
 
 // The same in a NOCOW file: after the first writeback everything goes in place.
@@ -125,8 +126,8 @@ func TestWriters(t *testing.T) {
 	w.Close()
 }
 
-// Appending within a page while it is written back: what lies beyond the i_size that writeback saw before it had the page
-// must not be taken for bytes beyond the end of the file.
+// Appending within a page while it is written back: what lies beyond the i_size that writeback saw
+// before it had the page must not be taken for bytes beyond the end of the file.
 func TestAppendDuringWriteback(t *testing.T) {
 	w := datatest.New(t, 256<<20)
 	ip := w.Create(0)
@@ -154,8 +155,8 @@ func TestAppendDuringWriteback(t *testing.T) {
 	w.Close()
 }
 
-// A file larger than the page cache: pages are evicted as soon as they are clean, also before their ordered extent is finished, and
-// come back with what was written.
+// A file larger than the page cache: pages are evicted as soon as they are clean, also before their
+// ordered extent is finished, and come back with what was written.
 func TestSmallCache(t *testing.T) {
 	for _, flags := range []uint64{0, datatest.Nocow} {
 		w := datatest.New(t, 256<<20)

@@ -1,8 +1,9 @@
-// Package zero makes parts of files read as zero through the page cache: the rest of a block after a
-// new end of file, the edges of a hole, and what lies between an old end of file and a write beyond it.
+// Package zero makes parts of files read as zero through the page cache: the rest of a block after
+// a new end of file, the edges of a hole, and what lies between an old end of file and a write
+// beyond it.
 //
-// Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), labs/reference 2.4 and 2.5. Difference: NO_HOLES only, so
-// growing a file puts nothing into the tree.
+// Model: fs/btrfs/inode.c:btrfs_truncate_block() and btrfs_cont_expand(), labs/reference 2.4 and
+// 2.5. Difference: NO_HOLES only, so growing a file puts nothing into the tree.
 //
 // Lock order:
 //
@@ -35,8 +36,8 @@ const (
 	Before             // zero from the start of the block to the position
 )
 
-// Block zeroes the part of the block of pos that lies on one side of it, in the page cache, and makes the
-// block dirty; nothing when pos is aligned. Errors: ENOSPC, EIO.
+// Block zeroes the part of the block of pos that lies on one side of it, in the page cache, and
+// makes the block dirty; nothing when pos is aligned. Errors: ENOSPC, EIO.
 //
 // Models btrfs_truncate_block().
 func Block(t *sched.Task, rd *fileread.Reader, ip *inode.Inode, pos uint64, side Side) error {
@@ -138,8 +139,9 @@ func TryExpand(t *sched.Task, ip *inode.Inode, oldSize, newSize uint64) error {
 	return nil
 }
 
-// Expand makes [oldSize, newSize) of a file read as zero before i_size grows over it: the rest of the last block
-// in the page cache, and no extent map that says otherwise beyond. Models btrfs_cont_expand().
+// Expand makes [oldSize, newSize) of a file read as zero before i_size grows over it: the rest of
+// the last block in the page cache, and no extent map that says otherwise beyond. Models
+// btrfs_cont_expand().
 //
 // Preconditions:
 //   - ip is locked for writing; oldSize is i_size; no page lies beyond it.

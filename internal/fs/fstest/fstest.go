@@ -65,14 +65,16 @@ func FSOptions(f func(o *fs.Options)) Option { return func(c *config) { f(&c.fs)
 // MkfsOptions lets f change the options of mkfs.
 func MkfsOptions(f func(o *mkfs.Options)) Option { return func(c *config) { f(&c.mkfs) } }
 
-// Image opens a copy of the image in the file path, one made by Linux for example, instead of a new one. A file named
-// *.blocks.gz has only the blocks that are not zero, as gzip of records (offset, 4096 bytes) and the size at the end.
+// Image opens a copy of the image in the file path, one made by Linux for example, instead of a new
+// one. A file named *.blocks.gz has only the blocks that are not zero, as gzip of records (offset,
+// 4096 bytes) and the size at the end.
 func Image(path string) Option { return func(c *config) { c.image = path } }
 
 // Wrap puts a device model between the file system and the memory device.
 func Wrap(f func(blockdev.Device) blockdev.Device) Option { return func(c *config) { c.wrap = f } }
 
-// Faults puts a device in between that counts transfers and can be told to fail; dev is it, once New has returned.
+// Faults puts a device in between that counts transfers and can be told to fail; dev is it, once
+// New has returned.
 func Faults(dev **dm.Flakey) Option {
 	return Wrap(func(d blockdev.Device) blockdev.Device {
 		*dev = dm.NewFlakey(d)

@@ -1,7 +1,9 @@
-// Package need is what the tests in which Linux, btrfs-progs or a browser is the judge ask first: whether the judge is there.
+// Package need is what the tests in which Linux, btrfs-progs or a browser is the judge ask first:
+// whether the judge is there.
 //
-// Without it they skip and say so, unless BTRLAB_INTEROP=1, under which a missing tool is a failure. BTRLAB_INTEROP=0 leaves them all out,
-// for a run of the other tests after one with BTRLAB_INTEROP=1.
+// Without it they skip and say so, unless BTRLAB_INTEROP=1, under which a missing tool is a
+// failure. BTRLAB_INTEROP=0 leaves them all out, for a run of the other tests after one with
+// BTRLAB_INTEROP=1.
 package need
 
 import (
@@ -28,7 +30,8 @@ func LeftOut(t testing.TB) {
 	}
 }
 
-// All skips the test, loudly, when one of tools (host commands, Root or Loop) is missing, and fails it when it is forced.
+// All skips the test, loudly, when one of tools (host commands, Root or Loop) is missing, and fails
+// it when it is forced.
 func All(t testing.TB, tools ...string) {
 	t.Helper()
 	LeftOut(t)

@@ -1,6 +1,7 @@
 // Package buffered writes and reads files through the page cache.
 //
-// The normal life of a write of one batch, with the step's function here and the place in labs/reference 1.1:
+// The normal life of a write of one batch, with the step's function here and the place in
+// labs/reference 1.1:
 //
 //	Write -> lockFile                 i_rwsem, or the byte range, as the plan says
 //	      -> checkWrite               2-4: limits, time stamps, growth of the file up to the write
@@ -18,16 +19,17 @@
 //	           balanceDirty           j: dirty throttling
 //	      -> [relockInode], unlockFile
 //
-// Every step is a function of its own on the state of the write, so that a schedule can stop between any two, and so that another
-// order is another plan.
+// Every step is a function of its own on the state of the write, so that a schedule can stop
+// between any two, and so that another order is another plan.
 //
-// A file with a policy of its own (iopath.WritePolicy, for labs) has other steps between its locks, or other waits inside a batch: that is
-// own.go, and Write asks for it in one place.
+// A file with a policy of its own (iopath.WritePolicy, for labs) has other steps between its locks,
+// or other waits inside a batch: that is own.go, and Write asks for it in one place.
 //
-// With NOWAIT (kiocb.Nowait) each step that would sleep answers with a kiocb.Again, which names the step and the reason: lockFile,
-// checkWrite, reserve, balanceDirty (which comes before preparePages then), preparePages, lockExtent. Where Linux sleeps all the
-// same, so does this, unless a toggle of the policy closes the gap; the task's record (sched.Task.NowaitSleeps) says at which step. A write
-// that has copied some batches returns their bytes with the answer.
+// With NOWAIT (kiocb.Nowait) each step that would sleep answers with a kiocb.Again, which names the
+// step and the reason: lockFile, checkWrite, reserve, balanceDirty (which comes before preparePages
+// then), preparePages, lockExtent. Where Linux sleeps all the same, so does this, unless a toggle
+// of the policy closes the gap; the task's record (sched.Task.NowaitSleeps) says at which step. A
+// write that has copied some batches returns their bytes with the answer.
 //
 // Lock order:
 //
@@ -40,7 +42,8 @@
 //	      extent                      lockExtent
 //	        io_tree, inode_mu         iSizeWrite, setDelalloc
 //
-// Model: fs/btrfs/file.c:__btrfs_buffered_write() of 4.17 to 4.19, and the loop of 6.13 on, later copy_one_range(). Differences: the
-// bits of the range are replaced and its lock let go in one step (setDelalloc), under the page locks, after i_size and the
-// pages' dirty marks; no throttling on dirty metadata.
+// Model: fs/btrfs/file.c:__btrfs_buffered_write() of 4.17 to 4.19, and the loop of 6.13 on, later
+// copy_one_range(). Differences: the bits of the range are replaced and its lock let go in one step
+// (setDelalloc), under the page locks, after i_size and the pages' dirty marks; no throttling on
+// dirty metadata.
 package buffered

@@ -17,8 +17,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// A flag that reads and writes through the page cache do not have is refused, and the file stays as it is: to carry the request out
-// without it would sleep, lose durability or write to another place.
+// A flag that reads and writes through the page cache do not have is refused, and the file stays as
+// it is: to carry the request out without it would sleep, lose durability or write to another
+// place.
 func TestFlagsAreRefused(t *testing.T) {
 	x := fstest.New(t)
 	f, err := x.FS.OpenFile(x.T, "/f", fs.O_RDWR|fs.O_CREAT, 0o644)
@@ -59,8 +60,8 @@ func TestFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// A caller can be told where a write has begun: an append, which looks for the end of the file under its lock, and any other; also of a file
-// with a policy of its own.
+// A caller can be told where a write has begun: an append, which looks for the end of the file
+// under its lock, and any other; also of a file with a policy of its own.
 func TestWrote(t *testing.T) {
 	for name, own := range map[string]writePolicy{"plan": nil, "batches": batches, "steps": batchSteps} {
 		x := fstest.New(t)
@@ -82,7 +83,8 @@ func TestWrote(t *testing.T) {
 			{kiocb.Request{Pos: 100}, 4000, 100},
 			{kiocb.Request{Pos: 7, Flags: kiocb.Append}, 9000, 4100},
 			{kiocb.Request{Flags: kiocb.Append}, 1, 13100},
-			{kiocb.Request{Pos: 5, Flags: kiocb.Append}, 0, 77}, // nothing is written, and nothing is told
+			// nothing is written, and nothing is told
+			{kiocb.Request{Pos: 5, Flags: kiocb.Append}, 0, 77},
 		} {
 			at := uint64(77)
 			c.rq.Wrote = &at
@@ -135,8 +137,8 @@ func batchSteps(t *sched.Task, w iopath.WriteSteps) error {
 	return nil
 }
 
-// TestOwnWriteGivesBack: a file's own policy that gives a write up leaves nothing promised and nothing locked: another write goes on, and the
-// file system comes to rest.
+// TestOwnWriteGivesBack: a file's own policy that gives a write up leaves nothing promised and
+// nothing locked: another write goes on, and the file system comes to rest.
 func TestOwnWriteGivesBack(t *testing.T) {
 	x := fstest.New(t, fstest.NoCheck()) // no check: a page that stays locked stops it
 	f := x.Create("/f")

@@ -23,7 +23,8 @@ type busy struct {
 	name string
 	// make makes it busy, and end ends that; nil makes nothing busy.
 	make func(t *sched.Task, x *fstest.Fixture, ip *inode.Inode) (end func())
-	// linux and strict are the answers under nowait-6.1 and nowait-strict; 0 is that the write is done.
+	// linux and strict are the answers under nowait-6.1 and nowait-strict; 0 is that the write is
+	// done.
 	linux, strict kiocb.Again
 	waits         bool // Linux would wait for this test: the scenarios nowait-... have it
 	plain         bool // the file is a COW file
@@ -122,8 +123,9 @@ func takeAll(t *sched.Task, i *spaceinfo.Info) (end func()) {
 
 const old, fresh = 0xee, 0x11
 
-// TestNowaitWrite: each step of a NOWAIT write that would sleep is EAGAIN, with its place and reason, and leaves nothing: no lock, no
-// reservation, no byte. Where Linux sleeps at a step, the policy that closes the gap does not.
+// TestNowaitWrite: each step of a NOWAIT write that would sleep is EAGAIN, with its place and
+// reason, and leaves nothing: no lock, no reservation, no byte. Where Linux sleeps at a step, the
+// policy that closes the gap does not.
 func TestNowaitWrite(t *testing.T) {
 	for _, name := range []string{"nowait-6.1", "nowait-strict", "modern"} {
 		for _, b := range busies {
@@ -197,7 +199,8 @@ func TestNowaitWrite(t *testing.T) {
 	}
 }
 
-// TestNowaitShort: a NOWAIT write that has done a batch when it would sleep returns the bytes it has done, with the reason.
+// TestNowaitShort: a NOWAIT write that has done a batch when it would sleep returns the bytes it
+// has done, with the reason.
 func TestNowaitShort(t *testing.T) {
 	x := fstest.New(t, fstest.Policy("nowait-strict+COPY_BY_FOLIO"))
 	f := x.Create("/f")
@@ -219,7 +222,8 @@ func TestNowaitShort(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestNowaitPolicies: a policy without the patch of seed 001 has no buffered NOWAIT writes, one with byte ranges cannot try them.
+// TestNowaitPolicies: a policy without the patch of seed 001 has no buffered NOWAIT writes, one
+// with byte ranges cannot try them.
 func TestNowaitPolicies(t *testing.T) {
 	for spec, want := range map[string]error{
 		"locked": errno.EOPNOTSUPP, "range-lock": errno.EOPNOTSUPP, "range-lock+NOWAIT_BUFFERED+NOWAIT_COW": kiocb.AgainRangeLock,
@@ -254,7 +258,8 @@ func TestNowaitFault(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// TestNowaitRead: what is in memory is read, and the first page that is not is EAGAIN, without a read of it.
+// TestNowaitRead: what is in memory is read, and the first page that is not is EAGAIN, without a
+// read of it.
 func TestNowaitRead(t *testing.T) {
 	x := fstest.New(t)
 	f := x.Create("/f")

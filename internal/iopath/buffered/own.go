@@ -13,7 +13,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ownWrite is a write between the steps of the file's own policy. A lab's order of its locks, its waits or both is such a policy.
+// ownWrite is a write between the steps of the file's own policy. A lab's order of its locks, its
+// waits or both is such a policy.
 type ownWrite struct {
 	iopath.FileLocks
 	*write
@@ -23,7 +24,8 @@ type ownWrite struct {
 
 var _ iopath.WriteSteps = (*ownWrite)(nil)
 
-// by lets the file's own policy carry out the write. The plan counts for what a Batch does, and in which order.
+// by lets the file's own policy carry out the write. The plan counts for what a Batch does, and in
+// which order.
 func (w *write) by(t *sched.Task, own iopath.WritePolicy) error {
 	if err := w.env.Bare(t, w.ip); err != nil {
 		return err
@@ -78,17 +80,20 @@ func (o *ownWrite) Batch(t *sched.Task, pages int) (more bool, err error) {
 	return err == nil && o.done < len(o.src.Buf), err
 }
 
-func (o *ownWrite) Balance(t *sched.Task) { _ = o.balanceDirty(t) } // an error is for those that do not sleep
+// an error is for those that do not sleep
+func (o *ownWrite) Balance(t *sched.Task) { _ = o.balanceDirty(t) }
 
 func (o *ownWrite) WaitWriteback(t *sched.Task, start, end uint64) {
 	o.ip.Pages.WaitWriteback(t, start>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift)
 }
 
 func (o *ownWrite) WaitOrdered(t *sched.Task, start, end uint64) {
-	_ = o.ip.Ordered.WaitRange(t, start, end) // an extent's error is its owner's to report, at fsync
+	// an extent's error is its owner's to report, at fsync
+	_ = o.ip.Ordered.WaitRange(t, start, end)
 }
 
-// Reserve is all or nothing. Difference: a write for which there is no data space is not tried in place.
+// Reserve is all or nothing. Difference: a write for which there is no data space is not tried in
+// place.
 func (o *ownWrite) Reserve(t *sched.Task) error {
 	err := o.reserve(t)
 	if err == nil && o.n < len(o.src.Buf) {

@@ -10,10 +10,9 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Read copies the bytes of the file from rq.Pos on to p, as far as the file goes, and returns how many it copied. It takes no
-// i_rwsem in any era and no page lock: a read that overlaps a write may see some of it and some of what was before
-// (labs/reference 1.5).
-// ra may be nil.
+// Read copies the bytes of the file from rq.Pos on to p, as far as the file goes, and returns how
+// many it copied. It takes no i_rwsem in any era and no page lock: a read that overlaps a write may
+// see some of it and some of what was before (labs/reference 1.5). ra may be nil.
 //
 // Models mm/filemap.c:generic_file_buffered_read().
 func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p []byte, ra *fileread.State) (int, error) {
@@ -49,7 +48,8 @@ func read(t *sched.Task, env *iopath.Env, ip *inode.Inode, pos uint64, nowait bo
 		} else if pg, err = env.Read.ReadPage(t, ip, pos>>pagecache.PageShift, want, ra); err != nil {
 			return done, err
 		}
-		// i_size again, now that the page is uptodate: a truncate may have zeroed its end meanwhile.
+		// i_size again, now that the page is uptodate: a truncate may have zeroed its end
+		// meanwhile.
 		if size = ip.Size(t); pos >= size {
 			pg.Put(t)
 			break

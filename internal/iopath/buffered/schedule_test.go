@@ -66,7 +66,8 @@ func TestSchedules(t *testing.T) {
 			{Name: "fallocate", Ops: []scenario.Op{scenario.Punch(4*k, 4*k), scenario.Fallocate(0, 8*k)}}},
 		Switch: []string{"i_rwsem", "extent"}, Rule: calls, Deep: true, Policies: []string{"unlocked", "unlocked-drain"},
 	}, &scenario.Scenario{
-		// A punch beyond EOF looks for the next extent while the last one of the file gets into the tree.
+		// A punch beyond EOF looks for the next extent while the last one of the file gets into the
+		// tree.
 		Name:   "punch-beyond",
 		File:   scenario.File{Size: 4 * k},
 		Tasks:  []scenario.Task{{Name: "writer", Ops: []scenario.Op{scenario.Write(4*k, 4*k), scenario.Flush()}}, {Name: "punch", Ops: []scenario.Op{scenario.Punch(16*k, 4*k)}}},
@@ -140,7 +141,8 @@ func TestReadAndTruncate(t *testing.T) {
 			}
 			own := n
 			if sched.UnderRace && n > cut-4096 && bytes.Equal(p[cut-4096:n], make([]byte, n-(cut-4096))) {
-				// Readers lock the page that they copy there, and a truncate gets between i_size and the lock: the same window.
+				// Readers lock the page that they copy there, and a truncate gets between i_size
+				// and the lock: the same window.
 				own = cut - 4096
 			}
 			if n != size-4096 && n != cut-4096 || !bytes.Equal(p[:own], bytes.Repeat([]byte{0xff}, own)) {
@@ -171,20 +173,23 @@ func TestBatchFails(t *testing.T) {
 	for _, name := range policy.Names() {
 		orders[name] = policy.MustParse(name)
 	}
-	late := *policy.MustParse("locked") // the source is touched when all is locked, as an order that a student may try
+	// the source is touched when all is locked, as an order that a student may try
+	late := *policy.MustParse("locked")
 	late.WriteSteps = policy.WriteOrder{policy.Reserve, policy.PreparePages, policy.LockExtent, policy.FaultIn, policy.CopyFromUser,
 		policy.DirtyPages, policy.ISizeWrite, policy.SetDelalloc, policy.DropPages, policy.BalanceDirty}
 	orders["fault late"] = &late
 	for name, p := range orders {
 		t.Run(name, func(t *testing.T) {
-			x := fstest.New(t, fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.Policy = p })) // no check: a page that stays locked stops it
+			// no check: a page that stays locked stops it
+			x := fstest.New(t, fstest.NoCheck(), fstest.FSOptions(func(o *fs.Options) { o.Policy = p }))
 			f := x.Create("/f")
 			want := bytes.Repeat([]byte{0xee}, 64*k)
 			x.WriteAt(f, want, 0)
 			x.Must(x.FS.Sync(x.T))
 			for i, good := range []int{0, 100, 4096, 8192 + 100} {
 				for _, pos := range []int{4096, 8192 + 10, len(want)} { // the last one beyond EOF
-					x.FS.DropCaches(x.T) // a page that is not in memory has bytes of anything until it is read
+					// a page that is not in memory has bytes of anything until it is read
+					x.FS.DropCaches(x.T)
 					buf := bytes.Repeat([]byte{byte(1 + i)}, 32*k)
 					n, err := f.WriteIter(x.T, kiocb.Request{Pos: uint64(pos)}, iopath.Source{Buf: buf, Faults: torn{good}})
 					if n > good || !errors.Is(err, errno.EFAULT) {

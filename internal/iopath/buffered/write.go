@@ -18,15 +18,15 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// FaultClass is the wait for a page fault on the source. It happens between batches: the writer holds only what its plan keeps for the
-// whole write.
+// FaultClass is the wait for a page fault on the source. It happens between batches: the writer
+// holds only what its plan keeps for the whole write.
 var FaultClass = lockdep.NewClass("fault_in")
 
 // smallBatch is the number of pages that a write keeps on its stack.
 const smallBatch = 16
 
-// pages is the locked pages of a batch, ascending. It does not allocate up to smallBatch of them, and it does not point
-// into itself, so that it can stay on the stack.
+// pages is the locked pages of a batch, ascending. It does not allocate up to smallBatch of them,
+// and it does not point into itself, so that it can stay on the stack.
 type pages struct {
 	n     int
 	first [smallBatch]*pagecache.Page
@@ -79,11 +79,13 @@ type write struct {
 	rangeHi uint64
 }
 
-// Write copies src into the file at rq.Pos by the policy in force and returns how many bytes it copied; with a short count
-// comes the error that stopped it. With NOWAIT that is a kiocb.Again where a step would have slept, EOPNOTSUPP under a policy without
-// NOWAIT_BUFFERED; nothing of what was not copied stays reserved.
+// Write copies src into the file at rq.Pos by the policy in force and returns how many bytes it
+// copied; with a short count comes the error that stopped it. With NOWAIT that is a kiocb.Again
+// where a step would have slept, EOPNOTSUPP under a policy without NOWAIT_BUFFERED; nothing of what
+// was not copied stays reserved.
 //
-// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); labs/reference 1.1, 1.2, 1.6, 1.7, 4.1.
+// Models fs/btrfs/file.c:btrfs_file_write_iter() and __btrfs_buffered_write(); labs/reference 1.1,
+// 1.2, 1.6, 1.7, 4.1.
 func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, src iopath.Source) (int, error) {
 	pos, p := rq.Pos, env.Policy()
 	if err := refuse(rq.Flags &^ (kiocb.Append | kiocb.Nowait)); err != nil {
@@ -140,8 +142,9 @@ func (w *write) tell(rq kiocb.Request) {
 	}
 }
 
-// refuse is the error for flags that reads and writes through the page cache do not have. EINVAL is what O_DIRECT gets from a file
-// system without direct I/O, EOPNOTSUPP what preadv2(2) and pwritev2(2) say of the others.
+// refuse is the error for flags that reads and writes through the page cache do not have. EINVAL is
+// what O_DIRECT gets from a file system without direct I/O, EOPNOTSUPP what preadv2(2) and
+// pwritev2(2) say of the others.
 func refuse(f kiocb.Flags) error {
 	switch {
 	case f&kiocb.Direct != 0:
@@ -152,8 +155,9 @@ func refuse(f kiocb.Flags) error {
 	return nil
 }
 
-// prewait waits for writeback and ordered extents of the range before any lock, so that fewer such waits are left
-// under the lock. It promises nothing: the pages may be dirtied and written again. Models the first proposal of labs/reference 1.6.
+// prewait waits for writeback and ordered extents of the range before any lock, so that fewer such
+// waits are left under the lock. It promises nothing: the pages may be dirtied and written again.
+// Models the first proposal of labs/reference 1.6.
 func (w *write) prewait(t *sched.Task, end uint64) {
 	from, to := w.pos>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift
 	if w.ip.Pages.WritebackPages(t) > 0 {
@@ -163,8 +167,9 @@ func (w *write) prewait(t *sched.Task, end uint64) {
 	_ = w.ip.Ordered.WaitRange(t, from<<pagecache.PageShift, to<<pagecache.PageShift)
 }
 
-// lockFile takes the locks of the plan. The plan was made from an i_size that could change; under the lock it is made
-// again. A range-locked write that finds the file shorter than it thought takes i_rwsem after all.
+// lockFile takes the locks of the plan. The plan was made from an i_size that could change; under
+// the lock it is made again. A range-locked write that finds the file shorter than it thought takes
+// i_rwsem after all.
 func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 	ip := w.ip
 	if w.nowait {
@@ -178,7 +183,8 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 		return nil
 	}
 	if w.pl.Lock == policy.LockRange {
-		// A truncate takes the range from the new size on, so i_size cannot get below f.End while we hold this one.
+		// A truncate takes the range from the new size on, so i_size cannot get below f.End while
+		// we hold this one.
 		w.lockRange(t, f.Start, f.End)
 		if f.ISize, f.MayPrivs = ip.Size(t), !ip.NoSec(); f.Inside() {
 			w.sampleISize(f.ISize)
@@ -194,7 +200,8 @@ func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
 	return nil
 }
 
-// drainDirect waits for direct writes in flight where the plan says so: of sectors, which the pages of this write must not be older than.
+// drainDirect waits for direct writes in flight where the plan says so: of sectors, which the pages
+// of this write must not be older than.
 func (w *write) drainDirect(t *sched.Task) error {
 	if !w.pl.DrainDirect {
 		return nil
@@ -206,14 +213,15 @@ func (w *write) drainDirect(t *sched.Task) error {
 	return nil
 }
 
-// planLocked makes the plan again now that i_rwsem is held, from facts that stay true. Where they are what they were so is the plan:
-// that i_rwsem is held changes those alone that lock ranges.
+// planLocked makes the plan again now that i_rwsem is held, from facts that stay true. Where they
+// are what they were so is the plan: that i_rwsem is held changes those alone that lock ranges.
 func (w *write) planLocked(t *sched.Task, f policy.Facts) policy.Facts {
 	w.ip.AssertLocked(t)
 	was := f
 	f.ISize = w.ip.Size(t)
 	w.sampleISize(f.ISize)
-	if w.append { // the file may have grown or shrunk since the plan was made; models generic_write_checks()
+	// the file may have grown or shrunk since the plan was made; models generic_write_checks()
+	if w.append {
 		w.pos, f.Start, f.End = f.ISize, f.ISize, f.ISize+uint64(len(w.src.Buf))
 	}
 	f.MayNocow = w.ip.MayNocow()
@@ -248,8 +256,9 @@ func (w *write) lockRange(t *sched.Task, from, to uint64) {
 
 func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
 
-// checkWrite is what comes before the first byte: capabilities, time stamps, and zeros between the old end of file and the write. A NOWAIT write of
-// a COW inode ends here: it might have to wait for new space later. Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4, 4.3.
+// checkWrite is what comes before the first byte: capabilities, time stamps, and zeros between the
+// old end of file and the write. A NOWAIT write of a COW inode ends here: it might have to wait for
+// new space later. Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4, 4.3.
 func (w *write) checkWrite(t *sched.Task) error {
 	if w.append && uint64(len(w.src.Buf)) > format.MaxFileSize-w.pos {
 		return errno.EFBIG
@@ -292,7 +301,8 @@ func (w *write) copyLoop(t *sched.Task) error {
 	return err
 }
 
-// dropInode counts the write among the I/Os in flight and, inside EOF, lets i_rwsem go. Models seed 002.
+// dropInode counts the write among the I/Os in flight and, inside EOF, lets i_rwsem go. Models seed
+// 002.
 func (w *write) dropInode(t *sched.Task) {
 	w.ip.DIO.Inc(t)
 	if w.pl.Lock == policy.LockInodeDrop {
@@ -301,7 +311,8 @@ func (w *write) dropInode(t *sched.Task) {
 	}
 }
 
-// relockInode ends dropInode. The count goes down first: a truncate that waits for it holds i_rwsem.
+// relockInode ends dropInode. The count goes down first: a truncate that waits for it holds
+// i_rwsem.
 func (w *write) relockInode(t *sched.Task) {
 	w.ip.DIO.Dec(t)
 	if w.dropped {
@@ -310,8 +321,9 @@ func (w *write) relockInode(t *sched.Task) {
 	}
 }
 
-// batchPages is the capacity of a batch, 8 to 512 pages by the state of dirty throttling, chosen once per write; one page where
-// the plan says so. Models nrptrs of __btrfs_buffered_write(); labs/reference 1.1 a.
+// batchPages is the capacity of a batch, 8 to 512 pages by the state of dirty throttling, chosen
+// once per write; one page where the plan says so. Models nrptrs of __btrfs_buffered_write();
+// labs/reference 1.1 a.
 func (w *write) batchPages(t *sched.Task) int {
 	if w.pl.BatchPages == 1 {
 		return 1
@@ -380,8 +392,8 @@ func (w *write) batchBytes() int {
 	return min(len(w.src.Buf)-w.done, w.cap<<pagecache.PageShift-in)
 }
 
-// faultIn makes the source of the batch present. It comes before any lock: no page fault may happen with pages locked
-// (914ee295af41).
+// faultIn makes the source of the batch present. It comes before any lock: no page fault may happen
+// with pages locked (914ee295af41).
 func (w *write) faultIn(t *sched.Task) error {
 	if t.Stepper() != nil {
 		t.Enter(sched.PointLoad, FaultClass.ID, nil)
@@ -401,8 +413,8 @@ func (w *write) faultIn(t *sched.Task) error {
 	return nil
 }
 
-// reserve promises the batch's data and metadata space. When data space is short the blocks may still be
-// overwritten in place: only then the trees are asked (labs/reference 1.1 c).
+// reserve promises the batch's data and metadata space. When data space is short the blocks may
+// still be overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
 	w.rsv.Unlocked, w.rsv.QuotaFlush = !w.pl.NoSnapshot, w.nowait && !w.pl.Nowait.TryQuota
@@ -425,7 +437,8 @@ func (w *write) reserve(t *sched.Task) error {
 			return err
 		}
 	}
-	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, metadata) // on error abandon gives the data space back
+	// on error abandon gives the data space back
+	err := w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, metadata)
 	if err != nil && w.p.OnShortage(policy.BufferedMetadata, w.nowait, errors.Is(err, errno.EDQUOT)) == policy.TryAgain {
 		if errors.Is(err, errno.EDQUOT) {
 			return kiocb.AgainQuota
@@ -435,8 +448,8 @@ func (w *write) reserve(t *sched.Task) error {
 	return err
 }
 
-// checkCanNocow turns the batch, or the front of it, into one without data space if it can; else it returns enospc.
-// Models check_can_nocow() as __btrfs_buffered_write() calls it.
+// checkCanNocow turns the batch, or the front of it, into one without data space if it can; else it
+// returns enospc. Models check_can_nocow() as __btrfs_buffered_write() calls it.
 func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 	if !w.ip.MayNocow() || !w.rsv.NoSnapshot(t, w.ip) {
 		return enospc
@@ -458,9 +471,9 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 	return nil
 }
 
-// preparePages locks the batch's pages in ascending order, fills those that are only partly overwritten, and
-// waits until the device reads none of them: the pages before stay locked during these waits.
-// Models prepare_pages() and prepare_uptodate_page(). On error no page is locked.
+// preparePages locks the batch's pages in ascending order, fills those that are only partly
+// overwritten, and waits until the device reads none of them: the pages before stay locked during
+// these waits. Models prepare_pages() and prepare_uptodate_page(). On error no page is locked.
 func (w *write) preparePages(t *sched.Task) error {
 	if w.pl.Nowait.TryPages {
 		return w.tryPages(t)
@@ -493,7 +506,8 @@ func (w *write) preparePages(t *sched.Task) error {
 	return nil
 }
 
-// tryPages is preparePages that does not sleep. Models what prepare_one_folio() does with FGP_NOWAIT, if it were asked to.
+// tryPages is preparePages that does not sleep. Models what prepare_one_folio() does with
+// FGP_NOWAIT, if it were asked to.
 func (w *write) tryPages(t *sched.Task) error {
 	for i := w.pos >> pagecache.PageShift; i <= (w.pos+uint64(w.n)-1)>>pagecache.PageShift; i++ {
 		p := w.ip.Pages.TryGrab(t, i)
@@ -516,19 +530,21 @@ func (w *write) tryPages(t *sched.Task) error {
 	return nil
 }
 
-// stable reports whether a page under writeback may not change. The kernel lets one of a file without checksums change while the device
-// reads it; the race detector would report that.
+// stable reports whether a page under writeback may not change. The kernel lets one of a file
+// without checksums change while the device reads it; the race detector would report that.
 func (w *write) stable() bool { return w.pl.StableWait || sched.UnderRace }
 
-// partial reports whether the batch leaves bytes of page i as they are, so that it must be read first. After a copy that got
-// nothing an aligned first page counts too, or it would never become uptodate (2a0f7f576999).
+// partial reports whether the batch leaves bytes of page i as they are, so that it must be read
+// first. After a copy that got nothing an aligned first page counts too, or it would never become
+// uptodate (2a0f7f576999).
 func (w *write) partial(i uint64) bool {
 	lo, hi := i<<pagecache.PageShift, (i+1)<<pagecache.PageShift
 	return w.pos > lo || w.pos+uint64(w.n) < hi || w.force && w.pos == lo
 }
 
-// lockExtent locks the batch's extent range if it starts inside EOF. While an ordered extent is in the range it lets everything go
-// but the reservation, waits for it and prepares the pages again. Models lock_and_cleanup_extent_if_need() and its callers' loop.
+// lockExtent locks the batch's extent range if it starts inside EOF. While an ordered extent is in
+// the range it lets everything go but the reservation, waits for it and prepares the pages again.
+// Models lock_and_cleanup_extent_if_need() and its callers' loop.
 func (w *write) lockExtent(t *sched.Task) error {
 	start, end := w.rsv.Start, w.rsv.End
 	if start == end {
@@ -555,8 +571,8 @@ func (w *write) lockExtent(t *sched.Task) error {
 	return nil
 }
 
-// tryExtent is lockExtent of a NOWAIT write. Linux waits for an ordered extent all the same, with everything let go, before it
-// says EAGAIN. Models lock_and_cleanup_extent_if_need().
+// tryExtent is lockExtent of a NOWAIT write. Linux waits for an ordered extent all the same, with
+// everything let go, before it says EAGAIN. Models lock_and_cleanup_extent_if_need().
 func (w *write) tryExtent(t *sched.Task, start, end uint64) error {
 	if start >= w.ip.Size(t) {
 		return nil
@@ -593,8 +609,9 @@ func (w *write) copyFromUser(t *sched.Task) {
 		from := w.done + w.copied
 		copy(p.Edit(t)[in:], w.src.Buf[from:from+have])
 		if have < want {
-			// Short. Bytes of a page that was not uptodate stay invisible: it would be partly filled. In one that was,
-			// they can be seen from now on, before the rest of the page is there.
+			// Short. Bytes of a page that was not uptodate stay invisible: it would be partly
+			// filled. In one that was, they can be seen from now on, before the rest of the page is
+			// there.
 			if p.Uptodate() {
 				w.copied += have
 			}
@@ -611,8 +628,9 @@ func (w *write) copyFromUser(t *sched.Task) {
 	t.Spend(cost.Copy, w.copied)
 }
 
-// dirtyPages marks the pages that were copied uptodate and dirty. What the batch reserved beyond a short copy goes back.
-// Models btrfs_dirty_pages() with iSizeWrite and setDelalloc, and steps h and i.
+// dirtyPages marks the pages that were copied uptodate and dirty. What the batch reserved beyond a
+// short copy goes back. Models btrfs_dirty_pages() with iSizeWrite and setDelalloc, and steps h and
+// i.
 func (w *write) dirtyPages(t *sched.Task) {
 	end := w.pos + uint64(w.copied)
 	if full := w.rsv.End; format.AlignUp(end, format.SectorSize) < full {
@@ -634,8 +652,8 @@ func (w *write) dirtyPages(t *sched.Task) {
 
 // iSizeWrite lets i_size follow a batch that ends beyond it.
 //
-// The i_size write here is the one of labs/reference 1.3 step 5: an unlocked writer gets to it without i_rwsem if a
-// truncate has moved EOF before it meanwhile.
+// The i_size write here is the one of labs/reference 1.3 step 5: an unlocked writer gets to it
+// without i_rwsem if a truncate has moved EOF before it meanwhile.
 func (w *write) iSizeWrite(t *sched.Task) {
 	if end := w.pos + uint64(w.copied); w.copied > 0 && end > w.ip.Size(t) {
 		w.ip.SetSize(t, end)
@@ -671,8 +689,9 @@ func (w *write) dropPages(t *sched.Task) {
 	w.pages.n, w.pages.more = 0, w.pages.more[:0]
 }
 
-// balanceDirty pays for the pages that the task made dirty; it may sleep long, or with NOWAIT say EAGAIN, and writeback begins all
-// the same. Models balance_dirty_pages_ratelimited_flags() with BDP_ASYNC.
+// balanceDirty pays for the pages that the task made dirty; it may sleep long, or with NOWAIT say
+// EAGAIN, and writeback begins all the same. Models balance_dirty_pages_ratelimited_flags() with
+// BDP_ASYNC.
 func (w *write) balanceDirty(t *sched.Task) error {
 	if !w.nowait {
 		w.ip.FS.Cache.BDI.BalanceDirty(t)

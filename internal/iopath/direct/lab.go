@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// labExtent is an extent of a NOWAIT write whose steps another function puts into order: iopath.Env.NowaitExtent.
+// labExtent is an extent of a NOWAIT write whose steps another function puts into order:
+// iopath.Env.NowaitExtent.
 type labExtent struct {
 	w          *write
 	start, end uint64

@@ -17,8 +17,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The steps of a NOWAIT request, in the place of those that wait. What they try and where they sleep all the same is the plan's: each
-// field of policy.NowaitPlan is a change of a kernel between 4.13 and 6.1, eight of them those of seed 000.
+// The steps of a NOWAIT request, in the place of those that wait. What they try and where they
+// sleep all the same is the plan's: each field of policy.NowaitPlan is a change of a kernel between
+// 4.13 and 6.1, eight of them those of seed 000.
 //
 //	tryFile          i_rwsem
 //	checkNowait      4.13, 5.8: may the range be written in place? the trees are asked a first time
@@ -28,8 +29,9 @@ import (
 //	tryRange         D1
 //	placeNowait      D2 to D5: the trees are asked, once more or for the first time
 //
-// Model: labs/reference 3.5, 3.6. Differences: there is no compression, so every inode counts as one with async extents, in step
-// asyncExtents; metadata is reserved before the range is locked; a page of the range is EAGAIN in every era.
+// Model: labs/reference 3.5, 3.6. Differences: there is no compression, so every inode counts as
+// one with async extents, in step asyncExtents; metadata is reserved before the range is locked; a
+// page of the range is EAGAIN in every era.
 
 // mayBlock says that the step sleeps if what it wants is busy, although the request is NOWAIT.
 func mayBlock(t *sched.Task, step string) {
@@ -64,8 +66,8 @@ func (w *write) check() fstree.NocowCheck {
 	return fstree.NocowCheck{Nowait: n.TryTree, OwnPath: n.OwnPath, KeepPath: n.KeepPath, KeepLeaf: n.KeepLeaf, Spin: n.Spin, WaitCsums: n.WaitCsums}
 }
 
-// checkNowait asks what a NOWAIT write of an era asks before it begins. Models the NOWAIT part of btrfs_file_write_iter(), later
-// btrfs_write_check().
+// checkNowait asks what a NOWAIT write of an era asks before it begins. Models the NOWAIT part of
+// btrfs_file_write_iter(), later btrfs_write_check().
 func (w *write) checkNowait(t *sched.Task) error {
 	n, end := &w.pl.Nowait, w.pos+uint64(len(w.src))
 	switch {
@@ -92,8 +94,8 @@ func (w *write) checkNowait(t *sched.Task) error {
 	return err
 }
 
-// inMemory answers EAGAIN when a page of the range is in memory. Models filemap_range_has_page() in generic_file_direct_write(), later
-// kiocb_invalidate_pages().
+// inMemory answers EAGAIN when a page of the range is in memory. Models filemap_range_has_page() in
+// generic_file_direct_write(), later kiocb_invalidate_pages().
 func inMemory(ip *inode.Inode, start, end uint64) error {
 	if _, cached := ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); cached {
 		return kiocb.AgainInMemory
@@ -101,7 +103,8 @@ func inMemory(ip *inode.Inode, start, end uint64) error {
 	return nil
 }
 
-// dirty reports whether a page of the range is dirty or under writeback. Models filemap_range_needs_writeback().
+// dirty reports whether a page of the range is dirty or under writeback. Models
+// filemap_range_needs_writeback().
 func dirty(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
 	from, to := start>>pagecache.PageShift, (end+pagecache.PageSize-1)>>pagecache.PageShift
 	_, d := ip.Pages.NextDirty(t, from, to)
@@ -111,7 +114,8 @@ func dirty(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
 	return d
 }
 
-// memory answers EAGAIN when the request needs memory that only a wait would free; before D6 it waits.
+// memory answers EAGAIN when the request needs memory that only a wait would free; before D6 it
+// waits.
 func (w *write) memory(t *sched.Task) error {
 	if !w.pl.Nowait.TryContext {
 		mayBlock(t, "allocate")
@@ -126,8 +130,9 @@ func (w *write) memory(t *sched.Task) error {
 	return nil
 }
 
-// asyncExtents looks at the pages of the range once more, now that nothing but its lock is missing: a mapping, or a reader, may have brought
-// some in. Models the part of btrfs_dio_iomap_begin() about BTRFS_INODE_HAS_ASYNC_EXTENT.
+// asyncExtents looks at the pages of the range once more, now that nothing but its lock is missing:
+// a mapping, or a reader, may have brought some in. Models the part of btrfs_dio_iomap_begin()
+// about BTRFS_INODE_HAS_ASYNC_EXTENT.
 func (w *write) asyncExtents(t *sched.Task, start, end uint64) error {
 	if inMemory(w.ip, start, end) == nil {
 		return nil
@@ -142,8 +147,8 @@ func (w *write) asyncExtents(t *sched.Task, start, end uint64) error {
 	return nil
 }
 
-// reserveNowait promises the space of [start, end). A write that may only go in place needs no data space; that of 4.13, which has asked
-// about its first extent only, reserves some all the same.
+// reserveNowait promises the space of [start, end). A write that may only go in place needs no data
+// space; that of 4.13, which has asked about its first extent only, reserves some all the same.
 func (w *write) reserveNowait(t *sched.Task, start, end uint64) error {
 	n := &w.pl.Nowait
 	mode := spaceinfo.NoFlush
@@ -183,7 +188,8 @@ func (w *write) metadataNowait(t *sched.Task, mode spaceinfo.FlushMode) error {
 	return kiocb.AgainMetadata
 }
 
-// tryRange is lockRange that does not wait: with D1 a busy range is EAGAIN, and so is an ordered extent in it.
+// tryRange is lockRange that does not wait: with D1 a busy range is EAGAIN, and so is an ordered
+// extent in it.
 func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.Plan, start, end uint64) error {
 	if !pl.Nowait.TryRange {
 		mayBlock(t, "lock_extent")
@@ -209,7 +215,8 @@ func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.Plan, start, end uint64
 	return err
 }
 
-// placeNowait is place of a NOWAIT write, which may only go in place, and from 5.17 on only into one extent.
+// placeNowait is place of a NOWAIT write, which may only go in place, and from 5.17 on only into
+// one extent.
 func (w *write) placeNowait(t *sched.Task, start, end uint64) (place.Extent, error) {
 	n := &w.pl.Nowait
 	t.At("place")

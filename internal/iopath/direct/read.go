@@ -16,8 +16,9 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Read reads into p from rq.Pos on, as far as the file goes, and returns how many bytes it read. ENOTBLK says that the rest
-// must be read through the page cache, EIOCBQUEUED that rq.Done will be told the rest.
+// Read reads into p from rq.Pos on, as far as the file goes, and returns how many bytes it read.
+// ENOTBLK says that the rest must be read through the page cache, EIOCBQUEUED that rq.Done will be
+// told the rest.
 //
 // Models fs/btrfs/direct-io.c:btrfs_direct_read(); until 5.10 it took no i_rwsem.
 func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p []byte) (int, error) {
@@ -48,8 +49,9 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 		}
 	}
 	r := read{ip: ip, pl: pl, nowait: nowait, env: env, io: newRequest(t, env, ip, false, rq)}
-	// The count first: without i_rwsem a truncate may come, which waits for those that have seen the old i_size before it drops what
-	// they read. One that has waited for them and has not set i_size holds those that come now.
+	// The count first: without i_rwsem a truncate may come, which waits for those that have seen
+	// the old i_size before it drops what they read. One that has waited for them and has not set
+	// i_size holds those that come now.
 	if pl.HoldReads && ip.ReadsHeld(t) {
 		if nowait {
 			return r.io.submitted(t, start, start, 0, kiocb.AgainInode)
@@ -89,9 +91,10 @@ type read struct {
 	nowait bool
 }
 
-// extent starts the read of the part of p that is in the extent at pos. The range of that part stays locked until the device has read
-// it: by its extent lock, or since 6.12 by the bit of direct I/O alone. That bit does not keep the checksums: when a queued read
-// has let i_rwsem go, a completion and a commit take those of a replaced extent away. So they are looked up first.
+// extent starts the read of the part of p that is in the extent at pos. The range of that part
+// stays locked until the device has read it: by its extent lock, or since 6.12 by the bit of direct
+// I/O alone. That bit does not keep the checksums: when a queued read has let i_rwsem go, a
+// completion and a commit take those of a replaced extent away. So they are looked up first.
 func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	start, end := pos, pos+uint64(len(p))
 	tree, lb := &r.ip.IOTree, extentio.Locked
@@ -127,7 +130,8 @@ func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 	return n, err
 }
 
-// sums looks up the checksums of the n bytes at bytenr. With NOWAIT it tries first, so that a wait is seen; Linux waits without a try.
+// sums looks up the checksums of the n bytes at bytenr. With NOWAIT it tries first, so that a wait
+// is seen; Linux waits without a try.
 func (r *read) sums(t *sched.Task, bytenr uint64, n int, into *fileread.Sums) error {
 	rd, sectors := r.env.Read, n/format.SectorSize
 	err := rd.LookupSums(t, r.ip, bytenr, sectors, r.nowait, into)

@@ -27,8 +27,8 @@ const maxBio = 1 << 20
 // keepCopy bounds the memory that a request keeps for the next one, in bytes.
 const keepCopy = 1 << 20
 
-// request is the I/O of one direct read or write. Models struct iomap_dio. Its life, with left, the bios that have not ended and one
-// for the submitter:
+// request is the I/O of one direct read or write. Models struct iomap_dio. Its life, with left, the
+// bios that have not ended and one for the submitter:
 //
 //	newRequest       left 1      i_dio_count up
 //	start            left +1     for each bio
@@ -37,10 +37,11 @@ const keepCopy = 1 << 20
 //	complete                     pages go, i_dio_count down; the request is free for another one
 type request struct {
 	iopath.Pooled
-	env     *iopath.Env
-	ip      *inode.Inode
-	write   bool
-	sectors bool          // of blocks that are written: no ordered extent knows of it, and it keeps snapshots out
+	env   *iopath.Env
+	ip    *inode.Inode
+	write bool
+	// of blocks that are written: no ordered extent knows of it, and it keeps snapshots out
+	sectors bool
 	req     kiocb.Request // req.Done is nil: the caller waits
 
 	left   atomic.Int64
@@ -126,8 +127,9 @@ func (b *bio) start(t *sched.Task, op blockdev.Op, at int64, end func(*sched.Tas
 	b.rq.env.Device.Submit(t, &b.Bio)
 }
 
-// submitWrite starts the write of data to the place of oe. The memory is the device's until the request ends. A file with checksums is
-// written from a copy: the caller may change its memory meanwhile, and the checksum must fit what the device got.
+// submitWrite starts the write of data to the place of oe. The memory is the device's until the
+// request ends. A file with checksums is written from a copy: the caller may change its memory
+// meanwhile, and the checksum must fit what the device got.
 func (rq *request) submitWrite(t *sched.Task, oe *ordered.Extent, data []byte) {
 	if rq.ip.Sums() {
 		from := len(rq.copies)
@@ -141,7 +143,8 @@ func (rq *request) submitWrite(t *sched.Task, oe *ordered.Extent, data []byte) {
 		}
 		oe.SetSums(t, sums)
 	}
-	// The end of the last bio may finish and recycle the extent. From here on it is the device's, which waits for no task.
+	// The end of the last bio may finish and recycle the extent. From here on it is the device's,
+	// which waits for no task.
 	t.Discharge(oe)
 	at, off := int64(oe.DiskBytenr), oe.Start
 	for len(data) > 0 {
@@ -181,8 +184,8 @@ func endWrite(t *sched.Task, bb *blockdev.Bio) {
 	rq.put(t)
 }
 
-// submitRead starts b as the read of p, from the address at, of [off, off+len(p)) of the file, which is locked as lb says until the bytes
-// are there.
+// submitRead starts b as the read of p, from the address at, of [off, off+len(p)) of the file,
+// which is locked as lb says until the bytes are there.
 func (rq *request) submitRead(t *sched.Task, b *bio, lb extentio.Bits, off uint64, at int64, p []byte) {
 	b.oe, b.off, b.n, b.lock, b.let = nil, off, uint64(len(p)), lb, false
 	b.vecs = b.vecs[:0]
@@ -197,11 +200,13 @@ func (rq *request) submitRead(t *sched.Task, b *bio, lb extentio.Bits, off uint6
 	b.start(t, blockdev.OpRead, at, endRead)
 }
 
-// endRead is the end of a bio. It never sleeps. Who is queued leaves the checksums to a worker. Of a sync read they are compared here: its
-// range may not stay locked until the submitter comes to it, which may wait for an ordered extent behind it whose completion waits, by way
-// of others, for this range. Only a bad sector is left to the submitter, who looks for a good copy.
+// endRead is the end of a bio. It never sleeps. Who is queued leaves the checksums to a worker. Of
+// a sync read they are compared here: its range may not stay locked until the submitter comes to
+// it, which may wait for an ordered extent behind it whose completion waits, by way of others, for
+// this range. Only a bad sector is left to the submitter, who looks for a good copy.
 //
-// Models btrfs_simple_end_io() and btrfs_dio_end_io(). Difference: there a worker checks every read.
+// Models btrfs_simple_end_io() and btrfs_dio_end_io(). Difference: there a worker checks every
+// read.
 func endRead(t *sched.Task, bb *blockdev.Bio) {
 	b := bb.Private.(*bio)
 	t.Spend(cost.Complete, 1)
@@ -249,10 +254,12 @@ func (b *bio) unlock(t *sched.Task) {
 // fail records the first error.
 func (rq *request) fail(err error) { rq.failed.CompareAndSwap(nil, &err) }
 
-// put counts a bio off. The last one ends a request that nobody waits for: here if that cannot sleep, else on a worker.
+// put counts a bio off. The last one ends a request that nobody waits for: here if that cannot
+// sleep, else on a worker.
 //
-// Models iomap_dio_bio_end_io() and, for the choice, dio_bio_end_aio(). Difference: 6.16 leaves the end of every write to a worker, or
-// to the submitter of a ring (IOCB_DIO_CALLER_COMP); here, as before iomap, only those that find pages to remove.
+// Models iomap_dio_bio_end_io() and, for the choice, dio_bio_end_aio(). Difference: 6.16 leaves the
+// end of every write to a worker, or to the submitter of a ring (IOCB_DIO_CALLER_COMP); here, as
+// before iomap, only those that find pages to remove.
 func (rq *request) put(t *sched.Task) {
 	if rq.left.Add(-1) != 0 {
 		return
@@ -283,8 +290,9 @@ func (rq *request) Run(t *sched.Task) {
 	rq.endQueued(t, true)
 }
 
-// endQueued ends a queued request, but for the sync of a durable write, which waits for i_rwsem: a truncate that has it may wait for
-// i_dio_count, which has gone down by then. sleeps is complete's. Models the order of iomap_dio_complete().
+// endQueued ends a queued request, but for the sync of a durable write, which waits for i_rwsem: a
+// truncate that has it may wait for i_dio_count, which has gone down by then. sleeps is complete's.
+// Models the order of iomap_dio_complete().
 func (rq *request) endQueued(t *sched.Task, sleeps bool) {
 	rq.complete(t, sleeps)
 	if rq.req.Flags&kiocb.DSync != 0 && rq.err == nil && rq.n > 0 {
@@ -302,8 +310,9 @@ func (rq *request) report(t *sched.Task) {
 	done.Complete(t, n, err)
 }
 
-// submitted ends the submitter's part: n bytes of [start, end) are on their way, and err stopped it. It reports EIOCBQUEUED, and the
-// request is not the caller's any more, if that wants to be told of the end and the device is still busy; else how the request ended.
+// submitted ends the submitter's part: n bytes of [start, end) are on their way, and err stopped
+// it. It reports EIOCBQUEUED, and the request is not the caller's any more, if that wants to be
+// told of the end and the device is still busy; else how the request ended.
 func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error) (int, error) {
 	rq.start, rq.end, rq.n, rq.err, rq.queued = start, end, n, err, rq.req.Done != nil && err == nil
 	if rq.queued {
@@ -327,16 +336,19 @@ func (rq *request) submitted(t *sched.Task, start, end uint64, n int, err error)
 	return n, err
 }
 
-// complete ends the request, whose n and err are final then. t owes its count. The end of a bio may not sleep and removes no page: the task
-// that has the page locked may wait for the device, and the device for this end.
+// complete ends the request, whose n and err are final then. t owes its count. The end of a bio may
+// not sleep and removes no page: the task that has the page locked may wait for the device, and the
+// device for this end.
 //
-// Models iomap_dio_complete(), and dio_complete() for DIO_COMPLETE_INVALIDATE, which only a worker sets.
+// Models iomap_dio_complete(), and dio_complete() for DIO_COMPLETE_INVALIDATE, which only a worker
+// sets.
 func (rq *request) complete(t *sched.Task, sleeps bool) {
 	if e := rq.failed.Load(); e != nil {
 		rq.n, rq.err = 0, *e
 	}
 	if rq.sectors {
-		// Now that the device has it fsync is to see a reason for a flush; and a snapshot may share the block.
+		// Now that the device has it fsync is to see a reason for a flush; and a snapshot may share
+		// the block.
 		rq.ip.MarkDirty(t)
 		rq.ip.Root.SnapshotLock.WriteUnlockDisowned(t)
 	}

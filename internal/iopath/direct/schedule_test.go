@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// late is a device that ends each transfer on a task of its own, or with one set all of them, one after the other, on one task; with reads set
-// those that write end at once.
+// late is a device that ends each transfer on a task of its own, or with one set all of them, one
+// after the other, on one task; with reads set those that write end at once.
 type late struct {
 	blockdev.Device
 	on, one bool
@@ -93,8 +93,9 @@ func (d *told) do(t *sched.Task, n int, err error) (int, error) {
 	return d.n, d.err
 }
 
-// TestQueuedSchedules: a queued write and a queued read meet a truncate that cuts the file and makes it long again, whose zeros are not
-// to be covered by the write's bytes, on a device that ends a transfer when it pleases.
+// TestQueuedSchedules: a queued write and a queued read meet a truncate that cuts the file and
+// makes it long again, whose zeros are not to be covered by the write's bytes, on a device that
+// ends a transfer when it pleases.
 func TestQueuedSchedules(t *testing.T) {
 	const size = 8192
 	image := blockdev.NewMemory(128 << 20)
@@ -184,8 +185,9 @@ func TestQueuedSchedules(t *testing.T) {
 	}
 }
 
-// TestQueuedReadOverwritten: the blocks of a queued read are written anew elsewhere, and committed, before the device has read them. The read gets
-// its blocks as they were or as they are, and no error: their checksums are there until it has looked at them.
+// TestQueuedReadOverwritten: the blocks of a queued read are written anew elsewhere, and committed,
+// before the device has read them. The read gets its blocks as they were or as they are, and no
+// error: their checksums are there until it has looked at them.
 func TestQueuedReadOverwritten(t *testing.T) {
 	const size = 8192
 	image := blockdev.NewMemory(128 << 20)
@@ -245,9 +247,10 @@ func TestQueuedReadOverwritten(t *testing.T) {
 	}
 }
 
-// TestReadPieces: a direct read of two extents waits for an ordered extent in the second while an fsync has locked the file up to the
-// first, which is read already. What the fsync waits for, the completions wait for, and the read for them: nobody may wait for a reader
-// who has not come to a piece that he has.
+// TestReadPieces: a direct read of two extents waits for an ordered extent in the second while an
+// fsync has locked the file up to the first, which is read already. What the fsync waits for, the
+// completions wait for, and the read for them: nobody may wait for a reader who has not come to a
+// piece that he has.
 func TestReadPieces(t *testing.T) {
 	const k = 1024
 	s := &scenario.Scenario{
@@ -273,8 +276,9 @@ func TestReadPieces(t *testing.T) {
 	}
 }
 
-// TestEndDoesNotWaitForPages: the end of a queued write finds no page in memory, and a reader brings one, locks it and waits for the
-// device, which is still in that end. The end may not wait for the page.
+// TestEndDoesNotWaitForPages: the end of a queued write finds no page in memory, and a reader
+// brings one, locks it and waits for the device, which is still in that end. The end may not wait
+// for the page.
 func TestEndDoesNotWaitForPages(t *testing.T) {
 	image := blockdev.NewMemory(128 << 20)
 	if err := mkfs.Make(sched.NewTask("mkfs"), image, mkfs.Options{Now: fstest.Epoch}); err != nil {
@@ -335,15 +339,16 @@ func TestEndDoesNotWaitForPages(t *testing.T) {
 	t.Logf("%v after %d schedules", r.Verdict, r.Schedules)
 }
 
-// TestUnalignedMark: a direct write of a sector does not zero the block that writeback has written and not yet marked.
+// TestUnalignedMark: a direct write of a sector does not zero the block that writeback has written
+// and not yet marked.
 func TestUnalignedMark(t *testing.T) { searchUnaligned(t, "unaligned-mark") }
 
-// TestUnalignedReader: no ordered extent keeps a reader from a block while a sector is on its way to it, so the page that it brings
-// into memory has the old sector, and must go.
+// TestUnalignedReader: no ordered extent keeps a reader from a block while a sector is on its way
+// to it, so the page that it brings into memory has the old sector, and must go.
 func TestUnalignedReader(t *testing.T) { searchUnaligned(t, "unaligned-reader") }
 
-// TestUnalignedZeros: a reader takes a block for zeros until it is marked written, and the page with them must go: it may have come when the
-// sectors were on the device.
+// TestUnalignedZeros: a reader takes a block for zeros until it is marked written, and the page
+// with them must go: it may have come when the sectors were on the device.
 func TestUnalignedZeros(t *testing.T) { searchUnaligned(t, "unaligned-zeros") }
 
 // searchUnaligned searches the scenario under each design of its policies.

@@ -8,7 +8,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// steps is a write of sectors whose steps are a lab's to order: iopath.SectorWrite. What each does is what the designs do.
+// steps is a write of sectors whose steps are a lab's to order: iopath.SectorWrite. What each does
+// is what the designs do.
 type steps struct {
 	w   *write
 	x   place.Extent
@@ -74,8 +75,8 @@ func (s *steps) Look(t *sched.Task) iopath.Blocks {
 // Drain waits for the direct writes in flight. i_rwsem is held exclusive.
 func (s *steps) Drain(t *sched.Task) { s.w.drain(t) }
 
-// Submit gives the sectors to the device, with zeros around them where the blocks are not written. It reports whether it did: the blocks may
-// be elsewhere by now.
+// Submit gives the sectors to the device, with zeros around them where the blocks are not written.
+// It reports whether it did: the blocks may be elsewhere by now.
 func (s *steps) Submit(t *sched.Task) bool {
 	w := s.w
 	w.io = nil

@@ -14,34 +14,41 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Direct writes of sectors that are not whole blocks, which btrfs sends through the page cache and ext4 and XFS do not.
+// Direct writes of sectors that are not whole blocks, which btrfs sends through the page cache and
+// ext4 and XFS do not.
 //
-// A block that has been written takes the sectors as they are. One that is allocated and not written (prealloc) gets zeros around them,
-// as bios of their own, and is marked written when all have ended. Two such writes of one block at a time zero each other's sectors;
-// so they take i_rwsem alone and wait for those in flight. What differs is how a write finds out which kind it is:
+// A block that has been written takes the sectors as they are. One that is allocated and not
+// written (prealloc) gets zeros around them, as bios of their own, and is marked written when all
+// have ended. Two such writes of one block at a time zero each other's sectors; so they take
+// i_rwsem alone and wait for those in flight. What differs is how a write finds out which kind it
+// is:
 //
 //	UNALIGNED_EXCLUSIVE     it does not: always alone (ext4 until 6.4)
 //	UNALIGNED_CHECK_FIRST   it looks the block up under the shared lock, and starts again with the exclusive one (ext4 since 6.5)
 //	UNALIGNED_RETRY         it begins, and is sent back where it maps the block (XFS, IOMAP_DIO_OVERWRITE_ONLY)
 //
-// A write under the shared lock may be queued: unlockFile comes while the device is busy, as for whole blocks. No ordered extent guards it,
-// because two such writes of one block would be in each other's way. What keeps others away until its end:
+// A write under the shared lock may be queued: unlockFile comes while the device is busy, as for
+// whole blocks. No ordered extent guards it, because two such writes of one block would be in each
+// other's way. What keeps others away until its end:
 //
 //	i_dio_count      truncate, punch, fallocate, clone and, with Plan.DrainDirect, writes through the page cache wait for zero, with i_rwsem:
 //	                 a page that was read before the end has the old sectors, and would be written back over the new ones
 //	SnapshotLock     a snapshot waits: it would share the block
 //
-// A direct write of whole blocks may overtake it in place. If it needs a new extent it goes through the page cache, so that the old one
-// is not freed with sectors on their way to it.
+// A direct write of whole blocks may overtake it in place. If it needs a new extent it goes through
+// the page cache, so that the old one is not freed with sectors on their way to it.
 //
-// Model: labs/reference 7.1; fs/ext4/file.c:ext4_dio_write_checks(), fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned(). Differences: ext4
-// and XFS let a write through the page cache meet one in flight; the look that decides locks the range of the blocks; holes, shared extents
-// and writes beyond EOF go through the page cache; the ordered extent that marks a block written is made after the bios; a NOWAIT write goes through the page cache.
+// Model: labs/reference 7.1; fs/ext4/file.c:ext4_dio_write_checks(),
+// fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned(). Differences: ext4 and XFS let a write through
+// the page cache meet one in flight; the look that decides locks the range of the blocks; holes,
+// shared extents and writes beyond EOF go through the page cache; the ordered extent that marks a
+// block written is made after the bios; a NOWAIT write goes through the page cache.
 
 // sector is the unit of a device, in bytes.
 const sector = 512
 
-// subBlock reports whether the write is of whole sectors, not of whole blocks, and of a file that takes them in place.
+// subBlock reports whether the write is of whole sectors, not of whole blocks, and of a file that
+// takes them in place.
 func (w *write) subBlock() bool {
 	return misaligned(w.pos, len(w.src)) && (w.pos|uint64(len(w.src)))&(sector-1) == 0 && !w.ip.Sums() && w.ip.Nocow() && w.faults == nil && !w.nowait
 }
@@ -55,7 +62,8 @@ func (w *write) unaligned(t *sched.Task) error {
 	if !errors.Is(err, errno.EAGAIN) {
 		return err
 	}
-	// Once more with the exclusive lock: what was found out under the shared one is not so any more.
+	// Once more with the exclusive lock: what was found out under the shared one is not so any
+	// more.
 	w.io = nil
 	w.unlockFile(t)
 	w.ip.Lock(t)
@@ -66,7 +74,8 @@ func (w *write) unaligned(t *sched.Task) error {
 	return w.sectors(t)
 }
 
-// sectors writes the request, which lies inside EOF. EAGAIN says that it needs the exclusive lock, EIOCBQUEUED that the device has it.
+// sectors writes the request, which lies inside EOF. EAGAIN says that it needs the exclusive lock,
+// EIOCBQUEUED that the device has it.
 func (w *write) sectors(t *sched.Task) error {
 	from, to := w.blocks()
 	alone := w.pl.Lock == policy.LockInode
@@ -93,14 +102,16 @@ func (w *write) blocks() (from, to uint64) {
 	return format.AlignDown(w.pos, format.SectorSize), format.AlignUp(w.pos+uint64(len(w.src)), format.SectorSize)
 }
 
-// drain waits for the direct writes in flight, and until those of the blocks have marked them written. i_rwsem is held exclusive.
+// drain waits for the direct writes in flight, and until those of the blocks have marked them
+// written. i_rwsem is held exclusive.
 func (w *write) drain(t *sched.Task) {
 	from, to := w.blocks()
 	w.ip.DIO.WaitZero(t)
 	_ = w.ip.Ordered.WaitRange(t, from, to) // an error is fsync's
 }
 
-// ready keeps snapshots out and, with marks set, promises the metadata of a block that will be marked written.
+// ready keeps snapshots out and, with marks set, promises the metadata of a block that will be
+// marked written.
 func (w *write) ready(t *sched.Task, marks bool) error {
 	if !w.rsv.NoSnapshot(t, w.ip) {
 		return errno.ENOTBLK
@@ -113,7 +124,8 @@ func (w *write) ready(t *sched.Task, marks bool) error {
 	return w.rsv.ReserveMetadata(t, w.env.Read.Place, w.ip, spaceinfo.FlushAll)
 }
 
-// submit takes the pages of the blocks out of memory, looks the blocks up and starts the bios. What it returns is for end.
+// submit takes the pages of the blocks out of memory, looks the blocks up and starts the bios. What
+// it returns is for end.
 func (w *write) submit(t *sched.Task) (x place.Extent, err error) {
 	from, to := w.blocks()
 	start, end := w.pos, w.pos+uint64(len(w.src))
@@ -142,7 +154,8 @@ func (w *write) submit(t *sched.Task) (x place.Extent, err error) {
 	return x, err
 }
 
-// end waits for the bios that submit started, unless the caller is told of their end, and marks the blocks written.
+// end waits for the bios that submit started, unless the caller is told of their end, and marks the
+// blocks written.
 func (w *write) end(t *sched.Task, x place.Extent, err error) error {
 	if w.io == nil {
 		return err
@@ -159,7 +172,8 @@ func (w *write) end(t *sched.Task, x place.Extent, err error) error {
 	if x.Type == ordered.Prealloc {
 		w.markWritten(t, from, to)
 		if w.pl.PagesLast {
-			// A reader that came before took the blocks for zeros. Models the order of iomap_dio_complete(): end_io, then the pages.
+			// A reader that came before took the blocks for zeros. Models the order of
+			// iomap_dio_complete(): end_io, then the pages.
 			w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift)
 		}
 	}
@@ -169,11 +183,13 @@ func (w *write) end(t *sched.Task, x place.Extent, err error) error {
 	return nil
 }
 
-// block looks up where the blocks [from, to) are, which must be in one extent that may be overwritten. EAGAIN says that the exclusive
-// lock is needed, ENOTBLK that the page cache is. Models ext4_overwrite_io().
+// block looks up where the blocks [from, to) are, which must be in one extent that may be
+// overwritten. EAGAIN says that the exclusive lock is needed, ENOTBLK that the page cache is.
+// Models ext4_overwrite_io().
 //
-// A write that is alone zeroes what is not written, so it waits for writeback that has yet to mark it: flushCached waited for the pages
-// only. Difference: in ext4 and XFS the writeback of a page ends after its block is marked, and filemap_write_and_wait_range() is enough.
+// A write that is alone zeroes what is not written, so it waits for writeback that has yet to mark
+// it: flushCached waited for the pages only. Difference: in ext4 and XFS the writeback of a page
+// ends after its block is marked, and filemap_write_and_wait_range() is enough.
 func (w *write) block(t *sched.Task, from, to uint64) (place.Extent, error) {
 	if w.pl.Lock == policy.LockInode {
 		w.ip.LockAndFlushOrdered(t, from, to)
@@ -185,7 +201,8 @@ func (w *write) block(t *sched.Task, from, to uint64) (place.Extent, error) {
 	return x, w.allows(x, ok, err)
 }
 
-// allows says what the answer (x, ok, err) to a look at the blocks means for the write: the errors of block.
+// allows says what the answer (x, ok, err) to a look at the blocks means for the write: the errors
+// of block.
 func (w *write) allows(x place.Extent, ok bool, err error) error {
 	from, to := w.blocks()
 	alone := w.pl.Lock == policy.LockInode
@@ -203,8 +220,8 @@ func (w *write) allows(x place.Extent, ok bool, err error) error {
 	return nil
 }
 
-// markWritten marks blocks written whose sectors, and the zeros around them, are on the device, unless another write has. Models
-// ext4_convert_unwritten_extents().
+// markWritten marks blocks written whose sectors, and the zeros around them, are on the device,
+// unless another write has. Models ext4_convert_unwritten_extents().
 func (w *write) markWritten(t *sched.Task, from, to uint64) {
 	lockRange(t, w.ip, w.pl, from, to)
 	x, ok, err := w.env.Read.Place.Overwrite(t, w.ip, from, to)

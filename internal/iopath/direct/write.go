@@ -93,7 +93,8 @@ func (w *write) sync(t *sched.Task) error {
 	return err
 }
 
-// durable reports whether the write has to be on the device, and the inode with it, when it returns.
+// durable reports whether the write has to be on the device, and the inode with it, when it
+// returns.
 func (w *write) durable() bool { return w.rq.Flags&kiocb.DSync != 0 && w.done > 0 }
 
 // facts is the write as a plan sees it, with i_size as it is now.
@@ -106,8 +107,9 @@ func (w *write) facts(t *sched.Task, held bool) policy.Facts {
 		Nowait: w.nowait, MayNocow: w.ip.MayNocow(), MayPrivs: !w.ip.NoSec(), SubBlock: w.subBlock()}
 }
 
-// lockFile takes the locks of the plan. A plan that does without the exclusive lock holds only while the write ends inside EOF;
-// a write that finds the file shorter under its lock starts again with the exclusive one.
+// lockFile takes the locks of the plan. A plan that does without the exclusive lock holds only
+// while the write ends inside EOF; a write that finds the file shorter under its lock starts again
+// with the exclusive one.
 func (w *write) lockFile(t *sched.Task) error {
 	t.Spend(cost.Syscall, 1)
 	ip, p := w.ip, w.env.Policy()
@@ -161,8 +163,9 @@ func (w *write) lockRange(t *sched.Task, from, to uint64) {
 
 func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
 
-// checkWrite does what comes before the first byte: capabilities, time stamps, zeros between the old end of file and the write, and the questions
-// that send the whole request to the page cache. Models btrfs_write_check() and check_direct_IO().
+// checkWrite does what comes before the first byte: capabilities, time stamps, zeros between the
+// old end of file and the write, and the questions that send the whole request to the page cache.
+// Models btrfs_write_check() and check_direct_IO().
 func (w *write) checkWrite(t *sched.Task) error {
 	if uint64(len(w.src)) > format.MaxFileSize-w.pos {
 		return errno.EFBIG // an append to a file that has grown meanwhile
@@ -203,10 +206,11 @@ func (w *write) checkWrite(t *sched.Task) error {
 // misaligned reports whether a request is not made of whole sectors.
 func misaligned(pos uint64, n int) bool { return (pos|uint64(n))&(format.SectorSize-1) != 0 }
 
-// transfer moves the bytes, in passes. A pass ends where the source is not there; it is faulted in with no ordered extent in hand and,
-// unless a plan says so, i_rwsem still held: a truncate or another append in between would move the place of the rest. The fault may bring
-// pages of the range itself into memory, which the next pass removes: without progress the rest goes through the page cache.
-// Models the loop of btrfs_direct_write(); labs/reference 3.3, step 5.
+// transfer moves the bytes, in passes. A pass ends where the source is not there; it is faulted in
+// with no ordered extent in hand and, unless a plan says so, i_rwsem still held: a truncate or
+// another append in between would move the place of the rest. The fault may bring pages of the
+// range itself into memory, which the next pass removes: without progress the rest goes through the
+// page cache. Models the loop of btrfs_direct_write(); labs/reference 3.3, step 5.
 func (w *write) transfer(t *sched.Task) error {
 	for left := -1; ; {
 		err := w.pass(t)
@@ -234,8 +238,8 @@ func (w *write) transfer(t *sched.Task) error {
 	}
 }
 
-// checkAgain faults the source in without i_rwsem and does what comes before the first byte again. An append takes the end of the
-// file as it is now.
+// checkAgain faults the source in without i_rwsem and does what comes before the first byte again.
+// An append takes the end of the file as it is now.
 func (w *write) checkAgain(t *sched.Task) error {
 	w.unlockFile(t)
 	w.faults.FaultIn(t, w.done, len(w.src))
@@ -252,8 +256,8 @@ func (w *write) checkAgain(t *sched.Task) error {
 	return err
 }
 
-// pass moves what it can of the rest, extent by extent, and waits for it. EFAULT says that the source ends there for now.
-// Models __iomap_dio_rw().
+// pass moves what it can of the rest, extent by extent, and waits for it. EFAULT says that the
+// source ends there for now. Models __iomap_dio_rw().
 func (w *write) pass(t *sched.Task) error {
 	start, end := w.pos, w.pos+uint64(len(w.src)-w.done)
 	if err := w.cleanCache(t, start, end); err != nil {
@@ -284,7 +288,8 @@ func (w *write) cleanCache(t *sched.Task, start, end uint64) error {
 	return nil
 }
 
-// flushCached writes back the dirty pages of [start, end) and waits for the device. Models kiocb_write_and_wait().
+// flushCached writes back the dirty pages of [start, end) and waits for the device. Models
+// kiocb_write_and_wait().
 func flushCached(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, end uint64) error {
 	if ip.Pages.Pages() == 0 {
 		return nil
@@ -292,7 +297,8 @@ func flushCached(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, end uin
 	return env.Writeback.FlushPages(t, ip, start, end)
 }
 
-// beginIO counts the write among the I/Os in flight and, with LockInodeDrop, lets i_rwsem go. Models inode_dio_begin().
+// beginIO counts the write among the I/Os in flight and, with LockInodeDrop, lets i_rwsem go.
+// Models inode_dio_begin().
 func (w *write) beginIO(t *sched.Task) {
 	rq := w.rq
 	if w.pl.ForceWait {
@@ -304,10 +310,12 @@ func (w *write) beginIO(t *sched.Task) {
 	}
 }
 
-// endIO ends beginIO: it waits for the bios, unless the rest is their ends'. The count goes down before i_rwsem is taken again: a truncate
-// that waits for it holds i_rwsem. A write that stopped on its way is waited for: its caller goes on from there.
+// endIO ends beginIO: it waits for the bios, unless the rest is their ends'. The count goes down
+// before i_rwsem is taken again: a truncate that waits for it holds i_rwsem. A write that stopped
+// on its way is waited for: its caller goes on from there.
 func (w *write) endIO(t *sched.Task, start, end uint64, err error) error {
-	// A sync write waits for the device also under NOWAIT; one that stopped on its way should not have to.
+	// A sync write waits for the device also under NOWAIT; one that stopped on its way should not
+	// have to.
 	if w.nowait && err == nil {
 		t.EndNowait()
 		defer t.BeginNowait()
@@ -322,7 +330,8 @@ func (w *write) endIO(t *sched.Task, start, end uint64, err error) error {
 	return err
 }
 
-// syncHeld syncs the file with i_rwsem held, and leaves word of that. Models the call of iomap_dio_complete() in btrfs_direct_write().
+// syncHeld syncs the file with i_rwsem held, and leaves word of that. Models the call of
+// iomap_dio_complete() in btrfs_direct_write().
 func (w *write) syncHeld(t *sched.Task) error {
 	switch w.pl.SyncMark {
 	case policy.MarkTask:
@@ -335,7 +344,8 @@ func (w *write) syncHeld(t *sched.Task) error {
 	return w.sync(t)
 }
 
-// extent starts the I/O of the next extent. Models btrfs_dio_iomap_begin() and btrfs_dio_submit_io() for a write.
+// extent starts the I/O of the next extent. Models btrfs_dio_iomap_begin() and
+// btrfs_dio_submit_io() for a write.
 func (w *write) extent(t *sched.Task) error {
 	start := w.pos
 	end := min(start+uint64(len(w.src)-w.done), start+inode.MaxExtent)
@@ -374,10 +384,12 @@ func (w *write) extent(t *sched.Task) error {
 	return err
 }
 
-// pin finds out how much of the source of oe is there: n bytes, whole sectors. EFAULT says that the rest is not, which has been given
-// up: oe ends with its first n bytes, or with an error if n is 0. Without it a task that faults the rest in could wait for it.
+// pin finds out how much of the source of oe is there: n bytes, whole sectors. EFAULT says that the
+// rest is not, which has been given up: oe ends with its first n bytes, or with an error if n is 0.
+// Without it a task that faults the rest in could wait for it.
 //
-// Models bio_iov_iter_get_pages() without faults and btrfs_extract_ordered_extent(); labs/reference 9.2, numbers 12 and 15.
+// Models bio_iov_iter_get_pages() without faults and btrfs_extract_ordered_extent(); labs/reference
+// 9.2, numbers 12 and 15.
 func (w *write) pin(t *sched.Task, oe *ordered.Extent) (n int, err error) {
 	all := int(oe.Len)
 	if w.faults == nil {
@@ -425,8 +437,9 @@ func (w *write) giveUp(t *sched.Task, oe *ordered.Extent, n uint64) {
 	}
 }
 
-// reserve promises the space of [start, end) before its range is locked. Without data space it may still be written in place: place
-// decides. Models step b of btrfs_dio_iomap_begin(). Difference: the metadata too, which the kernel reserves under the range's lock.
+// reserve promises the space of [start, end) before its range is locked. Without data space it may
+// still be written in place: place decides. Models step b of btrfs_dio_iomap_begin(). Difference:
+// the metadata too, which the kernel reserves under the range's lock.
 func (w *write) reserve(t *sched.Task, start, end uint64) error {
 	t.Spend(cost.Reserve, 1)
 	if w.nowait {
@@ -448,8 +461,9 @@ func (w *write) reserve(t *sched.Task, start, end uint64) error {
 	return err
 }
 
-// lockExtent locks [start, end) with no ordered extent in it. The answer is ENOTBLK, with nothing locked, when a page has come into the
-// range: to remove it here could wait for a task that waits for this range. Models lock_extent_direct().
+// lockExtent locks [start, end) with no ordered extent in it. The answer is ENOTBLK, with nothing
+// locked, when a page has come into the range: to remove it here could wait for a task that waits
+// for this range. Models lock_extent_direct().
 func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 	if w.nowait {
 		if err := tryRange(t, w.ip, &w.pl, start, end); err != nil {
@@ -478,8 +492,9 @@ func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
 	}
 }
 
-// lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the bit of direct I/O where the
-// plan has one, which is kept during waits for ordered extents: their completion does not take it.
+// lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the
+// bit of direct I/O where the plan has one, which is kept during waits for ordered extents: their
+// completion does not take it.
 func lockRange(t *sched.Task, ip *inode.Inode, pl policy.Plan, start, end uint64) {
 	if pl.DIOLocked {
 		ip.IOTree.LockDIO(t, start, end)
@@ -487,8 +502,8 @@ func lockRange(t *sched.Task, ip *inode.Inode, pl policy.Plan, start, end uint64
 	ip.LockAndFlushOrdered(t, start, end)
 }
 
-// place finds where the first piece of [start, end) goes: at most the extent that is there now. Models
-// btrfs_get_blocks_direct_write(); labs/reference 3.3.
+// place finds where the first piece of [start, end) goes: at most the extent that is there now.
+// Models btrfs_get_blocks_direct_write(); labs/reference 3.3.
 func (w *write) place(t *sched.Task, start, end uint64) (place.Extent, error) {
 	if w.nowait {
 		return w.placeNowait(t, start, end)
@@ -522,9 +537,10 @@ func (w *write) placeBlocking(t *sched.Task, start, end uint64) (place.Extent, e
 	return pl.Allocate(t, w.ip, start, end)
 }
 
-// order makes the ordered extent of x, which owns the promised space from then on, and lets i_size follow: under the range's lock,
-// so that a reader that waits for the range finds the new size. A write that was inside EOF leaves i_size alone: it may be without i_rwsem,
-// and a truncate have moved it. The reservation beyond x is given back.
+// order makes the ordered extent of x, which owns the promised space from then on, and lets i_size
+// follow: under the range's lock, so that a reader that waits for the range finds the new size. A
+// write that was inside EOF leaves i_size alone: it may be without i_rwsem, and a truncate have
+// moved it. The reservation beyond x is given back.
 func (w *write) order(t *sched.Task, x place.Extent) *ordered.Extent {
 	end := x.Start + x.Len
 	w.rsv.Shrink(t, w.ip, end)

@@ -1,13 +1,14 @@
 // Package fallocate reserves, punches and zeroes ranges of a file.
 //
-// The normal case of an allocation: i_rwsem; zeros up to the range when it begins beyond EOF; writeback and ordered extents of the
-// range waited for; then for each gap, in the order of the plan (policy.AllocSteps), reserve space with nothing locked, extent lock,
-// allocate, insert a PREALLOC item, unlock.
-// A punch: zero the edges, drop the pages, extent lock, drop the items.
+// The normal case of an allocation: i_rwsem; zeros up to the range when it begins beyond EOF;
+// writeback and ordered extents of the range waited for; then for each gap, in the order of the
+// plan (policy.AllocSteps), reserve space with nothing locked, extent lock, allocate, insert a
+// PREALLOC item, unlock. A punch: zero the edges, drop the pages, extent lock, drop the items.
 //
-// Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range(); labs/reference 2.6 and 2.7. Differences: data
-// space is reserved for the gaps before the extent lock and each gap is looked up again under it (the kernel of 2018 reserves
-// the whole range first, that of 5.19 under the lock); NO_HOLES only.
+// Model: fs/btrfs/file.c:btrfs_fallocate(), btrfs_punch_hole() and btrfs_zero_range();
+// labs/reference 2.6 and 2.7. Differences: data space is reserved for the gaps before the extent
+// lock and each gap is looked up again under it (the kernel of 2018 reserves the whole range first,
+// that of 5.19 under the lock); NO_HOLES only.
 //
 // Lock order: as package setsize.
 package fallocate
@@ -45,7 +46,8 @@ const (
 	itemsPerTransaction = 4096
 )
 
-// Fallocate does what mode says to [off, off+n) by the policy in force. Errors: EINVAL, EFBIG, EOPNOTSUPP, ENOSPC, EIO.
+// Fallocate does what mode says to [off, off+n) by the policy in force. Errors: EINVAL, EFBIG,
+// EOPNOTSUPP, ENOSPC, EIO.
 func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64) error {
 	switch mode {
 	case 0, KeepSize, PunchHole | KeepSize, ZeroRange, ZeroRange | KeepSize:
@@ -155,8 +157,8 @@ func alloc(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, kee
 	return h.End(t)
 }
 
-// fillGaps preallocates the gaps of [start, stop), which were total bytes when the caller looked. Data space for all of them is promised
-// with the first.
+// fillGaps preallocates the gaps of [start, stop), which were total bytes when the caller looked.
+// Data space for all of them is promised with the first.
 func fillGaps(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, stop, total uint64, order policy.AllocOrder) error {
 	a := allocation{env: env, ip: ip, want: total}
 	defer a.end(t)
@@ -208,8 +210,9 @@ func (a *allocation) step(t *sched.Task, s policy.AllocStep) error {
 	return nil
 }
 
-// reserveData promises data space for what is left of the gap, and then the gap's bytes of the subvolume's quota. There is more of
-// the gap than the caller saw if the file extent of an unlocked writer went meanwhile.
+// reserveData promises data space for what is left of the gap, and then the gap's bytes of the
+// subvolume's quota. There is more of the gap than the caller saw if the file extent of an unlocked
+// writer went meanwhile.
 func (a *allocation) reserveData(t *sched.Task) error {
 	need := max(a.want, a.hi-a.lo)
 	a.want = 0
@@ -314,13 +317,15 @@ func gapBytes(t *sched.Task, env *iopath.Env, ip *inode.Inode, start, stop uint6
 	}
 }
 
-// preallocate makes a PREALLOC extent at the start of the gap, as long as one piece of free space allows. Nothing is got when the
-// gap has been filled meanwhile. Models one round of __btrfs_prealloc_file_range().
+// preallocate makes a PREALLOC extent at the start of the gap, as long as one piece of free space
+// allows. Nothing is got when the gap has been filled meanwhile. Models one round of
+// __btrfs_prealloc_file_range().
 func (a *allocation) preallocate(t *sched.Task) error {
 	env, ip := a.env, a.ip
 	lo, hi, ok, err := nextGap(t, env, ip, a.lo, a.hi)
 	if err != nil || !ok || lo != a.lo {
-		// Without an error an unlocked writer was here between our look and the lock. Go on after what it wrote.
+		// Without an error an unlocked writer was here between our look and the lock. Go on after
+		// what it wrote.
 		return err
 	}
 	bytenr, got, err := env.Trans.Extents.ReserveExtent(t, hi-lo, block, a.hint)
@@ -430,9 +435,9 @@ func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, p
 	return r.NextStart, h.End(t)
 }
 
-// punchLockRange drops the pages of the range and locks it, with no page and, when the plan says so, no ordered extent in it: an
-// unlocked writer may dirty it again at any time before the lock. Models btrfs_punch_hole_lock_range() with the checks that
-// 55961c8abfdc took out.
+// punchLockRange drops the pages of the range and locks it, with no page and, when the plan says
+// so, no ordered extent in it: an unlocked writer may dirty it again at any time before the lock.
+// Models btrfs_punch_hole_lock_range() with the checks that 55961c8abfdc took out.
 func punchLockRange(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) error {
 	for {
 		ip.Pages.Truncate(t, lo, hi)

@@ -1,9 +1,10 @@
 // Package fsync makes files durable.
 //
-// Sync writes the file's data back and waits for its ordered extents. Under a policy with FSYNC_LOG it waits until the data is written, not until
-// the trees have it, and copies what has changed of the file to a log tree, which the superblock then names; a commit waits for the ordered
-// extents that a log has. Where a log cannot tell all (package treelog), and under every other policy, it commits the
-// transaction. What is durable afterwards is the same, at a higher price.
+// Sync writes the file's data back and waits for its ordered extents. Under a policy with FSYNC_LOG
+// it waits until the data is written, not until the trees have it, and copies what has changed of
+// the file to a log tree, which the superblock then names; a commit waits for the ordered extents
+// that a log has. Where a log cannot tell all (package treelog), and under every other policy, it
+// commits the transaction. What is durable afterwards is the same, at a higher price.
 //
 // Lock order:
 //
@@ -29,11 +30,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Sync writes back all data of the file and makes it durable: in the log of its subvolume, or with a commit. seen is the open file's mark of the
-// data errors that it has been told: an error of a write in the background since then is returned, once, and nothing is logged
-// or committed for it.
+// Sync writes back all data of the file and makes it durable: in the log of its subvolume, or with
+// a commit. seen is the open file's mark of the data errors that it has been told: an error of a
+// write in the background since then is returned, once, and nothing is logged or committed for it.
 //
-// A direct write calls it with i_rwsem held and says so in t.Journal; then the lock is not taken again.
+// A direct write calls it with i_rwsem held and says so in t.Journal; then the lock is not taken
+// again.
 func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) error {
 	held := false
 	if _, held = t.Journal.(iopath.DirectSync); held {
@@ -108,12 +110,14 @@ func logFirst(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	return env.Trans.Commit(t)
 }
 
-// log copies what has changed to the log, and returns the handle that keeps the transaction open until the log is durable; without one a
-// commit is needed, or nothing. The extent range of the whole file is locked meanwhile: its items in the tree, and its ordered extents,
-// are all there is of it, and stay as they are.
+// log copies what has changed to the log, and returns the handle that keeps the transaction open
+// until the log is durable; without one a commit is needed, or nothing. The extent range of the
+// whole file is locked meanwhile: its items in the tree, and its ordered extents, are all there is
+// of it, and stay as they are.
 //
-// Models the middle of btrfs_sync_file(). Differences: it does not lock extents, because what it logs are extent maps; an ordered extent
-// whose data is on its way to the device, a direct write's, is waited for.
+// Models the middle of btrfs_sync_file(). Differences: it does not lock extents, because what it
+// logs are extent maps; an ordered extent whose data is on its way to the device, a direct write's,
+// is waited for.
 func log(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (*transaction.Handle, treelog.Ticket, error) {
 	if ip.Ordered.Len() == 0 && durable(t, env, ip) {
 		return nil, treelog.Ticket{}, nil
@@ -142,8 +146,9 @@ func log(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (
 	return nil, treelog.Ticket{}, err
 }
 
-// begin locks the extent range of the file and opens a handle. Ordered extents in it, which are written, are returned. If one of them is not, or
-// a commit keeps handles out, they are waited for: a commit may wait for them, too, and they for the range.
+// begin locks the extent range of the file and opens a handle. Ordered extents in it, which are
+// written, are returned. If one of them is not, or a commit keeps handles out, they are waited for:
+// a commit may wait for them, too, and they for the range.
 func begin(t *sched.Task, env *iopath.Env, ip *inode.Inode) (*transaction.Handle, []*ordered.Extent) {
 	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
 	list := ip.Ordered.All(t, nil)
@@ -186,9 +191,10 @@ func flushAndWait(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	return env.Writeback.WaitOrderedRange(t, ip, 0, pagecache.MaxFileEnd)
 }
 
-// commitFor commits the transaction that last changed the inode, unless it is durable already. An inode whose item waits for a commit
-// needs one that has not taken the items yet: the running transaction may have, while it commits. A handle tells, because a
-// commit takes them once more after it has let no more handles in.
+// commitFor commits the transaction that last changed the inode, unless it is durable already. An
+// inode whose item waits for a commit needs one that has not taken the items yet: the running
+// transaction may have, while it commits. A handle tells, because a commit takes them once more
+// after it has let no more handles in.
 func commitFor(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	if durable(t, env, ip) {
 		return env.Trans.Aborted(t)

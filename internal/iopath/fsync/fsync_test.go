@@ -63,9 +63,10 @@ func TestFsyncDuringCommit(t *testing.T) {
 	}
 }
 
-// Two tasks write and fsync one file, and a third one commits: syncs of the log are shared, a commit frees the log between two of them, and the superblock
-// of a log must wait for that of the commit before it. Every time the power goes at the return of an fsync, the file has what was written
-// before it.
+// Two tasks write and fsync one file, and a third one commits: syncs of the log are shared, a
+// commit frees the log between two of them, and the superblock of a log must wait for that of the
+// commit before it. Every time the power goes at the return of an fsync, the file has what was
+// written before it.
 func TestFsyncLogSchedules(t *testing.T) {
 	all := []oracle.Range{{Lo: 0, Hi: 8 * k}}
 	commit := scenario.Task{Name: "sync", Ops: []scenario.Op{scenario.Sync()}}

@@ -34,7 +34,8 @@ func (c Contract) Promise() string {
 	return s + "a truncate that has returned may be undone by a write that began before it"
 }
 
-// Contract is what p promises by its design; the explorer proves it or shows the schedule that breaks it.
+// Contract is what p promises by its design; the explorer proves it or shows the schedule that
+// breaks it.
 func (p *Policy) Contract() Contract {
 	c := Contract{WriteAtom: AtomRequest, TruncateHolds: true}
 	if p.BufUnlockInEOF && !p.WriteRangeLock {

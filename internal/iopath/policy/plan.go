@@ -13,8 +13,8 @@ const (
 	DirectRead
 )
 
-// Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a room that takes the locks of a
-// plan asks for the plan again under them.
+// Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a
+// room that takes the locks of a plan asks for the plan again under them.
 type Facts struct {
 	Start, End uint64 // bytes of the write, punch or allocation: [Start, End)
 	ISize      uint64
@@ -24,14 +24,16 @@ type Facts struct {
 	Nowait     bool // the request is NOWAIT
 	MayNocow   bool // the inode is NODATACOW or preallocated
 	MayPrivs   bool // the file may have capabilities, which a write takes away
-	SubBlock   bool // a direct write of sectors that are not whole blocks, of a file that takes them in place
+	// a direct write of sectors that are not whole blocks, of a file that takes them in place
+	SubBlock bool
 }
 
 // InEOF reports whether the range ends inside the file.
 func (f *Facts) InEOF() bool { return f.End <= f.ISize }
 
-// Inside reports whether a write changes bytes of the file and nothing else, so that it may do without i_rwsem for itself alone.
-// Models the condition of BTRFS_ILOCK_SHARED in btrfs_direct_write().
+// Inside reports whether a write changes bytes of the file and nothing else, so that it may do
+// without i_rwsem for itself alone. Models the condition of BTRFS_ILOCK_SHARED in
+// btrfs_direct_write().
 func (f *Facts) Inside() bool { return f.InEOF() && !f.MayPrivs }
 
 // Lock is what guards the operation against others on the same file.
@@ -39,12 +41,13 @@ type Lock uint8
 
 // The locks.
 const (
-	LockInode     Lock = iota // i_rwsem exclusive, from begin to end
-	LockInodeDrop             // i_rwsem exclusive, let go for the copy loop or the I/O (i_dio_count stands in)
-	LockShared                // i_rwsem shared
-	LockNone                  // nothing but the extent ranges
-	LockRange                 // the byte range, without i_rwsem
-	LockBoth                  // i_rwsem exclusive and the byte range
+	LockInode Lock = iota // i_rwsem exclusive, from begin to end
+	// i_rwsem exclusive, let go for the copy loop or the I/O (i_dio_count stands in)
+	LockInodeDrop
+	LockShared // i_rwsem shared
+	LockNone   // nothing but the extent ranges
+	LockRange  // the byte range, without i_rwsem
+	LockBoth   // i_rwsem exclusive and the byte range
 )
 
 var lockNames = [...]string{"inode", "inode-drop", "shared", "none", "range", "both"}
@@ -66,8 +69,8 @@ const (
 // Plan is how to carry out one operation.
 type Plan struct {
 	Lock Lock
-	// RangeFrom is where the locked range begins when Lock.Range(); it ends at the end of the write, and
-	// at the end of all files for the other operations.
+	// RangeFrom is where the locked range begins when Lock.Range(); it ends at the end of the
+	// write, and at the end of all files for the other operations.
 	RangeFrom uint64
 	// DIOBegin: the operation counts itself in i_dio_count while it runs.
 	DIOBegin bool
@@ -75,40 +78,49 @@ type Plan struct {
 	Prewait bool
 	// WriteSteps is the order of the steps of a write's batch.
 	WriteSteps WriteOrder
-	// BalanceOutside: balance_dirty_pages is called once, after all locks are let go; it is not among WriteSteps.
+	// BalanceOutside: balance_dirty_pages is called once, after all locks are let go; it is not
+	// among WriteSteps.
 	BalanceOutside bool
 	// BatchPages bounds the pages of one round of the copy loop.
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
 	StableWait bool
-	// ISizeUnderLock: a write takes the end of file, from which it zeroes, under the lock that keeps it.
+	// ISizeUnderLock: a write takes the end of file, from which it zeroes, under the lock that
+	// keeps it.
 	ISizeUnderLock bool
-	// ForceRead: after a copy that got nothing the first page is read even if all of it will be overwritten.
+	// ForceRead: after a copy that got nothing the first page is read even if all of it will be
+	// overwritten.
 	ForceRead bool
-	// NoSnapshot: a write in place keeps snapshots out from the question whether it may to its dirty pages.
+	// NoSnapshot: a write in place keeps snapshots out from the question whether it may to its
+	// dirty pages.
 	NoSnapshot bool
 	// SetsizeSteps is the order of the steps of a shrinking setsize.
 	SetsizeSteps SetsizeOrder
-	// HoldReads: direct reads without i_rwsem take it from before a shrinking setsize waits for i_dio_count until it has set i_size.
+	// HoldReads: direct reads without i_rwsem take it from before a shrinking setsize waits for
+	// i_dio_count until it has set i_size.
 	HoldReads bool
 	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
 	LockDiskISize bool
 	// AllocSteps is the order of the steps of a fallocate for each gap.
 	AllocSteps AllocOrder
-	// DIOLocked: the range of a direct I/O is locked for direct I/O before its extent lock is taken.
+	// DIOLocked: the range of a direct I/O is locked for direct I/O before its extent lock is
+	// taken.
 	DIOLocked bool
 	// CsumBuffered: a direct write of a file with checksums goes through the page cache.
 	CsumBuffered bool
-	// ForceWait: a direct write is waited for, also when its caller wants to be told of its end later.
+	// ForceWait: a direct write is waited for, also when its caller wants to be told of its end
+	// later.
 	ForceWait bool
 	// Nowait is how a NOWAIT write is carried out; nothing of it is set for other requests.
 	Nowait NowaitPlan
-	// Unaligned is how a direct write of sectors goes to the device; with UnalignedBuffered it does not.
+	// Unaligned is how a direct write of sectors goes to the device; with UnalignedBuffered it does
+	// not.
 	Unaligned Unaligned
 	// Drain: such a write that has i_rwsem alone waits for those in flight.
 	Drain bool
-	// DrainDirect: an operation with i_rwsem alone that changes pages, extents or the end of the file waits for direct writes in flight, of
-	// which some may be of sectors. A direct write of whole blocks goes through the page cache where it needs a new extent.
+	// DrainDirect: an operation with i_rwsem alone that changes pages, extents or the end of the
+	// file waits for direct writes in flight, of which some may be of sectors. A direct write of
+	// whole blocks goes through the page cache where it needs a new extent.
 	DrainDirect bool
 	// CheckUnwritten: such a write under the shared lock leaves a block alone that is not written.
 	CheckUnwritten bool
@@ -122,22 +134,26 @@ type Plan struct {
 	ReserveLate bool
 	// NeedsSpace: a direct write without data space is ENOSPC, also where it would go in place.
 	NeedsSpace bool
-	// Nofault: a direct write faults its source in between two passes, with no ordered extent in its hands.
+	// Nofault: a direct write faults its source in between two passes, with no ordered extent in
+	// its hands.
 	Nofault bool
-	// SplitOrdered: of an extent of which a direct write got a part of the source only, the rest is given up, and no more.
+	// SplitOrdered: of an extent of which a direct write got a part of the source only, the rest is
+	// given up, and no more.
 	SplitOrdered bool
-	// ChecksAgain: a direct write lets i_rwsem go to fault its source in, and asks for its position again.
+	// ChecksAgain: a direct write lets i_rwsem go to fault its source in, and asks for its position
+	// again.
 	ChecksAgain bool
 	// SyncHeld: a durable direct write syncs the file before it lets i_rwsem go, if it has it.
 	SyncHeld bool
 	// SyncMark is how the fsync of SyncHeld knows that i_rwsem is held.
 	SyncMark Mark
-	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after the flush.
+	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after
+	// the flush.
 	RecheckOrdered bool
 }
 
-// NowaitPlan says for the steps of a NOWAIT write whether they answer EAGAIN where others wait. What is not named here does in every
-// policy: i_rwsem, space, throttling, the extent lock.
+// NowaitPlan says for the steps of a NOWAIT write whether they answer EAGAIN where others wait.
+// What is not named here does in every policy: i_rwsem, space, throttling, the extent lock.
 type NowaitPlan struct {
 	Unsupported bool // the write is EOPNOTSUPP
 	MustCOW     bool // the write is EAGAIN before its first step, for the sake of the inode's flags
@@ -154,7 +170,8 @@ type NowaitPlan struct {
 	CheckTry, CheckWhole, CheckOnce, PastEOF, OneExtent, AskAlways bool
 	TryDirty, TryRange, TryContext, TryMetadata, TryTree           bool
 	OwnPath, KeepPath, KeepLeaf, Spin                              bool
-	// KeepSnapshot: the check keeps snapshots out and nobody lets them in again. WaitCsums: the search for checksums waits.
+	// KeepSnapshot: the check keeps snapshots out and nobody lets them in again. WaitCsums: the
+	// search for checksums waits.
 	KeepSnapshot, WaitCsums bool
 	// NoFallback: a request that must go through the page cache is EAGAIN.
 	NoFallback bool
@@ -180,8 +197,8 @@ func For(op Op, f Facts, p *Policy) (pl Plan) {
 	return pl
 }
 
-// Make makes pl the plan of an operation, as For does, in the place where the plan stays: its many single bytes are dear to copy right after
-// they were written.
+// Make makes pl the plan of an operation, as For does, in the place where the plan stays: its many
+// single bytes are dear to copy right after they were written.
 func (pl *Plan) Make(op Op, f *Facts, p *Policy) {
 	*pl = Plan{}
 	switch op {
@@ -232,9 +249,10 @@ func (pl *Plan) forWrite(f *Facts, p *Policy) {
 	}
 }
 
-// forNowait changes the plan of a write into one that tries. The inode lock is not let go, because to take it again would be a wait; nothing is
-// awaited before it; and throttling comes before the batch, so that EAGAIN finds nothing done. Models the loop of
-// btrfs_buffered_write() since 6.1; labs/reference 4.1.
+// forNowait changes the plan of a write into one that tries. The inode lock is not let go, because
+// to take it again would be a wait; nothing is awaited before it; and throttling comes before the
+// batch, so that EAGAIN finds nothing done. Models the loop of btrfs_buffered_write() since 6.1;
+// labs/reference 4.1.
 func (pl *Plan) forNowait(f *Facts, p *Policy) {
 	if pl.Lock == LockInodeDrop {
 		pl.Lock = LockInode
@@ -259,7 +277,8 @@ func forSetSize(f *Facts, p *Policy) Plan {
 	return pl
 }
 
-// forDirect is the plan of a direct read or write. Models btrfs_direct_write() and btrfs_direct_read(); labs/reference 3.2, 3.3.
+// forDirect is the plan of a direct read or write. Models btrfs_direct_write() and
+// btrfs_direct_read(); labs/reference 3.2, 3.3.
 func (pl *Plan) forDirect(op Op, f *Facts, p *Policy) {
 	pl.DIOBegin, pl.DIOLocked, pl.CsumBuffered, pl.ISizeUnderLock, pl.DrainDirect = true, p.DIOLocked, p.DIOCsumBuffered, true, queuesSectors(p)
 	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
@@ -311,8 +330,8 @@ var unalignedNames = [...]string{"buffered", "exclusive", "check-first", "retry"
 
 func (u Unaligned) String() string { return unalignedNames[u] }
 
-// forUnaligned makes pl the plan of a direct write of sectors. Where buffered writers do without i_rwsem it goes through the page cache,
-// because nothing else keeps them away.
+// forUnaligned makes pl the plan of a direct write of sectors. Where buffered writers do without
+// i_rwsem it goes through the page cache, because nothing else keeps them away.
 func (pl *Plan) forUnaligned(f *Facts, p *Policy) {
 	switch {
 	case p.WriteRangeLock || p.BufUnlockInEOF:
@@ -327,19 +346,21 @@ func (pl *Plan) forUnaligned(f *Facts, p *Policy) {
 		return
 	}
 	pl.Drain, pl.CheckUnwritten, pl.PagesLast = !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten, !p.Wrong.UnalignedPagesFirst
-	pl.Lock, pl.ForceWait = LockShared, p.Wrong.UnalignedUnwritten // its zeros are its own task's, and its mark comes after them
+	// its zeros are its own task's, and its mark comes after them
+	pl.Lock, pl.ForceWait = LockShared, p.Wrong.UnalignedUnwritten
 	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.Inside() {
 		pl.Lock, pl.ForceWait = LockInode, true
 	}
 }
 
-// queuesSectors reports whether direct writes of sectors may be in flight when no task holds i_rwsem for them.
+// queuesSectors reports whether direct writes of sectors may be in flight when no task holds
+// i_rwsem for them.
 func queuesSectors(p *Policy) bool {
 	return (p.UnalignedCheckFirst || p.UnalignedRetry) && !p.UnalignedExclusive && !p.WriteRangeLock && !p.BufUnlockInEOF && !p.Wrong.UnalignedNoWait
 }
 
-// forDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and btrfs_dio_iomap_begin(); labs/reference 3.5,
-// 3.6.
+// forDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and
+// btrfs_dio_iomap_begin(); labs/reference 3.5, 3.6.
 func (n *NowaitPlan) forDirect(f *Facts, p *Policy) {
 	n.MustCOW = !f.MayNocow
 	n.TryPrivs, n.TryExpand, n.TryFault = p.NowaitTryPrivs, p.NowaitTryExpand, p.NowaitTryFault

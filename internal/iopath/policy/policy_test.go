@@ -87,7 +87,8 @@ func orderText[S interface {
 	return strings.Join(w, ",")
 }
 
-// TestPlans reads testdata/plans.txt: "operation key=value ..." , "----", then the plan of each policy; with policy=SPEC, of that one.
+// TestPlans reads testdata/plans.txt: "operation key=value ..." , "----", then the plan of each
+// policy; with policy=SPEC, of that one.
 func TestPlans(t *testing.T) {
 	const file = "testdata/plans.txt"
 	in, err := os.ReadFile(file)
@@ -158,7 +159,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestTogglesCoverPolicy holds that a field without an entry, or an entry without a source, cannot be added.
+// TestTogglesCoverPolicy holds that a field without an entry, or an entry without a source, cannot
+// be added.
 func TestTogglesCoverPolicy(t *testing.T) {
 	var p Policy
 	seen := map[*bool]string{}
@@ -186,7 +188,8 @@ func TestTogglesCoverPolicy(t *testing.T) {
 	}
 }
 
-// TestCheckOrder: what no execution is needed for. Every order that a plan can have passes, throttled outside or not.
+// TestCheckOrder: what no execution is needed for. Every order that a plan can have passes,
+// throttled outside or not.
 func TestCheckOrder(t *testing.T) {
 	right := MustParse("locked")
 	order := func(p *Policy) []WriteStep {
@@ -266,8 +269,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestShortages walks the table of what a write does when space is short, labs/reference 5.5: each step, blocking and with NOWAIT,
-// for ENOSPC and EDQUOT, in Linux and with its gap closed.
+// TestShortages walks the table of what a write does when space is short, labs/reference 5.5: each
+// step, blocking and with NOWAIT, for ENOSPC and EDQUOT, in Linux and with its gap closed.
 func TestShortages(t *testing.T) {
 	const file = "testdata/shortages.txt"
 	want, err := os.ReadFile(file)
@@ -332,7 +335,8 @@ func TestForDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestReferenceTables: the tables of labs/reference 11 have every preset and every toggle, and a cross where a preset has a toggle.
+// TestReferenceTables: the tables of labs/reference 11 have every preset and every toggle, and a
+// cross where a preset has a toggle.
 func TestReferenceTables(t *testing.T) {
 	b, err := os.ReadFile("../../../labs/reference/11-policies.md")
 	if err != nil {
@@ -387,7 +391,8 @@ func TestReferenceTables(t *testing.T) {
 	}
 }
 
-// togglesOf are the toggles that the first cell of a row names: names, "D0 to D7", "the toggles of `modern`".
+// togglesOf are the toggles that the first cell of a row names: names, "D0 to D7", "the toggles of
+// `modern`".
 func togglesOf(t *testing.T, cell string, presets []Policy) (names []string) {
 	t.Helper()
 	if of, ok := strings.CutPrefix(cell, "the toggles of `"); ok {

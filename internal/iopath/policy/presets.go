@@ -43,7 +43,8 @@ var Presets = []Policy{
 	},
 }
 
-// NowaitPresets are the eras of NOWAIT, oldest first. Names does not list them: for other requests they are the kernels of Presets.
+// NowaitPresets are the eras of NOWAIT, oldest first. Names does not list them: for other requests
+// they are the kernels of Presets.
 var NowaitPresets = []Policy{
 	{
 		Name: "nowait-4.13", About: "Linux 4.13 to 5.7: direct writes with NOWAIT, which check first and wait all the same",
@@ -87,8 +88,8 @@ var NowaitPresets = []Policy{
 	},
 }
 
-// UnalignedPresets are the designs of direct writes of sectors, oldest first, each in the place of the page cache of modern. Names does not
-// list them: for other requests they are modern.
+// UnalignedPresets are the designs of direct writes of sectors, oldest first, each in the place of
+// the page cache of modern. Names does not list them: for other requests they are modern.
 var UnalignedPresets = []Policy{
 	unaligned("unaligned-exclusive", "ext4 of Linux 6.2: a direct write of sectors is alone", func(p *Policy) *bool { return &p.UnalignedExclusive }),
 	unaligned("unaligned-check-first", "seed 004, ext4 since 6.5: together in blocks that are written, after a look", func(p *Policy) *bool { return &p.UnalignedCheckFirst }),
@@ -100,7 +101,8 @@ func unaligned(name, about string, field func(p *Policy) *bool) Policy {
 	return like(Presets, "modern", name, about, func(p *Policy) { *field(p) = true })
 }
 
-// FsyncPresets are the ways of an fsync, oldest first: the kernel of nowait-5.8 with each. Names does not list them.
+// FsyncPresets are the ways of an fsync, oldest first: the kernel of nowait-5.8 with each. Names
+// does not list them.
 var FsyncPresets = []Policy{
 	like(NowaitPresets, "nowait-5.8", "fsync-commit", "Linux 5.17 with notreelog: every fsync commits the transaction", func(p *Policy) { p.FsyncLog = false }),
 	like(NowaitPresets, "nowait-5.8", "fsync-5.17", "Linux 5.17: an fsync writes a log tree; the kernel before seed 003", func(*Policy) {}),

@@ -7,8 +7,9 @@ type SpaceStep uint8
 const (
 	BufferedData     SpaceStep = iota // data space of a batch
 	BufferedMetadata                  // its metadata space
-	DirectData                        // data space of a direct write, of which no block is known to be writable in place
-	DirectMetadata                    // metadata space of a direct write
+	// data space of a direct write, of which no block is known to be writable in place
+	DirectData
+	DirectMetadata // metadata space of a direct write
 )
 
 var spaceSteps = names{"policy.SpaceStep",
@@ -24,15 +25,18 @@ type Shortage uint8
 const (
 	Fail     Shortage = iota // the error is the caller's
 	TryAgain                 // EAGAIN: a blocking request may get it
-	TryNocow                 // ask if the blocks may be overwritten; if not, the error is the caller's
+	// ask if the blocks may be overwritten; if not, the error is the caller's
+	TryNocow
 )
 
 var shortages = names{"policy.Shortage", []string{"fail", "again", "nocow"}, []string{"Fail", "TryAgain", "TryNocow"}}
 
 func (s Shortage) String() string { return shortages.name(int(s)) }
 
-// spaceRules is what a shortage means, for ENOSPC and EDQUOT. Models what btrfs_buffered_write() and btrfs_get_blocks_direct_write()
-// make of the errors; labs/reference 5.5. A direct write with NOWAIT reserves no data space: it has no row. The EDQUOT of a NOWAIT write's metadata is Linux's gap, see Policy.NowaitEDQUOT.
+// spaceRules is what a shortage means, for ENOSPC and EDQUOT. Models what btrfs_buffered_write()
+// and btrfs_get_blocks_direct_write() make of the errors; labs/reference 5.5. A direct write with
+// NOWAIT reserves no data space: it has no row. The EDQUOT of a NOWAIT write's metadata is Linux's
+// gap, see Policy.NowaitEDQUOT.
 var spaceRules = []struct {
 	Step           SpaceStep
 	Nowait         bool
@@ -47,7 +51,8 @@ var spaceRules = []struct {
 	{DirectMetadata, true, TryAgain, TryAgain},
 }
 
-// OnShortage is what a write does whose reservation failed at step: with ENOSPC, or, if quota is set, with EDQUOT.
+// OnShortage is what a write does whose reservation failed at step: with ENOSPC, or, if quota is
+// set, with EDQUOT.
 func (p *Policy) OnShortage(step SpaceStep, nowait, quota bool) Shortage {
 	if nowait && quota && step == BufferedMetadata && p.NowaitEDQUOT {
 		return TryAgain

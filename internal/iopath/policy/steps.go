@@ -6,28 +6,34 @@ import (
 	"strings"
 )
 
-// Three operations take their steps in an order that is data: one batch of a buffered write, a shrinking setsize, and one gap of a
-// fallocate. The rooms that carry them out have one function per step and follow the plan's order. So a published change of
-// order, a bug of the museum and a student's guess are all permutations, and none of them is a branch in the write path.
+// Three operations take their steps in an order that is data: one batch of a buffered write, a
+// shrinking setsize, and one gap of a fallocate. The rooms that carry them out have one function
+// per step and follow the plan's order. So a published change of order, a bug of the museum and a
+// student's guess are all permutations, and none of them is a branch in the write path.
 
 // NoStep ends an order that is shorter than its array.
 const NoStep = 0
 
-// WriteStep is a step of one batch of a buffered write. Models the loop body of __btrfs_buffered_write(); labs/reference 1.1 b to j.
+// WriteStep is a step of one batch of a buffered write. Models the loop body of
+// __btrfs_buffered_write(); labs/reference 1.1 b to j.
 type WriteStep uint8
 
 // The steps of a batch.
 const (
-	FaultIn      WriteStep = 1 + iota // make the source present: may lock pages of any file
-	Reserve                           // promise data and metadata space: may wait for a flush or a commit
-	PreparePages                      // lock the pages, fill those that are partly overwritten, wait for writeback
-	LockExtent                        // lock the extent range inside EOF, with no ordered extent in it
-	CopyFromUser                      // copy, with page faults disabled
-	DirtyPages                        // the pages become uptodate and dirty; a short copy gives space back
-	ISizeWrite                        // i_size follows a write beyond EOF
-	SetDelalloc                       // the range takes the promised space over; its lock is let go
-	DropPages                         // unlock the pages
-	BalanceDirty                      // pay for the dirty pages: may sleep long
+	FaultIn WriteStep = 1 + iota // make the source present: may lock pages of any file
+	// promise data and metadata space: may wait for a flush or a commit
+	Reserve
+	// lock the pages, fill those that are partly overwritten, wait for writeback
+	PreparePages
+	// lock the extent range inside EOF, with no ordered extent in it
+	LockExtent
+	CopyFromUser // copy, with page faults disabled
+	// the pages become uptodate and dirty; a short copy gives space back
+	DirtyPages
+	ISizeWrite   // i_size follows a write beyond EOF
+	SetDelalloc  // the range takes the promised space over; its lock is let go
+	DropPages    // unlock the pages
+	BalanceDirty // pay for the dirty pages: may sleep long
 )
 
 // MaxWriteSteps bounds the steps of a batch.
@@ -45,17 +51,19 @@ func (s WriteStep) String() string { return writeSteps.name(int(s)) }
 // GoString is the step as code names it.
 func (s WriteStep) GoString() string { return writeSteps.goName(int(s)) }
 
-// SetsizeStep is a step of a shrinking setsize. The place of DIOWait is what seed 002's thread is about.
+// SetsizeStep is a step of a shrinking setsize. The place of DIOWait is what seed 002's thread is
+// about.
 type SetsizeStep uint8
 
 // The steps of a setsize.
 const (
-	TruncateSetsize SetsizeStep = 1 + iota // SetISize, then TruncatePages: truncate_setsize() as the kernel has it
-	DIOWait                                // i_dio_count to zero
-	SetISize                               // the new i_size becomes visible
-	TruncatePages                          // the pages beyond the new size leave the page cache
-	WaitOrdered                            // ordered extents beyond i_size have finished
-	TruncateItems                          // file extents beyond i_size are dropped
+	// SetISize, then TruncatePages: truncate_setsize() as the kernel has it
+	TruncateSetsize SetsizeStep = 1 + iota
+	DIOWait                     // i_dio_count to zero
+	SetISize                    // the new i_size becomes visible
+	TruncatePages               // the pages beyond the new size leave the page cache
+	WaitOrdered                 // ordered extents beyond i_size have finished
+	TruncateItems               // file extents beyond i_size are dropped
 )
 
 // MaxSetsizeSteps bounds the steps of a setsize.
@@ -123,7 +131,8 @@ func (n *names) goName(i int) string {
 // nowaitOrder is the order of a batch of a NOWAIT write.
 var nowaitOrder = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
 
-// writeOrder is the order of a batch under p. Of the wrong orders it knows those that are permutations.
+// writeOrder is the order of a batch under p. Of the wrong orders it knows those that are
+// permutations.
 func writeOrder(p *Policy) WriteOrder {
 	if p.WriteSteps[0] != NoStep {
 		return p.WriteSteps
@@ -159,7 +168,8 @@ func setsizeOrder(p *Policy) SetsizeOrder {
 	return SetsizeOrder{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}
 }
 
-// holdsReads reports whether direct reads go without i_rwsem and may come between the wait of a setsize and its i_size.
+// holdsReads reports whether direct reads go without i_rwsem and may come between the wait of a
+// setsize and its i_size.
 func holdsReads(p *Policy) bool {
 	for _, s := range setsizeOrder(p) {
 		switch s {
@@ -191,12 +201,14 @@ func move[S comparable](o []S, step, after S) {
 	}
 }
 
-// CheckWriteOrder rejects an order of the steps of a batch that is wrong on sight: too long, unknown, repeated or missing steps.
+// CheckWriteOrder rejects an order of the steps of a batch that is wrong on sight: too long,
+// unknown, repeated or missing steps.
 func CheckWriteOrder(steps []WriteStep) error {
 	return checkOrder(steps, FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages, BalanceDirty)
 }
 
-// CheckSetsizeOrder is CheckWriteOrder for a setsize. It wants the two halves of TruncateSetsize, not the whole.
+// CheckSetsizeOrder is CheckWriteOrder for a setsize. It wants the two halves of TruncateSetsize,
+// not the whole.
 func CheckSetsizeOrder(steps []SetsizeStep) error {
 	return checkOrder(steps, DIOWait, SetISize, TruncatePages, WaitOrdered, TruncateItems)
 }

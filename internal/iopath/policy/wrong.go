@@ -1,14 +1,18 @@
 package policy
 
-// Wrong is a set of bugs; Toggle.Source says which of them a kernel once had. All are off in every preset; a specification switches
-// one on by name, "modern+WRONG_STALE_ISIZE", for the museum. In a plan three of them are orders of WriteSteps, one is an order of
-// AllocSteps, two are not in it, and each of the others turns a field off.
+// Wrong is a set of bugs; Toggle.Source says which of them a kernel once had. All are off in every
+// preset; a specification switches one on by name, "modern+WRONG_STALE_ISIZE", for the museum. In a
+// plan three of them are orders of WriteSteps, one is an order of AllocSteps, two are not in it,
+// and each of the others turns a field off.
 type Wrong struct {
-	// FaultUnderPageLock: a write takes the page faults of its source while it copies, with its pages locked.
+	// FaultUnderPageLock: a write takes the page faults of its source while it copies, with its
+	// pages locked.
 	FaultUnderPageLock bool
-	// NoForcedRead: after a copy that got nothing the first page is not read, so that it never becomes uptodate.
+	// NoForcedRead: after a copy that got nothing the first page is not read, so that it never
+	// becomes uptodate.
 	NoForcedRead bool
-	// ISizeAfterUnlock: a write makes i_size visible after it has let its pages and its extent range go.
+	// ISizeAfterUnlock: a write makes i_size visible after it has let its pages and its extent
+	// range go.
 	ISizeAfterUnlock bool
 	// ReserveUnderRange: fallocate waits for space with its extent range locked.
 	ReserveUnderRange bool
@@ -16,19 +20,23 @@ type Wrong struct {
 	StaleISize bool
 	// ExtentBeforePage: a write locks its extent range before its pages.
 	ExtentBeforePage bool
-	// ZeroUnderWriteback: a truncate zeroes the rest of the last page although the device may be reading it.
+	// ZeroUnderWriteback: a truncate zeroes the rest of the last page although the device may be
+	// reading it.
 	ZeroUnderWriteback bool
 	// NowaitENOSPC: a NOWAIT write says ENOSPC where a blocking one would flush.
 	NowaitENOSPC bool
-	// SnapshotUnlocked: a write asks whether it may overwrite in place, and does not keep snapshots out until it is dirty.
+	// SnapshotUnlocked: a write asks whether it may overwrite in place, and does not keep snapshots
+	// out until it is dirty.
 	SnapshotUnlocked bool
 	// SnapshotInPlace: data is written in place while a snapshot is being made of it.
 	SnapshotInPlace bool
 	// NowaitThrottleLeak: a NOWAIT write that is throttled keeps what it has reserved.
 	NowaitThrottleLeak bool
-	// NowaitSnapshotKept: the check before a NOWAIT direct write keeps snapshots out, and they stay out.
+	// NowaitSnapshotKept: the check before a NOWAIT direct write keeps snapshots out, and they stay
+	// out.
 	NowaitSnapshotKept bool
-	// NowaitCsumSearch: the search for checksums, of those of a NOWAIT write, waits for tree blocks.
+	// NowaitCsumSearch: the search for checksums, of those of a NOWAIT write, waits for tree
+	// blocks.
 	NowaitCsumSearch bool
 	// NowaitSpin: a NOWAIT request tries a busy delayed reference again until it is free.
 	NowaitSpin bool
@@ -36,37 +44,47 @@ type Wrong struct {
 	DiskISizeUnlocked bool
 	// DirectNoRecheck: a direct write does not look for pages again once it has its range locked.
 	DirectNoRecheck bool
-	// DirectClearsDelalloc: a direct write that gives its range up clears delayed allocation there, which is a buffered writer's.
+	// DirectClearsDelalloc: a direct write that gives its range up clears delayed allocation there,
+	// which is a buffered writer's.
 	DirectClearsDelalloc bool
-	// ReadAheadUnlocked: readahead asks where its pages are without their range locked, and does not wait for what is ordered there. No plan
-	// has it: the reader of the file system is told.
+	// ReadAheadUnlocked: readahead asks where its pages are without their range locked, and does
+	// not wait for what is ordered there. No plan has it: the reader of the file system is told.
 	ReadAheadUnlocked bool
 	// DirectReserveLate: a direct write waits for data space with its range locked.
 	DirectReserveLate bool
-	// DirectNeedsSpace: a direct write fails for want of data space before it knows whether it needs any.
+	// DirectNeedsSpace: a direct write fails for want of data space before it knows whether it
+	// needs any.
 	DirectNeedsSpace bool
-	// UnalignedNoDrain: a direct write of sectors that has i_rwsem alone does not wait for direct writes that have let it go.
+	// UnalignedNoDrain: a direct write of sectors that has i_rwsem alone does not wait for direct
+	// writes that have let it go.
 	UnalignedNoDrain bool
-	// UnalignedUnwritten: a direct write of sectors under the shared lock zeroes the rest of a block that is not written.
+	// UnalignedUnwritten: a direct write of sectors under the shared lock zeroes the rest of a
+	// block that is not written.
 	UnalignedUnwritten bool
-	// UnalignedNoWait: writes through the page cache, and zeros, do not wait for direct writes of sectors in flight.
+	// UnalignedNoWait: writes through the page cache, and zeros, do not wait for direct writes of
+	// sectors in flight.
 	UnalignedNoWait bool
-	// UnalignedPagesFirst: a direct write of sectors takes the page of its block out of memory before it marks the block written.
+	// UnalignedPagesFirst: a direct write of sectors takes the page of its block out of memory
+	// before it marks the block written.
 	UnalignedPagesFirst bool
-	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of all that it had mapped.
+	// OrderedWhole: a direct write that gets a part of its source gives up the ordered extent of
+	// all that it had mapped.
 	OrderedWhole bool
-	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its position again.
+	// ChecksAgain: a direct write lets i_rwsem go while it faults its source in, and asks for its
+	// position again.
 	ChecksAgain bool
-	// SyncUnmarked: the fsync of a durable direct write does not know that i_rwsem is its own task's.
+	// SyncUnmarked: the fsync of a durable direct write does not know that i_rwsem is its own
+	// task's.
 	SyncUnmarked bool
 	// SyncMarkOnFile: it learns that from the open file.
 	SyncMarkOnFile bool
-	// LogUnwritten: fsync logs an ordered extent whose data is on its way to the device. It and the next one are in no plan: fsync asks.
+	// LogUnwritten: fsync logs an ordered extent whose data is on its way to the device. It and the
+	// next one are in no plan: fsync asks.
 	LogUnwritten bool
 	// LogUnattached: a commit does not wait for an ordered extent that a log has.
 	LogUnattached bool
-	// RingRetryWhole: the worker that goes on after a short attempt begins with the first byte again. It and the next one are of the ring,
-	// which the scenarios make: no plan has them.
+	// RingRetryWhole: the worker that goes on after a short attempt begins with the first byte
+	// again. It and the next one are of the ring, which the scenarios make: no plan has them.
 	RingRetryWhole bool
 	// RingUnhashed: workers carry out buffered writes of one inode side by side.
 	RingUnhashed bool
@@ -74,7 +92,8 @@ type Wrong struct {
 	Log WrongLog
 }
 
-// WrongLog is the mistakes of fsync with a log tree, and of a replay, that only a power cut shows. Package treelog has the same fields.
+// WrongLog is the mistakes of fsync with a log tree, and of a replay, that only a power cut shows.
+// Package treelog has the same fields.
 type WrongLog struct {
 	// SuperFirst: the superblock names the tree of logs before its blocks are on the device.
 	SuperFirst bool
@@ -82,11 +101,13 @@ type WrongLog struct {
 	NoFlush bool
 	// NoSums: a log has file extents without their checksums.
 	NoSums bool
-	// BeforeData: an fsync copies the inode to the log, and waits for its data and ordered extents after it.
+	// BeforeData: an fsync copies the inode to the log, and waits for its data and ordered extents
+	// after it.
 	BeforeData bool
 	// Unpinned: a replay allocates from what looks free: there lie the logs.
 	Unpinned bool
-	// ChangedXattrs: a log has the attributes of an inode only if the transaction has changed its names or attributes.
+	// ChangedXattrs: a log has the attributes of an inode only if the transaction has changed its
+	// names or attributes.
 	ChangedXattrs bool
 	// NoHoles: a log has no holes.
 	NoHoles bool
@@ -100,7 +121,8 @@ type WrongLog struct {
 	KeepSize bool
 	// NoConflicts: a replay does not ask whether another inode has a name.
 	NoConflicts bool
-	// PunchUnmarked: a punch inside one block does not mark the inode, and an fsync that finds it unmarked has nothing to do.
+	// PunchUnmarked: a punch inside one block does not mark the inode, and an fsync that finds it
+	// unmarked has nothing to do.
 	PunchUnmarked bool
 	// OldNumbers: the first inode number after a replay is the one after the last commit's largest.
 	OldNumbers bool
@@ -110,8 +132,9 @@ type WrongLog struct {
 	ShareEarly bool
 }
 
-// Novalidate reports whether lockdep names an order of p in its first schedule. The file system takes extent ranges out of
-// lockdep's checks then, so that the explorer can show the deadlock itself.
+// Novalidate reports whether lockdep names an order of p in its first schedule. The file system
+// takes extent ranges out of lockdep's checks then, so that the explorer can show the deadlock
+// itself.
 func (p *Policy) Novalidate() bool {
 	return p.Wrong.ReserveUnderRange || p.Wrong.ExtentBeforePage || p.Wrong.DirectReserveLate
 }

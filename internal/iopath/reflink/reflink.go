@@ -1,5 +1,5 @@
-// Package reflink makes a range of one file share the extents of a range of another, or of another place in the same file: cp
-// --reflink, FICLONERANGE.
+// Package reflink makes a range of one file share the extents of a range of another, or of another
+// place in the same file: cp --reflink, FICLONERANGE.
 //
 // The normal case, for each file extent of the source:
 //
@@ -10,12 +10,13 @@
 //	                       DropExtents, InsertFileExtent, IncExtentRef, i_size: one transaction
 //	                       what the source knew of its extents forgotten: they may not be overwritten in place any more
 //
-// An inline extent has no place on disk to share. It is copied: as an item to the start of a file that has no more data than it, else
-// as a dirty block.
+// An inline extent has no place on disk to share. It is copied: as an item to the start of a file
+// that has no more data than it, else as a dirty block.
 //
-// Model: fs/btrfs/reflink.c:btrfs_remap_file_range() and btrfs_clone_files(). Differences: the range of the source is locked as well,
-// as btrfs_double_extent_lock() did; ranges are locked extent by extent, so a reader may see the destination with some
-// extents shared and some not yet; no deduplication.
+// Model: fs/btrfs/reflink.c:btrfs_remap_file_range() and btrfs_clone_files(). Differences: the
+// range of the source is locked as well, as btrfs_double_extent_lock() did; ranges are locked
+// extent by extent, so a reader may see the destination with some extents shared and some not yet;
+// no deduplication.
 //
 // Lock order:
 //
@@ -48,7 +49,8 @@ import (
 const block = format.SectorSize
 
 const (
-	// unitsShare is a transaction's reservation in inserted items: the items that are dropped or cut, the new one, the inode.
+	// unitsShare is a transaction's reservation in inserted items: the items that are dropped or
+	// cut, the new one, the inode.
 	unitsShare = 4
 	// itemsPerTransaction bounds the file extents that one transaction drops.
 	itemsPerTransaction = 4096
@@ -63,9 +65,10 @@ type clone struct {
 	blocks   uint64 // n up to the next block: the end of the source may lie in a block
 }
 
-// Clone makes [to, to+n) of dst share the extents of [off, off+n) of src; n = 0 is up to the end of src. off and to are multiples of the
-// block size, and n is one unless the range ends at the end of src, and not before the end of dst. Bytes that dst had there are gone, and it
-// grows if need be. Errors: EINVAL, EFBIG; ENOSPC, EIO, after which a part may be shared.
+// Clone makes [to, to+n) of dst share the extents of [off, off+n) of src; n = 0 is up to the end of
+// src. off and to are multiples of the block size, and n is one unless the range ends at the end of
+// src, and not before the end of dst. Bytes that dst had there are gone, and it grows if need be.
+// Errors: EINVAL, EFBIG; ENOSPC, EIO, after which a part may be shared.
 //
 // Models btrfs_remap_file_range().
 func Clone(t *sched.Task, env *iopath.Env, src, dst *inode.Inode, off, n, to uint64) error {
@@ -83,7 +86,8 @@ func Clone(t *sched.Task, env *iopath.Env, src, dst *inode.Inode, off, n, to uin
 		}
 		dst.Range.Lock(t, from, pagecache.MaxFileEnd)
 		defer dst.Range.Unlock(t, from, pagecache.MaxFileEnd)
-		if src != dst { // its writers hold nothing else: of one in the middle a half would be cloned
+		// its writers hold nothing else: of one in the middle a half would be cloned
+		if src != dst {
 			src.Range.LockNested(t, off, off+c.blocks)
 			defer src.Range.Unlock(t, off, off+c.blocks)
 		}
@@ -99,7 +103,8 @@ func Check(src, dst *inode.Inode) error {
 	return nil
 }
 
-// check models generic_remap_checks() and generic_remap_check_len(), and what btrfs_remap_file_range_prep() adds.
+// check models generic_remap_checks() and generic_remap_check_len(), and what
+// btrfs_remap_file_range_prep() adds.
 func (c *clone) check(t *sched.Task) error {
 	size := c.src.Size(t)
 	if err := Check(c.src, c.dst); err != nil {
@@ -162,7 +167,8 @@ func (c *clone) run(t *sched.Task) error {
 	return nil
 }
 
-// piece clones the file extent of the source at pos, or the hole, and says where the next one begins.
+// piece clones the file extent of the source at pos, or the hole, and says where the next one
+// begins.
 func (c *clone) piece(t *sched.Task, pos uint64) (next uint64, err error) {
 	end := c.off + c.blocks
 	start, fe, ok, err := c.env.Store.LookupFileExtent(t, c.src.Root, c.src.Ino, pos)
@@ -193,8 +199,8 @@ func (c *clone) share(t *sched.Task, pos, end uint64, fe *format.FileExtent) (ui
 	return end, nil
 }
 
-// shareSome empties the front of the destination's part of [lo, end) in one transaction, and when that is all, gives it fe, which begins at
-// pos. It says where to go on.
+// shareSome empties the front of the destination's part of [lo, end) in one transaction, and when
+// that is all, gives it fe, which begins at pos. It says where to go on.
 func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExtent) (next uint64, err error) {
 	src, dst := c.src, c.dst
 	space := c.env.Trans.Space.Metadata()
@@ -220,7 +226,8 @@ func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExt
 		src.Extents.Drop(t, pos, end)
 		delta += int64(fe.NumBytes)
 	}
-	// After the last change: a reader before the range, which locks its own block, may have found the hole in between and remembers all of it.
+	// After the last change: a reader before the range, which locks its own block, may have found
+	// the hole in between and remembers all of it.
 	dst.ExtentsChanged(t, h.Transid(), lo+shift, end+shift)
 	if err != nil {
 		h.Abort(t, err)
@@ -231,7 +238,8 @@ func (c *clone) shareSome(t *sched.Task, lo, pos, end uint64, fe *format.FileExt
 		c.grow(t, min(end+shift, c.to+c.n))
 	}
 	dst.LastTransid.Store(h.Transid())
-	dst.BarLog(h.Transid()) // the checksums of its extents may be in the log already, or come twice at once
+	// the checksums of its extents may be in the log already, or come twice at once
+	dst.BarLog(h.Transid())
 	dst.MarkDirty(t)
 	return r.NextStart - shift, h.End(t)
 }
@@ -244,8 +252,9 @@ func (c *clone) grow(t *sched.Task, size uint64) {
 	}
 }
 
-// lockRanges locks [lo, hi) of the destination, with no page in it, and [from, end) of the source, both with nothing ordered. Two
-// ranges of two files have no order, so the second one is only tried. Models btrfs_double_extent_lock().
+// lockRanges locks [lo, hi) of the destination, with no page in it, and [from, end) of the source,
+// both with nothing ordered. Two ranges of two files have no order, so the second one is only
+// tried. Models btrfs_double_extent_lock().
 func (c *clone) lockRanges(t *sched.Task, lo, hi, from, end uint64) error {
 	for {
 		c.dst.Pages.Truncate(t, lo, hi)
@@ -266,7 +275,8 @@ func (c *clone) lockRanges(t *sched.Task, lo, hi, from, end uint64) error {
 	}
 }
 
-// inline copies the inline extent fe, which is the block of the source at pos. Models clone_copy_inline_extent().
+// inline copies the inline extent fe, which is the block of the source at pos. Models
+// clone_copy_inline_extent().
 func (c *clone) inline(t *sched.Task, pos uint64, fe *format.FileExtent) error {
 	to := c.to + pos - c.off
 	if to == 0 && c.dst.Size(t) <= fe.RAMBytes {
@@ -307,12 +317,14 @@ func (c *clone) inlineItem(t *sched.Task, fe *format.FileExtent) error {
 	dst.AddBytes(t, int64(fe.RAMBytes)-int64(r.BytesFound))
 	c.grow(t, min(c.n, fe.RAMBytes))
 	dst.LastTransid.Store(h.Transid())
-	dst.BarLog(h.Transid()) // the checksums of its extents may be in the log already, or come twice at once
+	// the checksums of its extents may be in the log already, or come twice at once
+	dst.BarLog(h.Transid())
 	dst.MarkDirty(t)
 	return h.End(t)
 }
 
-// inlineToPage makes data, with zeroes up to the end of the block, the destination's block at to. Models copy_inline_to_page().
+// inlineToPage makes data, with zeroes up to the end of the block, the destination's block at to.
+// Models copy_inline_to_page().
 func (c *clone) inlineToPage(t *sched.Task, to uint64, data []byte) error {
 	ip := c.dst
 	var r delalloc.Reservation
@@ -336,7 +348,8 @@ func (c *clone) inlineToPage(t *sched.Task, to uint64, data []byte) error {
 		p.SetUptodate()
 		ip.Pages.SetDirty(t, p)
 		if end := min(to+block, c.to+c.n); end > ip.Size(t) {
-			ip.SetSize(t, end) // before the page can be written back: writeback drops what lies beyond it
+			// before the page can be written back: writeback drops what lies beyond it
+			ip.SetSize(t, end)
 		}
 		r.SetDelalloc(t, ip, true)
 		p.UnlockPut(t)

@@ -34,7 +34,8 @@ func readAt(t *sched.Task, f *fs.File, off int64) []byte {
 	return p[:n]
 }
 
-// searched explores a clone of /src, which has its first bytes, into /dst, of size bytes, both on disk, beside what prog starts.
+// searched explores a clone of /src, which has its first bytes, into /dst, of size bytes, both on
+// disk, beside what prog starts.
 func searched(t *testing.T, spec string, first []byte, size int64, locks []string, prog func(w *explore.World, src, dst *fs.File)) {
 	t.Helper()
 	image := blockdev.NewMemory(128 << 20)
@@ -59,8 +60,8 @@ func searched(t *testing.T, spec string, first []byte, size int64, locks []strin
 	}
 }
 
-// TestReader: a clone into a hole of a file meets a reader of that file. When the clone has returned, every task reads what it has cloned, whatever the
-// reader has left in memory.
+// TestReader: a clone into a hole of a file meets a reader of that file. When the clone has
+// returned, every task reads what it has cloned, whatever the reader has left in memory.
 func TestReader(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -96,7 +97,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestSourceWriter: a clone of a range that is being written has all of the write, or nothing of it.
+// TestSourceWriter: a clone of a range that is being written has all of the write, or nothing of
+// it.
 func TestSourceWriter(t *testing.T) {
 	const size = 9 * block // two batches
 	for _, name := range []string{"locked", "range-lock", "unlocked-drain", "modern"} {

@@ -9,13 +9,16 @@
 //	                         waitOrdered       ordered extents beyond i_size have finished
 //	                         truncateItems     file extents, nbytes, size on disk
 //
-// The order of the first two is what the thread of seed 002 is about: a writer that counts in i_dio_count and holds no i_rwsem
-// must be waited for before i_size changes, or it puts i_size back (labs/reference 1.3 and 1.4). Then a direct read that holds
-// none either must not begin in between: nobody would wait for it, and its blocks would be freed under it (Plan.HoldReads).
+// The order of the first two is what the thread of seed 002 is about: a writer that counts in
+// i_dio_count and holds no i_rwsem must be waited for before i_size changes, or it puts i_size back
+// (labs/reference 1.3 and 1.4). Then a direct read that holds none either must not begin in
+// between: nobody would wait for it, and its blocks would be freed under it (Plan.HoldReads).
 //
-// Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); labs/reference 2.1, 2.2 and 2.4. Differences: no orphan item; the
-// extent lock is taken before the transaction is joined, as completions do it, where the kernel takes it inside; direct reads are
-// held only where the wait comes before i_size; until 5.10 the kernel held them also during a wait after it, so that it ended.
+// Model: fs/btrfs/inode.c:btrfs_setsize() and btrfs_truncate(); labs/reference 2.1, 2.2 and 2.4.
+// Differences: no orphan item; the extent lock is taken before the transaction is joined, as
+// completions do it, where the kernel takes it inside; direct reads are held only where the wait
+// comes before i_size; until 5.10 the kernel held them also during a wait after it, so that it
+// ended.
 //
 // Lock order:
 //
@@ -43,10 +46,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// itemsPerTransaction bounds the file extents that one transaction drops, so that others can commit in between.
+// itemsPerTransaction bounds the file extents that one transaction drops, so that others can commit
+// in between.
 const itemsPerTransaction = 4096
 
-// unitsTruncate is the reservation of one such transaction, in inserted items: the item that is cut, the inode.
+// unitsTruncate is the reservation of one such transaction, in inserted items: the item that is
+// cut, the inode.
 const unitsTruncate = 2
 
 // Truncate sets the size of the file by the policy in force.
@@ -139,16 +144,16 @@ func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, 
 	return h.End(t)
 }
 
-// truncateSetsize makes the new size visible and then drops the pages beyond it: a task that finds a page locked and inside i_size can
-// rely on both. Models mm/truncate.c:truncate_setsize().
+// truncateSetsize makes the new size visible and then drops the pages beyond it: a task that finds
+// a page locked and inside i_size can rely on both. Models mm/truncate.c:truncate_setsize().
 func truncateSetsize(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
 	ip.SetSize(t, newSize)
 	zeroTail(t, ip, newSize, stable)
 	ip.Pages.Truncate(t, format.AlignUp(newSize, pagecache.PageSize), pagecache.MaxFileEnd)
 }
 
-// setISize and truncatePages are the halves of truncateSetsize, for orders that have something between them. Timelines name the
-// steps of lab 4 by them.
+// setISize and truncatePages are the halves of truncateSetsize, for orders that have something
+// between them. Timelines name the steps of lab 4 by them.
 func setISize(t *sched.Task, ip *inode.Inode, newSize uint64) { ip.SetSize(t, newSize) }
 
 func truncatePages(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
@@ -156,8 +161,9 @@ func truncatePages(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) 
 	ip.Pages.Truncate(t, format.AlignUp(newSize, pagecache.PageSize), pagecache.MaxFileEnd)
 }
 
-// zeroTail zeroes the rest of the page of newSize, if it is in memory; stable says whether it waits until the device does not read
-// the page. Models the partial page of truncate_inode_pages_range(), which always waits.
+// zeroTail zeroes the rest of the page of newSize, if it is in memory; stable says whether it waits
+// until the device does not read the page. Models the partial page of truncate_inode_pages_range(),
+// which always waits.
 func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
 	in := newSize % pagecache.PageSize
 	if in == 0 {
@@ -182,17 +188,19 @@ func holdReads(t *sched.Task, ip *inode.Inode, plan policy.Plan, yes bool) {
 	}
 }
 
-// dioWait waits until no direct and no unlocked buffered I/O is in flight; i_rwsem keeps new ones out.
-// Models inode_dio_wait().
+// dioWait waits until no direct and no unlocked buffered I/O is in flight; i_rwsem keeps new ones
+// out. Models inode_dio_wait().
 func dioWait(t *sched.Task, ip *inode.Inode) { ip.DIO.WaitZero(t) }
 
-// waitOrdered waits until what was being written beyond i_size has its file extents, so that they can be dropped.
+// waitOrdered waits until what was being written beyond i_size has its file extents, so that they
+// can be dropped.
 func waitOrdered(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	return env.Writeback.WaitOrderedRange(t, ip, format.AlignDown(ip.Size(t), format.SectorSize), pagecache.MaxFileEnd)
 }
 
-// truncateItems drops the file extents beyond i_size. It asks for i_size again, as the kernel does: a writer that has put it back
-// makes it drop the wrong ones or none (labs/reference 1.3, step 6). Models btrfs_truncate() after its wait.
+// truncateItems drops the file extents beyond i_size. It asks for i_size again, as the kernel does:
+// a writer that has put it back makes it drop the wrong ones or none (labs/reference 1.3, step 6).
+// Models btrfs_truncate() after its wait.
 func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	for {
 		more, err := dropItems(t, env, ip)
@@ -202,8 +210,9 @@ func truncateItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	}
 }
 
-// dropItems is one transaction of truncateItems: last items first, so that the size on disk is right after each. When metadata is
-// full, it uses the global reserve, as evict_refill_and_join() does. Difference: btrfs_truncate() does not, and gets ENOSPC.
+// dropItems is one transaction of truncateItems: last items first, so that the size on disk is
+// right after each. When metadata is full, it uses the global reserve, as evict_refill_and_join()
+// does. Difference: btrfs_truncate() does not, and gets ENOSPC.
 func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err error) {
 	space := env.Trans.Space
 	bytes := space.CalcInsert(unitsTruncate)
@@ -234,15 +243,16 @@ func dropItems(t *sched.Task, env *iopath.Env, ip *inode.Inode) (more bool, err 
 		}
 		return false, err
 	}
-	// Not size while there is more: after a crash, extents beyond EOF would come back when the file grows. But what is dropped first may
-	// be preallocated beyond the old EOF. Models last_size of btrfs_truncate().
+	// Not size while there is more: after a crash, extents beyond EOF would come back when the file
+	// grows. But what is dropped first may be preallocated beyond the old EOF. Models last_size of
+	// btrfs_truncate().
 	ip.SetDiskSize(t, min(left, max(size, ip.DiskSize(t))))
 	ip.MarkDirty(t)
 	return left > size, h.End(t)
 }
 
-// Evict drops everything of a file that nobody can reach any more: pages, ordered extents, file extents.
-// Models btrfs_evict_inode() up to the inode item.
+// Evict drops everything of a file that nobody can reach any more: pages, ordered extents, file
+// extents. Models btrfs_evict_inode() up to the inode item.
 func Evict(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 	truncateSetsize(t, ip, 0, true)
 	_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)

@@ -79,7 +79,8 @@ func compressInline(t *testing.T, x *fstest.Fixture, p []byte) {
 	}
 }
 
-// A compressed inline extent cannot be cut without being read. The truncate says so and changes nothing, and the file system goes on.
+// A compressed inline extent cannot be cut without being read. The truncate says so and changes
+// nothing, and the file system goes on.
 func TestCompressedInline(t *testing.T) {
 	x := fstest.New(t)
 	f := x.Create("/f")
@@ -103,7 +104,8 @@ func TestCompressedInline(t *testing.T) {
 	x.Must(f.Close(x.T))
 }
 
-// Direct reads that need no i_rwsem go on without it after a truncate, also after one that fails before it has set i_size.
+// Direct reads that need no i_rwsem go on without it after a truncate, also after one that fails
+// before it has set i_size.
 func TestReadsGoOn(t *testing.T) {
 	var dev *dm.Flakey
 	x := fstest.New(t, fstest.Faults(&dev))

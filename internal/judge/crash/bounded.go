@@ -15,11 +15,14 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Bounded black-box testing, as in CrashMonkey and ACE (Mohan et al., OSDI 2018): every sequence of a few operations over a few files, with every
-// choice of sync, fsync, fdatasync or nothing after each. The bounds are those that ACE documents for seq-1 and seq-2: files foo
-// and A/foo, as second names bar and A/bar, directories A and B; what is synced after an operation is a file of the sequence so far, its neighbour or
-// its directory; something is synced after the last one. Differences: no write by mmap, which this program does not have; remove is unlink,
-// for ACE calls it for files only; after the first operation of two fdatasync is left out, as it is there by default.
+// Bounded black-box testing, as in CrashMonkey and ACE (Mohan et al., OSDI 2018): every sequence of
+// a few operations over a few files, with every choice of sync, fsync, fdatasync or nothing after
+// each. The bounds are those that ACE documents for seq-1 and seq-2: files foo and A/foo, as second
+// names bar and A/bar, directories A and B; what is synced after an operation is a file of the
+// sequence so far, its neighbour or its directory; something is synced after the last one.
+// Differences: no write by mmap, which this program does not have; remove is unlink, for ACE calls
+// it for files only; after the first operation of two fdatasync is left out, as it is there by
+// default.
 
 // step is one operation of a sequence.
 type step struct {
@@ -120,7 +123,8 @@ type syncing struct{ verb, path string }
 
 func (s syncing) String() string { return strings.TrimSpace(s.verb + " " + s.path) }
 
-// syncings are the choices after the steps so far: for each file that they name, the file, its neighbour and its directory.
+// syncings are the choices after the steps so far: for each file that they name, the file, its
+// neighbour and its directory.
 func syncings(done []step, datasync, nothing bool) []syncing {
 	var paths []string
 	add := func(p string) {
@@ -170,8 +174,8 @@ func (q *Sequence) Script() string {
 	return strings.Join(l, "; ")
 }
 
-// Bounded are the sequences of length operations, each with every choice of syncs. Sequences of one and two are whole; of three, sample random
-// ones are taken, by seed.
+// Bounded are the sequences of length operations, each with every choice of syncs. Sequences of one
+// and two are whole; of three, sample random ones are taken, by seed.
 func Bounded(length, sample int, seed uint64, each func(q *Sequence) bool) {
 	all := steps()
 	if length > 2 {
@@ -208,8 +212,9 @@ func Bounded(length, sample int, seed uint64, each func(q *Sequence) bool) {
 	more(Sequence{})
 }
 
-// Run runs the sequence on the image on base and judges the crash after its last persistence point: those after earlier ones are other
-// sequences' last. It returns the loss, if there is one, the recording, and how many states were judged.
+// Run runs the sequence on the image on base and judges the crash after its last persistence point:
+// those after earlier ones are other sequences' last. It returns the loss, if there is one, the
+// recording, and how many states were judged.
 func (q *Sequence) Run(t *sched.Task, base blockdev.Device, o Options) (found *Counterexample, rec *Recording, states int, err error) {
 	r, err := NewRecorder(t, base, o)
 	if err != nil {
@@ -264,7 +269,8 @@ func Sync(t *sched.Task, f *fs.FS, path string) error {
 	return f.Fsync(t, path)
 }
 
-// prepare makes what the steps need and no step before makes. It is part of the workload, and not synced.
+// prepare makes what the steps need and no step before makes. It is part of the workload, and not
+// synced.
 func (q *Sequence) prepare(t *sched.Task, r *Recorder, run func(op Op, do func() error) error) error {
 	there := map[string]bool{"/": true} // before the steps
 	now := map[string]bool{}            // after the steps so far: true made, false gone
@@ -324,16 +330,18 @@ type Tally struct {
 
 // Bounds says which sequences RunBounded runs.
 type Bounds struct {
-	Length      int
-	Sample      int // sequences of three
-	Seed        uint64
-	Part, Parts int // every Parts-th sequence, from number Part on, which counts from 1; 0 of 0 are all
+	Length int
+	Sample int // sequences of three
+	Seed   uint64
+	// every Parts-th sequence, from number Part on, which counts from 1; 0 of 0 are all
+	Part, Parts int
 	Jobs        int // tasks, at least 1
 	Stop        func() bool
 	Progress    func(done int) // called from any task
 }
 
-// RunBounded runs the sequences on several tasks, until one loses something or Stop, if there is one, says so.
+// RunBounded runs the sequences on several tasks, until one loses something or Stop, if there is
+// one, says so.
 func RunBounded(t *sched.Task, base blockdev.Device, o Options, b Bounds) (Tally, error) {
 	var mu sync.Mutex
 	var sum Tally

@@ -148,7 +148,8 @@ func find(tb testing.TB, t *sched.Task, rec *crash.Recording, c crash.Choice) (*
 	return x, n
 }
 
-// TestCleanWorkload: whatever of the writes in flight a power cut takes, nothing that was promised is lost.
+// TestCleanWorkload: whatever of the writes in flight a power cut takes, nothing that was promised
+// is lost.
 func TestCleanWorkload(t *testing.T) {
 	tk, rec := record(t, crash.Options{}, busy...)
 	x, n := find(t, tk, rec, crash.Choice{PerFlush: 24, Seed: 3})
@@ -160,7 +161,8 @@ func TestCleanWorkload(t *testing.T) {
 	}
 }
 
-// TestWrongOrders: each wrong order is found, and shrunk to a few lost writes, which the timeline names.
+// TestWrongOrders: each wrong order is found, and shrunk to a few lost writes, which the timeline
+// names.
 func TestWrongOrders(t *testing.T) {
 	for _, name := range crash.Wrongs() {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +200,8 @@ func TestWrongOrders(t *testing.T) {
 	}
 }
 
-// TestPromises: an fsync or a sync that promises and does nothing is found by what it does not keep.
+// TestPromises: an fsync or a sync that promises and does nothing is found by what it does not
+// keep.
 func TestPromises(t *testing.T) {
 	for _, c := range []struct{ lines, rule string }{
 		{"write /f 0 5000 a; fsync? /f", "name"},
@@ -220,7 +223,8 @@ func TestPromises(t *testing.T) {
 		{"touch /f; sync; chattr /f 256; fsync? /f", "flags"},
 		{"touch /f; sync; utimes /f 7 8; fsync? /f", "time"},
 		{"mkdir /d; sync; touch /d/f; fsync? /d", "name"},
-		{"touch /f; sync; chmod /f 384; fdatasync? /f", ""}, // it promises what is needed to read the file
+		// it promises what is needed to read the file
+		{"touch /f; sync; chmod /f 384; fdatasync? /f", ""},
 		{"touch /f; sync; utimes /f 7 8; fdatasync? /f", ""},
 		{"mkdir /d; write /d/f 0 10 a; sync?", "name"},
 	} {
@@ -309,7 +313,8 @@ func TestPowerGoesAgain(t *testing.T) {
 	}
 }
 
-// TestDeviceFails: what cannot be read is told, whoever reads it first: check, the open or the judge.
+// TestDeviceFails: what cannot be read is told, whoever reads it first: check, the open or the
+// judge.
 func TestDeviceFails(t *testing.T) {
 	tk := sched.NewTask(t.Name())
 	base := dm.NewFlakey(image(t, tk))
@@ -417,7 +422,8 @@ func TestLogHasAttributes(t *testing.T) {
 	}
 }
 
-// TestDirectoryAbove: an fsync of a file does not promise the new name of a directory above it, a log need not have that. It promises the file.
+// TestDirectoryAbove: an fsync of a file does not promise the new name of a directory above it, a
+// log need not have that. It promises the file.
 func TestDirectoryAbove(t *testing.T) {
 	for _, name := range []string{"locked!FSYNC_LOG", "locked"} {
 		tk, rec := record(t, crash.Options{FS: fs.Options{Policy: policy.MustParse(name)}},
@@ -428,7 +434,8 @@ func TestDirectoryAbove(t *testing.T) {
 	}
 }
 
-// TestFiles: tasks write files at once, and each is held against its own writes and fsyncs; an fsync that does nothing is found.
+// TestFiles: tasks write files at once, and each is held against its own writes and fsyncs; an
+// fsync that does nothing is found.
 func TestFiles(t *testing.T) {
 	for _, lie := range []bool{false, true} {
 		tk := sched.NewTask(t.Name())
@@ -513,7 +520,8 @@ func bytesOf(t *testing.T, tk *sched.Task, dev blockdev.Device) string {
 	return string(b)
 }
 
-// TestBoundedOne: every sequence of one operation, with every choice of what is synced, keeps its promise. CrashMonkey calls them seq-1.
+// TestBoundedOne: every sequence of one operation, with every choice of what is synced, keeps its
+// promise. CrashMonkey calls them seq-1.
 func TestBoundedOne(t *testing.T) {
 	for _, name := range append(policy.FsyncNames(), "modern") {
 		tk := sched.NewTask(t.Name())
@@ -530,7 +538,8 @@ func TestBoundedOne(t *testing.T) {
 	}
 }
 
-// TestBoundedFinds: a device that gets no flush loses what the first sequences promise; three operations are sampled by seed.
+// TestBoundedFinds: a device that gets no flush loses what the first sequences promise; three
+// operations are sampled by seed.
 func TestBoundedFinds(t *testing.T) {
 	tk := sched.NewTask(t.Name())
 	dev := image(t, tk)
@@ -553,7 +562,8 @@ func TestBoundedFinds(t *testing.T) {
 	t.Logf("%d sequences of two", n)
 }
 
-// TestNamesOfSubvolumes: a snapshot has the names of the subvolumes in its original, which lead nowhere there. They are no files, and no reason to end.
+// TestNamesOfSubvolumes: a snapshot has the names of the subvolumes in its original, which lead
+// nowhere there. They are no files, and no reason to end.
 func TestNamesOfSubvolumes(t *testing.T) {
 	tk := sched.NewTask(t.Name())
 	r, err := crash.NewRecorder(tk, image(t, tk), crash.Options{})

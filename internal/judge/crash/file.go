@@ -10,10 +10,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Files that many tasks write at once have no versions of the whole tree between two operations. A File notes its own writes and fsyncs by their
-// place in the recording, and a crash is held against them.
+// Files that many tasks write at once have no versions of the whole tree between two operations. A
+// File notes its own writes and fsyncs by their place in the recording, and a crash is held against
+// them.
 
-// File is an open file of a workload: fs.File, with each write, fsync and change of size noted. Any task may use it.
+// File is an open file of a workload: fs.File, with each write, fsync and change of size noted. Any
+// task may use it.
 type File struct {
 	x *fs.File
 	r *Recorder
@@ -27,8 +29,8 @@ type history struct {
 	syncs  []noted
 }
 
-// noted is one call. From and to count the beginnings and ends of calls, at and done the records of the device at them. While it is under way, to and
-// done are the largest numbers.
+// noted is one call. From and to count the beginnings and ends of calls, at and done the records of
+// the device at them. While it is under way, to and done are the largest numbers.
 type noted struct {
 	from, to int64
 	at, done int
@@ -120,13 +122,15 @@ func (f *File) Fsync(t *sched.Task) error {
 	return f.note(t, &f.h.syncs, noted{}, func() error { return f.x.Fsync(t) })
 }
 
-// durable reports whether an fsync that began after w had returned has returned at a crash at record at.
+// durable reports whether an fsync that began after w had returned has returned at a crash at
+// record at.
 func (h *history) durable(w *noted, at int) bool {
 	return slices.ContainsFunc(h.syncs, func(s noted) bool { return w.to < s.from && s.done <= at })
 }
 
-// compare holds the file after a crash at record at against its history. Every byte is one that a write put there which no durable later write
-// covers, or a zero if no durable write covers it. before is the file at the start, nil if it was not there.
+// compare holds the file after a crash at record at against its history. Every byte is one that a
+// write put there which no durable later write covers, or a zero if no durable write covers it.
+// before is the file at the start, nil if it was not there.
 func (h *history) compare(path string, at int, have, before *node) *Loss {
 	var begun []*noted
 	var solid []bool

@@ -130,8 +130,8 @@ func noSuper(dev blockdev.Device) blockdev.Device {
 	return dm.NewFlakey(dev, dm.Fault{Op: blockdev.OpWrite, Start: format.SuperOffset, End: format.SuperOffset + format.SuperSize})
 }
 
-// cutReplay replays the log on dev until the power goes: all that the replay wrote is there, but for its superblock. A log that
-// cannot be replayed is the next open's to find.
+// cutReplay replays the log on dev until the power goes: all that the replay wrote is there, but
+// for its superblock. A log that cannot be replayed is the next open's to find.
 func (r *Recording) cutReplay(t *sched.Task, dev blockdev.Device) error {
 	if f, err := r.open(t, noSuper(dev)); err == nil {
 		f.Pause(t)
@@ -182,7 +182,8 @@ func hasLog(t *sched.Task, dev blockdev.Device) bool {
 	return s.LogRoot != 0
 }
 
-// usable makes a file after a replay, which has an inode number of its own, and removes it. An image without room for it is content.
+// usable makes a file after a replay, which has an inode number of its own, and removes it. An
+// image without room for it is content.
 func usable(t *sched.Task, f *fs.FS, have *tree) *Loss {
 	const path = "/.after the crash"
 	x, err := f.Create(t, path, 0o644)

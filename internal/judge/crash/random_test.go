@@ -24,8 +24,9 @@ var (
 	randomOps   = flag.Int("random.ops", 40, "operations of a workload of TestRandom")
 )
 
-// TestRandom: workloads of all that changes files and names, with what an inode cache of four inodes forgets in between, and fsyncs of anything. After
-// each promise the power goes, and at some flushes with a part of the writes.
+// TestRandom: workloads of all that changes files and names, with what an inode cache of four
+// inodes forgets in between, and fsyncs of anything. After each promise the power goes, and at some
+// flushes with a part of the writes.
 func TestRandom(t *testing.T) {
 	seeds := *randomSeeds
 	if testing.Short() {

@@ -19,9 +19,11 @@ type Promise uint8
 // The promises.
 const (
 	Nothing Promise = iota
-	Data            // fdatasync: of the file at Path all that is needed to find and read its bytes: not its mode, owner, flags and times
-	Inode           // fsync: the file or directory at Path, as it was when the operation began
-	All             // sync: everything
+	// fdatasync: of the file at Path all that is needed to find and read its bytes: not its mode,
+	// owner, flags and times
+	Data
+	Inode // fsync: the file or directory at Path, as it was when the operation began
+	All   // sync: everything
 )
 
 // PromiseOf is what a verb of btrlab sh promises.
@@ -37,14 +39,16 @@ type Op struct {
 	// Steps is an operation of several steps, between which a commit may come: an inode that it
 	// makes or changes may have a mode, an owner or flags that no version has.
 	Steps bool
-	// Loose is an operation that makes versions which nobody sees: while it runs, contents and names are compared with none.
+	// Loose is an operation that makes versions which nobody sees: while it runs, contents and
+	// names are compared with none.
 	Loose bool
 }
 
 // Options of a recording.
 type Options struct {
 	FS fs.Options
-	// Wrong is the name of a wrong order (Wrongs) in which the device is made to have got the writes; "" is none.
+	// Wrong is the name of a wrong order (Wrongs) in which the device is made to have got the
+	// writes; "" is none.
 	Wrong string
 }
 
@@ -66,8 +70,10 @@ type Recording struct {
 	Base blockdev.Device // the image before; not written
 	Ops  []Op
 
-	trees   []*tree // trees[i] is before operation i; one more than there are operations
-	clock   []int64 // clock[i] is how many stamps the clock had given when trees[i] was seen; nil if the clock is not the recorder's
+	trees []*tree // trees[i] is before operation i; one more than there are operations
+	// clock[i] is how many stamps the clock had given when trees[i] was seen; nil if the clock is
+	// not the recorder's
+	clock   []int64
 	ids     []inodeID
 	records []dm.Record
 	hist    map[int64][]cover // by block
@@ -129,13 +135,14 @@ func (r *Recording) gave(w window, x time.Time) bool {
 	return r.clock != nil && r.clock[w.lo] < n && n <= r.clock[w.hi] && stamp.Add(time.Duration(n)*tick).Equal(x)
 }
 
-// Do runs one operation, which do carries out. Its error is do's: an operation that failed has promised nothing, and what it did is seen all the
-// same.
+// Do runs one operation, which do carries out. Its error is do's: an operation that failed has
+// promised nothing, and what it did is seen all the same.
 func (r *Recorder) Do(t *sched.Task, op Op, do func() error) error {
 	i := len(r.rec.Ops)
 	id := inodeID{}
 	if op.Promise == Inode || op.Promise == Data {
-		if at, err := r.FS.Stat(t, op.Path); err == nil { // of a symbolic link the file that it leads to
+		// of a symbolic link the file that it leads to
+		if at, err := r.FS.Stat(t, op.Path); err == nil {
 			id = inodeID{at.Subvol, at.Ino}
 		}
 	}

@@ -17,8 +17,9 @@ type Counterexample struct {
 	Loss  *Loss
 }
 
-// Search judges the states on several tasks, and stops at a loss, once stop says so, or at an error. It returns the loss of the earliest
-// state that was found, nil if there is none, and how many states were judged. Stop and progress may be nil; both are called from any task.
+// Search judges the states on several tasks, and stops at a loss, once stop says so, or at an
+// error. It returns the loss of the earliest state that was found, nil if there is none, and how
+// many states were judged. Stop and progress may be nil; both are called from any task.
 func (r *Recording) Search(t *sched.Task, states []State, jobs int, stop func() bool, progress func(done int)) (*Counterexample, int, error) {
 	var mu sync.Mutex
 	next, done, at := 0, 0, -1
@@ -65,7 +66,8 @@ func (r *Recording) Search(t *sched.Task, states []State, jobs int, stop func() 
 	return found, done, failed
 }
 
-// Shrink gives lost writes back, as many as it can so that something is still lost, and torn ones as a whole. It returns the state that is left.
+// Shrink gives lost writes back, as many as it can so that something is still lost, and torn ones
+// as a whole. It returns the state that is left.
 func (r *Recording) Shrink(t *sched.Task, c *Counterexample) (*Counterexample, error) {
 	try := func(s State) (bool, error) {
 		loss, err := r.Judge(t, s)
@@ -105,7 +107,8 @@ func (r *Recording) Shrink(t *sched.Task, c *Counterexample) (*Counterexample, e
 // rowsMax bounds the writes that Timeline shows.
 const rowsMax = 40
 
-// Timeline is the crash s as lines of text: the operations, and the writes that were pending, with what became of each.
+// Timeline is the crash s as lines of text: the operations, and the writes that were pending, with
+// what became of each.
 func (r *Recording) Timeline(s State) []string {
 	e := &r.epochs[s.Flush-1]
 	var l []string

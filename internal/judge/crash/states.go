@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// State is one crash: the power goes before flush number Flush of the recording has ended, or after its last flush. Of the writes since the
-// flush before, numbered from 1 in the order in which they ended, those in Lost are lost, those in Torn are there in part, and the others are there.
+// State is one crash: the power goes before flush number Flush of the recording has ended, or after
+// its last flush. Of the writes since the flush before, numbered from 1 in the order in which they
+// ended, those in Lost are lost, those in Torn are there in part, and the others are there.
 type State struct {
 	Flush int
 	Lost  []int
@@ -19,7 +20,8 @@ type State struct {
 // Tear leaves the bytes [From, To) of a write.
 type Tear struct{ Write, From, To int }
 
-// String is the state as ParseState reads it: "5", or "5:2,4,7[0-4096]", which loses writes 2 and 4 and all but a part of 7.
+// String is the state as ParseState reads it: "5", or "5:2,4,7[0-4096]", which loses writes 2 and 4
+// and all but a part of 7.
 func (s State) String() string {
 	var l []string
 	for _, n := range s.Lost {
@@ -92,14 +94,16 @@ func (r *Recording) Has(s State) error {
 
 // Choice says which states are looked at.
 type Choice struct {
-	// PerFlush is the number of states at each flush; 0 is DefaultPerFlush. Where the writes that are pending have no more subsets than that,
-	// all of them are taken; else none, all, each alone lost and each alone there come first, and random ones follow. Torn writes come
-	// besides, no more than as many again.
+	// PerFlush is the number of states at each flush; 0 is DefaultPerFlush. Where the writes that
+	// are pending have no more subsets than that, all of them are taken; else none, all, each alone
+	// lost and each alone there come first, and random ones follow. Torn writes come besides, no
+	// more than as many again.
 	PerFlush int
 	Seed     uint64
 	// From leaves out the states before operation From begins.
 	From int
-	// Points takes what is on the medium when an operation with a promise has returned, and no other state.
+	// Points takes what is on the medium when an operation with a promise has returned, and no
+	// other state.
 	Points bool
 }
 
@@ -181,7 +185,8 @@ func (r *Recording) subsets(flush, limit int, rng *rand.Rand) []State {
 // sector is what a device writes at once at least, in bytes.
 const sector = 512
 
-// tears are the states of one flush with one torn write: the others are there, or a random part of them.
+// tears are the states of one flush with one torn write: the others are there, or a random part of
+// them.
 func (r *Recording) tears(flush, limit int, rng *rand.Rand) []State {
 	e := &r.epochs[flush-1]
 	var l []State

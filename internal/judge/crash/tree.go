@@ -16,7 +16,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// inodeID names an inode in all versions and after a crash: numbers are not used again while a workload runs.
+// inodeID names an inode in all versions and after a crash: numbers are not used again while a
+// workload runs.
 type inodeID struct {
 	subvol uint64
 	ino    format.Ino
@@ -74,12 +75,13 @@ func attrsOf(at *fs.Attr) attrs {
 		atime: at.Atime, mtime: at.Mtime, ctime: at.Ctime, otime: at.Otime}
 }
 
-// againMax is the size in bytes of a file that is read after every operation, whatever its stamps say: an operation that forgets to mark an
-// inode forgets its stamps as well.
+// againMax is the size in bytes of a file that is read after every operation, whatever its stamps
+// say: an operation that forgets to mark an inode forgets its stamps as well.
 const againMax = 256 << 10
 
-// observe looks at everything. A node of prev with the same ctime and size that is larger than againMax is taken over: between two
-// operations of one task that means the same contents. Nil is nothing to take over.
+// observe looks at everything. A node of prev with the same ctime and size that is larger than
+// againMax is taken over: between two operations of one task that means the same contents. Nil is
+// nothing to take over.
 func observe(t *sched.Task, f *fs.FS, prev *tree) (*tree, error) {
 	v := &tree{map[string]inodeID{}, map[entry]inodeID{}, map[inodeID]*node{}, map[inodeID]int{}}
 	return v, v.add(t, f, prev, "/", entry{})
@@ -114,7 +116,8 @@ func (v *tree) add(t *sched.Task, f *fs.FS, prev *tree, path string, x entry) er
 		return err
 	}
 	for _, e := range list {
-		// In a snapshot the name of a subvolume of the original leads nowhere (fs.FS.enter): nothing can be made durable in it.
+		// In a snapshot the name of a subvolume of the original leads nowhere (fs.FS.enter):
+		// nothing can be made durable in it.
 		err := v.add(t, f, prev, gopath.Join(path, e.Name), entry{id, e.Name})
 		if err != nil && !(e.Subvol != 0 && errors.Is(err, errno.ENOENT)) {
 			return err

@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/format"
 )
 
-// Wrong orders. Each changes the order in which the device got the writes of a recording, to the one of a file system that makes the mistake.
+// Wrong orders. Each changes the order in which the device got the writes of a recording, to the
+// one of a file system that makes the mistake.
 
 // Wrongs are the names of the wrong orders.
 func Wrongs() []string { return []string{"late-data", "no-flush", "super-first"} }
@@ -36,7 +37,8 @@ func noFlush(l []dm.Record, _ *format.Super) []dm.Record {
 	return slices.DeleteFunc(slices.Clone(l), func(r dm.Record) bool { return r.Kind == dm.RecordFlush })
 }
 
-// superFirst: a superblock is written before the tree blocks that it leads to, in one flush with them.
+// superFirst: a superblock is written before the tree blocks that it leads to, in one flush with
+// them.
 func superFirst(l []dm.Record, _ *format.Super) []dm.Record {
 	return reorder(l, func(list []dm.Record, super int) int {
 		flushes := 0
@@ -75,7 +77,8 @@ func mend(l []dm.Record) []dm.Record {
 	return l
 }
 
-// lateData: a commit does not wait for the data that its trees point at: it is written after the superblock.
+// lateData: a commit does not wait for the data that its trees point at: it is written after the
+// superblock.
 func lateData(l []dm.Record, sb *format.Super) []dm.Record {
 	var out, late []dm.Record
 	flushes := 0

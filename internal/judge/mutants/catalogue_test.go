@@ -90,8 +90,9 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// The catalogue keeps up with the code: every fault has its fields, an id of its own, a text that stands once in its file and one that
-// parses in its place, and names tests that exist. A handout leaves some of those out.
+// The catalogue keeps up with the code: every fault has its fields, an id of its own, a text that
+// stands once in its file and one that parses in its place, and names tests that exist. A handout
+// leaves some of those out.
 func TestCatalogue(t *testing.T) {
 	top := root(t)
 	_, err := os.Stat(filepath.Join(top, "HANDOUT"))
@@ -150,7 +151,8 @@ func testsOf(t *testing.T, dir string) []string {
 	return names
 }
 
-// names reports a package of the fault without tests, and a part of its test field that matches no test of any of them.
+// names reports a package of the fault without tests, and a part of its test field that matches no
+// test of any of them.
 func (f *fault) names(tests map[string][]string) error {
 	var all []string
 	for _, pkg := range strings.Fields(f.pkg) {
@@ -176,7 +178,8 @@ func (f *fault) names(tests map[string][]string) error {
 	return nil
 }
 
-// alternatives splits an expression of go test -run at the bars that stand outside of parentheses and brackets, as go test does.
+// alternatives splits an expression of go test -run at the bars that stand outside of parentheses
+// and brackets, as go test does.
 func alternatives(expr string) []string {
 	if expr == "" {
 		return nil
@@ -201,7 +204,8 @@ func alternatives(expr string) []string {
 	return append(parts, expr[from:])
 }
 
-// A line that no reader of the catalogue would miss is an error: a misspelt field would plant something else.
+// A line that no reader of the catalogue would miss is an error: a misspelt field would plant
+// something else.
 func TestParse(t *testing.T) {
 	const good = "# a comment\n== one\nfile: a.go\npkg: ./a\nwhy: w: x\nold<<\n== not an id\n>>\nnew<<\n>>\n\n== two\nequivalent: never read\n"
 	faults, err := parse(good)

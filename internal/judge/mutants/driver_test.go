@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// The driver itself, on a module of one function: each verdict comes out of what go test really says.
+// The driver itself, on a module of one function: each verdict comes out of what go test really
+// says.
 func TestDriver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the go command a dozen times")
@@ -67,7 +68,8 @@ func TestDriver(t *testing.T) {
 	}
 }
 
-// A sample is the same for one commit and another for the next, and in the long run every fault is drawn.
+// A sample is the same for one commit and another for the next, and in the long run every fault is
+// drawn.
 func TestDraw(t *testing.T) {
 	var faults []*fault
 	for i := range 100 {

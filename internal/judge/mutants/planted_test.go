@@ -136,8 +136,8 @@ func try(dir, top string, timeout time.Duration, f *fault) outcome {
 // longest is the timeout of tests without a fault.
 const longest = 10 * time.Minute
 
-// healthy runs the tests that the faults name without any fault, package by package, and returns the packages whose tests fail:
-// such a test would notice every fault.
+// healthy runs the tests that the faults name without any fault, package by package, and returns
+// the packages whose tests fail: such a test would notice every fault.
 func healthy(top string, faults []*fault) (red map[string][]byte) {
 	run := map[string][]string{}
 	for _, f := range faults {
@@ -160,7 +160,8 @@ func healthy(top string, faults []*fault) (red map[string][]byte) {
 	return red
 }
 
-// draw picks n of the faults by a hash of the seed: the same for the same seed, and another set for the next commit.
+// draw picks n of the faults by a hash of the seed: the same for the same seed, and another set for
+// the next commit.
 func draw(faults []*fault, n int, seed string) []*fault {
 	key := func(f *fault) string {
 		sum := sha256.Sum256([]byte(seed + " " + f.id))
@@ -205,7 +206,8 @@ func (y *tally) row(name string) string {
 	return fmt.Sprintf("%-24s%8d%8d%8d%12d%9d%7.0f s\n", name, y.planted, y.killed, y.stuck, y.equivalent, y.planted-y.killed-y.equivalent, y.took.Seconds())
 }
 
-// table is the report: counts by room, the share killed, and a line or two for each fault that needs a word.
+// table is the report: counts by room, the share killed, and a line or two for each fault that
+// needs a word.
 func table(outcomes []outcome) string {
 	rooms := map[string]*tally{}
 	var total tally
@@ -242,7 +244,8 @@ func table(outcomes []outcome) string {
 	return b.String()
 }
 
-// Each fault that -plant names is noticed by the fast tests of its packages, and each that is said to be equivalent is not.
+// Each fault that -plant names is noticed by the fast tests of its packages, and each that is said
+// to be equivalent is not.
 func TestPlanted(t *testing.T) {
 	if *plant == "" {
 		t.Skip("plants nothing without -plant; make mutants plants all")

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// bigHistory runs n operations on 64 blocks, up to width at a time, each whole and at one instant; with torn, some
-// take effect block by block.
+// bigHistory runs n operations on 64 blocks, up to width at a time, each whole and at one instant;
+// with torn, some take effect block by block.
 func bigHistory(rng *rand.Rand, n, width int, reads, hints, torn bool) *History {
 	const blocks, size = 64, 4096
 	h := &History{Size: blocks * size, FinalSize: blocks * size, Final: []Seen{}}
@@ -64,8 +64,8 @@ func bigHistory(rng *rand.Rand, n, width int, reads, hints, torn bool) *History 
 	return h
 }
 
-// eofHistory runs n operations that extend, append, truncate, punch, read and stat one file around its end, up to width at a time,
-// each at one instant.
+// eofHistory runs n operations that extend, append, truncate, punch, read and stat one file around
+// its end, up to width at a time, each at one instant.
 func eofHistory(rng *rand.Rand, n, width int) *History {
 	const size = 4096
 	h := &History{Size: 8 * size}
@@ -139,8 +139,8 @@ func runs(in []Seen) (out []Seen) {
 	return out
 }
 
-// Each figure is over 64 histories in turn, so that no one history is learnt. Kept ones without hints mostly
-// need the tier named; torn ones are mostly broken.
+// Each figure is over 64 histories in turn, so that no one history is learnt. Kept ones without
+// hints mostly need the tier named; torn ones are mostly broken.
 func BenchmarkCheck(b *testing.B) {
 	for _, k := range []struct {
 		name               string
@@ -188,7 +188,8 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// The case an explorer asks for a million times: two writers, or two writers and a truncate, on a few pages.
+// The case an explorer asks for a million times: two writers, or two writers and a truncate, on a
+// few pages.
 func BenchmarkSmall(b *testing.B) {
 	page := func(n int64) int64 { return n * 4096 }
 	twoWriters := &History{Size: page(4), FinalSize: page(4), Ops: []Op{

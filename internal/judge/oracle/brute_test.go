@@ -22,7 +22,8 @@ type brutePiece struct {
 	sMin, sMax int64
 }
 
-// brute decides a history by trying the orders of its pieces, depth first, remembering the states that led nowhere.
+// brute decides a history by trying the orders of its pieces, depth first, remembering the states
+// that led nowhere.
 type brute struct {
 	h      *History
 	pieces []brutePiece
@@ -219,8 +220,8 @@ func (b *brute) try(done uint64) bool {
 	return false
 }
 
-// randomHistory makes a small history: operations at random, run in an order that may be torn into bytes, and what they
-// saw, sometimes bent.
+// randomHistory makes a small history: operations at random, run in an order that may be torn into
+// bytes, and what they saw, sometimes bent.
 func randomHistory(rng *rand.Rand, ops int) *History {
 	h := &History{Size: int64(rng.IntN(world + 1)), FinalSize: NoSize}
 	if rng.IntN(3) == 0 {
@@ -379,8 +380,8 @@ func dump(h *History) string {
 	return b.String()
 }
 
-// denseHistory makes operations that nearly all overlap, on few bytes, and lets everyone see at random what he could have seen: such
-// histories are broken for reasons that take guesses to find.
+// denseHistory makes operations that nearly all overlap, on few bytes, and lets everyone see at
+// random what he could have seen: such histories are broken for reasons that take guesses to find.
 func denseHistory(rng *rand.Rand, sizes bool) *History {
 	bytes := 2 + rng.Int64N(3)
 	h := &History{Size: bytes, FinalSize: NoSize}

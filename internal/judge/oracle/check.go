@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Checker judges histories and keeps its memory from one to the next. The zero value is ready; one Checker serves
-// one goroutine.
+// Checker judges histories and keeps its memory from one to the next. The zero value is ready; one
+// Checker serves one goroutine.
 type Checker struct {
 	// Budget bounds the guesses of tier 2 for one history; 0 means a million.
 	Budget int
@@ -37,7 +37,8 @@ type Checker struct {
 	seg0     []int32 // component -> first segment, and one past its last
 	seg1     []int32
 	byComp   []int32 // units sorted by component
-	compAt   []int32 // component -> where its units begin in byComp, and after the last their number
+	// component -> where its units begin in byComp, and after the last their number
+	compAt []int32
 
 	s      solver
 	placed []int32 // units in an order that explains, component by component
@@ -75,8 +76,9 @@ type unit struct {
 	flags      uint8
 }
 
-// Check says whether there is one order of the pieces of all operations, within the times of each, that explains
-// everything the history saw. It is exact unless the verdict is Undecided. The history must be Valid.
+// Check says whether there is one order of the pieces of all operations, within the times of each,
+// that explains everything the history saw. It is exact unless the verdict is Undecided. The
+// history must be Valid.
 func (c *Checker) Check(h *History, r Rule) Verdict {
 	c.h, c.rule = h, r
 	c.tier, c.broken, c.why = 0, -1, ""
@@ -92,8 +94,8 @@ func (c *Checker) Check(h *History, r Rule) Verdict {
 	return c.judge()
 }
 
-// Climb checks h against each rule of the ladder: what it keeps is what the design that made it promises, as far as h
-// can tell.
+// Climb checks h against each rule of the ladder: what it keeps is what the design that made it
+// promises, as far as h can tell.
 func (c *Checker) Climb(h *History, ladder []Rule) []Verdict {
 	var out []Verdict
 	for _, r := range ladder {
@@ -154,9 +156,9 @@ func (c *Checker) opIndex(id ID) int32 {
 	return c.opOf[id] - 1
 }
 
-// compress collects every offset at which anything begins or ends, and fills zero0 and obs. With cuts it adds the
-// offsets at which the contract cuts; a page that no other offset touches stays part of a longer segment, because
-// nothing can tell it from its neighbours.
+// compress collects every offset at which anything begins or ends, and fills zero0 and obs. With
+// cuts it adds the offsets at which the contract cuts; a page that no other offset touches stays
+// part of a longer segment, because nothing can tell it from its neighbours.
 func (c *Checker) compress(cuts bool) {
 	h, b := c.h, c.bounds[:0]
 	b = append(b, 0, math.MaxInt64, h.Size)
@@ -190,7 +192,8 @@ func (c *Checker) compress(cuts bool) {
 			case Extent:
 				b = append(b, o.Extents...)
 			}
-			// The first piece of an append or a truncate is not like the others: it sees, or sets, the size.
+			// The first piece of an append or a truncate is not like the others: it sees, or sets,
+			// the size.
 			if c.rule.Sizes == SizesWith && (o.Kind == Append || o.Kind == Truncate) {
 				switch size := c.rule.pageSize(); {
 				case c.rule.Write == Byte:
@@ -405,7 +408,8 @@ func (c *Checker) explains(x int, id ID) bool {
 	return w != 0 && c.h.Ops[w-1].ID == id
 }
 
-// cut makes the units: of each operation its pieces with bytes, in their order, and then what is about the size alone.
+// cut makes the units: of each operation its pieces with bytes, in their order, and then what is
+// about the size alone.
 func (c *Checker) cut() {
 	h := c.h
 	c.units = c.units[:0]
@@ -421,7 +425,8 @@ func (c *Checker) cut() {
 	}
 }
 
-// bytePieces cuts the bytes of operation i where the contract may cut it. With SizesWith a piece makes or sees the size as well.
+// bytePieces cuts the bytes of operation i where the contract may cut it. With SizesWith a piece
+// makes or sees the size as well.
 func (c *Checker) bytePieces(i int32, o *Op) {
 	lo, hi, flags := o.Lo, o.Hi, uint8(0)
 	switch o.Kind {
@@ -473,8 +478,8 @@ func (c *Checker) sizeOfPiece(u *unit, o *Op, hi int64) {
 	}
 }
 
-// sizePiece makes the unit of operation i that is about the size alone: a read that found the end at a cut, a call without bytes, and,
-// with SizesApart, whatever makes or sees the size.
+// sizePiece makes the unit of operation i that is about the size alone: a read that found the end
+// at a cut, a call without bytes, and, with SizesApart, whatever makes or sees the size.
 func (c *Checker) sizePiece(i int32, o *Op) {
 	u := unit{op: i, start: o.Start, end: o.End}
 	apart := c.rule.Sizes == SizesApart
@@ -529,7 +534,8 @@ func (c *Checker) cutsAt(o *Op, b int) bool {
 	return false
 }
 
-// trimSizes drops the size units that can neither matter nor fail. It reports whether anything is left to judge.
+// trimSizes drops the size units that can neither matter nor fail. It reports whether anything is
+// left to judge.
 func (c *Checker) trimSizes() (final bool, any bool) {
 	if c.rule.Sizes == SizesOff {
 		return false, false
@@ -568,7 +574,8 @@ func (c *Checker) trimSizes() (final bool, any bool) {
 	return final, any
 }
 
-// components finds the segments that are joined by pieces: what lies in different components can be judged apart.
+// components finds the segments that are joined by pieces: what lies in different components can be
+// judged apart.
 func (c *Checker) components() {
 	finalSize, sizes := c.trimSizes()
 	n := len(c.bounds) - 1
@@ -643,7 +650,8 @@ func (c *Checker) components() {
 	c.sortUnits()
 }
 
-// sortUnits sorts the units by component: those of component k are byComp[compAt[k]:compAt[k+1]], in their own order.
+// sortUnits sorts the units by component: those of component k are byComp[compAt[k]:compAt[k+1]],
+// in their own order.
 func (c *Checker) sortUnits() {
 	c.compAt = resize(c.compAt, c.ncomp+1)
 	clear(c.compAt)
@@ -655,7 +663,8 @@ func (c *Checker) sortUnits() {
 		}
 	}
 	end := int32(0)
-	for k := range c.compAt { // the end of each, which becomes its beginning as it is filled from the back
+	// the end of each, which becomes its beginning as it is filled from the back
+	for k := range c.compAt {
 		end += c.compAt[k]
 		c.compAt[k] = end
 	}
@@ -691,8 +700,8 @@ func (c *Checker) pieceAt(op int32, x int32) int32 {
 	return -1
 }
 
-// Order returns, after a Check whose verdict was Kept, one order of the pieces that explains the history. After tier 0 the
-// pieces are the whole operations. It allocates.
+// Order returns, after a Check whose verdict was Kept, one order of the pieces that explains the
+// history. After tier 0 the pieces are the whole operations. It allocates.
 func (c *Checker) Order() []Placed {
 	var out []Placed
 	if len(c.units) == 0 {
@@ -706,8 +715,9 @@ func (c *Checker) Order() []Placed {
 		}
 		return out
 	}
-	// Each component has its order; together with the order in time they have no cycle (locality). Take, again and
-	// again, a unit that is next in its component and that no other remaining one wholly precedes.
+	// Each component has its order; together with the order in time they have no cycle (locality).
+	// Take, again and again, a unit that is next in its component and that no other remaining one
+	// wholly precedes.
 	next := make([]int32, len(c.units)) // its follower in its component
 	free := make([]bool, len(c.units))
 	placed := make([]bool, len(c.units))

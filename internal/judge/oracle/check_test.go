@@ -84,7 +84,8 @@ func replay(h *History, r Rule, order []Placed, whole bool) error {
 			if done>>i&1 != 0 || q.op.ID != p.Op {
 				continue
 			}
-			// A piece of the order is a run of pieces that nothing tells apart, or, without bytes, about the size.
+			// A piece of the order is a run of pieces that nothing tells apart, or, without bytes,
+			// about the size.
 			switch n := len(q.bytes); {
 			case whole:
 			case n == 0 && p.Lo < p.Hi, n > 0 && (q.bytes[0] < p.Lo || q.bytes[n-1] >= p.Hi):

@@ -64,11 +64,14 @@ func (o *Op) reach() (int64, bool) {
 
 // CheckEOF judges the promises about the end of the file, without asking for any atomicity:
 //
-//   - after truncate(N) returned, nothing beyond N exists until an extending operation, one that did not
-//     return before the truncate started, reaches there; and no byte beyond N is what was there before the truncate;
-//   - after an operation that reaches N returned, the file ends no earlier than N until such a truncate.
+//   - after truncate(N) returned, nothing beyond N exists until an extending operation, one that
+//     did not return before the truncate started, reaches there; and no byte beyond N is what was
+//     there before the truncate;
+//   - after an operation that reaches N returned, the file ends no earlier than N until such a
+//     truncate.
 //
-// The start of the history counts as a truncate to Size that returned. Time is O(looks · operations²).
+// The start of the history counts as a truncate to Size that returned. Time is O(looks ·
+// operations²).
 func CheckEOF(h *History) []Finding {
 	var out []Finding
 	start := Op{Kind: Truncate, Lo: h.Size, Start: math.MinInt64, End: math.MinInt64}
@@ -151,9 +154,10 @@ func (h *History) op(id ID) *Op {
 	return nil
 }
 
-// CheckStale finds bytes that nobody can have put there, in whatever order things happened: foreign ones; bytes of an
-// operation that never changed them, or that had not started when they were seen; initial content where there was none; zeroes where
-// there was no hole and no truncate or punch reached. Time is O(bytes seen, as ranges · operations).
+// CheckStale finds bytes that nobody can have put there, in whatever order things happened: foreign
+// ones; bytes of an operation that never changed them, or that had not started when they were seen;
+// initial content where there was none; zeroes where there was no hole and no truncate or punch
+// reached. Time is O(bytes seen, as ranges · operations).
 func CheckStale(h *History) []Finding {
 	var out []Finding
 	var cover []Range

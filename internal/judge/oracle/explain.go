@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// Ending is the ID of the observer in explanations that reads the file after all operations have returned.
+// Ending is the ID of the observer in explanations that reads the file after all operations have
+// returned.
 const Ending ID = -4
 
 // Witness explains a broken contract: facts that cannot all be true, and why not.
@@ -23,8 +24,8 @@ type Witness struct {
 	image ID          // the read that is a recovered image
 }
 
-// Fact is something seen: By (an operation, or Ending) found the bytes of Seen coming from Seen.From, or, with Size, a
-// size from Min to Max.
+// Fact is something seen: By (an operation, or Ending) found the bytes of Seen coming from
+// Seen.From, or, with Size, a size from Min to Max.
 type Fact struct {
 	By ID
 	Seen
@@ -32,9 +33,9 @@ type Fact struct {
 	Min, Max int64
 }
 
-// Proof shows that no order works, in one of three ways. Impossible: an operation saw bytes that no other can have written.
-// Cycle: each piece must come before the next, and the last before the first. Cases: every possible case has a
-// proof of its own.
+// Proof shows that no order works, in one of three ways. Impossible: an operation saw bytes that no
+// other can have written. Cycle: each piece must come before the next, and the last before the
+// first. Cases: every possible case has a proof of its own.
 type Proof struct {
 	Assume     string // in a case: what is assumed
 	Impossible string
@@ -61,7 +62,8 @@ const (
 	From                // After saw what Before wrote
 	Replaced            // Before changed the same bytes as After, is before By, and By saw After's
 	NotYet              // Before saw Source's bytes; After changed them and comes after Source
-	OnlyIt              // about the size: Source is the only one that can have extended the file to what By saw
+	// about the size: Source is the only one that can have extended the file to what By saw
+	OnlyIt
 	Assumed
 )
 
@@ -71,8 +73,9 @@ const (
 	maxProofs = 40
 )
 
-// Explain returns why h breaks r, or nil when it does not, or when Check cannot decide. It leaves away every fact that is not
-// needed, so that what remains is short; it takes a few hundred times as long as Check.
+// Explain returns why h breaks r, or nil when it does not, or when Check cannot decide. It leaves
+// away every fact that is not needed, so that what remains is short; it takes a few hundred times
+// as long as Check.
 func (c *Checker) Explain(h *History, r Rule) *Witness {
 	if c.Check(h, r).Outcome != Broken {
 		return nil
@@ -295,7 +298,8 @@ func (d *deduction) path(a, b int32, n int) []int32 {
 	return nil
 }
 
-// force adds the edges that rule x implies now. It returns whether it added one, and whether that closed a cycle.
+// force adds the edges that rule x implies now. It returns whether it added one, and whether that
+// closed a cycle.
 func (d *deduction) force(x exact) (changed, cycle bool) {
 	if !d.before(x.s, x.r) {
 		if changed = true; d.add(edge{a: x.s, b: x.r, why: From, r: x.r, s: x.s, seg: x.seg}) {
@@ -374,8 +378,8 @@ func (d *deduction) shows(id ID, seg, s int32) bool {
 	return s > 0 && c.h.Ops[c.units[c.s.unit[s]].op].ID == id
 }
 
-// settle applies the choices with one source left and adds all edges that follow. It returns true at a contradiction,
-// which the last edge closed.
+// settle applies the choices with one source left and adds all edges that follow. It returns true
+// at a contradiction, which the last edge closed.
 func (d *deduction) settle() bool {
 	for {
 		changed := false
@@ -623,8 +627,9 @@ func nameText(p Placed, k Kind, torn, image bool) string {
 	return s
 }
 
-// OrderWords names the pieces of Order, in its order, as explanations do: "write 1", "truncate 2", "write 1 [4096, 8192)". Pieces of one operation that
-// follow each other and touch are one. Like Order it may be called after a Check whose verdict was Kept.
+// OrderWords names the pieces of Order, in its order, as explanations do: "write 1", "truncate 2",
+// "write 1 [4096, 8192)". Pieces of one operation that follow each other and touch are one. Like
+// Order it may be called after a Check whose verdict was Kept.
 func (c *Checker) OrderWords() []string {
 	var joined []Placed
 	for _, p := range c.Order() {

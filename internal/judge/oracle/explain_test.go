@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// A witness is a proof: its facts alone are broken, its cycles close, and what it says about time is so.
+// A witness is a proof: its facts alone are broken, its cycles close, and what it says about time
+// is so.
 func TestExplain(t *testing.T) {
 	s := seed(t)
 	var c, c2 Checker

@@ -2,8 +2,8 @@ package oracle
 
 import "math"
 
-// Sync is a call of fsync, fdatasync or sync that returned without an error before the crash. A write with O_DSYNC is a Sync that starts
-// when the write has taken effect.
+// Sync is a call of fsync, fdatasync or sync that returned without an error before the crash. A
+// write with O_DSYNC is a Sync that starts when the write has taken effect.
 type Sync struct{ Start, End int64 }
 
 // Recovered is what was in the file after a crash at time At and recovery.
@@ -13,17 +13,18 @@ type Recovered struct {
 	Size int64 // or NoSize
 }
 
-// PerPageSync is what Linux promises of a crash: every page, and the size, each on its own, is as it was at some time
-// not before the last fsync.
+// PerPageSync is what Linux promises of a crash: every page, and the size, each on its own, is as
+// it was at some time not before the last fsync.
 var PerPageSync = Rule{Write: Page, Read: Page, Sizes: SizesApart}
 
-// CheckFsync says whether a recovered image holds what fsync promised: what it shows is explained by a state of the
-// file not before the last fsync that returned before the crash. That state may be as old as the moment that fsync was
-// called: what ran beside it need not be in it, what had returned must. Rule.Read says what must be of one
-// state together, the whole image (Request) or each page.
+// CheckFsync says whether a recovered image holds what fsync promised: what it shows is explained
+// by a state of the file not before the last fsync that returned before the crash. That state may
+// be as old as the moment that fsync was called: what ran beside it need not be in it, what had
+// returned must. Rule.Read says what must be of one state together, the whole image (Request) or
+// each page.
 //
-// It is Check with the image as one more read, which starts with the last fsync and returns at the crash. Final and
-// FinalSize of h are not used.
+// It is Check with the image as one more read, which starts with the last fsync and returns at the
+// crash. Final and FinalSize of h are not used.
 func (c *Checker) CheckFsync(h *History, syncs []Sync, rec Recovered, r Rule) Verdict {
 	return c.Check(crashed(h, syncs, rec), r)
 }

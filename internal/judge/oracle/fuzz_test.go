@@ -71,7 +71,8 @@ func decode(data []byte) (*History, Rule) {
 // FuzzCheck compares every verdict with trying all orders, and asks for its witness or its order.
 func FuzzCheck(f *testing.F) {
 	f.Add([]byte{})
-	// Two writers torn at a page; a truncate and a writer; an append and a stat; readers that disagree.
+	// Two writers torn at a page; a truncate and a writer; an append and a stat; readers that
+	// disagree.
 	f.Add([]byte{4, 4, 0, 3, 8, 15, 1, 0, 0, 8, 1, 9, 0, 0, 0, 0, 8, 2, 8, 0, 0, 1, 3, 4, 3, 5, 0})
 	f.Add([]byte{4, 1, 2, 1, 8, 15, 1, 0, 2, 6, 1, 9, 0, 0, 3, 4, 0, 2, 8, 0, 0, 1, 7, 2, 8})
 	f.Add([]byte{4, 4, 2, 1, 3, 15, 2, 1, 3, 2, 1, 9, 0, 0, 1, 3, 4, 1, 9, 0, 0, 6, 0, 0, 5, 6, 0, 0, 5, 0})

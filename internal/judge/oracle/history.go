@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// ID names an operation, 1 to MaxID. In what was seen it names the operation a byte came from, or one of the
-// constants below.
+// ID names an operation, 1 to MaxID. In what was seen it names the operation a byte came from, or
+// one of the constants below.
 type ID int32
 
 const (
@@ -41,8 +41,10 @@ const (
 	Read                 // asks for [Lo, Hi), returns Got bytes, saw See
 	Truncate             // sets the size to Lo
 	Punch                // zeroes [Lo, Hi), keeps the size
-	Allocate             // fallocate that may extend the size to Hi; no bytes change. With KEEP_SIZE it is no operation here
-	Stat                 // saw Size
+	// fallocate that may extend the size to Hi; no bytes change. With KEEP_SIZE it is no operation
+	// here
+	Allocate
+	Stat // saw Size
 	numKinds
 )
 
@@ -73,26 +75,29 @@ type Seen struct {
 	From   ID
 }
 
-// Op is one operation as it happened. A write that was cut short is entered with the bytes it wrote; one that
-// failed without effect is left out.
+// Op is one operation as it happened. A write that was cut short is entered with the bytes it
+// wrote; one that failed without effect is left out.
 type Op struct {
 	ID     ID
 	Kind   Kind
 	Lo, Hi int64 // bytes; Truncate: Lo is the new size, Hi is not used
 
-	// Start and End are the times of call and return, in any unit that grows: ticks, steps, nanoseconds.
+	// Start and End are the times of call and return, in any unit that grows: ticks, steps,
+	// nanoseconds.
 	Start, End int64
 
-	// Commit is a hint: when the operation took effect as a whole, say when it got the lock or touched the last
-	// page. 0 is unknown. A wrong hint costs time, never the verdict.
+	// Commit is a hint: when the operation took effect as a whole, say when it got the lock or
+	// touched the last page. 0 is unknown. A wrong hint costs time, never the verdict.
 	Commit int64
 
-	// Batches and Extents are the offsets inside (Lo, Hi) at which the Batch and the Extent contract may cut it.
+	// Batches and Extents are the offsets inside (Lo, Hi) at which the Batch and the Extent
+	// contract may cut it.
 	Batches, Extents []int64
 
-	Got  int64  // Read: bytes returned, from Lo on
-	See  []Seen // Read: within [Lo, Lo+Got), ascending, not overlapping; bytes left out were not looked at
-	Size int64  // Stat: the size it saw
+	Got int64 // Read: bytes returned, from Lo on
+	// Read: within [Lo, Lo+Got), ascending, not overlapping; bytes left out were not looked at
+	See  []Seen
+	Size int64 // Stat: the size it saw
 
 	muted bool // what it saw of the size is not judged; for explanations
 	image bool // a read that is a recovered image
@@ -105,12 +110,14 @@ type History struct {
 
 	Ops []Op // in any order
 
-	// Final is what the file holds after all operations have returned, in the form of Op.See; nil if nobody looked.
+	// Final is what the file holds after all operations have returned, in the form of Op.See; nil
+	// if nobody looked.
 	Final     []Seen
 	FinalSize int64 // or NoSize; only read when the rule asks for sizes
 }
 
-// Validate says what is wrong with the form of the history. The checks in this package expect none of it.
+// Validate says what is wrong with the form of the history. The checks in this package expect none
+// of it.
 func (h *History) Validate() error {
 	seen := make(map[ID]bool, len(h.Ops))
 	for i := range h.Ops {
@@ -185,11 +192,12 @@ func validSeen(s []Seen, in Range) error {
 type Contract uint8
 
 const (
-	Byte    Contract = iota // nothing bigger than a byte: only order in time is promised
-	Page                    // each page of an operation
-	Batch                   // the pages a buffered write prepares, copies and dirties together
-	Extent                  // what one extent, or one ordered extent, holds
-	Request                 // the whole call: the reading of POSIX in which calls are atomic to each other
+	Byte   Contract = iota // nothing bigger than a byte: only order in time is promised
+	Page                   // each page of an operation
+	Batch                  // the pages a buffered write prepares, copies and dirties together
+	Extent                 // what one extent, or one ordered extent, holds
+	// the whole call: the reading of POSIX in which calls are atomic to each other
+	Request
 	numContracts
 )
 
@@ -216,29 +224,35 @@ func ParseContract(s string) (Contract, error) {
 type Sizes uint8
 
 const (
-	SizesOff   Sizes = iota // not at all
-	SizesApart              // the size of an operation takes effect somewhere in its time, apart from its bytes
-	SizesWith               // the size changes with the piece: max(size, end of the piece); truncate with its first piece
+	SizesOff Sizes = iota // not at all
+	// the size of an operation takes effect somewhere in its time, apart from its bytes
+	SizesApart
+	// the size changes with the piece: max(size, end of the piece); truncate with its first piece
+	SizesWith
 )
 
 // Rule is a contract in full.
 type Rule struct {
-	Write    Contract // for everything that changes bytes
-	Read     Contract // Linux reads no lock for a buffered read on btrfs and ext4: Page; on XFS: Request
+	Write Contract // for everything that changes bytes
+	// Linux reads no lock for a buffered read on btrfs and ext4: Page; on XFS: Request
+	Read     Contract
 	Sizes    Sizes
 	PageSize int64 // 0 means 4096
 }
 
 // The levels a design climbs.
 var (
-	PerPage   = Rule{Write: Page, Read: Page}                         // L0: each page of each call is on its own
-	Writes    = Rule{Write: Request, Read: Page}                      // L1: writes whole, reads page by page
-	Calls     = Rule{Write: Request, Read: Request}                   // L2: reads whole too
-	CallsSize = Rule{Write: Request, Read: Request, Sizes: SizesWith} // L3: and truncate, size and append
+	// L0: each page of each call is on its own
+	PerPage = Rule{Write: Page, Read: Page}
+	// L1: writes whole, reads page by page
+	Writes = Rule{Write: Request, Read: Page}
+	Calls  = Rule{Write: Request, Read: Request} // L2: reads whole too
+	// L3: and truncate, size and append
+	CallsSize = Rule{Write: Request, Read: Request, Sizes: SizesWith}
 )
 
-// Ladder holds the rules from the weakest to the strongest. A history that keeps one keeps those before it, but for Batch
-// and Extent, neither of which is part of the other.
+// Ladder holds the rules from the weakest to the strongest. A history that keeps one keeps those
+// before it, but for Batch and Extent, neither of which is part of the other.
 var Ladder = []Rule{
 	{Write: Byte, Read: Byte},
 	PerPage,

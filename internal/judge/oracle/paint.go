@@ -1,13 +1,15 @@
 package oracle
 
-// A painted byte says who wrote it: 0 is Zero, 1 to MaxPaint an operation, PaintInitial the initial content,
-// anything else Foreign. So a scenario that fills every buffer with Paint can read the history back from the bytes.
+// A painted byte says who wrote it: 0 is Zero, 1 to MaxPaint an operation, PaintInitial the initial
+// content, anything else Foreign. So a scenario that fills every buffer with Paint can read the
+// history back from the bytes.
 const (
 	MaxPaint     ID   = 239
 	PaintInitial byte = 0xff
 )
 
-// Paint fills p with the name of an operation (1 to MaxPaint), with PaintInitial for Initial, and with 0 for Zero.
+// Paint fills p with the name of an operation (1 to MaxPaint), with PaintInitial for Initial, and
+// with 0 for Zero.
 func Paint(p []byte, id ID) {
 	b := byte(id)
 	switch {
@@ -23,8 +25,8 @@ func Paint(p []byte, id ID) {
 	}
 }
 
-// Unpaint appends to dst where the bytes of p came from, which were at off in the file, as few ranges. Operations after last are
-// Foreign.
+// Unpaint appends to dst where the bytes of p came from, which were at off in the file, as few
+// ranges. Operations after last are Foreign.
 func Unpaint(dst []Seen, p []byte, off int64, last ID) []Seen {
 	for i := 0; i < len(p); {
 		b, j := p[i], i+1

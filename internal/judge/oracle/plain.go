@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// Plain is the heart of the witness in one sentence, for somebody who has not read what rules and orders are: which operation has
-// returned, or which two meet, and which bytes are there or missing. at says where the last look was, as "at the end".
+// Plain is the heart of the witness in one sentence, for somebody who has not read what rules and
+// orders are: which operation has returned, or which two meet, and which bytes are there or
+// missing. at says where the last look was, as "at the end".
 func (w *Witness) Plain(at string) string {
 	p := &w.Proof
 	switch {

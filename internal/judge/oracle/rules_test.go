@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// What the rules about sizes, stale bytes and time say is implied by the weakest contract: they find nothing
-// in a history that it keeps. And what they do find, it does not keep.
+// What the rules about sizes, stale bytes and time say is implied by the weakest contract: they
+// find nothing in a history that it keeps. And what they do find, it does not keep.
 func TestRulesAreImplied(t *testing.T) {
 	s := seed(t)
 	var c Checker
@@ -35,7 +35,8 @@ func TestRulesAreImplied(t *testing.T) {
 	}
 }
 
-// The contracts climb: what is kept whole is kept in pieces, and what is kept with sizes is kept without.
+// The contracts climb: what is kept whole is kept in pieces, and what is kept with sizes is kept
+// without.
 func TestContractsClimb(t *testing.T) {
 	s := seed(t)
 	var c Checker
@@ -179,7 +180,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Histories of more than 64 operations use rows of several words; the answer is that of a run that is known.
+// Histories of more than 64 operations use rows of several words; the answer is that of a run that
+// is known.
 func TestManyOperations(t *testing.T) {
 	s := seed(t)
 	var c Checker
@@ -191,7 +193,8 @@ func TestManyOperations(t *testing.T) {
 			if v := c.Check(h, CallsSize); v.Outcome != Kept {
 				t.Fatalf("case %d: have %v of %d operations that were run whole", i, v, n)
 			}
-			// The first operation's bytes, seen at the end although another covered them wholly later.
+			// The first operation's bytes, seen at the end although another covered them wholly
+			// later.
 			for j := range h.Final {
 				if x := h.Final[j]; x.From > 1 && h.Ops[0].Lo <= x.Lo && x.Hi <= h.Ops[0].Hi && h.Ops[x.From-1].Start > h.Ops[0].End {
 					h.Final[j].From = 1
@@ -259,8 +262,9 @@ func TestEOF(t *testing.T) {
 	}
 }
 
-// TestEOFEdges: one byte and one tick to either side of what CheckEOF promises. A file of 10 bytes is cut to 5 by truncate 1, which takes
-// the ticks 5 to 8. An operation that ends in the tick in which another starts is beside it, not before it.
+// TestEOFEdges: one byte and one tick to either side of what CheckEOF promises. A file of 10 bytes
+// is cut to 5 by truncate 1, which takes the ticks 5 to 8. An operation that ends in the tick in
+// which another starts is beside it, not before it.
 func TestEOFEdges(t *testing.T) {
 	write := func(lo, hi, start, end int64) Op { return Op{ID: 2, Lo: lo, Hi: hi, Start: start, End: end} }
 	stat := func(size, start, end int64) Op { return Op{ID: 3, Kind: Stat, Size: size, Start: start, End: end} }
@@ -339,7 +343,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// A write that returned before fsync was called must be in the image; one that ran beside fsync, or after it, may be.
+// A write that returned before fsync was called must be in the image; one that ran beside fsync, or
+// after it, may be.
 func TestFsync(t *testing.T) {
 	const p = 4096
 	h := &History{Size: p, FinalSize: NoSize, Ops: []Op{
@@ -382,8 +387,9 @@ func TestFsync(t *testing.T) {
 	}
 }
 
-// TestOrderWords: an order is told as explanations tell it. An operation that the rule cuts is told in its pieces, those that touch and follow each
-// other as one: the reader takes two pages before the write, and one after it.
+// TestOrderWords: an order is told as explanations tell it. An operation that the rule cuts is told
+// in its pieces, those that touch and follow each other as one: the reader takes two pages before
+// the write, and one after it.
 func TestOrderWords(t *testing.T) {
 	const p = 4096
 	for _, k := range []struct {
@@ -478,8 +484,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Runs around the end of the file, of up to a hundred operations: what was run whole is kept; with one fact bent, the
-// answer still comes without many guesses.
+// Runs around the end of the file, of up to a hundred operations: what was run whole is kept; with
+// one fact bent, the answer still comes without many guesses.
 func TestAroundEOF(t *testing.T) {
 	s := seed(t)
 	c := Checker{Budget: 20000}

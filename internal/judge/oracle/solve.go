@@ -2,8 +2,9 @@ package oracle
 
 // The solver: is there an order of the pieces of one component that explains all that was seen?
 //
-// The pieces are members of a relation "must come before", kept closed under itself: succ has for each member those after it, pred
-// those before. A component of two writes and a read of their bytes:
+// The pieces are members of a relation "must come before", kept closed under itself: succ has for
+// each member those after it, pred those before. A component of two writes and a read of their
+// bytes:
 //
 //	members   0 initial content   1 write A   2 write B   3 read, saw A   4 final content, saw B
 //	exact     read 3 is from 1:   1 before 3, and every other writer of the bytes is before 1 or after 3
@@ -15,34 +16,38 @@ package oracle
 //	          3 │ · · 1 · 1
 //	          4 │ · · · · ·      every triple is closed: kept
 //
-// constrain writes down what was seen: exact for bytes with one possible source, choices for zeroes and sizes, which have several.
-// fixpoint adds the edges that these force, until nothing changes or a cycle shows. open finds a question that is left, answer
-// tries one side, and solve goes back to the other when the first fails. place reads the order off the relation.
+// constrain writes down what was seen: exact for bytes with one possible source, choices for zeroes
+// and sizes, which have several. fixpoint adds the edges that these force, until nothing changes or
+// a cycle shows. open finds a question that is left, answer tries one side, and solve goes back to
+// the other when the first fails. place reads the order off the relation.
 //
 //	decide ─► peel                        no reads and no sizes: tier 1
 //	       └► constrain ─► solve ─► fixpoint ─► apply, narrow ─► before
 //	                         └► open, answer, solve
 //
-// explain.go reads exact, choices and masks to say why there is no order; it keeps a relation of its own, with reasons.
+// explain.go reads exact, choices and masks to say why there is no order; it keeps a relation of
+// its own, with reasons.
 
 import (
 	"math"
 	"math/bits"
 )
 
-// solver decides one component. Its members are numbered from 0: 0 is the initial content, which comes before
-// everything, 1 to n-2 are the units, n-1 is the final content, which comes after everything.
-// Sets of members are rows of w words.
+// solver decides one component. Its members are numbered from 0: 0 is the initial content, which
+// comes before everything, 1 to n-2 are the units, n-1 is the final content, which comes after
+// everything. Sets of members are rows of w words.
 type solver struct {
 	n, w       int
 	unit       []int32  // member -> unit; -1 for the first and the last
 	start, end []int64  // of members
 	writers    []uint64 // segment - seg0 -> members that change it
 	zero       bitset   // members that write zeroes
-	asked      []int32  // tier 1: segments that keep a member from being the last; in place, the number of members before it
-	free       []bool   // tier 1: segments no longer asked for
-	gone       bitset   // tier 1: members that were taken away
-	last       []int32  // in this order
+	// tier 1: segments that keep a member from being the last; in place, the number of members
+	// before it
+	asked []int32
+	free  []bool  // tier 1: segments no longer asked for
+	gone  bitset  // tier 1: members that were taken away
+	last  []int32 // in this order
 
 	succ, pred []uint64 // member -> members after, before it; closed
 	exact      []exact
@@ -70,8 +75,9 @@ type exact struct {
 	seg  int32 // one segment that says so
 }
 
-// choice says the same for one s out of a set. For a size there must also be, when s leaves it smaller than min, an extending
-// write between s and r. cand[at:] holds three rows: sources, extending writes, sources that need one.
+// choice says the same for one s out of a set. For a size there must also be, when s leaves it
+// smaller than min, an extending write between s and r. cand[at:] holds three rows: sources,
+// extending writes, sources that need one.
 type choice struct {
 	r, s int32 // s is -1 while it is open
 	m    int32
@@ -95,8 +101,9 @@ func (c *Checker) decide(k int32) Outcome {
 		if !c.constrain(k, seg0, seg1) {
 			return Broken
 		}
-		// A search that takes long is stuck below guesses that have nothing to do with its contradictions. It
-		// starts again and asks first about the readers that contradictions came from.
+		// A search that takes long is stuck below guesses that have nothing to do with its
+		// contradictions. It starts again and asks first about the readers that contradictions came
+		// from.
 		s.untilAgain = min(s.budget, s.branches+patience)
 		out := c.solve(0)
 		if out == Kept {
@@ -108,7 +115,8 @@ func (c *Checker) decide(k int32) Outcome {
 	}
 }
 
-// members makes component k the one at hand: its members, its segments, and whether it needs tier 2.
+// members makes component k the one at hand: its members, its segments, and whether it needs tier
+// 2.
 func (c *Checker) members(k int32) (seg0, seg1 int32, search bool) {
 	s := &c.s
 	us := c.unitsOf(k)
@@ -147,8 +155,8 @@ func (c *Checker) members(k int32) (seg0, seg1 int32, search bool) {
 	return seg0, seg1, search
 }
 
-// source returns the member that put id on segment x, or -1 when nobody can have: the reader by (a unit,
-// or -1 for the end) saw the impossible.
+// source returns the member that put id on segment x, or -1 when nobody can have: the reader by (a
+// unit, or -1 for the end) saw the impossible.
 func (c *Checker) source(id ID, x int32, by int32) int32 {
 	if id == Initial {
 		if c.zero0[x] {
@@ -364,7 +372,8 @@ func (c *Checker) constrain(k, seg0, seg1 int32) bool {
 	return true
 }
 
-// zeroSeen adds the constraint of a zero byte that l saw at segment x; those since c0 are of the same reader.
+// zeroSeen adds the constraint of a zero byte that l saw at segment x; those since c0 are of the
+// same reader.
 func (c *Checker) zeroSeen(l, x int32, writers []uint64, c0 int) bool {
 	s, w := &c.s, c.s.w
 	cand, m := s.zeroFrom, s.zeroOthers
@@ -400,9 +409,10 @@ next:
 	return true
 }
 
-// sizesSeen adds the constraints of sizes. The size that r sees is the largest of the size its last truncate T set and the
-// ends of the writes between T and r. So a size in [min, max] has a T with size <= max; every other
-// truncate, and every write beyond max, is before T or after r; and if T left less than min, a write that ends in [min, max] is between.
+// sizesSeen adds the constraints of sizes. The size that r sees is the largest of the size its last
+// truncate T set and the ends of the writes between T and r. So a size in [min, max] has a T with
+// size <= max; every other truncate, and every write beyond max, is before T or after r; and if T
+// left less than min, a write that ends in [min, max] is between.
 func (c *Checker) sizesSeen() {
 	s, w := &c.s, c.s.w
 	for l := int32(1); int(l) < s.n; l++ {
@@ -473,7 +483,8 @@ func (s *solver) before(a, b int32) bool {
 	return true
 }
 
-// reach lets each of from, which lead to a new edge, reach its other end to in rel, and all that to reaches.
+// reach lets each of from, which lead to a new edge, reach its other end to in rel, and all that to
+// reaches.
 func (s *solver) reach(rel []uint64, from bitset, to int32) {
 	beyond := row(rel, int(to), s.w)
 	for j := range from {
@@ -485,8 +496,8 @@ func (s *solver) reach(rel []uint64, from bitset, to int32) {
 	}
 }
 
-// apply forces what s before r, and nothing of m between them, forces now. It reports a contradiction by ok, and whether it
-// added anything.
+// apply forces what s before r, and nothing of m between them, forces now. It reports a
+// contradiction by ok, and whether it added anything.
 func (s *solver) apply(r, src int32, m []uint64) (changed, ok bool) {
 	w := s.w
 	if !row(s.succ, int(src), w).has(r) {
@@ -549,7 +560,8 @@ func (s *solver) fixpoint() bool {
 	}
 }
 
-// narrow takes away the sources that are no longer possible, and forces what the only one left forces.
+// narrow takes away the sources that are no longer possible, and forces what the only one left
+// forces.
 func (s *solver) narrow(h *choice) (changed, ok bool) {
 	w := s.w
 	m := s.masks[h.m : int(h.m)+w]
@@ -649,7 +661,8 @@ func (s *solver) satisfied(h *choice) bool {
 	return false
 }
 
-// question is something open: either a before b or (c before d); or a choice of a source or an extending write.
+// question is something open: either a before b or (c before d); or a choice of a source or an
+// extending write.
 type question struct {
 	a, b, c, d int32
 	ch         int32 // choice, or -1
@@ -675,7 +688,8 @@ func (s *solver) open() (question, bool) {
 		}
 		return question{}, false
 	}
-	// The reader with most contradictions first, then the earliest: a contradiction shows close to the guess that made it.
+	// The reader with most contradictions first, then the earliest: a contradiction shows close to
+	// the guess that made it.
 	best, found := int32(0), false
 	var out question
 	follows := func(r int32) bool {

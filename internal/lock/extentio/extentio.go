@@ -1,6 +1,6 @@
-// Package extentio is the extent_io_tree: bits on byte ranges of a file, two of which are range locks.
-// It says which bytes are locked, which are delalloc (dirty, with a reservation but no place on disk
-// yet), and a few more things that the write path must know about a range.
+// Package extentio is the extent_io_tree: bits on byte ranges of a file, two of which are range
+// locks. It says which bytes are locked, which are delalloc (dirty, with a reservation but no place
+// on disk yet), and a few more things that the write path must know about a range.
 //
 // Lock order:
 //
@@ -16,8 +16,8 @@
 //
 // Model: fs/btrfs/extent-io-tree.c. Differences: ranges are half-open; a lock that backs off is
 // refused before it sets a bit instead of setting and clearing some; states live in sorted arrays
-// (a directory of chunks), not in a red-black tree, so there is no cached_state to keep valid; waiters
-// are on one list of the tree, each with the range it waits for.
+// (a directory of chunks), not in a red-black tree, so there is no cached_state to keep valid;
+// waiters are on one list of the tree, each with the range it waits for.
 package extentio
 
 import (
@@ -40,10 +40,12 @@ const (
 	Delalloc                          // dirty and reserved, no extent allocated
 	NoReserve                         // dirtied in NOCOW mode without a data reservation
 	FinishingOrdered                  // with Locked: an ordered extent's completion holds the range
-	InPlace                           // delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
-	QgroupReserved                    // its data bytes are reserved in the subvolume's qgroup
-	ClearMetaResv                     // control: give the metadata reservation back
-	ClearDataResv                     // control: give the data reservation back (kernel: CLEAR_DATA_RESV)
+	// delalloc over bytes known to be overwritten in place: no metadata reserved for an insert
+	InPlace
+	QgroupReserved // its data bytes are reserved in the subvolume's qgroup
+	ClearMetaResv  // control: give the metadata reservation back
+	// control: give the data reservation back (kernel: CLEAR_DATA_RESV)
+	ClearDataResv
 
 	LockBits     = Locked | DIOLocked
 	ControlBits  = ClearMetaResv | ClearDataResv
@@ -79,15 +81,16 @@ var (
 //
 // Models btrfs_set_delalloc_extent() and its three siblings in fs/btrfs/inode.c.
 type Hooks interface {
-	// SetDelalloc says that the piece [start, end), which has the bits old, gets set. Delalloc is in set
-	// and not in old.
+	// SetDelalloc says that the piece [start, end), which has the bits old, gets set. Delalloc is
+	// in set and not in old.
 	SetDelalloc(t *sched.Task, start, end uint64, set, old Bits)
 	// ClearDelalloc says that the piece [start, end), which has the bits old, loses those in clear.
 	// Delalloc is in both; clear may have control bits.
 	ClearDelalloc(t *sched.Task, start, end uint64, clear, old Bits)
 	// SplitDelalloc says that the delalloc state [start, end), which has bits, becomes two at at.
 	SplitDelalloc(t *sched.Task, start, at, end uint64, bits Bits)
-	// MergeDelalloc says that the delalloc states [start, at) and [at, end), both with bits, become one.
+	// MergeDelalloc says that the delalloc states [start, at) and [at, end), both with bits, become
+	// one.
 	MergeDelalloc(t *sched.Task, start, at, end uint64, bits Bits)
 }
 
@@ -143,8 +146,8 @@ func (x *Tree) Init(h Hooks) {
 	x.mu.Init(treeClass)
 }
 
-// InitClass sets up a tree without hooks whose Locked ranges are of class c: a range lock of its own, with
-// its own place in the order.
+// InitClass sets up a tree without hooks whose Locked ranges are of class c: a range lock of its
+// own, with its own place in the order.
 func (x *Tree) InitClass(c *lockdep.Class) {
 	x.class = c
 	x.mu.Init(treeClass)
@@ -153,8 +156,9 @@ func (x *Tree) InitClass(c *lockdep.Class) {
 // SetLockMode chooses how locks wait. Call it before the first lock.
 func (x *Tree) SetLockMode(m Mode) { x.mode = m }
 
-// SetNovalidate takes the tree's ranges out of lockdep's checks: a task that holds one may take what it likes. It is for code that
-// takes a wrong order on purpose, to show the deadlock itself. Models lockdep_set_novalidate_class().
+// SetNovalidate takes the tree's ranges out of lockdep's checks: a task that holds one may take
+// what it likes. It is for code that takes a wrong order on purpose, to show the deadlock itself.
+// Models lockdep_set_novalidate_class().
 func (x *Tree) SetNovalidate(on bool) { x.hushed = on }
 
 func (x *Tree) classOf(bits Bits) *lockdep.Class {
@@ -179,8 +183,9 @@ func (x *Tree) LockBits(t *sched.Task, start, end uint64, bits Bits) {
 	x.lockBits(t, start, end, bits, start)
 }
 
-// LockNested is Lock for a task that has a range of another tree of the class. What it holds beside them, a lock of both trees' owners, orders
-// those that do so. Models down_write_nested() with SINGLE_DEPTH_NESTING.
+// LockNested is Lock for a task that has a range of another tree of the class. What it holds beside
+// them, a lock of both trees' owners, orders those that do so. Models down_write_nested() with
+// SINGLE_DEPTH_NESTING.
 func (x *Tree) LockNested(t *sched.Task, start, end uint64) {
 	x.lockBits(t, start, end, Locked, start+1<<63)
 }
@@ -222,8 +227,9 @@ func (x *Tree) lockBits(t *sched.Task, start, end uint64, bits Bits, sub uint64)
 	t.Waited(c.ID, c.Name, began)
 }
 
-// park sleeps until something of [f, end) is unlocked. The task's newest held lock is [from, end), as lockdep was told before it is
-// locked. So far the task has [from, start) of it, and the wait-for graph sees no more than that meanwhile.
+// park sleeps until something of [f, end) is unlocked. The task's newest held lock is [from, end),
+// as lockdep was told before it is locked. So far the task has [from, start) of it, and the
+// wait-for graph sees no more than that meanwhile.
 func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64) {
 	if t.Stepper() == nil && !t.Checked() {
 		t.Park(c.ID)
@@ -240,8 +246,8 @@ func (x *Tree) park(t *sched.Task, c *lockdep.Class, from, start, f, end uint64)
 	hold(end)
 }
 
-// lockStates locks the states. A Stepper is told that they are state: a task that only looks at bits, or
-// changes them, takes no range lock.
+// lockStates locks the states. A Stepper is told that they are state: a task that only looks at
+// bits, or changes them, takes no range lock.
 func (x *Tree) lockStates(t *sched.Task) {
 	if st := t.Stepper(); st != nil {
 		st.Keep(&x.kept, x)
@@ -249,7 +255,8 @@ func (x *Tree) lockStates(t *sched.Task) {
 	x.mu.Lock(t)
 }
 
-// point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one object.
+// point is the scheduling point of a range lock: the explorer sees the ranges of a tree as one
+// object.
 func (x *Tree) point(t *sched.Task, kind sched.PointKind, lb Bits) {
 	if st := t.Stepper(); st != nil {
 		st.Keep(&x.kept, x)
@@ -272,8 +279,8 @@ func (x *Tree) seeIf(t *sched.Task, yes bool) {
 	}
 }
 
-// Hash is the hash of the states and of the tasks that wait, for state matching. All waiters of a range are woken at once, so their order
-// is left out.
+// Hash is the hash of the states and of the tasks that wait, for state matching. All waiters of a
+// range are woken at once, so their order is left out.
 func (x *Tree) Hash() uint64 {
 	var h uint64
 	for _, c := range x.states.chunks {
@@ -331,14 +338,15 @@ func (x *Tree) Set(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, st
 // Models clear_extent_bit().
 func (x *Tree) Clear(t *sched.Task, start, end uint64, bits Bits) { x.Change(t, start, end, bits, 0) }
 
-// UnlockAndSet unlocks [start, end), takes clear away and adds set, all at once: the end of a buffered
-// write's batch in one walk of the tree.
+// UnlockAndSet unlocks [start, end), takes clear away and adds set, all at once: the end of a
+// buffered write's batch in one walk of the tree.
 func (x *Tree) UnlockAndSet(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.Change(t, start, end, clear|Locked, set)
 }
 
-// Change takes clear away from every byte of [start, end), then adds set. The hooks hear of both when
-// a bit is in both, so that accounting done for the old state is undone and done again for the new.
+// Change takes clear away from every byte of [start, end), then adds set. The hooks hear of both
+// when a bit is in both, so that accounting done for the old state is undone and done again for the
+// new.
 //
 // Preconditions:
 //   - a lock bit in clear is set on the whole range; no lock bit is in set.
@@ -367,8 +375,9 @@ func (x *Tree) Change(t *sched.Task, start, end uint64, clear, set Bits) {
 	x.mu.Unlock(t)
 }
 
-// SetMissing adds bit, no lock, to the first run of bytes at or after start that do not have it, and returns the run; ok is false
-// when every byte of [start, end) has it. Models set_record_extent_bits(), run by run.
+// SetMissing adds bit, no lock, to the first run of bytes at or after start that do not have it,
+// and returns the run; ok is false when every byte of [start, end) has it. Models
+// set_record_extent_bits(), run by run.
 func (x *Tree) SetMissing(t *sched.Task, start, end uint64, bit Bits) (from, to uint64, ok bool) {
 	x.lockStates(t)
 	defer x.mu.Unlock(t)
@@ -393,7 +402,8 @@ func (x *Tree) SetMissing(t *sched.Task, start, end uint64, bit Bits) (from, to 
 	return start, end, start < end
 }
 
-// ClearCount takes bit away from every byte of [start, end) and returns how many had it. Models clear_record_extent_bits().
+// ClearCount takes bit away from every byte of [start, end) and returns how many had it. Models
+// clear_record_extent_bits().
 func (x *Tree) ClearCount(t *sched.Task, start, end uint64, bit Bits) (n uint64) {
 	x.lockStates(t)
 	defer x.mu.Unlock(t)
@@ -445,8 +455,8 @@ func (x *Tree) heldAt(t *sched.Task, c *lockdep.Class, off uint64) (r heldRange,
 	return heldRange{}, false
 }
 
-// Disown takes a range lock off t's held list without unlocking: another task will unlock after Adopt.
-// The bit is Locked or DIOLocked.
+// Disown takes a range lock off t's held list without unlocking: another task will unlock after
+// Adopt. The bit is Locked or DIOLocked.
 func (x *Tree) Disown(t *sched.Task, start, end uint64, bit Bits) {
 	if t.Checked() {
 		x.released(t, x.classOf(bit), start, end)
@@ -460,7 +470,8 @@ func (x *Tree) Adopt(t *sched.Task, start, end uint64, bit Bits) {
 	}
 }
 
-// AssertLocked panics unless a checked task t holds Lock on every byte of [start, end). Elsewhere it costs one load.
+// AssertLocked panics unless a checked task t holds Lock on every byte of [start, end). Elsewhere
+// it costs one load.
 func (x *Tree) AssertLocked(t *sched.Task, start, end uint64) {
 	if t.Checked() {
 		x.assertLocked(t, start, end)
@@ -515,8 +526,8 @@ func (x *Tree) conflict(p pos, end uint64, lb Bits) (uint64, bool) {
 	return 0, false
 }
 
-// changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start, end),
-// with the neighbours they may merge with, as one run.
+// changeAt is Change with x.mu held and p = find(start). It rewrites the states that touch [start,
+// end), with the neighbours they may merge with, as one run.
 func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits) {
 	t.Spend(cost.RangeTree, 1)
 	if start >= end {
@@ -597,8 +608,9 @@ func (x *Tree) changeAt(t *sched.Task, p pos, start, end uint64, clear, set Bits
 	}
 }
 
-// changeBits is changeAt of all of s where that changes s alone: no hook hears of it, and a lock bit keeps s apart from its neighbours.
-// So it is with the second lock of a direct I/O and the first unlock.
+// changeBits is changeAt of all of s where that changes s alone: no hook hears of it, and a lock
+// bit keeps s apart from its neighbours. So it is with the second lock of a direct I/O and the
+// first unlock.
 func (s *state) changeBits(clear, set Bits) bool {
 	bits := s.bits&^clear | set
 	if (clear|set)&Delalloc != 0 || clear&LockBits&^s.bits != 0 || bits&LockBits == 0 {
@@ -653,14 +665,16 @@ func (x *Tree) all(start, end uint64, bits Bits) bool {
 	return true
 }
 
-// FirstSet finds the first run of bytes at or after from that have one of bits. Models find_first_extent_bit().
+// FirstSet finds the first run of bytes at or after from that have one of bits. Models
+// find_first_extent_bit().
 func (x *Tree) FirstSet(t *sched.Task, from uint64, bits Bits) (start, end uint64, ok bool) {
 	x.lockStates(t)
 	defer x.mu.Unlock(t)
 	return x.run(t, from, bits, ^uint64(0))
 }
 
-// FindDelalloc finds the first run of delalloc bytes at or after from, at most maxBytes of it. Models btrfs_find_delalloc_range().
+// FindDelalloc finds the first run of delalloc bytes at or after from, at most maxBytes of it.
+// Models btrfs_find_delalloc_range().
 func (x *Tree) FindDelalloc(t *sched.Task, from, maxBytes uint64) (start, end uint64, ok bool) {
 	x.lockStates(t)
 	defer x.mu.Unlock(t)

@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// account counts what an inode would: delalloc bytes, new bytes and delalloc states, by the hooks alone.
+// account counts what an inode would: delalloc bytes, new bytes and delalloc states, by the hooks
+// alone.
 type account struct {
 	bytes, states int64
 }
@@ -213,7 +214,8 @@ func checkQueries(t *testing.T, k *sched.Task, x *Tree, model []Bits, s, e uint6
 	}
 }
 
-// A lock splits a delalloc state and the unlock puts it together again; what is locked is not merged.
+// A lock splits a delalloc state and the unlock puts it together again; what is locked is not
+// merged.
 func TestLockSplitsAndMerges(t *testing.T) {
 	k := sched.NewTask("test")
 	var x Tree
@@ -241,8 +243,9 @@ func TestLockSplitsAndMerges(t *testing.T) {
 	}
 }
 
-// A search begins where the last one ended. That one looked in a gap and found the state after it, which may be the first of a chunk; then the
-// state before the gap, in the chunk before, grows over the gap.
+// A search begins where the last one ended. That one looked in a gap and found the state after it,
+// which may be the first of a chunk; then the state before the gap, in the chunk before, grows over
+// the gap.
 func TestGrowsAfterTheSearch(t *testing.T) {
 	k := sched.NewTask("test")
 	var x Tree
@@ -309,7 +312,8 @@ func TestMisuse(t *testing.T) {
 	})
 }
 
-// Locks of overlapping ranges exclude each other, whole, in both modes, and all waiters come through.
+// Locks of overlapping ranges exclude each other, whole, in both modes, and all waiters come
+// through.
 func TestExclusion(t *testing.T) {
 	for _, mode := range []Mode{BackOff, HoldAndWait} {
 		k := sched.NewTask("test")
@@ -583,7 +587,8 @@ func TestFinishing(t *testing.T) {
 	}
 }
 
-// A bit that is set run by run and counted when it goes: the runs are those that did not have it, and the other bits stay.
+// A bit that is set run by run and counted when it goes: the runs are those that did not have it,
+// and the other bits stay.
 func TestSetMissing(t *testing.T) {
 	task := sched.NewTask("test")
 	for seed := range uint64(50) {

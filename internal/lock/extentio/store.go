@@ -12,8 +12,8 @@ type state struct {
 }
 
 // store is a sorted sequence of states, kept in chunks of at most chunkMax with a directory of the
-// chunks' first starts. A search is two binary searches over adjacent memory; an insert moves half a
-// chunk. Chunks are recycled, so a tree that has grown once does not allocate.
+// chunks' first starts. A search is two binary searches over adjacent memory; an insert moves half
+// a chunk. Chunks are recycled, so a tree that has grown once does not allocate.
 type store struct {
 	keys   []uint64 // keys[i] == chunks[i][0].start
 	chunks [][]state
@@ -28,15 +28,16 @@ const (
 	chunkFill = 44 // states in a chunk after a rebuild of many
 	chunkLow  = 12 // a chunk with fewer is joined with a neighbour
 	freeMax   = 16 // recycled chunks kept
-	nearMax   = 2  // states after the last place in which a search looks first: what a lock inserts before it
+	// states after the last place in which a search looks first: what a lock inserts before it
+	nearMax   = 2
 	nearBytes = 1 << 20
 )
 
 // pos is the place of a state, or of the end. It is valid until the next splice.
 type pos struct{ c, i int }
 
-// find is the place of the first state that ends after off. What is far from the last place is not looked for there: that would touch
-// memory for nothing.
+// find is the place of the first state that ends after off. What is far from the last place is not
+// looked for there: that would touch memory for nothing.
 func (s *store) find(off uint64) pos {
 	ok, p := false, pos{}
 	if off-s.sought < nearBytes {
@@ -49,7 +50,8 @@ func (s *store) find(off uint64) pos {
 	return p
 }
 
-// near is find within the few states from the last place on, in one chunk; it reports false when the place may be elsewhere.
+// near is find within the few states from the last place on, in one chunk; it reports false when
+// the place may be elsewhere.
 func (s *store) near(off uint64) (pos, bool) {
 	p := s.last
 	if p.c >= len(s.chunks) {
@@ -249,7 +251,8 @@ func (s *store) firstChunk() []state {
 	return s.newChunk(4)
 }
 
-// recycle keeps full-size chunks, so that newChunk may hand out any, and one small one for firstChunk.
+// recycle keeps full-size chunks, so that newChunk may hand out any, and one small one for
+// firstChunk.
 func (s *store) recycle(c []state) {
 	switch {
 	case cap(c) < chunkMax:

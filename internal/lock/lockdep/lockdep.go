@@ -1,16 +1,17 @@
-// Package lockdep checks, on every acquire of a checked task, that locks are taken in the one order, and
-// names the two that were not.
+// Package lockdep checks, on every acquire of a checked task, that locks are taken in the one
+// order, and names the two that were not.
 //
-// A class has a rank (Order); a task may only acquire a higher rank than all it holds. Inside one rank the
-// order is the sub value (a page's index, a range's start, a tree node's depth), ascending; a try-lock cannot
-// deadlock and is never checked. A wait that behaves like a lock (an ordered extent, a space ticket,
-// stable pages) is a class of its own with a rank, checked by MightWait.
+// A class has a rank (Order); a task may only acquire a higher rank than all it holds. Inside one
+// rank the order is the sub value (a page's index, a range's start, a tree node's depth),
+// ascending; a try-lock cannot deadlock and is never checked. A wait that behaves like a lock (an
+// ordered extent, a space ticket, stable pages) is a class of its own with a rank, checked by
+// MightWait.
 //
-// Lock order: the table in order.go. A test of package arch holds the program's classes and the trees in package
-// comments against it.
+// Lock order: the table in order.go. A test of package arch holds the program's classes and the
+// trees in package comments against it.
 //
-// Models kernel/locking/lockdep.c. Differences: the order is written down, not learned (package explore learns that of
-// classes without a rank); read locks are checked as write locks.
+// Models kernel/locking/lockdep.c. Differences: the order is written down, not learned (package
+// explore learns that of classes without a rank); read locks are checked as write locks.
 package lockdep
 
 import (
@@ -46,7 +47,8 @@ func NewClass(name string) *Class {
 	return register(name, r)
 }
 
-// NewTestClass registers a class for a test, in the place of class like; without one its order is not checked.
+// NewTestClass registers a class for a test, in the place of class like; without one its order is
+// not checked.
 func NewTestClass(name, like string) *Class {
 	r := &Row{Kind: sched.LockSleep}
 	if like != "" {
@@ -109,7 +111,8 @@ func ByName(name string) *Class {
 	return nil
 }
 
-// IDs are the ids of the classes of these names, for the switch points of a search. It panics at a name that nobody has registered.
+// IDs are the ids of the classes of these names, for the switch points of a search. It panics at a
+// name that nobody has registered.
 func IDs(names ...string) []sched.ClassID {
 	ids := make([]sched.ClassID, len(names))
 	for i, name := range names {
@@ -199,8 +202,9 @@ func release(t *sched.Task, c *Class, obj any) {
 	violated("task %v releases %s that it does not hold", t, c.Name)
 }
 
-// Novalidate takes obj, which t holds, out of the checks or, with on unset, back in: for code that takes a wrong order on
-// purpose, to show the deadlock itself. The task still holds it. Models lockdep_set_novalidate_class().
+// Novalidate takes obj, which t holds, out of the checks or, with on unset, back in: for code that
+// takes a wrong order on purpose, to show the deadlock itself. The task still holds it. Models
+// lockdep_set_novalidate_class().
 func Novalidate(t *sched.Task, c *Class, obj any, on bool) {
 	for i := range t.HeldLocks {
 		if h := &t.HeldLocks[i]; h.Class == c.ID && h.Obj == obj {
@@ -209,7 +213,8 @@ func Novalidate(t *sched.Task, c *Class, obj any, on bool) {
 	}
 }
 
-// Resub changes sub of obj, which t holds: its place among the locks of its class is another now. Models lock_set_subclass().
+// Resub changes sub of obj, which t holds: its place among the locks of its class is another now.
+// Models lock_set_subclass().
 func Resub(t *sched.Task, obj any, sub uint64) {
 	for i := range t.HeldLocks {
 		if h := &t.HeldLocks[i]; h.Obj == obj {
@@ -236,8 +241,8 @@ func Held(t *sched.Task, c *Class) iter.Seq[any] {
 	}
 }
 
-// Holds reports whether t holds obj; with mode Write, for writing. Without checking it says true: it is for assertions, and what
-// goes on must not depend on it. Models lockdep_is_held().
+// Holds reports whether t holds obj; with mode Write, for writing. Without checking it says true:
+// it is for assertions, and what goes on must not depend on it. Models lockdep_is_held().
 func Holds(t *sched.Task, obj any, mode Mode) bool {
 	if !t.Checked() {
 		return true
@@ -250,7 +255,8 @@ func Holds(t *sched.Task, obj any, mode Mode) bool {
 	return false
 }
 
-// AssertHeld panics unless t holds obj of class c in mode. Models lockdep_assert_held() and lockdep_assert_held_read().
+// AssertHeld panics unless t holds obj of class c in mode. Models lockdep_assert_held() and
+// lockdep_assert_held_read().
 func AssertHeld(t *sched.Task, c *Class, obj any, mode Mode) {
 	if !Holds(t, obj, mode) {
 		violated("task %v relies on %s, which it does not hold", t, c.Name)

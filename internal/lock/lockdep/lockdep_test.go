@@ -21,7 +21,8 @@ var (
 	wait  = NewTestClass("test_wait", "ordered_extent")
 )
 
-// step is one thing a task does; the last step of a sequence must panic with want, if want is given.
+// step is one thing a task does; the last step of a sequence must panic with want, if want is
+// given.
 type step struct {
 	what string // lock, try, wait, unlock
 	c    *Class
@@ -29,8 +30,8 @@ type step struct {
 	obj  string
 }
 
-// An order that could deadlock is reported at the first acquire that breaks it, though no second task
-// is there to complete the deadlock.
+// An order that could deadlock is reported at the first acquire that breaks it, though no second
+// task is there to complete the deadlock.
 func TestOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -95,7 +96,8 @@ func TestHoldsAndHandOver(t *testing.T) {
 	AssertNone(b)
 }
 
-// A lock that is not validated is held like another; only the order after it is not checked, until it is back in.
+// A lock that is not validated is held like another; only the order after it is not checked, until
+// it is back in.
 func TestNovalidate(t *testing.T) {
 	k := sched.NewTask("a")
 	Acquire(k, inner, 0, "x", Write)

@@ -17,12 +17,13 @@ const (
 	spin  = sched.LockSpin
 )
 
-// rankLeaf is the first rank of the leaves: under them nothing is taken but higher leaves, and the kernel spins there.
+// rankLeaf is the first rank of the leaves: under them nothing is taken but higher leaves, and the
+// kernel spins there.
 const rankLeaf = 150
 
-// Order is the lock order of the program, outer to inner: a task may take or await only what ranks above all that it
-// holds. Classes of one rank are not nested in each other; inside one class sub ascends. A new class is a new row: the ranks leave
-// room.
+// Order is the lock order of the program, outer to inner: a task may take or await only what ranks
+// above all that it holds. Classes of one rank are not nested in each other; inside one class sub
+// ascends. A new class is a new row: the ranks leave room.
 var Order = []Row{
 	// 1 to 19: what is held around whole system calls (a ring's mutex, a mount's).
 	{"uring_lock", 5, sleep, "uring.Submit, around the inline attempts of a batch"},

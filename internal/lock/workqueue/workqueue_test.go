@@ -157,8 +157,8 @@ func TestNoAllocation(t *testing.T) {
 	q.Close(k)
 }
 
-// In every order of a queue's users and workers each work is done once, Drain waits for it and for what it queues, and Close ends
-// all workers.
+// In every order of a queue's users and workers each work is done once, Drain waits for it and for
+// what it queues, and Close ends all workers.
 func TestInEveryOrder(t *testing.T) {
 	type again struct {
 		Work[*again]

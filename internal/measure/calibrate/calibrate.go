@@ -1,11 +1,14 @@
-// Package calibrate measures what the write path's work costs a CPU of this machine, in the real runtime: the costs that package
-// cost has as constants. A table of them lets virtual time predict what the real runtime does here.
+// Package calibrate measures what the write path's work costs a CPU of this machine, in the real
+// runtime: the costs that package cost has as constants. A table of them lets virtual time predict
+// what the real runtime does here.
 //
-// Most costs are timed in a loop of their own (probes.go). The rest can only be timed as part of a whole operation (paths.go): virtual
-// time counts the units of that operation, and what its time leaves beyond the costs that are known is theirs. All of it is measured in
-// rounds, one after the other, and the median and the spread over the rounds are told.
+// Most costs are timed in a loop of their own (probes.go). The rest can only be timed as part of a
+// whole operation (paths.go): virtual time counts the units of that operation, and what its time
+// leaves beyond the costs that are known is theirs. All of it is measured in rounds, one after the
+// other, and the median and the spread over the rounds are told.
 //
-// Model: the costs are those of btrlab, not of Linux: a system call is a function call here, and a wake-up is Go's.
+// Model: the costs are those of btrlab, not of Linux: a system call is a function call here, and a
+// wake-up is Go's.
 package calibrate
 
 import (
@@ -27,7 +30,8 @@ import (
 type Options struct {
 	Rounds int           // 0 is DefaultRounds
 	Loop   time.Duration // of each loop; 0 is DefaultLoop
-	// Size of the file, in bytes: more than the processor's caches hold, or memory seems fast. 0 is DefaultSize.
+	// Size of the file, in bytes: more than the processor's caches hold, or memory seems fast. 0 is
+	// DefaultSize.
 	Size int64
 	// Progress, if set, is called before each round.
 	Progress func(done, of int)
@@ -47,7 +51,8 @@ type Line struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`
 	Model float64 `json:"model_ns"` // what the table says without a calibration
-	// Nano is the median of the rounds, Low and High are their spread; all are 0 when the cost was not measured.
+	// Nano is the median of the rounds, Low and High are their spread; all are 0 when the cost was
+	// not measured.
 	Nano     float64 `json:"ns"`
 	Low      float64 `json:"low_ns"`
 	High     float64 `json:"high_ns"`
@@ -76,7 +81,8 @@ type Result struct {
 	Agreement []Agreement `json:"agreement,omitempty"`
 }
 
-// Run measures, as a task of the real runtime. Meanwhile the process has one processor, or two where a loop needs them.
+// Run measures, as a task of the real runtime. Meanwhile the process has one processor, or two
+// where a loop needs them.
 func Run(t *sched.Task, o Options) (*Result, error) {
 	if o.Rounds == 0 {
 		o.Rounds = DefaultRounds
@@ -165,7 +171,8 @@ func (r *round) measure(t *sched.Task, b *bench, w *work, units [][cost.Count]fl
 	return nil
 }
 
-// share gives the time of a path that the other costs leave to the costs of its rest, each in proportion to what the model says.
+// share gives the time of a path that the other costs leave to the costs of its rest, each in
+// proportion to what the model says.
 func (p *path) share(ns, units *[cost.Count]float64, whole float64) {
 	known, unknown := 0.0, 0.0
 	for c, n := range units {

@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// TestRun: a calibration of one short round measures every cost of the table, tells how, and gives a table that vtime can load. What it
-// measures is the machine's and not judged.
+// TestRun: a calibration of one short round measures every cost of the table, tells how, and gives
+// a table that vtime can load. What it measures is the machine's and not judged.
 func TestRun(t *testing.T) {
 	task := sched.NewTask("test")
 	r, err := Run(task, Options{Rounds: 1, Loop: time.Millisecond, Size: 16 << 20})
@@ -64,7 +64,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestShare: what an operation takes beyond the known costs goes to its rest in the proportion of the model, and nothing else changes.
+// TestShare: what an operation takes beyond the known costs goes to its rest in the proportion of
+// the model, and nothing else changes.
 func TestShare(t *testing.T) {
 	p := path{rest: []sched.Cost{cost.Submit, cost.Complete}}
 	var ns, units [cost.Count]float64
@@ -80,7 +81,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestUnits: the counts of the paths are those of the write path: a 64 KiB write moves sixteen times the bytes of a 4 KiB one in one call.
+// TestUnits: the counts of the paths are those of the write path: a 64 KiB write moves sixteen
+// times the bytes of a 4 KiB one in one call.
 func TestUnits(t *testing.T) {
 	var small, large [cost.Count]float64
 	for i := range paths {
@@ -102,8 +104,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestLoads: each load runs in virtual time, the same every time, and its writes cost what the table says: with copies ten times as dear
-// a job of large writes is slower.
+// TestLoads: each load runs in virtual time, the same every time, and its writes cost what the
+// table says: with copies ten times as dear a job of large writes is slower.
 func TestLoads(t *testing.T) {
 	run := func(l *Load, costs cost.Table) (v float64) {
 		_, err := vtime.Run(vtime.Machine{CPUs: 2, Costs: &costs, GoLocks: true}, func(t *sched.Task) {

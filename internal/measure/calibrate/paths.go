@@ -13,9 +13,9 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// A path is a piece of work of which only the whole can be timed. Virtual time does the same work and counts the units of each
-// cost; what the time of the whole leaves beyond the costs that are known already belongs to those in rest, in the proportion
-// of the model.
+// A path is a piece of work of which only the whole can be timed. Virtual time does the same work
+// and counts the units of each cost; what the time of the whole leaves beyond the costs that are
+// known already belongs to those in rest, in the proportion of the model.
 type path struct {
 	name string
 	// unit is what one operation of do is called in the table.
@@ -34,7 +34,8 @@ const (
 	streamBytes  = 4 << 20
 )
 
-// paths are in the order in which they make costs known. One without a rest is a check of the others.
+// paths are in the order in which they make costs known. One without a rest is a check of the
+// others.
 var paths = []path{
 	{name: "read 4k", unit: "a 4 KiB read of a page in the cache", dirty: true, do: readPages, count: 1024, bytes: 4096, rest: []sched.Cost{cost.Syscall}},
 	{name: "write 4k", unit: "a 4 KiB overwrite of a dirty page", dirty: true, do: writeBlocks(4096), count: 1024, bytes: 4096, rest: []sched.Cost{cost.Reserve}},
@@ -170,7 +171,8 @@ func files(t *sched.Task, w *work, n int) error {
 	return nil
 }
 
-// units are what one operation of p costs in virtual time on one CPU, by cost. Nothing takes time there: only the counts matter.
+// units are what one operation of p costs in virtual time on one CPU, by cost. Nothing takes time
+// there: only the counts matter.
 func (p *path) units(size int64) (u [cost.Count]float64, err error) {
 	count := func(n int) (st vtime.Stats, err error) {
 		free := cost.Table{}

@@ -92,7 +92,8 @@ func (noHooks) ClearDelalloc(*sched.Task, uint64, uint64, extentio.Bits, extenti
 func (noHooks) SplitDelalloc(*sched.Task, uint64, uint64, uint64, extentio.Bits)        {}
 func (noHooks) MergeDelalloc(*sched.Task, uint64, uint64, uint64, extentio.Bits)        {}
 
-// per is the time of one operation, in nanoseconds: f, which does n, is called again until d has passed.
+// per is the time of one operation, in nanoseconds: f, which does n, is called again until d has
+// passed.
 func per(d time.Duration, n int, f func()) float64 {
 	start := time.Now()
 	for done := n; ; done += n {
@@ -108,8 +109,9 @@ const batch = 64
 // row is the pages that are moved at once where a cost is that of a stream.
 const row = 16
 
-// each is the time per page, less less, of a loop that does f with random rows of n pages of the large file. As a write does, it finds all
-// of them, moves all, and puts all: an atomic between two pages would wait for the copy before it.
+// each is the time per page, less less, of a loop that does f with random rows of n pages of the
+// large file. As a write does, it finds all of them, moves all, and puts all: an atomic between two
+// pages would wait for the copy before it.
 func (b *bench) each(n int, less float64, f func(p []*pagecache.Page)) float64 {
 	pages := make([]*pagecache.Page, n)
 	loop := func() {
@@ -130,8 +132,9 @@ func (b *bench) each(n int, less float64, f func(p []*pagecache.Page)) float64 {
 	return per(b.loop, batch, loop) - less
 }
 
-// warm is how often random work is done with as much as a file has before its time counts. The first passes are up to a half slower
-// than those that follow, and a job makes many. A pass in order does not help.
+// warm is how often random work is done with as much as a file has before its time counts. The
+// first passes are up to a half slower than those that follow, and a job makes many. A pass in
+// order does not help.
 const warm = 3
 
 func (b *bench) page() float64 { return b.each(row, 0, func([]*pagecache.Page) {}) }
@@ -238,7 +241,8 @@ func (b *bench) issue() float64 {
 	return float64(res.Jobs[0].Write.RunNs) / float64(res.Jobs[0].Write.IOs)
 }
 
-// switches is half of a round in which two tasks wake each other: one wakes and parks, the other goes on.
+// switches is half of a round in which two tasks wake each other: one wakes and parks, the other
+// goes on.
 func (b *bench) switches() float64 {
 	const rounds = 200
 	class := sched.ClassID(0)
@@ -258,8 +262,8 @@ func (b *bench) switches() float64 {
 	}) - b.ns[cost.Wakeup]
 }
 
-// line is half of a round in which two tasks answer each other. The other runs when the time begins, and until it has ended: how long a
-// processor takes to begin with it is not the word's.
+// line is half of a round in which two tasks answer each other. The other runs when the time
+// begins, and until it has ended: how long a processor takes to begin with it is not the word's.
 func (b *bench) line() float64 {
 	const rounds = 500
 	var x atomic.Int64 // odd is the other's turn
@@ -326,7 +330,8 @@ func (b *bench) wakeup() float64 {
 
 const wakeups = 20
 
-// kick wakes a task that sleeps, and whose processor does; the waker goes on. It also notes when the other runs.
+// kick wakes a task that sleeps, and whose processor does; the waker goes on. It also notes when
+// the other runs.
 func (b *bench) kick() float64 {
 	var at, ran atomic.Int64
 	var end atomic.Bool

@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/uring"
 )
 
-// The probes of what lies between a job and a file: a ring, and aio. The file of their requests does nothing.
+// The probes of what lies between a job and a file: a ring, and aio. The file of their requests
+// does nothing.
 
 func (nothing) Modes() kiocb.Modes { return kiocb.ModeNowait | kiocb.ModeBufferWAsync }
 func (nothing) Ino() format.Ino    { return 1 }
@@ -23,7 +24,8 @@ func (nothing) WriteIter(_ *sched.Task, _ kiocb.Request, src iopath.Source) (int
 // ringBatch is the requests of one measurement.
 const ringBatch = 64
 
-// ringParts are the times of a batch of requests of one ring, each by itself: their submission, and the calls that take them.
+// ringParts are the times of a batch of requests of one ring, each by itself: their submission, and
+// the calls that take them.
 func (b *bench) ringParts(async bool) (submit, reap float64) {
 	r, err := uring.New(b.t, uring.Config{Entries: ringBatch, Workers: 1})
 	if err != nil {
@@ -63,7 +65,8 @@ func (b *bench) ringReap() float64 {
 	return max(0, reap-b.ns[cost.Lock])
 }
 
-// punt is what a submission costs more when a worker gets the request: one lock more, and now and then a wake-up.
+// punt is what a submission costs more when a worker gets the request: one lock more, and now and
+// then a wake-up.
 func (b *bench) punt() float64 {
 	submit, _ := b.ringParts(true)
 	return max(0, submit-b.ns[cost.Ring]-3*b.ns[cost.Lock])

@@ -21,7 +21,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// A Load is a job that keeps the processors busy: a file in the page cache, an image in memory, no model of a device.
+// A Load is a job that keeps the processors busy: a file in the page cache, an image in memory, no
+// model of a device.
 type Load struct {
 	Name   string `json:"name"`
 	Policy string `json:"policy"`
@@ -32,7 +33,8 @@ type Load struct {
 	Dirty int64 `json:"dirty_limit_bytes"`
 }
 
-// Loads are the jobs of Verify. They are not fitted: the costs come from loops and single operations of one task.
+// Loads are the jobs of Verify. They are not fitted: the costs come from loops and single
+// operations of one task.
 var Loads = []Load{
 	{Name: "1 writer, 4k", Policy: "locked", Jobs: 1, RW: "randwrite", BS: "4k"},
 	{Name: "2 writers, 4k", Policy: "locked", Jobs: 2, RW: "randwrite", BS: "4k"},
@@ -134,10 +136,12 @@ type Agreement struct {
 	Taken float64 `json:"others"`
 }
 
-// disturbance is the part of the machine that other processes may take from a round; then it is run again, up to twice.
+// disturbance is the part of the machine that other processes may take from a round; then it is run
+// again, up to twice.
 const disturbance = 0.03
 
-// undisturbed is the try during which other processes took the least, and how much of the machine that was.
+// undisturbed is the try during which other processes took the least, and how much of the machine
+// that was.
 func undisturbed(f func() (float64, error)) (v, taken float64, err error) {
 	taken = math.Inf(1)
 	for range 3 {
@@ -163,7 +167,8 @@ func undisturbed(f func() (float64, error)) (v, taken float64, err error) {
 // ticks are the machine's times since it was booted, in ticks of its clock.
 type ticks struct{ all, idle, own float64 }
 
-// others is the part of the time since b that other processes had, or the host of a virtual machine.
+// others is the part of the time since b that other processes had, or the host of a virtual
+// machine.
 func (a ticks) others(b ticks) float64 {
 	all := a.all - b.all
 	if all <= 0 {
@@ -225,8 +230,8 @@ type VerifyOptions struct {
 // DefaultMilliseconds is the default of VerifyOptions.
 const DefaultMilliseconds = 300
 
-// Verify runs every load in the real runtime, in alternating rounds, and once in virtual time with the costs. Both have as many
-// processors as the machine, at most 2.
+// Verify runs every load in the real runtime, in alternating rounds, and once in virtual time with
+// the costs. Both have as many processors as the machine, at most 2.
 func Verify(t *sched.Task, costs *cost.Table, o VerifyOptions) ([]Agreement, error) {
 	size, rounds, ms, stop, progress := o.Size, o.Rounds, o.Milliseconds, o.Stop, o.Progress
 	if size == 0 {

@@ -46,7 +46,8 @@ func (r *run) progress(step string, share float64, ios uint64) {
 
 func (o *Options) stopped() bool { return o.Stop != nil && o.Stop.Load() }
 
-// fileSize is how long the test file has to be, in bytes: whole pages. block is how much of it is judged as one, a power of two.
+// fileSize is how long the test file has to be, in bytes: whole pages. block is how much of it is
+// judged as one, a power of two.
 func fileSize(jf *fio.JobFile) (size int64, block int, err error) {
 	block = blockSize
 	fits := func(n int64) bool {
@@ -205,8 +206,8 @@ func openRaw(t *sched.Task, rig Rig, policy string) (Session, error) {
 	return rig.Open(t, policy)
 }
 
-// do is one run: the job under the policy, then the image closed and checked, then the file read back
-// from the device by a new session.
+// do is one run: the job under the policy, then the image closed and checked, then the file read
+// back from the device by a new session.
 func (r *run) do(t *sched.Task, row *rowSum) error {
 	was := t.Policy
 	t.Policy = r.policy // of the tasks that begin from here on
@@ -441,8 +442,9 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// TopWaits lists the classes, at most most, that some policy waited for at least a thousandth of its time: those
-// with the largest shares, in the order of the write path. Row.OtherWaits is the rest.
+// TopWaits lists the classes, at most most, that some policy waited for at least a thousandth of
+// its time: those with the largest shares, in the order of the write path. Row.OtherWaits is the
+// rest.
 func (r *Result) TopWaits(most int) []string {
 	order := []string{"i_rwsem", "range_lock", "dio_wait", "space_ticket", "balance_dirty", "ordered_extent", "page", "stable_page", "extent"}
 	top := map[string]float64{}
@@ -563,8 +565,8 @@ func (r *Result) writePairs(b *strings.Builder) {
 	}
 }
 
-// NowaitCosts is a row of the table of what requests cost that were tried without waiting: averages of a request, but for Punted, which
-// is a percentage.
+// NowaitCosts is a row of the table of what requests cost that were tried without waiting: averages
+// of a request, but for Punted, which is a percentage.
 type NowaitCosts struct {
 	Policy                                            string
 	Searches, Paths, LeafSteps, MayBlock, Slept, Punt string
@@ -599,7 +601,8 @@ func (r *Result) writeCosts(b *strings.Builder) {
 	w.Flush()
 }
 
-// LogHead and LogCosts are the table of what fsyncs cost that went to a log: averages of an fsync. It is empty when no row has such ones.
+// LogHead and LogCosts are the table of what fsyncs cost that went to a log: averages of an fsync.
+// It is empty when no row has such ones.
 var LogHead = []string{"policy", "search", "COW", "moved", "blocks", "super", "log", "steps", "1", "2", "held", "1", "2"}
 
 // LogCosts is that table.

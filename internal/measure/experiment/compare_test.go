@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 
 var testClass = lockdep.NewTestClass("test_lock", "i_rwsem")
 
-// fakeLab is a file in memory; under policy "locked" every write takes one lock. Its wrong field plants a fault
-// in one write of the run.
+// fakeLab is a file in memory; under policy "locked" every write takes one lock. Its wrong field
+// plants a fault in one write of the run.
 type fakeLab struct {
 	data    []byte
 	mu      sync.Mutex
@@ -171,7 +171,8 @@ func TestCompare(t *testing.T) {
 	if b := r.Rows[1]; b.Ratio != 1 || b.RatioMin != 1 || b.RatioMax != 1 {
 		t.Errorf("the baseline's ratio is %f", b.Ratio)
 	}
-	// Each run opens twice, to work and to read back; the order of the policies changes with the round.
+	// Each run opens twice, to work and to read back; the order of the policies changes with the
+	// round.
 	if got := strings.Join(l.opened, " "); got != "free free free locked locked locked locked free free free free locked locked" {
 		t.Error(got)
 	}
@@ -257,7 +258,8 @@ func TestContentUnwritten(t *testing.T) {
 	if got := judge(); got != "ok" {
 		t.Fatal(got)
 	}
-	// Run 2 writes block 0 only. What it makes of block 1 is wrong, and what it leaves of block 2 is right.
+	// Run 2 writes block 0 only. What it makes of block 1 is wrong, and what it leaves of block 2
+	// is right.
 	c.begin(2)
 	w = c.newWriter()
 	q := make([]byte, blockSize)
@@ -274,7 +276,8 @@ func TestContentUnwritten(t *testing.T) {
 	}
 }
 
-// The rule for two writes of one block: concurrent writes may end in either order, ordered ones may not.
+// The rule for two writes of one block: concurrent writes may end in either order, ordered ones may
+// not.
 func TestContentOrder(t *testing.T) {
 	for _, c := range []struct {
 		a, b [2]int64 // start and end
@@ -324,7 +327,8 @@ func TestCheckFindingsAndErrors(t *testing.T) {
 	}
 }
 
-// A variant is the job with other options under a policy; its row has its name, and ratios are to the baseline by name.
+// A variant is the job with other options under a policy; its row has its name, and ratios are to
+// the baseline by name.
 func TestVariants(t *testing.T) {
 	l := &fakeLab{}
 	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Rounds: 2, Baseline: "b", Pairs: [][2]string{{"a", "c"}}, Variants: []Variant{
@@ -338,7 +342,8 @@ func TestVariants(t *testing.T) {
 	if !r.OK() || r.Baseline != "b" || len(r.Rows) != 3 || r.Rows[1].Ratio != 1 || r.Rows[0].About != "first" || r.Rows[0].Published != 300 || r.Pairs[0].Published != 3 {
 		t.Errorf("%+v, pairs %+v", r, r.Pairs)
 	}
-	if have := strings.Join(l.opened, " "); strings.Count(have, "locked") != 4 { // run and read back, twice
+	// run and read back, twice
+	if have := strings.Join(l.opened, " "); strings.Count(have, "locked") != 4 {
 		t.Errorf("policies opened: %s", have)
 	}
 	if n := r.Rows[1].Hist.N(); n == 0 || n >= r.Rows[0].Hist.N() {
@@ -354,7 +359,8 @@ func TestVariants(t *testing.T) {
 	}
 }
 
-// Another rig's row is the job with options of its own, opened under the name that the rig knows. A ring says which way its requests went.
+// Another rig's row is the job with options of its own, opened under the name that the rig knows. A
+// ring says which way its requests went.
 func TestOtherRows(t *testing.T) {
 	l, o := &fakeLab{}, &fakeLab{}
 	r, err := Compare(sched.NewTask("test"), l, Options{Job: testJob(t, ""), Rounds: 2, Policies: []string{"free"}, Others: []Other{
@@ -371,7 +377,8 @@ func TestOtherRows(t *testing.T) {
 		t.Errorf("opened: %s", have)
 	}
 	ring := r.Rows[2].Ring
-	if ring == nil || ring.Submitted == 0 || ring.Punted != ring.Submitted || ring.Inline != 0 || ring.Workers == 0 { // the target takes no NOWAIT
+	// the target takes no NOWAIT
+	if ring == nil || ring.Submitted == 0 || ring.Punted != ring.Submitted || ring.Inline != 0 || ring.Workers == 0 {
 		t.Fatalf("ring %+v", ring)
 	}
 	var b strings.Builder
@@ -432,8 +439,8 @@ func BenchmarkStamp(b *testing.B) {
 	}
 }
 
-// A ratio is that of two runs of one round, since whatever drifts between rounds drifts for both; the row has the median of them. A
-// run that was stopped counts for nothing.
+// A ratio is that of two runs of one round, since whatever drifts between rounds drifts for both;
+// the row has the median of them. A run that was stopped counts for nothing.
 func TestStatistics(t *testing.T) {
 	var stop atomic.Bool
 	opt := &Options{Stop: &stop}
@@ -504,8 +511,9 @@ func (l *againLab) Open(t *sched.Task, name string) (Session, error) {
 
 func (l *againLab) Check(t *sched.Task) ([]string, error) { return nil, ErrUnchecked }
 
-// Rows that are not policies run on a rig of their own, whose file is judged by itself; what nobody can check is not called clean; and
-// the share of refusals is that of the requests that were not to wait.
+// Rows that are not policies run on a rig of their own, whose file is judged by itself; what nobody
+// can check is not called clean; and the share of refusals is that of the requests that were not to
+// wait.
 func TestOthers(t *testing.T) {
 	jf, err := fio.Parse("j", strings.NewReader("[j]\nrw=randwrite\nnorandommap\nsize=64k\nnumber_ios=200\nio_size=1g"))
 	if err != nil {
@@ -551,8 +559,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// The table of what requests cost that were tried without waiting: averages of a request, a line for each row that has any, and the
-// ratio of bandwidths where those were published.
+// The table of what requests cost that were tried without waiting: averages of a request, a line
+// for each row that has any, and the ratio of bandwidths where those were published.
 func TestNowaitCosts(t *testing.T) {
 	n := stats.NewNowait()
 	n.Tried = 400
@@ -587,7 +595,8 @@ func TestNowaitCosts(t *testing.T) {
 	}
 }
 
-// The table says of each image in a word what became of it, and fits a terminal of 80 columns with the longest names and figures.
+// The table says of each image in a word what became of it, and fits a terminal of 80 columns with
+// the longest names and figures.
 func TestImageWord(t *testing.T) {
 	res := &Result{Job: "j", Baseline: "unlocked-drain"}
 	want := []string{"ok", "ok", "ok", "-", "WRONG", "WRONG"}

@@ -13,22 +13,23 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Every block that is written says who wrote it. A block is 4 KiB, or as much of it as the job's requests are made of, at least a sector of
-// 512 bytes. It is lines of 64 bytes; each line begins with the stamp of its write, so that a block made of two writes shows where one ends
-// and the other begins.
+// Every block that is written says who wrote it. A block is 4 KiB, or as much of it as the job's
+// requests are made of, at least a sector of 512 bytes. It is lines of 64 bytes; each line begins
+// with the stamp of its write, so that a block made of two writes shows where one ends and the
+// other begins.
 //
 //	line 0      stamp, offset in the file (8 bytes), crc32c of the two (4 bytes), the writer's pattern
 //	line 1..    stamp, the writer's pattern
 //
-// A stamp is run (16 bits), writer (8), sequence (40). The pattern depends on the writer alone: a write costs
-// the runner 64 stores, and the reader can still compare every byte.
+// A stamp is run (16 bits), writer (8), sequence (40). The pattern depends on the writer alone: a
+// write costs the runner 64 stores, and the reader can still compare every byte.
 //
 // What a block may hold is exact. Writers note when each write started and ended. A write is
 // allowed at the end of a run when no other write to its block started after it had ended: the
-// older would have to come after the newer. So it is allowed if and only if it ended no earlier than
-// the latest start of a write to its block. Two writes that ran at the same time may end up in either order; a block
-// that mixes them breaks the block contract, which every policy has to keep: the page lock makes a copy into a page whole,
-// and the device a write of sectors.
+// older would have to come after the newer. So it is allowed if and only if it ended no earlier
+// than the latest start of a write to its block. Two writes that ran at the same time may end up in
+// either order; a block that mixes them breaks the block contract, which every policy has to keep:
+// the page lock makes a copy into a page whole, and the device a write of sectors.
 const (
 	blockSize  = 4096 // the largest block
 	minBlock   = 512
@@ -56,7 +57,8 @@ const unknown = stamp(math.MaxUint64)
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// patternOf is the bytes of a writer's blocks without stamps and headers. It never reads as a stamp.
+// patternOf is the bytes of a writer's blocks without stamps and headers. It never reads as a
+// stamp.
 func patternOf(writer int) *[blockSize]byte {
 	p := new([blockSize]byte)
 	x := uint64(writer+1) * 0x9e3779b97f4a7c15
@@ -162,7 +164,8 @@ func (c *content) pattern(writer int) *[blockSize]byte {
 	return c.patterns[writer]
 }
 
-// fill writes the whole file, so that every run finds it alike, and every block has a known content.
+// fill writes the whole file, so that every run finds it alike, and every block has a known
+// content.
 func (c *content) fill(t *sched.Task, f fio.Target, tick func(share float64) error) error {
 	buf, unit := make([]byte, 1<<20), int64(c.block)
 	for i := 0; i < len(buf); i += c.block {

@@ -1,6 +1,6 @@
-// Package experiment compares locking policies: the same job, on the same file of the same image, under
-// one policy after the other, in alternating rounds, and after every round every block is read back
-// and judged.
+// Package experiment compares locking policies: the same job, on the same file of the same image,
+// under one policy after the other, in alternating rounds, and after every round every block is
+// read back and judged.
 package experiment
 
 import (
@@ -16,7 +16,8 @@ import (
 
 // Rig is what Compare works on: an image with a test file. Its methods are called by one task.
 type Rig interface {
-	// Prepare makes the test file, NOCOW and preallocated, size bytes long, and leaves the image closed.
+	// Prepare makes the test file, NOCOW and preallocated, size bytes long, and leaves the image
+	// closed.
 	Prepare(t *sched.Task, size int64) error
 	// Open opens the image under a policy.
 	Open(t *sched.Task, policy string) (Session, error)
@@ -24,8 +25,8 @@ type Rig interface {
 	Check(t *sched.Task) (findings []string, err error)
 }
 
-// RawOpener is a Rig that can open the image past its latency model. Compare fills the file and reads it back
-// so: neither is measured.
+// RawOpener is a Rig that can open the image past its latency model. Compare fills the file and
+// reads it back so: neither is measured.
 type RawOpener interface {
 	OpenRaw(t *sched.Task, policy string) (Session, error)
 }
@@ -38,7 +39,8 @@ type Session interface {
 	Close(t *sched.Task) error
 }
 
-// Parts is a Session whose file is several, of one size, one after the other: each task of the job has one of its own.
+// Parts is a Session whose file is several, of one size, one after the other: each task of the job
+// has one of its own.
 type Parts interface {
 	Parts() []fio.Target
 }
@@ -46,12 +48,14 @@ type Parts interface {
 // ErrUnchecked is Rig.Check's answer when there is nobody to check what is under the rig.
 var ErrUnchecked = errors.New("not checked")
 
-// Nowaiter is a Session that tries requests without waiting first: it knows how many, and how many of them answered EAGAIN.
+// Nowaiter is a Session that tries requests without waiting first: it knows how many, and how many
+// of them answered EAGAIN.
 type Nowaiter interface {
 	Again() (again, tried uint64)
 }
 
-// Other is a row that is not a policy of the engine: the job, with the options of Set changed, on a rig of its own.
+// Other is a row that is not a policy of the engine: the job, with the options of Set changed, on a
+// rig of its own.
 type Other struct {
 	Name  string
 	About string // for people
@@ -74,7 +78,8 @@ type Variant struct {
 	About  string // for people; empty for a row that is only a policy
 	Policy string
 	Set    [][2]string // options of the job, as JobFile.Set takes them
-	// Published is the iops that were published, PublishedMiB the MiB of a second where those were; 0: none.
+	// Published is the iops that were published, PublishedMiB the MiB of a second where those were;
+	// 0: none.
 	Published, PublishedMiB float64
 }
 
@@ -91,19 +96,21 @@ type PairRatio struct {
 
 // Options says what to compare.
 type Options struct {
-	// Job is the job file, already scaled (JobFile.Set). All its tasks run on the test file, whatever
-	// filename it names. Block sizes must be multiples of 512 bytes.
+	// Job is the job file, already scaled (JobFile.Set). All its tasks run on the test file,
+	// whatever filename it names. Block sizes must be multiples of 512 bytes.
 	Job      *fio.JobFile
 	Policies []string
-	// Variants are the rows instead of Policies, if there are any. Baseline is the name of the row that ratios are to, and Pairs are
-	// further ratios to show: a row's name and the name of the row it is compared with.
+	// Variants are the rows instead of Policies, if there are any. Baseline is the name of the row
+	// that ratios are to, and Pairs are further ratios to show: a row's name and the name of the
+	// row it is compared with.
 	Variants []Variant
 	Baseline string
 	Pairs    [][2]string
 	Rounds   int
 	// Others are the rows after the policies. Two of them may share a rig.
 	Others []Other
-	// Files, if it is not 0, is how many files there are: one for each task of the job, which names none. Their sessions are Parts.
+	// Files, if it is not 0, is how many files there are: one for each task of the job, which names
+	// none. Their sessions are Parts.
 	Files int
 	// Device and Model name what is under the image, for the report.
 	Device, Model string
@@ -111,7 +118,8 @@ type Options struct {
 	NoPayload bool
 	// Progress, if set, is called about every 100 ms.
 	Progress func(Progress)
-	// Stop, if set, ends the comparison early and cleanly when it becomes true; the result holds what was done.
+	// Stop, if set, ends the comparison early and cleanly when it becomes true; the result holds
+	// what was done.
 	Stop *atomic.Bool
 }
 
@@ -138,21 +146,24 @@ type Row struct {
 	Policy string `json:"policy"`
 	// IOPS is the median over the rounds.
 	IOPS float64 `json:"iops"`
-	// Ratio is the median over the rounds of iops by the baseline's iops in the same round; the baseline
-	// is "locked", or the first policy when locked is not compared.
+	// Ratio is the median over the rounds of iops by the baseline's iops in the same round; the
+	// baseline is "locked", or the first policy when locked is not compared.
 	Ratio    float64 `json:"ratio"`
 	RatioMin float64 `json:"ratio_min"`
 	RatioMax float64 `json:"ratio_max"`
 	Clat     Clat    `json:"clat_ns"`
-	// Waits is, by lock class, the share of the writers' time spent waiting for it. Nil is not known: the running kernel tells nothing of its locks.
+	// Waits is, by lock class, the share of the writers' time spent waiting for it. Nil is not
+	// known: the running kernel tells nothing of its locks.
 	Waits map[string]float64 `json:"waits"`
 	// Content is "ok", or Unverified, or what the blocks read back are.
 	Content string `json:"content"`
 	// Check is "clean", or Unchecked, or the findings.
 	Check string `json:"check"`
-	// Again is the share of requests that answered EAGAIN, of those that were tried without waiting; nil when none was.
+	// Again is the share of requests that answered EAGAIN, of those that were tried without
+	// waiting; nil when none was.
 	Again *float64 `json:"eagain_share,omitempty"`
-	// Nowait is what the requests cost that were tried without waiting, over all rounds; nil when none was.
+	// Nowait is what the requests cost that were tried without waiting, over all rounds; nil when
+	// none was.
 	Nowait *stats.Nowait `json:"nowait,omitempty"`
 	// Log is what the fsyncs cost that went to a log, over all rounds; nil when none did.
 	Log *stats.Log `json:"log,omitempty"`
@@ -202,7 +213,8 @@ const Unverified = "not verified"
 // Unchecked is Row.Check when the rig's Check says ErrUnchecked.
 const Unchecked = "not checked"
 
-// OK reports whether every round of every policy read back right, if it was read back, and checked clean.
+// OK reports whether every round of every policy read back right, if it was read back, and checked
+// clean.
 func (r *Result) OK() bool {
 	for _, row := range r.Rows {
 		if row.Content != "ok" && row.Content != Unverified || row.Check != "clean" && row.Check != Unchecked {
@@ -212,8 +224,8 @@ func (r *Result) OK() bool {
 	return true
 }
 
-// Compare runs the comparison. An image or a content that is wrong is a result, not an error; the error
-// is for what kept the experiment from being made.
+// Compare runs the comparison. An image or a content that is wrong is a result, not an error; the
+// error is for what kept the experiment from being made.
 func Compare(t *sched.Task, rig Rig, opt Options) (*Result, error) { return compare(t, rig, opt) }
 
 // WriteText writes the table.

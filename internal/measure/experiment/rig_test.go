@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// Under every policy, on a real image, every block ends up as one whole write that no other followed, and the
-// image is clean. The file is small and the blocks differ in size, so that writes meet.
+// Under every policy, on a real image, every block ends up as one whole write that no other
+// followed, and the image is clean. The file is small and the blocks differ in size, so that writes
+// meet.
 func TestPoliciesKeepBlocks(t *testing.T) {
 	jf, err := fio.Parse("meet", strings.NewReader(`
 [j]
@@ -52,8 +53,9 @@ group_reporting`))
 	}
 }
 
-// The job of seed 004, smaller: direct writes of half a block, many in flight, under each design and through the page cache. Each half of a block is
-// one whole write in the end. The file is so small that writes of one block meet.
+// The job of seed 004, smaller: direct writes of half a block, many in flight, under each design
+// and through the page cache. Each half of a block is one whole write in the end. The file is so
+// small that writes of one block meet.
 func TestSeed004KeepsSectors(t *testing.T) {
 	jf, err := fio.Parse("seed-004", strings.NewReader(rig.Seed004))
 	for _, kv := range [][2]string{{"size", "128k"}, {"numjobs", "4"}, {"iodepth", "16"}, {"rw", "randwrite"}, {"norandommap", "1"}, {"io_size", "1m"}, {"time_based", "0"}, {"ramp_time", "0"}, {"bssplit", "512/20:1k/20:2k/40:6k/20"}} {
@@ -89,8 +91,9 @@ func TestSeed004KeepsSectors(t *testing.T) {
 	}
 }
 
-// The job of seed 003, smaller: each task has a file of its own, and every block of every file ends up as one whole write. The row that commits has
-// no costs of logs; the others have one superblock for each fsync at most, and fewer steps under the leaf's lock with the patches.
+// The job of seed 003, smaller: each task has a file of its own, and every block of every file ends
+// up as one whole write. The row that commits has no costs of logs; the others have one superblock
+// for each fsync at most, and fewer steps under the leaf's lock with the patches.
 func TestSeed003KeepsFiles(t *testing.T) {
 	jf, err := fio.Parse("seed-003", strings.NewReader(rig.Seed003))
 	for _, kv := range [][2]string{{"filesize", "256k"}, {"numjobs", "3"}, {"io_size", "512k"}, {"time_based", "0"}, {"bssplit", "4k/40:8k/40:16k/20"}} {
@@ -140,9 +143,10 @@ func TestSeed003KeepsFiles(t *testing.T) {
 	}
 }
 
-// Sixteen writers of one locked file and a device that takes what it gets: the flusher is the limit, so more CPUs must not make the
-// row slower. Two faults once did, by six times from 2 to 8 CPUs: a throttled writer slept for 200 ms with i_rwsem while the flusher
-// had nothing left to write, and a lock promised to a sleeper was idle until that had woken.
+// Sixteen writers of one locked file and a device that takes what it gets: the flusher is the
+// limit, so more CPUs must not make the row slower. Two faults once did, by six times from 2 to 8
+// CPUs: a throttled writer slept for 200 ms with i_rwsem while the flusher had nothing left to
+// write, and a lock promised to a sleeper was idle until that had woken.
 func TestMoreCPUs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute under the race detector")

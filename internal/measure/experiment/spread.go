@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Spread is the file of a Session with Parts: parts of size bytes each, as one after the other. What fills them and reads them back sees one file.
+// Spread is the file of a Session with Parts: parts of size bytes each, as one after the other.
+// What fills them and reads them back sees one file.
 func Spread(parts []fio.Target, size int64) fio.Target { return &spread{parts, size} }
 
 // spread is it.

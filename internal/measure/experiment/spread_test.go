@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/measure/fio"
 )
 
-// TestSpread: what goes over the border of two files is in both, each part where it belongs, and is read back as one.
+// TestSpread: what goes over the border of two files is in both, each part where it belongs, and is
+// read back as one.
 func TestSpread(t *testing.T) {
 	x := fstest.New(t)
 	const size = 8192

@@ -18,7 +18,8 @@ type Zone struct{ Access, Size int } // percent
 
 const wantDistribution = wantError("random, zipf:THETA or zoned:ACCESS/SIZE:..., in percent")
 
-// parseDistribution reads random_distribution=. An entry of zoned without a percentage gets its share of what the others leave.
+// parseDistribution reads random_distribution=. An entry of zoned without a percentage gets its
+// share of what the others leave.
 func parseDistribution(v string) (Distribution, error) {
 	kind, rest, _ := strings.Cut(v, ":")
 	switch kind {
@@ -115,9 +116,11 @@ func (z zoned) pick(r *random, n uint64) uint64 {
 	return r.below(n)
 }
 
-// zipf picks rank k with a probability that falls as 1/k^theta. The ranks are spread over the region by a hash.
+// zipf picks rank k with a probability that falls as 1/k^theta. The ranks are spread over the
+// region by a hash.
 //
-// Models fio lib/zipf.c, after Gray et al., "Quickly generating billion-record synthetic databases" (1994).
+// Models fio lib/zipf.c, after Gray et al., "Quickly generating billion-record synthetic databases"
+// (1994).
 type zipf struct {
 	theta, zeta2, zetan float64
 }

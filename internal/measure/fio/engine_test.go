@@ -13,8 +13,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// A tenth of a second of 4 KiB writes that take 10 us each, on one file: how many an engine does, and which part of the time it takes for
-// submission and which for completion.
+// A tenth of a second of 4 KiB writes that take 10 us each, on one file: how many an engine does,
+// and which part of the time it takes for submission and which for completion.
 func TestEngines(t *testing.T) {
 	const us = int64(1000)
 	for _, c := range []struct {
@@ -33,12 +33,15 @@ func TestEngines(t *testing.T) {
 		{"libaio\ndirect=1\niodepth=4", 40_000, 0, 10 * us, 2},
 		{"io_uring", 10_000, 10 * us, 0, 0},
 		{"io_uring\niodepth=4", 10_000, 10 * us, 30 * us, 2},
-		{"io_uring\niodepth=4\niodepth_batch_submit=3", 10_000, 30 * us, 30 * us, 2}, // a full queue is submitted as it is
+		// a full queue is submitted as it is
+		{"io_uring\niodepth=4\niodepth_batch_submit=3", 10_000, 30 * us, 30 * us, 2},
 		{"io_uring\ndirect=1\niodepth=4", 40_000, 0, 10 * us, 2},
 		{"io_uring\nforce_async=1", 10_000, 0, 10 * us, 0},
-		{"io_uring\nforce_async=1\niodepth=4", 10_000, 0, 40 * us, 2}, // the writes of one inode wait for each other
+		// the writes of one inode wait for each other
+		{"io_uring\nforce_async=1\niodepth=4", 10_000, 0, 40 * us, 2},
 		{"io_uring\nforce_async=1\niodepth=4\nrw=randread", 40_000, 0, 10 * us, 2},
-		{"io_uring\nforce_async=1\ndirect=1\niodepth=4", 40_000, 0, 10 * us, 2}, // the worker queues it and takes the next one
+		// the worker queues it and takes the next one
+		{"io_uring\nforce_async=1\ndirect=1\niodepth=4", 40_000, 0, 10 * us, 2},
 	} {
 		m := &memory{cost: 10 * time.Microsecond}
 		r := runJob(t, "[j]\nrw=randwrite\nnorandommap\nsize=1m\nfallocate=none\nruntime=100ms\ntime_based\nioengine="+c.job, asDirect{m})
@@ -63,14 +66,16 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// In real time a request that had ended when it was looked at ended with its Submit, and one that was waited for after the wait.
+// In real time a request that had ended when it was looked at ended with its Submit, and one that
+// was waited for after the wait.
 func TestEndsInRealTime(t *testing.T) {
 	for _, c := range []struct {
 		job       string
 		m         Target
 		lat, clat int64 // the shortest, in ns
 	}{
-		{"io_uring\niodepth=4\niodepth_batch_submit=3", asDirect{&memory{cost: 10 * time.Microsecond}}, 10_000, 0}, // reap submits the fourth
+		// reap submits the fourth
+		{"io_uring\niodepth=4\niodepth_batch_submit=3", asDirect{&memory{cost: 10 * time.Microsecond}}, 10_000, 0},
 		{"libaio\niodepth=8", &queueMemory{}, 12_000, 10_000},
 	} {
 		jf, err := Parse("test.fio", strings.NewReader("[j]\nrw=write\nsize=256k\nfallocate=none\nioengine="+c.job))
@@ -112,19 +117,22 @@ func TestLookTakesTime(t *testing.T) {
 	}
 }
 
-// iodepth_batch_submit requests are submitted at once, and when iodepth are in flight fio waits for iodepth_batch_complete_min and goes on
-// until iodepth_low are left.
+// iodepth_batch_submit requests are submitted at once, and when iodepth are in flight fio waits for
+// iodepth_batch_complete_min and goes on until iodepth_low are left.
 func TestBatches(t *testing.T) {
 	for _, c := range []struct {
 		opt              string
 		submit, complete [7]uint64
 	}{
-		{"", [7]uint64{1: 64}, [7]uint64{1: 57, 2: 1}},                             // 7 at the end
-		{"iodepth_batch_submit=8", [7]uint64{1: 56, 2: 1}, [7]uint64{1: 57, 2: 1}}, // a full queue is submitted as it is
+		{"", [7]uint64{1: 64}, [7]uint64{1: 57, 2: 1}}, // 7 at the end
+		// a full queue is submitted as it is
+		{"iodepth_batch_submit=8", [7]uint64{1: 56, 2: 1}, [7]uint64{1: 57, 2: 1}},
 		{"iodepth_batch_submit=8\niodepth_batch_complete_min=8", [7]uint64{2: 8}, [7]uint64{2: 8}},
-		{"iodepth_batch_complete_min=6", [7]uint64{1: 64}, [7]uint64{1: 1, 2: 10}}, // 8, then 6 at a time, 4 at the end
+		// 8, then 6 at a time, 4 at the end
+		{"iodepth_batch_complete_min=6", [7]uint64{1: 64}, [7]uint64{1: 1, 2: 10}},
 		{"iodepth_batch_complete_min=2\niodepth_batch_complete_max=8", [7]uint64{1: 64}, [7]uint64{2: 8}},
-		{"iodepth_low=4", [7]uint64{1: 64}, [7]uint64{1: 61}}, // one by one down to 4, and 4 at the end
+		// one by one down to 4, and 4 at the end
+		{"iodepth_low=4", [7]uint64{1: 64}, [7]uint64{1: 61}},
 	} {
 		m := &memory{cost: time.Millisecond}
 		r := runJob(t, "[j]\nrw=write\nsize=256k\nioengine=io_uring\ndirect=1\niodepth=8\n"+c.opt, asDirect{m})
@@ -136,8 +144,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A part that was done at once is no error: the rest goes to a worker of the ring, or is the next request of libaio and pvsync2, and each
-// byte is written once.
+// A part that was done at once is no error: the rest goes to a worker of the ring, or is the next
+// request of libaio and pvsync2, and each byte is written once.
 func TestShort(t *testing.T) {
 	for _, engine := range []string{"pvsync2\nnowait", "libaio\nnowait\niodepth=4", "io_uring\niodepth=4", "io_uring\nnowait\niodepth=4"} {
 		m := &memory{cost: time.Microsecond, short: func(p []byte) int { return (len(p) + 1) / 2 }}
@@ -164,8 +172,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// EAGAIN ends a job with nowait, unless ignore_error has it: then it is counted. Without nowait the ring's workers do what would
-// have slept.
+// EAGAIN ends a job with nowait, unless ignore_error has it: then it is counted. Without nowait the
+// ring's workers do what would have slept.
 func TestAgain(t *testing.T) {
 	for _, c := range []struct {
 		engine       string
@@ -214,7 +222,8 @@ func TestAgain(t *testing.T) {
 	})
 }
 
-// A run that is stopped with requests in flight waits for them: each is counted, and none is made after.
+// A run that is stopped with requests in flight waits for them: each is counted, and none is made
+// after.
 func TestStopInFlight(t *testing.T) {
 	for _, engine := range []string{"libaio\ndirect=1", "io_uring\ndirect=1", "io_uring\nforce_async=1"} {
 		var stop atomic.Bool
@@ -261,8 +270,8 @@ func (s *ends) Done(_ uint64, start, end int64, _ error) {
 	s.took = append(s.took, end-start)
 }
 
-// The Stamper hears of a buffered write of libaio that it ended with its submission, not when its event was taken: the narrower the
-// interval, the fewer blocks may be stale.
+// The Stamper hears of a buffered write of libaio that it ended with its submission, not when its
+// event was taken: the narrower the interval, the fewer blocks may be stale.
 func TestStampEnds(t *testing.T) {
 	s := &ends{}
 	m := &memory{cost: 10 * time.Microsecond}

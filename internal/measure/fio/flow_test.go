@@ -22,7 +22,8 @@ func offsets(t *testing.T, job string) (list []int64) {
 	return list
 }
 
-// The offsets of streams with gaps, of random requests with followers, of tasks side by side and of several passes.
+// The offsets of streams with gaps, of random requests with followers, of tasks side by side and of
+// several passes.
 func TestStreams(t *testing.T) {
 	for job, want := range map[string]string{
 		"rw=write\nsize=16k":                                            "[0 4 8 12]",
@@ -124,9 +125,11 @@ func TestPauses(t *testing.T) {
 		"rw=write\nsize=32k":                                    8 * time.Millisecond,
 		"rw=write\nsize=32k\nthinktime=500":                     12 * time.Millisecond,
 		"rw=write\nsize=32k\nthinktime=500\nthinktime_blocks=4": 9 * time.Millisecond,
-		"rw=write\nsize=40k\nrate=400k":                         91 * time.Millisecond, // 4k each 10 ms, the first at once
-		"rw=write\nsize=32k\nbssplit=8k/100:4k/0\nrate=400k":    61 * time.Millisecond,
-		"rw=write\nsize=32k\nstartdelay=1\nrate_iops=100":       71 * time.Millisecond, // what comes before the start does not count
+		// 4k each 10 ms, the first at once
+		"rw=write\nsize=40k\nrate=400k":                      91 * time.Millisecond,
+		"rw=write\nsize=32k\nbssplit=8k/100:4k/0\nrate=400k": 61 * time.Millisecond,
+		// what comes before the start does not count
+		"rw=write\nsize=32k\nstartdelay=1\nrate_iops=100": 71 * time.Millisecond,
 	} {
 		r := runJob(t, "[j]\n"+job, &memory{cost: time.Millisecond})
 		noError(t, r)

@@ -71,49 +71,51 @@ type Job struct {
 	Line    int            // of the section in the job file
 	Options []stats.Option // of this section alone, as written
 
-	Description    string
-	RW             string // as fio prints it: randwrite, rw, ...
-	Read, Write    bool
-	Random         bool
-	Skip           int64           // bytes between a sequential request's end and the next one's begin; negative goes backwards
-	Follow         int             // requests that go on where a random one ended, with it
-	Distribution   Distribution    // of random offsets
-	BS             [2][]BlockShare // by direction; one entry unless bssplit or bsrange
-	Filename       string
-	Directory      string
-	Size           int64 // bytes; 0: the whole file
-	SizePercent    int   // of the file; 0: Size counts
-	FileSize       int64 // bytes the file is made; 0: Size
-	IOSize         int64 // bytes to move; 0: Size
-	Offset         int64 // bytes
-	OffsetPercent  int
-	OffsetStep     int64 // bytes that each further task of the job begins later
-	NumJobs        int
-	Runtime        time.Duration
-	TimeBased      bool
-	Ramp           time.Duration // runs before anything is measured
-	Loops          int           // passes over the region
-	StartDelay     time.Duration
-	Think          time.Duration // pause after every ThinkBlocks requests
-	ThinkBlocks    int
-	WaitFor        string // name of the job that ends first; empty: none
-	ExitAll        bool   // the end of one of the job's tasks ends others
-	ExitWhat       Exit
-	NumberIOs      uint64 // 0: no bound
-	Engine         Engine
-	IODepth        int
-	BatchSubmit    int // requests submitted at once; 0: IODepth
-	BatchMin       int // of completions to wait for when IODepth are in flight
-	BatchMax       int // and to take at once; 0: BatchMin
-	DepthLow       int // how many are left in flight then; 0: IODepth
-	ForceAsync     int // every so many requests of io_uring one goes to a worker at once; 0: none
-	Nowait         bool
-	IgnoreError    [2][]errno.Errno // by direction: errors that do not end the job
-	IgnoreAll      [2]bool          // by direction: none does
-	Direct         bool
-	Fsync          int  // writes between fsyncs; 0: none
-	Fdatasync      int  // writes between calls of fdatasync, which is fsync here; 0: none
-	Sync           bool // every write is durable when it ends, as if the file was opened with O_SYNC or O_DSYNC
+	Description string
+	RW          string // as fio prints it: randwrite, rw, ...
+	Read, Write bool
+	Random      bool
+	// bytes between a sequential request's end and the next one's begin; negative goes backwards
+	Skip          int64
+	Follow        int             // requests that go on where a random one ended, with it
+	Distribution  Distribution    // of random offsets
+	BS            [2][]BlockShare // by direction; one entry unless bssplit or bsrange
+	Filename      string
+	Directory     string
+	Size          int64 // bytes; 0: the whole file
+	SizePercent   int   // of the file; 0: Size counts
+	FileSize      int64 // bytes the file is made; 0: Size
+	IOSize        int64 // bytes to move; 0: Size
+	Offset        int64 // bytes
+	OffsetPercent int
+	OffsetStep    int64 // bytes that each further task of the job begins later
+	NumJobs       int
+	Runtime       time.Duration
+	TimeBased     bool
+	Ramp          time.Duration // runs before anything is measured
+	Loops         int           // passes over the region
+	StartDelay    time.Duration
+	Think         time.Duration // pause after every ThinkBlocks requests
+	ThinkBlocks   int
+	WaitFor       string // name of the job that ends first; empty: none
+	ExitAll       bool   // the end of one of the job's tasks ends others
+	ExitWhat      Exit
+	NumberIOs     uint64 // 0: no bound
+	Engine        Engine
+	IODepth       int
+	BatchSubmit   int // requests submitted at once; 0: IODepth
+	BatchMin      int // of completions to wait for when IODepth are in flight
+	BatchMax      int // and to take at once; 0: BatchMin
+	DepthLow      int // how many are left in flight then; 0: IODepth
+	ForceAsync    int // every so many requests of io_uring one goes to a worker at once; 0: none
+	Nowait        bool
+	IgnoreError   [2][]errno.Errno // by direction: errors that do not end the job
+	IgnoreAll     [2]bool          // by direction: none does
+	Direct        bool
+	Fsync         int // writes between fsyncs; 0: none
+	Fdatasync     int // writes between calls of fdatasync, which is fsync here; 0: none
+	// every write is durable when it ends, as if the file was opened with O_SYNC or O_DSYNC
+	Sync           bool
 	EndFsync       bool
 	Fallocate      Fallocate
 	NoRandomMap    bool
@@ -191,7 +193,8 @@ func defaults() Job {
 		Follow: 1, Loops: 1, ThinkBlocks: 1, DoVerify: true}
 }
 
-// Syntax is how job files are read. The zero value is strict: an option that is not known is an error.
+// Syntax is how job files are read. The zero value is strict: an option that is not known is an
+// error.
 type Syntax struct {
 	IgnoreUnknown bool // such an option is noted and left out
 }
@@ -226,8 +229,9 @@ func (x Syntax) skips(key string) string {
 // variable is a variable of the environment in a job file.
 var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
 
-// clean is a line of a job file without comment and blanks around it, with the variables of the environment in it. Models fio
-// init.c: a comment begins at the first ; or #, and a variable that is not set is empty.
+// clean is a line of a job file without comment and blanks around it, with the variables of the
+// environment in it. Models fio init.c: a comment begins at the first ; or #, and a variable that
+// is not set is empty.
 func clean(line string) string {
 	if i := strings.IndexAny(line, ";#"); i >= 0 {
 		line = line[:i]
@@ -437,7 +441,8 @@ func (j *Job) maxBS(dir int) int {
 	return n
 }
 
-// Set changes an option of every job, as if the job file had said so: a command line scales a job so.
+// Set changes an option of every job, as if the job file had said so: a command line scales a job
+// so.
 func (jf *JobFile) Set(key, val string) error {
 	if err := jf.change(key, val); err != nil {
 		return err

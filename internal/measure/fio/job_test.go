@@ -229,7 +229,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// No option is known and inert at once, and each inert one is noted with its reason, if there is one to tell.
+// No option is known and inert at once, and each inert one is noted with its reason, if there is
+// one to tell.
 func TestInert(t *testing.T) {
 	if len(inert) < 50 {
 		t.Fatalf("%d inert options", len(inert))
@@ -245,7 +246,8 @@ func TestInert(t *testing.T) {
 	}
 }
 
-// Small jobs of the kinds that fio ships as examples: each is understood whole and runs, on a file of 16 MiB for a second of virtual time.
+// Small jobs of the kinds that fio ships as examples: each is understood whole and runs, on a file
+// of 16 MiB for a second of virtual time.
 func TestExamples(t *testing.T) {
 	list, err := filepath.Glob("testdata/examples/*.fio")
 	if err != nil || len(list) < 6 {

@@ -15,8 +15,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// pick is the next request. A region can be used up before ioSize bytes are (bssplit, io_size > size): then it
-// starts over, as fio's files do.
+// pick is the next request. A region can be used up before ioSize bytes are (bssplit, io_size >
+// size): then it starts over, as fio's files do.
 func (k *worker) pick() (dir int, off int64, n int, ok bool) {
 	dir = k.gen.direction()
 	off, n, ok = k.gen.next(dir)
@@ -49,7 +49,8 @@ func (k *worker) fill(p []byte, off int64) (write uint64) {
 	return 0
 }
 
-// rescramble makes no two writes alike at the price of a few stores, as fio's scramble_buffers does.
+// rescramble makes no two writes alike at the price of a few stores, as fio's scramble_buffers
+// does.
 func (k *worker) rescramble(p []byte, off int64) {
 	x := uint64(off) ^ k.number<<40
 	for len(p) >= 512 {
@@ -62,7 +63,8 @@ func (k *worker) rescramble(p []byte, off int64) {
 // opNames label the waits of a request, by direction.
 var opNames = [2]string{"read", "write"}
 
-// unit is one request, from the moment it is made until its latencies are noted. Models fio's struct io_u.
+// unit is one request, from the moment it is made until its latencies are noted. Models fio's
+// struct io_u.
 type unit struct {
 	tag   uint32
 	mem   [2][]byte // by direction
@@ -180,8 +182,8 @@ func (k *worker) syscall(t *sched.Task, u *unit, flags kiocb.Flags) (int, error)
 	return f.target.ReadAt(t, u.left, u.off)
 }
 
-// ended takes note of n bytes that were moved, and reports whether u is over, at all or with an error. Of a short one without an error
-// the rest is to be done.
+// ended takes note of n bytes that were moved, and reports whether u is over, at all or with an
+// error. Of a short one without an error the rest is to be done.
 func (k *worker) ended(t *sched.Task, u *unit, n int, err error) bool {
 	at := u.off
 	u.left, u.off = u.left[n:], u.off+int64(n)
@@ -201,7 +203,8 @@ func (k *worker) ended(t *sched.Task, u *unit, n int, err error) bool {
 	return true
 }
 
-// issue puts u into the queue, and makes room when iodepth requests are in flight. Models td_io_queue() and the end of do_io().
+// issue puts u into the queue, and makes room when iodepth requests are in flight. Models
+// td_io_queue() and the end of do_io().
 func (k *worker) issue(t *sched.Task, u *unit) (now int64) {
 	k.fly++
 	k.prep(t, u)
@@ -258,9 +261,10 @@ func (k *worker) commit(t *sched.Task) (now int64) {
 	return now
 }
 
-// reap waits for at least atLeast requests and ends up to most, or as many when most is less. Of what was moved in part the rest goes into
-// the queue again. now is the last reading of the clock. It is the end of those that had ended by then: fio reads the clock once more.
-// Models wait_for_completions() and io_u_queued_complete().
+// reap waits for at least atLeast requests and ends up to most, or as many when most is less. Of
+// what was moved in part the rest goes into the queue again. now is the last reading of the clock.
+// It is the end of those that had ended by then: fio reads the clock once more. Models
+// wait_for_completions() and io_u_queued_complete().
 func (k *worker) reap(t *sched.Task, now int64, atLeast, most int) int64 {
 	if len(k.batch) > 0 {
 		now = k.commit(t)
@@ -341,8 +345,8 @@ func (k *worker) fsync(t *sched.Task) {
 	k.res.Sync.Add(t.Now() - start)
 }
 
-// syncDue counts a write and reports whether fsync=N or fdatasync=N asks for a sync after it. With both each counts for itself, and one sync is
-// both's.
+// syncDue counts a write and reports whether fsync=N or fdatasync=N asks for a sync after it. With
+// both each counts for itself, and one sync is both's.
 func (k *worker) syncDue() bool {
 	k.written++
 	every := func(n int) bool { return n > 0 && k.written%n == 0 }

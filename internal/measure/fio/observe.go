@@ -23,10 +23,13 @@ func (k *worker) observe(t *sched.Task, now int64) {
 	}
 }
 
-// ramped ends ramp_time: what was measured so far is forgotten. Requests that fio has not reaped count when it does.
+// ramped ends ramp_time: what was measured so far is forgotten. Requests that fio has not reaped
+// count when it does.
 //
-// Measuring starts now, as in fio. One request may take longer than ramp_time and most of the run time, and then the requests that are still in flight would
-// be all there is, in next to no time: a rate of millions. So a worker that misses half of the run time is measured from the end of ramp_time.
+// Measuring starts now, as in fio. One request may take longer than ramp_time and most of the run
+// time, and then the requests that are still in flight would be all there is, in next to no time: a
+// rate of millions. So a worker that misses half of the run time is measured from the end of
+// ramp_time.
 func (k *worker) ramped(t *sched.Task, now int64) {
 	from := now
 	if k.job.Runtime > 0 && now-k.rampAt > int64(k.job.Runtime)/2 {

@@ -30,8 +30,8 @@ func (r *random) fill(p []byte) {
 	}
 }
 
-// blockMap remembers which blocks of a region were used, and finds the next one that was not: a bitmap
-// with summaries, where a set bit in level n+1 says that 64 blocks of level n are all used.
+// blockMap remembers which blocks of a region were used, and finds the next one that was not: a
+// bitmap with summaries, where a set bit in level n+1 says that 64 blocks of level n are all used.
 //
 // Models fio lib/axmap.c.
 type blockMap struct {
@@ -114,19 +114,20 @@ func (m *blockMap) freeFrom(b uint64) (uint64, bool) {
 
 // region is where and how one task works: the next offset and length for each direction.
 type region struct {
-	rnd     random
-	start   int64 // bytes: [start, start+blocks*unit) of the file
-	unit    int64 // bytes: offsets are multiples of it from start
-	blocks  uint64
-	random  bool
-	bmap    *blockMap // nil: norandommap, or sequential
-	bs      [2][]BlockShare
-	pos     [2]uint64 // blocks: where the sequential stream, or what follows a random request, goes on
-	skip    int64     // blocks between two requests of a stream
-	follow  int       // requests that go on where a random one ended, with it
-	left    [2]int    // of them
-	dist    picker    // nil: uniform
-	mixRead uint64    // percent
+	rnd    random
+	start  int64 // bytes: [start, start+blocks*unit) of the file
+	unit   int64 // bytes: offsets are multiples of it from start
+	blocks uint64
+	random bool
+	bmap   *blockMap // nil: norandommap, or sequential
+	bs     [2][]BlockShare
+	// blocks: where the sequential stream, or what follows a random request, goes on
+	pos     [2]uint64
+	skip    int64  // blocks between two requests of a stream
+	follow  int    // requests that go on where a random one ended, with it
+	left    [2]int // of them
+	dist    picker // nil: uniform
+	mixRead uint64 // percent
 	both    bool
 	onlyDir int
 }
@@ -159,8 +160,8 @@ func (g *region) size(dir int) int {
 	return s[len(s)-1].Size
 }
 
-// next is the next request. ok is false when every block has been used once (random with a map) or the
-// stream reached the end of the region; reset starts over.
+// next is the next request. ok is false when every block has been used once (random with a map) or
+// the stream reached the end of the region; reset starts over.
 func (g *region) next(dir int) (off int64, n int, ok bool) {
 	n = g.size(dir)
 	units := int((int64(n) + g.unit - 1) / g.unit)
@@ -202,11 +203,13 @@ func (g *region) pick() uint64 {
 	return g.dist.pick(&g.rnd, g.blocks)
 }
 
-// skipped is where a stream with gaps goes on whose last request ended at block b. Beyond the end of the region it begins again, backwards
-// at the end. Models get_next_seq_offset().
+// skipped is where a stream with gaps goes on whose last request ended at block b. Beyond the end
+// of the region it begins again, backwards at the end. Models get_next_seq_offset().
 func (g *region) skipped(b uint64) uint64 {
 	at := int64(b)
-	if at == 0 { // the first: a stream that goes forward is sent to the begin, one that goes backwards comes from the end
+	// the first: a stream that goes forward is sent to the begin, one that goes backwards comes
+	// from the end
+	if at == 0 {
 		at = int64(g.blocks)
 	}
 	if at += g.skip; at >= 0 && at < int64(g.blocks) {

@@ -53,8 +53,8 @@ func parseBlockSize(v string) (int, error) {
 	return int(n), nil
 }
 
-// perDir calls f with the part of "read,write,trim" for each direction; one part is for both, an empty
-// part leaves the direction as it is.
+// perDir calls f with the part of "read,write,trim" for each direction; one part is for both, an
+// empty part leaves the direction as it is.
 func perDir(v string, f func(dir int, part string) error) error {
 	parts := strings.Split(v, ",")
 	if len(parts) > 3 {
@@ -135,7 +135,8 @@ func parseBSRange(v string) ([]BlockShare, error) {
 	return out, nil
 }
 
-// inert are fio's options that change nothing of what btrlab does, each with the reason. A job file may have them; the run says so.
+// inert are fio's options that change nothing of what btrlab does, each with the reason. A job file
+// may have them; the run says so.
 var inert = map[string]string{}
 
 func init() {

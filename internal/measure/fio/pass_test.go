@@ -2,9 +2,10 @@ package fio
 
 import "testing"
 
-// TestPassOfMixedSizes: with the random map a request ends where one of the same pass has been, as in fio. The sizes of seed 003's job are 111 KiB on
-// average; over a pass they are 29 to 34 KiB with fio 3.33 (3,865 to 4,531 requests for 128 MiB, by the seed), and they fall all the time. Without
-// the map fio makes 1,183.
+// TestPassOfMixedSizes: with the random map a request ends where one of the same pass has been, as
+// in fio. The sizes of seed 003's job are 111 KiB on average; over a pass they are 29 to 34 KiB
+// with fio 3.33 (3,865 to 4,531 requests for 128 MiB, by the seed), and they fall all the time.
+// Without the map fio makes 1,183.
 func TestPassOfMixedSizes(t *testing.T) {
 	const blocks = 128 << 20 >> 12
 	sizes := []BlockShare{{4 << 10, 20}, {8 << 10, 20}, {16 << 10, 20}, {32 << 10, 10}, {64 << 10, 10}, {128 << 10, 5}, {256 << 10, 5}, {512 << 10, 5}, {1 << 20, 5}}

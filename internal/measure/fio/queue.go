@@ -14,17 +14,20 @@ import (
 	"btrlab/internal/uring"
 )
 
-// Queue is the requests that one task has in flight on one file: through the model of a ring or of aio, through the kernel's own, or
-// another that completes in any order. Models fio's struct ioengine_ops.
+// Queue is the requests that one task has in flight on one file: through the model of a ring or of
+// aio, through the kernel's own, or another that completes in any order. Models fio's struct
+// ioengine_ops.
 type Queue interface {
-	// Prep puts a request into the queue. p is the queue's until the request has ended. tag is below the queue's depth, and no two
-	// requests in flight share it.
+	// Prep puts a request into the queue. p is the queue's until the request has ended. tag is
+	// below the queue's depth, and no two requests in flight share it.
 	Prep(t *sched.Task, dir int, p []byte, off int64, tag uint32) error
 	// Submit starts what Prep put in.
 	Submit(t *sched.Task) error
-	// Wait sleeps until n requests have ended, which are in flight. looked is true when a look at memory was enough: no time has passed.
+	// Wait sleeps until n requests have ended, which are in flight. looked is true when a look at
+	// memory was enough: no time has passed.
 	Wait(t *sched.Task, n int) (looked bool, err error)
-	// Reap takes the end of a request: the bytes moved, or the error. ok is false when none has ended.
+	// Reap takes the end of a request: the bytes moved, or the error. ok is false when none has
+	// ended.
 	Reap(t *sched.Task) (tag uint32, n int, err error, ok bool)
 	// Close gives the queue back. Nothing is in flight.
 	Close(t *sched.Task) error
@@ -36,14 +39,15 @@ type QueueTarget interface {
 	OpenQueue(t *sched.Task, e Engine, depth int, direct bool) (Queue, error)
 }
 
-// IterTarget is a Target whose requests have flags and may be queued. fs.File is one. On another one a request of io_uring goes to a
-// worker, and one of libaio ends in io_submit.
+// IterTarget is a Target whose requests have flags and may be queued. fs.File is one. On another
+// one a request of io_uring goes to a worker, and one of libaio ends in io_submit.
 type IterTarget interface {
 	Target
 	uring.File
 }
 
-// overer is a Queue that knows before Reap, once Submit has returned, which requests have ended whole.
+// overer is a Queue that knows before Reap, once Submit has returned, which requests have ended
+// whole.
 type overer interface{ Over(tag uint32) bool }
 
 // openQueue gives the worker the queue of its engine, if that has one.
@@ -82,7 +86,8 @@ func (k *worker) openQueue(t *sched.Task) (err error) {
 	return nil
 }
 
-// plain makes a uring.File of a Target: none of its requests can be tried without a wait, and none is queued.
+// plain makes a uring.File of a Target: none of its requests can be tried without a wait, and none
+// is queued.
 type plain struct {
 	Target
 	direct DirectTarget
@@ -211,7 +216,8 @@ func (q *ringQueue) Submit(t *sched.Task) error {
 	return err
 }
 
-// Wait looks at the completions first, as fio does, and enters the ring only when there are too few.
+// Wait looks at the completions first, as fio does, and enters the ring only when there are too
+// few.
 func (q *ringQueue) Wait(t *sched.Task, n int) (looked bool, err error) {
 	q.got, q.first, looked = copy(q.cqes, q.cqes[q.first:q.got]), 0, true
 	for end := max(n, q.most); q.got < n; {

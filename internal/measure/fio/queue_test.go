@@ -117,8 +117,9 @@ func (s *noter) Done(write uint64, start, end int64, err error) {
 	s.done++
 }
 
-// A target with queues has iodepth requests in flight, in buffers of their own; what ends short goes on; every write that was stamped
-// ends once, whatever the order, and its bytes are in the file.
+// A target with queues has iodepth requests in flight, in buffers of their own; what ends short
+// goes on; every write that was stamped ends once, whatever the order, and its bytes are in the
+// file.
 func TestQueueDepth(t *testing.T) {
 	for _, engine := range []string{"libaio", "io_uring"} {
 		for _, short := range []bool{false, true} {
@@ -157,7 +158,8 @@ func TestQueueDepth(t *testing.T) {
 	}
 }
 
-// What was in flight when one request failed ends before the queue is closed, and the job says the error.
+// What was in flight when one request failed ends before the queue is closed, and the job says the
+// error.
 func TestQueueFails(t *testing.T) {
 	m := &queueMemory{bad: true}
 	r := runJob(t, "[j]\nrw=write\nsize=1m\niodepth=8\nioengine=io_uring", m)

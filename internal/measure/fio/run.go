@@ -177,9 +177,10 @@ func run(t *sched.Task, jf *JobFile, opt Options) (*stats.Run, error) {
 	return out, nil
 }
 
-// invalidate drops what the jobs of the wave will use from the cache, as fio does by posix_fadvise(POSIX_FADV_DONTNEED): else a job
-// that reads would get what its own layout has left there. Models file_invalidate_cache(). Difference: all jobs of a wave do it before
-// the first of them starts, so none takes away what another has read.
+// invalidate drops what the jobs of the wave will use from the cache, as fio does by
+// posix_fadvise(POSIX_FADV_DONTNEED): else a job that reads would get what its own layout has left
+// there. Models file_invalidate_cache(). Difference: all jobs of a wave do it before the first of
+// them starts, so none takes away what another has read.
 func (w *wave) invalidate(t *sched.Task) {
 	for _, k := range w.workers {
 		if c, ok := k.file.target.(CachedTarget); ok && k.job.Invalidate {
@@ -246,7 +247,8 @@ func (k *worker) finish(t *sched.Task) {
 	}
 }
 
-// awaits waits until the job may begin: wait_for names a job whose tasks were started before, and startdelay is a time.
+// awaits waits until the job may begin: wait_for names a job whose tasks were started before, and
+// startdelay is a time.
 func (k *worker) awaits(t *sched.Task) {
 	for _, o := range k.wave.workers {
 		if o.num < k.num && o.job.Name == k.job.WaitFor {
@@ -306,7 +308,8 @@ func (k *worker) main(t *sched.Task) {
 	k.publish()
 }
 
-// due reports whether the worker has more to do at time now; it starts the next pass of a time_based job.
+// due reports whether the worker has more to do at time now; it starts the next pass of a
+// time_based job.
 func (k *worker) due(now int64) bool {
 	if now >= k.end || k.opt.Stop != nil && k.opt.Stop.Load() || k.halt.Load() {
 		return false

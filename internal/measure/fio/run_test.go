@@ -77,8 +77,8 @@ func TestRandomMapCoversOnce(t *testing.T) {
 	}
 }
 
-// Without the map offsets repeat and spread over the whole region, and two tasks have unlike sequences;
-// the same job file gives the same offsets again.
+// Without the map offsets repeat and spread over the whole region, and two tasks have unlike
+// sequences; the same job file gives the same offsets again.
 func TestRandomSequences(t *testing.T) {
 	const job = "[j]\nrw=randwrite\nnorandommap\nsize=4m\nnumjobs=2\nfilename=f\nnumber_ios=4096\nio_size=1g"
 	var first []ioRecord
@@ -120,8 +120,9 @@ func TestRandomSequences(t *testing.T) {
 	}
 }
 
-// With buffered libaio fio reaps an event when iodepth are queued: each request's clat is the time of the
-// iodepth-1 calls after it, its slat the time of its own call. Seed 002's latencies are of this kind.
+// With buffered libaio fio reaps an event when iodepth are queued: each request's clat is the time
+// of the iodepth-1 calls after it, its slat the time of its own call. Seed 002's latencies are of
+// this kind.
 func TestLibaioLatency(t *testing.T) {
 	m := &memory{cost: 10 * time.Microsecond}
 	r := runJob(t, "[j]\nrw=randwrite\nnorandommap\nioengine=libaio\niodepth=32\nsize=1m\nruntime=1\ntime_based", m)
@@ -171,13 +172,15 @@ func TestLibaioDirect(t *testing.T) {
 	}
 }
 
-// TestSyncOptions: fdatasync=N counts writes as fsync=N does, and both for themselves, as fio's get_rw_ddir(). sync= makes every write one that is durable
-// when it ends, whichever engine it goes through; a target without such writes refuses it.
+// TestSyncOptions: fdatasync=N counts writes as fsync=N does, and both for themselves, as fio's
+// get_rw_ddir(). sync= makes every write one that is durable when it ends, whichever engine it goes
+// through; a target without such writes refuses it.
 func TestSyncOptions(t *testing.T) {
 	m := &memory{cost: time.Millisecond}
 	r := runJob(t, "[a]\nrw=write\nsize=1m\nnumber_ios=10\nfdatasync=4\nfsync=3", m)
 	noError(t, r)
-	if a := r.Jobs[0]; a.Write.IOs != 10 || m.fsyncs != 5 || a.Sync.N() != 5 { // after writes 3, 4, 6, 8, 9
+	// after writes 3, 4, 6, 8, 9
+	if a := r.Jobs[0]; a.Write.IOs != 10 || m.fsyncs != 5 || a.Sync.N() != 5 {
 		t.Errorf("fdatasync=4 and fsync=3: %d writes, %d fsyncs, %d measured", a.Write.IOs, m.fsyncs, a.Sync.N())
 	}
 	for _, engine := range []string{"psync", "libaio", "io_uring"} {
@@ -249,10 +252,12 @@ func TestRampTime(t *testing.T) {
 	}
 }
 
-// A request that takes longer than ramp_time and the run time together leaves a worker with what it has in flight, and no time: the rate of those
-// requests is by the time that was to be measured, not by the moment in which they are reaped.
+// A request that takes longer than ramp_time and the run time together leaves a worker with what it
+// has in flight, and no time: the rate of those requests is by the time that was to be measured,
+// not by the moment in which they are reaped.
 func TestRampTimeMissed(t *testing.T) {
-	for cost, want := range map[time.Duration]int64{2 * time.Second: 1.5e9, 1200 * time.Millisecond: 1.9e9} { // the second one ends while the run goes on
+	// the second one ends while the run goes on
+	for cost, want := range map[time.Duration]int64{2 * time.Second: 1.5e9, 1200 * time.Millisecond: 1.9e9} {
 		m := &memory{cost: cost}
 		r := runJob(t, "[j]\nrw=randwrite\nnorandommap\nsize=1m\nruntime=1\nramp_time=500ms\ntime_based\niodepth=4\nioengine=libaio", m)
 		noError(t, r)
@@ -308,8 +313,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestInvalidate: what the jobs of a wave are going to use is dropped from the cache once for each of them, after the layout and before
-// the first of them reads or writes; invalidate=0 keeps it.
+// TestInvalidate: what the jobs of a wave are going to use is dropped from the cache once for each
+// of them, after the layout and before the first of them reads or writes; invalidate=0 keeps it.
 func TestInvalidate(t *testing.T) {
 	const jobs = "[a]\nfilename=f\nrw=randread\nsize=64k\nnumber_ios=3\nnumjobs=2\noffset=4k\nend_fsync=1\n[b]\nfilename=f\nstonewall\nrw=read\nsize=8k\n"
 	for _, c := range []struct {
@@ -328,8 +333,8 @@ func TestInvalidate(t *testing.T) {
 	}
 }
 
-// verify=crc32c passes on an honest target, and names the block when one bit of it changes, when a write is
-// lost, and when it goes to another place.
+// verify=crc32c passes on an honest target, and names the block when one bit of it changes, when a
+// write is lost, and when it goes to another place.
 func TestVerify(t *testing.T) {
 	const job = "[j]\nrw=randwrite\nnorandommap\nsize=256k\nio_size=1m\nverify=crc32c\nbssplit=4k/50:8k/50"
 	m := &memory{}

@@ -143,7 +143,8 @@ func (k *worker) makeUnits() {
 			}
 		}
 		if j.Write && i == 0 {
-			k.gen.rnd.fill(u.mem[DirWrite]) // once: the sequence of offsets does not depend on iodepth
+			// once: the sequence of offsets does not depend on iodepth
+			k.gen.rnd.fill(u.mem[DirWrite])
 		}
 		copy(u.mem[DirWrite], k.units[0].mem[DirWrite])
 		k.free = append(k.free, u)

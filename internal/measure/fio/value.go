@@ -15,8 +15,9 @@ func (e wantError) Error() string { return "want " + string(e) }
 
 const wantSize = wantError("a size in bytes such as 4096, 4k or 1g")
 
-// parseSize reads an amount of bytes as fio does with kb_base=1024: k, kb and ki are 1024, and so on
-// up to p; kib, mib, ... are powers of 1000 there, which is fio's compatibility with its first scripts.
+// parseSize reads an amount of bytes as fio does with kb_base=1024: k, kb and ki are 1024, and so
+// on up to p; kib, mib, ... are powers of 1000 there, which is fio's compatibility with its first
+// scripts.
 func parseSize(s string) (int64, error) {
 	l := strings.ToLower(strings.TrimSpace(s))
 	if h, ok := strings.CutPrefix(l, "0x"); ok {

@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// With verify=crc32c every unit (the smallest block) of what is written begins with a header, as fio's with
-// verify_interval, so that requests of other sizes can overlap it and each unit can still be judged.
+// With verify=crc32c every unit (the smallest block) of what is written begins with a header, as
+// fio's with verify_interval, so that requests of other sizes can overlap it and each unit can
+// still be judged.
 //
 //	0  uint16 magic 0xacca   2  uint16 kind 1 = crc32c   4  uint32 length of the unit
 //	8  uint64 task           16 uint64 offset in the file
@@ -79,8 +80,8 @@ func (k *worker) checkUnits(p []byte, off int64) error {
 	return nil
 }
 
-// verify reads back every unit that was written and judges it. What it reads counts as reads, as in fio.
-// When other tasks write the same file, a unit may hold any write of theirs.
+// verify reads back every unit that was written and judges it. What it reads counts as reads, as in
+// fio. When other tasks write the same file, a unit may hold any write of theirs.
 func (k *worker) verify(t *sched.Task) {
 	size := int64(k.gen.unit)
 	u := unit{dir: DirRead, whole: hostio.Aligned(int(size))}

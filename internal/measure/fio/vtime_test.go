@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// simulate runs f as the first task of a simulated machine on which code costs nothing, so that the times a job measures can
-// be compared with the numbers they must be: time passes by Sleep alone.
+// simulate runs f as the first task of a simulated machine on which code costs nothing, so that the
+// times a job measures can be compared with the numbers they must be: time passes by Sleep alone.
 func simulate(t *testing.T, f func(t *sched.Task)) {
 	t.Helper()
 	if _, err := vtime.Run(vtime.Machine{CPUs: 64, Costs: &cost.Table{}, Checked: true}, f); err != nil {
@@ -150,7 +150,8 @@ func (m asDirect) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) 
 	return m.iter(t, rq, src.Buf, m.WriteAt)
 }
 
-// iter queues direct requests. A buffered one with Nowait is done at once where short says how much of it, or all of it.
+// iter queues direct requests. A buffered one with Nowait is done at once where short says how much
+// of it, or all of it.
 func (m asDirect) iter(t *sched.Task, rq kiocb.Request, p []byte, do func(*sched.Task, []byte, int64) (int, error)) (int, error) {
 	if rq.Flags&kiocb.Direct != 0 && rq.Done != nil {
 		t.Go(t.Name, func(t *sched.Task) {

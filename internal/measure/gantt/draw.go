@@ -27,11 +27,13 @@ const (
 	rowsMost = 8 // locks in a picture, and events
 	cpusMost = 32
 	fills    = 13 // colours of tasks
-	// waitLeast is for how many tasks on average, in percent, that wait for it a lock or event has a row.
+	// waitLeast is for how many tasks on average, in percent, that wait for it a lock or event has
+	// a row.
 	waitLeast = 1
 )
 
-// palette are the colours of the tasks that have most to show: Okabe and Ito's without black, then some of Tol's. The rest share the last one.
+// palette are the colours of the tasks that have most to show: Okabe and Ito's without black, then
+// some of Tol's. The rest share the last one.
 var palette = [fills]string{"#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00", "#3d8fc9", "#d9cb3f", "#b06a8a", "#7fc8b8", "#b0a060", "#a98fd0", "#7fae4f", "#8f8f8f"}
 
 // codes stand in a picture for the tasks with a colour of their own.
@@ -54,7 +56,8 @@ type picture struct {
 	CPUs, Locks              [][]string
 }
 
-// Write writes the pictures as one page that needs nothing else: no network, no script. End has been called.
+// Write writes the pictures as one page that needs nothing else: no network, no script. End has
+// been called.
 func (r *Recorder) Write(w io.Writer, title, command string) error {
 	list, of := r.chosen()
 	if len(list) == 0 || r.ended <= r.began {
@@ -119,7 +122,8 @@ func (d *drawing) keys() (list []taskKey) {
 	return list
 }
 
-// name is what a row of the picture is called: its class, with a number if another lock of the class has a row.
+// name is what a row of the picture is called: its class, with a number if another lock of the
+// class has a row.
 func name(l vtime.LockID, among []vtime.LockID) string {
 	class := sched.ClassByID(l.Class).Name
 	switch l.N {
@@ -274,8 +278,9 @@ func (d *drawing) who(t *track) string {
 	return strings.Join(l, ", ")
 }
 
-// stack draws, in each column, the tasks over each other, as high as their shares; equal columns are one box. A box with room for it says
-// which task it is. Boxes are most of a page, so their unit is a column and a tenth of a pixel.
+// stack draws, in each column, the tasks over each other, as high as their shares; equal columns
+// are one box. A box with room for it says which task it is. Boxes are most of a page, so their
+// unit is a column and a tenth of a pixel.
 func (d *drawing) stack(v *report.Vector, t *track, w *window, cols int, x func(float64) float64, y, high int) {
 	type heights [fills]int
 	of := func(c cell) (h heights) {

@@ -1,10 +1,13 @@
-// Package gantt draws a run in virtual time: which task each CPU runs, who has each lock, and how many tasks wait for it.
+// Package gantt draws a run in virtual time: which task each CPU runs, who has each lock, and how
+// many tasks wait for it.
 //
-// A run is as long as it likes; a picture is not. So a picture has columns, and a column keeps for each CPU and lock how long which task had
-// it: it is an average over its time, and no moment is left out. The picture of the whole run widens its columns as the run goes on. Others
-// show a short window, in which a column is shorter than most locks are held.
+// A run is as long as it likes; a picture is not. So a picture has columns, and a column keeps for
+// each CPU and lock how long which task had it: it is an average over its time, and no moment is
+// left out. The picture of the whole run widens its columns as the run goes on. Others show a short
+// window, in which a column is shorter than most locks are held.
 //
-// Model: CPU time that a task has ahead of the clock (vtime: up to a microsecond) counts where it is spent.
+// Model: CPU time that a task has ahead of the clock (vtime: up to a microsecond) counts where it
+// is spent.
 package gantt
 
 import (
@@ -20,7 +23,8 @@ import (
 
 const (
 	columns = 500 // of a picture
-	// classLocks is how many locks of a class are told apart: the first for which a task waits. The others count together.
+	// classLocks is how many locks of a class are told apart: the first for which a task waits. The
+	// others count together.
 	classLocks = 12
 	// names is how many tasks are told apart.
 	names = 48
@@ -35,8 +39,8 @@ const others = -1
 type Options struct {
 	CPUs  int             // of the machine
 	Spans []time.Duration // how long each window is
-	// At is when the windows begin; negative: of the windows that begin at 1, 2, 4, 8, ... times their length, the one in which the CPUs
-	// are busiest.
+	// At is when the windows begin; negative: of the windows that begin at 1, 2, 4, 8, ... times
+	// their length, the one in which the CPUs are busiest.
 	At time.Duration
 }
 
@@ -169,7 +173,8 @@ func (r *Recorder) held(key int, l vtime.LockID, from, to int64) {
 	r.each(from, to, func(w *window, from, to int64) { w.lock(l).busy.add(w, key, from, to) })
 }
 
-// Waited is vtime.Watcher's. Tasks that have nothing to do wait for a class whose name says so, or for no class.
+// Waited is vtime.Watcher's. Tasks that have nothing to do wait for a class whose name says so, or
+// for no class.
 func (r *Recorder) Waited(t *sched.Task, l vtime.LockID, from, to int64) {
 	if l.N == 0 && (l.Class == 0 || r.lockish[l.Class] || strings.HasSuffix(sched.ClassByID(l.Class).Name, "_idle")) {
 		return
@@ -201,7 +206,8 @@ type window struct {
 
 func (w *window) end() int64 { return w.from + w.width*columns }
 
-// lane is a row of the picture: a CPU with the tasks that run and spin there, or a lock with its owners and waiters.
+// lane is a row of the picture: a CPU with the tasks that run and spin there, or a lock with its
+// owners and waiters.
 type lane struct{ busy, wait track }
 
 // track has, for each column, how long each task was there, in ns.
@@ -314,8 +320,9 @@ func (w *window) busy() (ns int64) {
 	return ns
 }
 
-// chosen are the windows to draw: the whole run, and of each span the busiest, the first of these. Windows that the run did not reach the end
-// of are left out. of says from how many a window was chosen.
+// chosen are the windows to draw: the whole run, and of each span the busiest, the first of these.
+// Windows that the run did not reach the end of are left out. of says from how many a window was
+// chosen.
 func (r *Recorder) chosen() (list []*window, of []int) {
 	if r.whole == nil {
 		return nil, nil
@@ -340,7 +347,8 @@ func (r *Recorder) chosen() (list []*window, of []int) {
 	return list, of
 }
 
-// waits are the locks and events of a window for which tasks waited for so long or longer, the longest first; at most so many of either.
+// waits are the locks and events of a window for which tasks waited for so long or longer, the
+// longest first; at most so many of either.
 func (w *window) waits(least int64, most int) (locks, events []vtime.LockID) {
 	ids := slices.SortedFunc(maps.Keys(w.locks), func(a, b vtime.LockID) int {
 		return cmp.Or(cmp.Compare(w.locks[b].wait.sum(), w.locks[a].wait.sum()), cmp.Compare(a.Class, b.Class), cmp.Compare(a.N, b.N))

@@ -26,7 +26,8 @@ func task(name string) *sched.Task { return &sched.Task{Name: name} }
 
 func ms(n int64) int64 { return n * int64(time.Millisecond) }
 
-// TestWhole: the picture of a whole run keeps all time, however often its columns widen, and each moment in its column.
+// TestWhole: the picture of a whole run keeps all time, however often its columns widen, and each
+// moment in its column.
 func TestWhole(t *testing.T) {
 	r := New(Options{CPUs: 2, At: -1})
 	a, b := task("a"), task("b")
@@ -69,8 +70,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestWindows: of the windows at 1, 2, 4, ... times their length the busiest is drawn, with what began before it and ended after it; one that
-// the run does not reach the end of is not.
+// TestWindows: of the windows at 1, 2, 4, ... times their length the busiest is drawn, with what
+// began before it and ended after it; one that the run does not reach the end of is not.
 func TestWindows(t *testing.T) {
 	r := New(Options{CPUs: 1, Spans: []time.Duration{time.Millisecond, time.Second}, At: -1})
 	a := task("a")
@@ -165,8 +166,8 @@ func run(t *testing.T, d time.Duration) *Recorder {
 	return r
 }
 
-// TestPage: the page is well formed, needs nothing from outside, says in words and in tables what the pictures show, is the same every time,
-// and does not grow with the run.
+// TestPage: the page is well formed, needs nothing from outside, says in words and in tables what
+// the pictures show, is the same every time, and does not grow with the run.
 func TestPage(t *testing.T) {
 	write := func(d time.Duration) string {
 		var b bytes.Buffer

@@ -1,13 +1,16 @@
-// Package linuxfile is the running kernel in the tables: files of a mounted btrfs, ext4 or xfs as targets of fio jobs, and as the rig of
-// an experiment. The same job with the same offsets goes through system calls: pread and pwrite, preadv2 and pwritev2 with RWF_NOWAIT,
-// O_DIRECT, and the queues of libaio and io_uring.
+// Package linuxfile is the running kernel in the tables: files of a mounted btrfs, ext4 or xfs as
+// targets of fio jobs, and as the rig of an experiment. The same job with the same offsets goes
+// through system calls: pread and pwrite, preadv2 and pwritev2 with RWF_NOWAIT, O_DIRECT, and the
+// queues of libaio and io_uring.
 //
-// What is the same as in the rows of the engine: the process, its GOMAXPROCS and its CPUs, the random offsets, the stamps in the blocks,
-// the clock, and what counts as a latency. What is not:
+// What is the same as in the rows of the engine: the process, its GOMAXPROCS and its CPUs, the
+// random offsets, the stamps in the blocks, the clock, and what counts as a latency. What is not:
 //
-//   - a system call from Go costs more than one from C (hostio.File.Transfer), and while it sleeps its goroutine takes a thread
-//   - the kernel copies the bytes to its page cache on the CPUs that the job runs on, but throttles writers by vm.dirty_ratio of
-//     the machine and not by the size of the file, and writes back in threads of its own
+//   - a system call from Go costs more than one from C (hostio.File.Transfer), and while it sleeps
+//     its goroutine takes a thread
+//   - the kernel copies the bytes to its page cache on the CPUs that the job runs on, but throttles
+//     writers by vm.dirty_ratio of the machine and not by the size of the file, and writes back in
+//     threads of its own
 //   - it works on the device that the directory is on, not on the image's
 //
 // Model: fio with thread=1. Difference: no invalidation of the device's own cache.
@@ -29,9 +32,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The rows. In the second one each request is tried with RWF_NOWAIT first; one that answers EAGAIN is done again without it, by the
-// same task. That is what io_uring does by itself, with a worker for the second try. A file system that takes no RWF_NOWAIT for a kind of
-// request (EOPNOTSUPP: ext4 for buffered writes) counts as one that answers EAGAIN, and a note says so.
+// The rows. In the second one each request is tried with RWF_NOWAIT first; one that answers EAGAIN
+// is done again without it, by the same task. That is what io_uring does by itself, with a worker
+// for the second try. A file system that takes no RWF_NOWAIT for a kind of request (EOPNOTSUPP:
+// ext4 for buffered writes) counts as one that answers EAGAIN, and a note says so.
 const (
 	Row       = "linux"
 	RowNowait = "linux-nowait"
@@ -68,14 +72,15 @@ type Dir struct {
 	ring func(depth int) (hostio.Queue, error)
 	aio  func(depth int) (hostio.Queue, error)
 
-	// Files, if it is not 0, is how many sparse test files there are, one for each task, instead of one that is preallocated. Set before Prepare.
+	// Files, if it is not 0, is how many sparse test files there are, one for each task, instead of
+	// one that is preallocated. Set before Prepare.
 	Files int
 
 	noNowait sync.Once // the note
 }
 
-// Open looks at path, which is a directory. nocow makes files NOCOW; where the file system knows no such thing, note, which may be
-// nil, is told once. The error names the directory.
+// Open looks at path, which is a directory. nocow makes files NOCOW; where the file system knows no
+// such thing, note, which may be nil, is told once. The error names the directory.
 func Open(path string, nocow bool, note func(string)) (*Dir, error) {
 	fs, err := hostio.FileSystem(path)
 	if err != nil {
@@ -147,7 +152,8 @@ func (d *Dir) Job(row string, count *Count) func(*sched.Task, *fio.Job, string) 
 	}
 }
 
-// Prepare makes the test file, preallocated, or the sparse Files of size bytes together. It makes the Dir an experiment.Rig.
+// Prepare makes the test file, preallocated, or the sparse Files of size bytes together. It makes
+// the Dir an experiment.Rig.
 func (d *Dir) Prepare(_ *sched.Task, size int64) (err error) {
 	n := max(d.Files, 1)
 	d.tests, d.size = nil, size/int64(n)
@@ -182,7 +188,8 @@ func (d *Dir) Open(_ *sched.Task, row string) (experiment.Session, error) {
 	return s, nil
 }
 
-// OpenRaw opens the test file for reads and writes that may wait and are done whole. It makes the Dir an experiment.RawOpener.
+// OpenRaw opens the test file for reads and writes that may wait and are done whole. It makes the
+// Dir an experiment.RawOpener.
 func (d *Dir) OpenRaw(t *sched.Task, _ string) (experiment.Session, error) { return d.Open(t, Row) }
 
 // Check says nothing: no one checks a file system that is mounted.

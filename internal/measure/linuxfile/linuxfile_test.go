@@ -37,8 +37,8 @@ func job(t *testing.T, text string) *fio.JobFile {
 	return jf
 }
 
-// Each engine, buffered and direct, with and without RWF_NOWAIT, writes what it says and reads it back: verify=crc32c judges every
-// block. No file is left.
+// Each engine, buffered and direct, with and without RWF_NOWAIT, writes what it says and reads it
+// back: verify=crc32c judges every block. No file is left.
 func TestEngines(t *testing.T) {
 	for _, engine := range []string{"psync", "sync", "libaio", "io_uring"} {
 		for _, direct := range []string{"direct=0", "direct=1"} {
@@ -87,7 +87,8 @@ func entries(t *testing.T, path string) int {
 	return len(l)
 }
 
-// The offsets of a row are those of the job, whatever is under it: the file of one row is, byte for byte, that of the other.
+// The offsets of a row are those of the job, whatever is under it: the file of one row is, byte for
+// byte, that of the other.
 func TestSameOffsets(t *testing.T) {
 	var have [2]string
 	for i, row := range Rows() {

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// WellFormedHTML fails the test where page is not well formed: a browser mends what a reader does not see. The pages of this project are written so
-// that a reader of XML takes them, but for entities and the tags that HTML does not close.
+// WellFormedHTML fails the test where page is not well formed: a browser mends what a reader does
+// not see. The pages of this project are written so that a reader of XML takes them, but for
+// entities and the tags that HTML does not close.
 func WellFormedHTML(t testing.TB, page string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(page))

@@ -1,10 +1,10 @@
-// Package profile collects profiles of a run: Go's own, and one of waits by lock class, operation and
-// policy, which Go's mutex and block profiles cannot tell apart.
+// Package profile collects profiles of a run: Go's own, and one of waits by lock class, operation
+// and policy, which Go's mutex and block profiles cannot tell apart.
 //
-// Model: a Locks is the trace.Sink. Each wait is added to the stack that waited, with its labels lock, op and
-// policy; waits are rare and long beside what adding costs. The written profile has the sample types
-// contentions/count and delay/nanoseconds of Go's mutex profile, so `go tool pprof` and its -tagfocus,
-// -tagroot and -http show it like one.
+// Model: a Locks is the trace.Sink. Each wait is added to the stack that waited, with its labels
+// lock, op and policy; waits are rare and long beside what adding costs. The written profile has
+// the sample types contentions/count and delay/nanoseconds of Go's mutex profile, so
+// `go tool pprof` and its -tagfocus, -tagroot and -http show it like one.
 package profile
 
 import (
@@ -64,8 +64,8 @@ func NewLocks() *Locks {
 	return l
 }
 
-// Waited adds a wait. It is called by the task that waited. A class whose name ends in _idle is a worker with
-// nothing to do, which delays nobody: it is left out.
+// Waited adds a wait. It is called by the task that waited. A class whose name ends in _idle is a
+// worker with nothing to do, which delays nobody: it is left out.
 func (l *Locks) Waited(w trace.Wait) {
 	if strings.HasSuffix(w.Class, "_idle") {
 		return
@@ -120,7 +120,8 @@ func (l *Locks) Profile() *profile.Profile {
 		fn, file string
 		line     int
 	}
-	// Functions and lines are known: a reader need not look into the program, which it looks for all the same.
+	// Functions and lines are known: a reader need not look into the program, which it looks for
+	// all the same.
 	program := &profile.Mapping{ID: 1, File: executable(), HasFunctions: true, HasFilenames: true, HasLineNumbers: true, HasInlineFrames: true}
 	p.Mapping = []*profile.Mapping{program}
 	locs := map[place]*profile.Location{}
@@ -132,7 +133,8 @@ func (l *Locks) Profile() *profile.Profile {
 				s.Label[name] = []string{v}
 			}
 		}
-		// CallersFrames gives inlined calls frames of their own; leaf first, as a sample wants them.
+		// CallersFrames gives inlined calls frames of their own; leaf first, as a sample wants
+		// them.
 		for frames, more := runtime.CallersFrames(e.k.pcs[:e.k.n]), e.k.n > 0; more; {
 			var f runtime.Frame
 			f, more = frames.Next()
@@ -200,7 +202,8 @@ type Paths struct {
 
 // Start begins the profiles. Stop ends them and writes the files; call it once.
 //
-// Mutex and block profiles see the sync primitives under lock.*, as Go does; Lock knows their classes.
+// Mutex and block profiles see the sync primitives under lock.*, as Go does; Lock knows their
+// classes.
 func Start(p Paths) (stop func() error, err error) {
 	var undo []func() error
 	stop = func() error {
@@ -257,7 +260,8 @@ func Start(p Paths) (stop func() error, err error) {
 		{p.Lock, func(*os.File) (func(*os.File) error, error) {
 			l := NewLocks()
 			was := trace.SetSink(l)
-			if served, ok := was.(*Locks); ok { // Serve began one: it goes on, and this file gets all of it
+			// Serve began one: it goes on, and this file gets all of it
+			if served, ok := was.(*Locks); ok {
 				l = served
 				trace.SetSink(l)
 			}
@@ -293,8 +297,9 @@ type Server struct {
 	done chan struct{}
 }
 
-// Serve serves net/http/pprof on addr (host:port; ":0" takes a free port), and the waits since now at
-// /debug/pprof/lock, on a mux of its own. A lock profile that Start began goes on, and is the one served.
+// Serve serves net/http/pprof on addr (host:port; ":0" takes a free port), and the waits since now
+// at /debug/pprof/lock, on a mux of its own. A lock profile that Start began goes on, and is the
+// one served.
 func Serve(addr string) (*Server, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {

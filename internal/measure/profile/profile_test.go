@@ -57,7 +57,8 @@ func contend(t *sched.Task) {
 	t.Join(c)
 }
 
-// A wait is in the profile once, with its labels, and the function that waited is the leaf: not the lock's insides.
+// A wait is in the profile once, with its labels, and the function that waited is the leaf: not the
+// lock's insides.
 func TestLockProfile(t *testing.T) {
 	l := NewLocks()
 	was := trace.SetSink(l)
@@ -156,8 +157,9 @@ func TestStartWritesFiles(t *testing.T) {
 	}
 }
 
-// TestCPULabels: while a CPU profile is taken, the goroutine of a task carries what it does and the policy, and afterwards none is told. The
-// goroutine profile has the labels of goroutines, so no sample has to be waited for.
+// TestCPULabels: while a CPU profile is taken, the goroutine of a task carries what it does and the
+// policy, and afterwards none is told. The goroutine profile has the labels of goroutines, so no
+// sample has to be waited for.
 func TestCPULabels(t *testing.T) {
 	doing := func() (op, policy string) {
 		k := sched.NewTask("main")

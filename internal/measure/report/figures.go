@@ -20,8 +20,8 @@ import (
 	"btrlab/internal/measure/stats"
 )
 
-// Figures are PNG: a browser sets an SVG's text in a font of its own, whose widths are not those the plot
-// was laid out with, and clips labels.
+// Figures are PNG: a browser sets an SVG's text in a font of its own, whose widths are not those
+// the plot was laid out with, and clips labels.
 const (
 	figureDPI   = 192
 	figureWidth = 7.2 * vg.Inch
@@ -59,7 +59,8 @@ func render(p *plot.Plot, width, height vg.Length) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// nines is the vertical scale of the CDF: each step up is a tenth of the writes that are slower still.
+// nines is the vertical scale of the CDF: each step up is a tenth of the writes that are slower
+// still.
 func nines(share float64) float64 { return -math.Log10(1 - share) }
 
 type fixedTicks []plot.Tick
@@ -107,9 +108,10 @@ func duration(ns float64) string {
 	return fmt.Sprintf("%g ns", ns)
 }
 
-// cdfPoints is the share of writes that are no slower than each latency, on the nines scale. The last point,
-// where the share is one, is left out: it is at infinity. So are the first 0.1 percent: they would lie on the axis, and the
-// events that fio reaps at the end of a job have no latency at all.
+// cdfPoints is the share of writes that are no slower than each latency, on the nines scale. The
+// last point, where the share is one, is left out: it is at infinity. So are the first 0.1 percent:
+// they would lie on the axis, and the events that fio reaps at the end of a job have no latency at
+// all.
 func cdfPoints(h *stats.Hist) plotter.XYs {
 	var out plotter.XYs
 	sum, n := uint64(0), float64(h.N())
@@ -191,7 +193,8 @@ func grid() *plotter.Grid {
 	return g
 }
 
-// iopsBars is one horizontal bar per row, with a line from the slowest round to the fastest, and what was published.
+// iopsBars is one horizontal bar per row, with a line from the slowest round to the fastest, and
+// what was published.
 type iopsBars struct {
 	rows   []*experiment.Row
 	styles []Style
@@ -438,7 +441,8 @@ func waitFigure(r *experiment.Result, classes []string, width vg.Length) ([]byte
 		p.Legend.Add(c, b.fills[i])
 	}
 	p.Legend.Add("other", other)
-	// The legend stands in a column of its own, right of the bars, or below them where there is no room.
+	// The legend stands in a column of its own, right of the bars, or below them where there is no
+	// room.
 	p.Legend.Top = true
 	p.Legend.ThumbnailWidth = 22
 	p.Legend.Padding = 3

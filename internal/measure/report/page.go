@@ -242,8 +242,9 @@ func (s *section) HasPublished() bool {
 	return slices.ContainsFunc(s.Rows, func(row *experiment.Row) bool { return row.Published > 0 })
 }
 
-// conclusion is what the comparison shows, in a sentence: the first ratio that was asked for, or the fastest row beside the baseline. A
-// ratio whose rounds lie on both sides of 1 shows nothing, and the sentence says so.
+// conclusion is what the comparison shows, in a sentence: the first ratio that was asked for, or
+// the fastest row beside the baseline. A ratio whose rounds lie on both sides of 1 shows nothing,
+// and the sentence says so.
 func conclusion(r *experiment.Result) string {
 	if len(r.Pairs) > 0 {
 		p := r.Pairs[0]

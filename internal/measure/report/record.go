@@ -11,7 +11,8 @@ import (
 	"btrlab/internal/measure/experiment"
 )
 
-// Record is a comparison as it was measured, kept to be drawn again elsewhere: the numbers of a page, when and on what they were measured.
+// Record is a comparison as it was measured, kept to be drawn again elsewhere: the numbers of a
+// page, when and on what they were measured.
 type Record struct {
 	Meta
 	Date time.Time `json:"date"`
@@ -36,12 +37,14 @@ type Measure struct {
 	Policy    string    `json:"policy"`
 	IOPS      float64   `json:"iops"`       // median of the rounds
 	RoundIOPS []float64 `json:"round_iops"` // of each round
-	// Ratio is the median over the rounds of iops by the baseline's iops in the same round, Min and Max the least and the greatest.
+	// Ratio is the median over the rounds of iops by the baseline's iops in the same round, Min and
+	// Max the least and the greatest.
 	Ratio float64         `json:"ratio"`
 	Min   float64         `json:"ratio_min"`
 	Max   float64         `json:"ratio_max"`
 	Clat  experiment.Clat `json:"clat_ns"`
-	// Curve is the latency distribution: a latency in ns, and the share of the requests that were no slower.
+	// Curve is the latency distribution: a latency in ns, and the share of the requests that were
+	// no slower.
 	Curve [][2]float64 `json:"curve"`
 	// Waits is, by lock class, the share of the writers' time spent waiting for it.
 	Waits   map[string]float64 `json:"waits"`
@@ -49,7 +52,8 @@ type Measure struct {
 	Check   string             `json:"check"`
 }
 
-// curvePoints is how many points of a distribution a Record keeps at most, evenly spread over the scale of the nines.
+// curvePoints is how many points of a distribution a Record keeps at most, evenly spread over the
+// scale of the nines.
 const curvePoints = 90
 
 // Save writes what Write would draw.
@@ -101,8 +105,8 @@ func (c *Comparison) styles() []Style {
 	return Styles(names)
 }
 
-// IOPSVector draws a bar for each row, with a line from the slowest round to the fastest, as SVG without a script. The figures are before
-// the bars: a narrow window cuts the ends off.
+// IOPSVector draws a bar for each row, with a line from the slowest round to the fastest, as SVG
+// without a script. The figures are before the bars: a narrow window cuts the ends off.
 func (c *Comparison) IOPSVector() string {
 	const bar, gap, top = 20, 10, 4
 	name, most := 0, 0.0
@@ -135,7 +139,8 @@ func (c *Comparison) IOPSVector() string {
 	return v.String() + "</svg>"
 }
 
-// ClatVector draws the latency distributions, each step up a tenth of the requests that are slower still, as SVG without a script.
+// ClatVector draws the latency distributions, each step up a tenth of the requests that are slower
+// still, as SVG without a script.
 func (c *Comparison) ClatVector() string {
 	var alt []string
 	var curves []Curve

@@ -9,9 +9,10 @@ import (
 
 // Meta is what the page says about how it was made.
 type Meta struct {
-	Title   string      `json:"title"`
-	Command string      `json:"command"` // the command line that made it
-	Machine [][2]string `json:"machine"` // name and value: processor, memory, kernel, Go, ...; nil: Machine()
+	Title   string `json:"title"`
+	Command string `json:"command"` // the command line that made it
+	// name and value: processor, memory, kernel, Go, ...; nil: Machine()
+	Machine [][2]string `json:"machine"`
 }
 
 // Write writes the page for one or more comparisons (one per device setting).
@@ -19,10 +20,12 @@ func Write(w io.Writer, meta Meta, results ...*experiment.Result) error {
 	return write(w, meta, results)
 }
 
-// LatencyPNG draws the latency distribution of every policy, as on the page; nil when nothing was measured.
+// LatencyPNG draws the latency distribution of every policy, as on the page; nil when nothing was
+// measured.
 func LatencyPNG(r *experiment.Result) ([]byte, error) { return cdfFigure(r) }
 
-// WaitsPNG draws what the writers of every policy waited for, as on the page; nil when nobody waited.
+// WaitsPNG draws what the writers of every policy waited for, as on the page; nil when nobody
+// waited.
 func WaitsPNG(r *experiment.Result) ([]byte, error) {
 	return waitFigure(r, r.TopWaits(len(fills)), figureWidth)
 }

@@ -64,7 +64,8 @@ func write2(t *testing.T, results ...*experiment.Result) string {
 	return b.String()
 }
 
-// TestRings: what rings did has a table, with the share of EAGAIN on the running kernel; a page without either has none.
+// TestRings: what rings did has a table, with the share of EAGAIN on the running kernel; a page
+// without either has none.
 func TestRings(t *testing.T) {
 	r := sample("none", six...)
 	if strings.Contains(write2(t, r), "requests of rings") {
@@ -101,8 +102,8 @@ func images(t *testing.T, page string) []image.Image {
 	return out
 }
 
-// The page needs nothing from outside, holds every number as text, and its figures touch no edge: a label
-// that is cut off would.
+// The page needs nothing from outside, holds every number as text, and its figures touch no edge: a
+// label that is cut off would.
 func TestPage(t *testing.T) {
 	a, b := sample("none", six...), sample("ssd-raid5", six...)
 	n := stats.NewNowait()
@@ -182,7 +183,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page is well formed. HTML is not XML, but this page is written so that a strict reader takes it.
+// The page is well formed. HTML is not XML, but this page is written so that a strict reader takes
+// it.
 func TestPageWellFormed(t *testing.T) {
 	page := write2(t, sample("none", six...))
 	d := xml.NewDecoder(strings.NewReader(page))
@@ -232,7 +234,8 @@ func TestPageOfLittle(t *testing.T) {
 	}
 }
 
-// A study's page says what its rows are and what was published of them; the styles of twelve rows differ.
+// A study's page says what its rows are and what was published of them; the styles of twelve rows
+// differ.
 func TestPageOfStudy(t *testing.T) {
 	r := sample("none", "psync", "before", "after")
 	r.Baseline = "before"
@@ -252,7 +255,8 @@ func TestPageOfStudy(t *testing.T) {
 	}
 }
 
-// A policy looks the same whatever it is compared with, and no two rows of a comparison look the same.
+// A policy looks the same whatever it is compared with, and no two rows of a comparison look the
+// same.
 func TestStyles(t *testing.T) {
 	look := func(s Style) string { return fmt.Sprint(s.Color, s.Dashes, s.Shape) }
 	all := Styles(policy.Names())
@@ -282,7 +286,8 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-// A sentence says no more than the rounds do: rows whose rounds overlap the best row's are named beside it.
+// A sentence says no more than the rounds do: rows whose rounds overlap the best row's are named
+// beside it.
 func TestConclusion(t *testing.T) {
 	r := sample("none", "locked", "unlocked", "unlocked-drain", "prewait")
 	for i, x := range [][3]float64{{1, 1, 1}, {1.5, 1.4, 1.6}, {1.3, 1.2, 1.41}, {1.2, 1.1, 1.39}} {
@@ -313,8 +318,8 @@ func TestConclusion(t *testing.T) {
 	}
 }
 
-// TestRecord: what was measured is kept with when and where, comes back the same, and is drawn: a bar for each row, as long as its iops,
-// and a line for each distribution, which only rises.
+// TestRecord: what was measured is kept with when and where, comes back the same, and is drawn: a
+// bar for each row, as long as its iops, and a line for each distribution, which only rises.
 func TestRecord(t *testing.T) {
 	r := sample("ssd-raid5", six...)
 	var b bytes.Buffer

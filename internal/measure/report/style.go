@@ -17,8 +17,8 @@ var css string
 // CSS is the look of a page: light and dark, narrow, and on paper.
 var CSS = template.CSS(css)
 
-// Style is how a row looks in every picture. Dashes and marks tell lines apart without colour; the colours differ in lightness, too
-// (Okabe and Ito's set).
+// Style is how a row looks in every picture. Dashes and marks tell lines apart without colour; the
+// colours differ in lightness, too (Okabe and Ito's set).
 type Style struct {
 	Color  color.RGBA
 	Dashes []vg.Length
@@ -35,8 +35,9 @@ var styles = []Style{
 	{color.RGBA{86, 180, 233, 255}, []vg.Length{4, 4}, draw.PyramidGlyph{}},
 }
 
-// styleOf has the number of the style of each policy with a name, the same in every page, notebook and on the site. Those that are compared
-// with each other differ: the eras of NOWAIT, of sectors and of fsync each begin with the first colour.
+// styleOf has the number of the style of each policy with a name, the same in every page, notebook
+// and on the site. Those that are compared with each other differ: the eras of NOWAIT, of sectors
+// and of fsync each begin with the first colour.
 var styleOf = map[string]int{
 	"locked": 0, "unlocked": 1, "unlocked-drain": 2, "prewait": 3, "range-lock": 4, "modern": 5,
 	"nowait-4.13": 0, "nowait-5.8": 1, "nowait-5.19": 2, "nowait-6.1": 3, "nowait-strict": 4,
@@ -45,8 +46,9 @@ var styleOf = map[string]int{
 	"linux": 6,
 }
 
-// Styles are those of rows by their policies. One that has no style of its own, or whose style another row of these has, gets the first
-// that is left; after the last one the colours come again, with other dashes and marks.
+// Styles are those of rows by their policies. One that has no style of its own, or whose style
+// another row of these has, gets the first that is left; after the last one the colours come again,
+// with other dashes and marks.
 func Styles(policies []string) []Style {
 	out := make([]Style, len(policies))
 	var taken [64]bool

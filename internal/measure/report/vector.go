@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Vector is a picture in SVG, without a script. Its words are the browser's, in the colours of the page around it. Classes: text is ink,
-// or soft; grid and line are rules, halo a rule's edge; curve is a line of a row, mark a symbol.
+// Vector is a picture in SVG, without a script. Its words are the browser's, in the colours of the
+// page around it. Classes: text is ink, or soft; grid and line are rules, halo a rule's edge; curve
+// is a line of a row, mark a symbol.
 type Vector struct{ strings.Builder }
 
 // Add adds a line. Strings among the arguments are text.
@@ -36,15 +37,16 @@ const (
 	Letter      = 7.2 // width of a character of 12 px, and a little more
 )
 
-// Curve is a latency distribution: a latency in ns, and the share of the requests that were no slower. Dashes is empty for a line without.
-// With marks its points are drawn.
+// Curve is a latency distribution: a latency in ns, and the share of the requests that were no
+// slower. Dashes is empty for a line without. With marks its points are drawn.
 type Curve struct {
 	Name, Ink, Dashes string
 	Marks             bool
 	Points            [][2]float64
 }
 
-// Latencies draws distributions, each step up a tenth of the requests that are slower still; without points it draws nothing.
+// Latencies draws distributions, each step up a tenth of the requests that are slower still;
+// without points it draws nothing.
 func (v *Vector) Latencies(alt string, curves []Curve) {
 	const height, bottom, left, right = 330, 40, 76, 12
 	lo, hi, top := math.Inf(1), 0.0, 1.0

@@ -27,8 +27,9 @@ var knobs = []knob{
 	{"interrupt_ns", func(c *Calibration) *float64 { return &c.InterruptNs }, 500, 20000},
 }
 
-// misfit is how far the simulated lock row is from the published one: weighted squared logarithms of the ratios. Nothing of the
-// unlocked row enters. A percentile counts at most as one that is wrong by a factor of e: where two regimes meet it jumps.
+// misfit is how far the simulated lock row is from the published one: weighted squared logarithms
+// of the ratios. Nothing of the unlocked row enters. A percentile counts at most as one that is
+// wrong by a factor of e: where two regimes meet it jumps.
 func misfit(have, want *Figures) float64 {
 	sum := 0.0
 	add := func(weight, h, w float64) {
@@ -48,8 +49,9 @@ func misfit(have, want *Figures) float64 {
 	return sum
 }
 
-// Calibrate fits the knobs to the published lock row, one after the other, each step tried up and down, until no step of the smallest
-// size helps or the budget of runs is used up. tell hears of every improvement.
+// Calibrate fits the knobs to the published lock row, one after the other, each step tried up and
+// down, until no step of the smallest size helps or the budget of runs is used up. tell hears of
+// every improvement.
 func Calibrate(o Options, runs int, tell func(string)) (Calibration, error) {
 	b, err := Prepare(&o)
 	if err != nil {

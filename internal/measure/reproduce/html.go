@@ -73,7 +73,8 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		lines := row.lines()
 		for i, l := range lines {
 			rank := ""
-			if k := i - (len(lines) - len(row.Ranks)); k >= 0 { // the percentiles are the last lines
+			// the percentiles are the last lines
+			if k := i - (len(lines) - len(row.Ranks)); k >= 0 {
 				rank = fmt.Sprintf("p%.1f", row.Ranks[k])
 			}
 			t.Rows = append(t.Rows, []string{l.name, l.show(l.pub), l.show(l.sim), l.percent(), rank})
@@ -97,7 +98,8 @@ func smaller(shorter, less bool) string {
 	return ""
 }
 
-// near counts the clat percentiles of a row that are within a quarter of what was published, and all.
+// near counts the clat percentiles of a row that are within a quarter of what was published, and
+// all.
 func near(row *Row) (within, of int) {
 	for i := range Percentiles {
 		if math.Abs(relative(row.Simulated.Clat[i], row.Published.Clat[i])) <= 0.25 {
@@ -107,7 +109,8 @@ func near(row *Row) (within, of int) {
 	return within, len(Percentiles)
 }
 
-// concludes says in a sentence what came of a ratio. Where a gain was published and less than a quarter of it is simulated, it says so.
+// concludes says in a sentence what came of a ratio. Where a gain was published and less than a
+// quarter of it is simulated, it says so.
 func concludes(of, to, what string, published, simulated float64) string {
 	s := fmt.Sprintf("Published: %s does %.4g times the %s of %s. Simulated: %.4g times, %+.1f %%.", of, published, what, to, simulated, 100*(simulated/published-1))
 	if published > 1 && simulated-1 < (published-1)/4 {
@@ -122,8 +125,8 @@ type bar struct {
 	published, simulated float64
 }
 
-// barFigure draws a bar for each row, with a diamond at what was published. The figures stand over the bar, from the left on: a narrow window
-// cuts the right end off.
+// barFigure draws a bar for each row, with a diamond at what was published. The figures stand over
+// the bar, from the left on: a narrow window cuts the right end off.
 func barFigure(title, unit string, bars []bar) figure {
 	const thick, words, gap = 16, 18, 8
 	const end = report.VectorWidth - report.Letter // room for half a diamond
@@ -164,7 +167,8 @@ func barFigure(title, unit string, bars []bar) figure {
 	return f
 }
 
-// shown is a figure of a row in words: with thousands set apart, and one place after the point below a hundred.
+// shown is a figure of a row in words: with thousands set apart, and one place after the point
+// below a hundred.
 func shown(n float64) string {
 	if n < 100 {
 		return fmt.Sprintf("%.1f", n)

@@ -49,8 +49,9 @@ func made() *Result {
 	return r
 }
 
-// TestPage: the page begins with a sentence, draws the iops as bars with what was published, and for each row the published percentiles
-// beside the simulated ones, says what they rest on, is well formed and needs nothing else.
+// TestPage: the page begins with a sentence, draws the iops as bars with what was published, and
+// for each row the published percentiles beside the simulated ones, says what they rest on, is well
+// formed and needs nothing else.
 func TestPage(t *testing.T) {
 	var b bytes.Buffer
 	r := made()

@@ -1,11 +1,12 @@
-// Package reproduce repeats a published experiment in virtual time at its published size. The machine and the device are
-// calibrated on the published figures before the change, and on those alone; the figures after it are predicted, and both are
-// shown beside what was published.
+// Package reproduce repeats a published experiment in virtual time at its published size. The
+// machine and the device are calibrated on the published figures before the change, and on those
+// alone; the figures after it are predicted, and both are shown beside what was published.
 //
-// Model: what the publication does not say (dirty limits, kernel version, state of the drives) is a parameter of Calibration. Figures
-// that the calibration did not look at are predictions, right or wrong. An overwrite in place finishes without a transaction, which
-// costs less than in the kernel; five times the cost leaves both rows of seed 002 as they are. The RAID has no stripe cache,
-// so two writes of one stripe do not share its parity.
+// Model: what the publication does not say (dirty limits, kernel version, state of the drives) is a
+// parameter of Calibration. Figures that the calibration did not look at are predictions, right or
+// wrong. An overwrite in place finishes without a transaction, which costs less than in the kernel;
+// five times the cost leaves both rows of seed 002 as they are. The RAID has no stripe cache, so
+// two writes of one stripe do not share its parity.
 package reproduce
 
 import (
@@ -50,7 +51,8 @@ var Published002 = map[string]Figures{
 		302, 390, 442, 502, 548, 596, 652, 724, 916, 5024, 5664, 10048, 29568, 39168, 54016, 59648, 78336}},
 }
 
-// Calibration is everything about the machine that the publication leaves open. Costs that are not here are the table's.
+// Calibration is everything about the machine that the publication leaves open. Costs that are not
+// here are the table's.
 type Calibration struct {
 	CPUs  int     `json:"cpus"`
 	Cores int     `json:"cores"`
@@ -63,7 +65,8 @@ type Calibration struct {
 	WakeupNs float64 `json:"wakeup_ns,omitempty"`
 	// SubmitNs is cost.Submit, which CPU multiplies; 0 is the table's.
 	SubmitNs float64 `json:"submit_ns,omitempty"`
-	// TreeCalls multiplies cost.RangeTree: the calls of the kernel's io tree that one change of ours stands for; 0 is 1.
+	// TreeCalls multiplies cost.RangeTree: the calls of the kernel's io tree that one change of
+	// ours stands for; 0 is 1.
 	TreeCalls float64 `json:"io_tree_calls,omitempty"`
 	// NoiseWake, NoisePerSec and NoiseMeanNs are vtime.Noise.
 	NoiseWake   float64 `json:"noise_wake_sigma"`
@@ -73,16 +76,19 @@ type Calibration struct {
 	HandoffNs int64 `json:"rwsem_handoff_ns"`
 	// Model is the device, as dm.Parse reads it.
 	Model string `json:"device"`
-	// Depth, GCBytes and GCMaxMs are the device's parameters of these names. What garbage collection takes is given back in shorter
-	// service times: its share is fitted, the sustained rate stays the data sheet's.
+	// Depth, GCBytes and GCMaxMs are the device's parameters of these names. What garbage
+	// collection takes is given back in shorter service times: its share is fitted, the sustained
+	// rate stays the data sheet's.
 	Depth   float64 `json:"device_depth"`
 	GCBytes float64 `json:"device_gc_bytes"`
 	GCMaxMs float64 `json:"device_gc_max_ms"`
-	// Plug is dm.Params.Plug: Depth is md's stripe cache, and what the flusher submits begins when it sleeps. Off, because how often a flusher
-	// sleeps, and how large the cache is, nobody tells; --sensitivity says what it does.
+	// Plug is dm.Params.Plug: Depth is md's stripe cache, and what the flusher submits begins when
+	// it sleeps. Off, because how often a flusher sleeps, and how large the cache is, nobody tells;
+	// --sensitivity says what it does.
 	Plug bool `json:"device_plug"`
-	// HandleNs is what the array's one thread (raid5d) does for a write besides ending it, InterruptNs what the end of a request at a
-	// member costs a CPU: dm.Params.Handle and Interrupt, in nanoseconds.
+	// HandleNs is what the array's one thread (raid5d) does for a write besides ending it,
+	// InterruptNs what the end of a request at a member costs a CPU: dm.Params.Handle and
+	// Interrupt, in nanoseconds.
 	HandleNs    float64 `json:"device_handle_ns"`
 	InterruptNs float64 `json:"device_interrupt_ns"`
 	// Slower multiplies every time of the device; 0 is 1.
@@ -94,7 +100,8 @@ type Calibration struct {
 	Seed            uint64 `json:"seed"`
 }
 
-// Default002 is seed 002's machine. Who chose it knew both rows; this is what each value was taken from:
+// Default002 is seed 002's machine. Who chose it knew both rows; this is what each value was taken
+// from:
 //
 //	the lock row        CPU, GCBytes, GCMaxMs and InterruptNs, by hand, in some ten runs; IdleExitNs, NoiseWake and NoisePerSec,
 //	                    by `btrlab reproduce 002 --calibrate`, with the device and the dirty limits of before
@@ -114,9 +121,11 @@ type Calibration struct {
 //	                    their price. What is left was guessed before it was tried; the lock row does not tell it. Some ten variants of
 //	                    submission, Depth, plug and limits were run with both rows in sight before these were kept
 //
-// A fit that was free to change the device's rate explained the lock row as well, with a device that is the bottleneck of both rows, and
-// predicted a ratio of 1.0: the lock row does not tell the rate. Before, the drives' sustained rate (86 thousand writes a second) and limits
-// of a tenth and a fifth of 8 GiB were chosen, for the iops of the unlocked row; the kernel's pauses do not go with such limits.
+// A fit that was free to change the device's rate explained the lock row as well, with a device
+// that is the bottleneck of both rows, and predicted a ratio of 1.0: the lock row does not tell the
+// rate. Before, the drives' sustained rate (86 thousand writes a second) and limits of a tenth and
+// a fifth of 8 GiB were chosen, for the iops of the unlocked row; the kernel's pauses do not go
+// with such limits.
 var Default002 = Calibration{
 	CPUs: 12, Cores: 6, SMT: 1.7, CPU: 1.87, TreeCalls: 2.25, SubmitNs: 600, IdleExitNs: 3000, NoiseWake: 0.106, NoisePerSec: 400, NoiseMeanNs: 20000, HandoffNs: -1,
 	Model: "ssd-raid5:write=105us", Depth: 4096, GCBytes: 1.2e6, GCMaxMs: 60, HandleNs: 2000, InterruptNs: 4000,
@@ -128,7 +137,8 @@ type Options struct {
 	Calibration Calibration
 	// Seconds of virtual time; 0 is the publication's.
 	Seconds float64
-	// Warm is how many virtual seconds of the job come before those that count: a short run then says what a long one does.
+	// Warm is how many virtual seconds of the job come before those that count: a short run then
+	// says what a long one does.
 	Warm float64
 	// Size of the file in bytes; 0 is the publication's.
 	Size int64
@@ -158,8 +168,8 @@ type Row struct {
 	Simulated Figures `json:"simulated"`
 	// Errors is simulated by published, less one, for every figure by its name in the text.
 	Errors map[string]float64 `json:"relative_errors"`
-	// Ranks are by Percentiles: which percentile of the simulation the published latency is. At a step of the distribution a latency
-	// jumps with few requests, and its rank does not.
+	// Ranks are by Percentiles: which percentile of the simulation the published latency is. At a
+	// step of the distribution a latency jumps with few requests, and its rank does not.
 	Ranks []float64 `json:"published_is_percentile"`
 	// Writes is how many the simulation made; Waits is the share of the writers' time by class.
 	Writes uint64             `json:"writes"`
@@ -268,8 +278,8 @@ func (c *Calibration) device() (dm.Params, error) {
 	return p, nil
 }
 
-// gcShare is the share of its time that a member of a RAID 5 collects garbage when the volume does its sustained rate of
-// small writes, each a read and a write on two members.
+// gcShare is the share of its time that a member of a RAID 5 collects garbage when the volume does
+// its sustained rate of small writes, each a read and a write on two members.
 func gcShare(p *dm.Params) float64 {
 	volume := float64(p.Disks*p.Channels) / 2 / (p.Read + p.Write).Seconds()
 	each := volume * 2 / float64(p.Disks) * 4096 // bytes a second
@@ -332,7 +342,8 @@ func (b *Bench) jobOf(seconds float64, seed uint64) (*fio.JobFile, error) {
 		}
 	}
 	for _, j := range jf.Jobs {
-		j.Invalidate = false // the warm-up is the first part of the job: what it left in the cache stays
+		// the warm-up is the first part of the job: what it left in the cache stays
+		j.Invalidate = false
 	}
 	return jf, nil
 }

@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/measure/reproduce"
 )
 
-// A reproduction is a function of its options: a hundred runs, on one and on two processors, give the same JSON to the last byte.
-// Noise and garbage collection are random numbers of a seed; another seed gives other bytes.
+// A reproduction is a function of its options: a hundred runs, on one and on two processors, give
+// the same JSON to the last byte. Noise and garbage collection are random numbers of a seed;
+// another seed gives other bytes.
 func TestSameBytes(t *testing.T) {
 	n := 100
 	if testing.Short() {
@@ -49,9 +50,10 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// The calibration looks at the lock row alone: what is fitted to the row that it is to predict predicts nothing. So it simulates policy
-// locked, compares with the published lock row, and is content when that row is what was simulated, whatever the other one says. The
-// misfit that a reproduction reports is the same figure.
+// The calibration looks at the lock row alone: what is fitted to the row that it is to predict
+// predicts nothing. So it simulates policy locked, compares with the published lock row, and is
+// content when that row is what was simulated, whatever the other one says. The misfit that a
+// reproduction reports is the same figure.
 func TestCalibratedOnLockAlone(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.004, Size: 1 << 20}
 	run := func() *reproduce.Result {
@@ -102,8 +104,8 @@ func TestCalibratedOnLockAlone(t *testing.T) {
 	}
 }
 
-// A latency's rank is the share of the simulated requests that took no longer: of a row's own percentiles it is what they are named, and of a
-// latency between two of them it is between theirs.
+// A latency's rank is the share of the simulated requests that took no longer: of a row's own
+// percentiles it is what they are named, and of a latency between two of them it is between theirs.
 func TestRanks(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.02, Size: 1 << 20}
 	run := func() *reproduce.Result {
@@ -143,8 +145,9 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Every knob of the fit and every other choice is in the table, moved both ways or to its alternative; the runs are made in parallel and the
-// table is the same every time. A change that moves nothing anywhere does not get to the machine.
+// Every knob of the fit and every other choice is in the table, moved both ways or to its
+// alternative; the runs are made in parallel and the table is the same every time. A change that
+// moves nothing anywhere does not get to the machine.
 func TestSensitivity(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Default002, Seconds: 0.02, Warm: 0.01, Size: 4 << 20}
 	run := func() (*reproduce.Sensitivity, string) {

@@ -6,15 +6,18 @@ import (
 	"btrlab/internal/measure/rig"
 )
 
-// Seed000 is the result of seed 000: 4 jobs with 64 requests each read and write 4 KiB to 1 MiB of one written NODATACOW file, past the
-// cache, for 300 seconds. The rows that ablate are of no publication, which has one figure for all eight patches.
+// Seed000 is the result of seed 000: 4 jobs with 64 requests each read and write 4 KiB to 1 MiB of
+// one written NODATACOW file, past the cache, for 300 seconds. The rows that ablate are of no
+// publication, which has one figure for all eight patches.
 //
-// Fitted is one knob by one row (btrlab reproduce 000 --calibrate 10 --runtime-seconds 40; fio's map of blocks that were used makes blocks
-// smaller until all of the file was, so that a fit to less than one such round of 40 seconds is one to other blocks): device_slower, the
-// time of a transfer, by the throughput before. The publication names the processors, the memory and "a spinning disk"; 814 MiB/s of
-// random transfers are no head's, so some cache under the file system answers after a time of its own. Model delay is that and no more.
-// The choice decides: of a fast device that serves one request at a time (hdd, slower=0.01) no row is faster than another, because a job
-// that waits leaves it to the other three.
+// Fitted is one knob by one row (btrlab reproduce 000 --calibrate 10 --runtime-seconds 40; fio's
+// map of blocks that were used makes blocks smaller until all of the file was, so that a fit to
+// less than one such round of 40 seconds is one to other blocks): device_slower, the time of a
+// transfer, by the throughput before. The publication names the processors, the memory and "a
+// spinning disk"; 814 MiB/s of random transfers are no head's, so some cache under the file system
+// answers after a time of its own. Model delay is that and no more. The choice decides: of a fast
+// device that serves one request at a time (hdd, slower=0.01) no row is faster than another,
+// because a job that waits leaves it to the other three.
 var Seed000 = Study{
 	Seed: "000", Job: rig.Seed000, Size: 8 << 30, Seconds: 300, MiB: true, Written: true,
 	Rows:  rows000(),

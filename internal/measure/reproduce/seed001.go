@@ -2,13 +2,16 @@ package reproduce
 
 import "btrlab/internal/measure/rig"
 
-// Seed001 is the table of seed 001: one writer, 4 KiB sequential buffered writes at iodepth 1 for 600 seconds.
+// Seed001 is the table of seed 001: one writer, 4 KiB sequential buffered writes at iodepth 1 for
+// 600 seconds.
 //
-// The costs of io_uring and libaio are the reference machine's, measured between fio's engines there, and not fitted; cpu_factor
-// multiplies them as all others. Fitted are two knobs, each by one row (btrlab reproduce 001 --calibrate 14 --runtime-seconds 0.5): cpu_factor
-// by psync, and wakeup_ns, which a hand-over to a worker and back pays twice, by the row without the patch. The publication tells nothing
-// of the machine: 8 CPUs that leave their idle loop within a microsecond, 16 GiB of memory and a device that nobody waits for are guesses,
-// and the file is NOCOW and preallocated where fio's is preallocated only.
+// The costs of io_uring and libaio are the reference machine's, measured between fio's engines
+// there, and not fitted; cpu_factor multiplies them as all others. Fitted are two knobs, each by
+// one row (btrlab reproduce 001 --calibrate 14 --runtime-seconds 0.5): cpu_factor by psync, and
+// wakeup_ns, which a hand-over to a worker and back pays twice, by the row without the patch. The
+// publication tells nothing of the machine: 8 CPUs that leave their idle loop within a microsecond,
+// 16 GiB of memory and a device that nobody waits for are guesses, and the file is NOCOW and
+// preallocated where fio's is preallocated only.
 var Seed001 = Study{
 	Seed: "001", Job: rig.Seed001, Size: 100000 << 20, Seconds: 600,
 	Rows: []StudyRow{

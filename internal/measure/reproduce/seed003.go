@@ -7,14 +7,17 @@ import (
 	"btrlab/internal/measure/rig"
 )
 
-// Seed003 is the result of seed 003: 8 jobs, each with a sparse file of 128 MiB, write 4 KiB to 1 MiB at random and fsync after each write, for 200
-// seconds. The rows that ablate are of no publication, which has one figure for all six patches.
+// Seed003 is the result of seed 003: 8 jobs, each with a sparse file of 128 MiB, write 4 KiB to 1
+// MiB at random and fsync after each write, for 200 seconds. The rows that ablate are of no
+// publication, which has one figure for all six patches.
 //
-// Fitted is one knob by one row: device_slower, the times of model nvme, by the throughput before, over the 200 seconds: some 22 passes over
-// every file. In a pass the writes get smaller, since fio cuts a request where the pass has been, from 76 KiB on average in its first tenth to 17 in
-// its last, and an fsync after each makes the throughput fall with them: a shorter run must be of whole passes.
-// The publication names 8 cores, 32 GB and a raw NVMe drive; the dirty limits are Linux's shares of that memory. Room is a
-// guess, too: a drive with room for some more block groups. A transaction is committed after 30 seconds, as by Linux.
+// Fitted is one knob by one row: device_slower, the times of model nvme, by the throughput before,
+// over the 200 seconds: some 22 passes over every file. In a pass the writes get smaller, since fio
+// cuts a request where the pass has been, from 76 KiB on average in its first tenth to 17 in its
+// last, and an fsync after each makes the throughput fall with them: a shorter run must be of whole
+// passes. The publication names 8 cores, 32 GB and a raw NVMe drive; the dirty limits are Linux's
+// shares of that memory. Room is a guess, too: a drive with room for some more block groups. A
+// transaction is committed after 30 seconds, as by Linux.
 var Seed003 = Study{
 	Seed: "003", Job: rig.Seed003, Size: 8 * 128 << 20, Files: 8, Room: 30 << 30, Seconds: 200, MiB: true, Commit: fs.DefaultCommitInterval,
 	Rows:  rows003(),

@@ -2,14 +2,16 @@ package reproduce
 
 import "btrlab/internal/measure/rig"
 
-// Seed004 is the table of seed 004: eight writers with 256 direct writes of 2 KiB each in flight, in a written file of 10 GiB, for 60 seconds
-// after 10.
+// Seed004 is the table of seed 004: eight writers with 256 direct writes of 2 KiB each in flight,
+// in a written file of 10 GiB, for 60 seconds after 10.
 //
-// Fitted is one knob by one row (btrlab reproduce 004 --calibrate 12 --size 256M --runtime-seconds 0.1): the time of the device by v6.2, where
-// one write is in flight and nothing else takes time. That row tells neither the speed of the processors nor how many interrupts the device has,
-// and the patched row has both for limits. cpu_factor is therefore the one that seed 001 was fitted with, on another machine, and the device
-// has a completion queue for each writer, as blk-mq gives a submitting CPU. The publication names 64 CPUs of a guest and no device. "not queued"
-// shares the lock and waits for each write in io_submit.
+// Fitted is one knob by one row (btrlab reproduce 004 --calibrate 12 --size 256M --runtime-seconds
+// 0.1): the time of the device by v6.2, where one write is in flight and nothing else takes time.
+// That row tells neither the speed of the processors nor how many interrupts the device has, and
+// the patched row has both for limits. cpu_factor is therefore the one that seed 001 was fitted
+// with, on another machine, and the device has a completion queue for each writer, as blk-mq gives
+// a submitting CPU. The publication names 64 CPUs of a guest and no device. "not queued" shares the
+// lock and waits for each write in io_submit.
 var Seed004 = Study{
 	Seed: "004", Job: rig.Seed004, Size: 10 << 30, Seconds: 60, Ramp: 10, Written: true,
 	Rows: []StudyRow{

@@ -41,7 +41,8 @@ func (c *Calibration) Rests() string {
 type variation struct {
 	name   string
 	origin string // fitted, data sheet, guess, structure or the unlocked row
-	// other names the alternative of a choice that has no size; then there is one change, and factor is 0.
+	// other names the alternative of a choice that has no size; then there is one change, and
+	// factor is 0.
 	other string
 	cal   func(c *Calibration, factor float64)
 	dev   func(p *dm.Params, factor float64)
@@ -90,7 +91,8 @@ func variations() []variation {
 	return list
 }
 
-// Effect is what a change of one choice does: relative changes of the iops of both rows and of their ratio.
+// Effect is what a change of one choice does: relative changes of the iops of both rows and of
+// their ratio.
 type Effect struct {
 	Name   string `json:"name"`
 	Origin string `json:"origin"`
@@ -114,7 +116,8 @@ type Sensitivity struct {
 	Effects  []Effect `json:"effects"`
 }
 
-// Defaults of a sensitivity analysis: a part of the published time, so that a hundred runs take minutes.
+// Defaults of a sensitivity analysis: a part of the published time, so that a hundred runs take
+// minutes.
 const (
 	SensitivitySeconds = 2
 	SensitivityWarm    = 2
@@ -130,8 +133,9 @@ func Choices() (names []string) {
 	return names
 }
 
-// Sensitivity002 runs both rows of seed 002 as they are, and with each choice changed by a fifth down and up or to its alternative, on
-// all processors. With Options.Choice it is that choice alone.
+// Sensitivity002 runs both rows of seed 002 as they are, and with each choice changed by a fifth
+// down and up or to its alternative, on all processors. With Options.Choice it is that choice
+// alone.
 func Sensitivity002(o Options) (*Sensitivity, error) {
 	if o.Seconds == 0 {
 		o.Seconds, o.Warm = SensitivitySeconds, SensitivityWarm

@@ -26,23 +26,28 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// Study is a published experiment as data: one job on a fresh file, of which each row changes options and policy. Some rows fit one
-// knob each, in their order; the others are predicted. A row that ablates is of no publication: it is another row without one change.
+// Study is a published experiment as data: one job on a fresh file, of which each row changes
+// options and policy. Some rows fit one knob each, in their order; the others are predicted. A row
+// that ablates is of no publication: it is another row without one change.
 type Study struct {
 	Seed    string
 	Job     string // the fio job as it was posted
 	Size    int64  // of the file, in bytes
 	Seconds float64
-	// Ramp is the part of the run before what is measured, in seconds of the published run; a shorter run has the same share of it.
+	// Ramp is the part of the run before what is measured, in seconds of the published run; a
+	// shorter run has the same share of it.
 	Ramp float64
 	Rows []StudyRow
-	// MiB says that MiB/s were published and not iops: the figure by which rows are fitted and compared.
+	// MiB says that MiB/s were published and not iops: the figure by which rows are fitted and
+	// compared.
 	MiB bool
 	// Written says that the file was written before the job; otherwise it is preallocated only.
 	Written bool
-	// Files, if it is not 0, is how many COW files there are, one for each writer, of Size together. They are sparse, or Written.
+	// Files, if it is not 0, is how many COW files there are, one for each writer, of Size
+	// together. They are sparse, or Written.
 	Files int
-	// Room is the bytes of the image beside the files that a job fills with old versions until a commit frees them.
+	// Room is the bytes of the image beside the files that a job fills with old versions until a
+	// commit frees them.
 	Room int64
 	// Commit is the age at which a transaction is committed; 0 is never.
 	Commit time.Duration
@@ -60,7 +65,8 @@ type StudyRow struct {
 	Set    [][2]string // options of the job
 	// Fits names the knob that the row's figure is fitted by; empty for a row that is predicted.
 	Fits string
-	// Ablates names the row that this one is without one change, which About names. Published is empty then.
+	// Ablates names the row that this one is without one change, which About names. Published is
+	// empty then.
 	Ablates string
 	About   string
 	// Vary changes the calibration for this row, if set.
@@ -115,8 +121,9 @@ type StudyRowResult struct {
 	Published Means              `json:"published"`
 	Simulated Means              `json:"simulated"`
 	Errors    map[string]float64 `json:"relative_errors"`
-	// Contributes is what the change that an ablation is without adds to the figure of the row that has it, as a part of the row that
-	// Ratio compares with: the contributions and the ratio have one scale.
+	// Contributes is what the change that an ablation is without adds to the figure of the row that
+	// has it, as a part of the row that Ratio compares with: the contributions and the ratio have
+	// one scale.
 	Contributes *float64 `json:"contributes,omitempty"`
 	// Nowait is what the requests cost that were tried without waiting; nil when none was.
 	Nowait *stats.Nowait `json:"nowait,omitempty"`
@@ -225,7 +232,8 @@ func (s *Study) config(o *Options, size int64) rig.Config {
 		DirtyLimit: int64(part * float64(c.DirtyLimit)), EndioWorkers: c.EndioWorkers, Model: c.Model, Seed: c.Seed, CommitInterval: s.Commit}
 }
 
-// Fit sets the knobs to the published figures of their rows, one after the other, each by halving the interval. tell hears of each run.
+// Fit sets the knobs to the published figures of their rows, one after the other, each by halving
+// the interval. tell hears of each run.
 func (s *Study) Fit(o Options, runs int, tell func(string)) (Calibration, error) {
 	o.engines = true
 	if o.Seconds == 0 {
@@ -438,8 +446,9 @@ func (r *StudyResult) WriteText(out io.Writer) error {
 const patchesAbout = "What a patch adds to the throughput, in percent of the first row: the row with all of them less the row without it. Then the averages of " +
 	"a request that was tried without waiting, but EAGAIN, which is in percent of the requests."
 
-// ablation is the table of a study with ablations: its head, and a line for each row. One without requests that were tried without waiting
-// has rows that are not of patches, and of each only what part of the predicted figure it has.
+// ablation is the table of a study with ablations: its head, and a line for each row. One without
+// requests that were tried without waiting has rows that are not of patches, and of each only what
+// part of the predicted figure it has.
 func (r *StudyResult) ablation() (about string, table [][]string) {
 	has := func(f func(x *StudyRowResult) bool) bool { return slices.ContainsFunc(r.Rows, f) }
 	if !has(func(x *StudyRowResult) bool { return x.Contributes != nil }) {

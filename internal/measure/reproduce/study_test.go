@@ -57,8 +57,9 @@ func columns(t *testing.T, text string) {
 	}
 }
 
-// Seed 001 in a short run: the same bytes each time, the calibrated rows where they were fitted, the predicted ones within a tenth of what
-// was published, and so the ratio. A row that lost its policy or its engine would be another row's.
+// Seed 001 in a short run: the same bytes each time, the calibrated rows where they were fitted,
+// the predicted ones within a tenth of what was published, and so the ratio. A row that lost its
+// policy or its engine would be another row's.
 func TestSeed001(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Seed001.Calibration, Seconds: 0.2}
 	var first []byte
@@ -88,7 +89,8 @@ func TestSeed001(t *testing.T) {
 	}
 }
 
-// The fit finds the knobs by their own rows and by nothing else: rows that are predicted may say what they like.
+// The fit finds the knobs by their own rows and by nothing else: rows that are predicted may say
+// what they like.
 func TestFit001(t *testing.T) {
 	s := reproduce.Seed001
 	s.Rows = append([]reproduce.StudyRow(nil), s.Rows...)
@@ -109,9 +111,11 @@ func TestFit001(t *testing.T) {
 	}
 }
 
-// Seed 000 in a short run on a small file, the same bytes each time: the ablations are of no publication, what they contribute is the row
-// with all patches less theirs, on the scale of the ratio. D0 looks for pages of a file with compressed extents, so without it nothing
-// changes; without D1 requests sleep; without the others each has its cost back. Files of 256 MiB are crowded: the ratio is not the seed's.
+// Seed 000 in a short run on a small file, the same bytes each time: the ablations are of no
+// publication, what they contribute is the row with all patches less theirs, on the scale of the
+// ratio. D0 looks for pages of a file with compressed extents, so without it nothing changes;
+// without D1 requests sleep; without the others each has its cost back. Files of 256 MiB are
+// crowded: the ratio is not the seed's.
 func TestSeed000(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Seed000.Calibration, Seconds: 0.1, Size: 256 << 20}
 	var first []byte
@@ -154,8 +158,9 @@ func TestSeed000(t *testing.T) {
 	}
 }
 
-// Seed 004 in a short run: the calibrated row where it was fitted, the predicted one within a tenth of what was
-// published, and so the ratio. Nothing was published of the other rows; a guess that is taken away moves the prediction by what its row says.
+// Seed 004 in a short run: the calibrated row where it was fitted, the predicted one within a tenth
+// of what was published, and so the ratio. Nothing was published of the other rows; a guess that is
+// taken away moves the prediction by what its row says.
 func TestSeed004(t *testing.T) {
 	r, err := reproduce.Seed004.Run(reproduce.Options{Calibration: reproduce.Seed004.Calibration, Seconds: 0.024, Size: 16 << 20})
 	if err != nil {
@@ -185,8 +190,9 @@ func TestSeed004(t *testing.T) {
 	written(t, r, "fast CPUs: patched, cpu_factor 1", "801,000", "of patched", fmt.Sprintf("%.3f", at["fast CPUs"]/at["patched"]))
 }
 
-// Seed 003 in a short run on small files, the same bytes each time: each writer has a file of its own, every fsync goes to a log, and a row without
-// a patch has back what the patch saves. What it adds to the throughput is the row with all patches less its own, on the scale of the ratio.
+// Seed 003 in a short run on small files, the same bytes each time: each writer has a file of its
+// own, every fsync goes to a log, and a row without a patch has back what the patch saves. What it
+// adds to the throughput is the row with all patches less its own, on the scale of the ratio.
 func TestSeed003(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Seed003.Calibration, Seconds: 0.2, Size: 64 << 20}
 	var first []byte
@@ -224,7 +230,8 @@ func TestSeed003(t *testing.T) {
 	}
 }
 
-// A transaction that gets old is committed while the job of seed 003 runs: by default, as by Linux, in none of its shorter runs.
+// A transaction that gets old is committed while the job of seed 003 runs: by default, as by Linux,
+// in none of its shorter runs.
 func TestSeed003Commits(t *testing.T) {
 	o := reproduce.Options{Calibration: reproduce.Seed003.Calibration, Seconds: 0.2, Size: 64 << 20}
 	run := func(every time.Duration) *reproduce.StudyResult {

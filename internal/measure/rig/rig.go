@@ -1,5 +1,5 @@
-// Package rig is the test bench that experiments run on: a real btrfs image, in memory, in a file or on a
-// block device, with a latency model over it if one is wanted, and files in it to work on.
+// Package rig is the test bench that experiments run on: a real btrfs image, in memory, in a file
+// or on a block device, with a latency model over it if one is wanted, and files in it to work on.
 package rig
 
 import (
@@ -47,10 +47,11 @@ type Config struct {
 	DeviceFlags blockdev.Flags
 	// Size is the bytes of an image in memory; 0 is DefaultSize.
 	Size int64
-	// Model is the latency model over the device: one of Models, with parameters as dm.Parse reads them, or empty for none.
+	// Model is the latency model over the device: one of Models, with parameters as dm.Parse reads
+	// them, or empty for none.
 	Model string
-	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test file, about
-	// what a machine with as much memory as seed 002's gives a file of 16 GiB.
+	// DirtyBackground and DirtyLimit are fs.Options; 0 is a sixteenth and an eighth of the test
+	// file, about what a machine with as much memory as seed 002's gives a file of 16 GiB.
 	DirtyBackground, DirtyLimit int64
 	// Memory, CacheLimit and NoPayload are fs.Options. EndioWorkers too; 0 is its default.
 	Memory       int64
@@ -63,8 +64,8 @@ type Config struct {
 	Seed uint64
 	// Faults are what the device below the model fails.
 	Faults []dm.Fault
-	// Files, if it is not 0, is how many COW files there are instead of one NOCOW file that is preallocated: the session's file is one
-	// after the other.
+	// Files, if it is not 0, is how many COW files there are instead of one NOCOW file that is
+	// preallocated: the session's file is one after the other.
 	Files int
 	// Kind is that of the test files.
 	Kind Kind
@@ -137,7 +138,8 @@ func Open(t *sched.Task, cfg Config) (*Rig, error) {
 	return r, nil
 }
 
-// On is a rig on devices that are there already: raw holds a formatted image, dev is raw or something over it.
+// On is a rig on devices that are there already: raw holds a formatted image, dev is raw or
+// something over it.
 func On(raw, dev blockdev.Device, cfg Config) *Rig { return &Rig{cfg: cfg, raw: raw, dev: dev} }
 
 // Device is what the file system is opened on.
@@ -277,7 +279,8 @@ func (r *Rig) options(t *sched.Task, spec string) (fs.Options, error) {
 		o.DirtyBackground, o.DirtyLimit = r.size/16, r.size/8
 	}
 	if o.NoPayload && o.CacheLimit == 0 {
-		// Pages without bytes cost a hundred bytes each; most of a large file has no business in memory.
+		// Pages without bytes cost a hundred bytes each; most of a large file has no business in
+		// memory.
 		o.CacheLimit = max(2*o.DirtyLimit, fs.DefaultDirtyLimit)
 	}
 	if t.Runtime() != nil {
@@ -327,7 +330,8 @@ func (r *Rig) Check(t *sched.Task) ([]string, error) {
 	return lines, nil
 }
 
-// Files opens the files of a fio job in x, and makes those that are not there. A name is a path in the image.
+// Files opens the files of a fio job in x, and makes those that are not there. A name is a path in
+// the image.
 type Files struct {
 	x     *fs.FS
 	nocow bool

@@ -34,7 +34,8 @@ type Seed struct {
 	Name  string // "001"
 	Title string // of the report
 	Job   string // the fio job as it was posted
-	// Rows are what it compares; Baseline is the row that ratios are to, and Pairs are the ratios that were published or aimed at.
+	// Rows are what it compares; Baseline is the row that ratios are to, and Pairs are the ratios
+	// that were published or aimed at.
 	Rows     []experiment.Variant
 	Baseline string
 	Pairs    [][2]string
@@ -42,10 +43,11 @@ type Seed struct {
 	Ablation []experiment.Variant
 	// Model is the latency model that the job needs to show anything; empty is none.
 	Model string
-	// Cached says that the job is meant to stay in the page cache: nothing is written back while it runs, unless --dirty-limit says so.
+	// Cached says that the job is meant to stay in the page cache: nothing is written back while it
+	// runs, unless --dirty-limit says so.
 	Cached bool
-	// OwnFiles says that each task has a COW file of its own, and FileSize is the bytes of each that compare makes them unless --size says
-	// more.
+	// OwnFiles says that each task has a COW file of its own, and FileSize is the bytes of each
+	// that compare makes them unless --size says more.
 	OwnFiles bool
 	FileSize int64
 }

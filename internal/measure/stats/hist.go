@@ -16,8 +16,8 @@ const (
 )
 
 // Hist records latencies in nanoseconds: fio's log-linear histogram, bin for bin, with exact count,
-// minimum, maximum, mean and standard deviation. Add allocates nothing. A Hist has one writer; merge
-// the writers' afterwards. The zero value is empty.
+// minimum, maximum, mean and standard deviation. Add allocates nothing. A Hist has one writer;
+// merge the writers' afterwards. The zero value is empty.
 //
 // Models fio stat.c:plat_val_to_idx() and add_stat_sample().
 type Hist struct {
@@ -140,7 +140,8 @@ func (h *Hist) Percentile(p float64) int64 {
 	return h.max
 }
 
-// Rank is the percentage of the latencies that are in ns's bin or in one below: which percentile ns is.
+// Rank is the percentage of the latencies that are in ns's bin or in one below: which percentile ns
+// is.
 func (h *Hist) Rank(ns int64) float64 {
 	if h.n == 0 {
 		return 0

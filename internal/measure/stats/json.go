@@ -20,7 +20,8 @@ type member struct {
 
 func (o *object) add(key string, val any) { *o = append(*o, member{key, val}) }
 
-// writeValue writes v as fio's json.c does: two spaces a level, blanks around the colon, floats with six decimals.
+// writeValue writes v as fio's json.c does: two spaces a level, blanks around the colon, floats
+// with six decimals.
 func writeValue(w *bufio.Writer, v any, indent int) {
 	pad := func(n int) { w.WriteString(strings.Repeat("  ", n)) }
 	switch v := v.(type) {

@@ -6,9 +6,11 @@ import "fmt"
 type Log struct {
 	// Fsyncs is how many went to a log; the others committed.
 	Fsyncs int64 `json:"fsyncs"`
-	// Costs are totals, by the name of the counter: tree_searches, leaves_cowed, bytes_shifted, log_blocks, superblocks, log_bytes, ...
+	// Costs are totals, by the name of the counter: tree_searches, leaves_cowed, bytes_shifted,
+	// log_blocks, superblocks, log_bytes, ...
 	Costs map[string]int64 `json:"costs"`
-	// Steps counts, by the level of a tree block from the leaves on, what was done with it locked for writing; HeldNs is how long it was.
+	// Steps counts, by the level of a tree block from the leaves on, what was done with it locked
+	// for writing; HeldNs is how long it was.
 	Steps  [8]int64 `json:"steps_held"`
 	HeldNs [8]int64 `json:"held_ns"`
 }
@@ -35,7 +37,8 @@ func MergeLog(l, o *Log) *Log {
 // Each is how much of a cost an fsync has, on average.
 func (l *Log) Each(cost string) float64 { return l.share(l.Costs[cost]) }
 
-// StepsEach and HeldEach are the steps of an fsync with a block of the level locked, and the nanoseconds that it was.
+// StepsEach and HeldEach are the steps of an fsync with a block of the level locked, and the
+// nanoseconds that it was.
 func (l *Log) StepsEach(level int) float64 { return l.share(l.Steps[level]) }
 func (l *Log) HeldEach(level int) float64  { return l.share(l.HeldNs[level]) }
 

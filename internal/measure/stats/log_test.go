@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestLog: the costs of the fsyncs of two tasks add up, by counter and by level, and the report has them as it has those of NOWAIT.
+// TestLog: the costs of the fsyncs of two tasks add up, by counter and by level, and the report has
+// them as it has those of NOWAIT.
 func TestLog(t *testing.T) {
 	one := func() *Log {
 		return &Log{Fsyncs: 2, Costs: map[string]int64{"log_bytes": 100}, Steps: [8]int64{6, 4}, HeldNs: [8]int64{50, 30}}

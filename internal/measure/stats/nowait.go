@@ -5,14 +5,16 @@ import (
 	"slices"
 )
 
-// Nowait is what requests that were tried without waiting cost, and where they stopped or slept. What a ring's workers did for requests
-// that were handed to them is not in it.
+// Nowait is what requests that were tried without waiting cost, and where they stopped or slept.
+// What a ring's workers did for requests that were handed to them is not in it.
 type Nowait struct {
 	// Tried is how many requests these were.
 	Tried int64 `json:"tried"`
-	// Costs are totals, by the name of the counter: tree_searches, path_allocations, leaf_held_steps, blocking_points.
+	// Costs are totals, by the name of the counter: tree_searches, path_allocations,
+	// leaf_held_steps, blocking_points.
 	Costs map[string]int64 `json:"costs"`
-	// Again counts the answers EAGAIN, by place and reason: "lock_extent: another task has the range locked".
+	// Again counts the answers EAGAIN, by place and reason: "lock_extent: another task has the
+	// range locked".
 	Again map[string]int64 `json:"eagain"`
 	// Slept counts the sleeps, by what was awaited and the step: "stable_page in prepare_pages".
 	Slept map[string]int64 `json:"slept"`

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestNowait: the costs of two tasks add up, a job without such requests has none, and the report has them as fio's JSON has the rest.
+// TestNowait: the costs of two tasks add up, a job without such requests has none, and the report
+// has them as fio's JSON has the rest.
 func TestNowait(t *testing.T) {
 	a, b := NewNowait(), NewNowait()
 	a.Costs["tree_searches"], b.Costs["tree_searches"] = 3, 4

@@ -13,7 +13,8 @@ type Ring struct {
 	Workers int64 `json:"workers"`
 }
 
-// counts are the numbers of r with their names in reports, those of requests before those of the ring.
+// counts are the numbers of r with their names in reports, those of requests before those of the
+// ring.
 func (r *Ring) counts() []ringCount {
 	return []ringCount{{"submitted", &r.Submitted}, {"inline", &r.Inline}, {"queued", &r.Queued}, {"punted", &r.Punted}, {"again", &r.Again},
 		{"short", &r.Short}, {"cancelled", &r.Cancelled}, {"overflows", &r.Overflows}, {"workers", &r.Workers}}
@@ -24,7 +25,8 @@ type ringCount struct {
 	n    *int64
 }
 
-// Since is r without what o has counted, which is r at an earlier time: of the workers, the rings have kept all.
+// Since is r without what o has counted, which is r at an earlier time: of the workers, the rings
+// have kept all.
 func (r Ring) Since(o Ring) Ring {
 	workers := r.Workers
 	was := o.counts()
@@ -50,7 +52,8 @@ func MergeRing(r, o *Ring) *Ring {
 	return r
 }
 
-// String gives "1000 requests: 990 inline, 0 by the device, 10 by workers (8 EAGAIN, 2 short), 1 worker".
+// String gives "1000 requests: 990 inline, 0 by the device, 10 by workers (8 EAGAIN, 2 short), 1
+// worker".
 func (r *Ring) String() string {
 	s := fmt.Sprintf("%d requests: %d inline, %d by the device, %d by workers (%d EAGAIN, %d short)", r.Submitted, r.Inline, r.Queued, r.Punted, r.Again, r.Short)
 	if r.Workers == 1 {

@@ -8,8 +8,8 @@ import (
 	"btrlab/internal/uring"
 )
 
-// TestRing: what a ring did before measuring began is taken off, but its workers stay; the rings of two tasks add up; a job of another
-// engine has none; the report has them under their names.
+// TestRing: what a ring did before measuring began is taken off, but its workers stay; the rings of
+// two tasks add up; a job of another engine has none; the report has them under their names.
 func TestRing(t *testing.T) {
 	ramp := Ring{uring.Stats{Submitted: 5, Inline: 4, Punted: 1, Again: 1}, 1}
 	now := Ring{uring.Stats{Submitted: 105, Inline: 90, Queued: 3, Punted: 12, Again: 7, Short: 5, Cancelled: 1, Overflows: 2}, 2}

@@ -2,8 +2,9 @@
 // the JSON of fio 3.x that programs read. It measures nothing itself.
 //
 // Model: fio 3.33 stat.c. A Run is one invocation, a Job one report in it: one task, or with
-// group_reporting all tasks of a group. Fields that fio fills from the operating system per thread (usr_cpu, ctx, ...)
-// are the process's, shared out by run time, because a task has no counters of its own.
+// group_reporting all tasks of a group. Fields that fio fills from the operating system per thread
+// (usr_cpu, ctx, ...) are the process's, shared out by run time, because a task has no counters of
+// its own.
 package stats
 
 import (
@@ -39,8 +40,8 @@ func (s *Samples) Add(v uint64) {
 	s.SumSq += float64(v) * float64(v)
 }
 
-// MergeSum adds the samples of a task that ran at the same time: rates add up. A report of several tasks
-// shows the sum of their means, as fio's.
+// MergeSum adds the samples of a task that ran at the same time: rates add up. A report of several
+// tasks shows the sum of their means, as fio's.
 func (s *Samples) MergeSum(o Samples) {
 	if o.N == 0 {
 		return
@@ -203,7 +204,8 @@ type Job struct {
 	Log *Log
 	// Ring is nil when the job's requests did not go through rings of ours.
 	Ring *Ring
-	// IgnoresErrors says that some errors do not end the job, Ignored how many came, FirstIgnored the number of the first.
+	// IgnoresErrors says that some errors do not end the job, Ignored how many came, FirstIgnored
+	// the number of the first.
 	IgnoresErrors bool
 	Ignored       uint64
 	FirstIgnored  int
@@ -298,7 +300,8 @@ type Run struct {
 	ElapsedNs int64
 }
 
-// FirstError is the first error of a task: the job, what went wrong, and the error number; 0 when there is none.
+// FirstError is the first error of a task: the job, what went wrong, and the error number; 0 when
+// there is none.
 func (r *Run) FirstError() (job, text string, errno int) {
 	for _, j := range r.Jobs {
 		if j.Errno != 0 {

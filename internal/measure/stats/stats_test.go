@@ -21,8 +21,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
 
-// The bins are fio's: every value is within 1/128 of its bin's middle, bins ascend, and the corner values of
-// stat.c are where fio puts them.
+// The bins are fio's: every value is within 1/128 of its bin's middle, bins ascend, and the corner
+// values of stat.c are where fio puts them.
 func TestHistBins(t *testing.T) {
 	last := int64(-1)
 	for i := range histBins {
@@ -193,7 +193,8 @@ func keys(v any, path string, out map[string]bool) {
 	}
 }
 
-// The JSON has exactly the keys that fio 3.33 writes for a job of the same kind, with the same types.
+// The JSON has exactly the keys that fio 3.33 writes for a job of the same kind, with the same
+// types.
 func TestJSONKeysOfFio(t *testing.T) {
 	want, err := os.ReadFile("testdata/fio-3.33.keys")
 	if err != nil {
@@ -328,7 +329,8 @@ func TestHistOfLongTimes(t *testing.T) {
 		b.Add(5e9)
 		b.Add(7e9)
 	}
-	if want := 1e9 * math.Sqrt(1000.0/999); !(math.Abs(a.Stddev()-want) < 1) { // it might be no number
+	// it might be no number
+	if want := 1e9 * math.Sqrt(1000.0/999); !(math.Abs(a.Stddev()-want) < 1) {
 		t.Errorf("stddev %f, want %f", a.Stddev(), want)
 	}
 	a.Merge(&b)

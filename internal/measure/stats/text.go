@@ -90,8 +90,8 @@ var latencyNames = [12]string{"2", "4", "10", "20", "50", "100", "250", "500", "
 
 var latencyBounds = [11]int64{2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000}
 
-// latencyShares is the distribution of total latency over fio's decades, in percent. It is taken from the
-// histogram: a latency within 1/128 of a bound may count on its other side.
+// latencyShares is the distribution of total latency over fio's decades, in percent. It is taken
+// from the histogram: a latency within 1/128 of a bound may count on its other side.
 func (j *Job) latencyShares() (ns, us [10]float64, ms [12]float64) {
 	var n [3][12]uint64
 	total := uint64(0)

@@ -8,8 +8,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Inner nodes: insert and delete pointers, split, push to neighbours, merge. The path's node at the level, and its parent,
-// are write-locked and of this transaction; a neighbour is locked and copied here.
+// Inner nodes: insert and delete pointers, split, push to neighbours, merge. The path's node at the
+// level, and its parent, are write-locked and of this transaction; a neighbour is locked and copied
+// here.
 
 // searchNode is Node.Search: the first slot whose key is not before k, and whether it is k.
 func searchNode(n format.Node, k format.Key) (slot int, found bool) {
@@ -99,8 +100,9 @@ func (f *Forest) growRoot(t *sched.Task, tr *Trans, r *Root, p *Path) error {
 	return nil
 }
 
-// lockNeighbour returns the child of the path's node at level in slot, write-locked, of this transaction and with a reference.
-// fits, if not nil, is asked of the locked block before it is copied: when it says no, the result is nil.
+// lockNeighbour returns the child of the path's node at level in slot, write-locked, of this
+// transaction and with a reference. fits, if not nil, is asked of the locked block before it is
+// copied: when it says no, the result is nil.
 func (f *Forest) lockNeighbour(t *sched.Task, tr *Trans, r *Root, p *Path, level, slot, nest int, fits func(n format.Node) bool) (*Buffer, error) {
 	parent := p.mustHold(level, "work on a neighbour")
 	b, err := f.neighbour(t, r, parent, slot)
@@ -135,8 +137,8 @@ func drop(t *sched.Task, b *Buffer) {
 	}
 }
 
-// pushPtrsLeft moves pointers from src to its left neighbour dst, as many as fit; unless empty is set, src keeps 8. It
-// reports whether any moved.
+// pushPtrsLeft moves pointers from src to its left neighbour dst, as many as fit; unless empty is
+// set, src keeps 8. It reports whether any moved.
 //
 // Models fs/btrfs/ctree.c:push_node_left().
 func (f *Forest) pushPtrsLeft(dst, src format.Node, empty bool) bool {
@@ -164,7 +166,8 @@ func (f *Forest) pushPtrsLeft(dst, src format.Node, empty bool) bool {
 	return true
 }
 
-// pushPtrsRight moves up to half of src's pointers to its right neighbour dst and reports whether any moved.
+// pushPtrsRight moves up to half of src's pointers to its right neighbour dst and reports whether
+// any moved.
 //
 // Models fs/btrfs/ctree.c:balance_node_right().
 func (f *Forest) pushPtrsRight(dst, src format.Node) bool {
@@ -185,8 +188,8 @@ func (f *Forest) pushPtrsRight(dst, src format.Node) bool {
 	return true
 }
 
-// splitNode makes room in the path's node at level, which is nearly full: by moving pointers to a neighbour or by splitting it.
-// The path follows the pointer it is at.
+// splitNode makes room in the path's node at level, which is nearly full: by moving pointers to a
+// neighbour or by splitting it. The path follows the pointer it is at.
 //
 // Models fs/btrfs/ctree.c:split_node().
 func (f *Forest) splitNode(t *sched.Task, tr *Trans, r *Root, p *Path, level int) error {
@@ -223,7 +226,8 @@ func (f *Forest) splitNode(t *sched.Task, tr *Trans, r *Root, p *Path, level int
 	return nil
 }
 
-// pushForInsert moves pointers from the path's node at level to its left or right neighbour and reports whether it could.
+// pushForInsert moves pointers from the path's node at level to its left or right neighbour and
+// reports whether it could.
 //
 // Models fs/btrfs/ctree.c:push_nodes_for_insert().
 func (f *Forest) pushForInsert(t *sched.Task, tr *Trans, r *Root, p *Path, level int) (bool, error) {
@@ -275,8 +279,9 @@ func (f *Forest) pushForInsert(t *sched.Task, tr *Trans, r *Root, p *Path, level
 	return false, nil
 }
 
-// balanceLevel joins the path's node at level, which is less than half full, with its neighbours; a root with one child gives
-// its place to the child, and then the path has no node at level. The path follows the pointer it is at.
+// balanceLevel joins the path's node at level, which is less than half full, with its neighbours; a
+// root with one child gives its place to the child, and then the path has no node at level. The
+// path follows the pointer it is at.
 //
 // Models fs/btrfs/ctree.c:balance_level().
 func (f *Forest) balanceLevel(t *sched.Task, tr *Trans, r *Root, p *Path, level int) error {

@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The lock classes of tree blocks, by owner. Subvolumes come before the trees that are changed on their behalf.
+// The lock classes of tree blocks, by owner. Subvolumes come before the trees that are changed on
+// their behalf.
 var (
 	classFS     = lockdep.NewClass("tree_fs")
 	classCsum   = lockdep.NewClass("tree_csum")
@@ -48,7 +49,8 @@ func classOf(owner uint64) *lockdep.Class {
 	return classFS
 }
 
-// The order of locks inside one tree: by depth, then by the block's place beside the path (BTRFS_NESTING_*).
+// The order of locks inside one tree: by depth, then by the block's place beside the path
+// (BTRFS_NESTING_*).
 const (
 	nestNormal = iota
 	nestLeft
@@ -65,11 +67,12 @@ const (
 	stateFailed // the read failed; the buffer is no longer in the cache
 )
 
-// refsDead is added to the count of a buffer that is leaving the cache, so that nobody finds it any more.
+// refsDead is added to the count of a buffer that is leaving the cache, so that nobody finds it any
+// more.
 const refsDead = -1 << 30
 
-// Buffer is a tree block in memory: an extent buffer. Whoever has a *Buffer from ReadBlock or in a Path holds a
-// reference, which keeps the block in the cache.
+// Buffer is a tree block in memory: an extent buffer. Whoever has a *Buffer from ReadBlock or in a
+// Path holds a reference, which keeps the block in the cache.
 //
 // Models struct extent_buffer.
 type Buffer struct {
@@ -89,9 +92,10 @@ type Buffer struct {
 	accessed atomic.Bool // used since the clock hand passed
 	err      error       // why the read failed; set before stateFailed
 
-	next    atomic.Pointer[Buffer] // hash chain; written under the shard's lock
-	ringIdx int                    // place in the shard's ring, -1 when not in the cache; under the shard's lock
-	dirtyAt int                    // place in the dirty set's shard; under that shard's lock
+	next atomic.Pointer[Buffer] // hash chain; written under the shard's lock
+	// place in the shard's ring, -1 when not in the cache; under the shard's lock
+	ringIdx int
+	dirtyAt int // place in the dirty set's shard; under that shard's lock
 }
 
 // Level is the height above the leaves.
@@ -103,8 +107,8 @@ func (b *Buffer) Generation() uint64 { return b.generation }
 // Owner is the tree that the block's header names.
 func (b *Buffer) Owner() uint64 { return b.owner }
 
-// Lock locks the block for writing; a task that locks its way down holds the parent. A deleted tree is walked so, whose blocks no
-// search locks.
+// Lock locks the block for writing; a task that locks its way down holds the parent. A deleted tree
+// is walked so, whose blocks no search locks.
 func (b *Buffer) Lock(t *sched.Task) { b.lock.LockNested(t, lockSub(b.level, nestNormal)) }
 
 // Unlock ends Lock.
@@ -129,8 +133,8 @@ func (b *Buffer) tryGet() bool {
 // cacheShards is the number of locks of the buffer cache; a power of two.
 const cacheShards = 64
 
-// cache finds buffers by address. Lookups walk a hash chain without a lock; a change takes the shard's lock.
-// Eviction is a clock over each shard's clean, unreferenced buffers.
+// cache finds buffers by address. Lookups walk a hash chain without a lock; a change takes the
+// shard's lock. Eviction is a clock over each shard's clean, unreferenced buffers.
 type cache struct {
 	buckets []atomic.Pointer[Buffer]
 	shift   uint // hash >> shift is the bucket
@@ -162,7 +166,8 @@ func (c *cache) bucket(bytenr uint64) (*atomic.Pointer[Buffer], *cacheShard) {
 	return &c.buckets[i], &c.shards[i&(cacheShards-1)]
 }
 
-// find returns the buffer at bytenr with a reference, or nil. It may miss a buffer that is just being added.
+// find returns the buffer at bytenr with a reference, or nil. It may miss a buffer that is just
+// being added.
 func (c *cache) find(bytenr uint64) *Buffer {
 	i := (bytenr >> 12) * 0x9e3779b97f4a7c15 >> c.shift
 	for b := c.buckets[i].Load(); b != nil; b = b.next.Load() {
@@ -179,8 +184,8 @@ func (c *cache) find(bytenr uint64) *Buffer {
 	return nil
 }
 
-// add puts b, which has a reference, into the cache. When there is a buffer at its address already, that one is
-// returned, unless replace is set: then it is forgotten.
+// add puts b, which has a reference, into the cache. When there is a buffer at its address already,
+// that one is returned, unless replace is set: then it is forgotten.
 func (c *cache) add(t *sched.Task, b *Buffer, replace bool) *Buffer {
 	head, s := c.bucket(b.Bytenr)
 	s.mu.Lock(t)
@@ -286,7 +291,8 @@ func (c *cache) setDirty(b *Buffer, on bool) {
 	}
 }
 
-// Forest is all trees of one file system: the buffer cache, the codec checks and the tree operations.
+// Forest is all trees of one file system: the buffer cache, the codec checks and the tree
+// operations.
 type Forest struct {
 	cfg     Config
 	ptrsMax int // key pointers in an inner node
@@ -382,9 +388,9 @@ func corruptf(want Check, bytenr uint64, text string, args ...any) error {
 	return &corrupt{fmt.Sprintf("corrupt %s: root=%d block=%d, ", what, int64(want.Owner), bytenr) + fmt.Sprintf(text, args...)}
 }
 
-// ReadBlock returns the block at bytenr with a reference, from the cache or from the device; it is not locked.
-// A block is verified when it is read: checksum (every copy is tried), address, file system, owner, level,
-// generation and first key, and the tree checker's rules.
+// ReadBlock returns the block at bytenr with a reference, from the cache or from the device; it is
+// not locked. A block is verified when it is read: checksum (every copy is tried), address, file
+// system, owner, level, generation and first key, and the tree checker's rules.
 //
 // Models fs/btrfs/disk-io.c:read_tree_block() and btrfs_validate_extent_buffer().
 func (f *Forest) ReadBlock(t *sched.Task, bytenr uint64, want Check) (*Buffer, error) {
@@ -434,7 +440,8 @@ func (f *Forest) checkFound(b *Buffer, want Check) error {
 	return nil
 }
 
-// fill reads the block into b, which this task has just added to the cache, and wakes the tasks that wait for it.
+// fill reads the block into b, which this task has just added to the cache, and wakes the tasks
+// that wait for it.
 func (f *Forest) fill(t *sched.Task, b *Buffer, want Check) {
 	f.nReads.Add(1)
 	n := make(format.Node, f.cfg.NodeSize)
@@ -487,7 +494,8 @@ func (f *Forest) verify(n format.Node, bytenr uint64, want Check) error {
 	if want.Generation != 0 && n.Generation() != want.Generation {
 		return corruptf(want, bytenr, "bad generation, have %d want %d", n.Generation(), want.Generation)
 	}
-	// A subvolume may share blocks that another subvolume owns (tree-checker.c:btrfs_check_eb_owner()).
+	// A subvolume may share blocks that another subvolume owns
+	// (tree-checker.c:btrfs_check_eb_owner()).
 	if o := n.Owner(); want.Owner != 0 && o != want.Owner && !(format.IsFSTree(o) && format.IsFSTree(want.Owner)) {
 		return corruptf(want, bytenr, "bad owner, have %d want %d", int64(o), int64(want.Owner))
 	}

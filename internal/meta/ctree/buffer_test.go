@@ -225,8 +225,9 @@ func TestCacheBound(t *testing.T) {
 	b.noRefs()
 }
 
-// A block that is written in the middle of its transaction, as an fsync writes its log, is what a crash finds. The transaction
-// goes on and changes the tree again: it copies, and what was written stays as it is.
+// A block that is written in the middle of its transaction, as an fsync writes its log, is what a
+// crash finds. The transaction goes on and changes the tree again: it copies, and what was written
+// stays as it is.
 func TestWrittenBlockIsCopied(t *testing.T) {
 	b := newBed(t, 4096, 100)
 	for i := range uint64(100) {
@@ -428,8 +429,8 @@ func (s *swapper) Read(t *sched.Task, p []byte, logical uint64, mirror int) erro
 	return s.store.Read(t, p, logical, mirror)
 }
 
-// A search that reads a block without its locks may find that the block was freed and its place used again meanwhile.
-// That is not corruption: it searches again.
+// A search that reads a block without its locks may find that the block was freed and its place
+// used again meanwhile. That is not corruption: it searches again.
 func TestReadRace(t *testing.T) {
 	b := diskBed(t, 100)
 	s := &swapper{store: b.store}

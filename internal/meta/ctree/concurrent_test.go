@@ -13,11 +13,13 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestConcurrent has many tasks insert, delete, change and search in one tree, while others walk it in both directions
-// and transactions commit, each while the next one already changes the tree. Lockdep checks every lock.
+// TestConcurrent has many tasks insert, delete, change and search in one tree, while others walk it
+// in both directions and transactions commit, each while the next one already changes the tree.
+// Lockdep checks every lock.
 //
-// Writers have keys of their own, woven into each other's, so that each knows what it must find; every sixteenth key is
-// permanent, and a walk that misses one has lost its way in a split or balance.
+// Writers have keys of their own, woven into each other's, so that each knows what it must find;
+// every sixteenth key is permanent, and a walk that misses one has lost its way in a split or
+// balance.
 func TestConcurrent(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -44,7 +46,8 @@ func TestConcurrent(t *testing.T) {
 				must(t, b.f.InsertItem(b.task, b.tr, b.root, k(i), fill(i, 50)))
 				all[k(i)] = string(fill(i, 50))
 			}
-			// A handle on the transaction is a read lock; the commit takes the write lock to have the writers out.
+			// A handle on the transaction is a read lock; the commit takes the write lock to have
+			// the writers out.
 			var handles sync.RWMutex
 			var writersLeft atomic.Int32
 			writersLeft.Store(int32(tc.writers))

@@ -6,9 +6,11 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// What changes of the trees of logs cost, for a task that counts. Not in it: the locks of neighbours, which are held under the path's own.
+// What changes of the trees of logs cost, for a task that counts. Not in it: the locks of
+// neighbours, which are held under the path's own.
 
-// logCounts is where the task counts what happens in b; nil for a task that does not count, and for the trees that are no logs.
+// logCounts is where the task counts what happens in b; nil for a task that does not count, and for
+// the trees that are no logs.
 func (b *Buffer) logCounts(t *sched.Task) *sched.LogCounts {
 	if t.Counts == nil || b == nil || b.owner != format.TREE_LOG_OBJECTID {
 		return nil

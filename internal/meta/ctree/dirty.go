@@ -14,15 +14,16 @@ import (
 // dirtyShards is the number of locks of a DirtySet.
 const dirtyShards = 16
 
-// DirtySet is the blocks that one transaction has made and not written: its tasks add to it at once.
+// DirtySet is the blocks that one transaction has made and not written: its tasks add to it at
+// once.
 //
 // Models btrfs_transaction.dirty_pages.
 type DirtySet struct {
 	shards [dirtyShards]dirtyShard
 	count  atomic.Int64 // of all lists, for a look without their locks
 
-	// Left are the blocks that the device has and the tree has left while this set was its own. The allocator keeps it, for trees of
-	// logs only, and protects it.
+	// Left are the blocks that the device has and the tree has left while this set was its own. The
+	// allocator keeps it, for trees of logs only, and protects it.
 	Left []uint64
 }
 
@@ -103,8 +104,8 @@ func (d *DirtySet) Buffers(t *sched.Task) []*Buffer {
 	return all
 }
 
-// Seal marks every block of the set as written: from now on a change copies it. After that tasks of the next
-// transaction may use the trees while WriteOut works.
+// Seal marks every block of the set as written: from now on a change copies it. After that tasks of
+// the next transaction may use the trees while WriteOut works.
 //
 // Preconditions:
 //   - No task of the set's transaction changes a tree any more.
@@ -119,7 +120,8 @@ func (f *Forest) Seal(t *sched.Task, d *DirtySet) {
 // writeBytesMax bounds one bio of WriteOut.
 const writeBytesMax = 512 << 10
 
-// chunkEnder is what a Submitter may know besides: where the chunk of an address ends. A bio lies in one chunk.
+// chunkEnder is what a Submitter may know besides: where the chunk of an address ends. A bio lies
+// in one chunk.
 type chunkEnder interface {
 	ChunkEnd(logical uint64) uint64
 }
@@ -135,11 +137,13 @@ func boundary(w Submitter, logical uint64) uint64 {
 // chunkAlign divides the address of every chunk.
 const chunkAlign = 64 << 10
 
-// WriteOut checks, checksums and writes the blocks of a sealed set and waits until all are written; they are durable
-// after the next flush. A block that breaks a rule stops it before anything is submitted. After an error all
-// blocks stay dirty and cached, because the device does not have them.
+// WriteOut checks, checksums and writes the blocks of a sealed set and waits until all are written;
+// they are durable after the next flush. A block that breaks a rule stops it before anything is
+// submitted. After an error all blocks stay dirty and cached, because the device does not have
+// them.
 //
-// Models fs/btrfs/disk-io.c:btree_csum_one_bio() and transaction.c:btrfs_write_and_wait_transaction().
+// Models fs/btrfs/disk-io.c:btree_csum_one_bio() and
+// transaction.c:btrfs_write_and_wait_transaction().
 func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
 	fl, err := f.StartOut(t, d, w)
 	if err != nil {
@@ -180,7 +184,8 @@ func (f *Forest) StartOut(t *sched.Task, d *DirtySet, w Submitter) (*Flight, err
 	return fl, nil
 }
 
-// Discard forgets the blocks of a set that nobody will write: a log that a commit makes needless. No task uses their trees.
+// Discard forgets the blocks of a set that nobody will write: a log that a commit makes needless.
+// No task uses their trees.
 func (f *Forest) Discard(t *sched.Task, d *DirtySet) {
 	for _, b := range d.Buffers(t) {
 		d.Remove(t, b)
@@ -213,7 +218,8 @@ type Flight struct {
 	err    atomic.Pointer[writeError] // the first
 }
 
-// Wait waits until the device has all blocks. Any task may call it, at any time. Models btrfs_wait_tree_log_extents().
+// Wait waits until the device has all blocks. Any task may call it, at any time. Models
+// btrfs_wait_tree_log_extents().
 func (fl *Flight) Wait(t *sched.Task) error {
 	fl.left.WaitZero(t)
 	if e := fl.err.Load(); e != nil {

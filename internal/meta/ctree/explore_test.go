@@ -15,8 +15,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestSchedules runs writers and a walk one step at a time, switching at random at every lock, try-lock and read: more
-// switches in worse places than goroutines ever see. A failure prints the seed; the same seed runs the same steps.
+// TestSchedules runs writers and a walk one step at a time, switching at random at every lock,
+// try-lock and read: more switches in worse places than goroutines ever see. A failure prints the
+// seed; the same seed runs the same steps.
 func TestSchedules(t *testing.T) {
 	runs := 400
 	if testing.Short() {
@@ -104,11 +105,12 @@ func schedule(t *testing.T, seed uint64) {
 	b.noRefs()
 }
 
-// TestWalkPreempted stops a walk at each of its steps, deletes an item there and inserts others so that leaves push items to
-// their neighbours, and lets the walk go on: it must come by every item that was there all the time.
+// TestWalkPreempted stops a walk at each of its steps, deletes an item there and inserts others so
+// that leaves push items to their neighbours, and lets the walk go on: it must come by every item
+// that was there all the time.
 //
-// The cases that btrfs_next_old_leaf() knows: the last item of the leaf the walk stands in is deleted, and a greater one
-// is pushed into its place; or items are added after it.
+// The cases that btrfs_next_old_leaf() knows: the last item of the leaf the walk stands in is
+// deleted, and a greater one is pushed into its place; or items are added after it.
 func TestWalkPreempted(t *testing.T) {
 	const items = 13
 	plans := []struct {
@@ -206,8 +208,9 @@ func TestWalkPreempted(t *testing.T) {
 	}
 }
 
-// TestSearchForwardPreempted: a search for a key that lies behind the last item of its leaf is stopped at each of its steps, and items come in before
-// the key. What it finds is not before the key.
+// TestSearchForwardPreempted: a search for a key that lies behind the last item of its leaf is
+// stopped at each of its steps, and items come in before the key. What it finds is not before the
+// key.
 func TestSearchForwardPreempted(t *testing.T) {
 	for _, items := range []uint64{4, 9} { // one leaf, and three
 		for key := uint64(5); key < items*10; key += 10 {
@@ -249,7 +252,8 @@ func TestSearchForwardPreempted(t *testing.T) {
 	}
 }
 
-// switchOnce lets task to run instead of another one, once: after so many steps at which it could have run.
+// switchOnce lets task to run instead of another one, once: after so many steps at which it could
+// have run.
 type switchOnce struct {
 	after, to int
 	done      bool
@@ -266,8 +270,8 @@ func (s *switchOnce) Pick(d explore.Decision) int {
 	return s.to
 }
 
-// A leaf is let go to make room for a duplicate, and another task changes the item meanwhile, at any step: the caller learns
-// it (EAGAIN), or gets the copy of what it has read.
+// A leaf is let go to make room for a duplicate, and another task changes the item meanwhile, at
+// any step: the caller learns it (EAGAIN), or gets the copy of what it has read.
 func TestDuplicateOfChangedItem(t *testing.T) {
 	again := 0
 	for step := 0; ; step++ {
@@ -332,7 +336,8 @@ func (d *lateDevice) Submit(t *sched.Task, b *blockdev.Bio) {
 	})
 }
 
-// A device ends its writes when it pleases: WriteOut returns when the last one has ended, in every order.
+// A device ends its writes when it pleases: WriteOut returns when the last one has ended, in every
+// order.
 func TestWriteOutWaits(t *testing.T) {
 	for seed := range uint64(20) {
 		var order explore.Strategy // none: WriteOut goes on as long as it can
@@ -359,7 +364,8 @@ func TestWriteOutWaits(t *testing.T) {
 	}
 }
 
-// The root of a tree is locked by a task that waits for us: a NOWAIT search answers, any other would wait for ever.
+// The root of a tree is locked by a task that waits for us: a NOWAIT search answers, any other
+// would wait for ever.
 func TestNowaitRoot(t *testing.T) {
 	b := newBed(t, 4096, 100)
 	must(t, b.f.InsertItem(b.task, b.tr, b.root, k(1), fill(1, 100)))

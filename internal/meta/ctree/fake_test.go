@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// store is a device and an extent allocator in memory. It keeps the rule of a real one: space that the last commit
-// uses is not handed out before the next commit.
+// store is a device and an extent allocator in memory. It keeps the rule of a real one: space that
+// the last commit uses is not handed out before the next commit.
 type store struct {
 	t    testing.TB
 	size int
@@ -133,7 +133,8 @@ func (s *store) FreeTreeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last
 	return nil
 }
 
-// UpdateRefForCow counts pointers, not trees: the copy of a block that stays points at its children as well.
+// UpdateRefForCow counts pointers, not trees: the copy of a block that stays points at its children
+// as well.
 func (s *store) UpdateRefForCow(t *sched.Task, tr *Trans, r *Root, b, c *Buffer) (last bool, err error) {
 	b.lock.AssertHeld(t)
 	s.mu.Lock()
@@ -196,8 +197,8 @@ func (b *bed) forest(cacheBlocks int) *Forest {
 	return f
 }
 
-// commit ends the transaction and begins the next one. during, if any, runs between Seal and WriteOut with the next
-// transaction.
+// commit ends the transaction and begins the next one. during, if any, runs between Seal and
+// WriteOut with the next transaction.
 func (b *bed) commit(during func()) {
 	b.t.Helper()
 	old := b.tr
@@ -219,7 +220,8 @@ func (b *bed) commit(during func()) {
 	b.store.mu.Unlock()
 }
 
-// dirtySet checks that the running transaction writes the blocks that it has made, those it has not freed again, each once.
+// dirtySet checks that the running transaction writes the blocks that it has made, those it has not
+// freed again, each once.
 func (b *bed) dirtySet() {
 	b.t.Helper()
 	last := uint64(0)
@@ -263,7 +265,8 @@ func (b *bed) walk() (items []item) {
 	return items
 }
 
-// allSeen checks that the trees that were walked have every allocated block, and the pointers at each that the allocator counts.
+// allSeen checks that the trees that were walked have every allocated block, and the pointers at
+// each that the allocator counts.
 func (b *bed) allSeen(seen map[uint64]int) {
 	b.t.Helper()
 	b.store.mu.Lock()
@@ -278,8 +281,8 @@ func (b *bed) allSeen(seen map[uint64]int) {
 	}
 }
 
-// walkTree checks every rule that a tree must keep and returns its items; it looks at the buffers, not through Search. It counts in
-// seen the pointers at each block.
+// walkTree checks every rule that a tree must keep and returns its items; it looks at the buffers,
+// not through Search. It counts in seen the pointers at each block.
 func (b *bed) walkTree(root *Root, seen map[uint64]int) (items []item) {
 	b.t.Helper()
 	b.store.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Leaves: item headers grow up from the header, item data grows down from the end, without gaps. Offsets of data are
-// counted from the end of the header.
+// Leaves: item headers grow up from the header, item data grows down from the end, without gaps.
+// Offsets of data are counted from the end of the header.
 
 // heads is the item headers [from, to) of a leaf.
 func heads(n format.Node, from, to int) []byte {
@@ -83,9 +83,10 @@ func moveLeft(left, right format.Node, nr int) {
 	right.SetNritems(rn - nr)
 }
 
-// pushLeafRight moves items from the end of the path's leaf to its right neighbour, when that has room for need bytes.
-// It moves as many as fit, with room left for minSize bytes at the path's slot, but none before minSlot. With empty it
-// may move all; else the leaf keeps one. The path follows its slot. It reports whether anything moved.
+// pushLeafRight moves items from the end of the path's leaf to its right neighbour, when that has
+// room for need bytes. It moves as many as fit, with room left for minSize bytes at the path's
+// slot, but none before minSlot. With empty it may move all; else the leaf keeps one. The path
+// follows its slot. It reports whether anything moved.
 //
 // Models fs/btrfs/ctree.c:push_leaf_right() and __push_leaf_right().
 func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSize, need int, empty bool, minSlot int) (bool, error) {
@@ -115,7 +116,8 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 		return false, nil
 	}
 	if slot == nr && !empty {
-		// The new item comes after all of the leaf's and fits the neighbour: put it there, move nothing.
+		// The new item comes after all of the leaf's and fits the neighbour: put it there, move
+		// nothing.
 		p.replace(t, right, 0)
 		p.Slots[1]++
 		return true, nil
@@ -164,17 +166,19 @@ func (f *Forest) pushLeafRight(t *sched.Task, tr *Trans, r *Root, p *Path, minSi
 	return true, nil
 }
 
-// recheck asks b, a neighbour that was copied, once more whether it has room for need bytes. A copy has what its source has, and the source was
-// asked under its lock: the answer is yes. Models push_leaf_left() and push_leaf_right() before b4e098a97f17.
+// recheck asks b, a neighbour that was copied, once more whether it has room for need bytes. A copy
+// has what its source has, and the source was asked under its lock: the answer is yes. Models
+// push_leaf_left() and push_leaf_right() before b4e098a97f17.
 func (p *Path) recheck(t *sched.Task, b *Buffer, need int) bool {
 	p.Touch(t, 4) // item count, offset of the last item, and both ends of the sum
 	b.count(t, sched.LogRechecks, 1)
 	return b.Node.LeafFreeSpace() >= need
 }
 
-// pushLeafLeft moves items from the front of the path's leaf to its left neighbour, when that has room for need bytes: as many
-// as fit, with room left for minSize bytes at the path's slot, but not maxSlot or after. With empty it may move all;
-// else the leaf keeps one. The path follows its slot. It reports whether anything moved.
+// pushLeafLeft moves items from the front of the path's leaf to its left neighbour, when that has
+// room for need bytes: as many as fit, with room left for minSize bytes at the path's slot, but not
+// maxSlot or after. With empty it may move all; else the leaf keeps one. The path follows its slot.
+// It reports whether anything moved.
 //
 // Models fs/btrfs/ctree.c:push_leaf_left() and __push_leaf_left().
 func (f *Forest) pushLeafLeft(t *sched.Task, tr *Trans, r *Root, p *Path, minSize, need int, empty bool, maxSlot int) (bool, error) {
@@ -242,8 +246,9 @@ func (f *Forest) pushLeafLeft(t *sched.Task, tr *Trans, r *Root, p *Path, minSiz
 	return true, nil
 }
 
-// splitLeaf makes room for size bytes at the path's slot, which is where key is or would be: by pushing items to the
-// neighbours, or with one or two new leaves. With extend the bytes are for the item at the slot.
+// splitLeaf makes room for size bytes at the path's slot, which is where key is or would be: by
+// pushing items to the neighbours, or with one or two new leaves. With extend the bytes are for the
+// item at the slot.
 //
 // Models fs/btrfs/ctree.c:split_leaf().
 func (f *Forest) splitLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p *Path, size int, extend bool) error {
@@ -428,8 +433,8 @@ func (f *Forest) setupItems(t *sched.Task, p *Path, keys []format.Key, sizes []i
 	p.unlockSafe(t, 1)
 }
 
-// InsertEmptyItem inserts an item of size zeroed bytes; p, which must be empty, points at it, write-locked.
-// EEXIST when the key exists; the path is empty after an error.
+// InsertEmptyItem inserts an item of size zeroed bytes; p, which must be empty, points at it,
+// write-locked. EEXIST when the key exists; the path is empty after an error.
 func (f *Forest) InsertEmptyItem(t *sched.Task, tr *Trans, r *Root, p *Path, key format.Key, size int) error {
 	if err := f.searchNew(t, tr, r, key, p, size+format.ItemHeaderSize); err != nil {
 		return err
@@ -440,13 +445,15 @@ func (f *Forest) InsertEmptyItem(t *sched.Task, tr *Trans, r *Root, p *Path, key
 	return nil
 }
 
-// InsertHere inserts an item of size zeroed bytes into the path's leaf, without a search of its own: ok says that the leaf is write-locked and has
-// room. The path points at the item then, and only the leaf is locked.
+// InsertHere inserts an item of size zeroed bytes into the path's leaf, without a search of its
+// own: ok says that the leaf is write-locked and has room. The path points at the item then, and
+// only the leaf is locked.
 //
 // Models the insertion at the end of fs/btrfs/file.c:btrfs_drop_extents().
 //
 // Preconditions:
-//   - The place of key is in the path's leaf, and the path comes from a search with insLen < 0: in slot 0 the parents' keys change as well.
+//   - The place of key is in the path's leaf, and the path comes from a search with insLen < 0: in
+//     slot 0 the parents' keys change as well.
 func (f *Forest) InsertHere(t *sched.Task, p *Path, key format.Key, size int) (ok bool) {
 	if p.Nodes[0] == nil || p.locks[0] != lockWrite || p.Leaf().LeafFreeSpace() < size+format.ItemHeaderSize {
 		return false
@@ -481,8 +488,8 @@ func (f *Forest) InsertItem(t *sched.Task, tr *Trans, r *Root, key format.Key, d
 	return nil
 }
 
-// InsertEmptyItems inserts a batch that fits one leaf; p points at the first item, and the others follow in the same
-// leaf. EEXIST when the first key exists; the path is empty after an error.
+// InsertEmptyItems inserts a batch that fits one leaf; p points at the first item, and the others
+// follow in the same leaf. EEXIST when the first key exists; the path is empty after an error.
 //
 // Models fs/btrfs/ctree.c:btrfs_insert_empty_items().
 func (f *Forest) InsertEmptyItems(t *sched.Task, tr *Trans, r *Root, p *Path, batch Batch) error {
@@ -504,9 +511,10 @@ func (f *Forest) InsertEmptyItems(t *sched.Task, tr *Trans, r *Root, p *Path, ba
 	return nil
 }
 
-// DelItems deletes nr items from slot on of the path's leaf. A leaf that becomes empty is freed, one that becomes small gives its
-// items to its neighbours if they take them all. Afterwards the path is empty when the leaf is gone; otherwise it is held, but
-// points at what happens to be at its slot now.
+// DelItems deletes nr items from slot on of the path's leaf. A leaf that becomes empty is freed,
+// one that becomes small gives its items to its neighbours if they take them all. Afterwards the
+// path is empty when the leaf is gone; otherwise it is held, but points at what happens to be at
+// its slot now.
 //
 // Models fs/btrfs/ctree.c:btrfs_del_items().
 //
@@ -551,8 +559,8 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 		return nil
 	}
 	leaf.count(t, sched.LogSmall, 1)
-	// Nearly empty: try to get rid of the leaf. The pushes may move the path to a neighbour and let the leaf go: keep a
-	// reference, and lock it again then.
+	// Nearly empty: try to get rid of the leaf. The pushes may move the path to a neighbour and let
+	// the leaf go: keep a reference, and lock it again then.
 	leaf.refs.Add(1)
 	uslot := p.Slots[1]
 	least, need := 0, format.ItemHeaderSize+n.ItemSize(0)
@@ -582,7 +590,8 @@ func (f *Forest) DelItems(t *sched.Task, tr *Trans, r *Root, p *Path, slot, nr i
 	return err
 }
 
-// sizes adds up the data of nr items from slot on, one after the other as the kernel does. Models btrfs_del_items(), before and since 0cae23b66a5f.
+// sizes adds up the data of nr items from slot on, one after the other as the kernel does. Models
+// btrfs_del_items(), before and since 0cae23b66a5f.
 func (p *Path) sizes(t *sched.Task, tr *Trans, slot, nr int) (sum int) {
 	for i := range nr {
 		sum += p.Leaf().ItemSize(slot + i)
@@ -594,8 +603,8 @@ func (p *Path) sizes(t *sched.Task, tr *Trans, slot, nr int) (sum int) {
 	return sum
 }
 
-// delLeaf frees an empty leaf, to which uslot of the path's level-1 node points, and releases the path. leaf has a reference
-// besides the path's, which is put.
+// delLeaf frees an empty leaf, to which uslot of the path's level-1 node points, and releases the
+// path. leaf has a reference besides the path's, which is put.
 //
 // Models fs/btrfs/ctree.c:btrfs_del_leaf().
 func (f *Forest) delLeaf(t *sched.Task, tr *Trans, r *Root, p *Path, leaf *Buffer, uslot int) error {
@@ -613,7 +622,8 @@ func (f *Forest) delLeaf(t *sched.Task, tr *Trans, r *Root, p *Path, leaf *Buffe
 	return f.freeBlock(t, tr, r, leaf, true)
 }
 
-// ExtendItem adds zeroed bytes at the end of the item the path points at. The search made room: insLen with ForExtension.
+// ExtendItem adds zeroed bytes at the end of the item the path points at. The search made room:
+// insLen with ForExtension.
 //
 // Models fs/btrfs/ctree.c:btrfs_extend_item().
 func (f *Forest) ExtendItem(t *sched.Task, p *Path, by int) {
@@ -629,10 +639,11 @@ func (f *Forest) ExtendItem(t *sched.Task, p *Path, by int) {
 	n.SetItemSize(slot, n.ItemSize(slot)+by)
 }
 
-// TruncateItem makes the item the path points at newSize bytes: it drops bytes from the end, or with !fromEnd from the front. The
-// key stays.
+// TruncateItem makes the item the path points at newSize bytes: it drops bytes from the end, or
+// with !fromEnd from the front. The key stays.
 //
-// Models fs/btrfs/ctree.c:btrfs_truncate_item(). Difference: with !fromEnd the caller sets the new key (SetItemKeySafe).
+// Models fs/btrfs/ctree.c:btrfs_truncate_item(). Difference: with !fromEnd the caller sets the new
+// key (SetItemKeySafe).
 func (f *Forest) TruncateItem(t *sched.Task, p *Path, newSize int, fromEnd bool) {
 	n := p.mustHold(0, "truncating an item").Node
 	slot, nr := p.Slots[0], n.Nritems()
@@ -651,7 +662,8 @@ func (f *Forest) TruncateItem(t *sched.Task, p *Path, newSize int, fromEnd bool)
 	n.SetItemSize(slot, newSize)
 }
 
-// SetItemKeySafe changes the key of the item the path points at; the new key has its place between the neighbours'.
+// SetItemKeySafe changes the key of the item the path points at; the new key has its place between
+// the neighbours'.
 //
 // Models fs/btrfs/ctree.c:btrfs_set_item_key_safe().
 //
@@ -669,8 +681,9 @@ func (f *Forest) SetItemKeySafe(t *sched.Task, p *Path, newKey format.Key) {
 	}
 }
 
-// DuplicateItem inserts a copy of the item the path points at under newKey, right after it; the path points at the copy. EAGAIN
-// when the item changed while the path was let go to make room: the caller releases and searches again.
+// DuplicateItem inserts a copy of the item the path points at under newKey, right after it; the
+// path points at the copy. EAGAIN when the item changed while the path was let go to make room: the
+// caller releases and searches again.
 //
 // Models fs/btrfs/file-item.c and ctree.c:btrfs_duplicate_item(), setup_leaf_for_split().
 //
@@ -714,8 +727,8 @@ func (f *Forest) DuplicateItem(t *sched.Task, tr *Trans, r *Root, p *Path, newKe
 	return nil
 }
 
-// DirtyLeaf panics unless the path's leaf may be changed in place. There is nothing else to do: a block is dirty from the
-// moment it is made.
+// DirtyLeaf panics unless the path's leaf may be changed in place. There is nothing else to do: a
+// block is dirty from the moment it is made.
 func (f *Forest) DirtyLeaf(t *sched.Task, tr *Trans, p *Path) {
 	if b := p.mustHold(0, "a change"); !b.madeBy(tr) {
 		panic(fmt.Sprintf("ctree: change of block %d generation %d in transaction %d", b.Bytenr, b.generation, tr.ID))

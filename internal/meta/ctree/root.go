@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Root is one tree. The root node changes under the write lock of the old root node, so whoever locks a node and then
-// still finds it here has the root.
+// Root is one tree. The root node changes under the write lock of the old root node, so whoever
+// locks a node and then still finds it here has the root.
 //
 // Models struct btrfs_root, as far as ctree.c looks at it.
 type Root struct {
@@ -19,21 +19,23 @@ type Root struct {
 	Priv any // the owner's: package treelog keeps a subvolume's log here
 
 	node atomic.Pointer[Buffer] // holds a reference
-	// lastSnapshot is the generation of the newest snapshot: a block that is not newer may be shared.
+	// lastSnapshot is the generation of the newest snapshot: a block that is not newer may be
+	// shared.
 	lastSnapshot atomic.Uint64
-	// forceCOW makes even a block of this transaction be copied before a change: a snapshot that the transaction has made may
-	// share it. Models BTRFS_ROOT_FORCE_COW.
+	// forceCOW makes even a block of this transaction be copied before a change: a snapshot that
+	// the transaction has made may share it. Models BTRFS_ROOT_FORCE_COW.
 	forceCOW atomic.Bool
 
-	// SnapshotLock keeps a snapshot of the subvolume and writes of data in place apart: a write holds it from the question whether
-	// its range may be overwritten until the range is dirty, or in an ordered extent.
+	// SnapshotLock keeps a snapshot of the subvolume and writes of data in place apart: a write
+	// holds it from the question whether its range may be overwritten until the range is dirty, or
+	// in an ordered extent.
 	SnapshotLock lock.DREW
 	forceData    atomic.Int32
 	forceDataObj sched.Obj // forceData, to an explorer
 }
 
-// ForceDataCOW says that a snapshot of the subvolume is being made and all that was dirty before is on its way: until by is taken
-// back no data is written in place. Models root->snapshot_force_cow.
+// ForceDataCOW says that a snapshot of the subvolume is being made and all that was dirty before is
+// on its way: until by is taken back no data is written in place. Models root->snapshot_force_cow.
 func (r *Root) ForceDataCOW(t *sched.Task, by int32) {
 	t.Touch(&r.forceDataObj, sched.Writes)
 	r.forceData.Add(by)
@@ -84,11 +86,12 @@ func (f *Forest) FreeRoot(t *sched.Task, tr *Trans, r *Root) error {
 	return f.freeBlock(t, tr, r, b, true)
 }
 
-// Snapshot makes tree id a snapshot of r: a root node of its own that points at all that r's points at. From now on every block of
-// r is copied before it is changed, those that this transaction has made included, until EndSnapshot.
+// Snapshot makes tree id a snapshot of r: a root node of its own that points at all that r's points
+// at. From now on every block of r is copied before it is changed, those that this transaction has
+// made included, until EndSnapshot.
 //
-// Models the part of fs/btrfs/transaction.c:create_pending_snapshot() from btrfs_cow_block() to BTRFS_ROOT_FORCE_COW, and
-// ctree.c:btrfs_copy_root().
+// Models the part of fs/btrfs/transaction.c:create_pending_snapshot() from btrfs_cow_block() to
+// BTRFS_ROOT_FORCE_COW, and ctree.c:btrfs_copy_root().
 //
 // Preconditions: no other handle of the transaction is open; after an error it is aborted.
 func (f *Forest) Snapshot(t *sched.Task, tr *Trans, r *Root, id uint64) (*Root, error) {
@@ -149,13 +152,15 @@ func (r *Root) Pointer() (bytenr uint64, level int, generation uint64) {
 // Dirty reports whether transaction transid has changed the tree.
 func (r *Root) Dirty(transid uint64) bool { return r.node.Load().generation == transid }
 
-// LastSnapshot is the generation of the newest snapshot of the tree; a block that is not newer may be shared with it.
+// LastSnapshot is the generation of the newest snapshot of the tree; a block that is not newer may
+// be shared with it.
 func (r *Root) LastSnapshot() uint64 { return r.lastSnapshot.Load() }
 
-// lockRoot puts the root node into the empty path, locked: for writing when its level is at most writeLevel.
+// lockRoot puts the root node into the empty path, locked: for writing when its level is at most
+// writeLevel.
 //
-// Models fs/btrfs/ctree.c:btrfs_search_slot_get_root() and locking.c:btrfs_lock_root_node(). Difference: a buffer's level never
-// changes, so the right lock is taken at once.
+// Models fs/btrfs/ctree.c:btrfs_search_slot_get_root() and locking.c:btrfs_lock_root_node().
+// Difference: a buffer's level never changes, so the right lock is taken at once.
 func (r *Root) lockRoot(t *sched.Task, p *Path, writeLevel int) error {
 	for {
 		b := r.node.Load()
@@ -224,15 +229,15 @@ func (f *Forest) newBlock(t *sched.Task, tr *Trans, r *Root, level int, hint uin
 	return b, nil
 }
 
-// freeBlock gives back b, which the tree no longer points at; b is write-locked and is unlocked and put. Unless last is set,
-// another tree has it.
+// freeBlock gives back b, which the tree no longer points at; b is write-locked and is unlocked and
+// put. Unless last is set, another tree has it.
 //
 // Models fs/btrfs/extent-tree.c:btrfs_free_tree_block().
 func (f *Forest) freeBlock(t *sched.Task, tr *Trans, r *Root, b *Buffer, last bool) error {
 	if last {
 		if b.generation == tr.ID && !b.Node.Written() {
-			// It never existed on disk, so it need not be written. From FreeTreeBlock on, another task may
-			// get the same address: forget the block first.
+			// It never existed on disk, so it need not be written. From FreeTreeBlock on, another
+			// task may get the same address: forget the block first.
 			tr.Dirty.Remove(t, b)
 			f.cache.setDirty(b, false)
 		}
@@ -254,17 +259,18 @@ func (b *Buffer) madeBy(tr *Trans) bool {
 // Models fs/btrfs/ctree.c:should_cow_block().
 func shouldCOW(tr *Trans, r *Root, b *Buffer) bool { return !b.madeBy(tr) || r.forceCOW.Load() }
 
-// mayBeShared reports whether another tree may have b, a node of r's whose parent is parent. A root node is its tree's alone.
+// mayBeShared reports whether another tree may have b, a node of r's whose parent is parent. A root
+// node is its tree's alone.
 //
 // Models fs/btrfs/ctree.c:btrfs_block_can_be_shared().
 func (r *Root) mayBeShared(b, parent *Buffer) bool {
 	return parent != nil && (b.generation <= r.lastSnapshot.Load() || b.Node.Flags()&format.HeaderFlagReloc != 0)
 }
 
-// cow copies b, the child of parent in slot or the root when parent is nil, to a new block of this transaction, and
-// returns the copy. Both blocks are write-locked; b is unlocked and put, and freed if no other tree has it. On an error b is as it
-// was, unless only the freeing failed: then the copy is in place and returned. An error that is not of the allocation aborts the
-// transaction.
+// cow copies b, the child of parent in slot or the root when parent is nil, to a new block of this
+// transaction, and returns the copy. Both blocks are write-locked; b is unlocked and put, and freed
+// if no other tree has it. On an error b is as it was, unless only the freeing failed: then the
+// copy is in place and returned. An error that is not of the allocation aborts the transaction.
 //
 // Models fs/btrfs/ctree.c:btrfs_force_cow_block().
 func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot int) (*Buffer, error) {
@@ -272,8 +278,8 @@ func (f *Forest) cow(t *sched.Task, tr *Trans, r *Root, b, parent *Buffer, slot 
 	if err != nil {
 		return nil, err
 	}
-	// The header is the new block's own, but for the item count. What lies before the fsid is left alone: WriteOut
-	// may be storing b's checksum.
+	// The header is the new block's own, but for the item count. What lies before the fsid is left
+	// alone: WriteOut may be storing b's checksum.
 	c.Node.SetNritems(b.Node.Nritems())
 	copy(c.Node[format.HeaderSize:], b.Node[format.HeaderSize:])
 	if b.level == 0 {

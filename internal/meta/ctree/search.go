@@ -26,8 +26,8 @@ func (b *Buffer) unlock(t *sched.Task, kind uint8) {
 	}
 }
 
-// Path is a way from the root to a slot of a leaf: the nodes with a reference each, and locks on some of them, the
-// leaf's always. The zero value is ready; a path can be used again after Release.
+// Path is a way from the root to a slot of a leaf: the nodes with a reference each, and locks on
+// some of them, the leaf's always. The zero value is ready; a path can be used again after Release.
 //
 // Models struct btrfs_path.
 type Path struct {
@@ -38,7 +38,8 @@ type Path struct {
 	LowestLevel int
 	// KeepLocks keeps a parent locked where the path goes through its first or last slot.
 	KeepLocks bool
-	// Nowait makes a read search return EAGAIN (kiocb.AgainTree, AgainTreeRead) instead of sleeping for a lock or the device.
+	// Nowait makes a read search return EAGAIN (kiocb.AgainTree, AgainTreeRead) instead of sleeping
+	// for a lock or the device.
 	Nowait bool
 	// ForExtension says that insLen has no item header in it: an item that exists is to grow.
 	ForExtension bool
@@ -50,7 +51,8 @@ type Path struct {
 	readHeld bool    // read with the path locked: a read without the locks failed
 	pin      *Buffer // keeps what was just read in the cache until the search has come to it again
 
-	since [format.MaxLevel]int64 // when the path got the write lock of a level; for the counters of logs only
+	// when the path got the write lock of a level; for the counters of logs only
+	since [format.MaxLevel]int64
 }
 
 // Leaf is the leaf the path points into.
@@ -62,10 +64,12 @@ func (p *Path) Slot() int { return p.Slots[0] }
 // Key is the key of the item the path points at.
 func (p *Path) Key() format.Key { return p.Nodes[0].Node.Key(p.Slots[0]) }
 
-// Item is the data of the item the path points at: a window into the leaf, good while the path is held.
+// Item is the data of the item the path points at: a window into the leaf, good while the path is
+// held.
 func (p *Path) Item() []byte { return p.Nodes[0].Node.Item(p.Slots[0]) }
 
-// Valid reports whether the path points at an item: it is held, and its slot is not past the leaf's end.
+// Valid reports whether the path points at an item: it is held, and its slot is not past the leaf's
+// end.
 func (p *Path) Valid() bool {
 	return p.Nodes[0] != nil && p.Slots[0] < p.Nodes[0].Node.Nritems()
 }
@@ -107,7 +111,8 @@ func (p *Path) unlockSafe(t *sched.Task, level int) {
 	}
 }
 
-// replace makes b, which is write-locked and has a reference, the path's node at its level; the old one is unlocked and put.
+// replace makes b, which is write-locked and has a reference, the path's node at its level; the old
+// one is unlocked and put.
 func (p *Path) replace(t *sched.Task, b *Buffer, slot int) {
 	old := p.Nodes[b.level]
 	old.lock.Unlock(t)
@@ -117,9 +122,9 @@ func (p *Path) replace(t *sched.Task, b *Buffer, slot int) {
 	lockdep.Resub(t, &b.lock, lockSub(b.level, nestNormal))
 }
 
-// unlockUp lets go the locks above level that the path no longer needs: not below lowestUnlock, and not the parent of a
-// node that the path enters by slot 0, whose key may change. Returns the write level, lower when
-// write-locked nodes above minLevel were let go.
+// unlockUp lets go the locks above level that the path no longer needs: not below lowestUnlock, and
+// not the parent of a node that the path enters by slot 0, whose key may change. Returns the write
+// level, lower when write-locked nodes above minLevel were let go.
 //
 // Models fs/btrfs/ctree.c:unlock_up().
 func (p *Path) unlockUp(t *sched.Task, level, lowestUnlock, minLevel, writeLevel int) int {
@@ -146,13 +151,13 @@ func (p *Path) unlockUp(t *sched.Task, level, lowestUnlock, minLevel, writeLevel
 	return writeLevel
 }
 
-// SearchSlot looks for key in the tree and points p, which must be empty, at it, or at where it would be: found
-// is false then, and the slot may be one after the leaf's last item.
+// SearchSlot looks for key in the tree and points p, which must be empty, at it, or at where it
+// would be: found is false then, and the slot may be one after the leaf's last item.
 //
-// With cow every node of the path that this transaction has not made is copied, and the leaf is write-locked. insLen
-// says what for: 0 changes an item in place; above 0 makes room for that many bytes, item headers included, at
-// the slot, splitting what is full on the way; below 0 is for deleting, and joins what is nearly empty on the way.
-// On an error the path is empty.
+// With cow every node of the path that this transaction has not made is copied, and the leaf is
+// write-locked. insLen says what for: 0 changes an item in place; above 0 makes room for that many
+// bytes, item headers included, at the slot, splitting what is full on the way; below 0 is for
+// deleting, and joins what is nearly empty on the way. On an error the path is empty.
 //
 // Models fs/btrfs/ctree.c:btrfs_search_slot(); write locks by level as in labs/reference 6.4.
 //
@@ -232,8 +237,9 @@ again:
 				return false, err
 			}
 		}
-		// While b is locked, nothing in it changes, so the parent can go before the search in b. An insert or delete may
-		// change slot 0 and the parent's key with it: then the parent stays until the slot is known.
+		// While b is locked, nothing in it changes, so the parent can go before the search in b. An
+		// insert or delete may change slot 0 and the parent's key with it: then the parent stays
+		// until the slot is known.
 		if insLen == 0 && !p.KeepLocks && level < p.top {
 			p.unlockAt(t, level+1)
 		}
@@ -306,8 +312,8 @@ func (p *Path) readLock(t *sched.Task, c *Buffer) error {
 	return nil
 }
 
-// childOf returns the child of b in slot with a reference, not locked. When it is not in memory the path is released,
-// the child is read and (nil, nil) says: search again.
+// childOf returns the child of b in slot with a reference, not locked. When it is not in memory the
+// path is released, the child is read and (nil, nil) says: search again.
 //
 // Models fs/btrfs/ctree.c:read_block_for_search().
 func (f *Forest) childOf(t *sched.Task, r *Root, p *Path, b *Buffer, slot int) (*Buffer, error) {
@@ -331,8 +337,8 @@ func (f *Forest) readChild(t *sched.Task, r *Root, p *Path, b *Buffer, slot int)
 	if p.readHeld {
 		return f.ReadBlock(t, bytenr, want)
 	}
-	// Without the locks the block may be freed and its place used again while we read it: the error says nothing
-	// then. Search again and, if it is still needed, read it with the path locked.
+	// Without the locks the block may be freed and its place used again while we read it: the error
+	// says nothing then. Search again and, if it is still needed, read it with the path locked.
 	p.Release(t)
 	c, err := f.ReadBlock(t, bytenr, want)
 	if err != nil {
@@ -362,8 +368,9 @@ func (f *Forest) neighbour(t *sched.Task, r *Root, parent *Buffer, slot int) (*B
 		Check{Level: parent.level - 1, Generation: parent.Node.PtrGeneration(slot), Owner: r.ID, FirstKey: &key})
 }
 
-// setupNode splits or balances the path's node at level before the search goes below it. retry says that the path must be
-// released and the search begun again, with the write level that was raised if it was too low.
+// setupNode splits or balances the path's node at level before the search goes below it. retry says
+// that the path must be released and the search begun again, with the write level that was raised
+// if it was too low.
 //
 // Models fs/btrfs/ctree.c:setup_nodes_for_search().
 func (f *Forest) setupNode(t *sched.Task, tr *Trans, r *Root, p *Path, level, insLen int, writeLevel *int) (retry bool, err error) {
@@ -397,7 +404,8 @@ func (f *Forest) searchLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p
 	free := 0
 	if insLen > 0 {
 		free = n.LeafFreeSpace()
-		// There is room and the slot is not the first: the parents are not needed, let others have them.
+		// There is room and the slot is not the first: the parents are not needed, let others have
+		// them.
 		if p.top > 0 && p.locks[1] != lockNone && free >= insLen && !p.KeepLocks && n.Nritems() > 0 && n.Key(0).Less(key) {
 			p.unlockSafe(t, 1)
 		}
@@ -419,8 +427,8 @@ func (f *Forest) searchLeaf(t *sched.Task, tr *Trans, r *Root, key format.Key, p
 	return found, nil
 }
 
-// SearchForward points p at the first item that is not before key; more is false when there is none, and the path is
-// empty then. The path is read-locked.
+// SearchForward points p at the first item that is not before key; more is false when there is
+// none, and the path is empty then. The path is read-locked.
 //
 // Models fs/btrfs/ctree.c:btrfs_search_slot_for_read(), find_higher.
 func (f *Forest) SearchForward(t *sched.Task, r *Root, key format.Key, p *Path) (more bool, err error) {
@@ -430,7 +438,8 @@ func (f *Forest) SearchForward(t *sched.Task, r *Root, key format.Key, p *Path) 
 	if p.Slots[0] < p.Nodes[0].Node.Nritems() {
 		return true, nil
 	}
-	// On the way to the next leaf nothing is locked: an item that came in meanwhile may lie before key.
+	// On the way to the next leaf nothing is locked: an item that came in meanwhile may lie before
+	// key.
 	for more, err = f.NextLeaf(t, r, p); more && p.Key().Less(key); {
 		more, err = f.NextItem(t, r, p)
 	}
@@ -440,14 +449,15 @@ func (f *Forest) SearchForward(t *sched.Task, r *Root, key format.Key, p *Path) 
 	return more, err
 }
 
-// SearchBackward points p at the last item that is not after key; more is false when there is none, and the path is
-// empty then. The path is read-locked.
+// SearchBackward points p at the last item that is not after key; more is false when there is none,
+// and the path is empty then. The path is read-locked.
 func (f *Forest) SearchBackward(t *sched.Task, r *Root, key format.Key, p *Path) (more bool, err error) {
 	found, err := f.SearchSlot(t, nil, r, key, p, 0, false)
 	if err != nil || found {
 		return found, err
 	}
-	// Every item before the slot is before key, and a search comes to slot 0 in the leftmost leaf only.
+	// Every item before the slot is before key, and a search comes to slot 0 in the leftmost leaf
+	// only.
 	if p.Slots[0] > 0 {
 		p.Slots[0]--
 		return true, nil
@@ -456,9 +466,10 @@ func (f *Forest) SearchBackward(t *sched.Task, r *Root, key format.Key, p *Path)
 	return false, nil
 }
 
-// NextLeaf points p at the first item after the leaf's last one. However the path was locked before, it is read-locked
-// after: a caller that wants to change the item takes its key, releases and searches again. When there is no such item, more is
-// false and the path is at the end of the last leaf. On an error the path is empty.
+// NextLeaf points p at the first item after the leaf's last one. However the path was locked
+// before, it is read-locked after: a caller that wants to change the item takes its key, releases
+// and searches again. When there is no such item, more is false and the path is at the end of the
+// last leaf. On an error the path is empty.
 //
 // Models fs/btrfs/ctree.c:btrfs_next_leaf().
 func (f *Forest) NextLeaf(t *sched.Task, r *Root, p *Path) (more bool, err error) {
@@ -491,8 +502,8 @@ again:
 	if err != nil {
 		return false, err
 	}
-	// While nothing was locked, items may have been added after the key, or the key's item deleted and its place
-	// taken by one with a greater key.
+	// While nothing was locked, items may have been added after the key, or the key's item deleted
+	// and its place taken by one with a greater key.
 	nr := p.Nodes[0].Node.Nritems()
 	if nr > 0 && p.Slots[0] < nr-1 {
 		if found {
@@ -513,7 +524,8 @@ again:
 		p.Slots[0] = nr
 		return false, nil
 	}
-	// Children are locked after their parent: let the nodes below go before the next ones are locked.
+	// Children are locked after their parent: let the nodes below go before the next ones are
+	// locked.
 	for i := range level {
 		p.unlockAt(t, i)
 		p.Nodes[i].Put()
@@ -536,10 +548,11 @@ again:
 	return true, nil
 }
 
-// PrevLeaf points p at the last item before the leaf's first one, read-locked. When there is no such item, more is false
-// and the path is empty, as after an error.
+// PrevLeaf points p at the last item before the leaf's first one, read-locked. When there is no
+// such item, more is false and the path is empty, as after an error.
 //
-// Models fs/btrfs/ctree.c:btrfs_prev_leaf(). Difference: the path comes to the item itself, not to its leaf.
+// Models fs/btrfs/ctree.c:btrfs_prev_leaf(). Difference: the path comes to the item itself, not to
+// its leaf.
 func (f *Forest) PrevLeaf(t *sched.Task, r *Root, p *Path) (more bool, err error) {
 	if p.Nodes[0].Node.Nritems() == 0 {
 		p.Release(t)
@@ -563,7 +576,8 @@ func prevKey(k format.Key) format.Key {
 	return k
 }
 
-// NextItem points p at the item after the one it points at. Within the leaf the path keeps its locks; else as NextLeaf.
+// NextItem points p at the item after the one it points at. Within the leaf the path keeps its
+// locks; else as NextLeaf.
 func (f *Forest) NextItem(t *sched.Task, r *Root, p *Path) (more bool, err error) {
 	if p.Slots[0]+1 < p.Nodes[0].Node.Nritems() {
 		p.Slots[0]++
@@ -572,7 +586,8 @@ func (f *Forest) NextItem(t *sched.Task, r *Root, p *Path) (more bool, err error
 	return f.NextLeaf(t, r, p)
 }
 
-// PrevItem points p at the item before the one it points at. Within the leaf the path keeps its locks; else as PrevLeaf.
+// PrevItem points p at the item before the one it points at. Within the leaf the path keeps its
+// locks; else as PrevLeaf.
 func (f *Forest) PrevItem(t *sched.Task, r *Root, p *Path) (more bool, err error) {
 	if p.Slots[0] > 0 {
 		p.Slots[0]--

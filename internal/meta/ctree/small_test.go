@@ -7,9 +7,11 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestSmallLeaf: patch 2 of seed 003. A delete leaves a leaf less than a third full between two neighbours that have room for some bytes, but for no
-// item. Since 5.18 they are left alone; before, both were copied, nothing moved, and the copies were written. Patches 1 and 3 change no block: with and
-// without them the tree is the same, and only what is counted differs. Neighbours with room for all of its items get them, and the leaf goes.
+// TestSmallLeaf: patch 2 of seed 003. A delete leaves a leaf less than a third full between two
+// neighbours that have room for some bytes, but for no item. Since 5.18 they are left alone;
+// before, both were copied, nothing moved, and the copies were written. Patches 1 and 3 change no
+// block: with and without them the tree is the same, and only what is counted differs. Neighbours
+// with room for all of its items get them, and the leaf goes.
 func TestSmallLeaf(t *testing.T) {
 	for _, c := range []struct {
 		name          string

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// A tree and its snapshots, and snapshots of those, change at once; each keeps its own items, and every block is allocated exactly
-// while some tree points at it. A snapshot is also taken of a tree that its transaction has changed, and the tree changes on
-// in the same transaction, as it does when the snapshot's name goes into it: what both have by then must not change.
+// A tree and its snapshots, and snapshots of those, change at once; each keeps its own items, and
+// every block is allocated exactly while some tree points at it. A snapshot is also taken of a tree
+// that its transaction has changed, and the tree changes on in the same transaction, as it does
+// when the snapshot's name goes into it: what both have by then must not change.
 func TestSnapshots(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

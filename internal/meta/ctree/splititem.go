@@ -8,8 +8,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// SplitItem cuts the item at key in two: the first at bytes keep the key, the rest becomes the item newKey, and p, which
-// must be empty, points at that, write-locked. Nobody sees a state in between. ENOENT when there is no such item.
+// SplitItem cuts the item at key in two: the first at bytes keep the key, the rest becomes the item
+// newKey, and p, which must be empty, points at that, write-locked. Nobody sees a state in between.
+// ENOENT when there is no such item.
 //
 // Models fs/btrfs/ctree.c:btrfs_split_item().
 func (f *Forest) SplitItem(t *sched.Task, tr *Trans, r *Root, p *Path, key, newKey format.Key, at int) error {

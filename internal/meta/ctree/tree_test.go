@@ -209,7 +209,8 @@ func (b *bed) op(rng *rand.Rand, m model, keys uint64, sizeMax int) {
 	}
 }
 
-// TestRandom runs random operations, commits and reopens against a map, with trees of up to four levels.
+// TestRandom runs random operations, commits and reopens against a map, with trees of up to four
+// levels.
 func TestRandom(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -284,7 +285,8 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestHeight builds a tree of four levels in three orders, walks it forwards and backwards and takes it down.
+// TestHeight builds a tree of four levels in three orders, walks it forwards and backwards and
+// takes it down.
 func TestHeight(t *testing.T) {
 	n := 40000
 	if testing.Short() {
@@ -423,7 +425,8 @@ func TestCommittedTreeStays(t *testing.T) {
 	}
 }
 
-// No space in the middle of an operation: the error comes back, and the tree is whole and holds what it held.
+// No space in the middle of an operation: the error comes back, and the tree is whole and holds
+// what it held.
 func TestNoSpace(t *testing.T) {
 	b := newBed(t, 4096, 1000)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -475,8 +478,9 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// A node of any number of pointers, and an insert below it that makes two leaves at once, because the item fits neither half: the
-// node makes room on the way down, where the search cannot come back to it.
+// A node of any number of pointers, and an insert below it that makes two leaves at once, because
+// the item fits neither half: the node makes room on the way down, where the search cannot come
+// back to it.
 func TestTwoLeavesUnderAFullNode(t *testing.T) {
 	const ptrs = 12
 	for leaves := uint64(1); leaves <= 3*ptrs; leaves++ {

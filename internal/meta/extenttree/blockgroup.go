@@ -144,7 +144,8 @@ func (l groupList) find(bytenr format.Logical) *BlockGroup {
 	return nil
 }
 
-// list is the block groups as they are now: a scheduling point of class block_group, as publishing one is.
+// list is the block groups as they are now: a scheduling point of class block_group, as publishing
+// one is.
 func (e *ExtentTree) list(t *sched.Task) groupList {
 	e.groupsPoint(t, sched.PointLoad, sched.Reads)
 	return *e.groups.Load()
@@ -158,7 +159,8 @@ func (e *ExtentTree) groupsPoint(t *sched.Task, kind sched.PointKind, use sched.
 	}
 }
 
-// group finds the block group of a logical address; there must be one. The caller has the address from a task that found the group.
+// group finds the block group of a logical address; there must be one. The caller has the address
+// from a task that found the group.
 func (e *ExtentTree) group(bytenr format.Logical) *BlockGroup {
 	g := e.groups.Load().find(bytenr)
 	if g == nil {
@@ -167,7 +169,8 @@ func (e *ExtentTree) group(bytenr format.Logical) *BlockGroup {
 	return g
 }
 
-// insertGroup publishes g: from here on any task may allocate from it. Preconditions: chunkMu is held.
+// insertGroup publishes g: from here on any task may allocate from it. Preconditions: chunkMu is
+// held.
 func (e *ExtentTree) insertGroup(t *sched.Task, g *BlockGroup) {
 	e.chunkMu.AssertHeld(t)
 	e.groupsPoint(t, sched.PointAtomic, sched.Writes)
@@ -178,8 +181,9 @@ func (e *ExtentTree) insertGroup(t *sched.Task, g *BlockGroup) {
 	e.groups.Store(&list)
 }
 
-// excludeSupers takes the superblock copies out of a group in which everything else is free or used: they are
-// never allocated, though the free space tree counts them as free, as the kernel's does.
+// excludeSupers takes the superblock copies out of a group in which everything else is free or
+// used: they are never allocated, though the free space tree counts them as free, as the kernel's
+// does.
 func (e *ExtentTree) excludeSupers(c volumes.ChunkInfo, free []span) (left []span, bytes uint64) {
 	for _, x := range e.vols.SuperLogical(c) {
 		var out []span
@@ -202,8 +206,9 @@ func (e *ExtentTree) excludeSupers(c volumes.ChunkInfo, free []span) (left []spa
 	return free, bytes
 }
 
-// findFree allocates between minLen and length bytes of the type, adding a chunk when the present ones have no room.
-// The promise in may_use stays the caller's to convert. Models find_free_extent().
+// findFree allocates between minLen and length bytes of the type, adding a chunk when the present
+// ones have no room. The promise in may_use stays the caller's to convert. Models
+// find_free_extent().
 func (e *ExtentTree) findFree(t *sched.Task, typ, length, minLen, align uint64, hint format.Logical) (start format.Logical, got uint64, err error) {
 	for {
 		if start, ok := e.findInGroups(t, typ, length, align, hint); ok {
@@ -258,9 +263,9 @@ func (e *ExtentTree) findInGroups(t *sched.Task, typ, length, align uint64, hint
 	return 0, false
 }
 
-// AllocChunk adds a chunk of the type (format.BlockGroupData, ...) with the profile that the type has
-// already; false when the device has no room. Its items enter the trees in the next run of delayed references.
-// Models btrfs_chunk_alloc().
+// AllocChunk adds a chunk of the type (format.BlockGroupData, ...) with the profile that the type
+// has already; false when the device has no room. Its items enter the trees in the next run of
+// delayed references. Models btrfs_chunk_alloc().
 func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	seen := len(e.list(t))
 	e.chunkMu.Lock(t)
@@ -302,8 +307,8 @@ func (e *ExtentTree) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return true, nil
 }
 
-// chunkSize is the size of a new chunk of the type, if the device has that much in one piece. Models decide_stripe_size_regular(): a
-// tenth of the file system at most.
+// chunkSize is the size of a new chunk of the type, if the device has that much in one piece.
+// Models decide_stripe_size_regular(): a tenth of the file system at most.
 func (e *ExtentTree) chunkSize(typ uint64) uint64 {
 	size := uint64(1 << 30)
 	switch typ {

@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Two tasks that run references at once would share the committer's paths. The second one must not get far.
+// Two tasks that run references at once would share the committer's paths. The second one must not
+// get far.
 func TestOneCommitter(t *testing.T) {
 	var e ExtentTree
 	first, second := sched.NewTask("first"), sched.NewTask("second")

@@ -7,9 +7,10 @@ import (
 	"btrlab/internal/sched"
 )
 
-// delayedCrossRef looks at the heads for the extent, queued and being run: other means that another reference than want comes or
-// goes; fresh means that the extent had no item when its head was queued, so that the heads know all its references. With nowait it
-// answers EAGAIN while another task has the queue. Models check_delayed_ref(), which tries the head's mutex there.
+// delayedCrossRef looks at the heads for the extent, queued and being run: other means that another
+// reference than want comes or goes; fresh means that the extent had no item when its head was
+// queued, so that the heads know all its references. With nowait it answers EAGAIN while another
+// task has the queue. Models check_delayed_ref(), which tries the head's mutex there.
 func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr format.Logical, nowait bool) (other, fresh bool, err error) {
 	if !nowait {
 		e.refsMu.Lock(t)
@@ -29,15 +30,17 @@ func (e *ExtentTree) delayedCrossRef(t *sched.Task, want format.DataRef, bytenr 
 	return other, fresh, nil
 }
 
-// CrossRefExist reports whether anything but own refers to the data extent at bytenr: then it may not be overwritten in
-// place. It searches with p, which is empty, and answers EAGAIN rather than wait or read if p is Nowait.
-// Models btrfs_cross_ref_exist(): check_delayed_ref(), then check_committed_ref().
+// CrossRefExist reports whether anything but own refers to the data extent at bytenr: then it may
+// not be overwritten in place. It searches with p, which is empty, and answers EAGAIN rather than
+// wait or read if p is Nowait. Models btrfs_cross_ref_exist(): check_delayed_ref(), then
+// check_committed_ref().
 func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path) (bool, error) {
 	if other, fresh, err := e.delayedCrossRef(t, own, bytenr, p.Nowait); err != nil || other || fresh {
 		return other, err
 	}
 	defer p.Release(t)
-	// Only the length is missing from the key; an extent's items are contiguous from (bytenr, EXTENT_ITEM) on.
+	// Only the length is missing from the key; an extent's items are contiguous from (bytenr,
+	// EXTENT_ITEM) on.
 	key := format.Key{Objectid: uint64(bytenr), Type: format.EXTENT_ITEM_KEY}
 	if _, err := e.forest.SearchSlot(t, nil, e.root, key, p, 0, false); err != nil {
 		return true, err
@@ -53,7 +56,8 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr for
 	item := p.Item()
 	var it format.ExtentItem
 	it.Decode(item)
-	// An item with one inline reference, of that type, has this length. No allocation: a NOWAIT write asks each time.
+	// An item with one inline reference, of that type, has this length. No allocation: a NOWAIT
+	// write asks each time.
 	const one = format.ExtentItemSize + 1 + format.ExtentDataRefSize
 	if len(item) != one || item[format.ExtentItemSize] != format.EXTENT_DATA_REF_KEY {
 		return true, nil
@@ -63,8 +67,8 @@ func (e *ExtentTree) CrossRefExist(t *sched.Task, own format.DataRef, bytenr for
 	return uint64(ref.Count) != it.Refs || ref.DataRef != own, nil
 }
 
-// MayWrite reports whether the block group of the data extent takes writes: scrub and balance make one read-only for a while, and
-// there is neither here. Models btrfs_extent_readonly().
+// MayWrite reports whether the block group of the data extent takes writes: scrub and balance make
+// one read-only for a while, and there is neither here. Models btrfs_extent_readonly().
 func (e *ExtentTree) MayWrite(t *sched.Task, bytenr format.Logical) bool {
 	return e.groups.Load().find(bytenr) != nil
 }

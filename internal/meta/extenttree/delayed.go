@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// backRef names one back reference. With a parent it is by the block that points at the extent, and has nothing else; else it is
-// by tree: a tree's reference to a block has only a Root.
+// backRef names one back reference. With a parent it is by the block that points at the extent, and
+// has nothing else; else it is by tree: a tree's reference to a block has only a Root.
 type backRef struct {
 	format.DataRef
 	parent format.Logical
@@ -27,17 +27,20 @@ func byFile(r format.DataRef) backRef { return backRef{DataRef: r} }
 type refMod struct {
 	backRef
 	mod int
-	// done says that the extent item counts it already. Changed under refsMu and the lock of the item's leaf.
+	// done says that the extent item counts it already. Changed under refsMu and the lock of the
+	// item's leaf.
 	done bool
 }
 
-// head collects what a transaction did to the references of one extent. Models struct btrfs_delayed_ref_head.
+// head collects what a transaction did to the references of one extent. Models struct
+// btrfs_delayed_ref_head.
 type head struct {
 	bytenr format.Logical
 	num    uint64
 	data   bool
 	level  uint8
-	// mustInsert says that the extent is allocated but has no extent item: the first added reference makes it.
+	// mustInsert says that the extent is allocated but has no extent item: the first added
+	// reference makes it.
 	mustInsert bool
 	// full says that the tree block gets FULL_BACKREF. Models btrfs_delayed_extent_op.flags_to_set.
 	full bool
@@ -143,7 +146,8 @@ func (e *ExtentTree) AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref
 	return nil
 }
 
-// checkExtent refuses what a damaged file extent item may say: the extent must lie in one data block group.
+// checkExtent refuses what a damaged file extent item may say: the extent must lie in one data
+// block group.
 func (e *ExtentTree) checkExtent(ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
 	g := e.groups.Load().find(bytenr)
 	if g == nil || g.Flags&format.BlockGroupData == 0 || numBytes > uint64(g.end()-bytenr) {
@@ -162,8 +166,8 @@ func (e *ExtentTree) IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.Dat
 	return nil
 }
 
-// FreeExtent queues the end of one reference to a data extent; with the last the space is pinned and its
-// checksums go. Models btrfs_free_extent().
+// FreeExtent queues the end of one reference to a data extent; with the last the space is pinned
+// and its checksums go. Models btrfs_free_extent().
 func (e *ExtentTree) FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
 	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err

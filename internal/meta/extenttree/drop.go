@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// DropProgress says how far a tree is dropped: at Level all that comes before Key is. The zero value is the start.
-// Models drop_progress and drop_level of struct btrfs_root_item.
+// DropProgress says how far a tree is dropped: at Level all that comes before Key is. The zero
+// value is the start. Models drop_progress and drop_level of struct btrfs_root_item.
 type DropProgress struct {
 	Key   format.Key
 	Level int
@@ -29,14 +29,17 @@ type drop struct {
 	budget int // references that may still be dropped
 }
 
-// DropTree drops the references of the deleted subvolume tree r to its blocks and data, from progress at on and at most about
-// budget of them. What no other tree has is freed; no block of r changes. Done says that nothing of r is left; else it returns
-// where to go on. After an error the transaction must be aborted.
+// DropTree drops the references of the deleted subvolume tree r to its blocks and data, from
+// progress at on and at most about budget of them. What no other tree has is freed; no block of r
+// changes. Done says that nothing of r is left; else it returns where to go on. After an error the
+// transaction must be aborted.
 //
-// What r shares with another tree stays, but if r is its owner then everything it points at has references by r, a tree that will be
-// gone: they become references by parent, down to where another tree is the owner.
+// What r shares with another tree stays, but if r is its owner then everything it points at has
+// references by r, a tree that will be gone: they become references by parent, down to where
+// another tree is the owner.
 //
-// Models btrfs_drop_snapshot() with update_ref. Difference: what is shared becomes references by parent in one transaction.
+// Models btrfs_drop_snapshot() with update_ref. Difference: what is shared becomes references by
+// parent in one transaction.
 func (e *ExtentTree) DropTree(t *sched.Task, tr *ctree.Trans, r *ctree.Root, at DropProgress, budget int) (next DropProgress, done bool, err error) {
 	d := &drop{e: e, t: t, r: r, at: at, budget: budget}
 	bytenr, level, gen := r.Pointer()
@@ -88,8 +91,8 @@ func (d *drop) child(b *ctree.Buffer, slot int) (*ctree.Buffer, error) {
 	return c, nil
 }
 
-// node drops what b, which is r's alone, points at; resume says that the walk begins in it. Models walk_down_tree() and
-// walk_up_proc().
+// node drops what b, which is r's alone, points at; resume says that the walk begins in it. Models
+// walk_down_tree() and walk_up_proc().
 func (d *drop) node(b *ctree.Buffer, full, resume bool) error {
 	ref := d.refsOf(b, full)
 	level := b.Level()
@@ -118,7 +121,8 @@ func (d *drop) node(b *ctree.Buffer, full, resume bool) error {
 	return nil
 }
 
-// slot drops the reference to the block in a slot of b, and if it is the last one, what the block points at.
+// slot drops the reference to the block in a slot of b, and if it is the last one, what the block
+// points at.
 func (d *drop) slot(b *ctree.Buffer, i int, ref backRef, resume bool) error {
 	c, err := d.child(b, i)
 	if err != nil {
@@ -147,8 +151,8 @@ func (d *drop) slot(b *ctree.Buffer, i int, ref backRef, resume bool) error {
 	return nil
 }
 
-// byParents turns the references by tree r of what b and the blocks below it point at, as far as r is their owner, into references by
-// parent. Models the UPDATE_BACKREF stage of walk_down_proc().
+// byParents turns the references by tree r of what b and the blocks below it point at, as far as r
+// is their owner, into references by parent. Models the UPDATE_BACKREF stage of walk_down_proc().
 func (d *drop) byParents(b *ctree.Buffer, full bool) error {
 	if b.Owner() != d.r.ID || full {
 		return nil

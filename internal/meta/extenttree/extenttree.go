@@ -1,11 +1,13 @@
-// Package extenttree allocates space and keeps the books about it: block groups with their free spans, the extent
-// tree with its back references, the free space tree, and the delayed references in between.
+// Package extenttree allocates space and keeps the books about it: block groups with their free
+// spans, the extent tree with its back references, the free space tree, and the delayed references
+// in between.
 //
-// An allocation takes bytes from a group's free spans at once and queues a delayed reference; a free
-// queues one too. RunDelayedRefs turns the queue into extent items, group accounting and
-// free-space-tree changes. Those change trees, which allocates and frees tree blocks, which queues more:
-// the commit runs the queue until it is empty (a fixpoint, because a block is COWed once per transaction).
-// Space that a run frees is pinned: it is not allocated again before the commit that freed it is durable.
+// An allocation takes bytes from a group's free spans at once and queues a delayed reference; a
+// free queues one too. RunDelayedRefs turns the queue into extent items, group accounting and
+// free-space-tree changes. Those change trees, which allocates and frees tree blocks, which queues
+// more: the commit runs the queue until it is empty (a fixpoint, because a block is COWed once per
+// transaction). Space that a run frees is pinned: it is not allocated again before the commit that
+// freed it is durable.
 //
 // Lock order:
 //
@@ -14,9 +16,9 @@
 //	    delayed_refs          the queue of delayed references
 //	      block_group, space_info   leaves
 //
-// Model: fs/btrfs/extent-tree.c, delayed-ref.c, block-group.c, free-space-tree.c. Differences: delayed references
-// run only at commit; the free space of a group is built from the extent tree at open, so a wrong free space tree
-// cannot lead to a wrong allocation.
+// Model: fs/btrfs/extent-tree.c, delayed-ref.c, block-group.c, free-space-tree.c. Differences:
+// delayed references run only at commit; the free space of a group is built from the extent tree at
+// open, so a wrong free space tree cannot lead to a wrong allocation.
 package extenttree
 
 import (
@@ -32,7 +34,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// CsumDeleter is the door to the checksum tree: the checksums of a data extent go with its last reference.
+// CsumDeleter is the door to the checksum tree: the checksums of a data extent go with its last
+// reference.
 type CsumDeleter interface {
 	DelCsums(t *sched.Task, tr *ctree.Trans, bytenr, length uint64) error
 }
@@ -42,7 +45,8 @@ type Config struct {
 	Forest  *ctree.Forest
 	Volumes *volumes.Volumes
 	Space   *spaceinfo.Space
-	// Extent, Chunk and Dev are the trees with those names; FreeSpace is nil when the image keeps none.
+	// Extent, Chunk and Dev are the trees with those names; FreeSpace is nil when the image keeps
+	// none.
 	Extent, Chunk, Dev, FreeSpace *ctree.Root
 	Csums                         CsumDeleter
 	NodeSize                      uint32
@@ -73,7 +77,8 @@ type ExtentTree struct {
 
 	refsMu lock.Mutex // protects the five below
 	heads  map[format.Logical]*head
-	// running is the heads that the committer is turning into items: an item may be as it was before or as it will be.
+	// running is the heads that the committer is turning into items: an item may be as it was
+	// before or as it will be.
 	running       map[format.Logical]*head
 	freeHeads     []*head
 	pendingGroups []*BlockGroup
@@ -85,10 +90,12 @@ type ExtentTree struct {
 
 	tracing atomic.Bool // quotas are on: SetTracing
 
-	// commitBlocks counts the blocks of the trees that a commit itself changes, for the size of the global reserve.
+	// commitBlocks counts the blocks of the trees that a commit itself changes, for the size of the
+	// global reserve.
 	commitBlocks atomic.Int64
 
-	// The fields below belong to the committer, the one task between enter and leave, and are not locked.
+	// The fields below belong to the committer, the one task between enter and leave, and are not
+	// locked.
 	committer   atomic.Pointer[sched.Task]
 	pinned      []span
 	dirtyGroups []*BlockGroup
@@ -99,7 +106,8 @@ type ExtentTree struct {
 	path2       ctree.Path // of a look elsewhere while path is held, and of the free space tree
 }
 
-// enter makes t the committer until leave. A transaction has one at a time; a second one would share its paths.
+// enter makes t the committer until leave. A transaction has one at a time; a second one would
+// share its paths.
 func (e *ExtentTree) enter(t *sched.Task) {
 	if !e.committer.CompareAndSwap(nil, t) {
 		panic(fmt.Sprintf("extenttree: %s runs references while %s does", t.Name, e.committer.Load().Name))
@@ -123,20 +131,23 @@ func New(c Config) *ExtentTree {
 // SetCsums opens the door to the checksum tree.
 func (e *ExtentTree) SetCsums(c CsumDeleter) { e.csums = c }
 
-// SetFirstFit makes every search for free space begin at the lowest group of its type, and at the group's start,
-// instead of where the last allocation ended. Space that was just freed is then the first to be used again, so
-// a test sees at once when it was freed too early. Call it before other tasks use the allocator.
+// SetFirstFit makes every search for free space begin at the lowest group of its type, and at the
+// group's start, instead of where the last allocation ended. Space that was just freed is then the
+// first to be used again, so a test sees at once when it was freed too early. Call it before other
+// tasks use the allocator.
 func (e *ExtentTree) SetFirstFit(on bool) { e.firstFit = on }
 
 // BytesUsed is the superblock's bytes_used. The committer calls it.
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
 
-// DeviceBytesUsed is what DEV_ITEM says of the device: the chunks whose items are in the trees. The committer calls it.
+// DeviceBytesUsed is what DEV_ITEM says of the device: the chunks whose items are in the trees. The
+// committer calls it.
 func (e *ExtentTree) DeviceBytesUsed() uint64 { return e.deviceUsed }
 
-// ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a caller that holds
-// numBytes in the data account's may_use; length bytes of them become reserved. ENOSPC when there is
-// no such piece, in spite of the promise: free space is fragmented. Models btrfs_reserve_extent().
+// ReserveExtent allocates between minBytes and numBytes of data near hint (0: anywhere) for a
+// caller that holds numBytes in the data account's may_use; length bytes of them become reserved.
+// ENOSPC when there is no such piece, in spite of the promise: free space is fragmented. Models
+// btrfs_reserve_extent().
 func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hint format.Logical) (start format.Logical, length uint64, err error) {
 	start, length, err = e.findFree(t, format.BlockGroupData, numBytes, minBytes, format.SectorSize, hint)
 	if err != nil {
@@ -146,8 +157,9 @@ func (e *ExtentTree) ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hin
 	return start, length, nil
 }
 
-// FreeReservedExtent undoes ReserveExtent for an extent that was never given to AllocReservedFileExtent: the
-// bytes are free again, and no promise is left of them. Models btrfs_free_reserved_extent().
+// FreeReservedExtent undoes ReserveExtent for an extent that was never given to
+// AllocReservedFileExtent: the bytes are free again, and no promise is left of them. Models
+// btrfs_free_reserved_extent().
 func (e *ExtentTree) FreeReservedExtent(t *sched.Task, start format.Logical, length uint64) {
 	e.giveBack(t, spanOf(start, length))
 	e.space.Data().Unallocated(t, length, false)
@@ -167,9 +179,10 @@ func rsvOf(tr *ctree.Trans) *spaceinfo.BlockRsv {
 	return rsv
 }
 
-// AllocTreeBlock finds room for a block of r, paid by the handle's bucket, the global reserve, what is left, or at last with a promise
-// too many: an error would abort the transaction, and most promises are not used. It is called with tree nodes locked. Models
-// btrfs_alloc_tree_block() and btrfs_use_block_rsv().
+// AllocTreeBlock finds room for a block of r, paid by the handle's bucket, the global reserve, what
+// is left, or at last with a promise too many: an error would abort the transaction, and most
+// promises are not used. It is called with tree nodes locked. Models btrfs_alloc_tree_block() and
+// btrfs_use_block_rsv().
 func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, level int, hint uint64) (uint64, error) {
 	if r.ID == format.TREE_LOG_OBJECTID {
 		return e.allocLogBlock(t)
@@ -205,8 +218,9 @@ func (e *ExtentTree) AllocTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Roo
 	return uint64(bytenr), nil
 }
 
-// FreeTreeBlock says that r no longer points at b. With last nothing else does: a block that this transaction made and no extent
-// item records yet is free at once; any other is pinned when its reference is run. Models btrfs_free_tree_block().
+// FreeTreeBlock says that r no longer points at b. With last nothing else does: a block that this
+// transaction made and no extent item records yet is free at once; any other is pinned when its
+// reference is run. Models btrfs_free_tree_block().
 func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer, last bool) error {
 	if r.ID == format.TREE_LOG_OBJECTID {
 		e.freeLogBlock(t, tr, b)
@@ -229,15 +243,17 @@ func (e *ExtentTree) FreeTreeBlock(t *sched.Task, tr *ctree.Trans, r *ctree.Root
 	return nil
 }
 
-// globalTarget is the size the global reserve should have: the trees a commit may have to COW whole, and the growth
-// that the queued references bring. Models btrfs_update_global_block_rsv() with exact tree sizes.
+// globalTarget is the size the global reserve should have: the trees a commit may have to COW
+// whole, and the growth that the queued references bring. Models btrfs_update_global_block_rsv()
+// with exact tree sizes.
 func (e *ExtentTree) globalTarget() uint64 {
 	blocks := globalMinBlocks + uint64(e.commitBlocks.Load())
 	return blocks*e.nodeSize + uint64(e.nheads.Load())*headGrowth
 }
 
-// globalMinBlocks leaves room for new levels and splits in every tree, and for one unlink that the reserve must pay for when metadata
-// is full: four and six items at their worst case. Models min_items of btrfs_update_global_block_rsv().
+// globalMinBlocks leaves room for new levels and splits in every tree, and for one unlink that the
+// reserve must pay for when metadata is full: four and six items at their worst case. Models
+// min_items of btrfs_update_global_block_rsv().
 const globalMinBlocks = (4 + 6) * 2 * format.MaxLevel
 
 // countTreeBlock follows the size of the trees that a commit itself changes.
@@ -249,7 +265,8 @@ func (e *ExtentTree) countTreeBlock(root uint64, n int64) {
 	}
 }
 
-// headGrowth is what a queued reference may add to the extent and free space trees: two items and half-full leaves.
+// headGrowth is what a queued reference may add to the extent and free space trees: two items and
+// half-full leaves.
 const headGrowth = 512
 
 // QueuedRefs is how many extents have references that are queued.
@@ -260,5 +277,6 @@ func (e *ExtentTree) GlobalShort(t *sched.Task) bool {
 	return e.space.Global.Reserved(t) < e.globalTarget()
 }
 
-// FillGlobalReserve sizes the global reserve for the queue as it is. The transaction calls it where promises are returned.
+// FillGlobalReserve sizes the global reserve for the queue as it is. The transaction calls it where
+// promises are returned.
 func (e *ExtentTree) FillGlobalReserve(t *sched.Task) { e.space.Global.Resize(t, e.globalTarget()) }

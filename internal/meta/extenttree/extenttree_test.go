@@ -26,9 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestExtents runs the files in testdata. Each is a story of allocations, references and commits on an
-// image of its own, with the transaction of the room above as committer. Addresses are relative to their
-// block group: data+64k is 64 KiB after the start of the first data group, data2 is the second one.
+// TestExtents runs the files in testdata. Each is a story of allocations, references and commits on
+// an image of its own, with the transaction of the room above as committer. Addresses are relative
+// to their block group: data+64k is 64 KiB after the start of the first data group, data2 is the
+// second one.
 //
 //	new [size=N] [next-fit]    a new image; the allocator runs first-fit unless next-fit is given
 //	txn                        one handle; its lines are
@@ -49,8 +50,8 @@ func TestMain(m *testing.M) {
 //	bitmaps G                  the free space of group G becomes bitmaps, as Linux does when it is fragmented
 //	reopen                     the image anew
 //
-// After every commit the fixture holds the extent items of all groups against their used bytes, the free
-// space tree and the allocator.
+// After every commit the fixture holds the extent items of all groups against their used bytes, the
+// free space tree and the allocator.
 func TestExtents(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		w := &world{tb: t, t: sched.NewTask("test")}
@@ -388,7 +389,8 @@ func (w *world) extentItem(k format.Key, b []byte) {
 	}
 }
 
-// refTexts prints references by inode, with one text for a run of inodes that refer in the same way.
+// refTexts prints references by inode, with one text for a run of inodes that refer in the same
+// way.
 func refTexts(list []format.ExtentDataRef) (s string) {
 	slices.SortFunc(list, func(a, b format.ExtentDataRef) int {
 		return slices.Compare([]uint64{a.Root, uint64(a.Offset), uint64(a.Ino)}, []uint64{b.Root, uint64(b.Offset), uint64(b.Ino)})

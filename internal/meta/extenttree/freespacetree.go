@@ -8,8 +8,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The free space tree says, for every block group, what no extent item covers: as (start, FREE_SPACE_EXTENT,
-// length) keys or, in a group that Linux found fragmented, as bitmaps of sectors. Superblock copies count as free in it.
+// The free space tree says, for every block group, what no extent item covers: as (start,
+// FREE_SPACE_EXTENT, length) keys or, in a group that Linux found fragmented, as bitmaps of
+// sectors. Superblock copies count as free in it.
 //
 // Extents are allocated and freed in runs, so changes are collected while they touch: fstOp.
 
@@ -156,8 +157,8 @@ func (e *ExtentTree) fstDelete(t *sched.Task, tr *ctree.Trans, s span) error {
 	return e.forest.DelItems(t, tr, e.fst, p, p.Slot(), 1)
 }
 
-// fstReplace changes a free extent's key. The order in the tree stays, because old and new overlap or touch and
-// lie between the same neighbours.
+// fstReplace changes a free extent's key. The order in the tree stays, because old and new overlap
+// or touch and lie between the same neighbours.
 func (e *ExtentTree) fstReplace(t *sched.Task, tr *ctree.Trans, old, now span) error {
 	p := &e.path2
 	defer p.Release(t)
@@ -226,8 +227,9 @@ func (e *ExtentTree) fstAddExtent(t *sched.Task, tr *ctree.Trans, o fstOp) (delt
 	return 1, e.forest.InsertItem(t, tr, e.fst, fstExtentKey(now), nil)
 }
 
-// fstBitmap sets or clears the bits of a range in a group kept as bitmaps, and counts how the number of free
-// runs changes: by looking at the bits beside the range. Models modify_free_space_bitmap().
+// fstBitmap sets or clears the bits of a range in a group kept as bitmaps, and counts how the
+// number of free runs changes: by looking at the bits beside the range. Models
+// modify_free_space_bitmap().
 func (e *ExtentTree) fstBitmap(t *sched.Task, tr *ctree.Trans, o fstOp) (delta int, err error) {
 	prev, next := false, false
 	if o.span.Start > o.group.Start {

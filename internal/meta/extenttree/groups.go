@@ -41,8 +41,8 @@ func (e *ExtentTree) writeGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) e
 	return nil
 }
 
-// createPendingGroups enters what a new chunk needs: CHUNK_ITEM, DEV_EXTENTs, the device's used bytes, BLOCK_GROUP_ITEM
-// and its free space. Models btrfs_create_pending_block_groups().
+// createPendingGroups enters what a new chunk needs: CHUNK_ITEM, DEV_EXTENTs, the device's used
+// bytes, BLOCK_GROUP_ITEM and its free space. Models btrfs_create_pending_block_groups().
 func (e *ExtentTree) createPendingGroups(t *sched.Task, tr *ctree.Trans) error {
 	for {
 		e.refsMu.Lock(t)
@@ -83,7 +83,8 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 			return err
 		}
 	}
-	// Not what the chunk map has: a task may have made another chunk meanwhile, which this transaction does not record.
+	// Not what the chunk map has: a task may have made another chunk meanwhile, which this
+	// transaction does not record.
 	e.deviceUsed += uint64(len(c.Chunk.Stripes)) * c.Chunk.Length
 	if err := e.updateDevItem(t, tr); err != nil {
 		return err
@@ -98,7 +99,8 @@ func (e *ExtentTree) createGroup(t *sched.Task, tr *ctree.Trans, g *BlockGroup) 
 	return e.fstNewGroup(t, tr, g)
 }
 
-// updateDevItem writes the device's used bytes into the chunk tree; the superblock's copy is made from the same.
+// updateDevItem writes the device's used bytes into the chunk tree; the superblock's copy is made
+// from the same.
 func (e *ExtentTree) updateDevItem(t *sched.Task, tr *ctree.Trans) error {
 	p := &e.path
 	defer p.Release(t)

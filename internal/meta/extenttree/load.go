@@ -9,8 +9,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Load builds the block groups and their free spans from the chunk map and the extent tree, and fills the space accounts.
-// Precondition: no other task uses the allocator yet. Models btrfs_read_block_groups() and the caching of free space by load_extent_tree_free().
+// Load builds the block groups and their free spans from the chunk map and the extent tree, and
+// fills the space accounts. Precondition: no other task uses the allocator yet. Models
+// btrfs_read_block_groups() and the caching of free space by load_extent_tree_free().
 func (e *ExtentTree) Load(t *sched.Task) error {
 	chunks := e.vols.Chunks()
 	list := make(groupList, 0, len(chunks))

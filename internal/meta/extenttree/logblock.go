@@ -13,15 +13,16 @@ import (
 	"btrlab/internal/sched"
 )
 
-// The blocks of a log tree lie in metadata space and have no extent item: they are gone with the commit of their transaction. Until
-// then none is used again once the device has it, because the superblock may name it: it counts as reserved.
+// The blocks of a log tree lie in metadata space and have no extent item: they are gone with the
+// commit of their transaction. Until then none is used again once the device has it, because the
+// superblock may name it: it counts as reserved.
 //
 //	allocLogBlock    free -> reserved    never a new chunk, never the global reserve: the caller can commit instead
 //	freeLogBlock     a block that was never written is free again; any other stays
 //	FreeLogs         reserved -> pinned  all of them, in the commit; free once the superblock names no log
 //
-// Models btrfs_alloc_tree_block() and btrfs_free_tree_block() of a log, and free_log_tree(). Difference: FreeLogs has a list of the
-// blocks and does not walk the trees.
+// Models btrfs_alloc_tree_block() and btrfs_free_tree_block() of a log, and free_log_tree().
+// Difference: FreeLogs has a list of the blocks and does not walk the trees.
 
 var classLogBlocks = lockdep.NewClass("log_blocks")
 
@@ -74,7 +75,8 @@ func (e *ExtentTree) freeLogBlock(t *sched.Task, tr *ctree.Trans, b *ctree.Buffe
 	e.space.Metadata().Unallocated(t, e.nodeSize, false)
 }
 
-// FreeLogs pins every block of the transaction's logs: the commit at work makes the superblock name none of them. It calls gone for each.
+// FreeLogs pins every block of the transaction's logs: the commit at work makes the superblock name
+// none of them. It calls gone for each.
 //
 // Preconditions: no other handle of the transaction is open.
 func (e *ExtentTree) FreeLogs(t *sched.Task, gone func(bytenr uint64)) {
@@ -100,11 +102,13 @@ func (e *ExtentTree) FreeLogs(t *sched.Task, gone func(bytenr uint64)) {
 	}
 }
 
-// NewGroups reports whether there is a block group that no commit has made durable. What lies in it must not be named by a log: after a
-// crash there is no such group. Models the btrfs_set_log_full_commit() of btrfs_make_block_group().
+// NewGroups reports whether there is a block group that no commit has made durable. What lies in it
+// must not be named by a log: after a crash there is no such group. Models the
+// btrfs_set_log_full_commit() of btrfs_make_block_group().
 func (e *ExtentTree) NewGroups() bool { return e.newGroups.Load() > 0 }
 
-// GroupsSettled is told by a commit that the items of all new groups but those in the queue are in the trees that it writes.
+// GroupsSettled is told by a commit that the items of all new groups but those in the queue are in
+// the trees that it writes.
 //
 // Preconditions: no other handle of the transaction is open.
 func (e *ExtentTree) GroupsSettled(t *sched.Task) {

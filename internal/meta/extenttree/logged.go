@@ -10,12 +10,14 @@ import (
 	"btrlab/internal/sched"
 )
 
-// What a log tree uses has no extent items: after a crash its blocks, and the data extents that it names, look free. Before a log is replayed
-// its blocks are pinned, and each data extent is taken out of the free space when its file extent item is replayed.
+// What a log tree uses has no extent items: after a crash its blocks, and the data extents that it
+// names, look free. Before a log is replayed its blocks are pinned, and each data extent is taken
+// out of the free space when its file extent item is replayed.
 //
 // Models btrfs_pin_extent_for_log_replay() and btrfs_alloc_logged_file_extent().
 
-// exclude takes s out of the free space. EUCLEAN when it is not all free, or in no group of the type: the log that names it is wrong.
+// exclude takes s out of the free space. EUCLEAN when it is not all free, or in no group of the
+// type: the log that names it is wrong.
 func (e *ExtentTree) exclude(t *sched.Task, s span, typ uint64) error {
 	g := e.groups.Load().find(s.Start)
 	if g == nil || g.Flags&typ == 0 || s.End > g.end() || s.End < s.Start {
@@ -32,9 +34,11 @@ func (e *ExtentTree) exclude(t *sched.Task, s span, typ uint64) error {
 	return nil
 }
 
-// PinLogBlock keeps a block of a log tree from being allocated until the commit that ends its replay is durable.
+// PinLogBlock keeps a block of a log tree from being allocated until the commit that ends its
+// replay is durable.
 //
-// Preconditions: no transaction has changed anything since Load; only the task that replays is at work.
+// Preconditions: no transaction has changed anything since Load; only the task that replays is at
+// work.
 func (e *ExtentTree) PinLogBlock(t *sched.Task, bytenr format.Logical) error {
 	e.enter(t)
 	defer e.leave()
@@ -55,8 +59,8 @@ func (e *ExtentTree) PinLogBlock(t *sched.Task, bytenr format.Logical) error {
 	return nil
 }
 
-// AddLoggedExtent adds the reference ref to the data extent of a replayed file extent item. The extent is one of the last commit, or one that
-// an item before has brought, or else new.
+// AddLoggedExtent adds the reference ref to the data extent of a replayed file extent item. The
+// extent is one of the last commit, or one that an item before has brought, or else new.
 func (e *ExtentTree) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error {
 	if err := e.checkExtent(ref, bytenr, numBytes); err != nil {
 		return err
@@ -81,7 +85,8 @@ func (e *ExtentTree) AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.
 	return e.AllocReservedFileExtent(t, tr, ref, bytenr, numBytes)
 }
 
-// knowsExtent reports whether there is such a data extent: its item, or a first reference that is queued.
+// knowsExtent reports whether there is such a data extent: its item, or a first reference that is
+// queued.
 func (e *ExtentTree) knowsExtent(t *sched.Task, bytenr format.Logical, numBytes uint64) (bool, error) {
 	e.refsMu.Lock(t)
 	h := e.heads[bytenr]

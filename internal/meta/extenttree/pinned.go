@@ -7,14 +7,16 @@ import (
 // Pinned is space that the running transaction freed.
 type Pinned []span
 
-// TakePinned hands over what was pinned so far. The commit calls it when nothing of its transaction is left to run.
+// TakePinned hands over what was pinned so far. The commit calls it when nothing of its transaction
+// is left to run.
 func (e *ExtentTree) TakePinned() Pinned {
 	p := e.pinned
 	e.pinned = nil
 	return p
 }
 
-// Unpin makes the space allocatable: the commit that freed it is durable. Models btrfs_finish_extent_commit().
+// Unpin makes the space allocatable: the commit that freed it is durable. Models
+// btrfs_finish_extent_commit().
 func (e *ExtentTree) Unpin(t *sched.Task, p Pinned) {
 	for _, s := range p {
 		e.giveBack(t, s)

@@ -14,12 +14,14 @@ package extenttree
 //	| root | ino | offset | count |      a keyed reference; when the hash is taken, at hash+1, +2, ...
 //	+------+-----+--------+-------+
 //
-// What a block with FULL_BACKREF points at has a reference by that block instead, its parent: 182 and the parent of a tree block,
-// 184, the parent and a count of data; keyed, the parent is the key's offset (shared.go).
+// What a block with FULL_BACKREF points at has a reference by that block instead, its parent: 182
+// and the parent of a tree block, 184, the parent and a count of data; keyed, the parent is the
+// key's offset (shared.go).
 //
-// refs is the sum of all counts, inline and keyed. A reference becomes keyed when the item would grow over
-// maxExtentItem, and once there is a keyed one, every new reference is keyed: the same one could be keyed
-// already, and a reference must not be in both places. A drop looks at the inline ones first.
+// refs is the sum of all counts, inline and keyed. A reference becomes keyed when the item would
+// grow over maxExtentItem, and once there is a keyed one, every new reference is keyed: the same
+// one could be keyed already, and a reference must not be in both places. A drop looks at the
+// inline ones first.
 
 import (
 	"encoding/binary"
@@ -53,7 +55,8 @@ func (h *head) inlineRef(r backRef, count int) format.InlineRef {
 	return ref
 }
 
-// keyOf is the key that the reference has in an item of its own; of an EXTENT_DATA_REF the first that it may have.
+// keyOf is the key that the reference has in an item of its own; of an EXTENT_DATA_REF the first
+// that it may have.
 func (h *head) keyOf(r *format.InlineRef) format.Key {
 	k := format.Key{Objectid: uint64(h.bytenr), Type: r.Type, Offset: r.Offset}
 	if r.Type == format.EXTENT_DATA_REF_KEY {
@@ -62,7 +65,8 @@ func (h *head) keyOf(r *format.InlineRef) format.Key {
 	return k
 }
 
-// findExtent puts the path on the extent's item, ready to grow by grow bytes, or to shrink or go if grow < 0.
+// findExtent puts the path on the extent's item, ready to grow by grow bytes, or to shrink or go if
+// grow < 0.
 func (e *ExtentTree) findExtent(t *sched.Task, tr *ctree.Trans, p *ctree.Path, h *head, grow int) error {
 	key := e.extentKey(h)
 	found, err := e.forest.SearchSlot(t, tr, e.root, key, p, grow, true)
@@ -99,8 +103,8 @@ func (h *head) findInline(item []byte, want format.InlineRef) (refs []format.Inl
 	return refs, -1, pos, nil
 }
 
-// maxExtentItem is the largest extent item that takes another inline reference; beyond it references get
-// items of their own. Models BTRFS_MAX_EXTENT_ITEM_SIZE().
+// maxExtentItem is the largest extent item that takes another inline reference; beyond it
+// references get items of their own. Models BTRFS_MAX_EXTENT_ITEM_SIZE().
 func (e *ExtentTree) maxExtentItem() int { return int(e.nodeSize)/16 - format.ItemHeaderSize }
 
 // setCount changes the count of a data reference.
@@ -122,7 +126,8 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i int
 	want := h.inlineRef(m.backRef, m.mod)
 	p := &e.path
 	defer p.Release(t)
-	// Once a reference has an item of its own none becomes inline: the same one could be there already.
+	// Once a reference has an item of its own none becomes inline: the same one could be there
+	// already.
 	hasKeyed, err := e.hasKeyedRefs(t, h.bytenr)
 	if err != nil {
 		return err
@@ -165,7 +170,8 @@ func (e *ExtentTree) addExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i int
 	return nil
 }
 
-// dropExtentRef drops reference i of the head, and the extent with the last. Models __btrfs_free_extent().
+// dropExtentRef drops reference i of the head, and the extent with the last. Models
+// __btrfs_free_extent().
 func (e *ExtentTree) dropExtentRef(t *sched.Task, tr *ctree.Trans, h *head, i int) error {
 	r, count := h.mods[i].backRef, -h.mods[i].mod
 	want := h.inlineRef(r, count)

@@ -50,8 +50,9 @@ func (w *world) txn(f func(h *transaction.Handle)) {
 	w.ok(w.m.Commit(w.t))
 }
 
-// A tree block that finds no place gives back what was to pay for it: to the handle's bucket, to the global reserve, or to the
-// account. Nothing is left promised, so the operation can be tried again after a commit.
+// A tree block that finds no place gives back what was to pay for it: to the handle's bucket, to
+// the global reserve, or to the account. Nothing is left promised, so the operation can be tried
+// again after a commit.
 func TestNoRoomForATreeBlock(t *testing.T) {
 	w := newWorld(t, 64<<20)
 	x, meta := w.m.Extents, w.m.Space.Metadata()
@@ -143,8 +144,8 @@ func TestTreeBlockGivenBack(t *testing.T) {
 	}
 }
 
-// An extent longer than any chunk of a small device takes pieces of the chunks that its promise has made, and not chunk after chunk
-// until the device has none: metadata would find no room.
+// An extent longer than any chunk of a small device takes pieces of the chunks that its promise has
+// made, and not chunk after chunk until the device has none: metadata would find no room.
 func TestExtentLongerThanAChunk(t *testing.T) {
 	w := newWorld(t, 256<<20)
 	const n = 60 << 20
@@ -180,8 +181,9 @@ func (w *world) edit(tree uint64, k format.Key, insLen int, f func(h *transactio
 	})
 }
 
-// Load reads the whole extent tree at open, and refuses one from which it would allocate what is in use. The tree checker has passed
-// each block: what is wrong shows between blocks, or between trees.
+// Load reads the whole extent tree at open, and refuses one from which it would allocate what is in
+// use. The tree checker has passed each block: what is wrong shows between blocks, or between
+// trees.
 func TestLoadRefuses(t *testing.T) {
 	const ext = format.EXTENT_TREE_OBJECTID
 	group := func(w *world) format.Key {
@@ -280,9 +282,10 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// Two tasks find no room at the same time: promised are twice 3 MiB, free three pieces of 2 MiB. One adds a chunk, and both are
-// served from it, one of them perhaps while the chunk is only half known; its commit records the new group. The second task runs
-// to its end at each lock of the first one.
+// Two tasks find no room at the same time: promised are twice 3 MiB, free three pieces of 2 MiB.
+// One adds a chunk, and both are served from it, one of them perhaps while the chunk is only half
+// known; its commit records the new group. The second task runs to its end at each lock of the
+// first one.
 func TestNewChunk(tt *testing.T) {
 	w := newWorld(tt, 256<<20)
 	w.txn(func(h *transaction.Handle) {
@@ -346,8 +349,9 @@ func TestNewChunk(tt *testing.T) {
 			break
 		}
 	}
-	// The same by a search that switches once: the list of groups is no lock and has scheduling points of its own, else the second task has
-	// looked for space, and found none, before anything is decided.
+	// The same by a search that switches once: the list of groups is no lock and has scheduling
+	// points of its own, else the second task has looked for space, and found none, before anything
+	// is decided.
 	some := lockdep.IDs("chunk_mutex", "delayed_refs", "block_group")
 	r := explore.Run(explore.Config{Preemptions: 1, Switch: some, NoShrink: true}, func(x *explore.World) {
 		w := &world{tb: tt, t: x.Task(), firstFit: true, dev: &device{Device: base.Snapshot()}}
@@ -368,7 +372,8 @@ func TestNewChunk(tt *testing.T) {
 	tt.Logf("%s", r.Bound)
 }
 
-// switchOnce lets task to go on instead of another one, once: after so many locks of the classes that the other takes.
+// switchOnce lets task to go on instead of another one, once: after so many locks of the classes
+// that the other takes.
 type switchOnce struct {
 	after, to int
 	classes   []string

@@ -2,8 +2,8 @@ package extenttree
 
 // The life of a delayed reference.
 //
-// Handles queue, with tree nodes locked. A head collects all that a transaction did to one extent, so a
-// reference that comes and goes inside a transaction costs no item. The committer runs:
+// Handles queue, with tree nodes locked. A head collects all that a transaction did to one extent,
+// so a reference that comes and goes inside a transaction costs no item. The committer runs:
 //
 //	AllocTreeBlock           +1, mustInsert \
 //	AllocReservedFileExtent  +1, mustInsert  \
@@ -19,17 +19,18 @@ package extenttree
 //	                                                               the last drop: item deleted, extentGone
 //	                                         flushFST              the last change of the free space tree
 //
-// Additions go before drops, or an extent that is moved from one file to another would be gone in between.
+// Additions go before drops, or an extent that is moved from one file to another would be gone in
+// between.
 //
-// A run is never the last by itself: it changes the extent tree, the free space tree and block group items,
-// and each block of them that this transaction has not made yet is copied, which queues the new block's
-// reference and the drop of the old one's. But a block is copied once in a transaction. So every round
-// copies fewer blocks, and the rounds of RunDelayedRefs with all set, and around them those of
-// transaction.settle, which writes group and root items, reach a fixpoint: a round that queues nothing.
-// It is one only while no other handle is open to queue more.
+// A run is never the last by itself: it changes the extent tree, the free space tree and block
+// group items, and each block of them that this transaction has not made yet is copied, which
+// queues the new block's reference and the drop of the old one's. But a block is copied once in a
+// transaction. So every round copies fewer blocks, and the rounds of RunDelayedRefs with all set,
+// and around them those of transaction.settle, which writes group and root items, reach a fixpoint:
+// a round that queues nothing. It is one only while no other handle is open to queue more.
 //
-// An extent whose last reference is dropped is pinned, not free: the trees of the last commit, which a
-// crash would bring back, still use it. Unpin comes after the superblock (pinned.go).
+// An extent whose last reference is dropped is pinned, not free: the trees of the last commit,
+// which a crash would bring back, still use it. Unpin comes after the superblock (pinned.go).
 
 import (
 	"fmt"
@@ -39,9 +40,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// RunDelayedRefs turns the queue into extent items, and first enters the items of new chunks. It runs the queue once, or
-// with all set until it is empty, which it becomes only when no other handle is open.
-// Only the committer calls it. Models btrfs_run_delayed_refs().
+// RunDelayedRefs turns the queue into extent items, and first enters the items of new chunks. It
+// runs the queue once, or with all set until it is empty, which it becomes only when no other
+// handle is open. Only the committer calls it. Models btrfs_run_delayed_refs().
 func (e *ExtentTree) RunDelayedRefs(t *sched.Task, tr *ctree.Trans, all bool) error {
 	e.enter(t)
 	defer e.leave()
@@ -88,7 +89,8 @@ func (e *ExtentTree) runHead(t *sched.Task, tr *ctree.Trans, h *head) error {
 	case h.mustInsert && h.total() > 0:
 		err = e.insertExtent(t, tr, h)
 	case h.mustInsert:
-		// Allocated and freed in one transaction. A data extent may have been written and has checksums.
+		// Allocated and freed in one transaction. A data extent may have been written and has
+		// checksums.
 		e.space.Of(e.group(h.bytenr).Flags).Recorded(t, h.num)
 		err = e.extentGone(t, tr, h, false)
 	case len(h.mods) > 0 || h.full:
@@ -186,8 +188,9 @@ func (e *ExtentTree) setFullBackref(t *sched.Task, tr *ctree.Trans, h *head) err
 	return nil
 }
 
-// counted says that the item counts reference i now. The item's leaf is write-locked, so that a task that holds the leaf and then
-// asks what is queued (lookupBlock) counts the reference once. Nobody asks this of data.
+// counted says that the item counts reference i now. The item's leaf is write-locked, so that a
+// task that holds the leaf and then asks what is queued (lookupBlock) counts the reference once.
+// Nobody asks this of data.
 func (e *ExtentTree) counted(t *sched.Task, h *head, i int) {
 	if h.data {
 		h.mods[i].done = true
@@ -198,8 +201,8 @@ func (e *ExtentTree) counted(t *sched.Task, h *head, i int) {
 	e.refsMu.Unlock(t)
 }
 
-// extentGone books the end of an extent: checksums, free space tree, pinned until the commit is durable.
-// Models do_free_extent_accounting().
+// extentGone books the end of an extent: checksums, free space tree, pinned until the commit is
+// durable. Models do_free_extent_accounting().
 func (e *ExtentTree) extentGone(t *sched.Task, tr *ctree.Trans, h *head, recorded bool) error {
 	if h.data && e.csums != nil {
 		if err := e.csums.DelCsums(t, tr, uint64(h.bytenr), h.num); err != nil {

@@ -1,7 +1,8 @@
 package extenttree
 
-// Shared blocks. A snapshot copies the root node of a tree; everything below belongs to both trees from then on, and the extent
-// tree learns of it block by block, when one of the two is about to change its path to a block (UpdateRefForCow):
+// Shared blocks. A snapshot copies the root node of a tree; everything below belongs to both trees
+// from then on, and the extent tree learns of it block by block, when one of the two is about to
+// change its path to a block (UpdateRefForCow):
 //
 //	                references of what b points at       FULL_BACKREF of b
 //	b shared by S (its owner: the header names it) and T
@@ -12,11 +13,13 @@ package extenttree
 //	b is S's alone
 //	  S copies b    none: S's own are the copy's now     (b goes)
 //
-// So a reference by tree S stands for any path in S, and is counted once for a block, however many blocks of S share it.
+// So a reference by tree S stands for any path in S, and is counted once for a block, however many
+// blocks of S share it.
 //
-// How many references a block has is known from its item together with what is queued. The committer may be turning the queue into
-// items at the same time, so it marks each change (refMod.done) with the item's leaf locked, and lookupBlock asks the
-// queue before it lets the leaf go.
+// How many references a block has is known from its item together with what is queued. The
+// committer may be turning the queue into items at the same time, so it marks each change
+// (refMod.done) with the item's leaf locked, and lookupBlock asks the queue before it lets the leaf
+// go.
 
 import (
 	"fmt"
@@ -27,8 +30,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// lookupBlock counts the references of a tree block, and says whether it has FULL_BACKREF, with all that is queued.
-// Models btrfs_lookup_extent_info(). Difference: it does not wait for a head that is being run.
+// lookupBlock counts the references of a tree block, and says whether it has FULL_BACKREF, with all
+// that is queued. Models btrfs_lookup_extent_info(). Difference: it does not wait for a head that
+// is being run.
 func (e *ExtentTree) lookupBlock(t *sched.Task, bytenr format.Logical, level int) (refs int64, full bool, err error) {
 	var p ctree.Path
 	defer p.Release(t)
@@ -58,13 +62,14 @@ func (e *ExtentTree) lookupBlock(t *sched.Task, bytenr format.Logical, level int
 	return refs, full, nil
 }
 
-// UpdateRefForCow accounts the references of what b points at, which c, its copy in tree r, points at as well. b may be
-// shared; last says that it is not, and that r's reference, which the caller drops, is its last. After an error the transaction
-// must be aborted.
+// UpdateRefForCow accounts the references of what b points at, which c, its copy in tree r, points
+// at as well. b may be shared; last says that it is not, and that r's reference, which the caller
+// drops, is its last. After an error the transaction must be aborted.
 //
 // Models fs/btrfs/ctree.c:update_ref_for_cow(). Difference: no relocation.
 //
-// Preconditions: both blocks are write-locked, so nobody else copies b; nobody adds references to b alone.
+// Preconditions: both blocks are write-locked, so nobody else copies b; nobody adds references to b
+// alone.
 func (e *ExtentTree) UpdateRefForCow(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b, c *ctree.Buffer) (last bool, err error) {
 	refs, full, err := e.lookupBlock(t, format.Logical(b.Bytenr), b.Level())
 	switch {
@@ -100,13 +105,14 @@ func (e *ExtentTree) setFull(t *sched.Task, b *ctree.Buffer) {
 // byParent is the reference of what b, which has FULL_BACKREF, points at.
 func byParent(b *ctree.Buffer) backRef { return backRef{parent: format.Logical(b.Bytenr)} }
 
-// IncRefs adds a reference of tree r to everything that b points at. Models btrfs_inc_ref() without full_backref.
+// IncRefs adds a reference of tree r to everything that b points at. Models btrfs_inc_ref() without
+// full_backref.
 func (e *ExtentTree) IncRefs(t *sched.Task, tr *ctree.Trans, r *ctree.Root, b *ctree.Buffer) error {
 	return e.modRefs(t, b, byTree(r.ID), 1)
 }
 
-// modRefs queues a reference more, or less, for everything that b points at: by parent, or by tree. b is locked.
-// Models __btrfs_mod_ref().
+// modRefs queues a reference more, or less, for everything that b points at: by parent, or by tree.
+// b is locked. Models __btrfs_mod_ref().
 func (e *ExtentTree) modRefs(t *sched.Task, b *ctree.Buffer, ref backRef, mod int) error {
 	n := b.Node
 	level := n.Level()

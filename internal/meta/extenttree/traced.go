@@ -38,8 +38,9 @@ func (e *ExtentTree) traceLocked(t *sched.Task, x Traced) {
 	}
 }
 
-// TakeTraced hands over, in order of address, what was noted since the last call. Of tree blocks only those of subvolumes are noted.
-// The committer calls it when the references of subvolumes have been run.
+// TakeTraced hands over, in order of address, what was noted since the last call. Of tree blocks
+// only those of subvolumes are noted. The committer calls it when the references of subvolumes have
+// been run.
 func (e *ExtentTree) TakeTraced(t *sched.Task) []Traced {
 	e.refsMu.Lock(t)
 	defer e.refsMu.Unlock(t)

@@ -10,8 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestConcurrentFiles lets tasks change files of their own whose items share leaves, and checksums in
-// interleaved disk ranges. Each task's file must be as if it had been alone; lockdep watches.
+// TestConcurrentFiles lets tasks change files of their own whose items share leaves, and checksums
+// in interleaved disk ranges. Each task's file must be as if it had been alone; lockdep watches.
 func TestConcurrentFiles(t *testing.T) {
 	const tasks = 4
 	e := newEnv(t, 4096)
@@ -98,8 +98,8 @@ func (e *env) randomWrites(t *sched.Task, m *modelFile, id, tasks uint64, ops in
 	return nil
 }
 
-// TestLookupBesideInsert: while a look-up goes from one leaf to the next, an extent before the offset may come in. It is not the extent at
-// the offset.
+// TestLookupBesideInsert: while a look-up goes from one leaf to the next, an extent before the
+// offset may come in. It is not the extent at the offset.
 func TestLookupBesideInsert(t *testing.T) {
 	const files, off = 300, 8 * sector
 	e := newEnv(t, 4096)

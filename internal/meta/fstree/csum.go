@@ -9,13 +9,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Data checksums are EXTENT_CSUM items keyed by disk address: one checksum for each sector, packed. Every
-// checksum type is read; only crc32c is written.
-// A run of data written one piece after the other becomes one item that grows until it nearly fills
-// a leaf.
+// Data checksums are EXTENT_CSUM items keyed by disk address: one checksum for each sector, packed.
+// Every checksum type is read; only crc32c is written. A run of data written one piece after the
+// other becomes one item that grows until it nearly fills a leaf.
 
-// Csums reads and changes the checksum items of one tree. A Store has that of the checksum tree; CsumsIn gives another tree's:
-// a log tree carries the checksums of the extents it logs.
+// Csums reads and changes the checksum items of one tree. A Store has that of the checksum tree;
+// CsumsIn gives another tree's: a log tree carries the checksums of the extents it logs.
 type Csums struct {
 	forest     *ctree.Forest
 	root       *ctree.Root
@@ -100,7 +99,8 @@ func (c *Csums) insertCsumsStep(t *sched.Task, tr *ctree.Trans, bytenr uint64, s
 			return n, nil
 		}
 		if limit == 0 {
-			// Where does the next item begin? The answer stays true: the caller alone writes this range.
+			// Where does the next item begin? The answer stays true: the caller alone writes this
+			// range.
 			if slot+1 < leaf.Nritems() {
 				limit = c.csumsBefore(bytenr, leaf.Key(slot+1))
 			} else {
@@ -175,7 +175,8 @@ func (c *Csums) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, en
 	}
 	for {
 		if p.Slot() >= p.Leaf().Nritems() {
-			// On the way from leaf to leaf nothing is locked: an item that came in meanwhile may lie before bytenr.
+			// On the way from leaf to leaf nothing is locked: an item that came in meanwhile may
+			// lie before bytenr.
 			more, err := c.forest.NextLeaf(t, c.root, p)
 			if err != nil || !more {
 				return 0, 0, false, err
@@ -190,8 +191,8 @@ func (c *Csums) seekCsum(t *sched.Task, p *ctree.Path, bytenr uint64) (start, en
 	}
 }
 
-// LookupCsums reads the checksums of [bytenr, bytenr+length) into out, which has room for one of each sector.
-// have[i] says whether that of sector i was found.
+// LookupCsums reads the checksums of [bytenr, bytenr+length) into out, which has room for one of
+// each sector. have[i] says whether that of sector i was found.
 //
 // Models fs/btrfs/file-item.c:btrfs_lookup_bio_sums().
 func (c *Csums) LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error {

@@ -118,8 +118,8 @@ func TestCsumsPack(t *testing.T) {
 	e.commit()
 }
 
-// TestCsumsIn keeps checksums of the same disk range in two trees, as a log tree and the checksum tree do between an fsync and
-// the next commit: neither sees what the other has.
+// TestCsumsIn keeps checksums of the same disk range in two trees, as a log tree and the checksum
+// tree do between an fsync and the next commit: neither sees what the other has.
 func TestCsumsIn(t *testing.T) {
 	const at, n = 1 << 40, 4
 	e := newEnv(t, 4096)

@@ -13,9 +13,9 @@ import (
 
 // A name of a file is three items. DIR_ITEM, keyed by the name's hash, answers lookups; DIR_INDEX,
 // keyed by a number that only grows, gives readdir its order; INODE_REF, keyed by the inode, leads
-// back from the file to the name and has the index. Names whose hashes are equal are packed into one
-// DIR_ITEM, names of one file in one directory into one INODE_REF; when that is full (a leaf bounds
-// an item) the name goes into INODE_EXTREF, keyed by a hash of directory and name.
+// back from the file to the name and has the index. Names whose hashes are equal are packed into
+// one DIR_ITEM, names of one file in one directory into one INODE_REF; when that is full (a leaf
+// bounds an item) the name goes into INODE_EXTREF, keyed by a hash of directory and name.
 
 var le = binary.LittleEndian
 
@@ -26,8 +26,8 @@ func dirItemKey(dir format.Ino, name string) format.Key {
 	return format.Key{Objectid: uint64(dir), Type: format.DIR_ITEM_KEY, Offset: format.NameHash(name)}
 }
 
-// findDirItem finds name among the entries packed into b: [start, end), ok false when it is not there.
-// It is the DirItems of package format without its allocations.
+// findDirItem finds name among the entries packed into b: [start, end), ok false when it is not
+// there. It is the DirItems of package format without its allocations.
 func findDirItem(b []byte, name string) (start, end int, ok bool, err error) {
 	for p := 0; p < len(b); p = end {
 		if p+format.DirItemSize > len(b) {
@@ -98,9 +98,9 @@ func (f find) in(b []byte) (start, end int, ok bool, err error) {
 	return findDirItem(b, f.name)
 }
 
-// appendPacked adds an entry of size bytes to the item at key, which holds several, or makes the item.
-// p then is write locked at the item, and the entry's bytes are returned.
-// EEXIST when f finds the entry there, EOVERFLOW when the item would not fit a leaf.
+// appendPacked adds an entry of size bytes to the item at key, which holds several, or makes the
+// item. p then is write locked at the item, and the entry's bytes are returned. EEXIST when f finds
+// the entry there, EOVERFLOW when the item would not fit a leaf.
 //
 // Models fs/btrfs/dir-item.c:insert_with_overflow().
 func (s *Store) appendPacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, p *ctree.Path, key format.Key, size int, f find) ([]byte, error) {
@@ -112,8 +112,8 @@ func (s *Store) appendPacked(t *sched.Task, tr *ctree.Trans, r *ctree.Root, p *c
 	if !errors.Is(err, errno.EEXIST) {
 		return nil, err
 	}
-	// The names collide, or the file has another name in the directory. The size is known only now, and
-	// a leaf splits before it is changed: look first, then search with that much room.
+	// The names collide, or the file has another name in the directory. The size is known only now,
+	// and a leaf splits before it is changed: look first, then search with that much room.
 	found, err := s.Forest.SearchSlot(t, nil, r, key, p, 0, false)
 	if err != nil {
 		return nil, err
@@ -259,11 +259,11 @@ func (s *Store) NextDirIndex(t *sched.Task, r *ctree.Root, dir format.Ino) (uint
 	return last.Offset + 1, nil
 }
 
-// AddLink makes name in dir lead to ino: DIR_ITEM, INODE_REF (or INODE_EXTREF) and DIR_INDEX at index,
-// which comes from NextDirIndex. The inodes' sizes and link counts are the caller's.
+// AddLink makes name in dir lead to ino: DIR_ITEM, INODE_REF (or INODE_EXTREF) and DIR_INDEX at
+// index, which comes from NextDirIndex. The inodes' sizes and link counts are the caller's.
 //
-// EEXIST when the name is there; EOVERFLOW when too many names have its hash; EMLINK when the file's
-// references are full; ENAMETOOLONG. These leave the tree as it was.
+// EEXIST when the name is there; EOVERFLOW when too many names have its hash; EMLINK when the
+// file's references are full; ENAMETOOLONG. These leave the tree as it was.
 //
 // Models fs/btrfs/inode.c:btrfs_add_link().
 //
@@ -286,8 +286,8 @@ func (s *Store) AddLink(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir, ino 
 	return s.insertDirIndex(t, tr, r, dir, &d, index)
 }
 
-// RoomForName says whether dir can get a name: EEXIST when it has it, EOVERFLOW when too many of its names have the hash. Models
-// btrfs_check_dir_item_collision().
+// RoomForName says whether dir can get a name: EEXIST when it has it, EOVERFLOW when too many of
+// its names have the hash. Models btrfs_check_dir_item_collision().
 //
 // Preconditions: as AddLink.
 func (s *Store) RoomForName(t *sched.Task, r *ctree.Root, dir format.Ino, name string) error {
@@ -295,7 +295,8 @@ func (s *Store) RoomForName(t *sched.Task, r *ctree.Root, dir format.Ino, name s
 	return s.roomIn(t, r, dirItemKey(dir, name), d.Size(), find{typ: format.DIR_ITEM_KEY, name: name})
 }
 
-// RoomForRef says whether the references of ino have room for a name in dir: EMLINK when they are full.
+// RoomForRef says whether the references of ino have room for a name in dir: EMLINK when they are
+// full.
 //
 // Preconditions: ino does not have the name; those of AddLink.
 func (s *Store) RoomForRef(t *sched.Task, r *ctree.Root, dir, ino format.Ino, name string) error {
@@ -324,7 +325,8 @@ func (s *Store) roomIn(t *sched.Task, r *ctree.Root, key format.Key, size int, f
 	return packedRoom(r, p, size, f)
 }
 
-// packedRoom is EEXIST when f finds its entry in the item at p, and EOVERFLOW when one of size bytes would not fit into it.
+// packedRoom is EEXIST when f finds its entry in the item at p, and EOVERFLOW when one of size
+// bytes would not fit into it.
 func packedRoom(r *ctree.Root, p *ctree.Path, size int, f find) error {
 	b := p.Item()
 	switch _, _, exists, err := f.in(b); {
@@ -338,7 +340,8 @@ func packedRoom(r *ctree.Root, p *ctree.Path, size int, f find) error {
 	return nil
 }
 
-// AddSubvol gives a directory a name for the subvolume with tree id. The way back is in the root tree.
+// AddSubvol gives a directory a name for the subvolume with tree id. The way back is in the root
+// tree.
 //
 // Models fs/btrfs/dir-item.c:btrfs_insert_dir_item() with the key of a root.
 func (s *Store) AddSubvol(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, id uint64, name string, index uint64) error {
@@ -349,7 +352,8 @@ func (s *Store) AddSubvol(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir for
 	return s.insertDirIndex(t, tr, r, dir, &d, index)
 }
 
-// DelSubvol takes the name of the subvolume with tree id out of a directory. ENOENT when it is not there.
+// DelSubvol takes the name of the subvolume with tree id out of a directory. ENOENT when it is not
+// there.
 //
 // Models the directory's part of fs/btrfs/inode.c:btrfs_unlink_subvol().
 func (s *Store) DelSubvol(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir format.Ino, id uint64, name string, index uint64) error {
@@ -524,7 +528,8 @@ func orphanKey(ino format.Ino) format.Key {
 	return format.Key{Objectid: format.ORPHAN_OBJECTID, Type: format.ORPHAN_ITEM_KEY, Offset: uint64(ino)}
 }
 
-// InsertOrphan says that the next mount must finish what is under way with ino: a delete or truncate.
+// InsertOrphan says that the next mount must finish what is under way with ino: a delete or
+// truncate.
 func (s *Store) InsertOrphan(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino) error {
 	return s.Forest.InsertItem(t, tr, r, orphanKey(ino), nil)
 }

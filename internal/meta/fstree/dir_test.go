@@ -14,8 +14,8 @@ import (
 
 const rootDir = 256
 
-// collisions returns n names with one hash: a CRC is linear, so names that differ by a multiple of its
-// polynomial have the same. Found by search over 4-byte suffixes of a fixed length.
+// collisions returns n names with one hash: a CRC is linear, so names that differ by a multiple of
+// its polynomial have the same. Found by search over 4-byte suffixes of a fixed length.
 func collisions(n int) []string {
 	// The register after a prefix decides; append the 4 bytes that bring it to one target.
 	const target = 0x12345678
@@ -343,7 +343,8 @@ func TestXattrs(t *testing.T) {
 		e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, n, []byte(strings.Repeat("v", i*10))))
 	}
 	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], []byte("longer than it was")))
-	for i, want := range []string{"", "longer than it was", strings.Repeat("v", 20)} { // what lies beside it in the item is as it was
+	// what lies beside it in the item is as it was
+	for i, want := range []string{"", "longer than it was", strings.Repeat("v", 20)} {
 		if v, err := e.s.Getxattr(e.t, e.fs, 257, names[i]); err != nil || string(v) != want {
 			t.Errorf("%s: have %q, %v want %q", names[i], v, err, want)
 		}
@@ -354,7 +355,8 @@ func TestXattrs(t *testing.T) {
 	}
 	e.ok(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.empty", nil))
 	e.ok(e.s.Removexattr(e.t, e.tr, e.fs, 257, names[0]))
-	// What does not fit leaves what was there: a value too large for an item, and one too large beside another of the same hash.
+	// What does not fit leaves what was there: a value too large for an item, and one too large
+	// beside another of the same hash.
 	e.want(e.s.Setxattr(e.t, e.tr, e.fs, 257, "user.big", make([]byte, 5000)), errno.ENOSPC)
 	e.want(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], make([]byte, 5000)), errno.ENOSPC)
 	e.want(e.s.Setxattr(e.t, e.tr, e.fs, 257, names[1], make([]byte, 3900)), errno.ENOSPC)

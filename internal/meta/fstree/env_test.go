@@ -167,7 +167,8 @@ func newEnv(tb testing.TB, nodeSize int) *env {
 	return e
 }
 
-// commit writes the transaction out, which runs the tree checker over every block, and starts the next.
+// commit writes the transaction out, which runs the tree checker over every block, and starts the
+// next.
 func (e *env) commit() {
 	e.Helper()
 	e.f.Seal(e.t, e.tr.Dirty)

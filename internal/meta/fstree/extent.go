@@ -15,15 +15,16 @@ import (
 
 // The extents of a file are EXTENT_DATA items keyed by file offset. An item is a window of NumBytes
 // at Offset into a data extent of DiskNumBytes at DiskBytenr; several windows, of one file or of
-// many, may look at one extent. A COW write drops the windows under its range and inserts a new one:
+// many, may look at one extent. A COW write drops the windows under its range and inserts a new
+// one:
 //
 //	ordered completion -> DropExtents        trims, splits and deletes items, FreeExtent for each deleted one
 //	                   -> InsertFileExtent   the new window
 //	                   -> AllocReservedFileExtent (by the caller)
 //
-// A write into preallocated space turns PREALLOC into REG in place (MarkExtentWritten), which splits
-// the window at the edges of what was written and merges it with written neighbours; each split is
-// one reference more of the same extent, each merge one less.
+// A write into preallocated space turns PREALLOC into REG in place (MarkExtentWritten), which
+// splits the window at the edges of what was written and merges it with written neighbours; each
+// split is one reference more of the same extent, each merge one less.
 
 func extentKey(ino format.Ino, off uint64) format.Key {
 	return format.Key{Objectid: uint64(ino), Type: format.EXTENT_DATA_KEY, Offset: off}
@@ -63,8 +64,8 @@ func onDisk(fe *format.FileExtent) bool {
 	return fe.Type != format.FileExtentTypeInline && fe.DiskBytenr != 0
 }
 
-// seek points p, for reading, at the first extent of ino that ends after off. An inline extent counts
-// as its whole sector. ok is false when there is none.
+// seek points p, for reading, at the first extent of ino that ends after off. An inline extent
+// counts as its whole sector. ok is false when there is none.
 func (s *Store) seek(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, p *ctree.Path, fe *format.FileExtent) (start uint64, ok bool, err error) {
 	found, err := s.Forest.SearchSlot(t, nil, r, extentKey(ino, off), p, 0, false)
 	if err != nil {
@@ -76,7 +77,8 @@ func (s *Store) seek(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, p
 	}
 	for {
 		if p.Slot() >= p.Leaf().Nritems() {
-			// On the way from leaf to leaf nothing is locked: an extent that came in meanwhile may lie before off.
+			// On the way from leaf to leaf nothing is locked: an extent that came in meanwhile may
+			// lie before off.
 			more, err := s.Forest.NextLeaf(t, r, p)
 			if err != nil || !more {
 				return 0, false, err
@@ -97,9 +99,9 @@ func (s *Store) seek(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64, p
 	}
 }
 
-// LookupFileExtent finds the item that covers off (ok is true, start <= off), explicit holes included,
-// or else the next one: then ok is false, [off, start) is a hole, and start is MaxUint64 when no item
-// follows. Inline data is copied; an inline extent covers its whole sector.
+// LookupFileExtent finds the item that covers off (ok is true, start <= off), explicit holes
+// included, or else the next one: then ok is false, [off, start) is a hole, and start is MaxUint64
+// when no item follows. Inline data is copied; an inline extent covers its whole sector.
 func (s *Store) LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error) {
 	return s.lookupFileExtent(t, r, ino, off, false)
 }
@@ -123,9 +125,9 @@ func (s *Store) lookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, o
 	return start, fe, start <= off, nil
 }
 
-// InsertFileExtent adds an item at off; the range must be free (DropExtents). Generation 0 stands for
-// the running transaction. The reference of the data extent is the caller's. EEXIST when there is an
-// item at off.
+// InsertFileExtent adds an item at off; the range must be free (DropExtents). Generation 0 stands
+// for the running transaction. The reference of the data extent is the caller's. EEXIST when there
+// is an item at off.
 func (s *Store) InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)
@@ -150,7 +152,8 @@ type DropOptions struct {
 	// there is nothing, beyond the file's size on disk.
 	ReadFirst bool
 
-	// follow leaves the path, after the last step, in the leaf where an item at start has its place.
+	// follow leaves the path, after the last step, in the leaf where an item at start has its
+	// place.
 	follow bool
 }
 
@@ -161,9 +164,9 @@ type DropResult struct {
 	NextStart  uint64 // [start, NextStart) is empty now; it is end when all is done
 }
 
-// DropExtents empties [start, end) of a file: items inside are deleted, items across an edge trimmed,
-// an item across both edges split. References of data extents follow. Both edges are multiples of the
-// sector size; EOPNOTSUPP when that would cut an inline extent.
+// DropExtents empties [start, end) of a file: items inside are deleted, items across an edge
+// trimmed, an item across both edges split. References of data extents follow. Both edges are
+// multiples of the sector size; EOPNOTSUPP when that would cut an inline extent.
 //
 // Models fs/btrfs/file.c:btrfs_drop_extents(). Differences: the caller inserts the replacement; the
 // search goes on by key after a leaf has been changed.
@@ -242,7 +245,8 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 		}
 		switch {
 		case off < start && extEnd > end:
-			// The range is in the middle: the item becomes two, and the extent has one reference more.
+			// The range is in the middle: the item becomes two, and the extent has one reference
+			// more.
 			p.Slots[0] = slot
 			if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, end)); err != nil {
 				if !errors.Is(err, errno.EAGAIN) {
@@ -315,8 +319,9 @@ func (s *Store) dropStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 	return nil
 }
 
-// CompressedInlineError says that newSize cuts the compressed inline extent of a file, which would have to be read and written again.
-// It is EOPNOTSUPP to errors.Is. Models BTRFS_NEED_TRUNCATE_BLOCK.
+// CompressedInlineError says that newSize cuts the compressed inline extent of a file, which would
+// have to be read and written again. It is EOPNOTSUPP to errors.Is. Models
+// BTRFS_NEED_TRUNCATE_BLOCK.
 type CompressedInlineError struct {
 	Ino     format.Ino
 	NewSize uint64 // in bytes
@@ -330,9 +335,9 @@ func (e *CompressedInlineError) Error() string {
 func (e *CompressedInlineError) Is(target error) bool { return target == error(errno.EOPNOTSUPP) }
 
 // TruncateItems deletes the extents of a file from newSize on, last first, and trims the one that
-// crosses it to the sector; an inline extent to the byte. At most maxItems items are changed (0 is no
-// bound): nothing is left from size on, which is newSize once there are no others. bytesFreed is what nbytes
-// loses. With a CompressedInlineError it has all the same dropped what it could.
+// crosses it to the sector; an inline extent to the byte. At most maxItems items are changed (0 is
+// no bound): nothing is left from size on, which is newSize once there are no others. bytesFreed is
+// what nbytes loses. With a CompressedInlineError it has all the same dropped what it could.
 //
 // Models fs/btrfs/inode-item.c:btrfs_truncate_inode_items().
 func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, maxItems int) (bytesFreed, size uint64, err error) {
@@ -351,8 +356,8 @@ func (s *Store) TruncateItems(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino
 	}
 }
 
-// truncateStep truncates in one leaf, the last that has extents of ino; the last one that it has deleted began at last.
-// budget <= 0 is no bound.
+// truncateStep truncates in one leaf, the last that has extents of ino; the last one that it has
+// deleted began at last. budget <= 0 is no bound.
 func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, newSize uint64, budget int, p *ctree.Path) (items int, freed, last uint64, done bool, err error) {
 	found, err := s.Forest.SearchSlot(t, tr, r, extentKey(ino, math.MaxUint64), p, -1, true)
 	if err != nil {
@@ -428,8 +433,8 @@ func (s *Store) truncateStep(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino 
 	return items, freed, last, done, stopped
 }
 
-// MarkExtentWritten turns [start, end) of a preallocated extent into a written one. It splits the item
-// at the edges of the range and merges with written neighbours of the same extent.
+// MarkExtentWritten turns [start, end) of a preallocated extent into a written one. It splits the
+// item at the edges of the range and merges with written neighbours of the same extent.
 //
 // Models fs/btrfs/file.c:btrfs_mark_extent_written().
 //
@@ -447,8 +452,8 @@ func (s *Store) MarkExtentWritten(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	}
 }
 
-// mergeable reports whether the item in slot is a written window of the extent at bytenr whose first
-// byte would be at file offset base, and where it lies.
+// mergeable reports whether the item in slot is a written window of the extent at bytenr whose
+// first byte would be at file offset base, and where it lies.
 //
 // Models fs/btrfs/file.c:extent_mergeable().
 func mergeable(r *ctree.Root, leaf format.Node, slot int, ino format.Ino, bytenr, base uint64) (start, end uint64, ok bool) {
@@ -572,8 +577,8 @@ func refOf(r *ctree.Root, ino format.Ino, base uint64) format.DataRef {
 	return format.DataRef{Root: r.ID, Ino: ino, Offset: format.FileOff(base)}
 }
 
-// splitExtent cuts the item at p, [off, extEnd), in two at file offset cut, and points p at the second.
-// EAGAIN when the leaf had to be let go and has changed.
+// splitExtent cuts the item at p, [off, extEnd), in two at file offset cut, and points p at the
+// second. EAGAIN when the leaf had to be let go and has changed.
 func (s *Store) splitExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, p *ctree.Path, off, cut, extEnd, base uint64, fe *format.FileExtent) error {
 	if err := s.Forest.DuplicateItem(t, tr, r, p, extentKey(ino, cut)); err != nil {
 		return err
@@ -603,12 +608,14 @@ type NocowExtent struct {
 	WriteBytenr  uint64 // disk address of the offset asked for
 }
 
-// NocowCheck says how the question is asked whether a write may go in place. The zero value asks in the cheapest way and may sleep. The
-// fields from OwnPath on are what kernels did before 5.19; labs/reference 3.6.
+// NocowCheck says how the question is asked whether a write may go in place. The zero value asks in
+// the cheapest way and may sleep. The fields from OwnPath on are what kernels did before 5.19;
+// labs/reference 3.6.
 type NocowCheck struct {
 	Nodatacow bool // the inode is NODATACOW, not only preallocated
 	Nowait    bool // EAGAIN where the question would sleep
-	// Delalloc, if set, is the io tree of a COW inode: delalloc in a preallocated extent means no, because its writeback converts it.
+	// Delalloc, if set, is the io tree of a COW inode: delalloc in a preallocated extent means no,
+	// because its writeback converts it.
 	Delalloc *extentio.Tree
 
 	OwnPath  bool // the search for other references takes a path of its own
@@ -624,9 +631,9 @@ func (s *Store) CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, leng
 	return s.CheckNocow(t, r, ino, off, length, NocowCheck{Nodatacow: nodatacow, Nowait: nowait})
 }
 
-// CheckNocow says whether a write at off may go in place, and how much of length: n bytes, up to the
-// end of the extent. n = 0 means that the write must COW. With c.Nowait it does not sleep: EAGAIN
-// when it would have to.
+// CheckNocow says whether a write at off may go in place, and how much of length: n bytes, up to
+// the end of the extent. n = 0 means that the write must COW. With c.Nowait it does not sleep:
+// EAGAIN when it would have to.
 //
 // The order of the checks is labs/reference 3.4: the item, then references by others, then
 // checksums, then the block group and delalloc. A pending snapshot is the caller's.
@@ -680,8 +687,8 @@ func (s *Store) CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, le
 		defer s.paths.put(t, q)
 		p, q.Nowait = q, c.Nowait
 	}
-	// An extent has checksums for all of its data or for none: NOCOW data written over checksummed data
-	// would not match them.
+	// An extent has checksums for all of its data or for none: NOCOW data written over checksummed
+	// data would not match them.
 	p.Nowait = c.Nowait && !c.WaitCsums
 	sums, err := s.csumExists(t, p, write, n)
 	if err != nil || sums {
@@ -694,8 +701,9 @@ func (s *Store) CheckNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, le
 		RAMBytes: fe.RAMBytes, Offset: fe.Offset, Generation: fe.Generation, WriteBytenr: write}, nil
 }
 
-// ShareFileExtent adds the item fe, which another item refers to the same data extent with, at off, and the reference of the data
-// extent. The range must be free. The item keeps its generation: it says when the data was written.
+// ShareFileExtent adds the item fe, which another item refers to the same data extent with, at off,
+// and the reference of the data extent. The range must be free. The item keeps its generation: it
+// says when the data was written.
 //
 // Models fs/btrfs/file.c:btrfs_insert_replace_extent() of a clone.
 func (s *Store) ShareFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error {
@@ -705,7 +713,8 @@ func (s *Store) ShareFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, i
 	return s.ExtentTree.IncExtentRef(t, tr, refOf(r, ino, off-fe.Offset), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
 }
 
-// mayOverwrite asks the block group, and the io tree if c has one. held says that the leaf of the item is locked, which neither needs.
+// mayOverwrite asks the block group, and the io tree if c has one. held says that the leaf of the
+// item is locked, which neither needs.
 func (s *Store) mayOverwrite(t *sched.Task, c *NocowCheck, fe *format.FileExtent, off, n uint64, held bool) bool {
 	if held {
 		t.Count(sched.CountLeafHeld)

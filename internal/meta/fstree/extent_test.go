@@ -135,8 +135,8 @@ func (e *env) drop(ino format.Ino, from, to uint64, opt DropOptions) (found uint
 	return found
 }
 
-// TestExtentsModel does random writes, preallocations, holes, completions, truncates and reflinks on a few
-// files whose items share leaves, and compares with a byte-array model after each.
+// TestExtentsModel does random writes, preallocations, holes, completions, truncates and reflinks
+// on a few files whose items share leaves, and compares with a byte-array model after each.
 func TestExtentsModel(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { extentsModel(t, seed) })
@@ -403,7 +403,8 @@ func TestNocowRefusals(t *testing.T) {
 		t.Errorf("busy delayed reference with nowait: %v", err)
 	}
 	e.refs.busy = false
-	var costs sched.Counts // of one question: a search here, one among the checksums; the extent tree is not in this test
+	// of one question: a search here, one among the checksums; the extent tree is not in this test
+	var costs sched.Counts
 	e.t.Counts = &costs
 	if n, _, err := e.s.CanNocow(e.t, e.fs, 257, 5*sector, sector, true, true); n != sector || err != nil {
 		t.Errorf("nowait: %d %v", n, err)
@@ -428,8 +429,9 @@ func TestNocowRefusals(t *testing.T) {
 	}
 }
 
-// TestMarkWrittenGeneration: what a transaction writes has its generation, whatever becomes of the item: a new one, a part of one, or
-// one that grows over its neighbour. An fsync logs the items of its transaction only.
+// TestMarkWrittenGeneration: what a transaction writes has its generation, whatever becomes of the
+// item: a new one, a part of one, or one that grows over its neighbour. An fsync logs the items of
+// its transaction only.
 func TestMarkWrittenGeneration(t *testing.T) {
 	for _, steps := range [][][2]uint64{
 		{{0, 8}},

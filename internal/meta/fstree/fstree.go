@@ -40,7 +40,8 @@ type ExtentRefs interface {
 	IncExtentRef(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 	// FreeExtent drops a reference, and with the last one the extent.
 	FreeExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
-	// CrossRefExist reports whether anything but own refers to the extent. It uses the empty path p, whose Nowait counts.
+	// CrossRefExist reports whether anything but own refers to the extent. It uses the empty path
+	// p, whose Nowait counts.
 	CrossRefExist(t *sched.Task, own format.DataRef, bytenr format.Logical, p *ctree.Path) (bool, error)
 	// MayWrite reports whether the block group of the extent takes writes.
 	MayWrite(t *sched.Task, bytenr format.Logical) bool
@@ -54,7 +55,8 @@ type Store struct {
 	ExtentTree ExtentRefs
 	SectorSize uint64
 	*Csums     // of the checksum tree
-	// Extref says that names without room in an INODE_REF item go to INODE_EXTREF (the extended_iref feature).
+	// Extref says that names without room in an INODE_REF item go to INODE_EXTREF (the
+	// extended_iref feature).
 	Extref bool
 
 	paths *pathList
@@ -120,8 +122,9 @@ func (s *Store) ReadInode(t *sched.Task, r *ctree.Root, ino format.Ino) (item fo
 	return item, err
 }
 
-// LoadInode is ReadInode of an inode that comes into memory: bare says that it has no extended attribute. The items after the inode's tell,
-// unless the leaf ends before; then bare is false. Models btrfs_read_locked_inode() with acls_after_inode_item().
+// LoadInode is ReadInode of an inode that comes into memory: bare says that it has no extended
+// attribute. The items after the inode's tell, unless the leaf ends before; then bare is false.
+// Models btrfs_read_locked_inode() with acls_after_inode_item().
 func (s *Store) LoadInode(t *sched.Task, r *ctree.Root, ino format.Ino) (item format.InodeItem, bare bool, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)

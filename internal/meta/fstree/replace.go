@@ -7,22 +7,25 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Replace is how ReplaceFileExtent works. The zero value is what the kernel does since 5.18; labs/reference 6.6.
+// Replace is how ReplaceFileExtent works. The zero value is what the kernel does since 5.18;
+// labs/reference 6.6.
 type Replace struct {
 	// Drop empties the range first: the tree may have items of it.
 	Drop bool
-	// OneLeaf searches again for the place of the item when its range had items in more than one leaf. Without it the item goes
-	// to the last of these leaves.
+	// OneLeaf searches again for the place of the item when its range had items in more than one
+	// leaf. Without it the item goes to the last of these leaves.
 	OneLeaf bool
-	// FieldByField writes the item with its leaf locked, one field after the other. Without it the item is made before the search, and
-	// copied.
+	// FieldByField writes the item with its leaf locked, one field after the other. Without it the
+	// item is made before the search, and copied.
 	FieldByField bool
 }
 
-// ReplaceFileExtent puts the item fe in the place of all that [start, end) has. It uses the empty path p, and leaves it held. Generation 0 stands for
-// the running transaction. References of what is dropped follow; that of fe's data extent is the caller's.
+// ReplaceFileExtent puts the item fe in the place of all that [start, end) has. It uses the empty
+// path p, and leaves it held. Generation 0 stands for the running transaction. References of what
+// is dropped follow; that of fe's data extent is the caller's.
 //
-// Models fs/btrfs/tree-log.c:log_one_extent() from btrfs_drop_extents() on, and the insertion at the end of that.
+// Models fs/btrfs/tree-log.c:log_one_extent() from btrfs_drop_extents() on, and the insertion at
+// the end of that.
 //
 // Preconditions: as DropExtents.
 func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, fe *format.FileExtent, how Replace, p *ctree.Path) error {
@@ -51,8 +54,8 @@ func (s *Store) ReplaceFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root,
 	return nil
 }
 
-// Replacement is a file extent on its way into the place of all that its range has, step by step: ReplaceFileExtent is an order of its steps.
-// After an error the path may be held.
+// Replacement is a file extent on its way into the place of all that its range has, step by step:
+// ReplaceFileExtent is an order of its steps. After an error the path may be held.
 type Replacement struct {
 	s          *Store
 	tr         *ctree.Trans
@@ -81,8 +84,8 @@ func (x *Replacement) Prepare(t *sched.Task) {
 	x.fe.Encode(x.made[:x.fe.Size()])
 }
 
-// Drop empties the range and leaves the path held. placed says that it points at an empty item for the extent: there was room in the last
-// leaf, and, with oneLeaf, all of the range was in it.
+// Drop empties the range and leaves the path held. placed says that it points at an empty item for
+// the extent: there was room in the last leaf, and, with oneLeaf, all of the range was in it.
 func (x *Replacement) Drop(t *sched.Task, oneLeaf bool) (placed bool, err error) {
 	res, leaves := DropResult{NextStart: x.start}, 0
 	for res.NextStart < x.end {
@@ -95,7 +98,8 @@ func (x *Replacement) Drop(t *sched.Task, oneLeaf bool) (placed bool, err error)
 	return (leaves == 1 || !oneLeaf) && x.s.Forest.InsertHere(t, x.path, extentKey(x.ino, x.start), x.fe.Size()), nil
 }
 
-// Insert searches the place of the extent, lets the path point at an empty item there, and leaves it held. EEXIST when there is an item.
+// Insert searches the place of the extent, lets the path point at an empty item there, and leaves
+// it held. EEXIST when there is an item.
 func (x *Replacement) Insert(t *sched.Task) error {
 	x.path.Release(t)
 	return x.s.Forest.InsertEmptyItem(t, x.tr, x.root, x.path, extentKey(x.ino, x.start), x.fe.Size())

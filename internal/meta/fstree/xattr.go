@@ -53,10 +53,12 @@ func (s *Store) Listxattr(t *sched.Task, r *ctree.Root, ino format.Ino) ([]strin
 	return names, err
 }
 
-// Setxattr makes the attribute have the value; ENOSPC when that does not fit an item, or a leaf finds no room, which leaves the attribute as
-// it was. Whoever looks meanwhile, and a log that gets the items of the inode, sees the old value or the new one.
+// Setxattr makes the attribute have the value; ENOSPC when that does not fit an item, or a leaf
+// finds no room, which leaves the attribute as it was. Whoever looks meanwhile, and a log that gets
+// the items of the inode, sees the old value or the new one.
 //
-// Models fs/btrfs/xattr.c:btrfs_setxattr() since "Btrfs: make xattr replace operations atomic", before which an attribute was taken away first.
+// Models fs/btrfs/xattr.c:btrfs_setxattr() since "Btrfs: make xattr replace operations atomic",
+// before which an attribute was taken away first.
 func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, name string, value []byte) error {
 	d := format.DirItem{Transid: tr.ID, Type: format.FtXattr, Name: name, Data: value}
 	key := xattrKey(ino, name)
@@ -105,8 +107,8 @@ func (s *Store) Setxattr(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino form
 	return nil
 }
 
-// xattrSize is the size of the entry whose place d takes, 0 when there is none. ENOSPC when d has no room in the item, beside other attributes
-// whose names have the same hash.
+// xattrSize is the size of the entry whose place d takes, 0 when there is none. ENOSPC when d has
+// no room in the item, beside other attributes whose names have the same hash.
 func (s *Store) xattrSize(t *sched.Task, r *ctree.Root, key format.Key, d *format.DirItem) (old int, err error) {
 	p := s.paths.get(t)
 	defer s.paths.put(t, p)

@@ -31,10 +31,11 @@ func (d delta) of(g *group) *struct{ rfer, excl int64 } {
 	return x
 }
 
-// Settle makes the counts those of the trees that the commit leaves, gives back what the transaction had reserved, and brings the
-// quota tree up to date. last is the tree of roots of the last commit, now that of the trees as they are: no subvolume changes any
-// more, and the references of their extents are items. What it cannot find out leaves the status inconsistent.
-// Models btrfs_qgroup_account_extents() and btrfs_run_qgroups().
+// Settle makes the counts those of the trees that the commit leaves, gives back what the
+// transaction had reserved, and brings the quota tree up to date. last is the tree of roots of the
+// last commit, now that of the trees as they are: no subvolume changes any more, and the references
+// of their extents are items. What it cannot find out leaves the status inconsistent. Models
+// btrfs_qgroup_account_extents() and btrfs_run_qgroups().
 //
 // Preconditions: the committer's; no other handle is open.
 func (q *Quota) Settle(t *sched.Task, tr *ctree.Trans, last, now TreeAt) error {
@@ -88,8 +89,8 @@ func (q *Quota) changes(t *sched.Task, d delta, traced []extenttree.Traced, last
 	return nil
 }
 
-// account adds what it means that an extent of n bytes, which the subvolumes was reached, is reached by is.
-// Models btrfs_qgroup_account_extent() with qgroup_update_counters().
+// account adds what it means that an extent of n bytes, which the subvolumes was reached, is
+// reached by is. Models btrfs_qgroup_account_extent() with qgroup_update_counters().
 func (q *Quota) account(t *sched.Task, d delta, n uint64, was, is []uint64) {
 	q.mu.Lock(t)
 	defer q.mu.Unlock(t)
@@ -127,8 +128,8 @@ func one(b bool) int64 {
 	return 0
 }
 
-// countAll counts every extent from the start; every subvolume has a group afterwards. Models a rescan from
-// btrfs_qgroup_rescan() to the end of btrfs_qgroup_rescan_worker().
+// countAll counts every extent from the start; every subvolume has a group afterwards. Models a
+// rescan from btrfs_qgroup_rescan() to the end of btrfs_qgroup_rescan_worker().
 func (q *Quota) countAll(t *sched.Task, d delta, v *view) error {
 	ids, err := v.subvolIDs(t)
 	if err != nil {
@@ -252,7 +253,8 @@ func (q *Quota) remove(t *sched.Task, tr *ctree.Trans, k format.Key) error {
 	return q.forest.DelItems(t, tr, q.tree, &p, p.Slot(), 1)
 }
 
-// sum is have+by. A count that would go below zero was wrong before, which only inconsistent ones are.
+// sum is have+by. A count that would go below zero was wrong before, which only inconsistent ones
+// are.
 func (q *Quota) sum(have uint64, by int64) uint64 {
 	if by < 0 && uint64(-by) > have {
 		q.status.Flags |= format.QgroupStatusInconsistent
@@ -261,7 +263,8 @@ func (q *Quota) sum(have uint64, by int64) uint64 {
 	return have + uint64(by)
 }
 
-// write brings the items up to date: counts and limits that changed, and the status, whose generation has to be the commit's.
+// write brings the items up to date: counts and limits that changed, and the status, whose
+// generation has to be the commit's.
 func (q *Quota) write(t *sched.Task, tr *ctree.Trans) error {
 	type todo struct {
 		id    uint64
@@ -307,7 +310,8 @@ func (q *Quota) write(t *sched.Task, tr *ctree.Trans) error {
 	return q.put(t, tr, format.Key{Type: format.QGROUP_STATUS_KEY}, b[:])
 }
 
-// put makes b an item of the quota tree, or the front of b that an item which is there has room for.
+// put makes b an item of the quota tree, or the front of b that an item which is there has room
+// for.
 func (q *Quota) put(t *sched.Task, tr *ctree.Trans, k format.Key, b []byte) error {
 	var p ctree.Path
 	defer p.Release(t)

@@ -9,8 +9,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Load reads the quota tree of an image that has one, as of its commit generation. Counts that are not of that commit are
-// inconsistent; a rescan that was under way is done again by the next commit. Models btrfs_read_qgroup_config().
+// Load reads the quota tree of an image that has one, as of its commit generation. Counts that are
+// not of that commit are inconsistent; a rescan that was under way is done again by the next
+// commit. Models btrfs_read_qgroup_config().
 func (q *Quota) Load(t *sched.Task, tree *ctree.Root, generation uint64) error {
 	q.tree = tree
 	var p ctree.Path
@@ -127,10 +128,12 @@ func (g *group) linkUp() {
 	}
 }
 
-// Create makes an empty quota tree and turns quotas on: the commit of the transaction makes a group for each subvolume and counts.
-// The caller enters the tree into the tree of roots. Models btrfs_quota_enable().
+// Create makes an empty quota tree and turns quotas on: the commit of the transaction makes a group
+// for each subvolume and counts. The caller enters the tree into the tree of roots. Models
+// btrfs_quota_enable().
 //
-// Preconditions: a handle is open; quotas are off, and nobody else turns them on; no write is in flight.
+// Preconditions: a handle is open; quotas are off, and nobody else turns them on; no write is in
+// flight.
 func (q *Quota) Create(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 	r, err := q.forest.NewRoot(t, tr, format.QUOTA_TREE_OBJECTID)
 	if err != nil {
@@ -146,7 +149,8 @@ func (q *Quota) Create(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
 	return r, nil
 }
 
-// Clear turns quotas off and empties the quota tree, which is returned for the caller to free. Models btrfs_quota_disable().
+// Clear turns quotas off and empties the quota tree, which is returned for the caller to free.
+// Models btrfs_quota_disable().
 //
 // Preconditions: as Create, with quotas on.
 func (q *Quota) Clear(t *sched.Task, tr *ctree.Trans) (*ctree.Root, error) {
@@ -193,8 +197,8 @@ func (q *Quota) Dropped(t *sched.Task, id uint64) {
 	q.mu.Unlock(t)
 }
 
-// Limit sets a limit of a qgroup in bytes, or with none set takes it away; excl says which. The commit writes it. ENOENT when
-// there is no such qgroup. Models btrfs_limit_qgroup().
+// Limit sets a limit of a qgroup in bytes, or with none set takes it away; excl says which. The
+// commit writes it. ENOENT when there is no such qgroup. Models btrfs_limit_qgroup().
 //
 // Preconditions: a handle is open.
 func (q *Quota) Limit(t *sched.Task, id, bytes uint64, excl, none bool) error {

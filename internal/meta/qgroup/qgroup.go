@@ -71,7 +71,8 @@ func (g *group) fits(n uint64) bool {
 
 // Flusher is the door upward: what can turn a subvolume's reservations into counts.
 type Flusher interface {
-	// FlushRoot writes back the dirty data of subvolume root, waits for its ordered extents, and commits.
+	// FlushRoot writes back the dirty data of subvolume root, waits for its ordered extents, and
+	// commits.
 	FlushRoot(t *sched.Task, root uint64)
 }
 
@@ -89,8 +90,8 @@ type Quota struct {
 	groups map[uint64]*group
 	idle   lock.Cond // a task waits until another's flush ends
 
-	// The fields below belong to the committer, and to the task that holds the lock of Manager's for changes of the
-	// configuration, with a handle open.
+	// The fields below belong to the committer, and to the task that holds the lock of Manager's
+	// for changes of the configuration, with a handle open.
 	tree    *ctree.Root
 	status  format.QgroupStatus
 	recount bool // the next commit counts from the start
@@ -122,8 +123,8 @@ func (q *Quota) find(t *sched.Task, root uint64) *group {
 	return q.groups[root]
 }
 
-// reserve promises n bytes to the subvolume's group and all above it, or none of them: EDQUOT. Without enforce no limit is looked at.
-// Models qgroup_reserve().
+// reserve promises n bytes to the subvolume's group and all above it, or none of them: EDQUOT.
+// Without enforce no limit is looked at. Models qgroup_reserve().
 func (q *Quota) reserve(t *sched.Task, root, n uint64, k Kind, enforce bool) error {
 	q.lock(t)
 	defer q.mu.Unlock(t)
@@ -147,7 +148,8 @@ func (q *Quota) reserve(t *sched.Task, root, n uint64, k Kind, enforce bool) err
 // reserveFlush is reserve that flushes once when a limit is in the way and noflush is not set.
 // Models qgroup_reserve_data() and btrfs_qgroup_reserve_meta_prealloc().
 //
-// Preconditions: unless noflush is set, no page and no extent range is locked; with a handle open there is no flush.
+// Preconditions: unless noflush is set, no page and no extent range is locked; with a handle open
+// there is no flush.
 func (q *Quota) reserveFlush(t *sched.Task, root, n uint64, k Kind, enforce, noflush bool) error {
 	noflush = noflush || q.flusher == nil || t.Journal != nil
 	if !noflush {
@@ -168,9 +170,10 @@ func (e flushOf) Event() (name, verb string) {
 	return "the flush of qgroup " + format.QgroupName(e.g.id), "finish"
 }
 
-// flush turns what is promised to a subvolume into what it has. While another task does so this one waits for it, and then flushes
-// itself: what it or others have dirtied since then may be what is in the way.
-// Models try_flush_qgroup(). Difference: there the task that waited does not flush, and EDQUOT may come though there is room.
+// flush turns what is promised to a subvolume into what it has. While another task does so this one
+// waits for it, and then flushes itself: what it or others have dirtied since then may be what is
+// in the way. Models try_flush_qgroup(). Difference: there the task that waited does not flush, and
+// EDQUOT may come though there is room.
 func (q *Quota) flush(t *sched.Task, root uint64) {
 	q.lock(t)
 	g := q.find(t, root)
@@ -195,8 +198,9 @@ func (q *Quota) flush(t *sched.Task, root uint64) {
 	q.mu.Unlock(t)
 }
 
-// ReserveData promises n bytes of data to subvolume root. The caller has the space already and gives it back on EDQUOT.
-// Models the end of btrfs_qgroup_reserve_data(); the bytes are those that its io tree did not have yet.
+// ReserveData promises n bytes of data to subvolume root. The caller has the space already and
+// gives it back on EDQUOT. Models the end of btrfs_qgroup_reserve_data(); the bytes are those that
+// its io tree did not have yet.
 //
 // Preconditions: as spaceinfo.Info.Reserve with FlushData, unless noflush is set.
 func (q *Quota) ReserveData(t *sched.Task, root, n uint64, noflush bool) error {
@@ -213,9 +217,9 @@ func (q *Quota) ForceData(t *sched.Task, root, n uint64) {
 	}
 }
 
-// ReserveMeta promises n bytes of tree blocks to subvolume root and returns how many the caller has now: none when quotas are off.
-// The space comes after it. Without enforce the promise is made over any limit: the change makes room.
-// Models btrfs_qgroup_reserve_meta_prealloc().
+// ReserveMeta promises n bytes of tree blocks to subvolume root and returns how many the caller has
+// now: none when quotas are off. The space comes after it. Without enforce the promise is made over
+// any limit: the change makes room. Models btrfs_qgroup_reserve_meta_prealloc().
 //
 // Preconditions: as spaceinfo.Info.Reserve with FlushAll, unless noflush is set.
 func (q *Quota) ReserveMeta(t *sched.Task, root, n uint64, enforce, noflush bool) (uint64, error) {
@@ -249,8 +253,9 @@ func (q *Quota) take(g *group, n uint64, k Kind) {
 	}
 }
 
-// Convert makes n bytes of MetaPrealloc the running transaction's: its commit gives them back. A handle is open, or the caller has
-// the commit's promise that one will be. Models btrfs_qgroup_convert_reserved_meta().
+// Convert makes n bytes of MetaPrealloc the running transaction's: its commit gives them back. A
+// handle is open, or the caller has the commit's promise that one will be. Models
+// btrfs_qgroup_convert_reserved_meta().
 func (q *Quota) Convert(t *sched.Task, root, n uint64) {
 	if n == 0 || q == nil {
 		return
@@ -266,8 +271,9 @@ func (q *Quota) Convert(t *sched.Task, root, n uint64) {
 	q.mu.Unlock(t)
 }
 
-// CommitData makes n bytes of Data the running transaction's, in which their extent gets its first reference: the commit counts the
-// extent and gives them back in one step. A handle is open. Models the qgroup_reserved of a delayed reference's head.
+// CommitData makes n bytes of Data the running transaction's, in which their extent gets its first
+// reference: the commit counts the extent and gives them back in one step. A handle is open. Models
+// the qgroup_reserved of a delayed reference's head.
 func (q *Quota) CommitData(t *sched.Task, root, n uint64) {
 	if n == 0 || q == nil {
 		return
@@ -309,7 +315,8 @@ func (q *Quota) Groups(t *sched.Task) []Info {
 	return list
 }
 
-// StatusFlags are format.QgroupStatusOn and so on, as of the last commit; zero without a quota tree.
+// StatusFlags are format.QgroupStatusOn and so on, as of the last commit; zero without a quota
+// tree.
 func (q *Quota) StatusFlags() uint64 { return q.flags.Load() }
 
 // CheckQuiescent panics when something is reserved: the file system is at rest.

@@ -13,7 +13,8 @@ import (
 // errTrees says that the trees do not agree with each other: what a qgroup has cannot be known.
 var errTrees = errors.New("corrupt extent tree: back references lead nowhere")
 
-// view is the trees of one moment: of the last commit, or of the commit that is being made. Nobody changes them meanwhile.
+// view is the trees of one moment: of the last commit, or of the commit that is being made. Nobody
+// changes them meanwhile.
 type view struct {
 	f       *ctree.Forest
 	tree    *ctree.Root // of roots
@@ -27,7 +28,8 @@ type view struct {
 // all of it is dropped, as in Linux: the deletion changes the counts, not the loss of the name.
 type subvol struct {
 	*ctree.Root
-	dropped format.Key // of a tree that is being dropped: what comes before it is gone, blocks and items
+	// of a tree that is being dropped: what comes before it is gone, blocks and items
+	dropped format.Key
 }
 
 // newView opens the trees that the tree of roots at the address leads to. Close it.
@@ -157,10 +159,12 @@ func with(list []uint64, id uint64) []uint64 {
 	return list
 }
 
-// roots lists the subvolumes that reach the extent at bytenr, ascending. Models btrfs_find_all_roots().
+// roots lists the subvolumes that reach the extent at bytenr, ascending. Models
+// btrfs_find_all_roots().
 //
-// Difference: a reference by a subvolume to what is newer than the subvolume's newest snapshot is that subvolume's alone, as all
-// blocks on the way to it are as new at least: nothing is walked then (btrfs_block_can_be_shared()).
+// Difference: a reference by a subvolume to what is newer than the subvolume's newest snapshot is
+// that subvolume's alone, as all blocks on the way to it are as new at least: nothing is walked
+// then (btrfs_block_can_be_shared()).
 func (v *view) roots(t *sched.Task, bytenr uint64) ([]uint64, error) {
 	if list, ok := v.memo[bytenr]; ok {
 		return list, nil
@@ -204,8 +208,8 @@ func (v *view) withRootsOf(t *sched.Task, list []uint64, block uint64) ([]uint64
 	return list, err
 }
 
-// withTreeRef adds the roots of a tree block by a reference of tree id: those of the block above it in that tree.
-// Models resolve_indirect_ref() of a tree block.
+// withTreeRef adds the roots of a tree block by a reference of tree id: those of the block above it
+// in that tree. Models resolve_indirect_ref() of a tree block.
 func (v *view) withTreeRef(t *sched.Task, list []uint64, id, bytenr uint64, b *backRefs) ([]uint64, error) {
 	r, err := v.subvol(t, id)
 	if r == nil || err != nil {
@@ -245,8 +249,8 @@ func (v *view) withTreeRef(t *sched.Task, list []uint64, id, bytenr uint64, b *b
 	return v.withRootsOf(t, list, at)
 }
 
-// withDataRef adds the roots of a data extent by the file extents of one inode: those of the leaves that have them.
-// Models resolve_indirect_ref() of a data extent with add_all_parents().
+// withDataRef adds the roots of a data extent by the file extents of one inode: those of the leaves
+// that have them. Models resolve_indirect_ref() of a data extent with add_all_parents().
 func (v *view) withDataRef(t *sched.Task, list []uint64, bytenr uint64, b *backRefs, d *format.ExtentDataRef) ([]uint64, error) {
 	r, err := v.subvol(t, d.Root)
 	if r == nil || err != nil {

@@ -1,16 +1,18 @@
-// Package spaceinfo keeps the promises: how many bytes of data, metadata and system space exist, are used,
-// and have been promised to somebody who has not allocated yet.
+// Package spaceinfo keeps the promises: how many bytes of data, metadata and system space exist,
+// are used, and have been promised to somebody who has not allocated yet.
 //
-// The normal life of a byte is Reserve (may_use up), allocation (may_use down, reserved up), the run of its delayed
-// reference (reserved down, used up); on the way back used down, pinned up, and at commit pinned down.
-// A reservation that does not fit becomes a ticket, unless its mode says that it fails at once: tickets are served in order, and the first task
-// without a flusher becomes the flusher, which writes back delalloc, allocates chunks and commits until
-// its ticket is granted or nothing more can be won.
+// The normal life of a byte is Reserve (may_use up), allocation (may_use down, reserved up), the
+// run of its delayed reference (reserved down, used up); on the way back used down, pinned up, and
+// at commit pinned down. A reservation that does not fit becomes a ticket, unless its mode says
+// that it fails at once: tickets are served in order, and the first task without a flusher becomes
+// the flusher, which writes back delalloc, allocates chunks and commits until its ticket is granted
+// or nothing more can be won.
 //
-// Model: fs/btrfs/space-info.c. Difference: the flusher is a waiting task, not a worker; what a waiter may hold is
-// bounded by the rank of space_ticket, so it holds nothing that flushing needs.
+// Model: fs/btrfs/space-info.c. Difference: the flusher is a waiting task, not a worker; what a
+// waiter may hold is bounded by the rank of space_ticket, so it holds nothing that flushing needs.
 //
-// Invariant: used + pinned + reserved + may_use + readonly <= total, but for metadata overcommit and FlushEmergency.
+// Invariant: used + pinned + reserved + may_use + readonly <= total, but for metadata overcommit
+// and FlushEmergency.
 package spaceinfo
 
 import (
@@ -28,31 +30,35 @@ var (
 	classTicket = lockdep.NewClass("space_ticket")
 )
 
-// FlushMode says what a reservation may do when space is short. Models enum btrfs_reserve_flush_enum;
-// labs/reference 5.3.
+// FlushMode says what a reservation may do when space is short. Models enum
+// btrfs_reserve_flush_enum; labs/reference 5.3.
 type FlushMode uint8
 
 // The modes.
 const (
-	NoFlush        FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
-	FlushEmergency                  // what would abort the transaction: at once, and more than is promised if blocks are free
-	FlushLimit                      // a transaction is open: only chunk allocation, never commits
-	FlushEvict                      // inode eviction: as FlushAllSteal
-	FlushData                       // data: chunks, delalloc, commit
-	FlushAll                        // metadata: delalloc, chunks, commit
-	FlushAllSteal                   // metadata of a delete: as FlushAll, and then the global reserve
+	NoFlush FlushMode = iota // ENOSPC at once, never sleeps: NOWAIT
+	// what would abort the transaction: at once, and more than is promised if blocks are free
+	FlushEmergency
+	FlushLimit // a transaction is open: only chunk allocation, never commits
+	FlushEvict // inode eviction: as FlushAllSteal
+	FlushData  // data: chunks, delalloc, commit
+	FlushAll   // metadata: delalloc, chunks, commit
+	// metadata of a delete: as FlushAll, and then the global reserve
+	FlushAllSteal
 )
 
 var modeNames = [...]string{"NO_FLUSH", "FLUSH_EMERGENCY", "FLUSH_LIMIT", "FLUSH_EVICT", "FLUSH_DATA", "FLUSH_ALL", "FLUSH_ALL_STEAL"}
 
-// steals reports whether the global reserve may help when flushing has won nothing. Models can_steal().
+// steals reports whether the global reserve may help when flushing has won nothing. Models
+// can_steal().
 func (m FlushMode) steals() bool { return m == FlushEvict || m == FlushAllSteal }
 
 func (m FlushMode) String() string { return modeNames[m] }
 
 // Flushers is the door upward: what can win space. The file system fills it.
 type Flushers interface {
-	// FlushDelalloc starts writeback of at least bytes of dirty data, and waits for the ordered extents if wait is set.
+	// FlushDelalloc starts writeback of at least bytes of dirty data, and waits for the ordered
+	// extents if wait is set.
 	FlushDelalloc(t *sched.Task, bytes uint64, wait bool)
 	// CommitTransaction commits the running transaction and so frees what it pinned.
 	CommitTransaction(t *sched.Task) error
@@ -162,7 +168,8 @@ func (s *Space) CalcInsert(items int) uint64 {
 	return uint64(items) * s.nodeSize * 2 * format.MaxLevel
 }
 
-// CalcUpdate is the worst case in bytes of changing items in place. Models btrfs_calc_metadata_size().
+// CalcUpdate is the worst case in bytes of changing items in place. Models
+// btrfs_calc_metadata_size().
 func (s *Space) CalcUpdate(items int) uint64 {
 	return uint64(items) * s.nodeSize * format.MaxLevel
 }
@@ -180,7 +187,8 @@ func (i *Info) overcommit(mode FlushMode) uint64 {
 	return avail / 2
 }
 
-// fitsLocked reports whether bytes can be promised. It counts as a write: the caller promises them if they fit.
+// fitsLocked reports whether bytes can be promised. It counts as a write: the caller promises them
+// if they fit.
 func (i *Info) fitsLocked(t *sched.Task, bytes uint64, mode FlushMode) bool {
 	i.mu.AssertHeld(t)
 	i.data.Write(t, i)
@@ -195,15 +203,17 @@ func (i *Info) freeLocked(t *sched.Task) uint64 {
 	return i.u.Total - min(i.u.Total, i.u.sum()-i.u.MayUse)
 }
 
-// Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush and FlushEmergency it may sleep, so no page
-// and no extent range may be locked (labs/reference 9.1, level 6), and with a mode beyond FlushLimit no
-// transaction may be open. Models btrfs_reserve_metadata_bytes() and btrfs_reserve_data_bytes().
+// Reserve promises bytes: may_use grows, or ENOSPC. With a mode other than NoFlush and
+// FlushEmergency it may sleep, so no page and no extent range may be locked (labs/reference 9.1,
+// level 6), and with a mode beyond FlushLimit no transaction may be open. Models
+// btrfs_reserve_metadata_bytes() and btrfs_reserve_data_bytes().
 func (i *Info) Reserve(t *sched.Task, bytes uint64, mode FlushMode) error {
 	if mode > FlushLimit {
 		lockdep.MightWait(t, classTicket)
 	}
 	i.mu.Lock(t)
-	// A task with a transaction open may not wait in the line, or the tasks in it would wait for its commit.
+	// A task with a transaction open may not wait in the line, or the tasks in it would wait for
+	// its commit.
 	inLine := mode != FlushLimit && mode != FlushEmergency
 	if (len(i.tickets) == 0 || !inLine) && i.fitsLocked(t, bytes, mode) || mode == FlushEmergency && i.freeLocked(t) >= bytes {
 		i.u.MayUse += bytes
@@ -254,8 +264,9 @@ func (i *Info) reserveTicketLocked(t *sched.Task, bytes uint64, mode FlushMode) 
 	return nil
 }
 
-// stealLocked takes a promise that flushing could not win out of the global reserve, if the mode may: a delete makes room, so what it
-// borrows comes back. Whoever has it counts in may_use already. It drops and retakes i.mu. Models maybe_fail_all_tickets().
+// stealLocked takes a promise that flushing could not win out of the global reserve, if the mode
+// may: a delete makes room, so what it borrows comes back. Whoever has it counts in may_use
+// already. It drops and retakes i.mu. Models maybe_fail_all_tickets().
 func (i *Info) stealLocked(t *sched.Task, bytes uint64, mode FlushMode) error {
 	i.mu.AssertHeld(t)
 	if !mode.steals() || i.Type != format.BlockGroupMetadata {
@@ -285,14 +296,15 @@ func (i *Info) removeLocked(t *sched.Task, tk *ticket) {
 	}
 }
 
-// flushLocked runs the flush states until tk is granted, and reports that they are exhausted: two rounds of all of them
-// granted nobody anything. It drops and retakes i.mu.
-// Models btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); labs/reference 5.3.
+// flushLocked runs the flush states until tk is granted, and reports that they are exhausted: two
+// rounds of all of them granted nobody anything. It drops and retakes i.mu. Models
+// btrfs_async_reclaim_metadata_space() and btrfs_async_reclaim_data_space(); labs/reference 5.3.
 func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted bool) {
 	i.mu.AssertHeld(t)
 	idle := 0
 	states := []func(){
-		// A large promise may take many chunks: data flushing begins only when the device has no more.
+		// A large promise may take many chunks: data flushing begins only when the device has no
+		// more.
 		func() {
 			for i.allocChunk(t) && !i.granted(t, tk) {
 			}
@@ -303,9 +315,9 @@ func (i *Info) flushLocked(t *sched.Task, tk *ticket, mode FlushMode) (exhausted
 		func() { i.allocChunk(t) },
 	}
 	if i.Type == format.BlockGroupMetadata {
-		// Metadata promises are mostly unused: writing delalloc back and a commit return them, a chunk costs data
-		// space. Unless the chunks are nearly full, only a round that won nothing else makes one
-		// (ALLOC_CHUNK and ALLOC_CHUNK_FORCE).
+		// Metadata promises are mostly unused: writing delalloc back and a commit return them, a
+		// chunk costs data space. Unless the chunks are nearly full, only a round that won nothing
+		// else makes one (ALLOC_CHUNK and ALLOC_CHUNK_FORCE).
 		states[0], states[1] = states[1], states[2]
 		states[2] = func() {
 			if i.nearlyFull(t) {
@@ -432,7 +444,8 @@ func (i *Info) AddTotal(t *sched.Task, total, used, readonly uint64) {
 	i.mu.Unlock(t)
 }
 
-// Allocated turns a promise into an allocation that no extent item records yet: may_use down, reserved up.
+// Allocated turns a promise into an allocation that no extent item records yet: may_use down,
+// reserved up.
 func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 	i.mu.Lock(t)
 	i.subLocked(t, &i.u.MayUse, bytes, "may_use")
@@ -440,7 +453,8 @@ func (i *Info) Allocated(t *sched.Task, bytes uint64) {
 	i.mu.Unlock(t)
 }
 
-// Unallocated undoes an allocation that was never recorded: reserved down. With promise the bytes go back to may_use.
+// Unallocated undoes an allocation that was never recorded: reserved down. With promise the bytes
+// go back to may_use.
 func (i *Info) Unallocated(t *sched.Task, bytes uint64, promise bool) {
 	i.mu.Lock(t)
 	i.subLocked(t, &i.u.Reserved, bytes, "reserved")
@@ -483,8 +497,8 @@ func (i *Info) Usage(t *sched.Task) Usage {
 	return i.u
 }
 
-// BlockRsv is a bucket of promised bytes that a transaction handle, or the whole file system, draws tree
-// blocks from. Models struct btrfs_block_rsv.
+// BlockRsv is a bucket of promised bytes that a transaction handle, or the whole file system, draws
+// tree blocks from. Models struct btrfs_block_rsv.
 type BlockRsv struct {
 	info *Info
 	mu   lock.Mutex // leaf
@@ -517,7 +531,8 @@ func (b *BlockRsv) Use(t *sched.Task, bytes uint64) bool {
 	return true
 }
 
-// steal is Use for a task that is no committer: it leaves a tenth of the target for commits. Models steal_from_global_rsv().
+// steal is Use for a task that is no committer: it leaves a tenth of the target for commits. Models
+// steal_from_global_rsv().
 func (b *BlockRsv) steal(t *sched.Task, bytes uint64) bool {
 	b.mu.Lock(t)
 	defer b.mu.Unlock(t)
@@ -551,8 +566,8 @@ func (b *BlockRsv) Reserved(t *sched.Task) uint64 {
 	return b.reserved
 }
 
-// Resize sets the target and fills the bucket up to it as far as the account allows without flushing, or gives the
-// surplus back. Models btrfs_update_global_block_rsv().
+// Resize sets the target and fills the bucket up to it as far as the account allows without
+// flushing, or gives the surplus back. Models btrfs_update_global_block_rsv().
 func (b *BlockRsv) Resize(t *sched.Task, size uint64) {
 	b.mu.Lock(t)
 	b.size = size

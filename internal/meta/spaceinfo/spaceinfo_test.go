@@ -14,8 +14,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is a file system seen from the reservations: dirty data whose promises writeback returns, pinned bytes
-// that a commit releases, and a device with room for chunks.
+// world is a file system seen from the reservations: dirty data whose promises writeback returns,
+// pinned bytes that a commit releases, and a device with room for chunks.
 type world struct {
 	s       *Space
 	dirty   uint64 // bytes of metadata promised for delalloc
@@ -96,7 +96,8 @@ func TestReserve(t *testing.T) {
 			w.s.Metadata().Reserve(task, 16*MiB, FlushAll)
 			w.dirty = 16 * MiB
 		}, (*Space).Metadata, 4 * MiB, FlushAll, nil, func(w *world) bool { return w.device == 64*MiB && w.flushes == 1 }},
-		// Many new files in one transaction used to turn the whole device into empty metadata chunks.
+		// Many new files in one transaction used to turn the whole device into empty metadata
+		// chunks.
 		{"metadata commits before it takes a chunk", func(w *world) {
 			w.s.Metadata().AddTotal(task, 8*MiB, 0, 0)
 			w.s.Metadata().Reserve(task, 16*MiB, FlushAll)
@@ -137,7 +138,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A small reservation may not overtake a big one that waits, or the big one would wait for ever; with the big one served, both are.
+// A small reservation may not overtake a big one that waits, or the big one would wait for ever;
+// with the big one served, both are.
 func TestTicketsInOrder(t *testing.T) {
 	task := sched.NewTask("test")
 	w := newWorld(task, 0, MiB)
@@ -166,7 +168,8 @@ func TestTicketsInOrder(t *testing.T) {
 	}
 }
 
-// A ticket that waits is served by whatever gives space back: nobody looks at the account again for it.
+// A ticket that waits is served by whatever gives space back: nobody looks at the account again for
+// it.
 func TestTicketsAreServed(t *testing.T) {
 	task := sched.NewTask("test")
 	for _, c := range []struct {
@@ -205,7 +208,8 @@ func TestTicketsAreServed(t *testing.T) {
 	}
 }
 
-// Small tickets wait after a large one, though they would fit; then all that fit are served, in order.
+// Small tickets wait after a large one, though they would fit; then all that fit are served, in
+// order.
 func TestTicketsWaitInLine(t *testing.T) {
 	task := sched.NewTask("test")
 	d := newWorld(task, 0, MiB).s.Data()
@@ -310,8 +314,8 @@ func TestBlockRsv(t *testing.T) {
 	want("released", 0)
 }
 
-// Metadata is promised beyond its chunks as far as the device has room for all copies: an eighth of that for a task that can flush,
-// half for one that cannot.
+// Metadata is promised beyond its chunks as far as the device has room for all copies: an eighth of
+// that for a task that can flush, half for one that cannot.
 func TestOvercommit(t *testing.T) {
 	task := sched.NewTask("test")
 	for _, c := range []struct {
@@ -333,7 +337,8 @@ func TestOvercommit(t *testing.T) {
 	}
 }
 
-// Chunks are nearly full with four fifths of them in use, and 2 MiB to spare; promises do not count.
+// Chunks are nearly full with four fifths of them in use, and 2 MiB to spare; promises do not
+// count.
 func TestNearlyFull(t *testing.T) {
 	task := sched.NewTask("test")
 	for _, c := range []struct {
@@ -353,7 +358,8 @@ func TestNearlyFull(t *testing.T) {
 	}
 }
 
-// Several tasks want more than there is: some get it, the others ENOSPC, nobody sleeps for ever and the sum is right.
+// Several tasks want more than there is: some get it, the others ENOSPC, nobody sleeps for ever and
+// the sum is right.
 func TestTicketsRace(t *testing.T) {
 	task := sched.NewTask("test")
 	w := newWorld(task, 0, MiB)

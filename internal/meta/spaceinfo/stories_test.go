@@ -41,8 +41,9 @@ func (w *told) AllocChunk(t *sched.Task, typ uint64) (bool, error) {
 	return w.world.AllocChunk(t, typ)
 }
 
-// TestStories reads testdata/stories.txt. A story is a line that says what it is about, then commands, then "----" and what the reserve
-// commands answered: how, what the flusher was asked for, in order, and the account. The commands, in MiB:
+// TestStories reads testdata/stories.txt. A story is a line that says what it is about, then
+// commands, then "----" and what the reserve commands answered: how, what the flusher was asked
+// for, in order, and the account. The commands, in MiB:
 //
 //	device FREE CHUNK            what the device has left, and the size of a chunk
 //	data|metadata TOTAL USED     the account

@@ -18,8 +18,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// A hook brings into the trees what is kept outside. It runs beside open handles, where most of the work is done, and again when
-// none is open: what changed in between is in the same commit.
+// A hook brings into the trees what is kept outside. It runs beside open handles, where most of the
+// work is done, and again when none is open: what changed in between is in the same commit.
 func TestHooks(tt *testing.T) {
 	t := sched.NewTask("test")
 	dev := newImage(tt, t, 128<<20)
@@ -57,8 +57,9 @@ func TestHooks(tt *testing.T) {
 	}
 }
 
-// A commit waits for the handles that are open, so that a change of several steps is in it whole or not at all. Every order with
-// one switch is tried; the image is read as a crash after the commit would leave it.
+// A commit waits for the handles that are open, so that a change of several steps is in it whole or
+// not at all. Every order with one switch is tried; the image is read as a crash after the commit
+// would leave it.
 func TestCommitWaits(tt *testing.T) {
 	tt.Run("start", func(tt *testing.T) {
 		commitWaits(tt, func(t *sched.Task, m *transaction.Manager) (*transaction.Handle, error) { return m.Start(t, 2) })
@@ -122,8 +123,8 @@ func commitWaits(tt *testing.T, begin func(t *sched.Task, m *transaction.Manager
 	}
 }
 
-// One write of a commit fails, each in turn, and those after it succeed: the commit reports it, the file system is read-only,
-// and the device has the commit before, whole.
+// One write of a commit fails, each in turn, and those after it succeed: the commit reports it, the
+// file system is read-only, and the device has the commit before, whole.
 func TestCommitWriteFails(tt *testing.T) {
 	t := sched.NewTask("test")
 	base := newImage(tt, t, 128<<20).(*blockdev.Memory)
@@ -164,8 +165,9 @@ func TestCommitWriteFails(tt *testing.T) {
 	}
 }
 
-// A handle that is refused takes nothing with it: what was reserved for it, by Start or by the caller of JoinReserved, is free
-// again. A file system that runs out of handles after an abort would else run out of space in its accounts.
+// A handle that is refused takes nothing with it: what was reserved for it, by Start or by the
+// caller of JoinReserved, is free again. A file system that runs out of handles after an abort
+// would else run out of space in its accounts.
 func TestRefusedHandle(tt *testing.T) {
 	t := sched.NewTask("test")
 	m := open(tt, t, newImage(tt, t, 128<<20))
@@ -196,7 +198,8 @@ func TestRefusedHandle(tt *testing.T) {
 	}
 }
 
-// A task with a handle that brings more reserved bytes gets the same handle, and what it does not use goes back with the last End.
+// A task with a handle that brings more reserved bytes gets the same handle, and what it does not
+// use goes back with the last End.
 func TestNestedHandle(tt *testing.T) {
 	t := sched.NewTask("test")
 	m := open(tt, t, newImage(tt, t, 128<<20))
@@ -231,8 +234,9 @@ func TestNestedHandle(tt *testing.T) {
 	checkAccounts(tt, t, m)
 }
 
-// The superblock has the roots of the last four commits, the oldest is written over. The uuid tree, which no commit here changes,
-// stays as new as the file system, or Linux would scan all subvolumes at the next mount.
+// The superblock has the roots of the last four commits, the oldest is written over. The uuid tree,
+// which no commit here changes, stays as new as the file system, or Linux would scan all subvolumes
+// at the next mount.
 func TestBackupRoots(tt *testing.T) {
 	t := sched.NewTask("test")
 	dev := newImage(tt, t, 128<<20)

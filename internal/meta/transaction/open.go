@@ -18,13 +18,14 @@ type Config struct {
 	Super       *format.Super    // checked; Open takes it over
 	ReadOnly    bool
 	CacheBlocks int // clean tree blocks kept; 0 is ctree's default
-	// DirtyLimit is the bytes of changed tree blocks and queued references above which a commit begins; 0 is none.
+	// DirtyLimit is the bytes of changed tree blocks and queued references above which a commit
+	// begins; 0 is none.
 	DirtyLimit int64
 }
 
-// Open reads the chunk tree, opens the trees that every file system has and, unless it is read-only, loads the block groups.
-// Errors name the tree and the block. Models open_ctree() from btrfs_read_chunk_tree() to btrfs_read_block_groups();
-// labs/reference 10.2.
+// Open reads the chunk tree, opens the trees that every file system has and, unless it is
+// read-only, loads the block groups. Errors name the tree and the block. Models open_ctree() from
+// btrfs_read_chunk_tree() to btrfs_read_block_groups(); labs/reference 10.2.
 func Open(t *sched.Task, c Config) (*Manager, error) {
 	sb := c.Super
 	m := &Manager{Volumes: c.Volumes, readOnly: c.ReadOnly, dirtyLimit: c.DirtyLimit, super: sb, roots: make(map[uint64]*ctree.Root)}
@@ -63,7 +64,8 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	if err := m.openTree(t, format.UUID_TREE_OBJECTID); err != nil && !errors.Is(err, ErrNoRoot) {
 		return nil, err
 	}
-	// A free space tree that is not marked valid is rebuilt by the kernel at mount: nothing to keep.
+	// A free space tree that is not marked valid is rebuilt by the kernel at mount: nothing to
+	// keep.
 	if sb.CompatROFlags&format.CompatROFreeSpaceTreeValid != 0 {
 		if err := m.openTree(t, format.FREE_SPACE_TREE_OBJECTID); err != nil {
 			return nil, err
@@ -84,7 +86,8 @@ func Open(t *sched.Task, c Config) (*Manager, error) {
 	return m, m.openQuota(t)
 }
 
-// chunkTreeUUID reads it from the header of the chunk tree's root, which is the first block to be trusted.
+// chunkTreeUUID reads it from the header of the chunk tree's root, which is the first block to be
+// trusted.
 func chunkTreeUUID(t *sched.Task, v *volumes.Volumes, sb *format.Super) (uuid format.UUID, err error) {
 	b := make(format.Node, sb.NodeSize)
 	for mirror := range v.Mirrors(sb.ChunkRoot) {
@@ -169,7 +172,8 @@ func (m *Manager) openTree(t *sched.Task, id uint64) error {
 	return err
 }
 
-// OpenSubvol opens the tree of a subvolume by its ROOT_ITEM. The caller keeps the root and opens each subvolume once.
+// OpenSubvol opens the tree of a subvolume by its ROOT_ITEM. The caller keeps the root and opens
+// each subvolume once.
 func (m *Manager) OpenSubvol(t *sched.Task, id uint64) (*ctree.Root, format.RootItem, error) {
 	it, err := m.RootItem(t, id)
 	if err != nil {
@@ -182,20 +186,22 @@ func (m *Manager) OpenSubvol(t *sched.Task, id uint64) (*ctree.Root, format.Root
 	return r, it, nil
 }
 
-// SubvolRef says where subvolume child is linked in subvolume parent: directory and name. ErrNoRoot when it is not: the name of a
-// subvolume in a snapshot of its parent leads nowhere.
+// SubvolRef says where subvolume child is linked in subvolume parent: directory and name. ErrNoRoot
+// when it is not: the name of a subvolume in a snapshot of its parent leads nowhere.
 func (m *Manager) SubvolRef(t *sched.Task, parent, child uint64) (ref format.RootRef, err error) {
 	_, ref, err = m.rootRef(t, format.Key{Objectid: parent, Type: format.ROOT_REF_KEY, Offset: child}, func(k format.Key) bool { return k.Offset == child })
 	return ref, err
 }
 
-// SubvolParent says in which subvolume, directory and name subvolume child is linked. ErrNoRoot when it is nowhere.
+// SubvolParent says in which subvolume, directory and name subvolume child is linked. ErrNoRoot
+// when it is nowhere.
 func (m *Manager) SubvolParent(t *sched.Task, child uint64) (parent uint64, ref format.RootRef, err error) {
 	k, ref, err := m.rootRef(t, format.Key{Objectid: child, Type: format.ROOT_BACKREF_KEY}, func(format.Key) bool { return true })
 	return k.Offset, ref, err
 }
 
-// rootRef reads the first ROOT_REF or ROOT_BACKREF at or after key that has key's object and type and that want accepts.
+// rootRef reads the first ROOT_REF or ROOT_BACKREF at or after key that has key's object and type
+// and that want accepts.
 func (m *Manager) rootRef(t *sched.Task, key format.Key, want func(format.Key) bool) (k format.Key, ref format.RootRef, err error) {
 	var p ctree.Path
 	defer p.Release(t)

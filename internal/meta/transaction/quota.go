@@ -13,7 +13,8 @@ import (
 
 var classQuota = lockdep.NewClass("qgroup_ioctl_lock")
 
-// unitsQuota is what a change of the configuration reserves, in inserted items: the tree's root item, a status and some more.
+// unitsQuota is what a change of the configuration reserves, in inserted items: the tree's root
+// item, a status and some more.
 const unitsQuota = 6
 
 // openQuota reads the quota tree, if there is one.
@@ -29,8 +30,9 @@ func (m *Manager) openQuota(t *sched.Task) error {
 	return m.Quota.Load(t, r, m.super.Generation)
 }
 
-// settleQuota brings the qgroups up to the trees as they are. Everything queued has been run, and the root items are right.
-// Models the place of btrfs_qgroup_account_extents() in btrfs_commit_transaction().
+// settleQuota brings the qgroups up to the trees as they are. Everything queued has been run, and
+// the root items are right. Models the place of btrfs_qgroup_account_extents() in
+// btrfs_commit_transaction().
 func (m *Manager) settleQuota(t *sched.Task, h *Handle) error {
 	if !m.Quota.On() {
 		return nil
@@ -64,10 +66,11 @@ func (m *Manager) configure(t *sched.Task, f func(h *Handle) error) error {
 	return err
 }
 
-// EnableQuota makes the quota tree with a qgroup for each subvolume and counts what they have; nothing when quotas are on.
-// Models btrfs_quota_enable() with the rescan that follows.
+// EnableQuota makes the quota tree with a qgroup for each subvolume and counts what they have;
+// nothing when quotas are on. Models btrfs_quota_enable() with the rescan that follows.
 //
-// Preconditions: no other task writes, and no data is dirty: what was not reserved could not be given back.
+// Preconditions: no other task writes, and no data is dirty: what was not reserved could not be
+// given back.
 func (m *Manager) EnableQuota(t *sched.Task) error {
 	return m.configure(t, func(h *Handle) error {
 		if m.Quota.On() {
@@ -132,7 +135,8 @@ func (m *Manager) deleteQuotaRoot(t *sched.Task, h *Handle, r *ctree.Root) error
 	return m.Forest.DelItems(t, &h.tr, tree, &p, p.Slot(), 1)
 }
 
-// RescanQuota counts again from the start. qgroup.ErrOff when they are off. Models btrfs_qgroup_rescan() and its worker.
+// RescanQuota counts again from the start. qgroup.ErrOff when they are off. Models
+// btrfs_qgroup_rescan() and its worker.
 func (m *Manager) RescanQuota(t *sched.Task) error {
 	return m.configure(t, func(*Handle) error {
 		if !m.Quota.On() {
@@ -143,8 +147,9 @@ func (m *Manager) RescanQuota(t *sched.Task) error {
 	})
 }
 
-// LimitQuota sets how many bytes qgroup id may have, or with none takes the limit away: of what it reaches, or with excl of what is
-// its alone. qgroup.ErrOff when they are off, ENOENT without such a qgroup. Models btrfs_limit_qgroup().
+// LimitQuota sets how many bytes qgroup id may have, or with none takes the limit away: of what it
+// reaches, or with excl of what is its alone. qgroup.ErrOff when they are off, ENOENT without such
+// a qgroup. Models btrfs_limit_qgroup().
 func (m *Manager) LimitQuota(t *sched.Task, id, bytes uint64, excl, none bool) error {
 	return m.configure(t, func(*Handle) error {
 		if !m.Quota.On() {

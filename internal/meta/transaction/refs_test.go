@@ -61,8 +61,8 @@ func refsOf(tb testing.TB, t *sched.Task, m *transaction.Manager, bytenr format.
 	return refs, total, keyed
 }
 
-// One extent is shared by more files than fit its item: references get items of their own, counts stay right in
-// any order of coming and going, and the last one takes the extent along.
+// One extent is shared by more files than fit its item: references get items of their own, counts
+// stay right in any order of coming and going, and the last one takes the extent along.
 func TestManyReferences(t *testing.T) {
 	task := sched.NewTask("test")
 	m := open(t, task, newImage(t, task, 128<<20))
@@ -158,7 +158,8 @@ func TestManyReferences(t *testing.T) {
 	checkAccounts(t, task, m)
 }
 
-// toBitmaps rewrites the data group's free space as bitmaps, as Linux does when a group is fragmented.
+// toBitmaps rewrites the data group's free space as bitmaps, as Linux does when a group is
+// fragmented.
 func toBitmaps(tb testing.TB, t *sched.Task, m *transaction.Manager) (group, length uint64) {
 	tb.Helper()
 	for _, c := range m.Volumes.Chunks() {

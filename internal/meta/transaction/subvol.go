@@ -15,7 +15,8 @@ import (
 
 // NewSubvol is a subvolume that a commit makes: a snapshot, or an empty one.
 //
-// Models struct btrfs_pending_snapshot. Difference: an empty subvolume is made by the commit as well (create_subvol() needs none).
+// Models struct btrfs_pending_snapshot. Difference: an empty subvolume is made by the commit as
+// well (create_subvol() needs none).
 type NewSubvol struct {
 	Source   *ctree.Root // nil makes an empty subvolume
 	ReadOnly bool
@@ -23,7 +24,8 @@ type NewSubvol struct {
 	Now      format.Timespec
 	Dir      format.InodeItem // the top directory of an empty subvolume
 
-	// Parent is the subvolume with the directory that gets the name, Ref the directory, the index and the name.
+	// Parent is the subvolume with the directory that gets the name, Ref the directory, the index
+	// and the name.
 	Parent uint64
 	Ref    format.RootRef
 	// Link enters the name of tree id into the directory: its items, and the directory's inode.
@@ -34,12 +36,13 @@ type NewSubvol struct {
 	bytes uint64 // metadata that the commit may use for it
 }
 
-// unitsSubvol is the reservation for a subvolume in inserted items: root item, root ref and back ref, uuid, directory item and
-// index, the directory's inode, the two root nodes and what the copy of the source's path needs. Models create_subvol_num_items() + 3.
+// unitsSubvol is the reservation for a subvolume in inserted items: root item, root ref and back
+// ref, uuid, directory item and index, the directory's inode, the two root nodes and what the copy
+// of the source's path needs. Models create_subvol_num_items() + 3.
 const unitsSubvol = 12
 
-// Make makes the subvolume and is back when it is durable. Data that the source has in memory only is not in a snapshot: the
-// caller has written it back. Models the end of create_snapshot().
+// Make makes the subvolume and is back when it is durable. Data that the source has in memory only
+// is not in a snapshot: the caller has written it back. Models the end of create_snapshot().
 //
 // Preconditions: the name stays free; the task has no open handle.
 func (m *Manager) Make(t *sched.Task, s *NewSubvol) error {
@@ -75,7 +78,8 @@ func (m *Manager) makeSubvols(t *sched.Task, h *Handle) error {
 	pending := h.tx.pending
 	m.mu.Unlock(t)
 	for i, s := range pending {
-		// A snapshot of a directory that has got the last one's name has its size, too: btrfs_run_delayed_items() of create_pending_snapshot().
+		// A snapshot of a directory that has got the last one's name has its size, too:
+		// btrfs_run_delayed_items() of create_pending_snapshot().
 		if i > 0 {
 			if err := m.runHooks(t, h); err != nil {
 				return err
@@ -89,7 +93,8 @@ func (m *Manager) makeSubvols(t *sched.Task, h *Handle) error {
 	if len(pending) == 0 {
 		return nil
 	}
-	m.Quota.Rescan()        // what was one subvolume's alone is shared now; nothing when quotas are off
+	// what was one subvolume's alone is shared now; nothing when quotas are off
+	m.Quota.Rescan()
 	return m.runHooks(t, h) // the directories with the names
 }
 
@@ -218,7 +223,8 @@ func uuidKey(u format.UUID) format.Key {
 	return format.Key{Objectid: binary.LittleEndian.Uint64(u[:8]), Type: format.UUID_KEY_SUBVOL, Offset: binary.LittleEndian.Uint64(u[8:])}
 }
 
-// insertUUID enters the subvolume into the uuid tree, if there is one. Models btrfs_uuid_tree_add() of a uuid that is new.
+// insertUUID enters the subvolume into the uuid tree, if there is one. Models btrfs_uuid_tree_add()
+// of a uuid that is new.
 func (m *Manager) insertUUID(t *sched.Task, h *Handle, u format.UUID, id uint64) error {
 	r := m.Root(format.UUID_TREE_OBJECTID)
 	if r == nil {
@@ -229,8 +235,8 @@ func (m *Manager) insertUUID(t *sched.Task, h *Handle, u format.UUID, id uint64)
 	return m.Forest.InsertItem(t, &h.tr, r, uuidKey(u), b[:])
 }
 
-// HasSubvols reports whether a subvolume has others in it, which keep it from being deleted. Models the ROOT_REF search of
-// may_destroy_subvol().
+// HasSubvols reports whether a subvolume has others in it, which keep it from being deleted. Models
+// the ROOT_REF search of may_destroy_subvol().
 func (m *Manager) HasSubvols(t *sched.Task, id uint64) (bool, error) {
 	_, _, err := m.rootRef(t, format.Key{Objectid: id, Type: format.ROOT_REF_KEY}, func(format.Key) bool { return true })
 	if errors.Is(err, ErrNoRoot) {
@@ -239,13 +245,15 @@ func (m *Manager) HasSubvols(t *sched.Task, id uint64) (bool, error) {
 	return err == nil, err
 }
 
-// UnitsUnlinkSubvol is the reservation for UnlinkSubvol and the name in the directory, in inserted items: directory item and index, the
-// directory's inode, root ref and back ref, root item, orphan item, uuid.
+// UnitsUnlinkSubvol is the reservation for UnlinkSubvol and the name in the directory, in inserted
+// items: directory item and index, the directory's inode, root ref and back ref, root item, orphan
+// item, uuid.
 const UnitsUnlinkSubvol = 8
 
-// UnlinkSubvol takes subvolume id, which is linked in subvolume parent, out of the root tree's links: its root item has no references any
-// more, and an orphan item says that its tree waits to be dropped. After an error the transaction must be aborted.
-// Models the root tree's part of btrfs_delete_subvolume().
+// UnlinkSubvol takes subvolume id, which is linked in subvolume parent, out of the root tree's
+// links: its root item has no references any more, and an orphan item says that its tree waits to
+// be dropped. After an error the transaction must be aborted. Models the root tree's part of
+// btrfs_delete_subvolume().
 func (m *Manager) UnlinkSubvol(t *sched.Task, h *Handle, id, parent uint64) error {
 	tree := m.Root(format.ROOT_TREE_OBJECTID)
 	for _, k := range linkKeys(parent, id) {
@@ -362,9 +370,10 @@ func (m *Manager) DeadSubvols(t *sched.Task) (ids []uint64, err error) {
 // dropBudget is the references that one transaction of DropSubvol drops, about.
 const dropBudget = 4096
 
-// DropSubvol drops the tree of subvolume id, which UnlinkSubvol has unlinked, transaction by transaction, and is back when the last one
-// is durable. No task uses the subvolume. stop, if any, is asked before each; when it is true the rest is left to a later call.
-// Models btrfs_clean_one_deleted_snapshot().
+// DropSubvol drops the tree of subvolume id, which UnlinkSubvol has unlinked, transaction by
+// transaction, and is back when the last one is durable. No task uses the subvolume. stop, if any,
+// is asked before each; when it is true the rest is left to a later call. Models
+// btrfs_clean_one_deleted_snapshot().
 func (m *Manager) DropSubvol(t *sched.Task, id uint64, stop func() bool) error {
 	for done := false; !done; {
 		if stop != nil && stop() {
@@ -399,7 +408,8 @@ func (m *Manager) dropSome(t *sched.Task, h *Handle, id uint64) (done bool, err 
 	}
 	defer r.Close()
 	if it.Refs > 0 {
-		return true, m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id)) // it was deleted, and is not
+		// it was deleted, and is not
+		return true, m.delete(t, h, m.Root(format.ROOT_TREE_OBJECTID), orphanKey(id))
 	}
 	next, done, err := m.Extents.DropTree(t, &h.tr, r, extenttree.DropProgress{Key: it.DropProgress, Level: int(it.DropLevel)}, dropBudget)
 	switch {

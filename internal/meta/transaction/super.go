@@ -11,14 +11,17 @@ import (
 	"btrlab/internal/sched"
 )
 
-// WriteSuper makes sb the superblock on the device, in its first copies copies (1 is the primary only). Every superblock that an
-// open file system writes goes through here, under a mutex of its own, so that a later one never loses to an earlier one:
+// WriteSuper makes sb the superblock on the device, in its first copies copies (1 is the primary
+// only). Every superblock that an open file system writes goes through here, under a mutex of its
+// own, so that a later one never loses to an earlier one:
 //
 //   - a commit writes a new generation, to all copies;
-//   - a change of the superblock alone, such as the address of a log tree, keeps the generation of the last commit, whose trees it
-//     points at, and may go to the primary only: the next commit brings the other copies in line.
+//   - a change of the superblock alone, such as the address of a log tree, keeps the generation of
+//     the last commit, whose trees it points at, and may go to the primary only: the next commit
+//     brings the other copies in line.
 //
-// An older generation is a broken invariant. Models write_all_supers() with its max_mirrors, and tree_log_mutex around it.
+// An older generation is a broken invariant. Models write_all_supers() with its max_mirrors, and
+// tree_log_mutex around it.
 func (m *Manager) WriteSuper(t *sched.Task, sb *format.Super, copies int) error {
 	return m.writeSuper(t, sb, copies, m.checkOursLocked, m.Volumes.WriteSupers)
 }
@@ -44,10 +47,11 @@ func (m *Manager) writeSuper(t *sched.Task, sb *format.Super, copies int, check 
 	return nil
 }
 
-// WriteLogSuper makes the primary superblock name the tree of logs at bytenr, whose blocks are on their way to the device: what was written before
-// is durable first, then the superblock. The open handle keeps the transaction of the logs from being committed meanwhile; the commit before
-// it is waited for. An error leaves the logs useless. One of the device aborts the transaction: what a flush failed to keep may be gone, data of
-// other files too, and no later flush says so.
+// WriteLogSuper makes the primary superblock name the tree of logs at bytenr, whose blocks are on
+// their way to the device: what was written before is durable first, then the superblock. The open
+// handle keeps the transaction of the logs from being committed meanwhile; the commit before it is
+// waited for. An error leaves the logs useless. One of the device aborts the transaction: what a
+// flush failed to keep may be gone, data of other files too, and no later flush says so.
 //
 // Without flush nothing before it need be durable: a wrong order, for studies.
 //
@@ -63,8 +67,8 @@ func (m *Manager) WriteLogSuper(t *sched.Task, h *Handle, bytenr uint64, level i
 		return fmt.Errorf("log of transaction %d: the commit before it failed, have generation %d: %w", h.Transid(), sb.Generation, errno.EIO)
 	}
 	sb.LogRoot, sb.LogRootLevel = bytenr, uint8(level)
-	// Whether Linux has mounted the image is not asked for each log, as it is for a commit: that takes longer than all else. The device
-	// asks now and then, before any write.
+	// Whether Linux has mounted the image is not asked for each log, as it is for a commit: that
+	// takes longer than all else. The device asks now and then, before any write.
 	write := m.Volumes.WriteSupers
 	if !flush {
 		write = m.Volumes.PutSupers
@@ -86,9 +90,10 @@ func (m *Manager) guard(t *sched.Task) error {
 	return blockdev.Read(t, file, m.ours, format.SuperOffset)
 }
 
-// checkOurs is an error once another program uses the image: Linux has mounted it, or somebody has written a superblock. From then on
-// nobody knows here which blocks are free, so a commit that wrote even one would destroy theirs. A commit asks before its first tree
-// block and before its superblock. Difference: the kernel claims its device and needs no such question.
+// checkOurs is an error once another program uses the image: Linux has mounted it, or somebody has
+// written a superblock. From then on nobody knows here which blocks are free, so a commit that
+// wrote even one would destroy theirs. A commit asks before its first tree block and before its
+// superblock. Difference: the kernel claims its device and needs no such question.
 func (m *Manager) checkOurs(t *sched.Task) error {
 	m.superMu.Lock(t)
 	defer m.superMu.Unlock(t)
@@ -106,7 +111,8 @@ func (m *Manager) checkOursLocked(t *sched.Task) error {
 	return m.sameSuperLocked(t)
 }
 
-// sameSuperLocked is the half of checkOurs that costs little: is the superblock the one that was read or written here last? superMu is held.
+// sameSuperLocked is the half of checkOurs that costs little: is the superblock the one that was
+// read or written here last? superMu is held.
 func (m *Manager) sameSuperLocked(t *sched.Task) error {
 	m.superMu.AssertHeld(t)
 	if m.file == nil {

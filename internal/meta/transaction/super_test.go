@@ -31,9 +31,10 @@ func supers(tb testing.TB, t *sched.Task, dev blockdev.Device) (list []format.Su
 	return list
 }
 
-// TestWriteSuper writes a superblock alone between two commits, as an fsync does that points the primary at a log tree. Only the
-// primary changes, and its generation stays: it points at the trees of the last commit. The next commit takes the
-// address back in every copy. A superblock older than the one on the device must not get there.
+// TestWriteSuper writes a superblock alone between two commits, as an fsync does that points the
+// primary at a log tree. Only the primary changes, and its generation stays: it points at the trees
+// of the last commit. The next commit takes the address back in every copy. A superblock older than
+// the one on the device must not get there.
 func TestWriteSuper(tt *testing.T) {
 	t := sched.NewTask("test")
 	dev := newImage(tt, t, 256<<20)

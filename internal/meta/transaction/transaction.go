@@ -1,10 +1,11 @@
 // Package transaction groups changes of the trees and makes each group durable as a whole.
 //
-// Start and Join open a handle on the running transaction, which they begin if there is none; End closes it.
-// Commit takes the transaction off: while its own handle is open it turns delayed references into items, then keeps new
-// handles out, waits for the open ones, runs the rest to a fixpoint, and seals every block. From here on the next
-// transaction may run: it must copy what is sealed. The blocks are written, then a flush, the superblock copies and a
-// flush, and only then is the space that the transaction freed allocatable again.
+// Start and Join open a handle on the running transaction, which they begin if there is none; End
+// closes it. Commit takes the transaction off: while its own handle is open it turns delayed
+// references into items, then keeps new handles out, waits for the open ones, runs the rest to a
+// fixpoint, and seals every block. From here on the next transaction may run: it must copy what is
+// sealed. The blocks are written, then a flush, the superblock copies and a flush, and only then is
+// the space that the transaction freed allocatable again.
 //
 //	Start -> handle -> tree changes -> End
 //	Commit: hooks, delayed refs | block Start, wait for its handles and attached ordered extents | block Join, wait writers | hooks, snapshots, delayed refs, groups, root items, until quiet |
@@ -22,13 +23,14 @@
 //	    log_super_mutex        logMu: from where a commit lets handles in again until its superblock is written; WriteLogSuper
 //	      super_mutex          superMu: a superblock is written, by a commit or alone
 //
-// A log may have the data of an ordered extent that the trees do not have yet (Attach). The commit of its transaction waits for the
-// extent, with Start kept out and Join, which the extent's completion needs, let in.
+// A log may have the data of an ordered extent that the trees do not have yet (Attach). The commit
+// of its transaction waits for the extent, with Start kept out and Join, which the extent's
+// completion needs, let in.
 //
 // A task of the Manager commits transactions that are old, if it is told to (committer.go).
 //
-// Model: fs/btrfs/transaction.c. Differences: three stages of blocking instead of six states; the committer is the
-// calling task.
+// Model: fs/btrfs/transaction.c. Differences: three stages of blocking instead of six states; the
+// committer is the calling task.
 package transaction
 
 import (
@@ -71,15 +73,16 @@ type Transaction struct {
 	pending []*NewSubvol           // subvolumes and snapshots that the commit makes
 	writers int                    // open handles
 	starts  int                    // of these, the ones that Start opened
-	ordered []sched.Event          // ordered extents that a log has and the trees do not yet: Attach
-	whole   bool                   // no more of them: a task that finishes ordered extents commits
+	// ordered extents that a log has and the trees do not yet: Attach
+	ordered []sched.Event
+	whole   bool // no more of them: a task that finishes ordered extents commits
 	done    bool
 	err     error
 	began   int64 // Task.Now; only with a committer
 }
 
-// The waits of a transaction, as events of sched.WaitGraph. The committer owes the first two; every task with an open handle owes
-// the third once, but the committer, who does not wait for its own.
+// The waits of a transaction, as events of sched.WaitGraph. The committer owes the first two; every
+// task with an open handle owes the third once, but the committer, who does not wait for its own.
 type (
 	unblocking struct{ tx *Transaction } // new handles are let in again
 	durable    struct{ tx *Transaction }
@@ -126,8 +129,8 @@ type Manager struct {
 	hooks    []func(t *sched.Task, h *Handle) error
 	settled  []func(t *sched.Task)
 
-	// logMu keeps the superblock of a log from the device until that of the commit before its transaction is there: the log changes
-	// what that commit wrote. Models fs_info->tree_log_mutex.
+	// logMu keeps the superblock of a log from the device until that of the commit before its
+	// transaction is there: the log changes what that commit wrote. Models fs_info->tree_log_mutex.
 	logMu lock.Mutex
 
 	superMu  lock.Mutex     // one superblock write at a time; protects the three below
@@ -154,35 +157,42 @@ type Manager struct {
 	begun     atomic.Bool // a transaction has begun since the committer found none
 	stop      atomic.Bool
 
-	lastSubvol uint64 // the highest id that a subvolume has or had since the open; 0 is not known yet. The committer's
+	// the highest id that a subvolume has or had since the open; 0 is not known yet. The
+	// committer's
+	lastSubvol uint64
 }
 
-// OnCommit adds a hook that every commit runs with a handle open, first while other handles are open and again
-// when none is: it brings into the trees what is kept outside (inode items). Call it before the first transaction.
+// OnCommit adds a hook that every commit runs with a handle open, first while other handles are
+// open and again when none is: it brings into the trees what is kept outside (inode items). Call it
+// before the first transaction.
 func (m *Manager) OnCommit(f func(t *sched.Task, h *Handle) error) { m.hooks = append(m.hooks, f) }
 
-// OnSettled adds a function that every commit calls when nothing of its transaction can change any more and no other handle is open:
-// what the commit makes needless is freed there. Call it before the first transaction.
+// OnSettled adds a function that every commit calls when nothing of its transaction can change any
+// more and no other handle is open: what the commit makes needless is freed there. Call it before
+// the first transaction.
 func (m *Manager) OnSettled(f func(t *sched.Task)) { m.settled = append(m.settled, f) }
 
-// Start opens a handle that can insert the given number of items: CalcInsert(items) bytes of metadata are reserved first, which
-// may sleep for a flush. A task with an open handle gets the same one again, without a new reservation.
-// Errors: ENOSPC, EROFS. Models btrfs_start_transaction().
+// Start opens a handle that can insert the given number of items: CalcInsert(items) bytes of
+// metadata are reserved first, which may sleep for a flush. A task with an open handle gets the
+// same one again, without a new reservation. Errors: ENOSPC, EROFS. Models
+// btrfs_start_transaction().
 //
-// Preconditions: no page and no extent range of the task's own is needed by a flush; see spaceinfo.Info.Reserve.
+// Preconditions: no page and no extent range of the task's own is needed by a flush; see
+// spaceinfo.Info.Reserve.
 func (m *Manager) Start(t *sched.Task, items int) (*Handle, error) {
 	return m.start(t, nil, items, spaceinfo.FlushAll)
 }
 
-// StartIn is Start for items of subvolume r, in whose qgroup a tree block for each is reserved first. Errors: EDQUOT as well.
-// Models btrfs_start_transaction() with the root of a subvolume.
+// StartIn is Start for items of subvolume r, in whose qgroup a tree block for each is reserved
+// first. Errors: EDQUOT as well. Models btrfs_start_transaction() with the root of a subvolume.
 func (m *Manager) StartIn(t *sched.Task, r *ctree.Root, items int) (*Handle, error) {
 	return m.start(t, r, items, spaceinfo.FlushAll)
 }
 
-// StartDelete is Start for a change that makes room: when metadata is full, its reservation comes out of the global reserve, or nothing
-// could ever be deleted, and no quota is in its way. Models btrfs_start_transaction_fallback_global_rsv(). Difference: it reserves
-// nothing in a qgroup; there it reserves over any limit.
+// StartDelete is Start for a change that makes room: when metadata is full, its reservation comes
+// out of the global reserve, or nothing could ever be deleted, and no quota is in its way. Models
+// btrfs_start_transaction_fallback_global_rsv(). Difference: it reserves nothing in a qgroup; there
+// it reserves over any limit.
 func (m *Manager) StartDelete(t *sched.Task, items int) (*Handle, error) {
 	return m.start(t, nil, items, spaceinfo.FlushAllSteal)
 }
@@ -213,14 +223,15 @@ func (m *Manager) reserveJoin(t *sched.Task, items int, mode spaceinfo.FlushMode
 	return m.join(t, bytes, true)
 }
 
-// StartReserved is Start with bytes that the caller has reserved in the metadata account: a task that has an extent range locked must
-// not wait for space.
+// StartReserved is Start with bytes that the caller has reserved in the metadata account: a task
+// that has an extent range locked must not wait for space.
 func (m *Manager) StartReserved(t *sched.Task, bytes uint64) (*Handle, error) {
 	return m.openReserved(t, bytes, true)
 }
 
-// TryStart is Start without items for a task that has ranges of ordered extents locked, which a commit may wait for: nil when a commit
-// keeps new handles out. Difference: the kernel locks no extents while it logs.
+// TryStart is Start without items for a task that has ranges of ordered extents locked, which a
+// commit may wait for: nil when a commit keeps new handles out. Difference: the kernel locks no
+// extents while it logs.
 func (m *Manager) TryStart(t *sched.Task) *Handle {
 	m.lockWrite(t)
 	if m.closing || m.blocked || m.aborted != nil {
@@ -230,8 +241,9 @@ func (m *Manager) TryStart(t *sched.Task) *Handle {
 	return m.enter(t, 0, true)
 }
 
-// startQuota is start with a reservation in a subvolume's qgroup, which is the transaction's once there is a handle: before, the
-// commit of a transaction that this task is not in would give it back. Models the two steps of start_transaction().
+// startQuota is start with a reservation in a subvolume's qgroup, which is the transaction's once
+// there is a handle: before, the commit of a transaction that this task is not in would give it
+// back. Models the two steps of start_transaction().
 func (m *Manager) startQuota(t *sched.Task, root uint64, items int, mode spaceinfo.FlushMode) (*Handle, error) {
 	n, err := m.Quota.ReserveMeta(t, root, uint64(items)*m.Space.NodeSize(), true, false)
 	if err != nil {
@@ -246,12 +258,14 @@ func (m *Manager) startQuota(t *sched.Task, root uint64, items int, mode spacein
 	return h, nil
 }
 
-// Join opens a handle without a reservation: its blocks come from the global reserve. Models btrfs_join_transaction().
+// Join opens a handle without a reservation: its blocks come from the global reserve. Models
+// btrfs_join_transaction().
 func (m *Manager) Join(t *sched.Task) (*Handle, error) { return m.JoinReserved(t, 0) }
 
-// JoinReserved opens a handle that owns bytes which the caller has reserved in the metadata account: what the handle
-// does not use goes back to the account at End, also when JoinReserved fails. Its caller may be the completion of an ordered extent: a commit
-// lets it in while it waits for those.
+// JoinReserved opens a handle that owns bytes which the caller has reserved in the metadata
+// account: what the handle does not use goes back to the account at End, also when JoinReserved
+// fails. Its caller may be the completion of an ordered extent: a commit lets it in while it waits
+// for those.
 func (m *Manager) JoinReserved(t *sched.Task, bytes uint64) (*Handle, error) {
 	return m.openReserved(t, bytes, false)
 }
@@ -275,8 +289,9 @@ func (m *Manager) openReserved(t *sched.Task, bytes uint64, start bool) (*Handle
 	return m.join(t, bytes, start)
 }
 
-// relieveJoin is relieve for a task that may be finishing ordered extents: the commit must not wait for one that this task has in hand or
-// would finish next. So there is none, and from here on none is attached.
+// relieveJoin is relieve for a task that may be finishing ordered extents: the commit must not wait
+// for one that this task has in hand or would finish next. So there is none, and from here on none
+// is attached.
 func (m *Manager) relieveJoin(t *sched.Task) {
 	if m.dirtyLimit == 0 || !m.overLimit(t) {
 		return
@@ -295,10 +310,11 @@ func (m *Manager) relieveJoin(t *sched.Task) {
 // queuedRefBytes is what a queued reference takes in memory, rounded up.
 const queuedRefBytes = 256
 
-// relieve commits when the running transaction keeps more in memory than it may: what it has changed is clean only then. The task that
-// is about to open a handle does it, and those that come meanwhile wait for it. The task may hold inodes and extents, which no commit
-// needs. Models btrfs_btree_balance_dirty() and btrfs_should_end_transaction(). Difference: the kernel writes the blocks back and goes on
-// with the transaction.
+// relieve commits when the running transaction keeps more in memory than it may: what it has
+// changed is clean only then. The task that is about to open a handle does it, and those that come
+// meanwhile wait for it. The task may hold inodes and extents, which no commit needs. Models
+// btrfs_btree_balance_dirty() and btrfs_should_end_transaction(). Difference: the kernel writes the
+// blocks back and goes on with the transaction.
 func (m *Manager) relieve(t *sched.Task) {
 	if m.dirtyLimit != 0 && m.overLimit(t) {
 		_ = m.Commit(t) // a failed one aborts, and join says so
@@ -353,7 +369,8 @@ func (m *Manager) join(t *sched.Task, bytes uint64, start bool) (*Handle, error)
 	return m.enter(t, bytes, start), nil
 }
 
-// enter opens a handle of the running transaction, which it begins if there is none. It is called with mu and lets it go.
+// enter opens a handle of the running transaction, which it begins if there is none. It is called
+// with mu and lets it go.
 func (m *Manager) enter(t *sched.Task, bytes uint64, start bool) *Handle {
 	m.mu.AssertHeld(t)
 	wake := false
@@ -401,8 +418,8 @@ func (h *Handle) Trans() *ctree.Trans { return &h.tr }
 // Transid is the generation of what the handle changes.
 func (h *Handle) Transid() uint64 { return h.tr.ID }
 
-// End closes the handle and returns what it did not use. Errors: EROFS when the transaction was aborted.
-// Models btrfs_end_transaction().
+// End closes the handle and returns what it did not use. Errors: EROFS when the transaction was
+// aborted. Models btrfs_end_transaction().
 func (h *Handle) End(t *sched.Task) error {
 	if h.refs--; h.refs > 0 {
 		return nil
@@ -428,9 +445,10 @@ func (h *Handle) End(t *sched.Task) error {
 	return nil
 }
 
-// Attach makes the commit of h's transaction wait for the ordered extent e, whose data a log of the transaction has: a commit that frees the
-// log before the trees have the data loses it. OrderedDone ends it. It is false when the commit must not wait for any. Models pending_ordered
-// in btrfs_log_changed_extents().
+// Attach makes the commit of h's transaction wait for the ordered extent e, whose data a log of the
+// transaction has: a commit that frees the log before the trees have the data loses it. OrderedDone
+// ends it. It is false when the commit must not wait for any. Models pending_ordered in
+// btrfs_log_changed_extents().
 //
 // Preconditions: h is of Start or TryStart.
 func (h *Handle) Attach(t *sched.Task, e sched.Event) bool {
@@ -444,7 +462,8 @@ func (h *Handle) Attach(t *sched.Task, e sched.Event) bool {
 	return true
 }
 
-// OrderedDone ends Attach: the trees have e, or its transaction is aborted. Models the end of btrfs_remove_ordered_extent().
+// OrderedDone ends Attach: the trees have e, or its transaction is aborted. Models the end of
+// btrfs_remove_ordered_extent().
 func (m *Manager) OrderedDone(t *sched.Task, e sched.Event) {
 	m.lockWrite(t)
 	defer m.mu.Unlock(t)
@@ -460,8 +479,9 @@ func (m *Manager) OrderedDone(t *sched.Task, e sched.Event) {
 	}
 }
 
-// Abort gives up the running transaction because of err: nothing of it becomes durable, and the file system is
-// read-only from here on. The last commit on the device is untouched. Models btrfs_abort_transaction().
+// Abort gives up the running transaction because of err: nothing of it becomes durable, and the
+// file system is read-only from here on. The last commit on the device is untouched. Models
+// btrfs_abort_transaction().
 func (h *Handle) Abort(t *sched.Task, err error) { h.m.abort(t, err) }
 
 func (m *Manager) abort(t *sched.Task, err error) {
@@ -506,9 +526,10 @@ func (m *Manager) Running(t *sched.Task) uint64 {
 	return m.running.id
 }
 
-// Commit makes the running transaction durable; without one it waits for a commit that is under way. Any data extents in
-// the trees must have been written before (their ordered extents have finished).
-// Errors: those of the device and of the trees; the file system is read-only then. Models btrfs_commit_transaction().
+// Commit makes the running transaction durable; without one it waits for a commit that is under
+// way. Any data extents in the trees must have been written before (their ordered extents have
+// finished). Errors: those of the device and of the trees; the file system is read-only then.
+// Models btrfs_commit_transaction().
 //
 // Preconditions: the task has no open handle.
 func (m *Manager) Commit(t *sched.Task) error {
@@ -660,8 +681,8 @@ func (m *Manager) runHooks(t *sched.Task, h *Handle) error {
 	return nil
 }
 
-// settle runs what is queued into the trees. With final set no other handle is open, and it goes on until nothing
-// is queued and every root item is right. Models commit_cowonly_roots().
+// settle runs what is queued into the trees. With final set no other handle is open, and it goes on
+// until nothing is queued and every root item is right. Models commit_cowonly_roots().
 func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
 	if err := m.runHooks(t, h); err != nil {
 		return err
@@ -700,9 +721,10 @@ func (m *Manager) settle(t *sched.Task, h *Handle, final bool) error {
 	}
 }
 
-// cowRootTree makes the root of the root tree a block of this transaction: the superblock's generation must be that
-// block's, or the image cannot be opened. A transaction that somebody joined and nobody used has not touched it.
-// Models the btrfs_cow_block() of commit_cowonly_roots().
+// cowRootTree makes the root of the root tree a block of this transaction: the superblock's
+// generation must be that block's, or the image cannot be opened. A transaction that somebody
+// joined and nobody used has not touched it. Models the btrfs_cow_block() of
+// commit_cowonly_roots().
 func (m *Manager) cowRootTree(t *sched.Task, h *Handle) (cowed bool, err error) {
 	root := m.Root(format.ROOT_TREE_OBJECTID)
 	_, level, gen := root.Pointer()
@@ -715,8 +737,8 @@ func (m *Manager) cowRootTree(t *sched.Task, h *Handle) (cowed bool, err error) 
 	return true, err
 }
 
-// writeRootItems updates the ROOT_ITEM of every tree whose root moved. The root tree and the chunk tree have none: the
-// superblock points at them. Models update_cowonly_root().
+// writeRootItems updates the ROOT_ITEM of every tree whose root moved. The root tree and the chunk
+// tree have none: the superblock points at them. Models update_cowonly_root().
 func (m *Manager) writeRootItems(t *sched.Task, h *Handle) (wrote bool, err error) {
 	for {
 		m.lockWrite(t)
@@ -773,7 +795,8 @@ func (m *Manager) writeRootItem(t *sched.Task, h *Handle, r *ctree.Root) error {
 	return nil
 }
 
-// Root is the tree with the id, one of those that every file system has; a subvolume's belongs to its opener (OpenSubvol).
+// Root is the tree with the id, one of those that every file system has; a subvolume's belongs to
+// its opener (OpenSubvol).
 func (m *Manager) Root(id uint64) *ctree.Root { return m.roots[id] }
 
 // Roots lists the trees that Root knows by id.

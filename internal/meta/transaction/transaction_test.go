@@ -89,7 +89,8 @@ func makeInodes(tb testing.TB, t *sched.Task, m *transaction.Manager, n uint64) 
 // extents is a model of the files: which data extent each item of the fs tree points at.
 type extents map[format.Key]format.FileExtent
 
-// verify opens the image anew and compares all there is with the model: Load itself checks used bytes and overlaps.
+// verify opens the image anew and compares all there is with the model: Load itself checks used
+// bytes and overlaps.
 func verify(tb testing.TB, t *sched.Task, dev blockdev.Device, model extents) {
 	tb.Helper()
 	m := open(tb, t, dev)
@@ -234,7 +235,8 @@ func remove(t *sched.Task, m *transaction.Manager, model extents, k format.Key) 
 	return m.Extents.FreeExtent(t, h.Trans(), refAt(k), format.Logical(fe.DiskBytenr), fe.DiskNumBytes)
 }
 
-// Thousands of extents come and go over many commits, some within one; the books agree after each reopening.
+// Thousands of extents come and go over many commits, some within one; the books agree after each
+// reopening.
 func TestRandomCommits(t *testing.T) {
 	task := sched.NewTask("test")
 	dev := newImage(t, task, 256<<20)
@@ -273,7 +275,8 @@ func TestRandomCommits(t *testing.T) {
 	checkAccounts(t, task, m)
 }
 
-// checkAccounts: at rest nothing is promised but the global reserve, nothing reserved, nothing pinned.
+// checkAccounts: at rest nothing is promised but the global reserve, nothing reserved, nothing
+// pinned.
 func checkAccounts(tb testing.TB, t *sched.Task, m *transaction.Manager) {
 	tb.Helper()
 	for name, i := range map[string]*spaceinfo.Info{"data": m.Space.Data(), "metadata": m.Space.Metadata(), "system": m.Space.System()} {
@@ -287,7 +290,8 @@ func checkAccounts(tb testing.TB, t *sched.Task, m *transaction.Manager) {
 	}
 }
 
-// The device fills up: inserts fail with ENOSPC, commits go on working, and what was freed can be had again.
+// The device fills up: inserts fail with ENOSPC, commits go on working, and what was freed can be
+// had again.
 func TestFull(t *testing.T) {
 	task := sched.NewTask("test")
 	dev := newImage(t, task, 128<<20)
@@ -380,9 +384,10 @@ func TestConcurrentCommits(t *testing.T) {
 	checkAccounts(t, task, m)
 }
 
-// A transaction that was joined and not used is committed like any other, and the image can be opened again: the superblock's new
-// generation is that of the root tree's root. An fsync whose inode another commit had just written made such a transaction
-// (found by the explorer, scenario fsync-writer with every class a switch point).
+// A transaction that was joined and not used is committed like any other, and the image can be
+// opened again: the superblock's new generation is that of the root tree's root. An fsync whose
+// inode another commit had just written made such a transaction (found by the explorer, scenario
+// fsync-writer with every class a switch point).
 func TestEmptyCommit(tt *testing.T) {
 	t := sched.NewTask("test")
 	dev := newImage(tt, t, 128<<20)
@@ -407,9 +412,11 @@ func TestEmptyCommit(tt *testing.T) {
 	}
 }
 
-// TestChunkBesideCommit: a task makes a chunk while a commit is between its last look for new chunks and its superblock, or while it
-// enters another one. The chunk is in the map and its items come with the next commit: neither the superblock's bytes_used of the device
-// nor DEV_ITEM's may count it, or they differ from each other and from the dev extents. A put that grew its data did that.
+// TestChunkBesideCommit: a task makes a chunk while a commit is between its last look for new
+// chunks and its superblock, or while it enters another one. The chunk is in the map and its items
+// come with the next commit: neither the superblock's bytes_used of the device nor DEV_ITEM's may
+// count it, or they differ from each other and from the dev extents. A put that grew its data did
+// that.
 func TestChunkBesideCommit(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		tk := sched.NewTask(t.Name())
@@ -421,7 +428,8 @@ func TestChunkBesideCommit(t *testing.T) {
 				t.Fatal(added, err)
 			}
 		}
-		if _, err := m.Volumes.AllocChunk(tk, format.BlockGroupData, 16<<20); err != nil { // the first step of AllocChunk
+		// the first step of AllocChunk
+		if _, err := m.Volumes.AllocChunk(tk, format.BlockGroupData, 16<<20); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Commit(tk); err != nil {

@@ -134,7 +134,8 @@ func Open(dev blockdev.Device, sb *format.Super) (*Volumes, error) {
 	return v, nil
 }
 
-// Forget tells a device that makes use of it that nobody will read n bytes at logical before they are written again.
+// Forget tells a device that makes use of it that nobody will read n bytes at logical before they
+// are written again.
 func (v *Volumes) Forget(logical, n uint64) {
 	dev, ok := v.dev.(blockdev.Forgetter)
 	if !ok {
@@ -300,8 +301,8 @@ func (v *Volumes) Mirrors(logical uint64) int {
 	return len(c.Chunk.Stripes)
 }
 
-// ChunkEnd is the end of the chunk that holds logical, or logical itself when no chunk has it: a bio
-// that starts at logical must end there.
+// ChunkEnd is the end of the chunk that holds logical, or logical itself when no chunk has it: a
+// bio that starts at logical must end there.
 func (v *Volumes) ChunkEnd(logical uint64) uint64 {
 	c := v.m.Load().find(logical)
 	if c == nil {
@@ -473,8 +474,9 @@ func (v *Volumes) Flush(t *sched.Task) error {
 }
 
 // WriteSupers makes sb the state of the file system: all that was written before becomes durable,
-// then the first n copies that are in range are written, the primary last, and made durable. n is format.SuperMirrorMax for
-// a commit; 1, the primary only, is enough for what a mount of the primary must find at once.
+// then the first n copies that are in range are written, the primary last, and made durable. n is
+// format.SuperMirrorMax for a commit; 1, the primary only, is enough for what a mount of the
+// primary must find at once.
 //
 // Models fs/btrfs/disk-io.c:write_all_supers(). Difference: the primary comes last, so that a crash
 // among the copies leaves the old state.
@@ -485,7 +487,8 @@ func (v *Volumes) WriteSupers(t *sched.Task, sb *format.Super, n int) error {
 	return v.PutSupers(t, sb, n)
 }
 
-// PutSupers is WriteSupers without the flush before: the superblock may become durable before what it names.
+// PutSupers is WriteSupers without the flush before: the superblock may become durable before what
+// it names.
 func (v *Volumes) PutSupers(t *sched.Task, sb *format.Super, n int) error {
 	b := make([]byte, format.SuperSize)
 	sb.Encode(b)
@@ -536,8 +539,8 @@ func (v *Volumes) freeIn(chunks []ChunkInfo) uint64 {
 }
 
 // AllocChunk makes a chunk of type and profile typ, size bytes of logical space, and adds it to the
-// map; its items in the chunk, device and extent trees are the caller's. When the device has no hole
-// of that size the chunk gets smaller, down to 1 MiB; then it is ENOSPC.
+// map; its items in the chunk, device and extent trees are the caller's. When the device has no
+// hole of that size the chunk gets smaller, down to 1 MiB; then it is ENOSPC.
 //
 // Models fs/btrfs/volumes.c:btrfs_create_chunk(): logical addresses are never used twice, the new
 // chunk starts where the last one ends.
@@ -579,8 +582,8 @@ func (v *Volumes) AllocChunk(t *sched.Task, typ uint64, size uint64) (ChunkInfo,
 	return c, nil
 }
 
-// largestStripe is the largest size, a multiple of format.StripeLen, of which n (1 or 2) stripes fit
-// the holes: both in the largest one, or the second in the second largest.
+// largestStripe is the largest size, a multiple of format.StripeLen, of which n (1 or 2) stripes
+// fit the holes: both in the largest one, or the second in the second largest.
 func largestStripe(holes []hole, n int) uint64 {
 	var first, second uint64
 	for _, h := range holes {
@@ -602,8 +605,8 @@ func (v *Volumes) BytesUsed() uint64 { return v.m.Load().used }
 // FreeDeviceBytes is the physical bytes that new chunks could take.
 func (v *Volumes) FreeDeviceBytes() uint64 { return v.m.Load().freeBytes }
 
-// SuperLogical lists the logical ranges of c that lie on a superblock copy: the 64 KiB at each copy,
-// in every stripe. They are never allocated. Ascending, not overlapping.
+// SuperLogical lists the logical ranges of c that lie on a superblock copy: the 64 KiB at each
+// copy, in every stripe. They are never allocated. Ascending, not overlapping.
 //
 // Models fs/btrfs/block-group.c:exclude_super_stripes().
 func (v *Volumes) SuperLogical(c ChunkInfo) []format.Range[format.Logical] {

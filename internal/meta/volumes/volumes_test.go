@@ -274,7 +274,8 @@ func TestAllocChunk(t *testing.T) {
 	if _, err := v.AllocChunk(tk, format.BlockGroupData, 8*mib); err != errno.ENOSPC {
 		t.Errorf("full device: %v", err)
 	}
-	// A chunk that is taken back leaves its hole; one stripe of a dup chunk may lie in each of two holes.
+	// A chunk that is taken back leaves its hole; one stripe of a dup chunk may lie in each of two
+	// holes.
 	v.Remove(tk, 5*mib)
 	alloc(format.BlockGroupData, 6*mib, 21*mib+17*mib+mib/2, 6*mib, 5*mib)
 	alloc(format.BlockGroupData, 1<<30, 44*mib+mib/2, 2*mib, 11*mib)

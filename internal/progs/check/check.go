@@ -1,15 +1,16 @@
-// Package check judges a btrfs image with a walker of its own. It shares no code with the tree, transaction
-// or file packages that write images, only the on-disk format: the judge does not live with the accused.
-// It never writes.
+// Package check judges a btrfs image with a walker of its own. It shares no code with the tree,
+// transaction or file packages that write images, only the on-disk format: the judge does not live
+// with the accused. It never writes.
 //
-// The walk goes from the superblock to the chunk tree, the root tree, and every tree that names. Each tree
-// block is read from every mirror once, judged by itself (the format package's tree checker) and against
-// what its parent says. References met on the way are collected, then compared with the extent tree in one
-// sorted merge; data checksums are verified by two workers meanwhile. Files are judged tree by tree.
+// The walk goes from the superblock to the chunk tree, the root tree, and every tree that names.
+// Each tree block is read from every mirror once, judged by itself (the format package's tree
+// checker) and against what its parent says. References met on the way are collected, then compared
+// with the extent tree in one sorted merge; data checksums are verified by two workers meanwhile.
+// Files are judged tree by tree.
 //
 // Invariants:
-//   - a block that breaks a rule of its header or keys is not descended into, so no image makes the walk
-//     endless: levels fall by one and key ranges shrink at each step;
+//   - a block that breaks a rule of its header or keys is not descended into, so no image makes the
+//     walk endless: levels fall by one and key ranges shrink at each step;
 //   - nothing is decoded before the tree checker passed it.
 //
 // Model: btrfs-progs check (original mode) and labs/reference 10.6. Differences: a copy of a block
@@ -32,8 +33,9 @@ import (
 type Options struct {
 	// NoData leaves the data checksums unread.
 	NoData bool
-	// Progress, if any, is called now and then with what is looked at and how much has been done: tree blocks of
-	// all, and in the phase "data" bytes. Total is 0 as long as nobody knows. Calls come one at a time, from any goroutine.
+	// Progress, if any, is called now and then with what is looked at and how much has been done:
+	// tree blocks of all, and in the phase "data" bytes. Total is 0 as long as nobody knows. Calls
+	// come one at a time, from any goroutine.
 	Progress func(phase string, done, total uint64)
 }
 
@@ -117,8 +119,8 @@ type strayCsums struct {
 
 type span struct{ start, end uint64 }
 
-// Check judges the image on dev. The error is for a device that cannot be read at all and for a file
-// system that is sound as far as it goes but has a feature this program does not know
+// Check judges the image on dev. The error is for a device that cannot be read at all and for a
+// file system that is sound as far as it goes but has a feature this program does not know
 // (*format.UnsupportedError); all else is a Finding.
 func Check(t *sched.Task, dev blockdev.Device, o Options) (Result, error) {
 	c := &checker{t: t, dev: dev, o: o, noData: o.NoData, visited: map[uint64]uint32{}, roots: map[uint64]rootInfo{}}
@@ -190,7 +192,8 @@ func (c *checker) find(rule, where, have, want string) {
 	c.mu.Unlock()
 }
 
-// findErr adds a finding from what the tree checker says, whose text ends in ", have X want Y" as a rule.
+// findErr adds a finding from what the tree checker says, whose text ends in ", have X want Y" as a
+// rule.
 func (c *checker) findErr(rule, where string, err error) {
 	var e *format.CorruptError
 	if !errors.As(err, &e) {
@@ -223,7 +226,8 @@ func (c *checker) phase(name string) {
 	c.step()
 }
 
-// step reports how many tree blocks have been read. How many there are is known from the extent tree on.
+// step reports how many tree blocks have been read. How many there are is known from the extent
+// tree on.
 func (c *checker) step() {
 	if c.o.Progress == nil {
 		return

@@ -116,7 +116,8 @@ func (c *checker) checkChunks() error {
 	return nil
 }
 
-// sameChunk compares what matters: the kernel and mkfs differ in io_align and io_width between the two places.
+// sameChunk compares what matters: the kernel and mkfs differ in io_align and io_width between the
+// two places.
 func sameChunk(a []byte, ch *format.Chunk) bool {
 	var s format.Chunk
 	s.Decode(a)
@@ -152,7 +153,8 @@ func (c *checker) checkDevItem(items []format.DevItem) {
 		if d.TotalBytes != c.sb.TotalBytes {
 			c.find("dev.item", where, fmt.Sprintf("total_bytes %d", d.TotalBytes), fmt.Sprintf("the superblock's %d", c.sb.TotalBytes))
 		}
-		c.sb.DevItem.BytesUsed, c.sb.DevItem.TotalBytes = d.BytesUsed, d.TotalBytes // the truth from here on
+		// the truth from here on
+		c.sb.DevItem.BytesUsed, c.sb.DevItem.TotalBytes = d.BytesUsed, d.TotalBytes
 	}
 }
 
@@ -188,7 +190,8 @@ func (c *checker) checkDevices() {
 		}
 		end = d.physical + d.length
 		if ch := c.chunkAt(d.logical); d.physical == 0 && ch != nil && ch.typ&format.BlockGroupSystem != 0 {
-			c.note("a system chunk lies at physical 0, where old mkfs.btrfs put it") // superStripe judges its extents
+			// superStripe judges its extents
+			c.note("a system chunk lies at physical 0, where old mkfs.btrfs put it")
 		} else if d.physical < format.BlockReserved {
 			c.find("dev.overlap", where(d), num(d.physical), fmt.Sprintf("at least %d", format.BlockReserved))
 		}

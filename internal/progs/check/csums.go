@@ -11,10 +11,12 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Checksums: the checksum tree is read in order (loadCsums), each piece of data that it covers is verified on every mirror in the background
-// (dataCheck), and what is wrong is put down to the files that have it (blameData), which the tree walk of tree.go found.
+// Checksums: the checksum tree is read in order (loadCsums), each piece of data that it covers is
+// verified on every mirror in the background (dataCheck), and what is wrong is put down to the
+// files that have it (blameData), which the tree walk of tree.go found.
 
-// dataWorkers verify data: the work is a checksum at memory speed, and two keep a small machine busy.
+// dataWorkers verify data: the work is a checksum at memory speed, and two keep a small machine
+// busy.
 const dataWorkers = 2
 
 // dataStep is how much one job of a worker covers, in bytes.
@@ -44,8 +46,8 @@ type dataCheck struct {
 	done  atomic.Uint64
 	mu    sync.Mutex
 	bad   []*badData
-	// alone is set in a runtime that runs one task at a time: a worker that waits for a channel would stop the clock for all, so the task
-	// that reads the tree verifies. here is its buffer.
+	// alone is set in a runtime that runs one task at a time: a worker that waits for a channel
+	// would stop the clock for all, so the task that reads the tree verifies. here is its buffer.
 	alone bool
 	here  []byte
 }
@@ -79,7 +81,8 @@ func (d *dataCheck) wait() {
 	d.c.stats.DataBytes = d.done.Load()
 }
 
-// verify checks one range on every mirror. It returns buf, which it makes larger if the range needs that: a small image needs little.
+// verify checks one range on every mirror. It returns buf, which it makes larger if the range needs
+// that: a small image needs little.
 func (d *dataCheck) verify(t *sched.Task, j dataJob, buf []byte) []byte {
 	c := d.c
 	sector, csum, size := int(c.sb.SectorSize), c.sb.CsumType, c.sb.CsumType.Size()

@@ -9,11 +9,11 @@ import (
 	"btrlab/internal/format"
 )
 
-// More damage, of kinds that a rule must tell apart: a value that is wrong in one of two fields, on one side of a border, in the
-// second leaf of a tree, or in an item that others repeat.
+// More damage, of kinds that a rule must tell apart: a value that is wrong in one of two fields, on
+// one side of a border, in the second leaf of a tree, or in an item that others repeat.
 
-// leaf2 cuts the only leaf of a tree in two under a new root, between the items before and from k on. at and at+1 are free
-// metadata blocks, as m.meta counts them.
+// leaf2 cuts the only leaf of a tree in two under a new root, between the items before and from k
+// on. at and at+1 are free metadata blocks, as m.meta counts them.
 func (m *image) leaf2(tree uint64, k format.Key, at uint64) {
 	m.t.Helper()
 	left := m.block(m.root(tree))
@@ -284,7 +284,8 @@ func TestDamageByOne(t *testing.T) {
 	}
 }
 
-// TestExplicitHoles: without NO_HOLES every byte below i_size has an item: the start of a file, its end, and all of one without any.
+// TestExplicitHoles: without NO_HOLES every byte below i_size has an item: the start of a file, its
+// end, and all of one without any.
 func TestExplicitHoles(t *testing.T) {
 	sample := func() *image {
 		m := newImage(t)
@@ -318,8 +319,9 @@ func TestExplicitHoles(t *testing.T) {
 	}
 }
 
-// TestRottenSectors: the report names the sectors that are rotten, those between them are sound, and where in which file they lie, also
-// when the file has the extent at another offset, and a part of it only.
+// TestRottenSectors: the report names the sectors that are rotten, those between them are sound,
+// and where in which file they lie, also when the file has the extent at another offset, and a part
+// of it only.
 func TestRottenSectors(t *testing.T) {
 	m := newImage(t)
 	d := m.data0()
@@ -351,8 +353,8 @@ func TestRottenSectors(t *testing.T) {
 	}
 }
 
-// TestHalfDeletedSubvolume: a delete that was interrupted has dropped the start of the tree, and says how far it came. A mount goes on
-// from there; nothing is wrong.
+// TestHalfDeletedSubvolume: a delete that was interrupted has dropped the start of the tree, and
+// says how far it came. A mount goes on from there; nothing is wrong.
 func TestHalfDeletedSubvolume(t *testing.T) {
 	const sub, at = 300, 70
 	m := newImage(t)
@@ -362,7 +364,8 @@ func TestHalfDeletedSubvolume(t *testing.T) {
 	root.InitHeader(m.sb.FSID, leaf.ChunkTreeUUID(), m.meta(at+1), 1, sub, 1)
 	root.SetWritten(true)
 	root.SetNritems(2)
-	// The first leaf is gone, its place perhaps in use by others; the second one has inodes from 300 on.
+	// The first leaf is gone, its place perhaps in use by others; the second one has inodes from
+	// 300 on.
 	root.SetKey(0, inodeKey(256))
 	root.SetBlockptr(0, m.meta(at+2))
 	root.SetPtrGeneration(0, 1)

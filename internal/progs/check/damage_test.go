@@ -70,8 +70,8 @@ func (m *image) moveRoot(tree, to uint64) {
 	m.settle()
 }
 
-// TestEachRuleFires damages the sample in one place, with checksums made right again, and expects the rule,
-// and no rule that only follows from it.
+// TestEachRuleFires damages the sample in one place, with checksums made right again, and expects
+// the rule, and no rule that only follows from it.
 func TestEachRuleFires(t *testing.T) {
 	base := newImage(t)
 	fsLeaf := func(m *image, slot int) uint64 { return m.block(m.root(fsTree)).Blockptr(slot) }
@@ -280,7 +280,8 @@ func TestEachRuleFires(t *testing.T) {
 		{"nbytes", "inode.nbytes", func(m *image) { m.editInode(subIno, func(i *format.InodeItem) { i.Nbytes += blk }) }},
 		{"symbolic link with odd flags", "inode.flags", func(m *image) { m.editInode(symIno, func(i *format.InodeItem) { i.Flags |= format.InodeAppend }) }},
 		{"compressed extent without checksum", "csum.missing", func(m *image) {
-			// The checksums of a compressed extent are those of its bytes on the device, all of them.
+			// The checksums of a compressed extent are those of its bytes on the device, all of
+			// them.
 			m.fileExtentEdit(fileIno, 0, func(fe *format.FileExtent) { fe.Compression = format.CompressZlib })
 			n := m.block(m.root(csumTree))
 			l := items(n)
@@ -512,8 +513,9 @@ func (m *image) dupData() uint64 {
 	return second
 }
 
-// TestSecondCopies: a damage that only the second copy has is a damage. Of data whose first copy is whole every reader is content with
-// that one, until the day on which it rots, too. The third superblock, at 256 GiB, is on large devices only.
+// TestSecondCopies: a damage that only the second copy has is a damage. Of data whose first copy is
+// whole every reader is content with that one, until the day on which it rots, too. The third
+// superblock, at 256 GiB, is on large devices only.
 func TestSecondCopies(t *testing.T) {
 	m := newImage(t)
 	second := m.dupData()
@@ -550,8 +552,8 @@ func TestSecondCopies(t *testing.T) {
 	}
 }
 
-// TestExtentsAcrossLeaves: two file extents that overlap are found in one leaf by the tree checker, and in two leaves, where no block is
-// wrong by itself, by the checker of files.
+// TestExtentsAcrossLeaves: two file extents that overlap are found in one leaf by the tree checker,
+// and in two leaves, where no block is wrong by itself, by the checker of files.
 func TestExtentsAcrossLeaves(t *testing.T) {
 	for _, c := range []struct {
 		off   uint64
@@ -620,7 +622,8 @@ func TestUnreadablePlaces(t *testing.T) {
 	}
 }
 
-// TestTruncatedImage: an image cut short is said to be so, not taken apart into hundreds of findings.
+// TestTruncatedImage: an image cut short is said to be so, not taken apart into hundreds of
+// findings.
 func TestTruncatedImage(t *testing.T) {
 	m := newImage(t)
 	for _, size := range []int64{0, 4096, format.SuperOffset + 100, m.dev.Size() / 2, m.dev.Size() - 4096} {
@@ -720,7 +723,8 @@ func TestFreeSpaceBitmaps(t *testing.T) {
 	}
 }
 
-// TestSampleAgainstBtrfsCheck: btrfs check agrees that the sample is clean, so the rules are tried on a real file system.
+// TestSampleAgainstBtrfsCheck: btrfs check agrees that the sample is clean, so the rules are tried
+// on a real file system.
 func TestSampleAgainstBtrfsCheck(t *testing.T) {
 	need.All(t, "btrfs")
 	m := newImage(t)
@@ -764,7 +768,8 @@ func TestReadonly(t *testing.T) {
 	}
 }
 
-// TestLinkNul: the NUL that mkfs.btrfs --rootdir stores after a target is beyond i_size and worth a note. Linux and btrfs check take it.
+// TestLinkNul: the NUL that mkfs.btrfs --rootdir stores after a target is beyond i_size and worth a
+// note. Linux and btrfs check take it.
 func TestLinkNul(t *testing.T) {
 	m := newImage(t)
 	m.link4("file\x00")

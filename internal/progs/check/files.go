@@ -13,8 +13,8 @@ import (
 
 var le = binary.LittleEndian
 
-// fileCheck judges one subvolume. Items come in key order, so an inode's are together: cur gathers them,
-// and names, which tie inodes to each other, are compared at the end.
+// fileCheck judges one subvolume. Items come in key order, so an inode's are together: cur gathers
+// them, and names, which tie inodes to each other, are compared at the end.
 type fileCheck struct {
 	c    *checker
 	root uint64
@@ -381,7 +381,8 @@ func (f *fileCheck) compareNames() {
 		where := fmt.Sprintf("%s dir=%d name=%q %s=%d", treeName(f.root), n.dir, f.text(n), kind, n.target)
 		if len(r) == 0 {
 			if n.subvol && len(i) == 1 && len(x) == 1 {
-				continue // a snapshot has entries for the subvolumes of its source, which are not in it
+				// a snapshot has entries for the subvolumes of its source, which are not in it
+				continue
 			}
 			have := "an entry without inode reference"
 			if !n.subvol && f.inode(n.target) == nil {

@@ -10,7 +10,8 @@ import (
 
 // Images that btrlab itself does not make, made here from the sample.
 
-// TestMetadump: btrfs-image -r restores the metadata of an image, but neither its file data nor every superblock copy.
+// TestMetadump: btrfs-image -r restores the metadata of an image, but neither its file data nor
+// every superblock copy.
 func TestMetadump(t *testing.T) {
 	for _, flag := range []uint64{format.SuperFlagMetadump, format.SuperFlagMetadumpV2} {
 		m := newImage(t)
@@ -100,7 +101,8 @@ func TestChecksumTypes(t *testing.T) {
 	}
 }
 
-// TestMetadataUUID: btrfstune -m gives the superblock a new identifier; tree blocks and the device item keep the old one.
+// TestMetadataUUID: btrfstune -m gives the superblock a new identifier; tree blocks and the device
+// item keep the old one.
 func TestMetadataUUID(t *testing.T) {
 	m := newImage(t)
 	m.sb.MetadataUUID, m.sb.FSID = m.sb.FSID, id(9)
@@ -119,7 +121,8 @@ func TestMetadataUUID(t *testing.T) {
 	}
 }
 
-// TestSystemChunkAtZero: mkfs.btrfs before 2015 put the first system chunk at the start of the device, around the superblock.
+// TestSystemChunkAtZero: mkfs.btrfs before 2015 put the first system chunk at the start of the
+// device, around the superblock.
 func TestSystemChunkAtZero(t *testing.T) {
 	m := newImage(t)
 	sys, old := m.ch[0], m.ch[0].copies[0]
@@ -145,7 +148,8 @@ func TestSystemChunkAtZero(t *testing.T) {
 	}
 }
 
-// TestNotSubvolumes: the quota tree's root item has no references, which does not say that the tree is being deleted.
+// TestNotSubvolumes: the quota tree's root item has no references, which does not say that the tree
+// is being deleted.
 func TestNotSubvolumes(t *testing.T) {
 	m := newImage(t)
 	m.rootItem(csumTree, func(r *format.RootItem) { r.Refs = 0 })
@@ -154,7 +158,8 @@ func TestNotSubvolumes(t *testing.T) {
 	}
 }
 
-// TestChecksumsOfALog: checksums of an extent that only a log tree names are no damage: a replay puts the extent there.
+// TestChecksumsOfALog: checksums of an extent that only a log tree names are no damage: a replay
+// puts the extent there.
 func TestChecksumsOfALog(t *testing.T) {
 	m := newImage(t)
 	at := m.data0() + 100*blk
@@ -211,7 +216,8 @@ func (m *image) addQuota(flags, generation uint64) {
 	fill(n, []item{
 		{key(0, format.QGROUP_STATUS_KEY, 0), words(qgroupStatusSize, 1, generation, flags)},
 		{key(0, format.QGROUP_INFO_KEY, fsTree), info},
-		{key(0, format.QGROUP_INFO_KEY, 300), words(qgroupInfoSize, 1, 7, 7, 7, 7)}, // of a subvolume that is gone
+		// of a subvolume that is gone
+		{key(0, format.QGROUP_INFO_KEY, 300), words(qgroupInfoSize, 1, 7, 7, 7, 7)},
 		{key(0, format.QGROUP_INFO_KEY, members), info},
 		{key(0, format.QGROUP_LIMIT_KEY, fsTree), words(40)},
 		{key(fsTree, format.QGROUP_RELATION_KEY, members), nil},
@@ -221,8 +227,8 @@ func (m *image) addQuota(flags, generation uint64) {
 	m.settle()
 }
 
-// TestQuota: counts that are not what the subvolumes reach are damage, in qgroups of every level, unless the quota tree says that they
-// are out of date: then Linux counts again.
+// TestQuota: counts that are not what the subvolumes reach are damage, in qgroups of every level,
+// unless the quota tree says that they are out of date: then Linux counts again.
 func TestQuota(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -253,8 +259,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaShared: an extent that two subvolumes reach is exclusive to neither, but to the upper qgroup that has both; one that a
-// subvolume reaches twice counts once.
+// TestQuotaShared: an extent that two subvolumes reach is exclusive to neither, but to the upper
+// qgroup that has both; one that a subvolume reaches twice counts once.
 func TestQuotaShared(t *testing.T) {
 	const up, other = 1<<qgroupLevelShift | 1, 1<<qgroupLevelShift | 2
 	reached := []reach{{100, 4, 5}, {100, 4, 5}, {200, 8, 300}, {200, 8, 5}, {300, 16, 300}, {400, 32, 301}}
@@ -279,8 +285,8 @@ func TestQuotaShared(t *testing.T) {
 	}
 }
 
-// TestOrphanDirectory: a directory that was removed while a task had it open is no damage, as little as such a file is, nor is one whose
-// orphan item has no inode any more.
+// TestOrphanDirectory: a directory that was removed while a task had it open is no damage, as
+// little as such a file is, nor is one whose orphan item has no inode any more.
 func TestOrphanDirectory(t *testing.T) {
 	m := newImage(t)
 	m.editInode(orphan, func(i *format.InodeItem) { i.Mode = format.S_IFDIR | 0o755 })

@@ -9,8 +9,8 @@ import (
 // checkFreeSpace compares the free space tree with the complement of the extents. A stripe under a
 // superblock copy counts as free, as in the kernel, which keeps it from allocation in memory only.
 //
-// Adjacent free ranges must be one: the kernel's remove_from_free_space_extent() looks for one that holds
-// the whole allocation.
+// Adjacent free ranges must be one: the kernel's remove_from_free_space_extent() looks for one that
+// holds the whole allocation.
 func (c *checker) checkFreeSpace() {
 	if c.sb.CompatROFlags&format.CompatROFreeSpaceTree == 0 {
 		return

@@ -26,7 +26,8 @@ func (m *image) trees() []uint64 {
 	return l
 }
 
-// interesting is an offset in a block where bytes mean something: the header, the keys, or the data.
+// interesting is an offset in a block where bytes mean something: the header, the keys, or the
+// data.
 func interesting(n format.Node, r uint64) int {
 	switch r % 4 {
 	case 0:
@@ -59,8 +60,9 @@ func (m *image) damage(blocks []uint64, picks []uint64) {
 	}
 }
 
-// TestRandomDamage: whatever a tree block says under a good checksum, the check ends, without panic, and finds
-// most of it. What it may not find are the fields that nothing else repeats: times, transids, owners, permissions.
+// TestRandomDamage: whatever a tree block says under a good checksum, the check ends, without
+// panic, and finds most of it. What it may not find are the fields that nothing else repeats:
+// times, transids, owners, permissions.
 func TestRandomDamage(t *testing.T) {
 	base := newImage(t)
 	blocks := base.trees()

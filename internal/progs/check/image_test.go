@@ -12,8 +12,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// An image under test is edited item by item, with checksums made right again: what is left wrong is what
-// the test is about.
+// An image under test is edited item by item, with checksums made right again: what is left wrong
+// is what the test is about.
 type image struct {
 	t   *testing.T
 	tk  *sched.Task
@@ -59,7 +59,8 @@ func id(c byte) (u format.UUID) {
 	return
 }
 
-// newImage is a small file system with one of everything: the fs tree has two leaves below its root.
+// newImage is a small file system with one of everything: the fs tree has two leaves below its
+// root.
 func newImage(t *testing.T) *image {
 	t.Helper()
 	m := &image{t: t, tk: sched.NewTask("test"), dev: blockdev.NewMemory(200 << 20)}
@@ -407,7 +408,8 @@ func (m *image) splitFS() {
 	m.put(root)
 }
 
-// settle makes the block groups, the superblock and the free space tree agree with the extent items.
+// settle makes the block groups, the superblock and the free space tree agree with the extent
+// items.
 func (m *image) settle() {
 	var exts []span
 	for _, k := range m.keys(m.root(extentTree)) {

@@ -15,8 +15,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// linuxScript makes one of everything that Linux puts on an image, in $1 mounted at $2. What is copied of the image
-// on the way is a state that a crash would leave.
+// linuxScript makes one of everything that Linux puts on an image, in $1 mounted at $2. What is
+// copied of the image on the way is a state that a crash would leave.
 const linuxScript = `
 set -eu
 img=$1; m=$2; shift 2
@@ -52,7 +52,8 @@ mount -o loop,compress=zstd $img $m; cp -r $m/many $m/compressed; sync -f $m
 btrfs -q balance start --full-balance $m >/dev/null; umount $m
 `
 
-// TestLinuxImages: what Linux wrote is clean, by btrfs check and by this package, in every state it passes through.
+// TestLinuxImages: what Linux wrote is clean, by btrfs check and by this package, in every state it
+// passes through.
 func TestLinuxImages(t *testing.T) {
 	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount", "chattr", "fallocate")
 	tk := sched.NewTask("test")
@@ -113,7 +114,8 @@ func TestConverted(t *testing.T) {
 	}
 }
 
-// TestFindsWhatBtrfsCheckFinds damages a byte of a tree block, under a good checksum: what btrfs check finds is found here.
+// TestFindsWhatBtrfsCheckFinds damages a byte of a tree block, under a good checksum: what btrfs
+// check finds is found here.
 func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 	need.All(t, need.Root, "btrfs")
 	const seed = 8
@@ -154,7 +156,8 @@ func TestFindsWhatBtrfsCheckFinds(t *testing.T) {
 	t.Logf("found by both %d, here only %d, by neither %d", count[[2]bool{true, true}], count[[2]bool{true, false}], count[[2]bool{false, false}])
 }
 
-// quotaScript makes an image with qgroups of two levels in $1, mounted at $2: subvolumes, snapshots that share and differ, a clone.
+// quotaScript makes an image with qgroups of two levels in $1, mounted at $2: subvolumes, snapshots
+// that share and differ, a clone.
 const quotaScript = `
 set -eu
 img=$1; m=$2
@@ -174,7 +177,8 @@ btrfs quota rescan -w $m >/dev/null; sync -f $m
 umount $m
 `
 
-// TestLinuxQuota: the counts that Linux makes are those that we make, and when one is changed, btrfs check and this package say so.
+// TestLinuxQuota: the counts that Linux makes are those that we make, and when one is changed,
+// btrfs check and this package say so.
 func TestLinuxQuota(t *testing.T) {
 	need.All(t, need.Root, "btrfs", "mkfs.btrfs", "mount")
 	dir := t.TempDir()
@@ -204,7 +208,8 @@ func TestLinuxQuota(t *testing.T) {
 		n := m.clone(t)
 		want := "[]"
 		if group != 0 {
-			n.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, group), func(b []byte) { b[24+1] ^= 0x40 }) // excl, by a block of 16 KiB
+			// excl, by a block of 16 KiB
+			n.edit(format.QUOTA_TREE_OBJECTID, key(0, format.QGROUP_INFO_KEY, group), func(b []byte) { b[24+1] ^= 0x40 })
 			want = "[quota.count]"
 		}
 		r := n.check()

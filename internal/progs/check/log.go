@@ -8,9 +8,10 @@ import (
 	"btrlab/internal/format"
 )
 
-// Logs: what fsync wrote after the last commit. The next mount or open for writing replays them, so they are judged by what a replay relies
-// on: their blocks and new data extents lie in space that is free in the last commit, their items belong to inodes that they have, and the
-// data is there with its checksums.
+// Logs: what fsync wrote after the last commit. The next mount or open for writing replays them, so
+// they are judged by what a replay relies on: their blocks and new data extents lie in space that
+// is free in the last commit, their items belong to inodes that they have, and the data is there
+// with its checksums.
 
 const logTree = format.TREE_LOG_OBJECTID
 
@@ -53,7 +54,8 @@ func (c *checker) checkLog(data *dataCheck) {
 	l.overlaps()
 }
 
-// strayCsums blames the checksums in the checksum tree that belong neither to an extent nor to a log.
+// strayCsums blames the checksums in the checksum tree that belong neither to an extent nor to a
+// log.
 func (l *logs) strayCsums() {
 	logged := merged(l.extents)
 	for _, x := range l.c.stray {
@@ -77,7 +79,8 @@ func merged(l []span) []span {
 	return m
 }
 
-// overlaps judges the extents that are new against each other: an extent that two logs or two files name is the same in both.
+// overlaps judges the extents that are new against each other: an extent that two logs or two files
+// name is the same in both.
 func (l *logs) overlaps() {
 	slices.SortFunc(l.fresh, func(a, b span) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end))

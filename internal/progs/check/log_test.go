@@ -38,8 +38,8 @@ func TestLogStories(t *testing.T) {
 	}
 }
 
-// eachLogBlock calls f for the tree of logs and each block of a log, with its place on the device. An fsync leaves blocks of older logs: only
-// those count that the superblock leads to.
+// eachLogBlock calls f for the tree of logs and each block of a log, with its place on the device.
+// An fsync leaves blocks of older logs: only those count that the superblock leads to.
 func eachLogBlock(t *testing.T, tk *sched.Task, dev *blockdev.Memory, f func(n format.Node, at int64)) {
 	t.Helper()
 	b := make([]byte, format.SuperSize)
@@ -213,7 +213,8 @@ func TestBadLogs(t *testing.T) {
 	}
 }
 
-// TestLogOverCommit: a block of a log that lies where the last commit has an extent would be lost, or is the commit's.
+// TestLogOverCommit: a block of a log that lies where the last commit has an extent would be lost,
+// or is the commit's.
 func TestLogOverCommit(t *testing.T) {
 	dev, tk := logged(t, "extents")
 	b := make([]byte, format.SuperSize)
@@ -222,7 +223,8 @@ func TestLogOverCommit(t *testing.T) {
 	}
 	var sb format.Super
 	sb.Decode(b)
-	for _, at := range []uint64{sb.Root, sb.Root + format.SectorSize} { // the block itself, and the middle of it
+	// the block itself, and the middle of it
+	for _, at := range []uint64{sb.Root, sb.Root + format.SectorSize} {
 		sb.LogRoot, sb.LogRootLevel = at, 0
 		sb.Encode(b)
 		if err := blockdev.Write(tk, dev, b, format.SuperOffset); err != nil {

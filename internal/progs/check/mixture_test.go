@@ -21,7 +21,8 @@ import (
 // the log, and one file extent covers both. A pattern says for each block of the file when it is
 // written: t before the commit, l after it, a dot never.
 
-// mixture leaves an image with a file of one preallocated extent, and its log if the pattern has an l.
+// mixture leaves an image with a file of one preallocated extent, and its log if the pattern has an
+// l.
 func mixture(t *testing.T, pattern string) (*blockdev.Memory, *sched.Task) {
 	t.Helper()
 	x := fstest.New(t, fstest.MkfsOptions(func(o *mkfs.Options) { o.MetadataProfile = "single" }), fstest.FSOptions(func(o *fs.Options) { o.Policy = policy.MustParse("modern") }))
@@ -161,7 +162,8 @@ func loggedData(t *testing.T, tk *sched.Task, dev *blockdev.Memory) (start uint6
 	}
 }
 
-// eachCopyOf calls f for the copies of the newest block of a tree, which is small, with their places.
+// eachCopyOf calls f for the copies of the newest block of a tree, which is small, with their
+// places.
 func eachCopyOf(t *testing.T, tk *sched.Task, dev *blockdev.Memory, tree uint64, f func(n format.Node, at int64)) {
 	t.Helper()
 	type copied struct {

@@ -9,10 +9,12 @@ import (
 	"btrlab/internal/format"
 )
 
-// quota is what the quota tree says, and what the walks of the subvolumes have met meanwhile. A qgroup counts the extents, data and tree
-// blocks, each once and whole, that its subvolumes reach (rfer), and those that no other subvolume reaches (excl).
+// quota is what the quota tree says, and what the walks of the subvolumes have met meanwhile. A
+// qgroup counts the extents, data and tree blocks, each once and whole, that its subvolumes reach
+// (rfer), and those that no other subvolume reaches (excl).
 //
-// Model: btrfs-progs check/qgroup-verify.c. Difference: it asks the extent tree which roots an extent has, this walks the subvolumes.
+// Model: btrfs-progs check/qgroup-verify.c. Difference: it asks the extent tree which roots an
+// extent has, this walks the subvolumes.
 type quota struct {
 	status            bool
 	flags, generation uint64
@@ -48,7 +50,8 @@ func (c *checker) quotaLeaf(n format.Node, _ bool) {
 			q.status, q.generation, q.flags = true, le.Uint64(b[8:]), le.Uint64(b[16:])
 		case k.Type == format.QGROUP_INFO_KEY && len(b) >= qgroupInfoSize:
 			q.groups[k.Offset] = &qgroup{rfer: le.Uint64(b[8:]), excl: le.Uint64(b[24:])}
-		case k.Type == format.QGROUP_RELATION_KEY && k.Objectid < k.Offset: // the other of each pair says the same
+		case k.Type == format.QGROUP_RELATION_KEY && k.Objectid < k.Offset:
+			// the other of each pair says the same
 			q.parents[k.Objectid] = append(q.parents[k.Objectid], k.Offset)
 		}
 	}
@@ -80,7 +83,8 @@ func (q *quota) above(root uint64) []uint64 {
 	return list
 }
 
-// checkQuota compares the counts with what the subvolumes reach, unless the quota tree itself says that they are out of date.
+// checkQuota compares the counts with what the subvolumes reach, unless the quota tree itself says
+// that they are out of date.
 func (c *checker) checkQuota() {
 	q := c.quota
 	if q == nil {

@@ -50,7 +50,8 @@ func (c *checker) loadRoots() {
 				}
 				c.roots[k.Objectid] = r
 				c.rootIDs = append(c.rootIDs, k.Objectid)
-				// The kernel takes a root whose generation_v2 differs for one that an old kernel wrote, and zeroes the rest.
+				// The kernel takes a root whose generation_v2 differs for one that an old kernel
+				// wrote, and zeroes the rest.
 				if !r.v1 && r.item.GenerationV2 != r.item.Generation {
 					c.find("root.item", where, "generation_v2 "+num(r.item.GenerationV2), num(r.item.Generation))
 				}
@@ -65,7 +66,8 @@ func (c *checker) loadRoots() {
 				if r.item.Bytenr == 0 {
 					c.find("root.item", where, "bytenr 0", "")
 				}
-				if r.item.Refs == 0 && format.IsFSTree(k.Objectid) { // the kernel counts none of the quota tree
+				// the kernel counts none of the quota tree
+				if r.item.Refs == 0 && format.IsFSTree(k.Objectid) {
 					if k.Objectid == format.FS_TREE_OBJECTID {
 						c.find("root.item", where, "refs 0", "1")
 					} else {
@@ -140,7 +142,8 @@ func (c *checker) checkRootRefs() {
 		switch child, ok := c.roots[k.child]; {
 		case !ok:
 			c.find("root.ref", where, "a link to no subvolume", "")
-		case child.item.Refs > 0 && c.roots[k.parent].item.Refs == 0: // nobody can come to it any more
+		case child.item.Refs > 0 && c.roots[k.parent].item.Refs == 0:
+			// nobody can come to it any more
 			c.find("root.ref", where, "a link in a subvolume that is gone or being deleted", "")
 		}
 	}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestUncovered: what several lists cover together is covered, in whatever order their spans alternate.
+// TestUncovered: what several lists cover together is covered, in whatever order their spans
+// alternate.
 func TestUncovered(t *testing.T) {
 	for _, c := range []struct {
 		lists string

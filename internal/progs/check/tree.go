@@ -30,7 +30,8 @@ type blockInfo struct {
 	level              uint8
 }
 
-// pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the superblock.
+// pointer is one reference to a tree block: from a block, or (parent 0) from a root item or the
+// superblock.
 type pointer struct {
 	child  uint64
 	parent uint64
@@ -91,8 +92,8 @@ func (w *walk) visit(bytenr, generation uint64, level int, first *format.Key, la
 	return ok
 }
 
-// block visits one block. first is the key its parent has for it, nil for a root; every key in it is
-// at most last. False: it could not be used.
+// block visits one block. first is the key its parent has for it, nil for a root; every key in it
+// is at most last. False: it could not be used.
 func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, last format.Key) bool {
 	c := w.c
 	where := fmt.Sprintf("%s block=%d", treeName(w.root), bytenr)
@@ -158,7 +159,8 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 			upper = before(upper)
 		}
 		child, k := n.Blockptr(i), n.Key(i)
-		// The reference of a pointer that cannot be followed is nobody's business: the pointer is the problem.
+		// The reference of a pointer that cannot be followed is nobody's business: the pointer is
+		// the problem.
 		if w.visit(child, n.PtrGeneration(i), level-1, &k, upper) && !old && !w.log {
 			c.ptrs = append(c.ptrs, pointer{child, bytenr, n.Owner()})
 		}
@@ -166,7 +168,8 @@ func (w *walk) block(bytenr, generation uint64, level int, first *format.Key, la
 	return true
 }
 
-// before is the largest key less than k, which is not the smallest of all: a key follows another in its block.
+// before is the largest key less than k, which is not the smallest of all: a key follows another in
+// its block.
 func before(k format.Key) format.Key {
 	if k.Offset--; k.Offset == ^uint64(0) {
 		if k.Type--; k.Type == 0xff {
@@ -176,7 +179,8 @@ func before(k format.Key) format.Key {
 	return k
 }
 
-// dataPointers records the file extents in a leaf, whatever the tree: old free space caches are in the root tree.
+// dataPointers records the file extents in a leaf, whatever the tree: old free space caches are in
+// the root tree.
 func (w *walk) dataPointers(n format.Node) {
 	for i := range n.Nritems() {
 		k := n.Key(i)

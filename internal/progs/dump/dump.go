@@ -139,8 +139,8 @@ func (r *reader) block(root, bytenr uint64, level int) (format.Node, error) {
 	return nil, last
 }
 
-// nodes visits the blocks of a tree, parents first; bad gets what cannot be read. Levels fall by one and keys
-// ascend, so a damaged tree ends too.
+// nodes visits the blocks of a tree, parents first; bad gets what cannot be read. Levels fall by
+// one and keys ascend, so a damaged tree ends too.
 func (r *reader) nodes(root, bytenr uint64, level int, visit func(n format.Node), bad func(error)) {
 	seen := map[uint64]bool{}
 	var walk func(bytenr uint64, level int)

@@ -119,8 +119,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestDumpOfHalves: a block with one good copy is shown, whichever of the two it is; a block that a tree reaches twice is shown once, and
-// the second way to it is an error.
+// TestDumpOfHalves: a block with one good copy is shown, whichever of the two it is; a block that a
+// tree reaches twice is shown once, and the second way to it is an error.
 func TestDumpOfHalves(t *testing.T) {
 	tk := sched.NewTask("test")
 	whole := blockdev.NewMemory(128 << 20)

@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Super prints the primary superblock, whatever is wrong with it; what the checker says of it is the last line.
+// Super prints the primary superblock, whatever is wrong with it; what the checker says of it is
+// the last line.
 func Super(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	r := &reader{t: t, dev: dev}
 	if err := r.super(); err != nil {

@@ -11,7 +11,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// One tree as text, in the manner of btrfs inspect-internal dump-tree: Tree walks the blocks, item prints one item by its type.
+// One tree as text, in the manner of btrfs inspect-internal dump-tree: Tree walks the blocks, item
+// prints one item by its type.
 
 // objectNames are the ids that have a name, as btrfs inspect-internal prints them.
 var objectNames = map[uint64]string{
@@ -118,7 +119,8 @@ func groupFlags(f uint64) string {
 	return strings.Join(l, "|")
 }
 
-// Log prints the tree of logs and every log that it leads to, in the same way. An image without a log is an error.
+// Log prints the tree of logs and every log that it leads to, in the same way. An image without a
+// log is an error.
 func Log(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	r, err := open(t, dev)
 	if err != nil {
@@ -130,7 +132,8 @@ func Log(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	d := &dumper{r: r, w: w}
 	fmt.Fprintln(w, "log root tree")
 	d.tree(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel))
-	_ = r.leaves(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel), func(n format.Node) { // its errors have been printed
+	// its errors have been printed
+	_ = r.leaves(format.TREE_LOG_OBJECTID, r.sb.LogRoot, int(r.sb.LogRootLevel), func(n format.Node) {
 		for i := range n.Nritems() {
 			if k := n.Key(i); k.Type == format.ROOT_ITEM_KEY {
 				var it format.RootItem
@@ -146,8 +149,9 @@ func Log(t *sched.Task, w io.Writer, dev blockdev.Device) error {
 	return nil
 }
 
-// Tree prints a tree, by name ("root", "fs", "extent", ...) or number, item by item. A block that cannot be
-// read is a line of its own, and the first such is the error after all else has been printed.
+// Tree prints a tree, by name ("root", "fs", "extent", ...) or number, item by item. A block that
+// cannot be read is a line of its own, and the first such is the error after all else has been
+// printed.
 func Tree(t *sched.Task, w io.Writer, dev blockdev.Device, name string) error {
 	id, ok := treeNames[strings.ToLower(name)]
 	if !ok {

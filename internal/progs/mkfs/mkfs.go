@@ -1,13 +1,14 @@
 // Package mkfs makes an empty btrfs on one device by writing its blocks directly.
 //
-// The whole file system is one transaction of generation 1: a leaf for every tree, placed at the start of
-// its block group. Writes go out as a commit does: wipe what was there, flush, blocks, flush, superblock
-// copies, the primary last, flush. A device that dies in between holds no file system, or the new one.
+// The whole file system is one transaction of generation 1: a leaf for every tree, placed at the
+// start of its block group. Writes go out as a commit does: wipe what was there, flush, blocks,
+// flush, superblock copies, the primary last, flush. A device that dies in between holds no file
+// system, or the new one.
 //
-// Model: mkfs.btrfs (btrfs-progs mkfs/main.c) for chunk sizes and what is in each tree. Differences: one
-// transaction instead of six, so no temporary chunks and no left-over free space records of them;
-// SYSTEM, METADATA and DATA chunks lie one after the other from 1 MiB on, logical equal to physical of the
-// first stripe where profiles allow.
+// Model: mkfs.btrfs (btrfs-progs mkfs/main.c) for chunk sizes and what is in each tree.
+// Differences: one transaction instead of six, so no temporary chunks and no left-over free space
+// records of them; SYSTEM, METADATA and DATA chunks lie one after the other from 1 MiB on, logical
+// equal to physical of the first stripe where profiles allow.
 package mkfs
 
 import (
@@ -22,8 +23,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// MinSize is the smallest device that Make takes, in bytes. mkfs.btrfs asks for the same with single
-// metadata, and for 109 MiB with DUP, where this package makes smaller metadata chunks instead.
+// MinSize is the smallest device that Make takes, in bytes. mkfs.btrfs asks for the same with
+// single metadata, and for 109 MiB with DUP, where this package makes smaller metadata chunks
+// instead.
 const MinSize = 45 << 20
 
 // Sizes of the first chunks, in bytes, as mkfs.btrfs makes them.
@@ -50,7 +52,8 @@ type Options struct {
 	Size            int64  // bytes to use; 0 is the whole device
 	Force           bool   // overwrite a file system that is there
 
-	// Identifiers; a zero one is made up. With all of them and Now given, the image is the same every time.
+	// Identifiers; a zero one is made up. With all of them and Now given, the image is the same
+	// every time.
 	FSID          format.UUID
 	DevUUID       format.UUID
 	ChunkTreeUUID format.UUID
@@ -193,8 +196,8 @@ func (m *maker) layout() error {
 	return nil
 }
 
-// leaf takes the next block of c for a tree's only leaf. The few blocks at the start of SYSTEM and METADATA are
-// far from every superblock copy, the first of which is at 64 MiB.
+// leaf takes the next block of c for a tree's only leaf. The few blocks at the start of SYSTEM and
+// METADATA are far from every superblock copy, the first of which is at 64 MiB.
 func (m *maker) leaf(c *chunk, owner uint64) *leaf {
 	l := &leaf{n: make(format.Node, format.NodeSize), end: format.LeafDataSize(format.NodeSize)}
 	l.n.InitHeader(m.o.FSID, m.o.ChunkTreeUUID, c.logical+c.used, generation, owner, 0)
@@ -291,7 +294,8 @@ func (m *maker) fillRootTree(l *leaf, ids []uint64, byID map[uint64]*leaf) {
 	for _, id := range ids {
 		isDir := id == format.FS_TREE_OBJECTID || id == format.DATA_RELOC_TREE_OBJECTID
 		if id == format.CSUM_TREE_OBJECTID { // the first after ROOT_TREE_DIR_OBJECTID
-			// The directory of the root tree has one entry, "default": the subvolume a plain mount shows.
+			// The directory of the root tree has one entry, "default": the subvolume a plain mount
+			// shows.
 			dir := m.dirInode()
 			dir.Encode(l.add(format.Key{Objectid: format.ROOT_TREE_DIR_OBJECTID, Type: format.INODE_ITEM_KEY}, format.InodeItemSize))
 			ref := format.InodeRef{Name: ".."}
@@ -375,8 +379,9 @@ func (m *maker) fillUUIDTree(l *leaf) {
 	binary.LittleEndian.PutUint64(l.add(k, 8), format.FS_TREE_OBJECTID)
 }
 
-// fillFreeSpaceTree lists what no extent covers. A stripe under a superblock copy counts as free, as in
-// the kernel: it is kept from allocation in memory only (block-group.c:exclude_super_stripes()).
+// fillFreeSpaceTree lists what no extent covers. A stripe under a superblock copy counts as free,
+// as in the kernel: it is kept from allocation in memory only
+// (block-group.c:exclude_super_stripes()).
 func (m *maker) fillFreeSpaceTree(l *leaf) {
 	for _, c := range m.chunks {
 		info := format.FreeSpaceInfo{ExtentCount: 1}
@@ -436,9 +441,9 @@ func (m *maker) put(t *sched.Task, p []byte, off uint64) error {
 	return nil
 }
 
-// wipe zeroes both ends of the device, where other file systems keep their signatures, and every place of
-// a superblock copy, those beyond the new file system too. What is zero already is not written, so a
-// sparse file stays sparse.
+// wipe zeroes both ends of the device, where other file systems keep their signatures, and every
+// place of a superblock copy, those beyond the new file system too. What is zero already is not
+// written, so a sparse file stays sparse.
 func (m *maker) wipe(t *sched.Task) error {
 	const step = 256 << 10
 	zero, buf := make([]byte, step), make([]byte, step)
@@ -457,7 +462,8 @@ func (m *maker) wipe(t *sched.Task) error {
 		return nil
 	}
 	dev := format.AlignDown(uint64(m.dev.Size()), format.SectorSize)
-	// Only the primary counts at a mount; with it gone first, nothing old is left to mistake for whole.
+	// Only the primary counts at a mount; with it gone first, nothing old is left to mistake for
+	// whole.
 	if err := clean(format.SuperOffset, format.SuperOffset+format.SuperSize); err != nil {
 		return err
 	}

@@ -53,8 +53,8 @@ func TestSameOptionsSameBytes(t *testing.T) {
 	}
 }
 
-// TestWipe: a copy of an old, larger file system's superblock must not survive, nor a signature that
-// would make blkid see two file systems.
+// TestWipe: a copy of an old, larger file system's superblock must not survive, nor a signature
+// that would make blkid see two file systems.
 func TestWipe(t *testing.T) {
 	tk := sched.NewTask("test")
 	dev := blockdev.NewMemory(200 << 20)
@@ -134,7 +134,8 @@ func (d *dying) Submit(t *sched.Task, b *blockdev.Bio) {
 	d.Device.Submit(t, b)
 }
 
-// TestInterrupted: mkfs over an old file system that dies at any step leaves the old one, none, or the whole new one.
+// TestInterrupted: mkfs over an old file system that dies at any step leaves the old one, none, or
+// the whole new one.
 func TestInterrupted(t *testing.T) {
 	tk := sched.NewTask("test")
 	old := blockdev.NewMemory(MinSize + 64<<20)
@@ -179,7 +180,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestClean: the checker, which shares nothing with this package, agrees for every size and profile.
+// TestClean: the checker, which shares nothing with this package, agrees for every size and
+// profile.
 func TestClean(t *testing.T) {
 	tk := sched.NewTask("test")
 	for _, size := range []int64{MinSize, dupThreshold - 4096, dupThreshold, 1<<30 + 4096, 51 << 30, 300 << 30} {
@@ -257,7 +259,8 @@ func TestBtrfsCheck(t *testing.T) {
 	}
 }
 
-// TestLinuxMounts: a mount alone is a weak witness, so Linux writes, scrubs, unmounts, and btrfs check judges again.
+// TestLinuxMounts: a mount alone is a weak witness, so Linux writes, scrubs, unmounts, and btrfs
+// check judges again.
 func TestLinuxMounts(t *testing.T) {
 	need.All(t, need.Root, "btrfs", "mount", "umount")
 	for _, profile := range []string{"dup", "single"} {

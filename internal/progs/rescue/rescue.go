@@ -1,5 +1,5 @@
-// Package rescue changes an image that cannot be opened, superblock by superblock. It reads and writes through the format and blockdev packages
-// only: what it is called for, the engine refuses.
+// Package rescue changes an image that cannot be opened, superblock by superblock. It reads and
+// writes through the format and blockdev packages only: what it is called for, the engine refuses.
 package rescue
 
 import (
@@ -10,11 +10,13 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ZeroLog makes the superblock and its copies point at no log. The file system is then as at its last commit: what was
-// fsynced after it is gone. It returns the place and the level of the log that was there, 0 and 0 if there was none, and then nothing is written.
-// Copies of another generation, and those that are no superblock, stay as they are.
+// ZeroLog makes the superblock and its copies point at no log. The file system is then as at its
+// last commit: what was fsynced after it is gone. It returns the place and the level of the log
+// that was there, 0 and 0 if there was none, and then nothing is written. Copies of another
+// generation, and those that are no superblock, stay as they are.
 //
-// Models btrfs-progs: rescue zero-log. Difference: a primary superblock that is bad is an error, and no copy is used.
+// Models btrfs-progs: rescue zero-log. Difference: a primary superblock that is bad is an error,
+// and no copy is used.
 func ZeroLog(t *sched.Task, dev blockdev.Device) (bytenr uint64, level uint8, err error) {
 	size := dev.Size()
 	if size < format.SuperOffset+format.SuperSize {

@@ -30,7 +30,8 @@ func super(t *testing.T, tk *sched.Task, dev blockdev.Device, i int) (b []byte, 
 	return b, s
 }
 
-// TestZeroLog: the log goes and nothing else changes: no other byte of the superblocks, and the image is its last commit, which opens.
+// TestZeroLog: the log goes and nothing else changes: no other byte of the superblocks, and the
+// image is its last commit, which opens.
 func TestZeroLog(t *testing.T) {
 	dev, tk := logged(t)
 	before, s := super(t, tk, dev, 0)
@@ -67,8 +68,8 @@ func TestZeroLog(t *testing.T) {
 	}
 }
 
-// TestZeroLogWrites: without a log nothing is written; a superblock that is bad is left as it is; a copy that is bad or of another
-// generation, too; a device that fails is an error.
+// TestZeroLogWrites: without a log nothing is written; a superblock that is bad is left as it is; a
+// copy that is bad or of another generation, too; a device that fails is an error.
 func TestZeroLogWrites(t *testing.T) {
 	dev, tk := logged(t)
 	plain := fstest.New(t)

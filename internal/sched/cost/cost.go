@@ -1,9 +1,11 @@
-// Package cost is the table of what the write path's work costs a CPU in virtual time. The write path says what it does
-// (t.Spend(cost.Copy, 4096)); the simulator looks the price up. In the real runtime a Spend is one nil check.
+// Package cost is the table of what the write path's work costs a CPU in virtual time. The write
+// path says what it does (t.Spend(cost.Copy, 4096)); the simulator looks the price up. In the real
+// runtime a Spend is one nil check.
 //
-// The figures are of the reference machine: a shared x86-64 with 2 cores, Linux 6.18, fio 3.33 and Go 1.26. They are measured
-// where the source says so or names a benchmark, and estimates where it says so. Table.CPU multiplies all of them: that one number
-// describes a slower or faster machine. A study that compares with published figures calibrates it and does not trust the rest.
+// The figures are of the reference machine: a shared x86-64 with 2 cores, Linux 6.18, fio 3.33 and
+// Go 1.26. They are measured where the source says so or names a benchmark, and estimates where it
+// says so. Table.CPU multiplies all of them: that one number describes a slower or faster machine.
+// A study that compares with published figures calibrates it and does not trust the rest.
 package cost
 
 import (
@@ -20,35 +22,39 @@ import (
 
 // The costs.
 const (
-	Issue     sched.Cost = iota // what fio itself does for a request
-	Syscall                     // entry, file lookup, iov setup and exit of one write(2) or read(2)
-	Copy                        // a byte between user and page
-	Media                       // a byte between page and an image in memory, which is the device and not below a model
-	Cold                        // a place that no cache of the CPU has, before what lies there is moved
-	Page                        // finding a page in its mapping, and taking and putting a reference
-	PageAlloc                   // a page that is new in the cache: allocation and insertion
-	Lock                        // an uncontended lock and unlock
-	Line                        // a cache line that another CPU wrote last
-	RangeTree                   // one change of an io tree
-	Search                      // one level of a tree search
-	Item                        // one item inserted into, or deleted from, a leaf
-	Checksum                    // a byte of crc32c
-	Reserve                     // data and metadata reservation of a batch
-	Submit                      // building and submitting a bio
-	Vec                         // one page of a bio
-	Complete                    // a bio's end
-	Ordered                     // making or finishing an ordered extent, without its tree work
-	Wakeup                      // the waker's part of a wake-up
-	Kick                        // what that takes longer when a CPU is idle, which is woken as well
-	Switch                      // a context switch
-	IdleExit                    // from a wake-up to the first instruction on an idle CPU
-	Ring                        // what a request through io_uring costs above a system call of its own
-	RingReap                    // taking completions from the ring's memory
-	Punt                        // giving a request to a worker of the ring, without the wake-up
-	AIO                         // what io_submit costs for a request above a system call of its own
-	Events                      // a system call that asks for completions: io_getevents, or io_uring_enter that only waits
-	Field                       // a field of an item in a leaf, read or written
-	Count                       // how many there are
+	Issue   sched.Cost = iota // what fio itself does for a request
+	Syscall                   // entry, file lookup, iov setup and exit of one write(2) or read(2)
+	Copy                      // a byte between user and page
+	// a byte between page and an image in memory, which is the device and not below a model
+	Media
+	// a place that no cache of the CPU has, before what lies there is moved
+	Cold
+	Page      // finding a page in its mapping, and taking and putting a reference
+	PageAlloc // a page that is new in the cache: allocation and insertion
+	Lock      // an uncontended lock and unlock
+	Line      // a cache line that another CPU wrote last
+	RangeTree // one change of an io tree
+	Search    // one level of a tree search
+	Item      // one item inserted into, or deleted from, a leaf
+	Checksum  // a byte of crc32c
+	Reserve   // data and metadata reservation of a batch
+	Submit    // building and submitting a bio
+	Vec       // one page of a bio
+	Complete  // a bio's end
+	Ordered   // making or finishing an ordered extent, without its tree work
+	Wakeup    // the waker's part of a wake-up
+	Kick      // what that takes longer when a CPU is idle, which is woken as well
+	Switch    // a context switch
+	IdleExit  // from a wake-up to the first instruction on an idle CPU
+	// what a request through io_uring costs above a system call of its own
+	Ring
+	RingReap // taking completions from the ring's memory
+	Punt     // giving a request to a worker of the ring, without the wake-up
+	AIO      // what io_submit costs for a request above a system call of its own
+	// a system call that asks for completions: io_getevents, or io_uring_enter that only waits
+	Events
+	Field // a field of an item in a leaf, read or written
+	Count // how many there are
 )
 
 // Entry is one row of the table.
@@ -135,8 +141,8 @@ func (t *Table) Set(name string, v float64) error {
 	return nil
 }
 
-// Load takes the entries that a calibration has measured: JSON, {"costs": [{"name": "copy", "ns": 0.2}, ...]}. An entry
-// with "measured": false, and one that is missing, keeps its value.
+// Load takes the entries that a calibration has measured: JSON, {"costs": [{"name": "copy", "ns":
+// 0.2}, ...]}. An entry with "measured": false, and one that is missing, keeps its value.
 func (t *Table) Load(r io.Reader) error {
 	var f struct {
 		Costs []struct {

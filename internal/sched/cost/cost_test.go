@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestLoad: a table of a calibration changes what it measured and nothing else; one that is none is refused with a reason.
+// TestLoad: a table of a calibration changes what it measured and nothing else; one that is none is
+// refused with a reason.
 func TestLoad(t *testing.T) {
 	a := Default()
 	err := a.Load(strings.NewReader(`{"cpus": 2, "costs": [{"name": "copy", "ns": 0.25}, {"name": "line", "ns": 0, "measured": false}, {"name": "lock", "ns": 0, "measured": true}]}`))

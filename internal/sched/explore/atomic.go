@@ -2,9 +2,9 @@ package explore
 
 import "btrlab/internal/sched"
 
-// Atomic is a word that tasks share without a lock: READ_ONCE, WRITE_ONCE, atomic_t. Each operation is a scheduling
-// point and orders what comes before a store with what comes after a load of it. It is for programs that
-// are explored; the write path uses sync/atomic with Task.Enter.
+// Atomic is a word that tasks share without a lock: READ_ONCE, WRITE_ONCE, atomic_t. Each operation
+// is a scheduling point and orders what comes before a store with what comes after a load of it. It
+// is for programs that are explored; the write path uses sync/atomic with Task.Enter.
 type Atomic[T comparable] struct {
 	v     T
 	o     sched.Obj
@@ -58,7 +58,8 @@ func (a *Atomic[T]) Await(t *sched.Task, ok func(T) bool) T {
 	return a.v
 }
 
-// Look reads the word within the present step: for the condition of a wait, which the wait's own step asks.
+// Look reads the word within the present step: for the condition of a wait, which the wait's own
+// step asks.
 func (a *Atomic[T]) Look(t *sched.Task) T {
 	if st := t.Stepper(); st != nil {
 		st.Touch(t, &a.o, sched.Reads)
@@ -79,7 +80,8 @@ func (a *Atomic[T]) change(t *sched.Task) {
 	}
 }
 
-// enter is the scheduling point; gate, if there is one, says when t can go on. It fills Task.Next in place; see Op.
+// enter is the scheduling point; gate, if there is one, says when t can go on. It fills Task.Next
+// in place; see Op.
 func (a *Atomic[T]) enter(t *sched.Task, kind sched.PointKind, use sched.Use, gate sched.Gate) {
 	op := &t.Next
 	op.Kind, op.Class, op.Use, op.Frees, op.Mode = kind, a.Class, use, false, 0

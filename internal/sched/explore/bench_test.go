@@ -10,8 +10,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// G1: schedules per second of P2(2x3) by a random walk, 1.0 million with all checks and 1.3 million without, and 15
-// million steps. The goals are for a quiet core; processor time is what to look at when others use it, too.
+// G1: schedules per second of P2(2x3) by a random walk, 1.0 million with all checks and 1.3 million
+// without, and 15 million steps. The goals are for a quiet core; processor time is what to look at
+// when others use it, too.
 func BenchmarkRandomWalk(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -100,8 +101,9 @@ func BenchmarkBound(b *testing.B) {
 	b.ReportMetric(10, "goal-s/op")
 }
 
-// G3, G4: from nothing to the shortest schedule, the proof that no shorter one exists included: P3's deadlock in 3 schedules at
-// most, the truncate race in 40 and 1 ms, a schedule of 5 characters with one preemption.
+// G3, G4: from nothing to the shortest schedule, the proof that no shorter one exists included:
+// P3's deadlock in 3 schedules at most, the truncate race in 40 and 1 ms, a schedule of 5
+// characters with one preemption.
 func BenchmarkFind(b *testing.B) {
 	for _, c := range []struct {
 		name   string
@@ -144,8 +146,9 @@ func BenchmarkWorstSeed(b *testing.B) {
 	}
 }
 
-// G12: two jobs against one, in turn, 1.8 times as fast on two quiet cores. What each schedule costs in processor time says whether it is
-// the search that falls short or the machine that is shared: a search that scales pays as much with two jobs as with one.
+// G12: two jobs against one, in turn, 1.8 times as fast on two quiet cores. What each schedule
+// costs in processor time says whether it is the search that falls short or the machine that is
+// shared: a search that scales pays as much with two jobs as with one.
 func BenchmarkJobs(b *testing.B) {
 	for _, m := range []explore.Method{explore.Naive, explore.Random} {
 		b.Run(string(m), func(b *testing.B) {
@@ -154,7 +157,8 @@ func BenchmarkJobs(b *testing.B) {
 				for jobs := 1; jobs <= 2; jobs++ {
 					before, start := cpuSeconds(), time.Now()
 					r := explore.Run(explore.Config{Method: m, Jobs: jobs, Schedules: 300_000}, sections(4, 3))
-					n := float64(r.Schedules) // jobs that come to the bound at once may pass it by one each
+					// jobs that come to the bound at once may pass it by one each
+					n := float64(r.Schedules)
 					took[jobs] += time.Since(start).Seconds() / n
 					cpu[jobs] += (cpuSeconds() - before) / n
 				}

@@ -173,7 +173,8 @@ func (d *dpor) outlive(w *world, mask uint64) int {
 	if d.over < 0 {
 		d.over, d.lasts, d.lastSeen, d.way = step, d.lasts[:0], 0, d.way[:0]
 		for _, f := range w.finals {
-			for f >= 0 && l.ev[f].kind == stepStart { // a start belongs to the step that made the task
+			// a start belongs to the step that made the task
+			for f >= 0 && l.ev[f].kind == stepStart {
 				f = l.ev[f].wake
 			}
 			if f >= 0 && f >= w.moved() { // the clock waited for it

@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// item is an execution to be made: a schedule that differs from an execution made before in its last deviation.
+// item is an execution to be made: a schedule that differs from an execution made before in its
+// last deviation.
 type item struct {
 	devs schedule
 	pre  int
@@ -16,9 +17,10 @@ type item struct {
 
 // queue holds what is to be tried: Bound tries all with n preemptions before the first with n+1.
 //
-// The state before a decision is known by its happens-before hash and the task that ran last; a second execution that
-// reaches it, with as many preemptions or more, could only repeat what followed the first and is cut off. (Sleep
-// sets would be cheaper and are wrong here: they leave to another schedule what the bound then forbids.)
+// The state before a decision is known by its happens-before hash and the task that ran last; a
+// second execution that reaches it, with as many preemptions or more, could only repeat what
+// followed the first and is cut off. (Sleep sets would be cheaper and are wrong here: they leave to
+// another schedule what the bound then forbids.)
 type queue struct {
 	mu    sync.Mutex
 	more  sync.Cond
@@ -105,7 +107,8 @@ func (s *search) byQueue() {
 	}
 	s.jobs(func(_ int, w *world) {
 		d := &queueDriver{s: s, seen: seen, limit: limit}
-		// A worker goes through the alternatives of its own executions first, and shares when others have none.
+		// A worker goes through the alternatives of its own executions first, and shares when
+		// others have none.
 		var own []item
 		for {
 			if n := len(own); n > 0 && !s.stop.Load() {
@@ -169,8 +172,9 @@ type queueDriver struct {
 	open    branch // for the estimate
 }
 
-// estimate estimates the search; idle says that the worker has done the item it took, with all of its level that came from it. State and
-// Naive by several workers are not estimated: they take items from each other.
+// estimate estimates the search; idle says that the worker has done the item it took, with all of
+// its level that came from it. State and Naive by several workers are not estimated: they take
+// items from each other.
 func (d *queueDriver) estimate(q *queue, idle bool) {
 	s := d.s
 	if s.cfg.Method != Bound {
@@ -322,8 +326,9 @@ func (q *queueDriver) end(w *world) {}
 // orders its last accesses (racesHash), the order of queues (Keep), and the program's own hash of
 // the rest. Who holds a lock, and how far a Counter is, follows from what the tasks did.
 //
-// Two executions number tasks and objects differently, so the hash names neither by number: a task by its seed, an object by its
-// uses (object.sig). The terms of a kind are added, because their order is not the same either.
+// Two executions number tasks and objects differently, so the hash names neither by number: a task
+// by its seed, an object by its uses (object.sig). The terms of a kind are added, because their
+// order is not the same either.
 func (w *world) stateHash() uint64 {
 	h := sched.Mix(uint64(w.clock), uint64(w.idle))
 	for _, k := range w.tasks {

@@ -6,16 +6,18 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Tasks run on coroutines, of which one runs at any time. A decision leaves the task that is to go on in cur, and the coroutine that
-// decided goes there: it resumes that task's coroutine, unless that is active already, which means that it waits further up the
-// chain of resumes; then it yields, and the next one up looks at cur in turn.
+// Tasks run on coroutines, of which one runs at any time. A decision leaves the task that is to go
+// on in cur, and the coroutine that decided goes there: it resumes that task's coroutine, unless
+// that is active already, which means that it waits further up the chain of resumes; then it
+// yields, and the next one up looks at cur in turn.
 //
 //	search ─resume─► A ─resume─► B      B runs; A and the search are active
 //	                                    cur = C: B resumes C
 //	                                    cur = A: B yields, A finds itself in cur and goes on
 //	                                    cur = nil: all yield, and the search unwinds them
 //
-// So a switch costs one resume or one yield most of the time, and the search is left alone until the execution is over.
+// So a switch costs one resume or one yield most of the time, and the search is left alone until
+// the execution is over.
 
 // coro is a pooled coroutine: it runs one task after the other.
 type coro struct {
@@ -113,8 +115,9 @@ func (w *world) newCoro() *coro {
 	return c
 }
 
-// host runs k, the first task to go, on the stack of the search and not in a coroutine, so that there is one less to switch to and
-// from. An execution that records stacks does not host: the search would be in them.
+// host runs k, the first task to go, on the stack of the search and not in a coroutine, so that
+// there is one less to switch to and from. An execution that records stacks does not host: the
+// search would be in them.
 func (w *world) host(k *task) {
 	w.release(k)
 	k.co = w.hosting

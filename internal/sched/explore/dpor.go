@@ -6,25 +6,31 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Source-DPOR with sleep sets (Abdulla, Aronis, Jonsson, Sagonas: Optimal Dynamic Partial Order Reduction, POPL 2014,
-// algorithm 1), depth first and without stored states: every execution starts from the beginning.
+// Source-DPOR with sleep sets (Abdulla, Aronis, Jonsson, Sagonas: Optimal Dynamic Partial Order
+// Reduction, POPL 2014, algorithm 1), depth first and without stored states: every execution starts
+// from the beginning.
 //
-// Two events race when they depend on each other and nothing orders them in between. For each race the node before
-// the first event gets a task to try from which the second one can come first, unless one is there already. An operation
-// that waits races with an earlier event only if it could have gone on just before that event; one that still waits at
-// the end of an execution is raced as if it were the next step, also in executions that were cut off.
+// Two events race when they depend on each other and nothing orders them in between. For each race
+// the node before the first event gets a task to try from which the second one can come first,
+// unless one is there already. An operation that waits races with an earlier event only if it could
+// have gone on just before that event; one that still waits at the end of an execution is raced as
+// if it were the next step, also in executions that were cut off.
 //
-// The task to try leads a plan: what stood between the two events and does not depend on the first, then the second. The execution
-// follows it, so that the tasks that sleep are woken soon. A second plan with the same first task is not kept; an algorithm with wakeup trees
-// keeps it and is never cut off, where this one is in a hundredth of the executions of small programs, and in a tenth with five tasks.
+// The task to try leads a plan: what stood between the two events and does not depend on the first,
+// then the second. The execution follows it, so that the tasks that sleep are woken soon. A second
+// plan with the same first task is not kept; an algorithm with wakeup trees keeps it and is never
+// cut off, where this one is in a hundredth of the executions of small programs, and in a tenth
+// with five tasks.
 //
-// A task that yields cannot go on until another one has done a step, unless no other can. Whether it can thus depends on every step of the
-// others, also on those that use none of its objects, and the races above say nothing of it: DPOR gives up when it meets a yield without a
-// violation (refuse). It gives up, too, when a task takes a lock while its request is NOWAIT: whether it waits there is judged, but a lock
-// that was waited for and one that was free by then are one order.
+// A task that yields cannot go on until another one has done a step, unless no other can. Whether
+// it can thus depends on every step of the others, also on those that use none of its objects, and
+// the races above say nothing of it: DPOR gives up when it meets a yield without a violation
+// (refuse). It gives up, too, when a task takes a lock while its request is NOWAIT: whether it
+// waits there is judged, but a lock that was waited for and one that was free by then are one
+// order.
 //
-// A task whose step has been explored at a node sleeps below it until another task does a step that depends on it, so
-// that no order is explored twice.
+// A task whose step has been explored at a node sleeps below it until another task does a step that
+// depends on it, so that no order is explored twice.
 
 // foot is one access of an explored step.
 type foot struct {
@@ -59,8 +65,9 @@ type node struct {
 	open      open   // for the estimate
 }
 
-// plan is how to go on when a task of backtrack is tried, so that soon the step is done for which it is: the part
-// [lo, hi) of the node's seq. Without it the default order might do first what sleeps, and be cut off.
+// plan is how to go on when a task of backtrack is tried, so that soon the step is done for which
+// it is: the part [lo, hi) of the node's seq. Without it the default order might do first what
+// sleeps, and be cut off.
 type plan struct {
 	task, lo, hi int32
 }
@@ -100,8 +107,9 @@ type dpor struct {
 	shrinks  shrinks
 }
 
-// byDPOR divides the upper levels of the tree, where everything is tried, among the parts. Everything is more than DPOR would try: each such level
-// makes the search up to twice as long. So there are no more of them than give each part a subtree.
+// byDPOR divides the upper levels of the tree, where everything is tried, among the parts.
+// Everything is more than DPOR would try: each such level makes the search up to twice as long. So
+// there are no more of them than give each part a subtree.
 func (s *search) byDPOR() {
 	parts := s.cfg.Shards * s.cfg.Jobs
 	full := 0
@@ -281,8 +289,8 @@ func (d *dpor) pick(w *world, c *decision) int {
 	return nd.task
 }
 
-// push adds the node before the event that comes next: those sleep that slept or were done in the node above and do
-// not depend on the event between.
+// push adds the node before the event that comes next: those sleep that slept or were done in the
+// node above and do not depend on the event between.
 func (d *dpor) push(l *log) *node {
 	if d.n == len(d.nodes) {
 		d.nodes = append(d.nodes, node{})
@@ -310,9 +318,10 @@ func (d *dpor) push(l *log) *node {
 	return nd
 }
 
-// independent compares objects by number. Those that are not in use yet get the next number when they are first used, on whatever
-// path: a step that was to use a new object is woken by the first one that uses any, which is too early and never too
-// late (race knows). Objects with a name (World.Name) or used before the explored part have the same number on all paths.
+// independent compares objects by number. Those that are not in use yet get the next number when
+// they are first used, on whatever path: a step that was to use a new object is woken by the first
+// one that uses any, which is too early and never too late (race knows). Objects with a name
+// (World.Name) or used before the explored part have the same number on all paths.
 func independent(s []foot, e []access) bool {
 	for i := range e {
 		for _, f := range s {
@@ -324,7 +333,8 @@ func independent(s []foot, e []access) bool {
 	return true
 }
 
-// look races the events that have ended since it was last called. Those of starts have got no node yet.
+// look races the events that have ended since it was last called. Those of starts have got no node
+// yet.
 func (d *dpor) look(l *log) {
 	for ; d.seen < len(l.ev); d.seen++ {
 		if d.seen >= d.n {
@@ -336,7 +346,8 @@ func (d *dpor) look(l *log) {
 	}
 }
 
-// second is the later step of a race: an event, or the operation that a task stands at when an execution is cut off.
+// second is the later step of a race: an event, or the operation that a task stands at when an
+// execution is cut off.
 type second struct {
 	ev   int   // its event; len(log.ev) when it has not happened
 	proc int   // its task
@@ -372,7 +383,8 @@ func (d *dpor) races(l *log, ev int) {
 	}
 }
 
-// stopped races s with event first, which has stopped at the gate of the object: before it s may have opened the gate, and first goes on.
+// stopped races s with event first, which has stopped at the gate of the object: before it s may
+// have opened the gate, and first goes on.
 func (d *dpor) stopped(l *log, first int, s *second) {
 	e := &l.ev[first]
 	if first >= s.ev || int(e.task) == s.proc || s.pre[e.task] >= e.idx {
@@ -382,7 +394,8 @@ func (d *dpor) stopped(l *log, first int, s *second) {
 	d.race(l, first, s)
 }
 
-// wroteLast says that access a is a write by the task itself, as a lock is before its unlock: nothing before it can race.
+// wroteLast says that access a is a write by the task itself, as a lock is before its unlock:
+// nothing before it can race.
 func (l *log) wroteLast(a, task int32) bool {
 	x := &l.acc[a]
 	return x.use == sched.Writes && l.ev[x.ev].task == task
@@ -446,7 +459,8 @@ func (d *dpor) chain(l *log, access int32, s *second) {
 			d.opens = append(d.opens, x.ev)
 		}
 		if !writes && !x.frees && (could && len(d.group) > 1 || !could && (s.two || d.apart(l, first, d.opens))) {
-			// Alone: the others of the group may have opened the gate again, or what happened to a second object.
+			// Alone: the others of the group may have opened the gate again, or what happened to a
+			// second object.
 			all := d.group
 			d.group = all[len(all)-1:]
 			d.race(l, int(x.ev), s)
@@ -458,7 +472,8 @@ func (d *dpor) chain(l *log, access int32, s *second) {
 	}
 }
 
-// race makes the node before the event first try a task from which s comes before first and the rest of the group.
+// race makes the node before the event first try a task from which s comes before first and the
+// rest of the group.
 func (d *dpor) race(l *log, first int, s *second) {
 	nd := &d.nodes[first]
 	if nd.fixed {
@@ -466,7 +481,8 @@ func (d *dpor) race(l *log, first int, s *second) {
 	}
 	tried, group := nd.backtrack|nd.asleep, len(d.group)
 	defer func() { d.group = d.group[:group] }()
-	var procs, initials uint64 // tasks with events between that need not come after first; those that can begin
+	// tasks with events between that need not come after first; those that can begin
+	var procs, initials uint64
 	begins := func(row []int32) bool {
 		for m := procs; m != 0; m &= m - 1 {
 			if proc := lowest(m); row[proc] >= d.first[proc] {
@@ -490,8 +506,9 @@ func (d *dpor) race(l *log, first int, s *second) {
 				return
 			}
 			if nd.asleep&bit != 0 {
-				// The task sleeps at the node, and nothing since then depends on its step: it was woken because independent is careful. So this is
-				// an execution that should have been cut off, and s comes before it and what follows it.
+				// The task sleeps at the node, and nothing since then depends on its step: it was
+				// woken because independent is careful. So this is an execution that should have
+				// been cut off, and s comes before it and what follows it.
 				d.group = append(d.group, int32(between))
 				continue
 			}
@@ -517,9 +534,11 @@ func (d *dpor) race(l *log, first int, s *second) {
 	}
 }
 
-// begun says that the step of s, whose task sleeps at the node before event first, comes before all that need not come after first. The step
-// that was explored when the task fell asleep counts and not the one that s is here: without first it may be another, as a try that fails
-// where this one succeeds, and use other objects. (A task that is tried at the node itself need not be asked: its own races tell.)
+// begun says that the step of s, whose task sleeps at the node before event first, comes before all
+// that need not come after first. The step that was explored when the task fell asleep counts and
+// not the one that s is here: without first it may be another, as a try that fails where this one
+// succeeds, and use other objects. (A task that is tried at the node itself need not be asked: its
+// own races tell.)
 func (d *dpor) begun(l *log, nd *node, first int, s *second) bool {
 	for _, x := range nd.sleep {
 		if x.task != s.proc {
@@ -559,7 +578,8 @@ func (d *dpor) plan(l *log, nd *node, lead, first, end, then int) {
 	nd.plans = append(nd.plans, plan{int32(lead), lo, int32(len(nd.seq))})
 }
 
-// without is the clock of s as it would be without the group, of which first is the first event, and what follows the group.
+// without is the clock of s as it would be without the group, of which first is the first event,
+// and what follows the group.
 func (d *dpor) without(l *log, first int, s *second) []int32 {
 	row := d.row[:l.stride]
 	assign(row, d.pre[:l.stride])

@@ -7,23 +7,27 @@ import (
 
 // How many schedules a search will have made is estimated while it runs.
 //
-// DPOR, State and Naive walk a tree. The closed part of it is known. The open part is a path from the root: each node on it has some closed
-// children, one in hand, and some to come. Knuth (Estimating the Efficiency of Backtrack Programs, 1975) takes all children of a node for
-// equal. Here they are not: a step that sleeps or a state that was seen is not tried again, so the second child of a node is smaller than
-// the first, and the third smaller still. The closed nodes show by how much: shrinks has the sizes of neighbours. The estimate goes from the
-// leaf up: the child in hand as estimated, and each child to come as much smaller than its elder as children of that size have been, or
-// would be if the trend went on. The recursion is that of Kilby, Slaney, Thiébaux and Walsh (Estimating Search Tree Size, AAAI 2006).
-// DPOR adds children to open nodes as it finds races; the estimate does not foresee them, and is too low at the beginning.
+// DPOR, State and Naive walk a tree. The closed part of it is known. The open part is a path from
+// the root: each node on it has some closed children, one in hand, and some to come. Knuth
+// (Estimating the Efficiency of Backtrack Programs, 1975) takes all children of a node for equal.
+// Here they are not: a step that sleeps or a state that was seen is not tried again, so the second
+// child of a node is smaller than the first, and the third smaller still. The closed nodes show by
+// how much: shrinks has the sizes of neighbours. The estimate goes from the leaf up: the child in
+// hand as estimated, and each child to come as much smaller than its elder as children of that size
+// have been, or would be if the trend went on. The recursion is that of Kilby, Slaney, Thiébaux and
+// Walsh (Estimating Search Tree Size, AAAI 2006). DPOR adds children to open nodes as it finds
+// races; the estimate does not foresee them, and is too low at the beginning.
 //
-// State meets most states early, so at first almost everything seems to be left: an estimate of more than wildly times what was made is
-// not given.
+// State meets most states early, so at first almost everything seems to be left: an estimate of
+// more than wildly times what was made is not given.
 //
-// Bound goes by levels, of one preemption more each. The level in hand is done as far as its items are; its later items cost less, as
-// did those of the level before, whose shape is kept. The levels after it are extrapolated: they grow and then shrink,
-// and the logarithm of their size bends down. The bend is taken from the levels so far.
+// Bound goes by levels, of one preemption more each. The level in hand is done as far as its items
+// are; its later items cost less, as did those of the level before, whose shape is kept. The levels
+// after it are extrapolated: they grow and then shrink, and the logarithm of their size bends down.
+// The bend is taken from the levels so far.
 //
-// TestEstimate of package scenario measures the error on searches that end. Of 19 searches of 1,000 to 70,000 schedules, after so much of
-// the work the estimate was too high or too low by
+// TestEstimate of package scenario measures the error on searches that end. Of 19 searches of 1,000
+// to 70,000 schedules, after so much of the work the estimate was too high or too low by
 //
 //	          10 %  25 %  50 %  75 %
 //	median     3.3   1.9   1.3   1.1 times
@@ -31,7 +35,8 @@ import (
 
 const wildly = 20
 
-// shrinks is what closed nodes have taught: n children of about 1<<i executions had so many in all, and the next children of their nodes so many.
+// shrinks is what closed nodes have taught: n children of about 1<<i executions had so many in all,
+// and the next children of their nodes so many.
 type shrinks [48]struct{ n, this, next int64 }
 
 // closed says that a child of size this was followed by one of size next.
@@ -42,8 +47,8 @@ func (s *shrinks) closed(this, next int) {
 	x.next += int64(next)
 }
 
-// after estimates the child after one of the given size, from children of about that size and of half of it, or of the next smaller
-// size that was seen.
+// after estimates the child after one of the given size, from children of about that size and of
+// half of it, or of the next smaller size that was seen.
 func (s *shrinks) after(size float64) float64 {
 	top := len(s) - 1
 	for top > 0 && s[top].n == 0 {
@@ -63,9 +68,10 @@ func (s *shrinks) after(size float64) float64 {
 	return shrunk(size, float64(next)/float64(this))
 }
 
-// beyond estimates the child after one that is larger than all that were seen. The larger a child, the more the next one has shrunk, and
-// open nodes above each other multiply what is wrong here: the ratio goes on as it fell, by a line through the logarithms
-// (least squares, each child counts once).
+// beyond estimates the child after one that is larger than all that were seen. The larger a child,
+// the more the next one has shrunk, and open nodes above each other multiply what is wrong here:
+// the ratio goes on as it fell, by a line through the logarithms (least squares, each child counts
+// once).
 func (s *shrinks) beyond(size float64) float64 {
 	var n, x, y, xx, xy float64
 	sizes := 0
@@ -84,7 +90,8 @@ func (s *shrinks) beyond(size float64) float64 {
 	return shrunk(size, math.Exp((y-slope*x)/n+slope*math.Log(size)))
 }
 
-// shrunk is size by ratio. A ratio of small children, or none, lets nothing grow: it would without end.
+// shrunk is size by ratio. A ratio of small children, or none, lets nothing grow: it would without
+// end.
 func shrunk(size, ratio float64) float64 {
 	if !(ratio < 1) {
 		return size
@@ -115,7 +122,8 @@ func (o *open) close(s *shrinks, runs int) {
 	}
 }
 
-// whole estimates the node: what is closed, the child in hand of the given size, and the children left after it.
+// whole estimates the node: what is closed, the child in hand of the given size, and the children
+// left after it.
 func (o *open) whole(s *shrinks, child float64, left int) float64 {
 	n := float64(o.child-o.begun) + child
 	for range left {
@@ -125,8 +133,8 @@ func (o *open) whole(s *shrinks, child float64, left int) float64 {
 	return n
 }
 
-// branch is the path of items to the present execution of State or Naive. An item whose execution leaves others is a node, and the
-// search takes the others next.
+// branch is the path of items to the present execution of State or Naive. An item whose execution
+// leaves others is a node, and the search takes the others next.
 type branch struct {
 	runs    int
 	path    []twig
@@ -196,7 +204,8 @@ func (l *levels) ended(runs int) {
 	l.before, l.now, l.begun = append(l.now, runs-l.begun), l.before[:0], runs
 }
 
-// whole estimates the executions of the level in hand, of which made were made and n of its items are done.
+// whole estimates the executions of the level in hand, of which made were made and n of its items
+// are done.
 func (l *levels) whole(n, of int, made float64) float64 {
 	share := float64(n) / float64(max(of, 1))
 	if all := len(l.before) - 1; all == levelParts && n < of {
@@ -211,8 +220,9 @@ func (l *levels) whole(n, of int, made float64) float64 {
 	return max(least, made/share, 1)
 }
 
-// beyond estimates the executions of the levels after the one in hand, which has items and is estimated to come to whole executions, of which
-// share is made. The next level has next items so far; last is the last level, -1 for none.
+// beyond estimates the executions of the levels after the one in hand, which has items and is
+// estimated to come to whole executions, of which share is made. The next level has next items so
+// far; last is the last level, -1 for none.
 func (l *levels) beyond(whole, share float64, items, next, last int) float64 {
 	if next == 0 || share <= 0 {
 		return 0

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A child is estimated from the children of about its size; beyond those that were seen the ratio goes on as it fell.
+// A child is estimated from the children of about its size; beyond those that were seen the ratio
+// goes on as it fell.
 func TestShrinks(t *testing.T) {
 	type pair struct{ this, next, times int }
 	root := []pair{{4, 2, 1}, {16, 4, 1}, {64, 8, 1}} // the next child is the root of the size

@@ -7,8 +7,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Two tasks add one to a word, each by a load and a store. The explorer finds the schedule in which an update is lost, and
-// Replay shows it.
+// Two tasks add one to a word, each by a load and a store. The explorer finds the schedule in which
+// an update is lost, and Replay shows it.
 func Example() {
 	program := func(w *explore.World) {
 		x := new(explore.Atomic[int])

@@ -1,33 +1,38 @@
-// Package explore runs the real code one step at a time and decides at every scheduling point which task goes on: by a given
-// schedule, by every schedule, or by many.
+// Package explore runs the real code one step at a time and decides at every scheduling point which
+// task goes on: by a given schedule, by every schedule, or by many.
 //
-// An execution is a sequence of steps. Before each step every task that can run stands before one operation
-// (a lock, an unlock, a wait, a wake-up, an atomic, a device transfer: sched.Op); a driver picks one, and it does
-// that operation and everything up to its next scheduling point. The default is to let the task go on that
-// ran last, and when it cannot, the enabled task with the lowest number; a schedule names only the deviations from that: "4:1,9:0"
-// lets task 1 go on at step 4 and task 0 at step 9, "7=1" takes value 1 of the choice that step 7 makes. The empty schedule is
-// the execution without preemptions. A task that would have to wait is not enabled, so waiting is not a step.
+// An execution is a sequence of steps. Before each step every task that can run stands before one
+// operation (a lock, an unlock, a wait, a wake-up, an atomic, a device transfer: sched.Op); a
+// driver picks one, and it does that operation and everything up to its next scheduling point. The
+// default is to let the task go on that ran last, and when it cannot, the enabled task with the
+// lowest number; a schedule names only the deviations from that: "4:1,9:0" lets task 1 go on at
+// step 4 and task 0 at step 9, "7=1" takes value 1 of the choice that step 7 makes. The empty
+// schedule is the execution without preemptions. A task that would have to wait is not enabled, so
+// waiting is not a step.
 //
-// Run searches. By default it goes through the schedules by number of preemptions, so that the first violation has
-// the fewest, and takes two schedules with the same happens-before order for one (bound.go). DPOR proves with fewest
-// schedules (dpor.go), State takes two histories that lead to the same state for one, and samplers try what is too big
-// (sample.go).
+// Run searches. By default it goes through the schedules by number of preemptions, so that the
+// first violation has the fewest, and takes two schedules with the same happens-before order for
+// one (bound.go). DPOR proves with fewest schedules (dpor.go), State takes two histories that lead
+// to the same state for one, and samplers try what is too big (sample.go).
 //
 // Invariants:
 //   - one task runs at any time; it gives up only inside Enter, Park and Sleep, or by ending
-//   - the same program and the same schedule give the same steps; anything else is a violation of kind nondeterminism,
-//     which names both operations
-//   - when no task can run and one that must end has not ended, the execution is stuck; the wait-for graph (waitfor.go) of
-//     locks held and events owed tells a deadlock from a wake-up that was lost and from a wait for a task that has ended
+//   - the same program and the same schedule give the same steps; anything else is a violation of
+//     kind nondeterminism, which names both operations
+//   - when no task can run and one that must end has not ended, the execution is stuck; the
+//     wait-for graph (waitfor.go) of locks held and events owed tells a deadlock from a wake-up
+//     that was lost and from a wait for a task that has ended
 //
-// Model: memory is sequentially consistent. Plain data is no scheduling point; what is in a sched.Var or announced by a sched.Shared
-// is checked for races by vector clocks, and as long as there is none, an interleaving inside a step would show nothing
-// new. A lock orders what a task did before it let go, not what it did after that in the same step.
-// Two steps depend on each other when they use one object and one of them writes it; a field that is in no object, Var
-// or lock is not seen, and a search that takes schedules for equal may then skip one that differs. Device
-// transfers order their tasks as locks do. Time stands still but for Sleep: when no task can run, the clock
-// moves to the time at which the first sleeper is due. Sleepers that are due at one time go on in every order. A task that can run is never
-// overtaken by the clock, so a timeout comes only when everything else waits: schedules in which it comes earlier are not explored.
+// Model: memory is sequentially consistent. Plain data is no scheduling point; what is in a
+// sched.Var or announced by a sched.Shared is checked for races by vector clocks, and as long as
+// there is none, an interleaving inside a step would show nothing new. A lock orders what a task
+// did before it let go, not what it did after that in the same step. Two steps depend on each other
+// when they use one object and one of them writes it; a field that is in no object, Var or lock is
+// not seen, and a search that takes schedules for equal may then skip one that differs. Device
+// transfers order their tasks as locks do. Time stands still but for Sleep: when no task can run,
+// the clock moves to the time at which the first sleeper is due. Sleepers that are due at one time
+// go on in every order. A task that can run is never overtaken by the clock, so a timeout comes
+// only when everything else waits: schedules in which it comes earlier are not explored.
 package explore
 
 import (
@@ -56,8 +61,9 @@ type Method string
 
 // The methods.
 const (
-	Bound     Method = "bound"     // by preemptions, equal happens-before orders once; the default
-	DPOR      Method = "dpor"      // source sets and sleep sets; falls back on Bound when a task yields
+	Bound Method = "bound" // by preemptions, equal happens-before orders once; the default
+	// source sets and sleep sets; falls back on Bound when a task yields
+	DPOR      Method = "dpor"
 	State     Method = "state"     // equal states once
 	Naive     Method = "naive"     // every schedule
 	Prove     Method = "prove"     // DPOR and State side by side, on two cores; they must agree
@@ -75,25 +81,30 @@ type Config struct {
 	// Schedules and Time end the search; 0 is no limit.
 	Schedules int
 	Time      time.Duration
-	// Stop, if set, is called after every execution; the search ends once it returns true. With Jobs > 1 it is called concurrently.
+	// Stop, if set, is called after every execution; the search ends once it returns true. With
+	// Jobs > 1 it is called concurrently.
 	Stop func() bool
 	// MaxSteps ends an execution as a livelock; 0 is 100,000.
 	MaxSteps int
 	// Seed and Depth are the samplers'. Depth is PCT's, 0 is 3.
 	Seed  uint64
 	Depth int
-	// Jobs is the number of executions at a time; 0 is 1. The counts of a search by several may differ from run to run.
+	// Jobs is the number of executions at a time; 0 is 1. The counts of a search by several may
+	// differ from run to run.
 	Jobs int
 	// Shard of Shards: this search is the given part, from 0, of one that is divided.
 	Shard, Shards int
-	// Switch are the classes whose operations are scheduling points; the others run on unless they must wait. Empty: all.
+	// Switch are the classes whose operations are scheduling points; the others run on unless they
+	// must wait. Empty: all.
 	Switch []sched.ClassID
-	// Commute are the classes whose operations never make steps depend on each other: counters, statistics.
+	// Commute are the classes whose operations never make steps depend on each other: counters,
+	// statistics.
 	Commute []sched.ClassID
 	// Off are checks not made.
 	Off Checks
-	// Plain says that the tasks share data under locks that is in no Var, Atomic or HashData, so that the hash of the state does not have
-	// it. State then takes for equal only histories with one happens-before order, which is what Bound does.
+	// Plain says that the tasks share data under locks that is in no Var, Atomic or HashData, so
+	// that the hash of the state does not have it. State then takes for equal only histories with
+	// one happens-before order, which is what Bound does.
 	Plain bool
 	// All goes on after a violation, which is then only counted; the first one is reported.
 	All bool
@@ -101,11 +112,13 @@ type Config struct {
 	NoShrink bool
 	// Settle ends an execution only when the daemons have nothing to do either.
 	Settle bool
-	// Progress, if set, is called about ten times a second with how far the search is, or with ProgressEvery set after every so many
-	// executions. With Jobs > 1 and by Prove it is called concurrently.
+	// Progress, if set, is called about ten times a second with how far the search is, or with
+	// ProgressEvery set after every so many executions. With Jobs > 1 and by Prove it is called
+	// concurrently.
 	Progress      func(Progress)
 	ProgressEvery int
-	// Done is called at the end of each execution that was not cut off, with its number from 1. With Jobs > 1 it is called concurrently.
+	// Done is called at the end of each execution that was not cut off, with its number from 1.
+	// With Jobs > 1 it is called concurrently.
 	Done func(n int, x *End)
 
 	// NoCache makes Bound try schedules that are equal as far as locks, queues and atomics tell.
@@ -161,12 +174,14 @@ func (c Config) filled() *Config {
 
 // Result is what a search found.
 type Result struct {
-	Verdict     Verdict `json:"verdict"`
-	Method      Method  `json:"method"`
-	Schedules   int     `json:"schedules"` // executions, those that were cut off as repetitions included
-	Cut         int     `json:"cut"`       // executions cut off as repetitions
-	Violations  int     `json:"violations"`
-	Preemptions int     `json:"preemptions"` // of the schedule when violated; else the number up to which all was tried, -1 for none
+	Verdict Verdict `json:"verdict"`
+	Method  Method  `json:"method"`
+	// executions, those that were cut off as repetitions included
+	Schedules  int `json:"schedules"`
+	Cut        int `json:"cut"` // executions cut off as repetitions
+	Violations int `json:"violations"`
+	// of the schedule when violated; else the number up to which all was tried, -1 for none
+	Preemptions int     `json:"preemptions"`
 	Steps       int64   `json:"steps"`
 	Seconds     float64 `json:"seconds"`
 	// Kind is the violation's, which its text form does not keep.
@@ -185,7 +200,8 @@ type Result struct {
 	Shards int      `json:"shards"`
 }
 
-// Run searches the executions of prog and reports the first violation, with a schedule that shows it.
+// Run searches the executions of prog and reports the first violation, with a schedule that shows
+// it.
 func Run(cfg Config, prog func(w *World)) Result {
 	c := cfg.filled()
 	start := time.Now()
@@ -199,7 +215,8 @@ func Run(cfg Config, prog func(w *World)) Result {
 		s.byQueue()
 	case DPOR:
 		s.byDPOR()
-		if s.refused && c.Shards == 1 { // shards must all search alike, and the others may not have met a yield
+		// shards must all search alike, and the others may not have met a yield
+		if s.refused && c.Shards == 1 {
 			b := s.part(Bound)
 			defer b.close()
 			b.byQueue()
@@ -216,8 +233,9 @@ func Run(cfg Config, prog func(w *World)) Result {
 	return s.result()
 }
 
-// gcPercent is the collector's target during a search of more than gcSteps steps: each execution leaves its objects as garbage, and
-// little else is alive, so that at the usual rate the collector takes most of the time.
+// gcPercent is the collector's target during a search of more than gcSteps steps: each execution
+// leaves its objects as garbage, and little else is alive, so that at the usual rate the collector
+// takes most of the time.
 const (
 	gcPercent = 800
 	gcSteps   = 2000
@@ -226,7 +244,8 @@ const (
 // schedule is a list of deviations, steps ascending.
 type schedule []deviation
 
-// deviation names the task that goes on at a step, or the value that its choice takes; -1 is the default.
+// deviation names the task that goes on at a step, or the value that its choice takes; -1 is the
+// default.
 type deviation struct {
 	step int32
 	task int8
@@ -301,9 +320,10 @@ func (w *world) orderHash() uint64 {
 	return h
 }
 
-// pendingHash is the hash of what each task stands at. It follows from the happens-before order unless a task has read
-// shared data that is in no object; then it keeps the two apart. Whether a task that yields must still let others go first does not
-// follow: a step of another one after the yield or before it is the same order.
+// pendingHash is the hash of what each task stands at. It follows from the happens-before order
+// unless a task has read shared data that is in no object; then it keeps the two apart. Whether a
+// task that yields must still let others go first does not follow: a step of another one after the
+// yield or before it is the same order.
 func (w *world) pendingHash() uint64 {
 	var h uint64
 	for _, k := range w.tasks {
@@ -321,8 +341,9 @@ func (w *world) pendingHash() uint64 {
 
 // decision is the state in which a driver picks.
 type decision struct {
-	step      int
-	last, def int    // the task that ran last, -1 for none; the one that the default order would pick
+	step int
+	// the task that ran last, -1 for none; the one that the default order would pick
+	last, def int
 	mask      uint64 // the tasks that can run
 	closed    uint64 // those that stand at a closed gate
 }

@@ -18,12 +18,15 @@ import (
 //
 //	clk   for each event a row, for each task how many epochs of it come before the event
 //
-// An event comes after the one of its task before it, after the one that woke its task, and after those that used one of its objects
-// in a way that does not commute with its own use (depend). clk has this order as vector clocks, and event.hash as a hash: two
-// executions with the same hashes are one order of dependent steps. An epoch is an event of a task, or the part of one after an
-// object was used: the use orders what the task did up to its own epoch, not the plain data that it touches later in the same step.
+// An event comes after the one of its task before it, after the one that woke its task, and after
+// those that used one of its objects in a way that does not commute with its own use (depend). clk
+// has this order as vector clocks, and event.hash as a hash: two executions with the same hashes
+// are one order of dependent steps. An epoch is an event of a task, or the part of one after an
+// object was used: the use orders what the task did up to its own epoch, not the plain data that it
+// touches later in the same step.
 
-// event is one executed step. There is one for every step of millions of executions: it has the size of a cache line.
+// event is one executed step. There is one for every step of millions of executions: it has the
+// size of a cache line.
 type event struct {
 	task   int32
 	obj    int32
@@ -63,7 +66,8 @@ type access struct {
 	net, low int16
 }
 
-// openUnknown is the gate before an access that knows no gate: a store, which a task may wait for with its own condition.
+// openUnknown is the gate before an access that knows no gate: a store, which a task may wait for
+// with its own condition.
 const openUnknown = 255
 
 // depend says whether two uses of one object cannot change places.
@@ -81,8 +85,8 @@ type object struct {
 	sig         uint64 // names the object for state matching: the sum of its uses (log.uses)
 }
 
-// log is the steps of an execution and what orders them. It grows only, by begin and touch. DPOR and the search by preemptions read
-// it; what people want to know besides is in trace.
+// log is the steps of an execution and what orders them. It grows only, by begin and touch. DPOR
+// and the search by preemptions read it; what people want to know besides is in trace.
 type log struct {
 	run uint64 // number of the execution, unique in the process
 
@@ -167,14 +171,16 @@ func (l *log) objOf(id any) *sched.Obj {
 	return o
 }
 
-// use is the hash of one use of an object by k. It follows from what k did and saw. Another object is used by another task, at another
-// time or as another one of the same step: so the sum over an object's uses names it in every state, whatever order led there.
+// use is the hash of one use of an object by k. It follows from what k did and saw. Another object
+// is used by another task, at another time or as another one of the same step: so the sum over an
+// object's uses names it in every state, whatever order led there.
 func (k *task) use() uint64 {
 	k.uses++
 	return sched.Mix(k.obs, uint64(k.uses))
 }
 
-// follow folds x into trail, the hash of the steps in execution order. Replaying a schedule must give the same trail.
+// follow folds x into trail, the hash of the steps in execution order. Replaying a schedule must
+// give the same trail.
 func (l *log) follow(x uint64) { l.trail = bits.RotateLeft64((l.trail^x)*0x9e3779b97f4a7c15, 29) }
 
 // inherit gives an event, which is the last one, the clock and the hash of what led k to it.
@@ -209,8 +215,8 @@ func (l *log) inherit(e *event, k *task) {
 	}
 }
 
-// touch orders the present event after those that used the object in a way that does not commute, and chains it
-// to them.
+// touch orders the present event after those that used the object in a way that does not commute,
+// and chains it to them.
 func (l *log) touch(n int32, use sched.Use, open, mode uint8, frees bool) {
 	if l.trails {
 		l.follow(uint64(n)<<8 | uint64(use))

@@ -27,9 +27,9 @@ func config(schedule string) explore.OnceConfig {
 	return explore.OnceConfig{Schedule: schedule}
 }
 
-// twoWriters is the smallest write path: each writer reads a size under a shared lock, and stores it plus one
-// under an exclusive lock. A counter knows how many are in flight, the program waits until there are none. With
-// whole set the lock is held over both, and nothing can come between.
+// twoWriters is the smallest write path: each writer reads a size under a shared lock, and stores
+// it plus one under an exclusive lock. A counter knows how many are in flight, the program waits
+// until there are none. With whole set the lock is held over both, and nothing can come between.
 func twoWriters(size *int, whole bool) func(t *sched.Task) {
 	return func(t *sched.Task) {
 		*size = 0
@@ -69,9 +69,9 @@ func twoWriters(size *int, whole bool) func(t *sched.Task) {
 	}
 }
 
-// One step at a time: without preemption each writer finishes and the size is 2. When writer 1 runs between the first
-// one's read and its store, one update is lost. The schedule that shows it has one deviation, and the trace
-// tells the story.
+// One step at a time: without preemption each writer finishes and the size is 2. When writer 1 runs
+// between the first one's read and its store, one update is lost. The schedule that shows it has
+// one deviation, and the trace tells the story.
 func TestLostUpdate(t *testing.T) {
 	var size int
 	r := explore.Once(config(""), twoWriters(&size, false))
@@ -167,8 +167,8 @@ func abba(t *sched.Task) {
 	t.Join(y)
 }
 
-// AB-BA: fine without preemption, stuck when the second task runs between the two acquires of the first; the
-// message says who holds what and waits for what.
+// AB-BA: fine without preemption, stuck when the second task runs between the two acquires of the
+// first; the message says who holds what and waits for what.
 func TestDeadlock(t *testing.T) {
 	if r := explore.Once(config(""), abba); r.Verdict != explore.OK {
 		t.Fatalf("without preemption: %v %s", r.Verdict, r.Violation)
@@ -212,7 +212,8 @@ func TestLostWakeup(t *testing.T) {
 	}
 }
 
-// A writer that waits keeps new readers out, here as with sync.RWMutex: a reader that reads twice gets stuck.
+// A writer that waits keeps new readers out, here as with sync.RWMutex: a reader that reads twice
+// gets stuck.
 func TestWaitingWriterKeepsReadersOut(t *testing.T) {
 	prog := func(t *sched.Task) {
 		var s lock.RWSem
@@ -301,8 +302,8 @@ func TestPanicAndTooLong(t *testing.T) {
 	}
 }
 
-// Two writes to one block of a memory device: the device is a scheduling point, and the schedule decides which
-// one is left.
+// Two writes to one block of a memory device: the device is a scheduling point, and the schedule
+// decides which one is left.
 func TestMemoryDevice(t *testing.T) {
 	var got byte
 	prog := func(t *sched.Task) {

@@ -8,9 +8,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// orderGraph learns in which order classes are taken that have no rank (lockdep checks the others). It outlives
-// executions: two tasks that take two classes in both orders are found without the deadlock, in the first
-// execution that shows both.
+// orderGraph learns in which order classes are taken that have no rank (lockdep checks the others).
+// It outlives executions: two tasks that take two classes in both orders are found without the
+// deadlock, in the first execution that shows both.
 //
 // Models kernel/locking/lockdep.c's dependency graph, with classes as bits.
 type orderGraph struct {
@@ -36,8 +36,8 @@ func (g *orderGraph) under(c sched.ClassID) *sched.ClassSet {
 	return &g.after[len(g.after)-1].taken
 }
 
-// lockOrder records that k takes op's lock with what it holds, and fails when that closes a cycle. The last of the
-// held locks is the one it takes.
+// lockOrder records that k takes op's lock with what it holds, and fails when that closes a cycle.
+// The last of the held locks is the one it takes.
 func (w *world) lockOrder(k *task, op *sched.Op) {
 	if sched.ClassByID(op.Class).Rank != 0 {
 		return
@@ -73,7 +73,8 @@ func (w *world) lockOrder(k *task, op *sched.Op) {
 	}
 }
 
-// path finds a chain of classes, each taken under the one before, from from to to; it goes through none of seen.
+// path finds a chain of classes, each taken under the one before, from from to to; it goes through
+// none of seen.
 func (g *orderGraph) path(from, to sched.ClassID, seen *sched.ClassSet) []sched.ClassID {
 	if from == to {
 		return []sched.ClassID{from}

@@ -11,10 +11,12 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// The explorer beside relacy (C++) and shuttle (Rust) on the same program, a random walk through P2(2x3), in turn and by processor time. Goals:
-// 1.3 times relacy raw, 1.0 with checks. Relacy's random walk checks races and lock order, too, but no order of classes, and keeps no clocks
-// for a program without shared data, as ours. The peers are built in the folder BTRLAB_PEERS, once. One that cannot be built is left
-// out: relacy is relacy-dev in Debian and needs g++, shuttle is a crate and needs cargo and the registry.
+// The explorer beside relacy (C++) and shuttle (Rust) on the same program, a random walk through
+// P2(2x3), in turn and by processor time. Goals: 1.3 times relacy raw, 1.0 with checks. Relacy's
+// random walk checks races and lock order, too, but no order of classes, and keeps no clocks for a
+// program without shared data, as ours. The peers are built in the folder BTRLAB_PEERS, once. One
+// that cannot be built is left out: relacy is relacy-dev in Debian and needs g++, shuttle is a
+// crate and needs cargo and the registry.
 func BenchmarkPeers(b *testing.B) {
 	dir := os.Getenv("BTRLAB_PEERS")
 	if dir == "" {

@@ -6,20 +6,22 @@ import (
 	"btrlab/internal/sched"
 )
 
-// World is what a program sees of one execution. The program is called once for every schedule, outside of the explored
-// part: it builds its objects, starts the tasks to be explored with Go, says with Check and Finally what must hold at
-// the end, and returns. It must do the same each time.
+// World is what a program sees of one execution. The program is called once for every schedule,
+// outside of the explored part: it builds its objects, starts the tasks to be explored with Go,
+// says with Check and Finally what must hold at the end, and returns. It must do the same each
+// time.
 //
-// Tasks that the program starts itself with Task().Go, as a file system does when it is opened, are daemons: they take
-// part in the schedules but need not end. A task started by an explored one must end as that one must, unless it is a worker
-// (sched.Task.Serve).
+// Tasks that the program starts itself with Task().Go, as a file system does when it is opened, are
+// daemons: they take part in the schedules but need not end. A task started by an explored one must
+// end as that one must, unless it is a worker (sched.Task.Serve).
 type World struct{ w *world }
 
-// Task is the task that runs the program: it may block, and daemons run meanwhile, in one fixed order.
+// Task is the task that runs the program: it may block, and daemons run meanwhile, in one fixed
+// order.
 func (w *World) Task() *sched.Task { return w.w.root.t }
 
-// Go adds a task whose steps are explored, numbered from 0 as schedules name it. It starts when the program has
-// returned, and must end.
+// Go adds a task whose steps are explored, numbered from 0 as schedules name it. It starts when the
+// program has returned, and must end.
 func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
 	i := w.w
 	if i.phase != setup {
@@ -36,9 +38,9 @@ func (w *World) Go(name string, f func(t *sched.Task)) *sched.Task {
 	return k.t
 }
 
-// Call marks the beginning of an operation whose history an oracle judges, and Return its end. Call is a scheduling point, so
-// that an operation may begin after the end of another, and the two keep schedules apart that differ in that only:
-// a call depends on every return, not on other calls.
+// Call marks the beginning of an operation whose history an oracle judges, and Return its end. Call
+// is a scheduling point, so that an operation may begin after the end of another, and the two keep
+// schedules apart that differ in that only: a call depends on every return, not on other calls.
 func (w *World) Call(t *sched.Task) {
 	i := w.w
 	t.Next = sched.Op{Kind: sched.PointCall, Use: sched.Adds, Obj: &i.history}
@@ -48,8 +50,8 @@ func (w *World) Call(t *sched.Task) {
 // Return ends what Call began; see there.
 func (w *World) Return(t *sched.Task) { w.w.Touch(t, &w.w.history, sched.Reads) }
 
-// Choose is nondeterminism of the program: every value in [0, n) is explored. It is for explored tasks (a short copy, ENOSPC,
-// a torn write); elsewhere it is 0.
+// Choose is nondeterminism of the program: every value in [0, n) is explored. It is for explored
+// tasks (a short copy, ENOSPC, a torn write); elsewhere it is 0.
 func (w *World) Choose(n int, what string) int {
 	if n < 1 || n > 255 {
 		panic(fmt.Sprintf("explore: a choice of %d", n))
@@ -70,7 +72,8 @@ func (w *World) Choose(n int, what string) int {
 	return v
 }
 
-// Note adds a value to the present step of a traced run, which prints it as a line of its own. Other runs ignore it.
+// Note adds a value to the present step of a traced run, which prints it as a line of its own.
+// Other runs ignore it.
 func (w *World) Note(says any) {
 	if i := w.w; i.tracing && i.phase == exploring && len(i.ev) > 0 {
 		i.notes = append(i.notes, note{len(i.ev) - 1, says})
@@ -80,8 +83,8 @@ func (w *World) Note(says any) {
 // Tracing reports whether this execution is recorded for a reader (Replay).
 func (w *World) Tracing() bool { return w.w.tracing }
 
-// Name gives an object, such as a *lock.Mutex, a name in reports and a number that does not depend on the schedule,
-// which makes DPOR exact for it.
+// Name gives an object, such as a *lock.Mutex, a name in reports and a number that does not depend
+// on the schedule, which makes DPOR exact for it.
 func (w *World) Name(id any, name string) {
 	i := w.w
 	if i.lean {
@@ -94,20 +97,22 @@ func (w *World) Name(id any, name string) {
 	}
 }
 
-// NameHeld says how reports name a lock that a task holds, by the order inside its class or by what it is; "" is as without it.
+// NameHeld says how reports name a lock that a task holds, by the order inside its class or by what
+// it is; "" is as without it.
 func (w *World) NameHeld(f func(h sched.Held) string) { w.w.nameHeld = f }
 
 // Check adds an oracle that needs no task. It is asked when every task that must end has ended.
 func (w *World) Check(f func() error) { w.w.check = append(w.w.check, f) }
 
-// Finally adds an oracle that may block, as reading a file does. It is asked after the Checks, on Task().
+// Finally adds an oracle that may block, as reading a file does. It is asked after the Checks, on
+// Task().
 func (w *World) Finally(f func(t *sched.Task) error) { w.w.finally = append(w.w.finally, f) }
 
 // Invariant adds an oracle that is asked before every step. It must not block.
 func (w *World) Invariant(f func() error) { w.w.invariant = append(w.w.invariant, f) }
 
-// HashData adds a hash of the shared data that is in no Var, Atomic or lock. State matching takes two states for one only
-// when these are equal too.
+// HashData adds a hash of the shared data that is in no Var, Atomic or lock. State matching takes
+// two states for one only when these are equal too.
 func (w *World) HashData(f func() uint64) { w.w.data = append(w.w.data, f) }
 
 // Watch adds a column to the steps of a traced run: i_size, the pages' states.

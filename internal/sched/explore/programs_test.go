@@ -57,8 +57,8 @@ func sections(n, m int) func(w *explore.World) {
 	}
 }
 
-// twoLocks is P3: three tasks with two sections each that take two mutexes; inverted, the last task takes them in the
-// other order.
+// twoLocks is P3: three tasks with two sections each that take two mutexes; inverted, the last task
+// takes them in the other order.
 func twoLocks(inverted bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		a, b := new(lock.Mutex), new(lock.Mutex)
@@ -83,9 +83,10 @@ func twoLocks(inverted bool) func(w *explore.World) {
 	}
 }
 
-// truncateRace is TRn: n unlocked writes inside i_size and a truncate. A write looks at i_size, counts itself, and
-// later marks its page; truncate sets i_size and drops the pages beyond it. The fix waits for the writes in flight before it
-// changes i_size, and a write counts itself before it looks. (labs/reference 1.3 and 2.2.)
+// truncateRace is TRn: n unlocked writes inside i_size and a truncate. A write looks at i_size,
+// counts itself, and later marks its page; truncate sets i_size and drops the pages beyond it. The
+// fix waits for the writes in flight before it changes i_size, and a write counts itself before it
+// looks. (labs/reference 1.3 and 2.2.)
 func truncateRace(n int, fixed bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {
@@ -141,7 +142,8 @@ func truncateRace(n int, fixed bool) func(w *explore.World) {
 	}
 }
 
-// philosophers dine with n forks, each first the left one; polite, the last one takes the right one first.
+// philosophers dine with n forks, each first the left one; polite, the last one takes the right one
+// first.
 func philosophers(n int, polite bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		forks := make([]lock.Mutex, n)
@@ -225,8 +227,8 @@ func missedSignal(broken bool) func(w *explore.World) {
 	}
 }
 
-// starvation is a reader-writer lock that lets readers in as long as there are readers: two that overlap keep the
-// writer out for ever.
+// starvation is a reader-writer lock that lets readers in as long as there are readers: two that
+// overlap keep the writer out for ever.
 func starvation(w *explore.World) {
 	var s struct {
 		readers explore.Atomic[int]
@@ -251,8 +253,8 @@ func starvation(w *explore.World) {
 
 var searches = []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive}
 
-// Known programs: each search says of the broken one what is wrong with it, with a schedule that shows it again, and of the
-// right one that there is nothing.
+// Known programs: each search says of the broken one what is wrong with it, with a schedule that
+// shows it again, and of the right one that there is nothing.
 func TestKnownPrograms(t *testing.T) {
 	off := explore.CheckLockOrder
 	for _, tc := range []struct {
@@ -272,7 +274,8 @@ func TestKnownPrograms(t *testing.T) {
 		{"philosophers", philosophers(3, false), explore.KindDeadlock, "waits for fork", 0, 9, ""},
 		{"polite philosophers", philosophers(3, true), explore.OK, "", 0, 0, ""},
 		{"peterson, broken", peterson(true), explore.KindPanic, "two tasks in the section", 0, 16, ""},
-		{"peterson", peterson(false), explore.OK, "", 0, 0, "dpor naive bound"}, // spins: endless histories, few states
+		// spins: endless histories, few states
+		{"peterson", peterson(false), explore.OK, "", 0, 0, "dpor naive bound"},
 		{"missed signal", missedSignal(true), explore.KindLost, "waits in queue since step", 0, 5, ""},
 		{"signal", missedSignal(false), explore.OK, "", 0, 0, ""},
 		{"truncate race", truncateRace(2, false), explore.KindOracle, "the truncate is lost", 0, 5, ""},
@@ -329,8 +332,9 @@ func TestSamplers(t *testing.T) {
 	}
 }
 
-// What a sampler reports, whose executions keep nothing for reports, is what a replay of the same schedule says: names, who holds
-// and owes what, and a lost wake-up as one. Without the checks that lockdep makes its executions know of no locks held.
+// What a sampler reports, whose executions keep nothing for reports, is what a replay of the same
+// schedule says: names, who holds and owes what, and a lost wake-up as one. Without the checks that
+// lockdep makes its executions know of no locks held.
 func TestSamplersReport(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -365,8 +369,8 @@ func TestStarvation(t *testing.T) {
 	}
 }
 
-// The number of distinct schedules has a closed form where every step is a section over one mutex: the multinomial
-// (nm)!/(m!)^n; with independent steps it is 1; and readers do not count.
+// The number of distinct schedules has a closed form where every step is a section over one mutex:
+// the multinomial (nm)!/(m!)^n; with independent steps it is 1; and readers do not count.
 func TestCounts(t *testing.T) {
 	fact := func(n int) int {
 		f := 1
@@ -405,14 +409,15 @@ func TestCounts(t *testing.T) {
 			})
 		}
 	}
-	// A writer comes before or after each of three readers: while one of them holds it, it may have arrived, which is
-	// the same order.
+	// A writer comes before or after each of three readers: while one of them holds it, it may have
+	// arrived, which is the same order.
 	if r := explore.Run(explore.Config{Method: explore.DPOR}, readers); r.Verdict != explore.Exhausted || r.Schedules-r.Cut != 8 {
 		t.Errorf("readers: %s, %d cut, want 8", r.Bound, r.Cut)
 	}
 }
 
-// A plain field without a lock is a race in the first execution, though the tasks never overlap in it.
+// A plain field without a lock is a race in the first execution, though the tasks never overlap in
+// it.
 func TestDataRace(t *testing.T) {
 	prog := func(locked bool) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -441,8 +446,9 @@ func TestDataRace(t *testing.T) {
 	}
 }
 
-// What a task does after an unlock, in the same step, the lock does not order, nor does a wake-up what follows it; what it does
-// before them they do. The report has both accesses with the locks and the stack of each.
+// What a task does after an unlock, in the same step, the lock does not order, nor does a wake-up
+// what follows it; what it does before them they do. The report has both accesses with the locks
+// and the stack of each.
 func TestDataRaceAfterUnlock(t *testing.T) {
 	progs := map[string]func(after bool) func(w *explore.World){
 		"unlock": func(after bool) func(w *explore.World) {
@@ -500,8 +506,8 @@ func TestDataRaceAfterUnlock(t *testing.T) {
 	}
 }
 
-// State matching knows what a Var holds by who wrote it: the last of two writers decides what a reader after both finds, though
-// neither writer has seen a difference.
+// State matching knows what a Var holds by who wrote it: the last of two writers decides what a
+// reader after both finds, though neither writer has seen a difference.
 func TestStateOfVar(t *testing.T) {
 	prog := func(w *explore.World) {
 		var mu lock.Mutex
@@ -535,7 +541,8 @@ func TestStateOfVar(t *testing.T) {
 	}
 }
 
-// A request that is NOWAIT may not stand at a lock that somebody holds, whoever comes first; a try may fail.
+// A request that is NOWAIT may not stand at a lock that somebody holds, whoever comes first; a try
+// may fail.
 func TestNowaitSleep(t *testing.T) {
 	prog := func(try bool) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -670,8 +677,8 @@ func TestShardsAndJobs(t *testing.T) {
 	}
 }
 
-// What one job gives to the other is tried, too: all that one job tries alone. The first executions wait for the second job, which
-// would not get any of so short a search otherwise.
+// What one job gives to the other is tried, too: all that one job tries alone. The first executions
+// wait for the second job, which would not get any of so short a search otherwise.
 func TestJobsShare(t *testing.T) {
 	whole := explore.Run(explore.Config{Method: explore.Naive}, sections(3, 2))
 	var mu sync.Mutex
@@ -681,7 +688,8 @@ func TestJobsShare(t *testing.T) {
 		worlds[w] = true
 		alone := len(worlds) == 1
 		mu.Unlock()
-		for i := 0; alone && i < 100_000; i++ { // the system may keep the other's thread from running for many milliseconds
+		// the system may keep the other's thread from running for many milliseconds
+		for i := 0; alone && i < 100_000; i++ {
 			runtime.Gosched()
 		}
 		sections(3, 2)(w)
@@ -720,7 +728,8 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// Three classes that are taken in a circle are an inversion, though no two of them are taken in both orders and nothing deadlocks.
+// Three classes that are taken in a circle are an inversion, though no two of them are taken in
+// both orders and nothing deadlocks.
 func TestLockOrderOfThree(t *testing.T) {
 	prog := func(circle bool) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -751,8 +760,8 @@ func TestLockOrderOfThree(t *testing.T) {
 	}
 }
 
-// A bound counts preemptions only: a switch away from a task that has ended or waits is free. A search that leaves schedules to a
-// higher bound says so.
+// A bound counts preemptions only: a switch away from a task that has ended or waits is free. A
+// search that leaves schedules to a higher bound says so.
 func TestBoundCountsPreemptions(t *testing.T) {
 	orders := func(pre int, prog func(w *explore.World)) (map[uint64]bool, explore.Result) {
 		seen := map[uint64]bool{}
@@ -770,7 +779,8 @@ func TestBoundCountsPreemptions(t *testing.T) {
 	}
 }
 
-// Two states are one for a bound only if as much can follow from both: the same final states as without the cache, at each bound.
+// Two states are one for a bound only if as much can follow from both: the same final states as
+// without the cache, at each bound.
 func TestBoundCacheLosesNothing(t *testing.T) {
 	for seed := range uint64(150) {
 		p := randomProgram(rand.New(rand.NewPCG(seed, 11)), classic)
@@ -795,7 +805,8 @@ func TestBoundCacheLosesNothing(t *testing.T) {
 	}
 }
 
-// A race is reported in the first execution in which the two accesses are not ordered, whatever other accesses lie between.
+// A race is reported in the first execution in which the two accesses are not ordered, whatever
+// other accesses lie between.
 func TestDataRaceAtOnce(t *testing.T) {
 	for name, prog := range map[string]func(w *explore.World){
 		"a read after an ordered write, then a write": func(w *explore.World) {
@@ -824,8 +835,8 @@ func TestDataRaceAtOnce(t *testing.T) {
 	}
 }
 
-// Locks at which the search does not switch are part of a longer step: what the task touches after the unlock is not ordered by it, though
-// it touched plain data before it in the same step.
+// Locks at which the search does not switch are part of a longer step: what the task touches after
+// the unlock is not ordered by it, though it touched plain data before it in the same step.
 func TestDataRaceInOneStep(t *testing.T) {
 	prog := func(after bool) func(w *explore.World) {
 		return func(w *explore.World) {

@@ -8,16 +8,19 @@ type Progress struct {
 	Schedules, Cut int
 	Steps          int64
 	Took           time.Duration
-	// Preemptions is the level that Bound is at, and Level the estimated share of it that is done. Other methods have no levels: -1 and 0.
+	// Preemptions is the level that Bound is at, and Level the estimated share of it that is done.
+	// Other methods have no levels: -1 and 0.
 	Preemptions int
 	Level       float64
-	// Total estimates the schedules of the whole search; a limit of schedules bounds it. 0 is not known.
+	// Total estimates the schedules of the whole search; a limit of schedules bounds it. 0 is not
+	// known.
 	Total float64
 	// Left is the time until then, at the rate so far; a limit of time bounds it. 0 is not known.
 	Left time.Duration
 }
 
-// progressEvery is the time between two calls of Config.Progress. The clock is looked at after every progressRuns-th execution.
+// progressEvery is the time between two calls of Config.Progress. The clock is looked at after
+// every progressRuns-th execution.
 const (
 	progressEvery = 100 * time.Millisecond
 	progressRuns  = 16

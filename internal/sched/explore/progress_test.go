@@ -8,7 +8,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Progress counts what the search does. When the last execution has been made nothing is left, and every search that is estimated knows it.
+// Progress counts what the search does. When the last execution has been made nothing is left, and
+// every search that is estimated knows it.
 func TestProgress(t *testing.T) {
 	for _, m := range []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive} {
 		last := explore.Progress{Preemptions: -1}

@@ -28,7 +28,8 @@ type lookedKey struct {
 	write bool
 }
 
-// races finds data races: it knows the last accesses of each field of plain data. Only Data reads it.
+// races finds data races: it knows the last accesses of each field of plain data. Only Data reads
+// it.
 type races struct {
 	vars   []plain
 	looks  map[lookedKey]looked // of a traced run
@@ -46,9 +47,9 @@ func (r *races) widen() {
 	}
 }
 
-// Data checks an access to a plain field: one that is not ordered with the last one of another task, when one of them
-// writes, is a race. What a step takes in counts from its begin: a lock that it takes later, without a scheduling point, may hide
-// a race in this schedule.
+// Data checks an access to a plain field: one that is not ordered with the last one of another
+// task, when one of them writes, is a race. What a step takes in counts from its begin: a lock that
+// it takes later, without a scheduling point, may hide a race in this schedule.
 func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer) {
 	if w.phase != exploring || w.aborting || w.curEv < 0 || !w.cfg.checks(CheckRaces) && !w.observes {
 		return
@@ -70,7 +71,8 @@ func (w *world) Data(t *sched.Task, o *sched.Obj, write bool, what fmt.Stringer)
 	}
 	v := &w.vars[o.Num]
 	k := w.curK
-	if w.observes { // the field is what its writers knew, and a task that changes a struct may have read it
+	// the field is what its writers knew, and a task that changes a struct may have read it
+	if w.observes {
 		k.obs = sched.Mix(k.obs, v.version)
 		if write {
 			v.version = sched.Mix(k.obs, v.version)
@@ -171,8 +173,8 @@ func verb(write bool) string {
 	return "reads"
 }
 
-// race reports that k's access to a field is not ordered with one that another task made in step ev. A traced run
-// knows the locks and the stack of both.
+// race reports that k's access to a field is not ordered with one that another task made in step
+// ev. A traced run knows the locks and the stack of both.
 func (w *world) race(k *task, write bool, num int32, other int, ev int32, otherWrote bool, what fmt.Stringer) {
 	if w.viol != nil || !w.cfg.checks(CheckRaces) {
 		return

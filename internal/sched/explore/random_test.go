@@ -61,16 +61,17 @@ var ropNames = map[byte]string{'m': "mutex", 'r': "rlock", 'w': "wlock", 'M': "t
 	'U': "upgrade", 't': "sleep", 'T': "timeout", 'Q': "queue", 'n': "drain", '+': "up", '-': "down", 'L': "condloop", 'P': "condset", 'v': "read", 'p': "write",
 	'b': "setbits", 'j': "clearbits", 'h': "anybits", 'K': "dio", 'N': "nowait"}
 
-// The letters that a program is made of, each as often as it weighs. The programs of classic have no tasks started in mid-run and
-// nothing that depends on fairness or time: each order of theirs is explored by DPOR once.
+// The letters that a program is made of, each as often as it weighs. The programs of classic have
+// no tasks started in mid-run and nothing that depends on fairness or time: each order of theirs is
+// explored by DPOR once.
 const (
 	classic  = "mmmrrwwMRWlsuuqkffidzac"
 	anything = classic + "CCCSSBxxeeeEggGyyUtTCSB"
 	whole    = anything + "QQnnLLPPKKbhvpN"
 )
 
-// themes are the letters of one program each in turn. A mistake often takes three operations of one kind, which few programs of all kinds
-// have.
+// themes are the letters of one program each in turn. A mistake often takes three operations of one
+// kind, which few programs of all kinds have.
 var themes = []string{classic, anything, "CCCSSBu", classic, "yyylsum", "gGgumlyt", classic, "tTtuqflm", "eeEulmt", anything, "xxslUUrw", "CCSBgyu",
 	"sslluD", "QQnlsuD", "QsluD", "++--zu", "+-ulgz", "LLPPvpm", "LPPnQ", "eKKbjhEu", "KebbhlE", "vpmu", "vpmlsu", "Nmluse", "fqkaluD", whole, "mmuulD", whole + "D"}
 
@@ -94,7 +95,8 @@ func nests(kind byte) bool { return strings.IndexByte("mrwMRWeEgGQKN", kind) >= 
 func randomProgram(rng *rand.Rand, letters string) *rprog {
 	letters, withDaemons := strings.CutSuffix(letters, daemonic)
 	p := &rprog{}
-	if strings.ContainsAny(letters, "QKb") || withDaemons { // programs of old seeds stay as they are
+	// programs of old seeds stay as they are
+	if strings.ContainsAny(letters, "QKb") || withDaemons {
 		p.workers, p.mode = 1+rng.IntN(2), extentio.Mode(rng.IntN(2))
 	}
 	n := 2 + rng.IntN(2)
@@ -423,13 +425,13 @@ func (p *rprog) explore(m explore.Method, limit int, named bool) explored {
 	return e
 }
 
-// hardPrograms are seeds whose programs showed a mistake once: a wait for a store, two first uses of two objects, a wait that
-// must come before two increments.
+// hardPrograms are seeds whose programs showed a mistake once: a wait for a store, two first uses
+// of two objects, a wait that must come before two increments.
 var hardPrograms = []uint64{59, 255, 100033, 900004, 2002721}
 
-// Every search is tried against plain enumeration on random small programs: the same final states, and the same
-// happens-before orders, none twice. A mistake in a reduction shows up as a state that is missing in one program of
-// thousands.
+// Every search is tried against plain enumeration on random small programs: the same final states,
+// and the same happens-before orders, none twice. A mistake in a reduction shows up as a state that
+// is missing in one program of thousands.
 func TestRandomPrograms(t *testing.T) {
 	n := *programs
 	if n == 0 {
@@ -457,7 +459,8 @@ func TestRandomPrograms(t *testing.T) {
 			letters = l
 		}
 		p := randomProgram(rand.New(rand.NewPCG(at, 7)), letters)
-		if i == uint64(len(hardPrograms)) { // the smallest in which the order of waiters counts is rare by chance
+		// the smallest in which the order of waiters counts is rare by chance
+		if i == uint64(len(hardPrograms)) {
 			p, limit = &rprog{tasks: [][]rop{{{kind: 'C'}}, {{kind: 'C'}}, {{kind: 'a'}, {kind: 'a', obj: 1}, {kind: 'S'}}}}, 20_000
 		}
 		searches := []explore.Method{explore.DPOR, explore.Bound, explore.State, explore.DPOR, explore.State}
@@ -473,7 +476,8 @@ func TestRandomPrograms(t *testing.T) {
 		naive += all.result.Schedules
 		orders += len(all.orders)
 		for j, m := range searches {
-			// Without names objects have numbers by first use: DPOR may try an order twice, and State must not tell them by number.
+			// Without names objects have numbers by first use: DPOR may try an order twice, and
+			// State must not tell them by number.
 			named := j < 3
 			e := p.explore(m, 0, named)
 			if m == explore.DPOR && named {
@@ -488,7 +492,9 @@ func TestRandomPrograms(t *testing.T) {
 				bad = append(bad, fmt.Sprintf("the verdict is %s and not %s", e.result.Verdict, all.result.Verdict))
 			}
 			if m == explore.DPOR && all.breaksOff() && bad == nil {
-				continue // what the others did before has nothing to do with it, and DPOR tries one order of that
+				// what the others did before has nothing to do with it, and DPOR tries one order of
+				// that
+				continue
 			}
 			for s, sch := range all.states {
 				if e.states[s] == "" {
@@ -500,7 +506,8 @@ func TestRandomPrograms(t *testing.T) {
 					bad = append(bad, fmt.Sprintf("final state %s is not one, schedule %s", s, sch))
 				}
 			}
-			if m != explore.State && !p.has("yN") { // DPOR gives up on yields, after some executions
+			// DPOR gives up on yields, after some executions
+			if m != explore.State && !p.has("yN") {
 				for o := range all.orders {
 					if e.orders[o] == 0 {
 						bad = append(bad, "an order is missing")
@@ -511,7 +518,8 @@ func TestRandomPrograms(t *testing.T) {
 						bad = append(bad, "an order is not one")
 					}
 					// What tasks of mid-run use first has no name.
-					if n > 1 && m == explore.DPOR && named && !p.has("gGTQnKbjh") && (p.daemons == nil || !p.has("eECSBLP")) { // Bound reaches an order by every task that can end it
+					// Bound reaches an order by every task that can end it
+					if n > 1 && m == explore.DPOR && named && !p.has("gGTQnKbjh") && (p.daemons == nil || !p.has("eECSBLP")) {
 						bad = append(bad, fmt.Sprintf("an order was explored %d times", n))
 					}
 				}
@@ -525,8 +533,9 @@ func TestRandomPrograms(t *testing.T) {
 	t.Logf("%d programs tried, %d of them without enumeration, %d executions by enumeration, %d orders, %d by DPOR (%d cut off, %.2f %%), %d by bound", tried, among, naive, orders, dpor, cut, 100*float64(cut)/float64(max(dpor, 1)), bound)
 }
 
-// A task that sleeps is woken by a step that uses an object no path has met, though it is another one than the task was to use, and runs where the
-// execution should have been cut off. What races with the steps before it is looked for all the same (seed 4002337).
+// A task that sleeps is woken by a step that uses an object no path has met, though it is another
+// one than the task was to use, and runs where the execution should have been cut off. What races
+// with the steps before it is looked for all the same (seed 4002337).
 func TestWokenForNothing(t *testing.T) {
 	p := &rprog{children: 2, tasks: [][]rop{
 		{{kind: 'g', child: 1, in: []rop{{kind: 'u', obj: 1}, {kind: 'B'}}}},

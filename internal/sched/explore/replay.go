@@ -149,7 +149,8 @@ type Decision struct {
 	Next    []Step // for each of Enabled, the step it would do
 }
 
-// Once runs prog as task 0, by cfg, and returns when every task has ended or the execution is stuck.
+// Once runs prog as task 0, by cfg, and returns when every task has ended or the execution is
+// stuck.
 func Once(cfg OnceConfig, prog func(t *sched.Task)) Execution {
 	devs, err := parseSchedule(cfg.Schedule)
 	if err != nil {

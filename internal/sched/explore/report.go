@@ -19,8 +19,8 @@ func (w *world) objName(id any, class sched.ClassID) string {
 	return className(class)
 }
 
-// shown is the number by which reports know the n-th object, from 1: they leave out the ends of tasks and others that nothing names.
-// 0 stays 0.
+// shown is the number by which reports know the n-th object, from 1: they leave out the ends of
+// tasks and others that nothing names. 0 stays 0.
 func (w *world) shown(n int32) int {
 	shown := 0
 	for i := range w.objs[:n] {
@@ -39,7 +39,8 @@ func (w *world) heldName(h sched.Held) string {
 	return w.objName(h.Obj, h.Class)
 }
 
-// lockName names a lock by what the program says of it, or by its bytes; "" is one that is known by its object alone.
+// lockName names a lock by what the program says of it, or by its bytes; "" is one that is known by
+// its object alone.
 func (w *world) lockName(h sched.Held) string {
 	if w.nameHeld != nil {
 		if s := w.nameHeld(h); s != "" {

@@ -15,9 +15,9 @@ package explore
 //	Unpark     tasks that it wakes can be picked from the next decision on
 //	Enter      the next operation
 //
-// Operations of classes at which the search does not switch (Config.Switch) are no steps: Enter adds their objects to the step of
-// the task and returns, unless the task must wait. Park and Sleep end a step as Enter does; the step after them is the runtime's
-// own, of kind resume or awake.
+// Operations of classes at which the search does not switch (Config.Switch) are no steps: Enter
+// adds their objects to the step of the task and returns, unless the task must wait. Park and Sleep
+// end a step as Enter does; the step after them is the runtime's own, of kind resume or awake.
 
 import (
 	"fmt"
@@ -43,7 +43,8 @@ func (w *world) Enter(t *sched.Task) {
 	k := w.cur
 	if k == nil {
 		k = w.of(t)
-	} else if k.t != t { // the task that runs acts in the name of another one, as a device's Close does
+	} else if k.t != t {
+		// the task that runs acts in the name of another one, as a device's Close does
 		w.of(t)
 		*k.op = t.Next
 		t = k.t
@@ -56,7 +57,9 @@ func (w *world) Enter(t *sched.Task) {
 		w.lockOrder(k, op)
 	}
 	if op.Kind == sched.PointLock && t.Nowait() && w.phase == exploring && !sched.ClassByID(op.Class).Leaf {
-		w.fair = true // whether it waits is judged, and DPOR takes a lock that was waited for and one that was free for the same order
+		// whether it waits is judged, and DPOR takes a lock that was waited for and one that was
+		// free for the same order
+		w.fair = true
 	}
 	if w.walk != nil && k != w.root {
 		k.opKind = StepKind(op.Kind)
@@ -75,8 +78,9 @@ func (w *world) Enter(t *sched.Task) {
 			open = op.Gate.Open()
 		}
 		if op.Mode == 0 || open&op.Mode != 0 {
-			// Objects get their numbers when they are used, never before: DPOR relies on it (independent). The step needs no way through
-			// the gate: where that is closed the step begins nevertheless, and stops here. So what opens the gate races with it.
+			// Objects get their numbers when they are used, never before: DPOR relies on it
+			// (independent). The step needs no way through the gate: where that is closed the step
+			// begins nevertheless, and stops here. So what opens the gate races with it.
 			if op.Obj != nil && !w.cfg.commutes.Has(op.Class) && !w.lean {
 				n := w.numberOf(op.Obj, op.ID, op.Class)
 				w.noteWait(k, op, n)
@@ -109,8 +113,8 @@ wait:
 	op.Mode, k.opKind = 0, stepNone // the rest of op is old, and cheaper to leave
 }
 
-// stopsAt notes that the present step ends at the closed gate of an operation that is no scheduling point. Where the gate is open the
-// step goes on.
+// stopsAt notes that the present step ends at the closed gate of an operation that is no scheduling
+// point. Where the gate is open the step goes on.
 func (w *world) stopsAt(op *sched.Op) {
 	if w.curEv < 0 || op.Obj == nil || !w.chains || w.cfg.commutes.Has(op.Class) {
 		return
@@ -155,7 +159,8 @@ func (w *world) Touch(t *sched.Task, o *sched.Obj, use sched.Use) {
 	}
 }
 
-// Checked says whether lockdep watches. Without the checks that it makes, its lists are for reports alone.
+// Checked says whether lockdep watches. Without the checks that it makes, its lists are for reports
+// alone.
 func (w *world) Checked() bool {
 	return !w.lean || w.cfg.checks(CheckLockOrder) || w.cfg.checks(CheckLeftovers)
 }
@@ -204,7 +209,8 @@ func (w *world) plain(k *task, op *sched.Op) {
 	}
 }
 
-// Go starts a task for another one. What the program itself or a daemon starts is a daemon, and what says so (Serve).
+// Go starts a task for another one. What the program itself or a daemon starts is a daemon, and
+// what says so (Serve).
 func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 	if w.aborting {
 		return
@@ -217,8 +223,8 @@ func (w *world) Go(parent, child *sched.Task, f func(t *sched.Task)) {
 		if w.curEv >= 0 {
 			w.wakes(k)
 		}
-		// Tasks started in mid-run get their numbers in the order in which that happens. The seed is the same in every schedule: the n-th
-		// child of its parent.
+		// Tasks started in mid-run get their numbers in the order in which that happens. The seed
+		// is the same in every schedule: the n-th child of its parent.
 		p.kids++
 		k.seed = sched.Mix(p.seed, uint64(p.kids))
 		w.enlist(k)
@@ -307,8 +313,8 @@ func (w *world) Sleep(t *sched.Task, d time.Duration) {
 // Charge passes no time: this runtime has no CPUs.
 func (w *world) Charge(*sched.Task, time.Duration) {}
 
-// wakeSleepers moves the clock to the time at which the first sleeper is due, and makes all ready that are due by then: which of them goes
-// on first is a decision.
+// wakeSleepers moves the clock to the time at which the first sleeper is due, and makes all ready
+// that are due by then: which of them goes on first is a decision.
 func (w *world) wakeSleepers() bool {
 	var first *task
 	for _, k := range w.all[:w.nAll] {

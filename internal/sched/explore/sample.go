@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// bySampling makes executions by chance. The n-th is a function of the seed and n, so that shards and jobs divide them; by PCT with a depth of
-// more than one it is of the longest execution before, too.
+// bySampling makes executions by chance. The n-th is a function of the seed and n, so that shards
+// and jobs divide them; by PCT with a depth of more than one it is of the longest execution before,
+// too.
 func (s *search) bySampling() {
 	s.left = true
 	var next, length atomic.Int64 // number of the next execution, length of the longest so far
@@ -31,7 +32,8 @@ func (s *search) bySampling() {
 	})
 }
 
-// RandomWalk is a strategy for Once that picks evenly among the enabled tasks. The same seed gives the same run.
+// RandomWalk is a strategy for Once that picks evenly among the enabled tasks. The same seed gives
+// the same run.
 func RandomWalk(seed uint64) Strategy {
 	return &randomWalk{rand.New(rand.NewPCG(seed, 0x6578706c6f7265))}
 }
@@ -42,9 +44,10 @@ func (s *randomWalk) Pick(d Decision) int { return d.Enabled[s.r.IntN(len(d.Enab
 
 // sampler is one execution by chance.
 //
-// PCT (Burckhardt et al., ASPLOS 2010) gives tasks random priorities and lowers that of whoever runs at depth-1
-// random steps: a bug of depth d is found with probability at least 1/(n k^(d-1)). POS (Yuan et al., CAV 2018) gives
-// every operation a priority of its own and draws anew for those that race with the one just done.
+// PCT (Burckhardt et al., ASPLOS 2010) gives tasks random priorities and lowers that of whoever
+// runs at depth-1 random steps: a bug of depth d is found with probability at least 1/(n k^(d-1)).
+// POS (Yuan et al., CAV 2018) gives every operation a priority of its own and draws anew for those
+// that race with the one just done.
 type sampler struct {
 	pcg    *rand.PCG
 	how    Method

@@ -69,8 +69,8 @@ func (s *search) retire(w *world) {
 	s.mu.Unlock()
 }
 
-// jobs runs Config.Jobs workers, each with a world of its own, and waits for them. The last one, mostly the only one, is the
-// caller.
+// jobs runs Config.Jobs workers, each with a world of its own, and waits for them. The last one,
+// mostly the only one, is the caller.
 func (s *search) jobs(work func(job int, w *world)) {
 	one := func(job int) {
 		w := s.world()
@@ -119,9 +119,10 @@ func (s *search) close() {
 	}
 }
 
-// execute makes one execution, without what most do not need, and makes it again with it where it turns out to be needed.
-// Most programs have no Var: the first execution that meets one gets the clocks that check it, and so do all that come
-// later. Most executions by chance violate nothing: one that does is told by what its repetition knows.
+// execute makes one execution, without what most do not need, and makes it again with it where it
+// turns out to be needed. Most programs have no Var: the first execution that meets one gets the
+// clocks that check it, and so do all that come later. Most executions by chance violate nothing:
+// one that does is told by what its repetition knows.
 func (s *search) execute(w *world, drv driver) {
 	w.clocks = w.clocks || s.clocks.Load()
 	w.execute(s.prog, drv)
@@ -138,7 +139,8 @@ func (s *search) execute(w *world, drv driver) {
 		again.until = len(w.ev)
 	}
 	w.execute(s.prog, again)
-	if w.viol == nil || viol != nil && viol.Kind == KindOrder { // the order of locks is known now, and violates nothing new
+	// the order of locks is known now, and violates nothing new
+	if w.viol == nil || viol != nil && viol.Kind == KindOrder {
 		w.viol, w.pruned = viol, pruned
 	}
 }
@@ -201,7 +203,8 @@ func (s *search) result() Result {
 			s.viol = s.diagnose(s.sched, s.viol)
 		} else if !c.NoShrink {
 			s.shrink()
-			if s.viol.Kind == KindRace { // a search keeps neither locks nor stacks; one execution more has them
+			// a search keeps neither locks nor stacks; one execution more has them
+			if s.viol.Kind == KindRace {
 				if x := Replay(*c, s.sched.String(), s.prog); x.Verdict == KindRace {
 					s.viol = &x.Violation
 				}
@@ -219,8 +222,8 @@ func (s *search) result() Result {
 	return r
 }
 
-// sameTwice makes the execution without preemptions once more and compares: a program that differs after what a search
-// repeats would not be noticed otherwise.
+// sameTwice makes the execution without preemptions once more and compares: a program that differs
+// after what a search repeats would not be noticed otherwise.
 func (s *search) sameTwice() bool {
 	w := s.world()
 	defer s.retire(w)
@@ -232,12 +235,14 @@ func (s *search) sameTwice() bool {
 	return w.trail == s.firstTrail && len(w.ev) == s.firstSteps
 }
 
-// proveMore is how many executions more than the first search of prove the second may make, at least.
+// proveMore is how many executions more than the first search of prove the second may make, at
+// least.
 const proveMore = 1000
 
-// prove runs DPOR and State side by side, since neither is always the faster one. When one has ended the other goes on until it ends,
-// too, or has made twice as many executions. So two searches that come to different verdicts on a small program do so every time, and
-// not when one happens to be first; then one of them is wrong, and the result says it.
+// prove runs DPOR and State side by side, since neither is always the faster one. When one has
+// ended the other goes on until it ends, too, or has made twice as many executions. So two searches
+// that come to different verdicts on a small program do so every time, and not when one happens to
+// be first; then one of them is wrong, and the result says it.
 func (s *search) prove() Result {
 	a, b := s.part(DPOR), s.part(State)
 	defer a.close()
@@ -272,7 +277,8 @@ func judge(a, b *search) Result {
 	return a.result()
 }
 
-// disagree is the result of a search that has found a violation where other has tried everything and found none.
+// disagree is the result of a search that has found a violation where other has tried everything
+// and found none.
 func (s *search) disagree(other *search) Result {
 	r := s.result()
 	r.Kind = KindDisagree

@@ -11,8 +11,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// reads is a random program of tasks that load and store two words, every value once. The outcome of an execution is what each load
-// saw: equivalent schedules have the same one, so every search that is exhausted has seen all outcomes. seen gets them.
+// reads is a random program of tasks that load and store two words, every value once. The outcome
+// of an execution is what each load saw: equivalent schedules have the same one, so every search
+// that is exhausted has seen all outcomes. seen gets them.
 func reads(seed uint64, tasks, ops int, seen map[string]bool, bad string) func(w *explore.World) {
 	return func(w *explore.World) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -45,9 +46,10 @@ func reads(seed uint64, tasks, ops int, seen map[string]bool, bad string) func(w
 	}
 }
 
-// TestShardsLoseNothing: the shards of a search have seen together what the whole has seen, and nothing that there is not. A shard
-// that drops alternatives, of which no other shard takes care, is "exhausted" as the others are, and so is what they merge to. So each
-// outcome in turn is made the violation: one shard at least must find it.
+// TestShardsLoseNothing: the shards of a search have seen together what the whole has seen, and
+// nothing that there is not. A shard that drops alternatives, of which no other shard takes care,
+// is "exhausted" as the others are, and so is what they merge to. So each outcome in turn is made
+// the violation: one shard at least must find it.
 func TestShardsLoseNothing(t *testing.T) {
 	programs := uint64(12)
 	if testing.Short() {
@@ -92,8 +94,8 @@ func TestShardsLoseNothing(t *testing.T) {
 	}
 }
 
-// turns is a program with two violations: the second task sees 1 and then 2, which takes three preemptions, or it sees 1 twice, which
-// takes one and is a part of the other.
+// turns is a program with two violations: the second task sees 1 and then 2, which takes three
+// preemptions, or it sees 1 twice, which takes one and is a part of the other.
 func turns(w *explore.World) {
 	var v explore.Atomic[int]
 	var saw []int
@@ -118,9 +120,10 @@ func turns(w *explore.World) {
 	})
 }
 
-// TestShrinkKeepsTheKind: a schedule is made shorter as long as it shows the same kind of violation. Half of it may show another
-// one, which is a bug as well, but not the one that was found: its report would be about something else. Whatever the method, the schedule
-// that is reported shows what the report says, and it is the shortest of its kind.
+// TestShrinkKeepsTheKind: a schedule is made shorter as long as it shows the same kind of
+// violation. Half of it may show another one, which is a bug as well, but not the one that was
+// found: its report would be about something else. Whatever the method, the schedule that is
+// reported shows what the report says, and it is the shortest of its kind.
 func TestShrinkKeepsTheKind(t *testing.T) {
 	least := map[explore.Kind]int{explore.KindPanic: 1, explore.KindOracle: 3}
 	kinds := map[explore.Kind]int{}
@@ -147,7 +150,8 @@ func TestShrinkKeepsTheKind(t *testing.T) {
 	}
 }
 
-// To divide a search costs little: what two parts try together is not much more than what the whole search tries.
+// To divide a search costs little: what two parts try together is not much more than what the whole
+// search tries.
 func TestDivisionIsCheap(t *testing.T) {
 	whole := explore.Run(explore.Config{Method: explore.DPOR}, truncateRace(3, true))
 	sum, most := 0, 0

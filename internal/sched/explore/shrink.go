@@ -2,11 +2,12 @@ package explore
 
 import "time"
 
-// shrinkSchedules bounds the search for a schedule with fewer preemptions: by what it does, so that the answer is the same on every machine.
+// shrinkSchedules bounds the search for a schedule with fewer preemptions: by what it does, so that
+// the answer is the same on every machine.
 const shrinkSchedules = 5000
 
-// shrink makes the violating schedule shorter: first a search with fewer preemptions, then deviations are left out one by one.
-// What it keeps is the kind of violation.
+// shrink makes the violating schedule shorter: first a search with fewer preemptions, then
+// deviations are left out one by one. What it keeps is the kind of violation.
 func (s *search) shrink() {
 	if s.cfg.Method != Bound && len(s.sched) > 0 {
 		c := *s.cfg

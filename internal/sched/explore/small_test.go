@@ -14,10 +14,12 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Small programs, each for one mistake that a search could make, and random ones with classes at which the search does not switch. What they
-// come to is compared with what enumeration finds, or with what must come out.
+// Small programs, each for one mistake that a search could make, and random ones with classes at
+// which the search does not switch. What they come to is compared with what enumeration finds, or
+// with what must come out.
 
-// finals is what the executions of a search of prog come to, in order; prog returns a function that says it.
+// finals is what the executions of a search of prog come to, in order; prog returns a function that
+// says it.
 func finals(t *testing.T, c explore.Config, prog func(w *explore.World) (end func() string)) string {
 	t.Helper()
 	var end func() string
@@ -35,8 +37,9 @@ func finals(t *testing.T, c explore.Config, prog func(w *explore.World) (end fun
 	return strings.Join(slices.Sorted(maps.Keys(seen)), "; ")
 }
 
-// A lock of a class at which the search does not switch uses two objects, the lock and the arrivals of its writers, in a step that begins
-// with something else. A try for reading depends on the writer that has come and waits, and on nothing that the writer did to the lock.
+// A lock of a class at which the search does not switch uses two objects, the lock and the arrivals
+// of its writers, in a step that begins with something else. A try for reading depends on the
+// writer that has come and waits, and on nothing that the writer did to the lock.
 func TestHiddenLockHasTwoObjects(t *testing.T) {
 	prog := func(w *explore.World) func() string {
 		var sem lock.RWSem
@@ -70,7 +73,8 @@ func TestHiddenLockHasTwoObjects(t *testing.T) {
 	}
 }
 
-// The same of a lock that is held for reading until the try has come: the writer only arrives before the try or after it.
+// The same of a lock that is held for reading until the try has come: the writer only arrives
+// before the try or after it.
 func TestHiddenArrival(t *testing.T) {
 	prog := func(w *explore.World) func() string {
 		var sem lock.RWSem
@@ -106,8 +110,8 @@ func TestHiddenArrival(t *testing.T) {
 	}
 }
 
-// Random programs in which the search switches at some classes only: a step then has many operations and objects. Every search comes to the
-// final states of enumeration.
+// Random programs in which the search switches at some classes only: a step then has many
+// operations and objects. Every search comes to the final states of enumeration.
 func TestHiddenClasses(t *testing.T) {
 	n := 1500
 	if testing.Short() {
@@ -143,7 +147,8 @@ func TestHiddenClasses(t *testing.T) {
 	t.Logf("%d of %d programs tried", tried, n)
 }
 
-// Time is part of the state: until when a task sleeps, and what the clock says. Tasks that have done the same came to it early or late.
+// Time is part of the state: until when a task sleeps, and what the clock says. Tasks that have
+// done the same came to it early or late.
 func TestTimeIsInTheState(t *testing.T) {
 	due := func(w *explore.World) func() string {
 		var mu lock.Mutex
@@ -151,7 +156,8 @@ func TestTimeIsInTheState(t *testing.T) {
 		var x, y explore.Atomic[int]
 		note := 0
 		w.Go("holds", func(t *sched.Task) { mu.Lock(t); t.Sleep(1); mu.Unlock(t) })
-		w.Go("sleeps on", func(t *sched.Task) { mu.Lock(t); mu.Unlock(t); t.Sleep(10); x.Store(t, 1) }) // until 10, or 11 if it comes second
+		// until 10, or 11 if it comes second
+		w.Go("sleeps on", func(t *sched.Task) { mu.Lock(t); mu.Unlock(t); t.Sleep(10); x.Store(t, 1) })
 		w.Go("looks", func(t *sched.Task) { t.Sleep(10); note = x.Load(t) })
 		w.Go("steps", func(t *sched.Task) { t.Sleep(2); y.Store(t, 1) }) // between the two
 		return func() string { return fmt.Sprint(note) }
@@ -181,9 +187,10 @@ func TestTimeIsInTheState(t *testing.T) {
 	}
 }
 
-// A ninth task makes the clocks wider in mid-run. What came before it is still ordered: what a third task wrote before it let the parent go on
-// the child may read. And a write that nothing orders after a read of before is a race; the writer sleeps, so that it never comes first,
-// and is found by the read alone.
+// A ninth task makes the clocks wider in mid-run. What came before it is still ordered: what a
+// third task wrote before it let the parent go on the child may read. And a write that nothing
+// orders after a read of before is a race; the writer sleeps, so that it never comes first, and is
+// found by the read alone.
 func TestNinthTask(t *testing.T) {
 	prog := func(race bool) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -219,8 +226,9 @@ func TestNinthTask(t *testing.T) {
 	}
 }
 
-// The shards of a search by chance divide its executions: together they make those that one search makes, each once. (PCT with a depth of
-// more than one also looks at the longest execution so far, which a shard knows of its own part.)
+// The shards of a search by chance divide its executions: together they make those that one search
+// makes, each once. (PCT with a depth of more than one also looks at the longest execution so far,
+// which a shard knows of its own part.)
 func TestSamplerShards(t *testing.T) {
 	for _, m := range []explore.Method{explore.Random, explore.PCT, explore.POS} {
 		run := func(shard, shards, n int) (list []string) {
@@ -237,8 +245,9 @@ func TestSamplerShards(t *testing.T) {
 	}
 }
 
-// POS draws the priorities of all operations that race with the one just done anew: an operation that competes with six others in turn
-// comes last in one of 64 executions, and not in one of seven, as it would with one priority for all its life.
+// POS draws the priorities of all operations that race with the one just done anew: an operation
+// that competes with six others in turn comes last in one of 64 executions, and not in one of
+// seven, as it would with one priority for all its life.
 func TestPOSDrawsAnew(t *testing.T) {
 	const n = 4000
 	last := 0
@@ -267,7 +276,8 @@ func TestPOSDrawsAnew(t *testing.T) {
 	}
 }
 
-// A task that sleeps with a choice uses what any value of the choice uses: the load comes after the store, too, whichever value loads.
+// A task that sleeps with a choice uses what any value of the choice uses: the load comes after the
+// store, too, whichever value loads.
 func TestSleeperWithAChoice(t *testing.T) {
 	for looks := range 2 {
 		prog := func(w *explore.World) func() string {
@@ -290,8 +300,9 @@ func TestSleeperWithAChoice(t *testing.T) {
 	}
 }
 
-// A yield lets one step come first. A task that could not let another one go on, because all of them waited for its lock, has yielded all
-// the same: it need not let them go first when it unlocks.
+// A yield lets one step come first. A task that could not let another one go on, because all of
+// them waited for its lock, has yielded all the same: it need not let them go first when it
+// unlocks.
 func TestYieldIsForOneStep(t *testing.T) {
 	prog := func(w *explore.World) func() string {
 		var mu lock.Mutex
@@ -318,8 +329,9 @@ func TestYieldIsForOneStep(t *testing.T) {
 	}
 }
 
-// Two tasks take one step each, and one of them then yields. In one order the other one's step has let it go on; in the other order it must
-// still let a third task go first. The steps have nothing in common, so the orders are equal as far as they tell.
+// Two tasks take one step each, and one of them then yields. In one order the other one's step has
+// let it go on; in the other order it must still let a third task go first. The steps have nothing
+// in common, so the orders are equal as far as they tell.
 func TestYieldIsInTheState(t *testing.T) {
 	prog := func(w *explore.World) func() string {
 		var own [2]explore.Atomic[int]
@@ -341,9 +353,10 @@ func TestYieldIsInTheState(t *testing.T) {
 	}
 }
 
-// A waiter that a wake-up has found, before it sleeps, looks once more than one that queued itself after the wake-up. Neither the waiter
-// nor the waker has seen the difference yet, and the waker has used nothing else: it waits for the second look to begin. The first
-// execution has the wake-up after the waiter has queued itself.
+// A waiter that a wake-up has found, before it sleeps, looks once more than one that queued itself
+// after the wake-up. Neither the waiter nor the waker has seen the difference yet, and the waker
+// has used nothing else: it waits for the second look to begin. The first execution has the wake-up
+// after the waiter has queued itself.
 func TestEarlyWakeIsInTheState(t *testing.T) {
 	prog := func(w *explore.World) func() string {
 		var q lock.WaitQueue
@@ -376,8 +389,8 @@ func TestEarlyWakeIsInTheState(t *testing.T) {
 	}
 }
 
-// A sampler's schedule that the search with fewer preemptions does not reach is shrunk by leaving steps out. The result has the number of
-// preemptions of the schedule that it gives.
+// A sampler's schedule that the search with fewer preemptions does not reach is shrunk by leaving
+// steps out. The result has the number of preemptions of the schedule that it gives.
 func TestShrinkCountsPreemptions(t *testing.T) {
 	prog := func(w *explore.World) {
 		var x explore.Atomic[int]
@@ -414,8 +427,9 @@ func TestShrinkCountsPreemptions(t *testing.T) {
 	}
 }
 
-// Programs in which DPOR lost an order, or tried one twice, under a small mistake in the races of what waits; each task is a string of
-// operations (ropNames). The orders are those that Bound finds, and each is tried once.
+// Programs in which DPOR lost an order, or tried one twice, under a small mistake in the races of
+// what waits; each task is a string of operations (ropNames). The orders are those that Bound
+// finds, and each is tried once.
 func TestRacesOfWhatWaits(t *testing.T) {
 	for _, tc := range []struct{ what, prog string }{
 		{"a wait that uses two objects, in an event", "R0 w0 | u0 r0{c1} | W0{i0}"},
@@ -443,7 +457,8 @@ func TestRacesOfWhatWaits(t *testing.T) {
 	}
 }
 
-// parseProgram reads the tasks of a program: operations by letter and object, what is done under a lock in braces.
+// parseProgram reads the tasks of a program: operations by letter and object, what is done under a
+// lock in braces.
 func parseProgram(text string) *rprog {
 	p := &rprog{}
 	for f := range strings.SplitSeq(text, "|") {
@@ -470,8 +485,9 @@ func parseProgram(text string) *rprog {
 	return p
 }
 
-// A random walk that keeps nothing for reports makes the executions that one does of which the orders are kept: the same number of steps, and
-// the same first schedule that violates something. Some programs yield, choose, start tasks, spin without end or may not sleep.
+// A random walk that keeps nothing for reports makes the executions that one does of which the
+// orders are kept: the same number of steps, and the same first schedule that violates something.
+// Some programs yield, choose, start tasks, spin without end or may not sleep.
 func TestWalkIsTheSameWalk(t *testing.T) {
 	nowait := func(w *explore.World) {
 		mu := new(lock.Mutex)
@@ -531,8 +547,8 @@ func TestWalkIsTheSameWalk(t *testing.T) {
 	}
 }
 
-// A step stops at a mutex that another task holds, which is no switch point. Had the other task let it go before, the step would have gone on:
-// two orders, of which DPOR tried the first.
+// A step stops at a mutex that another task holds, which is no switch point. Had the other task let
+// it go before, the step would have gone on: two orders, of which DPOR tried the first.
 func TestStoppedStepGoesOn(t *testing.T) {
 	for _, m := range searches {
 		orders := map[uint64]bool{}

@@ -22,14 +22,16 @@ const (
 	early       // in the midst of what they do
 )
 
-// unsoundOnce are small programs whose violation a search once missed and said "exhausted", each with the reason.
+// unsoundOnce are small programs whose violation a search once missed and said "exhausted", each
+// with the reason.
 var unsoundOnce = []struct {
 	name string
 	end  end
 	prog func(w *explore.World)
 }{
-	// Two tasks wait for a condition and a third wakes one. The hash of the state had that both wait, not who came first, so the two
-	// orders of waiting were one state, and only the first that came was ever woken.
+	// Two tasks wait for a condition and a third wakes one. The hash of the state had that both
+	// wait, not who came first, so the two orders of waiting were one state, and only the first
+	// that came was ever woken.
 	{"the order of waiters", settled, func(w *explore.World) {
 		var mu lock.Mutex
 		var cond lock.Cond
@@ -60,7 +62,8 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// A task that got a range and one that found it busy had done the same, as far as the hash of the state went, and so had the tree.
+	// A task that got a range and one that found it busy had done the same, as far as the hash of
+	// the state went, and so had the tree.
 	{"a range that is busy", anyEnd, func(w *explore.World) {
 		var tree extentio.Tree
 		var mu lock.Mutex
@@ -89,8 +92,9 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// Blind stores to two words that have no name. The hash of the state had the values in the order in which the words were used first, so
-	// that x=2, y=1 after x was used first was the same as x=1, y=2 after y was.
+	// Blind stores to two words that have no name. The hash of the state had the values in the
+	// order in which the words were used first, so that x=2, y=1 after x was used first was the
+	// same as x=1, y=2 after y was.
 	{"which word has which value", anyEnd, func(w *explore.World) {
 		var x, y explore.Atomic[int]
 		var bad bool
@@ -145,8 +149,9 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// A task that yields lets others go first. That it has done so was in no order and no object, so DPOR did not know that the step before
-	// a yield cannot change places with a step of the other task.
+	// A task that yields lets others go first. That it has done so was in no order and no object,
+	// so DPOR did not know that the step before a yield cannot change places with a step of the
+	// other task.
 	{"a yield", anyEnd, func(w *explore.World) {
 		var x explore.Atomic[int]
 		var other, own explore.Atomic[int]
@@ -208,7 +213,8 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// The last step of a task starts another one, which ends at once or serves. The start belongs to that step, which can come last.
+	// The last step of a task starts another one, which ends at once or serves. The start belongs
+	// to that step, which can come last.
 	{"an end that starts a task", early, func(w *explore.World) {
 		var x, y explore.Atomic[int]
 		w.Task().Go("daemon", func(t *sched.Task) { y.Store(t, 1) })
@@ -231,7 +237,8 @@ var unsoundOnce = []struct {
 			return nil
 		})
 	}},
-	// Bits of a tree that no task locks. State did not know the tree, and Set, Clear left what Clear, Set does.
+	// Bits of a tree that no task locks. State did not know the tree, and Set, Clear left what
+	// Clear, Set does.
 	{"bits without a range lock", anyEnd, func(w *explore.World) {
 		var tree extentio.Tree
 		tree.InitClass(aClass)
@@ -345,7 +352,8 @@ func plainField(w *explore.World) {
 	})
 }
 
-// A field that no search sees, and State takes two states that differ in it for one. Prove says that its searches disagree, every time.
+// A field that no search sees, and State takes two states that differ in it for one. Prove says
+// that its searches disagree, every time.
 func TestProveDisagrees(t *testing.T) {
 	for range 20 {
 		r := explore.Run(explore.Config{Method: explore.Prove}, plainField)
@@ -355,7 +363,8 @@ func TestProveDisagrees(t *testing.T) {
 	}
 }
 
-// With Config.Plain State sees what is in the program's plain fields by the order of what happened to them.
+// With Config.Plain State sees what is in the program's plain fields by the order of what happened
+// to them.
 func TestPlain(t *testing.T) {
 	if r := explore.Run(explore.Config{Method: explore.State, Plain: true}, plainField); r.Kind != explore.KindOracle {
 		t.Errorf("%s, %s", r.Bound, r.Violation)
@@ -365,7 +374,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// A search by DPOR of a program that yields is one by Bound, and says so; a shard of it has searched nothing.
+// A search by DPOR of a program that yields is one by Bound, and says so; a shard of it has
+// searched nothing.
 func TestYieldRefusesDPOR(t *testing.T) {
 	prog := func(w *explore.World) {
 		var x explore.Atomic[int]
@@ -405,8 +415,8 @@ func TestUnsoundOnce(t *testing.T) {
 	}
 }
 
-// A try that failed and one that succeeded are the same steps of the same tasks, and leave the same once the holder has gone; only the
-// task that tried knows the difference.
+// A try that failed and one that succeeded are the same steps of the same tasks, and leave the same
+// once the holder has gone; only the task that tried knows the difference.
 func TestTryIsInTheState(t *testing.T) {
 	for _, want := range []bool{true, false} {
 		r := explore.Run(explore.Config{Method: explore.State}, func(w *explore.World) {
@@ -440,8 +450,9 @@ func TestTryIsInTheState(t *testing.T) {
 	}
 }
 
-// A right program in which one task can take one unit only and another can take either: the one that
-// may choose must give way. DPOR must not call it wrong, or say that it has not tried everything.
+// A right program in which one task can take one unit only and another can take either: the one
+// that may choose must give way. DPOR must not call it wrong, or say that it has not tried
+// everything.
 func TestCounterMatching(t *testing.T) {
 	set := func(ok bool) bool { return ok }
 	for _, m := range searches {
@@ -505,7 +516,8 @@ type sharedName string
 
 func (s sharedName) String() string { return string(s) }
 
-// A decrement that the clock keeps after its increment: the clock moves when no task can run. DPOR said that it had not tried everything.
+// A decrement that the clock keeps after its increment: the clock moves when no task can run. DPOR
+// said that it had not tried everything.
 func TestCounterAfterSleep(t *testing.T) {
 	for _, m := range searches {
 		r := explore.Run(explore.Config{Method: m}, func(w *explore.World) {

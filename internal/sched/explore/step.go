@@ -12,7 +12,8 @@ func (k *task) enabled() bool {
 	return k.state == ready && (k.op.Mode == 0 || k.op.Gate.Open()&k.op.Mode != 0)
 }
 
-// decide picks who goes on after last and begins its step. It leaves w.cur nil when the execution is over.
+// decide picks who goes on after last and begins its step. It leaves w.cur nil when the execution
+// is over.
 func (w *world) decide(last *task) {
 	switch {
 	case w.viol != nil:
@@ -53,8 +54,9 @@ func (w *world) decide(last *task) {
 	}
 }
 
-// walkOn is decide for a random walk of which nothing is kept but the schedule: it picks the same task by the same number, in one function,
-// because most of a search by chance is in here. Where there is more to do than to pick, it does nothing and returns false.
+// walkOn is decide for a random walk of which nothing is kept but the schedule: it picks the same
+// task by the same number, in one function, because most of a search by chance is in here. Where
+// there is more to do than to pick, it does nothing and returns false.
 func (w *world) walkOn(last *task) bool {
 	if w.viol != nil || w.users == 0 {
 		return false
@@ -101,7 +103,8 @@ func (w *world) walkOn(last *task) bool {
 	k.n++
 	w.ev = w.ev[:step+1]
 	e := &w.ev[step]
-	e.task, e.obj, e.idx, e.before, e.wake, e.mask, e.closed = int32(pick), 0, k.n, k.last, k.wake, mask, 0 // a literal takes three times as long
+	// a literal takes three times as long
+	e.task, e.obj, e.idx, e.before, e.wake, e.mask, e.closed = int32(pick), 0, k.n, k.last, k.wake, mask, 0
 	e.kind, e.class, e.val, e.nval, e.def, e.last = k.opKind, k.op.Class, 0, 0, int8(def), int8(was)
 	if k.nval > 0 {
 		k.val = w.walk.intN(k.nval)
@@ -115,8 +118,8 @@ func (w *world) walkOn(last *task) bool {
 	return true
 }
 
-// runnable finds the tasks that can go on, those that stand at a closed gate, and the first task that has not begun. Tasks that yield
-// can go on when no other can.
+// runnable finds the tasks that can go on, those that stand at a closed gate, and the first task
+// that has not begun. Tasks that yield can go on when no other can.
 func (w *world) runnable() (mask, closed uint64, first *task) {
 	var yields uint64
 	for i, k := range w.tasks {
@@ -138,8 +141,8 @@ func (w *world) runnable() (mask, closed uint64, first *task) {
 	return mask, closed, nil
 }
 
-// arrive lets a task run to its first operation before anything is decided: what it does till then no other task sees. The decision
-// goes on with last afterwards.
+// arrive lets a task run to its first operation before anything is decided: what it does till then
+// no other task sees. The decision goes on with last afterwards.
 func (w *world) arrive(k, last *task) {
 	k.fresh, w.prior = true, last
 	w.dec = decision{last: -1, def: k.num, mask: 1 << k.num}
@@ -157,7 +160,8 @@ func (w *world) stall() {
 	}
 }
 
-// choose asks the invariants, and then the driver which task of mask goes on. closed are the tasks at a closed gate.
+// choose asks the invariants, and then the driver which task of mask goes on. closed are the tasks
+// at a closed gate.
 func (w *world) choose(last *task, mask, closed uint64) {
 	for _, f := range w.invariant {
 		if err := f(); err != nil {
@@ -209,7 +213,8 @@ func (w *world) checkNowait(closed uint64) {
 	}
 }
 
-// decideQuiet is the order outside of the explored part: go on while you can, then the program, then the oldest.
+// decideQuiet is the order outside of the explored part: go on while you can, then the program,
+// then the oldest.
 func (w *world) decideQuiet(last *task) {
 	for {
 		w.cur = nil
@@ -285,7 +290,8 @@ func (w *world) begin(k *task, d *decision) {
 			w.noteWait(k, op, n)
 		}
 	}
-	if w.yields { // a yield lets one step come first; where no other task can do one it has had its turn as well
+	// a yield lets one step come first; where no other task can do one it has had its turn as well
+	if w.yields {
 		for _, o := range w.tasks {
 			o.yielded = false
 		}

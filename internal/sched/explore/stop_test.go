@@ -8,8 +8,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Whoever waits for a search, or pays for it, can end it: what it has seen until then is its result, and says so. A search
-// that was ended has not exhausted anything, by whatever method, and with several workers neither.
+// Whoever waits for a search, or pays for it, can end it: what it has seen until then is its
+// result, and says so. A search that was ended has not exhausted anything, by whatever method, and
+// with several workers neither.
 func TestStop(t *testing.T) {
 	for _, m := range []explore.Method{explore.Bound, explore.DPOR, explore.State, explore.Naive, explore.Prove, explore.Random, explore.PCT, explore.POS, explore.Portfolio} {
 		prog := sections(3, 2)

@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// StepKind is the operation that a step begins with: a scheduling point, or one of the runtime's own.
+// StepKind is the operation that a step begins with: a scheduling point, or one of the runtime's
+// own.
 type StepKind uint8
 
 // The kinds after those of the scheduling points.
@@ -39,7 +40,8 @@ type Step struct {
 	Class sched.ClassID
 	// Obj numbers the object by first use in the execution, from 1; 0 is none.
 	Obj int
-	// Enabled are the tasks that could run, as bits; Blocked those that stood at a lock or wait they could not pass.
+	// Enabled are the tasks that could run, as bits; Blocked those that stood at a lock or wait
+	// they could not pass.
 	Enabled, Blocked uint64
 	// Preempts says that another task could have gone on and was stopped for this step.
 	Preempts bool
@@ -47,7 +49,8 @@ type Step struct {
 	Val, NVal int
 }
 
-// same says that two steps do the same in the same place, as steps of one program by one schedule must.
+// same says that two steps do the same in the same place, as steps of one program by one schedule
+// must.
 func (s Step) same(o Step) bool {
 	return s.Task == o.Task && s.Kind == o.Kind && s.Class == o.Class && s.Enabled == o.Enabled
 }
@@ -201,7 +204,8 @@ func (w *world) execution() Execution {
 	return x
 }
 
-// traceStep records what a reader wants to know before k's next step, and how the last one left the watched state.
+// traceStep records what a reader wants to know before k's next step, and how the last one left the
+// watched state.
 func (w *world) traceStep(k *task) {
 	w.traceState()
 	w.heldAt = append(w.heldAt, w.held(k))
@@ -230,7 +234,8 @@ func (k *task) keepStack() {
 	k.ncallers = runtime.Callers(3, k.callers)
 }
 
-// trace is what an execution keeps for a reader. Reports read it, and what a search does never depends on it.
+// trace is what an execution keeps for a reader. Reports read it, and what a search does never
+// depends on it.
 type trace struct {
 	tracing bool // Replay
 	verbose bool // stacks in panics

@@ -27,10 +27,12 @@ const (
 	KindPanic    Kind = "panic"          // the program's own
 	KindMismatch Kind = "nondeterminism" // the program is not the same twice
 	KindDisagree Kind = "disagreement"   // Prove: one search exhausted, the other violated
-	KindMisfit   Kind = "misfit"         // Replay: the schedule is none, or does not fit the program
+	// Replay: the schedule is none, or does not fit the program
+	KindMisfit Kind = "misfit"
 )
 
-// Violation is what an execution broke, in parts; String puts them together. The zero value is no violation.
+// Violation is what an execution broke, in parts; String puts them together. The zero value is no
+// violation.
 //
 // Its text form is String: of a Violation that was read from text, only What and More are known.
 type Violation struct {
@@ -122,8 +124,8 @@ type Frame struct {
 
 func (f Frame) String() string { return fmt.Sprintf("%s %s:%d", f.Func, f.File, f.Line) }
 
-// Stack is where a task stood, the innermost call first, without the frames of the scheduler and the locks. Its text form has
-// a line for each.
+// Stack is where a task stood, the innermost call first, without the frames of the scheduler and
+// the locks. Its text form has a line for each.
 type Stack []Frame
 
 func (s Stack) String() string {
@@ -165,7 +167,8 @@ const (
 	Violated  Verdict = "violated"
 )
 
-// Switches are the classes that a search switches at; none means all. Its text form is for people, and can be read back.
+// Switches are the classes that a search switches at; none means all. Its text form is for people,
+// and can be read back.
 type Switches []string
 
 const switchesElse = "other classes run on unless they must wait"
@@ -205,26 +208,29 @@ func (c *Config) switchNames() Switches {
 	return l
 }
 
-// Coverage is what a verdict is worth: how much was searched, and what ended the search. Its text form is String; a Coverage
-// that was read from text knows nothing else.
+// Coverage is what a verdict is worth: how much was searched, and what ended the search. Its text
+// form is String; a Coverage that was read from text knows nothing else.
 type Coverage struct {
 	Verdict   Verdict
 	Method    Method
 	Seed      uint64
 	Schedules int
-	// Preemptions of the schedule when violated; else the number up to which all was tried, -1 for none.
+	// Preemptions of the schedule when violated; else the number up to which all was tried, -1 for
+	// none.
 	Preemptions int
 	// Found is the number of the execution that violated something.
 	Found int
 	// Stopped says that Config.Stop ended the search.
 	Stopped bool
-	// Refused says that DPOR could not judge the program, because a task yields, or takes a lock while its request is NOWAIT. Then Bound has searched it, but for a shard.
+	// Refused says that DPOR could not judge the program, because a task yields, or takes a lock
+	// while its request is NOWAIT. Then Bound has searched it, but for a shard.
 	Refused bool
 	// At are the classes that the search switched at.
 	At Switches
 	// Shard of Shards was searched.
 	Shard, Shards int
-	// Joined shards make up the whole, of which Missing were not searched; 0 for a search that is not put together.
+	// Joined shards make up the whole, of which Missing were not searched; 0 for a search that is
+	// not put together.
 	Joined, Missing int
 
 	text string // read, not made

@@ -66,7 +66,8 @@ func TestCoverageText(t *testing.T) {
 	}
 }
 
-// Switch points that were read from a file are those that were written, so that parts of a search can be compared.
+// Switch points that were read from a file are those that were written, so that parts of a search
+// can be compared.
 func TestSwitchesText(t *testing.T) {
 	for want, s := range map[string]explore.Switches{
 		"": nil,

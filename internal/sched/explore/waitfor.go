@@ -8,7 +8,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// obligation says that an event must be brought about: by a task, or by the tasks that serve what it was delegated to.
+// obligation says that an event must be brought about: by a task, or by the tasks that serve what
+// it was delegated to.
 type obligation struct {
 	ev   any
 	by   *task
@@ -82,7 +83,8 @@ type link struct {
 	verb     string // "holds", "must finish"
 }
 
-// linkText prints an edge. One that got here by a lock that from holds also says what from is to do.
+// linkText prints an edge. One that got here by a lock that from holds also says what from is to
+// do.
 func (w *world) linkText(l, before *link) string {
 	from := l.from.String()
 	if before.verb == holds {
@@ -270,7 +272,8 @@ type Stuck struct {
 	Held []Named
 }
 
-// recordStuck keeps for a reader what the tasks wait for that have not ended: those that must, and daemons that hold a lock.
+// recordStuck keeps for a reader what the tasks wait for that have not ended: those that must, and
+// daemons that hold a lock.
 func (w *world) recordStuck(must []*task) {
 	for _, k := range w.tasks {
 		if k.state == ended || k.state == sleeping || !slices.Contains(must, k) && len(k.t.HeldLocks) == 0 {
@@ -287,8 +290,8 @@ func (w *world) recordStuck(must []*task) {
 	}
 }
 
-// deadlock reports that no task can run: a cycle of the wait-for graph, a wait for a task that has ended, or a wake-up that came
-// before its wait.
+// deadlock reports that no task can run: a cycle of the wait-for graph, a wait for a task that has
+// ended, or a wake-up that came before its wait.
 func (w *world) deadlock() {
 	var stuck []*task
 	for _, k := range w.tasks {

@@ -15,7 +15,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// completion is an event that one task owes and another waits for, as struct completion of the kernel.
+// completion is an event that one task owes and another waits for, as struct completion of the
+// kernel.
 type completion struct {
 	name string
 	q    lock.WaitQueue
@@ -37,7 +38,8 @@ func (c *completion) complete(t *sched.Task) {
 	c.q.Wake(t)
 }
 
-// completionUnderLock waits for a completion with the lock that the completer needs; right, it waits first.
+// completionUnderLock waits for a completion with the lock that the completer needs; right, it
+// waits first.
 func completionUnderLock(right bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {
@@ -66,8 +68,8 @@ func completionUnderLock(right bool) func(w *explore.World) {
 	}
 }
 
-// delegatedUnderLock waits for a completion that it has given to a queue, with the lock that the server of the queue needs before it
-// takes anything off it; right, it waits without the lock.
+// delegatedUnderLock waits for a completion that it has given to a queue, with the lock that the
+// server of the queue needs before it takes anything off it; right, it waits without the lock.
 func delegatedUnderLock(right bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {
@@ -97,8 +99,8 @@ func delegatedUnderLock(right bool) func(w *explore.World) {
 	}
 }
 
-// countUnderLock is a truncate that waits for the writes in flight with i_rwsem, which a write in flight takes;
-// right, the write has taken it before it counts.
+// countUnderLock is a truncate that waits for the writes in flight with i_rwsem, which a write in
+// flight takes; right, the write has taken it before it counts.
 func countUnderLock(right bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		var s struct {
@@ -130,7 +132,8 @@ func countUnderLock(right bool) func(w *explore.World) {
 
 const k = 1024
 
-// orderedExtents is a range lock, and ordered extents that a queue's worker finishes with their range locked.
+// orderedExtents is a range lock, and ordered extents that a queue's worker finishes with their
+// range locked.
 type orderedExtents struct {
 	io   extentio.Tree
 	pool ordered.Pool
@@ -167,7 +170,8 @@ func (s *orderedExtents) waitLocked(t *sched.Task, oe *ordered.Extent, start, en
 	s.io.Unlock(t, start, end)
 }
 
-// orderedUnderRange waits for an ordered extent with its range locked; right, it lets the range go, waits and locks it again.
+// orderedUnderRange waits for an ordered extent with its range locked; right, it lets the range go,
+// waits and locks it again.
 func orderedUnderRange(right bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		s := new(orderedExtents)
@@ -188,8 +192,9 @@ func orderedUnderRange(right bool) func(w *explore.World) {
 	}
 }
 
-// holdAndWait is the shape of labs/reference 9.2 #18: a fiemap that has locked the front of its range waits for the rest, whose
-// holder waits for an ordered extent at the front; right, who waits for a range holds nothing of it.
+// holdAndWait is the shape of labs/reference 9.2 #18: a fiemap that has locked the front of its
+// range waits for the rest, whose holder waits for an ordered extent at the front; right, who waits
+// for a range holds nothing of it.
 func holdAndWait(right bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		s := new(orderedExtents)
@@ -210,7 +215,8 @@ func holdAndWait(right bool) func(w *explore.World) {
 	}
 }
 
-// flushing is spaceinfo's door to a file system whose writeback takes a lock, unless its user has it.
+// flushing is spaceinfo's door to a file system whose writeback takes a lock, unless its user has
+// it.
 type flushing struct {
 	mu    *lock.Mutex
 	owner **sched.Task
@@ -258,8 +264,8 @@ func ticketUnderLock(right bool) func(w *explore.World) {
 	}
 }
 
-// A deadlock through a wait that is no lock is a cycle all the same, and the report names its edges; with the right order there is
-// none. Package transaction has the waits of a commit.
+// A deadlock through a wait that is no lock is a cycle all the same, and the report names its
+// edges; with the right order there is none. Package transaction has the waits of a commit.
 func TestDeadlockByEvent(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -293,7 +299,8 @@ func TestDeadlockByEvent(t *testing.T) {
 			if x := explore.Replay(cfg, r.Schedule, tc.prog(false)); x.Verdict != explore.KindDeadlock || !strings.HasPrefix(x.Violation.String(), tc.want) {
 				t.Errorf("replay: %s: %s\n%s", x.Verdict, x.Violation, x.Trace())
 			}
-			bare := cfg // by chance and with nothing checked: the report comes from one execution more
+			// by chance and with nothing checked: the report comes from one execution more
+			bare := cfg
 			bare.Method, bare.Off, bare.NoShrink, bare.Schedules = explore.Random, ^explore.Checks(0), true, 5000
 			r = explore.Run(bare, tc.prog(false))
 			if x := explore.Replay(cfg, r.Schedule, tc.prog(false)); r.Kind != explore.KindDeadlock || !strings.Contains(r.Violation.String(), "deadlock: ") || x.Violation.String() != r.Violation.String() {
@@ -370,8 +377,8 @@ func TestDutyIsNotForLife(t *testing.T) {
 	}
 }
 
-// An event that is owed by somebody who has ended never comes; nobody is in a cycle. One that has come, and whose waiter was not
-// woken, is owed by nobody any more.
+// An event that is owed by somebody who has ended never comes; nobody is in a cycle. One that has
+// come, and whose waiter was not woken, is owed by nobody any more.
 func TestOwedByNobody(t *testing.T) {
 	prog := func(complete bool) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -396,7 +403,8 @@ func TestOwedByNobody(t *testing.T) {
 	}
 }
 
-// Two tasks owe one event. The one that discharges it pays its own debt, so the report of a deadlock names the other.
+// Two tasks owe one event. The one that discharges it pays its own debt, so the report of a
+// deadlock names the other.
 func TestDischargeIsOnesOwn(t *testing.T) {
 	found := 0
 	cfg := explore.Config{Method: explore.DPOR, All: true, NoShrink: true, Done: func(n int, e *explore.End) {

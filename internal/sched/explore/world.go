@@ -2,9 +2,10 @@ package explore
 
 // One execution of a program.
 //
-// The program builds its objects and starts its tasks (setup); the tasks run one at a time until those that must end have ended
-// (exploring); the oracles judge (final). world.execute does the three in that order and then unwinds the tasks that are left. A
-// world is used for one execution after the other: each part resets itself and keeps its memory.
+// The program builds its objects and starts its tasks (setup); the tasks run one at a time until
+// those that must end have ended (exploring); the oracles judge (final). world.execute does the
+// three in that order and then unwinds the tasks that are left. A world is used for one execution
+// after the other: each part resets itself and keeps its memory.
 //
 //	              the program                        the search: bound, dpor, sample, replay
 //	                  │ World.Go, Check ...              │ driver: pick, value       ▲ reads
@@ -20,8 +21,8 @@ package explore
 //	          │ sched.Stepper: Enter, Park, Unpark, Touch, Data ...   runtime.go
 //	       the tasks: locks, queues, devices
 //
-// What a search depends on is in log and turns. Nothing that it does depends on trace, so an execution that is recorded for a
-// reader is the same as one that is not.
+// What a search depends on is in log and turns. Nothing that it does depends on trace, so an
+// execution that is recorded for a reader is the same as one that is not.
 
 import (
 	"fmt"
@@ -31,7 +32,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// maxTasks is the number of bits in a mask of tasks. Up to smallTasks a vector clock is one short row.
+// maxTasks is the number of bits in a mask of tasks. Up to smallTasks a vector clock is one short
+// row.
 const (
 	maxTasks   = 64
 	smallTasks = 8
@@ -74,7 +76,8 @@ type life struct {
 	choice  string // what it is about
 	val     int
 
-	n          int32 // epochs so far: one for each event, and one more whenever plain data follows an object in it
+	// epochs so far: one for each event, and one more whenever plain data follows an object in it
+	n          int32
 	dataEv     int32 // where the present epoch of plain data began: event and accesses
 	dataAcc    int32 //
 	last       int32 // its last event, -1 for none
@@ -95,7 +98,8 @@ type life struct {
 	ncallers   int
 }
 
-// idleMax is how often the clock may go on without a step of a task that must end, before that task is stuck.
+// idleMax is how often the clock may go on without a step of a task that must end, before that task
+// is stuck.
 const idleMax = 1000
 
 type phase uint8
@@ -106,8 +110,8 @@ const (
 	final
 )
 
-// world is one execution of a program, and the runtime of its tasks; World is what the program sees of it. It is used
-// again from execution to execution.
+// world is one execution of a program, and the runtime of its tasks; World is what the program sees
+// of it. It is used again from execution to execution.
 type world struct {
 	pub   World
 	cfg   *Config
@@ -125,7 +129,8 @@ type world struct {
 	order *orderGraph
 	dpor  *dpor // kept for its memory
 
-	lean bool     // by chance, without clocks: nothing is kept that only reports want (search.execute)
+	// by chance, without clocks: nothing is kept that only reports want (search.execute)
+	lean bool
 	walk *sampler // of a lean random walk while it explores, nil otherwise (walkOn)
 
 	pruned bool
@@ -172,14 +177,15 @@ func (o *oracles) reset() {
 	o.check, o.finally, o.invariant, o.data = o.check[:0], o.finally[:0], o.invariant[:0], o.data[:0]
 }
 
-// spareWorlds are worlds that no search uses. Most searches are short, and making a world with its coroutines takes as long as
-// some of them; a few are kept.
+// spareWorlds are worlds that no search uses. Most searches are short, and making a world with its
+// coroutines takes as long as some of them; a few are kept.
 var spareWorlds struct {
 	mu   sync.Mutex
 	list []*world
 }
 
-// The most that is kept: worlds, and of each the coroutines and the events, with what belongs to events.
+// The most that is kept: worlds, and of each the coroutines and the events, with what belongs to
+// events.
 const (
 	sparesMax      = 2
 	spareCorosMax  = 8
@@ -399,7 +405,8 @@ func (w *world) leftovers() {
 	}
 }
 
-// nowait reports a sleep under NOWAIT, unless the kernel would spin there. Class 0 is a sleep for a time or for a task.
+// nowait reports a sleep under NOWAIT, unless the kernel would spin there. Class 0 is a sleep for a
+// time or for a task.
 func (w *world) nowait(k *task, c sched.ClassID, step string) {
 	if c != 0 && sched.ClassByID(c).Leaf {
 		return

@@ -14,7 +14,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// withDaemons opens something with workers and a timer, as a file system does, and leaves them running.
+// withDaemons opens something with workers and a timer, as a file system does, and leaves them
+// running.
 func withDaemons(fail bool) func(w *explore.World) {
 	return func(w *explore.World) {
 		t := w.Task()
@@ -54,15 +55,17 @@ func withDaemons(fail bool) func(w *explore.World) {
 	}
 }
 
-// Daemons take part in the schedules and are ended with the execution; no goroutine is left but a few that the next
-// search uses, whether executions end, are cut off, fail or get stuck.
+// Daemons take part in the schedules and are ended with the execution; no goroutine is left but a
+// few that the next search uses, whether executions end, are cut off, fail or get stuck.
 func TestDaemonsAndGoroutines(t *testing.T) {
 	daemonsAndGoroutines(t)
-	most := runtime.NumGoroutine() + 8 // Jobs 2: another time a second world with its few is kept as well
+	// Jobs 2: another time a second world with its few is kept as well
+	most := runtime.NumGoroutine() + 8
 	for range 3 {
 		daemonsAndGoroutines(t)
 	}
-	for range 1_000_000 { // a goroutine that ends may be on a thread that the system does not run just now
+	// a goroutine that ends may be on a thread that the system does not run just now
+	for range 1_000_000 {
 		if runtime.NumGoroutine() <= most {
 			return
 		}

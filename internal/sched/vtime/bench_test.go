@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// BenchmarkWrites is the whole write path in virtual time: 8 tasks on 8 CPUs, one NOCOW file, 4 KiB at random.
+// BenchmarkWrites is the whole write path in virtual time: 8 tasks on 8 CPUs, one NOCOW file, 4 KiB
+// at random.
 func BenchmarkWrites(b *testing.B) {
 	for _, pol := range []string{"locked", "unlocked", "range-lock"} {
 		for _, model := range []string{"none", "ssd-raid5"} {

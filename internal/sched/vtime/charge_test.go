@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// TestChargeNegative: nobody gets processor time back; a task that asked for it would beat any ratio.
+// TestChargeNegative: nobody gets processor time back; a task that asked for it would beat any
+// ratio.
 func TestChargeNegative(t *testing.T) {
 	var got any
 	_, err := Run(Machine{CPUs: 1}, func(k *sched.Task) {

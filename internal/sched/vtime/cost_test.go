@@ -10,9 +10,10 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// TestCostsAreSeen: what a wait, a switch or a cache line costs is on the clock, to the nanosecond. In each program one thing costs
-// something and the rest is free, so that the answer is a sum that one can do by hand. If a cost is not charged, the whole file
-// system still runs and every figure is wrong.
+// TestCostsAreSeen: what a wait, a switch or a cache line costs is on the clock, to the nanosecond.
+// In each program one thing costs something and the rest is free, so that the answer is a sum that
+// one can do by hand. If a cost is not charged, the whole file system still runs and every figure
+// is wrong.
 func TestCostsAreSeen(t *testing.T) {
 	const us = int64(time.Microsecond)
 	charge := func(k *sched.Task, d int64) { k.Charge(time.Duration(d)) }
@@ -90,7 +91,8 @@ func TestCostsAreSeen(t *testing.T) {
 			k.Join(b)
 			take(k, 3)
 		}, [4]int64{10, 10, 110, 110}, 0},
-		// Its line moves once it is free, so the second comer pays it after the wait, and has the lock meanwhile.
+		// Its line moves once it is free, so the second comer pays it after the wait, and has the
+		// lock meanwhile.
 		{"line of a spinlock that is held", 3, map[sched.Cost]float64{cost.Line: 100}, func(k *sched.Task) {
 			var m lock.Mutex
 			m.Init(classLeaf)
@@ -137,7 +139,8 @@ func TestCostsAreSeen(t *testing.T) {
 				s.Unlock(k)
 			})
 			join(k, owner, spinner)
-		}, [4]int64{20 * us, 21 * us}, 14 * us}, // it comes at 5, and has paid a line when it begins to spin at 6
+			// it comes at 5, and has paid a line when it begins to spin at 6
+		}, [4]int64{20 * us, 21 * us}, 14 * us},
 		// A spinner goes to bed with the owner, and who comes later does not spin at all.
 		{"the owner sleeps", 4, nil, func(k *sched.Task) {
 			var s lock.RWSem

@@ -5,8 +5,9 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// The steps of Go's sync.Mutex and sync.RWMutex, which are the locks of the real runtime, its spinlocks too. With Machine.GoLocks all
-// locks wait like them, so that virtual time can say what the real runtime does on a machine whose costs are known.
+// The steps of Go's sync.Mutex and sync.RWMutex, which are the locks of the real runtime, its
+// spinlocks too. With Machine.GoLocks all locks wait like them, so that virtual time can say what
+// the real runtime does on a machine whose costs are known.
 //
 //	a writer comes     the mutex is free and nobody starves: take it, although others are queued
 //	                   its owner runs: look again after each of four pauses
@@ -17,10 +18,11 @@ import (
 //	                   a waiter that was woken has waited for a millisecond the mutex is handed to the first of the queue, who gets it
 //	                   without a try, until one of them has waited for less
 //
-// Model: internal/sync/mutex.go and sync/rwmutex.go of Go 1.26. Difference: a pause ends when the spinner looks, not earlier.
+// Model: internal/sync/mutex.go and sync/rwmutex.go of Go 1.26. Difference: a pause ends when the
+// spinner looks, not earlier.
 
-// goPause is how long, in nanoseconds, a spinner pauses between two looks: 30 PAUSE instructions. goSpins is how often it looks,
-// goStarves is how long a waiter waits until it insists.
+// goPause is how long, in nanoseconds, a spinner pauses between two looks: 30 PAUSE instructions.
+// goSpins is how often it looks, goStarves is how long a waiter waits until it insists.
 const (
 	goPause   = 1500
 	goSpins   = 4
@@ -40,7 +42,8 @@ type golock struct {
 	cpu      int32
 }
 
-// Acquire gets the lock. When another CPU had it last, a line of what it protects moves too, and the lock is held meanwhile.
+// Acquire gets the lock. When another CPU had it last, a line of what it protects moves too, and
+// the lock is held meanwhile.
 func (l *golock) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	k := l.w.of(t)
 	moved := l.cpu >= 0 && l.cpu != int32(k.cpu)

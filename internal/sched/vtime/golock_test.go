@@ -10,8 +10,9 @@ import (
 	"btrlab/internal/sched/vtime"
 )
 
-// TestGoLocks: a writer under Machine.GoLocks waits as sync.Mutex lets it, step by step. Each program has an answer by hand; the locks of
-// Linux give another one. A pause between two looks is 1.5 us, and there are four.
+// TestGoLocks: a writer under Machine.GoLocks waits as sync.Mutex lets it, step by step. Each
+// program has an answer by hand; the locks of Linux give another one. A pause between two looks is
+// 1.5 us, and there are four.
 func TestGoLocks(t *testing.T) {
 	const us = int64(time.Microsecond)
 	charge := func(k *sched.Task, d int64) { k.Charge(time.Duration(d)) }
@@ -23,7 +24,8 @@ func TestGoLocks(t *testing.T) {
 		want [3]int64
 		spun int64
 	}{
-		// It comes at 1 and looks at 2.5 and at 4, when the lock has been free since 3: nobody tells a spinner.
+		// It comes at 1 and looks at 2.5 and at 4, when the lock has been free since 3: nobody
+		// tells a spinner.
 		{"a spinner looks", 3, func(k *sched.Task, s *lock.RWSem) {
 			owner := k.Go("owner", func(k *sched.Task) { s.Lock(k); charge(k, 3*us); s.Unlock(k); at[0] = k.Now() })
 			other := k.Go("other", func(k *sched.Task) { charge(k, 1*us); s.Lock(k); at[1] = k.Now(); s.Unlock(k) })
@@ -46,8 +48,9 @@ func TestGoLocks(t *testing.T) {
 			k.Join(owner)
 			k.Join(other)
 		}, [3]int64{20 * us, 20 * us}, 6 * us},
-		// The owner comes back before the other is up, which costs 50 us; awake, it looks in vain and sleeps again. It has waited for
-		// more than a millisecond when that happens for the eleventh time or so, and the lock is handed to it.
+		// The owner comes back before the other is up, which costs 50 us; awake, it looks in vain
+		// and sleeps again. It has waited for more than a millisecond when that happens for the
+		// eleventh time or so, and the lock is handed to it.
 		{"a waiter starves for a millisecond", 3, func(k *sched.Task, s *lock.RWSem) {
 			other := k.Go("other", func(k *sched.Task) { charge(k, 51*us); s.Lock(k); at[1] = k.Now(); s.Unlock(k) })
 			owner := k.Go("owner", func(k *sched.Task) {
@@ -93,8 +96,8 @@ func TestGoLocks(t *testing.T) {
 	}
 }
 
-// TestGoLockLines: a lock that another CPU had last costs its line and one of what it protects. The second moves while the lock is held:
-// who comes then pauses.
+// TestGoLockLines: a lock that another CPU had last costs its line and one of what it protects. The
+// second moves while the lock is held: who comes then pauses.
 func TestGoLockLines(t *testing.T) {
 	const us = int64(time.Microsecond)
 	table := cost.Table{CPU: 1}
@@ -116,7 +119,8 @@ func TestGoLockLines(t *testing.T) {
 		k.Join(c)
 		take(k, 3, 50*us)
 	})
-	// c has paid the lock's line when it finds it held, at 10.15, and pays it again after the pause.
+	// c has paid the lock's line when it finds it held, at 10.15, and pays it again after the
+	// pause.
 	want := [4]int64{5 * us, 10*us + 200, 11*us + 650 + 200, 50*us + 200}
 	if at != want || st.Spun != 1500 {
 		t.Errorf("have %v, %d ns spun, want %v", at, st.Spun, want)

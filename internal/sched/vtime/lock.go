@@ -5,8 +5,9 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// NewLock makes a lock. Each kind waits as it does in Linux: rwsem.go for mutexes and rw_semaphores, bitlock as a
-// rwsem that neither spins nor hands over, spinlock.go for spinlocks. With Machine.GoLocks golock.go is for all.
+// NewLock makes a lock. Each kind waits as it does in Linux: rwsem.go for mutexes and
+// rw_semaphores, bitlock as a rwsem that neither spins nor hands over, spinlock.go for spinlocks.
+// With Machine.GoLocks golock.go is for all.
 func (w *World) NewLock(kind sched.LockKind, class sched.ClassID) sched.SimLock {
 	return w.watch(w.newLock(kind, class), class)
 }

@@ -7,17 +7,19 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Noise is the CPU time that tasks lose to the rest of the machine: interrupts, driver threads (a software RAID has busy
-// ones), workers that are not simulated. Without noise all waits end in step, to the nanosecond, and a resonance that no
-// real machine has decides which task gets a contended lock. The zero value is a machine without noise.
+// Noise is the CPU time that tasks lose to the rest of the machine: interrupts, driver threads (a
+// software RAID has busy ones), workers that are not simulated. Without noise all waits end in
+// step, to the nanosecond, and a resonance that no real machine has decides which task gets a
+// contended lock. The zero value is a machine without noise.
 //
-// Model: the CPU is taken from a task at exponential distances of its own CPU time. The task stays on the
-// CPU and loses time. Tasks that spin for a lock it owns go to sleep, as owner_on_cpu() says; so does a spinner that
-// is hit itself (need_resched()).
+// Model: the CPU is taken from a task at exponential distances of its own CPU time. The task stays
+// on the CPU and loses time. Tasks that spin for a lock it owns go to sleep, as owner_on_cpu()
+// says; so does a spinner that is hit itself (need_resched()).
 type Noise struct {
 	PerSec float64       // how often a task loses its CPU in a second of its CPU time
 	Mean   time.Duration // how long it lasts, on average (exponential)
-	// Wake is the sigma of the lognormal factor on cost.IdleExit: a CPU that has been idle for longer sleeps deeper.
+	// Wake is the sigma of the lognormal factor on cost.IdleExit: a CPU that has been idle for
+	// longer sleeps deeper.
 	Wake float64
 	Seed uint64
 }

@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// The steps of a rw_semaphore, and which task gets it next. A sleeping mutex is one without readers.
+// The steps of a rw_semaphore, and which task gets it next. A sleeping mutex is one without
+// readers.
 //
 //	a writer comes      the lock is free and not promised: take it, although others are queued (stealing)
 //	                    its owner runs, or readers have it: spin, first come first served (the osq)
@@ -22,19 +23,22 @@ import (
 //	                    else gets the lock now. While the owner runs the heir spins, so the lock changes hands without a
 //	                    wake-up; it sleeps when the owner does
 //
-// So a queue of sleepers costs the lock no idle time as long as the owners run: while one is being woken others steal, and once
-// it is up and may insist, it spins.
+// So a queue of sleepers costs the lock no idle time as long as the owners run: while one is being
+// woken others steal, and once it is up and may insist, it spins.
 //
-// Model: kernel/locking/rwsem.c of Linux 5.11 to 6.18 (rwsem_down_write_slowpath, rwsem_optimistic_spin, rwsem_spin_on_owner,
-// rwsem_try_write_lock, rwsem_down_read_slowpath, rwsem_mark_wake, rwsem_wake). Machine.Handoff < 0 is Linux before 5.3: no
-// promise, and the first of the queue is not woken while somebody spins. Differences: the first of the osq learns of a free lock
-// one cache line later, and never loses it to a task that came meanwhile; a mutex promises the lock after the same time as a
-// rwsem, where Linux does so the first time that a woken waiter comes too late.
+// Model: kernel/locking/rwsem.c of Linux 5.11 to 6.18 (rwsem_down_write_slowpath,
+// rwsem_optimistic_spin, rwsem_spin_on_owner, rwsem_try_write_lock, rwsem_down_read_slowpath,
+// rwsem_mark_wake, rwsem_wake). Machine.Handoff < 0 is Linux before 5.3: no promise, and the first
+// of the queue is not woken while somebody spins. Differences: the first of the osq learns of a
+// free lock one cache line later, and never loses it to a task that came meanwhile; a mutex
+// promises the lock after the same time as a rwsem, where Linux does so the first time that a woken
+// waiter comes too late.
 
 // readerBatch is how many readers get the lock at once. Models MAX_READERS_WAKEUP.
 const readerBatch = 256
 
-// rspin is how long, in nanoseconds, the first spinner watches n readers before it gives up. Models rwsem_rspin_threshold().
+// rspin is how long, in nanoseconds, the first spinner watches n readers before it gives up. Models
+// rwsem_rspin_threshold().
 func rspin(n int) int64 { return int64(20+min(n, 30)) * 500 }
 
 type rwsem struct {
@@ -51,7 +55,8 @@ type rwsem struct {
 	heirSpins bool
 	// readersNext promises the lock to the first of the queue, a reader.
 	readersNext bool
-	// noSpin says that a writer has watched readers in vain: nobody spins until the last of them has gone.
+	// noSpin says that a writer has watched readers in vain: nobody spins until the last of them
+	// has gone.
 	noSpin bool
 }
 
@@ -149,7 +154,8 @@ func (l *rwsem) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	return since, true
 }
 
-// spinnable reports whether a writer spins on whoever has the lock. Models rwsem_can_spin_on_owner().
+// spinnable reports whether a writer spins on whoever has the lock. Models
+// rwsem_can_spin_on_owner().
 func (l *rwsem) spinnable() bool {
 	if l.bit || l.w.m.NoSpin || l.w.waiting > 0 {
 		return false
@@ -314,8 +320,8 @@ func (l *rwsem) pass() {
 	}
 }
 
-// disturbed puts a spinner to sleep if noise took its CPU while it spun. It is asked late, when the lock becomes free: until
-// then the spinner could not have done anything else.
+// disturbed puts a spinner to sleep if noise took its CPU while it spun. It is asked late, when the
+// lock becomes free: until then the spinner could not have done anything else.
 func (l *rwsem) disturbed(k *task) bool {
 	w := l.w
 	if k.quiet > w.now-k.wait.spun {

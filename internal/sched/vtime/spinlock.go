@@ -9,9 +9,11 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// spinlock is held for so short a time that a holder never stops in the middle. Tasks hold it at times of their own, which are up to debtMax
-// ahead of the clock and not in order, so the lock knows all holds that the clock has not passed: a task gets it where there is room for
-// a hold as long as the last one. Its cache line, and what lies there, moves once the lock is free: the next holder has the lock meanwhile.
+// spinlock is held for so short a time that a holder never stops in the middle. Tasks hold it at
+// times of their own, which are up to debtMax ahead of the clock and not in order, so the lock
+// knows all holds that the clock has not passed: a task gets it where there is room for a hold as
+// long as the last one. Its cache line, and what lies there, moves once the lock is free: the next
+// holder has the lock meanwhile.
 type spinlock struct {
 	w       *World
 	owner   *task

@@ -1,19 +1,22 @@
-// Package vtime is a runtime with a simulated machine: N CPUs, a clock that moves from event to event, and the prices of
-// package cost. The real file-system code runs in it one task at a time, so the same program and seed give the same times on
-// every computer.
+// Package vtime is a runtime with a simulated machine: N CPUs, a clock that moves from event to
+// event, and the prices of package cost. The real file-system code runs in it one task at a time,
+// so the same program and seed give the same times on every computer.
 //
-// A task that runs has a CPU. Charge and Spend add to its debt, the time it has used and the clock has not seen; at the next
-// scheduling point the debt is settled: when nothing is due before, the clock just moves, else the task waits
-// for its turn among the events. A task that parks or sleeps gives its CPU to the first in the run queue. A task that wakes
-// gets an idle CPU, after the time that takes, or queues.
+// A task that runs has a CPU. Charge and Spend add to its debt, the time it has used and the clock
+// has not seen; at the next scheduling point the debt is settled: when nothing is due before, the
+// clock just moves, else the task waits for its turn among the events. A task that parks or sleeps
+// gives its CPU to the first in the run queue. A task that wakes gets an idle CPU, after the time
+// that takes, or queues.
 //
 // Invariants:
 //   - one heap orders everything by (time, sequence), so ties are broken the same way each time
 //   - the clock never goes back; a task's own time is the clock plus its debt
-//   - nothing here depends on addresses, map order, goroutines or the host's clock; what is random (noise.go) has a seed
+//   - nothing here depends on addresses, map order, goroutines or the host's clock; what is random
+//     (noise.go) has a seed
 //
-// Model: locks wait as their kind does in Linux (lock.go). Differences: no priorities, a wakee never preempts a running task but
-// only a spinner; a debt of up to debtMax is settled late, so two tasks may meet a plain atomic out of order by as much.
+// Model: locks wait as their kind does in Linux (lock.go). Differences: no priorities, a wakee
+// never preempts a running task but only a spinner; a debt of up to debtMax is settled late, so two
+// tasks may meet a plain atomic out of order by as much.
 package vtime
 
 import (
@@ -36,14 +39,14 @@ type Machine struct {
 	Costs *cost.Table
 	// Slice is how long a task keeps its CPU while others wait for one; 0 is DefaultSlice.
 	Slice time.Duration
-	// Cores is the number of cores when each has two of the CPUs (hyper-threads), which slow each other down by the
-	// factor of SMT; 0 is CPUs.
+	// Cores is the number of cores when each has two of the CPUs (hyper-threads), which slow each
+	// other down by the factor of SMT; 0 is CPUs.
 	Cores int
 	SMT   float64
 	// PerCPU gives every CPU a run queue of its own; an idle CPU takes from the longest.
 	PerCPU bool
-	// Handoff is how long the first waiter of a lock is passed over before the lock is handed to it; 0 is
-	// DefaultHandoff, negative is never: Linux before 5.3.
+	// Handoff is how long the first waiter of a lock is passed over before the lock is handed to
+	// it; 0 is DefaultHandoff, negative is never: Linux before 5.3.
 	Handoff time.Duration
 	// NoSpin lets every waiter of a sleeping lock sleep at once: Linux before 3.16.
 	NoSpin bool
@@ -118,7 +121,8 @@ type task struct {
 type event struct {
 	at, seq int64
 	k       int32 // the task, in World.tasks
-	nap     int32 // of a timer: task.nap when it was set, another one says that k is up already; else goesOn
+	// of a timer: task.nap when it was set, another one says that k is up already; else goesOn
+	nap int32
 }
 
 // goesOn is an event's nap when its task goes on on the CPU that it has.
@@ -273,7 +277,8 @@ func (w *World) settle(k *task) {
 	}
 }
 
-// endSlice ends the time slice of k: its CPU goes to the next task in the run queue, if there is one.
+// endSlice ends the time slice of k: its CPU goes to the next task in the run queue, if there is
+// one.
 func (w *World) endSlice(k *task) {
 	if w.waiting == 0 {
 		k.slice = w.now + int64(w.m.Slice)
@@ -377,8 +382,9 @@ func (w *World) sibling(cpu int) int {
 	return -1
 }
 
-// idleCPU chooses an idle CPU for a task that ran on last: that one if it is idle, although its sibling may be busy; else one of a core that is
-// all idle; else any. Models select_idle_sibling() with select_idle_core(). Difference: the CPU of the waker is not tried.
+// idleCPU chooses an idle CPU for a task that ran on last: that one if it is idle, although its
+// sibling may be busy; else one of a core that is all idle; else any. Models select_idle_sibling()
+// with select_idle_core(). Difference: the CPU of the waker is not tried.
 //
 // Preconditions: w.idle > 0.
 func (w *World) idleCPU(last int) int {

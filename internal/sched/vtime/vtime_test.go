@@ -108,7 +108,8 @@ func TestStuck(t *testing.T) {
 	}
 }
 
-// critical lets tasks take one lock for hold, n times each, sleeping in sleep of them with it, and gives the order of entry.
+// critical lets tasks take one lock for hold, n times each, sleeping in sleep of them with it, and
+// gives the order of entry.
 func critical(k *sched.Task, tasks, n int, hold, pause time.Duration, inside func(k *sched.Task)) string {
 	var s lock.RWSem
 	s.Init(classSem)
@@ -134,7 +135,8 @@ func critical(k *sched.Task, tasks, n int, hold, pause time.Duration, inside fun
 	return strings.Join(order, "")
 }
 
-// While the owner runs the others spin, first come first served: strict rotation, and nobody sleeps.
+// While the owner runs the others spin, first come first served: strict rotation, and nobody
+// sleeps.
 func TestSpin(t *testing.T) {
 	var order string
 	st := simulate(t, free(4), func(k *sched.Task) {
@@ -150,8 +152,9 @@ func TestSpin(t *testing.T) {
 	}
 }
 
-// An owner that sleeps sends the spinners to bed. From then on it steals the lock back before the first sleeper is up, until, with
-// handoff, the sleeper has waited 4 ms; before Linux 5.3 it goes on as long as it likes.
+// An owner that sleeps sends the spinners to bed. From then on it steals the lock back before the
+// first sleeper is up, until, with handoff, the sleeper has waited 4 ms; before Linux 5.3 it goes
+// on as long as it likes.
 func TestStealAndHandoff(t *testing.T) {
 	table := cost.Table{CPU: 1}
 	table.Entries[cost.IdleExit].Nano = 20000
@@ -181,9 +184,10 @@ func TestStealAndHandoff(t *testing.T) {
 	}
 }
 
-// A queued writer that has waited for 4 ms insists, and spins while the owner runs: the lock changes hands without a wake-up, so it is
-// never idle however long a CPU takes to wake. Once all queued for good, each is the heir of the one before, as its own 4 ms are long
-// over: without the spinning every change of hands would cost a wake-up, and the lock would be idle most of the time.
+// A queued writer that has waited for 4 ms insists, and spins while the owner runs: the lock
+// changes hands without a wake-up, so it is never idle however long a CPU takes to wake. Once all
+// queued for good, each is the heir of the one before, as its own 4 ms are long over: without the
+// spinning every change of hands would cost a wake-up, and the lock would be idle most of the time.
 func TestHeirSpins(t *testing.T) {
 	table := cost.Table{CPU: 1}
 	table.Entries[cost.IdleExit].Nano = 50000
@@ -271,8 +275,8 @@ func TestWakeNoise(t *testing.T) {
 	}
 }
 
-// Readers share. A writer watches two readers for (10 + 2/2) us before it queues; a reader that comes meanwhile still gets in, later
-// ones queue after the writer and enter together.
+// Readers share. A writer watches two readers for (10 + 2/2) us before it queues; a reader that
+// comes meanwhile still gets in, later ones queue after the writer and enter together.
 func TestReaders(t *testing.T) {
 	var log []string
 	simulate(t, free(8), func(k *sched.Task) {
@@ -349,9 +353,10 @@ func TestSpinsAgain(t *testing.T) {
 	}
 }
 
-// A task's own time may be ahead of the clock, so tasks come to a spinlock out of order. Each waits for the hold that it meets, and for no other:
-// one that comes before a hold has the lock first, and the hold that is noted later is not forgotten for it. One that has no room between
-// two holds waits for both, whichever was noted first.
+// A task's own time may be ahead of the clock, so tasks come to a spinlock out of order. Each waits
+// for the hold that it meets, and for no other: one that comes before a hold has the lock first,
+// and the hold that is noted later is not forgotten for it. One that has no room between two holds
+// waits for both, whichever was noted first.
 func TestSpinlockOutOfOrder(t *testing.T) {
 	got := map[string]int64{}
 	st := simulate(t, free(4), func(k *sched.Task) {
@@ -414,7 +419,8 @@ func TestSpinlock(t *testing.T) {
 	}
 }
 
-// The whole file system, many times, on one and on two processors: the same counts to the last event.
+// The whole file system, many times, on one and on two processors: the same counts to the last
+// event.
 func TestSameEveryTime(t *testing.T) {
 	n := 40
 	if testing.Short() {
@@ -443,15 +449,16 @@ func cpuSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// BenchmarkSem is the most that 64 tasks on 64 CPUs can do to one rwsem: operations that are hardly longer than the lock's
-// own work, 200,000 of them in a virtual second. It counts operations.
+// BenchmarkSem is the most that 64 tasks on 64 CPUs can do to one rwsem: operations that are hardly
+// longer than the lock's own work, 200,000 of them in a virtual second. It counts operations.
 func BenchmarkSem(b *testing.B) {
 	benchmarkSem(b, 64*2000, func(k *sched.Task) {
 		critical(k, 64, 2000, 5*time.Microsecond, 3*time.Microsecond, nil)
 	})
 }
 
-// BenchmarkRWSem is a rwsem as the writers of one file use it, on the same machine; it counts what a virtual second costs.
+// BenchmarkRWSem is a rwsem as the writers of one file use it, on the same machine; it counts what
+// a virtual second costs.
 //
 //	buffered   64 KiB writes, 50 us each with the lock exclusive (the reference machine takes 4.3 us for 4 KiB), 5 us without; one operation in
 //	           eight only reads under it. Writers spin, readers queue and sleep, the lock is handed over after 4 ms.
@@ -518,7 +525,8 @@ func benchmarkSem(b *testing.B, ops int, prog func(k *sched.Task)) {
 	b.ReportMetric(float64(ops)*float64(b.N)/(float64(virtual)/1e9), "ops/virtual-s")
 }
 
-// A device model ends requests to the nanosecond of its queue, also one that comes while the timer waits for a later one.
+// A device model ends requests to the nanosecond of its queue, also one that comes while the timer
+// waits for a later one.
 func TestDeviceModel(t *testing.T) {
 	var log []string
 	simulate(t, free(4), func(k *sched.Task) {
@@ -551,9 +559,10 @@ func TestDeviceModel(t *testing.T) {
 	}
 }
 
-// A waiter for a page lock sleeps at once and is promised nothing: a task that takes the lock again and again keeps it from the
-// waiter for as long as it likes. A rwsem is promised to the waiter that comes too late after 4 ms, here at 5 ms, and is its own when
-// the owner of that moment lets it go.
+// A waiter for a page lock sleeps at once and is promised nothing: a task that takes the lock again
+// and again keeps it from the waiter for as long as it likes. A rwsem is promised to the waiter
+// that comes too late after 4 ms, here at 5 ms, and is its own when the owner of that moment lets
+// it go.
 func TestBit(t *testing.T) {
 	for _, c := range []struct {
 		class *lockdep.Class
@@ -606,7 +615,8 @@ func TestNoSpinWhileOthersWait(t *testing.T) {
 	}
 }
 
-// Tasks get a CPU in the order in which they became ready, also when the queue grows while it is in use.
+// Tasks get a CPU in the order in which they became ready, also when the queue grows while it is in
+// use.
 func TestRunQueue(t *testing.T) {
 	var order, want []string
 	simulate(t, free(1), func(k *sched.Task) {
@@ -653,8 +663,8 @@ func TestParkFor(t *testing.T) {
 	}
 }
 
-// A wait with a limit ends when it is woken, or at its limit; a wake-up that comes with the limit, or while its condition does not hold, does
-// not end a later wait.
+// A wait with a limit ends when it is woken, or at its limit; a wake-up that comes with the limit,
+// or while its condition does not hold, does not end a later wait.
 func TestWaitAtMost(t *testing.T) {
 	const ms = time.Millisecond
 	var q lock.WaitQueue
@@ -682,7 +692,8 @@ func TestWaitAtMost(t *testing.T) {
 	}
 }
 
-// Two tasks on one core are slower by Machine.SMT each; a task that has a core to itself is not, whatever the others do.
+// Two tasks on one core are slower by Machine.SMT each; a task that has a core to itself is not,
+// whatever the others do.
 func TestSMT(t *testing.T) {
 	const ms = int64(time.Millisecond)
 	for _, c := range []struct {
@@ -710,8 +721,8 @@ func TestSMT(t *testing.T) {
 			t.Errorf("%d tasks on two cores end at %v, want %v", c.tasks, ends, c.want)
 		}
 	}
-	// A task that is woken stays on its CPU, although the sibling is busy and another core is idle; if its CPU is taken, it goes to the idle core,
-	// and not to the first idle CPU.
+	// A task that is woken stays on its CPU, although the sibling is busy and another core is idle;
+	// if its CPU is taken, it goes to the idle core, and not to the first idle CPU.
 	for _, c := range []struct {
 		taken bool
 		want  int64
@@ -746,7 +757,8 @@ func TestSMT(t *testing.T) {
 	}
 }
 
-// Tasks that spin for a lock sleep while noise has the CPU of its owner: of the time that the owner loses they spin for next to nothing.
+// Tasks that spin for a lock sleep while noise has the CPU of its owner: of the time that the owner
+// loses they spin for next to nothing.
 func TestNoiseOfTheOwner(t *testing.T) {
 	m := free(2)
 	m.Noise = vtime.Noise{PerSec: 100_000, Mean: time.Millisecond, Seed: 1}

@@ -2,23 +2,26 @@ package vtime
 
 import "btrlab/internal/sched"
 
-// LockID names a lock of a run: its class, and its number among all locks of the run in the order in which they were first used. Number 0
-// is the class itself: a wait for an event.
+// LockID names a lock of a run: its class, and its number among all locks of the run in the order
+// in which they were first used. Number 0 is the class itself: a wait for an event.
 type LockID struct {
 	Class sched.ClassID
 	N     int32
 }
 
-// Watcher is told what the tasks of a run do with CPUs and locks. An interval, in nanoseconds of the clock, is told when it ends, so they
-// come in the order of their ends but for CPU time that a task has ahead of the clock. A Watcher takes no time, and must not call back.
+// Watcher is told what the tasks of a run do with CPUs and locks. An interval, in nanoseconds of
+// the clock, is told when it ends, so they come in the order of their ends but for CPU time that a
+// task has ahead of the clock. A Watcher takes no time, and must not call back.
 type Watcher interface {
 	// Ran says that t had a CPU.
 	Ran(t *sched.Task, cpu int, from, to int64)
 	// Spun says that t, with a CPU, waited for a lock without letting go of it.
 	Spun(t *sched.Task, cpu int, from, to int64)
-	// Held says that t had a lock for itself. With t nil readers had it, from the first of them to the last.
+	// Held says that t had a lock for itself. With t nil readers had it, from the first of them to
+	// the last.
 	Held(t *sched.Task, l LockID, from, to int64)
-	// Waited says that t waited for a lock, asleep or spinning, or for an event of a class (l.N is 0), which may be a lock's, too.
+	// Waited says that t waited for a lock, asleep or spinning, or for an event of a class (l.N is
+	// 0), which may be a lock's, too.
 	Waited(t *sched.Task, l LockID, from, to int64)
 }
 
@@ -49,7 +52,8 @@ func (w *World) watch(l sched.SimLock, class sched.ClassID) sched.SimLock {
 	return &watched{SimLock: l, w: w, id: LockID{class, w.locks}, spin: spin}
 }
 
-// Acquire gets the lock. A task to which the lock is handed while it sleeps has it from then on, not only when it is up.
+// Acquire gets the lock. A task to which the lock is handed while it sleeps has it from then on,
+// not only when it is up.
 func (l *watched) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 	w := l.w
 	k := w.of(t)
@@ -61,7 +65,8 @@ func (l *watched) Acquire(t *sched.Task, read bool) (since int64, waited bool) {
 		if k.wait.granted && k.wait.at >= since {
 			now = k.wait.at
 		}
-	} else if d := w.stats.Spun - spun; l.spin && d > 0 { // the wait is CPU time of the task, ahead of the clock
+	} else if d := w.stats.Spun - spun; l.spin && d > 0 {
+		// the wait is CPU time of the task, ahead of the clock
 		w.m.Watch.Waited(t, l.id, now-d, now)
 		w.m.Watch.Spun(t, k.cpu, now-d, now)
 	}

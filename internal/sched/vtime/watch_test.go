@@ -56,7 +56,8 @@ func sum[K comparable](m map[K][]span) (ns int64) {
 	return ns
 }
 
-// locking is tasks that take locks of every kind, alone and as readers, try them, wait and lose their CPUs.
+// locking is tasks that take locks of every kind, alone and as readers, try them, wait and lose
+// their CPUs.
 func locking(seed uint64) func(k *sched.Task) {
 	return func(k *sched.Task) {
 		var sem lock.RWSem
@@ -107,12 +108,14 @@ func locking(seed uint64) func(k *sched.Task) {
 	}
 }
 
-// TestWatcher: a Watcher changes nothing of a run, hears of all CPU time and all spinning, and of no moment in which two tasks have one CPU
-// or one lock. A task that waited for a lock had it next, or readers had.
+// TestWatcher: a Watcher changes nothing of a run, hears of all CPU time and all spinning, and of
+// no moment in which two tasks have one CPU or one lock. A task that waited for a lock had it next,
+// or readers had.
 func TestWatcher(t *testing.T) {
 	for _, golocks := range []bool{false, true} {
 		for seed := range uint64(6) {
-			// Go's waiters spin only while no task waits for a CPU: with three there is always one, with six there is none.
+			// Go's waiters spin only while no task waits for a CPU: with three there is always one,
+			// with six there is none.
 			m := vtime.Machine{CPUs: 3 + int(seed/2)%2*3, GoLocks: golocks, PerCPU: seed%2 == 1, Noise: vtime.Noise{PerSec: 3000, Mean: 10 * time.Microsecond, Seed: seed}}
 			want := simulate(t, m, locking(seed))
 			s := newSeen()
@@ -156,7 +159,8 @@ func TestWatcher(t *testing.T) {
 			if len(s.held) != 3 || kinds < 2 {
 				t.Errorf("%s: %d locks are held and for %d of them tasks wait", name, len(s.held), kinds)
 			}
-			// The class's own waits are those that the tasks' profiles have: spinning at a spinlock is none.
+			// The class's own waits are those that the tasks' profiles have: spinning at a spinlock
+			// is none.
 			for l, list := range s.waited {
 				if l.N == 0 && l.Class == classPage.ID && len(list) != len(s.waited[idOf(s, classPage.ID)]) {
 					t.Errorf("%s: %d waits of class page, %d of its lock", name, len(list), len(s.waited[idOf(s, classPage.ID)]))
@@ -175,7 +179,8 @@ func idOf(s *seen, class sched.ClassID) vtime.LockID {
 	return vtime.LockID{}
 }
 
-// over reports whether two intervals, which come in the order of their ends, have a moment in common.
+// over reports whether two intervals, which come in the order of their ends, have a moment in
+// common.
 func over(list []span) bool {
 	for i := range list {
 		for j := range i {

@@ -22,7 +22,8 @@ import (
 
 var shots = flag.String("shots", "", "keep pictures of the pages in this folder, to be looked at")
 
-// tab is a page in a headless Chromium, driven through the pipe of its DevTools protocol: a message in JSON, then a zero byte.
+// tab is a page in a headless Chromium, driven through the pipe of its DevTools protocol: a message
+// in JSON, then a zero byte.
 type tab struct {
 	t       *testing.T
 	in      io.Writer
@@ -58,7 +59,8 @@ func browse(t *testing.T) *tab {
 	hear.Close()
 	say.Close()
 	b := &tab{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20)}
-	b.end = time.AfterFunc(answerIn, func() { cmd.Process.Kill() }) // then the pipe ends, and with it the test
+	// then the pipe ends, and with it the test
+	b.end = time.AfterFunc(answerIn, func() { cmd.Process.Kill() })
 	t.Cleanup(func() {
 		b.end.Stop()
 		b.send("", "Browser.close", nil)
@@ -160,8 +162,8 @@ func (b *tab) open(hash string) {
 	b.until("document.documentElement.dataset.ready")
 }
 
-// shot holds what the window shows now to what every page keeps: at 375 pixels nothing of it lies outside the window, and whatever can
-// have the focus has a name. With -shots it keeps pictures.
+// shot holds what the window shows now to what every page keeps: at 375 pixels nothing of it lies
+// outside the window, and whatever can have the focus has a name. With -shots it keeps pictures.
 func (b *tab) shot(name string) {
 	b.t.Helper()
 	for _, width := range []int{1200, 375} {
@@ -223,8 +225,8 @@ func (b *tab) eval(script string, answer any) {
 	}
 }
 
-// until waits until a condition of the page holds; the page looks at each change of its own. A page that does not come to it within a
-// minute never will.
+// until waits until a condition of the page holds; the page looks at each change of its own. A page
+// that does not come to it within a minute never will.
 func (b *tab) until(condition string) {
 	b.t.Helper()
 	var held bool
@@ -246,7 +248,8 @@ func (b *tab) text(selector string) (s string) {
 	return s
 }
 
-// press presses keys: letters and digits as they are, others by the names of the DOM, such as Tab and Enter.
+// press presses keys: letters and digits as they are, others by the names of the DOM, such as Tab
+// and Enter.
 func (b *tab) press(keys ...string) {
 	b.t.Helper()
 	codes := map[string]int{"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40, "ArrowUp": 38}

@@ -1,5 +1,6 @@
-// Package pages writes the site: one page with its style and scripts, and beside it the program, packed as a script, because a browser
-// loads a script from a file but not a WebAssembly module. Nothing is fetched after that.
+// Package pages writes the site: one page with its style and scripts, and beside it the program,
+// packed as a script, because a browser loads a script from a file but not a WebAssembly module.
+// Nothing is fetched after that.
 package pages
 
 import (
@@ -47,8 +48,8 @@ func Write(dir string, p Parts) (int, error) {
 	return len(page) + len(program), os.WriteFile(filepath.Join(dir, Page), page, 0o644)
 }
 
-// digits are those of Z85 (ZeroMQ RFC 32): none ends a string of a script. Five of them are four bytes,
-// where base64 needs five and a third.
+// digits are those of Z85 (ZeroMQ RFC 32): none ends a string of a script. Five of them are four
+// bytes, where base64 needs five and a third.
 const digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 // text is b in digits; the first says how many bytes were added at the end. worker.js reads it.

@@ -50,8 +50,9 @@ func built(t *testing.T) string {
 	return site
 }
 
-// TestInChromium: a browser that has the site as files, and no network, plays it by the keyboard alone: the truncate gets lost at
-// the stepper, the explorer finds the same schedule, and exhausts the drain.
+// TestInChromium: a browser that has the site as files, and no network, plays it by the keyboard
+// alone: the truncate gets lost at the stepper, the explorer finds the same schedule, and exhausts
+// the drain.
 func TestInChromium(t *testing.T) {
 	b := browse(t)
 	site := built(t)
@@ -61,7 +62,8 @@ func TestInChromium(t *testing.T) {
 	t.Log("the page is", b.text("#status"))
 	b.shot("step")
 
-	// The writer up to where it has let the lock go, then the truncate until it waits, then to the end.
+	// The writer up to where it has let the lock go, then the truncate until it waits, then to the
+	// end.
 	if text := b.text("#step-goal"); text != "make the truncate get lost" {
 		t.Errorf("the goal is %q", text)
 	}
@@ -143,7 +145,8 @@ func TestInChromium(t *testing.T) {
 	b.eval(`document.querySelector("#explore-bound").value = "-1"`, nil)
 	b.tabTo("#explore-go")
 	b.press("Enter")
-	b.until("document.querySelector('#explore-note').textContent.includes('schedules')") // it tells of itself
+	// it tells of itself
+	b.until("document.querySelector('#explore-note').textContent.includes('schedules')")
 	b.tabTo("#explore-stop")
 	b.press("Enter")
 	b.until("document.querySelector('#explore-found .verdict')")

@@ -48,7 +48,8 @@ func calmly(ratio func(s *Student) (bool, string, error)) func(s *Student) (bool
 	}
 }
 
-// blame is a panic in words, with the student's line if it was there. It is called while the stack is that of the panic.
+// blame is a panic in words, with the student's line if it was there. It is called while the stack
+// is that of the panic.
 func blame(p any) string {
 	if at := studentLine(debug.Stack()); at != "" {
 		return fmt.Sprintf("%s: %v", at, p)
@@ -160,7 +161,8 @@ func histogram(b *Baseline) string {
 	return ""
 }
 
-// The open loop of lab 2: requests of one block, each some time after the last, and a long write by another task in between.
+// The open loop of lab 2: requests of one block, each some time after the last, and a long write by
+// another task in between.
 const (
 	loopRequests = 400
 	loopWarmup   = 100
@@ -194,7 +196,8 @@ func (l *loopSide) Write(t *sched.Task, i int) {
 	l.done = append(l.done, t.Now())
 }
 
-// openLoop measures with the student's function while another writer has i_rwsem for long, and compares latency by latency.
+// openLoop measures with the student's function while another writer has i_rwsem for long, and
+// compares latency by latency.
 func openLoop(s *Student) (ok bool, text string, err error) {
 	r := rig{cpus: 4, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse("locked"), DirtyLimit: 1 << 30, DirtyBackground: 1 << 30}}
 	var have []int64

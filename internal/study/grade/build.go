@@ -43,7 +43,8 @@ var (
 func main() { os.Exit(grade.Main(%s, os.Args[1:])) }
 `
 
-// Needs are the packages that the program is built of that grades a student's package: see mainText.
+// Needs are the packages that the program is built of that grades a student's package: see
+// mainText.
 func (l *Lab) Needs() []string {
 	needs := []string{inodePath, gradePath, kitPath}
 	for _, p := range append([]string{l.imports}, l.allowed...) {
@@ -135,14 +136,16 @@ func (l *Lab) gradeFiles(ctx context.Context, root string, paths []string, o Opt
 // withText is the rows of the code, with one for the student's own text beside it, if the lab wants
 // one. file is one of the code.
 func (l *Lab) withText(rows []Row, file string, o Options) []Row {
-	whole := o.Workload == "" && len(rows) > 1 // one row is what is said of code that was refused, or that First stops at
+	// one row is what is said of code that was refused, or that First stops at
+	whole := o.Workload == "" && len(rows) > 1
 	if l.text != "" && whole && !(o.First && !rows[len(rows)-1].Pass) {
 		rows = append(rows, textRow(filepath.Join(filepath.Dir(file), l.text)))
 	}
 	return rows
 }
 
-// stage makes a folder of the module with the student's files and a main for them. The caller removes it, also after an error.
+// stage makes a folder of the module with the student's files and a main for them. The caller
+// removes it, also after an error.
 func (l *Lab) stage(root string, files []handedFile) (work string, err error) {
 	work = filepath.Join(root, "labs", "_grade")
 	if err = os.MkdirAll(work, 0o755); err == nil {
@@ -167,7 +170,8 @@ func (l *Lab) stage(root string, files []handedFile) (work string, err error) {
 	return work, os.WriteFile(filepath.Join(work, "main.go"), fmt.Appendf(nil, mainText, inodePath, gradePath, studentPath(filepath.Base(work)), kitPath, imports, l.main), 0o644)
 }
 
-// buildErrors are the compiler's words without the folder. An error in the grader's own file is about what it calls.
+// buildErrors are the compiler's words without the folder. An error in the grader's own file is
+// about what it calls.
 func (l *Lab) buildErrors(out, folder string) []string {
 	var lines []string
 	for line := range strings.SplitSeq(strings.TrimSpace(out), "\n") {
@@ -185,10 +189,12 @@ func (l *Lab) buildErrors(out, folder string) []string {
 	return lines
 }
 
-// crash says how a grading program ended that left no report: its last words, and where the student's code was.
+// crash says how a grading program ended that left no report: its last words, and where the
+// student's code was.
 func crash(err error, out []byte) []string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	for stack := range bytes.SplitSeq(out, []byte("\n\n")) { // a goroutine each, the one that it was first
+	// a goroutine each, the one that it was first
+	for stack := range bytes.SplitSeq(out, []byte("\n\n")) {
 		at := studentLine(stack)
 		if at == "" {
 			continue

@@ -33,7 +33,8 @@ func (c *checker) locals(files []*ast.File) map[token.Pos]token.Pos {
 		ast.Inspect(f, func(n ast.Node) bool {
 			if s, ok := n.(*ast.TypeSwitchStmt); ok {
 				if a, ok := s.Assign.(*ast.AssignStmt); ok {
-					at[a.Lhs[0].Pos()] = a.Lhs[0].Pos() // each clause has a variable of its own, declared here
+					// each clause has a variable of its own, declared here
+					at[a.Lhs[0].Pos()] = a.Lhs[0].Pos()
 				}
 			}
 			id, ok := n.(*ast.Ident)
@@ -95,7 +96,8 @@ func (c *checker) canon(files []handedFile, parsed []*ast.File) string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:16])
 }
 
-// Explored is what code of a class came to, by what it says, so that the same code is explored once.
+// Explored is what code of a class came to, by what it says, so that the same code is explored
+// once.
 type Explored struct{ rows map[string]exploredRows }
 
 type exploredRows struct {

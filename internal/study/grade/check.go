@@ -48,23 +48,26 @@ type rules struct {
 	allowed []string // packages that it may import
 	entry   string   // the function that the grader calls
 	want    string   // its declaration, for people
-	// shared says that entry makes what tasks share: all its fields must be of package kit, where the explorer sees their uses.
+	// shared says that entry makes what tasks share: all its fields must be of package kit, where
+	// the explorer sees their uses.
 	shared bool
-	// own is a program of one's own: it may use more of package kit and has pointers of its own, and its tasks are function literals, which
-	// change no plain variable from outside.
+	// own is a program of one's own: it may use more of package kit and has pointers of its own,
+	// and its tasks are function literals, which change no plain variable from outside.
 	own bool
 }
 
 // kitPath is the package whose types tasks may share.
 const kitPath = module.Path + "/labs/kit"
 
-// policyPath is the package of the steps that labs 4 and 11 order, and stepNames what they may use of it: the tables of policies are the grader's.
+// policyPath is the package of the steps that labs 4 and 11 order, and stepNames what they may use
+// of it: the tables of policies are the grader's.
 const policyPath = module.Path + "/internal/iopath/policy"
 
 var stepNames = []string{"SetsizeStep", "DIOWait", "SetISize", "TruncatePages", "WaitOrdered", "TruncateItems",
 	"WriteStep", "FaultIn", "Reserve", "PreparePages", "LockExtent", "CopyFromUser", "DirtyPages", "ISizeWrite", "SetDelalloc", "DropPages", "BalanceDirty"}
 
-// kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for programs of one's own.
+// kitNames are what a graded solution may use of package kit; the rest is the grader's side, or for
+// programs of one's own.
 var kitNames = []string{"Task", "Mutex", "Cond", "Var", "Range", "NowaitExtent", "Flush", "NoFlush", "FlushAll", "ENOSPC", "EDQUOT", "EAGAIN",
 	"EIOCBQUEUED", "Request", "LogItem", "WaitedWrite", "Client", "Summary", "Profile", "Prediction", "LockedWrite", "SectorWrite", "WriteOp", "ReadOp", "TruncateOp", "FallocateOp", "FsyncOp", "BatchOne", "BatchMin", "BatchMax",
 	"PageBytes", "EndOfFiles", "Blocks", "Elsewhere", "Unwritten", "Written"}
@@ -74,11 +77,12 @@ var useOf = map[string][]string{policyPath: stepNames, kitPath: kitNames}
 
 // check reads the student's files and returns what the lab does not allow, a line each.
 //
-// Imports: only those in r.allowed, so no sync, sync/atomic, time, unsafe or os; what waits must wait where the explorer sees it. For
-// the same reason no go statement, channel or select, and no plain field in what tasks share: between a look at it and a change of it
-// there is no scheduling point, so a race would never show. No variable of the package, which would outlive an execution of the
-// explorer, no init function, no recover, which would stop the panic by which the explorer ends an execution, and no directive to the
-// compiler or linker.
+// Imports: only those in r.allowed, so no sync, sync/atomic, time, unsafe or os; what waits must
+// wait where the explorer sees it. For the same reason no go statement, channel or select, and no
+// plain field in what tasks share: between a look at it and a change of it there is no scheduling
+// point, so a race would never show. No variable of the package, which would outlive an execution
+// of the explorer, no init function, no recover, which would stop the panic by which the explorer
+// ends an execution, and no directive to the compiler or linker.
 //
 // Nothing is stored in a package either: not in its variables, nor in what they lead to. Where the
 // grader hands out a pointer nothing is copied out of one or stored through it, since a request
@@ -211,8 +215,9 @@ func (c *checker) useOf(path string) []string {
 	return useOf[path]
 }
 
-// captures reports assignments in a function literal to variables that are declared outside of it. What a task changes so the explorer
-// does not see: between a look at it and the change there is no scheduling point.
+// captures reports assignments in a function literal to variables that are declared outside of it.
+// What a task changes so the explorer does not see: between a look at it and the change there is no
+// scheduling point.
 func (c *checker) captures(f *ast.FuncLit) {
 	changes := func(x ast.Expr) {
 		id := rootOf(x)
@@ -360,7 +365,8 @@ func (c *checker) fields(s *ast.StructType) {
 	}
 }
 
-// ok says whether tasks may share a field of type x: one of package kit, or a struct or array of such.
+// ok says whether tasks may share a field of type x: one of package kit, or a struct or array of
+// such.
 func (c *checker) ok(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.ParenExpr:

@@ -23,12 +23,14 @@ type Submission struct {
 	Name       string
 	Score, Max float64
 	Pass       bool
-	// Digest is of the files that were graded: a submission that has not changed is not graded again.
+	// Digest is of the files that were graded: a submission that has not changed is not graded
+	// again.
 	Digest string
 	// Result is ok, or the first thing that is wrong, in one line.
 	Result string
-	// Like is the submission that is most like this one, and Likeness how much, from 0 to 1: the share of what the two have in common
-	// in what they have at all, without what the starter has. Names and comments do not count.
+	// Like is the submission that is most like this one, and Likeness how much, from 0 to 1: the
+	// share of what the two have in common in what they have at all, without what the starter has.
+	// Names and comments do not count.
 	Like     string
 	Likeness float64
 }
@@ -204,7 +206,8 @@ func (l *Lab) digest(dir, student string) string {
 // shingleLen is how many tokens in a row are compared.
 const shingleLen = 6
 
-// shingles are the runs of tokens of a submission's Go files, names as such, or the lines of its answers.
+// shingles are the runs of tokens of a submission's Go files, names as such, or the lines of its
+// answers.
 func (l *Lab) shingles(dir string) map[string]bool {
 	m := map[string]bool{}
 	for _, f := range l.files(dir) {

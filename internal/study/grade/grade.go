@@ -1,14 +1,17 @@
-// Package grade grades the labs: it reads what a student wrote, puts it into the real write path, and lets the explorer and virtual
-// time judge. Nothing is graded by the host's clock.
+// Package grade grades the labs: it reads what a student wrote, puts it into the real write path,
+// and lets the explorer and virtual time judge. Nothing is graded by the host's clock.
 //
-// The answers to labs 0 and 1 are schedules, policies and the word never, which are run as they are (schedules.go, levels.go). Those to the other labs are Go: Grade
-// checks the code (check.go), copies it into a folder of the module that the go tool skips, writes a main for it, builds both and
-// runs the program (build.go), which judges (judge.go, search.go) and leaves the rows of the Report. It ends itself when student code takes
-// too much processor time or memory (watch.go); then another process goes on at the next row (ledger.go).
+// The answers to labs 0 and 1 are schedules, policies and the word never, which are run as they are
+// (schedules.go, levels.go). Those to the other labs are Go: Grade checks the code (check.go),
+// copies it into a folder of the module that the go tool skips, writes a main for it, builds both
+// and runs the program (build.go), which judges (judge.go, search.go) and leaves the rows of the
+// Report. It ends itself when student code takes too much processor time or memory (watch.go); then
+// another process goes on at the next row (ledger.go).
 //
 // Invariants:
 //   - correctness comes before any ratio: a ratio counts only when no workload is violated;
-//   - the same files give the same report on every machine, but for the line in which code was that did not end;
+//   - the same files give the same report on every machine, but for the line in which code was that
+//     did not end;
 //   - a row that is not exhausted says so.
 package grade
 
@@ -43,8 +46,8 @@ type Row struct {
 	Teacher float64 `json:"teacher,omitempty"`
 	// Result is the verdict in one line: the bound of a search, a ratio, what is wrong.
 	Result string `json:"result"`
-	// Violated says that Schedule, which may be empty, shows a violation; Replay is the command for it and Trace the execution step
-	// by step, the latter for the first violation only.
+	// Violated says that Schedule, which may be empty, shows a violation; Replay is the command for
+	// it and Trace the execution step by step, the latter for the first violation only.
 	Violated bool   `json:"violated,omitempty"`
 	Schedule string `json:"schedule,omitempty"`
 	Replay   string `json:"replay,omitempty"`
@@ -53,7 +56,8 @@ type Row struct {
 	Kind explore.Kind `json:"kind,omitempty"`
 	// Misfit says that Schedule, which was to be replayed, is none or does not fit the program.
 	Misfit bool `json:"misfit,omitempty"`
-	// Schedules is how many the searches have run that Result names, and Switch where tasks were switched, when not everywhere.
+	// Schedules is how many the searches have run that Result names, and Switch where tasks were
+	// switched, when not everywhere.
 	Schedules int              `json:"schedules,omitempty"`
 	Switch    explore.Switches `json:"switch,omitempty"`
 	// Shared is the submission that has the same code and was explored in the place of this one;
@@ -75,7 +79,8 @@ type Part struct {
 	Result string `json:"result"`
 }
 
-// Time is the virtual time that a job takes under a policy, in nanoseconds. Yours is the name of the student's policy.
+// Time is the virtual time that a job takes under a policy, in nanoseconds. Yours is the name of
+// the student's policy.
 type Time struct {
 	Policy string `json:"policy"`
 	Nanos  int64  `json:"nanos"`
@@ -84,7 +89,8 @@ type Time struct {
 // Yours names the student's policy among the Times of a row.
 const Yours = "yours"
 
-// Wait is how often and how long, in virtual time, the tasks of a job waited for a lock, or held it.
+// Wait is how often and how long, in virtual time, the tasks of a job waited for a lock, or held
+// it.
 type Wait struct {
 	Policy string `json:"policy"`
 	Lock   string `json:"lock"`
@@ -196,12 +202,14 @@ type Lab struct {
 	File string `json:"file"`
 	// allowed are the packages that it may import; nil is a lab without Go.
 	allowed []string
-	// entry is the function that the grader calls, want its declaration for people, and shared says that tasks share what it makes.
+	// entry is the function that the grader calls, want its declaration for people, and shared says
+	// that tasks share what it makes.
 	entry, want string
 	shared      bool
 	// own says that it is a program of one's own.
 	own bool
-	// imports is an import of main's, and text the file with the sections of the student's own report.
+	// imports is an import of main's, and text the file with the sections of the student's own
+	// report.
 	imports, text string
 	// main is the expression that makes a Student, with student for the package.
 	main string
@@ -309,7 +317,8 @@ func (l *Lab) Text(root string) (string, error) {
 // MaxHint is the last level of hints: a nudge, the idea, almost the answer.
 const MaxHint = 3
 
-// Hint returns the hint of level 1 to MaxHint. hints.md has a heading "## 1", "## 2" or "## 3" before each.
+// Hint returns the hint of level 1 to MaxHint. hints.md has a heading "## 1", "## 2" or "## 3"
+// before each.
 func (l *Lab) Hint(root string, level int) (string, error) {
 	if level < 1 || level > MaxHint {
 		return "", fmt.Errorf("hint level %d, want 1 to %d", level, MaxHint)
@@ -326,13 +335,15 @@ func (l *Lab) Hint(root string, level int) (string, error) {
 	return strings.TrimSpace(text) + "\n", nil
 }
 
-// Question is asked before the lab. predict.json has what is asked; what is so is in AnswersFile, or SealedFile in a handout.
+// Question is asked before the lab. predict.json has what is asked; what is so is in AnswersFile,
+// or SealedFile in a handout.
 type Question struct {
 	Ask     string   `json:"ask"`
 	Choices []string `json:"choices"` // a, b, c ...
 	Answer  string   `json:"answer"`
 	Why     string   `json:"why"` // shown after grading, with the execution that shows it
-	// Personal is set for a question that is no prediction: it is graded, and each student has another one.
+	// Personal is set for a question that is no prediction: it is graded, and each student has
+	// another one.
 	Personal *Personal `json:"personal,omitempty"`
 }
 
@@ -447,13 +458,15 @@ type Options struct {
 	Student string
 	// First ends the grading at the first row that fails; the rows after it are missing.
 	First bool
-	// Schedules, unless it is 0, bounds each pass of each search that has no bound of its own below it.
+	// Schedules, unless it is 0, bounds each pass of each search that has no bound of its own below
+	// it.
 	Schedules int
 	// Limit, unless it is 0, bounds the building and running of a student's code, in time of this
 	// machine, and CPU the running, in processor time of all its processes: the rows that are not
 	// judged by then have no points, and the report says which limit it was.
 	Limit, CPU time.Duration
-	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the lab measures and nothing is violated.
+	// Profile, if set, is the file that gets the profile of the waits of what was measured, if the
+	// lab measures and nothing is violated.
 	Profile string
 	// Explored, if set, has the rows of code that was explored before, and gets those of this one,
 	// whose name is Name: see GradeAll.
@@ -461,7 +474,8 @@ type Options struct {
 	Name     string
 	// Progress, if set, is called now and then during a search.
 	Progress func(Progress)
-	// Judged, if set, is called with the name and the Verdict of each row, once, when it is known. Rows of a family come before the family's.
+	// Judged, if set, is called with the name and the Verdict of each row, once, when it is known.
+	// Rows of a family come before the family's.
 	Judged func(name, verdict string)
 }
 
@@ -471,8 +485,8 @@ type Progress struct {
 	explore.Progress
 }
 
-// Grade grades lab l. An error is about the tools, or a *NoFilesError; what is wrong with the student's files is in the report. When
-// ctx ends, so does the grading, with its error.
+// Grade grades lab l. An error is about the tools, or a *NoFilesError; what is wrong with the
+// student's files is in the report. When ctx ends, so does the grading, with its error.
 func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error) {
 	dir := o.Dir
 	if dir == "" {
@@ -510,8 +524,8 @@ func Grade(ctx context.Context, root string, l *Lab, o Options) (*Report, error)
 	return r, nil
 }
 
-// replay is the command that shows a schedule of a workload again. The folder is named as it was given, and not where it was not: it may
-// be relative to another folder than the clone's.
+// replay is the command that shows a schedule of a workload again. The folder is named as it was
+// given, and not where it was not: it may be relative to another folder than the clone's.
 func (l *Lab) replay(dir, workload, schedule string) string {
 	in := ""
 	if dir != "" {

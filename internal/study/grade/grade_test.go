@@ -126,7 +126,8 @@ var starters = map[int]*Student{
 
 var judgedStarters = map[int][]Row{}
 
-// untouched skips a test of lab n's starter where a student has changed it, which may be in a handout.
+// untouched skips a test of lab n's starter where a student has changed it, which may be in a
+// handout.
 func untouched(t *testing.T, n int) {
 	t.Helper()
 	if ok, err := lab(t, n).Untouched(root(t)); err != nil {
@@ -146,7 +147,8 @@ func starterRows(t *testing.T, n int) []Row {
 	return judgedStarters[n]
 }
 
-// TestStartersHaveNothing: no starter has a point, and the rows that are said to be given are those that it passes.
+// TestStartersHaveNothing: no starter has a point, and the rows that are said to be given are those
+// that it passes.
 func TestStartersHaveNothing(t *testing.T) {
 	for _, l := range Labs {
 		t.Run(l.Folder, func(t *testing.T) {
@@ -175,7 +177,8 @@ func TestStartersHaveNothing(t *testing.T) {
 	}
 }
 
-// TestUntouched: a clone has no say in what its starters are; a handout knows them by their digests.
+// TestUntouched: a clone has no say in what its starters are; a handout knows them by their
+// digests.
 func TestUntouched(t *testing.T) {
 	l, dir := lab(t, 4), t.TempDir()
 	file := filepath.Join(l.Dir(dir), l.File)
@@ -271,7 +274,8 @@ func TestStarters(t *testing.T) {
 	}
 }
 
-// TestRingStarter: lab 8's starter keeps what a caller is promised but for RWF_NOWAIT, which may not sleep; that is said, and shown.
+// TestRingStarter: lab 8's starter keeps what a caller is promised but for RWF_NOWAIT, which may
+// not sleep; that is said, and shown.
 func TestRingStarter(t *testing.T) {
 	for _, r := range starterRows(t, 8) {
 		if r.Name == "ring-nowait" && (!strings.Contains(r.Result, "nobody may sleep for a request with RWF_NOWAIT") || !strings.Contains(r.Trace, "holder")) {
@@ -281,7 +285,8 @@ func TestRingStarter(t *testing.T) {
 	}
 }
 
-// TestNowaitStarter: lab 7's starter sleeps for space and for a range, and gives nothing back when it stops.
+// TestNowaitStarter: lab 7's starter sleeps for space and for a range, and gives nothing back when
+// it stops.
 func TestNowaitStarter(t *testing.T) {
 	want := map[string]string{"nowait-free": "violated (nowait sleep)", "nowait-cow": "violated (undo): the range is still locked", "nowait-fiemap": "violated (nowait sleep)",
 		"nowait-snapshot": "violated (leftover)", "costs": "not measured"}
@@ -333,7 +338,8 @@ func checkText(t *testing.T, src string, r rules) string {
 	return strings.Join(x.bad, "\n")
 }
 
-// TestCheck: everything that would let student code wait, or keep state, where the explorer does not see it.
+// TestCheck: everything that would let student code wait, or keep state, where the explorer does
+// not see it.
 func TestCheck(t *testing.T) {
 	const kitted = "package p\nimport \"btrlab/labs/kit\"\n"
 	for _, tt := range []struct{ name, src, want string }{
@@ -394,8 +400,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckShared: what tasks share lies in fields that the explorer sees. A race in a plain one would never show, since nobody is
-// switched between the look and the change.
+// TestCheckShared: what tasks share lies in fields that the explorer sees. A race in a plain one
+// would never show, since nobody is switched between the look and the change.
 func TestCheckShared(t *testing.T) {
 	l, err := Lookup(5)
 	if err != nil {
@@ -426,7 +432,8 @@ func TestCheckShared(t *testing.T) {
 	}
 }
 
-// TestWatchdog: an execution that takes too much is reported with the student's line; one that goes on taking steps is not.
+// TestWatchdog: an execution that takes too much is reported with the student's line; one that goes
+// on taking steps is not.
 func TestWatchdog(t *testing.T) {
 	spin := func(until func() bool) {
 		for !until() {
@@ -486,7 +493,8 @@ func TestWatchdogSpent(t *testing.T) {
 	t.Error("a submission goes on beyond its processor time")
 }
 
-// TestStudentLine: of a stack's lines those in the student's folder, of goroutines the one that runs.
+// TestStudentLine: of a stack's lines those in the student's folder, of goroutines the one that
+// runs.
 func TestStudentLine(t *testing.T) {
 	const all = `goroutine 7 [running]:
 btrlab/internal/study/grade.stacks()
@@ -516,7 +524,8 @@ btrlab/labs/_grade/05-1/student.(*RangeLock).Lock(...)
 	}
 }
 
-// TestWords: a violation in the student's words: the kind once, the student's lines, nothing of the grader's own.
+// TestWords: a violation in the student's words: the kind once, the student's lines, nothing of the
+// grader's own.
 func TestWords(t *testing.T) {
 	frame := func(fn, file string, line int) explore.Frame { return explore.Frame{Func: fn, File: file, Line: line} }
 	race := explore.Violation{Kind: explore.KindRace, Named: true, What: "task 1 b writes x in step 1 that task 0 a writes in step 0; no lock orders them",
@@ -562,7 +571,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestBuildErrors: the compiler speaks of the student's file; what it says of the grader's own is about the function that is called.
+// TestBuildErrors: the compiler speaks of the student's file; what it says of the grader's own is
+// about the function that is called.
 func TestBuildErrors(t *testing.T) {
 	const out = "# btrlab/labs/_grade/04-7/student\nlabs/_grade/04-7/student/setsize.go:9:2: undefined: x\nlabs/_grade/04-7/main.go:13:63: cannot use student.Steps (value)\n"
 	got := lab(t, 4).buildErrors(out, "labs/_grade/04-7/")
@@ -572,7 +582,8 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// TestNothing: a folder without files is an error for people, and a report without points for an autograder.
+// TestNothing: a folder without files is an error for people, and a report without points for an
+// autograder.
 func TestNothing(t *testing.T) {
 	for _, l := range Labs {
 		for _, dir := range []string{t.TempDir(), filepath.Join(t.TempDir(), "none")} {
@@ -610,7 +621,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestTexts: every lab has its text with all sections, three hints, and predictions with their answers.
+// TestTexts: every lab has its text with all sections, three hints, and predictions with their
+// answers.
 func TestTexts(t *testing.T) {
 	r := root(t)
 	for _, l := range Labs {
@@ -641,7 +653,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestTable: what all rows say stands once below the table, and a task that was left out is one line.
+// TestTable: what all rows say stands once below the table, and a task that was left out is one
+// line.
 func TestTable(t *testing.T) {
 	at := explore.Switches{"i_rwsem", "page"}
 	rep := Report{Lab: 1, Title: "Be the scheduler", Unpredicted: true, Rows: []Row{
@@ -700,7 +713,8 @@ func TestLockingStarter(t *testing.T) {
 	}
 }
 
-// TestSectorsStarter: lab 10's starter keeps everything, lets no two writes go together, and so is too slow.
+// TestSectorsStarter: lab 10's starter keeps everything, lets no two writes go together, and so is
+// too slow.
 func TestSectorsStarter(t *testing.T) {
 	for _, r := range starterRows(t, 10) {
 		if want := r.Name != "virtual-time" && r.Name != "sectors-together"; r.Pass != want {
@@ -713,7 +727,8 @@ func TestSectorsStarter(t *testing.T) {
 	}
 }
 
-// TestLogStarter: lab 9's starter waits for a leaf that it has, or writes an item where there is no room: no row gives a point.
+// TestLogStarter: lab 9's starter waits for a leaf that it has, or writes an item where there is no
+// room: no row gives a point.
 func TestLogStarter(t *testing.T) {
 	for _, r := range starterRows(t, 9) {
 		if r.Pass || r.Score != 0 || r.Name != "costs" && !r.Violated {

@@ -39,7 +39,8 @@ type gradescopeTest struct {
 // visible is seen by students at once.
 const visible = "visible"
 
-// WriteGradescope writes the report as Gradescope's results.json. took is how long grading has taken; 0 is not said.
+// WriteGradescope writes the report as Gradescope's results.json. took is how long grading has
+// taken; 0 is not said.
 func (r *Report) WriteGradescope(w io.Writer, took time.Duration) error {
 	g := gradescope{Score: r.Score, Time: took.Seconds(), Output: fmt.Sprintf("lab %02d, %s", r.Lab, r.Title), Format: "text", Visibility: visible,
 		Tests: []gradescopeTest{}}
@@ -71,12 +72,13 @@ func (r *Report) WriteGradescope(w io.Writer, took time.Duration) error {
 	return e.Encode(g)
 }
 
-// Autograder is a folder laid out as Gradescope's /autograder: source has the module and submission what a student has handed in, beside them
-// is submission_metadata.json, and results gets results.json.
+// Autograder is a folder laid out as Gradescope's /autograder: source has the module and submission
+// what a student has handed in, beside them is submission_metadata.json, and results gets
+// results.json.
 type Autograder struct {
 	Base string
-	// Student says which field of a submission's first user is the id that personal questions are made from: "email", "name" or "id". Empty leaves
-	// the questions out.
+	// Student says which field of a submission's first user is the id that personal questions are
+	// made from: "email", "name" or "id". Empty leaves the questions out.
 	Student string
 	Limit   time.Duration // see Options
 }
@@ -84,8 +86,9 @@ type Autograder struct {
 // StudentFields are the fields of a user that Autograder.Student may name.
 var StudentFields = []string{"email", "name", "id"}
 
-// Grade grades the submission and writes results.json, whatever comes: a submission that cannot be graded has a result that says why. The error
-// is the grader's own trouble, of which results.json has a line as well, without points.
+// Grade grades the submission and writes results.json, whatever comes: a submission that cannot be
+// graded has a result that says why. The error is the grader's own trouble, of which results.json
+// has a line as well, without points.
 func (g Autograder) Grade(ctx context.Context, l *Lab) error {
 	results := filepath.Join(g.Base, "results", "results.json")
 	if err := os.MkdirAll(filepath.Dir(results), 0o755); err != nil {
@@ -143,15 +146,16 @@ func (g Autograder) report(ctx context.Context, l *Lab) (*Report, error) {
 	return r, nil
 }
 
-// home makes the commands of a report on folder dir those of a student, who has the files in the lab's own folder.
+// home makes the commands of a report on folder dir those of a student, who has the files in the
+// lab's own folder.
 func (r *Report) home(dir string) {
 	for i := range r.Rows {
 		r.Rows[i].Replay = strings.Replace(r.Rows[i].Replay, dirFlag(dir), "", 1)
 	}
 }
 
-// find is the folder of a submission that has the lab's file: the submission itself, or one below it, as of somebody who hands in a whole tree.
-// Without any it is the submission.
+// find is the folder of a submission that has the lab's file: the submission itself, or one below
+// it, as of somebody who hands in a whole tree. Without any it is the submission.
 func (l *Lab) find(submission string) (string, error) {
 	if _, err := os.Lstat(filepath.Join(submission, l.File)); err == nil {
 		return submission, nil

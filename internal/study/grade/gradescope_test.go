@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAutograderFind: the folder with the lab's file, which may lie in a whole tree that somebody hands in.
+// TestAutograderFind: the folder with the lab's file, which may lie in a whole tree that somebody
+// hands in.
 func TestAutograderFind(t *testing.T) {
 	for _, tt := range []struct{ files, want string }{
 		{"setsize.go", "."},
@@ -49,7 +50,8 @@ func TestAutograderStudent(t *testing.T) {
 	}
 }
 
-// TestReplayCommand: the command of a row can be pasted where the grade was asked for, whatever the folder is called.
+// TestReplayCommand: the command of a row can be pasted where the grade was asked for, whatever the
+// folder is called.
 func TestReplayCommand(t *testing.T) {
 	l := &Lab{N: 4}
 	for _, c := range [][2]string{

@@ -64,7 +64,8 @@ func TestOpenLoop(t *testing.T) {
 	}
 }
 
-// TestPredictions: the closed queue is within the bound of the engine, and each figure is asked for.
+// TestPredictions: the closed queue is within the bound of the engine, and each figure is asked
+// for.
 func TestPredictions(t *testing.T) {
 	queue := func(alone, crowd kit.Profile, n int) kit.Prediction {
 		cycle, hold := float64(alone.Elapsed)/float64(alone.Ops), float64(crowd.Elapsed)/float64(crowd.Ops)
@@ -95,7 +96,8 @@ func TestPredictions(t *testing.T) {
 	}
 }
 
-// TestBins: a histogram as fio's is fine enough, one of half as many bins is not; bins are few, and in order.
+// TestBins: a histogram as fio's is fine enough, one of half as many bins is not; bins are few, and
+// in order.
 func TestBins(t *testing.T) {
 	fine := func(keep int) Baseline {
 		return Baseline{
@@ -122,7 +124,8 @@ func TestBins(t *testing.T) {
 	}
 }
 
-// TestSummaries: what is right is the nearest rank of all latencies together; each figure is asked for.
+// TestSummaries: what is right is the nearest rank of all latencies together; each figure is asked
+// for.
 func TestSummaries(t *testing.T) {
 	right := func(writers [][]int64, elapsed int64) kit.Summary {
 		l := slices.Concat(writers...)

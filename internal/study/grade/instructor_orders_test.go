@@ -64,7 +64,8 @@ func orderRows(t *testing.T, s *Student, names ...string) (rows []Row) {
 	return rows
 }
 
-// TestOrderStarter: lab 11's starter prepares pages before it has space: no row gives a point, and the step is named.
+// TestOrderStarter: lab 11's starter prepares pages before it has space: no row gives a point, and
+// the step is named.
 func TestOrderStarter(t *testing.T) {
 	for _, r := range Judge(11, &Student{Orders: Orders{Locked: orderawrite.Locked, Unlocked: orderawrite.Unlocked, Answers: orderawrite.Answers}}, "", "") {
 		if r.Pass || r.Score != 0 || r.Result != noAnswer && !strings.Contains(r.Result, "the batch is at policy.") {
@@ -73,7 +74,8 @@ func TestOrderStarter(t *testing.T) {
 	}
 }
 
-// TestHarmlessOrders: no order is compared with another one. Those that nobody can tell from the right one have full points.
+// TestHarmlessOrders: no order is compared with another one. Those that nobody can tell from the
+// right one have full points.
 func TestHarmlessOrders(t *testing.T) {
 	swap := func(s ...policy.WriteStep) []policy.WriteStep {
 		l := moved(policy.NoStep, policy.NoStep)
@@ -110,7 +112,8 @@ func TestHarmlessOrders(t *testing.T) {
 	}
 }
 
-// TestWrongOrders: a wrong order fails in the row of what can tell, at the step that is named, and has the points of the others.
+// TestWrongOrders: a wrong order fails in the row of what can tell, at the step that is named, and
+// has the points of the others.
 func TestWrongOrders(t *testing.T) {
 	for _, tt := range []struct {
 		step, after policy.WriteStep
@@ -141,7 +144,8 @@ func TestWrongOrders(t *testing.T) {
 	}
 }
 
-// TestOrderAnswers: a schedule is run and never is searched; what can be broken is said without the schedule.
+// TestOrderAnswers: a schedule is run and never is searched; what can be broken is said without the
+// schedule.
 func TestOrderAnswers(t *testing.T) {
 	for name, tt := range map[string]struct{ answer, want string }{
 		"size-last":     {never, "it can be broken: oracle"},

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestPersonalRow: with a student's name the personal question is a row more; without, the hundred points stay, and the report says what was left out.
+// TestPersonalRow: with a student's name the personal question is a row more; without, the hundred
+// points stay, and the report says what was left out.
 func TestPersonalRow(t *testing.T) {
 	r, l, dir := root(t), lab(t, 1), t.TempDir()
 	b, err := os.ReadFile(filepath.Join(l.Dir(r), "instructor", "_solution", "schedules.txt"))

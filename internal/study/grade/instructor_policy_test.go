@@ -25,8 +25,8 @@ type preset struct {
 	balance                             int // before a batch -1, after it 0, after the locks 1
 }
 
-// byKit are the presets as a student can write them. Modern is here without what it does to direct and NOWAIT requests, and it waits for stable
-// pages of files without checksums.
+// byKit are the presets as a student can write them. Modern is here without what it does to direct
+// and NOWAIT requests, and it waits for stable pages of files without checksums.
 var byKit = map[string]preset{
 	"locked":         {},
 	"unlocked":       {unlock: true},
@@ -146,16 +146,18 @@ func (preset) Fsync(t *kit.Task, x *kit.FsyncOp) {
 
 func (p preset) student() *Student { return &Student{Policy: func() kit.Policy { return p }} }
 
-// broken are the scenarios that the matrix of package scenario finds broken under the unlocked presets.
+// broken are the scenarios that the matrix of package scenario finds broken under the unlocked
+// presets.
 var broken = map[string][]string{
 	"unlocked": {"truncate-race", "truncate-into", "two-writers-truncate", "truncate-rewrite", "two-writers-same", "two-writers-nested",
 		"two-writers-overlap", "two-writers-extend", "long-write-punch", "long-write-truncate"},
 	"unlocked-drain": {"two-writers-same", "two-writers-nested", "two-writers-overlap", "two-writers-extend", "long-write-punch"},
 }
 
-// TestPresetsByKit: the steps of the kit are enough for every preset, and what is written with them is the preset: the same scenarios are
-// broken, and the same jobs take about the same virtual time. Not to the nanosecond, because a policy that asks for i_size once more is a
-// task that can be interrupted there. Modern skips a wait that the kit always has, so its times are not compared.
+// TestPresetsByKit: the steps of the kit are enough for every preset, and what is written with them
+// is the preset: the same scenarios are broken, and the same jobs take about the same virtual time.
+// Not to the nanosecond, because a policy that asks for i_size once more is a task that can be
+// interrupted there. Modern skips a wait that the kit always has, so its times are not compared.
 func TestPresetsByKit(t *testing.T) {
 	for name, p := range byKit {
 		s := p.student()
@@ -216,14 +218,16 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// unkept are scenarios that no policy keeps by their rules: a direct write of several extents, and one from a mapping of its own range.
+// unkept are scenarios that no policy keeps by their rules: a direct write of several extents, and
+// one from a mapping of its own range.
 var unkept = []string{"direct-extents-whole", "direct-mapped"}
 
 // beside are scenarios of operations that the kit has no steps for: they are no rows of the lab.
 var beside = []string{"direct-append", "direct-truncate-read", "reflink-source", "reflink-write", "reflink-truncate", "reflink-snapshot",
 	"unlink-write", "rename-over-write", "setxattr-snapshot", "quota-limit"}
 
-// byStep reports whether an operation goes by the steps of the kit. A direct write and a read beside nothing else do not.
+// byStep reports whether an operation goes by the steps of the kit. A direct write and a read
+// beside nothing else do not.
 func byStep(o scenario.Op) bool {
 	switch o.Kind {
 	case scenario.OpWrite, scenario.OpRead:
@@ -234,7 +238,8 @@ func byStep(o scenario.Op) bool {
 	return false
 }
 
-// TestPolicyStarter: the starter does nothing, and the panic says in each row which step is missing.
+// TestPolicyStarter: the starter does nothing, and the panic says in each row which step is
+// missing.
 func TestPolicyStarter(t *testing.T) {
 	s := &Student{Policy: func() kit.Policy { return capstone.New() }, schedules: 5}
 	rows := Judge(12, s, "", "")
@@ -260,7 +265,8 @@ func TestPolicyStarter(t *testing.T) {
 	}
 }
 
-// TestPolicyProfile: what was measured leaves its waits, with the student's policy for a name, and a profile that pprof reads.
+// TestPolicyProfile: what was measured leaves its waits, with the student's policy for a name, and
+// a profile that pprof reads.
 func TestPolicyProfile(t *testing.T) {
 	l := locks.NewLocks()
 	s := byKit["range-lock"].student()
@@ -309,7 +315,8 @@ func TestPolicyProfile(t *testing.T) {
 	}
 }
 
-// TestTextRow: the sections of the student's text must be there and say something; comments are nothing.
+// TestTextRow: the sections of the student's text must be there and say something; comments are
+// nothing.
 func TestTextRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "REPORT.md")
 	if r := textRow(path); r.Pass || r.Result != "no REPORT.md in the folder" {
@@ -339,7 +346,8 @@ func TestTextRow(t *testing.T) {
 	}
 }
 
-// TestPage: the page has what was proved and measured, the student's text, and the rubric with a line for the teacher.
+// TestPage: the page has what was proved and measured, the student's text, and the rubric with a
+// line for the teacher.
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "REPORT.md"), []byte("# Mine\n\n## Idea\n\nPages | keep writers apart. <!-- not this -->\n"), 0o644); err != nil {

@@ -12,8 +12,9 @@ import (
 	"btrlab/internal/module"
 )
 
-// racing is what TestRaced builds: every submission of labs 2 and 3, called by several goroutines at once, each with a file of its own. A
-// panic is package kit's about a wrong order, and not the question here.
+// racing is what TestRaced builds: every submission of labs 2 and 3, called by several goroutines
+// at once, each with a file of its own. A panic is package kit's about a wrong order, and not the
+// question here.
 const racing = `package main
 
 import (
@@ -81,9 +82,10 @@ func main() {
 %s}
 `
 
-// TestRaced: the submissions of labs 2 and 3 that are graded have no data race when tasks run at once, right or wrong as they may be: they
-// share nothing, since the check of the files refuses variables of a package. The two that it refuses for one do race, and the race detector says
-// so: the grader, in which one task runs at a time, would see nothing.
+// TestRaced: the submissions of labs 2 and 3 that are graded have no data race when tasks run at
+// once, right or wrong as they may be: they share nothing, since the check of the files refuses
+// variables of a package. The two that it refuses for one do race, and the race detector says so:
+// the grader, in which one task runs at a time, would see nothing.
 func TestRaced(t *testing.T) {
 	if os.Getenv("BTRLAB_LABS") == "" {
 		t.Skip("builds a program with the race detector: make labs")

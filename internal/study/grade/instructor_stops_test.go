@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestStops: code that recurses without end in one row, eats memory in the next and hangs in a third loses these rows, each with its line and
-// the reason, and keeps what it had before. After the third nothing more is run.
+// TestStops: code that recurses without end in one row, eats memory in the next and hangs in a
+// third loses these rows, each with its line and the reason, and keeps what it had before. After
+// the third nothing more is run.
 func TestStops(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and lets it hang for three seconds of processor time")

@@ -28,7 +28,8 @@ func init() {
 // drainFirst is the order of lab 4's solution.
 var drainFirst = []policy.SetsizeStep{policy.DIOWait, policy.SetISize, policy.TruncatePages, policy.WaitOrdered, policy.TruncateItems}
 
-// swapRow judges one answer, by searches of some hundred schedules. kept are the workloads that the order itself keeps; none is all of them.
+// swapRow judges one answer, by searches of some hundred schedules. kept are the workloads that the
+// order itself keeps; none is all of them.
 func swapRow(t *testing.T, order []policy.SetsizeStep, name, answer string, kept ...string) (r Row) {
 	t.Helper()
 	s := &Student{Steps: func() []policy.SetsizeStep { return order }, answers: map[string]string{name: answer}, schedules: 300}
@@ -84,7 +85,8 @@ func TestRewriteSwaps(t *testing.T) {
 			if answer != never {
 				break
 			}
-			if err := w.explore(s.withSwap(q.swap), &row); err != nil || !row.Violated { // the one that the row names
+			// the one that the row names
+			if err := w.explore(s.withSwap(q.swap), &row); err != nil || !row.Violated {
 				continue
 			}
 			if w = w.withReader(); w.explore(s.withSwap(q.swap), &r) == nil && r.Violated {
@@ -98,8 +100,9 @@ func TestRewriteSwaps(t *testing.T) {
 	}
 }
 
-// TestSwaps: an answer to a swap is judged by what it does: with its schedule it has all points, without half, and a workload that says nothing
-// of the swap has none, be it that it keeps the swap or that the order violates it anyway.
+// TestSwaps: an answer to a swap is judged by what it does: with its schedule it has all points,
+// without half, and a workload that says nothing of the swap has none, be it that it keeps the swap
+// or that the order violates it anyway.
 func TestSwaps(t *testing.T) {
 	of2018 := truncaterace.Steps()
 	answers := swapAnswers(t)
@@ -163,7 +166,8 @@ func TestSwapReplay(t *testing.T) {
 	}
 }
 
-// TestSwapReader: the reader of the questions breaks no right order by itself: what an answer shows, the swap has done.
+// TestSwapReader: the reader of the questions breaks no right order by itself: what an answer
+// shows, the swap has done.
 func TestSwapReader(t *testing.T) {
 	s := &Student{Steps: func() []policy.SetsizeStep { return drainFirst }, schedules: 300}
 	for _, w := range setsizeWorkloads() {

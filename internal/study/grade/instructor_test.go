@@ -1,6 +1,7 @@
 package grade
 
-// The tests of what is under instructor. This file is not handed out, because it holds solutions: see package handout.
+// The tests of what is under instructor. This file is not handed out, because it holds solutions:
+// see package handout.
 
 import (
 	"errors"
@@ -47,7 +48,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// witness is a schedule that task k accepts: the first one that names one step, else the first that names two.
+// witness is a schedule that task k accepts: the first one that names one step, else the first that
+// names two.
 func witness(t *testing.T, k *task1) string {
 	try := func(schedule string) bool {
 		var r Row
@@ -77,8 +79,10 @@ func witness(t *testing.T, k *task1) string {
 	return ""
 }
 
-// TestPrinted: no schedule that a student can copy from what the project prints is an answer of lab 1, or of a swap of lab 4: not those in README,
-// labs/README, the text and the files of the labs, the help of the verbs and the museum's exhibit, and not what explore prints for a scenario of writes and truncates.
+// TestPrinted: no schedule that a student can copy from what the project prints is an answer of lab
+// 1, or of a swap of lab 4: not those in README, labs/README, the text and the files of the labs,
+// the help of the verbs and the museum's exhibit, and not what explore prints for a scenario of
+// writes and truncates.
 func TestPrinted(t *testing.T) {
 	r := root(t)
 	printed := map[string]string{}
@@ -104,7 +108,8 @@ func TestPrinted(t *testing.T) {
 	if printed["11:1"] == "" || len(printed) < 6 {
 		t.Fatalf("printed is only %v", printed)
 	}
-	for _, s := range scenario.All() { // those with the operations of these labs; the shortest schedules are found at once, if any
+	// those with the operations of these labs; the shortest schedules are found at once, if any
+	for _, s := range scenario.All() {
 		other := func(k scenario.Task) bool {
 			return slices.ContainsFunc(k.Ops, func(o scenario.Op) bool {
 				return o.Kind != scenario.OpWrite && o.Kind != scenario.OpTruncate || o.Direct || o.Nowait || o.Ring != 0
@@ -300,8 +305,8 @@ var rejects = map[string]string{
 	"05/nothing":              `^violated \(exclusion\): task 1 got \[0, 8\) while task 0 holds \[0, 8\)`,
 }
 
-// TestSolutionsAndMutants: every solution gets full marks and every planted mistake is rejected. Labs with Go code build a program
-// for each, which takes minutes: make labs sets BTRLAB_LABS.
+// TestSolutionsAndMutants: every solution gets full marks and every planted mistake is rejected.
+// Labs with Go code build a program for each, which takes minutes: make labs sets BTRLAB_LABS.
 func TestSolutionsAndMutants(t *testing.T) {
 	r := root(t)
 	var mu sync.Mutex
@@ -395,7 +400,8 @@ func TestSolutionsAndMutants(t *testing.T) {
 var better = [][2]string{
 	{"10/always-alone", "10/no-drain"},
 	{"10/upgrades", "10/never-alone"},
-	{"09/keeps-path", "09/drops-and-returns"}, // gives-up does no more than a function that only returns errors
+	// gives-up does no more than a function that only returns errors
+	{"09/keeps-path", "09/drops-and-returns"},
 	{"09/gives-up", "09/drops-and-returns"},
 	{"08/sleeps", "08/stalls"},
 	{"07/flushes", "07/keeps-range"},
@@ -410,8 +416,8 @@ var better = [][2]string{
 	{"04/items-first", "04/ordered-last"},
 }
 
-// grows holds the points of wrong solutions against what is right in them: in every lab that was graded one has some of the points, and of the pairs
-// in better the second one has more.
+// grows holds the points of wrong solutions against what is right in them: in every lab that was
+// graded one has some of the points, and of the pairs in better the second one has more.
 func grows(t *testing.T, scores map[string]float64) {
 	part := map[string]bool{}
 	for name, x := range scores {
@@ -429,13 +435,15 @@ func grows(t *testing.T, scores map[string]float64) {
 	}
 }
 
-// TestOrders runs all 120 orders of the five steps: the list of those that the workloads accept is what instructor/NOTES.md says.
+// TestOrders runs all 120 orders of the five steps: the list of those that the workloads accept is
+// what instructor/NOTES.md says.
 func TestOrders(t *testing.T) {
 	if os.Getenv("BTRLAB_LABS") == "" {
 		t.Skip("takes a minute: make labs")
 	}
 	var accepted []string
-	workloads := setsizeWorkloads() // the one that rejected last comes first: it mostly rejects the next order, too
+	// the one that rejected last comes first: it mostly rejects the next order, too
+	workloads := setsizeWorkloads()
 	var try func(order, left []policy.SetsizeStep)
 	try = func(order, left []policy.SetsizeStep) {
 		for i, s := range left {
@@ -469,8 +477,8 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestSectorsJudged: an order that is right gets every row of lab 10: it is together with others in a written block, and else alone after those
-// in flight.
+// TestSectorsJudged: an order that is right gets every row of lab 10: it is together with others in
+// a written block, and else alone after those in flight.
 func TestSectorsJudged(t *testing.T) {
 	send := func(t *kit.Task, w *kit.SectorWrite) {
 		sent := w.Submit(t)
@@ -546,8 +554,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestLockingJudged: what the rows of lab 3 ask apart from each other: a right order that keeps the lock has no row of speed, and CanUnlock is judged
-// whatever Write does.
+// TestLockingJudged: what the rows of lab 3 ask apart from each other: a right order that keeps the
+// lock has no row of speed, and CanUnlock is judged whatever Write does.
 func TestLockingJudged(t *testing.T) {
 	inside := func(pos, n, isize uint64) bool { return n <= isize && pos <= isize-n }
 	locked := func(t *kit.Task, w *kit.LockedWrite) { w.Lock(t); w.Place(t); w.Copy(t); w.Unlock(t) }
@@ -603,7 +611,8 @@ func TestWarmUp(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, l.File), b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, answer := range []string{levels.Never, "3:1"} { // the second one takes the place of the first
+	// the second one takes the place of the first
+	for _, answer := range []string{levels.Never, "3:1"} {
 		if err := KeepAnswer(dir, levels.All[0], answer); err != nil {
 			t.Fatal(err)
 		}
@@ -621,7 +630,8 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
-// TestOvertake: what lab 8 says of the order. A write that is done at once may end before an older one that a worker has.
+// TestOvertake: what lab 8 says of the order. A write that is done at once may end before an older
+// one that a worker has.
 func TestOvertake(t *testing.T) {
 	s := &Student{Ring: kit.SubmitPath{Work: ring.Work, Submit: func(t *kit.Task, q *kit.Request) {
 		n, err := q.Try(t)
@@ -699,7 +709,8 @@ func TestRingJudged(t *testing.T) {
 	}
 }
 
-// TestLogFull: the row of a leaf without room is rejected for what the caller is told, and for an item in no place.
+// TestLogFull: the row of a leaf without room is rejected for what the caller is told, and for an
+// item in no place.
 func TestLogFull(t *testing.T) {
 	insert := func(t *kit.Task, x *kit.LogItem) error {
 		x.Prepare(t)
@@ -731,8 +742,9 @@ func TestLogFull(t *testing.T) {
 	}
 }
 
-// TestLogJudged: an order that leaves what the log has of a range keeps what fsync promises, because the log is refused and the fsync commits.
-// The row says so, and its fsyncs are not counted as logged.
+// TestLogJudged: an order that leaves what the log has of a range keeps what fsync promises,
+// because the log is refused and the fsync commits. The row says so, and its fsyncs are not counted
+// as logged.
 func TestLogJudged(t *testing.T) {
 	s := &Student{LogItem: func(t *kit.Task, x *kit.LogItem) error {
 		x.Prepare(t)
@@ -760,7 +772,8 @@ func TestLogJudged(t *testing.T) {
 	}
 }
 
-// TestNowaitJudged: what an extent does not give back, and what is told of it, is compared with what was short.
+// TestNowaitJudged: what an extent does not give back, and what is told of it, is compared with
+// what was short.
 func TestNowaitJudged(t *testing.T) {
 	for _, tt := range []struct {
 		work   shortWork
@@ -781,7 +794,8 @@ func TestNowaitJudged(t *testing.T) {
 	}
 }
 
-// TestSayNoInstructor: what a student is told names nothing that only whoever teaches has: texts, hints, the words after a prediction.
+// TestSayNoInstructor: what a student is told names nothing that only whoever teaches has: texts,
+// hints, the words after a prediction.
 func TestSayNoInstructor(t *testing.T) {
 	r := root(t)
 	for _, l := range Labs {

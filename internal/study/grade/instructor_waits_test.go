@@ -103,16 +103,18 @@ func (x waiting) write(t *kit.Task, w *kit.WaitedWrite) error {
 	return nil
 }
 
-// TestWaitJudged: a write that waits before i_rwsem and looks again has every row. Without a look the row that is about it is violated, by a
-// schedule of which no part can be left out; without the first round, or throttled too early, all is kept and i_rwsem is held for long.
+// TestWaitJudged: a write that waits before i_rwsem and looks again has every row. Without a look
+// the row that is about it is violated, by a schedule of which no part can be left out; without the
+// first round, or throttled too early, all is kept and i_rwsem is held for long.
 func TestWaitJudged(t *testing.T) {
 	for name, tt := range map[string]struct {
 		w    waiting
 		kind map[string]explore.Kind // by row
 		slow string                  // rows that fail for their time
 	}{
-		"right":     {},
-		"no stable": {w: waiting{noStable: true}}, // an ordered extent is there for as long as its pages are under writeback
+		"right": {},
+		// an ordered extent is there for as long as its pages are under writeback
+		"no stable": {w: waiting{noStable: true}},
 		"no look":   {w: waiting{noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace, "wait-ordered": explore.KindRace, "wait-next": explore.KindRace}},
 		"once":      {w: waiting{once: true}, kind: map[string]explore.Kind{"wait-next": explore.KindRace}},
 		"neither":   {w: waiting{noStable: true, noLook: true}, kind: map[string]explore.Kind{"wait-stable": explore.KindRace}},

@@ -36,13 +36,14 @@ type Student struct {
 	// Profile, if set, gets the waits of what is measured.
 	Profile LockProfile
 
-	answers   map[string]string // Answers, once they are called
-	progress  func(Progress)
-	watch     func(kit.FileSide) kit.FileSide // between the operations of Policy and their locks
-	keep      func(done []Row, at string)     // before a row is judged
-	before    []Row                           // judged by an earlier process
-	first     bool                            // stop at the first row that fails
-	schedules int                             // of each pass, unless it is 0 or more than a workload has
+	answers  map[string]string // Answers, once they are called
+	progress func(Progress)
+	watch    func(kit.FileSide) kit.FileSide // between the operations of Policy and their locks
+	keep     func(done []Row, at string)     // before a row is judged
+	before   []Row                           // judged by an earlier process
+	first    bool                            // stop at the first row that fails
+	// of each pass, unless it is 0 or more than a workload has
+	schedules int
 }
 
 // LockProfile is a profile of waits: profile.Locks, which this package does not know.
@@ -54,8 +55,9 @@ type LockProfile interface {
 // profileSuffix is the file of the profile, beside the report.
 const profileSuffix = ".pprof"
 
-// Main is the main function of the generated grader. args: ledger, lab number [, workload, schedule to replay]
-// or [, schedules of each pass, stop at the first row that fails, ""]. Rows that the ledger has already are not judged again.
+// Main is the main function of the generated grader. args: ledger, lab number [, workload, schedule
+// to replay] or [, schedules of each pass, stop at the first row that fails, ""]. Rows that the
+// ledger has already are not judged again.
 func Main(s Student, args []string) int {
 	if len(args) != 2 && len(args) != 4 && len(args) != 5 {
 		return 2
@@ -111,7 +113,8 @@ func Main(s Student, args []string) int {
 	return write(ledger{Rows: rows, Done: true})
 }
 
-// Judge runs the workloads of lab n under the student's code; with only set, one schedule of that workload.
+// Judge runs the workloads of lab n under the student's code; with only set, one schedule of that
+// workload.
 func Judge(n int, s *Student, only, schedule string) []Row {
 	if s.Steps != nil {
 		dog.begin("Steps", cpuOfSteps)
@@ -133,7 +136,8 @@ func Judge(n int, s *Student, only, schedule string) []Row {
 		}
 	}
 	var rows []Row
-	clean, shown := true, false // clean: no workload before is violated; a ratio that is missed violates nothing
+	// clean: no workload before is violated; a ratio that is missed violates nothing
+	clean, shown := true, false
 	for _, w := range workloads(n) {
 		if only != "" && w.name != only {
 			continue

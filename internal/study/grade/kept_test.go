@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestKept: the last grade of a lab, and whether its files are still those that were graded; a report of one's own counts as a file.
+// TestKept: the last grade of a lab, and whether its files are still those that were graded; a
+// report of one's own counts as a file.
 func TestKept(t *testing.T) {
 	l, dir := lab(t, 12), t.TempDir()
 	if k, _, err := l.Kept(dir); k != nil || err != nil {

@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// How a program with student code is run, so that code that hangs, eats memory or crashes costs the row that it does it in and no other:
+// How a program with student code is run, so that code that hangs, eats memory or crashes costs the
+// row that it does it in and no other:
 //
 //	attempt      starts the grading program, which writes its ledger before each row     (Main)
 //	  the program ends itself (watch.go), crashes or is killed: the row in hand fails
 //	attempt      starts it again: it takes the rows that are judged from the ledger
 //	maxStops     times; then the rest is not run
 //
-// What happens before the first row, in Steps or Answers, has no row: then the report is one line, as it is when code is refused.
+// What happens before the first row, in Steps or Answers, has no row: then the report is one line,
+// as it is when code is refused.
 
 // ledger is what a grading program leaves behind, now and when it ends.
 type ledger struct {
@@ -149,7 +151,8 @@ func (l *Lab) attempts(ctx context.Context, work, bin, report string, o Options,
 	}
 }
 
-// ending keeps the beginning and the end of what a program prints: student code can print without end.
+// ending keeps the beginning and the end of what a program prints: student code can print without
+// end.
 type ending struct{ first, last []byte }
 
 // The bytes that are kept of the beginning, and of the end at least.

@@ -14,7 +14,8 @@ import (
 	"btrlab/labs/kit"
 )
 
-// TestStop: the row in hand fails with the reason; the rows after it are left to the next process, or fail as not run.
+// TestStop: the row in hand fails with the reason; the rows after it are left to the next process,
+// or fail as not run.
 func TestStop(t *testing.T) {
 	names := func(rows []Row) (l []string) {
 		for _, r := range rows {
@@ -41,8 +42,9 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestGoesOn: a process takes the rows of its ledger as they are, judges the others, and keeps the rule that a ratio counts only where nothing
-// is violated, whichever process has seen the violation.
+// TestGoesOn: a process takes the rows of its ledger as they are, judges the others, and keeps the
+// rule that a ratio counts only where nothing is violated, whichever process has seen the
+// violation.
 func TestGoesOn(t *testing.T) {
 	var before []Row
 	for _, w := range rangeWorkloads() {
@@ -62,7 +64,8 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestLedgerFile: what is written is read again; a file that is not there is an empty ledger, half a file an error.
+// TestLedgerFile: what is written is read again; a file that is not there is an empty ledger, half
+// a file an error.
 func TestLedgerFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
 	if g, err := readLedger(path); err != nil || len(g.Rows) > 0 || g.Done {
@@ -83,7 +86,8 @@ func TestLedgerFile(t *testing.T) {
 	}
 }
 
-// TestLimit: a grading that is out of time has a report that says so, and no error; one that is cancelled has no report.
+// TestLimit: a grading that is out of time has a report that says so, and no error; one that is
+// cancelled has no report.
 func TestLimit(t *testing.T) {
 	r, err := Grade(t.Context(), root(t), lab(t, 4), Options{Limit: time.Nanosecond})
 	if err != nil || len(r.Rows) != 1 || r.Score != 0 || r.Max != 100 || r.Rows[0].Result != "stopped: the grading took longer than 1ns" {

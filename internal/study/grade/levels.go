@@ -35,7 +35,8 @@ func Won(dir string) (map[string]bool, error) {
 
 const answersFile = "answers.txt"
 
-// KeepAnswer enters the answer to a level into the file of answers in dir, which it makes, and leaves its other lines as they are.
+// KeepAnswer enters the answer to a level into the file of answers in dir, which it makes, and
+// leaves its other lines as they are.
 func KeepAnswer(dir string, l *levels.Level, answer string) error {
 	if len(answer) > maxSchedule {
 		return fmt.Errorf("an answer of %d characters, want at most %d", len(answer), maxSchedule)

@@ -25,11 +25,12 @@ func (l *Locking) write(t *sched.Task, w iopath.WriteSteps) error {
 	return kit.RunLocked(l.Write, t, w)
 }
 
-// drained is the policy of lab 3: its truncate waits for the writes in flight before it changes i_size.
+// drained is the policy of lab 3: its truncate waits for the writes in flight before it changes
+// i_size.
 const drained = "unlocked-drain"
 
-// lockingWorkloads are lab 3's: the decision alone, a write beside what changes the size of the file, then how many writes go without
-// i_rwsem and what that is worth.
+// lockingWorkloads are lab 3's: the decision alone, a write beside what changes the size of the
+// file, then how many writes go without i_rwsem and what that is worth.
 func lockingWorkloads() []workload {
 	classes := []string{"i_rwsem", "dio_wait", "page"}
 	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
@@ -92,7 +93,8 @@ func decide(s *Student) (bool, string, error) {
 	return true, fmt.Sprintf("%d cases", len(decisions)), nil
 }
 
-// fastPath counts, of writes inside EOF and of others, which copy without i_rwsem. One task makes them, so that it knows the end of the file.
+// fastPath counts, of writes inside EOF and of others, which copy without i_rwsem. One task makes
+// them, so that it knows the end of the file.
 func fastPath(s *Student) (ok bool, text string, err error) {
 	var total, unlocked [2]int // of those beyond EOF, and of those inside
 	kind := 0
@@ -158,7 +160,8 @@ func (h *held) Begin(t *sched.Task) error {
 // minUnlocked is what the row virtual-time asks for.
 const minUnlocked = 3
 
-// lockingRatio measures how much faster writers inside EOF are with the student's order than under i_rwsem.
+// lockingRatio measures how much faster writers inside EOF are with the student's order than under
+// i_rwsem.
 func lockingRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minUnlocked,
 		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },

@@ -23,7 +23,8 @@ func (s *Student) logItem() func(t *sched.Task, x treelog.ItemSteps) error {
 	return func(t *sched.Task, x treelog.ItemSteps) error { return s.LogItem.Run(t, x) }
 }
 
-// logWorkloads are lab 9's: fsyncs on the real write path, each followed by a power cut and a replay of the log, then what they cost.
+// logWorkloads are lab 9's: fsyncs on the real write path, each followed by a power cut and a
+// replay of the log, then what they cost.
 func logWorkloads() []workload {
 	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	byLog := func(w workload) workload {
@@ -55,7 +56,8 @@ func logWorkloads() []workload {
 	}
 }
 
-// narrowLeaf is a log whose leaves never have room in the place of what was dropped, and that fails to insert if insert is set.
+// narrowLeaf is a log whose leaves never have room in the place of what was dropped, and that fails
+// to insert if insert is set.
 type narrowLeaf struct{ insert error }
 
 func (l narrowLeaf) program(s *Student) func(w *explore.World) {
@@ -81,12 +83,14 @@ func (narrowLeaf) Release(*sched.Task)            {}
 const (
 	logPolicy = "fsync-5.18"
 	logFsyncs = 64
-	// maxLogSteps is for one fsync, and maxLogHold for how long it has the leaf, in per cent of what the kernel's order has it.
+	// maxLogSteps is for one fsync, and maxLogHold for how long it has the leaf, in per cent of
+	// what the kernel's order has it.
 	maxLogSteps = 8
 	maxLogHold  = 102
 )
 
-// logCosts counts what fsyncs cost in the log, by the student's order and by those of the kernel before and after seed 003.
+// logCosts counts what fsyncs cost in the log, by the student's order and by those of the kernel
+// before and after seed 003.
 func logCosts(s *Student) (ok bool, text string, err error) {
 	old, err := logJob("fsync-5.17", nil)
 	if err != nil {
@@ -108,7 +112,8 @@ func logCosts(s *Student) (ok bool, text string, err error) {
 			n(c.N[sched.LogSearches])), nil
 }
 
-// logJob overwrites blocks of a file that the log has, each with an fsync, in virtual time, and reads them after a power cut.
+// logJob overwrites blocks of a file that the log has, each with an fsync, in virtual time, and
+// reads them after a power cut.
 func logJob(pol string, item func(t *sched.Task, x treelog.ItemSteps) error) (sched.LogCounts, error) {
 	const block = format.SectorSize
 	var c sched.Counts

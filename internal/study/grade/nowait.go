@@ -26,10 +26,12 @@ func (s *Student) extent() func(*sched.Task, iopath.NowaitSteps) error {
 	return func(t *sched.Task, x iopath.NowaitSteps) error { return s.Nowait.Run(t, x) }
 }
 
-// labFlush is what a flush of a shortFile waits for: it stands where the write path waits for a space ticket.
+// labFlush is what a flush of a shortFile waits for: it stands where the write path waits for a
+// space ticket.
 var labFlush = lockdep.NewClass("lab_flush")
 
-// shortFile is one extent of a file on which something is short or broken. A flusher has flush until it has won space.
+// shortFile is one extent of a file on which something is short or broken. A flusher has flush
+// until it has won space.
 type shortFile struct {
 	rng   lock.RWSem // the range
 	flush lock.RWSem
@@ -88,7 +90,8 @@ func (f *shortFile) Start(t *sched.Task) {
 	f.started++
 }
 
-// undone is the kind of violation in which a NOWAIT write leaves something, or tells its caller what is not so.
+// undone is the kind of violation in which a NOWAIT write leaves something, or tells its caller
+// what is not so.
 const undone explore.Kind = "undo"
 
 // badUndo is the panic of the task that looks.
@@ -140,8 +143,8 @@ func told(err error) string {
 	return err.Error()
 }
 
-// nowaitWorkloads are lab 7's: one extent on which something is short or broken, then the real write path beside others, then what a
-// request costs.
+// nowaitWorkloads are lab 7's: one extent on which something is short or broken, then the real
+// write path beside others, then what a request costs.
 func nowaitWorkloads() []workload {
 	again := error(errno.EAGAIN)
 	var l []workload
@@ -212,7 +215,8 @@ func nowaitJob(t *sched.Task, x *fs.FS, f *fs.File, c *sched.Counts) error {
 		return err
 	}
 	x.DropCaches(t)
-	// The first write reads the tree blocks, which a NOWAIT one does not, and its ordered extent finishes.
+	// The first write reads the tree blocks, which a NOWAIT one does not, and its ordered extent
+	// finishes.
 	if _, err := f.WriteDirect(t, p[:block], 0); err != nil {
 		return err
 	}

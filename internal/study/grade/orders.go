@@ -11,7 +11,8 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Orders is what a solution of lab 11 gives: the order of a batch under two policies, and what becomes of orders that others have made.
+// Orders is what a solution of lab 11 gives: the order of a batch under two policies, and what
+// becomes of orders that others have made.
 type Orders struct {
 	Locked, Unlocked func() []policy.WriteStep
 	Answers          func() map[string]string
@@ -38,7 +39,8 @@ func (o *Orders) read() (bad []string) {
 	return append(bad, wrong...)
 }
 
-// written calls a student's Answers, once, and says what is wrong on sight: the questions are the workloads that are none of the student's own.
+// written calls a student's Answers, once, and says what is wrong on sight: the questions are the
+// workloads that are none of the student's own.
 func written(answers func() map[string]string, of []workload) (got map[string]string, bad []string) {
 	dog.begin("Answers", cpuOfSteps)
 	got = map[string]string{}
@@ -66,7 +68,8 @@ type orderQuestion struct {
 // never is the answer that no schedule breaks an order.
 const never = "never"
 
-// moved is the order of Linux 4.17 with step after another one, or at the front after NoStep. NoStep is not moved.
+// moved is the order of Linux 4.17 with step after another one, or at the front after NoStep.
+// NoStep is not moved.
 func moved(step, after policy.WriteStep) []policy.WriteStep {
 	o := policy.For(policy.Write, policy.Facts{}, policy.MustParse("locked")).WriteSteps
 	l := slices.DeleteFunc(slices.Clone(o[:]), func(s policy.WriteStep) bool { return s == step })
@@ -195,7 +198,8 @@ func stepOf(stack explore.Stack) (policy.WriteStep, bool) {
 	return 0, false
 }
 
-// atStep says at which step of its order a batch was when the order broke: a panic's, else that of a task that was preempted, else the last.
+// atStep says at which step of its order a batch was when the order broke: a panic's, else that of
+// a task that was preempted, else the last.
 func atStep(tr *scenario.Trace) string {
 	if s, ok := stepOf(tr.Violation.At); ok {
 		return s.GoString()

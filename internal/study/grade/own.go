@@ -11,12 +11,14 @@ import (
 	"btrlab/labs/kit"
 )
 
-// own is the program of one's own, as a lab that is in no list: its code is checked, built, run and watched as a lab's is.
+// own is the program of one's own, as a lab that is in no list: its code is checked, built, run and
+// watched as a lab's is.
 var own = &Lab{N: 99, Title: "A program of your own",
 	allowed: []string{kitPath, "cmp", "errors", "fmt", "math", "slices", "sort", "strings"}, entry: "Program", own: true,
 	want: "func Program(w *kit.World)", main: "grade.Student{Own: student.Program}"}
 
-// ownNames are what a program of one's own may use of package kit: Explore and Draw are the grader's there.
+// ownNames are what a program of one's own may use of package kit: Explore and Draw are the
+// grader's there.
 var ownNames = []string{"World", "Task", "Mutex", "Cond", "Var", "Word", "Range"}
 
 // ownName is the name of its one row.
@@ -27,7 +29,8 @@ func ownWorkloads() []workload {
 		program: func(s *Student) func(w *explore.World) { return kit.Runs(s.Own) }}}
 }
 
-// RefusedError says why a program of one's own does not run: it is not allowed, not Go, or does not end.
+// RefusedError says why a program of one's own does not run: it is not allowed, not Go, or does not
+// end.
 type RefusedError struct {
 	File  string
 	Lines []string // each with its line of the file
@@ -44,9 +47,10 @@ func (e *RefusedError) Error() string {
 	return s
 }
 
-// ExploreOwn explores the program in a Go file, which has func Program(w *kit.World), by every schedule; with o.Workload set it runs
-// o.Schedule only. The row has the verdict and, for a violation, the shortest schedule and its steps. An error is a *RefusedError, about the
-// file, or about the tools.
+// ExploreOwn explores the program in a Go file, which has func Program(w *kit.World), by every
+// schedule; with o.Workload set it runs o.Schedule only. The row has the verdict and, for a
+// violation, the shortest schedule and its steps. An error is a *RefusedError, about the file, or
+// about the tools.
 func ExploreOwn(ctx context.Context, root, file string, o Options) (*Row, error) {
 	if x, err := os.Stat(file); err != nil {
 		return nil, err

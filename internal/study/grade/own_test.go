@@ -12,7 +12,8 @@ import (
 	template "btrlab/labs/own"
 )
 
-// TestOwn: the template shows a race, with the lines of both sides; with the lock taken on both sides it is exhausted; a schedule is replayed.
+// TestOwn: the template shows a race, with the lines of both sides; with the lock taken on both
+// sides it is exhausted; a schedule is replayed.
 func TestOwn(t *testing.T) {
 	r := Judge(own.N, &Student{Own: template.Program}, "", "")[0]
 	if r.Pass || !r.Violated || r.Kind != explore.KindRace || !strings.Contains(r.Trace, "careless") {
@@ -55,7 +56,8 @@ func TestOwn(t *testing.T) {
 	}
 }
 
-// TestCheckOwn: a program of one's own has the world of package kit and pointers, and no plain variable that tasks change.
+// TestCheckOwn: a program of one's own has the world of package kit and pointers, and no plain
+// variable that tasks change.
 func TestCheckOwn(t *testing.T) {
 	if got := checkText(t, template.Template, own.rules()); got != "" {
 		t.Errorf("the template: %s", got)
@@ -79,7 +81,8 @@ func TestCheckOwn(t *testing.T) {
 	}
 }
 
-// TestExploreOwn builds two files and runs one, as btrlab practice --own does: what is refused is one line that names the file's line.
+// TestExploreOwn builds two files and runs one, as btrlab practice --own does: what is refused is
+// one line that names the file's line.
 func TestExploreOwn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds two programs")

@@ -14,7 +14,8 @@ func (r *Report) Measured() []Row {
 	return slices.DeleteFunc(slices.Clone(r.Rows), func(x Row) bool { return len(x.Times) == 0 })
 }
 
-// Ratios are how many times as fast as policy locked each policy is in a row with times, the student's first where it was measured.
+// Ratios are how many times as fast as policy locked each policy is in a row with times, the
+// student's first where it was measured.
 func (x *Row) Ratios() (policies []string, ratios []float64) {
 	base := 0.0
 	for _, m := range x.Times {
@@ -28,8 +29,9 @@ func (x *Row) Ratios() (policies []string, ratios []float64) {
 	return policies, ratios
 }
 
-// WriteMarkdown writes the report as a page: what was proved, what was measured, the student's own text, and the rubric with what is for
-// the teacher. dir has the student's files, and profile is where the profile of waits is, empty for none.
+// WriteMarkdown writes the report as a page: what was proved, what was measured, the student's own
+// text, and the rubric with what is for the teacher. dir has the student's files, and profile is
+// where the profile of waits is, empty for none.
 func (l *Lab) WriteMarkdown(w io.Writer, r *Report, dir, profile string) error {
 	var b strings.Builder
 	p := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }

@@ -41,8 +41,9 @@ func scored(rows []Row) (sum float64) {
 	return sum
 }
 
-// TestNoRatioOfTheWrong: correctness comes before any ratio. A lock that locks nothing lets disjoint writes run as fast as they can; if
-// that counted, a student would have points for a lock that is none.
+// TestNoRatioOfTheWrong: correctness comes before any ratio. A lock that locks nothing lets
+// disjoint writes run as fast as they can; if that counted, a student would have points for a lock
+// that is none.
 func TestNoRatioOfTheWrong(t *testing.T) {
 	s := &Student{NewRangeLock: func() inode.RangeLocker { return nothing{} }}
 	ok, text, err := speedup("locked", minRatio,
@@ -80,8 +81,9 @@ func TestNoRatioOfTheWrong(t *testing.T) {
 	}
 }
 
-// handshake is a program that goes wrong only when its two tasks take turns: each step of one waits, without a lock, for one of the
-// other, and gives up if it comes too early. So its shortest bad schedule has as many preemptions as there are turns.
+// handshake is a program that goes wrong only when its two tasks take turns: each step of one
+// waits, without a lock, for one of the other, and gives up if it comes too early. So its shortest
+// bad schedule has as many preemptions as there are turns.
 func handshake(turns int) func(s *Student) func(w *explore.World) {
 	return func(*Student) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -104,8 +106,9 @@ func handshake(turns int) func(s *Student) func(w *explore.World) {
 	}
 }
 
-// TestSecondPass: a search by preemptions, which finds the shortest schedule, stops at two. What needs more is found by the second pass,
-// and a workload that neither pass has exhausted says what both have done.
+// TestSecondPass: a search by preemptions, which finds the shortest schedule, stops at two. What
+// needs more is found by the second pass, and a workload that neither pass has exhausted says what
+// both have done.
 func TestSecondPass(t *testing.T) {
 	for _, turns := range []int{1, 2, 3, 4, 5} {
 		var r Row

@@ -10,23 +10,27 @@ import (
 	"btrlab/internal/study/practice"
 )
 
-// Personal is a question of predict.json whose scenario, and so whose answer, is another one for each student: package practice makes it
-// from the student's id, the number of the lab and the number of the question, and judges the answer by exploring it.
+// Personal is a question of predict.json whose scenario, and so whose answer, is another one for
+// each student: package practice makes it from the student's id, the number of the lab and the
+// number of the question, and judges the answer by exploring it.
 type Personal struct {
 	Level int           `json:"level"`
 	Kind  practice.Kind `json:"kind"`
 }
 
-// A student's answers to personal questions are lines "1 = ANSWER" in this file of the folder that is graded.
+// A student's answers to personal questions are lines "1 = ANSWER" in this file of the folder that
+// is graded.
 const personalFile = "personal.txt"
 
-// Points of a personal question, beside the hundred of the lab; maxPersonal bounds an answer in characters.
+// Points of a personal question, beside the hundred of the lab; maxPersonal bounds an answer in
+// characters.
 const (
 	personalPoints = 10
 	maxPersonal    = 400
 )
 
-// personal are the lab's personal questions as they stand in predict.json. A lab without the file has none.
+// personal are the lab's personal questions as they stand in predict.json. A lab without the file
+// has none.
 func (l *Lab) personal(root string) ([]Personal, error) {
 	var all []Question
 	if err := l.readPredict(filepath.Join(l.Dir(root), "predict.json"), &all); err != nil {
@@ -99,7 +103,8 @@ func readPersonal(path string, n int) (map[string]string, error) {
 	return got, nil
 }
 
-// gradePersonal judges the answers of a student in dir, a row for each question. The rows do not give the right answers away.
+// gradePersonal judges the answers of a student in dir, a row for each question. The rows do not
+// give the right answers away.
 func (l *Lab) gradePersonal(root, dir, student string, progress func(Progress)) ([]Row, error) {
 	qs, err := l.Personal(root, student)
 	if err != nil {

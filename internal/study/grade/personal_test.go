@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/study/practice"
 )
 
-// solve answers a personal question as a student with an explorer of his own would: it reads what was found after a wrong answer.
+// solve answers a personal question as a student with an explorer of his own would: it reads what
+// was found after a wrong answer.
 func solve(t *testing.T, q *practice.Question) string {
 	t.Helper()
 	wrong := map[practice.Kind]string{practice.Break: "", practice.See: map[bool]string{true: "777777", false: "ZZ"}[q.Level <= 3], practice.Count: "0", practice.Fewest: "0"}[q.Kind]
@@ -37,8 +38,8 @@ func put(t *testing.T, dir, name, text string) {
 	}
 }
 
-// TestPersonal: labs 1, 4 and 5 have a question of each student's own. What exploring finds is right, for that student only; the row
-// does not give it away.
+// TestPersonal: labs 1, 4 and 5 have a question of each student's own. What exploring finds is
+// right, for that student only; the row does not give it away.
 func TestPersonal(t *testing.T) {
 	r := root(t)
 	for _, n := range []int{1, 4, 5} {
@@ -90,7 +91,8 @@ func TestPersonal(t *testing.T) {
 	}
 }
 
-// TestByName: in a class whose folders are named by the ids each student is graded by the question of that name.
+// TestByName: in a class whose folders are named by the ids each student is graded by the question
+// of that name.
 func TestByName(t *testing.T) {
 	r, l, class := root(t), lab(t, 1), t.TempDir()
 	qs, err := l.Personal(r, "ada")

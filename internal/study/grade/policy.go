@@ -34,8 +34,8 @@ func writesBy(write writePolicy) func() iopath.WritePolicy {
 	return func() iopath.WritePolicy { return write }
 }
 
-// filePolicy makes the student's policy of each file as the file system takes it: of writes in labs 3 and 6, of all operations in lab 12;
-// nil is none.
+// filePolicy makes the student's policy of each file as the file system takes it: of writes in labs
+// 3 and 6, of all operations in lab 12; nil is none.
 func (s *Student) filePolicy() func() iopath.WritePolicy {
 	switch {
 	case s.Policy != nil:
@@ -48,14 +48,16 @@ func (s *Student) filePolicy() func() iopath.WritePolicy {
 	return nil
 }
 
-// ownBase is the policy of a file system with a policy of the student's: what does not go by the steps of the kit follows it. Dirty
-// throttling is the student's, and so is not in a batch.
+// ownBase is the policy of a file system with a policy of the student's: what does not go by the
+// steps of the kit follows it. Dirty throttling is the student's, and so is not in a batch.
 const ownBase = "locked+BALANCE_OUTSIDE" + commits
 
-// ownSchedules bounds each pass of each search of lab 12, so that all of them together take less than a minute.
+// ownSchedules bounds each pass of each search of lab 12, so that all of them together take less
+// than a minute.
 const ownSchedules = 200
 
-// families are the rows of lab 12's scenarios. Every scenario of the matrix whose operations go by the steps of the kit is in one.
+// families are the rows of lab 12's scenarios. Every scenario of the matrix whose operations go by
+// the steps of the kit is in one.
 var families = []struct {
 	family
 	scenarios []string
@@ -82,7 +84,8 @@ var families = []struct {
 		"enospc", "balance-dirty", "range-and-space"}, []string{"range-and-space"}},
 }
 
-// policyWorkloads are lab 12's: every scenario of the matrix that goes by the steps of the kit, then what the policy costs.
+// policyWorkloads are lab 12's: every scenario of the matrix that goes by the steps of the kit,
+// then what the policy costs.
 func policyWorkloads() []workload {
 	var l []workload
 	for i := range families {
@@ -110,7 +113,8 @@ func policyWorkloads() []workload {
 	return l
 }
 
-// The student's own text: the sections that it has, and how much each must say at least, in characters.
+// The student's own text: the sections that it has, and how much each must say at least, in
+// characters.
 var textSections = []string{"Idea", "Invariants", "What it is good for", "What it costs", "What I could not show"}
 
 const (

@@ -87,7 +87,8 @@ func (j *job) measure(s *Student, clean bool, r *Row) error {
 // baseline is the preset that the others are compared with.
 const baseline = "locked"
 
-// commits is what a preset is measured with: the steps of the kit have a commit for an fsync, and no log.
+// commits is what a preset is measured with: the steps of the kit have a commit for an fsync, and
+// no log.
 const commits = "!FSYNC_LOG"
 
 // waits adds up waits, or holds, by lock. Tasks in virtual time run one at a time.
@@ -162,7 +163,8 @@ func stripes(n int, bytes int64, tasks int) func(*sched.Task, *recorder, int) er
 	}
 }
 
-// spot is the i-th of a task's places in a file of 4 MiB, in pieces of bytes: the same in every run.
+// spot is the i-th of a task's places in a file of 4 MiB, in pieces of bytes: the same in every
+// run.
 func spot(task, i int, bytes int64) int64 {
 	x := uint64(task*7919+i+1) * 0x9e3779b97f4a7c15
 	x ^= x >> 29
@@ -232,7 +234,8 @@ func (j *job) run(pol string, own func() iopath.WritePolicy) (took int64, err er
 	return j.runWith(pol, own, &waits{}, nil)
 }
 
-// runWith is run with the waits of the job's tasks added to w, and those of all tasks meanwhile handed to profile, if it is not nil.
+// runWith is run with the waits of the job's tasks added to w, and those of all tasks meanwhile
+// handed to profile, if it is not nil.
 func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profile LockProfile) (took int64, err error) {
 	name := ""
 	if own != nil {
@@ -271,7 +274,8 @@ func (j *job) runWith(pol string, own func() iopath.WritePolicy, w *waits, profi
 		if err := seen.judge(t, 0, j.size, calls, "in what was measured"); err != nil {
 			return err
 		}
-		x.SetDirtyLimits(8*j.size, 8*j.size) // the requests that meet now come from no device's queue
+		// the requests that meet now come from no device's queue
+		x.SetDirtyLimits(8*j.size, 8*j.size)
 		if err := f.Truncate(t, j.size); err != nil {
 			return err
 		}

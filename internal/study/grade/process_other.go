@@ -23,5 +23,6 @@ func bind(time.Duration) {}
 
 var started = time.Now()
 
-// cpuTime is the time since the process began. It stands for processor time, so a limit is stricter on a busy machine.
+// cpuTime is the time since the process began. It stands for processor time, so a limit is stricter
+// on a busy machine.
 func cpuTime() time.Duration { return time.Since(started) }

@@ -9,7 +9,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// The grading program tells how far it is by a file beside its ledger, because its output is for what goes wrong.
+// The grading program tells how far it is by a file beside its ledger, because its output is for
+// what goes wrong.
 const (
 	progressSuffix = ".progress"
 	progressEvery  = 250 * time.Millisecond
@@ -23,7 +24,8 @@ func of(workload string, tell func(Progress)) func(explore.Progress) {
 	return func(p explore.Progress) { tell(Progress{workload, p}) }
 }
 
-// toFile tells by writing a file, not too often. A file that cannot be written is nothing to report.
+// toFile tells by writing a file, not too often. A file that cannot be written is nothing to
+// report.
 func toFile(path string) func(Progress) {
 	var next time.Duration
 	var workload string
@@ -49,7 +51,8 @@ func onceEach(tell func(name, verdict string)) func(name, verdict string) {
 	}
 }
 
-// watchRows calls tell for the rows of the ledger, each time it looks and a last time when the function that it returns is called; nil tells nobody.
+// watchRows calls tell for the rows of the ledger, each time it looks and a last time when the
+// function that it returns is called; nil tells nobody.
 func watchRows(path string, tell func(name, verdict string)) (unwatch func()) {
 	if tell == nil {
 		return func() {}

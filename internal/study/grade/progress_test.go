@@ -10,7 +10,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// What the grading program tells comes to whoever grades, by way of a file that is not written more often than it is read.
+// What the grading program tells comes to whoever grades, by way of a file that is not written more
+// often than it is read.
 func TestProgressFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json"+progressSuffix)
 	at := func(workload string, n int, took time.Duration) Progress {

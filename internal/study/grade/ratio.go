@@ -26,7 +26,8 @@ const (
 	measuredBytes = ratioTasks * ratioWrites * ratioBytes // of the file
 )
 
-// disjointRatio measures how much faster disjoint writes are with the student's lock than under i_rwsem.
+// disjointRatio measures how much faster disjoint writes are with the student's lock than under
+// i_rwsem.
 func disjointRatio(s *Student) (bool, string, error) {
 	return speedup("locked", minRatio,
 		func() (int64, error) { return disjoint("locked", fs.Options{}, nil, nil) },
@@ -69,7 +70,8 @@ func disjoint(pol string, opt fs.Options, own func() iopath.WritePolicy, judged 
 	return took, err
 }
 
-// speedup reports whether mine takes a least-th of base or less, both in nanoseconds of virtual time, and says so; name is what base is.
+// speedup reports whether mine takes a least-th of base or less, both in nanoseconds of virtual
+// time, and says so; name is what base is.
 func speedup(name string, least float64, base, mine func() (int64, error)) (bool, string, error) {
 	b, err := base()
 	if err != nil {
@@ -83,7 +85,8 @@ func speedup(name string, least float64, base, mine func() (int64, error)) (bool
 	return x >= least, fmt.Sprintf("%.2f times %s: %.1f ms against %.1f ms of virtual time, want %v", x, name, float64(m)/1e6, float64(b)/1e6, least), nil
 }
 
-// rig is what a measurement runs on: a simulated machine, and a file of a new file system on a device in memory.
+// rig is what a measurement runs on: a simulated machine, and a file of a new file system on a
+// device in memory.
 type rig struct {
 	cpus  int
 	flags uint64 // of the file
@@ -130,7 +133,8 @@ func (r rig) open(t *sched.Task, body func(t *sched.Task, x *fs.FS, f *fs.File) 
 	return body(t, x, f)
 }
 
-// inTasks runs body in n tasks and returns the virtual time until the last of them has ended, in nanoseconds.
+// inTasks runs body in n tasks and returns the virtual time until the last of them has ended, in
+// nanoseconds.
 func inTasks(t *sched.Task, n int, body func(t *sched.Task, i int) error) (int64, error) {
 	errs := make([]error, n)
 	begin := t.Now()

@@ -42,7 +42,8 @@ func (w *recorder) begin(t *sched.Task) {
 	w.hist = oracle.History{Size: size, Holes: []oracle.Range{{Lo: 0, Hi: size}}, FinalSize: oracle.NoSize, Ops: w.hist.Ops[:0], Final: w.hist.Final[:0]}
 }
 
-// enter notes an operation that begins now. Its number stays, and end is given it when it has returned.
+// enter notes an operation that begins now. Its number stays, and end is given it when it has
+// returned.
 func (w *recorder) enter(t *sched.Task, o oracle.Op) oracle.ID {
 	o.ID, o.Start, o.End = oracle.ID(len(w.hist.Ops)+1), t.Now(), oracle.Never
 	w.hist.Ops = append(w.hist.Ops, o)
@@ -173,7 +174,8 @@ func (w *recorder) judge(t *sched.Task, lo, hi int64, rule oracle.Rule, when str
 	return fmt.Errorf("violated (oracle): %s", text)
 }
 
-// slowly is a source of which the bytes from at on are on a device: the page fault waits for it, once.
+// slowly is a source of which the bytes from at on are on a device: the page fault waits for it,
+// once.
 type slowly struct {
 	at   int
 	here bool
@@ -216,7 +218,8 @@ type meeting struct {
 // The measures of a round.
 const (
 	meetBytes = 128 << 10 // of the file that a round is in
-	meetParts = 6         // rounds of each kind, at places from the beginning of the file to its end
+	// rounds of each kind, at places from the beginning of the file to its end
+	meetParts = 6
 )
 
 // meet runs the rounds. f has a multiple of meetBytes, and more than one.
@@ -243,7 +246,8 @@ func (c meeting) meet(t *sched.Task, f *fs.File) error {
 			return err
 		}
 		slow := 0
-		if c.piece > format.SectorSize*kit.BatchMin { // a fault makes two batches of what a policy may take for one
+		// a fault makes two batches of what a policy may take for one
+		if c.piece > format.SectorSize*kit.BatchMin {
 			slow = int(c.piece / 2)
 		}
 		alike := []func(t *sched.Task) error{

@@ -31,7 +31,8 @@ func (s *Student) path() *uring.Path {
 // labFile is the lock of a ringFile: it stands where the write path takes i_rwsem.
 var labFile = lockdep.NewClass("lab_file")
 
-// ringFile is a file of lab 8's workloads: bytes under one lock. With Nowait it answers EAGAIN where the lock is taken.
+// ringFile is a file of lab 8's workloads: bytes under one lock. With Nowait it answers EAGAIN
+// where the lock is taken.
 type ringFile struct {
 	lock  lock.Mutex
 	mem   sched.Shared
@@ -115,7 +116,8 @@ type badCompletion string
 
 func (b badCompletion) String() string { return string(b) }
 
-// ringWork is a workload of the ring alone: a task submits writes together and takes their completions.
+// ringWork is a workload of the ring alone: a task submits writes together and takes their
+// completions.
 type ringWork struct {
 	part, room int
 	full       error
@@ -224,7 +226,8 @@ func (x *ringWork) judge(t *sched.Task, files []*ringFile, e uring.CQE, seen int
 	return ""
 }
 
-// atEnd looks at the files after the last completion: each byte that was promised was written once by each request for it.
+// atEnd looks at the files after the last completion: each byte that was promised was written once
+// by each request for it.
 func (x *ringWork) atEnd(t *sched.Task, files []*ringFile) {
 	for k, f := range files {
 		var want [16]int
@@ -259,7 +262,8 @@ func result(res int) string {
 	return fmt.Sprintf("%d bytes", res)
 }
 
-// ringWorkloads are lab 8's: the ring alone, with files that sleep, write a part, fail and queue, then the ratio on the real write path.
+// ringWorkloads are lab 8's: the ring alone, with files that sleep, write a part, fail and queue,
+// then the ratio on the real write path.
 func ringWorkloads() []workload {
 	const direct, nowait = kiocb.Direct, kiocb.Nowait
 	asleep := "nobody may sleep for a request with RWF_NOWAIT: it ends with EAGAIN while the file is locked"
@@ -302,14 +306,16 @@ const (
 	minRing    = 2
 )
 
-// ringRatio measures how much faster cached overwrites are on the student's path than with a worker for each.
+// ringRatio measures how much faster cached overwrites are on the student's path than with a worker
+// for each.
 func ringRatio(s *Student) (bool, string, error) {
 	return speedup("force_async", minRing,
 		func() (int64, error) { return ringTime(nil, true) },
 		func() (int64, error) { return ringTime(s.path(), false) })
 }
 
-// ringTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared afterwards.
+// ringTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared
+// afterwards.
 func ringTime(path *uring.Path, async bool) (took int64, err error) {
 	const size = ringWrites * ringBlock
 	r := rig{cpus: ringCPUs, flags: format.InodeNoDataCow, opt: fs.Options{Policy: policy.MustParse(nowaitPolicy), DirtyLimit: 4 * size, DirtyBackground: 4 * size}}

@@ -31,8 +31,9 @@ type task1 struct {
 	policy   string
 	// most preemptions that the schedule may have; -1 is any number.
 	most int
-	// also, if it is set, is asked of the execution besides; but says what is missing where it is not so. The shortest schedules, which explore
-	// prints, and with it README and museum, do not have it.
+	// also, if it is set, is asked of the execution besides; but says what is missing where it is
+	// not so. The shortest schedules, which explore prints, and with it README and museum, do not
+	// have it.
 	also func(tr *scenario.Trace) bool
 	but  string
 	// late: no later preemption alone may violate the rule.
@@ -177,7 +178,8 @@ func (k *task1) judge(answer string, r *Row, progress func(Progress)) error {
 	return nil
 }
 
-// later reports whether one preemption alone, later than the last one of tr, violates the rule as well.
+// later reports whether one preemption alone, later than the last one of tr, violates the rule as
+// well.
 func (k *task1) later(s *scenario.Scenario, tr *scenario.Trace) bool {
 	last := 0
 	for i, st := range tr.Steps {
@@ -201,7 +203,8 @@ func (k *task1) later(s *scenario.Scenario, tr *scenario.Trace) bool {
 	return false
 }
 
-// noted is the step of tr at which operation id begins or returns, and the number of steps if it does not.
+// noted is the step of tr at which operation id begins or returns, and the number of steps if it
+// does not.
 func noted(tr *scenario.Trace, e scenario.Event, id oracle.ID) int {
 	at := slices.IndexFunc(tr.Steps, func(s scenario.TraceStep) bool {
 		return slices.ContainsFunc(s.Notes, func(n scenario.Note) bool { return n.Event == e && n.Op == id })
@@ -218,7 +221,8 @@ func truncateFirst(tr *scenario.Trace) bool {
 	return at < noted(tr, scenario.Returns, 1) && at < noted(tr, scenario.Returns, 2)
 }
 
-// dirtyAtTruncate: when operation 2, the truncate, begins, a page is dirty, and only the write makes pages dirty.
+// dirtyAtTruncate: when operation 2, the truncate, begins, a page is dirty, and only the write
+// makes pages dirty.
 func dirtyAtTruncate(tr *scenario.Trace) bool {
 	at, pages := noted(tr, scenario.Begins, 2), slices.Index(tr.Columns, "pages")
 	return at < len(tr.Steps) && pages >= 0 && strings.Contains(tr.Steps[at].State[pages], "D")
@@ -235,7 +239,8 @@ func line(v explore.Violation) string {
 	return v.String()
 }
 
-// misfit says why a schedule cannot be followed. A step whose task cannot run is no sentence about the schedule yet.
+// misfit says why a schedule cannot be followed. A step whose task cannot run is no sentence about
+// the schedule yet.
 func misfit(v explore.Violation) string {
 	if v.Lead != "" {
 		return "does not fit: " + v.Line()

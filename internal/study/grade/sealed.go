@@ -14,15 +14,18 @@ import (
 
 // A handout has no folders named instructor (package handout).
 const (
-	// HandoutFile marks the root of a handout, and has the digests of its starters, a line each as sha256sum writes them.
+	// HandoutFile marks the root of a handout, and has the digests of its starters, a line each as
+	// sha256sum writes them.
 	HandoutFile = "HANDOUT"
-	// AnswersFile and SealedFile have what is so for the predictions, in a clone and in a handout: paths in a lab's folder.
+	// AnswersFile and SealedFile have what is so for the predictions, in a clone and in a handout:
+	// paths in a lab's folder.
 	AnswersFile = "instructor/predict.json"
 	SealedFile  = "predict.sealed"
 )
 
-// Seal makes the answers of the lab unreadable to the eye and to a search, and not to anybody who runs this program: four letters could be
-// tried anyway. They are shown after grading, and only beside a prediction that was kept before.
+// Seal makes the answers of the lab unreadable to the eye and to a search, and not to anybody who
+// runs this program: four letters could be tried anyway. They are shown after grading, and only
+// beside a prediction that was kept before.
 func (l *Lab) Seal(answers []byte) []byte {
 	text := base64.StdEncoding.EncodeToString(l.mask(answers))
 	var b bytes.Buffer
@@ -64,8 +67,8 @@ func (l *Lab) readSealed(root string, q *[]Question) error {
 	return nil
 }
 
-// Untouched reports whether the lab's starter is as it was handed out. A tree that is no handout says yes: there a starter that was
-// changed is a mistake.
+// Untouched reports whether the lab's starter is as it was handed out. A tree that is no handout
+// says yes: there a starter that was changed is a mistake.
 func (l *Lab) Untouched(root string) (bool, error) {
 	marker, err := os.ReadFile(filepath.Join(root, HandoutFile))
 	if os.IsNotExist(err) {

@@ -10,13 +10,15 @@ import (
 	"btrlab/internal/study/timeline"
 )
 
-// The bounds of the search of one workload. They are numbers, not times, so that a grade is the same everywhere.
+// The bounds of the search of one workload. They are numbers, not times, so that a grade is the
+// same everywhere.
 const (
 	maxPreemptions = 2      // of the first pass, which finds the shortest schedule
 	maxSchedules   = 40_000 // of each pass
 )
 
-// search is explore and, for a violation, the words and the steps of one execution more: a search keeps neither.
+// search is explore and, for a violation, the words and the steps of one execution more: a search
+// keeps neither.
 func (w *workload) search(s *Student, r *Row) error {
 	if err := w.explore(s, r); err != nil || !r.Violated {
 		return err
@@ -72,8 +74,9 @@ func (w *workload) prog(s *Student) (func(w *explore.World), error) {
 	return func(x *explore.World) { dog.again(); p(x) }, err
 }
 
-// explore searches the workload and fills the row: first by number of preemptions, so that a violation comes with its shortest
-// schedule, then with partial-order reduction, which comes to an end where the first cannot.
+// explore searches the workload and fills the row: first by number of preemptions, so that a
+// violation comes with its shortest schedule, then with partial-order reduction, which comes to an
+// end where the first cannot.
 func (w *workload) explore(s *Student, r *Row) error {
 	cfg, err := w.config()
 	if err != nil {

@@ -28,7 +28,8 @@ func (s *Student) sectors() func(t *sched.Task, w iopath.SectorWrite) {
 	return func(t *sched.Task, w iopath.SectorWrite) { kit.RunSectors(s.Sectors, t, side{w}) }
 }
 
-// sectorWorkloads are lab 10's: two tasks of which one or both write a sector, on the real write path, then the ratio.
+// sectorWorkloads are lab 10's: two tasks of which one or both write a sector, on the real write
+// path, then the ratio.
 func sectorWorkloads() []workload {
 	const design = "unaligned-check-first"
 	rule := oracle.Rule{Write: oracle.Request, Read: oracle.Page, Sizes: oracle.SizesOff}
@@ -59,8 +60,8 @@ func sectorWorkloads() []workload {
 	}
 }
 
-// togetherSide is a direct write of a sector of a written block, inside EOF. It is over only after two have been submitted, so a write that
-// keeps the other one out waits for ever.
+// togetherSide is a direct write of a sector of a written block, inside EOF. It is over only after
+// two have been submitted, so a write that keeps the other one out waits for ever.
 type togetherSide struct {
 	file   *lock.RWSem
 	alone  bool
@@ -115,14 +116,16 @@ const (
 	minSectors   = 5
 )
 
-// sectorRatio measures how much faster overwrites of sectors are by the student's order than one at a time.
+// sectorRatio measures how much faster overwrites of sectors are by the student's order than one at
+// a time.
 func sectorRatio(s *Student) (bool, string, error) {
 	return speedup("one at a time", minSectors,
 		func() (int64, error) { return sectorTime("unaligned-exclusive", nil) },
 		func() (int64, error) { return sectorTime("unaligned-check-first", s.sectors()) })
 }
 
-// sectorTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared afterwards.
+// sectorTime is the virtual time that the writes take, in nanoseconds. Their bytes are compared
+// afterwards.
 func sectorTime(pol string, write func(t *sched.Task, w iopath.SectorWrite)) (took int64, err error) {
 	const bytes = 2048
 	r := rig{cpus: sectorTasks, flags: format.InodeNoDataCow | format.InodeNoDataSum, model: "delay", opt: fs.Options{Policy: policy.MustParse(pol), Sectors: write}}
@@ -136,7 +139,8 @@ func sectorTime(pol string, write func(t *sched.Task, w iopath.SectorWrite)) (to
 				p[k] = byte(i + 1)
 			}
 			for n := range sectorWrites {
-				if _, err := f.WriteDirect(t, p, int64(n*sectorTasks+i)*bytes); err != nil { // two tasks to a block
+				// two tasks to a block
+				if _, err := f.WriteDirect(t, p, int64(n*sectorTasks+i)*bytes); err != nil {
 					return err
 				}
 			}

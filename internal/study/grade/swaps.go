@@ -10,10 +10,12 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// The questions of lab 4 are the swaps of two neighbours in the student's own order: the workload that tells the swap, with a schedule for
-// it, or never. An answer is judged by what it does. The schedule runs in the workload beside one task more, a reader, for which no search
-// prints schedules; a workload alone, or with a schedule that breaks nothing, is searched as its row is, and has half the points if the swap
-// breaks it; never is searched in all of them. The workload must be kept by the student's order as it is, or it says nothing of the swap.
+// The questions of lab 4 are the swaps of two neighbours in the student's own order: the workload
+// that tells the swap, with a schedule for it, or never. An answer is judged by what it does. The
+// schedule runs in the workload beside one task more, a reader, for which no search prints
+// schedules; a workload alone, or with a schedule that breaks nothing, is searched as its row is,
+// and has half the points if the swap breaks it; never is searched in all of them. The workload
+// must be kept by the student's order as it is, or it says nothing of the swap.
 
 const (
 	lastSwap   = policy.MaxSetsizeSteps - 1
@@ -37,7 +39,8 @@ func (s *Student) withSwap(swap int) *Student {
 	return &x
 }
 
-// withReader is the workload of a scenario with a reader of the first block as task 0, which goes first by default.
+// withReader is the workload of a scenario with a reader of the first block as task 0, which goes
+// first by default.
 func (w workload) withReader() workload {
 	x := *w.scenario
 	x.Tasks = append([]scenario.Task{{Name: "other reader", Ops: []scenario.Op{scenario.Read(0, 4*kib)}}}, x.Tasks...)
@@ -71,7 +74,8 @@ func (w *workload) replaySwap(s *Student, answer string, r *Row) error {
 	return err
 }
 
-// judgeSwap judges the student's answer to the question. done are the rows before it: those of the order as it is.
+// judgeSwap judges the student's answer to the question. done are the rows before it: those of the
+// order as it is.
 func (w *workload) judgeSwap(s *Student, done []Row, r *Row) error {
 	answer := strings.TrimSpace(s.answers[w.name])
 	switch answer {
@@ -119,7 +123,8 @@ func (w *workload) judgeSwap(s *Student, done []Row, r *Row) error {
 	return nil
 }
 
-// judgeNever searches all workloads under the swapped order: each a little first, since most swaps that can be broken are broken soon.
+// judgeNever searches all workloads under the swapped order: each a little first, since most swaps
+// that can be broken are broken soon.
 func (w *workload) judgeNever(s *Student, r *Row) error {
 	const little = 300 // schedules of each pass
 	all, proved := setsizeWorkloads(), 0

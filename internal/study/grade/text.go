@@ -11,7 +11,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// WriteText prints the report as a table; under it what is wrong, each with its schedule, and the first one's steps.
+// WriteText prints the report as a table; under it what is wrong, each with its schedule, and the
+// first one's steps.
 func (r *Report) WriteText(w io.Writer) error {
 	var b screen
 	fmt.Fprintf(&b, "lab %02d, %s: %s\n\n", r.Lab, r.Title, r.Dir)

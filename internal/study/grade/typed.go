@@ -133,10 +133,12 @@ func guardedIn(t types.Type, seen map[types.Type]bool) *types.Named {
 
 func inKit(n *types.Named) bool { return n.Obj().Pkg() != nil && n.Obj().Pkg().Path() == kitPath }
 
-// owned are the types of package kit that a student makes; of the others the grader hands out pointers.
+// owned are the types of package kit that a student makes; of the others the grader hands out
+// pointers.
 var owned = map[string]bool{"Mutex": true, "Cond": true, "Var": true}
 
-// lent is the type of package kit that the grader has handed out and t is, or points to; nil for none.
+// lent is the type of package kit that the grader has handed out and t is, or points to; nil for
+// none.
 func lent(t types.Type) *types.Named {
 	if p, ok := types.Unalias(t).(*types.Pointer); ok {
 		t = p.Elem()

@@ -16,12 +16,13 @@ import (
 	"btrlab/labs/kit"
 )
 
-// waitPolicy is what the file system of lab 6 does beside the student's writes: direct writes of sectors hold no i_rwsem while they are
-// in flight.
+// waitPolicy is what the file system of lab 6 does beside the student's writes: direct writes of
+// sectors hold no i_rwsem while they are in flight.
 const waitPolicy = "locked+UNALIGNED_CHECK_FIRST"
 
-// waitWorkloads are lab 6's: writes on the real write path that meet writeback, ordered extents, direct writes, a truncate and a full file
-// system, one with a file whose pages are never at rest, then how long they hold i_rwsem.
+// waitWorkloads are lab 6's: writes on the real write path that meet writeback, ordered extents,
+// direct writes, a truncate and a full file system, one with a file whose pages are never at rest,
+// then how long they hold i_rwsem.
 func waitWorkloads() []workload {
 	task := func(name string, ops ...scenario.Op) scenario.Task { return scenario.Task{Name: name, Ops: ops} }
 	dirty := func(size int64, l ...oracle.Range) scenario.File {
@@ -39,7 +40,8 @@ func waitWorkloads() []workload {
 	space := w("wait-space", "low data space: a write that gets none leaves nothing promised and nothing locked", 8, []string{"i_rwsem", "space_ticket", "extent"},
 		scenario.File{Size: 4 * kib}, task("writer A", mayFail(scenario.Write(8*kib, 16*kib))), task("writer B", mayFail(scenario.Write(64*kib, 16*kib))))
 	space.scenario.FillTo = 24 * kib
-	again := func(w workload) workload { w.limit = 2_000; return w } // the second extent needs two preemptions
+	// the second extent needs two preemptions
+	again := func(w workload) workload { w.limit = 2_000; return w }
 	return []workload{
 		w("wait-stable", "a rewrite of a page while the device reads it: checksum and bytes fit", 10, data, dirty(4*kib, oracle.Range{Lo: 0, Hi: 4 * kib}),
 			task("writer", scenario.Write(0, 4*kib)), task("writeback", scenario.Flush())),
@@ -67,8 +69,9 @@ func waitWorkloads() []workload {
 
 func mayFail(o scenario.Op) scenario.Op { o.Fails = true; return o }
 
-// hot is a write to a file whose pages are never at rest: each time that i_rwsem is free, others make them dirty and writeback begins
-// with them. A wait ends; it lasts for as long as i_rwsem, or the pages, stay locked.
+// hot is a write to a file whose pages are never at rest: each time that i_rwsem is free, others
+// make them dirty and writeback begins with them. A wait ends; it lasts for as long as i_rwsem, or
+// the pages, stay locked.
 type hot struct {
 	state  explore.Atomic[int] // bits of busy*
 	locked bool
@@ -155,8 +158,8 @@ const (
 	holdBlocks = 16
 )
 
-// holdRatio compares how long a write of job holds i_rwsem: the student's, one under policy locked, and one under prewait, of which it may take
-// most per cent.
+// holdRatio compares how long a write of job holds i_rwsem: the student's, one under policy locked,
+// and one under prewait, of which it may take most per cent.
 func holdRatio(job func(pol string, own func() iopath.WritePolicy) (sched.Counts, error), most int64) func(s *Student) (bool, string, error) {
 	return func(s *Student) (bool, string, error) {
 		var each [3]float64
@@ -179,7 +182,8 @@ func holdRatio(job func(pol string, own func() iopath.WritePolicy) (sched.Counts
 	}
 }
 
-// hotJob is writers of a few blocks of one file, which a task writes back again and again meanwhile.
+// hotJob is writers of a few blocks of one file, which a task writes back again and again
+// meanwhile.
 func hotJob(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
 	return holdJob{background: 1 << 30, hard: 1 << 30, think: 50_000, flush: 200_000,
 		block: func(i, n int) int64 { return int64((n*holdTasks + i) * 7 % holdBlocks) }}.run(pol, own)
@@ -198,7 +202,8 @@ type holdJob struct {
 	block            func(task, n int) int64
 }
 
-// run lets the tasks write, in virtual time, and counts how long they hold i_rwsem. The bytes are compared afterwards.
+// run lets the tasks write, in virtual time, and counts how long they hold i_rwsem. The bytes are
+// compared afterwards.
 func (j holdJob) run(pol string, own func() iopath.WritePolicy) (sched.Counts, error) {
 	const size = format.SectorSize
 	var sum sched.Counts

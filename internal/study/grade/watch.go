@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The limits of student code. They are processor time and bytes, so that a loaded machine fails nobody: an execution takes
-// milliseconds and the whole grader 200 MiB.
+// The limits of student code. They are processor time and bytes, so that a loaded machine fails
+// nobody: an execution takes milliseconds and the whole grader 200 MiB.
 const (
 	cpuOfExecution = 10 * time.Second
 	cpuOfResumed   = 3 * time.Second // once an execution was stopped
@@ -25,7 +25,8 @@ const (
 	lookEvery      = 50 * time.Millisecond
 )
 
-// watchdog ends a grading program whose student code does not come to an end, and says in which line.
+// watchdog ends a grading program whose student code does not come to an end, and says in which
+// line.
 type watchdog struct {
 	begun atomic.Uint64 // executions and calls so far
 	limit atomic.Int64  // nanoseconds of processor time for each
@@ -109,7 +110,8 @@ var (
 	running     = regexp.MustCompile(`^goroutine \d+ [^\n]*\[(?:running|runnable)`)
 )
 
-// studentLine is the innermost line of the student's in a stack, as file:line, and the one that called it; empty for none.
+// studentLine is the innermost line of the student's in a stack, as file:line, and the one that
+// called it; empty for none.
 func studentLine(stack []byte) string {
 	var l []string
 	for _, m := range studentFile.FindAllSubmatch(stack, 2) {
@@ -118,7 +120,8 @@ func studentLine(stack []byte) string {
 	return strings.Join(l, ", called in ")
 }
 
-// runningLine is studentLine of the goroutine that runs. Goroutines that wait for their turn also stand in student code.
+// runningLine is studentLine of the goroutine that runs. Goroutines that wait for their turn also
+// stand in student code.
 func runningLine(all []byte) string {
 	l := bytes.Split(all, []byte("\n\n"))
 	for _, s := range l[1:] {

@@ -10,7 +10,8 @@ import (
 	"btrlab/labs/kit"
 )
 
-// bound is what a search came to without the classes that it switches at: the report names them once.
+// bound is what a search came to without the classes that it switches at: the report names them
+// once.
 func bound(c explore.Coverage) string {
 	c.At = nil
 	return c.String()
@@ -59,7 +60,8 @@ func panicLine(at explore.Stack) string {
 	return strings.Join(l, ", called in ")
 }
 
-// words are a violation in words for the student. The kind, which the report names first, is not in them.
+// words are a violation in words for the student. The kind, which the report names first, is not in
+// them.
 func (w *workload) words(v explore.Violation) explore.Violation {
 	s := explore.Violation{Kind: v.Kind, What: v.Line(), More: v.More}
 	switch v.Kind {
@@ -92,7 +94,8 @@ func (r *Row) violated(v explore.Violation) {
 	r.Violated, r.Kind, r.Result = true, v.Kind, shortly(v)
 }
 
-// shortly is the kind and the first line of a violation. The colon before an explanation is dropped with it.
+// shortly is the kind and the first line of a violation. The colon before an explanation is dropped
+// with it.
 func shortly(v explore.Violation) string {
 	return explore.Violation{Kind: v.Kind, What: strings.TrimSuffix(v.Line(), ":")}.Violated()
 }

@@ -22,17 +22,22 @@ type workload struct {
 	scenario *scenario.Scenario
 	program  func(s *Student) func(w *explore.World)
 	ratio    func(s *Student) (ok bool, text string, err error)
-	judges   bool // ratio compares nothing: it says whether the code is right, and what comes after it is not measured if not
+	// ratio compares nothing: it says whether the code is right, and what comes after it is not
+	// measured if not
+	judges bool
 	// measure fills a row with what a policy costs; clean says that nothing is violated.
-	measure  func(s *Student, clean bool, r *Row) error
-	family   *family                             // whose row it is in, if it has none of its own
-	policy   string                              // of the scenario
-	order    func(s *Student) []policy.WriteStep // of a batch; nil is the policy's
-	question bool                                // order is not the student's, who answers by a schedule, or never
-	swap     int                                 // a question of lab 4: the first of the two steps, from 1, that are swapped
-	limit    int                                 // schedules of each pass; 0 is maxSchedules
-	stuck    string                              // what it means that a task waits in a Cond for ever; empty is what the explorer says
-	anyWait  bool                                // stuck says it of every wait
+	measure func(s *Student, clean bool, r *Row) error
+	family  *family                             // whose row it is in, if it has none of its own
+	policy  string                              // of the scenario
+	order   func(s *Student) []policy.WriteStep // of a batch; nil is the policy's
+	// order is not the student's, who answers by a schedule, or never
+	question bool
+	// a question of lab 4: the first of the two steps, from 1, that are swapped
+	swap  int
+	limit int // schedules of each pass; 0 is maxSchedules
+	// what it means that a task waits in a Cond for ever; empty is what the explorer says
+	stuck   string
+	anyWait bool // stuck says it of every wait
 }
 
 // family is a row of several workloads.
@@ -122,7 +127,8 @@ func must(name string) *scenario.Scenario {
 	return s
 }
 
-// setsizeWorkloads are lab 4's. Request is too much to ask of writers that hold no lock, but with one writer there is nothing to mix.
+// setsizeWorkloads are lab 4's. Request is too much to ask of writers that hold no lock, but with
+// one writer there is nothing to mix.
 func setsizeWorkloads() []workload {
 	grow := []scenario.Op{scenario.Truncate(4 * kib), scenario.Truncate(16 * kib), scenario.Read(0, 16*kib)}
 	cached := scenario.File{Size: 16 * kib, Cached: all(16 * kib)}
@@ -149,7 +155,8 @@ func setsizeWorkloads() []workload {
 	}
 }
 
-// studentClass is where a lock-level workload looks: between the lock and the unlock, another task may run.
+// studentClass is where a lock-level workload looks: between the lock and the unlock, another task
+// may run.
 var studentClass = lockdep.NewClass("lab_bytes")
 
 // overlaps is the kind of violation in which two tasks hold one byte.
@@ -195,8 +202,9 @@ func watchHeld(w *explore.World, held []span) {
 	})
 }
 
-// holders is a program without a file system: each task locks its spans, one after the other, stays for a step, and unlocks.
-// Nobody may hold a byte that another holds. Coming and going are steps on one object, so that the explorer tries both orders of any two.
+// holders is a program without a file system: each task locks its spans, one after the other, stays
+// for a step, and unlocks. Nobody may hold a byte that another holds. Coming and going are steps on
+// one object, so that the explorer tries both orders of any two.
 func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
 	return func(s *Student) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -227,8 +235,9 @@ func holders(tasks ...[]span) func(s *Student) func(w *explore.World) {
 	}
 }
 
-// together is a program in which two disjoint ranges must be held at one time: each holder waits for the other before it unlocks. Then both take a range over the
-// two, of another lock, and exclude each other: a lock that locks nothing holds anything at one time.
+// together is a program in which two disjoint ranges must be held at one time: each holder waits
+// for the other before it unlocks. Then both take a range over the two, of another lock, and
+// exclude each other: a lock that locks nothing holds anything at one time.
 func together(a, b span) func(s *Student) func(w *explore.World) {
 	return func(s *Student) func(w *explore.World) {
 		return func(w *explore.World) {
@@ -265,7 +274,8 @@ func together(a, b span) func(s *Student) func(w *explore.World) {
 	}
 }
 
-// rangeWorkloads are lab 5's: the lock alone, then whole writes of the real write path under policy range-lock, then the ratio.
+// rangeWorkloads are lab 5's: the lock alone, then whole writes of the real write path under policy
+// range-lock, then the ratio.
 func rangeWorkloads() []workload {
 	l := []workload{
 		{name: "lock-identical", asks: "two holders of one range exclude each other", points: 6, program: holders([]span{{0, 8}}, []span{{0, 8}})},

@@ -18,9 +18,11 @@ import (
 	"btrlab/internal/study/grade"
 )
 
-// An autograder is what Gradescope takes as a zip: setup.sh, which it runs once, run_autograder, which it runs for each submission, and beside them
-// the part of a handout that grading one lab needs: the packages of the grader and of the program that is built of a submission, the lab's
-// folder, and in vendor the packages of other modules, so that nothing is fetched when a submission is graded.
+// An autograder is what Gradescope takes as a zip: setup.sh, which it runs once, run_autograder,
+// which it runs for each submission, and beside them the part of a handout that grading one lab
+// needs: the packages of the grader and of the program that is built of a submission, the lab's
+// folder, and in vendor the packages of other modules, so that nothing is fetched when a submission
+// is graded.
 
 //go:embed autograder/setup.sh
 var setupText string
@@ -30,15 +32,16 @@ var runText string
 
 // AutograderOptions are what a teacher may choose.
 type AutograderOptions struct {
-	Go      []byte        // go1.N.linux-ARCH.tar.gz; nil is downloaded by setup.sh where the image has no Go
+	// go1.N.linux-ARCH.tar.gz; nil is downloaded by setup.sh where the image has no Go
+	Go      []byte
 	Student string        // see grade.Autograder
 	Limit   time.Duration // see grade.Options
 }
 
 const autograderCommand = "./cmd/btrlab-autograder"
 
-// Autograder is the files of the autograder of a lab, by path, of the handout files of the clone at root. The packages are those of the working
-// tree, whose files must be committed.
+// Autograder is the files of the autograder of a lab, by path, of the handout files of the clone at
+// root. The packages are those of the working tree, whose files must be committed.
 func Autograder(root string, l *grade.Lab, files []File, o AutograderOptions) ([]File, error) {
 	needs := l.Needs()
 	list, err := packages(root, append([]string{autograderCommand}, needs...))
@@ -112,7 +115,8 @@ func (p *goPackage) files() []string {
 	})
 }
 
-// packages lists the packages and all that they import, but for the standard library, as they are on Linux.
+// packages lists the packages and all that they import, but for the standard library, as they are
+// on Linux.
 func packages(root string, paths []string) ([]*goPackage, error) {
 	c := goTool(root, append([]string{"list", "-deps", "-json=ImportPath,Dir,Standard,Module,GoFiles,IgnoredGoFiles,SFiles,HFiles,EmbedFiles"}, paths...)...)
 	c.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
@@ -157,7 +161,8 @@ func goMod(root string) (*goModule, error) {
 
 // vendor is the folder of that name with the packages of other modules in list, and their licences.
 //
-// The go command wants every module that go.mod requires in modules.txt, but only packages that are imported.
+// The go command wants every module that go.mod requires in modules.txt, but only packages that are
+// imported.
 func vendor(root string, list []*goPackage) ([]File, error) {
 	mod, err := goMod(root)
 	if err != nil {
@@ -181,7 +186,8 @@ func vendor(root string, list []*goPackage) ([]File, error) {
 		}
 		m := used[0].Module
 		fmt.Fprintf(&index, "## explicit; go %s\n", m.GoVersion)
-		licences, err := filepath.Glob(filepath.Join(m.Dir, "[LC][IO][CP][EY]*")) // LICENSE, LICENCE, COPYING
+		// LICENSE, LICENCE, COPYING
+		licences, err := filepath.Glob(filepath.Join(m.Dir, "[LC][IO][CP][EY]*"))
 		if err != nil {
 			return nil, err
 		}

@@ -1,14 +1,19 @@
-// Package handout makes what a class is given: the committed tree without solutions and without its history.
+// Package handout makes what a class is given: the committed tree without solutions and without its
+// history.
 //
-// Whatever has instructor in its path, as a folder or as the first word of a file's name (instructor_test.go), is left out. The answers to
-// the predictions go along sealed (package grade), so that grading can set them beside what a student said. File HANDOUT says
-// what the tree is, and has the digests of the starters: a test of a starter that a student has changed says so and is skipped.
+// Whatever has instructor in its path, as a folder or as the first word of a file's name
+// (instructor_test.go), is left out. The answers to the predictions go along sealed (package
+// grade), so that grading can set them beside what a student said. File HANDOUT says what the tree
+// is, and has the digests of the starters: a test of a starter that a student has changed says so
+// and is skipped.
 //
-// Of such a tree, the part that grading one lab needs is in an autograder for Gradescope (autograder.go).
+// Of such a tree, the part that grading one lab needs is in an autograder for Gradescope
+// (autograder.go).
 //
 // Invariants:
 //   - the same commit gives the same bytes;
-//   - the working tree has no say: a solution that was written where the starter is and not committed is not handed out.
+//   - the working tree has no say: a solution that was written where the starter is and not
+//     committed is not handed out.
 package handout
 
 import (
@@ -50,8 +55,8 @@ func Committed(root string) ([]File, error) {
 	return untar(bytes.NewReader(out))
 }
 
-// Uncommitted are the paths in the clone at root that differ from the last commit, with those that git does not know and does not
-// ignore: their changes are not handed out.
+// Uncommitted are the paths in the clone at root that differ from the last commit, with those that
+// git does not know and does not ignore: their changes are not handed out.
 func Uncommitted(root string) ([]string, error) {
 	out, err := output(exec.Command("git", "-C", root, "status", "--porcelain", "-z"))
 	if err != nil {
@@ -144,7 +149,8 @@ func (f File) mode() fs.FileMode {
 	return 0o644
 }
 
-// WriteTree writes the files below dir, which must not be there. They are written beside it, to dir with .part~ at the end: dir is whole or not there.
+// WriteTree writes the files below dir, which must not be there. They are written beside it, to dir
+// with .part~ at the end: dir is whole or not there.
 func WriteTree(dir string, l []File) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: fs.ErrExist}
@@ -169,7 +175,8 @@ func WriteTree(dir string, l []File) error {
 	return os.Rename(part, dir)
 }
 
-// WriteZip writes the files as a zip, in folder under, which may be empty. The bytes depend on nothing else.
+// WriteZip writes the files as a zip, in folder under, which may be empty. The bytes depend on
+// nothing else.
 func WriteZip(w io.Writer, under string, l []File) error {
 	z := zip.NewWriter(w)
 	for _, f := range l {

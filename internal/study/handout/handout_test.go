@@ -35,8 +35,8 @@ func committed(t *testing.T) []File {
 	return tree
 }
 
-// TestNoSolution: nothing of an instructor's folder and no line of a solution is handed out, no test that is looks for one, and the same
-// commit gives the same bytes.
+// TestNoSolution: nothing of an instructor's folder and no line of a solution is handed out, no
+// test that is looks for one, and the same commit gives the same bytes.
 func TestNoSolution(t *testing.T) {
 	tree := committed(t)
 	out, err := From(tree)
@@ -77,7 +77,8 @@ func small(more ...File) []File {
 	return more
 }
 
-// TestKept: folders and files that have instructor as their name or its first word stay here, answers go sealed.
+// TestKept: folders and files that have instructor as their name or its first word stay here,
+// answers go sealed.
 func TestKept(t *testing.T) {
 	out, err := From(small(File{Path: "a/instructor/x"}, File{Path: "b/instructor_test.go"}, File{Path: "c/instructors.txt"}, File{Path: "d/run", Exec: true},
 		File{Path: "labs/04-truncate-race/instructor/predict.json", Data: []byte(`[{"answer":"b"}]`)}))
@@ -114,14 +115,16 @@ func TestKept(t *testing.T) {
 		t.Errorf("a tree over a tree: %v", err)
 	}
 	half := filepath.Join(t.TempDir(), "half")
-	err = WriteTree(half, []File{{Path: "a", Data: []byte("a")}, {Path: "a/b"}}) // a file where a folder is wanted
+	// a file where a folder is wanted
+	err = WriteTree(half, []File{{Path: "a", Data: []byte("a")}, {Path: "a/b"}})
 	left, lerr := os.ReadDir(filepath.Dir(half))
 	if err == nil || lerr != nil || len(left) != 0 {
 		t.Errorf("a tree that cannot be written: %v, and %v is left (%v)", err, left, lerr)
 	}
 }
 
-// TestLeaks: a line of a solution is found wherever it is; one of the starter, the kit or anybody is not.
+// TestLeaks: a line of a solution is found wherever it is; one of the starter, the kit or anybody
+// is not.
 func TestLeaks(t *testing.T) {
 	const dir = "labs/10-unaligned/"
 	tree := []File{
@@ -153,7 +156,8 @@ func TestLeaks(t *testing.T) {
 
 var everything = flag.Bool("handout.all", false, "TestInside: make test and every lab in the handout, for minutes; TestOtherPath")
 
-// TestInside: a handout is a tree to work in: its code vets, the tests of what students touch pass, and its labs can be graded.
+// TestInside: a handout is a tree to work in: its code vets, the tests of what students touch pass,
+// and its labs can be graded.
 func TestInside(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the labs anew, in another folder")
@@ -195,7 +199,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestUncommitted: a teacher is told of what is changed, new, renamed or gone since the commit that is handed out.
+// TestUncommitted: a teacher is told of what is changed, new, renamed or gone since the commit that
+// is handed out.
 func TestUncommitted(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) {

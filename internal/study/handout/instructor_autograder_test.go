@@ -80,8 +80,8 @@ func autograder(t *testing.T, l *grade.Lab, o AutograderOptions) []byte {
 	return b.Bytes()
 }
 
-// TestAutograderZip: the zip of every lab has the two scripts, no test, no solution and nothing that grading does not need, and the same
-// commit gives the same bytes.
+// TestAutograderZip: the zip of every lab has the two scripts, no test, no solution and nothing
+// that grading does not need, and the same commit gives the same bytes.
 func TestAutograderZip(t *testing.T) {
 	for _, l := range grade.Labs {
 		if l.N != 0 && l.N != 5 && l.N != 12 { // without code, with, and with more imports
@@ -126,7 +126,8 @@ func TestAutograderZip(t *testing.T) {
 	}
 }
 
-// TestAutograderMissing: a package of the grader that is not committed is an error that names it, not a zip that does not build.
+// TestAutograderMissing: a package of the grader that is not committed is an error that names it,
+// not a zip that does not build.
 func TestAutograderMissing(t *testing.T) {
 	root, err := grade.Root(".")
 	if err != nil {
@@ -146,8 +147,9 @@ func TestAutograderMissing(t *testing.T) {
 	}
 }
 
-// TestAutograder: an /autograder elsewhere, set up by setup.sh and run by run_autograder, grades a solution, the starter, code that does not end, code
-// that does not build, and nothing. Each has a results.json, and the network has no part in it.
+// TestAutograder: an /autograder elsewhere, set up by setup.sh and run by run_autograder, grades a
+// solution, the starter, code that does not end, code that does not build, and nothing. Each has a
+// results.json, and the network has no part in it.
 func TestAutograder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the engine anew, in another folder")

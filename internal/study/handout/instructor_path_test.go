@@ -11,8 +11,9 @@ import (
 	"btrlab/internal/study/grade"
 )
 
-// TestOtherPath: the commands of CONTRIBUTING.md give a copy of the module another path, and a lab is graded in it as in ours: what reads the path
-// at run time (the root of a clone, the program that is built, what a lab may import, whose line in a stack is the student's) has followed.
+// TestOtherPath: the commands of CONTRIBUTING.md give a copy of the module another path, and a lab
+// is graded in it as in ours: what reads the path at run time (the root of a clone, the program
+// that is built, what a lab may import, whose line in a stack is the student's) has followed.
 func TestOtherPath(t *testing.T) {
 	if !*everything {
 		t.Skip("only with -handout.all: builds the engine anew, under another path")
@@ -37,7 +38,8 @@ func TestOtherPath(t *testing.T) {
 	base := t.TempDir()
 	source := filepath.Join(base, "source")
 	unzip(t, autograder(t, l, AutograderOptions{}), source)
-	if err := os.Mkdir(filepath.Join(source, "notebooks"), 0o755); err != nil { // which grading does not need
+	// which grading does not need
+	if err := os.Mkdir(filepath.Join(source, "notebooks"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	run := func(name string, args ...string) {

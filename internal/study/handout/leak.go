@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// minLine is the shortest line, in bytes, by which a solution is known; a shorter one, such as a return, is anybody's.
+// minLine is the shortest line, in bytes, by which a solution is known; a shorter one, such as a
+// return, is anybody's.
 const minLine = 16
 
 // schedule is an answer that would be found out by playing only.
@@ -18,8 +19,9 @@ var schedule = regexp.MustCompile(`^\d+:\d+(,\d+:\d+)*$`)
 // ofLab is in Go that has to do with a lab.
 var ofLab = regexp.MustCompile(`labs/(kit|\d)`)
 
-// Leaks are the lines of the solutions in tree that are in a file of out, a sentence each. A line of code counts if the lab's own folder and the
-// kit do not have it, an answer "name = schedule" if one line has both its sides.
+// Leaks are the lines of the solutions in tree that are in a file of out, a sentence each. A line
+// of code counts if the lab's own folder and the kit do not have it, an answer "name = schedule" if
+// one line has both its sides.
 func Leaks(tree, out []File) []string {
 	public := map[string]string{} // what students read, by the lab's folder
 	for _, f := range out {
@@ -85,7 +87,8 @@ func lineWith(text []byte, words [][]byte) int {
 	return 0
 }
 
-// whole reports whether line has w, with neither a digit nor a colon or comma that goes on beside it.
+// whole reports whether line has w, with neither a digit nor a colon or comma that goes on beside
+// it.
 func whole(line, w []byte) bool {
 	for at := 0; ; {
 		i := bytes.Index(line[at:], w)

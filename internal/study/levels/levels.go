@@ -1,8 +1,10 @@
-// Package levels has the levels of lab 00: programs of a few lines in which a player chooses who runs. A level is won with a schedule that
-// breaks it, or with the word never where none does; the explorer decides.
+// Package levels has the levels of lab 00: programs of a few lines in which a player chooses who
+// runs. A level is won with a schedule that breaks it, or with the word never where none does; the
+// explorer decides.
 //
-// Model: a level is text, and the text is what runs. Each line is one step: it locks, unlocks, or reads or changes one word. Names
-// that are no word of the level are a task's own. Memory is sequentially consistent.
+// Model: a level is text, and the text is what runs. Each line is one step: it locks, unlocks, or
+// reads or changes one word. Names that are no word of the level are a task's own. Memory is
+// sequentially consistent.
 package levels
 
 import (
@@ -29,7 +31,8 @@ type Level struct {
 	Words []Word   `json:"words,omitempty"`
 	Locks []string `json:"locks,omitempty"`
 	Tasks []Task   `json:"tasks"`
-	// Keeps is the word that is judged when all have ended, and Values are those that are right. A deadlock is never right.
+	// Keeps is the word that is judged when all have ended, and Values are those that are right. A
+	// deadlock is never right.
 	Keeps  string `json:"keeps,omitempty"`
 	Values []int  `json:"values,omitempty"`
 	// Points are what an answer that wins gives in lab 00.
@@ -124,19 +127,22 @@ var (
 // maxSchedules bounds the search of one level; the largest needs a fraction of it.
 const maxSchedules = 100_000
 
-// Config is how levels are searched. Locks in both orders are no error by themselves here: a level is about the schedule that hangs.
+// Config is how levels are searched. Locks in both orders are no error by themselves here: a level
+// is about the schedule that hangs.
 func (l *Level) Config() explore.Config {
 	return explore.Config{Schedules: maxSchedules, MaxSteps: 1_000, Off: explore.CheckLockOrder}
 }
 
-// Program is the level for the explorer. It panics on a text that is no program, which a test excludes.
+// Program is the level for the explorer. It panics on a text that is no program, which a test
+// excludes.
 func (l *Level) Program() func(w *explore.World) { return l.Judged(l.check) }
 
-// End gives a value at the end of an execution: of a word, or as "task.name" of a name that only that task has. False is no such name.
+// End gives a value at the end of an execution: of a word, or as "task.name" of a name that only
+// that task has. False is no such name.
 type End func(name string) (int, bool)
 
-// Judged is Program with another rule, which is asked at the end of every execution in which all tasks have ended. A search with
-// several jobs asks it concurrently.
+// Judged is Program with another rule, which is asked at the end of every execution in which all
+// tasks have ended. A search with several jobs asks it concurrently.
 func (l *Level) Judged(rule func(End) error) func(w *explore.World) {
 	code, err := l.compile()
 	if err != nil {
@@ -233,7 +239,8 @@ type Verdict struct {
 	Trace *scenario.Trace `json:"trace,omitempty"`
 }
 
-// Search runs every schedule of the level, or as many as it takes to break it with the fewest preemptions.
+// Search runs every schedule of the level, or as many as it takes to break it with the fewest
+// preemptions.
 func (l *Level) Search() explore.Result { return explore.Run(l.Config(), l.Program()) }
 
 // Judge decides an answer: a schedule must break the level, never must be so.

@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestAll: each level is broken by as few preemptions as stated, or by none of its schedules; the answer wins, and the other one loses.
+// TestAll: each level is broken by as few preemptions as stated, or by none of its schedules; the
+// answer wins, and the other one loses.
 func TestAll(t *testing.T) {
 	want := map[string]struct {
 		kind        explore.Kind // OK for a level that nothing breaks

@@ -19,7 +19,8 @@ type file struct {
 	reader int // the operation whose bytes are seen, from 1; 0 is the file at the end
 }
 
-// unit is the bytes that a character of an outcome stands for: every offset of a question is a multiple of it.
+// unit is the bytes that a character of an outcome stands for: every offset of a question is a
+// multiple of it.
 const unit = 4096
 
 // Characters of an outcome that are no writer's letter.
@@ -167,7 +168,8 @@ func other(r *random, n int, c string) (name string, o scenario.Op) {
 	return "reader", scenario.Read(pages(at), pages(long+r.under(2)))
 }
 
-// newFile draws operations on a file, and a policy. With broken set it draws from those that are likely to break the rule.
+// newFile draws operations on a file, and a policy. With broken set it draws from those that are
+// likely to break the rule.
 func newFile(r *random, level int, kind Kind, broken bool) *file {
 	f := &file{policy: policy.MustParse(of(r, policy.Names()...))}
 	s := &scenario.Scenario{Name: "practice", About: "operations on one file", Switch: []string{"i_rwsem", "dio_wait", "range_lock", "page", "extent"},

@@ -48,7 +48,8 @@ type Verdict struct {
 	Says string `json:"says"`
 	// Count says what was searched, and what is so.
 	Count string `json:"count"`
-	// Schedule is the one that shows it, the shortest where it breaks something; it belongs to Trace.
+	// Schedule is the one that shows it, the shortest where it breaks something; it belongs to
+	// Trace.
 	Schedule string `json:"schedule"`
 	// Trace is nil when there is nothing to be shown.
 	Trace *scenario.Trace `json:"-"`
@@ -56,7 +57,8 @@ type Verdict struct {
 	Replay string `json:"replay"`
 }
 
-// Judge decides an answer by exploration. The error is a *BadAnswer, ErrStopped, or about the tools.
+// Judge decides an answer by exploration. The error is a *BadAnswer, ErrStopped, or about the
+// tools.
 func (q *Question) Judge(answer string, o Options) (*Verdict, error) {
 	answer = strings.TrimSpace(answer)
 	var v *Verdict
@@ -89,8 +91,9 @@ type facts struct {
 	schedule          string // that one
 }
 
-// facts exhausts the scenario, and looks for the shortest schedule where one breaks the rule: the first search takes schedules that differ
-// only in the order of independent steps for one, and knows nothing of preemptions; the second goes by their number.
+// facts exhausts the scenario, and looks for the shortest schedule where one breaks the rule: the
+// first search takes schedules that differ only in the order of independent steps for one, and
+// knows nothing of preemptions; the second goes by their number.
 func (q *Question) facts(o Options) (facts, error) {
 	r, err := q.about.search(nil, func(c *explore.Config) {
 		o.config(c)
@@ -277,7 +280,8 @@ func (q *Question) ending(outcome string, o Options) (string, bool, error) {
 	return r.Schedule, r.Verdict == explore.Violated, err
 }
 
-// ends makes an execution that ends with outcome a violation, which is how the explorer is made to search for it.
+// ends makes an execution that ends with outcome a violation, which is how the explorer is made to
+// search for it.
 func ends(outcome string) func(string) error {
 	return func(s string) error {
 		if s == outcome {
@@ -334,7 +338,8 @@ func (q *Question) judgeSee(answer string, o Options) (*Verdict, error) {
 	return v, err
 }
 
-// farthest is the outcome whose shortest schedule is the longest: the one that is worth to be looked at.
+// farthest is the outcome whose shortest schedule is the longest: the one that is worth to be
+// looked at.
 func (q *Question) farthest(list []string, o Options) string {
 	best, most := "", -1
 	for _, s := range list {

@@ -44,7 +44,8 @@ func question(t *testing.T, seed uint64, level int, kind Kind) *Question {
 	return q
 }
 
-// TestMake: whoever waits for a question is told of each candidate, in order, and gets the question of New.
+// TestMake: whoever waits for a question is told of each candidate, in order, and gets the question
+// of New.
 func TestMake(t *testing.T) {
 	most := 0
 	for seed := range uint64(5) {
@@ -68,8 +69,9 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// TestSameQuestion: a seed and a level are the same question on every machine and in every build. A change of the generator or of the
-// engine that moves one shows here: a class in the middle of its term then has other questions.
+// TestSameQuestion: a seed and a level are the same question on every machine and in every build. A
+// change of the generator or of the engine that moves one shows here: a class in the middle of its
+// term then has other questions.
 func TestSameQuestion(t *testing.T) {
 	var b strings.Builder
 	for level := 1; level <= MaxLevel; level++ {
@@ -211,7 +213,8 @@ func bruteOf(t *testing.T, p *program) *brute {
 	return b
 }
 
-// serial are the values of the judged word after the tasks have run one after another, each whole, in every order.
+// serial are the values of the judged word after the tasks have run one after another, each whole,
+// in every order.
 func (b *brute) serial(s *bruteState, left []int) (values []int) {
 	if len(left) == 0 {
 		return []int{s.vals[b.l.Keeps]}
@@ -240,7 +243,8 @@ func wants(t *testing.T, q *Question, answer string, right bool) *Verdict {
 	return v
 }
 
-// TestJudge: what an interpreter of a few lines finds by trying every order is what the judge calls right, and nothing else is.
+// TestJudge: what an interpreter of a few lines finds by trying every order is what the judge calls
+// right, and nothing else is.
 func TestJudge(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -291,7 +295,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// orders is the number of interleavings without locks, as a float of a multinomial: what the brute force may cost.
+// orders is the number of interleavings without locks, as a float of a multinomial: what the brute
+// force may cost.
 func (p *program) orders() int {
 	n, x := 0, 1.0
 	for _, t := range p.l.Tasks {
@@ -303,8 +308,8 @@ func (p *program) orders() int {
 	return int(min(x, 1e9))
 }
 
-// TestJudgeFiles: on the real write path the schedule that the judge shows is right, never and the empty schedule are not, and of what
-// can be seen nothing may be left out or added.
+// TestJudgeFiles: on the real write path the schedule that the judge shows is right, never and the
+// empty schedule are not, and of what can be seen nothing may be left out or added.
 func TestJudgeFiles(t *testing.T) {
 	for _, level := range []int{4, 5} {
 		broken := false
@@ -375,8 +380,9 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// TestVariety measures what the questions of a level are like: how many differ, how many break, how many schedules they have. The
-// figures of labs/README.md come from it, with BTRLAB_NUMBERS=1 and -v.
+// TestVariety measures what the questions of a level are like: how many differ, how many break, how
+// many schedules they have. The figures of labs/README.md come from it, with BTRLAB_NUMBERS=1 and
+// -v.
 func TestVariety(t *testing.T) {
 	for level := 1; level <= MaxLevel; level++ {
 		n := 200
@@ -435,7 +441,8 @@ func TestVariety(t *testing.T) {
 	}
 }
 
-// TestStudentSeed: the seed depends on the student, the lab and the question, and on nothing that people write differently.
+// TestStudentSeed: the seed depends on the student, the lab and the question, and on nothing that
+// people write differently.
 func TestStudentSeed(t *testing.T) {
 	if have, want := StudentSeed("ada", 4, 1), uint64(16281170190630525970); have != want {
 		t.Errorf("have %d want %d", have, want)
@@ -456,7 +463,8 @@ func TestStudentSeed(t *testing.T) {
 	}
 }
 
-// TestOutcomes: what can be seen of a file under a lock for everything is what the two orders leave, worked out by hand.
+// TestOutcomes: what can be seen of a file under a lock for everything is what the two orders
+// leave, worked out by hand.
 func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		with   scenario.Op

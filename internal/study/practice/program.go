@@ -183,7 +183,8 @@ func newProgram(r *random, level int, kind Kind) *program {
 	return p
 }
 
-// serial are the values that the judged word can have after the tasks have run one after another, in any order.
+// serial are the values that the judged word can have after the tasks have run one after another,
+// in any order.
 func (p *program) serial() []int {
 	var values []int
 	n := len(p.l.Tasks)

@@ -26,7 +26,8 @@ func Kinds() []Kind { return []Kind{Break, See, Fewest, Count} }
 // MaxLevel is the highest level of difficulty; the lowest is 1.
 const MaxLevel = 5
 
-// Limit bounds the search of a question: a scenario that is not exhausted by so many schedules is none.
+// Limit bounds the search of a question: a scenario that is not exhausted by so many schedules is
+// none.
 const Limit = 20_000
 
 // Never answers that no schedule breaks the rule.
@@ -52,7 +53,8 @@ type subject interface {
 	observed() (what, form string)
 	// valid says why a word is no outcome, or nil.
 	valid(outcome string) error
-	// search runs the schedules. With seen nil the rule judges; else seen is told the outcome of each, and its error is a violation.
+	// search runs the schedules. With seen nil the rule judges; else seen is told the outcome of
+	// each, and its error is a violation.
 	search(seen func(outcome string) error, change func(*explore.Config)) (explore.Result, error)
 	// record runs one schedule, judged as by search, and records its steps.
 	record(seen func(outcome string) error, schedule string) (*scenario.Trace, error)
@@ -64,12 +66,14 @@ type Para struct {
 	Lines []string
 }
 
-// New makes the question of a seed. The kind is the seed's choice unless it is given; not every level has every kind.
+// New makes the question of a seed. The kind is the seed's choice unless it is given; not every
+// level has every kind.
 func New(seed uint64, level int, kind Kind) (*Question, error) {
 	return Make(seed, level, kind, nil)
 }
 
-// Make is New. Unless it is nil, trying is called with the number of each candidate, from 1, before the candidate is explored: that may take seconds in all.
+// Make is New. Unless it is nil, trying is called with the number of each candidate, from 1, before
+// the candidate is explored: that may take seconds in all.
 func Make(seed uint64, level int, kind Kind, trying func(candidate int)) (*Question, error) {
 	if level < 1 || level > MaxLevel {
 		return nil, fmt.Errorf("level %d, want 1 to %d", level, MaxLevel)
@@ -120,7 +124,8 @@ func join(l []Kind) string {
 
 // What a question is kept by.
 const (
-	tries    = 400 // candidates; the last ones are kept though they are not broken, or broken, as was wanted
+	// candidates; the last ones are kept though they are not broken, or broken, as was wanted
+	tries    = 400
 	picky    = 300
 	minSeen  = 2
 	maxSeen  = 6

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// random is splitmix64 (Steele, Lea and Flood 2014): the same numbers everywhere, whatever a library does.
+// random is splitmix64 (Steele, Lea and Flood 2014): the same numbers everywhere, whatever a
+// library does.
 type random uint64
 
 func (r *random) next() uint64 {
@@ -27,7 +28,8 @@ func (r *random) chance(percent int) bool { return r.under(100) < percent }
 // of is one of the elements of l.
 func of[T any](r *random, l ...T) T { return l[r.under(len(l))] }
 
-// StudentSeed is the seed of question n of a lab for a student: the hash of all three. Case and blanks around an id do not count.
+// StudentSeed is the seed of question n of a lab for a student: the hash of all three. Case and
+// blanks around an id do not count.
 func StudentSeed(id string, lab, n int) uint64 {
 	h := sha256.Sum256(fmt.Appendf(nil, "btrlab practice\n%s\n%d\n%d\n", strings.ToLower(strings.TrimSpace(id)), lab, n))
 	return binary.BigEndian.Uint64(h[:])

@@ -9,10 +9,11 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// The explorer through the real write path, on an image in memory that is put back between schedules. Each benchmark reports the goal
-// of the issue beside its figure.
+// The explorer through the real write path, on an image in memory that is put back between
+// schedules. Each benchmark reports the goal of the issue beside its figure.
 
-// BenchmarkFound goes from nothing to the shortest schedule of the lost truncate, the proof that none is shorter included.
+// BenchmarkFound goes from nothing to the shortest schedule of the lost truncate, the proof that
+// none is shorter included.
 func BenchmarkFound(b *testing.B) {
 	r := benchmark(b, "truncate-race", "unlocked", nil)
 	b.ReportMetric(float64(r.Schedules), "schedules")

@@ -11,7 +11,8 @@ const k = 1024
 // inodeClasses are what guards a file from other operations on it.
 var inodeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "extent"}
 
-// rangeClasses leave out the pages, whose locks are taken in batches: what matters is between the batches.
+// rangeClasses leave out the pages, whose locks are taken in batches: what matters is between the
+// batches.
 var rangeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "extent", "fault_in"}
 
 // deviceClasses are what writeback and its completion wait for.
@@ -26,7 +27,8 @@ var directClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "dio_l
 // extentClasses leave out what lies inside an extent's turn.
 var extentClasses = []string{"i_rwsem", "range_lock", "dio_locked", "extent", "ordered_extent"}
 
-// stampClasses are for an fsync beside a commit: in the tree lies the window between an inode that is not dirty any more and its item.
+// stampClasses are for an fsync beside a commit: in the tree lies the window between an inode that
+// is not dirty any more and its item.
 var stampClasses = []string{"i_rwsem", "extent", "ordered_extent", "tree_fs"}
 
 // ringClasses are what the requests of a ring wait for, its workers' lists among it.
@@ -448,7 +450,8 @@ var catalog = []*Scenario{
 		Goal:  "let the NOWAIT write wait for a reference of an extent that it does not write",
 		File:  File{Size: 12 * k, Nocow: true, Dirty: []oracle.Range{{Lo: 8 * k, Hi: 12 * k}}},
 		Tasks: []Task{{"ring", []Op{NowaitDirect(0, 4*k)}}, {"sync", []Op{Sync()}}},
-		// A commit takes the lock for each of its references: two preemptions are enough to stop it with the lock in its hands.
+		// A commit takes the lock for each of its references: two preemptions are enough to stop it
+		// with the lock in its hands.
 		Switch: []string{"delayed_refs"}, Rule: calls, Deep: true, Preemptions: 2, Prove: true, MaxSteps: 5000, Policies: policy.NowaitNames(),
 	},
 	{

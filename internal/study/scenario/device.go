@@ -5,8 +5,9 @@ import (
 	"btrlab/internal/sched"
 )
 
-// overlay is a device over a memory device that nobody writes: what an execution writes is kept beside it in sectors, and
-// forgotten by reset. It has a write cache that a power cut empties: only a flush makes durable what was written before it.
+// overlay is a device over a memory device that nobody writes: what an execution writes is kept
+// beside it in sectors, and forgotten by reset. It has a write cache that a power cut empties: only
+// a flush makes durable what was written before it.
 type overlay struct {
 	base *blockdev.Memory
 	m    map[int64]*[sector]byte
@@ -14,7 +15,8 @@ type overlay struct {
 	old  map[int64]*[sector]byte
 	free []*[sector]byte
 	hold []*[sector]byte // all in m and old
-	// later are the tasks whose writes are transferred by a task of their own each, some time after Submit.
+	// later are the tasks whose writes are transferred by a task of their own each, some time after
+	// Submit.
 	later map[*sched.Task]bool
 }
 
@@ -64,7 +66,8 @@ func (d *overlay) crashed() *overlay {
 	return c
 }
 
-// flush makes durable what was written. A transfer is one step, so every write that has begun has ended.
+// flush makes durable what was written. A transfer is one step, so every write that has begun has
+// ended.
 func (d *overlay) flush() { clear(d.old) }
 
 func (d *overlay) Name() string { return "memory" }
@@ -79,7 +82,8 @@ func (d *overlay) defers(t *sched.Task, yes bool) {
 	d.later[t] = yes
 }
 
-// Submit does b and ends it, now or by another task. Models what a disk does: the transfer is one step.
+// Submit does b and ends it, now or by another task. Models what a disk does: the transfer is one
+// step.
 func (d *overlay) Submit(t *sched.Task, b *blockdev.Bio) {
 	if b.Op == blockdev.OpWrite && d.later[t] {
 		t.Go("disk", func(t *sched.Task) { d.transfer(t, b) })

@@ -12,7 +12,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// estimated are searches that end, long ones with -matrix.full. The short ones take about two seconds together.
+// estimated are searches that end, long ones with -matrix.full. The short ones take about two
+// seconds together.
 var estimated = []struct {
 	scenario, policy string
 	method           explore.Method
@@ -38,8 +39,9 @@ var estimated = []struct {
 	{"writer-punch", "unlocked", explore.State, false},
 }
 
-// The estimate of a search is compared with what the search came to, at four points on its way; the table is in the log. It is no promise: the
-// bounds are those that it keeps today, so that a mistake in the estimate shows.
+// The estimate of a search is compared with what the search came to, at four points on its way; the
+// table is in the log. It is no promise: the bounds are those that it keeps today, so that a
+// mistake in the estimate shows.
 func TestEstimate(t *testing.T) {
 	points := []float64{.1, .25, .5, .75}
 	bounds := []float64{20, 8, 4, 2}

@@ -10,8 +10,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestLogScenarios: the scenarios of an fsync that writes a log break by wrong orders of that log, each with the sentence about what is lost, and
-// keep their rule without, in few schedules: TestMatrix searches more.
+// TestLogScenarios: the scenarios of an fsync that writes a log break by wrong orders of that log,
+// each with the sentence about what is lost, and keep their rule without, in few schedules:
+// TestMatrix searches more.
 func TestLogScenarios(t *testing.T) {
 	for _, c := range []struct{ scenario, wrong, want string }{
 		{"log-writer", "WRONG_LOG_BEFORE_DATA", "what an fsync promised is not on the device"},
@@ -48,8 +49,9 @@ func TestLogScenarios(t *testing.T) {
 	}
 }
 
-// TestLostName: a rename that no sync has made durable is there or not, whole. Once the file that it has moved was synced, its name is the new one; once
-// the file that it has replaced was, that one has none.
+// TestLostName: a rename that no sync has made durable is there or not, whole. Once the file that
+// it has moved was synced, its name is the new one; once the file that it has replaced was, that
+// one has none.
 func TestLostName(t *testing.T) {
 	r := &run{}
 	r.first.start(fileName, new(fs.File), 0, 0, oracle.History{})

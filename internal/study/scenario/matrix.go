@@ -10,11 +10,12 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// CellSchedules ends the search of a cell of the matrix, and of an exhibit. It is a count, so that the matrix is the same on every machine.
+// CellSchedules ends the search of a cell of the matrix, and of an exhibit. It is a count, so that
+// the matrix is the same on every machine.
 const CellSchedules = 100_000
 
-// Cell is a result in a few characters: "kept" when exhausted, "kept<=2" when all schedules with two preemptions were
-// searched, "kept?n" when n schedules were, or "broken".
+// Cell is a result in a few characters: "kept" when exhausted, "kept<=2" when all schedules with
+// two preemptions were searched, "kept?n" when n schedules were, or "broken".
 func (r *Result) Cell() string {
 	switch {
 	case r.Verdict == explore.Exhausted:
@@ -29,8 +30,8 @@ func (r *Result) Cell() string {
 	return fmt.Sprintf("kept?%d", r.Schedules)
 }
 
-// WriteMatrix prints results as a table of scenarios and policies, and under it the schedules of what is broken. limit is that of each
-// search, in words.
+// WriteMatrix prints results as a table of scenarios and policies, and under it the schedules of
+// what is broken. limit is that of each search, in words.
 func WriteMatrix(w io.Writer, results []Result, policies []string, limit string) error {
 	var rows []string
 	cell := map[[2]string]*Result{}
@@ -49,7 +50,8 @@ func WriteMatrix(w io.Writer, results []Result, policies []string, limit string)
 		}
 		return "-"
 	}
-	// A policy's name goes over several lines, cut after a hyphen or before a toggle, so that the table stays narrow.
+	// A policy's name goes over several lines, cut after a hyphen or before a toggle, so that the
+	// table stays narrow.
 	heads := make([][]string, len(policies))
 	width := make([]int, len(policies))
 	high := 0

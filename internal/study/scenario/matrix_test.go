@@ -24,32 +24,36 @@ var (
 
 const matrixFile = "testdata/matrix.txt"
 
-// Limits of a cell, in schedules. The small one finds what one or two preemptions break, and so tells a broken cell from a kept one.
+// Limits of a cell, in schedules. The small one finds what one or two preemptions break, and so
+// tells a broken cell from a kept one.
 const (
 	smallCell = 200
 	fullCell  = 100_000
 )
 
-// TestMatrix holds the verdict of every scenario under every preset against testdata/matrix.txt, by the scenario's rule and by what the
-// policy itself promises. A cell is
+// TestMatrix holds the verdict of every scenario under every preset against testdata/matrix.txt, by
+// the scenario's rule and by what the policy itself promises. A cell is
 //
 //	proved    no schedule breaks the rule, and a full search ends
 //	kept:N    no schedule with at most N preemptions breaks it, which is the scenario's bound, and all of them were tried
 //	limit:N   the same, and the search ended at fullCell schedules before it came to the bound
 //	broken:N  the shortest schedule that breaks it has N preemptions
 //
-// The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of NOWAIT: buffered and direct writes. The fifth
-// is that of direct writes of sectors under their designs, the sixth that of fsync. A cell of a policy that a scenario is not about is -.
+// The third and fourth tables are the scenarios of NOWAIT, by their rule, under the presets of
+// NOWAIT: buffered and direct writes. The fifth is that of direct writes of sectors under their
+// designs, the sixth that of fsync. A cell of a policy that a scenario is not about is -.
 //
 // The full search takes a quarter of an hour of processor time. Of 702 cells 509 are proved, 144
 // kept, 3 at the limit and 46 broken.
 //
-// So a new scenario, a wider policy or a wait that got lost shows as a row that differs, and a search that no longer ends shows with
-// -matrix.full. By the rule, what is broken is what the thread of seed 002 found: whole writes, the truncate and the punch under the
-// unlocked policies, because they hold no lock between two batches. By its own promise unlocked alone is broken: with a lost truncate a block
-// may get two ordered extents (truncate-rewrite). Those that promise whole requests have no second table, because it would be the same
-// search. Direct writes promise whole extents only (direct-extents-whole), and one from a mapping of its own range waited for itself before
-// 5.16 (direct-mapped).
+// So a new scenario, a wider policy or a wait that got lost shows as a row that differs, and a
+// search that no longer ends shows with -matrix.full. By the rule, what is broken is what the
+// thread of seed 002 found: whole writes, the truncate and the punch under the unlocked policies,
+// because they hold no lock between two batches. By its own promise unlocked alone is broken: with
+// a lost truncate a block may get two ordered extents (truncate-rewrite). Those that promise whole
+// requests have no second table, because it would be the same search. Direct writes promise whole
+// extents only (direct-extents-whole), and one from a mapping of its own range waited for itself
+// before 5.16 (direct-mapped).
 func TestMatrix(t *testing.T) {
 	full := *matrixFull || *matrixRewrite
 	var table bytes.Buffer
@@ -148,8 +152,9 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// What one search breaks no other proves. TestMatrix searches by number of preemptions; here the broken cells and the wrong orders of the museum
-// are searched by the other methods, which take different schedules for equal.
+// What one search breaks no other proves. TestMatrix searches by number of preemptions; here the
+// broken cells and the wrong orders of the museum are searched by the other methods, which take
+// different schedules for equal.
 func TestBrokenIsNotExhausted(t *testing.T) {
 	text, err := os.ReadFile(matrixFile)
 	must(t, err)

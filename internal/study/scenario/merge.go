@@ -8,8 +8,8 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Merge joins the results of the shards of one search. What a missing shard would have found is not known: the search is
-// then bounded, not exhausted.
+// Merge joins the results of the shards of one search. What a missing shard would have found is not
+// known: the search is then bounded, not exhausted.
 func Merge(parts []Result) (Result, error) {
 	if len(parts) == 0 {
 		return Result{}, errors.New("merge: no results")
@@ -70,7 +70,8 @@ func Merge(parts []Result) (Result, error) {
 	return r, nil
 }
 
-// Matrix explores scenarios under policies; progress is told of each result as it comes. A search that is stopped is the last.
+// Matrix explores scenarios under policies; progress is told of each result as it comes. A search
+// that is stopped is the last.
 func Matrix(scenarios []*Scenario, policies []string, o Options, progress func(Result)) ([]Result, error) {
 	var l []Result
 	for _, s := range scenarios {

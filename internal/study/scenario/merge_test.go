@@ -16,8 +16,9 @@ func part(n int, v explore.Verdict, pre int, schedule string) Result {
 		Schedules: 10, Cut: 2, Steps: 100, Seconds: float64(n)}
 }
 
-// What shards say together is what the weakest of them says: a missing one makes the whole bounded, and so does a bounded one, by the
-// least of the bounds. Of several violations the one with the fewest preemptions is shown.
+// What shards say together is what the weakest of them says: a missing one makes the whole bounded,
+// and so does a bounded one, by the least of the bounds. Of several violations the one with the
+// fewest preemptions is shown.
 func TestMerge(t *testing.T) {
 	done := func(n int) Result { return part(n, explore.Exhausted, 3, "") }
 	for _, c := range []struct {
@@ -74,8 +75,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// The device of a scenario has a write cache: reads see what was written, a power cut leaves of each sector what the last flush
-// covered, and what shares a sector with a write stays as it was.
+// The device of a scenario has a write cache: reads see what was written, a power cut leaves of
+// each sector what the last flush covered, and what shares a sector with a write stays as it was.
 func TestOverlay(t *testing.T) {
 	k := sched.NewTask("test")
 	base := blockdev.NewMemory(1 << 20)

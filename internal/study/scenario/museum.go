@@ -2,9 +2,9 @@ package scenario
 
 import "btrlab/internal/sched/explore"
 
-// Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with the wrong order of steps, and one
-// with the right order. Number is its row in labs/reference 9.2, which ends
-// with 30; higher numbers are ours.
+// Exhibit is a bug that the kernel had, or nearly had: a scenario that it breaks, the policy with
+// the wrong order of steps, and one with the right order. Number is its row in labs/reference 9.2,
+// which ends with 30; higher numbers are ours.
 type Exhibit struct {
 	Number   int    `json:"number"`
 	Title    string `json:"title"`
@@ -14,8 +14,9 @@ type Exhibit struct {
 	Scenario string `json:"scenario"`
 	Broken   string `json:"broken"` // policies
 	Fixed    string `json:"fixed"`
-	// Script, if it is not empty, is a workload in the language of btrlab sh, a line each operation: a power cut shows the bug, too. It is in
-	// testdata/crash, where its comment says what it is. The museum of package cli runs it.
+	// Script, if it is not empty, is a workload in the language of btrlab sh, a line each
+	// operation: a power cut shows the bug, too. It is in testdata/crash, where its comment says
+	// what it is. The museum of package cli runs it.
 	Script string `json:"script,omitempty"`
 	// Kinds are what the explorer may call the violation.
 	Kinds []explore.Kind `json:"kinds"`
@@ -419,7 +420,8 @@ type Shown struct {
 	Exhibit
 	Found Result `json:"found"` // under Broken
 	Proof Result `json:"proof"` // under Fixed
-	// OK says that it proves itself twice: broken by the wrong order in the way it says, kept by the right one.
+	// OK says that it proves itself twice: broken by the wrong order in the way it says, kept by
+	// the right one.
 	OK    bool   `json:"ok"`
 	Trace *Trace `json:"-"`
 }

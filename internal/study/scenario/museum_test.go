@@ -26,7 +26,8 @@ var edges = map[string][]string{
 	"18 range-and-space": {
 		"waits for ordered extent [0, 4K), which task 3 endio/0 must finish",
 		"task 3 endio/0 waits for extent [0, 4K), which task 1 fiemap holds",
-		"\ntask 1 fiemap waits for extent [16K, 32K); holds extent [0, 16K)", // it keeps what it has got
+		// it keeps what it has got
+		"\ntask 1 fiemap waits for extent [16K, 32K); holds extent [0, 16K)",
 	},
 	"25 page-and-extent": {
 		"task 0 writer waits for page 0, which task 1 writeback holds",
@@ -34,7 +35,8 @@ var edges = map[string][]string{
 	},
 }
 
-// Every exhibit proves itself twice: the named wrong order is broken, by the kind of violation it tells about, and the right one passes.
+// Every exhibit proves itself twice: the named wrong order is broken, by the kind of violation it
+// tells about, and the right one passes.
 func TestMuseum(t *testing.T) {
 	for i := range Museum {
 		e := &Museum[i]
@@ -52,7 +54,8 @@ func TestMuseum(t *testing.T) {
 	}
 }
 
-// TestExhibitScripts: the script of an exhibit is one of testdata/crash, which the tests of the log and of Linux run too.
+// TestExhibitScripts: the script of an exhibit is one of testdata/crash, which the tests of the log
+// and of Linux run too.
 func TestExhibitScripts(t *testing.T) {
 	files, err := filepath.Glob("../../../testdata/crash/*.ops")
 	must(t, err)
@@ -82,7 +85,8 @@ func TestExhibitScripts(t *testing.T) {
 	}
 }
 
-// TestExhibitRows: each exhibit is a row of labs/reference 9.2, with its number and its scenario, and each row with a scenario is an exhibit.
+// TestExhibitRows: each exhibit is a row of labs/reference 9.2, with its number and its scenario,
+// and each row with a scenario is an exhibit.
 func TestExhibitRows(t *testing.T) {
 	b, err := os.ReadFile("../../../labs/reference/09-locks.md")
 	if err != nil {

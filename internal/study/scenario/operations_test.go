@@ -38,8 +38,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// An attribute has a value that is not replaced: by a set that began after it had returned, and that
-// is durable if the power was cut. Two sets that overlap may leave either.
+// An attribute has a value that is not replaced: by a set that began after it had returned, and
+// that is durable if the power was cut. Two sets that overlap may leave either.
 func TestExplained(t *testing.T) {
 	chmod := func(value string, start, end int64) set { return set{OpChmod, value, start, end} }
 	two, overlap := []set{chmod("600", 1, 2), chmod("640", 3, 4)}, []set{chmod("600", 1, 4), chmod("640", 3, 5)}

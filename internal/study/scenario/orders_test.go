@@ -7,14 +7,17 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// Two neighbouring steps of a batch change places: every such order runs to an end, and the explorer says which of them one writer and
-// writeback can tell from the right one. It is the ground on which a lab about the order of a write would stand.
+// Two neighbouring steps of a batch change places: every such order runs to an end, and the
+// explorer says which of them one writer and writeback can tell from the right one. It is the
+// ground on which a lab about the order of a write would stand.
 func TestWriteOrders(t *testing.T) {
 	right := policy.For(policy.Write, policy.Facts{}, policy.MustParse("locked")).WriteSteps
 	wrong := map[[2]policy.WriteStep]explore.Kind{
-		{policy.PreparePages, policy.Reserve}:    explore.KindOrder, // waits for space with pages locked
+		// waits for space with pages locked
+		{policy.PreparePages, policy.Reserve}:    explore.KindOrder,
 		{policy.LockExtent, policy.PreparePages}: explore.KindOrder, // museum number 25
-		{policy.DirtyPages, policy.CopyFromUser}: explore.KindPanic, // nothing is copied yet, so the reservation goes back
+		// nothing is copied yet, so the reservation goes back
+		{policy.DirtyPages, policy.CopyFromUser}: explore.KindPanic,
 	}
 	for i := range right[1:] {
 		p := policy.MustParse("locked")

@@ -28,14 +28,14 @@ import (
 	"btrlab/internal/uring"
 )
 
-// Program makes the scenario under policy p a program for the explorer. With own set it judges by what the policy
-// promises, not by the scenario's rule.
+// Program makes the scenario under policy p a program for the explorer. With own set it judges by
+// what the policy promises, not by the scenario's rule.
 func (s *Scenario) Program(p *policy.Policy, own bool) (func(w *explore.World), error) {
 	return s.program(p, own, nil)
 }
 
-// program is Program. Unless it is nil, kept is called for each file when every task has returned and an order of its operations explains it: with
-// the file's name and that order.
+// program is Program. Unless it is nil, kept is called for each file when every task has returned
+// and an order of its operations explains it: with the file's name and that order.
 func (s *Scenario) program(p *policy.Policy, own bool, kept func(file string, order []string)) (func(w *explore.World), error) {
 	dev, err := s.prepare()
 	if err != nil {
@@ -86,8 +86,9 @@ type opened struct {
 	run    run
 }
 
-// open opens the image once, brings the page cache into the state that the scenario begins with, and copies everything. It does
-// so under a runtime of its own whose clock stands still, so that two processes do the same.
+// open opens the image once, brings the page cache into the state that the scenario begins with,
+// and copies everything. It does so under a runtime of its own whose clock stands still, so that
+// two processes do the same.
 func (s *Scenario) open(dev *blockdev.Memory, p *policy.Policy) *opened {
 	o := &opened{dev: newOverlay(dev)}
 	x := explore.Once(explore.OnceConfig{}, func(t *sched.Task) {
@@ -147,7 +148,8 @@ type run struct {
 	err     error // of an operation that must not fail
 	names   []naming
 	clones  []clone
-	// snap is the file in the snapshot right after it was made, if one was, from snapStart to snapEnd.
+	// snap is the file in the snapshot right after it was made, if one was, from snapStart to
+	// snapEnd.
 	snap               []byte
 	snapStart, snapEnd int64
 	check              oracle.Checker
@@ -224,7 +226,8 @@ func (s *Scenario) warm(t *sched.Task, x *fs.FS, f *fs.File) {
 	}
 }
 
-// capNetRaw is the value of security.capability that setcap cap_net_raw=ep writes. Layout: struct vfs_cap_data.
+// capNetRaw is the value of security.capability that setcap cap_net_raw=ep writes. Layout: struct
+// vfs_cap_data.
 var capNetRaw = []byte{1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 func (r *run) start() {
@@ -273,8 +276,8 @@ func heldName(h sched.Held) string {
 	return ""
 }
 
-// pageStates is one letter per page, from pagecache.Mapping.Describe: - not in memory, c clean, n not uptodate, D dirty, W under
-// writeback, B both.
+// pageStates is one letter per page, from pagecache.Mapping.Describe: - not in memory, c clean, n
+// not uptodate, D dirty, W under writeback, B both.
 func (r *run) pageStates() string {
 	var b strings.Builder
 	ip := r.first.f.Inode()
@@ -381,7 +384,8 @@ func (r *run) do(t *sched.Task, o Op, id oracle.ID) {
 	r.returned(t, o, h, enter, err)
 }
 
-// returned ends the operation h, which is o, and enters it into the history if the history is to have it.
+// returned ends the operation h, which is o, and enters it into the history if the history is to
+// have it.
 func (r *run) returned(t *sched.Task, o Op, h oracle.Op, enter bool, err error) {
 	r.w.Return(t)
 	r.tick++
@@ -459,7 +463,8 @@ func (e *ending) Complete(t *sched.Task, n int, err error) {
 	e.wait.Wake(t)
 }
 
-// expects reports whether an operation may end so: a NOWAIT one is refused by a policy without such requests.
+// expects reports whether an operation may end so: a NOWAIT one is refused by a policy without such
+// requests.
 func (o *Op) expects(err error) bool {
 	if o.Nowait && !o.Sure {
 		return errors.Is(err, errno.EAGAIN) || errors.Is(err, errno.EOPNOTSUPP)
@@ -467,7 +472,8 @@ func (o *Op) expects(err error) bool {
 	return o.Fails && (errors.Is(err, errno.ENOSPC) || errors.Is(err, errno.EDQUOT))
 }
 
-// promised keeps what a power cut at the end of a sync of x, nil is everything, which began at start, would leave.
+// promised keeps what a power cut at the end of a sync of x, nil is everything, which began at
+// start, would leave.
 func (r *run) promised(x *subject, start int64) {
 	if r.s.Deep {
 		r.crashes = append(r.crashes, crash{oracle.Sync{Start: start, End: r.tick + 1}, x, r.dev.crashed()})
@@ -496,7 +502,8 @@ func (o Op) request(at int64) kiocb.Request {
 	return rq
 }
 
-// batches are the offsets at which the policy may cut a write that ends at hi. A direct one may be cut where an extent ends.
+// batches are the offsets at which the policy may cut a write that ends at hi. A direct one may be
+// cut where an extent ends.
 func (r *run) batches(o Op, hi int64) []int64 {
 	lo, step := o.Off, int64(minBatch<<12)
 	switch {
@@ -557,7 +564,8 @@ func (m *mapped) FaultIn(t *sched.Task, from, to int) int {
 
 func (m *mapped) Present(from, to int) int { return to - from }
 
-// cached is a source that is a mapping of the file's page at off: it is there while the page is in memory, and a fault reads it.
+// cached is a source that is a mapping of the file's page at off: it is there while the page is in
+// memory, and a fault reads it.
 type cached struct {
 	r   *run
 	off int64
@@ -656,7 +664,8 @@ func (r *run) judge(t *sched.Task) error {
 // snapName is the snapshot of a scenario that makes one.
 const snapName = "/snap"
 
-// snapshot makes the snapshot and judges it like what a crash leaves: what had returned before start must be in it.
+// snapshot makes the snapshot and judges it like what a crash leaves: what had returned before
+// start must be in it.
 func (r *run) snapshot(t *sched.Task, start int64) (err error) {
 	if err = r.fs.Snapshot(t, "/", snapName, true); err != nil {
 		return err
@@ -698,7 +707,8 @@ func replayLog(t *sched.Task, dev blockdev.Device, p *policy.Policy) (had bool, 
 	return true, x.Close(t)
 }
 
-// recovered judges what the syncs that had returned promised by what is on the device as it was after number i of them.
+// recovered judges what the syncs that had returned promised by what is on the device as it was
+// after number i of them.
 func (r *run) recovered(t *sched.Task, i int) error {
 	c := &r.crashes[i]
 	switch had, err := replayLog(t, c.dev, r.policy); {
@@ -750,7 +760,8 @@ func (r *run) recoveredFile(t *sched.Task, from *fs.FS, x *subject, name string,
 		return fmt.Errorf("after fsync and a crash: %w", err)
 	}
 	rec := oracle.Recovered{At: r.crashes[i].sync.End, Seen: r.seen(x, nil, p, 0), Size: int64(len(p))}
-	// Operations in flight at the crash are not in the history by now with their ends: all have returned since.
+	// Operations in flight at the crash are not in the history by now with their ends: all have
+	// returned since.
 	syncs := r.syncsOf(x, i+1)
 	if v := r.check.CheckFsync(&x.hist, syncs, rec, oracle.PerPageSync); v.Outcome == oracle.Broken {
 		text := "what an fsync promised is not on the device"
@@ -849,7 +860,8 @@ func (r *run) explain(h *oracle.History, when string) string {
 		return when + ": broken"
 	}
 	plain := x.Plain(when)
-	for _, f := range oracle.CheckEOF(h) { // what a truncate has left is the story, whatever else does not fit
+	// what a truncate has left is the story, whatever else does not fit
+	for _, f := range oracle.CheckEOF(h) {
 		if s := f.Plain(h, when); s != "" {
 			plain = s
 			break

@@ -18,14 +18,17 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// heap is a copy of everything that can be reached from some pointers, taken once and put back before each execution: opening
-// a file system takes a hundred times as long. An object stays at its address; what an execution made anew is not
-// reached any more and goes to the garbage collector.
+// heap is a copy of everything that can be reached from some pointers, taken once and put back
+// before each execution: opening a file system takes a hundred times as long. An object stays at
+// its address; what an execution made anew is not reached any more and goes to the garbage
+// collector.
 //
 // Invariants:
 //   - nobody runs on the objects while they are copied or put back;
-//   - what a func value has captured is not changed by an execution (the engine's closures capture the file system only);
-//   - what is skipped does not change: lock classes, policies, tree blocks that are not dirty, bytes of free pages.
+//   - what a func value has captured is not changed by an execution (the engine's closures capture
+//     the file system only);
+//   - what is skipped does not change: lock classes, policies, tree blocks that are not dirty,
+//     bytes of free pages.
 type heap struct {
 	seen   map[heapKey]bool
 	shapes map[reflect.Type]*shape
@@ -39,7 +42,8 @@ type heapKey struct {
 	t reflect.Type
 }
 
-// heapObj is an object with pointers in it: it goes back by reflection, so that the garbage collector sees them.
+// heapObj is an object with pointers in it: it goes back by reflection, so that the garbage
+// collector sees them.
 type heapObj struct{ live, saved reflect.Value }
 
 // heapBytes is an object without pointers.
@@ -62,7 +66,8 @@ func take(roots ...any) *heap {
 	return h
 }
 
-// dropInner forgets the objects that lie in another one, which brings them back: a page of a slab, a lock of a struct.
+// dropInner forgets the objects that lie in another one, which brings them back: a page of a slab,
+// a lock of a struct.
 func (h *heap) dropInner() {
 	type span struct{ start, end uintptr }
 	spans := make([]span, 0, len(h.objs)+len(h.plain))
@@ -129,7 +134,8 @@ func (m *heapMap) restore() {
 	}
 }
 
-// constant are types whose values do not change, or are not the file system's; constantRooms are packages of such types.
+// constant are types whose values do not change, or are not the file system's; constantRooms are
+// packages of such types.
 var (
 	constant      = []reflect.Type{reflect.TypeFor[lockdep.Class](), reflect.TypeFor[policy.Policy](), reflect.TypeFor[sched.Task](), reflect.TypeFor[time.Location]()}
 	constantRooms = []string{"reflect", reflect.TypeFor[Scenario]().PkgPath(), reflect.TypeFor[explore.World]().PkgPath()}
@@ -139,12 +145,15 @@ func skipped(t reflect.Type) bool {
 	return slices.Contains(constant, t) || slices.Contains(constantRooms, t.PkgPath())
 }
 
-// idle is a type whose bytes do not change, or mean nothing, while a counter of it is zero. The fields belong to other rooms.
+// idle is a type whose bytes do not change, or mean nothing, while a counter of it is zero. The
+// fields belong to other rooms.
 type idle struct{ counter, bytes string }
 
 var idles = map[reflect.Type]idle{
-	reflect.TypeFor[ctree.Buffer]():   {counter: "dirty", bytes: "Node"}, // only a dirty block is changed
-	reflect.TypeFor[pagecache.Page](): {counter: "refs", bytes: "data"},  // a page without references is free
+	// only a dirty block is changed
+	reflect.TypeFor[ctree.Buffer](): {counter: "dirty", bytes: "Node"},
+	// a page without references is free
+	reflect.TypeFor[pagecache.Page](): {counter: "refs", bytes: "data"},
 }
 
 func init() {
@@ -156,7 +165,8 @@ func init() {
 	}
 }
 
-// mustKnow panics unless t has the fields of x. A rule for a field that is gone would copy too much or too little, silently.
+// mustKnow panics unless t has the fields of x. A rule for a field that is gone would copy too much
+// or too little, silently.
 func mustKnow(t reflect.Type, x idle) {
 	c, ok := t.FieldByName(x.counter)
 	if !ok || !has(c.Type, "v", reflect.Uint32, reflect.Int32) {
@@ -236,7 +246,8 @@ func (h *heap) walk(v reflect.Value) {
 			h.walk(k)
 			h.walk(e)
 		}
-		// The map object itself: live is read anew at each restore from a variable that is restored first.
+		// The map object itself: live is read anew at each restore from a variable that is restored
+		// first.
 		ref := reflect.New(v.Type()).Elem()
 		ref.Set(m.live)
 		m.live = ref

@@ -13,8 +13,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// TestRestoredIsFresh: after executions have written, truncated and committed, putting the heap back makes the open file system
-// the same, object by object, as one that is opened anew. What restore skips is compared, too.
+// TestRestoredIsFresh: after executions have written, truncated and committed, putting the heap
+// back makes the open file system the same, object by object, as one that is opened anew. What
+// restore skips is compared, too.
 func TestRestoredIsFresh(t *testing.T) {
 	for _, name := range []string{"truncate-race", "grow-writeback", "range-and-space"} {
 		t.Run(name, func(t *testing.T) {

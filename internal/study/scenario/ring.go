@@ -14,17 +14,21 @@ import (
 	"btrlab/internal/uring"
 )
 
-// The requests of a submission stand together in Task.Ops: the task submits them, then takes their completions one at a time, as they
-// come. To the oracle all of them begin at the submission, and each ends when its completion is taken: they are concurrent.
-// What else a ring promises is judged in completed: a write without NOWAIT is whole, and writes that only workers get end in their order.
+// The requests of a submission stand together in Task.Ops: the task submits them, then takes their
+// completions one at a time, as they come. To the oracle all of them begin at the submission, and
+// each ends when its completion is taken: they are concurrent. What else a ring promises is judged
+// in completed: a write without NOWAIT is whole, and writes that only workers get end in their
+// order.
 
-// ringWorkers is the most workers of a task's ring: two works that must wait for each other could run side by side.
+// ringWorkers is the most workers of a task's ring: two works that must wait for each other could
+// run side by side.
 const ringWorkers = 2
 
 // ringEntries is the size of a submission queue.
 const ringEntries = 8
 
-// byWorker reports whether only a worker carries the operation out, after those before it: a buffered write that is not tried.
+// byWorker reports whether only a worker carries the operation out, after those before it: a
+// buffered write that is not tried.
 func (o *Op) byWorker() bool { return o.Kind == OpWrite && o.Async && !o.Direct }
 
 // ring makes a task's ring.
@@ -118,7 +122,8 @@ func (r *run) completed(t *sched.Task, o Op, h oracle.Op, c uring.CQE, p []byte)
 	r.returned(t, o, h, enter, err)
 }
 
-// ringFile is the file as the requests of a ring have it: they write in small batches, whichever task carries them out.
+// ringFile is the file as the requests of a ring have it: they write in small batches, whichever
+// task carries them out.
 type ringFile struct {
 	r   *run
 	ino format.Ino // by which workers tell files apart
@@ -136,7 +141,8 @@ func (f *ringFile) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source)
 	return f.r.first.f.WriteIter(t, rq, src)
 }
 
-// retryWhole is the submit path of WRONG_RING_RETRY_WHOLE: what an attempt has written is not counted, so a worker writes it again.
+// retryWhole is the submit path of WRONG_RING_RETRY_WHOLE: what an attempt has written is not
+// counted, so a worker writes it again.
 var retryWhole = &uring.Path{
 	Submit: func(t *sched.Task, h uring.Handle) {
 		n, err := h.Try(t)

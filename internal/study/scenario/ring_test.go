@@ -9,8 +9,9 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// A ring in a scenario is the ring on the real write path. A worker that begins again writes over another task's bytes; workers side by
-// side end in the wrong order; each is said in words. Under the right order a worker takes part, and nothing is broken.
+// A ring in a scenario is the ring on the real write path. A worker that begins again writes over
+// another task's bytes; workers side by side end in the wrong order; each is said in words. Under
+// the right order a worker takes part, and nothing is broken.
 func TestRing(t *testing.T) {
 	for _, c := range []struct{ scenario, wrong, want string }{
 		{"ring-short", "WRONG_RING_RETRY_WHOLE", "read 3 [0, 4K) saw that bytes [0, 4K) are those of write 1, but at the end bytes [0, 36K) are those of write 1"},
@@ -31,7 +32,8 @@ func TestRing(t *testing.T) {
 		}
 		tr, err := Replay(s, policy.MustParse("nowait-6.1"), "", false)
 		must(t, err)
-		if worker := slices.Contains(tr.Tasks, "iou-wrk-0"); worker != (c.scenario == "ring-order") || tr.Kind != "" { // ring-short: only once the range is locked
+		// ring-short: only once the range is locked
+		if worker := slices.Contains(tr.Tasks, "iou-wrk-0"); worker != (c.scenario == "ring-order") || tr.Kind != "" {
 			t.Errorf("%s: tasks %v, %s", c.scenario, tr.Tasks, tr.Violation)
 		}
 	}

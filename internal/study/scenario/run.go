@@ -61,7 +61,8 @@ func Run(s *Scenario, p *policy.Policy, o Options) (Result, error) {
 		Violation: x.Violation, Schedule: x.Schedule, Bound: x.Bound, Switch: x.Switch, Kind: x.Kind, Method: string(x.Method),
 		Rule: s.rule(p, o.Own).String(), Cut: x.Cut, Found: x.Found, Steps: x.Steps, Shard: x.Shard, Shards: x.Shards, Stopped: x.Stopped, Own: o.Own}
 	if x.Verdict == explore.Violated {
-		if (x.Kind == explore.KindOracle || x.Kind == explore.KindDeadlock) && !cfg.NoShrink { // a search keeps no words; one execution more has them
+		// a search keeps no words; one execution more has them
+		if (x.Kind == explore.KindOracle || x.Kind == explore.KindDeadlock) && !cfg.NoShrink {
 			if e := explore.Replay(cfg, x.Schedule, prog); e.Verdict == x.Kind {
 				r.Violation = e.Violation
 			}

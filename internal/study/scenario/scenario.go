@@ -1,13 +1,16 @@
-// Package scenario puts questions to the real write path: a small file, a few tasks with a few operations each, and what
-// must hold whatever the schedule. Package explore runs the tasks in every order; package oracle judges what was seen.
+// Package scenario puts questions to the real write path: a small file, a few tasks with a few
+// operations each, and what must hold whatever the schedule. Package explore runs the tasks in
+// every order; package oracle judges what was seen.
 //
-// A Scenario is data. Program makes it a program for the explorer: it opens the real file system on a copy of a
-// prepared image in memory, starts the tasks, and at the end reads the file back and judges. Every buffer is painted
-// with the number of its operation, so that the bytes of the file say who wrote them.
+// A Scenario is data. Program makes it a program for the explorer: it opens the real file system on
+// a copy of a prepared image in memory, starts the tasks, and at the end reads the file back and
+// judges. Every buffer is painted with the number of its operation, so that the bytes of the file
+// say who wrote them.
 //
-// Model: the endio worker and the flusher are daemons that take part in the schedules. Device transfers end inside Submit.
-// Only the classes in Switch are scheduling points; everything else between two of them is one step, unless it must wait.
-// The write path keeps much plain data under its locks (io tree bits, tree blocks, block groups, lists) that no Var shows: method state takes
+// Model: the endio worker and the flusher are daemons that take part in the schedules. Device
+// transfers end inside Submit. Only the classes in Switch are scheduling points; everything else
+// between two of them is one step, unless it must wait. The write path keeps much plain data under
+// its locks (io tree bits, tree blocks, block groups, lists) that no Var shows: method state takes
 // for equal only histories with one happens-before order (explore.Config.Plain).
 package scenario
 
@@ -43,7 +46,8 @@ const (
 	OpDrop  // clean pages leave memory
 	OpMap   // fiemap: lock the extent range, look, unlock
 	OpSync  // of the whole file system: all data, and a commit
-	// OpSnapshot makes a snapshot of the top-level subvolume and reads the file in it; at the end the file must read the same.
+	// OpSnapshot makes a snapshot of the top-level subvolume and reads the file in it; at the end
+	// the file must read the same.
 	OpSnapshot
 	OpRename // of a file, over the other one perhaps; changes of names are all one task's
 	OpLink   // another name of a file
@@ -71,23 +75,27 @@ type Op struct {
 	Source int64
 	// Value is what a chmod (in octal) or a setxattr sets.
 	Value string
-	// Short lets every copy of a write stop after so many bytes or not, as a page fault does that may come again each time.
+	// Short lets every copy of a write stop after so many bytes or not, as a page fault does that
+	// may come again each time.
 	Short int64
-	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it locks that page.
+	// Mapped says that the source of a write is a mapping of the file's page at MapOff: to touch it
+	// locks that page.
 	Mapped bool
 	MapOff int64
-	// Direct says that a write or a read goes past the page cache. Append and DSync are a write's flags.
+	// Direct says that a write or a read goes past the page cache. Append and DSync are a write's
+	// flags.
 	Direct, Append, DSync bool
 	// Nowait says that a write is NOWAIT: EAGAIN is no error, and to sleep is a violation.
 	Nowait bool
 	// Sure says that nothing hinders a NOWAIT write: EAGAIN is an error, after all.
 	Sure bool
-	// Queued says that a direct write is queued: the task sleeps until it is told the end, and holds no lock meanwhile.
+	// Queued says that a direct write is queued: the task sleeps until it is told the end, and
+	// holds no lock meanwhile.
 	Queued bool
 	// Fails says that the operation may end with an error, such as ENOSPC.
 	Fails bool
-	// Ring, if it is not 0, says that the operation is a request of the task's ring, and how many are left of its submission, itself
-	// among them. Only writes, reads and fsync can be.
+	// Ring, if it is not 0, says that the operation is a request of the task's ring, and how many
+	// are left of its submission, itself among them. Only writes, reads and fsync can be.
 	Ring int
 	// Async says that a request goes to a worker without an attempt.
 	Async bool
@@ -106,7 +114,8 @@ func Map(off, n int64) Op       { return Op{Kind: OpMap, Off: off, N: n} }
 func Sync() Op                  { return Op{Kind: OpSync} }
 func Snapshot() Op              { return Op{Kind: OpSnapshot} }
 
-// Rename moves the name from to the name to. A file stays the first or the second, whatever its name.
+// Rename moves the name from to the name to. A file stays the first or the second, whatever its
+// name.
 func Rename(from, to string) Op { return Op{Kind: OpRename, From: from, To: to} }
 
 // Link gives the file from another name, and Unlink takes a name away.
@@ -242,26 +251,28 @@ type Scenario struct {
 	About string // one line
 	Goal  string // what a student who plays scheduler tries to reach
 	File  File
-	// Second, if it is not 0, is the size in bytes of a second file beside the first, painted and on disk as that is.
+	// Second, if it is not 0, is the size in bytes of a second file beside the first, painted and
+	// on disk as that is.
 	Second int64
 	// Before are renames that the running transaction has done when the tasks start.
 	Before []Op
 	Tasks  []Task
 	// Switch are the lock classes whose operations are scheduling points.
 	Switch []string
-	// Rule is what must hold of the history under every policy that keeps its requests whole; Contract of a policy may
-	// promise less (Policy).
+	// Rule is what must hold of the history under every policy that keeps its requests whole;
+	// Contract of a policy may promise less (Policy).
 	Rule oracle.Rule
 	// Preemptions bounds the default search, where everything would take minutes; 0 is no bound.
 	Preemptions int
-	// Method is the default search; empty is explore.Bound. DPOR is for what it exhausts and bound does not in minutes.
+	// Method is the default search; empty is explore.Bound. DPOR is for what it exhausts and bound
+	// does not in minutes.
 	Method explore.Method
 	// Prove says that DPOR exhausts it: after the default search has kept to its bound of
 	// Preemptions without a violation, DPOR tries the schedules that are left. (It would find no
 	// shortest schedule, so it does not come first.)
 	Prove bool
-	// Deep ends every execution with a sync, a look at all reservations and a second reading, from disk. Without it only
-	// replays do.
+	// Deep ends every execution with a sync, a look at all reservations and a second reading, from
+	// disk. Without it only replays do.
 	Deep bool
 	// FillTo leaves so many bytes for data on the image; 0 fills nothing.
 	FillTo int64
@@ -271,12 +282,14 @@ type Scenario struct {
 	DirtyLimit int64
 	// MaxSteps ends an execution as a livelock; 0 is 20,000.
 	MaxSteps int
-	// ByLog says that a log can tell everything here: with Deep, an fsync that commits is a violation.
+	// ByLog says that a log can tell everything here: with Deep, an fsync that commits is a
+	// violation.
 	ByLog bool
 	// Policies are those it is about; empty is all presets.
 	Policies []string
 
-	// Image names the prepared image of a scenario that is not in the table; scenarios of one Image have the same File. Empty: Name.
+	// Image names the prepared image of a scenario that is not in the table; scenarios of one Image
+	// have the same File. Empty: Name.
 	Image string
 
 	flags      string                                      // how replay is told of With
@@ -288,7 +301,8 @@ type Scenario struct {
 	own        func() iopath.WritePolicy                   // WithFilePolicy
 }
 
-// With is the scenario with other switch points ("all" is every class; nil leaves them) and with deep set if asked for.
+// With is the scenario with other switch points ("all" is every class; nil leaves them) and with
+// deep set if asked for.
 func (s *Scenario) With(classes []string, deep bool) *Scenario {
 	n := *s
 	if deep && !n.Deep {
@@ -305,22 +319,24 @@ func (s *Scenario) With(classes []string, deep bool) *Scenario {
 	return &n
 }
 
-// WithRangeLocker is the scenario on a file system whose inodes have byte-range locks of another make. No command line replays it.
+// WithRangeLocker is the scenario on a file system whose inodes have byte-range locks of another
+// make. No command line replays it.
 func (s *Scenario) WithRangeLocker(newLock func() inode.RangeLocker) *Scenario {
 	n := *s
 	n.rangeLocks = newLock
 	return &n
 }
 
-// WithNowaitExtent is the scenario on a file system whose NOWAIT direct writes take their steps in another order. No command line replays it.
+// WithNowaitExtent is the scenario on a file system whose NOWAIT direct writes take their steps in
+// another order. No command line replays it.
 func (s *Scenario) WithNowaitExtent(f func(*sched.Task, iopath.NowaitSteps) error) *Scenario {
 	n := *s
 	n.extents = f
 	return &n
 }
 
-// WithSectors is the scenario on a file system whose direct writes of sectors take their steps in an order of another make. No command line
-// replays it.
+// WithSectors is the scenario on a file system whose direct writes of sectors take their steps in
+// an order of another make. No command line replays it.
 func (s *Scenario) WithSectors(write func(t *sched.Task, w iopath.SectorWrite)) *Scenario {
 	n := *s
 	n.sectors = write
@@ -335,8 +351,9 @@ func (s *Scenario) Far(name string, at int64) *Scenario {
 	return &n
 }
 
-// WithEnd is the scenario judged by f and not by its rule: f is asked at the end of every execution what it says to the history, whose
-// slices are its own only until it returns. A search with several jobs asks it concurrently. No command line replays it.
+// WithEnd is the scenario judged by f and not by its rule: f is asked at the end of every execution
+// what it says to the history, whose slices are its own only until it returns. A search with
+// several jobs asks it concurrently. No command line replays it.
 func (s *Scenario) WithEnd(f func(*oracle.History) error) *Scenario {
 	n := *s
 	n.end = f
@@ -351,14 +368,16 @@ func (s *Scenario) Aim() string {
 	return "find an order that breaks the contract: " + s.About
 }
 
-// WithLogItem is the scenario on a file system whose fsyncs put file extents into logs in an order of another make. No command line replays it.
+// WithLogItem is the scenario on a file system whose fsyncs put file extents into logs in an order
+// of another make. No command line replays it.
 func (s *Scenario) WithLogItem(put func(*sched.Task, treelog.ItemSteps) error) *Scenario {
 	n := *s
 	n.logItem = put
 	return &n
 }
 
-// WithFilePolicy is the scenario on a file system whose files have a policy of their own once its tasks begin. No command line replays it.
+// WithFilePolicy is the scenario on a file system whose files have a policy of their own once its
+// tasks begin. No command line replays it.
 func (s *Scenario) WithFilePolicy(newPolicy func() iopath.WritePolicy) *Scenario {
 	n := *s
 	n.own = newPolicy
@@ -427,12 +446,14 @@ func (s *Scenario) Config() (explore.Config, error) {
 	}
 	cfg := explore.Config{Plain: true, Switch: ids, Method: s.Method, Preemptions: s.Preemptions, MaxSteps: max}
 	if state := pagecache.StateClass.ID; len(ids) > 0 && !slices.Contains(ids, state) {
-		cfg.Commute = append(cfg.Commute, state) // the atomics of a page's state change as one, as under its lock
+		// the atomics of a page's state change as one, as under its lock
+		cfg.Commute = append(cfg.Commute, state)
 	}
 	return cfg, nil
 }
 
-// rule is what the history must keep: the scenario's, or with own set no more than the policy's contract promises.
+// rule is what the history must keep: the scenario's, or with own set no more than the policy's
+// contract promises.
 func (s *Scenario) rule(p *policy.Policy, own bool) oracle.Rule {
 	r := s.Rule
 	if !own {

@@ -23,8 +23,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// The truncate race of seed 002 (labs/reference 1.3): as posted the truncate is lost, with the wait first it is not. The
-// schedule is the shortest there is: one preemption.
+// The truncate race of seed 002 (labs/reference 1.3): as posted the truncate is lost, with the wait
+// first it is not. The schedule is the shortest there is: one preemption.
 func TestTruncateRace(t *testing.T) {
 	s, err := Lookup("truncate-race")
 	must(t, err)
@@ -48,8 +48,8 @@ func TestTruncateRace(t *testing.T) {
 	}
 }
 
-// What is wrong begins with a sentence that somebody understands who has read nothing of orders and cycles: which operation has
-// returned, and which bytes are there. The proof follows.
+// What is wrong begins with a sentence that somebody understands who has read nothing of orders and
+// cycles: which operation has returned, and which bytes are there. The proof follows.
 func TestPlain(t *testing.T) {
 	for _, c := range []struct{ scenario, policy, want string }{
 		{"truncate-race", "unlocked", "truncate 2 to 4K has returned, yet at the end bytes [4K, 8K) are the initial content\n"},
@@ -67,7 +67,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// What was kept is told with the order that explains it: who sees "kept" can check it. There is one for each file, and none where something is violated.
+// What was kept is told with the order that explains it: who sees "kept" can check it. There is one
+// for each file, and none where something is violated.
 func TestKeptSaysTheOrder(t *testing.T) {
 	for _, c := range []struct{ scenario, schedule, want string }{
 		{"truncate-race", "", "\nthis order of the operations explains every byte: write 1, truncate 2"},
@@ -83,7 +84,8 @@ func TestKeptSaysTheOrder(t *testing.T) {
 			t.Errorf("%s %q: %s %s\nwant %s", c.scenario, c.schedule, tr.Kind, have, c.want)
 		}
 	}
-	s, err := Lookup("direct-log") // an order explains what is in memory, and after a crash the file is wrong
+	// an order explains what is in memory, and after a crash the file is wrong
+	s, err := Lookup("direct-log")
 	must(t, err)
 	p := policy.MustParse("fsync-5.17+WRONG_LOG_UNWRITTEN")
 	r, err := Run(s, p, Options{})
@@ -95,8 +97,9 @@ func TestKeptSaysTheOrder(t *testing.T) {
 	}
 }
 
-// A file system that was put back is one that was just opened: after thousands of executions, many of them given up in the middle, every
-// scenario takes the same steps as on a fresh one, and ends with the same state.
+// A file system that was put back is one that was just opened: after thousands of executions, many
+// of them given up in the middle, every scenario takes the same steps as on a fresh one, and ends
+// with the same state.
 func TestRestore(t *testing.T) {
 	for _, s := range All() {
 		cfg, err := s.Config()
@@ -126,9 +129,10 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A race on plain data of the write path is found by what orders the accesses, though both hold locks and though no oracle can see it:
-// a page that is zeroed while the device may read it, disk_i_size set without its lock. The report names the data, the locks and
-// the code of both accesses.
+// A race on plain data of the write path is found by what orders the accesses, though both hold
+// locks and though no oracle can see it: a page that is zeroed while the device may read it,
+// disk_i_size set without its lock. The report names the data, the locks and the code of both
+// accesses.
 func TestDataRaces(t *testing.T) {
 	for _, c := range []struct {
 		scenario, policy string
@@ -154,9 +158,10 @@ func TestDataRaces(t *testing.T) {
 	}
 }
 
-// A file that is cut to less than a page and grown again: writeback of the page puts its bytes into the tree, and made the size on
-// disk what i_size had been before. A grow in between was lost at the next mount. It shows between two steps of a transaction, which are
-// no switch points of the scenario.
+// A file that is cut to less than a page and grown again: writeback of the page puts its bytes into
+// the tree, and made the size on disk what i_size had been before. A grow in between was lost at
+// the next mount. It shows between two steps of a transaction, which are no switch points of the
+// scenario.
 func TestGrowWhileInline(t *testing.T) {
 	s, err := Lookup("grow-writeback")
 	must(t, err)
@@ -167,9 +172,11 @@ func TestGrowWhileInline(t *testing.T) {
 	}
 }
 
-// TestDirectKept searches what keeps direct requests apart from their neighbours: a buffered writer, a log and readahead (labs/reference 9.2,
-// numbers 4, 10 and 14), a reader, truncates, and what is written in place apart from a commit. It is TestMatrix in small: a few schedules of each
-// break a planted fault. The matrix has no cell of an fsync of plain writes that commits, because all its presets write a log: here are three.
+// TestDirectKept searches what keeps direct requests apart from their neighbours: a buffered
+// writer, a log and readahead (labs/reference 9.2, numbers 4, 10 and 14), a reader, truncates, and
+// what is written in place apart from a commit. It is TestMatrix in small: a few schedules of each
+// break a planted fault. The matrix has no cell of an fsync of plain writes that commits, because
+// all its presets write a log: here are three.
 func TestDirectKept(t *testing.T) {
 	for _, c := range []struct {
 		scenario, policy string
@@ -180,7 +187,8 @@ func TestDirectKept(t *testing.T) {
 		{"direct-readahead", "modern", explore.Bound},
 		{"direct-reader", "modern", explore.Bound},
 		{"direct-read-truncate", "locked", explore.Bound},
-		{"direct-read-truncate", "unlocked-drain", explore.DPOR}, // a read that looks before it counts needs four preemptions
+		// a read that looks before it counts needs four preemptions
+		{"direct-read-truncate", "unlocked-drain", explore.DPOR},
 		{"direct-truncate", "locked", explore.Bound},
 		{"direct-grow", "modern", explore.Bound},
 		{"direct-fsync", "fsync-commit", explore.Bound},
@@ -199,8 +207,8 @@ func TestDirectKept(t *testing.T) {
 	}
 }
 
-// The write path with the wait first is proved for one writer and for two, and the proof is quick: tens of thousands of
-// schedules per second (the number is in the log, not in the verdict).
+// The write path with the wait first is proved for one writer and for two, and the proof is quick:
+// tens of thousands of schedules per second (the number is in the log, not in the verdict).
 func TestDrainProved(t *testing.T) {
 	for _, name := range []string{"truncate-race", "two-writers-truncate"} {
 		if testing.Short() && name != "truncate-race" {

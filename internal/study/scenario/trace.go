@@ -31,7 +31,8 @@ type Trace struct {
 	// Stuck are the tasks that wait for ever.
 	Stuck  []TraceStuck `json:"stuck,omitempty"`
 	Replay string       `json:"replay"`
-	// Orders, of an execution that violates nothing, has for each file an order of its operations that explains every byte and size seen.
+	// Orders, of an execution that violates nothing, has for each file an order of its operations
+	// that explains every byte and size seen.
 	Orders []Order `json:"orders,omitempty"`
 }
 
@@ -59,9 +60,10 @@ func (tr *Trace) Kept() string {
 
 // TraceStuck is a task that waits for ever.
 type TraceStuck struct {
-	Task int             `json:"task"`
-	For  explore.Named   `json:"for"`            // a lock or an event
-	By   int             `json:"by"`             // the task that holds or owes it, -1 for none known
+	Task int           `json:"task"`
+	For  explore.Named `json:"for"` // a lock or an event
+	// the task that holds or owes it, -1 for none known
+	By   int             `json:"by"`
 	Whom string          `json:"whom,omitempty"` // For and By in words
 	Held []explore.Named `json:"held,omitempty"` // locks
 }
@@ -101,7 +103,8 @@ const (
 	Fails
 )
 
-// Note is what a task notes in a step: mostly that an operation begins or ends. Its text form is String.
+// Note is what a task notes in a step: mostly that an operation begins or ends. Its text form is
+// String.
 type Note struct {
 	Event Event
 	Op    oracle.ID // number of the operation
@@ -131,9 +134,10 @@ func noteOf(says any) Note {
 
 // TraceStep is one step of one task.
 type TraceStep struct {
-	Step  int             `json:"step"`
-	Task  int             `json:"task"`
-	Kind  string          `json:"kind"`  // lock, unlock, trylock, arrive, wait, wake, atomic, load, device, start, resume
+	Step int `json:"step"`
+	Task int `json:"task"`
+	// lock, unlock, trylock, arrive, wait, wake, atomic, load, device, start, resume
+	Kind  string          `json:"kind"`
 	Class string          `json:"class"` // lock class
 	What  What            `json:"what"`  // operation and object
 	Where string          `json:"where"` // the write path's function
@@ -175,7 +179,8 @@ func (s *Scenario) trace(p *policy.Policy, x *explore.Execution, own bool) *Trac
 	return tr
 }
 
-// TraceOf is the trace of an execution that explore.Replay has recorded. The first own of its tasks are no daemons.
+// TraceOf is the trace of an execution that explore.Replay has recorded. The first own of its tasks
+// are no daemons.
 func TraceOf(x *explore.Execution, own int) *Trace {
 	tr := &Trace{Schedule: x.Schedule, Kind: x.Verdict, Violation: x.Violation, Preemptions: x.Preemptions, Tasks: x.Tasks, Own: own,
 		Columns: x.Watches, Violating: -1}
@@ -208,8 +213,8 @@ func TraceOf(x *explore.Execution, own int) *Trace {
 	return tr
 }
 
-// unlockedSize is the last step that changed i_size without i_rwsem and without a byte range: when the end of file is wrong at the end,
-// it went wrong there. -1 is none.
+// unlockedSize is the last step that changed i_size without i_rwsem and without a byte range: when
+// the end of file is wrong at the end, it went wrong there. -1 is none.
 func (tr *Trace) unlockedSize() int {
 	orders := func(lock explore.Named) bool { return lock.Class == "i_rwsem" || lock.Class == "range_lock" }
 	for i := len(tr.Steps) - 1; i >= 0; i-- {
@@ -221,8 +226,9 @@ func (tr *Trace) unlockedSize() int {
 	return -1
 }
 
-// nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is the only one of its kind that
-// it can be: "unlock extent [0, 4K)" for a lock that has no name of its own.
+// nameUnlocked gives what a step unlocks the name under which its task has locked it, where that is
+// the only one of its kind that it can be: "unlock extent [0, 4K)" for a lock that has no name of
+// its own.
 func nameUnlocked(steps []TraceStep) {
 	open := map[int][]explore.Named{} // by task
 	for i := range steps {
@@ -267,7 +273,8 @@ func words(kind string, d *explore.Detail) What {
 	return w
 }
 
-// where is the function of the write path that a step is in: the innermost of the rooms that have a story.
+// where is the function of the write path that a step is in: the innermost of the rooms that have a
+// story.
 func where(stack explore.Stack) string {
 	for _, at := range stack {
 		for _, room := range [...]string{"/iopath/buffered.", "/iopath/setsize.", "/iopath/fallocate.", "/iopath/fsync.", "/data/writeback.", "/data/fileread.", "/data/finish.", "/data/place.", "/data/zero."} {

@@ -19,11 +19,13 @@ import (
 //go:embed page.html
 var pageText string
 
-// WriteHTML writes tr as one page without references to anything outside it: a lane for each task, time going down.
-// A bar at the left of a lane is a lock held, hatching is a wait; the arrow keys move through the steps.
-// Shape, pattern and words carry the meaning, so that it can be printed in black.
+// WriteHTML writes tr as one page without references to anything outside it: a lane for each task,
+// time going down. A bar at the left of a lane is a lock held, hatching is a wait; the arrow keys
+// move through the steps. Shape, pattern and words carry the meaning, so that it can be printed in
+// black.
 //
-// The places in page.html are filled by a Replacer, not by html/template: that would be a quarter of the program in the browser.
+// The places in page.html are filled by a Replacer, not by html/template: that would be a quarter
+// of the program in the browser.
 func WriteHTML(w io.Writer, tr *scenario.Trace) error {
 	d := newDrawing(tr, nil)
 	js, err := json.Marshal(d.details()) // it escapes <, > and &
@@ -142,7 +144,8 @@ type column struct {
 	x, w int
 }
 
-// newDrawing lays tr out. Without keep every step has a row, else those that keep wants and the culprit.
+// newDrawing lays tr out. Without keep every step has a row, else those that keep wants and the
+// culprit.
 func newDrawing(tr *scenario.Trace, keep func(step int) bool) *drawing {
 	d := &drawing{tr: tr, culprit: Culprit(tr), tasks: Shown(tr), pages: inMemory(tr)}
 	d.row = make([]int, len(tr.Steps)+1)
@@ -283,7 +286,8 @@ func (d *drawing) head(b *svg) {
 	b.add(`</g>`)
 }
 
-// size lets a drawing shrink with the window a little, as long as its words can be read; then it scrolls.
+// size lets a drawing shrink with the window a little, as long as its words can be read; then it
+// scrolls.
 func (d *drawing) size() string {
 	return fmt.Sprintf("width:clamp(%dpx,100%%,%dpx)", d.width*4/5, d.width)
 }
@@ -351,8 +355,9 @@ func (d *drawing) lanesAndSteps(b *svg, from, to int) {
 	}
 }
 
-// ends are the edges of s between top and end in a chunk of height h: where s goes on from the chunk before or into the next one, its edge
-// lies outside, so that on the screen, where the chunks touch, it is one piece.
+// ends are the edges of s between top and end in a chunk of height h: where s goes on from the
+// chunk before or into the next one, its edge lies outside, so that on the screen, where the chunks
+// touch, it is one piece.
 func (d *drawing) ends(s span, top, end, from, to, h int) (int, int) {
 	const outside = 3 // more than a line is wide
 	if d.row[s.From] < from {
@@ -364,7 +369,8 @@ func (d *drawing) ends(s span, top, end, from, to, h int) (int, int) {
 	return top, end
 }
 
-// again is the class of a label that a chunk repeats for s, because on paper it may be on another page.
+// again is the class of a label that a chunk repeats for s, because on paper it may be on another
+// page.
 func (d *drawing) again(s span, from int) string {
 	if d.row[s.From] < from {
 		return "again"

@@ -10,10 +10,11 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Play is an execution in which a person chooses the task that goes on. It keeps a whole recorded execution and a place in it:
-// the steps before the place were chosen, those after it are how it would go on. A choice that differs
-// replays the prefix with one more deviation; taking one back only moves the place. The steps in which tasks start show
-// nothing and are not for choosing: the place is never before them.
+// Play is an execution in which a person chooses the task that goes on. It keeps a whole recorded
+// execution and a place in it: the steps before the place were chosen, those after it are how it
+// would go on. A choice that differs replays the prefix with one more deviation; taking one back
+// only moves the place. The steps in which tasks start show nothing and are not for choosing: the
+// place is never before them.
 type Play struct {
 	run   func(schedule string) (*scenario.Trace, error)
 	tr    *scenario.Trace
@@ -67,8 +68,8 @@ func (p *Play) Can(task int) bool {
 	return !p.Over() && task >= 0 && task < len(p.tr.Tasks) && p.tr.Steps[p.at].Enabled>>task&1 != 0
 }
 
-// Choice says whether the next step of task takes one of n values, what it is called, and which comes by itself. n is 0
-// for other steps.
+// Choice says whether the next step of task takes one of n values, what it is called, and which
+// comes by itself. n is 0 for other steps.
 func (p *Play) Choice(task int) (name string, n, val int) {
 	next := nextOf(p.tr, p.at, task)
 	if next < 0 || p.tr.Steps[next].NVal == 0 {
@@ -120,7 +121,8 @@ func (p *Play) deviate(task, val int) error {
 	return nil
 }
 
-// RunOn does steps of task until it cannot go on, stands at a choice, or an operation of it returns; at least one.
+// RunOn does steps of task until it cannot go on, stands at a choice, or an operation of it
+// returns; at least one.
 func (p *Play) RunOn(task int) error {
 	for {
 		if err := p.Choose(task); err != nil {

@@ -7,7 +7,8 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// svgStyle is what page.html says of the same classes, in light colours: a picture has no page around it.
+// svgStyle is what page.html says of the same classes, in light colours: a picture has no page
+// around it.
 const svgStyle = `text { font: 11px "DejaVu Sans Mono", "Liberation Mono", Menlo, Consolas, monospace; fill: #111; }
 .headbox { fill: #e9e9e9; stroke: #111; stroke-width: .5; } .head text { font-weight: 700; }
 .lane { stroke: #999; } .hit { fill: none; } .box { fill: #f4f8ff; stroke: #555; stroke-width: .8; }
@@ -17,8 +18,9 @@ const svgStyle = `text { font: 11px "DejaVu Sans Mono", "Liberation Mono", Menlo
 .preempt { stroke: #111; stroke-width: 1.6; stroke-dasharray: 7 4; } .left { stroke: #111; stroke-width: 4; stroke-dasharray: 1 3; }
 .culprit .box { fill: #ffe9e4; stroke: #111; stroke-width: 3; } .culprit text { font-weight: 700; }`
 
-// WriteSVG writes tr as one picture: the lanes of WriteHTML, with the steps only that change the state of the file, begin or end an
-// operation, preempt, or are the culprit. The same trace gives the same bytes.
+// WriteSVG writes tr as one picture: the lanes of WriteHTML, with the steps only that change the
+// state of the file, begin or end an operation, preempt, or are the culprit. The same trace gives
+// the same bytes.
 func WriteSVG(w io.Writer, tr *scenario.Trace) error {
 	d := newDrawing(tr, func(i int) bool {
 		s := &tr.Steps[i]

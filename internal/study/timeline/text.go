@@ -18,12 +18,13 @@ type Layout struct {
 	All   bool // a line for every step
 }
 
-// WriteText prints tr as a table, time going down: the state of the file, a mark for each task, and what is done, the
-// tasks beside each other as far as the width lets them.
+// WriteText prints tr as a table, time going down: the state of the file, a mark for each task, and
+// what is done, the tasks beside each other as far as the width lets them.
 //
-// Model: steps of one task in a row share a line while they change nothing in the state columns and fit in it; the state is that
-// after the last of them. A step that preempts, or that the verdict is about, begins a line. Steps that come again and again are
-// printed once. With Layout.All none of this is done.
+// Model: steps of one task in a row share a line while they change nothing in the state columns and
+// fit in it; the state is that after the last of them. A step that preempts, or that the verdict is
+// about, begins a line. Steps that come again and again are printed once. With Layout.All none of
+// this is done.
 func WriteText(w io.Writer, tr *scenario.Trace, lay Layout) error {
 	t := newTable(tr, lay)
 	t.fill()
@@ -70,7 +71,8 @@ type table struct {
 }
 
 const (
-	laneWidth   = 46 // characters in which words have room: with as many for each task they stand beside each other
+	// characters in which words have room: with as many for each task they stand beside each other
+	laneWidth   = 46
 	laneMin     = 36 // and in which they are still readable
 	indentMin   = 2
 	stateGap    = 1
@@ -117,7 +119,8 @@ func (t *table) need() int {
 	return n
 }
 
-// stands finds the steps after which their tasks must wait. A daemon that waits for work and holds nothing is left out.
+// stands finds the steps after which their tasks must wait. A daemon that waits for work and holds
+// nothing is left out.
 func stands(tr *scenario.Trace) map[int]string {
 	m := map[int]string{}
 	for task := range tr.Tasks {
@@ -234,8 +237,8 @@ func (t *table) steps() {
 	}
 }
 
-// repeats finds how often the steps at the beginning of l come one after the other: n of them, so many times. times is 1
-// where nothing comes again.
+// repeats finds how often the steps at the beginning of l come one after the other: n of them, so
+// many times. times is 1 where nothing comes again.
 func (t *table) repeats(l []int) (n, times int) {
 	for n := 1; n <= repeatMax && 2*n <= len(l); n++ {
 		times := 1
@@ -286,7 +289,8 @@ func (t *table) step(i int) {
 	if last == nil || t.lay.All || last.ended || last.task != s.Task || mark != "" || begins || p.verb == "change" || last.closed && !(unlock && last.has(p.where)) {
 		fresh()
 	}
-	if !t.lay.All && t.queues(i) && mark == "" { // a task that queues and gets the lock at once has only taken it
+	// a task that queues and gets the lock at once has only taken it
+	if !t.lay.All && t.queues(i) && mark == "" {
 		last.to = i
 		return
 	}
@@ -342,8 +346,9 @@ func (l *line) locks(what string) bool {
 	return slices.ContainsFunc(l.parts, func(p part) bool { return p.verb == "lock" && p.what == what })
 }
 
-// words is the text of l: the function once for all that happens in it, the verb once for all that is locked or unlocked one after the
-// other, and no names where all that was just locked is unlocked again.
+// words is the text of l: the function once for all that happens in it, the verb once for all that
+// is locked or unlocked one after the other, and no names where all that was just locked is
+// unlocked again.
 func (l *line) words() string {
 	if l.text != "" {
 		return l.text
@@ -444,7 +449,8 @@ func (t *table) print(b *strings.Builder) {
 	}
 }
 
-// head prints the names of the columns, the tasks' on lines of their own where they do not fit beside each other.
+// head prints the names of the columns, the tasks' on lines of their own where they do not fit
+// beside each other.
 func (t *table) head(b *strings.Builder) {
 	left := fmt.Sprintf("%*s", t.number, "step")
 	for _, c := range t.cols {
@@ -497,7 +503,8 @@ func (t *table) row(b *strings.Builder, step string, state []string, marks strin
 	}
 }
 
-// marks has a letter for each task at moment n: # holds a lock, w waits, W both, . neither; a blank has ended or not begun.
+// marks has a letter for each task at moment n: # holds a lock, w waits, W both, . neither; a blank
+// has ended or not begun.
 func (t *table) marks(n int) string {
 	var b strings.Builder
 	m := At(t.tr, n)

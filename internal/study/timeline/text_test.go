@@ -23,7 +23,8 @@ func text(t *testing.T, tr *scenario.Trace, lay timeline.Layout) string {
 	return b.String()
 }
 
-// The table in full: who does what beside each other, marks, and the steps that only a line for every step shows.
+// The table in full: who does what beside each other, marks, and the steps that only a line for
+// every step shows.
 func TestText(t *testing.T) {
 	tr := small()
 	for i := range tr.Steps {
@@ -54,8 +55,8 @@ W both, . neither.
 	}
 }
 
-// Where a task cannot go on the table says so, and for what it waits: a student is told to let the truncate run until then. It has a
-// key to the letters of its pages.
+// Where a task cannot go on the table says so, and for what it waits: a student is told to let the
+// truncate run until then. It has a key to the letters of its pages.
 func TestTextWaits(t *testing.T) {
 	got := text(t, race(t), timeline.Layout{})
 	for _, want := range []string{"unlock both\n +\\(waits for i_dio_count\\)\n", "queue for i_rwsem \\(waits\\)\n", "\npages has a letter a page: - not in memory, c clean"} {
@@ -100,8 +101,8 @@ func TestTextJoins(t *testing.T) {
 	}
 }
 
-// Every scenario, and every exhibit of the museum, fits a terminal of 80 columns, and every step of a task that is shown is in one of the
-// lines, in order.
+// Every scenario, and every exhibit of the museum, fits a terminal of 80 columns, and every step of
+// a task that is shown is in one of the lines, in order.
 func TestTextFits(t *testing.T) {
 	var traces []*scenario.Trace
 	for _, s := range scenario.All() {

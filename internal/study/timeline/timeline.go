@@ -1,10 +1,11 @@
-// Package timeline makes one recorded execution of a scenario something to look at: what each task does, which locks it
-// holds, which task it waits for, and what the file looks like, step by step. At answers these questions for one moment,
-// WriteText prints and WriteHTML draws all of them, and Play lets a person choose the next task and take the choice back.
+// Package timeline makes one recorded execution of a scenario something to look at: what each task
+// does, which locks it holds, which task it waits for, and what the file looks like, step by step.
+// At answers these questions for one moment, WriteText prints and WriteHTML draws all of them, and
+// Play lets a person choose the next task and take the choice back.
 //
-// Model: a moment n is the one before step n. What a task does next is taken from the steps after n, since a
-// task that stands before an operation does that one whichever task goes first. A task without steps after n has ended, or
-// waits for ever, which the trace says.
+// Model: a moment n is the one before step n. What a task does next is taken from the steps after
+// n, since a task that stands before an operation does that one whichever task goes first. A task
+// without steps after n has ended, or waits for ever, which the trace says.
 package timeline
 
 import (
@@ -33,13 +34,16 @@ func (p Phase) String() string { return [...]string{"can run", "waits", "ended",
 // TaskAt is one task at one moment.
 type TaskAt struct {
 	Phase Phase
-	Op    string          // the operation it is in or begins next, as "2: truncate to 4K"; empty for daemons and after the last
-	Where string          // the function of the write path in which its next step lies
-	Next  string          // its next step, empty when there is none
-	For   explore.Named   // while Waiting: the lock or the wait
-	By    int             // while Waiting for ever: the task that would have to go on, -1 for nobody known
-	Whom  string          // while Waiting for ever: For and By in words, empty without By
-	Held  []explore.Named // locks
+	// the operation it is in or begins next, as "2: truncate to 4K"; empty for daemons and after
+	// the last
+	Op    string
+	Where string        // the function of the write path in which its next step lies
+	Next  string        // its next step, empty when there is none
+	For   explore.Named // while Waiting: the lock or the wait
+	// while Waiting for ever: the task that would have to go on, -1 for nobody known
+	By   int
+	Whom string          // while Waiting for ever: For and By in words, empty without By
+	Held []explore.Named // locks
 }
 
 // Moment is the state of an execution before a step.
@@ -133,8 +137,8 @@ func nextOf(tr *scenario.Trace, n, task int) int {
 	return -1
 }
 
-// heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where the task has noted it already,
-// and one that it lets go is, even where it has not any more.
+// heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where
+// the task has noted it already, and one that it lets go is, even where it has not any more.
 func heldBefore(s *scenario.TraceStep) []explore.Named {
 	l := slices.Clone(s.Held)
 	lock := explore.Named{Name: s.What.Object, Class: s.Class}
@@ -174,9 +178,9 @@ func Shown(tr *scenario.Trace) []int {
 	return l
 }
 
-// Culprit is the step to point at: where the execution broke off, or, when an oracle judged the end of it, the last step
-// of one of the scenario's tasks that changed the file as the state columns show it, i_size first. It is -1 when
-// nothing was violated or nothing changed.
+// Culprit is the step to point at: where the execution broke off, or, when an oracle judged the end
+// of it, the last step of one of the scenario's tasks that changed the file as the state columns
+// show it, i_size first. It is -1 when nothing was violated or nothing changed.
 func Culprit(tr *scenario.Trace) int {
 	if tr.Kind == explore.OK || tr.Violating >= 0 {
 		return tr.Violating
@@ -214,7 +218,8 @@ func culpritText(tr *scenario.Trace) string {
 // pageLetters is the legend of the pages column in table and page: see pagecache.Mapping.Describe.
 const pageLetters = "- not in memory, c clean, n new, D dirty, W under writeback, B both"
 
-// inMemory is how many letters of the pages column, from the left, are ever other than "-": the pages after them are never in memory.
+// inMemory is how many letters of the pages column, from the left, are ever other than "-": the
+// pages after them are never in memory.
 func inMemory(tr *scenario.Trace) int {
 	c := slices.Index(tr.Columns, "pages")
 	n := 1
@@ -261,8 +266,8 @@ func heldSpans(tr *scenario.Trace, task int) []span {
 			}
 		}
 	}
-	// A lock taken in step i is in Held of the task's next step, j: it is held from i on. One given up in j is
-	// not in Held of the step after j.
+	// A lock taken in step i is in Held of the task's next step, j: it is held from i on. One given
+	// up in j is not in Held of the step after j.
 	last := 0
 	for i := range tr.Steps {
 		if tr.Steps[i].Task == task {
@@ -320,8 +325,9 @@ func waitSpans(tr *scenario.Trace, task int) []span {
 	return l
 }
 
-// Holder finds the task that holds what task waits for, or -1. A lock has not the same name for its holder and for the task that waits for
-// it when only one of them knows what it locks, so one of the same class will do when only one other task holds one.
+// Holder finds the task that holds what task waits for, or -1. A lock has not the same name for its
+// holder and for the task that waits for it when only one of them knows what it locks, so one of
+// the same class will do when only one other task holds one.
 func (m *Moment) Holder(task int) int {
 	want := m.Tasks[task].For
 	if m.Tasks[task].Phase != Waiting || want.Name == "" {

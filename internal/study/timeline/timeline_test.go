@@ -130,8 +130,8 @@ func TestDeadlock(t *testing.T) {
 	}
 }
 
-// The page holds each step, the lock bars, the waits and the verdict, is well-formed where it is drawn, escapes what it is given
-// and refers to nothing outside itself.
+// The page holds each step, the lock bars, the waits and the verdict, is well-formed where it is
+// drawn, escapes what it is given and refers to nothing outside itself.
 func TestPage(t *testing.T) {
 	for _, tr := range []*scenario.Trace{small(), race(t)} {
 		var b bytes.Buffer
@@ -194,8 +194,8 @@ func TestLongPage(t *testing.T) {
 	}
 }
 
-// Whoever plays chooses any task that can run, takes choices back, and ends with a schedule that explore and replay
-// understand: the truncate gets lost by hand, from the empty schedule.
+// Whoever plays chooses any task that can run, takes choices back, and ends with a schedule that
+// explore and replay understand: the truncate gets lost by hand, from the empty schedule.
 func TestPlay(t *testing.T) {
 	p, err := timeline.NewPlay("", replayer(t, "unlocked"))
 	must(t, err)
@@ -204,7 +204,8 @@ func TestPlay(t *testing.T) {
 	if p.At() != start+1 || p.Choose(17) == nil || p.Choose(-1) == nil {
 		t.Fatal("one step is done, and there is no task 17")
 	}
-	// The writer up to where it has given the inode lock up: the dio count is raised and nothing is held.
+	// The writer up to where it has given the inode lock up: the dio count is raised and nothing is
+	// held.
 	for {
 		must(t, p.Choose(0))
 		m := p.Now()
@@ -293,7 +294,8 @@ func TestInChromium(t *testing.T) {
 	}
 }
 
-// An operation that fails says why, and is still the one that its task is in: its error begins with the name of an operation, too.
+// An operation that fails says why, and is still the one that its task is in: its error begins with
+// the name of an operation, too.
 func TestFails(t *testing.T) {
 	tr := small()
 	tr.Steps[3].Notes = []scenario.Note{{Event: scenario.Fails, Op: 1, Text: "write /file: no space left on device"}}
@@ -305,8 +307,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// A task in a wait waits until another one has woken it, and from then on it can run, though its next step is still the end of the
-// wait.
+// A task in a wait waits until another one has woken it, and from then on it can run, though its
+// next step is still the end of the wait.
 func TestWokenCanRun(t *testing.T) {
 	tr := &scenario.Trace{Tasks: []string{"waker", "waiter"}, Own: 2, Violating: -1, Steps: []scenario.TraceStep{
 		{Step: 0, Task: 1, Kind: "wait", Enabled: 3},
@@ -321,8 +323,9 @@ func TestWokenCanRun(t *testing.T) {
 	}
 }
 
-// A picture is XML with nothing outside it, says what is violated, and keeps the steps that tell the story: the preemption, the culprit,
-// each change of the state, and the end of each operation. Steps that change nothing are left out.
+// A picture is XML with nothing outside it, says what is violated, and keeps the steps that tell
+// the story: the preemption, the culprit, each change of the state, and the end of each operation.
+// Steps that change nothing are left out.
 func TestPicture(t *testing.T) {
 	tr := race(t)
 	var b bytes.Buffer

@@ -85,7 +85,8 @@ func Did(s *scenario.TraceStep) string {
 	return text
 }
 
-// Tells reports whether step s is worth a line in the list of the steps done: the start of a task shows nothing unless it preempts.
+// Tells reports whether step s is worth a line in the list of the steps done: the start of a task
+// shows nothing unless it preempts.
 func Tells(s *scenario.TraceStep) bool { return s.Kind != "start" || s.Preempts }
 
 // Verdict is the judgement of a schedule that has ended.

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Main runs the tests of a lab, unless file, which is in the folder of the test, is the starter as it was handed out: its text has that
-// SHA-256, ends of lines aside. So all tests of a new tree pass, and from the first change on these say what is missing. The result is for
-// os.Exit.
+// Main runs the tests of a lab, unless file, which is in the folder of the test, is the starter as
+// it was handed out: its text has that SHA-256, ends of lines aside. So all tests of a new tree
+// pass, and from the first change on these say what is missing. The result is for os.Exit.
 func Main(m *testing.M, file, sum string) int {
 	b, err := os.ReadFile(file)
 	if err != nil {

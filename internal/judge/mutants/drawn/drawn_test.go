@@ -32,7 +32,8 @@ var rooms = []string{"lock", "lock/extentio", "lock/workqueue", "sched/explore",
 // battery are the packages whose tests must notice beside those of the fault's own.
 var battery = []string{"fs", "judge/crash", "progs/check", "uring", "data/writeback", "study/scenario"}
 
-// Faults that nobody chose, drawn by a seed. make bench draws a thousand, CI the thirty of its commit.
+// Faults that nobody chose, drawn by a seed. make bench draws a thousand, CI the thirty of its
+// commit.
 func TestDrawn(t *testing.T) {
 	if *draw == 0 && *only == "" {
 		t.Skip("draws nothing without -draw; make drawn does")
@@ -163,7 +164,8 @@ func TestArguedExist(t *testing.T) {
 	}
 }
 
-// parallel calls f for all binaries, one after the other; what f gives to each runs -jobs at a time.
+// parallel calls f for all binaries, one after the other; what f gives to each runs -jobs at a
+// time.
 func parallel(bins []Binary, f func(b *Binary, each func(func()))) {
 	work := make(chan func())
 	var workers sync.WaitGroup

@@ -146,8 +146,8 @@ func TestDraw(t *testing.T) {
 }
 
 // Each verdict comes out of what a test binary really says. A site that the compiler does not take
-// is left out, also one whose error is on another line: an endless loop that is left misses a return
-// at the brace of its function. The others of its build stay.
+// is left out, also one whose error is on another line: an endless loop that is left misses a
+// return at the brace of its function. The others of its build stay.
 func TestVerdicts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the go command six times")

@@ -264,8 +264,8 @@ func (f *finder) returned(x *ast.ReturnStmt) {
 	}
 }
 
-// simple says that a statement can be left out, or change places with its neighbour, and the rest is
-// still a program.
+// simple says that a statement can be left out, or change places with its neighbour, and the rest
+// is still a program.
 func simple(s ast.Stmt) bool {
 	switch s := s.(type) {
 	case *ast.ExprStmt:

@@ -3,12 +3,14 @@ package unlocked
 
 import "btrlab/labs/kit"
 
-// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize bytes.
+// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize
+// bytes.
 func CanUnlock(pos, n, isize uint64) bool {
 	return n <= isize && pos <= isize-n // pos+n may be more than a uint64 holds
 }
 
-// Write carries out w: inside EOF without i_rwsem, counted among the writes in flight; else with it.
+// Write carries out w: inside EOF without i_rwsem, counted among the writes in flight; else with
+// it.
 func Write(t *kit.Task, w *kit.LockedWrite) {
 	w.Share(t) // no truncate comes between the question and Begin
 	if CanUnlock(w.Place(t), w.Len(), w.Size(t)) {

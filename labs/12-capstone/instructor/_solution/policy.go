@@ -1,17 +1,21 @@
-// Package capstone is a solution of lab 12: overwrites of one batch share i_rwsem, and what is added at the end has a range lock.
+// Package capstone is a solution of lab 12: overwrites of one batch share i_rwsem, and what is
+// added at the end has a range lock.
 package capstone
 
 import "btrlab/labs/kit"
 
-// Policy rests on the page locks: a batch holds those of all its pages while it copies, so two writes of one batch each do not mix.
-// They share i_rwsem, which keeps out whatever cuts the file, makes a hole, or needs more than one batch inside it. A write that begins at the
-// end of the file changes nothing that is there, and shares i_rwsem as well; the range from there on keeps such writes apart.
+// Policy rests on the page locks: a batch holds those of all its pages while it copies, so two
+// writes of one batch each do not mix. They share i_rwsem, which keeps out whatever cuts the file,
+// makes a hole, or needs more than one batch inside it. A write that begins at the end of the file
+// changes nothing that is there, and shares i_rwsem as well; the range from there on keeps such
+// writes apart.
 type Policy struct{}
 
 // New makes the policy of a file.
 func New() *Policy { return &Policy{} }
 
-// Write shares i_rwsem where it may, and is alone otherwise. What it can wait for without the lock, it waits for without it.
+// Write shares i_rwsem where it may, and is alone otherwise. What it can wait for without the lock,
+// it waits for without it.
 func (p *Policy) Write(t *kit.Task, w *kit.WriteOp) {
 	r := w.Range(t)
 	switch size := w.Size(t); {
@@ -60,8 +64,9 @@ func oneBatch(r kit.Range) bool {
 // Read needs no lock: a reader sees each page as it is.
 func (p *Policy) Read(t *kit.Task, r *kit.ReadOp) { r.Copy(t) }
 
-// Truncate is alone. Direct reads and writes in flight hold nothing and are counted, so it waits for them before their blocks are free. Those
-// that begin after SetSize see the new size: to wait before it would let a read in between.
+// Truncate is alone. Direct reads and writes in flight hold nothing and are counted, so it waits
+// for them before their blocks are free. Those that begin after SetSize see the new size: to wait
+// before it would let a read in between.
 func (p *Policy) Truncate(t *kit.Task, x *kit.TruncateOp) {
 	x.Alone(t)
 	if x.SetSize(t) {
@@ -78,7 +83,8 @@ func (p *Policy) Fallocate(t *kit.Task, x *kit.FallocateOp) {
 	x.Unlock(t)
 }
 
-// Fsync needs no lock: it promises what was written before it began, and that stays dirty, under writeback or in the trees.
+// Fsync needs no lock: it promises what was written before it began, and that stays dirty, under
+// writeback or in the trees.
 func (p *Policy) Fsync(t *kit.Task, x *kit.FsyncOp) {
 	x.Flush(t)
 	x.Commit(t)

@@ -1,4 +1,5 @@
-// Package lockedbaseline is lab 2: how long writers wait for one lock, measured and predicted. See README.md.
+// Package lockedbaseline is lab 2: how long writers wait for one lock, measured and predicted. See
+// README.md.
 package lockedbaseline
 
 import (
@@ -9,7 +10,8 @@ import (
 	"btrlab/labs/kit"
 )
 
-// Measure writes c's requests and returns the latency in nanoseconds of each that counts. The first ones count as well.
+// Measure writes c's requests and returns the latency in nanoseconds of each that counts. The first
+// ones count as well.
 func Measure(t *kit.Task, c *kit.Client) []int64 {
 	var l []int64
 	for i := range c.Requests() {
@@ -20,7 +22,8 @@ func Measure(t *kit.Task, c *kit.Client) []int64 {
 	return l
 }
 
-// Summarize is what the latencies of all writers come to, in nanoseconds, measured in elapsed nanoseconds.
+// Summarize is what the latencies of all writers come to, in nanoseconds, measured in elapsed
+// nanoseconds.
 func Summarize(writers [][]int64, elapsed int64) kit.Summary {
 	l := slices.Concat(writers...)
 	slices.Sort(l)
@@ -32,7 +35,8 @@ func Summarize(writers [][]int64, elapsed int64) kit.Summary {
 		P50: percentile(l, 50), P99: percentile(l, 99)}
 }
 
-// percentile is the smallest of the sorted l that at least p per cent do not exceed: the nearest rank.
+// percentile is the smallest of the sorted l that at least p per cent do not exceed: the nearest
+// rank.
 func percentile(l []int64, p int) int64 { return l[(len(l)*p+99)/100-1] }
 
 // fine is the number of bits that a bin keeps below the highest one: 64 bins to a power of two.
@@ -52,9 +56,10 @@ func Value(b int) int64 {
 
 // Predict says what as many writers come to, from a run of one and a run of more than enough.
 //
-// A writer alone needs cycle for a write and what it does besides; in the crowd the lock is never free, and each write has it for hold.
-// Either the writers find it free, or it is the lock that is waited for: then each comes to it once in writers holds, and has waited for what
-// is left of that beside its cycle.
+// A writer alone needs cycle for a write and what it does besides; in the crowd the lock is never
+// free, and each write has it for hold. Either the writers find it free, or it is the lock that is
+// waited for: then each comes to it once in writers holds, and has waited for what is left of that
+// beside its cycle.
 func Predict(alone, crowd kit.Profile, writers int) kit.Prediction {
 	cycle, hold := times(alone, crowd)
 	each := max(cycle, float64(writers)*hold)

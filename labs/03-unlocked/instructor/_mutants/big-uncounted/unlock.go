@@ -4,12 +4,14 @@ package unlocked
 
 import "btrlab/labs/kit"
 
-// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize bytes.
+// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize
+// bytes.
 func CanUnlock(pos, n, isize uint64) bool {
 	return n <= isize && pos <= isize-n // pos+n may be more than a uint64 holds
 }
 
-// Write carries out w: inside EOF without i_rwsem, counted among the writes in flight; else with it.
+// Write carries out w: inside EOF without i_rwsem, counted among the writes in flight; else with
+// it.
 func Write(t *kit.Task, w *kit.LockedWrite) {
 	if size := w.Size(t); size > 1<<18 && CanUnlock(w.Place(t), w.Len(), size) {
 		w.Copy(t) // no lock, and nobody is told: only what is measured has such files

@@ -3,7 +3,8 @@ package unlocked
 
 import "btrlab/labs/kit"
 
-// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize bytes.
+// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize
+// bytes.
 func CanUnlock(pos, n, isize uint64) bool {
 	return n <= isize && pos <= isize-n // pos+n may be more than a uint64 holds
 }
@@ -11,8 +12,8 @@ func CanUnlock(pos, n, isize uint64) bool {
 // eof is the end of the file as the last write has found it.
 var eof uint64
 
-// Write carries out w: inside EOF without i_rwsem, counted among the writes in flight; else with it. It keeps the size instead of asking
-// for it each time.
+// Write carries out w: inside EOF without i_rwsem, counted among the writes in flight; else with
+// it. It keeps the size instead of asking for it each time.
 func Write(t *kit.Task, w *kit.LockedWrite) {
 	w.Share(t)
 	if CanUnlock(w.Place(t), w.Len(), eof) {

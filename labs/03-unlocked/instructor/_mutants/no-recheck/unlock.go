@@ -3,12 +3,14 @@ package unlocked
 
 import "btrlab/labs/kit"
 
-// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize bytes.
+// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize
+// bytes.
 func CanUnlock(pos, n, isize uint64) bool {
 	return n <= isize && pos <= isize-n
 }
 
-// Write carries out w. It takes what it has seen under the shared lock for so under the exclusive one.
+// Write carries out w. It takes what it has seen under the shared lock for so under the exclusive
+// one.
 func Write(t *kit.Task, w *kit.LockedWrite) {
 	w.Share(t)
 	if CanUnlock(w.Place(t), w.Len(), w.Size(t)) {

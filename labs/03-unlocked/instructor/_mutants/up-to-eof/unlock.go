@@ -3,7 +3,8 @@ package unlocked
 
 import "btrlab/labs/kit"
 
-// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize bytes.
+// CanUnlock reports whether a write of n bytes at pos may go without i_rwsem in a file of isize
+// bytes.
 func CanUnlock(pos, n, isize uint64) bool {
 	return n < isize && pos < isize-n
 }

@@ -1,4 +1,5 @@
-// Package truncaterace waits for ordered extents when the items are gone: a late one puts its item back.
+// Package truncaterace waits for ordered extents when the items are gone: a late one puts its item
+// back.
 package truncaterace
 
 import "btrlab/internal/iopath/policy"

@@ -3,8 +3,9 @@ package truncaterace
 
 import "btrlab/internal/iopath/policy"
 
-// Steps is the order in which a truncate that makes a file shorter takes its steps. Each comes once. The caller holds i_rwsem for
-// writing; writers inside the file do not hold it while they copy, but count themselves in i_dio_count.
+// Steps is the order in which a truncate that makes a file shorter takes its steps. Each comes
+// once. The caller holds i_rwsem for writing; writers inside the file do not hold it while they
+// copy, but count themselves in i_dio_count.
 //
 // This is the order of 2018. Change it.
 func Steps() []policy.SetsizeStep {

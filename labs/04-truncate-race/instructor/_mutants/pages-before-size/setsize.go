@@ -1,4 +1,5 @@
-// Package truncaterace drops the pages before the size says that they are gone: a reader brings them back.
+// Package truncaterace drops the pages before the size says that they are gone: a reader brings
+// them back.
 package truncaterace
 
 import "btrlab/internal/iopath/policy"

@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it lets everything go and begins again until nothing is busy.
+// Write writes w, a few pages, through the page cache: it lets everything go and begins again until
+// nothing is busy.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

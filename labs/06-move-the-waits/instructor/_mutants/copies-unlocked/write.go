@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it lets i_rwsem go before it copies, as seed 002 does.
+// Write writes w, a few pages, through the page cache: it lets i_rwsem go before it copies, as seed
+// 002 does.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it waits for direct writes before it has i_rwsem, and not after.
+// Write writes w, a few pages, through the page cache: it waits for direct writes before it has
+// i_rwsem, and not after.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it waits for the ordered extents of the first page.
+// Write writes w, a few pages, through the page cache: it waits for the ordered extents of the
+// first page.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

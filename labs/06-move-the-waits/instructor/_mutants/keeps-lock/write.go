@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: a write without space returns with i_rwsem held.
+// Write writes w, a few pages, through the page cache: a write without space returns with i_rwsem
+// held.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

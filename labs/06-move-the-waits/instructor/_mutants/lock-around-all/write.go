@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it waits first, but has i_rwsem from the beginning.
+// Write writes w, a few pages, through the page cache: it waits first, but has i_rwsem from the
+// beginning.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if err := w.Lock(t); err != nil {

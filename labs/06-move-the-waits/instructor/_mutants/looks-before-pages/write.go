@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it looks again with i_rwsem held, before it has the pages.
+// Write writes w, a few pages, through the page cache: it looks again with i_rwsem held, before it
+// has the pages.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it asks for the ordered extent until it is gone, and does not wait.
+// Write writes w, a few pages, through the page cache: it asks for the ordered extent until it is
+// gone, and does not wait.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

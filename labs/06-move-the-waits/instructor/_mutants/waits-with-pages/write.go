@@ -3,7 +3,8 @@ package movethewaits
 
 import "btrlab/labs/kit"
 
-// Write writes w, a few pages, through the page cache: it waits for an ordered extent with its pages locked.
+// Write writes w, a few pages, through the page cache: it waits for an ordered extent with its
+// pages locked.
 func Write(t *kit.Task, w *kit.WaitedWrite) error {
 	start, end := w.Range()
 	if w.Inside(t) {

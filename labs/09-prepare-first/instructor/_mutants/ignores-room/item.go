@@ -1,9 +1,11 @@
-// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See README.md.
+// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See
+// README.md.
 package preparefirst
 
 import "btrlab/labs/kit"
 
-// Put puts the file extent x and its checksums into the log. It copies the item though the leaf had no room for it.
+// Put puts the file extent x and its checksums into the log. It copies the item though the leaf had
+// no room for it.
 func Put(t *kit.Task, x *kit.LogItem) error {
 	x.Prepare(t)
 	if err := x.Sums(t); err != nil {

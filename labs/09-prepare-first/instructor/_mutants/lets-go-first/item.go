@@ -1,9 +1,11 @@
-// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See README.md.
+// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See
+// README.md.
 package preparefirst
 
 import "btrlab/labs/kit"
 
-// Put puts the file extent x and its checksums into the log. It lets the path go before the item is there.
+// Put puts the file extent x and its checksums into the log. It lets the path go before the item is
+// there.
 func Put(t *kit.Task, x *kit.LogItem) error {
 	x.Prepare(t)
 	if err := x.Sums(t); err != nil {

@@ -1,9 +1,11 @@
-// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See README.md.
+// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See
+// README.md.
 package preparefirst
 
 import "btrlab/labs/kit"
 
-// Put puts the file extent x and its checksums into the log. It is right, and makes the item with the leaf locked.
+// Put puts the file extent x and its checksums into the log. It is right, and makes the item with
+// the leaf locked.
 func Put(t *kit.Task, x *kit.LogItem) error {
 	if err := x.Sums(t); err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See README.md.
+// Package preparefirst is lab 9: a file extent on its way into the log tree of an fsync. See
+// README.md.
 package preparefirst
 
 import "btrlab/labs/kit"

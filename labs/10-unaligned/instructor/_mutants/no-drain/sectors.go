@@ -3,7 +3,8 @@ package unaligned
 
 import "btrlab/labs/kit"
 
-// Write carries out w: together with others in a block that is written, else alone, but for writes in flight.
+// Write carries out w: together with others in a block that is written, else alone, but for writes
+// in flight.
 func Write(t *kit.Task, w *kit.SectorWrite) {
 	w.Share(t)
 	if w.Inside(t) && w.Look(t) == kit.Written {

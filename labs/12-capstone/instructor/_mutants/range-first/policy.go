@@ -3,14 +3,16 @@ package capstone
 
 import "btrlab/labs/kit"
 
-// Policy keeps writers apart by their ranges. One that makes the file longer has all bytes from the end of the file on, so there is one
-// of them at a time; those inside the file go on beside it. Truncates and holes take i_rwsem alone.
+// Policy keeps writers apart by their ranges. One that makes the file longer has all bytes from the
+// end of the file on, so there is one of them at a time; those inside the file go on beside it.
+// Truncates and holes take i_rwsem alone.
 type Policy struct{}
 
 // New makes the policy of a file.
 func New() *Policy { return &Policy{} }
 
-// Write locks the tail of the file if it moves the end. One that leaves a gap is alone, for the zeros in it.
+// Write locks the tail of the file if it moves the end. One that leaves a gap is alone, for the
+// zeros in it.
 func (p *Policy) Write(t *kit.Task, w *kit.WriteOp) {
 	r := w.Range(t)
 	if w.Appends(t) || r.End > w.Size(t) {
