@@ -24,8 +24,8 @@ var (
 
 const matrixFile = "testdata/matrix.txt"
 
-// Limits of a cell, in schedules. The small one finds what one or two preemptions break, and so
-// tells a broken cell from a kept one.
+// Limits of a cell, in schedules. The small one finds most of what one or two preemptions break; a
+// cell that is known to be broken and is not broken yet is searched up to the large one.
 const (
 	smallCell = 200
 	fullCell  = 100_000
@@ -43,8 +43,8 @@ const (
 // NOWAIT: buffered and direct writes. The fifth is that of direct writes of sectors under their
 // designs, the sixth that of fsync. A cell of a policy that a scenario is not about is -.
 //
-// The full search takes a quarter of an hour of processor time. Of 702 cells 509 are proved, 144
-// kept, 3 at the limit and 46 broken.
+// The full search takes a quarter of an hour of processor time. Of 710 cells 509 are proved, 151
+// kept, 3 at the limit and 47 broken.
 //
 // So a new scenario, a wider policy or a wait that got lost shows as a row that differs, and a
 // search that no longer ends shows with -matrix.full. By the rule, what is broken is what the
@@ -109,7 +109,14 @@ func TestMatrix(t *testing.T) {
 				case only.MatchString(s.Name):
 					r := &results[at]
 					at++
-					have = matrixCell(s, r)
+					if have = matrixCell(s, r); strings.HasPrefix(expect, "broken") && strings.HasPrefix(have, "limit") {
+						// The small search ended before the schedule that breaks it.
+						deeper := o
+						deeper.Config = func(c *explore.Config) { c.Schedules, c.NoShrink = fullCell, true }
+						*r, err = Run(s, policy.MustParse(name), deeper)
+						must(t, err)
+						have = matrixCell(s, r)
+					}
 					if r.Scenario != s.Name || r.Policy != name {
 						t.Fatalf("%s under %s, want %v", r.Scenario, r.Policy, cell)
 					}
