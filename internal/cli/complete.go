@@ -29,8 +29,8 @@ func completePolicies(cmd *cobra.Command, flag string) {
 
 func policies(word string) (out []string) {
 	if i := strings.LastIndexAny(word, "+!"); i > strings.LastIndex(word, ",") {
-		for t := range policy.Switches() {
-			out = append(out, word[:i+1]+t.Name)
+		for x := range policy.Switches() {
+			out = append(out, word[:i+1]+x.String())
 		}
 		return out
 	}

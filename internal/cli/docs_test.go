@@ -127,8 +127,8 @@ func known(cmd *cobra.Command, arg string) error {
 			err = fmt.Errorf("no exhibit %s", arg)
 		}
 	case path == "policy show":
-		if _, err = policy.Parse(arg); err != nil && policy.Find(arg) != nil {
-			err = nil
+		if _, ok := policy.Find(arg); !ok {
+			_, err = policy.Parse(arg)
 		}
 	case strings.HasPrefix(path, "lab "):
 		var n int

@@ -37,6 +37,7 @@ type policyInfo struct {
 // toggleInfo is a toggle as list and show print it with --json.
 type toggleInfo struct {
 	Name     string   `json:"name"`
+	About    string   `json:"about"`
 	Source   string   `json:"source"`
 	Kernel   string   `json:"kernel"`
 	Scenario string   `json:"scenario"`
@@ -46,16 +47,17 @@ type toggleInfo struct {
 func infoOf(p *policy.Policy) policyInfo {
 	c := p.Contract()
 	info := policyInfo{Name: p.Name, About: p.About, Atom: c.WriteAtom.String(), Holds: c.TruncateHolds, Toggles: []toggleInfo{}}
-	for _, name := range p.On() {
-		info.Toggles = append(info.Toggles, toggleOf(policy.Find(name)))
+	for x := range p.All() {
+		info.Toggles = append(info.Toggles, toggleOf(x))
 	}
 	return info
 }
 
-func toggleOf(g *policy.Toggle) toggleInfo {
-	info := toggleInfo{Name: g.Name, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
+func toggleOf(x policy.Switch) toggleInfo {
+	g := x.Toggle()
+	info := toggleInfo{Name: g.Name, About: g.About, Source: g.Source, Kernel: g.Kernel, Scenario: g.Scenario, Policies: []string{}}
 	for _, p := range policy.All() {
-		if *g.Field(&p) {
+		if p.Has(x) {
 			info.Policies = append(info.Policies, p.Name)
 		}
 	}
@@ -81,8 +83,8 @@ A policy is written NAME, or NAME with toggles switched on by + and off by !, as
 		for _, p := range policy.All() {
 			out.Policies = append(out.Policies, infoOf(&p))
 		}
-		for g := range policy.Switches() {
-			out.Toggles = append(out.Toggles, toggleOf(g))
+		for x := range policy.Switches() {
+			out.Toggles = append(out.Toggles, toggleOf(x))
 		}
 		if asJSON {
 			return a.printJSON(out)
@@ -126,8 +128,8 @@ func (a *app) policyShow() *cobra.Command {
 			for _, p := range policy.All() {
 				names = append(names, p.Name)
 			}
-			for g := range policy.Switches() {
-				names = append(names, g.Name)
+			for x := range policy.Switches() {
+				names = append(names, x.String())
 			}
 			return names, cobra.ShellCompDirectiveNoFileComp
 		},
@@ -135,12 +137,13 @@ func (a *app) policyShow() *cobra.Command {
 	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var b strings.Builder
-		if g := policy.Find(args[0]); g != nil {
-			info := toggleOf(g)
+		if x, ok := policy.Find(args[0]); ok {
+			info := toggleOf(x)
 			if asJSON {
 				return a.printJSON(info)
 			}
 			info.print(&b, "")
+			hang(&b, "  does: ", info.About)
 			on := "no policy that has a name"
 			if len(info.Policies) > 0 {
 				on = strings.Join(info.Policies, ", ")

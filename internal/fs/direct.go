@@ -84,22 +84,14 @@ func (f *File) writeCache(t *sched.Task, rq kiocb.Request, src iopath.Source) (i
 	return buffered.Write(t, &f.fs.env, f.n.ip, rq, src)
 }
 
-// syncWritten syncs the n bytes of a durable write, also those before an error: a ring, and libaio,
-// report a short write as n, without its error. If the sync fails the answer is that none is
-// written. Models the end of btrfs_do_write_iter().
+// syncWritten ends a write of n bytes that err stopped, or nothing.
 func (f *File) syncWritten(t *sched.Task, rq kiocb.Request, n int, err error) (int, error) {
-	if n == 0 || rq.Flags&kiocb.DSync == 0 {
-		return n, err
-	}
-	if err != nil {
+	if err != nil && n > 0 && rq.Flags&kiocb.DSync != 0 {
 		// Extents that the write gave up with its source end with an error that is not the sync's.
 		// An error of the device is recorded in the mapping.
 		_ = f.n.ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
 	}
-	if serr := f.SyncWrite(t); serr != nil {
-		return 0, serr
-	}
-	return n, err
+	return rq.Durable(t, n, err)
 }
 
 // SyncWrite is Fsync at the end of a durable write. Models generic_write_sync().
@@ -110,6 +102,5 @@ func (f *File) SyncWrite(t *sched.Task) error {
 	return fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs)
 }
 
-// HoldsInode leaves word with the open file that i_rwsem is held: a wrong order (policy.MarkFile),
-// because other tasks have the file open as well.
+// HoldsInode is what kiocb.File says.
 func (f *File) HoldsInode(yes bool) { f.inodeHeld.Store(yes) }

@@ -47,7 +47,7 @@ func TestDurableWrites(t *testing.T) {
 	fstest.OneTask(t)
 	policies := append(policy.FsyncNames(), "modern!DIO_SYNC_HELD", "modern!DIO_CSUM_BUFFERED", "modern!FSYNC_LOG", "modern!FSYNC_LOG!DIO_SYNC_HELD")
 	for _, p := range append(policies, policy.Names()...) {
-		logs := policy.MustParse(p).FsyncLog
+		logs := policy.MustParse(p).Has(policy.FsyncLog)
 		for i, c := range directFiles {
 			for _, flags := range []fs.OpenFlags{0, fs.O_DIRECT, fs.O_DIRECT | fs.O_APPEND} {
 				var dev *cache

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"btrlab/internal/iopath/policy"
 	"errors"
 	"fmt"
 	"io"
@@ -196,7 +197,7 @@ func (f *File) WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (n 
 // Modes says which requests of the file may carry kiocb.Nowait, for a ring. Models FMODE_NOWAIT,
 // which btrfs_file_open() sets, and fop_flags.
 func (f *File) Modes() kiocb.Modes {
-	if f.fs.env.Policy().NowaitBuffered {
+	if f.fs.env.Policy().Has(policy.NowaitBuffered) {
 		return kiocb.ModeNowait | kiocb.ModeBufferWAsync
 	}
 	return kiocb.ModeNowait

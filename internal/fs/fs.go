@@ -45,7 +45,6 @@ import (
 	"btrlab/internal/iopath"
 	"btrlab/internal/iopath/policy"
 	"btrlab/internal/lock"
-	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/meta/volumes"
@@ -66,6 +65,7 @@ type FS struct {
 	finish *finish.Finisher
 	engine *writeback.Engine // nil when the image is open read-only and nothing is read yet
 	env    iopath.Env        // for the rooms of iopath
+	steps  steps
 
 	inodes   icache
 	subvolMu lock.Mutex         // class subvol_open; protects subvols, held while one is opened
@@ -192,14 +192,9 @@ func (f *FS) SetPolicy(t *sched.Task, p *policy.Policy) {
 // setPolicy changes the policy for what is asked next.
 func (f *FS) setPolicy(p *policy.Policy) {
 	f.env.SetPolicy(p)
-	f.data.Logging.Store(p.FsyncLog)
-	f.logs.SetOff(!p.FsyncLog)
-	f.logs.SetHow(treelog.How{
-		Leaves:  ctree.Leaves{Recheck: !p.LogNoRecheck, PushByte: !p.LogPushMin, SumAlways: !p.LogLazySum},
-		OneLeaf: !p.LogReplaceMulti, ExtraRelease: !p.LogNoExtraRelease, FieldByField: !p.LogPrepareFirst,
-	})
-	f.read.SetAheadUnlocked(p.Wrong.ReadAheadUnlocked)
-	f.logs.SetWrong(treelog.Wrong(p.Wrong.Log))
+	f.data.Logging.Store(p.Has(policy.FsyncLog))
+	f.logs.Follow(p.Set)
+	f.museum(p)
 }
 
 // SetReclaim says that memory is short, if reclaim is not nil: an allocation that a request needs

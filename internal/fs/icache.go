@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"btrlab/internal/iopath/policy"
 	"cmp"
 	"fmt"
 	"slices"
@@ -202,7 +203,7 @@ func (f *FS) setUp(n *Node, item *format.InodeItem) {
 func (f *FS) setLockMode(n *Node) {
 	p := f.env.Policy()
 	mode := extentio.HoldAndWait
-	if p.ExtentLockBackOff {
+	if p.Has(policy.ExtentLockBackOff) {
 		mode = extentio.BackOff
 	}
 	n.ip.IOTree.SetLockMode(mode)

@@ -155,7 +155,7 @@ func (f *FS) replayLog(t *sched.Task, sb *format.Super) error {
 	if err != nil {
 		return err
 	}
-	c := treelog.Config{Store: f.store, Extents: f.trans.Extents, Subvol: f.loggedSubvol, Wrong: treelog.Wrong(f.Policy().Wrong.Log)}
+	c := treelog.Config{Store: f.store, Extents: f.trans.Extents, Subvol: f.loggedSubvol, Policy: f.Policy().Set}
 	if err := treelog.Replay(t, h.Trans(), c, sb.LogRoot, int(sb.LogRootLevel), sb.Generation+1); err != nil {
 		return f.abort(t, h, err)
 	}
@@ -163,16 +163,20 @@ func (f *FS) replayLog(t *sched.Task, sb *format.Super) error {
 		return err
 	}
 	for _, v := range f.subvols {
-		if c.Wrong.OldNumbers {
-			break
-		}
-		next, err := f.store.NextObjectid(t, v.root)
-		if err != nil {
+		if err := f.steps.numberInodes(f, t, v); err != nil {
 			return err
 		}
-		v.nextIno.Store(next)
 	}
 	return f.trans.Commit(t)
+}
+
+// numberInodes finds the number of the subvolume's next inode.
+func (f *FS) numberInodes(t *sched.Task, v *subvol) error {
+	next, err := f.store.NextObjectid(t, v.root)
+	if err == nil {
+		v.nextIno.Store(next)
+	}
+	return err
 }
 
 // loggedSubvol opens a subvolume that has a log and leaves its orphans for later.

@@ -52,10 +52,8 @@ func (d *Node) Snapshot(t *sched.Task, name string, src *Node, readOnly bool) (*
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
 		return nil, err
 	}
-	if !f.env.Policy().Wrong.SnapshotInPlace {
-		r.ForceDataCOW(t, 1)
-		defer r.ForceDataCOW(t, -1)
-	}
+	f.steps.forceDataCOW(r, t, 1)
+	defer f.steps.forceDataCOW(r, t, -1)
 	if err := f.engine.SyncRoot(t, r.ID); err != nil {
 		return nil, err
 	}

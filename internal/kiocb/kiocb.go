@@ -28,6 +28,22 @@ type File interface {
 	// SyncWrite makes durable what a write has written, and reports data errors as fsync does.
 	// Models generic_write_sync().
 	SyncWrite(t *sched.Task) error
+	// HoldsInode leaves word with the open file that i_rwsem is held for it: a wrong order of the
+	// museum (policy.MarkFile), because other tasks have the file open as well.
+	HoldsInode(yes bool)
+}
+
+// Durable ends a write of n bytes that err stopped, or nothing: a durable one (DSync) is synced,
+// also after an error, because a ring, and libaio, report a short write as n without its error. If
+// the sync fails the answer is that no byte is written. Models the end of btrfs_do_write_iter().
+func (r *Request) Durable(t *sched.Task, n int, err error) (int, error) {
+	if n == 0 || r.Flags&DSync == 0 {
+		return n, err
+	}
+	if serr := r.File.SyncWrite(t); serr != nil {
+		return 0, serr
+	}
+	return n, err
 }
 
 // Completion is told the end of queued requests. Models kiocb.ki_complete.

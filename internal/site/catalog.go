@@ -71,17 +71,11 @@ func (d *Desk) catalog() *Catalog {
 	for _, p := range policy.All() {
 		c.Policies = append(c.Policies, infoOf(&p))
 	}
-	for i := range policy.Toggles {
-		c.Toggles = append(c.Toggles, toggleOf(&policy.Toggles[i], false))
-	}
-	for i := range policy.Wrongs {
-		c.Toggles = append(c.Toggles, toggleOf(&policy.Wrongs[i], true))
+	for x := range policy.Switches() {
+		t := x.Toggle()
+		c.Toggles = append(c.Toggles, ToggleInfo{Name: t.Name, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: x.Wrong()})
 	}
 	return c
-}
-
-func toggleOf(t *policy.Toggle, wrong bool) ToggleInfo {
-	return ToggleInfo{Name: t.Name, Source: t.Source, Kernel: t.Kernel, Scenario: t.Scenario, Wrong: wrong}
 }
 
 func infoOf(p *policy.Policy) PolicyInfo {

@@ -1,6 +1,7 @@
 package treelog
 
 import (
+	"btrlab/internal/iopath/policy"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -63,12 +64,11 @@ type copier struct {
 	root  *ctree.Root // of the subvolume
 	ip    *inode.Inode
 	last  inode.Logged
-	again bool // the log has the inode: last is of this transaction
-	names bool // the transaction has changed its names or attributes since
-	dir   bool // it is a directory
-	wrong *Wrong
+	again bool   // the log has the inode: last is of this transaction
+	names bool   // the transaction has changed its names or attributes since
+	dir   bool   // it is a directory
 	done  uint64 // file extents that end here or before are in the log
-	how   How
+	*orders
 	path  ctree.Path // for file extents
 	item  func(t *sched.Task, s ItemSteps) error
 	inMem func(t *sched.Task, subvol uint64, ino format.Ino) (format.InodeItem, bool)
@@ -82,11 +82,8 @@ type copier struct {
 
 func (l *Logs) copier(t *sched.Task, h *transaction.Handle, log *tree, ip *inode.Inode, dir bool, last inode.Logged) *copier {
 	c := &copier{t: t, tr: log.trans(h), src: l.cfg.Store, dst: log.store, log: log, root: ip.Root, ip: ip,
-		last: last, again: last.Transid == h.Transid(), dir: dir, wrong: &l.wrong, item: l.cfg.Item, inMem: l.cfg.InMemory}
-	if how := l.how.Load(); how != nil {
-		c.how = *how
-	}
-	c.tr.Leaves = c.how.Leaves
+		last: last, again: last.Transid == h.Transid(), dir: dir, orders: l.orders.Load(), item: l.cfg.Item, inMem: l.cfg.InMemory}
+	c.tr.Leaves = c.leaves()
 	return c
 }
 
@@ -149,7 +146,7 @@ func (c *copier) copyInode() (size uint64, err error) {
 	if err := c.putInode(&it, has); err != nil {
 		return 0, err
 	}
-	return it.Size, c.items(has)
+	return it.Size, c.steps.items(c, has)
 }
 
 // putInode puts the inode's item into the log, which has one already or not.
@@ -164,7 +161,7 @@ func (c *copier) putInode(it *format.InodeItem, has bool) error {
 func (c *copier) items(has bool) error {
 	from := uint8(format.INODE_REF_KEY)
 	switch {
-	case !c.names && (has || c.wrong.ChangedXattrs):
+	case !c.names && has:
 		return nil
 	case !c.names:
 		from = format.XATTR_ITEM_KEY
@@ -257,7 +254,7 @@ func (c *copier) extents(size uint64) error {
 			return err
 		}
 	}
-	if c.how.ExtraRelease {
+	if !c.set.Has(policy.LogNoExtraRelease) {
 		c.release()
 	}
 	return nil
@@ -308,7 +305,7 @@ func (c *copier) extentsIn(lo, hi, size uint64) error {
 		if ok {
 			err = c.extent(logged{fe: &fe, start: start, end: end, lo: max(lo, start), hi: min(hi, end)})
 		} else {
-			err = c.hole(from, end, size)
+			err = c.steps.hole(c, from, end, size)
 		}
 		if err != nil {
 			return err
@@ -326,7 +323,7 @@ func (c *copier) hole(start, end, size uint64) error {
 			return err
 		}
 	}
-	if end = min(end, size); start >= end || c.wrong.NoHoles {
+	if end = min(end, size); start >= end {
 		return nil
 	}
 	fe := format.FileExtent{Generation: c.tr.ID, RAMBytes: end - start, NumBytes: end - start, Type: format.FileExtentTypeReg}
@@ -345,7 +342,7 @@ type logged struct {
 // extent copies the file extent x. Models log_one_extent().
 func (c *copier) extent(x logged) error {
 	if x.end <= c.done {
-		return c.sumsOf(&x) // it reaches from one changed range into the next
+		return c.steps.sums(c, &x) // it reaches from one changed range into the next
 	}
 	c.done = x.end
 	return c.put(x)
@@ -356,7 +353,7 @@ func (c *copier) sumsOf(x *logged) error {
 	if x.from == nil {
 		return c.sums(x.fe, x.start, x.lo, x.hi)
 	}
-	if sums := x.from.Checksums(c.t); len(sums) > 0 && !c.wrong.NoSums {
+	if sums := x.from.Checksums(c.t); len(sums) > 0 {
 		return c.dst.InsertCsums(c.t, &c.tr, uint64(x.from.DiskBytenr), sums)
 	}
 	return nil
@@ -368,11 +365,11 @@ func (c *copier) put(x logged) error {
 	if c.item != nil && x.fe.Type != format.FileExtentTypeInline {
 		return c.item(c.t, &itemSteps{c: c, of: x, item: c.dst.Replacement(&c.tr, c.log.root, c.ip.Ino, x.start, x.end, x.fe, &c.path)})
 	}
-	if err := c.sumsOf(&x); err != nil {
+	if err := c.steps.sums(c, &x); err != nil {
 		return err
 	}
 	return c.dst.ReplaceFileExtent(c.t, &c.tr, c.log.root, c.ip.Ino, x.start, x.end, x.fe,
-		fstree.Replace{Drop: c.again, OneLeaf: c.how.OneLeaf, FieldByField: c.how.FieldByField}, &c.path)
+		fstree.Replace{Drop: c.again, OneLeaf: !c.set.Has(policy.LogReplaceMulti), FieldByField: !c.set.Has(policy.LogPrepareFirst)}, &c.path)
 }
 
 // release lets the path of file extents go.
@@ -384,7 +381,7 @@ func (c *copier) release() {
 // sums copies the checksums of [lo, hi), a part of the file extent fe at start, if this transaction
 // has written it. Models log_extent_csums().
 func (c *copier) sums(fe *format.FileExtent, start, lo, hi uint64) error {
-	if fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || fe.Generation != c.tr.ID || !c.ip.Sums() || c.wrong.NoSums {
+	if fe.Type != format.FileExtentTypeReg || fe.DiskBytenr == 0 || fe.Generation != c.tr.ID || !c.ip.Sums() {
 		return nil
 	}
 	if fe.Compression != format.CompressNone {

@@ -1,6 +1,7 @@
 package treelog
 
 import (
+	"btrlab/internal/iopath/policy"
 	"errors"
 	"fmt"
 	"slices"
@@ -54,11 +55,8 @@ type Logs struct {
 	// something. Models fs_info->last_trans_log_full_commit.
 	unusable atomic.Uint64
 
-	// off says that no inode is logged: then nothing is remembered of names.
-	off atomic.Bool
-	how atomic.Pointer[How]
-
-	wrong Wrong
+	// orders is what the policy in force says.
+	orders atomic.Pointer[orders]
 
 	top tree // of the logs
 	// of the logs that top names since it was sealed last; protected by top.mu
@@ -67,13 +65,19 @@ type Logs struct {
 	subs  []*tree // of all subvolumes that were opened; protected by mu
 }
 
-// How is how items are put into a log. The zero value is what the kernel does since 5.18, each
-// field what it did before: the patches of seed 003; labs/reference 6.6.
-type How struct {
-	Leaves       ctree.Leaves // of the trees of logs
-	OneLeaf      bool         // fstree.Replace
-	ExtraRelease bool         // the path is released once more after all extents
-	FieldByField bool         // fstree.Replace
+// orders is what a policy says of logs: its set, and the steps by which they are written.
+type orders struct {
+	set   policy.Set
+	steps steps
+}
+
+// off reports whether no inode is logged: then nothing is remembered of names.
+func (o *orders) off() bool { return !o.set.Has(policy.FsyncLog) }
+
+// leaves is how items are put into the leaves of logs: the patches L1 to L3 of seed 003;
+// labs/reference 6.6.
+func (o *orders) leaves() ctree.Leaves {
+	return ctree.Leaves{Recheck: !o.set.Has(policy.LogNoRecheck), PushByte: !o.set.Has(policy.LogPushMin), SumAlways: !o.set.Has(policy.LogLazySum)}
 }
 
 // LogConfig is what Logs works with.
@@ -130,6 +134,7 @@ func (l *tree) init(subvol uint64, mutex *lockdep.Class) {
 // NewLogs makes the logs of a file system. Configure comes before the first Log.
 func NewLogs() *Logs {
 	l := &Logs{}
+	l.Follow(policy.Set{})
 	l.mu.Init(classNames)
 	l.top.init(format.ROOT_TREE_OBJECTID, classRootMutex)
 	return l
@@ -139,11 +144,8 @@ func NewLogs() *Logs {
 // settled.
 func (l *Logs) Configure(c LogConfig) { l.cfg = c }
 
-// SetOff says whether nothing will be logged. The caller has no operation in flight.
-func (l *Logs) SetOff(off bool) { l.off.Store(off) }
-
-// SetHow says how items are put into logs. The caller has no operation in flight.
-func (l *Logs) SetHow(how How) { l.how.Store(&how) }
+// Follow makes the logs follow a policy. The caller has no operation in flight.
+func (l *Logs) Follow(set policy.Set) { l.orders.Store(&orders{set, stepsOf(&set)}) }
 
 // Attach gives a subvolume that was opened its log.
 func (l *Logs) Attach(t *sched.Task, r *ctree.Root) {
@@ -315,9 +317,6 @@ func (l *tree) end(t *sched.Task) {
 func (l *Logs) enter(t *sched.Task, h *transaction.Handle, log *tree, n uint64) (done bool, err error) {
 	log.mu.AssertHeld(t)
 	for log.synced < n && log.busy[n%2] {
-		if l.wrong.ShareEarly {
-			return true, nil
-		}
 		log.wait.Wait(t)
 	}
 	switch {
@@ -376,7 +375,7 @@ func (l *Logs) Sync(t *sched.Task, h *transaction.Handle, k Ticket) error {
 	log := k.log
 	log.mu.Lock(t)
 	log.data.Write(t, nameLog)
-	done, err := l.enter(t, h, log, k.sync)
+	done, err := l.orders.Load().steps.enter(l, t, h, log, k.sync)
 	if done || err != nil {
 		log.mu.Unlock(t)
 		return err
@@ -449,7 +448,8 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	}
 	l.named = append(l.named, fl)
 	n := top.next
-	done, err := l.enter(t, h, top, n)
+	steps := &l.orders.Load().steps
+	done, err := steps.enter(l, t, h, top, n)
 	if done || err != nil {
 		top.mu.Unlock(t)
 		return err
@@ -459,17 +459,14 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	l.named = nil
 	top.mu.Unlock(t)
 
-	if l.wrong.SuperFirst {
-		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level, true)
-	}
-	err = errors.Join(err, l.writeTop(t, blocks, named))
+	err = steps.writeTop(l, t, h, blocks, named, bytenr, level)
 	if err == nil && !l.usable(h) {
 		err = ErrCommit
 	}
 	if err == nil {
 		t.CountLog(sched.LogSupers, 1)
 		t.CountLog(sched.LogBytes, format.SuperSize)
-		err = l.cfg.Trans.WriteLogSuper(t, h, bytenr, level, !l.wrong.NoFlush)
+		err = steps.super(l, t, h, bytenr, level)
 	}
 	if err != nil {
 		l.spoil(h)
@@ -480,9 +477,14 @@ func (l *Logs) syncTop(t *sched.Task, h *transaction.Handle, subvol, bytenr uint
 	return err
 }
 
+// writeSuper makes the superblock name the tree of logs at bytenr, after a flush.
+func (l *Logs) writeSuper(t *sched.Task, h *transaction.Handle, bytenr uint64, level int) error {
+	return l.cfg.Trans.WriteLogSuper(t, h, bytenr, level, true)
+}
+
 // writeTop writes the blocks of the tree of logs, and waits for those of the logs that it names:
 // the syncs of other subvolumes may still have theirs on the way.
-func (l *Logs) writeTop(t *sched.Task, blocks *ctree.DirtySet, named []*ctree.Flight) error {
+func (l *Logs) writeTop(t *sched.Task, _ *transaction.Handle, blocks *ctree.DirtySet, named []*ctree.Flight, _ uint64, _ int) error {
 	fl, err := l.write(t, blocks)
 	if err != nil {
 		return err

@@ -75,10 +75,15 @@ func (r *replayer) unlink(l *log, dir format.Ino, d format.DirItem) error {
 	}
 	ino := format.Ino(d.Location.Objectid)
 	l.fix[ino] = struct{}{}
-	if _, err := r.Store.DelLink(r.t, r.tr, l.root, dir, ino, d.Name); err != nil || r.Wrong.KeepSize {
+	if _, err := r.Store.DelLink(r.t, r.tr, l.root, dir, ino, d.Name); err != nil {
 		return err
 	}
-	return r.change(l, dir, func(it *format.InodeItem) { it.Size -= min(it.Size, 2*uint64(len(d.Name))) })
+	return r.steps.shrink(r, l, dir, d.Name)
+}
+
+// shrink takes the bytes of a name from the size of its directory.
+func (r *replayer) shrink(l *log, dir format.Ino, name string) error {
+	return r.change(l, dir, func(it *format.InodeItem) { it.Size -= min(it.Size, 2*uint64(len(name))) })
 }
 
 // link makes name in dir lead to ino.
@@ -236,25 +241,30 @@ func (r *replayer) oneRef(l *log, ino format.Ino, n name) error {
 	if ok && format.Ino(d.Location.Objectid) == ino && d.Name == n.name {
 		return nil
 	}
-	if r.Wrong.NoConflicts {
-		return r.link(l, n.dir, ino, n.name, n.index)
-	}
-	// Whoever has the name, and whoever has the index.
-	if d, ok, err = r.lookup(l, n.dir, n.name); err != nil {
+	if err := r.steps.makeRoom(r, l, n); err != nil {
 		return err
-	} else if ok {
+	}
+	return r.link(l, n.dir, ino, n.name, n.index)
+}
+
+// makeRoom takes the entry with the name n out of its directory, and the one with its index.
+func (r *replayer) makeRoom(l *log, n name) error {
+	d, ok, err := r.lookup(l, n.dir, n.name)
+	if err != nil {
+		return err
+	}
+	if ok {
 		if err := r.unlink(l, n.dir, d); err != nil {
 			return err
 		}
 	}
 	if d, ok, err = r.at(l, n.dir, n.index); err != nil {
 		return err
-	} else if ok {
-		if err := r.unlink(l, n.dir, d); err != nil {
-			return err
-		}
 	}
-	return r.link(l, n.dir, ino, n.name, n.index)
+	if ok {
+		return r.unlink(l, n.dir, d)
+	}
+	return nil
 }
 
 // name is one name of an inode.

@@ -143,19 +143,18 @@ func (c *copier) planNames(p *plan, ino format.Ino) error {
 	default:
 		return c.planDead(p, ino)
 	}
-	rm := &c.log.removed
-	lost, fresh := rm.byIno[ino], it.Generation == c.tr.ID
-	if it.Mode&format.S_IFMT == format.S_IFDIR && !fresh && len(lost) > 0 && !c.wrong.LostNames {
+	fresh := it.Generation == c.tr.ID
+	if it.Mode&format.S_IFMT == format.S_IFDIR && !fresh && len(c.steps.lost(c, ino)) > 0 {
 		return ErrCommit
 	}
 	for _, n := range names {
 		if ino == format.FIRST_FREE_OBJECTID {
 			break // "..", the name of a top directory
 		}
-		if err := c.planName(p, ino, keyOf(n.Dir, n.Name)); err != nil {
+		if err := c.steps.planName(c, p, ino, keyOf(n.Dir, n.Name)); err != nil {
 			return err
 		}
-		if err := c.planName(p, ino, nameKey{dir: n.Dir, index: n.Index}); err != nil {
+		if err := c.steps.planName(c, p, ino, nameKey{dir: n.Dir, index: n.Index}); err != nil {
 			return err
 		}
 		dir, err := c.src.ReadInode(c.t, c.root, n.Dir)
@@ -186,9 +185,6 @@ func (c *copier) lookAt(ino format.Ino) (it format.InodeItem, names []fstree.Nam
 func (c *copier) planName(p *plan, ino format.Ino, k nameKey) error {
 	rm := &c.log.removed
 	l := rm.byName[k]
-	if c.wrong.TakenNames {
-		return nil
-	}
 	for _, i := range l[c.log.named.taken[k]:] {
 		switch n := &rm.names[i]; {
 		case n.kind == ftSubvol:
@@ -204,10 +200,8 @@ func (c *copier) planName(p *plan, ino format.Ino, k nameKey) error {
 // planCuts looks at the names that ino has lost. always: the last commit may have them.
 func (c *copier) planCuts(p *plan, ino format.Ino, always bool) error {
 	rm := &c.log.removed
-	if c.wrong.LostNames {
-		return nil
-	}
-	for _, i := range rm.byIno[ino][c.log.named.cuts[ino]:] {
+	lost := c.steps.lost(c, ino)
+	for _, i := range lost[min(c.log.named.cuts[ino], len(lost)):] {
 		n := &rm.names[i]
 		now, err := c.src.Lookup(c.t, c.root, n.dir, n.name)
 		switch {

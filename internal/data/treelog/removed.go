@@ -74,15 +74,15 @@ const removedMax = 16384
 // of names or nothing. A handle is open. Models btrfs_pin_log_trans(). Difference: it keeps logs of
 // names out, not syncs.
 func (l *Logs) Pin(t *sched.Task, r *ctree.Root) {
-	if !l.off.Load() && !l.wrong.NamesUnpinned {
-		of(r).pin.RLock(t)
+	if o := l.orders.Load(); !o.off() {
+		o.steps.pin(t, &of(r).pin)
 	}
 }
 
 // Unpin ends Pin.
 func (l *Logs) Unpin(t *sched.Task, r *ctree.Root) {
-	if !l.off.Load() && !l.wrong.NamesUnpinned {
-		of(r).pin.RUnlock(t)
+	if o := l.orders.Load(); !o.off() {
+		o.steps.unpin(t, &of(r).pin)
 	}
 }
 
@@ -91,16 +91,14 @@ func (l *Logs) Unpin(t *sched.Task, r *ctree.Root) {
 //
 // Preconditions: i_rwsem of both is held, and the subvolume is pinned.
 func (l *Logs) Removed(t *sched.Task, transid uint64, dir format.Ino, ip *inode.Inode, name string, index uint64) {
-	if !l.wrong.LostNames {
-		ip.ItemsChanged(transid)
-	}
+	l.orders.Load().steps.nameLost(ip, transid)
 	it := ip.Item(t)
-	of(ip.Root).removed.add(t, transid, lost{dir, ip.Ino, index, name, format.FtOf(it.Mode), it.Generation == transid}, l.off.Load())
+	of(ip.Root).removed.add(t, transid, lost{dir, ip.Ino, index, name, format.FtOf(it.Mode), it.Generation == transid}, l.orders.Load().off())
 }
 
 // RemovedSubvol is Removed for the name of subvolume id in dir, of r.
 func (l *Logs) RemovedSubvol(t *sched.Task, r *ctree.Root, transid uint64, dir format.Ino, id uint64, name string, index uint64) {
-	of(r).removed.add(t, transid, lost{dir, format.Ino(id), index, name, ftSubvol, false}, l.off.Load())
+	of(r).removed.add(t, transid, lost{dir, format.Ino(id), index, name, ftSubvol, false}, l.orders.Load().off())
 }
 
 func (m *removed) add(t *sched.Task, transid uint64, n lost, off bool) {

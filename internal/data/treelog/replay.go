@@ -1,6 +1,7 @@
 package treelog
 
 import (
+	"btrlab/internal/iopath/policy"
 	"bytes"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ type Config struct {
 	Extents Extents
 	// Subvol opens the tree of a subvolume. ENOENT: it is gone, and its log with it.
 	Subvol func(t *sched.Task, id uint64) (*ctree.Root, error)
-	Wrong  Wrong
+	// Policy is the set of the policy in force.
+	Policy policy.Set
 }
 
 // pass is one of the walks over all logs.
@@ -46,7 +48,7 @@ const (
 //
 // Preconditions: no other task is at work, and nothing has changed since the trees were opened.
 func Replay(t *sched.Task, tr *ctree.Trans, c Config, bytenr uint64, level int, gen uint64) error {
-	r := &replayer{Config: c, t: t, tr: tr}
+	r := &replayer{Config: c, t: t, tr: tr, steps: stepsOf(&c.Policy)}
 	top, err := r.open(bytenr, level, gen)
 	if err != nil {
 		return err
@@ -79,6 +81,7 @@ func Replay(t *sched.Task, tr *ctree.Trans, c Config, bytenr uint64, level int, 
 
 type replayer struct {
 	Config
+	steps  steps
 	t      *sched.Task
 	tr     *ctree.Trans
 	blocks []uint64 // of all logs
@@ -110,10 +113,8 @@ func (r *replayer) pin(bytenr uint64, level int, gen uint64) error {
 		return err
 	}
 	defer b.Put()
-	if !r.Wrong.Unpinned {
-		if err := r.Extents.PinLogBlock(r.t, format.Logical(bytenr)); err != nil {
-			return err
-		}
+	if err := r.steps.pinBlock(r, bytenr); err != nil {
+		return err
 	}
 	r.blocks = append(r.blocks, bytenr)
 	if level == 0 {
@@ -125,6 +126,11 @@ func (r *replayer) pin(bytenr uint64, level int, gen uint64) error {
 		}
 	}
 	return nil
+}
+
+// pinBlock keeps a block of a log from being allocated.
+func (r *replayer) pinBlock(bytenr uint64) error {
+	return r.Extents.PinLogBlock(r.t, format.Logical(bytenr))
 }
 
 // logs opens the trees that top, the tree of the log trees, names.
@@ -221,7 +227,7 @@ func (r *replayer) walk(l *log, p pass) error {
 // inode replays an inode item, and what of the inode is not in the log: attributes, a directory's
 // names, file extents beyond the size.
 func (r *replayer) inode(l *log, ino format.Ino, it format.InodeItem) error {
-	if err := r.dropXattrs(l, ino); err != nil {
+	if err := r.steps.dropXattrs(r, l, ino); err != nil {
 		return err
 	}
 	dir := it.Mode&format.S_IFMT == format.S_IFDIR
@@ -333,7 +339,7 @@ func (r *replayer) item(tree *ctree.Root, key format.Key) ([]byte, error) {
 // dropXattrs removes the attributes of ino that are not in the log. Models replay_xattr_deletes().
 func (r *replayer) dropXattrs(l *log, ino format.Ino) error {
 	names, err := r.Store.Listxattr(r.t, l.root, ino)
-	if err != nil || len(names) == 0 || r.Wrong.KeepXattrs {
+	if err != nil || len(names) == 0 {
 		return err
 	}
 	logged, err := r.Store.Listxattr(r.t, l.tree, ino)

@@ -1,6 +1,7 @@
 package treelog
 
 import (
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/sched"
 )
@@ -37,12 +38,12 @@ type itemSteps struct {
 
 func (s *itemSteps) Again() bool                { return s.c.again }
 func (s *itemSteps) Prepare(t *sched.Task)      { s.item.Prepare(t) }
-func (s *itemSteps) Sums(*sched.Task) error     { return s.c.sumsOf(&s.of) }
+func (s *itemSteps) Sums(*sched.Task) error     { return s.c.steps.sums(s.c, &s.of) }
 func (s *itemSteps) Insert(t *sched.Task) error { return s.item.Insert(t) }
 func (s *itemSteps) Fill(t *sched.Task)         { s.item.Fill(t) }
 func (s *itemSteps) Copy(t *sched.Task)         { s.item.Copy(t) }
 func (s *itemSteps) Release(*sched.Task)        { s.c.release() }
 
 func (s *itemSteps) Drop(t *sched.Task) (placed bool, err error) {
-	return s.item.Drop(t, s.c.how.OneLeaf)
+	return s.item.Drop(t, !s.c.set.Has(policy.LogReplaceMulti))
 }

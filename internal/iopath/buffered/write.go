@@ -55,28 +55,28 @@ type write struct {
 	ip  *inode.Inode
 	src iopath.Source
 	p   *policy.Policy
-	pl  policy.Plan
+	pl  policy.WritePlan
 
-	pos     uint64 // where the next byte goes
-	append  bool   // pos is i_size under the lock
-	nowait  bool   // a step that would sleep is EAGAIN
-	done    int    // bytes of the source that are in the page cache
-	cap     int    // pages of a batch; 1 after a short copy
-	isize   uint64 // i_size before the write, under the lock if the plan says so
-	dropped bool   // i_rwsem was let go for the copy loop
-	bare    bool   // the file's capabilities are gone
+	pos     uint64       // where the next byte goes
+	append  bool         // pos is i_size under the lock
+	nowait  bool         // a step that would sleep is EAGAIN
+	done    int          // bytes of the source that are in the page cache
+	cap     int          // pages of a batch; 1 after a short copy
+	isize   uint64       // i_size before the write, under the lock if the plan says so
+	dropped bool         // i_rwsem was let go for the copy loop
+	bare    bool         // the file's capabilities are gone
+	facts   policy.Facts // those of pl
+	held    iopath.Held  // the byte range
 
 	ownWaits bool // a lab has the waits: preparePages leaves writeback alone
 
 	// The batch at hand.
-	n       int                  // bytes to copy
-	rsv     delalloc.Reservation // its space
-	pages   pages                // locked and referenced
-	force   bool                 // read an aligned first page too: the last copy got nothing
-	locked  bool                 // the extent range of rsv is locked
-	copied  int
-	rangeLo uint64 // the locked byte range of the write, when pl.Lock.Range()
-	rangeHi uint64
+	n      int                  // bytes to copy
+	rsv    delalloc.Reservation // its space
+	pages  pages                // locked and referenced
+	force  bool                 // read an aligned first page too: the last copy got nothing
+	locked bool                 // the extent range of rsv is locked
+	copied int
 }
 
 // Write copies src into the file at rq.Pos by the policy in force and returns how many bytes it
@@ -102,11 +102,11 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		return 0, errno.EFBIG
 	}
 	t.Spend(cost.Syscall, 1)
-	f := policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums(),
-		Nowait: rq.Flags&kiocb.Nowait != 0, MayNocow: ip.MayNocow(), MayPrivs: !ip.NoSec()}
-	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: f.Nowait, isize: f.ISize}
-	w.pl.Make(policy.Write, &f, p)
-	if w.pl.Nowait.Unsupported {
+	w := write{env: env, ip: ip, src: src, p: p, pos: pos, append: app, nowait: rq.Flags&kiocb.Nowait != 0, isize: isize}
+	w.facts = policy.Facts{Start: pos, End: pos + uint64(len(src.Buf)), ISize: isize, NoDataSum: !ip.Sums(),
+		Nowait: w.nowait, MayNocow: ip.MayNocow(), MayPrivs: !ip.NoSec()}
+	w.pl.Make(&w.facts, p)
+	if w.pl.Unsupported {
 		return 0, errno.EOPNOTSUPP
 	}
 	if own := iopath.OwnWrite(ip); own != nil && !w.nowait {
@@ -115,9 +115,9 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		return w.done, err
 	}
 	if w.pl.Prewait {
-		w.prewait(t, f.End)
+		w.prewait(t, w.facts.End)
 	}
-	if err := w.lockFile(t, f); err != nil {
+	if err := w.lockFile(t); err != nil {
 		return 0, err
 	}
 	err := w.drainDirect(t)
@@ -128,7 +128,7 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 		err = w.copyLoop(t)
 	}
 	w.unlockFile(t)
-	if w.pl.BalanceOutside && w.done > 0 {
+	if w.pl.BalanceLast && w.done > 0 {
 		_ = w.balanceDirty(t) // an error is for those that do not sleep
 	}
 	w.tell(rq)
@@ -170,34 +170,31 @@ func (w *write) prewait(t *sched.Task, end uint64) {
 // lockFile takes the locks of the plan. The plan was made from an i_size that could change; under
 // the lock it is made again. A range-locked write that finds the file shorter than it thought takes
 // i_rwsem after all.
-func (w *write) lockFile(t *sched.Task, f policy.Facts) error {
-	ip := w.ip
+func (w *write) lockFile(t *sched.Task) error {
 	if w.nowait {
 		if w.pl.Lock.Range() {
 			return kiocb.AgainRangeLock
 		}
-		if !ip.TryLock(t) {
+		if !w.ip.TryLock(t) {
 			return kiocb.AgainInode
 		}
-		w.planLocked(t, f)
+		w.planAlone(t)
 		return nil
 	}
-	if w.pl.Lock == policy.LockRange {
-		// A truncate takes the range from the new size on, so i_size cannot get below f.End while
-		// we hold this one.
-		w.lockRange(t, f.Start, f.End)
-		if f.ISize, f.MayPrivs = ip.Size(t), !ip.NoSec(); f.Inside() {
-			w.sampleISize(f.ISize)
-			return nil
-		}
-		w.unlockRange(t)
-	}
-	ip.Lock(t)
-	f = w.planLocked(t, f)
-	if w.pl.Lock.Range() {
-		w.lockRange(t, w.pl.RangeFrom, f.End)
-	}
+	w.held.Lock(t, w.ip, &w.pl.Guard, w.facts.Start, w.facts.End, w.stillInside, w.planAlone)
 	return nil
+}
+
+// stillInside reports whether the write ends inside EOF now that its range is locked. A truncate
+// takes the range from the new size on, so i_size cannot get below the end of the write while we
+// hold this one.
+func (w *write) stillInside(t *sched.Task) bool {
+	f := &w.facts
+	f.ISize, f.MayPrivs = w.ip.Size(t), !w.ip.NoSec()
+	if f.Inside() {
+		w.sampleISize(f.ISize)
+	}
+	return f.Inside()
 }
 
 // drainDirect waits for direct writes in flight where the plan says so: of sectors, which the pages
@@ -213,11 +210,11 @@ func (w *write) drainDirect(t *sched.Task) error {
 	return nil
 }
 
-// planLocked makes the plan again now that i_rwsem is held, from facts that stay true. Where they
+// planAlone makes the plan again now that i_rwsem is held, from facts that stay true. Where they
 // are what they were so is the plan: that i_rwsem is held changes those alone that lock ranges.
-func (w *write) planLocked(t *sched.Task, f policy.Facts) policy.Facts {
+func (w *write) planAlone(t *sched.Task) (end uint64) {
 	w.ip.AssertLocked(t)
-	was := f
+	f, was := &w.facts, w.facts
 	f.ISize = w.ip.Size(t)
 	w.sampleISize(f.ISize)
 	// the file may have grown or shrunk since the plan was made; models generic_write_checks()
@@ -225,12 +222,12 @@ func (w *write) planLocked(t *sched.Task, f policy.Facts) policy.Facts {
 		w.pos, f.Start, f.End = f.ISize, f.ISize, f.ISize+uint64(len(w.src.Buf))
 	}
 	f.MayNocow = w.ip.MayNocow()
-	if f == was && !w.pl.Lock.Range() {
-		return f
+	if *f == was && !w.pl.Lock.Range() {
+		return f.End
 	}
 	f.InodeHeld = true // also if the file has grown meanwhile and the range alone would do
-	w.pl.Make(policy.Write, &f, w.p)
-	return f
+	w.pl.Make(f, w.p)
+	return f.End
 }
 
 // sampleISize takes the end of file as it is under the lock.
@@ -240,21 +237,7 @@ func (w *write) sampleISize(isize uint64) {
 	}
 }
 
-func (w *write) unlockFile(t *sched.Task) {
-	if w.pl.Lock.Range() {
-		w.unlockRange(t)
-	}
-	if w.pl.Lock.Inode() {
-		w.ip.Unlock(t)
-	}
-}
-
-func (w *write) lockRange(t *sched.Task, from, to uint64) {
-	w.rangeLo, w.rangeHi = format.AlignDown(from, format.SectorSize), format.AlignUp(to, format.SectorSize)
-	w.ip.Range.Lock(t, w.rangeLo, w.rangeHi)
-}
-
-func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
+func (w *write) unlockFile(t *sched.Task) { w.held.Unlock(t, w.ip, w.pl.Lock) }
 
 // checkWrite is what comes before the first byte: capabilities, time stamps, and zeros between the
 // old end of file and the write. A NOWAIT write of a COW inode ends here: it might have to wait for
@@ -263,11 +246,11 @@ func (w *write) checkWrite(t *sched.Task) error {
 	if w.append && uint64(len(w.src.Buf)) > format.MaxFileSize-w.pos {
 		return errno.EFBIG
 	}
-	if w.pl.Nowait.MustCOW {
+	if w.pl.MustCOW {
 		return kiocb.AgainMustCOW
 	}
 	if !w.bare {
-		if err := w.env.RemovePrivs(t, w.ip, w.pl.Nowait.TryPrivs); err != nil {
+		if err := w.env.RemovePrivs(t, w.ip, w.pl.Has(policy.NowaitTryPrivs)); err != nil {
 			return err
 		}
 	}
@@ -275,7 +258,7 @@ func (w *write) checkWrite(t *sched.Task) error {
 	if w.pos > w.isize {
 		end := format.AlignUp(w.pos+uint64(len(w.src.Buf)), format.SectorSize)
 		t.At("expand")
-		if w.pl.Nowait.TryExpand {
+		if w.pl.Has(policy.NowaitTryExpand) {
 			return zero.TryExpand(t, w.ip, w.isize, end)
 		}
 		return zero.Expand(t, w.env.Read, w.ip, w.isize, end)
@@ -336,7 +319,7 @@ func (w *write) batchPages(t *sched.Task) int {
 // batch does one round of the copy loop: the plan's steps, b to j of labs/reference 1.1.
 func (w *write) batch(t *sched.Task) error {
 	w.n, w.copied = w.batchBytes(), 0
-	for _, s := range w.pl.WriteSteps {
+	for _, s := range w.pl.Steps {
 		if err := w.step(t, s); err != nil {
 			w.abandon(t)
 			return err
@@ -401,7 +384,7 @@ func (w *write) faultIn(t *sched.Task) error {
 	if w.src.Faults == nil {
 		return nil
 	}
-	if w.pl.Nowait.TryFault {
+	if w.pl.Has(policy.NowaitTryFault) {
 		if w.src.Faults.Present(w.done, w.done+w.n) == 0 {
 			return kiocb.AgainFault
 		}
@@ -417,7 +400,7 @@ func (w *write) faultIn(t *sched.Task) error {
 // still be overwritten in place: only then the trees are asked (labs/reference 1.1 c).
 func (w *write) reserve(t *sched.Task) error {
 	t.Spend(cost.Reserve, 1)
-	w.rsv.Unlocked, w.rsv.QuotaFlush = !w.pl.NoSnapshot, w.nowait && !w.pl.Nowait.TryQuota
+	w.rsv.Unlocked, w.rsv.QuotaFlush = !w.pl.NoSnapshot, w.nowait && !w.pl.Has(policy.NowaitTryQuota)
 	data, metadata := spaceinfo.FlushData, spaceinfo.FlushAll
 	if w.nowait {
 		data, metadata = spaceinfo.NoFlush, spaceinfo.NoFlush
@@ -430,7 +413,7 @@ func (w *write) reserve(t *sched.Task) error {
 		case policy.TryNocow:
 			err = w.checkCanNocow(t, err)
 		}
-		if quota && w.pl.Nowait.TryQuota && errors.Is(err, errno.EDQUOT) {
+		if quota && w.pl.Has(policy.NowaitTryQuota) && errors.Is(err, errno.EDQUOT) {
 			return kiocb.AgainQuota // a flush might have helped
 		}
 		if err != nil {
@@ -475,7 +458,7 @@ func (w *write) checkCanNocow(t *sched.Task, enospc error) error {
 // overwritten, and waits until the device reads none of them: the pages before stay locked during
 // these waits. Models prepare_pages() and prepare_uptodate_page(). On error no page is locked.
 func (w *write) preparePages(t *sched.Task) error {
-	if w.pl.Nowait.TryPages {
+	if w.pl.Has(policy.NowaitTryPages) {
 		return w.tryPages(t)
 	}
 	first := w.pos >> pagecache.PageShift
@@ -586,7 +569,7 @@ func (w *write) tryExtent(t *sched.Task, start, end uint64) error {
 		return nil
 	}
 	w.ip.IOTree.Unlock(t, start, end)
-	if w.pl.Nowait.TryOrdered {
+	if w.pl.Has(policy.NowaitTryOrdered) {
 		oe.Put(t)
 		return kiocb.AgainOrdered
 	}
@@ -698,7 +681,7 @@ func (w *write) balanceDirty(t *sched.Task) error {
 		return nil
 	}
 	err := w.ip.FS.Cache.BDI.TryBalanceDirty(t)
-	if err != nil && !w.pl.Nowait.ReleaseThrottled {
+	if err != nil && !w.pl.ReleaseThrottled {
 		w.rsv.Leak(t, w.ip)
 	}
 	return err

@@ -58,7 +58,7 @@ func (e *labExtent) TryRange(t *sched.Task) bool {
 
 func (e *labExtent) LockRange(t *sched.Task) {
 	mayBlock(t, "lock_extent")
-	lockRange(t, e.w.ip, e.w.pl, e.start, e.end)
+	lockRange(t, e.w.ip, &e.w.pl, e.start, e.end)
 }
 
 func (e *labExtent) UnlockRange(t *sched.Task) { e.w.unlockExtent(t, e.start, e.end) }

@@ -18,7 +18,7 @@ import (
 )
 
 // The steps of a NOWAIT request, in the place of those that wait. What they try and where they
-// sleep all the same is the plan's: each field of policy.NowaitPlan is a change of a kernel between
+// sleep all the same is the plan's: each NOWAIT switch in its set is a change of a kernel between
 // 4.13 and 6.1, eight of them those of seed 000.
 //
 //	tryFile          i_rwsem
@@ -40,7 +40,7 @@ func mayBlock(t *sched.Task, step string) {
 }
 
 // tryFile is lockFile of a NOWAIT write.
-func (w *write) tryFile(t *sched.Task, p *policy.Policy) error {
+func (w *write) tryFile(t *sched.Task) error {
 	if w.pl.Lock.Range() {
 		return kiocb.AgainRangeLock
 	}
@@ -56,39 +56,38 @@ func (w *write) tryFile(t *sched.Task, p *policy.Policy) error {
 	if !w.ip.TryLock(t) {
 		return kiocb.AgainInode
 	}
-	w.pl = policy.For(policy.DirectWrite, w.facts(t, true), p)
+	w.planAlone(t)
 	return nil
 }
 
 // check is how the plan asks whether a write may go in place.
 func (w *write) check() fstree.NocowCheck {
-	n := &w.pl.Nowait
-	return fstree.NocowCheck{Nowait: n.TryTree, OwnPath: n.OwnPath, KeepPath: n.KeepPath, KeepLeaf: n.KeepLeaf, Spin: n.Spin, WaitCsums: n.WaitCsums}
+	return fstree.NocowCheck{Nowait: w.pl.Has(policy.NowaitTryTree), OwnPath: !w.pl.Has(policy.NocowPathReuse), KeepPath: !w.pl.Has(policy.NocowPathFree), KeepLeaf: !w.pl.Has(policy.NocowEarlyRelease), Spin: w.pl.Spin, WaitCsums: w.pl.WaitCsums}
 }
 
 // checkNowait asks what a NOWAIT write of an era asks before it begins. Models the NOWAIT part of
 // btrfs_file_write_iter(), later btrfs_write_check().
 func (w *write) checkNowait(t *sched.Task) error {
-	n, end := &w.pl.Nowait, w.pos+uint64(len(w.src))
+	end := w.pos + uint64(len(w.src))
 	switch {
-	case n.MustCOW:
+	case w.pl.MustCOW:
 		return kiocb.AgainMustCOW
-	case !n.PastEOF && end > w.isize:
+	case !w.pl.Has(policy.NowaitPastEOF) && end > w.isize:
 		return kiocb.AgainEOF
-	case n.CheckOnce || misaligned(w.pos, len(w.src)):
+	case w.pl.Has(policy.NowaitCheckOnce) || misaligned(w.pos, len(w.src)):
 		return nil
 	}
-	if !n.CheckTry {
+	if !w.pl.Has(policy.NowaitCheckTry) {
 		mayBlock(t, "nocow_check")
 	}
-	if !n.TryTree {
+	if !w.pl.Has(policy.NowaitTryTree) {
 		mayBlock(t, "nocow_check")
 	}
-	got, err := w.env.Read.Place.CheckNocow(t, w.ip, w.pos, end, w.check(), n.CheckTry, n.CheckWhole)
-	if err == nil && (got == w.pos || n.CheckWhole && got < end) {
+	got, err := w.env.Read.Place.CheckNocow(t, w.ip, w.pos, end, w.check(), w.pl.Has(policy.NowaitCheckTry), w.pl.Has(policy.NowaitCheckWhole))
+	if err == nil && (got == w.pos || w.pl.Has(policy.NowaitCheckWhole) && got < end) {
 		err = kiocb.AgainCOW
 	}
-	if err == nil && n.KeepSnapshot && w.ip.Root.SnapshotLock.TryWrite(t) {
+	if err == nil && w.pl.KeepSnapshot && w.ip.Root.SnapshotLock.TryWrite(t) {
 		w.ip.Root.SnapshotLock.Disown(t)
 	}
 	return err
@@ -117,13 +116,13 @@ func dirty(t *sched.Task, ip *inode.Inode, start, end uint64) bool {
 // memory answers EAGAIN when the request needs memory that only a wait would free; before D6 it
 // waits.
 func (w *write) memory(t *sched.Task) error {
-	if !w.pl.Nowait.TryContext {
+	if !w.pl.Has(policy.NowaitContext) {
 		mayBlock(t, "allocate")
 	}
 	if w.env.Reclaim == nil {
 		return nil
 	}
-	if w.pl.Nowait.TryContext {
+	if w.pl.Has(policy.NowaitContext) {
 		return kiocb.AgainContext
 	}
 	w.env.Reclaim(t)
@@ -137,7 +136,7 @@ func (w *write) asyncExtents(t *sched.Task, start, end uint64) error {
 	if inMemory(w.ip, start, end) == nil {
 		return nil
 	}
-	if !w.pl.Nowait.TryDirty {
+	if !w.pl.Has(policy.NowaitAsyncExt) {
 		mayBlock(t, "async_extents")
 		return flushCached(t, w.env, w.ip, start, end)
 	}
@@ -150,14 +149,13 @@ func (w *write) asyncExtents(t *sched.Task, start, end uint64) error {
 // reserveNowait promises the space of [start, end). A write that may only go in place needs no data
 // space; that of 4.13, which has asked about its first extent only, reserves some all the same.
 func (w *write) reserveNowait(t *sched.Task, start, end uint64) error {
-	n := &w.pl.Nowait
 	mode := spaceinfo.NoFlush
-	if !n.TryMetadata {
+	if !w.pl.Has(policy.NowaitNoFlush) {
 		mayBlock(t, "reserve")
 		mode = spaceinfo.FlushAll
 	}
 	data := false
-	if !n.CheckWhole {
+	if !w.pl.Has(policy.NowaitCheckWhole) {
 		mayBlock(t, "reserve")
 		data = w.rsv.ReserveData(t, w.ip, start, end, spaceinfo.FlushData) == nil
 	}
@@ -180,7 +178,7 @@ func (w *write) metadataNowait(t *sched.Task, mode spaceinfo.FlushMode) error {
 	w.rsv.Release(t, w.ip)
 	quota := errors.Is(err, errno.EDQUOT)
 	switch {
-	case w.env.Policy().OnShortage(policy.DirectMetadata, w.pl.Nowait.TryMetadata, quota) != policy.TryAgain:
+	case w.env.Policy().OnShortage(policy.DirectMetadata, w.pl.Has(policy.NowaitNoFlush), quota) != policy.TryAgain:
 		return err
 	case quota:
 		return kiocb.AgainQuota
@@ -190,13 +188,13 @@ func (w *write) metadataNowait(t *sched.Task, mode spaceinfo.FlushMode) error {
 
 // tryRange is lockRange that does not wait: with D1 a busy range is EAGAIN, and so is an ordered
 // extent in it.
-func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.Plan, start, end uint64) error {
-	if !pl.Nowait.TryRange {
+func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.DirectPlan, start, end uint64) error {
+	if !pl.Has(policy.NowaitTryRange) {
 		mayBlock(t, "lock_extent")
-		lockRange(t, ip, *pl, start, end)
+		lockRange(t, ip, pl, start, end)
 		return nil
 	}
-	if pl.DIOLocked && !ip.IOTree.TryLockBits(t, start, end, extentio.DIOLocked) {
+	if pl.Has(policy.DIOLocked) && !ip.IOTree.TryLockBits(t, start, end, extentio.DIOLocked) {
 		return kiocb.AgainExtent
 	}
 	err := kiocb.AgainExtent
@@ -209,7 +207,7 @@ func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.Plan, start, end uint64
 		ip.IOTree.Unlock(t, start, end)
 		err = kiocb.AgainOrdered
 	}
-	if pl.DIOLocked {
+	if pl.Has(policy.DIOLocked) {
 		ip.IOTree.UnlockDIO(t, start, end)
 	}
 	return err
@@ -218,12 +216,11 @@ func tryRange(t *sched.Task, ip *inode.Inode, pl *policy.Plan, start, end uint64
 // placeNowait is place of a NOWAIT write, which may only go in place, and from 5.17 on only into
 // one extent.
 func (w *write) placeNowait(t *sched.Task, start, end uint64) (place.Extent, error) {
-	n := &w.pl.Nowait
 	t.At("place")
-	if !n.TryTree {
+	if !w.pl.Has(policy.NowaitTryTree) {
 		mayBlock(t, "place")
 	}
-	x, ok, err := w.env.Read.Place.OverwriteNowait(t, w.ip, start, end, w.check(), n.AskAlways)
+	x, ok, err := w.env.Read.Place.OverwriteNowait(t, w.ip, start, end, w.check(), w.pl.Has(policy.NocowAskAlways))
 	switch {
 	case err != nil:
 		return x, err
@@ -232,7 +229,7 @@ func (w *write) placeNowait(t *sched.Task, start, end uint64) (place.Extent, err
 		return w.placeBlocking(t, start, end)
 	case !ok:
 		return x, kiocb.AgainCOW
-	case n.OneExtent && x.Start+x.Len < w.pos+uint64(len(w.src)-w.done):
+	case w.pl.Has(policy.NowaitOneExtent) && x.Start+x.Len < w.pos+uint64(len(w.src)-w.done):
 		return x, kiocb.AgainExtents
 	}
 	return x, nil
@@ -241,25 +238,25 @@ func (w *write) placeNowait(t *sched.Task, start, end uint64) (place.Extent, err
 // lock locks [start, end) for a read and finds what is at start.
 func (r *read) lock(t *sched.Task, start, end uint64) (m extentmap.Map, err error) {
 	if !r.nowait {
-		lockRange(t, r.ip, r.pl, start, end)
+		lockRange(t, r.ip, &r.pl, start, end)
 		m, err = r.env.Read.Place.At(t, r.ip, start)
 		return m, err
 	}
 	if err := tryRange(t, r.ip, &r.pl, start, end); err != nil {
 		return m, err
 	}
-	if r.pl.Nowait.TryTree {
+	if r.pl.Has(policy.NowaitTryTree) {
 		m, err = r.env.Read.Place.TryAt(t, r.ip, start)
 	} else {
 		mayBlock(t, "place")
 		m, err = r.env.Read.Place.At(t, r.ip, start)
 	}
-	if err == nil && r.pl.Nowait.OneExtent && m.End < min(end, format.AlignUp(r.ip.Size(t), format.SectorSize)) {
+	if err == nil && r.pl.Has(policy.NowaitOneExtent) && m.End < min(end, format.AlignUp(r.ip.Size(t), format.SectorSize)) {
 		err = kiocb.AgainExtents
 	}
 	if err != nil {
 		r.ip.IOTree.Unlock(t, start, end)
-		if r.pl.DIOLocked {
+		if r.pl.Has(policy.DIOLocked) {
 			r.ip.IOTree.UnlockDIO(t, start, end)
 		}
 	}

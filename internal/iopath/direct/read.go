@@ -27,7 +27,8 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 	}
 	t.Spend(cost.Syscall, 1)
 	nowait := rq.Flags&kiocb.Nowait != 0
-	pl := policy.For(policy.DirectRead, policy.Facts{Start: rq.Pos, End: rq.Pos + uint64(len(p)), Nowait: nowait}, env.Policy())
+	var pl policy.DirectPlan
+	pl.ForRead(&policy.Facts{Start: rq.Pos, End: rq.Pos + uint64(len(p)), Nowait: nowait}, env.Policy())
 	if pl.Lock == policy.LockShared {
 		if !nowait {
 			ip.RLock(t)
@@ -85,7 +86,7 @@ func Read(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, p [
 type read struct {
 	env *iopath.Env
 	ip  *inode.Inode
-	pl  policy.Plan
+	pl  policy.DirectPlan
 	io  *request
 
 	nowait bool
@@ -107,7 +108,7 @@ func (r *read) extent(t *sched.Task, pos uint64, p []byte) (int, error) {
 		n = int(min(m.End, end, pos+maxBio) - pos)
 		err = r.sums(t, m.Bytenr(pos), n, &b.sums)
 	}
-	if r.pl.DIOLocked {
+	if r.pl.Has(policy.DIOLocked) {
 		tree.Unlock(t, start, end)
 		lb = extentio.DIOLocked
 	}

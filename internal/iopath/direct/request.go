@@ -279,9 +279,7 @@ func (rq *request) put(t *sched.Task) {
 // Run is what a worker does for a queued request. Models iomap_dio_complete_work().
 func (rq *request) Run(t *sched.Task) {
 	if rq.syncs {
-		if err := rq.req.File.SyncWrite(t); err != nil {
-			rq.n, rq.err = 0, err
-		}
+		rq.n, rq.err = rq.req.Durable(t, rq.n, rq.err)
 		rq.report(t)
 		return
 	}

@@ -30,7 +30,8 @@ func (w *write) bySteps(t *sched.Task) error {
 
 func (s *steps) locked(t *sched.Task, l policy.Lock) {
 	w := s.w
-	w.pl = policy.For(policy.DirectWrite, w.facts(t, l == policy.LockInode), w.env.Policy())
+	f := w.facts(t, l == policy.LockInode)
+	w.pl.ForWrite(&f, w.env.Policy())
 	w.pl.Lock, w.pl.ForceWait, w.pl.CheckUnwritten, w.pl.SyncHeld = l, true, false, false
 }
 

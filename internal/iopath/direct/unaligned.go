@@ -67,7 +67,7 @@ func (w *write) unaligned(t *sched.Task) error {
 	w.io = nil
 	w.unlockFile(t)
 	w.ip.Lock(t)
-	w.pl = policy.For(policy.DirectWrite, w.facts(t, true), w.env.Policy())
+	w.planAlone(t)
 	if err := w.checkWrite(t); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (w *write) sectors(t *sched.Task) error {
 	if err := w.ready(t, alone || !w.pl.CheckUnwritten); err != nil {
 		return err
 	}
-	if w.pl.Unaligned == policy.UnalignedCheckFirst && !alone {
+	if w.pl.Unaligned == policy.UnalignedChecked && !alone {
 		// Without the lock of the range, which ext4 has none of: submit looks again.
 		x, ok, err := w.env.Read.Place.Guess(t, w.ip, from, to)
 		if err = w.allows(x, ok, err); err != nil {
@@ -177,10 +177,7 @@ func (w *write) end(t *sched.Task, x place.Extent, err error) error {
 			w.ip.Pages.Invalidate(t, from>>pagecache.PageShift, to>>pagecache.PageShift)
 		}
 	}
-	if w.pl.SyncHeld && w.durable() {
-		return w.syncHeld(t)
-	}
-	return nil
+	return w.syncHeld(t)
 }
 
 // block looks up where the blocks [from, to) are, which must be in one extent that may be
@@ -223,7 +220,7 @@ func (w *write) allows(x place.Extent, ok bool, err error) error {
 // markWritten marks blocks written whose sectors, and the zeros around them, are on the device,
 // unless another write has. Models ext4_convert_unwritten_extents().
 func (w *write) markWritten(t *sched.Task, from, to uint64) {
-	lockRange(t, w.ip, w.pl, from, to)
+	lockRange(t, w.ip, &w.pl, from, to)
 	x, ok, err := w.env.Read.Place.Overwrite(t, w.ip, from, to)
 	if err != nil || !ok || x.Type != ordered.Prealloc {
 		w.unlockExtent(t, from, to)

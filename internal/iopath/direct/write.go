@@ -26,15 +26,14 @@ type write struct {
 	ip     *inode.Inode
 	src    []byte
 	faults iopath.Faulter // nil: all of src is there
-	pl     policy.Plan
+	pl     policy.DirectPlan
 
-	pos     uint64 // where the next byte goes
-	append  bool   // pos is i_size under the lock
-	nowait  bool   // a step that would sleep is EAGAIN
-	isize   uint64 // i_size before the write, under the lock
-	done    int    // bytes of the source that are on their way
-	rangeLo uint64 // the locked byte range of the write, when pl.Lock.Range()
-	rangeHi uint64
+	pos    uint64      // where the next byte goes
+	append bool        // pos is i_size under the lock
+	nowait bool        // a step that would sleep is EAGAIN
+	isize  uint64      // i_size before the write, under the lock
+	done   int         // bytes of the source that are on their way
+	held   iopath.Held // the byte range
 
 	rsv delalloc.Reservation // the extent at hand
 	io  *request
@@ -75,27 +74,14 @@ func Write(t *sched.Task, env *iopath.Env, ip *inode.Inode, rq kiocb.Request, sr
 	if rq.Wrote != nil && w.done > 0 {
 		*rq.Wrote = at
 	}
-	if err == nil && !w.pl.SyncHeld && w.durable() {
-		err = w.sync(t)
+	if err == nil && !w.pl.SyncHeld {
+		w.done, err = rq.Durable(t, w.done, nil)
 	}
-	if w.pl.Nowait.NoFallback && errors.Is(err, errno.ENOTBLK) {
+	if w.pl.Has(policy.NowaitBuffered) && errors.Is(err, errno.ENOTBLK) {
 		err = kiocb.AgainBuffered
 	}
 	return w.done, err
 }
-
-// sync syncs the file. If that fails the answer is that no byte is written: it is a durable write.
-func (w *write) sync(t *sched.Task) error {
-	err := w.rq.File.SyncWrite(t)
-	if err != nil {
-		w.done = 0
-	}
-	return err
-}
-
-// durable reports whether the write has to be on the device, and the inode with it, when it
-// returns.
-func (w *write) durable() bool { return w.rq.Flags&kiocb.DSync != 0 && w.done > 0 }
 
 // facts is the write as a plan sees it, with i_size as it is now.
 func (w *write) facts(t *sched.Task, held bool) policy.Facts {
@@ -112,56 +98,32 @@ func (w *write) facts(t *sched.Task, held bool) policy.Facts {
 // with the exclusive one.
 func (w *write) lockFile(t *sched.Task) error {
 	t.Spend(cost.Syscall, 1)
-	ip, p := w.ip, w.env.Policy()
-	f := w.facts(t, false)
+	f, p := w.facts(t, false), w.env.Policy()
 	if f.Start > format.MaxFileSize || uint64(len(w.src)) > format.MaxFileSize-f.Start {
 		return errno.EFBIG
 	}
-	w.pl.Make(policy.DirectWrite, &f, p)
+	w.pl.ForWrite(&f, p)
 	if w.nowait {
-		return w.tryFile(t, p)
+		return w.tryFile(t)
 	}
-	switch w.pl.Lock {
-	case policy.LockShared:
-		ip.RLock(t)
-		if f = w.facts(t, false); f.Inside() {
-			return nil
-		}
-		ip.RUnlock(t)
-	case policy.LockRange:
-		w.lockRange(t, f.Start, f.End)
-		if f = w.facts(t, false); f.Inside() {
-			return nil
-		}
-		w.unlockRange(t)
-	}
-	ip.Lock(t)
-	f = w.facts(t, true)
-	w.pl.Make(policy.DirectWrite, &f, p)
-	if w.pl.Lock.Range() {
-		w.lockRange(t, w.pl.RangeFrom, f.End)
-	}
+	w.held.Lock(t, w.ip, &w.pl.Guard, f.Start, f.End, w.stillInside, w.planAlone)
 	return nil
 }
 
-func (w *write) unlockFile(t *sched.Task) {
-	if w.pl.Lock.Range() {
-		w.unlockRange(t)
-	}
-	switch {
-	case w.pl.Lock.Inode():
-		w.ip.Unlock(t)
-	case w.pl.Lock == policy.LockShared:
-		w.ip.RUnlock(t)
-	}
+// stillInside reports whether the write ends inside EOF under the lock that it has now.
+func (w *write) stillInside(t *sched.Task) bool {
+	f := w.facts(t, false)
+	return f.Inside()
 }
 
-func (w *write) lockRange(t *sched.Task, from, to uint64) {
-	w.rangeLo, w.rangeHi = format.AlignDown(from, format.SectorSize), format.AlignUp(to, format.SectorSize)
-	w.ip.Range.Lock(t, w.rangeLo, w.rangeHi)
+// planAlone makes the plan of a write that has i_rwsem for itself.
+func (w *write) planAlone(t *sched.Task) (end uint64) {
+	f := w.facts(t, true)
+	w.pl.ForWrite(&f, w.env.Policy())
+	return f.End
 }
 
-func (w *write) unlockRange(t *sched.Task) { w.ip.Range.Unlock(t, w.rangeLo, w.rangeHi) }
+func (w *write) unlockFile(t *sched.Task) { w.held.Unlock(t, w.ip, w.pl.Lock) }
 
 // checkWrite does what comes before the first byte: capabilities, time stamps, zeros between the
 // old end of file and the write, and the questions that send the whole request to the page cache.
@@ -175,13 +137,13 @@ func (w *write) checkWrite(t *sched.Task) error {
 			return err
 		}
 	}
-	if misaligned(w.pos, len(w.src)) && w.pl.Unaligned == policy.UnalignedBuffered || w.ip.Sums() && w.pl.CsumBuffered {
+	if misaligned(w.pos, len(w.src)) && w.pl.Unaligned == policy.UnalignedBuffered || w.ip.Sums() && w.pl.Has(policy.DIOCsumBuffered) {
 		return errno.ENOTBLK
 	}
 	if w.pl.Unaligned != policy.UnalignedBuffered && w.pos+uint64(len(w.src)) > w.isize {
 		return errno.ENOTBLK
 	}
-	if err := w.env.RemovePrivs(t, w.ip, w.pl.Nowait.TryPrivs); err != nil {
+	if err := w.env.RemovePrivs(t, w.ip, w.pl.Has(policy.NowaitTryPrivs)); err != nil {
 		return err
 	}
 	w.ip.Touch(t, w.env.Now())
@@ -192,7 +154,7 @@ func (w *write) checkWrite(t *sched.Task) error {
 			}
 			w.ip.DIO.WaitZero(t)
 		}
-		if w.pl.Nowait.TryExpand {
+		if w.pl.Has(policy.NowaitTryExpand) {
 			return zero.TryExpand(t, w.ip, w.isize, w.pos+uint64(len(w.src)))
 		}
 		if w.nowait {
@@ -222,7 +184,7 @@ func (w *write) transfer(t *sched.Task) error {
 			return errno.ENOTBLK
 		}
 		left = n
-		if w.pl.Nowait.TryFault {
+		if w.pl.Has(policy.NowaitTryFault) {
 			return kiocb.AgainFault
 		}
 		if w.nowait {
@@ -324,24 +286,27 @@ func (w *write) endIO(t *sched.Task, start, end uint64, err error) error {
 	if w.pl.Lock == policy.LockInodeDrop {
 		w.ip.Lock(t)
 	}
-	if err == nil && w.pl.SyncHeld && w.durable() {
+	if err == nil {
 		err = w.syncHeld(t)
 	}
 	return err
 }
 
-// syncHeld syncs the file with i_rwsem held, and leaves word of that. Models the call of
-// iomap_dio_complete() in btrfs_direct_write().
-func (w *write) syncHeld(t *sched.Task) error {
+// syncHeld ends a durable write with i_rwsem held, if the plan says so, and leaves word of that.
+// Models the call of iomap_dio_complete() in btrfs_direct_write().
+func (w *write) syncHeld(t *sched.Task) (err error) {
+	if !w.pl.SyncHeld || w.done == 0 || w.rq.Flags&kiocb.DSync == 0 {
+		return nil
+	}
 	switch w.pl.SyncMark {
 	case policy.MarkTask:
 		t.Journal = iopath.DirectSync{}
 	case policy.MarkFile:
-		f := w.rq.File.(interface{ HoldsInode(yes bool) })
-		f.HoldsInode(true)
-		defer f.HoldsInode(false)
+		w.rq.File.HoldsInode(true)
+		defer w.rq.File.HoldsInode(false)
 	}
-	return w.sync(t)
+	w.done, err = w.rq.Durable(t, w.done, nil)
+	return err
 }
 
 // extent starts the I/O of the next extent. Models btrfs_dio_iomap_begin() and
@@ -395,7 +360,7 @@ func (w *write) pin(t *sched.Task, oe *ordered.Extent) (n int, err error) {
 	if w.faults == nil {
 		return all, nil
 	}
-	if !w.pl.Nofault {
+	if !w.pl.Has(policy.DIONofault) {
 		if err = w.fault(t, oe); err != nil {
 			all = 0
 		}
@@ -470,7 +435,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 			return err
 		}
 	} else {
-		lockRange(t, w.ip, w.pl, start, end)
+		lockRange(t, w.ip, &w.pl, start, end)
 	}
 	if _, cached := w.ip.Pages.NextPage(start>>pagecache.PageShift, end>>pagecache.PageShift); !cached || !w.pl.RecheckPages {
 		return nil
@@ -479,7 +444,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 		w.ip.IOTree.Change(t, start, end, inode.DelallocBits, 0)
 	}
 	w.unlockExtent(t, start, end)
-	if w.pl.Nowait.TryRange {
+	if w.pl.Has(policy.NowaitTryRange) {
 		return kiocb.AgainCameIn
 	}
 	return errno.ENOTBLK
@@ -487,7 +452,7 @@ func (w *write) lockExtent(t *sched.Task, start, end uint64) error {
 
 func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
 	w.ip.IOTree.Unlock(t, start, end)
-	if w.pl.DIOLocked {
+	if w.pl.Has(policy.DIOLocked) {
 		w.ip.IOTree.UnlockDIO(t, start, end)
 	}
 }
@@ -495,8 +460,8 @@ func (w *write) unlockExtent(t *sched.Task, start, end uint64) {
 // lockRange takes the extent lock of [start, end) while nothing ordered is in it, and before it the
 // bit of direct I/O where the plan has one, which is kept during waits for ordered extents: their
 // completion does not take it.
-func lockRange(t *sched.Task, ip *inode.Inode, pl policy.Plan, start, end uint64) {
-	if pl.DIOLocked {
+func lockRange(t *sched.Task, ip *inode.Inode, pl *policy.DirectPlan, start, end uint64) {
+	if pl.Has(policy.DIOLocked) {
 		ip.IOTree.LockDIO(t, start, end)
 	}
 	ip.LockAndFlushOrdered(t, start, end)

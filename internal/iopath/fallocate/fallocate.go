@@ -64,13 +64,10 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 		return by(t, env, ip, mode, off, off+n, own)
 	}
 	ip.Lock(t)
-	defer ip.Unlock(t)
-	plan := planOf(t, env, ip, mode, off, off+n)
-	if plan.Lock.Range() {
-		from := format.AlignDown(plan.RangeFrom, block)
-		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
-		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
-	}
+	plan := planOf(t, env, ip, off, off+n)
+	var held iopath.Held
+	held.Alone(t, ip, &plan.Guard)
+	defer held.Unlock(t, ip, plan.Lock)
 	if plan.DrainDirect {
 		ip.DIO.WaitZero(t)
 	}
@@ -83,12 +80,8 @@ func Fallocate(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off
 	return change(t, env, ip, mode, off, n, plan)
 }
 
-func planOf(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, end uint64) policy.Plan {
-	op := policy.Fallocate
-	if mode&(PunchHole|ZeroRange) != 0 {
-		op = policy.PunchHole
-	}
-	return policy.For(op, policy.Facts{Start: off, End: end, ISize: ip.Size(t)}, env.Policy())
+func planOf(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64) policy.AllocPlan {
+	return policy.ForAlloc(policy.Facts{Start: off, End: end, ISize: ip.Size(t)}, env.Policy())
 }
 
 // punchesNothing reports whether mode is a punch and the blocks of [off, end) are a hole already:
@@ -106,8 +99,8 @@ func punchesNothing(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32
 }
 
 // change is Fallocate without its locks, after punchesNothing has said no.
-func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64, plan policy.Plan) error {
-	if inside := format.AlignDown(off, block) == format.AlignDown(off+n, block); !env.Policy().Wrong.Log.PunchUnmarked || !inside || mode&PunchHole == 0 {
+func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n uint64, plan policy.AllocPlan) error {
+	if small := format.AlignDown(off, block) == format.AlignDown(off+n, block); plan.MarkSmall || !small || mode&PunchHole == 0 {
 		ip.Touch(t, env.Now())
 	}
 	switch {
@@ -125,7 +118,7 @@ func change(t *sched.Task, env *iopath.Env, ip *inode.Inode, mode uint32, off, n
 }
 
 // alloc models btrfs_fallocate() from the inode lock on.
-func alloc(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, keepSize bool, plan policy.Plan) error {
+func alloc(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, keepSize bool, plan policy.AllocPlan) error {
 	start, stop := format.AlignDown(off, block), format.AlignUp(end, block)
 	switch size := ip.Size(t); {
 	case start > size:
@@ -144,7 +137,7 @@ func alloc(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, kee
 	if err != nil {
 		return err
 	}
-	if err = fillGaps(t, env, ip, start, stop, total, plan.AllocSteps); err != nil || keepSize || end <= ip.Size(t) {
+	if err = fillGaps(t, env, ip, start, stop, total, plan.Steps); err != nil || keepSize || end <= ip.Size(t) {
 		return err
 	}
 	h, err := env.Trans.StartIn(t, ip.Root, 1)
@@ -378,7 +371,7 @@ func zeroEdge(t *sched.Task, env *iopath.Env, ip *inode.Inode, pos uint64, side 
 // punch models btrfs_punch_hole().
 //
 // Preconditions: the range was written back, and has no ordered extents.
-func punch(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, plan policy.Plan) error {
+func punch(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, plan policy.AllocPlan) error {
 	size := format.AlignUp(ip.Size(t), block)
 	if off < size {
 		if format.AlignDown(off, block) == format.AlignDown(end, block) {
@@ -408,7 +401,7 @@ func punch(t *sched.Task, env *iopath.Env, ip *inode.Inode, off, end uint64, pla
 }
 
 // punchSome empties the front of [lo, hi) in one transaction and says where to go on.
-func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) (next uint64, err error) {
+func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.AllocPlan) (next uint64, err error) {
 	space := env.Trans.Space
 	meta := space.CalcInsert(unitsPunch)
 	if err := space.Metadata().Reserve(t, meta, spaceinfo.FlushAll); err != nil {
@@ -438,13 +431,13 @@ func punchSome(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, p
 // punchLockRange drops the pages of the range and locks it, with no page and, when the plan says
 // so, no ordered extent in it: an unlocked writer may dirty it again at any time before the lock.
 // Models btrfs_punch_hole_lock_range() with the checks that 55961c8abfdc took out.
-func punchLockRange(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.Plan) error {
+func punchLockRange(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint64, plan policy.AllocPlan) error {
 	for {
 		ip.Pages.Truncate(t, lo, hi)
 		ip.IOTree.Lock(t, lo, hi)
 		_, page := ip.Pages.NextPage(lo>>pagecache.PageShift, hi>>pagecache.PageShift)
 		busy := page
-		if plan.RecheckOrdered && !busy {
+		if plan.Has(policy.PunchRecheckOE) && !busy {
 			if oe := ip.Ordered.First(t, lo, hi); oe != nil {
 				busy = true
 				oe.Put(t)
@@ -454,7 +447,7 @@ func punchLockRange(t *sched.Task, env *iopath.Env, ip *inode.Inode, lo, hi uint
 			return nil
 		}
 		ip.IOTree.Unlock(t, lo, hi)
-		if plan.RecheckOrdered {
+		if plan.Has(policy.PunchRecheckOE) {
 			if err := env.Writeback.WaitOrderedRange(t, ip, lo, hi); err != nil {
 				return err
 			}

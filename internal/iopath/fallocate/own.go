@@ -34,5 +34,5 @@ func (o *ownChange) Change(t *sched.Task) {
 	if nothing, o.err = punchesNothing(t, o.env, o.ip, o.mode, o.off, o.end); nothing || o.err != nil {
 		return
 	}
-	o.err = change(t, o.env, o.ip, o.mode, o.off, o.end-o.off, planOf(t, o.env, o.ip, o.mode, o.off, o.end))
+	o.err = change(t, o.env, o.ip, o.mode, o.off, o.end-o.off, planOf(t, o.env, o.ip, o.off, o.end))
 }

@@ -18,6 +18,7 @@
 package fsync
 
 import (
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -26,6 +27,7 @@ import (
 	"btrlab/internal/data/pagecache"
 	"btrlab/internal/data/treelog"
 	"btrlab/internal/iopath"
+	"btrlab/internal/iopath/policy"
 	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
@@ -36,78 +38,92 @@ import (
 //
 // A direct write calls it with i_rwsem held and says so in t.Journal; then the lock is not taken
 // again.
-func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) error {
-	held := false
-	if _, held = t.Journal.(iopath.DirectSync); held {
+func Sync(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (err error) {
+	s := fsync{env: env, ip: ip, seen: seen, pl: policy.ForFsync(env.Policy())}
+	if _, s.held = t.Journal.(iopath.DirectSync); s.held {
 		t.Journal = nil // the task may open a transaction from here on
 	}
-	if p := env.Policy(); p.Wrong.Log.BeforeData && p.FsyncLog && !held {
+	lab := iopath.Own(ip)
+	logged := false
+	switch {
+	case s.pl.LogFirst && !s.held:
 		return logFirst(t, env, ip)
-	} else if p.Wrong.Log.PunchUnmarked && durable(t, env, ip) {
+	case s.pl.SkipUnmarked && durable(t, env, ip):
 		return startOrderedOps(t, env, ip)
+	case lab != nil && !s.held:
+		return syncBy(t, env, ip, seen, lab)
+	case s.pl.Log:
+		logged, err = s.byLog(t)
+	default:
+		err = s.writeBack(t)
 	}
-	if own := iopath.Own(ip); own != nil && !held {
-		return syncBy(t, env, ip, seen, own)
-	}
-	var h *transaction.Handle
-	var ticket treelog.Ticket
-	err := startOrderedOps(t, env, ip)
-	if err == nil {
-		if held {
-			ip.AssertRLocked(t)
-		} else {
-			ip.Lock(t)
-		}
-		if env.Policy().FsyncLog {
-			if err = env.Writeback.FlushPages(t, ip, 0, pagecache.MaxFileEnd); err == nil {
-				h, ticket, err = log(t, env, ip, seen)
-			}
-		} else {
-			err = flushAndWait(t, env, ip)
-		}
-		if !held {
-			ip.Unlock(t)
-		}
-	}
-	logged := h != nil && env.Logs.Sync(t, h, ticket) == nil
-	if h != nil {
-		if h.End(t) != nil && err == nil {
-			err = env.Trans.Aborted(t) // says why, to every task that shared the sync
-		}
-	}
-	if !logged && env.Policy().FsyncLog {
-		// Those that a log had, without the handle that their completion may need to get at.
-		if werr := ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd); err == nil {
-			err = werr
-		}
-	}
-	if werr := ip.Pages.CheckError(t, seen); err == nil {
-		err = werr
-	}
-	if err != nil || logged {
+	if err = cmp.Or(err, ip.Pages.CheckError(t, seen)); err != nil || logged {
 		return err
 	}
 	return commitFor(t, env, ip)
 }
 
-// logFirst is Sync in the wrong order WRONG_LOG_BEFORE_DATA.
-func logFirst(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
-	ip.Lock(t)
-	defer ip.Unlock(t)
-	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
-	h, err := env.Trans.Start(t, 0)
-	if err == nil {
-		var k treelog.Ticket
-		if k, err = env.Logs.Log(t, h, ip, nil); err == nil {
-			err = env.Logs.Sync(t, h, k)
+// fsync is the state of one fsync.
+type fsync struct {
+	env  *iopath.Env
+	ip   *inode.Inode
+	seen *atomic.Uint64
+	pl   policy.FsyncPlan
+	held bool // i_rwsem is the caller's
+}
+
+func (s *fsync) lock(t *sched.Task) {
+	if s.held {
+		s.ip.AssertRLocked(t)
+		return
+	}
+	s.ip.Lock(t)
+}
+
+func (s *fsync) unlock(t *sched.Task) {
+	if !s.held {
+		s.ip.Unlock(t)
+	}
+}
+
+// writeBack writes the data back and waits until the trees have it.
+func (s *fsync) writeBack(t *sched.Task) error {
+	if err := startOrderedOps(t, s.env, s.ip); err != nil {
+		return err
+	}
+	s.lock(t)
+	defer s.unlock(t)
+	return flushAndWait(t, s.env, s.ip)
+}
+
+// byLog writes the data back and makes the inode durable in a log. Where it did not, and without an
+// error, a commit is needed.
+func (s *fsync) byLog(t *sched.Task) (logged bool, err error) {
+	h, ticket, err := s.writeLog(t)
+	if h != nil {
+		logged = s.env.Logs.Sync(t, h, ticket) == nil
+		if h.End(t) != nil && err == nil {
+			err = s.env.Trans.Aborted(t) // says why, to every task that shared the sync
 		}
-		_ = h.End(t)
 	}
-	ip.IOTree.Unlock(t, 0, pagecache.MaxFileEnd)
-	if werr := flushAndWait(t, env, ip); err == nil || werr != nil {
-		return werr
+	if !logged {
+		// Those that a log had, without the handle that their completion may need to get at.
+		err = cmp.Or(err, s.ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd))
 	}
-	return env.Trans.Commit(t)
+	return logged, err
+}
+
+// writeLog writes the data back and copies the inode to the log: see log.
+func (s *fsync) writeLog(t *sched.Task) (*transaction.Handle, treelog.Ticket, error) {
+	if err := startOrderedOps(t, s.env, s.ip); err != nil {
+		return nil, treelog.Ticket{}, err
+	}
+	s.lock(t)
+	defer s.unlock(t)
+	if err := s.env.Writeback.FlushPages(t, s.ip, 0, pagecache.MaxFileEnd); err != nil {
+		return nil, treelog.Ticket{}, err
+	}
+	return s.log(t)
 }
 
 // log copies what has changed to the log, and returns the handle that keeps the transaction open
@@ -118,21 +134,22 @@ func logFirst(t *sched.Task, env *iopath.Env, ip *inode.Inode) error {
 // Models the middle of btrfs_sync_file(). Differences: it does not lock extents, because what it
 // logs are extent maps; an ordered extent whose data is on its way to the device, a direct write's,
 // is waited for.
-func log(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (*transaction.Handle, treelog.Ticket, error) {
+func (s *fsync) log(t *sched.Task) (*transaction.Handle, treelog.Ticket, error) {
+	env, ip := s.env, s.ip
 	if ip.Ordered.Len() == 0 && durable(t, env, ip) {
 		return nil, treelog.Ticket{}, nil
 	}
-	h, list := begin(t, env, ip)
+	h, list := s.begin(t)
 	defer ip.IOTree.Unlock(t, 0, pagecache.MaxFileEnd)
 	defer putAll(t, list)
 	if h == nil {
 		return nil, treelog.Ticket{}, nil
 	}
-	err := ip.Pages.CheckError(t, seen)
+	err := ip.Pages.CheckError(t, s.seen)
 	if err == nil {
 		var k treelog.Ticket
 		k, err = env.Logs.Log(t, h, ip, list)
-		if err == nil && !env.Policy().Wrong.LogUnattached {
+		if err == nil && s.pl.Attach {
 			err = env.Logs.AttachOrdered(t, h, ip, list)
 		}
 		if err == nil {
@@ -149,11 +166,12 @@ func log(t *sched.Task, env *iopath.Env, ip *inode.Inode, seen *atomic.Uint64) (
 // begin locks the extent range of the file and opens a handle. Ordered extents in it, which are
 // written, are returned. If one of them is not, or a commit keeps handles out, they are waited for:
 // a commit may wait for them, too, and they for the range.
-func begin(t *sched.Task, env *iopath.Env, ip *inode.Inode) (*transaction.Handle, []*ordered.Extent) {
+func (s *fsync) begin(t *sched.Task) (*transaction.Handle, []*ordered.Extent) {
+	env, ip := s.env, s.ip
 	ip.IOTree.Lock(t, 0, pagecache.MaxFileEnd)
 	list := ip.Ordered.All(t, nil)
 	onItsWay := func(e *ordered.Extent) bool { return !ip.Ordered.Written(t, e) }
-	if env.Policy().Wrong.LogUnwritten || !slices.ContainsFunc(list, onItsWay) {
+	if !s.pl.WaitUnwritten || !slices.ContainsFunc(list, onItsWay) {
 		if h := env.Trans.TryStart(t); h != nil {
 			return h, list
 		}

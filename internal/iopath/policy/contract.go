@@ -38,12 +38,12 @@ func (c Contract) Promise() string {
 // breaks it.
 func (p *Policy) Contract() Contract {
 	c := Contract{WriteAtom: AtomRequest, TruncateHolds: true}
-	if p.BufUnlockInEOF && !p.WriteRangeLock {
+	if p.Has(BufUnlockInEOF) && !p.Has(WriteRangeLock) {
 		c.WriteAtom = AtomBatch
-		if p.CopyByFolio {
+		if p.Has(CopyByFolio) {
 			c.WriteAtom = AtomPage
 		}
-		c.TruncateHolds = p.SetsizeDrainFirst
+		c.TruncateHolds = p.Has(SetsizeDrainFirst)
 	}
 	return c
 }

@@ -1,18 +1,5 @@
 package policy
 
-// Op is what a plan is for.
-type Op uint8
-
-// The operations.
-const (
-	Write Op = iota
-	SetSize
-	Fallocate
-	PunchHole
-	DirectWrite
-	DirectRead
-)
-
 // Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a
 // room that takes the locks of a plan asks for the plan again under them.
 type Facts struct {
@@ -66,21 +53,32 @@ const (
 	BatchMaxPages = 512
 )
 
-// Plan is how to carry out one operation.
-type Plan struct {
+// Guard says what keeps other operations from the file.
+type Guard struct {
 	Lock Lock
 	// RangeFrom is where the locked range begins when Lock.Range(); it ends at the end of the
 	// write, and at the end of all files for the other operations.
 	RangeFrom uint64
+	// DrainDirect: an operation with i_rwsem alone that changes pages, extents or the end of the
+	// file waits for direct writes in flight, of which some may be of sectors. A direct write of
+	// whole blocks goes through the page cache where it needs a new extent.
+	DrainDirect bool
+}
+
+// WritePlan is how to carry out a buffered write. Its set has the policy's switches; those of
+// NOWAIT are in it for a NOWAIT write only.
+type WritePlan struct {
+	Guard
+	Set
+	// Steps is the order of the steps of a batch.
+	Steps WriteOrder
 	// DIOBegin: the operation counts itself in i_dio_count while it runs.
 	DIOBegin bool
 	// Prewait: wait for writeback and ordered extents of the range before Lock.
 	Prewait bool
-	// WriteSteps is the order of the steps of a write's batch.
-	WriteSteps WriteOrder
-	// BalanceOutside: balance_dirty_pages is called once, after all locks are let go; it is not
-	// among WriteSteps.
-	BalanceOutside bool
+	// BalanceLast: balance_dirty_pages is called once, after all locks are let go; it is not among
+	// Steps.
+	BalanceLast bool
 	// BatchPages bounds the pages of one round of the copy loop.
 	BatchPages int
 	// StableWait: wait for writeback of each page before it is changed.
@@ -94,34 +92,71 @@ type Plan struct {
 	// NoSnapshot: a write in place keeps snapshots out from the question whether it may to its
 	// dirty pages.
 	NoSnapshot bool
-	// SetsizeSteps is the order of the steps of a shrinking setsize.
-	SetsizeSteps SetsizeOrder
+	// Unsupported: the answer to a NOWAIT write is EOPNOTSUPP.
+	Unsupported bool
+	// MustCOW: a NOWAIT write is EAGAIN before its first step, for the sake of the inode's flags.
+	MustCOW bool
+	// ReleaseThrottled: a batch of a NOWAIT write that is throttled gives back what it has
+	// reserved.
+	ReleaseThrottled bool
+}
+
+// SetsizePlan is how to carry out a setsize.
+type SetsizePlan struct {
+	Guard
+	// Steps is the order of the steps when the file shrinks.
+	Steps SetsizeOrder
+	// StableWait: wait for writeback of the last page before its rest is zeroed.
+	StableWait bool
 	// HoldReads: direct reads without i_rwsem take it from before a shrinking setsize waits for
 	// i_dio_count until it has set i_size.
 	HoldReads bool
 	// LockDiskISize: a setsize that makes the file longer sets disk_i_size under inode->lock.
 	LockDiskISize bool
-	// AllocSteps is the order of the steps of a fallocate for each gap.
-	AllocSteps AllocOrder
-	// DIOLocked: the range of a direct I/O is locked for direct I/O before its extent lock is
-	// taken.
-	DIOLocked bool
-	// CsumBuffered: a direct write of a file with checksums goes through the page cache.
-	CsumBuffered bool
+}
+
+// AllocPlan is how to carry out a fallocate or a punch.
+type AllocPlan struct {
+	Guard
+	Set
+	// Steps is the order of the steps of a fallocate for each gap.
+	Steps AllocOrder
+	// MarkSmall: a punch inside one block marks the inode changed, as any other does.
+	MarkSmall bool
+}
+
+// FsyncPlan is how to carry out an fsync.
+type FsyncPlan struct {
+	// Log: a log tree is written where that is enough; else the transaction is committed.
+	Log bool
+	// LogFirst: the inode is copied to the log, and its data and ordered extents are waited for
+	// after it.
+	LogFirst bool
+	// SkipUnmarked: nothing is done for an inode that no transaction has marked changed, though it
+	// may have dirty pages.
+	SkipUnmarked bool
+	// WaitUnwritten: an ordered extent whose data is on its way to the device is waited for, not
+	// logged.
+	WaitUnwritten bool
+	// Attach: a commit waits for the ordered extents that the log has.
+	Attach bool
+}
+
+// DirectPlan is how to carry out a direct read or write. Its set has the policy's switches; those
+// of NOWAIT are in it for a NOWAIT request only.
+type DirectPlan struct {
+	Guard
+	Set
+	// HoldReads: see SetsizePlan.
+	HoldReads bool
 	// ForceWait: a direct write is waited for, also when its caller wants to be told of its end
 	// later.
 	ForceWait bool
-	// Nowait is how a NOWAIT write is carried out; nothing of it is set for other requests.
-	Nowait NowaitPlan
 	// Unaligned is how a direct write of sectors goes to the device; with UnalignedBuffered it does
 	// not.
 	Unaligned Unaligned
 	// Drain: such a write that has i_rwsem alone waits for those in flight.
 	Drain bool
-	// DrainDirect: an operation with i_rwsem alone that changes pages, extents or the end of the
-	// file waits for direct writes in flight, of which some may be of sectors. A direct write of
-	// whole blocks goes through the page cache where it needs a new extent.
-	DrainDirect bool
 	// CheckUnwritten: such a write under the shared lock leaves a block alone that is not written.
 	CheckUnwritten bool
 	// PagesLast: such a write that marks a block written takes its page out of memory after that.
@@ -134,9 +169,6 @@ type Plan struct {
 	ReserveLate bool
 	// NeedsSpace: a direct write without data space is ENOSPC, also where it would go in place.
 	NeedsSpace bool
-	// Nofault: a direct write faults its source in between two passes, with no ordered extent in
-	// its hands.
-	Nofault bool
 	// SplitOrdered: of an extent of which a direct write got a part of the source only, the rest is
 	// given up, and no more.
 	SplitOrdered bool
@@ -147,34 +179,15 @@ type Plan struct {
 	SyncHeld bool
 	// SyncMark is how the fsync of SyncHeld knows that i_rwsem is held.
 	SyncMark Mark
-	// RecheckOrdered: punch hole starts again when an ordered extent appeared in its range after
-	// the flush.
-	RecheckOrdered bool
-}
-
-// NowaitPlan says for the steps of a NOWAIT write whether they answer EAGAIN where others wait.
-// What is not named here does in every policy: i_rwsem, space, throttling, the extent lock.
-type NowaitPlan struct {
-	Unsupported bool // the write is EOPNOTSUPP
-	MustCOW     bool // the write is EAGAIN before its first step, for the sake of the inode's flags
-	TryPages    bool
-	TryOrdered  bool
-	TryPrivs    bool
-	TryExpand   bool
-	TryFault    bool
-	TryQuota    bool
-	// ReleaseThrottled: a batch that is throttled gives back what it has reserved.
-	ReleaseThrottled bool
-
-	// Of direct requests; the same words as the toggles.
-	CheckTry, CheckWhole, CheckOnce, PastEOF, OneExtent, AskAlways bool
-	TryDirty, TryRange, TryContext, TryMetadata, TryTree           bool
-	OwnPath, KeepPath, KeepLeaf, Spin                              bool
-	// KeepSnapshot: the check keeps snapshots out and nobody lets them in again. WaitCsums: the
-	// search for checksums waits.
-	KeepSnapshot, WaitCsums bool
-	// NoFallback: a request that must go through the page cache is EAGAIN.
-	NoFallback bool
+	// MustCOW: a NOWAIT request is EAGAIN before its first step, for the sake of the inode's flags.
+	MustCOW bool
+	// Spin: a NOWAIT request tries a busy delayed reference again until it is free.
+	Spin bool
+	// KeepSnapshot: the check before a NOWAIT write keeps snapshots out, and no task lets them in
+	// again.
+	KeepSnapshot bool
+	// WaitCsums: the search for checksums of a NOWAIT write waits.
+	WaitCsums bool
 }
 
 // Mark is where a durable direct write leaves word that it holds i_rwsem.
@@ -191,61 +204,60 @@ var markNames = [...]string{"task", "none", "file"}
 
 func (m Mark) String() string { return markNames[m] }
 
-// For is the plan of an operation. It allocates nothing.
-func For(op Op, f Facts, p *Policy) (pl Plan) {
-	pl.Make(op, &f, p)
+// ofNowait are the switches of NOWAIT requests.
+var ofNowait = Of(NowaitBuffered, NowaitTryPages, NowaitTryOrdered, NowaitEDQUOT, NowaitTryQuota, NowaitTryPrivs, NowaitTryExpand,
+	NowaitTryFault, NowaitCOW, NowaitCheckTry, NowaitCheckWhole, NowaitPastEOF, NowaitOneExtent, NowaitAsyncExt, NowaitTryRange,
+	NowaitCheckOnce, NocowPathReuse, NocowPathFree, NocowEarlyRelease, NowaitContext, NowaitNoFlush, NowaitTryTree, NocowAskAlways)
+
+// of returns the switches of p that a request follows.
+func (f *Facts) of(p *Policy) Set {
+	if f.Nowait {
+		return p.Set
+	}
+	return p.Without(ofNowait)
+}
+
+// ForWrite is the plan of a buffered write.
+func ForWrite(f Facts, p *Policy) (pl WritePlan) {
+	pl.Make(&f, p)
 	return pl
 }
 
-// Make makes pl the plan of an operation, as For does, in the place where the plan stays: its many
-// single bytes are dear to copy right after they were written.
-func (pl *Plan) Make(op Op, f *Facts, p *Policy) {
-	*pl = Plan{}
-	switch op {
-	case Write:
-		pl.forWrite(f, p)
-		return
-	case SetSize:
-		*pl = forSetSize(f, p)
-		return
-	case DirectWrite, DirectRead:
-		pl.forDirect(op, f, p)
-		return
+// Make makes pl the plan of a buffered write, in the place where it stays. It allocates nothing.
+func (pl *WritePlan) Make(f *Facts, p *Policy) {
+	*pl = WritePlan{
+		Guard:          Guard{DrainDirect: queuesSectors(p)},
+		Set:            f.of(p),
+		Steps:          writeOrder(p),
+		BalanceLast:    p.Has(BalanceOutside) && p.WriteSteps[0] == NoStep,
+		BatchPages:     BatchMaxPages,
+		StableWait:     !(p.Has(StableSkipNodatasum) && f.NoDataSum),
+		ISizeUnderLock: !p.Has(WrongStaleISize),
+		ForceRead:      !p.Has(WrongNoForcedRead),
+		NoSnapshot:     !p.Has(WrongSnapshotUnlocked),
+		// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
+		DIOBegin: p.Has(BufUnlockInEOF),
+		Prewait:  p.Has(PrewaitOutside) && f.InEOF(),
 	}
-	pl.Lock, pl.BatchPages, pl.StableWait = LockInode, 1, true
-	pl.AllocSteps, pl.RecheckOrdered, pl.DrainDirect = allocOrder(p), p.PunchRecheckOE, queuesSectors(p)
-	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
-	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
-	if p.WriteRangeLock {
-		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
-	}
-}
-
-func (pl *Plan) forWrite(f *Facts, p *Policy) {
-	pl.WriteSteps = writeOrder(p)
-	pl.BalanceOutside = p.BalanceOutside && p.WriteSteps[0] == NoStep
-	pl.BatchPages = BatchMaxPages
-	pl.StableWait = !(p.StableSkipNodatasum && f.NoDataSum)
-	pl.ISizeUnderLock = !p.Wrong.StaleISize
-	pl.ForceRead = !p.Wrong.NoForcedRead
-	pl.NoSnapshot = !p.Wrong.SnapshotUnlocked
-	// Seed 002 counts every buffered write in i_dio_count, also those that keep the lock.
-	pl.DIOBegin = p.BufUnlockInEOF
-	pl.DrainDirect = queuesSectors(p)
-	if p.CopyByFolio {
+	if p.Has(CopyByFolio) {
 		pl.BatchPages = 1
 	}
 	switch {
-	case p.WriteRangeLock && f.Inside() && !f.InodeHeld:
-		pl.Lock, pl.RangeFrom = LockRange, f.Start
-	case p.WriteRangeLock:
-		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
-	case p.BufUnlockInEOF && f.InEOF():
+	case p.Has(WriteRangeLock):
+		pl.lockRange(f)
+	case p.Has(BufUnlockInEOF) && f.InEOF():
 		pl.Lock = LockInodeDrop
 	}
-	pl.Prewait = p.PrewaitOutside && f.InEOF()
 	if f.Nowait {
 		pl.forNowait(f, p)
+	}
+}
+
+// lockRange makes the range of a write its lock, inside EOF without i_rwsem.
+func (g *Guard) lockRange(f *Facts) {
+	g.Lock, g.RangeFrom = LockBoth, min(f.Start, f.ISize)
+	if f.Inside() && !f.InodeHeld {
+		g.Lock, g.RangeFrom = LockRange, f.Start
 	}
 }
 
@@ -253,65 +265,104 @@ func (pl *Plan) forWrite(f *Facts, p *Policy) {
 // to take it again would be a wait; nothing is awaited before it; and throttling comes before the
 // batch, so that EAGAIN finds nothing done. Models the loop of btrfs_buffered_write() since 6.1;
 // labs/reference 4.1.
-func (pl *Plan) forNowait(f *Facts, p *Policy) {
+func (pl *WritePlan) forNowait(f *Facts, p *Policy) {
 	if pl.Lock == LockInodeDrop {
 		pl.Lock = LockInode
 	}
-	pl.DIOBegin, pl.Prewait, pl.BalanceOutside = false, false, false
+	pl.DIOBegin, pl.Prewait, pl.BalanceLast = false, false, false
 	if p.WriteSteps[0] == NoStep {
-		pl.WriteSteps = nowaitOrder
+		pl.Steps = nowaitOrder
 	}
-	n := &pl.Nowait // see Make
-	n.Unsupported, n.MustCOW = !p.NowaitBuffered, !p.NowaitCOW && !f.MayNocow
-	n.TryPages, n.TryOrdered, n.TryPrivs = p.NowaitTryPages, p.NowaitTryOrdered, p.NowaitTryPrivs
-	n.TryExpand, n.TryFault, n.TryQuota = p.NowaitTryExpand, p.NowaitTryFault, p.NowaitTryQuota
-	n.ReleaseThrottled = !p.Wrong.NowaitThrottleLeak
+	pl.Unsupported, pl.MustCOW = !p.Has(NowaitBuffered), !p.Has(NowaitCOW) && !f.MayNocow
+	pl.ReleaseThrottled = !p.Has(WrongNowaitThrottleLeak)
 }
 
-func forSetSize(f *Facts, p *Policy) Plan {
-	pl := Plan{Lock: LockInode, BatchPages: 1, StableWait: !p.Wrong.ZeroUnderWriteback, SetsizeSteps: setsizeOrder(p), LockDiskISize: !p.Wrong.DiskISizeUnlocked,
-		HoldReads: holdsReads(p), DrainDirect: queuesSectors(p)}
-	if p.WriteRangeLock {
+// ForSetsize is the plan of a setsize.
+func ForSetsize(f Facts, p *Policy) SetsizePlan {
+	pl := SetsizePlan{
+		Guard:         Guard{DrainDirect: queuesSectors(p)},
+		Steps:         setsizeOrder(p),
+		StableWait:    !p.Has(WrongZeroUnderWriteback),
+		HoldReads:     holdsReads(p),
+		LockDiskISize: !p.Has(WrongDiskISizeUnlocked),
+	}
+	if p.Has(WriteRangeLock) {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.NewSize, f.ISize)
 	}
 	return pl
 }
 
-// forDirect is the plan of a direct read or write. Models btrfs_direct_write() and
-// btrfs_direct_read(); labs/reference 3.2, 3.3.
-func (pl *Plan) forDirect(op Op, f *Facts, p *Policy) {
-	pl.DIOBegin, pl.DIOLocked, pl.CsumBuffered, pl.ISizeUnderLock, pl.DrainDirect = true, p.DIOLocked, p.DIOCsumBuffered, true, queuesSectors(p)
-	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
-	pl.RecheckPages, pl.ReserveLate, pl.NeedsSpace = !p.Wrong.DirectNoRecheck, p.Wrong.DirectReserveLate, p.Wrong.DirectNeedsSpace
-	pl.OwnBits = !p.Wrong.DirectClearsDelalloc
-	pl.Nofault, pl.SplitOrdered, pl.ChecksAgain = p.DIONofault, !p.Wrong.OrderedWhole, p.Wrong.ChecksAgain
-	switch {
-	case p.Wrong.SyncUnmarked:
-		pl.SyncMark = MarkNone
-	case p.Wrong.SyncMarkOnFile:
-		pl.SyncMark = MarkFile
-	}
-	pl.ForceWait = op == DirectWrite && !p.DIOShared && !f.InEOF()
-	switch {
-	case op == DirectRead && p.DIOShared:
-		pl.Lock = LockShared
-	case op == DirectRead:
-		pl.Lock, pl.HoldReads = LockNone, holdsReads(p)
-	case p.WriteRangeLock && f.Inside() && !f.InodeHeld:
-		pl.Lock, pl.RangeFrom = LockRange, f.Start
-	case p.WriteRangeLock:
+// ForAlloc is the plan of a fallocate, and of a punch.
+func ForAlloc(f Facts, p *Policy) AllocPlan {
+	pl := AllocPlan{Guard: Guard{DrainDirect: queuesSectors(p)}, Set: f.of(p), Steps: allocOrder(p), MarkSmall: !p.Has(WrongLogPunchUnmarked)}
+	// The range-locked writers hold no i_rwsem; the unlocked ones none either, and they are only
+	// kept out by the recheck under the extent lock, as the thread said: no wait is added for them.
+	if p.Has(WriteRangeLock) {
 		pl.Lock, pl.RangeFrom = LockBoth, min(f.Start, f.ISize)
-	case p.DIOShared && f.Inside() && !f.InodeHeld:
+	}
+	return pl
+}
+
+// ForFsync is the plan of an fsync.
+func ForFsync(p *Policy) FsyncPlan {
+	return FsyncPlan{
+		Log:           p.Has(FsyncLog),
+		LogFirst:      p.Has(FsyncLog) && p.Has(WrongLogBeforeData),
+		SkipUnmarked:  p.Has(WrongLogPunchUnmarked),
+		WaitUnwritten: !p.Has(WrongLogUnwritten),
+		Attach:        !p.Has(WrongLogUnattached),
+	}
+}
+
+// ForRead makes pl the plan of a direct read. Models btrfs_direct_read(); labs/reference 3.3.
+func (pl *DirectPlan) ForRead(f *Facts, p *Policy) {
+	pl.forDirect(f, p)
+	pl.Lock, pl.HoldReads = LockNone, holdsReads(p)
+	if p.Has(DIOShared) {
+		pl.Lock, pl.HoldReads = LockShared, false
+	}
+}
+
+// ForWrite makes pl the plan of a direct write. Models btrfs_direct_write(); labs/reference 3.2.
+func (pl *DirectPlan) ForWrite(f *Facts, p *Policy) {
+	pl.forDirect(f, p)
+	// Before iomap no write beyond EOF was asynchronous. Models do_blockdev_direct_IO().
+	pl.ForceWait = !p.Has(DIOShared) && !f.InEOF()
+	switch {
+	case p.Has(WriteRangeLock):
+		pl.lockRange(f)
+	case p.Has(DIOShared) && f.Inside() && !f.InodeHeld:
 		pl.Lock = LockShared
-	case !p.DIOShared && f.InEOF():
+	case !p.Has(DIOShared) && f.InEOF():
 		pl.Lock = LockInodeDrop
 	}
 	if f.SubBlock {
 		pl.forUnaligned(f, p)
 	}
-	pl.SyncHeld = p.DIOSyncHeld && (pl.Lock == LockInode || pl.Lock == LockShared || pl.Lock == LockBoth)
+	pl.SyncHeld = p.Has(DIOSyncHeld) && (pl.Lock == LockInode || pl.Lock == LockShared || pl.Lock == LockBoth)
+}
+
+// forDirect makes pl what direct reads and writes have in common.
+func (pl *DirectPlan) forDirect(f *Facts, p *Policy) {
+	*pl = DirectPlan{
+		Guard:        Guard{DrainDirect: queuesSectors(p)},
+		Set:          f.of(p),
+		RecheckPages: !p.Has(WrongDirectNoRecheck),
+		OwnBits:      !p.Has(WrongDirectClearsDelalloc),
+		ReserveLate:  p.Has(WrongDirectReserveLate),
+		NeedsSpace:   p.Has(WrongDirectNeedsSpace),
+		SplitOrdered: !p.Has(WrongOrderedWhole),
+		ChecksAgain:  p.Has(WrongChecksAgain),
+	}
+	switch {
+	case p.Has(WrongSyncUnmarked):
+		pl.SyncMark = MarkNone
+	case p.Has(WrongSyncMarkOnFile):
+		pl.SyncMark = MarkFile
+	}
 	if f.Nowait {
-		pl.Nowait.forDirect(f, p)
+		pl.MustCOW = !f.MayNocow
+		pl.Spin, pl.KeepSnapshot, pl.WaitCsums = p.Has(WrongNowaitSpin), p.Has(WrongNowaitSnapshotKept), p.Has(WrongNowaitCsumSearch)
 	}
 }
 
@@ -321,9 +372,9 @@ type Unaligned uint8
 // The designs.
 const (
 	UnalignedBuffered Unaligned = iota
-	UnalignedExclusive
-	UnalignedCheckFirst
-	UnalignedRetry
+	UnalignedAlone              // of the toggle UnalignedExclusive
+	UnalignedChecked            // of UnalignedCheckFirst
+	UnalignedRetried            // of UnalignedRetry
 )
 
 var unalignedNames = [...]string{"buffered", "exclusive", "check-first", "retry"}
@@ -332,23 +383,23 @@ func (u Unaligned) String() string { return unalignedNames[u] }
 
 // forUnaligned makes pl the plan of a direct write of sectors. Where buffered writers do without
 // i_rwsem it goes through the page cache, because nothing else keeps them away.
-func (pl *Plan) forUnaligned(f *Facts, p *Policy) {
+func (pl *DirectPlan) forUnaligned(f *Facts, p *Policy) {
 	switch {
-	case p.WriteRangeLock || p.BufUnlockInEOF:
+	case p.Has(WriteRangeLock) || p.Has(BufUnlockInEOF):
 		return
-	case p.UnalignedExclusive:
-		pl.Unaligned = UnalignedExclusive
-	case p.UnalignedCheckFirst:
-		pl.Unaligned = UnalignedCheckFirst
-	case p.UnalignedRetry:
-		pl.Unaligned = UnalignedRetry
+	case p.Has(UnalignedExclusive):
+		pl.Unaligned = UnalignedAlone
+	case p.Has(UnalignedCheckFirst):
+		pl.Unaligned = UnalignedChecked
+	case p.Has(UnalignedRetry):
+		pl.Unaligned = UnalignedRetried
 	default:
 		return
 	}
-	pl.Drain, pl.CheckUnwritten, pl.PagesLast = !p.Wrong.UnalignedNoDrain, !p.Wrong.UnalignedUnwritten, !p.Wrong.UnalignedPagesFirst
+	pl.Drain, pl.CheckUnwritten, pl.PagesLast = !p.Has(WrongUnalignedNoDrain), !p.Has(WrongUnalignedUnwritten), !p.Has(WrongUnalignedPagesFirst)
 	// its zeros are its own task's, and its mark comes after them
-	pl.Lock, pl.ForceWait = LockShared, p.Wrong.UnalignedUnwritten
-	if pl.Unaligned == UnalignedExclusive || f.InodeHeld || !f.Inside() {
+	pl.Lock, pl.ForceWait = LockShared, p.Has(WrongUnalignedUnwritten)
+	if pl.Unaligned == UnalignedAlone || f.InodeHeld || !f.Inside() {
 		pl.Lock, pl.ForceWait = LockInode, true
 	}
 }
@@ -356,19 +407,6 @@ func (pl *Plan) forUnaligned(f *Facts, p *Policy) {
 // queuesSectors reports whether direct writes of sectors may be in flight when no task holds
 // i_rwsem for them.
 func queuesSectors(p *Policy) bool {
-	return (p.UnalignedCheckFirst || p.UnalignedRetry) && !p.UnalignedExclusive && !p.WriteRangeLock && !p.BufUnlockInEOF && !p.Wrong.UnalignedNoWait
-}
-
-// forDirect is how a direct NOWAIT request is carried out. Models btrfs_direct_write() and
-// btrfs_dio_iomap_begin(); labs/reference 3.5, 3.6.
-func (n *NowaitPlan) forDirect(f *Facts, p *Policy) {
-	n.MustCOW = !f.MayNocow
-	n.TryPrivs, n.TryExpand, n.TryFault = p.NowaitTryPrivs, p.NowaitTryExpand, p.NowaitTryFault
-	n.CheckTry, n.CheckWhole, n.CheckOnce = p.NowaitCheckTry, p.NowaitCheckWhole, p.NowaitCheckOnce
-	n.PastEOF, n.OneExtent, n.AskAlways = p.NowaitPastEOF, p.NowaitOneExtent, p.NocowAskAlways
-	n.TryDirty, n.TryRange, n.TryContext = p.NowaitAsyncExt, p.NowaitTryRange, p.NowaitContext
-	n.TryMetadata, n.TryTree = p.NowaitNoFlush, p.NowaitTryTree
-	n.OwnPath, n.KeepPath, n.KeepLeaf = !p.NocowPathReuse, !p.NocowPathFree, !p.NocowEarlyRelease
-	n.Spin, n.KeepSnapshot, n.WaitCsums = p.Wrong.NowaitSpin, p.Wrong.NowaitSnapshotKept, p.Wrong.NowaitCsumSearch
-	n.NoFallback = p.NowaitBuffered
+	return (p.Has(UnalignedCheckFirst) || p.Has(UnalignedRetry)) && !p.Has(UnalignedExclusive) && !p.Has(WriteRangeLock) &&
+		!p.Has(BufUnlockInEOF) && !p.Has(WrongUnalignedNoWait)
 }

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,65 +12,99 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite testdata with what the code says")
 
+// plan is the plan of an operation, as text.
+type plan struct{ w []string }
+
+func (p *plan) add(on bool, s string) {
+	if on {
+		p.w = append(p.w, s)
+	}
+}
+
+func (p *plan) guard(g *Guard) {
+	p.add(true, "lock="+g.Lock.String())
+	p.add(g.Lock.Range(), fmt.Sprintf("from=%d", g.RangeFrom))
+	p.add(g.DrainDirect, "drain_direct")
+}
+
+// has adds those of the switches that the plan has.
+func (p *plan) has(s *Set, list ...Switch) {
+	for _, x := range list {
+		p.add(s.Has(x), x.String())
+	}
+}
+
 // planText prints what of a plan matters for its operation.
-func planText(op Op, p Plan) string {
-	var w []string
-	add := func(on bool, s string) {
-		if on {
-			w = append(w, s)
-		}
-	}
-	nowait := func() {
-		v := reflect.ValueOf(p.Nowait)
-		for i := range v.NumField() {
-			add(v.Field(i).Bool(), v.Type().Field(i).Name)
-		}
-	}
-	w = append(w, "lock="+p.Lock.String())
-	if p.Lock.Range() {
-		w = append(w, fmt.Sprintf("from=%d", p.RangeFrom))
-	}
-	add(p.DrainDirect, "drain_direct")
+func planText(op string, f Facts, pol *Policy) string {
+	var p plan
 	switch op {
-	case Write:
-		add(p.DIOBegin, "dio_begin")
-		add(p.Prewait, "prewait")
-		add(p.BalanceOutside, "balance_outside")
-		w = append(w, fmt.Sprintf("batch=%d", p.BatchPages))
-		add(!p.StableWait, "no_stable_wait")
-		add(!p.ISizeUnderLock, "stale_i_size")
-		add(!p.ForceRead, "no_forced_read")
-		add(!p.NoSnapshot, "snapshot_unlocked")
-		nowait()
-		w = append(w, "\n   "+orderText(p.WriteSteps[:]))
-	case DirectWrite, DirectRead:
-		add(p.DIOLocked, "dio_locked")
-		add(p.CsumBuffered, "csum_buffered")
-		add(p.HoldReads, "hold_reads")
-		nowait()
-		add(p.ForceWait, "force_wait")
-		add(p.Unaligned != UnalignedBuffered, "unaligned="+p.Unaligned.String())
-		add(p.Unaligned != UnalignedBuffered && p.Drain, "drain")
-		add(!p.RecheckPages, "no_recheck")
-		add(p.ReserveLate, "reserve_late")
-		add(p.NeedsSpace, "needs_space")
-		add(p.Nofault, "nofault")
-		add(!p.SplitOrdered, "whole_ordered")
-		add(p.ChecksAgain, "checks_again")
-		add(p.SyncHeld, "sync_held")
-		add(p.SyncMark != MarkTask, "mark="+p.SyncMark.String())
-	case SetSize:
-		add(!p.StableWait, "no_stable_wait")
-		add(!p.LockDiskISize, "disk_i_size_unlocked")
-		add(p.HoldReads, "hold_reads")
-		w = append(w, orderText(p.SetsizeSteps[:]))
-	default:
-		add(p.RecheckOrdered, "recheck_ordered")
-		if op == Fallocate {
-			w = append(w, orderText(p.AllocSteps[:]))
+	case "write":
+		pl := ForWrite(f, pol)
+		p.guard(&pl.Guard)
+		p.add(pl.DIOBegin, "dio_begin")
+		p.add(pl.Prewait, "prewait")
+		p.add(pl.BalanceLast, "balance_outside")
+		p.add(true, fmt.Sprintf("batch=%d", pl.BatchPages))
+		p.add(!pl.StableWait, "no_stable_wait")
+		p.add(!pl.ISizeUnderLock, "stale_i_size")
+		p.add(!pl.ForceRead, "no_forced_read")
+		p.add(!pl.NoSnapshot, "snapshot_unlocked")
+		p.add(pl.Unsupported, "unsupported")
+		p.add(pl.MustCOW, "must_cow")
+		p.has(&pl.Set, NowaitTryPages, NowaitTryOrdered, NowaitTryPrivs, NowaitTryExpand, NowaitTryFault, NowaitTryQuota)
+		p.add(pl.ReleaseThrottled, "release_throttled")
+		p.add(true, "\n   "+orderText(pl.Steps[:]))
+	case "direct-write", "direct-read":
+		var pl DirectPlan
+		if op == "direct-write" {
+			pl.ForWrite(&f, pol)
+		} else {
+			pl.ForRead(&f, pol)
 		}
+		p.guard(&pl.Guard)
+		p.has(&pl.Set, DIOLocked, DIOCsumBuffered)
+		p.add(pl.HoldReads, "hold_reads")
+		p.add(pl.MustCOW, "must_cow")
+		p.has(&pl.Set, NowaitTryPrivs, NowaitTryExpand, NowaitTryFault, NowaitCheckTry, NowaitCheckWhole, NowaitCheckOnce, NowaitPastEOF,
+			NowaitOneExtent, NocowAskAlways, NowaitAsyncExt, NowaitTryRange, NowaitContext, NowaitNoFlush, NowaitTryTree,
+			NocowPathReuse, NocowPathFree, NocowEarlyRelease)
+		p.add(pl.Spin, "spin")
+		p.add(pl.KeepSnapshot, "keep_snapshot")
+		p.add(pl.WaitCsums, "wait_csums")
+		p.has(&pl.Set, NowaitBuffered)
+		p.add(pl.ForceWait, "force_wait")
+		p.add(pl.Unaligned != UnalignedBuffered, "unaligned="+pl.Unaligned.String())
+		p.add(pl.Unaligned != UnalignedBuffered && pl.Drain, "drain")
+		p.add(!pl.RecheckPages, "no_recheck")
+		p.add(pl.ReserveLate, "reserve_late")
+		p.add(pl.NeedsSpace, "needs_space")
+		p.has(&pl.Set, DIONofault)
+		p.add(!pl.SplitOrdered, "whole_ordered")
+		p.add(pl.ChecksAgain, "checks_again")
+		p.add(pl.SyncHeld, "sync_held")
+		p.add(pl.SyncMark != MarkTask, "mark="+pl.SyncMark.String())
+	case "setsize":
+		pl := ForSetsize(f, pol)
+		p.guard(&pl.Guard)
+		p.add(!pl.StableWait, "no_stable_wait")
+		p.add(!pl.LockDiskISize, "disk_i_size_unlocked")
+		p.add(pl.HoldReads, "hold_reads")
+		p.add(true, orderText(pl.Steps[:]))
+	case "fallocate", "punch":
+		pl := ForAlloc(f, pol)
+		p.guard(&pl.Guard)
+		p.has(&pl.Set, PunchRecheckOE)
+		p.add(!pl.MarkSmall, "small_unmarked")
+		p.add(op == "fallocate", orderText(pl.Steps[:]))
+	case "fsync":
+		pl := ForFsync(pol)
+		p.add(pl.Log, "log")
+		p.add(pl.LogFirst, "log_first")
+		p.add(pl.SkipUnmarked, "skip_unmarked")
+		p.add(!pl.WaitUnwritten, "log_unwritten")
+		p.add(!pl.Attach, "no_attach")
 	}
-	return strings.ReplaceAll(strings.Join(w, " "), " \n", "\n")
+	return strings.ReplaceAll(strings.Join(p.w, " "), " \n", "\n")
 }
 
 func orderText[S interface {
@@ -99,13 +132,7 @@ func TestPlans(t *testing.T) {
 	for i, block := range strings.Split(strings.TrimSpace(string(in)), "\n\n") {
 		lines := strings.Split(block, "\n")
 		var f Facts
-		var op Op
 		words := strings.Fields(lines[0])
-		for o, n := range []string{"write", "setsize", "fallocate", "punch", "direct-write", "direct-read"} {
-			if n == words[0] {
-				op = Op(o)
-			}
-		}
 		pols := Presets
 		for _, w := range words[1:] {
 			k, v, _ := strings.Cut(w, "=")
@@ -145,7 +172,7 @@ func TestPlans(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "%s\n----\n", lines[0])
 		for j := range pols {
-			fmt.Fprintf(&out, "%-14s %s\n", pols[j].Name, planText(op, For(op, f, &pols[j])))
+			fmt.Fprintf(&out, "%-14s %s\n", pols[j].Name, planText(words[0], f, &pols[j]))
 		}
 	}
 	if *rewrite {
@@ -159,32 +186,43 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestTogglesCoverPolicy holds that a field without an entry, or an entry without a source, cannot
-// be added.
-func TestTogglesCoverPolicy(t *testing.T) {
-	var p Policy
-	seen := map[*bool]string{}
-	for _, g := range Toggles {
-		if g.Source == "" || g.Kernel == "" || g.Scenario == "" {
-			t.Errorf("%s: source, kernel function and scenario must be given", g.Name)
+// A switch without a row in the table, or with a row that says too little, cannot be added.
+func TestToggles(t *testing.T) {
+	seen := map[string]bool{}
+	for x := range Switches() {
+		g := x.Toggle()
+		if g.Name == "" || g.About == "" || g.Source == "" || g.Kernel == "" || g.Scenario == "" {
+			t.Errorf("switch %d has the row %+v: a name, what it does, source, kernel function and scenario must be given", x, *g)
 		}
-		if other := seen[g.Field(&p)]; other != "" {
-			t.Errorf("%s and %s switch the same field", g.Name, other)
+		if seen[g.Name] || x.Wrong() != strings.HasPrefix(g.Name, "WRONG_") {
+			t.Errorf("%s: two switches have the name, or it does not say whether it is a wrong order", g.Name)
 		}
-		seen[g.Field(&p)] = g.Name
+		seen[g.Name] = true
+		if y, ok := Find(g.Name); !ok || y != x {
+			t.Errorf("Find(%s) is %v, %v", g.Name, y, ok)
+		}
 	}
-	v := reflect.ValueOf(&p).Elem()
-	bools := 0
-	for i := 0; i < v.NumField(); i++ {
-		if v.Field(i).Kind() == reflect.Bool {
-			bools++
-			if seen[v.Field(i).Addr().Interface().(*bool)] == "" {
-				t.Errorf("field %s has no toggle", v.Type().Field(i).Name)
+}
+
+// A set has what was put into it and no more, and All tells it in order.
+func TestSet(t *testing.T) {
+	for x := range Switches() {
+		s := Of(x)
+		for y := range Switches() {
+			if s.Has(y) != (x == y) {
+				t.Fatalf("the set of %v: has %v is %v", x, y, s.Has(y))
 			}
 		}
+		if l := slices.Collect(s.All()); !slices.Equal(l, []Switch{x}) {
+			t.Errorf("the set of %v has %v", x, l)
+		}
+		if s.Put(x, false); s != (Set{}) {
+			t.Errorf("%v stays", x)
+		}
 	}
-	if bools != len(Toggles) {
-		t.Errorf("%d fields, %d toggles", bools, len(Toggles))
+	a, b := Of(FsyncLog, WrongLogShareEarly), Of(WrongLogShareEarly, BufUnlockInEOF)
+	if a.Or(b) != Of(FsyncLog, WrongLogShareEarly, BufUnlockInEOF) || a.Without(b) != Of(FsyncLog) {
+		t.Errorf("have %v and %v", a.Or(b), a.Without(b))
 	}
 }
 
@@ -193,14 +231,16 @@ func TestTogglesCoverPolicy(t *testing.T) {
 func TestCheckOrder(t *testing.T) {
 	right := MustParse("locked")
 	order := func(p *Policy) []WriteStep {
-		pl := For(Write, Facts{}, p)
-		return pl.WriteSteps[:]
+		pl := ForWrite(Facts{}, p)
+		return pl.Steps[:]
 	}
-	for i := range Wrongs {
+	for x := range Switches() {
 		p := *right
-		*Wrongs[i].Field(&p) = true
+		if p.Put(x, true); !x.Wrong() {
+			continue
+		}
 		if err := CheckWriteOrder(order(&p)); err != nil {
-			t.Errorf("%s: %v", Wrongs[i].Name, err)
+			t.Errorf("%v: %v", x, err)
 		}
 	}
 	steps := func(edit func(s []WriteStep) []WriteStep) []WriteStep {
@@ -233,8 +273,8 @@ func TestStudentOrder(t *testing.T) {
 	for _, name := range Names() {
 		p := MustParse(name)
 		p.WriteSteps = WriteOrder{DropPages, FaultIn, BalanceDirty}
-		if pl := For(Write, Facts{}, p); pl.WriteSteps != p.WriteSteps || pl.BalanceOutside {
-			t.Errorf("%s: have %v, balance outside %v", name, pl.WriteSteps, pl.BalanceOutside)
+		if pl := ForWrite(Facts{}, p); pl.Steps != p.WriteSteps || pl.BalanceLast {
+			t.Errorf("%s: have %v, balance outside %v", name, pl.Steps, pl.BalanceLast)
 		}
 	}
 }
@@ -330,7 +370,7 @@ func TestContracts(t *testing.T) {
 
 func TestForDoesNotAllocate(t *testing.T) {
 	p := MustParse("range-lock")
-	if n := testing.AllocsPerRun(100, func() { For(Write, Facts{Start: 0, End: 4096, ISize: 8192}, p) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { ForWrite(Facts{Start: 0, End: 4096, ISize: 8192}, p) }); n != 0 {
 		t.Errorf("%v allocations per plan", n)
 	}
 }
@@ -372,9 +412,9 @@ func TestReferenceTables(t *testing.T) {
 			}
 		}
 		for i, p := range columns {
-			for _, g := range Toggles {
-				if have := *g.Field(p); have != want[i][g.Name] {
-					t.Errorf("%s of %s: have %v want %v, as labs/reference 11 has it", g.Name, p.Name, have, want[i][g.Name])
+			for x := range firstWrong {
+				if have := p.Has(x); have != want[i][x.String()] {
+					t.Errorf("%v of %s: have %v want %v, as labs/reference 11 has it", x, p.Name, have, want[i][x.String()])
 				}
 			}
 		}
@@ -384,7 +424,7 @@ func TestReferenceTables(t *testing.T) {
 			t.Errorf("labs/reference 11 has no column %s", presets[i].Name)
 		}
 	}
-	for _, g := range Toggles {
+	for _, g := range toggles[:firstWrong] {
 		if !shown[g.Name] {
 			t.Errorf("labs/reference 11 has no row %s", g.Name)
 		}
@@ -402,7 +442,7 @@ func togglesOf(t *testing.T, cell string, presets []Policy) (names []string) {
 	for _, w := range strings.Split(cell, ", ") {
 		n := len(names)
 		series := regexp.MustCompile(`^([A-Z])[01] to [A-Z]\d$`).FindStringSubmatch(w)
-		for _, g := range Toggles {
+		for _, g := range toggles[:firstWrong] {
 			if g.Name == w || series != nil && g.Name[:1] == series[1] && g.Name[2] == '_' {
 				names = append(names, g.Name)
 			}

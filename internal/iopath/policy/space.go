@@ -36,7 +36,7 @@ func (s Shortage) String() string { return shortages.name(int(s)) }
 // spaceRules is what a shortage means, for ENOSPC and EDQUOT. Models what btrfs_buffered_write()
 // and btrfs_get_blocks_direct_write() make of the errors; labs/reference 5.5. A direct write with
 // NOWAIT reserves no data space: it has no row. The EDQUOT of a NOWAIT write's metadata is Linux's
-// gap, see Policy.NowaitEDQUOT.
+// gap, see NowaitEDQUOT.
 var spaceRules = []struct {
 	Step           SpaceStep
 	Nowait         bool
@@ -54,10 +54,10 @@ var spaceRules = []struct {
 // OnShortage is what a write does whose reservation failed at step: with ENOSPC, or, if quota is
 // set, with EDQUOT.
 func (p *Policy) OnShortage(step SpaceStep, nowait, quota bool) Shortage {
-	if nowait && quota && step == BufferedMetadata && p.NowaitEDQUOT {
+	if nowait && quota && step == BufferedMetadata && p.Has(NowaitEDQUOT) {
 		return TryAgain
 	}
-	if nowait && !quota && p.Wrong.NowaitENOSPC {
+	if nowait && !quota && p.Has(WrongNowaitENOSPC) {
 		return Fail
 	}
 	for i := range spaceRules {

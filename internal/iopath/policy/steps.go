@@ -139,20 +139,20 @@ func writeOrder(p *Policy) WriteOrder {
 	}
 	var o WriteOrder
 	switch {
-	case p.BalanceOutside:
+	case p.Has(BalanceOutside):
 		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
-	case p.BalanceBeforeFolio:
+	case p.Has(BalanceBeforeFolio):
 		o = WriteOrder{FaultIn, Reserve, BalanceDirty, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages}
 	default:
 		o = WriteOrder{FaultIn, Reserve, PreparePages, LockExtent, CopyFromUser, DirtyPages, ISizeWrite, SetDelalloc, DropPages, BalanceDirty}
 	}
-	if p.Wrong.FaultUnderPageLock {
+	if p.Has(WrongFaultUnderPageLock) {
 		move(o[:], FaultIn, LockExtent)
 	}
-	if p.Wrong.ExtentBeforePage {
+	if p.Has(WrongExtentBeforePage) {
 		move(o[:], PreparePages, LockExtent)
 	}
-	if p.Wrong.ISizeAfterUnlock {
+	if p.Has(WrongISizeAfterUnlock) {
 		move(o[:], ISizeWrite, DropPages)
 	}
 	return o
@@ -162,7 +162,7 @@ func setsizeOrder(p *Policy) SetsizeOrder {
 	switch {
 	case p.SetsizeSteps[0] != NoStep:
 		return p.SetsizeSteps
-	case p.SetsizeDrainFirst:
+	case p.Has(SetsizeDrainFirst):
 		return SetsizeOrder{DIOWait, TruncateSetsize, WaitOrdered, TruncateItems}
 	}
 	return SetsizeOrder{TruncateSetsize, DIOWait, WaitOrdered, TruncateItems}
@@ -174,7 +174,7 @@ func holdsReads(p *Policy) bool {
 	for _, s := range setsizeOrder(p) {
 		switch s {
 		case DIOWait:
-			return !p.DIOShared
+			return !p.Has(DIOShared)
 		case TruncateSetsize, SetISize:
 			return false
 		}
@@ -183,7 +183,7 @@ func holdsReads(p *Policy) bool {
 }
 
 func allocOrder(p *Policy) AllocOrder {
-	if p.Wrong.ReserveUnderRange {
+	if p.Has(WrongReserveUnderRange) {
 		return AllocOrder{ReserveMeta, LockGap, ReserveData, Preallocate}
 	}
 	return AllocOrder{ReserveData, ReserveMeta, LockGap, Preallocate}

@@ -1,350 +1,797 @@
 package policy
 
-// Toggle describes one switch of a Policy.
+// Switch is the number of a toggle.
+type Switch uint8
+
+// The toggles, in the order of labs/reference 11; the table below says what each does. Those whose
+// names begin with Wrong are bugs, of which a kernel once had some (Toggle.Source): off in every
+// preset, and there for the museum.
+const (
+	BufUnlockInEOF Switch = iota
+	SetsizeDrainFirst
+	PrewaitOutside
+	BalanceOutside
+	BalanceBeforeFolio
+	WriteRangeLock
+	CopyByFolio
+	StableSkipNodatasum
+	PunchRecheckOE
+	ExtentLockBackOff
+	DIOShared
+	DIOLocked
+	DIOCsumBuffered
+	NowaitBuffered
+	NowaitTryPages
+	NowaitTryOrdered
+	NowaitEDQUOT
+	NowaitTryQuota
+	NowaitTryPrivs
+	NowaitTryExpand
+	NowaitTryFault
+	NowaitCOW
+	DIONofault
+	DIOSyncHeld
+	UnalignedExclusive
+	UnalignedCheckFirst
+	UnalignedRetry
+	NowaitCheckTry
+	NowaitCheckWhole
+	NowaitPastEOF
+	NowaitOneExtent
+	NowaitAsyncExt
+	NowaitTryRange
+	NowaitCheckOnce
+	NocowPathReuse
+	NocowPathFree
+	NocowEarlyRelease
+	NowaitContext
+	NowaitNoFlush
+	NowaitTryTree
+	NocowAskAlways
+	FsyncLog
+	LogNoRecheck
+	LogPushMin
+	LogLazySum
+	LogReplaceMulti
+	LogNoExtraRelease
+	LogPrepareFirst
+
+	WrongFaultUnderPageLock
+	WrongNoForcedRead
+	WrongISizeAfterUnlock
+	WrongReserveUnderRange
+	WrongStaleISize
+	WrongExtentBeforePage
+	WrongZeroUnderWriteback
+	WrongDiskISizeUnlocked
+	WrongSnapshotUnlocked
+	WrongSnapshotInPlace
+	WrongNowaitENOSPC
+	WrongNowaitThrottleLeak
+	WrongDirectNoRecheck
+	WrongDirectClearsDelalloc
+	WrongReadAheadUnlocked
+	WrongDirectReserveLate
+	WrongDirectNeedsSpace
+	WrongUnalignedNoDrain
+	WrongUnalignedUnwritten
+	WrongUnalignedNoWait
+	WrongUnalignedPagesFirst
+	WrongOrderedWhole
+	WrongChecksAgain
+	WrongSyncUnmarked
+	WrongSyncMarkOnFile
+	WrongNowaitSnapshotKept
+	WrongNowaitCsumSearch
+	WrongNowaitSpin
+	WrongLogUnwritten
+	WrongLogUnattached
+	WrongRingRetryWhole
+	WrongRingUnhashed
+	WrongLogSuperFirst
+	WrongLogNoFlush
+	WrongLogNoSums
+	WrongLogBeforeData
+	WrongLogUnpinned
+	WrongLogChangedXattrs
+	WrongLogNoHoles
+	WrongLogLostNames
+	WrongLogTakenNames
+	WrongLogKeepXattrs
+	WrongLogKeepSize
+	WrongLogNoConflicts
+	WrongLogPunchUnmarked
+	WrongLogOldNumbers
+	WrongLogNamesUnpinned
+	WrongLogShareEarly
+
+	switches
+)
+
+// firstWrong is the first of the wrong orders.
+const firstWrong = WrongFaultUnderPageLock
+
+// Toggle describes one switch.
 type Toggle struct {
 	Name     string // as written in specifications and reports: BUF_UNLOCK_IN_EOF
+	About    string // what is done with the switch on
 	Source   string // seed or kernel commit
 	Kernel   string // the function that changes
 	Scenario string // the schedule that shows the effect
-	Field    func(p *Policy) *bool
 }
 
-// Toggles lists every toggle, in the order of labs/reference 11.
-var Toggles = []Toggle{
-	{
+// toggles is the table of the switches.
+var toggles = [switches]Toggle{
+	BufUnlockInEOF: {
 		Name:     "BUF_UNLOCK_IN_EOF",
+		About:    "a buffered write that ends inside i_size lets i_rwsem go for the copy loop and counts itself in i_dio_count instead",
 		Source:   "seed 002 (Robbie Ko, 2018-05-16)",
 		Kernel:   "fs/btrfs/file.c:__btrfs_buffered_write()",
 		Scenario: "two writers of one page each overlap their waits; two writers of two batches each may interleave",
-		Field:    func(p *Policy) *bool { return &p.BufUnlockInEOF },
 	},
-	{
+	SetsizeDrainFirst: {
 		Name:     "SETSIZE_DRAIN_FIRST",
+		About:    "setsize waits for i_dio_count before it changes i_size, not after",
 		Source:   "seed 002 (Omar Sandoval, 2018-05-22; accepted by Robbie Ko)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_setsize()",
 		Scenario: "truncate sets i_size, waits for an unlocked writer, which puts i_size back: the truncate is lost",
-		Field:    func(p *Policy) *bool { return &p.SetsizeDrainFirst },
 	},
-	{
+	PrewaitOutside: {
 		Name:     "PREWAIT_OUTSIDE",
+		About:    "a write inside i_size waits for writeback and ordered extents of its range before it takes i_rwsem. It only shortens the waits under the lock; those stay",
 		Source:   "seed 002 (Chris Mason, 2018-05-24)",
 		Kernel:   "fs/btrfs/file.c:btrfs_file_write_iter()",
 		Scenario: "one writer waits for writeback of its page under i_rwsem while another, of an idle page, waits for the lock",
-		Field:    func(p *Policy) *bool { return &p.PrewaitOutside },
 	},
-	{
+	BalanceOutside: {
 		Name:     "BALANCE_OUTSIDE",
+		About:    "dirty throttling after i_rwsem is let go, not between batches under it",
 		Source:   "seed 002 (Chris Mason, 2018-05-24)",
 		Kernel:   "fs/btrfs/file.c:btrfs_file_write_iter()",
 		Scenario: "a throttled writer sleeps under i_rwsem and all others of the file with it",
-		Field:    func(p *Policy) *bool { return &p.BalanceOutside },
 	},
-	{
+	BalanceBeforeFolio: {
 		Name:     "BALANCE_BEFORE_FOLIO",
+		About:    "dirty throttling before the pages of a batch are locked, still under i_rwsem",
 		Source:   "965f47aeb5de (6.1)",
 		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
 		Scenario: "a throttled writer holds no page, but still i_rwsem",
-		Field:    func(p *Policy) *bool { return &p.BalanceBeforeFolio },
 	},
-	{
+	WriteRangeLock: {
 		Name:     "WRITE_RANGE_LOCK",
+		About:    "a write inside i_size holds its whole byte range instead of i_rwsem",
 		Source:   "seed 002 (Christoph Hellwig, 2018-05-23: \"some sort of range lock\")",
 		Kernel:   "none: never written",
 		Scenario: "two writers of two batches each: disjoint ones run together, overlapping ones do not mix",
-		Field:    func(p *Policy) *bool { return &p.WriteRangeLock },
 	},
-	{
+	CopyByFolio: {
 		Name:     "COPY_BY_FOLIO",
+		About:    "the copy loop takes one folio (a page) at a time, not a batch of 8 to 512 pages",
 		Source:   "c87c299776e4 (6.13)",
 		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write(), later copy_one_range()",
 		Scenario: "a write of two pages becomes two steps; the atoms of an unlocked write are pages",
-		Field:    func(p *Policy) *bool { return &p.CopyByFolio },
 	},
-	{
+	StableSkipNodatasum: {
 		Name:     "STABLE_SKIP_NODATASUM",
+		About:    "files without checksums do not wait for writeback of a page they overwrite",
 		Source:   "ecde48a1a6b3 (6.15)",
 		Kernel:   "fs/btrfs/btrfs_inode.h:btrfs_update_inode_mapping_flags()",
 		Scenario: "a rewrite of a page under writeback in a NOCOW file does not wait",
-		Field:    func(p *Policy) *bool { return &p.StableSkipNodatasum },
 	},
-	{
+	PunchRecheckOE: {
 		Name:     "PUNCH_RECHECK_OE",
+		About:    "punch hole accepts its range only when it has neither pages nor ordered extents",
 		Source:   "removed by 55961c8abfdc, ffa8fc603d27 (5.19)",
 		Kernel:   "fs/btrfs/file.c:btrfs_punch_hole_lock_range()",
 		Scenario: "an unlocked writer dirties the punched range after the flush; with the check the punch flushes again",
-		Field:    func(p *Policy) *bool { return &p.PunchRecheckOE },
 	},
-	{
+	ExtentLockBackOff: {
 		Name:     "EXTENT_LOCK_BACK_OFF",
+		About:    "a wait for an extent range keeps nothing of it meanwhile",
 		Source:   "9e769bd7e5db (6.1)",
 		Kernel:   "fs/btrfs/extent-io-tree.c:lock_extent()",
 		Scenario: "a waiter for a large range that keeps its first half stops an ordered extent from finishing there",
-		Field:    func(p *Policy) *bool { return &p.ExtentLockBackOff },
 	},
-	{
+	DIOShared: {
 		Name:     "DIO_SHARED",
+		About:    "a direct write inside i_size takes i_rwsem shared, not exclusive to let it go for the I/O",
 		Source:   "e9adabb9712e (5.11)",
 		Kernel:   "fs/btrfs/file.c:btrfs_direct_write()",
 		Scenario: "two direct writers inside EOF run together; without it each has i_rwsem until its checks are done",
-		Field:    func(p *Policy) *bool { return &p.DIOShared },
 	},
-	{
+	DIOLocked: {
 		Name:     "DIO_LOCKED",
+		About:    "a direct I/O takes a range bit of its own before the extent lock, and keeps it while it waits",
 		Source:   "7e2a59508472, ac325fc2aad5 (6.12)",
 		Kernel:   "fs/btrfs/direct-io.c:lock_extent_direct()",
 		Scenario: "a direct read keeps the extent lock no longer while the device reads: the page fault of its buffer can take it",
-		Field:    func(p *Policy) *bool { return &p.DIOLocked },
 	},
-	{
+	DIOCsumBuffered: {
 		Name:     "DIO_CSUM_BUFFERED",
+		About:    "a direct write of a file with checksums goes through the page cache",
 		Source:   "968f19c5b1b7 (6.15)",
 		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
 		Scenario: "the memory of a direct write changes while it is checksummed",
-		Field:    func(p *Policy) *bool { return &p.DIOCsumBuffered },
 	},
-	{
+	NowaitBuffered: {
 		Name:     "NOWAIT_BUFFERED",
+		About:    "a buffered write with NOWAIT is tried; without it the answer is EOPNOTSUPP",
 		Source:   "seed 001 (Stefan Roesch, 6.1)",
 		Kernel:   "fs/btrfs/file.c:btrfs_do_write_iter()",
 		Scenario: "a ring writes inline, where each buffered write went to a worker before",
-		Field:    func(p *Policy) *bool { return &p.NowaitBuffered },
 	},
-	{
+	NowaitTryPages: {
 		Name:     "NOWAIT_TRY_PAGES",
+		About:    "a NOWAIT write tries the locks of its pages, and waits neither for their writeback nor for a read",
 		Source:   "none: Linux up to 6.19 prepares the folios of a NOWAIT write as those of any other",
 		Kernel:   "fs/btrfs/file.c:prepare_one_folio()",
 		Scenario: "nowait-stable: a NOWAIT write of a page under writeback",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryPages },
 	},
-	{
+	NowaitTryOrdered: {
 		Name:     "NOWAIT_TRY_ORDERED",
+		About:    "a NOWAIT write that finds an ordered extent in its range answers without a wait for it",
 		Source:   "none: Linux up to 6.19 waits for the ordered extent, then says EAGAIN",
 		Kernel:   "fs/btrfs/file.c:lock_and_cleanup_extent_if_need()",
 		Scenario: "nowait-ordered: a NOWAIT write of a range with an ordered extent",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryOrdered },
 	},
-	{
+	NowaitEDQUOT: {
 		Name:     "NOWAIT_EDQUOT",
+		About:    "a NOWAIT write says EAGAIN where a quota lacks metadata space that a flush might win",
 		Source:   "none: Linux up to 6.19 shows EDQUOT to the caller",
 		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
 		Scenario: "nowait-quota: the metadata of a NOWAIT write does not fit the quota, and a flush would help",
-		Field:    func(p *Policy) *bool { return &p.NowaitEDQUOT },
 	},
-	{
+	NowaitTryQuota: {
 		Name:     "NOWAIT_TRY_QUOTA",
+		About:    "a NOWAIT write reserves data in its quota without a flush",
 		Source:   "none: Linux up to 6.19 flushes for a quota's data space, and commits",
 		Kernel:   "fs/btrfs/qgroup.c:btrfs_qgroup_reserve_data()",
 		Scenario: "nowait-quota: the data of a NOWAIT write does not fit the quota, and a flush would help",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryQuota },
 	},
-	{
+	NowaitTryPrivs: {
 		Name:     "NOWAIT_TRY_PRIVS",
+		About:    "a NOWAIT write of a file that may have capabilities answers instead of taking them away",
 		Source:   "none: Linux up to 6.19 takes the capabilities of a NOWAIT write's file away",
 		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
 		Scenario: "nowait-privs: a NOWAIT write of a program with capabilities, while another task commits",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryPrivs },
 	},
-	{
+	NowaitTryExpand: {
 		Name:     "NOWAIT_TRY_EXPAND",
+		About:    "a NOWAIT write that begins beyond EOF answers instead of zeroing a block",
 		Source:   "none: Linux up to 6.19 zeroes the old last block of a NOWAIT write beyond EOF",
 		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
 		Scenario: "nowait-grow: a NOWAIT write beyond an EOF in the middle of a block",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryExpand },
 	},
-	{
+	NowaitTryFault: {
 		Name:     "NOWAIT_TRY_FAULT",
+		About:    "a NOWAIT write answers instead of taking a page fault of its source",
 		Source:   "none: Linux up to 6.19 takes the page faults of a NOWAIT write's source",
 		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
 		Scenario: "a NOWAIT write from memory that is not there",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryFault },
 	},
-	{
+	NowaitCOW: {
 		Name:     "NOWAIT_COW",
+		About:    "a NOWAIT write is tried on every inode, not only on one that is NODATACOW or preallocated",
 		Source:   "none: Linux up to 6.19 refuses a NOWAIT write of an inode that is neither NODATACOW nor preallocated",
 		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
 		Scenario: "a NOWAIT write of a plain file",
-		Field:    func(p *Policy) *bool { return &p.NowaitCOW },
 	},
-	{
+	DIONofault: {
 		Name:     "DIO_NOFAULT",
+		About:    "a direct write touches no page of its source that is not there, with an ordered extent in its hands: it ends what it has, faults the rest in, and goes on",
 		Source:   "51bd9563b678 (5.16)",
 		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
 		Scenario: "a direct write whose source is a mapping of the range that it writes waits for its own ordered extent",
-		Field:    func(p *Policy) *bool { return &p.DIONofault },
 	},
-	{
+	DIOSyncHeld: {
 		Name:     "DIO_SYNC_HELD",
+		About:    "a durable direct write that is waited for syncs the file before it lets i_rwsem go",
 		Source:   "\"btrfs: fix race between direct IO write and fsync when using same fd\" (6.11)",
 		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
 		Scenario: "a durable direct write syncs under its own i_rwsem, and an fsync of the same open file takes the lock all the same",
-		Field:    func(p *Policy) *bool { return &p.DIOSyncHeld },
 	},
-	{
+	UnalignedExclusive: {
 		Name:     "UNALIGNED_EXCLUSIVE",
+		About:    "a direct write of sectors that are not whole blocks goes to the device, with i_rwsem exclusive, not through the page cache",
 		Source:   "seed 004: ext4 until 310ee0902b8d (6.5)",
 		Kernel:   "fs/ext4/file.c:ext4_dio_write_checks()",
 		Scenario: "unaligned-writers: two sub-block writers, one after the other whatever their blocks are",
-		Field:    func(p *Policy) *bool { return &p.UnalignedExclusive },
 	},
-	{
+	UnalignedCheckFirst: {
 		Name:     "UNALIGNED_CHECK_FIRST",
+		About:    "such a write goes to the device with the lock that the state of its block asks for",
 		Source:   "seed 004: 310ee0902b8d (ext4, 6.5)",
 		Kernel:   "fs/ext4/file.c:ext4_dio_write_checks()",
 		Scenario: "unaligned-writers: two sub-block writers of a written block run together",
-		Field:    func(p *Policy) *bool { return &p.UnalignedCheckFirst },
 	},
-	{
+	UnalignedRetry: {
 		Name:     "UNALIGNED_RETRY",
+		About:    "such a write goes to the device with i_rwsem shared, until it is sent back for the exclusive one",
 		Source:   "seed 004: XFS, IOMAP_DIO_OVERWRITE_ONLY",
 		Kernel:   "fs/xfs/xfs_file.c:xfs_file_dio_write_unaligned()",
 		Scenario: "unaligned-writers: a sub-block writer begins, and is sent back by a block that is not written",
-		Field:    func(p *Policy) *bool { return &p.UnalignedRetry },
 	},
-	{
+	NowaitCheckTry: {
 		Name:     "NOWAIT_CHECK_TRY",
+		About:    "the check before a NOWAIT direct write tries the range of the request; without it, it waits there",
 		Source:   `"btrfs: fix RWF_NOWAIT writes blocking on extent locks and waiting for IO" (5.8)`,
 		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
 		Scenario: "nowait-dio-range: the check before a NOWAIT direct write waits for a range",
-		Field:    func(p *Policy) *bool { return &p.NowaitCheckTry },
 	},
-	{
+	NowaitCheckWhole: {
 		Name:     "NOWAIT_CHECK_WHOLE",
+		About:    "the check before a NOWAIT direct write asks about all of the request, not about its first extent",
 		Source:   "260a63395f90 (5.8)",
 		Kernel:   "fs/btrfs/file.c:check_can_nocow()",
 		Scenario: "nowait-dio-cow: a NOWAIT direct write over a written extent and a hole",
-		Field:    func(p *Policy) *bool { return &p.NowaitCheckWhole },
 	},
-	{
+	NowaitPastEOF: {
 		Name:     "NOWAIT_PAST_EOF",
+		About:    "a NOWAIT direct write may end beyond EOF, if the extents are there",
 		Source:   "4b1946284dd6 (5.8)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_direct_IO()",
 		Scenario: "a NOWAIT direct write into preallocated space beyond EOF",
-		Field:    func(p *Policy) *bool { return &p.NowaitPastEOF },
 	},
-	{
+	NowaitOneExtent: {
 		Name:     "NOWAIT_ONE_EXTENT",
+		About:    "a NOWAIT direct request of several extents is EAGAIN before its first one is started",
 		Source:   "ca93e44bfb5f (5.17)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
 		Scenario: "nowait-dio-extents: a NOWAIT direct write of two extents is half done in between, or ends there",
-		Field:    func(p *Policy) *bool { return &p.NowaitOneExtent },
 	},
-	{
+	NowaitAsyncExt: {
 		Name:     "D0_ASYNC_EXT",
+		About:    "a NOWAIT direct request that finds dirty pages in its range once more answers instead of writing them back",
 		Source:   "seed 000, b023e67512ac (5.19)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
 		Scenario: "a page of the range becomes dirty after the first look at the cache",
-		Field:    func(p *Policy) *bool { return &p.NowaitAsyncExt },
 	},
-	{
+	NowaitTryRange: {
 		Name:     "D1_TRYLOCK",
+		About:    "a NOWAIT direct request tries its range, and does not go through the page cache if a page came into it",
 		Source:   "seed 000, 590944034440 (5.19)",
 		Kernel:   "fs/btrfs/inode.c:lock_extent_direct()",
 		Scenario: "nowait-dio-range: a NOWAIT direct write of a range that a fiemap holds",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryRange },
 	},
-	{
+	NowaitCheckOnce: {
 		Name:     "D2_SINGLE_CHECK",
+		About:    "the question whether a NOWAIT direct write may go in place is asked once, under the range's lock",
 		Source:   "seed 000, d7a8ab4e9b88 (5.19)",
 		Kernel:   "fs/btrfs/file.c:btrfs_write_check()",
 		Scenario: "six tree searches of a NOWAIT direct overwrite become three",
-		Field:    func(p *Policy) *bool { return &p.NowaitCheckOnce },
 	},
-	{
+	NocowPathReuse: {
 		Name:     "D3_PATH_REUSE",
+		About:    "the search for other references uses the path of the question",
 		Source:   "seed 000, 1a89f1738684 (5.19)",
 		Kernel:   "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
 		Scenario: "a path less for each question",
-		Field:    func(p *Policy) *bool { return &p.NocowPathReuse },
 	},
-	{
+	NocowPathFree: {
 		Name:     "D4_PATH_FREE",
+		About:    "the path of the question is free when the checksums are searched",
 		Source:   "seed 000, c1a548db25c3 (5.19)",
 		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
 		Scenario: "a path less for each question",
-		Field:    func(p *Policy) *bool { return &p.NocowPathFree },
 	},
-	{
+	NocowEarlyRelease: {
 		Name:     "D5_EARLY_RELEASE",
+		About:    "the leaf is let go after the last read from it, before block group and io tree are asked",
 		Source:   "seed 000, 59d35c5171e6 (5.19)",
 		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
 		Scenario: "a writer of the leaf waits for a look at the block group",
-		Field:    func(p *Policy) *bool { return &p.NocowEarlyRelease },
 	},
-	{
+	NowaitContext: {
 		Name:     "D6_GFP_NOWAIT",
+		About:    "a NOWAIT direct request that needs memory answers instead of waiting for reclaim",
 		Source:   "seed 000, 4f208dcc6bf5 (5.19)",
 		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
 		Scenario: "memory is short",
-		Field:    func(p *Policy) *bool { return &p.NowaitContext },
 	},
-	{
+	NowaitNoFlush: {
 		Name:     "D7_NOFLUSH",
+		About:    "a NOWAIT direct write reserves metadata without a flush",
 		Source:   "seed 000, d4135134ab8f (5.19)",
 		Kernel:   "fs/btrfs/delalloc-space.c:btrfs_delalloc_reserve_metadata()",
 		Scenario: "a NOWAIT direct write with metadata space promised to others",
-		Field:    func(p *Policy) *bool { return &p.NowaitNoFlush },
 	},
-	{
+	NowaitTryTree: {
 		Name:     "NOWAIT_TRY_TREE",
+		About:    "a NOWAIT request tries tree blocks and delayed references, and reads no block",
 		Source:   "26ce91144631 (6.1)",
 		Kernel:   "fs/btrfs/ctree.c:btrfs_search_slot()",
 		Scenario: "nowait-dio-refs: a NOWAIT direct write while another task has the delayed references",
-		Field:    func(p *Policy) *bool { return &p.NowaitTryTree },
 	},
-	{
+	NocowAskAlways: {
 		Name:     "NOCOW_ASK_ALWAYS",
+		About:    "a NOWAIT direct write asks the trees although the answer for its extent is known",
 		Source:   "every kernel; without it an answer is kept with the extent",
 		Kernel:   "fs/btrfs/inode.c:can_nocow_extent()",
 		Scenario: "the second NOWAIT direct write of an extent searches no tree",
-		Field:    func(p *Policy) *bool { return &p.NocowAskAlways },
 	},
-	{
+	FsyncLog: {
 		Name:     "FSYNC_LOG",
+		About:    "fsync writes a log tree where it can, and does not commit",
 		Source:   "Linux 2.6.29; without it every fsync commits, as under the mount option notreelog",
 		Kernel:   "fs/btrfs/file.c:btrfs_sync_file()",
 		Scenario: "an fsync of one file writes three tree blocks, and waits for no writer of another file",
-		Field:    func(p *Policy) *bool { return &p.FsyncLog },
 	},
-	{
+	LogNoRecheck: {
 		Name:     "L1_NO_RECHECK",
+		About:    "a push of items to a neighbour leaf asks for its free space once, before it is copied",
 		Source:   "seed 003, b4e098a97f17 (5.18): \"btrfs: remove unnecessary leaf free space checks when pushing items\"",
 		Kernel:   "fs/btrfs/ctree.c:push_leaf_left(), push_leaf_right()",
 		Scenario: "a leaf pushes items to its neighbour: the neighbour is locked, so its copy has the room that it had",
-		Field:    func(p *Policy) *bool { return &p.LogNoRecheck },
 	},
-	{
+	LogPushMin: {
 		Name:     "L2_PUSH_MIN",
+		About:    "a small leaf copies a neighbour only if that takes an item, and the right one only if that takes all of them",
 		Source:   "seed 003, 7c4063d19efc (5.18): \"btrfs: avoid unnecessary COW of leaves when deleting items from a leaf\"",
 		Kernel:   "fs/btrfs/ctree.c:btrfs_del_items()",
 		Scenario: "a delete leaves less than a third of a leaf, and neither neighbour takes what is left: they are copied, and written by the next fsync, for nothing",
-		Field:    func(p *Policy) *bool { return &p.LogPushMin },
 	},
-	{
+	LogLazySum: {
 		Name:     "L3_LAZY_SUM",
+		About:    "the sizes of deleted items are added up only when data moves for them",
 		Source:   "seed 003, 0cae23b66a5f (5.18): \"btrfs: avoid unnecessary computation when deleting items from a leaf\"",
 		Kernel:   "fs/btrfs/ctree.c:btrfs_del_items()",
 		Scenario: "a delete of the last items of a leaf moves no data, and adds up their sizes all the same",
-		Field:    func(p *Policy) *bool { return &p.LogLazySum },
 	},
-	{
+	LogReplaceMulti: {
 		Name:     "L4_REPLACE_MULTI",
+		About:    "an extent that replaces others is inserted in the last leaf that had one of them",
 		Source:   "seed 003, 7ecb4c31e773 (5.18): \"btrfs: remove constraint on number of visited leaves when replacing extents\"",
 		Kernel:   "fs/btrfs/file.c:btrfs_drop_extents()",
 		Scenario: "an fsync of a large write over many small extents, whose items are in two leaves of the log: the path is let go and its place searched again",
-		Field:    func(p *Policy) *bool { return &p.LogReplaceMulti },
 	},
-	{
+	LogNoExtraRelease: {
 		Name:     "L5_NO_EXTRA_RELEASE",
+		About:    "the path is released once after the extents of an inode",
 		Source:   "seed 003, d84575317078 (5.18): \"btrfs: remove useless path release in the fast fsync path\"",
 		Kernel:   "fs/btrfs/tree-log.c:btrfs_log_changed_extents()",
 		Scenario: "an empty path is released once more at the end of each fsync",
-		Field:    func(p *Policy) *bool { return &p.LogNoExtraRelease },
 	},
-	{
+	LogPrepareFirst: {
 		Name:     "L6_PREPARE_FIRST",
+		About:    "a file extent item is made before its place is searched, and copied there",
 		Source:   "seed 003, e1f53ed874e2 (5.18): \"btrfs: prepare extents to be logged before locking a log tree path\"",
 		Kernel:   "fs/btrfs/tree-log.c:log_one_extent()",
 		Scenario: "two fsyncs of different files: the second waits for the leaf while the first fills the ten fields of an item there",
-		Field:    func(p *Policy) *bool { return &p.LogPrepareFirst },
+	},
+	WrongFaultUnderPageLock: {
+		Name:     "WRONG_FAULT_UNDER_PAGE_LOCK",
+		About:    "a write takes the page faults of its source while it copies, with its pages locked",
+		Source:   "before 914ee295af41 (2011)",
+		Kernel:   "fs/btrfs/file.c:btrfs_copy_from_user()",
+		Scenario: "mmap-source",
+	},
+	WrongNoForcedRead: {
+		Name:     "WRONG_NO_FORCED_READ",
+		About:    "after a copy that got nothing the first page is not read, so that it never becomes uptodate",
+		Source:   "before 2a0f7f576999 (2011)",
+		Kernel:   "fs/btrfs/file.c:prepare_pages()",
+		Scenario: "short-copy",
+	},
+	WrongISizeAfterUnlock: {
+		Name:     "WRONG_ISIZE_AFTER_UNLOCK",
+		About:    "a write makes i_size visible after it has let its pages and its extent range go",
+		Source:   "before c3473e830074 (3.8), its second half, in a buffered write",
+		Kernel:   "fs/btrfs/inode.c:btrfs_get_blocks_direct()",
+		Scenario: "append-writeback",
+	},
+	WrongReserveUnderRange: {
+		Name:     "WRONG_RESERVE_UNDER_RANGE",
+		About:    "fallocate waits for space with its extent range locked",
+		Source:   "before f5585f4f0ef5 (5.19, CVE-2022-49547), in fallocate",
+		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "range-and-space",
+	},
+	WrongStaleISize: {
+		Name:     "WRONG_STALE_ISIZE",
+		About:    "a write beyond EOF zeroes from the end of file that it saw before it had i_rwsem",
+		Source:   "before efa11fd269c1 (6.14)",
+		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "two-appends",
+	},
+	WrongExtentBeforePage: {
+		Name:     "WRONG_EXTENT_BEFORE_PAGE",
+		About:    "a write locks its extent range before its pages",
+		Source:   "before 321592427c01, in a buffered write",
+		Kernel:   "fs/btrfs/file.c:prepare_pages()",
+		Scenario: "page-and-extent",
+	},
+	WrongZeroUnderWriteback: {
+		Name:     "WRONG_ZERO_UNDER_WRITEBACK",
+		About:    "a truncate zeroes the rest of the last page although the device may be reading it",
+		Source:   "never in a kernel: what stable pages are for",
+		Kernel:   "mm/truncate.c:truncate_inode_pages_range()",
+		Scenario: "grow-writeback",
+	},
+	WrongDiskISizeUnlocked: {
+		Name:     "WRONG_DISK_ISIZE_UNLOCKED",
+		About:    "a setsize that makes the file longer sets disk_i_size without inode->lock",
+		Source:   "as before 5324c4e10e9c (6.14), but in a writer of the field",
+		Kernel:   "fs/btrfs/file-item.c:btrfs_inode_safe_disk_i_size_write()",
+		Scenario: "grow-writeback",
+	},
+	WrongSnapshotUnlocked: {
+		Name:     "WRONG_SNAPSHOT_UNLOCKED",
+		About:    "a write asks whether it may overwrite in place, and does not keep snapshots out until it is dirty",
+		Source:   "before 8257b2dc3c1a (2014)",
+		Kernel:   "fs/btrfs/file.c:btrfs_check_nocow_lock()",
+		Scenario: "nocow-snapshot",
+	},
+	WrongSnapshotInPlace: {
+		Name:     "WRONG_SNAPSHOT_IN_PLACE",
+		About:    "data is written in place while a snapshot is being made of it",
+		Source:   "before snapshot_force_cow (4.19)",
+		Kernel:   "fs/btrfs/inode.c:run_delalloc_nocow()",
+		Scenario: "snapshot-writeback",
+	},
+	WrongNowaitENOSPC: {
+		Name:     "WRONG_NOWAIT_ENOSPC",
+		About:    "a NOWAIT write says ENOSPC where a blocking one would flush",
+		Source:   "before a348c8d4f6cf (6.1)",
+		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "nowait-space",
+	},
+	WrongNowaitThrottleLeak: {
+		Name:     "WRONG_NOWAIT_THROTTLE_LEAK",
+		About:    "a NOWAIT write that is throttled keeps what it has reserved",
+		Source:   "before eb81b682b131 (6.1)",
+		Kernel:   "fs/btrfs/file.c:btrfs_buffered_write()",
+		Scenario: "nowait-throttle",
+	},
+	WrongDirectNoRecheck: {
+		Name:     "WRONG_DIRECT_NO_RECHECK",
+		About:    "a direct write does not look for pages again once it has its range locked",
+		Source:   "before c3473e830074 (3.8)",
+		Kernel:   "fs/btrfs/inode.c:lock_extent_direct()",
+		Scenario: "direct-reader",
+	},
+	WrongDirectClearsDelalloc: {
+		Name:     "WRONG_DIRECT_CLEARS_DELALLOC",
+		About:    "a direct write that gives its range up clears delayed allocation there, which is a buffered writer's",
+		Source:   "before 376cc685cb3b (3.14)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_get_blocks_direct()",
+		Scenario: "direct-buffered",
+	},
+	WrongReadAheadUnlocked: {
+		Name:     "WRONG_READAHEAD_UNLOCKED",
+		About:    "readahead asks where its pages are without their range locked, and does not wait for what is ordered there",
+		Source:   "from ac325fc2aad5 (6.12) to 6.14",
+		Kernel:   "fs/btrfs/extent_io.c:get_extent_map()",
+		Scenario: "direct-readahead",
+	},
+	WrongDirectReserveLate: {
+		Name:     "WRONG_DIRECT_RESERVE_LATE",
+		About:    "a direct write waits for data space with its range locked",
+		Source:   "before f5585f4f0ef5 (5.19, CVE-2022-49547)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_dio_iomap_begin()",
+		Scenario: "direct-and-space",
+	},
+	WrongDirectNeedsSpace: {
+		Name:     "WRONG_DIRECT_NEEDS_SPACE",
+		About:    "a direct write fails for want of data space before it knows whether it needs any",
+		Source:   "before f0bfa76a11e9 (5.18)",
+		Kernel:   "fs/btrfs/inode.c:btrfs_get_blocks_direct_write()",
+		Scenario: "direct-full",
+	},
+	WrongUnalignedNoDrain: {
+		Name:     "WRONG_UNALIGNED_NO_DRAIN",
+		About:    "a direct write of sectors that has i_rwsem alone does not wait for direct writes that have let it go",
+		Source:   "before e9e3bcecf44c (ext4, 2011)",
+		Kernel:   "fs/ext4/file.c:ext4_file_write()",
+		Scenario: "unaligned-drain",
+	},
+	WrongUnalignedUnwritten: {
+		Name:     "WRONG_UNALIGNED_UNWRITTEN",
+		About:    "a direct write of sectors under the shared lock zeroes the rest of a block that is not written",
+		Source:   "never in a kernel: what the check of 310ee0902b8d is for",
+		Kernel:   "fs/ext4/file.c:ext4_dio_write_checks()",
+		Scenario: "unaligned-writers",
+	},
+	WrongUnalignedNoWait: {
+		Name:     "WRONG_UNALIGNED_NO_WAIT",
+		About:    "writes through the page cache, and zeros, do not wait for direct writes of sectors in flight",
+		Source:   "ext4 and XFS, where direct and buffered writes of one page do not go together",
+		Kernel:   "fs/ext4/file.c:ext4_buffered_write_iter()",
+		Scenario: "unaligned-and-buffered",
+	},
+	WrongUnalignedPagesFirst: {
+		Name:     "WRONG_UNALIGNED_PAGES_FIRST",
+		About:    "a direct write of sectors takes the page of its block out of memory before it marks the block written",
+		Source:   "before c771c14baa33 (iomap, 2017)",
+		Kernel:   "fs/iomap/direct-io.c:iomap_dio_complete()",
+		Scenario: "unaligned-zeros",
+	},
+	WrongOrderedWhole: {
+		Name:     "WRONG_ORDERED_WHOLE",
+		About:    "a direct write that gets a part of its source gives up the ordered extent of all that it had mapped",
+		Source:   `before "btrfs: split partial dio bios before submit" (6.4)`,
+		Kernel:   "fs/btrfs/direct-io.c:btrfs_dio_submit_io()",
+		Scenario: "direct-fault",
+	},
+	WrongChecksAgain: {
+		Name:     "WRONG_CHECKS_AGAIN",
+		About:    "a direct write lets i_rwsem go while it faults its source in, and asks for its position again",
+		Source:   `before "btrfs: fix corruption after buffer fault in during direct IO append write" (6.11)`,
+		Kernel:   "fs/btrfs/direct-io.c:btrfs_direct_write()",
+		Scenario: "direct-append-fault",
+	},
+	WrongSyncUnmarked: {
+		Name:     "WRONG_SYNC_UNMARKED",
+		About:    "the fsync of a durable direct write does not know that i_rwsem is its own task's",
+		Source:   "before 0eb79294dbe3 (5.10)",
+		Kernel:   "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "direct-dsync",
+	},
+	WrongSyncMarkOnFile: {
+		Name:     "WRONG_SYNC_MARK_ON_FILE",
+		About:    "the fsync of a durable direct write learns from the open file, and not from its task, that i_rwsem is held",
+		Source:   `that fix, before "btrfs: fix race between direct IO write and fsync when using same fd" (both 6.11)`,
+		Kernel:   "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "direct-dsync",
+	},
+	WrongNowaitSnapshotKept: {
+		Name:     "WRONG_NOWAIT_SNAPSHOT_KEPT",
+		About:    "the check before a NOWAIT direct write keeps snapshots out, and they stay out",
+		Source:   `before "btrfs: fix hang on snapshot creation after RWF_NOWAIT write" (5.8)`,
+		Kernel:   "fs/btrfs/file.c:btrfs_file_write_iter()",
+		Scenario: "nowait-dio-snapshot",
+	},
+	WrongNowaitCsumSearch: {
+		Name:     "WRONG_NOWAIT_CSUM_SEARCH",
+		About:    "the search for checksums, of those of a NOWAIT write, waits for tree blocks",
+		Source:   `before "btrfs: fix assertion failure and blocking during nowait buffered write" (6.1), in a direct write and one step earlier`,
+		Kernel:   "fs/btrfs/file-item.c:btrfs_lookup_csums_list()",
+		Scenario: "nowait-dio-csums",
+	},
+	WrongNowaitSpin: {
+		Name:     "WRONG_NOWAIT_SPIN",
+		About:    "a NOWAIT request tries a busy delayed reference again until it is free",
+		Source:   "before ed67f2a913a4 (6.13)",
+		Kernel:   "fs/btrfs/extent-tree.c:btrfs_cross_ref_exist()",
+		Scenario: "nowait-dio-refs",
+	},
+	WrongLogUnwritten: {
+		Name:     "WRONG_LOG_UNWRITTEN",
+		About:    "fsync logs an ordered extent whose data is on its way to the device",
+		Source:   "before de0ee0edb21f (4.6), which mended the order that hid the extent",
+		Kernel:   "fs/btrfs/inode.c:btrfs_new_extent_direct()",
+		Scenario: "direct-log",
+	},
+	WrongLogUnattached: {
+		Name:     "WRONG_LOG_UNATTACHED",
+		About:    "a commit does not wait for an ordered extent that a log has",
+		Source:   "never in a kernel: what pending_ordered is for",
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_log_changed_extents()",
+		Scenario: "a commit frees a log before the trees have the data of its ordered extents",
+	},
+	WrongRingRetryWhole: {
+		Name:     "WRONG_RING_RETRY_WHOLE",
+		About:    "the worker that goes on after a short attempt begins with the first byte again",
+		Source:   "never in a kernel: what bytes_done is for",
+		Kernel:   "io_uring/rw.c:io_write()",
+		Scenario: "ring-short",
+	},
+	WrongRingUnhashed: {
+		Name:     "WRONG_RING_UNHASHED",
+		About:    "workers carry out buffered writes of one inode side by side",
+		Source:   "never in a kernel: what IO_WQ_WORK_HASHED is for",
+		Kernel:   "io_uring/io_uring.c:io_prep_async_work()",
+		Scenario: "ring-order",
+	},
+	WrongLogSuperFirst: {
+		Name:     "WRONG_LOG_SUPER_FIRST",
+		About:    "the superblock names the tree of logs before its blocks are on the device",
+		Source:   "never in a kernel: what the wait for log blocks in btrfs_sync_log() is for",
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_sync_log()",
+		Scenario: "testdata/crash/generic-056.ops",
+	},
+	WrongLogNoFlush: {
+		Name:     "WRONG_LOG_NO_FLUSH",
+		About:    "no flush comes between the blocks of a log and the superblock",
+		Source:   "never in a kernel: what the flush before a superblock is for",
+		Kernel:   "fs/btrfs/disk-io.c:write_all_supers()",
+		Scenario: "testdata/crash/generic-056.ops",
+	},
+	WrongLogNoSums: {
+		Name:     "WRONG_LOG_NO_SUMS",
+		About:    "a log has file extents without their checksums",
+		Source:   "never in a kernel: what log_extent_csums() is for",
+		Kernel:   "fs/btrfs/tree-log.c:log_extent_csums()",
+		Scenario: "testdata/crash/generic-056.ops",
+	},
+	WrongLogBeforeData: {
+		Name:     "WRONG_LOG_BEFORE_DATA",
+		About:    "an fsync copies the inode to the log, and waits for its data and ordered extents after it",
+		Source:   "never in a kernel: what the wait for ordered extents in fsync is for",
+		Kernel:   "fs/btrfs/file.c:btrfs_sync_file()",
+		Scenario: "testdata/crash/generic-056.ops",
+	},
+	WrongLogUnpinned: {
+		Name:     "WRONG_LOG_UNPINNED",
+		About:    "a replay allocates from what looks free: there lie the logs",
+		Source:   "never in a kernel: what the first pass of a replay is for",
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_recover_log_trees()",
+		Scenario: "testdata/crash/generic-056.ops",
+	},
+	WrongLogChangedXattrs: {
+		Name:     "WRONG_LOG_CHANGED_XATTRS",
+		About:    "a log has the attributes of an inode only if the transaction has changed its names or attributes",
+		Source:   "before 36283bf777d9",
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_log_inode()",
+		Scenario: "testdata/crash/xattr-loss.ops",
+	},
+	WrongLogNoHoles: {
+		Name:     "WRONG_LOG_NO_HOLES",
+		About:    "a log has no holes",
+		Source:   `before "Btrfs: fix missing hole after hole punching and fsync when using NO_HOLES", for all holes`,
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_log_holes()",
+		Scenario: "testdata/crash/missing-hole.ops",
+	},
+	WrongLogLostNames: {
+		Name:     "WRONG_LOG_LOST_NAMES",
+		About:    "an inode is logged although the transaction has removed one of its names",
+		Source:   "as before 12fcfd22fe5b, for the names of the inode",
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_record_unlink_dir()",
+		Scenario: "testdata/crash/generic-039.ops",
+	},
+	WrongLogTakenNames: {
+		Name:     "WRONG_LOG_TAKEN_NAMES",
+		About:    "an inode is logged under a name that the transaction has taken from another",
+		Source:   `before "Btrfs: fix file loss caused by fsync after rename and new inode"`,
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_check_ref_name_override()",
+		Scenario: "testdata/crash/generic-342.ops",
+	},
+	WrongLogKeepXattrs: {
+		Name:     "WRONG_LOG_KEEP_XATTRS",
+		About:    "a replay leaves the attributes that the log does not have",
+		Source:   "before 4f764e515361",
+		Kernel:   "fs/btrfs/tree-log.c:replay_xattr_deletes()",
+		Scenario: "testdata/crash/generic-066.ops",
+	},
+	WrongLogKeepSize: {
+		Name:     "WRONG_LOG_KEEP_SIZE",
+		About:    "a replay that takes a name out of a directory leaves the directory's size",
+		Source:   `before "Btrfs: fix directory inconsistency after fsync log replay"`,
+		Kernel:   "fs/btrfs/tree-log.c:drop_one_dir_item()",
+		Scenario: "testdata/crash/link-unlink.ops",
+	},
+	WrongLogNoConflicts: {
+		Name:     "WRONG_LOG_NO_CONFLICTS",
+		About:    "a replay does not ask whether another inode has a name",
+		Source:   "before 34f3e4f23ca3 and 1f250e929a9c, which mend two cases of it",
+		Kernel:   "fs/btrfs/tree-log.c:add_inode_ref()",
+		Scenario: "testdata/crash/link-unlink.ops",
+	},
+	WrongLogPunchUnmarked: {
+		Name:     "WRONG_LOG_PUNCH_UNMARKED",
+		About:    "a punch inside one block does not mark the inode, and an fsync that finds it unmarked has nothing to do",
+		Source:   `before "Btrfs: add missing inode update when punching hole"`,
+		Kernel:   "fs/btrfs/file.c:btrfs_punch_hole()",
+		Scenario: "testdata/crash/generic-059.ops",
+	},
+	WrongLogOldNumbers: {
+		Name:     "WRONG_LOG_OLD_NUMBERS",
+		About:    "the first inode number after a replay is the one after the last commit's largest",
+		Source:   `before "Btrfs: fix unexpected -EEXIST when creating new inode"; from 4.4 on`,
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_recover_log_trees()",
+		Scenario: "testdata/crash/inode-eexist.ops",
+	},
+	WrongLogNamesUnpinned: {
+		Name:     "WRONG_LOG_NAMES_UNPINNED",
+		About:    "an inode is logged in the middle of a change of its names",
+		Source:   `as before "Btrfs: pin log earlier when renaming" (2016), for all of a rename`,
+		Kernel:   "fs/btrfs/inode.c:btrfs_rename()",
+		Scenario: "log-pin",
+	},
+	WrongLogShareEarly: {
+		Name:     "WRONG_LOG_SHARE_EARLY",
+		About:    "an fsync whose part of the log another task is writing does not wait for that",
+		Source:   "never in a kernel: what wait_log_commit() is for",
+		Kernel:   "fs/btrfs/tree-log.c:btrfs_sync_log()",
+		Scenario: "log-group",
 	},
 }

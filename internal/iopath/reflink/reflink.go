@@ -78,7 +78,7 @@ func Clone(t *sched.Task, env *iopath.Env, src, dst *inode.Inode, off, n, to uin
 	if err := c.check(t); err != nil || c.n == 0 {
 		return err
 	}
-	plan := policy.For(policy.PunchHole, policy.Facts{Start: to, End: to + c.blocks, ISize: dst.Size(t)}, env.Policy())
+	plan := policy.ForAlloc(policy.Facts{Start: to, End: to + c.blocks, ISize: dst.Size(t)}, env.Policy())
 	if plan.Lock.Range() {
 		from := format.AlignDown(plan.RangeFrom, block)
 		if src == dst {

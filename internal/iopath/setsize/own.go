@@ -32,7 +32,7 @@ func (o *ownTruncate) NewSize() uint64 { return o.newSize }
 func (o *ownTruncate) SetSize(t *sched.Task) bool {
 	o.ip.AssertLocked(t)
 	old := o.ip.Size(t)
-	plan := policy.For(policy.SetSize, policy.Facts{ISize: old, NewSize: o.newSize}, o.env.Policy())
+	plan := policy.ForSetsize(policy.Facts{ISize: old, NewSize: o.newSize}, o.env.Policy())
 	if o.err = o.env.RemovePrivs(t, o.ip, false); o.err != nil {
 		return false
 	}

@@ -64,13 +64,10 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 		return truncateBy(t, env, ip, newSize, own)
 	}
 	ip.Lock(t)
-	defer ip.Unlock(t)
-	plan := policy.For(policy.SetSize, policy.Facts{ISize: ip.Size(t), NewSize: newSize}, env.Policy())
-	if plan.Lock.Range() {
-		from := format.AlignDown(plan.RangeFrom, format.SectorSize)
-		ip.Range.Lock(t, from, pagecache.MaxFileEnd)
-		defer ip.Range.Unlock(t, from, pagecache.MaxFileEnd)
-	}
+	plan := policy.ForSetsize(policy.Facts{ISize: ip.Size(t), NewSize: newSize}, env.Policy())
+	var held iopath.Held
+	held.Alone(t, ip, &plan.Guard)
+	defer held.Unlock(t, ip, plan.Lock)
 	if err := env.RemovePrivs(t, ip, false); err != nil {
 		return err
 	}
@@ -80,12 +77,12 @@ func Truncate(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64) e
 
 // SetSize changes i_size and drops what lies beyond it.
 //
-// Models btrfs_setsize(). The order of the steps comes from plan.SetsizeSteps.
+// Models btrfs_setsize(). The order of the steps comes from plan.Steps.
 //
 // Preconditions:
 //   - ip is locked for writing, and the range when the plan says so.
 //   - newSize <= format.MaxFileSize.
-func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, plan policy.Plan) error {
+func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, plan policy.SetsizePlan) error {
 	ip.AssertLocked(t)
 	switch old := ip.Size(t); {
 	case newSize == old:
@@ -93,7 +90,7 @@ func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, pl
 	case newSize > old:
 		return grow(t, env, ip, old, newSize, plan)
 	}
-	for _, step := range plan.SetsizeSteps {
+	for _, step := range plan.Steps {
 		if err := takeStep(t, env, ip, newSize, step, plan); err != nil {
 			// What is left of the file is what the tree says. Models the end of btrfs_setsize().
 			_ = ip.Ordered.WaitRange(t, 0, pagecache.MaxFileEnd)
@@ -105,7 +102,7 @@ func SetSize(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, pl
 	return nil
 }
 
-func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.Plan) error {
+func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, step policy.SetsizeStep, plan policy.SetsizePlan) error {
 	switch step {
 	case policy.TruncateSetsize:
 		truncateSetsize(t, ip, newSize, plan.StableWait)
@@ -127,7 +124,7 @@ func takeStep(t *sched.Task, env *iopath.Env, ip *inode.Inode, newSize uint64, s
 }
 
 // grow models the first half of btrfs_setsize().
-func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, plan policy.Plan) error {
+func grow(t *sched.Task, env *iopath.Env, ip *inode.Inode, old, newSize uint64, plan policy.SetsizePlan) error {
 	if plan.DrainDirect {
 		dioWait(t, ip) // zeros go into the block of the old end
 	}
@@ -182,7 +179,7 @@ func zeroTail(t *sched.Task, ip *inode.Inode, newSize uint64, stable bool) {
 	p.UnlockPut(t)
 }
 
-func holdReads(t *sched.Task, ip *inode.Inode, plan policy.Plan, yes bool) {
+func holdReads(t *sched.Task, ip *inode.Inode, plan policy.SetsizePlan, yes bool) {
 	if plan.HoldReads {
 		ip.HoldReads(t, yes)
 	}

@@ -59,8 +59,8 @@ func Patches000() []string { return patches("seed 000,") }
 func Patches003() []string { return patches("seed 003,") }
 
 func patches(source string) (names []string) {
-	for i := range policy.Toggles {
-		if t := &policy.Toggles[i]; strings.HasPrefix(t.Source, source) {
+	for x := range policy.Switches() {
+		if t := x.Toggle(); strings.HasPrefix(t.Source, source) {
 			names = append(names, t.Name)
 		}
 	}

@@ -71,7 +71,7 @@ const never = "never"
 // moved is the order of Linux 4.17 with step after another one, or at the front after NoStep.
 // NoStep is not moved.
 func moved(step, after policy.WriteStep) []policy.WriteStep {
-	o := policy.For(policy.Write, policy.Facts{}, policy.MustParse("locked")).WriteSteps
+	o := policy.ForWrite(policy.Facts{}, policy.MustParse("locked")).Steps
 	l := slices.DeleteFunc(slices.Clone(o[:]), func(s policy.WriteStep) bool { return s == step })
 	if step == policy.NoStep {
 		return l

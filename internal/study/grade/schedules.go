@@ -255,7 +255,7 @@ func (k *task1) judgePolicy(s *scenario.Scenario, answer string, r *Row, progres
 		return nil
 	}
 	// A write inside the file: the lock for everything is no answer, whatever else the policy has.
-	if l := policy.For(policy.Write, policy.Facts{End: 1, ISize: 1}, &p).Lock; l == policy.LockInode || l == policy.LockBoth {
+	if l := policy.ForWrite(policy.Facts{End: 1, ISize: 1}, &p).Lock; l == policy.LockInode || l == policy.LockBoth {
 		r.Result = fmt.Sprintf("%s keeps i_rwsem for the whole write, as locked does", answer)
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // explorer says which of them one writer and writeback can tell from the right one. It is the
 // ground on which a lab about the order of a write would stand.
 func TestWriteOrders(t *testing.T) {
-	right := policy.For(policy.Write, policy.Facts{}, policy.MustParse("locked")).WriteSteps
+	right := policy.ForWrite(policy.Facts{}, policy.MustParse("locked")).Steps
 	wrong := map[[2]policy.WriteStep]explore.Kind{
 		// waits for space with pages locked
 		{policy.PreparePages, policy.Reserve}:    explore.KindOrder,

@@ -512,7 +512,8 @@ func (r *run) batches(o Op, hi int64) []int64 {
 	case o.Direct:
 		step = r.s.File.Extent
 		lo -= lo % step
-	case r.policy.CopyByFolio || r.s.own != nil: // a policy of its own may cut where it likes
+	case r.policy.Has(policy.CopyByFolio) || r.s.own != nil:
+		// a policy of its own may cut where it likes
 		step = 1 << 12
 	}
 	var l []int64
