@@ -71,7 +71,7 @@ type LogCounts struct {
 	// level: a block searched, an item inserted or deleted, a field of an item written, a free
 	// space or a size looked up.
 	Steps [LogLevels]int64
-	// HeldNs is how long the path had these locks.
+	// HeldNs is how long the path had these locks; of one that is held it has the start, negative.
 	HeldNs [LogLevels]int64
 }
 

@@ -21,8 +21,8 @@ func (b *Buffer) logCounts(t *sched.Task) *sched.LogCounts {
 // holds says that the path has the write lock of a level from now on.
 func (p *Path) holds(t *sched.Task, level int) {
 	p.locks[level] = lockWrite
-	if p.Nodes[level].logCounts(t) != nil {
-		p.since[level] = t.Now()
+	if n := p.Nodes[level].logCounts(t); n != nil {
+		n.HeldNs[level] -= t.Now() // letGo adds the end
 	}
 }
 
@@ -30,7 +30,7 @@ func (p *Path) holds(t *sched.Task, level int) {
 func (p *Path) letGo(t *sched.Task, level int) {
 	if p.locks[level] == lockWrite {
 		if n := p.Nodes[level].logCounts(t); n != nil {
-			n.HeldNs[level] += t.Now() - p.since[level]
+			n.HeldNs[level] += t.Now()
 		}
 	}
 	p.locks[level] = lockNone

@@ -50,9 +50,6 @@ type Path struct {
 	newOnly  bool    // the key must not exist: make no room beside it
 	readHeld bool    // read with the path locked: a read without the locks failed
 	pin      *Buffer // keeps what was just read in the cache until the search has come to it again
-
-	// when the path got the write lock of a level; for the counters of logs only
-	since [format.MaxLevel]int64
 }
 
 // Leaf is the leaf the path points into.
