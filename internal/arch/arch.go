@@ -436,7 +436,7 @@ func ParseFiles(fset *token.FileSet, pkg string, names []string, src map[string]
 		if src != nil {
 			text = src[name]
 		}
-		f, err := parser.ParseFile(fset, name, text, 0)
+		f, err := parser.ParseFile(fset, name, text, parser.ParseComments)
 		if err != nil {
 			return p, err
 		}

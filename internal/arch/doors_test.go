@@ -40,8 +40,26 @@ func checkDoors(r *Rules, fset *token.FileSet, pkgs []Package, text string) (out
 		}
 		rows[m[1]] = m[2]
 	}
+	for _, at := range r.Anonymous(pkgs) {
+		out = append(out, fmt.Sprintf("%s: an assertion to an interface without a name is a door that is not listed", fset.Position(at)))
+	}
+	floors := map[string]int{}
+	for _, p := range pkgs {
+		floors[p.Name[strings.LastIndex(p.Name, "/")+1:]] = r.rooms[p.Name].level
+	}
 	uses := usesOf(pkgs)
 	for _, d := range r.Doors(pkgs) {
+		if d.Below != "" {
+			pkg, _, _ := strings.Cut(d.Below, ".")
+			why := uses.fills(d.Below, d)
+			if why == "" && floors[pkg] > r.rooms[d.Room].level {
+				why = "is of a higher room"
+			}
+			if why != "" {
+				out = append(out, fmt.Sprintf("%s: %s says that %s is one, which %s", fset.Position(d.Pos), d.Name, d.Below, why))
+			}
+			continue
+		}
 		fillers, ok := rows[d.Name]
 		delete(rows, d.Name)
 		if !ok {
@@ -156,17 +174,22 @@ func TestDoorsFinds(t *testing.T) {
 	src := map[string]string{
 		"low": `package low
 type Work interface{ Do(int) }
+// Less is what wants less. *low.thing is one.
+type Less interface{ Little() }
+type thing struct{}
+func (*thing) Little() {}
+type WorkOptions struct{ Now func() }
 type number interface{ ~int }
 type hidden interface{ Do() }
-type Config struct{ Wake func(); name func() }
+type Source struct{ Wake func(); name func() }
 var Make func() Work
-func (c *Config) SetWake(f func()) {}
-func (c *Config) Each(f func()) {}`,
+func (c *Source) SetWake(f func()) {}
+func (c *Source) Each(f func()) {}`,
 		"high": `package high
 type worker struct{ *doer }
 type doer struct{}
 func (*doer) Do(int) {}
-func f(c *low.Config) { c.Wake = nil; c.SetWake(nil); low.Make = nil }`,
+func f(c *low.Source) { c.Wake = nil; c.SetWake(nil); low.Make = nil }`,
 		"wing": "package wing\ntype Door interface{ Do() }",
 	}
 	fset := token.NewFileSet()
@@ -179,7 +202,7 @@ func f(c *low.Config) { c.Wake = nil; c.SetWake(nil); low.Make = nil }`,
 		pkgs = append(pkgs, p)
 	}
 	const head = "x\n## Doors\n\n| door | what | who |\n|---|---|---|\n"
-	right := []string{"| `low.Work` | x | `high.worker` |", "| `low.Config.Wake` | x | `high` |", "| `low.Make` | x | `high` |", "| `low.Config.SetWake` | x | `high`, later |"}
+	right := []string{"| `low.Work` | x | `high.worker` |", "| `low.Source.Wake` | x | `high` |", "| `low.Make` | x | `high` |", "| `low.Source.SetWake` | x | `high`, later |"}
 	row := func(i int, text string) []string {
 		rows := slices.Clone(right)
 		rows[i] = text
@@ -194,14 +217,46 @@ func f(c *low.Config) { c.Wake = nil; c.SetWake(nil); low.Make = nil }`,
 		{"missing", right[1:], "low.go:2:6: door low.Work of low is not listed"},
 		{"gone", append(slices.Clone(right), "| `low.Old` | x | `high` |"), "door low.Old is listed and is not there"},
 		{"twice", append(slices.Clone(right), right[0]), "door low.Work is listed twice"},
-		{"no method", row(0, "| `low.Work` | x | `low.Config` |"), "door low.Work: low.Config has no method Do"},
+		{"no method", row(0, "| `low.Work` | x | `low.Source` |"), "door low.Work: low.Source has no method Do"},
 		{"no type", row(0, "| `low.Work` | x | `high.nobody` |"), "door low.Work: high.nobody has no method Do"},
-		{"not used", row(1, "| `low.Config.Wake` | x | `wing` |"), "door low.Config.Wake: wing is no room"},
-		{"nobody", row(1, "| `low.Config.Wake` | x | somebody |"), "door low.Config.Wake names nobody who fills it"},
+		{"not used", row(1, "| `low.Source.Wake` | x | `wing` |"), "door low.Source.Wake: wing is no room"},
+		{"nobody", row(1, "| `low.Source.Wake` | x | somebody |"), "door low.Source.Wake names nobody who fills it"},
 	} {
 		got := strings.Join(checkDoors(r, fset, pkgs, head+strings.Join(tt.rows, "\n")+"\n"), "\n")
 		if got != tt.want {
 			t.Errorf("%s: have %q want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// An interface that says who is one is believed only if that is so, on a lower floor; an interface
+// without a name is refused.
+func TestDoorsBelow(t *testing.T) {
+	r, err := Parse("room 1 low\nroom 7 high")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ low, want string }{
+		{"// A is B's; *low.yes is one.\ntype A interface{ Do() }", ""},
+		{"// A is B's; *low.no is one.\ntype A interface{ Do() }", "low.go:5:6: low.A says that low.no is one, which has no method Do"},
+		{"// A is B's; *high.yes is one.\ntype A interface{ Do() }", "low.go:5:6: low.A says that high.yes is one, which is of a higher room"},
+		{"func f(x any) { _, _ = x.(any) }", ""},
+		{"func f(x any) { _ = x.(interface{ Do() }) }", "low.go:4:21: an assertion to an interface without a name is a door that is not listed"},
+	} {
+		fset := token.NewFileSet()
+		var pkgs []Package
+		for name, text := range map[string]string{
+			"low":  "package low\ntype yes struct{}; func (*yes) Do() {}\ntype no struct{}; func (*no) Not() {}\n" + tt.low,
+			"high": "package high\ntype yes struct{}; func (*yes) Do() {}",
+		} {
+			p, err := ParseFiles(fset, name, []string{name + ".go"}, map[string]string{name + ".go": text})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pkgs = append(pkgs, p)
+		}
+		if got := strings.Join(checkDoors(r, fset, pkgs, ""), "\n"); got != tt.want {
+			t.Errorf("%s\nhave %q want %q", tt.low, got, tt.want)
 		}
 	}
 }

@@ -77,10 +77,16 @@ type Forgetter interface {
 	Forget(off, n int64)
 }
 
+// Layer is a device that lies over another one.
+type Layer interface {
+	Device
+	Under() Device
+}
+
 // Base is the device at the bottom of d, under the models that lie over it.
 func Base(d Device) Device {
 	for {
-		over, ok := d.(interface{ Under() Device })
+		over, ok := d.(Layer)
 		if !ok {
 			return d
 		}

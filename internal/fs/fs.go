@@ -125,7 +125,7 @@ func (f *FS) wire(t *sched.Task) {
 	f.read = fileread.New(f.data, pl, f.store, f.vols)
 	f.finish = finish.New(t, finish.Config{
 		FS: f.data, Items: f.store, Extents: f.trans.Extents, Workers: workers,
-		Join: func(t *sched.Task, bytes uint64) (finish.Handle, error) {
+		Join: func(t *sched.Task, bytes uint64) (*transaction.Handle, error) {
 			h, err := f.trans.JoinReserved(t, bytes)
 			if err != nil {
 				return nil, err

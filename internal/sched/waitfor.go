@@ -65,9 +65,14 @@ func (t *Task) Discharge(ev any) {
 	}
 }
 
+// Span is a range lock, or an event, that says which bytes it is about.
+type Span interface {
+	Range() (start, end uint64)
+}
+
 // RangeText prints the bytes of a range lock or event, " [0, 4K)"; it is empty for what has none.
 func RangeText(obj any) string {
-	r, ok := obj.(interface{ Range() (start, end uint64) })
+	r, ok := obj.(Span)
 	if !ok {
 		return ""
 	}
@@ -86,8 +91,13 @@ func bytesText(n uint64) string {
 	return fmt.Sprint(n)
 }
 
+// Overlapper is a range lock that knows those of its tree.
+type Overlapper interface {
+	Overlaps(other any) bool
+}
+
 // Overlap says that two range locks of one tree have bytes in common.
 func Overlap(held, wanted any) bool {
-	r, ok := held.(interface{ Overlaps(other any) bool })
+	r, ok := held.(Overlapper)
 	return ok && r.Overlaps(wanted)
 }

@@ -97,7 +97,7 @@ func Mount(tb testing.TB, t *sched.Task, dev, under blockdev.Device) *World {
 	pl := place.New(w.Items, m.Extents)
 	w.Reader = fileread.New(w.FS, pl, w.Items, v)
 	w.Finisher = finish.New(t, finish.Config{FS: w.FS, Items: w.Items, Extents: m.Extents, Workers: 2,
-		Join: func(t *sched.Task, bytes uint64) (finish.Handle, error) {
+		Join: func(t *sched.Task, bytes uint64) (*transaction.Handle, error) {
 			h, err := m.JoinReserved(t, bytes)
 			if err != nil {
 				return nil, err

@@ -45,7 +45,8 @@ import (
 	"btrlab/internal/data/place"
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
-	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/fstree"
+	"btrlab/internal/meta/volumes"
 	"btrlab/internal/sched"
 )
 
@@ -54,34 +55,19 @@ const (
 	pageSize  = pagecache.PageSize
 )
 
-// Items is what reading needs of the trees; *fstree.Store is one.
-type Items interface {
-	LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
-	LookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error
-	TryLookupCsums(t *sched.Task, bytenr, length uint64, out []byte, have []bool) error
-	CsumType() format.CsumType
-}
-
-// Store is the logical address space; *volumes.Volumes is one.
-type Store interface {
-	blockdev.Submitter
-	Read(t *sched.Task, p []byte, logical uint64, mirror int) error
-	Mirrors(logical uint64) int
-}
-
 // Reader reads the files of one file system.
 type Reader struct {
 	// Place answers where their ranges are.
 	Place *place.Finder
 
 	fs       *inode.FS
-	items    Items
-	store    Store
+	items    *fstree.Store
+	store    *volumes.Volumes
 	unlocked bool
 }
 
 // New makes a Reader.
-func New(fs *inode.FS, pl *place.Finder, items Items, store Store) *Reader {
+func New(fs *inode.FS, pl *place.Finder, items *fstree.Store, store *volumes.Volumes) *Reader {
 	return &Reader{Place: pl, fs: fs, items: items, store: store}
 }
 

@@ -47,13 +47,16 @@ import (
 	"btrlab/internal/lock/lockdep"
 	"btrlab/internal/lock/workqueue"
 	"btrlab/internal/meta/ctree"
+	"btrlab/internal/meta/extenttree"
 	"btrlab/internal/meta/fstree"
 	"btrlab/internal/meta/qgroup"
+	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/cost"
 )
 
-// Items is what finish needs of the file items in the trees; *fstree.Store is one.
+// Items is what finish needs of the file items in the trees; *fstree.Store is one. A test has
+// another.
 type Items interface {
 	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error
 	DropExtents(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, start, end uint64, opt fstree.DropOptions) (fstree.DropResult, error)
@@ -61,27 +64,14 @@ type Items interface {
 	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error
 }
 
-// Extents is what finish needs of the extent allocator; *extenttree.ExtentTree is one.
-type Extents interface {
-	FreeReservedExtent(t *sched.Task, start format.Logical, length uint64)
-	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
-}
-
-// Handle is an open transaction; *transaction.Handle is one.
-type Handle interface {
-	Trans() *ctree.Trans
-	End(t *sched.Task) error
-	Abort(t *sched.Task, err error)
-}
-
 // Config is what a Finisher works with.
 type Config struct {
 	FS      *inode.FS
 	Items   Items
-	Extents Extents
+	Extents *extenttree.ExtentTree
 	// Join joins the running transaction with metadata bytes that were reserved before:
 	// transaction.Manager.JoinReserved.
-	Join func(t *sched.Task, bytes uint64) (Handle, error)
+	Join func(t *sched.Task, bytes uint64) (*transaction.Handle, error)
 	// Workers is how many tasks finish ordered extents; at least 1.
 	Workers int
 }

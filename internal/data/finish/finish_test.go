@@ -15,6 +15,7 @@ import (
 	"btrlab/internal/format"
 	"btrlab/internal/meta/ctree"
 	"btrlab/internal/meta/spaceinfo"
+	"btrlab/internal/meta/transaction"
 	"btrlab/internal/sched"
 )
 
@@ -98,7 +99,7 @@ func (h hooked) InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums 
 func hook(w *datatest.World, before func(t *sched.Task, op string) error) (undo func()) {
 	old := w.Finisher
 	w.Finisher = finish.New(w.T, finish.Config{FS: w.FS, Items: hooked{w.Items, before}, Extents: w.Manager.Extents,
-		Join: func(t *sched.Task, bytes uint64) (finish.Handle, error) {
+		Join: func(t *sched.Task, bytes uint64) (*transaction.Handle, error) {
 			h, err := w.Manager.JoinReserved(t, bytes)
 			if err != nil {
 				return nil, err

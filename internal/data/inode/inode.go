@@ -453,7 +453,7 @@ func (ip *Inode) Forget(t *sched.Task) {
 	ip.dirty.Store(false)
 }
 
-// Updater writes an inode item; fstree.Store is one. ENOENT when there is no item.
+// Updater writes an inode item; *fstree.Store is one. ENOENT when there is no item.
 type Updater interface {
 	UpdateInode(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, it *format.InodeItem) error
 }

@@ -15,7 +15,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Extents is what replay needs of the extent tree beside what file extents need of it.
+// Extents is what replay needs of the extent tree beside what file extents need of it;
+// *extenttree.ExtentTree is one.
 type Extents interface {
 	// PinLogBlock keeps a block of a log from being allocated until the next commit is durable.
 	PinLogBlock(t *sched.Task, bytenr format.Logical) error

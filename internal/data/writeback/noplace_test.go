@@ -16,6 +16,7 @@ import (
 	"btrlab/internal/errno"
 	"btrlab/internal/format"
 	"btrlab/internal/lock/lockdep"
+	"btrlab/internal/meta/transaction"
 	"btrlab/internal/progs/mkfs"
 	"btrlab/internal/sched"
 	"btrlab/internal/sched/explore"
@@ -147,7 +148,7 @@ func TestErrorBeforeEnd(t *testing.T) {
 			space := &stingy{Extents: w.Manager.Extents}
 			space.none.Store(1)
 			done := finish.New(x.Task(), finish.Config{FS: w.FS, Items: w.Items, Extents: w.Manager.Extents, Workers: 1,
-				Join: func(*sched.Task, uint64) (finish.Handle, error) { return nil, errno.EROFS }})
+				Join: func(*sched.Task, uint64) (*transaction.Handle, error) { return nil, errno.EROFS }})
 			e := writeback.New(x.Task(), writeback.Config{FS: w.FS, Place: place.New(w.Items, space), Finish: done, Store: w.Manager.Volumes})
 			ip := w.Create(0)
 			var since atomic.Uint64

@@ -42,22 +42,16 @@
 package ctree
 
 import (
-	"btrlab/internal/blockdev"
 	"btrlab/internal/format"
 	"btrlab/internal/sched"
 )
 
-// Reader reads tree blocks. Package volumes fits.
+// Reader reads tree blocks; *volumes.Volumes is one.
 type Reader interface {
 	// Read fills p from the logical address, copy number mirror.
 	Read(t *sched.Task, p []byte, logical uint64, mirror int) error
 	// Mirrors is how many copies there are.
 	Mirrors(logical uint64) int
-}
-
-// Submitter starts writes; b.Off is a logical address. Package volumes fits.
-type Submitter interface {
-	Submit(t *sched.Task, b *blockdev.Bio)
 }
 
 // Allocator hands out and takes back the space of tree blocks: the door that the extent tree fills.

@@ -120,14 +120,14 @@ func (f *Forest) Seal(t *sched.Task, d *DirtySet) {
 // writeBytesMax bounds one bio of WriteOut.
 const writeBytesMax = 512 << 10
 
-// chunkEnder is what a Submitter may know besides: where the chunk of an address ends. A bio lies
-// in one chunk.
+// chunkEnder is what a blockdev.Submitter may know besides: where the chunk of an address ends. A
+// bio lies in one chunk.
 type chunkEnder interface {
 	ChunkEnd(logical uint64) uint64
 }
 
 // boundary is an end that a bio from logical on must not cross.
-func boundary(w Submitter, logical uint64) uint64 {
+func boundary(w blockdev.Submitter, logical uint64) uint64 {
 	if c, ok := w.(chunkEnder); ok {
 		return c.ChunkEnd(logical)
 	}
@@ -144,7 +144,7 @@ const chunkAlign = 64 << 10
 //
 // Models fs/btrfs/disk-io.c:btree_csum_one_bio() and
 // transaction.c:btrfs_write_and_wait_transaction().
-func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
+func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w blockdev.Submitter) error {
 	fl, err := f.StartOut(t, d, w)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (f *Forest) WriteOut(t *sched.Task, d *DirtySet, w Submitter) error {
 }
 
 // StartOut is WriteOut up to the wait, which is Flight.End. Models btrfs_write_marked_extents().
-func (f *Forest) StartOut(t *sched.Task, d *DirtySet, w Submitter) (*Flight, error) {
+func (f *Forest) StartOut(t *sched.Task, d *DirtySet, w blockdev.Submitter) (*Flight, error) {
 	all := d.Buffers(t)
 	for _, b := range all {
 		if err := f.checkOut(b); err != nil {

@@ -279,11 +279,16 @@ func (w *world) underflow() []int32 {
 	return nil
 }
 
+// Counter is an object whose increments and decrements commute, with its count now.
+type Counter interface {
+	Load() int64
+}
+
 // below is underflow for the counter that is object n. It matches every unit that is taken with one
 // that was added before it, by augmenting paths.
 func (w *world) below(n int32) []int32 {
 	l := &w.log
-	c, ok := l.objs[n].id.(interface{ Load() int64 })
+	c, ok := l.objs[n].id.(Counter)
 	if !ok {
 		return nil
 	}

@@ -321,6 +321,11 @@ func (q *queueDriver) value(w *world, step, n int) int {
 
 func (q *queueDriver) end(w *world) {}
 
+// Hashed is an object with a state of its own, which two executions must share to be in one state.
+type Hashed interface {
+	Hash() uint64
+}
+
 // stateHash is the hash of everything that can matter (but see Config.Plain) from here on: what
 // each task did and saw, whether it waits and until when, the values of annotated data and what
 // orders its last accesses (racesHash), the order of queues (Keep), and the program's own hash of
@@ -346,7 +351,7 @@ func (w *world) stateHash() uint64 {
 		h += sched.Mix(x, k.seed)
 	}
 	for i := range w.objs {
-		if v, ok := w.objs[i].id.(interface{ Hash() uint64 }); ok {
+		if v, ok := w.objs[i].id.(Hashed); ok {
 			h += sched.Mix(w.objs[i].sig, v.Hash())
 		}
 	}

@@ -83,6 +83,11 @@ func (w *World) Note(says any) {
 // Tracing reports whether this execution is recorded for a reader (Replay).
 func (w *World) Tracing() bool { return w.w.tracing }
 
+// Composite is an object that has others inside, as a lock has its wait queue.
+type Composite interface {
+	Objects(f func(*sched.Obj))
+}
+
 // Name gives an object, such as a *lock.Mutex, a name in reports and a number that does not depend
 // on the schedule, which makes DPOR exact for it.
 func (w *World) Name(id any, name string) {
@@ -91,7 +96,7 @@ func (w *World) Name(id any, name string) {
 		return
 	}
 	i.names = append(i.names, objectName{id, name})
-	if o, ok := id.(interface{ Objects(func(*sched.Obj)) }); ok {
+	if o, ok := id.(Composite); ok {
 		i.naming = id
 		o.Objects(i.number)
 	}

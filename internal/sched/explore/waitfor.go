@@ -235,7 +235,7 @@ func (w *world) nameable(obj any) bool {
 
 // empty says that obj is a range lock of which its task, which waits, has nothing yet.
 func empty(obj any) bool {
-	r, ok := obj.(interface{ Range() (start, end uint64) })
+	r, ok := obj.(sched.Span)
 	if !ok {
 		return false
 	}
