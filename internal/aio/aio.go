@@ -33,7 +33,7 @@ var (
 	eventsClass = lockdep.NewClass("aio_events")
 )
 
-// File is what requests read and write; fs.File is one.
+// File is a file that requests read and write; fs.File is one.
 type File interface {
 	ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error)
 	WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error)

@@ -63,7 +63,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// text is what events say.
+// text is the text of events.
 func text(list []Event) string {
 	s := ""
 	for _, e := range list {

@@ -83,7 +83,7 @@ func checkDoors(r *Rules, fset *token.FileSet, pkgs []Package, text string) (out
 	return out
 }
 
-// use is what checkDoors knows of the packages, by their last names: methods of their types, and
+// use indexes the packages for checkDoors, by their last names: methods of their types, and
 // every name after a dot or before a colon.
 type use struct {
 	methods map[string]map[string]bool // "pkg.Type" -> its own
@@ -174,7 +174,7 @@ func TestDoorsFinds(t *testing.T) {
 	src := map[string]string{
 		"low": `package low
 type Work interface{ Do(int) }
-// Less is what wants less. *low.thing is one.
+// Less has a method less. *low.thing is one.
 type Less interface{ Little() }
 type thing struct{}
 func (*thing) Little() {}

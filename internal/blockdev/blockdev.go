@@ -61,7 +61,7 @@ type Submitter interface {
 
 // Device is a random-access store of Size bytes. All methods may be called by any number of tasks.
 type Device interface {
-	// Name is what error messages call the device: a path, "memory", ...
+	// Name is the device's name in error messages: a path, "memory", ...
 	Name() string
 	// Size is in bytes and does not change.
 	Size() int64

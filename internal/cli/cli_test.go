@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, programs)
 }
 
-// programs is what this test binary does when it is called by another name.
+// programs are the programs that this test binary is, by the name it is called by.
 var programs = map[string]func(){
 	"btrlab": func() { os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
 }

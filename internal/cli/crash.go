@@ -34,7 +34,7 @@ type crashFlags struct {
 	json, promises                          bool
 }
 
-// crashResult is what crash --json prints.
+// crashResult is the output of crash --json.
 type crashResult struct {
 	Operations int        `json:"operations,omitempty"`
 	Writes     int        `json:"writes,omitempty"`

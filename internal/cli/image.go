@@ -204,7 +204,7 @@ func (a *app) withFS(image string, flags blockdev.Flags, o fs.Options, f func(x 
 	})
 }
 
-// heapSlack is what the program needs apart from its caches, in bytes.
+// heapSlack is the memory of the program without its caches, in bytes.
 const heapSlack = 32 << 20
 
 // cacheSize is --cache or its default, in bytes.

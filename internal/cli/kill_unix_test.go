@@ -28,7 +28,7 @@ const (
 	dieSize  = 100 << 10
 )
 
-// dieContent is what file i holds in a version.
+// dieContent returns the content of file i in a version.
 func dieContent(version, i int) []byte {
 	return bytes.Repeat([]byte(fmt.Sprintf("version %d of file %d. ", version, i)), dieSize/20)[:dieSize]
 }

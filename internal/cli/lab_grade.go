@@ -92,7 +92,7 @@ func (c *gradeFlags) check(cmd *cobra.Command) error {
 // limits are those of each submission. A busy machine takes long for little processor time.
 func (c *gradeFlags) limits() grade.Options { return grade.Options{CPU: c.limit, Limit: 6 * c.limit} }
 
-// replayed is what --replay names: a workload of the lab and a schedule.
+// replayed is the argument of --replay: a workload of the lab and a schedule.
 func (c *gradeFlags) replayed(cmd *cobra.Command, l *grade.Lab) (workload, schedule string, err error) {
 	if c.replay == "" {
 		return "", "", nil

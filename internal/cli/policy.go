@@ -20,7 +20,7 @@ func (a *app) policy() *cobra.Command {
 	return cmd
 }
 
-// policyUsage is what a flag that takes a policy says of itself.
+// policyUsage is the help text of a flag that takes a policy.
 func policyUsage() string {
 	return "locking policy: " + strings.Join(policy.Names(), ", ") + ", or an era of 'btrlab policy list', with +TOGGLE and !TOGGLE"
 }

@@ -184,7 +184,8 @@ func (b *bar) shares(share func(step string) float64) func(step string, fraction
 	}
 }
 
-// shares002 is what the steps of seed 002 are of the whole; the table of choices has two of them.
+// shares002 gives the steps of seed 002 as shares of the whole; the table of choices has two of
+// them.
 var shares002 = map[string]float64{"write the file": 0.1, "lock": 0.45, "unlocked": 0.45, "sensitivity": 0.9}
 
 func (a *app) reproduce002(o reproduce.Options, c *reproduceFlags) error {

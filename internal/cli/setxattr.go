@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/fs"
 )
 
-// namespaces are what the names of extended attributes begin with.
+// namespaces are the prefixes of the names of extended attributes.
 var namespaces = []string{"user", "trusted", "security", "system"}
 
 func (a *app) setxattr() *cobra.Command {

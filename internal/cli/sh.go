@@ -208,7 +208,7 @@ func (a *app) line(n int, text string) error {
 	return err
 }
 
-// lineResult is what a line gives with --json.
+// lineResult is the result of a line with --json.
 type lineResult struct {
 	Line   int    `json:"line"`
 	Verb   string `json:"verb"`

@@ -108,7 +108,7 @@ func (st *stepper) run() error {
 	return nil
 }
 
-// answered is what the user has found when it ends: never, or the schedule of a violation; else
+// answered is the user's result when it ends: never, or the schedule of a violation; else
 // nothing.
 func (st *stepper) answered() string {
 	switch {

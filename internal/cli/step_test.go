@@ -29,7 +29,7 @@ func simulated(t *testing.T, w, h int) tcell.SimulationScreen {
 	return s
 }
 
-// look is what stands on the screen, a line per row.
+// look returns the text of the screen, a line per row.
 func look(st *stepper, s tcell.SimulationScreen) string {
 	st.draw(s)
 	s.Show()

@@ -54,7 +54,7 @@ func (n Node) UpdateCsum() {
 	le.PutUint32(n, CRC32C(n[CsumField:]))
 }
 
-// ComputeCsum is what Csum should be in a file system with crc32c.
+// ComputeCsum returns the right value of Csum in a file system with crc32c.
 func (n Node) ComputeCsum() uint32 { return CRC32C(n[CsumField:]) }
 
 // Key is the key in slot of a leaf or inner node.

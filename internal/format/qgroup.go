@@ -64,7 +64,7 @@ func (q *QgroupStatus) Encode(b []byte) {
 	}
 }
 
-// QgroupInfo is what a qgroup counts, in bytes: QGROUP_INFO.
+// QgroupInfo has the counts of a qgroup, in bytes: QGROUP_INFO.
 type QgroupInfo struct {
 	Generation uint64
 	// of the extents that its subvolumes reach; the kernel keeps the two alike

@@ -15,7 +15,7 @@ import (
 //
 // Models fs/btrfs/tree-checker.c and disk-io.c:btrfs_validate_super().
 
-// CheckContext is what the reader or writer of a tree block knows about it from elsewhere.
+// CheckContext is the knowledge that the reader or writer of a tree block has from elsewhere.
 type CheckContext struct {
 	// Root is the tree the block was reached from, for the error text; the header's owner decides
 	// the rules.

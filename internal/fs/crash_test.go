@@ -22,7 +22,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// tree is what a file system should hold: the bytes of each file by path.
+// tree is the right content of a file system: the bytes of each file by path.
 type tree map[string][]byte
 
 func (m tree) clone() tree {

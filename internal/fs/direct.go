@@ -102,5 +102,5 @@ func (f *File) SyncWrite(t *sched.Task) error {
 	return fsync.Sync(t, &f.fs.env, f.n.ip, &f.errs)
 }
 
-// HoldsInode is what kiocb.File says.
+// HoldsInode marks the file, as kiocb.File says.
 func (f *File) HoldsInode(yes bool) { f.inodeHeld.Store(yes) }

@@ -175,7 +175,7 @@ func (f *FS) Resume(t *sched.Task) {
 	f.startCommitter(t)
 }
 
-// Device is what the image is on.
+// Device returns the device of the image.
 func (f *FS) Device() blockdev.Device { return f.dev }
 
 // Policy is the locking policy in force.

@@ -39,8 +39,8 @@ func TestFsyncLogOverwrite(t *testing.T) {
 	}
 }
 
-// logCosts is what fsyncs cost in a log that has two files in many leaves, after writes like those
-// of seed 003's job: of 4 KiB to 1 MiB at random.
+// logCosts counts the costs of fsyncs in a log that has two files in many leaves, after writes like
+// those of seed 003's job: of 4 KiB to 1 MiB at random.
 func logCosts(t *testing.T, spec string) sched.LogCounts {
 	x := fstest.New(t, fstest.Policy(spec))
 	const blocks = 2048

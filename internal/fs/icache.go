@@ -391,7 +391,7 @@ func (f *FS) discard(t *sched.Task, vol *subvol) {
 	}
 }
 
-// writeInodes is what every commit runs first (transaction.OnCommit): the items of changed inodes
+// writeInodes is the first step of every commit (transaction.OnCommit): the items of changed inodes
 // go into the trees.
 func (f *FS) writeInodes(t *sched.Task, h *transaction.Handle) error {
 	f.inodes.hookMu.Lock(t)

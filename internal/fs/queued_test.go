@@ -101,7 +101,7 @@ func (d *holding) letGo(t *sched.Task, err error) {
 	}
 }
 
-// result is what a queued request was told.
+// result is the end of a queued request.
 type result struct {
 	calls atomic.Int32
 	n     int

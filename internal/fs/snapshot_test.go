@@ -17,7 +17,7 @@ import (
 	"btrlab/internal/progs/dump"
 )
 
-// volume is what a subvolume should hold: its files.
+// volume is the right content of a subvolume: its files.
 type volume struct {
 	path     string
 	readOnly bool

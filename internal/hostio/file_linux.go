@@ -106,7 +106,7 @@ func (f *File) Sync() error {
 	}
 }
 
-// Size is what fstat says; 0 when it fails.
+// Size is the size by fstat; 0 when that fails.
 func (f *File) Size() int64 {
 	var st unix.Stat_t
 	if unix.Fstat(f.buffered, &st) != nil {

@@ -19,7 +19,7 @@ var ErrNotLinux = errors.New("io_uring, libaio and RWF_NOWAIT need Linux")
 // ErrFull means that the queue has no room until a completion is taken from it.
 var ErrFull = errors.New("the queue of requests is full")
 
-// Op is what a request does.
+// Op is the operation of a request.
 type Op uint8
 
 // The operations.

@@ -277,8 +277,8 @@ func TestNoWait(t *testing.T) {
 	t.Errorf("dropped from the cache: have %d, %v, want EAGAIN", n, err)
 }
 
-// BenchmarkSystemCall is what the runtime's bookkeeping adds to a system call: the same call with
-// it, and without.
+// BenchmarkSystemCall measures the cost of the runtime's bookkeeping for a system call: the same
+// call with it, and without.
 func BenchmarkSystemCall(b *testing.B) {
 	b.Run("go", func(b *testing.B) {
 		for b.Loop() {

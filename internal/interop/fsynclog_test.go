@@ -345,8 +345,9 @@ func namesFit(t *testing.T, tk *sched.Task, x *engine.FS, name string, facts []s
 	return fmt.Sprintf("names %q", want)
 }
 
-// factOf is what the line of facts says of the size and the bytes of a file. Its blocks are not in
-// it: the trees have them when the ordered extents are finished, which fsync does not wait for.
+// factOf returns the size and the bytes of a file as the line of facts gives them. Its blocks are
+// not in it: the trees have them when the ordered extents are finished, which fsync does not wait
+// for.
 func factOf(t *testing.T, tk *sched.Task, x *engine.FS, name string) (size, data string) {
 	h, err := x.OpenFile(tk, name, engine.O_RDONLY, 0)
 	must(t, err)

@@ -50,7 +50,7 @@ func linux(t *testing.T, tools ...string) {
 	need.All(t, append([]string{need.Root, need.Loop, "mkfs.btrfs", "btrfs", "mount", "umount", "losetup"}, tools...)...)
 }
 
-// pick is what make interop takes, or what make test does.
+// pick returns its first value under make interop, and its second under make test.
 func pick[T any](all, look T) T {
 	if need.Forced() {
 		return all
@@ -236,7 +236,7 @@ func tree(t *testing.T, dir string, seed uint64, many int) {
 	must(t, os.Chtimes(filepath.Join(dir, "sizes", "1"), old, old))
 }
 
-// entry is what sameTree compares of a file.
+// entry holds the fields of a file that sameTree compares.
 type entry struct {
 	mode   fs.FileMode
 	size   int64

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// theirQgroups is what btrfs qgroup show says of a mounted file system: id, referenced, exclusive
-// and the limits of each.
+// theirQgroups reads the table of btrfs qgroup show for a mounted file system: id, referenced,
+// exclusive and the limits of each.
 func theirQgroups(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string

@@ -208,7 +208,7 @@ func tryLinux(t *testing.T, path string, c *cell) string {
 	return verdictOf(n, c.s.n, err)
 }
 
-// answer is what our side said, with the step that would have slept.
+// answer is our side's errno, with the step that would have slept.
 type answer struct {
 	verdict string
 	again   kiocb.Again

@@ -51,7 +51,7 @@ type Env struct {
 	policy atomic.Pointer[policy.Policy]
 }
 
-// Blocks is what the blocks are that a direct write of sectors touches.
+// Blocks is the state of the blocks that a direct write of sectors touches.
 type Blocks uint8
 
 // The kinds. Only written ones, and unwritten ones with zeros around the sectors, may be written in
@@ -86,7 +86,7 @@ func (e *Env) Policy() *policy.Policy { return e.policy.Load() }
 // SetPolicy changes the policy. The caller has no request in flight.
 func (e *Env) SetPolicy(p *policy.Policy) { e.policy.Store(p) }
 
-// DirectSync is what sched.Task.Journal holds while a direct write syncs its file: the task holds
+// DirectSync marks sched.Task.Journal while a direct write syncs its file: the task holds
 // i_rwsem, shared or not, and fsync takes what the task holds for its own. It is the task's, not
 // the file's, which other tasks have open as well. Models BTRFS_TRANS_DIO_WRITE_STUB.
 type DirectSync struct{}

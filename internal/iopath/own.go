@@ -146,8 +146,8 @@ type FsyncSteps interface {
 	Commit(t *sched.Task)
 }
 
-// FileSteps are what every operation may do: with the locks of the file, and with its count of I/O
-// in flight.
+// FileSteps are the steps that every operation has: with the locks of the file, and with its count
+// of I/O in flight.
 type FileSteps interface {
 	Share(t *sched.Task)
 	Alone(t *sched.Task)

@@ -87,7 +87,7 @@ var againWords = [Agains][2]string{
 // Place is the step that would have slept, by its name in traces.
 func (a Again) Place() string { return againWords[a%Agains][0] }
 
-// Reason is what it would have slept for.
+// Reason names the step that would have slept.
 func (a Again) Reason() string { return againWords[a%Agains][1] }
 
 // Error gives "resource temporarily unavailable at prepare_pages: the page is under writeback".

@@ -1,7 +1,7 @@
 package kiocb
 
-// Modes are what an open file offers beyond reads and writes that may sleep. Models FMODE_NOWAIT
-// and fop_flags.
+// Modes are the requests that an open file takes beyond reads and writes that may sleep. Models
+// FMODE_NOWAIT and fop_flags.
 type Modes uint8
 
 // The modes.

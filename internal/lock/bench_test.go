@@ -14,7 +14,7 @@ func benchTask() *sched.Task {
 	return sched.NewTask("bench")
 }
 
-// held is what the critical sections touch.
+// held is the data that the critical sections touch.
 var held int
 
 func BenchmarkSyncMutex(b *testing.B) {

@@ -30,7 +30,7 @@ type Counts struct {
 	InodeNs, Inodes int64
 	TimeInodes      bool
 	inodeFrom       int64 // when it got the one that it has
-	// Log is what the task's fsyncs cost in the trees of logs.
+	// Log has the costs of the task's fsyncs in the trees of logs.
 	Log LogCounts
 }
 

@@ -37,7 +37,7 @@ func AddNowaitSleep(list []NowaitSleep, s NowaitSleep) []NowaitSleep {
 	return append(list, s)
 }
 
-// audit is what is on record about a task's NOWAIT requests.
+// audit is the record of a task's NOWAIT requests.
 type audit struct {
 	step   string
 	sleeps []NowaitSleep
@@ -72,7 +72,7 @@ func (t *Task) At(step string) {
 	}
 }
 
-// Step is what At named last in this NOWAIT request, or "".
+// Step is the last step that At named in this NOWAIT request, or "".
 func (t *Task) Step() string {
 	if t.audit == nil {
 		return ""

@@ -6,9 +6,9 @@ type Unplugger interface {
 	Unplug(t *Task)
 }
 
-// plug is what a task holds back. Models struct blk_plug, which schedule() flushes. Differences:
-// one device at a time; only a Simulator knows when a task sleeps, so the other runtimes hold back
-// nothing.
+// plug holds the requests that a task holds back. Models struct blk_plug, which schedule() flushes.
+// Differences: one device at a time; only a Simulator knows when a task sleeps, so the other
+// runtimes hold back nothing.
 type plug struct {
 	held Unplugger
 }

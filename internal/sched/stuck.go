@@ -41,7 +41,7 @@ type watch struct {
 	moves uint64 // counts every change
 }
 
-// waiting is what a task waits for.
+// waiting describes the wait of a task.
 type waiting struct {
 	obj     any
 	class   ClassID

@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Catalog is what there is to choose from.
+// Catalog lists the scenarios, policies and toggles.
 type Catalog struct {
 	Scenarios []ScenarioInfo     `json:"scenarios"`
 	Levels    []LevelInfo        `json:"levels"`

@@ -29,7 +29,7 @@ type Place struct {
 	At       int    `json:"at"` // steps done; 0 is the beginning
 }
 
-// Move is what the player does: one of step, take, run, undo, next, finish, begin.
+// Move is an action of the player: one of step, take, run, undo, next, finish, begin.
 type Move struct {
 	Do   string `json:"do"`
 	Task int    `json:"task"`
@@ -52,7 +52,7 @@ type View struct {
 	Level    *LevelView `json:"of_level,omitempty"`
 }
 
-// LevelView is what the page of a level shows besides.
+// LevelView has the other parts of a level's page.
 type LevelView struct {
 	Title string `json:"title"`
 	Story string `json:"story"`
@@ -119,7 +119,7 @@ func (d *Desk) open(p Place) (*View, error) {
 	return g.view(""), nil
 }
 
-// name is what the place is in.
+// name is the file or directory of the place.
 func (p *Place) name() string {
 	if p.Level != "" {
 		return "level " + p.Level

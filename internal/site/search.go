@@ -7,7 +7,7 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Search is what to explore.
+// Search describes a search to explore.
 type Search struct {
 	Scenario string `json:"scenario"`
 	Policy   string `json:"policy"`
@@ -18,7 +18,7 @@ type Search struct {
 	Method explore.Method `json:"method"`
 }
 
-// Found is what a search came to.
+// Found is the outcome of a search.
 type Found struct {
 	Policy    string          `json:"policy"`
 	Verdict   explore.Verdict `json:"verdict"`

@@ -95,7 +95,7 @@ func write(t *sched.Task, w Watcher, f *fs.File, r io.Reader, off int64, buf []b
 // skipper is a writer that can leave a run of zeros out.
 type skipper interface{ skip(n int64) }
 
-// zeros is what a hole reads as, many blocks of it.
+// zeros are the bytes of a hole, many blocks of them.
 var zeros [chunk / 4]byte
 
 // Read copies all of f to out. The file's holes are not read: out gets zeros for them.

@@ -101,8 +101,8 @@ func hostTree(t *testing.T) string {
 	return dir
 }
 
-// facts are what a copy of a tree must keep: for each path its mode, size, time, target and
-// contents, and which path is the same file.
+// facts are the properties that a copy of a tree must keep: for each path its mode, size, time,
+// target and contents, and which path is the same file.
 func facts(t *testing.T, dir string) map[string]string {
 	m := map[string]string{}
 	var seen []iofs.FileInfo

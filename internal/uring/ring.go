@@ -24,7 +24,8 @@ var (
 	idleClass = lockdep.NewClass("io_wq_idle")
 )
 
-// File is what requests read and write; fs.File is one. Its methods are called by many tasks.
+// File is a file that requests read and write; fs.File is one. Its methods are called by many
+// tasks.
 type File interface {
 	ReadIter(t *sched.Task, rq kiocb.Request, p []byte) (int, error)
 	WriteIter(t *sched.Task, rq kiocb.Request, src iopath.Source) (int, error)
@@ -35,7 +36,7 @@ type File interface {
 	Ino() format.Ino
 }
 
-// Op is what a request does.
+// Op is the operation of a request.
 type Op uint8
 
 // The operations.
@@ -426,7 +427,7 @@ func (r *Ring) Pending(t *sched.Task) int {
 	return r.inFlight
 }
 
-// Stats is what the ring did so far.
+// Stats counts the ring's work so far.
 func (r *Ring) Stats(t *sched.Task) Stats {
 	r.completion.Lock(t)
 	defer r.completion.Unlock(t)

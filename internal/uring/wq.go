@@ -89,8 +89,8 @@ func (w *wq) init(r *Ring, workers int) {
 
 func (w *wq) String() string { return "the workers of a ring" }
 
-// work is what a worker does. It has a copy of the user data, because the request is free again
-// before the worker knows.
+// work is one item of a worker's list. It has a copy of the user data, because the request is free
+// again before the worker knows.
 type work struct {
 	busy     bool
 	userData uint64

@@ -143,7 +143,8 @@ type Image struct {
 
 // ImageOptions choose the crashes.
 type ImageOptions struct {
-	// SectorBytes is what the device writes at once: a torn write ends at a multiple of it. 0 is
+	// SectorBytes is the unit that the device writes at once: a torn write ends at a multiple of
+	// it. 0 is
 	// 512. With 4096 a superblock is never torn.
 	SectorBytes int
 	// Subsets is the number of random subsets of the pending writes at each crash.

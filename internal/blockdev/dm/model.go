@@ -17,7 +17,8 @@ var (
 )
 
 const (
-	// wakeLateNs is what a sleep in the real runtime is late; the timer task sleeps that much less.
+	// wakeLateNs is how late a sleep of the real runtime ends; the timer task sleeps that much
+	// less.
 	wakeLateNs = 60_000
 	// napNs bounds a sleep, because a request may arrive that ends sooner than all others.
 	napNs = 200_000
@@ -112,7 +113,7 @@ func (m *Model) Forget(off, n int64) {
 // Size is in bytes.
 func (m *Model) Size() int64 { return m.dev.Size() }
 
-// Params is what the model was made of.
+// Params returns the parameters of the model.
 func (m *Model) Params() Params { return m.queue.p }
 
 // Close ends the timer task and closes the device below.
@@ -321,7 +322,7 @@ func (x *ending) run(t *sched.Task) {
 	}
 }
 
-// handle is what the array itself does for a write.
+// handle does the array's own work for a write.
 func (m *Model) handle(t *sched.Task) {
 	if m.queue.p.Handle > 0 {
 		t.Charge(m.queue.p.Handle)

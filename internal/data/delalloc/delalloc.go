@@ -25,8 +25,8 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Reservation is what one batch of a write has been promised. The zero value is none; it lives on
-// the writer's stack. Models struct extent_changeset and the loose variables of
+// Reservation is the space that one batch of a write has been promised. The zero value is none; it
+// lives on the writer's stack. Models struct extent_changeset and the loose variables of
 // btrfs_buffered_write().
 type Reservation struct {
 	// Start and End are the block-aligned byte range.

@@ -31,7 +31,7 @@ import (
 
 var class = lockdep.NewClass("extent_map")
 
-// Kind is what a range of a file is.
+// Kind is the state of a range of a file.
 type Kind uint8
 
 // The kinds.
@@ -93,14 +93,14 @@ type Cache struct {
 	n   atomic.Int64
 	mu  lock.RWSem              // leaf; protects the fields below
 	by  *btree.Map[uint64, Map] // by Start
-	// last is what the last Insert left as long as nothing of it was dropped, or empty: most files
+	// last is the map of the last Insert as long as nothing of it was dropped, or empty: most files
 	// that are written in place are one extent, and its map is found without a search.
 	last Map
 
 	data sched.Shared // by, to an explorer
 }
 
-// nameMaps is what reports of data races call the maps.
+// nameMaps is the name of the maps in reports of data races.
 const nameMaps = sched.Label("extent maps")
 
 // Init makes an empty cache.

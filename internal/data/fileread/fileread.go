@@ -408,7 +408,7 @@ func (rd *Reader) readRun(t *sched.Task, ip *inode.Inode, pages []*pagecache.Pag
 	}
 }
 
-// whereAhead is what the file has at start, if that can be told: nothing is ordered in [start,
+// whereAhead finds the file's extent at start, if that can be told: nothing is ordered in [start,
 // end).
 func (rd *Reader) whereAhead(t *sched.Task, ip *inode.Inode, start, end uint64) (m extentmap.Map, ok bool) {
 	if !rd.unlocked {

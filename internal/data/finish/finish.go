@@ -55,7 +55,7 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Items is what finish needs of the file items in the trees; *fstree.Store is one. A test has
+// Items is the part of the file items that finish needs; *fstree.Store is one. A test has
 // another.
 type Items interface {
 	InsertFileExtent(t *sched.Task, tr *ctree.Trans, r *ctree.Root, ino format.Ino, off uint64, fe *format.FileExtent) error
@@ -64,7 +64,7 @@ type Items interface {
 	InsertCsums(t *sched.Task, tr *ctree.Trans, bytenr uint64, sums []uint32) error
 }
 
-// Config is what a Finisher works with.
+// Config has the parts that a Finisher works with.
 type Config struct {
 	FS      *inode.FS
 	Items   Items

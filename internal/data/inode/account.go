@@ -62,7 +62,7 @@ func (a *account) class(inPlace bool) *atomic.Int64 {
 	return &a.outstanding
 }
 
-// rsvSize is what the counters are worth in metadata bytes. Models
+// rsvSize converts the counters to metadata bytes. Models
 // btrfs_calculate_inode_block_rsv_size().
 func (ip *Inode) rsvSize() uint64 {
 	a := &ip.acct

@@ -50,7 +50,7 @@ var (
 	listClass  = lockdep.NewClass("dirty_inodes")
 )
 
-// FS is what the inodes of one file system share.
+// FS holds the state that the inodes of one file system share.
 type FS struct {
 	Space *spaceinfo.Space
 	Quota *qgroup.Quota // nil has quotas off

@@ -15,7 +15,7 @@ var classLog = lockdep.NewClass("log_inode")
 // Range is bytes of a file.
 type Range = format.Range[uint64]
 
-// logged is what fsync remembers of an inode from one log of it to the next. Models the log fields
+// logged is fsync's memory of an inode, from one log of it to the next. Models the log fields
 // of struct btrfs_inode: log_mutex, logged_trans, last_sub_trans, last_log_commit,
 // BTRFS_INODE_COPY_EVERYTHING and the modified extents.
 type logged struct {
@@ -44,7 +44,7 @@ type Logged struct {
 	Size    uint64 // the logged size in bytes
 }
 
-// Logged is what SetLogged said last. LockLog is held.
+// Logged returns the value of the last SetLogged. LockLog is held.
 func (ip *Inode) Logged(t *sched.Task) Logged {
 	ip.log.mu.AssertHeld(t)
 	return ip.log.last

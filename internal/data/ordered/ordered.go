@@ -45,7 +45,8 @@ const (
 	namePool = sched.Label("list of ordered extents")
 )
 
-// Type is what an ordered extent writes to. Models BTRFS_ORDERED_REGULAR, _NOCOW and _PREALLOC.
+// Type is the kind of space that an ordered extent writes to. Models BTRFS_ORDERED_REGULAR, _NOCOW
+// and _PREALLOC.
 type Type uint8
 
 // The types.
@@ -297,7 +298,7 @@ func (e *Extent) SetSums(t *sched.Task, sums []uint32) {
 	e.tree.mu.Unlock(t)
 }
 
-// Checksums is what SetSums set, for completion, or after Tree.Written.
+// Checksums returns the sums of SetSums, for completion, or after Tree.Written.
 func (e *Extent) Checksums(t *sched.Task) []uint32 {
 	e.sumsData.Read(t, nameSums)
 	return e.sums

@@ -308,7 +308,7 @@ func TestReuseSchedules(tt *testing.T) {
 	}
 }
 
-// BenchmarkAddRemove is what a direct overwrite asks of the tree, with others in flight at random
+// BenchmarkAddRemove measures a direct overwrite's use of the tree, with others in flight at random
 // places: nothing is ordered there, now it is, and the oldest is finished.
 func BenchmarkAddRemove(b *testing.B) {
 	sched.SetChecked(false)

@@ -54,7 +54,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Items is what place needs of the file items in the trees; *fstree.Store is one.
+// Items is the part of the file items that place needs; *fstree.Store is one.
 type Items interface {
 	LookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
 	TryLookupFileExtent(t *sched.Task, r *ctree.Root, ino format.Ino, off uint64) (start uint64, fe format.FileExtent, ok bool, err error)
@@ -62,7 +62,7 @@ type Items interface {
 	CanNocow(t *sched.Task, r *ctree.Root, ino format.Ino, off, length uint64, nodatacow bool, nowait bool) (uint64, fstree.NocowExtent, error)
 }
 
-// Extents is what place needs of the extent allocator; *extenttree.ExtentTree is one.
+// Extents is the part of the extent allocator that place needs; *extenttree.ExtentTree is one.
 type Extents interface {
 	ReserveExtent(t *sched.Task, numBytes, minBytes uint64, hint format.Logical) (start format.Logical, length uint64, err error)
 }

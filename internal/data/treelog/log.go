@@ -55,7 +55,7 @@ type Logs struct {
 	// something. Models fs_info->last_trans_log_full_commit.
 	unusable atomic.Uint64
 
-	// orders is what the policy in force says.
+	// orders are those of the policy in force.
 	orders atomic.Pointer[orders]
 
 	top tree // of the logs
@@ -65,7 +65,8 @@ type Logs struct {
 	subs  []*tree // of all subvolumes that were opened; protected by mu
 }
 
-// orders is what a policy says of logs: its set, and the steps by which they are written.
+// orders is the part of a policy that is about logs: its set, and the steps by which they are
+// written.
 type orders struct {
 	set   policy.Set
 	steps steps
@@ -80,7 +81,7 @@ func (o *orders) leaves() ctree.Leaves {
 	return ctree.Leaves{Recheck: !o.set.Has(policy.LogNoRecheck), PushByte: !o.set.Has(policy.LogPushMin), SumAlways: !o.set.Has(policy.LogLazySum)}
 }
 
-// LogConfig is what Logs works with.
+// LogConfig has the parts that Logs works with.
 type LogConfig struct {
 	Trans *transaction.Manager
 	Store *fstree.Store
@@ -120,7 +121,7 @@ type tree struct {
 	named   named      // protected by pin
 }
 
-// nameLog is what reports of data races call the fields of a tree.
+// nameLog is the name of a tree's fields in reports of data races.
 const nameLog = sched.Label("state of a log")
 
 func (l *tree) init(subvol uint64, mutex *lockdep.Class) {

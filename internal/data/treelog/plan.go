@@ -41,8 +41,8 @@ import (
 // in a directory that is not synced, so after a crash a file may have both of its names; it commits
 // where a synced directory has lost a name by a rename.
 
-// named is what a log has of names. Only the task that has the subvolume's names for itself looks
-// at it.
+// named lists the names that a log has. Only the task that has the subvolume's names for itself
+// looks at it.
 type named struct {
 	known map[format.Ino]bool   // inodes with an item in the log whose names were logged
 	dirs  map[format.Ino]wholly // directories of which the log has every new name
@@ -61,7 +61,7 @@ type wholly struct {
 	lost int    // of removed.byDir: how many the log knows
 }
 
-// plan is what is to be logged with an inode.
+// plan lists the inodes and names to be logged with an inode.
 type plan struct {
 	todo  []todo
 	seen  map[todo]bool

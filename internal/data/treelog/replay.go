@@ -15,7 +15,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Extents is what replay needs of the extent tree beside what file extents need of it;
+// Extents is the part of the extent tree that replay needs beside fstree.ExtentRefs;
 // *extenttree.ExtentTree is one.
 type Extents interface {
 	// PinLogBlock keeps a block of a log from being allocated until the next commit is durable.
@@ -24,7 +24,7 @@ type Extents interface {
 	AddLoggedExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error
 }
 
-// Config is what Replay works on.
+// Config has the parts that Replay works with.
 type Config struct {
 	Store   *fstree.Store
 	Extents Extents

@@ -45,7 +45,7 @@ func BenchmarkOverwrite(b *testing.B) {
 	}
 }
 
-// BenchmarkWriteback is what the writeback of one random dirty 4 KiB page costs, from WritePages
+// BenchmarkWriteback measures the writeback of one random dirty 4 KiB page, from WritePages
 // until its ordered extent is finished.
 func BenchmarkWriteback(b *testing.B) {
 	for _, c := range []struct {

@@ -53,7 +53,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Config is what an Engine works with.
+// Config has the parts that an Engine works with.
 type Config struct {
 	FS     *inode.FS
 	Place  *place.Finder

@@ -213,7 +213,7 @@ func (x *Fixture) Check(dev blockdev.Device) {
 	}
 }
 
-// Findings is what check says about the image on dev; empty when it is clean.
+// Findings lists check's findings about the image on dev; it is empty when that is clean.
 func Findings(t *sched.Task, dev blockdev.Device) string {
 	r, err := check.Check(t, dev, check.Options{})
 	if err != nil {

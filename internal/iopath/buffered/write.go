@@ -239,7 +239,7 @@ func (w *write) sampleISize(isize uint64) {
 
 func (w *write) unlockFile(t *sched.Task) { w.held.Unlock(t, w.ip, w.pl.Lock) }
 
-// checkWrite is what comes before the first byte: capabilities, time stamps, and zeros between the
+// checkWrite does the steps before the first byte: capabilities, time stamps, and zeros between the
 // old end of file and the write. A NOWAIT write of a COW inode ends here: it might have to wait for
 // new space later. Models btrfs_write_check(); labs/reference 1.1 steps 3 and 4, 4.3.
 func (w *write) checkWrite(t *sched.Task) error {

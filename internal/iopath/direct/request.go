@@ -224,7 +224,7 @@ func endRead(t *sched.Task, bb *blockdev.Bio) {
 	}
 }
 
-// Run is what a worker does for a read with checksums.
+// Run checks a read with checksums, on a worker.
 func (b *bio) Run(t *sched.Task) {
 	dio := &b.rq.ip.DIO
 	dio.Disown(t) // the queue's
@@ -276,7 +276,7 @@ func (rq *request) put(t *sched.Task) {
 	}
 }
 
-// Run is what a worker does for a queued request. Models iomap_dio_complete_work().
+// Run ends a queued request on a worker. Models iomap_dio_complete_work().
 func (rq *request) Run(t *sched.Task) {
 	if rq.syncs {
 		rq.n, rq.err = rq.req.Durable(t, rq.n, rq.err)

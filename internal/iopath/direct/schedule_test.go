@@ -64,7 +64,7 @@ func (d *late) Submit(t *sched.Task, b *blockdev.Bio) {
 	})
 }
 
-// told is what a request was told of its end, for one task that waits for it.
+// told keeps the end of a request for the one task that waits for it.
 type told struct {
 	q     lock.WaitQueue
 	calls int

@@ -15,7 +15,7 @@ var atomNames = [...]string{"byte", "page", "batch", "request"}
 
 func (a Atom) String() string { return atomNames[a] }
 
-// Contract is what a policy keeps, whatever the schedule.
+// Contract holds the promises of a policy under every schedule.
 type Contract struct {
 	WriteAtom Atom
 	// TruncateHolds: after a truncate returned, i_size is what it set until a later operation.
@@ -34,7 +34,7 @@ func (c Contract) Promise() string {
 	return s + "a truncate that has returned may be undone by a write that began before it"
 }
 
-// Contract is what p promises by its design; the explorer proves it or shows the schedule that
+// Contract returns the promises of p's design; the explorer proves it or shows the schedule that
 // breaks it.
 func (p *Policy) Contract() Contract {
 	c := Contract{WriteAtom: AtomRequest, TruncateHolds: true}

@@ -1,7 +1,7 @@
 package policy
 
-// Facts is what a plan may depend on. ISize is only as good as the lock under which it was read: a
-// room that takes the locks of a plan asks for the plan again under them.
+// Facts are the facts that a plan may depend on. ISize is only as good as the lock under which it
+// was read: a room that takes the locks of a plan asks for the plan again under them.
 type Facts struct {
 	Start, End uint64 // bytes of the write, punch or allocation: [Start, End)
 	ISize      uint64
@@ -23,7 +23,7 @@ func (f *Facts) InEOF() bool { return f.End <= f.ISize }
 // btrfs_direct_write().
 func (f *Facts) Inside() bool { return f.InEOF() && !f.MayPrivs }
 
-// Lock is what guards the operation against others on the same file.
+// Lock is the lock that guards an operation against others on the same file.
 type Lock uint8
 
 // The locks.

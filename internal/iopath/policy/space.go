@@ -18,7 +18,7 @@ var spaceSteps = names{"policy.SpaceStep",
 
 func (s SpaceStep) String() string { return spaceSteps.name(int(s)) }
 
-// Shortage is what to do when space is short.
+// Shortage says what to do when space is short.
 type Shortage uint8
 
 // The answers.
@@ -33,10 +33,10 @@ var shortages = names{"policy.Shortage", []string{"fail", "again", "nocow"}, []s
 
 func (s Shortage) String() string { return shortages.name(int(s)) }
 
-// spaceRules is what a shortage means, for ENOSPC and EDQUOT. Models what btrfs_buffered_write()
-// and btrfs_get_blocks_direct_write() make of the errors; labs/reference 5.5. A direct write with
-// NOWAIT reserves no data space: it has no row. The EDQUOT of a NOWAIT write's metadata is Linux's
-// gap, see NowaitEDQUOT.
+// spaceRules gives the answer to a shortage, for ENOSPC and for EDQUOT. Models what
+// btrfs_buffered_write() and btrfs_get_blocks_direct_write() make of the errors; labs/reference
+// 5.5. A direct write with NOWAIT reserves no data space: it has no row. The EDQUOT of a NOWAIT
+// write's metadata is Linux's gap, see NowaitEDQUOT.
 var spaceRules = []struct {
 	Step           SpaceStep
 	Nowait         bool
@@ -51,8 +51,8 @@ var spaceRules = []struct {
 	{DirectMetadata, true, TryAgain, TryAgain},
 }
 
-// OnShortage is what a write does whose reservation failed at step: with ENOSPC, or, if quota is
-// set, with EDQUOT.
+// OnShortage returns the answer of a write whose reservation failed at step: with ENOSPC, or, if
+// quota is set, with EDQUOT.
 func (p *Policy) OnShortage(step SpaceStep, nowait, quota bool) Shortage {
 	if nowait && quota && step == BufferedMetadata && p.Has(NowaitEDQUOT) {
 		return TryAgain

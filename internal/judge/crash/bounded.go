@@ -118,7 +118,7 @@ func steps() []step {
 	return append(l, step{text: "mv /A /B", files: []string{"/A/", "/B/"}, needs: []string{"/A/"}, gone: []string{"/B/"}, do: func(t *sched.Task, f *fs.FS) error { return f.Rename(t, "/A", "/B") }})
 }
 
-// sync is what follows a step: "" is nothing.
+// sync is the sync after a step: "" is none.
 type syncing struct{ verb, path string }
 
 func (s syncing) String() string { return strings.TrimSpace(s.verb + " " + s.path) }

@@ -22,7 +22,7 @@ type File struct {
 	h *history
 }
 
-// history is what happened to one file.
+// history has the events of one file.
 type history struct {
 	mu     sync.Mutex
 	writes []noted

@@ -206,7 +206,7 @@ func usable(t *sched.Task, f *fs.FS, have *tree) *Loss {
 	return nil
 }
 
-// checked is what a check finds.
+// checked has the findings of a check.
 func checked(t *sched.Task, dev blockdev.Device, what string) *Loss {
 	res, err := check.Check(t, dev, check.Options{})
 	if err != nil {

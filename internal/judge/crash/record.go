@@ -26,7 +26,7 @@ const (
 	All   // sync: everything
 )
 
-// PromiseOf is what a verb of btrlab sh promises.
+// PromiseOf returns the promise of a verb of btrlab sh.
 func PromiseOf(verb string) Promise {
 	return map[string]Promise{"sync": All, "fsync": Inode, "fdatasync": Data}[verb]
 }

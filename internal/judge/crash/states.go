@@ -182,7 +182,7 @@ func (r *Recording) subsets(flush, limit int, rng *rand.Rand) []State {
 	return l
 }
 
-// sector is what a device writes at once at least, in bytes.
+// sector is the smallest unit that a device writes at once, in bytes.
 const sector = 512
 
 // tears are the states of one flush with one torn write: the others are there, or a random part of

@@ -61,7 +61,7 @@ type node struct {
 	attrs
 }
 
-// attrs are what chmod(1), chown(1), chattr(1) and touch(1) change.
+// attrs are the attributes that chmod(1), chown(1), chattr(1) and touch(1) change.
 type attrs struct {
 	mode                       uint32 // permissions
 	uid, gid                   uint32

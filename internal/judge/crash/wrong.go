@@ -99,7 +99,7 @@ func lateData(l []dm.Record, sb *format.Super) []dm.Record {
 	return mend(append(out, late...))
 }
 
-// kind is what a write is.
+// kind is the kind of a write.
 type kind uint8
 
 const (

@@ -30,7 +30,7 @@ var (
 // take long as well it is the machine that is slow, and the fault gets more time (try).
 const patience = 2 * time.Minute
 
-// verdict is what became of a planted fault.
+// verdict is the fate of a planted fault.
 type verdict int
 
 const (

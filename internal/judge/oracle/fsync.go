@@ -6,14 +6,14 @@ import "math"
 // write with O_DSYNC is a Sync that starts when the write has taken effect.
 type Sync struct{ Start, End int64 }
 
-// Recovered is what was in the file after a crash at time At and recovery.
+// Recovered is the content of the file after a crash at time At and recovery.
 type Recovered struct {
 	At   int64
 	Seen []Seen
 	Size int64 // or NoSize
 }
 
-// PerPageSync is what Linux promises of a crash: every page, and the size, each on its own, is as
+// PerPageSync is the promise of Linux for a crash: every page, and the size, each on its own, is as
 // it was at some time not before the last fsync.
 var PerPageSync = Rule{Write: Page, Read: Page, Sizes: SizesApart}
 

@@ -32,7 +32,7 @@ func (id ID) String() string {
 	return fmt.Sprintf("%d", int32(id))
 }
 
-// Kind is what an operation does.
+// Kind is the kind of an operation.
 type Kind uint8
 
 const (
@@ -103,15 +103,15 @@ type Op struct {
 	image bool // a read that is a recovered image
 }
 
-// History is what happened to one file from one quiet moment on.
+// History has the operations on one file from one quiet moment on.
 type History struct {
 	Size  int64   // at the start; bytes beyond it are zero
 	Holes []Range // bytes before Size that are zero at the start
 
 	Ops []Op // in any order
 
-	// Final is what the file holds after all operations have returned, in the form of Op.See; nil
-	// if nobody looked.
+	// Final is the content of the file after all operations have returned, in the form of Op.See;
+	// nil if nobody looked.
 	Final     []Seen
 	FinalSize int64 // or NoSize; only read when the rule asks for sizes
 }
@@ -188,7 +188,7 @@ func validSeen(s []Seen, in Range) error {
 	return nil
 }
 
-// Contract is what must take effect at one instant.
+// Contract says which operations must take effect at one instant.
 type Contract uint8
 
 const (
@@ -281,7 +281,7 @@ func (r Rule) String() string {
 	return s
 }
 
-// Outcome is what a check found.
+// Outcome is the result of a check.
 type Outcome uint8
 
 const (

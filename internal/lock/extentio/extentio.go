@@ -30,7 +30,7 @@ import (
 	"btrlab/internal/sched/cost"
 )
 
-// Bits are what a range may be. Models EXTENT_* of fs/btrfs/extent-io-tree.h.
+// Bits are the states that a range may have. Models EXTENT_* of fs/btrfs/extent-io-tree.h.
 type Bits uint32
 
 // The bits, and at the end those that steer ClearDelalloc and are never stored.

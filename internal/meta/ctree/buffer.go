@@ -366,7 +366,7 @@ func (f *Forest) DropBuffer(t *sched.Task, bytenr uint64) {
 	}
 }
 
-// Check is what a reader knows of a block from the pointer that led to it.
+// Check is a reader's knowledge of a block from the pointer that led to it.
 type Check struct {
 	Level      int
 	Generation uint64      // 0 is not checked

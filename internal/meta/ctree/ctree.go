@@ -73,7 +73,7 @@ type Allocator interface {
 	IncRefs(t *sched.Task, tr *Trans, r *Root, b *Buffer) error
 }
 
-// Trans is what the trees need to know of the running transaction.
+// Trans is the trees' view of the running transaction.
 type Trans struct {
 	ID    uint64    // transid: the generation of every block made
 	Dirty *DirtySet // shared by all handles of the transaction

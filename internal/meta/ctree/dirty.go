@@ -120,7 +120,7 @@ func (f *Forest) Seal(t *sched.Task, d *DirtySet) {
 // writeBytesMax bounds one bio of WriteOut.
 const writeBytesMax = 512 << 10
 
-// chunkEnder is what a blockdev.Submitter may know besides: where the chunk of an address ends. A
+// chunkEnder is a blockdev.Submitter that knows where the chunk of an address ends. A
 // bio lies in one chunk.
 type chunkEnder interface {
 	ChunkEnd(logical uint64) uint64

@@ -10,7 +10,7 @@ import (
 	"btrlab/internal/format"
 )
 
-// model is what the tree should hold.
+// model is the right content of the tree.
 type model map[format.Key]string
 
 func (m model) sorted() []item {

@@ -35,7 +35,7 @@ type BlockGroup struct {
 
 	// superBytes never allocatable: superblock copies lie there.
 	superBytes uint64
-	// freeBytes is what the free spans add up to; read without the lock as a hint.
+	// freeBytes is the sum of the free spans; read without the lock as a hint.
 	freeBytes atomic.Uint64
 
 	mu   lock.Mutex // leaf; protects the fields below

@@ -140,7 +140,7 @@ func (e *ExtentTree) SetFirstFit(on bool) { e.firstFit = on }
 // BytesUsed is the superblock's bytes_used. The committer calls it.
 func (e *ExtentTree) BytesUsed() uint64 { return e.bytesUsed }
 
-// DeviceBytesUsed is what DEV_ITEM says of the device: the chunks whose items are in the trees. The
+// DeviceBytesUsed is the device's use by its DEV_ITEM: the chunks whose items are in the trees. The
 // committer calls it.
 func (e *ExtentTree) DeviceBytesUsed() uint64 { return e.deviceUsed }
 
@@ -265,8 +265,8 @@ func (e *ExtentTree) countTreeBlock(root uint64, n int64) {
 	}
 }
 
-// headGrowth is what a queued reference may add to the extent and free space trees: two items and
-// half-full leaves.
+// headGrowth is the most that a queued reference adds to the extent and free space trees: two items
+// and half-full leaves.
 const headGrowth = 512
 
 // QueuedRefs is how many extents have references that are queued.

@@ -373,7 +373,7 @@ func (s *Store) DelSubvol(t *sched.Task, tr *ctree.Trans, r *ctree.Root, dir for
 	return nil
 }
 
-// rootKey is what an entry of a subvolume says of its place.
+// rootKey is the place of a subvolume by its entry in a directory.
 func rootKey(id uint64) format.Key {
 	return format.Key{Objectid: id, Type: format.ROOT_ITEM_KEY, Offset: ^uint64(0)}
 }

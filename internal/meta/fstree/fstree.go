@@ -32,7 +32,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// ExtentRefs is what file extents need of the extent tree; *extenttree.ExtentTree is one.
+// ExtentRefs is the part of the extent tree that file extents need; *extenttree.ExtentTree is one.
 type ExtentRefs interface {
 	// AllocReservedFileExtent adds the first reference of a new data extent.
 	AllocReservedFileExtent(t *sched.Task, tr *ctree.Trans, ref format.DataRef, bytenr format.Logical, numBytes uint64) error

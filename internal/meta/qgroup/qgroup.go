@@ -24,10 +24,10 @@ var (
 // ErrOff says that quotas are off. Linux answers ENOTCONN.
 var ErrOff = errors.New("quotas are off")
 
-// nameState is what reports of data races call the counts, limits and reservations.
+// nameState is the name of counts, limits and reservations in reports of data races.
 const nameState = sched.Label("qgroups")
 
-// Kind is what a reservation is for. Models enum btrfs_qgroup_rsv_type.
+// Kind is the purpose of a reservation. Models enum btrfs_qgroup_rsv_type.
 type Kind uint8
 
 // The kinds.

@@ -559,7 +559,7 @@ func (b *BlockRsv) ReleaseAll(t *sched.Task) {
 	b.info.Release(t, n)
 }
 
-// Reserved is what the bucket holds.
+// Reserved is the number of bytes that the bucket holds.
 func (b *BlockRsv) Reserved(t *sched.Task) uint64 {
 	b.mu.Lock(t)
 	defer b.mu.Unlock(t)

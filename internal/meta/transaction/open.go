@@ -12,7 +12,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// Config is what Open needs.
+// Config has the arguments of Open.
 type Config struct {
 	Volumes     *volumes.Volumes // with the system chunks of Super
 	Super       *format.Super    // checked; Open takes it over

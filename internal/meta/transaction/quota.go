@@ -13,8 +13,8 @@ import (
 
 var classQuota = lockdep.NewClass("qgroup_ioctl_lock")
 
-// unitsQuota is what a change of the configuration reserves, in inserted items: the tree's root
-// item, a status and some more.
+// unitsQuota is the reservation of a change of the configuration, in inserted items: the tree's
+// root item, a status and some more.
 const unitsQuota = 6
 
 // openQuota reads the quota tree, if there is one.

@@ -62,7 +62,7 @@ var (
 	classMu      = lockdep.NewClass("trans_lock")
 )
 
-// nameState is what reports of data races call a Manager's fields and those of its transactions.
+// nameState is the name of a Manager's fields, and of its transactions', in reports of data races.
 const nameState = sched.Label("state of the transactions")
 
 // Transaction is one group of changes. Its fields are protected by Manager.mu.
@@ -307,7 +307,7 @@ func (m *Manager) relieveJoin(t *sched.Task) {
 	_ = m.commitOne(t, tx) // as in relieve
 }
 
-// queuedRefBytes is what a queued reference takes in memory, rounded up.
+// queuedRefBytes is the memory of a queued reference, rounded up.
 const queuedRefBytes = 256
 
 // relieve commits when the running transaction keeps more in memory than it may: what it has
@@ -412,7 +412,7 @@ func (m *Manager) open(t *sched.Task, tx *Transaction, bytes uint64) *Handle {
 	return h
 }
 
-// Trans is what tree operations take.
+// Trans returns the argument of tree operations.
 func (h *Handle) Trans() *ctree.Trans { return &h.tr }
 
 // Transid is the generation of what the handle changes.

@@ -199,7 +199,7 @@ func equalMapping(a, b *format.Chunk) bool {
 	return true
 }
 
-// check is what must hold for one chunk by itself.
+// check checks one chunk by itself.
 //
 // Models fs/btrfs/tree-checker.c:btrfs_check_chunk_valid().
 func (v *Volumes) check(c *ChunkInfo) error {

@@ -15,7 +15,7 @@ import (
 
 const logTree = format.TREE_LOG_OBJECTID
 
-// logs is what all logs have.
+// logs holds the items of all logs.
 type logs struct {
 	c       *checker
 	data    *dataCheck

@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/format"
 )
 
-// quota is what the quota tree says, and what the walks of the subvolumes have met meanwhile. A
+// quota holds the quota tree's items, and the counts that the walks of the subvolumes add up. A
 // qgroup counts the extents, data and tree blocks, each once and whole, that its subvolumes reach
 // (rfer), and those that no other subvolume reaches (excl).
 //

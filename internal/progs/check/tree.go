@@ -24,7 +24,7 @@ func (c *checker) chunkAt(logical uint64) *chunk {
 	return &c.chunks[i]
 }
 
-// blockInfo is what reference checking needs to know of a tree block.
+// blockInfo holds the fields of a tree block that the check of references needs.
 type blockInfo struct {
 	bytenr, generation uint64
 	level              uint8

@@ -228,7 +228,7 @@ type Usage struct {
 	Used    uint64 `json:"used"`
 }
 
-// Info is what `btrlab info` and `df` show.
+// Info is the summary of an image that `btrlab info` and `df` show.
 type Info struct {
 	Label      string   `json:"label"`
 	FSID       string   `json:"uuid"`

@@ -68,7 +68,7 @@ type Entry struct {
 	Fixed bool `json:"-"`
 }
 
-// Table is what each cost is worth.
+// Table has the price of each cost.
 type Table struct {
 	Entries [Count]Entry
 	// CPU multiplies the entries: 2 is a machine half as fast.
@@ -109,7 +109,7 @@ var defaults = [Count]Entry{
 // Default is the table of the reference machine.
 func Default() Table { return Table{Entries: defaults, CPU: 1} }
 
-// Nanos is what n units of c cost.
+// Nanos returns the cost of n units of c.
 func (t *Table) Nanos(c sched.Cost, n int) int64 {
 	e := &t.Entries[c]
 	v := e.Nano * float64(n)

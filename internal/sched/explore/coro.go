@@ -42,7 +42,8 @@ type coroutines struct {
 
 func (c *coroutines) reset() { c.nAll, c.aborting = 1, false }
 
-// kept is what another search may use: tasks and coroutines, without what leads to a program.
+// kept is the part that another search may use: tasks and coroutines, without what leads to a
+// program.
 func (c *coroutines) kept() coroutines {
 	for _, k := range c.all {
 		k.name, k.f, k.parkOn, k.callers = "", nil, nil, nil

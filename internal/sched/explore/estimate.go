@@ -35,8 +35,8 @@ import (
 
 const wildly = 20
 
-// shrinks is what closed nodes have taught: n children of about 1<<i executions had so many in all,
-// and the next children of their nodes so many.
+// shrinks is the experience of closed nodes: n children of about 1<<i executions had so many in
+// all, and the next children of their nodes so many.
 type shrinks [48]struct{ n, this, next int64 }
 
 // closed says that a child of size this was followed by one of size next.
@@ -99,7 +99,7 @@ func shrunk(size, ratio float64) float64 {
 	return max(1, size*ratio)
 }
 
-// open is what is known of a node on the path to the present execution.
+// open is the knowledge of a node on the path to the present execution.
 type open struct {
 	begun int // executions before the node
 	child int // executions before the child in hand
@@ -180,7 +180,7 @@ func (b *branch) whole() float64 {
 	return max(est, float64(b.runs))
 }
 
-// levels is what is known of the levels of Bound.
+// levels is the knowledge of the levels of Bound.
 type levels struct {
 	sizes  []int // executions of the levels that are done
 	before []int // executions of the last one of them after each part of its items

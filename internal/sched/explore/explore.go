@@ -172,7 +172,7 @@ func (c Config) filled() *Config {
 	return &c
 }
 
-// Result is what a search found.
+// Result is the outcome of a search.
 type Result struct {
 	Verdict Verdict `json:"verdict"`
 	Method  Method  `json:"method"`

@@ -129,7 +129,8 @@ func (l *log) reset(trails bool) {
 	}
 }
 
-// kept is what another search may use of the log: its memory, without what leads to a program.
+// kept is the part of the log that another search may use: its memory, without what leads to a
+// program.
 func (l *log) kept() log {
 	clear(l.objs[:cap(l.objs)])
 	return log{run: l.run, ev: l.ev[:0], acc: l.acc[:0], clk: l.clk[:0], objs: l.objs[:0]}

@@ -25,7 +25,7 @@ type after struct {
 	taken sched.ClassSet
 }
 
-// under is what was taken under c.
+// under lists the classes that were taken under c.
 func (g *orderGraph) under(c sched.ClassID) *sched.ClassSet {
 	for i := range g.after {
 		if a := &g.after[i]; a.held == c {

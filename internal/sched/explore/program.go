@@ -6,7 +6,7 @@ import (
 	"btrlab/internal/sched"
 )
 
-// World is what a program sees of one execution. The program is called once for every schedule,
+// World is a program's view of one execution. The program is called once for every schedule,
 // outside of the explored part: it builds its objects, starts the tasks to be explored with Go,
 // says with Check and Finally what must hold at the end, and returns. It must do the same each
 // time.

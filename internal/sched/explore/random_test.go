@@ -395,7 +395,7 @@ func (r *rworld) state(x *explore.End) string {
 	return s
 }
 
-// explored is what a search of a program came to.
+// explored is the outcome of a search of a program.
 type explored struct {
 	orders map[uint64]int
 	states map[string]string

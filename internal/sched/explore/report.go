@@ -111,7 +111,7 @@ func (w *world) waits(k *task) string {
 	return "can run"
 }
 
-// waitName is what k waits for, or at least the class of the wait.
+// waitName names the object that k waits for, or at least the class of the wait.
 func (w *world) waitName(k *task) string {
 	switch {
 	case k.state != parked || w.nameable(k.parkOn):

@@ -199,7 +199,7 @@ func (w *world) See(t *sched.Task, hash uint64) {
 	}
 }
 
-// plain is what Enter does for an operation that has no Obj of its own: a yield, a device's.
+// plain is Enter for an operation that has no Obj of its own: a yield, a device's.
 func (w *world) plain(k *task, op *sched.Op) {
 	if op.Kind == sched.PointYield && w.phase == exploring {
 		k.yielded, w.yields, w.fair = true, true, true

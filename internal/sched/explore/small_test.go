@@ -18,8 +18,8 @@ import (
 // which the search does not switch. What they come to is compared with what enumeration finds, or
 // with what must come out.
 
-// finals is what the executions of a search of prog come to, in order; prog returns a function that
-// says it.
+// finals returns the results of the executions of a search of prog, in order; prog returns a
+// function that says it.
 func finals(t *testing.T, c explore.Config, prog func(w *explore.World) (end func() string)) string {
 	t.Helper()
 	var end func() string

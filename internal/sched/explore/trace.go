@@ -45,7 +45,7 @@ type Step struct {
 	Enabled, Blocked uint64
 	// Preempts says that another task could have gone on and was stopped for this step.
 	Preempts bool
-	// Val is what a choice of NVal values took; NVal is 0 for other steps.
+	// Val is the value that a choice among NVal values took; NVal is 0 for other steps.
 	Val, NVal int
 }
 
@@ -66,7 +66,7 @@ func (n Named) String() string { return n.Name }
 // MarshalText makes the text form.
 func (n Named) MarshalText() ([]byte, error) { return []byte(n.Name), nil }
 
-// Detail is what is recorded with a step for a reader.
+// Detail is the record of a step for a reader.
 type Detail struct {
 	Object string // what the operation is about, "mu #1"; of a choice, what is chosen
 	Value  string // of a choice: "= 2 of 0 to 2"
@@ -234,7 +234,7 @@ func (k *task) keepStack() {
 	k.ncallers = runtime.Callers(3, k.callers)
 }
 
-// trace is what an execution keeps for a reader. Reports read it, and what a search does never
+// trace is the record of an execution for a reader. Reports read it, and what a search does never
 // depends on it.
 type trace struct {
 	tracing bool // Replay
@@ -263,13 +263,13 @@ func (x *trace) reset() {
 	}
 }
 
-// objectName is what a program calls an object. Only reports look for names, so a list does.
+// objectName is the program's name for an object. Only reports look for names, so a list does.
 type objectName struct {
 	id   any
 	name string
 }
 
-// nameOf is what the program calls an object.
+// nameOf returns the program's name for an object.
 func (x *trace) nameOf(id any) (string, bool) {
 	for i := len(x.names) - 1; i >= 0 && id != nil; i-- {
 		if x.names[i].id == id {

@@ -31,8 +31,8 @@ const (
 	KindMisfit Kind = "misfit"
 )
 
-// Violation is what an execution broke, in parts; String puts them together. The zero value is no
-// violation.
+// Violation describes how an execution broke a rule, in parts; String puts them together. The zero
+// value is no violation.
 //
 // Its text form is String: of a Violation that was read from text, only What and More are known.
 type Violation struct {
@@ -208,7 +208,7 @@ func (c *Config) switchNames() Switches {
 	return l
 }
 
-// Coverage is what a verdict is worth: how much was searched, and what ended the search. Its text
+// Coverage says how much was searched, and how the search ended. Its text
 // form is String; a Coverage that was read from text knows nothing else.
 type Coverage struct {
 	Verdict   Verdict

@@ -95,7 +95,8 @@ func (w *world) linkText(l, before *link) string {
 	return fmt.Sprintf("task %s waits for %s", from, w.awaited(l))
 }
 
-// awaited is what the edge waits for and of whom: "extent [0, 4K), which task 2 endio holds".
+// awaited names the object that the edge waits for, and its holder: "extent [0, 4K), which task 2
+// endio holds".
 func (w *world) awaited(l *link) string {
 	to := l.to.String()
 	switch {
@@ -107,7 +108,7 @@ func (w *world) awaited(l *link) string {
 	return fmt.Sprintf("%s, which task %s %s", l.what, to, l.verb)
 }
 
-// target is what k cannot go on without, nil for nothing that is known.
+// target is the object that k waits for, nil when it is not known.
 func (k *task) target() (obj any, class sched.ClassID) {
 	switch {
 	case k.state == parked:
@@ -188,7 +189,7 @@ func (k *task) stands(i int) bool {
 		(k.opKind == StepKind(sched.PointLock) || k.opKind == StepKind(sched.PointArrive))
 }
 
-// duty is what k took on last and has not done yet: "must flush for a ticket for data space".
+// duty names the last obligation of k that is open: "must flush for a ticket for data space".
 func (w *world) duty(k *task) string {
 	for i := len(w.owes) - 1; i >= 0; i-- {
 		o := &w.owes[i]

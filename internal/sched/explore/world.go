@@ -165,7 +165,7 @@ func (t *turns) moved() int32 {
 	return 0
 }
 
-// oracles are what the program asks of the execution.
+// oracles are the program's questions to the execution.
 type oracles struct {
 	check     []func() error
 	finally   []func(t *sched.Task) error

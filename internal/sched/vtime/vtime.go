@@ -52,7 +52,7 @@ type Machine struct {
 	NoSpin bool
 	// GoLocks lets all locks wait as Go's do, which are the real runtime's.
 	GoLocks bool
-	// Noise is what else goes on in the machine.
+	// Noise is the other load of the machine.
 	Noise Noise
 	// Checked lets lockdep watch; it costs half of the speed.
 	Checked bool
@@ -70,7 +70,7 @@ const (
 // debtMax is the most CPU time, in nanoseconds, that a task uses between two looks at the clock.
 const debtMax = 1000
 
-// Stats is what a run did.
+// Stats counts the work of a run.
 type Stats struct {
 	Now      int64 // the clock at the end, in nanoseconds
 	CPUBusy  int64 // nanoseconds of all CPUs
@@ -515,7 +515,7 @@ func (w *World) Spend(t *sched.Task, c sched.Cost, n int) {
 // CPUs is how many the machine has.
 func (w *World) CPUs() int { return w.m.CPUs }
 
-// price is what n units of c cost, and counts them.
+// price returns the cost of n units of c, and counts them.
 func (w *World) price(c sched.Cost, n int) int64 {
 	w.stats.Units[c] += int64(n)
 	return w.costs.Nanos(c, n)

@@ -30,7 +30,7 @@ var setupText string
 //go:embed autograder/run_autograder
 var runText string
 
-// AutograderOptions are what a teacher may choose.
+// AutograderOptions are the choices of a teacher.
 type AutograderOptions struct {
 	// go1.N.linux-ARCH.tar.gz; nil is downloaded by setup.sh where the image has no Go
 	Go      []byte
@@ -97,7 +97,7 @@ func Autograder(root string, l *grade.Lab, files []File, o AutograderOptions) ([
 	return slices.CompactFunc(out, func(a, b File) bool { return a.Path == b.Path }), nil
 }
 
-// goPackage is what go list says of a package.
+// goPackage has go list's fields of a package.
 type goPackage struct {
 	ImportPath, Dir string
 	Standard        bool
@@ -137,7 +137,7 @@ func packages(root string, paths []string) ([]*goPackage, error) {
 	return list, nil
 }
 
-// goModule is what go mod edit says of go.mod.
+// goModule has go mod edit's fields of go.mod.
 type goModule struct {
 	Go      string
 	Require []struct{ Path, Version string }
@@ -226,7 +226,7 @@ func goTool(root string, args ...string) *exec.Cmd {
 	return c
 }
 
-// output is what a command prints; what it says on standard error is in the error.
+// output returns the output of a command; its standard error is in the error.
 func output(c *exec.Cmd) ([]byte, error) {
 	var wrong bytes.Buffer
 	c.Stderr = &wrong

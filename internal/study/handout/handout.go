@@ -115,7 +115,7 @@ const about = `# This tree is a handout of btrlab: everything but the solutions 
 # What follows are the starters, as sha256sum writes and checks them.
 `
 
-// From is what is handed out of a tree, by path.
+// From returns the files of a tree that are handed out, by path.
 func From(tree []File) ([]File, error) {
 	byPath := map[string][]byte{}
 	var l []File

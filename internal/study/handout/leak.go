@@ -54,7 +54,8 @@ func Leaks(tree, out []File) []string {
 	return leaks
 }
 
-// own is what a line of a solution is known by, all of it; nil when it is nobody's in particular.
+// own is the mark by which a line of a solution is known, all of it; nil when it is nobody's in
+// particular.
 func own(line string, code bool, public string) [][]byte {
 	if code {
 		line, _, _ = strings.Cut(line, " // ")

@@ -11,7 +11,7 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// opKind is what a line does.
+// opKind is the operation of a line.
 type opKind uint8
 
 const (

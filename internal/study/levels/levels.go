@@ -35,7 +35,7 @@ type Level struct {
 	// deadlock is never right.
 	Keeps  string `json:"keeps,omitempty"`
 	Values []int  `json:"values,omitempty"`
-	// Points are what an answer that wins gives in lab 00.
+	// Points are the points of a winning answer in lab 00.
 	Points float64 `json:"points"`
 }
 
@@ -226,7 +226,7 @@ func (l *Level) Command(answer string) string {
 	return fmt.Sprintf("btrlab lab run 0 %s '%s'", l.Name, answer)
 }
 
-// Verdict is what an answer came to.
+// Verdict is the judgement of an answer.
 type Verdict struct {
 	Won bool `json:"won"`
 	// Fits says that the answer is one: never, or a schedule that the program can follow.

@@ -84,7 +84,7 @@ func (f *file) valid(outcome string) error {
 	return nil
 }
 
-// outcome is what a history shows of the place that the question asks for.
+// outcome returns the state of the question's place by a history.
 func (f *file) outcome(h *oracle.History) (string, error) {
 	seen, lo, size := h.Final, int64(0), h.FinalSize
 	if f.reader > 0 {

@@ -41,7 +41,7 @@ type BadAnswer struct{ Have, Want string }
 
 func (e *BadAnswer) Error() string { return fmt.Sprintf("answer %q, want %s", e.Have, e.Want) }
 
-// Verdict is what an answer came to.
+// Verdict is the judgement of an answer.
 type Verdict struct {
 	Right bool `json:"right"`
 	// Says is the verdict in a sentence. It does not give the right answer away.
@@ -83,7 +83,7 @@ func (q *Question) Judge(answer string, o Options) (*Verdict, error) {
 	return v, nil
 }
 
-// facts are what a search by the rule came to.
+// facts are the results of a search by the rule.
 type facts struct {
 	schedules, broken int
 	exhausted         bool
@@ -240,7 +240,7 @@ func (q *Question) judgeCount(answer string, o Options) (*Verdict, error) {
 	return v, nil
 }
 
-// outcomes are what a search saw at the end of its executions.
+// outcomes are the results of a search's executions.
 type outcomes struct {
 	list      []string
 	schedules int

@@ -76,7 +76,7 @@ func (p *program) meets() bool {
 	return n > 1
 }
 
-// body is what a task does to shared words: lines without locks.
+// body is the code of a task on shared words: lines without locks.
 func body(r *random, level int) []string {
 	x, y := "x", "x"
 	if level > 1 {

@@ -9,7 +9,7 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Kind is what a question asks for.
+// Kind is the kind of a question.
 type Kind string
 
 // The kinds.
@@ -43,7 +43,7 @@ type Question struct {
 	given bool // Kind is not the seed's choice
 }
 
-// subject is what a question is about.
+// subject is the subject of a question.
 type subject interface {
 	// tell says in plain words what runs.
 	tell() []Para

@@ -8,20 +8,21 @@ import (
 
 const k = 1024
 
-// inodeClasses are what guards a file from other operations on it.
+// inodeClasses are the locks that guard a file from other operations on it.
 var inodeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "extent"}
 
 // rangeClasses leave out the pages, whose locks are taken in batches: what matters is between the
 // batches.
 var rangeClasses = []string{"i_rwsem", "dio_wait", "range_lock", "extent", "fault_in"}
 
-// deviceClasses are what writeback and its completion wait for.
+// deviceClasses are the classes that writeback and its completion wait for.
 var deviceClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 
 // dataClasses are the locks and waits of a file's data.
 var dataClasses = []string{"i_rwsem", "page", "stable_page", "extent", "ordered_extent", "device"}
 
-// directClasses are what a direct write, and the tasks that it meets, take and wait for.
+// directClasses are the classes that a direct write, and the tasks that it meets, take and wait
+// for.
 var directClasses = []string{"i_rwsem", "dio_wait", "range_lock", "page", "dio_locked", "extent", "ordered_extent", "device"}
 
 // extentClasses leave out what lies inside an extent's turn.
@@ -31,13 +32,14 @@ var extentClasses = []string{"i_rwsem", "range_lock", "dio_locked", "extent", "o
 // is not dirty any more and its item.
 var stampClasses = []string{"i_rwsem", "extent", "ordered_extent", "tree_fs"}
 
-// ringClasses are what the requests of a ring wait for, its workers' lists among it.
+// ringClasses are the classes that the requests of a ring wait for, among them its workers' lists.
 var ringClasses = []string{"i_rwsem", "page", "extent", "io_wq"}
 
 // sourceClasses are for one task alone.
 var sourceClasses = []string{"i_rwsem", "extent", "ordered_extent"}
 
-// unalignedClasses are what direct writes of sectors wait for, and the device between them.
+// unalignedClasses are the classes that direct writes of sectors wait for, and the device between
+// them.
 var unalignedClasses = []string{"i_rwsem", "dio_wait", "extent", "ordered_extent", "device"}
 
 // sectorRule leaves sizes alone: the file has its size without a byte written.

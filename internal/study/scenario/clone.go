@@ -46,7 +46,8 @@ func (s *Scenario) reflinks(f func(o Op, id oracle.ID)) {
 	}
 }
 
-// content is what a file has at first: Initial, and the numbers of the reflinks that will read it.
+// content is the first content of a file: Initial, and the numbers of the reflinks that will read
+// it.
 func (s *Scenario) content(second bool, size int64) []byte {
 	p := make([]byte, size)
 	oracle.Paint(p, oracle.Initial)

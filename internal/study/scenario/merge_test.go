@@ -10,7 +10,7 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// part is what shard n of 3 came to.
+// part is the outcome of shard n of 3.
 func part(n int, v explore.Verdict, pre int, schedule string) Result {
 	return Result{Scenario: "s", Policy: "p", Method: "bound", Rule: "r", Shard: n, Shards: 3, Verdict: v, Preemptions: pre, Schedule: schedule,
 		Schedules: 10, Cut: 2, Steps: 100, Seconds: float64(n)}

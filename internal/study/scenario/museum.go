@@ -18,7 +18,7 @@ type Exhibit struct {
 	// operation: a power cut shows the bug, too. It is in testdata/crash, where its comment says
 	// what it is. The museum of package cli runs it.
 	Script string `json:"script,omitempty"`
-	// Kinds are what the explorer may call the violation.
+	// Kinds are the names that the explorer may give the violation.
 	Kinds []explore.Kind `json:"kinds"`
 }
 

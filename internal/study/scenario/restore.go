@@ -269,7 +269,7 @@ func (h *heap) fields(v reflect.Value) {
 	}
 }
 
-// shape is what heap asks about a type again and again; reflect takes a while to answer.
+// shape caches heap's questions about a type; reflect takes a while to answer.
 type shape struct {
 	skipped  bool
 	pointers bool

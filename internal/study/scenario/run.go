@@ -16,7 +16,7 @@ type Options struct {
 	Config func(c *explore.Config)
 }
 
-// Result is what exploring a scenario under a policy came to.
+// Result is the outcome of a scenario's search under a policy.
 type Result struct {
 	Scenario    string            `json:"scenario"`
 	Policy      string            `json:"policy"`

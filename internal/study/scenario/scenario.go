@@ -31,7 +31,7 @@ import (
 	"btrlab/internal/sched/explore"
 )
 
-// OpKind is what an operation does.
+// OpKind is the kind of an operation.
 type OpKind uint8
 
 // The kinds.
@@ -73,7 +73,7 @@ type Op struct {
 	From, To string
 	// Source is where a reflink begins in the other file.
 	Source int64
-	// Value is what a chmod (in octal) or a setxattr sets.
+	// Value is the value that a chmod (in octal) or a setxattr sets.
 	Value string
 	// Short lets every copy of a write stop after so many bytes or not, as a page fault does that
 	// may come again each time.
@@ -259,7 +259,7 @@ type Scenario struct {
 	Tasks  []Task
 	// Switch are the lock classes whose operations are scheduling points.
 	Switch []string
-	// Rule is what must hold of the history under every policy that keeps its requests whole;
+	// Rule is the rule that the history must keep under every policy that keeps its requests whole;
 	// Contract of a policy may promise less (Policy).
 	Rule oracle.Rule
 	// Preemptions bounds the default search, where everything would take minutes; 0 is no bound.
@@ -360,7 +360,7 @@ func (s *Scenario) WithEnd(f func(*oracle.History) error) *Scenario {
 	return &n
 }
 
-// Aim is what a player of the scenario tries to reach.
+// Aim is the goal of a player of the scenario.
 func (s *Scenario) Aim() string {
 	if s.Goal != "" {
 		return s.Goal
@@ -452,8 +452,8 @@ func (s *Scenario) Config() (explore.Config, error) {
 	return cfg, nil
 }
 
-// rule is what the history must keep: the scenario's, or with own set no more than the policy's
-// contract promises.
+// rule is the rule that the history must keep: the scenario's, or with own set no more than the
+// policy's contract promises.
 func (s *Scenario) rule(p *policy.Policy, own bool) oracle.Rule {
 	r := s.Rule
 	if !own {

@@ -68,7 +68,7 @@ type TraceStuck struct {
 	Held []explore.Named `json:"held,omitempty"` // locks
 }
 
-// What is what a step does, as people say it. Its text form is String.
+// What is the action of a step, in people's words. Its text form is String.
 type What struct {
 	Verb   string // "lock", "queue"
 	Prep   string // between verb and object: "for"
@@ -83,7 +83,7 @@ func (w What) String() string {
 	return w.Verb
 }
 
-// Rest is what follows the verb.
+// Rest is the text after the verb.
 func (w What) Rest() string {
 	parts := slices.DeleteFunc([]string{w.Prep, w.Object, w.Value}, func(s string) bool { return s == "" })
 	return strings.Join(parts, " ")
@@ -92,7 +92,7 @@ func (w What) Rest() string {
 // MarshalText makes the text form.
 func (w What) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// Event is what a note says of an operation.
+// Event is the event of an operation that a note is about.
 type Event uint8
 
 // The events. A note that is about no operation is Remark.
@@ -103,7 +103,7 @@ const (
 	Fails
 )
 
-// Note is what a task notes in a step: mostly that an operation begins or ends. Its text form is
+// Note is a task's note in a step: mostly that an operation begins or ends. Its text form is
 // String.
 type Note struct {
 	Event Event
@@ -124,7 +124,7 @@ func (n Note) String() string {
 // MarshalText makes the text form.
 func (n Note) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// noteOf is what a program has noted.
+// noteOf returns a program's note.
 func noteOf(says any) Note {
 	if n, ok := says.(Note); ok {
 		return n
@@ -149,7 +149,7 @@ type TraceStep struct {
 	Enabled, Blocked uint64
 	Preempts         bool `json:"preempts"`
 	Obj              int  `json:"obj"` // number of the object, 0 for none
-	// Val is what a choice of NVal values took; NVal is 0 for other steps.
+	// Val is the value that a choice among NVal values took; NVal is 0 for other steps.
 	Val  int `json:"val"`
 	NVal int `json:"nval"`
 }

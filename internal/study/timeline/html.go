@@ -244,7 +244,7 @@ func (d *drawing) tag(name string) string {
 	return t
 }
 
-// label is what stands in a step's box.
+// label is the text in a step's box.
 func (l *lane) label(s *scenario.TraceStep) string {
 	t := s.Label()
 	if op := l.op[s.Step]; op != "" && (s.Kind == "start" || s.Kind == "call") {
@@ -433,7 +433,7 @@ func (d *drawing) hidden() string {
 	return strings.Join(l, ", ")
 }
 
-// stepDetail is what the page shows of the step chosen.
+// stepDetail is the page's text for the chosen step.
 type stepDetail struct {
 	Step  int      `json:"step"`
 	What  string   `json:"what"`

@@ -7,7 +7,7 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// svgStyle is what page.html says of the same classes, in light colours: a picture has no page
+// svgStyle gives the same classes the light colours of page.html: a picture has no page
 // around it.
 const svgStyle = `text { font: 11px "DejaVu Sans Mono", "Liberation Mono", Menlo, Consolas, monospace; fill: #111; }
 .headbox { fill: #e9e9e9; stroke: #111; stroke-width: .5; } .head text { font-weight: 700; }

@@ -17,7 +17,7 @@ import (
 	"btrlab/internal/study/scenario"
 )
 
-// Phase is what a task is about at one moment.
+// Phase is the state of a task at one moment.
 type Phase uint8
 
 // The phases.
@@ -110,7 +110,7 @@ func taskAt(tr *scenario.Trace, n, task int) TaskAt {
 	return a
 }
 
-// phase is what task, whose next step is next, is about before the step now.
+// phase returns the state of task, whose next step is next, before the step now.
 func phase(now, next *scenario.TraceStep, task int) (Phase, explore.Named) {
 	parked := next.Kind == "resume" || next.Kind == "awake"
 	if now.Blocked>>task&1 == 0 && (!parked || now.Enabled>>task&1 != 0) {
@@ -137,8 +137,9 @@ func nextOf(tr *scenario.Trace, n, task int) int {
 	return -1
 }
 
-// heldBefore is what the task of s holds before it: a lock that s takes is not held yet, even where
-// the task has noted it already, and one that it lets go is, even where it has not any more.
+// heldBefore lists the locks that the task of s holds before it: a lock that s takes is not held
+// yet, even where the task has noted it already, and one that it lets go is, even where it has not
+// any more.
 func heldBefore(s *scenario.TraceStep) []explore.Named {
 	l := slices.Clone(s.Held)
 	lock := explore.Named{Name: s.What.Object, Class: s.Class}
@@ -151,7 +152,7 @@ func heldBefore(s *scenario.TraceStep) []explore.Named {
 	return l
 }
 
-// stuck is what is known of task when it waits for ever, nil when it does not.
+// stuck describes the wait of task when it waits for ever; nil when it does not.
 func stuck(tr *scenario.Trace, task int) *scenario.TraceStuck {
 	for i := range tr.Stuck {
 		if k := &tr.Stuck[i]; k.Task == task && k.For.Name != "" {

@@ -34,7 +34,7 @@ func (p *Play) Why(task int) string {
 	return p.Name(task) + " cannot run in this step"
 }
 
-// Status is what task is about now, in a few words; m is Now.
+// Status describes the state of task now, in a few words; m is Now.
 func (p *Play) Status(m *Moment, task int) string {
 	switch a := &m.Tasks[task]; {
 	case a.Phase == Waiting:
@@ -70,7 +70,7 @@ func (a *TaskAt) Holding() string {
 	return ""
 }
 
-// Did is what step i did, with the notes of its task.
+// Did describes step i, with the notes of its task.
 func Did(s *scenario.TraceStep) string {
 	text := s.Label()
 	begins, ok := s.Begins()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Verdict is what became of a fault.
+// Verdict is the fate of a fault.
 type Verdict int
 
 // The verdicts.
@@ -40,7 +40,7 @@ type Test struct {
 	Took time.Duration // without a fault
 }
 
-// patience is what the tests of a fault may take beside ten times of what they take without it.
+// patience is the time that the tests of a fault get beside ten times their time without it.
 var patience = 30 * time.Second
 
 // memoryKiB bounds a test process: a fault may make a loop that allocates for ever.
