@@ -40,7 +40,7 @@ prints, or with --json the JSON of fio 3.x. Without --image it works on a fresh 
 	f.StringVar(&pol, "policy", "locked", policyUsage())
 	f.StringVar(&model, "device-model", "none", "latency model over the device: "+strings.Join(rig.Models(), ", "))
 	f.StringArrayVar(&set, "set", nil, "change an option of every job, as key=value; may be repeated")
-	f.BoolVar(&syntax.IgnoreUnknown, "ignore-unknown", false, "leave options of the job file out that btrlab does not know")
+	f.BoolVar(&syntax.IgnoreUnknown, "ignore-unknown", false, "ignore job-file options that btrlab does not know")
 	f.BoolVar(&nocow, "nocow", false, "make new files NOCOW")
 	f.Var(&dirty, "dirty-limit", "dirty bytes at which writers are throttled; writeback starts at half of it (default 128M)")
 	linuxFlag(cmd, &linux)

@@ -91,7 +91,7 @@ Exit code 1 means that something was lost.`,
 	f.IntVar(&o.choice.PerFlush, "states", crash.DefaultPerFlush, "crash states at each flush; all of them where there are no more")
 	f.Uint64Var(&o.choice.Seed, "seed", 1, "seed of the states and sequences that are taken by chance")
 	f.StringVar(&o.state, "state", "", "look at one crash state only, as it was printed")
-	f.StringVar(&o.save, "save", "crash", "name of what is saved of a loss: NAME.img and NAME.ops; '' saves nothing")
+	f.StringVar(&o.save, "save", "crash", "prefix of the files saved when something is lost: NAME.img and NAME.ops; '' saves nothing")
 	f.BoolVar(&o.promises, "promises", false, "list what crash states are held against, and run nothing")
 	f.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "crash states at a time")
 	jsonFlag(cmd, &o.json)

@@ -82,7 +82,7 @@ func xattrs(x *fstest.Fixture, path string) []string {
 
 // TestSetxattrSchedules: an attribute gets another value, longer or shorter, while another task
 // reads it, and a third syncs the directory that the file was renamed in, which logs the file's
-// attributes with its new name. Who looks, and who opens the image after a power cut, finds one of
+// attributes with its new name. A reader, and an open of the image after a power cut, finds one of
 // the two values.
 func TestSetxattrSchedules(t *testing.T) {
 	o := fstest.Explored("fsync-5.18")

@@ -15,7 +15,7 @@ type Request struct {
 	// Done, if set, is told the end of a direct request that was queued: the call has returned
 	// EIOCBQUEUED then. Other requests end before the call returns, and Done hears nothing of them.
 	Done Completion
-	// File is the open file that the request came by. A durable direct write (DSync) asks it.
+	// File is the open file of the request; a durable (DSync) write calls its SyncWrite.
 	File File
 	// Wrote, if set, is given the position of the first byte that a write has written: an append
 	// finds it under its lock. A write without a byte leaves it alone. Models ki_pos, which is the

@@ -325,9 +325,8 @@ func (t *Task) Park(class ClassID) {
 	t.Unblocks()
 }
 
-// ParkFor is Park that ends after d at the latest. False: time was up, and an Unpark by a task that
-// did not know is still to come; a Simulator makes it void itself. A Stepper has no time: there it
-// is Park.
+// ParkFor parks for at most d and reports whether it was woken. After false, one late Unpark may
+// still arrive (a Simulator drops it). Under a Stepper there is no clock: it is Park.
 func (t *Task) ParkFor(class ClassID, d time.Duration) bool {
 	switch {
 	case t.sim != nil:

@@ -6,7 +6,7 @@ import "time"
 // task waits for a lock, by sleeping, spinning, stealing or being handed it.
 type Simulator interface {
 	Runtime
-	// NewLock makes what a lock of package lock is under this runtime.
+	// NewLock makes the simulated lock of a lock.Mutex or lock.RWSem.
 	NewLock(kind LockKind, class ClassID) SimLock
 	// ParkFor is Park that ends after d at the latest.
 	ParkFor(t *Task, class ClassID, d time.Duration)

@@ -27,7 +27,7 @@ type Stepper interface {
 // they use one object in different ways or both write it.
 type Use uint8
 
-// The uses. Adds are changes that commute: counts.
+// How an operation uses an object. Two Adds commute, so a search need not try both orders.
 const (
 	Reads Use = iota
 	Writes

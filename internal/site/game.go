@@ -119,7 +119,7 @@ func (d *Desk) open(p Place) (*View, error) {
 	return g.view(""), nil
 }
 
-// name is the file or directory of the place.
+// name is the name of the place.
 func (p *Place) name() string {
 	if p.Level != "" {
 		return "level " + p.Level

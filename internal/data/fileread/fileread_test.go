@@ -169,7 +169,7 @@ func TestFillWaits(t *testing.T) {
 	w.Close()
 }
 
-// A file ends inside a page, and the disk has more in that block. Who reads the page gets zeros
+// A file ends inside a page, and the disk has more in that block. A reader of the page gets zeros
 // there, also who looks at the page.
 func TestTailReadsZero(t *testing.T) {
 	w := datatest.New(t, 256<<20)

@@ -362,8 +362,8 @@ func (l *Logs) seal(t *sched.Task, log *tree, n uint64) (blocks *ctree.DirtySet,
 	return blocks, bytenr, level
 }
 
-// Sync makes durable what Log gave the ticket for. An error means that the caller ends h, which
-// says whether the transaction was aborted, and else commits.
+// Sync makes durable what Log gave the ticket for. On error the caller must End h; unless that
+// reports an abort, it must commit.
 //
 // Models btrfs_sync_log(). Differences: who writes the superblock waits for the blocks of every log
 // that the tree of logs names, where the kernel's task waits for those of its own log; no sleep for

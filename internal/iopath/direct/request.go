@@ -200,10 +200,10 @@ func (rq *request) submitRead(t *sched.Task, b *bio, lb extentio.Bits, off uint6
 	b.start(t, blockdev.OpRead, at, endRead)
 }
 
-// endRead is the end of a bio. It never sleeps. Who is queued leaves the checksums to a worker. Of
-// a sync read they are compared here: its range may not stay locked until the submitter comes to
-// it, which may wait for an ordered extent behind it whose completion waits, by way of others, for
-// this range. Only a bad sector is left to the submitter, who looks for a good copy.
+// endRead is the end of a bio. It never sleeps. A queued read leaves its checksums to a worker. A
+// synchronous read is checked and unlocked here: its submitter may be waiting for an ordered extent
+// whose completion needs this range, so keeping it locked could deadlock. Only a bad sector is left
+// to the submitter, which looks for a good copy.
 //
 // Models btrfs_simple_end_io() and btrfs_dio_end_io(). Difference: there a worker checks every
 // read.

@@ -16,9 +16,9 @@ import (
 var outerClass = lockdep.NewTestClass("outer", "")
 
 // A transaction is a lock depending on its state: one that commits lets no handle in and waits for
-// those that are open. Who takes a lock and then starts a handle waits for the commit, the commit
-// for an open handle, and its owner for the lock (labs/reference 9.1, level 11). With the handle
-// first, everywhere, nobody does.
+// those that are open. A task that takes a lock and then starts a handle waits for the commit, the
+// commit for an open handle, and its owner for the lock (labs/reference 9.1, level 11). With the
+// handle first, everywhere, nobody does.
 func TestCommitDeadlock(tt *testing.T) {
 	image := newImage(tt, sched.NewTask("mkfs"), 64<<20).(*blockdev.Memory)
 	var id uint64

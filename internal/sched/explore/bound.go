@@ -329,7 +329,7 @@ type Hashed interface {
 // stateHash is the hash of everything that can matter (but see Config.Plain) from here on: what
 // each task did and saw, whether it waits and until when, the values of annotated data and what
 // orders its last accesses (racesHash), the order of queues (Keep), and the program's own hash of
-// the rest. Who holds a lock, and how far a Counter is, follows from what the tasks did.
+// the rest. The holders of a lock, and the value of a Counter, follow from the steps of the tasks.
 //
 // Two executions number tasks and objects differently, so the hash names neither by number: a task
 // by its seed, an object by its uses (object.sig). The terms of a kind are added, because their
