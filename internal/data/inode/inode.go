@@ -98,28 +98,36 @@ type Inode struct {
 	// Own is a policy for this file alone, nil for none: package iopath knows its type.
 	Own any
 
+	// Each of these has its own lock.
 	IOTree  extentio.Tree
 	Pages   pagecache.Mapping
 	Ordered ordered.Tree
 	Extents extentmap.Cache
 
-	size    atomic.Uint64 // i_size: written under rwsem and Point; see SetSize
-	sizeObj sched.Obj     // size, to an explorer
-	held    atomic.Bool   // HoldReads
-	heldObj sched.Obj     // held, to an explorer
-	flags   atomic.Uint64 // format.Inode*
-	dirty   atomic.Bool   // on FS.dirty
+	// size is i_size, written under rwsem and read without a lock. An unlocked writer that a
+	// truncate overtakes writes it without rwsem: the lost truncate of seed 002.
+	size    atomic.Uint64
+	sizeObj sched.Obj   // size, to an explorer
+	held    atomic.Bool // HoldReads; written under rwsem
+	heldObj sched.Obj   // held, to an explorer
+
+	// Flags that are read without a lock.
+	flags   atomic.Uint64 // format.Inode*; written under rwsem
+	dirty   atomic.Bool   // on FS.dirty: MarkDirty, WriteDirty
 	deleted atomic.Bool   // the item is about to go, or is gone: Forget
-	noSec   atomic.Bool   // known to have no security attribute: NoSec
+	noSec   atomic.Bool   // known to have no security attribute; written under rwsem: NoSec
+
+	// For fsync: written with a handle of the transaction open, read without a lock. An fsync that
+	// reads too early finds the transaction that is running, and so logs or commits.
+
 	// LastTransid is the last transaction that changed the inode's items, or is about to: an inode
 	// that is not dirty is durable when that one is. Models last_trans.
 	LastTransid atomic.Uint64
-
-	unlogged atomic.Bool   // changed since TakeUnlogged
-	itemsIn  atomic.Uint64 // names or attributes have changed in this transaction: ItemsChanged
-	allIn    atomic.Uint64 // any file extent may have changed in this transaction
-	barredIn atomic.Uint64 // only a commit can say what this transaction did: BarLog
-	log      logged
+	unlogged    atomic.Bool   // changed since TakeUnlogged
+	itemsIn     atomic.Uint64 // names or attributes have changed in this transaction: ItemsChanged
+	allIn       atomic.Uint64 // any file extent may have changed in this transaction
+	barredIn    atomic.Uint64 // only a commit can say what this transaction did: BarLog
+	log         logged        // under its mutex: LockLog
 
 	acct account
 

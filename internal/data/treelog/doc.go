@@ -3,6 +3,17 @@
 // superblock point at the tree of these trees. After a crash the last commit is whole, the log says
 // what came after it, and the next mount replays it before anybody looks.
 //
+// One invariant makes the rest easy: a log only adds to the last commit. It is freed when the next
+// commit is durable, and whatever it cannot say is no error but a commit (ErrCommit): a caller that
+// always falls back is right.
+//
+//	h := Trans.TryStart              the transaction stays open until the log is durable
+//	ticket, err := Logs.Log(h, ip)   with the file's range locked: its items are copied
+//	Logs.AttachOrdered(h, ip, list)  the commit waits for what only the log has yet
+//	unlock the file
+//	err = Logs.Sync(h, ticket)       log blocks, tree of logs, flush, superblock
+//	h.End; if err != nil: Trans.Commit
+//
 // Replay goes over all log trees four times, in one transaction:
 //
 //	pin       the blocks of the logs look free: nothing may be allocated there

@@ -98,27 +98,32 @@ type LogConfig struct {
 // tree is the log of one subvolume, or the tree of logs. Models the log fields of struct
 // btrfs_root.
 type tree struct {
-	subvol uint64
+	subvol uint64 // never changes
 
-	mu     lock.Mutex // log_mutex
-	wait   lock.Cond  // for writers to end, and for syncs
-	data   sched.Shared
-	root   *ctree.Root // nil in a transaction that has logged nothing
-	store  *fstree.Store
-	in     atomic.Uint64
-	dirty  *ctree.DirtySet   // the blocks that no sync has sealed
+	// Read without a lock.
+	in    atomic.Uint64 // the transaction that root is of; written under mu
+	batch atomic.Uint64 // counts the tasks that come to write: log_batch
+
+	// Written under mu. A writer (active) and the committer, which waits for the writers, read root
+	// and store without it: they change when there is no writer.
+	root  *ctree.Root // nil in a transaction that has logged nothing
+	store *fstree.Store
+
+	mu     lock.Mutex        // log_mutex; protects the fields below
+	wait   lock.Cond         // for writers to end, and for syncs
+	data   sched.Shared      // those fields, to an explorer
+	active int               // tasks that write: log_writers
+	first  *sched.Task       // that logged in this transaction: log_start_pid
+	many   bool              // it is not the only one: BTRFS_ROOT_MULTI_LOG_TASKS
 	next   uint64            // the number of the sync that takes what is written now: log_transid
 	synced uint64            // the last one that is durable: log_transid_committed
 	busy   [2]bool           // a sync with this number modulo 2 is under way: log_commit
+	dirty  *ctree.DirtySet   // the blocks that no sync has sealed
 	failed []*ctree.DirtySet // blocks of syncs that failed: some may be dirty for ever
-	active int               // tasks that write: log_writers
-	batch  atomic.Uint64     // counts those that come: log_batch
-	first  *sched.Task       // that logged in this transaction: log_start_pid
-	many   bool              // it is not the only one: BTRFS_ROOT_MULTI_LOG_TASKS
 
-	removed removed
-	pin     lock.RWSem // shared by changes of names, alone to log names
-	named   named      // protected by pin
+	removed removed    // has a lock of its own
+	pin     lock.RWSem // shared by changes of names, alone to log names; protects named
+	named   named
 }
 
 // nameLog is the name of a tree's fields in reports of data races.
@@ -235,13 +240,13 @@ func (l *Logs) AttachOrdered(t *sched.Task, h *transaction.Handle, ip *inode.Ino
 	return nil
 }
 
-// spoil says that the logs of h's transaction must not be synced. Models
-// btrfs_set_log_full_commit(). CommitNext makes every later fsync of transaction transid commit: it
-// changes what no log can say. Models btrfs_set_log_full_commit().
+// CommitNext makes every later fsync of transaction transid commit: it changes what no log can say.
+// Models btrfs_set_log_full_commit().
 //
 // Preconditions: a handle of the transaction is open.
 func (l *Logs) CommitNext(transid uint64) { l.unusable.Store(transid) }
 
+// spoil is CommitNext of h's transaction, whose log has half of something.
 func (l *Logs) spoil(h *transaction.Handle) { l.unusable.Store(h.Transid()) }
 
 // usable reports whether the logs of h's transaction can be replayed after a crash. Models

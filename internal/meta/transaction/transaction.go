@@ -1,5 +1,14 @@
 // Package transaction groups changes of the trees and makes each group durable as a whole.
 //
+// One invariant makes the rest easy: the superblock points only at trees of transactions that are
+// whole, and no block that it leads to is written again before a newer superblock is durable. So a
+// crash at any moment finds the last commit, and nobody else need think of crashes.
+//
+//	h, err := Start(items)       reserves metadata; may wait for a commit
+//	... change trees with h.Trans()
+//	h.Abort(err)                 if a change stopped half way: the file system is read-only from here on
+//	h.End()                      durable with the next Commit
+//
 // Start and Join open a handle on the running transaction, which they begin if there is none; End
 // closes it. Commit takes the transaction off: while its own handle is open it turns delayed
 // references into items, then keeps new handles out, waits for the open ones, runs the rest to a
