@@ -83,6 +83,9 @@ func wideComments(path string) ([]string, error) {
 	lines := strings.Split(string(src), "\n")
 	var wide []string
 	for _, g := range f.Comments {
+		if strings.HasPrefix(g.Text(), "Output:") {
+			continue // what an example prints
+		}
 		for _, c := range g.List {
 			if l := lines[fset.Position(c.Pos()).Line-1]; width(l) > columns && !setOut.MatchString(c.Text) && breaks(c.Text) {
 				wide = append(wide, l)

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "unlock.go", "ba245b1f310b193b62b2aca06d6c83fae2c9a4eace0363247b13fb19ae93538d"))
+	os.Exit(starter.Main(m, "unlock.go", "eea85585f26751d1037cd289c17009dfc3582b90a410372764766fb5235f2151"))
 }
 
 // fakeWrite is a write by itself. It notes the calls.

@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(starter.Main(m, "policy.go", "6b795eeaf17068a8a2d2e2d492869c1e15991193d5fc494f058c1824152d85ca"))
+	os.Exit(starter.Main(m, "policy.go", "8349b719d061069e37cd3b25ad5d51f437ddda897c42811e2e3617b1eca3632a"))
 }
 
 // file is a file of 64 KiB that notes what is done to it. A write of it has two batches.

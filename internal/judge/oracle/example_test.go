@@ -30,7 +30,7 @@ func Example() {
 	// no order explains this (writes per request, reads per request):
 	//   at the end bytes [0, 4096) come from write 1
 	//   at the end bytes [4096, 8192) come from write 2
-	// write 1 is before write 2: both changed bytes [4096, 8192), and at the end those of write 2
-	// are there write 2 is before write 1: both changed bytes [0, 4096), and at the end those of
-	// write 1 are there a cycle: write 1 -> write 2 -> write 1
+	// write 1 is before write 2: both changed bytes [4096, 8192), and at the end those of write 2 are there
+	// write 2 is before write 1: both changed bytes [0, 4096), and at the end those of write 1 are there
+	// a cycle: write 1 -> write 2 -> write 1
 }

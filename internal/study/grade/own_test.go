@@ -94,7 +94,7 @@ func TestExploreOwn(t *testing.T) {
 	}
 	put(t, dir, "race.go", template.Template)
 	x, err := ExploreOwn(t.Context(), r, filepath.Join(dir, "race.go"), Options{})
-	if err != nil || x.Pass || x.Kind != explore.KindRace || !strings.Contains(x.Trace, "race.go:25") {
+	if err != nil || x.Pass || x.Kind != explore.KindRace || !strings.Contains(x.Trace, "race.go:24") {
 		t.Errorf("the template: %+v, %v", x, err)
 	}
 	for body, want := range map[string]string{
